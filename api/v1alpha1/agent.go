@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+// AgentConfig configures an agent.
+type AgentConfig struct {
+	TypeMeta
+
+	// StateDir holds the agent's key and certificate. Default /var/lib/tombolo/agent.
+	StateDir string `json:"stateDir,omitempty"`
+	// Join is the join line, or @FILE that holds it. Needed once: afterwards
+	// the stored identity is used.
+	Join string `json:"join,omitempty"`
+	// Hubs overrides the hub addresses of the join line, host:port.
+	Hubs []string `json:"hubs,omitempty"`
+	// Allow lists what may be reached: CIDR[:ports], address[:ports], name[:ports]
+	// or *.suffix[:ports]; ports are 443, 80,443 or 8000-8999. Nothing else is dialled.
+	Allow []string `json:"allow,omitempty"`
+	// HealthListen serves /livez, /readyz and /metrics over http. Default 127.0.0.1:8445.
+	HealthListen string `json:"healthListen,omitempty"`
+	// Log says how to log.
+	Log LogConfig `json:"log,omitempty"`
+	// Streams bounds dials and streams.
+	Streams StreamsConfig `json:"streams,omitempty"`
+	// DrainTimeout is how long live streams may go on after SIGTERM. Default 25s.
+	DrainTimeout Duration `json:"drainTimeout,omitempty"`
+}

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package v1alpha1 holds the configuration kinds of Tombolo, version
+// tombolo.dev/v1alpha1. It does not validate: the room that uses a kind does.
+package v1alpha1
+
+import "time"
+
+// Version is the apiVersion of every kind here.
+const Version = "tombolo.dev/v1alpha1"
+
+// The kinds.
+const (
+	KindHubConfig   = "HubConfig"
+	KindAgentConfig = "AgentConfig"
+)
+
+// TypeMeta stands at the top of every configuration file.
+type TypeMeta struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+}
+
+// Duration is a time.Duration written as "90s", "15m" or "24h" in a file.
+type Duration struct{ time.Duration }
+
+// UnmarshalText reads Go's duration syntax.
+func (d *Duration) UnmarshalText(text []byte) (err error) {
+	d.Duration, err = time.ParseDuration(string(text))
+	return err
+}
+
+// MarshalText writes Go's duration syntax.
+func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
+
+// HubConfig configures a hub. Every field may be left out.
+type HubConfig struct {
+	TypeMeta
+
+	// StateDir holds the CA, the tokens and what the hub must remember. Default /var/lib/tombolo/hub.
+	StateDir string `json:"stateDir,omitempty"`
+	// RunDir holds the unix sockets. Default /run/tombolo.
+	RunDir string `json:"runDir,omitempty"`
+	// TrustDomain is the SPIFFE trust domain; fixed when the CA is made. Default tombolo.internal.
+	TrustDomain string `json:"trustDomain,omitempty"`
+	// Listen is where agents, mTLS CONNECT clients and remote operators connect. Default :8443.
+	Listen string `json:"listen,omitempty"`
+	// Advertise lists host or host:port under which agents and clients reach
+	// Listen; they stand in join lines and in the hub's certificate.
+	Advertise []string `json:"advertise,omitempty"`
+	// Admin is the https port for probes and metrics.
+	Admin AdminConfig `json:"admin,omitempty"`
+	// Log says how to log.
+	Log LogConfig `json:"log,omitempty"`
+	// Certificates are the lives of what the hub issues.
+	Certificates CertificatesConfig `json:"certificates,omitempty"`
+	// Sockets are the defaults of every cluster's unix sockets.
+	Sockets SocketDefaults `json:"sockets,omitempty"`
+	// Streams bounds dials and streams.
+	Streams StreamsConfig `json:"streams,omitempty"`
+	// DrainTimeout is how long live streams may go on after SIGTERM. Default 25s.
+	DrainTimeout Duration `json:"drainTimeout,omitempty"`
+	// Clusters registers clusters and asks for their unix sockets.
+	Clusters []ClusterConfig `json:"clusters,omitempty"`
+}
+
+// AdminConfig configures the port for probes and metrics.
+type AdminConfig struct {
+	Listen string `json:"listen,omitempty"` // default 127.0.0.1:8444
+	Pprof  bool   `json:"pprof,omitempty"`
+}
+
+// LogConfig says how to log.
+type LogConfig struct {
+	Format string `json:"format,omitempty"` // text or json; default text
+	Level  string `json:"level,omitempty"`  // debug, info, warn or error; default info
+}
+
+// CertificatesConfig are the lives of certificates.
+type CertificatesConfig struct {
+	AgentLife  Duration `json:"agentLife,omitempty"`  // default 24h
+	RenewGrace Duration `json:"renewGrace,omitempty"` // default 720h
+	ClientLife Duration `json:"clientLife,omitempty"` // default 8760h
+}
+
+// SocketDefaults are the owner, group and mode of unix sockets.
+type SocketDefaults struct {
+	Owner string `json:"owner,omitempty"` // user name or id
+	Group string `json:"group,omitempty"` // group name or id
+	Mode  string `json:"mode,omitempty"`  // octal, default "0600"
+}
+
+// StreamsConfig bounds dials and streams.
+type StreamsConfig struct {
+	DialTimeout Duration `json:"dialTimeout,omitempty"` // default 30s
+	IdleTimeout Duration `json:"idleTimeout,omitempty"` // default 24h
+}
+
+// ClusterConfig registers one cluster.
+type ClusterConfig struct {
+	Name    string         `json:"name"`
+	Sockets []SocketConfig `json:"sockets,omitempty"`
+}
+
+// SocketConfig asks for one unix socket of a cluster.
+type SocketConfig struct {
+	// Protocol is konnectivity (gRPC) or connect (HTTP CONNECT).
+	Protocol string `json:"protocol"`
+	// Path defaults to <runDir>/clusters/<cluster>/<protocol>.sock.
+	Path string `json:"path,omitempty"`
+	SocketDefaults
+}

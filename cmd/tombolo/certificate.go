@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tombolo-io/tombolo/internal/admin"
+	"github.com/tombolo-io/tombolo/internal/id"
+)
+
+func newCertificateCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "certificate",
+		Short: "Issue, list and revoke certificates of clients and operators",
+		Args:  exactArgs(),
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newCertificateListCommand(), newCertificateIssueCommand(), newCertificateRevokeCommand())
+	return cmd
+}
+
+func newCertificateListCommand() *cobra.Command {
+	var remote remoteFlags
+	var out outputFlag
+	cmd := &cobra.Command{
+		Use: "list", Short: "List what was issued to clients and operators", Args: exactArgs(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			client, err := remote.client()
+			if err != nil {
+				return err
+			}
+			var list admin.CertificateList
+			if err := client.Call(cmd.Context(), http.MethodGet, "/v1/certificates", nil, &list); err != nil {
+				return err
+			}
+			return out.print(cmd.OutOrStdout(), list, func(w io.Writer) error {
+				tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+				fmt.Fprintln(tw, "SERIAL\tIDENTITY\tEXPIRES\tSTATE")
+				for _, c := range list.Certificates {
+					fmt.Fprintf(tw, "%s\t%s\t%s\t%s\n", c.Serial, c.Identity, c.Expires.Local().Format(time.DateTime), certificateState(c, time.Now()))
+				}
+				return tw.Flush()
+			})
+		},
+	}
+	remote.register(cmd)
+	out.register(cmd)
+	return cmd
+}
+
+func certificateState(c admin.CertificateInfo, now time.Time) string {
+	switch {
+	case !c.Revoked.IsZero():
+		return "revoked"
+	case !now.Before(c.Expires):
+		return "expired"
+	}
+	return "valid"
+}
+
+func newCertificateIssueCommand() *cobra.Command {
+	var remote remoteFlags
+	var role, cluster, name, file string
+	cmd := &cobra.Command{
+		Use:   "issue --role operator|client --name NAME --out FILE",
+		Short: "Issue a certificate and write it with its key and the CA into one file",
+		Long: `Issue a certificate for a key that is made here and never leaves this machine,
+and write key, certificate and CA into one file of mode 0600. An operator may
+use the hub's admin API from elsewhere; a client may CONNECT into one cluster.`,
+		Example: `  tombolo certificate issue --role operator --name alice --out alice.pem
+  tombolo status --hub hub.example.com:8443 --operator alice.pem`,
+		Args: exactArgs(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			switch {
+			case role != string(id.RoleOperator) && role != string(id.RoleClient):
+				return usage(fmt.Sprintf("there is no role %q", role), "--role operator or client")
+			case name == "" || file == "":
+				return usage("--name and --out are needed", cmd.CommandPath()+" --help")
+			case (role == string(id.RoleClient)) != (cluster != ""):
+				return usage("--cluster goes with --role client, and only with it", cmd.CommandPath()+" --help")
+			}
+			client, err := remote.client()
+			if err != nil {
+				return err
+			}
+			issued, key, err := issue(cmd.Context(), client, admin.CertificateRequest{Role: role, Cluster: cluster, Name: name})
+			if err != nil {
+				return err
+			}
+			bundle := append(append(key, issued.Certificate...), issued.CA...)
+			if err := createFile(file, bundle, 0o600); err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.ErrOrStderr(), "certificate %s for %s, until %s, in %s\n", issued.Serial, issued.Identity, issued.Expires.Local().Format(time.DateTime), file)
+			return nil
+		},
+	}
+	fl := cmd.Flags()
+	fl.StringVar(&role, "role", "", "operator or client")
+	fl.StringVar(&cluster, "cluster", "", "`CLUSTER` that a client may reach")
+	fl.StringVar(&name, "name", "", "`NAME` for the identity: a-z, 0-9 and '-'")
+	fl.StringVar(&file, "out", "", "`FILE` to write; it must not exist")
+	remote.register(cmd)
+	return cmd
+}
+
+func newCertificateRevokeCommand() *cobra.Command {
+	var remote remoteFlags
+	cmd := &cobra.Command{
+		Use: "revoke SERIAL", Short: "Revoke a certificate and end its live connections", Args: exactArgs("SERIAL"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			client, err := remote.client()
+			if err != nil {
+				return err
+			}
+			var c admin.CertificateInfo
+			if err := client.Call(cmd.Context(), http.MethodDelete, "/v1/certificates/"+url.PathEscape(args[0]), nil, &c); err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.ErrOrStderr(), "certificate %s of %s is revoked\n", c.Serial, c.Identity)
+			return nil
+		},
+	}
+	remote.register(cmd)
+	return cmd
+}

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tombolo-io/tombolo/internal/admin"
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/run"
+	"github.com/tombolo-io/tombolo/internal/splice"
+)
+
+func newConnectCommand() *cobra.Command {
+	var remote remoteFlags
+	var listen string
+	cmd := &cobra.Command{
+		Use:   "connect CLUSTER HOST:PORT",
+		Short: "Open a connection into a cluster, on stdin and stdout or on a local port",
+		Long: `Open a connection to HOST:PORT through an agent of the cluster and join it to
+stdin and stdout, or with --listen open one for each connection to a local
+address. HOST is resolved on the agent's side.`,
+		Example: `  tombolo connect c1 10.0.0.7:22
+  ssh -o ProxyCommand='tombolo connect c1 %h:%p' node1
+  tombolo connect c1 grafana.monitoring.svc:80 --listen 127.0.0.1:3000`,
+		Args: exactArgs("CLUSTER", "HOST:PORT"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			client, err := remote.client()
+			if err != nil {
+				return err
+			}
+			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+			defer stop()
+			if listen != "" {
+				return connectListen(ctx, cmd.ErrOrStderr(), client, listen, args)
+			}
+			conn, err := client.Stream(ctx, args[0], args[1])
+			if err != nil {
+				return err
+			}
+			return ended(splice.New().Both(ctx, stdio{cmd.InOrStdin(), cmd.OutOrStdout()}, splice.Net(conn), splice.Options{}))
+		},
+	}
+	cmd.Flags().StringVar(&listen, "listen", "", "local `ADDRESS` to accept connections on")
+	remote.register(cmd)
+	return cmd
+}
+
+func ended(r splice.Result) error {
+	if r.Code == "" || r.Code == fault.CodeSessionLost && errors.Is(r.Err, context.Canceled) {
+		return nil
+	}
+	return fault.New(r.Code, "the connection broke").Because(r.Err)
+}
+
+func connectListen(ctx context.Context, stderr io.Writer, client *admin.Client, listen string, args []string) error {
+	var lc net.ListenConfig
+	ln, err := lc.Listen(ctx, "tcp", listen)
+	if err != nil {
+		code := fault.CodeUsage
+		if errors.Is(err, syscall.EADDRINUSE) {
+			code = fault.CodeAddressBusy
+		}
+		return fault.New(code, "cannot listen on "+listen).Because(err).Hint("choose another address with --listen")
+	}
+	defer run.OnDone(ctx, func() { ln.Close() })()
+	fmt.Fprintf(stderr, "listening on %s for %s in %s; Ctrl-C ends\n", ln.Addr(), args[1], args[0])
+	g := run.NewGroup(ctx)
+	s := splice.New()
+	for {
+		local, err := ln.Accept()
+		if err != nil {
+			g.Stop()
+			g.Wait()
+			if ctx.Err() != nil {
+				return nil
+			}
+			return fault.New(fault.CodeInternal, "accept a connection").Because(err)
+		}
+		g.Do(func(ctx context.Context) {
+			far, err := client.Stream(ctx, args[0], args[1])
+			if err != nil {
+				fmt.Fprintf(stderr, "%s: %s\n", local.RemoteAddr(), fault.From(err).Explain())
+				splice.Net(local).Reset(0)
+				return
+			}
+			s.Both(ctx, splice.Net(local), splice.Net(far), splice.Options{})
+		})
+	}
+}
+
+// stdio joins stdin and stdout to one connection.
+type stdio struct {
+	in  io.Reader
+	out io.Writer
+}
+
+func (s stdio) Read(b []byte) (int, error)  { return s.in.Read(b) }
+func (s stdio) Write(b []byte) (int, error) { return s.out.Write(b) }
+
+// CloseWrite closes stdout, so that a pipe behind it sees the end.
+func (s stdio) CloseWrite() error {
+	if c, ok := s.out.(io.Closer); ok {
+		return c.Close()
+	}
+	return nil
+}
+
+// Close closes stdin too, which ends a read that still waits on a pipe.
+func (s stdio) Close() error {
+	if c, ok := s.in.(io.Closer); ok {
+		return c.Close()
+	}
+	return nil
+}
+
+func (s stdio) Reset(uint32) error { return s.Close() }

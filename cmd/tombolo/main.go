@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command tombolo connects Kubernetes control planes and clusters across
+// networks that cannot route to each other. Each file here is one verb or role:
+// it parses, calls a room and prints.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tombolo-io/tombolo/internal/fault"
+)
+
+// version is set by the linker (-X main.version=...).
+var version = "dev"
+
+func main() {
+	os.Exit(execute(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}
+
+// execute runs one command line and gives its exit code.
+func execute(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	root := newRootCommand()
+	root.SetArgs(args)
+	root.SetIn(stdin)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	err := root.ExecuteContext(ctx)
+	if err != nil {
+		printError(stderr, err)
+	}
+	return exitCode(err)
+}
+
+func newRootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "tombolo",
+		Short: "Reach Kubernetes clusters that nothing can dial into",
+		Long: `Tombolo connects Kubernetes control planes and clusters across networks that
+cannot route to each other. A hub runs beside the control planes; an agent in
+each private network dials out to it; kube-apiserver then reaches kubelets,
+pods, services and webhooks through the hub.
+
+Exit codes: 0 done; 1 failed; 2 wrong usage or configuration; 3 the hub or
+agent is not there; 4 not allowed.`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Version:       version,
+	}
+	root.CompletionOptions.HiddenDefaultCmd = false
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return fault.New(fault.CodeUsage, "the command line cannot be read").Because(err).Hint("%s --help", cmd.CommandPath())
+	})
+	root.AddCommand(
+		newHubCommand(), newAgentCommand(), newTokenCommand(), newStatusCommand(), newPingCommand(),
+		newConnectCommand(), newEgressConfigCommand(), newCertificateCommand(), newConfigCommand(),
+		newDemoCommand(), newVersionCommand(), newReferenceCommand(),
+	)
+	return root
+}
+
+// printError renders every fault in err with its hint.
+func printError(w io.Writer, err error) {
+	var f *fault.Fault
+	if errors.As(err, &f) {
+		fmt.Fprintf(w, "error: %s\n", f.Error())
+		if f.Next != "" {
+			fmt.Fprintf(w, "hint: %s\n", f.Next)
+		}
+		return
+	}
+	text := err.Error()
+	fmt.Fprintf(w, "error: %s\n", text)
+	if strings.HasPrefix(text, "unknown command") {
+		fmt.Fprintln(w, "hint: tombolo --help lists the commands")
+	}
+}
+
+// exitCode maps the class of a fault, the one place where that is done.
+func exitCode(err error) int {
+	var f *fault.Fault
+	switch {
+	case err == nil:
+		return 0
+	case !errors.As(err, &f):
+		return 1
+	}
+	switch fault.ClassOf(f.Code) {
+	case fault.Invalid:
+		return 2
+	case fault.Unavailable, fault.Timeout:
+		return 3
+	case fault.Denied, fault.Unauthenticated:
+		return 4
+	}
+	return 1
+}
+
+// usage is a fault about the command line.
+func usage(what string, hint string) error {
+	return fault.New(fault.CodeUsage, what).Hint("%s", hint)
+}
+
+// exactArgs names the arguments that are missing or too many.
+func exactArgs(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == len(names) {
+			return nil
+		}
+		return usage(fmt.Sprintf("%s takes %s, not %d arguments", cmd.CommandPath(), strings.Join(names, " "), len(args)), cmd.CommandPath()+" --help")
+	}
+}

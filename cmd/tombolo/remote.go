@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/tombolo-io/tombolo/internal/admin"
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/hub"
+	"github.com/tombolo-io/tombolo/internal/trust"
+)
+
+// remoteFlags say how a verb reaches the running hub.
+type remoteFlags struct{ socket, hub, operator string }
+
+func (r *remoteFlags) register(cmd *cobra.Command) {
+	path := os.Getenv("TOMBOLO_ADMIN_SOCKET")
+	if path == "" {
+		path = hub.AdminSocket(hub.DefaultConfig().RunDir)
+	}
+	fl := cmd.Flags()
+	fl.StringVar(&r.socket, "admin-socket", path, "`PATH` of the hub's admin socket (env TOMBOLO_ADMIN_SOCKET)")
+	fl.StringVar(&r.hub, "hub", os.Getenv("TOMBOLO_HUB"), "reach the hub at `HOST:PORT` instead (env TOMBOLO_HUB); needs --operator")
+	fl.StringVar(&r.operator, "operator", os.Getenv("TOMBOLO_OPERATOR"), "`FILE` made by 'tombolo certificate issue --role operator' (env TOMBOLO_OPERATOR)")
+}
+
+func (r *remoteFlags) client() (*admin.Client, error) {
+	if r.hub == "" {
+		if r.operator != "" && r.socket == "" {
+			return nil, usage("--operator needs --hub", "name the hub with --hub HOST:PORT")
+		}
+		return admin.OverSocket(r.socket), nil
+	}
+	if r.operator == "" {
+		return nil, usage("--hub needs --operator", "make the file on the hub's machine: tombolo certificate issue --role operator --name NAME --out FILE")
+	}
+	address, err := hub.Advertised(r.hub, hub.DefaultConfig().Listen)
+	if err != nil {
+		return nil, fault.New(fault.CodeUsage, "--hub cannot be read").Because(err)
+	}
+	cert, ca, err := readOperator(r.operator)
+	if err != nil {
+		return nil, err
+	}
+	check := func() trust.Check { return trust.Check{Roots: trust.RootsOf(ca), Now: time.Now()} }
+	return admin.OverTLS(address, trust.HubClientConfig(check, cert, "http/1.1")), nil
+}
+
+// readOperator reads a bundle: a private key, its certificate, the CA.
+func readOperator(path string) (*tls.Certificate, *x509.Certificate, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, nil, fault.New(fault.CodeUsage, "the operator file cannot be read").Because(err)
+	}
+	block, rest := pem.Decode(data)
+	if block == nil {
+		return nil, nil, fault.New(fault.CodeCertInvalid, "the operator file "+path+" is damaged").Hint("issue a new one: tombolo certificate issue --role operator")
+	}
+	key, err := trust.ParseKey(pem.EncodeToMemory(block))
+	if err != nil {
+		return nil, nil, err
+	}
+	certs, err := trust.ParseCertificates(bytes.TrimSpace(rest))
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(certs) != 2 {
+		return nil, nil, fault.New(fault.CodeCertInvalid, "the operator file "+path+" is damaged").Whyf("it holds %d certificates, not 2", len(certs))
+	}
+	return &tls.Certificate{Certificate: [][]byte{certs[0].Raw}, PrivateKey: key, Leaf: certs[0]}, certs[1], nil
+}
+
+// outputFlag is -o with its formats.
+type outputFlag struct{ format string }
+
+func (o *outputFlag) register(cmd *cobra.Command) {
+	cmd.Flags().StringVarP(&o.format, "output", "o", "text", "text, json or yaml")
+	cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"text", "json", "yaml"}, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// print renders v as the flag says; text renders it for people.
+func (o *outputFlag) print(w io.Writer, v any, text func(io.Writer) error) error {
+	switch o.format {
+	case "text":
+		return text(w)
+	case "json":
+		enc := json.NewEncoder(w)
+		enc.SetIndent("", "  ")
+		enc.SetEscapeHTML(false)
+		return enc.Encode(v)
+	case "yaml":
+		// Through JSON, so that both have the same names.
+		data, err := json.Marshal(v)
+		if err != nil {
+			return err
+		}
+		var node yaml.Node
+		if err := yaml.Unmarshal(data, &node); err != nil {
+			return err
+		}
+		blockStyle(&node)
+		enc := yaml.NewEncoder(w)
+		enc.SetIndent(2)
+		return enc.Encode(&node)
+	}
+	return usage(fmt.Sprintf("there is no output format %q", o.format), "text, json and yaml are possible")
+}
+
+// blockStyle drops the flow style and quotes of JSON.
+func blockStyle(n *yaml.Node) {
+	n.Style = 0
+	for _, c := range n.Content {
+		blockStyle(c)
+	}
+}

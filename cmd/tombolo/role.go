@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/run"
+	"github.com/tombolo-io/tombolo/internal/tell"
+)
+
+// runRole runs a role: SIGTERM or SIGINT ends soft and begins the drain, the
+// next one ends hard and cuts the drain short. reload is called on SIGHUP and
+// when the file has changed.
+func runRole(parent context.Context, file string, log *slog.Logger, reload func() error, role func(soft, hard context.Context) error) error {
+	soft, cancelSoft := context.WithCancel(parent)
+	defer cancelSoft()
+	hard, cancelHard := context.WithCancel(context.WithoutCancel(parent))
+	defer cancelHard()
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGTERM, os.Interrupt)
+	defer signal.Stop(signals)
+	g := run.NewGroup(context.WithoutCancel(parent))
+	g.Do(func(ctx context.Context) {
+		for _, cancel := range []func(){cancelSoft, cancelHard} {
+			select {
+			case <-signals:
+				cancel()
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	g.Do(func(ctx context.Context) { reloader(ctx, file, log, reload) })
+	err := role(soft, hard)
+	g.Stop()
+	return errors.Join(err, g.Wait())
+}
+
+// newRegistry makes a registry with what every role reports.
+func newRegistry() *prometheus.Registry {
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	info := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: tell.BuildInfo, Help: "Always 1; the label names the version."}, []string{"version"})
+	info.WithLabelValues(version).Set(1)
+	reg.MustRegister(info)
+	return reg
+}
+
+// reloader calls reload on SIGHUP and when the file has changed, until ctx ends.
+// It watches the folder, because editors and Kubernetes replace a file by renaming.
+func reloader(ctx context.Context, file string, log *slog.Logger, reload func() error) {
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP)
+	defer signal.Stop(hup)
+	var changed chan fsnotify.Event
+	if file != "" {
+		w, err := fsnotify.NewWatcher()
+		if err == nil {
+			defer w.Close()
+			err = w.Add(filepath.Dir(file))
+			changed = w.Events
+		}
+		if err != nil {
+			log.Warn("changes of the configuration are noticed on SIGHUP only", tell.AttrReason, err)
+		}
+	}
+	settle := time.NewTimer(0)
+	<-settle.C
+	before := stamp(file)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-hup:
+		case <-changed:
+			settle.Reset(limit.ConfigDebounce)
+			continue
+		case <-settle.C:
+			if now := stamp(file); now == before {
+				continue // another file of the folder
+			}
+		}
+		before = stamp(file)
+		if err := reload(); err != nil {
+			f := fault.From(err)
+			log.Error("the new configuration is refused; the last good one stays", tell.AttrCode, f.Code, tell.AttrReason, f.Error())
+			continue
+		}
+		log.Info("configuration loaded", "file", file)
+	}
+}
+
+// stamp tells whether a file has changed; following links, as ConfigMaps need.
+func stamp(file string) (s struct {
+	size int64
+	at   time.Time
+	real string
+}) {
+	if info, err := os.Stat(file); err == nil {
+		s.size, s.at = info.Size(), info.ModTime()
+		s.real, _ = filepath.EvalSymlinks(file)
+	}
+	return s
+}
+
+// readSecret resolves a value that may stand in a file (@FILE) or on stdin (-).
+func readSecret(stdin io.Reader, value, flag string) (string, error) {
+	var data []byte
+	var err error
+	switch path, isFile := strings.CutPrefix(value, "@"); {
+	case isFile:
+		data, err = os.ReadFile(path)
+	case value == "-":
+		data, err = io.ReadAll(io.LimitReader(stdin, limit.JoinBody))
+	default:
+		return value, nil
+	}
+	if err != nil {
+		return "", fault.Newf(fault.CodeUsage, "%s cannot be read", flag).Because(err)
+	}
+	return strings.TrimSpace(string(data)), nil
+}
+
+// readConfig reads a configuration file.
+func readConfig(file string) ([]byte, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fault.New(fault.CodeConfig, "the configuration cannot be read").Because(err).Hint("correct --config")
+	}
+	return data, nil
+}

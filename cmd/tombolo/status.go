@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"net/url"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tombolo-io/tombolo/internal/admin"
+	"github.com/tombolo-io/tombolo/internal/fault"
+)
+
+func newStatusCommand() *cobra.Command {
+	var remote remoteFlags
+	var out outputFlag
+	cmd := &cobra.Command{
+		Use:     "status [CLUSTER]",
+		Short:   "Show who is connected to the hub, since when, and why others left",
+		Example: "  tombolo status\n  tombolo status c1 -o json",
+		Args:    cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			client, err := remote.client()
+			if err != nil {
+				return err
+			}
+			path := "/v1/status"
+			if len(args) == 1 {
+				path += "?cluster=" + url.QueryEscape(args[0])
+			}
+			var st admin.Status
+			if err := client.Call(cmd.Context(), http.MethodGet, path, nil, &st); err != nil {
+				return err
+			}
+			return out.print(cmd.OutOrStdout(), st, func(w io.Writer) error { return printStatus(w, st, len(args) == 1, time.Now()) })
+		},
+	}
+	remote.register(cmd)
+	out.register(cmd)
+	return cmd
+}
+
+func printStatus(w io.Writer, st admin.Status, detail bool, now time.Time) error {
+	state := "running"
+	if st.Hub.Draining {
+		state = "draining"
+	}
+	fmt.Fprintf(w, "hub %s, %s for %s, reached at %s\n", st.Hub.Version, state, span(now.Sub(st.Hub.Since)), strings.Join(st.Hub.Advertise, ", "))
+	if len(st.Clusters) == 0 {
+		fmt.Fprintln(w, "no cluster is registered yet: tombolo token create --cluster NAME")
+	} else {
+		fmt.Fprintln(w)
+		tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+		fmt.Fprintln(tw, "CLUSTER\tAGENT\tSTATE\tFOR\tRTT\tSTREAMS\tIN\tOUT\tLAST DISCONNECT")
+		for _, c := range st.Clusters {
+			if len(c.Agents) == 0 {
+				fmt.Fprintf(tw, "%s\t-\tno agent since the hub started\t\t\t\t\t\t\n", c.Name)
+			}
+			for _, a := range c.Agents {
+				fmt.Fprintln(tw, c.Name+"\t"+agentRow(a, now))
+			}
+		}
+		tw.Flush()
+	}
+	if detail {
+		for _, c := range st.Clusters {
+			printCluster(w, c)
+		}
+	}
+	for _, warn := range st.Warnings {
+		fmt.Fprintf(w, "\nwarning: %s\n", warn)
+	}
+	return nil
+}
+
+func agentRow(a admin.AgentStatus, now time.Time) string {
+	state, since, last := "gone", "", "-"
+	if a.LastDisconnect != nil {
+		since, last = span(now.Sub(a.LastDisconnect.At)), a.LastDisconnect.Reason
+	}
+	rtt, streams := "-", "-"
+	if a.Connected {
+		state, since, rtt, streams = "connected", span(now.Sub(a.Since)), millis(a.RTTMillis), fmt.Sprint(a.Streams)
+		if a.Draining {
+			state = "draining"
+		}
+	}
+	return strings.Join([]string{a.ID, state, since, rtt, streams, size(a.BytesIn), size(a.BytesOut), last}, "\t")
+}
+
+func printCluster(w io.Writer, c admin.ClusterStatus) {
+	for _, a := range c.Agents {
+		fmt.Fprintf(w, "\nagent %s\n", a.ID)
+		if a.Connected {
+			fmt.Fprintf(w, "  peer      %s, %s over %s\n  identity  until %s\n", a.Peer, a.Software, a.Carrier, a.CertificateEnd.Local().Format(time.DateTime))
+		}
+		fmt.Fprintf(w, "  ranges    %s\n", orNone(a.Ranges))
+	}
+	for _, s := range c.Sockets {
+		fmt.Fprintf(w, "\nsocket %s\n  path      %s\n", s.Protocol, s.Path)
+	}
+}
+
+func orNone(s []string) string {
+	if len(s) == 0 {
+		return "none: this agent reaches nothing (start it with --allow)"
+	}
+	return strings.Join(s, ", ")
+}
+
+func millis(ms float64) string {
+	if ms == 0 {
+		return "-"
+	}
+	if ms < 10 {
+		return fmt.Sprintf("%.1fms", ms)
+	}
+	return fmt.Sprintf("%.0fms", ms)
+}
+
+// span rounds a duration to two units, as people say it.
+func span(d time.Duration) string {
+	switch {
+	case d < 0:
+		return "0s"
+	case d < time.Minute:
+		return d.Round(time.Second).String()
+	case d < time.Hour:
+		return fmt.Sprintf("%dm%ds", int(d.Minutes()), int(d.Seconds())%60)
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh%dm", int(d.Hours()), int(d.Minutes())%60)
+	}
+	return fmt.Sprintf("%dd%dh", int(d.Hours())/24, int(d.Hours())%24)
+}
+
+// size renders bytes in powers of 1000, as network figures are.
+func size(n int64) string {
+	units := []string{"B", "kB", "MB", "GB", "TB", "PB"}
+	f, i := float64(n), 0
+	for f >= 1000 && i < len(units)-1 {
+		f /= 1000
+		i++
+	}
+	if i == 0 || f >= 100 {
+		return fmt.Sprintf("%.0f%s", math.Floor(f), units[i])
+	}
+	return fmt.Sprintf("%.1f%s", f, units[i])
+}
+
+func newPingCommand() *cobra.Command {
+	var remote remoteFlags
+	var out outputFlag
+	var count int
+	cmd := &cobra.Command{
+		Use:     "ping CLUSTER",
+		Short:   "Measure the round trip from the hub to each agent of a cluster",
+		Example: "  tombolo ping c1\n  tombolo ping c1 -c 1 -o json",
+		Args:    exactArgs("CLUSTER"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			client, err := remote.client()
+			if err != nil {
+				return err
+			}
+			if count < 1 {
+				return usage("--count must be at least 1", "tombolo ping CLUSTER -c 4")
+			}
+			tick := time.NewTicker(time.Second)
+			defer tick.Stop()
+			var failed error
+			for i := range count {
+				var r admin.PingResult
+				if err := client.Call(cmd.Context(), http.MethodPost, "/v1/clusters/"+url.PathEscape(args[0])+"/ping", nil, &r); err != nil {
+					return err
+				}
+				failed = nil
+				err := out.print(cmd.OutOrStdout(), r, func(w io.Writer) error {
+					for _, a := range r.Agents {
+						if a.Fault != nil {
+							fmt.Fprintf(w, "%s: %s\n", a.ID, a.Fault.Fault().Error())
+							continue
+						}
+						fmt.Fprintf(w, "%s: %.2f ms\n", a.ID, a.RTTMillis)
+					}
+					return nil
+				})
+				if err != nil {
+					return err
+				}
+				for _, a := range r.Agents {
+					if a.Fault != nil {
+						failed = a.Fault.Fault()
+					}
+				}
+				if i < count-1 {
+					select {
+					case <-tick.C:
+					case <-cmd.Context().Done():
+						return fault.From(cmd.Context().Err())
+					}
+				}
+			}
+			return failed
+		},
+	}
+	cmd.Flags().IntVarP(&count, "count", "c", 4, "how many rounds, one each second")
+	remote.register(cmd)
+	out.register(cmd)
+	return cmd
+}

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tombolo-io/tombolo/internal/admin"
+	"github.com/tombolo-io/tombolo/internal/limit"
+)
+
+func newTokenCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "token",
+		Short: "Make, list and revoke the join tokens of agents",
+		Args:  exactArgs(),
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newTokenCreateCommand(), newTokenListCommand(), newTokenRevokeCommand())
+	return cmd
+}
+
+func newTokenCreateCommand() *cobra.Command {
+	var remote remoteFlags
+	var out outputFlag
+	var cluster string
+	var ttl time.Duration
+	var uses int
+	cmd := &cobra.Command{
+		Use:   "create --cluster NAME",
+		Short: "Print the command with which an agent joins; a new cluster is registered",
+		Long: `Print the one line with which an agent of the cluster joins this hub. The token
+in it works once (or --uses times, for the replicas of a Deployment), lives 15
+minutes unless --ttl says otherwise, and is stored as a hash only: the line is
+shown here and never again.`,
+		Example: "  tombolo token create --cluster c1\n  tombolo token create --cluster c1 --uses 3 --ttl 24h -o json",
+		Args:    exactArgs(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if cluster == "" {
+				return usage("--cluster is missing", "tombolo token create --cluster NAME")
+			}
+			client, err := remote.client()
+			if err != nil {
+				return err
+			}
+			var t admin.Token
+			q := admin.TokenRequest{Cluster: cluster, TTLSeconds: int64(ttl / time.Second), Uses: uses}
+			if err := client.Call(cmd.Context(), http.MethodPost, "/v1/tokens", q, &t); err != nil {
+				return err
+			}
+			return out.print(cmd.OutOrStdout(), t, func(w io.Writer) error {
+				if t.Warning != "" {
+					fmt.Fprintln(cmd.ErrOrStderr(), "warning: "+t.Warning)
+				}
+				fmt.Fprintf(cmd.ErrOrStderr(), "Run this where the cluster can be reached, within %v (%s); add --allow for what may be reached:\n\n",
+					ttl, plural(uses, "agent"))
+				_, err := fmt.Fprintln(w, t.Command)
+				return err
+			})
+		},
+	}
+	cmd.Flags().StringVar(&cluster, "cluster", "", "`NAME` of the cluster: a-z, 0-9 and '-', at most 63")
+	cmd.Flags().DurationVar(&ttl, "ttl", limit.TokenTTL, "life of the token, at most 720h")
+	cmd.Flags().IntVar(&uses, "uses", 1, "how many agents may join with it")
+	remote.register(cmd)
+	out.register(cmd)
+	return cmd
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+func newTokenListCommand() *cobra.Command {
+	var remote remoteFlags
+	var out outputFlag
+	cmd := &cobra.Command{
+		Use: "list", Short: "List the tokens, without their secrets", Args: exactArgs(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			client, err := remote.client()
+			if err != nil {
+				return err
+			}
+			var list admin.TokenList
+			if err := client.Call(cmd.Context(), http.MethodGet, "/v1/tokens", nil, &list); err != nil {
+				return err
+			}
+			return out.print(cmd.OutOrStdout(), list, func(w io.Writer) error {
+				tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+				fmt.Fprintln(tw, "ID\tCLUSTER\tUSED\tEXPIRES\tSTATE")
+				for _, t := range list.Tokens {
+					fmt.Fprintf(tw, "%s\t%s\t%d/%d\t%s\t%s\n", t.ID, t.Cluster, t.Used, t.Uses, t.Expires.Local().Format(time.DateTime), tokenState(t, time.Now()))
+				}
+				return tw.Flush()
+			})
+		},
+	}
+	remote.register(cmd)
+	out.register(cmd)
+	return cmd
+}
+
+func tokenState(t admin.TokenInfo, now time.Time) string {
+	switch {
+	case t.Used >= t.Uses:
+		return "used"
+	case !now.Before(t.Expires):
+		return "expired"
+	}
+	return "open"
+}
+
+func newTokenRevokeCommand() *cobra.Command {
+	var remote remoteFlags
+	cmd := &cobra.Command{
+		Use: "revoke ID", Short: "Forget a token, so that nobody can join with it", Args: exactArgs("ID"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			client, err := remote.client()
+			if err != nil {
+				return err
+			}
+			if err := client.Call(cmd.Context(), http.MethodDelete, "/v1/tokens/"+url.PathEscape(args[0]), nil, &struct{}{}); err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.ErrOrStderr(), "token %s is revoked; agents that joined with it stay\n", args[0])
+			return nil
+		},
+	}
+	remote.register(cmd)
+	return cmd
+}

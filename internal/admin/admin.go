@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package admin is the hub's admin API as values, and a client for it over the
+// hub's admin unix socket or, with an operator certificate, over its main port.
+// It decides nothing; the hub serves the API.
+package admin
+
+import (
+	"io"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/fault"
+)
+
+// Meta stands at the top of every answer, so that output can be told apart.
+type Meta struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+}
+
+// Status is the answer to GET /v1/status.
+type Status struct {
+	Meta
+	Hub      HubStatus       `json:"hub"`
+	Clusters []ClusterStatus `json:"clusters"`
+	Warnings []string        `json:"warnings,omitempty"`
+}
+
+// HubStatus describes the hub itself.
+type HubStatus struct {
+	Version     string    `json:"version"`
+	Since       time.Time `json:"since"`
+	TrustDomain string    `json:"trustDomain"`
+	Listen      string    `json:"listen"`
+	Advertise   []string  `json:"advertise"`
+	CAPin       string    `json:"caPin"`
+	Draining    bool      `json:"draining"`
+}
+
+// ClusterStatus describes one cluster.
+type ClusterStatus struct {
+	Name    string        `json:"name"`
+	Streams int           `json:"streams"`
+	Sockets []Socket      `json:"sockets"`
+	Agents  []AgentStatus `json:"agents"`
+}
+
+// Socket is one unix socket of a cluster.
+type Socket struct {
+	Protocol string `json:"protocol"`
+	Path     string `json:"path"`
+}
+
+// AgentStatus describes one agent, live or remembered.
+type AgentStatus struct {
+	ID             string      `json:"id"`
+	Connected      bool        `json:"connected"`
+	Draining       bool        `json:"draining"`
+	Since          time.Time   `json:"since,omitzero"` // begin of the live or the last session
+	Peer           string      `json:"peer,omitempty"`
+	Software       string      `json:"software,omitempty"`
+	Carrier        string      `json:"carrier,omitempty"`
+	RTTMillis      float64     `json:"rttMillis"`
+	Streams        int         `json:"streams"`
+	BytesIn        int64       `json:"bytesIn"`  // into the cluster
+	BytesOut       int64       `json:"bytesOut"` // out of the cluster
+	Ranges         []string    `json:"ranges"`
+	CertificateEnd time.Time   `json:"certificateEnd,omitzero"`
+	LastDisconnect *Disconnect `json:"lastDisconnect,omitempty"`
+}
+
+// Disconnect says why and when a session ended.
+type Disconnect struct {
+	Code   string    `json:"code"`
+	Reason string    `json:"reason"`
+	At     time.Time `json:"at"`
+}
+
+// TokenRequest is the body of POST /v1/tokens.
+type TokenRequest struct {
+	Cluster    string `json:"cluster"`
+	TTLSeconds int64  `json:"ttlSeconds"`
+	Uses       int    `json:"uses"`
+}
+
+// Token is its answer; the secret is in Join and Command, and nowhere else.
+type Token struct {
+	Meta
+	ID      string    `json:"id"`
+	Cluster string    `json:"cluster"`
+	Expires time.Time `json:"expires"`
+	Uses    int       `json:"uses"`
+	Join    string    `json:"join"`
+	Command string    `json:"command"`
+	Warning string    `json:"warning,omitempty"`
+}
+
+// TokenInfo is one row of GET /v1/tokens; it holds no secret.
+type TokenInfo struct {
+	ID      string    `json:"id"`
+	Cluster string    `json:"cluster"`
+	Created time.Time `json:"created"`
+	Expires time.Time `json:"expires"`
+	Uses    int       `json:"uses"`
+	Used    int       `json:"used"`
+	Agents  []string  `json:"agents"`
+}
+
+// TokenList is the answer to GET /v1/tokens.
+type TokenList struct {
+	Meta
+	Tokens []TokenInfo `json:"tokens"`
+}
+
+// CertificateRequest is the body of POST /v1/certificates.
+type CertificateRequest struct {
+	Role    string `json:"role"` // client or operator
+	Cluster string `json:"cluster,omitempty"`
+	Name    string `json:"name"`
+	CSR     string `json:"csr"` // PEM
+}
+
+// Certificate is its answer.
+type Certificate struct {
+	Meta
+	Serial      string    `json:"serial"`
+	Identity    string    `json:"identity"`
+	Certificate string    `json:"certificate"` // PEM
+	CA          string    `json:"ca"`          // PEM
+	Expires     time.Time `json:"expires"`
+	Advertise   []string  `json:"advertise"`
+}
+
+// CertificateInfo is one row of GET /v1/certificates.
+type CertificateInfo struct {
+	Serial   string    `json:"serial"`
+	Identity string    `json:"identity"`
+	Issued   time.Time `json:"issued"`
+	Expires  time.Time `json:"expires"`
+	Revoked  time.Time `json:"revoked,omitzero"`
+}
+
+// CertificateList is the answer to GET /v1/certificates.
+type CertificateList struct {
+	Meta
+	Certificates []CertificateInfo `json:"certificates"`
+}
+
+// SocketRequest is the body of POST /v1/clusters/{cluster}/sockets.
+type SocketRequest struct {
+	Protocol string `json:"protocol"`
+}
+
+// PingResult is the answer to POST /v1/clusters/{cluster}/ping.
+type PingResult struct {
+	Meta
+	Cluster string      `json:"cluster"`
+	Agents  []AgentPing `json:"agents"`
+}
+
+// AgentPing is the round trip to one agent.
+type AgentPing struct {
+	ID        string     `json:"id"`
+	RTTMillis float64    `json:"rttMillis"`
+	Fault     *FaultBody `json:"fault,omitempty"`
+}
+
+// JoinRequest is the body of POST /v1/join on the join port.
+type JoinRequest struct {
+	TokenID string `json:"tokenID"`
+	Secret  string `json:"secret"`
+	CSR     string `json:"csr"`
+}
+
+// RenewRequest is the body of POST /v1/renew on the join port.
+type RenewRequest struct {
+	CSR string `json:"csr"`
+}
+
+// JoinAnswer answers both.
+type JoinAnswer struct {
+	Cluster     string `json:"cluster"`
+	Agent       string `json:"agent"`
+	Certificate string `json:"certificate"`
+	CA          string `json:"ca"`
+	UnixMillis  int64  `json:"unixMillis"` // the hub's clock
+}
+
+// FaultBody is a fault as JSON.
+type FaultBody struct {
+	Code string `json:"code"`
+	What string `json:"what"`
+	Why  string `json:"why,omitempty"`
+	Next string `json:"next,omitempty"`
+}
+
+// BodyOf renders a fault.
+func BodyOf(f *fault.Fault) *FaultBody {
+	if f == nil {
+		return nil
+	}
+	return &FaultBody{string(f.Code), f.What, f.Why, f.Next}
+}
+
+// Fault gives the fault back.
+func (b *FaultBody) Fault() *fault.Fault {
+	return &fault.Fault{Code: fault.Code(b.Code), What: b.What, Why: b.Why, Next: b.Next}
+}
+
+// HTTPStatus maps a class to the status of an HTTP answer, the one place where that is done.
+func HTTPStatus(c fault.Class) int {
+	switch c {
+	case fault.Invalid:
+		return 400
+	case fault.Unauthenticated:
+		return 401
+	case fault.Denied:
+		return 403
+	case fault.NotFound:
+		return 404
+	case fault.Conflict:
+		return 409
+	case fault.Exhausted:
+		return 429
+	case fault.Upstream:
+		return 502
+	case fault.Unavailable:
+		return 503
+	case fault.Timeout:
+		return 504
+	}
+	return 500
+}
+
+// StreamProtocol is the Upgrade token of a stream.
+const StreamProtocol = "tombolo-stream"
+
+// SwitchProtocols writes the head after which a connection carries a stream.
+func SwitchProtocols(w io.Writer) error {
+	_, err := io.WriteString(w, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: "+StreamProtocol+"\r\n\r\n")
+	return err
+}

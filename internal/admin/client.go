@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package admin
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/limit"
+)
+
+// Client calls the admin API of a running hub.
+type Client struct {
+	where string // for errors
+	dial  func(ctx context.Context) (net.Conn, error)
+	http  *http.Client
+}
+
+// OverSocket makes a client for the hub's admin unix socket.
+func OverSocket(path string) *Client {
+	return newClient("the admin socket "+path, func(ctx context.Context) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", path)
+	})
+}
+
+// OverTLS makes a client for the hub's main port; cfg proves an operator and checks the hub.
+func OverTLS(address string, cfg *tls.Config) *Client {
+	return newClient("the hub "+address, func(ctx context.Context) (net.Conn, error) {
+		return (&tls.Dialer{NetDialer: &net.Dialer{Timeout: limit.Handshake}, Config: cfg}).DialContext(ctx, "tcp", address)
+	})
+}
+
+func newClient(where string, dial func(ctx context.Context) (net.Conn, error)) *Client {
+	return &Client{where: where, dial: dial, http: &http.Client{
+		Transport: &http.Transport{
+			DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) },
+			DisableKeepAlives: true,
+		},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}
+}
+
+// Call sends body (nil for none) as JSON and decodes the answer into out.
+func (c *Client) Call(ctx context.Context, method, path string, body, out any) error {
+	res, err := c.do(ctx, method, path, body)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	if err := json.NewDecoder(res.Body).Decode(out); err != nil {
+		return fault.New(fault.CodeHubAway, "the answer of "+c.where+" cannot be read").Because(err)
+	}
+	return nil
+}
+
+// Download writes the answer's body to w and reports how many bytes it had.
+func (c *Client) Download(ctx context.Context, path string, w io.Writer) (int64, error) {
+	res, err := c.do(ctx, http.MethodGet, path, nil)
+	if err != nil {
+		return 0, err
+	}
+	defer res.Body.Close()
+	n, err := io.Copy(w, res.Body)
+	if err != nil {
+		return n, fault.New(fault.CodeHubAway, "the transfer from "+c.where+" broke off").Because(err)
+	}
+	return n, nil
+}
+
+func (c *Client) do(ctx context.Context, method, path string, body any) (*http.Response, error) {
+	var data []byte
+	if body != nil {
+		var err error
+		if data, err = json.Marshal(body); err != nil {
+			return nil, err
+		}
+	}
+	req, err := http.NewRequestWithContext(ctx, method, "http://hub"+path, bytes.NewReader(data))
+	if err != nil {
+		return nil, fault.New(fault.CodeUsage, "the request cannot be made").Because(err)
+	}
+	res, err := c.http.Do(req)
+	if err != nil {
+		return nil, c.away(err)
+	}
+	if res.StatusCode != http.StatusOK {
+		defer res.Body.Close()
+		return nil, readFault(res)
+	}
+	return res, nil
+}
+
+func (c *Client) away(err error) error {
+	var f *fault.Fault
+	if errors.As(err, &f) {
+		return f
+	}
+	return fault.New(fault.CodeHubAway, "no hub answers at "+c.where).Because(err).
+		Hint("start it with 'tombolo hub', or name it with --admin-socket, or with --hub and --operator")
+}
+
+func readFault(res *http.Response) error {
+	text, err := io.ReadAll(io.LimitReader(res.Body, limit.AdminBody))
+	var b FaultBody
+	if err == nil && json.Unmarshal(text, &b) == nil && b.Code != "" {
+		return b.Fault()
+	}
+	if code := res.Header.Get("Tombolo-Fault"); code != "" {
+		return fault.New(fault.Code(code), string(bytes.TrimSpace(text)))
+	}
+	return fault.New(fault.CodeHubAway, "the answer "+res.Status+" is not a hub's")
+}
+
+// Stream opens a stream to target in a cluster.
+func (c *Client) Stream(ctx context.Context, cluster, target string) (net.Conn, error) {
+	conn, err := c.dial(ctx)
+	if err != nil {
+		return nil, c.away(err)
+	}
+	if deadline, ok := ctx.Deadline(); ok {
+		conn.SetDeadline(deadline)
+	} else {
+		conn.SetDeadline(time.Now().Add(limit.Dial + limit.RequestHeaderTime))
+	}
+	req, err := http.NewRequest(http.MethodGet, "http://hub/v1/clusters/"+url.PathEscape(cluster)+"/stream?target="+url.QueryEscape(target), nil)
+	if err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	req.Header.Set("Connection", "Upgrade")
+	req.Header.Set("Upgrade", StreamProtocol)
+	buf := bufio.NewReader(conn)
+	var res *http.Response
+	if err = req.Write(conn); err == nil {
+		res, err = http.ReadResponse(buf, req)
+	}
+	if err != nil {
+		return nil, errors.Join(c.away(err), conn.Close())
+	}
+	if res.StatusCode != http.StatusSwitchingProtocols {
+		err := readFault(res)
+		conn.Close()
+		return nil, err
+	}
+	conn.SetDeadline(time.Time{})
+	return &bufferedConn{Conn: conn, buf: buf}, nil
+}
+
+// bufferedConn first gives the bytes that came along with the head.
+type bufferedConn struct {
+	net.Conn
+	buf *bufio.Reader
+}
+
+func (b *bufferedConn) Read(p []byte) (int, error) { return b.buf.Read(p) }
+
+// CloseWrite ends our direction.
+func (b *bufferedConn) CloseWrite() error {
+	if h, ok := b.Conn.(interface{ CloseWrite() error }); ok {
+		return h.CloseWrite()
+	}
+	return b.Conn.Close()
+}

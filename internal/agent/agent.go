@@ -1,0 +1,365 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"crypto/rand"
+	"log/slog"
+	mathrand "math/rand/v2"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tombolo-io/tombolo/internal/carrier"
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/run"
+	"github.com/tombolo-io/tombolo/internal/splice"
+	"github.com/tombolo-io/tombolo/internal/tell"
+	"github.com/tombolo-io/tombolo/internal/trust"
+)
+
+// Agent is a running agent.
+type Agent struct {
+	cfg      Config
+	log      *slog.Logger
+	now      func() time.Time
+	reg      *prometheus.Registry
+	metrics  *tell.Agent
+	splicer  *splice.Splicer
+	dialer   *targetDialer
+	instance string
+	settings atomic.Pointer[Reloadable]
+	sessions sessions
+	streams  atomic.Int64 // live streams of all sessions
+	toldLoad atomic.Int64
+	up, down splice.Counter
+
+	mu       sync.Mutex
+	me       *identity
+	listener netip.AddrPort // of the health port, which is not dialled for anyone
+	renewed  chan struct{}  // signalled after a renewal
+}
+
+// Options are what an agent needs beside its configuration.
+type Options struct {
+	Log *slog.Logger
+	Now func() time.Time // the clock for certificates; nil means time.Now
+	Reg *prometheus.Registry
+}
+
+// New prepares an agent; Run works.
+func New(cfg Config, o Options) *Agent {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	a := &Agent{
+		cfg: cfg, log: o.Log, now: o.Now, reg: o.Reg, splicer: splice.New(),
+		instance: rand.Text(), renewed: make(chan struct{}, 1),
+	}
+	a.settings.Store(&cfg.Reloadable)
+	a.dialer = &targetDialer{resolver: &net.Resolver{}, dial: (&net.Dialer{}).DialContext, own: a.ownListeners}
+	a.metrics = tell.NewAgent(o.Reg, tell.AgentReadings{
+		Sessions:       func() float64 { return float64(len(a.sessions.list())) },
+		BytesToTarget:  func() float64 { return float64(a.up.Load()) },
+		BytesToCaller:  func() float64 { return float64(a.down.Load()) },
+		CertificateEnd: func() float64 { return float64(a.certificateEnd().Unix()) },
+	})
+	return a
+}
+
+// Ready reports whether a session takes new streams.
+func (a *Agent) Ready() bool { return a.sessions.usable() > 0 }
+
+// Reload takes over new rules and bounds. New streams follow them at once; the
+// hub shows the new ranges after the next connect.
+func (a *Agent) Reload(next Config) { a.settings.Store(&next.Reloadable) }
+
+func (a *Agent) identity() *identity {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.me
+}
+
+func (a *Agent) setIdentity(i *identity) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.me = i
+}
+
+func (a *Agent) certificateEnd() time.Time {
+	if me := a.identity(); me.joined() {
+		return me.cert.NotAfter
+	}
+	return time.Unix(0, 0)
+}
+
+// hubAddresses are the addresses to try: the configured ones, else those of the join line.
+func (a *Agent) hubAddresses(me *identity) []string {
+	if len(a.cfg.Hubs) > 0 {
+		return a.cfg.Hubs
+	}
+	return me.hubs
+}
+
+// ownListeners lists the agent's own listener on every address of the machine
+// that it answers on.
+func (a *Agent) ownListeners() []netip.AddrPort {
+	a.mu.Lock()
+	ap := a.listener
+	a.mu.Unlock()
+	if !ap.IsValid() || !ap.Addr().IsUnspecified() {
+		return []netip.AddrPort{ap}
+	}
+	var out []netip.AddrPort
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		return out
+	}
+	for _, x := range addrs {
+		if p, err := netip.ParsePrefix(x.String()); err == nil {
+			out = append(out, netip.AddrPortFrom(p.Addr().Unmap(), ap.Port()))
+		}
+	}
+	return out
+}
+
+// prepare makes sure of an identity: the stored one, or a new one for the join
+// line. A stored identity wins over a line for the same cluster and CA, so that
+// the same command can be run again; a line for another one is refused.
+func (a *Agent) prepare(ctx context.Context) error {
+	me, err := loadIdentity(a.cfg.StateDir)
+	if err != nil {
+		return err
+	}
+	var line *trust.Join
+	if a.cfg.Join != "" {
+		j, err := trust.ParseJoin(a.cfg.Join)
+		if err != nil {
+			return err
+		}
+		line = &j
+	}
+	switch {
+	case me.joined() && line != nil && (me.who.Cluster != line.Cluster || trust.Pin(me.ca) != line.Pin):
+		return fault.Newf(fault.CodeJoinLine, "the state in %s belongs to another hub or cluster", a.cfg.StateDir).
+			Whyf("it holds %s, the join line is for cluster %s", me.who, line.Cluster).
+			Hint("give this agent its own --state-dir, or remove that directory to join anew")
+	case me.joined():
+		if line != nil && len(a.cfg.Hubs) == 0 {
+			me.hubs = line.Hubs // a hub may have moved
+		}
+		a.setIdentity(me)
+		a.log.Info("using the stored identity", "identity", me.who.URI(), "certificateEnd", me.cert.NotAfter)
+		return nil
+	case line == nil:
+		return fault.New(fault.CodeJoinLine, "this agent has no identity yet").Whyf("there is none in %s and no join line was given", a.cfg.StateDir).
+			Hint("on the hub run: tombolo token create --cluster NAME, and start the agent with the line that it prints")
+	}
+	return a.join(ctx, me, *line)
+}
+
+// join enrols and repeats while no hub can be reached; a refusal is final.
+func (a *Agent) join(ctx context.Context, me *identity, line trust.Join) error {
+	if me == nil {
+		key, err := trust.NewKey()
+		if err != nil {
+			return err
+		}
+		me = &identity{key: key, hubs: line.Hubs}
+		if err := me.save(a.cfg.StateDir); err != nil {
+			return err
+		}
+	}
+	if len(a.cfg.Hubs) > 0 {
+		line.Hubs = a.cfg.Hubs
+	}
+	for try := 0; ; try++ {
+		joined, err := a.enrol(ctx, line, me.key)
+		if err == nil {
+			if err := joined.save(a.cfg.StateDir); err != nil {
+				return err
+			}
+			a.setIdentity(joined)
+			a.log.Info("joined", "identity", joined.who.URI(), "certificateEnd", joined.cert.NotAfter)
+			return nil
+		}
+		if !fault.Has(err, fault.CodeHubAway) {
+			return err
+		}
+		a.metrics.Connects.WithLabelValues(outcome(fault.From(err))).Inc()
+		if err := a.pause(ctx, try, "cannot join yet", err); err != nil {
+			return err
+		}
+	}
+}
+
+// pause logs and waits before try+1.
+func (a *Agent) pause(ctx context.Context, try int, what string, cause error) error {
+	wait := backoff(try, mathrand.Float64())
+	f := fault.From(cause)
+	a.log.Warn(what, tell.AttrCode, f.Code, tell.AttrReason, f.Explain(), "retryIn", wait.Round(time.Millisecond))
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// keepCertificate renews at two thirds of the certificate's life, and at once
+// if it has run out, until ctx ends.
+func (a *Agent) keepCertificate(ctx context.Context) error {
+	for {
+		me := a.identity()
+		wait := renewAt(me.cert.NotBefore.Add(limit.ClockTolerance), me.cert.NotAfter).Sub(a.now())
+		for wait > 0 {
+			// In slices, so that a clock that jumps or a machine that slept is noticed.
+			timer := time.NewTimer(min(wait, time.Minute))
+			select {
+			case <-ctx.Done():
+				timer.Stop()
+				return ctx.Err()
+			case <-timer.C:
+			}
+			wait = renewAt(me.cert.NotBefore.Add(limit.ClockTolerance), me.cert.NotAfter).Sub(a.now())
+		}
+		next, err := a.renew(ctx, me)
+		if err == nil {
+			err = next.save(a.cfg.StateDir)
+		}
+		a.metrics.Renewals.WithLabelValues(outcome(fault.From(err))).Inc()
+		if err == nil {
+			a.setIdentity(next)
+			a.log.Info("certificate renewed", "identity", next.who.URI(), "certificateEnd", next.cert.NotAfter)
+			select {
+			case a.renewed <- struct{}{}:
+			default:
+			}
+			continue
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		f := fault.From(err)
+		again := renewRetry(a.now(), me.cert.NotAfter)
+		a.log.Warn("certificate not renewed", tell.AttrCode, f.Code, tell.AttrReason, f.Explain(), "certificateEnd", me.cert.NotAfter, "retryIn", again)
+		timer := time.NewTimer(again)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return ctx.Err()
+		case <-timer.C:
+		}
+	}
+}
+
+// keepSession holds a session to a hub, forever. After a renewal a new session
+// is opened with the new certificate before the old one is drained.
+func (a *Agent) keepSession(ctx context.Context) error {
+	g := run.NewGroup(ctx)
+	defer g.Wait()
+	defer g.Stop()
+	for try, n := 0, 0; ; n++ {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		me := a.identity()
+		if !a.now().Before(me.cert.NotAfter) {
+			// Nothing but a renewal is possible until then.
+			if err := a.pause(ctx, try, "the certificate has run out; waiting for its renewal",
+				fault.New(fault.CodeCertExpired, "the agent's certificate has run out")); err != nil {
+				return err
+			}
+			try++
+			continue
+		}
+		hubs := a.hubAddresses(me)
+		s, err := a.connect(ctx, hubs[n%len(hubs)], me)
+		a.metrics.Connects.WithLabelValues(outcome(fault.From(err))).Inc()
+		if err != nil {
+			if err := a.pause(ctx, try, "not connected", err); err != nil {
+				return err
+			}
+			try++
+			continue
+		}
+		began := time.Now()
+		a.log.Info("connected", "hub", hubs[n%len(hubs)], "carrier", carrier.Name)
+		why := a.hold(ctx, g, s, me)
+		if why == nil {
+			try, n = 0, n-1 // replaced after a renewal: same hub, at once
+			continue
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if time.Since(began) > limit.BackoffReset {
+			try = 0
+		}
+		if err := a.pause(ctx, try, "disconnected", why); err != nil {
+			return err
+		}
+		try++
+	}
+}
+
+// hold serves a session and returns why it ended, or nil when the certificate
+// was renewed: then the session goes on in the group until its streams end.
+func (a *Agent) hold(ctx context.Context, g *run.Group, s *session, me *identity) error {
+	a.sessions.add(s)
+	select { // a renewal before this session was opened needs no replacement
+	case <-a.renewed:
+	default:
+	}
+	ended := make(chan error, 1)
+	g.Do(func(ctx context.Context) {
+		defer a.sessions.remove(s)
+		ended <- a.serve(ctx, s)
+	})
+	if a.identity() == me {
+		select {
+		case err := <-ended:
+			return err
+		case <-a.renewed:
+		}
+	}
+	g.Do(func(ctx context.Context) {
+		a.retire(ctx, s)
+		<-ended
+	})
+	return nil
+}
+
+// retire waits until a new session is up, then drains the old one.
+func (a *Agent) retire(ctx context.Context, s *session) {
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for a.sessions.usable() < 2 {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.link.Done():
+			return
+		case <-tick.C:
+		}
+	}
+	s.drain("the certificate was renewed")
+	for s.streams.Load() > 0 {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.link.Done():
+			return
+		case <-s.emptied:
+		}
+	}
+	s.goodbye(fault.New(fault.CodeSessionLost, "replaced after renewal"))
+}

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"syscall"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/policy"
+	"github.com/tombolo-io/tombolo/internal/run"
+)
+
+// resolver finds the addresses of a name on the agent's side.
+type resolver interface {
+	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
+}
+
+// targetDialer resolves, decides and dials.
+type targetDialer struct {
+	resolver resolver
+	dial     func(ctx context.Context, network, address string) (net.Conn, error)
+	own      func() []netip.AddrPort // the agent's own listeners
+}
+
+// Dial connects to address as the policy allows. Exactly an address that was
+// checked is dialled: a name is resolved once and never again.
+func (t *targetDialer) Dial(ctx context.Context, p policy.Policy, network, address string) (net.Conn, string, error) {
+	if network != "tcp" {
+		return nil, "", fault.Newf(fault.CodePolicyDenied, "network %q is not dialled", network).Whyf("only tcp is")
+	}
+	target, err := policy.ParseTarget(address)
+	if err != nil {
+		return nil, "", fault.New(fault.CodeRequest, "the destination cannot be read").Because(err)
+	}
+	addrs := []netip.Addr{target.Addr}
+	if target.Name != "" {
+		if addrs, err = t.resolve(ctx, target.Name); err != nil {
+			return nil, "", err
+		}
+	}
+	allowed, denied := t.filter(p, target, addrs)
+	if len(allowed) == 0 {
+		return nil, "", fault.Newf(fault.CodePolicyDenied, "the agent refuses %s", target).Whyf("%s", denied).
+			Hint("if it shall be reached, start the agent with --allow for it")
+	}
+	conn, err := t.race(ctx, allowed)
+	if err != nil {
+		return nil, "", dialFault(target, allowed, err)
+	}
+	return conn, conn.RemoteAddr().String(), nil
+}
+
+func (t *targetDialer) resolve(ctx context.Context, name string) ([]netip.Addr, error) {
+	addrs, err := t.resolver.LookupNetIP(ctx, "ip", name)
+	if err == nil && len(addrs) == 0 {
+		err = errors.New("there is no address")
+	}
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, fault.Newf(fault.CodeDialTimeout, "the name %s did not resolve in time", name).Because(err)
+		}
+		return nil, fault.Newf(fault.CodeDialDNS, "the name %s did not resolve on the agent's side", name).Because(err)
+	}
+	return addrs, nil
+}
+
+// filter keeps the addresses that the policy allows, IPv6 and IPv4 in turn (RFC
+// 8305 section 4), and gives the reason for the first that it does not.
+func (t *targetDialer) filter(p policy.Policy, target policy.Target, addrs []netip.Addr) (allowed []netip.AddrPort, denied string) {
+	var six, four []netip.AddrPort
+	own := t.own()
+	for _, a := range addrs {
+		a = a.Unmap()
+		v := p.Decide(policy.Request{Name: target.Name, Addr: a, Port: target.Port, Own: own})
+		switch {
+		case !v.Allow && denied == "":
+			denied = v.Why
+		case v.Allow && a.Is6():
+			six = append(six, netip.AddrPortFrom(a, target.Port))
+		case v.Allow:
+			four = append(four, netip.AddrPortFrom(a, target.Port))
+		}
+	}
+	for len(six)+len(four) > 0 && len(allowed) < limit.ResolvedAddresses {
+		if len(six) > 0 {
+			allowed, six = append(allowed, six[0]), six[1:]
+		}
+		if len(four) > 0 {
+			allowed, four = append(allowed, four[0]), four[1:]
+		}
+	}
+	return allowed, denied
+}
+
+// race starts an attempt on each address, the next when the one before has
+// failed or after the stagger of RFC 8305 section 5, and takes the first that connects.
+func (t *targetDialer) race(ctx context.Context, addrs []netip.AddrPort) (net.Conn, error) {
+	if len(addrs) == 1 {
+		return t.dial(ctx, "tcp", addrs[0].String())
+	}
+	type result struct {
+		conn net.Conn
+		err  error
+	}
+	g := run.NewGroup(ctx)
+	results := make(chan result, len(addrs))
+	start := func(addr netip.AddrPort) {
+		g.Do(func(ctx context.Context) {
+			conn, err := t.dial(ctx, "tcp", addr.String())
+			results <- result{conn, err}
+		})
+	}
+	stagger := time.NewTimer(0)
+	defer stagger.Stop()
+	var errs []error
+	next, running := 0, 0
+	for {
+		select {
+		case <-stagger.C:
+			if next < len(addrs) {
+				start(addrs[next])
+				next, running = next+1, running+1
+				stagger.Reset(limit.HappyEyeballs)
+			}
+		case r := <-results:
+			running--
+			if r.err == nil {
+				g.Stop()
+				g.Wait()
+				for range running { // those that connected all the same
+					if late := <-results; late.conn != nil {
+						late.conn.Close()
+					}
+				}
+				return r.conn, nil
+			}
+			errs = append(errs, r.err)
+			if next == len(addrs) && running == 0 {
+				g.Wait()
+				return nil, errors.Join(errs...)
+			}
+			stagger.Reset(0)
+		}
+	}
+}
+
+// dialFault codes a failed connect by the kernel's answer.
+func dialFault(target policy.Target, addrs []netip.AddrPort, err error) error {
+	at := fmt.Sprint(addrs[0])
+	if len(addrs) > 1 {
+		at = fmt.Sprintf("%v and %d more", addrs[0], len(addrs)-1)
+	}
+	var timeout net.Error
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return fault.Newf(fault.CodeDialRefused, "%s refused the connection", target).Whyf("nothing listens at %s", at).
+			Hint("check that the target runs and listens there")
+	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout(), errors.Is(err, syscall.ETIMEDOUT):
+		return fault.Newf(fault.CodeDialTimeout, "%s did not answer", target).Whyf("no answer from %s in time", at).
+			Hint("check that the target is up and that no firewall drops the agent's packets")
+	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EPERM), errors.Is(err, syscall.EADDRNOTAVAIL):
+		return fault.Newf(fault.CodeDialUnreachable, "%s cannot be reached from the agent", target).Because(err).
+			Hint("check the routes of the agent's machine")
+	case errors.Is(err, context.Canceled):
+		return fault.New(fault.CodeDialCanceled, "the caller gave up")
+	}
+	return fault.Newf(fault.CodeDialUnreachable, "%s cannot be reached from the agent", target).Because(err)
+}

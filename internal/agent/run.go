@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/tombolo-io/tombolo/internal/carrier"
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/run"
+	"github.com/tombolo-io/tombolo/internal/wire"
+	pb "github.com/tombolo-io/tombolo/proto"
+)
+
+// Run works until ctx ends; then it drains: it asks the hub for no new streams
+// and gives the live ones the drain timeout, which the end of hard cuts short.
+func (a *Agent) Run(ctx, hard context.Context) error {
+	ln, err := carrier.ListenTCP(ctx, a.cfg.HealthListen)
+	if err != nil {
+		return healthFault(a.cfg.HealthListen, err)
+	}
+	if ap, err := netip.ParseAddrPort(ln.Addr().String()); err == nil {
+		a.mu.Lock()
+		a.listener = netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())
+		a.mu.Unlock()
+	}
+	inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	g := run.NewGroup(inner)
+	a.serveHealth(g, ln)
+	// Joining can take long while the hub is away; probes answer meanwhile.
+	if err := a.prepareWhile(ctx, g); err != nil {
+		g.Stop()
+		werr := g.Wait()
+		if ctx.Err() != nil {
+			return werr
+		}
+		return errors.Join(err, werr)
+	}
+	g.Go("certificate", a.keepCertificate)
+	g.Go("session", a.keepSession)
+	select {
+	case <-ctx.Done():
+		a.drain(hard)
+	case <-g.Context().Done(): // a part failed; Wait says which
+	}
+	cancel()
+	return g.Wait()
+}
+
+func (a *Agent) prepareWhile(ctx context.Context, g *run.Group) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stop := run.OnDone(g.Context(), cancel)
+	defer stop()
+	return a.prepare(ctx)
+}
+
+func healthFault(address string, err error) error {
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return fault.Newf(fault.CodeAddressBusy, "the address %s is in use", address).
+			Whyf("another process listens there").Hint("stop it, or choose another with --health-listen")
+	}
+	return fault.Newf(fault.CodeConfig, "cannot listen on %s", address).Because(err).Hint("correct --health-listen")
+}
+
+// serveHealth serves probes and metrics, and nothing that changes anything.
+func (a *Agent) serveHealth(g *run.Group, ln net.Listener) {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte("ok\n")) })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if a.Ready() {
+			w.Write([]byte("ok\n"))
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusServiceUnavailable)
+		json.NewEncoder(w).Encode(map[string]string{"code": string(fault.CodeHubAway), "what": "there is no session to a hub"})
+	})
+	mux.Handle("GET /metrics", promhttp.HandlerFor(a.reg, promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: limit.Dial}))
+	srv := &http.Server{
+		Handler: mux, ReadHeaderTimeout: limit.RequestHeaderTime, ReadTimeout: limit.RequestHeaderTime,
+		IdleTimeout: 2 * limit.DeadIdle, MaxHeaderBytes: limit.RequestHeader,
+		ErrorLog: slog.NewLogLogger(a.log.Handler(), slog.LevelDebug),
+	}
+	g.Go("health", func(ctx context.Context) error {
+		stop := run.OnDone(ctx, func() { srv.Close() })
+		defer stop()
+		if err := srv.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+			return err
+		}
+		return nil
+	})
+}
+
+func (s *session) drain(reason string) {
+	s.draining.Store(true)
+	s.beat.Send(&pb.Control{Frame: &pb.Control_Drain{Drain: &pb.Drain{Reason: reason}}})
+}
+
+func (s *session) goodbye(why *fault.Fault) {
+	s.beat.Send(&pb.Control{Frame: &pb.Control_Goodbye{Goodbye: &pb.Goodbye{Reason: wire.ToFault(why)}}})
+	// The hub closes when it has read the farewell; a hub that does not is not waited for.
+	timer := time.NewTimer(time.Second)
+	defer timer.Stop()
+	select {
+	case <-s.link.Done():
+	case <-timer.C:
+	}
+	s.link.Close()
+}
+
+// drain waits for the live streams to end, for the drain timeout, or for the end of hard.
+func (a *Agent) drain(hard context.Context) {
+	bound, cancel := context.WithTimeout(hard, a.cfg.Drain)
+	defer cancel()
+	for _, s := range a.sessions.list() {
+		s.drain("the agent is shutting down")
+	}
+	a.log.Info("draining", "streams", a.streams.Load(), "bound", a.cfg.Drain)
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for a.streams.Load() > 0 {
+		select {
+		case <-bound.Done():
+			a.log.Warn("drain timeout: live streams are cut", "streams", a.streams.Load())
+			return
+		case <-tick.C:
+		}
+	}
+	for _, s := range a.sessions.list() {
+		s.goodbye(fault.New(fault.CodeDraining, "the agent was stopped"))
+	}
+	a.log.Info("drained")
+}

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/carrier"
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/heartbeat"
+	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/run"
+	"github.com/tombolo-io/tombolo/internal/splice"
+	"github.com/tombolo-io/tombolo/internal/tell"
+	"github.com/tombolo-io/tombolo/internal/trust"
+	"github.com/tombolo-io/tombolo/internal/wire"
+	pb "github.com/tombolo-io/tombolo/proto"
+)
+
+// session is one live link to a hub.
+type session struct {
+	link     carrier.Session
+	beat     *heartbeat.Beat
+	streams  atomic.Int64
+	draining atomic.Bool
+	farewell atomic.Pointer[fault.Fault] // the hub's reason to end the session
+	emptied  chan struct{}               // signalled when the last stream ends
+}
+
+// connect dials one hub address, proves who we are and exchanges Hello.
+func (a *Agent) connect(ctx context.Context, hub string, me *identity) (*session, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit.Handshake+limit.Hello)
+	defer cancel()
+	raw, err := carrier.Dialer().DialContext(ctx, "tcp", hub)
+	if err != nil {
+		return nil, hubFault(hub, err)
+	}
+	conn := tls.Client(raw, trust.HubClientConfig(a.check(me), me.tls(), trust.ALPNSession))
+	stop := run.OnDone(ctx, func() { raw.Close() })
+	defer stop()
+	if err := a.greet(ctx, conn); err != nil {
+		raw.Close()
+		return nil, hubFault(hub, err)
+	}
+	link, err := carrier.Client(conn)
+	if err != nil {
+		raw.Close()
+		return nil, hubFault(hub, err)
+	}
+	control, err := link.OpenStream(ctx)
+	if err != nil {
+		link.Close()
+		return nil, hubFault(hub, err)
+	}
+	s := &session{link: link, emptied: make(chan struct{}, 1)}
+	s.beat = heartbeat.New(heartbeat.Options{
+		Stream:       control,
+		LastReceived: func() time.Time { return link.Traffic().LastReceived },
+		OnFrame:      func(f *pb.Control) { a.onFrame(s, f) },
+		OnRTT:        func(d time.Duration) { a.metrics.RTT.Observe(d.Seconds()) },
+	})
+	return s, nil
+}
+
+// greet sends Hello and reads Welcome on the bare connection.
+func (a *Agent) greet(ctx context.Context, conn *tls.Conn) error {
+	if err := conn.HandshakeContext(ctx); err != nil {
+		return err
+	}
+	if p := conn.ConnectionState().NegotiatedProtocol; p != trust.ALPNSession {
+		return fault.New(fault.CodeVersion, "the hub does not speak our session protocol").Whyf("it chose %q", p)
+	}
+	hello := &pb.Hello{
+		VersionMin: wire.Version, VersionMax: wire.Version, Software: "tombolo " + a.cfg.Version,
+		Instance: a.instance, Ranges: a.settings.Load().Policy.Rules(), UnixMillis: a.now().UnixMilli(),
+	}
+	if err := wire.Write(conn, &pb.Control{Frame: &pb.Control_Hello{Hello: hello}}); err != nil {
+		return err
+	}
+	var m pb.Control
+	if err := wire.Read(conn, limit.ControlFrame, &m); err != nil {
+		return err
+	}
+	welcome := m.GetWelcome()
+	if welcome == nil {
+		return fault.New(fault.CodeFrameInvalid, "the hub's first frame is no Welcome")
+	}
+	if f := wire.FromFault(welcome.GetRefusal()); f != nil {
+		return f
+	}
+	if welcome.GetVersion() != wire.Version {
+		return fault.Newf(fault.CodeVersion, "the hub chose version %d of the session protocol", welcome.GetVersion())
+	}
+	if skew := time.UnixMilli(welcome.GetUnixMillis()).Sub(a.now()); skew.Abs() > limit.ClockTolerance {
+		a.log.Warn("this machine's clock differs from the hub's", "by", skew.Round(time.Second))
+	}
+	return nil
+}
+
+func (a *Agent) onFrame(s *session, f *pb.Control) {
+	switch x := f.GetFrame().(type) {
+	case *pb.Control_Drain:
+		s.draining.Store(true)
+		a.log.Info("the hub drains", tell.AttrReason, wire.Clean(x.Drain.GetReason()))
+	case *pb.Control_Goodbye:
+		s.farewell.Store(wire.FromFault(x.Goodbye.GetReason()))
+		s.link.Close()
+	}
+}
+
+// serve runs a session until it ends and returns why, never nil.
+func (a *Agent) serve(ctx context.Context, s *session) error {
+	g := run.NewGroup(ctx)
+	stop := run.OnDone(g.Context(), func() { s.link.Close() })
+	g.Go("control", s.beat.Run)
+	g.Go("streams", func(ctx context.Context) error { return a.acceptStreams(ctx, s) })
+	err := g.Wait()
+	stop()
+	if f := s.farewell.Load(); f != nil {
+		return f
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return firstFault(err)
+}
+
+// firstFault prefers the coded reason among the joined ends of a session's parts.
+func firstFault(err error) error {
+	var f *fault.Fault
+	if errors.As(err, &f) {
+		return f
+	}
+	return fault.New(fault.CodeSessionLost, "the session ended").Because(err)
+}
+
+// acceptStreams serves each stream of the hub in its own goroutine; the number
+// is bounded by the carrier (limit.StreamsPerSession).
+func (a *Agent) acceptStreams(ctx context.Context, s *session) error {
+	g := run.NewGroup(ctx)
+	for {
+		stream, err := s.link.AcceptStream(ctx)
+		if err != nil {
+			g.Stop()
+			return errors.Join(fault.New(fault.CodeSessionLost, "the session broke").Because(err), g.Wait())
+		}
+		a.enter(s, +1)
+		g.Do(func(ctx context.Context) {
+			defer a.enter(s, -1)
+			a.serveStream(ctx, stream)
+		})
+	}
+}
+
+// enter counts a stream in or out and tells the hub the new load when it has
+// moved by a fifth, so that picks are fair without a frame for each stream.
+func (a *Agent) enter(s *session, delta int64) {
+	n := s.streams.Add(delta)
+	s.beat.Busy(int(delta))
+	total := a.streams.Add(delta)
+	a.metrics.Streams.Set(float64(total))
+	told := a.toldLoad.Load()
+	if diff := total - told; (diff > 0 && diff*5 > told || diff < 0 && -diff*5 > told) && a.toldLoad.CompareAndSwap(told, total) {
+		s.beat.Send(&pb.Control{Frame: &pb.Control_Load{Load: &pb.Load{Streams: uint32(max(total, 0))}}})
+	}
+	if n == 0 {
+		select {
+		case s.emptied <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// serveStream reads the dial request, dials, answers and copies.
+func (a *Agent) serveStream(ctx context.Context, stream carrier.Stream) {
+	stream.SetReadDeadline(time.Now().Add(limit.Hello))
+	d, err := wire.ReadDial(stream)
+	stream.SetReadDeadline(time.Time{})
+	if err != nil {
+		stream.Reset(splice.ResetCode(fault.CodeFrameInvalid))
+		return
+	}
+	start := time.Now()
+	set := a.settings.Load()
+	dctx, cancel := context.WithTimeout(ctx, min(d.Timeout, set.DialTimeout))
+	conn, resolved, err := a.dialer.Dial(dctx, set.Policy, d.Network, d.Address)
+	cancel()
+	f := fault.From(err)
+	a.metrics.DialDuration.Observe(time.Since(start).Seconds())
+	a.metrics.Dials.WithLabelValues(outcome(f)).Inc()
+	if f != nil {
+		a.log.Info("dial failed", tell.AttrTarget, wire.Clean(d.Address), tell.AttrCaller, wire.Clean(d.Caller), tell.AttrCode, f.Code, tell.AttrReason, f.Error())
+	}
+	stream.SetWriteDeadline(time.Now().Add(limit.ReplyWrite))
+	if err := wire.Write(stream, wire.Reply(resolved, f)); err != nil || f != nil {
+		if conn != nil {
+			conn.Close()
+		}
+		if err != nil {
+			stream.Reset(splice.ResetCode(fault.CodeDialCanceled))
+			return
+		}
+		stream.Close()
+		return
+	}
+	stream.SetWriteDeadline(time.Time{})
+	a.log.Debug("dialled", tell.AttrTarget, d.Address, "resolved", resolved, tell.AttrCaller, d.Caller)
+	r := a.splicer.Both(ctx, stream, splice.Net(conn), splice.Options{Idle: set.IdleTimeout, Up: &a.up, Down: &a.down})
+	a.metrics.StreamEnds.WithLabelValues(tell.Outcome(r.Code)).Inc()
+}
+
+func outcome(f *fault.Fault) string {
+	if f == nil {
+		return tell.Outcome("")
+	}
+	return tell.Outcome(f.Code)
+}
+
+// sessions is the set of live sessions.
+type sessions struct {
+	mu  sync.Mutex
+	all map[*session]struct{}
+}
+
+func (l *sessions) add(s *session) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.all == nil {
+		l.all = map[*session]struct{}{}
+	}
+	l.all[s] = struct{}{}
+}
+
+func (l *sessions) remove(s *session) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.all, s)
+}
+
+func (l *sessions) list() []*session {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	out := make([]*session, 0, len(l.all))
+	for s := range l.all {
+		out = append(out, s)
+	}
+	return out
+}
+
+// usable counts the sessions that take new streams.
+func (l *sessions) usable() (n int) {
+	for _, s := range l.list() {
+		if !s.draining.Load() {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package carrier
+
+import (
+	"context"
+	"net"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"syscall"
+
+	"github.com/tombolo-io/tombolo/internal/limit"
+)
+
+// Dialer dials a hub. The kernel gives up on unacknowledged data after
+// limit.DeadIdle (TCP_USER_TIMEOUT, RFC 5482), should our own pings not have
+// noticed first.
+func Dialer() *net.Dialer {
+	return &net.Dialer{Timeout: limit.Handshake, KeepAliveConfig: keepAlive(), Control: control}
+}
+
+// ListenTCP listens for agents and clients with the same socket options.
+func ListenTCP(ctx context.Context, address string) (net.Listener, error) {
+	lc := net.ListenConfig{KeepAliveConfig: keepAlive(), Control: control}
+	return lc.Listen(ctx, "tcp", address)
+}
+
+func keepAlive() net.KeepAliveConfig {
+	return net.KeepAliveConfig{Enable: true, Idle: limit.DeadIdle, Interval: 10 * time.Second, Count: 3}
+}
+
+func control(_, _ string, c syscall.RawConn) error {
+	var failed error
+	err := c.Control(func(fd uintptr) {
+		failed = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(limit.DeadIdle.Milliseconds()))
+	})
+	if err != nil {
+		return err
+	}
+	return failed
+}

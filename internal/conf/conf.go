@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package conf decodes YAML strictly into a struct and reports every problem
+// with file:line:column and field path. It knows no room and no meaning: a room
+// validates the decoded value and places its problems through the Document.
+package conf
+
+import (
+	"encoding"
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/limit"
+)
+
+// maxDepth bounds nesting, so that a hostile file cannot exhaust the stack.
+const maxDepth = 32
+
+// Problem is one mistake in a file.
+type Problem struct {
+	File         string
+	Line, Column int    // from 1; 0 where there is no place
+	Path         string // field path such as clusters[0].name
+	Message      string
+}
+
+// String renders file:line:column: path: message.
+func (p Problem) String() string {
+	var b strings.Builder
+	b.WriteString(p.File)
+	if p.Line > 0 {
+		fmt.Fprintf(&b, ":%d:%d", p.Line, p.Column)
+	}
+	b.WriteString(": ")
+	if p.Path != "" {
+		b.WriteString(p.Path + ": ")
+	}
+	b.WriteString(p.Message)
+	return b.String()
+}
+
+// Document is a decoded file that remembers where each field stood.
+type Document struct {
+	file     string
+	places   map[string]place
+	problems []Problem
+}
+
+type place struct{ line, column int }
+
+// Problems lists what is wrong so far, in the order of the file's reading.
+func (d *Document) Problems() []Problem { return d.problems }
+
+// Add reports a problem of meaning with the field at path; a field that the
+// file leaves out is placed at its nearest parent.
+func (d *Document) Add(path, format string, args ...any) {
+	p := d.find(path)
+	d.problems = append(d.problems, Problem{d.file, p.line, p.column, path, fmt.Sprintf(format, args...)})
+}
+
+func (d *Document) find(path string) place {
+	for {
+		if p, ok := d.places[path]; ok || path == "" {
+			return p
+		}
+		path = path[:max(strings.LastIndexAny(path, ".["), 0)]
+	}
+}
+
+// Err is nil if there are no problems, else one fault that lists them all.
+func (d *Document) Err() error {
+	if len(d.problems) == 0 {
+		return nil
+	}
+	lines := make([]string, len(d.problems))
+	for i, p := range d.problems {
+		lines[i] = p.String()
+	}
+	return fault.New(fault.CodeConfig, "the configuration has problems").
+		Whyf("\n  %s", strings.Join(lines, "\n  ")).
+		Hint("correct the lines named; 'tombolo config print' shows a complete example")
+}
+
+// Decode reads exactly one YAML document into the struct that into points to,
+// by its json tags. Unknown and duplicate keys, wrong types, aliases and merge
+// keys are problems. The value is usable only if the document has no problems.
+func Decode(file string, data []byte, into any) *Document {
+	d := &Document{file: file, places: map[string]place{"": {1, 1}}}
+	if len(data) > limit.ConfigFile {
+		d.Add("", "the file has %d bytes, at most %d are read", len(data), limit.ConfigFile)
+		return d
+	}
+	var root yaml.Node
+	dec := yaml.NewDecoder(strings.NewReader(string(data)))
+	if err := dec.Decode(&root); err != nil {
+		d.syntax(err)
+		return d
+	}
+	var second yaml.Node
+	if err := dec.Decode(&second); err == nil {
+		d.problems = append(d.problems, Problem{file, second.Line, second.Column, "", "a second document; one is expected"})
+	}
+	if len(root.Content) == 0 {
+		d.Add("", "the file is empty")
+		return d
+	}
+	d.value("", root.Content[0], reflect.ValueOf(into).Elem(), 0)
+	return d
+}
+
+// syntax places a parser error: the library gives "yaml: line N: text".
+func (d *Document) syntax(err error) {
+	text := strings.TrimPrefix(err.Error(), "yaml: ")
+	line := 1
+	if rest, ok := strings.CutPrefix(text, "line "); ok {
+		if num, msg, ok := strings.Cut(rest, ": "); ok {
+			if n, e := strconv.Atoi(num); e == nil {
+				line, text = n, msg
+			}
+		}
+	}
+	if text == "EOF" {
+		text = "the file is empty"
+	}
+	d.problems = append(d.problems, Problem{d.file, line, 1, "", text})
+}
+
+func (d *Document) value(path string, n *yaml.Node, v reflect.Value, depth int) {
+	d.places[path] = place{n.Line, n.Column}
+	if depth > maxDepth {
+		d.Add(path, "nested deeper than %d levels", maxDepth)
+		return
+	}
+	if n.Kind == yaml.AliasNode || n.Anchor != "" {
+		d.Add(path, "anchors and aliases are not accepted")
+		return
+	}
+	if n.Kind == yaml.ScalarNode && n.Tag == "!!null" {
+		return // left at its default
+	}
+	if u, ok := v.Addr().Interface().(encoding.TextUnmarshaler); ok {
+		if d.wants(path, n, yaml.ScalarNode, "a single value") {
+			if err := u.UnmarshalText([]byte(n.Value)); err != nil {
+				d.Add(path, "%v", err)
+			}
+		}
+		return
+	}
+	switch v.Kind() {
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		d.value(path, n, v.Elem(), depth)
+	case reflect.Struct:
+		if d.wants(path, n, yaml.MappingNode, "a mapping") {
+			d.structure(path, n, v, depth)
+		}
+	case reflect.Slice:
+		if d.wants(path, n, yaml.SequenceNode, "a list") {
+			v.Set(reflect.MakeSlice(v.Type(), len(n.Content), len(n.Content)))
+			for i, item := range n.Content {
+				d.value(fmt.Sprintf("%s[%d]", path, i), item, v.Index(i), depth+1)
+			}
+		}
+	default:
+		if d.wants(path, n, yaml.ScalarNode, "a single value") {
+			d.scalar(path, n, v)
+		}
+	}
+}
+
+func (d *Document) wants(path string, n *yaml.Node, kind yaml.Kind, what string) bool {
+	if n.Kind == kind {
+		return true
+	}
+	got := map[yaml.Kind]string{yaml.MappingNode: "a mapping", yaml.SequenceNode: "a list", yaml.ScalarNode: "a single value"}[n.Kind]
+	d.Add(path, "%s is expected, not %s", what, got)
+	return false
+}
+
+func (d *Document) structure(path string, n *yaml.Node, v reflect.Value, depth int) {
+	fields := map[string]reflect.Value{}
+	names := []string{}
+	collect(v, fields, &names)
+	seen := map[string]bool{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, item := n.Content[i], n.Content[i+1]
+		at := join(path, key.Value)
+		d.places[at] = place{key.Line, key.Column}
+		field, ok := fields[key.Value]
+		switch {
+		case key.Kind != yaml.ScalarNode:
+			d.Add(path, "a key must be a single word")
+		case seen[key.Value]:
+			d.Add(at, "the key stands twice")
+		case !ok:
+			d.Add(at, "unknown key; known here: %s", strings.Join(names, ", "))
+		default:
+			d.value(at, item, field, depth+1)
+		}
+		seen[key.Value] = true
+	}
+}
+
+// collect maps the json names of a struct's fields, those of embedded structs included.
+func collect(v reflect.Value, into map[string]reflect.Value, names *[]string) {
+	for i := range v.NumField() {
+		f := v.Type().Field(i)
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if f.Anonymous && name == "" {
+			collect(v.Field(i), into, names)
+			continue
+		}
+		if name != "" && name != "-" {
+			into[name] = v.Field(i)
+			*names = append(*names, name)
+		}
+	}
+}
+
+func join(path, key string) string {
+	if path == "" {
+		return key
+	}
+	return path + "." + key
+}
+
+// scalar accepts what YAML itself types the same way, so that "yes" is not a
+// number and 0660 is not silently octal for a string.
+func (d *Document) scalar(path string, n *yaml.Node, v reflect.Value) {
+	switch v.Kind() {
+	case reflect.String:
+		if n.Tag != "!!str" {
+			d.Add(path, "text is expected; put quotes around %s", n.Value)
+			return
+		}
+		v.SetString(n.Value)
+	case reflect.Bool:
+		b, err := strconv.ParseBool(n.Value)
+		if n.Tag != "!!bool" || err != nil {
+			d.Add(path, "true or false is expected, not %q", n.Value)
+			return
+		}
+		v.SetBool(b)
+	case reflect.Int, reflect.Int64, reflect.Int32:
+		i, err := strconv.ParseInt(n.Value, 10, v.Type().Bits())
+		if n.Tag != "!!int" || err != nil {
+			d.Add(path, "a whole number is expected, not %q", n.Value)
+			return
+		}
+		v.SetInt(i)
+	default:
+		d.Add(path, "fields of kind %s cannot be read", v.Kind())
+	}
+}

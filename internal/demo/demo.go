@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/test/lab"
+)
+
+// Options say how to play.
+type Options struct {
+	Program  string // path of the tombolo program
+	Rootless bool   // loopback addresses instead of namespaces
+	Screen   *Screen
+	Errors   io.Writer // the logs of hub and agents, after a failure
+}
+
+// Bounds of the demo. They are far above what is needed, so that only a defect
+// meets them, also on a busy machine.
+const (
+	startWithin   = 15 * time.Second
+	fetchWithin   = 5 * time.Second
+	recoverWithin = 20 * time.Second
+	stopGrace     = 5 * time.Second
+	logLines      = 12
+)
+
+// Run plays the demo, and removes what it made also when it fails or ctx ends.
+func Run(ctx context.Context, o Options) error {
+	if !o.Rootless {
+		if err := lab.Check(); err != nil {
+			return fault.New(fault.CodeUnauthorized, "the demo builds its networks in namespaces").Because(err).
+				Hint("run it as root (sudo tombolo demo), or run `tombolo demo --rootless`: it shows dials, " +
+					"refusals and recovery on 127.0.0.x, without NAT, partition and equal ranges")
+		}
+	}
+	begin := time.Now()
+	p := &play{screen: o.Screen}
+	err := p.all(ctx, o)
+	if p.stage != nil {
+		if err != nil && ctx.Err() == nil && o.Screen.failed == nil {
+			fmt.Fprint(o.Errors, p.stage.logs(logLines))
+		}
+		err = errors.Join(err, p.stage.close())
+	}
+	took := time.Since(begin).Seconds()
+	switch {
+	case err == nil:
+		o.Screen.line("")
+		o.Screen.line("%s (%.1f s)", o.Screen.paint(green, "demo: ok"), took)
+		return nil
+	case ctx.Err() != nil:
+		o.Screen.line("")
+		o.Screen.line("demo: interrupted, and everything that it made is gone")
+		return fmt.Errorf("interrupted: the demo was ended early: %w", context.Cause(ctx))
+	}
+	o.Screen.line("")
+	o.Screen.line("%s", o.Screen.paint(red, "demo: failed"))
+	return fault.New(fault.CodeInternal, "the demo failed").Because(err).
+		Hint("the last log lines of hub and agents are above; please report them with this text")
+}
+
+// play is one run of the demo.
+type play struct {
+	screen *Screen
+	stage  *stage
+}
+
+func (p *play) all(ctx context.Context, o Options) error {
+	p.introduce(o.Rootless)
+	scenes := []struct {
+		name string
+		do   func(context.Context) (string, error)
+	}{
+		{"network", func(ctx context.Context) (string, error) { return p.build(ctx, o) }},
+		{"hub", p.startHub},
+		{"agents", p.startAgents},
+		{"", p.showStatus},
+		{"fetch through the hub", p.fetchBoth},
+		{"direct dial", p.dialDirectly},
+		{"metadata address", p.refuseMetadata},
+		{"agent killed (-9)", p.killAgent},
+		{"throughput", p.measure},
+		{"clean up", p.cleanUp},
+	}
+	for _, scene := range scenes {
+		play := func() (string, error) {
+			outcome, err := scene.do(ctx)
+			if err != nil && ctx.Err() != nil {
+				return "", fmt.Errorf("interrupted: %w", context.Cause(ctx))
+			}
+			return outcome, err
+		}
+		var err error
+		if scene.name == "" {
+			_, err = play()
+		} else {
+			err = p.screen.step(scene.name, play)
+		}
+		if err := errors.Join(err, ctx.Err(), p.screen.failed); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *play) introduce(rootless bool) {
+	if rootless {
+		p.screen.title("tombolo demo --rootless: one hub, two clusters, all on this machine's loopback",
+			"hub on 127.0.0.1 <── agent of c1 ── https backend on 127.0.0.2",
+			"                 <── agent of c2 ── https backend on 127.0.0.3",
+			"",
+			"NAT, partition and equal address ranges need network namespaces, and those need root.")
+		return
+	}
+	p.screen.title("tombolo demo: one hub, two clusters behind NAT, both with the range "+lab.SiteRange,
+		"control plane              internet        private networks",
+		"198.51.100.10                 ┌─ gateway 1 ── c1: agent 10.42.0.11, https backend 10.42.0.80",
+		"   hub <───── agents dial ────┤  (NAT, lets nothing in)",
+		"              out only        └─ gateway 2 ── c2: agent 10.42.0.11, https backend 10.42.0.80")
+}

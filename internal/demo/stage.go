@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package demo
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/run"
+	"github.com/tombolo-io/tombolo/test/lab"
+)
+
+// stage is where the demo plays: machines, addresses and the program.
+type stage struct {
+	program string
+	lab     *lab.Lab
+	group   *run.Group // of the backends
+	dir     string     // state, sockets and logs
+	world   *lab.World // nil without root
+	hub     *node
+	listen  string // of the hub
+	admin   string // of the hub
+	sites   []*site
+}
+
+// node is a hub or an agent: a tombolo process that can be started again.
+type node struct {
+	name    string
+	host    *lab.Host
+	args    []string
+	logPath string
+	process *lab.Process
+}
+
+// site is one cluster.
+type site struct {
+	name    string
+	agent   *node
+	health  string // where the agent says whether it is ready
+	allow   string // what its agent may dial
+	backend *backend
+	through dialer // the hub's way into the cluster
+	net     *lab.Site
+}
+
+// clusters are the names of the clusters.
+func clusters() []string { return []string{"c1", "c2"} }
+
+// newStage makes the machines: in namespaces, or on the loopback.
+func newStage(ctx context.Context, program string, rootless bool) (*stage, error) {
+	l, err := lab.New("demo")
+	if err != nil {
+		return nil, err
+	}
+	s := &stage{program: program, lab: l, group: run.NewGroup(ctx)}
+	if s.dir, err = l.Dir(); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	if rootless {
+		err = s.onLoopback(ctx)
+	} else {
+		err = s.inNamespaces()
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.close())
+	}
+	return s, nil
+}
+
+func (s *stage) inNamespaces() error {
+	var err error
+	if s.world, err = s.lab.NewWorld(len(clusters()), 1); err != nil {
+		return err
+	}
+	s.hub = s.node("hub", s.world.Control)
+	s.listen = lab.ControlAddr + ":8443"
+	s.admin = "127.0.0.1:8444"
+	for i, name := range clusters() {
+		site := &site{
+			name: name, agent: s.node("agent-"+name, s.world.Sites[i].Agents[0]),
+			health: "127.0.0.1:8445", allow: lab.SiteRange, net: s.world.Sites[i],
+		}
+		if err := s.addBackend(site, s.world.Sites[i].Backend, lab.BackendAddr+":443"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *stage) onLoopback(ctx context.Context) error {
+	here := s.lab.Here()
+	ports, err := freePorts(ctx, 2+len(clusters()))
+	if err != nil {
+		return err
+	}
+	s.hub = s.node("hub", here)
+	s.listen, s.admin = ports[0], ports[1]
+	for i, name := range clusters() {
+		addr := fmt.Sprintf("127.0.0.%d", i+2)
+		site := &site{
+			name: name, agent: s.node("agent-"+name, here),
+			health: ports[2+i], allow: addr + "/32", // loopback is refused unless it is named
+		}
+		if err := s.addBackend(site, here, addr+":0"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *stage) addBackend(site *site, host *lab.Host, addr string) error {
+	listener, err := host.Listen("tcp", addr)
+	if err != nil {
+		return err
+	}
+	if site.backend, err = newBackend(site.name, listener, time.Now()); err != nil {
+		return err
+	}
+	s.group.Go("backend of "+site.name, site.backend.serve)
+	s.sites = append(s.sites, site)
+	return nil
+}
+
+func (s *stage) node(name string, host *lab.Host) *node {
+	return &node{name: name, host: host, logPath: filepath.Join(s.dir, name+".log")}
+}
+
+// freePorts finds ports of 127.0.0.1 that nobody uses at the moment.
+func freePorts(ctx context.Context, n int) ([]string, error) {
+	var addrs []string
+	for range n {
+		l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, fmt.Errorf("looking for a free port on 127.0.0.1: %w", err)
+		}
+		defer l.Close() // all at the end, so that no port is found twice
+		addrs = append(addrs, l.Addr().String())
+	}
+	return addrs, nil
+}
+
+// environment is ours without what would lead hub and agents elsewhere.
+func (s *stage) environment() []string {
+	var env []string
+	for _, entry := range os.Environ() {
+		name, _, _ := strings.Cut(entry, "=")
+		if strings.HasPrefix(name, "TOMBOLO_") || strings.HasSuffix(strings.ToUpper(name), "_PROXY") {
+			continue
+		}
+		env = append(env, entry)
+	}
+	return append(env, "TOMBOLO_ADMIN_SOCKET="+filepath.Join(s.runDir(), "admin", "hub.sock"))
+}
+
+func (s *stage) runDir() string { return filepath.Join(s.dir, "run") }
+
+// start starts a node with its arguments; its output is appended to its log.
+func (s *stage) start(n *node) error {
+	log, err := os.OpenFile(n.logPath, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("opening the log of %s: %w", n.name, err)
+	}
+	defer log.Close() // the child has its own
+	cmd := exec.Command(s.program, n.args...)
+	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = s.environment(), s.dir, log, log
+	n.process, err = n.host.Start(cmd)
+	return err
+}
+
+// tombolo runs a verb beside the hub and returns what it prints.
+func (s *stage) tombolo(ctx context.Context, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
+	defer cancel()
+	cmd := exec.Command(s.program, args...)
+	var stdout, stderr bytes.Buffer
+	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = s.environment(), s.dir, &stdout, &stderr
+	if err := s.hub.host.Run(ctx, cmd); err != nil {
+		said := strings.TrimSpace(stderr.String())
+		return "", fmt.Errorf("tombolo %s: %w: %s", strings.Join(args, " "), err, said)
+	}
+	return stdout.String(), nil
+}
+
+// until asks again and again, until it gets nil, the node has ended, or the
+// time is over.
+func until(ctx context.Context, n *node, within time.Duration, ask func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	var ended <-chan struct{}
+	if n != nil {
+		ended = n.process.Done()
+	}
+	last := errors.New("not asked yet")
+	for {
+		err := ask(ctx)
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() == nil {
+			last = err
+		}
+		select {
+		case <-tick.C:
+		case <-ended:
+			return fmt.Errorf("%s has ended: %w", n.name, n.process.Wait())
+		case <-ctx.Done():
+			return fmt.Errorf("after %v: %w (%w)", within, last, context.Cause(ctx))
+		}
+	}
+}
+
+// logs returns the last lines that hub and agents said, to explain a failure.
+func (s *stage) logs(lines int) string {
+	var b strings.Builder
+	nodes := []*node{s.hub}
+	for _, site := range s.sites {
+		nodes = append(nodes, site.agent)
+	}
+	for _, n := range nodes {
+		if n == nil {
+			continue
+		}
+		content, err := os.ReadFile(n.logPath)
+		if err != nil || len(bytes.TrimSpace(content)) == 0 {
+			continue
+		}
+		all := strings.Split(strings.TrimSpace(string(content)), "\n")
+		fmt.Fprintf(&b, "--- the last lines of %s\n", n.name)
+		for _, line := range all[max(0, len(all)-lines):] {
+			fmt.Fprintln(&b, line)
+		}
+	}
+	return b.String()
+}
+
+// stop asks hub and agents to end, agents first, and waits for them.
+func (s *stage) stop(grace time.Duration) error {
+	var errs []error
+	for _, site := range s.sites {
+		if site.agent.process != nil {
+			if err := site.agent.process.Stop(grace); err != nil {
+				errs = append(errs, fmt.Errorf("stopping the agent of %s: %w", site.name, err))
+			}
+		}
+	}
+	if s.hub.process != nil {
+		if err := s.hub.process.Stop(grace); err != nil {
+			errs = append(errs, fmt.Errorf("stopping the hub: %w", err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// close removes everything, whatever state it is in.
+func (s *stage) close() error {
+	s.group.Stop()
+	return errors.Join(s.group.Wait(), s.lab.Close())
+}

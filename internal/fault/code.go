@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fault
+
+// The codes. Each has a row in Table and a section in docs/reference/faults.md.
+const (
+	CodeInternal     Code = "internal"
+	CodeUsage        Code = "usage"
+	CodeConfig       Code = "config_invalid"
+	CodeStateAccess  Code = "state_unwritable"
+	CodeStateVersion Code = "state_newer"
+	CodeStateBusy    Code = "state_busy"
+	CodeStateCorrupt Code = "state_corrupt"
+	CodeAddressBusy  Code = "address_in_use"
+	CodeSocketBusy   Code = "socket_in_use"
+	CodeSocketPath   Code = "socket_path_invalid"
+	CodeHubAway      Code = "hub_unreachable"
+
+	CodeJoinLine      Code = "join_line_invalid"
+	CodeTokenUnknown  Code = "token_unknown"
+	CodeTokenExpired  Code = "token_expired"
+	CodeTokenUsed     Code = "token_used"
+	CodeCAMismatch    Code = "ca_mismatch"
+	CodeClockSkew     Code = "clock_skew"
+	CodeCertExpired   Code = "certificate_expired"
+	CodeCertInvalid   Code = "certificate_invalid"
+	CodeCertRevoked   Code = "certificate_revoked"
+	CodeUnauthorized  Code = "not_authorized"
+	CodeNotFound      Code = "not_found"
+	CodeVersion       Code = "version_unsupported"
+	CodeFrameInvalid  Code = "frame_invalid"
+	CodeFrameTooLarge Code = "frame_too_large"
+
+	CodeClusterUnknown Code = "cluster_unknown"
+	CodeNoAgent        Code = "no_agent"
+	CodeDraining       Code = "draining"
+	CodeSessionLost    Code = "session_lost"
+	CodeLimit          Code = "limit_reached"
+	CodeRequest        Code = "request_malformed"
+	CodeMethod         Code = "method_not_allowed"
+	CodeHeaderTooLarge Code = "header_too_large"
+	CodeEarlyData      Code = "early_data"
+
+	CodePolicyDenied    Code = "policy_denied"
+	CodeDialRefused     Code = "dial_refused"
+	CodeDialTimeout     Code = "dial_timeout"
+	CodeDialDNS         Code = "dial_dns"
+	CodeDialUnreachable Code = "dial_unreachable"
+	CodeDialCanceled    Code = "dial_canceled"
+
+	CodeStreamReset Code = "stream_reset"
+	CodeStreamIdle  Code = "stream_idle"
+)
+
+// Entry is one row of the table of codes.
+type Entry struct {
+	Code    Code
+	Class   Class
+	Meaning string
+}
+
+// Table lists every code with its class and its meaning, in the order of the reference page.
+func Table() []Entry {
+	return []Entry{
+		{CodeInternal, Internal, "A defect of Tombolo: please report it with the log."},
+		{CodeUsage, Invalid, "The command line is wrong."},
+		{CodeConfig, Invalid, "The configuration is wrong; each problem is listed with file:line:column."},
+		{CodeStateAccess, Conflict, "The state directory cannot be created, read or written."},
+		{CodeStateVersion, Conflict, "The state was written by a newer version of Tombolo."},
+		{CodeStateBusy, Conflict, "Another process holds the state directory."},
+		{CodeStateCorrupt, Conflict, "The state cannot be read: it is damaged or not ours."},
+		{CodeAddressBusy, Conflict, "The listen address is in use by another process."},
+		{CodeSocketBusy, Conflict, "A live process serves the unix socket."},
+		{CodeSocketPath, Invalid, "The path of a unix socket is too long, or something that is no socket stands there."},
+		{CodeHubAway, Unavailable, "The hub cannot be reached."},
+		{CodeJoinLine, Invalid, "The join line is damaged."},
+		{CodeTokenUnknown, Unauthenticated, "The hub never issued this token, or it was revoked."},
+		{CodeTokenExpired, Unauthenticated, "The token's time to live is over."},
+		{CodeTokenUsed, Unauthenticated, "The token was used as often as it allows."},
+		{CodeCAMismatch, Unauthenticated, "The other side's certificate does not come from the pinned CA."},
+		{CodeClockSkew, Unauthenticated, "The clocks of the two sides differ too much for their certificates."},
+		{CodeCertExpired, Unauthenticated, "The certificate ran out and the grace for renewal is over."},
+		{CodeCertInvalid, Unauthenticated, "A certificate is missing, foreign or carries no usable identity."},
+		{CodeCertRevoked, Unauthenticated, "The certificate was revoked."},
+		{CodeUnauthorized, Denied, "The identity is known but may not do this."},
+		{CodeNotFound, NotFound, "The named thing does not exist."},
+		{CodeVersion, Invalid, "The two sides share no version of the protocol."},
+		{CodeFrameInvalid, Invalid, "A frame or packet of the peer cannot be read."},
+		{CodeFrameTooLarge, Invalid, "A frame or packet of the peer is larger than allowed."},
+		{CodeClusterUnknown, NotFound, "No cluster of that name is registered at the hub."},
+		{CodeNoAgent, Unavailable, "The cluster has no live agent."},
+		{CodeDraining, Unavailable, "The hub or the last agent is shutting down and takes no new streams."},
+		{CodeSessionLost, Unavailable, "The session to the agent ended."},
+		{CodeLimit, Exhausted, "A bound was reached; the text names it."},
+		{CodeRequest, Invalid, "The request is malformed."},
+		{CodeMethod, Invalid, "The method is not served here."},
+		{CodeHeaderTooLarge, Invalid, "The request header is larger than allowed."},
+		{CodeEarlyData, Invalid, "The client sent bytes before the answer to its CONNECT."},
+		{CodePolicyDenied, Denied, "The destination is not among the ranges that the agent allows."},
+		{CodeDialRefused, Upstream, "The target refused the connection."},
+		{CodeDialTimeout, Timeout, "The target, or the way to it, did not answer in time."},
+		{CodeDialDNS, Upstream, "The name did not resolve on the agent's side."},
+		{CodeDialUnreachable, Upstream, "The agent has no route to the target."},
+		{CodeDialCanceled, Unavailable, "The caller gave up before the dial ended."},
+		{CodeStreamReset, Unavailable, "The other side of the stream reset it."},
+		{CodeStreamIdle, Timeout, "No byte moved for the idle limit."},
+	}
+}

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package fault is the vocabulary of failure: a stable code, what failed, why,
+// and what to do next. Code crosses processes; text is for people and is never
+// matched. It does not know HTTP, gRPC or exit codes: the borders map a Class.
+package fault
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Code is a stable, documented name of a kind of failure (docs/reference/faults.md).
+type Code string
+
+// Class groups codes by what a caller can do; borders map it to their own status.
+type Class uint8
+
+// The classes.
+const (
+	Internal        Class = iota // a defect of ours
+	Invalid                      // the input is wrong: correct it
+	Unauthenticated              // who you are could not be proved
+	Denied                       // who you are is known and may not
+	NotFound                     // the named thing does not exist
+	Conflict                     // the state of the world is in the way
+	Unavailable                  // try again, or repair the other side
+	Timeout                      // no answer within the bound
+	Upstream                     // the target itself refused or cannot be reached
+	Exhausted                    // a bound was reached
+)
+
+// Fault is a coded failure. What says what failed, Why the cause in one
+// sentence, Next the command or change that helps.
+type Fault struct {
+	Code Code
+	What string
+	Why  string
+	Next string
+	err  error // the cause, for errors.Is and errors.As within this process
+}
+
+// New makes a fault. The class follows from the code.
+func New(code Code, what string) *Fault { return &Fault{Code: code, What: what} }
+
+// Newf is New with a format.
+func Newf(code Code, format string, args ...any) *Fault {
+	return &Fault{Code: code, What: fmt.Sprintf(format, args...)}
+}
+
+// Because adds the cause; an error keeps its chain.
+func (f *Fault) Because(cause error) *Fault {
+	if cause != nil {
+		f.Why, f.err = cause.Error(), cause
+	}
+	return f
+}
+
+// Whyf adds the cause as text.
+func (f *Fault) Whyf(format string, args ...any) *Fault {
+	f.Why = fmt.Sprintf(format, args...)
+	return f
+}
+
+// Hint adds what to do next.
+func (f *Fault) Hint(format string, args ...any) *Fault {
+	f.Next = fmt.Sprintf(format, args...)
+	return f
+}
+
+// Error renders "code: what: why"; the next step is left to the border.
+func (f *Fault) Error() string {
+	var b strings.Builder
+	b.WriteString(string(f.Code))
+	for _, s := range []string{f.What, f.Why} {
+		if s != "" {
+			b.WriteString(": ")
+			b.WriteString(s)
+		}
+	}
+	return b.String()
+}
+
+// Explain renders the whole fault in one line: "code: what: why; next".
+func (f *Fault) Explain() string {
+	if f.Next == "" {
+		return f.Error()
+	}
+	return f.Error() + "; " + f.Next
+}
+
+// Unwrap gives the cause.
+func (f *Fault) Unwrap() error { return f.err }
+
+// Is makes two faults of one code equal for errors.Is.
+func (f *Fault) Is(target error) bool {
+	t, ok := target.(*Fault)
+	return ok && t.Code == f.Code
+}
+
+// From finds the fault in err's chain; an error that carries none becomes an
+// internal one. From(nil) is nil.
+func From(err error) *Fault {
+	if err == nil {
+		return nil
+	}
+	var f *Fault
+	if errors.As(err, &f) {
+		return f
+	}
+	return New(CodeInternal, "unexpected failure").Because(err)
+}
+
+// Has reports whether err carries the code.
+func Has(err error, code Code) bool {
+	var f *Fault
+	return errors.As(err, &f) && f.Code == code
+}
+
+// ClassOf gives the class of a code; a code that this version does not know is Internal.
+func ClassOf(code Code) Class {
+	for _, e := range Table() {
+		if e.Code == code {
+			return e.Class
+		}
+	}
+	return Internal
+}

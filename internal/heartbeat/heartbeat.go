@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package heartbeat runs the control stream of a session, the same on both
+// ends: pings with round-trip time, detection of a dead link, and the passing
+// of all other frames to their owner. It does not know hubs or agents.
+package heartbeat
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/liveness"
+	"github.com/tombolo-io/tombolo/internal/run"
+	"github.com/tombolo-io/tombolo/internal/wire"
+	pb "github.com/tombolo-io/tombolo/proto"
+)
+
+// Options of one control stream.
+type Options struct {
+	Stream       io.ReadWriteCloser
+	LastReceived func() time.Time    // newest byte on the connection below
+	OnFrame      func(*pb.Control)   // frames other than pings; must not block
+	OnRTT        func(time.Duration) // each measured round trip
+}
+
+// queueLength bounds the frames that wait for a link that does not move: then
+// nothing is lost by dropping a ping, because it would arrive too late anyway.
+const queueLength = 16
+
+// Beat is the control stream of one session.
+type Beat struct {
+	o    Options
+	out  chan *pb.Control
+	kick chan struct{}
+
+	mu        sync.Mutex
+	busy      int       // streams and dials that are live
+	liveSince time.Time // when busy left 0
+	number    uint64
+	sent      map[uint64]time.Time
+	lastPing  time.Time
+	rtt       time.Duration
+	waiters   map[chan struct{}]struct{}
+}
+
+// New makes the control stream's owner; Run does the work.
+func New(o Options) *Beat {
+	return &Beat{
+		o: o, out: make(chan *pb.Control, queueLength), kick: make(chan struct{}, 1),
+		sent: map[uint64]time.Time{}, waiters: map[chan struct{}]struct{}{},
+	}
+}
+
+// Run works until the link is dead (session_lost), the stream fails, or ctx ends.
+func (b *Beat) Run(ctx context.Context) error {
+	g := run.NewGroup(ctx)
+	stop := run.OnDone(g.Context(), func() { b.o.Stream.Close(); expire(b.o.Stream) })
+	g.Go("read", b.read)
+	g.Go("write", b.write)
+	g.Go("watch", b.watch)
+	err := g.Wait()
+	stop()
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return err
+}
+
+// expire unblocks reads and writes of a stream whose Close only ends its own direction.
+func expire(s io.Closer) {
+	if d, ok := s.(interface{ SetDeadline(time.Time) error }); ok {
+		d.SetDeadline(time.Unix(1, 0))
+	}
+}
+
+// Send queues a frame; false means that the link does not move and the queue is full.
+func (b *Beat) Send(f *pb.Control) bool {
+	select {
+	case b.out <- f:
+		return true
+	default:
+		return false
+	}
+}
+
+// Busy tells that a stream or dial begins (+1) or ends (-1), which sets the pace.
+func (b *Beat) Busy(delta int) {
+	b.mu.Lock()
+	before := b.busy
+	b.busy += delta
+	if before == 0 && b.busy > 0 {
+		b.liveSince = time.Now()
+	}
+	changed := (before == 0) != (b.busy == 0)
+	b.mu.Unlock()
+	if changed {
+		b.wake()
+	}
+}
+
+// RTT is the newest round trip, 0 before the first.
+func (b *Beat) RTT() time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.rtt
+}
+
+// Probe pings and waits until the peer has been heard, or ctx ends.
+func (b *Beat) Probe(ctx context.Context) error {
+	start := time.Now()
+	heard := make(chan struct{}, 1)
+	b.mu.Lock()
+	b.waiters[heard] = struct{}{}
+	b.mu.Unlock()
+	defer func() {
+		b.mu.Lock()
+		delete(b.waiters, heard)
+		b.mu.Unlock()
+	}()
+	b.ping(start)
+	select {
+	case <-heard:
+		return nil
+	case <-ctx.Done():
+		if b.o.LastReceived().After(start) {
+			return nil
+		}
+		return ctx.Err()
+	}
+}
+
+func (b *Beat) wake() {
+	select {
+	case b.kick <- struct{}{}:
+	default:
+	}
+}
+
+func (b *Beat) ping(now time.Time) {
+	b.mu.Lock()
+	b.number++
+	n := b.number
+	b.lastPing = now
+	if len(b.sent) < queueLength {
+		b.sent[n] = now
+	}
+	b.mu.Unlock()
+	b.Send(&pb.Control{Frame: &pb.Control_Ping{Ping: &pb.Ping{Number: n}}})
+}
+
+func (b *Beat) facts() liveness.Facts {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	f := liveness.Facts{LastReceived: b.o.LastReceived(), LastPing: b.lastPing}
+	if b.busy > 0 {
+		f.LiveSince = b.liveSince
+	}
+	return f
+}
+
+func (b *Beat) watch(ctx context.Context) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-timer.C:
+		case <-b.kick:
+		}
+		f := b.facts()
+		now := time.Now()
+		step := liveness.Next(f, now)
+		if step.Dead {
+			return fault.New(fault.CodeSessionLost, "the link is dead").
+				Whyf("no byte came for %v", now.Sub(f.LastReceived).Round(10*time.Millisecond))
+		}
+		if step.Ping {
+			b.ping(now)
+		}
+		timer.Reset(max(step.Wait, time.Millisecond))
+	}
+}
+
+func (b *Beat) write(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case f := <-b.out:
+			if err := wire.Write(b.o.Stream, f); err != nil {
+				return lost(err)
+			}
+		}
+	}
+}
+
+func (b *Beat) read(context.Context) error {
+	for {
+		var f pb.Control
+		if err := wire.Read(b.o.Stream, limit.ControlFrame, &f); err != nil {
+			return lost(err)
+		}
+		switch x := f.GetFrame().(type) {
+		case *pb.Control_Ping:
+			b.Send(&pb.Control{Frame: &pb.Control_Pong{Pong: &pb.Pong{Number: x.Ping.GetNumber()}}})
+		case *pb.Control_Pong:
+			b.pong(x.Pong.GetNumber(), time.Now())
+		case nil: // a frame of a newer version
+		default:
+			b.o.OnFrame(&f)
+		}
+	}
+}
+
+func (b *Beat) pong(n uint64, now time.Time) {
+	b.mu.Lock()
+	at, ok := b.sent[n]
+	for old := range b.sent {
+		if old <= n {
+			delete(b.sent, old)
+		}
+	}
+	if ok {
+		b.rtt = now.Sub(at)
+	}
+	for w := range b.waiters {
+		select {
+		case w <- struct{}{}:
+		default:
+		}
+	}
+	b.mu.Unlock()
+	if ok && b.o.OnRTT != nil {
+		b.o.OnRTT(now.Sub(at))
+	}
+}
+
+// lost codes the end of the stream; faults of a hostile peer keep their code.
+func lost(err error) error {
+	var f *fault.Fault
+	if errors.As(err, &f) {
+		return err
+	}
+	if errors.Is(err, io.EOF) {
+		return fault.New(fault.CodeSessionLost, "the peer closed the session")
+	}
+	return fault.New(fault.CodeSessionLost, "the session broke").Because(err)
+}

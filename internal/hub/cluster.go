@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hub
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/admin"
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/id"
+	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/run"
+)
+
+// registry holds the clusters by name.
+type registry struct {
+	mu       sync.RWMutex
+	clusters map[id.Cluster]*cluster
+}
+
+func newRegistry() *registry { return &registry{clusters: map[id.Cluster]*cluster{}} }
+
+// add registers a cluster if it is new.
+func (r *registry) add(name id.Cluster) *cluster {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c, ok := r.clusters[name]
+	if !ok {
+		c = &cluster{name: name, sessions: map[*session]struct{}{}, gone: map[id.Agent]admin.AgentStatus{}, dials: run.NewLimiter(limit.PendingDials)}
+		r.clusters[name] = c
+	}
+	return c
+}
+
+func (r *registry) get(name id.Cluster) (*cluster, error) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if c, ok := r.clusters[name]; ok {
+		return c, nil
+	}
+	return nil, fault.Newf(fault.CodeClusterUnknown, "cluster %q is not registered at this hub", name).
+		Hint("'tombolo status' lists the clusters; 'tombolo token create --cluster %s' registers it", name)
+}
+
+// all lists the clusters by name.
+func (r *registry) all() []*cluster {
+	r.mu.RLock()
+	out := make([]*cluster, 0, len(r.clusters))
+	for _, c := range r.clusters {
+		out = append(out, c)
+	}
+	r.mu.RUnlock()
+	slices.SortFunc(out, func(a, b *cluster) int { return strings.Compare(a.name.String(), b.name.String()) })
+	return out
+}
+
+// cluster holds the live sessions of one cluster and remembers agents that left.
+type cluster struct {
+	name  id.Cluster
+	dials *run.Limiter // dials under way
+
+	mu          sync.Mutex
+	sessions    map[*session]struct{}
+	gone        map[id.Agent]admin.AgentStatus // newest end of agents without a session
+	retiredUp   int64                          // bytes of sessions that ended
+	retiredDown int64
+}
+
+// join adds a session. A second session of the same process of the same agent
+// replaces the first, whose end the hub has not noticed yet; it is returned to
+// be closed. Two processes with one identity both stay, and both are seen in status.
+func (c *cluster) join(s *session) (replaced []*session, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for old := range c.sessions {
+		if old.agent == s.agent && old.instance == s.instance && !old.draining.Load() {
+			replaced = append(replaced, old)
+		}
+	}
+	if len(c.sessions)-len(replaced) >= limit.SessionsPerCluster {
+		return nil, fault.Newf(fault.CodeLimit, "cluster %s has %d sessions", c.name, len(c.sessions)).
+			Whyf("at most %d are accepted", limit.SessionsPerCluster).Hint("stop agents that are not needed")
+	}
+	c.sessions[s] = struct{}{}
+	delete(c.gone, s.agent)
+	return replaced, nil
+}
+
+// leave removes a session and remembers why it ended.
+func (c *cluster) leave(s *session, why *fault.Fault, now time.Time) {
+	st := s.status()
+	st.Connected, st.Streams = false, 0
+	st.LastDisconnect = &admin.Disconnect{Code: string(why.Code), Reason: why.Explain(), At: now.UTC()}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.sessions, s)
+	c.retiredUp += s.up.Load()
+	c.retiredDown += s.down.Load()
+	for other := range c.sessions {
+		if other.agent == s.agent {
+			return
+		}
+	}
+	c.gone[s.agent] = st
+	for len(c.gone) > limit.AgentRecords {
+		delete(c.gone, oldest(c.gone))
+	}
+}
+
+func oldest(gone map[id.Agent]admin.AgentStatus) (out id.Agent) {
+	var at time.Time
+	for a, st := range gone {
+		if at.IsZero() || st.LastDisconnect.At.Before(at) {
+			out, at = a, st.LastDisconnect.At
+		}
+	}
+	return out
+}
+
+// live lists the sessions in no particular order.
+func (c *cluster) live() []*session {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := make([]*session, 0, len(c.sessions))
+	for s := range c.sessions {
+		out = append(out, s)
+	}
+	return out
+}
+
+// traffic sums the bytes of all sessions, past ones included.
+func (c *cluster) traffic() (up, down int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	up, down = c.retiredUp, c.retiredDown
+	for s := range c.sessions {
+		up += s.up.Load()
+		down += s.down.Load()
+	}
+	return up, down
+}
+
+// agents lists live and remembered agents by name.
+func (c *cluster) agents() []admin.AgentStatus {
+	var out []admin.AgentStatus
+	for _, s := range c.live() {
+		out = append(out, s.status())
+	}
+	c.mu.Lock()
+	for _, st := range c.gone {
+		out = append(out, st)
+	}
+	c.mu.Unlock()
+	slices.SortFunc(out, func(a, b admin.AgentStatus) int {
+		if n := strings.Compare(a.ID, b.ID); n != 0 {
+			return n
+		}
+		return a.Since.Compare(b.Since)
+	})
+	return out
+}
+
+// noAgent explains why a dial finds no session: which agents were seen, when
+// they left and why, and what to run next.
+func noAgent(name id.Cluster, agents []admin.AgentStatus, now time.Time) *fault.Fault {
+	f := fault.Newf(fault.CodeNoAgent, "cluster %s has no live agent", name)
+	var seen []string
+	draining := false
+	for _, a := range agents {
+		switch {
+		case a.Connected && a.Draining:
+			draining = true
+			seen = append(seen, a.ID+" is draining")
+		case a.Connected:
+			seen = append(seen, a.ID+" is connected but does not answer")
+		case a.LastDisconnect != nil:
+			seen = append(seen, fmt.Sprintf("%s left %s ago (%s)", a.ID, ago(now.Sub(a.LastDisconnect.At)), a.LastDisconnect.Reason))
+		}
+	}
+	const most = 3
+	switch {
+	case len(seen) == 0:
+		f.Why = "the cluster is registered, but no agent has connected since this hub started"
+	case len(seen) > most:
+		f.Why = fmt.Sprintf("%s and %d more", strings.Join(seen[:most], "; "), len(seen)-most)
+	default:
+		f.Why = strings.Join(seen, "; ")
+	}
+	if draining && len(agents) == len(seen) && allDraining(agents) {
+		f.Code = fault.CodeDraining
+	}
+	return f.Hint("look at the agent's log and at 'tombolo status %s'; a new agent joins with the line of 'tombolo token create --cluster %s'", name, name)
+}
+
+func allDraining(agents []admin.AgentStatus) bool {
+	for _, a := range agents {
+		if !a.Connected || !a.Draining {
+			return false
+		}
+	}
+	return true
+}
+
+func ago(d time.Duration) time.Duration {
+	if d < time.Minute {
+		return d.Round(100 * time.Millisecond)
+	}
+	return d.Round(time.Second)
+}

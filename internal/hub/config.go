@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hub
+
+import (
+	"fmt"
+	"io/fs"
+	"net"
+	"net/netip"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/tombolo-io/tombolo/api/v1alpha1"
+	"github.com/tombolo-io/tombolo/internal/conf"
+	"github.com/tombolo-io/tombolo/internal/id"
+	"github.com/tombolo-io/tombolo/internal/limit"
+)
+
+// Protocols of a cluster's unix sockets.
+const (
+	ProtocolKonnectivity = "konnectivity"
+	ProtocolConnect      = "connect"
+)
+
+// Config is a valid configuration of a hub.
+type Config struct {
+	Name        string // of this hub, for its certificate
+	Version     string // of the program
+	StateDir    string
+	RunDir      string
+	TrustDomain string
+	Listen      string
+	Advertise   []string // host:port
+	AdminListen string
+	Pprof       bool
+	Log         v1alpha1.LogConfig
+	Drain       time.Duration
+
+	// What a reload may change.
+	Reloadable
+}
+
+// Reloadable is the part of a configuration that a running hub takes over.
+type Reloadable struct {
+	agentLife, renewGrace, clientLife time.Duration
+	dialTimeout, idleTimeout          time.Duration
+	sockets                           socketDefaults
+	clusters                          []clusterConfig
+}
+
+type socketDefaults struct {
+	uid, gid int
+	mode     fs.FileMode
+}
+
+type clusterConfig struct {
+	name    id.Cluster
+	sockets []socketConfig
+}
+
+type socketConfig struct {
+	protocol string
+	spec     socketSpec
+}
+
+// Overlay holds command-line values that other fields are derived from.
+type Overlay struct{ RunDir string }
+
+// ParseConfig decodes and validates a file. It returns every problem at once.
+func ParseConfig(file string, data []byte) (Config, error) {
+	return ParseConfigWith(file, data, Overlay{})
+}
+
+// ParseConfigWith is ParseConfig with values that win over the file's.
+func ParseConfigWith(file string, data []byte, o Overlay) (Config, error) {
+	var raw v1alpha1.HubConfig
+	d := conf.Decode(file, data, &raw)
+	if o.RunDir != "" {
+		raw.RunDir = o.RunDir
+	}
+	if raw.APIVersion != v1alpha1.Version {
+		d.Add("apiVersion", "%q is expected", v1alpha1.Version)
+	}
+	if raw.Kind != v1alpha1.KindHubConfig {
+		d.Add("kind", "%q is expected", v1alpha1.KindHubConfig)
+	}
+	cfg := validate(raw, d.Add)
+	return cfg, d.Err()
+}
+
+// DefaultConfig is the configuration of a hub that was given none.
+func DefaultConfig() Config {
+	return validate(v1alpha1.HubConfig{}, func(path, format string, args ...any) {})
+}
+
+// reporter takes one problem with the field at path.
+type reporter func(path, format string, args ...any)
+
+func validate(raw v1alpha1.HubConfig, add reporter) Config {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "hub"
+	}
+	c := Config{
+		Name:     labelOf(host),
+		StateDir: or(raw.StateDir, "/var/lib/tombolo/hub"), RunDir: or(raw.RunDir, "/run/tombolo"),
+		TrustDomain: or(raw.TrustDomain, id.DefaultTrustDomain),
+		Listen:      or(raw.Listen, ":8443"), AdminListen: or(raw.Admin.Listen, "127.0.0.1:8444"),
+		Pprof: raw.Admin.Pprof, Log: raw.Log,
+		Drain: positive(raw.DrainTimeout, limit.Drain, "drainTimeout", add),
+	}
+	if err := id.CheckTrustDomain(c.TrustDomain); err != nil {
+		add("trustDomain", "%v", err)
+	}
+	for path, addr := range map[string]string{"listen": c.Listen, "admin.listen": c.AdminListen} {
+		if _, port, err := net.SplitHostPort(addr); err != nil || !isPort(port) {
+			add(path, "%q is not host:port or :port", addr)
+		}
+	}
+	for i, a := range raw.Advertise {
+		full, err := Advertised(a, c.Listen)
+		if err != nil {
+			add(fmt.Sprintf("advertise[%d]", i), "%v", err)
+		}
+		c.Advertise = append(c.Advertise, full)
+	}
+	checkLog(raw.Log, add)
+	c.Reloadable = reloadable(raw, c.RunDir, add)
+	return c
+}
+
+func checkLog(l v1alpha1.LogConfig, add reporter) {
+	if l.Format != "" && l.Format != "text" && l.Format != "json" {
+		add("log.format", "%q is neither text nor json", l.Format)
+	}
+	switch l.Level {
+	case "", "debug", "info", "warn", "error":
+	default:
+		add("log.level", "%q is none of debug, info, warn, error", l.Level)
+	}
+}
+
+func reloadable(raw v1alpha1.HubConfig, runDir string, add reporter) Reloadable {
+	r := Reloadable{
+		agentLife:   positive(raw.Certificates.AgentLife, limit.AgentCertificate, "certificates.agentLife", add),
+		renewGrace:  positive(raw.Certificates.RenewGrace, limit.RenewGrace, "certificates.renewGrace", add),
+		clientLife:  positive(raw.Certificates.ClientLife, limit.ClientCertificate, "certificates.clientLife", add),
+		dialTimeout: positive(raw.Streams.DialTimeout, limit.Dial, "streams.dialTimeout", add),
+		idleTimeout: positive(raw.Streams.IdleTimeout, limit.StreamIdle, "streams.idleTimeout", add),
+		sockets:     ownership(raw.Sockets, socketDefaults{-1, -1, 0o600}, "sockets", add),
+	}
+	names, paths := map[id.Cluster]int{}, map[string]string{}
+	for i, rc := range raw.Clusters {
+		at := fmt.Sprintf("clusters[%d]", i)
+		name, err := id.ParseCluster(rc.Name)
+		if err != nil {
+			add(at+".name", "%v", err)
+			continue
+		}
+		if first, twice := names[name]; twice {
+			add(at+".name", "cluster %q stands in clusters[%d] already", name, first)
+			continue
+		}
+		names[name] = i
+		cc := clusterConfig{name: name}
+		for j, rs := range rc.Sockets {
+			sat := fmt.Sprintf("%s.sockets[%d]", at, j)
+			if rs.Protocol != ProtocolKonnectivity && rs.Protocol != ProtocolConnect {
+				add(sat+".protocol", "%q is neither %s nor %s", rs.Protocol, ProtocolKonnectivity, ProtocolConnect)
+				continue
+			}
+			s := socketConfig{rs.Protocol, socketSpec{path: or(rs.Path, socketPath(runDir, name, rs.Protocol))}}
+			own := ownership(rs.SocketDefaults, r.sockets, sat, add)
+			s.spec.uid, s.spec.gid, s.spec.mode = own.uid, own.gid, own.mode
+			switch other, taken := paths[s.spec.path]; {
+			case !filepath.IsAbs(s.spec.path):
+				add(sat+".path", "%q is not absolute", s.spec.path)
+			case len(s.spec.path) >= limit.SocketPath:
+				add(sat+".path", "%q has %d bytes, the kernel takes at most %d", s.spec.path, len(s.spec.path), limit.SocketPath-1)
+			case taken:
+				add(sat+".path", "%q is the path of %s already", s.spec.path, other)
+			}
+			paths[s.spec.path] = sat
+			cc.sockets = append(cc.sockets, s)
+		}
+		r.clusters = append(r.clusters, cc)
+	}
+	return r
+}
+
+// socketPath is where a cluster's socket stands unless a path is given.
+func socketPath(runDir string, c id.Cluster, protocol string) string {
+	return filepath.Join(runDir, "clusters", c.String(), protocol+".sock")
+}
+
+func ownership(raw v1alpha1.SocketDefaults, d socketDefaults, at string, add reporter) socketDefaults {
+	if raw.Owner != "" {
+		uid, err := numericID(raw.Owner, func(s string) (string, error) {
+			u, err := user.Lookup(s)
+			if err != nil {
+				return "", err
+			}
+			return u.Uid, nil
+		})
+		if err != nil {
+			add(at+".owner", "%v", err)
+		}
+		d.uid = uid
+	}
+	if raw.Group != "" {
+		gid, err := numericID(raw.Group, func(s string) (string, error) {
+			g, err := user.LookupGroup(s)
+			if err != nil {
+				return "", err
+			}
+			return g.Gid, nil
+		})
+		if err != nil {
+			add(at+".group", "%v", err)
+		}
+		d.gid = gid
+	}
+	if raw.Mode != "" {
+		mode, err := strconv.ParseUint(raw.Mode, 8, 32)
+		if err != nil || mode > 0o777 || mode&0o200 == 0 {
+			add(at+".mode", "%q is no octal mode such as \"0660\" that lets the owner connect", raw.Mode)
+		}
+		d.mode = fs.FileMode(mode)
+	}
+	return d
+}
+
+func numericID(s string, lookup func(string) (string, error)) (int, error) {
+	if n, err := strconv.ParseUint(s, 10, 31); err == nil {
+		return int(n), nil
+	}
+	text, err := lookup(s)
+	if err != nil {
+		return -1, err
+	}
+	return strconv.Atoi(text)
+}
+
+// Advertised completes an advertised address with the port of listen.
+func Advertised(a, listen string) (string, error) {
+	host, port, err := net.SplitHostPort(a)
+	if err != nil {
+		host, port = a, ""
+		if ip, err := netip.ParseAddr(a); err == nil {
+			host = ip.String()
+		} else if _, _, err := net.SplitHostPort(a + ":1"); err != nil {
+			return "", fmt.Errorf("%q is neither host nor host:port", a)
+		}
+	}
+	if port == "" {
+		if _, port, err = net.SplitHostPort(listen); err != nil {
+			return "", fmt.Errorf("%q has no port", a)
+		}
+	}
+	if host == "" || !isPort(port) {
+		return "", fmt.Errorf("%q is neither host nor host:port", a)
+	}
+	return net.JoinHostPort(host, port), nil
+}
+
+func isPort(s string) bool {
+	n, err := strconv.ParseUint(s, 10, 16)
+	return err == nil && (n > 0 || s == "0")
+}
+
+func positive(d v1alpha1.Duration, otherwise time.Duration, path string, add reporter) time.Duration {
+	switch {
+	case d.Duration == 0:
+		return otherwise
+	case d.Duration < 0:
+		add(path, "%v is negative", d.Duration)
+	}
+	return d.Duration
+}
+
+func or(s, otherwise string) string {
+	if s != "" {
+		return s
+	}
+	return otherwise
+}
+
+// labelOf makes an RFC 1123 label of a host name.
+func labelOf(host string) string {
+	out := make([]byte, 0, len(host))
+	for i := 0; i < len(host) && host[i] != '.' && len(out) < 63; i++ {
+		c := host[i]
+		switch {
+		case c >= 'A' && c <= 'Z':
+			c += 'a' - 'A'
+		case c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '-' && len(out) > 0:
+		default:
+			continue
+		}
+		out = append(out, c)
+	}
+	for len(out) > 0 && out[len(out)-1] == '-' {
+		out = out[:len(out)-1]
+	}
+	if len(out) == 0 {
+		return "hub"
+	}
+	return string(out)
+}
+
+func itoa(n int) string { return strconv.Itoa(n) }

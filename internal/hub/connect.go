@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hub
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/admin"
+	"github.com/tombolo-io/tombolo/internal/carrier"
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/policy"
+	"github.com/tombolo-io/tombolo/internal/run"
+	"github.com/tombolo-io/tombolo/internal/splice"
+	"github.com/tombolo-io/tombolo/internal/wire"
+)
+
+// DialFunc opens a stream to d.Address in one cluster; its errors are faults.
+type DialFunc = func(ctx context.Context, d wire.Dial) (carrier.Stream, error)
+
+// Frontend serves the callers of one cluster on a listener until ctx ends.
+type Frontend interface {
+	// Serve owns ln and closes it. When ctx ends it stops accepting and ends
+	// what still runs.
+	Serve(ctx context.Context, ln net.Listener, dial DialFunc) error
+}
+
+// connectFrontend serves HTTP CONNECT (RFC 9110 section 9.3.6) as
+// kube-apiserver speaks it: one connection for each dial.
+type connectFrontend struct{ hub *Hub }
+
+// Serve accepts connections, at most limit.ConnectConnections at a time.
+func (f connectFrontend) Serve(ctx context.Context, ln net.Listener, dial DialFunc) error {
+	stop := run.OnDone(ctx, func() { ln.Close() })
+	defer stop()
+	g := run.NewGroup(ctx)
+	places := run.NewLimiter(limit.ConnectConnections)
+	err := acceptLoop(ctx, ln, func(conn net.Conn) {
+		if !places.TryAcquire() {
+			f.hub.refused(conn, fault.Newf(fault.CodeLimit, "%d connections are open", limit.ConnectConnections))
+			conn.Close()
+			return
+		}
+		g.Do(func(ctx context.Context) {
+			defer places.Release()
+			f.hub.serveConnect(ctx, conn, dial)
+		})
+	})
+	return errors.Join(err, g.Wait())
+}
+
+// acceptLoop hands connections to handle until ctx ends. Out of descriptors it
+// waits a little: the condition ends when others close theirs.
+func acceptLoop(ctx context.Context, ln net.Listener, handle func(net.Conn)) error {
+	pause := 5 * time.Millisecond
+	for {
+		conn, err := ln.Accept()
+		switch {
+		case err == nil:
+			pause = 5 * time.Millisecond
+			handle(conn)
+			continue
+		case ctx.Err() != nil || errors.Is(err, net.ErrClosed):
+			return nil
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+		}
+		timer.Stop()
+		pause = min(2*pause, time.Second)
+	}
+}
+
+// serveConnect reads one CONNECT, dials, answers and copies.
+func (h *Hub) serveConnect(ctx context.Context, conn net.Conn, dial DialFunc) {
+	closeOnEnd := run.OnDone(ctx, func() { conn.Close() })
+	target, err := readConnect(conn)
+	if err != nil {
+		closeOnEnd()
+		h.refuseConnect(conn, err)
+		return
+	}
+	stream, err := dial(ctx, wire.Dial{Network: "tcp", Address: target})
+	closeOnEnd()
+	if err != nil {
+		h.refuseConnect(conn, err)
+		return
+	}
+	conn.SetWriteDeadline(time.Now().Add(limit.ReplyWrite))
+	// One write with the head alone: kube-apiserver fails a dial if a byte of
+	// the target comes along with it.
+	if _, err := io.WriteString(conn, "HTTP/1.1 200 Connection Established\r\n\r\n"); err != nil {
+		stream.Reset(splice.ResetCode(fault.CodeDialCanceled))
+		conn.Close()
+		return
+	}
+	conn.SetWriteDeadline(time.Time{})
+	h.spliceStream(ctx, splice.Net(conn), stream)
+}
+
+// spliceStream copies until the end and counts it.
+func (h *Hub) spliceStream(ctx context.Context, conn splice.Conn, stream carrier.Stream) {
+	h.metrics.Streams.Inc()
+	defer h.metrics.Streams.Dec()
+	r := h.splicer.Both(ctx, conn, stream, splice.Options{Idle: h.settings.Load().idleTimeout})
+	h.streamEnded(r.Code)
+}
+
+// readConnect reads the request's head, bounded in size and time, and gives its
+// authority. Anything but exactly one well-formed CONNECT is refused.
+func readConnect(conn net.Conn) (target string, err error) {
+	conn.SetReadDeadline(time.Now().Add(limit.RequestHeaderTime))
+	defer conn.SetReadDeadline(time.Time{})
+	bounded := &io.LimitedReader{R: conn, N: limit.RequestHeader}
+	buf := bufio.NewReaderSize(bounded, 4<<10)
+	bad := fault.New(fault.CodeRequest, "the CONNECT request is malformed")
+	req, err := http.ReadRequest(buf)
+	var timeout net.Error
+	switch {
+	case err == nil:
+	case bounded.N <= 0:
+		return "", fault.New(fault.CodeHeaderTooLarge, "the request header is too large").Whyf("at most %d bytes are read", limit.RequestHeader)
+	case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
+		return "", bad.Whyf("the connection ended within the header")
+	case errors.As(err, &timeout) && timeout.Timeout():
+		return "", bad.Whyf("the header did not arrive within %v", limit.RequestHeaderTime)
+	default:
+		return "", bad.Because(err).Hint("send: CONNECT host:port HTTP/1.1")
+	}
+	switch {
+	case req.Method != http.MethodConnect:
+		return "", fault.Newf(fault.CodeMethod, "method %s is not served here", clip(req.Method, 32)).Whyf("this socket speaks CONNECT only")
+	case req.ProtoMajor != 1 || req.ProtoMinor != 1:
+		return "", bad.Whyf("it is HTTP/%d.%d; HTTP/1.1 is expected", req.ProtoMajor, req.ProtoMinor)
+	case req.ContentLength > 0 || len(req.TransferEncoding) > 0:
+		return "", bad.Whyf("a CONNECT has no body")
+	case buf.Buffered() > 0:
+		return "", fault.New(fault.CodeEarlyData, "bytes came before the answer to the CONNECT").Hint("wait for the 200 before sending")
+	}
+	if _, err := policy.ParseTarget(req.RequestURI); err != nil {
+		return "", bad.Because(err).Hint("send: CONNECT host:port HTTP/1.1")
+	}
+	return req.RequestURI, nil
+}
+
+// refuseConnect answers with status, code and reason, and closes.
+func (h *Hub) refuseConnect(conn net.Conn, err error) {
+	defer conn.Close()
+	f := fault.From(err)
+	if f.Code == fault.CodeDialCanceled {
+		return
+	}
+	h.metrics.Refused.WithLabelValues(outcome(f)).Inc()
+	conn.SetDeadline(time.Now().Add(limit.ReplyWrite))
+	if _, err := io.WriteString(conn, refusal(f)); err != nil {
+		return
+	}
+	lingerClose(conn)
+}
+
+// refusal renders a fault as an HTTP/1.1 response.
+func refusal(f *fault.Fault) string {
+	status := statusOf(f)
+	body := f.Explain() + "\n"
+	var b strings.Builder
+	// The fault stands in the reason phrase too: of a refusal kube-apiserver
+	// hands only the status line on, so kubectl's user reads this or nothing.
+	fmt.Fprintf(&b, "HTTP/1.1 %d %s\r\n", status, clip(f.Explain(), 400))
+	fmt.Fprintf(&b, "Tombolo-Fault: %s\r\n", f.Code)
+	if status == http.StatusMethodNotAllowed {
+		b.WriteString("Allow: CONNECT\r\n")
+	}
+	b.WriteString("Content-Type: text/plain; charset=utf-8\r\nConnection: close\r\n")
+	b.WriteString("Content-Length: " + strconv.Itoa(len(body)) + "\r\n\r\n" + body)
+	return b.String()
+}
+
+func statusOf(f *fault.Fault) int {
+	switch f.Code {
+	case fault.CodeMethod:
+		return http.StatusMethodNotAllowed
+	case fault.CodeHeaderTooLarge:
+		return http.StatusRequestHeaderFieldsTooLarge
+	}
+	return admin.HTTPStatus(fault.ClassOf(f.Code))
+}
+
+// lingerClose lets the answer arrive: closing with unread bytes in the receive
+// buffer would make the kernel send RST, which can overtake it. What the peer
+// still sends is read for a moment, and bounded.
+func lingerClose(conn net.Conn) {
+	if h, ok := conn.(interface{ CloseWrite() error }); ok {
+		if h.CloseWrite() != nil {
+			return
+		}
+		conn.SetReadDeadline(time.Now().Add(time.Second))
+		io.CopyN(io.Discard, conn, 2*limit.RequestHeader)
+	}
+}

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hub
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/carrier"
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/id"
+	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/policy"
+	"github.com/tombolo-io/tombolo/internal/run"
+	"github.com/tombolo-io/tombolo/internal/splice"
+	"github.com/tombolo-io/tombolo/internal/tell"
+	"github.com/tombolo-io/tombolo/internal/wire"
+)
+
+// Dial opens a stream to d.Address through an agent of the cluster. It fails
+// over to another agent when one is lost or drains, never when an agent gave an
+// answer about the target. It is bounded by the hub's dial timeout whatever ctx
+// says. Every error is a fault.
+func (h *Hub) Dial(ctx context.Context, name id.Cluster, d wire.Dial) (carrier.Stream, error) {
+	if h.draining.Load() {
+		return nil, fault.New(fault.CodeDraining, "the hub is shutting down").Hint("try again")
+	}
+	c, err := h.clusters.get(name)
+	if err != nil {
+		return nil, err
+	}
+	target, err := policy.ParseTarget(d.Address)
+	if err != nil {
+		return nil, fault.New(fault.CodeRequest, "the destination cannot be read").Because(err)
+	}
+	d.Address = target.String()
+	if !c.dials.TryAcquire() {
+		return nil, fault.Newf(fault.CodeLimit, "cluster %s has %d dials under way", name, limit.PendingDials).
+			Hint("the targets may be dead: look at 'tombolo status %s'", name)
+	}
+	defer c.dials.Release()
+	timeout := h.settings.Load().dialTimeout
+	if d.Timeout <= 0 || d.Timeout > timeout {
+		d.Timeout = timeout
+	}
+	ctx, cancel := context.WithTimeout(ctx, d.Timeout)
+	defer cancel()
+	return h.dialAny(ctx, c, d)
+}
+
+// dialAny tries the cluster's sessions, the best first.
+func (h *Hub) dialAny(ctx context.Context, c *cluster, d wire.Dial) (carrier.Stream, error) {
+	tried := map[*session]bool{}
+	var last error
+	for {
+		sessions := c.live()
+		options := make([]candidate, len(sessions))
+		for i, s := range sessions {
+			options[i] = s.candidate(tried[s], h.now())
+		}
+		i, ok := pick(options)
+		if !ok {
+			if last != nil && len(c.live()) > 0 {
+				return nil, last
+			}
+			return nil, noAgent(c.name, c.agents(), h.now())
+		}
+		s := sessions[i]
+		tried[s] = true
+		stream, err := h.dialThrough(ctx, s, d)
+		if err == nil || !retriable(err) {
+			return stream, err
+		}
+		last = err
+		h.log.Debug("dial fails over", tell.AttrCluster, c.name, tell.AttrAgent, s.agent, tell.AttrReason, err)
+	}
+}
+
+// retriable says whether another agent may succeed where this one failed: the
+// session was lost or takes no streams, and nothing was said about the target.
+func retriable(err error) bool {
+	return fault.Has(err, fault.CodeSessionLost) || fault.Has(err, fault.CodeDraining)
+}
+
+// dialThrough asks one agent. A session that has been silent must answer a ping
+// first, so that a dial does not wait on a dead one.
+func (h *Hub) dialThrough(ctx context.Context, s *session, d wire.Dial) (carrier.Stream, error) {
+	s.streams.Add(1)
+	s.beat.Busy(+1)
+	out := &hubStream{session: s}
+	done := false
+	defer func() {
+		if !done {
+			out.release()
+		}
+	}()
+	if h.now().Sub(s.link.Traffic().LastReceived) > limit.Silent {
+		if err := probe(ctx, s); err != nil {
+			return nil, err
+		}
+	}
+	if deadline, ok := ctx.Deadline(); ok {
+		d.Timeout = time.Until(deadline)
+	}
+	stream, err := s.link.OpenStream(ctx)
+	if err != nil {
+		return nil, dialError(ctx, s, err)
+	}
+	stop := run.OnDone(ctx, func() { stream.Reset(splice.ResetCode(fault.CodeDialCanceled)) })
+	err = wire.Write(stream, d.Message())
+	if err == nil {
+		_, err = wire.ReadReply(stream)
+	}
+	stop()
+	if err == nil && ctx.Err() != nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		stream.Reset(splice.ResetCode(fault.CodeDialCanceled))
+		return nil, dialError(ctx, s, err)
+	}
+	done, out.Stream = true, stream
+	return out, nil
+}
+
+func probe(ctx context.Context, s *session) error {
+	ctx, cancel := context.WithTimeout(ctx, max(limit.PingWait, 4*s.beat.RTT()))
+	defer cancel()
+	if err := s.beat.Probe(ctx); err != nil {
+		return fault.Newf(fault.CodeSessionLost, "agent %s does not answer", s.agent).Whyf("no answer to a ping")
+	}
+	return nil
+}
+
+// dialError codes what went wrong on the way to an agent's answer; an agent's own fault passes.
+func dialError(ctx context.Context, s *session, err error) error {
+	var f *fault.Fault
+	if errors.As(err, &f) {
+		return err
+	}
+	switch {
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return fault.Newf(fault.CodeDialTimeout, "the dial did not end in time").
+			Whyf("agent %s gave no answer about the target", s.agent).Hint("check that the target is alive: tombolo connect %s HOST:PORT", s.cluster.name)
+	case ctx.Err() != nil:
+		return fault.New(fault.CodeDialCanceled, "the caller gave up")
+	}
+	return fault.Newf(fault.CodeSessionLost, "the session to agent %s was lost during the dial", s.agent).Because(err)
+}
+
+// hubStream counts a stream's bytes for its session and ends its accounting once.
+type hubStream struct {
+	carrier.Stream
+	session *session
+	once    sync.Once
+}
+
+func (s *hubStream) release() {
+	s.once.Do(func() {
+		s.session.streams.Add(-1)
+		s.session.beat.Busy(-1)
+	})
+}
+
+func (s *hubStream) Read(b []byte) (int, error) {
+	n, err := s.Stream.Read(b)
+	s.session.down.Add(int64(n))
+	return n, err
+}
+
+func (s *hubStream) Write(b []byte) (int, error) {
+	n, err := s.Stream.Write(b)
+	s.session.up.Add(int64(n))
+	return n, err
+}
+
+func (s *hubStream) Close() error {
+	defer s.release()
+	return s.Stream.Close()
+}
+
+func (s *hubStream) Reset(code uint32) error {
+	defer s.release()
+	return s.Stream.Reset(code)
+}

@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hub
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/carrier"
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/id"
+	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/run"
+	"github.com/tombolo-io/tombolo/internal/tell"
+	"github.com/tombolo-io/tombolo/internal/trust"
+	"github.com/tombolo-io/tombolo/internal/wire"
+)
+
+// serveFront accepts on the main port. What a connection is for follows from
+// ALPN, who it is from its certificate:
+//
+//	tombolo-session/1 + agent     a session
+//	tombolo-join/1                enrolment and renewal over HTTP
+//	http/1.1 or none + client     one HTTP CONNECT into its own cluster
+//	http/1.1 or none + operator   the admin API
+func (h *Hub) serveFront(ctx context.Context, ln net.Listener) error {
+	stop := run.OnDone(ctx, func() { ln.Close() })
+	defer stop()
+	g := run.NewGroup(ctx)
+	handshakes := run.NewLimiter(limit.PendingHandshakes)
+	tlsConfig := h.tlsConfig()
+	err := acceptLoop(ctx, ln, func(raw net.Conn) {
+		if !handshakes.TryAcquire() {
+			h.metrics.Refused.WithLabelValues(string(fault.CodeLimit)).Inc()
+			raw.Close()
+			return
+		}
+		g.Do(func(ctx context.Context) {
+			conn := tls.Server(raw, tlsConfig)
+			hctx, cancel := context.WithTimeout(ctx, limit.Handshake)
+			err := conn.HandshakeContext(hctx)
+			cancel()
+			handshakes.Release()
+			if err != nil {
+				h.refused(conn, fault.New(fault.CodeCertInvalid, "the TLS handshake failed").Because(err))
+				raw.Close()
+				return
+			}
+			h.route(ctx, conn)
+		})
+	})
+	return errors.Join(err, g.Wait())
+}
+
+// tlsConfig asks every peer for a certificate and lets the code behind judge
+// it, so that a refusal can be answered with its reason. Possession of the key
+// is proved by the handshake all the same.
+func (h *Hub) tlsConfig() *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS13,
+		NextProtos: []string{trust.ALPNSession, trust.ALPNJoin, "http/1.1"},
+		ClientAuth: tls.RequestClientCert,
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+			return h.serving.get(h.now())
+		},
+		DynamicRecordSizingDisabled: true,
+	}
+}
+
+func (h *Hub) route(ctx context.Context, conn *tls.Conn) {
+	switch conn.ConnectionState().NegotiatedProtocol {
+	case trust.ALPNSession:
+		h.serveSession(ctx, conn)
+	case trust.ALPNJoin:
+		h.joinHTTP.hand(conn)
+	default:
+		h.routeHTTP(ctx, conn)
+	}
+}
+
+func (h *Hub) routeHTTP(ctx context.Context, conn *tls.Conn) {
+	who, err := h.identify(conn, 0)
+	switch {
+	case err != nil:
+		h.refuseHTTP(conn, err)
+	case who.Role == id.RoleOperator:
+		h.apiHTTP.hand(conn)
+	case who.Role == id.RoleClient:
+		serial := trust.Serial(conn.ConnectionState().PeerCertificates[0])
+		if !h.clients.add(serial, conn) {
+			conn.Close()
+			return
+		}
+		defer h.clients.remove(serial, conn)
+		h.serveConnect(ctx, conn, h.dialer(who.Cluster, "connect-tls", who.URI()))
+	default:
+		h.refuseHTTP(conn, fault.Newf(fault.CodeUnauthorized, "%s may not use this port for HTTP", who).
+			Hint("use a client certificate: tombolo egress-config CLUSTER --mode connect-tls"))
+	}
+}
+
+// refuseHTTP waits for the request's head before it answers, because a client
+// that is still sending takes an early answer for a broken connection.
+func (h *Hub) refuseHTTP(conn *tls.Conn, err error) {
+	if _, bad := readConnect(conn); bad != nil && !fault.Has(bad, fault.CodeMethod) {
+		err = errors.Join(err, bad)
+	}
+	h.refuseConnect(conn, err)
+}
+
+// identify says who is at the other end of a finished handshake.
+func (h *Hub) identify(conn *tls.Conn, grace time.Duration) (id.Identity, error) {
+	return trust.Check{
+		Roots: h.roots, TrustDomain: h.ca.TrustDomain(), Now: h.now(), Grace: grace, Revoked: h.revoked.has,
+	}.Verify(conn.ConnectionState().PeerCertificates)
+}
+
+// dialer binds a frontend's dials to one cluster and one caller, and counts them.
+func (h *Hub) dialer(c id.Cluster, frontend, caller string) DialFunc {
+	return func(ctx context.Context, d wire.Dial) (carrier.Stream, error) {
+		start := time.Now()
+		d.Caller = caller
+		stream, err := h.Dial(ctx, c, d)
+		h.metrics.DialDuration.WithLabelValues(frontend).Observe(time.Since(start).Seconds())
+		f := fault.From(err)
+		h.metrics.Dials.WithLabelValues(frontend, outcome(f)).Inc()
+		if f != nil {
+			h.log.Warn("dial failed", tell.AttrCluster, c, tell.AttrTarget, wire.Clean(d.Address), tell.AttrCaller, caller,
+				tell.AttrCode, f.Code, tell.AttrReason, f.Error())
+			return nil, err
+		}
+		h.log.Debug("dialled", tell.AttrCluster, c, tell.AttrTarget, d.Address, tell.AttrCaller, caller)
+		return stream, nil
+	}
+}
+
+func outcome(f *fault.Fault) string {
+	if f == nil {
+		return tell.Outcome("")
+	}
+	return tell.Outcome(f.Code)
+}
+
+// serving holds the hub's own certificate and makes a new one in half-time.
+type serving struct {
+	mu    sync.Mutex
+	cert  *tls.Certificate
+	leaf  *x509.Certificate
+	renew func(now time.Time) (*tls.Certificate, error)
+}
+
+func (s *serving) get(now time.Time) (*tls.Certificate, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cert == nil || now.After(s.leaf.NotBefore.Add(s.leaf.NotAfter.Sub(s.leaf.NotBefore)/2)) || now.Before(s.leaf.NotBefore) {
+		cert, err := s.renew(now)
+		if err != nil {
+			return nil, err
+		}
+		s.cert, s.leaf = cert, cert.Leaf
+	}
+	return s.cert, nil
+}
+
+// newServing issues certificates for the hub itself; the key stays in memory
+// and the CA is sent along for agents that know only its pin.
+func newServing(ca *trust.Authority, name string, hosts []string) *serving {
+	return &serving{renew: func(now time.Time) (*tls.Certificate, error) {
+		key, err := trust.NewKey()
+		if err != nil {
+			return nil, err
+		}
+		leaf, err := ca.Issue(trust.Request{
+			Identity: id.Identity{Role: id.RoleHub, Name: name}, Key: key.Public(), Life: limit.HubCertificate, Hosts: hosts,
+		}, now)
+		if err != nil {
+			return nil, err
+		}
+		return &tls.Certificate{Certificate: [][]byte{leaf.Raw, ca.Certificate().Raw}, PrivateKey: key, Leaf: leaf}, nil
+	}}
+}
+
+// handoff is a listener that is fed with connections accepted elsewhere.
+type handoff struct {
+	conns chan net.Conn
+	done  chan struct{}
+	once  sync.Once
+	addr  net.Addr
+}
+
+func newHandoff(addr net.Addr) *handoff {
+	return &handoff{conns: make(chan net.Conn), done: make(chan struct{}), addr: addr}
+}
+
+// hand passes a connection on; its ALPN has been judged already, so it is
+// wrapped to keep net/http from judging it again.
+func (l *handoff) hand(conn *tls.Conn) {
+	select {
+	case l.conns <- judgedConn{conn}:
+	case <-l.done:
+		conn.Close()
+	}
+}
+
+func (l *handoff) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case <-l.done:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *handoff) Close() error {
+	l.once.Do(func() { close(l.done) })
+	return nil
+}
+
+func (l *handoff) Addr() net.Addr { return l.addr }
+
+type judgedConn struct{ *tls.Conn }
+
+type peerKey struct{}
+
+// withPeer makes the certificates of a handed-over connection known to handlers.
+func withPeer(ctx context.Context, c net.Conn) context.Context {
+	if j, ok := c.(judgedConn); ok {
+		return context.WithValue(ctx, peerKey{}, j.ConnectionState().PeerCertificates)
+	}
+	return ctx
+}
+
+func peerOf(ctx context.Context) []*x509.Certificate {
+	chain, _ := ctx.Value(peerKey{}).([]*x509.Certificate)
+	return chain
+}
+
+// tracked knows the live connections of each certificate, so that a revocation
+// ends them too.
+type tracked struct {
+	mu    sync.Mutex
+	conns map[string]map[net.Conn]struct{}
+	total int
+}
+
+func newTracked() *tracked { return &tracked{conns: map[string]map[net.Conn]struct{}{}} }
+
+// add reports false if there are too many connections already.
+func (t *tracked) add(serial string, c net.Conn) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.total >= limit.ConnectConnections {
+		return false
+	}
+	if t.conns[serial] == nil {
+		t.conns[serial] = map[net.Conn]struct{}{}
+	}
+	t.conns[serial][c] = struct{}{}
+	t.total++
+	return true
+}
+
+func (t *tracked) remove(serial string, c net.Conn) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.conns[serial], c)
+	t.total--
+	if len(t.conns[serial]) == 0 {
+		delete(t.conns, serial)
+	}
+}
+
+func (t *tracked) closeAll(serial string) int {
+	t.mu.Lock()
+	conns := make([]net.Conn, 0, len(t.conns[serial]))
+	for c := range t.conns[serial] {
+		conns = append(conns, c)
+	}
+	t.mu.Unlock()
+	for _, c := range conns {
+		c.Close()
+	}
+	return len(conns)
+}
+
+// revocations is the set of revoked serial numbers.
+type revocations struct {
+	mu  sync.RWMutex
+	set map[string]struct{}
+}
+
+func (r *revocations) has(serial string) bool {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	_, ok := r.set[serial]
+	return ok
+}
+
+func (r *revocations) add(serial string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.set == nil {
+		r.set = map[string]struct{}{}
+	}
+	r.set[serial] = struct{}{}
+}

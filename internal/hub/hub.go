@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hub
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/hub/state"
+	"github.com/tombolo-io/tombolo/internal/id"
+	"github.com/tombolo-io/tombolo/internal/run"
+	"github.com/tombolo-io/tombolo/internal/splice"
+	"github.com/tombolo-io/tombolo/internal/tell"
+	"github.com/tombolo-io/tombolo/internal/trust"
+)
+
+// Hub is a running hub.
+type Hub struct {
+	cfg     Config
+	log     *slog.Logger
+	now     func() time.Time
+	reg     *prometheus.Registry
+	metrics *tell.Hub
+	splicer *splice.Splicer
+
+	state     *state.Store
+	ca        *trust.Authority
+	roots     *x509.CertPool
+	serving   *serving
+	clusters  *registry
+	sockets   *sockets
+	revoked   revocations
+	clients   *tracked
+	settings  atomic.Pointer[Reloadable]
+	draining  atomic.Bool
+	since     time.Time
+	listen    string   // the bound address
+	advertise []string // host:port
+	guessed   bool     // advertise was not configured
+
+	joinHTTP, apiHTTP *handoff
+	frontends         map[string]Frontend
+	ready             chan struct{}
+}
+
+// Options are what a hub needs beside its configuration.
+type Options struct {
+	Log   *slog.Logger
+	Now   func() time.Time // the clock for certificates and tokens; nil means time.Now
+	Reg   *prometheus.Registry
+	Extra map[string]Frontend // frontends of other packages, by protocol
+}
+
+// New opens the state and prepares a hub; Run serves.
+func New(cfg Config, o Options) (*Hub, error) {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	h := &Hub{
+		cfg: cfg, log: o.Log, now: o.Now, reg: o.Reg, splicer: splice.New(), clusters: newRegistry(),
+		clients: newTracked(), since: o.Now(), ready: make(chan struct{}),
+	}
+	h.settings.Store(&cfg.Reloadable)
+	h.frontends = map[string]Frontend{ProtocolConnect: connectFrontend{h}}
+	for name, f := range o.Extra {
+		h.frontends[name] = f
+	}
+	s, err := state.Open(cfg.StateDir)
+	if err != nil {
+		return nil, err
+	}
+	h.state = s
+	if err := h.loadState(); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	h.metrics = tell.NewHub(o.Reg, h.readings())
+	return h, nil
+}
+
+// loadState takes over the CA, the clusters and the revocations.
+func (h *Hub) loadState() error {
+	ca, err := h.state.Authority(h.cfg.TrustDomain, h.now())
+	if err != nil {
+		return err
+	}
+	if ca.TrustDomain() != h.cfg.TrustDomain {
+		if h.cfg.TrustDomain != id.DefaultTrustDomain {
+			return fault.Newf(fault.CodeConfig, "the trust domain is fixed to %s", ca.TrustDomain()).
+				Whyf("the CA in %s was made for it; the configuration says %s", h.cfg.StateDir, h.cfg.TrustDomain).
+				Hint("correct trustDomain, or begin with a new state directory")
+		}
+		h.cfg.TrustDomain = ca.TrustDomain()
+	}
+	h.ca, h.roots = ca, ca.Roots()
+	// A copy for people and for scrapers; the original is in the state.
+	if err := os.WriteFile(filepath.Join(h.cfg.StateDir, "ca.crt"), ca.CertificatePEM(), 0o644); err != nil {
+		return fault.New(fault.CodeStateAccess, "write ca.crt").Because(err)
+	}
+	records, err := h.state.Clusters()
+	if err != nil {
+		return err
+	}
+	for _, rec := range records {
+		name, err := id.ParseCluster(rec.Name)
+		if err != nil {
+			return fault.New(fault.CodeStateCorrupt, "a stored cluster has no usable name").Because(err)
+		}
+		h.clusters.add(name)
+	}
+	certs, err := h.state.Certificates()
+	if err != nil {
+		return err
+	}
+	for _, c := range certs {
+		if !c.Revoked.IsZero() {
+			h.revoked.add(c.Serial)
+		}
+	}
+	return nil
+}
+
+func (h *Hub) readings() tell.HubReadings {
+	count := func(fn func(c *cluster) float64) func() float64 {
+		return func() (sum float64) {
+			for _, c := range h.clusters.all() {
+				sum += fn(c)
+			}
+			return sum
+		}
+	}
+	return tell.HubReadings{
+		Sessions: count(func(c *cluster) float64 { return float64(len(c.live())) }),
+		Clusters: count(func(*cluster) float64 { return 1 }),
+		ClustersConnected: count(func(c *cluster) float64 {
+			if len(c.live()) > 0 {
+				return 1
+			}
+			return 0
+		}),
+		BytesToCluster:   count(func(c *cluster) float64 { up, _ := c.traffic(); return float64(up) }),
+		BytesFromCluster: count(func(c *cluster) float64 { _, down := c.traffic(); return float64(down) }),
+		ClientCertificateEnd: func() float64 {
+			certs, err := h.state.Certificates()
+			if err != nil {
+				return 0
+			}
+			return firstClientEnd(certs)
+		},
+	}
+}
+
+// Ready is closed when everything listens.
+func (h *Hub) Ready() <-chan struct{} { return h.ready }
+
+// Listen is the bound address of the main port, once ready.
+func (h *Hub) Listen() string { return h.listen }
+
+func (h *Hub) refused(peer interface{ RemoteAddr() net.Addr }, err error) {
+	f := fault.From(err)
+	h.metrics.Refused.WithLabelValues(outcome(f)).Inc()
+	h.log.Info("refused", tell.AttrPeer, addrText(peer), tell.AttrCode, f.Code, tell.AttrReason, f.Error())
+}
+
+func addrText(peer interface{ RemoteAddr() net.Addr }) string {
+	if a := peer.RemoteAddr(); a != nil {
+		return a.String()
+	}
+	return ""
+}
+
+func (h *Hub) streamEnded(code fault.Code) {
+	h.metrics.StreamEnds.WithLabelValues(tell.Outcome(code)).Inc()
+}
+
+// Reload takes over the part of a new configuration that may change while the
+// hub runs. On an error the old one stays in force.
+func (h *Hub) Reload(next Config) error {
+	old := h.settings.Load()
+	for _, c := range next.clusters {
+		h.clusters.add(c.name)
+	}
+	if err := h.sockets.apply(&next.Reloadable); err != nil {
+		return errors.Join(err, h.sockets.apply(old))
+	}
+	h.settings.Store(&next.Reloadable)
+	return nil
+}
+
+// CountReload counts the outcome of a reload, whoever found it.
+func (h *Hub) CountReload(err error) {
+	h.metrics.Reloads.WithLabelValues(outcome(fault.From(err))).Inc()
+}
+
+// addresses lists the hosts for the hub's certificate and, if none is
+// configured, guesses the address to advertise.
+func (h *Hub) addresses(port string) (hosts []string) {
+	hosts = []string{"localhost", "127.0.0.1", "::1"}
+	if name, err := os.Hostname(); err == nil {
+		hosts = append(hosts, name)
+	}
+	best := ""
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		h.log.Warn("cannot list the machine's addresses", tell.AttrReason, err)
+	}
+	for _, a := range addrs {
+		p, err := netip.ParsePrefix(a.String())
+		if err != nil || !p.Addr().IsGlobalUnicast() {
+			continue
+		}
+		hosts = append(hosts, p.Addr().String())
+		if best == "" || p.Addr().Is4() && !netip.MustParseAddr(best).Is4() {
+			best = p.Addr().String()
+		}
+	}
+	if len(h.cfg.Advertise) == 0 {
+		h.guessed = true
+		if best == "" {
+			best = "127.0.0.1"
+		}
+		h.advertise = []string{net.JoinHostPort(best, port)}
+		return hosts
+	}
+	for _, a := range h.cfg.Advertise {
+		host, p, err := net.SplitHostPort(a)
+		if err != nil {
+			continue // validated before
+		}
+		if p == "0" {
+			p = port
+		}
+		h.advertise = append(h.advertise, net.JoinHostPort(host, p))
+		hosts = append(hosts, host)
+	}
+	return hosts
+}
+
+// newSockets prepares the unix sockets; Run opens them.
+func (h *Hub) newSockets(ctx context.Context) *sockets {
+	return &sockets{
+		runDir: h.cfg.RunDir, frontends: h.frontends, dialer: h.dialer, log: h.log, group: run.NewGroup(ctx),
+		asked: map[id.Cluster][]string{}, open: map[socketKey]*openSocket{},
+	}
+}

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hub
+
+import (
+	"crypto"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+
+	"github.com/tombolo-io/tombolo/api/v1alpha1"
+	"github.com/tombolo-io/tombolo/internal/admin"
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/id"
+	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/tell"
+	"github.com/tombolo-io/tombolo/internal/trust"
+)
+
+// joinHandler serves enrolment with a token and renewal with the old certificate.
+func (h *Hub) joinHandler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /v1/join", func(w http.ResponseWriter, r *http.Request) {
+		h.answerJoin(w, "join", func() (admin.JoinAnswer, error) { return h.enrol(r) })
+	})
+	mux.HandleFunc("POST /v1/renew", func(w http.ResponseWriter, r *http.Request) {
+		h.answerJoin(w, "renew", func() (admin.JoinAnswer, error) { return h.renew(r) })
+	})
+	return mux
+}
+
+func (h *Hub) answerJoin(w http.ResponseWriter, kind string, do func() (admin.JoinAnswer, error)) {
+	answer, err := do()
+	h.metrics.Joins.WithLabelValues(kind, outcome(fault.From(err))).Inc()
+	if err != nil {
+		writeFault(w, err)
+		return
+	}
+	writeJSON(w, answer)
+}
+
+// enrol consumes one use of a token and issues an agent's certificate.
+func (h *Hub) enrol(r *http.Request) (admin.JoinAnswer, error) {
+	var q admin.JoinRequest
+	if err := readJSON(r, limit.JoinBody, &q); err != nil {
+		return admin.JoinAnswer{}, err
+	}
+	key, err := trust.ParseCSR([]byte(q.CSR))
+	if err != nil {
+		return admin.JoinAnswer{}, err
+	}
+	keyHash, err := trust.KeyHash(key)
+	if err != nil {
+		return admin.JoinAnswer{}, err
+	}
+	cluster, agent, err := h.state.UseToken(q.TokenID, q.Secret, keyHash, h.now())
+	if err != nil {
+		h.log.Warn("join refused", tell.AttrPeer, r.RemoteAddr, tell.AttrCode, fault.From(err).Code, tell.AttrReason, err)
+		return admin.JoinAnswer{}, err
+	}
+	h.clusters.add(cluster)
+	h.log.Info("agent joined", tell.AttrCluster, cluster, tell.AttrAgent, agent, tell.AttrPeer, r.RemoteAddr)
+	return h.issueAgent(cluster, agent.String(), key)
+}
+
+// renew issues a new certificate to an agent that proves the key of its old
+// one, which may have run out within the grace.
+func (h *Hub) renew(r *http.Request) (admin.JoinAnswer, error) {
+	var q admin.RenewRequest
+	if err := readJSON(r, limit.JoinBody, &q); err != nil {
+		return admin.JoinAnswer{}, err
+	}
+	who, err := trust.Check{
+		Roots: h.roots, TrustDomain: h.ca.TrustDomain(), Now: h.now(), Grace: h.settings.Load().renewGrace, Revoked: h.revoked.has,
+	}.Verify(peerOf(r.Context()))
+	if err != nil {
+		return admin.JoinAnswer{}, err
+	}
+	if who.Role != id.RoleAgent {
+		return admin.JoinAnswer{}, fault.Newf(fault.CodeUnauthorized, "%s may not renew here", who).Whyf("only agents may")
+	}
+	key, err := trust.ParseCSR([]byte(q.CSR))
+	if err != nil {
+		return admin.JoinAnswer{}, err
+	}
+	h.clusters.add(who.Cluster)
+	h.log.Info("agent renewed its certificate", tell.AttrCluster, who.Cluster, tell.AttrAgent, who.Name)
+	return h.issueAgent(who.Cluster, who.Name, key)
+}
+
+func (h *Hub) issueAgent(cluster id.Cluster, name string, key crypto.PublicKey) (admin.JoinAnswer, error) {
+	leaf, err := h.ca.Issue(trust.Request{
+		Identity: id.Identity{Role: id.RoleAgent, Cluster: cluster, Name: name}, Key: key, Life: h.settings.Load().agentLife,
+	}, h.now())
+	if err != nil {
+		return admin.JoinAnswer{}, err
+	}
+	return admin.JoinAnswer{
+		Cluster: cluster.String(), Agent: name, Certificate: string(trust.EncodeCertificate(leaf.Raw)),
+		CA: string(h.ca.CertificatePEM()), UnixMillis: h.now().UnixMilli(),
+	}, nil
+}
+
+// readJSON reads a bounded body strictly.
+func readJSON(r *http.Request, most int64, into any) error {
+	dec := json.NewDecoder(io.LimitReader(r.Body, most+1))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(into); err != nil {
+		if dec.InputOffset() >= most {
+			return fault.New(fault.CodeRequest, "the request body is too large").Whyf("at most %d bytes are read", most)
+		}
+		return fault.New(fault.CodeRequest, "the request body cannot be read").Because(err)
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return fault.New(fault.CodeRequest, "the request body cannot be read").Whyf("something follows the JSON value")
+	}
+	return nil
+}
+
+func writeJSON(w http.ResponseWriter, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	enc.Encode(v)
+}
+
+func writeFault(w http.ResponseWriter, err error) {
+	f := fault.From(err)
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Tombolo-Fault", string(f.Code))
+	w.WriteHeader(statusOf(f))
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	enc.Encode(admin.BodyOf(f))
+}
+
+func meta(kind string) admin.Meta {
+	return admin.Meta{APIVersion: v1alpha1.Version, Kind: kind}
+}

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hub
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/pprof"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/tombolo-io/tombolo/internal/carrier"
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/run"
+	"github.com/tombolo-io/tombolo/internal/tell"
+	pb "github.com/tombolo-io/tombolo/proto"
+)
+
+// listeners are opened before anything is served, so that a start either
+// succeeds as a whole or leaves nothing behind.
+type listeners struct{ front, admin, socket net.Listener }
+
+// Run serves until ctx ends; then it drains: it takes no new streams and gives
+// the live ones the drain timeout, which a second end (hard) cuts short.
+func (h *Hub) Run(ctx, hard context.Context) error {
+	defer h.state.Close()
+	ls, err := h.openListeners(ctx)
+	if err != nil {
+		return err
+	}
+	_, port, err := net.SplitHostPort(ls.front.Addr().String())
+	if err != nil {
+		return err
+	}
+	h.listen = ls.front.Addr().String()
+	h.serving = newServing(h.ca, h.cfg.Name, h.addresses(port))
+	h.joinHTTP, h.apiHTTP = newHandoff(ls.front.Addr()), newHandoff(ls.front.Addr())
+
+	// Everything that carries streams lives until the drain is over.
+	inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	g := run.NewGroup(inner)
+	h.sockets = h.newSockets(inner)
+	if err := h.startSockets(); err != nil {
+		h.sockets.group.Stop()
+		return errors.Join(err, ls.close(), h.sockets.group.Wait())
+	}
+	api := h.apiHandler()
+	g.Go("main port", func(ctx context.Context) error { return h.serveFront(ctx, ls.front) })
+	h.serveHTTP(g, "enrolment", h.joinHTTP, h.joinHandler())
+	h.serveHTTP(g, "remote admin API", h.apiHTTP, api)
+	h.serveHTTP(g, "admin socket", ls.socket, api)
+	h.serveHTTP(g, "admin port", tls.NewListener(ls.admin, h.adminTLS()), h.adminHandler())
+	close(h.ready)
+	h.log.Info("hub is ready", "listen", h.listen, "advertise", h.advertise, "admin", ls.admin.Addr().String(),
+		"adminSocket", h.adminSocket(), "clusters", len(h.clusters.all()))
+
+	select {
+	case <-ctx.Done():
+		h.drain(hard)
+	case <-g.Context().Done(): // a part failed; Wait says which
+	}
+	cancel()
+	return errors.Join(g.Wait(), h.sockets.group.Wait())
+}
+
+func (h *Hub) startSockets() error {
+	records, err := h.state.Clusters()
+	if err != nil {
+		return err
+	}
+	if err := h.sockets.load(records); err != nil {
+		return err
+	}
+	for _, c := range h.settings.Load().clusters {
+		h.clusters.add(c.name)
+	}
+	return h.sockets.apply(h.settings.Load())
+}
+
+func (h *Hub) adminSocket() string { return AdminSocket(h.cfg.RunDir) }
+
+// AdminSocket is where a hub with this run directory serves its admin API.
+func AdminSocket(runDir string) string { return filepath.Join(runDir, "admin", "hub.sock") }
+
+func (h *Hub) openListeners(ctx context.Context) (ls listeners, err error) {
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, ls.close())
+		}
+	}()
+	if ls.front, err = carrier.ListenTCP(ctx, h.cfg.Listen); err != nil {
+		return ls, listenFault("--listen", h.cfg.Listen, err)
+	}
+	if ls.admin, err = carrier.ListenTCP(ctx, h.cfg.AdminListen); err != nil {
+		return ls, listenFault("--admin-listen", h.cfg.AdminListen, err)
+	}
+	if err = privateDir(filepath.Dir(h.adminSocket())); err != nil {
+		return ls, err
+	}
+	ls.socket, err = listenUnix(socketSpec{path: h.adminSocket(), mode: 0o600, uid: -1, gid: -1})
+	return ls, err
+}
+
+func (ls listeners) close() (err error) {
+	for _, l := range []net.Listener{ls.front, ls.admin, ls.socket} {
+		if l != nil {
+			err = errors.Join(err, l.Close())
+		}
+	}
+	return err
+}
+
+func listenFault(flag, address string, err error) error {
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return fault.Newf(fault.CodeAddressBusy, "the address %s is in use", address).
+			Whyf("another process listens there").Hint("stop it ('ss -ltnp' names it), or choose another with %s", flag)
+	}
+	return fault.Newf(fault.CodeConfig, "cannot listen on %s", address).Because(err).Hint("correct %s", flag)
+}
+
+// serveHTTP runs one HTTP server with bounds on everything a client controls.
+func (h *Hub) serveHTTP(g *run.Group, name string, ln net.Listener, handler http.Handler) {
+	srv := &http.Server{
+		Handler:           handler,
+		ReadHeaderTimeout: limit.RequestHeaderTime,
+		ReadTimeout:       3 * limit.RequestHeaderTime,
+		IdleTimeout:       2 * limit.DeadIdle,
+		MaxHeaderBytes:    limit.RequestHeader,
+		ErrorLog:          slog.NewLogLogger(h.log.Handler(), slog.LevelDebug),
+		BaseContext:       func(net.Listener) context.Context { return g.Context() },
+		ConnContext:       withPeer,
+	}
+	g.Go(name, func(ctx context.Context) error {
+		stop := run.OnDone(ctx, func() { srv.Close() })
+		defer stop()
+		if err := srv.Serve(ln); !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
+			return err
+		}
+		return nil
+	})
+}
+
+func (h *Hub) adminTLS() *tls.Config {
+	return &tls.Config{
+		MinVersion:     tls.VersionTLS13,
+		NextProtos:     []string{"http/1.1"},
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return h.serving.get(h.now()) },
+	}
+}
+
+// adminHandler serves probes and metrics, and nothing that changes anything.
+func (h *Hub) adminHandler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte("ok\n")) })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if h.draining.Load() {
+			writeFault(w, fault.New(fault.CodeDraining, "the hub is shutting down"))
+			return
+		}
+		w.Write([]byte("ok\n"))
+	})
+	mux.Handle("GET /metrics", promhttp.HandlerFor(h.reg, promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: 30 * time.Second}))
+	if h.cfg.Pprof {
+		mux.HandleFunc("GET /debug/pprof/", pprof.Index)
+		mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+		mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
+		mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	}
+	return mux
+}
+
+// drain refuses new streams, tells the agents, and waits for the live streams
+// to end, for the drain timeout, or for the end of hard.
+func (h *Hub) drain(hard context.Context) {
+	h.draining.Store(true)
+	for _, c := range h.clusters.all() {
+		for _, s := range c.live() {
+			s.beat.Send(&pb.Control{Frame: &pb.Control_Drain{Drain: &pb.Drain{Reason: "the hub is shutting down"}}})
+		}
+	}
+	bound, cancel := context.WithTimeout(hard, h.cfg.Drain)
+	defer cancel()
+	h.log.Info("draining", "streams", h.liveStreams(), "bound", h.cfg.Drain)
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for h.liveStreams() > 0 {
+		select {
+		case <-bound.Done():
+			h.log.Warn("drain timeout: live streams are cut", "streams", h.liveStreams())
+			return
+		case <-tick.C:
+		}
+	}
+	h.log.Info("drained", tell.AttrReason, "no stream is left")
+}
+
+func (h *Hub) liveStreams() (n int64) {
+	for _, c := range h.clusters.all() {
+		for _, s := range c.live() {
+			n += s.streams.Load()
+		}
+	}
+	return n
+}

@@ -1,0 +1,369 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package state keeps what a hub must remember in one crash-safe file: its CA,
+// join tokens, clusters, and the client certificates that it issued. Every
+// change is one transaction. It does not decide: token rules are in trust.
+package state
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"time"
+
+	"go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
+
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/id"
+	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/trust"
+)
+
+// formatVersion is raised when an older Tombolo could not read the file.
+const formatVersion = 1
+
+const fileName = "hub.db"
+
+// Bucket and key names.
+const (
+	bucketMeta         = "meta"
+	bucketTokens       = "tokens"
+	bucketClusters     = "clusters"
+	bucketCertificates = "certificates"
+	keyFormat          = "format"
+	keyCACert          = "ca.crt"
+	keyCAKey           = "ca.key"
+)
+
+// Cluster is a registered cluster.
+type Cluster struct {
+	Name    string    `json:"name"`
+	Created time.Time `json:"created"`
+	Sockets []string  `json:"sockets"` // protocols that were asked for at run time
+}
+
+// Certificate is a client's or operator's certificate that the hub issued.
+type Certificate struct {
+	Serial   string    `json:"serial"`
+	Identity string    `json:"identity"` // SPIFFE URI
+	Issued   time.Time `json:"issued"`
+	Expires  time.Time `json:"expires"`
+	Revoked  time.Time `json:"revoked,omitzero"`
+}
+
+// Store is the open file. One process holds it at a time.
+type Store struct{ db *bbolt.DB }
+
+// Open opens the state in dir and creates both where they are missing.
+func Open(dir string) (*Store, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, unwritable(dir, err)
+	}
+	path := filepath.Join(dir, fileName)
+	// A damaged file can make the library panic on first use; Check reads the
+	// pages that we need through an ordinary error instead.
+	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: time.Second, FreelistType: bbolt.FreelistMapType})
+	switch {
+	case errors.Is(err, bolterrors.ErrTimeout):
+		return nil, fault.New(fault.CodeStateBusy, "the state in "+dir+" is in use").
+			Whyf("another hub holds it").Hint("stop that hub, or give this one its own --state-dir")
+	case errors.Is(err, bolterrors.ErrInvalid), errors.Is(err, bolterrors.ErrChecksum), errors.Is(err, bolterrors.ErrVersionMismatch):
+		return nil, corrupt(path, err)
+	case err != nil:
+		return nil, unwritable(dir, err)
+	}
+	s := &Store{db}
+	if err := s.prepare(path); err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	return s, nil
+}
+
+func unwritable(dir string, err error) error {
+	return fault.New(fault.CodeStateAccess, "the state directory "+dir+" cannot be used").Because(err).
+		Hint("create it for this user (uid %d), or choose another with --state-dir", os.Getuid())
+}
+
+func corrupt(path string, err error) error {
+	return fault.New(fault.CodeStateCorrupt, "the state file "+path+" cannot be read").Because(err).
+		Hint("put it aside and bring back a copy: tombolo hub restore --from FILE")
+}
+
+// prepare checks the format and makes the buckets.
+func (s *Store) prepare(path string) error {
+	var format int
+	err := s.db.View(func(tx *bbolt.Tx) error {
+		if b := tx.Bucket([]byte(bucketMeta)); b != nil {
+			return json.Unmarshal(b.Get([]byte(keyFormat)), &format)
+		}
+		return nil
+	})
+	if err != nil {
+		return corrupt(path, err)
+	}
+	if format > formatVersion {
+		return fault.Newf(fault.CodeStateVersion, "the state in %s has format %d", path, format).
+			Whyf("this release reads up to format %d", formatVersion).Hint("run the newer release, or restore an older backup")
+	}
+	err = s.db.Update(func(tx *bbolt.Tx) error {
+		for _, name := range []string{bucketMeta, bucketTokens, bucketClusters, bucketCertificates} {
+			if _, err := tx.CreateBucketIfNotExists([]byte(name)); err != nil {
+				return err
+			}
+		}
+		return put(tx, bucketMeta, keyFormat, formatVersion)
+	})
+	if err != nil {
+		return unwritable(filepath.Dir(path), err)
+	}
+	return nil
+}
+
+// Close closes the file.
+func (s *Store) Close() error { return s.db.Close() }
+
+// Authority gives the stored CA, or makes one for the trust domain and stores
+// it before it is used.
+func (s *Store) Authority(trustDomain string, now time.Time) (*trust.Authority, error) {
+	var ca *trust.Authority
+	err := s.db.Update(func(tx *bbolt.Tx) error {
+		meta := tx.Bucket([]byte(bucketMeta))
+		var err error
+		if cert := meta.Get([]byte(keyCACert)); cert != nil {
+			ca, err = trust.ParseAuthority(cert, meta.Get([]byte(keyCAKey)))
+			return err
+		}
+		if ca, err = trust.NewAuthority(trustDomain, now); err != nil {
+			return err
+		}
+		key, err := ca.KeyPEM()
+		if err != nil {
+			return err
+		}
+		return errors.Join(meta.Put([]byte(keyCACert), ca.CertificatePEM()), meta.Put([]byte(keyCAKey), key))
+	})
+	return ca, wrap(err)
+}
+
+// PutToken stores a new token and registers its cluster, both or neither.
+// Tokens that have been dead for limit.TokenKept are forgotten on the way.
+func (s *Store) PutToken(t trust.Token, now time.Time) error {
+	return wrap(s.db.Update(func(tx *bbolt.Tx) error {
+		var old []string
+		err := each(tx, bucketTokens, func(key string, t trust.Token) {
+			if now.Sub(t.Expires) > limit.TokenKept {
+				old = append(old, key)
+			}
+		})
+		if err != nil {
+			return err
+		}
+		for _, key := range old {
+			if err := tx.Bucket([]byte(bucketTokens)).Delete([]byte(key)); err != nil {
+				return err
+			}
+		}
+		if err := addCluster(tx, t.Cluster, now); err != nil {
+			return err
+		}
+		return put(tx, bucketTokens, t.ID, t)
+	}))
+}
+
+// UseToken checks and consumes one use of a token in one transaction.
+func (s *Store) UseToken(tokenID, secret, keyHash string, now time.Time) (cluster id.Cluster, agent id.Agent, err error) {
+	name, err := trust.NewAgentName()
+	if err != nil {
+		return cluster, agent, err
+	}
+	err = s.db.Update(func(tx *bbolt.Tx) error {
+		var t trust.Token
+		found, err := get(tx, bucketTokens, tokenID, &t)
+		if err != nil {
+			return err
+		}
+		if !found {
+			return fault.New(fault.CodeTokenUnknown, "the token is not known").Hint("make a new join line on the hub: tombolo token create")
+		}
+		after, as, err := t.Use(secret, keyHash, name, now)
+		if err != nil {
+			return err
+		}
+		agent = as
+		if cluster, err = id.ParseCluster(t.Cluster); err != nil {
+			return err
+		}
+		return put(tx, bucketTokens, tokenID, after)
+	})
+	return cluster, agent, wrap(err)
+}
+
+// Tokens lists the tokens, newest first.
+func (s *Store) Tokens() ([]trust.Token, error) {
+	out, err := list[trust.Token](s, bucketTokens)
+	slices.SortFunc(out, func(a, b trust.Token) int { return b.Created.Compare(a.Created) })
+	return out, err
+}
+
+// DeleteToken forgets a token, so that it can no longer be used.
+func (s *Store) DeleteToken(tokenID string) error {
+	return wrap(s.db.Update(func(tx *bbolt.Tx) error {
+		b := tx.Bucket([]byte(bucketTokens))
+		if b.Get([]byte(tokenID)) == nil {
+			return fault.Newf(fault.CodeNotFound, "there is no token %q", tokenID).Hint("tombolo token list")
+		}
+		return b.Delete([]byte(tokenID))
+	}))
+}
+
+// Clusters lists the registered clusters by name.
+func (s *Store) Clusters() ([]Cluster, error) { return list[Cluster](s, bucketClusters) }
+
+// AddSocket remembers that a cluster asked for a socket of the protocol.
+func (s *Store) AddSocket(c id.Cluster, protocol string, now time.Time) error {
+	return wrap(s.db.Update(func(tx *bbolt.Tx) error {
+		if err := addCluster(tx, c.String(), now); err != nil {
+			return err
+		}
+		var rec Cluster
+		if _, err := get(tx, bucketClusters, c.String(), &rec); err != nil {
+			return err
+		}
+		if slices.Contains(rec.Sockets, protocol) {
+			return nil
+		}
+		rec.Sockets = append(rec.Sockets, protocol)
+		return put(tx, bucketClusters, rec.Name, rec)
+	}))
+}
+
+func addCluster(tx *bbolt.Tx, name string, now time.Time) error {
+	var rec Cluster
+	if found, err := get(tx, bucketClusters, name, &rec); found || err != nil {
+		return err
+	}
+	return put(tx, bucketClusters, name, Cluster{Name: name, Created: now.UTC()})
+}
+
+// PutCertificate remembers an issued certificate. Those that ran out are forgotten on the way.
+func (s *Store) PutCertificate(c Certificate, now time.Time) error {
+	return wrap(s.db.Update(func(tx *bbolt.Tx) error {
+		var old []string
+		err := each(tx, bucketCertificates, func(key string, c Certificate) {
+			if now.Sub(c.Expires) > limit.ExpiryWarning {
+				old = append(old, key)
+			}
+		})
+		if err != nil {
+			return err
+		}
+		for _, key := range old {
+			if err := tx.Bucket([]byte(bucketCertificates)).Delete([]byte(key)); err != nil {
+				return err
+			}
+		}
+		return put(tx, bucketCertificates, c.Serial, c)
+	}))
+}
+
+// Certificates lists the issued certificates, the first to end first.
+func (s *Store) Certificates() ([]Certificate, error) {
+	out, err := list[Certificate](s, bucketCertificates)
+	slices.SortFunc(out, func(a, b Certificate) int { return a.Expires.Compare(b.Expires) })
+	return out, err
+}
+
+// Revoke marks a certificate as revoked and returns it.
+func (s *Store) Revoke(serial string, now time.Time) (Certificate, error) {
+	var rec Certificate
+	err := s.db.Update(func(tx *bbolt.Tx) error {
+		found, err := get(tx, bucketCertificates, serial, &rec)
+		if err != nil {
+			return err
+		}
+		if !found {
+			return fault.Newf(fault.CodeNotFound, "there is no certificate %q", serial).Hint("tombolo certificate list")
+		}
+		if rec.Revoked.IsZero() {
+			rec.Revoked = now.UTC()
+		}
+		return put(tx, bucketCertificates, serial, rec)
+	})
+	return rec, wrap(err)
+}
+
+// Backup writes a consistent copy of the whole state. It holds the CA's key.
+func (s *Store) Backup(w io.Writer) error {
+	return s.db.View(func(tx *bbolt.Tx) error {
+		_, err := tx.WriteTo(w)
+		return err
+	})
+}
+
+// wrap codes the errors of a full disk and of the library; faults pass.
+func wrap(err error) error {
+	var f *fault.Fault
+	if err == nil || errors.As(err, &f) {
+		return err
+	}
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) {
+		return fault.New(fault.CodeStateAccess, "the state cannot be written").Because(err).Hint("free space on the disk of the state directory")
+	}
+	return fault.New(fault.CodeStateCorrupt, "the state cannot be used").Because(err)
+}
+
+func put(tx *bbolt.Tx, bucket, key string, value any) error {
+	data, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	return tx.Bucket([]byte(bucket)).Put([]byte(key), data)
+}
+
+func get(tx *bbolt.Tx, bucket, key string, into any) (found bool, err error) {
+	data := tx.Bucket([]byte(bucket)).Get([]byte(key))
+	if data == nil {
+		return false, nil
+	}
+	return true, json.Unmarshal(data, into)
+}
+
+func each[T any](tx *bbolt.Tx, bucket string, fn func(key string, v T)) error {
+	return tx.Bucket([]byte(bucket)).ForEach(func(k, data []byte) error {
+		var v T
+		if err := json.Unmarshal(data, &v); err != nil {
+			return err
+		}
+		fn(string(k), v)
+		return nil
+	})
+}
+
+func list[T any](s *Store, bucket string) ([]T, error) {
+	var out []T
+	err := s.db.View(func(tx *bbolt.Tx) error {
+		return each(tx, bucket, func(_ string, v T) { out = append(out, v) })
+	})
+	return out, wrap(err)
+}
+
+func (s *Store) hasAuthority() (bool, error) {
+	ok := false
+	err := s.db.View(func(tx *bbolt.Tx) error {
+		meta := tx.Bucket([]byte(bucketMeta))
+		cert := meta.Get([]byte(keyCACert))
+		if cert == nil {
+			return nil
+		}
+		ok = true
+		_, err := trust.ParseAuthority(cert, meta.Get([]byte(keyCAKey)))
+		return err
+	})
+	return ok, wrap(err)
+}

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hub
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/admin"
+	"github.com/tombolo-io/tombolo/internal/hub/state"
+	"github.com/tombolo-io/tombolo/internal/id"
+	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/trust"
+)
+
+// Status describes the hub, its clusters and their agents.
+func (h *Hub) Status() admin.Status {
+	out := admin.Status{
+		Meta: meta("Status"),
+		Hub: admin.HubStatus{
+			Version: h.cfg.Version, Since: h.since.UTC(), TrustDomain: h.ca.TrustDomain(), Listen: h.listen,
+			Advertise: h.advertise, CAPin: trust.Pin(h.ca.Certificate()), Draining: h.draining.Load(),
+		},
+		Clusters: []admin.ClusterStatus{},
+	}
+	for _, c := range h.clusters.all() {
+		cs := admin.ClusterStatus{Name: c.name.String(), Sockets: h.sockets.of(c.name), Agents: c.agents()}
+		if cs.Agents == nil {
+			cs.Agents = []admin.AgentStatus{}
+		}
+		byID := map[string]int{}
+		for _, a := range cs.Agents {
+			cs.Streams += a.Streams
+			if a.Connected {
+				byID[a.ID]++
+			}
+		}
+		for name, n := range byID {
+			if n > 1 {
+				out.Warnings = append(out.Warnings, fmt.Sprintf("cluster %s: %d processes use the identity of agent %s; give each its own (a copied state directory?)", cs.Name, n, name))
+			}
+		}
+		out.Clusters = append(out.Clusters, cs)
+	}
+	certs, err := h.state.Certificates()
+	if err != nil {
+		out.Warnings = append(out.Warnings, err.Error())
+	}
+	out.Warnings = append(out.Warnings, expiring(certs, h.now())...)
+	return out
+}
+
+// expiring warns of client certificates that end soon: kube-apiserver never
+// loads its own again by itself.
+func expiring(certs []state.Certificate, now time.Time) []string {
+	var out []string
+	for _, c := range certs {
+		who, err := id.ParseURI(c.Identity)
+		left := c.Expires.Sub(now)
+		if err != nil || who.Role != id.RoleClient || !c.Revoked.IsZero() || left > limit.ExpiryWarning {
+			continue
+		}
+		when := fmt.Sprintf("ends in %d days", int(left.Hours()/24))
+		if left <= 0 {
+			when = "has ended"
+		}
+		out = append(out, fmt.Sprintf("client certificate %s of cluster %s %s; issue a new one (tombolo egress-config %s --mode connect-tls) and restart kube-apiserver", c.Serial, who.Cluster, when, who.Cluster))
+	}
+	return out
+}
+
+// firstClientEnd is when the first unrevoked client certificate ends, as a Unix time; 0 if there is none.
+func firstClientEnd(certs []state.Certificate) float64 {
+	first := 0.0
+	for _, c := range certs {
+		who, err := id.ParseURI(c.Identity)
+		if err != nil || who.Role != id.RoleClient || !c.Revoked.IsZero() {
+			continue
+		}
+		if end := float64(c.Expires.Unix()); first == 0 || end < first {
+			first = end
+		}
+	}
+	return first
+}

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package id names the parties of Tombolo: clusters, agents, hubs, clients and
+// operators. A name is parsed once, at the border; after that it is a
+// comparable value that cannot be wrong. It does not decide who may do what.
+package id
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// DefaultTrustDomain is the trust domain of a hub that was given none.
+const DefaultTrustDomain = "tombolo.internal"
+
+// label bounds: RFC 1123 section 2.1, so that a name may stand in a host name,
+// a file name, a socket path and a SPIFFE path without quoting.
+const maxLabel = 63
+
+// Cluster is the name of a cluster, a tenant of a hub.
+type Cluster struct{ s string }
+
+// Agent is the name of one agent, unique in its cluster.
+type Agent struct{ s string }
+
+// ParseCluster accepts an RFC 1123 label: 1 to 63 of a-z, 0-9 and '-', neither
+// first nor last a '-'.
+func ParseCluster(s string) (Cluster, error) {
+	if err := checkLabel("cluster name", s); err != nil {
+		return Cluster{}, err
+	}
+	return Cluster{s}, nil
+}
+
+// ParseAgent accepts an RFC 1123 label.
+func ParseAgent(s string) (Agent, error) {
+	if err := checkLabel("agent name", s); err != nil {
+		return Agent{}, err
+	}
+	return Agent{s}, nil
+}
+
+func (c Cluster) String() string { return c.s }
+
+// IsZero reports whether c names no cluster.
+func (c Cluster) IsZero() bool { return c.s == "" }
+
+func (a Agent) String() string { return a.s }
+
+// CheckLabel refuses what is not an RFC 1123 label; what names the thing in the error.
+func checkLabel(what, s string) error {
+	switch {
+	case s == "":
+		return fmt.Errorf("%s is empty", what)
+	case len(s) > maxLabel:
+		return fmt.Errorf("%s has %d characters, at most %d are allowed", what, len(s), maxLabel)
+	case s[0] == '-' || s[len(s)-1] == '-':
+		return fmt.Errorf("%s %q begins or ends with '-'", what, s)
+	}
+	for i := 0; i < len(s); i++ {
+		c := s[i]
+		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' {
+			return fmt.Errorf("%s %q has the character %q; a-z, 0-9 and '-' are allowed", what, s, c)
+		}
+	}
+	return nil
+}
+
+// Role says what kind of party a certificate stands for.
+type Role string
+
+// The roles.
+const (
+	RoleHub      Role = "hub"
+	RoleAgent    Role = "agent"    // may hold a session for its cluster
+	RoleClient   Role = "client"   // may dial into its cluster (kube-apiserver)
+	RoleOperator Role = "operator" // may use the hub's admin API
+)
+
+// Identity is the content of a certificate's SPIFFE URI.
+//
+//	spiffe://<trust-domain>/hub/<name>
+//	spiffe://<trust-domain>/operator/<name>
+//	spiffe://<trust-domain>/cluster/<cluster>/agent/<name>
+//	spiffe://<trust-domain>/cluster/<cluster>/client/<name>
+type Identity struct {
+	TrustDomain string
+	Role        Role
+	Cluster     Cluster // zero for a hub or an operator
+	Name        string  // RFC 1123 label
+}
+
+// URI renders the identity as a SPIFFE ID (SPIFFE-ID section 2).
+func (i Identity) URI() string {
+	if i.Cluster.IsZero() {
+		return fmt.Sprintf("spiffe://%s/%s/%s", i.TrustDomain, i.Role, i.Name)
+	}
+	return fmt.Sprintf("spiffe://%s/cluster/%s/%s/%s", i.TrustDomain, i.Cluster, i.Role, i.Name)
+}
+
+func (i Identity) String() string { return i.URI() }
+
+// ParseURI accepts exactly the four forms of Identity, in their one spelling.
+func ParseURI(s string) (Identity, error) {
+	rest, ok := strings.CutPrefix(s, "spiffe://")
+	if !ok {
+		return Identity{}, fmt.Errorf("identity %q is not a SPIFFE URI", s)
+	}
+	parts := strings.Split(rest, "/")
+	out := Identity{TrustDomain: parts[0]}
+	if err := CheckTrustDomain(out.TrustDomain); err != nil {
+		return Identity{}, err
+	}
+	switch {
+	case len(parts) == 3 && (parts[1] == string(RoleHub) || parts[1] == string(RoleOperator)):
+		out.Role, out.Name = Role(parts[1]), parts[2]
+	case len(parts) == 5 && parts[1] == "cluster" && (parts[3] == string(RoleAgent) || parts[3] == string(RoleClient)):
+		c, err := ParseCluster(parts[2])
+		if err != nil {
+			return Identity{}, err
+		}
+		out.Role, out.Cluster, out.Name = Role(parts[3]), c, parts[4]
+	default:
+		return Identity{}, fmt.Errorf("identity %q names no hub, operator, agent or client", s)
+	}
+	if err := checkLabel("name in identity", out.Name); err != nil {
+		return Identity{}, err
+	}
+	return out, nil
+}
+
+// CheckTrustDomain accepts a lower-case DNS name (SPIFFE-ID section 2.1).
+func CheckTrustDomain(s string) error {
+	if s == "" || len(s) > 253 {
+		return errors.New("trust domain must have 1 to 253 characters")
+	}
+	for label := range strings.SplitSeq(s, ".") {
+		if err := checkLabel("trust domain label", label); err != nil {
+			return err
+		}
+	}
+	return nil
+}

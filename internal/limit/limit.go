@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package limit is the one page with every bound of Tombolo and its reason. It
+// does not enforce anything.
+package limit
+
+import "time"
+
+// Sizes in bytes.
+const (
+	// ControlFrame bounds a frame on the control stream: a Hello with a
+	// thousand ranges needs about 32 KiB.
+	ControlFrame = 64 << 10
+	// DialFrame bounds a dial request or reply: host names have at most 253
+	// characters, a reason is a sentence or two.
+	DialFrame = 8 << 10
+	// RequestHeader bounds the header of an HTTP CONNECT; kube-apiserver sends about 100.
+	RequestHeader = 16 << 10
+	// AdminBody bounds a request body of the admin API.
+	AdminBody = 64 << 10
+	// JoinBody bounds an enrolment request: a P-256 CSR in PEM has under 1 KiB.
+	JoinBody = 16 << 10
+	// ConfigFile bounds a configuration file.
+	ConfigFile = 4 << 20
+	// CopyBuffer is the unit of a copy between a socket and a stream: below 32
+	// KiB system calls dominate, above it nothing is gained.
+	CopyBuffer = 32 << 10
+	// SocketPath is sizeof(sun_path) on Linux, with its final NUL (unix(7)).
+	SocketPath = 108
+	// AuthorityLength bounds a host:port in a CONNECT or dial: 253 characters
+	// of name, brackets, colon, port.
+	AuthorityLength = 262
+	// FaultText bounds each text of a fault that a peer may send us.
+	FaultText = 1 << 10
+	// KonnectivityData bounds one DATA packet that we send; the reference's
+	// own size for the server, well below gRPC's 4 MiB.
+	KonnectivityData = 32 << 10
+)
+
+// Counts.
+const (
+	// StreamsPerSession bounds the live streams of one agent session.
+	StreamsPerSession = 10_000
+	// SessionsPerCluster bounds the live agents of one cluster.
+	SessionsPerCluster = 256
+	// PendingHandshakes bounds the TLS handshakes under way on the hub, each
+	// of which costs about 0.5 ms of CPU.
+	PendingHandshakes = 512
+	// PendingDials bounds the dials under way per cluster, so that callers who
+	// retry against a dead target cannot pile up.
+	PendingDials = 2_000
+	// ConnectConnections bounds the connections of one CONNECT frontend.
+	ConnectConnections = 10_000
+	// TokenUses bounds the uses of one token.
+	TokenUses = 10_000
+	// AgentRecords bounds the agents that the hub remembers per cluster after they left.
+	AgentRecords = 64
+	// ResolvedAddresses bounds how many addresses of a name are tried.
+	ResolvedAddresses = 8
+)
+
+// Times.
+const (
+	// Handshake bounds a TLS handshake with its ALPN.
+	Handshake = 10 * time.Second
+	// Hello bounds the exchange of Hello and Welcome.
+	Hello = 10 * time.Second
+	// RequestHeaderTime bounds the arrival of a request header (slowloris).
+	RequestHeaderTime = 10 * time.Second
+	// ReplyWrite bounds the writing of a refusal or reply to a client that does not read.
+	ReplyWrite = 10 * time.Second
+	// Dial bounds a dial end to end when the caller names no deadline:
+	// kube-apiserver itself waits 30 s with gRPC and forever with CONNECT.
+	Dial = 30 * time.Second
+	// DialTarget bounds the agent's own connect within a dial.
+	DialTarget = 20 * time.Second
+	// HappyEyeballs staggers the attempts on several addresses (RFC 8305 section 8).
+	HappyEyeballs = 250 * time.Millisecond
+	// PingLive is the ping interval where streams or dials are live.
+	PingLive = time.Second
+	// DeadLive is the silence after which a live session counts as dead.
+	DeadLive = 3 * time.Second
+	// PingIdle is the ping interval of an idle session; it also keeps NAT
+	// entries alive (RFC 5382 asks for 124 minutes, cheap routers give 30 s to 60 s).
+	PingIdle = 10 * time.Second
+	// DeadIdle is the silence after which an idle session counts as dead.
+	DeadIdle = 30 * time.Second
+	// Silent is the silence after which a dial pings the session first.
+	Silent = 1500 * time.Millisecond
+	// PingWait is how long a dial waits for that ping before it fails over.
+	PingWait = time.Second
+	// BackoffFirst and BackoffMost bound the wait between two tries to reach the hub.
+	BackoffFirst = 200 * time.Millisecond
+	// BackoffMost is the cap of the wait.
+	BackoffMost = 15 * time.Second
+	// BackoffReset is how long a session must live before the backoff starts anew.
+	BackoffReset = 10 * time.Second
+	// StreamIdle ends a stream on which no byte moved: a day, so that a quiet
+	// watch or exec survives a night.
+	StreamIdle = 24 * time.Hour
+	// HalfClosedIdle ends a stream that one side has finished and on which
+	// nothing moves: the peer may be gone for good without a trace.
+	HalfClosedIdle = 15 * time.Minute
+	// TokenTTL is the life of a join token when none is asked for.
+	TokenTTL = 15 * time.Minute
+	// TokenTTLMost bounds the life that may be asked for.
+	TokenTTLMost = 30 * 24 * time.Hour
+	// TokenKept is how long a dead token is remembered, so that its refusal
+	// can say whether it was used, ran out or never existed.
+	TokenKept = 7 * 24 * time.Hour
+	// AgentCertificate is the life of an agent's certificate.
+	AgentCertificate = 24 * time.Hour
+	// RenewGrace is how long after its end an agent's certificate may still be renewed.
+	RenewGrace = 30 * 24 * time.Hour
+	// ClientCertificate is the life of a CONNECT client's certificate:
+	// kube-apiserver loads it once and never again.
+	ClientCertificate = 365 * 24 * time.Hour
+	// HubCertificate is the life of the hub's own certificate, made anew in memory.
+	HubCertificate = 7 * 24 * time.Hour
+	// Authority is the life of the hub's CA.
+	Authority = 10 * 365 * 24 * time.Hour
+	// ClockTolerance is how far a certificate's begin is set back, and the
+	// difference of clocks that is not worth a warning.
+	ClockTolerance = 5 * time.Minute
+	// ExpiryWarning is when status begins to warn of a client certificate's end.
+	ExpiryWarning = 30 * 24 * time.Hour
+	// Drain is how long a process waits for its streams after SIGTERM: less
+	// than the 30 s that a kubelet grants.
+	Drain = 25 * time.Second
+	// Shutdown bounds the stop of one task.
+	Shutdown = 5 * time.Second
+	// ConfigDebounce collects the several events of one file replacement.
+	ConfigDebounce = 200 * time.Millisecond
+)

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package liveness decides from times alone whether a session needs a ping or
+// is dead. It reads no clock and sends nothing.
+package liveness
+
+import (
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/limit"
+)
+
+// Facts is what is known of a session.
+//
+//	        begin or a byte received
+//	idle:   |--10 s--ping--10 s--ping--10 s--| dead
+//	live:   |-1 s-ping-1 s-ping-1 s-|          dead
+//
+// A session that becomes live is given the full live bound from then on: its
+// last byte may rightly be old.
+type Facts struct {
+	LastReceived time.Time // newest byte of the peer, or the begin
+	LastPing     time.Time // our newest ping, zero if none
+	LiveSince    time.Time // since when streams or dials are live; zero if idle
+}
+
+// Step is what to do now, and when to ask again.
+type Step struct {
+	Ping bool
+	Dead bool
+	Wait time.Duration // until the next question, if nothing changes
+}
+
+// Next decides.
+func Next(f Facts, now time.Time) Step {
+	interval, bound, heard := limit.PingIdle, limit.DeadIdle, f.LastReceived
+	if !f.LiveSince.IsZero() {
+		interval, bound = limit.PingLive, limit.DeadLive
+		if f.LiveSince.After(heard) {
+			heard = f.LiveSince
+		}
+	}
+	dead := heard.Add(bound)
+	if !now.Before(dead) {
+		return Step{Dead: true}
+	}
+	next := f.LastPing.Add(interval)
+	if !now.Before(next) {
+		return Step{Ping: true, Wait: min(interval, dead.Sub(now))}
+	}
+	return Step{Wait: min(next.Sub(now), dead.Sub(now))}
+}

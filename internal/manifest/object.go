@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package manifest
+
+// The Kubernetes kinds, with the fields that are written here and in the order
+// in which people write them. The API's own Go types would bring in 10 MB of
+// binary for this.
+
+type labels map[string]string
+
+type meta struct {
+	Name        string            `yaml:"name,omitempty"`
+	Namespace   string            `yaml:"namespace,omitempty"`
+	Labels      labels            `yaml:"labels,omitempty"`
+	Annotations map[string]string `yaml:"annotations,omitempty"`
+}
+
+type namespace struct {
+	APIVersion string `yaml:"apiVersion"`
+	Kind       string `yaml:"kind"`
+	Metadata   meta   `yaml:"metadata"`
+}
+
+type serviceAccount struct {
+	APIVersion     string `yaml:"apiVersion"`
+	Kind           string `yaml:"kind"`
+	Metadata       meta   `yaml:"metadata"`
+	AutomountToken bool   `yaml:"automountServiceAccountToken"`
+}
+
+type secret struct {
+	APIVersion string            `yaml:"apiVersion"`
+	Kind       string            `yaml:"kind"`
+	Metadata   meta              `yaml:"metadata"`
+	Type       string            `yaml:"type"`
+	StringData map[string]string `yaml:"stringData"`
+}
+
+type configMap struct {
+	APIVersion string            `yaml:"apiVersion"`
+	Kind       string            `yaml:"kind"`
+	Metadata   meta              `yaml:"metadata"`
+	Data       map[string]string `yaml:"data"`
+}
+
+type service struct {
+	APIVersion string      `yaml:"apiVersion"`
+	Kind       string      `yaml:"kind"`
+	Metadata   meta        `yaml:"metadata"`
+	Spec       serviceSpec `yaml:"spec"`
+}
+
+type serviceSpec struct {
+	Type     string        `yaml:"type"`
+	Selector labels        `yaml:"selector"`
+	Ports    []servicePort `yaml:"ports"`
+}
+
+type servicePort struct {
+	Name       string `yaml:"name"`
+	Port       int    `yaml:"port"`
+	TargetPort int    `yaml:"targetPort"`
+	NodePort   int    `yaml:"nodePort,omitempty"`
+	Protocol   string `yaml:"protocol"`
+}
+
+type disruptionBudget struct {
+	APIVersion string               `yaml:"apiVersion"`
+	Kind       string               `yaml:"kind"`
+	Metadata   meta                 `yaml:"metadata"`
+	Spec       disruptionBudgetSpec `yaml:"spec"`
+}
+
+type disruptionBudgetSpec struct {
+	MaxUnavailable int           `yaml:"maxUnavailable"`
+	Selector       labelSelector `yaml:"selector"`
+}
+
+type labelSelector struct {
+	MatchLabels labels `yaml:"matchLabels"`
+}
+
+// workload is a Deployment or a StatefulSet.
+type workload struct {
+	APIVersion string       `yaml:"apiVersion"`
+	Kind       string       `yaml:"kind"`
+	Metadata   meta         `yaml:"metadata"`
+	Spec       workloadSpec `yaml:"spec"`
+}
+
+type workloadSpec struct {
+	Replicas             int             `yaml:"replicas"`
+	RevisionHistoryLimit int             `yaml:"revisionHistoryLimit"`
+	ServiceName          string          `yaml:"serviceName,omitempty"`         // StatefulSet
+	PodManagementPolicy  string          `yaml:"podManagementPolicy,omitempty"` // StatefulSet
+	Strategy             *updateStrategy `yaml:"strategy,omitempty"`            // Deployment
+	Selector             labelSelector   `yaml:"selector"`
+	Template             podTemplate     `yaml:"template"`
+	ClaimTemplates       []claim         `yaml:"volumeClaimTemplates,omitempty"` // StatefulSet
+}
+
+type updateStrategy struct {
+	Type          string        `yaml:"type"`
+	RollingUpdate rollingUpdate `yaml:"rollingUpdate"`
+}
+
+type rollingUpdate struct {
+	MaxUnavailable int `yaml:"maxUnavailable"`
+	MaxSurge       int `yaml:"maxSurge"`
+}
+
+type claim struct {
+	Metadata meta      `yaml:"metadata"`
+	Spec     claimSpec `yaml:"spec"`
+}
+
+type claimSpec struct {
+	AccessModes      []string  `yaml:"accessModes"`
+	StorageClassName string    `yaml:"storageClassName,omitempty"`
+	Resources        resources `yaml:"resources"`
+}
+
+type podTemplate struct {
+	Metadata meta    `yaml:"metadata"`
+	Spec     podSpec `yaml:"spec"`
+}
+
+type podSpec struct {
+	ServiceAccountName string             `yaml:"serviceAccountName"`
+	AutomountToken     bool               `yaml:"automountServiceAccountToken"`
+	EnableServiceLinks bool               `yaml:"enableServiceLinks"`
+	HostNetwork        bool               `yaml:"hostNetwork,omitempty"`
+	DNSPolicy          string             `yaml:"dnsPolicy,omitempty"`
+	PriorityClassName  string             `yaml:"priorityClassName,omitempty"`
+	GracePeriod        int                `yaml:"terminationGracePeriodSeconds"`
+	ImagePullSecrets   []named            `yaml:"imagePullSecrets,omitempty"`
+	NodeSelector       map[string]string  `yaml:"nodeSelector,omitempty"`
+	Tolerations        []toleration       `yaml:"tolerations,omitempty"`
+	Spread             []spread           `yaml:"topologySpreadConstraints,omitempty"`
+	SecurityContext    podSecurityContext `yaml:"securityContext"`
+	Containers         []container        `yaml:"containers"`
+	Volumes            []volume           `yaml:"volumes"`
+}
+
+type named struct {
+	Name string `yaml:"name"`
+}
+
+type toleration struct {
+	Key      string `yaml:"key,omitempty"`
+	Operator string `yaml:"operator"`
+	Value    string `yaml:"value,omitempty"`
+	Effect   string `yaml:"effect,omitempty"`
+}
+
+type spread struct {
+	MaxSkew           int           `yaml:"maxSkew"`
+	TopologyKey       string        `yaml:"topologyKey"`
+	WhenUnsatisfiable string        `yaml:"whenUnsatisfiable"`
+	LabelSelector     labelSelector `yaml:"labelSelector"`
+}
+
+type podSecurityContext struct {
+	RunAsNonRoot        bool    `yaml:"runAsNonRoot"`
+	RunAsUser           int     `yaml:"runAsUser"`
+	RunAsGroup          int     `yaml:"runAsGroup"`
+	FSGroup             int     `yaml:"fsGroup"`
+	FSGroupChangePolicy string  `yaml:"fsGroupChangePolicy,omitempty"`
+	SeccompProfile      profile `yaml:"seccompProfile"`
+}
+
+type profile struct {
+	Type string `yaml:"type"`
+}
+
+type container struct {
+	Name            string          `yaml:"name"`
+	Image           string          `yaml:"image"`
+	ImagePullPolicy string          `yaml:"imagePullPolicy"`
+	Args            []string        `yaml:"args"`
+	Ports           []containerPort `yaml:"ports,omitempty"`
+	LivenessProbe   probe           `yaml:"livenessProbe"`
+	ReadinessProbe  probe           `yaml:"readinessProbe"`
+	Resources       resources       `yaml:"resources"`
+	SecurityContext securityContext `yaml:"securityContext"`
+	VolumeMounts    []volumeMount   `yaml:"volumeMounts"`
+}
+
+type containerPort struct {
+	Name          string `yaml:"name"`
+	ContainerPort int    `yaml:"containerPort"`
+	Protocol      string `yaml:"protocol"`
+}
+
+type probe struct {
+	HTTPGet          httpGet `yaml:"httpGet"`
+	PeriodSeconds    int     `yaml:"periodSeconds"`
+	TimeoutSeconds   int     `yaml:"timeoutSeconds"`
+	FailureThreshold int     `yaml:"failureThreshold"`
+}
+
+type httpGet struct {
+	Host   string `yaml:"host,omitempty"`
+	Path   string `yaml:"path"`
+	Port   int    `yaml:"port"`
+	Scheme string `yaml:"scheme"`
+}
+
+type resources struct {
+	Requests map[string]string `yaml:"requests,omitempty"`
+	Limits   map[string]string `yaml:"limits,omitempty"`
+}
+
+type securityContext struct {
+	AllowPrivilegeEscalation bool         `yaml:"allowPrivilegeEscalation"`
+	ReadOnlyRootFilesystem   bool         `yaml:"readOnlyRootFilesystem"`
+	Capabilities             capabilities `yaml:"capabilities"`
+}
+
+type capabilities struct {
+	Drop []string `yaml:"drop"`
+}
+
+type volumeMount struct {
+	Name      string `yaml:"name"`
+	MountPath string `yaml:"mountPath"`
+	ReadOnly  bool   `yaml:"readOnly,omitempty"`
+}
+
+type volume struct {
+	Name      string           `yaml:"name"`
+	Secret    *secretVolume    `yaml:"secret,omitempty"`
+	ConfigMap *configMapVolume `yaml:"configMap,omitempty"`
+	EmptyDir  *emptyDir        `yaml:"emptyDir,omitempty"`
+	HostPath  *hostPath        `yaml:"hostPath,omitempty"`
+}
+
+type secretVolume struct {
+	SecretName  string `yaml:"secretName"`
+	DefaultMode int    `yaml:"defaultMode"`
+}
+
+type configMapVolume struct {
+	Name        string `yaml:"name"`
+	DefaultMode int    `yaml:"defaultMode"`
+}
+
+type emptyDir struct {
+	SizeLimit string `yaml:"sizeLimit,omitempty"`
+}
+
+type hostPath struct {
+	Path string `yaml:"path"`
+	Type string `yaml:"type"`
+}

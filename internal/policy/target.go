@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"github.com/tombolo-io/tombolo/internal/limit"
+)
+
+// Target is a parsed host:port: either an address or a name, never both.
+type Target struct {
+	Name string     // normalised, empty if Addr is valid
+	Addr netip.Addr // unmapped, without zone
+	Port uint16
+}
+
+func (t Target) String() string {
+	if t.Name != "" {
+		return net.JoinHostPort(t.Name, strconv.Itoa(int(t.Port)))
+	}
+	return netip.AddrPortFrom(t.Addr, t.Port).String()
+}
+
+// ParseTarget reads host:port strictly: a decimal port from 1 to 65535, an
+// address in its usual form (brackets for IPv6, no zone), or a name. Odd
+// spellings of addresses (0x7f.1, 127.1) are names with numeric last labels and refused.
+func ParseTarget(s string) (Target, error) {
+	if len(s) > limit.AuthorityLength {
+		return Target{}, fmt.Errorf("the destination has %d characters, at most %d are accepted", len(s), limit.AuthorityLength)
+	}
+	host, portText, err := net.SplitHostPort(s)
+	if err != nil {
+		return Target{}, fmt.Errorf("destination %q is not host:port", s)
+	}
+	port, err := strconv.ParseUint(portText, 10, 16)
+	if err != nil || port == 0 || portText != strconv.FormatUint(port, 10) {
+		return Target{}, fmt.Errorf("destination %q has no port from 1 to 65535", s)
+	}
+	if addr, err := netip.ParseAddr(host); err == nil {
+		if addr.Zone() != "" {
+			return Target{}, fmt.Errorf("destination %q has a zone; zones mean nothing on another machine", s)
+		}
+		return Target{Addr: addr.Unmap(), Port: uint16(port)}, nil
+	}
+	name, err := ParseName(host)
+	if err != nil {
+		return Target{}, fmt.Errorf("destination %q: %w", s, err)
+	}
+	return Target{Name: name, Port: uint16(port)}, nil
+}
+
+// ParseName normalises a DNS name: lower case, no final dot. Letters, digits,
+// '-' and '_' are accepted (RFC 1123, and what Kubernetes and SRV names use);
+// an internationalised name must come in its ASCII form (RFC 5890).
+func ParseName(s string) (string, error) {
+	s = strings.ToLower(strings.TrimSuffix(s, "."))
+	if s == "" || len(s) > 253 {
+		return "", errors.New("a name has 1 to 253 characters")
+	}
+	labels := strings.Split(s, ".")
+	for _, label := range labels {
+		if label == "" || len(label) > 63 || label[0] == '-' || label[len(label)-1] == '-' {
+			return "", fmt.Errorf("name %q has an empty, overlong or hyphen-edged label", s)
+		}
+		for i := 0; i < len(label); i++ {
+			c := label[i]
+			if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' && c != '_' {
+				return "", fmt.Errorf("name %q has the character %q", s, c)
+			}
+		}
+	}
+	if last := labels[len(labels)-1]; numeric(last) {
+		return "", fmt.Errorf("%q is neither an address nor a name: its last label is a number", s)
+	}
+	return s, nil
+}
+
+// numeric follows the WHATWG URL rule "ends in a number": such a host is an
+// address in some resolver's eyes.
+func numeric(label string) bool {
+	if _, err := strconv.ParseUint(label, 10, 64); err == nil {
+		return true
+	}
+	hex, ok := strings.CutPrefix(label, "0x")
+	if !ok {
+		return false
+	}
+	for i := 0; i < len(hex); i++ {
+		if c := hex[i]; (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return false
+		}
+	}
+	return true
+}
+
+type special struct {
+	within netip.Prefix
+	what   string
+}
+
+// specials lists the addresses that a wide rule must not open, the narrowest
+// first: the first that contains an address is its class.
+func specials() []special {
+	s := func(prefix, what string) special { return special{netip.MustParsePrefix(prefix), what} }
+	return []special{
+		s("169.254.169.254/32", "a cloud metadata service"), // AWS, Azure, GCP, OpenStack
+		s("169.254.170.2/32", "a cloud metadata service"),   // AWS ECS task credentials
+		s("169.254.170.23/32", "a cloud metadata service"),  // AWS EKS pod identity
+		s("100.100.100.200/32", "a cloud metadata service"), // Alibaba Cloud
+		s("168.63.129.16/32", "a cloud metadata service"),   // Azure wire server
+		s("192.0.0.192/32", "a cloud metadata service"),     // Oracle Cloud
+		s("fd00:ec2::254/128", "a cloud metadata service"),  // AWS
+		s("fd00:ec2::23/128", "a cloud metadata service"),   // AWS EKS pod identity
+		s("fd20:ce::254/128", "a cloud metadata service"),   // GCP
+		s("127.0.0.0/8", "a loopback address"),              // RFC 1122 section 3.2.1.3
+		s("::1/128", "a loopback address"),
+		s("169.254.0.0/16", "a link-local address"), // RFC 3927
+		s("fe80::/10", "a link-local address"),      // RFC 4291 section 2.5.6
+		s("0.0.0.0/8", "an address of this network"),
+		s("::/128", "the unspecified address"),
+		s("224.0.0.0/4", "a multicast address"),
+		s("ff00::/8", "a multicast address"),
+		s("255.255.255.255/32", "the broadcast address"),
+	}
+}
+
+// classify gives the special class of an address, looking through the IPv6
+// forms that carry an IPv4 address: a NAT64, 6to4 or Teredo gateway on the path
+// would deliver them to it.
+func classify(addr netip.Addr) special {
+	all := specials()
+	for _, s := range all {
+		if s.within.Contains(addr) {
+			return s
+		}
+	}
+	if inner, ok := embedded(addr); ok {
+		for _, s := range all {
+			if s.within.Contains(inner) {
+				return special{netip.PrefixFrom(addr, 128), s.what + " in an IPv6 form (" + inner.String() + ")"}
+			}
+		}
+	}
+	return special{}
+}
+
+// embedded extracts the IPv4 address from NAT64 (RFC 6052, RFC 8215), 6to4
+// (RFC 3056), Teredo (RFC 4380) and IPv4-compatible (RFC 4291) addresses.
+func embedded(addr netip.Addr) (netip.Addr, bool) {
+	if !addr.Is6() {
+		return netip.Addr{}, false
+	}
+	b := addr.As16()
+	in := func(prefix string) bool { return netip.MustParsePrefix(prefix).Contains(addr) }
+	switch {
+	case in("64:ff9b::/96"), in("64:ff9b:1::/48"), in("::/96"):
+		return netip.AddrFrom4([4]byte(b[12:16])), true
+	case in("2002::/16"):
+		return netip.AddrFrom4([4]byte(b[2:6])), true
+	case in("2001::/32"):
+		return netip.AddrFrom4([4]byte{^b[12], ^b[13], ^b[14], ^b[15]}), true
+	}
+	return netip.Addr{}, false
+}

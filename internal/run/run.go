@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package run owns goroutines: a Group starts functions, hands each the same
+// context, and waits for all of them. It does not restart anything and knows
+// nothing of what it runs.
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+)
+
+// Group runs functions until they have all returned. The first error of a
+// function that was started with Go cancels the group's context.
+type Group struct {
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	wg     sync.WaitGroup
+
+	mu   sync.Mutex
+	errs []error
+}
+
+// NewGroup makes a group whose context ends with parent.
+func NewGroup(parent context.Context) *Group {
+	ctx, cancel := context.WithCancelCause(parent)
+	return &Group{ctx: ctx, cancel: cancel}
+}
+
+// Context is the context that every function of the group gets.
+func (g *Group) Context() context.Context { return g.ctx }
+
+// Stop cancels the group's context; Wait then waits for the functions.
+func (g *Group) Stop() { g.cancel(nil) }
+
+// Go starts fn. An error other than the group's own cancellation stops the
+// whole group and is returned by Wait, with the name in front.
+func (g *Group) Go(name string, fn func(context.Context) error) {
+	g.wg.Add(1)
+	go func() {
+		defer g.wg.Done()
+		err := fn(g.ctx)
+		if err == nil || errors.Is(err, context.Canceled) && g.ctx.Err() != nil {
+			return
+		}
+		err = fmt.Errorf("%s: %w", name, err)
+		g.mu.Lock()
+		g.errs = append(g.errs, err)
+		g.mu.Unlock()
+		g.cancel(err)
+	}()
+}
+
+// Do starts fn, whose end concerns nobody but itself: one connection, one stream.
+func (g *Group) Do(fn func(context.Context)) {
+	g.wg.Add(1)
+	go func() {
+		defer g.wg.Done()
+		fn(g.ctx)
+	}()
+}
+
+// Wait waits for every function and returns their errors, joined.
+func (g *Group) Wait() error {
+	g.wg.Wait()
+	g.cancel(nil)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return errors.Join(g.errs...)
+}
+
+// WaitContext is Wait with a bound: it reports false if ctx ended first. The
+// functions then still run, and the caller must have a way to end them.
+func (g *Group) WaitContext(ctx context.Context) bool {
+	done := make(chan struct{})
+	go func() {
+		g.wg.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// OnDone calls fn once when ctx ends, unless the returned stop is called
+// first. Stop waits for an fn that has begun.
+func OnDone(ctx context.Context, fn func()) (stop func()) {
+	finished := make(chan struct{})
+	halt := context.AfterFunc(ctx, func() {
+		defer close(finished)
+		fn()
+	})
+	return sync.OnceFunc(func() {
+		if !halt() {
+			<-finished
+		}
+	})
+}
+
+// Limiter bounds how many of something are under way at once, without a queue.
+type Limiter struct{ slots chan struct{} }
+
+// NewLimiter makes a limiter with n places.
+func NewLimiter(n int) *Limiter { return &Limiter{slots: make(chan struct{}, n)} }
+
+// TryAcquire takes a place and reports whether there was one.
+func (l *Limiter) TryAcquire() bool {
+	select {
+	case l.slots <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
+// Acquire waits for a place or for the end of ctx.
+func (l *Limiter) Acquire(ctx context.Context) error {
+	select {
+	case l.slots <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Release gives a place back.
+func (l *Limiter) Release() { <-l.slots }

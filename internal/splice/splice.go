@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package splice copies between two connections in both directions until both
+// have ended. Half-close and reset travel to the other side; nothing is
+// allocated, locked or logged per chunk. It does not dial and does not decide.
+package splice
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/run"
+)
+
+// Conn is one side of a splice.
+type Conn interface {
+	io.ReadWriteCloser
+	CloseWrite() error
+	Reset(code uint32) error
+}
+
+// Counter counts bytes; several splices may share one.
+type Counter = atomic.Int64
+
+// Options of one splice.
+type Options struct {
+	Idle time.Duration // no byte in either direction for so long ends it; 0 means limit.StreamIdle
+	// HalfIdle is Idle once one side has finished; 0 means limit.HalfClosedIdle.
+	HalfIdle time.Duration
+	// Up and Down, if set, also count the bytes from a to b and from b to a as they move.
+	Up, Down *Counter
+}
+
+// Result says how a splice ended.
+type Result struct {
+	Up, Down int64      // bytes from a to b and from b to a
+	Code     fault.Code // empty: both sides finished in order
+	Err      error      // the first error, nil with an empty Code
+}
+
+// Splicer owns the copy buffers. One serves a whole process.
+type Splicer struct{ buffers sync.Pool }
+
+// New makes a Splicer.
+func New() *Splicer {
+	return &Splicer{sync.Pool{New: func() any { b := make([]byte, limit.CopyBuffer); return &b }}}
+}
+
+// Both copies until both directions have ended, one of them failed, nothing
+// moved for the idle limit, or ctx ended. It closes both sides. ResetCode maps
+// the reason to the code that the peers see.
+func (s *Splicer) Both(ctx context.Context, a, b Conn, o Options) Result {
+	if o.Idle <= 0 {
+		o.Idle = limit.StreamIdle
+	}
+	if o.HalfIdle <= 0 {
+		o.HalfIdle = min(o.Idle, limit.HalfClosedIdle)
+	}
+	p := &pair{a: a, b: b, pool: &s.buffers}
+	up := &direction{to: b, from: a, total: o.Up}
+	down := &direction{to: a, from: b, total: o.Down}
+
+	release := run.OnDone(ctx, func() { p.abort(fault.CodeSessionLost, context.Cause(ctx)) })
+	defer release()
+	watch := newIdleWatch(p, up, down, o)
+	defer watch.stop()
+
+	finished := make(chan struct{})
+	go func() {
+		defer close(finished)
+		p.copy(up)
+	}()
+	p.copy(down)
+	<-finished
+	a.Close()
+	b.Close()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return Result{Up: up.moved.Load(), Down: down.moved.Load(), Code: p.code, Err: p.err}
+}
+
+type direction struct {
+	to, from Conn
+	moved    Counter
+	total    *Counter
+}
+
+type pair struct {
+	a, b     Conn
+	pool     *sync.Pool
+	finished atomic.Int32 // directions that ended
+
+	mu   sync.Mutex
+	code fault.Code
+	err  error
+}
+
+func (p *pair) copy(d *direction) {
+	defer p.finished.Add(1)
+	buf := p.pool.Get().(*[]byte)
+	defer p.pool.Put(buf)
+	for {
+		n, err := d.from.Read(*buf)
+		if n > 0 {
+			if _, werr := d.to.Write((*buf)[:n]); werr != nil {
+				p.abort(fault.CodeStreamReset, werr)
+				return
+			}
+			d.moved.Add(int64(n))
+			if d.total != nil {
+				d.total.Add(int64(n))
+			}
+		}
+		if err == nil {
+			continue
+		}
+		if !errors.Is(err, io.EOF) {
+			p.abort(fault.CodeStreamReset, err)
+		} else if err := d.to.CloseWrite(); err != nil {
+			p.abort(fault.CodeStreamReset, err)
+		}
+		return
+	}
+}
+
+// abort resets both sides, once; the first reason stands.
+func (p *pair) abort(code fault.Code, err error) {
+	p.mu.Lock()
+	first := p.code == ""
+	if first {
+		p.code, p.err = code, err
+	}
+	p.mu.Unlock()
+	if first {
+		c := ResetCode(code)
+		p.a.Reset(c)
+		p.b.Reset(c)
+	}
+}
+
+// idleWatch looks at the counters from time to time instead of arming a
+// deadline for each chunk.
+type idleWatch struct {
+	mu      sync.Mutex
+	timer   *time.Timer
+	stopped bool
+}
+
+func newIdleWatch(p *pair, up, down *direction, o Options) *idleWatch {
+	w := &idleWatch{}
+	last, since := int64(-1), time.Now()
+	var check func()
+	check = func() {
+		moved, now := up.moved.Load()+down.moved.Load(), time.Now()
+		if moved != last {
+			last, since = moved, now
+		}
+		bound := o.Idle
+		if p.finished.Load() > 0 {
+			bound = o.HalfIdle
+		}
+		if now.Sub(since) >= bound {
+			p.abort(fault.CodeStreamIdle, fault.New(fault.CodeStreamIdle, "the stream was idle").Whyf("no byte for %v", bound))
+			return
+		}
+		w.arm(min(o.Idle, o.HalfIdle)/4, check)
+	}
+	w.arm(min(o.Idle, o.HalfIdle)/4, check)
+	return w
+}
+
+func (w *idleWatch) arm(after time.Duration, check func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.stopped {
+		w.timer = time.AfterFunc(after, check)
+	}
+}
+
+func (w *idleWatch) stop() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.stopped = true
+	w.timer.Stop()
+}
+
+// ResetCode maps a reason to the number that travels in a reset
+// (docs/reference/session.md); 1 is an unspecified reset.
+func ResetCode(code fault.Code) uint32 {
+	switch code {
+	case fault.CodeStreamIdle:
+		return 2
+	case fault.CodeDialCanceled:
+		return 3
+	case fault.CodeDraining:
+		return 4
+	case fault.CodeSessionLost:
+		return 5
+	case fault.CodePolicyDenied:
+		return 6
+	}
+	return 1
+}
+
+// Net makes a Conn of a network connection: CloseWrite where the connection
+// has one, and a reset that a TCP peer sees as RST.
+func Net(c net.Conn) Conn { return netConn{c} }
+
+type netConn struct{ net.Conn }
+
+func (c netConn) CloseWrite() error {
+	if h, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		err := h.CloseWrite()
+		if errors.Is(err, net.ErrClosed) {
+			return nil
+		}
+		return err
+	}
+	return c.Close()
+}
+
+func (c netConn) Reset(uint32) error {
+	under := c.Conn
+	if t, ok := under.(interface{ NetConn() net.Conn }); ok {
+		under = t.NetConn() // below TLS: an abrupt end without close_notify is not taken for EOF
+	}
+	if t, ok := under.(*net.TCPConn); ok {
+		t.SetLinger(0)
+	}
+	return under.Close()
+}

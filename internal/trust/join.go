@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package trust
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base32"
+	"encoding/hex"
+	"net"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/id"
+)
+
+// Join is what a new agent needs to know: where the hub is, which CA it has,
+// and the token. Its line is one word that needs no quoting in a shell:
+//
+//	tombolo://<token id>.<secret>@<host:port>[,<host:port>...]/<cluster>/<CA pin>
+type Join struct {
+	TokenID, Secret string
+	Hubs            []string // host:port
+	Cluster         id.Cluster
+	Pin             string
+}
+
+const scheme = "tombolo://"
+
+// String renders the line, secret included: print it only for the one who asked.
+func (j Join) String() string {
+	return scheme + j.TokenID + "." + j.Secret + "@" + strings.Join(j.Hubs, ",") + "/" + j.Cluster.String() + "/" + j.Pin
+}
+
+// ParseJoin reads a line. Its errors name the part that is wrong and never show the secret.
+func ParseJoin(line string) (Join, error) {
+	bad := func(why string) (Join, error) {
+		return Join{}, fault.New(fault.CodeJoinLine, "the join line cannot be read").Whyf("%s", why).
+			Hint("copy the whole line again from 'tombolo token create'")
+	}
+	rest, ok := strings.CutPrefix(strings.TrimSpace(line), scheme)
+	if !ok {
+		return bad("it does not begin with " + scheme)
+	}
+	if strings.ContainsAny(rest, " \t\r\n") {
+		return bad("there is white space within it")
+	}
+	token, rest, ok := strings.Cut(rest, "@")
+	tokenID, secret, dot := strings.Cut(token, ".")
+	if !ok || !dot || !isToken(tokenID, tokenIDLength) || !isToken(secret, secretLength) {
+		return bad("the token part is damaged")
+	}
+	parts := strings.Split(rest, "/")
+	if len(parts) != 3 {
+		return bad("it must end with /<cluster>/<pin>")
+	}
+	hubs := strings.Split(parts[0], ",")
+	for _, h := range hubs {
+		if host, port, err := net.SplitHostPort(h); err != nil || host == "" || port == "" {
+			return bad("a hub address is not host:port")
+		}
+	}
+	cluster, err := id.ParseCluster(parts[1])
+	if err != nil {
+		return bad(err.Error())
+	}
+	if len(parts[2]) != 43 { // 32 bytes in unpadded base64
+		return bad("the CA pin is damaged")
+	}
+	return Join{tokenID, secret, hubs, cluster, parts[2]}, nil
+}
+
+const (
+	tokenIDLength = 8
+	secretLength  = 32 // 160 bits
+)
+
+func isToken(s string, n int) bool {
+	if len(s) != n {
+		return false
+	}
+	for i := 0; i < len(s); i++ {
+		if c := s[i]; (c < 'a' || c > 'z') && (c < '2' || c > '7') {
+			return false
+		}
+	}
+	return true
+}
+
+// Token is a join token as the hub keeps it: the secret is hashed.
+type Token struct {
+	ID         string    `json:"id"`
+	Cluster    string    `json:"cluster"`
+	SecretHash string    `json:"secretHash"`
+	Created    time.Time `json:"created"`
+	Expires    time.Time `json:"expires"`
+	Uses       int       `json:"uses"`   // how many agents may join
+	Claims     []Claim   `json:"claims"` // those that did
+}
+
+// Claim is one use of a token.
+type Claim struct {
+	KeyHash string    `json:"keyHash"`
+	Agent   string    `json:"agent"`
+	At      time.Time `json:"at"`
+}
+
+// NewToken draws a token and its secret (160 bits, so a plain hash protects it at rest).
+func NewToken(cluster id.Cluster, ttl time.Duration, uses int, now time.Time) (Token, string) {
+	secret := randomText(secretLength)
+	return Token{
+		ID: randomText(tokenIDLength), Cluster: cluster.String(), SecretHash: hashSecret(secret),
+		Created: now.UTC(), Expires: now.Add(ttl).UTC(), Uses: uses,
+	}, secret
+}
+
+// NewAgentName draws a name for an agent that joins.
+func NewAgentName() (id.Agent, error) { return id.ParseAgent("agent-" + randomText(8)) }
+
+func randomText(n int) string {
+	raw := make([]byte, n)
+	rand.Read(raw) // never fails (crypto/rand since Go 1.24)
+	return strings.ToLower(base32.StdEncoding.EncodeToString(raw))[:n]
+}
+
+func hashSecret(secret string) string {
+	sum := sha256.Sum256([]byte(secret))
+	return hex.EncodeToString(sum[:])
+}
+
+// Use decides whether secret and key may claim the token, and gives the token
+// as it is afterwards with the agent's name. A key that has claimed before gets
+// its name again while the token lives: the answer to its first try may have
+// been lost. The caller stores the result in the same transaction.
+func (t Token) Use(secret, keyHash string, newName id.Agent, now time.Time) (Token, id.Agent, error) {
+	refuse := func(code fault.Code, what string) (Token, id.Agent, error) {
+		return t, id.Agent{}, fault.New(code, what).Hint("make a new join line on the hub: tombolo token create --cluster %s", t.Cluster)
+	}
+	if subtle.ConstantTimeCompare([]byte(hashSecret(secret)), []byte(t.SecretHash)) != 1 {
+		return refuse(fault.CodeTokenUnknown, "the token is not known")
+	}
+	if !now.Before(t.Expires) {
+		return refuse(fault.CodeTokenExpired, "the token ran out at "+t.Expires.UTC().Format(time.RFC3339))
+	}
+	for _, c := range t.Claims {
+		if c.KeyHash == keyHash {
+			name, err := id.ParseAgent(c.Agent)
+			return t, name, err
+		}
+	}
+	if len(t.Claims) >= t.Uses {
+		return refuse(fault.CodeTokenUsed, "the token was used before, at "+t.Claims[len(t.Claims)-1].At.UTC().Format(time.RFC3339))
+	}
+	t.Claims = append(slices.Clone(t.Claims), Claim{keyHash, newName.String(), now.UTC()})
+	return t, newName, nil
+}

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package wire turns the frames of the session protocol into bytes and back:
+// a four-byte big-endian length, then one protobuf message. It bounds what it
+// reads and holds no state. It does not know streams, sessions or policy.
+package wire
+
+import (
+	"encoding/binary"
+	"errors"
+	"io"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/limit"
+	pb "github.com/tombolo-io/tombolo/proto"
+)
+
+// Version is the newest version of the session protocol that this build speaks.
+const Version = 1
+
+// mostTimeout bounds a dial's deadline whatever the peer asks.
+const mostTimeout = 2 * time.Minute
+
+const header = 4
+
+// Append appends m as one frame to buf.
+func Append(buf []byte, m proto.Message) ([]byte, error) {
+	start := len(buf)
+	buf = append(buf, 0, 0, 0, 0)
+	buf, err := proto.MarshalOptions{}.MarshalAppend(buf, m)
+	if err != nil {
+		return nil, fault.New(fault.CodeInternal, "encode a frame").Because(err)
+	}
+	binary.BigEndian.PutUint32(buf[start:], uint32(len(buf)-start-header))
+	return buf, nil
+}
+
+// Write writes m as one frame in one call of Write.
+func Write(w io.Writer, m proto.Message) error {
+	buf, err := Append(nil, m)
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(buf)
+	return err
+}
+
+// Read reads one frame of at most most bytes into m. A clean end before the
+// first byte is io.EOF; an end within a frame is io.ErrUnexpectedEOF.
+func Read(r io.Reader, most int, m proto.Message) error {
+	var head [header]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return err
+	}
+	n := binary.BigEndian.Uint32(head[:])
+	if n > uint32(most) {
+		return fault.Newf(fault.CodeFrameTooLarge, "a frame announces %d bytes", n).
+			Whyf("at most %d are accepted here", most)
+	}
+	body := make([]byte, n)
+	if _, err := io.ReadFull(r, body); err != nil {
+		if errors.Is(err, io.EOF) {
+			err = io.ErrUnexpectedEOF
+		}
+		return err
+	}
+	if err := proto.Unmarshal(body, m); err != nil {
+		return fault.New(fault.CodeFrameInvalid, "a frame cannot be decoded").Because(err)
+	}
+	return nil
+}
+
+// Dial is a dial request as a value.
+type Dial struct {
+	Network    string        // tcp
+	Address    string        // host:port as the caller gave it
+	Timeout    time.Duration // from receipt
+	Caller     string        // who asks, for the log
+	EgressType string
+	Trace      string
+}
+
+// Message renders the request.
+func (d Dial) Message() *pb.DialRequest {
+	return &pb.DialRequest{
+		Network: d.Network, Address: d.Address, TimeoutMillis: d.Timeout.Milliseconds(),
+		Caller: d.Caller, EgressType: d.EgressType, Trace: d.Trace,
+	}
+}
+
+// ReadDial reads a dial request and bounds its deadline.
+func ReadDial(r io.Reader) (Dial, error) {
+	var m pb.DialRequest
+	if err := Read(r, limit.DialFrame, &m); err != nil {
+		return Dial{}, err
+	}
+	timeout := time.Duration(m.GetTimeoutMillis()) * time.Millisecond
+	if timeout <= 0 || timeout > mostTimeout || m.GetTimeoutMillis() > mostTimeout.Milliseconds() {
+		timeout = limit.Dial
+	}
+	return Dial{m.GetNetwork(), m.GetAddress(), timeout, m.GetCaller(), m.GetEgressType(), m.GetTrace()}, nil
+}
+
+// ReadReply reads the answer to a dial request: the resolved address or a fault.
+func ReadReply(r io.Reader) (resolved string, err error) {
+	var m pb.DialReply
+	if err := Read(r, limit.DialFrame, &m); err != nil {
+		return "", err
+	}
+	if f := FromFault(m.GetFault()); f != nil {
+		return m.GetResolved(), f
+	}
+	return Clean(m.GetResolved()), nil
+}
+
+// Reply makes the answer to a dial request.
+func Reply(resolved string, f *fault.Fault) *pb.DialReply {
+	return &pb.DialReply{Fault: ToFault(f), Resolved: resolved}
+}
+
+// ToFault renders a fault for the peer; nil stays nil. Texts are cut to their bound.
+func ToFault(f *fault.Fault) *pb.Fault {
+	if f == nil {
+		return nil
+	}
+	return &pb.Fault{Code: string(f.Code), What: Clean(f.What), Why: Clean(f.Why), Next: Clean(f.Next)}
+}
+
+// FromFault reads a peer's fault. Its texts are untrusted: they are cut and
+// control characters are replaced, so that they cannot forge log lines or headers.
+func FromFault(m *pb.Fault) *fault.Fault {
+	if m == nil || m.GetCode() == "" {
+		return nil
+	}
+	return &fault.Fault{
+		Code: fault.Code(cleanCode(m.GetCode())),
+		What: Clean(m.GetWhat()), Why: Clean(m.GetWhy()), Next: Clean(m.GetNext()),
+	}
+}
+
+// Clean cuts a text of a peer to limit.FaultText and replaces control characters,
+// so that it cannot forge log lines or headers.
+func Clean(s string) string {
+	if len(s) > limit.FaultText {
+		s = s[:limit.FaultText]
+	}
+	return strings.Map(func(r rune) rune {
+		if r == utf8.RuneError || r < ' ' || r == 0x7f || r == 0x85 || r == 0x2028 || r == 0x2029 {
+			return ' '
+		}
+		return r
+	}, s)
+}
+
+func cleanCode(s string) string {
+	if len(s) > 64 {
+		s = s[:64]
+	}
+	return strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '_' {
+			return r
+		}
+		return '_'
+	}, s)
+}
+
+// Negotiate picks the newest version that both sides speak.
+func Negotiate(low, high uint32) (uint32, *fault.Fault) {
+	if low > Version || high < Version {
+		return 0, fault.Newf(fault.CodeVersion, "no common version of the session protocol").
+			Whyf("the agent speaks %d to %d, the hub speaks %d", low, high, Version).
+			Hint("bring hub and agent to releases that are at most one apart")
+	}
+	return Version, nil
+}
