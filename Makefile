@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# `make help` lists what there is. Only Go, make and, for what is not there yet,
+# root on Debian are needed: each target installs what it misses and says so.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-builtin-rules
+
+VERSION ?= $(shell git describe --tags --always --dirty --match 'v*' 2>/dev/null || echo dev)
+FUZZTIME ?= 30s
+BENCHTIME ?= 1s
+# The minor versions of Kubernetes that we promise, and the one of every day.
+KUBE ?= 1.35
+KUBE_ALL := 1.33,1.34,1.35,1.36
+
+GO_BUILD := CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION)'
+
+##@ Use
+
+.PHONY: build
+build: ## Build bin/tombolo, one static binary
+	@tools/deps build
+	@mkdir -p bin
+	$(GO_BUILD) -o bin/tombolo ./cmd/tombolo
+
+.PHONY: demo
+demo: build ## Show what Tombolo does, in networks of its own (root; DEMO_FLAGS=--rootless without)
+	@exec bin/tombolo demo $(DEMO_FLAGS)
+
+.PHONY: demo-kube
+demo-kube: build image ## The same with a real Kubernetes, and a kubectl for you at the end (root)
+	@tools/deps kube
+	@echo "building Kubernetes $(KUBE): minutes for the first time, cached afterwards"
+	@go run ./test/kube/tools/build $(KUBE)
+	@mkdir -p bin
+	@go build -buildvcs=false -o bin/demo-kube ./test/kube/demo
+	@TOMBOLO_KUBE_VERSION=$(KUBE) exec bin/demo-kube $(DEMO_FLAGS)
+
+.PHONY: image
+image: ## Build the OCI image as bin/tombolo-image.tar, without a container engine
+	@mkdir -p bin
+	@go run -buildvcs=false ./deploy/image --version '$(VERSION)' --out bin/tombolo-image.tar $(IMAGE_FLAGS)
+
+##@ Test
+
+.PHONY: suite
+suite:
+	@mkdir -p bin
+	@go build -C tools -buildvcs=false -o ../bin/suite ./suite
+
+.PHONY: test
+test: suite ## Everything: lint, house, unit with race, namespace lab, real Kubernetes (root on Debian)
+	@exec bin/suite -kube $(KUBE) all
+
+.PHONY: test-unit
+test-unit: suite ## Unit tests with the race detector
+	@tools/deps unit
+	@exec bin/suite $(SUITE_FLAGS) unit
+
+.PHONY: test-lab
+test-lab: suite build ## Tests in network namespaces (root)
+	@tools/deps lab
+	@exec bin/suite $(SUITE_FLAGS) lab
+
+.PHONY: test-kube
+test-kube: suite build ## Tests with a real Kubernetes (root; KUBE=1.36 for another version)
+	@tools/deps kube
+	@exec bin/suite $(SUITE_FLAGS) -kube $(KUBE) kube
+
+.PHONY: test-kube-all
+test-kube-all: suite build ## The same with every version that we promise
+	@tools/deps kube
+	@exec bin/suite $(SUITE_FLAGS) -kube $(KUBE_ALL) kube
+
+.PHONY: lint
+lint: suite ## gofmt, go vet, staticcheck and the law of the house
+	@tools/deps generate
+	@exec bin/suite lint house
+
+.PHONY: fuzz
+fuzz: ## Fuzz each target for FUZZTIME (30s)
+	@tools/each-fuzz $(FUZZTIME)
+
+.PHONY: bench
+bench: ## Run the Go benchmarks, BENCHTIME (1s) each
+	go test -run '^$$' -bench . -benchtime $(BENCHTIME) -benchmem ./...
+
+##@ Change
+
+.PHONY: fmt
+fmt: ## Format Go files and add the licence line where it is missing
+	@go run -C tools -buildvcs=false ./licence
+	@gofmt -l -s -w $$(find . -name '*.go' -not -path '*/testdata/*' -not -path './bin/*')
+
+.PHONY: generate
+generate: ## Generate protobuf code and the reference of the command line
+	@tools/deps generate
+	@tools/generate
+
+.PHONY: deps
+deps: ## Install the Debian packages that the tests need
+	@tools/deps unit lab kube
+
+.PHONY: clean
+clean: ## Remove what the build left in the checkout (the cache stays: see make clean-cache)
+	rm -rf bin
+
+.PHONY: clean-cache
+clean-cache: ## Remove the cached Kubernetes programs and tools
+	rm -rf "$${TOMBOLO_CACHE:-$$HOME/.cache/tombolo}"/{kube,tools}
+
+.PHONY: help
+help: ## This list
+	@awk 'BEGIN { FS = ":.*## "; print "usage: make TARGET" } \
+		/^##@/ { printf "\n%s\n", substr($$0, 5) } \
+		/^[a-z-]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))

@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package house
+
+import (
+	"go/ast"
+	"go/token"
+	"slices"
+	"strings"
+)
+
+// callRule keeps functions and variables of a package to the folders that may
+// name them. It governs product code.
+type callRule struct {
+	Import string
+	Names  []string // empty: any
+	Places []string // folders or files
+	Why    string
+}
+
+func callRules() []callRule {
+	return []callRule{
+		{"context", []string{"Background", "TODO"}, []string{"cmd/..."},
+			"a context begins where the program begins; take the caller's"},
+		{"os", []string{"Exit"}, []string{"cmd/tombolo/main.go"},
+			"an exit skips every defer: return the fault"},
+		{"log", []string{"Fatal", "Fatalf", "Fatalln", "Panic", "Panicf", "Panicln"}, nil,
+			"an exit skips every defer: return the fault"},
+		{"syscall", []string{"Exit"}, nil, "an exit skips every defer: return the fault"},
+		{"runtime", []string{"Goexit", "SetFinalizer"}, nil, "owners end things, not the runtime"},
+		{"time", []string{"Sleep"}, nil,
+			"a sleep cannot be cancelled: wait on a timer and the context"},
+		{"time", []string{"Tick"}, nil, "its ticker cannot be stopped"},
+		{"net/http", []string{"Get", "Head", "Post", "PostForm", "DefaultClient", "DefaultTransport"}, nil,
+			"the default client has no timeout and is shared by the process"},
+		{"net/http", []string{"Handle", "HandleFunc", "DefaultServeMux", "ListenAndServe", "ListenAndServeTLS", "Serve"}, nil,
+			"the default mux serves what any import put there: build a server with its own mux and limits"},
+		{"log/slog", []string{"Default", "SetDefault", "Debug", "DebugContext", "Info", "InfoContext", "Warn",
+			"WarnContext", "Error", "ErrorContext", "Log", "LogAttrs"}, nil,
+			"a logger comes by constructor"},
+		{"github.com/prometheus/client_golang/prometheus", []string{"MustRegister", "Register", "DefaultRegisterer",
+			"DefaultGatherer"}, nil, "a registry comes by constructor"},
+		{"github.com/prometheus/client_golang/prometheus/promhttp", []string{"Handler"}, nil,
+			"it serves the default registry: use HandlerFor"},
+		{"flag", []string{"Parse", "CommandLine", "String", "Bool", "Int", "Duration", "Var"}, nil,
+			"flags belong to the command"},
+		{"os/signal", []string{"Notify", "NotifyContext"}, []string{"cmd/..."}, "signals reach the program, which tells the rooms"},
+		{"os", []string{"Setenv", "Unsetenv", "Clearenv", "Chdir"}, nil, "the environment is shared by the process"},
+		{"syscall", []string{"Umask"}, nil, "the mask is shared by the process: set modes on the file"},
+		{"golang.org/x/sys/unix", []string{"Umask"}, nil, "the mask is shared by the process: set modes on the file"},
+	}
+}
+
+func checkCalls(t *Tree) []Breach {
+	return checkSelectors(t, (*File).Product, callRules())
+}
+
+func checkSelectors(t *Tree, keep func(*File) bool, rules []callRule) []Breach {
+	var out []Breach
+	for _, f := range t.Go(keep) {
+		if f.Generated {
+			continue
+		}
+		names := imports(f.AST)
+		ast.Inspect(f.AST, func(n ast.Node) bool {
+			pkg, name := selector(names, n)
+			if pkg == "" {
+				return true
+			}
+			for _, r := range rules {
+				if r.Import != pkg || len(r.Names) > 0 && !slices.Contains(r.Names, name) {
+					continue
+				}
+				if within(f.Dir(), r.Places) || slices.Contains(r.Places, f.Path) {
+					continue
+				}
+				out = append(out, t.breach(f, n, "%s.%s: %s", pkg, name, r.Why))
+			}
+			return true
+		})
+	}
+	return out
+}
+
+// pureRules hold on floors 0 and 1. Package net is allowed for its types.
+func pureRules() []callRule {
+	const clock = "a decision gets the time as a value, so that a test can choose it"
+	const io = "deciders do no I/O: take bytes and values"
+	const dice = "a decision gives the same answer twice: take the random number as a value"
+	owner := []string{"internal/run"}
+	return []callRule{
+		{"net", []string{"Dial", "DialTimeout", "DialTCP", "DialUDP", "DialUnix", "DialIP", "Dialer", "Listen", "ListenTCP",
+			"ListenUDP", "ListenUnix", "ListenPacket", "ListenConfig", "ListenIP", "ListenMulticastUDP", "ListenUnixgram",
+			"Resolver", "DefaultResolver", "LookupAddr", "LookupHost", "LookupIP", "LookupPort", "LookupCNAME", "LookupSRV",
+			"LookupTXT", "LookupMX", "LookupNS", "ResolveTCPAddr", "ResolveUDPAddr", "ResolveIPAddr", "ResolveUnixAddr",
+			"Interfaces", "InterfaceAddrs", "InterfaceByName", "InterfaceByIndex", "FileConn", "FileListener"}, nil, io},
+		{"time", []string{"Now", "Since", "Until", "After", "AfterFunc", "NewTimer", "NewTicker", "Tick", "Sleep"}, owner, clock},
+		{"context", []string{"WithTimeout", "WithTimeoutCause"}, owner, clock},
+		{"os", nil, nil, io}, {"os/exec", nil, nil, io}, {"os/signal", nil, nil, io}, {"os/user", nil, nil, io},
+		{"io/fs", nil, nil, io}, {"path/filepath", []string{"Walk", "WalkDir", "Glob", "Abs", "EvalSymlinks"}, nil, io},
+		{"net/http", nil, nil, io}, {"crypto/tls", nil, nil, io}, {"syscall", nil, nil, io},
+		{"golang.org/x/sys/unix", nil, nil, io}, {"google.golang.org/grpc", nil, nil, io}, {"log/slog", nil, []string{"internal/run", "internal/tell"}, io},
+		{"math/rand/v2", nil, nil, dice}, {"math/rand", nil, nil, dice}, {"crypto/rand", nil, nil, dice},
+	}
+}
+
+func checkPurity(t *Tree) []Breach {
+	return checkSelectors(t, pure, pureRules())
+}
+
+// pure says whether a file is product code on floor 0 or 1.
+func pure(f *File) bool {
+	p, ok := place(f.Dir())
+	return ok && p.Floor <= Deciders && f.Product()
+}
+
+// goroutineOwners are the packages that may start goroutines.
+func goroutineOwners() []string {
+	return []string{"internal/run", "internal/splice", "internal/carrier/..."}
+}
+
+func checkGoroutines(t *Tree) []Breach {
+	var out []Breach
+	for _, f := range t.Go((*File).Product) {
+		if f.Generated || within(f.Dir(), goroutineOwners()) {
+			continue
+		}
+		groups := waitGroups(t, f.Dir())
+		ast.Inspect(f.AST, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.GoStmt:
+				out = append(out, t.breach(f, n, "a go statement: start a function in a run.Group, which waits for it"))
+			case *ast.CallExpr:
+				sel, ok := n.Fun.(*ast.SelectorExpr)
+				if ok && sel.Sel.Name == "Go" && groups[lastName(sel.X)] {
+					out = append(out, t.breach(f, n, "sync.WaitGroup.Go: start a function in a run.Group, which waits for it"))
+				}
+			}
+			return true
+		})
+	}
+	return out
+}
+
+// waitGroups gives the names of fields and variables of a folder that are a sync.WaitGroup.
+func waitGroups(t *Tree, dir string) map[string]bool {
+	out := map[string]bool{}
+	for _, f := range t.Go(func(f *File) bool { return f.Dir() == dir }) {
+		names := imports(f.AST)
+		is := func(e ast.Expr) bool {
+			if star, ok := e.(*ast.StarExpr); ok {
+				e = star.X
+			}
+			pkg, name := selector(names, e)
+			return pkg == "sync" && name == "WaitGroup"
+		}
+		ast.Inspect(f.AST, func(n ast.Node) bool {
+			var idents []*ast.Ident
+			switch n := n.(type) {
+			case *ast.Field:
+				if is(n.Type) {
+					idents = n.Names
+				}
+			case *ast.ValueSpec:
+				if n.Type != nil && is(n.Type) {
+					idents = n.Names
+				}
+			}
+			for _, id := range idents {
+				out[id.Name] = true
+			}
+			return true
+		})
+	}
+	return out
+}
+
+// lastName is the name at the end of a, a.b or a.b.c.
+func lastName(e ast.Expr) string {
+	switch e := e.(type) {
+	case *ast.Ident:
+		return e.Name
+	case *ast.SelectorExpr:
+		return e.Sel.Name
+	}
+	return ""
+}
+
+func checkRecover(t *Tree) []Breach {
+	var out []Breach
+	for _, f := range t.Go((*File).Product) {
+		ast.Inspect(f.AST, func(n ast.Node) bool {
+			if call, ok := n.(*ast.CallExpr); ok && !f.Generated {
+				if id, ok := call.Fun.(*ast.Ident); ok && id.Name == "recover" {
+					out = append(out, t.breach(f, n, "recover: let a defect end the process; the next one starts clean"))
+				}
+			}
+			return true
+		})
+	}
+	return out
+}
+
+// textFunctions compare text; none of them may look at an error's.
+func textFunctions() map[string][]string {
+	return map[string][]string{
+		"strings": {"Contains", "ContainsAny", "HasPrefix", "HasSuffix", "EqualFold", "Index", "Compare", "Count", "Cut",
+			"CutPrefix", "CutSuffix", "Split", "SplitN"},
+		"regexp": {"MatchString", "Match"},
+		"path":   {"Match"},
+	}
+}
+
+func checkErrorText(t *Tree) []Breach {
+	var out []Breach
+	for _, f := range t.Go((*File).Product) {
+		if f.Generated {
+			continue
+		}
+		names := imports(f.AST)
+		report := func(n ast.Node) {
+			out = append(out, t.breach(f, n, "looks into an error's text: use errors.Is, errors.As or fault.Has"))
+		}
+		ast.Inspect(f.AST, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.CallExpr:
+				if comparesText(names, n) && slices.ContainsFunc(n.Args, isErrorText) {
+					report(n)
+				}
+			case *ast.BinaryExpr:
+				compares := n.Op == token.EQL || n.Op == token.NEQ
+				if compares && (isErrorText(n.X) || isErrorText(n.Y)) {
+					report(n)
+				}
+			case *ast.SwitchStmt:
+				if n.Tag != nil && isErrorText(n.Tag) {
+					report(n)
+				}
+			}
+			return true
+		})
+	}
+	return out
+}
+
+// comparesText says whether a call is one of textFunctions, or a method of a
+// regular expression, which is known by its name.
+func comparesText(names map[string]string, call *ast.CallExpr) bool {
+	pkg, name := selector(names, call.Fun)
+	if slices.Contains(textFunctions()[pkg], name) {
+		return true
+	}
+	sel, ok := call.Fun.(*ast.SelectorExpr)
+	return ok && pkg == "" && (strings.HasPrefix(sel.Sel.Name, "Match") || strings.HasPrefix(sel.Sel.Name, "FindString"))
+}
+
+// isErrorText finds x.Error() and fmt.Sprint(err), also within strings.ToLower
+// and in a variable that was declared with it.
+func isErrorText(e ast.Expr) bool {
+	found := false
+	ast.Inspect(e, func(n ast.Node) bool {
+		if id, ok := n.(*ast.Ident); ok && id.Obj != nil {
+			decl, ok := id.Obj.Decl.(*ast.AssignStmt)
+			if ok && len(decl.Rhs) == 1 && decl.Rhs[0].End() < id.Pos() && keepsText(decl.Rhs[0]) {
+				found = true
+			}
+		}
+		call, ok := n.(*ast.CallExpr)
+		if !ok {
+			return true
+		}
+		sel, ok := call.Fun.(*ast.SelectorExpr)
+		switch {
+		case !ok:
+			return true
+		case sel.Sel.Name == "Error" && len(call.Args) == 0:
+			found = true
+		case strings.HasPrefix(sel.Sel.Name, "Sprint") && len(call.Args) > 0 && lastName(call.Args[len(call.Args)-1]) == "err":
+			found = true
+		}
+		return !found
+	})
+	return found
+}
+
+// keepsText says whether a variable that is declared with e holds an error's
+// text: err.Error() itself, or what package strings or fmt makes of it.
+func keepsText(e ast.Expr) bool {
+	call, ok := e.(*ast.CallExpr)
+	if !ok {
+		return false
+	}
+	sel, ok := call.Fun.(*ast.SelectorExpr)
+	return ok && (sel.Sel.Name == "Error" || lastName(sel.X) == "strings" || lastName(sel.X) == "fmt") && isErrorText(e)
+}

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package house
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Floor is the height of a package: it may import what lies below.
+type Floor int
+
+// The floors, from the ground up.
+const (
+	Words    Floor = iota // values and their names
+	Deciders              // pure functions of values
+	Hands                 // effects: network, kernel, files
+	Rooms                 // what runs
+	Doors                 // programs and the public library: they join rooms
+)
+
+func (f Floor) String() string {
+	return [...]string{"F0 words", "F1 deciders", "F2 hands", "F3 rooms", "doors"}[f]
+}
+
+// Package is a row of the table of floors.
+type Package struct {
+	Path  string // folder; "x/..." is x and all below, "x/*" what lies directly in x
+	Floor Floor
+	Open  bool   // packages on the same floor may import it
+	Does  string // why it stands on this floor
+}
+
+// Packages is the plan of the house. A package that is not in it fails the law.
+func Packages() []Package {
+	return []Package{
+		{"api/...", Words, false, "the kinds that users write; read by deciders and above"},
+		{"proto/...", Words, false, "generated messages; read by deciders and above"},
+		{"internal/id", Words, true, "names of the parties: every package speaks of them"},
+		{"internal/fault", Words, true, "codes of failure: every package fails"},
+		{"internal/limit", Words, true, "bounds: every parser has one"},
+		{"internal/plan", Words, false, "desired state and its difference"},
+		{"internal/run", Words, false, "owner of goroutines"},
+		{"internal/conf", Words, false, "strict decoding"},
+		{"internal/tell", Words, false, "names of log attributes, metrics and events"},
+
+		{"internal/wire", Deciders, false, "bytes to values and back"},
+		{"internal/policy", Deciders, false, "rules to verdicts"},
+		{"internal/roster", Deciders, false, "leased members"},
+		{"internal/topology", Deciders, false, "members to desired state"},
+		{"internal/liveness", Deciders, false, "facts to the state of a peer or session"},
+
+		{"internal/kernel", Hands, false, "netlink, nftables, WireGuard, IPsec"},
+		{"internal/carrier", Hands, false, "sessions with streams over a network"},
+		{"internal/splice", Hands, false, "copies between connections"},
+		{"internal/trust", Hands, false, "CA, tokens and certificates"},
+		{"internal/kube", Hands, false, "reads, writes and watches of Kubernetes"},
+		{"internal/admin", Hands, false, "the admin port and socket, and their client"},
+		{"internal/heartbeat", Hands, false, "the control stream of a session, the same on both ends"},
+		{"internal/store", Hands, false, "state on disk"},
+
+		{"internal/hub/...", Rooms, false, "accepts agents and opens streams"},
+		{"internal/agent/...", Rooms, false, "dials out from the private side"},
+		{"internal/edge/...", Rooms, false, "the public front door"},
+		{"internal/mesh/...", Rooms, false, "nodes across sites"},
+		{"internal/discovery/...", Rooms, false, "where members find each other"},
+		{"internal/controller/*", Rooms, false, "one controller for each kind"},
+		{"internal/konnectivity/...", Rooms, false, "the reference's wire format as a frontend"},
+		{"internal/dashboard/...", Rooms, false, "the page for people"},
+		{"internal/doctor/...", Rooms, false, "explains what is wrong on a machine"},
+		{"internal/demo/...", Rooms, false, "the demonstration"},
+		{"internal/manifest/...", Rooms, false, "prints deployments"},
+
+		{"client/...", Doors, false, "the public library: joins a carrier and an identity"},
+		{"cmd/...", Doors, false, "programs: the only place that names two rooms"},
+	}
+}
+
+// place finds the row of a folder. A test twin lives on the floor of what it doubles.
+func place(dir string) (Package, bool) {
+	for _, p := range Packages() {
+		if within(dir, []string{p.Path}) {
+			return p, true
+		}
+	}
+	if isTwin(dir) {
+		real := strings.TrimSuffix(dir, "test")
+		if parent, base := dir[:strings.LastIndex(dir, "/")], dir[strings.LastIndex(dir, "/")+1:]; strings.HasSuffix(parent, "/"+strings.TrimSuffix(base, "test")) {
+			real = parent // internal/carrier/carriertest
+		}
+		if p, ok := place(real); ok {
+			return p, true
+		}
+	}
+	return Package{}, false
+}
+
+func checkFloors(t *Tree) []Breach {
+	var out []Breach
+	for _, f := range t.Go(func(f *File) bool { return governed(f.Path) }) {
+		self, ok := place(f.Dir())
+		if !ok {
+			out = append(out, Breach{f.Path, 0, "package " + f.Dir() + " is not in the table of house/floors.go: give it a floor, and say why"})
+			continue
+		}
+		for _, spec := range f.AST.Imports {
+			dir, ours := strings.CutPrefix(importPath(spec), Module+"/")
+			if !ours {
+				continue
+			}
+			if why := mayImport(f, self, dir); why != "" {
+				out = append(out, t.breach(f, spec, "%s", why))
+			}
+		}
+	}
+	return out
+}
+
+// governed says whether a path is under the law of floors.
+func governed(path string) bool {
+	top, _, _ := strings.Cut(path, "/")
+	return slices.Contains([]string{"api", "client", "cmd", "internal", "proto"}, top)
+}
+
+// mayImport gives the reason why not, or "".
+func mayImport(f *File, self Package, dir string) string {
+	testing := f.Test() || isTwin(f.Dir())
+	if dir == f.Dir() || family(dir) == family(f.Dir()) && !isTwin(dir) {
+		return ""
+	}
+	other, ok := place(dir)
+	switch {
+	case !ok && !governed(dir):
+		return fmt.Sprintf("imports %s, which is not part of the product", dir)
+	case !ok:
+		return "" // reported where it stands
+	case isTwin(dir) && !testing:
+		return fmt.Sprintf("imports %s: a test twin is for tests", dir)
+	case isTwin(dir) && other.Floor <= self.Floor:
+		return ""
+	case self.Floor == Doors && other.Floor == Doors && strings.HasPrefix(dir, "client"):
+		return ""
+	case other.Floor < self.Floor:
+		return ""
+	case other.Floor == self.Floor && (other.Open || testing):
+		return ""
+	case other.Floor == self.Floor:
+		return fmt.Sprintf("imports %s: both stand on %s; let a value or a small interface of the consumer join them", dir, self.Floor)
+	}
+	return fmt.Sprintf("imports %s (%s) from %s: imports go down", dir, other.Floor, self.Floor)
+}
+
+// family groups the folders of one room: internal/hub and internal/hub/x. The
+// controllers are each a family of their own.
+func family(dir string) string {
+	parts := strings.Split(dir, "/")
+	n := 2
+	if len(parts) > 2 && parts[1] == "controller" {
+		n = 3
+	}
+	return strings.Join(parts[:min(n, len(parts))], "/")
+}

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package house
+
+import (
+	"slices"
+	"strings"
+)
+
+// doorRule keeps a package behind the folders that may import it. It governs
+// all Go files of the main module, tests too unless Tests is set.
+type doorRule struct {
+	Import string   // path; "x/..." is x and all below
+	Places []string // folders that may; see within
+	Tests  bool     // test files and test twins may too
+	Why    string
+}
+
+func doorRules() []doorRule {
+	return []doorRule{
+		{"k8s.io/client-go/...", []string{"internal/kube/...", "internal/controller/..."}, false,
+			"one place talks to Kubernetes: the rest gets values"},
+		{"github.com/vishvananda/netlink/...", []string{"internal/kernel/...", "test/lab/..."}, false,
+			"one place changes the kernel, as a difference of plans"},
+		{"github.com/vishvananda/netns/...", []string{"internal/kernel/...", "test/...", "internal/demo/..."}, false,
+			"switching namespaces pins a thread: few may know how"},
+		{"github.com/google/nftables/...", []string{"internal/kernel/...", "test/lab/..."}, false,
+			"one place changes the kernel, as a difference of plans"},
+		{"github.com/libp2p/go-yamux/...", []string{"internal/carrier/..."}, false,
+			"the mux is behind the carrier, so that it can be replaced"},
+		{"github.com/hashicorp/yamux", []string{"internal/carrier/...", "test/bench/..."}, false,
+			"the mux is behind the carrier, so that it can be replaced"},
+		{"go.etcd.io/bbolt", []string{"internal/store/...", "internal/hub/state"}, false,
+			"the file format is one package's business"},
+		{"github.com/spf13/cobra/...", []string{"cmd/...", "deploy/..."}, false,
+			"rooms know no command line"},
+		{"sigs.k8s.io/apiserver-network-proxy/...", []string{"internal/konnectivity/...", "test/..."}, true,
+			"the reference's wire format is one frontend"},
+		{"golang.org/x/sync/errgroup", nil, false,
+			"goroutines have their owner in internal/run"},
+		{"gopkg.in/yaml.v3", nil, false, "use go.yaml.in/yaml/v3, its maintained successor"},
+		{"gopkg.in/yaml.v2", nil, false, "use go.yaml.in/yaml/v3"},
+		{"math/rand", nil, false, "use math/rand/v2: no global seed, no modulo bias; crypto/rand for secrets"},
+		{"log", nil, false, "a *slog.Logger comes by constructor"},
+		{"io/ioutil", nil, false, "replaced by io and os"},
+		{"github.com/pkg/errors", nil, false, "fmt.Errorf with percent-w, or a fault"},
+		{"github.com/prometheus/client_golang/prometheus/promauto", nil, false,
+			"it registers into a global: register into the registry that the constructor got"},
+		{"expvar", nil, false, "it registers into the default mux on import"},
+		{"testing", []string{"test/..."}, true, "product code carries no test code"},
+		{"pgregory.net/rapid", nil, true, "product code carries no test code"},
+		{"go.uber.org/goleak", nil, true, "product code carries no test code"},
+	}
+}
+
+func checkImports(t *Tree) []Breach {
+	var out []Breach
+	for _, f := range t.Go(func(f *File) bool { return !f.Generated && mainModule(f) }) {
+		for _, spec := range f.AST.Imports {
+			for _, r := range doorRules() {
+				testing := f.Test() || isTwin(f.Dir())
+				if !within(importPath(spec), []string{r.Import}) || within(f.Dir(), r.Places) || r.Tests && testing {
+					continue
+				}
+				where := "nobody may"
+				if len(r.Places) > 0 {
+					where = "only " + strings.Join(r.Places, ", ") + " may"
+				}
+				out = append(out, t.breach(f, spec, "imports %s, %s: %s", importPath(spec), where, r.Why))
+			}
+		}
+	}
+	return out
+}
+
+// mainModule says whether a Go file belongs to the main module or to tooling of
+// its own under tools and test/kube/tools, which may choose its libraries.
+func mainModule(f *File) bool {
+	return !slices.ContainsFunc([]string{"tools/", "test/kube/tools/", "house/"}, func(p string) bool {
+		return strings.HasPrefix(f.Path, p)
+	})
+}

@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kube
+
+package kube_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tombolo-io/tombolo/test/kube/rig"
+)
+
+// matrix is everything that a kube-apiserver does towards its cluster, in one mode.
+func (x *cluster) matrix(t *testing.T, mode rig.Mode) {
+	x.useEgress(t, mode)
+	tag := string(mode)
+	t.Run("logs", x.logs)
+	t.Run("logs -f", x.logsFollow)
+	t.Run("exec", x.exec)
+	t.Run("attach", func(t *testing.T) { x.attach(t, tag) })
+	t.Run("cp", x.cp)
+	t.Run("port-forward", x.portForward)
+	t.Run("proxy", func(t *testing.T) { x.proxy(t, tag) })
+	t.Run("webhook", func(t *testing.T) { x.webhook(t, tag) })
+	t.Run("aggregated API", x.aggregatedAPI)
+}
+
+func (x *cluster) logs(t *testing.T) {
+	out, err := x.Kubectl(x.within(t, time.Minute), "logs", "writer", "--tail=3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !regexp.MustCompile(`^(line \d+\n){3}$`).MatchString(out) {
+		t.Errorf("logs --tail=3 printed %q", out)
+	}
+}
+
+// logsFollow reads lines as the pod writes them: numbered, so that a lost or doubled one shows.
+func (x *cluster) logsFollow(t *testing.T) {
+	out := newLines()
+	session, err := x.StartKubectl(x.within(t, time.Minute), nil, out, "logs", "-f", "writer", "--tail=1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer session.Stop()
+	last := 0
+	for range 30 {
+		n := out.number(t, session)
+		if last != 0 && n != last+1 {
+			t.Fatalf("line %d follows line %d", n, last)
+		}
+		last = n
+	}
+}
+
+func (x *cluster) exec(t *testing.T) {
+	in, sum := noise(t, 4<<20)
+	out, err := x.KubectlInput(x.within(t, time.Minute), bytes.NewReader(in), "exec", "-i", "shell", "--", "sha256sum")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, _, _ := strings.Cut(out, " "); got != sum {
+		t.Errorf("the pod read other bytes than were sent: sha256 %s, want %s", got, sum)
+	}
+	if _, err := x.Kubectl(x.within(t, time.Minute), "exec", "shell", "--", "sh", "-c", "exit 7"); err == nil || !strings.Contains(err.Error(), "exit status 7") {
+		t.Errorf("exec of a command that exits with 7: %v", err)
+	}
+}
+
+func (x *cluster) attach(t *testing.T, word string) {
+	read, write := io.Pipe()
+	out := newLines()
+	session, err := x.StartKubectl(x.within(t, time.Minute), read, out, "attach", "-i", "shell")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer session.Stop()
+	defer write.Close() // before Stop, which waits for kubectl's input to end
+	if _, err := fmt.Fprintf(write, "attached by %s\n", word); err != nil {
+		t.Fatal(err)
+	}
+	for line := out.next(t, session); line != "attached by "+word; line = out.next(t, session) {
+		t.Logf("kubectl: %s", line) // it greets with "If you don't see a command prompt..."
+	}
+}
+
+// cp moves 100 MB into a pod and back.
+func (x *cluster) cp(t *testing.T) {
+	dir := t.TempDir()
+	data, sum := noise(t, 100_000_000)
+	there, back := filepath.Join(dir, "there"), filepath.Join(dir, "back")
+	if err := os.WriteFile(there, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	begin := time.Now()
+	if out, err := x.Kubectl(x.within(t, 2*time.Minute), "cp", there, "shell:/tmp/big"); err != nil {
+		t.Fatal(err, out)
+	}
+	t.Logf("100 MB into the pod in %.1fs", time.Since(begin).Seconds())
+	out, err := x.Kubectl(x.within(t, time.Minute), "exec", "shell", "--", "sha256sum", "/tmp/big")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, _, _ := strings.Cut(out, " "); got != sum {
+		t.Errorf("sha256 in the pod is %s, want %s", got, sum)
+	}
+	begin = time.Now()
+	if out, err := x.Kubectl(x.within(t, 2*time.Minute), "cp", "shell:/tmp/big", back); err != nil {
+		t.Fatal(err, out)
+	}
+	t.Logf("100 MB out of the pod in %.1fs", time.Since(begin).Seconds())
+	got, err := os.ReadFile(back)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, data) {
+		t.Errorf("what came back differs: %d bytes, want %d", len(got), len(data))
+	}
+}
+
+// portForward sends 50 requests at once through one port-forward.
+func (x *cluster) portForward(t *testing.T) {
+	ctx := x.within(t, 90*time.Second)
+	out := newLines()
+	session, err := x.StartKubectl(ctx, nil, out, "port-forward", "pod/backend", ":8080")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer session.Stop()
+	var match []string
+	for match == nil {
+		match = regexp.MustCompile(`Forwarding from (127\.0\.0\.1:\d+)`).FindStringSubmatch(out.next(t, session))
+	}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) { return x.Dial(ctx, address) }}}
+	body, _ := noise(t, 64<<10)
+	failed := make(chan error, 50)
+	for i := range cap(failed) {
+		go func() { failed <- post(ctx, client, fmt.Sprintf("http://%s/echo?word=%d", match[1], i), x.Name, body) }()
+	}
+	for range cap(failed) {
+		if err := <-failed; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// post sends a body to the echo and compares the answer.
+func post(ctx context.Context, client *http.Client, url, cluster string, body []byte) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	got, err := io.ReadAll(response.Body)
+	if err != nil {
+		return fmt.Errorf("%s: %w", url, err)
+	}
+	_, word, _ := strings.Cut(url, "word=")
+	if want := fmt.Appendf(nil, "%s echoes %s\n%s", cluster, word, body); !bytes.Equal(got, want) {
+		return fmt.Errorf("%s answered with %d bytes that are not what was sent: %.60q", url, len(got), got)
+	}
+	return nil
+}
+
+// proxy asks through kube-apiserver's proxy subresources.
+func (x *cluster) proxy(t *testing.T, word string) {
+	echo := fmt.Sprintf("%s echoes %s\n", x.Name, word)
+	for path, want := range map[string]string{
+		"/api/v1/namespaces/default/pods/backend:8080/proxy/echo?word=" + word:            echo,
+		"/api/v1/namespaces/default/pods/https:backend:8443/proxy/echo?word=" + word:      echo,
+		"/api/v1/namespaces/default/services/backend:http/proxy/echo?word=" + word:        echo,
+		"/api/v1/namespaces/default/services/https:backend:https/proxy/echo?word=" + word: echo,
+		"/api/v1/nodes/node1/proxy/healthz":                                               "ok",
+	} {
+		if got, err := x.Kubectl(x.within(t, time.Minute), "get", "--raw", path); err != nil || got != want {
+			t.Errorf("%s: %q, %v; want %q", path, got, err, want)
+		}
+	}
+}
+
+// webhook lets a pod behind a service decide about objects.
+func (x *cluster) webhook(t *testing.T, name string) {
+	manifest := func(verdict string) io.Reader {
+		return strings.NewReader(fmt.Sprintf("{apiVersion: v1, kind: ConfigMap, metadata: {name: %s-%s, labels: {webhook: 'yes', verdict: %s}}}",
+			name, verdict, verdict))
+	}
+	if _, err := x.KubectlInput(x.within(t, time.Minute), manifest("allow"), "create", "-f", "-"); err != nil {
+		t.Fatal(err)
+	}
+	seen, err := x.Kubectl(x.within(t, time.Minute), "get", "configmap", name+"-allow", "-o", "jsonpath={.metadata.labels.seen}")
+	if err != nil || seen != "yes" {
+		t.Errorf("the webhook's label is %q (%v), want yes", seen, err)
+	}
+	_, err = x.KubectlInput(x.within(t, time.Minute), manifest("deny"), "create", "-f", "-")
+	if err == nil || !strings.Contains(err.Error(), "denied by the webhook in the pod") {
+		t.Errorf("an object that the webhook denies: %v", err)
+	}
+}
+
+// aggregatedAPI asks an API server that runs in the cluster. kube-apiserver looks for it in its own time
+// after it has started, so the first answer is waited for.
+func (x *cluster) aggregatedAPI(t *testing.T) {
+	ctx := x.within(t, 90*time.Second)
+	want := `"user":"admin"`
+	for {
+		out, err := x.Kubectl(ctx, "get", "--raw", "/apis/rig.tombolo.test/v1/callers/me")
+		if err == nil {
+			if !strings.Contains(out, want) {
+				t.Errorf("the aggregated API server answered %q, want %s in it", out, want)
+			}
+			break
+		}
+		select {
+		case <-ctx.Done():
+			status, _ := x.Kubectl(x.within(t, 10*time.Second), "get", "apiservice", "v1.rig.tombolo.test", "-o", "jsonpath={.status}")
+			t.Fatalf("%v\nAPIService status: %s", err, status)
+		case <-time.After(300 * time.Millisecond):
+		}
+	}
+	if out, err := x.Kubectl(x.within(t, time.Minute), "get", "callers.rig.tombolo.test", "me", "-o", "name"); err != nil || out != "caller.rig.tombolo.test/me\n" {
+		t.Errorf("get callers me: %q, %v", out, err)
+	}
+}
+
+// noise is random data with its checksum: nothing on the way can compress or guess it.
+func noise(t *testing.T, size int) (data []byte, sum string) {
+	t.Helper()
+	data = make([]byte, size)
+	if _, err := rand.Read(data); err != nil {
+		t.Fatal(err)
+	}
+	digest := sha256.Sum256(data)
+	return data, hex.EncodeToString(digest[:])
+}
+
+// lines hands out what a program prints, line by line. It never blocks the program: what nobody reads waits.
+type lines struct {
+	rest []byte
+	full chan string
+}
+
+func newLines() *lines { return &lines{full: make(chan string, 100_000)} }
+
+// Write takes output; os/exec calls it from one goroutine, because stdout and stderr are the same writer.
+func (l *lines) Write(data []byte) (int, error) {
+	l.rest = append(l.rest, data...)
+	for {
+		line, rest, ok := bytes.Cut(l.rest, []byte("\n"))
+		if !ok {
+			return len(data), nil
+		}
+		l.full <- string(line)
+		l.rest = rest
+	}
+}
+
+// next waits for a line.
+func (l *lines) next(t *testing.T, s *rig.Session) string {
+	t.Helper()
+	select {
+	case line := <-l.full:
+		return line
+	case <-s.Done():
+		select {
+		case line := <-l.full:
+			return line
+		default:
+			t.Fatalf("kubectl ended: %v", s.Err())
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("no further line within a minute")
+	}
+	return ""
+}
+
+// number waits for "line N" and returns N.
+func (l *lines) number(t *testing.T, s *rig.Session) int {
+	t.Helper()
+	line := l.next(t, s)
+	n, err := strconv.Atoi(strings.TrimPrefix(line, "line "))
+	if err != nil {
+		t.Fatalf("the pod's log has a line that it did not write: %q", line)
+	}
+	return n
+}

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rig
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/tombolo-io/tombolo/test/kube/tools"
+)
+
+// Options say what a rig is made of.
+type Options struct {
+	Minor    string       // Kubernetes minor version, for example "1.35"; empty means tools.Default
+	Progress func(string) // gets a line per step; may be nil
+}
+
+// Rig is the world of the clusters: the public network, the hub and what the clusters share.
+type Rig struct {
+	ID  string // the name that everything outside Dir begins with
+	Dir string // everything that the rig writes
+
+	progress func(string)
+	repo     string
+	bin      string // the Kubernetes programs
+	tombolo  string // the program under test
+	workload string // the program of the test pods
+	images   string // docker archive with the test images
+	wan      string // namespace names
+	hubns    string
+	starter  *starter
+	hub      *Hub
+
+	mu       sync.Mutex
+	clusters []*Cluster
+	closed   bool
+}
+
+// New sweeps away what dead rigs left, builds what is missing and lays the public network. Close must be
+// called, also after a failure of anything else; New itself leaves nothing behind when it fails.
+func New(ctx context.Context, o Options) (*Rig, error) {
+	if o.Minor == "" {
+		o.Minor = tools.Default
+	}
+	if o.Progress == nil {
+		o.Progress = func(string) {}
+	}
+	if err := checkHost(); err != nil {
+		return nil, err
+	}
+	if err := Sweep(ctx, o.Progress); err != nil {
+		return nil, fmt.Errorf("remove what an earlier rig left: %w", err)
+	}
+	repo, err := tools.Repo()
+	if err != nil {
+		return nil, err
+	}
+	r := &Rig{progress: o.Progress, repo: repo, tombolo: filepath.Join(repo, "bin/tombolo")}
+	if r.bin, err = tools.Ensure(ctx, repo, o.Minor, o.Progress); err != nil {
+		return nil, err
+	}
+	if r.ID, err = newID(); err != nil {
+		return nil, err
+	}
+	r.Dir = filepath.Join(tempDir(), r.ID)
+	r.wan, r.hubns = r.ID+"-wan", r.ID+"-hub"
+	r.starter = newStarter()
+	if err := r.furnish(ctx); err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
+	return r, nil
+}
+
+// furnish makes the directory, the test images and the public network.
+func (r *Rig) furnish(ctx context.Context) error {
+	if err := os.Mkdir(r.Dir, 0o755); err != nil {
+		return fmt.Errorf("make the rig's directory: %w", err)
+	}
+	r.workload = filepath.Join(r.Dir, "workload")
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", r.workload, "./test/kube/workload")
+	build.Dir = r.repo
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if text, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("build the test workload: %w\n%s", err, text)
+	}
+	r.images = filepath.Join(r.Dir, "images.tar")
+	if err := writeImages(r.images, r.workload); err != nil {
+		return fmt.Errorf("make the test images: %w", err)
+	}
+	if err := r.layWan(ctx); err != nil {
+		return fmt.Errorf("lay the public network: %w", err)
+	}
+	return nil
+}
+
+// Close takes everything down. Calling it again is harmless.
+func (r *Rig) Close() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return nil
+	}
+	r.closed = true
+	var group sync.WaitGroup
+	for _, c := range r.clusters {
+		group.Go(c.stop)
+	}
+	group.Wait()
+	if r.hub != nil {
+		r.hub.proc.Stop(5 * time.Second)
+	}
+	r.starter.close() // and with it whatever is still running
+	return remove(r.ID)
+}
+
+// checkHost says what is missing before anything is made.
+func checkHost() error {
+	if os.Geteuid() != 0 {
+		return errors.New("the Kubernetes rig needs root: it makes network namespaces and runs containers")
+	}
+	var missing []string
+	for program, pkg := range map[string]string{
+		"containerd": "containerd", "ctr": "containerd", "runc": "runc", "conntrack": "conntrack", "nft": "nftables",
+		"ip": "iproute2", "nsenter": "util-linux", "mount": "mount", "sysctl": "procps", "/usr/lib/cni/bridge": "containernetworking-plugins",
+		"/bin/busybox": "busybox-static",
+	} {
+		if _, err := exec.LookPath(program); err != nil {
+			missing = append(missing, program+" (Debian package "+pkg+")")
+		}
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("the Kubernetes rig needs programs that are not here: %s", strings.Join(missing, ", "))
+	}
+	return nil
+}
+
+// tempDir is the usual directory for temporary files, unless its path is long (unix sockets below it may have
+// 108 bytes) or in a place that nodes cover with their own.
+func tempDir() string {
+	dir := filepath.Clean(os.TempDir())
+	for _, covered := range []string{"/run", "/var/run", "/var/lib", "/var/log", "/proc"} {
+		if dir == covered || strings.HasPrefix(dir, covered+"/") {
+			return "/tmp"
+		}
+	}
+	if len(dir) > 20 {
+		return "/tmp"
+	}
+	return dir
+}
+
+// step reports a step with the time it took.
+func (r *Rig) step(what string, begin time.Time) {
+	r.progress(fmt.Sprintf("%s (%.1fs)", what, time.Since(begin).Seconds()))
+}

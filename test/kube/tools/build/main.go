@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command build fills the cache with the Kubernetes programs of the given minor versions (1.35 when none is
+// given) and prints their directories. It does nothing when the cache holds them.
+//
+//	go run ./test/kube/tools/build 1.34 1.35
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/tombolo-io/tombolo/test/kube/tools"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	if err := run(ctx, os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "error:", err)
+		stop()
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, minors []string) error {
+	if len(minors) == 0 {
+		minors = []string{tools.Default}
+	}
+	repo, err := tools.Repo()
+	if err != nil {
+		return err
+	}
+	begin := time.Now()
+	for _, minor := range minors {
+		dir, err := tools.Ensure(ctx, repo, minor, func(line string) {
+			fmt.Fprintf(os.Stderr, "%6.1fs  kubernetes %s: %s\n", time.Since(begin).Seconds(), minor, line)
+		})
+		if err != nil {
+			return err
+		}
+		fmt.Println(dir)
+	}
+	return nil
+}

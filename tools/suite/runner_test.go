@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// runStages runs stages and gives what was printed and the exit code.
+func runStages(t *testing.T, stages ...stage) (string, int) {
+	t.Helper()
+	var out bytes.Buffer
+	r := newRunner(&out, time.Now)
+	err := r.runAll(stages)
+	r.close()
+	var code exitCode
+	if err != nil && !errors.As(err, &code) {
+		t.Fatalf("unexpected error %v", err)
+	}
+	return out.String(), int(code)
+}
+
+func ok(s *stageRun) error     { s.passed = 2; return nil }
+func bad(*stageRun) error      { return errors.New("broken") }
+func failed(s *stageRun) error { s.passed, s.failed = 1, 3; return errors.New("exit status 1") }
+
+func TestClosingLine(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		stages []stage
+		last   string
+		code   int
+	}{
+		{"all well", []stage{{"a", "", nil, ok}, {"b", "", nil, ok}}, "4 passed, 0 failed", 0},
+		{"failed tests", []stage{{"a", "", nil, failed}, {"b", "", nil, ok}}, "3 passed, 3 failed", 1},
+		{"a check that is no test fails as one", []stage{{"a", "", nil, bad}, {"b", "", nil, ok}}, "2 passed, 1 failed", 1},
+		{"a stage that is not run is a failure", []stage{{"a", "", nil, bad}, {"b", "", []string{"a"}, ok}}, "0 passed, 2 failed", 1},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			out, code := runStages(t, tc.stages...)
+			lines := strings.Split(strings.TrimSpace(out), "\n")
+			if last := lines[len(lines)-1]; last != tc.last || code != tc.code {
+				t.Errorf("last line %q, exit %d; want %q, %d\n%s", last, code, tc.last, tc.code, out)
+			}
+		})
+	}
+}
+
+// module writes a module with one test file and gives a run of it.
+func module(t *testing.T, test string) testRun {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range map[string]string{"go.mod": "module example.test/x\n\ngo 1.26\n", "x_test.go": "package x\n\n" + test} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return testRun{dir: dir, packages: []string{"./..."}}
+}
+
+func TestRealGoTest(t *testing.T) {
+	const head = "import \"testing\"\n\n"
+	for _, tc := range []struct {
+		name, test, last, says string
+		noSkips                bool
+	}{
+		{"pass", head + "func TestA(t *testing.T) {}\n", "1 passed, 0 failed", "ok", false},
+		{"fail", head + "func TestA(t *testing.T) { t.Error(\"because\") }\n", "0 passed, 1 failed", "because", false},
+		{"panic", head + "func TestA(t *testing.T) { panic(\"because\") }\n", "0 passed, 1 failed", "because", false},
+		{"does not build", head + "func TestA(t *testing.T) { undefinedName() }\n", "0 passed, 1 failed", "undefinedName", false},
+		{"no test", "", "0 passed, 1 failed", "no test ran", false},
+		{"a skip where none may be", head + "func TestA(t *testing.T) { t.Skip(\"because\") }\n", "0 passed, 1 failed", "because", true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			run := module(t, tc.test)
+			run.noSkips = tc.noSkips
+			out, _ := runStages(t, stage{"x", "", nil, func(s *stageRun) error { return s.test(run) }})
+			if !strings.HasSuffix(out, "\n"+tc.last+"\n") || !strings.Contains(out, tc.says) {
+				t.Errorf("want the closing line %q and the word %q in\n%s", tc.last, tc.says, out)
+			}
+		})
+	}
+}
+
+// TestInterruptWaitsForCleanup interrupts a shell that cleans up, and proves
+// that the suite ended after it.
+func TestInterruptWaitsForCleanup(t *testing.T) {
+	dir := t.TempDir()
+	ready, cleaned := filepath.Join(dir, "ready"), filepath.Join(dir, "cleaned")
+	script := "trap 'sleep 0.2; : >" + cleaned + "; exit 1' INT; mkfifo " + dir + "/never; : >" + ready + "; while :; do read -t 0.05 <>" + dir + "/never; done"
+	asked := make(chan struct{})
+	go func() {
+		defer close(asked)
+		for tick := time.NewTicker(5 * time.Millisecond); ; <-tick.C {
+			if _, err := os.Stat(ready); err == nil {
+				tick.Stop()
+				_ = syscall.Kill(os.Getpid(), syscall.SIGINT) // to ourselves: it cannot fail
+				return
+			}
+		}
+	}()
+	out, code := runStages(t,
+		stage{"a", "", nil, func(s *stageRun) error { return s.do(command{dir: dir, args: []string{"bash", "-c", script}}) }},
+		stage{"b", "", nil, ok})
+	<-asked
+	if _, err := os.Stat(cleaned); err != nil {
+		t.Errorf("the suite did not wait for the cleanup: %v", err)
+	}
+	if code != int(exitInterrupted) || !strings.Contains(out, "interrupted") || !strings.HasSuffix(out, "\n0 passed, 1 failed\n") {
+		t.Errorf("exit %d, want %d, in\n%s", code, exitInterrupted, out)
+	}
+}
+
+// TestLeftoverIsFound leaves a process behind and wants it reported and gone.
+func TestLeftoverIsFound(t *testing.T) {
+	dir := t.TempDir()
+	out, code := runStages(t, stage{"a", "", nil, func(s *stageRun) error {
+		return s.do(command{dir: dir, args: []string{"bash", "-c", "sleep 1000 >/dev/null 2>&1 & echo $! >" + dir + "/pid"}})
+	}})
+	if code != 1 || !strings.Contains(out, "left processes running") {
+		t.Errorf("exit %d, want 1 and the reason in\n%s", code, out)
+	}
+}
+
+func TestChoose(t *testing.T) {
+	all := stages(config{})
+	got, err := choose(all, []string{"lab", "lint"})
+	if err != nil || stageNames(got) != "lint, lab" {
+		t.Errorf("got %s, %v; want the order of the table", stageNames(got), err)
+	}
+	for _, names := range [][]string{nil, {"nope"}} {
+		if _, err := choose(all, names); err == nil {
+			t.Errorf("choose %q: no error", names)
+		}
+	}
+}
+
+func TestTaggedFindsEveryPackage(t *testing.T) {
+	root := t.TempDir()
+	for path, text := range map[string]string{
+		"a/x_test.go": "//go:build lab\n\npackage a\n", "b/c/x_test.go": "//go:build linux && lab\n\npackage c\n",
+		"d/x_test.go": "package d\n\n// //go:build lab is not here\n", "e/x.go": "//go:build lab\n\npackage e\n",
+	} {
+		if err := os.MkdirAll(filepath.Join(root, filepath.Dir(path)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(root, path), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := config{root: root}.tagged("lab")
+	if err != nil || strings.Join(got, " ") != "./a ./b/c" {
+		t.Errorf("got %q, %v", got, err)
+	}
+	if _, err := (config{root: root}).tagged("kube"); err == nil {
+		t.Error("a stage without any test is no error")
+	}
+}

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// stage is one row of the suite.
+type stage struct {
+	name  string
+	title string
+	needs []string // stages that must not have failed, if they were chosen
+	run   func(*stageRun) error
+}
+
+// stages is the table of the suite, in order.
+func stages(c config) []stage {
+	return []stage{
+		{"deps", "Debian packages", nil, c.deps},
+		{"build", "every package compiles, bin/tombolo is built", []string{"deps"}, c.build},
+		{"lint", "gofmt, go vet, staticcheck", []string{"deps"}, c.lint},
+		{"house", "the law of the house", []string{"deps"}, c.house},
+		{"unit", "unit tests with the race detector", []string{"deps"}, c.unit},
+		{"lab", "networks in namespaces", []string{"deps", "build"}, c.lab},
+		{"kube", "real Kubernetes", []string{"deps", "build"}, c.kubernetes},
+	}
+}
+
+func (c config) deps(s *stageRun) error {
+	return s.do(command{dir: c.root, args: []string{"tools/deps", "unit", "lab", "kube"}})
+}
+
+func (c config) build(s *stageRun) error {
+	for _, args := range [][]string{
+		{"go", "build", "./..."},
+		{"make", "--no-print-directory", "build"},
+	} {
+		if err := s.do(command{dir: c.root, args: args}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tags turns on every test of the repository for the tools that read code.
+const tags = "lab,kube"
+
+func (c config) lint(s *stageRun) error {
+	tools, err := c.tools(s)
+	if err != nil {
+		return err
+	}
+	failed := []error{c.gofmt(s)}
+	for _, cmd := range []command{
+		{dir: c.root, args: []string{"go", "vet", "./..."}},
+		{dir: c.root, args: []string{"go", "vet", "-tags", tags, "./..."}},
+		{dir: filepath.Join(c.root, "tools"), args: []string{"go", "vet", "./..."}, show: "go vet ./... (in tools)"},
+		{dir: c.root, args: []string{filepath.Join(tools, "staticcheck"), "-tags", tags, "./..."}, show: "staticcheck -tags " + tags + " ./..."},
+		{dir: filepath.Join(c.root, "tools"), args: []string{filepath.Join(tools, "staticcheck"), "./..."}, show: "staticcheck ./... (in tools)"},
+	} {
+		failed = append(failed, s.do(cmd))
+	}
+	return errors.Join(failed...)
+}
+
+func (c config) gofmt(s *stageRun) error {
+	files, err := c.goFiles()
+	if err != nil {
+		return err
+	}
+	var out bytes.Buffer
+	if err := s.do(command{dir: c.root, args: append([]string{"gofmt", "-l", "-s"}, files...), out: &out, show: "gofmt"}); err != nil {
+		return err
+	}
+	if out.Len() > 0 {
+		return fmt.Errorf("not formatted (run make fmt):\n%s", strings.TrimSpace(out.String()))
+	}
+	return nil
+}
+
+// goFiles lists the repository's own Go files.
+func (c config) goFiles() ([]string, error) {
+	var files []string
+	err := filepath.WalkDir(c.root, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && slices.Contains([]string{".git", "bin", "testdata"}, d.Name()):
+			return fs.SkipDir
+		case !d.IsDir() && strings.HasSuffix(path, ".go"):
+			rel, err := filepath.Rel(c.root, path)
+			files = append(files, rel)
+			return err
+		}
+		return nil
+	})
+	return files, err
+}
+
+// tools builds the pinned tools once for each content of tools/go.sum.
+func (c config) tools(s *stageRun) (string, error) {
+	sum, err := os.ReadFile(filepath.Join(c.root, "tools", "go.sum"))
+	if err != nil {
+		return "", err
+	}
+	version, err := output(c.root, "go", "env", "GOVERSION")
+	if err != nil {
+		return "", err
+	}
+	digest := sha256.Sum256(append(sum, version...))
+	dir := filepath.Join(c.cache, "tools", hex.EncodeToString(digest[:6]))
+	if _, err := os.Stat(filepath.Join(dir, "staticcheck")); err == nil {
+		return dir, nil
+	}
+	return dir, s.do(command{dir: filepath.Join(c.root, "tools"), args: []string{"go", "build", "-o", dir + "/",
+		"honnef.co/go/tools/cmd/staticcheck"}, show: "building staticcheck into " + dir})
+}
+
+func (c config) house(s *stageRun) error {
+	return s.test(c.suiteOf("./house"), "-count=1")
+}
+
+func (c config) unit(s *stageRun) error {
+	list, err := output(c.root, "go", "list", "./...")
+	if err != nil {
+		return err
+	}
+	packages := slices.DeleteFunc(strings.Fields(list), func(p string) bool { return strings.HasSuffix(p, "/tombolo/house") })
+	main := c.suiteOf(packages...)
+	tools := c.suiteOf("./...")
+	tools.dir = filepath.Join(c.root, "tools")
+	return errors.Join(s.test(main, "-race"), s.test(tools, "-race"))
+}
+
+// errNotRoot says what to do where network namespaces are out of reach.
+var errNotRoot = errors.New("network namespaces need root: run it as root, or `make lint test-unit` for what needs none")
+
+func (c config) lab(s *stageRun) error {
+	if os.Geteuid() != 0 {
+		return errNotRoot
+	}
+	packages, err := c.tagged("lab")
+	if err != nil {
+		return err
+	}
+	run := c.suiteOf(packages...)
+	run.verbose, run.noSkips = true, true
+	return s.test(run, "-tags", "lab", "-count=1", "-p=1", "-timeout", "20m")
+}
+
+func (c config) kubernetes(s *stageRun) error {
+	if os.Geteuid() != 0 {
+		return errNotRoot
+	}
+	packages, err := c.tagged("kube")
+	if err != nil {
+		return err
+	}
+	var failed []error
+	for _, version := range c.kube {
+		steps := []command{
+			{dir: c.root, args: []string{"go", "run", "./test/kube/tools/build", version}},
+			{dir: c.root, args: []string{"make", "--no-print-directory", "image"}},
+		}
+		for _, step := range steps {
+			if err = s.do(step); err != nil {
+				break
+			}
+		}
+		if err == nil {
+			run := c.suiteOf(packages...)
+			run.verbose, run.noSkips = true, true
+			run.env = []string{"TOMBOLO_KUBE_VERSION=" + version}
+			err = s.test(run, "-tags", "kube", "-count=1", "-p=1", "-timeout", "30m")
+		}
+		if err != nil {
+			failed = append(failed, fmt.Errorf("kubernetes %s: %w", version, err))
+		}
+	}
+	return errors.Join(failed...)
+}
+
+func (c config) suiteOf(packages ...string) testRun {
+	return testRun{dir: c.root, packages: packages, pattern: c.run}
+}
+
+// constraint is the line of a file that only one stage compiles.
+func constraint(tag string) *regexp.Regexp {
+	return regexp.MustCompile(`(?m)^//go:build .*\b` + tag + `\b`)
+}
+
+// tagged finds the packages with tests of a stage, wherever they stand, so that
+// none is forgotten.
+func (c config) tagged(tag string) ([]string, error) {
+	files, err := c.goFiles()
+	if err != nil {
+		return nil, err
+	}
+	var packages []string
+	for _, file := range files {
+		if !strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		data, err := os.ReadFile(filepath.Join(c.root, file))
+		if err != nil {
+			return nil, err
+		}
+		if dir := "./" + filepath.Dir(file); constraint(tag).Match(data) && !slices.Contains(packages, dir) {
+			packages = append(packages, dir)
+		}
+	}
+	if len(packages) == 0 {
+		return nil, fmt.Errorf("no test carries //go:build %s: this stage would prove nothing", tag)
+	}
+	return packages, nil
+}
