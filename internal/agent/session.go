@@ -47,7 +47,7 @@ func (a *Agent) connect(ctx context.Context, hub string, me *identity) (*session
 		raw.Close()
 		return nil, hubFault(hub, err)
 	}
-	link, err := carrier.Client(conn)
+	link, err := carrier.Client(conn, limit.StreamsPerSession)
 	if err != nil {
 		raw.Close()
 		return nil, hubFault(hub, err)

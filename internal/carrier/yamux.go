@@ -17,21 +17,26 @@ import (
 
 // The agent is the yamux client (odd stream ids), the hub its server.
 
-// Client makes the agent's end of a session over conn.
-func Client(conn net.Conn) (Session, error) { return newYamux(conn, yamux.Client) }
+// Client makes the agent's end of a session over conn. The peer may have at
+// most incoming streams open towards us; more are reset unseen.
+func Client(conn net.Conn, incoming uint32) (Session, error) {
+	return newYamux(conn, incoming, yamux.Client)
+}
 
-// Server makes the hub's end of a session over conn.
-func Server(conn net.Conn) (Session, error) { return newYamux(conn, yamux.Server) }
+// Server makes the hub's end of a session over conn, with the same bound.
+func Server(conn net.Conn, incoming uint32) (Session, error) {
+	return newYamux(conn, incoming, yamux.Server)
+}
 
 type yamuxMaker func(net.Conn, *yamux.Config, func() (yamux.MemoryManager, error)) (*yamux.Session, error)
 
 // settings: liveness is ours (pings on the control stream count any received
 // byte), so the library's keepalive is off. Windows start at 256 KiB and grow
 // with the path to 16 MiB, per stream only: no receive limit is shared.
-func settings() *yamux.Config {
+func settings(incoming uint32) *yamux.Config {
 	c := yamux.DefaultConfig()
 	c.EnableKeepAlive = false
-	c.MaxIncomingStreams = limit.StreamsPerSession
+	c.MaxIncomingStreams = incoming
 	c.InitialStreamWindowSize = 256 << 10
 	c.MaxStreamWindowSize = 16 << 20
 	c.MaxMessageSize = 32 << 10
@@ -45,10 +50,10 @@ type yamuxSession struct {
 	conn *meter
 }
 
-func newYamux(conn net.Conn, mk yamuxMaker) (Session, error) {
+func newYamux(conn net.Conn, incoming uint32, mk yamuxMaker) (Session, error) {
 	m := &meter{Conn: conn}
 	m.last.Store(time.Now().UnixNano())
-	s, err := mk(m, settings(), nil)
+	s, err := mk(m, settings(incoming), nil)
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -312,3 +313,26 @@ func labelOf(host string) string {
 }
 
 func itoa(n int) string { return strconv.Itoa(n) }
+
+// fixedChanges names the settings that differ but cannot be taken over by a running hub.
+func fixedChanges(old, next Config) []string {
+	var out []string
+	for _, f := range []struct {
+		name string
+		same bool
+	}{
+		{"stateDir", old.StateDir == next.StateDir},
+		{"runDir", old.RunDir == next.RunDir},
+		{"trustDomain", old.TrustDomain == next.TrustDomain || next.TrustDomain == id.DefaultTrustDomain},
+		{"listen", old.Listen == next.Listen},
+		{"advertise", slices.Equal(old.Advertise, next.Advertise)},
+		{"admin", old.AdminListen == next.AdminListen && old.Pprof == next.Pprof},
+		{"log", old.Log == next.Log},
+		{"drainTimeout", old.Drain == next.Drain},
+	} {
+		if !f.same {
+			out = append(out, f.name)
+		}
+	}
+	return out
+}

@@ -91,7 +91,9 @@ func (h *Hub) serveConnect(ctx context.Context, conn net.Conn, dial DialFunc) {
 		h.refuseConnect(conn, err)
 		return
 	}
-	stream, err := dial(ctx, wire.Dial{Network: "tcp", Address: target})
+	stream, err := dialQuietly(ctx, conn, func(ctx context.Context) (carrier.Stream, error) {
+		return dial(ctx, wire.Dial{Network: "tcp", Address: target})
+	})
 	closeOnEnd()
 	if err != nil {
 		h.refuseConnect(conn, err)
@@ -107,6 +109,38 @@ func (h *Hub) serveConnect(ctx context.Context, conn net.Conn, dial DialFunc) {
 	}
 	conn.SetWriteDeadline(time.Time{})
 	h.spliceStream(ctx, splice.Net(conn), stream)
+}
+
+// dialQuietly dials while it listens to the client, which has to be silent
+// until it is answered: bytes before that end the dial, because taking them for
+// the target's would let a request be smuggled past the answer.
+func dialQuietly(ctx context.Context, conn net.Conn, dial func(context.Context) (carrier.Stream, error)) (carrier.Stream, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	early := false
+	g := run.NewGroup(ctx)
+	g.Do(func(context.Context) {
+		var b [1]byte
+		if n, _ := conn.Read(b[:]); n > 0 { // an end is no byte: the client may only want to read
+			early = true
+			cancel()
+		}
+	})
+	stream, err := dial(ctx)
+	conn.SetReadDeadline(time.Unix(1, 0))
+	g.Wait()
+	conn.SetReadDeadline(time.Time{})
+	if early {
+		if err == nil {
+			stream.Reset(splice.ResetCode(fault.CodeDialCanceled))
+		}
+		return nil, earlyData()
+	}
+	return stream, err
+}
+
+func earlyData() error {
+	return fault.New(fault.CodeEarlyData, "bytes came before the answer to the CONNECT").Hint("wait for the 200 before sending")
 }
 
 // spliceStream copies until the end and counts it.
@@ -146,7 +180,7 @@ func readConnect(conn net.Conn) (target string, err error) {
 	case req.ContentLength > 0 || len(req.TransferEncoding) > 0:
 		return "", bad.Whyf("a CONNECT has no body")
 	case buf.Buffered() > 0:
-		return "", fault.New(fault.CodeEarlyData, "bytes came before the answer to the CONNECT").Hint("wait for the 200 before sending")
+		return "", earlyData()
 	}
 	if _, err := policy.ParseTarget(req.RequestURI); err != nil {
 		return "", bad.Because(err).Hint("send: CONNECT host:port HTTP/1.1")

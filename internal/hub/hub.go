@@ -186,6 +186,9 @@ func (h *Hub) streamEnded(code fault.Code) {
 // Reload takes over the part of a new configuration that may change while the
 // hub runs. On an error the old one stays in force.
 func (h *Hub) Reload(next Config) error {
+	if fixed := fixedChanges(h.cfg, next); len(fixed) > 0 {
+		h.log.Warn("these settings change only with a restart", "settings", fixed)
+	}
 	old := h.settings.Load()
 	for _, c := range next.clusters {
 		h.clusters.add(c.name)

@@ -94,7 +94,7 @@ func (h *Hub) serveSession(ctx context.Context, conn *tls.Conn) {
 		conn.Close()
 		return
 	}
-	link, err := carrier.Server(conn)
+	link, err := carrier.Server(conn, limit.AgentStreams)
 	if err != nil {
 		h.refused(conn, err)
 		conn.Close()

@@ -41,6 +41,9 @@ const (
 const (
 	// StreamsPerSession bounds the live streams of one agent session.
 	StreamsPerSession = 10_000
+	// AgentStreams bounds the streams that an agent may open towards a hub:
+	// the control stream, and one more while it is being replaced.
+	AgentStreams = 2
 	// SessionsPerCluster bounds the live agents of one cluster.
 	SessionsPerCluster = 256
 	// PendingHandshakes bounds the TLS handshakes under way on the hub, each
