@@ -27,6 +27,8 @@ const (
 )
 
 // Control is one frame on the control stream, which the agent opens first.
+// Hello and Welcome come before it, on the bare TLS connection, so that what
+// follows them can be negotiated.
 type Control struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Frame:
@@ -148,7 +150,7 @@ type isControl_Frame interface {
 }
 
 type Control_Hello struct {
-	Hello *Hello `protobuf:"bytes,1,opt,name=hello,proto3,oneof"` // agent, first frame
+	Hello *Hello `protobuf:"bytes,1,opt,name=hello,proto3,oneof"` // agent, first frame of the connection
 }
 
 type Control_Welcome struct {

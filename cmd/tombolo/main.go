@@ -53,7 +53,19 @@ agent is not there; 4 not allowed.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Version:       version,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return nil
+			}
+			f := fault.Newf(fault.CodeUsage, "there is no command %q", args[0]).Hint("tombolo --help lists the commands")
+			if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+				f.Hint("did you mean %s? tombolo --help lists the commands", strings.Join(near, " or "))
+			}
+			return f
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+	root.SuggestionsMinimumDistance = 2
 	root.CompletionOptions.HiddenDefaultCmd = false
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return fault.New(fault.CodeUsage, "the command line cannot be read").Because(err).Hint("%s --help", cmd.CommandPath())
@@ -76,11 +88,7 @@ func printError(w io.Writer, err error) {
 		}
 		return
 	}
-	text := err.Error()
-	fmt.Fprintf(w, "error: %s\n", text)
-	if strings.HasPrefix(text, "unknown command") {
-		fmt.Fprintln(w, "hint: tombolo --help lists the commands")
-	}
+	fmt.Fprintf(w, "error: %v\n", err)
 }
 
 // exitCode maps the class of a fault, the one place where that is done.

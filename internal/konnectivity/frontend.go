@@ -45,7 +45,6 @@ func (f *Frontend) Serve(ctx context.Context, ln net.Listener, dial func(context
 		grpc.ForceServerCodecV2(codec{}),
 		grpc.MaxConcurrentStreams(limit.StreamsPerSession), // newer callers put many dials on one connection
 		grpc.ConnectionTimeout(limit.Handshake),
-		grpc.SharedWriteBuffer(true),
 	)
 	srv.RegisterService(&grpc.ServiceDesc{
 		ServiceName: "ProxyService",

@@ -11,6 +11,9 @@ import (
 	"time"
 )
 
+// errNothingRan fails a stage that would prove nothing.
+var errNothingRan = errors.New("no test ran: this proves nothing")
+
 // silence is how long a stage may say nothing before the runner says that it lives.
 const silence = 30 * time.Second
 
@@ -72,6 +75,9 @@ func (r *runner) runAll(stages []stage) error {
 		begin := r.now()
 		run := &stageRun{runner: r}
 		err := run.alive(s.run)
+		if err == nil && run.tested && run.passed+run.failed == 0 {
+			err = errNothingRan // the pattern of -run matches nothing
+		}
 		res.tally, res.took, res.state = run.tally, r.now().Sub(begin), "ok"
 		if err != nil && res.failed == 0 {
 			res.failed = 1 // a check that is no test, or one that was interrupted
@@ -125,6 +131,7 @@ func (r *runner) summary(results []result) error {
 type stageRun struct {
 	*runner
 	tally
+	tested bool // it ran go test
 
 	doing struct {
 		sync.Mutex
@@ -232,8 +239,9 @@ func (s *stageRun) test(t testRun, flags ...string) error {
 		count.skips = nil
 	}
 	s.add(count.tally)
+	s.tested = true
 	if err == nil && count.passed+count.failed == 0 && t.pattern == "" {
-		err = errors.New("no test ran: this proves nothing")
+		err = errNothingRan
 	}
 	return err
 }

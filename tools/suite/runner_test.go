@@ -70,17 +70,19 @@ func TestRealGoTest(t *testing.T) {
 	for _, tc := range []struct {
 		name, test, last, says string
 		noSkips                bool
+		pattern                string
 	}{
-		{"pass", head + "func TestA(t *testing.T) {}\n", "1 passed, 0 failed", "ok", false},
-		{"fail", head + "func TestA(t *testing.T) { t.Error(\"because\") }\n", "0 passed, 1 failed", "because", false},
-		{"panic", head + "func TestA(t *testing.T) { panic(\"because\") }\n", "0 passed, 1 failed", "because", false},
-		{"does not build", head + "func TestA(t *testing.T) { undefinedName() }\n", "0 passed, 1 failed", "undefinedName", false},
-		{"no test", "", "0 passed, 1 failed", "no test ran", false},
-		{"a skip where none may be", head + "func TestA(t *testing.T) { t.Skip(\"because\") }\n", "0 passed, 1 failed", "because", true},
+		{"pass", head + "func TestA(t *testing.T) {}\n", "1 passed, 0 failed", "ok", false, ""},
+		{"fail", head + "func TestA(t *testing.T) { t.Error(\"because\") }\n", "0 passed, 1 failed", "because", false, ""},
+		{"panic", head + "func TestA(t *testing.T) { panic(\"because\") }\n", "0 passed, 1 failed", "because", false, ""},
+		{"does not build", head + "func TestA(t *testing.T) { undefinedName() }\n", "0 passed, 1 failed", "undefinedName", false, ""},
+		{"no test", "", "0 passed, 1 failed", "no test ran", false, ""},
+		{"a skip where none may be", head + "func TestA(t *testing.T) { t.Skip(\"because\") }\n", "0 passed, 1 failed", "because", true, ""},
+		{"a pattern that matches nothing", head + "func TestA(t *testing.T) {}\n", "0 passed, 1 failed", "no test ran", false, "XXX"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			run := module(t, tc.test)
-			run.noSkips = tc.noSkips
+			run.noSkips, run.pattern = tc.noSkips, tc.pattern
 			out, _ := runStages(t, stage{"x", "", nil, func(s *stageRun) error { return s.test(run) }})
 			if !strings.HasSuffix(out, "\n"+tc.last+"\n") || !strings.Contains(out, tc.says) {
 				t.Errorf("want the closing line %q and the word %q in\n%s", tc.last, tc.says, out)
