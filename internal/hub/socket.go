@@ -38,7 +38,7 @@ func listenUnix(spec socketSpec) (net.Listener, error) {
 		return nil, fault.Newf(fault.CodeSocketPath, "the socket path %s has %d bytes", spec.path, n).
 			Whyf("the kernel takes at most %d", limit.SocketPath-1).Hint("choose a shorter --run-dir or an explicit path")
 	}
-	if err := os.MkdirAll(filepath.Dir(spec.path), 0o755); err != nil {
+	if err := openDirs(filepath.Dir(spec.path)); err != nil {
 		return nil, socketFault(spec.path, err)
 	}
 	if err := checkStale(spec.path); err != nil {
@@ -141,9 +141,27 @@ func (l *unixListener) Close() error {
 	return l.UnixListener.Close()
 }
 
+// openDirs makes the missing folders of a path so that others may pass through
+// them, whatever the umask; those that exist are left as they are.
+func openDirs(dir string) error {
+	if _, err := os.Stat(dir); err == nil {
+		return nil
+	}
+	if err := openDirs(filepath.Dir(dir)); err != nil {
+		return err
+	}
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		if errors.Is(err, fs.ErrExist) {
+			return nil
+		}
+		return err
+	}
+	return os.Chmod(dir, 0o755)
+}
+
 // privateDir makes the directory of the admin socket, which only its owner may enter.
 func privateDir(dir string) error {
-	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+	if err := openDirs(filepath.Dir(dir)); err != nil {
 		return socketFault(dir, err)
 	}
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
