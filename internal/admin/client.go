@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"net/url"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/run"
 )
 
 // Client calls the admin API of a running hub.
@@ -44,7 +46,7 @@ func newClient(where string, dial func(ctx context.Context) (net.Conn, error)) *
 	return &Client{where: where, dial: dial, http: &http.Client{
 		Transport: &http.Transport{
 			DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) },
-			DisableKeepAlives: true,
+			DisableKeepAlives: true, MaxResponseHeaderBytes: limit.RequestHeader,
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
@@ -57,8 +59,16 @@ func (c *Client) Call(ctx context.Context, method, path string, body, out any) e
 		return err
 	}
 	defer res.Body.Close()
-	if err := json.NewDecoder(res.Body).Decode(out); err != nil {
-		return fault.New(fault.CodeHubAway, "the answer of "+c.where+" cannot be read").Because(err)
+	bad := fault.New(fault.CodeHubAway, "the answer of "+c.where+" cannot be read")
+	text, err := io.ReadAll(io.LimitReader(res.Body, limit.AdminAnswer+1))
+	switch {
+	case err != nil:
+		return bad.Because(err)
+	case len(text) > limit.AdminAnswer:
+		return bad.Whyf("it has more than %d bytes", limit.AdminAnswer)
+	}
+	if err := json.Unmarshal(text, out); err != nil {
+		return bad.Because(err)
 	}
 	return nil
 }
@@ -132,25 +142,33 @@ func (c *Client) Stream(ctx context.Context, cluster, target string) (net.Conn, 
 	} else {
 		conn.SetDeadline(time.Now().Add(limit.Dial + limit.RequestHeaderTime))
 	}
+	attended := run.OnDone(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
+	defer attended()
 	req, err := http.NewRequest(http.MethodGet, "http://hub/v1/clusters/"+url.PathEscape(cluster)+"/stream?target="+url.QueryEscape(target), nil)
 	if err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
 	req.Header.Set("Connection", "Upgrade")
 	req.Header.Set("Upgrade", StreamProtocol)
-	buf := bufio.NewReader(conn)
+	head := &io.LimitedReader{R: conn, N: limit.RequestHeader}
+	buf := bufio.NewReader(head)
 	var res *http.Response
 	if err = req.Write(conn); err == nil {
 		res, err = http.ReadResponse(buf, req)
 	}
 	if err != nil {
-		return nil, errors.Join(c.away(err), conn.Close())
+		return nil, errors.Join(c.away(errors.Join(err, context.Cause(ctx))), conn.Close())
 	}
 	if res.StatusCode != http.StatusSwitchingProtocols {
 		err := readFault(res)
 		conn.Close()
 		return nil, err
 	}
+	attended()
+	if ctx.Err() != nil {
+		return nil, errors.Join(c.away(context.Cause(ctx)), conn.Close())
+	}
+	head.N = math.MaxInt64
 	conn.SetDeadline(time.Time{})
 	return &bufferedConn{Conn: conn, buf: buf}, nil
 }

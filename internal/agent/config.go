@@ -5,6 +5,7 @@ package agent
 import (
 	"fmt"
 	"net"
+	"strconv"
 	"time"
 
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
@@ -77,11 +78,11 @@ func validate(raw v1alpha1.AgentConfig, add func(path, format string, args ...an
 		},
 	}
 	for i, h := range raw.Hubs {
-		if host, port, err := net.SplitHostPort(h); err != nil || host == "" || port == "" {
+		if _, err := policy.ParseTarget(h); err != nil {
 			add(fmt.Sprintf("hubs[%d]", i), "%q is not host:port", h)
 		}
 	}
-	if _, _, err := net.SplitHostPort(c.HealthListen); err != nil {
+	if _, port, err := net.SplitHostPort(c.HealthListen); err != nil || !isPort(port) {
 		add("healthListen", "%q is not host:port or :port", c.HealthListen)
 	}
 	if raw.Log.Format != "" && raw.Log.Format != "text" && raw.Log.Format != "json" {
@@ -98,6 +99,12 @@ func validate(raw v1alpha1.AgentConfig, add func(path, format string, args ...an
 		add(fmt.Sprintf("allow[%d]", p.Index), "%s", p.Message)
 	}
 	return c
+}
+
+// isPort accepts 0 too: the kernel then chooses.
+func isPort(s string) bool {
+	_, err := strconv.ParseUint(s, 10, 16)
+	return err == nil
 }
 
 func positive(d v1alpha1.Duration, otherwise time.Duration, path string, add func(path, format string, args ...any)) time.Duration {

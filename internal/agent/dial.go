@@ -47,7 +47,7 @@ func (t *targetDialer) Dial(ctx context.Context, p policy.Policy, network, addre
 	}
 	allowed, denied := t.filter(p, target, addrs)
 	if len(allowed) == 0 {
-		return nil, "", fault.Newf(fault.CodePolicyDenied, "the agent refuses %s", target).Whyf("%s", denied).
+		return nil, "", fault.New(fault.CodePolicyDenied, "the agent refuses the destination").Whyf("%s", denied).
 			Hint("if it shall be reached, start the agent with --allow for it")
 	}
 	conn, err := t.race(ctx, allowed)
@@ -63,6 +63,9 @@ func (t *targetDialer) resolve(ctx context.Context, name string) ([]netip.Addr, 
 		err = errors.New("there is no address")
 	}
 	if err != nil {
+		if errors.Is(ctx.Err(), context.Canceled) {
+			return nil, fault.New(fault.CodeDialCanceled, "the caller gave up")
+		}
 		if ctx.Err() != nil {
 			return nil, fault.Newf(fault.CodeDialTimeout, "the name %s did not resolve in time", name).Because(err)
 		}

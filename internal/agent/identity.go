@@ -76,7 +76,10 @@ func loadIdentity(dir string) (*identity, error) {
 	if s.Certificate == "" {
 		return out, nil
 	}
-	return out, out.setCertificates(s.Certificate, s.CA)
+	if err := out.setCertificates(s.Certificate, s.CA); err != nil {
+		return nil, broken.Because(err)
+	}
+	return out, nil
 }
 
 func (i *identity) setCertificates(certPEM, caPEM string) error {

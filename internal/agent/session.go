@@ -60,6 +60,7 @@ func (a *Agent) connect(ctx context.Context, hub string, me *identity) (*session
 	s := &session{link: link, emptied: make(chan struct{}, 1)}
 	s.beat = heartbeat.New(heartbeat.Options{
 		Stream:       control,
+		End:          func() { link.Close() },
 		LastReceived: func() time.Time { return link.Traffic().LastReceived },
 		OnFrame:      func(f *pb.Control) { a.onFrame(s, f) },
 		OnRTT:        func(d time.Duration) { a.metrics.RTT.Observe(d.Seconds()) },

@@ -14,7 +14,11 @@ import (
 )
 
 // Stream is one proxied connection within a session. Read gives io.EOF after
-// the peer's CloseWrite and a *ResetError after its Reset.
+// the peer's CloseWrite or Close, and only then; after the peer's Reset Read and
+// Write give a *ResetError, after our own end net.ErrClosed, after a deadline
+// os.ErrDeadlineExceeded, and after the end of the session a fault of code
+// session_lost. Close ends both directions: the peer reads what was written and
+// io.EOF, and a peer that still writes gets a *ResetError with code 0.
 type Stream interface {
 	net.Conn
 	// CloseWrite ends our direction; the peer reads io.EOF after the last byte.

@@ -7,11 +7,13 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
 	"sync/atomic"
 	"time"
 
 	"github.com/libp2p/go-yamux/v5"
 
+	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/limit"
 )
 
@@ -46,8 +48,9 @@ func settings(incoming uint32) *yamux.Config {
 }
 
 type yamuxSession struct {
-	s    *yamux.Session
-	conn *meter
+	s        *yamux.Session
+	conn     *meter
+	accepted chan *yamux.Stream
 }
 
 func newYamux(conn net.Conn, incoming uint32, mk yamuxMaker) (Session, error) {
@@ -57,28 +60,52 @@ func newYamux(conn net.Conn, incoming uint32, mk yamuxMaker) (Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &yamuxSession{s: s, conn: m}, nil
+	y := &yamuxSession{s: s, conn: m, accepted: make(chan *yamux.Stream)}
+	go y.accept()
+	return y, nil
+}
+
+// accept takes streams from the library, whose own accept knows no context. It
+// ends with the session.
+func (y *yamuxSession) accept() {
+	defer close(y.accepted)
+	for {
+		s, err := y.s.AcceptStream()
+		if err != nil {
+			return
+		}
+		select {
+		case y.accepted <- s:
+		case <-y.s.CloseChan():
+			return
+		}
+	}
 }
 
 func (y *yamuxSession) OpenStream(ctx context.Context) (Stream, error) {
+	if err := ctx.Err(); err != nil { // the library would leak the stream
+		return nil, err
+	}
 	s, err := y.s.OpenStream(ctx)
 	if err != nil {
-		return nil, err
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		return nil, lost(err)
 	}
 	return yamuxStream{s}, nil
 }
 
 func (y *yamuxSession) AcceptStream(ctx context.Context) (Stream, error) {
-	// The library's accept knows no context; a caller that gives up closes the
-	// session, so the only thing to check is a context that ended before.
-	if err := ctx.Err(); err != nil {
-		return nil, err
+	select {
+	case s, ok := <-y.accepted:
+		if !ok {
+			return nil, fault.New(fault.CodeSessionLost, "the session has ended")
+		}
+		return yamuxStream{s}, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
 	}
-	s, err := y.s.AcceptStream()
-	if err != nil {
-		return nil, err
-	}
-	return yamuxStream{s}, nil
 }
 
 // Close closes the connection first: a peer that no longer reads must not
@@ -98,8 +125,17 @@ func (y *yamuxSession) Traffic() Traffic {
 
 type yamuxStream struct{ *yamux.Stream }
 
+// Read hides the library's habit of giving bytes and the failure to grow the
+// window in one answer: that failure may be io.EOF when the session ended, and
+// would pass for the end of the stream. The next Read says what happened.
 func (s yamuxStream) Read(b []byte) (int, error) {
 	n, err := s.Stream.Read(b)
+	if n > 0 || err == nil || err == io.EOF {
+		if n > 0 {
+			err = nil
+		}
+		return n, err
+	}
 	return n, streamError(err)
 }
 
@@ -108,17 +144,44 @@ func (s yamuxStream) Write(b []byte) (int, error) {
 	return n, streamError(err)
 }
 
-func (s yamuxStream) Reset(code uint32) error { return s.ResetWithError(code) }
+func (s yamuxStream) CloseWrite() error { return streamError(s.Stream.CloseWrite()) }
 
+// Close ends our direction in order and then resets the rest: the library's own
+// Close would leave a peer that still writes waiting for a window for ever.
+func (s yamuxStream) Close() error {
+	err := s.CloseWrite()
+	if errors.Is(err, net.ErrClosed) {
+		err = nil
+	}
+	return errors.Join(err, s.Reset(0))
+}
+
+// Reset first wakes a writer that waits for a link that does not move.
+func (s yamuxStream) Reset(code uint32) error {
+	s.SetWriteDeadline(time.Unix(1, 0))
+	return s.ResetWithError(code)
+}
+
+// streamError translates the library's errors; none of them is or wraps io.EOF.
 func streamError(err error) error {
-	if err == nil || errors.Is(err, io.EOF) {
-		return err
-	}
 	var reset *yamux.StreamError
-	if errors.As(err, &reset) && reset.Remote {
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &reset) && reset.Remote:
 		return &ResetError{reset.ErrorCode}
+	case reset != nil, err == yamux.ErrStreamClosed:
+		return net.ErrClosed
+	case err == yamux.ErrTimeout:
+		return os.ErrDeadlineExceeded
 	}
-	return err
+	return lost(err)
+}
+
+// lost codes the end of the session. It cuts the chain of causes on purpose:
+// io.EOF of the connection is not io.EOF of a stream.
+func lost(err error) error {
+	return fault.New(fault.CodeSessionLost, "the session has ended").Whyf("%v", err)
 }
 
 // meter counts what a connection carries and remembers when it last heard of the peer.

@@ -6,9 +6,13 @@
 package conf
 
 import (
+	"cmp"
 	"encoding"
+	"errors"
 	"fmt"
+	"io"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -20,6 +24,10 @@ import (
 
 // maxDepth bounds nesting, so that a hostile file cannot exhaust the stack.
 const maxDepth = 32
+
+// maxProblems bounds how many problems are listed: nobody reads more at once,
+// and a file of the largest size could have a million.
+const maxProblems = 100
 
 // Problem is one mistake in a file.
 type Problem struct {
@@ -49,18 +57,31 @@ type Document struct {
 	file     string
 	places   map[string]place
 	problems []Problem
+	unlisted int // problems beyond maxProblems
 }
 
 type place struct{ line, column int }
 
-// Problems lists what is wrong so far, in the order of the file's reading.
-func (d *Document) Problems() []Problem { return d.problems }
+// Problems lists what is wrong so far, in the order of the file.
+func (d *Document) Problems() []Problem {
+	slices.SortStableFunc(d.problems, func(a, b Problem) int {
+		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column), strings.Compare(a.Path, b.Path))
+	})
+	return d.problems
+}
 
 // Add reports a problem of meaning with the field at path; a field that the
 // file leaves out is placed at its nearest parent.
 func (d *Document) Add(path, format string, args ...any) {
-	p := d.find(path)
-	d.problems = append(d.problems, Problem{d.file, p.line, p.column, path, fmt.Sprintf(format, args...)})
+	d.report(d.find(path), path, fmt.Sprintf(format, args...))
+}
+
+func (d *Document) report(at place, path, message string) {
+	if len(d.problems) == maxProblems {
+		d.unlisted++
+		return
+	}
+	d.problems = append(d.problems, Problem{d.file, at.line, at.column, path, message})
 }
 
 func (d *Document) find(path string) place {
@@ -78,8 +99,11 @@ func (d *Document) Err() error {
 		return nil
 	}
 	lines := make([]string, len(d.problems))
-	for i, p := range d.problems {
+	for i, p := range d.Problems() {
 		lines[i] = p.String()
+	}
+	if d.unlisted > 0 {
+		lines = append(lines, fmt.Sprintf("and %d more", d.unlisted))
 	}
 	return fault.New(fault.CodeConfig, "the configuration has problems").
 		Whyf("\n  %s", strings.Join(lines, "\n  ")).
@@ -103,7 +127,9 @@ func Decode(file string, data []byte, into any) *Document {
 	}
 	var second yaml.Node
 	if err := dec.Decode(&second); err == nil {
-		d.problems = append(d.problems, Problem{file, second.Line, second.Column, "", "a second document; one is expected"})
+		d.report(place{second.Line, second.Column}, "", "a second document; one is expected")
+	} else if !errors.Is(err, io.EOF) {
+		d.syntax(err)
 	}
 	if len(root.Content) == 0 {
 		d.Add("", "the file is empty")
@@ -127,7 +153,7 @@ func (d *Document) syntax(err error) {
 	if text == "EOF" {
 		text = "the file is empty"
 	}
-	d.problems = append(d.problems, Problem{d.file, line, 1, "", text})
+	d.report(place{line, 1}, "", text)
 }
 
 func (d *Document) value(path string, n *yaml.Node, v reflect.Value, depth int) {

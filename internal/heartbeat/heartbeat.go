@@ -22,7 +22,8 @@ import (
 
 // Options of one control stream.
 type Options struct {
-	Stream       io.ReadWriteCloser
+	Stream       io.ReadWriter
+	End          func()              // ends the connection below, and with it every Read and Write of Stream
 	LastReceived func() time.Time    // newest byte on the connection below
 	OnFrame      func(*pb.Control)   // frames other than pings; must not block
 	OnRTT        func(time.Duration) // each measured round trip
@@ -56,10 +57,12 @@ func New(o Options) *Beat {
 	}
 }
 
-// Run works until the link is dead (session_lost), the stream fails, or ctx ends.
+// Run works until the link is dead (session_lost), the stream fails, or ctx
+// ends. It then ends the connection: merely closing the stream would wait for a
+// link that does not move.
 func (b *Beat) Run(ctx context.Context) error {
 	g := run.NewGroup(ctx)
-	stop := run.OnDone(g.Context(), func() { b.o.Stream.Close(); expire(b.o.Stream) })
+	stop := run.OnDone(g.Context(), b.o.End)
 	g.Go("read", b.read)
 	g.Go("write", b.write)
 	g.Go("watch", b.watch)
@@ -69,13 +72,6 @@ func (b *Beat) Run(ctx context.Context) error {
 		return ctx.Err()
 	}
 	return err
-}
-
-// expire unblocks reads and writes of a stream whose Close only ends its own direction.
-func expire(s io.Closer) {
-	if d, ok := s.(interface{ SetDeadline(time.Time) error }); ok {
-		d.SetDeadline(time.Unix(1, 0))
-	}
 }
 
 // Send queues a frame; false means that the link does not move and the queue is full.
@@ -247,7 +243,7 @@ func lost(err error) error {
 	if errors.As(err, &f) {
 		return err
 	}
-	if errors.Is(err, io.EOF) {
+	if err == io.EOF {
 		return fault.New(fault.CodeSessionLost, "the peer closed the session")
 	}
 	return fault.New(fault.CodeSessionLost, "the session broke").Because(err)

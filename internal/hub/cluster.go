@@ -121,6 +121,16 @@ func oldest(gone map[id.Agent]admin.AgentStatus) (out id.Agent) {
 	return out
 }
 
+// others says whether a session other than s takes streams.
+func (c *cluster) others(s *session) bool {
+	for _, o := range c.live() {
+		if o != s && !o.draining.Load() {
+			return true
+		}
+	}
+	return false
+}
+
 // live lists the sessions in no particular order.
 func (c *cluster) live() []*session {
 	c.mu.Lock()

@@ -6,18 +6,19 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
-	"net/netip"
 	"os"
 	"os/user"
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
 	"github.com/tombolo-io/tombolo/internal/conf"
 	"github.com/tombolo-io/tombolo/internal/id"
 	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/policy"
 )
 
 // Protocols of a cluster's unix sockets.
@@ -173,7 +174,7 @@ func reloadable(raw v1alpha1.HubConfig, runDir string, add reporter) Reloadable 
 				add(sat+".protocol", "%q is neither %s nor %s", rs.Protocol, ProtocolKonnectivity, ProtocolConnect)
 				continue
 			}
-			s := socketConfig{rs.Protocol, socketSpec{path: or(rs.Path, socketPath(runDir, name, rs.Protocol))}}
+			s := socketConfig{rs.Protocol, socketSpec{path: filepath.Clean(or(rs.Path, socketPath(runDir, name, rs.Protocol)))}}
 			own := ownership(rs.SocketDefaults, r.sockets, sat, add)
 			s.spec.uid, s.spec.gid, s.spec.mode = own.uid, own.gid, own.mode
 			switch other, taken := paths[s.spec.path]; {
@@ -248,12 +249,10 @@ func numericID(s string, lookup func(string) (string, error)) (int, error) {
 // Advertised completes an advertised address with the port of listen.
 func Advertised(a, listen string) (string, error) {
 	host, port, err := net.SplitHostPort(a)
-	if err != nil {
+	if err != nil { // no port: a name, an address, or an address in brackets
 		host, port = a, ""
-		if ip, err := netip.ParseAddr(a); err == nil {
-			host = ip.String()
-		} else if _, _, err := net.SplitHostPort(a + ":1"); err != nil {
-			return "", fmt.Errorf("%q is neither host nor host:port", a)
+		if strings.HasPrefix(a, "[") && strings.HasSuffix(a, "]") {
+			host = a[1 : len(a)-1]
 		}
 	}
 	if port == "" {
@@ -261,7 +260,8 @@ func Advertised(a, listen string) (string, error) {
 			return "", fmt.Errorf("%q has no port", a)
 		}
 	}
-	if host == "" || !isPort(port) {
+	// The address must read as one in a join line; port 0 stands for the one that Listen gets.
+	if _, err := policy.ParseTarget(net.JoinHostPort(host, "1")); err != nil || !isPort(port) {
 		return "", fmt.Errorf("%q is neither host nor host:port", a)
 	}
 	return net.JoinHostPort(host, port), nil

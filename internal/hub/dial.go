@@ -108,11 +108,14 @@ func (h *Hub) dialThrough(ctx context.Context, s *session, d wire.Dial) (carrier
 	if err != nil {
 		return nil, dialError(ctx, s, err)
 	}
-	stop := run.OnDone(ctx, func() { stream.Reset(splice.ResetCode(fault.CodeDialCanceled)) })
+	giveUp := func() { stream.Reset(splice.ResetCode(fault.CodeDialCanceled)) }
+	stop := run.OnDone(ctx, giveUp)
+	calm := s.whenSilent(giveUp)
 	err = wire.Write(stream, d.Message())
 	if err == nil {
 		_, err = wire.ReadReply(stream)
 	}
+	calm()
 	stop()
 	if err == nil && ctx.Err() != nil {
 		err = ctx.Err()
@@ -123,6 +126,42 @@ func (h *Hub) dialThrough(ctx context.Context, s *session, d wire.Dial) (carrier
 	}
 	done, out.Stream = true, stream
 	return out, nil
+}
+
+// whenSilent calls giveUp when the agent has not been heard for limit.Silent
+// although it is pinged every second, and another one could take the dial: that
+// is sooner than the link counts as dead, which would cost the live streams.
+func (s *session) whenSilent(giveUp func()) (stop func()) {
+	var mu sync.Mutex
+	var timer *time.Timer
+	stopped, began := false, time.Now()
+	var check func()
+	check = func() {
+		mu.Lock()
+		defer mu.Unlock()
+		if stopped {
+			return
+		}
+		heard := s.link.Traffic().LastReceived
+		if heard.Before(began) {
+			heard = began
+		}
+		quiet := time.Since(heard)
+		if quiet >= limit.Silent && s.cluster.others(s) {
+			giveUp()
+			return
+		}
+		timer = time.AfterFunc(max(limit.Silent-quiet, limit.Silent/4), check)
+	}
+	mu.Lock()
+	timer = time.AfterFunc(limit.Silent, check)
+	mu.Unlock()
+	return func() {
+		mu.Lock()
+		defer mu.Unlock()
+		stopped = true
+		timer.Stop()
+	}
 }
 
 func probe(ctx context.Context, s *session) error {

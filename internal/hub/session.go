@@ -149,6 +149,7 @@ func (h *Hub) runSession(ctx context.Context, s *session) {
 	}
 	s.beat = heartbeat.New(heartbeat.Options{
 		Stream:       control,
+		End:          func() { s.link.Close() },
 		LastReceived: func() time.Time { return s.link.Traffic().LastReceived },
 		OnFrame:      func(f *pb.Control) { h.onFrame(s, f) },
 		OnRTT:        func(d time.Duration) { h.metrics.RTT.Observe(d.Seconds()) },

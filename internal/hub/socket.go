@@ -112,6 +112,8 @@ func checkStale(path string) error {
 	conn, err := net.DialTimeout("unix", path, time.Second)
 	if err == nil {
 		conn.Close()
+	}
+	if err == nil || errors.Is(err, syscall.EAGAIN) { // or its queue is full
 		return fault.Newf(fault.CodeSocketBusy, "the socket %s is served by a live process", path).
 			Hint("stop the other hub, or choose another --run-dir")
 	}

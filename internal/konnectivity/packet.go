@@ -3,6 +3,9 @@
 package konnectivity
 
 import (
+	"strings"
+	"unicode/utf8"
+
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 
@@ -32,20 +35,26 @@ const (
 	fieldCloseRequest  = 5
 	fieldCloseResponse = 6
 	fieldCloseDial     = 7
+	fieldDrain         = 8
 )
 
 // packet is a Packet with its payload flattened: no two payloads give one name
 // two meanings.
 type packet struct {
-	kind      packetType
+	kind packetType
+	body
+
+	buffer mem.Buffer
+}
+
+// body is the oneof of all payloads.
+type body struct {
 	protocol  string // dialRequest
 	address   string // dialRequest
 	random    int64  // dialRequest, dialResponse, closeDial
 	connectID int64  // dialResponse, closeRequest, closeResponse, data
 	errText   string // dialResponse, closeResponse
 	payload   []byte // data; valid until free
-
-	buffer mem.Buffer
 }
 
 // free gives the memory of a received packet back.
@@ -56,8 +65,8 @@ func (p *packet) free() {
 	}
 }
 
-// payloadField maps a type to the field number of its payload and the field
-// numbers within it (0: not present).
+// layout is the field number of a payload in Packet, and the field numbers
+// within it (0: not present).
 type layout struct{ field, protocol, address, random, connectID, errText, payload protowire.Number }
 
 func layoutOf(field protowire.Number) (layout, bool) {
@@ -74,20 +83,30 @@ func layoutOf(field protowire.Number) (layout, bool) {
 		return layout{field: field, errText: 1, connectID: 2}, true
 	case fieldCloseDial:
 		return layout{field: field, random: 1}, true
+	case fieldDrain:
+		return layout{field: field}, true
 	}
 	return layout{}, false
 }
 
+// fieldOf is 0 for a type that this version does not know.
 func fieldOf(kind packetType) protowire.Number {
-	return [...]protowire.Number{fieldDialRequest, fieldDialResponse, fieldCloseRequest, fieldCloseResponse, fieldData, fieldCloseDial, 0}[kind]
+	fields := [...]protowire.Number{fieldDialRequest, fieldDialResponse, fieldCloseRequest, fieldCloseResponse, fieldData, fieldCloseDial, fieldDrain}
+	if kind < 0 || int(kind) >= len(fields) {
+		return 0
+	}
+	return fields[kind]
 }
 
 func malformed(n int) error {
 	return fault.New(fault.CodeFrameInvalid, "a konnectivity packet cannot be decoded").Because(protowire.ParseError(n))
 }
 
-// unmarshal decodes a packet; payload points into b. Unknown fields are skipped.
+// unmarshal decodes a packet; payload points into b. Unknown fields are
+// skipped. As with the reference, the last payload counts, and none does whose
+// field is not that of the type.
 func (p *packet) unmarshal(b []byte) error {
+	var present protowire.Number
 	for len(b) > 0 {
 		num, typ, n := protowire.ConsumeTag(b)
 		if n < 0 {
@@ -103,11 +122,14 @@ func (p *packet) unmarshal(b []byte) error {
 			}
 			p.kind, b = packetType(int32(v)), b[n:]
 		case known && typ == protowire.BytesType:
-			body, n := protowire.ConsumeBytes(b)
+			v, n := protowire.ConsumeBytes(b)
 			if n < 0 {
 				return malformed(n)
 			}
-			if err := p.unmarshalPayload(l, body); err != nil {
+			if present != num {
+				present, p.body = num, body{}
+			}
+			if err := p.unmarshalPayload(l, v); err != nil {
 				return err
 			}
 			b = b[n:]
@@ -119,10 +141,13 @@ func (p *packet) unmarshal(b []byte) error {
 			b = b[n:]
 		}
 	}
+	if present != fieldOf(p.kind) {
+		p.body = body{}
+	}
 	return nil
 }
 
-func (p *packet) unmarshalPayload(l layout, b []byte) error {
+func (p *body) unmarshalPayload(l layout, b []byte) error {
 	for len(b) > 0 {
 		num, typ, n := protowire.ConsumeTag(b)
 		if n < 0 {
@@ -147,15 +172,22 @@ func (p *packet) unmarshalPayload(l layout, b []byte) error {
 			if n < 0 {
 				return malformed(n)
 			}
+			var text *string
 			switch num {
 			case l.protocol:
-				p.protocol = string(v)
+				text = &p.protocol
 			case l.address:
-				p.address = string(v)
+				text = &p.address
 			case l.errText:
-				p.errText = string(v)
+				text = &p.errText
 			case l.payload:
 				p.payload = v
+			}
+			if text != nil {
+				if !utf8.Valid(v) {
+					return fault.New(fault.CodeFrameInvalid, "a konnectivity packet cannot be decoded").Whyf("a text is not UTF-8")
+				}
+				*text = string(v)
 			}
 			b = b[n:]
 		default:
@@ -253,6 +285,7 @@ func (codec) Marshal(v any) (mem.BufferSlice, error) {
 	if !ok {
 		return nil, fault.Newf(fault.CodeInternal, "a %T is no packet", v)
 	}
+	p.errText = strings.ToValidUTF8(p.errText, " ") // the other side refuses a packet for it
 	pool := mem.DefaultBufferPool()
 	buf := pool.Get(p.size())
 	*buf = p.marshal((*buf)[:0])

@@ -85,12 +85,12 @@ func (p Policy) Decide(q Request) Verdict {
 		return Verdict{Why: "no destination is allowed: the agent was started without --allow"}
 	}
 	special := classify(addr)
-	own := slices.Contains(q.Own, netip.AddrPortFrom(addr, q.Port))
+	own := slices.ContainsFunc(q.Own, func(o netip.AddrPort) bool { return o.Addr().Unmap() == addr && o.Port() == q.Port })
 	for _, r := range p.rules {
 		if !r.matches(q.Name, addr, q.Port) {
 			continue
 		}
-		if special.what != "" && !r.names(special.within) || own && !r.namesExactly(addr) {
+		if special.what != "" && !r.names(special.within) || own && !r.namesExactly(addr, q.Port) {
 			continue
 		}
 		return Verdict{Allow: true, Rule: r.text, Why: fmt.Sprintf("allowed by %q", r.text)}
@@ -132,8 +132,8 @@ func (r rule) names(special netip.Prefix) bool {
 	return r.prefix.IsValid() && r.prefix.Bits() >= special.Bits() && special.Contains(r.prefix.Addr())
 }
 
-func (r rule) namesExactly(addr netip.Addr) bool {
-	return r.prefix.IsValid() && r.prefix.IsSingleIP() && r.prefix.Addr() == addr && len(r.ports) > 0
+func (r rule) namesExactly(addr netip.Addr, port uint16) bool {
+	return r.prefix.IsValid() && r.prefix.IsSingleIP() && r.prefix.Addr() == addr && slices.Contains(r.ports, portRange{port, port})
 }
 
 func parseRule(text string) (rule, error) {
@@ -185,6 +185,9 @@ func splitPorts(text string) (host, ports string, err error) {
 		host, tail, ok := strings.Cut(rest, "]")
 		if !ok || tail != "" && !strings.HasPrefix(tail, ":") {
 			return "", "", fmt.Errorf("%q: brackets are not closed before the ports", text)
+		}
+		if tail == ":" {
+			return "", "", fmt.Errorf("%q: no ports after the colon", text)
 		}
 		return host, strings.TrimPrefix(tail, ":"), nil
 	}

@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/tombolo-io/tombolo/internal/limit"
 )
@@ -59,10 +61,15 @@ func ParseTarget(s string) (Target, error) {
 // '-' and '_' are accepted (RFC 1123, and what Kubernetes and SRV names use);
 // an internationalised name must come in its ASCII form (RFC 5890).
 func ParseName(s string) (string, error) {
-	s = strings.ToLower(strings.TrimSuffix(s, "."))
+	s = strings.TrimSuffix(s, ".")
 	if s == "" || len(s) > 253 {
 		return "", errors.New("a name has 1 to 253 characters")
 	}
+	// Before the change to lower case, which makes ASCII of some other letters.
+	if i := strings.IndexFunc(s, func(r rune) bool { return r >= utf8.RuneSelf }); i >= 0 {
+		return "", fmt.Errorf("name %q is not ASCII; write it in its xn-- form", s)
+	}
+	s = strings.ToLower(s)
 	labels := strings.Split(s, ".")
 	for _, label := range labels {
 		if label == "" || len(label) > 63 || label[0] == '-' || label[len(label)-1] == '-' {
@@ -84,19 +91,11 @@ func ParseName(s string) (string, error) {
 // numeric follows the WHATWG URL rule "ends in a number": such a host is an
 // address in some resolver's eyes.
 func numeric(label string) bool {
-	if _, err := strconv.ParseUint(label, 10, 64); err == nil {
+	if strings.Trim(label, "0123456789") == "" {
 		return true
 	}
 	hex, ok := strings.CutPrefix(label, "0x")
-	if !ok {
-		return false
-	}
-	for i := 0; i < len(hex); i++ {
-		if c := hex[i]; (c < '0' || c > '9') && (c < 'a' || c > 'f') {
-			return false
-		}
-	}
-	return true
+	return ok && strings.Trim(hex, "0123456789abcdef") == ""
 }
 
 type special struct {
@@ -140,7 +139,7 @@ func classify(addr netip.Addr) special {
 			return s
 		}
 	}
-	if inner, ok := embedded(addr); ok {
+	for _, inner := range embedded(addr) {
 		for _, s := range all {
 			if s.within.Contains(inner) {
 				return special{netip.PrefixFrom(addr, 128), s.what + " in an IPv6 form (" + inner.String() + ")"}
@@ -150,21 +149,42 @@ func classify(addr netip.Addr) special {
 	return special{}
 }
 
-// embedded extracts the IPv4 address from NAT64 (RFC 6052, RFC 8215), 6to4
-// (RFC 3056), Teredo (RFC 4380) and IPv4-compatible (RFC 4291) addresses.
-func embedded(addr netip.Addr) (netip.Addr, bool) {
+// embedded extracts the IPv4 addresses that an IPv6 address may stand for: NAT64
+// (RFC 6052, RFC 8215), 6to4 (RFC 3056), Teredo (RFC 4380), IPv4-translated (RFC
+// 2765) and IPv4-compatible (RFC 4291) ones.
+func embedded(addr netip.Addr) []netip.Addr {
 	if !addr.Is6() {
-		return netip.Addr{}, false
+		return nil
 	}
 	b := addr.As16()
+	last := netip.AddrFrom4([4]byte(b[12:]))
 	in := func(prefix string) bool { return netip.MustParsePrefix(prefix).Contains(addr) }
 	switch {
-	case in("64:ff9b::/96"), in("64:ff9b:1::/48"), in("::/96"):
-		return netip.AddrFrom4([4]byte(b[12:16])), true
+	case in("64:ff9b::/96"), in("::ffff:0:0:0/96"), in("::/96"):
+		return []netip.Addr{last}
+	case in("64:ff9b:1::/48"):
+		return translated(b, last)
 	case in("2002::/16"):
-		return netip.AddrFrom4([4]byte(b[2:6])), true
+		return []netip.Addr{netip.AddrFrom4([4]byte(b[2:6]))}
 	case in("2001::/32"):
-		return netip.AddrFrom4([4]byte{^b[12], ^b[13], ^b[14], ^b[15]}), true
+		return []netip.Addr{netip.AddrFrom4([4]byte{^b[12], ^b[13], ^b[14], ^b[15]})}
 	}
-	return netip.Addr{}, false
+	return nil
+}
+
+// translated reads an address of the NAT64 prefix for local use, whose length
+// only its owner knows, by each length of RFC 6052 section 2.2. A reading in
+// 0.0.0.0/8 means that the length is another one, unless all of them do.
+func translated(b [16]byte, last netip.Addr) []netip.Addr {
+	out := []netip.Addr{
+		last,
+		netip.AddrFrom4([4]byte{b[6], b[7], b[9], b[10]}),
+		netip.AddrFrom4([4]byte{b[7], b[9], b[10], b[11]}),
+		netip.AddrFrom4([4]byte(b[9:13])),
+	}
+	out = slices.DeleteFunc(out, func(a netip.Addr) bool { return a.As4()[0] == 0 })
+	if len(out) == 0 {
+		return []netip.Addr{last}
+	}
+	return out
 }

@@ -110,7 +110,7 @@ func (p *pair) copy(d *direction) {
 		n, err := d.from.Read(*buf)
 		if n > 0 {
 			if _, werr := d.to.Write((*buf)[:n]); werr != nil {
-				p.abort(fault.CodeStreamReset, werr)
+				p.abort(reason(werr), werr)
 				return
 			}
 			d.moved.Add(int64(n))
@@ -121,13 +121,22 @@ func (p *pair) copy(d *direction) {
 		if err == nil {
 			continue
 		}
-		if !errors.Is(err, io.EOF) {
-			p.abort(fault.CodeStreamReset, err)
+		if err != io.EOF { // io.EOF itself: one that is wrapped tells of a connection that broke
+			p.abort(reason(err), err)
 		} else if err := d.to.CloseWrite(); err != nil {
-			p.abort(fault.CodeStreamReset, err)
+			p.abort(reason(err), err)
 		}
 		return
 	}
+}
+
+// reason is the code that an error carries, or else that of a reset.
+func reason(err error) fault.Code {
+	var f *fault.Fault
+	if errors.As(err, &f) {
+		return f.Code
+	}
+	return fault.CodeStreamReset
 }
 
 // abort resets both sides, once; the first reason stands.
@@ -210,7 +219,8 @@ func ResetCode(code fault.Code) uint32 {
 }
 
 // Net makes a Conn of a network connection: CloseWrite where the connection
-// has one, and a reset that a TCP peer sees as RST.
+// has one, and a reset that a TCP peer sees as RST. A unix socket knows no
+// reset: its peer sees the end, unless bytes of its own were still unread.
 func Net(c net.Conn) Conn { return netConn{c} }
 
 type netConn struct{ net.Conn }

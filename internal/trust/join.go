@@ -7,14 +7,15 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/base32"
+	"encoding/base64"
 	"encoding/hex"
-	"net"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/id"
+	"github.com/tombolo-io/tombolo/internal/policy"
 )
 
 // Join is what a new agent needs to know: where the hub is, which CA it has,
@@ -53,21 +54,22 @@ func ParseJoin(line string) (Join, error) {
 	if !ok || !dot || !isToken(tokenID, tokenIDLength) || !isToken(secret, secretLength) {
 		return bad("the token part is damaged")
 	}
+	// What follows is not shown either: the secret may stand there by mistake.
 	parts := strings.Split(rest, "/")
 	if len(parts) != 3 {
 		return bad("it must end with /<cluster>/<pin>")
 	}
 	hubs := strings.Split(parts[0], ",")
 	for _, h := range hubs {
-		if host, port, err := net.SplitHostPort(h); err != nil || host == "" || port == "" {
+		if _, err := policy.ParseTarget(h); err != nil {
 			return bad("a hub address is not host:port")
 		}
 	}
 	cluster, err := id.ParseCluster(parts[1])
 	if err != nil {
-		return bad(err.Error())
+		return bad("the cluster name is damaged")
 	}
-	if len(parts[2]) != 43 { // 32 bytes in unpadded base64
+	if raw, err := base64.RawURLEncoding.Strict().DecodeString(parts[2]); err != nil || len(raw) != sha256.Size {
 		return bad("the CA pin is damaged")
 	}
 	return Join{tokenID, secret, hubs, cluster, parts[2]}, nil
@@ -151,8 +153,12 @@ func (t Token) Use(secret, keyHash string, newName id.Agent, now time.Time) (Tok
 			return t, name, err
 		}
 	}
-	if len(t.Claims) >= t.Uses {
-		return refuse(fault.CodeTokenUsed, "the token was used before, at "+t.Claims[len(t.Claims)-1].At.UTC().Format(time.RFC3339))
+	if n := len(t.Claims); n >= t.Uses {
+		what := "the token allows no use"
+		if n > 0 {
+			what = "the token was used before, at " + t.Claims[n-1].At.UTC().Format(time.RFC3339)
+		}
+		return refuse(fault.CodeTokenUsed, what)
 	}
 	t.Claims = append(slices.Clone(t.Claims), Claim{keyHash, newName.String(), now.UTC()})
 	return t, newName, nil

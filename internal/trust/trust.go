@@ -92,6 +92,9 @@ func ParseAuthority(certPEM, keyPEM []byte) (*Authority, error) {
 	if !cert.IsCA || len(cert.URIs) != 1 || !samePublicKey(cert.PublicKey, key.Public()) {
 		return nil, fault.New(fault.CodeStateCorrupt, "the stored CA is unusable").Whyf("certificate and key do not belong together")
 	}
+	if err := cert.CheckSignatureFrom(cert); err != nil {
+		return nil, fault.New(fault.CodeStateCorrupt, "the stored CA is unusable").Because(err)
+	}
 	return &Authority{cert, key, cert.URIs[0].Host}, nil
 }
 
@@ -139,6 +142,9 @@ func (a *Authority) Issue(r Request, now time.Time) (*x509.Certificate, error) {
 		return nil, err
 	}
 	r.Identity.TrustDomain = a.trustDomain
+	if same, err := id.ParseURI(r.Identity.URI()); err != nil || same != r.Identity {
+		return nil, fault.Newf(fault.CodeInternal, "%q is no identity to certify", r.Identity.URI())
+	}
 	uri, err := url.Parse(r.Identity.URI())
 	if err != nil {
 		return nil, err

@@ -11,6 +11,7 @@ import (
 	"io"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"google.golang.org/protobuf/proto"
@@ -87,8 +88,12 @@ type Dial struct {
 
 // Message renders the request.
 func (d Dial) Message() *pb.DialRequest {
+	millis := d.Timeout.Milliseconds()
+	if d.Timeout > 0 {
+		millis = max(millis, 1) // 0 would ask for the default
+	}
 	return &pb.DialRequest{
-		Network: d.Network, Address: d.Address, TimeoutMillis: d.Timeout.Milliseconds(),
+		Network: d.Network, Address: d.Address, TimeoutMillis: millis,
 		Caller: d.Caller, EgressType: d.EgressType, Trace: d.Trace,
 	}
 }
@@ -99,9 +104,9 @@ func ReadDial(r io.Reader) (Dial, error) {
 	if err := Read(r, limit.DialFrame, &m); err != nil {
 		return Dial{}, err
 	}
-	timeout := time.Duration(m.GetTimeoutMillis()) * time.Millisecond
-	if timeout <= 0 || timeout > mostTimeout || m.GetTimeoutMillis() > mostTimeout.Milliseconds() {
-		timeout = limit.Dial
+	timeout := limit.Dial
+	if millis := m.GetTimeoutMillis(); millis > 0 {
+		timeout = time.Duration(min(millis, mostTimeout.Milliseconds())) * time.Millisecond
 	}
 	return Dial{m.GetNetwork(), m.GetAddress(), timeout, m.GetCaller(), m.GetEgressType(), m.GetTrace()}, nil
 }
@@ -143,14 +148,15 @@ func FromFault(m *pb.Fault) *fault.Fault {
 	}
 }
 
-// Clean cuts a text of a peer to limit.FaultText and replaces control characters,
-// so that it cannot forge log lines or headers.
+// Clean cuts a text of a peer to limit.FaultText and replaces what does not
+// print (control characters of both sets, line separators, marks that turn the
+// direction of writing), so that it cannot forge log lines, headers or a screen.
 func Clean(s string) string {
 	if len(s) > limit.FaultText {
 		s = s[:limit.FaultText]
 	}
 	return strings.Map(func(r rune) rune {
-		if r == utf8.RuneError || r < ' ' || r == 0x7f || r == 0x85 || r == 0x2028 || r == 0x2029 {
+		if r == utf8.RuneError || !unicode.IsPrint(r) {
 			return ' '
 		}
 		return r

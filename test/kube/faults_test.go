@@ -68,7 +68,9 @@ func (x *cluster) noAgent(t *testing.T, mode rig.Mode) {
 	}
 	object := fmt.Sprintf("{apiVersion: v1, kind: ConfigMap, metadata: {name: early-%s, labels: {webhook: 'yes'}}}", mode)
 	for _, args := range [][]string{
-		{"logs", "writer"}, {"logs", "-f", "writer"},
+		{"logs", "writer"},
+		// From 1.36 on kubectl asks again for this long when it follows, printing each reason at once.
+		{"logs", "-f", "writer", "--pod-running-timeout=3s"},
 		{"exec", "-i", "shell", "--", "cat"}, {"attach", "-i", "shell"},
 		{"cp", file, "shell:/tmp/file"}, {"cp", "shell:/etc/passwd", file},
 		{"port-forward", "pod/backend", ":8080"},

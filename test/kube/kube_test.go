@@ -87,6 +87,10 @@ func (x *cluster) within(t *testing.T, d time.Duration) context.Context {
 
 // explain logs what hub and agent wrote last, once a test has failed.
 func (x *cluster) explain(t *testing.T) {
+	if x.ctx.Err() != nil {
+		t.Log("interrupted")
+		return
+	}
 	t.Logf("--- end of the hub's log\n%s", x.rig.HubLog())
 	t.Logf("--- end of the agent's log\n%s", x.AgentLog())
 }

@@ -28,6 +28,7 @@ import (
 // matrix is everything that a kube-apiserver does towards its cluster, in one mode.
 func (x *cluster) matrix(t *testing.T, mode rig.Mode) {
 	x.useEgress(t, mode)
+	dropped := x.drops(t)
 	tag := string(mode)
 	t.Run("logs", x.logs)
 	t.Run("logs -f", x.logsFollow)
@@ -38,6 +39,32 @@ func (x *cluster) matrix(t *testing.T, mode rig.Mode) {
 	t.Run("proxy", func(t *testing.T) { x.proxy(t, tag) })
 	t.Run("webhook", func(t *testing.T) { x.webhook(t, tag) })
 	t.Run("aggregated API", x.aggregatedAPI)
+	x.dialledBy(t, mode)
+	if now := x.drops(t); now != dropped {
+		t.Errorf("something dialled the node directly: the firewall dropped %d packets", now-dropped)
+	}
+}
+
+// dialledBy makes sure that the tests above went the way that their name says: kube-apiserver counts its dials.
+func (x *cluster) dialledBy(t *testing.T, mode rig.Mode) {
+	want := map[rig.Mode]string{
+		rig.GRPCUDS:    `{protocol="grpc",transport="uds"}`,
+		rig.ConnectUDS: `{protocol="http_connect",transport="uds"}`,
+		rig.ConnectTLS: `{protocol="http_connect",transport="tcp"}`,
+	}[mode]
+	metrics, err := x.Get(x.within(t, time.Minute), "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var counts []string
+	for line := range strings.Lines(metrics) {
+		if text, ok := strings.CutPrefix(strings.TrimSpace(line), "apiserver_egress_dialer_dial_start_total"); ok {
+			counts = append(counts, text)
+		}
+	}
+	if len(counts) != 1 || !strings.HasPrefix(counts[0], want+" ") {
+		t.Errorf("kube-apiserver counts its dials as %q, want all of them as %s", counts, want)
+	}
 }
 
 func (x *cluster) logs(t *testing.T) {

@@ -31,7 +31,8 @@ type Process struct {
 
 // Start starts the command in the host's network namespace, in a process group
 // of its own: Ctrl-C on the terminal reaches only us, and we end our children
-// in order.
+// in order. When we die it gets SIGKILL, or the Pdeathsig that the command asks
+// for.
 func (h *Host) Start(cmd *exec.Cmd) (*Process, error) {
 	return h.start(cmd, nil)
 }
@@ -47,7 +48,9 @@ func (h *Host) start(cmd *exec.Cmd, confined *Confinement) (*Process, error) {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}
 	cmd.SysProcAttr.Setpgid = true
-	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
+	if cmd.SysProcAttr.Pdeathsig == 0 {
+		cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
+	}
 	if cmd.WaitDelay == 0 {
 		cmd.WaitDelay = pipeGrace
 	}

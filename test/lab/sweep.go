@@ -38,14 +38,13 @@ func SweepOwn() ([]string, error) {
 	return sweep(func(o owner) bool { return o == me })
 }
 
-// Leftovers lists what this process or a dead one left behind, for tests that
-// want to see nothing.
+// Leftovers lists what this process made and has not yet removed.
 func Leftovers() ([]string, error) {
 	me, err := self()
 	if err != nil {
 		return nil, err
 	}
-	return find(func(o owner) bool { return o == me || o.dead(me) })
+	return find(func(o owner) bool { return o == me })
 }
 
 func sweep(wanted func(owner) bool) ([]string, error) {

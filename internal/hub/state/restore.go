@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"go.etcd.io/bbolt"
+
 	"github.com/tombolo-io/tombolo/internal/fault"
 )
 
@@ -64,10 +66,13 @@ func verify(dir string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	ok, err := s.hasAuthority()
-	if err == nil && !ok {
-		err = fault.New(fault.CodeStateCorrupt, "this is no backup of a hub").Whyf("it holds no CA").Hint("make one with: tombolo hub backup --to FILE")
-	}
+	err = s.db.View(func(tx *bbolt.Tx) error {
+		ca, err := storedAuthority(tx)
+		if err == nil && ca == nil {
+			err = fault.New(fault.CodeStateCorrupt, "this is no backup of a hub").Whyf("it holds no CA").Hint("make one with: tombolo hub backup --to FILE")
+		}
+		return err
+	})
 	return err
 }
 

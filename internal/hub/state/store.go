@@ -6,10 +6,8 @@
 package state
 
 import (
-	"encoding/json"
 	"errors"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -41,6 +39,10 @@ const (
 	keyCAKey           = "ca.key"
 )
 
+func buckets() []string {
+	return []string{bucketMeta, bucketTokens, bucketClusters, bucketCertificates}
+}
+
 // Cluster is a registered cluster.
 type Cluster struct {
 	Name    string    `json:"name"`
@@ -66,13 +68,14 @@ func Open(dir string) (*Store, error) {
 		return nil, unwritable(dir, err)
 	}
 	path := filepath.Join(dir, fileName)
-	// A damaged file can make the library panic on first use; Check reads the
-	// pages that we need through an ordinary error instead.
-	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: time.Second, FreelistType: bbolt.FreelistMapType})
+	db, err := bbolt.Open(path, 0o600, &bbolt.Options{
+		Timeout: time.Second, FreelistType: bbolt.FreelistMapType,
+		OpenFile: func(name string, flag int, mode os.FileMode) (*os.File, error) { return openChecked(name, flag, mode) },
+	})
+	var f *fault.Fault
 	switch {
-	case errors.Is(err, bolterrors.ErrTimeout):
-		return nil, fault.New(fault.CodeStateBusy, "the state in "+dir+" is in use").
-			Whyf("another hub holds it").Hint("stop that hub, or give this one its own --state-dir")
+	case errors.As(err, &f):
+		return nil, f
 	case errors.Is(err, bolterrors.ErrInvalid), errors.Is(err, bolterrors.ErrChecksum), errors.Is(err, bolterrors.ErrVersionMismatch):
 		return nil, corrupt(path, err)
 	case err != nil:
@@ -85,6 +88,33 @@ func Open(dir string) (*Store, error) {
 	return s, nil
 }
 
+// openChecked opens the file, takes the lock that the library asks for again,
+// and looks the file over before the library maps it: a damaged page would end
+// the process there, with a panic or a signal.
+func openChecked(path string, flag int, mode os.FileMode) (*os.File, error) {
+	file, err := os.OpenFile(path, flag, mode)
+	if err != nil {
+		return nil, unwritable(filepath.Dir(path), err)
+	}
+	err = syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	switch {
+	case errors.Is(err, syscall.EWOULDBLOCK):
+		err = fault.New(fault.CodeStateBusy, "the state in "+filepath.Dir(path)+" is in use").
+			Whyf("another hub holds it").Hint("stop that hub, or give this one its own --state-dir")
+	case err != nil:
+		err = unwritable(filepath.Dir(path), err)
+	default:
+		if err = checkFile(file); err != nil {
+			err = corrupt(path, err)
+		}
+	}
+	if err != nil {
+		file.Close()
+		return nil, err
+	}
+	return file, nil
+}
+
 func unwritable(dir string, err error) error {
 	return fault.New(fault.CodeStateAccess, "the state directory "+dir+" cannot be used").Because(err).
 		Hint("create it for this user (uid %d), or choose another with --state-dir", os.Getuid())
@@ -95,32 +125,43 @@ func corrupt(path string, err error) error {
 		Hint("put it aside and bring back a copy: tombolo hub restore --from FILE")
 }
 
-// prepare checks the format and makes the buckets.
+// prepare checks the format and every record of a state, or makes the buckets of a new one.
 func (s *Store) prepare(path string) error {
 	var format int
+	fresh := true
 	err := s.db.View(func(tx *bbolt.Tx) error {
-		if b := tx.Bucket([]byte(bucketMeta)); b != nil {
-			return json.Unmarshal(b.Get([]byte(keyFormat)), &format)
+		if name, _ := tx.Cursor().First(); name == nil {
+			return nil
 		}
-		return nil
+		fresh = false
+		if tx.Bucket([]byte(bucketMeta)) == nil {
+			return errors.New("it is not a hub's")
+		}
+		if found, err := get(tx, bucketMeta, keyFormat, &format); err != nil || !found || format != formatVersion {
+			return err
+		}
+		return checkRecords(tx)
 	})
-	if err != nil {
+	switch {
+	case err != nil:
 		return corrupt(path, err)
-	}
-	if format > formatVersion {
+	case format > formatVersion:
 		return fault.Newf(fault.CodeStateVersion, "the state in %s has format %d", path, format).
 			Whyf("this release reads up to format %d", formatVersion).Hint("run the newer release, or restore an older backup")
-	}
-	err = s.db.Update(func(tx *bbolt.Tx) error {
-		for _, name := range []string{bucketMeta, bucketTokens, bucketClusters, bucketCertificates} {
-			if _, err := tx.CreateBucketIfNotExists([]byte(name)); err != nil {
-				return err
+	case fresh:
+		err = s.db.Update(func(tx *bbolt.Tx) error {
+			for _, name := range buckets() {
+				if _, err := tx.CreateBucket([]byte(name)); err != nil {
+					return err
+				}
 			}
+			return put(tx, bucketMeta, keyFormat, formatVersion)
+		})
+		if err != nil {
+			return unwritable(filepath.Dir(path), err)
 		}
-		return put(tx, bucketMeta, keyFormat, formatVersion)
-	})
-	if err != nil {
-		return unwritable(filepath.Dir(path), err)
+	case format < 1:
+		return corrupt(path, errors.New("it has no format"))
 	}
 	return nil
 }
@@ -133,10 +174,8 @@ func (s *Store) Close() error { return s.db.Close() }
 func (s *Store) Authority(trustDomain string, now time.Time) (*trust.Authority, error) {
 	var ca *trust.Authority
 	err := s.db.Update(func(tx *bbolt.Tx) error {
-		meta := tx.Bucket([]byte(bucketMeta))
 		var err error
-		if cert := meta.Get([]byte(keyCACert)); cert != nil {
-			ca, err = trust.ParseAuthority(cert, meta.Get([]byte(keyCAKey)))
+		if ca, err = storedAuthority(tx); ca != nil || err != nil {
 			return err
 		}
 		if ca, err = trust.NewAuthority(trustDomain, now); err != nil {
@@ -146,7 +185,7 @@ func (s *Store) Authority(trustDomain string, now time.Time) (*trust.Authority, 
 		if err != nil {
 			return err
 		}
-		return errors.Join(meta.Put([]byte(keyCACert), ca.CertificatePEM()), meta.Put([]byte(keyCAKey), key))
+		return errors.Join(put(tx, bucketMeta, keyCACert, ca.CertificatePEM()), put(tx, bucketMeta, keyCAKey, key))
 	})
 	return ca, wrap(err)
 }
@@ -304,66 +343,4 @@ func (s *Store) Backup(w io.Writer) error {
 		_, err := tx.WriteTo(w)
 		return err
 	})
-}
-
-// wrap codes the errors of a full disk and of the library; faults pass.
-func wrap(err error) error {
-	var f *fault.Fault
-	if err == nil || errors.As(err, &f) {
-		return err
-	}
-	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) {
-		return fault.New(fault.CodeStateAccess, "the state cannot be written").Because(err).Hint("free space on the disk of the state directory")
-	}
-	return fault.New(fault.CodeStateCorrupt, "the state cannot be used").Because(err)
-}
-
-func put(tx *bbolt.Tx, bucket, key string, value any) error {
-	data, err := json.Marshal(value)
-	if err != nil {
-		return err
-	}
-	return tx.Bucket([]byte(bucket)).Put([]byte(key), data)
-}
-
-func get(tx *bbolt.Tx, bucket, key string, into any) (found bool, err error) {
-	data := tx.Bucket([]byte(bucket)).Get([]byte(key))
-	if data == nil {
-		return false, nil
-	}
-	return true, json.Unmarshal(data, into)
-}
-
-func each[T any](tx *bbolt.Tx, bucket string, fn func(key string, v T)) error {
-	return tx.Bucket([]byte(bucket)).ForEach(func(k, data []byte) error {
-		var v T
-		if err := json.Unmarshal(data, &v); err != nil {
-			return err
-		}
-		fn(string(k), v)
-		return nil
-	})
-}
-
-func list[T any](s *Store, bucket string) ([]T, error) {
-	var out []T
-	err := s.db.View(func(tx *bbolt.Tx) error {
-		return each(tx, bucket, func(_ string, v T) { out = append(out, v) })
-	})
-	return out, wrap(err)
-}
-
-func (s *Store) hasAuthority() (bool, error) {
-	ok := false
-	err := s.db.View(func(tx *bbolt.Tx) error {
-		meta := tx.Bucket([]byte(bucketMeta))
-		cert := meta.Get([]byte(keyCACert))
-		if cert == nil {
-			return nil
-		}
-		ok = true
-		_, err := trust.ParseAuthority(cert, meta.Get([]byte(keyCAKey)))
-		return err
-	})
-	return ok, wrap(err)
 }

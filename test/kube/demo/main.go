@@ -34,6 +34,9 @@ func main() {
 	d := &demo{begin: time.Now(), bold: term.IsTerminal(int(os.Stdout.Fd())) && os.Getenv("NO_COLOR") == ""}
 	err := d.run(ctx, *minor, rig.Mode(*mode))
 	switch {
+	case d.left != nil:
+		fmt.Fprintln(os.Stderr, "demo: failed to take everything down; the next run tries again:", d.left)
+		os.Exit(1)
 	case ctx.Err() != nil:
 		fmt.Fprintln(os.Stderr, "demo: interrupted; everything it made is gone")
 		os.Exit(130)
@@ -49,6 +52,7 @@ type demo struct {
 	bold  bool
 	rig   *rig.Rig
 	c     *rig.Cluster
+	left  error // why something may still be there
 }
 
 // say prints a line of progress.
@@ -69,7 +73,7 @@ func (d *demo) run(ctx context.Context, minor string, mode rig.Mode) (err error)
 	}
 	defer func() {
 		d.say("taking everything down")
-		err = errors.Join(err, d.rig.Close())
+		d.left = d.rig.Close()
 	}()
 	if err := d.build(ctx, mode); err != nil {
 		return err

@@ -22,7 +22,8 @@ const agentImage = "tombolo.local/tombolo:dev"
 // DeployAgent runs the agent as a pod, from the product's own image and manifest, and waits until it is ready.
 func (c *Cluster) DeployAgent(ctx context.Context) error {
 	begin := time.Now()
-	ctx, cancel := context.WithTimeout(ctx, 90*time.Second)
+	// Controllers, scheduler and kubelet may each be waiting up to 30 s since kube-apiserver's last restart.
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
 	if c.rig.hub == nil {
 		return errors.New("an agent needs the hub: call StartHub first")
@@ -103,17 +104,4 @@ func (c *Cluster) KillAgent(ctx context.Context) (restarted time.Time, err error
 		return err
 	})
 	return time.Now(), err
-}
-
-// RemoveAgent takes the agent's Deployment away and waits until its process has ended.
-func (c *Cluster) RemoveAgent(ctx context.Context) error {
-	if _, err := c.Kubectl(ctx, "delete", "namespace", AgentNamespace, "--ignore-not-found", "--wait=false"); err != nil {
-		return err
-	}
-	return await(ctx, "wait for the agent to end", nil, func(context.Context) error {
-		if pid, err := c.AgentPID(); err == nil {
-			return fmt.Errorf("process %d still runs", pid)
-		}
-		return nil
-	})
 }

@@ -110,7 +110,9 @@ func (c *Cluster) UseEgress(ctx context.Context, mode Mode) error {
 	if err != nil {
 		return err
 	}
-	c.apiserver.Stop(3 * time.Second) // watches of kubelets may hold it longer; etcd keeps what was written
+	// At once: etcd keeps what was written, and the longer kube-apiserver is away, the longer its clients wait
+	// before they ask again (up to 30 s).
+	c.apiserver.Stop(0)
 	c.apiserver, err = c.rig.start(c.dir, launch{name: "kube-apiserver", netns: c.cpns, args: append(c.apiserverArgs(), args...)})
 	if err != nil {
 		return err
@@ -132,6 +134,11 @@ func (c *Cluster) egressArgs(ctx context.Context, mode Mode) ([]string, error) {
 		return nil, errors.New("egress mode " + string(mode) + " needs the hub: call StartHub first")
 	}
 	dir := filepath.Join(c.dir, "egress-"+string(mode))
+	file := filepath.Join(dir, "egress.yaml")
+	args := []string{"--egress-selector-config-file", file}
+	if _, err := os.Stat(file); err == nil {
+		return args, nil // the mode was used before: its certificate is still good
+	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
@@ -140,8 +147,7 @@ func (c *Cluster) egressArgs(ctx context.Context, mode Mode) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	file := filepath.Join(dir, "egress.yaml")
-	return []string{"--egress-selector-config-file", file}, os.WriteFile(file, []byte(text), 0o600)
+	return args, os.WriteFile(file, []byte(text), 0o600)
 }
 
 func (c *Cluster) apiserverArgs() []string {

@@ -12,7 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -31,6 +31,7 @@ type demoRun struct {
 	t       *testing.T
 	program string
 	cmd     *exec.Cmd
+	process *lab.Process
 	mu      sync.Mutex
 	out     bytes.Buffer
 	copied  chan struct{}
@@ -62,22 +63,23 @@ func startDemo(t *testing.T, terminal bool, configure func(*exec.Cmd), args ...s
 	}
 	d.cmd = exec.Command(d.program, append([]string{"demo"}, args...)...)
 	d.cmd.Stdout, d.cmd.Stderr = writer, writer
-	d.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
+	// When these tests are interrupted the demo shall clean up after itself.
+	d.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	if configure != nil {
 		configure(d.cmd)
 	}
-	if err := d.cmd.Start(); err != nil {
+	d.process, err = l.Here().Start(d.cmd)
+	writer.Close()
+	if err != nil {
 		t.Fatal(err)
 	}
-	writer.Close()
 	go func() {
 		defer close(d.copied)
 		_, _ = io.Copy(d, reader) // a terminal ends with EIO
 		reader.Close()
 	}()
 	t.Cleanup(func() {
-		_ = d.cmd.Process.Kill()
-		_ = d.cmd.Wait()
+		_ = d.process.Stop(10 * time.Second) // a test that failed leaves it running
 		d.requireNothingLeft()
 	})
 	return d
@@ -132,13 +134,8 @@ func (d *demoRun) waitFor(text string) {
 // wait returns the exit code.
 func (d *demoRun) wait() int {
 	d.t.Helper()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = d.cmd.Wait()
-	}()
 	select {
-	case <-done:
+	case <-d.process.Done():
 	case <-time.After(demoWithin):
 		d.t.Fatalf("the demo has not ended after %v:\n%s", demoWithin, d.said())
 	}
@@ -174,17 +171,18 @@ func (d *demoRun) processes() []string {
 	return found
 }
 
-// names lists namespaces and directories with the word of the demo's lab whose
-// owner is dead: those of this demo, as the tests here take turns.
+// names lists the namespaces and directories whose names bear the demo's pid.
 func (d *demoRun) names() []string {
-	left, err := lab.Leftovers()
-	if err != nil {
-		d.t.Error(err)
+	pid := strconv.FormatInt(int64(d.process.Pid()), 36)
+	var found []string
+	for _, dir := range []string{"/run/netns", "/tmp", os.TempDir()} {
+		paths, err := filepath.Glob(filepath.Join(dir, "tombolo-lab-*-"+pid+"-*-demo*"))
+		if err != nil {
+			d.t.Error(err)
+		}
+		found = append(found, paths...)
 	}
-	return slices.DeleteFunc(left, func(path string) bool {
-		return !strings.Contains(filepath.Base(path), "-demo") ||
-			strings.Contains(filepath.Base(path), "-demotest")
-	})
+	return found
 }
 
 func (d *demoRun) requireOK(code int) {
@@ -238,7 +236,7 @@ func TestDemoCleansUpWhenInterrupted(t *testing.T) {
 		t.Run(c.after+" "+c.signal.String(), func(t *testing.T) {
 			d := startDemo(t, false, nil)
 			d.waitFor(c.after)
-			if err := d.cmd.Process.Signal(c.signal); err != nil {
+			if err := d.process.Signal(c.signal); err != nil {
 				t.Fatal(err)
 			}
 			if code := d.wait(); code == 0 {
@@ -254,16 +252,16 @@ func TestDemoCleansUpWhenInterrupted(t *testing.T) {
 func TestDemoKilledLeavesNoProcessAndIsSwept(t *testing.T) {
 	d := startDemo(t, false, nil)
 	d.waitFor("ok agents")
-	if len(d.processes()) < 4 {
-		t.Errorf("processes of the demo: %q, want itself, a hub and two agents", d.processes())
+	if got := d.processes(); len(got) < 4 {
+		t.Errorf("processes of the demo: %q, want itself, a hub and two agents (and maybe a verb)", got)
 	}
-	if err := d.cmd.Process.Kill(); err != nil {
+	if got := d.names(); len(got) < 9 {
+		t.Errorf("names of the demo: %q, want 8 namespaces and a directory", got)
+	}
+	if err := d.process.Signal(syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	d.wait()
-	if len(d.names()) == 0 {
-		t.Error("nothing was left behind: the sweep is not tested")
-	}
 	if _, err := lab.Sweep(); err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package konnectivity
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/tombolo-io/tombolo/internal/carrier"
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/run"
+	"github.com/tombolo-io/tombolo/internal/splice"
+	"github.com/tombolo-io/tombolo/internal/tell"
+	"github.com/tombolo-io/tombolo/internal/wire"
+)
+
+// conn is the life of one proxied connection, which has a gRPC stream to itself:
+//
+//	wait --DIAL_REQ--> dial --DIAL_RSP(id)--> open --CLOSE_REQ, or the target's end--> CLOSE_RSP, done
+//	                     \--DIAL_RSP(error), or DIAL_CLS--> done
+//
+// serve, gRPC's handler, owns everything that is sent and ends the target;
+// receive owns what comes from the caller and tells serve by the fields below.
+type conn struct {
+	stream grpc.ServerStream
+	group  *run.Group
+	id     int64
+	log    *slog.Logger
+
+	ctx    context.Context // ends when the caller is gone or done
+	cancel context.CancelFunc
+	dials  chan packet   // the one DIAL_REQ
+	closed chan struct{} // closed at CLOSE_REQ, once the target's Read was cut short
+
+	target atomic.Pointer[carrier.Stream]
+	bad    atomic.Pointer[fault.Fault] // the caller's mistake
+}
+
+func newConn(s grpc.ServerStream, g *run.Group, id int64, log *slog.Logger) *conn {
+	ctx, cancel := context.WithCancel(s.Context())
+	return &conn{
+		stream: s, group: g, id: id, log: log, ctx: ctx, cancel: cancel,
+		dials: make(chan packet, 1), closed: make(chan struct{}),
+	}
+}
+
+func (c *conn) serve(dial func(context.Context, wire.Dial) (carrier.Stream, error)) error {
+	defer c.cancel()
+	// RecvMsg returns at the latest when this handler has, so that the receiver
+	// outlives it by a moment.
+	c.group.Do(func(context.Context) {
+		defer c.cancel()
+		c.receive()
+	})
+	first := time.NewTimer(limit.Dial)
+	defer first.Stop()
+	var req packet
+	select {
+	case req = <-c.dials:
+	case <-c.ctx.Done():
+		return c.protocolError()
+	case <-first.C:
+		return explain(codes.DeadlineExceeded, fault.New(fault.CodeRequest, "no DIAL_REQ came").Whyf("a stream is opened for one dial and waits %v for it", limit.Dial))
+	}
+	target, err := dial(c.ctx, wire.Dial{Network: req.protocol, Address: req.address})
+	if err != nil {
+		if c.ctx.Err() != nil {
+			return c.protocolError()
+		}
+		return c.stream.SendMsg(&packet{kind: dialResponse, body: body{random: req.random, errText: fault.From(err).Explain()}})
+	}
+	c.target.Store(&target)
+	abort := run.OnDone(c.ctx, func() {
+		if !c.isClosed() {
+			target.Reset(splice.ResetCode(fault.CodeDialCanceled))
+		}
+	})
+	defer abort()
+	err = c.stream.SendMsg(&packet{kind: dialResponse, body: body{random: req.random, connectID: c.id}})
+	if err == nil {
+		err = c.pump(target)
+	}
+	if err != nil {
+		target.Reset(splice.ResetCode(fault.CodeStreamReset))
+	}
+	return errors.Join(c.protocolError(), err)
+}
+
+func (c *conn) isClosed() bool {
+	select {
+	case <-c.closed:
+		return true
+	default:
+		return false
+	}
+}
+
+// pump carries the target's bytes to the caller until one side ends. An error
+// leaves the target to be reset.
+func (c *conn) pump(target carrier.Stream) error {
+	buf := make([]byte, limit.KonnectivityData)
+	for {
+		n, err := target.Read(buf)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			<-c.closed // receive has set the deadline and is about to say so
+		}
+		if c.isClosed() {
+			c.group.Do(func(ctx context.Context) { linger(ctx, target) })
+			return c.stream.SendMsg(&packet{kind: closeResponse, body: body{connectID: c.id}})
+		}
+		if n > 0 {
+			if err := c.stream.SendMsg(&packet{kind: data, body: body{connectID: c.id, payload: buf[:n]}}); err != nil {
+				return err
+			}
+		}
+		if err == nil {
+			continue
+		}
+		if err == io.EOF {
+			// The protocol has no half-close: the target's end is the end.
+			target.Close()
+			return c.stream.SendMsg(&packet{kind: closeResponse, body: body{connectID: c.id}})
+		}
+		target.Reset(splice.ResetCode(fault.CodeStreamReset))
+		if c.bad.Load() != nil {
+			return nil
+		}
+		return c.stream.SendMsg(&packet{kind: closeResponse, body: body{connectID: c.id, errText: err.Error()}})
+	}
+}
+
+// linger lets the target read what the caller sent before it closed and see an
+// orderly end. One that goes on sending is reset, as a closed TCP socket would.
+func linger(ctx context.Context, target carrier.Stream) {
+	stop := run.OnDone(ctx, func() { target.Reset(splice.ResetCode(fault.CodeSessionLost)) })
+	defer stop()
+	target.SetReadDeadline(time.Now().Add(limit.Linger))
+	var first [512]byte
+	n, err := target.Read(first[:])
+	if n > 0 && err == nil {
+		target.SetReadDeadline(time.Now().Add(limit.Shutdown))
+		_, err = io.Copy(io.Discard, target)
+	}
+	if err == nil || err == io.EOF {
+		target.Close()
+		return
+	}
+	target.Reset(splice.ResetCode(fault.CodeStreamReset))
+}
+
+func (c *conn) protocolError() error {
+	if bad := c.bad.Load(); bad != nil {
+		return explain(codes.InvalidArgument, bad)
+	}
+	return nil
+}
+
+// explain renders a fault as a gRPC status, whose text must be UTF-8.
+func explain(code codes.Code, f *fault.Fault) error {
+	return status.Error(code, strings.ToValidUTF8(f.Explain(), " "))
+}
+
+// receive handles what the caller sends. Writing to the target blocks it, and
+// with it the flow-control window of this gRPC stream alone.
+func (c *conn) receive() {
+	asked := false
+	for {
+		var p packet
+		if err := c.stream.RecvMsg(&p); err != nil {
+			// gRPC has already answered a packet that it could not take.
+			if code := status.Code(err); code == codes.Internal || code == codes.ResourceExhausted {
+				c.bad.Store(fault.New(fault.CodeFrameInvalid, "a konnectivity packet cannot be received").Because(err))
+			}
+			return
+		}
+		ok := true
+		switch p.kind {
+		case dialRequest:
+			if ok = !asked; ok {
+				c.dials <- p
+			} else {
+				c.bad.Store(fault.New(fault.CodeFrameInvalid, "a second DIAL_REQ on one stream").Hint("open one stream for each dial"))
+			}
+			asked = true
+		case data:
+			ok = c.write(&p)
+		case closeRequest, closeDial:
+			ok = false
+			if target := c.target.Load(); target != nil { // else the dial is given up
+				(*target).CloseWrite()
+				(*target).SetReadDeadline(time.Unix(1, 0))
+				close(c.closed)
+			}
+		}
+		p.free() // unknown types are ignored, as the reference does
+		if !ok {
+			return
+		}
+	}
+}
+
+// write passes data on; it reports false when the connection has to end.
+func (c *conn) write(p *packet) bool {
+	target := c.target.Load()
+	if target == nil || p.connectID != c.id {
+		c.bad.Store(fault.Newf(fault.CodeFrameInvalid, "DATA for connection %d on the stream of %d", p.connectID, c.id))
+		return false
+	}
+	if _, err := (*target).Write(p.payload); err != nil {
+		c.log.Debug("write to target failed", tell.AttrReason, err)
+		return false
+	}
+	return true
+}

@@ -1,0 +1,372 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package system
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+
+	"github.com/tombolo-io/tombolo/internal/admin"
+	"github.com/tombolo-io/tombolo/internal/agent"
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/hub"
+	"github.com/tombolo-io/tombolo/internal/konnectivity"
+)
+
+// patience bounds every wait of these tests. It is no measure of speed: nothing
+// here passes because it was quick enough.
+const patience = 40 * time.Second
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// addresses hands out loopback addresses that no other test of this run, and
+// hardly one of another run, uses.
+var addresses atomic.Uint32
+
+func ownAddress(port int) string {
+	n, pid := addresses.Add(1), os.Getpid()
+	return fmt.Sprintf("127.%d.%d.%d:%d", 1+pid%250, n/250, 1+n%250, port)
+}
+
+// within is a context that ends with the test, or when its patience does.
+func within(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// eventually waits for a condition; what says what was waited for.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			t.Fatalf("not within %v: %s", patience, what)
+		}
+	}
+}
+
+// shortDir makes a folder whose name leaves room for unix socket paths.
+func shortDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/tmp", "tb")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+// journal collects a log, one JSON object a line.
+type journal struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (j *journal) Write(p []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.buf.Write(p)
+}
+
+func (j *journal) String() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.buf.String()
+}
+
+func (j *journal) logger() *slog.Logger {
+	return slog.New(slog.NewJSONHandler(j, &slog.HandlerOptions{Level: slog.LevelDebug}))
+}
+
+// records gives the entries with a message.
+func (j *journal) records(message string) (out []map[string]any) {
+	for line := range strings.Lines(j.String()) {
+		var rec map[string]any
+		if json.Unmarshal([]byte(line), &rec) == nil && rec["msg"] == message {
+			out = append(out, rec)
+		}
+	}
+	return out
+}
+
+// process is a hub or an agent that runs.
+type process struct {
+	soft, hard context.CancelFunc
+	done       chan struct{}
+	err        error // once done
+}
+
+func start(run func(soft, hard context.Context) error) *process {
+	soft, cancelSoft := context.WithCancel(context.Background())
+	hard, cancelHard := context.WithCancel(context.Background())
+	p := &process{soft: cancelSoft, hard: cancelHard, done: make(chan struct{})}
+	go func() {
+		defer close(p.done)
+		p.err = run(soft, hard)
+	}()
+	return p
+}
+
+// stop ends the process without a drain and waits for it.
+func (p *process) stop() error {
+	p.soft()
+	p.hard()
+	<-p.done
+	return p.err
+}
+
+func (p *process) wait(t *testing.T) error {
+	t.Helper()
+	select {
+	case <-p.done:
+		return p.err
+	case <-time.After(patience):
+		t.Fatal("it did not end")
+		return nil
+	}
+}
+
+// hubSpec says what a hub shall be like; the zero value is a plain one.
+type hubSpec struct {
+	dir    string // state and sockets; made if empty
+	listen string
+	extra  string           // more of the configuration, YAML
+	now    func() time.Time // its clock
+}
+
+type testHub struct {
+	*hub.Hub
+	*process
+	t        *testing.T
+	dir      string
+	listen   string
+	adminURL string
+	config   string // the YAML
+	cfg      hub.Config
+	log      *journal
+	reg      *prometheus.Registry
+	admin    *admin.Client
+}
+
+func hubYAML(dir, listen, adminListen, extra string) string {
+	return fmt.Sprintf("apiVersion: tombolo.dev/v1alpha1\nkind: HubConfig\nstateDir: %s/state\nrunDir: %s/run\nlisten: %s\nadvertise: [%q]\n%s\n",
+		dir, dir, listen, listen, withAdmin(adminListen, extra))
+}
+
+// withAdmin adds the admin port, unless extra configures it.
+func withAdmin(listen, extra string) string {
+	if strings.Contains(extra, "admin:") {
+		return strings.ReplaceAll(extra, "ADMIN", listen)
+	}
+	return fmt.Sprintf("admin: {listen: %q}\n%s", listen, extra)
+}
+
+// newHub makes a hub without running it.
+func newHub(t *testing.T, s hubSpec) (*testHub, error) {
+	t.Helper()
+	if s.dir == "" {
+		s.dir = shortDir(t)
+	}
+	if s.listen == "" {
+		s.listen = ownAddress(8443)
+	}
+	adminListen := strings.TrimSuffix(s.listen, "8443") + "8444"
+	h := &testHub{t: t, dir: s.dir, listen: s.listen, adminURL: "https://" + adminListen, log: &journal{}, reg: prometheus.NewRegistry()}
+	h.config = hubYAML(s.dir, s.listen, adminListen, s.extra)
+	cfg, err := hub.ParseConfig("hub.yaml", []byte(h.config))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Version = "test"
+	h.cfg = cfg
+	log := h.log.logger()
+	h.Hub, err = hub.New(cfg, hub.Options{
+		Log: log, Now: s.now, Reg: h.reg,
+		Extra: map[string]hub.Frontend{hub.ProtocolKonnectivity: konnectivity.New(log)},
+	})
+	h.admin = admin.OverSocket(hub.AdminSocket(cfg.RunDir))
+	return h, err
+}
+
+func startHub(t *testing.T, s hubSpec) *testHub {
+	t.Helper()
+	h, err := newHub(t, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.process = start(h.Run)
+	t.Cleanup(func() {
+		if err := h.stop(); err != nil {
+			t.Errorf("hub: %v", err)
+		}
+		if t.Failed() {
+			t.Logf("hub's log:\n%s", tail(h.log.String()))
+		}
+	})
+	select {
+	case <-h.Ready():
+	case <-h.done:
+		t.Fatalf("the hub did not start: %v", h.err)
+	}
+	return h
+}
+
+func tail(s string) string {
+	lines := strings.Split(s, "\n")
+	return strings.Join(lines[max(0, len(lines)-60):], "\n")
+}
+
+// call asks the admin API and fails the test on an error.
+func (h *testHub) call(method, path string, body, out any) {
+	h.t.Helper()
+	if err := h.admin.Call(within(h.t), method, path, body, out); err != nil {
+		h.t.Fatalf("%s %s: %v", method, path, err)
+	}
+}
+
+func (h *testHub) token(cluster string) admin.Token { return h.tokenWith(cluster, 15*time.Minute, 1) }
+
+func (h *testHub) tokenWith(cluster string, ttl time.Duration, uses int) (out admin.Token) {
+	h.t.Helper()
+	h.call("POST", "/v1/tokens", admin.TokenRequest{Cluster: cluster, TTLSeconds: int64(ttl / time.Second), Uses: uses}, &out)
+	return out
+}
+
+func (h *testHub) status(cluster string) (out admin.ClusterStatus) {
+	h.t.Helper()
+	var st admin.Status
+	h.call("GET", "/v1/status?cluster="+cluster, nil, &st)
+	return st.Clusters[0]
+}
+
+// connected counts the live sessions of a cluster.
+func (h *testHub) connected(cluster string) (n int) {
+	h.t.Helper()
+	for _, a := range h.status(cluster).Agents {
+		if a.Connected {
+			n++
+		}
+	}
+	return n
+}
+
+// agentSpec says what an agent shall be like.
+type agentSpec struct {
+	dir    string
+	join   string
+	allow  []string // default: all of loopback
+	health string   // health port; one of its own if empty
+	extra  string   // more of the configuration, YAML
+	now    func() time.Time
+}
+
+type testAgent struct {
+	*agent.Agent
+	*process
+	dir    string
+	health string
+	log    *journal
+	reg    *prometheus.Registry
+}
+
+func agentConfig(t *testing.T, s agentSpec, health string) agent.Config {
+	t.Helper()
+	if s.allow == nil {
+		s.allow = []string{"127.0.0.0/8"}
+	}
+	allow, err := json.Marshal(s.allow)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := fmt.Sprintf("apiVersion: tombolo.dev/v1alpha1\nkind: AgentConfig\nstateDir: %s\nhealthListen: %q\nallow: %s\n%s\n", s.dir, health, allow, s.extra)
+	cfg, err := agent.ParseConfig("agent.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Join, cfg.Version = s.join, "test"
+	return cfg
+}
+
+// runAgent starts an agent and does not wait for its session.
+func runAgent(t *testing.T, s agentSpec) *testAgent {
+	t.Helper()
+	if s.dir == "" {
+		s.dir = filepath.Join(shortDir(t), "agent")
+	}
+	if s.health == "" {
+		s.health = ownAddress(8445)
+	}
+	a := &testAgent{dir: s.dir, health: s.health, log: &journal{}, reg: prometheus.NewRegistry()}
+	a.Agent = agent.New(agentConfig(t, s, a.health), agent.Options{Log: a.log.logger(), Now: s.now, Reg: a.reg})
+	a.process = start(a.Run)
+	t.Cleanup(func() {
+		a.stop()
+		if t.Failed() {
+			t.Logf("agent's log:\n%s", tail(a.log.String()))
+		}
+	})
+	return a
+}
+
+// startAgent starts an agent and waits for its session.
+func startAgent(t *testing.T, s agentSpec) *testAgent {
+	t.Helper()
+	a := runAgent(t, s)
+	eventually(t, "the agent holds a session", func() bool {
+		select {
+		case <-a.done:
+			t.Fatalf("the agent ended: %v", a.err)
+		default:
+		}
+		return a.Ready()
+	})
+	return a
+}
+
+// pair is a hub with one agent of cluster c1.
+func pair(t *testing.T, hs hubSpec, as agentSpec) (*testHub, *testAgent) {
+	t.Helper()
+	h := startHub(t, hs)
+	as.join = h.token("c1").Join
+	return h, startAgent(t, as)
+}
+
+// wantFault fails unless err carries the code.
+func wantFault(t *testing.T, err error, code fault.Code) *fault.Fault {
+	t.Helper()
+	if !fault.Has(err, code) {
+		t.Fatalf("got %v, want code %s", err, code)
+	}
+	f := fault.From(err)
+	if f.What == "" {
+		t.Errorf("%s says nothing: %#v", code, f)
+	}
+	return f
+}
+
+// closing closes what a test opened, at its end.
+func closing(t *testing.T, c net.Conn) net.Conn {
+	t.Cleanup(func() { c.Close() })
+	return c
+}
