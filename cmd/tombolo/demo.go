@@ -30,7 +30,7 @@ It needs root for the namespaces, changes nothing outside of them, and removes
 everything when it ends, also on Ctrl-C. With --rootless it plays on 127.0.0.x:
 dials, refusals and recovery only.`,
 		Example: "  sudo tombolo demo\n  tombolo demo --rootless",
-		Args:    cobra.NoArgs,
+		Args:    exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			program, err := os.Executable()
 			if err != nil {

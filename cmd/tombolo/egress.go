@@ -125,6 +125,11 @@ func egressCertificate(cmd *cobra.Command, client *admin.Client, cluster, dir, a
 	if err != nil {
 		return none, err
 	}
+	if address != "" {
+		if _, _, err := net.SplitHostPort(address); err != nil {
+			return none, fault.New(fault.CodeUsage, "--hub-address cannot be read").Because(err).Hint("write HOST:PORT")
+		}
+	}
 	paths := map[string]string{}
 	for _, name := range []string{"client.key", "client.crt", "ca.crt"} {
 		paths[name] = filepath.Join(dir, name)
@@ -141,9 +146,6 @@ func egressCertificate(cmd *cobra.Command, client *admin.Client, cluster, dir, a
 	}
 	if address == "" {
 		address = issued.Advertise[0]
-	}
-	if _, _, err := net.SplitHostPort(address); err != nil {
-		return none, fault.New(fault.CodeUsage, "--hub-address cannot be read").Because(err).Hint("write HOST:PORT")
 	}
 	for name, data := range map[string][]byte{"client.key": key, "client.crt": []byte(issued.Certificate), "ca.crt": []byte(issued.CA)} {
 		mode := os.FileMode(0o644)

@@ -125,3 +125,13 @@ func exactArgs(names ...string) cobra.PositionalArgs {
 		return usage(fmt.Sprintf("%s takes %s, not %d arguments", cmd.CommandPath(), strings.Join(names, " "), len(args)), cmd.CommandPath()+" --help")
 	}
 }
+
+// atMostOne accepts no argument or the one named.
+func atMostOne(name string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) <= 1 {
+			return nil
+		}
+		return usage(fmt.Sprintf("%s takes at most one %s, not %d arguments", cmd.CommandPath(), name, len(args)), cmd.CommandPath()+" --help")
+	}
+}

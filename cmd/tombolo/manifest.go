@@ -35,7 +35,7 @@ The output holds the join line. Keep it as you keep the token.`,
 		Example: `  tombolo token create --cluster c1 -o json | jq -r .join |
     tombolo agent manifest --cluster c1 --join - --image registry.example/tombolo:v1 \
       --allow 10.96.0.0/12 --allow 10.244.0.0/16 | kubectl --context c1 apply -f -`,
-		Args: cobra.NoArgs,
+		Args: exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := completeAgentManifest(cmd.InOrStdin(), join, &o); err != nil {
 				return err
@@ -96,7 +96,7 @@ A cluster's sockets are then DIRECTORY/clusters/<cluster>/konnectivity.sock and
 		Example: `  tombolo hub manifest --image registry.example/tombolo:v1 \
     --advertise hub.example.com:8443 --cluster c1 | kubectl apply -f -
   kubectl -n tombolo-system exec tombolo-hub-0 -- tombolo token create --cluster c1`,
-		Args: cobra.NoArgs,
+		Args: exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			out, err := manifest.Hub(o)
 			return printManifest(cmd.OutOrStdout(), out, err)

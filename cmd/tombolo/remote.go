@@ -26,14 +26,17 @@ import (
 type remoteFlags struct{ socket, hub, operator string }
 
 func (r *remoteFlags) register(cmd *cobra.Command) {
-	path := os.Getenv("TOMBOLO_ADMIN_SOCKET")
-	if path == "" {
-		path = hub.AdminSocket(hub.DefaultConfig().RunDir)
-	}
 	fl := cmd.Flags()
-	fl.StringVar(&r.socket, "admin-socket", path, "`PATH` of the hub's admin socket (env TOMBOLO_ADMIN_SOCKET)")
-	fl.StringVar(&r.hub, "hub", os.Getenv("TOMBOLO_HUB"), "reach the hub at `HOST:PORT` instead (env TOMBOLO_HUB); needs --operator")
-	fl.StringVar(&r.operator, "operator", os.Getenv("TOMBOLO_OPERATOR"), "`FILE` made by 'tombolo certificate issue --role operator' (env TOMBOLO_OPERATOR)")
+	fl.StringVar(&r.socket, "admin-socket", hub.AdminSocket(hub.DefaultConfig().RunDir), "`PATH` of the hub's admin socket (env TOMBOLO_ADMIN_SOCKET)")
+	fl.StringVar(&r.hub, "hub", "", "reach the hub at `HOST:PORT` instead (env TOMBOLO_HUB); needs --operator")
+	fl.StringVar(&r.operator, "operator", "", "`FILE` made by 'tombolo certificate issue --role operator' (env TOMBOLO_OPERATOR)")
+	cmd.PreRun = func(*cobra.Command, []string) {
+		for name, env := range map[string]string{"admin-socket": "TOMBOLO_ADMIN_SOCKET", "hub": "TOMBOLO_HUB", "operator": "TOMBOLO_OPERATOR"} {
+			if value := os.Getenv(env); value != "" && !fl.Changed(name) {
+				fl.Lookup(name).Value.Set(value)
+			}
+		}
+	}
 }
 
 func (r *remoteFlags) client() (*admin.Client, error) {

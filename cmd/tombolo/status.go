@@ -25,7 +25,7 @@ func newStatusCommand() *cobra.Command {
 		Use:     "status [CLUSTER]",
 		Short:   "Show who is connected to the hub, since when, and why others left",
 		Example: "  tombolo status\n  tombolo status c1 -o json",
-		Args:    cobra.MaximumNArgs(1),
+		Args:    atMostOne("CLUSTER"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			client, err := remote.client()
 			if err != nil {

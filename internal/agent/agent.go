@@ -78,7 +78,12 @@ func (a *Agent) Ready() bool { return a.sessions.usable() > 0 }
 
 // Reload takes over new rules and bounds. New streams follow them at once; the
 // hub shows the new ranges after the next connect.
-func (a *Agent) Reload(next Config) { a.settings.Store(&next.Reloadable) }
+func (a *Agent) Reload(next Config) {
+	if fixed := fixedChanges(a.cfg, next); len(fixed) > 0 {
+		a.log.Warn("these settings change only with a restart", "settings", fixed)
+	}
+	a.settings.Store(&next.Reloadable)
+}
 
 func (a *Agent) identity() *identity {
 	a.mu.Lock()
@@ -107,8 +112,8 @@ func (a *Agent) hubAddresses(me *identity) []string {
 	return me.hubs
 }
 
-// ownListeners lists the agent's own listener on every address of the machine
-// that it answers on.
+// ownListeners lists the agent's own listener as it was bound and, if that is on
+// all addresses, on each that the machine lists.
 func (a *Agent) ownListeners() []netip.AddrPort {
 	a.mu.Lock()
 	ap := a.listener
@@ -116,7 +121,7 @@ func (a *Agent) ownListeners() []netip.AddrPort {
 	if !ap.IsValid() || !ap.Addr().IsUnspecified() {
 		return []netip.AddrPort{ap}
 	}
-	var out []netip.AddrPort
+	out := []netip.AddrPort{ap}
 	addrs, err := net.InterfaceAddrs()
 	if err != nil {
 		return out

@@ -5,6 +5,7 @@ package agent
 import (
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"time"
 
@@ -122,4 +123,24 @@ func or(s, otherwise string) string {
 		return s
 	}
 	return otherwise
+}
+
+// fixedChanges names the settings that differ but cannot be taken over by a running agent.
+func fixedChanges(old, next Config) []string {
+	var out []string
+	for _, f := range []struct {
+		name string
+		same bool
+	}{
+		{"stateDir", old.StateDir == next.StateDir},
+		{"hubs", slices.Equal(old.Hubs, next.Hubs)},
+		{"healthListen", old.HealthListen == next.HealthListen},
+		{"log", old.Log == next.Log},
+		{"drainTimeout", old.Drain == next.Drain},
+	} {
+		if !f.same {
+			out = append(out, f.name)
+		}
+	}
+	return out
 }

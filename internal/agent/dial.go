@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"syscall"
 	"time"
 
@@ -81,7 +82,7 @@ func (t *targetDialer) filter(p policy.Policy, target policy.Target, addrs []net
 	own := t.own()
 	for _, a := range addrs {
 		a = a.Unmap()
-		v := p.Decide(policy.Request{Name: target.Name, Addr: a, Port: target.Port, Own: own})
+		v := p.Decide(policy.Request{Name: target.Name, Addr: a, Port: target.Port, Own: onLoopback(own, a)})
 		switch {
 		case !v.Allow && denied == "":
 			denied = v.Why
@@ -100,6 +101,22 @@ func (t *targetDialer) filter(p policy.Policy, target policy.Target, addrs []net
 		}
 	}
 	return allowed, denied
+}
+
+// onLoopback adds the ports of listeners on all addresses for a loopback target:
+// such a listener answers on every address of 127.0.0.0/8, not only on those
+// that the machine lists.
+func onLoopback(own []netip.AddrPort, target netip.Addr) []netip.AddrPort {
+	if !target.IsLoopback() {
+		return own
+	}
+	out := slices.Clone(own)
+	for _, l := range own {
+		if l.Addr().IsUnspecified() {
+			out = append(out, netip.AddrPortFrom(target, l.Port()))
+		}
+	}
+	return out
 }
 
 // race starts an attempt on each address, the next when the one before has

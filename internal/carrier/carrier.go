@@ -52,6 +52,9 @@ type Traffic struct {
 // ResetError is what a reader or writer gets after the peer's Reset.
 type ResetError struct{ Code uint32 }
 
+// ResetCode is the peer's code.
+func (e *ResetError) ResetCode() uint32 { return e.Code }
+
 func (e *ResetError) Error() string {
 	return fmt.Sprintf("the peer reset the stream (code %d)", e.Code)
 }

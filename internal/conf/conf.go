@@ -6,6 +6,7 @@
 package conf
 
 import (
+	"bytes"
 	"cmp"
 	"encoding"
 	"errors"
@@ -122,14 +123,14 @@ func Decode(file string, data []byte, into any) *Document {
 	var root yaml.Node
 	dec := yaml.NewDecoder(strings.NewReader(string(data)))
 	if err := dec.Decode(&root); err != nil {
-		d.syntax(err)
+		d.syntax(err, data)
 		return d
 	}
 	var second yaml.Node
 	if err := dec.Decode(&second); err == nil {
 		d.report(place{second.Line, second.Column}, "", "a second document; one is expected")
 	} else if !errors.Is(err, io.EOF) {
-		d.syntax(err)
+		d.syntax(err, data)
 	}
 	if len(root.Content) == 0 {
 		d.Add("", "the file is empty")
@@ -139,14 +140,18 @@ func Decode(file string, data []byte, into any) *Document {
 	return d
 }
 
-// syntax places a parser error: the library gives "yaml: line N: text".
-func (d *Document) syntax(err error) {
+// syntax places an error of the library, which gives "yaml: line N: text" and
+// counts the lines from 1 if its scanner fails, but from 0 if its parser does.
+func (d *Document) syntax(err error, data []byte) {
 	text := strings.TrimPrefix(err.Error(), "yaml: ")
 	line := 1
 	if rest, ok := strings.CutPrefix(text, "line "); ok {
 		if num, msg, ok := strings.Cut(rest, ": "); ok {
 			if n, e := strconv.Atoi(num); e == nil {
 				line, text = n, msg
+				if ofParser(msg) {
+					line = min(n+1, 1+bytes.Count(bytes.TrimSpace(data), []byte("\n")))
+				}
 			}
 		}
 	}
@@ -154,6 +159,15 @@ func (d *Document) syntax(err error) {
 		text = "the file is empty"
 	}
 	d.report(place{line, 1}, "", text)
+}
+
+func ofParser(text string) bool {
+	for _, what := range []string{"<", "node content", "key", "'-' indicator", "',' or"} {
+		if strings.HasPrefix(text, "did not find expected "+what) {
+			return true
+		}
+	}
+	return false
 }
 
 func (d *Document) value(path string, n *yaml.Node, v reflect.Value, depth int) {
@@ -164,6 +178,10 @@ func (d *Document) value(path string, n *yaml.Node, v reflect.Value, depth int) 
 	}
 	if n.Kind == yaml.AliasNode || n.Anchor != "" {
 		d.Add(path, "anchors and aliases are not accepted")
+		return
+	}
+	if !strings.HasPrefix(n.Tag, "!!") {
+		d.Add(path, "the tag %s is not accepted", n.Tag)
 		return
 	}
 	if n.Kind == yaml.ScalarNode && n.Tag == "!!null" {
@@ -221,6 +239,8 @@ func (d *Document) structure(path string, n *yaml.Node, v reflect.Value, depth i
 		switch {
 		case key.Kind != yaml.ScalarNode:
 			d.Add(path, "a key must be a single word")
+		case key.Anchor != "":
+			d.Add(at, "anchors and aliases are not accepted")
 		case seen[key.Value]:
 			d.Add(at, "the key stands twice")
 		case !ok:

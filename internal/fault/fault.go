@@ -74,9 +74,11 @@ func (f *Fault) Error() string {
 	var b strings.Builder
 	b.WriteString(string(f.Code))
 	for _, s := range []string{f.What, f.Why} {
-		if s != "" {
-			b.WriteString(": ")
-			b.WriteString(s)
+		switch {
+		case strings.HasPrefix(s, "\n"): // a list, which begins its own line
+			b.WriteString(":" + s)
+		case s != "":
+			b.WriteString(": " + s)
 		}
 	}
 	return b.String()

@@ -70,24 +70,25 @@ type cluster struct {
 	retiredDown int64
 }
 
-// join adds a session. A second session of the same process of the same agent
-// replaces the first, whose end the hub has not noticed yet; it is returned to
-// be closed. Two processes with one identity both stay, and both are seen in status.
-func (c *cluster) join(s *session) (replaced []*session, err error) {
+// join adds a session and returns the older ones of the same process of the same
+// agent: they are either about to be drained after a renewal, or dead without
+// the hub's knowledge. Two processes with one identity both stay, and both are
+// seen in status.
+func (c *cluster) join(s *session) (older []*session, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for old := range c.sessions {
-		if old.agent == s.agent && old.instance == s.instance && !old.draining.Load() {
-			replaced = append(replaced, old)
+		if old.agent == s.agent && old.instance == s.instance {
+			older = append(older, old)
 		}
 	}
-	if len(c.sessions)-len(replaced) >= limit.SessionsPerCluster {
+	if len(c.sessions) >= limit.SessionsPerCluster {
 		return nil, fault.Newf(fault.CodeLimit, "cluster %s has %d sessions", c.name, len(c.sessions)).
 			Whyf("at most %d are accepted", limit.SessionsPerCluster).Hint("stop agents that are not needed")
 	}
 	c.sessions[s] = struct{}{}
 	delete(c.gone, s.agent)
-	return replaced, nil
+	return older, nil
 }
 
 // leave removes a session and remembers why it ended.

@@ -46,8 +46,7 @@ func (f connectFrontend) Serve(ctx context.Context, ln net.Listener, dial DialFu
 	places := run.NewLimiter(limit.ConnectConnections)
 	err := acceptLoop(ctx, ln, func(conn net.Conn) {
 		if !places.TryAcquire() {
-			f.hub.refused(conn, fault.Newf(fault.CodeLimit, "%d connections are open", limit.ConnectConnections))
-			conn.Close()
+			f.hub.refuseAtOnce(conn, fault.Newf(fault.CodeLimit, "%d connections are open on this socket", limit.ConnectConnections))
 			return
 		}
 		g.Do(func(ctx context.Context) {
@@ -88,6 +87,7 @@ func (h *Hub) serveConnect(ctx context.Context, conn net.Conn, dial DialFunc) {
 	target, err := readConnect(conn)
 	if err != nil {
 		closeOnEnd()
+		h.metrics.Refused.WithLabelValues(outcome(fault.From(err))).Inc()
 		h.refuseConnect(conn, err)
 		return
 	}
@@ -143,12 +143,9 @@ func earlyData() error {
 	return fault.New(fault.CodeEarlyData, "bytes came before the answer to the CONNECT").Hint("wait for the 200 before sending")
 }
 
-// spliceStream copies until the end and counts it.
+// spliceStream copies until the end.
 func (h *Hub) spliceStream(ctx context.Context, conn splice.Conn, stream carrier.Stream) {
-	h.metrics.Streams.Inc()
-	defer h.metrics.Streams.Dec()
-	r := h.splicer.Both(ctx, conn, stream, splice.Options{Idle: h.settings.Load().idleTimeout})
-	h.streamEnded(r.Code)
+	h.splicer.Both(ctx, conn, stream, splice.Options{Idle: h.settings.Load().idleTimeout})
 }
 
 // readConnect reads the request's head, bounded in size and time, and gives its
@@ -195,12 +192,20 @@ func (h *Hub) refuseConnect(conn net.Conn, err error) {
 	if f.Code == fault.CodeDialCanceled {
 		return
 	}
-	h.metrics.Refused.WithLabelValues(outcome(f)).Inc()
 	conn.SetDeadline(time.Now().Add(limit.ReplyWrite))
 	if _, err := io.WriteString(conn, refusal(f)); err != nil {
 		return
 	}
 	lingerClose(conn)
+}
+
+// refuseAtOnce answers without waiting for a request, for a bound that is
+// reached: what fits into the socket's buffer is written, and nothing is waited for.
+func (h *Hub) refuseAtOnce(conn net.Conn, f *fault.Fault) {
+	h.refused(conn, f)
+	conn.SetDeadline(time.Now().Add(limit.AtOnce))
+	io.WriteString(conn, refusal(f))
+	conn.Close()
 }
 
 // refusal renders a fault as an HTTP/1.1 response.

@@ -89,11 +89,11 @@ func retriable(err error) bool {
 func (h *Hub) dialThrough(ctx context.Context, s *session, d wire.Dial) (carrier.Stream, error) {
 	s.streams.Add(1)
 	s.beat.Busy(+1)
-	out := &hubStream{session: s}
 	done := false
 	defer func() {
 		if !done {
-			out.release()
+			s.streams.Add(-1)
+			s.beat.Busy(-1)
 		}
 	}()
 	if h.now().Sub(s.link.Traffic().LastReceived) > limit.Silent {
@@ -124,8 +124,9 @@ func (h *Hub) dialThrough(ctx context.Context, s *session, d wire.Dial) (carrier
 		stream.Reset(splice.ResetCode(fault.CodeDialCanceled))
 		return nil, dialError(ctx, s, err)
 	}
-	done, out.Stream = true, stream
-	return out, nil
+	done = true
+	h.metrics.Streams.Inc()
+	return &hubStream{Stream: stream, hub: h, session: s}, nil
 }
 
 // whenSilent calls giveUp when the agent has not been heard for limit.Silent
@@ -192,14 +193,18 @@ func dialError(ctx context.Context, s *session, err error) error {
 // hubStream counts a stream's bytes for its session and ends its accounting once.
 type hubStream struct {
 	carrier.Stream
+	hub     *Hub
 	session *session
 	once    sync.Once
 }
 
-func (s *hubStream) release() {
+// release ends the accounting; the first reason stands, empty for an orderly end.
+func (s *hubStream) release(code fault.Code) {
 	s.once.Do(func() {
 		s.session.streams.Add(-1)
 		s.session.beat.Busy(-1)
+		s.hub.metrics.Streams.Dec()
+		s.hub.metrics.StreamEnds.WithLabelValues(tell.Outcome(code)).Inc()
 	})
 }
 
@@ -216,11 +221,11 @@ func (s *hubStream) Write(b []byte) (int, error) {
 }
 
 func (s *hubStream) Close() error {
-	defer s.release()
+	defer s.release("")
 	return s.Stream.Close()
 }
 
 func (s *hubStream) Reset(code uint32) error {
-	defer s.release()
+	defer s.release(splice.ResetReason(code))
 	return s.Stream.Reset(code)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/id"
 	"github.com/tombolo-io/tombolo/internal/limit"
 	"github.com/tombolo-io/tombolo/internal/run"
+	"github.com/tombolo-io/tombolo/internal/splice"
 	"github.com/tombolo-io/tombolo/internal/tell"
 	"github.com/tombolo-io/tombolo/internal/trust"
 	"github.com/tombolo-io/tombolo/internal/wire"
@@ -41,7 +42,7 @@ func (h *Hub) serveFront(ctx context.Context, ln net.Listener) error {
 			return
 		}
 		g.Do(func(ctx context.Context) {
-			conn := tls.Server(raw, tlsConfig)
+			conn := tls.Server(splice.Below(raw), tlsConfig)
 			hctx, cancel := context.WithTimeout(ctx, limit.Handshake)
 			err := conn.HandshakeContext(hctx)
 			cancel()
@@ -77,7 +78,7 @@ func (h *Hub) route(ctx context.Context, conn *tls.Conn) {
 	case trust.ALPNSession:
 		h.serveSession(ctx, conn)
 	case trust.ALPNJoin:
-		h.joinHTTP.hand(conn)
+		h.joinHTTP.hand(conn, func() {})
 	default:
 		h.routeHTTP(ctx, conn)
 	}
@@ -85,28 +86,37 @@ func (h *Hub) route(ctx context.Context, conn *tls.Conn) {
 
 func (h *Hub) routeHTTP(ctx context.Context, conn *tls.Conn) {
 	who, err := h.identify(conn, 0)
-	switch {
-	case err != nil:
-		h.refuseHTTP(conn, err)
-	case who.Role == id.RoleOperator:
-		h.apiHTTP.hand(conn)
-	case who.Role == id.RoleClient:
-		serial := trust.Serial(conn.ConnectionState().PeerCertificates[0])
-		if !h.clients.add(serial, conn) {
-			conn.Close()
-			return
-		}
-		defer h.clients.remove(serial, conn)
-		h.serveConnect(ctx, conn, h.dialer(who.Cluster, "connect-tls", who.URI()))
-	default:
-		h.refuseHTTP(conn, fault.Newf(fault.CodeUnauthorized, "%s may not use this port for HTTP", who).
-			Hint("use a client certificate: tombolo egress-config CLUSTER --mode connect-tls"))
+	if err == nil && who.Role != id.RoleOperator && who.Role != id.RoleClient {
+		err = fault.Newf(fault.CodeUnauthorized, "%s may not use this port for HTTP", who).
+			Hint("use a client certificate: tombolo egress-config CLUSTER --mode connect-tls")
 	}
+	if err != nil {
+		h.refuseHTTP(conn, err)
+		return
+	}
+	serial := trust.Serial(conn.ConnectionState().PeerCertificates[0])
+	if !h.clients.add(serial, conn) {
+		h.refuseAtOnce(conn, fault.Newf(fault.CodeLimit, "%d connections of clients and operators are open on the main port", limit.ConnectConnections))
+		return
+	}
+	gone := sync.OnceFunc(func() { h.clients.remove(serial, conn) })
+	if h.revoked.has(serial) { // since it was identified: the revocation did not see this connection
+		gone()
+		conn.Close()
+		return
+	}
+	if who.Role == id.RoleOperator {
+		h.apiHTTP.hand(conn, gone)
+		return
+	}
+	defer gone()
+	h.serveConnect(ctx, conn, h.dialer(who.Cluster, "connect-tls", who.URI()))
 }
 
 // refuseHTTP waits for the request's head before it answers, because a client
 // that is still sending takes an early answer for a broken connection.
 func (h *Hub) refuseHTTP(conn *tls.Conn, err error) {
+	h.metrics.Refused.WithLabelValues(outcome(fault.From(err))).Inc()
 	if _, bad := readConnect(conn); bad != nil && !fault.Has(bad, fault.CodeMethod) {
 		err = errors.Join(err, bad)
 	}
@@ -198,12 +208,13 @@ func newHandoff(addr net.Addr) *handoff {
 }
 
 // hand passes a connection on; its ALPN has been judged already, so it is
-// wrapped to keep net/http from judging it again.
-func (l *handoff) hand(conn *tls.Conn) {
+// wrapped to keep net/http from judging it again. gone is called when it is closed.
+func (l *handoff) hand(conn *tls.Conn, gone func()) {
+	judged := judgedConn{conn, gone}
 	select {
-	case l.conns <- judgedConn{conn}:
+	case l.conns <- judged:
 	case <-l.done:
-		conn.Close()
+		judged.Close()
 	}
 }
 
@@ -223,7 +234,15 @@ func (l *handoff) Close() error {
 
 func (l *handoff) Addr() net.Addr { return l.addr }
 
-type judgedConn struct{ *tls.Conn }
+type judgedConn struct {
+	*tls.Conn
+	gone func()
+}
+
+func (c judgedConn) Close() error {
+	defer c.gone()
+	return c.Conn.Close()
+}
 
 type peerKey struct{}
 

@@ -179,22 +179,22 @@ func addrText(peer interface{ RemoteAddr() net.Addr }) string {
 	return ""
 }
 
-func (h *Hub) streamEnded(code fault.Code) {
-	h.metrics.StreamEnds.WithLabelValues(tell.Outcome(code)).Inc()
-}
-
 // Reload takes over the part of a new configuration that may change while the
 // hub runs. On an error the old one stays in force.
 func (h *Hub) Reload(next Config) error {
+	select {
+	case <-h.ready:
+	default:
+		return fault.New(fault.CodeConfig, "the hub is still starting").Hint("reload once it is ready")
+	}
 	if fixed := fixedChanges(h.cfg, next); len(fixed) > 0 {
 		h.log.Warn("these settings change only with a restart", "settings", fixed)
 	}
-	old := h.settings.Load()
+	if err := h.sockets.apply(&next.Reloadable); err != nil {
+		return err
+	}
 	for _, c := range next.clusters {
 		h.clusters.add(c.name)
-	}
-	if err := h.sockets.apply(&next.Reloadable); err != nil {
-		return errors.Join(err, h.sockets.apply(old))
 	}
 	h.settings.Store(&next.Reloadable)
 	return nil

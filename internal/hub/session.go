@@ -61,12 +61,28 @@ func (s *session) candidate(tried bool, now time.Time) candidate {
 	}
 }
 
-// end closes the session for a reason; the first reason stands.
+// end tells the agent why and closes the session when it has read that, or after
+// limit.Farewell; the first reason stands.
 func (s *session) end(why *fault.Fault) {
 	if s.ended.CompareAndSwap(nil, why) {
-		s.beat.Send(&pb.Control{Frame: &pb.Control_Goodbye{Goodbye: &pb.Goodbye{Reason: wire.ToFault(why)}}})
-		s.link.Close()
+		s.beat.Send(goodbye(why))
+		s.leave()
 	}
+}
+
+func goodbye(why *fault.Fault) *pb.Control {
+	return &pb.Control{Frame: &pb.Control_Goodbye{Goodbye: &pb.Goodbye{Reason: wire.ToFault(why)}}}
+}
+
+// leave lets the agent close first, because only that shows that it has read the farewell.
+func (s *session) leave() {
+	timer := time.NewTimer(limit.Farewell)
+	defer timer.Stop()
+	select {
+	case <-s.link.Done():
+	case <-timer.C:
+	}
+	s.link.Close()
 }
 
 // serveSession runs one agent's connection from its Hello to its end.
@@ -154,14 +170,17 @@ func (h *Hub) runSession(ctx context.Context, s *session) {
 		OnFrame:      func(f *pb.Control) { h.onFrame(s, f) },
 		OnRTT:        func(d time.Duration) { h.metrics.RTT.Observe(d.Seconds()) },
 	})
-	replaced, err := s.cluster.join(s)
+	older, err := s.cluster.join(s)
 	if err != nil {
 		h.refused(s.link, err)
-		s.end(fault.From(err))
+		control.SetWriteDeadline(time.Now().Add(limit.Farewell))
+		if wire.Write(control, goodbye(fault.From(err))) == nil {
+			s.leave()
+		}
 		return
 	}
-	for _, old := range replaced {
-		old.end(fault.New(fault.CodeSessionLost, "the agent opened a new session").Whyf("the old one was not known to have ended"))
+	for _, old := range older {
+		old.beat.Busy(+1) // until it ends: if it is dead, that is noticed within limit.DeadLive
 	}
 	h.metrics.Sessions.Inc()
 	log := h.log.With(tell.AttrCluster, s.cluster.name, tell.AttrAgent, s.agent, tell.AttrPeer, s.peer)

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -78,26 +80,19 @@ func (s *sockets) load(records []state.Cluster) error {
 	return nil
 }
 
-// apply opens what is missing and closes what is no longer wanted. A socket
-// that cannot be opened does not keep the others from it.
+// apply opens what is missing, gives what is open its new owner and mode, and
+// then closes what is no longer wanted. If anything cannot be opened, nothing
+// changes; the error names every such socket.
 func (s *sockets) apply(r *Reloadable) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.applyLocked(r)
-}
-
-func (s *sockets) applyLocked(r *Reloadable) error {
 	wanted := want(r, s.asked, s.runDir)
-	for key, o := range s.open {
-		if spec, ok := wanted[key]; !ok || spec != o.spec {
-			o.stop()
-			<-o.done
-			delete(s.open, key)
-		}
-	}
+	s.yield(wanted)
 	var errs []error
+	fresh := map[socketKey]*openSocket{}
 	for key, spec := range wanted {
-		if _, ok := s.open[key]; ok {
+		if o, ok := s.open[key]; ok {
+			errs = append(errs, o.permit(spec))
 			continue
 		}
 		o, err := s.start(key, spec)
@@ -105,9 +100,54 @@ func (s *sockets) applyLocked(r *Reloadable) error {
 			errs = append(errs, fmt.Errorf("cluster %s: %w", key.cluster, err))
 			continue
 		}
-		s.open[key] = o
+		fresh[key] = o
 	}
-	return errors.Join(errs...)
+	if err := errors.Join(errs...); err != nil {
+		for _, o := range fresh {
+			o.end()
+		}
+		return err
+	}
+	for key, o := range s.open {
+		if _, ok := wanted[key]; !ok {
+			o.end()
+			delete(s.open, key)
+		}
+	}
+	maps.Copy(s.open, fresh)
+	return nil
+}
+
+// yield closes sockets whose path goes to another cluster or protocol.
+func (s *sockets) yield(wanted map[socketKey]socketSpec) {
+	paths := map[string]socketKey{}
+	for key := range wanted {
+		paths[key.path] = key
+	}
+	for key, o := range s.open {
+		if next, taken := paths[key.path]; taken && next != key {
+			o.end()
+			delete(s.open, key)
+		}
+	}
+}
+
+// end stops the frontend and waits until it has let go of the path.
+func (o *openSocket) end() {
+	o.stop()
+	<-o.done
+}
+
+// permit changes owner and mode in place, so that no stream is dropped for it.
+func (o *openSocket) permit(spec socketSpec) error {
+	if spec == o.spec {
+		return nil
+	}
+	if err := errors.Join(chown(spec.path, spec), os.Chmod(spec.path, spec.mode)); err != nil {
+		return socketFault(spec.path, err)
+	}
+	o.spec = spec
+	return nil
 }
 
 func (s *sockets) start(key socketKey, spec socketSpec) (*openSocket, error) {

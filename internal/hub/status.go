@@ -4,6 +4,7 @@ package hub
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/admin"
@@ -28,18 +29,10 @@ func (h *Hub) Status() admin.Status {
 		if cs.Agents == nil {
 			cs.Agents = []admin.AgentStatus{}
 		}
-		byID := map[string]int{}
 		for _, a := range cs.Agents {
 			cs.Streams += a.Streams
-			if a.Connected {
-				byID[a.ID]++
-			}
 		}
-		for name, n := range byID {
-			if n > 1 {
-				out.Warnings = append(out.Warnings, fmt.Sprintf("cluster %s: %d processes use the identity of agent %s; give each its own (a copied state directory?)", cs.Name, n, name))
-			}
-		}
+		out.Warnings = append(out.Warnings, shared(c)...)
 		out.Clusters = append(out.Clusters, cs)
 	}
 	certs, err := h.state.Certificates()
@@ -47,6 +40,26 @@ func (h *Hub) Status() admin.Status {
 		out.Warnings = append(out.Warnings, err.Error())
 	}
 	out.Warnings = append(out.Warnings, expiring(certs, h.now())...)
+	return out
+}
+
+// shared warns of identities that several processes use. Several sessions of one
+// process are the rule while a renewed certificate takes over.
+func shared(c *cluster) (out []string) {
+	processes := map[string]map[string]bool{}
+	for _, s := range c.live() {
+		name := s.agent.String()
+		if processes[name] == nil {
+			processes[name] = map[string]bool{}
+		}
+		processes[name][s.instance] = true
+	}
+	for name, all := range processes {
+		if len(all) > 1 {
+			out = append(out, fmt.Sprintf("cluster %s: %d processes use the identity of agent %s; give each its own (a copied state directory?)", c.name, len(all), name))
+		}
+	}
+	slices.Sort(out)
 	return out
 }
 

@@ -82,6 +82,8 @@ const (
 	DialTarget = 20 * time.Second
 	// HappyEyeballs staggers the attempts on several addresses (RFC 8305 section 8).
 	HappyEyeballs = 250 * time.Millisecond
+	// AtOnce bounds an answer for which nobody shall wait.
+	AtOnce = 100 * time.Millisecond
 	// PingLive is the ping interval where streams or dials are live.
 	PingLive = time.Second
 	// DeadLive is the silence after which a live session counts as dead: what
@@ -138,6 +140,8 @@ const (
 	// Drain is how long a process waits for its streams after SIGTERM: less
 	// than the 30 s that a kubelet grants.
 	Drain = 25 * time.Second
+	// Farewell is how long a session that ends in order waits for its peer to read why.
+	Farewell = time.Second
 	// Shutdown bounds the stop of one task.
 	Shutdown = 5 * time.Second
 	// ConfigDebounce collects the several events of one file replacement.

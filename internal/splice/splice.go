@@ -9,7 +9,7 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -133,8 +133,12 @@ func (p *pair) copy(d *direction) {
 // reason is the code that an error carries, or else that of a reset.
 func reason(err error) fault.Code {
 	var f *fault.Fault
-	if errors.As(err, &f) {
+	var reset interface{ ResetCode() uint32 }
+	switch {
+	case errors.As(err, &f):
 		return f.Code
+	case errors.As(err, &reset):
+		return ResetReason(reset.ResetCode())
 	}
 	return fault.CodeStreamReset
 }
@@ -200,49 +204,23 @@ func (w *idleWatch) stop() {
 	w.timer.Stop()
 }
 
-// ResetCode maps a reason to the number that travels in a reset
-// (docs/reference/session.md); 1 is an unspecified reset.
+// resetReasons are the numbers that travel in a reset (docs/reference/session.md).
+func resetReasons() []fault.Code {
+	return []fault.Code{
+		1: fault.CodeStreamReset, 2: fault.CodeStreamIdle, 3: fault.CodeDialCanceled,
+		4: fault.CodeDraining, 5: fault.CodeSessionLost, 6: fault.CodePolicyDenied,
+	}
+}
+
+// ResetCode maps a reason to its number; others travel as an unspecified reset.
 func ResetCode(code fault.Code) uint32 {
-	switch code {
-	case fault.CodeStreamIdle:
-		return 2
-	case fault.CodeDialCanceled:
-		return 3
-	case fault.CodeDraining:
-		return 4
-	case fault.CodeSessionLost:
-		return 5
-	case fault.CodePolicyDenied:
-		return 6
-	}
-	return 1
+	return uint32(max(slices.Index(resetReasons(), code), 1))
 }
 
-// Net makes a Conn of a network connection: CloseWrite where the connection
-// has one, and a reset that a TCP peer sees as RST. A unix socket knows no
-// reset: its peer sees the end, unless bytes of its own were still unread.
-func Net(c net.Conn) Conn { return netConn{c} }
-
-type netConn struct{ net.Conn }
-
-func (c netConn) CloseWrite() error {
-	if h, ok := c.Conn.(interface{ CloseWrite() error }); ok {
-		err := h.CloseWrite()
-		if errors.Is(err, net.ErrClosed) {
-			return nil
-		}
-		return err
+// ResetReason maps the number of a peer's reset back to its reason.
+func ResetReason(code uint32) fault.Code {
+	if all := resetReasons(); code > 0 && code < uint32(len(all)) {
+		return all[code]
 	}
-	return c.Close()
-}
-
-func (c netConn) Reset(uint32) error {
-	under := c.Conn
-	if t, ok := under.(interface{ NetConn() net.Conn }); ok {
-		under = t.NetConn() // below TLS: an abrupt end without close_notify is not taken for EOF
-	}
-	if t, ok := under.(*net.TCPConn); ok {
-		t.SetLinger(0)
-	}
-	return under.Close()
+	return fault.CodeStreamReset
 }

@@ -102,7 +102,7 @@ func NewHub(reg prometheus.Registerer, r HubReadings) *Hub {
 		StreamEnds:   f.counterVec("tombolo_hub_stream_ends_total", "Streams that ended, by fault code (ok for an orderly end).", "code"),
 		RTT:          f.histogram("tombolo_hub_session_rtt_seconds", "Round trip of the pings on live sessions."),
 		Reloads:      f.counterVec("tombolo_hub_config_reloads_total", "Reloads of the configuration, by outcome.", "outcome"),
-		Refused:      f.counterVec("tombolo_hub_refused_connections_total", "Connections and requests refused before they named a target, by fault code.", "code"),
+		Refused:      f.counterVec("tombolo_hub_refused_connections_total", "Connections and requests that were refused without a dial, by fault code.", "code"),
 	}
 }
 

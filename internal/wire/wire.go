@@ -118,7 +118,7 @@ func ReadReply(r io.Reader) (resolved string, err error) {
 		return "", err
 	}
 	if f := FromFault(m.GetFault()); f != nil {
-		return m.GetResolved(), f
+		return Clean(m.GetResolved()), f
 	}
 	return Clean(m.GetResolved()), nil
 }

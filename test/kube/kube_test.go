@@ -85,7 +85,7 @@ func (x *cluster) within(t *testing.T, d time.Duration) context.Context {
 	return ctx
 }
 
-// explain logs what hub and agent wrote last, once a test has failed.
+// explain logs what those involved wrote last, once a test has failed.
 func (x *cluster) explain(t *testing.T) {
 	if x.ctx.Err() != nil {
 		t.Log("interrupted")
@@ -93,6 +93,9 @@ func (x *cluster) explain(t *testing.T) {
 	}
 	t.Logf("--- end of the hub's log\n%s", x.rig.HubLog())
 	t.Logf("--- end of the agent's log\n%s", x.AgentLog())
+	for _, process := range []string{"kube-apiserver", "kubelet", "containerd"} {
+		t.Logf("--- end of the log of %s of %s\n%s", process, x.Name, x.Log(process))
+	}
 }
 
 // useEgress restarts kube-apiserver in a mode and makes failures of the test explain themselves.

@@ -150,10 +150,10 @@ func openBothWays(t *testing.T, p Pair) {
 // bytesIdentical is a property: whatever the chunks of writer and reader, the
 // bytes are those of a plain buffer, and then comes io.EOF.
 func bytesIdentical(t *testing.T, p Pair) {
-	const rounds = 12
+	const rounds = 8
 	for round := range uint64(rounds) {
 		rng := rand.New(rand.NewPCG(round, 7))
-		want := random(rng, rng.IntN(3<<20))
+		want := random(rng, rng.IntN(1<<20))
 		near, far := link(t, p.A, p.B)
 		if round%2 == 1 {
 			near, far = far, near

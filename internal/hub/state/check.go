@@ -206,7 +206,8 @@ type element struct {
 	child      uint64 // of a branch
 }
 
-// elements reads the elements of a branch or leaf page within its bytes.
+// elements reads the elements of a branch or leaf page within its bytes. Keys and
+// values follow the table without a gap, which shows a count that is wrong.
 func elements(raw []byte, flags uint16) (out []element, ok bool) {
 	order := binary.NativeEndian
 	count := int(order.Uint16(raw[10:]))
@@ -214,6 +215,7 @@ func elements(raw []byte, flags uint16) (out []element, ok bool) {
 	if flags != flagBranch && flags != flagLeaf || table > len(raw) {
 		return nil, false
 	}
+	start := uint64(table)
 	for i := range count {
 		at := headLength + i*elementLength
 		e := raw[at:]
@@ -228,12 +230,11 @@ func elements(raw []byte, flags uint16) (out []element, ok bool) {
 			}
 			el.bucket = order.Uint32(e) == 1
 		}
-		start := uint64(at) + pos
-		if ksize == 0 || start < uint64(table) || start+ksize+vsize > uint64(len(raw)) {
+		if ksize == 0 || uint64(at)+pos != start || start+ksize+vsize > uint64(len(raw)) {
 			return nil, false
 		}
 		el.key, el.value = raw[start:start+ksize], raw[start+ksize:start+ksize+vsize]
-		out = append(out, el)
+		out, start = append(out, el), start+ksize+vsize
 	}
 	return out, true
 }

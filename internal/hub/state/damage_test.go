@@ -18,9 +18,9 @@ import (
 	"github.com/tombolo-io/tombolo/internal/trust"
 )
 
-// content opens the state and renders all that is in it; then it writes, so that
-// free pages are used too.
-func content(t *testing.T, dir string) (string, error) {
+// content opens the state and renders all that is in it; with write it then
+// writes, so that free pages are used too.
+func content(t *testing.T, dir string, write bool) (string, error) {
 	t.Helper()
 	s, err := state.Open(dir)
 	if err != nil {
@@ -41,6 +41,9 @@ func content(t *testing.T, dir string) (string, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if !write {
+		return string(text), nil
+	}
 	token, _ := trust.NewToken(cluster(t, "another"), time.Hour, 1, noon())
 	return string(text), s.PutToken(token, noon())
 }
@@ -55,7 +58,7 @@ func TestDamageIsAFaultAndNeverAPanic(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	older, err := content(t, source) // its write makes the newest transaction
+	older, err := content(t, source, true) // its write makes the newest transaction
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +66,7 @@ func TestDamageIsAFaultAndNeverAPanic(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	newest, err := content(t, source)
+	newest, err := content(t, source, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,10 +78,12 @@ func TestDamageIsAFaultAndNeverAPanic(t *testing.T) {
 	opened, refused := 0, 0
 	try := func(what string, data []byte) {
 		t.Helper()
-		if err := os.WriteFile(filepath.Join(dir, fileName), data, 0o600); err != nil {
+		path := filepath.Join(dir, fileName)
+		// Removed first: some file systems flush a file that is truncated and written anew.
+		if err := errors.Join(os.RemoveAll(path), os.WriteFile(path, data, 0o600)); err != nil {
 			t.Fatal(err)
 		}
-		got, err := content(t, dir)
+		got, err := content(t, dir, (opened+refused)%16 == 0) // a write costs two flushes of the disk
 		switch {
 		case err == nil && got != older && got != newest:
 			t.Errorf("%s: the state opens with another content", what)
@@ -97,12 +102,11 @@ func TestDamageIsAFaultAndNeverAPanic(t *testing.T) {
 	}
 	pageSize := os.Getpagesize()
 	for page := 0; page < len(whole); page += pageSize {
-		for at := page; at < page+96; at++ { // heads, and the first elements
-			flip(at, 0x01)
-			flip(at, 0x80)
+		for at := page; at < page+48; at++ { // heads, and the first elements
+			flip(at, 1<<(at%8))
 		}
 	}
-	for at := 0; at < len(whole); at += 97 {
+	for at := 0; at < len(whole); at += 397 {
 		flip(at, 0xff)
 	}
 	for size := 1; size < len(whole); size += pageSize/2 + 1 {
@@ -184,7 +188,7 @@ func FuzzOpen(f *testing.F) {
 		if err := os.WriteFile(filepath.Join(dir, fileName), data, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := content(t, dir); err != nil && !fault.Has(err, fault.CodeStateCorrupt) {
+		if _, err := content(t, dir, true); err != nil && !fault.Has(err, fault.CodeStateCorrupt) {
 			t.Errorf("%v, want %s", err, fault.CodeStateCorrupt)
 		}
 	})

@@ -173,9 +173,16 @@ func (s *Store) Close() error { return s.db.Close() }
 // it before it is used.
 func (s *Store) Authority(trustDomain string, now time.Time) (*trust.Authority, error) {
 	var ca *trust.Authority
+	read := func(tx *bbolt.Tx) (err error) {
+		ca, err = storedAuthority(tx)
+		return err
+	}
+	if err := s.db.View(read); ca != nil || err != nil {
+		return ca, wrap(err)
+	}
 	err := s.db.Update(func(tx *bbolt.Tx) error {
-		var err error
-		if ca, err = storedAuthority(tx); ca != nil || err != nil {
+		err := read(tx)
+		if ca != nil || err != nil {
 			return err
 		}
 		if ca, err = trust.NewAuthority(trustDomain, now); err != nil {

@@ -112,8 +112,6 @@ func (c *Cluster) stop() {
 // Server is the URL of kube-apiserver, reachable from the public network's namespaces only.
 func (c *Cluster) Server() string { return "https://" + c.control + ":6443" }
 
-// Logs lists the paths of what the cluster's processes wrote, for failure reports.
-func (c *Cluster) Logs() []string {
-	found, _ := filepath.Glob(filepath.Join(c.dir, "*.log")) // the pattern is well-formed
-	return found
-}
+// Log is the end of what one of the cluster's processes wrote: "kube-apiserver", "kubelet", "containerd",
+// "kube-proxy", "etcd", "controllers" or "scheduler".
+func (c *Cluster) Log(process string) string { return tail(filepath.Join(c.dir, process+".log")) }
