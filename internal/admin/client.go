@@ -137,9 +137,7 @@ func (c *Client) Stream(ctx context.Context, cluster, target string) (net.Conn, 
 	if err != nil {
 		return nil, c.away(err)
 	}
-	if deadline, ok := ctx.Deadline(); ok {
-		conn.SetDeadline(deadline)
-	} else {
+	if _, bounded := ctx.Deadline(); !bounded {
 		conn.SetDeadline(time.Now().Add(limit.Dial + limit.RequestHeaderTime))
 	}
 	attended := run.OnDone(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })

@@ -121,7 +121,7 @@ func TestEveryProblemHasItsPlace(t *testing.T) {
 		"a quote that is not closed":   {"name: a\ninner: \"x\n", []string{"f:2:1: found unexpected end of stream"}},
 		"a bracket that is not closed": {"name: a\nlist: [a\ncount: 2\n", []string{"f:2:1: did not find expected ',' or ']'"}},
 		"a wrong indentation":          {"inner:\n  label: a\n below: b\n", []string{"f:3:1: did not find expected key"}},
-		"a stray item":                 {"kind: x\nlist:\n- a\n b: c\n", []string{"f:4:1: did not find expected '-' indicator"}},
+		"a stray item":                 {"- a\nb: c\n", []string{"f:2:1: did not find expected '-' indicator"}},
 		"control characters":           {"name: \x01\n", []string{"f:1:1: control characters are not allowed"}},
 		"bytes that are no UTF-8":      {"name: \xff\xfe\n", []string{"f:1:1: invalid leading UTF-8 octet"}},
 		"several at once, in the order of the file": {"nmae: x\ncount: many\nwait: soon\nlist: [1]\n", []string{

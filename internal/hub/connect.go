@@ -14,6 +14,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/net/http/httpguts"
+
 	"github.com/tombolo-io/tombolo/internal/admin"
 	"github.com/tombolo-io/tombolo/internal/carrier"
 	"github.com/tombolo-io/tombolo/internal/fault"
@@ -153,7 +155,8 @@ func (h *Hub) spliceStream(ctx context.Context, conn splice.Conn, stream carrier
 func readConnect(conn net.Conn) (target string, err error) {
 	conn.SetReadDeadline(time.Now().Add(limit.RequestHeaderTime))
 	defer conn.SetReadDeadline(time.Time{})
-	bounded := &io.LimitedReader{R: conn, N: limit.RequestHeader}
+	from := &lastError{Reader: conn}
+	bounded := &io.LimitedReader{R: from, N: limit.RequestHeader}
 	buf := bufio.NewReaderSize(bounded, 4<<10)
 	bad := fault.New(fault.CodeRequest, "the CONNECT request is malformed")
 	req, err := http.ReadRequest(buf)
@@ -162,9 +165,9 @@ func readConnect(conn net.Conn) (target string, err error) {
 	case err == nil:
 	case bounded.N <= 0:
 		return "", fault.New(fault.CodeHeaderTooLarge, "the request header is too large").Whyf("at most %d bytes are read", limit.RequestHeader)
-	case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
+	case errors.Is(from.err, io.EOF):
 		return "", bad.Whyf("the connection ended within the header")
-	case errors.As(err, &timeout) && timeout.Timeout():
+	case errors.As(from.err, &timeout) && timeout.Timeout():
 		return "", bad.Whyf("the header did not arrive within %v", limit.RequestHeaderTime)
 	default:
 		return "", bad.Because(err).Hint("send: CONNECT host:port HTTP/1.1")
@@ -179,10 +182,27 @@ func readConnect(conn net.Conn) (target string, err error) {
 	case buf.Buffered() > 0:
 		return "", earlyData()
 	}
+	for name := range req.Header { // RFC 9112 section 5.1: no space before the colon
+		if !httpguts.ValidHeaderFieldName(name) {
+			return "", bad.Whyf("%q is no name of a header", clip(name, 64))
+		}
+	}
 	if _, err := policy.ParseTarget(req.RequestURI); err != nil {
 		return "", bad.Because(err).Hint("send: CONNECT host:port HTTP/1.1")
 	}
 	return req.RequestURI, nil
+}
+
+// lastError remembers how a reader ended: the parser of a cut request speaks of
+// the text that it has, not of what cut it.
+type lastError struct {
+	io.Reader
+	err error
+}
+
+func (r *lastError) Read(p []byte) (n int, err error) {
+	n, r.err = r.Reader.Read(p)
+	return n, r.err
 }
 
 // refuseConnect answers with status, code and reason, and closes.

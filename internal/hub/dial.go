@@ -149,6 +149,7 @@ func (s *session) whenSilent(giveUp func()) (stop func()) {
 		}
 		quiet := time.Since(heard)
 		if quiet >= limit.Silent && s.cluster.others(s) {
+			s.suspect()
 			giveUp()
 			return
 		}
@@ -169,6 +170,7 @@ func probe(ctx context.Context, s *session) error {
 	ctx, cancel := context.WithTimeout(ctx, max(limit.PingWait, 4*s.beat.RTT()))
 	defer cancel()
 	if err := s.beat.Probe(ctx); err != nil {
+		s.suspect()
 		return fault.Newf(fault.CodeSessionLost, "agent %s does not answer", s.agent).Whyf("no answer to a ping")
 	}
 	return nil

@@ -5,6 +5,7 @@ package hub
 import (
 	"context"
 	"crypto/tls"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -41,6 +42,7 @@ type session struct {
 	load     atomic.Int64 // streams that the agent reports over all of its sessions
 	draining atomic.Bool
 	ended    atomic.Pointer[fault.Fault] // why, set before the link is closed
+	doubt    sync.Once
 	up, down splice.Counter
 }
 
@@ -60,6 +62,10 @@ func (s *session) candidate(tried bool, now time.Time) candidate {
 		load:     int(max(s.streams.Load(), s.load.Load())),
 	}
 }
+
+// suspect keeps the pace of a live session from now on: if the link is dead, that
+// is noticed within limit.DeadLive, and the next dials do not meet it again.
+func (s *session) suspect() { s.doubt.Do(func() { s.beat.Busy(+1) }) }
 
 // end tells the agent why and closes the session when it has read that, or after
 // limit.Farewell; the first reason stands.
@@ -180,7 +186,7 @@ func (h *Hub) runSession(ctx context.Context, s *session) {
 		return
 	}
 	for _, old := range older {
-		old.beat.Busy(+1) // until it ends: if it is dead, that is noticed within limit.DeadLive
+		old.suspect()
 	}
 	h.metrics.Sessions.Inc()
 	log := h.log.With(tell.AttrCluster, s.cluster.name, tell.AttrAgent, s.agent, tell.AttrPeer, s.peer)

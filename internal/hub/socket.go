@@ -169,6 +169,9 @@ func privateDir(dir string) error {
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return socketFault(dir, err)
 	}
+	if info, err := os.Stat(dir); err == nil && !info.IsDir() {
+		return socketFault(dir, syscall.ENOTDIR)
+	}
 	if err := os.Chmod(dir, 0o700); err != nil {
 		return socketFault(dir, err)
 	}

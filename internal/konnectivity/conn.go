@@ -45,6 +45,7 @@ type conn struct {
 
 	target atomic.Pointer[carrier.Stream]
 	bad    atomic.Pointer[fault.Fault] // the caller's mistake
+	deaf   bool                        // receive's own: the target takes no more
 }
 
 func newConn(s grpc.ServerStream, g *run.Group, id int64, log *slog.Logger) *conn {
@@ -210,16 +211,20 @@ func (c *conn) receive() {
 	}
 }
 
-// write passes data on; it reports false when the connection has to end.
+// write passes data on; it reports false when the connection has to end. A
+// target that takes no more may still have an answer under way: pump sees to its end.
 func (c *conn) write(p *packet) bool {
 	target := c.target.Load()
 	if target == nil || p.connectID != c.id {
 		c.bad.Store(fault.Newf(fault.CodeFrameInvalid, "DATA for connection %d on the stream of %d", p.connectID, c.id))
 		return false
 	}
+	if c.deaf {
+		return true
+	}
 	if _, err := (*target).Write(p.payload); err != nil {
 		c.log.Debug("write to target failed", tell.AttrReason, err)
-		return false
+		c.deaf = true
 	}
 	return true
 }

@@ -28,6 +28,10 @@ const (
 	// CopyBuffer is the unit of a copy between a socket and a stream: below 32
 	// KiB system calls dominate, above it nothing is gained.
 	CopyBuffer = 32 << 10
+	// Discard is what a stream reads and throws away after the far side has
+	// stopped taking bytes, so that what that side still said can arrive: plenty
+	// for the control frames of a reader (SPDY, HTTP/2), little for an upload.
+	Discard = 1 << 20
 	// SocketPath is sizeof(sun_path) on Linux, with its final NUL (unix(7)).
 	SocketPath = 108
 	// AuthorityLength bounds a host:port in a CONNECT or dial: 253 characters
@@ -111,8 +115,8 @@ const (
 	// HalfClosedIdle ends a stream that one side has finished and on which
 	// nothing moves: the peer may be gone for good without a trace.
 	HalfClosedIdle = 15 * time.Minute
-	// Linger is how long a target may take to read and finish after its
-	// konnectivity caller has closed: tcp_fin_timeout's default (tcp(7)).
+	// Linger is how long a peer may take to read and finish after the other
+	// side has closed: tcp_fin_timeout's default (tcp(7)).
 	Linger = time.Minute
 	// TokenTTL is the life of a join token when none is asked for.
 	TokenTTL = 15 * time.Minute

@@ -69,6 +69,7 @@ func (s *Splicer) Both(ctx context.Context, a, b Conn, o Options) Result {
 
 	release := run.OnDone(ctx, func() { p.abort(fault.CodeSessionLost, context.Cause(ctx)) })
 	defer release()
+	defer p.stopLinger()
 	watch := newIdleWatch(p, up, down, o)
 	defer watch.stop()
 
@@ -97,20 +98,23 @@ type pair struct {
 	pool     *sync.Pool
 	finished atomic.Int32 // directions that ended
 
-	mu   sync.Mutex
-	code fault.Code
-	err  error
+	mu      sync.Mutex
+	code    fault.Code // the first reason stands
+	err     error
+	aborted bool
+	gone    error // why one side takes no more
+	linger  *time.Timer
 }
 
 func (p *pair) copy(d *direction) {
-	defer p.finished.Add(1)
+	defer p.ended()
 	buf := p.pool.Get().(*[]byte)
 	defer p.pool.Put(buf)
 	for {
 		n, err := d.from.Read(*buf)
 		if n > 0 {
 			if _, werr := d.to.Write((*buf)[:n]); werr != nil {
-				p.abort(reason(werr), werr)
+				p.discard(d, *buf, werr)
 				return
 			}
 			d.moved.Add(int64(n))
@@ -143,13 +147,72 @@ func reason(err error) fault.Code {
 	return fault.CodeStreamReset
 }
 
+// discard goes on after d.to has stopped taking bytes. What it had sent before
+// that may still be on its way to d.from, and a reset would overtake and destroy
+// it, which no TCP would do: a server that has answered and closed must not lose
+// its answer because the client sent one byte more. So this direction is thrown
+// away while the other goes on to its own end. A peer that keeps sending is
+// reset after limit.Discard bytes, or limit.Linger after the other direction's end.
+func (p *pair) discard(d *direction, buf []byte, cause error) {
+	p.mu.Lock()
+	p.note(reason(cause), cause)
+	if p.gone = cause; p.finished.Load() > 0 {
+		p.armLinger()
+	}
+	p.mu.Unlock()
+	for left := limit.Discard; ; {
+		n, err := d.from.Read(buf)
+		left -= n
+		switch {
+		case err == io.EOF:
+			return
+		case err != nil:
+			p.abort(reason(err), err)
+			return
+		case left < 0:
+			p.abort(reason(cause), cause)
+			return
+		}
+	}
+}
+
+// ended counts a direction that is over.
+func (p *pair) ended() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.finished.Add(1) == 1 && p.gone != nil {
+		p.armLinger()
+	}
+}
+
+// armLinger needs the lock.
+func (p *pair) armLinger() {
+	cause := p.gone
+	p.linger = time.AfterFunc(limit.Linger, func() { p.abort(reason(cause), cause) })
+}
+
+func (p *pair) stopLinger() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.linger != nil {
+		p.linger.Stop()
+	}
+}
+
+// note keeps the first reason. It needs the lock.
+func (p *pair) note(code fault.Code, err error) {
+	if p.code == "" {
+		p.code, p.err = code, err
+	}
+}
+
 // abort resets both sides, once; the first reason stands.
 func (p *pair) abort(code fault.Code, err error) {
 	p.mu.Lock()
-	first := p.code == ""
-	if first {
-		p.code, p.err = code, err
-	}
+	p.note(code, err)
+	code = p.code
+	first := !p.aborted
+	p.aborted = true
 	p.mu.Unlock()
 	if first {
 		c := ResetCode(code)

@@ -199,7 +199,22 @@ func dialKonnectivity(t *testing.T, ctx context.Context, path, target string) (n
 		return nil, err
 	}
 	t.Cleanup(cancel)
-	return conn, nil
+	return tunnelled{conn, cancel}, nil
+}
+
+// tunnelled is a connection of the reference's client.
+type tunnelled struct {
+	net.Conn
+	cancel func()
+}
+
+// abandon ends a connection that may be stuck in a write: the Close of the
+// reference's client waits for that write, so the tunnel is cut instead.
+func abandon(conn net.Conn) {
+	if c, ok := conn.(tunnelled); ok {
+		c.cancel()
+	}
+	conn.Close()
 }
 
 // exchange writes and reads back the same number of bytes.

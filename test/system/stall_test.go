@@ -60,7 +60,7 @@ func TestCallerThatDoesNotRead(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer conn.Close()
+			defer abandon(conn)
 			stuck(t, func() int64 { return h.status("c1").Agents[0].BytesOut })
 			othersWork(t, ways, live, to.addr())
 		})
@@ -91,7 +91,7 @@ func TestTargetThatDoesNotRead(t *testing.T) {
 			}()
 			stuck(t, func() int64 { return h.status("c1").Agents[0].BytesIn })
 			othersWork(t, ways, live, to.addr())
-			conn.Close()
+			abandon(conn)
 			<-writer
 		})
 	}

@@ -1,0 +1,347 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package heartbeat_test
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/heartbeat"
+	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/wire"
+	pb "github.com/tombolo-io/tombolo/proto"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// end is one end of a link that has a delay and can be cut: then bytes vanish.
+type end struct {
+	net.Conn
+	delay time.Duration
+	cut   atomic.Bool
+	last  atomic.Int64
+	pings atomic.Int64 // frames with a ping that this end has written
+}
+
+func (e *end) Read(b []byte) (int, error) {
+	n, err := e.Conn.Read(b)
+	if n > 0 {
+		e.last.Store(time.Now().UnixNano())
+	}
+	return n, err
+}
+
+func (e *end) Write(b []byte) (int, error) {
+	var f pb.Control
+	if wire.Read(strings.NewReader(string(b)), limit.ControlFrame, &f) == nil && f.GetPing() != nil {
+		e.pings.Add(1)
+	}
+	if e.cut.Load() {
+		return len(b), nil
+	}
+	time.Sleep(e.delay) // the wire's own time, within the bubble
+	return e.Conn.Write(b)
+}
+
+func link(delay time.Duration) (a, b *end) {
+	x, y := net.Pipe()
+	a, b = &end{Conn: x, delay: delay}, &end{Conn: y, delay: delay}
+	a.last.Store(time.Now().UnixNano())
+	b.last.Store(time.Now().UnixNano())
+	return a, b
+}
+
+// beat is a Beat over one end, with what it reported.
+type beat struct {
+	*heartbeat.Beat
+	end *end
+
+	mu     sync.Mutex
+	frames []*pb.Control
+	rtts   []time.Duration
+	result chan error
+}
+
+func run(ctx context.Context, e *end) *beat {
+	b := &beat{end: e, result: make(chan error, 1)}
+	b.Beat = heartbeat.New(heartbeat.Options{
+		Stream: e, End: func() { e.Close() },
+		LastReceived: func() time.Time { return time.Unix(0, e.last.Load()) },
+		OnFrame:      func(f *pb.Control) { b.mu.Lock(); defer b.mu.Unlock(); b.frames = append(b.frames, f) },
+		OnRTT:        func(d time.Duration) { b.mu.Lock(); defer b.mu.Unlock(); b.rtts = append(b.rtts, d) },
+	})
+	go func() { b.result <- b.Run(ctx) }()
+	return b
+}
+
+// bubble runs body over two beats and ends them.
+func bubble(t *testing.T, delay time.Duration, body func(t *testing.T, a, b *beat)) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		x, y := link(delay)
+		a, b := run(ctx, x), run(ctx, y)
+		body(t, a, b)
+		cancel()
+		synctest.Wait()
+	})
+}
+
+func TestRTT(t *testing.T) {
+	bubble(t, 50*time.Millisecond, func(t *testing.T, a, b *beat) {
+		if a.RTT() != 0 {
+			t.Errorf("a round trip of %v before the first", a.RTT())
+		}
+		time.Sleep(5 * time.Second)
+		for name, x := range map[string]*beat{"a": a, "b": b} {
+			if got := x.RTT(); got != 100*time.Millisecond {
+				t.Errorf("%s measured %v, want 100ms", name, got)
+			}
+			x.mu.Lock()
+			if len(x.rtts) != 1 {
+				t.Errorf("%s reported %d round trips, want 1", name, len(x.rtts))
+			}
+			x.mu.Unlock()
+		}
+	})
+}
+
+// TestDead: silence is noticed within 3 s where something is live, else within 30 s.
+func TestDead(t *testing.T) {
+	for _, c := range []struct {
+		name           string
+		busy           int
+		want, promised time.Duration
+	}{{"live", 1, limit.DeadLive, 3 * time.Second}, {"idle", 0, limit.DeadIdle, 30 * time.Second}} {
+		t.Run(c.name, func(t *testing.T) {
+			bubble(t, 0, func(t *testing.T, a, b *beat) {
+				a.Busy(c.busy)
+				b.Busy(c.busy)
+				time.Sleep(65 * time.Second) // a link that answers stays up
+				select {
+				case err := <-a.result:
+					t.Fatalf("a healthy link ended: %v", err)
+				default:
+				}
+				b.end.cut.Store(true)
+				heard := time.Unix(0, a.end.last.Load())
+				err := <-a.result
+				if took := time.Since(heard); took < c.want || took > c.promised {
+					t.Errorf("noticed %v after the last byte, want %v and at most %v", took, c.want, c.promised)
+				}
+				if !fault.Has(err, fault.CodeSessionLost) || !strings.Contains(err.Error(), "no byte came for "+c.want.String()) {
+					t.Errorf("ended with %v", err)
+				}
+				if err := <-b.result; !fault.Has(err, fault.CodeSessionLost) {
+					t.Errorf("the other end: %v", err)
+				}
+			})
+		})
+	}
+}
+
+// TestDeadFromBusy: a session that becomes live on a link that is dead already
+// gets the full live bound, and no more.
+func TestDeadFromBusy(t *testing.T) {
+	bubble(t, 0, func(t *testing.T, a, b *beat) {
+		time.Sleep(time.Second)
+		a.end.cut.Store(true)
+		b.end.cut.Store(true)
+		time.Sleep(15 * time.Second)
+		begin := time.Now()
+		a.Busy(+1)
+		err := <-a.result
+		if took := time.Since(begin); took != limit.DeadLive || !fault.Has(err, fault.CodeSessionLost) {
+			t.Errorf("ended after %v with %v", took, err)
+		}
+	})
+}
+
+func TestPace(t *testing.T) {
+	bubble(t, 0, func(t *testing.T, a, _ *beat) {
+		during := func(d time.Duration) int64 {
+			time.Sleep(500 * time.Millisecond) // never end on a ping's own instant
+			before := a.end.pings.Load()
+			time.Sleep(d)
+			return a.end.pings.Load() - before
+		}
+		time.Sleep(time.Second)
+		if n := during(time.Minute); n != 6 {
+			t.Errorf("%d pings in an idle minute, want 6", n)
+		}
+		a.Busy(+1)
+		a.Busy(+1)
+		if n := during(10 * time.Second); n != 10 {
+			t.Errorf("%d pings in 10 live seconds, want 10", n)
+		}
+		a.Busy(-1)
+		if n := during(10 * time.Second); n != 10 {
+			t.Errorf("%d pings in 10 s with one of two streams left, want 10", n)
+		}
+		a.Busy(-1)
+		if n := during(time.Minute); n != 6 {
+			t.Errorf("%d pings in an idle minute again, want 6", n)
+		}
+	})
+}
+
+func TestProbe(t *testing.T) {
+	bubble(t, 20*time.Millisecond, func(t *testing.T, a, b *beat) {
+		time.Sleep(time.Second)
+		begin := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		if err := a.Probe(ctx); err != nil || time.Since(begin) != 40*time.Millisecond {
+			t.Errorf("probed %v after %v", err, time.Since(begin))
+		}
+		cancel()
+		b.end.cut.Store(true)
+		begin = time.Now()
+		ctx, cancel = context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := a.Probe(ctx); !errors.Is(err, context.DeadlineExceeded) || time.Since(begin) != time.Second {
+			t.Errorf("probed %v after %v, want the deadline", err, time.Since(begin))
+		}
+	})
+}
+
+// TestProbeAnyByte: a peer whose pong is lost but that is heard is alive.
+func TestProbeAnyByte(t *testing.T) {
+	bubble(t, 0, func(t *testing.T, a, b *beat) {
+		time.Sleep(time.Second)
+		a.end.cut.Store(true) // b never sees the ping
+		b.Send(&pb.Control{Frame: &pb.Control_Load{Load: &pb.Load{Streams: 3}}})
+		time.Sleep(time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		done := make(chan error, 1)
+		go func() { done <- a.Probe(ctx) }()
+		time.Sleep(100 * time.Millisecond)
+		b.Send(&pb.Control{Frame: &pb.Control_Load{Load: &pb.Load{Streams: 4}}})
+		if err := <-done; err != nil {
+			t.Errorf("probed %v", err)
+		}
+	})
+}
+
+// frame puts a length in front of a body.
+func frame(body []byte) []byte {
+	return append(binary.BigEndian.AppendUint32(nil, uint32(len(body))), body...)
+}
+
+// TestFrames: frames pass to their owner in order; what a newer version says is ignored.
+func TestFrames(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x, y := link(0)
+		a := run(t.Context(), x)
+		go io.Copy(io.Discard, y)
+		unknown := protowire.AppendTag(nil, 99, protowire.BytesType)
+		unknown = protowire.AppendString(unknown, "from a newer version")
+		for _, body := range [][]byte{unknown, nil, unknown} {
+			y.Conn.Write(frame(body))
+		}
+		for n := range uint32(3) {
+			wire.Write(y.Conn, &pb.Control{Frame: &pb.Control_Load{Load: &pb.Load{Streams: n}}})
+		}
+		wire.Write(y.Conn, &pb.Control{Frame: &pb.Control_Pong{Pong: &pb.Pong{Number: 1 << 40}}}) // of no ping
+		synctest.Wait()
+		a.mu.Lock()
+		if len(a.frames) != 3 || a.frames[2].GetLoad().GetStreams() != 2 || len(a.rtts) != 0 {
+			t.Errorf("passed %v, round trips %v", a.frames, a.rtts)
+		}
+		a.mu.Unlock()
+		y.Close()
+		if err := <-a.result; !fault.Has(err, fault.CodeSessionLost) {
+			t.Errorf("ended with %v", err)
+		}
+	})
+}
+
+// TestBadFrames: each end of a hostile or broken peer has its code and is prompt.
+func TestBadFrames(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		sent []byte
+		want fault.Code
+	}{
+		{"oversized", binary.BigEndian.AppendUint32(nil, limit.ControlFrame+1), fault.CodeFrameTooLarge},
+		{"huge", []byte{0xff, 0xff, 0xff, 0xff}, fault.CodeFrameTooLarge},
+		{"garbage", frame([]byte{0xff, 0xff, 0xff}), fault.CodeFrameInvalid},
+		{"text of another protocol", []byte("GET / HTTP/1.1\r\n\r\n"), fault.CodeFrameTooLarge},
+		{"cut in the length", []byte{0, 0}, fault.CodeSessionLost},
+		{"cut in the body", []byte{0, 0, 0, 9, 1}, fault.CodeSessionLost},
+		{"nothing", nil, fault.CodeSessionLost},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				x, y := link(0)
+				a := run(t.Context(), x)
+				go io.Copy(io.Discard, y)
+				y.Conn.Write(c.sent)
+				if c.want == fault.CodeSessionLost {
+					y.Close()
+				}
+				begin := time.Now()
+				err := <-a.result
+				if !fault.Has(err, c.want) || time.Since(begin) != 0 {
+					t.Errorf("ended after %v with %v, want %s", time.Since(begin), err, c.want)
+				}
+				y.Close()
+			})
+		})
+	}
+}
+
+// TestBlockedWriter: a peer that reads nothing blocks our writer. The link is
+// found dead in time all the same, Run returns with it, and Send never waits.
+func TestBlockedWriter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x, y := link(0)
+		a := run(t.Context(), x)
+		a.Busy(+1)
+		begin := time.Now()
+		refused := 0
+		for range 1_000 {
+			if !a.Send(&pb.Control{Frame: &pb.Control_Load{Load: &pb.Load{Streams: 1}}}) {
+				refused++
+			}
+		}
+		if time.Since(begin) != 0 || refused == 0 {
+			t.Errorf("1,000 frames for a blocked link took %v, %d refused", time.Since(begin), refused)
+		}
+		err := <-a.result
+		if took := time.Since(begin); took != limit.DeadLive || !fault.Has(err, fault.CodeSessionLost) {
+			t.Errorf("ended after %v with %v", took, err)
+		}
+		y.Close()
+	})
+}
+
+func TestContextEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		x, y := link(0)
+		a := run(ctx, x)
+		go io.Copy(io.Discard, y)
+		time.Sleep(time.Second)
+		cancel()
+		if err := <-a.result; !errors.Is(err, context.Canceled) {
+			t.Errorf("ended with %v", err)
+		}
+		if _, err := y.Conn.Write([]byte{1}); err == nil {
+			t.Error("the connection is still open")
+		}
+		y.Close()
+	})
+}

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package liveness_test
+
+import (
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/liveness"
+)
+
+func start() time.Time { return time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC) }
+
+func TestNext(t *testing.T) {
+	const s, ms = time.Second, time.Millisecond
+	const live, idle = limit.DeadLive, limit.DeadIdle
+	never := 1000 * s
+	for name, c := range map[string]struct {
+		received, ping, live time.Duration // before now; never for ping and live: not at all
+		want                 liveness.Step
+	}{
+		"a new session is pinged at once":                       {0, never, never, liveness.Step{Ping: true, Wait: 10 * s}},
+		"a new session that is live is pinged every second":     {0, never, 0, liveness.Step{Ping: true, Wait: s}},
+		"an idle session waits for its next ping":               {4 * s, 4 * s, never, liveness.Step{Wait: 6 * s}},
+		"an idle session is pinged after ten seconds":           {10 * s, 10 * s, never, liveness.Step{Ping: true, Wait: 10 * s}},
+		"bytes of the peer do not replace pings":                {0, 10 * s, never, liveness.Step{Ping: true, Wait: 10 * s}},
+		"an idle session waits no longer than to its death":     {idle - s, s, never, liveness.Step{Wait: s}},
+		"an idle session lives until its bound":                 {idle - ms, 9 * s, never, liveness.Step{Wait: ms}},
+		"a last ping waits no longer than to death":             {idle - ms, 10 * s, never, liveness.Step{Ping: true, Wait: ms}},
+		"an idle session is dead at its bound":                  {idle, 0, never, liveness.Step{Dead: true}},
+		"an idle session is dead after its bound":               {99 * s, never, never, liveness.Step{Dead: true}},
+		"a live session waits for its next ping":                {300 * ms, 300 * ms, 9 * s, liveness.Step{Wait: 700 * ms}},
+		"a live session is pinged after a second":               {s, s, 9 * s, liveness.Step{Ping: true, Wait: s}},
+		"a live session lives until its bound":                  {live - ms, 500 * ms, 9 * s, liveness.Step{Wait: ms}},
+		"a live session is dead at its bound":                   {live, 0, 9 * s, liveness.Step{Dead: true}},
+		"a session that turns live after long idle is not dead": {25 * s, 5 * s, 0, liveness.Step{Ping: true, Wait: s}},
+		"it has the full live bound from then on":               {25 * s, ms, live - ms, liveness.Step{Wait: ms}},
+		"and is dead when that has passed":                      {25 * s, ms, live, liveness.Step{Dead: true}},
+		"a byte since then counts":                              {s, ms, 5 * s, liveness.Step{Wait: 999 * ms}},
+		"a clock that went back does not kill and still waits":  {-5 * s, -5 * s, never, liveness.Step{Wait: 15 * s}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			now := start()
+			f := liveness.Facts{LastReceived: now.Add(-c.received)}
+			if c.ping != never {
+				f.LastPing = now.Add(-c.ping)
+			}
+			if c.live != never {
+				f.LiveSince = now.Add(-c.live)
+			}
+			if got := liveness.Next(f, now); got != c.want {
+				t.Errorf("%+v, want %+v", got, c.want)
+			}
+		})
+	}
+}
+
+// TestASessionOverTime runs a session as its owner does: it asks when something
+// changes and when the answer says so. The peer answers pings until it falls silent.
+func TestASessionOverTime(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		now := start()
+		silent := now.Add(draw(t, "silent after", 0, 60*time.Second))
+		toggles := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) time.Duration {
+			return draw(t, "toggle after", time.Millisecond, 40*time.Second)
+		}), 0, 5).Draw(t, "toggles")
+		rtt := draw(t, "round trip", 0, 900*time.Millisecond)
+
+		f := liveness.Facts{LastReceived: now}
+		toggle := now // the next change between idle and live
+		next := func() {
+			toggle = now.Add(time.Hour)
+			if len(toggles) > 0 {
+				toggle, toggles = now.Add(toggles[0]), toggles[1:]
+			}
+		}
+		next()
+		var answer time.Time // when an answer is due, if one is
+		for {
+			step := liveness.Next(f, now)
+			if step.Dead {
+				break
+			}
+			if step.Wait <= 0 {
+				t.Fatalf("wait %v with %+v at %v", step.Wait, f, now.Sub(start()))
+			}
+			if step.Ping {
+				if gap := now.Sub(f.LastPing); !f.LastPing.IsZero() && gap < limit.PingLive {
+					t.Fatalf("pinged again after %v", gap)
+				}
+				f.LastPing = now
+				if at := now.Add(rtt); at.Before(silent) && answer.IsZero() {
+					answer = at
+				}
+			}
+			wake := now.Add(step.Wait)
+			if toggle.Before(wake) {
+				wake = toggle
+			}
+			if !answer.IsZero() && !answer.After(wake) {
+				wake = answer
+			}
+			now = wake
+			if now.Equal(answer) {
+				f.LastReceived, answer = now, time.Time{}
+			}
+			if now.Equal(toggle) {
+				if f.LiveSince.IsZero() {
+					f.LiveSince = now
+				} else {
+					f.LiveSince = time.Time{}
+				}
+				next()
+			}
+		}
+		quiet := now.Sub(f.LastReceived)
+		switch {
+		case !f.LiveSince.IsZero() && (quiet < limit.DeadLive || now.Sub(f.LiveSince) < limit.DeadLive):
+			t.Fatalf("dead after %v of silence, live for %v", quiet, now.Sub(f.LiveSince))
+		case !f.LiveSince.IsZero() && quiet > limit.DeadLive && now.Sub(f.LiveSince) > limit.DeadLive:
+			t.Fatalf("dead only after %v of silence, live for %v", quiet, now.Sub(f.LiveSince))
+		case f.LiveSince.IsZero() && quiet != limit.DeadIdle:
+			t.Fatalf("idle, dead after %v of silence", quiet)
+		}
+		if now.Before(silent) {
+			t.Fatal("dead although the peer answers")
+		}
+	})
+}
+
+func draw(t *rapid.T, what string, low, high time.Duration) time.Duration {
+	return time.Duration(rapid.Int64Range(int64(low/time.Millisecond), int64(high/time.Millisecond)).Draw(t, what)) * time.Millisecond
+}

@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package system
+
+import (
+	"context"
+	"crypto/tls"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/admin"
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/hub"
+	"github.com/tombolo-io/tombolo/internal/trust"
+)
+
+// logged waits until an entry of that message carries the code.
+func logged(t *testing.T, j *journal, message string, code fault.Code) map[string]any {
+	t.Helper()
+	var found map[string]any
+	eventually(t, string(code)+" in the log under "+message, func() bool {
+		for _, r := range j.records(message) {
+			if r["code"] == string(code) {
+				found = r
+			}
+		}
+		return found != nil
+	})
+	return found
+}
+
+// Renewal replaces the session, and a stream on the old one goes on.
+func TestRenewalDropsNoStream(t *testing.T) {
+	h, a := pair(t, hubSpec{extra: "certificates: {agentLife: 3s}"}, agentSpec{})
+	to := echo(t)
+	conn, err := dialConnect(within(t), h.socket("c1", hub.ProtocolConnect), to.addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	first := h.status("c1").Agents[0]
+	for round := range 2 {
+		eventually(t, "another renewal", func() bool {
+			mustEcho(t, conn, "during the renewal")
+			return len(a.log.records("certificate renewed")) > round
+		})
+	}
+	eventually(t, "a session with a newer certificate", func() bool {
+		for _, ag := range h.status("c1").Agents {
+			if ag.Connected && !ag.Draining && ag.CertificateEnd.After(first.CertificateEnd.Add(2*time.Second)) {
+				return ag.ID == first.ID
+			}
+		}
+		return false
+	})
+	mustEcho(t, conn, "still on the first session")
+	fresh, err := dialConnect(within(t), h.socket("c1", hub.ProtocolConnect), to.addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustEcho(t, fresh, "on the new one")
+	fresh.Close()
+	if !a.Ready() {
+		t.Error("the agent is not ready")
+	}
+	conn.Close()
+	eventually(t, "the old sessions end with their streams", func() bool {
+		for _, ag := range h.status("c1").Agents {
+			if ag.Streams > 0 {
+				return false
+			}
+		}
+		return h.connected("c1") <= 2
+	})
+}
+
+// A certificate that ran out within the grace is renewed, and good for nothing else.
+func TestExpiredCertificateMayRenewAndNothingElse(t *testing.T) {
+	var c clock
+	h := startHub(t, hubSpec{now: c.now})
+	a := startAgent(t, agentSpec{join: h.token("c1").Join, now: c.now})
+	name := h.status("c1").Agents[0].ID
+	a.stop()
+	old := h.enrol(h.token("c1").Join)
+	c.forward(25 * time.Hour)
+
+	refusal := greet(t, h.dialTLS(&old.Certificate, trust.ALPNSession), hello("late")).GetRefusal()
+	if refusal.GetCode() != string(fault.CodeCertExpired) || !strings.Contains(refusal.GetWhy(), "ended at") {
+		t.Errorf("session with an expired certificate: %v", refusal)
+	}
+	_, err := connectOver(within(t), h.dialTLS(&old.Certificate), "10.0.0.1:80")
+	wantRefused(t, err, http.StatusUnauthorized, fault.CodeCertExpired)
+
+	startAgent(t, agentSpec{dir: a.dir, now: c.now})
+	if ag := h.status("c1").Agents; len(ag) != 1 || ag[0].ID != name || !ag[0].CertificateEnd.After(c.now()) {
+		t.Errorf("after the renewal: %+v", ag)
+	}
+}
+
+func TestCertificateBeyondTheGraceIsRefused(t *testing.T) {
+	var c clock
+	h := startHub(t, hubSpec{now: c.now, extra: "certificates: {renewGrace: 2h}"})
+	a := startAgent(t, agentSpec{join: h.token("c1").Join, now: c.now})
+	a.stop()
+	c.forward(24*time.Hour + 3*time.Hour)
+	late := runAgent(t, agentSpec{dir: a.dir, now: c.now})
+	r := logged(t, late.log, "certificate not renewed", fault.CodeCertExpired)
+	if !strings.Contains(r["reason"].(string), "tombolo token create") {
+		t.Errorf("no next step: %v", r)
+	}
+	if late.Ready() {
+		t.Error("it has a session all the same")
+	}
+}
+
+// An hour ahead is nothing; an hour behind, the hub's fresh certificate is not
+// valid yet, and the agent says that it is the clock.
+func TestClockAnHourOff(t *testing.T) {
+	h := startHub(t, hubSpec{})
+	to := echo(t)
+	var ahead, behind clock
+	ahead.forward(time.Hour)
+	behind.forward(-time.Hour)
+	a := startAgent(t, agentSpec{join: h.token("c1").Join, now: ahead.now})
+	conn, err := dialConnect(within(t), h.socket("c1", hub.ProtocolConnect), to.addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustEcho(t, conn, "an hour ahead")
+	conn.Close()
+	if len(a.log.records("this machine's clock differs from the hub's")) == 0 {
+		t.Error("the agent does not warn of its clock")
+	}
+
+	f := mustEnd(t, runAgent(t, agentSpec{join: h.token("c1").Join, now: behind.now}), fault.CodeClockSkew)
+	if !strings.Contains(f.Explain(), "date -u") || !strings.Contains(f.Why, "begins at") {
+		t.Errorf("unclear: %s", f.Explain())
+	}
+
+	// The clock of an agent that has joined goes wrong and is set right again.
+	a.stop()
+	again := runAgent(t, agentSpec{dir: a.dir, now: behind.now})
+	logged(t, again.log, "not connected", fault.CodeClockSkew)
+	behind.forward(time.Hour)
+	eventually(t, "it connects with the right clock", again.Ready)
+}
+
+// The same from the hub's side: its clock is wrong, and the agent learns why.
+func TestClockOfTheHubAnHourOff(t *testing.T) {
+	var c clock
+	h := startHub(t, hubSpec{now: c.now})
+	a := startAgent(t, agentSpec{join: h.token("c1").Join})
+	a.stop()
+	c.forward(-time.Hour)
+	again := runAgent(t, agentSpec{dir: a.dir})
+	logged(t, again.log, "not connected", fault.CodeClockSkew)
+	c.forward(time.Hour)
+	eventually(t, "it connects with the right clock", again.Ready)
+	again.stop()
+	c.forward(time.Hour)
+	// Now an hour ahead, with a certificate from before: all is well but for a warning.
+	late := startAgent(t, agentSpec{join: h.token("c1").Join})
+	if len(late.log.records("this machine's clock differs from the hub's")) == 0 {
+		t.Error("the agent does not warn of the clocks")
+	}
+	// A hub that starts with such a clock makes a certificate of the future.
+	ahead := startHub(t, hubSpec{now: c.now})
+	f := mustEnd(t, runAgent(t, agentSpec{join: ahead.token("c1").Join}), fault.CodeClockSkew)
+	if !strings.Contains(f.Next, "date -u") {
+		t.Errorf("unclear: %s", f.Explain())
+	}
+}
+
+// A revoked client is refused, and its live connections end at once; another
+// client of the same cluster is not touched.
+func TestRevokedClient(t *testing.T) {
+	h, _ := pair(t, hubSpec{}, agentSpec{})
+	to := echo(t)
+	bad := h.issue(admin.CertificateRequest{Role: "client", Cluster: "c1", Name: "bad"})
+	good := h.issue(admin.CertificateRequest{Role: "client", Cluster: "c1", Name: "good"})
+	live, err := h.dialConnectTLS(within(t), bad, to.addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer live.Close()
+	other, err := h.dialConnectTLS(within(t), good, to.addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	var info admin.CertificateInfo
+	h.call("DELETE", "/v1/certificates/"+bad.serial, nil, &info)
+	if info.Revoked.IsZero() {
+		t.Errorf("the answer does not say so: %+v", info)
+	}
+	if _, err := io.ReadAll(live); isTimeout(err) {
+		t.Error("the live connection of the revoked client goes on")
+	}
+	_, err = h.dialConnectTLS(within(t), bad, to.addr())
+	wantRefused(t, err, http.StatusUnauthorized, fault.CodeCertRevoked)
+	mustEcho(t, other, "the other client")
+
+	// The revocation outlives the hub.
+	if err := h.stop(); err != nil {
+		t.Fatal(err)
+	}
+	next := startHub(t, hubSpec{dir: h.dir, listen: h.listen})
+	_, err = next.dialConnectTLS(within(t), bad, to.addr())
+	wantRefused(t, err, http.StatusUnauthorized, fault.CodeCertRevoked)
+}
+
+// A revoked operator loses its streams and its kept-alive connections too.
+func TestRevokedOperator(t *testing.T) {
+	h, _ := pair(t, hubSpec{}, agentSpec{})
+	to := echo(t)
+	op := h.issue(admin.CertificateRequest{Role: "operator", Name: "alice"})
+	remote := h.operator(op)
+	live, err := remote.Stream(within(t), "c1", to.addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer live.Close()
+	mustEcho(t, live, "before")
+	kept := h.dialTLS(&op.Certificate, "http/1.1")
+	head := "GET /v1/status HTTP/1.1\r\nHost: hub\r\n\r\n"
+	io.WriteString(kept, head)
+	if n, err := kept.Read(make([]byte, 12)); n != 12 || err != nil {
+		t.Fatal(n, err)
+	}
+	var info admin.CertificateInfo
+	h.call("DELETE", "/v1/certificates/"+op.serial, nil, &info)
+	live.SetReadDeadline(time.Now().Add(patience))
+	if _, err := io.ReadAll(live); isTimeout(err) {
+		t.Error("the stream of the revoked operator goes on")
+	}
+	kept.SetReadDeadline(time.Now().Add(patience))
+	io.WriteString(kept, head)
+	if _, err := io.Copy(io.Discard, kept); isTimeout(err) {
+		t.Error("the kept-alive connection of the revoked operator goes on")
+	}
+	var st admin.Status
+	wantFault(t, remote.Call(within(t), "GET", "/v1/status", nil, &st), fault.CodeCertRevoked)
+}
+
+// operator is a client of the admin API over the main port.
+func (h *testHub) operator(c certificate) *admin.Client {
+	check := func() trust.Check { return trust.Check{Roots: trust.RootsOf(c.ca), Now: time.Now()} }
+	return admin.OverTLS(h.listen, trust.HubClientConfig(check, &c.Certificate, "http/1.1"))
+}
+
+// kube-apiserver loads its certificate once: status warns before its end, a
+// metric carries it, and after it the refusal says what happened.
+func TestEndOfAClientCertificate(t *testing.T) {
+	var c clock
+	h := startHub(t, hubSpec{now: c.now})
+	h.token("c1")
+	cert := h.issue(admin.CertificateRequest{Role: "client", Cluster: "c1", Name: "kas"})
+	warnings := func() string {
+		var st admin.Status
+		h.call("GET", "/v1/status", nil, &st)
+		return strings.Join(st.Warnings, "\n")
+	}
+	if w := warnings(); w != "" {
+		t.Errorf("early: %q", w)
+	}
+	if end := gauge(t, h.reg, "tombolo_hub_client_certificate_expiry_timestamp_seconds"); int64(end) != cert.Leaf.NotAfter.Unix() {
+		t.Errorf("the metric says %v, the certificate %v", end, cert.Leaf.NotAfter.Unix())
+	}
+	c.forward(340 * 24 * time.Hour)
+	if w := warnings(); !strings.Contains(w, cert.serial) || !strings.Contains(w, "restart kube-apiserver") {
+		t.Errorf("before the end: %q", w)
+	}
+	c.forward(30 * 24 * time.Hour)
+	if w := warnings(); !strings.Contains(w, "has ended") {
+		t.Errorf("after the end: %q", w)
+	}
+	_, err := connectOver(within(t), h.dialTLS(&cert.Certificate), "10.0.0.1:80")
+	wantRefused(t, err, http.StatusUnauthorized, fault.CodeCertExpired)
+}
+
+// A resumed TLS session is judged again: revocation is not forgotten with a ticket.
+func TestResumedSessionIsCheckedAgain(t *testing.T) {
+	h, _ := pair(t, hubSpec{}, agentSpec{})
+	to := echo(t)
+	cert := h.issue(admin.CertificateRequest{Role: "client", Cluster: "c1", Name: "kas"})
+	cfg := cert.clientTLS(h.listen)
+	cfg.ClientSessionCache = tls.NewLRUClientSessionCache(8)
+	dial := func() (net.Conn, error) {
+		conn, err := (&tls.Dialer{Config: cfg}).DialContext(within(t), "tcp", h.listen)
+		if err != nil {
+			t.Fatal(err)
+		}
+		closing(t, conn)
+		return connectOver(context.Background(), conn, to.addr())
+	}
+	first, err := dial()
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustEcho(t, first, "reads the ticket on the way")
+	second, err := dial()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !second.(*tls.Conn).ConnectionState().DidResume {
+		t.Log("the second connection was not resumed")
+	}
+	var info admin.CertificateInfo
+	h.call("DELETE", "/v1/certificates/"+cert.serial, nil, &info)
+	_, err = dial()
+	wantRefused(t, err, http.StatusUnauthorized, fault.CodeCertRevoked)
+}

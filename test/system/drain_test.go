@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package system
+
+import (
+	"io"
+	"net"
+	"net/http"
+	"testing"
+
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/hub"
+)
+
+func ended(p *process) bool {
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// openVia opens a stream through the only agent and gives it.
+func openVia(t *testing.T, h *testHub, to *target) net.Conn {
+	t.Helper()
+	conn, err := dialConnect(within(t), h.socket("c1", hub.ProtocolConnect), to.addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	closing(t, conn)
+	mustEcho(t, conn, "begin")
+	return conn
+}
+
+// SIGTERM for an agent: its live stream goes on, new dials go elsewhere, and it
+// ends with its last stream.
+func TestAgentDrains(t *testing.T) {
+	h, a := pair(t, hubSpec{}, agentSpec{})
+	to := echo(t)
+	live := openVia(t, h, to)
+	first := h.status("c1").Agents[0].ID
+	startAgent(t, agentSpec{join: h.token("c1").Join})
+	a.soft()
+	eventually(t, "the hub knows", func() bool {
+		for _, ag := range h.status("c1").Agents {
+			if ag.ID == first && ag.Draining {
+				return true
+			}
+		}
+		return false
+	})
+	if a.Ready() {
+		t.Error("a draining agent is ready")
+	}
+	for range 5 {
+		conn := openVia(t, h, to)
+		conn.Close()
+	}
+	mustEcho(t, live, "goes on")
+	if ended(a.process) {
+		t.Fatal("the agent did not wait for its stream")
+	}
+	for _, ag := range h.status("c1").Agents {
+		if ag.ID == first && ag.Streams != 1 {
+			t.Errorf("the draining agent got new streams: %+v", ag)
+		}
+	}
+	live.Close()
+	if err := a.wait(t); err != nil {
+		t.Errorf("end: %v", err)
+	}
+	eventually(t, "the hub remembers why it left", func() bool {
+		for _, ag := range h.status("c1").Agents {
+			if ag.ID == first && !ag.Connected {
+				return ag.LastDisconnect.Code == string(fault.CodeDraining)
+			}
+		}
+		return false
+	})
+}
+
+// The only agent drains: the answer says so, and not that there is none.
+func TestDialWhileTheOnlyAgentDrains(t *testing.T) {
+	h, a := pair(t, hubSpec{}, agentSpec{})
+	to := echo(t)
+	live := openVia(t, h, to)
+	a.soft()
+	eventually(t, "the hub knows", func() bool { return h.status("c1").Agents[0].Draining })
+	_, err := dialConnect(within(t), h.socket("c1", hub.ProtocolConnect), to.addr())
+	wantRefused(t, err, http.StatusServiceUnavailable, fault.CodeDraining)
+	mustEcho(t, live, "goes on")
+}
+
+func TestDrainOfAnAgentIsBounded(t *testing.T) {
+	h, a := pair(t, hubSpec{}, agentSpec{extra: "drainTimeout: 300ms"})
+	live := openVia(t, h, echo(t))
+	a.soft()
+	if err := a.wait(t); err != nil {
+		t.Errorf("end: %v", err)
+	}
+	if _, err := io.ReadAll(live); isTimeout(err) {
+		t.Error("the stream outlived its agent")
+	}
+}
+
+func TestSecondSignalCutsTheDrainOfAnAgent(t *testing.T) {
+	h, a := pair(t, hubSpec{}, agentSpec{extra: "drainTimeout: 1h"})
+	live := openVia(t, h, echo(t))
+	a.soft()
+	eventually(t, "it drains", func() bool { return h.status("c1").Agents[0].Draining })
+	mustEcho(t, live, "goes on")
+	a.hard()
+	if err := a.wait(t); err != nil {
+		t.Errorf("end: %v", err)
+	}
+}
+
+// SIGTERM for a hub: live streams of every frontend go on, new dials and new
+// sessions are refused with the reason, probes say that it is not ready.
+func TestHubDrains(t *testing.T) {
+	h, a := pair(t, hubSpec{extra: "drainTimeout: 1h"}, agentSpec{})
+	to := echo(t)
+	ways := h.ways("c1")
+	live := openOnEach(t, ways, to.addr())
+	spare := h.enrol(h.token("c1").Join)
+	h.soft()
+	eventually(t, "probes say so", func() bool {
+		status, _ := httpGet(t, h.adminURL+"/readyz")
+		return status == http.StatusServiceUnavailable
+	})
+	for i, w := range ways {
+		mustEcho(t, live[i], "goes on")
+		if conn, err := w.dial(within(t), to.addr()); err == nil {
+			conn.Close()
+			t.Errorf("%s: a draining hub takes new streams", w.name)
+		} else if w.name == "connect-unix" || w.name == "connect-tls" {
+			wantRefused(t, err, http.StatusServiceUnavailable, fault.CodeDraining)
+		} else if w.name == "admin" {
+			wantFault(t, err, fault.CodeDraining)
+		}
+	}
+	refusal := greet(t, h.dialTLS(&spare.Certificate, "tombolo-session/1"), hello("late")).GetRefusal()
+	if refusal.GetCode() != string(fault.CodeDraining) {
+		t.Errorf("a new session: %v", refusal)
+	}
+	eventually(t, "the agent knows", func() bool { return !a.Ready() })
+	if status, _ := httpGet(t, h.adminURL+"/livez"); status != http.StatusOK {
+		t.Errorf("livez: %d", status)
+	}
+	if ended(h.process) {
+		t.Fatal("the hub did not wait for its streams")
+	}
+	for _, conn := range live {
+		conn.Close()
+	}
+	if err := h.wait(t); err != nil {
+		t.Errorf("end: %v", err)
+	}
+	eventually(t, "the agent read why the session ended", func() bool {
+		for _, r := range a.log.records("disconnected") {
+			if r["code"] == string(fault.CodeDraining) {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+func TestDrainOfAHubIsBounded(t *testing.T) {
+	h, _ := pair(t, hubSpec{extra: "drainTimeout: 300ms"}, agentSpec{})
+	live := openOnEach(t, h.ways("c1"), echo(t).addr())
+	h.soft()
+	if err := h.wait(t); err != nil {
+		t.Errorf("end: %v", err)
+	}
+	for _, conn := range live {
+		if _, err := io.ReadAll(conn); isTimeout(err) {
+			t.Error("a stream outlived its hub")
+		}
+	}
+}
+
+func TestSecondSignalCutsTheDrainOfAHub(t *testing.T) {
+	h, _ := pair(t, hubSpec{extra: "drainTimeout: 1h"}, agentSpec{})
+	live := openVia(t, h, echo(t))
+	h.soft()
+	eventually(t, "it drains", func() bool { return len(h.log.records("draining")) > 0 })
+	mustEcho(t, live, "goes on")
+	h.hard()
+	if err := h.wait(t); err != nil {
+		t.Errorf("end: %v", err)
+	}
+}
