@@ -11,11 +11,13 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/tombolo-io/tombolo/internal/admin"
 	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/limit"
 	"github.com/tombolo-io/tombolo/internal/run"
 	"github.com/tombolo-io/tombolo/internal/splice"
 )
@@ -47,12 +49,39 @@ address. HOST is resolved on the agent's side.`,
 			if err != nil {
 				return err
 			}
-			return ended(splice.New().Both(ctx, stdio{cmd.InOrStdin(), cmd.OutOrStdout()}, splice.Net(conn), splice.Options{}))
+			return connectStdio(ctx, cmd.InOrStdin(), cmd.OutOrStdout(), conn)
 		},
 	}
 	cmd.Flags().StringVar(&listen, "listen", "", "local `ADDRESS` to accept connections on")
 	remote.register(cmd)
 	return cmd
+}
+
+// connectStdio joins a connection to stdin and stdout until both directions have
+// ended. A read of a terminal cannot be called off: when the far side has ended
+// and nothing more comes from stdin within limit.AtOnce, that is the end.
+func connectStdio(ctx context.Context, in io.Reader, out io.Writer, conn net.Conn) error {
+	local := stdio{in: in, out: out, farEnd: make(chan struct{})}
+	result := make(chan splice.Result, 1)
+	run.NewGroup(ctx).Do(func(ctx context.Context) {
+		result <- splice.New().Both(ctx, local, splice.Net(conn), splice.Options{})
+	})
+	select {
+	case r := <-result:
+		return ended(r)
+	case <-ctx.Done():
+		conn.Close()
+		return nil
+	case <-local.farEnd:
+	}
+	timer := time.NewTimer(limit.AtOnce)
+	defer timer.Stop()
+	select {
+	case r := <-result:
+		return ended(r)
+	case <-timer.C:
+		return conn.Close()
+	}
 }
 
 func ended(r splice.Result) error {
@@ -100,8 +129,9 @@ func connectListen(ctx context.Context, stderr io.Writer, client *admin.Client, 
 
 // stdio joins stdin and stdout to one connection.
 type stdio struct {
-	in  io.Reader
-	out io.Writer
+	in     io.Reader
+	out    io.Writer
+	farEnd chan struct{} // closed when the far side has ended its direction
 }
 
 func (s stdio) Read(b []byte) (int, error)  { return s.in.Read(b) }
@@ -109,6 +139,7 @@ func (s stdio) Write(b []byte) (int, error) { return s.out.Write(b) }
 
 // CloseWrite closes stdout, so that a pipe behind it sees the end.
 func (s stdio) CloseWrite() error {
+	close(s.farEnd) // splice calls it once
 	if c, ok := s.out.(io.Closer); ok {
 		return c.Close()
 	}

@@ -61,13 +61,19 @@ func loadIdentity(dir string) (*identity, error) {
 	}
 	broken := fault.New(fault.CodeStateCorrupt, "the agent's identity in "+path+" cannot be read").
 		Hint("remove the file and join again with a new token")
+	var form struct { // a newer version may have other fields
+		Version int `json:"version"`
+	}
+	if err := json.Unmarshal(data, &form); err != nil {
+		return nil, broken.Whyf("it is no JSON of ours")
+	}
+	if form.Version > identityVersion {
+		return nil, fault.Newf(fault.CodeStateVersion, "the identity in %s has version %d", path, form.Version).
+			Whyf("this release reads up to version %d", identityVersion).Hint("run the newer release")
+	}
 	var s stored
 	if err := json.Unmarshal(data, &s); err != nil {
-		return nil, broken.Whyf("it is no JSON")
-	}
-	if s.Version > identityVersion {
-		return nil, fault.Newf(fault.CodeStateVersion, "the identity in %s has version %d", path, s.Version).
-			Whyf("this release reads up to version %d", identityVersion).Hint("run the newer release")
+		return nil, broken.Whyf("it is no JSON of ours")
 	}
 	out := &identity{hubs: s.Hubs}
 	if out.key, err = trust.ParseKey([]byte(s.Key)); err != nil {

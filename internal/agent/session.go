@@ -27,6 +27,7 @@ type session struct {
 	link     carrier.Session
 	beat     *heartbeat.Beat
 	streams  atomic.Int64
+	accepted atomic.Bool // the hub has answered a ping, so it gives us streams
 	draining atomic.Bool
 	farewell atomic.Pointer[fault.Fault] // the hub's reason to end the session
 	emptied  chan struct{}               // signalled when the last stream ends
@@ -63,7 +64,10 @@ func (a *Agent) connect(ctx context.Context, hub string, me *identity) (*session
 		End:          func() { link.Close() },
 		LastReceived: func() time.Time { return link.Traffic().LastReceived },
 		OnFrame:      func(f *pb.Control) { a.onFrame(s, f) },
-		OnRTT:        func(d time.Duration) { a.metrics.RTT.Observe(d.Seconds()) },
+		OnRTT: func(d time.Duration) {
+			s.accepted.Store(true)
+			a.metrics.RTT.Observe(d.Seconds())
+		},
 	})
 	return s, nil
 }
@@ -256,7 +260,7 @@ func (l *sessions) list() []*session {
 // usable counts the sessions that take new streams.
 func (l *sessions) usable() (n int) {
 	for _, s := range l.list() {
-		if !s.draining.Load() {
+		if s.accepted.Load() && !s.draining.Load() {
 			n++
 		}
 	}

@@ -129,7 +129,7 @@ func TestDead(t *testing.T) {
 			bubble(t, 0, func(t *testing.T, a, b *beat) {
 				a.Busy(c.busy)
 				b.Busy(c.busy)
-				time.Sleep(65 * time.Second) // a link that answers stays up
+				time.Sleep(65300 * time.Millisecond) // a link that answers stays up
 				select {
 				case err := <-a.result:
 					t.Fatalf("a healthy link ended: %v", err)
@@ -172,7 +172,7 @@ func TestDeadFromBusy(t *testing.T) {
 func TestPace(t *testing.T) {
 	bubble(t, 0, func(t *testing.T, a, _ *beat) {
 		during := func(d time.Duration) int64 {
-			time.Sleep(500 * time.Millisecond) // never end on a ping's own instant
+			time.Sleep(300 * time.Millisecond) // never end on a ping's own instant
 			before := a.end.pings.Load()
 			time.Sleep(d)
 			return a.end.pings.Load() - before

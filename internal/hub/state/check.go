@@ -207,13 +207,17 @@ type element struct {
 }
 
 // elements reads the elements of a branch or leaf page within its bytes. Keys and
-// values follow the table without a gap, which shows a count that is wrong.
+// values follow the table without a gap, and an empty page holds zeros: both show
+// a count that is wrong.
 func elements(raw []byte, flags uint16) (out []element, ok bool) {
 	order := binary.NativeEndian
 	count := int(order.Uint16(raw[10:]))
 	table := headLength + count*elementLength
 	if flags != flagBranch && flags != flagLeaf || table > len(raw) {
 		return nil, false
+	}
+	if count == 0 {
+		return nil, len(bytes.Trim(raw[headLength:], "\x00")) == 0
 	}
 	start := uint64(table)
 	for i := range count {

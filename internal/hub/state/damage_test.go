@@ -114,6 +114,8 @@ func TestDamageIsAFaultAndNeverAPanic(t *testing.T) {
 	}
 	for page := 0; page < len(whole); page += pageSize {
 		data := append([]byte(nil), whole...)
+		clear(data[page+10 : page+12])
+		try(fmt.Sprintf("page %d counts nothing", page/pageSize), data)
 		clear(data[page : page+pageSize])
 		try(fmt.Sprintf("page %d cleared", page/pageSize), data)
 		copy(data[page:], whole[3*pageSize:4*pageSize])
