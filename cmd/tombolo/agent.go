@@ -37,7 +37,7 @@ ports are 443, 80,443 or 8000-8999; an IPv6 range with ports stands in brackets.
 A SIGTERM drains, a second one stops at once.`,
 		Example: `  tombolo agent --join tombolo://... --allow 10.0.0.0/8 --allow '*.svc.cluster.local:443'
   tombolo agent --join @/run/secrets/join --allow '[fd00:10::/64]:443,10250'`,
-		Args: exactArgs(),
+		Args: onlyCommands,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runAgent(cmd.Context(), cmd, f) },
 	}
 	d := agent.DefaultConfig()

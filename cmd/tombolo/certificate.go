@@ -20,7 +20,7 @@ func newCertificateCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "certificate",
 		Short: "Issue, list and revoke certificates of clients and operators",
-		Args:  exactArgs(),
+		Args:  onlyCommands,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newCertificateListCommand(), newCertificateIssueCommand(), newCertificateRevokeCommand())

@@ -11,13 +11,12 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
-	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
 	"github.com/tombolo-io/tombolo/internal/admin"
 	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/limit"
 	"github.com/tombolo-io/tombolo/internal/run"
 	"github.com/tombolo-io/tombolo/internal/splice"
 )
@@ -58,30 +57,20 @@ address. HOST is resolved on the agent's side.`,
 }
 
 // connectStdio joins a connection to stdin and stdout until both directions have
-// ended. A read of a terminal cannot be called off: when the far side has ended
-// and nothing more comes from stdin within limit.AtOnce, that is the end.
+// ended. A read of stdin cannot be called off, so it has a goroutine of its own
+// that nobody waits for.
 func connectStdio(ctx context.Context, in io.Reader, out io.Writer, conn net.Conn) error {
-	local := stdio{in: in, out: out, farEnd: make(chan struct{})}
-	result := make(chan splice.Result, 1)
-	run.NewGroup(ctx).Do(func(ctx context.Context) {
-		result <- splice.New().Both(ctx, local, splice.Net(conn), splice.Options{})
+	typed, feed := io.Pipe()
+	run.NewGroup(ctx).Do(func(context.Context) {
+		_, err := io.Copy(feed, in)
+		feed.CloseWithError(err)
 	})
-	select {
-	case r := <-result:
-		return ended(r)
-	case <-ctx.Done():
-		conn.Close()
-		return nil
-	case <-local.farEnd:
+	local := stdio{PipeReader: typed, out: out, farEnd: func() {}}
+	if f, ok := in.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		// Whoever sits there sees that the far side has gone; a pipe may have more to send.
+		local.farEnd = func() { feed.Close() }
 	}
-	timer := time.NewTimer(limit.AtOnce)
-	defer timer.Stop()
-	select {
-	case r := <-result:
-		return ended(r)
-	case <-timer.C:
-		return conn.Close()
-	}
+	return ended(splice.New().Both(ctx, local, splice.Net(conn), splice.Options{}))
 }
 
 func ended(r splice.Result) error {
@@ -127,28 +116,20 @@ func connectListen(ctx context.Context, stderr io.Writer, client *admin.Client, 
 	}
 }
 
-// stdio joins stdin and stdout to one connection.
+// stdio joins stdin and stdout to one connection. Its Close ends a read that
+// waits for stdin.
 type stdio struct {
-	in     io.Reader
-	out    io.Writer
-	farEnd chan struct{} // closed when the far side has ended its direction
+	*io.PipeReader // what comes from stdin
+	out            io.Writer
+	farEnd         func() // called when the far side has ended its direction
 }
 
-func (s stdio) Read(b []byte) (int, error)  { return s.in.Read(b) }
 func (s stdio) Write(b []byte) (int, error) { return s.out.Write(b) }
 
 // CloseWrite closes stdout, so that a pipe behind it sees the end.
 func (s stdio) CloseWrite() error {
-	close(s.farEnd) // splice calls it once
+	s.farEnd()
 	if c, ok := s.out.(io.Closer); ok {
-		return c.Close()
-	}
-	return nil
-}
-
-// Close closes stdin too, which ends a read that still waits on a pipe.
-func (s stdio) Close() error {
-	if c, ok := s.in.(io.Closer); ok {
 		return c.Close()
 	}
 	return nil

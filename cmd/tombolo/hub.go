@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -37,7 +38,7 @@ second one stops at once. SIGHUP, or a change of the file, loads the
 configuration again; a bad one is refused and the last good one stays.`,
 		Example: `  tombolo hub --state-dir /var/lib/tombolo/hub --advertise hub.example.com
   tombolo token create --cluster c1      # then run its output on the other side`,
-		Args: exactArgs(),
+		Args: onlyCommands,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runHub(cmd.Context(), cmd, f) },
 	}
 	d := hub.DefaultConfig()
@@ -57,6 +58,10 @@ configuration again; a bad one is refused and the last good one stays.`,
 // loadHub reads the file, if any, and lays the flags that were given over it.
 func loadHub(cmd *cobra.Command, f hubFlags) (hub.Config, error) {
 	cfg := hub.DefaultConfig()
+	var err error
+	if f.runDir, err = filepath.Abs(f.runDir); err != nil {
+		return cfg, fault.New(fault.CodeUsage, "--run-dir cannot be read").Because(err)
+	}
 	if f.config != "" {
 		data, err := readConfig(f.config)
 		if err != nil {
@@ -69,8 +74,13 @@ func loadHub(cmd *cobra.Command, f hubFlags) (hub.Config, error) {
 		if cfg, err = hub.ParseConfigWith(f.config, data, overlay); err != nil {
 			return cfg, err
 		}
-	} else {
+	}
+	if f.config == "" || cmd.Flags().Changed("run-dir") {
 		cfg.RunDir = f.runDir
+	}
+	// kube-apiserver is told paths below it, and runs elsewhere.
+	if cfg.RunDir, err = filepath.Abs(cfg.RunDir); err != nil {
+		return cfg, fault.New(fault.CodeUsage, "the run directory cannot be found").Because(err)
 	}
 	cfg.Version = version
 	given := func(name string, into *string, value string) {

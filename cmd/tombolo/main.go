@@ -53,19 +53,9 @@ agent is not there; 4 not allowed.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Version:       version,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return nil
-			}
-			f := fault.Newf(fault.CodeUsage, "there is no command %q", args[0]).Hint("tombolo --help lists the commands")
-			if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-				f.Hint("did you mean %s? tombolo --help lists the commands", strings.Join(near, " or "))
-			}
-			return f
-		},
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Args:          onlyCommands,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.SuggestionsMinimumDistance = 2
 	root.CompletionOptions.HiddenDefaultCmd = false
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return fault.New(fault.CodeUsage, "the command line cannot be read").Because(err).Hint("%s --help", cmd.CommandPath())
@@ -75,7 +65,30 @@ agent is not there; 4 not allowed.`,
 		newConnectCommand(), newEgressConfigCommand(), newCertificateCommand(), newConfigCommand(),
 		newDemoCommand(), newVersionCommand(), newReferenceCommand(),
 	)
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	for _, c := range root.Commands() {
+		switch c.Name() {
+		case "help":
+			c.Args = knownTopic
+		case "completion":
+			c.Args = onlyCommands
+			c.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+			for _, shell := range c.Commands() {
+				shell.Args = exactArgs()
+			}
+		}
+	}
 	return root
+}
+
+// knownTopic accepts the words of a command, for help.
+func knownTopic(cmd *cobra.Command, args []string) error {
+	found, rest, err := cmd.Root().Find(args)
+	if err != nil || len(rest) > 0 {
+		return onlyCommands(found, append(rest, args...))
+	}
+	return nil
 }
 
 // printError renders every fault in err with its hint.
@@ -116,13 +129,30 @@ func usage(what string, hint string) error {
 	return fault.New(fault.CodeUsage, what).Hint("%s", hint)
 }
 
+// onlyCommands is for a command that merely holds others: what follows is none of them.
+func onlyCommands(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	cmd.SuggestionsMinimumDistance = 2
+	f := fault.Newf(fault.CodeUsage, "there is no command %q", cmd.CommandPath()+" "+args[0]).Hint("%s --help lists the commands", cmd.CommandPath())
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		f.Hint("did you mean %s? %s --help lists the commands", strings.Join(near, " or "), cmd.CommandPath())
+	}
+	return f
+}
+
 // exactArgs names the arguments that are missing or too many.
 func exactArgs(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == len(names) {
 			return nil
 		}
-		return usage(fmt.Sprintf("%s takes %s, not %d arguments", cmd.CommandPath(), strings.Join(names, " "), len(args)), cmd.CommandPath()+" --help")
+		want := strings.Join(names, " ")
+		if want == "" {
+			want = "no arguments"
+		}
+		return usage(fmt.Sprintf("%s takes %s, not %d", cmd.CommandPath(), want, len(args)), cmd.CommandPath()+" --help")
 	}
 }
 

@@ -18,7 +18,7 @@ import (
 // packagers and for docs/reference.
 func newReferenceCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "reference", Short: "Generate man pages and the command reference", Args: exactArgs(),
+		Use: "reference", Short: "Generate man pages and the command reference", Args: onlyCommands,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	var dir string

@@ -41,7 +41,8 @@ type Beat struct {
 
 	mu        sync.Mutex
 	busy      int       // streams and dials that are live
-	liveSince time.Time // when busy left 0
+	liveSince time.Time // when busy left 0 after more than a moment
+	idleSince time.Time // when busy came back to 0
 	number    uint64
 	sent      map[uint64]time.Time
 	lastPing  time.Time
@@ -89,8 +90,11 @@ func (b *Beat) Busy(delta int) {
 	b.mu.Lock()
 	before := b.busy
 	b.busy += delta
-	if before == 0 && b.busy > 0 {
-		b.liveSince = time.Now()
+	switch now := time.Now(); {
+	case before == 0 && b.busy > 0 && !b.coolingLocked(now):
+		b.liveSince = now
+	case before > 0 && b.busy == 0:
+		b.idleSince = now
 	}
 	changed := (before == 0) != (b.busy == 0)
 	b.mu.Unlock()
@@ -153,10 +157,17 @@ func (b *Beat) facts() liveness.Facts {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	f := liveness.Facts{LastReceived: b.o.LastReceived(), LastPing: b.lastPing}
-	if b.busy > 0 {
+	if b.busy > 0 || b.coolingLocked(time.Now()) {
 		f.LiveSince = b.liveSince
 	}
 	return f
+}
+
+// coolingLocked says whether the session was live a moment ago. It then still
+// counts as live: else a series of short dials on a dead link would give it a
+// new beginning with each.
+func (b *Beat) coolingLocked(now time.Time) bool {
+	return !b.idleSince.IsZero() && now.Sub(b.idleSince) < limit.DeadLive
 }
 
 func (b *Beat) watch(ctx context.Context) error {

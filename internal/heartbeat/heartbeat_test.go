@@ -169,6 +169,32 @@ func TestDeadFromBusy(t *testing.T) {
 	})
 }
 
+// TestDeadUnderShortDials: dials that come and go do not give a dead link a new
+// beginning with each.
+func TestDeadUnderShortDials(t *testing.T) {
+	bubble(t, 0, func(t *testing.T, a, b *beat) {
+		time.Sleep(time.Second)
+		b.end.cut.Store(true)
+		begin := time.Now()
+		for {
+			a.Busy(+1)
+			select {
+			case err := <-a.result:
+				if took := time.Since(begin); took > limit.DeadLive+time.Second || !fault.Has(err, fault.CodeSessionLost) {
+					t.Errorf("ended after %v with %v", took, err)
+				}
+				return
+			case <-time.After(200 * time.Millisecond):
+			}
+			a.Busy(-1)
+			time.Sleep(200 * time.Millisecond)
+			if time.Since(begin) > 2*limit.DeadLive {
+				t.Fatal("a dead link lives on under short dials")
+			}
+		}
+	})
+}
+
 func TestPace(t *testing.T) {
 	bubble(t, 0, func(t *testing.T, a, _ *beat) {
 		during := func(d time.Duration) int64 {
@@ -191,6 +217,7 @@ func TestPace(t *testing.T) {
 			t.Errorf("%d pings in 10 s with one of two streams left, want 10", n)
 		}
 		a.Busy(-1)
+		time.Sleep(limit.DeadLive) // it counts as live for that long
 		if n := during(time.Minute); n != 6 {
 			t.Errorf("%d pings in an idle minute again, want 6", n)
 		}
