@@ -7,12 +7,14 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"os"
 	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/tombolo-io/tombolo/internal/admin"
+	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/id"
 )
 
@@ -86,6 +88,9 @@ use the hub's admin API from elsewhere; a client may CONNECT into one cluster.`,
 				return usage("--name and --out are needed", cmd.CommandPath()+" --help")
 			case (role == string(id.RoleClient)) != (cluster != ""):
 				return usage("--cluster goes with --role client, and only with it", cmd.CommandPath()+" --help")
+			}
+			if _, err := os.Lstat(file); err == nil { // before anything is issued
+				return fault.Newf(fault.CodeUsage, "%s exists already", file).Hint("move it away, or choose another --out")
 			}
 			client, err := remote.client()
 			if err != nil {

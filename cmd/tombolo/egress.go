@@ -138,7 +138,7 @@ func egressCertificate(cmd *cobra.Command, client *admin.Client, cluster, dir, a
 		}
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return none, fault.New(fault.CodeUsage, "--out-dir cannot be made").Because(err)
+		return none, fault.New(fault.CodeUsage, "--out-dir cannot be made").Because(err).Hint("choose another --out-dir")
 	}
 	issued, key, err := issue(cmd.Context(), client, admin.CertificateRequest{Role: "client", Cluster: cluster, Name: "kube-apiserver"})
 	if err != nil {
@@ -189,7 +189,7 @@ func createFile(path string, data []byte, mode os.FileMode) error {
 		}
 	}
 	if err != nil {
-		return fault.New(fault.CodeUsage, path+" cannot be written").Because(err)
+		return fault.New(fault.CodeUsage, path+" cannot be written").Because(err).Hint("choose a path that does not exist, in a folder that does")
 	}
 	return nil
 }

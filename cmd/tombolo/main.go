@@ -32,6 +32,7 @@ func execute(ctx context.Context, args []string, stdin io.Reader, stdout, stderr
 	root.SetIn(stdin)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
+	adoptBuiltins(root)
 	err := root.ExecuteContext(ctx)
 	if err != nil {
 		printError(stderr, err)
@@ -65,6 +66,12 @@ agent is not there; 4 not allowed.`,
 		newConnectCommand(), newEgressConfigCommand(), newCertificateCommand(), newConfigCommand(),
 		newDemoCommand(), newVersionCommand(), newReferenceCommand(),
 	)
+	return root
+}
+
+// adoptBuiltins gives the commands that the library adds our way with mistakes.
+// It follows SetOut, whose writer they keep.
+func adoptBuiltins(root *cobra.Command) {
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	for _, c := range root.Commands() {
@@ -79,7 +86,6 @@ agent is not there; 4 not allowed.`,
 			}
 		}
 	}
-	return root
 }
 
 // knownTopic accepts the words of a command, for help.

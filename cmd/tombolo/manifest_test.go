@@ -16,7 +16,7 @@ import (
 
 const (
 	manifestSecret = "bcdefghijklmnopqrstuvwxyz234567a"
-	manifestJoin   = "tombolo://abcdefgh." + manifestSecret + "@hub.example.com:8443/c1/0123456789012345678901234567890123456789012"
+	manifestJoin   = "tombolo://abcdefgh." + manifestSecret + "@hub.example.com:8443/c1/0123456789012345678901234567890123456789010"
 )
 
 // runManifest runs a command as the shell would, quietly.

@@ -65,7 +65,7 @@ func (r *remoteFlags) client() (*admin.Client, error) {
 func readOperator(path string) (*tls.Certificate, *x509.Certificate, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return nil, nil, fault.New(fault.CodeUsage, "the operator file cannot be read").Because(err)
+		return nil, nil, fault.New(fault.CodeUsage, "the operator file cannot be read").Because(err).Hint("correct --operator")
 	}
 	block, rest := pem.Decode(data)
 	if block == nil {
@@ -85,19 +85,32 @@ func readOperator(path string) (*tls.Certificate, *x509.Certificate, error) {
 	return &tls.Certificate{Certificate: [][]byte{certs[0].Raw}, PrivateKey: key, Leaf: certs[0]}, certs[1], nil
 }
 
-// outputFlag is -o with its formats.
+// outputFlag is -o with its formats. It is checked when it is read: a verb that
+// cannot print its answer must not have done anything.
 type outputFlag struct{ format string }
 
+func (o *outputFlag) String() string { return o.format }
+func (o *outputFlag) Type() string   { return "string" }
+
+// Set accepts a format.
+func (o *outputFlag) Set(s string) error {
+	switch s {
+	case "text", "json", "yaml":
+		o.format = s
+		return nil
+	}
+	return fmt.Errorf("%q is none of text, json, yaml", s)
+}
+
 func (o *outputFlag) register(cmd *cobra.Command) {
-	cmd.Flags().StringVarP(&o.format, "output", "o", "text", "text, json or yaml")
+	o.format = "text"
+	cmd.Flags().VarP(o, "output", "o", "text, json or yaml")
 	cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"text", "json", "yaml"}, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // print renders v as the flag says; text renders it for people.
 func (o *outputFlag) print(w io.Writer, v any, text func(io.Writer) error) error {
 	switch o.format {
-	case "text":
-		return text(w)
 	case "json":
 		enc := json.NewEncoder(w)
 		enc.SetIndent("", "  ")
@@ -118,7 +131,7 @@ func (o *outputFlag) print(w io.Writer, v any, text func(io.Writer) error) error
 		enc.SetIndent(2)
 		return enc.Encode(&node)
 	}
-	return usage(fmt.Sprintf("there is no output format %q", o.format), "text, json and yaml are possible")
+	return text(w)
 }
 
 // blockStyle drops the flow style and quotes of JSON.

@@ -132,7 +132,7 @@ func readSecret(stdin io.Reader, value, flag string) (string, error) {
 		return value, nil
 	}
 	if err != nil {
-		return "", fault.Newf(fault.CodeUsage, "%s cannot be read", flag).Because(err)
+		return "", fault.Newf(fault.CodeUsage, "%s cannot be read", flag).Because(err).Hint("write the value itself, @FILE that holds it, or - for stdin")
 	}
 	return strings.TrimSpace(string(data)), nil
 }

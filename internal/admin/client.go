@@ -14,7 +14,10 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"sync/atomic"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/limit"
@@ -174,15 +177,45 @@ func (c *Client) Stream(ctx context.Context, cluster, target string) (net.Conn, 
 // bufferedConn first gives the bytes that came along with the head.
 type bufferedConn struct {
 	net.Conn
-	buf *bufio.Reader
+	buf  *bufio.Reader
+	done atomic.Bool // our direction has ended
 }
 
-func (b *bufferedConn) Read(p []byte) (int, error) { return b.buf.Read(p) }
+// Read tells an end in order from a stream that broke: a unix socket knows no
+// reset, but a hub that closes it while we may still write has had no order.
+func (b *bufferedConn) Read(p []byte) (int, error) {
+	n, err := b.buf.Read(p)
+	if err == io.EOF && !b.done.Load() && hungUp(b.Conn) {
+		err = fault.New(fault.CodeStreamReset, "the stream broke").Whyf("the target, its agent or the hub cut it")
+	}
+	return n, err
+}
 
 // CloseWrite ends our direction.
 func (b *bufferedConn) CloseWrite() error {
+	b.done.Store(true)
 	if h, ok := b.Conn.(interface{ CloseWrite() error }); ok {
 		return h.CloseWrite()
 	}
 	return b.Conn.Close()
+}
+
+// hungUp says whether the other end of a unix socket is closed altogether, and
+// not only in its direction (poll(2), POLLHUP).
+func hungUp(c net.Conn) bool {
+	u, ok := c.(*net.UnixConn)
+	if !ok {
+		return false
+	}
+	raw, err := u.SyscallConn()
+	if err != nil {
+		return false
+	}
+	up := false
+	err = raw.Control(func(fd uintptr) {
+		polled := []unix.PollFd{{Fd: int32(fd)}}
+		n, err := unix.Poll(polled, 0)
+		up = err == nil && n == 1 && polled[0].Revents&unix.POLLHUP != 0
+	})
+	return err == nil && up
 }

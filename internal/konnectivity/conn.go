@@ -42,17 +42,19 @@ type conn struct {
 	cancel context.CancelFunc
 	dials  chan packet   // the one DIAL_REQ
 	closed chan struct{} // closed at CLOSE_REQ, once the target's Read was cut short
+	spoken chan struct{} // closed at the first DATA
 
 	target atomic.Pointer[carrier.Stream]
 	bad    atomic.Pointer[fault.Fault] // the caller's mistake
 	deaf   bool                        // receive's own: the target takes no more
+	heard  bool                        // receive's own: spoken is closed
 }
 
 func newConn(s grpc.ServerStream, g *run.Group, id int64, log *slog.Logger) *conn {
 	ctx, cancel := context.WithCancel(s.Context())
 	return &conn{
 		stream: s, group: g, id: id, log: log, ctx: ctx, cancel: cancel,
-		dials: make(chan packet, 1), closed: make(chan struct{}),
+		dials: make(chan packet, 1), closed: make(chan struct{}), spoken: make(chan struct{}),
 	}
 }
 
@@ -111,8 +113,12 @@ func (c *conn) isClosed() bool {
 // leaves the target to be reset.
 func (c *conn) pump(target carrier.Stream) error {
 	buf := make([]byte, limit.KonnectivityData)
-	for {
+	for settled := false; ; {
 		n, err := target.Read(buf)
+		if !settled {
+			c.settle()
+			settled = true
+		}
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			<-c.closed // receive has set the deadline and is about to say so
 		}
@@ -138,6 +144,20 @@ func (c *conn) pump(target carrier.Stream) error {
 			return nil
 		}
 		return c.stream.SendMsg(&packet{kind: closeResponse, body: body{connectID: c.id, errText: err.Error()}})
+	}
+}
+
+// settle waits until the caller is able to receive. The reference's client
+// registers a connection a moment after it has read DIAL_RSP, and drops what
+// comes in between: the greeting of a target that speaks first.
+func (c *conn) settle() {
+	timer := time.NewTimer(limit.Settle)
+	defer timer.Stop()
+	select {
+	case <-c.spoken:
+	case <-c.closed:
+	case <-c.ctx.Done():
+	case <-timer.C:
 	}
 }
 
@@ -218,6 +238,10 @@ func (c *conn) write(p *packet) bool {
 	if target == nil || p.connectID != c.id {
 		c.bad.Store(fault.Newf(fault.CodeFrameInvalid, "DATA for connection %d on the stream of %d", p.connectID, c.id))
 		return false
+	}
+	if !c.heard {
+		c.heard = true
+		close(c.spoken)
 	}
 	if c.deaf {
 		return true

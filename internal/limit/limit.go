@@ -88,6 +88,10 @@ const (
 	HappyEyeballs = 250 * time.Millisecond
 	// AtOnce bounds an answer for which nobody shall wait.
 	AtOnce = 100 * time.Millisecond
+	// Settle is how long a target that speaks first is held back for a
+	// konnectivity caller that has not spoken: the reference's client needs some
+	// microseconds, on a busy machine some milliseconds.
+	Settle = 25 * time.Millisecond
 	// PingLive is the ping interval where streams or dials are live.
 	PingLive = time.Second
 	// DeadLive is the silence after which a live session counts as dead: what

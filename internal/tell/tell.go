@@ -33,7 +33,7 @@ func Logger(w io.Writer, format, level string) (*slog.Logger, error) {
 	var l slog.Level
 	if level != "" {
 		if err := l.UnmarshalText([]byte(level)); err != nil {
-			return nil, fault.Newf(fault.CodeUsage, "log level %q", level).Whyf("it is none of debug, info, warn, error")
+			return nil, fault.Newf(fault.CodeUsage, "log level %q", level).Whyf("it is none of debug, info, warn, error").Hint("correct --log-level or log.level")
 		}
 	}
 	o := &slog.HandlerOptions{Level: l}
@@ -43,7 +43,7 @@ func Logger(w io.Writer, format, level string) (*slog.Logger, error) {
 	case "json":
 		return slog.New(slog.NewJSONHandler(w, o)), nil
 	}
-	return nil, fault.Newf(fault.CodeUsage, "log format %q", format).Whyf("it is neither text nor json")
+	return nil, fault.Newf(fault.CodeUsage, "log format %q", format).Whyf("it is neither text nor json").Hint("correct --log-format or log.format")
 }
 
 // Outcome is a code as a label value: "ok" for none, "other" for a code of a

@@ -14,13 +14,11 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/admin"
-	"github.com/tombolo-io/tombolo/internal/carrier"
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/limit"
 	"github.com/tombolo-io/tombolo/internal/trust"
@@ -263,62 +261,6 @@ func TestPeersThatStopHalfWay(t *testing.T) {
 	if n := h.connected("c1"); n != 1 {
 		t.Errorf("%d sessions", n)
 	}
-}
-
-// An agent has no business opening streams towards the hub. Thousands of them,
-// each with bytes in it, are bounded and harm nobody.
-func TestAgentThatOpensStreams(t *testing.T) {
-	h, _ := pair(t, hubSpec{}, agentSpec{})
-	link, _ := h.rawSession(h.enrol(h.token("c1").Join), "opener")
-	eventually(t, "it is in", func() bool { return h.connected("c1") == 2 })
-	before := runtime.NumGoroutine()
-	junk := make([]byte, 64<<10)
-	refused, opened := 0, 0
-	for range 3000 {
-		s, err := link.OpenStream(within(t))
-		if err != nil {
-			break // the hub has had enough of this session
-		}
-		opened++
-		s.SetDeadline(time.Now().Add(200 * time.Millisecond))
-		if _, err := s.Write(junk); err != nil {
-			refused++
-		}
-		s.Reset(1)
-	}
-	t.Logf("opened %d, of which %d were refused at once", opened, refused)
-	if n := runtime.NumGoroutine(); n > before+200 {
-		t.Errorf("%d goroutines instead of %d", n, before)
-	}
-	othersServed(t, h)
-}
-
-// Streams that an agent opens and keeps are refused beyond a handful.
-func TestAgentThatKeepsStreamsOpen(t *testing.T) {
-	h, _ := pair(t, hubSpec{}, agentSpec{})
-	link, _ := h.rawSession(h.enrol(h.token("c1").Join), "keeper")
-	eventually(t, "it is in", func() bool { return h.connected("c1") == 2 })
-	var kept []carrier.Stream
-	for range 300 {
-		s, err := link.OpenStream(within(t))
-		if err != nil {
-			break
-		}
-		s.SetDeadline(time.Now().Add(patience))
-		s.Write([]byte("hello?"))
-		kept = append(kept, s)
-	}
-	alive := 0
-	for _, s := range kept {
-		s.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
-		if _, err := s.Read(make([]byte, 1)); isTimeout(err) {
-			alive++
-		}
-	}
-	if alive > limit.AgentStreams {
-		t.Errorf("the hub keeps %d streams of an agent", alive)
-	}
-	othersServed(t, h)
 }
 
 // Frames on the control stream that make no sense end that session only.

@@ -16,8 +16,6 @@ import (
 	"testing"
 	"time"
 
-	"go.etcd.io/bbolt"
-
 	"github.com/tombolo-io/tombolo/internal/agent"
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/hub"
@@ -211,15 +209,16 @@ func TestStateOfANewerVersion(t *testing.T) {
 		t.Fatal(err)
 	}
 	path := filepath.Join(h.dir, "state", "hub.db")
-	db, err := bbolt.Open(path, 0o600, nil)
-	if err != nil {
-		t.Fatal(err)
+	// As a newer release would write it: the key, a checksum over place and value, the value.
+	record := func(format string) []byte {
+		sum := crc32.Checksum([]byte("meta\x00format\x00"+format), crc32.MakeTable(crc32.Castagnoli))
+		return append(binary.BigEndian.AppendUint32([]byte("format"), sum), format...)
 	}
-	// As a newer release would write it: a checksum over place and value, then the value.
-	sum := crc32.Checksum([]byte("meta\x00format\x0099"), crc32.MakeTable(crc32.Castagnoli))
-	record := append(binary.BigEndian.AppendUint32(nil, sum), "99"...)
-	err = db.Update(func(tx *bbolt.Tx) error { return tx.Bucket([]byte("meta")).Put([]byte("format"), record) })
-	if err := errors.Join(err, db.Close()); err != nil {
+	old := read(t, path)
+	if !bytes.Contains(old, record("1")) {
+		t.Fatal("the state does not hold its format where this test looks")
+	}
+	if err := os.WriteFile(path, bytes.ReplaceAll(old, record("1"), record("9")), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	before := read(t, path)

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/hub"
 )
 
@@ -82,6 +83,7 @@ func TestTwoClustersWithEqualRangesStayApart(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%s %s: %v", cluster, w.name, err)
 			}
+			io.WriteString(conn, "?")
 			got, err := io.ReadAll(conn)
 			if string(got) != want || err != nil {
 				t.Errorf("%s %s: %q, %v", cluster, w.name, got, err)
@@ -102,7 +104,7 @@ func portOf(t *testing.T, s *target) string {
 
 func TestTargetThatSpeaksFirst(t *testing.T) {
 	h, _ := pair(t, hubSpec{}, agentSpec{})
-	to := named(t, "220 ready\r\n")
+	to := greeting(t, "220 ready\r\n")
 	for _, w := range h.ways("c1") {
 		conn, err := w.dial(within(t), to.addr())
 		if err != nil {
@@ -190,8 +192,8 @@ func TestResetByTheTargetIsNoOrderlyEnd(t *testing.T) {
 		c.Close()
 	})
 	for _, w := range h.ways("c1") {
-		if w.name == "konnectivity" || w.name == "connect-unix" || w.name == "admin" {
-			continue // CLOSE_RSP and a unix socket have no abnormal end; see the next test
+		if w.name == "connect-unix" || w.name == "konnectivity" {
+			continue // neither a unix socket nor the reference's client shows an abnormal end; see the next test
 		}
 		conn, err := w.dial(within(t), to.addr())
 		if err != nil {
@@ -285,4 +287,43 @@ func TestStatusCountsStreamsAndBytes(t *testing.T) {
 		ag := h.status("c1").Agents[0]
 		return !ag.Connected && ag.LastDisconnect != nil && ag.LastDisconnect.Reason != "" && ag.BytesIn == 5
 	})
+}
+
+// A stream on which nothing moves ends at the idle limit, on both sides.
+func TestIdleStreamEnds(t *testing.T) {
+	h, _ := pair(t, hubSpec{extra: "streams: {idleTimeout: 400ms}"}, agentSpec{})
+	gone := make(chan struct{}, 8)
+	to := serveTarget(t, func(c *net.TCPConn) {
+		io.Copy(c, c)
+		c.Close()
+		gone <- struct{}{}
+	})
+	for _, w := range h.ways("c1") {
+		if w.name == "konnectivity" {
+			continue // kube-apiserver's own idle rules hold there
+		}
+		conn, err := w.dial(within(t), to.addr())
+		if err != nil {
+			t.Fatalf("%s: %v", w.name, err)
+		}
+		mustEcho(t, conn, "once")
+		if _, err := io.ReadAll(conn); isTimeout(err) {
+			t.Errorf("%s: the idle stream goes on", w.name)
+		}
+		conn.Close()
+		select {
+		case <-gone:
+		case <-time.After(patience):
+			t.Fatalf("%s: the target was not told", w.name)
+		}
+	}
+	idle := 0.0
+	for _, m := range family(t, h.reg, "tombolo_hub_stream_ends_total").GetMetric() {
+		if m.GetLabel()[0].GetValue() == string(fault.CodeStreamIdle) {
+			idle = m.GetCounter().GetValue()
+		}
+	}
+	if idle != 3 {
+		t.Errorf("%v of 3 ends are counted as idle", idle)
+	}
 }

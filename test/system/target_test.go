@@ -74,10 +74,21 @@ func echo(t *testing.T) *target {
 	})
 }
 
-// named answers every connection with its name and the end.
+// named answers a byte of the caller with its name and the end.
 func named(t *testing.T, name string) *target {
 	return serveTarget(t, func(c *net.TCPConn) {
+		io.ReadFull(c, make([]byte, 1))
 		io.WriteString(c, name)
+		c.CloseWrite()
+		io.Copy(io.Discard, c)
+		c.Close()
+	})
+}
+
+// greeting speaks first: it greets and ends.
+func greeting(t *testing.T, text string) *target {
+	return serveTarget(t, func(c *net.TCPConn) {
+		io.WriteString(c, text)
 		c.CloseWrite()
 		io.Copy(io.Discard, c)
 		c.Close()

@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// patience bounds every wait; no test passes because something was quick.
+const patience = 40 * time.Second
+
+// beMain makes the test binary be the program, so that signals and exits are
+// tested on a real process.
+const beMain = "TOMBOLO_TEST_BE_MAIN"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(beMain) != "" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// outcomeOf is what a command line gave.
+type outcomeOf struct {
+	code     int
+	out, err string
+}
+
+// tombolo runs one command line in this process.
+func tombolo(t *testing.T, args ...string) outcomeOf {
+	t.Helper()
+	return tomboloIn(t, "", args...)
+}
+
+func tomboloIn(t *testing.T, stdin string, args ...string) outcomeOf {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	var out, err bytes.Buffer
+	code := execute(ctx, append([]string{}, args...), strings.NewReader(stdin), &out, &err)
+	return outcomeOf{code, out.String(), err.String()}
+}
+
+// must runs a command line that has to succeed and gives its output.
+func must(t *testing.T, args ...string) string {
+	t.Helper()
+	o := tombolo(t, args...)
+	if o.code != 0 {
+		t.Fatalf("tombolo %s: exit %d\n%s", strings.Join(args, " "), o.code, o.err)
+	}
+	return o.out
+}
+
+// wantExit fails unless the code is right and stderr begins with an error and,
+// where there is something to do, ends with a hint.
+func wantExit(t *testing.T, o outcomeOf, code int, says ...string) {
+	t.Helper()
+	if o.code != code {
+		t.Fatalf("exit %d, want %d\n%s", o.code, code, o.err)
+	}
+	if !strings.HasPrefix(o.err, "error: ") {
+		t.Errorf("stderr does not begin with an error: %q", o.err)
+	}
+	for _, say := range says {
+		if !strings.Contains(o.err, say) {
+			t.Errorf("stderr does not say %q: %q", say, o.err)
+		}
+	}
+}
+
+var nextAddress atomic.Uint32
+
+// ownAddress is a loopback address of this test alone.
+func ownAddress(port int) string {
+	n, pid := nextAddress.Add(1), os.Getpid()
+	return fmt.Sprintf("127.%d.%d.%d:%d", 1+pid%250, 200+n/250, 1+n%250, port)
+}
+
+// shortDir leaves room for the paths of unix sockets.
+func shortDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/tmp", "tc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+// transcript is what a process has written so far.
+type transcript struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *transcript) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *transcript) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+// process is the program as a process of its own.
+type process struct {
+	*exec.Cmd
+	stdin    io.WriteCloser
+	out, err transcript
+	done     chan struct{}
+}
+
+func startProcess(t *testing.T, args ...string) *process {
+	t.Helper()
+	p := &process{Cmd: exec.Command(os.Args[0], args...), done: make(chan struct{})}
+	p.Env = append(os.Environ(), beMain+"=1")
+	p.Stdout, p.Stderr = &p.out, &p.err
+	p.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	var err error
+	if p.stdin, err = p.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(p.done)
+		p.Wait()
+	}()
+	t.Cleanup(func() {
+		p.Process.Kill()
+		<-p.done
+		if t.Failed() {
+			t.Logf("%s:\n%s", strings.Join(args, " "), p.err.String())
+		}
+	})
+	return p
+}
+
+// exit waits for the process and gives its exit code.
+func (p *process) exit(t *testing.T) int {
+	t.Helper()
+	select {
+	case <-p.done:
+		return p.ProcessState.ExitCode()
+	case <-time.After(patience):
+		t.Fatalf("it does not end:\n%s", p.err.String())
+		return -1
+	}
+}
+
+// says waits until the process has written the text to stderr.
+func (p *process) says(t *testing.T, text string) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("%q on stderr", text), func() bool {
+		select {
+		case <-p.done:
+			if !strings.Contains(p.err.String(), text) {
+				t.Fatalf("it ended without %q:\n%s", text, p.err.String())
+			}
+		default:
+		}
+		return strings.Contains(p.err.String(), text)
+	})
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			t.Fatalf("not within %v: %s", patience, what)
+		}
+	}
+}
+
+// world is a running hub with an agent of cluster c1, each a process.
+type world struct {
+	dir, listen, health string
+	hub, agent          *process
+	join                string
+}
+
+// startHub starts a hub; the environment makes every verb find it.
+func startHub(t *testing.T, more ...string) *world {
+	t.Helper()
+	w := &world{dir: shortDir(t), listen: ownAddress(8443)}
+	w.hub = w.runHub(t, more...)
+	t.Setenv("TOMBOLO_ADMIN_SOCKET", filepath.Join(w.dir, "run/admin/hub.sock"))
+	return w
+}
+
+func (w *world) runHub(t *testing.T, more ...string) *process {
+	t.Helper()
+	p := startProcess(t, append([]string{"hub", "--state-dir", filepath.Join(w.dir, "hub"), "--run-dir", filepath.Join(w.dir, "run"),
+		"--listen", w.listen, "--admin-listen", strings.TrimSuffix(w.listen, "8443") + "8444", "--advertise", w.listen}, more...)...)
+	p.says(t, "hub is ready")
+	return p
+}
+
+// startWorld starts a hub and an agent that may reach loopback.
+func startWorld(t *testing.T) *world {
+	t.Helper()
+	w := startHub(t)
+	w.join = strings.TrimSpace(strings.TrimPrefix(must(t, "token", "create", "--cluster", "c1"), "tombolo agent --join "))
+	w.health = ownAddress(8445)
+	w.agent = w.runAgent(t)
+	return w
+}
+
+func (w *world) runAgent(t *testing.T, more ...string) *process {
+	t.Helper()
+	p := startProcess(t, append([]string{"agent", "--join", w.join, "--state-dir", filepath.Join(w.dir, "agent"),
+		"--allow", "127.0.0.0/8", "--health-listen", w.health}, more...)...)
+	p.says(t, "connected")
+	eventually(t, "the hub has the agent", func() bool { return strings.Contains(must(t, "status"), "connected") })
+	return p
+}
+
+// target serves connections until the test ends.
+func target(t *testing.T, serve func(*net.TCPConn)) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			stop := context.AfterFunc(t.Context(), func() { c.Close() })
+			wg.Go(func() {
+				defer stop()
+				defer c.Close()
+				serve(c.(*net.TCPConn))
+			})
+		}
+	})
+	t.Cleanup(func() {
+		ln.Close()
+		wg.Wait()
+	})
+	return ln.Addr().String()
+}
+
+func echo(t *testing.T) string { return target(t, func(c *net.TCPConn) { io.Copy(c, c) }) }

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+func TestHubEndsOnSignals(t *testing.T) {
+	for _, sig := range []os.Signal{syscall.SIGTERM, syscall.SIGINT} {
+		w := startHub(t)
+		socket := filepath.Join(w.dir, "run/admin/hub.sock")
+		w.hub.Process.Signal(sig)
+		if code := w.hub.exit(t); code != 0 {
+			t.Errorf("%v: exit %d\n%s", sig, code, w.hub.err.String())
+		}
+		if _, err := os.Lstat(socket); err == nil {
+			t.Errorf("%v: the socket is left", sig)
+		}
+		if out := w.hub.out.String(); out != "" {
+			t.Errorf("%v: logs belong on stderr, not %q", sig, out)
+		}
+	}
+}
+
+// The first SIGTERM drains, the second ends at once; the same for an agent.
+func TestSecondSignalEndsTheDrain(t *testing.T) {
+	for _, which := range []string{"hub", "agent"} {
+		t.Run(which, func(t *testing.T) {
+			w := startWorld(t)
+			if which == "agent" {
+				w.agent.Process.Signal(syscall.SIGTERM)
+				if code := w.agent.exit(t); code != 0 {
+					t.Fatalf("exit %d", code)
+				}
+				w.agent = w.runAgent(t, "--drain-timeout", "1h")
+			}
+			p := w.hub
+			if which == "agent" {
+				p = w.agent
+			}
+			conn := startProcess(t, "connect", "c1", echo(t))
+			io.WriteString(conn.stdin, "hello")
+			eventually(t, "the echo", func() bool { return conn.out.String() == "hello" })
+			p.Process.Signal(syscall.SIGTERM)
+			p.says(t, "draining")
+			io.WriteString(conn.stdin, " again")
+			eventually(t, "the stream goes on", func() bool { return conn.out.String() == "hello again" })
+			select {
+			case <-p.done:
+				t.Fatalf("it did not wait for the stream:\n%s", p.err.String())
+			default:
+			}
+			p.Process.Signal(syscall.SIGTERM)
+			if code := p.exit(t); code != 0 {
+				t.Errorf("exit %d\n%s", code, p.err.String())
+			}
+			if code := conn.exit(t); code == 0 {
+				t.Error("a cut stream looks like an end in order")
+			}
+		})
+	}
+}
+
+func TestAgentEndsOnSignal(t *testing.T) {
+	w := startWorld(t)
+	w.agent.Process.Signal(syscall.SIGTERM)
+	if code := w.agent.exit(t); code != 0 {
+		t.Errorf("exit %d", code)
+	}
+	eventually(t, "the hub knows why", func() bool { return strings.Contains(must(t, "status"), "draining: the agent was stopped") })
+}
+
+// SIGHUP and a changed file load the configuration; a bad one is refused, and
+// the process lives.
+func TestReloadOnSignalAndChange(t *testing.T) {
+	dir := shortDir(t)
+	file := filepath.Join(dir, "hub.yaml")
+	write := func(clusters string) {
+		t.Helper()
+		text := "apiVersion: tombolo.dev/v1alpha1\nkind: HubConfig\n" + clusters
+		if err := os.WriteFile(file+".new", []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(file+".new", file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	socket := func(w *world, cluster string) bool {
+		_, err := os.Lstat(filepath.Join(w.dir, "run/clusters", cluster, "connect.sock"))
+		return err == nil
+	}
+	write("clusters:\n- name: c1\n  sockets: [{protocol: connect}]\n")
+	w := startHub(t, "--config", file)
+	if !socket(w, "c1") {
+		t.Fatal("the configured socket is not there")
+	}
+	write("clusters:\n- name: c1\n  sockets: [{protocol: connect}]\n- name: c2\n  sockets: [{protocol: connect}]\n")
+	eventually(t, "the change is noticed without a signal", func() bool { return socket(w, "c2") })
+
+	write("clusters: nonsense\ncolour: red\n")
+	w.hub.says(t, "the last good one stays")
+	for _, say := range []string{"config_invalid", file + ":3:11", file + ":4:1"} {
+		if !strings.Contains(w.hub.err.String(), say) {
+			t.Errorf("the log does not say %q", say)
+		}
+	}
+	before := strings.Count(w.hub.err.String(), "the last good one stays")
+	w.hub.Process.Signal(syscall.SIGHUP)
+	eventually(t, "SIGHUP reads it again", func() bool {
+		return strings.Count(w.hub.err.String(), "the last good one stays") > before
+	})
+	if !socket(w, "c1") || !socket(w, "c2") {
+		t.Error("the bad file closed a socket")
+	}
+	write("clusters:\n- name: c2\n  sockets: [{protocol: connect}]\n")
+	w.hub.Process.Signal(syscall.SIGHUP)
+	eventually(t, "the removed socket is closed", func() bool { return !socket(w, "c1") && socket(w, "c2") })
+	w.hub.Process.Signal(syscall.SIGTERM)
+	if code := w.hub.exit(t); code != 0 {
+		t.Errorf("exit %d", code)
+	}
+}
+
+// The line may come from a file or from stdin, and the same command works again.
+func TestJoinLineFromFileAndStdin(t *testing.T) {
+	w := startWorld(t)
+	w.agent.Process.Signal(syscall.SIGTERM)
+	w.agent.exit(t)
+	line := w.join
+	file := filepath.Join(w.dir, "line")
+	if err := os.WriteFile(file, []byte(line+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.join = "@" + file
+	w.agent = w.runAgent(t)
+	w.agent.Process.Signal(syscall.SIGTERM)
+	w.agent.exit(t)
+	p := startProcess(t, "agent", "--join", "-", "--state-dir", filepath.Join(w.dir, "agent"), "--allow", "127.0.0.0/8", "--health-listen", w.health)
+	io.WriteString(p.stdin, line+"\n")
+	p.stdin.Close()
+	p.says(t, "using the stored identity")
+	p.says(t, "connected")
+}
+
+// A second hub on the same everything says what is in its way and leaves the first alone.
+func TestSecondHubIsTurnedAway(t *testing.T) {
+	w := startWorld(t)
+	args := []string{"hub", "--run-dir", filepath.Join(w.dir, "run"), "--admin-listen", ownAddress(8444)}
+	same := append(args, "--state-dir", filepath.Join(w.dir, "hub"), "--listen", ownAddress(8443))
+	wantExit(t, tombolo(t, same...), 1, "state_busy", "--state-dir")
+	port := append(args, "--state-dir", filepath.Join(w.dir, "hub2"), "--listen", w.listen)
+	wantExit(t, tombolo(t, port...), 1, "address_in_use", w.listen)
+	run := append(args, "--state-dir", filepath.Join(w.dir, "hub3"), "--listen", ownAddress(8443))
+	wantExit(t, tombolo(t, run...), 1, "socket_in_use", "--run-dir")
+	if out := must(t, "status"); !strings.Contains(out, "connected") {
+		t.Errorf("the first hub: %q", out)
+	}
+}

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"go.yaml.in/yaml/v3"
+)
+
+func walk(c *cobra.Command, visit func(*cobra.Command)) {
+	visit(c)
+	for _, sub := range c.Commands() {
+		walk(sub, visit)
+	}
+}
+
+func TestEveryCommandExplainsItself(t *testing.T) {
+	n := 0
+	root := newRootCommand()
+	adoptBuiltins(root)
+	walk(root, func(c *cobra.Command) {
+		if c.Hidden {
+			return
+		}
+		n++
+		args := append(strings.Fields(c.CommandPath())[1:], "--help")
+		o := tombolo(t, args...)
+		if o.code != 0 || o.out == "" || o.err != "" {
+			t.Errorf("%v: exit %d, %q", args, o.code, o.err)
+		}
+		if c.Short == "" || strings.HasSuffix(c.Short, ".") {
+			t.Errorf("%s: Short is %q", c.CommandPath(), c.Short)
+		}
+		if !strings.Contains(o.out, "Usage:") {
+			t.Errorf("%s: the help shows no usage", c.CommandPath())
+		}
+	})
+	if n < 20 {
+		t.Errorf("only %d commands", n)
+	}
+	if o := tombolo(t); o.code != 0 || !strings.Contains(o.out, "Available Commands") || !strings.Contains(o.out, "Exit codes:") {
+		t.Errorf("no arguments: %+v", o)
+	}
+}
+
+func TestWrongUsage(t *testing.T) {
+	dir := t.TempDir()
+	for _, c := range []struct{ line, says string }{
+		{"stauts", "did you mean status?"},
+		{"--no-such-flag", "no-such-flag"},
+		{"status --no-such-flag", "tombolo status --help"},
+		{"status a b", "at most one CLUSTER"},
+		{"status -o xml", "xml"},
+		{"token creat", "did you mean create?"},
+		{"token create", "--cluster"},
+		{"token create --cluster", "--cluster"},
+		{"token create --cluster c1 --ttl soon", "soon"},
+		{"token create --cluster c1 --uses many", "many"},
+		{"token revoke", "ID"},
+		{"certificate issue --role hub --name x --out y", "operator or client"},
+		{"certificate issue --role client --name x --out y", "--cluster"},
+		{"certificate issue --role operator", "--name"},
+		{"certificate revoke", "SERIAL"},
+		{"egress-config c1", "grpc-uds"},
+		{"egress-config c1 --mode carrier-pigeon", "carrier-pigeon"},
+		{"egress-config", "CLUSTER"},
+		{"connect c1", "HOST:PORT"},
+		{"ping", "CLUSTER"},
+		{"ping c1 -c 0", "--count"},
+		{"config print", "--role"},
+		{"config print --role emperor", "emperor"},
+		{"config validate", "FILE"},
+		{"config validate " + dir + "/nope.yaml", "nope.yaml"},
+		{"hub extra", "extra"},
+		{"hub --config " + dir + "/nope.yaml", "nope.yaml"},
+		{"hub --log-level loud --state-dir " + dir, "loud"},
+		{"hub --log-format prose --state-dir " + dir, "prose"},
+		{"hub --listen nowhere --run-dir " + dir + "/r --state-dir " + dir + "/s1", "--listen"},
+		{"hub --advertise a:b:c --state-dir " + dir, "--advertise"},
+		{"hub backup", "--to"},
+		{"hub restore", "--from"},
+		{"hub restore --from " + dir + "/nope --state-dir " + dir, "nope"},
+		{"agent --allow 10.0.0.1/8", "10.0.0.0/8"},
+		{"agent --allow", "--allow"},
+		{"agent --join @" + dir + "/nope", "--join"},
+		{"agent --allow 10.0.0.0/8 --join nonsense --health-listen 127.0.0.1:0 --state-dir " + dir + "/a", "tombolo token create"},
+		{"status --hub hub.example.com", "--operator"},
+		{"status --hub hub.example.com --operator " + dir + "/nope", "operator"},
+		{"version extra", "no arguments"},
+		{"completion", ""},
+		{"completion tcsh", "tcsh"},
+		{"help nothing", "nothing"},
+		{"reference man", "--out-dir"},
+	} {
+		t.Run(c.line, func(t *testing.T) {
+			o := tombolo(t, strings.Fields(c.line)...)
+			if c.says == "" {
+				if o.code != 0 {
+					t.Errorf("exit %d: %s", o.code, o.err)
+				}
+				return
+			}
+			wantExit(t, o, 2, c.says)
+			if !strings.Contains(o.err, "\nhint: ") {
+				t.Errorf("no hint: %q", o.err)
+			}
+			if o.out != "" {
+				t.Errorf("stdout: %q", o.out)
+			}
+		})
+	}
+}
+
+func TestExitCodes(t *testing.T) {
+	dir := shortDir(t)
+	t.Setenv("TOMBOLO_ADMIN_SOCKET", filepath.Join(dir, "none.sock"))
+	wantExit(t, tombolo(t, "status"), 3, "hub_unreachable", "tombolo hub")
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	wantExit(t, tombolo(t, "hub", "--state-dir", filepath.Join(file, "state"), "--run-dir", dir), 1, "state_unwritable", "--state-dir")
+	wantExit(t, tombolo(t, "hub", "restore", "--from", file, "--state-dir", filepath.Join(dir, "s")), 1, "state_corrupt")
+	wantExit(t, tombolo(t, "status", "--hub", "127.0.0.1:1", "--operator", file), 4, "certificate_invalid")
+	// 4 for a policy's no and the rest with a running hub: see TestVerbs.
+}
+
+func TestConfigPrintIsValid(t *testing.T) {
+	for _, role := range []string{"hub", "agent"} {
+		file := filepath.Join(t.TempDir(), role+".yaml")
+		text := must(t, "config", "print", "--role", role)
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		o := tombolo(t, "config", "validate", file)
+		if o.code != 0 || !strings.Contains(o.err, "valid") {
+			t.Errorf("%s: exit %d, %s", role, o.code, o.err)
+		}
+		if !strings.Contains(text, "#") {
+			t.Errorf("%s: no comments", role)
+		}
+	}
+}
+
+func TestConfigValidateListsEveryProblem(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "hub.yaml")
+	for text, says := range map[string][]string{
+		"apiVersion: tombolo.dev/v1alpha1\nkind: HubConfig\ncolour: red\nclusters:\n- name: C1\n- name: c2\n  sockets:\n  - protocol: smtp\n": {
+			file + ":3:1: colour: ", file + ":5:9: clusters[0].name: ", file + ":8:15: clusters[1].sockets[0].protocol: "},
+		"apiVersion: tombolo.dev/v1alpha1\nkind: AgentConfig\nallow:\n- 10.0.0.1/8\n- 10.0.0.0/40\n": {
+			file + ":4:3: allow[0]: ", file + ":5:3: allow[1]: "},
+		"apiVersion: tombolo.dev/v1alpha1\nkind: Emperor\n": {file + ":", "Emperor", "HubConfig"},
+		"kind: HubConfig\n\t- x":                            {file + ":2:"},
+		"":                                                  {file + ":1:1", "HubConfig"},
+		"apiVersion: tombolo.dev/v2\nkind: HubConfig\n":                       {file + ":1:13: apiVersion: "},
+		"apiVersion: tombolo.dev/v1alpha1\nkind: HubConfig\nlisten: [1, 2]\n": {file + ":3:9: listen: "},
+	} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		wantExit(t, tombolo(t, "config", "validate", file), 2, says...)
+	}
+}
+
+func TestVersion(t *testing.T) {
+	if out := must(t, "version"); !strings.HasPrefix(out, "tombolo "+version+" (go") {
+		t.Errorf("text: %q", out)
+	}
+	var v struct{ APIVersion, Kind, Version, Go, Platform string }
+	if err := json.Unmarshal([]byte(must(t, "version", "-o", "json")), &v); err != nil || v.Kind != "Version" || v.Version != version || v.APIVersion == "" {
+		t.Errorf("json: %+v, %v", v, err)
+	}
+	v.Kind = ""
+	if err := yaml.Unmarshal([]byte(must(t, "version", "-o", "yaml")), &v); err != nil || v.Kind != "Version" {
+		t.Errorf("yaml: %+v, %v", v, err)
+	}
+	if out := must(t, "--version"); !strings.Contains(out, version) {
+		t.Errorf("--version: %q", out)
+	}
+}
+
+func TestCompletionScripts(t *testing.T) {
+	for shell, mark := range map[string]string{"bash": "complete", "zsh": "#compdef tombolo", "fish": "complete -c tombolo"} {
+		if out := must(t, "completion", shell); !strings.Contains(out, mark) {
+			t.Errorf("%s: no %q in %d bytes", shell, mark, len(out))
+		}
+	}
+	// What a script asks for on a Tab.
+	for line, want := range map[string]string{
+		"__complete toke": "token", "__complete egress-config c1 --mode ": "connect-tls",
+		"__complete status -o ": "yaml", "__complete config print --role ": "agent",
+	} {
+		args := strings.Split(line, " ")
+		if o := tombolo(t, args...); o.code != 0 || !strings.Contains(o.out, want) {
+			t.Errorf("%s: %+v", line, o)
+		}
+	}
+}
+
+func TestReferenceIsGenerated(t *testing.T) {
+	dir := t.TempDir()
+	must(t, "reference", "man", "--out-dir", dir)
+	pages, err := filepath.Glob(filepath.Join(dir, "*.1"))
+	if err != nil || len(pages) < 20 {
+		t.Errorf("%d man pages, %v", len(pages), err)
+	}
+	page, err := os.ReadFile(filepath.Join(dir, "tombolo-token-create.1"))
+	if err != nil || !strings.Contains(string(page), "uses") {
+		t.Errorf("token create: %v", err)
+	}
+	out := must(t, "reference", "markdown")
+	walk(newRootCommand(), func(c *cobra.Command) {
+		if c.HasParent() && c.Name() != "help" && c.Parent().Name() != "completion" && !strings.Contains(out, "## "+c.CommandPath()+"\n") {
+			t.Errorf("%s is missing in the reference", c.CommandPath())
+		}
+	})
+	wantExit(t, tombolo(t, "reference", "man", "--out-dir", dir+"/nope"), 2, "--out-dir")
+}

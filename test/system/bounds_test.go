@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package system
+
+import (
+	"io"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/carrier"
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/wire"
+	pb "github.com/tombolo-io/tombolo/proto"
+)
+
+// An agent has no business opening streams towards the hub. Thousands of them,
+// each with bytes in it, are bounded and harm nobody.
+func TestAgentThatOpensStreams(t *testing.T) {
+	h, _ := pair(t, hubSpec{}, agentSpec{})
+	link, _ := h.rawSession(h.enrol(h.token("c1").Join), "opener")
+	eventually(t, "it is in", func() bool { return h.connected("c1") == 2 })
+	before := runtime.NumGoroutine()
+	junk := make([]byte, 64<<10)
+	refused, opened := 0, 0
+	for range 3000 {
+		s, err := link.OpenStream(within(t))
+		if err != nil {
+			break // the hub has had enough of this session
+		}
+		opened++
+		s.SetDeadline(time.Now().Add(200 * time.Millisecond))
+		if _, err := s.Write(junk); err != nil {
+			refused++
+		}
+		s.Reset(1)
+	}
+	t.Logf("opened %d, of which %d were refused at once", opened, refused)
+	if n := runtime.NumGoroutine(); n > before+200 {
+		t.Errorf("%d goroutines instead of %d", n, before)
+	}
+	othersServed(t, h)
+}
+
+// Streams that an agent opens and keeps are refused beyond a handful.
+func TestAgentThatKeepsStreamsOpen(t *testing.T) {
+	h, _ := pair(t, hubSpec{}, agentSpec{})
+	link, _ := h.rawSession(h.enrol(h.token("c1").Join), "keeper")
+	eventually(t, "it is in", func() bool { return h.connected("c1") == 2 })
+	var kept []carrier.Stream
+	for range 300 {
+		s, err := link.OpenStream(within(t))
+		if err != nil {
+			break
+		}
+		s.SetDeadline(time.Now().Add(patience))
+		s.Write([]byte("hello?"))
+		kept = append(kept, s)
+	}
+	alive := 0
+	for _, s := range kept {
+		s.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
+		if _, err := s.Read(make([]byte, 1)); isTimeout(err) {
+			alive++
+		}
+	}
+	if alive > limit.AgentStreams {
+		t.Errorf("the hub keeps %d streams of an agent", alive)
+	}
+	othersServed(t, h)
+}
+
+// Sessions of one cluster are bounded; the one too many reads why.
+func TestSessionsOfAClusterAreBounded(t *testing.T) {
+	h := startHub(t, hubSpec{})
+	cert := h.enrol(h.token("c1").Join)
+	for i := range limit.SessionsPerCluster {
+		h.rawSession(cert, "many-"+itoa(i))
+	}
+	eventually(t, "all places are taken", func() bool { return h.connected("c1") == limit.SessionsPerCluster })
+	link, control := h.rawSession(cert, "one-too-many")
+	control.SetReadDeadline(time.Now().Add(patience))
+	var m pb.Control
+	if err := wire.Read(control, limit.ControlFrame, &m); err != nil || m.GetGoodbye().GetReason().GetCode() != string(fault.CodeLimit) {
+		t.Errorf("got %v, %v", &m, err)
+	}
+	link.Close()
+	if n := h.connected("c1"); n != limit.SessionsPerCluster {
+		t.Errorf("%d sessions", n)
+	}
+	h.token("c2")
+	startAgent(t, agentSpec{join: h.token("c2").Join}) // another cluster has its own places
+}
+
+// Peers that do not finish their handshake fill a bounded number of places and
+// give them back; live streams do not notice.
+func TestPendingHandshakesAreBounded(t *testing.T) {
+	t.Parallel()
+	h, _ := pair(t, hubSpec{}, agentSpec{})
+	live := openVia(t, h, echo(t))
+	const extra = 30
+	turned := make(chan struct{}, limit.PendingHandshakes+extra)
+	for range limit.PendingHandshakes + extra {
+		conn := h.dialTCP()
+		go func() {
+			io.Copy(io.Discard, conn) // ends when the hub closes, or the test
+			turned <- struct{}{}
+		}()
+	}
+	for range extra {
+		<-turned
+	}
+	mustEcho(t, live, "while all places are taken")
+	for range limit.PendingHandshakes {
+		<-turned // after limit.Handshake
+	}
+	othersServed(t, h)
+}
