@@ -95,9 +95,6 @@ func runAgent(ctx context.Context, cmd *cobra.Command, f agentFlags) error {
 	if err != nil {
 		return err
 	}
-	if cfg.Join, err = readSecret(cmd.InOrStdin(), cfg.Join, "--join"); err != nil {
-		return err
-	}
 	log, err := tell.Logger(cmd.ErrOrStderr(), cfg.Log.Format, cfg.Log.Level)
 	if err != nil {
 		return err
@@ -105,7 +102,9 @@ func runAgent(ctx context.Context, cmd *cobra.Command, f agentFlags) error {
 	if len(cfg.Policy.Rules()) == 0 {
 		log.Warn("nothing may be reached through this agent: no --allow was given")
 	}
-	a := agent.New(cfg, agent.Options{Log: log, Reg: newRegistry()})
+	a := agent.New(cfg, agent.Options{Log: log, Reg: newRegistry(), ReadJoin: func(value string) (string, error) {
+		return readSecret(cmd.InOrStdin(), value, "--join")
+	}})
 	reload := func() error {
 		next, err := loadAgent(cmd, f)
 		if err == nil {

@@ -8,13 +8,14 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"os/signal"
+	"syscall"
 	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/tombolo-io/tombolo/internal/admin"
-	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/id"
 )
 
@@ -47,7 +48,7 @@ func newCertificateListCommand() *cobra.Command {
 				tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 				fmt.Fprintln(tw, "SERIAL\tIDENTITY\tEXPIRES\tSTATE")
 				for _, c := range list.Certificates {
-					fmt.Fprintf(tw, "%s\t%s\t%s\t%s\n", c.Serial, c.Identity, c.Expires.Local().Format(time.DateTime), certificateState(c, time.Now()))
+					fmt.Fprintf(tw, "%s\t%s\t%s\t%s\n", c.Serial, c.Identity, moment(c.Expires), certificateState(c, time.Now()))
 				}
 				return tw.Flush()
 			})
@@ -89,27 +90,33 @@ use the hub's admin API from elsewhere; a client may CONNECT into one cluster.`,
 			case (role == string(id.RoleClient)) != (cluster != ""):
 				return usage("--cluster goes with --role client, and only with it", cmd.CommandPath()+" --help")
 			}
-			if _, err := os.Lstat(file); err == nil { // before anything is issued
-				return fault.Newf(fault.CodeUsage, "%s exists already", file).Hint("move it away, or choose another --out")
-			}
 			client, err := remote.client()
 			if err != nil {
 				return err
 			}
-			issued, key, err := issue(cmd.Context(), client, admin.CertificateRequest{Role: role, Cluster: cluster, Name: name})
+			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+			defer stop()
+			files, err := createFiles("--out", newFile{file, 0o600}) // before anything is issued
+			if err != nil {
+				return err
+			}
+			defer files.discard()
+			issued, key, err := issue(ctx, client, admin.CertificateRequest{Role: role, Cluster: cluster, Name: name})
 			if err != nil {
 				return err
 			}
 			bundle := append(append(key, issued.Certificate...), issued.CA...)
-			if err := createFile(file, bundle, 0o600); err != nil {
-				return err
+			if err := files.fill(bundle); err != nil {
+				return unused(err, issued)
 			}
-			fmt.Fprintf(cmd.ErrOrStderr(), "certificate %s for %s, until %s, in %s\n", issued.Serial, issued.Identity, issued.Expires.Local().Format(time.DateTime), file)
+			files.keep()
+			fmt.Fprintf(cmd.ErrOrStderr(), "certificate %s for %s, until %s, in %s\n", issued.Serial, issued.Identity, moment(issued.Expires), file)
 			return nil
 		},
 	}
 	fl := cmd.Flags()
 	fl.StringVar(&role, "role", "", "operator or client")
+	offer(cmd, "role", string(id.RoleOperator), string(id.RoleClient))
 	fl.StringVar(&cluster, "cluster", "", "`CLUSTER` that a client may reach")
 	fl.StringVar(&name, "name", "", "`NAME` for the identity: a-z, 0-9 and '-'")
 	fl.StringVar(&file, "out", "", "`FILE` to write; it must not exist")

@@ -13,8 +13,10 @@ import (
 
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
 	"github.com/tombolo-io/tombolo/internal/agent"
+	"github.com/tombolo-io/tombolo/internal/conf"
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/hub"
+	"github.com/tombolo-io/tombolo/internal/limit"
 )
 
 //go:embed example/hub.yaml
@@ -58,10 +60,11 @@ func newConfigPrintCommand() *cobra.Command {
 func newConfigValidateCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "validate FILE", Short: "Check a file and list every problem with file:line:column", Args: exactArgs("FILE"),
+		Annotations: map[string]string{takesFile: "yes"},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			data, err := readConfig(args[0])
 			if err != nil {
-				return err
+				return fault.From(err).Hint("name a file that can be read")
 			}
 			kind, err := validateConfig(args[0], data)
 			if err != nil {
@@ -75,20 +78,40 @@ func newConfigValidateCommand() *cobra.Command {
 
 // validateConfig checks a file by its kind and gives the kind.
 func validateConfig(file string, data []byte) (string, error) {
-	var head struct {
-		Kind string `yaml:"kind"`
-	}
-	// A file that is no YAML at all is reported with its place by either parser.
-	if err := yaml.Unmarshal(data, &head); err != nil || head.Kind == v1alpha1.KindHubConfig {
+	known := fmt.Sprintf("kind is %s or %s; 'tombolo config print' shows a complete example of each", v1alpha1.KindHubConfig, v1alpha1.KindAgentConfig)
+	root, kind := kindOf(data)
+	switch {
+	case root == nil:
+		// It holds no mapping at all, and this says what it holds.
+		if err := conf.Decode(file, data, &v1alpha1.TypeMeta{}).Err(); err != nil {
+			return "", fault.From(err).Hint("%s", known)
+		}
+	case kind == nil:
+		return "", fault.Newf(fault.CodeConfig, "%s:%d:%d: kind: is missing", file, root.Line, root.Column).Hint("%s", known)
+	case kind.Value == v1alpha1.KindHubConfig:
 		_, err := hub.ParseConfig(file, data)
-		return v1alpha1.KindHubConfig, err
-	}
-	if head.Kind == v1alpha1.KindAgentConfig {
+		return kind.Value, err
+	case kind.Value == v1alpha1.KindAgentConfig:
 		_, err := agent.ParseConfig(file, data)
-		return v1alpha1.KindAgentConfig, err
+		return kind.Value, err
 	}
-	return "", fault.Newf(fault.CodeConfig, "%s:1:1: kind: %q is unknown", file, head.Kind).
-		Hint("%s and %s are known", v1alpha1.KindHubConfig, v1alpha1.KindAgentConfig)
+	return "", fault.Newf(fault.CodeConfig, "%s:%d:%d: kind: %q is unknown", file, kind.Line, kind.Column, kind.Value).Hint("%s", known)
+}
+
+// kindOf finds the first kind in the mapping of a file. It looks at the nodes,
+// so that other mistakes of the file do not hide which parser shall list them.
+func kindOf(data []byte) (root, kind *yaml.Node) {
+	var doc yaml.Node
+	if len(data) > limit.ConfigFile || yaml.Unmarshal(data, &doc) != nil || len(doc.Content) == 0 || doc.Content[0].Kind != yaml.MappingNode {
+		return nil, nil
+	}
+	root = doc.Content[0]
+	for i := 0; i+1 < len(root.Content); i += 2 {
+		if root.Content[i].Value == "kind" {
+			return root, root.Content[i+1]
+		}
+	}
+	return root, nil
 }
 
 func newVersionCommand() *cobra.Command {

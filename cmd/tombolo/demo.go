@@ -3,7 +3,6 @@
 package main
 
 import (
-	"fmt"
 	"io"
 	"os"
 	"os/signal"
@@ -13,6 +12,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/tombolo-io/tombolo/internal/demo"
+	"github.com/tombolo-io/tombolo/internal/fault"
 )
 
 func newDemoCommand() *cobra.Command {
@@ -34,7 +34,8 @@ dials, refusals and recovery only.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			program, err := os.Executable()
 			if err != nil {
-				return fmt.Errorf("finding this program, which the demo runs as hub and agent: %w", err)
+				return fault.New(fault.CodeDemo, "this program, which the demo runs as hub and agent, cannot be found").Because(err).
+					Hint("start it by its full path")
 			}
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 			defer stop()
@@ -56,8 +57,8 @@ dials, refusals and recovery only.`,
 // a terminal, no colour where NO_COLOR is set (no-color.org).
 func demoScreen(out io.Writer) *demo.Screen {
 	screen := &demo.Screen{Out: out}
-	file, ok := out.(*os.File)
-	if !ok || !term.IsTerminal(int(file.Fd())) || os.Getenv("TERM") == "dumb" {
+	file := fileOf(out)
+	if file == nil || !term.IsTerminal(int(file.Fd())) || os.Getenv("TERM") == "dumb" {
 		return screen
 	}
 	screen.Live = true

@@ -5,12 +5,14 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/url"
 	"os"
+	"os/signal"
 	"path/filepath"
-	"time"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
@@ -59,6 +61,9 @@ type egressTLS struct {
 	ClientCert string `yaml:"clientCert"`
 }
 
+// egressRequest is what connect-tls needs to know.
+type egressRequest struct{ cluster, dir, address string }
+
 func newEgressConfigCommand() *cobra.Command {
 	var remote remoteFlags
 	var mode, outDir, address string
@@ -80,26 +85,34 @@ certificate lives a year; 'tombolo status' warns 30 days before its end.`,
 			if err != nil {
 				return err
 			}
+			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+			defer stop()
 			var conn egressConnection
+			files := &newFiles{}
 			switch mode {
 			case "grpc-uds":
-				conn, err = egressSocket(cmd.Context(), client, args[0], hub.ProtocolKonnectivity, "GRPC")
+				conn, err = egressSocket(ctx, client, args[0], hub.ProtocolKonnectivity, "GRPC")
 			case "connect-uds":
-				conn, err = egressSocket(cmd.Context(), client, args[0], hub.ProtocolConnect, "HTTPConnect")
+				conn, err = egressSocket(ctx, client, args[0], hub.ProtocolConnect, "HTTPConnect")
 			case "connect-tls":
-				conn, err = egressCertificate(cmd, client, args[0], outDir, address)
+				conn, files, err = egressCertificate(ctx, cmd.ErrOrStderr(), client, egressRequest{args[0], outDir, address})
 			default:
 				return usage(fmt.Sprintf("there is no mode %q", mode), "--mode grpc-uds, connect-uds or connect-tls")
 			}
 			if err != nil {
 				return err
 			}
+			defer files.discard() // which nothing would refer to
 			enc := yaml.NewEncoder(cmd.OutOrStdout())
 			enc.SetIndent(2)
-			return enc.Encode(egressConfig{
+			if err := enc.Encode(egressConfig{
 				APIVersion: "apiserver.k8s.io/v1beta1", Kind: "EgressSelectorConfiguration",
 				EgressSelections: []egressSelection{{Name: "cluster", Connection: conn}},
-			})
+			}); err != nil {
+				return err
+			}
+			files.keep()
+			return nil
 		},
 	}
 	fl := cmd.Flags()
@@ -118,49 +131,45 @@ func egressSocket(ctx context.Context, client *admin.Client, cluster, protocol, 
 }
 
 // egressCertificate has a certificate issued for a key that never leaves this
-// machine, and refuses to overwrite files.
-func egressCertificate(cmd *cobra.Command, client *admin.Client, cluster, dir, address string) (egressConnection, error) {
-	var none egressConnection
-	dir, err := filepath.Abs(dir)
+// machine, and refuses to overwrite files. The files stay only if keep is called.
+func egressCertificate(ctx context.Context, stderr io.Writer, client *admin.Client, q egressRequest) (conn egressConnection, files *newFiles, err error) {
+	dir, err := filepath.Abs(q.dir)
 	if err != nil {
-		return none, err
+		return conn, nil, fault.New(fault.CodeUsage, "--out-dir cannot be found").Because(err).Hint("give its full path")
 	}
-	if address != "" {
-		if _, _, err := net.SplitHostPort(address); err != nil {
-			return none, fault.New(fault.CodeUsage, "--hub-address cannot be read").Because(err).Hint("write HOST:PORT")
-		}
-	}
-	paths := map[string]string{}
-	for _, name := range []string{"client.key", "client.crt", "ca.crt"} {
-		paths[name] = filepath.Join(dir, name)
-		if _, err := os.Lstat(paths[name]); err == nil {
-			return none, fault.Newf(fault.CodeUsage, "%s exists already", paths[name]).Hint("move it away, or choose another --out-dir")
+	if q.address != "" {
+		if _, _, err := net.SplitHostPort(q.address); err != nil {
+			return conn, nil, fault.New(fault.CodeUsage, "--hub-address cannot be read").Because(err).Hint("write HOST:PORT")
 		}
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return none, fault.New(fault.CodeUsage, "--out-dir cannot be made").Because(err).Hint("choose another --out-dir")
+		return conn, nil, cannotWrite(dir, "--out-dir", err)
 	}
-	issued, key, err := issue(cmd.Context(), client, admin.CertificateRequest{Role: "client", Cluster: cluster, Name: "kube-apiserver"})
+	key, crt, ca := filepath.Join(dir, "client.key"), filepath.Join(dir, "client.crt"), filepath.Join(dir, "ca.crt")
+	made, err := createFiles("--out-dir", newFile{key, 0o600}, newFile{crt, 0o644}, newFile{ca, 0o644})
 	if err != nil {
-		return none, err
+		return conn, nil, err
 	}
-	if address == "" {
-		address = issued.Advertise[0]
-	}
-	for name, data := range map[string][]byte{"client.key": key, "client.crt": []byte(issued.Certificate), "ca.crt": []byte(issued.CA)} {
-		mode := os.FileMode(0o644)
-		if name == "client.key" {
-			mode = 0o600
+	defer func() {
+		if err != nil {
+			made.discard()
 		}
-		if err := createFile(paths[name], data, mode); err != nil {
-			return none, err
-		}
+	}()
+	issued, keyPEM, err := issue(ctx, client, admin.CertificateRequest{Role: "client", Cluster: q.cluster, Name: "kube-apiserver"})
+	if err != nil {
+		return conn, nil, err
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "certificate %s for %s, until %s; files in %s\n", issued.Serial, issued.Identity, issued.Expires.Local().Format(time.DateTime), dir)
+	if q.address == "" {
+		q.address = issued.Advertise[0]
+	}
+	if err := made.fill(keyPEM, []byte(issued.Certificate), []byte(issued.CA)); err != nil {
+		return conn, nil, unused(err, issued)
+	}
+	fmt.Fprintf(stderr, "certificate %s for %s, until %s; files in %s\n", issued.Serial, issued.Identity, moment(issued.Expires), dir)
 	return egressConnection{"HTTPConnect", egressTransport{TCP: &egressTCP{
-		URL:       "https://" + address,
-		TLSConfig: egressTLS{CABundle: paths["ca.crt"], ClientKey: paths["client.key"], ClientCert: paths["client.crt"]},
-	}}}, nil
+		URL:       "https://" + q.address,
+		TLSConfig: egressTLS{CABundle: ca, ClientKey: key, ClientCert: crt},
+	}}}, made, nil
 }
 
 // issue makes a key, has the hub certify it, and gives both.
@@ -177,19 +186,16 @@ func issue(ctx context.Context, client *admin.Client, q admin.CertificateRequest
 		return issued, nil, err
 	}
 	q.CSR = string(csr)
-	return issued, keyPEM, client.Call(ctx, http.MethodPost, "/v1/certificates", q, &issued)
+	err = client.Call(ctx, http.MethodPost, "/v1/certificates", q, &issued)
+	if err != nil && ctx.Err() != nil {
+		err = fault.New(fault.CodeInterrupted, "no certificate was written").Because(ctx.Err()).
+			Hint("'tombolo certificate list' shows whether one was issued already")
+	}
+	return issued, keyPEM, err
 }
 
-func createFile(path string, data []byte, mode os.FileMode) error {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, mode)
-	if err == nil {
-		_, err = f.Write(data)
-		if cerr := f.Close(); err == nil {
-			err = cerr
-		}
-	}
-	if err != nil {
-		return fault.New(fault.CodeUsage, path+" cannot be written").Because(err).Hint("choose a path that does not exist, in a folder that does")
-	}
-	return nil
+// unused says of a certificate that was issued for nothing how to be rid of it.
+func unused(err error, c admin.Certificate) error {
+	f := fault.From(err)
+	return f.Hint("%s; 'tombolo certificate revoke %s' ends the certificate that was issued already", f.Next, c.Serial)
 }

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/hub"
@@ -77,10 +78,6 @@ func loadHub(cmd *cobra.Command, f hubFlags) (hub.Config, error) {
 	}
 	if f.config == "" || cmd.Flags().Changed("run-dir") {
 		cfg.RunDir = f.runDir
-	}
-	// kube-apiserver is told paths below it, and runs elsewhere.
-	if cfg.RunDir, err = filepath.Abs(cfg.RunDir); err != nil {
-		return cfg, fault.New(fault.CodeUsage, "the run directory cannot be found").Because(err)
 	}
 	cfg.Version = version
 	given := func(name string, into *string, value string) {
@@ -150,7 +147,11 @@ func newHubBackupCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			n, err := writeNew(to, func(w io.Writer) (int64, error) { return client.Download(cmd.Context(), "/v1/backup", w) })
+			download := func(w io.Writer) (int64, error) { return client.Download(cmd.Context(), "/v1/backup", w) }
+			if to == "-" {
+				return backupToStdout(cmd, download)
+			}
+			n, err := writeNew(to, download)
 			if err != nil {
 				return err
 			}
@@ -158,30 +159,45 @@ func newHubBackupCommand() *cobra.Command {
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&to, "to", "", "`FILE` to write; it must not exist")
+	cmd.Flags().StringVar(&to, "to", "", "`FILE` to write, which must not exist, or - for stdout")
 	remote.register(cmd)
 	return cmd
 }
 
+// backupToStdout is for a pipe that encrypts or carries the backup elsewhere.
+func backupToStdout(cmd *cobra.Command, download func(io.Writer) (int64, error)) error {
+	if f := fileOf(cmd.OutOrStdout()); f != nil && term.IsTerminal(int(f.Fd())) {
+		return usage("a backup is not written to a terminal: it holds the CA's key", "name a file with --to, or lead stdout into one")
+	}
+	n, err := download(cmd.OutOrStdout())
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "%d bytes written to stdout; they hold the CA's key\n", n)
+	return nil
+}
+
 // writeNew writes a private file that appears only when it is complete.
 func writeNew(path string, fill func(io.Writer) (int64, error)) (n int64, err error) {
-	bad := func(err error) error {
-		return fault.New(fault.CodeUsage, path+" cannot be written").Because(err).Hint("choose a path that does not exist, in a folder that does")
-	}
+	bad := func(err error) error { return cannotWrite(path, "--to", err) }
 	if _, err := os.Lstat(path); err == nil {
 		return 0, bad(os.ErrExist)
 	}
-	part := path + ".part"
-	f, err := os.OpenFile(part, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	f, err := os.CreateTemp(filepath.Dir(path), ".backup-*") // new, and mode 0600
 	if err != nil {
 		return 0, bad(err)
 	}
+	part := f.Name()
 	defer func() {
 		if err != nil {
 			os.Remove(part)
 		}
 	}()
 	if n, err = fill(f); err != nil {
+		var coded *fault.Fault
+		if !errors.As(err, &coded) { // it is the file that failed
+			err = bad(err)
+		}
 		return n, errors.Join(err, f.Close())
 	}
 	if err := errors.Join(f.Sync(), f.Close()); err != nil {

@@ -30,10 +30,11 @@ func execute(ctx context.Context, args []string, stdin io.Reader, stdout, stderr
 	root := newRootCommand()
 	root.SetArgs(args)
 	root.SetIn(stdin)
-	root.SetOut(stdout)
+	out := &output{to: stdout}
+	root.SetOut(out)
 	root.SetErr(stderr)
 	adoptBuiltins(root)
-	err := root.ExecuteContext(ctx)
+	err := out.verdict(root.ExecuteContext(ctx))
 	if err != nil {
 		printError(stderr, err)
 	}
@@ -66,6 +67,7 @@ agent is not there; 4 not allowed.`,
 		newConnectCommand(), newEgressConfigCommand(), newCertificateCommand(), newConfigCommand(),
 		newDemoCommand(), newVersionCommand(), newReferenceCommand(),
 	)
+	completeWords(root)
 	return root
 }
 
@@ -154,12 +156,23 @@ func exactArgs(names ...string) cobra.PositionalArgs {
 		if len(args) == len(names) {
 			return nil
 		}
-		want := strings.Join(names, " ")
-		if want == "" {
-			want = "no arguments"
+		want := "no arguments"
+		if len(names) > 0 {
+			want = fmt.Sprintf("%s, %s", plural(len(names), "argument"), strings.Join(names, " "))
 		}
-		return usage(fmt.Sprintf("%s takes %s, not %d", cmd.CommandPath(), want, len(args)), cmd.CommandPath()+" --help")
+		return usage(fmt.Sprintf("%s takes %s; %s", cmd.CommandPath(), want, given(args)), cmd.CommandPath()+" --help")
 	}
+}
+
+// given counts arguments.
+func given(args []string) string {
+	switch len(args) {
+	case 0:
+		return "none was given"
+	case 1:
+		return "1 was given"
+	}
+	return fmt.Sprintf("%d were given", len(args))
 }
 
 // atMostOne accepts no argument or the one named.
@@ -168,6 +181,6 @@ func atMostOne(name string) cobra.PositionalArgs {
 		if len(args) <= 1 {
 			return nil
 		}
-		return usage(fmt.Sprintf("%s takes at most one %s, not %d arguments", cmd.CommandPath(), name, len(args)), cmd.CommandPath()+" --help")
+		return usage(fmt.Sprintf("%s takes at most one %s; %s", cmd.CommandPath(), name, given(args)), cmd.CommandPath()+" --help")
 	}
 }

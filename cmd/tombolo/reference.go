@@ -10,8 +10,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
 	"github.com/spf13/pflag"
-
-	"github.com/tombolo-io/tombolo/internal/fault"
 )
 
 // newReferenceCommand generates what describes the commands themselves, for
@@ -30,9 +28,9 @@ func newReferenceCommand() *cobra.Command {
 			}
 			root := cmd.Root()
 			root.DisableAutoGenTag = true
-			err := doc.GenManTree(root, &doc.GenManHeader{Title: "TOMBOLO", Section: "1", Source: "tombolo " + version}, dir)
+			err := doc.GenManTree(root, &doc.GenManHeader{Section: "1", Source: "tombolo " + version}, dir)
 			if err != nil {
-				return fault.New(fault.CodeUsage, "the man pages cannot be written").Because(err).Hint("--out-dir must exist")
+				return cannotWrite("the man pages", "--out-dir", err)
 			}
 			return nil
 		},

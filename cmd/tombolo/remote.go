@@ -67,20 +67,24 @@ func readOperator(path string) (*tls.Certificate, *x509.Certificate, error) {
 	if err != nil {
 		return nil, nil, fault.New(fault.CodeUsage, "the operator file cannot be read").Because(err).Hint("correct --operator")
 	}
+	damaged := func() *fault.Fault {
+		return fault.New(fault.CodeCertInvalid, "the operator file "+path+" is damaged").
+			Hint("issue a new one: tombolo certificate issue --role operator --name NAME --out FILE")
+	}
 	block, rest := pem.Decode(data)
 	if block == nil {
-		return nil, nil, fault.New(fault.CodeCertInvalid, "the operator file "+path+" is damaged").Hint("issue a new one: tombolo certificate issue --role operator")
+		return nil, nil, damaged().Whyf("it holds no key in PEM")
 	}
 	key, err := trust.ParseKey(pem.EncodeToMemory(block))
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, damaged().Because(err)
 	}
 	certs, err := trust.ParseCertificates(bytes.TrimSpace(rest))
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, damaged().Because(err)
 	}
 	if len(certs) != 2 {
-		return nil, nil, fault.New(fault.CodeCertInvalid, "the operator file "+path+" is damaged").Whyf("it holds %d certificates, not 2", len(certs))
+		return nil, nil, damaged().Whyf("it holds %d certificates, not 2", len(certs))
 	}
 	return &tls.Certificate{Certificate: [][]byte{certs[0].Raw}, PrivateKey: key, Leaf: certs[0]}, certs[1], nil
 }

@@ -48,11 +48,11 @@ func newStatusCommand() *cobra.Command {
 }
 
 func printStatus(w io.Writer, st admin.Status, detail bool, now time.Time) error {
-	state := "running"
+	draining := ""
 	if st.Hub.Draining {
-		state = "draining"
+		draining = ", draining"
 	}
-	fmt.Fprintf(w, "hub %s, %s for %s, reached at %s\n", st.Hub.Version, state, span(now.Sub(st.Hub.Since)), strings.Join(st.Hub.Advertise, ", "))
+	fmt.Fprintf(w, "hub %s, running for %s%s, reached at %s\n", st.Hub.Version, span(now.Sub(st.Hub.Since)), draining, strings.Join(st.Hub.Advertise, ", "))
 	if len(st.Clusters) == 0 {
 		fmt.Fprintln(w, "no cluster is registered yet: tombolo token create --cluster NAME")
 	} else {
@@ -99,7 +99,7 @@ func printCluster(w io.Writer, c admin.ClusterStatus) {
 	for _, a := range c.Agents {
 		fmt.Fprintf(w, "\nagent %s\n", a.ID)
 		if a.Connected {
-			fmt.Fprintf(w, "  peer      %s, %s over %s\n  identity  until %s\n", a.Peer, a.Software, a.Carrier, a.CertificateEnd.Local().Format(time.DateTime))
+			fmt.Fprintf(w, "  peer      %s, %s over %s\n  identity  until %s\n", a.Peer, a.Software, a.Carrier, moment(a.CertificateEnd))
 		}
 		fmt.Fprintf(w, "  ranges    %s\n", orNone(a.Ranges))
 	}
@@ -124,6 +124,9 @@ func millis(ms float64) string {
 	}
 	return fmt.Sprintf("%.0fms", ms)
 }
+
+// moment renders a time so that nobody has to ask in which zone.
+func moment(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }
 
 // span rounds a duration to two units, as people say it.
 func span(d time.Duration) string {

@@ -99,7 +99,7 @@ func newTokenListCommand() *cobra.Command {
 				tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 				fmt.Fprintln(tw, "ID\tCLUSTER\tUSED\tEXPIRES\tSTATE")
 				for _, t := range list.Tokens {
-					fmt.Fprintf(tw, "%s\t%s\t%d/%d\t%s\t%s\n", t.ID, t.Cluster, t.Used, t.Uses, t.Expires.Local().Format(time.DateTime), tokenState(t, time.Now()))
+					fmt.Fprintf(tw, "%s\t%s\t%d/%d\t%s\t%s\n", t.ID, t.Cluster, t.Used, t.Uses, moment(t.Expires), tokenState(t, time.Now()))
 				}
 				return tw.Flush()
 			})

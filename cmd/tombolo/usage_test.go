@@ -88,7 +88,7 @@ func TestWrongUsage(t *testing.T) {
 		{"hub restore --from " + dir + "/nope --state-dir " + dir, "nope"},
 		{"agent --allow 10.0.0.1/8", "10.0.0.0/8"},
 		{"agent --allow", "--allow"},
-		{"agent --join @" + dir + "/nope", "--join"},
+		{"agent --allow 10.0.0.0/8 --join @" + dir + "/nope", "--join"},
 		{"agent --allow 10.0.0.0/8 --join nonsense --health-listen 127.0.0.1:0 --state-dir " + dir + "/a", "tombolo token create"},
 		{"status --hub hub.example.com", "--operator"},
 		{"status --hub hub.example.com --operator " + dir + "/nope", "operator"},

@@ -169,6 +169,7 @@ type AgentPing struct {
 type JoinRequest struct {
 	TokenID string `json:"tokenID"`
 	Secret  string `json:"secret"`
+	Cluster string `json:"cluster"` // that of the join line; the token must be for it
 	CSR     string `json:"csr"`
 }
 

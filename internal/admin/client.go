@@ -76,18 +76,38 @@ func (c *Client) Call(ctx context.Context, method, path string, body, out any) e
 	return nil
 }
 
-// Download writes the answer's body to w and reports how many bytes it had.
+// Download writes the answer's body to w and reports how many bytes it had. An
+// error of w is given as it is; every other one is a fault.
 func (c *Client) Download(ctx context.Context, path string, w io.Writer) (int64, error) {
 	res, err := c.do(ctx, http.MethodGet, path, nil)
 	if err != nil {
 		return 0, err
 	}
 	defer res.Body.Close()
-	n, err := io.Copy(w, res.Body)
+	into := &receiver{Writer: w}
+	n, err := io.Copy(into, res.Body)
+	if into.err != nil {
+		return n, into.err
+	}
 	if err != nil {
 		return n, fault.New(fault.CodeHubAway, "the transfer from "+c.where+" broke off").Because(err)
 	}
 	return n, nil
+}
+
+// receiver remembers that it was the writing that failed.
+type receiver struct {
+	io.Writer
+	err error
+}
+
+func (r *receiver) Write(p []byte) (int, error) {
+	n, err := r.Writer.Write(p)
+	if err == nil && n < len(p) {
+		err = io.ErrShortWrite
+	}
+	r.err = err
+	return n, err
 }
 
 func (c *Client) do(ctx context.Context, method, path string, body any) (*http.Response, error) {

@@ -34,6 +34,7 @@ type Agent struct {
 	splicer  *splice.Splicer
 	dialer   *targetDialer
 	instance string
+	readJoin func(string) (string, error)
 	settings atomic.Pointer[Reloadable]
 	sessions sessions
 	streams  atomic.Int64 // live streams of all sessions
@@ -51,6 +52,8 @@ type Options struct {
 	Log *slog.Logger
 	Now func() time.Time // the clock for certificates; nil means time.Now
 	Reg *prometheus.Registry
+	// ReadJoin resolves Config.Join, which may name a file; nil takes it as the line.
+	ReadJoin func(string) (string, error)
 }
 
 // New prepares an agent; Run works.
@@ -60,7 +63,10 @@ func New(cfg Config, o Options) *Agent {
 	}
 	a := &Agent{
 		cfg: cfg, log: o.Log, now: o.Now, reg: o.Reg, splicer: splice.New(),
-		instance: rand.Text(), renewed: make(chan struct{}, 1),
+		instance: rand.Text(), renewed: make(chan struct{}, 1), readJoin: o.ReadJoin,
+	}
+	if a.readJoin == nil {
+		a.readJoin = func(line string) (string, error) { return line, nil }
 	}
 	a.settings.Store(&cfg.Reloadable)
 	a.dialer = &targetDialer{resolver: &net.Resolver{}, dial: (&net.Dialer{}).DialContext, own: a.ownListeners}
@@ -134,6 +140,24 @@ func (a *Agent) ownListeners() []netip.AddrPort {
 	return out
 }
 
+// joinLine reads the join line, nil if there is none. An agent that has joined
+// does without: people remove a secret that has been used.
+func (a *Agent) joinLine(me *identity) (*trust.Join, error) {
+	if a.cfg.Join == "" {
+		return nil, nil
+	}
+	text, err := a.readJoin(a.cfg.Join)
+	if me.joined() && (err != nil || text == "") {
+		a.log.Info("the join line is not there any more; the stored identity does without")
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	j, err := trust.ParseJoin(text)
+	return &j, err
+}
+
 // prepare makes sure of an identity: the stored one, or a new one for the join
 // line. A stored identity wins over a line for the same cluster and CA, so that
 // the same command can be run again; a line for another one is refused.
@@ -142,13 +166,9 @@ func (a *Agent) prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var line *trust.Join
-	if a.cfg.Join != "" {
-		j, err := trust.ParseJoin(a.cfg.Join)
-		if err != nil {
-			return err
-		}
-		line = &j
+	line, err := a.joinLine(me)
+	if err != nil {
+		return err
 	}
 	switch {
 	case me.joined() && line != nil && (me.who.Cluster != line.Cluster || trust.Pin(me.ca) != line.Pin):

@@ -20,7 +20,7 @@ import (
 type Config struct {
 	Version      string
 	StateDir     string
-	Join         string   // the line itself, or empty
+	Join         string   // the line, or what Options.ReadJoin takes for it; may be empty
 	Hubs         []string // overrides the addresses of the line
 	HealthListen string
 	Log          v1alpha1.LogConfig
@@ -40,6 +40,9 @@ type Reloadable struct {
 func ParseConfig(file string, data []byte) (Config, error) {
 	var raw v1alpha1.AgentConfig
 	d := conf.Decode(file, data, &raw)
+	if d.Unread() {
+		return Config{}, d.Err()
+	}
 	if raw.APIVersion != v1alpha1.Version {
 		d.Add("apiVersion", "%q is expected", v1alpha1.Version)
 	}

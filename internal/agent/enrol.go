@@ -27,7 +27,7 @@ func (a *Agent) enrol(ctx context.Context, j trust.Join, key crypto.Signer) (*id
 	if err != nil {
 		return nil, err
 	}
-	body := admin.JoinRequest{TokenID: j.TokenID, Secret: j.Secret, CSR: string(csr)}
+	body := admin.JoinRequest{TokenID: j.TokenID, Secret: j.Secret, Cluster: j.Cluster.String(), CSR: string(csr)}
 	answer, err := a.ask(ctx, j.Hubs, "/v1/join", body, func() *tls.Config { return trust.PinnedConfig(j.Pin, a.now) })
 	if err != nil {
 		return nil, err

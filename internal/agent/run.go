@@ -134,7 +134,7 @@ func (a *Agent) drain(hard context.Context) {
 	for a.streams.Load() > 0 {
 		select {
 		case <-bound.Done():
-			a.log.Warn("drain timeout: live streams are cut", "streams", a.streams.Load())
+			a.log.Warn("the drain is over: live streams are cut", "streams", a.streams.Load())
 			return
 		case <-tick.C:
 		}

@@ -20,10 +20,26 @@ func Dialer() *net.Dialer {
 	return &net.Dialer{Timeout: limit.Handshake, KeepAliveConfig: keepAlive(), Control: control}
 }
 
-// ListenTCP listens for agents and clients with the same socket options.
+// ListenTCP listens for agents and clients. Accepted connections have keepalive
+// only: Linux counts a peer that does not read as one that does not acknowledge
+// (tcp(7), TCP_USER_TIMEOUT), and a client may pause for as long as it likes.
 func ListenTCP(ctx context.Context, address string) (net.Listener, error) {
-	lc := net.ListenConfig{KeepAliveConfig: keepAlive(), Control: control}
+	lc := net.ListenConfig{KeepAliveConfig: keepAlive()}
 	return lc.Listen(ctx, "tcp", address)
+}
+
+// MarkSession gives an accepted connection that turned out to be an agent's
+// session the same bound as the agent's end: a session is always read.
+func MarkSession(conn net.Conn) error {
+	c, ok := conn.(syscall.Conn)
+	if !ok {
+		return nil
+	}
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	return control("", "", raw)
 }
 
 func keepAlive() net.KeepAliveConfig {

@@ -54,8 +54,7 @@ type yamuxSession struct {
 }
 
 func newYamux(conn net.Conn, incoming uint32, mk yamuxMaker) (Session, error) {
-	m := &meter{Conn: conn}
-	m.last.Store(time.Now().UnixNano())
+	m := &meter{Conn: conn, begin: time.Now()}
 	s, err := mk(m, settings(incoming), nil)
 	if err != nil {
 		return nil, err
@@ -120,7 +119,7 @@ func (y *yamuxSession) Done() <-chan struct{} { return y.s.CloseChan() }
 func (y *yamuxSession) RemoteAddr() net.Addr { return y.conn.RemoteAddr() }
 
 func (y *yamuxSession) Traffic() Traffic {
-	return Traffic{y.conn.in.Load(), y.conn.out.Load(), time.Unix(0, y.conn.last.Load())}
+	return Traffic{y.conn.in.Load(), y.conn.out.Load(), y.conn.begin.Add(time.Duration(y.conn.last.Load()))}
 }
 
 type yamuxStream struct{ *yamux.Stream }
@@ -188,13 +187,14 @@ func lost(err error) error {
 type meter struct {
 	net.Conn
 	in, out, last atomic.Int64
+	begin         time.Time // last counts from here by the monotonic clock, which no one sets
 }
 
 func (m *meter) Read(b []byte) (int, error) {
 	n, err := m.Conn.Read(b)
 	if n > 0 {
 		m.in.Add(int64(n))
-		m.last.Store(time.Now().UnixNano())
+		m.last.Store(int64(time.Since(m.begin)))
 	}
 	return n, err
 }

@@ -59,6 +59,7 @@ type Document struct {
 	places   map[string]place
 	problems []Problem
 	unlisted int // problems beyond maxProblems
+	unread   bool
 }
 
 type place struct{ line, column int }
@@ -94,6 +95,10 @@ func (d *Document) find(path string) place {
 	}
 }
 
+// Unread says that nothing of the file could be read, so that there is no
+// meaning to look at: it is empty, too large or no YAML.
+func (d *Document) Unread() bool { return d.unread }
+
 // Err is nil if there are no problems, else one fault that lists them all.
 func (d *Document) Err() error {
 	if len(d.problems) == 0 {
@@ -115,7 +120,7 @@ func (d *Document) Err() error {
 // by its json tags. Unknown and duplicate keys, wrong types, aliases and merge
 // keys are problems. The value is usable only if the document has no problems.
 func Decode(file string, data []byte, into any) *Document {
-	d := &Document{file: file, places: map[string]place{"": {1, 1}}}
+	d := &Document{file: file, places: map[string]place{"": {1, 1}}, unread: true}
 	if len(data) > limit.ConfigFile {
 		d.Add("", "the file has %d bytes, at most %d are read", len(data), limit.ConfigFile)
 		return d
@@ -136,6 +141,7 @@ func Decode(file string, data []byte, into any) *Document {
 		d.Add("", "the file is empty")
 		return d
 	}
+	d.unread = false
 	d.value("", root.Content[0], reflect.ValueOf(into).Elem(), 0)
 	return d
 }

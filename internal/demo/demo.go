@@ -43,27 +43,44 @@ func Run(ctx context.Context, o Options) error {
 	begin := time.Now()
 	p := &play{screen: o.Screen}
 	err := p.all(ctx, o)
+	var told bool // what hub and agents said
+	var left error
 	if p.stage != nil {
 		if err != nil && ctx.Err() == nil && o.Screen.failed == nil {
-			fmt.Fprint(o.Errors, p.stage.logs(logLines))
+			logs := p.stage.logs(logLines)
+			fmt.Fprint(o.Errors, logs)
+			told = logs != ""
 		}
-		err = errors.Join(err, p.stage.close())
+		left = p.stage.close()
 	}
-	took := time.Since(begin).Seconds()
-	switch {
-	case err == nil:
+	if err == nil && left == nil {
 		o.Screen.line("")
-		o.Screen.line("%s (%.1f s)", o.Screen.paint(green, "demo: ok"), took)
-		return nil
-	case ctx.Err() != nil:
-		o.Screen.line("")
-		o.Screen.line("demo: interrupted, and everything that it made is gone")
-		return fmt.Errorf("interrupted: the demo was ended early: %w", context.Cause(ctx))
+		o.Screen.line("%s (%.1f s)", o.Screen.paint(green, "demo: ok"), time.Since(begin).Seconds())
+		return o.Screen.fault()
 	}
 	o.Screen.line("")
+	if ctx.Err() != nil && left == nil {
+		o.Screen.line("demo: interrupted, and everything that it made is gone")
+		return fault.New(fault.CodeInterrupted, "the demo was ended early").Because(context.Cause(ctx)).Hint("nothing of it is left; run it again")
+	}
 	o.Screen.line("%s", o.Screen.paint(red, "demo: failed"))
-	return fault.New(fault.CodeInternal, "the demo failed").Because(err).
-		Hint("the last log lines of hub and agents are above; please report them with this text")
+	return explain(errors.Join(err, left), o.Screen, told)
+}
+
+// explain makes a failure of the demo a fault: one that has a code keeps it.
+func explain(err error, screen *Screen, told bool) error {
+	if f := screen.fault(); f != nil {
+		return f
+	}
+	var coded *fault.Fault
+	if errors.As(err, &coded) {
+		return coded
+	}
+	f := fault.New(fault.CodeDemo, "the demo failed").Because(err)
+	if told {
+		return f.Hint("run it again; if it fails again, report this with the last log lines of hub and agents, which are above")
+	}
+	return f.Hint("run it again; if it fails again, report this")
 }
 
 // play is one run of the demo.

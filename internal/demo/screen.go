@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/tombolo-io/tombolo/internal/fault"
 )
 
 // Screen is where the demo is told. On a terminal a step is shown while it
@@ -47,6 +49,15 @@ func (s *Screen) write(text string) {
 	if _, err := io.WriteString(s.Out, text); err != nil {
 		s.failed = fmt.Errorf("writing the demo's output: %w", err)
 	}
+}
+
+// fault is nil as long as everything could be written.
+func (s *Screen) fault() error {
+	if s.failed == nil {
+		return nil
+	}
+	return fault.New(fault.CodeOutput, "the demo has no audience").Because(s.failed).
+		Hint("look where stdout leads: to a full disk, or to a reader that has gone")
 }
 
 // title opens the demo.

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"os/exec"
@@ -14,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/run"
 	"github.com/tombolo-io/tombolo/test/lab"
 )
@@ -62,7 +64,12 @@ func newStage(ctx context.Context, program string, rootless bool) (*stage, error
 	}
 	s := &stage{program: program, lab: l, group: run.NewGroup(ctx)}
 	if s.dir, err = l.Dir(); err != nil {
-		return nil, errors.Join(err, l.Close())
+		var system *fs.PathError
+		if errors.As(err, &system) {
+			err = system
+		}
+		return nil, fault.New(fault.CodeStateAccess, "the demo's directory cannot be made").Because(errors.Join(err, l.Close())).
+			Hint("set TMPDIR to a folder that exists and can be written, on a disk with free space")
 	}
 	if rootless {
 		err = s.onLoopback(ctx)

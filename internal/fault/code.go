@@ -15,6 +15,9 @@ const (
 	CodeSocketBusy   Code = "socket_in_use"
 	CodeSocketPath   Code = "socket_path_invalid"
 	CodeHubAway      Code = "hub_unreachable"
+	CodeOutput       Code = "output_unwritable"
+	CodeInterrupted  Code = "interrupted"
+	CodeDemo         Code = "demo_failed"
 
 	CodeJoinLine      Code = "join_line_invalid"
 	CodeTokenUnknown  Code = "token_unknown"
@@ -73,6 +76,9 @@ func Table() []Entry {
 		{CodeSocketBusy, Conflict, "A live process serves the unix socket."},
 		{CodeSocketPath, Invalid, "The path of a unix socket is too long, or something that is no socket stands there."},
 		{CodeHubAway, Unavailable, "The hub cannot be reached."},
+		{CodeOutput, Conflict, "Stdout, or a file that a command was to make, cannot be written."},
+		{CodeInterrupted, Conflict, "A signal ended the command before its end."},
+		{CodeDemo, Conflict, "A step of 'tombolo demo' failed."},
 		{CodeJoinLine, Invalid, "The join line is damaged."},
 		{CodeTokenUnknown, Unauthenticated, "The hub never issued this token, or it was revoked."},
 		{CodeTokenExpired, Unauthenticated, "The token's time to live is over."},

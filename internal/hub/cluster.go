@@ -82,6 +82,16 @@ func (c *cluster) join(s *session) (older []*session, err error) {
 			older = append(older, old)
 		}
 	}
+	same := 0
+	for other := range c.sessions {
+		if other.agent == s.agent {
+			same++
+		}
+	}
+	if same >= limit.SessionsPerAgent {
+		return nil, fault.Newf(fault.CodeLimit, "agent %s has %d sessions", s.agent, same).
+			Whyf("at most %d are accepted", limit.SessionsPerAgent).Hint("give each agent its own identity: tombolo token create --cluster %s", c.name)
+	}
 	if len(c.sessions) >= limit.SessionsPerCluster {
 		return nil, fault.Newf(fault.CodeLimit, "cluster %s has %d sessions", c.name, len(c.sessions)).
 			Whyf("at most %d are accepted", limit.SessionsPerCluster).Hint("stop agents that are not needed")

@@ -80,6 +80,9 @@ func ParseConfig(file string, data []byte) (Config, error) {
 func ParseConfigWith(file string, data []byte, o Overlay) (Config, error) {
 	var raw v1alpha1.HubConfig
 	d := conf.Decode(file, data, &raw)
+	if d.Unread() {
+		return Config{}, d.Err()
+	}
 	if o.RunDir != "" {
 		raw.RunDir = o.RunDir
 	}
@@ -130,6 +133,10 @@ func validate(raw v1alpha1.HubConfig, add reporter) Config {
 		c.Advertise = append(c.Advertise, full)
 	}
 	checkLog(raw.Log, add)
+	// Paths of sockets are printed for other programs, which run elsewhere.
+	if c.RunDir, err = filepath.Abs(c.RunDir); err != nil {
+		add("runDir", "%v", err)
+	}
 	c.Reloadable = reloadable(raw, c.RunDir, add)
 	return c
 }

@@ -96,7 +96,7 @@ func (h *Hub) dialThrough(ctx context.Context, s *session, d wire.Dial) (carrier
 			s.beat.Busy(-1)
 		}
 	}()
-	if h.now().Sub(s.link.Traffic().LastReceived) > limit.Silent {
+	if time.Since(s.link.Traffic().LastReceived) > limit.Silent {
 		if err := probe(ctx, s); err != nil {
 			return nil, err
 		}
@@ -182,7 +182,13 @@ func dialError(ctx context.Context, s *session, err error) error {
 	if errors.As(err, &f) {
 		return err
 	}
+	var reset *carrier.ResetError
 	switch {
+	case errors.As(err, &reset) && ctx.Err() == nil:
+		// An answer about the target that was overtaken by its end, which no
+		// other agent would give differently.
+		return fault.Newf(splice.ResetReason(reset.Code), "agent %s broke the stream off during the dial", s.agent).
+			Whyf("the target may have reset the connection at once").Hint("look at the agent's log")
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return fault.Newf(fault.CodeDialTimeout, "the dial did not end in time").
 			Whyf("agent %s gave no answer about the target", s.agent).Hint("check that the target is alive: tombolo connect %s HOST:PORT", s.cluster.name)

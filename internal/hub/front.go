@@ -33,26 +33,22 @@ func (h *Hub) serveFront(ctx context.Context, ln net.Listener) error {
 	stop := run.OnDone(ctx, func() { ln.Close() })
 	defer stop()
 	g := run.NewGroup(ctx)
-	handshakes := run.NewLimiter(limit.PendingHandshakes)
+	unknown := newStrangers(limit.Strangers, func() { h.metrics.Refused.WithLabelValues(string(fault.CodeLimit)).Inc() })
 	tlsConfig := h.tlsConfig()
 	err := acceptLoop(ctx, ln, func(raw net.Conn) {
-		if !handshakes.TryAcquire() {
-			h.metrics.Refused.WithLabelValues(string(fault.CodeLimit)).Inc()
-			raw.Close()
-			return
-		}
+		known := unknown.add(raw)
 		g.Do(func(ctx context.Context) {
 			conn := tls.Server(splice.Below(raw), tlsConfig)
 			hctx, cancel := context.WithTimeout(ctx, limit.Handshake)
 			err := conn.HandshakeContext(hctx)
 			cancel()
-			handshakes.Release()
 			if err != nil {
+				known()
 				h.refused(conn, fault.New(fault.CodeCertInvalid, "the TLS handshake failed").Because(err))
 				raw.Close()
 				return
 			}
-			h.route(ctx, conn)
+			h.route(ctx, conn, raw, known)
 		})
 	})
 	return errors.Join(err, g.Wait())
@@ -73,27 +69,36 @@ func (h *Hub) tlsConfig() *tls.Config {
 	}
 }
 
-func (h *Hub) route(ctx context.Context, conn *tls.Conn) {
+// route passes a connection to what it is for; known is called when its peer has
+// an identity, or is gone.
+func (h *Hub) route(ctx context.Context, conn *tls.Conn, raw net.Conn, known func()) {
 	switch conn.ConnectionState().NegotiatedProtocol {
 	case trust.ALPNSession:
-		h.serveSession(ctx, conn)
+		defer known()
+		if err := carrier.MarkSession(raw); err != nil {
+			h.log.Debug("socket option not set", tell.AttrReason, err)
+		}
+		h.serveSession(ctx, conn, known)
 	case trust.ALPNJoin:
-		h.joinHTTP.hand(conn, func() {})
+		h.joinHTTP.hand(conn, known) // a stranger until the end
 	default:
-		h.routeHTTP(ctx, conn)
+		defer known()
+		h.routeHTTP(ctx, conn, known)
 	}
 }
 
-func (h *Hub) routeHTTP(ctx context.Context, conn *tls.Conn) {
+func (h *Hub) routeHTTP(ctx context.Context, conn *tls.Conn, known func()) {
 	who, err := h.identify(conn, 0)
 	if err == nil && who.Role != id.RoleOperator && who.Role != id.RoleClient {
 		err = fault.Newf(fault.CodeUnauthorized, "%s may not use this port for HTTP", who).
 			Hint("use a client certificate: tombolo egress-config CLUSTER --mode connect-tls")
 	}
 	if err != nil {
+		defer run.OnDone(ctx, func() { conn.Close() })()
 		h.refuseHTTP(conn, err)
 		return
 	}
+	known()
 	serial := trust.Serial(conn.ConnectionState().PeerCertificates[0])
 	if !h.clients.add(serial, conn) {
 		h.refuseAtOnce(conn, fault.Newf(fault.CodeLimit, "%d connections of clients and operators are open on the main port", limit.ConnectConnections))
@@ -125,9 +130,13 @@ func (h *Hub) refuseHTTP(conn *tls.Conn, err error) {
 
 // identify says who is at the other end of a finished handshake.
 func (h *Hub) identify(conn *tls.Conn, grace time.Duration) (id.Identity, error) {
+	return h.verify(conn.ConnectionState().PeerCertificates, grace)
+}
+
+func (h *Hub) verify(chain []*x509.Certificate, grace time.Duration) (id.Identity, error) {
 	return trust.Check{
 		Roots: h.roots, TrustDomain: h.ca.TrustDomain(), Now: h.now(), Grace: grace, Revoked: h.revoked.has,
-	}.Verify(conn.ConnectionState().PeerCertificates)
+	}.Verify(chain)
 }
 
 // dialer binds a frontend's dials to one cluster and one caller, and counts them.

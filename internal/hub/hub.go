@@ -169,7 +169,7 @@ func (h *Hub) Listen() string { return h.listen }
 func (h *Hub) refused(peer interface{ RemoteAddr() net.Addr }, err error) {
 	f := fault.From(err)
 	h.metrics.Refused.WithLabelValues(outcome(f)).Inc()
-	h.log.Info("refused", tell.AttrPeer, addrText(peer), tell.AttrCode, f.Code, tell.AttrReason, f.Error())
+	h.log.Info("refused", tell.AttrPeer, addrText(peer), tell.AttrCode, f.Code, tell.AttrReason, clip(f.Error(), 400))
 }
 
 func addrText(peer interface{ RemoteAddr() net.Addr }) string {

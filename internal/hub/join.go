@@ -8,15 +8,34 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"time"
 
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
 	"github.com/tombolo-io/tombolo/internal/admin"
 	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/hub/state"
 	"github.com/tombolo-io/tombolo/internal/id"
 	"github.com/tombolo-io/tombolo/internal/limit"
 	"github.com/tombolo-io/tombolo/internal/tell"
 	"github.com/tombolo-io/tombolo/internal/trust"
 )
+
+// operatorsOnly judges the peer anew for each request: a connection may be kept
+// for longer than its certificate lives.
+func (h *Hub) operatorsOnly(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		who, err := h.verify(peerOf(r.Context()), 0)
+		if err == nil && who.Role != id.RoleOperator {
+			err = fault.Newf(fault.CodeUnauthorized, "%s may not use the admin API", who).Whyf("only operators may")
+		}
+		if err != nil {
+			w.Header().Set("Connection", "close")
+			writeFault(w, err)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
 
 // joinHandler serves enrolment with a token and renewal with the old certificate.
 func (h *Hub) joinHandler() http.Handler {
@@ -31,6 +50,9 @@ func (h *Hub) joinHandler() http.Handler {
 }
 
 func (h *Hub) answerJoin(w http.ResponseWriter, kind string, do func() (admin.JoinAnswer, error)) {
+	// One request for each connection, which must have come within a bound.
+	w.Header().Set("Connection", "close")
+	http.NewResponseController(w).SetReadDeadline(time.Now().Add(limit.RequestHeaderTime))
 	answer, err := do()
 	h.metrics.Joins.WithLabelValues(kind, outcome(fault.From(err))).Inc()
 	if err != nil {
@@ -54,7 +76,7 @@ func (h *Hub) enrol(r *http.Request) (admin.JoinAnswer, error) {
 	if err != nil {
 		return admin.JoinAnswer{}, err
 	}
-	cluster, agent, err := h.state.UseToken(q.TokenID, q.Secret, keyHash, h.now())
+	cluster, agent, err := h.state.UseToken(state.Use{TokenID: q.TokenID, Secret: q.Secret, Cluster: q.Cluster, KeyHash: keyHash}, h.now())
 	if err != nil {
 		h.log.Warn("join refused", tell.AttrPeer, r.RemoteAddr, tell.AttrCode, fault.From(err).Code, tell.AttrReason, err)
 		return admin.JoinAnswer{}, err
@@ -71,9 +93,7 @@ func (h *Hub) renew(r *http.Request) (admin.JoinAnswer, error) {
 	if err := readJSON(r, limit.JoinBody, &q); err != nil {
 		return admin.JoinAnswer{}, err
 	}
-	who, err := trust.Check{
-		Roots: h.roots, TrustDomain: h.ca.TrustDomain(), Now: h.now(), Grace: h.settings.Load().renewGrace, Revoked: h.revoked.has,
-	}.Verify(peerOf(r.Context()))
+	who, err := h.verify(peerOf(r.Context()), h.settings.Load().renewGrace)
 	if err != nil {
 		return admin.JoinAnswer{}, err
 	}

@@ -56,7 +56,7 @@ func (h *Hub) Run(ctx, hard context.Context) error {
 	api := h.apiHandler()
 	g.Go("main port", func(ctx context.Context) error { return h.serveFront(ctx, ls.front) })
 	h.serveHTTP(g, "enrolment", h.joinHTTP, h.joinHandler())
-	h.serveHTTP(g, "remote admin API", h.apiHTTP, api)
+	h.serveHTTP(g, "remote admin API", h.apiHTTP, h.operatorsOnly(api))
 	h.serveHTTP(g, "admin socket", ls.socket, api)
 	h.serveHTTP(g, "admin port", tls.NewListener(ls.admin, h.adminTLS()), h.adminHandler())
 	close(h.ready)
@@ -132,7 +132,6 @@ func (h *Hub) serveHTTP(g *run.Group, name string, ln net.Listener, handler http
 	srv := &http.Server{
 		Handler:           handler,
 		ReadHeaderTimeout: limit.RequestHeaderTime,
-		ReadTimeout:       3 * limit.RequestHeaderTime,
 		IdleTimeout:       2 * limit.DeadIdle,
 		MaxHeaderBytes:    limit.RequestHeader,
 		ErrorLog:          slog.NewLogLogger(h.log.Handler(), slog.LevelDebug),
@@ -195,12 +194,19 @@ func (h *Hub) drain(hard context.Context) {
 	for h.liveStreams() > 0 {
 		select {
 		case <-bound.Done():
-			h.log.Warn("drain timeout: live streams are cut", "streams", h.liveStreams())
+			h.log.Warn("the drain is over: live streams are cut", "streams", h.liveStreams(), tell.AttrReason, drainEnd(hard))
 			return
 		case <-tick.C:
 		}
 	}
 	h.log.Info("drained", tell.AttrReason, "no stream is left")
+}
+
+func drainEnd(hard context.Context) string {
+	if hard.Err() != nil {
+		return "stopped a second time"
+	}
+	return "the drain timeout has passed"
 }
 
 func (h *Hub) liveStreams() (n int64) {

@@ -92,7 +92,7 @@ func (s *session) leave() {
 }
 
 // serveSession runs one agent's connection from its Hello to its end.
-func (h *Hub) serveSession(ctx context.Context, conn *tls.Conn) {
+func (h *Hub) serveSession(ctx context.Context, conn *tls.Conn, known func()) {
 	who, err := h.identify(conn, 0)
 	if err == nil && who.Role != id.RoleAgent {
 		err = fault.Newf(fault.CodeUnauthorized, "%s may not hold a session", who).Whyf("only agents may")
@@ -101,7 +101,12 @@ func (h *Hub) serveSession(ctx context.Context, conn *tls.Conn) {
 	if err == nil {
 		c, err = h.clusters.get(who.Cluster)
 	}
+	if err == nil {
+		known()
+	}
+	stop := run.OnDone(ctx, func() { conn.Close() })
 	hello, helloErr := h.exchangeHello(conn, err)
+	stop()
 	if err == nil {
 		err = helloErr
 	}
@@ -243,10 +248,16 @@ func clip(s string, n int) string {
 	return wire.Clean(s[:min(len(s), n)])
 }
 
-func clipAll(in []string) []string {
-	out := make([]string, 0, min(len(in), 256))
-	for _, s := range in[:min(len(in), 256)] {
-		out = append(out, clip(s, 300))
+// clipAll bounds what an agent says of its ranges, in number and in bytes: it is
+// kept for each session and shown to operators.
+func clipAll(in []string) (out []string) {
+	left := limit.RangesText
+	for _, s := range in {
+		s = clip(s, 300)
+		if left -= len(s); left < 0 {
+			return append(out, "...")
+		}
+		out = append(out, s)
 	}
 	return out
 }

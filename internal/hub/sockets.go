@@ -87,7 +87,7 @@ func (s *sockets) apply(r *Reloadable) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	wanted := want(r, s.asked, s.runDir)
-	s.yield(wanted)
+	yielded := s.yield(wanted)
 	var errs []error
 	fresh := map[socketKey]*openSocket{}
 	for key, spec := range wanted {
@@ -106,7 +106,7 @@ func (s *sockets) apply(r *Reloadable) error {
 		for _, o := range fresh {
 			o.end()
 		}
-		return err
+		return errors.Join(err, s.reopen(yielded))
 	}
 	for key, o := range s.open {
 		if _, ok := wanted[key]; !ok {
@@ -118,8 +118,23 @@ func (s *sockets) apply(r *Reloadable) error {
 	return nil
 }
 
+// reopen brings back what was yielded for a configuration that is refused.
+func (s *sockets) reopen(yielded map[socketKey]socketSpec) error {
+	var errs []error
+	for key, spec := range yielded {
+		o, err := s.start(key, spec)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("cluster %s: %w", key.cluster, err))
+			continue
+		}
+		s.open[key] = o
+	}
+	return errors.Join(errs...)
+}
+
 // yield closes sockets whose path goes to another cluster or protocol.
-func (s *sockets) yield(wanted map[socketKey]socketSpec) {
+func (s *sockets) yield(wanted map[socketKey]socketSpec) map[socketKey]socketSpec {
+	yielded := map[socketKey]socketSpec{}
 	paths := map[string]socketKey{}
 	for key := range wanted {
 		paths[key.path] = key
@@ -128,8 +143,10 @@ func (s *sockets) yield(wanted map[socketKey]socketSpec) {
 		if next, taken := paths[key.path]; taken && next != key {
 			o.end()
 			delete(s.open, key)
+			yielded[key] = o.spec
 		}
 	}
+	return yielded
 }
 
 // end stops the frontend and waits until it has let go of the path.

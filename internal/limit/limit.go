@@ -32,6 +32,8 @@ const (
 	// stopped taking bytes, so that what that side still said can arrive: plenty
 	// for the control frames of a reader (SPDY, HTTP/2), little for an upload.
 	Discard = 1 << 20
+	// RangesText bounds the ranges that a hub keeps of an agent: about 400 rules.
+	RangesText = 8 << 10
 	// SocketPath is sizeof(sun_path) on Linux, with its final NUL (unix(7)).
 	SocketPath = 108
 	// AuthorityLength bounds a host:port in a CONNECT or dial: 253 characters
@@ -53,9 +55,12 @@ const (
 	AgentStreams = 2
 	// SessionsPerCluster bounds the live agents of one cluster.
 	SessionsPerCluster = 256
-	// PendingHandshakes bounds the TLS handshakes under way on the hub, each
-	// of which costs about 0.5 ms of CPU.
-	PendingHandshakes = 512
+	// Strangers bounds the connections on a hub's main port whose peer is not
+	// known yet, below a small machine's 1,024 descriptors.
+	Strangers = 512
+	// SessionsPerAgent bounds the live sessions of one identity: one, a second
+	// while a renewed certificate takes over, and older ones with long streams.
+	SessionsPerAgent = 16
 	// PendingDials bounds the dials under way per cluster, so that callers who
 	// retry against a dead target cannot pile up.
 	PendingDials = 2_000

@@ -116,6 +116,7 @@ func specials() []special {
 		s("192.0.0.192/32", "a cloud metadata service"),     // Oracle Cloud
 		s("fd00:ec2::254/128", "a cloud metadata service"),  // AWS
 		s("fd00:ec2::23/128", "a cloud metadata service"),   // AWS EKS pod identity
+		s("fd00:42::42/128", "a cloud metadata service"),    // Scaleway
 		s("fd20:ce::254/128", "a cloud metadata service"),   // GCP
 		s("127.0.0.0/8", "a loopback address"),              // RFC 1122 section 3.2.1.3
 		s("::1/128", "a loopback address"),

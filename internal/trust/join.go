@@ -133,6 +133,12 @@ func hashSecret(secret string) string {
 	return hex.EncodeToString(sum[:])
 }
 
+// UnknownToken is the answer to an id that does not exist and to a wrong secret
+// alike: who does not have the secret learns nothing.
+func UnknownToken() error {
+	return fault.New(fault.CodeTokenUnknown, "the token is not known").Hint("make a new join line on the hub: tombolo token create")
+}
+
 // Use decides whether secret and key may claim the token, and gives the token
 // as it is afterwards with the agent's name. A key that has claimed before gets
 // its name again while the token lives: the answer to its first try may have
@@ -142,7 +148,7 @@ func (t Token) Use(secret, keyHash string, newName id.Agent, now time.Time) (Tok
 		return t, id.Agent{}, fault.New(code, what).Hint("make a new join line on the hub: tombolo token create --cluster %s", t.Cluster)
 	}
 	if subtle.ConstantTimeCompare([]byte(hashSecret(secret)), []byte(t.SecretHash)) != 1 {
-		return refuse(fault.CodeTokenUnknown, "the token is not known")
+		return t, id.Agent{}, UnknownToken()
 	}
 	if !now.Before(t.Expires) {
 		return refuse(fault.CodeTokenExpired, "the token ran out at "+t.Expires.UTC().Format(time.RFC3339))

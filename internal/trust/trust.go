@@ -286,13 +286,17 @@ func ParseCSR(data []byte) (crypto.PublicKey, error) {
 		return nil, bad.Whyf("the text is no PEM certificate request")
 	}
 	csr, err := x509.ParseCertificateRequest(block.Bytes)
-	if err == nil {
-		err = csr.CheckSignature()
-	}
 	if err != nil {
 		return nil, bad.Because(err)
 	}
-	return csr.PublicKey, checkKey(csr.PublicKey)
+	// The key first: a signature of a huge key would cost a stranger nothing and us much.
+	if err := checkKey(csr.PublicKey); err != nil {
+		return nil, err
+	}
+	if err := csr.CheckSignature(); err != nil {
+		return nil, bad.Because(err)
+	}
+	return csr.PublicKey, nil
 }
 
 // errNoCertificate is kept apart for tests of Verify.

@@ -74,10 +74,15 @@ func TestAgentThatKeepsStreamsOpen(t *testing.T) {
 // Sessions of one cluster are bounded; the one too many reads why.
 func TestSessionsOfAClusterAreBounded(t *testing.T) {
 	h := startHub(t, hubSpec{})
-	cert := h.enrol(h.token("c1").Join)
+	var cert certificate
+	line := h.tokenWith("c1", time.Hour, limit.SessionsPerCluster/limit.SessionsPerAgent+1).Join
 	for i := range limit.SessionsPerCluster {
+		if i%limit.SessionsPerAgent == 0 {
+			cert = h.enrol(line)
+		}
 		h.rawSession(cert, "many-"+itoa(i))
 	}
+	cert = h.enrol(line)
 	eventually(t, "all places are taken", func() bool { return h.connected("c1") == limit.SessionsPerCluster })
 	link, control := h.rawSession(cert, "one-too-many")
 	control.SetReadDeadline(time.Now().Add(patience))
@@ -95,13 +100,13 @@ func TestSessionsOfAClusterAreBounded(t *testing.T) {
 
 // Peers that do not finish their handshake fill a bounded number of places and
 // give them back; live streams do not notice.
-func TestPendingHandshakesAreBounded(t *testing.T) {
+func TestStrangersAreBounded(t *testing.T) {
 	t.Parallel()
 	h, _ := pair(t, hubSpec{}, agentSpec{})
 	live := openVia(t, h, echo(t))
 	const extra = 30
-	turned := make(chan struct{}, limit.PendingHandshakes+extra)
-	for range limit.PendingHandshakes + extra {
+	turned := make(chan struct{}, limit.Strangers+extra)
+	for range limit.Strangers + extra {
 		conn := h.dialTCP()
 		go func() {
 			io.Copy(io.Discard, conn) // ends when the hub closes, or the test
@@ -112,8 +117,9 @@ func TestPendingHandshakesAreBounded(t *testing.T) {
 		<-turned
 	}
 	mustEcho(t, live, "while all places are taken")
-	for range limit.PendingHandshakes {
-		<-turned // after limit.Handshake
+	othersServed(t, h) // at the cost of the oldest
+	for range limit.Strangers {
+		<-turned // after limit.Handshake at the latest
 	}
 	othersServed(t, h)
 }

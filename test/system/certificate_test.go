@@ -3,6 +3,7 @@
 package system
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
 	"io"
@@ -15,6 +16,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/admin"
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/hub"
+	"github.com/tombolo-io/tombolo/internal/limit"
 	"github.com/tombolo-io/tombolo/internal/trust"
 )
 
@@ -313,4 +315,23 @@ func TestResumedSessionIsCheckedAgain(t *testing.T) {
 	h.call("DELETE", "/v1/certificates/"+cert.serial, nil, &info)
 	_, err = dial()
 	wantRefused(t, err, http.StatusUnauthorized, fault.CodeCertRevoked)
+}
+
+// A connection that is kept does not outlive its operator's certificate.
+func TestExpiredOperatorOnAKeptConnection(t *testing.T) {
+	var c clock
+	h := startHub(t, hubSpec{now: c.now})
+	op := h.issue(admin.CertificateRequest{Role: "operator", Name: "alice"})
+	kept := h.dialTLS(&op.Certificate, "http/1.1")
+	answers := bufio.NewReader(kept)
+	for _, want := range []int{http.StatusOK, http.StatusUnauthorized} {
+		kept.SetDeadline(time.Now().Add(patience))
+		io.WriteString(kept, "GET /v1/status HTTP/1.1\r\nHost: hub\r\n\r\n")
+		res, err := http.ReadResponse(answers, nil)
+		if err != nil || res.StatusCode != want {
+			t.Fatalf("%v, %v, want %d", res, err, want)
+		}
+		io.Copy(io.Discard, res.Body)
+		c.forward(2 * limit.ClientCertificate)
+	}
 }

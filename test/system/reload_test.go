@@ -70,9 +70,10 @@ func TestReloadDropsNoStream(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, bad := range map[string]string{
-		"unknown key":      c1 + "colour: red\n",
-		"bad duration":     c1 + "drainTimeout: soon\n",
-		"no cluster name":  "clusters: [{name: \"Not A Name\"}]\n",
+		"unknown key":     c1 + "colour: red\n",
+		"bad duration":    c1 + "drainTimeout: soon\n",
+		"no cluster name": "clusters: [{name: \"Not A Name\"}]\n",
+		"path changes hands beside one that is no place": "clusters:\n- name: c2\n  sockets: [{protocol: connect, path: " + one + "}]\n- name: c4\n  sockets: [{protocol: connect, path: " + blocked + "/x.sock}]\n",
 		"path is no place": "clusters:\n- name: c3\n  sockets: [{protocol: connect}]\n- name: c4\n  sockets: [{protocol: connect, path: " + blocked + "/x.sock}]\n",
 	} {
 		if err := h.reload(bad); err == nil {
@@ -83,6 +84,13 @@ func TestReloadDropsNoStream(t *testing.T) {
 		}
 		if exists(filepath.Join(run, "clusters/c3/connect.sock")) {
 			t.Errorf("%s: half of the bad configuration is in force", name)
+		}
+		if strings.HasPrefix(name, "path changes hands") { // which costs its streams, and gives the socket back
+			live.Close()
+			if live, err = dialConnect(within(t), one, to.addr()); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			defer live.Close()
 		}
 		mustEcho(t, live, "after "+name)
 	}

@@ -4,6 +4,7 @@ package state
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -16,7 +17,7 @@ import (
 
 // Restore puts a backup into dir as its state. It refuses while a hub holds the
 // state, and over an existing state unless force is given; the old file is then
-// kept beside the new one. The backup is opened and checked before anything is replaced.
+// kept beside the new one, under a name of its own. The backup is opened and checked before anything is replaced.
 func Restore(from io.Reader, dir string, force bool) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return unwritable(dir, err)
@@ -26,7 +27,7 @@ func Restore(from io.Reader, dir string, force bool) error {
 		if !force {
 			return fault.New(fault.CodeStateBusy, "there is a state in "+dir+" already").
 				Whyf("a restore would replace its CA, and every agent of it would have to join again").
-				Hint("choose another --state-dir, or add --force; the old file is kept as %s.old", fileName)
+				Hint("choose another --state-dir, or add --force; the old file is kept beside the new one")
 		}
 		held, err := Open(dir) // fails if a hub runs; keeps one from starting until we are done
 		if fault.Has(err, fault.CodeStateBusy) {
@@ -47,17 +48,41 @@ func Restore(from io.Reader, dir string, force bool) error {
 		return unwritable(dir, err)
 	}
 	if err := verify(staging); err != nil {
-		return err
+		return badBackup(err)
 	}
-	if force {
-		if err := os.Rename(target, target+".old"); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return unwritable(dir, err)
-		}
+	if err := keepOld(target); err != nil {
+		return unwritable(dir, err)
 	}
 	if err := os.Rename(filepath.Join(staging, fileName), target); err != nil {
 		return unwritable(dir, err)
 	}
 	return syncDir(dir)
+}
+
+// keepOld gives the present file a second name that was not taken before.
+func keepOld(target string) error {
+	for n := 0; ; n++ {
+		old := target + ".old"
+		if n > 0 {
+			old = fmt.Sprintf("%s.%d", old, n)
+		}
+		switch err := os.Link(target, old); {
+		case errors.Is(err, fs.ErrNotExist): // there is none
+			return nil
+		case !errors.Is(err, fs.ErrExist):
+			return err
+		}
+	}
+}
+
+// badBackup speaks of the backup instead of the copy of it that was looked at.
+func badBackup(err error) error {
+	f := fault.From(err)
+	out := fault.New(f.Code, "the backup cannot be used").Because(err)
+	if f.Why != "" {
+		out.Why = f.Why
+	}
+	return out.Hint("nothing was changed; choose another backup")
 }
 
 func verify(dir string) (err error) {

@@ -203,3 +203,21 @@ func onlyFiles(t *testing.T, dir string, want ...string) {
 		t.Errorf("%s holds %v, want %v", dir, got, want)
 	}
 }
+
+func TestForceTwiceKeepsBothOldFiles(t *testing.T) {
+	from, dir := t.TempDir(), t.TempDir()
+	s := open(t, from)
+	if _, err := s.Authority("example.org", noon()); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	data := backup(t, from)
+	for i := range 3 {
+		if err := state.Restore(bytes.NewReader(data), dir, i > 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	onlyFiles(t, dir, fileName, fileName+".old", fileName+".old.1")
+}

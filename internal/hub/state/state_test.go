@@ -144,7 +144,7 @@ func TestOneUseIsGrantedOnceToFiftyAtATime(t *testing.T) {
 	for i := range cap(results) {
 		done.Go(func() {
 			start.Wait()
-			_, _, err := s.UseToken(token.ID, secret, fmt.Sprintf("key-%d", i), noon())
+			_, _, err := s.UseToken(state.Use{TokenID: token.ID, Secret: secret, KeyHash: fmt.Sprintf("key-%d", i)}, noon())
 			results <- err
 		})
 	}
@@ -182,13 +182,13 @@ func TestTokens(t *testing.T) {
 		"a token name longer than a key may be": {string(make([]byte, 40_000)), secret, noon(), fault.CodeTokenUnknown},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, _, err := s.UseToken(c.id, c.secret, "key", c.now)
+			_, _, err := s.UseToken(state.Use{TokenID: c.id, Secret: c.secret, KeyHash: "key"}, c.now)
 			wantCode(t, err, c.want)
 		})
 	}
 	t.Run("the same key gets its name again, from a use that is stored", func(t *testing.T) {
-		c, first, err1 := s.UseToken(token.ID, secret, "key", noon())
-		_, second, err2 := s.UseToken(token.ID, secret, "key", noon())
+		c, first, err1 := s.UseToken(state.Use{TokenID: token.ID, Secret: secret, KeyHash: "key"}, noon())
+		_, second, err2 := s.UseToken(state.Use{TokenID: token.ID, Secret: secret, KeyHash: "key"}, noon())
 		if errors.Join(err1, err2) != nil || first != second || c.String() != "c1" {
 			t.Errorf("got %v %v in %v, %v %v", first, second, c, err1, err2)
 		}
@@ -197,7 +197,7 @@ func TestTokens(t *testing.T) {
 		if err := s.DeleteToken(token.ID); err != nil {
 			t.Fatal(err)
 		}
-		_, _, err := s.UseToken(token.ID, secret, "key", noon())
+		_, _, err := s.UseToken(state.Use{TokenID: token.ID, Secret: secret, KeyHash: "key"}, noon())
 		wantCode(t, err, fault.CodeTokenUnknown)
 		wantCode(t, s.DeleteToken(token.ID), fault.CodeNotFound)
 	})
@@ -319,5 +319,19 @@ func foreign(t *testing.T, dir string, change func(tx *bbolt.Tx) error) {
 	}
 	if err := errors.Join(db.Update(change), db.Close()); err != nil {
 		t.Fatal(err)
+	}
+}
+
+func TestALineForAnotherClusterLeavesTheTokenUnused(t *testing.T) {
+	s := open(t, t.TempDir())
+	token, secret := trust.NewToken(cluster(t, "c1"), time.Hour, 1, noon())
+	if err := s.PutToken(token, noon()); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := s.UseToken(state.Use{TokenID: token.ID, Secret: secret, Cluster: "c2", KeyHash: "key"}, noon()); !fault.Has(err, fault.CodeJoinLine) {
+		t.Errorf("used for another cluster: %v", err)
+	}
+	if _, _, err := s.UseToken(state.Use{TokenID: token.ID, Secret: secret, Cluster: "c1", KeyHash: "key"}, noon()); err != nil {
+		t.Errorf("the token is lost: %v", err)
 	}
 }

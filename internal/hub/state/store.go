@@ -8,10 +8,10 @@ package state
 import (
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
-	"syscall"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -68,6 +68,39 @@ func Open(dir string) (*Store, error) {
 		return nil, unwritable(dir, err)
 	}
 	path := filepath.Join(dir, fileName)
+	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+		if err := create(dir); err != nil {
+			return nil, err
+		}
+	}
+	return open(path)
+}
+
+// create makes an empty state that appears in dir only when it is whole, so that
+// a disk that is full leaves none behind. Of two that do so at once the first wins.
+func create(dir string) (err error) {
+	staging, err := os.MkdirTemp(dir, ".create-")
+	if err != nil {
+		return unwritable(dir, err)
+	}
+	defer os.RemoveAll(staging)
+	s, err := open(filepath.Join(staging, fileName))
+	if err != nil {
+		return err
+	}
+	if err := s.Close(); err != nil {
+		return unwritable(dir, err)
+	}
+	err = os.Link(filepath.Join(staging, fileName), filepath.Join(dir, fileName))
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return unwritable(dir, err)
+	}
+	return syncDir(dir)
+}
+
+// open opens the file at path, or makes it.
+func open(path string) (*Store, error) {
+	dir := filepath.Dir(path)
 	db, err := bbolt.Open(path, 0o600, &bbolt.Options{
 		Timeout: time.Second, FreelistType: bbolt.FreelistMapType,
 		OpenFile: func(name string, flag int, mode os.FileMode) (*os.File, error) { return openChecked(name, flag, mode) },
@@ -86,33 +119,6 @@ func Open(dir string) (*Store, error) {
 		return nil, errors.Join(err, db.Close())
 	}
 	return s, nil
-}
-
-// openChecked opens the file, takes the lock that the library asks for again,
-// and looks the file over before the library maps it: a damaged page would end
-// the process there, with a panic or a signal.
-func openChecked(path string, flag int, mode os.FileMode) (*os.File, error) {
-	file, err := os.OpenFile(path, flag, mode)
-	if err != nil {
-		return nil, unwritable(filepath.Dir(path), err)
-	}
-	err = syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-	switch {
-	case errors.Is(err, syscall.EWOULDBLOCK):
-		err = fault.New(fault.CodeStateBusy, "the state in "+filepath.Dir(path)+" is in use").
-			Whyf("another hub holds it").Hint("stop that hub, or give this one its own --state-dir")
-	case err != nil:
-		err = unwritable(filepath.Dir(path), err)
-	default:
-		if err = checkFile(file); err != nil {
-			err = corrupt(path, err)
-		}
-	}
-	if err != nil {
-		file.Close()
-		return nil, err
-	}
-	return file, nil
 }
 
 func unwritable(dir string, err error) error {
@@ -222,30 +228,41 @@ func (s *Store) PutToken(t trust.Token, now time.Time) error {
 	}))
 }
 
+// Use is an agent's wish to join.
+type Use struct {
+	TokenID, Secret string
+	Cluster         string // the one that the agent was told; empty: any
+	KeyHash         string // trust.KeyHash of the agent's key
+}
+
 // UseToken checks and consumes one use of a token in one transaction.
-func (s *Store) UseToken(tokenID, secret, keyHash string, now time.Time) (cluster id.Cluster, agent id.Agent, err error) {
+func (s *Store) UseToken(u Use, now time.Time) (cluster id.Cluster, agent id.Agent, err error) {
 	name, err := trust.NewAgentName()
 	if err != nil {
 		return cluster, agent, err
 	}
 	err = s.db.Update(func(tx *bbolt.Tx) error {
 		var t trust.Token
-		found, err := get(tx, bucketTokens, tokenID, &t)
+		found, err := get(tx, bucketTokens, u.TokenID, &t)
 		if err != nil {
 			return err
 		}
 		if !found {
-			return fault.New(fault.CodeTokenUnknown, "the token is not known").Hint("make a new join line on the hub: tombolo token create")
+			return trust.UnknownToken()
 		}
-		after, as, err := t.Use(secret, keyHash, name, now)
+		after, as, err := t.Use(u.Secret, u.KeyHash, name, now)
 		if err != nil {
 			return err
+		}
+		if u.Cluster != "" && u.Cluster != t.Cluster {
+			return fault.New(fault.CodeJoinLine, "the join line names another cluster than its token").
+				Hint("copy the line again as 'tombolo token create' printed it; the token has not been used")
 		}
 		agent = as
 		if cluster, err = id.ParseCluster(t.Cluster); err != nil {
 			return err
 		}
-		return put(tx, bucketTokens, tokenID, after)
+		return put(tx, bucketTokens, u.TokenID, after)
 	})
 	return cluster, agent, wrap(err)
 }

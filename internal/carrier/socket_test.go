@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package carrier_test
+
+import (
+	"net"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tombolo-io/tombolo/internal/carrier"
+	"github.com/tombolo-io/tombolo/internal/limit"
+)
+
+// TestOnlySessionsAreBoundByUnacknowledgedData: a caller that pauses must not be
+// taken for one that is gone.
+func TestOnlySessionsAreBoundByUnacknowledgedData(t *testing.T) {
+	ln, err := carrier.ListenTCP(t.Context(), "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	agent, err := carrier.Dialer().DialContext(t.Context(), "tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer agent.Close()
+	accepted, err := ln.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer accepted.Close()
+	session := int(limit.DeadIdle.Milliseconds())
+	if got := userTimeout(t, agent); got != session {
+		t.Errorf("the agent's end: %d ms", got)
+	}
+	if got := userTimeout(t, accepted); got != 0 {
+		t.Errorf("an accepted connection: %d ms, want no bound", got)
+	}
+	if err := carrier.MarkSession(accepted); err != nil || userTimeout(t, accepted) != session {
+		t.Errorf("a session at the hub: %d ms, %v", userTimeout(t, accepted), err)
+	}
+}
+
+func userTimeout(t *testing.T, c net.Conn) (ms int) {
+	t.Helper()
+	raw, err := c.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var failed error
+	err = raw.Control(func(fd uintptr) {
+		ms, failed = unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT)
+	})
+	if err != nil || failed != nil {
+		t.Fatal(err, failed)
+	}
+	return ms
+}

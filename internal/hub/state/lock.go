@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package state
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/fault"
+)
+
+// openChecked opens the file, takes the lock that the library asks for again,
+// and looks the file over before the library maps it: a damaged page would end
+// the process there, with a panic or a signal.
+func openChecked(path string, flag int, mode os.FileMode) (*os.File, error) {
+	file, err := os.OpenFile(path, flag, mode)
+	if err != nil {
+		return nil, unwritable(filepath.Dir(path), err)
+	}
+	err = lock(file)
+	switch {
+	case errors.Is(err, syscall.EWOULDBLOCK):
+		err = fault.New(fault.CodeStateBusy, "the state in "+filepath.Dir(path)+" is in use").
+			Whyf("another hub holds it").Hint("stop that hub, or give this one its own --state-dir")
+	case err != nil:
+		err = unwritable(filepath.Dir(path), err)
+	default:
+		if err = checkFile(file); err != nil {
+			err = corrupt(path, err)
+		}
+	}
+	if err != nil {
+		file.Close()
+		return nil, err
+	}
+	return file, nil
+}
+
+// lock waits a second for a hub that was killed just now and is not quite gone.
+func lock(file *os.File) (err error) {
+	for range 20 {
+		err = syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if !errors.Is(err, syscall.EWOULDBLOCK) {
+			return err
+		}
+		<-time.After(50 * time.Millisecond) // flock(2) knows no bounded wait
+	}
+	return err
+}
