@@ -19,6 +19,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/admin"
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/hub"
+	"github.com/tombolo-io/tombolo/internal/splice"
 	"github.com/tombolo-io/tombolo/internal/trust"
 )
 
@@ -58,7 +59,7 @@ func (r *remoteFlags) client() (*admin.Client, error) {
 		return nil, err
 	}
 	check := func() trust.Check { return trust.Check{Roots: trust.RootsOf(ca), Now: time.Now()} }
-	return admin.OverTLS(address, trust.HubClientConfig(check, cert, "http/1.1")), nil
+	return admin.OverTLS(address, trust.HubClientConfig(check, cert, "http/1.1"), splice.Below), nil
 }
 
 // readOperator reads a bundle: a private key, its certificate, the CA.

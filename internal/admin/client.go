@@ -38,10 +38,27 @@ func OverSocket(path string) *Client {
 	})
 }
 
-// OverTLS makes a client for the hub's main port; cfg proves an operator and checks the hub.
-func OverTLS(address string, cfg *tls.Config) *Client {
+// OverTLS makes a client for the hub's main port; cfg proves an operator and
+// checks the hub. below goes between the connection and TLS (splice.Below), so
+// that a stream that was cut is not taken for one that has ended.
+func OverTLS(address string, cfg *tls.Config, below func(net.Conn) net.Conn) *Client {
 	return newClient("the hub "+address, func(ctx context.Context) (net.Conn, error) {
-		return (&tls.Dialer{NetDialer: &net.Dialer{Timeout: limit.Handshake}, Config: cfg}).DialContext(ctx, "tcp", address)
+		cfg := cfg
+		if host, _, err := net.SplitHostPort(address); err == nil && cfg.ServerName == "" {
+			cfg = cfg.Clone()
+			cfg.ServerName = host
+		}
+		raw, err := (&net.Dialer{Timeout: limit.Handshake}).DialContext(ctx, "tcp", address)
+		if err != nil {
+			return nil, err
+		}
+		ctx, cancel := context.WithTimeout(ctx, limit.Handshake)
+		defer cancel()
+		conn := tls.Client(below(raw), cfg)
+		if err := conn.HandshakeContext(ctx); err != nil {
+			return nil, errors.Join(err, raw.Close())
+		}
+		return conn, nil
 	})
 }
 
@@ -209,6 +226,14 @@ func (b *bufferedConn) Read(p []byte) (int, error) {
 		err = fault.New(fault.CodeStreamReset, "the stream broke").Whyf("the target, its agent or the hub cut it")
 	}
 	return n, err
+}
+
+// NetConn is what lies below TLS, as tls.Conn gives it.
+func (b *bufferedConn) NetConn() net.Conn {
+	if t, ok := b.Conn.(*tls.Conn); ok {
+		return t.NetConn()
+	}
+	return b.Conn
 }
 
 // CloseWrite ends our direction.

@@ -17,6 +17,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/hub"
 	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/splice"
 	"github.com/tombolo-io/tombolo/internal/trust"
 )
 
@@ -251,7 +252,7 @@ func TestRevokedOperator(t *testing.T) {
 // operator is a client of the admin API over the main port.
 func (h *testHub) operator(c certificate) *admin.Client {
 	check := func() trust.Check { return trust.Check{Roots: trust.RootsOf(c.ca), Now: time.Now()} }
-	return admin.OverTLS(h.listen, trust.HubClientConfig(check, &c.Certificate, "http/1.1"))
+	return admin.OverTLS(h.listen, trust.HubClientConfig(check, &c.Certificate, "http/1.1"), splice.Below)
 }
 
 // kube-apiserver loads its certificate once: status warns before its end, a
