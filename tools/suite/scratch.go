@@ -20,7 +20,7 @@ func newScratch() (*scratch, error) {
 	if err != nil {
 		return nil, fmt.Errorf("there is no folder for temporary files: %w", err)
 	}
-	if err := os.Chmod(dir, 0o755); err != nil { // tests run parts as other users
+	if err := os.Chmod(dir, 0o777|os.ModeSticky); err != nil { // as /tmp: tests run parts as other users
 		return nil, err
 	}
 	return &scratch{dir}, nil
