@@ -15,7 +15,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/tombolo-io/tombolo/internal/carrier"
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/limit"
 	"github.com/tombolo-io/tombolo/internal/run"
@@ -317,7 +316,7 @@ func (a *Agent) keepSession(ctx context.Context) error {
 			continue
 		}
 		began := time.Now()
-		a.log.Info("connected", "hub", hubs[n%len(hubs)], "carrier", carrier.Name)
+		a.log.Info("connected", "hub", hubs[n%len(hubs)], "carrier", s.link.Info().Kind)
 		why := a.hold(ctx, g, s, me)
 		if why == nil {
 			try, n = 0, n-1 // replaced after a renewal: same hub, at once

@@ -48,12 +48,12 @@ func (a *Agent) connect(ctx context.Context, hub string, me *identity) (*session
 		raw.Close()
 		return nil, hubFault(hub, err)
 	}
-	link, err := carrier.Client(conn, limit.StreamsPerSession)
+	link, err := carrier.Client(carrier.Yamux, conn, carrier.Options{Incoming: limit.StreamsPerSession})
 	if err != nil {
 		raw.Close()
 		return nil, hubFault(hub, err)
 	}
-	control, err := link.OpenStream(ctx)
+	control, err := link.OpenStream(ctx, nil)
 	if err != nil {
 		link.Close()
 		return nil, hubFault(hub, err)

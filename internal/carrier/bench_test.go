@@ -62,11 +62,11 @@ func benchPair(b *testing.B) (agent, hub net.Conn) {
 func benchSessions(b *testing.B) (agent, hub carrier.Session) {
 	b.Helper()
 	a, h := benchPair(b)
-	agent, err := carrier.Client(a, limit.StreamsPerSession)
+	agent, err := carrier.Client(carrier.Yamux, a, carrier.Options{Incoming: limit.StreamsPerSession})
 	if err != nil {
 		b.Fatal(err)
 	}
-	hub, err = carrier.Server(h, limit.AgentStreams)
+	hub, err = carrier.Server(carrier.Yamux, h, carrier.Options{Incoming: limit.AgentStreams})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -84,7 +84,7 @@ func BenchmarkTLS(b *testing.B) {
 // BenchmarkStream is one stream over the same TLS connection.
 func BenchmarkStream(b *testing.B) {
 	agent, hub := benchSessions(b)
-	to, err := hub.OpenStream(b.Context())
+	to, err := hub.OpenStream(b.Context(), nil)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -125,7 +125,7 @@ func BenchmarkOpen(b *testing.B) {
 	}()
 	buf := make([]byte, 1)
 	for b.Loop() {
-		s, err := hub.OpenStream(b.Context())
+		s, err := hub.OpenStream(b.Context(), nil)
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -9,8 +9,11 @@ package carrier
 import (
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"time"
+
+	"github.com/libp2p/go-yamux/v5"
 )
 
 // Stream is one proxied connection within a session. Read gives io.EOF after
@@ -25,20 +28,44 @@ type Stream interface {
 	CloseWrite() error
 	// Reset ends both directions at once; the peer sees the code.
 	Reset(code uint32) error
+	// CopyFrom sends what src gives until src ends: then srcErr is io.EOF or its
+	// failure. err says why the stream takes no more. It does not close anything.
+	// moved, if not nil, is called with each number of bytes as they move. A src
+	// with ReadWhenReady is read without a buffer being held while it is silent.
+	CopyFrom(src io.Reader, moved func(n int)) (srcErr, err error)
+	// CopyTo writes what the peer sends to dst until the stream ends: then err is
+	// io.EOF, or what Read would give. dstErr says why dst takes no more.
+	CopyTo(dst io.Writer, moved func(n int)) (dstErr, err error)
+}
+
+// Patient is a source that asks for a buffer only when it has bytes. take gives
+// a buffer of at least one byte; give takes it back when nothing came after all.
+// The n bytes lie at the begin of the buffer taken last; with n == 0 none is out.
+type Patient interface {
+	ReadWhenReady(take func() []byte, give func()) (n int, err error)
 }
 
 // Session is one live link. All methods may be called from any goroutine.
 type Session interface {
-	// OpenStream opens a stream to the peer, without waiting for it.
-	OpenStream(ctx context.Context) (Stream, error)
+	// OpenStream opens a stream to the peer, without waiting for it. first, if
+	// not empty, is the first of its bytes, and leaves together with the opening.
+	OpenStream(ctx context.Context, first []byte) (Stream, error)
 	// AcceptStream waits for the peer's next stream.
 	AcceptStream(ctx context.Context) (Stream, error)
+	// GoAway tells the peer to open no more streams: its OpenStream fails with a
+	// fault of code draining. Open streams go on.
+	GoAway()
+	// Attach adds a connection that the peer dialled for this session. A fault of
+	// code limit_reached says that the session takes no more.
+	Attach(conn net.Conn) error
 	// Close ends the session and all of its streams.
 	Close() error
 	// Done is closed when the session has ended, from whatever cause.
 	Done() <-chan struct{}
-	// Traffic reports what the connection below has carried.
+	// Traffic reports what the connections below have carried.
 	Traffic() Traffic
+	// Info describes the session, for status.
+	Info() Info
 	// RemoteAddr is the peer's transport address, for people.
 	RemoteAddr() net.Addr
 }
@@ -47,6 +74,53 @@ type Session interface {
 type Traffic struct {
 	Received, Sent int64     // bytes
 	LastReceived   time.Time // when the newest byte came; the session's begin if none did
+}
+
+// Info describes a session.
+type Info struct {
+	Kind        Kind
+	Connections int // live ones
+	Streams     int // live ones, of both sides
+	Unread      int // bytes that came and were not read yet
+}
+
+// Kind names a mux.
+type Kind string
+
+// The kinds of mux. Mux is our own: docs/reference/mux.md.
+const (
+	Mux   Kind = "mux"
+	Yamux Kind = "yamux"
+)
+
+// Options of a session.
+type Options struct {
+	// Incoming bounds the streams that the peer may have open towards us; more
+	// are reset unseen.
+	Incoming int
+	// Connections bounds the connections of the session, 0 means 1. Yamux has one.
+	Connections int
+	// Dial opens one more connection to the same peer, greeting done; only at the
+	// end that dials, nil if there shall be one connection.
+	Dial func(ctx context.Context) (net.Conn, error)
+	// Budget bounds unread bytes together with other sessions; nil: one of its own.
+	Budget *Budget
+}
+
+// Client makes the dialling end of a session (the agent's) over conn.
+func Client(kind Kind, conn net.Conn, o Options) (Session, error) {
+	if kind == Yamux {
+		return newYamux(conn, o, yamux.Client)
+	}
+	return newMux(conn, o, true)
+}
+
+// Server makes the accepting end (the hub's).
+func Server(kind Kind, conn net.Conn, o Options) (Session, error) {
+	if kind == Yamux {
+		return newYamux(conn, o, yamux.Server)
+	}
+	return newMux(conn, o, false)
 }
 
 // ResetError is what a reader or writer gets after the peer's Reset.
@@ -58,6 +132,3 @@ func (e *ResetError) ResetCode() uint32 { return e.Code }
 func (e *ResetError) Error() string {
 	return fmt.Sprintf("the peer reset the stream (code %d)", e.Code)
 }
-
-// Name of the carrier in use, for status.
-const Name = "tls/yamux"

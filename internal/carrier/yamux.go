@@ -19,17 +19,6 @@ import (
 
 // The agent is the yamux client (odd stream ids), the hub its server.
 
-// Client makes the agent's end of a session over conn. The peer may have at
-// most incoming streams open towards us; more are reset unseen.
-func Client(conn net.Conn, incoming uint32) (Session, error) {
-	return newYamux(conn, incoming, yamux.Client)
-}
-
-// Server makes the hub's end of a session over conn, with the same bound.
-func Server(conn net.Conn, incoming uint32) (Session, error) {
-	return newYamux(conn, incoming, yamux.Server)
-}
-
 type yamuxMaker func(net.Conn, *yamux.Config, func() (yamux.MemoryManager, error)) (*yamux.Session, error)
 
 // settings: liveness is ours (pings on the control stream count any received
@@ -53,9 +42,9 @@ type yamuxSession struct {
 	accepted chan *yamux.Stream
 }
 
-func newYamux(conn net.Conn, incoming uint32, mk yamuxMaker) (Session, error) {
+func newYamux(conn net.Conn, o Options, mk yamuxMaker) (Session, error) {
 	m := &meter{Conn: conn, begin: time.Now()}
-	s, err := mk(m, settings(incoming), nil)
+	s, err := mk(m, settings(uint32(o.Incoming)), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +70,7 @@ func (y *yamuxSession) accept() {
 	}
 }
 
-func (y *yamuxSession) OpenStream(ctx context.Context) (Stream, error) {
+func (y *yamuxSession) OpenStream(ctx context.Context, first []byte) (Stream, error) {
 	if err := ctx.Err(); err != nil { // the library would leak the stream
 		return nil, err
 	}
@@ -90,7 +79,16 @@ func (y *yamuxSession) OpenStream(ctx context.Context) (Stream, error) {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
+		if errors.Is(err, yamux.ErrRemoteGoAway) {
+			return nil, fault.New(fault.CodeDraining, "the peer takes no new streams")
+		}
 		return nil, lost(err)
+	}
+	if len(first) > 0 {
+		if _, err := s.Write(first); err != nil {
+			s.ResetWithError(0)
+			return nil, streamError(err)
+		}
 	}
 	return yamuxStream{s}, nil
 }
@@ -112,6 +110,16 @@ func (y *yamuxSession) AcceptStream(ctx context.Context) (Stream, error) {
 func (y *yamuxSession) Close() error {
 	err := y.conn.Close()
 	return errors.Join(err, y.s.Close())
+}
+
+func (y *yamuxSession) GoAway() { y.s.GoAway() }
+
+func (y *yamuxSession) Attach(net.Conn) error {
+	return fault.New(fault.CodeLimit, "a yamux session has one connection")
+}
+
+func (y *yamuxSession) Info() Info {
+	return Info{Kind: Yamux, Connections: 1, Streams: y.s.NumStreams()}
 }
 
 func (y *yamuxSession) Done() <-chan struct{} { return y.s.CloseChan() }
@@ -141,6 +149,34 @@ func (s yamuxStream) Read(b []byte) (int, error) {
 func (s yamuxStream) Write(b []byte) (int, error) {
 	n, err := s.Stream.Write(b)
 	return n, streamError(err)
+}
+
+func (s yamuxStream) CopyFrom(src io.Reader, moved func(int)) (srcErr, err error) {
+	return copyChunks(s, src, moved)
+}
+
+func (s yamuxStream) CopyTo(dst io.Writer, moved func(int)) (dstErr, err error) {
+	err, dstErr = copyChunks(dst, s, moved)
+	return dstErr, err
+}
+
+// copyChunks is a plain copy that tells the failure of one side from the other's.
+func copyChunks(dst io.Writer, src io.Reader, moved func(int)) (srcErr, dstErr error) {
+	buf := make([]byte, limit.CopyBuffer)
+	for {
+		n, err := src.Read(buf)
+		if n > 0 {
+			if _, err := dst.Write(buf[:n]); err != nil {
+				return nil, err
+			}
+			if moved != nil {
+				moved(n)
+			}
+		}
+		if err != nil {
+			return err, nil
+		}
+	}
 }
 
 func (s yamuxStream) CloseWrite() error { return streamError(s.Stream.CloseWrite()) }

@@ -30,11 +30,11 @@ func TestYamux(t *testing.T) {
 
 func sessions(t *testing.T, a, b net.Conn, cut func()) carriertest.Pair {
 	t.Helper()
-	agent, err := carrier.Client(a, 2_000)
+	agent, err := carrier.Client(carrier.Yamux, a, carrier.Options{Incoming: 2_000})
 	if err != nil {
 		t.Fatal(err)
 	}
-	hub, err := carrier.Server(b, 2_000)
+	hub, err := carrier.Server(carrier.Yamux, b, carrier.Options{Incoming: 2_000})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,19 +87,19 @@ func certificate(t *testing.T) tls.Certificate {
 // reset; the others go on.
 func TestIncomingBound(t *testing.T) {
 	a, b := net.Pipe()
-	agent, err := carrier.Client(a, 2)
+	agent, err := carrier.Client(carrier.Yamux, a, carrier.Options{Incoming: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer agent.Close()
-	hub, err := carrier.Server(b, 2)
+	hub, err := carrier.Server(carrier.Yamux, b, carrier.Options{Incoming: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer hub.Close()
 	var open []carrier.Stream
 	for range 3 {
-		s, err := agent.OpenStream(t.Context())
+		s, err := agent.OpenStream(t.Context(), nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -104,7 +104,7 @@ func (h *Hub) dialThrough(ctx context.Context, s *session, d wire.Dial) (carrier
 	if deadline, ok := ctx.Deadline(); ok {
 		d.Timeout = time.Until(deadline)
 	}
-	stream, err := s.link.OpenStream(ctx)
+	stream, err := s.link.OpenStream(ctx, nil)
 	if err != nil {
 		return nil, dialError(ctx, s, err)
 	}

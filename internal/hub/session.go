@@ -49,7 +49,7 @@ type session struct {
 func (s *session) status() admin.AgentStatus {
 	return admin.AgentStatus{
 		ID: s.agent.String(), Connected: true, Draining: s.draining.Load(), Since: s.since.UTC(),
-		Peer: s.peer, Software: s.software, Carrier: carrier.Name,
+		Peer: s.peer, Software: s.software, Carrier: "tls/" + string(s.link.Info().Kind),
 		RTTMillis: float64(s.beat.RTT().Microseconds()) / 1000, Streams: int(s.streams.Load()),
 		BytesIn: s.up.Load(), BytesOut: s.down.Load(), Ranges: s.ranges, CertificateEnd: s.certEnd.UTC(),
 	}
@@ -121,7 +121,7 @@ func (h *Hub) serveSession(ctx context.Context, conn *tls.Conn, known func()) {
 		conn.Close()
 		return
 	}
-	link, err := carrier.Server(conn, limit.AgentStreams)
+	link, err := carrier.Server(carrier.Yamux, conn, carrier.Options{Incoming: limit.AgentStreams})
 	if err != nil {
 		h.refused(conn, err)
 		conn.Close()

@@ -49,11 +49,11 @@ type rig struct {
 func newRig(t *testing.T) *rig {
 	t.Helper()
 	a, b := net.Pipe()
-	hub, err := carrier.Server(a, 4_000)
+	hub, err := carrier.Server(carrier.Yamux, a, carrier.Options{Incoming: 4_000})
 	if err != nil {
 		t.Fatal(err)
 	}
-	agent, err := carrier.Client(b, 4_000)
+	agent, err := carrier.Client(carrier.Yamux, b, carrier.Options{Incoming: 4_000})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +107,7 @@ func (r *rig) dial(ctx context.Context, d wire.Dial) (carrier.Stream, error) {
 	}
 	r.opening.Lock()
 	defer r.opening.Unlock()
-	near, err := r.hub.OpenStream(ctx)
+	near, err := r.hub.OpenStream(ctx, nil)
 	if err != nil {
 		return nil, err
 	}

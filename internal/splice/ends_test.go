@@ -110,16 +110,16 @@ func carrierEnd(t *testing.T) (splice.Conn, peer, func()) {
 	a, b := pairOn(t, "tcp", "127.0.0.1:0")
 	a.SetDeadline(time.Time{})
 	b.SetDeadline(time.Time{})
-	agent, err := carrier.Client(a, 10)
+	agent, err := carrier.Client(carrier.Yamux, a, carrier.Options{Incoming: 10})
 	if err != nil {
 		t.Fatal(err)
 	}
-	hub, err := carrier.Server(b, 10)
+	hub, err := carrier.Server(carrier.Yamux, b, carrier.Options{Incoming: 10})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { agent.Close(); hub.Close() })
-	far, err := hub.OpenStream(t.Context())
+	far, err := hub.OpenStream(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -206,17 +206,17 @@ func TestContextEnds(t *testing.T) {
 func TestSessionLost(t *testing.T) {
 	a, b := pairOn(t, "tcp", "127.0.0.1:0")
 	b.SetDeadline(time.Time{})
-	agent, err := carrier.Client(a, 10)
+	agent, err := carrier.Client(carrier.Yamux, a, carrier.Options{Incoming: 10})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer agent.Close()
-	hub, err := carrier.Server(b, 10)
+	hub, err := carrier.Server(carrier.Yamux, b, carrier.Options{Incoming: 10})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer hub.Close()
-	near, err := hub.OpenStream(t.Context())
+	near, err := hub.OpenStream(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

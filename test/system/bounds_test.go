@@ -25,7 +25,7 @@ func TestAgentThatOpensStreams(t *testing.T) {
 	junk := make([]byte, 64<<10)
 	refused, opened := 0, 0
 	for range 3000 {
-		s, err := link.OpenStream(within(t))
+		s, err := link.OpenStream(within(t), nil)
 		if err != nil {
 			break // the hub has had enough of this session
 		}
@@ -50,7 +50,7 @@ func TestAgentThatKeepsStreamsOpen(t *testing.T) {
 	eventually(t, "it is in", func() bool { return h.connected("c1") == 2 })
 	var kept []carrier.Stream
 	for range 300 {
-		s, err := link.OpenStream(within(t))
+		s, err := link.OpenStream(within(t), nil)
 		if err != nil {
 			break
 		}

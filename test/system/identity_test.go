@@ -136,12 +136,12 @@ func (h *testHub) rawSession(cert certificate, instance string) (carrier.Session
 	if r := greet(h.t, conn, hello(instance)).GetRefusal(); r != nil {
 		h.t.Fatalf("refused: %v", r)
 	}
-	link, err := carrier.Client(conn, limit.StreamsPerSession)
+	link, err := carrier.Client(carrier.Yamux, conn, carrier.Options{Incoming: limit.StreamsPerSession})
 	if err != nil {
 		h.t.Fatal(err)
 	}
 	h.t.Cleanup(func() { link.Close() })
-	control, err := link.OpenStream(within(h.t))
+	control, err := link.OpenStream(within(h.t), nil)
 	if err != nil {
 		h.t.Fatal(err)
 	}

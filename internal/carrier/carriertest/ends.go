@@ -130,7 +130,7 @@ func acceptGivesUp(t *testing.T, p Pair) {
 	})
 	cancel()
 	o.wait()
-	if _, err := p.A.OpenStream(ctx); !errors.Is(err, context.Canceled) {
+	if _, err := p.A.OpenStream(ctx, nil); !errors.Is(err, context.Canceled) {
 		t.Fatalf("open: %v", err)
 	}
 	near, far := link(t, p.A, p.B) // the session itself is untouched
@@ -148,7 +148,7 @@ func ended(t *testing.T, p Pair, streams ...carrier.Stream) {
 		case <-ctx.Done():
 			t.Fatalf("%s is not done", name)
 		}
-		if _, err := s.OpenStream(ctx); !fault.Has(err, fault.CodeSessionLost) {
+		if _, err := s.OpenStream(ctx, nil); !fault.Has(err, fault.CodeSessionLost) {
 			t.Errorf("%s opens: %v", name, err)
 		}
 		if _, err := s.AcceptStream(ctx); !fault.Has(err, fault.CodeSessionLost) {

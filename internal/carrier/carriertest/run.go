@@ -77,7 +77,7 @@ func within(t *testing.T) context.Context {
 func link(t *testing.T, from, to carrier.Session) (near, far carrier.Stream) {
 	t.Helper()
 	ctx := within(t)
-	near, err := from.OpenStream(ctx)
+	near, err := from.OpenStream(ctx, nil)
 	if err != nil {
 		t.Fatalf("open: %v", err)
 	}

@@ -165,7 +165,7 @@ func churn(t *testing.T, p Pair) {
 		return nil
 	})
 	for i := range streams {
-		s, err := p.A.OpenStream(ctx)
+		s, err := p.A.OpenStream(ctx, nil)
 		if err != nil {
 			t.Fatalf("stream %d: %v", i, err)
 		}
@@ -226,7 +226,7 @@ func many(t *testing.T, p Pair) {
 	})
 	open := make([]carrier.Stream, streams)
 	for i := range open {
-		s, err := p.A.OpenStream(ctx)
+		s, err := p.A.OpenStream(ctx, nil)
 		if err != nil {
 			t.Fatalf("stream %d: %v", i, err)
 		}
