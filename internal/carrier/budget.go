@@ -2,15 +2,21 @@
 
 package carrier
 
-import "sync/atomic"
+import (
+	"sync"
+	"sync/atomic"
+)
 
-// Budget bounds the bytes that came and were not read yet, over the sessions
-// that share it: those of one cluster at a hub, all of a process at an agent. It
-// never takes back what a stream was granted; it makes the first windows of new
-// streams smaller and then refuses them.
+// Budget is the memory that sessions share: those of one cluster at a hub, all
+// of a process at an agent. It bounds the bytes that came and were not read yet,
+// and owns the buffers. It never takes back what a stream was granted: above
+// half it makes the first windows of new streams smaller, and refuses them when
+// it is used up.
 type Budget struct {
-	most   int64
-	unread atomic.Int64
+	most    int64
+	unread  atomic.Int64
+	pools   chunkPools
+	batches sync.Pool // of *batch
 }
 
 // NewBudget makes a budget of so many unread bytes.
@@ -18,3 +24,17 @@ func NewBudget(most int64) *Budget { return &Budget{most: most} }
 
 // Unread is the bytes that nobody has read yet.
 func (b *Budget) Unread() int64 { return b.unread.Load() }
+
+// first is the first window of a new stream when used of most are taken, in
+// streams or unread bytes: 0 refuses it.
+func first(used, most int64) int64 {
+	switch {
+	case used >= most:
+		return 0
+	case used > most/4*3:
+		return 16 << 10
+	case used > most/2:
+		return 64 << 10
+	}
+	return firstWindow
+}

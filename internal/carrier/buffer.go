@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package carrier
+
+import (
+	"math/bits"
+	"sync"
+)
+
+// chunk is a piece of memory with the bytes b[r:w] in it. Received chunks form a
+// list; a chunk to be sent leaves room for a frame header before its bytes.
+type chunk struct {
+	b    []byte
+	r, w int
+	next *chunk
+}
+
+func (c *chunk) len() int { return c.w - c.r }
+
+const (
+	leastChunk = 9  // 512 bytes
+	mostChunk  = 15 // 32 KiB
+)
+
+// chunkPools recycle chunks by size, in powers of two. The garbage collector
+// takes what is not used for a while.
+type chunkPools [mostChunk - leastChunk + 1]sync.Pool
+
+// get gives an empty chunk of at least n bytes, n <= 32 KiB.
+func (p *chunkPools) get(n int) *chunk {
+	class := max(bits.Len(uint(n-1)), leastChunk)
+	if c, ok := p[class-leastChunk].Get().(*chunk); ok {
+		return c
+	}
+	return &chunk{b: make([]byte, 1<<class)}
+}
+
+func (p *chunkPools) put(c *chunk) {
+	c.r, c.w, c.next = 0, 0, nil
+	p[bits.Len(uint(len(c.b)-1))-leastChunk].Put(c)
+}

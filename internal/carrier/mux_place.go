@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package carrier
+
+import "time"
+
+// place is what is known of a connection when a stream's direction is placed.
+type place struct {
+	bulk    int  // bulk directions of ours that travel on it
+	leaving bool // takes no more
+}
+
+// quietAfter is how long nothing interactive must have been sent or received
+// before bulk may use the first connection too.
+const quietAfter = time.Second
+
+// choose says on which of the connections (the oldest first) a direction shall
+// travel that travels on at (-1: on none that lives). Interactive ones belong to
+// the oldest. Bulk ones go where the fewest are; the oldest counts only while
+// nothing interactive happens. They move only if that is better by two, so that
+// they do not wander.
+func choose(places []place, at int, bulk, quiet bool) int {
+	first := -1
+	for i, p := range places {
+		if !p.leaving {
+			first = i
+			break
+		}
+	}
+	if first < 0 || !bulk {
+		return first
+	}
+	best := -1
+	for i, p := range places {
+		if p.leaving || i == first && !quiet {
+			continue
+		}
+		if best < 0 || p.bulk < places[best].bulk {
+			best = i
+		}
+	}
+	switch {
+	case best < 0:
+		return first
+	case at < 0 || places[at].leaving || at == first && !quiet:
+		return best
+	case places[at].bulk-places[best].bulk >= 2:
+		return best
+	}
+	return at
+}
+
+// wanted is how many connections a session with so many bulk directions should
+// have, most at most: one for what is interactive, and one for each bulk one.
+func wanted(bulk, most int) int { return max(1, min(1+bulk, most)) }

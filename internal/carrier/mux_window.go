@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package carrier
+
+import "time"
+
+// window decides how much credit the receiver of a stream gives. It reads no
+// clock and does no I/O; all offsets count bytes since the stream's begin.
+//
+//	consumed       received              granted
+//	   |--- unread ---|--- peer may send ---|
+//	   |------------- at most size ---------|
+type window struct {
+	size     int64 // what the peer may have on the way or unread
+	least    int64 // where it started
+	granted  int64
+	received int64
+	consumed int64
+
+	full     bool          // the peer has used up its credit in this epoch
+	epoch    time.Duration // begin of the epoch, on the session's clock
+	epochAt  int64         // consumed at that time
+	newest   time.Duration // newest read
+	reserved int64         // of the session's budget of growth
+	over     bool          // the stream has ended; nothing is reserved any more
+}
+
+const (
+	shortestTrip = 250 * time.Microsecond // below it scheduling decides, not the path
+	windowIdle   = 2 * time.Second        // after which a window is as at the start
+)
+
+func newWindow(size int64) window {
+	return window{size: size, least: size, granted: size}
+}
+
+// receive counts n bytes that came; false if the peer had no credit for them.
+func (w *window) receive(n int64) bool {
+	w.received += n
+	if w.received == w.granted {
+		w.full = true
+	}
+	return w.received <= w.granted
+}
+
+// consume counts n bytes that were read at now, and says how much credit to give
+// and how much of the session's budget of growth to take (negative: give back).
+// trip is the smallest round trip; room what is left of the budget.
+func (w *window) consume(n int64, now, trip time.Duration, room int64) (grant, reserve int64) {
+	w.consumed += n
+	if now-w.newest > windowIdle {
+		w.size, w.full = w.least, false
+		w.epoch, w.epochAt = now, w.consumed
+	}
+	w.newest = now
+	if w.granted-w.consumed > w.size/2 {
+		return 0, w.settle()
+	}
+	trip = max(trip, shortestTrip)
+	if since := now - w.epoch; since >= trip {
+		if w.full {
+			w.grow(float64(w.consumed-w.epochAt)/since.Seconds()*trip.Seconds()*2, room)
+		}
+		w.full, w.epoch, w.epochAt = false, now, w.consumed
+	}
+	grant = w.size - (w.granted - w.consumed)
+	w.granted += grant
+	return grant, w.settle()
+}
+
+// grow raises the window towards target, within room.
+func (w *window) grow(target float64, room int64) {
+	size := min(int64(target), mostWindow, 2*w.size)
+	// What is reserved already covers sizes up to least+reserved.
+	size = min(size, w.least+w.reserved+max(room, 0))
+	w.size = max(w.size, size)
+}
+
+// settle is the change of what the window takes from the budget of growth: the
+// size above its start, or credit that was given before the window shrank.
+func (w *window) settle() int64 {
+	want := max(w.size, w.granted-w.consumed) - w.least
+	if w.over {
+		want = 0
+	}
+	change := want - w.reserved
+	w.reserved = want
+	return change
+}
+
+// rest shrinks a window whose stream has been idle, without waiting for its next byte.
+func (w *window) rest(now time.Duration) (reserve int64) {
+	if now-w.newest <= windowIdle || w.size == w.least {
+		return 0
+	}
+	w.size, w.full = w.least, false
+	return w.settle()
+}
+
+// drop gives everything back at the stream's end.
+func (w *window) drop() (reserve int64) {
+	w.over = true
+	return w.settle()
+}
+
+// trips keeps the smallest round trip of the last one to two minutes.
+type trips struct {
+	old, young time.Duration // 0: none
+	since      time.Duration // begin of young
+}
+
+const tripSpan = time.Minute
+
+func (t *trips) add(d, now time.Duration) {
+	if now-t.since > tripSpan {
+		t.old, t.young, t.since = t.young, 0, now
+	}
+	if t.young == 0 || d < t.young {
+		t.young = d
+	}
+}
+
+func (t *trips) least() time.Duration {
+	if t.old != 0 && t.old < t.young {
+		return t.old
+	}
+	return t.young
+}
+
+// pace tells interactive streams from bulk by a bucket that fills with what they
+// send and leaks all the time.
+type pace struct {
+	level  int64 // bytes
+	newest time.Duration
+	bulk   bool
+}
+
+const (
+	paceLeak = 2 << 20   // bytes per second
+	paceBulk = 256 << 10 // above it a stream is bulk, until the bucket is empty
+	paceMost = 1 << 20
+)
+
+// sent counts n bytes at now.
+func (p *pace) sent(n int, now time.Duration) {
+	p.leak(now)
+	p.level = min(p.level+int64(n), paceMost)
+	if p.level > paceBulk {
+		p.bulk = true
+	}
+}
+
+func (p *pace) leak(now time.Duration) {
+	p.level = max(0, p.level-int64((now-p.newest).Seconds()*paceLeak))
+	p.newest = now
+	if p.level == 0 {
+		p.bulk = false
+	}
+}
