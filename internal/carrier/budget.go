@@ -31,9 +31,9 @@ func first(used, most int64) int64 {
 	switch {
 	case used >= most:
 		return 0
-	case used > most/4*3:
+	case used*4 > most*3:
 		return 16 << 10
-	case used > most/2:
+	case used*2 > most:
 		return 64 << 10
 	}
 	return firstWindow

@@ -35,7 +35,11 @@ func (p *chunkPools) get(n int) *chunk {
 	return &chunk{b: make([]byte, 1<<class)}
 }
 
+// put takes c back; nil is nothing.
 func (p *chunkPools) put(c *chunk) {
+	if c == nil {
+		return
+	}
 	c.r, c.w, c.next = 0, 0, nil
 	p[bits.Len(uint(len(c.b)-1))-leastChunk].Put(c)
 }

@@ -24,6 +24,8 @@ type muxSession struct {
 	local  net.Addr
 	remote net.Addr
 
+	queued  atomic.Int64 // bytes given to be sent
+	starved starved
 	growth  atomic.Int64 // what windows have beyond their start
 	several atomic.Bool  // more than one connection
 	busy    activity
@@ -40,6 +42,8 @@ type muxSession struct {
 	weGone    bool  // GOAWAY sent
 	heGone    bool  // GOAWAY received
 	trips     trips
+	samples   int                     // round trips measured
+	pinged    time.Duration           // newest PING for a round trip
 	hot       map[*muxStream]struct{} // bulk, or with a grown window
 	tick      *time.Timer
 	dialling  bool
@@ -59,9 +63,17 @@ type muxSession struct {
 const (
 	// mostGrowth bounds what the windows of a session have beyond their start.
 	mostGrowth = 64 << 20
-	tickEvery  = 500 * time.Millisecond
-	laneIdle   = time.Minute // after which a connection without bulk is left
-	askEvery   = time.Second // between two CONNECTIONS, and two dials
+	// mostQueued bounds what all streams of a session have given to be sent, for a
+	// link that does not move.
+	mostQueued = 8 << 20
+	// firstSamples is how many round trips are measured at once at the begin: the
+	// first alone may have met a busy machine.
+	firstSamples = 4
+	sampleEvery  = 100 * time.Millisecond // while windows want to grow
+	tickEvery    = 500 * time.Millisecond
+	laneIdle     = time.Minute // after which a connection without bulk is left
+	notIdle      = 8 << 10     // bytes that come within a tick, more than heartbeats
+	askEvery     = time.Second // between two CONNECTIONS, and two dials
 )
 
 func newMux(conn net.Conn, o Options, client bool) (Session, error) {
@@ -144,18 +156,24 @@ func (s *muxSession) OpenStream(ctx context.Context, first []byte) (Stream, erro
 		s.mu.Unlock()
 		return nil, fault.New(fault.CodeDraining, "the peer takes no new streams").Hint("try again")
 	}
+	l := s.primary()
+	if l == nil {
+		err := lostSession(s.why)
+		s.mu.Unlock()
+		return nil, err
+	}
 	receive, _ := s.levels()
-	st := newMuxStream(s, s.nextID(), s.lanes[0], s.assumed, max(receive, 16<<10))
+	st := newMuxStream(s, s.nextID(), l, s.assumed, max(receive, leastWindow))
 	st.opening = true
 	s.streams[st.id] = st
 	s.mu.Unlock()
 
-	head := first[:min(len(first), sendPayload)]
+	head := first[:min(len(first), sendPayload, int(st.limit))]
 	if len(head) > 0 {
 		c := s.budget.pools.get(headerSize + len(head))
 		c.r = headerSize
 		c.w = c.r + copy(c.b[c.r:], head)
-		if err := st.submit(c); err != nil {
+		if _, err := st.submit(c); err != nil {
 			return nil, err
 		}
 	} else {
@@ -173,6 +191,20 @@ func (s *muxSession) OpenStream(ctx context.Context, first []byte) (Stream, erro
 		}
 	}
 	return st, nil
+}
+
+// primary is the connection for what is new and interactive: the oldest that
+// stays, nil if none lives. It needs the lock.
+func (s *muxSession) primary() *lane {
+	for _, l := range s.lanes {
+		if !l.leaving && !l.heLeft {
+			return l
+		}
+	}
+	if len(s.lanes) > 0 {
+		return s.lanes[0]
+	}
+	return nil
 }
 
 // nextID needs the lock.
@@ -195,8 +227,10 @@ func (s *muxSession) nextID() uint32 {
 // levels are the first windows that new streams get: the size, and the size that
 // the peer should know. It needs the lock.
 func (s *muxSession) levels() (size int64, changed bool) {
-	size = min(first(int64(s.incoming), int64(max(s.o.Incoming, 1))), first(s.budget.Unread(), s.budget.most))
-	return size, max(size, 16<<10) != s.announced
+	// Streams that were reset before anybody accepted them take room as well.
+	used := int64(max(s.incoming, len(s.accepted)))
+	size = min(first(used, int64(max(s.o.Incoming, 1))), first(s.budget.Unread(), s.budget.most))
+	return size, max(size, leastWindow) != s.announced
 }
 
 // opened handles OPEN.
@@ -209,11 +243,18 @@ func (s *muxSession) opened(l *lane, id, grant, assumed uint32) error {
 		s.mu.Unlock()
 		return violation("stream %d is open", id)
 	}
+	if l.dead.Load() { // who takes leave of l must see all streams that are on it
+		s.mu.Unlock()
+		return net.ErrClosed
+	}
 	size, changed := s.levels()
 	refuse := size == 0 || s.weGone || s.closed
 	if !refuse {
 		st := newMuxStream(s, id, l, int64(grant), int64(assumed))
 		st.known = true
+		if l.leaving || l.heLeft { // our direction does not begin there
+			st.want = s.primary()
+		}
 		s.streams[id] = st
 		s.incoming++
 		s.accepted = append(s.accepted, st)
@@ -232,12 +273,13 @@ func (s *muxSession) opened(l *lane, id, grant, assumed uint32) error {
 
 // announce tells the peer a new first window. It needs the lock.
 func (s *muxSession) announce(changed bool, size int64) {
-	if !changed || len(s.lanes) == 0 {
+	l := s.primary()
+	if !changed || l == nil {
 		return
 	}
-	size = max(size, 16<<10)
+	size = max(size, leastWindow)
 	frame := binary.BigEndian.AppendUint64(appendHeader(nil, frameWindow, 8, 0), uint64(size))
-	if s.lanes[0].control(frame) { // it leaves with the next write; nobody waits for it
+	if l.control(frame) { // it leaves with the next write; nobody waits for it
 		s.announced = size
 	}
 }
@@ -293,12 +335,12 @@ func (s *muxSession) AcceptStream(ctx context.Context) (Stream, error) {
 // GoAway is described at Session.
 func (s *muxSession) GoAway() {
 	s.mu.Lock()
-	if s.closed || s.weGone {
+	l := s.primary()
+	if s.closed || s.weGone || l == nil {
 		s.mu.Unlock()
 		return
 	}
 	s.weGone = true
-	l := s.lanes[0]
 	s.mu.Unlock()
 	l.control(binary.BigEndian.AppendUint32(appendHeader(nil, frameGoAway, 4, 0), goAwayDrain))
 	l.kick()
@@ -306,7 +348,9 @@ func (s *muxSession) GoAway() {
 
 func (s *muxSession) wentAway(code uint32) error {
 	if code != goAwayDrain {
-		return fault.New(fault.CodeSessionLost, "the peer ended the session").Whyf("code %d", code)
+		err := fault.New(fault.CodeSessionLost, "the peer ended the session").Whyf("code %d", code)
+		s.end(err, goAwayEnd)
+		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -334,6 +378,7 @@ func (s *muxSession) end(why error, code uint32) {
 		streams = append(streams, st)
 	}
 	clear(s.streams)
+	unseen := s.accepted
 	s.accepted = nil
 	if s.tick != nil {
 		s.tick.Stop()
@@ -351,6 +396,9 @@ func (s *muxSession) end(why error, code uint32) {
 	for _, st := range streams {
 		st.fail(err)
 		s.dropWindow(st)
+	}
+	for _, st := range unseen {
+		st.Close()
 	}
 	close(s.done)
 }
@@ -380,6 +428,7 @@ func (s *muxSession) remove(st *muxStream) {
 	}
 	s.mu.Unlock()
 	s.dropWindow(st)
+	s.feed()
 }
 
 func (s *muxSession) dropWindow(st *muxStream) {
@@ -403,9 +452,30 @@ func (s *muxSession) ponged(sent time.Duration) {
 		return // not ours
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.trips.add(now-sent, now)
 	s.least.Store(int64(s.trips.least()))
+	s.samples++
+	l := s.primary()
+	again := s.samples < firstSamples && l != nil
+	s.mu.Unlock()
+	if again {
+		l.ping()
+	}
+}
+
+// measure sends a PING if the newest is old: a window wants to grow, and must know
+// the path as it is.
+func (s *muxSession) measure(now time.Duration) {
+	s.mu.Lock()
+	l := s.primary()
+	due := l != nil && now-s.pinged >= sampleEvery
+	if due {
+		s.pinged = now
+	}
+	s.mu.Unlock()
+	if due {
+		l.ping()
+	}
 }
 
 // lost takes leave of a connection: its streams end, all others go on.
@@ -419,6 +489,7 @@ func (s *muxSession) lost(l *lane, why error) {
 		if at := s.begin.Add(time.Duration(l.last.Load())); at.After(s.past.LastReceived) {
 			s.past.LastReceived = at
 		}
+		s.backOff(l)
 	}
 	s.several.Store(len(s.lanes) > 1)
 	last := len(s.lanes) == 0
@@ -436,7 +507,7 @@ func (s *muxSession) lost(l *lane, why error) {
 	for _, st := range s.streams {
 		streams = append(streams, st)
 	}
-	other := s.lanes[0]
+	other := s.primary()
 	s.mu.Unlock()
 	for _, st := range streams {
 		if !st.travels(l) {

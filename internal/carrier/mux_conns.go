@@ -74,7 +74,7 @@ func (s *muxSession) enough(now time.Duration) func() {
 		bulk += l.bulk
 	}
 	want := wanted(bulk, s.o.Connections)
-	if want <= len(s.lanes) {
+	if want <= len(s.lanes) || len(s.lanes) == 0 {
 		return nil
 	}
 	if s.client {
@@ -84,7 +84,7 @@ func (s *muxSession) enough(now time.Duration) func() {
 		return nil
 	}
 	s.asking = now + askEvery
-	l := s.lanes[0]
+	l := s.primary()
 	frame := binary.BigEndian.AppendUint32(appendHeader(nil, frameConnections, 4, 0), uint32(want))
 	return func() {
 		l.control(frame)
@@ -109,12 +109,10 @@ func (s *muxSession) dial() {
 	s.mu.Lock()
 	s.dialling = false
 	if err != nil {
-		s.failures++
-		s.dialAfter = s.now() + min(askEvery<<min(s.failures, 6), time.Minute)
+		s.failed()
 		s.mu.Unlock()
 		return
 	}
-	s.failures = 0
 	s.mu.Unlock()
 	if err := s.Attach(conn); err != nil {
 		conn.Close()
@@ -125,6 +123,22 @@ func (s *muxSession) dial() {
 	s.mu.Unlock()
 	if ask != nil {
 		ask()
+	}
+}
+
+// failed puts the next dial off. It needs the lock.
+func (s *muxSession) failed() {
+	s.failures++
+	s.dialAfter = s.now() + min(askEvery<<min(s.failures, 6), time.Minute)
+}
+
+// backOff judges a dial by how long its connection lived. It needs the lock.
+func (s *muxSession) backOff(l *lane) {
+	switch lived := s.now() - l.born; {
+	case l.weLeft && l.heLeft, lived > laneIdle:
+		s.failures = 0
+	default:
+		s.failed()
 	}
 }
 
@@ -201,12 +215,22 @@ func (s *muxSession) onTick() {
 	}
 	var pings, dead []*lane
 	for _, l := range s.lanes {
-		quiet := now - time.Duration(l.last.Load())
+		if time.Duration(l.last.Load()) >= l.unheard {
+			l.unheard = 0
+		}
+		if in := l.in.Load(); in-l.counted > notIdle {
+			l.needed, l.counted = now, in // the peer needs it
+		} else {
+			l.counted = in
+		}
 		switch {
-		case len(s.lanes) > 1 && quiet >= limit.DeadLive && l.pinged > 0 && now-l.pinged < quiet:
+		case len(s.lanes) > 1 && l.unheard > 0 && now-l.unheard >= limit.DeadLive:
 			dead = append(dead, l)
 		case now-l.pinged >= limit.PingLive:
 			l.pinged = now
+			if l.unheard == 0 {
+				l.unheard = now
+			}
 			pings = append(pings, l)
 		}
 	}
@@ -294,7 +318,7 @@ func (s *muxSession) sendLeave(l *lane) {
 	l.control(appendHeader(nil, frameLeave, 0, 0))
 	l.kick()
 	if both && s.client {
-		l.lose(net.ErrClosed, false)
+		l.retire()
 	}
 }
 
@@ -306,7 +330,7 @@ func (s *muxSession) left(l *lane) {
 	s.armLocked()
 	s.mu.Unlock()
 	if both && s.client {
-		l.lose(net.ErrClosed, false)
+		l.retire()
 	}
 }
 

@@ -29,6 +29,7 @@ const (
 	mostPayload = 64 << 10            // that we accept
 	sendPayload = 32<<10 - headerSize // that we send: with its header two TLS records
 	firstWindow = 256 << 10           // of a stream, without pressure
+	leastWindow = 16 << 10            // of a stream under pressure
 	mostWindow  = 16 << 20            // of a stream
 	mostID      = 1<<32 - 1           // stream ids start anew after it
 	quantum     = 16<<10 - headerSize // of a stream in its turn: with its header one TLS record

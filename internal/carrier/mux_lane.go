@@ -10,6 +10,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/tombolo-io/tombolo/internal/fault"
 )
 
 // lane is one connection of a session. Whoever has something to send puts it
@@ -33,6 +35,7 @@ type lane struct {
 	ctl    streamQueue // streams with WINDOW or MOVED
 	fresh  streamQueue // interactive streams with something to send
 	old    streamQueue // bulk streams with something to send
+	ending bool        // to be closed when nothing is left to send
 	failed bool
 	why    error // of failed
 	buried bool  // the session knows
@@ -42,11 +45,14 @@ type lane struct {
 	batch *batch
 
 	// Of the session, under its lock.
-	bulk           int           // our bulk directions
-	needed         time.Duration // when one was last here
+	bulk           int // our bulk directions
+	born           time.Duration
+	needed         time.Duration // when one was last here, or the peer's were
+	counted        int64         // in at the last tick
 	pinged         time.Duration
-	leaving        bool // no direction of ours shall come here any more
-	weLeft, heLeft bool // LEAVE sent, received
+	unheard        time.Duration // the first PING since the newest byte came; 0: none
+	leaving        bool          // no direction of ours shall come here any more
+	weLeft, heLeft bool          // LEAVE sent, received
 
 	// Of the reader.
 	head    [headerSize]byte
@@ -71,7 +77,8 @@ func newLane(s *muxSession, conn net.Conn) *lane {
 		l.sock.collect()
 	}
 	l.last.Store(int64(s.now()))
-	l.needed = s.now()
+	l.born = s.now()
+	l.needed = l.born
 	return l
 }
 
@@ -223,12 +230,12 @@ func (l *lane) gather() bool {
 		if b != nil && l.sock != nil {
 			b.out = l.sock.back()
 		}
-		failed := l.failed
+		over := l.failed || l.ending
 		l.mu.Unlock()
 		if b != nil {
 			l.s.budget.batches.Put(b)
 		}
-		if failed {
+		if over {
 			l.lose(net.ErrClosed, false)
 		}
 		return false
@@ -376,6 +383,10 @@ func (l *lane) serve() {
 	for {
 		err := l.frame()
 		if err != nil {
+			if fault.Has(err, fault.CodeFrameInvalid) && l.sock != nil { // tell why, without blocking
+				l.control(binary.BigEndian.AppendUint32(appendHeader(nil, frameGoAway, 4, 0), goAwayViolation))
+				l.kick()
+			}
 			l.lose(err, false)
 			return
 		}
@@ -457,6 +468,19 @@ func (l *lane) skip(n int) error {
 		n -= got
 	}
 	return nil
+}
+
+// retire closes a connection that both ends have left, behind what is under way.
+func (l *lane) retire() {
+	l.mu.Lock()
+	l.ending = true
+	idle := !l.turn && !l.something()
+	l.mu.Unlock()
+	if idle {
+		l.lose(net.ErrClosed, false)
+	} else {
+		l.kick()
+	}
 }
 
 // ping sends a PING that carries the time.

@@ -2,6 +2,55 @@
 
 package carrier
 
+import (
+	"sync"
+	"sync/atomic"
+)
+
+// starved are the streams that want to send while too much waits already, in
+// the order in which they came.
+type starved struct {
+	n  atomic.Int64
+	mu sync.Mutex
+	q  []*muxStream
+}
+
+// crowded says that a stream must wait, and remembers it. It is called with the
+// stream's lock.
+func (s *muxSession) crowded(st *muxStream) bool {
+	if s.queued.Load() < mostQueued {
+		return false
+	}
+	s.starved.mu.Lock()
+	s.starved.q = append(s.starved.q, st)
+	s.starved.n.Store(int64(len(s.starved.q)))
+	s.starved.mu.Unlock()
+	return s.queued.Load() >= mostQueued
+}
+
+// feed lets as many of the waiting streams go on as there is room for.
+func (s *muxSession) feed() {
+	if s.starved.n.Load() == 0 {
+		return
+	}
+	room := (mostQueued - s.queued.Load()) / sendPayload
+	for ; room > 0; room-- {
+		s.starved.mu.Lock()
+		if len(s.starved.q) == 0 {
+			s.starved.q = nil
+			s.starved.mu.Unlock()
+			return
+		}
+		st := s.starved.q[0]
+		s.starved.q = s.starved.q[1:]
+		s.starved.n.Store(int64(len(s.starved.q)))
+		s.starved.mu.Unlock()
+		st.mu.Lock()
+		st.writable.Signal()
+		st.mu.Unlock()
+	}
+}
+
 // streamQueue is a list of streams through their own links: next for streams
 // with something to send, ctlNext for those with control frames.
 type streamQueue struct{ head, tail *muxStream }

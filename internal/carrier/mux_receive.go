@@ -23,10 +23,11 @@ type receiver struct {
 	nextLane *lane // and from moveAt on here; nil if it does not move
 	moveAt   int64
 	early    chunkList
+	ahead    int64 // bytes that came there
 	earlyFin bool
 	earlyRst bool
 	code     uint32 // of earlyRst
-	switched int64  // offset of the newest MOVE that is done, for MOVED
+	switched int64  // offset of the newest MOVE that is done, for MOVED; -1: none
 
 	finished bool  // FIN came in order
 	rerr     error // what readers get behind data
@@ -85,7 +86,7 @@ func (st *muxStream) receive(l *lane, n int) error {
 		if _, err := io.ReadFull(l, p); err != nil {
 			return err
 		}
-		return st.store(l, p, nil)
+		return st.stored(st.store(l, p, nil))
 	}
 	for n > 0 {
 		piece := min(n, 1<<mostChunk)
@@ -94,7 +95,7 @@ func (st *muxStream) receive(l *lane, n int) error {
 		if _, err := io.ReadFull(l, c.b[:piece]); err != nil {
 			return err
 		}
-		if err := st.store(l, nil, c); err != nil {
+		if err := st.stored(st.store(l, nil, c)); err != nil {
 			return err
 		}
 		n -= piece
@@ -102,49 +103,69 @@ func (st *muxStream) receive(l *lane, n int) error {
 	return nil
 }
 
-// store takes either small bytes, which it copies, or a chunk.
-func (st *muxStream) store(l *lane, small []byte, c *chunk) error {
+// stored does what DATA may cause beside being stored.
+func (st *muxStream) stored(followed bool, err error) error {
+	if !followed {
+		return err
+	}
+	st.mu.Lock()
+	over := st.over()
+	st.mu.Unlock()
+	if over {
+		st.s.remove(st)
+	} else {
+		st.sendControl() // MOVED
+	}
+	return err
+}
+
+// store takes either small bytes, which it copies, or a chunk. followed says that
+// the stream's direction has now come over from another connection.
+func (st *muxStream) store(l *lane, small []byte, c *chunk) (followed bool, err error) {
 	n := int64(len(small))
 	if c != nil {
 		n = int64(c.len())
 	}
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	if st.ended || st.werr != nil && st.rerr != nil {
-		if c != nil {
-			st.s.budget.pools.put(c)
-		}
-		return nil // nobody reads; RST is on its way to the peer, or came
+	if st.werr != nil && st.rerr != nil { // RST came, or is on its way to the peer
+		st.s.budget.pools.put(c)
+		return false, nil
 	}
 	st.known = true
 	to := &st.data
 	switch {
 	case !st.window.receive(n):
-		return violation("stream %d has more data than credit", st.id)
+		return false, violation("stream %d has more data than credit", st.id)
 	case l == st.receiver.lane && st.finished, l == st.nextLane && st.earlyFin:
-		return violation("stream %d has data behind its end", st.id)
+		return false, violation("stream %d has data behind its end", st.id)
 	case l == st.receiver.lane:
 		st.offset += n
 		if st.nextLane != nil && st.offset > st.moveAt {
-			return violation("stream %d has data behind its move", st.id)
+			return false, violation("stream %d has data behind its move", st.id)
 		}
 	case l == st.nextLane:
+		st.ahead += n
 		to = &st.early
 	default:
-		return violation("stream %d has data on a connection that is not its own", st.id)
+		return false, violation("stream %d has data on a connection that is not its own", st.id)
 	}
-	st.s.budget.unread.Add(n)
-	if c == nil {
-		c = st.behind(to, small)
+	if st.ended { // nobody reads, but its peer may still move it
+		st.s.budget.pools.put(c)
+	} else {
+		st.s.budget.unread.Add(n)
+		if c == nil {
+			c = st.behind(to, small)
+		}
+		if c != nil {
+			to.append(c)
+		}
 	}
-	if c != nil {
-		to.append(c)
-	}
-	if st.nextLane != nil && st.offset == st.moveAt {
+	if followed = st.nextLane != nil && st.offset == st.moveAt; followed {
 		st.follow()
 	}
 	st.readable.Signal()
-	return nil
+	return followed, nil
 }
 
 // behind copies small bytes behind the last chunk of the list where there is
@@ -169,7 +190,7 @@ func (st *muxStream) behind(to *chunkList, small []byte) *chunk {
 func (st *muxStream) follow() {
 	st.receiver.lane, st.nextLane = st.nextLane, nil
 	st.switched = st.moveAt
-	st.offset += st.early.n
+	st.offset, st.ahead = st.offset+st.ahead, 0
 	st.data.join(&st.early)
 	st.movedDue = true
 	if st.earlyFin {
@@ -191,7 +212,7 @@ func (st *muxStream) handle(l *lane, kind byte, p []byte) error {
 	if again {
 		st.queued = true
 	}
-	ctl := st.movedDue || st.windowDue
+	ctl := !over && (st.movedDue || st.windowDue)
 	to, bulk := st.lane, st.pace.bulk
 	st.mu.Unlock()
 	if over {
@@ -215,9 +236,11 @@ func (st *muxStream) handleLocked(l *lane, kind byte, p []byte) error {
 	case frameWindow:
 		if limit := binary.BigEndian.Uint64(p); limit < 1<<62 {
 			st.limit = max(st.limit, int64(limit))
+			st.charge()
+			st.writable.Signal()
 		}
 	case frameFin:
-		return st.handleFin(l)
+		st.handleFin(l)
 	case frameRst:
 		code := binary.BigEndian.Uint32(p)
 		if l == st.nextLane {
@@ -229,6 +252,9 @@ func (st *muxStream) handleLocked(l *lane, kind byte, p []byte) error {
 		at := binary.BigEndian.Uint64(p)
 		if st.nextLane != nil || l == st.receiver.lane || at > 1<<62 || int64(at) < st.offset {
 			return violation("stream %d cannot move at %d", st.id, at)
+		}
+		if l.dead.Load() {
+			return net.ErrClosed // who takes leave of l must see all streams that are on it
 		}
 		st.nextLane, st.moveAt = l, int64(at)
 		if st.offset == st.moveAt {
@@ -243,18 +269,16 @@ func (st *muxStream) handleLocked(l *lane, kind byte, p []byte) error {
 }
 
 // handleFin needs the lock.
-func (st *muxStream) handleFin(l *lane) error {
+func (st *muxStream) handleFin(l *lane) {
 	switch {
-	case l == st.receiver.lane && !st.finished:
+	case st.finished || st.ended: // it came behind a MOVE before, or nobody cares
+	case l == st.receiver.lane:
 		st.finished = true
 		st.readable.Broadcast()
-	case l == st.nextLane && !st.earlyFin:
+	case l == st.nextLane:
 		st.earlyFin = true
-	case st.ended:
-	default:
-		return violation("stream %d ends twice, or on a connection that is not its own", st.id)
+	default: // MOVE has overtaken it, and it comes again behind MOVE
 	}
-	return nil
 }
 
 // wasReset needs the lock.
@@ -269,7 +293,8 @@ func (st *muxStream) wasReset(code uint32) {
 	if st.rerr == nil && !st.finished {
 		st.rerr = err
 	}
-	st.finSent, st.rst, st.out = true, false, nil
+	st.finSent, st.rst = true, false
+	st.dropOut()
 	st.wake()
 }
 
@@ -334,14 +359,14 @@ func (st *muxStream) CopyTo(dst io.Writer, moved func(int)) (dstErr, err error) 
 		c := st.data.pop()
 		st.mu.Unlock()
 		n := c.len()
-		_, dstErr := dst.Write(c.b[c.r:c.w])
+		wrote, dstErr := dst.Write(c.b[c.r:c.w])
 		st.s.budget.pools.put(c)
 		st.consumed(n)
+		if moved != nil && wrote > 0 {
+			moved(wrote)
+		}
 		if dstErr != nil {
 			return dstErr, nil
-		}
-		if moved != nil {
-			moved(n)
 		}
 	}
 }
@@ -375,8 +400,11 @@ func (st *muxStream) consumed(n int) {
 	if st.ended || st.rerr != nil {
 		reserve += st.window.drop()
 	}
-	grown := st.window.reserved > 0
+	grown, full := st.window.reserved > 0, st.window.full
 	st.mu.Unlock()
+	if full {
+		st.s.measure(now)
+	}
 	if reserve != 0 {
 		st.s.growth.Add(reserve)
 	}
@@ -423,6 +451,9 @@ func (st *muxStream) takeControl(b []byte) []byte {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	st.ctlLane = nil
+	if st.over() {
+		return b // its peer has forgotten it
+	}
 	if st.windowDue {
 		st.windowDue = false
 		b = binary.BigEndian.AppendUint64(appendHeader(b, frameWindow, 8, st.id), uint64(st.window.granted))
@@ -453,7 +484,7 @@ func (st *muxStream) forgetEarly() chunkList {
 func (st *muxStream) repeat(gone *lane) {
 	st.mu.Lock()
 	st.windowDue = st.window.granted > st.window.least && !st.finished && !st.ended
-	st.movedDue = st.switched > 0
+	st.movedDue = st.switched >= 0
 	if st.ctlLane == gone {
 		st.ctlLane = nil
 	}

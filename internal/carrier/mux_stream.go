@@ -46,6 +46,7 @@ type muxStream struct {
 	drop      bool   // RST does not wait for what has no credit
 	finSent   bool
 	rstCode   uint32
+	charged   int64 // of out, in the session's count of what waits
 	deficit   int
 	pace      pace
 	placed    time.Duration // when its lane was chosen
@@ -66,7 +67,7 @@ type muxStream struct {
 
 func newMuxStream(s *muxSession, id uint32, l *lane, send, receive int64) *muxStream {
 	st := &muxStream{s: s, id: id, lane: l, want: l, limit: send}
-	st.receiver.lane, st.window = l, newWindow(receive)
+	st.receiver.lane, st.window, st.switched = l, newWindow(receive), -1
 	st.window.epoch = s.now()
 	st.readable.L, st.writable.L = &st.mu, &st.mu
 	return st
@@ -88,10 +89,11 @@ func (st *muxStream) Write(b []byte) (n int, err error) {
 		c := st.s.budget.pools.get(headerSize + len(piece))
 		c.r = headerSize
 		c.w = c.r + copy(c.b[c.r:], piece)
-		if err := st.submit(c); err != nil {
+		accepted, err := st.submit(c)
+		n += accepted
+		if err != nil {
 			return n, err
 		}
-		n += len(piece)
 	}
 	return n, nil
 }
@@ -106,7 +108,10 @@ func (st *muxStream) CopyFrom(src io.Reader, moved func(int)) (srcErr, err error
 		c = pools.get(headerSize + sendPayload)
 		return c.b[headerSize:]
 	}
-	give := func() { pools.put(c) }
+	give := func() {
+		pools.put(c)
+		c = nil // the closures would keep it alive while src is silent
+	}
 	patient, _ := src.(Patient)
 	for size := smallFrame; ; {
 		if err := st.room(); err != nil {
@@ -129,11 +134,13 @@ func (st *muxStream) CopyFrom(src io.Reader, moved func(int)) (srcErr, err error
 		}
 		if n > 0 {
 			c.r, c.w = headerSize, headerSize+n
-			if err := st.submit(c); err != nil {
-				return nil, err
+			accepted, err := st.submit(c)
+			c = nil // it belongs to the mux now
+			if moved != nil && accepted > 0 {
+				moved(accepted)
 			}
-			if moved != nil {
-				moved(n)
+			if err != nil {
+				return nil, err
 			}
 		}
 		if srcErr != nil {
@@ -156,36 +163,35 @@ func (st *muxStream) room() error {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	for {
+		err := st.writeError()
 		switch {
-		case st.ended || st.fin:
-			return net.ErrClosed
-		case st.werr != nil:
-			return st.werr
+		case err != nil:
+			return err
 		case st.sending.past:
 			return os.ErrDeadlineExceeded
-		case st.out == nil:
+		case st.out == nil && !st.s.crowded(st):
 			return nil
 		}
 		st.writable.Wait()
 	}
 }
 
-// submit hands c to the lane; room was made before, and no other writer is here.
-func (st *muxStream) submit(c *chunk) error {
-	now := st.s.now()
+// submit hands c to the lane and waits until the peer has given credit for all
+// of it; room was made before, and no other writer is here. accepted is less
+// than all only with an error.
+func (st *muxStream) submit(c *chunk) (accepted int, err error) {
+	now, n := st.s.now(), c.len()
 	st.mu.Lock()
-	if st.ended || st.fin || st.werr != nil {
-		err := st.werr
-		if st.ended || st.fin {
-			err = net.ErrClosed
-		}
+	if err := st.writeError(); err != nil {
 		st.mu.Unlock()
 		st.s.budget.pools.put(c)
-		return err
+		return 0, err
 	}
 	st.out = c
+	end := st.sent + int64(n)
+	st.charge()
 	was := st.pace.bulk
-	st.pace.sent(c.len(), now)
+	st.pace.sent(n, now)
 	bulk := st.pace.bulk
 	choose := bulk != was || st.s.several.Load() && now-st.placed > placeEvery
 	if choose {
@@ -200,7 +206,50 @@ func (st *muxStream) submit(c *chunk) error {
 		st.s.place(st, bulk, now)
 	}
 	st.send()
-	return nil
+	return st.credited(c, n, end)
+}
+
+// credited waits until the peer has given credit for c, whose n bytes end at the
+// offset end. What it does not count is never sent.
+func (st *muxStream) credited(c *chunk, n int, end int64) (accepted int, err error) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	for st.out == c && end > st.limit {
+		if err = st.writeError(); err == nil && st.sending.past {
+			err = os.ErrDeadlineExceeded
+		}
+		if err != nil {
+			kept := max(st.limit, st.sent)
+			c.w -= int(end - kept)
+			if c.len() == 0 {
+				st.dropOut()
+			}
+			return n - int(end-kept), err
+		}
+		st.writable.Wait()
+	}
+	if st.out != c && st.sent < end { // given up meanwhile
+		return n - int(end-st.sent), st.writeError()
+	}
+	return n, nil
+}
+
+// writeError is why nothing can be written any more. It needs the lock.
+func (st *muxStream) writeError() error {
+	if st.ended || st.fin {
+		return net.ErrClosed
+	}
+	return st.werr
+}
+
+// charge counts what waits and may be sent. It needs the lock.
+func (st *muxStream) charge() {
+	may := int64(0)
+	if st.out != nil {
+		may = max(0, min(int64(st.out.len()), st.limit-st.sent))
+	}
+	st.s.queued.Add(may - st.charged)
+	st.charged = may
 }
 
 // placeEvery is how often a stream in flow is placed anew.
@@ -252,6 +301,7 @@ func (st *muxStream) take(l *lane, b *batch, alone bool) (to *lane, again, bulk 
 	if st.mayMove() {
 		st.prev, st.lane, st.moving = st.lane, st.want, true
 		st.movedAt = st.sent
+		st.finSent = false // MOVE may overtake FIN, so FIN comes again behind it
 	}
 	if st.lane == l {
 		st.fill(l, b, alone)
@@ -286,8 +336,8 @@ func (st *muxStream) fill(l *lane, b *batch, alone bool) {
 		b.small = appendHeader(b.small, frameFin, 0, st.id)
 	}
 	if st.rst && (st.out == nil || st.drop && st.sent >= st.limit) {
-		st.out, st.rst = nil, false
-		st.finSent = true
+		st.dropOut()
+		st.rst, st.finSent = false, true
 		st.werr = net.ErrClosed
 		b.small = appendHeader(b.small, frameRst, 4, st.id)
 		b.small = binary.BigEndian.AppendUint32(b.small, st.rstCode)
@@ -316,8 +366,8 @@ func (st *muxStream) fillData(l *lane, b *batch, alone bool) {
 		from := len(b.small)
 		b.small = append(appendHeader(b.small, frameData, n, st.id), c.b[c.r:c.r+n]...)
 		b.grown(from)
-		c.r += n
-		if c.len() == 0 {
+		if c.r += n; c.len() == 0 {
+			st.out = nil
 			l.s.budget.pools.put(c)
 		}
 	} else {
@@ -327,15 +377,24 @@ func (st *muxStream) fillData(l *lane, b *batch, alone bool) {
 		c.r += n
 		var recycle *chunk
 		if c.len() == 0 {
-			recycle = c
+			st.out, recycle = nil, c
 		}
 		b.add(frame, recycle)
 	}
 	st.sent += int64(n)
-	if c.len() == 0 {
-		st.out = nil
+	st.charge()
+	if st.out == nil {
 		st.deficit = 0
 		st.writable.Signal()
+	}
+}
+
+// dropOut gives up what was not sent. A sender may still be reading the chunk, so
+// that it is not for the pool. It needs the lock.
+func (st *muxStream) dropOut() {
+	if st.out != nil {
+		st.out = nil
+		st.charge()
 	}
 }
 
@@ -346,6 +405,7 @@ func (st *muxStream) finish() {
 	if over {
 		st.s.remove(st)
 	}
+	st.s.feed()
 }
 
 // over needs the lock.
@@ -380,6 +440,8 @@ func (st *muxStream) Close() error {
 		return nil
 	}
 	st.ended = true
+	st.reading.stop()
+	st.sending.stop()
 	freed := st.forget()
 	lost := st.werr != nil
 	if !lost {
@@ -406,10 +468,11 @@ func (st *muxStream) Close() error {
 func (st *muxStream) Reset(code uint32) error {
 	st.mu.Lock()
 	st.ended = true
+	st.reading.stop()
+	st.sending.stop()
 	freed := st.forget()
 	if st.werr == nil && !(st.finSent && st.finished) {
 		st.drop, st.rst, st.rstCode = true, true, code
-		st.fin = st.finSent
 	}
 	st.wake()
 	over := st.over()
@@ -433,9 +496,7 @@ func (st *muxStream) fail(err error) {
 		st.rerr = err
 	}
 	st.finSent, st.rst, st.fin = true, false, false
-	if st.out != nil {
-		st.out = nil // a sender may still be reading it: not for the pool
-	}
+	st.dropOut()
 	freed := st.forgetEarly()
 	st.wake()
 	st.mu.Unlock()
@@ -473,14 +534,19 @@ type deadline struct {
 	round uint32 // timers of older rounds do nothing
 }
 
-func (d *deadline) set(t time.Time, wake *sync.Cond) {
-	wake.L.Lock()
-	defer wake.L.Unlock()
+// stop forgets the timer; else it would keep the stream in memory.
+func (d *deadline) stop() {
 	if d.timer != nil {
 		d.timer.Stop()
 		d.timer = nil
 	}
 	d.round++
+}
+
+func (d *deadline) set(t time.Time, wake *sync.Cond) {
+	wake.L.Lock()
+	defer wake.L.Unlock()
+	d.stop()
 	d.past = false
 	if t.IsZero() {
 		return

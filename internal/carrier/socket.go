@@ -4,6 +4,7 @@ package carrier
 
 import (
 	"context"
+	"errors"
 	"net"
 	"time"
 
@@ -49,7 +50,11 @@ func keepAlive() net.KeepAliveConfig {
 func control(_, _ string, c syscall.RawConn) error {
 	var failed error
 	err := c.Control(func(fd uintptr) {
-		failed = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(limit.DeadIdle.Milliseconds()))
+		failed = errors.Join(
+			unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(limit.DeadIdle.Milliseconds())),
+			// What waits in the kernel cannot be overtaken by what is interactive: no
+			// more than the path needs.
+			unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, limit.NotSent))
 	})
 	if err != nil {
 		return err

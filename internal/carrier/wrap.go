@@ -51,6 +51,10 @@ var errTooMuch = errors.New("the peer makes TLS answer without reading the answe
 
 func (s *socket) NetConn() net.Conn { return s.Conn }
 
+// ReadThrough says that Read gives the bytes of Conn as they are, for who waits
+// for them below TLS (internal/splice).
+func (s *socket) ReadThrough() net.Conn { return s.Conn }
+
 func (s *socket) Write(b []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -28,6 +28,13 @@ const (
 	// CopyBuffer is the unit of a copy between a socket and a stream: below 32
 	// KiB system calls dominate, above it nothing is gained.
 	CopyBuffer = 32 << 10
+	// WaitBuffer is what a copy holds while it waits for a source that cannot be
+	// asked whether it has bytes: more than people type and screens answer, and
+	// little enough for thousands of idle streams.
+	WaitBuffer = 2 << 10
+	// NotSent bounds what the kernel of a session's sender holds beyond what is on
+	// its way (TCP_NOTSENT_LOWAT): two writes of the mux.
+	NotSent = 128 << 10
 	// Discard is what a stream reads and throws away after the far side has
 	// stopped taking bytes, so that what that side still said can arrive: plenty
 	// for the control frames of a reader (SPDY, HTTP/2), little for an upload.
@@ -41,6 +48,17 @@ const (
 	AuthorityLength = 262
 	// FaultText bounds each text of a fault that a peer may send us.
 	FaultText = 1 << 10
+	// ClusterUnread bounds the bytes of one cluster that came to the hub and that
+	// no caller has read yet: 1,024 callers who do not read at all may leave a
+	// first window of 256 KiB each, which is more than a kube-apiserver stalls in
+	// a bad hour, and four such clusters fit into a hub of 2 GiB.
+	ClusterUnread = 256 << 20
+	// AgentUnread is the same for an agent and its targets: a quarter of the
+	// memory that a printed Deployment allows it.
+	AgentUnread = 128 << 20
+	// SessionSecret is the length of the secret that ties further connections to
+	// a session: it cannot be guessed, and it is checked beside a certificate.
+	SessionSecret = 16
 	// KonnectivityData bounds one DATA packet that we send; the reference's
 	// own size for the server, well below gRPC's 4 MiB.
 	KonnectivityData = 32 << 10
@@ -53,6 +71,11 @@ const (
 	// AgentStreams bounds the streams that an agent may open towards a hub:
 	// the control stream, and one more while it is being replaced.
 	AgentStreams = 2
+	// Connections bounds the connections of one session: a lane for what is
+	// interactive and some for bulk; more gained nothing on any machine measured.
+	Connections = 4
+	// Tickets bounds the hub addresses of which an agent keeps a ticket for TLS.
+	Tickets = 16
 	// SessionsPerCluster bounds the live agents of one cluster.
 	SessionsPerCluster = 256
 	// Strangers bounds the connections on a hub's main port whose peer is not
@@ -108,6 +131,10 @@ const (
 	// DeadIdle is the silence after which an idle session counts as dead, of
 	// the 30 s that are promised.
 	DeadIdle = 29 * time.Second
+	// ControlAgain is the least time between two control streams of a session,
+	// so that a peer that breaks them in a loop costs little. It is well below
+	// DeadLive: pings go on in time.
+	ControlAgain = time.Second
 	// Silent is the silence after which a dial pings the session first.
 	Silent = 1500 * time.Millisecond
 	// PingWait is how long a dial waits for that ping before it fails over.
@@ -157,6 +184,9 @@ const (
 	Farewell = time.Second
 	// Shutdown bounds the stop of one task.
 	Shutdown = 5 * time.Second
+	// DescriptorsCounted is how long a count of the open files is good for: reading
+	// the list of 20,000 takes milliseconds.
+	DescriptorsCounted = time.Second
 	// ConfigDebounce collects the several events of one file replacement.
 	ConfigDebounce = 200 * time.Millisecond
 )
