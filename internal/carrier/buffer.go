@@ -43,3 +43,48 @@ func (p *chunkPools) put(c *chunk) {
 	c.r, c.w, c.next = 0, 0, nil
 	p[bits.Len(uint(len(c.b)-1))-leastChunk].Put(c)
 }
+
+// chunkList is a list of chunks with n bytes.
+type chunkList struct {
+	head, tail *chunk
+	n          int64
+}
+
+func (l *chunkList) append(c *chunk) {
+	c.next = nil
+	if l.tail == nil {
+		l.head = c
+	} else {
+		l.tail.next = c
+	}
+	l.tail = c
+	l.n += int64(c.len())
+}
+
+func (l *chunkList) pop() *chunk {
+	c := l.head
+	if c == nil {
+		return nil
+	}
+	if l.head = c.next; l.head == nil {
+		l.tail = nil
+	}
+	c.next = nil
+	l.n -= int64(c.len())
+	return c
+}
+
+// join appends other and empties it.
+func (l *chunkList) join(other *chunkList) {
+	if other.head == nil {
+		return
+	}
+	if l.tail == nil {
+		l.head = other.head
+	} else {
+		l.tail.next = other.head
+	}
+	l.tail = other.tail
+	l.n += other.n
+	*other = chunkList{}
+}

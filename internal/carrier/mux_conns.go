@@ -103,7 +103,7 @@ func (s *muxSession) dialMore(now time.Duration) func() {
 
 // dial opens one more connection in the background.
 func (s *muxSession) dial() {
-	ctx, cancel := context.WithTimeout(s.life, limit.Handshake+limit.Hello)
+	ctx, cancel := context.WithTimeout(life{s}, limit.Handshake+limit.Hello)
 	conn, err := s.o.Dial(ctx)
 	cancel()
 	s.mu.Lock()
@@ -251,10 +251,14 @@ func (s *muxSession) onTick() {
 	}
 	s.retire(now)
 	s.mu.Lock()
+	ask := s.enough(now) // streams that stay bulk do not ask again after a loss, or a dial that failed
 	if len(s.hot) > 0 || len(s.lanes) > 1 {
 		s.armLocked()
 	}
 	s.mu.Unlock()
+	if ask != nil {
+		ask()
+	}
 }
 
 // cooled takes a stream that is neither bulk nor grown from the watch.

@@ -2,7 +2,10 @@
 
 package carrier
 
-import "time"
+import (
+	"sync/atomic"
+	"time"
+)
 
 // place is what is known of a connection when a stream's direction is placed.
 type place struct {
@@ -53,3 +56,31 @@ func choose(places []place, at int, bulk, quiet bool) int {
 // wanted is how many connections a session with so many bulk directions should
 // have, most at most: one for what is interactive, and one for each bulk one.
 func wanted(bulk, most int) int { return max(1, min(1+bulk, most)) }
+
+// activity tells whether something interactive happens: more than a heartbeat.
+type activity struct{ second, count, before atomic.Int64 }
+
+const heartbeatFrames = 3
+
+func (a *activity) note(now time.Duration) {
+	if sec := int64(now / time.Second); sec != a.second.Load() {
+		if old := a.second.Swap(sec); old == sec-1 {
+			a.before.Store(a.count.Swap(0))
+		} else if old != sec {
+			a.before.Store(0)
+			a.count.Store(0)
+		}
+	}
+	a.count.Add(1)
+}
+
+func (a *activity) quiet(now time.Duration) bool {
+	sec, at := int64(now/time.Second), a.second.Load()
+	switch {
+	case at == sec:
+		return a.count.Load() <= heartbeatFrames && a.before.Load() <= heartbeatFrames
+	case at == sec-1:
+		return a.count.Load() <= heartbeatFrames
+	}
+	return true
+}

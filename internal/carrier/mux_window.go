@@ -17,7 +17,7 @@ type window struct {
 	received int64
 	consumed int64
 
-	full     bool          // the peer has used up its credit in this epoch
+	eager    bool          // it wanted to be larger when it was judged last
 	epoch    time.Duration // begin of the epoch, on the session's clock
 	epochAt  int64         // consumed at that time
 	newest   time.Duration // newest read
@@ -37,9 +37,6 @@ func newWindow(size int64) window {
 // receive counts n bytes that came; false if the peer had no credit for them.
 func (w *window) receive(n int64) bool {
 	w.received += n
-	if w.received == w.granted {
-		w.full = true
-	}
 	return w.received <= w.granted
 }
 
@@ -49,7 +46,7 @@ func (w *window) receive(n int64) bool {
 func (w *window) consume(n int64, now, trip time.Duration, room int64) (grant, reserve int64) {
 	w.consumed += n
 	if now-w.newest > windowIdle {
-		w.size, w.full = w.least, false
+		w.size, w.eager = w.least, false
 		w.epoch, w.epochAt = now, w.consumed
 	}
 	w.newest = now
@@ -58,10 +55,8 @@ func (w *window) consume(n int64, now, trip time.Duration, room int64) (grant, r
 	}
 	trip = max(trip, shortestTrip)
 	if since := now - w.epoch; since >= trip {
-		if w.full {
-			w.grow(float64(w.consumed-w.epochAt)/since.Seconds()*trip.Seconds()*2, room)
-		}
-		w.full, w.epoch, w.epochAt = false, now, w.consumed
+		w.grow(float64(w.consumed-w.epochAt)/since.Seconds()*trip.Seconds()*2, room)
+		w.epoch, w.epochAt = now, w.consumed
 	}
 	grant = w.size - (w.granted - w.consumed)
 	w.granted += grant
@@ -71,6 +66,7 @@ func (w *window) consume(n int64, now, trip time.Duration, room int64) (grant, r
 // grow raises the window towards target, within room.
 func (w *window) grow(target float64, room int64) {
 	size := min(int64(target), mostWindow, 2*w.size)
+	w.eager = size > w.size
 	// What is reserved already covers sizes up to least+reserved.
 	size = min(size, w.least+w.reserved+max(room, 0))
 	w.size = max(w.size, size)
@@ -93,7 +89,7 @@ func (w *window) rest(now time.Duration) (reserve int64) {
 	if now-w.newest <= windowIdle || w.size == w.least {
 		return 0
 	}
-	w.size, w.full = w.least, false
+	w.size, w.eager = w.least, false
 	return w.settle()
 }
 

@@ -40,6 +40,7 @@ type yamuxSession struct {
 	s        *yamux.Session
 	conn     *meter
 	accepted chan *yamux.Stream
+	pools    *chunkPools // of copies
 }
 
 func newYamux(conn net.Conn, o Options, mk yamuxMaker) (Session, error) {
@@ -48,7 +49,10 @@ func newYamux(conn net.Conn, o Options, mk yamuxMaker) (Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	y := &yamuxSession{s: s, conn: m, accepted: make(chan *yamux.Stream)}
+	y := &yamuxSession{s: s, conn: m, accepted: make(chan *yamux.Stream), pools: new(chunkPools)}
+	if o.Budget != nil {
+		y.pools = &o.Budget.pools
+	}
 	go y.accept()
 	return y, nil
 }
@@ -85,12 +89,20 @@ func (y *yamuxSession) OpenStream(ctx context.Context, first []byte) (Stream, er
 		return nil, lost(err)
 	}
 	if len(first) > 0 {
-		if _, err := s.Write(first); err != nil {
+		stop := context.AfterFunc(ctx, func() { s.SetWriteDeadline(time.Unix(1, 0)) })
+		_, err := s.Write(first)
+		if !stop() && err == nil {
+			err = ctx.Err()
+		}
+		if err != nil {
 			s.ResetWithError(0)
+			if ctx.Err() != nil {
+				return nil, ctx.Err()
+			}
 			return nil, streamError(err)
 		}
 	}
-	return yamuxStream{s}, nil
+	return yamuxStream{s, y.pools}, nil
 }
 
 func (y *yamuxSession) AcceptStream(ctx context.Context) (Stream, error) {
@@ -99,7 +111,7 @@ func (y *yamuxSession) AcceptStream(ctx context.Context) (Stream, error) {
 		if !ok {
 			return nil, fault.New(fault.CodeSessionLost, "the session has ended")
 		}
-		return yamuxStream{s}, nil
+		return yamuxStream{s, y.pools}, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -130,7 +142,10 @@ func (y *yamuxSession) Traffic() Traffic {
 	return Traffic{y.conn.in.Load(), y.conn.out.Load(), y.conn.begin.Add(time.Duration(y.conn.last.Load()))}
 }
 
-type yamuxStream struct{ *yamux.Stream }
+type yamuxStream struct {
+	*yamux.Stream
+	pools *chunkPools
+}
 
 // Read hides the library's habit of giving bytes and the failure to grow the
 // window in one answer: that failure may be io.EOF when the session ended, and
@@ -152,29 +167,44 @@ func (s yamuxStream) Write(b []byte) (int, error) {
 }
 
 func (s yamuxStream) CopyFrom(src io.Reader, moved func(int)) (srcErr, err error) {
-	return copyChunks(s, src, moved)
+	return copyChunks(s.pools, s, src, moved)
 }
 
 func (s yamuxStream) CopyTo(dst io.Writer, moved func(int)) (dstErr, err error) {
-	err, dstErr = copyChunks(dst, s, moved)
+	err, dstErr = copyChunks(s.pools, dst, s, moved)
 	return dstErr, err
 }
 
 // copyChunks is a plain copy that tells the failure of one side from the other's.
-func copyChunks(dst io.Writer, src io.Reader, moved func(int)) (srcErr, dstErr error) {
-	buf := make([]byte, limit.CopyBuffer)
-	for {
-		n, err := src.Read(buf)
-		if n > 0 {
-			if _, err := dst.Write(buf[:n]); err != nil {
-				return nil, err
+// A patient source is read without a buffer being held while it is silent. Any
+// other is waited for with a small one, and with a large one as long as it gives
+// more than that would take.
+func copyChunks(pools *chunkPools, dst io.Writer, src io.Reader, moved func(int)) (srcErr, dstErr error) {
+	var c *chunk
+	give := func() { pools.put(c); c = nil }
+	take := func() []byte { c = pools.get(limit.CopyBuffer); return c.b }
+	patient, isPatient := src.(Patient)
+	for size := limit.WaitBuffer; ; {
+		var n int
+		if isPatient {
+			n, srcErr = patient.ReadWhenReady(take, give)
+		} else {
+			c = pools.get(size)
+			n, srcErr = src.Read(c.b)
+			if size = limit.CopyBuffer; n < limit.WaitBuffer {
+				size = limit.WaitBuffer
 			}
-			if moved != nil {
+		}
+		if n > 0 {
+			if n, dstErr = dst.Write(c.b[:n]); n > 0 && moved != nil {
 				moved(n)
 			}
 		}
-		if err != nil {
-			return err, nil
+		if c != nil {
+			give()
+		}
+		if srcErr != nil || dstErr != nil {
+			return srcErr, dstErr
 		}
 	}
 }

@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package carriertest is the contract of carrier.Session as one test body, which
-// every carrier and every twin of one must pass. It is imported by tests only.
+// every carrier and every twin of one must pass, and the twin: a pair of
+// sessions in memory for the tests of rooms. It is imported by tests only.
 package carriertest
 
 import (
-	"bytes"
 	"context"
-	"errors"
-	"io"
-	"math/rand/v2"
-	"net"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -22,48 +19,99 @@ import (
 
 // Pair is the two ends of one fresh session and a way to break what is below.
 type Pair struct {
-	A, B carrier.Session
-	Cut  func() // the transport dies without a farewell
+	A, B carrier.Session // A dialled
+	Cut  func()          // the transport dies without a farewell
+	// Lacks names the rules that this carrier cannot keep, each with its reason.
+	// The cases about them are skipped, visibly.
+	Lacks map[Rule]string
 }
 
-// MakePair makes a pair; it registers its own cleanup.
-type MakePair func(t *testing.T) Pair
+// Rule is a part of the contract that a carrier may be known not to keep.
+type Rule string
+
+// The rules. Our own mux and the twin keep them all.
+const (
+	// ResetInOrder: the peer reads what was written before a reset.
+	ResetInOrder Rule = "a reset comes after the bytes that were written before it"
+	// RefusalMarked: a stream that nobody has seen is reset with carrier.ResetRefused.
+	RefusalMarked Rule = "a refused stream can be told from a reset one"
+	// GoAwayInPeace: GoAway touches no open stream.
+	GoAwayInPeace Rule = "a session goes on after GoAway"
+	// OpenAtOnce: OpenStream waits for nothing but its first bytes.
+	OpenAtOnce Rule = "an open does not wait for the peer to accept"
+	// EndsAtOnce: Reset, Close, CloseWrite and GoAway do not wait for the link.
+	EndsAtOnce Rule = "the end of a stream does not wait for a link that does not move"
+	// SeveralCallers: a stream may have several readers and writers at a time.
+	SeveralCallers Rule = "all who wait on one direction of a stream are woken"
+	// PatientSources: a source that is silent holds no buffer.
+	PatientSources Rule = "a patient source is asked for bytes before it is given a buffer"
+	// UnreadKnown: Info knows the bytes that nobody has read.
+	UnreadKnown Rule = "Info tells the bytes that were not read yet"
+)
+
+// without skips the rest of a test of a carrier that lacks the rule.
+func (p Pair) without(t *testing.T, r Rule) {
+	t.Helper()
+	if why, lacks := p.Lacks[r]; lacks {
+		t.Skipf("%s: %s", r, why)
+	}
+}
+
+// MakePair makes a pair whose ends both have the options. What it opens beside
+// the sessions it registers with t.Cleanup; the sessions are closed by Run.
+type MakePair func(t *testing.T, o carrier.Options) Pair
 
 // bound is how long anything here may take; reaching it is a failure, never a wait.
-const bound = 20 * time.Second
+const bound = 30 * time.Second
+
+// incoming is the bound of streams of the pairs of Run.
+const incoming = 4_000
+
+// unread is their bound of unread bytes: no stalled stream of ours reaches half of it.
+const unread = 2 << 30
+
+// Case is one part of the contract.
+type Case struct {
+	Name string
+	body func(*testing.T, Pair)
+	make func(*testing.T, MakePair) // instead of body: makes pairs of its own
+}
 
 // Run holds a carrier to its contract.
 func Run(t *testing.T, pair MakePair) {
-	for _, c := range []struct {
-		name string
-		body func(*testing.T, Pair)
-	}{
-		{"open both ways", openBothWays},
-		{"bytes", bytesIdentical},
-		{"half-close", halfClose},
-		{"close with unread bytes", closeDelivers},
-		{"close while the peer writes", closeWhilePeerWrites},
-		{"reset", reset},
-		{"reset wakes the own side", resetWakes},
-		{"deadlines", deadlines},
-		{"use after close", useAfterClose},
-		{"accept gives up", acceptGivesUp},
-		{"session close", sessionClose},
-		{"orderly session close is no EOF", noFalseEOF},
-		{"transport death", transportDeath},
-		{"stalled streams", stalled},
-		{"open and close 10,000", churn},
-		{"1,000 at once", many},
-		{"traffic", traffic},
+	for _, cases := range [][]Case{
+		openCases(), endCases(), resetCases(), useCases(), copyCases(), sessionCases(), loadCases(),
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
-			p := pair(t)
-			defer p.B.Close()
-			defer p.A.Close()
-			c.body(t, p)
-		})
+		for _, c := range cases {
+			t.Run(c.Name, func(t *testing.T) {
+				noLeak(t)
+				if c.make != nil {
+					c.make(t, pair)
+					return
+				}
+				c.body(t, fresh(t, pair))
+			})
+		}
 	}
+}
+
+// fresh makes a pair that ends with the test.
+func fresh(t *testing.T, pair MakePair) Pair {
+	t.Helper()
+	p := pair(t, carrier.Options{Incoming: incoming, Budget: carrier.NewBudget(unread)})
+	t.Cleanup(func() {
+		p.A.Close()
+		p.B.Close()
+	})
+	return p
+}
+
+// noLeak fails a test that leaves a goroutine behind. It is called first, so
+// that its cleanup comes last.
+func noLeak(t *testing.T) {
+	t.Helper()
+	now := goleak.IgnoreCurrent()
+	t.Cleanup(func() { goleak.VerifyNone(t, now) })
 }
 
 func within(t *testing.T) context.Context {
@@ -94,10 +142,7 @@ func link(t *testing.T, from, to carrier.Session) (near, far carrier.Stream) {
 // both runs body with the opener on either side.
 func both(t *testing.T, p Pair, body func(t *testing.T, near, far carrier.Stream)) {
 	t.Helper()
-	for _, d := range []struct {
-		name     string
-		from, to carrier.Session
-	}{{"A opens", p.A, p.B}, {"B opens", p.B, p.A}} {
+	for _, d := range p.sides() {
 		t.Run(d.name, func(t *testing.T) {
 			near, far := link(t, d.from, d.to)
 			defer near.Close()
@@ -107,201 +152,62 @@ func both(t *testing.T, p Pair, body func(t *testing.T, near, far carrier.Stream
 	}
 }
 
+type openingSide struct {
+	name     string
+	from, to carrier.Session
+}
+
+func (p Pair) sides() []openingSide {
+	return []openingSide{{"A opens", p.A, p.B}, {"B opens", p.B, p.A}}
+}
+
 // owner runs functions and waits for them, so that none outlives its test.
 type owner struct {
-	t  *testing.T
+	t  tester
 	wg sync.WaitGroup
 }
 
-func own(t *testing.T) *owner {
-	o := &owner{t: t}
-	return o
+// tester is a test, or a try of a property.
+type tester interface {
+	Helper()
+	Errorf(format string, args ...any)
+	Fatalf(format string, args ...any)
 }
+
+func own(t tester) *owner { return &owner{t: t} }
 
 // do runs fn; what it returns fails the test.
 func (o *owner) do(what string, fn func() error) {
-	o.wg.Add(1)
-	go func() {
-		defer o.wg.Done()
+	o.wg.Go(func() {
 		if err := fn(); err != nil {
 			o.t.Errorf("%s: %v", what, err)
 		}
-	}()
+	})
 }
 
 func (o *owner) wait() { o.wg.Wait() }
 
-func openBothWays(t *testing.T, p Pair) {
-	both(t, p, func(t *testing.T, near, far carrier.Stream) {
-		for _, d := range []struct{ w, r carrier.Stream }{{near, far}, {far, near}} {
-			if _, err := d.w.Write([]byte("hello")); err != nil {
-				t.Fatal(err)
-			}
-			got := make([]byte, 5)
-			if _, err := io.ReadFull(d.r, got); err != nil || string(got) != "hello" {
-				t.Fatalf("got %q, %v", got, err)
-			}
-		}
-	})
-}
-
-// bytesIdentical is a property: whatever the chunks of writer and reader, the
-// bytes are those of a plain buffer, and then comes io.EOF.
-func bytesIdentical(t *testing.T, p Pair) {
-	const rounds = 8
-	for round := range uint64(rounds) {
-		rng := rand.New(rand.NewPCG(round, 7))
-		want := random(rng, rng.IntN(1<<20))
-		near, far := link(t, p.A, p.B)
-		if round%2 == 1 {
-			near, far = far, near
-		}
-		o := own(t)
-		o.do("write", func() error { return writeChunks(near, want, rand.New(rand.NewPCG(round, 8))) })
-		got, err := readChunks(far, rand.New(rand.NewPCG(round, 9)))
-		o.wait()
-		if err != nil || !bytes.Equal(got, want) {
-			t.Fatalf("round %d: %d bytes of %d, %v", round, len(got), len(want), err)
-		}
-		near.Close()
-		far.Close()
-	}
-}
-
-func random(rng *rand.Rand, n int) []byte {
-	b := make([]byte, n)
-	for i := range b {
-		b[i] = byte(rng.Uint32())
-	}
-	return b
-}
-
-// chunk is a size that is mostly small and sometimes large.
-func chunk(rng *rand.Rand) int { return 1 + rng.IntN(1<<rng.IntN(18)) }
-
-func writeChunks(w carrier.Stream, b []byte, rng *rand.Rand) error {
-	for len(b) > 0 {
-		n := min(len(b), chunk(rng))
-		if wrote, err := w.Write(b[:n]); err != nil || wrote != n {
-			return errors.Join(err, w.CloseWrite())
-		}
-		b = b[n:]
-	}
-	return w.CloseWrite()
-}
-
-// readChunks reads until io.EOF itself.
-func readChunks(r io.Reader, rng *rand.Rand) ([]byte, error) {
-	var got []byte
-	buf := make([]byte, 1<<18)
-	for {
-		n, err := r.Read(buf[:chunk(rng)])
-		got = append(got, buf[:n]...)
-		if err == io.EOF {
-			return got, nil
-		}
-		if err != nil {
-			return got, err
-		}
-	}
-}
-
-func halfClose(t *testing.T, p Pair) {
-	both(t, p, func(t *testing.T, near, far carrier.Stream) {
-		for _, d := range []struct{ first, second carrier.Stream }{{near, far}} {
-			if _, err := d.first.Write([]byte("question")); err != nil {
-				t.Fatal(err)
-			}
-			if err := d.first.CloseWrite(); err != nil {
-				t.Fatal(err)
-			}
-			if got, err := io.ReadAll(d.second); err != nil || string(got) != "question" {
-				t.Fatalf("got %q, %v", got, err)
-			}
-			if _, err := d.first.Write([]byte("x")); !errors.Is(err, net.ErrClosed) {
-				t.Fatalf("a write after CloseWrite: %v, want net.ErrClosed", err)
-			}
-			// The other direction still carries more than any first window.
-			want := random(rand.New(rand.NewPCG(1, 1)), 2<<20)
-			o := own(t)
-			o.do("answer", func() error { return writeChunks(d.second, want, rand.New(rand.NewPCG(1, 2))) })
-			got, err := io.ReadAll(d.first)
-			o.wait()
-			if err != nil || !bytes.Equal(got, want) {
-				t.Fatalf("the answer has %d bytes of %d: %v", len(got), len(want), err)
-			}
-		}
-	})
-	t.Run("the acceptor first", func(t *testing.T) {
-		near, far := link(t, p.A, p.B)
-		defer near.Close()
-		if err := far.CloseWrite(); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := near.Read(make([]byte, 1)); err != io.EOF {
-			t.Fatalf("got %v, want io.EOF", err)
-		}
-		o := own(t)
-		o.do("write", func() error { return writeChunks(near, make([]byte, 1<<20), rand.New(rand.NewPCG(2, 2))) })
-		n, err := io.Copy(io.Discard, far)
-		o.wait()
-		if n != 1<<20 || err != nil {
-			t.Fatalf("%d bytes, %v", n, err)
-		}
-	})
-}
-
-// closeDelivers: Close loses nothing that was written, even if the peer meets a
-// failed write before it reads.
-func closeDelivers(t *testing.T, p Pair) {
-	both(t, p, func(t *testing.T, near, far carrier.Stream) {
-		want := random(rand.New(rand.NewPCG(3, 3)), 100<<10)
-		if _, err := near.Write(want); err != nil {
-			t.Fatal(err)
-		}
-		if err := near.Close(); err != nil {
-			t.Fatal(err)
-		}
-		for failed := error(nil); failed == nil; {
-			_, failed = far.Write(make([]byte, 1000))
-		}
-		if got, err := io.ReadAll(far); err != nil || !bytes.Equal(got, want) {
-			t.Fatalf("%d bytes of %d: %v", len(got), len(want), err)
-		}
-	})
-}
-
-// closeWhilePeerWrites: a peer that goes on writing learns of the end instead
-// of waiting for a window that nobody opens again.
-func closeWhilePeerWrites(t *testing.T, p Pair) {
-	both(t, p, func(t *testing.T, near, far carrier.Stream) {
-		failed := make(chan error, 1)
-		o := own(t)
-		o.do("write", func() error {
-			block := make([]byte, 64<<10)
-			for {
-				if _, err := far.Write(block); err != nil {
-					failed <- err
-					return nil
-				}
-			}
-		})
-		if _, err := io.ReadFull(near, make([]byte, 64<<10)); err != nil {
-			t.Fatal(err)
-		}
-		if err := near.Close(); err != nil {
-			t.Fatal(err)
-		}
-		err := <-failed
-		o.wait()
-		isReset(t, "write", err, 0)
-	})
-}
-
-func isReset(t *testing.T, what string, err error, code uint32) {
+// eventually waits for what no event announces.
+func eventually(t tester, what string, holds func() bool) {
 	t.Helper()
-	var r *carrier.ResetError
-	if !errors.As(err, &r) || r.Code != code {
-		t.Fatalf("%s: %v, want a reset with code %d", what, err, code)
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(bound); !holds(); <-tick.C {
+		if time.Now().After(end) {
+			t.Fatalf("not within %v: %s", bound, what)
+		}
 	}
+}
+
+// noMoreGoroutines wants as many as before, at last.
+func noMoreGoroutines(t *testing.T, before int) {
+	t.Helper()
+	eventually(t, "the goroutines of ended streams are gone", func() bool { return runtime.NumGoroutine() <= before })
+}
+
+// emptied wants both ends to have forgotten all of their streams.
+func emptied(t tester, p Pair) {
+	t.Helper()
+	eventually(t, "no stream is counted", func() bool { return p.A.Info().Streams+p.B.Info().Streams == 0 })
+	eventually(t, "no byte is unread", func() bool { return p.A.Info().Unread+p.B.Info().Unread == 0 })
 }

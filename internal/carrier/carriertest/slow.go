@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package carriertest
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/carrier"
+	"github.com/tombolo-io/tombolo/internal/fault"
+)
+
+// Slow halts the link below a session: nothing that the application calls waits
+// for it longer than its deadline, and when the link moves again everything has
+// kept its place.
+func Slow(t *testing.T, over Over) {
+	for name, body := range map[string]func(*testing.T, Pair, *Wire){
+		"deadlines":       haltedDeadlines,
+		"ends of A":       func(t *testing.T, p Pair, w *Wire) { haltedEnds(t, p, w, p.sides()[0]) },
+		"ends of B":       func(t *testing.T, p Pair, w *Wire) { haltedEnds(t, p, w, p.sides()[1]) },
+		"close":           haltedClose,
+		"death meanwhile": haltedDeath,
+	} {
+		t.Run(name, func(t *testing.T) {
+			noLeak(t)
+			w := NewWire()
+			p := over(t, w.A, w.B)
+			t.Cleanup(func() {
+				p.A.Close()
+				p.B.Close()
+			})
+			body(t, p, w)
+		})
+	}
+}
+
+// cram writes until the stream takes no byte for a while, and gives what it took.
+func cram(t *testing.T, s carrier.Stream, of content) (taken int64) {
+	t.Helper()
+	block := make([]byte, 64<<10)
+	for {
+		of.fill(block, taken)
+		s.SetWriteDeadline(time.Now().Add(10 * time.Millisecond))
+		n, err := s.Write(block)
+		taken += int64(n)
+		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Fatalf("a write into a link that does not move: %v", err)
+		}
+		if n == 0 {
+			return taken
+		}
+	}
+}
+
+func haltedDeadlines(t *testing.T, p Pair, w *Wire) {
+	for _, d := range p.sides() {
+		near, far := link(t, d.from, d.to)
+		w.Halt(true)
+		taken := cram(t, near, 1)
+		near.SetDeadline(time.Now().Add(10 * time.Millisecond))
+		if _, err := near.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Fatalf("read: %v", err)
+		}
+		if srcErr, err := near.CopyFrom(&source{of: 2, size: 1 << 20, rng: seeded(1)}, nil); srcErr != nil || !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Fatalf("copy from: %v, %v", srcErr, err)
+		}
+		near.SetDeadline(time.Now().Add(bound))
+		w.Halt(false)
+		near.CloseWrite()
+		if err := wantAll(far, 1, taken, seeded(1)); err != nil {
+			t.Fatal(err)
+		}
+		near.Close()
+		far.Close()
+	}
+	emptied(t, p)
+}
+
+// haltedEnds: each end is called while nothing moves, and comes in its place.
+func haltedEnds(t *testing.T, p Pair, w *Wire, d openingSide) {
+	p.without(t, EndsAtOnce)
+	var near, far [4]carrier.Stream
+	var taken [4]int64
+	for i := range near {
+		near[i], far[i] = link(t, d.from, d.to)
+	}
+	w.Halt(true)
+	for i, s := range near {
+		taken[i] = cram(t, s, content(i))
+	}
+	if err := errors.Join(near[0].Reset(5), near[1].CloseWrite(), near[2].Close()); err != nil {
+		t.Error(err)
+	}
+	d.from.GoAway()
+	w.Halt(false)
+	near[3].SetWriteDeadline(time.Time{})
+	rest := make([]byte, 1000)
+	content(3).fill(rest, taken[3])
+	o := own(t)
+	o.do("write on", func() error { _, err := near[3].Write(rest); return errors.Join(err, near[3].CloseWrite()) })
+	got, err := receive(far[0], 0, seeded(1))
+	isReset(t, "read", err, 5)
+	if got != taken[0] {
+		t.Errorf("%d bytes of %d before the reset", got, taken[0])
+	}
+	if err := errors.Join(wantAll(far[1], 1, taken[1], seeded(2)), wantAll(far[2], 2, taken[2], seeded(3)),
+		wantAll(far[3], 3, taken[3]+1000, seeded(4))); err != nil {
+		t.Error(err)
+	}
+	isReset(t, "write", writeUntilFails(far[2]), 0)
+	o.wait()
+	eventually(t, "the peer drains", func() bool {
+		s, err := d.to.OpenStream(within(t), nil)
+		if err == nil {
+			s.Close()
+		}
+		return fault.Has(err, fault.CodeDraining)
+	})
+	for i := range near {
+		near[i].Close()
+		far[i].Close()
+	}
+	emptied(t, p)
+}
+
+// haltedClose: the end of a session waits for nobody.
+func haltedClose(t *testing.T, p Pair, w *Wire) {
+	near, far := link(t, p.A, p.B)
+	w.Halt(true)
+	cram(t, near, 1)
+	cram(t, far, 2)
+	begin := time.Now()
+	p.A.Close()
+	if took := time.Since(begin); took > atOnce {
+		t.Errorf("Close took %v", took)
+	}
+	<-p.A.Done()
+	w.Halt(false)
+	ended(t, p, near, far)
+}
+
+// atOnce is what a call may take that waits for nothing, on a machine that is busy.
+const atOnce = 2 * time.Second
+
+// haltedDeath: a link that dies while it does not move wakes everyone.
+func haltedDeath(t *testing.T, p Pair, w *Wire) {
+	near, far := link(t, p.A, p.B)
+	w.Halt(true)
+	cram(t, near, 1)
+	near.SetDeadline(time.Now().Add(bound))
+	o := own(t)
+	for _, s := range []carrier.Stream{near, far} {
+		o.do("read", func() error { return failsNotEOF(s.Read(make([]byte, 1))) })
+	}
+	o.do("write", func() error { return failsNotEOF(0, writeBlocks(near)) })
+	w.Cut()
+	o.wait()
+	ended(t, p, near)
+}
+
+// Stuck is Slow for a real transport whose far end is not read at all: session
+// is over one that swallows some bytes and then none.
+func Stuck(t *testing.T, session func(t *testing.T) carrier.Session) {
+	noLeak(t)
+	s := session(t)
+	t.Cleanup(func() { s.Close() })
+	var streams []carrier.Stream
+	for i := range 64 { // more than the buffers of a kernel
+		stream, err := s.OpenStream(within(t), fmt.Appendf(nil, "stream %d", i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		streams = append(streams, stream)
+	}
+	for i, stream := range streams {
+		cram(t, stream, content(i))
+	}
+	o := own(t)
+	for _, stream := range streams[:8] {
+		stream.SetDeadline(time.Time{})
+		o.do("write", func() error { return failsNotEOF(0, writeBlocks(stream)) })
+	}
+	timed := func(what string, call func() error) {
+		begin := time.Now()
+		if err := call(); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+		if took := time.Since(begin); took > atOnce {
+			t.Errorf("%s took %v", what, took)
+		}
+	}
+	for i, stream := range streams[:48] {
+		timed([]string{"Close", "Reset", "CloseWrite"}[i%3], []func() error{
+			stream.Close, func() error { return stream.Reset(1) }, stream.CloseWrite}[i%3])
+	}
+	timed("GoAway", func() error { s.GoAway(); return nil })
+	timed("Close of the session", s.Close)
+	o.wait()
+}

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package carrier
+
+import "net"
+
+// CloseWrite ends our direction behind what was written.
+func (st *muxStream) CloseWrite() error {
+	st.mu.Lock()
+	switch {
+	case st.ended:
+		st.mu.Unlock()
+		return net.ErrClosed
+	case st.werr != nil:
+		err := st.werr
+		st.mu.Unlock()
+		return err
+	}
+	st.fin = true
+	st.writable.Broadcast()
+	st.mu.Unlock()
+	st.send()
+	return nil
+}
+
+// Close ends both directions: the peer gets what was written, then the end.
+func (st *muxStream) Close() error {
+	st.mu.Lock()
+	if st.ended {
+		st.mu.Unlock()
+		return nil
+	}
+	st.ended = true
+	st.reading.stop()
+	st.sending.stop()
+	freed := st.forget()
+	lost := st.werr != nil
+	if !lost {
+		st.fin = true
+		if !st.finished {
+			st.rst, st.rstCode = true, resetClosed
+		}
+	} else {
+		st.finSent = true
+	}
+	st.wake()
+	over := st.over()
+	st.mu.Unlock()
+	st.s.free(freed)
+	if over {
+		st.s.remove(st)
+		return nil
+	}
+	st.send()
+	return nil
+}
+
+// Reset ends both directions at once. What has no credit is not sent any more.
+func (st *muxStream) Reset(code uint32) error {
+	st.mu.Lock()
+	st.ended = true
+	st.reading.stop()
+	st.sending.stop()
+	freed := st.forget()
+	if st.werr == nil && !(st.finSent && st.finished) {
+		st.drop, st.rst, st.rstCode = true, true, code
+	}
+	st.wake()
+	over := st.over()
+	st.mu.Unlock()
+	st.s.free(freed)
+	if over {
+		st.s.remove(st)
+		return nil
+	}
+	st.send()
+	return nil
+}
+
+// fail ends the stream from below; readers get what has come, then err.
+func (st *muxStream) fail(err error) {
+	st.mu.Lock()
+	if st.werr == nil {
+		st.werr = err
+	}
+	if st.rerr == nil && !st.finished {
+		st.rerr = err
+	}
+	st.finSent, st.rst, st.fin = true, false, false
+	st.dropOut()
+	freed := st.forgetEarly()
+	st.wake()
+	st.mu.Unlock()
+	st.s.free(freed)
+}
+
+// wake needs the lock.
+func (st *muxStream) wake() {
+	st.readable.Broadcast()
+	st.writable.Broadcast()
+}

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package carrier
+
+import (
+	"encoding/binary"
+	"io"
+	"net"
+	"os"
+	"time"
+)
+
+// Read gives what has come.
+func (st *muxStream) Read(b []byte) (int, error) {
+	if len(b) == 0 {
+		return 0, nil
+	}
+	st.readOne.Lock()
+	defer st.readOne.Unlock()
+	st.mu.Lock()
+	if err := st.await(); err != nil {
+		st.mu.Unlock()
+		return 0, err
+	}
+	n := 0
+	for c := st.data.head; c != nil && n < len(b); c = st.data.head {
+		m := copy(b[n:], c.b[c.r:c.w])
+		n += m
+		c.r += m
+		st.data.n -= int64(m)
+		if c.len() > 0 {
+			break
+		}
+		st.data.pop()
+		st.s.budget.pools.put(c)
+	}
+	st.mu.Unlock()
+	st.consumed(n)
+	return n, nil
+}
+
+// await waits for data; it needs the lock.
+func (st *muxStream) await() error {
+	for {
+		switch {
+		case st.ended:
+			return net.ErrClosed
+		case st.reading.past:
+			return os.ErrDeadlineExceeded
+		case st.data.n > 0:
+			return nil
+		case st.finished:
+			return io.EOF
+		case st.rerr != nil:
+			return st.rerr
+		}
+		st.readable.Wait()
+	}
+}
+
+// CopyTo is described at Stream. It hands the received chunks to dst as they are.
+func (st *muxStream) CopyTo(dst io.Writer, moved func(int)) (dstErr, err error) {
+	st.readOne.Lock()
+	defer st.readOne.Unlock()
+	for {
+		st.mu.Lock()
+		if err := st.await(); err != nil {
+			st.mu.Unlock()
+			return nil, err
+		}
+		c := st.data.pop()
+		st.mu.Unlock()
+		n := c.len()
+		wrote, dstErr := dst.Write(c.b[c.r:c.w])
+		st.s.budget.pools.put(c)
+		st.consumed(n)
+		if moved != nil && wrote > 0 {
+			moved(wrote)
+		}
+		if dstErr != nil {
+			return dstErr, nil
+		}
+	}
+}
+
+// WriteTo implements io.WriterTo.
+func (st *muxStream) WriteTo(dst io.Writer) (n int64, err error) {
+	dstErr, err := st.CopyTo(dst, func(m int) { n += int64(m) })
+	if dstErr != nil {
+		return n, dstErr
+	}
+	if err == io.EOF {
+		err = nil
+	}
+	return n, err
+}
+
+// consumed gives credit for n bytes that were read.
+func (st *muxStream) consumed(n int) {
+	now := st.s.now()
+	st.s.budget.unread.Add(-int64(n))
+	room := int64(0)
+	if st.s.budget.unread.Load() < st.s.budget.most/2 {
+		room = mostGrowth - st.s.growth.Load()
+	}
+	st.mu.Lock()
+	grant, reserve := st.window.consume(int64(n), now, st.s.trip(), room)
+	due := grant > 0 && !st.ended && !st.finished && st.rerr == nil
+	if due {
+		st.windowDue = true
+	}
+	if st.ended || st.rerr != nil {
+		reserve += st.window.drop()
+	}
+	grown, eager := st.window.reserved > 0, st.window.eager
+	st.mu.Unlock()
+	if eager {
+		st.s.measure(now)
+	}
+	if reserve != 0 {
+		st.s.growth.Add(reserve)
+	}
+	if grown {
+		st.s.watch(st)
+	}
+	if due {
+		st.sendControl()
+	}
+}
+
+// sendControl queues the stream's WINDOW and MOVED and sends.
+func (st *muxStream) sendControl() {
+	for {
+		st.mu.Lock()
+		if st.ctlLane != nil {
+			l := st.ctlLane
+			st.mu.Unlock()
+			l.kick()
+			return
+		}
+		l := st.lane
+		st.ctlLane = l
+		st.mu.Unlock()
+		if l.pushControl(st) {
+			l.kick()
+			return
+		}
+		// The connection is lost. The stream ends with it, or has moved meanwhile.
+		st.mu.Lock()
+		again := st.ctlLane == l && st.lane != l
+		if st.ctlLane == l {
+			st.ctlLane = nil
+		}
+		st.mu.Unlock()
+		if !again {
+			return
+		}
+	}
+}
+
+// takeControl appends WINDOW and MOVED.
+func (st *muxStream) takeControl(b []byte) []byte {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.ctlLane = nil
+	if st.over() {
+		return b // its peer has forgotten it
+	}
+	if st.windowDue {
+		st.windowDue = false
+		b = binary.BigEndian.AppendUint64(appendHeader(b, frameWindow, 8, st.id), uint64(st.window.granted))
+	}
+	if st.movedDue {
+		st.movedDue = false
+		b = binary.BigEndian.AppendUint64(appendHeader(b, frameMoved, 8, st.id), uint64(st.switched))
+	}
+	return b
+}
+
+// forget gives up what was not read. It needs the lock.
+func (st *muxStream) forget() chunkList {
+	all := st.data
+	st.data = chunkList{}
+	all.join(&st.early)
+	return all
+}
+
+// forgetEarly gives up what will never be in order. It needs the lock.
+func (st *muxStream) forgetEarly() chunkList {
+	all := st.early
+	st.early = chunkList{}
+	return all
+}
+
+// repeat sends WINDOW and MOVED again after the loss of a connection.
+func (st *muxStream) repeat(gone *lane) {
+	st.mu.Lock()
+	st.windowDue = st.window.granted > st.window.least && !st.finished && !st.ended
+	st.movedDue = st.switched >= 0
+	if st.ctlLane == gone {
+		st.ctlLane = nil
+	}
+	due := st.windowDue || st.movedDue
+	st.mu.Unlock()
+	if due {
+		st.sendControl()
+	}
+}
+
+// rest shrinks an idle window.
+func (st *muxStream) rest(now time.Duration) (reserve int64, grown, bulk bool) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	reserve = st.window.rest(now)
+	st.pace.leak(now)
+	return reserve, st.window.reserved > 0, st.pace.bulk
+}
