@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"strings"
 	"sync/atomic"
@@ -112,38 +113,57 @@ func (c *conn) isClosed() bool {
 // pump carries the target's bytes to the caller until one side ends. An error
 // leaves the target to be reset.
 func (c *conn) pump(target carrier.Stream) error {
-	buf := make([]byte, limit.KonnectivityData)
-	for settled := false; ; {
-		n, err := target.Read(buf)
-		if !settled {
-			c.settle()
-			settled = true
+	to := &toCaller{conn: c}
+	sendErr, err := target.CopyTo(to, nil)
+	to.settle() // the end is held back as bytes are
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		<-c.closed // receive has set the deadline and is about to say so
+	}
+	switch {
+	case c.isClosed():
+		c.group.Do(func(ctx context.Context) { linger(ctx, target) })
+		return c.stream.SendMsg(&packet{kind: closeResponse, body: body{connectID: c.id}})
+	case sendErr != nil:
+		return sendErr
+	case err == io.EOF:
+		// The protocol has no half-close: the target's end is the end.
+		target.Close()
+		return c.stream.SendMsg(&packet{kind: closeResponse, body: body{connectID: c.id}})
+	}
+	target.Reset(splice.ResetCode(fault.CodeStreamReset))
+	if c.bad.Load() != nil {
+		return nil
+	}
+	return c.stream.SendMsg(&packet{kind: closeResponse, body: body{connectID: c.id, errText: err.Error()}})
+}
+
+// toCaller sends what is written to it as DATA, of at most limit.KonnectivityData
+// in a packet.
+type toCaller struct {
+	*conn
+	settled bool
+}
+
+func (w *toCaller) Write(b []byte) (n int, err error) {
+	w.settle()
+	for n < len(b) {
+		if w.isClosed() {
+			return n, net.ErrClosed
 		}
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			<-c.closed // receive has set the deadline and is about to say so
+		piece := b[n:min(len(b), n+limit.KonnectivityData)]
+		if err := w.stream.SendMsg(&packet{kind: data, body: body{connectID: w.id, payload: piece}}); err != nil {
+			return n, err
 		}
-		if c.isClosed() {
-			c.group.Do(func(ctx context.Context) { linger(ctx, target) })
-			return c.stream.SendMsg(&packet{kind: closeResponse, body: body{connectID: c.id}})
-		}
-		if n > 0 {
-			if err := c.stream.SendMsg(&packet{kind: data, body: body{connectID: c.id, payload: buf[:n]}}); err != nil {
-				return err
-			}
-		}
-		if err == nil {
-			continue
-		}
-		if err == io.EOF {
-			// The protocol has no half-close: the target's end is the end.
-			target.Close()
-			return c.stream.SendMsg(&packet{kind: closeResponse, body: body{connectID: c.id}})
-		}
-		target.Reset(splice.ResetCode(fault.CodeStreamReset))
-		if c.bad.Load() != nil {
-			return nil
-		}
-		return c.stream.SendMsg(&packet{kind: closeResponse, body: body{connectID: c.id, errText: err.Error()}})
+		n += len(piece)
+	}
+	return n, nil
+}
+
+// settle does so once, before the first that the caller hears of the target.
+func (w *toCaller) settle() {
+	if !w.settled {
+		w.settled = true
+		w.conn.settle()
 	}
 }
 

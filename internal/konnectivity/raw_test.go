@@ -3,6 +3,7 @@
 package konnectivity_test
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"strings"
@@ -18,6 +19,7 @@ import (
 	pb "sigs.k8s.io/apiserver-network-proxy/konnectivity-client/proto/client"
 
 	"github.com/tombolo-io/tombolo/internal/carrier"
+	"github.com/tombolo-io/tombolo/internal/limit"
 )
 
 // plain sends and receives bytes as they are.
@@ -218,6 +220,30 @@ func TestMalformed(t *testing.T) {
 	})
 	witness.say(closeRequest(id))
 	witness.want(pb.PacketType_CLOSE_RSP)
+}
+
+// TestDataIsBounded: whatever the pieces in which a target's bytes come, no packet
+// has more than its bound, and the bytes are the same.
+func TestDataIsBounded(t *testing.T) {
+	c := call(t, connect(t, newRig(t)), proxy)
+	id := c.open("coarse:1")
+	sent := bytes.Repeat([]byte("0123456789abcdef"), limit.KonnectivityData)
+	sent = sent[:6*limit.KonnectivityData+10] // two pieces of the stream
+	for rest := sent; len(rest) > 0; {
+		n := min(len(rest), 60_000)
+		c.say(dataPacket(id, rest[:n]))
+		rest = rest[n:]
+	}
+	for got := 0; got < len(sent); {
+		m := c.want(pb.PacketType_DATA).GetData().GetData()
+		if len(m) == 0 || len(m) > limit.KonnectivityData || !bytes.Equal(m, sent[got:min(len(sent), got+len(m))]) {
+			t.Fatalf("%d bytes after %d, at most %d of what was sent are meant", len(m), got, limit.KonnectivityData)
+		}
+		got += len(m)
+	}
+	c.say(closeRequest(id))
+	c.want(pb.PacketType_CLOSE_RSP)
+	c.ends(codes.OK, "")
 }
 
 // TestMisbehaviourResetsTarget: what was passed on before a protocol error must

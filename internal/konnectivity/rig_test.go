@@ -21,6 +21,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/carrier"
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/konnectivity"
+	"github.com/tombolo-io/tombolo/internal/limit"
 	"github.com/tombolo-io/tombolo/internal/wire"
 )
 
@@ -49,11 +50,11 @@ type rig struct {
 func newRig(t *testing.T) *rig {
 	t.Helper()
 	a, b := net.Pipe()
-	hub, err := carrier.Server(carrier.Yamux, a, carrier.Options{Incoming: 4_000})
+	hub, err := carrier.Server(carrier.Mux, a, carrier.Options{Incoming: 4_000})
 	if err != nil {
 		t.Fatal(err)
 	}
-	agent, err := carrier.Client(carrier.Yamux, b, carrier.Options{Incoming: 4_000})
+	agent, err := carrier.Client(carrier.Mux, b, carrier.Options{Incoming: 4_000})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +102,7 @@ func (r *rig) dial(ctx context.Context, d wire.Dial) (carrier.Stream, error) {
 		r.dialing <- ctx
 		<-ctx.Done()
 		return nil, ctx.Err()
-	case "echo:1", "target:1":
+	case "echo:1", "target:1", "coarse:1":
 	default:
 		return nil, fault.New(fault.CodeDialDNS, "unknown target "+d.Address)
 	}
@@ -115,9 +116,12 @@ func (r *rig) dial(ctx context.Context, d wire.Dial) (carrier.Stream, error) {
 	if err != nil {
 		return nil, errors.Join(err, near.Reset(1))
 	}
-	if d.Address == "target:1" {
+	switch d.Address {
+	case "target:1":
 		r.targets <- far
 		return near, nil
+	case "coarse:1":
+		near = coarse{near}
 	}
 	r.echoes.Add(1)
 	go func() {
@@ -129,6 +133,24 @@ func (r *rig) dial(ctx context.Context, d wire.Dial) (carrier.Stream, error) {
 		far.Close()
 	}()
 	return near, nil
+}
+
+// coarse is a stream that hands on what it gets in large pieces only.
+type coarse struct{ carrier.Stream }
+
+func (s coarse) CopyTo(dst io.Writer, moved func(int)) (dstErr, err error) {
+	for buf := make([]byte, 3*limit.KonnectivityData+5); ; {
+		n, err := io.ReadFull(s, buf)
+		if _, dstErr := dst.Write(buf[:n]); dstErr != nil {
+			return dstErr, nil
+		}
+		if err == io.ErrUnexpectedEOF {
+			err = io.EOF
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
 }
 
 // target is the far end of a connection that was just dialled to "target:1".

@@ -30,10 +30,10 @@ type peer interface {
 
 // end is one kind of connection: near is given to the splice, far is the party's.
 type end struct {
-	name string
-	make func(t *testing.T) (near splice.Conn, far peer, abort func())
-	// mute: the kind cannot express a reset, its peer sees a plain end.
-	mute bool
+	name  string
+	make  func(t testing.TB) (near splice.Conn, far peer, abort func())
+	mute  bool // the kind cannot express a reset, its peer sees a plain end
+	coded bool // a reset has a code
 }
 
 func ends() []end {
@@ -41,11 +41,12 @@ func ends() []end {
 		{name: "tcp", make: tcpEnd},
 		{name: "unix", make: unixEnd, mute: true},
 		{name: "tls", make: tlsEnd},
-		{name: "carrier", make: carrierEnd},
+		{name: "yamux", make: carrierEnd(carrier.Yamux), coded: true},
+		{name: "mux", make: carrierEnd(carrier.Mux), coded: true},
 	}
 }
 
-func pairOn(t *testing.T, network, address string) (near, far net.Conn) {
+func pairOn(t testing.TB, network, address string) (near, far net.Conn) {
 	t.Helper()
 	ln, err := net.Listen(network, address)
 	if err != nil {
@@ -65,20 +66,20 @@ func pairOn(t *testing.T, network, address string) (near, far net.Conn) {
 	return near, far
 }
 
-func tcpEnd(t *testing.T) (splice.Conn, peer, func()) {
+func tcpEnd(t testing.TB) (splice.Conn, peer, func()) {
 	near, far := pairOn(t, "tcp", "127.0.0.1:0")
 	c := far.(*net.TCPConn)
 	return splice.Net(near), c, func() { c.SetLinger(0); c.Close() }
 }
 
-func unixEnd(t *testing.T) (splice.Conn, peer, func()) {
+func unixEnd(t testing.TB) (splice.Conn, peer, func()) {
 	near, far := pairOn(t, "unix", filepath.Join(t.TempDir(), "s"))
 	return splice.Net(near), far.(*net.UnixConn), nil
 }
 
-func tlsEnd(t *testing.T) (splice.Conn, peer, func()) {
+func tlsEnd(t testing.TB) (splice.Conn, peer, func()) {
 	near, far := pairOn(t, "tcp", "127.0.0.1:0")
-	server := tls.Server(splice.Below(near), &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{certificate(t)}})
+	server := tls.Server(splice.Below(carrier.Wrap(near)), &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{certificate(t)}})
 	client := tls.Client(far, &tls.Config{MinVersion: tls.VersionTLS13, InsecureSkipVerify: true})
 	shaken := make(chan error, 1)
 	go func() { shaken <- server.Handshake() }()
@@ -92,7 +93,7 @@ func tlsEnd(t *testing.T) (splice.Conn, peer, func()) {
 	return splice.Net(server), client, func() { far.Close() }
 }
 
-func certificate(t *testing.T) tls.Certificate {
+func certificate(t testing.TB) tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -106,19 +107,15 @@ func certificate(t *testing.T) tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
-func carrierEnd(t *testing.T) (splice.Conn, peer, func()) {
-	a, b := pairOn(t, "tcp", "127.0.0.1:0")
-	a.SetDeadline(time.Time{})
-	b.SetDeadline(time.Time{})
-	agent, err := carrier.Client(carrier.Yamux, a, carrier.Options{Incoming: 10})
-	if err != nil {
-		t.Fatal(err)
+func carrierEnd(kind carrier.Kind) func(testing.TB) (splice.Conn, peer, func()) {
+	return func(t testing.TB) (splice.Conn, peer, func()) {
+		agent, hub := sessions(t, kind)
+		return streamOf(t, agent, hub)
 	}
-	hub, err := carrier.Server(carrier.Yamux, b, carrier.Options{Incoming: 10})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { agent.Close(); hub.Close() })
+}
+
+func streamOf(t testing.TB, agent, hub carrier.Session) (splice.Conn, peer, func()) {
+	t.Helper()
 	far, err := hub.OpenStream(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -131,6 +128,23 @@ func carrierEnd(t *testing.T) (splice.Conn, peer, func()) {
 	return near, far, func() { far.Reset(3) }
 }
 
+// sessions are the two ends of a link over TCP.
+func sessions(t testing.TB, kind carrier.Kind) (agent, hub carrier.Session) {
+	t.Helper()
+	a, b := pairOn(t, "tcp", "127.0.0.1:0")
+	b.SetDeadline(time.Time{})
+	agent, err := carrier.Client(kind, a, carrier.Options{Incoming: 1_000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	hub, err = carrier.Server(kind, b, carrier.Options{Incoming: 1_000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { agent.Close(); hub.Close() })
+	return agent, hub
+}
+
 // setup is one running splice between two parties.
 type setup struct {
 	a, b           peer
@@ -138,7 +152,7 @@ type setup struct {
 	result         <-chan splice.Result
 }
 
-func start(t *testing.T, a, b end, o splice.Options) setup {
+func start(t testing.TB, a, b end, o splice.Options) setup {
 	t.Helper()
 	nearA, farA, abortA := a.make(t)
 	nearB, farB, abortB := b.make(t)
@@ -150,7 +164,7 @@ func start(t *testing.T, a, b end, o splice.Options) setup {
 }
 
 // done waits for the splice's end.
-func (s setup) done(t *testing.T) splice.Result {
+func (s setup) done(t testing.TB) splice.Result {
 	t.Helper()
 	select {
 	case r := <-s.result:

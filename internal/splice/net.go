@@ -12,7 +12,17 @@ import (
 // Net makes a Conn of a network connection: CloseWrite where the connection
 // has one, and a reset that a TCP peer sees as RST. A unix socket knows no
 // reset: its peer sees the end, unless bytes of its own were still unread.
-func Net(c net.Conn) Conn { return netConn{c} }
+//
+// A TCP or unix connection, and TLS over one with Below in between, is read
+// without a buffer being held while it is silent (carrier.Patient). That goes for
+// c itself; one that wraps it in order to give other bytes is read as it is.
+func Net(c net.Conn) Conn {
+	n := netConn{c}
+	if p := newPatientConn(n); p != nil {
+		return p
+	}
+	return n
+}
 
 type netConn struct{ net.Conn }
 
@@ -40,9 +50,9 @@ func (c netConn) CloseWrite() error {
 
 func (c netConn) Reset(uint32) error {
 	// Below TLS: an abrupt end without close_notify is not taken for EOF.
-	under := below(c.Conn)
-	if r, ok := under.(*record); ok {
-		under = r.Conn
+	under := c.Conn
+	for next := below(under); next != under; next = below(under) {
+		under = next
 	}
 	if t, ok := under.(*net.TCPConn); ok {
 		t.SetLinger(0)
@@ -61,15 +71,20 @@ func below(c net.Conn) net.Conn {
 // Below goes between a connection and TLS. Without it crypto/tls takes an end
 // without close_notify for io.EOF if it falls between two records, so that a
 // peer that was killed looks like one that has finished (RFC 8446, section 6.1).
+// It also lets TLS be read without waiting, see patientConn.
 func Below(c net.Conn) net.Conn { return &record{Conn: c} }
 
 type record struct {
 	net.Conn
 	ended atomic.Bool // the transport ended; TLS reads no further than close_notify
+	door  door
 }
 
+// NetConn is what lies below.
+func (r *record) NetConn() net.Conn { return r.Conn }
+
 func (r *record) Read(b []byte) (int, error) {
-	n, err := r.Conn.Read(b)
+	n, err := r.door.read(r.Conn, b)
 	if err == io.EOF {
 		r.ended.Store(true)
 	}

@@ -2,14 +2,13 @@
 
 // Package splice copies between two connections in both directions until both
 // have ended. Half-close and reset travel to the other side; nothing is
-// allocated, locked or logged per chunk. It does not dial and does not decide.
+// allocated, locked or logged per chunk, and a silent connection holds no buffer.
+// It does not dial and does not decide.
 package splice
 
 import (
 	"context"
-	"errors"
 	"io"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -46,11 +45,15 @@ type Result struct {
 }
 
 // Splicer owns the copy buffers. One serves a whole process.
-type Splicer struct{ buffers sync.Pool }
+type Splicer struct{ large, small sync.Pool }
 
 // New makes a Splicer.
 func New() *Splicer {
-	return &Splicer{sync.Pool{New: func() any { b := make([]byte, limit.CopyBuffer); return &b }}}
+	return &Splicer{large: pool(limit.CopyBuffer), small: pool(limit.WaitBuffer)}
+}
+
+func pool(size int) sync.Pool {
+	return sync.Pool{New: func() any { b := make([]byte, size); return &b }}
 }
 
 // Both copies until both directions have ended, one of them failed, nothing
@@ -63,28 +66,25 @@ func (s *Splicer) Both(ctx context.Context, a, b Conn, o Options) Result {
 	if o.HalfIdle <= 0 {
 		o.HalfIdle = min(o.Idle, limit.HalfClosedIdle)
 	}
-	p := &pair{a: a, b: b, pool: &s.buffers}
-	up := &direction{to: b, from: a, total: o.Up}
-	down := &direction{to: a, from: b, total: o.Down}
-
+	p := &pair{
+		splicer: s,
+		up:      direction{to: b, from: a, total: o.Up},
+		down:    direction{to: a, from: b, total: o.Down},
+		watch:   idleWatch{idle: o.Idle, halfIdle: o.HalfIdle, since: time.Now()},
+	}
 	release := run.OnDone(ctx, func() { p.abort(fault.CodeSessionLost, context.Cause(ctx)) })
 	defer release()
-	defer p.stopLinger()
-	watch := newIdleWatch(p, up, down, o)
-	defer watch.stop()
+	p.startWatch()
+	defer p.stopTimers()
 
-	finished := make(chan struct{})
-	go func() {
-		defer close(finished)
-		p.copy(up)
-	}()
-	p.copy(down)
-	<-finished
+	p.uploading.Go(p.upload)
+	p.copy(&p.down)
+	p.uploading.Wait()
 	a.Close()
 	b.Close()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return Result{Up: up.moved.Load(), Down: down.moved.Load(), Code: p.code, Err: p.err}
+	return Result{Up: p.up.moved.Load(), Down: p.down.moved.Load(), Code: p.code, Err: p.err}
 }
 
 type direction struct {
@@ -93,58 +93,45 @@ type direction struct {
 	total    *Counter
 }
 
+func (d *direction) count(n int) {
+	d.moved.Add(int64(n))
+	if d.total != nil {
+		d.total.Add(int64(n))
+	}
+}
+
+// pair is one splice. It is one piece, because thousands of them lie idle.
 type pair struct {
-	a, b     Conn
-	pool     *sync.Pool
-	finished atomic.Int32 // directions that ended
+	splicer   *Splicer
+	up, down  direction
+	uploading sync.WaitGroup
+	finished  atomic.Int32 // directions that ended
 
 	mu      sync.Mutex
 	code    fault.Code // the first reason stands
 	err     error
 	aborted bool
+	over    bool  // no timer may run any more
 	gone    error // why one side takes no more
 	linger  *time.Timer
+	watch   idleWatch
 }
+
+func (p *pair) upload() { p.copy(&p.up) }
 
 func (p *pair) copy(d *direction) {
 	defer p.ended()
-	buf := p.pool.Get().(*[]byte)
-	defer p.pool.Put(buf)
-	for {
-		n, err := d.from.Read(*buf)
-		if n > 0 {
-			if _, werr := d.to.Write((*buf)[:n]); werr != nil {
-				p.discard(d, *buf, werr)
-				return
-			}
-			d.moved.Add(int64(n))
-			if d.total != nil {
-				d.total.Add(int64(n))
-			}
-		}
-		if err == nil {
-			continue
-		}
-		if err != io.EOF { // io.EOF itself: one that is wrapped tells of a connection that broke
-			p.abort(reason(err), err)
-		} else if err := d.to.CloseWrite(); err != nil {
-			p.abort(reason(err), err)
-		}
-		return
-	}
-}
-
-// reason is the code that an error carries, or else that of a reset.
-func reason(err error) fault.Code {
-	var f *fault.Fault
-	var reset interface{ ResetCode() uint32 }
+	srcErr, dstErr := p.splicer.move(d.to, d.from, d.count)
 	switch {
-	case errors.As(err, &f):
-		return f.Code
-	case errors.As(err, &reset):
-		return ResetReason(reset.ResetCode())
+	case dstErr != nil:
+		p.discard(d, srcErr, dstErr)
+	case srcErr != io.EOF: // io.EOF itself: one that is wrapped tells of a connection that broke
+		p.abort(reason(srcErr), srcErr)
+	default:
+		if err := d.to.CloseWrite(); err != nil {
+			p.abort(reason(err), err)
+		}
 	}
-	return fault.CodeStreamReset
 }
 
 // discard goes on after d.to has stopped taking bytes. What it had sent before
@@ -152,27 +139,23 @@ func reason(err error) fault.Code {
 // it, which no TCP would do: a server that has answered and closed must not lose
 // its answer because the client sent one byte more. So this direction is thrown
 // away while the other goes on to its own end. A peer that keeps sending is
-// reset after limit.Discard bytes, or limit.Linger after the other direction's end.
-func (p *pair) discard(d *direction, buf []byte, cause error) {
+// reset after limit.Discard bytes, or limit.Linger after the other direction's
+// end. srcErr is nil unless d.from has ended already.
+func (p *pair) discard(d *direction, srcErr, cause error) {
 	p.mu.Lock()
 	p.note(reason(cause), cause)
 	if p.gone = cause; p.finished.Load() > 0 {
 		p.armLinger()
 	}
 	p.mu.Unlock()
-	for left := limit.Discard; ; {
-		n, err := d.from.Read(buf)
-		left -= n
-		switch {
-		case err == io.EOF:
-			return
-		case err != nil:
-			p.abort(reason(err), err)
-			return
-		case left < 0:
-			p.abort(reason(cause), cause)
-			return
+	if srcErr == nil {
+		var full error
+		if srcErr, full = p.splicer.move(&bin{left: limit.Discard, full: cause}, d.from, nil); full != nil {
+			srcErr = full
 		}
+	}
+	if srcErr != io.EOF {
+		p.abort(reason(srcErr), srcErr)
 	}
 }
 
@@ -189,14 +172,6 @@ func (p *pair) ended() {
 func (p *pair) armLinger() {
 	cause := p.gone
 	p.linger = time.AfterFunc(limit.Linger, func() { p.abort(reason(cause), cause) })
-}
-
-func (p *pair) stopLinger() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.linger != nil {
-		p.linger.Stop()
-	}
 }
 
 // note keeps the first reason. It needs the lock.
@@ -216,74 +191,63 @@ func (p *pair) abort(code fault.Code, err error) {
 	p.mu.Unlock()
 	if first {
 		c := ResetCode(code)
-		p.a.Reset(c)
-		p.b.Reset(c)
+		p.up.from.Reset(c)
+		p.up.to.Reset(c)
 	}
 }
 
 // idleWatch looks at the counters from time to time instead of arming a
 // deadline for each chunk.
 type idleWatch struct {
-	mu      sync.Mutex
-	timer   *time.Timer
-	stopped bool
+	idle, halfIdle time.Duration
+	timer          *time.Timer
+	moved          int64     // by both directions, when it looked last
+	since          time.Time // when it saw moved change
 }
 
-func newIdleWatch(p *pair, up, down *direction, o Options) *idleWatch {
-	w := &idleWatch{}
-	last, since := int64(-1), time.Now()
-	var check func()
-	check = func() {
-		moved, now := up.moved.Load()+down.moved.Load(), time.Now()
-		if moved != last {
-			last, since = moved, now
-		}
-		bound := o.Idle
-		if p.finished.Load() > 0 {
-			bound = o.HalfIdle
-		}
-		if now.Sub(since) >= bound {
-			p.abort(fault.CodeStreamIdle, fault.New(fault.CodeStreamIdle, "the stream was idle").Whyf("no byte for %v", bound))
-			return
-		}
-		w.arm(min(o.Idle, o.HalfIdle)/4, check)
-	}
-	w.arm(min(o.Idle, o.HalfIdle)/4, check)
-	return w
+func (w *idleWatch) interval() time.Duration { return min(w.idle, w.halfIdle) / 4 }
+
+func (p *pair) startWatch() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.watch.timer = time.AfterFunc(p.watch.interval(), p.look)
 }
 
-func (w *idleWatch) arm(after time.Duration, check func()) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if !w.stopped {
-		w.timer = time.AfterFunc(after, check)
+func (p *pair) look() {
+	if bound := p.idleFor(); bound > 0 {
+		p.abort(fault.CodeStreamIdle, fault.New(fault.CodeStreamIdle, "the stream was idle").Whyf("no byte for %v", bound))
 	}
 }
 
-func (w *idleWatch) stop() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.stopped = true
-	w.timer.Stop()
-}
-
-// resetReasons are the numbers that travel in a reset (docs/reference/session.md).
-func resetReasons() []fault.Code {
-	return []fault.Code{
-		1: fault.CodeStreamReset, 2: fault.CodeStreamIdle, 3: fault.CodeDialCanceled,
-		4: fault.CodeDraining, 5: fault.CodeSessionLost, 6: fault.CodePolicyDenied,
+// idleFor gives the bound that is reached. Below it, it is 0, and the watch goes on.
+func (p *pair) idleFor() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	w := &p.watch
+	moved, now := p.up.moved.Load()+p.down.moved.Load(), time.Now()
+	if moved != w.moved {
+		w.moved, w.since = moved, now
 	}
-}
-
-// ResetCode maps a reason to its number; others travel as an unspecified reset.
-func ResetCode(code fault.Code) uint32 {
-	return uint32(max(slices.Index(resetReasons(), code), 1))
-}
-
-// ResetReason maps the number of a peer's reset back to its reason.
-func ResetReason(code uint32) fault.Code {
-	if all := resetReasons(); code > 0 && code < uint32(len(all)) {
-		return all[code]
+	bound := w.idle
+	if p.finished.Load() > 0 {
+		bound = w.halfIdle
 	}
-	return fault.CodeStreamReset
+	switch {
+	case p.over:
+		return 0
+	case now.Sub(w.since) >= bound:
+		return bound
+	}
+	w.timer.Reset(w.interval())
+	return 0
+}
+
+func (p *pair) stopTimers() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.over = true
+	p.watch.timer.Stop()
+	if p.linger != nil {
+		p.linger.Stop()
+	}
 }

@@ -128,7 +128,7 @@ func abnormal(t *testing.T, e end, p peer, code uint32) {
 		}
 	case err == nil:
 		t.Errorf("%s: a clean end after an abnormal one", e.name)
-	case e.name == "carrier":
+	case e.coded:
 		if !errors.As(err, &reset) || reset.Code != code {
 			t.Errorf("%s: %v, want a reset with code %d", e.name, err, code)
 		}
@@ -149,7 +149,7 @@ func TestReset(t *testing.T) {
 		}
 		s.abortA()
 		number, code := uint32(1), fault.CodeStreamReset
-		if a.name == "carrier" { // whose reset has a code, which travels on
+		if a.coded { // whose reset has a code, which travels on
 			number, code = 3, fault.CodeDialCanceled
 		}
 		abnormal(t, b, s.b, number)
@@ -204,18 +204,13 @@ func TestContextEnds(t *testing.T) {
 // TestSessionLost: a session that its peer ends in order cuts a stream short; the
 // TCP side must not take that for the end of the data.
 func TestSessionLost(t *testing.T) {
-	a, b := pairOn(t, "tcp", "127.0.0.1:0")
-	b.SetDeadline(time.Time{})
-	agent, err := carrier.Client(carrier.Yamux, a, carrier.Options{Incoming: 10})
-	if err != nil {
-		t.Fatal(err)
+	for _, kind := range []carrier.Kind{carrier.Yamux, carrier.Mux} {
+		t.Run(string(kind), func(t *testing.T) { sessionLost(t, kind) })
 	}
-	defer agent.Close()
-	hub, err := carrier.Server(carrier.Yamux, b, carrier.Options{Incoming: 10})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer hub.Close()
+}
+
+func sessionLost(t *testing.T, kind carrier.Kind) {
+	agent, hub := sessions(t, kind)
 	near, err := hub.OpenStream(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
