@@ -12,6 +12,9 @@ MAKEFLAGS += --no-builtin-rules
 VERSION ?= $(shell git describe --tags --always --dirty --match 'v*' 2>/dev/null || echo dev)
 FUZZTIME ?= 30s
 BENCHTIME ?= 1s
+# For make bench and bench-quick: PROFILE=1, COMPARE=results.jsonl of an earlier
+# run, BENCH_FLAGS='-only bulk1,ping -transports tls,mux2 -rounds 3'.
+BENCH_ARGS = $(if $(PROFILE),-profile) $(if $(COMPARE),-compare '$(COMPARE)') $(BENCH_FLAGS)
 # The minor versions of Kubernetes that we promise, and the one of every day.
 KUBE ?= 1.35
 KUBE_ALL := 1.33,1.34,1.35,1.36
@@ -84,9 +87,24 @@ lint: suite ## gofmt, go vet, staticcheck and the law of the house
 fuzz: ## Fuzz each target for FUZZTIME (30s)
 	@tools/each-fuzz $(FUZZTIME)
 
+##@ Measure
+
 .PHONY: bench
-bench: ## Run the Go benchmarks, BENCHTIME (1s) each
+bench: bench-program ## Measure the data path beside TLS, yamux and relays, 35 minutes (PROFILE=1, COMPARE=FILE)
+	@exec bin/bench $(BENCH_ARGS)
+
+.PHONY: bench-quick
+bench-quick: bench-program ## The targets only, a line each, under 3 minutes; fails when one is short
+	@exec bin/bench -quick $(BENCH_ARGS)
+
+.PHONY: bench-go
+bench-go: ## The benchmarks of single packages, BENCHTIME (1s) each
 	go test -run '^$$' -bench . -benchtime $(BENCHTIME) -benchmem ./...
+
+.PHONY: bench-program
+bench-program:
+	@mkdir -p bin
+	@go build -trimpath -buildvcs=false -ldflags '-X main.version=$(VERSION)' -o bin/bench ./test/bench
 
 ##@ Change
 
@@ -106,7 +124,7 @@ deps: ## Install the Debian packages that the tests need
 
 .PHONY: clean
 clean: ## Remove what the build left in the checkout (the cache stays: see make clean-cache)
-	rm -rf bin
+	rm -rf bin bench-out
 
 .PHONY: clean-cache
 clean-cache: ## Remove the cached Kubernetes programs and tools

@@ -28,6 +28,6 @@
 // touch anything of a run that lives. Processes started in a lab die with it,
 // also when their parent is killed with -9.
 //
-// It does not do IPv6 yet, nor loss, delay or rate limits. It needs root on
+// It does not do IPv6 yet, nor delay or rate limits. It needs root on
 // Linux 5.12 or newer; Check says so in words.
 package lab

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"sync"
+	"sync/atomic"
+
+	"github.com/tombolo-io/tombolo/internal/carrier"
+)
+
+// acceptor takes streams at the far end and gives each to serve, in a goroutine.
+type acceptor struct {
+	serve   func(stream)
+	address string // where it listens, if it does
+	pool    buffers
+}
+
+// startAcceptor listens for direct streams, or dials the sessions.
+func startAcceptor(ctx context.Context, t transport, serve func(stream)) (*acceptor, error) {
+	a := &acceptor{serve: serve}
+	if t.tunnel() {
+		return a, a.dialSessions(ctx, t)
+	}
+	var conf *tls.Config
+	if t.Kind == kindTLS {
+		var err error
+		if conf, err = t.Creds.tls(); err != nil {
+			return nil, err
+		}
+	}
+	first, err := net.Listen("tcp", net.JoinHostPort(t.ListenAt, "0"))
+	if err != nil {
+		return nil, err
+	}
+	a.address = first.Addr().String()
+	listeners := []net.Listener{first}
+	for _, address := range spread(a.address)[1:] {
+		ln, err := net.Listen("tcp", address)
+		if err != nil {
+			return nil, errors.Join(err, first.Close())
+		}
+		listeners = append(listeners, ln)
+	}
+	for _, ln := range listeners {
+		go a.acceptDirect(ln, conf)
+	}
+	return a, nil
+}
+
+func (a *acceptor) acceptDirect(ln net.Listener, conf *tls.Config) {
+	for {
+		conn, err := ln.Accept()
+		if err != nil {
+			return // closed
+		}
+		go func() {
+			if conf != nil {
+				conn = tls.Server(conn, conf)
+			}
+			a.serve(plain{conn, &a.pool})
+		}()
+	}
+}
+
+// dialSessions dials all sessions, a few at a time, as agents do.
+func (a *acceptor) dialSessions(ctx context.Context, t transport) error {
+	conf, err := t.Creds.tls()
+	if err != nil {
+		return err
+	}
+	made := make([]carrier.Session, t.Sessions)
+	err = inParallel(t.Sessions, 16, func(i int) error {
+		dial := func(ctx context.Context, first bool) (net.Conn, error) {
+			conn, err := dialTLS(ctx, t.Address, conf, true)
+			if err != nil {
+				return nil, err
+			}
+			if _, err := conn.Write(greeting{uint32(i), first}.bytes()); err != nil {
+				conn.Close()
+				return nil, err
+			}
+			return conn, nil
+		}
+		conn, err := dial(ctx, true)
+		if err != nil {
+			return err
+		}
+		o := t.options()
+		o.Dial = func(ctx context.Context) (net.Conn, error) { return dial(ctx, false) }
+		made[i], err = carrier.Client(carrier.Kind(t.Kind), conn, o)
+		return err
+	})
+	for _, s := range made {
+		if s != nil {
+			go a.acceptStreams(s)
+		}
+	}
+	return err
+}
+
+func (a *acceptor) acceptStreams(s carrier.Session) {
+	for {
+		st, err := s.AcceptStream(context.Background())
+		if err != nil {
+			return // the session has ended
+		}
+		go a.serve(muxed{st})
+	}
+}
+
+// inParallel calls do with 0 to n-1, by so many workers, and joins the failures.
+func inParallel(n, workers int, do func(i int) error) error {
+	var next atomic.Int64
+	errs := make([]error, workers)
+	var wg sync.WaitGroup
+	for w := range workers {
+		wg.Go(func() {
+			for {
+				i := int(next.Add(1)) - 1
+				if i >= n {
+					return
+				}
+				if err := do(i); err != nil {
+					errs[w] = err
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
