@@ -26,9 +26,10 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Control is one frame on the control stream, which the agent opens first.
-// Hello and Welcome come before it, on the bare TLS connection, so that what
-// follows them can be negotiated.
+// Control is one frame on the control stream, which the agent opens first, and
+// again when it broke while the session lives. Hello and Welcome come before it,
+// on the bare TLS connection, so that what follows them can be negotiated; each
+// further connection of a session begins with them too.
 type Control struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Frame:
@@ -195,11 +196,12 @@ type Hello struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	VersionMin    uint32                 `protobuf:"varint,1,opt,name=version_min,json=versionMin,proto3" json:"version_min,omitempty"` // protocol versions that the agent speaks
 	VersionMax    uint32                 `protobuf:"varint,2,opt,name=version_max,json=versionMax,proto3" json:"version_max,omitempty"`
-	Capabilities  []string               `protobuf:"bytes,3,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
+	Capabilities  []string               `protobuf:"bytes,3,rep,name=capabilities,proto3" json:"capabilities,omitempty"`                // what may follow: "mux/1"; with none, yamux does
 	Software      string                 `protobuf:"bytes,4,opt,name=software,proto3" json:"software,omitempty"`                        // for people, never decided upon
 	Instance      string                 `protobuf:"bytes,5,opt,name=instance,proto3" json:"instance,omitempty"`                        // random for each process start
 	Ranges        []string               `protobuf:"bytes,6,rep,name=ranges,proto3" json:"ranges,omitempty"`                            // what the agent allows, for status; the agent itself decides
 	UnixMillis    int64                  `protobuf:"varint,7,opt,name=unix_millis,json=unixMillis,proto3" json:"unix_millis,omitempty"` // the agent's clock
+	Attach        []byte                 `protobuf:"bytes,8,opt,name=attach,proto3" json:"attach,omitempty"`                            // secret of a Welcome: this connection joins that session and begins none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -283,14 +285,23 @@ func (x *Hello) GetUnixMillis() int64 {
 	return 0
 }
 
+func (x *Hello) GetAttach() []byte {
+	if x != nil {
+		return x.Attach
+	}
+	return nil
+}
+
 type Welcome struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Version       uint32                 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"` // the version chosen; 0 with refusal
-	Capabilities  []string               `protobuf:"bytes,2,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
+	Version       uint32                 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`          // the version chosen; 0 with refusal
+	Capabilities  []string               `protobuf:"bytes,2,rep,name=capabilities,proto3" json:"capabilities,omitempty"` // those of Hello that are taken
 	Software      string                 `protobuf:"bytes,3,opt,name=software,proto3" json:"software,omitempty"`
 	Hub           string                 `protobuf:"bytes,4,opt,name=hub,proto3" json:"hub,omitempty"`
 	UnixMillis    int64                  `protobuf:"varint,5,opt,name=unix_millis,json=unixMillis,proto3" json:"unix_millis,omitempty"` // the hub's clock
 	Refusal       *Fault                 `protobuf:"bytes,6,opt,name=refusal,proto3" json:"refusal,omitempty"`
+	Secret        []byte                 `protobuf:"bytes,7,opt,name=secret,proto3" json:"secret,omitempty"`            // ties further connections to this session; empty: there are none
+	Connections   uint32                 `protobuf:"varint,8,opt,name=connections,proto3" json:"connections,omitempty"` // how many the session may have, this one included; 0 counts as 1
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -365,6 +376,20 @@ func (x *Welcome) GetRefusal() *Fault {
 		return x.Refusal
 	}
 	return nil
+}
+
+func (x *Welcome) GetSecret() []byte {
+	if x != nil {
+		return x.Secret
+	}
+	return nil
+}
+
+func (x *Welcome) GetConnections() uint32 {
+	if x != nil {
+		return x.Connections
+	}
+	return 0
 }
 
 type Ping struct {
@@ -807,7 +832,7 @@ const file_proto_session_proto_rawDesc = "" +
 	"\x05drain\x18\x05 \x01(\v2\x19.tombolo.session.v1.DrainH\x00R\x05drain\x12.\n" +
 	"\x04load\x18\x06 \x01(\v2\x18.tombolo.session.v1.LoadH\x00R\x04load\x127\n" +
 	"\agoodbye\x18\a \x01(\v2\x1b.tombolo.session.v1.GoodbyeH\x00R\agoodbyeB\a\n" +
-	"\x05frame\"\xde\x01\n" +
+	"\x05frame\"\xf6\x01\n" +
 	"\x05Hello\x12\x1f\n" +
 	"\vversion_min\x18\x01 \x01(\rR\n" +
 	"versionMin\x12\x1f\n" +
@@ -818,7 +843,8 @@ const file_proto_session_proto_rawDesc = "" +
 	"\binstance\x18\x05 \x01(\tR\binstance\x12\x16\n" +
 	"\x06ranges\x18\x06 \x03(\tR\x06ranges\x12\x1f\n" +
 	"\vunix_millis\x18\a \x01(\x03R\n" +
-	"unixMillis\"\xcb\x01\n" +
+	"unixMillis\x12\x16\n" +
+	"\x06attach\x18\b \x01(\fR\x06attach\"\x85\x02\n" +
 	"\aWelcome\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\"\n" +
 	"\fcapabilities\x18\x02 \x03(\tR\fcapabilities\x12\x1a\n" +
@@ -826,7 +852,9 @@ const file_proto_session_proto_rawDesc = "" +
 	"\x03hub\x18\x04 \x01(\tR\x03hub\x12\x1f\n" +
 	"\vunix_millis\x18\x05 \x01(\x03R\n" +
 	"unixMillis\x123\n" +
-	"\arefusal\x18\x06 \x01(\v2\x19.tombolo.session.v1.FaultR\arefusal\"\x1e\n" +
+	"\arefusal\x18\x06 \x01(\v2\x19.tombolo.session.v1.FaultR\arefusal\x12\x16\n" +
+	"\x06secret\x18\a \x01(\fR\x06secret\x12 \n" +
+	"\vconnections\x18\b \x01(\rR\vconnections\"\x1e\n" +
 	"\x04Ping\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\"\x1e\n" +
 	"\x04Pong\x12\x16\n" +

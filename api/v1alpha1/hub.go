@@ -15,6 +15,15 @@ const (
 	KindAgentConfig = "AgentConfig"
 )
 
+// The values of carrier: which mux carries the streams of a session.
+const (
+	CarrierAuto  = "auto"  // our own mux, or yamux if the other side does not speak it
+	CarrierMux   = "mux"   // our own mux, and nothing else
+	CarrierYamux = "yamux" // yamux, and nothing else
+	// DefaultCarrier is what counts where nothing is said.
+	DefaultCarrier = CarrierAuto
+)
+
 // TypeMeta stands at the top of every configuration file.
 type TypeMeta struct {
 	APIVersion string `json:"apiVersion"`
@@ -58,6 +67,11 @@ type HubConfig struct {
 	Sockets SocketDefaults `json:"sockets,omitempty"`
 	// Streams bounds dials and streams.
 	Streams StreamsConfig `json:"streams,omitempty"`
+	// Carrier is auto, mux or yamux. Default auto.
+	Carrier string `json:"carrier,omitempty"`
+	// Connections bounds the connections of one session, 1 to 4. Default 4; never
+	// more than this machine has cores.
+	Connections int `json:"connections,omitempty"`
 	// DrainTimeout is how long live streams may go on after SIGTERM. Default 25s.
 	DrainTimeout Duration `json:"drainTimeout,omitempty"`
 	// Clusters registers clusters and asks for their unix sockets.

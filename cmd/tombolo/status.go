@@ -58,10 +58,10 @@ func printStatus(w io.Writer, st admin.Status, detail bool, now time.Time) error
 	} else {
 		fmt.Fprintln(w)
 		tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(tw, "CLUSTER\tAGENT\tSTATE\tFOR\tRTT\tSTREAMS\tIN\tOUT\tLAST DISCONNECT")
+		fmt.Fprintln(tw, "CLUSTER\tAGENT\tSTATE\tFOR\tRTT\tCARRIER\tSTREAMS\tIN\tOUT\tLAST DISCONNECT")
 		for _, c := range st.Clusters {
 			if len(c.Agents) == 0 {
-				fmt.Fprintf(tw, "%s\t-\tno agent since the hub started\t\t\t\t\t\t\n", c.Name)
+				fmt.Fprintf(tw, "%s\t-\tno agent since the hub started\t\t\t\t\t\t\t\n", c.Name)
 			}
 			for _, a := range c.Agents {
 				fmt.Fprintln(tw, c.Name+"\t"+agentRow(a, now))
@@ -85,27 +85,42 @@ func agentRow(a admin.AgentStatus, now time.Time) string {
 	if a.LastDisconnect != nil {
 		since, last = span(now.Sub(a.LastDisconnect.At)), a.LastDisconnect.Reason
 	}
-	rtt, streams := "-", "-"
+	rtt, carrier, streams := "-", "-", "-"
 	if a.Connected {
 		state, since, rtt, streams = "connected", span(now.Sub(a.Since)), millis(a.RTTMillis), fmt.Sprint(a.Streams)
+		carrier = strings.TrimPrefix(a.Carrier, "tls/")
+		if a.Connections > 1 {
+			carrier += fmt.Sprintf(" x%d", a.Connections)
+		}
 		if a.Draining {
 			state = "draining"
 		}
 	}
-	return strings.Join([]string{a.ID, state, since, rtt, streams, size(a.BytesIn), size(a.BytesOut), last}, "\t")
+	return strings.Join([]string{a.ID, state, since, rtt, carrier, streams, size(a.BytesIn), size(a.BytesOut), last}, "\t")
 }
 
 func printCluster(w io.Writer, c admin.ClusterStatus) {
 	for _, a := range c.Agents {
 		fmt.Fprintf(w, "\nagent %s\n", a.ID)
 		if a.Connected {
-			fmt.Fprintf(w, "  peer      %s, %s over %s\n  identity  until %s\n", a.Peer, a.Software, a.Carrier, moment(a.CertificateEnd))
+			fmt.Fprintf(w, "  peer      %s, %s\n  carrier   %s%s\n  identity  until %s\n",
+				a.Peer, a.Software, a.Carrier, connectionsOf(a.Connections), moment(a.CertificateEnd))
 		}
 		fmt.Fprintf(w, "  ranges    %s\n", orNone(a.Ranges))
 	}
 	for _, s := range c.Sockets {
 		fmt.Fprintf(w, "\nsocket %s\n  path      %s\n", s.Protocol, s.Path)
 	}
+}
+
+func connectionsOf(n int) string {
+	switch n {
+	case 0: // an older hub does not say
+		return ""
+	case 1:
+		return ", 1 connection"
+	}
+	return fmt.Sprintf(", %d connections", n)
 }
 
 func orNone(s []string) string {

@@ -60,6 +60,7 @@ type AgentStatus struct {
 	Peer           string      `json:"peer,omitempty"`
 	Software       string      `json:"software,omitempty"`
 	Carrier        string      `json:"carrier,omitempty"`
+	Connections    int         `json:"connections,omitempty"` // of the session; 0 when it has ended
 	RTTMillis      float64     `json:"rttMillis"`
 	Streams        int         `json:"streams"`
 	BytesIn        int64       `json:"bytesIn"`  // into the cluster

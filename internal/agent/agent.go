@@ -15,6 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/tombolo-io/tombolo/internal/carrier"
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/limit"
 	"github.com/tombolo-io/tombolo/internal/run"
@@ -36,7 +37,8 @@ type Agent struct {
 	readJoin func(string) (string, error)
 	settings atomic.Pointer[Reloadable]
 	sessions sessions
-	streams  atomic.Int64 // live streams of all sessions
+	unread   *carrier.Budget // of all sessions
+	streams  atomic.Int64    // live streams of all sessions
 	toldLoad atomic.Int64
 	up, down splice.Counter
 
@@ -62,7 +64,7 @@ func New(cfg Config, o Options) *Agent {
 	}
 	a := &Agent{
 		cfg: cfg, log: o.Log, now: o.Now, reg: o.Reg, splicer: splice.New(),
-		instance: rand.Text(), renewed: make(chan struct{}, 1), readJoin: o.ReadJoin,
+		instance: rand.Text(), unread: carrier.NewBudget(limit.AgentUnread), renewed: make(chan struct{}, 1), readJoin: o.ReadJoin,
 	}
 	if a.readJoin == nil {
 		a.readJoin = func(line string) (string, error) { return line, nil }
@@ -74,6 +76,9 @@ func New(cfg Config, o Options) *Agent {
 		BytesToTarget:  func() float64 { return float64(a.up.Load()) },
 		BytesToCaller:  func() float64 { return float64(a.down.Load()) },
 		CertificateEnd: func() float64 { return float64(a.certificateEnd().Unix()) },
+		Connections:    func() float64 { return a.sessions.sum(func(i carrier.Info) int { return i.Connections }) },
+		Unread:         func() float64 { return float64(a.unread.Unread()) },
+		SessionsOver:   a.sessions.over,
 	})
 	return a
 }

@@ -33,6 +33,8 @@ type Reloadable struct {
 	Policy      policy.Policy
 	DialTimeout time.Duration
 	IdleTimeout time.Duration
+	Carrier     string // auto, mux or yamux
+	Connections int    // of one session, at most
 }
 
 // ParseConfig decodes and validates a file. It returns every problem at once.
@@ -79,7 +81,20 @@ func validate(raw v1alpha1.AgentConfig, add func(path, format string, args ...an
 		Reloadable: Reloadable{
 			DialTimeout: positive(raw.Streams.DialTimeout, limit.DialTarget, "streams.dialTimeout", add),
 			IdleTimeout: positive(raw.Streams.IdleTimeout, limit.StreamIdle, "streams.idleTimeout", add),
+			Carrier:     or(raw.Carrier, v1alpha1.DefaultCarrier),
+			Connections: raw.Connections,
 		},
+	}
+	switch c.Carrier {
+	case v1alpha1.CarrierAuto, v1alpha1.CarrierMux, v1alpha1.CarrierYamux:
+	default:
+		add("carrier", "%q is none of auto, mux, yamux", c.Carrier)
+	}
+	if c.Connections < 0 || c.Connections > limit.Connections {
+		add("connections", "%d is not 1 to %d", c.Connections, limit.Connections)
+	}
+	if c.Connections == 0 {
+		c.Connections = limit.Connections
 	}
 	for i, h := range raw.Hubs {
 		if _, err := policy.ParseTarget(h); err != nil {

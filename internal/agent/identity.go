@@ -14,6 +14,7 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/id"
+	"github.com/tombolo-io/tombolo/internal/limit"
 	"github.com/tombolo-io/tombolo/internal/trust"
 )
 
@@ -31,6 +32,9 @@ type identity struct {
 	ca   *x509.Certificate
 	who  id.Identity
 	hubs []string
+	// tickets resume TLS with a hub. They belong to the certificate: a resumed
+	// handshake shows the one of the first, so a renewed certificate begins anew.
+	tickets tls.ClientSessionCache
 }
 
 // stored is the form of the identity file, mode 0600.
@@ -108,6 +112,7 @@ func (i *identity) setCertificates(certPEM, caPEM string) error {
 		return fault.New(fault.CodeCertInvalid, "the certificate does not belong to the key")
 	}
 	i.cert, i.ca, i.who = certs[0], cas[0], who
+	i.tickets = tls.NewLRUClientSessionCache(limit.Tickets)
 	return nil
 }
 

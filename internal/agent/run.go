@@ -104,8 +104,14 @@ func (a *Agent) serveHealth(g *run.Group, ln net.Listener) {
 	})
 }
 
+// drain asks the hub for no new streams. Our mux then refuses those that are on
+// their way, unseen, and the hub tries them elsewhere; yamux would reset them
+// without saying why, so there they are served.
 func (s *session) drain(reason string) {
 	s.draining.Store(true)
+	if s.link.Info().Kind == carrier.Mux {
+		s.link.GoAway()
+	}
 	s.beat.Send(&pb.Control{Frame: &pb.Control_Drain{Drain: &pb.Drain{Reason: reason}}})
 }
 

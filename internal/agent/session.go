@@ -4,7 +4,6 @@ package agent
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"sync"
 	"sync/atomic"
@@ -17,7 +16,6 @@ import (
 	"github.com/tombolo-io/tombolo/internal/run"
 	"github.com/tombolo-io/tombolo/internal/splice"
 	"github.com/tombolo-io/tombolo/internal/tell"
-	"github.com/tombolo-io/tombolo/internal/trust"
 	"github.com/tombolo-io/tombolo/internal/wire"
 	pb "github.com/tombolo-io/tombolo/proto"
 )
@@ -31,80 +29,6 @@ type session struct {
 	draining atomic.Bool
 	farewell atomic.Pointer[fault.Fault] // the hub's reason to end the session
 	emptied  chan struct{}               // signalled when the last stream ends
-}
-
-// connect dials one hub address, proves who we are and exchanges Hello.
-func (a *Agent) connect(ctx context.Context, hub string, me *identity) (*session, error) {
-	ctx, cancel := context.WithTimeout(ctx, limit.Handshake+limit.Hello)
-	defer cancel()
-	raw, err := carrier.Dialer().DialContext(ctx, "tcp", hub)
-	if err != nil {
-		return nil, hubFault(hub, err)
-	}
-	conn := tls.Client(raw, trust.HubClientConfig(a.check(me), me.tls(), trust.ALPNSession))
-	stop := run.OnDone(ctx, func() { raw.Close() })
-	defer stop()
-	if err := a.greet(ctx, conn); err != nil {
-		raw.Close()
-		return nil, hubFault(hub, err)
-	}
-	link, err := carrier.Client(carrier.Yamux, conn, carrier.Options{Incoming: limit.StreamsPerSession})
-	if err != nil {
-		raw.Close()
-		return nil, hubFault(hub, err)
-	}
-	control, err := link.OpenStream(ctx, nil)
-	if err != nil {
-		link.Close()
-		return nil, hubFault(hub, err)
-	}
-	s := &session{link: link, emptied: make(chan struct{}, 1)}
-	s.beat = heartbeat.New(heartbeat.Options{
-		Stream:       control,
-		End:          func() { link.Close() },
-		LastReceived: func() time.Time { return link.Traffic().LastReceived },
-		OnFrame:      func(f *pb.Control) { a.onFrame(s, f) },
-		OnRTT: func(d time.Duration) {
-			s.accepted.Store(true)
-			a.metrics.RTT.Observe(d.Seconds())
-		},
-	})
-	return s, nil
-}
-
-// greet sends Hello and reads Welcome on the bare connection.
-func (a *Agent) greet(ctx context.Context, conn *tls.Conn) error {
-	if err := conn.HandshakeContext(ctx); err != nil {
-		return err
-	}
-	if p := conn.ConnectionState().NegotiatedProtocol; p != trust.ALPNSession {
-		return fault.New(fault.CodeVersion, "the hub does not speak our session protocol").Whyf("it chose %q", p)
-	}
-	hello := &pb.Hello{
-		VersionMin: wire.Version, VersionMax: wire.Version, Software: "tombolo " + a.cfg.Version,
-		Instance: a.instance, Ranges: a.settings.Load().Policy.Rules(), UnixMillis: a.now().UnixMilli(),
-	}
-	if err := wire.Write(conn, &pb.Control{Frame: &pb.Control_Hello{Hello: hello}}); err != nil {
-		return err
-	}
-	var m pb.Control
-	if err := wire.Read(conn, limit.ControlFrame, &m); err != nil {
-		return err
-	}
-	welcome := m.GetWelcome()
-	if welcome == nil {
-		return fault.New(fault.CodeFrameInvalid, "the hub's first frame is no Welcome")
-	}
-	if f := wire.FromFault(welcome.GetRefusal()); f != nil {
-		return f
-	}
-	if welcome.GetVersion() != wire.Version {
-		return fault.Newf(fault.CodeVersion, "the hub chose version %d of the session protocol", welcome.GetVersion())
-	}
-	if skew := time.UnixMilli(welcome.GetUnixMillis()).Sub(a.now()); skew.Abs() > limit.ClockTolerance {
-		a.log.Warn("this machine's clock differs from the hub's", "by", skew.Round(time.Second))
-	}
-	return nil
 }
 
 func (a *Agent) onFrame(s *session, f *pb.Control) {
@@ -195,6 +119,13 @@ func (a *Agent) serveStream(ctx context.Context, stream carrier.Stream) {
 	dctx, cancel := context.WithTimeout(ctx, min(d.Timeout, set.DialTimeout))
 	conn, resolved, err := a.dialer.Dial(dctx, set.Policy, d.Network, d.Address)
 	cancel()
+	if ctx.Err() != nil { // we stop, the caller did not: another agent may serve it
+		if conn != nil {
+			conn.Close()
+		}
+		stream.Reset(splice.ResetCode(fault.CodeSessionLost))
+		return
+	}
 	f := fault.From(err)
 	a.metrics.DialDuration.Observe(time.Since(start).Seconds())
 	a.metrics.Dials.WithLabelValues(outcome(f)).Inc()
@@ -255,6 +186,24 @@ func (l *sessions) list() []*session {
 		out = append(out, s)
 	}
 	return out
+}
+
+// sum adds up a figure of the sessions.
+func (l *sessions) sum(figure func(carrier.Info) int) (n float64) {
+	for _, s := range l.list() {
+		n += float64(figure(s.link.Info()))
+	}
+	return n
+}
+
+// over counts the sessions over a mux.
+func (l *sessions) over(kind string) float64 {
+	return l.sum(func(i carrier.Info) int {
+		if string(i.Kind) == kind {
+			return 1
+		}
+		return 0
+	})
 }
 
 // usable counts the sessions that take new streams.

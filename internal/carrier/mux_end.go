@@ -51,16 +51,12 @@ func (s *muxSession) end(why error, code uint32) {
 	}
 	s.mu.Unlock()
 	err := lostSession(why)
-	for _, l := range lanes {
-		l.control(binary.BigEndian.AppendUint32(appendHeader(nil, frameGoAway, 4, 0), code))
-		if l.sock != nil { // without blocking
-			l.kick()
-		}
-		l.lose(net.ErrClosed, false)
-	}
 	for _, st := range streams {
 		st.fail(err)
 		s.dropWindow(st)
+	}
+	for _, l := range lanes {
+		l.farewell(binary.BigEndian.AppendUint32(appendHeader(nil, frameGoAway, 4, 0), code))
 	}
 	for _, st := range unseen {
 		st.Close()
@@ -126,14 +122,9 @@ func (s *muxSession) lost(l *lane, why error) {
 	}
 	s.several.Store(len(s.lanes) > 1)
 	last := len(s.lanes) == 0
-	f := fault.From(why)
-	if s.closed || last || f != nil && f.Code == fault.CodeFrameInvalid {
+	if s.closed || last {
 		s.mu.Unlock()
-		code := uint32(goAwayEnd)
-		if f != nil && f.Code == fault.CodeFrameInvalid {
-			code = goAwayViolation
-		}
-		s.end(why, code)
+		s.end(why, goAwayEnd)
 		return
 	}
 	streams := make([]*muxStream, 0, len(s.streams))

@@ -27,7 +27,7 @@ const (
 const (
 	headerSize  = 8
 	mostPayload = 64 << 10            // that we accept
-	sendPayload = 32<<10 - headerSize // that we send: with its header two TLS records
+	sendPayload = 2 * quantum         // that we send: two turns, and with its header two TLS records
 	firstWindow = 256 << 10           // of a stream, without pressure
 	leastWindow = 16 << 10            // of a stream under pressure
 	mostWindow  = 16 << 20            // of a stream

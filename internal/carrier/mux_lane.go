@@ -32,6 +32,8 @@ type lane struct {
 	fresh  streamQueue // interactive streams with something to send
 	old    streamQueue // bulk streams with something to send
 	ending bool        // to be closed when nothing is left to send
+	hurry  bool        // and as soon as the link does not take it at once
+	waits  bool        // who has the turn waits for the link
 	failed bool
 	why    error // of failed
 	buried bool  // the session knows
@@ -131,6 +133,20 @@ func (l *lane) ping() {
 	frame := appendHeader(nil, framePing, 8, 0)
 	if l.control(binary.BigEndian.AppendUint64(frame, uint64(l.s.now()))) {
 		l.kick()
+	}
+}
+
+// farewell ends the connection behind a last frame, but does not wait for the link.
+func (l *lane) farewell(frame []byte) {
+	l.mu.Lock()
+	l.raw = append(l.raw, frame...)
+	l.ending, l.hurry = true, true
+	stuck := l.waits || l.sock == nil
+	l.mu.Unlock()
+	if stuck {
+		l.lose(net.ErrClosed, false)
+	} else {
+		l.kick() // or who has the turn ends it
 	}
 }
 

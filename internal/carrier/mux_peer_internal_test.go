@@ -4,6 +4,7 @@ package carrier
 
 import (
 	"bufio"
+	"context"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -189,7 +190,9 @@ func refused(t testing.TB, s *muxSession, peers ...*peer) {
 // accept gives the peer's next stream.
 func accept(t testing.TB, s *muxSession) *muxStream {
 	t.Helper()
-	st, err := s.AcceptStream(t.Context())
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	st, err := s.AcceptStream(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -234,4 +237,11 @@ func isError(t testing.TB, err, want error) {
 	if !errors.Is(err, want) {
 		t.Errorf("got %v, want %v", err, want)
 	}
+}
+
+// travel makes our direction of a stream want to move, and stay there.
+func travel(st *muxStream, to *lane) {
+	st.mu.Lock()
+	st.want, st.placed = to, time.Hour
+	st.mu.Unlock()
 }

@@ -31,11 +31,11 @@ func (l *lane) serve() {
 	for {
 		err := l.frame()
 		if err != nil {
-			if fault.Has(err, fault.CodeFrameInvalid) && l.sock != nil { // tell why, without blocking
-				l.control(binary.BigEndian.AppendUint32(appendHeader(nil, frameGoAway, 4, 0), goAwayViolation))
-				l.kick()
+			if fault.Has(err, fault.CodeFrameInvalid) {
+				l.s.end(err, goAwayViolation) // and l with it
+			} else {
+				l.lose(err, false)
 			}
-			l.lose(err, false)
 			return
 		}
 		if l.sock != nil && l.sock.pending() { // TLS answered by itself

@@ -24,7 +24,9 @@ type segment struct {
 	recycle *chunk // to the pool once written
 }
 
-const smallSize = 16 << 10
+// smallSize lets interactive streams fill their half of a write with small frames
+// and leaves room for the other half.
+const smallSize = 48 << 10
 
 // mostTake is the room in small that any stream may need: OPEN, MOVE, one small
 // DATA, FIN, RST.
@@ -71,7 +73,7 @@ func (l *lane) send(inline bool) {
 					go l.finish()
 					return
 				}
-				err = l.sock.flush()
+				err = l.wait()
 			}
 		}
 		if err != nil {
@@ -83,11 +85,26 @@ func (l *lane) send(inline bool) {
 
 // finish goes on with a turn whose last write did not fit.
 func (l *lane) finish() {
-	if err := l.sock.flush(); err != nil {
+	if err := l.wait(); err != nil {
 		l.lose(err, true)
 		return
 	}
 	l.send(false)
+}
+
+// wait sends the rest, however long the link takes.
+func (l *lane) wait() error {
+	l.mu.Lock()
+	l.waits = !l.hurry
+	l.mu.Unlock()
+	if !l.waits {
+		return net.ErrClosed
+	}
+	err := l.sock.flush()
+	l.mu.Lock()
+	l.waits = false
+	l.mu.Unlock()
+	return err
 }
 
 // gather fills the batch, or ends the turn if there is nothing.

@@ -105,7 +105,7 @@ func (st *muxStream) CopyFrom(src io.Reader, moved func(int)) (srcErr, err error
 	var c *chunk
 	take := func() []byte {
 		c = pools.get(headerSize + sendPayload)
-		return c.b[headerSize:]
+		return c.b[headerSize : headerSize+sendPayload]
 	}
 	give := func() {
 		pools.put(c)
@@ -122,7 +122,7 @@ func (st *muxStream) CopyFrom(src io.Reader, moved func(int)) (srcErr, err error
 		} else {
 			// A source that is silent holds a small buffer, one in flow a large one.
 			c = pools.get(size)
-			if n, srcErr = src.Read(c.b[headerSize:]); n == 0 {
+			if n, srcErr = src.Read(c.b[headerSize:size]); n == 0 {
 				give()
 			}
 			if n == size-headerSize {

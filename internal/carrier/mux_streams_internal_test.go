@@ -194,11 +194,13 @@ func TestCreditGrows(t *testing.T) {
 	st.Reset(1)
 }
 
-// TestCreditFollowsReading: nothing before half of the window has been read, then
+// TestCreditFollowsReading: nothing before a quarter of the window has been read, then
 // all of it; nothing once the peer has finished.
 func TestCreditFollowsReading(t *testing.T) {
 	s, p := scripted(t, false, Options{})
+	s.growth.Store(mostGrowth) // the window stays as it is
 	p.send("02 000008 00000001 00000000 00000064", data(1, 100))
+	p.quiet()
 	st := accept(t, s)
 	read := func(n int) {
 		t.Helper()
@@ -206,14 +208,15 @@ func TestCreditFollowsReading(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	read(49)
+	read(24)
 	p.quiet()
 	read(1)
-	p.want(numbered(3, 1, 150))
-	read(50)
+	p.want(numbered(3, 1, 125))
+	read(75)
 	p.want(numbered(3, 1, 200))
 	p.send(data(1, 100), "04 000000 00000001")
 	p.quiet()
+	s.growth.Store(0)
 	read(100)
 	p.quiet()
 	reads(t, st, "", io.EOF)

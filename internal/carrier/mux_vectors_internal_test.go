@@ -234,8 +234,10 @@ func emitWindow(t testing.TB) []byte {
 	w.gets(w.a, open2)
 	w.gets(w.a, data(2, 65536))
 	w.gets(w.a, data(2, 65536))
-	if _, err := io.ReadFull(accept(t, w.s), make([]byte, 131072)); err != nil {
-		t.Fatal(err)
+	w.gets(w.a, numbered(6, 0, 1))
+	w.wrote(w.a) // everything has come, so one Read gives it
+	if n, err := accept(t, w.s).Read(make([]byte, 131072)); n != 131072 {
+		t.Fatal(n, err)
 	}
 	return w.wrote(w.a)
 }
@@ -307,12 +309,16 @@ func emitMove(t testing.TB) []byte {
 	st := open(t, w.s, strings.Repeat("a", 32760))
 	w.gets(w.a, numbered(3, 2, 262144)) // the peer knows the stream
 	w.write(st, strings.Repeat("b", 32760))
-	for n := 0; n < 16+2*32768; {
-		n += len(w.wrote(w.a))
+	for n := 0; n < 65520; {
+		for _, f := range parsed(t, w.wrote(w.a)) {
+			if f.kind == frameData {
+				n += len(f.payload)
+			}
+		}
 	}
-	st.mu.Lock()
-	st.want = b
-	st.mu.Unlock()
+	w.gets(w.a, numbered(6, 0, 1))
+	w.wrote(w.a) // it has read the WINDOW
+	travel(st, b)
 	w.write(st, "x")
 	return w.wrote(w.b)
 }

@@ -50,7 +50,7 @@ func (w *window) consume(n int64, now, trip time.Duration, room int64) (grant, r
 		w.epoch, w.epochAt = now, w.consumed
 	}
 	w.newest = now
-	if w.granted-w.consumed > w.size/2 {
+	if w.granted-w.consumed > w.size-w.size/4 {
 		return 0, w.settle()
 	}
 	trip = max(trip, shortestTrip)

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package heartbeat runs the control stream of a session, the same on both
-// ends: pings with round-trip time, detection of a dead link, and the passing
-// of all other frames to their owner. It does not know hubs or agents.
+// ends: pings with round-trip time, detection of a dead link, the passing of all
+// other frames to their owner, and the move to another stream when one breaks
+// while the session lives. It does not know hubs or agents.
 package heartbeat
 
 import (
 	"context"
-	"errors"
 	"io"
 	"sync"
 	"time"
@@ -16,15 +16,25 @@ import (
 	"github.com/tombolo-io/tombolo/internal/limit"
 	"github.com/tombolo-io/tombolo/internal/liveness"
 	"github.com/tombolo-io/tombolo/internal/run"
-	"github.com/tombolo-io/tombolo/internal/wire"
 	pb "github.com/tombolo-io/tombolo/proto"
 )
 
-// Options of one control stream.
+// Stream carries control frames. Reset ends it at both ends, and with it every
+// Read and Write.
+type Stream interface {
+	io.ReadWriter
+	Reset(code uint32) error
+}
+
+// Options of the control stream of one session.
 type Options struct {
-	Stream       io.ReadWriter
-	End          func()              // ends the connection below, and with it every Read and Write of Stream
-	LastReceived func() time.Time    // newest byte on the connection below
+	Stream Stream // the first
+	// Next gives the stream that takes over from one that broke. It fails when
+	// the session has ended, which ends the beat; nil: so does every failure.
+	Next         func(ctx context.Context) (Stream, error)
+	Done         <-chan struct{}     // closed when the session has ended; nil: Next says so
+	End          func()              // ends the session, and with it every Read and Write of its streams
+	LastReceived func() time.Time    // newest byte of the session
 	OnFrame      func(*pb.Control)   // frames other than pings; must not block
 	OnRTT        func(time.Duration) // each measured round trip
 }
@@ -48,6 +58,7 @@ type Beat struct {
 	lastPing  time.Time
 	rtt       time.Duration
 	waiters   map[chan struct{}]struct{}
+	standing  [standings]*pb.Control // said once, and again on each further stream
 }
 
 // New makes the control stream's owner; Run does the work.
@@ -58,14 +69,13 @@ func New(o Options) *Beat {
 	}
 }
 
-// Run works until the link is dead (session_lost), the stream fails, or ctx
-// ends. It then ends the connection: merely closing the stream would wait for a
-// link that does not move.
+// Run works until the link is dead or the session has ended (session_lost), the
+// peer breaks the protocol, or ctx ends. It then ends the session: merely
+// closing the stream would wait for a link that does not move.
 func (b *Beat) Run(ctx context.Context) error {
 	g := run.NewGroup(ctx)
 	stop := run.OnDone(g.Context(), b.o.End)
-	g.Go("read", b.read)
-	g.Go("write", b.write)
+	g.Go("control", b.converse)
 	g.Go("watch", b.watch)
 	err := g.Wait()
 	stop()
@@ -75,8 +85,14 @@ func (b *Beat) Run(ctx context.Context) error {
 	return err
 }
 
-// Send queues a frame; false means that the link does not move and the queue is full.
+// Send queues a frame; false means that the link does not move and the queue is
+// full. What stands for long (a drain, the load) is said again on another stream.
 func (b *Beat) Send(f *pb.Control) bool {
+	if place, ok := standing(f); ok {
+		b.mu.Lock()
+		b.standing[place] = f
+		b.mu.Unlock()
+	}
 	select {
 	case b.out <- f:
 		return true
@@ -194,37 +210,6 @@ func (b *Beat) watch(ctx context.Context) error {
 	}
 }
 
-func (b *Beat) write(ctx context.Context) error {
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case f := <-b.out:
-			if err := wire.Write(b.o.Stream, f); err != nil {
-				return lost(err)
-			}
-		}
-	}
-}
-
-func (b *Beat) read(context.Context) error {
-	for {
-		var f pb.Control
-		if err := wire.Read(b.o.Stream, limit.ControlFrame, &f); err != nil {
-			return lost(err)
-		}
-		switch x := f.GetFrame().(type) {
-		case *pb.Control_Ping:
-			b.Send(&pb.Control{Frame: &pb.Control_Pong{Pong: &pb.Pong{Number: x.Ping.GetNumber()}}})
-		case *pb.Control_Pong:
-			b.pong(x.Pong.GetNumber(), time.Now())
-		case nil: // a frame of a newer version
-		default:
-			b.o.OnFrame(&f)
-		}
-	}
-}
-
 func (b *Beat) pong(n uint64, now time.Time) {
 	b.mu.Lock()
 	at, ok := b.sent[n]
@@ -246,16 +231,4 @@ func (b *Beat) pong(n uint64, now time.Time) {
 	if ok && b.o.OnRTT != nil {
 		b.o.OnRTT(now.Sub(at))
 	}
-}
-
-// lost codes the end of the stream; faults of a hostile peer keep their code.
-func lost(err error) error {
-	var f *fault.Fault
-	if errors.As(err, &f) {
-		return err
-	}
-	if err == io.EOF {
-		return fault.New(fault.CodeSessionLost, "the peer closed the session")
-	}
-	return fault.New(fault.CodeSessionLost, "the session broke").Because(err)
 }

@@ -44,6 +44,8 @@ func (e *end) Read(b []byte) (int, error) {
 	return n, err
 }
 
+func (e *end) Reset(uint32) error { return e.Close() }
+
 func (e *end) Write(b []byte) (int, error) {
 	var f pb.Control
 	if wire.Read(strings.NewReader(string(b)), limit.ControlFrame, &f) == nil && f.GetPing() != nil {

@@ -64,6 +64,33 @@ type fakeStream struct{ *net.TCPConn }
 
 func (s fakeStream) Reset(uint32) error { return s.Close() }
 
+func (s fakeStream) CopyFrom(src io.Reader, moved func(int)) (srcErr, err error) {
+	return plainCopy(s.TCPConn, src, moved)
+}
+
+func (s fakeStream) CopyTo(dst io.Writer, moved func(int)) (dstErr, err error) {
+	err, dstErr = plainCopy(dst, s.TCPConn, moved)
+	return dstErr, err
+}
+
+// plainCopy tells the end of src from that of dst, as a stream's copies do.
+func plainCopy(dst io.Writer, src io.Reader, moved func(int)) (srcErr, dstErr error) {
+	for buf := make([]byte, 4<<10); ; {
+		n, err := src.Read(buf)
+		if n > 0 {
+			if _, dstErr = dst.Write(buf[:n]); dstErr != nil {
+				return nil, dstErr
+			}
+			if moved != nil {
+				moved(n)
+			}
+		}
+		if err != nil {
+			return err, nil
+		}
+	}
+}
+
 // bareHub is as much of a hub as a frontend needs.
 func bareHub(t *testing.T) *Hub {
 	t.Helper()

@@ -189,7 +189,7 @@ func (h *Hub) apiRevoke(r *http.Request) (any, error) {
 		return nil, err
 	}
 	h.revoked.add(rec.Serial)
-	n := h.clients.closeAll(rec.Serial)
+	n := h.clients.closeAll(rec.Serial) + h.endRevoked(r.Context(), rec.Serial)
 	h.log.Info("certificate revoked", "identity", rec.Identity, "serial", rec.Serial, "connections", n)
 	return admin.CertificateInfo(rec), nil
 }

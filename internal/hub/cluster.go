@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/admin"
+	"github.com/tombolo-io/tombolo/internal/carrier"
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/id"
 	"github.com/tombolo-io/tombolo/internal/limit"
@@ -30,7 +31,10 @@ func (r *registry) add(name id.Cluster) *cluster {
 	defer r.mu.Unlock()
 	c, ok := r.clusters[name]
 	if !ok {
-		c = &cluster{name: name, sessions: map[*session]struct{}{}, gone: map[id.Agent]admin.AgentStatus{}, dials: run.NewLimiter(limit.PendingDials)}
+		c = &cluster{
+			name: name, sessions: map[*session]struct{}{}, gone: map[id.Agent]admin.AgentStatus{},
+			dials: run.NewLimiter(limit.PendingDials), unread: carrier.NewBudget(limit.ClusterUnread),
+		}
 		r.clusters[name] = c
 	}
 	return c
@@ -60,8 +64,9 @@ func (r *registry) all() []*cluster {
 
 // cluster holds the live sessions of one cluster and remembers agents that left.
 type cluster struct {
-	name  id.Cluster
-	dials *run.Limiter // dials under way
+	name   id.Cluster
+	dials  *run.Limiter    // dials under way
+	unread *carrier.Budget // of all of its sessions
 
 	mu          sync.Mutex
 	sessions    map[*session]struct{}
@@ -104,7 +109,7 @@ func (c *cluster) join(s *session) (older []*session, err error) {
 // leave removes a session and remembers why it ended.
 func (c *cluster) leave(s *session, why *fault.Fault, now time.Time) {
 	st := s.status()
-	st.Connected, st.Streams = false, 0
+	st.Connected, st.Streams, st.Connections = false, 0, 0
 	st.LastDisconnect = &admin.Disconnect{Code: string(why.Code), Reason: why.Explain(), At: now.UTC()}
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -49,6 +49,8 @@ type Config struct {
 type Reloadable struct {
 	agentLife, renewGrace, clientLife time.Duration
 	dialTimeout, idleTimeout          time.Duration
+	carrier                           string // auto, mux or yamux
+	connections                       int    // of one session, at most
 	sockets                           socketDefaults
 	clusters                          []clusterConfig
 }
@@ -159,8 +161,11 @@ func reloadable(raw v1alpha1.HubConfig, runDir string, add reporter) Reloadable 
 		clientLife:  positive(raw.Certificates.ClientLife, limit.ClientCertificate, "certificates.clientLife", add),
 		dialTimeout: positive(raw.Streams.DialTimeout, limit.Dial, "streams.dialTimeout", add),
 		idleTimeout: positive(raw.Streams.IdleTimeout, limit.StreamIdle, "streams.idleTimeout", add),
+		carrier:     or(raw.Carrier, v1alpha1.DefaultCarrier),
+		connections: raw.Connections,
 		sockets:     ownership(raw.Sockets, socketDefaults{-1, -1, 0o600}, "sockets", add),
 	}
+	checkCarrier(&r, add)
 	names, paths := map[id.Cluster]int{}, map[string]string{}
 	for i, rc := range raw.Clusters {
 		at := fmt.Sprintf("clusters[%d]", i)
@@ -198,6 +203,20 @@ func reloadable(raw v1alpha1.HubConfig, runDir string, add reporter) Reloadable 
 		r.clusters = append(r.clusters, cc)
 	}
 	return r
+}
+
+func checkCarrier(r *Reloadable, add reporter) {
+	switch r.carrier {
+	case v1alpha1.CarrierAuto, v1alpha1.CarrierMux, v1alpha1.CarrierYamux:
+	default:
+		add("carrier", "%q is none of auto, mux, yamux", r.carrier)
+	}
+	if r.connections < 0 || r.connections > limit.Connections {
+		add("connections", "%d is not 1 to %d", r.connections, limit.Connections)
+	}
+	if r.connections == 0 {
+		r.connections = limit.Connections
+	}
 }
 
 // socketPath is where a cluster's socket stands unless a path is given.

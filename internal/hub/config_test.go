@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tombolo-io/tombolo/api/v1alpha1"
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/id"
 	"github.com/tombolo-io/tombolo/internal/limit"
@@ -27,6 +28,7 @@ func TestAHubWithoutConfiguration(t *testing.T) {
 			case err != nil, c.StateDir != "/var/lib/tombolo/hub", c.RunDir != "/run/tombolo", c.TrustDomain != id.DefaultTrustDomain,
 				c.Listen != ":8443", c.AdminListen != "127.0.0.1:8444", c.Pprof, c.Drain != limit.Drain,
 				c.agentLife != limit.AgentCertificate, c.renewGrace != limit.RenewGrace, c.clientLife != limit.ClientCertificate,
+				c.carrier != v1alpha1.DefaultCarrier, c.connections != limit.Connections,
 				c.dialTimeout != limit.Dial, c.idleTimeout != limit.StreamIdle, c.sockets != socketDefaults{-1, -1, 0o600}, len(c.clusters) != 0:
 				t.Errorf("%+v, %v", c, err)
 			}
@@ -46,6 +48,8 @@ log: {format: json, level: debug}
 certificates: {agentLife: 1h, renewGrace: 2h, clientLife: 3h}
 sockets: {owner: "0", group: root, mode: "0660"}
 streams: {dialTimeout: 4s, idleTimeout: 5m}
+carrier: mux
+connections: 2
 drainTimeout: 6s
 clusters:
 - name: c1
@@ -61,6 +65,7 @@ clusters:
 		t.Errorf("advertise: %s", got)
 	}
 	if c.agentLife != time.Hour || c.renewGrace != 2*time.Hour || c.clientLife != 3*time.Hour || c.dialTimeout != 4*time.Second ||
+		c.carrier != "mux" || c.connections != 2 ||
 		c.idleTimeout != 5*time.Minute || c.Drain != 6*time.Second || c.RunDir != "/r" || !c.Pprof || c.Log.Format != "json" {
 		t.Errorf("%+v", c)
 	}
@@ -77,6 +82,10 @@ func TestProblemsOfAHubsConfiguration(t *testing.T) {
 	long := "/" + strings.Repeat("x", limit.SocketPath-1)
 	for name, c := range map[string]struct{ file, want string }{
 		"another version":                   {"apiVersion: v1\nkind: HubConfig\n", `f:1:13: apiVersion: "tombolo.dev/v1alpha1" is expected`},
+		"a carrier that there is not":       {kind + "carrier: quic\n", `f:3:10: carrier: "quic" is none of auto, mux, yamux`},
+		"too many connections":              {kind + "connections: 5\n", `f:3:14: connections: 5 is not 1 to 4`},
+		"fewer connections than none":       {kind + "connections: -1\n", `f:3:14: connections: -1 is not 1 to 4`},
+		"connections in words":              {kind + "connections: two\n", `f:3:14: connections: a whole number is expected, not "two"`},
 		"another kind":                      {"apiVersion: tombolo.dev/v1alpha1\nkind: AgentConfig\n", `f:2:7: kind: "HubConfig" is expected`},
 		"no kind":                           {"apiVersion: tombolo.dev/v1alpha1\n", `f:1:1: kind: "HubConfig" is expected`},
 		"a bad trust domain":                {kind + "trustDomain: Example\n", `f:3:14: trustDomain: trust domain label "Example"`},

@@ -5,6 +5,7 @@ package hub
 import (
 	"context"
 	"errors"
+	"io"
 	"sync"
 	"time"
 
@@ -50,9 +51,10 @@ func (h *Hub) Dial(ctx context.Context, name id.Cluster, d wire.Dial) (carrier.S
 	return h.dialAny(ctx, c, d)
 }
 
-// dialAny tries the cluster's sessions, the best first.
+// dialAny tries the cluster's sessions, the best first; one of them twice if the
+// first try was lost with a connection and the session goes on over another.
 func (h *Hub) dialAny(ctx context.Context, c *cluster, d wire.Dial) (carrier.Stream, error) {
-	tried := map[*session]bool{}
+	tried, again := map[*session]bool{}, map[*session]bool{}
 	var last error
 	for {
 		sessions := c.live()
@@ -68,21 +70,43 @@ func (h *Hub) dialAny(ctx context.Context, c *cluster, d wire.Dial) (carrier.Str
 			return nil, noAgent(c.name, c.agents(), h.now())
 		}
 		s := sessions[i]
-		tried[s] = true
 		stream, err := h.dialThrough(ctx, s, d)
 		if err == nil || !retriable(err) {
 			return stream, err
 		}
-		last = err
+		if again[s] || !fault.Has(err, fault.CodeSessionLost) || !s.alive() {
+			tried[s] = true
+		}
+		again[s], last = true, err
 		h.log.Debug("dial fails over", tell.AttrCluster, c.name, tell.AttrAgent, s.agent, tell.AttrReason, err)
+	}
+}
+
+// alive says whether the session goes on and was heard a moment ago.
+func (s *session) alive() bool {
+	select {
+	case <-s.link.Done():
+		return false
+	default:
+		return time.Since(s.link.Traffic().LastReceived) < limit.Silent
 	}
 }
 
 // retriable says whether another agent may succeed where this one failed: the
 // session was lost or takes no streams, and nothing was said about the target.
 func retriable(err error) bool {
-	return fault.Has(err, fault.CodeSessionLost) || fault.Has(err, fault.CodeDraining)
+	return fault.Has(err, fault.CodeSessionLost) || fault.Has(err, fault.CodeDraining) || refused(err)
 }
+
+// refused says that the agent's mux took the stream for one too many, or for one
+// that came after its last: nobody has seen it.
+func refused(err error) bool {
+	var reset *carrier.ResetError
+	return errors.As(err, &reset) && reset.Code == carrier.ResetRefused
+}
+
+// dialRequest is room for an encoded dial request with a name of middling length.
+const dialRequest = 256
 
 // dialThrough asks one agent. A session that has been silent must answer a ping
 // first, so that a dial does not wait on a dead one.
@@ -104,17 +128,18 @@ func (h *Hub) dialThrough(ctx context.Context, s *session, d wire.Dial) (carrier
 	if deadline, ok := ctx.Deadline(); ok {
 		d.Timeout = time.Until(deadline)
 	}
-	stream, err := s.link.OpenStream(ctx, nil)
+	request, err := wire.Append(make([]byte, 0, dialRequest), d.Message())
+	if err != nil {
+		return nil, err
+	}
+	stream, err := s.link.OpenStream(ctx, request) // leaves in one write
 	if err != nil {
 		return nil, dialError(ctx, s, err)
 	}
 	giveUp := func() { stream.Reset(splice.ResetCode(fault.CodeDialCanceled)) }
 	stop := run.OnDone(ctx, giveUp)
 	calm := s.whenSilent(giveUp)
-	err = wire.Write(stream, d.Message())
-	if err == nil {
-		_, err = wire.ReadReply(stream)
-	}
+	_, err = wire.ReadReply(stream)
 	calm()
 	stop()
 	if err == nil && ctx.Err() != nil {
@@ -179,12 +204,21 @@ func probe(ctx context.Context, s *session) error {
 // dialError codes what went wrong on the way to an agent's answer; an agent's own fault passes.
 func dialError(ctx context.Context, s *session, err error) error {
 	var f *fault.Fault
-	if errors.As(err, &f) {
+	if errors.As(err, &f) && (f.Code != fault.CodeDialCanceled || ctx.Err() != nil) {
 		return err
 	}
 	var reset *carrier.ResetError
+	isReset := errors.As(err, &reset)
 	switch {
-	case errors.As(err, &reset) && ctx.Err() == nil:
+	case ctx.Err() == nil && (f != nil || isReset && splice.ResetReason(reset.Code) == fault.CodeDialCanceled):
+		// We did not give up: the agent's own work was cut short.
+		return fault.Newf(fault.CodeSessionLost, "agent %s was stopped during the dial", s.agent)
+	case refused(err) && s.draining.Load():
+		return fault.Newf(fault.CodeDraining, "agent %s takes no new streams", s.agent).Because(err)
+	case refused(err):
+		return fault.Newf(fault.CodeLimit, "agent %s takes no more streams", s.agent).Because(err).
+			Hint("it has as many streams, or as many unread bytes, as it may: look at 'tombolo status %s'", s.cluster.name)
+	case isReset && ctx.Err() == nil:
 		// An answer about the target that was overtaken by its end, which no
 		// other agent would give differently.
 		return fault.Newf(splice.ResetReason(reset.Code), "agent %s broke the stream off during the dial", s.agent).
@@ -228,12 +262,30 @@ func (s *hubStream) Write(b []byte) (int, error) {
 	return n, err
 }
 
+func (s *hubStream) CopyFrom(src io.Reader, moved func(int)) (srcErr, err error) {
+	return s.Stream.CopyFrom(src, counting(&s.session.up, moved))
+}
+
+func (s *hubStream) CopyTo(dst io.Writer, moved func(int)) (dstErr, err error) {
+	return s.Stream.CopyTo(dst, counting(&s.session.down, moved))
+}
+
+// counting adds what moves to a total, and tells moved, if there is one.
+func counting(total *splice.Counter, moved func(int)) func(int) {
+	return func(n int) {
+		total.Add(int64(n))
+		if moved != nil {
+			moved(n)
+		}
+	}
+}
+
 func (s *hubStream) Close() error {
 	defer s.release("")
 	return s.Stream.Close()
 }
 
 func (s *hubStream) Reset(code uint32) error {
-	defer s.release(splice.ResetReason(code))
+	s.release(splice.ResetReason(code)) // first: whoever is woken by the reset closes
 	return s.Stream.Reset(code)
 }

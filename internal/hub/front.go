@@ -34,17 +34,13 @@ func (h *Hub) serveFront(ctx context.Context, ln net.Listener) error {
 	defer stop()
 	g := run.NewGroup(ctx)
 	unknown := newStrangers(limit.Strangers, func() { h.metrics.Refused.WithLabelValues(string(fault.CodeLimit)).Inc() })
-	tlsConfig := h.tlsConfig()
 	err := acceptLoop(ctx, ln, func(raw net.Conn) {
 		known := unknown.add(raw)
 		g.Do(func(ctx context.Context) {
-			conn := tls.Server(splice.Below(raw), tlsConfig)
-			hctx, cancel := context.WithTimeout(ctx, limit.Handshake)
-			err := conn.HandshakeContext(hctx)
-			cancel()
+			conn, err := h.shake(ctx, raw)
 			if err != nil {
 				known()
-				h.refused(conn, fault.New(fault.CodeCertInvalid, "the TLS handshake failed").Because(err))
+				h.refused(raw, err)
 				raw.Close()
 				return
 			}
@@ -54,19 +50,20 @@ func (h *Hub) serveFront(ctx context.Context, ln net.Listener) error {
 	return errors.Join(err, g.Wait())
 }
 
-// tlsConfig asks every peer for a certificate and lets the code behind judge
-// it, so that a refusal can be answered with its reason. Possession of the key
-// is proved by the handshake all the same.
-func (h *Hub) tlsConfig() *tls.Config {
-	return &tls.Config{
-		MinVersion: tls.VersionTLS13,
-		NextProtos: []string{trust.ALPNSession, trust.ALPNJoin, "http/1.1"},
-		ClientAuth: tls.RequestClientCert,
-		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-			return h.serving.get(h.now())
-		},
-		DynamicRecordSizingDisabled: true,
+// shake makes TLS of an accepted connection, whatever it will turn out to be
+// for. A session's mux looks for its own layer, which is the lowest.
+func (h *Hub) shake(ctx context.Context, raw net.Conn) (*tls.Conn, error) {
+	cfg, err := h.serving.config(h.now())
+	if err != nil {
+		return nil, err
 	}
+	conn := tls.Server(splice.Below(carrier.Wrap(raw)), cfg)
+	ctx, cancel := context.WithTimeout(ctx, limit.Handshake)
+	defer cancel()
+	if err := conn.HandshakeContext(ctx); err != nil {
+		return nil, fault.New(fault.CodeCertInvalid, "the TLS handshake failed").Because(err)
+	}
+	return conn, nil
 }
 
 // route passes a connection to what it is for; known is called when its peer has
@@ -163,45 +160,6 @@ func outcome(f *fault.Fault) string {
 		return tell.Outcome("")
 	}
 	return tell.Outcome(f.Code)
-}
-
-// serving holds the hub's own certificate and makes a new one in half-time.
-type serving struct {
-	mu    sync.Mutex
-	cert  *tls.Certificate
-	leaf  *x509.Certificate
-	renew func(now time.Time) (*tls.Certificate, error)
-}
-
-func (s *serving) get(now time.Time) (*tls.Certificate, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.cert == nil || now.After(s.leaf.NotBefore.Add(s.leaf.NotAfter.Sub(s.leaf.NotBefore)/2)) || now.Before(s.leaf.NotBefore) {
-		cert, err := s.renew(now)
-		if err != nil {
-			return nil, err
-		}
-		s.cert, s.leaf = cert, cert.Leaf
-	}
-	return s.cert, nil
-}
-
-// newServing issues certificates for the hub itself; the key stays in memory
-// and the CA is sent along for agents that know only its pin.
-func newServing(ca *trust.Authority, name string, hosts []string) *serving {
-	return &serving{renew: func(now time.Time) (*tls.Certificate, error) {
-		key, err := trust.NewKey()
-		if err != nil {
-			return nil, err
-		}
-		leaf, err := ca.Issue(trust.Request{
-			Identity: id.Identity{Role: id.RoleHub, Name: name}, Key: key.Public(), Life: limit.HubCertificate, Hosts: hosts,
-		}, now)
-		if err != nil {
-			return nil, err
-		}
-		return &tls.Certificate{Certificate: [][]byte{leaf.Raw, ca.Certificate().Raw}, PrivateKey: key, Leaf: leaf}, nil
-	}}
 }
 
 // handoff is a listener that is fed with connections accepted elsewhere.

@@ -11,11 +11,13 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/tombolo-io/tombolo/internal/carrier"
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/hub/state"
 	"github.com/tombolo-io/tombolo/internal/id"
@@ -34,20 +36,22 @@ type Hub struct {
 	metrics *tell.Hub
 	splicer *splice.Splicer
 
-	state     *state.Store
-	ca        *trust.Authority
-	roots     *x509.CertPool
-	serving   *serving
-	clusters  *registry
-	sockets   *sockets
-	revoked   revocations
-	clients   *tracked
-	settings  atomic.Pointer[Reloadable]
-	draining  atomic.Bool
-	since     time.Time
-	listen    string   // the bound address
-	advertise []string // host:port
-	guessed   bool     // advertise was not configured
+	state       *state.Store
+	ca          *trust.Authority
+	roots       *x509.CertPool
+	serving     *serving
+	clusters    *registry
+	sockets     *sockets
+	revoked     revocations
+	clients     *tracked
+	cores       int // that the scheduler may use
+	descriptors *descriptors
+	settings    atomic.Pointer[Reloadable]
+	draining    atomic.Bool
+	since       time.Time
+	listen      string   // the bound address
+	advertise   []string // host:port
+	guessed     bool     // advertise was not configured
 
 	joinHTTP, apiHTTP *handoff
 	frontends         map[string]Frontend
@@ -69,7 +73,7 @@ func New(cfg Config, o Options) (*Hub, error) {
 	}
 	h := &Hub{
 		cfg: cfg, log: o.Log, now: o.Now, reg: o.Reg, splicer: splice.New(), clusters: newRegistry(),
-		clients: newTracked(), since: o.Now(), ready: make(chan struct{}),
+		clients: newTracked(), cores: runtime.GOMAXPROCS(0), descriptors: newDescriptors(), since: o.Now(), ready: make(chan struct{}),
 	}
 	h.settings.Store(&cfg.Reloadable)
 	h.frontends = map[string]Frontend{ProtocolConnect: connectFrontend{h}}
@@ -139,7 +143,25 @@ func (h *Hub) readings() tell.HubReadings {
 			return sum
 		}
 	}
+	sessions := func(fn func(i carrier.Info) int) func() float64 {
+		return count(func(c *cluster) (sum float64) {
+			for _, s := range c.live() {
+				sum += float64(fn(s.link.Info()))
+			}
+			return sum
+		})
+	}
 	return tell.HubReadings{
+		Connections: sessions(func(i carrier.Info) int { return i.Connections }),
+		Unread:      count(func(c *cluster) float64 { return float64(c.unread.Unread()) }),
+		SessionsOver: func(kind string) float64 {
+			return sessions(func(i carrier.Info) int {
+				if string(i.Kind) == kind {
+					return 1
+				}
+				return 0
+			})()
+		},
 		Sessions: count(func(c *cluster) float64 { return float64(len(c.live())) }),
 		Clusters: count(func(*cluster) float64 { return 1 }),
 		ClustersConnected: count(func(c *cluster) float64 {

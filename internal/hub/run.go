@@ -41,7 +41,7 @@ func (h *Hub) Run(ctx, hard context.Context) error {
 		return err
 	}
 	h.listen = ls.front.Addr().String()
-	h.serving = newServing(h.ca, h.cfg.Name, h.addresses(port))
+	h.serving = newServing(h.ca, h.cfg.Name, h.addresses(port), h.now)
 	h.joinHTTP, h.apiHTTP = newHandoff(ls.front.Addr()), newHandoff(ls.front.Addr())
 
 	// Everything that carries streams lives until the drain is over.

@@ -36,7 +36,12 @@ type session struct {
 	certEnd  time.Time
 	peer     string
 	link     carrier.Session
+	secret   []byte // ties further connections to it; nil: there are none. Never logged
 	beat     *heartbeat.Beat
+
+	mu      sync.Mutex
+	coming  int      // connections that are about to be added
+	serials []string // of the certificates that were shown on its connections
 
 	streams  atomic.Int64 // live streams and pending dials
 	load     atomic.Int64 // streams that the agent reports over all of its sessions
@@ -47,9 +52,10 @@ type session struct {
 }
 
 func (s *session) status() admin.AgentStatus {
+	info := s.link.Info()
 	return admin.AgentStatus{
 		ID: s.agent.String(), Connected: true, Draining: s.draining.Load(), Since: s.since.UTC(),
-		Peer: s.peer, Software: s.software, Carrier: "tls/" + string(s.link.Info().Kind),
+		Peer: s.peer, Software: s.software, Carrier: "tls/" + string(info.Kind), Connections: info.Connections,
 		RTTMillis: float64(s.beat.RTT().Microseconds()) / 1000, Streams: int(s.streams.Load()),
 		BytesIn: s.up.Load(), BytesOut: s.down.Load(), Ranges: s.ranges, CertificateEnd: s.certEnd.UTC(),
 	}
@@ -91,91 +97,60 @@ func (s *session) leave() {
 	s.link.Close()
 }
 
-// serveSession runs one agent's connection from its Hello to its end.
+// serveSession runs one agent's connection from its Hello to its end, or adds it
+// to the session that it belongs to.
 func (h *Hub) serveSession(ctx context.Context, conn *tls.Conn, known func()) {
-	who, err := h.identify(conn, 0)
-	if err == nil && who.Role != id.RoleAgent {
-		err = fault.Newf(fault.CodeUnauthorized, "%s may not hold a session", who).Whyf("only agents may")
-	}
-	var c *cluster
-	if err == nil {
-		c, err = h.clusters.get(who.Cluster)
-	}
-	if err == nil {
+	a, refusal := h.admit(conn)
+	if refusal == nil {
 		known()
 	}
-	stop := run.OnDone(ctx, func() { conn.Close() })
-	hello, helloErr := h.exchangeHello(conn, err)
-	stop()
-	if err == nil {
-		err = helloErr
+	g, err := h.greet(ctx, a, refusal)
+	switch {
+	case err != nil:
+	case g.joins != nil:
+		err = h.attach(a, g.joins)
+		h.metrics.Attaches.WithLabelValues(outcome(fault.From(err))).Inc()
+	default:
+		err = h.beginSession(ctx, a, g)
 	}
 	if err != nil {
 		h.refused(conn, err)
 		conn.Close()
-		return
 	}
-	agentName, err := id.ParseAgent(who.Name)
-	if err != nil {
-		h.refused(conn, err)
-		conn.Close()
-		return
-	}
-	link, err := carrier.Server(carrier.Yamux, conn, carrier.Options{Incoming: limit.AgentStreams})
-	if err != nil {
-		h.refused(conn, err)
-		conn.Close()
-		return
-	}
-	defer link.Close()
-	s := &session{
-		cluster: c, agent: agentName, instance: hello.GetInstance(), software: clip(hello.GetSoftware(), 64),
-		ranges: clipAll(hello.GetRanges()), since: h.now(), peer: conn.RemoteAddr().String(),
-		certEnd: conn.ConnectionState().PeerCertificates[0].NotAfter, link: link,
-	}
-	h.runSession(ctx, s)
 }
 
-// exchangeHello reads the agent's Hello and answers it; refusal, if not nil, is the answer.
-func (h *Hub) exchangeHello(conn *tls.Conn, refusal error) (*pb.Hello, error) {
-	conn.SetDeadline(time.Now().Add(limit.Hello))
-	defer conn.SetDeadline(time.Time{})
-	var m pb.Control
-	if err := wire.Read(conn, limit.ControlFrame, &m); err != nil {
-		return nil, err
+// beginSession puts the mux on a connection and runs the session.
+func (h *Hub) beginSession(ctx context.Context, a arrival, g agreement) error {
+	link, err := carrier.Server(g.kind, a.conn, carrier.Options{
+		Incoming: limit.AgentStreams, Connections: g.connections, Budget: a.cluster.unread,
+	})
+	if err != nil {
+		return err
 	}
-	hello := m.GetHello()
-	welcome := &pb.Welcome{Software: h.cfg.Version, Hub: h.cfg.Name, UnixMillis: h.now().UnixMilli()}
-	f := fault.From(refusal)
-	if f == nil && (hello == nil || hello.GetInstance() == "" || len(hello.GetInstance()) > 64) {
-		f = fault.New(fault.CodeFrameInvalid, "the first frame is no usable Hello")
+	defer link.Close()
+	serial, end := a.certificate()
+	s := &session{
+		cluster: a.cluster, agent: a.agent, instance: g.hello.GetInstance(), software: clip(g.hello.GetSoftware(), 64),
+		ranges: clipAll(g.hello.GetRanges()), since: h.now(), peer: a.conn.RemoteAddr().String(),
+		certEnd: end, serials: []string{serial}, link: link, secret: g.secret,
 	}
-	if f == nil {
-		welcome.Version, f = wire.Negotiate(hello.GetVersionMin(), hello.GetVersionMax())
-	}
-	if f == nil && h.draining.Load() {
-		f = fault.New(fault.CodeDraining, "the hub is shutting down").Hint("the agent tries again by itself")
-	}
-	welcome.Refusal = wire.ToFault(f)
-	if err := wire.Write(conn, &pb.Control{Frame: &pb.Control_Welcome{Welcome: welcome}}); err != nil {
-		return nil, err
-	}
-	if f != nil {
-		return nil, f
-	}
-	return hello, nil
+	h.runSession(ctx, s)
+	return nil
 }
 
 // runSession takes the agent's control stream, makes the session available and
 // keeps it until it ends.
 func (h *Hub) runSession(ctx context.Context, s *session) {
-	control, err := h.acceptControl(ctx, s.link)
+	control, err := acceptControl(ctx, s.link)
 	if err != nil {
 		h.refused(s.link, err)
 		return
 	}
+	further := newControls(s.link, control)
 	s.beat = heartbeat.New(heartbeat.Options{
 		Stream:       control,
+		Next:         further.take,
+		Done:         s.link.Done(),
 		End:          func() { s.link.Close() },
 		LastReceived: func() time.Time { return s.link.Traffic().LastReceived },
 		OnFrame:      func(f *pb.Control) { h.onFrame(s, f) },
@@ -195,10 +170,17 @@ func (h *Hub) runSession(ctx context.Context, s *session) {
 	}
 	h.metrics.Sessions.Inc()
 	log := h.log.With(tell.AttrCluster, s.cluster.name, tell.AttrAgent, s.agent, tell.AttrPeer, s.peer)
-	log.Info("agent connected", "software", s.software, "ranges", s.ranges)
+	log.Info("agent connected", "software", s.software, "ranges", s.ranges, "carrier", s.link.Info().Kind)
 
 	stop := run.OnDone(ctx, func() { s.end(fault.New(fault.CodeDraining, "the hub stopped")) })
-	err = s.beat.Run(context.WithoutCancel(ctx))
+	if h.revoked.has(s.serials[0]) { // since it was identified: the revocation did not see this session
+		s.ended.CompareAndSwap(nil, revokedFault(s))
+		s.link.Close()
+	}
+	steady := context.WithoutCancel(ctx)
+	g := run.NewGroup(steady)
+	g.Do(further.accept)
+	err = s.beat.Run(steady)
 	stop()
 	why := fault.From(err)
 	if why == nil {
@@ -206,23 +188,11 @@ func (h *Hub) runSession(ctx context.Context, s *session) {
 	}
 	s.ended.CompareAndSwap(nil, why)
 	s.link.Close()
+	g.Wait()
 	why = s.ended.Load()
 	s.cluster.leave(s, why, h.now())
 	h.metrics.SessionEnds.WithLabelValues(tell.Outcome(why.Code)).Inc()
 	log.Info("agent left", tell.AttrCode, why.Code, tell.AttrReason, why.Error())
-}
-
-// acceptControl waits for the first stream, which the agent opens for control.
-func (h *Hub) acceptControl(ctx context.Context, link carrier.Session) (carrier.Stream, error) {
-	ctx, cancel := context.WithTimeout(ctx, limit.Hello)
-	defer cancel()
-	stop := run.OnDone(ctx, func() { link.Close() })
-	control, err := link.AcceptStream(ctx)
-	stop()
-	if err != nil {
-		return nil, fault.New(fault.CodeSessionLost, "the agent opened no control stream").Because(err)
-	}
-	return control, nil
 }
 
 // onFrame handles what the agent says on the control stream. Frames that are

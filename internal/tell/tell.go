@@ -63,6 +63,7 @@ func Outcome(code fault.Code) string {
 // Hub are the hub's metrics. None has a label with more than a few dozen
 // values: figures per cluster are in 'tombolo status'.
 type Hub struct {
+	Attaches     *prometheus.CounterVec // outcome
 	Sessions     prometheus.Counter
 	SessionEnds  *prometheus.CounterVec // reason
 	Joins        *prometheus.CounterVec // outcome
@@ -80,6 +81,8 @@ type HubReadings struct {
 	Sessions, Clusters, ClustersConnected func() float64
 	BytesToCluster, BytesFromCluster      func() float64
 	ClientCertificateEnd                  func() float64 // Unix seconds of the earliest end, 0 if there is none
+	Connections, Unread                   func() float64
+	SessionsOver                          func(carrier string) float64
 }
 
 // NewHub registers the hub's metrics.
@@ -92,7 +95,11 @@ func NewHub(reg prometheus.Registerer, r HubReadings) *Hub {
 		"When the first client certificate in use ends, as a Unix time; 0 if there is none.", r.ClientCertificateEnd)
 	f.counterFunc("tombolo_hub_bytes_to_cluster_total", "Bytes carried from callers into clusters.", r.BytesToCluster)
 	f.counterFunc("tombolo_hub_bytes_from_cluster_total", "Bytes carried out of clusters to callers.", r.BytesFromCluster)
-	return &Hub{
+	f.gaugeFunc("tombolo_hub_session_connections", "Connections of the sessions that are live.", r.Connections)
+	f.gaugeFunc("tombolo_hub_unread_bytes", "Bytes that came over the mux and were not read yet.", r.Unread)
+	f.gaugeFuncs("tombolo_hub_sessions_by_carrier", "Agent sessions that are live, by their mux.", "carrier", carriers(), r.SessionsOver)
+	h := &Hub{
+		Attaches:     f.counterVec("tombolo_hub_connections_added_total", "Further connections of sessions, by outcome (ok or a fault code).", "outcome"),
 		Sessions:     f.counter("tombolo_hub_sessions_total", "Agent sessions that were accepted."),
 		SessionEnds:  f.counterVec("tombolo_hub_session_ends_total", "Sessions that ended, by reason (a fault code, or ok for an orderly end).", "reason"),
 		Joins:        f.counterVec("tombolo_hub_joins_total", "Enrolments and renewals, by outcome.", "kind", "outcome"),
@@ -104,10 +111,16 @@ func NewHub(reg prometheus.Registerer, r HubReadings) *Hub {
 		Reloads:      f.counterVec("tombolo_hub_config_reloads_total", "Reloads of the configuration, by outcome.", "outcome"),
 		Refused:      f.counterVec("tombolo_hub_refused_connections_total", "Connections and requests that were refused without a dial, by fault code.", "code"),
 	}
+	h.Attaches.WithLabelValues(Outcome("")) // a session may never need one
+	return h
 }
+
+// carriers are the values of the label carrier.
+func carriers() []string { return []string{"mux", "yamux"} }
 
 // Agent are the agent's metrics.
 type Agent struct {
+	Attaches     *prometheus.CounterVec // outcome
 	Connects     *prometheus.CounterVec // outcome
 	Streams      prometheus.Gauge
 	Dials        *prometheus.CounterVec // outcome
@@ -122,6 +135,8 @@ type AgentReadings struct {
 	Sessions                     func() float64
 	BytesToTarget, BytesToCaller func() float64
 	CertificateEnd               func() float64
+	Connections, Unread          func() float64
+	SessionsOver                 func(carrier string) float64
 }
 
 // NewAgent registers the agent's metrics.
@@ -131,7 +146,11 @@ func NewAgent(reg prometheus.Registerer, r AgentReadings) *Agent {
 	f.gaugeFunc("tombolo_agent_certificate_expiry_timestamp_seconds", "When the agent's certificate ends, as a Unix time.", r.CertificateEnd)
 	f.counterFunc("tombolo_agent_bytes_to_target_total", "Bytes carried from the hub to targets.", r.BytesToTarget)
 	f.counterFunc("tombolo_agent_bytes_from_target_total", "Bytes carried from targets to the hub.", r.BytesToCaller)
-	return &Agent{
+	f.gaugeFunc("tombolo_agent_session_connections", "Connections of the sessions that are live.", r.Connections)
+	f.gaugeFunc("tombolo_agent_unread_bytes", "Bytes that came over the mux and were not read yet.", r.Unread)
+	f.gaugeFuncs("tombolo_agent_sessions_by_carrier", "Sessions to hubs that are live, by their mux.", "carrier", carriers(), r.SessionsOver)
+	a := &Agent{
+		Attaches:     f.counterVec("tombolo_agent_connections_added_total", "Further connections of sessions, by outcome (ok or a fault code).", "outcome"),
 		Connects:     f.counterVec("tombolo_agent_connects_total", "Attempts to reach a hub, by outcome (ok or a fault code).", "outcome"),
 		Streams:      f.gauge("tombolo_agent_streams", "Streams that are live."),
 		Dials:        f.counterVec("tombolo_agent_dials_total", "Dials to targets, by outcome (ok or a fault code).", "outcome"),
@@ -140,6 +159,8 @@ func NewAgent(reg prometheus.Registerer, r AgentReadings) *Agent {
 		RTT:          f.histogram("tombolo_agent_session_rtt_seconds", "Round trip of the pings on live sessions."),
 		Renewals:     f.counterVec("tombolo_agent_renewals_total", "Renewals of the certificate, by outcome.", "outcome"),
 	}
+	a.Attaches.WithLabelValues(Outcome(""))
+	return a
 }
 
 type factory struct{ reg prometheus.Registerer }
@@ -148,6 +169,15 @@ func (f factory) add(c prometheus.Collector) { f.reg.MustRegister(c) }
 
 func (f factory) gaugeFunc(name, help string, read func() float64) {
 	f.add(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, read))
+}
+
+// gaugeFuncs registers one gauge for each value of a label.
+func (f factory) gaugeFuncs(name, help, label string, values []string, read func(value string) float64) {
+	for _, v := range values {
+		f.add(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: name, Help: help, ConstLabels: prometheus.Labels{label: v},
+		}, func() float64 { return read(v) }))
+	}
 }
 
 func (f factory) counterFunc(name, help string, read func() float64) {

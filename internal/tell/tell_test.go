@@ -58,8 +58,16 @@ func TestOutcomesAreBounded(t *testing.T) {
 func TestMetrics(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
 	one := func() float64 { return 1 }
-	hub := tell.NewHub(reg, tell.HubReadings{Sessions: one, Clusters: one, ClustersConnected: one, BytesToCluster: one, BytesFromCluster: one, ClientCertificateEnd: one})
-	agent := tell.NewAgent(reg, tell.AgentReadings{Sessions: one, BytesToTarget: one, BytesToCaller: one, CertificateEnd: one})
+	each := func(string) float64 { return 1 }
+	hub := tell.NewHub(reg, tell.HubReadings{
+		Sessions: one, Clusters: one, ClustersConnected: one, BytesToCluster: one, BytesFromCluster: one, ClientCertificateEnd: one,
+		Connections: one, Unread: one, SessionsOver: each,
+	})
+	agent := tell.NewAgent(reg, tell.AgentReadings{
+		Sessions: one, BytesToTarget: one, BytesToCaller: one, CertificateEnd: one, Connections: one, Unread: one, SessionsOver: each,
+	})
+	hub.Attaches.WithLabelValues("ok").Inc()
+	agent.Attaches.WithLabelValues("ok").Inc()
 	hub.SessionEnds.WithLabelValues("ok").Inc()
 	hub.Joins.WithLabelValues("join", "ok").Inc()
 	hub.Dials.WithLabelValues("connect", "ok").Inc()
@@ -95,7 +103,7 @@ func TestMetrics(t *testing.T) {
 			}
 		}
 	}
-	if len(families) != 16+11 {
+	if len(families) != 20+15 {
 		t.Errorf("%d families are gathered: a metric is missing from this test, or new", len(families))
 	}
 }

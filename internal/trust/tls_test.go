@@ -17,7 +17,7 @@ import (
 )
 
 // party is a certificate with its key and what is sent along.
-func party(t *testing.T, a *trust.Authority, who id.Identity, along ...*x509.Certificate) tls.Certificate {
+func party(t testing.TB, a *trust.Authority, who id.Identity, along ...*x509.Certificate) tls.Certificate {
 	t.Helper()
 	key := newKey(t)
 	c, err := a.Issue(trust.Request{Identity: who, Key: key.Public(), Life: time.Hour, Hosts: []string{"hub"}}, noon())
@@ -189,6 +189,114 @@ func TestAResumedSessionIsCheckedAgain(t *testing.T) {
 			if c.want != "" && !fault.Has(err, c.want) {
 				t.Errorf("second: %v, want %s", err, c.want)
 			}
+		})
+	}
+}
+
+// TestAResumedClientIsCheckedAgain is the same for the side that accepts: it
+// judges the certificate behind the handshake, and a resumed one shows that of
+// the first. A certificate that has run out is not even taken from a ticket.
+func TestAResumedClientIsCheckedAgain(t *testing.T) {
+	a := authority(t, "example.org")
+	hub, agent := party(t, a, hubIdentity()), party(t, a, anAgent(t))
+	for name, c := range map[string]struct {
+		later func(*trust.Check)
+		clock func() time.Time // of the server's library, for the second handshake
+		full  bool
+		want  fault.Code
+	}{
+		"nothing happened":        {later: func(*trust.Check) {}},
+		"the certificate ran out": {later: func(c *trust.Check) { c.Now = noon().Add(2 * time.Hour) }, want: fault.CodeCertExpired},
+		"the certificate ran out by the server's clock": {
+			later: func(c *trust.Check) { c.Now = noon().Add(2 * time.Hour) },
+			clock: func() time.Time { return noon().Add(2 * time.Hour) }, full: true, want: fault.CodeCertExpired,
+		},
+		"the certificate was revoked": {
+			later: func(c *trust.Check) { c.Revoked = func(s string) bool { return s == trust.Serial(agent.Leaf) } }, want: fault.CodeCertRevoked,
+		},
+		"the CA was replaced": {later: func(c *trust.Check) { c.Roots = authority(t, "example.org").Roots() }, want: fault.CodeCAMismatch},
+	} {
+		t.Run(name, func(t *testing.T) {
+			current := trust.Check{Roots: a.Roots(), Now: noon()}
+			client := trust.HubClientConfig(func() trust.Check { return trust.Check{Roots: a.Roots(), Now: noon()} }, &agent, trust.ALPNSession)
+			client.ClientSessionCache, client.ServerName, client.Time = tls.NewLRUClientSessionCache(1), "hub", noon
+			server := serverConfig(hub)
+			clock := noon
+			server.Time = func() time.Time { return clock() }
+			var seen tls.ConnectionState
+			server.VerifyConnection = func(s tls.ConnectionState) error { seen = s; return nil }
+			for i, want := range []fault.Code{"", c.want} {
+				if i == 1 {
+					c.later(&current)
+					if c.clock != nil {
+						clock = c.clock
+					}
+				}
+				if _, err := shake(t, server, client); err != nil {
+					t.Fatal(err)
+				}
+				if resumed := i == 1 && !c.full; seen.DidResume != resumed {
+					t.Errorf("handshake %d: resumed=%v", i+1, seen.DidResume)
+				}
+				who, err := current.Verify(seen.PeerCertificates)
+				if want == "" && (err != nil || who.Role != anAgent(t).Role) || want != "" && !fault.Has(err, want) {
+					t.Errorf("handshake %d: %v, %v; want %q", i+1, who, err, want)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkHandshake compares whole handshakes of both ends with resumed ones.
+func BenchmarkHandshake(b *testing.B) {
+	a := authority(b, "example.org")
+	hub, agent := party(b, a, hubIdentity()), party(b, a, anAgent(b))
+	for _, kind := range []string{"full", "resumed"} {
+		b.Run(kind, func(b *testing.B) {
+			client := trust.HubClientConfig(func() trust.Check { return trust.Check{Roots: a.Roots(), Now: noon()} }, &agent, trust.ALPNSession)
+			client.Time = noon
+			if kind == "resumed" {
+				client.ClientSessionCache, client.ServerName = tls.NewLRUClientSessionCache(1), "hub"
+			}
+			server := serverConfig(hub)
+			server.Time = noon
+			ln, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer ln.Close()
+			go func() {
+				for {
+					raw, err := ln.Accept()
+					if err != nil {
+						return
+					}
+					conn := tls.Server(raw, server)
+					if conn.Handshake() == nil {
+						conn.Write([]byte{1})
+						conn.Read(make([]byte, 1))
+					}
+					conn.Close()
+				}
+			}()
+			n := 0
+			for b.Loop() {
+				conn, err := tls.Dial("tcp", ln.Addr().String(), client)
+				if err != nil {
+					b.Fatal(err)
+				}
+				if _, err := conn.Read(make([]byte, 1)); err != nil {
+					b.Fatal(err)
+				}
+				if conn.ConnectionState().DidResume {
+					n++
+				}
+				conn.Close()
+			}
+			if resumed := kind == "resumed"; resumed && n < b.N-1 || !resumed && n > 0 {
+				b.Errorf("%d of %d were resumed", n, b.N)
+			}
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "handshakes/s")
 		})
 	}
 }

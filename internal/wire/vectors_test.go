@@ -30,6 +30,15 @@ func vectors() map[string]proto.Message {
 			VersionMin: 1, VersionMax: 1, Capabilities: []string{"a", "b"}, Software: "tombolo/1.0.0", Instance: "k5vq",
 			Ranges: []string{"10.96.0.0/12", "*.svc.cluster.local:443"}, UnixMillis: 1772366400000,
 		}}}),
+		"hello that offers the mux": control(&pb.Control{Frame: &pb.Control_Hello{Hello: &pb.Hello{
+			VersionMin: 1, VersionMax: 1, Capabilities: []string{wire.CapabilityMux}, Instance: "k5vq",
+		}}}),
+		"welcome to the mux": control(&pb.Control{Frame: &pb.Control_Welcome{Welcome: &pb.Welcome{
+			Version: 1, Capabilities: []string{wire.CapabilityMux}, Secret: []byte("0123456789abcdef"), Connections: 4,
+		}}}),
+		"hello of a further connection": control(&pb.Control{Frame: &pb.Control_Hello{Hello: &pb.Hello{
+			VersionMin: 1, VersionMax: 1, Capabilities: []string{wire.CapabilityMux}, Instance: "k5vq", Attach: []byte("0123456789abcdef"),
+		}}}),
 		"welcome": control(&pb.Control{Frame: &pb.Control_Welcome{Welcome: &pb.Welcome{
 			Version: 1, Software: "tombolo/1.0.0", Hub: "hub-1", UnixMillis: 1772366400001,
 		}}}),

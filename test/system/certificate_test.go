@@ -285,37 +285,46 @@ func TestEndOfAClientCertificate(t *testing.T) {
 	wantRefused(t, err, http.StatusUnauthorized, fault.CodeCertExpired)
 }
 
-// A resumed TLS session is judged again: revocation is not forgotten with a ticket.
+// A resumed TLS session is judged again: revocation is not forgotten with a
+// ticket, and the end of a certificate neither.
 func TestResumedSessionIsCheckedAgain(t *testing.T) {
-	h, _ := pair(t, hubSpec{}, agentSpec{})
+	var c clock
+	h, _ := pair(t, hubSpec{now: c.now, extra: "certificates: {clientLife: 1h}"}, agentSpec{})
 	to := echo(t)
-	cert := h.issue(admin.CertificateRequest{Role: "client", Cluster: "c1", Name: "kas"})
-	cfg := cert.clientTLS(h.listen)
-	cfg.ClientSessionCache = tls.NewLRUClientSessionCache(8)
-	dial := func() (net.Conn, error) {
-		conn, err := (&tls.Dialer{Config: cfg}).DialContext(within(t), "tcp", h.listen)
-		if err != nil {
-			t.Fatal(err)
+	for _, w := range []struct {
+		name    string
+		later   func(serial string)
+		resumed bool // a ticket with a certificate that has run out is not even taken
+		want    fault.Code
+	}{
+		{"revoked", func(serial string) { h.call("DELETE", "/v1/certificates/"+serial, nil, &admin.CertificateInfo{}) }, true, fault.CodeCertRevoked},
+		{"run out", func(string) { c.forward(2 * time.Hour) }, false, fault.CodeCertExpired},
+	} {
+		cert := h.issue(admin.CertificateRequest{Role: "client", Cluster: "c1", Name: "kas"})
+		cfg := cert.clientTLS(h.listen)
+		cfg.ClientSessionCache = tls.NewLRUClientSessionCache(8)
+		dial := func(resumed bool) (net.Conn, error) {
+			conn, err := (&tls.Dialer{Config: cfg}).DialContext(within(t), "tcp", h.listen)
+			if err != nil {
+				t.Fatal(err)
+			}
+			closing(t, conn)
+			if got := conn.(*tls.Conn).ConnectionState().DidResume; got != resumed {
+				t.Errorf("%s: resumed=%v, want %v", w.name, got, resumed)
+			}
+			return connectOver(context.Background(), conn, to.addr())
 		}
-		closing(t, conn)
-		return connectOver(context.Background(), conn, to.addr())
+		for _, resumed := range []bool{false, true, true} {
+			conn, err := dial(resumed)
+			if err != nil {
+				t.Fatal(err)
+			}
+			mustEcho(t, conn, "reads the ticket on the way")
+		}
+		w.later(cert.serial)
+		_, err := dial(w.resumed)
+		wantRefused(t, err, http.StatusUnauthorized, w.want)
 	}
-	first, err := dial()
-	if err != nil {
-		t.Fatal(err)
-	}
-	mustEcho(t, first, "reads the ticket on the way")
-	second, err := dial()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !second.(*tls.Conn).ConnectionState().DidResume {
-		t.Log("the second connection was not resumed")
-	}
-	var info admin.CertificateInfo
-	h.call("DELETE", "/v1/certificates/"+cert.serial, nil, &info)
-	_, err = dial()
-	wantRefused(t, err, http.StatusUnauthorized, fault.CodeCertRevoked)
 }
 
 // A connection that is kept does not outlive its operator's certificate.

@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -31,7 +32,12 @@ import (
 // here passes because it was quick enough.
 const patience = 40 * time.Second
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain gives a machine of one core a second thread: a session has no more
+// connections than the hub has cores.
+func TestMain(m *testing.M) {
+	runtime.GOMAXPROCS(max(2, runtime.GOMAXPROCS(0)))
+	goleak.VerifyTestMain(m)
+}
 
 // addresses hands out loopback addresses that no other test of this run, and
 // hardly one of another run, uses.

@@ -21,6 +21,7 @@ type link struct {
 	frozen chan struct{} // closed when bytes flow again; nil: they flow
 	closed bool
 	conns  map[*net.TCPConn]struct{}
+	pairs  [][2]*net.TCPConn // all that there were, the oldest first
 }
 
 func newLink(t *testing.T, hub string) *link {
@@ -62,6 +63,7 @@ func (l *link) serve() {
 		a, b := near.(*net.TCPConn), far.(*net.TCPConn)
 		l.mu.Lock()
 		l.conns[a], l.conns[b] = struct{}{}, struct{}{}
+		l.pairs = append(l.pairs, [2]*net.TCPConn{a, b})
 		if l.closed {
 			a.Close()
 			b.Close()
@@ -117,6 +119,21 @@ func (l *link) cut() {
 	}
 	l.mu.Unlock()
 	l.drop(all...)
+}
+
+// count says how many connections there have been.
+func (l *link) count() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.pairs)
+}
+
+// cutOne resets the connection of that number, from 0.
+func (l *link) cutOne(i int) {
+	l.mu.Lock()
+	pair := l.pairs[i]
+	l.mu.Unlock()
+	l.drop(pair[:]...)
 }
 
 // freeze stops every byte without ending a connection.

@@ -40,6 +40,7 @@ func RunLanes(t *testing.T, lanes MakeLanes) {
 		{"A's bulk", 2, func(t *testing.T, l Lanes) { streamsMove(t, l, 2, 4, 0) }},
 		{"B's bulk", 2, func(t *testing.T, l Lanes) { streamsMove(t, l, 2, 0, 4) }},
 		{"bulk both ways", 4, func(t *testing.T, l Lanes) { streamsMove(t, l, 4, 4, 4) }},
+		{"ends while streams move", 3, endsWhileMoving},
 		{"the second is lost", 2, func(t *testing.T, l Lanes) { laneLost(t, l, 2, 1) }},
 		{"one of three is lost", 3, func(t *testing.T, l Lanes) { laneLost(t, l, 3, 2) }},
 		{"the first is lost", 2, func(t *testing.T, l Lanes) { laneLost(t, l, 2, 0) }},
@@ -223,6 +224,42 @@ func streamsMove(t *testing.T, l Lanes, connections, fromA, fromB int) {
 		t.Error("not a word was exchanged beside bulk")
 	}
 	for _, s := range append(b.ends, near, far) {
+		s.Close()
+	}
+	emptied(t, l.Pair)
+}
+
+// endsWhileMoving: streams that are long enough to move end in every way at any point.
+func endsWhileMoving(t *testing.T, l Lanes) {
+	b := startBulk(t, l, 1, 1) // so that there are connections to move to
+	b.spread(t, 3)
+	rounds := 10
+	if raceEnabled {
+		rounds = 3
+	}
+	rng := seeded(11)
+	side := func() sidePlan {
+		size := rng.Int64N(3 << 20)
+		return sidePlan{Size: size, Copies: rng.IntN(2) == 0, Code: 1 + rng.Uint32N(6), EndRead: rng.Int64N(3 << 20),
+			End: []endKind{inOrder, early, aborted}[rng.IntN(3)]}
+	}
+	for range rounds {
+		var plans []streamPlan
+		for range 8 {
+			plans = append(plans, streamPlan{ByB: rng.IntN(2) == 0, First: rng.IntN(20_000), Sides: [2]sidePlan{side(), side()}})
+		}
+		for _, err := range carryOut(t.Context(), l.Pair, plans) {
+			t.Error(err)
+		}
+	}
+	b.stop()
+	b.all.Wait()
+	for i, f := range b.flows {
+		if err := f.whole(); err != nil {
+			t.Errorf("bulk stream %d: %v", i, err)
+		}
+	}
+	for _, s := range b.ends {
 		s.Close()
 	}
 	emptied(t, l.Pair)

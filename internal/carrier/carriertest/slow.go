@@ -37,29 +37,11 @@ func Slow(t *testing.T, over Over) {
 	}
 }
 
-// cram writes until the stream takes no byte for a while, and gives what it took.
-func cram(t *testing.T, s carrier.Stream, of content) (taken int64) {
-	t.Helper()
-	block := make([]byte, 64<<10)
-	for {
-		of.fill(block, taken)
-		s.SetWriteDeadline(time.Now().Add(10 * time.Millisecond))
-		n, err := s.Write(block)
-		taken += int64(n)
-		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Fatalf("a write into a link that does not move: %v", err)
-		}
-		if n == 0 {
-			return taken
-		}
-	}
-}
-
 func haltedDeadlines(t *testing.T, p Pair, w *Wire) {
 	for _, d := range p.sides() {
 		near, far := link(t, d.from, d.to)
 		w.Halt(true)
-		taken := cram(t, near, 1)
+		taken := cram(t, near, 1, 0)
 		near.SetDeadline(time.Now().Add(10 * time.Millisecond))
 		if _, err := near.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Fatalf("read: %v", err)
@@ -89,7 +71,7 @@ func haltedEnds(t *testing.T, p Pair, w *Wire, d openingSide) {
 	}
 	w.Halt(true)
 	for i, s := range near {
-		taken[i] = cram(t, s, content(i))
+		taken[i] = cram(t, s, content(i), 0)
 	}
 	if err := errors.Join(near[0].Reset(5), near[1].CloseWrite(), near[2].Close()); err != nil {
 		t.Error(err)
@@ -130,8 +112,8 @@ func haltedEnds(t *testing.T, p Pair, w *Wire, d openingSide) {
 func haltedClose(t *testing.T, p Pair, w *Wire) {
 	near, far := link(t, p.A, p.B)
 	w.Halt(true)
-	cram(t, near, 1)
-	cram(t, far, 2)
+	cram(t, near, 1, 0)
+	cram(t, far, 2, 0)
 	begin := time.Now()
 	p.A.Close()
 	if took := time.Since(begin); took > atOnce {
@@ -149,7 +131,7 @@ const atOnce = 2 * time.Second
 func haltedDeath(t *testing.T, p Pair, w *Wire) {
 	near, far := link(t, p.A, p.B)
 	w.Halt(true)
-	cram(t, near, 1)
+	cram(t, near, 1, 0)
 	near.SetDeadline(time.Now().Add(bound))
 	o := own(t)
 	for _, s := range []carrier.Stream{near, far} {
@@ -176,7 +158,7 @@ func Stuck(t *testing.T, session func(t *testing.T) carrier.Session) {
 		streams = append(streams, stream)
 	}
 	for i, stream := range streams {
-		cram(t, stream, content(i))
+		cram(t, stream, content(i), 0)
 	}
 	o := own(t)
 	for _, stream := range streams[:8] {

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/admin"
+)
+
+func TestStatusShowsTheCarrier(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	agent := admin.AgentStatus{ID: "a1", Connected: true, Since: now, Peer: "192.0.2.7:1", Software: "tombolo v1", Carrier: "tls/mux", Ranges: []string{"10.0.0.0/8"}}
+	gone := agent
+	gone.ID, gone.Connected = "a2", false
+	for name, c := range map[string]struct {
+		connections int
+		row, detail string
+	}{
+		"two connections": {2, "  mux x2   0 ", "  carrier   tls/mux, 2 connections\n"},
+		"one connection":  {1, "  mux      0 ", "  carrier   tls/mux, 1 connection\n"},
+		"an older hub":    {0, "  mux      0 ", "  carrier   tls/mux\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			agent.Connections = c.connections
+			var b strings.Builder
+			st := admin.Status{Clusters: []admin.ClusterStatus{{Name: "c1", Agents: []admin.AgentStatus{agent, gone}}, {Name: "c2"}}}
+			if err := printStatus(&b, st, true, now); err != nil {
+				t.Fatal(err)
+			}
+			if !strings.Contains(b.String(), c.row) || !strings.Contains(b.String(), c.detail) || strings.Count(b.String(), "mux") != 2 {
+				t.Errorf("no %q or no %q in\n%s", c.row, c.detail, b.String())
+			}
+		})
+	}
+}

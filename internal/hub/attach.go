@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hub
+
+import (
+	"context"
+	"crypto/subtle"
+	"slices"
+
+	"github.com/tombolo-io/tombolo/internal/carrier"
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/id"
+	"github.com/tombolo-io/tombolo/internal/run"
+	"github.com/tombolo-io/tombolo/internal/tell"
+)
+
+// attaching finds the live session of an agent that gave it a secret, and takes
+// a place in it for one more connection. A secret that is not there and one of
+// another agent's session get the same answer.
+func (c *cluster) attaching(agent id.Agent, secret []byte, most int) (*session, *fault.Fault) {
+	var found *session
+	for _, s := range c.live() {
+		if s.agent == agent && len(s.secret) > 0 && subtle.ConstantTimeCompare(s.secret, secret) == 1 {
+			found = s
+		}
+	}
+	if found == nil || found.ended.Load() != nil {
+		return nil, fault.New(fault.CodeSessionLost, "there is no such session to add a connection to").
+			Whyf("this hub holds none of this agent with that secret").Hint("the agent goes on with the connections that it has")
+	}
+	if !found.reserve(most) {
+		return nil, fault.New(fault.CodeLimit, "the session takes no more connections").
+			Whyf("it may have %d", most).Hint("the hub's connections and its limit of open files bound them")
+	}
+	return found, nil
+}
+
+// reserve takes a place for a connection that is about to be added.
+func (s *session) reserve(most int) bool {
+	info := s.link.Info()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if info.Kind != carrier.Mux || info.Connections+s.coming >= most {
+		return false
+	}
+	s.coming++
+	return true
+}
+
+func (s *session) release() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.coming--
+}
+
+// attach adds a connection, whose place is taken, to its session, which owns it from then on.
+func (h *Hub) attach(a arrival, s *session) error {
+	defer s.release()
+	serial, _ := a.certificate()
+	s.shown(serial)
+	if err := s.link.Attach(a.conn); err != nil {
+		return err
+	}
+	if h.revoked.has(serial) { // since it was identified: the revocation did not see this connection
+		s.end(revokedFault(s))
+	}
+	h.log.Debug("connection added", tell.AttrCluster, s.cluster.name, tell.AttrAgent, s.agent, tell.AttrPeer, addrText(a.conn),
+		"connections", s.link.Info().Connections, "resumed", a.conn.ConnectionState().DidResume)
+	return nil
+}
+
+// shown notes a certificate by which the agent proved itself on a connection of the session.
+func (s *session) shown(serial string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !slices.Contains(s.serials, serial) {
+		s.serials = append(s.serials, serial)
+	}
+}
+
+func (s *session) uses(serial string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Contains(s.serials, serial)
+}
+
+func revokedFault(s *session) *fault.Fault {
+	return fault.Newf(fault.CodeCertRevoked, "the certificate of agent %s was revoked", s.agent)
+}
+
+// endRevoked ends the sessions of which a connection was proved by the
+// certificate, with all of their connections, and counts them.
+func (h *Hub) endRevoked(ctx context.Context, serial string) (n int) {
+	g := run.NewGroup(ctx)
+	for _, c := range h.clusters.all() {
+		for _, s := range c.live() {
+			if s.uses(serial) {
+				n++
+				g.Do(func(context.Context) { s.end(revokedFault(s)) })
+			}
+		}
+	}
+	g.Wait()
+	return n
+}

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"slices"
+
+	"github.com/tombolo-io/tombolo/api/v1alpha1"
+	"github.com/tombolo-io/tombolo/internal/fault"
+)
+
+// CapabilityMux names our own mux in Hello and Welcome; with no capability for
+// a mux in Welcome, yamux follows, as between all older releases.
+const CapabilityMux = "mux/1"
+
+// Offer is what an agent with this setting of carrier names in Hello.
+func Offer(carrier string) []string {
+	if carrier == v1alpha1.CarrierYamux {
+		return nil
+	}
+	return []string{CapabilityMux}
+}
+
+// Choose is what a hub with this setting takes of what an agent offers.
+func Choose(carrier string, offered []string) (taken []string, f *fault.Fault) {
+	both := slices.Contains(offered, CapabilityMux)
+	switch {
+	case carrier == v1alpha1.CarrierYamux:
+		return nil, nil
+	case both:
+		return []string{CapabilityMux}, nil
+	case carrier == v1alpha1.CarrierMux:
+		return nil, fault.New(fault.CodeVersion, "the agent does not offer the mux that this hub demands").
+			Whyf("the hub's configuration says carrier: mux; the agent offers yamux alone").
+			Hint("bring the agent to this release, remove its own carrier: yamux, or set carrier: auto on the hub")
+	}
+	return nil, nil
+}
+
+// Taken says whether the mux follows, as an agent with this setting reads a
+// hub's answer to its offer.
+func Taken(carrier string, taken []string) (mux bool, f *fault.Fault) {
+	mux = slices.Contains(taken, CapabilityMux)
+	switch {
+	case mux && carrier == v1alpha1.CarrierYamux:
+		return false, fault.New(fault.CodeFrameInvalid, "the hub chose a mux that was not offered")
+	case !mux && carrier == v1alpha1.CarrierMux:
+		return false, fault.New(fault.CodeVersion, "the hub does not take the mux that this agent demands").
+			Whyf("the agent's configuration says carrier: mux; the hub chose yamux").
+			Hint("bring the hub to this release, remove its own carrier: yamux, or set carrier: auto on the agent")
+	}
+	return mux, nil
+}

@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package system
+
+import (
+	"bytes"
+	"crypto/rand"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tombolo-io/tombolo/internal/admin"
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/hub"
+	"github.com/tombolo-io/tombolo/internal/trust"
+)
+
+// The mux is chosen by both sides; one that does not know it, as every older
+// release, and one that is told so, gets yamux. Whoever insists refuses the other.
+func TestTheCarrierIsNegotiated(t *testing.T) {
+	for _, c := range []struct {
+		hub, agent, want string
+		refuses          string // hub or agent
+	}{
+		{"auto", "auto", "mux", ""}, {"mux", "auto", "mux", ""}, {"auto", "mux", "mux", ""},
+		{"yamux", "auto", "yamux", ""}, {"auto", "yamux", "yamux", ""},
+		{"mux", "yamux", "", "hub"}, {"yamux", "mux", "", "agent"},
+	} {
+		t.Run(c.hub+" hub, "+c.agent+" agent", func(t *testing.T) {
+			h := startHub(t, hubSpec{extra: "carrier: " + c.hub})
+			spec := agentSpec{join: h.token("c1").Join, extra: "carrier: " + c.agent}
+			if c.refuses != "" {
+				refusedCarrier(t, h, runAgent(t, spec), c.refuses)
+				return
+			}
+			a := startAgent(t, spec)
+			conn := openVia(t, h, echo(t))
+			mustEcho(t, conn, "over "+c.want)
+			if got := h.status("c1").Agents[0]; got.Carrier != "tls/"+c.want || got.Connections != 1 {
+				t.Errorf("status says %q and %d connections", got.Carrier, got.Connections)
+			}
+			for role, reg := range map[string]*prometheus.Registry{"hub": h.reg, "agent": a.reg} {
+				for _, kind := range []string{"mux", "yamux"} {
+					if n := sessionsOver(t, reg, role, kind); (n == 1) != (kind == c.want) {
+						t.Errorf("%s: %v sessions over %s", role, n, kind)
+					}
+				}
+			}
+			if said := a.log.records("connected"); len(said) == 0 || said[0]["carrier"] != c.want {
+				t.Errorf("the agent's log: %v", said)
+			}
+		})
+	}
+}
+
+func refusedCarrier(t *testing.T, h *testHub, a *testAgent, by string) {
+	t.Helper()
+	eventually(t, "the agent is told why", func() bool { return len(a.log.records("not connected")) > 0 })
+	rec := a.log.records("not connected")[0]
+	reason, _ := rec["reason"].(string)
+	if rec["code"] != string(fault.CodeVersion) || !strings.Contains(reason, "carrier: mux") {
+		t.Errorf("the agent says %v", rec)
+	}
+	if n := h.connected("c1"); n != 0 {
+		t.Errorf("%d sessions", n)
+	}
+	if refused := len(h.log.records("refused")); by == "hub" && refused == 0 {
+		t.Error("the hub's log says nothing")
+	}
+}
+
+// A Hello as an older release sends it gets a Welcome as that release knows it.
+func TestAnOlderAgentIsServed(t *testing.T) {
+	h := startHub(t, hubSpec{extra: "carrier: auto"})
+	cert := h.enrol(h.token("c1").Join)
+	w := greet(t, h.dialTLS(&cert.Certificate, trust.ALPNSession), hello("older"))
+	if w.GetRefusal() != nil || len(w.GetCapabilities())+len(w.GetSecret()) > 0 || w.GetConnections() != 0 {
+		t.Errorf("welcomed with %v", w)
+	}
+	h.rawSession(cert, "older-2")
+	eventually(t, "it holds a session over yamux", func() bool {
+		agents := h.status("c1").Agents
+		return len(agents) == 1 && agents[0].Connected && agents[0].Carrier == "tls/yamux"
+	})
+}
+
+// bulk keeps a stream through the hub busy until the test ends, or its
+// connection is closed: from the target's side without an end and, with both, back
+// to it too.
+func (h *testHub) bulk(t *testing.T, to *target, both bool) net.Conn {
+	t.Helper()
+	conn, err := dialConnect(within(t), h.socket("c1", hub.ProtocolConnect), to.addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() { io.Copy(io.Discard, conn) })
+	if both {
+		wg.Go(func() {
+			for buf := make([]byte, 64<<10); ; {
+				if _, err := conn.Write(buf); err != nil {
+					return
+				}
+			}
+		})
+	}
+	t.Cleanup(func() {
+		conn.Close()
+		wg.Wait()
+	})
+	return conn
+}
+
+// carries waits until so many bytes more have come out of the cluster.
+func (h *testHub) carries(t *testing.T, bytes int64) {
+	t.Helper()
+	before := h.status("c1").Agents[0].BytesOut
+	eventually(t, "bulk has moved for long", func() bool { return h.status("c1").Agents[0].BytesOut > before+bytes })
+}
+
+// onMux is a hub and an agent that have agreed on the mux, with two connections at most.
+func onMux(t *testing.T) (*testHub, *testAgent) {
+	t.Helper()
+	return pair(t, hubSpec{extra: "carrier: auto\nconnections: 2"}, agentSpec{extra: "carrier: auto"})
+}
+
+func (h *testHub) connections(n int) func() bool {
+	return func() bool {
+		agents := h.status("c1").Agents
+		return len(agents) == 1 && agents[0].Connections == n
+	}
+}
+
+// Under load a session gets a second connection, by a resumed handshake, and
+// carries bytes unchanged over both. Nothing logs its secret.
+func TestLoadGetsAnotherConnection(t *testing.T) {
+	h, a := onMux(t)
+	to := echo(t)
+	live := openVia(t, h, to)
+	h.bulk(t, flood(t), false)
+	eventually(t, "the session has two connections", h.connections(2))
+	if n := gauge(t, h.reg, "tombolo_hub_session_connections"); n != 2 {
+		t.Errorf("the hub counts %v connections", n)
+	}
+	eventually(t, "the agent counts them too", func() bool { return gauge(t, a.reg, "tombolo_agent_session_connections") == 2 })
+	if n := h.status("c1").Agents; len(n) != 1 {
+		t.Errorf("a further connection is no agent: %+v", n)
+	}
+	eventually(t, "the hub's log has it", func() bool { return len(h.log.records("connection added")) == 1 })
+	if added := h.log.records("connection added"); added[0]["resumed"] != true {
+		t.Errorf("the hub's log: %v", added)
+	}
+	mustEcho(t, live, "beside the bulk")
+	both := make([]byte, 8<<20)
+	rand.Read(both)
+	sent := make(chan error, 1)
+	go func() { _, err := live.Write(both); sent <- err }()
+	got := make([]byte, len(both))
+	if _, err := io.ReadFull(live, got); err != nil || !bytes.Equal(got, both) {
+		t.Errorf("the bytes came back changed: %v", err)
+	}
+	if err := <-sent; err != nil {
+		t.Error(err)
+	}
+}
+
+// The first connection, with the control stream, is cut: the session goes on over
+// the other one. Only the loss of the last one ends it.
+func TestTheControlStreamMovesToAnotherConnection(t *testing.T) {
+	h := startHub(t, hubSpec{extra: "carrier: auto\nconnections: 2"})
+	l := newLink(t, h.listen)
+	a := startAgent(t, agentSpec{join: l.through(h.token("c1").Join), extra: "carrier: auto"})
+	first := l.count() - 1 // after the enrolment
+	to := echo(t)
+	lost := openVia(t, h, to) // interactive, so on the first connection
+	h.bulk(t, to, true)
+	eventually(t, "the session has two connections", h.connections(2))
+	h.carries(t, 32<<20) // so that the bulk stream is on the second
+	since := h.status("c1").Agents[0].Since
+	l.cutOne(first)
+	if _, err := io.ReadAll(lost); isTimeout(err) {
+		t.Error("the stream of the lost connection goes on")
+	}
+	eventually(t, "pings go on and the lost connection is replaced", func() bool {
+		ag := h.status("c1").Agents[0]
+		return ag.Connected && ag.Connections == 2 && ag.RTTMillis > 0
+	})
+	for range 3 {
+		var ping admin.PingResult
+		h.call("POST", "/v1/clusters/c1/ping", nil, &ping)
+		if len(ping.Agents) != 1 || ping.Agents[0].Fault != nil {
+			t.Errorf("ping: %+v", ping)
+		}
+	}
+	openVia(t, h, to)
+	if !a.Ready() || len(a.log.records("disconnected")) > 0 {
+		t.Error("the agent has lost its session")
+	}
+	if ag := h.status("c1").Agents; len(ag) != 1 || !ag[0].Since.Equal(since) || ag[0].LastDisconnect != nil {
+		t.Errorf("it is another session: %+v", ag)
+	}
+	l.cut()
+	eventually(t, "the loss of all ends the session, and another begins", func() bool {
+		ag := h.status("c1").Agents
+		return len(ag) == 1 && ag[0].Connected && ag[0].Since.After(since)
+	})
+}
+
+// What an agent said of its drain is not lost with the connection that took it.
+func TestADrainSurvivesTheLossOfAConnection(t *testing.T) {
+	h := startHub(t, hubSpec{extra: "carrier: auto\nconnections: 2"})
+	l := newLink(t, h.listen)
+	a := startAgent(t, agentSpec{join: l.through(h.token("c1").Join), extra: "carrier: auto\ndrainTimeout: 1h"})
+	first := l.count() - 1
+	fast := h.bulk(t, echo(t), true)
+	eventually(t, "the session has two connections", h.connections(2))
+	h.carries(t, 32<<20) // so that the bulk stream is on the second
+	l.freeze()
+	a.soft()
+	l.cutOne(first)
+	l.thaw()
+	eventually(t, "the hub knows of the drain", func() bool {
+		ag := h.status("c1").Agents[0]
+		return ag.Connected && ag.Draining && ag.Streams == 1
+	})
+	fast.Close()
+	if err := a.wait(t); err != nil {
+		t.Error(err)
+	}
+}
+
+// A retired session, whose certificate has even run out, still gets a connection
+// for the bulk that it carries: with the certificate of now.
+func TestARetiredSessionGetsAnotherConnection(t *testing.T) {
+	h := startHub(t, hubSpec{extra: "carrier: auto\nconnections: 2\ncertificates: {agentLife: 2s}"})
+	a := startAgent(t, agentSpec{join: h.token("c1").Join, extra: "carrier: auto"})
+	begin := make(chan struct{})
+	slow := serveTarget(t, func(c *net.TCPConn) {
+		<-begin
+		for buf := make([]byte, 64<<10); ; {
+			if _, err := c.Write(buf); err != nil {
+				return
+			}
+		}
+	})
+	h.bulk(t, slow, false)
+	retired := func() *admin.AgentStatus {
+		for _, ag := range h.status("c1").Agents {
+			if ag.Draining {
+				return &ag
+			}
+		}
+		return nil
+	}
+	eventually(t, "its certificate has run out", func() bool {
+		ag := retired()
+		return ag != nil && time.Now().After(ag.CertificateEnd)
+	})
+	close(begin)
+	eventually(t, "the retired session has two connections", func() bool {
+		ag := retired()
+		return ag != nil && ag.Connections == 2
+	})
+	if len(a.log.records("disconnected")) > 0 {
+		t.Error("the agent was disconnected")
+	}
+}
+
+// sessionsOver reads how many sessions a hub or an agent has over a mux.
+func sessionsOver(t *testing.T, reg *prometheus.Registry, role, kind string) (n float64) {
+	t.Helper()
+	for _, m := range family(t, reg, "tombolo_"+role+"_sessions_by_carrier").GetMetric() {
+		if m.GetLabel()[0].GetValue() == kind {
+			n = m.GetGauge().GetValue()
+		}
+	}
+	return n
+}
