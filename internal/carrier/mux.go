@@ -25,8 +25,10 @@ type muxSession struct {
 	starved starved
 	growth  atomic.Int64 // what windows have beyond their start
 	several atomic.Bool  // more than one connection
+	unread  atomic.Int64 // bytes that came and were not read
 	busy    activity
 	least   atomic.Int64 // shortest round trip, nanoseconds
+	pinged  atomic.Int64 // newest PING for a round trip, nanoseconds
 
 	mu        sync.Mutex
 	lanes     []*lane // live ones, the oldest first
@@ -40,7 +42,6 @@ type muxSession struct {
 	heGone    bool  // GOAWAY received
 	trips     trips
 	samples   int                     // round trips measured
-	pinged    time.Duration           // newest PING for a round trip
 	hot       map[*muxStream]struct{} // bulk, or with a grown window
 	tick      *time.Timer
 	dialling  bool
@@ -51,8 +52,8 @@ type muxSession struct {
 	closed    bool
 	why       error
 
-	came   chan struct{} // something in accepted
-	done   chan struct{}
+	came chan struct{} // something in accepted
+	done chan struct{}
 }
 
 const (
@@ -118,11 +119,7 @@ func (s *muxSession) Done() <-chan struct{} { return s.done }
 func (s *muxSession) Info() Info {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	i := Info{Kind: Mux, Connections: len(s.lanes), Streams: len(s.streams)}
-	for _, st := range s.streams {
-		i.Unread += int(st.unread())
-	}
-	return i
+	return Info{Kind: Mux, Connections: len(s.lanes), Streams: len(s.streams), Unread: int(s.unread.Load())}
 }
 
 func (s *muxSession) Traffic() Traffic {
@@ -156,17 +153,17 @@ func (s *muxSession) ponged(sent time.Duration) {
 	}
 }
 
-// measure sends a PING if the newest is old: a window wants to grow, and must know
-// the path as it is.
-func (s *muxSession) measure(now time.Duration) {
+// measure sends a PING if the newest is older than every: windows follow the path
+// as it is.
+func (s *muxSession) measure(now, every time.Duration) {
+	newest := s.pinged.Load()
+	if now-time.Duration(newest) < every || !s.pinged.CompareAndSwap(newest, int64(now)) {
+		return
+	}
 	s.mu.Lock()
 	l := s.primary()
-	due := l != nil && now-s.pinged >= sampleEvery
-	if due {
-		s.pinged = now
-	}
 	s.mu.Unlock()
-	if due {
+	if l != nil {
 		l.ping()
 	}
 }

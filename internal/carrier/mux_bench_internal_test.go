@@ -12,7 +12,7 @@ import (
 // benched is a pair of sessions whose agent does with each stream what it is told.
 func benched(b *testing.B, connections int, serve func(st Stream)) (hub *muxSession) {
 	b.Helper()
-	agent, hub := newRig(b).sessions(connections, nil)
+	agent, hub := newRig(b).sessions(connections)
 	go func() {
 		for {
 			st, err := agent.AcceptStream(context.Background())

@@ -282,6 +282,7 @@ func (s *muxSession) retire(now time.Duration) {
 	if n := len(s.lanes); n > 1 && s.client {
 		if l := s.lanes[n-1]; l.bulk == 0 && now-l.needed > laneIdle {
 			l.leaving = true
+			l.shut.Store(true)
 		}
 	}
 	var from []*lane
@@ -330,6 +331,7 @@ func (s *muxSession) sendLeave(l *lane) {
 func (s *muxSession) left(l *lane) {
 	s.mu.Lock()
 	l.heLeft = true
+	l.shut.Store(true)
 	both := l.weLeft
 	s.armLocked()
 	s.mu.Unlock()
@@ -358,10 +360,4 @@ func (st *muxStream) travels(l *lane) bool {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	return st.lane == l || st.prev == l || st.receiver.lane == l || st.nextLane == l
-}
-
-func (st *muxStream) unread() int64 {
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	return st.data.n + st.early.n
 }

@@ -8,6 +8,8 @@ import (
 	"net"
 	"os"
 	"time"
+
+	"github.com/tombolo-io/tombolo/internal/limit"
 )
 
 // Read gives what has come.
@@ -98,7 +100,7 @@ func (st *muxStream) WriteTo(dst io.Writer) (n int64, err error) {
 // consumed gives credit for n bytes that were read.
 func (st *muxStream) consumed(n int) {
 	now := st.s.now()
-	st.s.budget.unread.Add(-int64(n))
+	st.s.hold(-int64(n))
 	room := int64(0)
 	if st.s.budget.unread.Load() < st.s.budget.most/2 {
 		room = mostGrowth - st.s.growth.Load()
@@ -115,7 +117,9 @@ func (st *muxStream) consumed(n int) {
 	grown, eager := st.window.reserved > 0, st.window.eager
 	st.mu.Unlock()
 	if eager {
-		st.s.measure(now)
+		st.s.measure(now, sampleEvery)
+	} else if grant > 0 {
+		st.s.measure(now, limit.PingLive)
 	}
 	if reserve != 0 {
 		st.s.growth.Add(reserve)
@@ -196,7 +200,7 @@ func (st *muxStream) forgetEarly() chunkList {
 func (st *muxStream) repeat(gone *lane) {
 	st.mu.Lock()
 	st.windowDue = st.window.granted > st.window.least && !st.finished && !st.ended
-	st.movedDue = st.switched >= 0
+	st.movedDue = st.switched > 0
 	if st.ctlLane == gone {
 		st.ctlLane = nil
 	}

@@ -99,9 +99,15 @@ func (s *muxSession) dropWindow(st *muxStream) {
 	s.growth.Add(reserve)
 }
 
+// hold counts unread bytes.
+func (s *muxSession) hold(n int64) {
+	s.unread.Add(n)
+	s.budget.unread.Add(n)
+}
+
 // free gives the memory of what nobody will read back.
 func (s *muxSession) free(l chunkList) {
-	s.budget.unread.Add(-l.n)
+	s.hold(-l.n)
 	for c := l.pop(); c != nil; c = l.pop() {
 		s.budget.pools.put(c)
 	}
@@ -131,8 +137,12 @@ func (s *muxSession) lost(l *lane, why error) {
 	for _, st := range s.streams {
 		streams = append(streams, st)
 	}
-	other := s.primary()
+	other, again := s.primary(), s.weGone
 	s.mu.Unlock()
+	if again { // it may have been under way
+		other.control(binary.BigEndian.AppendUint32(appendHeader(nil, frameGoAway, 4, 0), goAwayDrain))
+		other.kick()
+	}
 	for _, st := range streams {
 		if !st.travels(l) {
 			st.repeat(l)

@@ -22,6 +22,7 @@ type lane struct {
 
 	in, out, last atomic.Int64 // bytes, bytes, newest byte on the session's clock
 	dead          atomic.Bool
+	shut          atomic.Bool // nothing moves to it any more: leaving or heLeft
 
 	mu     sync.Mutex
 	turn   bool        // somebody sends

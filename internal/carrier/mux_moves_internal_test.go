@@ -29,7 +29,7 @@ func TestMoves(t *testing.T) {
 	)
 	type step struct {
 		line
-		moved int // -1: the session says nothing
+		moved int // -1: the session says nothing, else how many MOVEs are done
 	}
 	quiet := func(l line) step { return step{l, -1} }
 	c := func(frames ...string) line { return line{'C', strings.Join(frames, " ")} }
@@ -38,26 +38,26 @@ func TestMoves(t *testing.T) {
 		text  string
 		err   error
 	}{
-		"at once":                  {[]step{quiet(a(text("ab"))), {b(move(2), text("cd"), fin), 2}}, "abcd", io.EOF},
-		"before the first byte":    {[]step{{b(move(0), text("ab"), fin), 0}}, "ab", io.EOF},
-		"bytes are under way":      {[]step{quiet(b(move(4), text("ef"))), quiet(a(text("abc"))), {a(text("d")), 4}, quiet(b(text("gh"), fin))}, "abcdefgh", io.EOF},
-		"nothing came before":      {[]step{quiet(b(move(3), text("d"))), {a(text("abc")), 3}, quiet(b(fin))}, "abcd", io.EOF},
-		"an early FIN":             {[]step{quiet(b(move(2), text("c"), fin)), {a(text("ab")), 2}}, "abc", io.EOF},
+		"at once":                  {[]step{quiet(a(text("ab"))), {b(move(2), text("cd"), fin), 1}}, "abcd", io.EOF},
+		"before the first byte":    {[]step{{b(move(0), text("ab"), fin), 1}}, "ab", io.EOF},
+		"bytes are under way":      {[]step{quiet(b(move(4), text("ef"))), quiet(a(text("abc"))), {a(text("d")), 1}, quiet(b(text("gh"), fin))}, "abcdefgh", io.EOF},
+		"nothing came before":      {[]step{quiet(b(move(3), text("d"))), {a(text("abc")), 1}, quiet(b(fin))}, "abcd", io.EOF},
+		"an early FIN":             {[]step{quiet(b(move(2), text("c"), fin)), {a(text("ab")), 1}}, "abc", io.EOF},
 		"an early FIN and RST":     {[]step{quiet(b(move(2), text("c"), fin, rst5)), quiet(a(text("ab")))}, "abc", io.EOF},
 		"an early RST":             {[]step{quiet(b(move(2), text("c"), rst5)), quiet(a(text("ab")))}, "abc", &ResetError{5}},
 		"RST on a foreign one":     {[]step{quiet(a(text("ab"))), quiet(b(rst5))}, "ab", &ResetError{5}},
 		"RST 8 on a foreign one":   {[]step{quiet(a(text("ab"))), quiet(b("05 000004 00000001 00000008"))}, "ab", lostConnection()},
 		"RST on a third one":       {[]step{quiet(b(move(9), text("c"))), quiet(a(text("ab"))), quiet(c(rst5))}, "ab", &ResetError{5}},
-		"FIN overtaken by its own": {[]step{quiet(a(text("ab"))), {b(move(2), fin), 2}, quiet(a(fin))}, "ab", io.EOF},
-		"FIN overtakes its own":    {[]step{quiet(a(text("ab"), fin)), {b(move(2), fin), 2}}, "ab", io.EOF},
-		"FIN between MOVE and FIN": {[]step{quiet(a(text("ab"))), {b(move(2)), 2}, quiet(a(fin)), quiet(b(fin))}, "ab", io.EOF},
+		"FIN overtaken by its own": {[]step{quiet(a(text("ab"))), {b(move(2), fin), 1}, quiet(a(fin))}, "ab", io.EOF},
+		"FIN overtakes its own":    {[]step{quiet(a(text("ab"), fin)), {b(move(2), fin), 1}}, "ab", io.EOF},
+		"FIN between MOVE and FIN": {[]step{quiet(a(text("ab"))), {b(move(2)), 1}, quiet(a(fin)), quiet(b(fin))}, "ab", io.EOF},
 		"a chain": {[]step{
 			quiet(a(text("a"))), {b(move(1), text("b")), 1}, {c(move(2), text("c")), 2}, {a(move(3), text("d")), 3}, quiet(a(fin)),
 		}, "abcd", io.EOF},
 		"a chain of early ones": {[]step{
-			quiet(b(move(2), text("cd"))), {a(text("ab")), 2}, quiet(c(move(6), text("gh"), fin)), {b(text("ef")), 6},
+			quiet(b(move(2), text("cd"))), {a(text("ab")), 1}, quiet(c(move(6), text("gh"), fin)), {b(text("ef")), 2},
 		}, "abcdefgh", io.EOF},
-		"twice without a byte": {[]step{{b(move(0)), 0}, {c(move(0)), 0}, {a(move(0), text("a"), fin), 0}}, "a", io.EOF},
+		"twice without a byte": {[]step{{b(move(0)), 1}, {c(move(0)), 2}, {a(move(0), text("a"), fin), 3}}, "a", io.EOF},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, first := scripted(t, false, Options{Connections: 3})
@@ -129,7 +129,7 @@ func TestMoveOfClosed(t *testing.T) {
 	q.send(text("hi"))
 	q.quiet()
 	release()
-	p.want(numbered(10, 1, 5), "04 000000 00000001", "05 000004 00000001 00000000")
+	p.want(numbered(10, 1, 1), "04 000000 00000001", "05 000004 00000001 00000000")
 	p.quiet()
 	q.quiet()
 	if n := s.budget.Unread(); n != 0 {
@@ -184,12 +184,12 @@ func TestOurMove(t *testing.T) {
 	to(2)
 	write("d")
 	q.want("01 000001 00000002 64")
-	for _, other := range []uint64{1, 3, 0} { // not this move
+	for _, other := range []uint64{0, 2, 1 << 63} { // not this move
 		p.send(numbered(10, 2, other))
 		p.settle()
 	}
 	r.quiet()
-	p.send(numbered(10, 2, 2))
+	p.send(numbered(10, 2, 1))
 	r.want(numbered(9, 2, 4))
 	write("e")
 	r.want("01 000001 00000002 65")
@@ -197,7 +197,7 @@ func TestOurMove(t *testing.T) {
 	r.want("04 000000 00000002")
 	to(0) // the connection is left: FIN comes again
 	r.quiet()
-	q.send(numbered(10, 2, 4))
+	q.send(numbered(10, 2, 2))
 	p.want(numbered(9, 2, 5), "04 000000 00000002")
 	p.send("04 000000 00000002")
 	p.quiet()
@@ -228,12 +228,12 @@ func TestLoss(t *testing.T) {
 	q.send(numbered(9, 7, 0)) // has moved, but our direction is on A
 	q.send(numbered(9, 9, 0)) // has moved
 	q.quiet()
-	p.want(numbered(10, 7, 0), numbered(10, 9, 0))
+	p.want(numbered(10, 7, 1), numbered(10, 9, 1))
 	moved := streams[9]
 	travel(moved, s.lanes[1]) // and ours moves too
 	moved.send()
 	q.want(numbered(9, 9, 0))
-	q.send(numbered(10, 9, 0), data(9, 65536), data(9, 65536))
+	q.send(numbered(10, 9, 1), data(9, 65536), data(9, 65536))
 	q.quiet()
 	if n, err := moved.Read(make([]byte, 131072)); n != 131072 {
 		t.Fatal(n, err)
@@ -251,7 +251,7 @@ func TestLoss(t *testing.T) {
 	slices.Sort(said)
 	var want []string
 	for _, frame := range []string{
-		numbered(3, 9, 393216), numbered(10, 9, 0), // in case they were under way on A
+		numbered(3, 9, 393216), numbered(10, 9, 1), // in case they were under way on A
 		"05 000004 00000001 00000008", "05 000004 00000002 00000008", "05 000004 00000005 00000008", "05 000004 00000007 00000008",
 	} {
 		want = append(want, digits(frame))
@@ -317,7 +317,7 @@ func TestLeaveOfPeer(t *testing.T) {
 	half.CloseWrite()
 	q.want("01 000001 00000001 61", "04 000000 00000003")
 	p.send(numbered(9, 1, 0), numbered(9, 3, 0))
-	q.want(numbered(10, 1, 0), numbered(10, 3, 0))
+	q.want(numbered(10, 1, 1), numbered(10, 3, 1))
 	q.send("0b 000000 00000000")
 	q.settle()
 	s.retire(s.now())
@@ -334,12 +334,12 @@ func TestLeaveOfPeer(t *testing.T) {
 	q.send("02 000008 00000005 00040000 00040000") // against the rules, and survived
 	q.settle()
 	late := accept(t, s)
-	p.send(numbered(10, 3, 0))
+	p.send(numbered(10, 3, 1))
 	p.settle()
 	late.Write([]byte("c"))
 	p.want(numbered(9, 5, 0), "01 000001 00000005 63")
-	p.send(numbered(10, 5, 0), numbered(9, 5, 0))
-	p.want(numbered(10, 5, 0))
+	p.send(numbered(10, 5, 1), numbered(9, 5, 0))
+	p.want(numbered(10, 5, 1))
 	s.retire(s.now())
 	q.want("0b 000000 00000000")
 	q.conn.Close()
@@ -365,9 +365,7 @@ func TestLeaveOfOurs(t *testing.T) {
 	st.Write([]byte("a"))
 	q.want("01 000001 00000002 61")
 	b := s.lanes[1]
-	s.mu.Lock()
-	b.leaving = true
-	s.mu.Unlock()
+	leave(s, b)
 	s.retire(s.now())
 	p.want(numbered(9, 2, 1))
 	q.quiet()
@@ -380,7 +378,7 @@ func TestLeaveOfOurs(t *testing.T) {
 	s.retire(s.now())
 	q.quiet() // once
 	p.send(numbered(9, 2, 0))
-	p.want(numbered(10, 2, 0))
+	p.want(numbered(10, 2, 1))
 	q.send("0b 000000 00000000")
 	if frames := q.rest(); len(frames) > 1 {
 		t.Errorf("the session says %q", frames)
@@ -388,7 +386,7 @@ func TestLeaveOfOurs(t *testing.T) {
 	eventually(t, "one connection is left", func() bool { return s.Info().Connections == 1 })
 	p.send("01 000001 00000002 61", "04 000000 00000002")
 	reads(t, st, "a", io.EOF)
-	p.want(numbered(10, 2, 0)) // it could have been under way there
+	p.want(numbered(10, 2, 1)) // it could have been under way there
 	p.quiet()
 }
 

@@ -51,7 +51,7 @@ func (s *muxSession) OpenStream(ctx context.Context, first []byte) (Stream, erro
 	if rest := first[len(head):]; len(rest) > 0 {
 		stop := context.AfterFunc(ctx, func() { st.Reset(resetClosed) })
 		_, err := st.Write(rest)
-		if !stop() && err != nil {
+		if !stop() {
 			err = ctx.Err()
 		}
 		if err != nil {

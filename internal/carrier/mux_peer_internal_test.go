@@ -245,3 +245,11 @@ func travel(st *muxStream, to *lane) {
 	st.want, st.placed = to, time.Hour
 	st.mu.Unlock()
 }
+
+// leave makes a session want to leave a connection.
+func leave(s *muxSession, l *lane) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l.leaving = true
+	l.shut.Store(true)
+}

@@ -13,10 +13,6 @@ type place struct {
 	leaving bool // takes no more
 }
 
-// quietAfter is how long nothing interactive must have been sent or received
-// before bulk may use the first connection too.
-const quietAfter = time.Second
-
 // choose says on which of the connections (the oldest first) a direction shall
 // travel that travels on at (-1: on none that lives). Interactive ones belong to
 // the oldest. Bulk ones go where the fewest are; the oldest counts only while
@@ -57,7 +53,8 @@ func choose(places []place, at int, bulk, quiet bool) int {
 // have, most at most: one for what is interactive, and one for each bulk one.
 func wanted(bulk, most int) int { return max(1, min(1+bulk, most)) }
 
-// activity tells whether something interactive happens: more than a heartbeat.
+// activity tells whether something interactive happens: more than a heartbeat in
+// this second and the one before.
 type activity struct{ second, count, before atomic.Int64 }
 
 const heartbeatFrames = 3

@@ -25,7 +25,7 @@ type receiver struct {
 	earlyFin bool
 	earlyRst bool
 	code     uint32 // of earlyRst
-	switched int64  // offset of the newest MOVE that is done, for MOVED; -1: none
+	switched int64  // how many MOVEs are done, for MOVED
 
 	finished bool  // FIN came in order
 	rerr     error // what readers get behind data
@@ -106,7 +106,7 @@ func (st *muxStream) store(l *lane, small []byte, c *chunk) (followed bool, err 
 	if st.ended { // nobody reads, but its peer may still move it
 		st.s.budget.pools.put(c)
 	} else {
-		st.s.budget.unread.Add(n)
+		st.s.hold(n)
 		if c == nil {
 			c = st.behind(to, small)
 		}
@@ -142,7 +142,7 @@ func (st *muxStream) behind(to *chunkList, small []byte) *chunk {
 // follow makes the next connection the stream's. It needs the lock.
 func (st *muxStream) follow() {
 	st.receiver.lane, st.nextLane = st.nextLane, nil
-	st.switched = st.moveAt
+	st.switched++
 	st.offset, st.ahead = st.offset+st.ahead, 0
 	st.data.join(&st.early)
 	st.movedDue = true
@@ -214,7 +214,7 @@ func (st *muxStream) handleLocked(l *lane, kind byte, p []byte) error {
 			st.follow()
 		}
 	case frameMoved:
-		if int64(binary.BigEndian.Uint64(p)) == st.movedAt && !st.moving {
+		if binary.BigEndian.Uint64(p) == uint64(st.moves) && !st.moving {
 			st.prev = nil
 		}
 	}

@@ -116,12 +116,11 @@ func unclosed(s *muxSession) (all []*muxStream) {
 	return all
 }
 
-// rig makes sessions over TLS on loopback.
+// rig makes sessions over TLS, on loopback unless sockets says otherwise.
 type rig struct {
-	t    testing.TB
-	cert tls.Certificate
-	ln   net.Listener
-	mu   sync.Mutex // pairs dials with accepts
+	t       testing.TB
+	cert    tls.Certificate
+	sockets func(ctx context.Context) (near, far net.Conn, err error)
 }
 
 func newRig(t testing.TB) *rig {
@@ -131,28 +130,31 @@ func newRig(t testing.TB) *rig {
 	der := must[[]byte](t)(x509.CreateCertificate(rand.Reader, template, template, key.Public(), key))
 	ln := must[net.Listener](t)(ListenTCP(t.Context(), "127.0.0.1:0"))
 	t.Cleanup(func() { ln.Close() })
-	return &rig{t: t, cert: tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, ln: ln}
+	var mu sync.Mutex // pairs dials with accepts
+	return &rig{t, tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, func(ctx context.Context) (near, far net.Conn, err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		near, err = Dialer().DialContext(ctx, "tcp", ln.Addr().String())
+		if err != nil {
+			return nil, nil, err
+		}
+		if far, err = ln.Accept(); err != nil {
+			near.Close()
+			return nil, nil, err
+		}
+		t.Cleanup(func() {
+			near.Close()
+			far.Close()
+		})
+		return near, far, nil
+	}}
 }
 
-// conns makes a pair of TLS connections. below may change the sockets.
-func (r *rig) conns(ctx context.Context, below func(near, far net.Conn)) (near, far net.Conn, err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	a, err := Dialer().DialContext(ctx, "tcp", r.ln.Addr().String())
+// conns makes a pair of TLS connections.
+func (r *rig) conns(ctx context.Context) (near, far net.Conn, err error) {
+	a, b, err := r.sockets(ctx)
 	if err != nil {
 		return nil, nil, err
-	}
-	b, err := r.ln.Accept()
-	if err != nil {
-		a.Close()
-		return nil, nil, err
-	}
-	r.t.Cleanup(func() {
-		a.Close()
-		b.Close()
-	})
-	if below != nil {
-		below(a, b)
 	}
 	server := tls.Server(Wrap(b), &tls.Config{
 		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{r.cert}, DynamicRecordSizingDisabled: true,
@@ -171,14 +173,14 @@ func (r *rig) conns(ctx context.Context, below func(near, far net.Conn)) (near, 
 }
 
 // sessions makes both ends; the agent dials further connections up to the bound.
-func (r *rig) sessions(connections int, below func(near, far net.Conn)) (agent, hub *muxSession) {
+func (r *rig) sessions(connections int) (agent, hub *muxSession) {
 	r.t.Helper()
-	near, far, err := r.conns(r.t.Context(), below)
+	near, far, err := r.conns(r.t.Context())
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	dial := func(ctx context.Context) (net.Conn, error) {
-		a, b, err := r.conns(ctx, below)
+		a, b, err := r.conns(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -192,3 +194,6 @@ func (r *rig) sessions(connections int, below func(near, far net.Conn)) (agent, 
 	agent = session(r.t, near, true, Options{Incoming: 20_000, Connections: connections, Dial: dial})
 	return agent, hub
 }
+
+// deadlineNow is the end of patience.
+func deadlineNow() time.Time { return time.Now().Add(patience) }

@@ -36,7 +36,8 @@ type muxStream struct {
 	lane      *lane  // our direction travels here
 	want      *lane  // and shall travel here
 	prev      *lane  // bytes may still be under way here; nil once the peer said MOVED
-	movedAt   int64  // offset of our newest MOVE
+	moves     int64  // how many MOVEs of ours there were
+	movedAt   int64  // offset of the newest
 	queued    bool   // in a lane's queue for sending
 	opening   bool   // OPEN is due
 	known     bool   // the peer has our OPEN, so a MOVE cannot overtake it
@@ -66,7 +67,7 @@ type muxStream struct {
 
 func newMuxStream(s *muxSession, id uint32, l *lane, send, receive int64) *muxStream {
 	st := &muxStream{s: s, id: id, lane: l, want: l, limit: send}
-	st.receiver.lane, st.window, st.switched = l, newWindow(receive), -1
+	st.receiver.lane, st.window = l, newWindow(receive)
 	st.window.epoch = s.now()
 	st.readable.L, st.writable.L = &st.mu, &st.mu
 	return st
@@ -198,7 +199,7 @@ func (st *muxStream) submit(c *chunk) (accepted int, err error) {
 	}
 	st.mu.Unlock()
 
-	if !bulk {
+	if !bulk && n < smallFrame { // bulk begins as interactive, but with full frames
 		st.s.busy.note(now)
 	}
 	if choose {

@@ -293,7 +293,7 @@ func TestBudgetPressure(t *testing.T) {
 	}
 	own := open(t, s, "") // ours are never refused, and promise little
 	p.want("02 000008 00000002 00004000 00040000")
-	if n := hog.unread(); n != budget.Unread() || n != 400 {
+	if n := hog.s.unread.Load(); n != budget.Unread() || n != 400 {
 		t.Fatalf("%d bytes unread of %d", n, budget.Unread())
 	}
 	hog.Close()

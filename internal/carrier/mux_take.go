@@ -43,11 +43,12 @@ func (st *muxStream) mayMove() bool {
 func (st *muxStream) take(l *lane, b *batch, alone bool) (to *lane, again, bulk bool) {
 	st.mu.Lock()
 	defer st.finish() // unlocks
-	if st.want.dead.Load() {
+	if st.want != st.lane && (st.want.dead.Load() || st.want.shut.Load()) {
 		st.want = st.lane
 	}
 	if st.mayMove() {
 		st.prev, st.lane, st.moving = st.lane, st.want, true
+		st.moves++
 		st.movedAt = st.sent
 		st.finSent = false // MOVE may overtake FIN, so FIN comes again behind it
 	}

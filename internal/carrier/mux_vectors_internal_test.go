@@ -55,6 +55,7 @@ func writing(t testing.TB, client bool, incoming int) *written {
 	w := &written{t: t}
 	near, far := packets(t)
 	w.s = session(t, Wrap(near), client, Options{Incoming: incoming, Connections: 2})
+	w.s.pinged.Store(int64(time.Hour)) // no PING but the first
 	w.a = far
 	if first := w.wrote(w.a); len(first) != 16 || first[0] != framePing {
 		t.Fatalf("a session begins with %x", first)
@@ -161,7 +162,7 @@ func vectors() map[string]vector {
 		"GOAWAY, no new streams":               {one(frameGoAway, 0, pack(uint32(0))), emitGoAway},
 		"close of stream 2 whose peer has not finished": {[]frameSeen{{frameFin, 2, ""}, {frameRst, 2, pack(uint32(0))}}, emitClose},
 		"on B: MOVE 2 from 65520, DATA x":               {[]frameSeen{{frameMove, 2, pack(uint64(65520))}, {frameData, 2, "x"}}, emitMove},
-		"MOVED 2 from 65520":                            {one(frameMoved, 2, pack(uint64(65520))), emitMoved},
+		"MOVED 2, the first":                            {one(frameMoved, 2, pack(uint64(1))), emitMoved},
 		"LEAVE":                                         {one(frameLeave, 0, ""), emitLeave},
 		"CONNECTIONS 2":                                 {one(frameConnections, 0, pack(uint32(2))), emitConnections},
 	}
@@ -335,10 +336,7 @@ func emitMoved(t testing.TB) []byte {
 
 func emitLeave(t testing.TB) []byte {
 	w := writing(t, true, 10)
-	b := w.second()
-	w.s.mu.Lock()
-	b.leaving = true
-	w.s.mu.Unlock()
+	leave(w.s, w.second())
 	w.s.retire(w.s.now())
 	return w.wrote(w.b)
 }

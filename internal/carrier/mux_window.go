@@ -27,7 +27,10 @@ type window struct {
 
 const (
 	shortestTrip = 250 * time.Microsecond // below it scheduling decides, not the path
-	windowIdle   = 2 * time.Second        // after which a window is as at the start
+	// mostOwed is how much a reader may have consumed without telling the peer: the
+	// rest of the window is what travels.
+	mostOwed   = 512 << 10
+	windowIdle = 2 * time.Second // after which a window is as at the start
 )
 
 func newWindow(size int64) window {
@@ -50,7 +53,7 @@ func (w *window) consume(n int64, now, trip time.Duration, room int64) (grant, r
 		w.epoch, w.epochAt = now, w.consumed
 	}
 	w.newest = now
-	if w.granted-w.consumed > w.size-w.size/4 {
+	if w.granted-w.consumed > w.size-min(w.size/4, mostOwed) {
 		return 0, w.settle()
 	}
 	trip = max(trip, shortestTrip)
@@ -108,8 +111,11 @@ type trips struct {
 const tripSpan = time.Minute
 
 func (t *trips) add(d, now time.Duration) {
-	if now-t.since > tripSpan {
+	if age := now - t.since; age > tripSpan {
 		t.old, t.young, t.since = t.young, 0, now
+		if age > 2*tripSpan {
+			t.old = 0
+		}
 	}
 	if t.young == 0 || d < t.young {
 		t.young = d

@@ -67,7 +67,7 @@ func copies(t *testing.T, p Pair) {
 
 // copySources: a reader may give bytes together with its end, one at a time, or none at all.
 func copySources(t *testing.T, p Pair) {
-	want := content(2).first(5000)
+	want := content(2).first(2000)
 	for name, wrap := range map[string]func(io.Reader) io.Reader{
 		"plain":         func(r io.Reader) io.Reader { return r },
 		"with its end":  iotest.DataErrReader,

@@ -231,11 +231,11 @@ func streamsMove(t *testing.T, l Lanes, connections, fromA, fromB int) {
 
 // endsWhileMoving: streams that are long enough to move end in every way at any point.
 func endsWhileMoving(t *testing.T, l Lanes) {
-	b := startBulk(t, l, 1, 1) // so that there are connections to move to
+	b := startBulk(t, l, 2, 2) // so that there are connections to move to
 	b.spread(t, 3)
 	rounds := 10
 	if raceEnabled {
-		rounds = 3
+		rounds = 2
 	}
 	rng := seeded(11)
 	side := func() sidePlan {

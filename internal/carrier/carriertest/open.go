@@ -20,6 +20,7 @@ func openCases() []Case {
 		{Name: "first bytes", body: firstBytes},
 		{Name: "first bytes beyond any window", body: firstBytesWait},
 		{Name: "first bytes are given up with the context", body: firstBytesGivenUp},
+		{Name: "the context ends with the last first byte", body: firstBytesRace},
 		{Name: "open does not wait for accept", body: openAhead},
 		{Name: "accept gives up", body: acceptGivesUp},
 		{Name: "bound of streams", make: incomingBound},
@@ -152,6 +153,56 @@ func firstBytesGivenUp(t *testing.T, p Pair) {
 				t.Errorf("%d bytes of a stream that was given up, then %v; want a reset", n, err)
 			}
 		})
+	}
+	emptied(t, p)
+}
+
+// firstBytesRace: a context that ends while the last of the first bytes leave
+// gives an error, or a stream that works.
+func firstBytesRace(t *testing.T, p Pair) {
+	const size = 300_000
+	rounds := 200
+	if raceEnabled {
+		rounds = 50
+	}
+	first := content(3).first(size)
+	for i := range rounds {
+		ctx, cancel := context.WithCancel(within(t))
+		o := own(t)
+		o.do("read", func() error {
+			defer cancel()
+			far, err := p.B.AcceptStream(within(t))
+			if err != nil {
+				return err
+			}
+			defer far.Close()
+			far.SetDeadline(time.Now().Add(bound))
+			// Somewhere here the opener has credit for all of it.
+			if _, err := io.CopyN(io.Discard, onlyReader{far}, int64(size-262_144+i*1_000)); err != nil {
+				return err
+			}
+			cancel()
+			_, err = io.Copy(io.Discard, onlyReader{far})
+			var reset *carrier.ResetError
+			if errors.As(err, &reset) {
+				return nil
+			}
+			return err
+		})
+		near, err := p.A.OpenStream(ctx, first)
+		switch {
+		case err == nil:
+			if err := near.CloseWrite(); err != nil {
+				t.Errorf("round %d: a stream that was opened: %v", i, err)
+			}
+			near.Close()
+		case !errors.Is(err, context.Canceled):
+			t.Errorf("round %d: %v, want context.Canceled", i, err)
+		}
+		o.wait()
+		if t.Failed() {
+			return
+		}
 	}
 	emptied(t, p)
 }
