@@ -44,6 +44,7 @@ type muxSession struct {
 	samples   int                     // round trips measured
 	hot       map[*muxStream]struct{} // bulk, or with a grown window
 	tick      *time.Timer
+	under     []underWay
 	dialling  bool
 	dialAfter time.Duration
 	failures  int // dials in a row

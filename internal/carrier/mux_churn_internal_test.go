@@ -4,7 +4,6 @@ package carrier
 
 import (
 	"bytes"
-	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
@@ -156,17 +155,6 @@ func (c *churn) ended(st *muxStream, err, werr error, whole, lossy bool) {
 		c.whole++
 	default:
 		c.t.Errorf("stream %d: read %v, write %v, all bytes %v", st.id, err, werr, whole)
-		for _, s := range []*muxSession{c.agent, c.hub} {
-			o := s.find(st.id)
-			if o == nil { c.t.Logf("client %v: gone", s.client); continue }
-			o.mu.Lock()
-			li := func(l *lane) string { if l==nil {return "nil"}; return fmt.Sprintf("%p/dead=%v,buried=%v", l, l.dead.Load(),l.buried) }
-			c.t.Logf("client %v: sent %d limit %d out %v queued %v lane %s want %s prev %s moving %v moves %d fin %v/%v rst %v werr %v | offset %d window %+v rlane %s next %s moveAt %d switched %d finished %v rerr %v data %d early %d windowDue %v movedDue %v ctlLane %s", s.client, o.sent, o.limit, o.out!=nil, o.queued, li(o.lane), li(o.want), li(o.prev), o.moving, o.moves, o.fin, o.finSent, o.rst, o.werr, o.offset, o.window, li(o.receiver.lane), li(o.nextLane), o.moveAt, o.switched, o.finished, o.rerr, o.data.n, o.early.n, o.windowDue, o.movedDue, li(o.ctlLane))
-			o.mu.Unlock()
-			s.mu.Lock()
-			for _, l := range s.lanes { c.t.Logf("  lane %p turn %v waits %v something %v failed %v", l, l.turn, l.waits, l.something(), l.failed)}
-			s.mu.Unlock()
-		}
 	}
 }
 
@@ -294,7 +282,7 @@ func TestLossesAtRandom(t *testing.T) {
 	wait()
 	c.rests()
 	if losses == 0 || c.cut == 0 || c.whole == 0 {
-		t.Error(fmt.Sprintf("%d connections broke, %d streams were cut, %d not", losses, c.cut, c.whole))
+		t.Errorf("%d connections broke, %d streams were cut, %d not", losses, c.cut, c.whole)
 	}
 }
 

@@ -361,3 +361,10 @@ func (st *muxStream) travels(l *lane) bool {
 	defer st.mu.Unlock()
 	return st.lane == l || st.prev == l || st.receiver.lane == l || st.nextLane == l
 }
+
+// sends says whether our direction is on l.
+func (st *muxStream) sends(l *lane) bool {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return st.lane == l
+}

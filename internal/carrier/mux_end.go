@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/limit"
 )
 
 // lostSession is what streams say after the end of their session.
@@ -76,6 +77,9 @@ func (s *muxSession) remove(st *muxStream) {
 	s.mu.Lock()
 	if s.streams[st.id] == st {
 		delete(s.streams, st.id)
+		if at := st.unheard(); at != nil {
+			s.remember(st.id, at)
+		}
 		if (st.id%2 == 1) != s.client {
 			s.incoming--
 			size, changed := s.levels()
@@ -138,18 +142,74 @@ func (s *muxSession) lost(l *lane, why error) {
 		streams = append(streams, st)
 	}
 	other, again := s.primary(), s.weGone
+	gone := s.forgotten(l)
+	clean := l.weLeft && l.heLeft // all that was sent on it has been read, or will be
+	if clean {
+		gone = nil
+	}
 	s.mu.Unlock()
 	if again { // it may have been under way
 		other.control(binary.BigEndian.AppendUint32(appendHeader(nil, frameGoAway, 4, 0), goAwayDrain))
 		other.kick()
 	}
 	for _, st := range streams {
+		if clean && !st.sends(l) {
+			continue
+		}
 		if !st.travels(l) {
 			st.repeat(l)
 			continue
 		}
 		st.fail(lostConnection())
 		s.remove(st)
-		s.sendReset(other, st.id, resetLost)
+		gone = append(gone, st.id)
 	}
+	var frames []byte
+	s.mu.Lock()
+	for _, id := range gone {
+		s.remember(id, other)
+		frames = binary.BigEndian.AppendUint32(appendHeader(frames, frameRst, 4, id), resetLost)
+	}
+	s.mu.Unlock()
+	other.say(frames)
+}
+
+// underWay is a stream that has ended here, of which the peer may not know the
+// whole because something is under way on l.
+type underWay struct {
+	id uint32
+	l  *lane
+	at time.Duration
+}
+
+// remember keeps one for as long as bytes can be under way: then they have
+// arrived, or the connection is dead. It needs the lock.
+func (s *muxSession) remember(id uint32, l *lane) {
+	now := s.now()
+	for len(s.under) > 0 && now-s.under[0].at > limit.DeadIdle {
+		s.under = s.under[1:]
+	}
+	s.under = append(s.under, underWay{id, l, now})
+}
+
+// forgotten gives those of which something was under way on l, which is lost. It
+// needs the lock.
+func (s *muxSession) forgotten(l *lane) (ids []uint32) {
+	s.under = slices.DeleteFunc(s.under, func(u underWay) bool {
+		if u.l == l {
+			ids = append(ids, u.id)
+		}
+		return u.l == l
+	})
+	return ids
+}
+
+// unheard is the connection on which a MOVE of ours may be under way, nil if none is.
+func (st *muxStream) unheard() *lane {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if st.prev == nil {
+		return nil
+	}
+	return st.lane
 }

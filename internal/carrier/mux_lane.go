@@ -107,6 +107,14 @@ func (l *lane) control(frame []byte) bool {
 	return true
 }
 
+// say sends frames of which there cannot be too many.
+func (l *lane) say(frames []byte) {
+	l.mu.Lock()
+	l.raw = append(l.raw, frames...)
+	l.mu.Unlock()
+	l.kick()
+}
+
 // kick sends what is queued unless somebody does so already.
 func (l *lane) kick() {
 	l.mu.Lock()

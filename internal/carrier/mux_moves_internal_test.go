@@ -333,22 +333,19 @@ func TestLeaveOfPeer(t *testing.T) {
 	q.quiet()
 	q.send("02 000008 00000005 00040000 00040000") // against the rules, and survived
 	q.settle()
+	p.want(numbered(9, 5, 0))
 	late := accept(t, s)
 	p.send(numbered(10, 3, 1))
 	p.settle()
 	late.Write([]byte("c"))
-	p.want(numbered(9, 5, 0), "01 000001 00000005 63")
+	p.want("01 000001 00000005 63")
 	p.send(numbered(10, 5, 1), numbered(9, 5, 0))
 	p.want(numbered(10, 5, 1))
 	s.retire(s.now())
 	q.want("0b 000000 00000000")
 	q.conn.Close()
 	eventually(t, "one connection is left", func() bool { return s.Info().Connections == 1 })
-	for range 3 { // it could have been under way there
-		if f := p.next(); f[:2] != "0a" {
-			t.Errorf("the session says %s", f)
-		}
-	}
+	p.quiet() // nothing was lost
 	live.Write([]byte("b"))
 	p.want("01 000001 00000001 62")
 	p.quiet()
@@ -386,7 +383,6 @@ func TestLeaveOfOurs(t *testing.T) {
 	eventually(t, "one connection is left", func() bool { return s.Info().Connections == 1 })
 	p.send("01 000001 00000002 61", "04 000000 00000002")
 	reads(t, st, "a", io.EOF)
-	p.want(numbered(10, 2, 1)) // it could have been under way there
 	p.quiet()
 }
 

@@ -118,11 +118,12 @@ func (s *muxSession) opened(l *lane, id, grant, assumed uint32) error {
 	}
 	size, changed := s.levels()
 	refuse := size == 0 || s.weGone || s.closed
+	var astray *muxStream
 	if !refuse {
 		st := newMuxStream(s, id, l, int64(grant), int64(assumed))
 		st.known = true
 		if l.leaving || l.heLeft { // our direction does not begin there
-			st.want = s.primary()
+			st.want, astray = s.primary(), st
 		}
 		s.streams[id] = st
 		s.incoming++
@@ -136,6 +137,9 @@ func (s *muxSession) opened(l *lane, id, grant, assumed uint32) error {
 	s.mu.Unlock()
 	if refuse {
 		return s.sendReset(l, id, ResetRefused)
+	}
+	if astray != nil {
+		astray.send()
 	}
 	return nil
 }

@@ -135,6 +135,7 @@ func (s *socket) writeOnce(fd uintptr) bool {
 			return true
 		}
 		s.rest = s.rest[n:]
+		return true // where that was not all, another call would only say EAGAIN
 	}
 	return true
 }
