@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/limit"
 )
 
 // text is a DATA frame of stream 1 with letters.
@@ -283,6 +284,45 @@ func TestLoss(t *testing.T) {
 	}
 }
 
+// TestLossOfEnded: a stream that has ended here has a MOVE under way. When that
+// is lost, the peer is told, as often as what told it is lost too.
+func TestLossOfEnded(t *testing.T) {
+	s, p := scripted(t, false, Options{Connections: 4})
+	q, r, u := p.attach(s), p.attach(s), p.attach(s)
+	p.send(open1, open3)
+	p.settle()
+	for range 2 {
+		st := accept(t, s)
+		travel(st, s.lanes[2])
+		if st.id == 3 {
+			p.send("04 000000 00000003")
+			p.settle()
+			r.settle()
+		}
+		st.Close()
+	}
+	frames := append(p.settle(), r.settle()...)
+	if n := s.Info().Streams; n != 0 {
+		t.Fatalf("%d streams live, the session said %q", n, frames)
+	}
+	u.conn.Close() // had nothing to do with them
+	eventually(t, "the loss is known", func() bool { return s.Info().Connections == 3 })
+	p.quiet()
+	r.conn.Close()
+	p.want("05 000004 00000001 00000008", "05 000004 00000003 00000008")
+	p.conn.Close()
+	q.want("05 000004 00000001 00000008", "05 000004 00000003 00000008")
+	s.mu.Lock()
+	for i := range s.under {
+		s.under[i].at -= limit.DeadIdle + 1 // they are history by now
+	}
+	s.remember(99, nil)
+	if len(s.under) != 1 {
+		t.Errorf("%d ended streams are remembered for ever", len(s.under)-1)
+	}
+	s.mu.Unlock()
+}
+
 // TestLossWhileOpening: an OPEN that is read from a connection whose loss is
 // known already makes no stream, and a MOVE no connection of a stream.
 func TestLossWhileOpening(t *testing.T) {
@@ -343,6 +383,10 @@ func TestLeaveOfPeer(t *testing.T) {
 	p.want(numbered(10, 5, 1))
 	s.retire(s.now())
 	q.want("0b 000000 00000000")
+	q.send("02 000008 00000007 00040000 00040000") // the same, and nothing more follows there
+	p.want(numbered(9, 7, 0))
+	p.send(numbered(10, 7, 1), numbered(9, 7, 0))
+	p.want(numbered(10, 7, 1))
 	q.conn.Close()
 	eventually(t, "one connection is left", func() bool { return s.Info().Connections == 1 })
 	p.quiet() // nothing was lost

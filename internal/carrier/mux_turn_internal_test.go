@@ -355,6 +355,40 @@ func TestCloseOfStuckLink(t *testing.T) {
 	}
 }
 
+// TestCloseOfFullLink: the same when nobody waits for it yet.
+func TestCloseOfFullLink(t *testing.T) {
+	noLeak(t)
+	near, far := pair(t, true)
+	wrapped := Wrap(near)
+	s := session(t, wrapped, false, Options{Incoming: 10})
+	newPeer(t, far).settle()
+	release := halt(s.lanes[0])
+	near.SetWriteDeadline(time.Now().Add(10 * time.Millisecond))
+	for _, err := near.Write(make([]byte, 1<<20)); err == nil; _, err = near.Write(make([]byte, 1<<20)) {
+	}
+	near.SetWriteDeadline(time.Time{})
+	release()
+	s.Close()
+	eventually(t, "the connection is closed", func() bool { return s.Info().Connections == 0 })
+}
+
+// TestNoWindowAfterEnd: credit that was due when the stream ended is not given.
+func TestNoWindowAfterEnd(t *testing.T) {
+	s, p := scripted(t, false, Options{})
+	s.pinged.Store(int64(time.Hour))
+	p.send(open1, data(1, 65536))
+	p.settle()
+	st := accept(t, s)
+	release := halt(s.lanes[0])
+	if _, err := io.ReadFull(st, make([]byte, 65536)); err != nil {
+		t.Fatal(err)
+	}
+	p.send("05 000004 00000001 00000001")
+	eventually(t, "the stream has ended", func() bool { return s.Info().Streams == 0 })
+	release()
+	p.quiet()
+}
+
 // TestFarewellBehindATurn: who has the turn says the last word and closes.
 func TestFarewellBehindATurn(t *testing.T) {
 	s, p := scripted(t, false, Options{})

@@ -29,6 +29,9 @@ func TestWindowSteps(t *testing.T) {
 		"nothing before a quarter is used": {1000, []read{
 			{comes: 249, n: 249, at: ms}, {comes: 1, n: 1, at: 2 * ms, grant: 250},
 		}},
+		"nothing before 512 KiB of a large one": {mostWindow, []read{
+			{comes: 512<<10 - 1, n: 512<<10 - 1, at: ms}, {comes: 1, n: 1, at: 2 * ms, grant: 512 << 10},
+		}},
 		"everything at once": {1000, []read{{comes: 1000, n: 1000, at: ms, trip: 10 * ms, room: unbounded, grant: 1000}}},
 		"twice when the peer waits and the reader is fast": {1000, []read{
 			{comes: 1000, n: 1000, at: 10 * ms, trip: 10 * ms, room: unbounded, grant: 2000, reserve: 1000},

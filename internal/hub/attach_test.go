@@ -198,7 +198,7 @@ func TestRevocationReachesEveryConnection(t *testing.T) {
 }
 
 // TestADialIsAskedAgain: a dial whose connection was lost is asked again of the
-// same session over the other one, once.
+// same session over the other one.
 func TestADialIsAskedAgain(t *testing.T) {
 	h := runningHub(t)
 	cfg, _ := h.agentTLS(t, "a1")

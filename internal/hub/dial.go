@@ -54,7 +54,7 @@ func (h *Hub) Dial(ctx context.Context, name id.Cluster, d wire.Dial) (carrier.S
 // dialAny tries the cluster's sessions, the best first; one of them twice if the
 // first try was lost with a connection and the session goes on over another.
 func (h *Hub) dialAny(ctx context.Context, c *cluster, d wire.Dial) (carrier.Stream, error) {
-	tried, again := map[*session]bool{}, map[*session]bool{}
+	tried, again := map[*session]bool{}, map[*session]int{}
 	var last error
 	for {
 		sessions := c.live()
@@ -74,10 +74,11 @@ func (h *Hub) dialAny(ctx context.Context, c *cluster, d wire.Dial) (carrier.Str
 		if err == nil || !retriable(err) {
 			return stream, err
 		}
-		if again[s] || !fault.Has(err, fault.CodeSessionLost) || !s.alive() {
+		if again[s] == limit.AskedAgain || !fault.Has(err, fault.CodeSessionLost) || !s.alive() {
 			tried[s] = true
 		}
-		again[s], last = true, err
+		again[s]++
+		last = err
 		h.log.Debug("dial fails over", tell.AttrCluster, c.name, tell.AttrAgent, s.agent, tell.AttrReason, err)
 	}
 }

@@ -91,6 +91,10 @@ const (
 	ConnectConnections = 10_000
 	// TokenUses bounds the uses of one token.
 	TokenUses = 10_000
+	// AskedAgain bounds how often a dial whose connection was lost is asked again of
+	// the same session: the agent may tell of the loss before the hub notices it, and
+	// the second one may go to the lost connection as well.
+	AskedAgain = 2
 	// AgentRecords bounds the agents that the hub remembers per cluster after they left.
 	AgentRecords = 64
 	// ResolvedAddresses bounds how many addresses of a name are tried.
