@@ -43,6 +43,9 @@ func scripted(t testing.TB, client bool, o Options) (*muxSession, *peer) {
 		o.Incoming = 100
 	}
 	s := session(t, Wrap(near), client, o)
+	s.mu.Lock()
+	s.tick = time.NewTimer(time.Hour) // nothing happens by itself, however slow the machine is
+	s.mu.Unlock()
 	return s, newPeer(t, far)
 }
 
