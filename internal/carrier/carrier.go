@@ -49,6 +49,8 @@ type Patient interface {
 type Session interface {
 	// OpenStream opens a stream to the peer, without waiting for it. first, if
 	// not empty, is the first of its bytes, and leaves together with the opening.
+	// What is beyond the first window waits for the peer, as in Write, or for ctx,
+	// whose end resets the stream.
 	OpenStream(ctx context.Context, first []byte) (Stream, error)
 	// AcceptStream waits for the peer's next stream.
 	AcceptStream(ctx context.Context) (Stream, error)
@@ -70,7 +72,8 @@ type Session interface {
 	RemoteAddr() net.Addr
 }
 
-// Traffic is what a connection has carried, its own framing and TLS included.
+// Traffic is what the connections have carried, with the framing of the mux and
+// without that of TLS.
 type Traffic struct {
 	Received, Sent int64     // bytes
 	LastReceived   time.Time // when the newest byte came; the session's begin if none did

@@ -74,6 +74,9 @@ func (st *muxStream) CopyTo(dst io.Writer, moved func(int)) (dstErr, err error) 
 		st.mu.Unlock()
 		n := c.len()
 		wrote, dstErr := dst.Write(c.b[c.r:c.w])
+		if dstErr == nil && wrote < n {
+			dstErr = io.ErrShortWrite
+		}
 		st.s.budget.pools.put(c)
 		st.consumed(n)
 		if moved != nil && wrote > 0 {
