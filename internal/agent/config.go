@@ -14,6 +14,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/limit"
 	"github.com/tombolo-io/tombolo/internal/policy"
+	"github.com/tombolo-io/tombolo/internal/wire"
 )
 
 // Config is a valid configuration of an agent.
@@ -82,20 +83,9 @@ func validate(raw v1alpha1.AgentConfig, add func(path, format string, args ...an
 			DialTimeout: positive(raw.Streams.DialTimeout, limit.DialTarget, "streams.dialTimeout", add),
 			IdleTimeout: positive(raw.Streams.IdleTimeout, limit.StreamIdle, "streams.idleTimeout", add),
 			Carrier:     or(raw.Carrier, v1alpha1.DefaultCarrier),
-			Connections: raw.Connections,
 		},
 	}
-	switch c.Carrier {
-	case v1alpha1.CarrierAuto, v1alpha1.CarrierMux, v1alpha1.CarrierYamux:
-	default:
-		add("carrier", "%q is none of auto, mux, yamux", c.Carrier)
-	}
-	if c.Connections < 0 || c.Connections > limit.Connections {
-		add("connections", "%d is not 1 to %d", c.Connections, limit.Connections)
-	}
-	if c.Connections == 0 {
-		c.Connections = limit.Connections
-	}
+	c.Connections = wire.CheckCarrier(c.Carrier, raw.Connections, add)
 	for i, h := range raw.Hubs {
 		if _, err := policy.ParseTarget(h); err != nil {
 			add(fmt.Sprintf("hubs[%d]", i), "%q is not host:port", h)

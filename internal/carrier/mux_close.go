@@ -30,51 +30,50 @@ func (st *muxStream) Close() error {
 		st.mu.Unlock()
 		return nil
 	}
-	st.ended = true
-	st.reading.stop()
-	st.sending.stop()
-	freed := st.forget()
-	lost := st.werr != nil
-	if !lost {
+	freed := st.leaveOff()
+	if st.werr != nil {
+		st.finSent = true
+	} else {
 		st.fin = true
 		if !st.finished {
 			st.rst, st.rstCode = true, resetClosed
 		}
-	} else {
-		st.finSent = true
 	}
-	st.wake()
-	over := st.over()
-	st.mu.Unlock()
-	st.s.free(freed)
-	if over {
-		st.s.remove(st)
-		return nil
-	}
-	st.send()
+	st.closed(freed)
 	return nil
 }
 
 // Reset ends both directions at once. What has no credit is not sent any more.
 func (st *muxStream) Reset(code uint32) error {
 	st.mu.Lock()
-	st.ended = true
-	st.reading.stop()
-	st.sending.stop()
-	freed := st.forget()
+	freed := st.leaveOff()
 	if st.werr == nil && !(st.finSent && st.finished) {
 		st.drop, st.rst, st.rstCode = true, true, code
 	}
+	st.closed(freed)
+	return nil
+}
+
+// leaveOff begins the end by our application: nobody waits or reads any more. It
+// needs the lock.
+func (st *muxStream) leaveOff() (unread chunkList) {
+	st.ended = true
+	st.reading.stop()
+	st.sending.stop()
 	st.wake()
+	return st.forget()
+}
+
+// closed ends the end: it unlocks, and sends what is due or removes the stream.
+func (st *muxStream) closed(unread chunkList) {
 	over := st.over()
 	st.mu.Unlock()
-	st.s.free(freed)
+	st.s.free(unread)
 	if over {
 		st.s.remove(st)
-		return nil
+		return
 	}
 	st.send()
-	return nil
 }
 
 // fail ends the stream from below; readers get what has come, then err.

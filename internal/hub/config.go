@@ -19,6 +19,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/id"
 	"github.com/tombolo-io/tombolo/internal/limit"
 	"github.com/tombolo-io/tombolo/internal/policy"
+	"github.com/tombolo-io/tombolo/internal/wire"
 )
 
 // Protocols of a cluster's unix sockets.
@@ -162,10 +163,9 @@ func reloadable(raw v1alpha1.HubConfig, runDir string, add reporter) Reloadable 
 		dialTimeout: positive(raw.Streams.DialTimeout, limit.Dial, "streams.dialTimeout", add),
 		idleTimeout: positive(raw.Streams.IdleTimeout, limit.StreamIdle, "streams.idleTimeout", add),
 		carrier:     or(raw.Carrier, v1alpha1.DefaultCarrier),
-		connections: raw.Connections,
 		sockets:     ownership(raw.Sockets, socketDefaults{-1, -1, 0o600}, "sockets", add),
 	}
-	checkCarrier(&r, add)
+	r.connections = wire.CheckCarrier(r.carrier, raw.Connections, add)
 	names, paths := map[id.Cluster]int{}, map[string]string{}
 	for i, rc := range raw.Clusters {
 		at := fmt.Sprintf("clusters[%d]", i)
@@ -203,20 +203,6 @@ func reloadable(raw v1alpha1.HubConfig, runDir string, add reporter) Reloadable 
 		r.clusters = append(r.clusters, cc)
 	}
 	return r
-}
-
-func checkCarrier(r *Reloadable, add reporter) {
-	switch r.carrier {
-	case v1alpha1.CarrierAuto, v1alpha1.CarrierMux, v1alpha1.CarrierYamux:
-	default:
-		add("carrier", "%q is none of auto, mux, yamux", r.carrier)
-	}
-	if r.connections < 0 || r.connections > limit.Connections {
-		add("connections", "%d is not 1 to %d", r.connections, limit.Connections)
-	}
-	if r.connections == 0 {
-		r.connections = limit.Connections
-	}
 }
 
 // socketPath is where a cluster's socket stands unless a path is given.

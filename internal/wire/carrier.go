@@ -7,11 +7,29 @@ import (
 
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
 	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/limit"
 )
 
 // CapabilityMux names our own mux in Hello and Welcome; with no capability for
 // a mux in Welcome, yamux follows, as between all older releases.
 const CapabilityMux = "mux/1"
+
+// CheckCarrier judges the settings carrier and connections, which hub and agent
+// share, and gives the number of connections that counts: 0 means the most.
+func CheckCarrier(carrier string, connections int, add func(path, format string, args ...any)) int {
+	switch carrier {
+	case v1alpha1.CarrierAuto, v1alpha1.CarrierMux, v1alpha1.CarrierYamux:
+	default:
+		add("carrier", "%q is none of auto, mux, yamux", carrier)
+	}
+	if connections < 0 || connections > limit.Connections {
+		add("connections", "%d is not 1 to %d", connections, limit.Connections)
+	}
+	if connections == 0 {
+		return limit.Connections
+	}
+	return connections
+}
 
 // Offer is what an agent with this setting of carrier names in Hello.
 func Offer(carrier string) []string {
