@@ -61,6 +61,16 @@ func (l *chunkList) append(c *chunk) {
 	l.n += int64(c.len())
 }
 
+// prepend puts c before all others.
+func (l *chunkList) prepend(c *chunk) {
+	c.next = l.head
+	l.head = c
+	if l.tail == nil {
+		l.tail = c
+	}
+	l.n += int64(c.len())
+}
+
 func (l *chunkList) pop() *chunk {
 	c := l.head
 	if c == nil {
@@ -87,4 +97,40 @@ func (l *chunkList) join(other *chunkList) {
 	l.tail = other.tail
 	l.n += other.n
 	*other = chunkList{}
+}
+
+// trim takes the last n bytes away, and the chunks that hold nothing else. They
+// are not for the pool: somebody may still be reading them.
+func (l *chunkList) trim(n int64) {
+	for n > 0 {
+		c := l.tail
+		m := min(n, int64(c.len()))
+		c.w -= int(m)
+		l.n -= m
+		n -= m
+		if c.len() > 0 {
+			return
+		}
+		if l.head == c {
+			l.head, l.tail = nil, nil
+			return
+		}
+		before := l.head
+		for before.next != c {
+			before = before.next
+		}
+		before.next, l.tail = nil, before
+	}
+}
+
+// took counts n bytes that were taken from the first chunk, and gives the chunk
+// once it is empty.
+func (l *chunkList) took(n int) (empty *chunk) {
+	c := l.head
+	c.r += n
+	l.n -= int64(n)
+	if c.len() == 0 {
+		return l.pop()
+	}
+	return nil
 }

@@ -34,7 +34,8 @@ type Stream interface {
 	// with ReadWhenReady is read without a buffer being held while it is silent.
 	CopyFrom(src io.Reader, moved func(n int)) (srcErr, err error)
 	// CopyTo writes what the peer sends to dst until the stream ends: then err is
-	// io.EOF, or what Read would give. dstErr says why dst takes no more.
+	// io.EOF, or what Read would give. dstErr says why dst takes no more. A dst
+	// with WriteNow may be written by who received the bytes.
 	CopyTo(dst io.Writer, moved func(n int)) (dstErr, err error)
 }
 
@@ -43,6 +44,13 @@ type Stream interface {
 // The n bytes lie at the begin of the buffer taken last; with n == 0 none is out.
 type Patient interface {
 	ReadWhenReady(take func() []byte, give func()) (n int, err error)
+}
+
+// PromptWriter is a destination that can take bytes without waiting. WriteNow
+// writes what fits at once: with n < len(b) and no error the rest would have to
+// wait. It is not called while Write or another WriteNow is under way.
+type PromptWriter interface {
+	WriteNow(b []byte) (n int, err error)
 }
 
 // Session is one live link. All methods may be called from any goroutine.
@@ -103,6 +111,9 @@ type Options struct {
 	Incoming int
 	// Connections bounds the connections of the session, 0 means 1. Yamux has one.
 	Connections int
+	// Beside bounds the connections of which bulk keeps our cores busy while
+	// something interactive happens on another; 0: all cores but one.
+	Beside int
 	// Dial opens one more connection to the same peer, greeting done; only at the
 	// end that dials, nil if there shall be one connection.
 	Dial func(ctx context.Context) (net.Conn, error)

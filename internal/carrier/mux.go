@@ -5,6 +5,7 @@ package carrier
 import (
 	"context"
 	"net"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -75,6 +76,9 @@ const (
 
 func newMux(conn net.Conn, o Options, client bool) (Session, error) {
 	o.Connections = max(1, min(o.Connections, mostConns))
+	if o.Beside <= 0 {
+		o.Beside = max(1, runtime.GOMAXPROCS(0)-1)
+	}
 	if o.Budget == nil {
 		o.Budget = NewBudget(limit.ClusterUnread)
 	}

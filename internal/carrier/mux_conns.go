@@ -35,7 +35,7 @@ func (s *muxSession) place(st *muxStream, bulk bool, now time.Duration) {
 	if st.counted == nil {
 		at = -1
 	}
-	i := choose(places, at, bulk, s.busy.quiet(now))
+	i := choose(places, at, bulk, s.busy.quiet(now), s.o.Beside)
 	if i < 0 {
 		s.mu.Unlock()
 		return
@@ -73,7 +73,11 @@ func (s *muxSession) enough(now time.Duration) func() {
 	for _, l := range s.lanes {
 		bulk += l.bulk
 	}
-	want := wanted(bulk, s.o.Connections)
+	most := s.o.Connections
+	if !s.busy.quiet(now) {
+		most = min(most, 1+s.o.Beside)
+	}
+	want := wanted(bulk, most)
 	if want <= len(s.lanes) || len(s.lanes) == 0 {
 		return nil
 	}

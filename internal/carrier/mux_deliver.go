@@ -44,7 +44,11 @@ func (st *muxStream) Read(b []byte) (int, error) {
 // await waits for data; it needs the lock.
 func (st *muxStream) await() error {
 	for {
+		d := st.direct
 		switch {
+		case d != nil && d.busy: // what comes next is behind what is being written
+		case d != nil && d.err != nil:
+			return nil
 		case st.ended:
 			return net.ErrClosed
 		case st.reading.past:
@@ -64,11 +68,21 @@ func (st *muxStream) await() error {
 func (st *muxStream) CopyTo(dst io.Writer, moved func(int)) (dstErr, err error) {
 	st.readOne.Lock()
 	defer st.readOne.Unlock()
+	var d *direct
+	if prompt, ok := dst.(PromptWriter); ok {
+		d = &direct{dst: prompt, moved: moved}
+	}
 	for {
 		st.mu.Lock()
-		if err := st.await(); err != nil {
+		st.direct = d
+		err := st.await()
+		st.direct = nil
+		if err == nil && d != nil && d.err != nil {
+			dstErr = d.err
+		}
+		if err != nil || dstErr != nil {
 			st.mu.Unlock()
-			return nil, err
+			return dstErr, err
 		}
 		c := st.data.pop()
 		st.mu.Unlock()
@@ -102,17 +116,21 @@ func (st *muxStream) WriteTo(dst io.Writer) (n int64, err error) {
 
 // consumed gives credit for n bytes that were read.
 func (st *muxStream) consumed(n int) {
-	now := st.s.now()
 	st.s.hold(-int64(n))
+	st.credit(n)
+}
+
+func (st *muxStream) credit(n int) {
+	now := st.s.now()
 	room := int64(0)
 	if st.s.budget.unread.Load() < st.s.budget.most/2 {
 		room = mostGrowth - st.s.growth.Load()
 	}
 	st.mu.Lock()
-	grant, reserve := st.window.consume(int64(n), now, st.s.trip(), room)
-	due := grant > 0 && !st.ended && !st.finished && st.rerr == nil
-	if due {
-		st.windowDue = true
+	reserve := st.window.consume(int64(n), now, st.s.trip(), room)
+	soon, due := false, false
+	if !st.ended && !st.finished && st.rerr == nil {
+		soon, due = st.window.owes() >= st.window.much()/2, st.window.owes() >= st.window.much()
 	}
 	if st.ended || st.rerr != nil {
 		reserve += st.window.drop()
@@ -121,7 +139,7 @@ func (st *muxStream) consumed(n int) {
 	st.mu.Unlock()
 	if eager {
 		st.s.measure(now, sampleEvery)
-	} else if grant > 0 {
+	} else if due {
 		st.s.measure(now, limit.PingLive)
 	}
 	if reserve != 0 {
@@ -130,26 +148,31 @@ func (st *muxStream) consumed(n int) {
 	if grown {
 		st.s.watch(st)
 	}
-	if due {
-		st.sendControl()
+	if soon {
+		st.sendControl(due)
 	}
 }
 
-// sendControl queues the stream's WINDOW and MOVED and sends.
-func (st *muxStream) sendControl() {
+// sendControl queues the stream's WINDOW and MOVED and, if now, sends. Otherwise
+// they go with what the connection sends next.
+func (st *muxStream) sendControl(now bool) {
 	for {
 		st.mu.Lock()
 		if st.ctlLane != nil {
 			l := st.ctlLane
 			st.mu.Unlock()
-			l.kick()
+			if now {
+				l.kick()
+			}
 			return
 		}
 		l := st.lane
 		st.ctlLane = l
 		st.mu.Unlock()
 		if l.pushControl(st) {
-			l.kick()
+			if now {
+				l.kick()
+			}
 			return
 		}
 		// The connection is lost. The stream ends with it, or has moved meanwhile.
@@ -173,8 +196,9 @@ func (st *muxStream) takeControl(b []byte) []byte {
 	if st.over() {
 		return b // its peer has forgotten it
 	}
-	if st.windowDue {
+	if owes := st.window.owes(); st.windowDue || owes > 0 && owes >= st.window.much()/2 && !st.ended && !st.finished && st.rerr == nil {
 		st.windowDue = false
+		st.window.grant()
 		b = binary.BigEndian.AppendUint64(appendHeader(b, frameWindow, 8, st.id), uint64(st.window.granted))
 	}
 	if st.movedDue {
@@ -210,7 +234,7 @@ func (st *muxStream) repeat(gone *lane) {
 	due := st.windowDue || st.movedDue
 	st.mu.Unlock()
 	if due {
-		st.sendControl()
+		st.sendControl(true)
 	}
 }
 

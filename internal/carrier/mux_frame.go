@@ -34,6 +34,7 @@ const (
 	mostID      = 1<<32 - 1           // stream ids start anew after it
 	quantum     = 16<<10 - headerSize // of a stream in its turn: with its header one TLS record
 	batchSize   = 64 << 10            // of one write
+	bulkBatch   = 256 << 10           // of one write where nothing interactive has to wait for it
 	smallFrame  = 4 << 10             // copied into the batch instead of being written on its own
 	mostControl = 64 << 10            // control frames that wait for a link that does not move
 	mostConns   = 16                  // connections of a session, by the specification

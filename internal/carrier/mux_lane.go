@@ -21,6 +21,7 @@ type lane struct {
 	sock *socket // below TLS; nil if the caller did not Wrap
 
 	in, out, last atomic.Int64 // bytes, bytes, newest byte on the session's clock
+	busy          activity     // of interactive streams that send here
 	dead          atomic.Bool
 	shut          atomic.Bool // nothing moves to it any more: leaving or heLeft
 

@@ -15,10 +15,10 @@ type place struct {
 
 // choose says on which of the connections (the oldest first) a direction shall
 // travel that travels on at (-1: on none that lives). Interactive ones belong to
-// the oldest. Bulk ones go where the fewest are; the oldest counts only while
-// nothing interactive happens. They move only if that is better by two, so that
-// they do not wander.
-func choose(places []place, at int, bulk, quiet bool) int {
+// the oldest. Bulk ones go where the fewest are: to any while nothing interactive
+// happens, otherwise to one of the beside next ones. They move only if that is
+// better by two, so that they do not wander.
+func choose(places []place, at int, bulk, quiet bool, beside int) int {
 	first := -1
 	for i, p := range places {
 		if !p.leaving {
@@ -29,11 +29,18 @@ func choose(places []place, at int, bulk, quiet bool) int {
 	if first < 0 || !bulk {
 		return first
 	}
-	best := -1
+	best, may := -1, false // may says that at is one of those
 	for i, p := range places {
 		if p.leaving || i == first && !quiet {
 			continue
 		}
+		if i != first {
+			beside--
+		}
+		if !quiet && beside < 0 {
+			break
+		}
+		may = may || i == at
 		if best < 0 || p.bulk < places[best].bulk {
 			best = i
 		}
@@ -41,9 +48,7 @@ func choose(places []place, at int, bulk, quiet bool) int {
 	switch {
 	case best < 0:
 		return first
-	case at < 0 || places[at].leaving || at == first && !quiet:
-		return best
-	case places[at].bulk-places[best].bulk >= 2:
+	case !may, places[at].bulk-places[best].bulk >= 2:
 		return best
 	}
 	return at

@@ -45,7 +45,25 @@ func TestChoose(t *testing.T) {
 		{"away from one that is left, to the oldest if there is no other", on(3, left), 1, true, false, 0},
 		{"the oldest is left", on(left, 1, 1), 0, true, false, 2},
 	} {
-		if got := choose(c.places, c.at, c.bulk, c.quiet); got != c.want {
+		if got := choose(c.places, c.at, c.bulk, c.quiet, mostConns); got != c.want {
+			t.Errorf("%s: %d, want %d", c.what, got, c.want)
+		}
+	}
+	for _, c := range []struct {
+		what       string
+		places     []place
+		at, beside int
+		quiet      bool
+		want       int
+	}{
+		{"one core may be kept busy", on(0, 3, 0, 0), -1, 1, false, 1},
+		{"two may", on(0, 3, 0, 0), -1, 2, false, 2},
+		{"away from one too many", on(0, 3, 1, 0), 2, 1, false, 1},
+		{"where it is allowed it stays", on(0, 1, 0, 0), 1, 1, false, 1},
+		{"those that are left do not count", on(0, left, 3, 0), -1, 1, false, 2},
+		{"nor when it is quiet", on(1, 3, 1, 0), -1, 1, true, 3},
+	} {
+		if got := choose(c.places, c.at, true, c.quiet, c.beside); got != c.want {
 			t.Errorf("%s: %d, want %d", c.what, got, c.want)
 		}
 	}
@@ -57,6 +75,7 @@ func TestChooseSettles(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		places := make([]place, rapid.IntRange(1, mostConns).Draw(t, "connections"))
 		quiet := rapid.Bool().Draw(t, "quiet")
+		beside := rapid.IntRange(1, mostConns).Draw(t, "beside")
 		at := make([]int, rapid.IntRange(0, 60).Draw(t, "directions"))
 		for i := range at {
 			at[i] = rapid.IntRange(-1, len(places)-1).Draw(t, "at")
@@ -66,7 +85,7 @@ func TestChooseSettles(t *testing.T) {
 		}
 		turn := func() (moves int) {
 			for i := range at {
-				to := choose(places, at[i], true, quiet)
+				to := choose(places, at[i], true, quiet, beside)
 				if to == at[i] {
 					continue
 				}
@@ -90,7 +109,12 @@ func TestChooseSettles(t *testing.T) {
 			if places[0].bulk != 0 {
 				t.Fatalf("%d stay on the oldest", places[0].bulk)
 			}
-			count = places[1:]
+			count = places[1:min(len(places), 1+beside)]
+			for _, p := range places[1+len(count):] {
+				if p.bulk != 0 {
+					t.Fatalf("%d keep one core too many busy: %v", p.bulk, places)
+				}
+			}
 		}
 		least, most := count[0].bulk, count[0].bulk
 		for _, p := range count {

@@ -27,6 +27,8 @@ type receiver struct {
 	code     uint32 // of earlyRst
 	switched int64  // how many MOVEs are done, for MOVED
 
+	direct *direct // a reader in CopyTo waits for data
+
 	finished bool  // FIN came in order
 	rerr     error // what readers get behind data
 	readOne  sync.Mutex
@@ -39,7 +41,11 @@ func (st *muxStream) receive(l *lane, n int) error {
 		if _, err := io.ReadFull(l, p); err != nil {
 			return err
 		}
-		return st.stored(st.store(l, p, nil))
+		d, followed, err := st.store(l, p, nil)
+		if d != nil {
+			st.deliver(d, p, nil)
+		}
+		return st.stored(followed, err)
 	}
 	for n > 0 {
 		piece := min(n, 1<<mostChunk)
@@ -48,7 +54,11 @@ func (st *muxStream) receive(l *lane, n int) error {
 		if _, err := io.ReadFull(l, c.b[:piece]); err != nil {
 			return err
 		}
-		if err := st.stored(st.store(l, nil, c)); err != nil {
+		d, followed, err := st.store(l, nil, c)
+		if d != nil {
+			st.deliver(d, c.b[:piece], c)
+		}
+		if err := st.stored(followed, err); err != nil {
 			return err
 		}
 		n -= piece
@@ -67,14 +77,14 @@ func (st *muxStream) stored(followed bool, err error) error {
 	if over {
 		st.s.remove(st)
 	} else {
-		st.sendControl() // MOVED
+		st.sendControl(true) // MOVED
 	}
 	return err
 }
 
 // store takes either small bytes, which it copies, or a chunk. followed says that
 // the stream's direction has now come over from another connection.
-func (st *muxStream) store(l *lane, small []byte, c *chunk) (followed bool, err error) {
+func (st *muxStream) store(l *lane, small []byte, c *chunk) (d *direct, followed bool, err error) {
 	n := int64(len(small))
 	if c != nil {
 		n = int64(c.len())
@@ -83,29 +93,32 @@ func (st *muxStream) store(l *lane, small []byte, c *chunk) (followed bool, err 
 	defer st.mu.Unlock()
 	if st.werr != nil && st.rerr != nil { // RST came, or is on its way to the peer
 		st.s.budget.pools.put(c)
-		return false, nil
+		return nil, false, nil
 	}
 	st.known = true
 	to := &st.data
 	switch {
 	case !st.window.receive(n):
-		return false, violation("stream %d has more data than credit", st.id)
+		return nil, false, violation("stream %d has more data than credit", st.id)
 	case l == st.receiver.lane && st.finished, l == st.nextLane && st.earlyFin:
-		return false, violation("stream %d has data behind its end", st.id)
+		return nil, false, violation("stream %d has data behind its end", st.id)
 	case l == st.receiver.lane:
 		st.offset += n
 		if st.nextLane != nil && st.offset > st.moveAt {
-			return false, violation("stream %d has data behind its move", st.id)
+			return nil, false, violation("stream %d has data behind its move", st.id)
 		}
 	case l == st.nextLane:
 		st.ahead += n
 		to = &st.early
 	default:
-		return false, violation("stream %d has data on a connection that is not its own", st.id)
+		return nil, false, violation("stream %d has data on a connection that is not its own", st.id)
 	}
 	if st.ended { // nobody reads, but its peer may still move it
 		st.s.budget.pools.put(c)
+	} else if d = st.direct; d != nil && to == &st.data && to.n == 0 && !d.busy && d.err == nil {
+		d.busy = true
 	} else {
+		d = nil
 		st.s.hold(n)
 		if c == nil {
 			c = st.behind(to, small)
@@ -117,8 +130,10 @@ func (st *muxStream) store(l *lane, small []byte, c *chunk) (followed bool, err 
 	if followed = st.nextLane != nil && st.offset == st.moveAt; followed {
 		st.follow()
 	}
-	st.readable.Signal()
-	return followed, nil
+	if d == nil {
+		st.readable.Signal()
+	}
+	return d, followed, nil
 }
 
 // behind copies small bytes behind the last chunk of the list where there is
@@ -178,7 +193,7 @@ func (st *muxStream) handle(l *lane, kind byte, p []byte) error {
 		to.kick()
 	}
 	if ctl {
-		st.sendControl()
+		st.sendControl(true)
 	}
 	return err
 }

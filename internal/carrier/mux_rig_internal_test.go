@@ -94,6 +94,9 @@ func pair(t testing.TB, small bool) (near, far net.Conn) {
 // session makes one end over conn.
 func session(t testing.TB, conn net.Conn, client bool, o Options) *muxSession {
 	t.Helper()
+	if o.Beside == 0 {
+		o.Beside = mostConns // however few cores the machine has
+	}
 	s, err := newMux(conn, o, client)
 	if err != nil {
 		t.Fatal(err)

@@ -11,10 +11,12 @@ const inlineRounds = 2
 // batch is what one turn writes at once: pieces of small, and frames that lie in
 // their stream's chunk.
 type batch struct {
-	small []byte
-	segs  []segment
-	size  int
-	out   []byte // for the socket
+	small   []byte
+	segs    []segment
+	size    int
+	most    int    // for size
+	quantum int    // of a stream in its turn
+	out     []byte // for the socket
 }
 
 type segment struct {
@@ -37,7 +39,7 @@ func newBatch() *batch {
 }
 
 func (b *batch) full() bool {
-	return b.size >= batchSize || cap(b.small)-len(b.small) < mostTake
+	return b.size >= b.most || cap(b.small)-len(b.small) < mostTake
 }
 
 // grown tells that bytes were appended to small from there on.
@@ -176,7 +178,10 @@ func (l *lane) begin() *batch {
 		l.sock.lend(b.out)
 		b.out = nil
 	}
-	b.small, b.segs, b.size = b.small[:0], b.segs[:0], 0
+	b.small, b.segs, b.size, b.most, b.quantum = b.small[:0], b.segs[:0], 0, batchSize, quantum
+	if l.fresh.head == nil && l.busy.quiet(l.s.now()) {
+		b.most, b.quantum = bulkBatch, 2*quantum
+	}
 	return b
 }
 
@@ -223,7 +228,7 @@ func (l *lane) pop(b *batch) (st *muxStream, alone bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	q := &l.fresh
-	if q.head == nil || q.head.round == l.round || b.size > batchSize/2 && l.old.head != nil {
+	if q.head == nil || q.head.round == l.round || b.size > b.most/2 && l.old.head != nil {
 		q = &l.old
 	}
 	if q.head == nil || q.head.round == l.round {

@@ -30,20 +30,22 @@ type muxStream struct {
 	ended    bool // by our application: Close or Reset
 
 	// Sending.
-	out       *chunk // waits to be sent
-	limit     int64  // offset up to which the peer lets us send
-	sent      int64  // offset
-	lane      *lane  // our direction travels here
-	want      *lane  // and shall travel here
-	prev      *lane  // bytes may still be under way here; nil once the peer said MOVED
-	moves     int64  // how many MOVEs of ours there were
-	movedAt   int64  // offset of the newest
-	queued    bool   // in a lane's queue for sending
-	opening   bool   // OPEN is due
-	known     bool   // the peer has our OPEN, so a MOVE cannot overtake it
-	moving    bool   // MOVE is due
-	fin, rst  bool   // due
-	drop      bool   // RST does not wait for what has no credit
+	out       chunkList // waits to be sent
+	limit     int64     // offset up to which the peer lets us send
+	sent      int64     // offset
+	lane      *lane     // our direction travels here
+	want      *lane     // and shall travel here
+	prev      *lane     // bytes may still be under way here; nil once the peer said MOVED
+	moves     int64     // how many MOVEs of ours there were
+	movedAt   int64     // offset of the newest
+	queued    bool      // in a lane's queue for sending
+	opening   bool      // OPEN is due
+	known     bool      // the peer has our OPEN, so a MOVE cannot overtake it
+	moving    bool      // MOVE is due
+	fin, rst  bool      // due
+	outs      uint8     // chunks of out
+	talk      uint8     // frames sent, up to greetingFrames
+	drop      bool      // RST does not wait for what has no credit
 	finSent   bool
 	rstCode   uint32
 	charged   int64 // of out, in the session's count of what waits
@@ -73,8 +75,8 @@ func newMuxStream(s *muxSession, id uint32, l *lane, send, receive int64) *muxSt
 	return st
 }
 
-// Write copies b and returns when all of it waits to be sent, at most one frame
-// of it unsent.
+// Write copies b and returns when all of it waits to be sent, at most mostOut
+// pieces of it unsent.
 func (st *muxStream) Write(b []byte) (n int, err error) {
 	st.writing.Lock()
 	defer st.writing.Unlock()
@@ -158,7 +160,7 @@ func (st *muxStream) ReadFrom(src io.Reader) (n int64, err error) {
 	return n, err
 }
 
-// room waits until the last frame has been taken.
+// room waits until there is room for one more piece.
 func (st *muxStream) room() error {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -169,7 +171,7 @@ func (st *muxStream) room() error {
 			return err
 		case st.sending.past:
 			return os.ErrDeadlineExceeded
-		case st.out == nil && !st.s.crowded(st):
+		case (st.outs == 0 || st.pace.bulk && st.outs < mostOut) && !st.s.crowded(st):
 			return nil
 		}
 		st.writable.Wait()
@@ -187,20 +189,21 @@ func (st *muxStream) submit(c *chunk) (accepted int, err error) {
 		st.s.budget.pools.put(c)
 		return 0, err
 	}
-	st.out = c
-	end := st.sent + int64(n)
+	st.out.append(c)
+	st.outs++
+	end := st.sent + st.out.n
 	st.charge()
-	was := st.pace.bulk
-	st.pace.sent(n, now)
-	bulk := st.pace.bulk
-	choose := bulk != was || st.s.several.Load() && now-st.placed > placeEvery
-	if choose {
-		st.placed = now
+	choose := st.paced(n, now)
+	bulk, l := st.pace.bulk, st.lane
+	talks := !bulk && n < smallFrame && st.talk == greetingFrames
+	if st.talk < greetingFrames {
+		st.talk++
 	}
 	st.mu.Unlock()
 
-	if !bulk && n < smallFrame { // bulk begins as interactive, but with full frames
+	if talks {
 		st.s.busy.note(now)
+		l.busy.note(now)
 	}
 	if choose {
 		st.s.place(st, bulk, now)
@@ -209,26 +212,38 @@ func (st *muxStream) submit(c *chunk) (accepted int, err error) {
 	return st.credited(c, n, end)
 }
 
+// paced counts n bytes that are to be sent, and says whether it is time to choose
+// a connection. It needs the lock.
+func (st *muxStream) paced(n int, now time.Duration) (choose bool) {
+	was := st.pace.bulk
+	st.pace.sent(n, now)
+	choose = st.pace.bulk != was || st.s.several.Load() && now-st.placed > placeEvery
+	if choose {
+		st.placed = now
+	}
+	return choose
+}
+
 // credited waits until the peer has given credit for c, whose n bytes end at the
 // offset end. What it does not count is never sent.
 func (st *muxStream) credited(c *chunk, n int, end int64) (accepted int, err error) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	for st.out == c && end > st.limit {
+	for st.sent+st.out.n >= end && end > st.limit {
 		if err = st.writeError(); err == nil && st.sending.past {
 			err = os.ErrDeadlineExceeded
 		}
 		if err != nil {
 			kept := max(st.limit, st.sent)
-			c.w -= int(end - kept)
-			if c.len() == 0 {
-				st.dropOut()
+			if st.out.trim(end - kept); c.len() == 0 {
+				st.outs--
 			}
+			st.charge()
 			return n - int(end-kept), err
 		}
 		st.writable.Wait()
 	}
-	if st.out != c && st.sent < end { // given up meanwhile
+	if st.sent+st.out.n < end { // given up meanwhile
 		return n - int(end-st.sent), st.writeError()
 	}
 	return n, nil
@@ -241,6 +256,14 @@ func (st *muxStream) writeError() error {
 	}
 	return st.werr
 }
+
+// mostOut is how many pieces (of at most sendPayload) a stream in flow has waiting
+// to be sent, so that its writer is woken for several at once; any other has one.
+const mostOut = 4
+
+// greetingFrames is with how many small frames even a transfer begins: what was
+// asked of a dialler, handshakes, the request.
+const greetingFrames = 4
 
 // placeEvery is how often a stream in flow is placed anew.
 const placeEvery = 100 * time.Millisecond

@@ -194,8 +194,9 @@ func TestCreditGrows(t *testing.T) {
 	st.Reset(1)
 }
 
-// TestCreditFollowsReading: nothing before a quarter of the window has been read, then
-// all of it; nothing once the peer has finished.
+// TestCreditFollowsReading: nothing before a quarter of the window has been read, or
+// an eighth when something is sent anyway, then all of it; nothing once the peer has
+// finished.
 func TestCreditFollowsReading(t *testing.T) {
 	s, p := scripted(t, false, Options{})
 	s.growth.Store(mostGrowth) // the window stays as it is
@@ -208,11 +209,14 @@ func TestCreditFollowsReading(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	read(24)
+	read(11)
 	p.quiet()
-	read(1)
+	read(14)
 	p.want(numbered(3, 1, 125))
-	read(75)
+	read(12)
+	p.send(numbered(6, 0, 7))
+	p.want(numbered(7, 0, 7), numbered(3, 1, 137))
+	read(63)
 	p.want(numbered(3, 1, 200))
 	p.send(data(1, 100), "04 000000 00000001")
 	p.quiet()

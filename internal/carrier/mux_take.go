@@ -9,10 +9,7 @@ import (
 
 // charge counts what waits and may be sent. It needs the lock.
 func (st *muxStream) charge() {
-	may := int64(0)
-	if st.out != nil {
-		may = max(0, min(int64(st.out.len()), st.limit-st.sent))
-	}
+	may := max(0, min(st.out.n, st.limit-st.sent))
 	st.s.queued.Add(may - st.charged)
 	st.charged = may
 }
@@ -24,9 +21,9 @@ func (st *muxStream) something() bool {
 		return false
 	case st.opening || st.moving || st.mayMove():
 		return true
-	case st.out != nil && st.sent < st.limit:
+	case st.out.n > 0 && st.sent < st.limit:
 		return true
-	case st.out != nil && !st.drop:
+	case st.out.n > 0 && !st.drop:
 		return false
 	}
 	return st.fin && !st.finSent || st.rst
@@ -80,11 +77,11 @@ func (st *muxStream) fill(l *lane, b *batch, alone bool) {
 	}
 	st.fillData(l, b, alone)
 	from = len(b.small)
-	if st.out == nil && st.fin && !st.finSent {
+	if st.out.n == 0 && st.fin && !st.finSent {
 		st.finSent = true
 		b.small = appendHeader(b.small, frameFin, 0, st.id)
 	}
-	if st.rst && (st.out == nil || st.drop && st.sent >= st.limit) {
+	if st.rst && (st.out.n == 0 || st.drop && st.sent >= st.limit) {
 		st.dropOut()
 		st.rst, st.finSent = false, true
 		st.werr = net.ErrClosed
@@ -98,51 +95,62 @@ func (st *muxStream) fill(l *lane, b *batch, alone bool) {
 
 // fillData needs the lock.
 func (st *muxStream) fillData(l *lane, b *batch, alone bool) {
-	c := st.out
-	if c == nil || st.sent >= st.limit {
+	if st.out.n == 0 || st.sent >= st.limit {
 		return
 	}
-	n := int(min(int64(c.len()), st.limit-st.sent))
+	quota := st.deficit + b.quantum
 	if alone {
-		st.deficit = 0
-	} else {
-		st.deficit += quantum
-		n = min(n, st.deficit)
-		st.deficit -= n
+		quota = b.most
 	}
-	n = min(n, max(batchSize-b.size-headerSize, quantum))
+	room := max(b.most-b.size-headerSize, quantum)
+	for st.out.n > 0 && st.sent < st.limit && room > smallFrame {
+		n := min(st.out.head.len(), quota, room, int(min(st.limit-st.sent, mostPayload)))
+		st.frame(l, b, n)
+		quota -= n
+		if quota <= smallFrame || cap(b.small)-len(b.small) < mostTake {
+			break
+		}
+		room = b.most - b.size - headerSize
+	}
+	st.charge()
+	st.deficit = quota
+	if alone || st.out.n == 0 {
+		st.deficit = 0
+	}
+	if st.outs <= mostOut/2 {
+		st.writable.Signal()
+	}
+}
+
+// frame moves n bytes of DATA into the batch, all from one chunk. It needs the lock.
+func (st *muxStream) frame(l *lane, b *batch, n int) {
+	c := st.out.head
 	if n <= smallFrame {
 		from := len(b.small)
 		b.small = append(appendHeader(b.small, frameData, n, st.id), c.b[c.r:c.r+n]...)
 		b.grown(from)
-		if c.r += n; c.len() == 0 {
-			st.out = nil
-			l.s.budget.pools.put(c)
+		if empty := st.out.took(n); empty != nil {
+			st.outs--
+			l.s.budget.pools.put(empty)
 		}
 	} else {
 		// The header lies in what was sent of the chunk before, or in its margin.
 		frame := c.b[c.r-headerSize : c.r+n]
 		putHeader(frame, frameData, n, st.id)
-		c.r += n
-		var recycle *chunk
-		if c.len() == 0 {
-			st.out, recycle = nil, c
+		empty := st.out.took(n)
+		if empty != nil {
+			st.outs--
 		}
-		b.add(frame, recycle)
+		b.add(frame, empty)
 	}
 	st.sent += int64(n)
-	st.charge()
-	if st.out == nil {
-		st.deficit = 0
-		st.writable.Signal()
-	}
 }
 
-// dropOut gives up what was not sent. A sender may still be reading the chunk, so
-// that it is not for the pool. It needs the lock.
+// dropOut gives up what was not sent. A sender may still be reading the chunks, so
+// that they are not for the pool. It needs the lock.
 func (st *muxStream) dropOut() {
-	if st.out != nil {
-		st.out = nil
+	if st.out.n > 0 {
+		st.out, st.outs = chunkList{}, 0
 		st.charge()
 	}
 }

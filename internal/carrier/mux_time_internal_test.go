@@ -284,10 +284,10 @@ func TestWindowRestsByItself(t *testing.T) {
 			t.Fatalf("the window has grown by %d only", grown)
 		}
 		first.say(t, data(1, 1000))
+		time.Sleep(windowIdle + 2*tickEvery)
 		st.(*muxStream).mu.Lock()
 		held := st.(*muxStream).window.granted - st.(*muxStream).window.consumed
 		st.(*muxStream).mu.Unlock()
-		time.Sleep(windowIdle + 2*tickEvery)
 		if n := s.growth.Load(); n > max(0, held-firstWindow) {
 			t.Errorf("after idleness %d of %d are reserved, %d are granted still", n, grown, held)
 		}

@@ -43,27 +43,34 @@ func (w *window) receive(n int64) bool {
 	return w.received <= w.granted
 }
 
-// consume counts n bytes that were read at now, and says how much credit to give
-// and how much of the session's budget of growth to take (negative: give back).
-// trip is the smallest round trip; room what is left of the budget.
-func (w *window) consume(n int64, now, trip time.Duration, room int64) (grant, reserve int64) {
+// consume counts n bytes that were read at now, and says how much of the session's
+// budget of growth to take (negative: give back). trip is the smallest round trip;
+// room what is left of the budget.
+func (w *window) consume(n int64, now, trip time.Duration, room int64) (reserve int64) {
 	w.consumed += n
 	if now-w.newest > windowIdle {
 		w.size, w.eager = w.least, false
 		w.epoch, w.epochAt = now, w.consumed
 	}
 	w.newest = now
-	if w.granted-w.consumed > w.size-min(w.size/4, mostOwed) {
-		return 0, w.settle()
-	}
 	trip = max(trip, shortestTrip)
-	if since := now - w.epoch; since >= trip {
+	if since := now - w.epoch; since >= trip && w.owes() >= w.much()/2 {
 		w.grow(float64(w.consumed-w.epochAt)/since.Seconds()*trip.Seconds()*2, room)
 		w.epoch, w.epochAt = now, w.consumed
 	}
-	grant = w.size - (w.granted - w.consumed)
-	w.granted += grant
-	return grant, w.settle()
+	return w.settle()
+}
+
+// owes is how much credit the peer could have beyond what it was given.
+func (w *window) owes() int64 { return w.size - (w.granted - w.consumed) }
+
+// much is how much the reader may owe before the peer is told. What owes half of
+// it may be told together with another stream that owes all: one write for many.
+func (w *window) much() int64 { return min(w.size/4, mostOwed) }
+
+// grant gives the peer all that it can have.
+func (w *window) grant() {
+	w.granted = max(w.granted, w.consumed+w.size)
 }
 
 // grow raises the window towards target, within room.

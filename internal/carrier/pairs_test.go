@@ -218,7 +218,7 @@ func grown(t *testing.T, kind carrier.Kind, connections int, o carrier.Options) 
 	t.Helper()
 	f := newPlant(t)
 	agent, hub := f.pair()
-	o.Connections = connections
+	o.Connections, o.Beside = connections, connections
 	client := o
 	if connections > 1 {
 		client.Dial = f.dial

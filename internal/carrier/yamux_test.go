@@ -28,6 +28,7 @@ func lacks(kind carrier.Kind) map[carriertest.Rule]string {
 		carriertest.OpenAtOnce:     "yamux holds 256 streams that were not accepted, and refuses more",
 		carriertest.EndsAtOnce:     "yamux queues 64 frames in order, those that end a stream among them, and then waits",
 		carriertest.SeveralCallers: "yamux wakes one reader and one writer of a stream, whatever happened",
+		carriertest.PromptSinks:    "yamux gives its bytes to who reads them only",
 		carriertest.UnreadKnown:    "yamux does not tell what is in its buffers",
 	}
 }

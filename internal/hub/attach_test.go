@@ -32,9 +32,9 @@ func runningHub(t *testing.T) *Hub {
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	h := bareHub(t)
 	h.cfg.RunDir, h.cfg.Listen, h.cfg.AdminListen = dir, "127.0.0.1:0", "127.0.0.1:0"
-	h.cores = 3
+	h.cores = 8
 	set := *h.settings.Load()
-	set.carrier = "auto"
+	set.carrier, set.connections = "auto", 3
 	h.settings.Store(&set)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)

@@ -15,7 +15,7 @@ import (
 // means is what the number of connections of a session depends on.
 type means struct {
 	configured int // by the hub's configuration
-	cores      int // beyond which another connection gains nothing
+	cores      int // of which each serves two connections: more wait for one another
 	used, most int // descriptors of this process
 }
 
@@ -26,7 +26,7 @@ func connections(m means) int {
 	if m.used > m.most/2 {
 		return 1
 	}
-	return max(1, min(limit.Connections, m.configured, m.cores))
+	return max(1, min(limit.Connections, m.configured, 2*m.cores))
 }
 
 // descriptors counts the open files of this process, now and then: the list of

@@ -18,8 +18,8 @@ func TestConnectionsOfASession(t *testing.T) {
 		want int
 	}{
 		"a large machine has the most there are":     {means{configured: 4, cores: 64, used: 100, most: 1 << 20}, limit.Connections},
-		"two cores have use for two":                 {means{configured: 4, cores: 2, used: 100, most: 1 << 20}, 2},
-		"one core has use for one":                   {means{configured: 4, cores: 1, used: 100, most: 1 << 20}, 1},
+		"two cores have use for four":                {means{configured: 4, cores: 2, used: 100, most: 1 << 20}, 4},
+		"one core has use for two":                   {means{configured: 4, cores: 1, used: 100, most: 1 << 20}, 2},
 		"the configuration says fewer":               {means{configured: 3, cores: 8, used: 100, most: 1 << 20}, 3},
 		"the configuration says one":                 {means{configured: 1, cores: 8, used: 100, most: 1 << 20}, 1},
 		"half of the descriptors in use":             {means{configured: 4, cores: 8, used: 512, most: 1024}, 4},

@@ -15,13 +15,19 @@ import (
 //
 // A TCP or unix connection, and TLS over one with Below in between, is read
 // without a buffer being held while it is silent (carrier.Patient). That goes for
-// c itself; one that wraps it in order to give other bytes is read as it is.
+// c itself; one that wraps it in order to give other bytes is read as it is. A TCP
+// or unix connection can also be written without waiting (carrier.PromptWriter).
 func Net(c net.Conn) Conn {
 	n := netConn{c}
-	if p := newPatientConn(n); p != nil {
-		return p
+	p := newPatientConn(n)
+	if p == nil {
+		return n
 	}
-	return n
+	switch c.(type) {
+	case *net.TCPConn, *net.UnixConn: // itself, for a wrapper may write in its own way
+		return newPromptConn(p)
+	}
+	return p
 }
 
 type netConn struct{ net.Conn }

@@ -147,12 +147,14 @@ func readNow(c net.Conn, fd uintptr, b []byte) (int, error) {
 }
 
 // readError is err as a net.Conn's Read gives it.
-func readError(c net.Conn, err error) error {
+func readError(c net.Conn, err error) error { return opError("read", c, err) }
+
+func opError(what string, c net.Conn, err error) error {
 	var op *net.OpError
 	if errors.As(err, &op) {
 		err = op.Err
 	}
-	return &net.OpError{Op: "read", Net: c.LocalAddr().Network(), Source: c.LocalAddr(), Addr: c.RemoteAddr(), Err: err}
+	return &net.OpError{Op: what, Net: c.LocalAddr().Network(), Source: c.LocalAddr(), Addr: c.RemoteAddr(), Err: err}
 }
 
 // errNothing says that reading would have to wait. It is a net.Error, because

@@ -397,7 +397,7 @@ func TestBytesBeforeHalfAnAlert(t *testing.T) {
 }
 
 // TestWrappersAreNotReadPast: only a connection whose bytes are those of the
-// socket is read below its Read.
+// socket is read below its Read, and only a socket itself written below its Write.
 func TestWrappersAreNotReadPast(t *testing.T) {
 	near, _ := pairOn(t, "tcp", "127.0.0.1:0")
 	tcp := near.(*net.TCPConn)
@@ -412,17 +412,22 @@ func TestWrappersAreNotReadPast(t *testing.T) {
 		name string
 		conn net.Conn
 		want bool
+		now  bool // it is written without waiting
 	}{
-		{"tcp", tcp, true},
-		{"tls over below over tcp", inner, true},
-		{"tls over below over wrap over tcp", tls.Client(splice.Below(carrier.Wrap(tcp)), &tls.Config{}), true},
-		{"read ahead", wrapper{tcp, strings.NewReader("x")}, false},
-		{"tls over tcp", tls.Client(tcp, &tls.Config{}), false},
-		{"tls over read ahead", tls.Client(splice.Below(wrapper{tcp, nil}), &tls.Config{}), false},
-		{"tls in tls", tls.Client(splice.Below(inner), &tls.Config{}), false},
-		{"a pipe", pipe, false},
-		{"packets", packets, false},
+		{"tcp", tcp, true, true},
+		{"wrap over tcp", carrier.Wrap(tcp), true, false},
+		{"tls over below over tcp", inner, true, false},
+		{"tls over below over wrap over tcp", tls.Client(splice.Below(carrier.Wrap(tcp)), &tls.Config{}), true, false},
+		{"read ahead", wrapper{tcp, strings.NewReader("x")}, false, false},
+		{"tls over tcp", tls.Client(tcp, &tls.Config{}), false, false},
+		{"tls over read ahead", tls.Client(splice.Below(wrapper{tcp, nil}), &tls.Config{}), false, false},
+		{"tls in tls", tls.Client(splice.Below(inner), &tls.Config{}), false, false},
+		{"a pipe", pipe, false, false},
+		{"packets", packets, false, false},
 	} {
+		if _, now := splice.Net(c.conn).(carrier.PromptWriter); now != c.now {
+			t.Errorf("%s: prompt %v, want %v", c.name, now, c.now)
+		}
 		if _, got := splice.Net(c.conn).(carrier.Patient); got != c.want {
 			t.Errorf("%s: patient %v, want %v", c.name, got, c.want)
 		}

@@ -125,3 +125,6 @@ func (s *sink) Write(p []byte) (int, error) {
 	s.received.Add(int64(len(p)))
 	return len(p), nil
 }
+
+// WriteNow takes everything at once.
+func (s *sink) WriteNow(p []byte) (int, error) { return s.Write(p) }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 
 	"github.com/tombolo-io/tombolo/internal/carrier"
 )
@@ -89,6 +90,41 @@ func (s *sink) Write(b []byte) (int, error) {
 		left, s.got = left[len(want):], s.got+int64(len(want))
 	}
 	return len(b), nil
+}
+
+// prompt is a sink that can be written without waiting, and often takes only a
+// part. It is written by one at a time.
+type prompt struct {
+	io.Writer
+	rng  *rand.Rand
+	busy atomic.Bool
+	now  atomic.Int64 // bytes taken without waiting
+}
+
+var errTwoWriters = errors.New("a sink was written by two at a time")
+
+func (p *prompt) Write(b []byte) (int, error) {
+	if !p.busy.CompareAndSwap(false, true) {
+		return 0, errTwoWriters
+	}
+	defer p.busy.Store(false)
+	return p.Writer.Write(b)
+}
+
+func (p *prompt) WriteNow(b []byte) (int, error) {
+	if !p.busy.CompareAndSwap(false, true) {
+		return 0, errTwoWriters
+	}
+	defer p.busy.Store(false)
+	switch p.rng.IntN(4) {
+	case 0:
+		return 0, nil
+	case 1:
+		b = b[:p.rng.IntN(len(b)+1)]
+	}
+	n, err := p.Writer.Write(b)
+	p.now.Add(int64(n))
+	return n, err
 }
 
 // chunk is a size that is mostly small and sometimes large.

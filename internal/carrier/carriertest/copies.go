@@ -23,6 +23,8 @@ func copyCases() []Case {
 		{Name: "copy to a sink that fails", body: copyFailingSink},
 		{Name: "copy when the stream ends", body: copyEndedStream},
 		{Name: "copy from a patient source", body: copyPatient},
+		{Name: "copy to a prompt sink", body: copyPrompt},
+		{Name: "copy to a prompt sink that fails", body: copyFailingPrompt},
 	}
 }
 
@@ -217,6 +219,56 @@ func copyEndedStream(t *testing.T, p Pair) {
 			if got[0] != nil {
 				t.Errorf("the other party failed with %v", got[0])
 			}
+		}
+		o.wait()
+	})
+	emptied(t, p)
+}
+
+// copyPrompt: all bytes come in order, whatever the sink takes without waiting.
+func copyPrompt(t *testing.T, p Pair) {
+	both(t, p, func(t *testing.T, near, far carrier.Stream) {
+		const size = 4 << 20
+		o := own(t)
+		o.do("write", func() error { return send(near, 7, size, seeded(7)) })
+		got, moved := &sink{of: 7}, 0
+		dst := &prompt{Writer: got, rng: seeded(8)}
+		dstErr, err := far.CopyTo(dst, func(n int) { moved += n })
+		if dstErr != nil || err != io.EOF || got.got != size || moved != size {
+			t.Errorf("%d bytes came, %d were counted, then %v, %v", got.got, moved, dstErr, err)
+			near.Reset(1)
+		}
+		if _, lacks := p.Lacks[PromptSinks]; !lacks && dst.now.Load() == 0 {
+			t.Error("nothing was written without waiting")
+		}
+		o.wait()
+	})
+	emptied(t, p)
+}
+
+// copyFailingPrompt: the failure is the sink's, what it took is counted, and the
+// rest of the stream can still be read.
+func copyFailingPrompt(t *testing.T, p Pair) {
+	both(t, p, func(t *testing.T, near, far carrier.Stream) {
+		const size = 1 << 20
+		o := own(t)
+		o.do("write", func() error { return send(near, 4, size, seeded(4)) })
+		took := 0
+		for _, dst := range []*fussy{{writes: 0}, {writes: 2}, {writes: 1, half: true}} {
+			moved := 0
+			dstErr, err := far.CopyTo(&prompt{Writer: dst, rng: seeded(3)}, func(n int) { moved += n })
+			if !errors.Is(dstErr, errBroken) || err != nil {
+				t.Errorf("got %v, %v; want the sink's failure", dstErr, err)
+			}
+			if moved != dst.took {
+				t.Errorf("counted %d bytes, and the sink took %d", moved, dst.took)
+			}
+			took += moved
+		}
+		rest, err := io.Copy(io.Discard, onlyReader{far})
+		if err != nil || rest+int64(took) > size || rest == 0 {
+			t.Errorf("after %d bytes %d more could be read, then %v", took, rest, err)
+			near.Reset(1)
 		}
 		o.wait()
 	})

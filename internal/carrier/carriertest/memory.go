@@ -37,7 +37,10 @@ func Memory(o MemoryOptions) Pair {
 	pair.buffers.New = func() any { b := make([]byte, memoryChunk); return &b }
 	a, b := pair.end(1), pair.end(2)
 	a.peer, b.peer = b, a
-	return Pair{A: a, B: b, Cut: func() { a.Close() }}
+	return Pair{
+		A: a, B: b, Cut: func() { a.Close() },
+		Lacks: map[Rule]string{PromptSinks: "there is no connection that somebody reads"},
+	}
 }
 
 const (

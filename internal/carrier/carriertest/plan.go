@@ -32,6 +32,7 @@ const (
 type sidePlan struct {
 	Size    int64 // bytes to write
 	Copies  bool  // by CopyFrom and CopyTo instead of Write and Read
+	Prompt  bool  // CopyTo a sink that can be written without waiting
 	End     endKind
 	Code    uint32 // of a reset
 	EndRead int64  // what an early end waits for
@@ -56,6 +57,7 @@ func sidePlans() *rapid.Generator[sidePlan] {
 	return rapid.Custom(func(t *rapid.T) sidePlan {
 		return sidePlan{
 			Size: sizes().Draw(t, "size"), Copies: rapid.Bool().Draw(t, "copies"),
+			Prompt:  rapid.Bool().Draw(t, "prompt"),
 			End:     rapid.SampledFrom([]endKind{inOrder, inOrder, early, aborted}).Draw(t, "end"),
 			Code:    rapid.Uint32Range(1, 6).Draw(t, "code"),
 			EndRead: sizes().Draw(t, "end after reading"),
@@ -228,8 +230,12 @@ func (a *act) read(s carrier.Stream) {
 		a.once.Do(func() { close(a.enough) })
 	}
 	if a.plan.Copies {
+		var dst io.Writer = a
+		if a.plan.Prompt {
+			dst = &prompt{Writer: a, rng: seeded(uint64(a.of) + 2)}
+		}
 		var dstErr error
-		dstErr, a.readErr = s.CopyTo(a, nil)
+		dstErr, a.readErr = s.CopyTo(dst, nil)
 		a.readErr = errors.Join(dstErr, a.readErr)
 		if dstErr == nil && errors.Is(a.readErr, io.EOF) {
 			a.readErr = io.EOF

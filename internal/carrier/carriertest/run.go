@@ -45,6 +45,8 @@ const (
 	SeveralCallers Rule = "all who wait on one direction of a stream are woken"
 	// PatientSources: a source that is silent holds no buffer.
 	PatientSources Rule = "a patient source is asked for bytes before it is given a buffer"
+	// PromptSinks: what comes is written by who received it, if that needs no waiting.
+	PromptSinks Rule = "a sink that takes bytes without waiting gets them at once"
 	// UnreadKnown: Info knows the bytes that nobody has read.
 	UnreadKnown Rule = "Info tells the bytes that were not read yet"
 )

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package carrier
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"testing"
+	"time"
+)
+
+// gate is a sink whose WriteNow stands still until the test lets it go on.
+type gate struct {
+	bytes.Buffer
+	came chan struct{}
+	take chan int // how many bytes
+}
+
+func newGate() *gate { return &gate{came: make(chan struct{}), take: make(chan int)} }
+
+func (g *gate) WriteNow(b []byte) (int, error) {
+	g.came <- struct{}{}
+	n := <-g.take
+	if n < 0 {
+		return 0, io.ErrClosedPipe
+	}
+	return g.Write(b[:min(n, len(b))])
+}
+
+// TestDirect: while a sink is being written CopyTo does not return, whatever
+// happens to the stream; what the sink has not taken comes before what follows.
+func TestDirect(t *testing.T) {
+	for _, c := range []struct {
+		what    string
+		takes   int
+		do      func(st *muxStream, p *peer)
+		got     string
+		dstErr  error
+		err     func(error) bool
+		counted int
+	}{
+		{"the peer finishes", 3, func(_ *muxStream, p *peer) { p.send(text("de"), "04 000000 00000001") }, "abcde", nil, is(io.EOF), 5},
+		{"the peer resets", 1, func(_ *muxStream, p *peer) { p.send("05 000004 00000001 00000007") }, "abc", nil, isResetCode(7), 3},
+		{"a deadline", 3, func(st *muxStream, _ *peer) { st.SetReadDeadline(time.Unix(1, 0)) }, "abc", nil, is(os.ErrDeadlineExceeded), 3},
+		{"our reset", 3, func(st *muxStream, _ *peer) { st.Reset(1) }, "abc", nil, is(net.ErrClosed), 3},
+		{"our reset, and the rest is given up", 1, func(st *muxStream, _ *peer) { st.Reset(1) }, "a", nil, is(net.ErrClosed), 1},
+		{"our end", 0, func(st *muxStream, _ *peer) { st.Close() }, "", nil, is(net.ErrClosed), 0},
+		{"the sink fails", -1, func(_ *muxStream, p *peer) { p.send(text("de")) }, "", io.ErrClosedPipe, is(nil), 0},
+		{"the session ends", 3, func(st *muxStream, _ *peer) { go st.s.Close() }, "abc", nil, func(err error) bool { return err != nil && err != io.EOF }, 3},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			s, p := scripted(t, false, Options{})
+			p.send(open1)
+			st := accept(t, s)
+			g, counted := newGate(), 0
+			type ends struct{ dst, err error }
+			over := make(chan ends, 1)
+			go func() {
+				dstErr, err := st.CopyTo(g, func(n int) { counted += n })
+				over <- ends{dstErr, err}
+			}()
+			eventually(t, "the reader waits", func() bool {
+				st.mu.Lock()
+				defer st.mu.Unlock()
+				return st.direct != nil
+			})
+			p.send(text("abc"))
+			<-g.came
+			c.do(st, p)
+			select {
+			case e := <-over:
+				t.Fatalf("CopyTo returned %v while the sink was being written", e)
+			default:
+			}
+			g.take <- c.takes
+			var e ends
+			for done := false; !done; {
+				select {
+				case e = <-over:
+					done = true
+				case <-g.came:
+					g.take <- 1 << 20
+				}
+			}
+			if g.String() != c.got || e.dst != c.dstErr || !c.err(e.err) || counted != c.counted {
+				t.Errorf("the sink got %q (%d counted), then %v, %v", g.String(), counted, e.dst, e.err)
+			}
+			st.Close()
+			eventually(t, "nothing counts as unread", func() bool { return s.unread.Load() == 0 })
+		})
+	}
+}
+
+func is(want error) func(error) bool { return func(err error) bool { return errors.Is(err, want) } }
+
+func isResetCode(code uint32) func(error) bool {
+	return func(err error) bool {
+		var reset *ResetError
+		return errors.As(err, &reset) && reset.Code == code
+	}
+}
