@@ -17,7 +17,7 @@ func (st *muxStream) CloseWrite() error {
 		return err
 	}
 	st.fin = true
-	st.writable.Broadcast()
+	st.writable.broadcast()
 	st.mu.Unlock()
 	st.send()
 	return nil
@@ -60,6 +60,7 @@ func (st *muxStream) leaveOff() (unread chunkList) {
 	st.ended = true
 	st.reading.stop()
 	st.sending.stop()
+	st.reading, st.sending = nil, nil
 	st.wake()
 	return st.forget()
 }
@@ -95,6 +96,6 @@ func (st *muxStream) fail(err error) {
 
 // wake needs the lock.
 func (st *muxStream) wake() {
-	st.readable.Broadcast()
-	st.writable.Broadcast()
+	st.readable.broadcast()
+	st.writable.broadcast()
 }

@@ -363,7 +363,7 @@ func (st *muxStream) leave(l, to *lane) bool {
 func (st *muxStream) travels(l *lane) bool {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	return st.lane == l || st.prev == l || st.receiver.lane == l || st.nextLane == l
+	return st.lane == l || st.prev == l || st.receiver.lane == l || st.coming != nil && st.coming.lane == l
 }
 
 // sends says whether our direction is on l.

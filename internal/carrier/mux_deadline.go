@@ -13,52 +13,77 @@ func (st *muxStream) SetDeadline(t time.Time) error {
 }
 
 func (st *muxStream) SetReadDeadline(t time.Time) error {
-	st.reading.set(t, &st.readable)
+	st.setDeadline(&st.reading, t, &st.readable)
 	return nil
 }
 
 func (st *muxStream) SetWriteDeadline(t time.Time) error {
-	st.sending.set(t, &st.writable)
+	st.setDeadline(&st.sending, t, &st.writable)
 	return nil
 }
 
-// deadline is guarded by the lock of the condition that it wakes.
+// deadline is guarded by the stream's lock. A stream without one has none.
 type deadline struct {
 	past  bool
 	timer *time.Timer
-	round uint32 // timers of older rounds do nothing
 }
+
+func (d *deadline) over() bool { return d != nil && d.past }
 
 // stop forgets the timer; else it would keep the stream in memory.
 func (d *deadline) stop() {
-	if d.timer != nil {
+	if d != nil && d.timer != nil {
 		d.timer.Stop()
 		d.timer = nil
 	}
-	d.round++
 }
 
-func (d *deadline) set(t time.Time, wake *sync.Cond) {
-	wake.L.Lock()
-	defer wake.L.Unlock()
-	d.stop()
-	d.past = false
+func (st *muxStream) setDeadline(at **deadline, t time.Time, wake *cond) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	(*at).stop()
+	*at = nil
 	if t.IsZero() {
 		return
 	}
+	d := &deadline{}
+	*at = d
 	left := time.Until(t)
 	if left <= 0 {
 		d.past = true
-		wake.Broadcast()
+		wake.broadcast()
 		return
 	}
-	round := d.round
 	d.timer = time.AfterFunc(left, func() {
-		wake.L.Lock()
-		defer wake.L.Unlock()
-		if d.round == round {
+		st.mu.Lock()
+		defer st.mu.Unlock()
+		if *at == d { // not replaced meanwhile
 			d.past = true
-			wake.Broadcast()
+			wake.broadcast()
 		}
 	})
+}
+
+// cond is a sync.Cond that takes no memory before somebody waits: most streams
+// that are idle have nobody who waits to write.
+type cond struct{ c *sync.Cond }
+
+// wait needs the lock, mu, as do the others.
+func (c *cond) wait(mu *sync.Mutex) {
+	if c.c == nil {
+		c.c = sync.NewCond(mu)
+	}
+	c.c.Wait()
+}
+
+func (c *cond) signal() {
+	if c.c != nil {
+		c.c.Signal()
+	}
+}
+
+func (c *cond) broadcast() {
+	if c.c != nil {
+		c.c.Broadcast()
+	}
 }

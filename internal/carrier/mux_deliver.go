@@ -51,7 +51,7 @@ func (st *muxStream) await() error {
 			return nil
 		case st.ended:
 			return net.ErrClosed
-		case st.reading.past:
+		case st.reading.over():
 			return os.ErrDeadlineExceeded
 		case st.data.n > 0:
 			return nil
@@ -60,7 +60,7 @@ func (st *muxStream) await() error {
 		case st.rerr != nil:
 			return st.rerr
 		}
-		st.readable.Wait()
+		st.readable.wait(&st.mu)
 	}
 }
 
@@ -212,14 +212,20 @@ func (st *muxStream) takeControl(b []byte) []byte {
 func (st *muxStream) forget() chunkList {
 	all := st.data
 	st.data = chunkList{}
-	all.join(&st.early)
+	if m := st.coming; m != nil {
+		all.join(&m.early)
+	}
 	return all
 }
 
 // forgetEarly gives up what will never be in order. It needs the lock.
 func (st *muxStream) forgetEarly() chunkList {
-	all := st.early
-	st.early = chunkList{}
+	m := st.coming
+	if m == nil {
+		return chunkList{}
+	}
+	all := m.early
+	m.early = chunkList{}
 	return all
 }
 

@@ -33,8 +33,8 @@ func (st *muxStream) deliver(d *direct, p []byte, c *chunk) {
 	} else {
 		n = len(p)
 	}
-	if st.data.n > 0 || err != nil || st.finished || st.rerr != nil || st.ended || st.reading.past {
-		st.readable.Signal()
+	if st.data.n > 0 || err != nil || st.finished || st.rerr != nil || st.ended || st.reading.over() {
+		st.readable.signal()
 	}
 	st.mu.Unlock()
 	st.s.budget.pools.put(c)

@@ -46,7 +46,7 @@ func (s *muxSession) feed() {
 		s.starved.n.Store(int64(len(s.starved.q)))
 		s.starved.mu.Unlock()
 		st.mu.Lock()
-		st.writable.Signal()
+		st.writable.signal()
 		st.mu.Unlock()
 	}
 }

@@ -17,15 +17,9 @@ type receiver struct {
 	data   chunkList
 	offset int64 // bytes that came in order
 
-	lane     *lane // the peer's direction travels here
-	nextLane *lane // and from moveAt on here; nil if it does not move
-	moveAt   int64
-	early    chunkList
-	ahead    int64 // bytes that came there
-	earlyFin bool
-	earlyRst bool
-	code     uint32 // of earlyRst
-	switched int64  // how many MOVEs are done, for MOVED
+	lane     *lane   // the peer's direction travels here
+	coming   *coming // and will travel elsewhere; nil if it does not move
+	switched int64   // how many MOVEs are done, for MOVED
 
 	direct *direct // a reader in CopyTo waits for data
 
@@ -33,6 +27,20 @@ type receiver struct {
 	rerr     error // what readers get behind data
 	readOne  sync.Mutex
 }
+
+// coming is what comes behind a MOVE, before all has come that was sent before it.
+type coming struct {
+	lane  *lane
+	at    int64 // the offset at which it begins
+	early chunkList
+	ahead int64 // bytes that came
+	fin   bool
+	rst   bool
+	code  uint32 // of rst
+}
+
+// on says that the direction will travel on l. It may be nil.
+func (m *coming) on(l *lane) bool { return m != nil && m.lane == l }
 
 // receive reads n bytes of DATA from lane l and stores them.
 func (st *muxStream) receive(l *lane, n int) error {
@@ -100,16 +108,16 @@ func (st *muxStream) store(l *lane, small []byte, c *chunk) (d *direct, followed
 	switch {
 	case !st.window.receive(n):
 		return nil, false, violation("stream %d has more data than credit", st.id)
-	case l == st.receiver.lane && st.finished, l == st.nextLane && st.earlyFin:
+	case l == st.receiver.lane && st.finished, st.coming.on(l) && st.coming.fin:
 		return nil, false, violation("stream %d has data behind its end", st.id)
 	case l == st.receiver.lane:
 		st.offset += n
-		if st.nextLane != nil && st.offset > st.moveAt {
+		if st.coming != nil && st.offset > st.coming.at {
 			return nil, false, violation("stream %d has data behind its move", st.id)
 		}
-	case l == st.nextLane:
-		st.ahead += n
-		to = &st.early
+	case st.coming.on(l):
+		st.coming.ahead += n
+		to = &st.coming.early
 	default:
 		return nil, false, violation("stream %d has data on a connection that is not its own", st.id)
 	}
@@ -127,11 +135,11 @@ func (st *muxStream) store(l *lane, small []byte, c *chunk) (d *direct, followed
 			to.append(c)
 		}
 	}
-	if followed = st.nextLane != nil && st.offset == st.moveAt; followed {
+	if followed = st.coming != nil && st.offset == st.coming.at; followed {
 		st.follow()
 	}
 	if d == nil {
-		st.readable.Signal()
+		st.readable.signal()
 	}
 	return d, followed, nil
 }
@@ -156,18 +164,18 @@ func (st *muxStream) behind(to *chunkList, small []byte) *chunk {
 
 // follow makes the next connection the stream's. It needs the lock.
 func (st *muxStream) follow() {
-	st.receiver.lane, st.nextLane = st.nextLane, nil
+	m := st.coming
+	st.receiver.lane, st.coming = m.lane, nil
 	st.switched++
-	st.offset, st.ahead = st.offset+st.ahead, 0
-	st.data.join(&st.early)
+	st.offset += m.ahead
+	st.data.join(&m.early)
 	st.movedDue = true
-	if st.earlyFin {
-		st.earlyFin, st.finished = false, true
-		st.readable.Broadcast()
+	if m.fin {
+		st.finished = true
+		st.readable.broadcast()
 	}
-	if st.earlyRst {
-		st.earlyRst = false
-		st.wasReset(st.code)
+	if m.rst {
+		st.wasReset(m.code)
 	}
 }
 
@@ -205,27 +213,27 @@ func (st *muxStream) handleLocked(l *lane, kind byte, p []byte) error {
 		if limit := binary.BigEndian.Uint64(p); limit < 1<<62 {
 			st.limit = max(st.limit, int64(limit))
 			st.charge()
-			st.writable.Signal()
+			st.writable.signal()
 		}
 	case frameFin:
 		st.handleFin(l)
 	case frameRst:
 		code := binary.BigEndian.Uint32(p)
-		if l == st.nextLane {
-			st.earlyRst, st.code = true, code
+		if st.coming.on(l) {
+			st.coming.rst, st.coming.code = true, code
 			return nil
 		}
 		st.wasReset(code)
 	case frameMove:
 		at := binary.BigEndian.Uint64(p)
-		if st.nextLane != nil || l == st.receiver.lane || at > 1<<62 || int64(at) < st.offset {
+		if st.coming != nil || l == st.receiver.lane || at > 1<<62 || int64(at) < st.offset {
 			return violation("stream %d cannot move at %d", st.id, at)
 		}
 		if l.dead.Load() {
 			return net.ErrClosed // who takes leave of l must see all streams that are on it
 		}
-		st.nextLane, st.moveAt = l, int64(at)
-		if st.offset == st.moveAt {
+		st.coming = &coming{lane: l, at: int64(at)}
+		if st.offset == st.coming.at {
 			st.follow()
 		}
 	case frameMoved:
@@ -242,9 +250,9 @@ func (st *muxStream) handleFin(l *lane) {
 	case st.finished || st.ended: // it came behind a MOVE before, or nobody cares
 	case l == st.receiver.lane:
 		st.finished = true
-		st.readable.Broadcast()
-	case l == st.nextLane:
-		st.earlyFin = true
+		st.readable.broadcast()
+	case st.coming.on(l):
+		st.coming.fin = true
 	default: // MOVE has overtaken it, and it comes again behind MOVE
 	}
 }

@@ -23,10 +23,10 @@ type muxStream struct {
 	writing sync.Mutex // one writer at a time
 
 	mu       sync.Mutex
-	readable sync.Cond
-	writable sync.Cond
-	reading  deadline
-	sending  deadline
+	readable cond
+	writable cond
+	reading  *deadline // nil: none
+	sending  *deadline
 	ended    bool // by our application: Close or Reset
 
 	// Sending.
@@ -48,8 +48,8 @@ type muxStream struct {
 	drop      bool      // RST does not wait for what has no credit
 	finSent   bool
 	rstCode   uint32
-	charged   int64 // of out, in the session's count of what waits
-	deficit   int
+	charged   int32 // of out, in the session's count of what waits
+	deficit   int32
 	pace      pace
 	placed    time.Duration // when its lane was chosen
 	werr      error         // why nothing can be sent any more
@@ -71,7 +71,6 @@ func newMuxStream(s *muxSession, id uint32, l *lane, send, receive int64) *muxSt
 	st := &muxStream{s: s, id: id, lane: l, want: l, limit: send}
 	st.receiver.lane, st.window = l, newWindow(receive)
 	st.window.epoch = s.now()
-	st.readable.L, st.writable.L = &st.mu, &st.mu
 	return st
 }
 
@@ -169,12 +168,12 @@ func (st *muxStream) room() error {
 		switch {
 		case err != nil:
 			return err
-		case st.sending.past:
+		case st.sending.over():
 			return os.ErrDeadlineExceeded
 		case (st.outs == 0 || st.pace.bulk && st.outs < mostOut) && !st.s.crowded(st):
 			return nil
 		}
-		st.writable.Wait()
+		st.writable.wait(&st.mu)
 	}
 }
 
@@ -230,7 +229,7 @@ func (st *muxStream) credited(c *chunk, n int, end int64) (accepted int, err err
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	for st.sent+st.out.n >= end && end > st.limit {
-		if err = st.writeError(); err == nil && st.sending.past {
+		if err = st.writeError(); err == nil && st.sending.over() {
 			err = os.ErrDeadlineExceeded
 		}
 		if err != nil {
@@ -241,7 +240,7 @@ func (st *muxStream) credited(c *chunk, n int, end int64) (accepted int, err err
 			st.charge()
 			return n - int(end-kept), err
 		}
-		st.writable.Wait()
+		st.writable.wait(&st.mu)
 	}
 	if st.sent+st.out.n < end { // given up meanwhile
 		return n - int(end-st.sent), st.writeError()

@@ -10,8 +10,8 @@ import (
 // charge counts what waits and may be sent. It needs the lock.
 func (st *muxStream) charge() {
 	may := max(0, min(st.out.n, st.limit-st.sent))
-	st.s.queued.Add(may - st.charged)
-	st.charged = may
+	st.s.queued.Add(may - int64(st.charged))
+	st.charged = int32(may)
 }
 
 // something says whether a frame may be sent now. It needs the lock.
@@ -98,7 +98,7 @@ func (st *muxStream) fillData(l *lane, b *batch, alone bool) {
 	if st.out.n == 0 || st.sent >= st.limit {
 		return
 	}
-	quota := st.deficit + b.quantum
+	quota := int(st.deficit) + b.quantum
 	if alone {
 		quota = b.most
 	}
@@ -113,12 +113,12 @@ func (st *muxStream) fillData(l *lane, b *batch, alone bool) {
 		room = b.most - b.size - headerSize
 	}
 	st.charge()
-	st.deficit = quota
+	st.deficit = int32(quota)
 	if alone || st.out.n == 0 {
 		st.deficit = 0
 	}
 	if st.outs <= mostOut/2 {
-		st.writable.Signal()
+		st.writable.signal()
 	}
 }
 

@@ -17,11 +17,11 @@ type window struct {
 	received int64
 	consumed int64
 
-	eager    bool          // it wanted to be larger when it was judged last
 	epoch    time.Duration // begin of the epoch, on the session's clock
 	epochAt  int64         // consumed at that time
 	newest   time.Duration // newest read
 	reserved int64         // of the session's budget of growth
+	eager    bool          // it wanted to be larger when it was judged last
 	over     bool          // the stream has ended; nothing is reserved any more
 }
 
