@@ -23,9 +23,8 @@ type receiver struct {
 
 	direct *direct // a reader in CopyTo waits for data
 
-	finished bool  // FIN came in order
-	rerr     error // what readers get behind data
-	readOne  sync.Mutex
+	rerr    error // what readers get behind data
+	readOne sync.Mutex
 }
 
 // coming is what comes behind a MOVE, before all has come that was sent before it.

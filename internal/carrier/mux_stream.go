@@ -17,8 +17,9 @@ import (
 //
 // The receiving side is in mux_receive.go. No lock is taken while mu is held.
 type muxStream struct {
-	s  *muxSession
-	id uint32
+	s     *muxSession
+	id    uint32
+	round uint32 // of the owner of a turn
 
 	writing sync.Mutex // one writer at a time
 
@@ -27,7 +28,6 @@ type muxStream struct {
 	writable cond
 	reading  *deadline // nil: none
 	sending  *deadline
-	ended    bool // by our application: Close or Reset
 
 	// Sending.
 	out       chunkList // waits to be sent
@@ -47,6 +47,10 @@ type muxStream struct {
 	talk      uint8     // frames sent, up to greetingFrames
 	drop      bool      // RST does not wait for what has no credit
 	finSent   bool
+	windowDue bool
+	movedDue  bool
+	ended     bool // by our application: Close or Reset
+	finished  bool // FIN came in order
 	rstCode   uint32
 	charged   int32 // of out, in the session's count of what waits
 	deficit   int32
@@ -54,14 +58,10 @@ type muxStream struct {
 	placed    time.Duration // when its lane was chosen
 	werr      error         // why nothing can be sent any more
 	ctlLane   *lane         // in whose queue it is for control frames
-	windowDue bool
-	movedDue  bool
 
 	receiver
 
-	// Of queues and of the owner of a turn.
-	next, ctlNext *muxStream
-	round         uint32
+	next, ctlNext *muxStream // of queues
 
 	// Of the session, under its lock.
 	counted *lane // where it counts as bulk

@@ -139,8 +139,8 @@ func (t *trips) least() time.Duration {
 // pace tells interactive streams from bulk by a bucket that fills with what they
 // send and leaks all the time.
 type pace struct {
-	level  int64 // bytes
 	newest time.Duration
+	level  int32 // bytes
 	bulk   bool
 }
 
@@ -153,14 +153,14 @@ const (
 // sent counts n bytes at now.
 func (p *pace) sent(n int, now time.Duration) {
 	p.leak(now)
-	p.level = min(p.level+int64(n), paceMost)
+	p.level = int32(min(int(p.level)+n, paceMost))
 	if p.level > paceBulk {
 		p.bulk = true
 	}
 }
 
 func (p *pace) leak(now time.Duration) {
-	p.level = max(0, p.level-int64((now-p.newest).Seconds()*paceLeak))
+	p.level -= int32(min((now-p.newest).Seconds()*paceLeak, float64(p.level)))
 	p.newest = now
 	if p.level == 0 {
 		p.bulk = false
