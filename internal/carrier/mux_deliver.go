@@ -148,21 +148,24 @@ func (st *muxStream) credit(n int) {
 	if grown {
 		st.s.watch(st)
 	}
-	if soon {
-		st.sendControl(due)
+	switch {
+	case due:
+		st.sendControl((*lane).kick)
+	case soon:
+		st.sendControl(nil)
 	}
 }
 
-// sendControl queues the stream's WINDOW and MOVED and, if now, sends. Otherwise
-// they go with what the connection sends next.
-func (st *muxStream) sendControl(now bool) {
+// sendControl queues the stream's WINDOW and MOVED, and kicks the connection. Without
+// a kick they go with what it sends next.
+func (st *muxStream) sendControl(kick func(*lane)) {
 	for {
 		st.mu.Lock()
 		if st.ctlLane != nil {
 			l := st.ctlLane
 			st.mu.Unlock()
-			if now {
-				l.kick()
+			if kick != nil {
+				kick(l)
 			}
 			return
 		}
@@ -170,8 +173,8 @@ func (st *muxStream) sendControl(now bool) {
 		st.ctlLane = l
 		st.mu.Unlock()
 		if l.pushControl(st) {
-			if now {
-				l.kick()
+			if kick != nil {
+				kick(l)
 			}
 			return
 		}
@@ -232,7 +235,8 @@ func (st *muxStream) forgetEarly() chunkList {
 // repeat sends WINDOW and MOVED again after the loss of a connection.
 func (st *muxStream) repeat(gone *lane) {
 	st.mu.Lock()
-	st.windowDue = st.window.granted > st.window.least && !st.finished && !st.ended
+	owes := st.window.owes() >= st.window.much()/2 // what was queued on gone was not counted as given
+	st.windowDue = (owes || st.window.granted > st.window.least) && !st.finished && !st.ended
 	st.movedDue = st.switched > 0
 	if st.ctlLane == gone {
 		st.ctlLane = nil
@@ -240,8 +244,15 @@ func (st *muxStream) repeat(gone *lane) {
 	due := st.windowDue || st.movedDue
 	st.mu.Unlock()
 	if due {
-		st.sendControl(true)
+		st.sendControl((*lane).kick)
 	}
+}
+
+// waitsOn says that control frames of the stream wait to be sent on l.
+func (st *muxStream) waitsOn(l *lane) bool {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return st.ctlLane == l
 }
 
 // rest shrinks an idle window.

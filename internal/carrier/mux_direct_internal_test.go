@@ -94,6 +94,35 @@ func TestDirect(t *testing.T) {
 	}
 }
 
+// TestDirectKeepsDeadlines: bytes that keep coming do not keep a deadline from being seen.
+func TestDirectKeepsDeadlines(t *testing.T) {
+	s, p := scripted(t, false, Options{})
+	p.send(open1)
+	st := accept(t, s)
+	g := newGate()
+	over := make(chan error, 1)
+	go func() {
+		_, err := st.CopyTo(g, nil)
+		over <- err
+	}()
+	eventually(t, "the reader waits", func() bool {
+		st.mu.Lock()
+		defer st.mu.Unlock()
+		return st.direct != nil
+	})
+	p.send(text("a"), text("b"), text("c"))
+	<-g.came
+	st.SetReadDeadline(time.Unix(1, 0))
+	g.take <- 1
+	if err := done(t, "copy", over); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("it ended with %v", err)
+	}
+	p.settle()
+	if g.String() != "a" || s.unread.Load() != 2 {
+		t.Errorf("the sink got %q, %d wait to be read", g.String(), s.unread.Load())
+	}
+}
+
 func is(want error) func(error) bool { return func(err error) bool { return errors.Is(err, want) } }
 
 func isResetCode(code uint32) func(error) bool {

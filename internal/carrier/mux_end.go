@@ -85,6 +85,7 @@ func (s *muxSession) remove(st *muxStream) {
 			size, changed := s.levels()
 			s.announce(changed, size)
 		}
+		st.noteShort()
 	}
 	delete(s.hot, st)
 	if st.counted != nil {
@@ -94,6 +95,19 @@ func (s *muxSession) remove(st *muxStream) {
 	s.mu.Unlock()
 	s.dropWindow(st)
 	s.feed()
+}
+
+// noteShort counts a stream that has ended without ever being bulk as talk: one of
+// many, perhaps, of which none has come as far as to be counted by its frames.
+func (st *muxStream) noteShort() {
+	st.mu.Lock()
+	short, l := st.talk > 0 && !st.pace.bulk, st.lane
+	st.mu.Unlock()
+	if short {
+		now := st.s.now()
+		st.s.busy.note(now)
+		l.busy.note(now)
+	}
 }
 
 func (s *muxSession) dropWindow(st *muxStream) {
@@ -154,6 +168,9 @@ func (s *muxSession) lost(l *lane, why error) {
 	}
 	for _, st := range streams {
 		if clean && !st.sends(l) {
+			if st.waitsOn(l) {
+				st.repeat(l)
+			}
 			continue
 		}
 		if !st.travels(l) {

@@ -502,3 +502,57 @@ func TestConnections(t *testing.T) {
 		t.Errorf("attach a third one: %v", err)
 	}
 }
+
+// queueAt is a stream whose credit waits on l although the stream travels on
+// another connection: it has moved between the choice of l and the queueing.
+func queueAt(t *testing.T, s *muxSession, p *peer, l *lane) *muxStream {
+	t.Helper()
+	p.send("02 000008 00000001 00040000 00001000") // it may send 4096
+	st := accept(t, s)
+	p.send(data(1, 4096))
+	eventually(t, "the bytes are there", func() bool {
+		st.mu.Lock()
+		defer st.mu.Unlock()
+		return st.data.n == 4096
+	})
+	st.mu.Lock()
+	st.ctlLane = l
+	st.mu.Unlock()
+	l.pushControl(st)
+	if n, err := st.Read(make([]byte, 4096)); n != 4096 || err != nil {
+		t.Fatal(n, err)
+	}
+	return st
+}
+
+// TestCreditOnALostConnection: credit that waited to be sent there comes elsewhere.
+func TestCreditOnALostConnection(t *testing.T) {
+	s, p := scripted(t, false, Options{Connections: 3})
+	q := p.attach(s)
+	p.settle()
+	q.settle()
+	l := s.lanes[1]
+	halt(l)
+	s.growth.Store(mostGrowth) // the window stays as it is
+	queueAt(t, s, p, l)
+	l.lose(io.ErrUnexpectedEOF, true)
+	p.want(numbered(3, 1, 8192))
+}
+
+// TestCreditBehindLeave: credit that waits on a connection that is left comes elsewhere.
+func TestCreditBehindLeave(t *testing.T) {
+	s, p := scripted(t, false, Options{Connections: 3})
+	q := p.attach(s)
+	p.settle()
+	q.settle()
+	l := s.lanes[1]
+	release := halt(l)
+	s.growth.Store(mostGrowth)
+	queueAt(t, s, p, l)
+	l.shut.Store(true)
+	s.sendLeave(l)
+	release()
+	q.want("0b 000000 00000000")
+	p.want(numbered(3, 1, 8192))
+	q.quiet()
+}

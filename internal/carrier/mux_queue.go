@@ -15,16 +15,19 @@ type starved struct {
 	q  []*muxStream
 }
 
-// crowded says that a stream must wait, and remembers it. It is called with the
-// stream's lock.
+// crowded says that a stream must wait, and remembers it, once. It is called with
+// the stream's lock.
 func (s *muxSession) crowded(st *muxStream) bool {
 	if s.queued.Load() < mostQueued {
 		return false
 	}
-	s.starved.mu.Lock()
-	s.starved.q = append(s.starved.q, st)
-	s.starved.n.Store(int64(len(s.starved.q)))
-	s.starved.mu.Unlock()
+	if !st.starving {
+		st.starving = true
+		s.starved.mu.Lock()
+		s.starved.q = append(s.starved.q, st)
+		s.starved.n.Store(int64(len(s.starved.q)))
+		s.starved.mu.Unlock()
+	}
 	return s.queued.Load() >= mostQueued
 }
 
@@ -46,6 +49,7 @@ func (s *muxSession) feed() {
 		s.starved.n.Store(int64(len(s.starved.q)))
 		s.starved.mu.Unlock()
 		st.mu.Lock()
+		st.starving = false
 		st.writable.signal()
 		st.mu.Unlock()
 	}

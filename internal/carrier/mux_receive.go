@@ -84,7 +84,7 @@ func (st *muxStream) stored(followed bool, err error) error {
 	if over {
 		st.s.remove(st)
 	} else {
-		st.sendControl(true) // MOVED
+		st.sendControl((*lane).kick) // MOVED
 	}
 	return err
 }
@@ -122,7 +122,7 @@ func (st *muxStream) store(l *lane, small []byte, c *chunk) (d *direct, followed
 	}
 	if st.ended { // nobody reads, but its peer may still move it
 		st.s.budget.pools.put(c)
-	} else if d = st.direct; d != nil && to == &st.data && to.n == 0 && !d.busy && d.err == nil {
+	} else if d = st.direct; d != nil && to == &st.data && to.n == 0 && !d.busy && d.err == nil && !st.reading.over() {
 		d.busy = true
 	} else {
 		d = nil
@@ -200,7 +200,7 @@ func (st *muxStream) handle(l *lane, kind byte, p []byte) error {
 		to.kick()
 	}
 	if ctl {
-		st.sendControl(true)
+		st.sendControl((*lane).kick)
 	}
 	return err
 }

@@ -201,7 +201,12 @@ func (l *lane) kickLater() {
 // gatherControl takes WINDOW and MOVED of the streams; what does not fit waits.
 func (l *lane) gatherControl(b *batch, ctl streamQueue) {
 	from := len(b.small)
+	var away []*muxStream
 	for st := ctl.popControl(); st != nil; st = ctl.popControl() {
+		if l.shut.Load() && st.hasLeft(l) {
+			away = append(away, st)
+			continue
+		}
 		if cap(b.small)-len(b.small) < mostTake {
 			ctl.unpopControl(st)
 			break
@@ -220,6 +225,21 @@ func (l *lane) gatherControl(b *batch, ctl streamQueue) {
 		l.ctl.head = ctl.head
 		l.mu.Unlock()
 	}
+	for _, st := range away { // LEAVE is the last frame here
+		st.sendControl((*lane).kickLater)
+	}
+}
+
+// hasLeft says that the stream travels elsewhere now, and takes it out of l's queue
+// for control frames.
+func (st *muxStream) hasLeft(l *lane) bool {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if st.lane == l {
+		return false
+	}
+	st.ctlLane = nil
+	return true
 }
 
 // pop takes the next stream, each at most once in a round. alone says that no

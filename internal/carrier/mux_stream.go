@@ -49,6 +49,7 @@ type muxStream struct {
 	finSent   bool
 	windowDue bool
 	movedDue  bool
+	starving  bool // in the list of starved
 	ended     bool // by our application: Close or Reset
 	finished  bool // FIN came in order
 	rstCode   uint32
@@ -243,7 +244,7 @@ func (st *muxStream) credited(c *chunk, n int, end int64) (accepted int, err err
 		st.writable.wait(&st.mu)
 	}
 	if st.sent+st.out.n < end { // given up meanwhile
-		return n - int(end-st.sent), st.writeError()
+		return max(0, n-int(end-st.sent)), st.writeError()
 	}
 	return n, nil
 }

@@ -338,7 +338,7 @@ func TestManyControls(t *testing.T) {
 		st := newMuxStream(x.s, x.s.nextID(), x.l, 0, 100)
 		x.s.streams[st.id] = st
 		st.windowDue = true
-		st.sendControl(true)
+		st.sendControl((*lane).kick)
 	}
 	seen := map[uint32]int{}
 	for {
@@ -443,5 +443,78 @@ func TestFarewellBehindATurn(t *testing.T) {
 	release()
 	if frames := p.rest(); len(frames) != 1 || frames[0] != "08 000004 00000000 00000002" {
 		t.Errorf("the last words are %q", frames)
+	}
+}
+
+// TestGivenUp: a write that waits for credit behind other pieces when the stream
+// ends has written nothing, not less.
+func TestGivenUp(t *testing.T) {
+	x, p := stall(t)
+	st := open(t, x.s, "")
+	st.mu.Lock()
+	st.limit, st.pace = 3*sendPayload+10, bulkPace(x.s)
+	st.mu.Unlock()
+	for range 3 {
+		if n, err := st.Write(make([]byte, sendPayload)); n != sendPayload || err != nil {
+			t.Fatal(n, err)
+		}
+	}
+	wrote := make(chan int, 1)
+	go func() {
+		n, _ := st.Write(make([]byte, 100))
+		wrote <- n
+	}()
+	eventually(t, "it waits for credit", func() bool {
+		st.mu.Lock()
+		defer st.mu.Unlock()
+		return st.out.n == 3*sendPayload+100
+	})
+	p.send("05 000004 00000002 00000007")
+	if n := done(t, "write", wrote); n != 0 {
+		t.Errorf("it wrote %d bytes", n)
+	}
+}
+
+// TestStarvedOnce: a peer that wakes a writer again and again for which there is no
+// room does not make the list of those that wait grow.
+func TestStarvedOnce(t *testing.T) {
+	s, p := scripted(t, false, Options{})
+	p.send(open1)
+	st := accept(t, s)
+	s.queued.Add(mostQueued)
+	wrote := make(chan error, 1)
+	go func() {
+		_, err := st.Write([]byte("x"))
+		wrote <- err
+	}()
+	eventually(t, "it waits", func() bool { return s.starved.n.Load() > 0 })
+	for i := range 100 {
+		p.send(numbered(3, 1, uint64(300000+i)))
+		p.settle()
+	}
+	if n := s.starved.n.Load(); n != 1 {
+		t.Errorf("%d wait", n)
+	}
+	s.queued.Add(-mostQueued)
+	s.feed()
+	if err := done(t, "write", wrote); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestShortStreamsTalk: many short streams are something interactive, though none of
+// them says much; a few transfers are not.
+func TestShortStreamsTalk(t *testing.T) {
+	for streams, talk := range map[int]bool{heartbeatFrames: false, 20: true} {
+		s, p := scripted(t, false, Options{})
+		for range streams {
+			st := open(t, s, "a question")
+			st.Write([]byte("and one more"))
+			st.Reset(1)
+		}
+		p.settle()
+		if quiet := s.busy.quiet(s.now()); quiet == talk {
+			t.Errorf("after %d short streams it is quiet: %v", streams, quiet)
+		}
 	}
 }
