@@ -25,6 +25,9 @@ func NewBudget(most int64) *Budget { return &Budget{most: most} }
 // Unread is the bytes that nobody has read yet.
 func (b *Budget) Unread() int64 { return b.unread.Load() }
 
+// Full says that no more may come: streams that are opened now bring more.
+func (b *Budget) Full() bool { return b.unread.Load() >= b.most }
+
 // first is the first window of a new stream when used of most are taken, in
 // streams or unread bytes: 0 refuses it.
 func first(used, most int64) int64 {

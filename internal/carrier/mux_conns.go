@@ -175,6 +175,11 @@ func (s *muxSession) Attach(conn net.Conn) error {
 	s.lanes = append(s.lanes, l)
 	s.several.Store(true)
 	s.armLocked()
+	for st := range s.hot {
+		st.mu.Lock()
+		st.placed = -placeEvery // it is for them that l was opened
+		st.mu.Unlock()
+	}
 	s.mu.Unlock()
 	go l.serve()
 	l.ping()

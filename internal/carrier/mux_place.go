@@ -16,7 +16,8 @@ type place struct {
 // choose says on which of the connections (the oldest first) a direction shall
 // travel that travels on at (-1: on none that lives). Interactive ones belong to
 // the oldest. Bulk ones go where the fewest are: to any while nothing interactive
-// happens, otherwise to one of the beside next ones. They move only if that is
+// happens, otherwise to one of the beside next ones. The oldest counts as if it had
+// one more, for what is interactive always begins there. They move only if that is
 // better by two, so that they do not wander.
 func choose(places []place, at int, bulk, quiet bool, beside int) int {
 	first := -1
@@ -28,6 +29,12 @@ func choose(places []place, at int, bulk, quiet bool, beside int) int {
 	}
 	if first < 0 || !bulk {
 		return first
+	}
+	load := func(i int) int {
+		if i == first {
+			return places[i].bulk + 1
+		}
+		return places[i].bulk
 	}
 	best, may := -1, false // may says that at is one of those
 	for i, p := range places {
@@ -41,14 +48,14 @@ func choose(places []place, at int, bulk, quiet bool, beside int) int {
 			break
 		}
 		may = may || i == at
-		if best < 0 || p.bulk < places[best].bulk {
+		if best < 0 || load(i) < load(best) {
 			best = i
 		}
 	}
 	switch {
 	case best < 0:
 		return first
-	case !may, places[at].bulk-places[best].bulk >= 2:
+	case !may, load(at)-load(best) >= 2:
 		return best
 	}
 	return at

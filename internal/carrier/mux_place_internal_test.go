@@ -36,10 +36,11 @@ func TestChoose(t *testing.T) {
 		{"the oldest too when it is quiet", on(0, 1, 1), -1, true, true, 0},
 		{"away from the oldest when somebody talks", on(1, 0), 0, true, false, 1},
 		{"away from the oldest even to a full one", on(1, 9), 0, true, false, 1},
-		{"not away from the oldest when it is quiet", on(1, 0), 0, true, true, 0},
+		{"away from the oldest when another has none", on(1, 0), 0, true, true, 1},
+		{"not away from the oldest when it is quiet", on(1, 1), 0, true, true, 0},
 		{"it stays where it is as well", on(0, 1, 0), 1, true, false, 1},
 		{"it moves if that is better by two", on(0, 2, 0), 1, true, false, 2},
-		{"even to the oldest when it is quiet", on(0, 2, 1), 1, true, true, 0},
+		{"even to the oldest when it is quiet", on(0, 3, 2), 1, true, true, 0},
 		{"but not when somebody talks", on(0, 2, 1), 1, true, false, 1},
 		{"away from one that is left", on(0, left, 4), 1, true, false, 2},
 		{"away from one that is left, to the oldest if there is no other", on(3, left), 1, true, false, 0},
@@ -61,7 +62,7 @@ func TestChoose(t *testing.T) {
 		{"away from one too many", on(0, 3, 1, 0), 2, 1, false, 1},
 		{"where it is allowed it stays", on(0, 1, 0, 0), 1, 1, false, 1},
 		{"those that are left do not count", on(0, left, 3, 0), -1, 1, false, 2},
-		{"nor when it is quiet", on(1, 3, 1, 0), -1, 1, true, 3},
+		{"nor does it matter when it is quiet", on(1, 3, 1, 0), -1, 1, true, 3},
 	} {
 		if got := choose(c.places, c.at, true, c.quiet, c.beside); got != c.want {
 			t.Errorf("%s: %d, want %d", c.what, got, c.want)
@@ -115,6 +116,9 @@ func TestChooseSettles(t *testing.T) {
 					t.Fatalf("%d keep one core too many busy: %v", p.bulk, places)
 				}
 			}
+		}
+		if quiet {
+			count[0].bulk++ // as if
 		}
 		least, most := count[0].bulk, count[0].bulk
 		for _, p := range count {

@@ -201,6 +201,11 @@ func TestPendingDialsAreBounded(t *testing.T) {
 		t.Errorf("another cluster: %v", err)
 	}
 	c.dials.Release()
+	c.unread = carrier.NewBudget(0)
+	if _, err := h.Dial(context.Background(), name, wire.Dial{Network: "tcp", Address: "10.0.0.1:80"}); !fault.Has(err, fault.CodeLimit) {
+		t.Errorf("with too much unread: %v", err)
+	}
+	c.unread = carrier.NewBudget(1)
 	if _, err := h.Dial(context.Background(), name, wire.Dial{Network: "tcp", Address: "10.0.0.1:80"}); !fault.Has(err, fault.CodeNoAgent) {
 		t.Errorf("with a place: %v", err)
 	}

@@ -42,6 +42,10 @@ func (h *Hub) Dial(ctx context.Context, name id.Cluster, d wire.Dial) (carrier.S
 			Hint("the targets may be dead: look at 'tombolo status %s'", name)
 	}
 	defer c.dials.Release()
+	if c.unread.Full() {
+		return nil, fault.Newf(fault.CodeLimit, "callers of cluster %s have not read %d MiB of what they asked for", name, c.unread.Unread()>>20).
+			Hint("one of them reads slowly, or not at all; try again when it has gone")
+	}
 	timeout := h.settings.Load().dialTimeout
 	if d.Timeout <= 0 || d.Timeout > timeout {
 		d.Timeout = timeout

@@ -181,8 +181,11 @@ func (c *conn) settle() {
 	}
 }
 
+var errTooMuch = errors.New("it sends to a caller that has closed")
+
 // linger lets the target read what the caller sent before it closed and see an
-// orderly end. One that goes on sending is reset, as a closed TCP socket would.
+// orderly end. One that goes on sending is reset, as a closed TCP socket would, after
+// limit.Discard bytes.
 func linger(ctx context.Context, target carrier.Stream) {
 	stop := run.OnDone(ctx, func() { target.Reset(splice.ResetCode(fault.CodeSessionLost)) })
 	defer stop()
@@ -191,7 +194,9 @@ func linger(ctx context.Context, target carrier.Stream) {
 	n, err := target.Read(first[:])
 	if n > 0 && err == nil {
 		target.SetReadDeadline(time.Now().Add(limit.Shutdown))
-		_, err = io.Copy(io.Discard, target)
+		if _, err = io.CopyN(io.Discard, target, limit.Discard); err == nil {
+			err = errTooMuch
+		}
 	}
 	if err == nil || err == io.EOF {
 		target.Close()
