@@ -4,6 +4,7 @@ package konnectivity_test
 
 import (
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"net"
@@ -71,6 +72,28 @@ func TestServeEnds(t *testing.T) {
 	}
 	if _, err := late.Write([]byte("x")); err == nil {
 		t.Error("the lingering target can still write")
+	}
+}
+
+// TestUploadToAClosedCaller: a target that goes on sending is reset after a bounded
+// amount.
+func TestUploadToAClosedCaller(t *testing.T) {
+	r := newRig(t)
+	c := call(t, connect(t, r), proxy)
+	id := c.open("target:1")
+	target := r.target()
+	c.say(closeRequest(id))
+	c.ends(codes.OK, "")
+	var err error
+	for sent := 0; err == nil; sent += 64 << 10 {
+		if sent > 64*limit.Discard {
+			t.Fatal("an upload without end is taken")
+		}
+		_, err = target.Write(make([]byte, 64<<10))
+	}
+	var reset *carrier.ResetError
+	if !errors.As(err, &reset) {
+		t.Errorf("the target got %v", err)
 	}
 }
 

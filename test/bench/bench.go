@@ -271,4 +271,4 @@ func (b *bench) roundsOf(m measurement) int {
 }
 
 // defaultLanes is how many connections the product's sessions may have here.
-func defaultLanes() int { return max(2, min(4, runtime.NumCPU())) }
+func defaultLanes() int { return max(2, min(4, 2*runtime.NumCPU())) }
