@@ -97,11 +97,11 @@ func (s *muxSession) remove(st *muxStream) {
 	s.feed()
 }
 
-// noteShort counts a stream that has ended without ever being bulk as talk: one of
-// many, perhaps, of which none has come as far as to be counted by its frames.
+// noteShort counts a stream that has ended after a few bytes either way as talk: one
+// of many, perhaps, of which none has come as far as to be counted by its frames.
 func (st *muxStream) noteShort() {
 	st.mu.Lock()
-	short, l := st.talk > 0 && !st.pace.bulk, st.lane
+	short, l := st.sent > 0 && st.sent < paceBulk && st.offset < paceBulk, st.lane
 	st.mu.Unlock()
 	if short {
 		now := st.s.now()
