@@ -94,6 +94,38 @@ func TestDirect(t *testing.T) {
 	}
 }
 
+// TestDirectAcrossAMove: what the sink has not taken comes before what came
+// meanwhile on the connection to which the stream has moved.
+func TestDirectAcrossAMove(t *testing.T) {
+	s, p := scripted(t, false, Options{Connections: 2})
+	q := p.attach(s)
+	p.send(open1)
+	st := accept(t, s)
+	g := newGate()
+	over := make(chan error, 1)
+	go func() {
+		_, err := st.CopyTo(g, nil)
+		over <- err
+	}()
+	eventually(t, "the reader waits", func() bool {
+		st.mu.Lock()
+		defer st.mu.Unlock()
+		return st.direct != nil
+	})
+	p.send(text("abc"))
+	<-g.came
+	q.send(move(3), text("de"), "04 000000 00000001")
+	eventually(t, "the stream has moved", func() bool {
+		st.mu.Lock()
+		defer st.mu.Unlock()
+		return st.data.n == 2 && st.finished
+	})
+	g.take <- 1
+	if err := done(t, "copy", over); err != io.EOF || g.String() != "abcde" {
+		t.Errorf("the sink got %q, then %v", g.String(), err)
+	}
+}
+
 // TestDirectKeepsDeadlines: bytes that keep coming do not keep a deadline from being seen.
 func TestDirectKeepsDeadlines(t *testing.T) {
 	s, p := scripted(t, false, Options{})

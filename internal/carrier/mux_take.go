@@ -102,15 +102,15 @@ func (st *muxStream) fillData(l *lane, b *batch, alone bool) {
 	if alone {
 		quota = b.most
 	}
-	room := max(b.most-b.size-headerSize, quantum)
+	room := max(b.most-b.size-headerSize, quantum+headerSize)
 	for st.out.n > 0 && st.sent < st.limit && room > smallFrame {
 		n := min(st.out.head.len(), quota, room, int(min(st.limit-st.sent, mostPayload)))
 		st.frame(l, b, n)
 		quota -= n
+		room -= n + headerSize
 		if quota <= smallFrame || cap(b.small)-len(b.small) < mostTake {
 			break
 		}
-		room = b.most - b.size - headerSize
 	}
 	st.charge()
 	st.deficit = int32(quota)

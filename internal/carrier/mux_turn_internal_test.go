@@ -190,7 +190,7 @@ func TestManyBulkStreams(t *testing.T) {
 	for _, n := range sum {
 		least, most = min(least, n), max(most, n)
 	}
-	if len(sum) != 10 || most-least > 3*quantum { // a turn, and what another carries over
+	if len(sum) != 10 || most-least > 2*quantum { // one turn, and the one in which it began
 
 		t.Errorf("%d streams sent between %d and %d bytes", len(sum), least, most)
 	}
@@ -499,6 +499,22 @@ func TestStarvedOnce(t *testing.T) {
 	s.feed()
 	if err := done(t, "write", wrote); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestDownloadsDoNotTalk: streams that asked for much are no talk when they end.
+func TestDownloadsDoNotTalk(t *testing.T) {
+	s, p := scripted(t, false, Options{})
+	for range 20 {
+		st := open(t, s, "a question")
+		st.mu.Lock()
+		st.offset = paceBulk
+		st.mu.Unlock()
+		st.Reset(1)
+	}
+	p.settle()
+	if !s.busy.quiet(s.now()) {
+		t.Error("their ends count as talk")
 	}
 }
 

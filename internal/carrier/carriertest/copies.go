@@ -20,11 +20,13 @@ func copyCases() []Case {
 		{Name: "copies", body: copies},
 		{Name: "copy from sources of every kind", body: copySources},
 		{Name: "copy from a source that fails", body: copyFailingSource},
-		{Name: "copy to a sink that fails", body: copyFailingSink},
+		{Name: "copy to a sink that fails", body: copyFailingSink(func(f *fussy) io.Writer { return f })},
 		{Name: "copy when the stream ends", body: copyEndedStream},
 		{Name: "copy from a patient source", body: copyPatient},
 		{Name: "copy to a prompt sink", body: copyPrompt},
-		{Name: "copy to a prompt sink that fails", body: copyFailingPrompt},
+		{Name: "copy to a prompt sink that fails", body: copyFailingSink(func(f *fussy) io.Writer {
+			return &prompt{Writer: f, rng: seeded(3)}
+		})},
 	}
 }
 
@@ -166,32 +168,34 @@ func (f *fussy) Write(b []byte) (int, error) {
 }
 
 // copyFailingSink: the failure is the sink's, what it took is counted, and the
-// rest of the stream can still be read.
-func copyFailingSink(t *testing.T, p Pair) {
-	both(t, p, func(t *testing.T, near, far carrier.Stream) {
-		const size = 1 << 20
-		o := own(t)
-		o.do("write", func() error { return send(near, 4, size, seeded(4)) })
-		took := 0
-		for _, dst := range []*fussy{{writes: 0}, {writes: 2}, {writes: 1, half: true}} {
-			moved := 0
-			dstErr, err := far.CopyTo(dst, func(n int) { moved += n })
-			if !errors.Is(dstErr, errBroken) || err != nil {
-				t.Errorf("got %v, %v; want the sink's failure", dstErr, err)
+// rest of the stream can still be read. sink makes the destination of one that fails.
+func copyFailingSink(sink func(*fussy) io.Writer) func(t *testing.T, p Pair) {
+	return func(t *testing.T, p Pair) {
+		both(t, p, func(t *testing.T, near, far carrier.Stream) {
+			const size = 1 << 20
+			o := own(t)
+			o.do("write", func() error { return send(near, 4, size, seeded(4)) })
+			took := 0
+			for _, dst := range []*fussy{{writes: 0}, {writes: 2}, {writes: 1, half: true}} {
+				moved := 0
+				dstErr, err := far.CopyTo(sink(dst), func(n int) { moved += n })
+				if !errors.Is(dstErr, errBroken) || err != nil {
+					t.Errorf("got %v, %v; want the sink's failure", dstErr, err)
+				}
+				if moved != dst.took {
+					t.Errorf("counted %d bytes, and the sink took %d", moved, dst.took)
+				}
+				took += moved
 			}
-			if moved != dst.took {
-				t.Errorf("counted %d bytes, and the sink took %d", moved, dst.took)
+			rest, err := io.Copy(io.Discard, onlyReader{far})
+			if err != nil || rest+int64(took) > size || rest == 0 {
+				t.Errorf("after %d bytes %d more could be read, then %v", took, rest, err)
+				near.Reset(1)
 			}
-			took += moved
-		}
-		rest, err := io.Copy(io.Discard, onlyReader{far})
-		if err != nil || rest+int64(took) > size || rest == 0 {
-			t.Errorf("after %d bytes %d more could be read, then %v", took, rest, err)
-			near.Reset(1)
-		}
-		o.wait()
-	})
-	emptied(t, p)
+			o.wait()
+		})
+		emptied(t, p)
+	}
 }
 
 // copyEndedStream: the stream's own failure is told from that of the other party.
@@ -240,35 +244,6 @@ func copyPrompt(t *testing.T, p Pair) {
 		}
 		if _, lacks := p.Lacks[PromptSinks]; !lacks && dst.now.Load() == 0 {
 			t.Error("nothing was written without waiting")
-		}
-		o.wait()
-	})
-	emptied(t, p)
-}
-
-// copyFailingPrompt: the failure is the sink's, what it took is counted, and the
-// rest of the stream can still be read.
-func copyFailingPrompt(t *testing.T, p Pair) {
-	both(t, p, func(t *testing.T, near, far carrier.Stream) {
-		const size = 1 << 20
-		o := own(t)
-		o.do("write", func() error { return send(near, 4, size, seeded(4)) })
-		took := 0
-		for _, dst := range []*fussy{{writes: 0}, {writes: 2}, {writes: 1, half: true}} {
-			moved := 0
-			dstErr, err := far.CopyTo(&prompt{Writer: dst, rng: seeded(3)}, func(n int) { moved += n })
-			if !errors.Is(dstErr, errBroken) || err != nil {
-				t.Errorf("got %v, %v; want the sink's failure", dstErr, err)
-			}
-			if moved != dst.took {
-				t.Errorf("counted %d bytes, and the sink took %d", moved, dst.took)
-			}
-			took += moved
-		}
-		rest, err := io.Copy(io.Discard, onlyReader{far})
-		if err != nil || rest+int64(took) > size || rest == 0 {
-			t.Errorf("after %d bytes %d more could be read, then %v", took, rest, err)
-			near.Reset(1)
 		}
 		o.wait()
 	})
