@@ -119,7 +119,33 @@ type Options struct {
 	Dial func(ctx context.Context) (net.Conn, error)
 	// Budget bounds unread bytes together with other sessions; nil: one of its own.
 	Budget *Budget
+	// Lost, if not nil, is told of each connection that a live session of our mux
+	// loses. Nobody's bytes move on that connection any more, but its caller serves
+	// others: Lost must not wait.
+	Lost func(Loss)
 }
+
+// Loss is the loss of a connection. A session that loses the last one ends.
+type Loss struct {
+	Cause  Cause
+	Remain int   // connections that the session has still
+	Why    error // for people
+}
+
+// Cause is why a connection was lost, in one of few words.
+type Cause string
+
+// The causes. A violation, ours by the peer's word or the peer's by ours, takes
+// all connections with it, and is told once.
+const (
+	CauseLeft      Cause = "left"      // in order: it was not needed any more
+	CauseSilent    Cause = "silent"    // no byte came, no answer to what was sent
+	CauseBroken    Cause = "broken"    // it failed, or the peer closed it
+	CauseViolation Cause = "violation" // of the protocol of the mux
+)
+
+// Causes lists them all.
+func Causes() []Cause { return []Cause{CauseLeft, CauseSilent, CauseBroken, CauseViolation} }
 
 // Client makes the dialling end of a session (the agent's) over conn.
 func Client(kind Kind, conn net.Conn, o Options) (Session, error) {

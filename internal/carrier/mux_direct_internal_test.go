@@ -10,6 +10,8 @@ import (
 	"os"
 	"testing"
 	"time"
+
+	"github.com/tombolo-io/tombolo/internal/fault"
 )
 
 // gate is a sink whose WriteNow stands still until the test lets it go on.
@@ -30,6 +32,16 @@ func (g *gate) WriteNow(b []byte) (int, error) {
 	return g.Write(b[:min(n, len(b))])
 }
 
+// waitsDirect waits until a reader of the stream waits for what comes.
+func waitsDirect(t testing.TB, st *muxStream) {
+	t.Helper()
+	eventually(t, "the reader waits", func() bool {
+		st.mu.Lock()
+		defer st.mu.Unlock()
+		return st.direct != nil
+	})
+}
+
 // TestDirect: while a sink is being written CopyTo does not return, whatever
 // happens to the stream; what the sink has not taken comes before what follows.
 func TestDirect(t *testing.T) {
@@ -39,17 +51,17 @@ func TestDirect(t *testing.T) {
 		do      func(st *muxStream, p *peer)
 		got     string
 		dstErr  error
-		err     func(error) bool
+		err     error
 		counted int
 	}{
-		{"the peer finishes", 3, func(_ *muxStream, p *peer) { p.send(text("de"), "04 000000 00000001") }, "abcde", nil, is(io.EOF), 5},
-		{"the peer resets", 1, func(_ *muxStream, p *peer) { p.send("05 000004 00000001 00000007") }, "abc", nil, isResetCode(7), 3},
-		{"a deadline", 3, func(st *muxStream, _ *peer) { st.SetReadDeadline(time.Unix(1, 0)) }, "abc", nil, is(os.ErrDeadlineExceeded), 3},
-		{"our reset", 3, func(st *muxStream, _ *peer) { st.Reset(1) }, "abc", nil, is(net.ErrClosed), 3},
-		{"our reset, and the rest is given up", 1, func(st *muxStream, _ *peer) { st.Reset(1) }, "a", nil, is(net.ErrClosed), 1},
-		{"our end", 0, func(st *muxStream, _ *peer) { st.Close() }, "", nil, is(net.ErrClosed), 0},
-		{"the sink fails", -1, func(_ *muxStream, p *peer) { p.send(text("de")) }, "", io.ErrClosedPipe, is(nil), 0},
-		{"the session ends", 3, func(st *muxStream, _ *peer) { go st.s.Close() }, "abc", nil, func(err error) bool { return err != nil && err != io.EOF }, 3},
+		{"the peer finishes", 3, func(_ *muxStream, p *peer) { p.send(text("de"), "04 000000 00000001") }, "abcde", nil, io.EOF, 5},
+		{"the peer resets", 1, func(_ *muxStream, p *peer) { p.send("05 000004 00000001 00000007") }, "abc", nil, &ResetError{7}, 3},
+		{"a deadline", 3, func(st *muxStream, _ *peer) { st.SetReadDeadline(time.Unix(1, 0)) }, "abc", nil, os.ErrDeadlineExceeded, 3},
+		{"our reset", 3, func(st *muxStream, _ *peer) { st.Reset(1) }, "abc", nil, net.ErrClosed, 3},
+		{"our reset, and the rest is given up", 1, func(st *muxStream, _ *peer) { st.Reset(1) }, "a", nil, net.ErrClosed, 1},
+		{"our end", 0, func(st *muxStream, _ *peer) { st.Close() }, "", nil, net.ErrClosed, 0},
+		{"the sink fails", -1, func(_ *muxStream, p *peer) { p.send(text("de")) }, "", io.ErrClosedPipe, nil, 0},
+		{"the session ends", 3, func(st *muxStream, _ *peer) { go st.s.Close() }, "abc", nil, fault.New(fault.CodeSessionLost, ""), 3},
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			s, p := scripted(t, false, Options{})
@@ -62,11 +74,7 @@ func TestDirect(t *testing.T) {
 				dstErr, err := st.CopyTo(g, func(n int) { counted += n })
 				over <- ends{dstErr, err}
 			}()
-			eventually(t, "the reader waits", func() bool {
-				st.mu.Lock()
-				defer st.mu.Unlock()
-				return st.direct != nil
-			})
+			waitsDirect(t, st)
 			p.send(text("abc"))
 			<-g.came
 			c.do(st, p)
@@ -85,9 +93,10 @@ func TestDirect(t *testing.T) {
 					g.take <- 1 << 20
 				}
 			}
-			if g.String() != c.got || e.dst != c.dstErr || !c.err(e.err) || counted != c.counted {
+			if g.String() != c.got || e.dst != c.dstErr || counted != c.counted {
 				t.Errorf("the sink got %q (%d counted), then %v, %v", g.String(), counted, e.dst, e.err)
 			}
+			isError(t, e.err, c.err)
 			st.Close()
 			eventually(t, "nothing counts as unread", func() bool { return s.unread.Load() == 0 })
 		})
@@ -107,11 +116,7 @@ func TestDirectAcrossAMove(t *testing.T) {
 		_, err := st.CopyTo(g, nil)
 		over <- err
 	}()
-	eventually(t, "the reader waits", func() bool {
-		st.mu.Lock()
-		defer st.mu.Unlock()
-		return st.direct != nil
-	})
+	waitsDirect(t, st)
 	p.send(text("abc"))
 	<-g.came
 	q.send(move(3), text("de"), "04 000000 00000001")
@@ -137,11 +142,7 @@ func TestDirectKeepsDeadlines(t *testing.T) {
 		_, err := st.CopyTo(g, nil)
 		over <- err
 	}()
-	eventually(t, "the reader waits", func() bool {
-		st.mu.Lock()
-		defer st.mu.Unlock()
-		return st.direct != nil
-	})
+	waitsDirect(t, st)
 	p.send(text("a"), text("b"), text("c"))
 	<-g.came
 	st.SetReadDeadline(time.Unix(1, 0))
@@ -152,14 +153,5 @@ func TestDirectKeepsDeadlines(t *testing.T) {
 	p.settle()
 	if g.String() != "a" || s.unread.Load() != 2 {
 		t.Errorf("the sink got %q, %d wait to be read", g.String(), s.unread.Load())
-	}
-}
-
-func is(want error) func(error) bool { return func(err error) bool { return errors.Is(err, want) } }
-
-func isResetCode(code uint32) func(error) bool {
-	return func(err error) bool {
-		var reset *ResetError
-		return errors.As(err, &reset) && reset.Code == code
 	}
 }

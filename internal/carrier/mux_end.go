@@ -4,8 +4,11 @@ package carrier
 
 import (
 	"encoding/binary"
+	"errors"
 	"net"
+	"os"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/fault"
@@ -145,9 +148,12 @@ func (s *muxSession) lost(l *lane, why error) {
 		s.backOff(l)
 	}
 	s.several.Store(len(s.lanes) > 1)
-	last := len(s.lanes) == 0
-	if s.closed || last {
+	remain, closed, clean := len(s.lanes), s.closed, l.weLeft && l.heLeft
+	if closed || remain == 0 {
 		s.mu.Unlock()
+		if !closed {
+			s.tell(Loss{causeOf(why, clean), 0, why})
+		}
 		s.end(why, goAwayEnd)
 		return
 	}
@@ -157,8 +163,7 @@ func (s *muxSession) lost(l *lane, why error) {
 	}
 	other, again := s.primary(), s.weGone
 	gone := s.forgotten(l)
-	clean := l.weLeft && l.heLeft // all that was sent on it has been read, or will be
-	if clean {
+	if clean { // all that was sent on it has been read, or will be
 		gone = nil
 	}
 	s.mu.Unlock()
@@ -189,6 +194,37 @@ func (s *muxSession) lost(l *lane, why error) {
 	}
 	s.mu.Unlock()
 	other.say(frames)
+	s.tell(Loss{causeOf(why, clean), remain, why}) // last: streams do not wait for who hears it
+}
+
+// tell needs to be without locks.
+func (s *muxSession) tell(l Loss) {
+	if s.o.Lost != nil {
+		s.o.Lost(l)
+	}
+}
+
+// broken ends a session for a violation.
+func (s *muxSession) broken(why error, code uint32) {
+	s.mu.Lock()
+	closed := s.closed
+	s.mu.Unlock()
+	if !closed {
+		s.tell(Loss{CauseViolation, 0, why})
+	}
+	s.end(why, code)
+}
+
+// causeOf tells from its failure why a connection was lost. What is known to be
+// dead is a fault of ours or a bound of TCP's; all else failed at once.
+func causeOf(why error, clean bool) Cause {
+	switch {
+	case clean:
+		return CauseLeft
+	case fault.Has(why, fault.CodeSessionLost), errors.Is(why, os.ErrDeadlineExceeded), errors.Is(why, syscall.ETIMEDOUT):
+		return CauseSilent
+	}
+	return CauseBroken
 }
 
 // underWay is a stream that has ended here, of which the peer may not know the

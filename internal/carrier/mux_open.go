@@ -222,7 +222,11 @@ func (s *muxSession) GoAway() {
 func (s *muxSession) wentAway(code uint32) error {
 	if code != goAwayDrain {
 		err := fault.New(fault.CodeSessionLost, "the peer ended the session").Whyf("code %d", code)
-		s.end(err, goAwayEnd)
+		if code == goAwayViolation {
+			s.broken(err, goAwayEnd)
+		} else {
+			s.end(err, goAwayEnd)
+		}
 		return err
 	}
 	s.mu.Lock()

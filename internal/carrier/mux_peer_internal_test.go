@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -43,10 +44,26 @@ func scripted(t testing.TB, client bool, o Options) (*muxSession, *peer) {
 		o.Incoming = 100
 	}
 	s := session(t, Wrap(near), client, o)
-	s.mu.Lock()
-	s.tick = time.NewTimer(time.Hour) // nothing happens by itself, however slow the machine is
-	s.mu.Unlock()
+	still(s)
 	return s, newPeer(t, far)
+}
+
+// still lets nothing happen by itself, however slow the machine is.
+func still(s *muxSession) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tick = time.NewTimer(time.Hour)
+}
+
+// connected is scripted with several connections, each with a letter.
+func connected(t testing.TB, client bool, letters string) (*muxSession, map[byte]*peer) {
+	t.Helper()
+	s, first := scripted(t, client, Options{Connections: len(letters)})
+	peers := map[byte]*peer{letters[0]: first}
+	for i := 1; i < len(letters); i++ {
+		peers[letters[i]] = first.attach(s)
+	}
+	return s, peers
 }
 
 func newPeer(t testing.TB, conn net.Conn) *peer {
@@ -78,6 +95,11 @@ func unhex(t testing.TB, digits string) []byte {
 // data is a DATA frame with n bytes.
 func data(id uint32, n int) string {
 	return fmt.Sprintf("01 %06x %08x %s", n, id, strings.Repeat("78", n))
+}
+
+// opens is an OPEN whose sender assumes so much credit and grants a first window.
+func opens(id, assumed int) string {
+	return fmt.Sprintf("02 000008 %08x %08x %08x", id, firstWindow, assumed)
 }
 
 // numbered is a frame whose payload is one number of 64 bits.
@@ -133,6 +155,11 @@ func (p *peer) want(frames ...string) {
 
 func digits(frame string) string { return strings.Join(strings.Fields(frame), "") }
 
+// same says that two lists have the same frames.
+func same(a, b []string) bool {
+	return slices.EqualFunc(a, b, func(a, b string) bool { return digits(a) == digits(b) })
+}
+
 // settle waits until the session has read everything that was sent here, and
 // gives what it said meanwhile.
 func (p *peer) settle() (said []string) {
@@ -149,6 +176,28 @@ func (p *peer) settle() (said []string) {
 		}
 	}
 	return said
+}
+
+// settleAll waits for what was sent on p first: its answers may come on any.
+func (p *peer) settleAll(peers map[byte]*peer) {
+	p.t.Helper()
+	p.heard = append(p.heard, p.settle()...)
+	for _, q := range peers {
+		if q != p {
+			q.heard = append(q.heard, q.settle()...)
+		}
+	}
+}
+
+// drained is what was heard meanwhile on all connections.
+func drained(peers map[byte]*peer) (all []string) {
+	for _, p := range peers {
+		for _, f := range p.heard {
+			all = append(all, digits(f))
+		}
+		p.heard = nil
+	}
+	return all
 }
 
 // quiet is settle with a session that says nothing.
@@ -225,6 +274,14 @@ func reads(t testing.TB, st *muxStream, text string, then error) {
 		t.Errorf("read %.100q, want %.100q", got, text)
 	}
 	isError(t, err, then)
+}
+
+// readsByte wants one byte, whichever.
+func readsByte(t testing.TB, st *muxStream) {
+	t.Helper()
+	if n, err := st.Read(make([]byte, 10)); n != 1 || err != nil {
+		t.Fatalf("read %d, %v", n, err)
+	}
 }
 
 // isError compares errors of streams: resets by code, all others by errors.Is.

@@ -220,3 +220,77 @@ func TestActivity(t *testing.T) {
 		}
 	}
 }
+
+// TestDownloadsDoNotTalk: streams that asked for much are no talk when they end.
+func TestDownloadsDoNotTalk(t *testing.T) {
+	s, p := scripted(t, false, Options{})
+	for range 20 {
+		st := open(t, s, "a question")
+		st.mu.Lock()
+		st.offset = paceBulk
+		st.mu.Unlock()
+		st.Reset(1)
+	}
+	p.settle()
+	if !s.busy.quiet(s.now()) {
+		t.Error("their ends count as talk")
+	}
+}
+
+// TestShortStreamsTalk: many short streams are something interactive, though none of
+// them says much; a few transfers are not.
+func TestShortStreamsTalk(t *testing.T) {
+	for streams, talk := range map[int]bool{heartbeatFrames: false, 20: true} {
+		s, p := scripted(t, false, Options{})
+		for range streams {
+			st := open(t, s, "a question")
+			st.Write([]byte("and one more"))
+			st.Reset(1)
+		}
+		p.settle()
+		if quiet := s.busy.quiet(s.now()); quiet == talk {
+			t.Errorf("after %d short streams it is quiet: %v", streams, quiet)
+		}
+	}
+}
+
+// TestConnectionsBesideTalk: while something interactive happens a session asks for
+// no more connections than bulk may use then.
+func TestConnectionsBesideTalk(t *testing.T) {
+	for talk, want := range map[bool]string{false: "0c 000004 00000000 00000004", true: "0c 000004 00000000 00000002"} {
+		s, p := scripted(t, false, Options{Connections: 4, Beside: 1})
+		p.settle()
+		s.mu.Lock()
+		s.lanes[0].bulk = 8
+		for range heartbeatFrames + 1 {
+			if talk {
+				s.busy.note(s.now())
+			}
+		}
+		ask := s.enough(askEvery)
+		s.lanes[0].bulk = 0
+		s.mu.Unlock()
+		ask()
+		p.want(want)
+	}
+}
+
+// TestBulkIsPlacedOnANewConnection: at once, not at its next turn to be placed.
+func TestBulkIsPlacedOnANewConnection(t *testing.T) {
+	s, p := scripted(t, false, Options{Connections: 2})
+	st := open(t, s, "")
+	p.settle()
+	now := s.now()
+	s.mu.Lock()
+	s.watchLocked(st)
+	s.mu.Unlock()
+	st.mu.Lock()
+	st.pace, st.placed = bulkPace(s), now
+	st.mu.Unlock()
+	p.attach(s)
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if !st.paced(1, now) {
+		t.Error("it is not placed anew")
+	}
+}

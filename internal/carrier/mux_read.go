@@ -32,7 +32,7 @@ func (l *lane) serve() {
 		err := l.frame()
 		if err != nil {
 			if fault.Has(err, fault.CodeFrameInvalid) {
-				l.s.end(err, goAwayViolation) // and l with it
+				l.s.broken(err, goAwayViolation) // and l with it
 			} else {
 				l.lose(err, false)
 			}

@@ -89,8 +89,8 @@ func violations() map[string]script {
 func TestViolations(t *testing.T) {
 	for name, sc := range violations() {
 		t.Run(name, func(t *testing.T) {
-			s, first := scripted(t, false, Options{Connections: 3})
-			peers := map[byte]*peer{'A': first, 'B': first.attach(s), 'C': first.attach(s)}
+			s, peers := connected(t, false, "ABC")
+			first := peers['A']
 			mine := open(t, s, "")
 			first.want(open2)
 			sc.play(t, peers)
@@ -162,13 +162,12 @@ func tolerated() map[string]script {
 func TestTolerated(t *testing.T) {
 	for name, sc := range tolerated() {
 		t.Run(name, func(t *testing.T) {
-			s, first := scripted(t, false, Options{Connections: 2})
-			peers := map[byte]*peer{'A': first, 'B': first.attach(s)}
+			s, peers := connected(t, false, "AB")
 			sc.play(t, peers)
 			for _, p := range peers {
 				p.quiet()
 			}
-			first.send("02 000008 000000f1 00040000 00040000", data(0xf1, 3), "04 000000 000000f1")
+			peers['A'].send(opens(0xf1, firstWindow), data(0xf1, 3), "04 000000 000000f1")
 			for st := accept(t, s); ; st = accept(t, s) {
 				if st.id == 0xf1 {
 					reads(t, st, "xxx", io.EOF)

@@ -38,8 +38,10 @@ func newBatch() *batch {
 	return &batch{small: make([]byte, 0, smallSize), out: make([]byte, 0, batchSize+4<<10)}
 }
 
+// full says that no turn shall begin any more: it would be cut to nearly nothing, and
+// what it is owed would make the next write of its stream too large.
 func (b *batch) full() bool {
-	return b.size >= b.most || cap(b.small)-len(b.small) < mostTake
+	return b.most-b.size < smallFrame || cap(b.small)-len(b.small) < mostTake
 }
 
 // grown tells that bytes were appended to small from there on.

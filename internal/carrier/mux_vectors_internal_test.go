@@ -5,7 +5,6 @@ package carrier
 import (
 	"bytes"
 	"encoding/binary"
-	"fmt"
 	"io"
 	"net"
 	"os"
@@ -29,6 +28,7 @@ func vectorRows(t testing.TB) (names []string, rows map[string][]byte) {
 	if !found {
 		t.Fatalf("%s has no section called Vectors", specification)
 	}
+	table, _, _ = bytes.Cut(table, []byte(lossSection))
 	rows = map[string][]byte{}
 	for _, m := range regexp.MustCompile("(?m)^\\| (.+) \\| `([0-9a-f ]+)` \\|$").FindAllSubmatch(table, -1) {
 		name := strings.ReplaceAll(string(m[1]), "`", "")
@@ -162,9 +162,11 @@ func vectors() map[string]vector {
 		"GOAWAY, no new streams":               {one(frameGoAway, 0, pack(uint32(0))), emitGoAway},
 		"close of stream 2 whose peer has not finished": {[]frameSeen{{frameFin, 2, ""}, {frameRst, 2, pack(uint32(0))}}, emitClose},
 		"on B: MOVE 2 from 65520, DATA x":               {[]frameSeen{{frameMove, 2, pack(uint64(65520))}, {frameData, 2, "x"}}, emitMove},
-		"MOVED 2, the first":                            {one(frameMoved, 2, pack(uint64(1))), emitMoved},
-		"LEAVE":                                         {one(frameLeave, 0, ""), emitLeave},
-		"CONNECTIONS 2":                                 {one(frameConnections, 0, pack(uint32(2))), emitConnections},
+		"on B: MOVE 2 from 5, and again the FIN that was sent on A": {
+			[]frameSeen{{frameMove, 2, pack(uint64(5))}, {frameFin, 2, ""}}, emitFinAgain},
+		"MOVED 2, the first": {one(frameMoved, 2, pack(uint64(1))), emitMoved},
+		"LEAVE":              {one(frameLeave, 0, ""), emitLeave},
+		"CONNECTIONS 2":      {one(frameConnections, 0, pack(uint32(2))), emitConnections},
 	}
 }
 
@@ -246,7 +248,7 @@ func emitWindow(t testing.TB) []byte {
 func emitAnnouncement(t testing.TB) []byte {
 	w := writing(t, false, 4)
 	for id := 1; id <= 7; id += 2 {
-		w.gets(w.a, fmt.Sprintf("02 000008 %08x 00040000 00040000", id))
+		w.gets(w.a, opens(id, firstWindow))
 	}
 	for range 4 {
 		accept(t, w.s)
@@ -321,6 +323,26 @@ func emitMove(t testing.TB) []byte {
 	w.wrote(w.a) // it has read the WINDOW
 	travel(st, b)
 	w.write(st, "x")
+	return w.wrote(w.b)
+}
+
+// emitFinAgain: MOVE may have overtaken the FIN on A.
+func emitFinAgain(t testing.TB) []byte {
+	w := writing(t, false, 10)
+	b := w.second()
+	st := open(t, w.s, "hello")
+	w.wrote(w.a)
+	if err := st.CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	if got := parsed(t, w.wrote(w.a)); len(got) != 1 || got[0].kind != frameFin {
+		t.Fatalf("on A the session writes %+v", got)
+	}
+	w.gets(w.a, numbered(3, 2, 262144)) // the peer knows the stream
+	w.gets(w.a, numbered(6, 0, 1))
+	w.wrote(w.a) // it has read the WINDOW
+	travel(st, b)
+	st.send()
 	return w.wrote(w.b)
 }
 

@@ -4,7 +4,6 @@ package carrier
 
 import (
 	"container/heap"
-	"fmt"
 	"testing"
 	"time"
 
@@ -345,7 +344,7 @@ func TestGrowthBudget(t *testing.T) {
 	s.growth.Store(mostGrowth - 300_000)
 	var streams []*muxStream
 	for id := 1; id <= 3; id += 2 {
-		p.send(fmt.Sprintf("02 000008 %08x 00040000 00040000", id))
+		p.send(opens(id, firstWindow))
 		for range 4 {
 			p.send(data(uint32(id), 65536))
 		}

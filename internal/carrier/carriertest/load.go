@@ -10,6 +10,7 @@ import (
 	"os"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,10 +19,67 @@ import (
 
 func loadCases() []Case {
 	return []Case{
+		{Name: "flow control", body: flowControl},
 		{Name: "stalled streams", body: stalled},
 		{Name: "opens and closes", body: churn},
 		{Name: "1,000 at once", body: many},
 		{Name: "idle streams", body: idle},
+	}
+}
+
+// flowControl: what a stream takes while nobody reads it is bounded, and a write
+// that waits for its reader goes on when it reads.
+func flowControl(t *testing.T, p Pair) {
+	for _, d := range p.sides() {
+		t.Run(d.name, func(t *testing.T) {
+			near, far := link(t, d.from, d.to)
+			halted(t, p, near, far, d.to)
+			halted(t, p, far, near, d.from)
+			near.Close()
+			far.Close()
+		})
+		emptied(t, p)
+	}
+}
+
+// halted fills a direction, whose reader begins only then at the session at.
+func halted(t *testing.T, p Pair, w, r carrier.Stream, at carrier.Session) {
+	t.Helper()
+	const of, rest = content(9), 2 * beyond
+	taken := cram(t, w, of, 0)
+	if _, lacks := p.Lacks[UnreadKnown]; !lacks {
+		if n := int64(at.Info().Unread); n > taken {
+			t.Errorf("%d bytes are unread of %d that were written", n, taken)
+		}
+	}
+	w.SetWriteDeadline(time.Now().Add(bound))
+	var accepted atomic.Int64
+	accepted.Store(taken)
+	wrote := make(chan error, 1)
+	go func() {
+		src := &source{of: of, offset: taken, size: taken + rest, rng: seeded(9)}
+		srcErr, err := w.CopyFrom(src, func(n int) { accepted.Add(int64(n)) })
+		if srcErr != io.EOF {
+			err = errors.Join(err, srcErr)
+		}
+		wrote <- errors.Join(err, w.CloseWrite())
+	}()
+	// The copy may take what cram was too hasty for, and then waits.
+	begun := time.NewTimer(20 * time.Millisecond)
+	select {
+	case err := <-wrote:
+		t.Fatalf("%d bytes were taken though nobody reads: %v", accepted.Load(), err)
+	case <-begun.C:
+	}
+	if n := accepted.Load(); n > beyond {
+		t.Errorf("%d bytes were taken though nobody reads", n)
+	}
+	if err := wantAll(r, of, taken+rest, seeded(10)); err != nil {
+		r.Reset(1) // wakes the writer
+		t.Error(err)
+	}
+	if err := <-wrote; err != nil {
+		t.Errorf("the writer did not go on: %v", err)
 	}
 }
 
