@@ -86,7 +86,7 @@ func acceptLoop(ctx context.Context, ln net.Listener, handle func(net.Conn)) err
 // serveConnect reads one CONNECT, dials, answers and copies.
 func (h *Hub) serveConnect(ctx context.Context, conn net.Conn, dial DialFunc) {
 	closeOnEnd := run.OnDone(ctx, func() { conn.Close() })
-	target, err := readConnect(conn)
+	target, err := h.readConnect(conn)
 	if err != nil {
 		closeOnEnd()
 		h.metrics.Refused.WithLabelValues(outcome(fault.From(err))).Inc()
@@ -152,12 +152,18 @@ func (h *Hub) spliceStream(ctx context.Context, conn splice.Conn, stream carrier
 
 // readConnect reads the request's head, bounded in size and time, and gives its
 // authority. Anything but exactly one well-formed CONNECT is refused.
-func readConnect(conn net.Conn) (target string, err error) {
+func (h *Hub) readConnect(conn net.Conn) (target string, err error) {
 	conn.SetReadDeadline(time.Now().Add(limit.RequestHeaderTime))
 	defer conn.SetReadDeadline(time.Time{})
 	from := &lastError{Reader: conn}
 	bounded := &io.LimitedReader{R: from, N: limit.RequestHeader}
-	buf := bufio.NewReaderSize(bounded, 4<<10)
+	buf, ok := h.heads.Get().(*bufio.Reader)
+	if !ok {
+		buf = bufio.NewReaderSize(nil, 4<<10)
+	}
+	defer h.heads.Put(buf)
+	defer buf.Reset(nil)
+	buf.Reset(bounded)
 	bad := fault.New(fault.CodeRequest, "the CONNECT request is malformed")
 	req, err := http.ReadRequest(buf)
 	var timeout net.Error

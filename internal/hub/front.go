@@ -119,7 +119,7 @@ func (h *Hub) routeHTTP(ctx context.Context, conn *tls.Conn, known func()) {
 // that is still sending takes an early answer for a broken connection.
 func (h *Hub) refuseHTTP(conn *tls.Conn, err error) {
 	h.metrics.Refused.WithLabelValues(outcome(fault.From(err))).Inc()
-	if _, bad := readConnect(conn); bad != nil && !fault.Has(bad, fault.CodeMethod) {
+	if _, bad := h.readConnect(conn); bad != nil && !fault.Has(bad, fault.CodeMethod) {
 		err = errors.Join(err, bad)
 	}
 	h.refuseConnect(conn, err)

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -35,6 +36,7 @@ type Hub struct {
 	reg     *prometheus.Registry
 	metrics *tell.Hub
 	splicer *splice.Splicer
+	heads   sync.Pool // buffers for CONNECT requests
 
 	state       *state.Store
 	ca          *trust.Authority

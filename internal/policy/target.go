@@ -105,9 +105,9 @@ type special struct {
 
 // specials lists the addresses that a wide rule must not open, the narrowest
 // first: the first that contains an address is its class.
-func specials() []special {
+var specials = func() [19]special {
 	s := func(prefix, what string) special { return special{netip.MustParsePrefix(prefix), what} }
-	return []special{
+	return [...]special{
 		s("169.254.169.254/32", "a cloud metadata service"), // AWS, Azure, GCP, OpenStack
 		s("169.254.170.2/32", "a cloud metadata service"),   // AWS ECS task credentials
 		s("169.254.170.23/32", "a cloud metadata service"),  // AWS EKS pod identity
@@ -128,20 +128,19 @@ func specials() []special {
 		s("ff00::/8", "a multicast address"),
 		s("255.255.255.255/32", "the broadcast address"),
 	}
-}
+}()
 
 // classify gives the special class of an address, looking through the IPv6
 // forms that carry an IPv4 address: a NAT64, 6to4 or Teredo gateway on the path
 // would deliver them to it.
 func classify(addr netip.Addr) special {
-	all := specials()
-	for _, s := range all {
+	for _, s := range specials {
 		if s.within.Contains(addr) {
 			return s
 		}
 	}
 	for _, inner := range embedded(addr) {
-		for _, s := range all {
+		for _, s := range specials {
 			if s.within.Contains(inner) {
 				return special{netip.PrefixFrom(addr, 128), s.what + " in an IPv6 form (" + inner.String() + ")"}
 			}

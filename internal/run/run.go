@@ -90,16 +90,29 @@ func (g *Group) WaitContext(ctx context.Context) bool {
 // OnDone calls fn once when ctx ends, unless the returned stop is called
 // first. Stop waits for an fn that has begun.
 func OnDone(ctx context.Context, fn func()) (stop func()) {
-	finished := make(chan struct{})
-	halt := context.AfterFunc(ctx, func() {
-		defer close(finished)
-		fn()
-	})
-	return sync.OnceFunc(func() {
-		if !halt() {
-			<-finished
-		}
-	})
+	h := &hook{fn: fn}
+	h.due.Add(1)
+	h.halt = context.AfterFunc(ctx, h.run)
+	return h.stop
+}
+
+// hook is one OnDone; every stream has some.
+type hook struct {
+	fn   func()
+	halt func() bool
+	due  sync.WaitGroup // until fn has run or never will
+}
+
+func (h *hook) run() {
+	defer h.due.Done()
+	h.fn()
+}
+
+func (h *hook) stop() {
+	if h.halt() { // once at most, and never if run was called
+		h.due.Done()
+	}
+	h.due.Wait()
 }
 
 // Limiter bounds how many of something are under way at once, without a queue.
