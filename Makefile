@@ -55,13 +55,17 @@ suite:
 	@go build -C tools -buildvcs=false -o ../bin/suite ./suite
 
 .PHONY: test
-test: suite ## Everything: lint, house, unit with race, namespace lab, real Kubernetes (root on Debian)
+test: suite ## Everything: lint, house, unit with race, full counts, namespace lab, real Kubernetes (root on Debian)
 	@exec bin/suite -kube $(KUBE) all
 
 .PHONY: test-unit
 test-unit: suite ## Unit tests with the race detector
 	@tools/deps unit
 	@exec bin/suite $(SUITE_FLAGS) unit
+
+.PHONY: test-counts
+test-counts: suite ## Tests that count less with the race detector, in full and without it
+	@exec bin/suite $(SUITE_FLAGS) counts
 
 .PHONY: test-lab
 test-lab: suite build ## Tests in network namespaces (root)

@@ -230,14 +230,12 @@ func reasonOf(output []string) string {
 	return strings.Join(said, " ")
 }
 
+// modulePath begins the path of each package of ours.
+const modulePath = "github.com/tombolo-io/tombolo/"
+
 // short drops the module from a package path.
 func short(pkg string) string {
-	for _, module := range []string{"github.com/tombolo-io/tombolo/"} {
-		if rest, ok := strings.CutPrefix(pkg, module); ok {
-			return rest
-		}
-	}
-	return pkg
+	return strings.TrimPrefix(pkg, modulePath)
 }
 
 func plural(n int, noun string) string {

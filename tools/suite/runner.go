@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -111,7 +112,8 @@ func (r *runner) summary(results []result) error {
 		r.say("  %-8s %-8s %7d %7d %7d %8.1f", res.name, res.state, res.passed, res.failed, len(res.skips), res.took.Seconds())
 		total.add(res.tally)
 	}
-	for _, skip := range total.skips {
+	slices.Sort(total.skips) // one that two stages run is named once
+	for _, skip := range slices.Compact(total.skips) {
 		r.say("  skipped: %s", skip)
 	}
 	if r.procs.wasInterrupted() {

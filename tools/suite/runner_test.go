@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -144,12 +145,11 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-func TestTaggedFindsEveryPackage(t *testing.T) {
+// tree writes files and gives the folder that they are in.
+func tree(t *testing.T, files map[string]string) string {
+	t.Helper()
 	root := t.TempDir()
-	for path, text := range map[string]string{
-		"a/x_test.go": "//go:build lab\n\npackage a\n", "b/c/x_test.go": "//go:build linux && lab\n\npackage c\n",
-		"d/x_test.go": "package d\n\n// //go:build lab is not here\n", "e/x.go": "//go:build lab\n\npackage e\n",
-	} {
+	for path, text := range files {
 		if err := os.MkdirAll(filepath.Join(root, filepath.Dir(path)), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -157,11 +157,45 @@ func TestTaggedFindsEveryPackage(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	return root
+}
+
+func TestTaggedFindsEveryPackage(t *testing.T) {
+	root := tree(t, map[string]string{
+		"a/x_test.go": "//go:build lab\n\npackage a\n", "b/c/x_test.go": "//go:build linux && lab\n\npackage c\n",
+		"d/x_test.go": "package d\n\n// //go:build lab is not here\n", "e/x.go": "//go:build lab\n\npackage e\n",
+	})
 	got, err := config{root: root}.tagged("lab")
 	if err != nil || strings.Join(got, " ") != "./a ./b/c" {
 		t.Errorf("got %q, %v", got, err)
 	}
 	if _, err := (config{root: root}).tagged("kube"); err == nil {
 		t.Error("a stage without any test is no error")
+	}
+}
+
+// TestCountsFindsEveryPackage: whose own counts are smaller with the race detector,
+// and who runs tests of another package that are.
+func TestCountsFindsEveryPackage(t *testing.T) {
+	imports := func(path string) string { return "package p\n\nimport \"" + modulePath + path + "\"\n" }
+	root := tree(t, map[string]string{
+		"a/at/norace.go": "//go:build !race\n\npackage at\n", "a/at/race.go": "//go:build race\n\npackage at\n", "a/at/x_test.go": "package at\n",
+		"a/x_test.go": imports("a/at"), "b/x_test.go": imports("a/at/below"), "c/x.go": imports("a/at"),
+		"d/norace_test.go": "//go:build linux && !race\n\npackage d\n", "e/x_test.go": "//go:build race\n\npackage e\n",
+		"f/norace.go": "//go:build !race\n\npackage f\n", "g/x_test.go": "//go:build !tracer\n\npackage g\n",
+	})
+	got, err := config{root: root}.lessWithRace()
+	if err != nil || strings.Join(got, " ") != "./a/at ./a ./d" {
+		t.Errorf("got %q, %v", got, err)
+	}
+	if _, err := (config{root: t.TempDir()}).lessWithRace(); err == nil {
+		t.Error("a stage without any test is no error")
+	}
+	root, err = findRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := (config{root: root}).lessWithRace(); err != nil || !slices.Contains(got, "./internal/carrier") {
+		t.Errorf("of this repository: %q, %v; want the carriers' contract", got, err)
 	}
 }
