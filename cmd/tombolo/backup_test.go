@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/tombolo-io/tombolo/internal/runtest"
 )
 
 func TestBackupAndRestore(t *testing.T) {
@@ -38,7 +40,7 @@ func TestBackupAndRestore(t *testing.T) {
 	}
 	must(t, "hub", "restore", "--from", file, "--state-dir", state)
 	w.hub = w.runHub(t)
-	eventually(t, "the agent returns by itself", func() bool { return strings.Contains(must(t, "status"), "connected") })
+	runtest.Eventually(t, "the agent returns by itself", func() bool { return strings.Contains(must(t, "status"), "connected") })
 	if _, err := os.Stat(file + ".part"); err == nil {
 		t.Error("a part of a backup was left")
 	}
@@ -53,5 +55,5 @@ func TestBackupAndRestore(t *testing.T) {
 		t.Errorf("the replaced state is not kept: %v, %v", old, err)
 	}
 	w.hub = w.runHub(t)
-	eventually(t, "the agent returns again", func() bool { return strings.Contains(must(t, "status"), "connected") })
+	runtest.Eventually(t, "the agent returns again", func() bool { return strings.Contains(must(t, "status"), "connected") })
 }

@@ -12,15 +12,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
-)
 
-// patience bounds every wait; no test passes because something was quick.
-const patience = 40 * time.Second
+	"github.com/tombolo-io/tombolo/internal/runtest"
+)
 
 // beMain makes the test binary be the program, so that signals and exits are
 // tested on a real process.
@@ -48,7 +45,7 @@ func tombolo(t *testing.T, args ...string) outcomeOf {
 
 func tomboloIn(t *testing.T, stdin string, args ...string) outcomeOf {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), runtest.Patience)
 	defer cancel()
 	var out, err bytes.Buffer
 	code := execute(ctx, append([]string{}, args...), strings.NewReader(stdin), &out, &err)
@@ -82,48 +79,11 @@ func wantExit(t *testing.T, o outcomeOf, code int, says ...string) {
 	}
 }
 
-var nextAddress atomic.Uint32
-
-// ownAddress is a loopback address of this test alone.
-func ownAddress(port int) string {
-	n, pid := nextAddress.Add(1), os.Getpid()
-	return fmt.Sprintf("127.%d.%d.%d:%d", 1+pid%250, 200+n/250, 1+n%250, port)
-}
-
-// shortDir leaves room for the paths of unix sockets.
-func shortDir(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("/tmp", "tc")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	return dir
-}
-
-// transcript is what a process has written so far.
-type transcript struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *transcript) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *transcript) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
-}
-
 // process is the program as a process of its own.
 type process struct {
 	*exec.Cmd
 	stdin    io.WriteCloser
-	out, err transcript
+	out, err runtest.Transcript
 	done     chan struct{}
 }
 
@@ -160,7 +120,7 @@ func (p *process) exit(t *testing.T) int {
 	select {
 	case <-p.done:
 		return p.ProcessState.ExitCode()
-	case <-time.After(patience):
+	case <-time.After(runtest.Patience):
 		t.Fatalf("it does not end:\n%s", p.err.String())
 		return -1
 	}
@@ -169,7 +129,7 @@ func (p *process) exit(t *testing.T) int {
 // says waits until the process has written the text to stderr.
 func (p *process) says(t *testing.T, text string) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("%q on stderr", text), func() bool {
+	runtest.Eventually(t, fmt.Sprintf("%q on stderr", text), func() bool {
 		select {
 		case <-p.done:
 			if !strings.Contains(p.err.String(), text) {
@@ -179,21 +139,6 @@ func (p *process) says(t *testing.T, text string) {
 		}
 		return strings.Contains(p.err.String(), text)
 	})
-}
-
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-deadline.C:
-			t.Fatalf("not within %v: %s", patience, what)
-		}
-	}
 }
 
 // world is a running hub with an agent of cluster c1, each a process.
@@ -206,7 +151,7 @@ type world struct {
 // startHub starts a hub; the environment makes every verb find it.
 func startHub(t *testing.T, more ...string) *world {
 	t.Helper()
-	w := &world{dir: shortDir(t), listen: ownAddress(8443)}
+	w := &world{dir: runtest.Dir(t), listen: runtest.Address(8443)}
 	w.hub = w.runHub(t, more...)
 	t.Setenv("TOMBOLO_ADMIN_SOCKET", filepath.Join(w.dir, "run/admin/hub.sock"))
 	return w
@@ -225,7 +170,7 @@ func startWorld(t *testing.T) *world {
 	t.Helper()
 	w := startHub(t)
 	w.join = strings.TrimSpace(strings.TrimPrefix(must(t, "token", "create", "--cluster", "c1"), "tombolo agent --join "))
-	w.health = ownAddress(8445)
+	w.health = runtest.Address(8445)
 	w.agent = w.runAgent(t)
 	return w
 }
@@ -235,37 +180,17 @@ func (w *world) runAgent(t *testing.T, more ...string) *process {
 	p := startProcess(t, append([]string{"agent", "--join", w.join, "--state-dir", filepath.Join(w.dir, "agent"),
 		"--allow", "127.0.0.0/8", "--health-listen", w.health}, more...)...)
 	p.says(t, "connected")
-	eventually(t, "the hub has the agent", func() bool { return strings.Contains(must(t, "status"), "connected") })
+	runtest.Eventually(t, "the hub has the agent", func() bool { return strings.Contains(must(t, "status"), "connected") })
 	return p
 }
 
-// target serves connections until the test ends.
+// target serves connections and closes each behind that.
 func target(t *testing.T, serve func(*net.TCPConn)) string {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for {
-			c, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			stop := context.AfterFunc(t.Context(), func() { c.Close() })
-			wg.Go(func() {
-				defer stop()
-				defer c.Close()
-				serve(c.(*net.TCPConn))
-			})
-		}
-	})
-	t.Cleanup(func() {
-		ln.Close()
-		wg.Wait()
-	})
-	return ln.Addr().String()
+	return runtest.Serve(t, func(c *net.TCPConn) {
+		defer c.Close()
+		serve(c)
+	}).Addr()
 }
 
-func echo(t *testing.T) string { return target(t, func(c *net.TCPConn) { io.Copy(c, c) }) }
+func echo(t *testing.T) string { return runtest.Echo(t).Addr() }

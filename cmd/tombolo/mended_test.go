@@ -17,6 +17,7 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/admin"
 	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/runtest"
 )
 
 // ontoFullDisk runs a command line whose stdout takes nothing.
@@ -27,7 +28,7 @@ func ontoFullDisk(t *testing.T, args ...string) outcomeOf {
 		t.Fatal(err)
 	}
 	defer full.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), runtest.Patience)
 	defer cancel()
 	var stderr bytes.Buffer
 	code := execute(ctx, args, strings.NewReader(""), full, &stderr)

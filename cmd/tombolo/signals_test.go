@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/tombolo-io/tombolo/internal/runtest"
 )
 
 func TestHubEndsOnSignals(t *testing.T) {
@@ -46,11 +48,11 @@ func TestSecondSignalEndsTheDrain(t *testing.T) {
 			}
 			conn := startProcess(t, "connect", "c1", echo(t))
 			io.WriteString(conn.stdin, "hello")
-			eventually(t, "the echo", func() bool { return conn.out.String() == "hello" })
+			runtest.Eventually(t, "the echo", func() bool { return conn.out.String() == "hello" })
 			p.Process.Signal(syscall.SIGTERM)
 			p.says(t, "draining")
 			io.WriteString(conn.stdin, " again")
-			eventually(t, "the stream goes on", func() bool { return conn.out.String() == "hello again" })
+			runtest.Eventually(t, "the stream goes on", func() bool { return conn.out.String() == "hello again" })
 			select {
 			case <-p.done:
 				t.Fatalf("it did not wait for the stream:\n%s", p.err.String())
@@ -73,13 +75,13 @@ func TestAgentEndsOnSignal(t *testing.T) {
 	if code := w.agent.exit(t); code != 0 {
 		t.Errorf("exit %d", code)
 	}
-	eventually(t, "the hub knows why", func() bool { return strings.Contains(must(t, "status"), "draining: the agent was stopped") })
+	runtest.Eventually(t, "the hub knows why", func() bool { return strings.Contains(must(t, "status"), "draining: the agent was stopped") })
 }
 
 // SIGHUP and a changed file load the configuration; a bad one is refused, and
 // the process lives.
 func TestReloadOnSignalAndChange(t *testing.T) {
-	dir := shortDir(t)
+	dir := runtest.Dir(t)
 	file := filepath.Join(dir, "hub.yaml")
 	write := func(clusters string) {
 		t.Helper()
@@ -101,7 +103,7 @@ func TestReloadOnSignalAndChange(t *testing.T) {
 		t.Fatal("the configured socket is not there")
 	}
 	write("clusters:\n- name: c1\n  sockets: [{protocol: connect}]\n- name: c2\n  sockets: [{protocol: connect}]\n")
-	eventually(t, "the change is noticed without a signal", func() bool { return socket(w, "c2") })
+	runtest.Eventually(t, "the change is noticed without a signal", func() bool { return socket(w, "c2") })
 
 	write("clusters: nonsense\ncolour: red\n")
 	w.hub.says(t, "the last good one stays")
@@ -112,7 +114,7 @@ func TestReloadOnSignalAndChange(t *testing.T) {
 	}
 	before := strings.Count(w.hub.err.String(), "the last good one stays")
 	w.hub.Process.Signal(syscall.SIGHUP)
-	eventually(t, "SIGHUP reads it again", func() bool {
+	runtest.Eventually(t, "SIGHUP reads it again", func() bool {
 		return strings.Count(w.hub.err.String(), "the last good one stays") > before
 	})
 	if !socket(w, "c1") || !socket(w, "c2") {
@@ -120,7 +122,7 @@ func TestReloadOnSignalAndChange(t *testing.T) {
 	}
 	write("clusters:\n- name: c2\n  sockets: [{protocol: connect}]\n")
 	w.hub.Process.Signal(syscall.SIGHUP)
-	eventually(t, "the removed socket is closed", func() bool { return !socket(w, "c1") && socket(w, "c2") })
+	runtest.Eventually(t, "the removed socket is closed", func() bool { return !socket(w, "c1") && socket(w, "c2") })
 	w.hub.Process.Signal(syscall.SIGTERM)
 	if code := w.hub.exit(t); code != 0 {
 		t.Errorf("exit %d", code)
@@ -151,12 +153,12 @@ func TestJoinLineFromFileAndStdin(t *testing.T) {
 // A second hub on the same everything says what is in its way and leaves the first alone.
 func TestSecondHubIsTurnedAway(t *testing.T) {
 	w := startWorld(t)
-	args := []string{"hub", "--run-dir", filepath.Join(w.dir, "run"), "--admin-listen", ownAddress(8444)}
-	same := append(args, "--state-dir", filepath.Join(w.dir, "hub"), "--listen", ownAddress(8443))
+	args := []string{"hub", "--run-dir", filepath.Join(w.dir, "run"), "--admin-listen", runtest.Address(8444)}
+	same := append(args, "--state-dir", filepath.Join(w.dir, "hub"), "--listen", runtest.Address(8443))
 	wantExit(t, tombolo(t, same...), 1, "state_busy", "--state-dir")
 	port := append(args, "--state-dir", filepath.Join(w.dir, "hub2"), "--listen", w.listen)
 	wantExit(t, tombolo(t, port...), 1, "address_in_use", w.listen)
-	run := append(args, "--state-dir", filepath.Join(w.dir, "hub3"), "--listen", ownAddress(8443))
+	run := append(args, "--state-dir", filepath.Join(w.dir, "hub3"), "--listen", runtest.Address(8443))
 	wantExit(t, tombolo(t, run...), 1, "socket_in_use", "--run-dir")
 	if out := must(t, "status"); !strings.Contains(out, "connected") {
 		t.Errorf("the first hub: %q", out)

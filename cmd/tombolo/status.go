@@ -106,6 +106,9 @@ func printCluster(w io.Writer, c admin.ClusterStatus) {
 			fmt.Fprintf(w, "  peer      %s, %s\n  carrier   %s%s\n  identity  until %s\n",
 				a.Peer, a.Software, a.Carrier, connectionsOf(a.Connections), moment(a.CertificateEnd))
 		}
+		if l := a.LastLoss; l != nil {
+			fmt.Fprintf(w, "  lost      %d of its connections, the last at %s: %s, %s\n", a.ConnectionsLost, moment(l.At), l.Cause, l.Reason)
+		}
 		fmt.Fprintf(w, "  ranges    %s\n", orNone(a.Ranges))
 	}
 	for _, s := range c.Sockets {

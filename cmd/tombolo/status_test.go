@@ -10,6 +10,27 @@ import (
 	"github.com/tombolo-io/tombolo/internal/admin"
 )
 
+func TestStatusShowsALoss(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	agent := admin.AgentStatus{ID: "a1", Connected: true, Carrier: "tls/mux", Connections: 1}
+	for want, loss := range map[string]*admin.Loss{
+		"": nil,
+		"  lost      2 of its connections, the last at 2026-03-01 12:00:00 UTC: silent, no byte came\n": {Cause: "silent", Reason: "no byte came", At: now},
+	} {
+		if agent.LastLoss = loss; loss != nil {
+			agent.ConnectionsLost = 2
+		}
+		var b strings.Builder
+		st := admin.Status{Clusters: []admin.ClusterStatus{{Name: "c1", Agents: []admin.AgentStatus{agent}}}}
+		if err := printStatus(&b, st, true, now); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(b.String(), want) || strings.Contains(b.String(), "  lost ") != (want != "") {
+			t.Errorf("no %q in\n%s", want, b.String())
+		}
+	}
+}
+
 func TestStatusShowsTheCarrier(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	agent := admin.AgentStatus{ID: "a1", Connected: true, Since: now, Peer: "192.0.2.7:1", Software: "tombolo v1", Carrier: "tls/mux", Ranges: []string{"10.0.0.0/8"}}

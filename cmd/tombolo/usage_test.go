@@ -11,6 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/tombolo-io/tombolo/internal/runtest"
 )
 
 func walk(c *cobra.Command, visit func(*cobra.Command)) {
@@ -118,7 +120,7 @@ func TestWrongUsage(t *testing.T) {
 }
 
 func TestExitCodes(t *testing.T) {
-	dir := shortDir(t)
+	dir := runtest.Dir(t)
 	t.Setenv("TOMBOLO_ADMIN_SOCKET", filepath.Join(dir, "none.sock"))
 	wantExit(t, tombolo(t, "status"), 3, "hub_unreachable", "tombolo hub")
 	file := filepath.Join(dir, "file")

@@ -15,6 +15,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/admin"
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/hub"
+	"github.com/tombolo-io/tombolo/internal/runtest"
 	"github.com/tombolo-io/tombolo/internal/tell"
 	"github.com/tombolo-io/tombolo/internal/trust"
 )
@@ -23,27 +24,27 @@ func itoa(n int) string { return strconv.Itoa(n) }
 
 func TestOperatorFromElsewhere(t *testing.T) {
 	h, _ := pair(t, hubSpec{}, agentSpec{})
-	to := echo(t)
+	to := runtest.Echo(t)
 	remote := h.operator(h.issue(admin.CertificateRequest{Role: "operator", Name: "alice"}))
 	var st admin.Status
-	if err := remote.Call(within(t), "GET", "/v1/status", nil, &st); err != nil || len(st.Clusters) != 1 {
+	if err := remote.Call(runtest.Within(t), "GET", "/v1/status", nil, &st); err != nil || len(st.Clusters) != 1 {
 		t.Fatalf("%+v, %v", st, err)
 	}
 	if st.Hub.Version != "test" || st.Hub.CAPin == "" || st.Kind != "Status" || st.APIVersion == "" || st.Hub.Listen != h.listen {
 		t.Errorf("status: %+v", st)
 	}
-	conn, err := remote.Stream(within(t), "c1", to.addr())
+	conn, err := remote.Stream(runtest.Within(t), "c1", to.Addr())
 	if err != nil {
 		t.Fatal(err)
 	}
 	mustEcho(t, conn, "remotely")
 	conn.Close()
 	var ping admin.PingResult
-	if err := remote.Call(within(t), "POST", "/v1/clusters/c1/ping", nil, &ping); err != nil || len(ping.Agents) != 1 || ping.Agents[0].Fault != nil || ping.Agents[0].RTTMillis <= 0 {
+	if err := remote.Call(runtest.Within(t), "POST", "/v1/clusters/c1/ping", nil, &ping); err != nil || len(ping.Agents) != 1 || ping.Agents[0].Fault != nil || ping.Agents[0].RTTMillis <= 0 {
 		t.Errorf("ping: %+v, %v", ping, err)
 	}
 	var backup bytes.Buffer
-	if n, err := remote.Download(within(t), "/v1/backup", &backup); err != nil || n == 0 {
+	if n, err := remote.Download(runtest.Within(t), "/v1/backup", &backup); err != nil || n == 0 {
 		t.Errorf("backup: %d, %v", n, err)
 	}
 }
@@ -76,13 +77,13 @@ func TestAdminAPIRefusesBadInput(t *testing.T) {
 		{"method", "PUT", "/v1/tokens", nil, fault.CodeNotFound},
 		{"no upgrade", "GET", "/v1/clusters/c1/stream?target=10.0.0.1:80", nil, fault.CodeRequest},
 	} {
-		err := h.admin.Call(within(t), c.method, c.path, c.body, &none)
+		err := h.admin.Call(runtest.Within(t), c.method, c.path, c.body, &none)
 		if !fault.Has(err, c.code) {
 			t.Errorf("%s: %v, want %s", c.name, err, c.code)
 		}
 	}
 	for _, target := range []string{"", "10.0.0.1", "10.0.0.1:0", "x y:1"} {
-		_, err := h.admin.Stream(within(t), "c1", target)
+		_, err := h.admin.Stream(runtest.Within(t), "c1", target)
 		wantFault(t, err, fault.CodeRequest)
 	}
 }
@@ -138,9 +139,9 @@ func (d described) MustRegister(cs ...prometheus.Collector) {
 // Every metric of internal/tell is in a scrape, with its help.
 func TestEveryMetricIsScraped(t *testing.T) {
 	h, a := pair(t, hubSpec{extra: "certificates: {agentLife: 2s}"}, agentSpec{})
-	to := echo(t)
+	to := runtest.Echo(t)
 	for _, w := range h.ways("c1") {
-		conn, err := w.dial(within(t), to.addr())
+		conn, err := w.dial(runtest.Within(t), to.Addr())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -149,9 +150,9 @@ func TestEveryMetricIsScraped(t *testing.T) {
 	h.CountReload(nil)
 	h.dialTCP().Close()
 	raw, _ := h.rawSession(h.enrol(h.token("c1").Join), "brief")
-	eventually(t, "a session begins", func() bool { return h.connected("c1") >= 2 })
+	runtest.Eventually(t, "a session begins", func() bool { return h.connected("c1") >= 2 })
 	raw.Close()
-	eventually(t, "the agent has renewed", func() bool { return len(a.log.records("certificate renewed")) > 0 })
+	runtest.Eventually(t, "the agent has renewed", func() bool { return len(a.log.records("certificate renewed")) > 0 })
 	nothing := func() float64 { return 0 }
 	for url, names := range map[string]map[string]bool{
 		h.adminURL + "/metrics":           describe(func(r prometheus.Registerer) { tell.NewHub(r, tell.HubReadings{}) }),
@@ -161,7 +162,7 @@ func TestEveryMetricIsScraped(t *testing.T) {
 			t.Fatalf("only %d names", len(names))
 		}
 		var missing []string
-		eventually(t, "every metric is in "+url, func() bool {
+		runtest.Eventually(t, "every metric is in "+url, func() bool {
 			_, body := httpGet(t, url)
 			missing = nil
 			for name, helped := range names {
@@ -186,10 +187,10 @@ func describe(register func(prometheus.Registerer)) map[string]bool {
 // Clusters make no series: a hub of ten thousand is scraped like one of one.
 func TestClustersMakeNoSeries(t *testing.T) {
 	h, _ := pair(t, hubSpec{}, agentSpec{})
-	to := echo(t)
+	to := runtest.Echo(t)
 	socket := h.socket("c1", hub.ProtocolConnect)
 	touch := func(cluster string) {
-		conn, err := h.admin.Stream(within(t), cluster, to.addr())
+		conn, err := h.admin.Stream(runtest.Within(t), cluster, to.Addr())
 		if err == nil {
 			conn.Close()
 		}
@@ -198,7 +199,7 @@ func TestClustersMakeNoSeries(t *testing.T) {
 	touch("c2-unknown")
 	h.token("c3")
 	touch("c3")
-	dialConnect(within(t), socket, "10.0.0.1:bad")
+	dialConnect(runtest.Within(t), socket, "10.0.0.1:bad")
 	series := func() (n int) {
 		for _, m := range mustGather(t, h.reg) {
 			n += len(m.GetMetric())
@@ -235,9 +236,9 @@ func TestSecretsStaySecret(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := startAgent(t, agentSpec{join: tok.Join})
-	to := echo(t)
+	to := runtest.Echo(t)
 	for _, w := range h.ways("c1") {
-		conn, err := w.dial(within(t), to.addr())
+		conn, err := w.dial(runtest.Within(t), to.Addr())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -246,7 +247,7 @@ func TestSecretsStaySecret(t *testing.T) {
 	}
 	second := runAgent(t, agentSpec{join: tok.Join})
 	refusal := mustEnd(t, second, fault.CodeTokenUsed)
-	eventually(t, "a renewal", func() bool { return len(a.log.records("certificate renewed")) > 0 })
+	runtest.Eventually(t, "a renewal", func() bool { return len(a.log.records("certificate renewed")) > 0 })
 	var all bytes.Buffer
 	for _, path := range []string{"/v1/status", "/v1/tokens", "/v1/certificates"} {
 		var v json.RawMessage
@@ -288,7 +289,7 @@ func TestStateOutlivesTheHub(t *testing.T) {
 		t.Error("the socket that was asked for is not there again")
 	}
 	startAgent(t, agentSpec{join: line})
-	conn, err := dialConnect(within(t), socket, echo(t).addr())
+	conn, err := dialConnect(runtest.Within(t), socket, runtest.Echo(t).Addr())
 	if err != nil {
 		t.Fatal(err)
 	}

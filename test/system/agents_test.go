@@ -15,6 +15,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/carrier"
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/hub"
+	"github.com/tombolo-io/tombolo/internal/runtest"
 	"github.com/tombolo-io/tombolo/internal/wire"
 )
 
@@ -24,10 +25,10 @@ func TestNewStreamsGoToTheLeastLoadedAgent(t *testing.T) {
 	for range 3 {
 		startAgent(t, agentSpec{join: line})
 	}
-	to := echo(t)
+	to := runtest.Echo(t)
 	socket := h.socket("c1", hub.ProtocolConnect)
 	for range 12 {
-		conn, err := dialConnect(within(t), socket, to.addr())
+		conn, err := dialConnect(runtest.Within(t), socket, to.Addr())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -45,7 +46,7 @@ func mute(t *testing.T, link carrier.Session) (asked *atomic.Int32) {
 	t.Helper()
 	asked = &atomic.Int32{}
 	done := make(chan struct{})
-	ctx := within(t)
+	ctx := runtest.Within(t)
 	go func() {
 		defer close(done)
 		for {
@@ -70,18 +71,18 @@ func TestPendingDialMovesToAnotherAgent(t *testing.T) {
 	h := startHub(t, hubSpec{})
 	first, _ := h.rawSession(h.enrol(h.token("c1").Join), "mute")
 	asked := mute(t, first)
-	eventually(t, "the mute agent is in", func() bool { return h.connected("c1") == 1 })
+	runtest.Eventually(t, "the mute agent is in", func() bool { return h.connected("c1") == 1 })
 	startAgent(t, agentSpec{join: h.token("c1").Join})
-	to := echo(t)
+	to := runtest.Echo(t)
 	for _, w := range h.ways("c1")[:1] {
 		conns := make(chan net.Conn, 1)
 		errs := make(chan error, 1)
 		go func() {
-			conn, err := w.dial(within(t), to.addr())
+			conn, err := w.dial(runtest.Within(t), to.Addr())
 			conns <- conn
 			errs <- err
 		}()
-		eventually(t, "the mute agent was asked", func() bool { return asked.Load() > 0 })
+		runtest.Eventually(t, "the mute agent was asked", func() bool { return asked.Load() > 0 })
 		first.Close()
 		conn, err := <-conns, <-errs
 		if err != nil {
@@ -97,16 +98,16 @@ func TestPendingDialFailsWithItsAgent(t *testing.T) {
 	h := startHub(t, hubSpec{extra: "streams: {dialTimeout: 1h}"})
 	link, _ := h.rawSession(h.enrol(h.token("c1").Join), "mute")
 	asked := mute(t, link)
-	eventually(t, "the mute agent is in", func() bool { return h.connected("c1") == 1 })
+	runtest.Eventually(t, "the mute agent is in", func() bool { return h.connected("c1") == 1 })
 	ways := h.ways("c1")
 	errs := make(chan error, len(ways))
 	for _, w := range ways {
 		go func() {
-			_, err := w.dial(within(t), "10.0.0.1:80")
+			_, err := w.dial(runtest.Within(t), "10.0.0.1:80")
 			errs <- err
 		}()
 	}
-	eventually(t, "every dial is pending", func() bool { return int(asked.Load()) == len(ways) })
+	runtest.Eventually(t, "every dial is pending", func() bool { return int(asked.Load()) == len(ways) })
 	link.Close()
 	for range ways {
 		if err := <-errs; err == nil || fault.Has(err, fault.CodeDialTimeout) {
@@ -119,7 +120,7 @@ func TestPendingDialFailsWithItsAgent(t *testing.T) {
 // always there: no dial fails.
 func TestNoDialFailsWhileOneAgentIsHealthy(t *testing.T) {
 	h := startHub(t, hubSpec{})
-	to := echo(t)
+	to := runtest.Echo(t)
 	l := newLink(t, h.listen)
 	var specs [3]agentSpec // two that take turns, one behind a link that breaks
 	for i := range specs {
@@ -127,7 +128,7 @@ func TestNoDialFailsWhileOneAgentIsHealthy(t *testing.T) {
 		if i == 2 {
 			line = l.through(line)
 		}
-		specs[i] = agentSpec{join: line, dir: filepath.Join(shortDir(t), "agent")}
+		specs[i] = agentSpec{join: line, dir: filepath.Join(runtest.Dir(t), "agent")}
 	}
 	socket := h.socket("c1", hub.ProtocolConnect)
 	current := startAgent(t, specs[0])
@@ -136,12 +137,12 @@ func TestNoDialFailsWhileOneAgentIsHealthy(t *testing.T) {
 	var made, good atomic.Int32
 	var over atomic.Bool
 	var wg sync.WaitGroup
-	ctx := within(t)
+	ctx := runtest.Within(t)
 	for range 4 {
 		wg.Go(func() {
 			for !over.Load() || made.Load() < dials {
 				made.Add(1)
-				conn, err := dialConnect(ctx, socket, to.addr())
+				conn, err := dialConnect(ctx, socket, to.Addr())
 				if err != nil {
 					t.Errorf("dial: %v", err)
 					return
@@ -174,22 +175,22 @@ func TestNoDialFailsWhileOneAgentIsHealthy(t *testing.T) {
 // A link that swallows everything without an end: dials go to the other agent.
 func TestFrozenAgentIsPassedOver(t *testing.T) {
 	h := startHub(t, hubSpec{})
-	to := echo(t)
+	to := runtest.Echo(t)
 	l := newLink(t, h.listen)
 	startAgent(t, agentSpec{join: l.through(h.token("c1").Join)})
 	startAgent(t, agentSpec{join: h.token("c1").Join})
 	l.freeze()
 	socket := h.socket("c1", hub.ProtocolConnect)
 	for range 6 {
-		conn, err := dialConnect(within(t), socket, to.addr())
+		conn, err := dialConnect(runtest.Within(t), socket, to.Addr())
 		if err != nil {
 			t.Fatal(err)
 		}
 		mustEcho(t, conn, "over the live one")
 		conn.Close()
 	}
-	eventually(t, "the dead session is noticed", func() bool {
-		conn, err := dialConnect(within(t), socket, to.addr()) // a live stream sets the pace
+	runtest.Eventually(t, "the dead session is noticed", func() bool {
+		conn, err := dialConnect(runtest.Within(t), socket, to.Addr()) // a live stream sets the pace
 		if err == nil {
 			conn.Close()
 		}
@@ -212,26 +213,26 @@ func TestReconnectsLeakNothing(t *testing.T) {
 	for range agents {
 		startAgent(t, agentSpec{join: line})
 	}
-	to := echo(t)
+	to := runtest.Echo(t)
 	var goroutines, descriptors int
 	for round := range 5 {
 		if err := h.stop(); err != nil {
 			t.Fatal(err)
 		}
 		h = startHub(t, hubSpec{dir: h.dir, listen: h.listen})
-		eventually(t, "all agents are back", func() bool { return h.connected("c1") == agents })
-		conn, err := dialConnect(within(t), h.socket("c1", hub.ProtocolConnect), to.addr())
+		runtest.Eventually(t, "all agents are back", func() bool { return h.connected("c1") == agents })
+		conn, err := dialConnect(runtest.Within(t), h.socket("c1", hub.ProtocolConnect), to.Addr())
 		if err != nil {
 			t.Fatal(err)
 		}
 		mustEcho(t, conn, "after the restart")
 		conn.Close()
-		eventually(t, "the stream is gone", func() bool { return h.status("c1").Streams == 0 })
+		runtest.Eventually(t, "the stream is gone", func() bool { return h.status("c1").Streams == 0 })
 		if round == 0 {
 			goroutines, descriptors = runtime.NumGoroutine(), countDescriptors(t)
 			continue
 		}
-		eventually(t, "goroutines and descriptors are as many as before", func() bool {
+		runtest.Eventually(t, "goroutines and descriptors are as many as before", func() bool {
 			return runtime.NumGoroutine() <= goroutines+5 && countDescriptors(t) <= descriptors+3
 		})
 	}

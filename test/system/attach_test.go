@@ -14,6 +14,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/carrier"
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/runtest"
 	"github.com/tombolo-io/tombolo/internal/trust"
 	"github.com/tombolo-io/tombolo/internal/wire"
 	pb "github.com/tombolo-io/tombolo/proto"
@@ -41,11 +42,11 @@ func (h *testHub) muxSession(cert certificate) (link carrier.Session, secret []b
 		h.t.Fatal(err)
 	}
 	h.t.Cleanup(func() { link.Close() })
-	control, err := link.OpenStream(within(h.t), nil)
+	control, err := link.OpenStream(runtest.Within(h.t), nil)
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	control.SetReadDeadline(time.Now().Add(patience))
+	control.SetReadDeadline(time.Now().Add(runtest.Patience))
 	var m pb.Control
 	if err := wire.Read(control, limit.ControlFrame, &m); err != nil { // the hub's first ping
 		h.t.Fatal(err)
@@ -72,7 +73,7 @@ func TestWhoMayAddAConnection(t *testing.T) {
 		if r.GetCode() != string(want) || len(w.GetSecret()) > 0 || len(w.GetCapabilities()) > 0 {
 			t.Errorf("%s: %v, want %s", name, w, want)
 		}
-		conn.SetDeadline(time.Now().Add(patience))
+		conn.SetDeadline(time.Now().Add(runtest.Patience))
 		mustClose(t, name, conn)
 		return r.GetWhat() + r.GetWhy() + r.GetNext()
 	}
@@ -100,7 +101,7 @@ func TestWhoMayAddAConnection(t *testing.T) {
 	if err := link.Attach(conn); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the session has two connections", h.connections(2))
+	runtest.Eventually(t, "the session has two connections", h.connections(2))
 	refused("one too many", cert, secret, fault.CodeLimit)
 
 	c.forward(2 * time.Hour)
@@ -114,7 +115,7 @@ func TestWhoMayAddAConnection(t *testing.T) {
 		t.Errorf("counted: %v", counted)
 	}
 	link.Close()
-	eventually(t, "the session has ended", func() bool { return h.connected("c1") == 0 })
+	runtest.Eventually(t, "the session has ended", func() bool { return h.connected("c1") == 0 })
 	refused("after the end", cert, secret, fault.CodeSessionLost)
 	if log := h.log.String(); secretIn(log, secret) {
 		t.Error("the hub's log holds the secret")
@@ -140,20 +141,20 @@ func TestNoConnectionIsAddedWhereNoneCanBe(t *testing.T) {
 	_, secret := h.muxSession(cert)
 	yamux := h.enrol(h.token("c2").Join)
 	h.rawSession(yamux, "older")
-	eventually(t, "both are in", func() bool { return h.connected("c1") == 1 && h.connected("c2") == 1 })
+	runtest.Eventually(t, "both are in", func() bool { return h.connected("c1") == 1 && h.connected("c2") == 1 })
 	for name, secret := range map[string][]byte{"a secret of another session": secret, "a byte": {0}, "zeroes": make([]byte, limit.SessionSecret)} {
 		if _, w := h.muxWelcome(yamux, secret); w.GetRefusal().GetCode() != string(fault.CodeSessionLost) {
 			t.Errorf("%s for a session over yamux: %v", name, w)
 		}
 	}
 	startAgent(t, agentSpec{join: h.token("c3").Join})
-	live, err := dialConnect(within(t), h.socket("c3", "connect"), echo(t).addr())
+	live, err := dialConnect(runtest.Within(t), h.socket("c3", "connect"), runtest.Echo(t).Addr())
 	if err != nil {
 		t.Fatal(err)
 	}
 	closing(t, live)
 	h.soft()
-	eventually(t, "it drains", func() bool {
+	runtest.Eventually(t, "it drains", func() bool {
 		_, w := h.muxWelcome(cert, secret)
 		return w.GetRefusal().GetCode() == string(fault.CodeDraining)
 	})

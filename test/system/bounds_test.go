@@ -11,6 +11,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/carrier"
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/runtest"
 	"github.com/tombolo-io/tombolo/internal/wire"
 	pb "github.com/tombolo-io/tombolo/proto"
 )
@@ -20,12 +21,12 @@ import (
 func TestAgentThatOpensStreams(t *testing.T) {
 	h, _ := pair(t, hubSpec{}, agentSpec{})
 	link, _ := h.rawSession(h.enrol(h.token("c1").Join), "opener")
-	eventually(t, "it is in", func() bool { return h.connected("c1") == 2 })
+	runtest.Eventually(t, "it is in", func() bool { return h.connected("c1") == 2 })
 	before := runtime.NumGoroutine()
 	junk := make([]byte, 64<<10)
 	refused, opened := 0, 0
 	for range 3000 {
-		s, err := link.OpenStream(within(t), nil)
+		s, err := link.OpenStream(runtest.Within(t), nil)
 		if err != nil {
 			break // the hub has had enough of this session
 		}
@@ -47,14 +48,14 @@ func TestAgentThatOpensStreams(t *testing.T) {
 func TestAgentThatKeepsStreamsOpen(t *testing.T) {
 	h, _ := pair(t, hubSpec{}, agentSpec{})
 	link, _ := h.rawSession(h.enrol(h.token("c1").Join), "keeper")
-	eventually(t, "it is in", func() bool { return h.connected("c1") == 2 })
+	runtest.Eventually(t, "it is in", func() bool { return h.connected("c1") == 2 })
 	var kept []carrier.Stream
 	for range 300 {
-		s, err := link.OpenStream(within(t), nil)
+		s, err := link.OpenStream(runtest.Within(t), nil)
 		if err != nil {
 			break
 		}
-		s.SetDeadline(time.Now().Add(patience))
+		s.SetDeadline(time.Now().Add(runtest.Patience))
 		s.Write([]byte("hello?"))
 		kept = append(kept, s)
 	}
@@ -83,9 +84,9 @@ func TestSessionsOfAClusterAreBounded(t *testing.T) {
 		h.rawSession(cert, "many-"+itoa(i))
 	}
 	cert = h.enrol(line)
-	eventually(t, "all places are taken", func() bool { return h.connected("c1") == limit.SessionsPerCluster })
+	runtest.Eventually(t, "all places are taken", func() bool { return h.connected("c1") == limit.SessionsPerCluster })
 	link, control := h.rawSession(cert, "one-too-many")
-	control.SetReadDeadline(time.Now().Add(patience))
+	control.SetReadDeadline(time.Now().Add(runtest.Patience))
 	var m pb.Control
 	if err := wire.Read(control, limit.ControlFrame, &m); err != nil || m.GetGoodbye().GetReason().GetCode() != string(fault.CodeLimit) {
 		t.Errorf("got %v, %v", &m, err)
@@ -103,7 +104,7 @@ func TestSessionsOfAClusterAreBounded(t *testing.T) {
 func TestStrangersAreBounded(t *testing.T) {
 	t.Parallel()
 	h, _ := pair(t, hubSpec{}, agentSpec{})
-	live := openVia(t, h, echo(t))
+	live := openVia(t, h, runtest.Echo(t))
 	const extra = 30
 	turned := make(chan struct{}, limit.Strangers+extra)
 	for range limit.Strangers + extra {

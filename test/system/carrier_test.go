@@ -17,6 +17,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/admin"
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/hub"
+	"github.com/tombolo-io/tombolo/internal/runtest"
 	"github.com/tombolo-io/tombolo/internal/trust"
 )
 
@@ -39,7 +40,7 @@ func TestTheCarrierIsNegotiated(t *testing.T) {
 				return
 			}
 			a := startAgent(t, spec)
-			conn := openVia(t, h, echo(t))
+			conn := openVia(t, h, runtest.Echo(t))
 			mustEcho(t, conn, "over "+c.want)
 			if got := h.status("c1").Agents[0]; got.Carrier != "tls/"+c.want || got.Connections != 1 {
 				t.Errorf("status says %q and %d connections", got.Carrier, got.Connections)
@@ -60,7 +61,7 @@ func TestTheCarrierIsNegotiated(t *testing.T) {
 
 func refusedCarrier(t *testing.T, h *testHub, a *testAgent, by string) {
 	t.Helper()
-	eventually(t, "the agent is told why", func() bool { return len(a.log.records("not connected")) > 0 })
+	runtest.Eventually(t, "the agent is told why", func() bool { return len(a.log.records("not connected")) > 0 })
 	rec := a.log.records("not connected")[0]
 	reason, _ := rec["reason"].(string)
 	if rec["code"] != string(fault.CodeVersion) || !strings.Contains(reason, "carrier: mux") {
@@ -83,7 +84,7 @@ func TestAnOlderAgentIsServed(t *testing.T) {
 		t.Errorf("welcomed with %v", w)
 	}
 	h.rawSession(cert, "older-2")
-	eventually(t, "it holds a session over yamux", func() bool {
+	runtest.Eventually(t, "it holds a session over yamux", func() bool {
 		agents := h.status("c1").Agents
 		return len(agents) == 1 && agents[0].Connected && agents[0].Carrier == "tls/yamux"
 	})
@@ -92,9 +93,9 @@ func TestAnOlderAgentIsServed(t *testing.T) {
 // bulk keeps a stream through the hub busy until the test ends, or its
 // connection is closed: from the target's side without an end and, with both, back
 // to it too.
-func (h *testHub) bulk(t *testing.T, to *target, both bool) net.Conn {
+func (h *testHub) bulk(t *testing.T, to *runtest.Target, both bool) net.Conn {
 	t.Helper()
-	conn, err := dialConnect(within(t), h.socket("c1", hub.ProtocolConnect), to.addr())
+	conn, err := dialConnect(runtest.Within(t), h.socket("c1", hub.ProtocolConnect), to.Addr())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +121,7 @@ func (h *testHub) bulk(t *testing.T, to *target, both bool) net.Conn {
 func (h *testHub) carries(t *testing.T, bytes int64) {
 	t.Helper()
 	before := h.status("c1").Agents[0].BytesOut
-	eventually(t, "bulk has moved for long", func() bool { return h.status("c1").Agents[0].BytesOut > before+bytes })
+	runtest.Eventually(t, "bulk has moved for long", func() bool { return h.status("c1").Agents[0].BytesOut > before+bytes })
 }
 
 // onMux is a hub and an agent that have agreed on the mux, with two connections at most.
@@ -140,18 +141,18 @@ func (h *testHub) connections(n int) func() bool {
 // carries bytes unchanged over both. Nothing logs its secret.
 func TestLoadGetsAnotherConnection(t *testing.T) {
 	h, a := onMux(t)
-	to := echo(t)
+	to := runtest.Echo(t)
 	live := openVia(t, h, to)
 	h.bulk(t, flood(t), false)
-	eventually(t, "the session has two connections", h.connections(2))
+	runtest.Eventually(t, "the session has two connections", h.connections(2))
 	if n := gauge(t, h.reg, "tombolo_hub_session_connections"); n != 2 {
 		t.Errorf("the hub counts %v connections", n)
 	}
-	eventually(t, "the agent counts them too", func() bool { return gauge(t, a.reg, "tombolo_agent_session_connections") == 2 })
+	runtest.Eventually(t, "the agent counts them too", func() bool { return gauge(t, a.reg, "tombolo_agent_session_connections") == 2 })
 	if n := h.status("c1").Agents; len(n) != 1 {
 		t.Errorf("a further connection is no agent: %+v", n)
 	}
-	eventually(t, "the hub's log has it", func() bool { return len(h.log.records("connection added")) == 1 })
+	runtest.Eventually(t, "the hub's log has it", func() bool { return len(h.log.records("connection added")) == 1 })
 	if added := h.log.records("connection added"); added[0]["resumed"] != true {
 		t.Errorf("the hub's log: %v", added)
 	}
@@ -176,17 +177,17 @@ func TestTheControlStreamMovesToAnotherConnection(t *testing.T) {
 	l := newLink(t, h.listen)
 	a := startAgent(t, agentSpec{join: l.through(h.token("c1").Join), extra: "carrier: auto"})
 	first := l.count() - 1 // after the enrolment
-	to := echo(t)
+	to := runtest.Echo(t)
 	lost := openVia(t, h, to) // interactive, so on the first connection
 	h.bulk(t, to, true)
-	eventually(t, "the session has two connections", h.connections(2))
+	runtest.Eventually(t, "the session has two connections", h.connections(2))
 	h.carries(t, 32<<20) // so that the bulk stream is on the second
 	since := h.status("c1").Agents[0].Since
 	l.cutOne(first)
 	if _, err := io.ReadAll(lost); isTimeout(err) {
 		t.Error("the stream of the lost connection goes on")
 	}
-	eventually(t, "pings go on and the lost connection is replaced", func() bool {
+	runtest.Eventually(t, "pings go on and the lost connection is replaced", func() bool {
 		ag := h.status("c1").Agents[0]
 		return ag.Connected && ag.Connections == 2 && ag.RTTMillis > 0
 	})
@@ -204,11 +205,56 @@ func TestTheControlStreamMovesToAnotherConnection(t *testing.T) {
 	if ag := h.status("c1").Agents; len(ag) != 1 || !ag[0].Since.Equal(since) || ag[0].LastDisconnect != nil {
 		t.Errorf("it is another session: %+v", ag)
 	}
+	saysOfALoss(t, h, a)
 	l.cut()
-	eventually(t, "the loss of all ends the session, and another begins", func() bool {
+	runtest.Eventually(t, "the loss of all ends the session, and another begins", func() bool {
 		ag := h.status("c1").Agents
 		return len(ag) == 1 && ag[0].Connected && ag[0].Since.After(since)
 	})
+	if n := labelled(t, a.reg, "tombolo_agent_session_ends_total", string(fault.CodeSessionLost)); n != 1 {
+		t.Errorf("the agent counts %v sessions that were lost", n)
+	}
+}
+
+// saysOfALoss: both sides count one connection that broke, and log its loss and
+// the connection that replaces it; the hub's status shows it.
+func saysOfALoss(t *testing.T, h *testHub, a *testAgent) {
+	t.Helper()
+	runtest.Eventually(t, "both have seen the loss and its repair", func() bool {
+		return len(h.log.records("connection added")) == 2 && len(a.log.records("further connection")) == 2 &&
+			labelled(t, h.reg, "tombolo_hub_connections_lost_total", "broken") == 1
+	})
+	for role, c := range map[string]struct {
+		reg      *prometheus.Registry
+		log      *journal
+		repaired string
+	}{"hub": {h.reg, h.log, "connection added"}, "agent": {a.reg, a.log, "further connection"}} {
+		if n := labelled(t, c.reg, "tombolo_"+role+"_connections_lost_total", "broken"); n != 1 {
+			t.Errorf("%s: %v connections that broke", role, n)
+		}
+		lost := c.log.records("connection lost")
+		if len(lost) != 1 || lost[0]["cause"] != "broken" || lost[0]["reason"] == "" || lost[0]["remain"] != 1.0 {
+			t.Errorf("%s's log of the loss: %v", role, lost)
+		}
+		if added := c.log.records(c.repaired); len(added) != 2 || added[0]["level"] != "DEBUG" || added[1]["level"] != "INFO" {
+			t.Errorf("%s's log of the repair: %v", role, added)
+		}
+	}
+	ag := h.status("c1").Agents[0]
+	if ag.ConnectionsLost != 1 || ag.LastLoss == nil || ag.LastLoss.Cause != "broken" || ag.LastLoss.Reason == "" {
+		t.Errorf("the status: %+v, %+v", ag, ag.LastLoss)
+	}
+}
+
+// labelled reads a counter with one label.
+func labelled(t *testing.T, reg *prometheus.Registry, name, value string) (n float64) {
+	t.Helper()
+	for _, m := range family(t, reg, name).GetMetric() {
+		if m.GetLabel()[0].GetValue() == value {
+			n = m.GetCounter().GetValue()
+		}
+	}
+	return n
 }
 
 // What an agent said of its drain is not lost with the connection that took it.
@@ -217,14 +263,14 @@ func TestADrainSurvivesTheLossOfAConnection(t *testing.T) {
 	l := newLink(t, h.listen)
 	a := startAgent(t, agentSpec{join: l.through(h.token("c1").Join), extra: "carrier: auto\ndrainTimeout: 1h"})
 	first := l.count() - 1
-	fast := h.bulk(t, echo(t), true)
-	eventually(t, "the session has two connections", h.connections(2))
+	fast := h.bulk(t, runtest.Echo(t), true)
+	runtest.Eventually(t, "the session has two connections", h.connections(2))
 	h.carries(t, 32<<20) // so that the bulk stream is on the second
 	l.freeze()
 	a.soft()
 	l.cutOne(first)
 	l.thaw()
-	eventually(t, "the hub knows of the drain", func() bool {
+	runtest.Eventually(t, "the hub knows of the drain", func() bool {
 		ag := h.status("c1").Agents[0]
 		return ag.Connected && ag.Draining && ag.Streams == 1
 	})
@@ -240,7 +286,7 @@ func TestARetiredSessionGetsAnotherConnection(t *testing.T) {
 	h := startHub(t, hubSpec{extra: "carrier: auto\nconnections: 2\ncertificates: {agentLife: 2s}"})
 	a := startAgent(t, agentSpec{join: h.token("c1").Join, extra: "carrier: auto"})
 	begin := make(chan struct{})
-	slow := serveTarget(t, func(c *net.TCPConn) {
+	slow := runtest.Serve(t, func(c *net.TCPConn) {
 		<-begin
 		for buf := make([]byte, 64<<10); ; {
 			if _, err := c.Write(buf); err != nil {
@@ -257,12 +303,12 @@ func TestARetiredSessionGetsAnotherConnection(t *testing.T) {
 		}
 		return nil
 	}
-	eventually(t, "its certificate has run out", func() bool {
+	runtest.Eventually(t, "its certificate has run out", func() bool {
 		ag := retired()
 		return ag != nil && time.Now().After(ag.CertificateEnd)
 	})
 	close(begin)
-	eventually(t, "the retired session has two connections", func() bool {
+	runtest.Eventually(t, "the retired session has two connections", func() bool {
 		ag := retired()
 		return ag != nil && ag.Connections == 2
 	})

@@ -17,6 +17,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/hub"
 	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/runtest"
 	"github.com/tombolo-io/tombolo/internal/splice"
 	"github.com/tombolo-io/tombolo/internal/trust"
 )
@@ -25,7 +26,7 @@ import (
 func logged(t *testing.T, j *journal, message string, code fault.Code) map[string]any {
 	t.Helper()
 	var found map[string]any
-	eventually(t, string(code)+" in the log under "+message, func() bool {
+	runtest.Eventually(t, string(code)+" in the log under "+message, func() bool {
 		for _, r := range j.records(message) {
 			if r["code"] == string(code) {
 				found = r
@@ -39,20 +40,20 @@ func logged(t *testing.T, j *journal, message string, code fault.Code) map[strin
 // Renewal replaces the session, and a stream on the old one goes on.
 func TestRenewalDropsNoStream(t *testing.T) {
 	h, a := pair(t, hubSpec{extra: "certificates: {agentLife: 3s}"}, agentSpec{})
-	to := echo(t)
-	conn, err := dialConnect(within(t), h.socket("c1", hub.ProtocolConnect), to.addr())
+	to := runtest.Echo(t)
+	conn, err := dialConnect(runtest.Within(t), h.socket("c1", hub.ProtocolConnect), to.Addr())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
 	first := h.status("c1").Agents[0]
 	for round := range 2 {
-		eventually(t, "another renewal", func() bool {
+		runtest.Eventually(t, "another renewal", func() bool {
 			mustEcho(t, conn, "during the renewal")
 			return len(a.log.records("certificate renewed")) > round
 		})
 	}
-	eventually(t, "a session with a newer certificate", func() bool {
+	runtest.Eventually(t, "a session with a newer certificate", func() bool {
 		for _, ag := range h.status("c1").Agents {
 			if ag.Connected && !ag.Draining && ag.CertificateEnd.After(first.CertificateEnd.Add(2*time.Second)) {
 				return ag.ID == first.ID
@@ -61,7 +62,7 @@ func TestRenewalDropsNoStream(t *testing.T) {
 		return false
 	})
 	mustEcho(t, conn, "still on the first session")
-	fresh, err := dialConnect(within(t), h.socket("c1", hub.ProtocolConnect), to.addr())
+	fresh, err := dialConnect(runtest.Within(t), h.socket("c1", hub.ProtocolConnect), to.Addr())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +72,7 @@ func TestRenewalDropsNoStream(t *testing.T) {
 		t.Error("the agent is not ready")
 	}
 	conn.Close()
-	eventually(t, "the old sessions end with their streams", func() bool {
+	runtest.Eventually(t, "the old sessions end with their streams", func() bool {
 		for _, ag := range h.status("c1").Agents {
 			if ag.Streams > 0 {
 				return false
@@ -95,7 +96,7 @@ func TestExpiredCertificateMayRenewAndNothingElse(t *testing.T) {
 	if refusal.GetCode() != string(fault.CodeCertExpired) || !strings.Contains(refusal.GetWhy(), "ended at") {
 		t.Errorf("session with an expired certificate: %v", refusal)
 	}
-	_, err := connectOver(within(t), h.dialTLS(&old.Certificate), "10.0.0.1:80")
+	_, err := connectOver(runtest.Within(t), h.dialTLS(&old.Certificate), "10.0.0.1:80")
 	wantRefused(t, err, http.StatusUnauthorized, fault.CodeCertExpired)
 
 	startAgent(t, agentSpec{dir: a.dir, now: c.now})
@@ -124,12 +125,12 @@ func TestCertificateBeyondTheGraceIsRefused(t *testing.T) {
 // valid yet, and the agent says that it is the clock.
 func TestClockAnHourOff(t *testing.T) {
 	h := startHub(t, hubSpec{})
-	to := echo(t)
+	to := runtest.Echo(t)
 	var ahead, behind clock
 	ahead.forward(time.Hour)
 	behind.forward(-time.Hour)
 	a := startAgent(t, agentSpec{join: h.token("c1").Join, now: ahead.now})
-	conn, err := dialConnect(within(t), h.socket("c1", hub.ProtocolConnect), to.addr())
+	conn, err := dialConnect(runtest.Within(t), h.socket("c1", hub.ProtocolConnect), to.Addr())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +150,7 @@ func TestClockAnHourOff(t *testing.T) {
 	again := runAgent(t, agentSpec{dir: a.dir, now: behind.now})
 	logged(t, again.log, "not connected", fault.CodeClockSkew)
 	behind.forward(time.Hour)
-	eventually(t, "it connects with the right clock", again.Ready)
+	runtest.Eventually(t, "it connects with the right clock", again.Ready)
 }
 
 // The same from the hub's side: its clock is wrong, and the agent learns why.
@@ -162,7 +163,7 @@ func TestClockOfTheHubAnHourOff(t *testing.T) {
 	again := runAgent(t, agentSpec{dir: a.dir})
 	logged(t, again.log, "not connected", fault.CodeClockSkew)
 	c.forward(time.Hour)
-	eventually(t, "it connects with the right clock", again.Ready)
+	runtest.Eventually(t, "it connects with the right clock", again.Ready)
 	again.stop()
 	c.forward(time.Hour)
 	// Now an hour ahead, with a certificate from before: all is well but for a warning.
@@ -182,15 +183,15 @@ func TestClockOfTheHubAnHourOff(t *testing.T) {
 // client of the same cluster is not touched.
 func TestRevokedClient(t *testing.T) {
 	h, _ := pair(t, hubSpec{}, agentSpec{})
-	to := echo(t)
+	to := runtest.Echo(t)
 	bad := h.issue(admin.CertificateRequest{Role: "client", Cluster: "c1", Name: "bad"})
 	good := h.issue(admin.CertificateRequest{Role: "client", Cluster: "c1", Name: "good"})
-	live, err := h.dialConnectTLS(within(t), bad, to.addr())
+	live, err := h.dialConnectTLS(runtest.Within(t), bad, to.Addr())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer live.Close()
-	other, err := h.dialConnectTLS(within(t), good, to.addr())
+	other, err := h.dialConnectTLS(runtest.Within(t), good, to.Addr())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -203,7 +204,7 @@ func TestRevokedClient(t *testing.T) {
 	if _, err := io.ReadAll(live); isTimeout(err) {
 		t.Error("the live connection of the revoked client goes on")
 	}
-	_, err = h.dialConnectTLS(within(t), bad, to.addr())
+	_, err = h.dialConnectTLS(runtest.Within(t), bad, to.Addr())
 	wantRefused(t, err, http.StatusUnauthorized, fault.CodeCertRevoked)
 	mustEcho(t, other, "the other client")
 
@@ -212,17 +213,17 @@ func TestRevokedClient(t *testing.T) {
 		t.Fatal(err)
 	}
 	next := startHub(t, hubSpec{dir: h.dir, listen: h.listen})
-	_, err = next.dialConnectTLS(within(t), bad, to.addr())
+	_, err = next.dialConnectTLS(runtest.Within(t), bad, to.Addr())
 	wantRefused(t, err, http.StatusUnauthorized, fault.CodeCertRevoked)
 }
 
 // A revoked operator loses its streams and its kept-alive connections too.
 func TestRevokedOperator(t *testing.T) {
 	h, _ := pair(t, hubSpec{}, agentSpec{})
-	to := echo(t)
+	to := runtest.Echo(t)
 	op := h.issue(admin.CertificateRequest{Role: "operator", Name: "alice"})
 	remote := h.operator(op)
-	live, err := remote.Stream(within(t), "c1", to.addr())
+	live, err := remote.Stream(runtest.Within(t), "c1", to.Addr())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -236,17 +237,17 @@ func TestRevokedOperator(t *testing.T) {
 	}
 	var info admin.CertificateInfo
 	h.call("DELETE", "/v1/certificates/"+op.serial, nil, &info)
-	live.SetReadDeadline(time.Now().Add(patience))
+	live.SetReadDeadline(time.Now().Add(runtest.Patience))
 	if _, err := io.ReadAll(live); isTimeout(err) {
 		t.Error("the stream of the revoked operator goes on")
 	}
-	kept.SetReadDeadline(time.Now().Add(patience))
+	kept.SetReadDeadline(time.Now().Add(runtest.Patience))
 	io.WriteString(kept, head)
 	if _, err := io.Copy(io.Discard, kept); isTimeout(err) {
 		t.Error("the kept-alive connection of the revoked operator goes on")
 	}
 	var st admin.Status
-	wantFault(t, remote.Call(within(t), "GET", "/v1/status", nil, &st), fault.CodeCertRevoked)
+	wantFault(t, remote.Call(runtest.Within(t), "GET", "/v1/status", nil, &st), fault.CodeCertRevoked)
 }
 
 // operator is a client of the admin API over the main port.
@@ -281,7 +282,7 @@ func TestEndOfAClientCertificate(t *testing.T) {
 	if w := warnings(); !strings.Contains(w, "has ended") {
 		t.Errorf("after the end: %q", w)
 	}
-	_, err := connectOver(within(t), h.dialTLS(&cert.Certificate), "10.0.0.1:80")
+	_, err := connectOver(runtest.Within(t), h.dialTLS(&cert.Certificate), "10.0.0.1:80")
 	wantRefused(t, err, http.StatusUnauthorized, fault.CodeCertExpired)
 }
 
@@ -290,7 +291,7 @@ func TestEndOfAClientCertificate(t *testing.T) {
 func TestResumedSessionIsCheckedAgain(t *testing.T) {
 	var c clock
 	h, _ := pair(t, hubSpec{now: c.now, extra: "certificates: {clientLife: 1h}"}, agentSpec{})
-	to := echo(t)
+	to := runtest.Echo(t)
 	for _, w := range []struct {
 		name    string
 		later   func(serial string)
@@ -304,7 +305,7 @@ func TestResumedSessionIsCheckedAgain(t *testing.T) {
 		cfg := cert.clientTLS(h.listen)
 		cfg.ClientSessionCache = tls.NewLRUClientSessionCache(8)
 		dial := func(resumed bool) (net.Conn, error) {
-			conn, err := (&tls.Dialer{Config: cfg}).DialContext(within(t), "tcp", h.listen)
+			conn, err := (&tls.Dialer{Config: cfg}).DialContext(runtest.Within(t), "tcp", h.listen)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -312,7 +313,7 @@ func TestResumedSessionIsCheckedAgain(t *testing.T) {
 			if got := conn.(*tls.Conn).ConnectionState().DidResume; got != resumed {
 				t.Errorf("%s: resumed=%v, want %v", w.name, got, resumed)
 			}
-			return connectOver(context.Background(), conn, to.addr())
+			return connectOver(context.Background(), conn, to.Addr())
 		}
 		for _, resumed := range []bool{false, true, true} {
 			conn, err := dial(resumed)
@@ -335,7 +336,7 @@ func TestExpiredOperatorOnAKeptConnection(t *testing.T) {
 	kept := h.dialTLS(&op.Certificate, "http/1.1")
 	answers := bufio.NewReader(kept)
 	for _, want := range []int{http.StatusOK, http.StatusUnauthorized} {
-		kept.SetDeadline(time.Now().Add(patience))
+		kept.SetDeadline(time.Now().Add(runtest.Patience))
 		io.WriteString(kept, "GET /v1/status HTTP/1.1\r\nHost: hub\r\n\r\n")
 		res, err := http.ReadResponse(answers, nil)
 		if err != nil || res.StatusCode != want {

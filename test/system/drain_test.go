@@ -10,6 +10,7 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/hub"
+	"github.com/tombolo-io/tombolo/internal/runtest"
 )
 
 func ended(p *process) bool {
@@ -22,9 +23,9 @@ func ended(p *process) bool {
 }
 
 // openVia opens a stream through the only agent and gives it.
-func openVia(t *testing.T, h *testHub, to *target) net.Conn {
+func openVia(t *testing.T, h *testHub, to *runtest.Target) net.Conn {
 	t.Helper()
-	conn, err := dialConnect(within(t), h.socket("c1", hub.ProtocolConnect), to.addr())
+	conn, err := dialConnect(runtest.Within(t), h.socket("c1", hub.ProtocolConnect), to.Addr())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,12 +38,12 @@ func openVia(t *testing.T, h *testHub, to *target) net.Conn {
 // ends with its last stream.
 func TestAgentDrains(t *testing.T) {
 	h, a := pair(t, hubSpec{}, agentSpec{})
-	to := echo(t)
+	to := runtest.Echo(t)
 	live := openVia(t, h, to)
 	first := h.status("c1").Agents[0].ID
 	startAgent(t, agentSpec{join: h.token("c1").Join})
 	a.soft()
-	eventually(t, "the hub knows", func() bool {
+	runtest.Eventually(t, "the hub knows", func() bool {
 		for _, ag := range h.status("c1").Agents {
 			if ag.ID == first && ag.Draining {
 				return true
@@ -70,7 +71,7 @@ func TestAgentDrains(t *testing.T) {
 	if err := a.wait(t); err != nil {
 		t.Errorf("end: %v", err)
 	}
-	eventually(t, "the hub remembers why it left", func() bool {
+	runtest.Eventually(t, "the hub remembers why it left", func() bool {
 		for _, ag := range h.status("c1").Agents {
 			if ag.ID == first && !ag.Connected {
 				return ag.LastDisconnect.Code == string(fault.CodeDraining)
@@ -83,18 +84,18 @@ func TestAgentDrains(t *testing.T) {
 // The only agent drains: the answer says so, and not that there is none.
 func TestDialWhileTheOnlyAgentDrains(t *testing.T) {
 	h, a := pair(t, hubSpec{}, agentSpec{})
-	to := echo(t)
+	to := runtest.Echo(t)
 	live := openVia(t, h, to)
 	a.soft()
-	eventually(t, "the hub knows", func() bool { return h.status("c1").Agents[0].Draining })
-	_, err := dialConnect(within(t), h.socket("c1", hub.ProtocolConnect), to.addr())
+	runtest.Eventually(t, "the hub knows", func() bool { return h.status("c1").Agents[0].Draining })
+	_, err := dialConnect(runtest.Within(t), h.socket("c1", hub.ProtocolConnect), to.Addr())
 	wantRefused(t, err, http.StatusServiceUnavailable, fault.CodeDraining)
 	mustEcho(t, live, "goes on")
 }
 
 func TestDrainOfAnAgentIsBounded(t *testing.T) {
 	h, a := pair(t, hubSpec{}, agentSpec{extra: "drainTimeout: 300ms"})
-	live := openVia(t, h, echo(t))
+	live := openVia(t, h, runtest.Echo(t))
 	a.soft()
 	if err := a.wait(t); err != nil {
 		t.Errorf("end: %v", err)
@@ -106,9 +107,9 @@ func TestDrainOfAnAgentIsBounded(t *testing.T) {
 
 func TestSecondSignalCutsTheDrainOfAnAgent(t *testing.T) {
 	h, a := pair(t, hubSpec{}, agentSpec{extra: "drainTimeout: 1h"})
-	live := openVia(t, h, echo(t))
+	live := openVia(t, h, runtest.Echo(t))
 	a.soft()
-	eventually(t, "it drains", func() bool { return h.status("c1").Agents[0].Draining })
+	runtest.Eventually(t, "it drains", func() bool { return h.status("c1").Agents[0].Draining })
 	mustEcho(t, live, "goes on")
 	a.hard()
 	if err := a.wait(t); err != nil {
@@ -120,18 +121,18 @@ func TestSecondSignalCutsTheDrainOfAnAgent(t *testing.T) {
 // sessions are refused with the reason, probes say that it is not ready.
 func TestHubDrains(t *testing.T) {
 	h, a := pair(t, hubSpec{extra: "drainTimeout: 1h"}, agentSpec{})
-	to := echo(t)
+	to := runtest.Echo(t)
 	ways := h.ways("c1")
-	live := openOnEach(t, ways, to.addr())
+	live := openOnEach(t, ways, to.Addr())
 	spare := h.enrol(h.token("c1").Join)
 	h.soft()
-	eventually(t, "probes say so", func() bool {
+	runtest.Eventually(t, "probes say so", func() bool {
 		status, _ := httpGet(t, h.adminURL+"/readyz")
 		return status == http.StatusServiceUnavailable
 	})
 	for i, w := range ways {
 		mustEcho(t, live[i], "goes on")
-		if conn, err := w.dial(within(t), to.addr()); err == nil {
+		if conn, err := w.dial(runtest.Within(t), to.Addr()); err == nil {
 			conn.Close()
 			t.Errorf("%s: a draining hub takes new streams", w.name)
 		} else if w.name == "connect-unix" || w.name == "connect-tls" {
@@ -144,7 +145,7 @@ func TestHubDrains(t *testing.T) {
 	if refusal.GetCode() != string(fault.CodeDraining) {
 		t.Errorf("a new session: %v", refusal)
 	}
-	eventually(t, "the agent knows", func() bool { return !a.Ready() })
+	runtest.Eventually(t, "the agent knows", func() bool { return !a.Ready() })
 	if status, _ := httpGet(t, h.adminURL+"/livez"); status != http.StatusOK {
 		t.Errorf("livez: %d", status)
 	}
@@ -157,7 +158,7 @@ func TestHubDrains(t *testing.T) {
 	if err := h.wait(t); err != nil {
 		t.Errorf("end: %v", err)
 	}
-	eventually(t, "the agent read why the session ended", func() bool {
+	runtest.Eventually(t, "the agent read why the session ended", func() bool {
 		for _, r := range a.log.records("disconnected") {
 			if r["code"] == string(fault.CodeDraining) {
 				return true
@@ -169,7 +170,7 @@ func TestHubDrains(t *testing.T) {
 
 func TestDrainOfAHubIsBounded(t *testing.T) {
 	h, _ := pair(t, hubSpec{extra: "drainTimeout: 300ms"}, agentSpec{})
-	live := openOnEach(t, h.ways("c1"), echo(t).addr())
+	live := openOnEach(t, h.ways("c1"), runtest.Echo(t).Addr())
 	h.soft()
 	if err := h.wait(t); err != nil {
 		t.Errorf("end: %v", err)
@@ -183,9 +184,9 @@ func TestDrainOfAHubIsBounded(t *testing.T) {
 
 func TestSecondSignalCutsTheDrainOfAHub(t *testing.T) {
 	h, _ := pair(t, hubSpec{extra: "drainTimeout: 1h"}, agentSpec{})
-	live := openVia(t, h, echo(t))
+	live := openVia(t, h, runtest.Echo(t))
 	h.soft()
-	eventually(t, "it drains", func() bool { return len(h.log.records("draining")) > 0 })
+	runtest.Eventually(t, "it drains", func() bool { return len(h.log.records("draining")) > 0 })
 	mustEcho(t, live, "goes on")
 	h.hard()
 	if err := h.wait(t); err != nil {

@@ -3,18 +3,14 @@
 package system
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -26,11 +22,8 @@ import (
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/hub"
 	"github.com/tombolo-io/tombolo/internal/konnectivity"
+	"github.com/tombolo-io/tombolo/internal/runtest"
 )
-
-// patience bounds every wait of these tests. It is no measure of speed: nothing
-// here passes because it was quick enough.
-const patience = 40 * time.Second
 
 // TestMain gives a machine of one core a second thread: a session has no more
 // connections than the hub has cores.
@@ -39,67 +32,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// addresses hands out loopback addresses that no other test of this run, and
-// hardly one of another run, uses.
-var addresses atomic.Uint32
-
-func ownAddress(port int) string {
-	n, pid := addresses.Add(1), os.Getpid()
-	return fmt.Sprintf("127.%d.%d.%d:%d", 1+pid%250, n/250, 1+n%250, port)
-}
-
-// within is a context that ends with the test, or when its patience does.
-func within(t *testing.T) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	t.Cleanup(cancel)
-	return ctx
-}
-
-// eventually waits for a condition; what says what was waited for.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-deadline.C:
-			t.Fatalf("not within %v: %s", patience, what)
-		}
-	}
-}
-
-// shortDir makes a folder whose name leaves room for unix socket paths.
-func shortDir(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("/tmp", "tb")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	return dir
-}
-
 // journal collects a log, one JSON object a line.
-type journal struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (j *journal) Write(p []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.buf.Write(p)
-}
-
-func (j *journal) String() string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.buf.String()
-}
+type journal struct{ runtest.Transcript }
 
 func (j *journal) logger() *slog.Logger {
 	return slog.New(slog.NewJSONHandler(j, &slog.HandlerOptions{Level: slog.LevelDebug}))
@@ -147,7 +81,7 @@ func (p *process) wait(t *testing.T) error {
 	select {
 	case <-p.done:
 		return p.err
-	case <-time.After(patience):
+	case <-time.After(runtest.Patience):
 		t.Fatal("it did not end")
 		return nil
 	}
@@ -192,10 +126,10 @@ func withAdmin(listen, extra string) string {
 func newHub(t *testing.T, s hubSpec) (*testHub, error) {
 	t.Helper()
 	if s.dir == "" {
-		s.dir = shortDir(t)
+		s.dir = runtest.Dir(t)
 	}
 	if s.listen == "" {
-		s.listen = ownAddress(8443)
+		s.listen = runtest.Address(8443)
 	}
 	adminListen := strings.TrimSuffix(s.listen, "8443") + "8444"
 	h := &testHub{t: t, dir: s.dir, listen: s.listen, adminURL: "https://" + adminListen, log: &journal{}, reg: prometheus.NewRegistry()}
@@ -246,7 +180,7 @@ func tail(s string) string {
 // call asks the admin API and fails the test on an error.
 func (h *testHub) call(method, path string, body, out any) {
 	h.t.Helper()
-	if err := h.admin.Call(within(h.t), method, path, body, out); err != nil {
+	if err := h.admin.Call(runtest.Within(h.t), method, path, body, out); err != nil {
 		h.t.Fatalf("%s %s: %v", method, path, err)
 	}
 }
@@ -318,10 +252,10 @@ func agentConfig(t *testing.T, s agentSpec, health string) agent.Config {
 func runAgent(t *testing.T, s agentSpec) *testAgent {
 	t.Helper()
 	if s.dir == "" {
-		s.dir = filepath.Join(shortDir(t), "agent")
+		s.dir = filepath.Join(runtest.Dir(t), "agent")
 	}
 	if s.health == "" {
-		s.health = ownAddress(8445)
+		s.health = runtest.Address(8445)
 	}
 	a := &testAgent{dir: s.dir, health: s.health, log: &journal{}, reg: prometheus.NewRegistry()}
 	a.Agent = agent.New(agentConfig(t, s, a.health), agent.Options{Log: a.log.logger(), Now: s.now, Reg: a.reg})
@@ -339,7 +273,7 @@ func runAgent(t *testing.T, s agentSpec) *testAgent {
 func startAgent(t *testing.T, s agentSpec) *testAgent {
 	t.Helper()
 	a := runAgent(t, s)
-	eventually(t, "the agent holds a session", func() bool {
+	runtest.Eventually(t, "the agent holds a session", func() bool {
 		select {
 		case <-a.done:
 			t.Fatalf("the agent ended: %v", a.err)

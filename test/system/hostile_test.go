@@ -21,6 +21,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/admin"
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/runtest"
 	"github.com/tombolo-io/tombolo/internal/trust"
 	"github.com/tombolo-io/tombolo/internal/wire"
 	pb "github.com/tombolo-io/tombolo/proto"
@@ -55,7 +56,7 @@ func (h *testHub) dialTCP() *net.TCPConn {
 		h.t.Fatal(err)
 	}
 	closing(h.t, conn)
-	conn.SetDeadline(time.Now().Add(patience))
+	conn.SetDeadline(time.Now().Add(runtest.Patience))
 	return conn.(*net.TCPConn)
 }
 
@@ -89,7 +90,7 @@ func TestSessionIsForAgentsOfThisHubOnly(t *testing.T) {
 		if r.GetCode() != string(c.code) || r.GetWhat() == "" {
 			t.Errorf("%s: %v, want %s", name, r, c.code)
 		}
-		conn.SetDeadline(time.Now().Add(patience))
+		conn.SetDeadline(time.Now().Add(runtest.Patience))
 		mustClose(t, name, conn)
 	}
 	if n := h.connected("c1"); n != 1 {
@@ -99,7 +100,7 @@ func TestSessionIsForAgentsOfThisHubOnly(t *testing.T) {
 
 func TestHTTPIsForClientsAndOperatorsOnly(t *testing.T) {
 	h, _ := pair(t, hubSpec{}, agentSpec{})
-	to := echo(t)
+	to := runtest.Echo(t)
 	agentCert := h.enrol(h.token("c1").Join)
 	forgedClient := selfSigned(t, "spiffe://tombolo.internal/cluster/c1/client/kas")
 	forgedOperator := selfSigned(t, "spiffe://tombolo.internal/operator/root")
@@ -113,14 +114,14 @@ func TestHTTPIsForClientsAndOperatorsOnly(t *testing.T) {
 		"self-signed operator": {&forgedOperator, http.StatusUnauthorized, fault.CodeCAMismatch},
 		"agent":                {&agentCert.Certificate, http.StatusForbidden, fault.CodeUnauthorized},
 	} {
-		_, err := connectOver(within(t), h.dialTLS(c.cert), to.addr())
+		_, err := connectOver(runtest.Within(t), h.dialTLS(c.cert), to.Addr())
 		wantRefused(t, err, c.status, c.code)
-		_, err = ask(within(t), h.dialTLS(c.cert, "http/1.1"), "GET /v1/status HTTP/1.1\r\nHost: hub\r\n\r\n")
+		_, err = ask(runtest.Within(t), h.dialTLS(c.cert, "http/1.1"), "GET /v1/status HTTP/1.1\r\nHost: hub\r\n\r\n")
 		if r := asRefused(t, err); r.status != c.status || r.code != c.code {
 			t.Errorf("%s: admin API: %v", name, err)
 		}
 	}
-	if to.accepted() != 0 {
+	if to.Accepted() != 0 {
 		t.Error("the target was reached")
 	}
 }
@@ -138,19 +139,19 @@ func TestCertificateOfOneClusterReachesNoOther(t *testing.T) {
 		}
 		cfg := anyHub(&c1.Certificate)
 		cfg.ServerName = "c2.tombolo.internal"
-		conn, err := (&tls.Dialer{Config: cfg}).DialContext(within(t), "tcp", h.listen)
+		conn, err := (&tls.Dialer{Config: cfg}).DialContext(runtest.Within(t), "tcp", h.listen)
 		if err != nil {
 			t.Fatal(err)
 		}
 		closing(t, conn)
-		_, err = ask(within(t), conn, "CONNECT "+secret.addr()+" HTTP/1.1\r\n"+header+"\r\n")
+		_, err = ask(runtest.Within(t), conn, "CONNECT "+secret.Addr()+" HTTP/1.1\r\n"+header+"\r\n")
 		wantRefused(t, err, http.StatusServiceUnavailable, fault.CodeNoAgent)
 	}
-	if secret.accepted() != 0 {
+	if secret.Accepted() != 0 {
 		t.Error("the other cluster's target was reached")
 	}
 	// A client is no operator: the API is not there for it.
-	_, err := ask(within(t), h.dialTLS(&c1.Certificate, "http/1.1"), "GET /v1/status HTTP/1.1\r\nHost: hub\r\n\r\n")
+	_, err := ask(runtest.Within(t), h.dialTLS(&c1.Certificate, "http/1.1"), "GET /v1/status HTTP/1.1\r\nHost: hub\r\n\r\n")
 	if r := asRefused(t, err); r.status != http.StatusMethodNotAllowed {
 		t.Errorf("a client at the admin API: %v", err)
 	}
@@ -189,15 +190,15 @@ func TestBadHello(t *testing.T) {
 	} {
 		conn := h.dialTLS(&cert.Certificate, trust.ALPNSession)
 		conn.Write(raw)
-		conn.SetDeadline(time.Now().Add(patience))
+		conn.SetDeadline(time.Now().Add(runtest.Patience))
 		mustClose(t, name, conn)
 	}
 	truncated := h.dialTLS(&cert.Certificate, trust.ALPNSession)
 	truncated.Write(frame(100, "half"))
 	truncated.CloseWrite()
-	truncated.SetDeadline(time.Now().Add(patience))
+	truncated.SetDeadline(time.Now().Add(runtest.Patience))
 	mustClose(t, "truncated", truncated)
-	eventually(t, "each refusal is counted", func() bool {
+	runtest.Eventually(t, "each refusal is counted", func() bool {
 		m := family(t, h.reg, "tombolo_hub_refused_connections_total")
 		n := 0.0
 		for _, c := range m.GetMetric() {
@@ -220,12 +221,12 @@ func TestGarbageOnTheMainPort(t *testing.T) {
 		io.WriteString(conn, raw)
 		mustClose(t, name, conn)
 	}
-	old, err := (&tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS12}}).DialContext(within(t), "tcp", h.listen)
+	old, err := (&tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS12}}).DialContext(runtest.Within(t), "tcp", h.listen)
 	if err == nil {
 		old.Close()
 		t.Error("TLS 1.2 is spoken")
 	}
-	mismatch, err := (&tls.Dialer{Config: anyHub(nil, "h2", "smb")}).DialContext(within(t), "tcp", h.listen)
+	mismatch, err := (&tls.Dialer{Config: anyHub(nil, "h2", "smb")}).DialContext(runtest.Within(t), "tcp", h.listen)
 	if err == nil {
 		mismatch.Close()
 		t.Error("a protocol that is not served is agreed on")
@@ -235,7 +236,7 @@ func TestGarbageOnTheMainPort(t *testing.T) {
 
 func othersServed(t *testing.T, h *testHub) {
 	t.Helper()
-	conn := openVia(t, h, echo(t))
+	conn := openVia(t, h, runtest.Echo(t))
 	conn.Close()
 }
 
@@ -255,7 +256,7 @@ func TestPeersThatStopHalfWay(t *testing.T) {
 	waits["no control stream"] = noControl
 	othersServed(t, h)
 	for name, conn := range waits {
-		conn.SetDeadline(time.Now().Add(patience))
+		conn.SetDeadline(time.Now().Add(runtest.Patience))
 		mustClose(t, name, conn)
 	}
 	if n := h.connected("c1"); n != 1 {
@@ -272,14 +273,14 @@ func TestBadControlFrames(t *testing.T) {
 		"garbage":   append(binary.BigEndian.AppendUint32(nil, 3), 0xff, 0xff, 0xff),
 	} {
 		link, control := h.rawSession(cert, "bad-"+name)
-		eventually(t, "it is in", func() bool { return h.connected("c1") == 2 })
+		runtest.Eventually(t, "it is in", func() bool { return h.connected("c1") == 2 })
 		control.Write(raw)
 		select {
 		case <-link.Done():
-		case <-time.After(patience):
+		case <-time.After(runtest.Patience):
 			t.Fatalf("%s: the session goes on", name)
 		}
-		eventually(t, "it is out, with the reason", func() bool {
+		runtest.Eventually(t, "it is out, with the reason", func() bool {
 			for _, a := range h.status("c1").Agents {
 				if !a.Connected && strings.HasPrefix(a.LastDisconnect.Code, "frame_") {
 					return true
@@ -294,7 +295,7 @@ func TestBadControlFrames(t *testing.T) {
 	if err := wire.Write(control, &pb.Control{Frame: &pb.Control_Ping{Ping: &pb.Ping{Number: 5}}}); err != nil {
 		t.Fatal(err)
 	}
-	control.SetReadDeadline(time.Now().Add(patience))
+	control.SetReadDeadline(time.Now().Add(runtest.Patience))
 	for {
 		var m pb.Control
 		if err := wire.Read(control, limit.ControlFrame, &m); err != nil {
@@ -312,7 +313,7 @@ func TestBadControlFrames(t *testing.T) {
 func TestHostileDialReplies(t *testing.T) {
 	h := startHub(t, hubSpec{extra: "streams: {dialTimeout: 10s}"})
 	link, _ := h.rawSession(h.enrol(h.token("c1").Join), "liar")
-	eventually(t, "it is in", func() bool { return h.connected("c1") == 1 })
+	runtest.Eventually(t, "it is in", func() bool { return h.connected("c1") == 1 })
 	replies := [][]byte{
 		binary.BigEndian.AppendUint32(nil, limit.DialFrame+1),
 		append(binary.BigEndian.AppendUint32(nil, 2), 0xff, 0xff),
@@ -328,7 +329,7 @@ func TestHostileDialReplies(t *testing.T) {
 	go func() {
 		defer close(served)
 		for _, r := range replies {
-			s, err := link.AcceptStream(within(t))
+			s, err := link.AcceptStream(runtest.Within(t))
 			if err != nil {
 				return
 			}
@@ -339,7 +340,7 @@ func TestHostileDialReplies(t *testing.T) {
 	}()
 	socket := h.socket("c1", "connect")
 	for i := range replies {
-		_, err := dialConnect(within(t), socket, "10.0.0.1:80")
+		_, err := dialConnect(runtest.Within(t), socket, "10.0.0.1:80")
 		r := asRefused(t, err)
 		if r.status < 400 || r.code == "" || strings.ContainsAny(r.body[:len(r.body)-1], "\r\n") || len(r.body) > 4*limit.FaultText {
 			t.Errorf("reply %d: %v", i, err)

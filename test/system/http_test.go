@@ -10,6 +10,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
+
+	"github.com/tombolo-io/tombolo/internal/runtest"
 )
 
 func httpGet(t *testing.T, url string) (int, string) {
@@ -23,7 +25,7 @@ func httpDo(t *testing.T, method, url string, cfg *tls.Config) (int, string) {
 		cfg = &tls.Config{InsecureSkipVerify: true}
 	}
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: cfg}}
-	req, err := http.NewRequestWithContext(within(t), method, url, nil)
+	req, err := http.NewRequestWithContext(runtest.Within(t), method, url, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

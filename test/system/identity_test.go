@@ -17,6 +17,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/admin"
 	"github.com/tombolo-io/tombolo/internal/carrier"
 	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/runtest"
 	"github.com/tombolo-io/tombolo/internal/trust"
 	"github.com/tombolo-io/tombolo/internal/wire"
 	pb "github.com/tombolo-io/tombolo/proto"
@@ -82,7 +83,7 @@ func (h *testHub) enrol(line string) certificate {
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	answer, err := postJoin(within(h.t), h.listen, "/v1/join", admin.JoinRequest{TokenID: j.TokenID, Secret: j.Secret, CSR: string(csr)}, anyHub(nil, trust.ALPNJoin))
+	answer, err := postJoin(runtest.Within(h.t), h.listen, "/v1/join", admin.JoinRequest{TokenID: j.TokenID, Secret: j.Secret, CSR: string(csr)}, anyHub(nil, trust.ALPNJoin))
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -101,7 +102,7 @@ func anyHub(cert *tls.Certificate, alpn ...string) *tls.Config {
 // dialTLS opens a connection to the main port.
 func (h *testHub) dialTLS(cert *tls.Certificate, alpn ...string) *tls.Conn {
 	h.t.Helper()
-	conn, err := (&tls.Dialer{Config: anyHub(cert, alpn...)}).DialContext(within(h.t), "tcp", h.listen)
+	conn, err := (&tls.Dialer{Config: anyHub(cert, alpn...)}).DialContext(runtest.Within(h.t), "tcp", h.listen)
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -141,7 +142,7 @@ func (h *testHub) rawSession(cert certificate, instance string) (carrier.Session
 		h.t.Fatal(err)
 	}
 	h.t.Cleanup(func() { link.Close() })
-	control, err := link.OpenStream(within(h.t), nil)
+	control, err := link.OpenStream(runtest.Within(h.t), nil)
 	if err != nil {
 		h.t.Fatal(err)
 	}

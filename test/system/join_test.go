@@ -15,6 +15,7 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/admin"
 	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/runtest"
 	"github.com/tombolo-io/tombolo/internal/trust"
 )
 
@@ -166,7 +167,7 @@ func TestSameLineAgainUsesTheStoredIdentity(t *testing.T) {
 		t.Errorf("state directory: %v, %v", dir, err)
 	}
 	startAgent(t, agentSpec{join: line, dir: a.dir})
-	eventually(t, "the same agent is back", func() bool {
+	runtest.Eventually(t, "the same agent is back", func() bool {
 		agents := h.status("c1").Agents
 		return len(agents) == 1 && agents[0].ID == name && agents[0].Connected
 	})
@@ -225,7 +226,7 @@ func TestHubWithAnotherCA(t *testing.T) {
 	}
 	startHub(t, hubSpec{listen: h.listen})
 	again := runAgent(t, agentSpec{join: line, dir: a.dir})
-	eventually(t, "the agent reports the foreign CA", func() bool {
+	runtest.Eventually(t, "the agent reports the foreign CA", func() bool {
 		for _, r := range again.log.records("not connected") {
 			if r["code"] == string(fault.CodeCAMismatch) {
 				return true
@@ -256,12 +257,12 @@ func TestJoinRequestThatIsNone(t *testing.T) {
 		"an array":     {[]int{1, 2}, fault.CodeRequest},
 		"too large":    {admin.JoinRequest{CSR: strings.Repeat("x", 64<<10)}, fault.CodeRequest},
 	} {
-		_, err := postJoin(within(t), h.listen, "/v1/join", c.body, cfg)
+		_, err := postJoin(runtest.Within(t), h.listen, "/v1/join", c.body, cfg)
 		if !fault.Has(err, c.code) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	_, err = postJoin(within(t), h.listen, "/v1/renew", admin.RenewRequest{CSR: "x"}, cfg)
+	_, err = postJoin(runtest.Within(t), h.listen, "/v1/renew", admin.RenewRequest{CSR: "x"}, cfg)
 	wantFault(t, err, fault.CodeCertInvalid)
 	startAgent(t, agentSpec{join: tok.Join}) // no use was consumed
 }
@@ -272,7 +273,7 @@ func TestJoinWaitsForTheHub(t *testing.T) {
 	line := h.token("c1").Join
 	h.stop()
 	a := runAgent(t, agentSpec{join: line})
-	eventually(t, "the agent has tried", func() bool { return len(a.log.records("cannot join yet")) > 0 })
+	runtest.Eventually(t, "the agent has tried", func() bool { return len(a.log.records("cannot join yet")) > 0 })
 	status, body := httpGet(t, "http://"+a.health+"/readyz")
 	if status != 503 || !strings.Contains(body, string(fault.CodeHubAway)) {
 		t.Errorf("readyz: %d %q", status, body)
@@ -281,7 +282,7 @@ func TestJoinWaitsForTheHub(t *testing.T) {
 		t.Errorf("livez: %d", status)
 	}
 	startHub(t, hubSpec{dir: h.dir, listen: h.listen})
-	eventually(t, "the agent has joined", a.Ready)
+	runtest.Eventually(t, "the agent has joined", a.Ready)
 	if status, _ := httpGet(t, "http://"+a.health+"/readyz"); status != 200 {
 		t.Errorf("readyz: %d", status)
 	}
@@ -301,7 +302,7 @@ func TestStopWhileJoining(t *testing.T) {
 	defer ln.Close()
 	j.Hubs = []string{ln.Addr().String()}
 	a := runAgent(t, agentSpec{join: j.String()})
-	eventually(t, "the agent is alive", func() bool {
+	runtest.Eventually(t, "the agent is alive", func() bool {
 		conn, err := net.Dial("tcp", a.health)
 		if err == nil {
 			conn.Close()

@@ -14,6 +14,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/hub"
 	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/runtest"
 )
 
 // doors are the two listeners that read a CONNECT, as raw connections.
@@ -31,17 +32,17 @@ func (h *testHub) doors() map[string]func(ctx context.Context) (net.Conn, error)
 
 func TestMalformedConnect(t *testing.T) {
 	h, _ := pair(t, hubSpec{}, agentSpec{})
-	to := echo(t)
-	good := "CONNECT " + to.addr() + " HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+	to := runtest.Echo(t)
+	good := "CONNECT " + to.Addr() + " HTTP/1.1\r\nHost: 127.0.0.1\r\n"
 	authority := func(a string) string { return "CONNECT " + a + " HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" }
 	cases := []struct {
 		name, request string
 		status        int
 		code          fault.Code
 	}{
-		{"HTTP/1.0", "CONNECT " + to.addr() + " HTTP/1.0\r\n\r\n", 400, fault.CodeRequest},
-		{"HTTP/0.9", "CONNECT " + to.addr() + "\r\n\r\n", 400, fault.CodeRequest},
-		{"HTTP/3.0", "CONNECT " + to.addr() + " HTTP/3.0\r\n\r\n", 400, fault.CodeRequest},
+		{"HTTP/1.0", "CONNECT " + to.Addr() + " HTTP/1.0\r\n\r\n", 400, fault.CodeRequest},
+		{"HTTP/0.9", "CONNECT " + to.Addr() + "\r\n\r\n", 400, fault.CodeRequest},
+		{"HTTP/3.0", "CONNECT " + to.Addr() + " HTTP/3.0\r\n\r\n", 400, fault.CodeRequest},
 		{"HTTP/2 preface", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 405, fault.CodeMethod},
 		{"empty authority", authority(""), 400, fault.CodeRequest},
 		{"no port", authority("10.0.0.1"), 400, fault.CodeRequest},
@@ -73,8 +74,8 @@ func TestMalformedConnect(t *testing.T) {
 		{"GET", "GET / HTTP/1.1\r\nHost: x\r\n\r\n", 405, fault.CodeMethod},
 		{"GET in absolute form", "GET http://10.0.0.1/ HTTP/1.1\r\nHost: x\r\n\r\n", 405, fault.CodeMethod},
 		{"POST", "POST /v1/tokens HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n", 405, fault.CodeMethod},
-		{"method of the caller's own", "HACK " + to.addr() + " HTTP/1.1\r\n\r\n", 400, fault.CodeRequest},
-		{"method in small letters", "connect " + to.addr() + " HTTP/1.1\r\n\r\n", 400, fault.CodeRequest},
+		{"method of the caller's own", "HACK " + to.Addr() + " HTTP/1.1\r\n\r\n", 400, fault.CodeRequest},
+		{"method in small letters", "connect " + to.Addr() + " HTTP/1.1\r\n\r\n", 400, fault.CodeRequest},
 		{"header too large", good + "X: " + strings.Repeat("x", limit.RequestHeader) + "\r\n\r\n", 431, fault.CodeHeaderTooLarge},
 		{"too many headers", good + strings.Repeat("X: y\r\n", limit.RequestHeader/6), 431, fault.CodeHeaderTooLarge},
 		{"line too long", "CONNECT " + strings.Repeat("a", limit.RequestHeader+1), 431, fault.CodeHeaderTooLarge},
@@ -82,20 +83,20 @@ func TestMalformedConnect(t *testing.T) {
 		{"TLS on the plain socket", "\x16\x03\x01\x00\x05\x01\x00\x00\x01\x00\r\n\r\n", 400, fault.CodeRequest},
 	}
 	doors := h.doors()
-	live, err := dialConnect(within(t), h.socket("c1", hub.ProtocolConnect), to.addr())
+	live, err := dialConnect(runtest.Within(t), h.socket("c1", hub.ProtocolConnect), to.Addr())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer live.Close()
-	before := to.accepted()
+	before := to.Accepted()
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			for name, door := range doors {
-				conn, err := door(within(t))
+				conn, err := door(runtest.Within(t))
 				if err != nil {
 					t.Fatal(err)
 				}
-				_, err = ask(within(t), conn, c.request)
+				_, err = ask(runtest.Within(t), conn, c.request)
 				if r := asRefused(t, err); r.status != c.status || r.code != c.code || r.body == "" {
 					t.Errorf("%s: got %v, want %d %s", name, err, c.status, c.code)
 				}
@@ -107,7 +108,7 @@ func TestMalformedConnect(t *testing.T) {
 			}
 		})
 	}
-	if n := to.accepted(); n != before {
+	if n := to.Accepted(); n != before {
 		t.Errorf("%d refused requests reached the target", n-before)
 	}
 	mustEcho(t, live, "nobody else is affected")
@@ -117,21 +118,21 @@ func TestMalformedConnect(t *testing.T) {
 // accepted (RFC 9112 section 2.2), and a CONNECT needs no Host of its own.
 func TestUnusualConnectIsServed(t *testing.T) {
 	h, _ := pair(t, hubSpec{}, agentSpec{})
-	to := echo(t)
+	to := runtest.Echo(t)
 	for name, request := range map[string]string{
-		"bare LF":           "CONNECT " + to.addr() + " HTTP/1.1\nHost: x\n\n",
-		"without Host":      "CONNECT " + to.addr() + " HTTP/1.1\r\n\r\n",
-		"proxy headers":     "CONNECT " + to.addr() + " HTTP/1.1\r\nHost: x\r\nProxy-Connection: keep-alive\r\nUser-Agent: curl/8\r\n\r\n",
-		"empty body":        "CONNECT " + to.addr() + " HTTP/1.1\r\nContent-Length: 0\r\n\r\n",
+		"bare LF":           "CONNECT " + to.Addr() + " HTTP/1.1\nHost: x\n\n",
+		"without Host":      "CONNECT " + to.Addr() + " HTTP/1.1\r\n\r\n",
+		"proxy headers":     "CONNECT " + to.Addr() + " HTTP/1.1\r\nHost: x\r\nProxy-Connection: keep-alive\r\nUser-Agent: curl/8\r\n\r\n",
+		"empty body":        "CONNECT " + to.Addr() + " HTTP/1.1\r\nContent-Length: 0\r\n\r\n",
 		"mapped address":    "CONNECT [::ffff:127.0.0.1]:" + portOf(t, to) + " HTTP/1.1\r\n\r\n",
 		"name with a point": "CONNECT LOCALHOST.:" + portOf(t, to) + " HTTP/1.1\r\n\r\n",
 	} {
 		for door, dial := range h.doors() {
-			conn, err := dial(within(t))
+			conn, err := dial(runtest.Within(t))
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := ask(within(t), conn, request); err != nil {
+			if _, err := ask(runtest.Within(t), conn, request); err != nil {
 				t.Errorf("%s on %s: %v", name, door, err)
 			} else {
 				mustEcho(t, conn, name)
@@ -146,20 +147,20 @@ func TestBytesDuringTheDial(t *testing.T) {
 	h, _ := pair(t, hubSpec{extra: "streams: {dialTimeout: 20s}"}, agentSpec{})
 	dead := silent(t)
 	for name, dial := range h.doors() {
-		conn, err := dial(within(t))
+		conn, err := dial(runtest.Within(t))
 		if err != nil {
 			t.Fatal(err)
 		}
 		if _, err := io.WriteString(conn, "CONNECT "+dead+" HTTP/1.1\r\n\r\n"); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "the dial is under way", func() bool { return h.status("c1").Streams == 1 })
-		_, err = ask(within(t), conn, "early")
+		runtest.Eventually(t, "the dial is under way", func() bool { return h.status("c1").Streams == 1 })
+		_, err = ask(runtest.Within(t), conn, "early")
 		if r := asRefused(t, err); r.code != fault.CodeEarlyData || r.status != 400 {
 			t.Errorf("%s: %v", name, err)
 		}
 		conn.Close()
-		eventually(t, "the dial is given up", func() bool { return h.status("c1").Streams == 0 })
+		runtest.Eventually(t, "the dial is given up", func() bool { return h.status("c1").Streams == 0 })
 	}
 }
 
@@ -167,27 +168,27 @@ func TestBytesDuringTheDial(t *testing.T) {
 func TestHeaderThatNeverEnds(t *testing.T) {
 	t.Parallel()
 	h, _ := pair(t, hubSpec{}, agentSpec{})
-	to := echo(t)
+	to := runtest.Echo(t)
 	for name, dial := range h.doors() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			slow, err := dial(within(t))
+			slow, err := dial(runtest.Within(t))
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer slow.Close()
-			quiet, err := dial(within(t))
+			quiet, err := dial(runtest.Within(t))
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer quiet.Close()
-			io.WriteString(slow, "CONNECT "+to.addr())
-			ok, err := dial(within(t))
+			io.WriteString(slow, "CONNECT "+to.Addr())
+			ok, err := dial(runtest.Within(t))
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer ok.Close()
-			if _, err := connectOver(within(t), ok, to.addr()); err != nil {
+			if _, err := connectOver(runtest.Within(t), ok, to.Addr()); err != nil {
 				t.Errorf("beside the slow one: %v", err)
 			}
 			for _, conn := range []net.Conn{slow, quiet} {
@@ -204,7 +205,7 @@ func TestHeaderThatNeverEnds(t *testing.T) {
 func TestCallerThatHangsUpWithinTheHeader(t *testing.T) {
 	h, _ := pair(t, hubSpec{}, agentSpec{})
 	for name, dial := range h.doors() {
-		conn, err := dial(within(t))
+		conn, err := dial(runtest.Within(t))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -222,7 +223,7 @@ func TestCallerThatHangsUpWithinTheHeader(t *testing.T) {
 func TestCallerThatFloodsAfterARefusal(t *testing.T) {
 	h, _ := pair(t, hubSpec{}, agentSpec{})
 	for name, dial := range h.doors() {
-		conn, err := dial(within(t))
+		conn, err := dial(runtest.Within(t))
 		if err != nil {
 			t.Fatal(err)
 		}

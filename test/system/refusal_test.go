@@ -14,18 +14,19 @@ import (
 	"github.com/tombolo-io/tombolo/internal/admin"
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/hub"
+	"github.com/tombolo-io/tombolo/internal/runtest"
 )
 
 // nobody is an address on which nothing listens.
 func nobody(t *testing.T) string {
 	t.Helper()
-	return ownAddress(9)
+	return runtest.Address(9)
 }
 
 // silent is a listener whose queue is full: a SYN to it gets no answer.
 func silent(t *testing.T) string {
 	t.Helper()
-	ln, err := (&net.ListenConfig{}).Listen(within(t), "tcp", ownAddress(7777))
+	ln, err := (&net.ListenConfig{}).Listen(runtest.Within(t), "tcp", runtest.Address(7777))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +57,7 @@ func TestRefusalsCarryStatusCodeAndReason(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for _, w := range ways {
-				_, err := w.dial(within(t), c.target)
+				_, err := w.dial(runtest.Within(t), c.target)
 				switch w.name {
 				case "connect-unix", "connect-tls":
 					r := wantRefused(t, err, c.status, c.code)
@@ -78,19 +79,19 @@ func TestRefusalsCarryStatusCodeAndReason(t *testing.T) {
 
 func TestLoopbackIsRefusedUnlessNamed(t *testing.T) {
 	h, _ := pair(t, hubSpec{}, agentSpec{allow: []string{"0.0.0.0/0", "::/0"}})
-	to := echo(t)
-	for _, target := range []string{to.addr(), "localhost:" + portOf(t, to), "[::ffff:127.0.0.1]:" + portOf(t, to)} {
-		_, err := dialConnect(within(t), h.socket("c1", hub.ProtocolConnect), target)
+	to := runtest.Echo(t)
+	for _, target := range []string{to.Addr(), "localhost:" + portOf(t, to), "[::ffff:127.0.0.1]:" + portOf(t, to)} {
+		_, err := dialConnect(runtest.Within(t), h.socket("c1", hub.ProtocolConnect), target)
 		wantRefused(t, err, 403, fault.CodePolicyDenied)
 	}
-	if n := to.accepted(); n != 0 {
+	if n := to.Accepted(); n != 0 {
 		t.Errorf("the target was dialled %d times", n)
 	}
 }
 
 func TestAgentWithoutRulesDialsNothing(t *testing.T) {
 	h, _ := pair(t, hubSpec{}, agentSpec{allow: []string{}})
-	_, err := dialConnect(within(t), h.socket("c1", hub.ProtocolConnect), "10.1.2.3:80")
+	_, err := dialConnect(runtest.Within(t), h.socket("c1", hub.ProtocolConnect), "10.1.2.3:80")
 	if r := wantRefused(t, err, 403, fault.CodePolicyDenied); !strings.Contains(r.body, "--allow") {
 		t.Errorf("%q names no way out", r.body)
 	}
@@ -108,7 +109,7 @@ func TestOwnListenerOnAllAddresses(t *testing.T) {
 	startAgent(t, agentSpec{join: h.token("c1").Join, health: "0.0.0.0:" + port})
 	socket := h.socket("c1", hub.ProtocolConnect)
 	for _, target := range []string{"127.0.0.1:", "127.0.0.2:", "127.9.9.9:"} {
-		_, err := dialConnect(within(t), socket, target+port)
+		_, err := dialConnect(runtest.Within(t), socket, target+port)
 		wantRefused(t, err, 403, fault.CodePolicyDenied)
 	}
 }
@@ -119,7 +120,7 @@ func TestNoAgentExplainsItself(t *testing.T) {
 	h := startHub(t, hubSpec{})
 	line := h.token("c1").Join
 	socket := h.socket("c1", hub.ProtocolConnect)
-	_, err := dialConnect(within(t), socket, "10.0.0.1:80")
+	_, err := dialConnect(runtest.Within(t), socket, "10.0.0.1:80")
 	r := wantRefused(t, err, 503, fault.CodeNoAgent)
 	for _, say := range []string{"c1", "registered", "since this hub started", "tombolo status c1", "tombolo token create --cluster c1"} {
 		if !strings.Contains(r.body, say) {
@@ -130,9 +131,9 @@ func TestNoAgentExplainsItself(t *testing.T) {
 	a := startAgent(t, agentSpec{join: line})
 	name := h.status("c1").Agents[0].ID
 	a.stop()
-	eventually(t, "the agent is gone", func() bool { return h.connected("c1") == 0 })
+	runtest.Eventually(t, "the agent is gone", func() bool { return h.connected("c1") == 0 })
 	for _, w := range h.ways("c1") {
-		_, err := w.dial(within(t), "10.0.0.1:80")
+		_, err := w.dial(runtest.Within(t), "10.0.0.1:80")
 		if err == nil {
 			t.Fatalf("%s: a dial succeeded without an agent", w.name)
 		}
@@ -146,7 +147,7 @@ func TestNoAgentExplainsItself(t *testing.T) {
 
 func TestUnknownClusterIsRefused(t *testing.T) {
 	h := startHub(t, hubSpec{})
-	_, err := h.admin.Stream(within(t), "nope", "10.0.0.1:80")
+	_, err := h.admin.Stream(runtest.Within(t), "nope", "10.0.0.1:80")
 	if f := wantFault(t, err, fault.CodeClusterUnknown); !strings.Contains(f.Next, "tombolo token create --cluster nope") {
 		t.Errorf("no next step: %q", f.Next)
 	}
@@ -154,10 +155,10 @@ func TestUnknownClusterIsRefused(t *testing.T) {
 	for _, c := range []struct{ method, path string }{
 		{"GET", "/v1/status?cluster=nope"}, {"POST", "/v1/clusters/nope/ping"},
 	} {
-		wantFault(t, h.admin.Call(within(t), c.method, c.path, nil, &any), fault.CodeClusterUnknown)
+		wantFault(t, h.admin.Call(runtest.Within(t), c.method, c.path, nil, &any), fault.CodeClusterUnknown)
 	}
-	wantFault(t, h.admin.Call(within(t), "POST", "/v1/clusters/nope/sockets", admin.SocketRequest{Protocol: hub.ProtocolConnect}, &any), fault.CodeClusterUnknown)
-	wantFault(t, h.admin.Call(within(t), "GET", "/v1/status?cluster=No_Such", nil, &any), fault.CodeRequest)
+	wantFault(t, h.admin.Call(runtest.Within(t), "POST", "/v1/clusters/nope/sockets", admin.SocketRequest{Protocol: hub.ProtocolConnect}, &any), fault.CodeClusterUnknown)
+	wantFault(t, h.admin.Call(runtest.Within(t), "GET", "/v1/status?cluster=No_Such", nil, &any), fault.CodeRequest)
 	if _, err := os.Stat(filepath.Join(h.dir, "run", "clusters", "nope")); err == nil {
 		t.Error("the refused request left a folder")
 	}
@@ -177,8 +178,8 @@ func TestDialIsBoundedByTheHub(t *testing.T) {
 			}
 		}
 	}()
-	eventually(t, "the session is live", func() bool { return h.connected("c1") == 1 })
-	_, err := dialConnect(within(t), h.socket("c1", hub.ProtocolConnect), "10.0.0.1:80")
+	runtest.Eventually(t, "the session is live", func() bool { return h.connected("c1") == 1 })
+	_, err := dialConnect(runtest.Within(t), h.socket("c1", hub.ProtocolConnect), "10.0.0.1:80")
 	if asRefused(t, err).code != fault.CodeDialTimeout && asRefused(t, err).code != fault.CodeSessionLost {
 		t.Errorf("got %v", err)
 	}
@@ -194,17 +195,17 @@ func TestCallerThatGivesUpDuringTheDial(t *testing.T) {
 	h, _ := pair(t, hubSpec{extra: "streams: {dialTimeout: 3s}"}, agentSpec{})
 	dead := silent(t)
 	for _, w := range h.ways("c1") {
-		ctx, cancel := context.WithCancel(within(t))
+		ctx, cancel := context.WithCancel(runtest.Within(t))
 		failed := make(chan error, 1)
 		go func() {
 			_, err := w.dial(ctx, dead)
 			failed <- err
 		}()
-		eventually(t, "the dial is under way on "+w.name, func() bool { return h.status("c1").Streams > 0 })
+		runtest.Eventually(t, "the dial is under way on "+w.name, func() bool { return h.status("c1").Streams > 0 })
 		cancel()
 		if err := <-failed; err == nil {
 			t.Errorf("%s: the dial succeeded", w.name)
 		}
-		eventually(t, "nothing of it is left on "+w.name, func() bool { return h.status("c1").Streams == 0 })
+		runtest.Eventually(t, "nothing of it is left on "+w.name, func() bool { return h.status("c1").Streams == 0 })
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/agent"
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/hub"
+	"github.com/tombolo-io/tombolo/internal/runtest"
 )
 
 // reload parses the hub's configuration with other clusters and hands it over.
@@ -37,10 +38,10 @@ func TestReloadDropsNoStream(t *testing.T) {
 	const c1 = "clusters:\n- name: c1\n  sockets: [{protocol: connect, mode: \"0600\"}]\n"
 	const c2 = "- name: c2\n  sockets: [{protocol: connect}, {protocol: konnectivity}]\n"
 	h, _ := pair(t, hubSpec{extra: c1}, agentSpec{})
-	to := echo(t)
+	to := runtest.Echo(t)
 	run := h.cfg.RunDir
 	one, two := filepath.Join(run, "clusters/c1/connect.sock"), filepath.Join(run, "clusters/c2/connect.sock")
-	live, err := dialConnect(within(t), one, to.addr())
+	live, err := dialConnect(runtest.Within(t), one, to.Addr())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +51,7 @@ func TestReloadDropsNoStream(t *testing.T) {
 	if err := h.reload(c1 + c2); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := dialConnect(within(t), two, to.addr()); asRefused(t, err).code != fault.CodeNoAgent {
+	if _, err := dialConnect(runtest.Within(t), two, to.Addr()); asRefused(t, err).code != fault.CodeNoAgent {
 		t.Errorf("the new cluster's socket: %v", err)
 	}
 	mustEcho(t, live, "after a cluster came")
@@ -87,7 +88,7 @@ func TestReloadDropsNoStream(t *testing.T) {
 		}
 		if strings.HasPrefix(name, "path changes hands") { // which costs its streams, and gives the socket back
 			live.Close()
-			if live, err = dialConnect(within(t), one, to.addr()); err != nil {
+			if live, err = dialConnect(runtest.Within(t), one, to.Addr()); err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}
 			defer live.Close()
@@ -111,16 +112,16 @@ func TestReloadDropsNoStream(t *testing.T) {
 // Removal ends the streams of the removed socket, and of no other.
 func TestRemovedSocketEndsItsStreams(t *testing.T) {
 	const both = "clusters:\n- name: c1\n  sockets: [{protocol: connect}, {protocol: connect, path: %DIR%/second.sock}]\n"
-	dir := shortDir(t)
+	dir := runtest.Dir(t)
 	extra := strings.ReplaceAll(both, "%DIR%", dir)
 	h, _ := pair(t, hubSpec{dir: dir, extra: extra}, agentSpec{})
-	to := echo(t)
-	stay, err := dialConnect(within(t), filepath.Join(h.cfg.RunDir, "clusters/c1/connect.sock"), to.addr())
+	to := runtest.Echo(t)
+	stay, err := dialConnect(runtest.Within(t), filepath.Join(h.cfg.RunDir, "clusters/c1/connect.sock"), to.Addr())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer stay.Close()
-	leave, err := dialConnect(within(t), filepath.Join(dir, "second.sock"), to.addr())
+	leave, err := dialConnect(runtest.Within(t), filepath.Join(dir, "second.sock"), to.Addr())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,11 +138,11 @@ func TestRemovedSocketEndsItsStreams(t *testing.T) {
 // An agent takes new rules for new streams at once.
 func TestAgentReloadsItsRules(t *testing.T) {
 	h, a := pair(t, hubSpec{}, agentSpec{})
-	to := echo(t)
+	to := runtest.Echo(t)
 	live := openVia(t, h, to)
 	cfg := agentConfig(t, agentSpec{dir: a.dir, allow: []string{"10.0.0.0/8"}}, a.health)
 	a.Reload(cfg)
-	_, err := dialConnect(within(t), h.socket("c1", hub.ProtocolConnect), to.addr())
+	_, err := dialConnect(runtest.Within(t), h.socket("c1", hub.ProtocolConnect), to.Addr())
 	wantRefused(t, err, http.StatusForbidden, fault.CodePolicyDenied)
 	mustEcho(t, live, "a live stream stays")
 	_, err = agent.ParseConfig("agent.yaml", []byte("apiVersion: tombolo.dev/v1alpha1\nkind: AgentConfig\nallow: [10.0.0.0/33, 10.0.0.1/8]\nhub: x\n"))

@@ -6,6 +6,8 @@ import (
 	"net"
 	"testing"
 	"time"
+
+	"github.com/tombolo-io/tombolo/internal/runtest"
 )
 
 // stuck waits until a writer has not got on for a moment, so that every window
@@ -13,7 +15,7 @@ import (
 func stuck(t *testing.T, moved func() int64) {
 	t.Helper()
 	last, since := int64(-1), time.Now()
-	eventually(t, "the stalled connection has filled its buffers", func() bool {
+	runtest.Eventually(t, "the stalled connection has filled its buffers", func() bool {
 		if now := moved(); now != last {
 			last, since = now, time.Now()
 		}
@@ -26,7 +28,7 @@ func othersWork(t *testing.T, ways []way, live []net.Conn, to string) {
 	t.Helper()
 	for i, w := range ways {
 		mustEcho(t, live[i], "still alive on "+w.name)
-		conn, err := w.dial(within(t), to)
+		conn, err := w.dial(runtest.Within(t), to)
 		if err != nil {
 			t.Fatalf("new dial on %s: %v", w.name, err)
 		}
@@ -39,7 +41,7 @@ func openOnEach(t *testing.T, ways []way, to string) []net.Conn {
 	t.Helper()
 	var out []net.Conn
 	for _, w := range ways {
-		conn, err := w.dial(within(t), to)
+		conn, err := w.dial(runtest.Within(t), to)
 		if err != nil {
 			t.Fatalf("%s: %v", w.name, err)
 		}
@@ -51,18 +53,18 @@ func openOnEach(t *testing.T, ways []way, to string) []net.Conn {
 // A caller that does not read from a fast target harms itself only.
 func TestCallerThatDoesNotRead(t *testing.T) {
 	h, _ := pair(t, hubSpec{}, agentSpec{})
-	to, fast := echo(t), flood(t)
+	to, fast := runtest.Echo(t), flood(t)
 	ways := h.ways("c1")
-	live := openOnEach(t, ways, to.addr())
+	live := openOnEach(t, ways, to.Addr())
 	for _, w := range ways {
 		t.Run(w.name, func(t *testing.T) {
-			conn, err := w.dial(within(t), fast.addr())
+			conn, err := w.dial(runtest.Within(t), fast.Addr())
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer abandon(conn)
 			stuck(t, func() int64 { return h.status("c1").Agents[0].BytesOut })
-			othersWork(t, ways, live, to.addr())
+			othersWork(t, ways, live, to.Addr())
 		})
 	}
 }
@@ -70,12 +72,12 @@ func TestCallerThatDoesNotRead(t *testing.T) {
 // A target that does not read from a fast caller harms that connection only.
 func TestTargetThatDoesNotRead(t *testing.T) {
 	h, _ := pair(t, hubSpec{}, agentSpec{})
-	to, deaf := echo(t), sink(t)
+	to, deaf := runtest.Echo(t), sink(t)
 	ways := h.ways("c1")
-	live := openOnEach(t, ways, to.addr())
+	live := openOnEach(t, ways, to.Addr())
 	for _, w := range ways {
 		t.Run(w.name, func(t *testing.T) {
-			conn, err := w.dial(within(t), deaf.addr())
+			conn, err := w.dial(runtest.Within(t), deaf.Addr())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -90,7 +92,7 @@ func TestTargetThatDoesNotRead(t *testing.T) {
 				}
 			}()
 			stuck(t, func() int64 { return h.status("c1").Agents[0].BytesIn })
-			othersWork(t, ways, live, to.addr())
+			othersWork(t, ways, live, to.Addr())
 			abandon(conn)
 			<-writer
 		})

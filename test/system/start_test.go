@@ -20,6 +20,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/hub"
 	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/runtest"
 )
 
 // startFails makes and runs a hub that must not come up.
@@ -34,7 +35,7 @@ func startFails(t *testing.T, s hubSpec, code fault.Code) *fault.Fault {
 			err = p.err
 		case <-h.Ready():
 			t.Fatalf("it started; want %s", code)
-		case <-time.After(patience):
+		case <-time.After(runtest.Patience):
 			t.Fatal("it neither starts nor fails")
 		}
 	}
@@ -73,7 +74,7 @@ func free(t *testing.T, address string) {
 
 func TestPortInUse(t *testing.T) {
 	h, _ := pair(t, hubSpec{}, agentSpec{})
-	second := shortDir(t)
+	second := runtest.Dir(t)
 	f := startFails(t, hubSpec{dir: second, listen: h.listen}, fault.CodeAddressBusy)
 	if !strings.Contains(f.Error(), h.listen) {
 		t.Errorf("which one? %s", f.Error())
@@ -82,20 +83,20 @@ func TestPortInUse(t *testing.T) {
 		t.Errorf("the failed start left %v", got)
 	}
 	// The admin port alone: the main port must be let go.
-	own := ownAddress(8443)
+	own := runtest.Address(8443)
 	ln, err := net.Listen("tcp", strings.TrimSuffix(own, "8443")+"8444")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer ln.Close()
-	startFails(t, hubSpec{dir: shortDir(t), listen: own}, fault.CodeAddressBusy)
+	startFails(t, hubSpec{dir: runtest.Dir(t), listen: own}, fault.CodeAddressBusy)
 	free(t, own)
 	othersServed(t, h)
 }
 
 func TestStateHeldByAnotherHub(t *testing.T) {
 	h, _ := pair(t, hubSpec{}, agentSpec{})
-	own := ownAddress(8443)
+	own := runtest.Address(8443)
 	startFails(t, hubSpec{dir: h.dir, listen: own}, fault.CodeStateBusy)
 	free(t, own)
 	othersServed(t, h)
@@ -105,8 +106,8 @@ func TestStateHeldByAnotherHub(t *testing.T) {
 func TestSocketHeldByAnotherHub(t *testing.T) {
 	h, _ := pair(t, hubSpec{}, agentSpec{})
 	socket := h.socket("c1", hub.ProtocolConnect)
-	own := ownAddress(8443)
-	dir := shortDir(t)
+	own := runtest.Address(8443)
+	dir := runtest.Dir(t)
 	if err := os.Symlink(filepath.Join(h.dir, "run"), filepath.Join(dir, "run")); err != nil {
 		t.Fatal(err)
 	}
@@ -117,8 +118,8 @@ func TestSocketHeldByAnotherHub(t *testing.T) {
 		t.Errorf("the run directory changed from\n%s\nto\n%s", before, after)
 	}
 	// The same for the socket of a cluster: the admin socket of the second is elsewhere.
-	own = ownAddress(8443)
-	dir = shortDir(t)
+	own = runtest.Address(8443)
+	dir = runtest.Dir(t)
 	startFails(t, hubSpec{dir: dir, listen: own, extra: "clusters:\n- name: c0\n  sockets: [{protocol: connect}]\n" +
 		"- name: c1\n  sockets: [{protocol: connect, path: " + socket + "}]\n"}, fault.CodeSocketBusy)
 	free(t, own)
@@ -129,7 +130,7 @@ func TestSocketHeldByAnotherHub(t *testing.T) {
 }
 
 func TestStaleSocketIsTakenOver(t *testing.T) {
-	dir := shortDir(t)
+	dir := runtest.Dir(t)
 	stale := []string{filepath.Join(dir, "run/clusters/c1/connect.sock"), hub.AdminSocket(filepath.Join(dir, "run"))}
 	for _, path := range stale {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -155,7 +156,7 @@ func TestStaleSocketIsTakenOver(t *testing.T) {
 }
 
 func TestWhatIsNoSocketIsLeftAlone(t *testing.T) {
-	dir := shortDir(t)
+	dir := runtest.Dir(t)
 	path := filepath.Join(dir, "precious")
 	if err := os.WriteFile(path, []byte("precious"), 0o600); err != nil {
 		t.Fatal(err)
@@ -174,7 +175,7 @@ func TestSocketPathTooLong(t *testing.T) {
 	}
 	h := startHub(t, hubSpec{})
 	var none struct{}
-	err = h.admin.Call(within(t), "POST", "/v1/tokens", map[string]any{"cluster": strings.Repeat("c", 63), "ttlSeconds": 60, "uses": 1}, &none)
+	err = h.admin.Call(runtest.Within(t), "POST", "/v1/tokens", map[string]any{"cluster": strings.Repeat("c", 63), "ttlSeconds": 60, "uses": 1}, &none)
 	if err != nil && !fault.Has(err, fault.CodeHubAway) {
 		t.Fatal(err)
 	}
@@ -183,7 +184,7 @@ func TestSocketPathTooLong(t *testing.T) {
 // A state directory that cannot be written. Root is stopped by no mode, so the
 // place is one that cannot hold a folder at all.
 func TestStateDirectoryIsNotWritable(t *testing.T) {
-	file := filepath.Join(shortDir(t), "file")
+	file := filepath.Join(runtest.Dir(t), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -222,7 +223,7 @@ func TestStateOfANewerVersion(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := read(t, path)
-	own := ownAddress(8443)
+	own := runtest.Address(8443)
 	startFails(t, hubSpec{dir: h.dir, listen: own}, fault.CodeStateVersion)
 	free(t, own)
 	if !bytes.Equal(before, read(t, path)) {

@@ -10,23 +10,23 @@ import (
 	"io"
 	"net"
 	"os"
-	"strconv"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/hub"
+	"github.com/tombolo-io/tombolo/internal/runtest"
 )
 
 func TestEveryFrontendCarriesBytesBothWays(t *testing.T) {
 	h, _ := pair(t, hubSpec{}, agentSpec{})
-	to := echo(t)
+	to := runtest.Echo(t)
 	payload := make([]byte, 3<<20)
 	rand.Read(payload)
 	for _, w := range h.ways("c1") {
 		t.Run(w.name, func(t *testing.T) {
-			conn, err := w.dial(within(t), to.addr())
+			conn, err := w.dial(runtest.Within(t), to.Addr())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -52,12 +52,12 @@ func TestEveryFrontendCarriesBytesBothWays(t *testing.T) {
 
 func TestNamesResolveOnTheAgentsSide(t *testing.T) {
 	h, _ := pair(t, hubSpec{}, agentSpec{})
-	to := echo(t)
-	_, port, err := net.SplitHostPort(to.addr())
+	to := runtest.Echo(t)
+	_, port, err := net.SplitHostPort(to.Addr())
 	if err != nil {
 		t.Fatal(err)
 	}
-	conn, err := dialConnect(within(t), h.socket("c1", hub.ProtocolConnect), "localhost:"+port)
+	conn, err := dialConnect(runtest.Within(t), h.socket("c1", hub.ProtocolConnect), "localhost:"+port)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +79,7 @@ func TestTwoClustersWithEqualRangesStayApart(t *testing.T) {
 			mine, other, want = two, one, "two"
 		}
 		for _, w := range h.ways(cluster) {
-			conn, err := w.dial(within(t), mine.addr())
+			conn, err := w.dial(runtest.Within(t), mine.Addr())
 			if err != nil {
 				t.Fatalf("%s %s: %v", cluster, w.name, err)
 			}
@@ -89,7 +89,7 @@ func TestTwoClustersWithEqualRangesStayApart(t *testing.T) {
 				t.Errorf("%s %s: %q, %v", cluster, w.name, got, err)
 			}
 			conn.Close()
-			if conn, err := w.dial(within(t), other.addr()); err == nil {
+			if conn, err := w.dial(runtest.Within(t), other.Addr()); err == nil {
 				conn.Close()
 				t.Errorf("%s %s reached what the other cluster allows", cluster, w.name)
 			}
@@ -97,16 +97,20 @@ func TestTwoClustersWithEqualRangesStayApart(t *testing.T) {
 	}
 }
 
-func portOf(t *testing.T, s *target) string {
+func portOf(t *testing.T, s *runtest.Target) string {
 	t.Helper()
-	return strconv.Itoa(s.Addr().(*net.TCPAddr).Port)
+	_, port, err := net.SplitHostPort(s.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return port
 }
 
 func TestTargetThatSpeaksFirst(t *testing.T) {
 	h, _ := pair(t, hubSpec{}, agentSpec{})
 	to := greeting(t, "220 ready\r\n")
 	for _, w := range h.ways("c1") {
-		conn, err := w.dial(within(t), to.addr())
+		conn, err := w.dial(runtest.Within(t), to.Addr())
 		if err != nil {
 			t.Fatalf("%s: %v", w.name, err)
 		}
@@ -126,7 +130,7 @@ func TestHalfCloseByTheCaller(t *testing.T) {
 		if !w.half {
 			continue
 		}
-		conn, err := w.dial(within(t), to.addr())
+		conn, err := w.dial(runtest.Within(t), to.Addr())
 		if err != nil {
 			t.Fatalf("%s: %v", w.name, err)
 		}
@@ -148,7 +152,7 @@ func TestHalfCloseByTheCaller(t *testing.T) {
 func TestHalfCloseByTheTarget(t *testing.T) {
 	h, _ := pair(t, hubSpec{}, agentSpec{})
 	heard := make(chan []byte, 1)
-	to := serveTarget(t, func(c *net.TCPConn) {
+	to := runtest.Serve(t, func(c *net.TCPConn) {
 		c.CloseWrite()
 		all, _ := io.ReadAll(c)
 		c.Close()
@@ -158,7 +162,7 @@ func TestHalfCloseByTheTarget(t *testing.T) {
 		if !w.half {
 			continue
 		}
-		conn, err := w.dial(within(t), to.addr())
+		conn, err := w.dial(runtest.Within(t), to.Addr())
 		if err != nil {
 			t.Fatalf("%s: %v", w.name, err)
 		}
@@ -175,7 +179,7 @@ func TestHalfCloseByTheTarget(t *testing.T) {
 			if !bytes.Equal(got, message) {
 				t.Errorf("%s: the target heard %d bytes of %d", w.name, len(got), len(message))
 			}
-		case <-time.After(patience):
+		case <-time.After(runtest.Patience):
 			t.Fatalf("%s: the target heard no end", w.name)
 		}
 		conn.Close()
@@ -185,7 +189,7 @@ func TestHalfCloseByTheTarget(t *testing.T) {
 // A reset must not look like an end in good order.
 func TestResetByTheTargetIsNoOrderlyEnd(t *testing.T) {
 	h, _ := pair(t, hubSpec{}, agentSpec{})
-	to := serveTarget(t, func(c *net.TCPConn) {
+	to := runtest.Serve(t, func(c *net.TCPConn) {
 		io.ReadFull(c, make([]byte, 4))
 		io.WriteString(c, "part")
 		c.SetLinger(0)
@@ -195,7 +199,7 @@ func TestResetByTheTargetIsNoOrderlyEnd(t *testing.T) {
 		if w.name == "connect-unix" || w.name == "konnectivity" {
 			continue // neither a unix socket nor the reference's client shows an abnormal end; see the next test
 		}
-		conn, err := w.dial(within(t), to.addr())
+		conn, err := w.dial(runtest.Within(t), to.Addr())
 		if err != nil {
 			t.Fatalf("%s: %v", w.name, err)
 		}
@@ -210,13 +214,13 @@ func TestResetByTheTargetIsNoOrderlyEnd(t *testing.T) {
 // A reset by the target ends the caller's connection at once on every frontend.
 func TestResetByTheTargetEndsTheConnection(t *testing.T) {
 	h, _ := pair(t, hubSpec{}, agentSpec{})
-	to := serveTarget(t, func(c *net.TCPConn) {
+	to := runtest.Serve(t, func(c *net.TCPConn) {
 		io.ReadFull(c, make([]byte, 4))
 		c.SetLinger(0)
 		c.Close()
 	})
 	for _, w := range h.ways("c1") {
-		conn, err := w.dial(within(t), to.addr())
+		conn, err := w.dial(runtest.Within(t), to.Addr())
 		if err != nil {
 			t.Fatalf("%s: %v", w.name, err)
 		}
@@ -226,20 +230,20 @@ func TestResetByTheTargetEndsTheConnection(t *testing.T) {
 		}
 		conn.Close()
 	}
-	eventually(t, "no stream is left", func() bool { return h.status("c1").Streams == 0 })
+	runtest.Eventually(t, "no stream is left", func() bool { return h.status("c1").Streams == 0 })
 }
 
 // A reset by the caller reaches the target as a reset.
 func TestResetByTheCallerReachesTheTarget(t *testing.T) {
 	h, _ := pair(t, hubSpec{}, agentSpec{})
 	ends := make(chan error, 1)
-	to := serveTarget(t, func(c *net.TCPConn) {
+	to := runtest.Serve(t, func(c *net.TCPConn) {
 		c.Write([]byte("x"))
 		_, err := io.Copy(io.Discard, c)
 		ends <- err
 	})
 	cert := h.ways("c1")[1]
-	conn, err := cert.dial(within(t), to.addr())
+	conn, err := cert.dial(runtest.Within(t), to.Addr())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -252,7 +256,7 @@ func TestResetByTheCallerReachesTheTarget(t *testing.T) {
 		if !errors.Is(err, syscall.ECONNRESET) {
 			t.Errorf("the target saw %v, not a reset", err)
 		}
-	case <-time.After(patience):
+	case <-time.After(runtest.Patience):
 		t.Fatal("the target saw no end")
 	}
 }
@@ -260,8 +264,8 @@ func TestResetByTheCallerReachesTheTarget(t *testing.T) {
 // The figures of status are those of the streams.
 func TestStatusCountsStreamsAndBytes(t *testing.T) {
 	h, a := pair(t, hubSpec{}, agentSpec{})
-	to := echo(t)
-	conn, err := h.admin.Stream(within(t), "c1", to.addr())
+	to := runtest.Echo(t)
+	conn, err := h.admin.Stream(runtest.Within(t), "c1", to.Addr())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -277,13 +281,13 @@ func TestStatusCountsStreamsAndBytes(t *testing.T) {
 	if len(ag.Ranges) != 1 || ag.Ranges[0] != "127.0.0.0/8" || ag.Peer == "" || ag.CertificateEnd.IsZero() || ag.Since.IsZero() {
 		t.Errorf("status: %+v", ag)
 	}
-	eventually(t, "a round trip is known", func() bool { return h.status("c1").Agents[0].RTTMillis > 0 })
+	runtest.Eventually(t, "a round trip is known", func() bool { return h.status("c1").Agents[0].RTTMillis > 0 })
 	conn.Close()
-	eventually(t, "the stream is gone", func() bool { return h.status("c1").Agents[0].Streams == 0 })
+	runtest.Eventually(t, "the stream is gone", func() bool { return h.status("c1").Agents[0].Streams == 0 })
 	if err := a.stop(); err != nil {
 		t.Errorf("agent: %v", err)
 	}
-	eventually(t, "the agent is shown as gone", func() bool {
+	runtest.Eventually(t, "the agent is shown as gone", func() bool {
 		ag := h.status("c1").Agents[0]
 		return !ag.Connected && ag.LastDisconnect != nil && ag.LastDisconnect.Reason != "" && ag.BytesIn == 5
 	})
@@ -293,7 +297,7 @@ func TestStatusCountsStreamsAndBytes(t *testing.T) {
 func TestIdleStreamEnds(t *testing.T) {
 	h, _ := pair(t, hubSpec{extra: "streams: {idleTimeout: 400ms}"}, agentSpec{})
 	gone := make(chan struct{}, 8)
-	to := serveTarget(t, func(c *net.TCPConn) {
+	to := runtest.Serve(t, func(c *net.TCPConn) {
 		io.Copy(c, c)
 		c.Close()
 		gone <- struct{}{}
@@ -302,7 +306,7 @@ func TestIdleStreamEnds(t *testing.T) {
 		if w.name == "konnectivity" {
 			continue // kube-apiserver's own idle rules hold there
 		}
-		conn, err := w.dial(within(t), to.addr())
+		conn, err := w.dial(runtest.Within(t), to.Addr())
 		if err != nil {
 			t.Fatalf("%s: %v", w.name, err)
 		}
@@ -313,7 +317,7 @@ func TestIdleStreamEnds(t *testing.T) {
 		conn.Close()
 		select {
 		case <-gone:
-		case <-time.After(patience):
+		case <-time.After(runtest.Patience):
 			t.Fatalf("%s: the target was not told", w.name)
 		}
 	}

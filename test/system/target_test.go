@@ -5,78 +5,14 @@ package system
 import (
 	"io"
 	"net"
-	"sync"
 	"testing"
+
+	"github.com/tombolo-io/tombolo/internal/runtest"
 )
 
-// target is a server on the agent's side; each connection is handled by serve
-// and closed when the test ends.
-type target struct {
-	net.Listener
-	mu    sync.Mutex
-	conns []net.Conn
-	wg    sync.WaitGroup
-}
-
-func (s *target) addr() string { return s.Addr().String() }
-
-func serveTarget(t *testing.T, serve func(*net.TCPConn)) *target {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &target{Listener: ln}
-	s.wg.Add(1)
-	go func() {
-		defer s.wg.Done()
-		for {
-			c, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			s.mu.Lock()
-			s.conns = append(s.conns, c)
-			s.mu.Unlock()
-			s.wg.Add(1)
-			go func() {
-				defer s.wg.Done()
-				serve(c.(*net.TCPConn))
-			}()
-		}
-	}()
-	t.Cleanup(s.stop)
-	return s
-}
-
-func (s *target) stop() {
-	s.Close()
-	s.mu.Lock()
-	for _, c := range s.conns {
-		c.Close()
-	}
-	s.mu.Unlock()
-	s.wg.Wait()
-}
-
-// accepted counts the connections that came.
-func (s *target) accepted() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.conns)
-}
-
-// echo returns what it reads and half-closes after the peer did.
-func echo(t *testing.T) *target {
-	return serveTarget(t, func(c *net.TCPConn) {
-		io.Copy(c, c)
-		c.Close()
-	})
-}
-
 // named answers a byte of the caller with its name and the end.
-func named(t *testing.T, name string) *target {
-	return serveTarget(t, func(c *net.TCPConn) {
+func named(t *testing.T, name string) *runtest.Target {
+	return runtest.Serve(t, func(c *net.TCPConn) {
 		io.ReadFull(c, make([]byte, 1))
 		io.WriteString(c, name)
 		c.CloseWrite()
@@ -86,8 +22,8 @@ func named(t *testing.T, name string) *target {
 }
 
 // greeting speaks first: it greets and ends.
-func greeting(t *testing.T, text string) *target {
-	return serveTarget(t, func(c *net.TCPConn) {
+func greeting(t *testing.T, text string) *runtest.Target {
+	return runtest.Serve(t, func(c *net.TCPConn) {
 		io.WriteString(c, text)
 		c.CloseWrite()
 		io.Copy(io.Discard, c)
@@ -96,8 +32,8 @@ func greeting(t *testing.T, text string) *target {
 }
 
 // replyAfterEnd reads all up to the caller's half-close and answers only then.
-func replyAfterEnd(t *testing.T) *target {
-	return serveTarget(t, func(c *net.TCPConn) {
+func replyAfterEnd(t *testing.T) *runtest.Target {
+	return runtest.Serve(t, func(c *net.TCPConn) {
 		all, err := io.ReadAll(c)
 		if err == nil {
 			c.Write(append([]byte("got "), all...))
@@ -107,8 +43,8 @@ func replyAfterEnd(t *testing.T) *target {
 }
 
 // flood writes for ever; sink reads nothing.
-func flood(t *testing.T) *target {
-	return serveTarget(t, func(c *net.TCPConn) {
+func flood(t *testing.T) *runtest.Target {
+	return runtest.Serve(t, func(c *net.TCPConn) {
 		buf := make([]byte, 64<<10)
 		for {
 			if _, err := c.Write(buf); err != nil {
@@ -118,6 +54,6 @@ func flood(t *testing.T) *target {
 	})
 }
 
-func sink(t *testing.T) *target {
-	return serveTarget(t, func(*net.TCPConn) {})
+func sink(t *testing.T) *runtest.Target {
+	return runtest.Serve(t, func(*net.TCPConn) {})
 }

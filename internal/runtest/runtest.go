@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package runtest is where hubs and agents run in tests, in this process or as
+// programs of their own: addresses and folders that are theirs alone, targets for
+// them to dial, what they have written, and waits without a measure of speed. It
+// does not start them, and knows nothing of what they are.
+package runtest
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// Patience bounds every wait. It is no measure of speed: no test passes because
+// something was quick enough.
+const Patience = 40 * time.Second
+
+// addresses counts those that this process has handed out.
+var addresses atomic.Uint32
+
+// Address is a loopback address, with this port, that no other test of this run,
+// and hardly one of another process, uses. A hub can come back on it.
+func Address(port int) string { return address(os.Getpid(), int(addresses.Add(1)), port) }
+
+// address gives each process 2,000 addresses before it takes those of another one.
+func address(pid, n, port int) string {
+	return fmt.Sprintf("127.%d.%d.%d:%d", 1+pid%250, (pid/250*8+n/250)%250, 1+n%250, port)
+}
+
+// Dir makes a folder whose name leaves room for the paths of unix sockets.
+func Dir(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/tmp", "tb")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+// Within is a context that ends with the test, or when its patience does.
+func Within(t testing.TB) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// Eventually waits for a condition; what says what was waited for.
+func Eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	deadline := time.NewTimer(Patience)
+	defer deadline.Stop()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !holds() {
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			t.Fatalf("not within %v: %s", Patience, what)
+		}
+	}
+}
+
+// Transcript is what something has written so far.
+type Transcript struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+// Write takes more, from any goroutine.
+func (s *Transcript) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.buf.Write(p)
+}
+
+func (s *Transcript) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.buf.String()
+}
