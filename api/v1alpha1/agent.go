@@ -26,7 +26,7 @@ type AgentConfig struct {
 	Carrier string `json:"carrier,omitempty"`
 	// Connections bounds the connections of one session, 1 to 4. Default 4; the
 	// hub may allow fewer.
-	Connections int `json:"connections,omitempty"`
+	Connections *int `json:"connections,omitempty"`
 	// DrainTimeout is how long live streams may go on after SIGTERM. Default 25s.
 	DrainTimeout Duration `json:"drainTimeout,omitempty"`
 }

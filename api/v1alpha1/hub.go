@@ -70,8 +70,8 @@ type HubConfig struct {
 	// Carrier is auto, mux or yamux. Default auto.
 	Carrier string `json:"carrier,omitempty"`
 	// Connections bounds the connections of one session, 1 to 4. Default 4; never
-	// more than this machine has cores.
-	Connections int `json:"connections,omitempty"`
+	// more than twice the cores of this machine.
+	Connections *int `json:"connections,omitempty"`
 	// DrainTimeout is how long live streams may go on after SIGTERM. Default 25s.
 	DrainTimeout Duration `json:"drainTimeout,omitempty"`
 	// Clusters registers clusters and asks for their unix sockets.

@@ -68,6 +68,16 @@ type AgentStatus struct {
 	Ranges         []string    `json:"ranges"`
 	CertificateEnd time.Time   `json:"certificateEnd,omitzero"`
 	LastDisconnect *Disconnect `json:"lastDisconnect,omitempty"`
+	// Of the session: without those that it left because it did not need them.
+	ConnectionsLost int   `json:"connectionsLost,omitempty"`
+	LastLoss        *Loss `json:"lastLoss,omitempty"`
+}
+
+// Loss says why and when a session lost one of its connections.
+type Loss struct {
+	Cause  string    `json:"cause"` // silent, broken or violation
+	Reason string    `json:"reason"`
+	At     time.Time `json:"at"`
 }
 
 // Disconnect says why and when a session ended.

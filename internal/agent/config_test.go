@@ -66,7 +66,9 @@ func TestProblemsOfAnAgentsConfiguration(t *testing.T) {
 		"a bad log format":                {kind + "log: {format: xml}\n", `f:3:15: log.format: "xml" is neither text nor json`},
 		"a bad log level":                 {kind + "log: {level: loud}\n", `f:3:14: log.level: "loud" is none of debug, info, warn, error`},
 		"a carrier that there is not":     {kind + "carrier: tcp\n", `f:3:10: carrier: "tcp" is none of auto, mux, yamux`},
-		"too many connections":            {kind + "connections: 99\n", `f:3:14: connections: 99 is not 1 to 4`},
+		"too many connections":            {kind + "connections: 99\n", `f:3:14: connections: 99 is not 1 to 4; leave it out for 4`},
+		"no connections":                  {kind + "connections: 0\n", `f:3:14: connections: 0 is not 1 to 4; leave it out for 4`},
+		"fewer connections than none":     {kind + "connections: -1\n", `f:3:14: connections: -1 is not 1 to 4; leave it out for 4`},
 		"a negative timeout":              {kind + "streams: {dialTimeout: -4s}\n", `f:3:24: streams.dialTimeout: -4s is negative`},
 		"a field of the hub":              {kind + "listen: :1\n", `f:3:1: listen: unknown key; known here: apiVersion, kind, stateDir`},
 	} {

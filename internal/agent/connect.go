@@ -28,7 +28,8 @@ func (a *Agent) connect(ctx context.Context, hub string, me *identity) (*session
 	if err != nil {
 		return nil, err
 	}
-	link, err := a.begin(conn, welcome)
+	s := &session{emptied: make(chan struct{}, 1)}
+	link, err := a.begin(conn, welcome, s)
 	if err != nil {
 		conn.Close()
 		return nil, hubFault(hub, err)
@@ -38,7 +39,7 @@ func (a *Agent) connect(ctx context.Context, hub string, me *identity) (*session
 		link.Close()
 		return nil, hubFault(hub, err)
 	}
-	s := &session{link: link, emptied: make(chan struct{}, 1)}
+	s.link = link
 	s.beat = heartbeat.New(heartbeat.Options{
 		Stream:       control,
 		Next:         func(ctx context.Context) (heartbeat.Stream, error) { return link.OpenStream(ctx, nil) },
@@ -55,7 +56,7 @@ func (a *Agent) connect(ctx context.Context, hub string, me *identity) (*session
 }
 
 // begin puts the mux on a connection as Welcome says.
-func (a *Agent) begin(conn *tls.Conn, w *pb.Welcome) (carrier.Session, error) {
+func (a *Agent) begin(conn *tls.Conn, w *pb.Welcome, s *session) (carrier.Session, error) {
 	set := a.settings.Load()
 	mux, f := wire.Taken(set.Carrier, w.GetCapabilities())
 	if f != nil {
@@ -66,11 +67,12 @@ func (a *Agent) begin(conn *tls.Conn, w *pb.Welcome) (carrier.Session, error) {
 		return carrier.Client(carrier.Yamux, conn, o)
 	}
 	o.Connections = allowed(set.Connections, w.GetConnections())
+	hub := conn.RemoteAddr().String()
+	o.Lost = func(l carrier.Loss) { a.lost(s, hub, l) }
 	if secret := w.GetSecret(); o.Connections > 1 && len(secret) > 0 {
 		// The very hub that holds the session: another one behind the same name
 		// does not know the secret.
-		hub := conn.RemoteAddr().String()
-		o.Dial = func(ctx context.Context) (net.Conn, error) { return a.attach(ctx, hub, secret) }
+		o.Dial = func(ctx context.Context) (net.Conn, error) { return a.attach(ctx, s, hub, secret) }
 	}
 	return carrier.Client(carrier.Mux, conn, o)
 }
@@ -83,7 +85,7 @@ func allowed(configured int, welcome uint32) int {
 
 // attach opens one more connection for the session that has the secret, with the
 // certificate of now: the one with which the session began may have been renewed.
-func (a *Agent) attach(ctx context.Context, hub string, secret []byte) (net.Conn, error) {
+func (a *Agent) attach(ctx context.Context, s *session, hub string, secret []byte) (net.Conn, error) {
 	conn, welcome, err := a.greeted(ctx, hub, a.identity(), secret)
 	if err == nil {
 		if _, f := wire.Taken(v1alpha1.CarrierMux, welcome.GetCapabilities()); f != nil {
@@ -97,8 +99,24 @@ func (a *Agent) attach(ctx context.Context, hub string, secret []byte) (net.Conn
 		a.log.Debug("no further connection", "hub", hub, tell.AttrCode, f.Code, tell.AttrReason, f.Explain())
 		return nil, err
 	}
-	a.log.Debug("further connection", "hub", hub)
+	say := a.log.Debug
+	if s.missing.Swap(0) > 0 {
+		say = a.log.Info // those who saw the loss want to see its repair
+	}
+	say("further connection", "hub", hub)
 	return conn, nil
+}
+
+// lost says that a session has lost a connection. One that was not needed any
+// more is no news.
+func (a *Agent) lost(s *session, hub string, l carrier.Loss) {
+	say := a.log.Debug
+	if l.Cause != carrier.CauseLeft {
+		say = a.log.Warn
+		s.missing.Add(1)
+	}
+	say("connection lost", "hub", hub, tell.AttrCause, l.Cause, tell.AttrReason, l.Why.Error(), "remain", l.Remain)
+	a.metrics.Losses.WithLabelValues(string(l.Cause)).Inc() // when all else is known
 }
 
 // greeted dials, shakes hands and exchanges Hello and Welcome; with a secret the

@@ -143,7 +143,7 @@ func TestAFurtherConnection(t *testing.T) {
 			hub := newScriptedHub(t, ca, c.welcome)
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			defer cancel()
-			conn, err := a.attach(ctx, hub.addr, secret)
+			conn, err := a.attach(ctx, &session{}, hub.addr, secret)
 			if conn != nil {
 				defer conn.Close()
 			}
@@ -171,7 +171,7 @@ func TestTicketsBelongToACertificate(t *testing.T) {
 		if i == 2 {
 			a.setIdentity(certified(t, ca))
 		}
-		conn, err := a.attach(ctx, hub.addr, []byte("x"))
+		conn, err := a.attach(ctx, &session{}, hub.addr, []byte("x"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -224,5 +224,30 @@ func TestDrainRefusesWhatIsUnderWay(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestWhyASessionEnded: what was said comes before what broke.
+func TestWhyASessionEnded(t *testing.T) {
+	stopped, cancel := context.WithCancel(t.Context())
+	cancel()
+	said := fault.New(fault.CodeCertRevoked, "revoked")
+	for name, c := range map[string]struct {
+		ctx      context.Context
+		farewell *fault.Fault
+		err      error
+		want     fault.Code
+	}{
+		"the hub said why":           {t.Context(), said, io.EOF, fault.CodeCertRevoked},
+		"the hub said why in a stop": {stopped, said, context.Canceled, fault.CodeCertRevoked},
+		"a stop":                     {stopped, nil, context.Canceled, fault.CodeDraining},
+		"a frame that cannot be":     {t.Context(), nil, fault.New(fault.CodeFrameInvalid, "x"), fault.CodeFrameInvalid},
+		"it broke":                   {t.Context(), nil, io.EOF, fault.CodeSessionLost},
+	} {
+		s := &session{}
+		s.farewell.Store(c.farewell)
+		if f := s.ended(c.ctx, c.err); f == nil || f.Code != c.want {
+			t.Errorf("%s: %v, want %s", name, f, c.want)
+		}
 	}
 }

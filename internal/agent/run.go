@@ -116,6 +116,7 @@ func (s *session) drain(reason string) {
 }
 
 func (s *session) goodbye(why *fault.Fault) {
+	s.farewell.CompareAndSwap(nil, why)
 	s.beat.Send(&pb.Control{Frame: &pb.Control_Goodbye{Goodbye: &pb.Goodbye{Reason: wire.ToFault(why)}}})
 	// The hub closes when it has read the farewell; a hub that does not is not waited for.
 	timer := time.NewTimer(limit.Farewell)

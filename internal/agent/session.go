@@ -27,7 +27,8 @@ type session struct {
 	streams  atomic.Int64
 	accepted atomic.Bool // the hub has answered a ping, so it gives us streams
 	draining atomic.Bool
-	farewell atomic.Pointer[fault.Fault] // the hub's reason to end the session
+	farewell atomic.Pointer[fault.Fault] // the hub's reason to end the session, or ours
+	missing  atomic.Int64                // connections that were lost and not replaced
 	emptied  chan struct{}               // signalled when the last stream ends
 }
 
@@ -50,13 +51,24 @@ func (a *Agent) serve(ctx context.Context, s *session) error {
 	g.Go("streams", func(ctx context.Context) error { return a.acceptStreams(ctx, s) })
 	err := g.Wait()
 	stop()
+	why := s.ended(ctx, err)
+	a.metrics.SessionEnds.WithLabelValues(tell.Outcome(why.Code)).Inc()
+	if ctx.Err() != nil && s.farewell.Load() == nil {
+		return ctx.Err()
+	}
+	return why
+}
+
+// ended says why a session ended whose parts gave err: what one side said to the
+// other comes first.
+func (s *session) ended(ctx context.Context, err error) *fault.Fault {
 	if f := s.farewell.Load(); f != nil {
 		return f
 	}
 	if ctx.Err() != nil {
-		return ctx.Err()
+		return fault.New(fault.CodeDraining, "the agent was stopped")
 	}
-	return firstFault(err)
+	return fault.From(firstFault(err))
 }
 
 // firstFault prefers the coded reason among the joined ends of a session's parts.

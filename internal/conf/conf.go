@@ -203,8 +203,12 @@ func (d *Document) value(path string, n *yaml.Node, v reflect.Value, depth int) 
 	}
 	switch v.Kind() {
 	case reflect.Pointer:
-		v.Set(reflect.New(v.Type().Elem()))
-		d.value(path, n, v.Elem(), depth)
+		before := len(d.problems) + d.unlisted
+		to := reflect.New(v.Type().Elem())
+		d.value(path, n, to.Elem(), depth)
+		if len(d.problems)+d.unlisted == before { // else it is left out, or a room would judge it once more
+			v.Set(to)
+		}
 	case reflect.Struct:
 		if d.wants(path, n, yaml.MappingNode, "a mapping") {
 			d.structure(path, n, v, depth)

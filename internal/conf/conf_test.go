@@ -243,3 +243,22 @@ func FuzzDecode(f *testing.F) {
 		}
 	})
 }
+
+// TestWhatCannotBeReadIsLeftOut: so that nobody judges a value that the file does
+// not hold, and 0 is told from nothing.
+func TestWhatCannotBeReadIsLeftOut(t *testing.T) {
+	for file, want := range map[string]string{"": "none", "number:": "none", "number: ~": "none", "number: many": "none", "number: 0": "0", "number: -1": "-1"} {
+		var got struct {
+			meta
+			Number *int `json:"number"`
+		}
+		conf.Decode("f", []byte("kind: x\n"+file+"\n"), &got)
+		read := "none"
+		if got.Number != nil {
+			read = fmt.Sprint(*got.Number)
+		}
+		if read != want {
+			t.Errorf("%q is read as %s, want %s", file, read, want)
+		}
+	}
+}

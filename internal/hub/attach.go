@@ -7,6 +7,7 @@ import (
 	"crypto/subtle"
 	"slices"
 
+	"github.com/tombolo-io/tombolo/internal/admin"
 	"github.com/tombolo-io/tombolo/internal/carrier"
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/id"
@@ -58,15 +59,38 @@ func (h *Hub) attach(a arrival, s *session) error {
 	defer s.release()
 	serial, _ := a.certificate()
 	s.shown(serial)
+	missing := s.missing.Swap(0) // before: this one may be lost at once, too
 	if err := s.link.Attach(a.conn); err != nil {
+		s.missing.Add(missing)
 		return err
 	}
 	if h.revoked.has(serial) { // since it was identified: the revocation did not see this connection
 		s.end(revokedFault(s))
 	}
-	h.log.Debug("connection added", tell.AttrCluster, s.cluster.name, tell.AttrAgent, s.agent, tell.AttrPeer, addrText(a.conn),
+	say := h.log.Debug
+	if missing > 0 {
+		say = h.log.Info // those who saw the loss want to see its repair
+	}
+	say("connection added", tell.AttrCluster, s.cluster.name, tell.AttrAgent, s.agent, tell.AttrPeer, addrText(a.conn),
 		"connections", s.link.Info().Connections, "resumed", a.conn.ConnectionState().DidResume)
 	return nil
+}
+
+// lost notes that a session has lost a connection. One that was not needed any
+// more is no news. It may come before the session has its link.
+func (h *Hub) lost(s *session, l carrier.Loss) {
+	say := h.log.Debug
+	if l.Cause != carrier.CauseLeft {
+		say = h.log.Info
+		s.missing.Add(1)
+		s.mu.Lock()
+		s.losses++
+		s.newest = &admin.Loss{Cause: string(l.Cause), Reason: l.Why.Error(), At: h.now().UTC()}
+		s.mu.Unlock()
+	}
+	say("connection lost", tell.AttrCluster, s.cluster.name, tell.AttrAgent, s.agent, tell.AttrPeer, s.peer,
+		tell.AttrCause, l.Cause, tell.AttrReason, l.Why.Error(), "remain", l.Remain)
+	h.metrics.Losses.WithLabelValues(string(l.Cause)).Inc() // when all else is known
 }
 
 // shown notes a certificate by which the agent proved itself on a connection of the session.

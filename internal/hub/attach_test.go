@@ -6,7 +6,6 @@ import (
 	"context"
 	"crypto/tls"
 	"net"
-	"os"
 	"testing"
 	"time"
 
@@ -16,6 +15,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/id"
 	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/runtest"
 	"github.com/tombolo-io/tombolo/internal/trust"
 	"github.com/tombolo-io/tombolo/internal/wire"
 	pb "github.com/tombolo-io/tombolo/proto"
@@ -25,13 +25,8 @@ import (
 // several connections, whatever this machine has.
 func runningHub(t *testing.T) *Hub {
 	t.Helper()
-	dir, err := os.MkdirTemp("/tmp", "tb") // short, for unix sockets
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
 	h := bareHub(t)
-	h.cfg.RunDir, h.cfg.Listen, h.cfg.AdminListen = dir, "127.0.0.1:0", "127.0.0.1:0"
+	h.cfg.RunDir, h.cfg.Listen, h.cfg.AdminListen = runtest.Dir(t), "127.0.0.1:0", "127.0.0.1:0"
 	h.cores = 8
 	set := *h.settings.Load()
 	set.carrier, set.connections = "auto", 3

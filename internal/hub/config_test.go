@@ -19,8 +19,9 @@ const kind = "apiVersion: tombolo.dev/v1alpha1\nkind: HubConfig\n"
 
 func TestAHubWithoutConfiguration(t *testing.T) {
 	for name, parse := range map[string]func() (Config, error){
-		"none":          func() (Config, error) { return DefaultConfig(), nil },
-		"an empty kind": func() (Config, error) { return ParseConfig("f", []byte(kind)) },
+		"none":                        func() (Config, error) { return DefaultConfig(), nil },
+		"an empty kind":               func() (Config, error) { return ParseConfig("f", []byte(kind)) },
+		"a number that is left empty": func() (Config, error) { return ParseConfig("f", []byte(kind+"connections:\n")) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, err := parse()
@@ -83,8 +84,9 @@ func TestProblemsOfAHubsConfiguration(t *testing.T) {
 	for name, c := range map[string]struct{ file, want string }{
 		"another version":                   {"apiVersion: v1\nkind: HubConfig\n", `f:1:13: apiVersion: "tombolo.dev/v1alpha1" is expected`},
 		"a carrier that there is not":       {kind + "carrier: quic\n", `f:3:10: carrier: "quic" is none of auto, mux, yamux`},
-		"too many connections":              {kind + "connections: 5\n", `f:3:14: connections: 5 is not 1 to 4`},
-		"fewer connections than none":       {kind + "connections: -1\n", `f:3:14: connections: -1 is not 1 to 4`},
+		"too many connections":              {kind + "connections: 5\n", `f:3:14: connections: 5 is not 1 to 4; leave it out for 4`},
+		"no connections":                    {kind + "connections: 0\n", `f:3:14: connections: 0 is not 1 to 4; leave it out for 4`},
+		"fewer connections than none":       {kind + "connections: -1\n", `f:3:14: connections: -1 is not 1 to 4; leave it out for 4`},
 		"connections in words":              {kind + "connections: two\n", `f:3:14: connections: a whole number is expected, not "two"`},
 		"another kind":                      {"apiVersion: tombolo.dev/v1alpha1\nkind: AgentConfig\n", `f:2:7: kind: "HubConfig" is expected`},
 		"no kind":                           {"apiVersion: tombolo.dev/v1alpha1\n", `f:1:1: kind: "HubConfig" is expected`},

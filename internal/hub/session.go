@@ -40,12 +40,15 @@ type session struct {
 	beat     *heartbeat.Beat
 
 	mu      sync.Mutex
-	coming  int      // connections that are about to be added
+	coming  int // connections that are about to be added
+	losses  int // connections that were lost, but for those that were not needed
+	newest  *admin.Loss
 	serials []string // of the certificates that were shown on its connections
 
 	streams  atomic.Int64 // live streams and pending dials
 	load     atomic.Int64 // streams that the agent reports over all of its sessions
 	draining atomic.Bool
+	missing  atomic.Int64                // connections that were lost and not replaced
 	ended    atomic.Pointer[fault.Fault] // why, set before the link is closed
 	doubt    sync.Once
 	up, down splice.Counter
@@ -53,7 +56,11 @@ type session struct {
 
 func (s *session) status() admin.AgentStatus {
 	info := s.link.Info()
+	s.mu.Lock()
+	losses, newest := s.losses, s.newest
+	s.mu.Unlock()
 	return admin.AgentStatus{
+		ConnectionsLost: losses, LastLoss: newest,
 		ID: s.agent.String(), Connected: true, Draining: s.draining.Load(), Since: s.since.UTC(),
 		Peer: s.peer, Software: s.software, Carrier: "tls/" + string(info.Kind), Connections: info.Connections,
 		RTTMillis: float64(s.beat.RTT().Microseconds()) / 1000, Streams: int(s.streams.Load()),
@@ -121,19 +128,21 @@ func (h *Hub) serveSession(ctx context.Context, conn *tls.Conn, known func()) {
 
 // beginSession puts the mux on a connection and runs the session.
 func (h *Hub) beginSession(ctx context.Context, a arrival, g agreement) error {
+	serial, end := a.certificate()
+	s := &session{
+		cluster: a.cluster, agent: a.agent, instance: g.hello.GetInstance(), software: clip(g.hello.GetSoftware(), 64),
+		ranges: clipAll(g.hello.GetRanges()), since: h.now(), peer: a.conn.RemoteAddr().String(),
+		certEnd: end, serials: []string{serial}, secret: g.secret,
+	}
 	link, err := carrier.Server(g.kind, a.conn, carrier.Options{
 		Incoming: limit.AgentStreams, Connections: g.connections, Budget: a.cluster.unread,
+		Lost: func(l carrier.Loss) { h.lost(s, l) },
 	})
 	if err != nil {
 		return err
 	}
 	defer link.Close()
-	serial, end := a.certificate()
-	s := &session{
-		cluster: a.cluster, agent: a.agent, instance: g.hello.GetInstance(), software: clip(g.hello.GetSoftware(), 64),
-		ranges: clipAll(g.hello.GetRanges()), since: h.now(), peer: a.conn.RemoteAddr().String(),
-		certEnd: end, serials: []string{serial}, link: link, secret: g.secret,
-	}
+	s.link = link
 	h.runSession(ctx, s)
 	return nil
 }

@@ -21,6 +21,7 @@ const (
 	AttrPeer    = "peer"   // transport address
 	AttrCode    = "code"   // fault code
 	AttrReason  = "reason" // why, for people
+	AttrCause   = "cause"  // why a connection was lost, a word of the carrier's
 	AttrTarget  = "target"
 	AttrCaller  = "caller"
 )
@@ -64,6 +65,7 @@ func Outcome(code fault.Code) string {
 // values: figures per cluster are in 'tombolo status'.
 type Hub struct {
 	Attaches     *prometheus.CounterVec // outcome
+	Losses       *prometheus.CounterVec // cause
 	Sessions     prometheus.Counter
 	SessionEnds  *prometheus.CounterVec // reason
 	Joins        *prometheus.CounterVec // outcome
@@ -100,6 +102,7 @@ func NewHub(reg prometheus.Registerer, r HubReadings) *Hub {
 	f.gaugeFuncs("tombolo_hub_sessions_by_carrier", "Agent sessions that are live, by their mux.", "carrier", carriers(), r.SessionsOver)
 	h := &Hub{
 		Attaches:     f.counterVec("tombolo_hub_connections_added_total", "Further connections of sessions, by outcome (ok or a fault code).", "outcome"),
+		Losses:       f.counterVec("tombolo_hub_connections_lost_total", "Connections that live sessions lost, by cause.", "cause"),
 		Sessions:     f.counter("tombolo_hub_sessions_total", "Agent sessions that were accepted."),
 		SessionEnds:  f.counterVec("tombolo_hub_session_ends_total", "Sessions that ended, by reason (a fault code, or ok for an orderly end).", "reason"),
 		Joins:        f.counterVec("tombolo_hub_joins_total", "Enrolments and renewals, by outcome.", "kind", "outcome"),
@@ -112,16 +115,29 @@ func NewHub(reg prometheus.Registerer, r HubReadings) *Hub {
 		Refused:      f.counterVec("tombolo_hub_refused_connections_total", "Connections and requests that were refused without a dial, by fault code.", "code"),
 	}
 	h.Attaches.WithLabelValues(Outcome("")) // a session may never need one
+	begin(h.Losses, causes())
 	return h
 }
 
 // carriers are the values of the label carrier.
 func carriers() []string { return []string{"mux", "yamux"} }
 
+// causes are the values of the label cause, as the carrier names them.
+func causes() []string { return []string{"left", "silent", "broken", "violation"} }
+
+// begin makes a counter's series, so that its first count is seen as an increase.
+func begin(c *prometheus.CounterVec, values []string) {
+	for _, v := range values {
+		c.WithLabelValues(v)
+	}
+}
+
 // Agent are the agent's metrics.
 type Agent struct {
 	Attaches     *prometheus.CounterVec // outcome
+	Losses       *prometheus.CounterVec // cause
 	Connects     *prometheus.CounterVec // outcome
+	SessionEnds  *prometheus.CounterVec // reason
 	Streams      prometheus.Gauge
 	Dials        *prometheus.CounterVec // outcome
 	DialDuration prometheus.Histogram
@@ -151,6 +167,8 @@ func NewAgent(reg prometheus.Registerer, r AgentReadings) *Agent {
 	f.gaugeFuncs("tombolo_agent_sessions_by_carrier", "Sessions to hubs that are live, by their mux.", "carrier", carriers(), r.SessionsOver)
 	a := &Agent{
 		Attaches:     f.counterVec("tombolo_agent_connections_added_total", "Further connections of sessions, by outcome (ok or a fault code).", "outcome"),
+		Losses:       f.counterVec("tombolo_agent_connections_lost_total", "Connections that live sessions lost, by cause.", "cause"),
+		SessionEnds:  f.counterVec("tombolo_agent_session_ends_total", "Sessions that ended, by reason (a fault code).", "reason"),
 		Connects:     f.counterVec("tombolo_agent_connects_total", "Attempts to reach a hub, by outcome (ok or a fault code).", "outcome"),
 		Streams:      f.gauge("tombolo_agent_streams", "Streams that are live."),
 		Dials:        f.counterVec("tombolo_agent_dials_total", "Dials to targets, by outcome (ok or a fault code).", "outcome"),
@@ -160,6 +178,7 @@ func NewAgent(reg prometheus.Registerer, r AgentReadings) *Agent {
 		Renewals:     f.counterVec("tombolo_agent_renewals_total", "Renewals of the certificate, by outcome.", "outcome"),
 	}
 	a.Attaches.WithLabelValues(Outcome(""))
+	begin(a.Losses, causes())
 	return a
 }
 

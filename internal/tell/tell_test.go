@@ -69,6 +69,7 @@ func TestMetrics(t *testing.T) {
 	hub.Attaches.WithLabelValues("ok").Inc()
 	agent.Attaches.WithLabelValues("ok").Inc()
 	hub.SessionEnds.WithLabelValues("ok").Inc()
+	agent.SessionEnds.WithLabelValues("ok").Inc()
 	hub.Joins.WithLabelValues("join", "ok").Inc()
 	hub.Dials.WithLabelValues("connect", "ok").Inc()
 	hub.DialDuration.WithLabelValues("connect").Observe(1)
@@ -103,7 +104,7 @@ func TestMetrics(t *testing.T) {
 			}
 		}
 	}
-	if len(families) != 20+15 {
+	if len(families) != 21+17 {
 		t.Errorf("%d families are gathered: a metric is missing from this test, or new", len(families))
 	}
 }

@@ -15,20 +15,20 @@ import (
 const CapabilityMux = "mux/1"
 
 // CheckCarrier judges the settings carrier and connections, which hub and agent
-// share, and gives the number of connections that counts: 0 means the most.
-func CheckCarrier(carrier string, connections int, add func(path, format string, args ...any)) int {
+// share, and gives the number of connections that counts: the most if none is said.
+func CheckCarrier(carrier string, connections *int, add func(path, format string, args ...any)) int {
 	switch carrier {
 	case v1alpha1.CarrierAuto, v1alpha1.CarrierMux, v1alpha1.CarrierYamux:
 	default:
 		add("carrier", "%q is none of auto, mux, yamux", carrier)
 	}
-	if connections < 0 || connections > limit.Connections {
-		add("connections", "%d is not 1 to %d", connections, limit.Connections)
-	}
-	if connections == 0 {
+	if connections == nil {
 		return limit.Connections
 	}
-	return connections
+	if *connections < 1 || *connections > limit.Connections { // 0 may have been meant as none, or as no bound
+		add("connections", "%d is not 1 to %d; leave it out for %d", *connections, limit.Connections, limit.Connections)
+	}
+	return *connections
 }
 
 // Offer is what an agent with this setting of carrier names in Hello.
