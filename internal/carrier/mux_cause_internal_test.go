@@ -14,7 +14,9 @@ import (
 )
 
 func TestCauseOf(t *testing.T) {
-	read := func(err error) error { return &net.OpError{Op: "read", Net: "tcp", Err: os.NewSyscallError("read", err)} }
+	read := func(err error) error {
+		return &net.OpError{Op: "read", Net: "tcp", Err: os.NewSyscallError("read", err)}
+	}
 	for _, c := range []struct {
 		why   error
 		clean bool

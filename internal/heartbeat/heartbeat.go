@@ -126,7 +126,8 @@ func (b *Beat) RTT() time.Duration {
 	return b.rtt
 }
 
-// Probe pings and waits until the peer has been heard, or ctx ends.
+// Probe pings and waits until the peer has been heard, the session has ended or
+// ctx ends.
 func (b *Beat) Probe(ctx context.Context) error {
 	start := time.Now()
 	heard := make(chan struct{}, 1)
@@ -142,6 +143,8 @@ func (b *Beat) Probe(ctx context.Context) error {
 	select {
 	case <-heard:
 		return nil
+	case <-b.o.Done:
+		return fault.New(fault.CodeSessionLost, "the session has ended")
 	case <-ctx.Done():
 		if b.o.LastReceived().After(start) {
 			return nil

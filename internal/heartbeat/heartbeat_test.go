@@ -264,6 +264,23 @@ func TestProbeAnyByte(t *testing.T) {
 	})
 }
 
+// TestProbeOfAnEndedSession: a dial that waits for the answer fails over at once.
+func TestProbeOfAnEndedSession(t *testing.T) {
+	ended := make(chan struct{})
+	a := heartbeat.New(heartbeat.Options{Done: ended, LastReceived: func() time.Time { return time.Time{} }})
+	done := make(chan error, 1)
+	go func() { done <- a.Probe(t.Context()) }()
+	select {
+	case err := <-done:
+		t.Fatalf("probed %v while the session lived", err)
+	default:
+	}
+	close(ended)
+	if err := <-done; !fault.Has(err, fault.CodeSessionLost) {
+		t.Errorf("probed %v, want session_lost", err)
+	}
+}
+
 // frame puts a length in front of a body.
 func frame(body []byte) []byte {
 	return append(binary.BigEndian.AppendUint32(nil, uint32(len(body))), body...)

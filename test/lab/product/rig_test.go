@@ -314,6 +314,11 @@ type refusal struct {
 	body   string
 }
 
+// brokenOff is the end of a stream after a dial that was answered by 200.
+type brokenOff struct{ why error }
+
+func (e *brokenOff) Error() string { return fmt.Sprintf("after 200: %v", e.why) }
+
 func (e *refusal) Error() string { return fmt.Sprintf("%d %s: %s", e.status, e.code, e.body) }
 
 // dial opens a connection into a cluster through the hub and reads the
@@ -348,7 +353,7 @@ func greeted(conn net.Conn, target string, within time.Duration) (*bufio.Reader,
 	}
 	line, err := reader.ReadString('\n')
 	if err != nil {
-		return nil, "", fmt.Errorf("after 200: %w", err)
+		return nil, "", &brokenOff{err}
 	}
 	name, ok := strings.CutPrefix(strings.TrimSpace(line), greeting)
 	if !ok {
