@@ -74,6 +74,9 @@ type HubConfig struct {
 	Connections *int `json:"connections,omitempty"`
 	// DrainTimeout is how long live streams may go on after SIGTERM. Default 25s.
 	DrainTimeout Duration `json:"drainTimeout,omitempty"`
+	// Policies are files of kind AccessPolicy, and folders of them. With none, the
+	// agents' own lists are the policy.
+	Policies []string `json:"policies,omitempty"`
 	// Clusters registers clusters and asks for their unix sockets.
 	Clusters []ClusterConfig `json:"clusters,omitempty"`
 }

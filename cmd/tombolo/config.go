@@ -78,7 +78,8 @@ func newConfigValidateCommand() *cobra.Command {
 
 // validateConfig checks a file by its kind and gives the kind.
 func validateConfig(file string, data []byte) (string, error) {
-	known := fmt.Sprintf("kind is %s or %s; 'tombolo config print' shows a complete example of each", v1alpha1.KindHubConfig, v1alpha1.KindAgentConfig)
+	known := fmt.Sprintf("kind is %s, %s or %s; 'tombolo config print' shows a complete example of the first two",
+		v1alpha1.KindHubConfig, v1alpha1.KindAgentConfig, v1alpha1.KindAccessPolicy)
 	root, kind := kindOf(data)
 	switch {
 	case root == nil:
@@ -94,6 +95,9 @@ func validateConfig(file string, data []byte) (string, error) {
 	case kind.Value == v1alpha1.KindAgentConfig:
 		_, err := agent.ParseConfig(file, data)
 		return kind.Value, err
+	case kind.Value == v1alpha1.KindAccessPolicy:
+		_, findings := hub.ParsePolicy(file, data)
+		return kind.Value, hub.PolicyFault(file, findings)
 	}
 	return "", fault.Newf(fault.CodeConfig, "%s:%d:%d: kind: %q is unknown", file, kind.Line, kind.Column, kind.Value).Hint("%s", known)
 }

@@ -65,7 +65,7 @@ agent is not there; 4 not allowed.`,
 	root.AddCommand(
 		newHubCommand(), newAgentCommand(), newTokenCommand(), newStatusCommand(), newPingCommand(),
 		newConnectCommand(), newEgressConfigCommand(), newCertificateCommand(), newConfigCommand(),
-		newDemoCommand(), newVersionCommand(), newReferenceCommand(),
+		newPolicyCommand(), newDemoCommand(), newVersionCommand(), newReferenceCommand(),
 	)
 	completeWords(root)
 	return root
@@ -148,6 +148,16 @@ func onlyCommands(cmd *cobra.Command, args []string) error {
 		f.Hint("did you mean %s? %s --help lists the commands", strings.Join(near, " or "), cmd.CommandPath())
 	}
 	return f
+}
+
+// atLeastOne accepts one argument or more.
+func atLeastOne(name string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return nil
+		}
+		return usage(fmt.Sprintf("%s takes at least one %s; none is given", cmd.CommandPath(), name), cmd.CommandPath()+" --help")
+	}
 }
 
 // exactArgs names the arguments that are missing or too many.

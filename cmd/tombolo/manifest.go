@@ -67,7 +67,7 @@ func completeAgentManifest(stdin io.Reader, join string, o *manifest.AgentOption
 		}
 		o.Join = parsed.String()
 	}
-	if _, problems := policy.Compile(o.Allow); len(problems) > 0 {
+	if _, problems := policy.CompileAllow(o.Allow); len(problems) > 0 {
 		texts := make([]string, len(problems))
 		for i, p := range problems {
 			texts[i] = fmt.Sprintf("--allow %q: %s", o.Allow[p.Index], p.Message)

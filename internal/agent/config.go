@@ -31,7 +31,7 @@ type Config struct {
 
 // Reloadable is the part of a configuration that a running agent takes over.
 type Reloadable struct {
-	Policy      policy.Policy
+	Policy      *policy.Policy
 	DialTimeout time.Duration
 	IdleTimeout time.Duration
 	Carrier     string // auto, mux or yamux
@@ -62,8 +62,8 @@ func DefaultConfig() Config {
 }
 
 // CompileAllow compiles the rules of the command line.
-func CompileAllow(rules []string) (policy.Policy, error) {
-	p, problems := policy.Compile(rules)
+func CompileAllow(rules []string) (*policy.Policy, error) {
+	p, problems := policy.CompileAllow(rules)
 	if len(problems) == 0 {
 		return p, nil
 	}
@@ -103,9 +103,9 @@ func validate(raw v1alpha1.AgentConfig, add func(path, format string, args ...an
 		add("log.level", "%q is none of debug, info, warn, error", raw.Log.Level)
 	}
 	var problems []policy.Problem
-	c.Policy, problems = policy.Compile(raw.Allow)
+	c.Policy, problems = policy.CompileAllow(raw.Allow)
 	for _, p := range problems {
-		add(fmt.Sprintf("allow[%d]", p.Index), "%s", p.Message)
+		add("allow"+p.Path, "%s", p.Message)
 	}
 	return c
 }

@@ -27,7 +27,7 @@ func TestAnAgentWithoutConfigurationAllowsNothing(t *testing.T) {
 			c, err := parse()
 			switch {
 			case err != nil, c.StateDir != "/var/lib/tombolo/agent", c.Join != "", len(c.Hubs) != 0, c.HealthListen != "127.0.0.1:8445",
-				c.Carrier != v1alpha1.DefaultCarrier, c.Connections != limit.Connections, c.Drain != limit.Drain, c.DialTimeout != limit.DialTarget, c.IdleTimeout != limit.StreamIdle, len(c.Policy.Rules()) != 0:
+				c.Carrier != v1alpha1.DefaultCarrier, c.Connections != limit.Connections, c.Drain != limit.Drain, c.DialTimeout != limit.DialTarget, c.IdleTimeout != limit.StreamIdle, len(c.Policy.Texts()) != 0:
 				t.Errorf("%+v, %v", c, err)
 			}
 		})
@@ -48,7 +48,7 @@ connections: 1
 drainTimeout: 6s
 `))
 	if err != nil || c.StateDir != "/s" || c.Join != "@/run/join" || len(c.Hubs) != 2 || c.HealthListen != ":0" || c.Drain != 6*time.Second ||
-		c.Carrier != "yamux" || c.Connections != 1 || c.DialTimeout != 4*time.Second || c.IdleTimeout != 5*time.Minute || strings.Join(c.Policy.Rules(), " ") != "10.0.0.0/8:443 *.svc" || c.Log.Level != "warn" {
+		c.Carrier != "yamux" || c.Connections != 1 || c.DialTimeout != 4*time.Second || c.IdleTimeout != 5*time.Minute || strings.Join(c.Policy.Texts(), " ") != "10.0.0.0/8:443 *.svc" || c.Log.Level != "warn" {
 		t.Errorf("%+v, %v", c, err)
 	}
 }

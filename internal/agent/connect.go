@@ -153,7 +153,7 @@ func (a *Agent) greet(ctx context.Context, conn *tls.Conn, secret []byte) (*pb.W
 		Instance: a.instance, UnixMillis: a.now().UnixMilli(), Attach: secret,
 	}
 	if secret == nil {
-		hello.Capabilities, hello.Ranges = wire.Offer(set.Carrier), set.Policy.Rules()
+		hello.Capabilities, hello.Ranges = wire.Offer(set.Carrier), set.Policy.Texts()
 	} else {
 		hello.Capabilities = []string{wire.CapabilityMux} // as the session has it
 	}

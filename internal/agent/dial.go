@@ -32,7 +32,7 @@ type targetDialer struct {
 
 // Dial connects to address as the policy allows. Exactly an address that was
 // checked is dialled: a name is resolved once and never again.
-func (t *targetDialer) Dial(ctx context.Context, p policy.Policy, network, address string) (net.Conn, string, error) {
+func (t *targetDialer) Dial(ctx context.Context, p *policy.Policy, network, address string) (net.Conn, string, error) {
 	if network != "tcp" {
 		return nil, "", fault.Newf(fault.CodePolicyDenied, "network %q is not dialled", network).Whyf("only tcp is")
 	}
@@ -77,15 +77,15 @@ func (t *targetDialer) resolve(ctx context.Context, name string) ([]netip.Addr, 
 
 // filter keeps the addresses that the policy allows, IPv6 and IPv4 in turn (RFC
 // 8305 section 4), and gives the reason for the first that it does not.
-func (t *targetDialer) filter(p policy.Policy, target policy.Target, addrs []netip.Addr) (allowed []netip.AddrPort, denied string) {
+func (t *targetDialer) filter(p *policy.Policy, target policy.Target, addrs []netip.Addr) (allowed []netip.AddrPort, denied string) {
 	var six, four []netip.AddrPort
 	own := t.own()
 	for _, a := range addrs {
 		a = a.Unmap()
-		v := p.Decide(policy.Request{Name: target.Name, Addr: a, Port: target.Port, Own: onLoopback(own, a)})
+		v := policy.Decide(policy.Request{Name: target.Name, Addr: a, Port: target.Port, Own: onLoopback(own, a)}, p)
 		switch {
 		case !v.Allow && denied == "":
-			denied = v.Why
+			denied = v.Why()
 		case v.Allow && a.Is6():
 			six = append(six, netip.AddrPortFrom(a, target.Port))
 		case v.Allow:

@@ -21,7 +21,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/policy"
 )
 
-func allow(t *testing.T, rules ...string) policy.Policy {
+func allow(t *testing.T, rules ...string) *policy.Policy {
 	t.Helper()
 	p, err := CompileAllow(rules)
 	if err != nil {

@@ -78,6 +78,12 @@ func (d *Document) Add(path, format string, args ...any) {
 	d.report(d.find(path), path, fmt.Sprintf(format, args...))
 }
 
+// Place is a problem of the field at path that is not reported here.
+func (d *Document) Place(path, message string) Problem {
+	at := d.find(path)
+	return Problem{d.file, at.line, at.column, path, message}
+}
+
 func (d *Document) report(at place, path, message string) {
 	if len(d.problems) == maxProblems {
 		d.unlisted++

@@ -43,6 +43,7 @@ func (h *Hub) apiHandler() http.Handler {
 	handle("DELETE /v1/certificates/{serial}", h.apiRevoke)
 	handle("POST /v1/clusters/{cluster}/sockets", h.apiSocket)
 	handle("POST /v1/clusters/{cluster}/ping", h.apiPing)
+	handle("GET /v1/clusters/{cluster}/explain", h.apiExplain)
 	mux.HandleFunc("GET /v1/clusters/{cluster}/stream", h.apiStream)
 	mux.HandleFunc("GET /v1/backup", h.apiBackup)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {

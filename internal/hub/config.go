@@ -53,6 +53,7 @@ type Reloadable struct {
 	carrier                           string // auto, mux or yamux
 	connections                       int    // of one session, at most
 	sockets                           socketDefaults
+	policies                          []string // files and folders
 	clusters                          []clusterConfig
 }
 
@@ -164,6 +165,15 @@ func reloadable(raw v1alpha1.HubConfig, runDir string, add reporter) Reloadable 
 		idleTimeout: positive(raw.Streams.IdleTimeout, limit.StreamIdle, "streams.idleTimeout", add),
 		carrier:     or(raw.Carrier, v1alpha1.DefaultCarrier),
 		sockets:     ownership(raw.Sockets, socketDefaults{-1, -1, 0o600}, "sockets", add),
+	}
+	r.policies = raw.Policies
+	for i, p := range raw.Policies {
+		if p == "" {
+			add(fmt.Sprintf("policies[%d]", i), "it is empty")
+		}
+	}
+	if raw.Policies != nil && len(raw.Policies) == 0 {
+		add("policies", "the list is empty: leave it out, and the agents' own lists are the policy")
 	}
 	r.connections = wire.CheckCarrier(r.carrier, raw.Connections, add)
 	names, paths := map[id.Cluster]int{}, map[string]string{}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -37,6 +38,13 @@ func (h *Hub) Dial(ctx context.Context, name id.Cluster, d wire.Dial) (carrier.S
 		return nil, fault.New(fault.CodeRequest, "the destination cannot be read").Because(err)
 	}
 	d.Address = target.String()
+	q := policy.Request{
+		Cluster: name.String(), Caller: d.Caller, Egress: d.EgressType, Flow: policy.FlowDial,
+		Name: target.Name, Addr: target.Addr, Port: target.Port,
+	}
+	if v, _ := h.access.decide(q); !v.Allow && !v.Open {
+		return nil, denied(v, name, q)
+	}
 	if !c.dials.TryAcquire() {
 		return nil, fault.Newf(fault.CodeLimit, "cluster %s has %d dials under way", name, limit.PendingDials).
 			Hint("the targets may be dead: look at 'tombolo status %s'", name)
@@ -52,12 +60,20 @@ func (h *Hub) Dial(ctx context.Context, name id.Cluster, d wire.Dial) (carrier.S
 	}
 	ctx, cancel := context.WithTimeout(ctx, d.Timeout)
 	defer cancel()
-	return h.dialAny(ctx, c, d)
+	stream, err := h.dialAny(ctx, c, d, q)
+	if err != nil {
+		return nil, err
+	}
+	if v, ok := h.access.enter(name, stream); !ok {
+		stream.Reset(splice.ResetCode(fault.CodePolicyDenied))
+		return nil, denied(v, name, stream.request)
+	}
+	return stream, nil
 }
 
 // dialAny tries the cluster's sessions, the best first; one of them twice if the
 // first try was lost with a connection and the session goes on over another.
-func (h *Hub) dialAny(ctx context.Context, c *cluster, d wire.Dial) (carrier.Stream, error) {
+func (h *Hub) dialAny(ctx context.Context, c *cluster, d wire.Dial, q policy.Request) (*hubStream, error) {
 	tried, again := map[*session]bool{}, map[*session]int{}
 	var last error
 	for {
@@ -74,7 +90,7 @@ func (h *Hub) dialAny(ctx context.Context, c *cluster, d wire.Dial) (carrier.Str
 			return nil, noAgent(c.name, c.agents(), h.now())
 		}
 		s := sessions[i]
-		stream, err := h.dialThrough(ctx, s, d)
+		stream, err := h.dialThrough(ctx, s, d, q)
 		if err == nil || !retriable(err) {
 			return stream, err
 		}
@@ -115,7 +131,7 @@ const dialRequest = 256
 
 // dialThrough asks one agent. A session that has been silent must answer a ping
 // first, so that a dial does not wait on a dead one.
-func (h *Hub) dialThrough(ctx context.Context, s *session, d wire.Dial) (carrier.Stream, error) {
+func (h *Hub) dialThrough(ctx context.Context, s *session, d wire.Dial, q policy.Request) (*hubStream, error) {
 	s.streams.Add(1)
 	s.beat.Busy(+1)
 	done := false
@@ -144,7 +160,7 @@ func (h *Hub) dialThrough(ctx context.Context, s *session, d wire.Dial) (carrier
 	giveUp := func() { stream.Reset(splice.ResetCode(fault.CodeDialCanceled)) }
 	stop := run.OnDone(ctx, giveUp)
 	calm := s.whenSilent(giveUp)
-	_, err = wire.ReadReply(stream)
+	resolved, err := wire.ReadReply(stream)
 	calm()
 	stop()
 	if err == nil && ctx.Err() != nil {
@@ -156,7 +172,10 @@ func (h *Hub) dialThrough(ctx context.Context, s *session, d wire.Dial) (carrier
 	}
 	done = true
 	h.metrics.Streams.Inc()
-	return &hubStream{Stream: stream, hub: h, session: s}, nil
+	if at, err := netip.ParseAddrPort(resolved); err == nil {
+		q.Addr = at.Addr().Unmap()
+	}
+	return &hubStream{Stream: stream, hub: h, session: s, request: q}, nil
 }
 
 // whenSilent calls giveUp when the agent has not been heard for limit.Silent
@@ -242,12 +261,14 @@ type hubStream struct {
 	carrier.Stream
 	hub     *Hub
 	session *session
+	request policy.Request // with the address that the agent says it dialled
 	once    sync.Once
 }
 
 // release ends the accounting; the first reason stands, empty for an orderly end.
 func (s *hubStream) release(code fault.Code) {
 	s.once.Do(func() {
+		s.hub.access.leave(s.session.cluster.name, s)
 		s.session.streams.Add(-1)
 		s.session.beat.Busy(-1)
 		s.hub.metrics.Streams.Dec()

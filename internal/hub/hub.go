@@ -38,6 +38,9 @@ type Hub struct {
 	splicer *splice.Splicer
 	heads   sync.Pool // buffers for CONNECT requests
 
+	access   *access
+	policies policies
+
 	state       *state.Store
 	ca          *trust.Authority
 	roots       *x509.CertPool
@@ -75,6 +78,7 @@ func New(cfg Config, o Options) (*Hub, error) {
 	}
 	h := &Hub{
 		cfg: cfg, log: o.Log, now: o.Now, reg: o.Reg, splicer: splice.New(), clusters: newRegistry(),
+		access: newAccess(), policies: policies{seen: map[string]policyFile{}},
 		clients: newTracked(), cores: runtime.GOMAXPROCS(0), descriptors: newDescriptors(), since: o.Now(), ready: make(chan struct{}),
 	}
 	h.settings.Store(&cfg.Reloadable)
@@ -91,6 +95,9 @@ func New(cfg Config, o Options) (*Hub, error) {
 		return nil, errors.Join(err, s.Close())
 	}
 	h.metrics = tell.NewHub(o.Reg, h.readings())
+	if err := h.loadPolicies(cfg.policies); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
 	return h, nil
 }
 
@@ -221,7 +228,7 @@ func (h *Hub) Reload(next Config) error {
 		h.clusters.add(c.name)
 	}
 	h.settings.Store(&next.Reloadable)
-	return nil
+	return h.loadPolicies(next.policies)
 }
 
 // CountReload counts the outcome of a reload, whoever found it.

@@ -155,6 +155,7 @@ func writeFault(w http.ResponseWriter, err error) {
 	enc.Encode(admin.BodyOf(f))
 }
 
-func meta(kind string) admin.Meta {
-	return admin.Meta{APIVersion: v1alpha1.Version, Kind: kind}
-}
+func meta(kind string) admin.Meta { return Meta(kind) }
+
+// Meta stands at the top of every answer.
+func Meta(kind string) admin.Meta { return admin.Meta{APIVersion: v1alpha1.Version, Kind: kind} }

@@ -25,6 +25,8 @@ const (
 	JoinBody = 16 << 10
 	// ConfigFile bounds a configuration file.
 	ConfigFile = 4 << 20
+	// PolicyList bounds a file of ranges: a million IPv6 ones have 40 MiB at most.
+	PolicyList = 64 << 20
 	// CopyBuffer is the unit of a copy between a socket and a stream: below 32
 	// KiB system calls dominate, above it nothing is gained.
 	CopyBuffer = 32 << 10

@@ -11,9 +11,9 @@ import (
 	"github.com/tombolo-io/tombolo/internal/policy"
 )
 
-func compile(t testing.TB, rules ...string) policy.Policy {
+func compile(t testing.TB, rules ...string) *policy.Policy {
 	t.Helper()
-	p, problems := policy.Compile(rules)
+	p, problems := policy.CompileAllow(rules)
 	if len(problems) > 0 {
 		t.Fatalf("%q: %v", rules, problems)
 	}
@@ -50,7 +50,7 @@ func TestRulesThatAreAccepted(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := compile(t, rule)
-			if got := p.Rules(); len(got) != 1 || got[0] != rule {
+			if got := p.Texts(); len(got) != 1 || got[0] != rule {
 				t.Errorf("the rule is shown as %q", got)
 			}
 		})
@@ -103,16 +103,16 @@ func TestRulesThatAreRefused(t *testing.T) {
 		"an address with leading zeros":        {"010.0.0.1", "neither"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p, problems := policy.Compile([]string{"10.9.0.0/16", c.rule})
-			if len(problems) != 1 || problems[0].Index != 1 || !strings.Contains(problems[0].Message, c.says) {
+			p, problems := policy.CompileAllow([]string{"10.9.0.0/16", c.rule})
+			if len(problems) != 1 || problems[0].Path != "[1]" || !strings.Contains(problems[0].Message, c.says) {
 				t.Errorf("%q: %+v, want one problem that says %q", c.rule, problems, c.says)
 			}
-			if len(p.Rules()) != 1 {
-				t.Errorf("rules %q, want the good one alone", p.Rules())
+			if len(p.Texts()) != 1 {
+				t.Errorf("rules %q, want the good one alone", p.Texts())
 			}
 		})
 	}
-	if _, problems := policy.Compile([]string{"x y", "10.0.0.0/8", ":"}); len(problems) != 2 || problems[0].Index != 0 || problems[1].Index != 2 {
+	if _, problems := policy.CompileAllow([]string{"x y", "10.0.0.0/8", ":"}); len(problems) != 2 || problems[0].Index != 0 || problems[1].Index != 2 {
 		t.Errorf("not all problems are told, or not with their place: %+v", problems)
 	}
 }
@@ -150,15 +150,15 @@ func TestNamesAndPorts(t *testing.T) {
 		"everything of IPv6 does not include IPv4":    {"::/0", "", 1, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			v := compile(t, c.rule).Decide(policy.Request{Name: c.ask, Addr: addr, Port: c.port})
-			if v.Allow != c.allow || v.Why == "" || (v.Rule != "") != c.allow {
+			v := policy.Decide(policy.Request{Name: c.ask, Addr: addr, Port: c.port}, compile(t, c.rule))
+			if v.Allow != c.allow || v.Why() == "" || (v.Rule != "") != c.allow {
 				t.Errorf("%+v, want allow=%v with a reason", v, c.allow)
 			}
 		})
 	}
 	t.Run("the verdict names the rule that allowed", func(t *testing.T) {
 		p := compile(t, "192.168.0.0/16", "10.0.0.0/8:1", "10.0.0.0/8")
-		if v := p.Decide(policy.Request{Addr: addr, Port: 2}); v.Rule != "10.0.0.0/8" || !slices.Contains(p.Rules(), v.Rule) {
+		if v := policy.Decide(policy.Request{Addr: addr, Port: 2}, p); v.Rule != "10.0.0.0/8" || !slices.Contains(p.Texts(), v.Rule) {
 			t.Errorf("%+v", v)
 		}
 	})
@@ -169,9 +169,9 @@ func FuzzCompile(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, rule string) {
-		p, problems := policy.Compile([]string{rule})
-		if len(problems)+len(p.Rules()) != 1 {
-			t.Fatalf("%q: %v and %q", rule, problems, p.Rules())
+		p, problems := policy.CompileAllow([]string{rule})
+		if len(problems)+len(p.Texts()) != 1 {
+			t.Fatalf("%q: %v and %q", rule, problems, p.Texts())
 		}
 		for _, q := range problems {
 			if q.Message == "" {

@@ -12,24 +12,24 @@ import (
 	"github.com/tombolo-io/tombolo/internal/policy"
 )
 
-func decide(p policy.Policy, addr string, port uint16, own ...string) policy.Verdict {
+func decide(p *policy.Policy, addr string, port uint16, own ...string) policy.Verdict {
 	q := policy.Request{Addr: netip.MustParseAddr(addr), Port: port}
 	for _, o := range own {
 		q.Own = append(q.Own, netip.MustParseAddrPort(o))
 	}
-	return p.Decide(q)
+	return policy.Decide(q, p)
 }
 
 func TestNothingIsAllowedByDefault(t *testing.T) {
-	var zero policy.Policy
+	var zero *policy.Policy
 	for name, v := range map[string]policy.Verdict{
 		"no rules":           decide(zero, "10.0.0.1", 443),
 		"no matching rule":   decide(compile(t, "10.0.0.0/8"), "11.0.0.1", 443),
-		"no address":         compile(t, "0.0.0.0/0", "::/0").Decide(policy.Request{Port: 443}),
+		"no address":         policy.Decide(policy.Request{Port: 443}, compile(t, "0.0.0.0/0", "::/0")),
 		"no port":            decide(compile(t, "0.0.0.0/0"), "10.0.0.1", 0),
-		"a name, no address": compile(t, "a.example").Decide(policy.Request{Name: "a.example", Port: 443}),
+		"a name, no address": policy.Decide(policy.Request{Name: "a.example", Port: 443}, compile(t, "a.example")),
 	} {
-		if v.Allow || v.Rule != "" || v.Why == "" {
+		if v.Allow || v.Rule != "" || v.Why() == "" {
 			t.Errorf("%s: %+v, want a refusal with a reason", name, v)
 		}
 	}
@@ -82,10 +82,10 @@ func TestAWideRuleDoesNotOpenSpecialAddresses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			q := policy.Request{Name: "name.example", Addr: netip.MustParseAddr(c.addr), Port: 80}
-			if v := compile(t, wide...).Decide(q); v.Allow || v.Why == "" {
+			if v := policy.Decide(q, compile(t, wide...)); v.Allow || v.Why() == "" {
 				t.Errorf("wide rules: %+v, want a refusal with a reason", v)
 			}
-			if v := compile(t, append(wide, c.opens)...).Decide(q); !v.Allow || v.Rule != c.opens {
+			if v := policy.Decide(q, compile(t, append(wide, c.opens)...)); !v.Allow || v.Rule != c.opens {
 				t.Errorf("with %s: %+v, want that it opens the address", c.opens, v)
 			}
 		})
@@ -114,7 +114,7 @@ func TestOrdinaryAddressesAreNotSpecial(t *testing.T) {
 		"169.255.0.0", "1.0.0.0", "223.255.255.255", "240.0.0.1", "fd00::1", "fd00:ec2::253", "2001:db8::1", "2001:1::1", "fec0::1",
 		"64:ff9b::a00:1", "64:ff9b:1::a00:1", "64:ff9b:1:a00:0:100::", "2002:a00:1::1", "2001:0:4136:e378:8000:63bf:f5ff:fffe", "::ffff:10.0.0.1"} {
 		if v := decide(p, addr, 443); !v.Allow {
-			t.Errorf("%s: %s", addr, v.Why)
+			t.Errorf("%s: %s", addr, v.Why())
 		}
 	}
 }
@@ -139,7 +139,7 @@ func TestOwnListeners(t *testing.T) {
 		"an address in its mapped form is the same": {[]string{"10.0.0.0/8"}, "::ffff:10.0.0.1", "10.0.0.1:8445", false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if v := decide(compile(t, c.rules...), c.addr, 8445, c.own); v.Allow != c.allow || v.Why == "" {
+			if v := decide(compile(t, c.rules...), c.addr, 8445, c.own); v.Allow != c.allow || v.Why() == "" {
 				t.Errorf("%+v, want allow=%v", v, c.allow)
 			}
 		})
@@ -177,12 +177,12 @@ func TestSpecialAddressesNeedARuleWithinTheirRange(t *testing.T) {
 		if asked.Is4() && rapid.Bool().Draw(t, "mapped") {
 			asked = netip.AddrFrom16(asked.As16())
 		}
-		p, problems := policy.Compile(rules)
+		p, problems := policy.CompileAllow(rules)
 		if len(problems) > 0 {
 			t.Fatal(problems)
 		}
 		q := policy.Request{Name: "a.example", Addr: asked, Port: rapid.Uint16Min(1).Draw(t, "port")}
-		if v := p.Decide(q); v.Allow && !named {
+		if v := policy.Decide(q, p); v.Allow && !named {
 			t.Fatalf("%s is allowed by %q of %q, none of which lies within %s", asked, v.Rule, rules, within)
 		}
 	})

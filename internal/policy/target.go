@@ -149,6 +149,16 @@ func classify(addr netip.Addr) special {
 	return special{}
 }
 
+// carriers are the IPv6 ranges whose addresses carry an IPv4 address.
+var carriers = struct{ nat64, nat64Local, translated, compatible, sixToFour, teredo netip.Prefix }{
+	nat64:      netip.MustParsePrefix("64:ff9b::/96"),
+	nat64Local: netip.MustParsePrefix("64:ff9b:1::/48"),
+	translated: netip.MustParsePrefix("::ffff:0:0:0/96"),
+	compatible: netip.MustParsePrefix("::/96"),
+	sixToFour:  netip.MustParsePrefix("2002::/16"),
+	teredo:     netip.MustParsePrefix("2001::/32"),
+}
+
 // embedded extracts the IPv4 addresses that an IPv6 address may stand for: NAT64
 // (RFC 6052, RFC 8215), 6to4 (RFC 3056), Teredo (RFC 4380), IPv4-translated (RFC
 // 2765) and IPv4-compatible (RFC 4291) ones.
@@ -158,15 +168,14 @@ func embedded(addr netip.Addr) []netip.Addr {
 	}
 	b := addr.As16()
 	last := netip.AddrFrom4([4]byte(b[12:]))
-	in := func(prefix string) bool { return netip.MustParsePrefix(prefix).Contains(addr) }
 	switch {
-	case in("64:ff9b::/96"), in("::ffff:0:0:0/96"), in("::/96"):
+	case carriers.nat64.Contains(addr), carriers.translated.Contains(addr), carriers.compatible.Contains(addr):
 		return []netip.Addr{last}
-	case in("64:ff9b:1::/48"):
+	case carriers.nat64Local.Contains(addr):
 		return translated(b, last)
-	case in("2002::/16"):
+	case carriers.sixToFour.Contains(addr):
 		return []netip.Addr{netip.AddrFrom4([4]byte(b[2:6]))}
-	case in("2001::/32"):
+	case carriers.teredo.Contains(addr):
 		return []netip.Addr{netip.AddrFrom4([4]byte{^b[12], ^b[13], ^b[14], ^b[15]})}
 	}
 	return nil

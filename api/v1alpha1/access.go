@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+// KindAccessPolicy is the kind of a policy's file.
+const KindAccessPolicy = "AccessPolicy"
+
+// AccessPolicy says who may reach what. A request is allowed if an allow rule
+// matches and no deny rule does; the order of rules does not count.
+type AccessPolicy struct {
+	TypeMeta
+
+	// Lists are ranges that rules name as @name.
+	Lists []RangeList `json:"lists,omitempty"`
+	// Rules are what counts, together with those of the other files.
+	Rules []AccessRule `json:"rules"`
+}
+
+// RangeList is a list of ranges.
+type RangeList struct {
+	Name string `json:"name"`
+	// Ranges are CIDRs or addresses.
+	Ranges []string `json:"ranges,omitempty"`
+	// File has further ranges, one in each line; # begins a comment. A relative
+	// path starts at the policy's folder.
+	File string `json:"file,omitempty"`
+}
+
+// AccessRule is one rule: exactly one of Allow and Deny is set. Another list that
+// is left out means any; a list that is written empty is refused.
+type AccessRule struct {
+	Name    string `json:"name"`
+	Comment string `json:"comment,omitempty"`
+	// Clusters are names with at most one *.
+	Clusters []string `json:"clusters,omitempty"`
+	// Callers are unix:<cluster>/<protocol> or SPIFFE URIs with at most one *.
+	Callers []string `json:"callers,omitempty"`
+	// Egress are names of egress selections: cluster, controlplane, etcd.
+	Egress []string `json:"egress,omitempty"`
+	// Flows are ways on which requests come: dial.
+	Flows []string `json:"flows,omitempty"`
+	// Sources are CIDRs, addresses or @list: where the caller is.
+	Sources []string `json:"sources,omitempty"`
+	// Allow and Deny are CIDR[:ports], address[:ports], name[:ports],
+	// *.suffix[:ports], *[:ports] or @list[:ports].
+	Allow []string `json:"allow,omitempty"`
+	Deny  []string `json:"deny,omitempty"`
+}

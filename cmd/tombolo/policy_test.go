@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/tombolo-io/tombolo/internal/admin"
+)
+
+const policyHead = "apiVersion: tombolo.dev/v1alpha1\nkind: AccessPolicy\nrules:\n"
+
+func policyFile(t *testing.T, dir, name, rules string) string {
+	t.Helper()
+	path := filepath.Join(dir, name)
+	if err := os.WriteFile(path, []byte(policyHead+rules), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestPolicyCheck(t *testing.T) {
+	dir := t.TempDir()
+	good := policyFile(t, dir, "a.yaml", "- {name: a, clusters: [c1], allow: [\"10.0.0.0/8:443\"]}\n")
+	for _, c := range []struct {
+		name string
+		args []string
+		exit int
+		says string
+	}{
+		{"a good file", []string{good}, 0, "1 files, 1 rules, 0 findings"},
+		{"a cluster that is known", []string{good, "--known", "c1"}, 0, "0 findings"},
+		{"a cluster that is not", []string{good, "--known", "c2"}, 0, "warning: " + good + ": rule a is about no known cluster"},
+		{"and strictly", []string{good, "--known", "c2", "--strict"}, 2, "no known cluster"},
+	} {
+		got := tombolo(t, append([]string{"policy", "check"}, c.args...)...)
+		if got.code != c.exit || !strings.Contains(got.out, c.says) {
+			t.Errorf("%s: %+v, want %d and %q", c.name, got, c.exit, c.says)
+		}
+	}
+	bad := policyFile(t, dir, "b.yaml", "- {name: a, allow: [10.0.0.1/8]}\n")
+	got := tombolo(t, "policy", "check", dir)
+	for _, says := range []string{bad + ":4:21: rules[0].allow[0]:", "did you mean 10.0.0.0/8?"} {
+		if got.code != 2 || !strings.Contains(got.out, says) {
+			t.Errorf("a folder with a bad file: %+v, want %q", got, says)
+		}
+	}
+	policyFile(t, dir, "b.yaml", "- {name: a, allow: [10.0.0.0/8]}\n")
+	if got := tombolo(t, "policy", "check", dir); got.code != 0 || !strings.Contains(got.out, "a.yaml has a rule a too") {
+		t.Errorf("a name in two files: %+v", got)
+	}
+}
+
+func TestPolicyExplainAFile(t *testing.T) {
+	file := policyFile(t, t.TempDir(), "a.yaml", "- {name: a, clusters: [c1], callers: [\"unix:c1/*\"], allow: [\"10.0.0.0/8:443\"]}\n- {name: b, deny: [10.1.0.0/16]}\n")
+	for _, c := range []struct {
+		args          []string
+		verdict, rule string
+	}{
+		{[]string{"c1", "10.0.0.1:443", "--as", "unix:c1/connect"}, admin.VerdictAllowed, "a"},
+		{[]string{"c1", "10.1.0.1:443", "--as", "unix:c1/connect"}, admin.VerdictDenied, "b"},
+		{[]string{"c1", "10.0.0.1:443"}, admin.VerdictDenied, ""},
+		{[]string{"c1", "x.svc:443", "--as", "unix:c1/connect"}, admin.VerdictOpen, ""},
+	} {
+		got := tombolo(t, append([]string{"policy", "explain", "--policy", file, "-o", "json"}, c.args...)...)
+		var e admin.Explanation
+		if err := json.Unmarshal([]byte(got.out), &e); err != nil || got.code != 0 {
+			t.Fatalf("%v: %+v: %v", c.args, got, err)
+		}
+		if e.Verdict != c.verdict || len(e.Hops) != 1 || e.Hops[0].Rule != c.rule || e.Hops[0].Why == "" {
+			t.Errorf("%v: %+v, want %s by %q", c.args, e, c.verdict, c.rule)
+		}
+	}
+	if got := tombolo(t, "policy", "explain", "--policy", file, "c1", "127.1:80"); got.code == 0 || !strings.Contains(got.err, "HOST:PORT") {
+		t.Errorf("an odd form of an address: %+v", got)
+	}
+}
+
+func TestPolicyDiff(t *testing.T) {
+	dir := t.TempDir()
+	one := policyFile(t, dir, "one.yaml", "- {name: same, allow: [\"*:1\"]}\n- {name: gone, deny: [10.0.0.0/8]}\n- {name: other, allow: [\"*:2\"]}\n")
+	two := policyFile(t, dir, "two.yaml", "- {name: same, allow: [\"*:1\"]}\n- {name: other, clusters: [c1], allow: [\"*:2\"]}\n- {name: new, allow: [\"*:3\"]}\n")
+	got := tombolo(t, "policy", "diff", one, two)
+	want := "- gone deny=10.0.0.0/8\n- other allow=*:2\n+ other clusters=c1 allow=*:2\n+ new allow=*:3\n"
+	if got.code != 0 || got.out != want {
+		t.Errorf("%+v, want %q", got, want)
+	}
+}

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hub
+
+import (
+	"net/http"
+	"net/netip"
+
+	"github.com/tombolo-io/tombolo/internal/admin"
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/policy"
+)
+
+// apiExplain says what each hop would decide, without dialling.
+func (h *Hub) apiExplain(r *http.Request) (any, error) {
+	name, err := parseCluster(r.PathValue("cluster"))
+	if err != nil {
+		return nil, err
+	}
+	c, err := h.clusters.get(name)
+	if err != nil {
+		return nil, err
+	}
+	query := r.URL.Query()
+	q, err := Question(name.String(), query.Get("target"), query.Get("as"), query.Get("egress"), query.Get("from"))
+	if err != nil {
+		return nil, err
+	}
+	v, judged := h.access.decide(q)
+	if !judged {
+		v = policy.Verdict{Allow: true}
+	}
+	out := explanation(q)
+	hop := hopOf("hub", h.cfg.Name, v)
+	if !judged {
+		hop.Why = "the hub has no policy: the agents' own lists are the policy"
+	}
+	out.Hops = append(out.Hops, hop)
+	agents := admin.VerdictDenied
+	for _, s := range c.live() {
+		hop := agentHop(s.agent.String(), s.ranges, q)
+		if better(hop.Verdict, agents) {
+			agents = hop.Verdict
+		}
+		out.Hops = append(out.Hops, hop)
+	}
+	if len(out.Hops) == 1 {
+		out.Hops = append(out.Hops, admin.Hop{Place: "agent", Name: "-", Verdict: admin.VerdictDenied, Why: "no agent is connected"})
+	}
+	out.Verdict = hop.Verdict
+	if !better(agents, hop.Verdict) {
+		out.Verdict = agents
+	}
+	return out, nil
+}
+
+// Question makes a request of what an operator asks. Its errors are faults.
+func Question(cluster, target, caller, egress, from string) (policy.Request, error) {
+	t, err := policy.ParseTarget(target)
+	if err != nil {
+		return policy.Request{}, fault.New(fault.CodeRequest, "the destination cannot be read").Because(err).Hint("write HOST:PORT")
+	}
+	q := policy.Request{
+		Cluster: cluster, Caller: caller, Egress: egress, Flow: policy.FlowDial, Name: t.Name, Addr: t.Addr, Port: t.Port,
+	}
+	if from != "" {
+		if q.Source, err = netip.ParseAddr(from); err != nil {
+			return q, fault.New(fault.CodeRequest, "the caller's address cannot be read").Because(err).Hint("write an IP address")
+		}
+	}
+	return q, nil
+}
+
+// Explain is what policies decide without a running hub.
+func Explain(q policy.Request, policies ...*policy.Policy) admin.Explanation {
+	out := explanation(q)
+	out.Hops = []admin.Hop{hopOf("hub", "-", policy.Decide(q, policies...))}
+	out.Verdict = out.Hops[0].Verdict
+	return out
+}
+
+func explanation(q policy.Request) admin.Explanation {
+	out := admin.Explanation{Meta: meta("Explanation"), Cluster: q.Cluster, Target: destination(q), Caller: q.Caller, Egress: q.Egress}
+	if q.Source.IsValid() {
+		out.Source = q.Source.String()
+	}
+	return out
+}
+
+func hopOf(place, name string, v policy.Verdict) admin.Hop {
+	hop := admin.Hop{Place: place, Name: name, Verdict: admin.VerdictDenied, Rule: v.Rule, Why: v.Why()}
+	switch {
+	case v.Allow:
+		hop.Verdict = admin.VerdictAllowed
+	case v.Open:
+		hop.Verdict = admin.VerdictOpen
+	}
+	return hop
+}
+
+// agentHop is what an agent would say by the list that it has told the hub. Its
+// own listeners are not known here, and a long list is told in part.
+func agentHop(name string, ranges []string, q policy.Request) admin.Hop {
+	p, _ := policy.CompileAllow(ranges)
+	q.Own = nil
+	return hopOf("agent", name, policy.Decide(q, p))
+}
+
+// better says whether one verdict lets more through than another.
+func better(a, b string) bool {
+	rank := map[string]int{admin.VerdictDenied: 0, admin.VerdictOpen: 1, admin.VerdictAllowed: 2}
+	return rank[a] > rank[b]
+}

@@ -1,0 +1,390 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/gaissmai/bart"
+)
+
+// Problem is one mistake in rules or lists.
+type Problem struct {
+	Index   int    // of the rule or list
+	Path    string // such as rules[3].allow[2]; of an agent's list [2]
+	Warning bool   // it can be lived with
+	Message string
+}
+
+// mostProblems bounds how many are listed: nobody reads more at once.
+const mostProblems = 1000
+
+// Compile reads rules. With a problem that is no warning the policy is nil.
+func Compile(rules []Rule, lists []List) (*Policy, []Problem) {
+	c := newCompiler()
+	c.readLists(lists)
+	for i := range rules {
+		c.index = i
+		c.rule(fmt.Sprintf("rules[%d]", i), rules[i])
+	}
+	c.unused(lists)
+	if slices.ContainsFunc(c.problems, func(p Problem) bool { return !p.Warning }) {
+		return nil, c.problems
+	}
+	return c.p, c.problems
+}
+
+// CompileAllow reads an agent's own list: each text is a rule of that name which
+// allows one destination to every caller. What is wrong is left out.
+func CompileAllow(texts []string) (*Policy, []Problem) {
+	c := newCompiler()
+	c.p.texts = []string{}
+	for i, text := range texts {
+		c.index = i
+		path := fmt.Sprintf("[%d]", i)
+		d, err := parseDestination(text)
+		if err == nil && (d.any || d.list != "") {
+			err = fmt.Errorf("%q is neither a CIDR, an address nor a name", text)
+		}
+		if err != nil {
+			c.add(path, "%s", err)
+			continue
+		}
+		r := &rule{name: text, written: Rule{Name: text, Destination: []string{text}}}
+		c.p.rules, c.p.texts = append(c.p.rules, r), append(c.p.texts, text)
+		c.insert(c.p.shared, r, d)
+	}
+	return c.p, c.problems
+}
+
+// Texts lists the entries of an agent's own list.
+func (p *Policy) Texts() []string {
+	if p == nil {
+		return nil
+	}
+	return slices.Clone(p.texts)
+}
+
+// Rules lists the rules as they were written.
+func (p *Policy) Rules() []Rule {
+	if p == nil {
+		return nil
+	}
+	out := make([]Rule, len(p.rules))
+	for i, r := range p.rules {
+		out[i] = r.written
+	}
+	return out
+}
+
+// Speaks says whether a rule names the cluster, or may speak of any.
+func (p *Policy) Speaks(cluster string) bool {
+	return p != nil && (p.cluster[cluster] != nil ||
+		slices.ContainsFunc(p.rules, func(r *rule) bool { return !r.named() && r.cluster.match(cluster) }))
+}
+
+// named says whether a rule lists its clusters one by one.
+func (r *rule) named() bool {
+	return len(r.cluster) > 0 && !slices.ContainsFunc(r.cluster, func(p pattern) bool { return p.wild })
+}
+
+type compiler struct {
+	p        *Policy
+	lists    map[string][]netip.Prefix
+	used     map[string]bool
+	names    map[string]string // of rules, to the path of the first
+	combined map[*set]map[combination]group
+	problems []Problem
+	index    int // of what is being read
+}
+
+// combination is a range's group with one entry more.
+type combination struct {
+	with group
+	rule *rule
+	at   *portRange // of the entry's ports, which are shared by the ranges of a list
+	n    int
+}
+
+func newCompiler() *compiler {
+	return &compiler{
+		p:     &Policy{shared: newSet(), cluster: map[string]*set{}},
+		lists: map[string][]netip.Prefix{}, used: map[string]bool{}, names: map[string]string{},
+		combined: map[*set]map[combination]group{},
+	}
+}
+
+func newSet() *set { return &set{names: map[string][]entry{}, groups: make([][]entry, 1)} }
+
+func (c *compiler) add(path, format string, args ...any) { c.problem(path, false, format, args...) }
+
+func (c *compiler) warn(path, format string, args ...any) { c.problem(path, true, format, args...) }
+
+func (c *compiler) problem(path string, warning bool, format string, args ...any) {
+	if len(c.problems) < mostProblems {
+		c.problems = append(c.problems, Problem{c.index, path, warning, fmt.Sprintf(format, args...)})
+	} else if !warning { // one that refuses must not get lost behind warnings
+		c.problems[mostProblems-1] = Problem{c.index, path, warning, fmt.Sprintf(format, args...)}
+	}
+}
+
+func (c *compiler) readLists(lists []List) {
+	for i, l := range lists {
+		c.index = i
+		path := fmt.Sprintf("lists[%d]", i)
+		if err := checkName(l.Name); err != nil {
+			c.add(path+".name", "%s", err)
+			continue
+		}
+		if _, twice := c.lists[l.Name]; twice {
+			c.add(path+".name", "there are two lists %s", l.Name)
+			continue
+		}
+		if len(l.Ranges) == 0 {
+			c.add(path+".ranges", "list %s is empty", l.Name)
+		}
+		ranges := make([]netip.Prefix, 0, len(l.Ranges))
+		for j, text := range l.Ranges {
+			p, err := parseRange(text)
+			if err != nil {
+				c.add(fmt.Sprintf("%s.ranges[%d]", path, j), "%s", err)
+				continue
+			}
+			ranges = append(ranges, p)
+		}
+		c.lists[l.Name] = ranges
+	}
+}
+
+func (c *compiler) unused(lists []List) {
+	for i, l := range lists {
+		c.index = i
+		if !c.used[l.Name] {
+			c.warn(fmt.Sprintf("lists[%d]", i), "no rule uses list %s", l.Name)
+		}
+	}
+}
+
+// checkName accepts what fits into a log line, a metric's label and a file's name.
+func checkName(s string) error {
+	switch {
+	case s == "":
+		return fmt.Errorf("the name is missing")
+	case len(s) > 63:
+		return fmt.Errorf("the name has %d characters; at most 63 are accepted", len(s))
+	case strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789-._") != "" || strings.Trim(s, "-._") == "":
+		return fmt.Errorf("name %q may have small letters, digits, '-', '.' and '_'", s)
+	}
+	return nil
+}
+
+// rule compiles one rule; path is where it stands.
+func (c *compiler) rule(path string, w Rule) {
+	before := len(c.problems)
+	if err := checkName(w.Name); err != nil {
+		c.add(path+".name", "%s", err)
+	} else if first, twice := c.names[w.Name]; twice {
+		c.add(path+".name", "%s has the name %s already", first, w.Name)
+	} else {
+		c.names[w.Name] = path
+	}
+	r := &rule{name: w.Name, deny: w.Deny, written: w}
+	r.cluster = c.patterns(path+".clusters", w.Cluster)
+	r.caller = c.patterns(path+".callers", w.Caller)
+	r.egress = c.patterns(path+".egress", w.Egress)
+	r.flow = c.patterns(path+".flows", w.Flow)
+	r.source = c.sources(path+".sources", w.Source)
+	at := path + ".allow"
+	if w.Deny {
+		at = path + ".deny"
+	}
+	destinations := c.destinations(at, w.Destination)
+	if slices.ContainsFunc(c.problems[min(before, len(c.problems)):], func(p Problem) bool { return !p.Warning }) {
+		return
+	}
+	c.p.rules = append(c.p.rules, r)
+	for _, s := range c.sets(r) {
+		for _, d := range destinations {
+			c.insert(s, r, d)
+		}
+	}
+}
+
+// sets are where a rule belongs: with each cluster that it names, else with what all share.
+func (c *compiler) sets(r *rule) []*set {
+	if !r.named() {
+		return []*set{c.p.shared}
+	}
+	out := make([]*set, 0, len(r.cluster))
+	for _, p := range r.cluster {
+		s := c.p.cluster[p.head]
+		if s == nil {
+			s = newSet()
+			c.p.cluster[p.head] = s
+		}
+		if !slices.Contains(out, s) {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+func (c *compiler) patterns(path string, texts []string) patterns {
+	if texts == nil {
+		return nil
+	}
+	if len(texts) == 0 {
+		c.add(path, "the list is empty: leave it out for any")
+	}
+	out := make(patterns, 0, len(texts))
+	for i, text := range texts {
+		p, err := parsePattern(text)
+		if err != nil {
+			c.add(fmt.Sprintf("%s[%d]", path, i), "%s", err)
+			continue
+		}
+		if slices.Contains(out, p) {
+			c.warn(fmt.Sprintf("%s[%d]", path, i), "%q stands there twice", text)
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
+// fewSources is the number up to which looking at each is quicker than a trie.
+const fewSources = 8
+
+func (c *compiler) sources(path string, texts []string) sources {
+	if texts == nil {
+		return sources{}
+	}
+	if len(texts) == 0 {
+		c.add(path, "the list is empty: leave it out for any")
+	}
+	all := make([]netip.Prefix, 0, len(texts))
+	for i, text := range texts {
+		at := fmt.Sprintf("%s[%d]", path, i)
+		if name, ok := strings.CutPrefix(text, "@"); ok {
+			all = append(all, c.list(at, name)...)
+			continue
+		}
+		p, err := parseRange(text)
+		if err != nil {
+			c.add(at, "%s", err)
+			continue
+		}
+		all = append(all, p)
+	}
+	if len(all) <= fewSources {
+		return sources{few: all}
+	}
+	many := new(bart.Lite)
+	for _, p := range all {
+		many.Insert(p)
+	}
+	return sources{many: many}
+}
+
+func (c *compiler) list(path, name string) []netip.Prefix {
+	ranges, ok := c.lists[name]
+	if !ok {
+		c.add(path, "there is no list %q", name)
+	}
+	c.used[name] = true
+	return ranges
+}
+
+func (c *compiler) destinations(path string, texts []string) []destination {
+	if len(texts) == 0 {
+		c.add(path, "there is no destination: write \"*\" for any")
+	}
+	out := make([]destination, 0, len(texts))
+	for i, text := range texts {
+		at := fmt.Sprintf("%s[%d]", path, i)
+		d, err := parseDestination(text)
+		if err != nil {
+			c.add(at, "%s", err)
+			continue
+		}
+		if slices.Contains(texts[:i], text) {
+			c.warn(at, "%q stands there twice", text)
+		}
+		if d.list == "" {
+			out = append(out, d)
+			continue
+		}
+		for _, p := range c.list(at, d.list) {
+			out = append(out, destination{prefix: p, ports: d.ports})
+		}
+	}
+	return out
+}
+
+// insert puts a rule where a decision finds it.
+func (c *compiler) insert(s *set, r *rule, d destination) {
+	e := entry{r, d.ports}
+	switch {
+	case d.any:
+		s.any = append(s.any, e)
+	case d.name != "":
+		s.names[d.name] = append(s.names[d.name], e)
+	default:
+		if n := len(s.byRanges); n == 0 || s.byRanges[n-1].rule != r || !slices.Equal(s.byRanges[n-1].ports, d.ports) {
+			s.byRanges = append(s.byRanges, e)
+		}
+		s.ranges.Modify(d.prefix, func(g group, there bool) (group, bool) { return c.with(s, g, e), false })
+	}
+}
+
+// with is the group of g's entries and e. Ranges of one list have the same.
+func (c *compiler) with(s *set, g group, e entry) group {
+	key := combination{with: g, rule: e.rule, n: len(e.ports)}
+	if len(e.ports) > 0 {
+		key.at = &e.ports[0]
+	}
+	known := c.combined[s]
+	if known == nil {
+		known = map[combination]group{}
+		c.combined[s] = known
+	}
+	if to, ok := known[key]; ok {
+		return to
+	}
+	if slices.ContainsFunc(s.groups[g], func(o entry) bool { return o.rule == e.rule && slices.Equal(o.ports, e.ports) }) {
+		return g // the same range twice
+	}
+	to := group(len(s.groups))
+	s.groups = append(s.groups, append(slices.Clone(s.groups[g]), e))
+	known[key] = to
+	return to
+}
+
+// Clusters lists the clusters that rules name one by one.
+func (p *Policy) Clusters() []string {
+	if p == nil {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(p.cluster))
+}
+
+// Wide says whether some rule does not name its clusters one by one.
+func (p *Policy) Wide() bool {
+	return p != nil && slices.ContainsFunc(p.rules, func(r *rule) bool { return !r.named() })
+}
+
+// Unreached names the rules that speak of none of these clusters.
+func (p *Policy) Unreached(known []string) (names []string) {
+	if p == nil {
+		return nil
+	}
+	for _, r := range p.rules {
+		if !slices.ContainsFunc(known, r.cluster.match) {
+			names = append(names, r.name)
+		}
+	}
+	return names
+}

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// Decide answers a request by the rules of all policies together: denied if a
+// deny rule matches, else allowed if an allow rule does, else denied. The order
+// of rules and of policies does not count. It allocates nothing.
+//
+// What is not known fails closed: a deny rule that looks at the caller's address
+// matches an unknown one, an allow rule does not. Without the address of a name
+// the verdict is a refusal if the name alone decides that, and else Open.
+//
+// Special addresses (loopback, link-local, metadata services and the like) and the
+// dialler's own listeners need an allow rule that names them; a wide range or a
+// name does not reach them.
+func Decide(q Request, policies ...*Policy) Verdict {
+	d := decision{q: q, addr: q.Addr.Unmap().WithZone("")}
+	v := Verdict{name: q.Name, at: netip.AddrPortFrom(d.addr, q.Port), caller: q.Caller}
+	if q.Port == 0 || !d.addr.IsValid() && q.Name == "" {
+		v.kind = kindNoDestination
+		return v
+	}
+	agent := false
+	for _, p := range policies {
+		if p != nil {
+			v.rules += len(p.rules)
+			agent = agent || p.texts != nil
+		}
+	}
+	if v.rules == 0 {
+		if v.kind = kindNoRules; agent {
+			v.kind = kindNoAllow
+		}
+		return v
+	}
+	if d.addr.IsValid() {
+		d.special, d.inner = classify(d.addr), embedded(d.addr)
+		for _, o := range q.Own {
+			d.own = d.own || o.Addr().Unmap() == d.addr && o.Port() == q.Port
+		}
+	}
+	for _, p := range policies {
+		if p != nil {
+			d.look(p.shared)
+			d.look(p.cluster[q.Cluster])
+		}
+	}
+	switch {
+	case d.deny.rule != nil:
+		v.kind, v.Rule = kindDenied, d.deny.rule.name
+	case !d.addr.IsValid():
+		if v.Open = d.allow.rule != nil || d.mayAllow; v.Open {
+			v.kind = kindOpen
+		}
+	case d.allow.rule != nil:
+		v.kind, v.Rule, v.Allow = kindAllowed, d.allow.rule.name, true
+	case d.own:
+		v.kind = kindOwn
+	case d.special.what != "":
+		v.kind, v.special = kindSpecial, d.special
+	case agent:
+		v.kind = kindNotInList
+	}
+	return v
+}
+
+// decision is one under way.
+type decision struct {
+	q           Request
+	addr        netip.Addr   // not valid: not known
+	inner       []netip.Addr // IPv4 addresses that an IPv6 one carries
+	special     special
+	own         bool
+	deny, allow found
+	mayAllow    bool
+}
+
+// found is the rule that a verdict shall name: the one that speaks most exactly
+// of the destination, by name among equals, so that it is the same every time.
+type found struct {
+	rule  *rule
+	exact int
+}
+
+func (f *found) take(r *rule, exact int) {
+	if f.rule == nil || exact > f.exact || exact == f.exact && r.name < f.rule.name {
+		f.rule, f.exact = r, exact
+	}
+}
+
+// How exactly a destination is named, beside the length of a range (0 to 128).
+const (
+	exactAny    = -1
+	exactSuffix = 200 // and the length of the suffix
+	exactName   = 1000
+)
+
+func (d *decision) look(s *set) {
+	if s == nil {
+		return
+	}
+	d.each(s.any, exactAny, netip.Prefix{})
+	if d.q.Name != "" && len(s.names) > 0 {
+		d.each(s.names[d.q.Name], exactName, netip.Prefix{})
+		for rest := d.q.Name; ; {
+			dot := strings.IndexByte(rest, '.')
+			if dot < 0 {
+				break
+			}
+			d.each(s.names[rest[dot:]], exactSuffix+len(rest)-dot, netip.Prefix{})
+			rest = rest[dot+1:]
+		}
+	}
+	if !d.addr.IsValid() {
+		d.guess(s)
+		return
+	}
+	for p, g := range s.ranges.Supernets(netip.PrefixFrom(d.addr, d.addr.BitLen())) {
+		d.each(s.groups[g], p.Bits()+128-d.addr.BitLen(), p)
+	}
+	for _, inner := range d.inner { // what a gateway on the path would deliver it to
+		for p, g := range s.ranges.Supernets(netip.PrefixFrom(inner, inner.BitLen())) {
+			d.refuse(s.groups[g], p.Bits()+128-inner.BitLen())
+		}
+	}
+}
+
+// refuse takes the deny rules that match.
+func (d *decision) refuse(entries []entry, exact int) {
+	for _, e := range entries {
+		if e.rule.deny && e.ports.match(d.q.Port) && e.rule.speaksOf(&d.q) {
+			d.deny.take(e.rule, exact)
+		}
+	}
+}
+
+// each takes the entries that match; p is the range that found them, if one did.
+func (d *decision) each(entries []entry, exact int, p netip.Prefix) {
+	for _, e := range entries {
+		if !e.ports.match(d.q.Port) || !e.rule.speaksOf(&d.q) {
+			continue
+		}
+		if e.rule.deny {
+			d.deny.take(e.rule, exact)
+		} else if d.opens(e, p) {
+			d.allow.take(e.rule, exact)
+		}
+	}
+}
+
+// opens says whether an allow rule reaches an address that a wide one must not.
+func (d *decision) opens(e entry, p netip.Prefix) bool {
+	if d.special.what != "" && (!p.IsValid() || p.Bits() < d.special.within.Bits() || !d.special.within.Contains(p.Addr())) {
+		return false
+	}
+	return !d.own || p.IsValid() && p.IsSingleIP() && slices.Contains(e.ports, portRange{d.q.Port, d.q.Port})
+}
+
+// guess says whether an address could be allowed by its range.
+func (d *decision) guess(s *set) {
+	if d.mayAllow {
+		return
+	}
+	for _, e := range s.byRanges {
+		if !e.rule.deny && e.ports.match(d.q.Port) && e.rule.speaksOf(&d.q) {
+			d.mayAllow = true
+			return
+		}
+	}
+}
+
+// speaksOf says whether a rule is about this caller.
+func (r *rule) speaksOf(q *Request) bool {
+	if !r.source.any() {
+		a := q.Source.Unmap().WithZone("")
+		if !a.IsValid() {
+			if !r.deny {
+				return false
+			}
+		} else if !r.source.contains(a) {
+			return false
+		}
+	}
+	return r.cluster.match(q.Cluster) && r.caller.match(q.Caller) && r.egress.match(q.Egress) && r.flow.match(q.Flow)
+}
