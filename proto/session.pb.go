@@ -196,7 +196,7 @@ type Hello struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	VersionMin    uint32                 `protobuf:"varint,1,opt,name=version_min,json=versionMin,proto3" json:"version_min,omitempty"` // protocol versions that the agent speaks
 	VersionMax    uint32                 `protobuf:"varint,2,opt,name=version_max,json=versionMax,proto3" json:"version_max,omitempty"`
-	Capabilities  []string               `protobuf:"bytes,3,rep,name=capabilities,proto3" json:"capabilities,omitempty"`                // what may follow: "mux/1"; with none, yamux does
+	Capabilities  []string               `protobuf:"bytes,3,rep,name=capabilities,proto3" json:"capabilities,omitempty"`                // what may follow: "mux/1", "choice/1"; with no mux, yamux does
 	Software      string                 `protobuf:"bytes,4,opt,name=software,proto3" json:"software,omitempty"`                        // for people, never decided upon
 	Instance      string                 `protobuf:"bytes,5,opt,name=instance,proto3" json:"instance,omitempty"`                        // random for each process start
 	Ranges        []string               `protobuf:"bytes,6,rep,name=ranges,proto3" json:"ranges,omitempty"`                            // what the agent allows, for status; the agent itself decides
@@ -621,6 +621,7 @@ type DialRequest struct {
 	Caller        string                 `protobuf:"bytes,4,opt,name=caller,proto3" json:"caller,omitempty"`                                     // SPIFFE URI or unix:<cluster>/<protocol>
 	EgressType    string                 `protobuf:"bytes,5,opt,name=egress_type,json=egressType,proto3" json:"egress_type,omitempty"`           // cluster, controlplane, etcd or empty
 	Trace         string                 `protobuf:"bytes,6,opt,name=trace,proto3" json:"trace,omitempty"`                                       // W3C traceparent or empty
+	Ask           bool                   `protobuf:"varint,7,opt,name=ask,proto3" json:"ask,omitempty"`                                          // answer with addresses first, and wait for a DialChoice
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -697,11 +698,20 @@ func (x *DialRequest) GetTrace() string {
 	return ""
 }
 
-// DialReply answers it; with an empty code the stream carries bytes from then on.
+func (x *DialRequest) GetAsk() bool {
+	if x != nil {
+		return x.Ask
+	}
+	return false
+}
+
+// DialReply answers it; with an empty code the stream carries bytes from then on,
+// unless it brings addresses.
 type DialReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Fault         *Fault                 `protobuf:"bytes,1,opt,name=fault,proto3" json:"fault,omitempty"`
-	Resolved      string                 `protobuf:"bytes,2,opt,name=resolved,proto3" json:"resolved,omitempty"` // the ip:port that was dialled
+	Resolved      string                 `protobuf:"bytes,2,opt,name=resolved,proto3" json:"resolved,omitempty"`   // the ip:port that was dialled
+	Addresses     []string               `protobuf:"bytes,3,rep,name=addresses,proto3" json:"addresses,omitempty"` // if asked: the ip:ports that the agent would dial, of which a DialChoice follows
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -750,6 +760,58 @@ func (x *DialReply) GetResolved() string {
 	return ""
 }
 
+func (x *DialReply) GetAddresses() []string {
+	if x != nil {
+		return x.Addresses
+	}
+	return nil
+}
+
+// DialChoice is the hub's answer to addresses: those of them that may be dialled.
+type DialChoice struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Addresses     []string               `protobuf:"bytes,1,rep,name=addresses,proto3" json:"addresses,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DialChoice) Reset() {
+	*x = DialChoice{}
+	mi := &file_proto_session_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DialChoice) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DialChoice) ProtoMessage() {}
+
+func (x *DialChoice) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_session_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DialChoice.ProtoReflect.Descriptor instead.
+func (*DialChoice) Descriptor() ([]byte, []int) {
+	return file_proto_session_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *DialChoice) GetAddresses() []string {
+	if x != nil {
+		return x.Addresses
+	}
+	return nil
+}
+
 // Fault is a coded failure: docs/reference/faults.md.
 type Fault struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -763,7 +825,7 @@ type Fault struct {
 
 func (x *Fault) Reset() {
 	*x = Fault{}
-	mi := &file_proto_session_proto_msgTypes[10]
+	mi := &file_proto_session_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -775,7 +837,7 @@ func (x *Fault) String() string {
 func (*Fault) ProtoMessage() {}
 
 func (x *Fault) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_session_proto_msgTypes[10]
+	mi := &file_proto_session_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -788,7 +850,7 @@ func (x *Fault) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fault.ProtoReflect.Descriptor instead.
 func (*Fault) Descriptor() ([]byte, []int) {
-	return file_proto_session_proto_rawDescGZIP(), []int{10}
+	return file_proto_session_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Fault) GetCode() string {
@@ -864,7 +926,7 @@ const file_proto_session_proto_rawDesc = "" +
 	"\x04Load\x12\x18\n" +
 	"\astreams\x18\x01 \x01(\rR\astreams\"<\n" +
 	"\aGoodbye\x121\n" +
-	"\x06reason\x18\x01 \x01(\v2\x19.tombolo.session.v1.FaultR\x06reason\"\xb7\x01\n" +
+	"\x06reason\x18\x01 \x01(\v2\x19.tombolo.session.v1.FaultR\x06reason\"\xc9\x01\n" +
 	"\vDialRequest\x12\x18\n" +
 	"\anetwork\x18\x01 \x01(\tR\anetwork\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12%\n" +
@@ -872,10 +934,15 @@ const file_proto_session_proto_rawDesc = "" +
 	"\x06caller\x18\x04 \x01(\tR\x06caller\x12\x1f\n" +
 	"\vegress_type\x18\x05 \x01(\tR\n" +
 	"egressType\x12\x14\n" +
-	"\x05trace\x18\x06 \x01(\tR\x05trace\"X\n" +
+	"\x05trace\x18\x06 \x01(\tR\x05trace\x12\x10\n" +
+	"\x03ask\x18\a \x01(\bR\x03ask\"v\n" +
 	"\tDialReply\x12/\n" +
 	"\x05fault\x18\x01 \x01(\v2\x19.tombolo.session.v1.FaultR\x05fault\x12\x1a\n" +
-	"\bresolved\x18\x02 \x01(\tR\bresolved\"U\n" +
+	"\bresolved\x18\x02 \x01(\tR\bresolved\x12\x1c\n" +
+	"\taddresses\x18\x03 \x03(\tR\taddresses\"*\n" +
+	"\n" +
+	"DialChoice\x12\x1c\n" +
+	"\taddresses\x18\x01 \x03(\tR\taddresses\"U\n" +
 	"\x05Fault\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\tR\x04code\x12\x12\n" +
 	"\x04what\x18\x02 \x01(\tR\x04what\x12\x10\n" +
@@ -894,7 +961,7 @@ func file_proto_session_proto_rawDescGZIP() []byte {
 	return file_proto_session_proto_rawDescData
 }
 
-var file_proto_session_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_proto_session_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
 var file_proto_session_proto_goTypes = []any{
 	(*Control)(nil),     // 0: tombolo.session.v1.Control
 	(*Hello)(nil),       // 1: tombolo.session.v1.Hello
@@ -906,7 +973,8 @@ var file_proto_session_proto_goTypes = []any{
 	(*Goodbye)(nil),     // 7: tombolo.session.v1.Goodbye
 	(*DialRequest)(nil), // 8: tombolo.session.v1.DialRequest
 	(*DialReply)(nil),   // 9: tombolo.session.v1.DialReply
-	(*Fault)(nil),       // 10: tombolo.session.v1.Fault
+	(*DialChoice)(nil),  // 10: tombolo.session.v1.DialChoice
+	(*Fault)(nil),       // 11: tombolo.session.v1.Fault
 }
 var file_proto_session_proto_depIdxs = []int32{
 	1,  // 0: tombolo.session.v1.Control.hello:type_name -> tombolo.session.v1.Hello
@@ -916,9 +984,9 @@ var file_proto_session_proto_depIdxs = []int32{
 	5,  // 4: tombolo.session.v1.Control.drain:type_name -> tombolo.session.v1.Drain
 	6,  // 5: tombolo.session.v1.Control.load:type_name -> tombolo.session.v1.Load
 	7,  // 6: tombolo.session.v1.Control.goodbye:type_name -> tombolo.session.v1.Goodbye
-	10, // 7: tombolo.session.v1.Welcome.refusal:type_name -> tombolo.session.v1.Fault
-	10, // 8: tombolo.session.v1.Goodbye.reason:type_name -> tombolo.session.v1.Fault
-	10, // 9: tombolo.session.v1.DialReply.fault:type_name -> tombolo.session.v1.Fault
+	11, // 7: tombolo.session.v1.Welcome.refusal:type_name -> tombolo.session.v1.Fault
+	11, // 8: tombolo.session.v1.Goodbye.reason:type_name -> tombolo.session.v1.Fault
+	11, // 9: tombolo.session.v1.DialReply.fault:type_name -> tombolo.session.v1.Fault
 	10, // [10:10] is the sub-list for method output_type
 	10, // [10:10] is the sub-list for method input_type
 	10, // [10:10] is the sub-list for extension type_name
@@ -946,7 +1014,7 @@ func file_proto_session_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_proto_session_proto_rawDesc), len(file_proto_session_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   11,
+			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -16,6 +16,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/limit"
 	"github.com/tombolo-io/tombolo/internal/policy"
 	"github.com/tombolo-io/tombolo/internal/run"
+	"github.com/tombolo-io/tombolo/internal/wire"
 )
 
 // resolver finds the addresses of a name on the agent's side.
@@ -30,13 +31,17 @@ type targetDialer struct {
 	own      func() []netip.AddrPort // the agent's own listeners
 }
 
+// choice picks some of the addresses that the policy allows, one at least. Its
+// errors are faults.
+type choice func(ctx context.Context, allowed []netip.AddrPort) ([]netip.AddrPort, error)
+
 // Dial connects to address as the policy allows. Exactly an address that was
-// checked is dialled: a name is resolved once and never again.
-func (t *targetDialer) Dial(ctx context.Context, p *policy.Policy, network, address string) (net.Conn, string, error) {
-	if network != "tcp" {
-		return nil, "", fault.Newf(fault.CodePolicyDenied, "network %q is not dialled", network).Whyf("only tcp is")
+// checked is dialled: a name is resolved once and never again. choose may be nil.
+func (t *targetDialer) Dial(ctx context.Context, p *policy.Policy, d wire.Dial, choose choice) (net.Conn, string, error) {
+	if d.Network != "tcp" {
+		return nil, "", fault.Newf(fault.CodePolicyDenied, "network %q is not dialled", d.Network).Whyf("only tcp is")
 	}
-	target, err := policy.ParseTarget(address)
+	target, err := policy.ParseTarget(d.Address)
 	if err != nil {
 		return nil, "", fault.New(fault.CodeRequest, "the destination cannot be read").Because(err)
 	}
@@ -50,6 +55,11 @@ func (t *targetDialer) Dial(ctx context.Context, p *policy.Policy, network, addr
 	if len(allowed) == 0 {
 		return nil, "", fault.New(fault.CodePolicyDenied, "the agent refuses the destination").Whyf("%s", denied).
 			Hint("if it shall be reached, start the agent with --allow for it")
+	}
+	if choose != nil {
+		if allowed, err = choose(ctx, allowed); err != nil {
+			return nil, "", err
+		}
 	}
 	conn, err := t.race(ctx, allowed)
 	if err != nil {

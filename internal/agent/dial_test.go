@@ -19,7 +19,10 @@ import (
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/limit"
 	"github.com/tombolo-io/tombolo/internal/policy"
+	"github.com/tombolo-io/tombolo/internal/wire"
 )
+
+func tcp(address string) wire.Dial { return wire.Dial{Network: "tcp", Address: address} }
 
 func allow(t *testing.T, rules ...string) *policy.Policy {
 	t.Helper()
@@ -163,7 +166,7 @@ func TestOnlyAddressesThatWereCheckedAreDialled(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				n := &network{}
 				d, r := fakeDialer(n, c.answer)
-				_, _, err := d.Dial(t.Context(), allow(t, c.rules...), "tcp", "db.example:80")
+				_, _, err := d.Dial(t.Context(), allow(t, c.rules...), tcp("db.example:80"), nil)
 				if f := fault.From(err); f == nil || f.Code != c.code || f.Why == "" {
 					t.Errorf("%v, want %s", err, c.code)
 				}
@@ -181,7 +184,7 @@ func TestANameThatChangesItsMind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := &network{at: map[string]func(context.Context) (net.Conn, error){"10.0.0.1:80": connects(0)}}
 		d, r := fakeDialer(n, []string{"10.0.0.1"}, []string{"169.254.169.254"})
-		_, at, err := d.Dial(t.Context(), allow(t, "10.0.0.0/8"), "tcp", "DB.example.:80")
+		_, at, err := d.Dial(t.Context(), allow(t, "10.0.0.0/8"), tcp("DB.example.:80"), nil)
 		if err != nil || at != "10.0.0.1:80" || r.asked != 1 || !slices.Equal(n.dialed, []string{"10.0.0.1:80"}) {
 			t.Errorf("%q, %v, %d look-ups, dialled %q", at, err, r.asked, n.dialed)
 		}
@@ -215,7 +218,7 @@ func TestHappyEyeballs(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
 				begin := time.Now()
-				conn, at, err := d.Dial(ctx, allow(t, "10.0.0.0/8", "fd00::/8"), "tcp", "db.example:80")
+				conn, at, err := d.Dial(ctx, allow(t, "10.0.0.0/8", "fd00::/8"), tcp("db.example:80"), nil)
 				if at != c.want || time.Since(begin) != c.after {
 					t.Errorf("%q after %v, %v; want %q after %v", at, time.Since(begin), err, c.want, c.after)
 				}
@@ -254,7 +257,7 @@ func TestACallerWhoGivesUp(t *testing.T) {
 				}
 				n := &network{at: map[string]func(context.Context) (net.Conn, error){"10.0.0.1:80": hangs, "10.0.0.2:80": hangs}}
 				d := &targetDialer{resolver: c.resolver, dial: n.dial, own: func() []netip.AddrPort { return nil }}
-				if _, _, err := d.Dial(ctx, allow(t, "10.0.0.0/8"), "tcp", "db.example:80"); !fault.Has(err, c.code) {
+				if _, _, err := d.Dial(ctx, allow(t, "10.0.0.0/8"), tcp("db.example:80"), nil); !fault.Has(err, c.code) {
 					t.Errorf("%v, want %s", err, c.code)
 				}
 			})
@@ -291,7 +294,7 @@ func TestDestinationsThatAreNotDialled(t *testing.T) {
 		"an unknown name":              {"tcp", "unknown.example:80", fault.CodeDialDNS},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, _, err := d.Dial(t.Context(), allow(t, "0.0.0.0/0", "::/0", "127.0.0.0/8"), c.network, c.address); !fault.Has(err, c.code) {
+			if _, _, err := d.Dial(t.Context(), allow(t, "0.0.0.0/0", "::/0", "127.0.0.0/8"), wire.Dial{Network: c.network, Address: c.address}, nil); !fault.Has(err, c.code) {
 				t.Errorf("%v, want %s", err, c.code)
 			}
 		})
@@ -318,7 +321,7 @@ func TestRealSockets(t *testing.T) {
 	p := allow(t, "127.0.0.0/8")
 
 	_, port, _ := net.SplitHostPort(ln.Addr().String())
-	conn, at, err := d.Dial(t.Context(), p, "tcp", "db.example:"+port)
+	conn, at, err := d.Dial(t.Context(), p, tcp("db.example:"+port), nil)
 	if err != nil || at != ln.Addr().String() {
 		t.Fatalf("%q, %v", at, err)
 	}
@@ -333,18 +336,18 @@ func TestRealSockets(t *testing.T) {
 	}
 	conn.Close()
 
-	_, _, err = d.Dial(t.Context(), p, "tcp", closed.Addr().String())
+	_, _, err = d.Dial(t.Context(), p, tcp(closed.Addr().String()), nil)
 	if f := fault.From(err); f == nil || f.Code != fault.CodeDialRefused || !strings.Contains(f.Error(), closed.Addr().String()) || f.Next == "" {
 		t.Errorf("a port without a listener: %v", err)
 	}
 	expired, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
 	defer cancel()
-	if _, _, err := d.Dial(expired, p, "tcp", ln.Addr().String()); !fault.Has(err, fault.CodeDialTimeout) {
+	if _, _, err := d.Dial(expired, p, tcp(ln.Addr().String()), nil); !fault.Has(err, fault.CodeDialTimeout) {
 		t.Errorf("a deadline that has passed: %v", err)
 	}
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, _, err := d.Dial(gone, p, "tcp", ln.Addr().String()); !fault.Has(err, fault.CodeDialCanceled) {
+	if _, _, err := d.Dial(gone, p, tcp(ln.Addr().String()), nil); !fault.Has(err, fault.CodeDialCanceled) {
 		t.Errorf("a caller who has gone: %v", err)
 	}
 	for name, c := range map[string]struct {

@@ -5,6 +5,8 @@ package agent
 import (
 	"context"
 	"errors"
+	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -129,7 +131,13 @@ func (a *Agent) serveStream(ctx context.Context, stream carrier.Stream) {
 	start := time.Now()
 	set := a.settings.Load()
 	dctx, cancel := context.WithTimeout(ctx, min(d.Timeout, set.DialTimeout))
-	conn, resolved, err := a.dialer.Dial(dctx, set.Policy, d.Network, d.Address)
+	var choose choice
+	if d.Ask {
+		choose = func(ctx context.Context, allowed []netip.AddrPort) ([]netip.AddrPort, error) {
+			return askHub(ctx, stream, allowed)
+		}
+	}
+	conn, resolved, err := a.dialer.Dial(dctx, set.Policy, d, choose)
 	cancel()
 	if ctx.Err() != nil { // we stop, the caller did not: another agent may serve it
 		if conn != nil {
@@ -160,6 +168,27 @@ func (a *Agent) serveStream(ctx context.Context, stream carrier.Stream) {
 	a.log.Debug("dialled", tell.AttrTarget, d.Address, "resolved", resolved, tell.AttrCaller, d.Caller)
 	r := a.splicer.Both(ctx, stream, splice.Net(conn), splice.Options{Idle: set.IdleTimeout, Up: &a.up, Down: &a.down})
 	a.metrics.StreamEnds.WithLabelValues(tell.Outcome(r.Code)).Inc()
+}
+
+// askHub lets the hub choose among the addresses that we allow. Nothing but these
+// comes back, whatever the hub says.
+func askHub(ctx context.Context, stream carrier.Stream, allowed []netip.AddrPort) ([]netip.AddrPort, error) {
+	if deadline, ok := ctx.Deadline(); ok {
+		stream.SetDeadline(deadline)
+		defer stream.SetDeadline(time.Time{})
+	}
+	if err := wire.Write(stream, wire.Addresses(allowed)); err != nil {
+		return nil, fault.New(fault.CodeDialCanceled, "the hub did not choose an address").Because(err)
+	}
+	chosen, err := wire.ReadChoice(stream)
+	if err != nil {
+		return nil, fault.New(fault.CodeDialCanceled, "the hub did not choose an address").Because(err)
+	}
+	both := slices.DeleteFunc(slices.Clone(allowed), func(a netip.AddrPort) bool { return !slices.Contains(chosen, a) })
+	if len(both) == 0 {
+		return nil, fault.New(fault.CodePolicyDenied, "the hub chose an address that this agent does not allow")
+	}
+	return both, nil
 }
 
 func outcome(f *fault.Fault) string {

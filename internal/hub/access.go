@@ -154,9 +154,9 @@ func (a *access) configured() bool {
 }
 
 // denied is the fault of a verdict.
-func denied(v policy.Verdict, c id.Cluster, q policy.Request) error {
+func denied(v policy.Verdict, q policy.Request) error {
 	return fault.New(fault.CodePolicyDenied, "the hub's policy refuses the destination").Whyf("%s", v.Why()).
-		Hint("see which rule decides: tombolo policy explain %s %s --as %s", c, destination(q), q.Caller)
+		Hint("see which rule decides: tombolo policy explain %s %s --as %s", q.Cluster, destination(q), q.Caller)
 }
 
 func destination(q policy.Request) string {

@@ -43,7 +43,7 @@ func (h *Hub) Dial(ctx context.Context, name id.Cluster, d wire.Dial) (carrier.S
 		Name: target.Name, Addr: target.Addr, Port: target.Port,
 	}
 	if v, _ := h.access.decide(q); !v.Allow && !v.Open {
-		return nil, denied(v, name, q)
+		return nil, denied(v, q)
 	}
 	if !c.dials.TryAcquire() {
 		return nil, fault.Newf(fault.CodeLimit, "cluster %s has %d dials under way", name, limit.PendingDials).
@@ -66,7 +66,7 @@ func (h *Hub) Dial(ctx context.Context, name id.Cluster, d wire.Dial) (carrier.S
 	}
 	if v, ok := h.access.enter(name, stream); !ok {
 		stream.Reset(splice.ResetCode(fault.CodePolicyDenied))
-		return nil, denied(v, name, stream.request)
+		return nil, denied(v, stream.request)
 	}
 	return stream, nil
 }
@@ -149,6 +149,7 @@ func (h *Hub) dialThrough(ctx context.Context, s *session, d wire.Dial, q policy
 	if deadline, ok := ctx.Deadline(); ok {
 		d.Timeout = time.Until(deadline)
 	}
+	d.Ask = q.Name != "" && s.chooses && h.access.configured()
 	request, err := wire.Append(make([]byte, 0, dialRequest), d.Message())
 	if err != nil {
 		return nil, err
@@ -160,7 +161,7 @@ func (h *Hub) dialThrough(ctx context.Context, s *session, d wire.Dial, q policy
 	giveUp := func() { stream.Reset(splice.ResetCode(fault.CodeDialCanceled)) }
 	stop := run.OnDone(ctx, giveUp)
 	calm := s.whenSilent(giveUp)
-	resolved, err := wire.ReadReply(stream)
+	resolved, err := h.answer(stream, d.Ask, q)
 	calm()
 	stop()
 	if err == nil && ctx.Err() != nil {
@@ -176,6 +177,35 @@ func (h *Hub) dialThrough(ctx context.Context, s *session, d wire.Dial, q policy
 		q.Addr = at.Addr().Unmap()
 	}
 	return &hubStream{Stream: stream, hub: h, session: s, request: q}, nil
+}
+
+// answer reads what the agent says. If it was asked for the addresses of a name,
+// the policy chooses among them before one is dialled.
+func (h *Hub) answer(stream carrier.Stream, asked bool, q policy.Request) (resolved string, err error) {
+	resolved, addresses, err := wire.ReadReply(stream, asked)
+	if err != nil || !asked {
+		return resolved, err
+	}
+	var first policy.Verdict
+	allowed := addresses[:0]
+	for i, a := range addresses {
+		q.Addr = a.Addr()
+		v, _ := h.access.decide(q)
+		if i == 0 {
+			first = v
+		}
+		if v.Allow && a.Port() == q.Port {
+			allowed = append(allowed, a)
+		}
+	}
+	if len(allowed) == 0 {
+		return "", denied(first, q)
+	}
+	if err := wire.Write(stream, wire.Choice(allowed)); err != nil {
+		return "", err
+	}
+	resolved, _, err = wire.ReadReply(stream, false)
+	return resolved, err
 }
 
 // whenSilent calls giveUp when the agent has not been heard for limit.Silent

@@ -56,6 +56,7 @@ type agreement struct {
 	kind        carrier.Kind
 	secret      []byte   // ties further connections to the session; nil: there are none
 	connections int      // at most
+	chooses     bool     // the hub may choose among the addresses of a name
 	joins       *session // the session that this connection is added to; nil: it begins one
 }
 
@@ -106,6 +107,7 @@ func (h *Hub) agree(a arrival, g *agreement, welcome *pb.Welcome) (f *fault.Faul
 	if welcome.Capabilities, f = wire.Choose(set.carrier, g.hello.GetCapabilities()); f != nil {
 		return f
 	}
+	g.chooses = slices.Contains(welcome.Capabilities, wire.CapabilityChoice)
 	g.kind, g.connections = carrier.Yamux, 1
 	if slices.Contains(welcome.Capabilities, wire.CapabilityMux) {
 		g.kind, g.connections = carrier.Mux, h.connections(set)

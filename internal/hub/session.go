@@ -36,6 +36,7 @@ type session struct {
 	certEnd  time.Time
 	peer     string
 	link     carrier.Session
+	chooses  bool   // its agent lets us choose among the addresses of a name
 	secret   []byte // ties further connections to it; nil: there are none. Never logged
 	beat     *heartbeat.Beat
 
@@ -132,7 +133,7 @@ func (h *Hub) beginSession(ctx context.Context, a arrival, g agreement) error {
 	s := &session{
 		cluster: a.cluster, agent: a.agent, instance: g.hello.GetInstance(), software: clip(g.hello.GetSoftware(), 64),
 		ranges: clipAll(g.hello.GetRanges()), since: h.now(), peer: a.conn.RemoteAddr().String(),
-		certEnd: end, serials: []string{serial}, secret: g.secret,
+		certEnd: end, serials: []string{serial}, secret: g.secret, chooses: g.chooses,
 	}
 	link, err := carrier.Server(g.kind, a.conn, carrier.Options{
 		Incoming: limit.AgentStreams, Connections: g.connections, Budget: a.cluster.unread,

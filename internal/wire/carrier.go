@@ -14,6 +14,10 @@ import (
 // a mux in Welcome, yamux follows, as between all older releases.
 const CapabilityMux = "mux/1"
 
+// CapabilityChoice says that an agent lets the hub choose among the addresses of
+// a name before it dials (DialRequest.ask).
+const CapabilityChoice = "choice/1"
+
 // CheckCarrier judges the settings carrier and connections, which hub and agent
 // share, and gives the number of connections that counts: the most if none is said.
 func CheckCarrier(carrier string, connections *int, add func(path, format string, args ...any)) int {
@@ -34,25 +38,28 @@ func CheckCarrier(carrier string, connections *int, add func(path, format string
 // Offer is what an agent with this setting of carrier names in Hello.
 func Offer(carrier string) []string {
 	if carrier == v1alpha1.CarrierYamux {
-		return nil
+		return []string{CapabilityChoice}
 	}
-	return []string{CapabilityMux}
+	return []string{CapabilityMux, CapabilityChoice}
 }
 
 // Choose is what a hub with this setting takes of what an agent offers.
 func Choose(carrier string, offered []string) (taken []string, f *fault.Fault) {
+	if slices.Contains(offered, CapabilityChoice) {
+		taken = []string{CapabilityChoice}
+	}
 	both := slices.Contains(offered, CapabilityMux)
 	switch {
 	case carrier == v1alpha1.CarrierYamux:
-		return nil, nil
+		return taken, nil
 	case both:
-		return []string{CapabilityMux}, nil
+		return append(taken, CapabilityMux), nil
 	case carrier == v1alpha1.CarrierMux:
 		return nil, fault.New(fault.CodeVersion, "the agent does not offer the mux that this hub demands").
 			Whyf("the hub's configuration says carrier: mux; the agent offers yamux alone").
 			Hint("bring the agent to this release, remove its own carrier: yamux, or set carrier: auto on the hub")
 	}
-	return nil, nil
+	return taken, nil
 }
 
 // Taken says whether the mux follows, as an agent with this setting reads a

@@ -46,7 +46,7 @@ func FuzzReadReply(f *testing.F) {
 	f.Add(frame(f, vectors()["dial reply"]))
 	f.Add(frame(f, vectors()["dial reply with a fault"]))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		at, err := wire.ReadReply(bytes.NewReader(data))
+		at, _, err := wire.ReadReply(bytes.NewReader(data), false)
 		if err == nil && !clean(at) {
 			t.Errorf("resolved %q", at)
 		}

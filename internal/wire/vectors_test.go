@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/hex"
+	"net/netip"
 	"os"
 	"strings"
 	"testing"
@@ -57,6 +58,10 @@ func vectors() map[string]proto.Message {
 		"dial reply":               wire.Reply("10.96.0.1:443", nil),
 		"dial reply with a fault":  wire.Reply("", refusal),
 		"dial reply that is empty": &pb.DialReply{},
+		"dial request that asks":   wire.Dial{Network: "tcp", Address: "db.svc:5432", Ask: true}.Message(),
+		"dial reply with addresses": wire.Addresses([]netip.AddrPort{
+			netip.MustParseAddrPort("10.96.0.1:5432"), netip.MustParseAddrPort("[fd00::1]:5432")}),
+		"dial choice": wire.Choice([]netip.AddrPort{netip.MustParseAddrPort("10.96.0.1:5432")}),
 	}
 }
 

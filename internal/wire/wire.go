@@ -9,6 +9,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"net/netip"
 	"strings"
 	"time"
 	"unicode"
@@ -84,6 +85,7 @@ type Dial struct {
 	Caller     string        // who asks, for the log
 	EgressType string
 	Trace      string
+	Ask        bool // for the addresses before one is dialled
 }
 
 // Message renders the request.
@@ -94,7 +96,7 @@ func (d Dial) Message() *pb.DialRequest {
 	}
 	return &pb.DialRequest{
 		Network: d.Network, Address: d.Address, TimeoutMillis: millis,
-		Caller: d.Caller, EgressType: d.EgressType, Trace: d.Trace,
+		Caller: d.Caller, EgressType: d.EgressType, Trace: d.Trace, Ask: d.Ask,
 	}
 }
 
@@ -108,19 +110,63 @@ func ReadDial(r io.Reader) (Dial, error) {
 	if millis := m.GetTimeoutMillis(); millis > 0 {
 		timeout = time.Duration(min(millis, mostTimeout.Milliseconds())) * time.Millisecond
 	}
-	return Dial{m.GetNetwork(), m.GetAddress(), timeout, m.GetCaller(), m.GetEgressType(), m.GetTrace()}, nil
+	return Dial{m.GetNetwork(), m.GetAddress(), timeout, m.GetCaller(), m.GetEgressType(), m.GetTrace(), m.GetAsk()}, nil
 }
 
 // ReadReply reads the answer to a dial request: the resolved address or a fault.
-func ReadReply(r io.Reader) (resolved string, err error) {
+// If it was asked for and no fault came, addresses are those to choose from.
+func ReadReply(r io.Reader, asked bool) (resolved string, addresses []netip.AddrPort, err error) {
 	var m pb.DialReply
 	if err := Read(r, limit.DialFrame, &m); err != nil {
-		return "", err
+		return "", nil, err
 	}
+	resolved = Clean(m.GetResolved())
 	if f := FromFault(m.GetFault()); f != nil {
-		return Clean(m.GetResolved()), f
+		return resolved, nil, f
 	}
-	return Clean(m.GetResolved()), nil
+	if !asked {
+		return resolved, nil, nil
+	}
+	addresses, err = readAddresses(m.GetAddresses())
+	return resolved, addresses, err
+}
+
+// Addresses makes the answer to a request that asks for them.
+func Addresses(list []netip.AddrPort) *pb.DialReply { return &pb.DialReply{Addresses: texts(list)} }
+
+// Choice makes the hub's answer to addresses.
+func Choice(list []netip.AddrPort) *pb.DialChoice { return &pb.DialChoice{Addresses: texts(list)} }
+
+// ReadChoice reads the hub's answer to addresses; there is one at least.
+func ReadChoice(r io.Reader) ([]netip.AddrPort, error) {
+	var m pb.DialChoice
+	if err := Read(r, limit.DialFrame, &m); err != nil {
+		return nil, err
+	}
+	return readAddresses(m.GetAddresses())
+}
+
+func texts(list []netip.AddrPort) []string {
+	out := make([]string, len(list))
+	for i, a := range list {
+		out[i] = a.String()
+	}
+	return out
+}
+
+func readAddresses(in []string) ([]netip.AddrPort, error) {
+	if len(in) == 0 || len(in) > limit.ResolvedAddresses {
+		return nil, fault.Newf(fault.CodeFrameInvalid, "a frame has %d addresses", len(in)).Whyf("1 to %d are expected", limit.ResolvedAddresses)
+	}
+	out := make([]netip.AddrPort, len(in))
+	for i, text := range in {
+		a, err := netip.ParseAddrPort(text)
+		if err != nil || a.Addr().Zone() != "" || a.Port() == 0 {
+			return nil, fault.New(fault.CodeFrameInvalid, "a frame has an address that cannot be read")
+		}
+		out[i] = netip.AddrPortFrom(a.Addr().Unmap(), a.Port())
+	}
+	return out, nil
 }
 
 // Reply makes the answer to a dial request.

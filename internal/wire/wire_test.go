@@ -190,7 +190,10 @@ func TestADialSurvivesTheWire(t *testing.T) {
 }
 
 func TestReplies(t *testing.T) {
-	read := func(m proto.Message) (string, error) { return wire.ReadReply(bytes.NewReader(frame(t, m))) }
+	read := func(m proto.Message) (string, error) {
+		at, _, err := wire.ReadReply(bytes.NewReader(frame(t, m)), false)
+		return at, err
+	}
 	if at, err := read(wire.Reply("10.0.0.1:443", nil)); err != nil || at != "10.0.0.1:443" {
 		t.Errorf("success: %q, %v", at, err)
 	}
@@ -202,7 +205,7 @@ func TestReplies(t *testing.T) {
 	if at, err := read(&pb.DialReply{Fault: &pb.Fault{What: "a fault without a code is none"}, Resolved: "1.2.3.4:5\r\n"}); err != nil || at != "1.2.3.4:5  " {
 		t.Errorf("%q, %v", at, err)
 	}
-	if _, err := wire.ReadReply(strings.NewReader("\x00\x00\xff\xff")); !fault.Has(err, fault.CodeFrameTooLarge) {
+	if _, _, err := wire.ReadReply(strings.NewReader("\x00\x00\xff\xff"), false); !fault.Has(err, fault.CodeFrameTooLarge) {
 		t.Errorf("oversized: %v", err)
 	}
 	if _, err := wire.ReadDial(strings.NewReader("\x00\x00\xff\xff")); !fault.Has(err, fault.CodeFrameTooLarge) {
@@ -263,7 +266,7 @@ func TestFaultsOfAPeerAreMadeHarmless(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := wire.ReadReply(bytes.NewReader(data)); !fault.Has(err, f.Code) {
+		if _, _, err := wire.ReadReply(bytes.NewReader(data), false); !fault.Has(err, f.Code) {
 			t.Fatalf("%v", err)
 		}
 	})

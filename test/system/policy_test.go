@@ -95,6 +95,9 @@ func TestANameIsDecidedByItsAddress(t *testing.T) {
 	}
 	_, err := h.ways("c1")[0].dial(runtest.Within(t), name(shut))
 	wantRefused(t, err, 403, fault.CodePolicyDenied)
+	if n := shut.Accepted(); n != 0 {
+		t.Errorf("the agent dialled what the hub refuses: %d connections", n)
+	}
 }
 
 func TestAChangedPolicyEndsOnlyWhatItRefuses(t *testing.T) {
