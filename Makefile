@@ -15,6 +15,8 @@ BENCHTIME ?= 1s
 # For make bench and bench-quick: PROFILE=1, COMPARE=results.jsonl of an earlier
 # run, BENCH_FLAGS='-only bulk1,ping -transports tls,mux2 -rounds 3'.
 BENCH_ARGS = $(if $(PROFILE),-profile) $(if $(COMPARE),-compare '$(COMPARE)') $(BENCH_FLAGS)
+# For make scale and scale-quick: SOAK=1h, PROFILE=1, SCALE_FLAGS='-only sessions,storm'.
+SCALE_ARGS = $(if $(PROFILE),-profile) $(if $(SOAK),-soak '$(SOAK)') $(SCALE_FLAGS)
 # The minor versions of Kubernetes that we promise, and the one of every day.
 KUBE ?= 1.35
 KUBE_ALL := 1.33,1.34,1.35,1.36
@@ -101,6 +103,14 @@ bench: bench-program ## Measure the data path beside TLS, yamux and relays, 35 m
 bench-quick: bench-program ## The targets only, a line each, under 3 minutes; fails when one is short
 	@exec bin/bench -quick $(BENCH_ARGS)
 
+.PHONY: scale
+scale: scale-program ## Measure what grows with the number of agents, 30 minutes with its soak (SOAK=20m, PROFILE=1)
+	@exec bin/scale $(SCALE_ARGS)
+
+.PHONY: scale-quick
+scale-quick: scale-program ## The same lines with smaller steps, under 3 minutes; fails when one is short
+	@exec bin/scale -quick $(SCALE_ARGS)
+
 .PHONY: bench-go
 bench-go: ## The benchmarks of single packages, BENCHTIME (1s) each
 	go test -run '^$$' -bench . -benchtime $(BENCHTIME) -benchmem ./...
@@ -109,6 +119,11 @@ bench-go: ## The benchmarks of single packages, BENCHTIME (1s) each
 bench-program:
 	@mkdir -p bin
 	@go build -trimpath -buildvcs=false -ldflags '-X main.version=$(VERSION)' -o bin/bench ./test/bench
+
+.PHONY: scale-program
+scale-program:
+	@mkdir -p bin
+	@go build -trimpath -buildvcs=false -ldflags '-X main.version=$(VERSION)' -o bin/scale ./test/scale
 
 ##@ Change
 

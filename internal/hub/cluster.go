@@ -21,9 +21,12 @@ import (
 type registry struct {
 	mu       sync.RWMutex
 	clusters map[id.Cluster]*cluster
+	unread   *carrier.Budget // the parent of the clusters' own
 }
 
-func newRegistry() *registry { return &registry{clusters: map[id.Cluster]*cluster{}} }
+func newRegistry() *registry {
+	return &registry{clusters: map[id.Cluster]*cluster{}, unread: carrier.NewBudget(limit.ClusterUnread)}
+}
 
 // add registers a cluster if it is new.
 func (r *registry) add(name id.Cluster) *cluster {
@@ -33,7 +36,7 @@ func (r *registry) add(name id.Cluster) *cluster {
 	if !ok {
 		c = &cluster{
 			name: name, sessions: map[*session]struct{}{}, gone: map[id.Agent]admin.AgentStatus{},
-			dials: run.NewLimiter(limit.PendingDials), unread: carrier.NewBudget(limit.ClusterUnread),
+			dials: run.NewLimiter(limit.PendingDials), unread: r.unread.Another(limit.ClusterUnread),
 		}
 		r.clusters[name] = c
 	}

@@ -34,7 +34,7 @@ func chain(ctx context.Context, b *bench, name string) (c *crew, err error) {
 		return c, err
 	}
 	var backend started
-	if err = c.serve.call(ctx, opStart, 0, transport{Kind: kindTCP, ListenAt: "127.0.0.1"}, &backend); err != nil {
+	if err = c.serve.Call(ctx, opStart, 0, transport{Kind: kindTCP, ListenAt: "127.0.0.1"}, &backend); err != nil {
 		return c, err
 	}
 	entry := transport{Kind: kindTCP, Address: backend.Address}
@@ -50,7 +50,7 @@ func chain(ctx context.Context, b *bench, name string) (c *crew, err error) {
 	if c.load, err = c.spawn(here, roleLoad, "client"); err != nil {
 		return c, err
 	}
-	if err = c.load.call(ctx, opStart, 0, entry, nil); err != nil || name == chainDirect {
+	if err = c.load.Call(ctx, opStart, 0, entry, nil); err != nil || name == chainDirect {
 		return c, err
 	}
 	return c, b.warmChain(ctx, c)
@@ -75,7 +75,7 @@ func (b *bench) startRelay(ctx context.Context, c *crew, backend string) (transp
 		return transport{}, err
 	}
 	var where started
-	if err := exit.call(ctx, opStart, 0, relayArgs{Listen: "127.0.0.1", Target: backend, Creds: b.creds}, &where); err != nil {
+	if err := exit.Call(ctx, opStart, 0, relayArgs{Listen: "127.0.0.1", Target: backend, Creds: b.creds}, &where); err != nil {
 		return transport{}, err
 	}
 	entry, err := c.spawn(b.lab.Here(), roleRelay, "entry")
@@ -83,7 +83,7 @@ func (b *bench) startRelay(ctx context.Context, c *crew, backend string) (transp
 		return transport{}, err
 	}
 	socket := filepath.Join(dir, "relay.sock")
-	err = entry.call(ctx, opStart, 0, relayArgs{Entry: true, Listen: socket, Target: where.Address, Creds: b.creds}, nil)
+	err = entry.Call(ctx, opStart, 0, relayArgs{Entry: true, Listen: socket, Target: where.Address, Creds: b.creds}, nil)
 	return transport{Kind: kindUnix, Address: socket}, err
 }
 
@@ -101,7 +101,7 @@ func (b *bench) startRooms(ctx context.Context, c *crew, name, backend string) (
 		return transport{}, err
 	}
 	var where started
-	if err := hub.call(ctx, opStart, 0, roomArgs{Dir: dir, Extra: extra}, &where); err != nil {
+	if err := hub.Call(ctx, opStart, 0, roomArgs{Dir: dir, Extra: extra}, &where); err != nil {
 		return transport{}, err
 	}
 	c.counts = hub
@@ -109,7 +109,7 @@ func (b *bench) startRooms(ctx context.Context, c *crew, name, backend string) (
 	if err != nil {
 		return transport{}, err
 	}
-	if err := agent.call(ctx, opStart, 0, roomArgs{Dir: dir, Join: where.Join, Extra: extra}, nil); err != nil {
+	if err := agent.Call(ctx, opStart, 0, roomArgs{Dir: dir, Join: where.Join, Extra: extra}, nil); err != nil {
 		return transport{}, fmt.Errorf("%w (hub's and agent's logs are in %s until the run ends)", err, dir)
 	}
 	t := transport{Kind: kindConnect, Address: filepath.Join(where.Socket, "connect.sock"), Target: backend}
@@ -122,7 +122,7 @@ func (b *bench) startRooms(ctx context.Context, c *crew, name, backend string) (
 // warmChain loads a chain before it is measured: sessions open further
 // connections under load, pools fill.
 func (b *bench) warmChain(ctx context.Context, c *crew) error {
-	if err := c.load.call(ctx, opBulk, 0, bulkArgs{Down: 8, Up: 8}, nil); err != nil {
+	if err := c.load.Call(ctx, opBulk, 0, bulkArgs{Down: 8, Up: 8}, nil); err != nil {
 		return err
 	}
 	if err := pause(ctx, min(b.window, time.Second)); err != nil {

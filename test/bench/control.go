@@ -5,8 +5,6 @@ package main
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -14,21 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/tombolo-io/tombolo/test/roles"
 )
-
-// The driver talks to each of its processes over two pipes, one JSON object for
-// each request and one for its answer, in order. A process ends when its pipe does.
-
-type request struct {
-	Op   string          `json:"op"`
-	Args json.RawMessage `json:"args,omitempty"`
-}
-
-type response struct {
-	Error  string          `json:"error,omitempty"`
-	Result json.RawMessage `json:"result,omitempty"`
-}
 
 // The requests that every role answers.
 const (
@@ -67,41 +52,6 @@ type role interface {
 // traffic counts the payload that the role's ends have moved.
 type traffic struct{ received, sent atomic.Int64 }
 
-// errUnknown answers a request that the role does not know.
-var errUnknown = errors.New("the role does not know this request")
-
-// arguments decodes the arguments of a request.
-func arguments[T any](raw json.RawMessage) (T, error) {
-	var v T
-	err := json.Unmarshal(raw, &v)
-	return v, err
-}
-
-// serveRole answers the driver until its pipe ends.
-func serveRole(r role, in io.Reader, out io.Writer) error {
-	requests, answers := json.NewDecoder(in), json.NewEncoder(out)
-	var w window
-	for {
-		var req request
-		if err := requests.Decode(&req); errors.Is(err, io.EOF) {
-			return nil
-		} else if err != nil {
-			return err
-		}
-		result, err := w.answer(r, req)
-		var res response
-		if err == nil {
-			res.Result, err = json.Marshal(result)
-		}
-		if err != nil {
-			res = response{Error: fmt.Sprintf("%s: %v", req.Op, err)}
-		}
-		if err := answers.Encode(res); err != nil {
-			return err
-		}
-	}
-}
-
 // window is the measured window of a process.
 type window struct {
 	begin          time.Time
@@ -111,20 +61,27 @@ type window struct {
 	file           *os.File
 }
 
-func (w *window) answer(r role, req request) (any, error) {
-	switch req.Op {
+// windowed answers what every role answers, and passes the rest on.
+type windowed struct {
+	role
+	w window
+}
+
+// Do implements roles.Role.
+func (r *windowed) Do(op string, raw json.RawMessage) (any, error) {
+	switch op {
 	case opBegin:
-		args, err := arguments[windowArgs](req.Args)
+		args, err := roles.Arguments[windowArgs](raw)
 		if err != nil {
 			return nil, err
 		}
-		return nil, w.open(r.counters(), args)
+		return nil, r.w.open(r.counters(), args)
 	case opEnd:
-		return w.close(r.counters())
+		return r.w.close(r.counters())
 	case opMemory:
 		return settledMemory(), nil
 	}
-	return r.do(req.Op, req.Args)
+	return r.do(op, raw)
 }
 
 func (w *window) open(t *traffic, args windowArgs) error {
@@ -140,14 +97,14 @@ func (w *window) open(t *traffic, args windowArgs) error {
 			return err
 		}
 	}
-	w.begin, w.cpu = time.Now(), cpuTime()
+	w.begin, w.cpu = time.Now(), roles.CPUTime()
 	w.received, w.sent = t.received.Load(), t.sent.Load()
 	return nil
 }
 
 func (w *window) close(t *traffic) (usage, error) {
 	u := usage{
-		CPU: cpuTime() - w.cpu, Wall: time.Since(w.begin),
+		CPU: roles.CPUTime() - w.cpu, Wall: time.Since(w.begin),
 		Received: t.received.Load() - w.received, Sent: t.sent.Load() - w.sent,
 	}
 	if w.profile == "" {
@@ -160,15 +117,6 @@ func (w *window) close(t *traffic) (usage, error) {
 		return u, errors.Join(err, cerr)
 	}
 	return u, errors.Join(err, pprof.Lookup("allocs").WriteTo(allocs, 0), allocs.Close())
-}
-
-// cpuTime is the user and system time of this process so far.
-func cpuTime() time.Duration {
-	var u unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
-		panic(err) // it has no cause that a run could meet
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // settledMemory collects twice, so that what finalizers and pools held goes too.

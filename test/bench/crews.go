@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/test/lab"
+	"github.com/tombolo-io/tombolo/test/roles"
 )
 
 // place says where the two ends of a transport stand.
@@ -53,7 +54,7 @@ func (b *bench) pairAt(ctx context.Context, name string, t transport, at place) 
 	}
 	var where started
 	t.ListenAt = ip
-	if err = first.call(ctx, opStart, 0, t, &where); err != nil {
+	if err = first.Call(ctx, opStart, 0, t, &where); err != nil {
 		return c, err
 	}
 	if t.Address = where.Address; at.path != nil {
@@ -61,10 +62,10 @@ func (b *bench) pairAt(ctx context.Context, name string, t transport, at place) 
 			return c, err
 		}
 	}
-	if err = second.call(ctx, opStart, 0, t, nil); err != nil {
+	if err = second.Call(ctx, opStart, 0, t, nil); err != nil {
 		return c, err
 	}
-	if err = c.load.call(ctx, opAwait, 0, nil, nil); err != nil {
+	if err = c.load.Call(ctx, opAwait, 0, nil, nil); err != nil {
 		return c, err
 	}
 	return c, b.warm(ctx, c, t)
@@ -76,19 +77,19 @@ const pathIP = "127.0.1.1"
 // startPath puts a path before an address of loopback. Its process is not
 // counted: what it does stands for a network.
 func (b *bench) startPath(ctx context.Context, c *crew, spec pathSpec, target string) (string, error) {
-	p, err := spawn(b.lab.Here(), rolePath, "path")
+	p, err := roles.Spawn(b.lab.Here(), rolePath, "path")
 	if err != nil {
 		return "", err
 	}
 	c.all = append(c.all, p)
 	var where started
-	err = p.call(ctx, opStart, 0, pathArgs{Spec: spec, ListenAt: pathIP, Target: target}, &where)
+	err = p.Call(ctx, opStart, 0, pathArgs{Spec: spec, ListenAt: pathIP, Target: target}, &where)
 	return where.Address, err
 }
 
 // spawn starts a counted process of the crew.
-func (c *crew) spawn(host *lab.Host, role, name string) (*process, error) {
-	p, err := spawn(host, role, name)
+func (c *crew) spawn(host *lab.Host, role, name string) (*roles.Process, error) {
+	p, err := roles.Spawn(host, role, name)
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +110,7 @@ func (b *bench) warm(ctx context.Context, c *crew, t transport) error {
 	if t.Connections <= 1 {
 		return nil
 	}
-	if err := c.load.call(ctx, opBulk, 0, bulkArgs{Down: 8, Up: 8}, nil); err != nil {
+	if err := c.load.Call(ctx, opBulk, 0, bulkArgs{Down: 8, Up: 8}, nil); err != nil {
 		return err
 	}
 	have := 0
@@ -117,7 +118,7 @@ func (b *bench) warm(ctx context.Context, c *crew, t transport) error {
 		if err := pause(ctx, warmSteps); err != nil {
 			return err
 		}
-		if err := c.load.call(ctx, opConnections, 0, nil, &have); err != nil {
+		if err := c.load.Call(ctx, opConnections, 0, nil, &have); err != nil {
 			return err
 		}
 	}
@@ -129,8 +130,8 @@ func (b *bench) warm(ctx context.Context, c *crew, t transport) error {
 
 // halt ends the streams of both ends.
 func (c *crew) halt(ctx context.Context) error {
-	for _, p := range []*process{c.load, c.serve} {
-		if err := p.call(ctx, opHalt, 0, nil, nil); err != nil {
+	for _, p := range []*roles.Process{c.load, c.serve} {
+		if err := p.Call(ctx, opHalt, 0, nil, nil); err != nil {
 			return fmt.Errorf("ending the streams: %w", err)
 		}
 	}

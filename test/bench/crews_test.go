@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/test/lab"
+	"github.com/tombolo-io/tombolo/test/roles"
 )
 
 // testBench is a bench with windows too short to measure anything: these tests
@@ -45,7 +46,7 @@ func takeSample(t *testing.T, b *bench, c *crew, s sample, want ...metric) {
 	window := b.window
 	defer func() { b.window = window }()
 	v, err := m.sample(t.Context(), b, c, s)
-	for ; errors.Is(err, errNothing) && b.window < patience; b.window *= 4 {
+	for ; errors.Is(err, errNothing) && b.window < roles.Patience; b.window *= 4 {
 		if err = c.halt(t.Context()); err == nil {
 			v, err = m.sample(t.Context(), b, c, s)
 		}
@@ -94,7 +95,7 @@ func TestMuxOpensItsConnections(t *testing.T) {
 	}
 	defer c.stop()
 	var n int
-	if err := c.load.call(t.Context(), opConnections, 0, nil, &n); err != nil || n < 1 || n > 2 {
+	if err := c.load.Call(t.Context(), opConnections, 0, nil, &n); err != nil || n < 1 || n > 2 {
 		t.Errorf("%d connections, %v", n, err)
 	}
 }
@@ -170,7 +171,7 @@ func TestIdleStreamsHaveNoGoroutine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.load.call(t.Context(), opHold, 0, 100, nil); err != nil {
+	if err := c.load.Call(t.Context(), opHold, 0, 100, nil); err != nil {
 		t.Fatal(err)
 	}
 	hub2, agent2, err := c.memory(t.Context())
@@ -187,24 +188,24 @@ func TestIdleStreamsHaveNoGoroutine(t *testing.T) {
 // that is gone and a run that is given up are told apart.
 func TestProcessThatFails(t *testing.T) {
 	b := testBench(t)
-	p, err := spawn(b.lab.Here(), roleLoad, "probe")
+	p, err := roles.Spawn(b.lab.Here(), roleLoad, "probe")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for op, want := range map[string]string{"dance": "does not know", opStart: "knows no transport"} {
-		err := p.call(t.Context(), op, 0, transport{Kind: "pigeon"}, nil)
+		err := p.Call(t.Context(), op, 0, transport{Kind: "pigeon"}, nil)
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "probe") {
 			t.Errorf("%s: %v, want %q", op, err, want)
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := p.call(ctx, opMemory, 0, nil, nil); err == nil || !strings.Contains(err.Error(), "did not answer") {
+	if err := p.Call(ctx, opMemory, 0, nil, nil); err == nil || !strings.Contains(err.Error(), "did not answer") {
 		t.Errorf("given up: %v", err)
 	}
-	if err := p.call(t.Context(), opMemory, 0, nil, nil); err == nil || !strings.Contains(err.Error(), "has ended") {
+	if err := p.Call(t.Context(), opMemory, 0, nil, nil); err == nil || !strings.Contains(err.Error(), "has ended") {
 		t.Errorf("gone: %v", err)
 	}
-	p.end()
-	p.wait()
+	p.End()
+	p.Wait()
 }

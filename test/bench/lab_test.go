@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tombolo-io/tombolo/test/lab"
+	"github.com/tombolo-io/tombolo/test/roles"
 )
 
 // TestLossyCableLoses: bytes arrive all the same, and packets were dropped at
@@ -116,9 +117,9 @@ func waitFor(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	for deadline := time.Now().Add(patience); !ok(); <-tick.C {
+	for deadline := time.Now().Add(roles.Patience); !ok(); <-tick.C {
 		if time.Now().After(deadline) {
-			t.Fatalf("not within %v: %s", patience, what)
+			t.Fatalf("not within %v: %s", roles.Patience, what)
 		}
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/tombolo-io/tombolo/test/roles"
 )
 
 // The requests that the load answers beside opStart.
@@ -63,7 +65,7 @@ type load struct {
 func (l *load) counters() *traffic { return &l.traffic }
 
 func (l *load) do(op string, raw json.RawMessage) (any, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), roles.Patience)
 	defer cancel()
 	switch op {
 	case opStart:
@@ -77,15 +79,15 @@ func (l *load) do(op string, raw json.RawMessage) (any, error) {
 		if s, ok := l.opener.(*sessions); ok {
 			return s.connections(), nil
 		}
-		return nil, errUnknown
+		return nil, roles.ErrUnknown
 	case opBulk:
-		args, err := arguments[bulkArgs](raw)
+		args, err := roles.Arguments[bulkArgs](raw)
 		if err != nil {
 			return nil, err
 		}
 		return nil, errors.Join(l.startMany(ctx, args.Down, wantSource, l.drain), l.startMany(ctx, args.Up, wantSink, l.pour))
 	case opStall:
-		args, err := arguments[stallArgs](raw)
+		args, err := roles.Arguments[stallArgs](raw)
 		if err != nil {
 			return nil, err
 		}
@@ -94,29 +96,29 @@ func (l *load) do(op string, raw json.RawMessage) (any, error) {
 		l.halt()
 		return nil, nil
 	case opPing:
-		args, err := arguments[time.Duration](raw)
+		args, err := roles.Arguments[time.Duration](raw)
 		if err != nil {
 			return nil, err
 		}
 		return l.ping(ctx, args)
 	case opOpens:
-		args, err := arguments[opensArgs](raw)
+		args, err := roles.Arguments[opensArgs](raw)
 		if err != nil {
 			return nil, err
 		}
 		return l.opens(ctx, args)
 	case opHold:
-		args, err := arguments[int](raw)
+		args, err := roles.Arguments[int](raw)
 		if err != nil {
 			return nil, err
 		}
 		return nil, l.hold(ctx, args)
 	}
-	return nil, errUnknown
+	return nil, roles.ErrUnknown
 }
 
 func (l *load) start(ctx context.Context, raw json.RawMessage) (any, error) {
-	t, err := arguments[transport](raw)
+	t, err := roles.Arguments[transport](raw)
 	if err != nil {
 		return nil, err
 	}

@@ -21,13 +21,15 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/tombolo-io/tombolo/test/roles"
 )
 
 // version is that of the sources, set by the build.
 var version = "unknown"
 
 func main() {
-	if len(os.Args) == 3 && os.Args[1] == roleFlag {
+	if len(os.Args) == 3 && os.Args[1] == roles.Flag {
 		if err := runRole(os.Args[2]); err != nil {
 			fmt.Fprintf(os.Stderr, "bench: %s: %v\n", os.Args[2], err)
 			os.Exit(1)
@@ -48,14 +50,11 @@ func main() {
 
 // runRole is the life of one of the driver's processes.
 func runRole(name string) error {
-	// The driver alone hears Ctrl-C: we end when it closes the pipe.
-	signal.Ignore(os.Interrupt, syscall.SIGTERM)
 	r, err := newRole(name)
 	if err != nil {
 		return err
 	}
-	in, out := os.NewFile(3, "requests"), os.NewFile(4, "answers")
-	return serveRole(r, in, out)
+	return roles.Live(&windowed{role: r})
 }
 
 func newRole(name string) (role, error) {

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/tombolo-io/tombolo/test/roles"
 )
 
 // asProgram in the environment makes the test program the benchmark itself.
@@ -19,7 +21,7 @@ const asProgram = "TOMBOLO_BENCH_PROGRAM"
 // TestMain lets the driver start this program again: in a role, as the driver
 // always does, or as a whole.
 func TestMain(m *testing.M) {
-	if len(os.Args) == 3 && os.Args[1] == roleFlag || os.Getenv(asProgram) != "" {
+	if len(os.Args) == 3 && os.Args[1] == roles.Flag || os.Getenv(asProgram) != "" {
 		main()
 		return
 	}

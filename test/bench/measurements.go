@@ -103,7 +103,7 @@ type after struct {
 }
 
 func (b *bench) flowAfter(ctx context.Context, c *crew, args bulkArgs, profile string, m after) (reading, error) {
-	if err := c.load.call(ctx, opBulk, 0, args, nil); err != nil {
+	if err := c.load.Call(ctx, opBulk, 0, args, nil); err != nil {
 		return reading{}, err
 	}
 	if err := pause(ctx, m.wait); err != nil {
@@ -125,7 +125,7 @@ func (c *crew) countConnections(ctx context.Context, v values) error {
 		return nil
 	}
 	var n int
-	if err := c.counts.call(ctx, opConnections, 0, nil, &n); err != nil {
+	if err := c.counts.Call(ctx, opConnections, 0, nil, &n); err != nil {
 		return err
 	}
 	if n > 0 {
@@ -148,7 +148,7 @@ func idlePing() measurement {
 // ping measures pings for a window.
 func (b *bench) ping(ctx context.Context, c *crew, profile string) (latency, reading, error) {
 	var l latency
-	r, err := c.measure(ctx, profile, func() error { return c.load.call(ctx, opPing, b.window, b.window, &l) })
+	r, err := c.measure(ctx, profile, func() error { return c.load.Call(ctx, opPing, b.window, b.window, &l) })
 	return l, r, err
 }
 
@@ -168,7 +168,7 @@ func samplePingBeside(ctx context.Context, b *bench, c *crew, s sample) (values,
 	var l latency
 	window := max(b.window, 500*time.Millisecond) // a p99 wants pings
 	r, err := b.flow(ctx, c, streams(s.variant, 4), s.profile, func() error {
-		return c.load.call(ctx, opPing, window, window, &l)
+		return c.load.Call(ctx, opPing, window, window, &l)
 	})
 	if err != nil {
 		return nil, err
@@ -188,7 +188,7 @@ func opens() measurement {
 func sampleOpens(ctx context.Context, b *bench, c *crew, s sample) (values, error) {
 	var o opened
 	r, err := c.measure(ctx, s.profile, func() error {
-		return c.load.call(ctx, opOpens, b.window, opensArgs{For: b.window, Parallel: 32}, &o)
+		return c.load.Call(ctx, opOpens, b.window, opensArgs{For: b.window, Parallel: 32}, &o)
 	})
 	if err != nil {
 		return nil, err

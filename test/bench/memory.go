@@ -26,7 +26,7 @@ func memStreams() measurement {
 			if err != nil {
 				return nil, err
 			}
-			if err := c.load.call(ctx, opHold, 0, n, nil); err != nil {
+			if err := c.load.Call(ctx, opHold, 0, n, nil); err != nil {
 				return nil, err
 			}
 			return c.grown(ctx, [2]memory{hub, agent}, n)
@@ -67,8 +67,8 @@ func memSessions() measurement {
 
 // memory reads the load's and the far end's memory.
 func (c *crew) memory(ctx context.Context) (hub, agent memory, err error) {
-	if err = c.load.call(ctx, opMemory, 0, nil, &hub); err == nil {
-		err = c.serve.call(ctx, opMemory, 0, nil, &agent)
+	if err = c.load.Call(ctx, opMemory, 0, nil, &hub); err == nil {
+		err = c.serve.Call(ctx, opMemory, 0, nil, &agent)
 	}
 	return hub, agent, err
 }

@@ -12,6 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	"syscall"
+
+	"github.com/tombolo-io/tombolo/test/roles"
 )
 
 // A path stands between the two ends of a transport and makes a long or narrow
@@ -65,9 +67,9 @@ func (p *path) counters() *traffic { return &p.traffic }
 
 func (p *path) do(op string, raw json.RawMessage) (any, error) {
 	if op != opStart {
-		return nil, errUnknown
+		return nil, roles.ErrUnknown
 	}
-	args, err := arguments[pathArgs](raw)
+	args, err := roles.Arguments[pathArgs](raw)
 	if err != nil {
 		return nil, err
 	}

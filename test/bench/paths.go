@@ -65,7 +65,7 @@ func narrowPath(name, about string, fair bool) measurement {
 		sample: func(ctx context.Context, b *bench, c *crew, s sample) (values, error) {
 			var l latency
 			r, err := b.steady(ctx, c, streams(s.variant, 4), s.profile, func() error {
-				return c.load.call(ctx, opPing, b.measured(), b.measured(), &l)
+				return c.load.Call(ctx, opPing, b.measured(), b.measured(), &l)
 			})
 			if err != nil {
 				return nil, err

@@ -8,6 +8,8 @@ import (
 	"encoding/json"
 	"net"
 	"sync"
+
+	"github.com/tombolo-io/tombolo/test/roles"
 )
 
 // relayArgs start one half of a relay over plain TLS, with the hops of a hub and
@@ -34,9 +36,9 @@ func (r *relay) counters() *traffic { return &r.traffic }
 
 func (r *relay) do(op string, raw json.RawMessage) (_ any, err error) {
 	if op != opStart {
-		return nil, errUnknown
+		return nil, roles.ErrUnknown
 	}
-	if r.args, err = arguments[relayArgs](raw); err != nil {
+	if r.args, err = roles.Arguments[relayArgs](raw); err != nil {
 		return nil, err
 	}
 	if r.conf, err = r.args.Creds.tls(); err != nil {

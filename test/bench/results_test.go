@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/tombolo-io/tombolo/test/roles"
 )
 
 // TestResultsAreReadAsWritten, and the run before stays beside them.
@@ -124,13 +126,13 @@ func TestProcessor(t *testing.T) {
 }
 
 func TestBusyLeavesIdleOut(t *testing.T) {
-	if got, want := parseBusy("cpu  100 20 30 9999 9999 4 5 6 7777 7777"), 1650*time.Millisecond; got != want {
+	if got, want := roles.ParseBusy("cpu  100 20 30 9999 9999 4 5 6 7777 7777"), 1650*time.Millisecond; got != want {
 		t.Errorf("got %v, want %v", got, want)
 	}
-	if got := parseBusy("cpu x"); got != 0 {
+	if got := roles.ParseBusy("cpu x"); got != 0 {
 		t.Errorf("got %v of nonsense", got)
 	}
-	if _, err := os.Stat("/proc/stat"); err == nil && busyTime() <= 0 {
+	if _, err := os.Stat("/proc/stat"); err == nil && roles.BusyTime() <= 0 {
 		t.Error("this machine has never worked")
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/agent"
 	"github.com/tombolo-io/tombolo/internal/hub"
 	"github.com/tombolo-io/tombolo/internal/konnectivity"
+	"github.com/tombolo-io/tombolo/test/roles"
 )
 
 // The product's own hub and agent, each in a process of its own, with the log
@@ -60,7 +61,7 @@ type hubRoom struct {
 func (r *hubRoom) counters() *traffic { return &r.traffic }
 
 func (r *hubRoom) do(op string, raw json.RawMessage) (any, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), roles.Patience)
 	defer cancel()
 	switch op {
 	case opStart:
@@ -68,7 +69,7 @@ func (r *hubRoom) do(op string, raw json.RawMessage) (any, error) {
 	case opConnections:
 		return r.connections(ctx)
 	}
-	return nil, errUnknown
+	return nil, roles.ErrUnknown
 }
 
 // connections counts those of the sessions of all agents.
@@ -86,7 +87,7 @@ func (r *hubRoom) connections(ctx context.Context) (n int, err error) {
 }
 
 func (r *hubRoom) start(ctx context.Context, raw json.RawMessage) (any, error) {
-	args, err := arguments[roomArgs](raw)
+	args, err := roles.Arguments[roomArgs](raw)
 	if err != nil {
 		return nil, err
 	}
@@ -132,9 +133,9 @@ func (r *agentRoom) counters() *traffic { return &r.traffic }
 
 func (r *agentRoom) do(op string, raw json.RawMessage) (any, error) {
 	if op != opStart {
-		return nil, errUnknown
+		return nil, roles.ErrUnknown
 	}
-	args, err := arguments[roomArgs](raw)
+	args, err := roles.Arguments[roomArgs](raw)
 	if err != nil {
 		return nil, err
 	}
@@ -157,7 +158,7 @@ func (r *agentRoom) do(op string, raw json.RawMessage) (any, error) {
 
 // awaitReady waits until an agent holds a session.
 func awaitReady(ready func() bool, ended <-chan error) error {
-	deadline := time.NewTimer(patience)
+	deadline := time.NewTimer(roles.Patience)
 	defer deadline.Stop()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
@@ -167,7 +168,7 @@ func awaitReady(ready func() bool, ended <-chan error) error {
 		case err := <-ended:
 			return errors.Join(errors.New("the agent ended"), err)
 		case <-deadline.C:
-			return fmt.Errorf("the agent has no session after %v", patience)
+			return fmt.Errorf("the agent has no session after %v", roles.Patience)
 		}
 	}
 	return nil

@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"io"
 	"sync"
+
+	"github.com/tombolo-io/tombolo/test/roles"
 )
 
 // The first byte of a stream tells the far end what to do with it.
@@ -50,9 +52,9 @@ func (f *farEnd) do(op string, raw json.RawMessage) (any, error) {
 		f.release()
 		return nil, nil
 	default:
-		return nil, errUnknown
+		return nil, roles.ErrUnknown
 	}
-	t, err := arguments[transport](raw)
+	t, err := roles.Arguments[transport](raw)
 	if err != nil {
 		return nil, err
 	}

@@ -30,7 +30,7 @@ func sampleStalls(ctx context.Context, b *bench, c *crew, s sample) (values, err
 	if err != nil {
 		return nil, err
 	}
-	if err := c.load.call(ctx, opStall, 0, stallArgs{Down: n - n/2, Up: n / 2}, nil); err != nil {
+	if err := c.load.Call(ctx, opStall, 0, stallArgs{Down: n - n/2, Up: n / 2}, nil); err != nil {
 		return nil, err
 	}
 	if err := c.stuck(ctx); err != nil {
