@@ -89,7 +89,12 @@ type process struct {
 
 func startProcess(t *testing.T, args ...string) *process {
 	t.Helper()
-	p := &process{Cmd: exec.Command(os.Args[0], args...), done: make(chan struct{})}
+	return startCommand(t, exec.Command(os.Args[0], args...))
+}
+
+func startCommand(t *testing.T, cmd *exec.Cmd) *process {
+	t.Helper()
+	p := &process{Cmd: cmd, done: make(chan struct{})}
 	p.Env = append(os.Environ(), beMain+"=1")
 	p.Stdout, p.Stderr = &p.out, &p.err
 	p.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -108,7 +113,7 @@ func startProcess(t *testing.T, args ...string) *process {
 		p.Process.Kill()
 		<-p.done
 		if t.Failed() {
-			t.Logf("%s:\n%s", strings.Join(args, " "), p.err.String())
+			t.Logf("%s:\n%s", strings.Join(cmd.Args, " "), p.err.String())
 		}
 	})
 	return p

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/wire"
+	pb "github.com/tombolo-io/tombolo/proto"
 )
 
 // Meta stands at the top of every answer, so that output can be told apart.
@@ -22,6 +24,7 @@ type Meta struct {
 type Status struct {
 	Meta
 	Hub      HubStatus       `json:"hub"`
+	Policy   *PolicyStatus   `json:"policy,omitempty"` // none: the agents' own lists are the policy
 	Clusters []ClusterStatus `json:"clusters"`
 	Warnings []string        `json:"warnings,omitempty"`
 }
@@ -37,6 +40,21 @@ type HubStatus struct {
 	Draining    bool      `json:"draining"`
 }
 
+// PolicyStatus describes the access policy in force.
+type PolicyStatus struct {
+	Files   int            `json:"files"`
+	Rules   int            `json:"rules"`
+	Refusal *PolicyRefusal `json:"refusal,omitempty"` // the newest, of a file that is not good yet
+}
+
+// PolicyRefusal says why the last good content of a file stays in force, or none of it.
+type PolicyRefusal struct {
+	File   string    `json:"file"`
+	Reason string    `json:"reason"`
+	At     time.Time `json:"at"`
+	New    bool      `json:"new,omitempty"` // it has no good content yet
+}
+
 // ClusterStatus describes one cluster.
 type ClusterStatus struct {
 	Name    string        `json:"name"`
@@ -49,6 +67,7 @@ type ClusterStatus struct {
 type Socket struct {
 	Protocol string `json:"protocol"`
 	Path     string `json:"path"`
+	Egress   string `json:"egress,omitempty"` // name of the egress selection that uses it
 }
 
 // AgentStatus describes one agent, live or remembered.
@@ -214,9 +233,14 @@ func BodyOf(f *fault.Fault) *FaultBody {
 	return &FaultBody{string(f.Code), f.What, f.Why, f.Next}
 }
 
-// Fault gives the fault back.
+// Fault gives the fault back. It comes from the other end of a connection, and is
+// cut and cleaned like every text of a peer before it reaches a screen.
 func (b *FaultBody) Fault() *fault.Fault {
-	return &fault.Fault{Code: fault.Code(b.Code), What: b.What, Why: b.Why, Next: b.Next}
+	code := b.Code
+	if code == "" {
+		code = string(fault.CodeInternal)
+	}
+	return wire.FromFault(&pb.Fault{Code: code, What: b.What, Why: b.Why, Next: b.Next})
 }
 
 // HTTPStatus maps a class to the status of an HTTP answer, the one place where that is done.

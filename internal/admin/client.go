@@ -22,6 +22,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/limit"
 	"github.com/tombolo-io/tombolo/internal/run"
+	"github.com/tombolo-io/tombolo/internal/wire"
 )
 
 // Client calls the admin API of a running hub.
@@ -166,9 +167,9 @@ func readFault(res *http.Response) error {
 		return b.Fault()
 	}
 	if code := res.Header.Get("Tombolo-Fault"); code != "" {
-		return fault.New(fault.Code(code), string(bytes.TrimSpace(text)))
+		return (&FaultBody{Code: code, What: string(bytes.TrimSpace(text))}).Fault()
 	}
-	return fault.New(fault.CodeHubAway, "the answer "+res.Status+" is not a hub's")
+	return fault.New(fault.CodeHubAway, "the answer "+wire.Clean(res.Status)+" is not a hub's")
 }
 
 // Stream opens a stream to target in a cluster.
@@ -197,7 +198,7 @@ func (c *Client) Stream(ctx context.Context, cluster, target string) (net.Conn, 
 	if err != nil {
 		return nil, errors.Join(c.away(errors.Join(err, context.Cause(ctx))), conn.Close())
 	}
-	if res.StatusCode != http.StatusSwitchingProtocols {
+	if res.StatusCode != http.StatusSwitchingProtocols || res.Header.Get("Upgrade") != StreamProtocol {
 		err := readFault(res)
 		conn.Close()
 		return nil, err

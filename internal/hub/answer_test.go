@@ -92,7 +92,7 @@ func plainCopy(dst io.Writer, src io.Reader, moved func(int)) (srcErr, dstErr er
 }
 
 // bareHub is as much of a hub as a frontend needs.
-func bareHub(t *testing.T) *Hub {
+func bareHub(t testing.TB) *Hub {
 	t.Helper()
 	log, err := tell.Logger(io.Discard, "text", "error")
 	if err != nil {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/tombolo-io/tombolo/internal/audit"
 	"github.com/tombolo-io/tombolo/internal/carrier"
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/hub/state"
@@ -35,11 +36,12 @@ type Hub struct {
 	now     func() time.Time
 	reg     *prometheus.Registry
 	metrics *tell.Hub
+	audit   *audit.Writer // nil: no records
 	splicer *splice.Splicer
 	heads   sync.Pool // buffers for CONNECT requests
 
 	access   *access
-	policies policies
+	policies *policies
 
 	state       *state.Store
 	ca          *trust.Authority
@@ -68,6 +70,7 @@ type Options struct {
 	Log   *slog.Logger
 	Now   func() time.Time // the clock for certificates and tokens; nil means time.Now
 	Reg   *prometheus.Registry
+	Audit *audit.Writer
 	Extra map[string]Frontend // frontends of other packages, by protocol
 }
 
@@ -77,8 +80,8 @@ func New(cfg Config, o Options) (*Hub, error) {
 		o.Now = time.Now
 	}
 	h := &Hub{
-		cfg: cfg, log: o.Log, now: o.Now, reg: o.Reg, splicer: splice.New(), clusters: newRegistry(),
-		access: newAccess(), policies: policies{seen: map[string]policyFile{}},
+		cfg: cfg, log: o.Log, now: o.Now, reg: o.Reg, audit: o.Audit, splicer: splice.New(), clusters: newRegistry(),
+		access: newAccess(), policies: newPolicies(),
 		clients: newTracked(), cores: runtime.GOMAXPROCS(0), descriptors: newDescriptors(), since: o.Now(), ready: make(chan struct{}),
 	}
 	h.settings.Store(&cfg.Reloadable)
@@ -95,7 +98,7 @@ func New(cfg Config, o Options) (*Hub, error) {
 		return nil, errors.Join(err, s.Close())
 	}
 	h.metrics = tell.NewHub(o.Reg, h.readings())
-	if err := h.loadPolicies(cfg.policies); err != nil {
+	if err := h.loadPolicies(); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return h, nil
@@ -171,8 +174,10 @@ func (h *Hub) readings() tell.HubReadings {
 				return 0
 			})()
 		},
-		Sessions: count(func(c *cluster) float64 { return float64(len(c.live())) }),
-		Clusters: count(func(*cluster) float64 { return 1 }),
+		Sessions:    count(func(c *cluster) float64 { return float64(len(c.live())) }),
+		Clusters:    count(func(*cluster) float64 { return 1 }),
+		PolicyFiles: func() float64 { return float64(h.policies.inForce().Files) },
+		PolicyRules: func() float64 { return float64(h.policies.inForce().Rules) },
 		ClustersConnected: count(func(c *cluster) float64 {
 			if len(c.live()) > 0 {
 				return 1
@@ -228,7 +233,12 @@ func (h *Hub) Reload(next Config) error {
 		h.clusters.add(c.name)
 	}
 	h.settings.Store(&next.Reloadable)
-	return h.loadPolicies(next.policies)
+	err := h.loadPolicies()
+	select {
+	case h.policies.moved <- struct{}{}: // the watcher looks where they are
+	default:
+	}
+	return err
 }
 
 // CountReload counts the outcome of a reload, whoever found it.
@@ -283,7 +293,7 @@ func (h *Hub) addresses(port string) (hosts []string) {
 // newSockets prepares the unix sockets; Run opens them.
 func (h *Hub) newSockets(ctx context.Context) *sockets {
 	return &sockets{
-		runDir: h.cfg.RunDir, frontends: h.frontends, dialer: h.dialer, log: h.log, group: run.NewGroup(ctx),
+		runDir: h.cfg.RunDir, sparing: h.sparing, frontends: h.frontends, dialer: h.dialer, log: h.log, group: run.NewGroup(ctx),
 		asked: map[id.Cluster][]string{}, open: map[socketKey]*openSocket{},
 	}
 }

@@ -54,11 +54,13 @@ func (h *Hub) Run(ctx, hard context.Context) error {
 		return errors.Join(err, ls.close(), h.sockets.group.Wait())
 	}
 	api := h.apiHandler()
-	g.Go("main port", func(ctx context.Context) error { return h.serveFront(ctx, ls.front) })
+	g.Go("main port", func(ctx context.Context) error { return h.serveFront(ctx, h.sparing(ls.front)) })
 	h.serveHTTP(g, "enrolment", h.joinHTTP, h.joinHandler())
 	h.serveHTTP(g, "remote admin API", h.apiHTTP, h.operatorsOnly(api))
 	h.serveHTTP(g, "admin socket", ls.socket, api)
-	h.serveHTTP(g, "admin port", tls.NewListener(ls.admin, h.adminTLS()), h.adminHandler())
+	probes := newFew(ls.admin, limit.AdminConnections, func() { h.metrics.Refused.WithLabelValues(string(fault.CodeLimit)).Inc() })
+	h.serveHTTP(g, "admin port", tls.NewListener(probes, h.adminTLS()), h.adminHandler())
+	g.Go("policy watcher", h.watchPolicies)
 	close(h.ready)
 	h.log.Info("hub is ready", "listen", h.listen, "advertise", h.advertise, "admin", ls.admin.Addr().String(),
 		"adminSocket", h.adminSocket(), "clusters", len(h.clusters.all()))

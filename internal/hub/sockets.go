@@ -8,21 +8,26 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net"
 	"os"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/tombolo-io/tombolo/internal/admin"
+	"github.com/tombolo-io/tombolo/internal/carrier"
 	"github.com/tombolo-io/tombolo/internal/hub/state"
 	"github.com/tombolo-io/tombolo/internal/id"
 	"github.com/tombolo-io/tombolo/internal/run"
 	"github.com/tombolo-io/tombolo/internal/tell"
+	"github.com/tombolo-io/tombolo/internal/wire"
 )
 
 // sockets owns the unix sockets of all clusters and the frontends behind them.
 type sockets struct {
 	runDir    string
+	sparing   func(net.Listener) net.Listener
 	frontends map[string]Frontend // by protocol
 	dialer    func(c id.Cluster, frontend, caller string) DialFunc
 	log       *slog.Logger
@@ -40,9 +45,10 @@ type socketKey struct {
 }
 
 type openSocket struct {
-	spec socketSpec
-	stop func()        // stop accepting and end what runs
-	done chan struct{} // closed when the frontend has returned
+	spec   socketSpec
+	egress atomic.Pointer[string] // of spec, for the dials
+	stop   func()                 // stop accepting and end what runs
+	done   chan struct{}          // closed when the frontend has returned
 }
 
 // want lists the sockets that shall be open: those of the configuration and
@@ -56,7 +62,7 @@ func want(r *Reloadable, asked map[id.Cluster][]string, runDir string) map[socke
 	}
 	for c, protocols := range asked {
 		for _, p := range protocols {
-			spec := socketSpec{path: socketPath(runDir, c, p), mode: r.sockets.mode, uid: r.sockets.uid, gid: r.sockets.gid}
+			spec := plainSpec(r, runDir, c, p)
 			key := socketKey{c, p, spec.path}
 			if _, configured := out[key]; !configured {
 				out[key] = spec
@@ -64,6 +70,14 @@ func want(r *Reloadable, asked map[id.Cluster][]string, runDir string) map[socke
 		}
 	}
 	return out
+}
+
+// plainSpec is a socket of which nothing more was said.
+func plainSpec(r *Reloadable, runDir string, c id.Cluster, protocol string) socketSpec {
+	return socketSpec{
+		path: socketPath(runDir, c, protocol, defaultEgress), egress: defaultEgress,
+		mode: r.sockets.mode, uid: r.sockets.uid, gid: r.sockets.gid,
+	}
 }
 
 // load takes over what was asked for before this process began.
@@ -164,6 +178,7 @@ func (o *openSocket) permit(spec socketSpec) error {
 		return socketFault(spec.path, err)
 	}
 	o.spec = spec
+	o.egress.Store(&spec.egress)
 	return nil
 }
 
@@ -174,13 +189,20 @@ func (s *sockets) start(key socketKey, spec socketSpec) (*openSocket, error) {
 	}
 	frontend := s.frontends[key.protocol]
 	dial := s.dialer(key.cluster, key.protocol, "unix:"+key.cluster.String()+"/"+key.protocol)
-	ctx, cancel := context.WithCancel(s.group.Context())
+	ctx, cancel := context.WithCancel(withParty(s.group.Context(), party{
+		cluster: key.cluster, frontend: key.protocol, caller: "unix:" + key.cluster.String() + "/" + key.protocol,
+	}))
 	o := &openSocket{spec: spec, stop: cancel, done: make(chan struct{})}
+	o.egress.Store(&spec.egress)
+	typed := func(ctx context.Context, d wire.Dial) (carrier.Stream, error) {
+		d.EgressType = *o.egress.Load()
+		return dial(ctx, d)
+	}
 	s.log.Info("socket opened", tell.AttrCluster, key.cluster, "protocol", key.protocol, "path", spec.path)
 	s.group.Do(func(context.Context) {
 		defer close(o.done)
 		defer cancel()
-		if err := frontend.Serve(ctx, ln, dial); err != nil {
+		if err := frontend.Serve(ctx, s.sparing(ln), typed); err != nil {
 			s.log.Error("frontend failed", tell.AttrCluster, key.cluster, "protocol", key.protocol, tell.AttrReason, err)
 		}
 	})
@@ -191,13 +213,13 @@ func (s *sockets) start(key socketKey, spec socketSpec) (*openSocket, error) {
 func (s *sockets) ensure(c id.Cluster, protocol string, r *Reloadable) (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for key := range s.open {
-		if key.cluster == c && key.protocol == protocol {
+	for key, o := range s.open {
+		if key.cluster == c && key.protocol == protocol && o.spec.egress == defaultEgress {
 			return key.path, nil
 		}
 	}
-	path := socketPath(s.runDir, c, protocol)
-	spec := socketSpec{path: path, mode: r.sockets.mode, uid: r.sockets.uid, gid: r.sockets.gid}
+	spec := plainSpec(r, s.runDir, c, protocol)
+	path := spec.path
 	key := socketKey{c, protocol, path}
 	o, err := s.start(key, spec)
 	if err != nil {
@@ -215,9 +237,9 @@ func (s *sockets) of(c id.Cluster) []admin.Socket {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := []admin.Socket{}
-	for key := range s.open {
+	for key, o := range s.open {
 		if key.cluster == c {
-			out = append(out, admin.Socket{Protocol: key.protocol, Path: key.path})
+			out = append(out, admin.Socket{Protocol: key.protocol, Path: key.path, Egress: o.spec.egress})
 		}
 	}
 	slices.SortFunc(out, func(a, b admin.Socket) int { return strings.Compare(a.Path, b.Path) })

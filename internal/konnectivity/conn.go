@@ -77,7 +77,7 @@ func (c *conn) serve(dial func(context.Context, wire.Dial) (carrier.Stream, erro
 	case <-first.C:
 		return explain(codes.DeadlineExceeded, fault.New(fault.CodeRequest, "no DIAL_REQ came").Whyf("a stream is opened for one dial and waits %v for it", limit.Dial))
 	}
-	target, err := dial(c.ctx, wire.Dial{Network: req.protocol, Address: req.address})
+	target, err := dial(c.ctx, wire.Dial{Network: req.protocol, Address: req.address, Peer: peerOf(c.ctx)})
 	if err != nil {
 		if c.ctx.Err() != nil {
 			return c.protocolError()

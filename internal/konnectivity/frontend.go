@@ -13,7 +13,6 @@ import (
 	"net"
 	"sync/atomic"
 
-	"golang.org/x/net/netutil"
 	"google.golang.org/grpc"
 
 	"github.com/tombolo-io/tombolo/internal/carrier"
@@ -37,8 +36,10 @@ func (f *Frontend) Serve(ctx context.Context, ln net.Listener, dial func(context
 	g := run.NewGroup(ctx)
 	srv := grpc.NewServer(
 		grpc.ForceServerCodecV2(codec{}),
+		grpc.Creds(socketCredentials{}),
 		grpc.MaxConcurrentStreams(limit.StreamsPerSession), // newer callers put many dials on one connection
 		grpc.ConnectionTimeout(limit.Handshake),
+		grpc.MaxHeaderListSize(limit.RequestHeader), // instead of 16 MiB for each stream
 		grpc.WaitForHandlers(true),
 	)
 	srv.RegisterService(&grpc.ServiceDesc{
@@ -50,7 +51,7 @@ func (f *Frontend) Serve(ctx context.Context, ln net.Listener, dial func(context
 		}},
 	}, f)
 	stop := run.OnDone(ctx, srv.Stop)
-	err := srv.Serve(netutil.LimitListener(ln, limit.ConnectConnections))
+	err := srv.Serve(&boundedListener{Listener: ln, ctx: ctx, places: run.NewLimiter(limit.ConnectConnections)})
 	stop()
 	if ctx.Err() != nil || errors.Is(err, grpc.ErrServerStopped) {
 		err = nil

@@ -66,6 +66,36 @@ const (
 	KonnectivityData = 32 << 10
 )
 
+// Audit records.
+const (
+	// AuditText bounds each text of a record: an address has at most 262 bytes, an
+	// identity with the longest names about 400.
+	AuditText = 512
+	// AuditPairs, AuditKey and AuditValue bound the metadata of a record.
+	AuditPairs = 8
+	// AuditKey bounds a key of the metadata.
+	AuditKey = 64
+	// AuditValue bounds a value of the metadata.
+	AuditValue = 256
+	// AuditLine bounds a line that is read: a record whose texts are all of the
+	// greatest length and all escaped has about 64 KiB.
+	AuditLine = 96 << 10
+	// AuditQueue bounds the records that wait for the disk: a second of a busy hub.
+	AuditQueue = 8_192
+	// AuditQueueBytes bounds the memory that they take.
+	AuditQueueBytes = 8 << 20
+	// AuditBatch is what is written at once when records queue up.
+	AuditBatch = 64 << 10
+	// AuditFile is the size at which a file is rotated: some 200,000 records.
+	AuditFile = 100 << 20
+	// AuditFileLeast is the least such size: below it files would come by the minute.
+	AuditFileLeast = 64 << 10
+	// AuditKept is how many rotated files stay: two weeks of one each day.
+	AuditKept = 14
+	// AuditKeptMost bounds them, for they are listed at each rotation.
+	AuditKeptMost = 1_000
+)
+
 // Counts.
 const (
 	// StreamsPerSession bounds the live streams of one agent session.
@@ -83,6 +113,12 @@ const (
 	// Strangers bounds the connections on a hub's main port whose peer is not
 	// known yet, below a small machine's 1,024 descriptors.
 	Strangers = 512
+	// SpareDescriptors are those that agents and callers of a hub cannot take: the
+	// connections of the admin port, and half as many for its socket and for files.
+	SpareDescriptors = 96
+	// AdminConnections bounds the connections of the admin port, which carry probes
+	// and metrics: dozens of scrapers.
+	AdminConnections = 64
 	// SessionsPerAgent bounds the live sessions of one identity: one, a second
 	// while a renewed certificate takes over, and older ones with long streams.
 	SessionsPerAgent = 16
@@ -193,6 +229,21 @@ const (
 	// DescriptorsCounted is how long a count of the open files is good for: reading
 	// the list of 20,000 takes milliseconds.
 	DescriptorsCounted = time.Second
+	// AuditAge is the age at which a file of audit records is rotated.
+	AuditAge = 24 * time.Hour
+	// AuditAgeLeast is the least such age.
+	AuditAgeLeast = time.Minute
+	// AuditRetry is the wait after records could not be written.
+	AuditRetry = time.Second
+	// AuditTold is the least time between two lines of the log about lost records.
+	AuditTold = time.Minute
+	// AuditPoll is how often a followed file is looked at for new records.
+	AuditPoll = 250 * time.Millisecond
 	// ConfigDebounce collects the several events of one file replacement.
 	ConfigDebounce = 200 * time.Millisecond
+	// PolicySettle bounds the wait for a policy that is written without an end.
+	PolicySettle = 2 * time.Second
+	// PolicyFolders is how often a folder is looked for that could not be watched:
+	// its own folder was missing, or watches were.
+	PolicyFolders = 2 * time.Second
 )

@@ -236,8 +236,10 @@ func ParseCertificates(data []byte) ([]*x509.Certificate, error) {
 	var out []*x509.Certificate
 	for len(bytes.TrimSpace(data)) > 0 {
 		block, rest := pem.Decode(data)
-		if block == nil || block.Type != "CERTIFICATE" {
-			return nil, fault.New(fault.CodeCertInvalid, "read a certificate").Whyf("the text is no PEM certificate")
+		// The library passes over what is damaged, and the next one would take its place.
+		passed := bytes.TrimSpace(data[:len(data)-len(rest)])
+		if block == nil || block.Type != "CERTIFICATE" || bytes.LastIndex(passed, []byte("-----BEGIN")) != 0 {
+			return nil, fault.New(fault.CodeCertInvalid, "read a certificate").Whyf("the text is not PEM certificates alone")
 		}
 		c, err := x509.ParseCertificate(block.Bytes)
 		if err != nil {

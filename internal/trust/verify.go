@@ -42,12 +42,9 @@ func (c Check) Verify(chain []*x509.Certificate) (id.Identity, error) {
 	if err != nil {
 		return id.Identity{}, c.explain(leaf, err)
 	}
-	if len(leaf.URIs) != 1 || leaf.IsCA {
-		return id.Identity{}, fault.New(fault.CodeCertInvalid, "the peer cannot be identified").Whyf("its certificate does not carry exactly one SPIFFE URI")
-	}
-	who, err := id.ParseURI(leaf.URIs[0].String())
+	who, err := nameOf(leaf)
 	if err != nil {
-		return id.Identity{}, fault.New(fault.CodeCertInvalid, "the peer cannot be identified").Because(err)
+		return id.Identity{}, err
 	}
 	if c.TrustDomain != "" && who.TrustDomain != c.TrustDomain {
 		return id.Identity{}, fault.New(fault.CodeCertInvalid, "the peer cannot be identified").

@@ -20,7 +20,7 @@ import (
 
 // content opens the state and renders all that is in it; with write it then
 // writes, so that free pages are used too.
-func content(t *testing.T, dir string, write bool) (string, error) {
+func content(t testing.TB, dir string, write bool) (string, error) {
 	t.Helper()
 	s, err := state.Open(dir)
 	if err != nil {

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/runtest"
+)
+
+// fewDescriptors is what the hub of this test may have; more than twice as many
+// connections come.
+const fewDescriptors = 128
+
+// limited makes a process start with a bound on its descriptors, which the
+// program cannot raise again.
+func limited(cmd *exec.Cmd) {
+	cmd.Args = append([]string{"sh", "-c", fmt.Sprintf(`ulimit -n %d && exec "$0" "$@"`, fewDescriptors)}, cmd.Args...)
+	cmd.Path = "/bin/sh"
+}
+
+// A hub whose descriptors are taken up by callers is still governed
+// and still alive for its probes, keeps what it serves, and takes callers again
+// when there is room.
+func TestHubOutOfDescriptors(t *testing.T) {
+	w := startHubWith(t, limited)
+	w.join = strings.TrimSpace(strings.TrimPrefix(must(t, "token", "create", "--cluster", "c1"), "tombolo agent --join "))
+	w.health = runtest.Address(8445)
+	w.agent = w.runAgent(t)
+	must(t, "egress-config", "c1", "--mode", "connect-uds")
+	path, to := filepath.Join(w.dir, "run/clusters/c1/connect.sock"), echo(t)
+	live := connectThrough(t, path, to)
+
+	var flood []net.Conn
+	drop := func() {
+		for _, c := range flood {
+			c.Close()
+		}
+		flood = nil
+	}
+	defer drop()
+	for range 2 * fewDescriptors { // tunnels, which no bound of time ends
+		c, err := net.Dial("unix", path)
+		if err != nil {
+			break // the queue of a hub that accepts nothing is full, too
+		}
+		flood = append(flood, c)
+		fmt.Fprintf(c, "CONNECT %s HTTP/1.1\r\n\r\n", to)
+	}
+	w.hub.says(t, "no descriptor left")
+	admin := "https://" + strings.TrimSuffix(w.listen, "8443") + "8444"
+	for range 3 { // each time on a connection of its own
+		if status, body := probe(t, admin+"/livez"); status != http.StatusOK {
+			t.Errorf("/livez answers %d %s", status, body)
+		}
+		if status, body := probe(t, admin+"/metrics"); status != http.StatusOK || !strings.Contains(body, "tombolo_hub_sessions") {
+			t.Errorf("/metrics answers %d", status)
+		}
+		if out := must(t, "status"); !strings.Contains(out, "c1") {
+			t.Errorf("status says %q", out)
+		}
+	}
+	says(t, live, "while all descriptors are taken")
+
+	drop()
+	runtest.Eventually(t, "callers are taken again", func() bool {
+		c, err := net.Dial("unix", path)
+		if err != nil {
+			return false
+		}
+		defer c.Close()
+		c.SetDeadline(time.Now().Add(time.Second))
+		fmt.Fprintf(c, "CONNECT %s HTTP/1.1\r\n\r\n", to)
+		head := make([]byte, 12)
+		_, err = io.ReadFull(c, head)
+		return err == nil && string(head) == "HTTP/1.1 200"
+	})
+	says(t, live, "afterwards")
+}
+
+// A flood on the admin port costs the oldest of its own connections their place,
+// and nothing else.
+func TestFloodOfTheAdminPort(t *testing.T) {
+	w := startHubWith(t, limited)
+	address := strings.TrimSuffix(w.listen, "8443") + "8444"
+	for range 4 * fewDescriptors {
+		c, err := (&net.Dialer{Timeout: runtest.Patience}).Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+	}
+	if status, body := probe(t, "https://"+address+"/readyz"); status != http.StatusOK {
+		t.Errorf("/readyz answers %d %s", status, body)
+	}
+	must(t, "token", "create", "--cluster", "c1")
+}
+
+// connectThrough opens a connection with CONNECT.
+func connectThrough(t *testing.T, path, to string) net.Conn {
+	t.Helper()
+	c, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	c.SetDeadline(time.Now().Add(runtest.Patience))
+	const ok = "HTTP/1.1 200 Connection Established\r\n\r\n"
+	fmt.Fprintf(c, "CONNECT %s HTTP/1.1\r\n\r\n", to)
+	head := make([]byte, len(ok))
+	if _, err := io.ReadFull(c, head); err != nil || string(head) != ok {
+		t.Fatalf("CONNECT is answered with %q, %v", head, err)
+	}
+	return c
+}
+
+// says wants an echo.
+func says(t *testing.T, c net.Conn, text string) {
+	t.Helper()
+	back := make([]byte, len(text))
+	io.WriteString(c, text)
+	if _, err := io.ReadFull(c, back); err != nil || string(back) != text {
+		t.Errorf("%q came back as %q, %v", text, back, err)
+	}
+}
+
+func probe(t *testing.T, url string) (int, string) {
+	t.Helper()
+	client := &http.Client{Timeout: runtest.Patience, Transport: &http.Transport{
+		DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
+	}}
+	res, err := client.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res.StatusCode, string(body)
+}
+
+// startHubWith is startHub with a change to how the process starts.
+func startHubWith(t *testing.T, change func(*exec.Cmd)) *world {
+	t.Helper()
+	w := &world{dir: runtest.Dir(t), listen: runtest.Address(8443)}
+	cmd := exec.Command(os.Args[0], "hub", "--state-dir", filepath.Join(w.dir, "hub"), "--run-dir", filepath.Join(w.dir, "run"),
+		"--listen", w.listen, "--admin-listen", strings.TrimSuffix(w.listen, "8443")+"8444", "--advertise", w.listen)
+	change(cmd)
+	w.hub = startCommand(t, cmd)
+	w.hub.says(t, "hub is ready")
+	t.Setenv("TOMBOLO_ADMIN_SOCKET", filepath.Join(w.dir, "run/admin/hub.sock"))
+	return w
+}

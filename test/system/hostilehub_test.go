@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package system
+
+import (
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"path/filepath"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/carrier"
+	"github.com/tombolo-io/tombolo/internal/hub/state"
+	"github.com/tombolo-io/tombolo/internal/id"
+	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/runtest"
+	"github.com/tombolo-io/tombolo/internal/trust"
+	"github.com/tombolo-io/tombolo/internal/wire"
+	pb "github.com/tombolo-io/tombolo/proto"
+)
+
+// falseHub stands where an agent's hub was, with its CA: what an agent can be
+// made to do by a hub that was taken over.
+type falseHub struct {
+	ln    net.Listener
+	conns chan *tls.Conn
+}
+
+// takeOver stops the hub and listens in its place.
+func takeOver(t *testing.T, h *testHub) *falseHub {
+	t.Helper()
+	if err := h.stop(); err != nil {
+		t.Fatal(err)
+	}
+	s, err := state.Open(filepath.Join(h.dir, "state"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca, err := s.Authority(id.DefaultTrustDomain, time.Now())
+	if err := errors.Join(err, s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	key, err := trust.NewKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf, err := ca.Issue(trust.Request{Identity: id.Identity{Role: id.RoleHub, Name: "false"}, Key: key.Public(), Life: time.Hour}, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := &tls.Config{
+		MinVersion: tls.VersionTLS13, NextProtos: []string{trust.ALPNSession}, ClientAuth: tls.RequestClientCert,
+		Certificates: []tls.Certificate{{Certificate: [][]byte{leaf.Raw}, PrivateKey: key}},
+	}
+	ln, err := net.Listen("tcp", h.listen)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &falseHub{ln: ln, conns: make(chan *tls.Conn)}
+	done := make(chan struct{})
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		for {
+			raw, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			conn := tls.Server(carrier.Wrap(raw), cfg)
+			select {
+			case f.conns <- conn:
+			case <-done:
+				raw.Close()
+			}
+		}
+	}()
+	t.Cleanup(func() { close(done); ln.Close(); <-over })
+	return f
+}
+
+// greeted takes the agent's next connection and welcomes it.
+func (f *falseHub) greeted(t *testing.T, capabilities ...string) *tls.Conn {
+	t.Helper()
+	select {
+	case conn := <-f.conns:
+		t.Cleanup(func() { conn.NetConn().Close() })
+		conn.SetDeadline(time.Now().Add(runtest.Patience))
+		var m pb.Control
+		if err := wire.Read(conn, limit.ControlFrame, &m); err != nil || m.GetHello() == nil {
+			t.Fatalf("no Hello: %v", err)
+		}
+		w := &pb.Welcome{Version: wire.Version, Capabilities: capabilities, UnixMillis: time.Now().UnixMilli(), Hub: "false"}
+		if err := wire.Write(conn, &pb.Control{Frame: &pb.Control_Welcome{Welcome: w}}); err != nil {
+			t.Fatal(err)
+		}
+		conn.SetDeadline(time.Time{})
+		return conn
+	case <-time.After(runtest.Patience):
+		t.Fatal("the agent does not come")
+		return nil
+	}
+}
+
+// echoes dials over a session as a hub does, and wants an echo.
+func echoes(t *testing.T, link carrier.Session, to string) {
+	t.Helper()
+	if err := tryEcho(t, link, to); err != nil {
+		t.Fatalf("through the agent: %v", err)
+	}
+}
+
+func tryEcho(t *testing.T, link carrier.Session, to string) error {
+	t.Helper()
+	first, err := wire.Append(nil, wire.Dial{Network: "tcp", Address: to, Timeout: runtest.Patience}.Message())
+	if err != nil {
+		return err
+	}
+	st, err := link.OpenStream(runtest.Within(t), first)
+	if err != nil {
+		return err
+	}
+	defer st.Close()
+	st.SetDeadline(time.Now().Add(runtest.Patience))
+	if _, _, err := wire.ReadReply(st, false); err != nil {
+		return err
+	}
+	mustEcho(t, st, "through the agent")
+	return nil
+}
+
+// A hub that opens and resets streams in a loop, or opens more than there may be,
+// costs the agent a bounded number of goroutines, and the streams beside it work.
+func TestAgentUnderAHostileHub(t *testing.T) {
+	for _, kind := range []carrier.Kind{carrier.Mux, carrier.Yamux} {
+		t.Run(string(kind), func(t *testing.T) {
+			h, _ := pair(t, hubSpec{}, agentSpec{})
+			to := runtest.Echo(t)
+			f := takeOver(t, h)
+			var capabilities []string
+			if kind == carrier.Mux {
+				capabilities = []string{wire.CapabilityMux}
+			}
+			conn := f.greeted(t, capabilities...)
+			link, err := carrier.Server(kind, conn, carrier.Options{Incoming: limit.AgentStreams})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer link.Close()
+			control, err := link.AcceptStream(runtest.Within(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			reading := make(chan struct{})
+			go func() { defer close(reading); io.Copy(io.Discard, control) }()
+			echoes(t, link, to.Addr())
+			heap, goroutines := heapInUse(), runtime.NumGoroutine()
+
+			for range manyResets {
+				st, err := link.OpenStream(runtest.Within(t), []byte{0})
+				if err != nil {
+					t.Fatal(err)
+				}
+				st.Reset(8)
+			}
+			// Yamux refuses what comes while 256 streams wait to be accepted.
+			runtest.Eventually(t, "a stream beside them works", func() bool { return tryEcho(t, link, to.Addr()) == nil })
+			runtest.Eventually(t, "the agent has let go of what was reset", func() bool { return runtime.NumGoroutine() <= goroutines+4 })
+
+			if kind == carrier.Mux { // yamux refuses the 257th that was not accepted yet
+				refused, most := 0, 0
+				var kept []carrier.Stream
+				for range limit.StreamsPerSession + 500 {
+					st, err := link.OpenStream(runtest.Within(t), []byte{0})
+					if err != nil {
+						t.Fatal(err)
+					}
+					kept = append(kept, st)
+				}
+				most = runtime.NumGoroutine()
+				for _, st := range kept[limit.StreamsPerSession:] {
+					st.SetReadDeadline(time.Now().Add(runtest.Patience))
+					var reset *carrier.ResetError
+					if _, err := st.Read(make([]byte, 1)); errors.As(err, &reset) && reset.Code == carrier.ResetRefused {
+						refused++
+					}
+				}
+				if refused != 500 || most > goroutines+limit.StreamsPerSession+500 {
+					t.Errorf("%d of 500 are refused, %d goroutines instead of %d", refused, most, goroutines)
+				}
+				for _, st := range kept {
+					st.Reset(8)
+				}
+				runtest.Eventually(t, "the agent has let go of what was open", func() bool { return runtime.NumGoroutine() <= goroutines+4 })
+				echoes(t, link, to.Addr())
+			}
+			if now := heapInUse(); now > heap+16<<20 {
+				t.Errorf("the heap has grown by %s", megabytes(now-heap))
+			}
+			link.Close()
+			<-reading
+		})
+	}
+}
+
+// What a hub may not say ends that session; the agent comes back for another one
+// and serves it.
+func TestAgentWhoseHubBreaksTheRules(t *testing.T) {
+	h, _ := pair(t, hubSpec{}, agentSpec{})
+	to := runtest.Echo(t)
+	f := takeOver(t, h)
+	for name, frames := range map[string][]byte{
+		"an id of the agent's":    rawFrame(nil, rawOpen, 7, opening()),
+		"an id that is in use":    rawFrame(rawFrame(nil, rawOpen, 2, opening()), rawOpen, 2, opening()),
+		"more data than credit":   rawFrame(rawFrame(nil, rawOpen, 2, []byte{0, 4, 0, 0, 0, 0, 0, 0}), rawData, 2, []byte("x")),
+		"a frame that is no such": {1, 1, 0, 1, 0, 0, 0, 2},
+	} {
+		conn := f.greeted(t, wire.CapabilityMux)
+		conn.SetDeadline(time.Now().Add(runtest.Patience))
+		conn.Write(frames)
+		if _, err := io.Copy(io.Discard, conn); !cut(err) {
+			t.Errorf("%s: the agent keeps the session", name)
+		}
+		conn.NetConn().Close()
+	}
+	link, err := carrier.Server(carrier.Mux, f.greeted(t, wire.CapabilityMux), carrier.Options{Incoming: limit.AgentStreams})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer link.Close()
+	if _, err := link.AcceptStream(runtest.Within(t)); err != nil {
+		t.Fatal(err)
+	}
+	echoes(t, link, to.Addr())
+}

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package system
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"runtime"
+	"runtime/debug"
+	"testing"
+
+	"github.com/tombolo-io/tombolo/internal/runtest"
+)
+
+// How often an attack does what it does. These are enough to pass each bound that
+// the attack is about; a run that is to last raises them.
+const (
+	manyFrames     = 100_000 // frames that one peer sends without reading, streams of its own among them
+	manyResets     = 3_000   // streams that are opened and reset
+	manyHandshakes = 150     // handshakes of one kind
+	manySlow       = 150     // connections that are kept waiting
+	bombBytes      = 8 << 20 // of a header that does not end
+)
+
+// siege is a hub under attack, with what an attack must not touch: a live
+// connection and dials of another cluster.
+type siege struct {
+	*testHub
+	live       net.Conn
+	dial       func() (net.Conn, error)
+	heap       uint64
+	goroutines int
+}
+
+// besieged starts a hub whose cluster c2 has an agent and a caller.
+func besieged(t *testing.T) *siege {
+	t.Helper()
+	s := &siege{testHub: startHub(t, hubSpec{})}
+	startAgent(t, agentSpec{join: s.token("c2").Join})
+	to, path := runtest.Echo(t), s.socket("c2", "connect")
+	s.dial = func() (net.Conn, error) {
+		ctx, cancel := context.WithTimeout(context.Background(), runtest.Patience)
+		defer cancel()
+		return dialConnect(ctx, path, to.Addr())
+	}
+	var err error
+	if s.live, err = s.dial(); err != nil {
+		t.Fatal(err)
+	}
+	closing(t, s.live)
+	mustEcho(t, s.live, "before")
+	return s
+}
+
+// begin takes what is there as what there may be afterwards.
+func (s *siege) begin() { s.heap, s.goroutines = heapInUse(), runtime.NumGoroutine() }
+
+// heapInUse is what is reachable, also from pools that the collector keeps for one round.
+func heapInUse() uint64 {
+	runtime.GC()
+	debug.FreeOSMemory()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// during runs the attack while the other cluster dials and echoes, at least once.
+func (s *siege) during(attack func() error) {
+	s.t.Helper()
+	over := make(chan error, 1)
+	go func() { over <- attack() }()
+	var ended bool
+	for !ended {
+		select {
+		case err := <-over:
+			if err != nil {
+				s.t.Errorf("the attack could not be carried out: %v", err)
+			}
+			ended = true
+		default:
+		}
+		s.others("during the attack")
+	}
+}
+
+// others proves that the other cluster is served.
+func (s *siege) others(when string) {
+	s.t.Helper()
+	mustEcho(s.t, s.live, "still alive "+when)
+	conn, err := s.dial()
+	if err != nil {
+		s.t.Fatalf("a dial of another cluster %s: %v", when, err)
+	}
+	mustEcho(s.t, conn, "new "+when)
+	conn.Close()
+}
+
+// holds wants the heap, with the attack's own, to have grown by no more than this.
+func (s *siege) holds(most uint64) {
+	s.t.Helper()
+	if now := heapInUse(); now > s.heap+most {
+		s.t.Errorf("the heap has grown by %s, at most %s are expected", megabytes(now-s.heap), megabytes(most))
+	}
+}
+
+// lifted wants everything to be as it was: nothing that the attack has begun goes on.
+func (s *siege) lifted() {
+	s.t.Helper()
+	s.others("after the attack")
+	runtest.Eventually(s.t, fmt.Sprintf("goroutines are back at %d", s.goroutines), func() bool { return runtime.NumGoroutine() <= s.goroutines+2 })
+	const left = 4 << 20 // pools, and tables that do not shrink
+	runtest.Eventually(s.t, "the heap is back", func() bool { return heapInUse() <= s.heap+left })
+}
+
+func megabytes(n uint64) string { return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20)) }
