@@ -15,6 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/tombolo-io/tombolo/internal/audit"
 	"github.com/tombolo-io/tombolo/internal/carrier"
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/limit"
@@ -31,6 +32,7 @@ type Agent struct {
 	now      func() time.Time
 	reg      *prometheus.Registry
 	metrics  *tell.Agent
+	audit    *audit.Writer // nil: no records
 	splicer  *splice.Splicer
 	dialer   *targetDialer
 	instance string
@@ -53,6 +55,8 @@ type Options struct {
 	Log *slog.Logger
 	Now func() time.Time // the clock for certificates; nil means time.Now
 	Reg *prometheus.Registry
+	// Audit takes the records of dials; nil: none are made.
+	Audit *audit.Writer
 	// ReadJoin resolves Config.Join, which may name a file; nil takes it as the line.
 	ReadJoin func(string) (string, error)
 }
@@ -63,7 +67,7 @@ func New(cfg Config, o Options) *Agent {
 		o.Now = time.Now
 	}
 	a := &Agent{
-		cfg: cfg, log: o.Log, now: o.Now, reg: o.Reg, splicer: splice.New(),
+		cfg: cfg, log: o.Log, now: o.Now, reg: o.Reg, audit: o.Audit, splicer: splice.New(),
 		instance: rand.Text(), unread: carrier.NewBudget(limit.AgentUnread), renewed: make(chan struct{}, 1), readJoin: o.ReadJoin,
 	}
 	if a.readJoin == nil {

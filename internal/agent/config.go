@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
+	"github.com/tombolo-io/tombolo/internal/audit"
 	"github.com/tombolo-io/tombolo/internal/conf"
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/limit"
@@ -26,6 +27,7 @@ type Config struct {
 	HealthListen string
 	Log          v1alpha1.LogConfig
 	Drain        time.Duration
+	Audit        audit.Config
 	Reloadable
 }
 
@@ -79,6 +81,7 @@ func validate(raw v1alpha1.AgentConfig, add func(path, format string, args ...an
 		StateDir: or(raw.StateDir, "/var/lib/tombolo/agent"), Join: raw.Join, Hubs: raw.Hubs,
 		HealthListen: or(raw.HealthListen, "127.0.0.1:8445"), Log: raw.Log,
 		Drain: positive(raw.DrainTimeout, limit.Drain, "drainTimeout", add),
+		Audit: audit.Configure(raw.Audit, add),
 		Reloadable: Reloadable{
 			DialTimeout: positive(raw.Streams.DialTimeout, limit.DialTarget, "streams.dialTimeout", add),
 			IdleTimeout: positive(raw.Streams.IdleTimeout, limit.StreamIdle, "streams.idleTimeout", add),
@@ -145,6 +148,7 @@ func fixedChanges(old, next Config) []string {
 		{"healthListen", old.HealthListen == next.HealthListen},
 		{"log", old.Log == next.Log},
 		{"drainTimeout", old.Drain == next.Drain},
+		{"audit", old.Audit == next.Audit},
 	} {
 		if !f.same {
 			out = append(out, f.name)

@@ -3,8 +3,10 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"net"
 	"net/netip"
 	"slices"
 	"sync"
@@ -137,16 +139,22 @@ func (a *Agent) serveStream(ctx context.Context, stream carrier.Stream) {
 			return askHub(ctx, stream, allowed)
 		}
 	}
-	conn, resolved, err := a.dialer.Dial(dctx, set.Policy, d, choose)
+	account := a.account(d)
+	conn, resolved, err := net.Conn(nil), "", a.audit.Admit()
+	if err == nil {
+		conn, resolved, err = a.dialer.Dial(dctx, set.Policy, d, choose)
+	}
 	cancel()
 	if ctx.Err() != nil { // we stop, the caller did not: another agent may serve it
 		if conn != nil {
 			conn.Close()
 		}
 		stream.Reset(splice.ResetCode(fault.CodeSessionLost))
+		account.fail(fault.New(fault.CodeSessionLost, "the agent was stopped during the dial"))
 		return
 	}
 	f := fault.From(err)
+	account.judged(set.Policy, d, resolved)
 	a.metrics.DialDuration.Observe(time.Since(start).Seconds())
 	a.metrics.Dials.WithLabelValues(outcome(f)).Inc()
 	if f != nil {
@@ -159,15 +167,18 @@ func (a *Agent) serveStream(ctx context.Context, stream carrier.Stream) {
 		}
 		if err != nil {
 			stream.Reset(splice.ResetCode(fault.CodeDialCanceled))
+			account.fail(cmp.Or(f, fault.New(fault.CodeDialCanceled, "the hub did not take the answer")))
 			return
 		}
 		stream.Close()
+		account.fail(f)
 		return
 	}
 	stream.SetWriteDeadline(time.Time{})
 	a.log.Debug("dialled", tell.AttrTarget, d.Address, "resolved", resolved, tell.AttrCaller, d.Caller)
 	r := a.splicer.Both(ctx, stream, splice.Net(conn), splice.Options{Idle: set.IdleTimeout, Up: &a.up, Down: &a.down})
 	a.metrics.StreamEnds.WithLabelValues(tell.Outcome(r.Code)).Inc()
+	account.ended(r)
 }
 
 // askHub lets the hub choose among the addresses that we allow. Nothing but these

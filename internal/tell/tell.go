@@ -76,6 +76,8 @@ type Hub struct {
 	RTT          prometheus.Histogram
 	Reloads      *prometheus.CounterVec // outcome
 	Refused      *prometheus.CounterVec // code
+
+	PolicyReloads *prometheus.CounterVec // outcome
 }
 
 // HubReadings are read when metrics are scraped.
@@ -85,6 +87,7 @@ type HubReadings struct {
 	ClientCertificateEnd                  func() float64 // Unix seconds of the earliest end, 0 if there is none
 	Connections, Unread                   func() float64
 	SessionsOver                          func(carrier string) float64
+	PolicyFiles, PolicyRules              func() float64
 }
 
 // NewHub registers the hub's metrics.
@@ -99,6 +102,8 @@ func NewHub(reg prometheus.Registerer, r HubReadings) *Hub {
 	f.counterFunc("tombolo_hub_bytes_from_cluster_total", "Bytes carried out of clusters to callers.", r.BytesFromCluster)
 	f.gaugeFunc("tombolo_hub_session_connections", "Connections of the sessions that are live.", r.Connections)
 	f.gaugeFunc("tombolo_hub_unread_bytes", "Bytes that came over the mux and were not read yet.", r.Unread)
+	f.gaugeFunc("tombolo_hub_policy_files", "Files of the access policy in force.", r.PolicyFiles)
+	f.gaugeFunc("tombolo_hub_policy_rules", "Rules of the access policy in force.", r.PolicyRules)
 	f.gaugeFuncs("tombolo_hub_sessions_by_carrier", "Agent sessions that are live, by their mux.", "carrier", carriers(), r.SessionsOver)
 	h := &Hub{
 		Attaches:     f.counterVec("tombolo_hub_connections_added_total", "Further connections of sessions, by outcome (ok or a fault code).", "outcome"),
@@ -113,8 +118,11 @@ func NewHub(reg prometheus.Registerer, r HubReadings) *Hub {
 		RTT:          f.histogram("tombolo_hub_session_rtt_seconds", "Round trip of the pings on live sessions."),
 		Reloads:      f.counterVec("tombolo_hub_config_reloads_total", "Reloads of the configuration, by outcome.", "outcome"),
 		Refused:      f.counterVec("tombolo_hub_refused_connections_total", "Connections and requests that were refused without a dial, by fault code.", "code"),
+
+		PolicyReloads: f.counterVec("tombolo_hub_policy_reloads_total", "Changes of the access policy, by outcome.", "outcome"),
 	}
-	h.Attaches.WithLabelValues(Outcome("")) // a session may never need one
+	h.Attaches.WithLabelValues(Outcome(""))      // a session may never need one
+	h.PolicyReloads.WithLabelValues(Outcome("")) // nor a hub a policy
 	begin(h.Losses, causes())
 	return h
 }

@@ -62,10 +62,12 @@ func TestMetrics(t *testing.T) {
 	hub := tell.NewHub(reg, tell.HubReadings{
 		Sessions: one, Clusters: one, ClustersConnected: one, BytesToCluster: one, BytesFromCluster: one, ClientCertificateEnd: one,
 		Connections: one, Unread: one, SessionsOver: each,
+		PolicyFiles: one, PolicyRules: one,
 	})
 	agent := tell.NewAgent(reg, tell.AgentReadings{
 		Sessions: one, BytesToTarget: one, BytesToCaller: one, CertificateEnd: one, Connections: one, Unread: one, SessionsOver: each,
 	})
+	tell.NewAudit(reg, []string{"dial"}, []string{"disk"})
 	hub.Attaches.WithLabelValues("ok").Inc()
 	agent.Attaches.WithLabelValues("ok").Inc()
 	hub.SessionEnds.WithLabelValues("ok").Inc()
@@ -75,6 +77,7 @@ func TestMetrics(t *testing.T) {
 	hub.DialDuration.WithLabelValues("connect").Observe(1)
 	hub.StreamEnds.WithLabelValues("ok").Inc()
 	hub.Reloads.WithLabelValues("ok").Inc()
+	hub.PolicyReloads.WithLabelValues("ok").Inc()
 	hub.Refused.WithLabelValues("request_malformed").Inc()
 	agent.Connects.WithLabelValues("ok").Inc()
 	agent.Dials.WithLabelValues("ok").Inc()
@@ -85,7 +88,7 @@ func TestMetrics(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	name := regexp.MustCompile(`^tombolo_(hub|agent)_[a-z]+(_[a-z]+)*$`)
+	name := regexp.MustCompile(`^tombolo_(hub|agent|audit)_[a-z]+(_[a-z]+)*$`)
 	for _, f := range families {
 		counter := f.GetType().String() == "COUNTER"
 		switch {
@@ -104,7 +107,7 @@ func TestMetrics(t *testing.T) {
 			}
 		}
 	}
-	if len(families) != 21+17 {
+	if len(families) != 24+17+2 {
 		t.Errorf("%d families are gathered: a metric is missing from this test, or new", len(families))
 	}
 }

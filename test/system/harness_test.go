@@ -19,6 +19,7 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/admin"
 	"github.com/tombolo-io/tombolo/internal/agent"
+	"github.com/tombolo-io/tombolo/internal/audit"
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/hub"
 	"github.com/tombolo-io/tombolo/internal/konnectivity"
@@ -107,6 +108,7 @@ type testHub struct {
 	log      *journal
 	reg      *prometheus.Registry
 	admin    *admin.Client
+	records  *audit.Writer
 }
 
 func hubYAML(dir, listen, adminListen, extra string) string {
@@ -141,8 +143,11 @@ func newHub(t *testing.T, s hubSpec) (*testHub, error) {
 	cfg.Version = "test"
 	h.cfg = cfg
 	log := h.log.logger()
+	if h.records, err = audit.New(cfg.Audit, audit.Options{Log: log, Reg: h.reg}); err != nil {
+		t.Fatal(err)
+	}
 	h.Hub, err = hub.New(cfg, hub.Options{
-		Log: log, Now: s.now, Reg: h.reg,
+		Log: log, Now: s.now, Reg: h.reg, Audit: h.records,
 		Extra: map[string]hub.Frontend{hub.ProtocolKonnectivity: konnectivity.New(log)},
 	})
 	h.admin = admin.OverSocket(hub.AdminSocket(cfg.RunDir))
@@ -155,7 +160,9 @@ func startHub(t *testing.T, s hubSpec) *testHub {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.process = start(h.Run)
+	h.process = start(func(soft, hard context.Context) error {
+		return h.records.While(soft, func() error { return h.Run(soft, hard) })
+	})
 	t.Cleanup(func() {
 		if err := h.stop(); err != nil {
 			t.Errorf("hub: %v", err)

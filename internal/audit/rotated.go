@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package audit
+
+import (
+	"cmp"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+const (
+	packed = ".gz"
+	part   = ".gz.part" // a packed file that is not complete
+)
+
+// old is a rotated file.
+type old struct {
+	path   string
+	number int
+	packed bool
+}
+
+// rotatedName reads the number behind the path of a rotated file.
+func rotatedName(path, name string) (o old, ok bool) {
+	digits, ok := strings.CutPrefix(name, filepath.Base(path)+".")
+	if !ok {
+		return old{}, false
+	}
+	digits, o.packed = strings.CutSuffix(digits, packed)
+	n, err := strconv.Atoi(digits)
+	if err != nil || n < 1 || digits != number(n) {
+		return old{}, false
+	}
+	o.path, o.number = filepath.Join(filepath.Dir(path), name), n
+	return o, true
+}
+
+// number is how the number of a rotated file is written: so that a shell, too,
+// lists them in order.
+func number(n int) string { return fmt.Sprintf("%06d", n) }
+
+// rotated lists the rotated files of a path, the oldest first. A file that is
+// there twice, because it was being packed, is listed as it was.
+func rotated(path string) ([]old, error) {
+	entries, err := os.ReadDir(filepath.Dir(path))
+	if err != nil {
+		return nil, err
+	}
+	var out []old
+	for _, e := range entries {
+		if o, ok := rotatedName(path, e.Name()); ok && !e.IsDir() {
+			out = append(out, o)
+		}
+	}
+	slices.SortFunc(out, func(a, b old) int {
+		if a.packed != b.packed && a.number == b.number {
+			if a.packed {
+				return 1
+			}
+			return -1
+		}
+		return cmp.Compare(a.number, b.number)
+	})
+	return slices.CompactFunc(out, func(a, b old) bool { return a.number == b.number }), nil
+}
+
+// nextName is where the file at path is renamed to.
+func nextName(path string) (string, error) {
+	all, err := rotated(path)
+	if err != nil {
+		return "", err
+	}
+	n := 1
+	if len(all) > 0 {
+		n = all[len(all)-1].number + 1
+	}
+	return path + "." + number(n), nil
+}
+
+// tidy removes rotated files beyond those to keep, and packs the rest.
+func tidy(ctx context.Context, cfg Config) error {
+	all, err := rotated(cfg.Path)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	if extra := len(all) - cfg.Keep; extra > 0 {
+		for _, o := range all[:extra] {
+			errs = append(errs, os.Remove(o.path))
+			for _, half := range []string{packed, part} { // of a packing that was cut short
+				if err := os.Remove(o.path + half); !o.packed && !errors.Is(err, fs.ErrNotExist) {
+					errs = append(errs, err)
+				}
+			}
+		}
+		all = all[extra:]
+	}
+	for _, o := range all {
+		if cfg.Compress && !o.packed && ctx.Err() == nil {
+			errs = append(errs, pack(ctx, o.path))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// pack replaces a file by its packed form, which appears when it is complete.
+func pack(ctx context.Context, path string) (err error) {
+	in, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(path+part, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			os.Remove(path + part)
+		}
+	}()
+	z := gzip.NewWriter(out)
+	_, err = io.Copy(z, untilDone{ctx, in})
+	if err = errors.Join(err, z.Close(), out.Sync(), out.Close()); err != nil {
+		return err
+	}
+	if err = os.Rename(path+part, path+packed); err != nil {
+		return err
+	}
+	return os.Remove(path)
+}
+
+// untilDone reads until ctx ends.
+type untilDone struct {
+	ctx context.Context
+	io.Reader
+}
+
+func (r untilDone) Read(b []byte) (int, error) {
+	if err := r.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return r.Reader.Read(b)
+}

@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package audit
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"io"
+	"log/slog"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/run"
+	"github.com/tombolo-io/tombolo/internal/tell"
+)
+
+// Reasons for which records are lost.
+const (
+	lostQueue = "queue_full" // they came faster than they could be written
+	lostDisk  = "disk"       // the file, or standard output, took nothing
+	lostStop  = "stopped"    // the process ended before they were written
+)
+
+// Writer writes records. Whoever has a record hands it over and goes on; one
+// goroutine writes.
+//
+//	Write ──► queue (bounded) ──► own ──► sink: a file that rotates, or stdout
+//	   └─ full: counted, and told of by a record of kind lost
+//
+// A nil Writer is one that is turned off: it admits everything and keeps nothing.
+type Writer struct {
+	strict  bool
+	path    string
+	log     *slog.Logger
+	metrics *tell.Audit
+	sink    sink
+	queue   chan []byte
+	waiting atomic.Int64 // bytes in the queue
+	run     string       // begins every id
+	count   atomic.Int64
+	broken  atomic.Bool // the last write failed
+	stopped atomic.Bool
+	lost    losses
+	told    atomic.Int64 // when the log was last told of a loss, Unix nanoseconds
+}
+
+// sink takes lines. As with io.Writer, n bytes of a Write that fails are there
+// to stay, and the rest may be written again later.
+type sink interface {
+	io.WriteCloser
+	// Due says when the sink wants Rotate to be called; zero: never.
+	Due() time.Time
+	Rotate()
+	// Tidy does what may take long, beside the writing, until ctx ends.
+	Tidy(ctx context.Context)
+}
+
+// Options are what a Writer needs beside its configuration.
+type Options struct {
+	Log    *slog.Logger
+	Reg    prometheus.Registerer
+	Stdout io.Writer // for the path -
+}
+
+// New opens the file. Without a path it gives nil, which is a Writer turned off.
+func New(cfg Config, o Options) (*Writer, error) {
+	if cfg.Path == "" {
+		return nil, nil
+	}
+	var s sink = stream{o.Stdout}
+	if cfg.Path != Stdout {
+		f, err := openFile(cfg, o.Log)
+		if err != nil {
+			return nil, err
+		}
+		s = f
+	}
+	return newWriter(cfg, o, s), nil
+}
+
+func newWriter(cfg Config, o Options, s sink) *Writer {
+	return &Writer{
+		strict: cfg.Strict, path: cfg.Path, log: o.Log, sink: s, queue: make(chan []byte, limit.AuditQueue),
+		run: strings.ToLower(rand.Text()[:10]),
+		metrics: tell.NewAudit(o.Reg, []string{string(KindDial), string(KindRefusal), string(KindLost)},
+			[]string{lostQueue, lostDisk, lostStop}),
+	}
+}
+
+// Admit says whether a dial may begin: in strict mode only while its record can
+// be kept.
+func (w *Writer) Admit() error {
+	if w == nil || !w.strict {
+		return nil
+	}
+	f := fault.New(fault.CodeAudit, "no dial without an audit record")
+	switch {
+	case w.broken.Load():
+		return f.Whyf("the records cannot be written").Hint("see to %s: its disk may be full; the log says more", w.name())
+	case w.stopped.Load():
+		return f.Whyf("the records are closed").Hint("try again")
+	case len(w.queue) == cap(w.queue) || w.waiting.Load() >= limit.AuditQueueBytes:
+		return f.Whyf("too many records wait to be written").Hint("try again; if it lasts, %s is too slow", w.name())
+	}
+	return nil
+}
+
+func (w *Writer) name() string {
+	if w.path == Stdout {
+		return "standard output"
+	}
+	return w.path
+}
+
+// Write hands a record over. It never waits.
+func (w *Writer) Write(r Record) {
+	if w == nil {
+		return
+	}
+	r.ID = w.run + "-" + strconv.FormatInt(w.count.Add(1), 10)
+	line := Append(nil, r)
+	if w.stopped.Load() {
+		w.lose(lostStop, 1)
+		return
+	}
+	if w.waiting.Add(int64(len(line))) <= limit.AuditQueueBytes {
+		select {
+		case w.queue <- line:
+			w.metrics.Records.WithLabelValues(string(r.Kind)).Inc()
+			return
+		default:
+		}
+	}
+	w.waiting.Add(-int64(len(line)))
+	if w.broken.Load() {
+		w.lose(lostDisk, 1)
+		return
+	}
+	w.lose(lostQueue, 1)
+}
+
+// lose counts records that will not be written, and tells the log now and then.
+func (w *Writer) lose(reason string, n int64) {
+	if n == 0 {
+		return
+	}
+	now := time.Now()
+	w.metrics.Lost.WithLabelValues(reason).Add(float64(n))
+	total := w.lost.add(n, now)
+	last := w.told.Load()
+	if now.UnixNano()-last >= int64(limit.AuditTold) && w.told.CompareAndSwap(last, now.UnixNano()) {
+		w.log.Error("audit records are lost", "records", total, tell.AttrReason, reason, "path", w.path)
+	}
+}
+
+// While calls fn and writes meanwhile. When fn has returned it writes what still
+// waits, for limit.Shutdown at most, and closes the file.
+func (w *Writer) While(ctx context.Context, fn func() error) error {
+	if w == nil {
+		return fn()
+	}
+	g := run.NewGroup(context.WithoutCancel(ctx))
+	g.Do(w.own)
+	err := fn()
+	w.stopped.Store(true)
+	g.Stop()
+	bound, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit.Shutdown)
+	defer cancel()
+	if !g.WaitContext(bound) {
+		w.told.Store(0)
+		w.lose(lostStop, int64(len(w.queue)))
+		w.log.Error("the audit file is left behind: a write to it does not return", "path", w.path)
+	}
+	return err
+}
+
+// own is the one goroutine that writes, until ctx ends and the queue is empty.
+func (w *Writer) own(ctx context.Context) {
+	tidy := run.NewGroup(ctx)
+	defer tidy.Wait()
+	defer tidy.Stop()
+	tidy.Do(w.sink.Tidy)
+	due := time.NewTimer(0)
+	defer due.Stop()
+	var batch []byte
+	for ctx.Err() == nil {
+		if at := w.sink.Due(); at.IsZero() {
+			due.Stop()
+		} else {
+			due.Reset(time.Until(at))
+		}
+		select {
+		case line := <-w.queue:
+			batch = w.collect(batch[:0], line)
+			w.put(ctx, batch)
+		case <-due.C:
+			w.sink.Rotate()
+		case <-ctx.Done():
+		}
+	}
+	w.finish(ctx, batch)
+}
+
+// finish writes what is left; what fails now is lost.
+func (w *Writer) finish(ctx context.Context, batch []byte) {
+	for {
+		select {
+		case line := <-w.queue:
+			w.put(ctx, w.collect(batch[:0], line))
+			continue
+		default:
+		}
+		break
+	}
+	if gap := w.gap(batch[:0]); len(gap) > 0 && !w.broken.Load() {
+		w.put(ctx, gap)
+	}
+	if err := w.sink.Close(); err != nil {
+		w.log.Error("the audit file could not be closed in order", "path", w.path, tell.AttrReason, err)
+	}
+}
+
+// collect adds to the first line what else waits, up to a batch. Records that
+// were lost before come first, as one record that counts them.
+func (w *Writer) collect(b, first []byte) []byte {
+	if !w.broken.Load() { // else it would be lost too, and count itself
+		b = w.gap(b)
+	}
+	b = append(b, first...)
+	w.waiting.Add(-int64(len(first)))
+	for len(b) < limit.AuditBatch {
+		select {
+		case line := <-w.queue:
+			b = append(b, line...)
+			w.waiting.Add(-int64(len(line)))
+			continue
+		default:
+		}
+		break
+	}
+	return b
+}
+
+// gap adds a record of what was lost since the last one, if anything was.
+func (w *Writer) gap(b []byte) []byte {
+	n, since := w.lost.take()
+	if n == 0 {
+		return b
+	}
+	w.metrics.Records.WithLabelValues(string(KindLost)).Inc()
+	return Append(b, Record{
+		ID: w.run + "-" + strconv.FormatInt(w.count.Add(1), 10), Kind: KindLost, Time: time.Now(), Count: n, Since: since,
+	})
+}
+
+// put writes a batch and tries again until it is written or ctx ends.
+func (w *Writer) put(ctx context.Context, b []byte) {
+	for {
+		n, err := w.sink.Write(b)
+		if err == nil {
+			if w.broken.Swap(false) {
+				w.log.Info("audit records are written again", "path", w.path)
+			}
+			return
+		}
+		if !w.broken.Swap(true) {
+			w.log.Error("audit records cannot be written", "path", w.path, tell.AttrReason, err)
+		}
+		b = b[n:]
+		again := time.NewTimer(limit.AuditRetry)
+		select {
+		case <-again.C:
+			continue
+		case <-ctx.Done():
+			again.Stop()
+		}
+		w.lose(lostStop, int64(bytes.Count(b, []byte("\n"))))
+		return
+	}
+}
+
+// losses are records that were lost and that no record tells of yet.
+type losses struct {
+	mu    sync.Mutex
+	n     int64
+	since time.Time
+}
+
+func (l *losses) add(n int64, now time.Time) (total int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.n == 0 {
+		l.since = now
+	}
+	l.n += n
+	return l.n
+}
+
+func (l *losses) take() (n int64, since time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n, since = l.n, l.since
+	l.n = 0
+	return n, since
+}
+
+// stream is a sink without a file: standard output.
+type stream struct{ io.Writer }
+
+func (stream) Close() error         { return nil }
+func (stream) Due() time.Time       { return time.Time{} }
+func (stream) Rotate()              {}
+func (stream) Tidy(context.Context) {}

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hub
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/audit"
+	"github.com/tombolo-io/tombolo/internal/carrier"
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/id"
+	"github.com/tombolo-io/tombolo/internal/policy"
+	"github.com/tombolo-io/tombolo/internal/splice"
+	"github.com/tombolo-io/tombolo/internal/trust"
+	"github.com/tombolo-io/tombolo/internal/wire"
+)
+
+// party is who asks over a connection, as far as a dial does not say.
+type party struct {
+	cluster          id.Cluster
+	frontend, caller string
+	serial, source   string
+}
+
+type partyKey struct{}
+
+// withParty makes known who asks. Dials and refusals under ctx are recorded with it.
+func withParty(ctx context.Context, p party) context.Context {
+	return context.WithValue(ctx, partyKey{}, p)
+}
+
+// withOperator makes known which operator asks: over the admin port one with a
+// certificate, over the admin socket whoever may open it.
+func withOperator(r *http.Request) context.Context {
+	chain := peerOf(r.Context())
+	if len(chain) == 0 {
+		return r.Context()
+	}
+	return withParty(r.Context(), party{serial: trust.Serial(chain[0]), source: r.RemoteAddr})
+}
+
+// ruled is a refusal with the name of the rule that made it, empty if none did.
+type ruled struct {
+	error
+	rule string
+}
+
+func (r ruled) Unwrap() error { return r.error }
+
+// dialRecorded dials, and leaves a record of the refusal, of the failure, or of the
+// stream when it has ended.
+func (h *Hub) dialRecorded(ctx context.Context, c id.Cluster, frontend string, d wire.Dial) (carrier.Stream, error) {
+	if h.audit == nil {
+		return h.Dial(ctx, c, d)
+	}
+	p, _ := ctx.Value(partyKey{}).(party)
+	p.cluster, p.frontend, p.caller = c, frontend, d.Caller
+	s := &recordedStream{audit: h.audit, begun: time.Now(), record: h.newRecord(p, d.Peer)}
+	s.record.Egress, s.record.Traceparent, s.record.Asked = d.EgressType, d.Trace, d.Address
+	err := h.audit.Admit()
+	var stream carrier.Stream
+	if err == nil {
+		stream, err = h.Dial(ctx, c, d)
+	}
+	if err != nil {
+		s.fail(err)
+		return nil, err
+	}
+	s.Stream = stream
+	if inner, ok := stream.(*hubStream); ok {
+		s.opened(h, inner)
+	}
+	return s, nil
+}
+
+func (h *Hub) newRecord(p party, peer wire.Peer) audit.Record {
+	r := audit.Record{
+		Kind: audit.KindDial, Time: h.now(), At: audit.AtHub, Hub: h.cfg.Name, Cluster: p.cluster.String(), Frontend: p.frontend,
+		Caller: p.caller, Serial: p.serial, Source: p.source,
+	}
+	if peer.Known {
+		r.Peer = &audit.Peer{UID: peer.UID, GID: peer.GID, PID: peer.PID}
+	}
+	return r
+}
+
+// recordRefusal records a request that was refused before it named a destination.
+func (h *Hub) recordRefusal(ctx context.Context, peer wire.Peer, err error) {
+	p, known := ctx.Value(partyKey{}).(party)
+	if h.audit == nil || !known {
+		return
+	}
+	s := recordedStream{audit: h.audit, begun: time.Now(), record: h.newRecord(p, peer)}
+	s.fail(err)
+}
+
+// recordedStream is a stream of which a record is written when it has ended.
+type recordedStream struct {
+	carrier.Stream
+	inner    *hubStream
+	audit    *audit.Writer
+	begun    time.Time
+	record   audit.Record
+	up, down splice.Counter
+	once     sync.Once
+}
+
+// fail records what became no stream.
+func (s *recordedStream) fail(err error) {
+	f := fault.From(err)
+	switch fault.ClassOf(f.Code) {
+	case fault.Invalid, fault.Unauthenticated, fault.Denied, fault.NotFound, fault.Exhausted:
+		s.record.Kind = audit.KindRefusal // an answer of ours or of the agent's, not of the target's
+	}
+	if f.Code == fault.CodeAudit {
+		s.record.Kind = audit.KindRefusal
+	}
+	if f.Code == fault.CodePolicyDenied {
+		s.record.Verdict = audit.Deny
+	}
+	var by ruled
+	if errors.As(err, &by) {
+		s.record.Rule = by.rule
+	}
+	s.record.Duration = audit.Millis(time.Since(s.begun))
+	s.record.End(f)
+	s.audit.Write(s.record)
+}
+
+// opened notes what is known of a stream now.
+func (s *recordedStream) opened(h *Hub, inner *hubStream) {
+	s.inner = inner
+	s.record.Agent = inner.session.agent.String()
+	if q := inner.request; q.Addr.IsValid() {
+		s.record.Resolved = netip.AddrPortFrom(q.Addr, q.Port).String()
+	}
+	s.judged(h.access.decide(inner.request))
+}
+
+// judged notes the rule by which the stream lives, if a policy is configured.
+func (s *recordedStream) judged(v policy.Verdict, judged bool) {
+	if judged && v.Allow {
+		s.record.Verdict, s.record.Rule = audit.Allow, v.Rule
+	}
+}
+
+// ended writes the record; the first reason stands.
+func (s *recordedStream) ended() {
+	s.once.Do(func() {
+		s.record.Duration = audit.Millis(time.Since(s.begun))
+		s.record.Up, s.record.Down = s.up.Load(), s.down.Load()
+		s.record.End(nil)
+		if s.inner != nil && s.inner.ended != "" {
+			s.record.End(fault.New(s.inner.ended, ""))
+		}
+		s.audit.Write(s.record)
+	})
+}
+
+func (s *recordedStream) Read(b []byte) (int, error) {
+	n, err := s.Stream.Read(b)
+	s.down.Add(int64(n))
+	return n, err
+}
+
+func (s *recordedStream) Write(b []byte) (int, error) {
+	n, err := s.Stream.Write(b)
+	s.up.Add(int64(n))
+	return n, err
+}
+
+func (s *recordedStream) CopyFrom(src io.Reader, moved func(int)) (srcErr, err error) {
+	return s.Stream.CopyFrom(src, counting(&s.up, moved))
+}
+
+func (s *recordedStream) CopyTo(dst io.Writer, moved func(int)) (dstErr, err error) {
+	return s.Stream.CopyTo(dst, counting(&s.down, moved))
+}
+
+func (s *recordedStream) Close() error {
+	defer s.ended()
+	return s.Stream.Close()
+}
+
+func (s *recordedStream) Reset(code uint32) error {
+	defer s.ended()
+	return s.Stream.Reset(code)
+}
