@@ -35,6 +35,8 @@ type AccessRule struct {
 	Clusters []string `json:"clusters,omitempty"`
 	// Callers are unix:<cluster>/<protocol> or SPIFFE URIs with at most one *.
 	Callers []string `json:"callers,omitempty"`
+	// UIDs are users at the other end of a unix socket.
+	UIDs []int `json:"uids,omitempty"`
 	// Egress are names of egress selections: cluster, controlplane, etcd.
 	Egress []string `json:"egress,omitempty"`
 	// Flows are ways on which requests come: dial.

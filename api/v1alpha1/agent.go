@@ -27,6 +27,8 @@ type AgentConfig struct {
 	// Connections bounds the connections of one session, 1 to 4. Default 4; the
 	// hub may allow fewer.
 	Connections *int `json:"connections,omitempty"`
+	// Audit says where the records of dials go.
+	Audit AuditConfig `json:"audit,omitempty"`
 	// DrainTimeout is how long live streams may go on after SIGTERM. Default 25s.
 	DrainTimeout Duration `json:"drainTimeout,omitempty"`
 }

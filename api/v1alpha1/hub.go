@@ -77,6 +77,8 @@ type HubConfig struct {
 	// Policies are files of kind AccessPolicy, and folders of them. With none, the
 	// agents' own lists are the policy.
 	Policies []string `json:"policies,omitempty"`
+	// Audit says where the records of dials go.
+	Audit AuditConfig `json:"audit,omitempty"`
 	// Clusters registers clusters and asks for their unix sockets.
 	Clusters []ClusterConfig `json:"clusters,omitempty"`
 }
@@ -123,7 +125,11 @@ type ClusterConfig struct {
 type SocketConfig struct {
 	// Protocol is konnectivity (gRPC) or connect (HTTP CONNECT).
 	Protocol string `json:"protocol"`
-	// Path defaults to <runDir>/clusters/<cluster>/<protocol>.sock.
+	// Egress is the name of the egress selection that uses the socket: cluster,
+	// controlplane or etcd. Default cluster.
+	Egress string `json:"egress,omitempty"`
+	// Path defaults to <runDir>/clusters/<cluster>/<protocol>.sock, with another
+	// egress than cluster to <protocol>-<egress>.sock.
 	Path string `json:"path,omitempty"`
 	SocketDefaults
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tombolo-io/tombolo/internal/agent"
+	"github.com/tombolo-io/tombolo/internal/audit"
 	"github.com/tombolo-io/tombolo/internal/tell"
 )
 
@@ -102,7 +103,12 @@ func runAgent(ctx context.Context, cmd *cobra.Command, f agentFlags) error {
 	if len(cfg.Policy.Rules()) == 0 {
 		log.Warn("nothing may be reached through this agent: no --allow was given")
 	}
-	a := agent.New(cfg, agent.Options{Log: log, Reg: newRegistry(), ReadJoin: func(value string) (string, error) {
+	reg := newRegistry()
+	records, err := audit.New(cfg.Audit, audit.Options{Log: log, Reg: reg, Stdout: cmd.OutOrStdout()})
+	if err != nil {
+		return err
+	}
+	a := agent.New(cfg, agent.Options{Log: log, Reg: reg, Audit: records, ReadJoin: func(value string) (string, error) {
 		return readSecret(cmd.InOrStdin(), value, "--join")
 	}})
 	reload := func() error {
@@ -112,5 +118,5 @@ func runAgent(ctx context.Context, cmd *cobra.Command, f agentFlags) error {
 		}
 		return err
 	}
-	return runRole(ctx, f.config, log, reload, a.Run)
+	return records.While(ctx, func() error { return runRole(ctx, f.config, log, reload, a.Run) })
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/tombolo-io/tombolo/internal/audit"
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/hub"
 	"github.com/tombolo-io/tombolo/internal/hub/state"
@@ -112,8 +113,13 @@ func runHub(ctx context.Context, cmd *cobra.Command, f hubFlags) error {
 	if err != nil {
 		return err
 	}
+	reg := newRegistry()
+	records, err := audit.New(cfg.Audit, audit.Options{Log: log, Reg: reg, Stdout: cmd.OutOrStdout()})
+	if err != nil {
+		return err
+	}
 	h, err := hub.New(cfg, hub.Options{
-		Log: log, Reg: newRegistry(),
+		Log: log, Reg: reg, Audit: records,
 		Extra: map[string]hub.Frontend{hub.ProtocolKonnectivity: konnectivity.New(log)},
 	})
 	if err != nil {
@@ -127,7 +133,7 @@ func runHub(ctx context.Context, cmd *cobra.Command, f hubFlags) error {
 		h.CountReload(err)
 		return err
 	}
-	return runRole(ctx, f.config, log, reload, h.Run)
+	return records.While(ctx, func() error { return runRole(ctx, f.config, log, reload, h.Run) })
 }
 
 func newHubBackupCommand() *cobra.Command {

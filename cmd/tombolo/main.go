@@ -65,7 +65,7 @@ agent is not there; 4 not allowed.`,
 	root.AddCommand(
 		newHubCommand(), newAgentCommand(), newTokenCommand(), newStatusCommand(), newPingCommand(),
 		newConnectCommand(), newEgressConfigCommand(), newCertificateCommand(), newConfigCommand(),
-		newPolicyCommand(), newDemoCommand(), newVersionCommand(), newReferenceCommand(),
+		newPolicyCommand(), newAuditCommand(), newDemoCommand(), newVersionCommand(), newReferenceCommand(),
 	)
 	completeWords(root)
 	return root

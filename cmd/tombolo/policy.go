@@ -25,7 +25,7 @@ func newPolicyCommand() *cobra.Command {
 		Use: "policy", Short: "Check, explain and compare access policies", Args: onlyCommands,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newPolicyCheckCommand(), newPolicyExplainCommand(), newPolicyDiffCommand())
+	cmd.AddCommand(newPolicyCheckCommand(), newPolicyExplainCommand(), newPolicyTestCommand(), newPolicyDiffCommand())
 	return cmd
 }
 
@@ -34,6 +34,7 @@ type policySet struct {
 	files    []string
 	policies []*policy.Policy
 	findings []policy.Finding
+	overlaps []finding
 }
 
 // readPolicies reads files and folders. Mistakes are findings, not errors.
@@ -82,13 +83,14 @@ func (s policySet) good() ([]*policy.Policy, error) {
 func newPolicyCheckCommand() *cobra.Command {
 	var out outputFlag
 	var known []string
-	var strict bool
+	var strict, overlaps bool
 	cmd := &cobra.Command{
 		Use:   "check PATH...",
 		Short: "List every problem of policies with file:line:column",
 		Long: "Reads files of kind AccessPolicy, and folders of them, and lists what is wrong (error) and what was hardly meant\n" +
-			"(warning). The exit code is 2 if there is an error, or with --strict a warning.",
-		Example:     "  tombolo policy check /etc/tombolo/policies\n  tombolo policy check c1.yaml --known c1,c2 --strict",
+			"(warning), such as a rule that changes no verdict because another one of its file covers it. The exit code is 2 if\n" +
+			"there is an error, or with --strict a warning.",
+		Example:     "  tombolo policy check /etc/tombolo/policies\n  tombolo policy check c1.yaml --known c1,c2 --strict --overlaps",
 		Args:        atLeastOne("PATH"),
 		Annotations: map[string]string{takesFile: "yes"},
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -99,11 +101,15 @@ func newPolicyCheckCommand() *cobra.Command {
 			if len(known) > 0 {
 				s.strangers(known)
 			}
+			if overlaps {
+				s.overlap()
+			}
 			return s.report(cmd, out, strict)
 		},
 	}
 	cmd.Flags().StringSliceVar(&known, "known", nil, "warn of rules for clusters that are none of these `NAMES`")
 	cmd.Flags().BoolVar(&strict, "strict", false, "take a warning for an error")
+	cmd.Flags().BoolVar(&overlaps, "overlaps", false, "list where an allow and a deny rule of a file meet, so that deny wins there")
 	out.register(cmd)
 	return cmd
 }
@@ -118,6 +124,16 @@ func (s *policySet) strangers(known []string) {
 	}
 }
 
+// overlap lists where rules meet, which is no mistake.
+func (s *policySet) overlap() {
+	for i, p := range s.policies {
+		for _, o := range p.Overlaps() {
+			s.overlaps = append(s.overlaps, finding{Severity: "information", File: s.files[i],
+				Message: fmt.Sprintf("allow rule %s and deny rule %s meet at %s: deny wins", o.Allow, o.Deny, o.At)})
+		}
+	}
+}
+
 // checked is the answer of policy check.
 type checked struct {
 	admin.Meta
@@ -127,7 +143,7 @@ type checked struct {
 }
 
 type finding struct {
-	Severity string `json:"severity"` // error or warning
+	Severity string `json:"severity"` // error, warning or information
 	File     string `json:"file"`
 	Line     int    `json:"line,omitempty"`
 	Column   int    `json:"column,omitempty"`
@@ -151,9 +167,13 @@ func (s policySet) report(cmd *cobra.Command, out outputFlag, strict bool) error
 		}
 		answer.Findings = append(answer.Findings, finding{severity, f.File, f.Line, f.Column, f.Path, f.Message})
 	}
+	answer.Findings = append(answer.Findings, s.overlaps...)
 	err := out.print(cmd.OutOrStdout(), answer, func(w io.Writer) error {
 		for i, f := range s.findings {
 			fmt.Fprintf(w, "%s: %s\n", answer.Findings[i].Severity, f.String())
+		}
+		for _, o := range s.overlaps {
+			fmt.Fprintf(w, "%s: %s: %s\n", o.Severity, o.File, o.Message)
 		}
 		_, err := fmt.Fprintf(w, "%d files, %d rules, %d findings\n", answer.Files, answer.Rules, len(answer.Findings))
 		return err
@@ -185,6 +205,7 @@ func newPolicyExplainCommand() *cobra.Command {
 	}
 	fl := cmd.Flags()
 	fl.StringVar(&e.caller, "as", "", "the `CALLER`: unix:<cluster>/<protocol>, a SPIFFE URI, or operator")
+	fl.StringVar(&e.uid, "uid", "", "the user `ID` of a caller at a unix socket")
 	fl.StringVar(&e.egress, "egress", "", "the type of the egress selection")
 	fl.StringVar(&e.from, "from", "", "the `IP` address of the caller")
 	fl.StringSliceVar(&e.paths, "policy", nil, "decide by these `PATHS` instead of asking the hub")
@@ -195,12 +216,13 @@ func newPolicyExplainCommand() *cobra.Command {
 
 // explainFlags say who would dial.
 type explainFlags struct {
-	caller, egress, from string
-	paths                []string // of policies; empty: those of the running hub
+	caller, uid, egress, from string
+	paths                     []string // of policies; empty: those of the running hub
 }
 
 func (e explainFlags) explain(cmd *cobra.Command, remote remoteFlags, args []string) (answer admin.Explanation, err error) {
-	q, err := hub.Question(args[0], args[1], e.caller, e.egress, e.from)
+	query := url.Values{"target": {args[1]}, "as": {e.caller}, "uid": {e.uid}, "egress": {e.egress}, "from": {e.from}}
+	q, err := hub.Question(args[0], query)
 	if err != nil {
 		return answer, err
 	}
@@ -219,7 +241,6 @@ func (e explainFlags) explain(cmd *cobra.Command, remote remoteFlags, args []str
 	if err != nil {
 		return answer, err
 	}
-	query := url.Values{"target": {args[1]}, "as": {e.caller}, "egress": {e.egress}, "from": {e.from}}
 	path := "/v1/clusters/" + url.PathEscape(args[0]) + "/explain?" + query.Encode()
 	return answer, client.Call(cmd.Context(), http.MethodGet, path, nil, &answer)
 }

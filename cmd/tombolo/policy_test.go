@@ -55,6 +55,24 @@ func TestPolicyCheck(t *testing.T) {
 	}
 }
 
+func TestPolicyCheckOfRulesThatMeet(t *testing.T) {
+	file := policyFile(t, t.TempDir(), "a.yaml", "- {name: a, allow: [10.0.0.0/8]}\n- {name: b, deny: [10.1.0.0/16]}\n- {name: c, allow: [10.1.1.0/24]}\n")
+	shadow := file + ":6:3: rules[2]: rule c never counts: deny rule b covers it"
+	meet := "information: " + file + ": allow rule a and deny rule b meet at 10.1.0.0/16: deny wins\n"
+	if got := tombolo(t, "policy", "check", file); got.code != 0 || !strings.Contains(got.out, "warning: "+shadow) || strings.Contains(got.out, meet) {
+		t.Errorf("%+v", got)
+	}
+	if got := tombolo(t, "policy", "check", file, "--overlaps"); got.code != 0 || !strings.Contains(got.out, meet) || !strings.Contains(got.out, "2 findings") {
+		t.Errorf("%+v", got)
+	}
+	if got := tombolo(t, "policy", "check", file, "--overlaps", "-o", "json"); !strings.Contains(got.out, `"severity": "information"`) {
+		t.Errorf("%+v", got)
+	}
+	if got := tombolo(t, "policy", "check", file, "--strict"); got.code != 2 {
+		t.Errorf("%+v", got)
+	}
+}
+
 func TestPolicyExplainAFile(t *testing.T) {
 	file := policyFile(t, t.TempDir(), "a.yaml", "- {name: a, clusters: [c1], callers: [\"unix:c1/*\"], allow: [\"10.0.0.0/8:443\"]}\n- {name: b, deny: [10.1.0.0/16]}\n")
 	for _, c := range []struct {

@@ -53,6 +53,16 @@ func printStatus(w io.Writer, st admin.Status, detail bool, now time.Time) error
 		draining = ", draining"
 	}
 	fmt.Fprintf(w, "hub %s, running for %s%s, reached at %s\n", st.Hub.Version, span(now.Sub(st.Hub.Since)), draining, strings.Join(st.Hub.Advertise, ", "))
+	if p := st.Policy; p != nil {
+		fmt.Fprintf(w, "policy of %d rules in %d files\n", p.Rules, p.Files)
+		if r := p.Refusal; r != nil {
+			if r.New {
+				fmt.Fprintf(w, "warning: %s is not in force since %s: %s\n", r.File, moment(r.At), r.Reason)
+			} else {
+				fmt.Fprintf(w, "warning: since %s the last good content of %s stays in force: %s\n", moment(r.At), r.File, r.Reason)
+			}
+		}
+	}
 	if len(st.Clusters) == 0 {
 		fmt.Fprintln(w, "no cluster is registered yet: tombolo token create --cluster NAME")
 	} else {

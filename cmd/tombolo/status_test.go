@@ -31,6 +31,28 @@ func TestStatusShowsALoss(t *testing.T) {
 	}
 }
 
+func TestStatusShowsThePolicy(t *testing.T) {
+	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	refusal := &admin.PolicyRefusal{File: "c1.yaml", Reason: "host bits", At: at}
+	for name, c := range map[string]struct {
+		policy *admin.PolicyStatus
+		want   string
+	}{
+		"none":                {nil, "reached at \nno cluster"},
+		"good":                {&admin.PolicyStatus{Files: 2, Rules: 7}, "\npolicy of 7 rules in 2 files\nno cluster"},
+		"a bad one":           {&admin.PolicyStatus{Files: 2, Rules: 7, Refusal: refusal}, "\npolicy of 7 rules in 2 files\nwarning: since 2026-03-01 12:00:00 UTC the last good content of c1.yaml stays in force: host bits\n"},
+		"a first that is bad": {&admin.PolicyStatus{Refusal: &admin.PolicyRefusal{File: "c1.yaml", Reason: "host bits", At: at, New: true}}, "\nwarning: c1.yaml is not in force since 2026-03-01 12:00:00 UTC: host bits\n"},
+	} {
+		var b strings.Builder
+		if err := printStatus(&b, admin.Status{Policy: c.policy}, false, at); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(b.String(), c.want) {
+			t.Errorf("%s: no %q in\n%s", name, c.want, b.String())
+		}
+	}
+}
+
 func TestStatusShowsTheCarrier(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	agent := admin.AgentStatus{ID: "a1", Connected: true, Since: now, Peer: "192.0.2.7:1", Software: "tombolo v1", Carrier: "tls/mux", Ranges: []string{"10.0.0.0/8"}}

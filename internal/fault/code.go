@@ -18,6 +18,7 @@ const (
 	CodeOutput       Code = "output_unwritable"
 	CodeInterrupted  Code = "interrupted"
 	CodeDemo         Code = "demo_failed"
+	CodeAudit        Code = "audit_unavailable"
 
 	CodeJoinLine      Code = "join_line_invalid"
 	CodeTokenUnknown  Code = "token_unknown"
@@ -79,6 +80,7 @@ func Table() []Entry {
 		{CodeOutput, Conflict, "Stdout, or a file that a command was to make, cannot be written."},
 		{CodeInterrupted, Conflict, "A signal ended the command before its end."},
 		{CodeDemo, Conflict, "A step of 'tombolo demo' failed."},
+		{CodeAudit, Unavailable, "Audit records cannot be written, and without them nothing may be dialled."},
 		{CodeJoinLine, Invalid, "The join line is damaged."},
 		{CodeTokenUnknown, Unauthenticated, "The hub never issued this token, or it was revoked."},
 		{CodeTokenExpired, Unauthenticated, "The token's time to live is over."},

@@ -4,7 +4,6 @@ package hub
 
 import (
 	"net/netip"
-	"slices"
 	"sync"
 
 	"github.com/tombolo-io/tombolo/internal/fault"
@@ -155,8 +154,9 @@ func (a *access) configured() bool {
 
 // denied is the fault of a verdict.
 func denied(v policy.Verdict, q policy.Request) error {
-	return fault.New(fault.CodePolicyDenied, "the hub's policy refuses the destination").Whyf("%s", v.Why()).
+	f := fault.New(fault.CodePolicyDenied, "the hub's policy refuses the destination").Whyf("%s", v.Why()).
 		Hint("see which rule decides: tombolo policy explain %s %s --as %s", q.Cluster, destination(q), q.Caller)
+	return ruled{f, v.Rule}
 }
 
 func destination(q policy.Request) string {
@@ -174,16 +174,4 @@ func (h *Hub) cut(streams []*hubStream) {
 	if len(streams) > 0 {
 		h.log.Info("streams ended that the changed policy refuses", "streams", len(streams))
 	}
-}
-
-// files lists the files of the policy in force.
-func (a *access) files() []string {
-	a.mu.RLock()
-	defer a.mu.RUnlock()
-	out := make([]string, 0, len(a.sources))
-	for f := range a.sources {
-		out = append(out, f)
-	}
-	slices.Sort(out)
-	return out
 }

@@ -264,7 +264,7 @@ func (h *Hub) apiStream(w http.ResponseWriter, r *http.Request) {
 		writeFault(w, err)
 		return
 	}
-	stream, err := h.dialer(name, "admin", "operator")(r.Context(), wire.Dial{Network: "tcp", Address: r.URL.Query().Get("target")})
+	stream, err := h.dialer(name, "admin", "operator")(withOperator(r), wire.Dial{Network: "tcp", Address: r.URL.Query().Get("target")})
 	if err != nil {
 		writeFault(w, err)
 		return

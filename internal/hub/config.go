@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
+	"github.com/tombolo-io/tombolo/internal/audit"
 	"github.com/tombolo-io/tombolo/internal/conf"
 	"github.com/tombolo-io/tombolo/internal/id"
 	"github.com/tombolo-io/tombolo/internal/limit"
@@ -41,6 +42,7 @@ type Config struct {
 	Pprof       bool
 	Log         v1alpha1.LogConfig
 	Drain       time.Duration
+	Audit       audit.Config
 
 	// What a reload may change.
 	Reloadable
@@ -120,6 +122,7 @@ func validate(raw v1alpha1.HubConfig, add reporter) Config {
 		Listen:      or(raw.Listen, ":8443"), AdminListen: or(raw.Admin.Listen, "127.0.0.1:8444"),
 		Pprof: raw.Admin.Pprof, Log: raw.Log,
 		Drain: positive(raw.DrainTimeout, limit.Drain, "drainTimeout", add),
+		Audit: audit.Configure(raw.Audit, add),
 	}
 	if err := id.CheckTrustDomain(c.TrustDomain); err != nil {
 		add("trustDomain", "%v", err)
@@ -196,7 +199,11 @@ func reloadable(raw v1alpha1.HubConfig, runDir string, add reporter) Reloadable 
 				add(sat+".protocol", "%q is neither %s nor %s", rs.Protocol, ProtocolKonnectivity, ProtocolConnect)
 				continue
 			}
-			s := socketConfig{rs.Protocol, socketSpec{path: filepath.Clean(or(rs.Path, socketPath(runDir, name, rs.Protocol)))}}
+			egress := or(rs.Egress, defaultEgress)
+			if len(egress) > 63 || strings.Trim(egress, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" {
+				add(sat+".egress", "%q is no name of 1 to 63 of a-z, 0-9 and '-'", egress)
+			}
+			s := socketConfig{rs.Protocol, socketSpec{path: filepath.Clean(or(rs.Path, socketPath(runDir, name, rs.Protocol, egress))), egress: egress}}
 			own := ownership(rs.SocketDefaults, r.sockets, sat, add)
 			s.spec.uid, s.spec.gid, s.spec.mode = own.uid, own.gid, own.mode
 			switch other, taken := paths[s.spec.path]; {
@@ -215,8 +222,14 @@ func reloadable(raw v1alpha1.HubConfig, runDir string, add reporter) Reloadable 
 	return r
 }
 
+// defaultEgress is the egress selection that reaches nodes, pods and services.
+const defaultEgress = "cluster"
+
 // socketPath is where a cluster's socket stands unless a path is given.
-func socketPath(runDir string, c id.Cluster, protocol string) string {
+func socketPath(runDir string, c id.Cluster, protocol, egress string) string {
+	if egress != defaultEgress {
+		protocol += "-" + egress
+	}
 	return filepath.Join(runDir, "clusters", c.String(), protocol+".sock")
 }
 
@@ -351,6 +364,7 @@ func fixedChanges(old, next Config) []string {
 		{"admin", old.AdminListen == next.AdminListen && old.Pprof == next.Pprof},
 		{"log", old.Log == next.Log},
 		{"drainTimeout", old.Drain == next.Drain},
+		{"audit", old.Audit == next.Audit},
 	} {
 		if !f.same {
 			out = append(out, f.name)

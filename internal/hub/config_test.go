@@ -71,8 +71,8 @@ clusters:
 		t.Errorf("%+v", c)
 	}
 	want := []socketConfig{
-		{ProtocolKonnectivity, socketSpec{"/r/clusters/c1/konnectivity.sock", 0o660, 0, 0}},
-		{ProtocolConnect, socketSpec{"/x/c.sock", 0o600, 65532, 0}},
+		{ProtocolKonnectivity, socketSpec{"/r/clusters/c1/konnectivity.sock", 0o660, 0, 0, "cluster"}},
+		{ProtocolConnect, socketSpec{"/x/c.sock", 0o600, 65532, 0, "cluster"}},
 	}
 	if len(c.clusters) != 2 || fmt.Sprint(c.clusters[0].sockets) != fmt.Sprint(want) {
 		t.Errorf("clusters: %+v, want sockets %+v", c.clusters, want)
@@ -85,6 +85,7 @@ func TestProblemsOfAHubsConfiguration(t *testing.T) {
 		"another version":                   {"apiVersion: v1\nkind: HubConfig\n", `f:1:13: apiVersion: "tombolo.dev/v1alpha1" is expected`},
 		"a carrier that there is not":       {kind + "carrier: quic\n", `f:3:10: carrier: "quic" is none of auto, mux, yamux`},
 		"too many connections":              {kind + "connections: 5\n", `f:3:14: connections: 5 is not 1 to 4; leave it out for 4`},
+		"an egress that is no name":         {kind + "clusters:\n- name: c1\n  sockets: [{protocol: connect, egress: \"a b\"}]\n", `f:5:41: clusters[0].sockets[0].egress: "a b" is no name of 1 to 63 of a-z, 0-9 and '-'`},
 		"no connections":                    {kind + "connections: 0\n", `f:3:14: connections: 0 is not 1 to 4; leave it out for 4`},
 		"fewer connections than none":       {kind + "connections: -1\n", `f:3:14: connections: -1 is not 1 to 4; leave it out for 4`},
 		"connections in words":              {kind + "connections: two\n", `f:3:14: connections: a whole number is expected, not "two"`},
@@ -188,16 +189,16 @@ func TestLabelsOfHostNames(t *testing.T) {
 func TestTheSocketsThatAreWanted(t *testing.T) {
 	c1, c2 := named(t, "c1"), named(t, "c2")
 	r := &Reloadable{sockets: socketDefaults{1, 2, 0o660}, clusters: []clusterConfig{
-		{c1, []socketConfig{{ProtocolConnect, socketSpec{"/r/clusters/c1/connect.sock", 0o600, 3, 4}}, {ProtocolKonnectivity, socketSpec{path: "/k", mode: 0o640}}}},
+		{c1, []socketConfig{{ProtocolConnect, socketSpec{"/r/clusters/c1/connect.sock", 0o600, 3, 4, "etcd"}}, {ProtocolKonnectivity, socketSpec{path: "/k", mode: 0o640}}}},
 		{c2, nil},
 	}}
 	asked := map[id.Cluster][]string{c1: {ProtocolConnect}, c2: {ProtocolConnect, ProtocolKonnectivity}}
 	got := want(r, asked, "/r")
 	expect := map[socketKey]socketSpec{
-		{c1, ProtocolConnect, "/r/clusters/c1/connect.sock"}:           {"/r/clusters/c1/connect.sock", 0o600, 3, 4}, // the configuration wins
+		{c1, ProtocolConnect, "/r/clusters/c1/connect.sock"}:           {"/r/clusters/c1/connect.sock", 0o600, 3, 4, "etcd"}, // the configuration wins
 		{c1, ProtocolKonnectivity, "/k"}:                               {path: "/k", mode: 0o640},
-		{c2, ProtocolConnect, "/r/clusters/c2/connect.sock"}:           {"/r/clusters/c2/connect.sock", 0o660, 1, 2},
-		{c2, ProtocolKonnectivity, "/r/clusters/c2/konnectivity.sock"}: {"/r/clusters/c2/konnectivity.sock", 0o660, 1, 2},
+		{c2, ProtocolConnect, "/r/clusters/c2/connect.sock"}:           {"/r/clusters/c2/connect.sock", 0o660, 1, 2, "cluster"},
+		{c2, ProtocolKonnectivity, "/r/clusters/c2/konnectivity.sock"}: {"/r/clusters/c2/konnectivity.sock", 0o660, 1, 2, "cluster"},
 	}
 	if fmt.Sprint(got) != fmt.Sprint(expect) {
 		t.Errorf("\n%v, want\n%v", got, expect)

@@ -48,7 +48,9 @@ func (f connectFrontend) Serve(ctx context.Context, ln net.Listener, dial DialFu
 	places := run.NewLimiter(limit.ConnectConnections)
 	err := acceptLoop(ctx, ln, func(conn net.Conn) {
 		if !places.TryAcquire() {
-			f.hub.refuseAtOnce(conn, fault.Newf(fault.CodeLimit, "%d connections are open on this socket", limit.ConnectConnections))
+			full := fault.Newf(fault.CodeLimit, "%d connections are open on this socket", limit.ConnectConnections)
+			f.hub.recordRefusal(ctx, carrier.UnixPeer(conn), full)
+			f.hub.refuseAtOnce(conn, full)
 			return
 		}
 		g.Do(func(ctx context.Context) {
@@ -90,11 +92,12 @@ func (h *Hub) serveConnect(ctx context.Context, conn net.Conn, dial DialFunc) {
 	if err != nil {
 		closeOnEnd()
 		h.metrics.Refused.WithLabelValues(outcome(fault.From(err))).Inc()
+		h.recordRefusal(ctx, carrier.UnixPeer(conn), err)
 		h.refuseConnect(conn, err)
 		return
 	}
 	stream, err := dialQuietly(ctx, conn, func(ctx context.Context) (carrier.Stream, error) {
-		return dial(ctx, wire.Dial{Network: "tcp", Address: target})
+		return dial(ctx, wire.Dial{Network: "tcp", Address: target, EgressType: defaultEgress, Peer: carrier.UnixPeer(conn)})
 	})
 	closeOnEnd()
 	if err != nil {

@@ -39,7 +39,7 @@ func (h *Hub) Dial(ctx context.Context, name id.Cluster, d wire.Dial) (carrier.S
 	}
 	d.Address = target.String()
 	q := policy.Request{
-		Cluster: name.String(), Caller: d.Caller, Egress: d.EgressType, Flow: policy.FlowDial,
+		Cluster: name.String(), Caller: d.Caller, Local: d.Peer.Known, UID: d.Peer.UID, Egress: d.EgressType, Flow: policy.FlowDial,
 		Name: target.Name, Addr: target.Addr, Port: target.Port,
 	}
 	if v, _ := h.access.decide(q); !v.Allow && !v.Open {
@@ -293,11 +293,13 @@ type hubStream struct {
 	session *session
 	request policy.Request // with the address that the agent says it dialled
 	once    sync.Once
+	ended   fault.Code // set when the accounting has ended
 }
 
 // release ends the accounting; the first reason stands, empty for an orderly end.
 func (s *hubStream) release(code fault.Code) {
 	s.once.Do(func() {
+		s.ended = code
 		s.hub.access.leave(s.session.cluster.name, s)
 		s.session.streams.Add(-1)
 		s.session.beat.Busy(-1)

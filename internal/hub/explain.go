@@ -5,6 +5,8 @@ package hub
 import (
 	"net/http"
 	"net/netip"
+	"net/url"
+	"strconv"
 
 	"github.com/tombolo-io/tombolo/internal/admin"
 	"github.com/tombolo-io/tombolo/internal/fault"
@@ -21,8 +23,7 @@ func (h *Hub) apiExplain(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	query := r.URL.Query()
-	q, err := Question(name.String(), query.Get("target"), query.Get("as"), query.Get("egress"), query.Get("from"))
+	q, err := Question(name.String(), r.URL.Query())
 	if err != nil {
 		return nil, err
 	}
@@ -54,16 +55,25 @@ func (h *Hub) apiExplain(r *http.Request) (any, error) {
 	return out, nil
 }
 
-// Question makes a request of what an operator asks. Its errors are faults.
-func Question(cluster, target, caller, egress, from string) (policy.Request, error) {
-	t, err := policy.ParseTarget(target)
+// Question makes a request of what an operator asks: target, as, uid, egress and
+// from, the parameters of GET /v1/clusters/{cluster}/explain. Its errors are faults.
+func Question(cluster string, asked url.Values) (policy.Request, error) {
+	t, err := policy.ParseTarget(asked.Get("target"))
 	if err != nil {
 		return policy.Request{}, fault.New(fault.CodeRequest, "the destination cannot be read").Because(err).Hint("write HOST:PORT")
 	}
 	q := policy.Request{
-		Cluster: cluster, Caller: caller, Egress: egress, Flow: policy.FlowDial, Name: t.Name, Addr: t.Addr, Port: t.Port,
+		Cluster: cluster, Caller: asked.Get("as"), Egress: asked.Get("egress"), Flow: policy.FlowDial,
+		Name: t.Name, Addr: t.Addr, Port: t.Port,
 	}
-	if from != "" {
+	if uid := asked.Get("uid"); uid != "" {
+		n, err := strconv.ParseUint(uid, 10, 32)
+		if err != nil {
+			return q, fault.Newf(fault.CodeRequest, "the user %q cannot be read", uid).Hint("write a numeric user id")
+		}
+		q.Local, q.UID = true, uint32(n)
+	}
+	if from := asked.Get("from"); from != "" {
 		if q.Source, err = netip.ParseAddr(from); err != nil {
 			return q, fault.New(fault.CodeRequest, "the caller's address cannot be read").Because(err).Hint("write an IP address")
 		}

@@ -97,8 +97,11 @@ func (h *Hub) routeHTTP(ctx context.Context, conn *tls.Conn, known func()) {
 	}
 	known()
 	serial := trust.Serial(conn.ConnectionState().PeerCertificates[0])
+	ctx = withParty(ctx, party{who.Cluster, "connect-tls", who.URI(), serial, addrText(conn)})
 	if !h.clients.add(serial, conn) {
-		h.refuseAtOnce(conn, fault.Newf(fault.CodeLimit, "%d connections of clients and operators are open on the main port", limit.ConnectConnections))
+		f := fault.Newf(fault.CodeLimit, "%d connections of clients and operators are open on the main port", limit.ConnectConnections)
+		h.recordRefusal(ctx, wire.Peer{}, f)
+		h.refuseAtOnce(conn, f)
 		return
 	}
 	gone := sync.OnceFunc(func() { h.clients.remove(serial, conn) })
@@ -141,7 +144,7 @@ func (h *Hub) dialer(c id.Cluster, frontend, caller string) DialFunc {
 	return func(ctx context.Context, d wire.Dial) (carrier.Stream, error) {
 		start := time.Now()
 		d.Caller = caller
-		stream, err := h.Dial(ctx, c, d)
+		stream, err := h.dialRecorded(ctx, c, frontend, d)
 		h.metrics.DialDuration.WithLabelValues(frontend).Observe(time.Since(start).Seconds())
 		f := fault.From(err)
 		h.metrics.Dials.WithLabelValues(frontend, outcome(f)).Inc()

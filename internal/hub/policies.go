@@ -10,47 +10,13 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
-	"time"
 
+	"github.com/tombolo-io/tombolo/internal/admin"
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/limit"
 	"github.com/tombolo-io/tombolo/internal/policy"
 	"github.com/tombolo-io/tombolo/internal/tell"
 )
-
-// policies reads the files of the policy and puts into force what has changed.
-type policies struct {
-	mu   sync.Mutex // one reading at a time
-	seen map[string]policyFile
-}
-
-// policyFile is what was read of one file.
-type policyFile struct {
-	stamps []fileStamp // of the file and of its lists
-}
-
-// fileStamp tells whether a file has changed. A file that is written within one tick of
-// the file system's clock keeps its time; its size or number seldom stays then.
-type fileStamp struct {
-	path string
-	size int64
-	at   time.Time
-	real string // where links lead: a ConfigMap is replaced by moving one
-}
-
-func stampOf(path string) fileStamp {
-	s := fileStamp{path: path, size: -1}
-	if info, err := os.Stat(path); err == nil {
-		s.size, s.at = info.Size(), info.ModTime()
-		s.real, _ = filepath.EvalSymlinks(path)
-	}
-	return s
-}
-
-func (f policyFile) fresh() bool {
-	return len(f.stamps) > 0 && !slices.ContainsFunc(f.stamps, func(s fileStamp) bool { return stampOf(s.path) != s })
-}
 
 // PolicyFiles lists the files that paths name: files themselves, and in folders
 // what ends in .yaml or .yml and is not hidden, without going deeper.
@@ -72,7 +38,7 @@ func PolicyFiles(paths []string) ([]string, error) {
 			continue
 		}
 		for _, e := range entries {
-			if ext := filepath.Ext(e.Name()); !strings.HasPrefix(e.Name(), ".") && (ext == ".yaml" || ext == ".yml") {
+			if isPolicyName(e.Name()) {
 				out = append(out, filepath.Join(p, e.Name()))
 			}
 		}
@@ -81,37 +47,47 @@ func PolicyFiles(paths []string) ([]string, error) {
 	return slices.Compact(out), errors.Join(errs...)
 }
 
+// isPolicyName says whether a folder's entry of this name is a policy.
+func isPolicyName(name string) bool {
+	ext := filepath.Ext(name)
+	return !strings.HasPrefix(name, ".") && (ext == ".yaml" || ext == ".yml")
+}
+
 // ReadPolicy compiles one file with its lists; the policy is nil if a finding
 // is more than a warning.
 func ReadPolicy(file string) (*policy.Policy, []policy.Finding, error) {
-	p, findings, _, err := readPolicy(file)
+	p, findings, _, err := readPolicy(file, readBounded)
 	return p, findings, err
 }
 
-func readPolicy(file string) (*policy.Policy, []policy.Finding, policyFile, error) {
+// reader gives the content of a file of at most so many bytes.
+type reader func(path string, most int64) ([]byte, error)
+
+func readPolicy(file string, read reader) (*policy.Policy, []policy.Finding, policyFile, error) {
 	stamp := stampOf(file) // before it is read
-	data, err := readBounded(file, limit.ConfigFile)
+	data, err := read(file, limit.ConfigFile)
 	if err != nil {
-		return nil, nil, policyFile{}, fault.Newf(fault.CodeConfig, "the policy %s cannot be read", file).Because(err)
+		err = fault.Newf(fault.CodeConfig, "the policy %s cannot be read", file).Because(err).Hint("correct the file, or take it away")
+		return nil, nil, policyFile{stamps: []fileStamp{stamp}}, err
 	}
-	p, findings, f := parsePolicy(file, data)
-	f.stamps = append(f.stamps, stamp)
+	p, findings, f := parsePolicy(file, data, read)
+	f.stamps, f.rules = append(f.stamps, stamp), p.Size()
 	return p, findings, f, nil
 }
 
 // ParsePolicy is ReadPolicy of a file that was read already.
 func ParsePolicy(file string, data []byte) (*policy.Policy, []policy.Finding) {
-	p, findings, _ := parsePolicy(file, data)
+	p, findings, _ := parsePolicy(file, data, readBounded)
 	return p, findings
 }
 
-func parsePolicy(file string, data []byte) (p *policy.Policy, findings []policy.Finding, f policyFile) {
+func parsePolicy(file string, data []byte, read reader) (p *policy.Policy, findings []policy.Finding, f policyFile) {
 	p, findings = policy.Read(file, data, func(path string) ([]byte, error) {
 		if !filepath.IsAbs(path) {
 			path = filepath.Join(filepath.Dir(file), path)
 		}
-		f.stamps = append(f.stamps, stampOf(path))
-		return readBounded(path, limit.PolicyList)
+		f.stamps = append(f.stamps, stampOf(filepath.Clean(path)))
+		return read(path, limit.PolicyList)
 	})
 	return p, findings, f
 }
@@ -129,47 +105,58 @@ func readBounded(path string, most int64) ([]byte, error) {
 	return os.ReadFile(path)
 }
 
-// load reads what has changed and puts it into force. A file with mistakes keeps
-// its last good content; the others go on. Its error names every mistake.
-func (h *Hub) loadPolicies(paths []string) error {
+// loadPolicies reads what has changed and puts it into force: of all files of the
+// settings, or only of those that are named. A file with mistakes keeps its last
+// good content; the others go on. Its error names every mistake.
+func (h *Hub) loadPolicies(named ...string) error {
 	h.policies.mu.Lock()
 	defer h.policies.mu.Unlock()
-	files, err := PolicyFiles(paths)
-	if err != nil {
-		return err // a folder that is gone for a moment must not open or close anything
+	paths := h.settings.Load().policies // in turn with others, so that none puts old paths into force
+	defer h.policies.count()
+	files, gone, err := h.policies.look(paths, named)
+	if err != nil { // a folder that is gone for a moment must not open or close anything
+		h.metrics.PolicyReloads.WithLabelValues(outcome(fault.From(err))).Inc()
+		return err
 	}
 	changed := map[string]*policy.Policy{}
-	read := map[string]policyFile{}
 	var errs []error
 	for _, file := range files {
-		if h.policies.seen[file].fresh() {
-			continue
+		if _, bad := h.policies.refused[file]; !bad && len(named) == 0 && h.policies.seen[file].fresh() {
+			continue // one that is named was written, whatever its stamp says
 		}
-		p, findings, f, err := readPolicy(file)
+		p, findings, f, err := readPolicy(file, h.policies.read)
 		if err == nil {
 			h.warn(findings)
 			err = PolicyFault(file, findings)
 		}
+		h.policies.uses(file, f)
 		if err != nil {
+			_, known := h.policies.seen[file]
+			h.policies.refused[file] = admin.PolicyRefusal{File: file, Reason: oneLine(err), At: h.now().UTC(), New: !known}
+			h.metrics.PolicyReloads.WithLabelValues(outcome(fault.From(err))).Inc()
 			errs = append(errs, err)
 			continue
 		}
-		changed[file], read[file] = p, f
+		h.policies.take(file, f)
+		changed[file] = p
 	}
-	for file := range h.policies.seen {
-		if !slices.Contains(files, file) {
+	for _, file := range gone {
+		if _, known := h.policies.seen[file]; known {
 			changed[file] = nil
-			delete(h.policies.seen, file)
 		}
-	}
-	for file, f := range read {
-		h.policies.seen[file] = f
+		h.policies.forget(file)
 	}
 	if set := len(paths) > 0; len(changed) > 0 || set != h.access.configured() {
 		h.cut(h.access.replace(set, changed))
+		h.metrics.PolicyReloads.WithLabelValues(outcome(nil)).Inc()
 		h.log.Info("policy loaded", "files", len(h.policies.seen), "changed", len(changed))
 	}
 	return errors.Join(errs...)
+}
+
+// oneLine is a fault as a status shows it.
+func oneLine(err error) string {
+	return clip(strings.Join(strings.Fields(fault.From(err).Error()), " "), 400)
 }
 
 func (h *Hub) warn(findings []policy.Finding) {

@@ -19,7 +19,8 @@ import (
 type socketSpec struct {
 	path     string
 	mode     fs.FileMode
-	uid, gid int // -1: leave
+	uid, gid int    // -1: leave
+	egress   string // name of the egress selection that uses it
 }
 
 // unixListener removes its path when closed, if the path still is its own.

@@ -24,6 +24,10 @@ func (h *Hub) Status() admin.Status {
 		},
 		Clusters: []admin.ClusterStatus{},
 	}
+	if h.access.configured() {
+		st := h.policies.inForce()
+		out.Policy = &st
+	}
 	for _, c := range h.clusters.all() {
 		cs := admin.ClusterStatus{Name: c.name.String(), Sockets: h.sockets.of(c.name), Agents: c.agents()}
 		if cs.Agents == nil {

@@ -23,7 +23,8 @@ type Problem struct {
 // mostProblems bounds how many are listed: nobody reads more at once.
 const mostProblems = 1000
 
-// Compile reads rules. With a problem that is no warning the policy is nil.
+// Compile reads rules, and warns of those that change no verdict. With a problem
+// that is no warning the policy is nil.
 func Compile(rules []Rule, lists []List) (*Policy, []Problem) {
 	c := newCompiler()
 	c.readLists(lists)
@@ -35,6 +36,7 @@ func Compile(rules []Rule, lists []List) (*Policy, []Problem) {
 	if slices.ContainsFunc(c.problems, func(p Problem) bool { return !p.Warning }) {
 		return nil, c.problems
 	}
+	c.analyse()
 	return c.p, c.problems
 }
 
@@ -197,6 +199,9 @@ func (c *compiler) rule(path string, w Rule) {
 	r.caller = c.patterns(path+".callers", w.Caller)
 	r.egress = c.patterns(path+".egress", w.Egress)
 	r.flow = c.patterns(path+".flows", w.Flow)
+	if r.uid = w.UID; w.UID != nil && len(w.UID) == 0 {
+		c.add(path+".uids", "the list is empty: leave it out for any")
+	}
 	r.source = c.sources(path+".sources", w.Source)
 	at := path + ".allow"
 	if w.Deny {
@@ -358,8 +363,12 @@ func (c *compiler) with(s *set, g group, e entry) group {
 		return g // the same range twice
 	}
 	to := group(len(s.groups))
-	s.groups = append(s.groups, append(slices.Clone(s.groups[g]), e))
-	known[key] = to
+	before, next := s.groups[g], combination{with: g}
+	if _, taken := known[next]; taken { // only the first that follows g may lie behind it in its array
+		before = slices.Clip(before)
+	}
+	s.groups = append(s.groups, append(before, e))
+	known[key], known[next] = to, to
 	return to
 }
 

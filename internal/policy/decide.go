@@ -12,8 +12,8 @@ import (
 // deny rule matches, else allowed if an allow rule does, else denied. The order
 // of rules and of policies does not count. It allocates nothing.
 //
-// What is not known fails closed: a deny rule that looks at the caller's address
-// matches an unknown one, an allow rule does not. Without the address of a name
+// What is not known fails closed: a deny rule that looks at the caller's address or
+// user matches an unknown one, an allow rule does not. Without the address of a name
 // the verdict is a refusal if the name alone decides that, and else Open.
 //
 // Special addresses (loopback, link-local, metadata services and the like) and the
@@ -184,6 +184,15 @@ func (r *rule) speaksOf(q *Request) bool {
 				return false
 			}
 		} else if !r.source.contains(a) {
+			return false
+		}
+	}
+	if r.uid != nil {
+		if !q.Local {
+			if !r.deny {
+				return false
+			}
+		} else if !slices.Contains(r.uid, q.UID) {
 			return false
 		}
 	}

@@ -5,6 +5,7 @@ package policy
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -107,7 +108,7 @@ func (r *reader) list(path string, w v1alpha1.RangeList) List {
 
 func (r *reader) rule(path string, w v1alpha1.AccessRule) Rule {
 	out := Rule{
-		Name: w.Name, Comment: w.Comment, Cluster: w.Clusters, Caller: w.Callers, Egress: w.Egress, Flow: w.Flows,
+		Name: w.Name, Comment: w.Comment, Cluster: w.Clusters, Caller: w.Callers, UID: r.users(path+".uids", w.UIDs), Egress: w.Egress, Flow: w.Flows,
 		Source: w.Sources, Destination: w.Allow,
 	}
 	switch {
@@ -118,6 +119,22 @@ func (r *reader) rule(path string, w v1alpha1.AccessRule) Rule {
 	case w.Allow == nil:
 		r.doc.Add(path, "the rule has neither allow nor deny")
 		out.Destination = []string{"*"} // said once
+	}
+	return out
+}
+
+// users keeps nil apart from an empty list.
+func (r *reader) users(path string, in []int) []uint32 {
+	if in == nil {
+		return nil
+	}
+	out := make([]uint32, 0, len(in))
+	for i, n := range in {
+		if n < 0 || n >= math.MaxUint32 { // the last one means nobody (chown(2))
+			r.doc.Add(fmt.Sprintf("%s[%d]", path, i), "%d is no user id", n)
+			continue
+		}
+		out = append(out, uint32(n))
 	}
 	return out
 }

@@ -59,6 +59,31 @@ func TestMemoryOfManyRanges(t *testing.T) {
 	}
 }
 
+// TestMemoryOfRulesThatShareARange: what rules for the same destinations take grows
+// with their number, not with its square.
+func TestMemoryOfRulesThatShareARange(t *testing.T) {
+	const n = 4000
+	rules := make([]policy.Rule, n)
+	for i := range rules {
+		rules[i] = policy.Rule{Name: fmt.Sprintf("r%d", i), Caller: []string{fmt.Sprintf("unix:c%d/connect", i)}, Destination: []string{"10.0.0.0/8:443", "10.96.0.0/12"}}
+	}
+	before := heap()
+	p, problems := policy.Compile(rules, nil)
+	if p == nil {
+		t.Fatal(problems)
+	}
+	each := float64(heap()-before) / n
+	t.Logf("%.0f bytes for each rule", each)
+	if each > 4000 {
+		t.Errorf("%.0f bytes for each rule", each)
+	}
+	q := policy.Request{Caller: "unix:c3999/connect", Addr: netip.MustParseAddr("10.96.0.1"), Port: 80}
+	if v := policy.Decide(q, p); v.Rule != "r3999" {
+		t.Errorf("%+v", v)
+	}
+	runtime.KeepAlive(rules)
+}
+
 func TestDecideAllocatesNothing(t *testing.T) {
 	p := read(t, rules, map[string]string{"office.txt": "203.0.113.0/24\n"})
 	for _, text := range []string{"c1 - cluster 192.168.0.9:10250", "c1 unix:c1/connect - a.svc.cluster.local=172.16.0.1:443",

@@ -27,6 +27,9 @@ func oracle(rules []policy.Rule, q policy.Request) (allow, deny bool) {
 		for _, s := range r.Source {
 			from = from || q.Source.IsValid() && netip.MustParsePrefix(s).Contains(q.Source)
 		}
+		if r.UID != nil && (q.Local && !slices.Contains(r.UID, q.UID) || !q.Local && !r.Deny) {
+			continue
+		}
 		if !from || !any(r.Cluster, q.Cluster) || !any(r.Caller, q.Caller) || !any(r.Egress, q.Egress) || !any(r.Flow, q.Flow) {
 			continue
 		}
@@ -67,6 +70,7 @@ func drawRule(t *rapid.T, i int) policy.Rule {
 		Cluster: someOf(t, "clusters", "c1", "c2", "c*", "*2"),
 		Caller:  someOf(t, "callers", "unix:c1/connect", "unix:*", "*"),
 		Egress:  someOf(t, "egress", "cluster", "etcd", ""+"c*"),
+		UID:     rapid.SampledFrom([][]uint32{nil, nil, {0}, {7}, {0, 7}}).Draw(t, "users"),
 		Source:  someOf(t, "sources", "203.0.113.0/24", "203.0.113.7/32", "2001:db8::/32", "0.0.0.0/0"),
 		Destination: rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"10.0.0.0/8", "10.1.0.0/16:443", "10.1.2.0/24", "10.1.2.3/32:443",
 			"*", "*:443", "a.example", "*.example:443", "*.b.example", "0.0.0.0/0", "10.1.2.0/24:443"}), 1, 5, rapid.ID[string]).Draw(t, "destinations"),
@@ -84,6 +88,8 @@ func TestDecideAgainstTheOracle(t *testing.T) {
 			Caller:  rapid.SampledFrom([]string{"unix:c1/connect", "unix:c2/connect", ""}).Draw(t, "caller"),
 			Egress:  rapid.SampledFrom([]string{"cluster", "etcd", ""}).Draw(t, "egress"),
 			Flow:    policy.FlowDial,
+			Local:   rapid.Bool().Draw(t, "local"),
+			UID:     rapid.SampledFrom([]uint32{0, 7, 8}).Draw(t, "user"),
 			Name:    rapid.SampledFrom([]string{"", "a.example", "x.b.example", "other"}).Draw(t, "name"),
 			Addr:    netip.MustParseAddr(rapid.SampledFrom([]string{"10.1.2.3", "10.1.2.4", "10.1.9.9", "10.9.9.9", "8.8.8.8"}).Draw(t, "address")),
 			Port:    rapid.SampledFrom([]uint16{443, 80}).Draw(t, "port"),

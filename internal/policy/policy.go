@@ -20,6 +20,16 @@ type Policy struct {
 	texts   []string        // of an agent's list
 	shared  *set            // of rules that look at the cluster, or at none
 	cluster map[string]*set // of rules that name clusters
+
+	shadowed map[*rule]bool // allow rules that a deny rule covers
+}
+
+// Size is the number of rules.
+func (p *Policy) Size() int {
+	if p == nil {
+		return 0
+	}
+	return len(p.rules)
 }
 
 // rule is what is left of a Rule for a decision, but for its destinations.
@@ -28,6 +38,7 @@ type rule struct {
 	deny                          bool
 	cluster, caller, egress, flow patterns
 	source                        sources
+	uid                           []uint32 // nil: any
 	written                       Rule
 }
 
@@ -68,6 +79,8 @@ func (s sources) contains(a netip.Addr) bool {
 type Request struct {
 	Cluster string
 	Caller  string     // unix:<cluster>/<protocol> or SPIFFE URI
+	Local   bool       // the caller came by a unix socket, and UID is known
+	UID     uint32     // of the caller's process
 	Egress  string     // type of the egress selection, as far as it is known
 	Flow    string     // FlowDial, or one of the edge's
 	Source  netip.Addr // where the caller is; not valid: not known

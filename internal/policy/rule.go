@@ -18,6 +18,7 @@ type Rule struct {
 	Deny    bool     // it refuses; otherwise it allows
 	Cluster []string // names, each with at most one *
 	Caller  []string // unix:<cluster>/<protocol> or SPIFFE URI, each with at most one *
+	UID     []uint32 // users at the other end of a unix socket
 	Egress  []string // cluster, controlplane, etcd, or another name of an egress selection
 	Flow    []string // FlowDial; the edge has its own
 	Source  []string // CIDR, address or @list: where the caller is

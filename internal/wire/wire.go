@@ -86,6 +86,14 @@ type Dial struct {
 	EgressType string
 	Trace      string
 	Ask        bool // for the addresses before one is dialled
+	Peer       Peer // of a unix socket; the hub's alone, it is not sent
+}
+
+// Peer is who is at the other end of a unix socket, as the kernel says (SO_PEERCRED).
+type Peer struct {
+	Known    bool
+	UID, GID uint32
+	PID      int32
 }
 
 // Message renders the request.
@@ -110,7 +118,10 @@ func ReadDial(r io.Reader) (Dial, error) {
 	if millis := m.GetTimeoutMillis(); millis > 0 {
 		timeout = time.Duration(min(millis, mostTimeout.Milliseconds())) * time.Millisecond
 	}
-	return Dial{m.GetNetwork(), m.GetAddress(), timeout, m.GetCaller(), m.GetEgressType(), m.GetTrace(), m.GetAsk()}, nil
+	return Dial{
+		Network: m.GetNetwork(), Address: m.GetAddress(), Timeout: timeout, Caller: m.GetCaller(),
+		EgressType: m.GetEgressType(), Trace: m.GetTrace(), Ask: m.GetAsk(),
+	}, nil
 }
 
 // ReadReply reads the answer to a dial request: the resolved address or a fault.

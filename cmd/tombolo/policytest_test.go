@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/audit"
+)
+
+func auditFile(t *testing.T, records []audit.Record, tail string) string {
+	t.Helper()
+	var data []byte
+	for _, r := range records {
+		data = audit.Append(data, r)
+	}
+	path := filepath.Join(t.TempDir(), "audit.jsonl")
+	if err := os.WriteFile(path, append(data, tail...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func dialRecord(asked, resolved, verdict string) audit.Record {
+	return audit.Record{
+		Kind: audit.KindDial, Time: time.Unix(1, 0), At: audit.AtHub, Cluster: "c1", Caller: "unix:c1/connect", Egress: "cluster",
+		Peer: &audit.Peer{UID: 7}, Asked: asked, Resolved: resolved, Verdict: verdict,
+	}
+}
+
+// TestPolicyTest replays dials: what was allowed and is refused now, and what was
+// refused and is allowed now, by every fact that a record holds.
+func TestPolicyTest(t *testing.T) {
+	agent := dialRecord("10.0.0.1:443", "", audit.Allow)
+	agent.At = audit.AtAgent // tells the same dial once more
+	file := auditFile(t, []audit.Record{
+		dialRecord("10.0.0.1:443", "10.0.0.1:443", audit.Allow),
+		dialRecord("10.1.0.1:443", "10.1.0.1:443", audit.Allow),
+		dialRecord("10.1.0.1:443", "10.1.0.1:443", audit.Allow),
+		dialRecord("db.svc:5432", "10.1.0.9:5432", audit.Allow), // its address decides
+		dialRecord("db.svc:5432", "", audit.Allow),              // and is not known here
+		dialRecord("10.2.0.1:22", "", audit.Deny),
+		dialRecord("127.1:22", "", audit.Deny),
+		agent,
+	}, "{\"v\":1,\"ti")
+	policy := policyFile(t, t.TempDir(), "p.yaml", `- {name: a, clusters: [c1], callers: ["unix:c1/*"], uids: [7], egress: [cluster], allow: ["10.0.0.0/8"]}
+- {name: b, deny: [10.1.0.0/16]}
+`)
+	got := tombolo(t, "policy", "test", policy, "--audit", file, "-o", "json")
+	var a rehearsed
+	if err := json.Unmarshal([]byte(got.out), &a); err != nil || got.code != 0 {
+		t.Fatalf("%+v: %v", got, err)
+	}
+	if a.Dials != 6 || a.Refused != 3 || a.Admitted != 1 || a.Open != 1 || a.Unclear != 1 || len(a.Differences) != 3 {
+		t.Errorf("%+v", a)
+	}
+	if d := a.Differences[0]; d.Target != "10.1.0.1:443" || d.Dials != 2 || d.Rule != "b" || d.After != "denied" || d.Why == "" {
+		t.Errorf("the first difference: %+v", d)
+	}
+	if !strings.Contains(got.err, file+":9:") {
+		t.Errorf("the torn line is not told of: %q", got.err)
+	}
+	if got := tombolo(t, "policy", "test", policy, "--audit", file, "--strict"); got.code == 0 {
+		t.Errorf("--strict: %+v", got)
+	}
+	text := must(t, "policy", "test", policy, "--audit", file)
+	if !strings.Contains(text, "6 dials: 3 that were allowed would be refused, 1 that were refused would be allowed, 1 are open") {
+		t.Errorf("%s", text)
+	}
+	if got := tombolo(t, "policy", "test", policy); got.code == 0 || !strings.Contains(got.err, "--audit") {
+		t.Errorf("without records: %+v", got)
+	}
+	if got := tombolo(t, "policy", "test", policy, "--audit", file+".none"); got.code == 0 {
+		t.Errorf("records that there are not: %+v", got)
+	}
+}
