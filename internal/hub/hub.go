@@ -226,6 +226,9 @@ func (h *Hub) Reload(next Config) error {
 	if fixed := fixedChanges(h.cfg, next); len(fixed) > 0 {
 		h.log.Warn("these settings change only with a restart", "settings", fixed)
 	}
+	if err := h.judgePolicies(next.policies); err != nil { // before anything is applied
+		return err
+	}
 	if err := h.sockets.apply(&next.Reloadable); err != nil {
 		return err
 	}

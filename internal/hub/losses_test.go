@@ -12,6 +12,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/tombolo-io/tombolo/internal/carrier"
+	"github.com/tombolo-io/tombolo/internal/runtest"
 	pb "github.com/tombolo-io/tombolo/proto"
 )
 
@@ -61,21 +62,10 @@ func TestALossSaysItsCause(t *testing.T) {
 			if w.GetRefusal() != nil {
 				t.Fatal(w)
 			}
-			for s.link.Info().Connections != 2 {
-				if t.Context().Err() != nil {
-					t.Fatal("the hub did not take the connection")
-				}
-				time.Sleep(time.Millisecond)
-			}
+			runtest.Eventually(t, "the hub takes the connection", func() bool { return s.link.Info().Connections == 2 })
 			conn.SetDeadline(time.Now().Add(20 * time.Second))
 			c.do(t, conn)
-			deadline := time.Now().Add(20 * time.Second)
-			for h.lostFor(t, cause) == 0 {
-				if time.Now().After(deadline) {
-					t.Fatal("no loss is counted")
-				}
-				time.Sleep(5 * time.Millisecond)
-			}
+			runtest.Eventually(t, "a loss is counted", func() bool { return h.lostFor(t, cause) > 0 })
 			for _, other := range carrier.Causes() {
 				if n := h.lostFor(t, other); (n == 1) != (other == cause) {
 					t.Errorf("%s is counted %v times", other, n)

@@ -105,6 +105,28 @@ func readBounded(path string, most int64) ([]byte, error) {
 	return os.ReadFile(path)
 }
 
+// judgePolicies says what is wrong with files that other paths than those in force
+// lead to. They have no last good content that could stay, and what they deny must
+// not be open meanwhile. A file that is known is judged when it is read anew.
+func (h *Hub) judgePolicies(paths []string) error {
+	if slices.Equal(paths, h.settings.Load().policies) {
+		return nil
+	}
+	h.policies.mu.Lock()
+	defer h.policies.mu.Unlock()
+	files, err := PolicyFiles(paths)
+	errs := []error{err}
+	for _, file := range files {
+		_, seen := h.policies.seen[file]
+		if _, refused := h.policies.refused[file]; seen || refused {
+			continue
+		}
+		_, findings, _, err := readPolicy(file, h.policies.read)
+		errs = append(errs, err, PolicyFault(file, findings))
+	}
+	return errors.Join(errs...)
+}
+
 // loadPolicies reads what has changed and puts it into force: of all files of the
 // settings, or only of those that are named. A file with mistakes keeps its last
 // good content; the others go on. Its error names every mistake.

@@ -178,3 +178,40 @@ func TestAHubDoesNotStartWithABadPolicy(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// TestAReloadWithABadPolicyChangesNothing: a configuration that leads to policies
+// which cannot be read, or which are wrong, is refused with all else that it says.
+func TestAReloadWithABadPolicyChangesNothing(t *testing.T) {
+	to := runtest.Echo(t)
+	f, next := policyFolder(t), policyFolder(t)
+	f.put("c1.yaml", fmt.Sprintf("- {name: open, allow: [%q]}\n", to.Addr()))
+	next.put("c1.yaml", fmt.Sprintf("- {name: open, allow: [%q]}\n", to.Addr()))
+	next.put("deny.yaml", "- {name: shut, deny: [10.0.0.1/8]}\n")
+	h, _ := pair(t, hubSpec{extra: f.extra()}, agentSpec{allow: []string{"127.0.0.0/8"}})
+	dial := h.ways("c1")[0].dial
+	socket := filepath.Join(h.cfg.RunDir, "clusters/c9/connect.sock")
+	const c9 = "clusters: [{name: c9, sockets: [{protocol: connect}]}]\n"
+	for name, extra := range map[string]string{
+		"a folder that there is not":  "policies: [/no/such/folder]\n",
+		"a folder with a bad file":    next.extra(),
+		"the old one and the bad one": fmt.Sprintf("policies: [%q, %q]\n", f.dir, next.dir),
+	} {
+		if err := h.reload(extra + c9); !fault.Has(err, fault.CodeConfig) {
+			t.Errorf("%s: reload gave %v", name, err)
+		}
+		if exists(socket) {
+			t.Errorf("%s: a socket of the refused configuration is open", name)
+		}
+		// The next look at the policy still goes where the good configuration says.
+		f.put("c1.yaml", fmt.Sprintf("- {name: open, allow: [%q]}\n", to.Addr()))
+		if err := h.reload(f.extra()); err != nil {
+			t.Errorf("%s: the good configuration again: %v", name, err)
+		}
+		conn, err := dial(runtest.Within(t), to.Addr())
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		mustEcho(t, conn, name)
+		conn.Close()
+	}
+}
