@@ -7,10 +7,9 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
-	"sync"
-	"sync/atomic"
 
 	"github.com/tombolo-io/tombolo/internal/carrier"
+	"github.com/tombolo-io/tombolo/test/roles"
 )
 
 // acceptor takes streams at the far end and gives each to serve, in a goroutine.
@@ -74,7 +73,7 @@ func (a *acceptor) dialSessions(ctx context.Context, t transport) error {
 		return err
 	}
 	made := make([]carrier.Session, t.Sessions)
-	err = inParallel(t.Sessions, 16, func(i int) error {
+	err = roles.InParallel(t.Sessions, 16, func(i int) error {
 		dial := func(ctx context.Context, first bool) (net.Conn, error) {
 			conn, err := dialTLS(ctx, t.Address, conf, true)
 			if err != nil {
@@ -111,27 +110,4 @@ func (a *acceptor) acceptStreams(s carrier.Session) {
 		}
 		go a.serve(muxed{st})
 	}
-}
-
-// inParallel calls do with 0 to n-1, by so many workers, and joins the failures.
-func inParallel(n, workers int, do func(i int) error) error {
-	var next atomic.Int64
-	errs := make([]error, workers)
-	var wg sync.WaitGroup
-	for w := range workers {
-		wg.Go(func() {
-			for {
-				i := int(next.Add(1)) - 1
-				if i >= n {
-					return
-				}
-				if err := do(i); err != nil {
-					errs[w] = err
-					return
-				}
-			}
-		})
-	}
-	wg.Wait()
-	return errors.Join(errs...)
 }

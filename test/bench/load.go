@@ -203,7 +203,7 @@ func (l *load) opens(ctx context.Context, args opensArgs) (opened, error) {
 	var count atomic.Int64
 	begin := time.Now()
 	end := begin.Add(args.For)
-	err := inParallel(args.Parallel, args.Parallel, func(int) error {
+	err := roles.InParallel(args.Parallel, args.Parallel, func(int) error {
 		var reply [1]byte
 		for time.Now().Before(end) {
 			s, err := l.opener.open(ctx, []byte{wantReply})
@@ -226,7 +226,7 @@ func (l *load) opens(ctx context.Context, args opensArgs) (opened, error) {
 func (l *load) hold(ctx context.Context, n int) error {
 	first := len(l.held)
 	l.held = append(l.held, make([]stream, n)...)
-	return inParallel(n, 32, func(i int) error {
+	return roles.InParallel(n, 32, func(i int) error {
 		var reply [1]byte
 		s, err := l.opener.open(ctx, []byte{wantHold})
 		if err != nil {

@@ -12,14 +12,10 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"flag"
 	"fmt"
-	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/tombolo-io/tombolo/test/roles"
@@ -28,25 +24,7 @@ import (
 // version is that of the sources, set by the build.
 var version = "unknown"
 
-func main() {
-	if len(os.Args) == 3 && os.Args[1] == roles.Flag {
-		if err := runRole(os.Args[2]); err != nil {
-			fmt.Fprintf(os.Stderr, "bench: %s: %v\n", os.Args[2], err)
-			os.Exit(1)
-		}
-		return
-	}
-	// A signal ends the context, and everything is put away in order; a second
-	// one ends us at once, and the processes with us.
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	context.AfterFunc(ctx, stop)
-	code, err := run(ctx, os.Args[1:])
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "error: %v\n", err)
-	}
-	os.Exit(code)
-}
+func main() { roles.Main("bench", runRole, run) }
 
 // runRole is the life of one of the driver's processes.
 func runRole(name string) error {

@@ -117,7 +117,7 @@ func (r *agentsRole) connect(raw json.RawMessage) error {
 		}
 		r.all = append(r.all, a)
 	}
-	return inParallel(args.Count, 32, func(i int) error {
+	return roles.InParallel(args.Count, 32, func(i int) error {
 		ctx, cancel := context.WithTimeout(context.Background(), roles.Patience)
 		defer cancel()
 		return r.all[begin+i].connect(ctx)
@@ -197,27 +197,4 @@ func backoff(n int, random float64) time.Duration {
 		top = min(limit.BackoffFirst<<n, limit.BackoffMost)
 	}
 	return limit.BackoffFirst/2 + time.Duration(random*float64(top))
-}
-
-// inParallel calls do with 0 to n-1, by so many workers, and joins the failures.
-func inParallel(n, workers int, do func(i int) error) error {
-	var next atomic.Int64
-	errs := make([]error, workers)
-	var wg sync.WaitGroup
-	for w := range workers {
-		wg.Go(func() {
-			for {
-				i := int(next.Add(1)) - 1
-				if i >= n {
-					return
-				}
-				if err := do(i); err != nil {
-					errs[w] = err
-					return
-				}
-			}
-		})
-	}
-	wg.Wait()
-	return errors.Join(errs...)
 }

@@ -96,7 +96,7 @@ func (l *load) run(ctx context.Context) error {
 		if l.Kind == loadVisit {
 			target = targetEcho
 		}
-		return inParallel(l.Streams, 16, func(i int) error {
+		return roles.InParallel(l.Streams, 16, func(i int) error {
 			_, err := l.keep(ctx, l.First+i%l.Clusters, target)
 			return err
 		})

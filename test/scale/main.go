@@ -12,15 +12,11 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"flag"
 	"fmt"
-	"os"
-	"os/signal"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/tombolo-io/tombolo/test/roles"
@@ -29,25 +25,7 @@ import (
 // version is that of the sources, set by the build.
 var version = "unknown"
 
-func main() {
-	if len(os.Args) == 3 && os.Args[1] == roles.Flag {
-		if err := runRole(os.Args[2]); err != nil {
-			fmt.Fprintf(os.Stderr, "scale: %s: %v\n", os.Args[2], err)
-			os.Exit(1)
-		}
-		return
-	}
-	// A signal ends the context, and everything is put away in order; a second
-	// one ends us at once, and the processes with us.
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	context.AfterFunc(ctx, stop)
-	code, err := run(ctx, os.Args[1:])
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "error: %v\n", err)
-	}
-	os.Exit(code)
-}
+func main() { roles.Main("scale", runRole, run) }
 
 // The roles of processes.
 const (
