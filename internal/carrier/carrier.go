@@ -109,6 +109,10 @@ type Options struct {
 	// Incoming bounds the streams that the peer may have open towards us; more
 	// are reset unseen.
 	Incoming int
+	// Accept, if not nil, is given each stream of the peer as it comes, instead of
+	// AcceptStream: who expects one in a day needs no goroutine to wait for it. It
+	// must not wait, and may be called before the session is returned.
+	Accept func(Stream)
 	// Connections bounds the connections of the session, 0 means 1. Yamux has one.
 	Connections int
 	// Beside bounds the connections of which bulk keeps our cores busy while

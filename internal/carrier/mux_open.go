@@ -118,19 +118,21 @@ func (s *muxSession) opened(l *lane, id, grant, assumed uint32) error {
 	}
 	size, changed := s.levels()
 	refuse := size == 0 || s.weGone || s.closed
-	var astray *muxStream
+	var st, astray *muxStream
 	if !refuse {
-		st := newMuxStream(s, id, l, int64(grant), int64(assumed))
+		st = newMuxStream(s, id, l, int64(grant), int64(assumed))
 		st.known = true
 		if l.leaving || l.heLeft { // our direction does not begin there
 			st.want, astray = s.primary(), st
 		}
 		s.streams[id] = st
 		s.incoming++
-		s.accepted = append(s.accepted, st)
-		select {
-		case s.came <- struct{}{}:
-		default:
+		if s.o.Accept == nil {
+			s.accepted = append(s.accepted, st)
+			select {
+			case s.came <- struct{}{}:
+			default:
+			}
 		}
 	}
 	s.announce(changed, size)
@@ -140,6 +142,9 @@ func (s *muxSession) opened(l *lane, id, grant, assumed uint32) error {
 	}
 	if astray != nil {
 		astray.send()
+	}
+	if s.o.Accept != nil {
+		s.o.Accept(st)
 	}
 	return nil
 }

@@ -262,3 +262,48 @@ var oneCertificate = sync.OnceValues(func() (tls.Certificate, error) {
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, err
 })
+
+// TestAcceptByCall: streams are given to who asked for that, in their order, and
+// may be reset at once; AcceptStream gives none.
+func TestAcceptByCall(t *testing.T) {
+	for _, kind := range []carrier.Kind{carrier.Mux, carrier.Yamux} {
+		t.Run(string(kind), func(t *testing.T) {
+			near, far := net.Pipe()
+			came := make(chan carrier.Stream, 100)
+			var n int
+			hub, err := carrier.Server(kind, near, carrier.Options{Incoming: 1000, Accept: func(s carrier.Stream) {
+				if n++; n%2 == 0 {
+					s.Reset(7)
+				}
+				came <- s
+			}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer hub.Close()
+			agent, err := carrier.Client(kind, far, carrier.Options{Incoming: 1000})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer agent.Close()
+			for i := range byte(10) {
+				s, err := agent.OpenStream(t.Context(), []byte{i})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer s.Close()
+			}
+			for i := range byte(10) {
+				s, b := <-came, []byte{255}
+				if _, err := s.Read(b); i%2 == 0 && (err != nil || b[0] != i) || i%2 == 1 && !errors.Is(err, net.ErrClosed) {
+					t.Errorf("stream %d: %d, %v", i, b[0], err)
+				}
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			if s, err := hub.AcceptStream(ctx); err == nil {
+				t.Errorf("AcceptStream gave %v", s)
+			}
+		})
+	}
+}

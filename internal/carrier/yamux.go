@@ -39,6 +39,7 @@ func settings(incoming uint32) *yamux.Config {
 type yamuxSession struct {
 	s        *yamux.Session
 	conn     *meter
+	take     func(Stream) // instead of accepted, if not nil
 	accepted chan *yamux.Stream
 	pools    *chunkPools // of copies
 }
@@ -49,7 +50,7 @@ func newYamux(conn net.Conn, o Options, mk yamuxMaker) (Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	y := &yamuxSession{s: s, conn: m, accepted: make(chan *yamux.Stream), pools: new(chunkPools)}
+	y := &yamuxSession{s: s, conn: m, take: o.Accept, accepted: make(chan *yamux.Stream), pools: new(chunkPools)}
 	if o.Budget != nil {
 		y.pools = &o.Budget.pools
 	}
@@ -65,6 +66,10 @@ func (y *yamuxSession) accept() {
 		s, err := y.s.AcceptStream()
 		if err != nil {
 			return
+		}
+		if y.take != nil {
+			y.take(yamuxStream{s, y.pools})
+			continue
 		}
 		select {
 		case y.accepted <- s:

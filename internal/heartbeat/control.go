@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"sync"
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/fault"
@@ -31,6 +32,9 @@ func (b *Beat) converse(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
+		if dead := b.dead.Load(); dead != nil {
+			return dead
+		}
 		if b.o.Next == nil || !broke(err) {
 			return lost(err)
 		}
@@ -39,6 +43,9 @@ func (b *Beat) converse(ctx context.Context) error {
 		if nerr != nil {
 			if ctx.Err() != nil {
 				return ctx.Err()
+			}
+			if dead := b.dead.Load(); dead != nil {
+				return dead
 			}
 			// How the stream broke says more than that there is no other one.
 			return lost(errors.Join(err, nerr))
@@ -51,42 +58,99 @@ func (b *Beat) converse(ctx context.Context) error {
 
 // over reads and writes until either fails, and gives the first failure.
 func (b *Beat) over(ctx context.Context, stream Stream) error {
-	g := run.NewGroup(ctx)
-	stop := run.OnDone(g.Context(), func() { stream.Reset(0) })
-	failures := make(chan error, 2)
-	g.Do(func(ctx context.Context) {
-		failures <- b.write(ctx, stream)
-		g.Stop()
-	})
-	failures <- b.read(stream)
-	g.Stop()
-	g.Wait()
+	stop := run.OnDone(ctx, func() { stream.Reset(0) })
+	w := &writer{stream: stream}
+	b.writer = w
+	b.turn <- struct{}{}
+	b.flush()
+	w.fail(b.read(stream))
+	stream.Reset(0) // ends a write that waits
+	<-b.turn
 	stop()
-	return <-failures
+	return w.first()
 }
 
-// write says what stands, then what is queued.
-func (b *Beat) write(ctx context.Context, stream Stream) error {
-	for place := range standings {
-		if f := b.stands(place); f != nil {
-			if err := wire.Write(stream, f); err != nil {
-				return err
-			}
-		}
+// writer writes to one stream. Only who has the turn does.
+type writer struct {
+	stream Stream
+	began  bool // what stands has been said
+
+	mu      sync.Mutex
+	failure error // the first, of reading or writing
+}
+
+func (w *writer) fail(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.failure == nil {
+		w.failure = err
 	}
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case f := <-b.out:
+}
+
+func (w *writer) first() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.failure
+}
+
+// flush takes the turn, if it is free, and writes what is queued in a goroutine
+// that lasts as long as that: there is none while a session is silent.
+func (b *Beat) flush() {
+	select {
+	case <-b.turn:
+		b.writers.Do(b.write)
+	default:
+	}
+}
+
+// write says what stands, then what is queued, and gives the turn back. It ends
+// when the queue is empty, or the stream takes no more.
+func (b *Beat) write(context.Context) {
+	w := b.writer
+	for w.first() == nil {
+		var err error
+		if !w.began {
+			err = b.say(w)
+		}
+		for err == nil && len(b.out) > 0 {
+			f := <-b.out // nobody else takes from it
 			if place, ok := standing(f); ok {
 				f = b.stands(place) // the newest, which the queue may not have taken
 			}
-			if err := wire.Write(stream, f); err != nil {
+			err = wire.Write(w.stream, f)
+		}
+		if err != nil {
+			w.fail(err)
+			w.stream.Reset(0) // ends the reader
+			break
+		}
+		b.turn <- struct{}{}
+		if len(b.out) == 0 {
+			return
+		}
+		select { // something came after the last look, and met a turn that was taken
+		case <-b.turn:
+			if b.writer != w { // the stream has been replaced meanwhile
+				w = b.writer
+			}
+		default:
+			return // another has it
+		}
+	}
+	b.turn <- struct{}{}
+}
+
+// say writes what stands for long, once on each stream.
+func (b *Beat) say(w *writer) error {
+	w.began = true
+	for place := range standings {
+		if f := b.stands(place); f != nil {
+			if err := wire.Write(w.stream, f); err != nil {
 				return err
 			}
 		}
 	}
+	return nil
 }
 
 func (b *Beat) read(stream Stream) error {
@@ -134,7 +198,7 @@ func (b *Beat) stands(place int) *pb.Control {
 func (b *Beat) forget() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	clear(b.sent)
+	b.sent = b.sent[:0]
 }
 
 // broke says whether a stream was cut, which another one may repair. One that

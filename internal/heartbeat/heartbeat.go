@@ -9,7 +9,9 @@ package heartbeat
 import (
 	"context"
 	"io"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/fault"
@@ -45,43 +47,51 @@ const queueLength = 16
 
 // Beat is the control stream of one session.
 type Beat struct {
-	o    Options
-	out  chan *pb.Control
-	kick chan struct{}
+	o       Options
+	out     chan *pb.Control
+	turn    chan struct{} // holds one token while there is a stream and nobody writes to it
+	writer  *writer       // of the current stream; who has the turn may look
+	writers *run.Group
+	watcher *run.Alarm
+	dead    atomic.Pointer[fault.Fault] // why the link is dead
 
 	mu        sync.Mutex
 	busy      int       // streams and dials that are live
 	liveSince time.Time // when busy left 0 after more than a moment
 	idleSince time.Time // when busy came back to 0
 	number    uint64
-	sent      map[uint64]time.Time
+	sent      []pinged // that have no answer yet, at most queueLength
 	lastPing  time.Time
 	rtt       time.Duration
 	waiters   map[chan struct{}]struct{}
 	standing  [standings]*pb.Control // said once, and again on each further stream
 }
 
+// pinged is a ping that was sent, or waits to be.
+type pinged struct {
+	number uint64
+	at     time.Time
+}
+
 // New makes the control stream's owner; Run does the work.
 func New(o Options) *Beat {
-	return &Beat{
-		o: o, out: make(chan *pb.Control, queueLength), kick: make(chan struct{}, 1),
-		sent: map[uint64]time.Time{}, waiters: map[chan struct{}]struct{}{},
-	}
+	b := &Beat{o: o, out: make(chan *pb.Control, queueLength), turn: make(chan struct{}, 1)}
+	b.watcher = run.NewAlarm(b.watch)
+	return b
 }
 
 // Run works until the link is dead or the session has ended (session_lost), the
 // peer breaks the protocol, or ctx ends. It then ends the session: merely
 // closing the stream would wait for a link that does not move.
 func (b *Beat) Run(ctx context.Context) error {
-	g := run.NewGroup(ctx)
-	stop := run.OnDone(g.Context(), b.o.End)
-	g.Go("control", b.converse)
-	g.Go("watch", b.watch)
-	err := g.Wait()
+	stop := run.OnDone(ctx, b.o.End)
+	b.writers = run.NewGroup(context.WithoutCancel(ctx))
+	b.watcher.Start()
+	err := b.converse(ctx)
+	b.watcher.Stop()
+	b.o.End()
+	b.writers.Wait()
 	stop()
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
 	return err
 }
 
@@ -95,6 +105,7 @@ func (b *Beat) Send(f *pb.Control) bool {
 	}
 	select {
 	case b.out <- f:
+		b.flush()
 		return true
 	default:
 		return false
@@ -115,7 +126,7 @@ func (b *Beat) Busy(delta int) {
 	changed := (before == 0) != (b.busy == 0)
 	b.mu.Unlock()
 	if changed {
-		b.wake()
+		b.watcher.Ring()
 	}
 }
 
@@ -132,6 +143,9 @@ func (b *Beat) Probe(ctx context.Context) error {
 	start := time.Now()
 	heard := make(chan struct{}, 1)
 	b.mu.Lock()
+	if b.waiters == nil {
+		b.waiters = map[chan struct{}]struct{}{}
+	}
 	b.waiters[heard] = struct{}{}
 	b.mu.Unlock()
 	defer func() {
@@ -153,20 +167,13 @@ func (b *Beat) Probe(ctx context.Context) error {
 	}
 }
 
-func (b *Beat) wake() {
-	select {
-	case b.kick <- struct{}{}:
-	default:
-	}
-}
-
 func (b *Beat) ping(now time.Time) {
 	b.mu.Lock()
 	b.number++
 	n := b.number
 	b.lastPing = now
 	if len(b.sent) < queueLength {
-		b.sent[n] = now
+		b.sent = append(b.sent, pinged{n, now})
 	}
 	b.mu.Unlock()
 	b.Send(&pb.Control{Frame: &pb.Control_Ping{Ping: &pb.Ping{Number: n}}})
@@ -189,39 +196,34 @@ func (b *Beat) coolingLocked(now time.Time) bool {
 	return !b.idleSince.IsZero() && now.Sub(b.idleSince) < limit.DeadLive
 }
 
-func (b *Beat) watch(ctx context.Context) error {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-timer.C:
-		case <-b.kick:
-		}
-		f := b.facts()
-		now := time.Now()
-		step := liveness.Next(f, now)
-		if step.Dead {
-			return fault.New(fault.CodeSessionLost, "the link is dead").
-				Whyf("no byte came for %v", now.Sub(f.LastReceived).Round(10*time.Millisecond))
-		}
-		if step.Ping {
-			b.ping(now)
-		}
-		timer.Reset(max(step.Wait, time.Millisecond))
+// watch pings when that is due, ends the session when it is dead, and says when to
+// look again.
+func (b *Beat) watch() time.Duration {
+	f := b.facts()
+	now := time.Now()
+	step := liveness.Next(f, now)
+	if step.Dead {
+		b.dead.Store(fault.New(fault.CodeSessionLost, "the link is dead").
+			Whyf("no byte came for %v", now.Sub(f.LastReceived).Round(10*time.Millisecond)))
+		b.o.End()
+		return -1
 	}
+	if step.Ping {
+		b.ping(now)
+	}
+	return max(step.Wait, time.Millisecond)
 }
 
 func (b *Beat) pong(n uint64, now time.Time) {
 	b.mu.Lock()
-	at, ok := b.sent[n]
-	for old := range b.sent {
-		if old <= n {
-			delete(b.sent, old)
+	var at time.Time
+	b.sent = slices.DeleteFunc(b.sent, func(p pinged) bool {
+		if p.number == n {
+			at = p.at
 		}
-	}
-	if ok {
+		return p.number <= n
+	})
+	if !at.IsZero() {
 		b.rtt = now.Sub(at)
 	}
 	for w := range b.waiters {
@@ -231,7 +233,7 @@ func (b *Beat) pong(n uint64, now time.Time) {
 		}
 	}
 	b.mu.Unlock()
-	if ok && b.o.OnRTT != nil {
+	if !at.IsZero() && b.o.OnRTT != nil {
 		b.o.OnRTT(now.Sub(at))
 	}
 }

@@ -197,17 +197,19 @@ func TestDeadUnderShortDials(t *testing.T) {
 	})
 }
 
+// TestPace: a link that is silent is asked at each interval, by one end or the
+// other: a ping is a byte that its receiver has heard.
 func TestPace(t *testing.T) {
-	bubble(t, 0, func(t *testing.T, a, _ *beat) {
+	bubble(t, 0, func(t *testing.T, a, b *beat) {
 		during := func(d time.Duration) int64 {
 			time.Sleep(300 * time.Millisecond) // never end on a ping's own instant
-			before := a.end.pings.Load()
+			before := a.end.pings.Load() + b.end.pings.Load()
 			time.Sleep(d)
-			return a.end.pings.Load() - before
+			return a.end.pings.Load() + b.end.pings.Load() - before
 		}
 		time.Sleep(time.Second)
-		if n := during(time.Minute); n != 6 {
-			t.Errorf("%d pings in an idle minute, want 6", n)
+		if n := during(time.Minute); n < 6 || n > 12 { // both are due when one's ping arrives
+			t.Errorf("%d pings in an idle minute, want 6 to 12", n)
 		}
 		a.Busy(+1)
 		a.Busy(+1)
@@ -220,8 +222,8 @@ func TestPace(t *testing.T) {
 		}
 		a.Busy(-1)
 		time.Sleep(limit.DeadLive) // it counts as live for that long
-		if n := during(time.Minute); n != 6 {
-			t.Errorf("%d pings in an idle minute again, want 6", n)
+		if n := during(time.Minute); n < 6 || n > 12 {
+			t.Errorf("%d pings in an idle minute again, want 6 to 12", n)
 		}
 	})
 }

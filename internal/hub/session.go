@@ -135,8 +135,9 @@ func (h *Hub) beginSession(ctx context.Context, a arrival, g agreement) error {
 		ranges: clipAll(g.hello.GetRanges()), since: h.now(), peer: a.conn.RemoteAddr().String(),
 		certEnd: end, serials: []string{serial}, secret: g.secret, chooses: g.chooses,
 	}
+	further := newControls()
 	link, err := carrier.Server(g.kind, a.conn, carrier.Options{
-		Incoming: limit.AgentStreams, Connections: g.connections, Budget: a.cluster.unread,
+		Incoming: limit.AgentStreams, Accept: further.offer, Connections: g.connections, Budget: a.cluster.unread,
 		Lost: func(l carrier.Loss) { h.lost(s, l) },
 	})
 	if err != nil {
@@ -144,22 +145,21 @@ func (h *Hub) beginSession(ctx context.Context, a arrival, g agreement) error {
 	}
 	defer link.Close()
 	s.link = link
-	h.runSession(ctx, s)
+	h.runSession(ctx, s, further)
 	return nil
 }
 
 // runSession takes the agent's control stream, makes the session available and
 // keeps it until it ends.
-func (h *Hub) runSession(ctx context.Context, s *session) {
-	control, err := acceptControl(ctx, s.link)
+func (h *Hub) runSession(ctx context.Context, s *session, controls *controls) {
+	control, err := controls.take(ctx, s.link.Done())
 	if err != nil {
 		h.refused(s.link, err)
 		return
 	}
-	further := newControls(s.link, control)
 	s.beat = heartbeat.New(heartbeat.Options{
 		Stream:       control,
-		Next:         further.take,
+		Next:         func(ctx context.Context) (heartbeat.Stream, error) { return controls.take(ctx, s.link.Done()) },
 		Done:         s.link.Done(),
 		End:          func() { s.link.Close() },
 		LastReceived: func() time.Time { return s.link.Traffic().LastReceived },
@@ -187,10 +187,7 @@ func (h *Hub) runSession(ctx context.Context, s *session) {
 		s.ended.CompareAndSwap(nil, revokedFault(s))
 		s.link.Close()
 	}
-	steady := context.WithoutCancel(ctx)
-	g := run.NewGroup(steady)
-	g.Do(further.accept)
-	err = s.beat.Run(steady)
+	err = s.beat.Run(context.WithoutCancel(ctx))
 	stop()
 	why := fault.From(err)
 	if why == nil {
@@ -198,7 +195,6 @@ func (h *Hub) runSession(ctx context.Context, s *session) {
 	}
 	s.ended.CompareAndSwap(nil, why)
 	s.link.Close()
-	g.Wait()
 	why = s.ended.Load()
 	s.cluster.leave(s, why, h.now())
 	h.metrics.SessionEnds.WithLabelValues(tell.Outcome(why.Code)).Inc()

@@ -170,6 +170,9 @@ const (
 	// PingIdle is the ping interval of an idle session; it also keeps NAT
 	// entries alive (RFC 5382 asks for 124 minutes, cheap routers give 30 s to 60 s).
 	PingIdle = 10 * time.Second
+	// PingTrip is the interval of pings while bytes come: they show that the peer
+	// lives, but not what a round trip takes.
+	PingTrip = 30 * time.Second
 	// DeadIdle is the silence after which an idle session counts as dead, of
 	// the 30 s that are promised.
 	DeadIdle = 29 * time.Second

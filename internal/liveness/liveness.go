@@ -16,8 +16,9 @@ import (
 //	idle:   |--10 s--ping--10 s--ping--10 s--| dead
 //	live:   |-1 s-ping-1 s-ping-1 s-|          dead
 //
-// A session that becomes live is given the full live bound from then on: its
-// last byte may rightly be old.
+// While bytes come nobody needs to ask for them, but for the round trip, every
+// limit.PingTrip. A session that becomes live is given the full live bound from
+// then on: its last byte may rightly be old.
 type Facts struct {
 	LastReceived time.Time // newest byte of the peer, or the begin
 	LastPing     time.Time // our newest ping, zero if none
@@ -44,9 +45,19 @@ func Next(f Facts, now time.Time) Step {
 	if !now.Before(dead) {
 		return Step{Dead: true}
 	}
-	next := f.LastPing.Add(interval)
+	next := later(f.LastPing, heard).Add(interval)
+	if trip := f.LastPing.Add(limit.PingTrip); trip.Before(next) {
+		next = trip
+	}
 	if !now.Before(next) {
 		return Step{Ping: true, Wait: min(interval, dead.Sub(now))}
 	}
 	return Step{Wait: min(next.Sub(now), dead.Sub(now))}
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
