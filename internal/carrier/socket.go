@@ -61,3 +61,20 @@ func control(_, _ string, c syscall.RawConn) error {
 	}
 	return failed
 }
+
+// Unread is how many bytes a TCP connection has for a reader who is not there yet
+// (tcp(7), SIOCINQ); 0 of another connection.
+func Unread(conn net.Conn) (n int) {
+	c, ok := conn.(*net.TCPConn)
+	if !ok {
+		return 0
+	}
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return 0
+	}
+	if raw.Control(func(fd uintptr) { n, err = unix.IoctlGetInt(int(fd), unix.SIOCINQ) }) != nil || err != nil {
+		return 0
+	}
+	return n
+}

@@ -35,16 +35,16 @@ func (h *Hub) serveFront(ctx context.Context, ln net.Listener) error {
 	g := run.NewGroup(ctx)
 	unknown := newStrangers(limit.Strangers, func() { h.metrics.Refused.WithLabelValues(string(fault.CodeLimit)).Inc() })
 	err := acceptLoop(ctx, ln, func(raw net.Conn) {
-		known := unknown.add(raw)
+		stranger := unknown.add(ctx, raw)
 		g.Do(func(ctx context.Context) {
 			conn, err := h.shake(ctx, raw)
 			if err != nil {
-				known()
+				stranger.gone()
 				h.refused(raw, err)
 				raw.Close()
 				return
 			}
-			h.route(ctx, conn, raw, known)
+			h.route(ctx, conn, raw, stranger)
 		})
 	})
 	return errors.Join(err, g.Wait())
@@ -66,21 +66,21 @@ func (h *Hub) shake(ctx context.Context, raw net.Conn) (*tls.Conn, error) {
 	return conn, nil
 }
 
-// route passes a connection to what it is for; known is called when its peer has
+// route passes a connection to what it is for. It is a stranger until its peer has
 // an identity, or is gone.
-func (h *Hub) route(ctx context.Context, conn *tls.Conn, raw net.Conn, known func()) {
+func (h *Hub) route(ctx context.Context, conn *tls.Conn, raw net.Conn, stranger *stranger) {
 	switch conn.ConnectionState().NegotiatedProtocol {
 	case trust.ALPNSession:
-		defer known()
+		defer stranger.gone()
 		if err := carrier.MarkSession(raw); err != nil {
 			h.log.Debug("socket option not set", tell.AttrReason, err)
 		}
-		h.serveSession(ctx, conn, known)
+		h.serveSession(ctx, conn, stranger.known)
 	case trust.ALPNJoin:
-		h.joinHTTP.hand(conn, known) // a stranger until the end
+		h.joinHTTP.hand(conn, stranger.gone) // a stranger until the end
 	default:
-		defer known()
-		h.routeHTTP(ctx, conn, known)
+		defer stranger.gone()
+		h.routeHTTP(ctx, conn, stranger.known)
 	}
 }
 

@@ -5,8 +5,8 @@ package hub
 import (
 	"errors"
 	"net"
-	"sync"
 	"syscall"
+	"time"
 
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/limit"
@@ -71,7 +71,9 @@ type few struct {
 }
 
 func newFew(ln net.Listener, most int, shed func()) *few {
-	return &few{ln, newStrangers(most, shed)}
+	conns := newStrangers(most, shed)
+	conns.hasty = true
+	return &few{ln, conns}
 }
 
 func (l *few) Accept() (net.Conn, error) {
@@ -79,17 +81,17 @@ func (l *few) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &oneOfFew{Conn: conn, gone: l.conns.add(conn)}, nil
+	l.conns.room(time.Now())
+	return &oneOfFew{conn, l.conns.enter(conn)}, nil
 }
 
 // oneOfFew gives its place back when it is closed.
 type oneOfFew struct {
 	net.Conn
-	gone func()
-	once sync.Once
+	place *stranger
 }
 
 func (c *oneOfFew) Close() error {
-	c.once.Do(c.gone)
+	c.place.gone()
 	return c.Conn.Close()
 }

@@ -143,6 +143,12 @@ const (
 const (
 	// Handshake bounds a TLS handshake with its ALPN.
 	Handshake = 10 * time.Second
+	// StrangerGrace is how long a stranger on a full hub keeps its place although it
+	// is silent: a machine from which five thousand agents come back is slow.
+	StrangerGrace = time.Second
+	// StrangerLeast is the same while most strangers turn out to be nobody: a round
+	// trip around half the world.
+	StrangerLeast = 100 * time.Millisecond
 	// Hello bounds the exchange of Hello and Welcome.
 	Hello = 10 * time.Second
 	// RequestHeaderTime bounds the arrival of a request header (slowloris).
