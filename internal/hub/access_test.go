@@ -44,12 +44,12 @@ func dialTo(cluster, addr string) policy.Request {
 
 func TestWithoutAPolicyTheAgentsDecide(t *testing.T) {
 	a := newAccess()
-	if v, judged := a.decide(dialTo("c1", "10.0.0.1:1")); !v.Allow || judged {
-		t.Errorf("%+v, judged %v", v, judged)
+	if r := a.decide(dialTo("c1", "10.0.0.1:1")); !r.Allow || r.judged || r.version.String() != "" {
+		t.Errorf("%+v", r)
 	}
 	a.replace(true, nil) // an empty folder: everything is denied
-	if v, judged := a.decide(dialTo("c1", "10.0.0.1:1")); v.Allow || !judged || v.Why() == "" {
-		t.Errorf("%+v, judged %v", v, judged)
+	if r := a.decide(dialTo("c1", "10.0.0.1:1")); r.Allow || !r.judged || r.Why() == "" || r.version.String() != "1-000000000000" {
+		t.Errorf("%+v", r)
 	}
 }
 
@@ -83,8 +83,8 @@ func TestAChangeEndsOnlyWhatItRefuses(t *testing.T) {
 	} {
 		got := map[*hubStream]bool{}
 		for _, s := range a.replace(true, step.changed) {
-			got[s] = true
-			a.leave(clusterOf(t, s.request.Cluster), s)
+			got[s.stream] = true
+			a.leave(clusterOf(t, s.stream.request.Cluster), s.stream)
 		}
 		for _, c := range step.refused {
 			if !got[streams[c]] {
