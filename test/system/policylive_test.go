@@ -269,7 +269,7 @@ func TestTheHubIsNoTarget(t *testing.T) {
 		"not even there where the policy is not": {f.extra(), append(wide, "127.0.0.1:"+front), false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h, _ := pair(t, hubSpec{listen: "0.0.0.0:" + front, extra: strings.Replace(adminPort+spec.extra, "advertise", "", 1)}, agentSpec{allow: spec.agent})
+			h, _ := pair(t, hubSpec{listen: "0.0.0.0:" + front, extra: adminPort + spec.extra}, agentSpec{allow: spec.agent})
 			for _, target := range targets {
 				if spec.named && (strings.HasPrefix(target, "127.0.0.1:"+front) || strings.HasPrefix(target, "[::ffff:127.0.0.1]") || strings.HasPrefix(target, "localhost")) {
 					conn, err := h.ways("c1")[0].dial(runtest.Within(t), target)
