@@ -71,6 +71,9 @@ func (h *Hub) hubHop(q policy.Request) admin.Hop {
 // Question makes a request of what an operator asks: target, as, uid, egress and
 // from, the parameters of GET /v1/clusters/{cluster}/explain. Its errors are faults.
 func Question(cluster string, asked url.Values) (policy.Request, error) {
+	if _, err := parseCluster(cluster); err != nil {
+		return policy.Request{}, err
+	}
 	t, err := policy.ParseTarget(asked.Get("target"))
 	if err != nil {
 		return policy.Request{}, fault.New(fault.CodeRequest, "the destination cannot be read").Because(err).Hint("write HOST:PORT")

@@ -53,6 +53,12 @@ func (p *Policy) Wide() bool {
 	return p != nil && slices.ContainsFunc(p.rules, func(r *rule) bool { return !r.named() })
 }
 
+// AnyMatches says whether a text with at most one * fits one of the names.
+func AnyMatches(text string, names []string) bool {
+	p, err := parsePattern(text)
+	return err == nil && slices.ContainsFunc(names, p.matches)
+}
+
 // Unreached names the rules that speak of none of these clusters.
 func (p *Policy) Unreached(known []string) (names []string) {
 	if p == nil {
