@@ -7,12 +7,12 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"reflect"
-	"strings"
+	"os"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
+	"github.com/tombolo-io/tombolo/api/v1alpha1"
 	"github.com/tombolo-io/tombolo/internal/admin"
 	"github.com/tombolo-io/tombolo/internal/conf"
 	"github.com/tombolo-io/tombolo/internal/fault"
@@ -35,6 +35,7 @@ type policySet struct {
 	policies []*policy.Policy
 	findings []policy.Finding
 	overlaps []finding
+	note     string // what was not looked at, and why
 }
 
 // readPolicies reads files and folders. Mistakes are findings, not errors.
@@ -50,9 +51,10 @@ func readPolicies(paths []string) (s policySet, err error) {
 		}
 		s.findings = append(s.findings, findings...)
 		s.policies = append(s.policies, p)
-		for _, r := range p.Rules() {
+		place := placer(file)
+		for i, r := range p.Rules() {
 			if other, twice := first[r.Name]; twice {
-				s.findings = append(s.findings, policy.Finding{Warning: true, Problem: inFile(file,
+				s.findings = append(s.findings, policy.Finding{Warning: true, Problem: place(fmt.Sprintf("rules[%d].name", i),
 					fmt.Sprintf("%s has a rule %s too: a verdict does not tell which of them it names", other, r.Name))})
 			}
 			first[r.Name] = file
@@ -61,8 +63,21 @@ func readPolicies(paths []string) (s policySet, err error) {
 	return s, nil
 }
 
-// inFile is a problem of a file as a whole.
-func inFile(file, message string) conf.Problem { return conf.Problem{File: file, Message: message} }
+// placer finds the line of what is found only when more than the file is known. It
+// reads the file when it is needed first.
+func placer(file string) func(path, message string) conf.Problem {
+	var doc *conf.Document
+	return func(path, message string) conf.Problem {
+		if doc == nil {
+			data, err := os.ReadFile(file)
+			if err != nil { // it was read a moment ago
+				return conf.Problem{File: file, Path: path, Message: message}
+			}
+			doc = conf.Decode(file, data, &v1alpha1.AccessPolicy{})
+		}
+		return doc.Place(path, message)
+	}
+}
 
 // good gives the policies if no file has a mistake.
 func (s policySet) good() ([]*policy.Policy, error) {
@@ -78,110 +93,6 @@ func (s policySet) good() ([]*policy.Policy, error) {
 		}
 	}
 	return s.policies, nil
-}
-
-func newPolicyCheckCommand() *cobra.Command {
-	var out outputFlag
-	var known []string
-	var strict, overlaps bool
-	cmd := &cobra.Command{
-		Use:   "check PATH...",
-		Short: "List every problem of policies with file:line:column",
-		Long: "Reads files of kind AccessPolicy, and folders of them, and lists what is wrong (error) and what was hardly meant\n" +
-			"(warning), such as a rule that changes no verdict because another one of its file covers it. The exit code is 2 if\n" +
-			"there is an error, or with --strict a warning.",
-		Example:     "  tombolo policy check /etc/tombolo/policies\n  tombolo policy check c1.yaml --known c1,c2 --strict --overlaps",
-		Args:        atLeastOne("PATH"),
-		Annotations: map[string]string{takesFile: "yes"},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			s, err := readPolicies(args)
-			if err != nil {
-				return err
-			}
-			if len(known) > 0 {
-				s.strangers(known)
-			}
-			if overlaps {
-				s.overlap()
-			}
-			return s.report(cmd, out, strict)
-		},
-	}
-	cmd.Flags().StringSliceVar(&known, "known", nil, "warn of rules for clusters that are none of these `NAMES`")
-	cmd.Flags().BoolVar(&strict, "strict", false, "take a warning for an error")
-	cmd.Flags().BoolVar(&overlaps, "overlaps", false, "list where an allow and a deny rule of a file meet, so that deny wins there")
-	out.register(cmd)
-	return cmd
-}
-
-// strangers warns of rules that speak of no known cluster.
-func (s *policySet) strangers(known []string) {
-	for i, p := range s.policies {
-		for _, name := range p.Unreached(known) {
-			s.findings = append(s.findings, policy.Finding{Warning: true,
-				Problem: inFile(s.files[i], fmt.Sprintf("rule %s is about no known cluster", name))})
-		}
-	}
-}
-
-// overlap lists where rules meet, which is no mistake.
-func (s *policySet) overlap() {
-	for i, p := range s.policies {
-		for _, o := range p.Overlaps() {
-			s.overlaps = append(s.overlaps, finding{Severity: "information", File: s.files[i],
-				Message: fmt.Sprintf("allow rule %s and deny rule %s meet at %s: deny wins", o.Allow, o.Deny, o.At)})
-		}
-	}
-}
-
-// checked is the answer of policy check.
-type checked struct {
-	admin.Meta
-	Files    int       `json:"files"`
-	Rules    int       `json:"rules"`
-	Findings []finding `json:"findings"`
-}
-
-type finding struct {
-	Severity string `json:"severity"` // error, warning or information
-	File     string `json:"file"`
-	Line     int    `json:"line,omitempty"`
-	Column   int    `json:"column,omitempty"`
-	Path     string `json:"path,omitempty"`
-	Message  string `json:"message"`
-}
-
-func (s policySet) report(cmd *cobra.Command, out outputFlag, strict bool) error {
-	answer := checked{Meta: hub.Meta("PolicyCheck"), Files: len(s.files), Findings: []finding{}}
-	for _, p := range s.policies {
-		answer.Rules += len(p.Rules())
-	}
-	bad := 0
-	for _, f := range s.findings {
-		severity := "error"
-		if f.Warning {
-			severity = "warning"
-		}
-		if !f.Warning || strict {
-			bad++
-		}
-		answer.Findings = append(answer.Findings, finding{severity, f.File, f.Line, f.Column, f.Path, f.Message})
-	}
-	answer.Findings = append(answer.Findings, s.overlaps...)
-	err := out.print(cmd.OutOrStdout(), answer, func(w io.Writer) error {
-		for i, f := range s.findings {
-			fmt.Fprintf(w, "%s: %s\n", answer.Findings[i].Severity, f.String())
-		}
-		for _, o := range s.overlaps {
-			fmt.Fprintf(w, "%s: %s: %s\n", o.Severity, o.File, o.Message)
-		}
-		_, err := fmt.Fprintf(w, "%d files, %d rules, %d findings\n", answer.Files, answer.Rules, len(answer.Findings))
-		return err
-	})
-	if err == nil && bad > 0 {
-		return fault.Newf(fault.CodeConfig, "the policy has %d problems", bad).Hint("correct the lines named")
-	}
-	return err
 }
 
 func newPolicyExplainCommand() *cobra.Command {
@@ -252,7 +163,15 @@ func printExplanation(w io.Writer, e admin.Explanation) error {
 	for _, h := range e.Hops {
 		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\n", h.Place, h.Name, h.Verdict, or(h.Rule, "-"), h.Why)
 	}
-	return tw.Flush()
+	if err := tw.Flush(); err != nil {
+		return err
+	}
+	for _, h := range e.Hops {
+		if h.Version != "" {
+			fmt.Fprintf(w, "\n%s decides by policy version %s\n", h.Place, h.Version)
+		}
+	}
+	return nil
 }
 
 func or(s, otherwise string) string {
@@ -260,71 +179,4 @@ func or(s, otherwise string) string {
 		return otherwise
 	}
 	return s
-}
-
-func newPolicyDiffCommand() *cobra.Command {
-	return &cobra.Command{
-		Use: "diff A B", Short: "List the rules that differ between two policies, files or folders", Args: exactArgs("A", "B"),
-		Example:     "  tombolo policy diff /etc/tombolo/policies ./policies",
-		Annotations: map[string]string{takesFile: "yes"},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			var sides [2]map[string]policy.Rule
-			var order [2][]string
-			for i, path := range args {
-				s, err := readPolicies([]string{path})
-				if err != nil {
-					return err
-				}
-				policies, err := s.good()
-				if err != nil {
-					return err
-				}
-				sides[i] = map[string]policy.Rule{}
-				for _, p := range policies {
-					for _, r := range p.Rules() {
-						sides[i][r.Name] = r
-						order[i] = append(order[i], r.Name)
-					}
-				}
-			}
-			printPolicyDiff(cmd.OutOrStdout(), sides, order)
-			return nil
-		},
-	}
-}
-
-func printPolicyDiff(w io.Writer, sides [2]map[string]policy.Rule, order [2][]string) {
-	for _, name := range order[0] {
-		now, there := sides[1][name]
-		switch before := sides[0][name]; {
-		case !there:
-			fmt.Fprintf(w, "- %s\n", ruleLine(before))
-		case !reflect.DeepEqual(before, now):
-			fmt.Fprintf(w, "- %s\n+ %s\n", ruleLine(before), ruleLine(now))
-		}
-	}
-	for _, name := range order[1] {
-		if _, there := sides[0][name]; !there {
-			fmt.Fprintf(w, "+ %s\n", ruleLine(sides[1][name]))
-		}
-	}
-}
-
-// ruleLine is a rule in one line.
-func ruleLine(r policy.Rule) string {
-	var b strings.Builder
-	b.WriteString(r.Name)
-	action := "allow"
-	if r.Deny {
-		action = "deny"
-	}
-	for _, part := range []struct {
-		what string
-		list []string
-	}{{"clusters", r.Cluster}, {"callers", r.Caller}, {"egress", r.Egress}, {"flows", r.Flow}, {"sources", r.Source}, {action, r.Destination}} {
-		if part.list != nil {
-			fmt.Fprintf(&b, " %s=%s", part.what, strings.Join(part.list, ","))
-		}
-	}
-	return b.String()
 }

@@ -32,9 +32,9 @@ func TestPolicyCheck(t *testing.T) {
 		exit int
 		says string
 	}{
-		{"a good file", []string{good}, 0, "1 files, 1 rules, 0 findings"},
+		{"a good file", []string{good}, 0, "1 file, 1 rule, 0 findings"},
 		{"a cluster that is known", []string{good, "--known", "c1"}, 0, "0 findings"},
-		{"a cluster that is not", []string{good, "--known", "c2"}, 0, "warning: " + good + ": rule a is about no known cluster"},
+		{"a cluster that is not", []string{good, "--known", "c2"}, 0, "warning: " + good + ":4:23: rules[0].clusters: rule a never counts: it is about no known cluster"},
 		{"and strictly", []string{good, "--known", "c2", "--strict"}, 2, "no known cluster"},
 	} {
 		got := tombolo(t, append([]string{"policy", "check"}, c.args...)...)
@@ -106,5 +106,48 @@ func TestPolicyDiff(t *testing.T) {
 	want := "- gone deny=10.0.0.0/8\n- other allow=*:2\n+ other clusters=c1 allow=*:2\n+ new allow=*:3\n"
 	if got.code != 0 || got.out != want {
 		t.Errorf("%+v, want %q", got, want)
+	}
+	// What rules name counts as well: users, and the ranges of lists.
+	lists := func(name, uid, cidr string) string {
+		path := filepath.Join(dir, name)
+		text := strings.Replace(policyHead, "rules:", "lists: [{name: l, ranges: ["+cidr+", 10.0.0.0/8]}]\nrules:", 1) +
+			"- {name: same, comment: why, uids: [" + uid + "], allow: [\"@l\"]}\n"
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	one, two = lists("1.yaml", "0", "192.0.2.0/24"), lists("2.yaml", "1", "198.51.100.0/24")
+	want = "- same uids=0 allow=@l # why\n+ same uids=1 allow=@l # why\n- list l: 192.0.2.0/24\n+ list l: 198.51.100.0/24\n"
+	if got := tombolo(t, "policy", "diff", one, two); got.code != 0 || got.out != want {
+		t.Errorf("%+v, want %q", got, want)
+	}
+	if got := tombolo(t, "policy", "diff", one, one); got.code != 0 || got.out != "no rule and no list differs\n" {
+		t.Errorf("%+v", got)
+	}
+	if got := tombolo(t, "policy", "diff", one, two, "-o", "json"); got.code != 0 || !strings.Contains(got.out, `"kind": "PolicyDiff"`) || !strings.Contains(got.out, `"198.51.100.0/24"`) {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestPolicyCheckAsksTheHub: which clusters there are says the hub, and if it was named
+// and does not answer that is an error.
+func TestPolicyCheckAsksTheHub(t *testing.T) {
+	file := policyFile(t, t.TempDir(), "a.yaml", "- {name: a, clusters: [c1, c2], allow: [\"10.0.0.0/8:443\"]}\n- {name: b, clusters: [\"x-*\"], allow: [\"*\"]}\n")
+	startHub(t)
+	if got := tombolo(t, "token", "create", "--cluster", "c1"); got.code != 0 {
+		t.Fatalf("%+v", got)
+	}
+	got := tombolo(t, "policy", "check", file)
+	for _, says := range []string{":4:28: rules[0].clusters[1]: no known cluster is c2", ":5:23: rules[1].clusters: rule b never counts", "2 findings"} {
+		if got.code != 0 || !strings.Contains(got.out, says) || strings.Contains(got.out, "note:") {
+			t.Errorf("%+v, want %q", got, says)
+		}
+	}
+	if got := tombolo(t, "policy", "check", file, "--admin-socket", filepath.Join(t.TempDir(), "no.sock")); got.code == 0 || !strings.Contains(got.err, "hub_unreachable") {
+		t.Errorf("a hub that was named and is not there: %+v", got)
+	}
+	if got := tombolo(t, "policy", "check", file, "--admin-socket", "/no.sock", "--known", "c1,c2,x-1"); got.code != 0 || !strings.Contains(got.out, "0 findings") {
+		t.Errorf("with --known no hub is asked: %+v", got)
 	}
 }

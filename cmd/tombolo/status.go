@@ -54,7 +54,7 @@ func printStatus(w io.Writer, st admin.Status, detail bool, now time.Time) error
 	}
 	fmt.Fprintf(w, "hub %s, running for %s%s, reached at %s\n", st.Hub.Version, span(now.Sub(st.Hub.Since)), draining, strings.Join(st.Hub.Advertise, ", "))
 	if p := st.Policy; p != nil {
-		fmt.Fprintf(w, "policy of %d rules in %d files\n", p.Rules, p.Files)
+		fmt.Fprintf(w, "policy of %d rules in %d files%s\n", p.Rules, p.Files, orNothing(", version ", p.Version))
 		if r := p.Refusal; r != nil {
 			if r.New {
 				fmt.Fprintf(w, "warning: %s is not in force since %s: %s\n", r.File, moment(r.At), r.Reason)
@@ -109,7 +109,18 @@ func agentRow(a admin.AgentStatus, now time.Time) string {
 	return strings.Join([]string{a.ID, state, since, rtt, carrier, streams, size(a.BytesIn), size(a.BytesOut), last}, "\t")
 }
 
+// orNothing puts before in front of a text, unless that is empty: an older hub does not say.
+func orNothing(before, s string) string {
+	if s == "" {
+		return ""
+	}
+	return before + s
+}
+
 func printCluster(w io.Writer, c admin.ClusterStatus) {
+	if c.Policy != "" {
+		fmt.Fprintf(w, "\npolicy %s\n  version   %s\n", c.Name, c.Policy)
+	}
 	for _, a := range c.Agents {
 		fmt.Fprintf(w, "\nagent %s\n", a.ID)
 		if a.Connected {

@@ -42,6 +42,7 @@ type HubStatus struct {
 
 // PolicyStatus describes the access policy in force.
 type PolicyStatus struct {
+	Version string         `json:"version,omitempty"` // changes since the start, and a digest of the content
 	Files   int            `json:"files"`
 	Rules   int            `json:"rules"`
 	Refusal *PolicyRefusal `json:"refusal,omitempty"` // the newest, of a file that is not good yet
@@ -59,6 +60,7 @@ type PolicyRefusal struct {
 type ClusterStatus struct {
 	Name    string        `json:"name"`
 	Streams int           `json:"streams"`
+	Policy  string        `json:"policy,omitempty"` // version of what speaks of the cluster
 	Sockets []Socket      `json:"sockets"`
 	Agents  []AgentStatus `json:"agents"`
 }

@@ -23,11 +23,12 @@ type Hop struct {
 	Verdict string `json:"verdict"`
 	Rule    string `json:"rule,omitempty"`
 	Why     string `json:"why"`
+	Version string `json:"version,omitempty"` // of the policy that speaks of the cluster
 }
 
 // The verdicts of an explanation.
 const (
 	VerdictAllowed = "allowed"
 	VerdictDenied  = "denied"
-	VerdictOpen    = "open" // the address of the name decides
+	VerdictOpen    = "open" // the address of the name decides, or what is not told
 )

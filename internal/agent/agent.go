@@ -35,6 +35,8 @@ type Agent struct {
 	audit    *audit.Writer // nil: no records
 	splicer  *splice.Splicer
 	dialer   *targetDialer
+	machine  machine
+	live     live
 	instance string
 	readJoin func(string) (string, error)
 	settings atomic.Pointer[Reloadable]
@@ -90,13 +92,14 @@ func New(cfg Config, o Options) *Agent {
 // Ready reports whether a session takes new streams.
 func (a *Agent) Ready() bool { return a.sessions.usable() > 0 }
 
-// Reload takes over new rules and bounds. New streams follow them at once; the
-// hub shows the new ranges after the next connect.
+// Reload takes over new rules and bounds. New streams follow them at once, live
+// ones that the rules refuse end; the hub shows the new ranges after the next connect.
 func (a *Agent) Reload(next Config) {
 	if fixed := fixedChanges(a.cfg, next); len(fixed) > 0 {
 		a.log.Warn("these settings change only with a restart", "settings", fixed)
 	}
 	a.settings.Store(&next.Reloadable)
+	a.judgeAgain()
 }
 
 func (a *Agent) identity() *identity {
@@ -124,28 +127,6 @@ func (a *Agent) hubAddresses(me *identity) []string {
 		return a.cfg.Hubs
 	}
 	return me.hubs
-}
-
-// ownListeners lists the agent's own listener as it was bound and, if that is on
-// all addresses, on each that the machine lists.
-func (a *Agent) ownListeners() []netip.AddrPort {
-	a.mu.Lock()
-	ap := a.listener
-	a.mu.Unlock()
-	if !ap.IsValid() || !ap.Addr().IsUnspecified() {
-		return []netip.AddrPort{ap}
-	}
-	out := []netip.AddrPort{ap}
-	addrs, err := net.InterfaceAddrs()
-	if err != nil {
-		return out
-	}
-	for _, x := range addrs {
-		if p, err := netip.ParsePrefix(x.String()); err == nil {
-			out = append(out, netip.AddrPortFrom(p.Addr().Unmap(), ap.Port()))
-		}
-	}
-	return out
 }
 
 // joinLine reads the join line, nil if there is none. An agent that has joined

@@ -3,7 +3,6 @@
 package agent
 
 import (
-	"net/netip"
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/audit"
@@ -36,18 +35,20 @@ func (a *Agent) account(d wire.Dial) *account {
 }
 
 // judged notes by which rule an address was dialled.
-func (c *account) judged(p *policy.Policy, d wire.Dial, resolved string) {
-	at, err := netip.ParseAddrPort(resolved)
-	if c == nil || err != nil {
+func (c *account) judged(v policy.Verdict, resolved string, p *policy.Policy) {
+	if c == nil {
 		return
 	}
-	q := policy.Request{Addr: at.Addr().Unmap(), Port: at.Port()}
-	if target, err := policy.ParseTarget(d.Address); err == nil {
-		q.Name = target.Name
-	}
 	c.record.Resolved = resolved
-	if v := policy.Decide(q, p); v.Allow {
-		c.record.Verdict, c.record.Rule = audit.Allow, v.Rule
+	if v.Allow {
+		c.record.Verdict, c.record.Rule, c.record.Policy = audit.Allow, v.Rule, p.Digest().String()
+	}
+}
+
+// overruled notes that changed rules ended the stream.
+func (c *account) overruled(v policy.Verdict, p *policy.Policy) {
+	if c != nil {
+		c.record.Verdict, c.record.Rule, c.record.Policy = audit.Deny, v.Rule, p.Digest().String()
 	}
 }
 
@@ -75,7 +76,11 @@ func (c *account) ended(r splice.Result) {
 		c.write(nil)
 		return
 	}
-	c.write(fault.New(r.Code, ""))
+	what := ""
+	if r.Code == fault.CodePolicyDenied { // of the hub, or our own
+		what = "a changed policy refuses the stream"
+	}
+	c.write(fault.New(r.Code, what))
 }
 
 func (c *account) write(f *fault.Fault) {

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"slices"
 	"syscall"
 	"time"
 
@@ -28,7 +27,7 @@ type resolver interface {
 type targetDialer struct {
 	resolver resolver
 	dial     func(ctx context.Context, network, address string) (net.Conn, error)
-	own      func() []netip.AddrPort // the agent's own listeners
+	own      func() []policy.Listener // of the agent itself, and of its hubs
 }
 
 // choice picks some of the addresses that the policy allows, one at least. Its
@@ -53,8 +52,7 @@ func (t *targetDialer) Dial(ctx context.Context, p *policy.Policy, d wire.Dial, 
 	}
 	allowed, denied := t.filter(p, target, addrs)
 	if len(allowed) == 0 {
-		return nil, "", fault.New(fault.CodePolicyDenied, "the agent refuses the destination").Whyf("%s", denied).
-			Hint("if it shall be reached, start the agent with --allow for it")
+		return nil, "", refusedBy(denied)
 	}
 	if choose != nil {
 		if allowed, err = choose(ctx, allowed); err != nil {
@@ -87,15 +85,15 @@ func (t *targetDialer) resolve(ctx context.Context, name string) ([]netip.Addr, 
 
 // filter keeps the addresses that the policy allows, IPv6 and IPv4 in turn (RFC
 // 8305 section 4), and gives the reason for the first that it does not.
-func (t *targetDialer) filter(p *policy.Policy, target policy.Target, addrs []netip.Addr) (allowed []netip.AddrPort, denied string) {
+func (t *targetDialer) filter(p *policy.Policy, target policy.Target, addrs []netip.Addr) (allowed []netip.AddrPort, denied policy.Verdict) {
 	var six, four []netip.AddrPort
-	own := t.own()
+	own, refused := t.own(), false
 	for _, a := range addrs {
 		a = a.Unmap()
-		v := policy.Decide(policy.Request{Name: target.Name, Addr: a, Port: target.Port, Own: onLoopback(own, a)}, p)
+		v := policy.Decide(policy.Request{Name: target.Name, Addr: a, Port: target.Port, Own: own}, p)
 		switch {
-		case !v.Allow && denied == "":
-			denied = v.Why()
+		case !v.Allow && !refused:
+			denied, refused = v, true
 		case v.Allow && a.Is6():
 			six = append(six, netip.AddrPortFrom(a, target.Port))
 		case v.Allow:
@@ -111,22 +109,6 @@ func (t *targetDialer) filter(p *policy.Policy, target policy.Target, addrs []ne
 		}
 	}
 	return allowed, denied
-}
-
-// onLoopback adds the ports of listeners on all addresses for a loopback target:
-// such a listener answers on every address of 127.0.0.0/8, not only on those
-// that the machine lists.
-func onLoopback(own []netip.AddrPort, target netip.Addr) []netip.AddrPort {
-	if !target.IsLoopback() {
-		return own
-	}
-	out := slices.Clone(own)
-	for _, l := range own {
-		if l.Addr().IsUnspecified() {
-			out = append(out, netip.AddrPortFrom(target, l.Port()))
-		}
-	}
-	return out
 }
 
 // race starts an attempt on each address, the next when the one before has

@@ -140,7 +140,7 @@ func hangs(ctx context.Context) (net.Conn, error) {
 
 func fakeDialer(n *network, answers ...[]string) (*targetDialer, *names) {
 	r := &names{answers: map[string][][]string{"db.example": answers}}
-	return &targetDialer{resolver: r, dial: n.dial, own: func() []netip.AddrPort { return nil }}, r
+	return &targetDialer{resolver: r, dial: n.dial, own: func() []policy.Listener { return nil }}, r
 }
 
 func TestOnlyAddressesThatWereCheckedAreDialled(t *testing.T) {
@@ -256,7 +256,7 @@ func TestACallerWhoGivesUp(t *testing.T) {
 					time.AfterFunc(time.Second, cancel)
 				}
 				n := &network{at: map[string]func(context.Context) (net.Conn, error){"10.0.0.1:80": hangs, "10.0.0.2:80": hangs}}
-				d := &targetDialer{resolver: c.resolver, dial: n.dial, own: func() []netip.AddrPort { return nil }}
+				d := &targetDialer{resolver: c.resolver, dial: n.dial, own: func() []policy.Listener { return nil }}
 				if _, _, err := d.Dial(ctx, allow(t, "10.0.0.0/8"), tcp("db.example:80"), nil); !fault.Has(err, c.code) {
 					t.Errorf("%v, want %s", err, c.code)
 				}
@@ -278,7 +278,9 @@ func (slow) LookupNetIP(ctx context.Context, _, host string) ([]netip.Addr, erro
 
 func TestDestinationsThatAreNotDialled(t *testing.T) {
 	d, r := fakeDialer(&network{})
-	d.own = func() []netip.AddrPort { return []netip.AddrPort{netip.MustParseAddrPort("0.0.0.0:8445")} }
+	d.own = func() []policy.Listener {
+		return []policy.Listener{{At: netip.MustParseAddrPort("0.0.0.0:8445"), Of: policy.ListenerOfAgent}}
+	}
 	for name, c := range map[string]struct {
 		network, address string
 		code             fault.Code
@@ -317,7 +319,7 @@ func TestRealSockets(t *testing.T) {
 	}
 	closed.Close()
 	r := &names{answers: map[string][][]string{"db.example": {{"127.0.0.1"}}}}
-	d := &targetDialer{resolver: r, dial: (&net.Dialer{}).DialContext, own: func() []netip.AddrPort { return nil }}
+	d := &targetDialer{resolver: r, dial: (&net.Dialer{}).DialContext, own: func() []policy.Listener { return nil }}
 	p := allow(t, "127.0.0.0/8")
 
 	_, port, _ := net.SplitHostPort(ln.Addr().String())

@@ -153,8 +153,17 @@ func (a *Agent) serveStream(ctx context.Context, stream carrier.Stream) {
 		account.fail(fault.New(fault.CodeSessionLost, "the agent was stopped during the dial"))
 		return
 	}
+	s := &liveStream{Stream: stream}
+	if err == nil {
+		s.request = a.question(d, resolved)
+		v := a.enterLive(s)
+		account.judged(v, resolved, a.settings.Load().Policy)
+		if !v.Allow { // the rules have changed since they were asked
+			err = refusedBy(v)
+		}
+		defer a.leaveLive(s)
+	}
 	f := fault.From(err)
-	account.judged(set.Policy, d, resolved)
 	a.metrics.DialDuration.Observe(time.Since(start).Seconds())
 	a.metrics.Dials.WithLabelValues(outcome(f)).Inc()
 	if f != nil {
@@ -177,6 +186,10 @@ func (a *Agent) serveStream(ctx context.Context, stream carrier.Stream) {
 	stream.SetWriteDeadline(time.Time{})
 	a.log.Debug("dialled", tell.AttrTarget, d.Address, "resolved", resolved, tell.AttrCaller, d.Caller)
 	r := a.splicer.Both(ctx, stream, splice.Net(conn), splice.Options{Idle: set.IdleTimeout, Up: &a.up, Down: &a.down})
+	if v := s.against.Load(); v != nil {
+		r.Code = fault.CodePolicyDenied
+		account.overruled(*v, a.settings.Load().Policy)
+	}
 	a.metrics.StreamEnds.WithLabelValues(tell.Outcome(r.Code)).Inc()
 	account.ended(r)
 }

@@ -64,6 +64,7 @@ type Record struct {
 	Resolved    string    `json:"resolved,omitempty"`
 	Verdict     string    `json:"verdict,omitempty"`
 	Rule        string    `json:"rule,omitempty"`
+	Policy      string    `json:"policy,omitempty"` // the version of what the rule stands in
 	Duration    Millis    `json:"durationMillis,omitempty"`
 	Up          int64     `json:"bytesUp,omitempty"`   // from the caller to the target
 	Down        int64     `json:"bytesDown,omitempty"` // from the target to the caller
@@ -97,7 +98,7 @@ func (r *Record) clean() {
 	r.Version, r.Time, r.Since = Version, instant(r.Time), instant(r.Since)
 	r.Duration -= r.Duration % Millis(time.Microsecond)
 	for _, s := range []*string{&r.ID, (*string)(&r.Kind), &r.At, &r.Hub, &r.Agent, &r.Cluster, &r.Frontend, &r.Caller,
-		&r.Serial, &r.Source, &r.Egress, &r.Resolved, &r.Verdict, &r.Rule, &r.Code, &r.Reason} {
+		&r.Serial, &r.Source, &r.Egress, &r.Resolved, &r.Verdict, &r.Rule, &r.Policy, &r.Code, &r.Reason} {
 		*s = clip(*s, limit.AuditText)
 	}
 	r.Asked = clip(destination(r.Asked), limit.AuditText)

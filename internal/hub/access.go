@@ -3,6 +3,7 @@
 package hub
 
 import (
+	"fmt"
 	"net/netip"
 	"sync"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/id"
 	"github.com/tombolo-io/tombolo/internal/policy"
 	"github.com/tombolo-io/tombolo/internal/splice"
+	"github.com/tombolo-io/tombolo/internal/tell"
 )
 
 // access is the hub's policy: what was compiled from each file, found by cluster,
@@ -21,83 +23,178 @@ import (
 // A changed file is compiled alone and moves only what it names itself, so a
 // change costs the same with ten clusters and with a hundred thousand.
 type access struct {
-	mu      sync.RWMutex
-	set     bool // a policy is configured; without one the agents' own lists are the policy
-	sources map[string]*policy.Policy
-	wide    map[string]*policy.Policy
-	cluster map[string]map[string]*policy.Policy // by cluster, then by file
+	mu         sync.RWMutex
+	set        bool   // a policy is configured; without one the agents' own lists are the policy
+	generation uint64 // counts the changes
+	began      uint64 // the generation in which set was turned
+	total      policy.Digest
+	sources    map[string]source
+	wide       map[string]source
+	cluster    map[string]map[string]source // by cluster, then by file
 
 	live map[id.Cluster]map[*hubStream]struct{}
 }
 
+// source is the policy of one file and the generation in which it came into force.
+type source struct {
+	*policy.Policy
+	generation uint64
+}
+
+// ruling is a verdict, and by which policy it was.
+type ruling struct {
+	policy.Verdict
+	judged  bool // a policy is configured
+	version version
+}
+
+// version names what was in force: a count of changes since the hub's start, and a
+// digest of the content that is the same at every hub with the same rules. That of
+// a cluster is of the files that speak of it, with the newest generation of theirs,
+// and stays the same while other clusters' files change.
+type version struct {
+	generation uint64
+	content    policy.Digest
+}
+
+// String is empty if no policy is configured.
+func (v version) String() string {
+	if v.generation == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d-%s", v.generation, v.content)
+}
+
 func newAccess() *access {
 	return &access{
-		sources: map[string]*policy.Policy{}, wide: map[string]*policy.Policy{},
-		cluster: map[string]map[string]*policy.Policy{}, live: map[id.Cluster]map[*hubStream]struct{}{},
+		sources: map[string]source{}, wide: map[string]source{},
+		cluster: map[string]map[string]source{}, live: map[id.Cluster]map[*hubStream]struct{}{},
 	}
 }
 
-// decide answers for one cluster. Without a policy everything is allowed here,
-// and judged is false.
-func (a *access) decide(q policy.Request) (v policy.Verdict, judged bool) {
+// decide answers for one cluster. Without a policy everything is allowed here, and
+// judged is false.
+func (a *access) decide(q policy.Request) ruling {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
 	return a.decideLocked(q)
 }
 
-func (a *access) decideLocked(q policy.Request) (v policy.Verdict, judged bool) {
+func (a *access) decideLocked(q policy.Request) ruling {
 	if !a.set {
-		return policy.Verdict{Allow: true}, false
+		return ruling{Verdict: policy.Verdict{Allow: true}}
 	}
 	var few [8]*policy.Policy
 	all := few[:0]
-	for _, p := range a.wide {
-		all = append(all, p)
-	}
-	for _, p := range a.cluster[q.Cluster] {
-		all = append(all, p)
-	}
-	return policy.Decide(q, all...), true
+	a.each(q.Cluster, func(s source) { all = append(all, s.Policy) })
+	return ruling{policy.Decide(q, all...), true, a.versionLocked(q.Cluster)}
 }
 
-// replace puts the policies of some files into force, nil for a file that is
-// gone, all at once. It gives the streams that are refused from now on.
-func (a *access) replace(set bool, changed map[string]*policy.Policy) (refused []*hubStream) {
+// each gives the policies that may speak of a cluster.
+func (a *access) each(cluster string, visit func(source)) {
+	for _, s := range a.wide {
+		visit(s)
+	}
+	for _, s := range a.cluster[cluster] {
+		visit(s)
+	}
+}
+
+func (a *access) versionLocked(cluster string) (v version) {
+	if !a.set {
+		return v
+	}
+	v.generation = a.began
+	a.each(cluster, func(s source) {
+		v.generation, v.content = max(v.generation, s.generation), v.content.Plus(s.Digest())
+	})
+	return v
+}
+
+// version is that of one cluster.
+func (a *access) version(cluster string) version {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	return a.versionLocked(cluster)
+}
+
+// whole is the version of everything in force.
+func (a *access) whole() version {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	if !a.set {
+		return version{}
+	}
+	return version{a.generation, a.total}
+}
+
+// overruled is a live stream that is refused from now on.
+type overruled struct {
+	stream *hubStream
+	ruling ruling
+}
+
+// replace puts the policies of some files into force, nil for a file that is gone,
+// all at once. It gives the streams that are refused from now on. There is one
+// caller at a time.
+func (a *access) replace(set bool, changed map[string]*policy.Policy) (refused []overruled) {
+	for _, s := range a.swap(set, changed) {
+		if r := a.decide(s.request); r.judged && !r.Allow {
+			refused = append(refused, overruled{s, r})
+		}
+	}
+	return refused
+}
+
+// swap gives the live streams that the change may concern. They are judged after it,
+// so that dials do not wait for that; who enters meanwhile is judged by what is new.
+func (a *access) swap(set bool, changed map[string]*policy.Policy) (asked []*hubStream) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	everywhere := set != a.set
-	touched := map[string]bool{}
+	touched := map[id.Cluster]bool{}
+	if a.generation++; everywhere {
+		a.began = a.generation
+	}
 	for file, next := range changed {
-		for _, p := range []*policy.Policy{a.sources[file], next} {
+		for _, p := range []*policy.Policy{a.sources[file].Policy, next} {
 			everywhere = everywhere || p.Wide()
 			for _, c := range p.Clusters() {
-				touched[c] = true
+				if name, err := id.ParseCluster(c); err == nil { // else there is none of that name
+					touched[name] = true
+				}
 			}
 		}
 		a.remove(file)
 		a.insert(file, next)
 	}
 	a.set = set
-	for c, streams := range a.live {
-		if !everywhere && !touched[c.String()] {
-			continue
-		}
+	take := func(streams map[*hubStream]struct{}) {
 		for s := range streams {
-			if v, judged := a.decideLocked(s.request); judged && !v.Allow {
-				refused = append(refused, s)
-			}
+			asked = append(asked, s)
 		}
 	}
-	return refused
+	if everywhere {
+		for _, streams := range a.live {
+			take(streams)
+		}
+		return asked
+	}
+	for c := range touched {
+		take(a.live[c])
+	}
+	return asked
 }
 
 func (a *access) remove(file string) {
-	for _, c := range a.sources[file].Clusters() {
+	old := a.sources[file]
+	for _, c := range old.Clusters() {
 		delete(a.cluster[c], file)
 		if len(a.cluster[c]) == 0 {
 			delete(a.cluster, c)
 		}
 	}
+	a.total = a.total.Minus(old.Digest())
 	delete(a.wide, file)
 	delete(a.sources, file)
 }
@@ -106,35 +203,36 @@ func (a *access) insert(file string, p *policy.Policy) {
 	if p == nil {
 		return
 	}
-	a.sources[file] = p
-	if p.Wide() {
-		a.wide[file] = p
+	s := source{p, a.generation}
+	a.sources[file] = s
+	a.total = a.total.Plus(p.Digest())
+	if p.Wide() { // it is asked for every cluster
+		a.wide[file] = s
+		return
 	}
 	for _, c := range p.Clusters() {
-		if p.Wide() {
-			break // it is asked for every cluster
-		}
 		if a.cluster[c] == nil {
-			a.cluster[c] = map[string]*policy.Policy{}
+			a.cluster[c] = map[string]source{}
 		}
-		a.cluster[c][file] = p
+		a.cluster[c][file] = s
 	}
 }
 
 // enter judges a stream whose address is known now, and keeps it in mind if it
 // may live. Both happen at once, so that no change falls between them.
-func (a *access) enter(c id.Cluster, s *hubStream) (policy.Verdict, bool) {
+func (a *access) enter(c id.Cluster, s *hubStream) (ruling, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	v, judged := a.decideLocked(s.request)
-	if judged && !v.Allow {
-		return v, false
+	r := a.decideLocked(s.request)
+	if r.judged && !r.Allow {
+		return r, false
 	}
+	s.rule, s.policy = r.Rule, r.version
 	if a.live[c] == nil {
 		a.live[c] = map[*hubStream]struct{}{}
 	}
 	a.live[c][s] = struct{}{}
-	return v, true
+	return r, true
 }
 
 func (a *access) leave(c id.Cluster, s *hubStream) {
@@ -153,10 +251,14 @@ func (a *access) configured() bool {
 }
 
 // denied is the fault of a verdict.
-func denied(v policy.Verdict, q policy.Request) error {
-	f := fault.New(fault.CodePolicyDenied, "the hub's policy refuses the destination").Whyf("%s", v.Why()).
-		Hint("see which rule decides: tombolo policy explain %s %s --as %s", q.Cluster, destination(q), q.Caller)
-	return ruled{f, v.Rule}
+func denied(r ruling, q policy.Request) error {
+	f := fault.New(fault.CodePolicyDenied, "the hub's policy refuses the destination").Whyf("%s", r.Why())
+	if r.judged {
+		f = f.Hint("see which rule decides: tombolo policy explain %s %s --as %s", q.Cluster, destination(q), q.Caller)
+	} else {
+		f = f.Hint("if it is meant, name exactly this address and port in the agent's --allow")
+	}
+	return ruled{f, r}
 }
 
 func destination(q policy.Request) string {
@@ -166,12 +268,16 @@ func destination(q policy.Request) string {
 	return netip.AddrPortFrom(q.Addr, q.Port).String()
 }
 
-// cut ends streams that a changed policy refuses.
-func (h *Hub) cut(streams []*hubStream) {
-	for _, s := range streams {
+// cut ends streams that a changed policy refuses, each with the ruling in its record.
+func (h *Hub) cut(refused []overruled) {
+	for _, r := range refused {
+		s := r.stream
+		s.against.Store(&r.ruling)
+		h.log.Debug("a stream ends that the changed policy refuses", tell.AttrCluster, s.request.Cluster, tell.AttrTarget, destination(s.request),
+			tell.AttrCaller, s.request.Caller, tell.AttrReason, r.ruling.Why())
 		s.Reset(splice.ResetCode(fault.CodePolicyDenied))
 	}
-	if len(streams) > 0 {
-		h.log.Info("streams ended that the changed policy refuses", "streams", len(streams))
+	if len(refused) > 0 {
+		h.log.Info("streams ended that the changed policy refuses", "streams", len(refused), "version", h.access.whole().String())
 	}
 }

@@ -5,6 +5,7 @@ package hub
 import (
 	"fmt"
 	"net/netip"
+	"sync"
 	"testing"
 
 	"github.com/tombolo-io/tombolo/internal/id"
@@ -44,12 +45,12 @@ func dialTo(cluster, addr string) policy.Request {
 
 func TestWithoutAPolicyTheAgentsDecide(t *testing.T) {
 	a := newAccess()
-	if v, judged := a.decide(dialTo("c1", "10.0.0.1:1")); !v.Allow || judged {
-		t.Errorf("%+v, judged %v", v, judged)
+	if r := a.decide(dialTo("c1", "10.0.0.1:1")); !r.Allow || r.judged || r.version.String() != "" {
+		t.Errorf("%+v", r)
 	}
 	a.replace(true, nil) // an empty folder: everything is denied
-	if v, judged := a.decide(dialTo("c1", "10.0.0.1:1")); v.Allow || !judged || v.Why() == "" {
-		t.Errorf("%+v, judged %v", v, judged)
+	if r := a.decide(dialTo("c1", "10.0.0.1:1")); r.Allow || !r.judged || r.Why() == "" || r.version.String() != "1-000000000000" {
+		t.Errorf("%+v", r)
 	}
 }
 
@@ -83,8 +84,8 @@ func TestAChangeEndsOnlyWhatItRefuses(t *testing.T) {
 	} {
 		got := map[*hubStream]bool{}
 		for _, s := range a.replace(true, step.changed) {
-			got[s] = true
-			a.leave(clusterOf(t, s.request.Cluster), s)
+			got[s.stream] = true
+			a.leave(clusterOf(t, s.stream.request.Cluster), s.stream)
 		}
 		for _, c := range step.refused {
 			if !got[streams[c]] {
@@ -121,5 +122,81 @@ func TestAChangeCostsTheSame(t *testing.T) {
 	t.Logf("%v allocations with 10 clusters, %v with 20,000", few, many)
 	if many > few+2 {
 		t.Errorf("%v allocations with 10 clusters, %v with 20,000", few, many)
+	}
+}
+
+// TestNoStreamSlipsThroughAChange lets streams enter while the policy flips. Whatever
+// the order: one that lives is allowed by what is in force.
+func TestNoStreamSlipsThroughAChange(t *testing.T) {
+	a, c := newAccess(), clusterOf(t, "c1")
+	open := map[string]*policy.Policy{"1": compiled(t, allow("open", "c1", "10.0.0.0/8"))}
+	shut := map[string]*policy.Policy{"1": compiled(t, allow("other", "c1", "10.9.0.0/16"))}
+	a.replace(true, open)
+	for range 200 {
+		entered := make(chan *hubStream, 64)
+		var wg sync.WaitGroup
+		for range 8 {
+			wg.Go(func() {
+				for range 8 {
+					s := &hubStream{request: dialTo("c1", "10.0.0.1:443")}
+					if _, ok := a.enter(c, s); ok {
+						entered <- s
+					}
+				}
+			})
+		}
+		ended := map[*hubStream]bool{}
+		for _, o := range a.replace(true, shut) {
+			ended[o.stream] = true
+		}
+		wg.Wait()
+		close(entered)
+		for s := range entered {
+			if !ended[s] {
+				t.Fatal("a stream lives that the policy in force refuses")
+			}
+			a.leave(c, s)
+		}
+		if len(a.live) > 0 {
+			t.Fatal("a stream is kept that did not enter")
+		}
+		a.replace(true, open)
+	}
+}
+
+// TestVersions: a change shows in the version of the clusters that it concerns, and in
+// that of the whole; the same content has the same digest again.
+func TestVersions(t *testing.T) {
+	a := newAccess()
+	file := func(name, cidr string) map[string]*policy.Policy {
+		return map[string]*policy.Policy{name: compiled(t, allow("r", name, cidr))}
+	}
+	a.replace(true, file("c1", "10.0.0.0/8"))
+	a.replace(true, file("c2", "10.0.0.0/8"))
+	one, two, whole := a.version("c1"), a.version("c2"), a.whole()
+	if one.generation != 1 || two.generation != 2 || whole.generation != 2 || one.content == two.content || whole.content != one.content.Plus(two.content) {
+		t.Fatalf("%v %v %v", one, two, whole)
+	}
+	if r := a.decide(dialTo("c1", "10.0.0.1:1")); r.version != one {
+		t.Errorf("the verdict is of %v", r.version)
+	}
+	a.replace(true, file("c2", "10.1.0.0/16"))
+	if a.version("c1") != one || a.version("c2") == two || a.whole() == whole {
+		t.Errorf("%v %v %v", a.version("c1"), a.version("c2"), a.whole())
+	}
+	a.replace(true, file("c2", "10.0.0.0/8"))
+	if v := a.version("c2"); v.content != two.content || v.generation != 4 {
+		t.Errorf("back again: %v", v)
+	}
+	a.replace(true, map[string]*policy.Policy{"all": compiled(t, policy.Rule{Name: "no", Deny: true, Destination: []string{"10.9.0.0/16"}})})
+	if v := a.version("c1"); v.generation != 5 || v.content == one.content {
+		t.Errorf("a rule for all clusters: %v", v)
+	}
+	a.replace(true, map[string]*policy.Policy{"all": nil, "c1": nil, "c2": nil})
+	if v := a.whole(); v.content != (policy.Digest{}) || v.String() != "6-000000000000" {
+		t.Errorf("without a file: %v", v)
+	}
+	if a.replace(false, nil); a.whole().String() != "" || a.version("c1").String() != "" {
+		t.Error("without a policy there is a version")
 	}
 }

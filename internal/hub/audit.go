@@ -15,7 +15,6 @@ import (
 	"github.com/tombolo-io/tombolo/internal/carrier"
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/id"
-	"github.com/tombolo-io/tombolo/internal/policy"
 	"github.com/tombolo-io/tombolo/internal/splice"
 	"github.com/tombolo-io/tombolo/internal/trust"
 	"github.com/tombolo-io/tombolo/internal/wire"
@@ -45,10 +44,21 @@ func withOperator(r *http.Request) context.Context {
 	return withParty(r.Context(), party{serial: trust.Serial(chain[0]), source: r.RemoteAddr})
 }
 
-// ruled is a refusal with the name of the rule that made it, empty if none did.
+// sourceOf is the address that a caller's connection comes from, not valid where
+// that is a unix socket.
+func sourceOf(ctx context.Context) netip.Addr {
+	p, _ := ctx.Value(partyKey{}).(party)
+	at, err := netip.ParseAddrPort(p.source)
+	if err != nil {
+		return netip.Addr{}
+	}
+	return at.Addr().Unmap().WithZone("")
+}
+
+// ruled is a refusal with the ruling that made it.
 type ruled struct {
 	error
-	rule string
+	ruling ruling
 }
 
 func (r ruled) Unwrap() error { return r.error }
@@ -74,7 +84,7 @@ func (h *Hub) dialRecorded(ctx context.Context, c id.Cluster, frontend string, d
 	}
 	s.Stream = stream
 	if inner, ok := stream.(*hubStream); ok {
-		s.opened(h, inner)
+		s.opened(inner)
 	}
 	return s, nil
 }
@@ -126,7 +136,7 @@ func (s *recordedStream) fail(err error) {
 	}
 	var by ruled
 	if errors.As(err, &by) {
-		s.record.Rule = by.rule
+		s.record.Rule, s.record.Policy = by.ruling.Rule, by.ruling.version.String()
 	}
 	s.record.Duration = audit.Millis(time.Since(s.begun))
 	s.record.End(f)
@@ -134,19 +144,14 @@ func (s *recordedStream) fail(err error) {
 }
 
 // opened notes what is known of a stream now.
-func (s *recordedStream) opened(h *Hub, inner *hubStream) {
+func (s *recordedStream) opened(inner *hubStream) {
 	s.inner = inner
 	s.record.Agent = inner.session.agent.String()
 	if q := inner.request; q.Addr.IsValid() {
 		s.record.Resolved = netip.AddrPortFrom(q.Addr, q.Port).String()
 	}
-	s.judged(h.access.decide(inner.request))
-}
-
-// judged notes the rule by which the stream lives, if a policy is configured.
-func (s *recordedStream) judged(v policy.Verdict, judged bool) {
-	if judged && v.Allow {
-		s.record.Verdict, s.record.Rule = audit.Allow, v.Rule
+	if inner.policy.generation > 0 { // a policy was asked
+		s.record.Verdict, s.record.Rule, s.record.Policy = audit.Allow, inner.rule, inner.policy.String()
 	}
 }
 
@@ -158,6 +163,10 @@ func (s *recordedStream) ended() {
 		s.record.End(nil)
 		if s.inner != nil && s.inner.ended != "" {
 			s.record.End(fault.New(s.inner.ended, ""))
+			if r := s.inner.against.Load(); r != nil && s.inner.ended == fault.CodePolicyDenied {
+				s.record.Verdict, s.record.Rule, s.record.Policy = audit.Deny, r.Rule, r.version.String()
+				s.record.Reason = "a changed policy refuses the stream"
+			}
 		}
 		s.audit.Write(s.record)
 	})

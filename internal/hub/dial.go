@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/carrier"
@@ -40,10 +41,10 @@ func (h *Hub) Dial(ctx context.Context, name id.Cluster, d wire.Dial) (carrier.S
 	d.Address = target.String()
 	q := policy.Request{
 		Cluster: name.String(), Caller: d.Caller, Local: d.Peer.Known, UID: d.Peer.UID, Egress: d.EgressType, Flow: policy.FlowDial,
-		Name: target.Name, Addr: target.Addr, Port: target.Port,
+		Source: sourceOf(ctx), Name: target.Name, Addr: target.Addr, Port: target.Port, Own: h.own.list().far,
 	}
-	if v, _ := h.access.decide(q); !v.Allow && !v.Open {
-		return nil, denied(v, q)
+	if r := h.access.decide(q); !r.Allow && !r.Open {
+		return nil, denied(r, q)
 	}
 	if !c.dials.TryAcquire() {
 		return nil, fault.Newf(fault.CodeLimit, "cluster %s has %d dials under way", name, limit.PendingDials).
@@ -64,9 +65,9 @@ func (h *Hub) Dial(ctx context.Context, name id.Cluster, d wire.Dial) (carrier.S
 	if err != nil {
 		return nil, err
 	}
-	if v, ok := h.access.enter(name, stream); !ok {
+	if r, ok := h.access.enter(name, stream); !ok {
 		stream.Reset(splice.ResetCode(fault.CodePolicyDenied))
-		return nil, denied(v, stream.request)
+		return nil, denied(r, stream.request)
 	}
 	return stream, nil
 }
@@ -91,6 +92,11 @@ func (h *Hub) dialAny(ctx context.Context, c *cluster, d wire.Dial, q policy.Req
 		}
 		s := sessions[i]
 		stream, err := h.dialThrough(ctx, s, d, q)
+		var old unasked
+		if errors.As(err, &old) { // another one may be newer
+			tried[s], last = true, err
+			continue
+		}
 		if err == nil || !retriable(err) {
 			return stream, err
 		}
@@ -131,7 +137,13 @@ const dialRequest = 256
 
 // dialThrough asks one agent. A session that has been silent must answer a ping
 // first, so that a dial does not wait on a dead one.
-func (h *Hub) dialThrough(ctx context.Context, s *session, d wire.Dial, q policy.Request) (*hubStream, error) {
+func (h *Hub) dialThrough(ctx context.Context, s *session, d wire.Dial, q policy.Request) (_ *hubStream, err error) {
+	q.Own = h.seenFrom(s)
+	if q.MeetsOwn() {
+		if r := h.rule(s, q); !r.Allow {
+			return nil, denied(r, q)
+		}
+	}
 	s.streams.Add(1)
 	s.beat.Busy(+1)
 	done := false
@@ -149,7 +161,9 @@ func (h *Hub) dialThrough(ctx context.Context, s *session, d wire.Dial, q policy
 	if deadline, ok := ctx.Deadline(); ok {
 		d.Timeout = time.Until(deadline)
 	}
-	d.Ask = q.Name != "" && s.chooses && h.access.configured()
+	if d.Ask, err = h.askable(s, q); err != nil {
+		return nil, err
+	}
 	request, err := wire.Append(make([]byte, 0, dialRequest), d.Message())
 	if err != nil {
 		return nil, err
@@ -171,12 +185,38 @@ func (h *Hub) dialThrough(ctx context.Context, s *session, d wire.Dial, q policy
 		stream.Reset(splice.ResetCode(fault.CodeDialCanceled))
 		return nil, dialError(ctx, s, err)
 	}
-	done = true
-	h.metrics.Streams.Inc()
 	if at, err := netip.ParseAddrPort(resolved); err == nil {
 		q.Addr = at.Addr().Unmap()
 	}
+	if q.MeetsOwn() { // a name led there
+		if r := h.rule(s, q); !r.Allow {
+			stream.Reset(splice.ResetCode(fault.CodePolicyDenied))
+			return nil, denied(r, q)
+		}
+	}
+	done = true
+	h.metrics.Streams.Inc()
 	return &hubStream{Stream: stream, hub: h, session: s, request: q}, nil
+}
+
+// unasked is the refusal of a name for an agent that cannot be asked.
+type unasked struct{ error }
+
+func (u unasked) Unwrap() error { return u.error }
+
+// askable says whether the agent is asked for the addresses of a name before one is
+// dialled. Where a policy decides, an agent that cannot be asked gets no name to
+// dial: it would connect first, and how that went would tell of what is denied.
+func (h *Hub) askable(s *session, q policy.Request) (bool, error) {
+	if q.Name == "" || !h.access.configured() {
+		return false, nil
+	}
+	if !s.chooses {
+		return false, unasked{fault.Newf(fault.CodePolicyDenied, "agent %s is too old for names under the hub's policy", s.agent).
+			Whyf("it does not let the hub choose among the addresses of %s before it dials", q.Name).
+			Hint("bring the agent to the hub's release, or dial an address")}
+	}
+	return true, nil
 }
 
 // answer reads what the agent says. If it was asked for the addresses of a name,
@@ -186,15 +226,15 @@ func (h *Hub) answer(stream carrier.Stream, asked bool, q policy.Request) (resol
 	if err != nil || !asked {
 		return resolved, err
 	}
-	var first policy.Verdict
+	var first ruling
 	allowed := addresses[:0]
 	for i, a := range addresses {
 		q.Addr = a.Addr()
-		v, _ := h.access.decide(q)
+		r := h.access.decide(q)
 		if i == 0 {
-			first = v
+			first = r
 		}
-		if v.Allow && a.Port() == q.Port {
+		if r.Allow && a.Port() == q.Port {
 			allowed = append(allowed, a)
 		}
 	}
@@ -292,6 +332,9 @@ type hubStream struct {
 	hub     *Hub
 	session *session
 	request policy.Request // with the address that the agent says it dialled
+	rule    string         // by which it lives
+	policy  version
+	against atomic.Pointer[ruling] // of a changed policy, by which it ended
 	once    sync.Once
 	ended   fault.Code // set when the accounting has ended
 }

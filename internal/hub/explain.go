@@ -3,9 +3,11 @@
 package hub
 
 import (
+	"fmt"
 	"net/http"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strconv"
 
 	"github.com/tombolo-io/tombolo/internal/admin"
@@ -27,25 +29,24 @@ func (h *Hub) apiExplain(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	v, judged := h.access.decide(q)
-	if !judged {
-		v = policy.Verdict{Allow: true}
-	}
+	sessions := c.live()
 	out := explanation(q)
-	hop := hopOf("hub", h.cfg.Name, v)
-	if !judged {
-		hop.Why = "the hub has no policy: the agents' own lists are the policy"
-	}
+	hop := h.hubHop(q)
 	out.Hops = append(out.Hops, hop)
 	agents := admin.VerdictDenied
-	for _, s := range c.live() {
+	for _, s := range sessions {
+		own := q
+		own.Own = h.seenFrom(s)
 		hop := agentHop(s.agent.String(), s.ranges, q)
+		if r := h.rule(s, own); own.MeetsOwn() && !r.Allow { // what the hub says once it knows through whom
+			hop.Verdict, hop.Rule, hop.Why = admin.VerdictDenied, r.Rule, "the hub does not ask this agent: "+r.Why()
+		}
 		if better(hop.Verdict, agents) {
 			agents = hop.Verdict
 		}
 		out.Hops = append(out.Hops, hop)
 	}
-	if len(out.Hops) == 1 {
+	if len(sessions) == 0 {
 		out.Hops = append(out.Hops, admin.Hop{Place: "agent", Name: "-", Verdict: admin.VerdictDenied, Why: "no agent is connected"})
 	}
 	out.Verdict = hop.Verdict
@@ -55,9 +56,24 @@ func (h *Hub) apiExplain(r *http.Request) (any, error) {
 	return out, nil
 }
 
+// hubHop is what the hub decides before it picks an agent.
+func (h *Hub) hubHop(q policy.Request) admin.Hop {
+	q.Own = h.own.list().far
+	r := h.access.decide(q)
+	hop := hopOf("hub", h.cfg.Name, r.Verdict)
+	hop.Version = r.version.String()
+	if !r.judged {
+		hop.Why = "the hub has no policy: the agents' own lists are the policy"
+	}
+	return hop
+}
+
 // Question makes a request of what an operator asks: target, as, uid, egress and
 // from, the parameters of GET /v1/clusters/{cluster}/explain. Its errors are faults.
 func Question(cluster string, asked url.Values) (policy.Request, error) {
+	if _, err := parseCluster(cluster); err != nil {
+		return policy.Request{}, err
+	}
 	t, err := policy.ParseTarget(asked.Get("target"))
 	if err != nil {
 		return policy.Request{}, fault.New(fault.CodeRequest, "the destination cannot be read").Because(err).Hint("write HOST:PORT")
@@ -84,7 +100,15 @@ func Question(cluster string, asked url.Values) (policy.Request, error) {
 // Explain is what policies decide without a running hub.
 func Explain(q policy.Request, policies ...*policy.Policy) admin.Explanation {
 	out := explanation(q)
-	out.Hops = []admin.Hop{hopOf("hub", "-", policy.Decide(q, policies...))}
+	hop := hopOf("hub", "-", policy.Decide(q, policies...))
+	var content policy.Digest
+	for _, p := range policies {
+		if p.Wide() || slices.Contains(p.Clusters(), q.Cluster) {
+			content = content.Plus(p.Digest())
+		}
+	}
+	hop.Version = content.String()
+	out.Hops = []admin.Hop{hop}
 	out.Verdict = out.Hops[0].Verdict
 	return out
 }
@@ -111,9 +135,15 @@ func hopOf(place, name string, v policy.Verdict) admin.Hop {
 // agentHop is what an agent would say by the list that it has told the hub. Its
 // own listeners are not known here, and a long list is told in part.
 func agentHop(name string, ranges []string, q policy.Request) admin.Hop {
-	p, _ := policy.CompileAllow(ranges)
+	told := slices.DeleteFunc(slices.Clone(ranges), func(s string) bool { return s == untold })
+	p, _ := policy.CompileAllow(told)
 	q.Own = nil
-	return hopOf("agent", name, policy.Decide(q, p))
+	hop := hopOf("agent", name, policy.Decide(q, p))
+	if len(told) < len(ranges) && hop.Verdict == admin.VerdictDenied {
+		hop.Verdict = admin.VerdictOpen
+		hop.Why = fmt.Sprintf("none of the %d ranges that the hub keeps of this agent's list allows it; the agent has more", len(told))
+	}
+	return hop
 }
 
 // better says whether one verdict lets more through than another.

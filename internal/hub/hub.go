@@ -41,6 +41,7 @@ type Hub struct {
 	heads   sync.Pool // buffers for CONNECT requests
 
 	access   *access
+	own      *own
 	policies *policies
 
 	state       *state.Store
@@ -81,7 +82,7 @@ func New(cfg Config, o Options) (*Hub, error) {
 	}
 	h := &Hub{
 		cfg: cfg, log: o.Log, now: o.Now, reg: o.Reg, audit: o.Audit, splicer: splice.New(), clusters: newRegistry(),
-		access: newAccess(), policies: newPolicies(),
+		access: newAccess(), own: newOwn(), policies: newPolicies(),
 		clients: newTracked(), cores: runtime.GOMAXPROCS(0), descriptors: newDescriptors(), since: o.Now(), ready: make(chan struct{}),
 	}
 	h.settings.Store(&cfg.Reloadable)

@@ -92,6 +92,20 @@ func parsePolicy(file string, data []byte, read reader) (p *policy.Policy, findi
 	return p, findings, f
 }
 
+// PolicyLists are the lists of a file that was found good.
+func PolicyLists(file string) ([]policy.List, error) {
+	data, err := readBounded(file, limit.ConfigFile)
+	if err != nil {
+		return nil, fault.Newf(fault.CodeConfig, "the policy %s cannot be read", file).Because(err)
+	}
+	return policy.Lists(file, data, func(path string) ([]byte, error) {
+		if !filepath.IsAbs(path) {
+			path = filepath.Join(filepath.Dir(file), path)
+		}
+		return readBounded(path, limit.PolicyList)
+	}), nil
+}
+
 func readBounded(path string, most int64) ([]byte, error) {
 	info, err := os.Stat(path)
 	switch {

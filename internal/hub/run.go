@@ -42,6 +42,8 @@ func (h *Hub) Run(ctx, hard context.Context) error {
 	}
 	h.listen = ls.front.Addr().String()
 	h.serving = newServing(h.ca, h.cfg.Name, h.addresses(port), h.now)
+	h.own.advertised = func() []string { return h.advertise }
+	h.own.bind(ls.front, ls.admin)
 	h.joinHTTP, h.apiHTTP = newHandoff(ls.front.Addr()), newHandoff(ls.front.Addr())
 
 	// Everything that carries streams lives until the drain is over.

@@ -224,6 +224,9 @@ func clip(s string, n int) string {
 	return wire.Clean(s[:min(len(s), n)])
 }
 
+// untold stands for ranges that are not kept.
+const untold = "..."
+
 // clipAll bounds what an agent says of its ranges, in number and in bytes: it is
 // kept for each session and shown to operators.
 func clipAll(in []string) (out []string) {
@@ -231,7 +234,7 @@ func clipAll(in []string) (out []string) {
 	for _, s := range in {
 		s = clip(s, 300)
 		if left -= len(s); left < 0 {
-			return append(out, "...")
+			return append(out, untold)
 		}
 		out = append(out, s)
 	}

@@ -26,10 +26,11 @@ func (h *Hub) Status() admin.Status {
 	}
 	if h.access.configured() {
 		st := h.policies.inForce()
+		st.Version = h.access.whole().String()
 		out.Policy = &st
 	}
 	for _, c := range h.clusters.all() {
-		cs := admin.ClusterStatus{Name: c.name.String(), Sockets: h.sockets.of(c.name), Agents: c.agents()}
+		cs := admin.ClusterStatus{Name: c.name.String(), Policy: h.access.version(c.name.String()).String(), Sockets: h.sockets.of(c.name), Agents: c.agents()}
 		if cs.Agents == nil {
 			cs.Agents = []admin.AgentStatus{}
 		}

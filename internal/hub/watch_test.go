@@ -101,8 +101,8 @@ func (r *watchRig) write(name, text string) {
 }
 
 func (r *watchRig) allows(cluster, addr string) bool {
-	v, judged := r.h.access.decide(dialTo(cluster, addr))
-	return judged && v.Allow
+	ruling := r.h.access.decide(dialTo(cluster, addr))
+	return ruling.judged && ruling.Allow
 }
 
 func (r *watchRig) eventually(cluster, addr string, allowed bool) {

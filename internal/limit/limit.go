@@ -250,6 +250,9 @@ const (
 	AuditPoll = 250 * time.Millisecond
 	// ConfigDebounce collects the several events of one file replacement.
 	ConfigDebounce = 200 * time.Millisecond
+	// OwnAddresses is how old the list of the machine's addresses may be by which the
+	// hub knows its own listeners: asking the kernel costs what a hundred verdicts cost.
+	OwnAddresses = 5 * time.Second
 	// PolicySettle bounds the wait for a policy that is written without an end.
 	PolicySettle = 2 * time.Second
 	// PolicyFolders is how often a folder is looked for that could not be watched:

@@ -17,15 +17,17 @@ import (
 // For each destination the tries give the rules that hold it, and only those that
 // hold all destinations before stay, so most rules cost one look-up.
 type analysis struct {
-	c     *compiler
-	order map[*rule]int
-	seen  map[*rule]int // to the number of the look-up that found it last
-	looks int
-	steps int // that are left
+	c      *compiler
+	order  map[*rule]int
+	seen   map[*rule]int // to the number of the look-up that found it last
+	looks  int
+	steps  int                        // that are left
+	sorted map[entryList]*callersides // long lists of entries
 }
 
 // How many steps the analysis takes: some for each rule and range, so that a file
-// that was made to be slow costs what its length costs. Beyond it nothing is said.
+// that was made to be slow costs what its length costs. Beyond it the search ends,
+// which is a warning itself.
 const (
 	stepsAtLeast = 1 << 20
 	stepsEach    = 8
@@ -33,7 +35,7 @@ const (
 
 // analyse warns of rules that change nothing.
 func (c *compiler) analyse() {
-	a := analysis{c: c, order: make(map[*rule]int, len(c.p.rules)), seen: map[*rule]int{}, steps: stepsAtLeast}
+	a := analysis{c: c, order: make(map[*rule]int, len(c.p.rules)), seen: map[*rule]int{}, steps: stepsAtLeast, sorted: map[entryList]*callersides{}}
 	for i, r := range c.p.rules {
 		a.order[r] = i
 		a.steps += stepsEach * (1 + len(r.written.Destination))
@@ -46,8 +48,10 @@ func (c *compiler) analyse() {
 		path := fmt.Sprintf("rules[%d]", i)
 		by, deny := a.choose(r, a.covering(r, nil))
 		switch {
-		case a.steps <= 0:
-			return // what was not looked at to its end is not said
+		case a.steps <= 0: // what was not looked at to its end is not said
+			c.warn(path, "the search for rules that change nothing ended here, after %d of %d rules: too many speak of the same destinations and callers",
+				i, len(c.p.rules))
+			return
 		case by == nil:
 		case deny:
 			c.warn(path, "rule %s never counts: deny rule %s covers it", r.name, by.name)
@@ -168,19 +172,71 @@ func (a *analysis) holding(r *rule, d destination, sets []*set) (out []*rule) {
 			continue
 		}
 		a.steps--
-		take(s.any, netip.Prefix{})
+		take(a.maybe(s.any, r), netip.Prefix{})
 		if d.name != "" {
 			for name := d.name; name != ""; name = parent(name) {
-				take(s.names[name], netip.Prefix{})
+				take(a.maybe(s.names[name], r), netip.Prefix{})
 			}
 		}
 		if d.prefix.IsValid() {
 			for p, g := range s.ranges.Supernets(d.prefix) {
-				take(s.groups[g], p)
+				take(a.maybe(s.groups[g], r), p)
 			}
 		}
 	}
 	return out
+}
+
+// callersides are the entries for one destination by the callers of their rules.
+type callersides struct {
+	one  map[string][]entry // of rules that name this caller
+	rest []entry            // of rules for any caller, or with a star
+}
+
+// entryList is the identity of a list: groups that grew from each other share an array.
+type entryList struct {
+	first *entry
+	n     int
+}
+
+func sortCallers(entries []entry) *callersides {
+	by := &callersides{one: map[string][]entry{}}
+	for _, e := range entries {
+		if len(e.rule.caller) == 0 || slices.ContainsFunc(e.rule.caller, func(p pattern) bool { return p.wild }) {
+			by.rest = append(by.rest, e)
+			continue
+		}
+		for _, p := range e.rule.caller {
+			by.one[p.head] = append(by.one[p.head], e)
+		}
+	}
+	return by
+}
+
+// manyEntries is from when on a list is sorted: thousands of rules may name one
+// destination, each for a caller of its own.
+const manyEntries = 32
+
+// maybe leaves out entries whose rules cannot speak of all callers of r. What is
+// wider than r speaks of its first caller: it names it, or has a star, or none.
+func (a *analysis) maybe(entries []entry, r *rule) (out []entry) {
+	if len(entries) < manyEntries {
+		return entries
+	}
+	key := entryList{&entries[0], len(entries)}
+	by := a.sorted[key]
+	if by == nil {
+		by = sortCallers(entries)
+		a.steps -= len(entries)
+		a.sorted[key] = by
+	}
+	if len(r.caller) == 0 || r.caller[0].wild {
+		return by.rest
+	}
+	if named := by.one[r.caller[0].head]; len(named) > 0 {
+		return slices.Concat(named, by.rest)
+	}
+	return by.rest
 }
 
 // parent is the next wider key of a set's names: .b.c for a.b.c, .c for .b.c.

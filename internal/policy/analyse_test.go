@@ -135,7 +135,7 @@ func drawAsked(t *rapid.T) policy.Request {
 		}
 	}
 	if rapid.Bool().Draw(t, "own") && q.Addr.IsValid() {
-		q.Own = []netip.AddrPort{netip.AddrPortFrom(q.Addr, q.Port)}
+		q.Own = []policy.Listener{{At: netip.AddrPortFrom(q.Addr, q.Port), Of: policy.ListenerOfHub}}
 	}
 	return q
 }
@@ -265,5 +265,37 @@ func TestTheAnalysisIsBounded(t *testing.T) {
 		if p == nil || !slices.ContainsFunc(problems, func(q policy.Problem) bool { return strings.Contains(q.Message, "never counts") }) {
 			t.Errorf("%s: %v", destination, problems)
 		}
+	}
+}
+
+// TestManyRulesForOneDestination: tens of thousands of rules that name one destination,
+// each for its caller, are all looked at.
+func TestManyRulesForOneDestination(t *testing.T) {
+	const n = 20_000
+	rules := make([]policy.Rule, n)
+	for i := range rules {
+		rules[i] = policy.Rule{Name: fmt.Sprintf("r%d", i), Caller: []string{fmt.Sprintf("unix:c%d/connect", i)}, Destination: []string{"10.0.0.0/8:443", "*.example"}}
+	}
+	rules = append(rules, policy.Rule{Name: "again", Caller: []string{"unix:c7/connect"}, Destination: []string{"10.1.0.0/16:443"}})
+	_, problems := policy.Compile(rules, nil)
+	if len(problems) != 1 || problems[0].Message != "rule again is redundant: rule r7 covers it" || !problems[0].Warning {
+		t.Errorf("%d problems: %v", len(problems), problems[:min(3, len(problems))])
+	}
+}
+
+// TestASearchThatEndsEarlySaysSo: rules that were made so that each may cover each
+// other cost what their length costs, and the finding says where it ended.
+func TestASearchThatEndsEarlySaysSo(t *testing.T) {
+	const n = 6000
+	rules := make([]policy.Rule, n)
+	for i := range rules {
+		rules[i] = policy.Rule{Name: fmt.Sprintf("r%d", i), Caller: []string{fmt.Sprintf("unix:c%d/*", i)}, Destination: []string{"*"}}
+	}
+	p, problems := policy.Compile(rules, nil)
+	if p == nil || len(problems) != 1 || !problems[0].Warning || !strings.Contains(problems[0].Message, "ended here") {
+		t.Fatalf("%v", problems)
+	}
+	if problems[0].Path == "rules[0]" || problems[0].Index == 0 {
+		t.Errorf("nothing was looked at: %+v", problems[0])
 	}
 }

@@ -127,13 +127,17 @@ func accessOf(t *testing.T, rules ...policy.Rule) *policy.Policy {
 // than it should be; nothing that a control plane has to hide is behind it.
 func TestANodesAddressThatPointsElsewhere(t *testing.T) {
 	p := accessOf(t, policy.Rule{Name: "kubelets", Destination: []string{"0.0.0.0/0", "::/0", "*"}})
-	own := []netip.AddrPort{netip.MustParseAddrPort("10.0.0.5:8443"), netip.MustParseAddrPort("[fd00::5]:8443"), netip.MustParseAddrPort("10.0.0.5:8444")}
+	var own []policy.Listener
+	for _, at := range []string{"10.0.0.5:8443", "[fd00::5]:8443", "10.0.0.5:8444"} {
+		own = append(own, policy.Listener{At: netip.MustParseAddrPort(at), Of: policy.ListenerOfHub})
+	}
 	for _, at := range []string{
 		"169.254.169.254:80", "[fd00:ec2::254]:80", "[::ffff:169.254.169.254]:80", "[64:ff9b::a9fe:a9fe]:80", "[2002:a9fe:a9fe::]:80",
 		"[::a9fe:a9fe]:80", "[2001:0:4136:e378:8000:63bf:5601:5601]:80", "100.100.100.200:80", "168.63.129.16:32526",
 		"127.0.0.1:10250", "[::1]:10250", "[::ffff:127.0.0.1]:10250", "[64:ff9b::7f00:1]:10250", "[::7f00:1]:10250", "[2002:7f00:1::]:10250",
 		"0.0.0.0:10250", "[::]:10250", "[::ffff:0.0.0.0]:10250", "[fe80::1]:10250", "224.0.0.1:10250", "255.255.255.255:10250",
-		"10.0.0.5:8443", "[::ffff:10.0.0.5]:8443", "[fd00::5]:8443", "10.0.0.5:8444",
+		"10.0.0.5:8443", "[::ffff:10.0.0.5]:8443", "[fd00::5]:8443", "10.0.0.5:8444", "[64:ff9b::a00:5]:8443", "[64:ff9b:1::a00:5]:8443",
+		"[2001:db8::5efe:a9fe:a9fe]:80", "[2001:db8::200:5efe:7f00:1]:10250", "[64:ff9b:1::a9fe:a9fe]:80", "[64:ff9b:1:a9fe:0:a9fe::]:80",
 	} {
 		target, err := policy.ParseTarget(at)
 		if err != nil {

@@ -4,7 +4,6 @@ package policy
 
 import (
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -37,6 +36,7 @@ func Compile(rules []Rule, lists []List) (*Policy, []Problem) {
 		return nil, c.problems
 	}
 	c.analyse()
+	c.p.digest = digestOf(rules, lists)
 	return c.p, c.problems
 }
 
@@ -56,42 +56,12 @@ func CompileAllow(texts []string) (*Policy, []Problem) {
 			c.add(path, "%s", err)
 			continue
 		}
-		r := &rule{name: text, written: Rule{Name: text, Destination: []string{text}}}
+		r := &rule{name: text}
 		c.p.rules, c.p.texts = append(c.p.rules, r), append(c.p.texts, text)
 		c.insert(c.p.shared, r, d)
 	}
+	c.p.digest = digestOf([]Rule{{Name: "allow", Destination: c.p.texts}}, nil)
 	return c.p, c.problems
-}
-
-// Texts lists the entries of an agent's own list.
-func (p *Policy) Texts() []string {
-	if p == nil {
-		return nil
-	}
-	return slices.Clone(p.texts)
-}
-
-// Rules lists the rules as they were written.
-func (p *Policy) Rules() []Rule {
-	if p == nil {
-		return nil
-	}
-	out := make([]Rule, len(p.rules))
-	for i, r := range p.rules {
-		out[i] = r.written
-	}
-	return out
-}
-
-// Speaks says whether a rule names the cluster, or may speak of any.
-func (p *Policy) Speaks(cluster string) bool {
-	return p != nil && (p.cluster[cluster] != nil ||
-		slices.ContainsFunc(p.rules, func(r *rule) bool { return !r.named() && r.cluster.match(cluster) }))
-}
-
-// named says whether a rule lists its clusters one by one.
-func (r *rule) named() bool {
-	return len(r.cluster) > 0 && !slices.ContainsFunc(r.cluster, func(p pattern) bool { return p.wild })
 }
 
 type compiler struct {
@@ -102,14 +72,6 @@ type compiler struct {
 	combined map[*set]map[combination]group
 	problems []Problem
 	index    int // of what is being read
-}
-
-// combination is a range's group with one entry more.
-type combination struct {
-	with group
-	rule *rule
-	at   *portRange // of the entry's ports, which are shared by the ranges of a list
-	n    int
 }
 
 func newCompiler() *compiler {
@@ -194,7 +156,7 @@ func (c *compiler) rule(path string, w Rule) {
 	} else {
 		c.names[w.Name] = path
 	}
-	r := &rule{name: w.Name, deny: w.Deny, written: w}
+	r := &rule{name: w.Name, deny: w.Deny, written: &w}
 	r.cluster = c.patterns(path+".clusters", w.Cluster)
 	r.caller = c.patterns(path+".callers", w.Caller)
 	r.egress = c.patterns(path+".egress", w.Egress)
@@ -217,25 +179,6 @@ func (c *compiler) rule(path string, w Rule) {
 			c.insert(s, r, d)
 		}
 	}
-}
-
-// sets are where a rule belongs: with each cluster that it names, else with what all share.
-func (c *compiler) sets(r *rule) []*set {
-	if !r.named() {
-		return []*set{c.p.shared}
-	}
-	out := make([]*set, 0, len(r.cluster))
-	for _, p := range r.cluster {
-		s := c.p.cluster[p.head]
-		if s == nil {
-			s = newSet()
-			c.p.cluster[p.head] = s
-		}
-		if !slices.Contains(out, s) {
-			out = append(out, s)
-		}
-	}
-	return out
 }
 
 func (c *compiler) patterns(path string, texts []string) patterns {
@@ -327,73 +270,4 @@ func (c *compiler) destinations(path string, texts []string) []destination {
 		}
 	}
 	return out
-}
-
-// insert puts a rule where a decision finds it.
-func (c *compiler) insert(s *set, r *rule, d destination) {
-	e := entry{r, d.ports}
-	switch {
-	case d.any:
-		s.any = append(s.any, e)
-	case d.name != "":
-		s.names[d.name] = append(s.names[d.name], e)
-	default:
-		if n := len(s.byRanges); n == 0 || s.byRanges[n-1].rule != r || !slices.Equal(s.byRanges[n-1].ports, d.ports) {
-			s.byRanges = append(s.byRanges, e)
-		}
-		s.ranges.Modify(d.prefix, func(g group, there bool) (group, bool) { return c.with(s, g, e), false })
-	}
-}
-
-// with is the group of g's entries and e. Ranges of one list have the same.
-func (c *compiler) with(s *set, g group, e entry) group {
-	key := combination{with: g, rule: e.rule, n: len(e.ports)}
-	if len(e.ports) > 0 {
-		key.at = &e.ports[0]
-	}
-	known := c.combined[s]
-	if known == nil {
-		known = map[combination]group{}
-		c.combined[s] = known
-	}
-	if to, ok := known[key]; ok {
-		return to
-	}
-	if slices.ContainsFunc(s.groups[g], func(o entry) bool { return o.rule == e.rule && slices.Equal(o.ports, e.ports) }) {
-		return g // the same range twice
-	}
-	to := group(len(s.groups))
-	before, next := s.groups[g], combination{with: g}
-	if _, taken := known[next]; taken { // only the first that follows g may lie behind it in its array
-		before = slices.Clip(before)
-	}
-	s.groups = append(s.groups, append(before, e))
-	known[key], known[next] = to, to
-	return to
-}
-
-// Clusters lists the clusters that rules name one by one.
-func (p *Policy) Clusters() []string {
-	if p == nil {
-		return nil
-	}
-	return slices.Sorted(maps.Keys(p.cluster))
-}
-
-// Wide says whether some rule does not name its clusters one by one.
-func (p *Policy) Wide() bool {
-	return p != nil && slices.ContainsFunc(p.rules, func(r *rule) bool { return !r.named() })
-}
-
-// Unreached names the rules that speak of none of these clusters.
-func (p *Policy) Unreached(known []string) (names []string) {
-	if p == nil {
-		return nil
-	}
-	for _, r := range p.rules {
-		if !slices.ContainsFunc(known, r.cluster.match) {
-			names = append(names, r.name)
-		}
-	}
-	return names
 }

@@ -41,8 +41,11 @@ func Decide(q Request, policies ...*Policy) Verdict {
 	}
 	if d.addr.IsValid() {
 		d.special, d.inner = classify(d.addr), embedded(d.addr)
-		for _, o := range q.Own {
-			d.own = d.own || o.Addr().Unmap() == d.addr && o.Port() == q.Port
+		d.owner, d.own = q.at(d.addr)
+		for _, a := range d.inner {
+			if !d.own {
+				d.owner, d.own = q.at(a)
+			}
 		}
 	}
 	for _, p := range policies {
@@ -61,7 +64,7 @@ func Decide(q Request, policies ...*Policy) Verdict {
 	case d.allow.rule != nil:
 		v.kind, v.Rule, v.Allow = kindAllowed, d.allow.rule.name, true
 	case d.own:
-		v.kind = kindOwn
+		v.kind, v.own = kindOwn, d.owner.Of
 	case d.special.what != "":
 		v.kind, v.special = kindSpecial, d.special
 	case agent:
@@ -77,6 +80,7 @@ type decision struct {
 	inner       []netip.Addr // IPv4 addresses that an IPv6 one carries
 	special     special
 	own         bool
+	owner       Listener
 	deny, allow found
 	mayAllow    bool
 }

@@ -59,6 +59,16 @@ func Read(file string, data []byte, open func(path string) ([]byte, error)) (*Po
 	return p, out
 }
 
+// Lists are those of a file with what stands in the files that they name.
+func Lists(file string, data []byte, open func(path string) ([]byte, error)) (out []List) {
+	var raw v1alpha1.AccessPolicy
+	r := reader{doc: conf.Decode(file, data, &raw), open: open}
+	for i, l := range raw.Lists {
+		out = append(out, r.list(fmt.Sprintf("lists[%d]", i), l))
+	}
+	return out
+}
+
 func refusals(doc *conf.Document) []Finding {
 	var out []Finding
 	for _, p := range doc.Problems() {

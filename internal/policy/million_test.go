@@ -51,12 +51,37 @@ func TestMemoryOfManyRanges(t *testing.T) {
 		}
 		each := float64(heap()-before) / n
 		t.Logf("%s: %.0f bytes for each range", name, each)
-		if each > 200 {
-			t.Errorf("%s: %.0f bytes for each range", name, each)
+		if each > mostForARange {
+			t.Errorf("%s: %.0f bytes for each range, at most %d are expected", name, each, mostForARange)
 		}
 		runtime.KeepAlive(lists)
 		runtime.KeepAlive(p)
 	}
+}
+
+// mostForARange bounds what a million ranges take: 200 MB at the hub. An agent's
+// entry is a rule of its own that verdicts name, so it has more.
+const (
+	mostForARange  = 200
+	mostForAnEntry = 500
+)
+
+// TestMemoryOfAnAgentsRanges compiles the list of an agent with 200,000 entries.
+func TestMemoryOfAnAgentsRanges(t *testing.T) {
+	const n = 200_000
+	texts := randomRanges(n)
+	before := heap()
+	p, problems := policy.CompileAllow(texts)
+	if len(problems) > 0 {
+		t.Fatal(problems[0])
+	}
+	each := float64(heap()-before) / n
+	t.Logf("%.0f bytes for each entry", each)
+	if each > mostForAnEntry {
+		t.Errorf("%.0f bytes for each entry, at most %d are expected", each, mostForAnEntry)
+	}
+	runtime.KeepAlive(texts)
+	runtime.KeepAlive(p)
 }
 
 // TestMemoryOfRulesThatShareARange: what rules for the same destinations take grows

@@ -22,6 +22,7 @@ type Policy struct {
 	cluster map[string]*set // of rules that name clusters
 
 	shadowed map[*rule]bool // allow rules that a deny rule covers
+	digest   Digest
 }
 
 // Size is the number of rules.
@@ -39,7 +40,7 @@ type rule struct {
 	cluster, caller, egress, flow patterns
 	source                        sources
 	uid                           []uint32 // nil: any
-	written                       Rule
+	written                       *Rule    // nil in an agent's list, where each entry is one
 }
 
 // set finds the rules that speak of a destination.
@@ -87,7 +88,43 @@ type Request struct {
 	Name    string     // as asked, normalised by ParseTarget; empty if an address was asked for
 	Addr    netip.Addr // not valid: the name is not resolved yet
 	Port    uint16
-	Own     []netip.AddrPort // listeners of who would dial
+	Own     []Listener // of the dialler itself, and of the hub
+}
+
+// Listener is where the machinery itself listens; no wide rule opens it.
+type Listener struct {
+	At netip.AddrPort
+	Of string // whose it is, such as ListenerOfAgent
+}
+
+// Whose a Listener is.
+const (
+	ListenerOfAgent = "the agent's own listener"
+	ListenerOfHub   = "a listener of the hub"
+)
+
+// at finds the listener that a request would reach. One at an unspecified address
+// answers on every address of 127.0.0.0/8, not only on those that a machine lists.
+func (q *Request) at(addr netip.Addr) (Listener, bool) {
+	for _, o := range q.Own {
+		if a := o.At.Addr().Unmap(); o.At.Port() == q.Port && (a == addr || a.IsUnspecified() && addr.IsLoopback()) {
+			return o, true
+		}
+	}
+	return Listener{}, false
+}
+
+// MeetsOwn says whether the request's address, or an IPv4 one that it carries, is
+// a Listener of Own.
+func (q Request) MeetsOwn() bool {
+	addr := q.Addr.Unmap().WithZone("")
+	if !addr.IsValid() || len(q.Own) == 0 {
+		return false
+	}
+	if _, own := q.at(addr); own {
+		return true
+	}
+	return slices.ContainsFunc(embedded(addr), func(a netip.Addr) bool { _, own := q.at(a); return own })
 }
 
 // Verdict is the answer.
@@ -101,6 +138,7 @@ type Verdict struct {
 	at      netip.AddrPort
 	caller  string
 	special special
+	own     string // whose listener it is
 	rules   int
 }
 
@@ -133,7 +171,7 @@ func (v Verdict) Why() string {
 	case kindNotInList:
 		return fmt.Sprintf("%s is in none of the %d allowed ranges", what, v.rules)
 	case kindOwn:
-		return fmt.Sprintf("%s is the agent's own listener; only a rule with exactly this address and port opens it", what)
+		return fmt.Sprintf("%s is %s; only a rule with exactly this address and port opens it", what, v.own)
 	case kindSpecial:
 		return fmt.Sprintf("%s is %s; only a rule inside %s opens it", what, v.special.what, v.special.within)
 	case kindDenied:

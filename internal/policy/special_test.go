@@ -15,7 +15,7 @@ import (
 func decide(p *policy.Policy, addr string, port uint16, own ...string) policy.Verdict {
 	q := policy.Request{Addr: netip.MustParseAddr(addr), Port: port}
 	for _, o := range own {
-		q.Own = append(q.Own, netip.MustParseAddrPort(o))
+		q.Own = append(q.Own, policy.Listener{At: netip.MustParseAddrPort(o), Of: policy.ListenerOfAgent})
 	}
 	return policy.Decide(q, p)
 }
@@ -137,6 +137,12 @@ func TestOwnListeners(t *testing.T) {
 		"another address is no listener":            {[]string{"10.0.0.0/8"}, "10.0.0.1", "10.0.0.2:8445", true},
 		"a listener in its mapped form is the same": {[]string{"10.0.0.0/8"}, "10.0.0.1", "[::ffff:10.0.0.1]:8445", false},
 		"an address in its mapped form is the same": {[]string{"10.0.0.0/8"}, "::ffff:10.0.0.1", "10.0.0.1:8445", false},
+		"what NAT64 would bring to it":              {[]string{"::/0"}, "64:ff9b::a00:1", "10.0.0.1:8445", false},
+		"what ISATAP would bring to it":             {[]string{"::/0"}, "2001:db8::5efe:a00:1", "10.0.0.1:8445", false},
+		"what 6to4 would bring to it, named":        {[]string{"[2002:a00:1::1]:8445"}, "2002:a00:1::1", "10.0.0.1:8445", true},
+		"on all addresses, all of loopback":         {[]string{"127.0.0.0/8"}, "127.9.9.9", "0.0.0.0:8445", false},
+		"on all addresses of IPv6, all of loopback": {[]string{"127.0.0.0/8"}, "127.0.0.1", "[::]:8445", false},
+		"on all addresses, what is not listed":      {[]string{"10.0.0.0/8"}, "10.0.0.1", "0.0.0.0:8445", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if v := decide(compile(t, c.rules...), c.addr, 8445, c.own); v.Allow != c.allow || v.Why() == "" {

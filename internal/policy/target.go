@@ -160,14 +160,17 @@ var carriers = struct{ nat64, nat64Local, translated, compatible, sixToFour, ter
 }
 
 // embedded extracts the IPv4 addresses that an IPv6 address may stand for: NAT64
-// (RFC 6052, RFC 8215), 6to4 (RFC 3056), Teredo (RFC 4380), IPv4-translated (RFC
-// 2765) and IPv4-compatible (RFC 4291) ones.
+// (RFC 6052, RFC 8215), 6to4 (RFC 3056), Teredo (RFC 4380), ISATAP (RFC 5214
+// section 6.1), IPv4-translated (RFC 2765) and IPv4-compatible (RFC 4291) ones.
 func embedded(addr netip.Addr) []netip.Addr {
 	if !addr.Is6() {
 		return nil
 	}
 	b := addr.As16()
 	last := netip.AddrFrom4([4]byte(b[12:]))
+	if b[8]&^0x02 == 0 && b[9] == 0 && b[10] == 0x5e && b[11] == 0xfe { // an interface of ISATAP, behind any prefix
+		return []netip.Addr{last}
+	}
 	switch {
 	case carriers.nat64.Contains(addr), carriers.translated.Contains(addr), carriers.compatible.Contains(addr):
 		return []netip.Addr{last}

@@ -88,6 +88,44 @@ func TestADeniedTargetInEverySpelling(t *testing.T) {
 	}
 }
 
+// TestAuthoritiesThatMeanSomethingElse: what some parser takes for loopback or metadata,
+// and another for something harmless, is refused by its form, whatever the rules are.
+func TestAuthoritiesThatMeanSomethingElse(t *testing.T) {
+	shut := runtest.Echo(t)
+	port := portOf(t, shut)
+	f := policyFolder(t)
+	f.put("c1.yaml", wideRules()+"- {name: loopback, allow: [127.0.0.0/8, \"::1\"]}\n")
+	h, _ := pair(t, hubSpec{extra: f.extra()}, agentSpec{allow: append(everything(), "::1", "*.example", "localhost")})
+	for _, target := range []string{
+		"127.0.0.1:0", "127.0.0.1:65536", "127.0.0.1:" + strings.Repeat("9", 30), "127.0.0.1:+" + port, "127.0.0.1:-1", "127.0.0.1:0" + port, "127.0.0.1:0x50",
+		"127.0.0.1:", "127.0.0.1", ":" + port, "127.0.0.1:" + port + ":" + port, "127.0.0.1:http", "127.0.0.1:８０",
+		"user@127.0.0.1:" + port, "user:pass@127.0.0.1:" + port, "example.com@127.0.0.1:" + port, "127.0.0.1%2f:" + port, "127%2e0%2e0%2e1:" + port,
+		"%6c%6f%63%61%6c%68%6f%73%74:" + port, "127.0.0.1%00.example:" + port, "127.0.0.1\\.example:" + port, "127.0.0.1/.example:" + port,
+		"127.0.0.1#.example:" + port, "127.0.0.1?.example:" + port, "http://127.0.0.1:" + port, "//127.0.0.1:" + port, "/127.0.0.1:" + port,
+		"127。0。0。1:" + port, "127．0．0．1:" + port, "127｡0｡0｡1:" + port, "①②⑦.0.0.1:" + port, "１２７.０.０.１:" + port, "١٢٧.0.0.1:" + port,
+		"loc\u00adalhost:" + port, "localho\u017ft:" + port, "\u212aubernetes.example:" + port, "loca\u200blhost:" + port,
+		"0x7f.1:" + port, "0177.1:" + port, "017700000001:" + port, "2130706433:" + port, "0x7f000001:" + port, "127.1:" + port, "127.0.1:" + port, "0:" + port,
+		"127.0.0.1.:" + port, "127.0.0.1..:" + port, "127.0.0.256:" + port, "127.0.0.1.1:" + port, "0.0x7f.example.0x1:" + port, "a.example.1:" + port, "1:" + port,
+		"[127.0.0.1]:" + port + "x", "[::1:" + port, "::1]:" + port, "[[::1]]:" + port, "[::1%25lo]:" + port, "[::1%lo]:" + port, "[fe80::1%eth0]:" + port,
+		"[::ffff:127.1]:" + port, "[::ffff:0x7f.0.0.1]:" + port, "[::ffff:127.0.0.1%1]:" + port, "[1::2::3]:" + port, "[v1.::1]:" + port, "[]:" + port,
+		"-a.example:" + port, "a-.example:" + port, "a..example:" + port, ".example:" + port, strings.Repeat("a", 64) + ".example:" + port, "*.example:" + port, "@l:" + port,
+		strings.Repeat("a.", 127) + "example:" + port, "a b.example:" + port, "a\tb.example:" + port,
+	} {
+		for _, w := range h.ways("c1") {
+			conn, err := w.dial(runtest.Within(t), target)
+			if err == nil {
+				conn.Close()
+				t.Errorf("%s: %q is open", w.name, target)
+			} else if fault.Has(err, fault.CodeDialDNS) || fault.Has(err, fault.CodeInternal) || strings.Contains(err.Error(), "dial_dns") {
+				t.Errorf("%s: %q went further than its form: %v", w.name, target, err)
+			}
+		}
+	}
+	if n := shut.Accepted(); n != 0 {
+		t.Errorf("the target saw %d connections", n)
+	}
+}
+
 // TestANodeThatPointsAtTheControlPlane is CVE-2022-3294 end to end: a kubelet's
 // address is metadata, loopback or a listener of the hub, and rules are wide.
 func TestANodeThatPointsAtTheControlPlane(t *testing.T) {

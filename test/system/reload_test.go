@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tombolo-io/tombolo/internal/agent"
 	"github.com/tombolo-io/tombolo/internal/fault"
@@ -135,16 +136,22 @@ func TestRemovedSocketEndsItsStreams(t *testing.T) {
 	mustEcho(t, stay, "stays")
 }
 
-// An agent takes new rules for new streams at once.
+// An agent takes new rules for new streams at once, and ends live ones that they refuse.
 func TestAgentReloadsItsRules(t *testing.T) {
 	h, a := pair(t, hubSpec{}, agentSpec{})
 	to := runtest.Echo(t)
-	live := openVia(t, h, to)
-	cfg := agentConfig(t, agentSpec{dir: a.dir, allow: []string{"10.0.0.0/8"}}, a.health)
-	a.Reload(cfg)
+	live, other := openVia(t, h, to), runtest.Echo(t)
+	stays := openVia(t, h, other)
+	a.Reload(agentConfig(t, agentSpec{dir: a.dir, allow: []string{"127.0.0.0/16", "10.0.0.0/8"}}, a.health))
+	mustEcho(t, live, "another rule allows it")
+	a.Reload(agentConfig(t, agentSpec{dir: a.dir, allow: []string{"10.0.0.0/8", other.Addr()}}, a.health))
+	live.SetReadDeadline(time.Now().Add(runtest.Patience))
+	if n, err := live.Read(make([]byte, 1)); n != 0 || err == nil || isTimeout(err) {
+		t.Errorf("a live stream that no rule allows any more: %d, %v", n, err)
+	}
+	mustEcho(t, stays, "a live stream that a rule allows")
 	_, err := dialConnect(runtest.Within(t), h.socket("c1", hub.ProtocolConnect), to.Addr())
 	wantRefused(t, err, http.StatusForbidden, fault.CodePolicyDenied)
-	mustEcho(t, live, "a live stream stays")
 	_, err = agent.ParseConfig("agent.yaml", []byte("apiVersion: tombolo.dev/v1alpha1\nkind: AgentConfig\nallow: [10.0.0.0/33, 10.0.0.1/8]\nhub: x\n"))
 	f := wantFault(t, err, fault.CodeConfig)
 	for _, say := range []string{"agent.yaml:3:9: allow[0]", "agent.yaml:3:22: allow[1]", "10.0.0.0/8", "agent.yaml:4:1: hub"} {

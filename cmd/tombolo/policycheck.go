@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tombolo-io/tombolo/internal/admin"
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/hub"
+	"github.com/tombolo-io/tombolo/internal/policy"
+)
+
+func newPolicyCheckCommand() *cobra.Command {
+	var out outputFlag
+	var remote remoteFlags
+	var known []string
+	var strict, overlaps bool
+	cmd := &cobra.Command{
+		Use:   "check PATH...",
+		Short: "List every problem of policies with file:line:column",
+		Long: "Reads files of kind AccessPolicy, and folders of them, and lists what is wrong (error) and what was hardly meant\n" +
+			"(warning), such as a rule that changes no verdict because another one of its file covers it, or one for a cluster\n" +
+			"that there is not. Which clusters there are says --known, else the hub; where none answers, that is left out and\n" +
+			"said. The exit code is 2 if there is an error, or with --strict a warning.",
+		Example:     "  tombolo policy check /etc/tombolo/policies\n  tombolo policy check c1.yaml --known c1,c2 --strict --overlaps",
+		Args:        atLeastOne("PATH"),
+		Annotations: map[string]string{takesFile: "yes"},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			s, err := readPolicies(args)
+			if err != nil {
+				return err
+			}
+			if known, err = s.clusters(cmd, remote, known); err != nil {
+				return err
+			}
+			if known != nil {
+				s.strangers(known)
+			}
+			if overlaps {
+				s.overlap()
+			}
+			return s.report(cmd, out, strict)
+		},
+	}
+	cmd.Flags().StringSliceVar(&known, "known", nil, "warn of rules for clusters that are none of these `NAMES`, without asking a hub")
+	cmd.Flags().BoolVar(&strict, "strict", false, "take a warning for an error")
+	cmd.Flags().BoolVar(&overlaps, "overlaps", false, "list where an allow and a deny rule of a file meet, so that deny wins there")
+	remote.register(cmd)
+	out.register(cmd)
+	return cmd
+}
+
+// clusters lists those that there are, nil if nobody says. A hub that was named has to
+// answer; one that nobody named is asked if it is there.
+func (s *policySet) clusters(cmd *cobra.Command, remote remoteFlags, known []string) ([]string, error) {
+	if len(known) > 0 {
+		return known, nil
+	}
+	client, err := remote.client()
+	if err != nil {
+		return nil, err
+	}
+	var st admin.Status
+	if err := client.Call(cmd.Context(), http.MethodGet, "/v1/status", nil, &st); err != nil {
+		for _, flag := range []string{"admin-socket", "hub", "operator"} {
+			if cmd.Flags().Changed(flag) {
+				return nil, err
+			}
+		}
+		s.note = "no hub answers at " + remote.socket + ", so clusters were not looked at: name them with --known, or the hub with --hub or --admin-socket"
+		return nil, nil
+	}
+	known = []string{} // a hub without clusters knows none
+	for _, c := range st.Clusters {
+		known = append(known, c.Name)
+	}
+	return known, nil
+}
+
+// strangers warns of rules that speak of no known cluster, and of names in them that
+// none has.
+func (s *policySet) strangers(known []string) {
+	for i, p := range s.policies {
+		strange := map[string]bool{}
+		for _, name := range p.Unreached(known) {
+			strange[name] = true
+		}
+		place := placer(s.files[i])
+		warn := func(path, format string, args ...any) {
+			s.findings = append(s.findings, policy.Finding{Warning: true, Problem: place(path, fmt.Sprintf(format, args...))})
+		}
+		for j, r := range p.Rules() {
+			if strange[r.Name] {
+				warn(fmt.Sprintf("rules[%d].clusters", j), "rule %s never counts: it is about no known cluster", r.Name)
+				continue
+			}
+			for k, text := range r.Cluster {
+				if !policy.AnyMatches(text, known) {
+					warn(fmt.Sprintf("rules[%d].clusters[%d]", j, k), "no known cluster is %s", text)
+				}
+			}
+		}
+	}
+}
+
+// overlap lists where rules meet, which is no mistake.
+func (s *policySet) overlap() {
+	for i, p := range s.policies {
+		for _, o := range p.Overlaps() {
+			s.overlaps = append(s.overlaps, finding{Severity: "information", File: s.files[i],
+				Message: fmt.Sprintf("allow rule %s and deny rule %s meet at %s: deny wins", o.Allow, o.Deny, o.At)})
+		}
+	}
+}
+
+// checked is the answer of policy check.
+type checked struct {
+	admin.Meta
+	Files    int       `json:"files"`
+	Rules    int       `json:"rules"`
+	Note     string    `json:"note,omitempty"` // what was not looked at, and why
+	Findings []finding `json:"findings"`
+}
+
+type finding struct {
+	Severity string `json:"severity"` // error, warning or information
+	File     string `json:"file"`
+	Line     int    `json:"line,omitempty"`
+	Column   int    `json:"column,omitempty"`
+	Path     string `json:"path,omitempty"`
+	Message  string `json:"message"`
+}
+
+func (s policySet) report(cmd *cobra.Command, out outputFlag, strict bool) error {
+	answer := checked{Meta: hub.Meta("PolicyCheck"), Files: len(s.files), Note: s.note, Findings: []finding{}}
+	for _, p := range s.policies {
+		answer.Rules += len(p.Rules())
+	}
+	bad := 0
+	for _, f := range s.findings {
+		severity := "error"
+		if f.Warning {
+			severity = "warning"
+		}
+		if !f.Warning || strict {
+			bad++
+		}
+		answer.Findings = append(answer.Findings, finding{severity, f.File, f.Line, f.Column, f.Path, f.Message})
+	}
+	answer.Findings = append(answer.Findings, s.overlaps...)
+	err := out.print(cmd.OutOrStdout(), answer, func(w io.Writer) error {
+		for i, f := range s.findings {
+			fmt.Fprintf(w, "%s: %s\n", answer.Findings[i].Severity, f.String())
+		}
+		for _, o := range s.overlaps {
+			fmt.Fprintf(w, "%s: %s: %s\n", o.Severity, o.File, o.Message)
+		}
+		if s.note != "" {
+			fmt.Fprintf(w, "note: %s\n", s.note)
+		}
+		_, err := fmt.Fprintf(w, "%s, %s, %s\n", counted(answer.Files, "file"), counted(answer.Rules, "rule"), counted(len(answer.Findings), "finding"))
+		return err
+	})
+	if err == nil && bad > 0 {
+		return fault.Newf(fault.CodeConfig, "the policy has %s", counted(bad, "problem")).Hint("correct the lines named")
+	}
+	return err
+}
+
+func counted(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

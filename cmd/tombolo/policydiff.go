@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tombolo-io/tombolo/internal/admin"
+	"github.com/tombolo-io/tombolo/internal/hub"
+	"github.com/tombolo-io/tombolo/internal/policy"
+)
+
+func newPolicyDiffCommand() *cobra.Command {
+	var out outputFlag
+	cmd := &cobra.Command{
+		Use: "diff A B", Short: "List the rules and ranges that differ between two policies, files or folders", Args: exactArgs("A", "B"),
+		Long: "Compares rules and lists by their names, whatever file they stand in and in whatever order. The exit code is 0 whether\n" +
+			"or not something differs. What recorded traffic would have met says 'tombolo policy test'.",
+		Example:     "  tombolo policy diff /etc/tombolo/policies ./policies",
+		Annotations: map[string]string{takesFile: "yes"},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var sides [2]side
+			for i, path := range args {
+				s, err := readSide(path)
+				if err != nil {
+					return err
+				}
+				sides[i] = s
+			}
+			answer := compare(sides[0], sides[1])
+			return out.print(cmd.OutOrStdout(), answer, answer.text)
+		},
+	}
+	out.register(cmd)
+	return cmd
+}
+
+// side is one policy: rules and lists by name. Files may have the same names; the
+// second is told apart by a number.
+type side struct {
+	order []string
+	rules map[string]policy.Rule
+	lists map[string][]string
+}
+
+func readSide(path string) (out side, err error) {
+	s, err := readPolicies([]string{path})
+	if err != nil {
+		return out, err
+	}
+	policies, err := s.good()
+	if err != nil {
+		return out, err
+	}
+	out = side{rules: map[string]policy.Rule{}, lists: map[string][]string{}}
+	for i, p := range policies {
+		for _, r := range p.Rules() {
+			name := free(out.rules, r.Name)
+			out.rules[name] = r
+			out.order = append(out.order, name)
+		}
+		lists, err := hub.PolicyLists(s.files[i])
+		if err != nil {
+			return out, err
+		}
+		for _, l := range lists {
+			out.lists[free(out.lists, l.Name)] = l.Ranges
+		}
+	}
+	return out, nil
+}
+
+func free[V any](m map[string]V, name string) string {
+	for n, tried := 2, name; ; n++ {
+		if _, taken := m[tried]; !taken {
+			return tried
+		}
+		tried = fmt.Sprintf("%s#%d", name, n)
+	}
+}
+
+// compared is the answer of policy diff.
+type compared struct {
+	admin.Meta
+	Rules []ruleChange `json:"rules"`
+	Lists []listChange `json:"lists"`
+}
+
+// ruleChange is a rule that is not the same: Before is empty for a new one, After for
+// one that is gone.
+type ruleChange struct {
+	Name   string `json:"name"`
+	Before string `json:"before,omitempty"`
+	After  string `json:"after,omitempty"`
+}
+
+type listChange struct {
+	Name    string   `json:"name"`
+	Removed []string `json:"removed"`
+	Added   []string `json:"added"`
+}
+
+func compare(a, b side) compared {
+	out := compared{Meta: hub.Meta("PolicyDiff"), Rules: []ruleChange{}, Lists: []listChange{}}
+	for _, name := range a.order {
+		after, there := b.rules[name]
+		switch before := a.rules[name]; {
+		case !there:
+			out.Rules = append(out.Rules, ruleChange{Name: name, Before: ruleLine(before)})
+		case !reflect.DeepEqual(before, after):
+			out.Rules = append(out.Rules, ruleChange{name, ruleLine(before), ruleLine(after)})
+		}
+	}
+	for _, name := range b.order {
+		if _, there := a.rules[name]; !there {
+			out.Rules = append(out.Rules, ruleChange{Name: name, After: ruleLine(b.rules[name])})
+		}
+	}
+	names := maps.Clone(a.lists)
+	maps.Copy(names, b.lists)
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		l := listChange{name, without(a.lists[name], b.lists[name]), without(b.lists[name], a.lists[name])}
+		if len(l.Removed)+len(l.Added) > 0 {
+			out.Lists = append(out.Lists, l)
+		}
+	}
+	return out
+}
+
+// without gives what is in a and not in b, in the order of a.
+func without(a, b []string) []string {
+	in := make(map[string]bool, len(b))
+	for _, s := range b {
+		in[s] = true
+	}
+	out := []string{}
+	for _, s := range a {
+		if !in[s] {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+func (c compared) text(w io.Writer) error {
+	for _, r := range c.Rules {
+		if r.Before != "" {
+			fmt.Fprintf(w, "- %s\n", r.Before)
+		}
+		if r.After != "" {
+			fmt.Fprintf(w, "+ %s\n", r.After)
+		}
+	}
+	for _, l := range c.Lists {
+		for _, s := range l.Removed {
+			fmt.Fprintf(w, "- list %s: %s\n", l.Name, s)
+		}
+		for _, s := range l.Added {
+			fmt.Fprintf(w, "+ list %s: %s\n", l.Name, s)
+		}
+	}
+	if len(c.Rules)+len(c.Lists) == 0 {
+		fmt.Fprintln(w, "no rule and no list differs")
+	}
+	return nil
+}
+
+// ruleLine is a rule in one line, with all that it says.
+func ruleLine(r policy.Rule) string {
+	var b strings.Builder
+	b.WriteString(r.Name)
+	action := "allow"
+	if r.Deny {
+		action = "deny"
+	}
+	var users []string
+	for _, u := range r.UID {
+		users = append(users, fmt.Sprint(u))
+	}
+	for _, part := range []struct {
+		what string
+		list []string
+	}{{"clusters", r.Cluster}, {"callers", r.Caller}, {"uids", users}, {"egress", r.Egress}, {"flows", r.Flow}, {"sources", r.Source}, {action, r.Destination}} {
+		if part.list != nil {
+			fmt.Fprintf(&b, " %s=%s", part.what, strings.Join(part.list, ","))
+		}
+	}
+	if r.Comment != "" {
+		fmt.Fprintf(&b, " # %s", r.Comment)
+	}
+	return b.String()
+}

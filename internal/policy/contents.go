@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"maps"
+	"slices"
+)
+
+// Texts lists the entries of an agent's own list.
+func (p *Policy) Texts() []string {
+	if p == nil {
+		return nil
+	}
+	return slices.Clone(p.texts)
+}
+
+// Rules lists the rules as they were written.
+func (p *Policy) Rules() []Rule {
+	if p == nil {
+		return nil
+	}
+	out := make([]Rule, len(p.rules))
+	for i, r := range p.rules {
+		if out[i] = (Rule{Name: r.name, Destination: []string{r.name}}); r.written != nil {
+			out[i] = *r.written
+		}
+	}
+	return out
+}
+
+// Speaks says whether a rule names the cluster, or may speak of any.
+func (p *Policy) Speaks(cluster string) bool {
+	return p != nil && (p.cluster[cluster] != nil ||
+		slices.ContainsFunc(p.rules, func(r *rule) bool { return !r.named() && r.cluster.match(cluster) }))
+}
+
+// named says whether a rule lists its clusters one by one.
+func (r *rule) named() bool {
+	return len(r.cluster) > 0 && !slices.ContainsFunc(r.cluster, func(p pattern) bool { return p.wild })
+}
+
+// Clusters lists the clusters that rules name one by one.
+func (p *Policy) Clusters() []string {
+	if p == nil {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(p.cluster))
+}
+
+// Wide says whether some rule does not name its clusters one by one.
+func (p *Policy) Wide() bool {
+	return p != nil && slices.ContainsFunc(p.rules, func(r *rule) bool { return !r.named() })
+}
+
+// AnyMatches says whether a text with at most one * fits one of the names.
+func AnyMatches(text string, names []string) bool {
+	p, err := parsePattern(text)
+	return err == nil && slices.ContainsFunc(names, p.matches)
+}
+
+// Unreached names the rules that speak of none of these clusters.
+func (p *Policy) Unreached(known []string) (names []string) {
+	if p == nil {
+		return nil
+	}
+	for _, r := range p.rules {
+		if !slices.ContainsFunc(known, r.cluster.match) {
+			names = append(names, r.name)
+		}
+	}
+	return names
+}

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"hash"
+	"math/bits"
+)
+
+// Digest tells contents of policies apart. Digests add up: that of several policies
+// does not depend on their order, and one that is changed costs one subtraction
+// and one addition, however many there are. It tells what its authors wrote from
+// what they wrote before; it is no defence against one who makes up contents so
+// that their sums agree.
+type Digest [2]uint64
+
+// Plus is the digest of both.
+func (d Digest) Plus(o Digest) Digest {
+	low, carry := bits.Add64(d[1], o[1], 0)
+	high, _ := bits.Add64(d[0], o[0], carry)
+	return Digest{high, low}
+}
+
+// Minus takes one out again.
+func (d Digest) Minus(o Digest) Digest {
+	low, borrow := bits.Sub64(d[1], o[1], 0)
+	high, _ := bits.Sub64(d[0], o[0], borrow)
+	return Digest{high, low}
+}
+
+// String is short enough for a line of a log: a change shows in it.
+func (d Digest) String() string { return fmt.Sprintf("%012x", d[0]>>16) }
+
+// Digest is of the rules and lists as they were written, whatever file they stand in.
+func (p *Policy) Digest() Digest {
+	if p == nil {
+		return Digest{}
+	}
+	return p.digest
+}
+
+// digesting writes values so that no two sequences of them read the same.
+type digesting struct {
+	hash hash.Hash
+	room [8]byte
+}
+
+func (d *digesting) number(n uint64) {
+	binary.BigEndian.PutUint64(d.room[:], n)
+	d.hash.Write(d.room[:])
+}
+
+func (d *digesting) text(s string) {
+	d.number(uint64(len(s)))
+	d.hash.Write([]byte(s))
+}
+
+// texts keeps a list that is left out apart from an empty one.
+func (d *digesting) texts(list []string) {
+	if list == nil {
+		d.number(^uint64(0))
+		return
+	}
+	d.number(uint64(len(list)))
+	for _, s := range list {
+		d.text(s)
+	}
+}
+
+func (d *digesting) rule(r Rule) {
+	d.text(r.Name)
+	d.text(r.Comment)
+	d.number(map[bool]uint64{true: 1}[r.Deny])
+	for _, list := range [][]string{r.Cluster, r.Caller, r.Egress, r.Flow, r.Source, r.Destination} {
+		d.texts(list)
+	}
+	if d.number(uint64(len(r.UID))); r.UID == nil {
+		d.number(^uint64(0))
+	}
+	for _, u := range r.UID {
+		d.number(uint64(u))
+	}
+}
+
+func (d *digesting) sum() Digest {
+	s := d.hash.Sum(nil)
+	return Digest{binary.BigEndian.Uint64(s), binary.BigEndian.Uint64(s[8:])}
+}
+
+func digestOf(rules []Rule, lists []List) Digest {
+	d := digesting{hash: sha256.New()}
+	d.number(uint64(len(rules)))
+	for _, r := range rules {
+		d.rule(r)
+	}
+	for _, l := range lists {
+		d.text(l.Name)
+		d.texts(l.Ranges)
+	}
+	return d.sum()
+}
