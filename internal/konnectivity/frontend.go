@@ -40,6 +40,9 @@ func (f *Frontend) Serve(ctx context.Context, ln net.Listener, dial func(context
 		grpc.MaxConcurrentStreams(limit.StreamsPerSession), // newer callers put many dials on one connection
 		grpc.ConnectionTimeout(limit.Handshake),
 		grpc.MaxHeaderListSize(limit.RequestHeader), // instead of 16 MiB for each stream
+		grpc.MaxRecvMsgSize(limit.KonnectivityPacket),
+		grpc.StaticStreamWindowSize(limit.KonnectivityWindow),
+		grpc.StaticConnWindowSize(4*limit.KonnectivityWindow), // given back as it is read: it bounds a burst, not the memory
 		grpc.WaitForHandlers(true),
 	)
 	srv.RegisterService(&grpc.ServiceDesc{

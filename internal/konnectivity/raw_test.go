@@ -246,6 +246,37 @@ func TestDataIsBounded(t *testing.T) {
 	c.ends(codes.OK, "")
 }
 
+// TestPacketsAreBounded: the largest packet is passed on whole; a byte more ends
+// the stream that it came on, and its target, and nothing else.
+func TestPacketsAreBounded(t *testing.T) {
+	r := newRig(t)
+	conn := connect(t, r)
+	witness := call(t, conn, proxy)
+	safe := witness.open("echo:1")
+	c := call(t, conn, proxy)
+	id := c.open("echo:1")
+	around := proto.Size(dataPacket(id, make([]byte, limit.KonnectivityPacket))) - limit.KonnectivityPacket
+	most := bytes.Repeat([]byte("0123456789abcdef"), limit.KonnectivityPacket/16)[around:]
+	c.say(dataPacket(id, most))
+	for rest := most; len(rest) > 0; {
+		m := c.want(pb.PacketType_DATA).GetData().GetData()
+		if len(m) == 0 || !bytes.HasPrefix(rest, m) {
+			t.Fatalf("%d bytes come back that were not sent so", len(m))
+		}
+		rest = rest[len(m):]
+	}
+	c.say(dataPacket(id, append(most, 'x')))
+	c.ends(codes.ResourceExhausted, "")
+	witness.echoes(safe)
+
+	torn := call(t, conn, proxy)
+	id = torn.open("target:1")
+	target := r.target()
+	torn.say(dataPacket(id, append(most, 'x')))
+	torn.ends(codes.ResourceExhausted, "")
+	isReset(t, target)
+}
+
 // TestMisbehaviourResetsTarget: what was passed on before a protocol error must
 // not look complete to the target.
 func TestMisbehaviourResetsTarget(t *testing.T) {
