@@ -33,9 +33,9 @@ func (h *Hub) serveFront(ctx context.Context, ln net.Listener) error {
 	stop := run.OnDone(ctx, func() { ln.Close() })
 	defer stop()
 	g := run.NewGroup(ctx)
-	unknown := newStrangers(limit.Strangers, func() { h.metrics.Refused.WithLabelValues(string(fault.CodeLimit)).Inc() })
+	unknown := carrier.NewStrangers(limit.Strangers, func() { h.metrics.Refused.WithLabelValues(string(fault.CodeLimit)).Inc() })
 	err := acceptLoop(ctx, ln, func(raw net.Conn) {
-		known := unknown.add(raw)
+		known := unknown.Add(raw)
 		g.Do(func(ctx context.Context) {
 			conn, err := h.shake(ctx, raw)
 			if err != nil {

@@ -122,11 +122,12 @@ const (
 	// Strangers bounds the connections on a hub's main port whose peer is not
 	// known yet, below a small machine's 1,024 descriptors.
 	Strangers = 512
-	// SpareDescriptors are those that agents and callers of a hub cannot take: the
-	// connections of the admin port, and half as many for its socket and for files.
+	// SpareDescriptors are those that agents and callers of a hub, and targets of an
+	// agent, cannot take: the connections of the admin or health port, and half as
+	// many for the admin socket, the agent's next session and files.
 	SpareDescriptors = 96
-	// AdminConnections bounds the connections of the admin port, which carry probes
-	// and metrics: dozens of scrapers.
+	// AdminConnections bounds the connections of the admin port and of an agent's
+	// health port, which carry probes and metrics: dozens of scrapers.
 	AdminConnections = 64
 	// SessionsPerAgent bounds the live sessions of one identity: one, a second
 	// while a renewed certificate takes over, and older ones with long streams.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package hub
+package carrier
 
 import (
 	"net"
@@ -21,7 +21,7 @@ func (e *ended) Close() error {
 
 func TestOneStrangerMoreCostsTheOldestItsPlace(t *testing.T) {
 	shed := 0
-	s := newStrangers(2, func() { shed++ })
+	s := NewStrangers(2, func() { shed++ })
 	conns := []*ended{{}, {}, {}, {}}
 	closed := func() (out []int) {
 		for i, c := range conns {
@@ -31,14 +31,14 @@ func TestOneStrangerMoreCostsTheOldestItsPlace(t *testing.T) {
 		}
 		return out
 	}
-	first := s.add(conns[0])
-	known := []func(){first, s.add(conns[1])}
+	first := s.Add(conns[0])
+	known := []func(){first, s.Add(conns[1])}
 	first() // its place is free, and it is not to be shed
-	known = append(known, s.add(conns[2]))
+	known = append(known, s.Add(conns[2]))
 	if shed != 0 || closed() != nil {
 		t.Fatalf("%d shed although there was room", shed)
 	}
-	known = append(known, s.add(conns[3]))
+	known = append(known, s.Add(conns[3]))
 	if shed != 1 || !slices.Equal(closed(), []int{1}) {
 		t.Errorf("%d shed, closed %v; want the oldest alone", shed, closed())
 	}
