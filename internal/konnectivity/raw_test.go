@@ -277,6 +277,43 @@ func TestPacketsAreBounded(t *testing.T) {
 	isReset(t, target)
 }
 
+// TestStreamsWithoutADialAreBounded: whoever opens streams and asks for nothing gets
+// so many on all connections of a socket, and those that have asked go on.
+func TestStreamsWithoutADialAreBounded(t *testing.T) {
+	r := newRig(t)
+	conns := []*grpc.ClientConn{connect(t, r), connect(t, r), connect(t, r)}
+	witness := call(t, conns[0], proxy)
+	id := witness.open("echo:1")
+	var mute []*caller
+	for i := range limit.PendingDials {
+		mute = append(mute, call(t, conns[i%3], proxy))
+	}
+	// That many at the least are there when the last is refused.
+	for refused := false; !refused; {
+		one := call(t, conns[1], proxy)
+		sent := make(chan error, 1)
+		go func() {
+			_, err := one.hear()
+			sent <- err
+		}()
+		select {
+		case err := <-sent:
+			refused = true
+			if status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "limit_reached") {
+				t.Fatalf("refused with %v", err)
+			}
+		case <-time.After(10 * time.Millisecond):
+			mute = append(mute, one) // those before are still on their way
+		}
+		if len(mute) > 2*limit.PendingDials {
+			t.Fatalf("%d streams without a dial", len(mute))
+		}
+	}
+	witness.echoes(id)
+	mute[0].say(dialRequest("echo:1"))
+	mute[0].want(pb.PacketType_DIAL_RSP)
+}
+
 // TestMisbehaviourResetsTarget: what was passed on before a protocol error must
 // not look complete to the target.
 func TestMisbehaviourResetsTarget(t *testing.T) {

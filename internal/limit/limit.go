@@ -133,9 +133,11 @@ const (
 	// while a renewed certificate takes over, and older ones with long streams.
 	SessionsPerAgent = 16
 	// PendingDials bounds the dials under way per cluster, so that callers who
-	// retry against a dead target cannot pile up.
+	// retry against a dead target cannot pile up; and the streams of a konnectivity
+	// socket that have asked for nothing yet.
 	PendingDials = 2_000
-	// ConnectConnections bounds the connections of one CONNECT frontend.
+	// ConnectConnections bounds the connections of one CONNECT frontend, and the
+	// connections and the streams of one konnectivity socket.
 	ConnectConnections = 10_000
 	// TokenUses bounds the uses of one token.
 	TokenUses = 10_000
