@@ -90,8 +90,8 @@ lint: suite ## gofmt, go vet, staticcheck and the law of the house
 	@exec bin/suite lint house
 
 .PHONY: fuzz
-fuzz: ## Fuzz each target for FUZZTIME (30s)
-	@tools/each-fuzz $(FUZZTIME)
+fuzz: ## Fuzz each target for FUZZTIME (30s; FUZZ=internal/wire for some), a line each at the end
+	@tools/each-fuzz '$(FUZZTIME)' '$(or $(FUZZ),.)'
 
 ##@ Measure
 

@@ -49,6 +49,8 @@ func Laws() []Law {
 		{"metrics", "Every metric has a row in " + metricsPage + ", and only these.", checkMetrics},
 		{"links", "A link inside the repository leads somewhere.", checkLinks},
 		{"machine-traces", "The repository stands alone: no path of the machine it was written on.", checkMachineTraces},
+		{"corpora", "A fuzz target begins with what is known to be odd, and make test runs that each time.", checkCorpora},
+		{"threats", "The page of threats names tests that there are.", checkThreats},
 		{"build-tags", "A test behind a tag that no stage sets never runs.", checkBuildTags},
 		{"tool-versions", "Generated code and its runtime are of one version.", checkToolVersions},
 	}

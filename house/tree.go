@@ -23,8 +23,9 @@ const maxTextFile = 4 << 20
 
 // Tree is the repository as the laws see it.
 type Tree struct {
-	Fset  *token.FileSet
-	Files []*File // sorted by path
+	Fset    *token.FileSet
+	Files   []*File  // sorted by path
+	Corpora []string // folders of testdata/fuzz that hold an input, sorted
 }
 
 // File is one file of the repository. Path uses slashes and is relative to the root.
@@ -48,10 +49,18 @@ func Load(root fs.FS) (*Tree, error) {
 			return err
 		}
 		if d.IsDir() {
+			if d.Name() == "testdata" {
+				if err := t.corpora(root, p); err != nil {
+					return err
+				}
+			}
 			if slices.Contains([]string{".git", "bin", "testdata", "node_modules"}, d.Name()) {
 				return fs.SkipDir
 			}
 			return nil
+		}
+		if d.Name() == ".git" {
+			return nil // that of a linked worktree, which says where the repository is
 		}
 		if info, err := d.Info(); err != nil || !info.Mode().IsRegular() || info.Size() > maxTextFile {
 			return nil
@@ -59,7 +68,20 @@ func Load(root fs.FS) (*Tree, error) {
 		return t.add(root, p)
 	})
 	slices.SortFunc(t.Files, func(a, b *File) int { return strings.Compare(a.Path, b.Path) })
+	slices.Sort(t.Corpora)
 	return t, err
+}
+
+// corpora notes which fuzz targets have inputs in a folder testdata: for them
+// alone it matters what stands there.
+func (t *Tree) corpora(root fs.FS, testdata string) error {
+	inputs, err := fs.Glob(root, testdata+"/fuzz/*/*")
+	for _, input := range inputs {
+		if dir := path.Dir(input); !slices.Contains(t.Corpora, dir) {
+			t.Corpora = append(t.Corpora, dir)
+		}
+	}
+	return err
 }
 
 func (t *Tree) add(root fs.FS, p string) error {

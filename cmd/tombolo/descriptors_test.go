@@ -88,6 +88,85 @@ func TestHubOutOfDescriptors(t *testing.T) {
 	says(t, live, "afterwards")
 }
 
+// An agent whose descriptors are taken up by targets says so, is still alive for
+// its probes, keeps what it carries, and dials again when there is room. So it is
+// with a flood on its health port.
+func TestAgentOutOfDescriptors(t *testing.T) {
+	w := startHub(t)
+	w.join = strings.TrimSpace(strings.TrimPrefix(must(t, "token", "create", "--cluster", "c1"), "tombolo agent --join "))
+	w.health = runtest.Address(8445)
+	cmd := exec.Command(os.Args[0], "agent", "--join", w.join, "--state-dir", filepath.Join(w.dir, "agent"), "--allow", "127.0.0.0/8", "--health-listen", w.health)
+	limited(cmd)
+	w.agent = startCommand(t, cmd)
+	w.agent.says(t, "connected")
+	must(t, "egress-config", "c1", "--mode", "connect-uds")
+	path, to := filepath.Join(w.dir, "run/clusters/c1/connect.sock"), echo(t)
+	live := connectThrough(t, path, to)
+
+	var held []net.Conn
+	drop := func() {
+		for _, c := range held {
+			c.Close()
+		}
+		held = nil
+	}
+	defer drop()
+	refused := 0
+	for range 2 * fewDescriptors {
+		c, answer := connectAnswer(t, path, to)
+		held = append(held, c)
+		if !strings.HasPrefix(answer, "HTTP/1.1 200") {
+			if refused++; !strings.Contains(answer, "limit_reached") {
+				t.Fatalf("refused with %q", answer)
+			}
+		}
+	}
+	if refused < fewDescriptors {
+		t.Errorf("%d of %d dials are refused: the agent has %d descriptors", refused, 2*fewDescriptors, fewDescriptors)
+	}
+	flood := func() {
+		for range 2 * fewDescriptors {
+			c, err := (&net.Dialer{Timeout: runtest.Patience}).Dial("tcp", w.health)
+			if err != nil {
+				t.Fatal(err)
+			}
+			held = append(held, c)
+		}
+	}
+	for _, more := range []func(){func() {}, flood} {
+		more()
+		if status, body := probe(t, "http://"+w.health+"/readyz"); status != http.StatusOK {
+			t.Errorf("/readyz answers %d %s", status, body)
+		}
+		says(t, live, "while all descriptors are taken")
+	}
+	drop()
+	runtest.Eventually(t, "targets are dialled again", func() bool {
+		c, answer := connectAnswer(t, path, to)
+		c.Close()
+		return strings.HasPrefix(answer, "HTTP/1.1 200")
+	})
+	says(t, live, "afterwards")
+}
+
+// connectAnswer dials with CONNECT and gives the head of the answer.
+func connectAnswer(t *testing.T, path, to string) (net.Conn, string) {
+	t.Helper()
+	c, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.SetDeadline(time.Now().Add(runtest.Patience))
+	fmt.Fprintf(c, "CONNECT %s HTTP/1.1\r\n\r\n", to)
+	var head []byte
+	for one := make([]byte, 1); !strings.HasSuffix(string(head), "\r\n\r\n"); head = append(head, one...) {
+		if _, err := io.ReadFull(c, one); err != nil {
+			t.Fatalf("CONNECT is answered with %q, %v", head, err)
+		}
+	}
+	return c, string(head)
+}
+
 // A flood on the admin port costs the oldest of its own connections their place,
 // and nothing else.
 func TestFloodOfTheAdminPort(t *testing.T) {

@@ -76,7 +76,7 @@ func New(cfg Config, o Options) *Agent {
 		a.readJoin = func(line string) (string, error) { return line, nil }
 	}
 	a.settings.Store(&cfg.Reloadable)
-	a.dialer = &targetDialer{resolver: &net.Resolver{}, dial: (&net.Dialer{}).DialContext, own: a.ownListeners}
+	a.dialer = &targetDialer{resolver: &net.Resolver{}, dial: sparing(carrier.Descriptors()).DialContext, own: a.ownListeners}
 	a.metrics = tell.NewAgent(o.Reg, tell.AgentReadings{
 		Sessions:       func() float64 { return float64(len(a.sessions.list())) },
 		BytesToTarget:  func() float64 { return float64(a.up.Load()) },

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/tombolo-io/tombolo/internal/carrier"
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/limit"
 	"github.com/tombolo-io/tombolo/internal/policy"
@@ -28,6 +29,22 @@ type targetDialer struct {
 	resolver resolver
 	dial     func(ctx context.Context, network, address string) (net.Conn, error)
 	own      func() []policy.Listener // of the agent itself, and of its hubs
+}
+
+// sparing dials targets and leaves the reserve of descriptors alone, also with
+// those whose connection does not come about: they hold one while they wait.
+func sparing(most int) *net.Dialer {
+	first := most - carrier.Reserve(most)
+	return &net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
+		full := false
+		if err := c.Control(func(fd uintptr) { full = int(fd) >= first }); err != nil {
+			return err
+		}
+		if full {
+			return syscall.EMFILE
+		}
+		return nil
+	}}
 }
 
 // choice picks some of the addresses that the policy allows, one at least. Its
@@ -171,6 +188,9 @@ func dialFault(target policy.Target, addrs []netip.AddrPort, err error) error {
 	}
 	var timeout net.Error
 	switch {
+	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
+		return fault.New(fault.CodeLimit, "the agent has no descriptor left for targets").
+			Whyf("the last are kept for its health port and its session").Hint("raise the agent's limit of open files, or run another agent")
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return fault.Newf(fault.CodeDialRefused, "%s refused the connection", target).Whyf("nothing listens at %s", at).
 			Hint("check that the target runs and listens there")

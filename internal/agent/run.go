@@ -97,7 +97,8 @@ func (a *Agent) serveHealth(g *run.Group, ln net.Listener) {
 	g.Go("health", func(ctx context.Context) error {
 		stop := run.OnDone(ctx, func() { srv.Close() })
 		defer stop()
-		if err := srv.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+		few := carrier.Few(ln, carrier.Probes(carrier.Descriptors()), func() { a.log.Debug("a connection of the health port lost its place to a newer one") })
+		if err := srv.Serve(few); !errors.Is(err, http.ErrServerClosed) {
 			return err
 		}
 		return nil

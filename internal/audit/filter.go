@@ -57,10 +57,16 @@ func ParseTarget(s string) (Target, error) {
 		return Target{}, nil
 	}
 	if p, err := netip.ParsePrefix(s); err == nil {
+		if p.Addr().Is4In6() && p.Bits() >= 96 { // records are compared in the IPv4 form
+			p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
+		}
 		return Target{ranges: p.Masked()}, nil
 	}
-	if a, err := netip.ParseAddr(s); err == nil {
-		return Target{ranges: netip.PrefixFrom(a.Unmap(), a.Unmap().BitLen())}, nil
+	if p, ok := single(s); ok {
+		return Target{ranges: p}, nil
+	}
+	if _, err := netip.ParseAddr(s); err == nil {
+		return Target{host: strings.ToLower(s)}, nil
 	}
 	host, port := s, ""
 	var err error
@@ -71,10 +77,20 @@ func ParseTarget(s string) (Target, error) {
 		return Target{}, fmt.Errorf("%q is neither HOST, HOST:PORT, an address nor a CIDR", s)
 	}
 	t := Target{host: strings.ToLower(strings.TrimSuffix(host, ".")), port: port}
-	if a, err := netip.ParseAddr(host); err == nil {
-		t = Target{ranges: netip.PrefixFrom(a.Unmap(), a.Unmap().BitLen()), port: port}
+	if p, ok := single(host); ok {
+		t = Target{ranges: p, port: port}
 	}
 	return t, nil
+}
+
+// single is the range of one address. An address with a zone is in no range: it
+// is looked for as it is written, in what was asked for and refused.
+func single(s string) (netip.Prefix, bool) {
+	a, err := netip.ParseAddr(s)
+	if err != nil || a.Zone() != "" {
+		return netip.Prefix{}, false
+	}
+	return netip.PrefixFrom(a.Unmap(), a.Unmap().BitLen()), true
 }
 
 func (t Target) match(address string) bool {

@@ -6,6 +6,8 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"net"
+	"net/netip"
 	"testing"
 
 	"github.com/tombolo-io/tombolo/internal/limit"
@@ -46,5 +48,35 @@ func FuzzReader(f *testing.F) {
 			}
 		}
 		t.Fatal("the reading has no end")
+	})
+}
+
+// FuzzParseTarget reads a destination to look for: what is accepted finds itself
+// where a record holds it in its own spelling, and nothing is found of another port.
+func FuzzParseTarget(f *testing.F) {
+	for _, s := range []string{"", "10.0.0.1", "10.0.0.1:443", "[fd00::1]:443", "fd00::/8", "::ffff:10.0.0.1", "A.Example.", "a:1", ":1", "a/b", "[::1", "10.0.0.0/33"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		target, err := ParseTarget(s)
+		if err != nil {
+			if target != (Target{}) {
+				t.Errorf("%q: %v and %v", s, target, err)
+			}
+			return
+		}
+		if s == "" {
+			return
+		}
+		found := s
+		if p, err := netip.ParsePrefix(s); err == nil {
+			found = p.Addr().String()
+		}
+		if !target.match(found) {
+			t.Errorf("%q does not find %q", s, found)
+		}
+		if target.port != "" && target.match(net.JoinHostPort("10.0.0.1", target.port+"0")) {
+			t.Errorf("%q finds another port", s)
+		}
 	})
 }

@@ -179,7 +179,8 @@ func (h *Hub) readConnect(conn net.Conn) (target string, err error) {
 	case errors.As(from.err, &timeout) && timeout.Timeout():
 		return "", bad.Whyf("the header did not arrive within %v", limit.RequestHeaderTime)
 	default:
-		return "", bad.Because(err).Hint("send: CONNECT host:port HTTP/1.1")
+		// The parser quotes what it could not read, all of it.
+		return "", bad.Whyf("%s", clip(err.Error(), 200)).Hint("send: CONNECT host:port HTTP/1.1")
 	}
 	switch {
 	case req.Method != http.MethodConnect:
@@ -197,7 +198,7 @@ func (h *Hub) readConnect(conn net.Conn) (target string, err error) {
 		}
 	}
 	if _, err := policy.ParseTarget(req.RequestURI); err != nil {
-		return "", bad.Because(err).Hint("send: CONNECT host:port HTTP/1.1")
+		return "", bad.Whyf("%s", clip(err.Error(), 200)).Hint("send: CONNECT host:port HTTP/1.1")
 	}
 	return req.RequestURI, nil
 }

@@ -3,12 +3,11 @@
 package hub
 
 import (
-	"math"
 	"os"
 	"sync"
-	"syscall"
 	"time"
 
+	"github.com/tombolo-io/tombolo/internal/carrier"
 	"github.com/tombolo-io/tombolo/internal/limit"
 )
 
@@ -41,12 +40,7 @@ type descriptors struct {
 }
 
 func newDescriptors() *descriptors {
-	d := &descriptors{most: math.MaxInt, list: listDescriptors}
-	var bound syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &bound); err == nil {
-		d.most = int(min(bound.Cur, math.MaxInt))
-	}
-	return d
+	return &descriptors{most: carrier.Descriptors(), list: listDescriptors}
 }
 
 func listDescriptors() (int, error) {

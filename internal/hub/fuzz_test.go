@@ -15,8 +15,11 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/id"
 	"github.com/tombolo-io/tombolo/internal/limit"
 	"github.com/tombolo-io/tombolo/internal/policy"
+	"github.com/tombolo-io/tombolo/internal/wire"
+	pb "github.com/tombolo-io/tombolo/proto"
 )
 
 // spoken is a connection whose peer has said all that it will say, in pieces.
@@ -146,6 +149,56 @@ func FuzzParseConfig(f *testing.F) {
 					t.Errorf("a socket of mode %o", s.spec.mode)
 				}
 			}
+		}
+	})
+}
+
+// FuzzHello: whatever an agent of the hub says first, it is agreed on within the
+// bounds or refused with a code, and the answer is a frame that an agent can read.
+func FuzzHello(f *testing.F) {
+	for _, m := range []*pb.Hello{
+		{Instance: "one", VersionMin: wire.Version, VersionMax: wire.Version, Capabilities: []string{wire.CapabilityMux, wire.CapabilityChoice}},
+		{Instance: "one", VersionMin: wire.Version, VersionMax: wire.Version, Capabilities: []string{wire.CapabilityMux}, Attach: make([]byte, limit.SessionSecret)},
+		{Instance: "old"}, {Instance: strings.Repeat("x", 65), VersionMax: 9}, {},
+	} {
+		data, err := wire.Append(nil, &pb.Control{Frame: &pb.Control_Hello{Hello: m}})
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data)
+	}
+	h := bareHub(f)
+	h.cores = 8
+	c1, err := id.ParseCluster("c1")
+	if err != nil {
+		f.Fatal(err)
+	}
+	a := arrival{}
+	h.clusters.add(c1)
+	if a.cluster, err = h.clusters.get(c1); err != nil {
+		f.Fatal(err)
+	}
+	if a.agent, err = id.ParseAgent("a1"); err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var m pb.Control
+		if wire.Read(bytes.NewReader(data), limit.ControlFrame, &m) != nil {
+			return
+		}
+		g, welcome := agreement{hello: m.GetHello()}, &pb.Welcome{}
+		if refused := h.agree(a, &g, welcome); refused != nil {
+			if refused.Code == "" || refused.Code == fault.CodeInternal || refused.What == "" {
+				t.Errorf("refused without a code: %v", refused)
+			}
+			welcome = &pb.Welcome{Refusal: wire.ToFault(refused)}
+		} else if g.connections < 1 || g.connections > limit.Connections || welcome.Version != wire.Version ||
+			len(g.hello.GetAttach()) > 0 || (g.connections > 1) != (len(g.secret) == limit.SessionSecret) {
+			t.Errorf("agreed on %+v, %v", g, welcome)
+		}
+		answer, err := wire.Append(nil, &pb.Control{Frame: &pb.Control_Welcome{Welcome: welcome}})
+		if err != nil || len(answer) > limit.ControlFrame/4 {
+			t.Errorf("an answer of %d bytes: %v", len(answer), err)
 		}
 	})
 }

@@ -60,7 +60,7 @@ func (h *Hub) Run(ctx, hard context.Context) error {
 	h.serveHTTP(g, "enrolment", h.joinHTTP, h.joinHandler())
 	h.serveHTTP(g, "remote admin API", h.apiHTTP, h.operatorsOnly(api))
 	h.serveHTTP(g, "admin socket", ls.socket, api)
-	probes := newFew(ls.admin, limit.AdminConnections, func() { h.metrics.Refused.WithLabelValues(string(fault.CodeLimit)).Inc() })
+	probes := carrier.Few(ls.admin, carrier.Probes(h.descriptors.most), func() { h.metrics.Refused.WithLabelValues(string(fault.CodeLimit)).Inc() })
 	h.serveHTTP(g, "admin port", tls.NewListener(probes, h.adminTLS()), h.adminHandler())
 	g.Go("policy watcher", h.watchPolicies)
 	close(h.ready)

@@ -25,7 +25,6 @@ import (
 //	                                 └─silent for its grace─► shed, in
 type strangers struct {
 	most   int
-	hasty  bool   // nobody has any grace
 	shed   func() // counts one that lost its place
 	unread func(net.Conn) int
 	freed  chan struct{} // signalled when a place is given back
@@ -61,11 +60,6 @@ func (s *strangers) add(ctx context.Context, conn net.Conn) *stranger {
 		}
 		timer.Stop()
 	}
-	return s.enter(conn)
-}
-
-// enter takes a connection in for which there is room.
-func (s *strangers) enter(conn net.Conn) *stranger {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := &stranger{of: s, conn: conn, since: time.Now()}
@@ -81,12 +75,9 @@ func (s *strangers) room(now time.Time) (wait time.Duration) {
 		return 0
 	}
 	grace := s.luck.grace()
-	if s.hasty {
-		grace = 0
-	}
 	oldest := s.order.Front().Value.(*stranger)
 	wait = oldest.since.Add(grace).Sub(now)
-	if wait <= 0 && !s.hasty && s.unread(oldest.conn) > 0 { // it waits for us
+	if wait <= 0 && s.unread(oldest.conn) > 0 { // it waits for us
 		oldest.since = now
 		s.order.MoveToBack(oldest.place)
 		s.mu.Unlock()

@@ -59,7 +59,8 @@ func newConn(s grpc.ServerStream, g *run.Group, id int64, log *slog.Logger) *con
 	}
 }
 
-func (c *conn) serve(dial func(context.Context, wire.Dial) (carrier.Stream, error)) error {
+// serve carries one dial; asked is called once it is there, or will not come.
+func (c *conn) serve(dial func(context.Context, wire.Dial) (carrier.Stream, error), asked func()) error {
 	defer c.cancel()
 	// RecvMsg returns at the latest when this handler has, so that the receiver
 	// outlives it by a moment.
@@ -72,9 +73,12 @@ func (c *conn) serve(dial func(context.Context, wire.Dial) (carrier.Stream, erro
 	var req packet
 	select {
 	case req = <-c.dials:
+		asked()
 	case <-c.ctx.Done():
+		asked()
 		return c.protocolError()
 	case <-first.C:
+		asked()
 		return explain(codes.DeadlineExceeded, fault.New(fault.CodeRequest, "no DIAL_REQ came").Whyf("a stream is opened for one dial and waits %v for it", limit.Dial))
 	}
 	target, err := dial(c.ctx, wire.Dial{Network: req.protocol, Address: req.address, Peer: peerOf(c.ctx)})

@@ -14,8 +14,10 @@ import (
 	"sync/atomic"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 
 	"github.com/tombolo-io/tombolo/internal/carrier"
+	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/limit"
 	"github.com/tombolo-io/tombolo/internal/run"
 	"github.com/tombolo-io/tombolo/internal/wire"
@@ -34,12 +36,16 @@ func New(log *slog.Logger) *Frontend { return &Frontend{log: log} }
 // connection that it served has ended.
 func (f *Frontend) Serve(ctx context.Context, ln net.Listener, dial func(context.Context, wire.Dial) (carrier.Stream, error)) error {
 	g := run.NewGroup(ctx)
+	streams, waiting := run.NewLimiter(limit.ConnectConnections), run.NewLimiter(limit.PendingDials)
 	srv := grpc.NewServer(
 		grpc.ForceServerCodecV2(codec{}),
 		grpc.Creds(socketCredentials{}),
 		grpc.MaxConcurrentStreams(limit.StreamsPerSession), // newer callers put many dials on one connection
 		grpc.ConnectionTimeout(limit.Handshake),
 		grpc.MaxHeaderListSize(limit.RequestHeader), // instead of 16 MiB for each stream
+		grpc.MaxRecvMsgSize(limit.KonnectivityPacket),
+		grpc.StaticStreamWindowSize(limit.KonnectivityWindow),
+		grpc.StaticConnWindowSize(4*limit.KonnectivityWindow), // given back as it is read: it bounds a burst, not the memory
 		grpc.WaitForHandlers(true),
 	)
 	srv.RegisterService(&grpc.ServiceDesc{
@@ -47,7 +53,17 @@ func (f *Frontend) Serve(ctx context.Context, ln net.Listener, dial func(context
 		HandlerType: (*any)(nil),
 		Streams: []grpc.StreamDesc{{
 			StreamName: "Proxy", ServerStreams: true, ClientStreams: true,
-			Handler: func(_ any, s grpc.ServerStream) error { return newConn(s, g, f.next.Add(1), f.log).serve(dial) },
+			Handler: func(_ any, s grpc.ServerStream) error {
+				// Each connection may have many: these are all of the socket's.
+				if !streams.TryAcquire() {
+					return tooMany("%d streams are open on this socket", limit.ConnectConnections)
+				}
+				defer streams.Release()
+				if !waiting.TryAcquire() {
+					return tooMany("%d streams of this socket have sent no DIAL_REQ yet", limit.PendingDials)
+				}
+				return newConn(s, g, f.next.Add(1), f.log).serve(dial, waiting.Release)
+			},
 		}},
 	}, f)
 	stop := run.OnDone(ctx, srv.Stop)
@@ -59,4 +75,9 @@ func (f *Frontend) Serve(ctx context.Context, ln net.Listener, dial func(context
 	g.Stop()
 	srv.Stop() // where the listener failed; it waits for the handlers, which use g
 	return errors.Join(err, g.Wait())
+}
+
+func tooMany(why string, most int) error {
+	return explain(codes.ResourceExhausted, fault.New(fault.CodeLimit, "the socket takes no more streams").Whyf(why, most).
+		Hint("find what opens so many"))
 }

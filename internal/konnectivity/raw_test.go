@@ -246,6 +246,74 @@ func TestDataIsBounded(t *testing.T) {
 	c.ends(codes.OK, "")
 }
 
+// TestPacketsAreBounded: the largest packet is passed on whole; a byte more ends
+// the stream that it came on, and its target, and nothing else.
+func TestPacketsAreBounded(t *testing.T) {
+	r := newRig(t)
+	conn := connect(t, r)
+	witness := call(t, conn, proxy)
+	safe := witness.open("echo:1")
+	c := call(t, conn, proxy)
+	id := c.open("echo:1")
+	around := proto.Size(dataPacket(id, make([]byte, limit.KonnectivityPacket))) - limit.KonnectivityPacket
+	most := bytes.Repeat([]byte("0123456789abcdef"), limit.KonnectivityPacket/16)[around:]
+	c.say(dataPacket(id, most))
+	for rest := most; len(rest) > 0; {
+		m := c.want(pb.PacketType_DATA).GetData().GetData()
+		if len(m) == 0 || !bytes.HasPrefix(rest, m) {
+			t.Fatalf("%d bytes come back that were not sent so", len(m))
+		}
+		rest = rest[len(m):]
+	}
+	c.say(dataPacket(id, append(most, 'x')))
+	c.ends(codes.ResourceExhausted, "")
+	witness.echoes(safe)
+
+	torn := call(t, conn, proxy)
+	id = torn.open("target:1")
+	target := r.target()
+	torn.say(dataPacket(id, append(most, 'x')))
+	torn.ends(codes.ResourceExhausted, "")
+	isReset(t, target)
+}
+
+// TestStreamsWithoutADialAreBounded: whoever opens streams and asks for nothing gets
+// so many on all connections of a socket, and those that have asked go on.
+func TestStreamsWithoutADialAreBounded(t *testing.T) {
+	r := newRig(t)
+	conns := []*grpc.ClientConn{connect(t, r), connect(t, r), connect(t, r)}
+	witness := call(t, conns[0], proxy)
+	id := witness.open("echo:1")
+	var mute []*caller
+	for i := range limit.PendingDials {
+		mute = append(mute, call(t, conns[i%3], proxy))
+	}
+	// That many at the least are there when the last is refused.
+	for refused := false; !refused; {
+		one := call(t, conns[1], proxy)
+		sent := make(chan error, 1)
+		go func() {
+			_, err := one.hear()
+			sent <- err
+		}()
+		select {
+		case err := <-sent:
+			refused = true
+			if status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "limit_reached") {
+				t.Fatalf("refused with %v", err)
+			}
+		case <-time.After(10 * time.Millisecond):
+			mute = append(mute, one) // those before are still on their way
+		}
+		if len(mute) > 2*limit.PendingDials {
+			t.Fatalf("%d streams without a dial", len(mute))
+		}
+	}
+	witness.echoes(id)
+	mute[0].say(dialRequest("echo:1"))
+	mute[0].want(pb.PacketType_DIAL_RSP)
+}
+
 // TestMisbehaviourResetsTarget: what was passed on before a protocol error must
 // not look complete to the target.
 func TestMisbehaviourResetsTarget(t *testing.T) {

@@ -64,6 +64,15 @@ const (
 	// KonnectivityData bounds one DATA packet that we send; the reference's
 	// own size for the server, well below gRPC's 4 MiB.
 	KonnectivityData = 32 << 10
+	// KonnectivityPacket bounds a packet that we take. The reference's client makes
+	// one DATA of each Write: kube-apiserver writes TLS records of 16 KiB and copies
+	// plain bodies by 32 KiB, and whoever else writes a body at once has this much.
+	// The reference takes 4 MiB, on each of 10,000 streams of a connection.
+	KonnectivityPacket = 1 << 20
+	// KonnectivityWindow bounds what a gRPC stream holds that was not taken yet,
+	// but for a packet that has begun: as much as a stream of a session begins with.
+	// Left to gRPC, it grows to 16 MiB for every stream of a fast caller.
+	KonnectivityWindow = 256 << 10
 )
 
 // Audit records.
@@ -113,19 +122,22 @@ const (
 	// Strangers bounds the connections on a hub's main port whose peer is not
 	// known yet, below a small machine's 1,024 descriptors.
 	Strangers = 512
-	// SpareDescriptors are those that agents and callers of a hub cannot take: the
-	// connections of the admin port, and half as many for its socket and for files.
+	// SpareDescriptors are those that agents and callers of a hub, and targets of an
+	// agent, cannot take: the connections of the admin or health port, and half as
+	// many for the admin socket, the agent's next session and files.
 	SpareDescriptors = 96
-	// AdminConnections bounds the connections of the admin port, which carry probes
-	// and metrics: dozens of scrapers.
+	// AdminConnections bounds the connections of the admin port and of an agent's
+	// health port, which carry probes and metrics: dozens of scrapers.
 	AdminConnections = 64
 	// SessionsPerAgent bounds the live sessions of one identity: one, a second
 	// while a renewed certificate takes over, and older ones with long streams.
 	SessionsPerAgent = 16
 	// PendingDials bounds the dials under way per cluster, so that callers who
-	// retry against a dead target cannot pile up.
+	// retry against a dead target cannot pile up; and the streams of a konnectivity
+	// socket that have asked for nothing yet.
 	PendingDials = 2_000
-	// ConnectConnections bounds the connections of one CONNECT frontend.
+	// ConnectConnections bounds the connections of one CONNECT frontend, and the
+	// connections and the streams of one konnectivity socket.
 	ConnectConnections = 10_000
 	// TokenUses bounds the uses of one token.
 	TokenUses = 10_000

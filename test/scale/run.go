@@ -40,6 +40,7 @@ func measurements() []measurement {
 	return []measurement{
 		{"sessions", takeSessions}, {"streams", takeStreams}, {"dials", takeDials},
 		{"storm", takeStorm}, {"neighbour", takeNeighbour}, {"soak", takeSoak},
+		{"placement", takePlacement},
 	}
 }
 

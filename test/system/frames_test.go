@@ -76,19 +76,21 @@ func TestFloodsOfFrames(t *testing.T) {
 			cert := s.enrol(s.token("c1").Join)
 			s.begin()
 			conn := s.attacker(cert)
+			sent, most := 0, times(manyFrames)
 			s.during(func() error {
 				var batch []byte
-				for i := range manyFrames {
-					if batch = append(batch, frame(i)...); len(batch) > 32<<10 || i == manyFrames-1 {
+				for i := range most {
+					if batch = append(batch, frame(i)...); len(batch) > 32<<10 || i == most-1 {
 						if _, err := conn.Write(batch); err != nil {
 							return nil // the hub has had enough, or reads no more of a peer that reads nothing
 						}
-						batch = batch[:0]
+						batch, sent = batch[:0], i
 					}
 				}
 				return nil
 			})
 			s.holds(16 << 20)
+			s.costs(max(sent, 1000), 0.5)
 			conn.NetConn().Close()
 			s.lifted()
 		})
@@ -207,7 +209,7 @@ func TestRapidResetOfTheHub(t *testing.T) {
 				}
 			}
 			s.during(func() error {
-				for range manyResets {
+				for range times(manyResets) {
 					st, err := link.OpenStream(runtest.Within(t), []byte("x"))
 					if err != nil {
 						if fault.Has(err, fault.CodeSessionLost) {
@@ -220,6 +222,7 @@ func TestRapidResetOfTheHub(t *testing.T) {
 				return nil
 			})
 			s.holds(16 << 20)
+			s.costs(times(manyResets), 2)
 			link.Close()
 			s.lifted()
 		})

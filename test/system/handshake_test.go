@@ -80,6 +80,8 @@ func TestAnAgentComesThroughHalfHandshakes(t *testing.T) {
 		}
 		return nil
 	})
+	s.costs(limit.Strangers+50, 30)
+	s.holds(64 << 20)
 	a := startAgent(t, agentSpec{join: join})
 	s.others("while strangers hold every place")
 	a.stop()
@@ -100,7 +102,7 @@ func TestFloodOfBadCertificates(t *testing.T) {
 	}
 	s.begin()
 	s.during(func() error {
-		for i := range manyHandshakes {
+		for i := range times(manyHandshakes) {
 			cert := forged
 			if i%2 == 0 {
 				cert = long
@@ -118,6 +120,7 @@ func TestFloodOfBadCertificates(t *testing.T) {
 		return nil
 	})
 	s.holds(32 << 20)
+	s.costs(times(manyHandshakes), 30)
 	s.lifted()
 }
 

@@ -158,7 +158,7 @@ func TestAgentUnderAHostileHub(t *testing.T) {
 			echoes(t, link, to.Addr())
 			heap, goroutines := heapInUse(), runtime.NumGoroutine()
 
-			for range manyResets {
+			for range times(manyResets) {
 				st, err := link.OpenStream(runtest.Within(t), []byte{0})
 				if err != nil {
 					t.Fatal(err)

@@ -6,15 +6,19 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"os"
 	"runtime"
 	"runtime/debug"
+	"strconv"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/tombolo-io/tombolo/internal/runtest"
 )
 
 // How often an attack does what it does. These are enough to pass each bound that
-// the attack is about; a run that is to last raises them.
+// the attack is about; times raises them for a run that is to last.
 const (
 	manyFrames     = 100_000 // frames that one peer sends without reading, streams of its own among them
 	manyResets     = 3_000   // streams that are opened and reset
@@ -22,6 +26,17 @@ const (
 	manySlow       = 150     // connections that are kept waiting
 	bombBytes      = 8 << 20 // of a header that does not end
 )
+
+// manyTimes is the variable that raises how often an attack does what it does.
+const manyTimes = "TOMBOLO_CHAOS_TIMES"
+
+// times is n, or more of it in a long run (make chaos).
+func times(n int) int {
+	if by, err := strconv.Atoi(os.Getenv(manyTimes)); err == nil && by > 1 {
+		return n * by
+	}
+	return n
+}
 
 // siege is a hub under attack, with what an attack must not touch: a live
 // connection and dials of another cluster.
@@ -31,6 +46,9 @@ type siege struct {
 	dial       func() (net.Conn, error)
 	heap       uint64
 	goroutines int
+	cpu        time.Duration
+	served     int           // dials of the other cluster since the begin
+	dialCPU    time.Duration // of an honest dial with its echo, all ends of it
 }
 
 // besieged starts a hub whose cluster c2 has an agent and a caller.
@@ -50,11 +68,44 @@ func besieged(t *testing.T) *siege {
 	}
 	closing(t, s.live)
 	mustEcho(t, s.live, "before")
+	// The measure of what an attack costs is what honest callers cost, on this
+	// machine, in this build.
+	const honest = 50
+	before := cpuTime()
+	for range honest {
+		s.others("before")
+	}
+	s.dialCPU = (cpuTime() - before) / honest
 	return s
 }
 
 // begin takes what is there as what there may be afterwards.
-func (s *siege) begin() { s.heap, s.goroutines = heapInUse(), runtime.NumGoroutine() }
+func (s *siege) begin() {
+	s.heap, s.goroutines = heapInUse(), runtime.NumGoroutine()
+	s.cpu, s.served = cpuTime(), 0
+}
+
+// cpuTime is what this process has used of the processors. Hub, agents, callers and
+// attackers are all in it.
+func cpuTime() time.Duration {
+	var u syscall.Rusage
+	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// costs wants each act of the attack, the attacker's own part included, to have cost
+// no more than so many honest dials: to attack costs the attacker, too.
+func (s *siege) costs(acts int, dials float64) {
+	s.t.Helper()
+	most := time.Duration((dials*float64(acts) + 2*float64(s.served)) * float64(s.dialCPU))
+	most += time.Second // collections, timers
+	if spent := cpuTime() - s.cpu; spent > most {
+		s.t.Errorf("%d acts and %d honest dials took %v of the processors, at most %v are expected (an honest dial takes %v)",
+			acts, s.served, spent, most, s.dialCPU)
+	}
+}
 
 // heapInUse is what is reachable, also from pools that the collector keeps for one round.
 func heapInUse() uint64 {
@@ -94,6 +145,7 @@ func (s *siege) others(when string) {
 	}
 	mustEcho(s.t, conn, "new "+when)
 	conn.Close()
+	s.served++
 }
 
 // holds wants the heap, with the attack's own, to have grown by no more than this.

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package house
+
+import (
+	"go/ast"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// threatsPage lists for each threat its control and the tests that show it.
+const threatsPage = "docs/concepts/security.md"
+
+// checkCorpora wants inputs in the repository for each fuzz target, and a target
+// for each folder of inputs.
+func checkCorpora(t *Tree) []Breach {
+	var out []Breach
+	var wanted []string
+	for _, f := range t.Go((*File).Test) {
+		for _, decl := range f.AST.Decls {
+			fn, ok := decl.(*ast.FuncDecl)
+			if !ok || fn.Recv != nil || !strings.HasPrefix(fn.Name.Name, "Fuzz") {
+				continue
+			}
+			dir := path.Join(f.Dir(), "testdata/fuzz", fn.Name.Name)
+			wanted = append(wanted, dir)
+			if !slices.Contains(t.Corpora, dir) {
+				out = append(out, t.breach(f, fn, "%s has no input in %s", fn.Name.Name, dir))
+			}
+		}
+	}
+	for _, dir := range t.Corpora {
+		if !slices.Contains(wanted, dir) {
+			out = append(out, Breach{Path: dir, Text: "inputs of a fuzz target that there is not"})
+		}
+	}
+	return out
+}
+
+// checkThreats wants a test of that name for each that the page names.
+func checkThreats(t *Tree) []Breach {
+	page := t.Lookup(threatsPage)
+	if page == nil {
+		return nil
+	}
+	tests := map[string]bool{}
+	for _, f := range t.Go((*File).Test) {
+		for _, decl := range f.AST.Decls {
+			if fn, ok := decl.(*ast.FuncDecl); ok && fn.Recv == nil {
+				tests[fn.Name.Name] = true
+			}
+		}
+	}
+	named := regexp.MustCompile("`((?:Test|Fuzz)[A-Z]\\w*)`")
+	var out []Breach
+	for i, line := range strings.Split(string(page.Data), "\n") {
+		for _, m := range named.FindAllStringSubmatch(line, -1) {
+			if !tests[m[1]] {
+				out = append(out, Breach{threatsPage, i + 1, "there is no test " + m[1]})
+			}
+		}
+	}
+	return out
+}

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command chaos lets everything go wrong that we know how to, while honest callers
+// dial and check every byte: killed and stopped hubs and agents, peers that say
+// nothing, slow readers, hostile strangers and callers, a full disk, certificates
+// that run out. Afterwards the history of all streams is held against the audit.
+//
+//	go run ./test/chaos -for 2m -tombolo bin/tombolo
+//
+// The hub and the agents are the real program, in processes of their own. What it
+// cannot do from outside, such as a clock that jumps, tests do inside: see
+// docs/concepts/security.md.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/tombolo-io/tombolo/test/lab"
+	"github.com/tombolo-io/tombolo/test/roles"
+)
+
+func main() {
+	roles.Main("chaos", func(role string) error { return fmt.Errorf("there is no role %q", role) }, run)
+}
+
+// options are the command line.
+type options struct {
+	length  time.Duration
+	program string
+	floods  int
+	seed    uint64
+	workers int // of honest load, for each cluster
+	pace    pace
+}
+
+// pace is how long things last.
+type pace struct {
+	fault time.Duration // what is wrong stays so
+	calm  time.Duration // between two faults
+	life  time.Duration // of an agent's certificate
+}
+
+func fullPace() pace {
+	return pace{fault: 6 * time.Second, calm: 4 * time.Second, life: 45 * time.Second}
+}
+
+func parseOptions(args []string) (o options, err error) {
+	f := flag.NewFlagSet("chaos", flag.ContinueOnError)
+	f.DurationVar(&o.length, "for", 20*time.Minute, "how long; what was begun is finished")
+	f.StringVar(&o.program, "tombolo", "bin/tombolo", "the program")
+	f.IntVar(&o.floods, "floods", 0, "run the floods of test/system first, so many times longer (needs go; 0: do not)")
+	f.Uint64Var(&o.seed, "seed", uint64(time.Now().UnixNano()), "of the order of things; printed, so that a run can be had again")
+	f.IntVar(&o.workers, "workers", 8, "honest callers of each cluster")
+	o.pace = fullPace()
+	if err := f.Parse(args); err != nil {
+		return o, err
+	}
+	if f.NArg() > 0 || o.length <= 0 || o.workers < 1 {
+		return o, errors.New("chaos takes flags with positive values and no arguments")
+	}
+	return o, nil
+}
+
+// run is the program; code is its exit code.
+func run(ctx context.Context, args []string) (code int, err error) {
+	o, err := parseOptions(args)
+	if errors.Is(err, flag.ErrHelp) {
+		return 0, nil
+	}
+	if err != nil {
+		return 2, err
+	}
+	d := &driver{options: o, stdout: os.Stdout, stderr: os.Stderr}
+	if err := d.all(ctx); err != nil {
+		return 1, err
+	}
+	if d.short() {
+		return 1, nil
+	}
+	return 0, nil
+}
+
+// driver is one run.
+type driver struct {
+	options
+	stdout, stderr io.Writer
+	began          time.Time
+	lines          []line
+}
+
+func (d *driver) say(format string, args ...any) {
+	fmt.Fprintf(d.stderr, "%6.1fs  "+format+"\n", append([]any{time.Since(d.began).Seconds()}, args...)...)
+}
+
+func (d *driver) all(ctx context.Context) (err error) {
+	d.began = time.Now()
+	d.say("seed %d", d.seed)
+	if d.floods > 0 {
+		if err := d.flood(ctx); err != nil {
+			return err
+		}
+	}
+	l, err := lab.New("chaos")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, l.Close()) }()
+	w, err := newWorld(ctx, d, l)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, w.close()) }()
+	if err := w.live(ctx); err != nil {
+		return fmt.Errorf("%w\nthe hub's last words:\n%s", err, w.lastWords())
+	}
+	return printLines(d.stdout, d.lines)
+}

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"text/tabwriter"
+)
+
+// line is one figure with its target.
+type line struct {
+	name    string
+	value   float64
+	target  float64
+	atLeast bool // else at most
+	unit    string
+	note    string
+	why     string // it cannot be judged here; empty: it can
+}
+
+func (l line) short() bool {
+	if l.why != "" {
+		return false
+	}
+	if l.atLeast {
+		return !(l.value >= l.target)
+	}
+	return !(l.value <= l.target)
+}
+
+func (l line) cells() (name, value, target, verdict string) {
+	sign := "<="
+	if l.atLeast {
+		sign = ">="
+	}
+	value, target = fmt.Sprintf("%.4g%s", l.value, l.unit), fmt.Sprintf("%s %.4g%s", sign, l.target, l.unit)
+	switch {
+	case l.why != "":
+		value, verdict = "-", "n/a: "+l.why
+	case l.short():
+		verdict = "short"
+	default:
+		verdict = "ok"
+	}
+	if l.note != "" {
+		verdict += " (" + l.note + ")"
+	}
+	return l.name, value, target, verdict
+}
+
+func (d *driver) line(l line) {
+	d.lines = append(d.lines, l)
+	name, value, target, verdict := l.cells()
+	d.say("%s: %s, %s: %s", name, value, target, verdict)
+}
+
+func (d *driver) short() bool { return slices.ContainsFunc(d.lines, line.short) }
+
+func printLines(w io.Writer, lines []line) error {
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, l := range lines {
+		name, value, target, verdict := l.cells()
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\n", name, value, target, verdict)
+	}
+	return tw.Flush()
+}
