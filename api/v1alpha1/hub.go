@@ -79,6 +79,8 @@ type HubConfig struct {
 	Policies []string `json:"policies,omitempty"`
 	// Audit says where the records of dials go.
 	Audit AuditConfig `json:"audit,omitempty"`
+	// Limits bounds what clusters, agents and callers may use.
+	Limits HubLimitsConfig `json:"limits,omitempty"`
 	// Clusters registers clusters and asks for their unix sockets.
 	Clusters []ClusterConfig `json:"clusters,omitempty"`
 }
@@ -119,6 +121,8 @@ type StreamsConfig struct {
 type ClusterConfig struct {
 	Name    string         `json:"name"`
 	Sockets []SocketConfig `json:"sockets,omitempty"`
+	// Limits are those that differ from the hub's.
+	Limits LimitsConfig `json:"limits,omitempty"`
 }
 
 // SocketConfig asks for one unix socket of a cluster.
