@@ -80,7 +80,7 @@ func (b *Bytes) UnmarshalText(text []byte) error {
 		return nil
 	}
 	var n Size
-	if err := n.UnmarshalText(text); err != nil || n == 0 {
+	if err := n.UnmarshalText(text); err != nil {
 		return fmt.Errorf("%q is neither a size such as 64KiB, 100MiB or 1GiB nor none", text)
 	}
 	*b = Bytes{N: n}

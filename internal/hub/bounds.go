@@ -83,6 +83,10 @@ func (l *limits) overlay(raw v1alpha1.LimitsConfig, at string, add reporter) {
 	l.cluster.overlay(raw.Cluster, at+".cluster", true, add)
 	l.agent.overlay(raw.Agent, at+".agent", false, add)
 	l.caller.overlay(raw.Caller, at+".caller", false, add)
+	// Frontends and the main port have no more places than that.
+	if s := raw.Caller.Sessions; s != nil && (s.None || s.N > limit.ConnectConnections) {
+		add(at+".caller.sessions", "a caller has at most %d connections", limit.ConnectConnections)
+	}
 }
 
 // overlay takes the bounds that are given. Those of a cluster stand between it and

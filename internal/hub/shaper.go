@@ -127,13 +127,15 @@ func (s *shaper) charge(n int64, recent *pace) {
 	s.filled -= float64(n)
 }
 
-// forgive takes one who waits out of the line: its stream has ended.
-func (s *shaper) forgive(d *debt) {
+// assume takes one who waits out of the line, for its stream has ended. The others
+// pay for it, or short streams would have no rate at all.
+func (s *shaper) assume(d *debt) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i, other := range s.line {
 		if other == d {
 			s.line = append(s.line[:i], s.line[i+1:]...)
+			s.filled -= float64(d.owed)
 			return
 		}
 	}

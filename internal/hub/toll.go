@@ -57,7 +57,7 @@ func (t *toll) pay(n int) {
 			continue
 		}
 		if d := s.pay(int64(n), &t.pace[i]); d != nil && !t.wait(d) {
-			s.forgive(d)
+			s.assume(d)
 		}
 	}
 }
