@@ -64,9 +64,10 @@ const (
 	// ShapeSmall is what a stream may move in a second and still go ahead of those
 	// that move more: keystrokes, an answer, a handshake with certificates.
 	ShapeSmall = 16 << 10
-	// RateLeast is the lowest rate of bytes that may be configured: below it a chunk
-	// that has come already would hold its stream for more than a minute.
-	RateLeast = 1 << 10
+	// RateLeast is the lowest rate of bytes that may be configured. A stream that waits
+	// sees its caller leave when it has paid for what has moved, at most two chunks of
+	// this size: it shall not take longer than seconds.
+	RateLeast = 64 << 10
 	// SessionCost is what a live session of an agent takes of the hub's memory
 	// (docs/scaling.md).
 	SessionCost = 70 << 10
