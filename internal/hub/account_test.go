@@ -126,7 +126,7 @@ func count(dial func() bool, tries int) (n int) {
 func TestIdentitiesAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRegistry(nil)
-		a := r.add(clusterName(t, "c1")).accounts
+		a := r.add(clusterOf(t, "c1")).accounts
 		live := a.caller("live")
 		if live.connect() != nil {
 			t.Fatal("no place")

@@ -7,18 +7,8 @@ import (
 	"testing"
 
 	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/id"
 	"github.com/tombolo-io/tombolo/internal/limit"
 )
-
-func clusterName(t *testing.T, s string) id.Cluster {
-	t.Helper()
-	c, err := id.ParseCluster(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
-}
 
 func TestLimitsAreLaidOverOneAnother(t *testing.T) {
 	parse := func(text string) *limitTable {
@@ -29,7 +19,7 @@ func TestLimitsAreLaidOverOneAnother(t *testing.T) {
 		}
 		return c.limits
 	}
-	c1, c2 := clusterName(t, "c1"), clusterName(t, "c2")
+	c1, c2 := clusterOf(t, "c1"), clusterOf(t, "c2")
 	d := defaultLimits()
 	if got := parse(""); got.of(c1) != d || got.memory != 0 {
 		t.Errorf("nothing said: %+v", got)
@@ -109,7 +99,7 @@ func TestDefaultLimitsFitTogether(t *testing.T) {
 		"one agent does not take all sessions":           d.agent.sessions < d.cluster.sessions,
 		"one agent does not take all streams":            d.agent.streams < d.cluster.streams,
 		"no rate of bytes is bounded unless it is asked": d.cluster.in == unbounded && d.cluster.out == unbounded,
-		"memory is short before it is over":              limit.MemoryCalm < limit.MemoryShort && limit.MemoryShort < limit.MemoryOver && limit.MemoryOver < 100,
+		"memory is short before it is over":              limit.MemoryCut < limit.MemoryCalm && limit.MemoryCalm < limit.MemoryShort && limit.MemoryShort < limit.MemoryOver && limit.MemoryOver < 100,
 	} {
 		if !ok {
 			t.Errorf("it does not hold that %s", what)

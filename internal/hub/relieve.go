@@ -29,8 +29,8 @@ type relief struct {
 // relieve decides who has to do without when used of most is in use:
 //
 //	calm ──MemoryShort──► the largest get no more ──MemoryOver──► their streams are cut
-//	  ▲                                                              │
-//	  └───────────────────────── MemoryCalm ◄────────────────────────┘
+//	  ▲                         │                                     │ to MemoryCut
+//	  └───── MemoryCalm ◄───────┴─────────────────────────────────────┘
 //
 // What has to be given back is taken from the largest until it is no larger than the
 // next one, then from both, and so on: whoever is below that level is not touched.
@@ -44,7 +44,7 @@ func relieve(used, most int64, consumers []consumer) (r relief) {
 	slices.SortFunc(sorted, func(a, b consumer) int {
 		return cmp.Or(cmp.Compare(b.holds, a.holds), cmp.Compare(a.cluster.String(), b.cluster.String()))
 	})
-	need := used - percent(most, limit.MemoryCalm)
+	need := used - percent(most, limit.MemoryCut)
 	level := levelFor(sorted, need)
 	for _, c := range sorted {
 		if c.pressed || short && c.holds > level {

@@ -185,9 +185,12 @@ const (
 	// MemoryOver is from where its streams are cut: the collector works without a
 	// pause when all of the limit is in use.
 	MemoryOver = 90
-	// MemoryCalm is to where they are cut, and below which the largest consumer is
-	// served again: well below MemoryShort, or it would go to and fro.
-	MemoryCalm = 70
+	// MemoryCalm is where the largest consumer is served again: below MemoryShort, or
+	// it would go to and fro.
+	MemoryCalm = 75
+	// MemoryCut is to where streams are cut: below MemoryCalm, so that those who remain
+	// are served.
+	MemoryCut = 65
 )
 
 // Times.
