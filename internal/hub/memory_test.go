@@ -49,7 +49,7 @@ func eat(t *testing.T, h *Hub, name string) *eaters {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { link.Close(); agent.Close() })
-	return &eaters{cluster: c, hub: h, agent: agent, session: &session{cluster: c, link: link, beat: &heartbeat.Beat{}}}
+	return &eaters{cluster: c, hub: h, agent: agent, session: &session{cluster: c, link: link, beat: heartbeat.New(heartbeat.Options{})}}
 }
 
 // open opens n streams; the agent sends size bytes on each, which nobody reads.
