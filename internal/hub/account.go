@@ -126,9 +126,7 @@ func (a *account) dial(now time.Time) (wait time.Duration) {
 	return 0
 }
 
-// begun ends a dial that has become a stream; end takes both back.
-func (a *account) begun() { a.pending.Add(-1) }
-
+// end gives back what begin took.
 func (a *account) end() {
 	a.pending.Add(-1)
 	a.streams.Add(-1)

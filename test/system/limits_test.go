@@ -210,7 +210,6 @@ func TestRatesOfBytesAreLimited(t *testing.T) {
 				})
 			}
 			echo := openOnEach(t, h.ways("c1")[:1], runtest.Echo(t).Addr())[0]
-			var conns []net.Conn
 			for _, w := range h.ways("c1") {
 				if err := h.reload(slow); err != nil {
 					t.Fatal(err)
@@ -219,7 +218,6 @@ func TestRatesOfBytesAreLimited(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				conns = append(conns, conn)
 				done := make(chan int64, 1)
 				go func() {
 					if which == "in" {
