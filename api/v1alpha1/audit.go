@@ -36,7 +36,7 @@ func (s *Size) UnmarshalText(text []byte) error {
 			continue
 		}
 		n, err := strconv.ParseUint(digits, 10, 63)
-		if shift := 10 * (i + 1); err == nil && n <= math.MaxInt64>>shift {
+		if shift := 10 * (i + 1); err == nil && n > 0 && n <= math.MaxInt64>>shift {
 			*s = Size(n << shift)
 			return nil
 		}

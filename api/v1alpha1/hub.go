@@ -4,7 +4,10 @@
 // tombolo.dev/v1alpha1. It does not validate: the room that uses a kind does.
 package v1alpha1
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // Version is the apiVersion of every kind here.
 const Version = "tombolo.dev/v1alpha1"
@@ -33,9 +36,12 @@ type TypeMeta struct {
 // Duration is a time.Duration written as "90s", "15m" or "24h" in a file.
 type Duration struct{ time.Duration }
 
-// UnmarshalText reads Go's duration syntax.
+// UnmarshalText reads Go's duration syntax. A field that is left out has its
+// default, so that nothing must not look like a value.
 func (d *Duration) UnmarshalText(text []byte) (err error) {
-	d.Duration, err = time.ParseDuration(string(text))
+	if d.Duration, err = time.ParseDuration(string(text)); err == nil && d.Duration == 0 {
+		err = fmt.Errorf("%q is no time; leave the key out for the default", text)
+	}
 	return err
 }
 
@@ -79,6 +85,8 @@ type HubConfig struct {
 	Policies []string `json:"policies,omitempty"`
 	// Audit says where the records of dials go.
 	Audit AuditConfig `json:"audit,omitempty"`
+	// Limits bounds what clusters, agents and callers may use.
+	Limits HubLimitsConfig `json:"limits,omitempty"`
 	// Clusters registers clusters and asks for their unix sockets.
 	Clusters []ClusterConfig `json:"clusters,omitempty"`
 }
@@ -119,6 +127,8 @@ type StreamsConfig struct {
 type ClusterConfig struct {
 	Name    string         `json:"name"`
 	Sockets []SocketConfig `json:"sockets,omitempty"`
+	// Limits are those that differ from the hub's.
+	Limits LimitsConfig `json:"limits,omitempty"`
 }
 
 // SocketConfig asks for one unix socket of a cluster.

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -119,7 +120,7 @@ func runHub(ctx context.Context, cmd *cobra.Command, f hubFlags) error {
 		return err
 	}
 	h, err := hub.New(cfg, hub.Options{
-		Log: log, Reg: reg, Audit: records,
+		Log: log, Reg: reg, Audit: records, Memory: debug.SetMemoryLimit,
 		Extra: map[string]hub.Frontend{hub.ProtocolKonnectivity: konnectivity.New(log)},
 	})
 	if err != nil {

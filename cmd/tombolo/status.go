@@ -53,6 +53,7 @@ func printStatus(w io.Writer, st admin.Status, detail bool, now time.Time) error
 		draining = ", draining"
 	}
 	fmt.Fprintf(w, "hub %s, running for %s%s, reached at %s\n", st.Hub.Version, span(now.Sub(st.Hub.Since)), draining, strings.Join(st.Hub.Advertise, ", "))
+	printMemory(w, st.Hub.Memory)
 	if p := st.Policy; p != nil {
 		fmt.Fprintf(w, "policy of %d rules in %d files%s\n", p.Rules, p.Files, orNothing(", version ", p.Version))
 		if r := p.Refusal; r != nil {
@@ -82,7 +83,10 @@ func printStatus(w io.Writer, st admin.Status, detail bool, now time.Time) error
 	if detail {
 		for _, c := range st.Clusters {
 			printCluster(w, c)
+			printLimits(w, c)
 		}
+	} else {
+		printHits(w, st.Clusters)
 	}
 	for _, warn := range st.Warnings {
 		fmt.Fprintf(w, "\nwarning: %s\n", warn)

@@ -38,6 +38,14 @@ type HubStatus struct {
 	Advertise   []string  `json:"advertise"`
 	CAPin       string    `json:"caPin"`
 	Draining    bool      `json:"draining"`
+	Memory      *Memory   `json:"memory,omitempty"` // none: the hub is older
+}
+
+// Memory is what the hub uses of what it may use.
+type Memory struct {
+	Used  int64 `json:"used"`            // bytes, without what may be freed
+	Limit int64 `json:"limit,omitempty"` // 0: none
+	Full  bool  `json:"full,omitempty"`  // nobody gets more
 }
 
 // PolicyStatus describes the access policy in force.
@@ -63,6 +71,23 @@ type ClusterStatus struct {
 	Policy  string        `json:"policy,omitempty"` // version of what speaks of the cluster
 	Sockets []Socket      `json:"sockets"`
 	Agents  []AgentStatus `json:"agents"`
+	// LimitHits is how often a limit of the cluster, of its agents or of its callers
+	// refused something or kept bytes waiting, since the hub began.
+	LimitHits int64 `json:"limitHits,omitempty"`
+	Pressed   bool  `json:"pressed,omitempty"` // the hub is short of memory, and it gets no more
+	// Limits are what is used of what may be used; only where one cluster is asked for.
+	Limits []LimitStatus `json:"limits,omitempty"`
+}
+
+// LimitStatus is one limit of a cluster, an agent or a caller.
+type LimitStatus struct {
+	Scope   string `json:"scope"`             // cluster, agent or caller
+	Who     string `json:"who,omitempty"`     // the agent or the caller
+	Limit   string `json:"limit"`             // as in the configuration
+	Used    int64  `json:"used"`              // rates: in the last full second
+	Bound   int64  `json:"bound,omitempty"`   // 0: none
+	Hits    int64  `json:"hits"`              // since the hub began
+	Waiting int    `json:"waiting,omitempty"` // streams that a rate of bytes keeps waiting now
 }
 
 // Socket is one unix socket of a cluster.

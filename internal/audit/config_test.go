@@ -41,6 +41,8 @@ func TestProblemsHaveAPlace(t *testing.T) {
 		"audit:\n  path: audit.jsonl\n":                 `f:2:9: audit.path: "audit.jsonl" is neither absolute nor -`,
 		"audit:\n  path: '-'\n  compress: true\n":       "f:2:9: audit.path: standard output (-) is not rotated",
 		"audit:\n  path: /x\n  maxSize: 1KiB\n":         "f:3:12: audit.maxSize: 1KiB is less than 64KiB",
+		"audit:\n  path: /x\n  maxSize: 0KiB\n":         `f:3:12: audit.maxSize: "0KiB" is no size`,
+		"audit:\n  path: /x\n  maxAge: 0s\n":            `f:3:11: audit.maxAge: "0s" is no time`,
 		"audit:\n  path: /x\n  maxSize: 100\n":          `f:3:12: audit.maxSize: "100" is no size such as 64KiB, 100MiB or 1GiB`,
 		"audit:\n  path: /x\n  maxSize: -1MiB\n":        `f:3:12: audit.maxSize: "-1MiB" is no size`,
 		"audit:\n  path: /x\n  maxSize: 9000000TiB":     `f:3:12: audit.maxSize: "9000000TiB" is no size`,
@@ -64,7 +66,7 @@ func TestProblemsHaveAPlace(t *testing.T) {
 }
 
 func TestSizesAreReadAsTheyAreWritten(t *testing.T) {
-	for _, s := range []v1alpha1.Size{0, 1 << 10, 3 << 10, 1 << 20, 100 << 20, 1 << 30, 5 << 40, 1025 << 10} {
+	for _, s := range []v1alpha1.Size{1 << 10, 3 << 10, 1 << 20, 100 << 20, 1 << 30, 5 << 40, 1025 << 10} {
 		var back v1alpha1.Size
 		if err := back.UnmarshalText([]byte(s.String())); err != nil || back != s {
 			t.Errorf("%d is written %s and read %d, %v", s, s, back, err)

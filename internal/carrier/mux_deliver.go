@@ -123,7 +123,7 @@ func (st *muxStream) consumed(n int) {
 func (st *muxStream) credit(n int) {
 	now := st.s.now()
 	room := int64(0)
-	if st.s.budget.unread.Load() < st.s.budget.most/2 {
+	if st.s.budget.unread.Load() < st.s.budget.most.Load()/2 {
 		room = mostGrowth - st.s.growth.Load()
 	}
 	st.mu.Lock()

@@ -98,7 +98,7 @@ func (s *muxSession) nextID() uint32 {
 func (s *muxSession) levels() (size int64, changed bool) {
 	// Streams that were reset before anybody accepted them take room as well.
 	used := int64(max(s.incoming, len(s.accepted)))
-	size = min(first(used, int64(max(s.o.Incoming, 1))), first(s.budget.Unread(), s.budget.most))
+	size = min(first(used, int64(max(s.o.Incoming, 1))), first(s.budget.Unread(), s.budget.most.Load()))
 	return size, max(size, leastWindow) != s.announced
 }
 

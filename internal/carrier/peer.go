@@ -15,6 +15,9 @@ import (
 // SO_PEERCRED): the process that connected, whoever uses the descriptor now. Of
 // another connection it knows nothing.
 func UnixPeer(conn net.Conn) (p wire.Peer) {
+	if through, ok := conn.(interface{ ReadThrough() net.Conn }); ok {
+		conn = through.ReadThrough()
+	}
 	c, ok := conn.(*net.UnixConn)
 	if !ok {
 		return p

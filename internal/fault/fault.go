@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 )
 
 // Code is a stable, documented name of a kind of failure (docs/reference/faults.md).
@@ -38,7 +39,9 @@ type Fault struct {
 	What string
 	Why  string
 	Next string
-	err  error // the cause, for errors.Is and errors.As within this process
+	// Again is when it is worth another try; 0 says nothing about that.
+	Again time.Duration
+	err   error // the cause, for errors.Is and errors.As within this process
 }
 
 // New makes a fault. The class follows from the code.
@@ -66,6 +69,12 @@ func (f *Fault) Whyf(format string, args ...any) *Fault {
 // Hint adds what to do next.
 func (f *Fault) Hint(format string, args ...any) *Fault {
 	f.Next = fmt.Sprintf(format, args...)
+	return f
+}
+
+// After adds when it is worth another try.
+func (f *Fault) After(d time.Duration) *Fault {
+	f.Again = d
 	return f
 }
 

@@ -244,6 +244,27 @@ func (a *access) leave(c id.Cluster, s *hubStream) {
 	}
 }
 
+// streams lists a cluster's live streams.
+func (a *access) streams(c id.Cluster) []*hubStream {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	out := make([]*hubStream, 0, len(a.live[c]))
+	for s := range a.live[c] {
+		out = append(out, s)
+	}
+	return out
+}
+
+// held sums what the streams of one caller hold.
+func (a *access) held(c id.Cluster, caller string) (n int64) {
+	for _, s := range a.streams(c) {
+		if s.request.Caller == caller {
+			n += s.holds()
+		}
+	}
+	return n
+}
+
 func (a *access) configured() bool {
 	a.mu.RLock()
 	defer a.mu.RUnlock()

@@ -188,11 +188,7 @@ func TestPendingDialsAreBounded(t *testing.T) {
 	}
 	c := h.clusters.add(name)
 	h.clusters.add(other)
-	for range limit.PendingDials {
-		if !c.dials.TryAcquire() {
-			t.Fatal("fewer places than the limit")
-		}
-	}
+	c.accounts.cluster.pending.Store(limit.PendingDials)
 	_, err = h.Dial(context.Background(), name, wire.Dial{Network: "tcp", Address: "10.0.0.1:80"})
 	if f := fault.From(err); !fault.Has(err, fault.CodeLimit) || statusOf(f) != http.StatusTooManyRequests {
 		t.Errorf("got %v", err)
@@ -200,7 +196,7 @@ func TestPendingDialsAreBounded(t *testing.T) {
 	if _, err := h.Dial(context.Background(), other, wire.Dial{Network: "tcp", Address: "10.0.0.1:80"}); !fault.Has(err, fault.CodeNoAgent) {
 		t.Errorf("another cluster: %v", err)
 	}
-	c.dials.Release()
+	c.accounts.cluster.pending.Add(-1)
 	c.unread = carrier.NewBudget(0)
 	if _, err := h.Dial(context.Background(), name, wire.Dial{Network: "tcp", Address: "10.0.0.1:80"}); !fault.Has(err, fault.CodeLimit) {
 		t.Errorf("with too much unread: %v", err)

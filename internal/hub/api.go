@@ -62,10 +62,14 @@ func (h *Hub) apiStatus(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := h.clusters.get(name); err != nil {
+	c, err := h.clusters.get(name)
+	if err != nil {
 		return nil, err
 	}
 	out.Clusters = slices.DeleteFunc(out.Clusters, func(c admin.ClusterStatus) bool { return c.Name != only })
+	for i := range out.Clusters {
+		out.Clusters[i].Limits = h.limitsOf(c)
+	}
 	return out, nil
 }
 

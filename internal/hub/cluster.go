@@ -7,14 +7,15 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/tombolo-io/tombolo/api/v1alpha1"
 	"github.com/tombolo-io/tombolo/internal/admin"
 	"github.com/tombolo-io/tombolo/internal/carrier"
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/id"
 	"github.com/tombolo-io/tombolo/internal/limit"
-	"github.com/tombolo-io/tombolo/internal/run"
 )
 
 // registry holds the clusters by name.
@@ -22,10 +23,28 @@ type registry struct {
 	mu       sync.RWMutex
 	clusters map[id.Cluster]*cluster
 	unread   *carrier.Budget // the parent of the clusters' own
+	limits   *limitTable
+	counted  func(scope, resource) // each time that a limit holds somebody up
+	memory   atomic.Bool           // all of it is in use: nobody gets more
 }
 
-func newRegistry() *registry {
-	return &registry{clusters: map[id.Cluster]*cluster{}, unread: carrier.NewBudget(limit.ClusterUnread)}
+func newRegistry(l *limitTable) *registry {
+	if l == nil {
+		l = parseLimits(v1alpha1.HubLimitsConfig{}, func(string, string, ...any) {})
+	}
+	return &registry{clusters: map[id.Cluster]*cluster{}, unread: carrier.NewBudget(limit.ClusterUnread), limits: l, counted: func(scope, resource) {}}
+}
+
+// bound puts other limits into force, for live clusters too.
+func (r *registry) bound(l *limitTable) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.limits = l
+	for name, c := range r.clusters {
+		own := l.of(name)
+		c.accounts.bound(own)
+		c.unread.Bound(own.cluster.unread)
+	}
 }
 
 // add registers a cluster if it is new.
@@ -34,9 +53,10 @@ func (r *registry) add(name id.Cluster) *cluster {
 	defer r.mu.Unlock()
 	c, ok := r.clusters[name]
 	if !ok {
+		own := r.limits.of(name)
 		c = &cluster{
 			name: name, sessions: map[*session]struct{}{}, gone: map[id.Agent]admin.AgentStatus{},
-			dials: run.NewLimiter(limit.PendingDials), unread: r.unread.Another(limit.ClusterUnread),
+			accounts: newAccounts(name, own, r.counted, &r.memory), unread: r.unread.Another(own.cluster.unread),
 		}
 		r.clusters[name] = c
 	}
@@ -67,9 +87,9 @@ func (r *registry) all() []*cluster {
 
 // cluster holds the live sessions of one cluster and remembers agents that left.
 type cluster struct {
-	name   id.Cluster
-	dials  *run.Limiter    // dials under way
-	unread *carrier.Budget // of all of its sessions
+	name     id.Cluster
+	accounts *accounts       // what it and its agents and callers use
+	unread   *carrier.Budget // of all of its sessions
 
 	mu          sync.Mutex
 	sessions    map[*session]struct{}
@@ -90,19 +110,8 @@ func (c *cluster) join(s *session) (older []*session, err error) {
 			older = append(older, old)
 		}
 	}
-	same := 0
-	for other := range c.sessions {
-		if other.agent == s.agent {
-			same++
-		}
-	}
-	if same >= limit.SessionsPerAgent {
-		return nil, fault.Newf(fault.CodeLimit, "agent %s has %d sessions", s.agent, same).
-			Whyf("at most %d are accepted", limit.SessionsPerAgent).Hint("give each agent its own identity: tombolo token create --cluster %s", c.name)
-	}
-	if len(c.sessions) >= limit.SessionsPerCluster {
-		return nil, fault.Newf(fault.CodeLimit, "cluster %s has %d sessions", c.name, len(c.sessions)).
-			Whyf("at most %d are accepted", limit.SessionsPerCluster).Hint("stop agents that are not needed")
+	if err := c.accounts.enter(s); err != nil {
+		return nil, err
 	}
 	c.sessions[s] = struct{}{}
 	delete(c.gone, s.agent)
@@ -117,6 +126,7 @@ func (c *cluster) leave(s *session, why *fault.Fault, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.sessions, s)
+	c.accounts.leave(s)
 	c.retiredUp += s.up.Load()
 	c.retiredDown += s.down.Load()
 	for other := range c.sessions {

@@ -57,6 +57,7 @@ type Reloadable struct {
 	sockets                           socketDefaults
 	policies                          []string // files and folders
 	clusters                          []clusterConfig
+	limits                            *limitTable
 }
 
 type socketDefaults struct {
@@ -178,6 +179,7 @@ func reloadable(raw v1alpha1.HubConfig, runDir string, add reporter) Reloadable 
 	if raw.Policies != nil && len(raw.Policies) == 0 {
 		add("policies", "the list is empty: leave it out, and the agents' own lists are the policy")
 	}
+	r.limits = parseLimits(raw.Limits, add)
 	r.connections = wire.CheckCarrier(r.carrier, raw.Connections, add)
 	names, paths := map[id.Cluster]int{}, map[string]string{}
 	for i, rc := range raw.Clusters {
@@ -193,6 +195,7 @@ func reloadable(raw v1alpha1.HubConfig, runDir string, add reporter) Reloadable 
 		}
 		names[name] = i
 		cc := clusterConfig{name: name}
+		r.limits.add(name, rc.Limits, at, add)
 		for j, rs := range rc.Sockets {
 			sat := fmt.Sprintf("%s.sockets[%d]", at, j)
 			if rs.Protocol != ProtocolKonnectivity && rs.Protocol != ProtocolConnect {

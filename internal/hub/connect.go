@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"strconv"
@@ -40,21 +41,20 @@ type Frontend interface {
 // kube-apiserver speaks it: one connection for each dial.
 type connectFrontend struct{ hub *Hub }
 
-// Serve accepts connections, at most limit.ConnectConnections at a time.
+// Serve accepts connections, as many at a time as the caller may have.
 func (f connectFrontend) Serve(ctx context.Context, ln net.Listener, dial DialFunc) error {
 	stop := run.OnDone(ctx, func() { ln.Close() })
 	defer stop()
 	g := run.NewGroup(ctx)
-	places := run.NewLimiter(limit.ConnectConnections)
+	caller := f.hub.callerOf(ctx)
 	err := acceptLoop(ctx, ln, func(conn net.Conn) {
-		if !places.TryAcquire() {
-			full := fault.Newf(fault.CodeLimit, "%d connections are open on this socket", limit.ConnectConnections)
+		if full := caller.connect(); full != nil {
 			f.hub.recordRefusal(ctx, carrier.UnixPeer(conn), full)
 			f.hub.refuseAtOnce(conn, full)
 			return
 		}
 		g.Do(func(ctx context.Context) {
-			defer places.Release()
+			defer caller.disconnect()
 			f.hub.serveConnect(ctx, conn, dial)
 		})
 	})
@@ -250,10 +250,16 @@ func refusal(f *fault.Fault) string {
 	if status == http.StatusMethodNotAllowed {
 		b.WriteString("Allow: CONNECT\r\n")
 	}
+	if f.Again > 0 {
+		b.WriteString("Retry-After: " + retryAfter(f) + "\r\n")
+	}
 	b.WriteString("Content-Type: text/plain; charset=utf-8\r\nConnection: close\r\n")
 	b.WriteString("Content-Length: " + strconv.Itoa(len(body)) + "\r\n\r\n" + body)
 	return b.String()
 }
+
+// retryAfter is in whole seconds (RFC 9110 section 10.2.3), and never too soon.
+func retryAfter(f *fault.Fault) string { return itoa(int(math.Ceil(f.Again.Seconds()))) }
 
 func statusOf(f *fault.Fault) int {
 	switch f.Code {

@@ -5,10 +5,8 @@ package hub
 import (
 	"context"
 	"errors"
-	"io"
 	"net/netip"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/carrier"
@@ -39,21 +37,17 @@ func (h *Hub) Dial(ctx context.Context, name id.Cluster, d wire.Dial) (carrier.S
 		return nil, fault.New(fault.CodeRequest, "the destination cannot be read").Because(err)
 	}
 	d.Address = target.String()
+	held, err := h.admitDial(c, d.Caller) // before the policy: what it refuses costs as well
+	if err != nil {
+		return nil, err
+	}
 	q := policy.Request{
 		Cluster: name.String(), Caller: d.Caller, Local: d.Peer.Known, UID: d.Peer.UID, Egress: d.EgressType, Flow: policy.FlowDial,
 		Source: sourceOf(ctx), Name: target.Name, Addr: target.Addr, Port: target.Port, Own: h.own.list().far,
 	}
 	if r := h.access.decide(q); !r.Allow && !r.Open {
+		held.end()
 		return nil, denied(r, q)
-	}
-	if !c.dials.TryAcquire() {
-		return nil, fault.Newf(fault.CodeLimit, "cluster %s has %d dials under way", name, limit.PendingDials).
-			Hint("the targets may be dead: look at 'tombolo status %s'", name)
-	}
-	defer c.dials.Release()
-	if c.unread.Full() {
-		return nil, fault.Newf(fault.CodeLimit, "callers of cluster %s have not read %d MiB of what they asked for", name, c.unread.Unread()>>20).
-			Hint("one of them reads slowly, or not at all; try again when it has gone")
 	}
 	timeout := h.settings.Load().dialTimeout
 	if d.Timeout <= 0 || d.Timeout > timeout {
@@ -61,10 +55,13 @@ func (h *Hub) Dial(ctx context.Context, name id.Cluster, d wire.Dial) (carrier.S
 	}
 	ctx, cancel := context.WithTimeout(ctx, d.Timeout)
 	defer cancel()
-	stream, err := h.dialAny(ctx, c, d, q)
+	stream, err := h.dialAny(ctx, c, held, d, q)
 	if err != nil {
+		held.end()
 		return nil, err
 	}
+	stream.begun = time.Now()
+	stream.hold(held)
 	if r, ok := h.access.enter(name, stream); !ok {
 		stream.Reset(splice.ResetCode(fault.CodePolicyDenied))
 		return nil, denied(r, stream.request)
@@ -74,7 +71,7 @@ func (h *Hub) Dial(ctx context.Context, name id.Cluster, d wire.Dial) (carrier.S
 
 // dialAny tries the cluster's sessions, the best first; one of them twice if the
 // first try was lost with a connection and the session goes on over another.
-func (h *Hub) dialAny(ctx context.Context, c *cluster, d wire.Dial, q policy.Request) (*hubStream, error) {
+func (h *Hub) dialAny(ctx context.Context, c *cluster, held *places, d wire.Dial, q policy.Request) (*hubStream, error) {
 	tried, again := map[*session]bool{}, map[*session]int{}
 	var last error
 	for {
@@ -91,7 +88,14 @@ func (h *Hub) dialAny(ctx context.Context, c *cluster, d wire.Dial, q policy.Req
 			return nil, noAgent(c.name, c.agents(), h.now())
 		}
 		s := sessions[i]
+		if err := s.placeAt(held); err != nil {
+			tried[s], last = true, err
+			continue
+		}
 		stream, err := h.dialThrough(ctx, s, d, q)
+		if err != nil {
+			held.drop()
+		}
 		var old unasked
 		if errors.As(err, &old) { // another one may be newer
 			tried[s], last = true, err
@@ -324,69 +328,4 @@ func dialError(ctx context.Context, s *session, err error) error {
 		return fault.New(fault.CodeDialCanceled, "the caller gave up")
 	}
 	return fault.Newf(fault.CodeSessionLost, "the session to agent %s was lost during the dial", s.agent).Because(err)
-}
-
-// hubStream counts a stream's bytes for its session and ends its accounting once.
-type hubStream struct {
-	carrier.Stream
-	hub     *Hub
-	session *session
-	request policy.Request // with the address that the agent says it dialled
-	rule    string         // by which it lives
-	policy  version
-	against atomic.Pointer[ruling] // of a changed policy, by which it ended
-	once    sync.Once
-	ended   fault.Code // set when the accounting has ended
-}
-
-// release ends the accounting; the first reason stands, empty for an orderly end.
-func (s *hubStream) release(code fault.Code) {
-	s.once.Do(func() {
-		s.ended = code
-		s.hub.access.leave(s.session.cluster.name, s)
-		s.session.streams.Add(-1)
-		s.session.beat.Busy(-1)
-		s.hub.metrics.Streams.Dec()
-		s.hub.metrics.StreamEnds.WithLabelValues(tell.Outcome(code)).Inc()
-	})
-}
-
-func (s *hubStream) Read(b []byte) (int, error) {
-	n, err := s.Stream.Read(b)
-	s.session.down.Add(int64(n))
-	return n, err
-}
-
-func (s *hubStream) Write(b []byte) (int, error) {
-	n, err := s.Stream.Write(b)
-	s.session.up.Add(int64(n))
-	return n, err
-}
-
-func (s *hubStream) CopyFrom(src io.Reader, moved func(int)) (srcErr, err error) {
-	return s.Stream.CopyFrom(src, counting(&s.session.up, moved))
-}
-
-func (s *hubStream) CopyTo(dst io.Writer, moved func(int)) (dstErr, err error) {
-	return s.Stream.CopyTo(dst, counting(&s.session.down, moved))
-}
-
-// counting adds what moves to a total, and tells moved, if there is one.
-func counting(total *splice.Counter, moved func(int)) func(int) {
-	return func(n int) {
-		total.Add(int64(n))
-		if moved != nil {
-			moved(n)
-		}
-	}
-}
-
-func (s *hubStream) Close() error {
-	defer s.release("")
-	return s.Stream.Close()
-}
-
-func (s *hubStream) Reset(code uint32) error {
-	s.release(splice.ResetReason(code)) // first: whoever is woken by the reset closes
-	return s.Stream.Reset(code)
 }

@@ -104,7 +104,20 @@ func (h *Hub) routeHTTP(ctx context.Context, conn *tls.Conn, known func()) {
 		h.refuseAtOnce(conn, f)
 		return
 	}
-	gone := sync.OnceFunc(func() { h.clients.remove(serial, conn) })
+	var caller *account
+	if who.Role == id.RoleClient {
+		caller = h.callerOf(ctx)
+		if f := caller.connect(); f != nil {
+			h.clients.remove(serial, conn)
+			h.recordRefusal(ctx, wire.Peer{}, f)
+			h.refuseAtOnce(conn, f)
+			return
+		}
+	}
+	gone := sync.OnceFunc(func() {
+		caller.disconnect()
+		h.clients.remove(serial, conn)
+	})
 	if h.revoked.has(serial) { // since it was identified: the revocation did not see this connection
 		gone()
 		conn.Close()

@@ -43,6 +43,7 @@ type Hub struct {
 	access   *access
 	own      *own
 	policies *policies
+	memory   *memory
 
 	state       *state.Store
 	ca          *trust.Authority
@@ -73,6 +74,9 @@ type Options struct {
 	Reg   *prometheus.Registry
 	Audit *audit.Writer
 	Extra map[string]Frontend // frontends of other packages, by protocol
+	// Memory sets the collector's limit, debug.SetMemoryLimit; nil leaves it alone,
+	// and of GOMEMLIMIT nothing is known.
+	Memory func(int64) int64
 }
 
 // New opens the state and prepares a hub; Run serves.
@@ -81,10 +85,12 @@ func New(cfg Config, o Options) (*Hub, error) {
 		o.Now = time.Now
 	}
 	h := &Hub{
-		cfg: cfg, log: o.Log, now: o.Now, reg: o.Reg, audit: o.Audit, splicer: splice.New(), clusters: newRegistry(),
-		access: newAccess(), own: newOwn(), policies: newPolicies(),
+		cfg: cfg, log: o.Log, now: o.Now, reg: o.Reg, audit: o.Audit, splicer: splice.New(), clusters: newRegistry(cfg.limits),
+		access: newAccess(), own: newOwn(), policies: newPolicies(), memory: newMemory(o.Memory),
 		clients: newTracked(), cores: runtime.GOMAXPROCS(0), descriptors: newDescriptors(), since: o.Now(), ready: make(chan struct{}),
 	}
+	h.clusters.counted = h.countLimit
+	h.memory.choose(h.clusters.memoryLimit())
 	h.settings.Store(&cfg.Reloadable)
 	h.frontends = map[string]Frontend{ProtocolConnect: connectFrontend{h}}
 	for name, f := range o.Extra {
@@ -175,6 +181,9 @@ func (h *Hub) readings() tell.HubReadings {
 				return 0
 			})()
 		},
+		LimitUse:    h.limitUse,
+		MemoryUsed:  func() float64 { return float64(h.memory.used.Load()) },
+		MemoryLimit: h.memoryLimit,
 		Sessions:    count(func(c *cluster) float64 { return float64(len(c.live())) }),
 		Clusters:    count(func(*cluster) float64 { return 1 }),
 		PolicyFiles: func() float64 { return float64(h.policies.inForce().Files) },
@@ -233,6 +242,7 @@ func (h *Hub) Reload(next Config) error {
 	if err := h.sockets.apply(&next.Reloadable); err != nil {
 		return err
 	}
+	h.clusters.bound(next.limits)
 	for _, c := range next.clusters {
 		h.clusters.add(c.name)
 	}
@@ -297,7 +307,7 @@ func (h *Hub) addresses(port string) (hosts []string) {
 // newSockets prepares the unix sockets; Run opens them.
 func (h *Hub) newSockets(ctx context.Context) *sockets {
 	return &sockets{
-		runDir: h.cfg.RunDir, sparing: h.sparing, frontends: h.frontends, dialer: h.dialer, log: h.log, group: run.NewGroup(ctx),
+		runDir: h.cfg.RunDir, sparing: h.sparing, metered: h.metered, frontends: h.frontends, dialer: h.dialer, log: h.log, group: run.NewGroup(ctx),
 		asked: map[id.Cluster][]string{}, open: map[socketKey]*openSocket{},
 	}
 }

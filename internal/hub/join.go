@@ -149,6 +149,9 @@ func writeFault(w http.ResponseWriter, err error) {
 	f := fault.From(err)
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Tombolo-Fault", string(f.Code))
+	if f.Again > 0 {
+		w.Header().Set("Retry-After", retryAfter(f))
+	}
 	w.WriteHeader(statusOf(f))
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)

@@ -14,7 +14,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/policy"
 )
 
-func places(list []policy.Listener) (out []string) {
+func listens(list []policy.Listener) (out []string) {
 	for _, l := range list {
 		if out = append(out, l.At.String()); l.Of != policy.ListenerOfHub {
 			out = append(out, l.Of)
@@ -43,8 +43,8 @@ func TestWhatTheHubsListenersAre(t *testing.T) {
 			bound = append(bound, netip.AddrPortFrom(at.Addr().Unmap(), at.Port()))
 		}
 		l := listenersOf(bound, machine, c.advertised)
-		if !slices.Equal(places(l.far), c.far) || !slices.Equal(places(l.near), c.near) {
-			t.Errorf("%s: %v and %v, want %v and %v", name, places(l.far), places(l.near), c.far, c.near)
+		if !slices.Equal(listens(l.far), c.far) || !slices.Equal(listens(l.near), c.near) {
+			t.Errorf("%s: %v and %v, want %v and %v", name, listens(l.far), listens(l.near), c.far, c.near)
 		}
 		for peer, near := range map[string]bool{"127.0.0.9": true, "::1": true, "10.0.0.5": true, "::ffff:10.0.0.5": true, "10.0.0.6": false, "fd00::6": false} {
 			want := l.far
@@ -52,7 +52,7 @@ func TestWhatTheHubsListenersAre(t *testing.T) {
 				want = l.near
 			}
 			if got := l.seenBy(netip.MustParseAddr(peer)); !slices.Equal(got, want) {
-				t.Errorf("%s: %s sees %v", name, peer, places(got))
+				t.Errorf("%s: %s sees %v", name, peer, listens(got))
 			}
 		}
 	}
@@ -79,7 +79,7 @@ func TestOwnAddressesThatChange(t *testing.T) {
 		for _, a := range addrs {
 			at = append(at, netip.AddrPortFrom(netip.MustParseAddr(a), port).String())
 		}
-		if got := places(o.list().far); !slices.Equal(got, at) || asked != times {
+		if got := listens(o.list().far); !slices.Equal(got, at) || asked != times {
 			t.Errorf("%s: %v after %d questions, want %v after %d", what, got, asked, at, times)
 		}
 	}

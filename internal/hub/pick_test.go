@@ -111,7 +111,7 @@ func TestNoAgentTellsWhoWasSeen(t *testing.T) {
 }
 
 func TestTheRegistry(t *testing.T) {
-	r := newRegistry()
+	r := newRegistry(nil)
 	c1, c0 := r.add(named(t, "c1")), r.add(named(t, "c0"))
 	if r.add(named(t, "c1")) != c1 {
 		t.Error("a second registration made another cluster")

@@ -63,6 +63,7 @@ func (h *Hub) Run(ctx, hard context.Context) error {
 	probes := carrier.Few(ls.admin, carrier.Probes(h.descriptors.most), func() { h.metrics.Refused.WithLabelValues(string(fault.CodeLimit)).Inc() })
 	h.serveHTTP(g, "admin port", tls.NewListener(probes, h.adminTLS()), h.adminHandler())
 	g.Go("policy watcher", h.watchPolicies)
+	g.Go("memory", h.keepMemory)
 	close(h.ready)
 	h.log.Info("hub is ready", "listen", h.listen, "advertise", h.advertise, "admin", ls.admin.Addr().String(),
 		"adminSocket", h.adminSocket(), "clusters", len(h.clusters.all()))

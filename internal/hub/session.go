@@ -29,7 +29,8 @@ import (
 type session struct {
 	cluster  *cluster
 	agent    id.Agent
-	instance string // random for each start of the agent
+	account  *account // of the agent
+	instance string   // random for each start of the agent
 	software string
 	ranges   []string
 	since    time.Time

@@ -28,6 +28,7 @@ import (
 type sockets struct {
 	runDir    string
 	sparing   func(net.Listener) net.Listener
+	metered   func(ln net.Listener, c id.Cluster, caller string) net.Listener
 	frontends map[string]Frontend // by protocol
 	dialer    func(c id.Cluster, frontend, caller string) DialFunc
 	log       *slog.Logger
@@ -188,9 +189,13 @@ func (s *sockets) start(key socketKey, spec socketSpec) (*openSocket, error) {
 		return nil, err
 	}
 	frontend := s.frontends[key.protocol]
-	dial := s.dialer(key.cluster, key.protocol, "unix:"+key.cluster.String()+"/"+key.protocol)
+	caller := "unix:" + key.cluster.String() + "/" + key.protocol
+	dial := s.dialer(key.cluster, key.protocol, caller)
+	if key.protocol != ProtocolConnect { // which counts its connections itself
+		ln = s.metered(ln, key.cluster, caller)
+	}
 	ctx, cancel := context.WithCancel(withParty(s.group.Context(), party{
-		cluster: key.cluster, frontend: key.protocol, caller: "unix:" + key.cluster.String() + "/" + key.protocol,
+		cluster: key.cluster, frontend: key.protocol, caller: caller,
 	}))
 	o := &openSocket{spec: spec, stop: cancel, done: make(chan struct{})}
 	o.egress.Store(&spec.egress)

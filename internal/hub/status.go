@@ -29,8 +29,10 @@ func (h *Hub) Status() admin.Status {
 		st.Version = h.access.whole().String()
 		out.Policy = &st
 	}
+	out.Hub.Memory = h.memoryStatus()
 	for _, c := range h.clusters.all() {
 		cs := admin.ClusterStatus{Name: c.name.String(), Policy: h.access.version(c.name.String()).String(), Sockets: h.sockets.of(c.name), Agents: c.agents()}
+		cs.LimitHits, cs.Pressed = c.accounts.hits(), c.accounts.pressed.Load()
 		if cs.Agents == nil {
 			cs.Agents = []admin.AgentStatus{}
 		}

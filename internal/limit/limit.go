@@ -58,6 +58,27 @@ const (
 	// AgentUnread is the same for an agent and its targets: a quarter of the
 	// memory that a printed Deployment allows it.
 	AgentUnread = 128 << 20
+	// ShapeTurn is what a stream that is held to a rate of bytes pays for at a time,
+	// so that all streams of a cluster have equal shares: small beside a chunk.
+	ShapeTurn = 16 << 10
+	// ShapeSmall is what a stream may move in a second and still go ahead of those
+	// that move more: keystrokes, an answer, a handshake with certificates.
+	ShapeSmall = 16 << 10
+	// RateLeast is the lowest rate of bytes that may be configured. A stream that waits
+	// sees its caller leave when it has paid for what has moved, at most two chunks of
+	// this size: it shall not take longer than seconds.
+	RateLeast = 64 << 10
+	// SessionCost is what a live session of an agent takes of the hub's memory
+	// (docs/scaling.md).
+	SessionCost = 70 << 10
+	// StreamCost is the same for an idle stream with its caller's connection: the
+	// stream, two goroutines, buffers of gRPC.
+	StreamCost = 16 << 10
+	// MemoryKept is what no cluster is cut below for want of memory: a hundred agents
+	// or their idle streams. What is short then is not the clusters' doing.
+	MemoryKept = 8 << 20
+	// MemoryLeast is the least memory that may be configured: an idle hub has 20 MiB.
+	MemoryLeast = 64 << 20
 	// SessionSecret is the length of the secret that ties further connections to
 	// a session: it cannot be guessed, and it is checked beside a certificate.
 	SessionSecret = 16
@@ -136,6 +157,20 @@ const (
 	// retry against a dead target cannot pile up; and the streams of a konnectivity
 	// socket that have asked for nothing yet.
 	PendingDials = 2_000
+	// StreamsPerCluster bounds the live streams of one cluster: those of five
+	// agents at their own bound. Idle ones cost the hub 64 MiB.
+	StreamsPerCluster = 50_000
+	// DialsPerSecond bounds the dials of one cluster in the long run: more than any
+	// kube-apiserver was seen to make, for it keeps its connections, and a tenth of
+	// what two cores can do, so that one cluster that dials in a loop leaves the
+	// others most of the hub.
+	DialsPerSecond = 1_000
+	// DialBurst is how many seconds' worth of dials may come at once: a
+	// kube-apiserver that has lost its connections opens them all again.
+	DialBurst = 5
+	// CallerRecords bounds the identities of callers and agents that a cluster
+	// remembers while they have nothing open: each costs about 1 KiB.
+	CallerRecords = 1_024
 	// ConnectConnections bounds the connections of one CONNECT frontend, and the
 	// connections and the streams of one konnectivity socket.
 	ConnectConnections = 10_000
@@ -151,8 +186,38 @@ const (
 	ResolvedAddresses = 8
 )
 
+// The memory of a hub, in percent of its limit.
+const (
+	// MemoryOfGroup is the limit where nothing is configured, of the cgroup's: the
+	// kernel's buffers of sockets count there too.
+	MemoryOfGroup = 90
+	// MemoryShort is from where the largest consumer gets no more: a tenth of the
+	// limit before any stream is cut.
+	MemoryShort = 80
+	// MemoryOver is from where its streams are cut: the collector works without a
+	// pause when all of the limit is in use.
+	MemoryOver = 90
+	// MemoryCalm is where the largest consumer is served again: below MemoryShort, or
+	// it would go to and fro.
+	MemoryCalm = 75
+	// MemoryCut is to where streams are cut: below MemoryCalm, so that those who remain
+	// are served.
+	MemoryCut = 65
+)
+
 // Times.
 const (
+	// MemoryLook is how often the memory is looked at: at 1 GiB a second, which is
+	// more than two cores receive, 100 MiB come in between.
+	MemoryLook = 100 * time.Millisecond
+	// MemoryAgain is the least time between two cuts, so that the collector can show
+	// what the first one gave.
+	MemoryAgain = time.Second
+	// ShapeAhead is how far small streams may draw on a rate of bytes in advance.
+	ShapeAhead = time.Second
+	// CallerKept is how long an identity is remembered after its last dial or
+	// session, if there are many: its counts and what it has used up.
+	CallerKept = time.Minute
 	// Handshake bounds a TLS handshake with its ALPN.
 	Handshake = 10 * time.Second
 	// StrangerGrace is how long a stranger on a full hub keeps its place although it

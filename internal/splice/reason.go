@@ -27,6 +27,7 @@ func resetReasons() []fault.Code {
 	return []fault.Code{
 		1: fault.CodeStreamReset, 2: fault.CodeStreamIdle, 3: fault.CodeDialCanceled,
 		4: fault.CodeDraining, 5: fault.CodeSessionLost, 6: fault.CodePolicyDenied,
+		9: fault.CodeLimit, // 7 and 8 are the mux's own
 	}
 }
 
@@ -37,7 +38,7 @@ func ResetCode(code fault.Code) uint32 {
 
 // ResetReason maps the number of a peer's reset back to its reason.
 func ResetReason(code uint32) fault.Code {
-	if all := resetReasons(); code > 0 && code < uint32(len(all)) {
+	if all := resetReasons(); code < uint32(len(all)) && all[code] != "" {
 		return all[code]
 	}
 	return fault.CodeStreamReset

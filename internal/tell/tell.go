@@ -78,6 +78,9 @@ type Hub struct {
 	Refused      *prometheus.CounterVec // code
 
 	PolicyReloads *prometheus.CounterVec // outcome
+
+	Limits *prometheus.CounterVec // scope, limit
+	Shed   prometheus.Counter
 }
 
 // HubReadings are read when metrics are scraped.
@@ -88,6 +91,8 @@ type HubReadings struct {
 	Connections, Unread                   func() float64
 	SessionsOver                          func(carrier string) float64
 	PolicyFiles, PolicyRules              func() float64
+	MemoryUsed, MemoryLimit               func() float64
+	LimitUse                              func(limit string) float64
 }
 
 // NewHub registers the hub's metrics.
@@ -105,6 +110,9 @@ func NewHub(reg prometheus.Registerer, r HubReadings) *Hub {
 	f.gaugeFunc("tombolo_hub_policy_files", "Files of the access policy in force.", r.PolicyFiles)
 	f.gaugeFunc("tombolo_hub_policy_rules", "Rules of the access policy in force.", r.PolicyRules)
 	f.gaugeFuncs("tombolo_hub_sessions_by_carrier", "Agent sessions that are live, by their mux.", "carrier", carriers(), r.SessionsOver)
+	f.gaugeFunc("tombolo_hub_memory_used_bytes", "Memory in use, without what the collector may free.", r.MemoryUsed)
+	f.gaugeFunc("tombolo_hub_memory_limit_bytes", "Memory that may be in use; 0 without a limit.", r.MemoryLimit)
+	f.gaugeFuncs("tombolo_hub_limit_use_ratio", "The greatest use of a limit by any cluster, as a share of it.", "limit", limits(), r.LimitUse)
 	h := &Hub{
 		Attaches:     f.counterVec("tombolo_hub_connections_added_total", "Further connections of sessions, by outcome (ok or a fault code).", "outcome"),
 		Losses:       f.counterVec("tombolo_hub_connections_lost_total", "Connections that live sessions lost, by cause.", "cause"),
@@ -119,7 +127,15 @@ func NewHub(reg prometheus.Registerer, r HubReadings) *Hub {
 		Reloads:      f.counterVec("tombolo_hub_config_reloads_total", "Reloads of the configuration, by outcome.", "outcome"),
 		Refused:      f.counterVec("tombolo_hub_refused_connections_total", "Connections and requests that were refused without a dial, by fault code.", "code"),
 
+		Limits: f.counterVec("tombolo_hub_limit_hits_total", "Times that a limit refused something or kept bytes waiting, by whose limit it is.", "scope", "limit"),
+		Shed:   f.counter("tombolo_hub_memory_shed_streams_total", "Streams that were cut because the hub was short of memory."),
+
 		PolicyReloads: f.counterVec("tombolo_hub_policy_reloads_total", "Changes of the access policy, by outcome.", "outcome"),
+	}
+	for _, scope := range scopes() {
+		for _, l := range append(limits(), "memory") {
+			h.Limits.WithLabelValues(scope, l)
+		}
 	}
 	h.Attaches.WithLabelValues(Outcome(""))      // a session may never need one
 	h.PolicyReloads.WithLabelValues(Outcome("")) // nor a hub a policy
@@ -129,6 +145,13 @@ func NewHub(reg prometheus.Registerer, r HubReadings) *Hub {
 
 // carriers are the values of the label carrier.
 func carriers() []string { return []string{"mux", "yamux"} }
+
+// scopes and limits are the values of the labels scope and limit.
+func scopes() []string { return []string{"cluster", "agent", "caller"} }
+
+func limits() []string {
+	return []string{"sessions", "streams", "pendingDials", "dialsPerSecond", "bytesInPerSecond", "bytesOutPerSecond", "unreadBytes"}
+}
 
 // causes are the values of the label cause, as the carrier names them.
 func causes() []string { return []string{"left", "silent", "broken", "violation"} }

@@ -62,7 +62,7 @@ func TestMetrics(t *testing.T) {
 	hub := tell.NewHub(reg, tell.HubReadings{
 		Sessions: one, Clusters: one, ClustersConnected: one, BytesToCluster: one, BytesFromCluster: one, ClientCertificateEnd: one,
 		Connections: one, Unread: one, SessionsOver: each,
-		PolicyFiles: one, PolicyRules: one,
+		PolicyFiles: one, PolicyRules: one, MemoryUsed: one, MemoryLimit: one, LimitUse: each,
 	})
 	agent := tell.NewAgent(reg, tell.AgentReadings{
 		Sessions: one, BytesToTarget: one, BytesToCaller: one, CertificateEnd: one, Connections: one, Unread: one, SessionsOver: each,
@@ -107,7 +107,7 @@ func TestMetrics(t *testing.T) {
 			}
 		}
 	}
-	if len(families) != 24+17+2 {
+	if len(families) != 29+17+2 {
 		t.Errorf("%d families are gathered: a metric is missing from this test, or new", len(families))
 	}
 }

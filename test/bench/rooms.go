@@ -97,7 +97,7 @@ func (r *hubRoom) start(ctx context.Context, raw json.RawMessage) (any, error) {
 	}
 	listen := ownAddress(8443)
 	text := fmt.Sprintf("apiVersion: tombolo.dev/v1alpha1\nkind: HubConfig\nstateDir: %[1]s/hub\nrunDir: %[1]s/run\n"+
-		"listen: %[2]q\nadvertise: [%[2]q]\nadmin: {listen: %[3]q}\n"+
+		"listen: %[2]q\nadvertise: [%[2]q]\nadmin: {listen: %[3]q}\nlimits: {cluster: {dialsPerSecond: none}}\n"+
 		"clusters: [{name: %[4]s, sockets: [{protocol: connect}, {protocol: konnectivity}]}]\n%[5]s",
 		args.Dir, listen, ownAddress(8444), cluster, args.Extra)
 	cfg, err := hub.ParseConfig("hub.yaml", []byte(text))

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hub
+
+import (
+	"fmt"
+	"math"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/tombolo-io/tombolo/internal/fault"
+)
+
+// scope says of whom an account is.
+type scope string
+
+const (
+	scopeCluster scope = "cluster"
+	scopeAgent   scope = "agent"
+	scopeCaller  scope = "caller"
+)
+
+// resource is what an account bounds.
+type resource uint8
+
+const (
+	ofSessions resource = iota
+	ofStreams
+	ofPending
+	ofDials
+	ofIn
+	ofOut
+	ofUnread
+	ofMemory
+	resources
+)
+
+// String is the field of the configuration, and the label of the metrics.
+func (k resource) String() string {
+	return [resources]string{
+		"sessions", "streams", "pendingDials", "dialsPerSecond", "bytesInPerSecond", "bytesOutPerSecond", "unreadBytes", "memory",
+	}[k]
+}
+
+// account is what one cluster, agent or caller uses, and may use. Its bounds change
+// with the configuration; nothing that is live is dropped for that.
+type account struct {
+	scope  scope
+	who    string
+	name   string // of the cluster
+	bounds atomic.Pointer[bounds]
+
+	sessions, streams, pending atomic.Int64
+
+	dials   *rate.Limiter
+	dialled meter
+	in, out *shaper
+	hits    [resources]atomic.Int64
+	counted func(scope, resource) // for the metrics
+	newest  atomic.Int64          // dial or session, in Unix nanoseconds
+}
+
+func newAccount(s scope, cluster, who string, b bounds, counted func(scope, resource)) *account {
+	a := &account{scope: s, who: who, name: cluster, counted: counted}
+	a.dials = rate.NewLimiter(limiterOf(b)) // which begins with its burst
+	a.in = newShaper(func() { a.hit(ofIn) })
+	a.out = newShaper(func() { a.hit(ofOut) })
+	a.bound(b)
+	return a
+}
+
+// bound puts other bounds into force.
+func (a *account) bound(b bounds) {
+	old := a.bounds.Swap(&b)
+	if old != nil && (old.dials != b.dials || old.burst != b.burst) {
+		each, burst := limiterOf(b)
+		a.dials.SetBurst(burst)
+		a.dials.SetLimit(each)
+	}
+	a.in.setRate(b.in)
+	a.out.setRate(b.out)
+}
+
+func limiterOf(b bounds) (each rate.Limit, burst int) {
+	if each = rate.Limit(b.dials); b.dials == unbounded {
+		each = rate.Inf
+	}
+	return each, int(min(b.burst, math.MaxInt32))
+}
+
+// hit counts that a bound held somebody up.
+func (a *account) hit(k resource) {
+	a.hits[k].Add(1)
+	a.counted(a.scope, k)
+}
+
+// begin takes a place for a dial and the stream that it shall become.
+func (a *account) begin(now time.Time) error {
+	a.newest.Store(now.UnixNano())
+	b := a.bounds.Load()
+	if !take(&a.pending, b.pending) {
+		return a.refuse(ofPending, b.pending, 0)
+	}
+	if !take(&a.streams, b.streams) {
+		a.pending.Add(-1)
+		return a.refuse(ofStreams, b.streams, 0)
+	}
+	// The last of all, so that what has no place costs no dial of the rate.
+	if wait := a.dial(now); wait > 0 {
+		a.end()
+		return a.refuse(ofDials, b.dials, wait)
+	}
+	return nil
+}
+
+// dial takes one of the dials of this second; otherwise it says when there is one.
+func (a *account) dial(now time.Time) (wait time.Duration) {
+	r := a.dials.ReserveN(now, 1)
+	if wait = r.DelayFrom(now); wait > 0 {
+		r.CancelAt(now)
+		return wait
+	}
+	a.dialled.add(now, 1)
+	return 0
+}
+
+// end gives back what begin took.
+func (a *account) end() {
+	a.pending.Add(-1)
+	a.streams.Add(-1)
+}
+
+// take adds one to a count, unless it has reached its bound.
+func take(n *atomic.Int64, most int64) bool {
+	if n.Add(1) > most {
+		n.Add(-1)
+		return false
+	}
+	return true
+}
+
+// refuse counts a refusal and says which bound it was, and when to come again.
+func (a *account) refuse(k resource, most int64, wait time.Duration) *fault.Fault {
+	a.hit(k)
+	f := fault.Newf(fault.CodeLimit, "%s may %s", a.label(), [resources]string{
+		ofSessions: fmt.Sprintf("have %d %s", most, a.links()),
+		ofStreams:  fmt.Sprintf("have %d streams", most),
+		ofPending:  fmt.Sprintf("have %d dials under way", most),
+		ofDials:    fmt.Sprintf("make %d dials a second", most),
+		ofUnread:   fmt.Sprintf("leave %s unread", sizeText(most)),
+	}[k]).Whyf("the bound %s.%s is reached", a.scope, k)
+	switch k {
+	case ofDials:
+		wait = max(wait.Round(time.Millisecond), time.Millisecond)
+		return f.Hint("try again in %v; 'tombolo status %s' shows what is used", wait, a.name).After(wait)
+	case ofPending:
+		return f.Hint("the targets may be dead: look at 'tombolo status %s'", a.name)
+	case ofUnread:
+		return f.Hint("someone reads slowly, or not at all; try again when that has ended")
+	}
+	return f.Hint("close what is not needed, or raise limits.%s.%s; 'tombolo status %s' shows what is used", a.scope, k, a.name)
+}
+
+func (a *account) links() string {
+	if a.scope == scopeCaller {
+		return "connections"
+	}
+	return "sessions"
+}
+
+func (a *account) label() string {
+	if a.scope == scopeCluster {
+		return "cluster " + a.name
+	}
+	return string(a.scope) + " " + a.who
+}
+
+// idle says that the account knows nothing that matters: nothing is open, and what
+// its rates had granted is there again.
+func (a *account) idle(now time.Time, kept time.Duration) bool {
+	return a.sessions.Load() == 0 && a.streams.Load() == 0 && now.UnixNano()-a.newest.Load() > int64(kept)
+}
+
+// sizeText renders bytes in the largest unit of the configuration that fits.
+func sizeText(n int64) string {
+	for _, u := range []struct {
+		name string
+		size int64
+	}{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}} {
+		if n >= u.size && n%u.size == 0 {
+			return fmt.Sprintf("%d %s", n/u.size, u.name)
+		}
+	}
+	return fmt.Sprintf("%d bytes", n)
+}

@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hub
+
+import (
+	"context"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/id"
+	"github.com/tombolo-io/tombolo/internal/limit"
+)
+
+// accounts are those of one cluster: its own, and one for each identity of an agent
+// or a caller that has something open or had a moment ago.
+type accounts struct {
+	name    string
+	cluster *account
+	counted func(scope, resource)
+
+	pressed atomic.Bool  // short of memory, and this cluster has the most of it
+	memory  *atomic.Bool // of the hub: it is used up, and nobody gets more
+
+	mu      sync.Mutex
+	limits  limits
+	agents  map[string]*account
+	callers map[string]*account
+}
+
+func newAccounts(name id.Cluster, l limits, counted func(scope, resource), memory *atomic.Bool) *accounts {
+	return &accounts{
+		name: name.String(), cluster: newAccount(scopeCluster, name.String(), "", l.cluster, counted), counted: counted,
+		memory: memory, limits: l, agents: map[string]*account{}, callers: map[string]*account{},
+	}
+}
+
+// bound puts other limits into force.
+func (a *accounts) bound(l limits) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.limits == l {
+		return
+	}
+	a.limits = l
+	a.cluster.bound(l.cluster)
+	for _, one := range a.agents {
+		one.bound(l.agent)
+	}
+	for _, one := range a.callers {
+		one.bound(l.caller)
+	}
+}
+
+func (a *accounts) agent(who id.Agent) *account {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.find(a.agents, scopeAgent, who.String(), a.limits.agent)
+}
+
+func (a *accounts) caller(who string) *account {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.find(a.callers, scopeCaller, who, a.limits.caller)
+}
+
+// find needs the lock.
+func (a *accounts) find(in map[string]*account, s scope, who string, b bounds) *account {
+	one, ok := in[who]
+	if !ok {
+		if len(in) >= limit.CallerRecords {
+			now := time.Now()
+			for name, other := range in {
+				if other.idle(now, limit.CallerKept) {
+					delete(in, name)
+				}
+			}
+		}
+		one = newAccount(s, a.name, who, b, a.counted)
+		one.newest.Store(time.Now().UnixNano())
+		in[who] = one
+	}
+	return one
+}
+
+// all lists the cluster's account, those of its agents and those of its callers.
+func (a *accounts) all() []*account {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	out := []*account{a.cluster}
+	for _, in := range []map[string]*account{a.agents, a.callers} {
+		for _, one := range in {
+			out = append(out, one)
+		}
+	}
+	return out
+}
+
+// enter takes places for a session; leave gives them back.
+func (a *accounts) enter(s *session) error {
+	if err := a.short(); err != nil {
+		return err
+	}
+	s.account = a.agent(s.agent)
+	if b := s.account.bounds.Load(); !take(&s.account.sessions, b.sessions) {
+		return s.account.refuse(ofSessions, b.sessions, 0).Hint("give each agent its own identity: tombolo token create --cluster %s", a.name)
+	}
+	if b := a.cluster.bounds.Load(); !take(&a.cluster.sessions, b.sessions) {
+		s.account.sessions.Add(-1)
+		return a.cluster.refuse(ofSessions, b.sessions, 0)
+	}
+	return nil
+}
+
+func (a *accounts) leave(s *session) {
+	s.account.sessions.Add(-1)
+	s.account.newest.Store(time.Now().UnixNano())
+	a.cluster.sessions.Add(-1)
+}
+
+// short refuses what would take more memory, where there is too little.
+func (a *accounts) short() error {
+	pressed := a.pressed.Load()
+	if !pressed && !a.memory.Load() {
+		return nil
+	}
+	a.cluster.hit(ofMemory)
+	f := fault.New(fault.CodeLimit, "the hub is short of memory").Hint("try again; 'tombolo status %s' shows what is used", a.name).After(limit.MemoryAgain)
+	if pressed {
+		return f.Whyf("cluster %s uses the most of it and gets no more", a.name)
+	}
+	return f.Whyf("all of limits.memory is in use")
+}
+
+// places are what a dial, and then its stream, holds of its accounts.
+type places struct {
+	of [3]*account
+	n  int
+}
+
+func (p *places) take(a *account, now time.Time) error {
+	if err := a.begin(now); err != nil {
+		return err
+	}
+	p.of[p.n] = a
+	p.n++
+	return nil
+}
+
+// drop gives the newest back.
+func (p *places) drop() {
+	p.n--
+	p.of[p.n].end()
+	p.of[p.n] = nil
+}
+
+// end gives all of a dial back that became no stream.
+func (p *places) end() {
+	for p.n > 0 {
+		p.drop()
+	}
+}
+
+// begun says that the dial has become a stream; leave that this one has ended.
+func (p *places) begun() {
+	for _, a := range p.of[:p.n] {
+		a.pending.Add(-1)
+	}
+}
+
+func (p *places) leave() {
+	for _, a := range p.of[:p.n] {
+		a.streams.Add(-1)
+	}
+}
+
+// admitDial takes places for a dial of a caller, or says what bound it is beyond.
+func (h *Hub) admitDial(c *cluster, caller string) (*places, error) {
+	p, now := &places{}, time.Now()
+	who := c.accounts.caller(caller)
+	for _, a := range []*account{c.accounts.cluster, who} {
+		if err := p.take(a, now); err != nil {
+			p.end()
+			return nil, err
+		}
+	}
+	if err := h.roomFor(c, who); err != nil {
+		p.end()
+		return nil, err
+	}
+	return p, nil
+}
+
+// roomFor refuses a caller when there is too much unread already.
+func (h *Hub) roomFor(c *cluster, caller *account) error {
+	if err := c.accounts.short(); err != nil {
+		return err
+	}
+	unread := c.unread.Unread()
+	if b := c.accounts.cluster.bounds.Load(); c.unread.Full() {
+		return c.accounts.cluster.refuse(ofUnread, b.unread, 0)
+	}
+	// A caller has no more than its cluster: where that is little nobody is counted.
+	if b := caller.bounds.Load(); unread >= b.unread && h.access.held(c.name, caller.who) >= b.unread {
+		return caller.refuse(ofUnread, b.unread, 0)
+	}
+	return nil
+}
+
+// placeAt takes a place for a dial at an agent.
+func (s *session) placeAt(p *places) error {
+	a := s.account
+	if b := a.bounds.Load(); b.unread != unbounded && s.cluster.unreadOf(s.agent) >= b.unread {
+		return a.refuse(ofUnread, b.unread, 0)
+	}
+	return p.take(a, time.Now())
+}
+
+// unreadOf sums the unread bytes of an agent's sessions.
+func (c *cluster) unreadOf(a id.Agent) (n int64) {
+	for _, s := range c.live() {
+		if s.agent == a {
+			n += int64(s.link.Info().Unread)
+		}
+	}
+	return n
+}
+
+// metered is a listener that gives a caller so many connections at a time and no
+// more; refuse answers the others, and closes them.
+type metered struct {
+	net.Listener
+	account *account
+	refuse  func(net.Conn, *fault.Fault)
+}
+
+// metered wraps the listener of a frontend that does not count connections itself.
+func (h *Hub) metered(ln net.Listener, c id.Cluster, caller string) net.Listener {
+	return &metered{ln, h.clusters.add(c).accounts.caller(caller), func(conn net.Conn, f *fault.Fault) {
+		h.refused(conn, f)
+		conn.Close()
+	}}
+}
+
+func (l *metered) Accept() (net.Conn, error) {
+	for {
+		conn, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		if f := l.account.connect(); f != nil {
+			l.refuse(conn, f)
+			continue
+		}
+		return &meteredConn{conn, sync.OnceFunc(l.account.disconnect)}, nil
+	}
+}
+
+// meteredConn gives its place back when it is closed.
+type meteredConn struct {
+	net.Conn
+	gone func()
+}
+
+func (c *meteredConn) Close() error {
+	defer c.gone()
+	return c.Conn.Close()
+}
+
+// ReadThrough says that its bytes are those of the connection.
+func (c *meteredConn) ReadThrough() net.Conn { return c.Conn }
+
+// callerOf is the account of who asks over a connection, nil if nobody is known.
+func (h *Hub) callerOf(ctx context.Context) *account {
+	p, ok := ctx.Value(partyKey{}).(party)
+	if !ok {
+		return nil
+	}
+	c, err := h.clusters.get(p.cluster)
+	if err != nil {
+		return nil
+	}
+	return c.accounts.caller(p.caller)
+}
+
+// connect takes a place for a connection of a caller.
+func (a *account) connect() *fault.Fault {
+	if a == nil {
+		return nil
+	}
+	a.newest.Store(time.Now().UnixNano())
+	if b := a.bounds.Load(); !take(&a.sessions, b.sessions) {
+		return a.refuse(ofSessions, b.sessions, 0)
+	}
+	return nil
+}
+
+func (a *account) disconnect() {
+	if a != nil {
+		a.sessions.Add(-1)
+	}
+}

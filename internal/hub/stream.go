@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hub
+
+import (
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/carrier"
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/policy"
+	"github.com/tombolo-io/tombolo/internal/splice"
+	"github.com/tombolo-io/tombolo/internal/tell"
+)
+
+// hubStream counts a stream's bytes for its session and ends its accounting once.
+type hubStream struct {
+	carrier.Stream
+	hub     *Hub
+	session *session
+	request policy.Request // with the address that the agent says it dialled
+	rule    string         // by which it lives
+	policy  version
+	against atomic.Pointer[ruling] // of a changed policy, by which it ended
+	places  places
+	in, out toll // where it pays for its bytes into and out of the cluster
+	begun   time.Time
+	once    sync.Once
+	ended   fault.Code                  // set when the accounting has ended
+	why     atomic.Pointer[fault.Fault] // of an end by the hub's own will
+}
+
+// release ends the accounting; the first reason stands, empty for an orderly end.
+func (s *hubStream) release(code fault.Code) {
+	s.once.Do(func() {
+		s.ended = code
+		s.in.end()
+		s.out.end()
+		s.places.leave()
+		s.hub.access.leave(s.session.cluster.name, s)
+		s.session.streams.Add(-1)
+		s.session.beat.Busy(-1)
+		s.hub.metrics.Streams.Dec()
+		s.hub.metrics.StreamEnds.WithLabelValues(tell.Outcome(code)).Inc()
+	})
+}
+
+func (s *hubStream) Read(b []byte) (int, error) {
+	n, err := s.Stream.Read(b)
+	s.session.down.Add(int64(n))
+	s.out.pay(n)
+	return n, s.told(err)
+}
+
+func (s *hubStream) Write(b []byte) (int, error) {
+	n, err := s.Stream.Write(b)
+	s.session.up.Add(int64(n))
+	s.in.pay(n)
+	return n, s.told(err)
+}
+
+func (s *hubStream) CopyFrom(src io.Reader, moved func(int)) (srcErr, err error) {
+	moved = counting(&s.session.up, moved)
+	srcErr, err = s.Stream.CopyFrom(src, func(n int) {
+		moved(n)
+		s.in.pay(n) // the source is not read meanwhile
+	})
+	return srcErr, s.told(err)
+}
+
+func (s *hubStream) CopyTo(dst io.Writer, moved func(int)) (dstErr, err error) {
+	dstErr, err = s.Stream.CopyTo(s.out.payingWriter(dst), counting(&s.session.down, moved))
+	return dstErr, s.told(err)
+}
+
+// counting adds what moves to a total, and tells moved, if there is one.
+func counting(total *splice.Counter, moved func(int)) func(int) {
+	return func(n int) {
+		total.Add(int64(n))
+		if moved != nil {
+			moved(n)
+		}
+	}
+}
+
+func (s *hubStream) Close() error {
+	defer s.release("")
+	return s.Stream.Close()
+}
+
+func (s *hubStream) Reset(code uint32) error {
+	s.release(splice.ResetReason(code)) // first: whoever is woken by the reset closes
+	return s.Stream.Reset(code)
+}
+
+// SetDeadline, SetReadDeadline and SetWriteDeadline end a wait for a rate as well.
+func (s *hubStream) SetDeadline(t time.Time) error {
+	s.in.until(t)
+	s.out.until(t)
+	return s.Stream.SetDeadline(t)
+}
+
+// SetReadDeadline is described at SetDeadline.
+func (s *hubStream) SetReadDeadline(t time.Time) error {
+	s.out.until(t)
+	return s.Stream.SetReadDeadline(t)
+}
+
+// SetWriteDeadline is described at SetDeadline.
+func (s *hubStream) SetWriteDeadline(t time.Time) error {
+	s.in.until(t)
+	return s.Stream.SetWriteDeadline(t)
+}
+
+// hold takes over what the dial held of its accounts.
+func (s *hubStream) hold(p *places) {
+	p.begun()
+	s.places = *p
+	for i, a := range p.of[:p.n] {
+		s.in.to[i], s.out.to[i] = a.in, a.out
+	}
+}
+
+// cut ends a stream by the hub's will: who reads or writes it is told why.
+func (s *hubStream) cut(why *fault.Fault) {
+	s.why.CompareAndSwap(nil, why)
+	s.Reset(splice.ResetCode(why.Code))
+}
+
+func (s *hubStream) told(err error) error {
+	if why := s.why.Load(); why != nil && err != nil {
+		return why
+	}
+	return err
+}
+
+// holds is what the stream has in memory beside itself.
+func (s *hubStream) holds() int64 {
+	if h, ok := s.Stream.(carrier.Holder); ok {
+		return h.Held()
+	}
+	return 0
+}
