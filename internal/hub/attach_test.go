@@ -207,6 +207,11 @@ func TestADialIsAskedAgain(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
+	for h.only(t).link.Info().Connections < 2 { // the hub adds it after it has said so
+		if ctx.Err() != nil {
+			t.Fatal("the hub does not add the connection")
+		}
+	}
 	for _, times := range []int{1, 2} {
 		dialled := make(chan error, 1)
 		go func() {
