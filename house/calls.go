@@ -19,7 +19,19 @@ type callRule struct {
 }
 
 func callRules() []callRule {
+	const oneDecide = "who may reach what is decided by policy.Decide, where a hop decides or says what it would (docs/decisions/0014)"
 	return []callRule{
+		{"github.com/tombolo-io/tombolo/internal/policy", []string{"Decide"}, []string{
+			"internal/hub/access.go", "internal/hub/own.go", "internal/hub/explain.go", // the hub; its explanation
+			"internal/agent/dial.go", "internal/agent/live.go", // the agent
+			"cmd/tombolo/policytest.go", // recorded traffic
+		}, oneDecide},
+		{"net/netip", []string{"Prefix", "ParsePrefix", "MustParsePrefix", "PrefixFrom"}, []string{
+			"internal/policy",
+			"internal/hub/hub.go", "internal/hub/own.go", "internal/agent/own.go", // addresses of the machine, as the kernel writes them
+			"internal/audit/filter.go", // which records are shown
+		}, oneDecide},
+		{"net", []string{"ParseCIDR", "IPNet", "CIDRMask"}, nil, oneDecide},
 		{"context", []string{"Background", "TODO"}, []string{"cmd/..."},
 			"a context begins where the program begins; take the caller's"},
 		{"os", []string{"Exit"}, []string{"cmd/tombolo/main.go"},

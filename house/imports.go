@@ -30,6 +30,8 @@ func doorRules() []doorRule {
 			"the mux is behind the carrier, so that it can be replaced"},
 		{"github.com/hashicorp/yamux", []string{"internal/carrier/...", "test/bench/..."}, false,
 			"the mux is behind the carrier, so that it can be replaced"},
+		{"github.com/gaissmai/bart", []string{"internal/policy"}, false,
+			"who may reach what is decided by policy.Decide: nobody else compares ranges"},
 		{"go.etcd.io/bbolt", []string{"internal/store/...", "internal/hub/state"}, false,
 			"the file format is one package's business"},
 		{"github.com/spf13/cobra/...", []string{"cmd/...", "deploy/..."}, false,

@@ -104,7 +104,7 @@ func Table() []Entry {
 		{CodeMethod, Invalid, "The method is not served here."},
 		{CodeHeaderTooLarge, Invalid, "The request header is larger than allowed."},
 		{CodeEarlyData, Invalid, "The client sent bytes before the answer to its CONNECT."},
-		{CodePolicyDenied, Denied, "The destination is not among the ranges that the agent allows."},
+		{CodePolicyDenied, Denied, "A rule of the hub's policy or the agent's list refuses the destination, or none allows it."},
 		{CodeDialRefused, Upstream, "The target refused the connection."},
 		{CodeDialTimeout, Timeout, "The target, or the way to it, did not answer in time."},
 		{CodeDialDNS, Upstream, "The name did not resolve on the agent's side."},

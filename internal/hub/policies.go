@@ -34,7 +34,7 @@ func PolicyFiles(paths []string) ([]string, error) {
 			entries, err = os.ReadDir(p)
 		}
 		if err != nil {
-			errs = append(errs, fault.Newf(fault.CodeConfig, "the policy %s cannot be read", p).Because(err).Hint("correct policies"))
+			errs = append(errs, unreadable(p, err))
 			continue
 		}
 		for _, e := range entries {
@@ -45,6 +45,10 @@ func PolicyFiles(paths []string) ([]string, error) {
 	}
 	slices.Sort(out)
 	return slices.Compact(out), errors.Join(errs...)
+}
+
+func unreadable(path string, err error) error {
+	return fault.Newf(fault.CodeConfig, "the policy %s cannot be read", path).Because(err).Hint("correct policies")
 }
 
 // isPolicyName says whether a folder's entry of this name is a policy.

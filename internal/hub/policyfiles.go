@@ -108,8 +108,8 @@ func (p *policies) look(paths, named []string) (files, gone []string, err error)
 			files = append(files, file)
 			continue
 		}
-		if _, err := PolicyFiles(paths[i : i+1]); err != nil {
-			return nil, nil, err
+		if _, err := os.Stat(paths[i]); err != nil { // listing it would cost what all its files cost
+			return nil, nil, unreadable(paths[i], err)
 		}
 		gone = append(gone, file)
 	}

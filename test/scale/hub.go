@@ -37,6 +37,7 @@ type hubArgs struct {
 	Listen   string `json:"listen"`
 	Admin    string `json:"admin"`
 	Clusters int    `json:"clusters"`
+	Policies string `json:"policies,omitempty"` // a folder
 }
 
 // look is what the hub's process says of itself.
@@ -90,6 +91,8 @@ func (r *hubRole) Do(op string, raw json.RawMessage) (any, error) {
 		}
 		delete(r.loads, n) // a soak has many
 		return l.end(), nil
+	case opChange:
+		return r.change(raw)
 	case opLook:
 		return r.look()
 	case opProfile:
@@ -105,6 +108,9 @@ func (r *hubRole) config(n int) (hub.Config, error) {
 		"listen: %[2]q\nadvertise: [%[2]q]\nadmin: {listen: %[3]q}\nclusters:\n", r.args.Dir, r.args.Listen, r.args.Admin)
 	for i := range n {
 		fmt.Fprintf(&text, "- {name: %s}\n", clusterName(i))
+	}
+	if r.args.Policies != "" {
+		fmt.Fprintf(&text, "policies: [%q]\n", r.args.Policies)
 	}
 	cfg, err := hub.ParseConfig("hub.yaml", []byte(text.String()))
 	cfg.Version = "scale"

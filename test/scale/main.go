@@ -55,6 +55,8 @@ type size struct {
 	rate        int // dials a second
 	dialFor     time.Duration
 	storm       []int
+	policies    []int // clusters with a policy
+	changes     int
 	noisyRounds int
 	noisyFor    time.Duration
 	soak        time.Duration
@@ -67,6 +69,7 @@ func fullSize() size {
 	return size{
 		sessions: []int{1000, 2000, 5000, 10_000}, streams: []int{10_000, 20_000, 50_000, 100_000}, carriers: 100,
 		dialled: 1000, rate: 1000, dialFor: 10 * time.Second, storm: []int{1000, 2000, 5000},
+		policies: []int{1000, 10_000, 100_000}, changes: 50,
 		noisyRounds: 5, noisyFor: 4 * time.Second, soak: 20 * time.Minute, sample: time.Second, settle: 5 * time.Second,
 	}
 }
@@ -75,6 +78,7 @@ func quickSize() size {
 	return size{
 		sessions: []int{500, 1000, 2000}, streams: []int{5000, 10_000, 20_000}, carriers: 20,
 		dialled: 200, rate: 1000, dialFor: 3 * time.Second, storm: []int{500, 1000},
+		policies: []int{100, 500, 2000}, changes: 5,
 		noisyRounds: 3, noisyFor: 1500 * time.Millisecond, soak: time.Minute, sample: 500 * time.Millisecond, settle: 3 * time.Second,
 	}
 }

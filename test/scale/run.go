@@ -39,7 +39,7 @@ type measurement struct {
 func measurements() []measurement {
 	return []measurement{
 		{"sessions", takeSessions}, {"streams", takeStreams}, {"dials", takeDials},
-		{"storm", takeStorm}, {"neighbour", takeNeighbour}, {"soak", takeSoak},
+		{"storm", takeStorm}, {"policy", takePolicy}, {"neighbour", takeNeighbour}, {"soak", takeSoak},
 		{"placement", takePlacement},
 	}
 }

@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 func tiny() size {
 	return size{
 		sessions: []int{20, 50}, streams: []int{50, 100}, carriers: 5, dialled: 10, rate: 100, dialFor: 100 * time.Millisecond,
-		storm: []int{20, 50}, noisyRounds: 1, noisyFor: 100 * time.Millisecond,
+		storm: []int{20, 50}, policies: []int{5, 20}, changes: 2, noisyRounds: 1, noisyFor: 100 * time.Millisecond,
 		soak: 1500 * time.Millisecond, sample: 20 * time.Millisecond, settle: 50 * time.Millisecond, clusters: 2000,
 	}
 }
@@ -49,7 +49,7 @@ func TestEveryLine(t *testing.T) {
 	}
 	for _, want := range []string{
 		"RSS of an idle session, 50", "RSS of an idle stream, 100", "p99 of a dial, 100 a second, evenly", "p99 of a dial, 100 a second, 80 % to 1 %",
-		"storm of 50 agents", "streams of another hub", "p99 of pings beside a flooding cluster", "throughput beside it",
+		"storm of 50 agents", "streams of another hub", "one change of a policy of 20 clusters, of that of 5", "p99 of pings beside a flooding cluster", "throughput beside it",
 		"RSS, growth", "live heap, growth", "goroutines, growth", "descriptors, growth",
 		"sessions of the fullest hub", "a zone is cut off, two sessions",
 	} {

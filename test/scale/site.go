@@ -29,8 +29,8 @@ type site struct {
 }
 
 // newSite makes the state of a hub, for its CA, and starts the hub and so many
-// processes of agents.
-func (r *runner) newSite(ctx context.Context, clusters, processes int) (s *site, err error) {
+// processes of agents. The hub has no policy, or that of a folder.
+func (r *runner) newSite(ctx context.Context, clusters, processes int, policies ...string) (s *site, err error) {
 	dir, err := r.lab.Dir()
 	if err != nil {
 		return nil, err
@@ -39,6 +39,9 @@ func (r *runner) newSite(ctx context.Context, clusters, processes int) (s *site,
 		return nil, err
 	}
 	s = &site{r: r, args: hubArgs{Dir: dir, Listen: r.address(8443), Admin: r.address(8444), Clusters: clusters}}
+	if len(policies) > 0 {
+		s.args.Policies = policies[0]
+	}
 	r.sites++
 	if err := s.authority(); err != nil {
 		return nil, err
