@@ -6,6 +6,7 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tombolo-io/tombolo/internal/splice"
 )
@@ -58,5 +59,27 @@ func TestStreamCountsWhatItCarries(t *testing.T) {
 				t.Errorf("%d up, %d down, %d in all", up, down, moved.Load())
 			}
 		})
+	}
+}
+
+// A deadline holds for who waits for a rate as for who waits for bytes.
+func TestDeadlinesHoldForRates(t *testing.T) {
+	at := time.Now().Add(time.Hour)
+	for name, c := range map[string]struct {
+		set     func(s *hubStream) error
+		in, out bool
+	}{
+		"both":  {func(s *hubStream) error { return s.SetDeadline(at) }, true, true},
+		"read":  {func(s *hubStream) error { return s.SetReadDeadline(at) }, false, true},
+		"write": {func(s *hubStream) error { return s.SetWriteDeadline(at) }, true, false},
+	} {
+		near, _ := tcpPair(t)
+		s := &hubStream{Stream: fakeStream{near}, session: &session{}}
+		if err := c.set(s); err != nil {
+			t.Fatal(err)
+		}
+		if in, out := s.in.deadline.Equal(at), s.out.deadline.Equal(at); in != c.in || out != c.out {
+			t.Errorf("%s: in %v, out %v", name, in, out)
+		}
 	}
 }

@@ -161,9 +161,10 @@ const (
 	// agents at their own bound. Idle ones cost the hub 64 MiB.
 	StreamsPerCluster = 50_000
 	// DialsPerSecond bounds the dials of one cluster in the long run: more than any
-	// kube-apiserver was seen to make, for it keeps its connections, and a tenth of
-	// what two cores can do, so that one cluster that dials in a loop leaves the
-	// others most of the hub.
+	// kube-apiserver was seen to make, for it keeps its connections, and a third of
+	// what two cores did with caller, agent and target beside the hub
+	// (docs/performance.md), so that one cluster that dials in a loop leaves the others
+	// most of the hub.
 	DialsPerSecond = 1_000
 	// DialBurst is how many seconds' worth of dials may come at once: a
 	// kube-apiserver that has lost its connections opens them all again.

@@ -290,3 +290,38 @@ func TestAStreamThatWaitsForItsRateEndsAtOnce(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Who leaves too much unread gets no more streams until it has read; others do.
+func TestUnreadBytesAreLimited(t *testing.T) {
+	bound := func(who string) string {
+		return fmt.Sprintf("carrier: mux\nlimits: {%s: {unreadBytes: 64KiB}}\n", who)
+	}
+	h, _ := pair(t, hubSpec{extra: bound("caller")}, agentSpec{extra: "carrier: mux"})
+	to, fast := runtest.Echo(t), flood(t)
+	ways := h.ways("c1")
+	live := openOnEach(t, ways, to.Addr())
+	lazy, err := ways[0].dial(runtest.Within(t), fast.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer abandon(lazy)
+	runtest.Eventually(t, "much is unread", func() bool { return h.used("cluster", "unreadBytes", "").Used >= 64<<10 })
+	_, err = ways[0].dial(runtest.Within(t), to.Addr())
+	wantLimited(t, ways[0], err, "caller unix:c1/connect may leave 64 KiB unread")
+	othersWork(t, ways[1:], live[1:], to.Addr())
+	for who, says := range map[string]string{"agent": "may leave 64 KiB unread: the bound agent.unreadBytes", "cluster": "cluster c1 may leave 64 KiB unread"} {
+		if err := h.reload(bound(who)); err != nil {
+			t.Fatal(err)
+		}
+		for _, w := range ways {
+			_, err := w.dial(runtest.Within(t), to.Addr())
+			wantLimited(t, w, err, says)
+		}
+		if l := h.used(who, "unreadBytes", ""); l.Used < 64<<10 || l.Bound != 64<<10 || l.Hits < int64(len(ways)) {
+			t.Errorf("status: %+v", l)
+		}
+	}
+	abandon(lazy)
+	runtest.Eventually(t, "it is read", func() bool { return h.used("cluster", "unreadBytes", "").Used == 0 })
+	othersWork(t, ways, live, to.Addr())
+}
