@@ -25,6 +25,7 @@ import (
 // The requests that a hub answers, beside opStart (args: hubArgs).
 const (
 	opClusters = "clusters" // args: how many there shall be
+	opLimits   = "limits"   // args: limitsArgs; what a cluster may use from now on
 	opBegin    = "begin"    // args: loadArgs; a load begins; result: its number
 	opEnd      = "end"      // args: its number; result: loadResult
 	opLook     = "look"     // result: look
@@ -33,11 +34,18 @@ const (
 
 // hubArgs start a hub.
 type hubArgs struct {
-	Dir      string `json:"dir"`
-	Listen   string `json:"listen"`
-	Admin    string `json:"admin"`
-	Clusters int    `json:"clusters"`
-	Policies string `json:"policies,omitempty"` // a folder
+	Dir      string     `json:"dir"`
+	Listen   string     `json:"listen"`
+	Admin    string     `json:"admin"`
+	Clusters int        `json:"clusters"`
+	Policies string     `json:"policies,omitempty"` // a folder
+	Limits   limitsArgs `json:"limits"`
+}
+
+// limitsArgs bound one cluster.
+type limitsArgs struct {
+	Cluster int    `json:"cluster"`
+	Bounds  string `json:"bounds"` // as in a configuration; empty: those that hold by default
 }
 
 // look is what the hub's process says of itself.
@@ -81,6 +89,8 @@ func (r *hubRole) Do(op string, raw json.RawMessage) (any, error) {
 			return nil, err
 		}
 		return nil, r.hub.Reload(cfg)
+	case opLimits:
+		return nil, r.limit(raw)
 	case opBegin:
 		return r.begin(raw)
 	case opEnd:
@@ -107,7 +117,11 @@ func (r *hubRole) config(n int) (hub.Config, error) {
 	fmt.Fprintf(&text, "apiVersion: tombolo.dev/v1alpha1\nkind: HubConfig\nstateDir: %[1]s/hub\nrunDir: %[1]s/run\n"+
 		"listen: %[2]q\nadvertise: [%[2]q]\nadmin: {listen: %[3]q}\nclusters:\n", r.args.Dir, r.args.Listen, r.args.Admin)
 	for i := range n {
-		fmt.Fprintf(&text, "- {name: %s}\n", clusterName(i))
+		bounds := ""
+		if i == r.args.Limits.Cluster && r.args.Limits.Bounds != "" {
+			bounds = ", limits: {cluster: " + r.args.Limits.Bounds + "}"
+		}
+		fmt.Fprintf(&text, "- {name: %s%s}\n", clusterName(i), bounds)
 	}
 	if r.args.Policies != "" {
 		fmt.Fprintf(&text, "policies: [%q]\n", r.args.Policies)
@@ -115,6 +129,17 @@ func (r *hubRole) config(n int) (hub.Config, error) {
 	cfg, err := hub.ParseConfig("hub.yaml", []byte(text.String()))
 	cfg.Version = "scale"
 	return cfg, err
+}
+
+func (r *hubRole) limit(raw json.RawMessage) (err error) {
+	if r.args.Limits, err = roles.Arguments[limitsArgs](raw); err != nil {
+		return err
+	}
+	cfg, err := r.config(r.args.Clusters)
+	if err != nil {
+		return err
+	}
+	return r.hub.Reload(cfg)
 }
 
 func (r *hubRole) start(raw json.RawMessage) (err error) {

@@ -15,12 +15,18 @@ const (
 	leastShare = 0.9 // of half of what both clusters bring
 )
 
-// takeNeighbour lets one cluster dial and bring bytes as fast as it can, while
-// another one pings, and then brings bytes, too. What two clusters do in one hub
-// is compared in each round with what they do apart, and with two hubs on this
-// machine, which share nothing but its processors.
+// The bounds of the cluster that floods: none but the machine, and what a platform
+// team may give a cluster of a shared hub.
+const (
+	unbounded = "{dialsPerSecond: none}"
+	bounded   = "{dialsPerSecond: 200, dialBurst: 200, bytesInPerSecond: 25MiB, bytesOutPerSecond: 25MiB}"
+)
+
+// takeNeighbour lets one cluster dial and bring bytes as fast as it can, or as its
+// bounds let it, while another one pings, and then brings bytes, too. What two
+// clusters do in one hub is compared in each round with what they do apart, and
+// with two hubs on this machine, which share nothing but its processors.
 func takeNeighbour(ctx context.Context, r *runner) error {
-	const quiet, noisy = 0, 1
 	s, err := r.newSite(ctx, 2, 2) // each cluster has a process of its own
 	if err != nil {
 		return err
@@ -36,58 +42,81 @@ func takeNeighbour(ctx context.Context, r *runner) error {
 			return err
 		}
 	}
-	pings := loadArgs{Kind: loadPing, First: quiet, Clusters: 1, Streams: 1}
-	bytes := loadArgs{Kind: loadBulk, First: quiet, Clusters: 1, Streams: 8}
-	var beside, shared, machine []float64
+	var n neighbour
 	for round := range r.noisyRounds {
-		alone, err := s.under(ctx, r.noisyFor, pings)
-		if err != nil {
-			return err
-		}
-		with, flooded, err := s.flooded(ctx, s, noisy, pings)
-		if err != nil {
-			return err
-		}
-		foreign, _, err := s.flooded(ctx, apart, noisy, pings)
-		if err != nil {
-			return err
-		}
-		share, both, err := s.flooded(ctx, s, noisy, bytes)
-		if err != nil {
-			return err
-		}
-		for name, l := range map[string]loadResult{"alone": alone, "beside a flood": with, "beside a flood through another hub": foreign} {
-			if err := r.latency("neighbour", name, round, l); err != nil {
-				return err
-			}
-		}
-		if n := alone.Failures + with.Failures + share.Failures; n > 0 {
-			return fmt.Errorf("%d streams failed: %s%s%s", n, alone.First, with.First, share.First)
-		}
-		beside = append(beside, float64(with.Latency.P99)/float64(alone.Latency.P99))
-		machine = append(machine, float64(foreign.Latency.P99)/float64(alone.Latency.P99))
-		shared = append(shared, share.rate()/((share.rate()+both.rate())/2))
-		r.say("%-10s round %d: flood of %.0f MB/s; shared %.0f and %.0f MB/s", "neighbour", round+1, flooded.rate()/1e6, share.rate()/1e6, both.rate()/1e6)
-		if err := r.results.add(record{Measurement: "neighbour", At: round, Case: "bytes", Values: map[string]float64{
-			"quietMBs": share.rate() / 1e6, "noisyMBs": both.rate() / 1e6, "floodMBs": flooded.rate() / 1e6}}); err != nil {
+		if err := n.round(ctx, s, apart, round); err != nil {
 			return err
 		}
 	}
-	if err := r.line(line{name: "p99 of pings beside a flooding cluster, of that alone", value: median(beside), target: mostBeside,
-		note: fmt.Sprintf("beside a flood through another hub: %.3g", median(machine))}); err != nil {
+	if err := r.line(line{name: "p99 of pings beside a flooding cluster that has bounds, of that alone", value: median(n.bounded), target: mostBeside,
+		note: fmt.Sprintf("without bounds %.3g, beside a flood through another hub %.3g", median(n.unbounded), median(n.apart))}); err != nil {
 		return err
 	}
-	return r.line(line{name: "throughput beside it, of the fair share", value: median(shared), target: leastShare, atLeast: true})
+	return r.line(line{name: "throughput beside it, without bounds, of the fair share", value: median(n.shared), target: leastShare, atLeast: true})
+}
+
+// neighbour is what the rounds gave: p99 of pings in that of pings alone, and a
+// share of the bytes.
+type neighbour struct{ bounded, unbounded, apart, shared []float64 }
+
+func (n *neighbour) round(ctx context.Context, s, apart *site, round int) error {
+	const quiet, noisy = 0, 1
+	r := s.r
+	pings := loadArgs{Kind: loadPing, First: quiet, Clusters: 1, Streams: 1}
+	bytes := loadArgs{Kind: loadBulk, First: quiet, Clusters: 1, Streams: 8}
+	alone, err := s.under(ctx, r.noisyFor, pings)
+	if err != nil {
+		return err
+	}
+	base := float64(alone.Latency.P99)
+	if err := r.latency("neighbour", "alone", round, alone); err != nil {
+		return err
+	}
+	failed := alone.Failures
+	for _, c := range []struct {
+		name, bounds string
+		where        *site
+		out          *[]float64
+	}{
+		{"beside a flood with bounds", bounded, s, &n.bounded},
+		{"beside a flood", unbounded, s, &n.unbounded},
+		{"beside a flood through another hub", unbounded, apart, &n.apart},
+	} {
+		if err := c.where.hub.Call(ctx, opLimits, 0, limitsArgs{noisy, c.bounds}, nil); err != nil {
+			return err
+		}
+		with, flood, err := s.flooded(ctx, c.where, noisy, pings)
+		if err != nil {
+			return err
+		}
+		if err := r.latency("neighbour", c.name, round, with); err != nil {
+			return err
+		}
+		r.say("%-10s round %d: that flood brings %.0f MB/s", "neighbour", round+1, flood.rate()/1e6)
+		*c.out = append(*c.out, float64(with.Latency.P99)/base)
+		failed += with.Failures
+	}
+	share, both, err := s.flooded(ctx, s, noisy, bytes)
+	if err != nil {
+		return err
+	}
+	if failed += share.Failures; failed > 0 {
+		return fmt.Errorf("%d streams failed: %s%s", failed, alone.First, share.First)
+	}
+	n.shared = append(n.shared, share.rate()/((share.rate()+both.rate())/2))
+	r.say("%-10s round %d: shared %.0f and %.0f MB/s", "neighbour", round+1, share.rate()/1e6, both.rate()/1e6)
+	return r.results.add(record{Measurement: "neighbour", At: round, Case: "bytes", Values: map[string]float64{
+		"quietMBs": share.rate() / 1e6, "noisyMBs": both.rate() / 1e6}})
 }
 
 // flooded puts a load on the hub while a cluster of a hub floods, with streams
 // and with bytes; the second result is what its bytes came to.
 func (s *site) flooded(ctx context.Context, where *site, noisy int, args loadArgs) (out, flood loadResult, err error) {
-	dials, err := where.begin(ctx, loadArgs{Kind: loadFlood, First: noisy, Clusters: 1, Streams: 16})
+	bytes, err := where.begin(ctx, loadArgs{Kind: loadBulk, First: noisy, Clusters: 1, Streams: 16})
 	if err != nil {
 		return out, flood, err
 	}
-	bytes, err := where.begin(ctx, loadArgs{Kind: loadBulk, First: noisy, Clusters: 1, Streams: 16})
+	dials, err := where.begin(ctx, loadArgs{Kind: loadFlood, First: noisy, Clusters: 1, Streams: 16})
 	if err != nil {
 		return out, flood, err
 	}
