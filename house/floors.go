@@ -43,6 +43,7 @@ func Packages() []Package {
 		{"internal/plan", Words, false, "desired state and its difference"},
 		{"internal/run", Words, false, "owner of goroutines"},
 		{"internal/conf", Words, false, "strict decoding"},
+		{"internal/remark", Words, false, "what a caller says of a request: metadata and trace context"},
 		{"internal/tell", Words, false, "names of log attributes, metrics and events"},
 
 		{"internal/wire", Deciders, false, "bytes to values and back"},

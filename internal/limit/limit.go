@@ -77,6 +77,13 @@ const (
 	AuditKey = 64
 	// AuditValue bounds a value of the metadata.
 	AuditValue = 256
+	// TraceState bounds the tracestate that is passed on, and TraceMembers its
+	// members: what W3C Trace Context asks for (sections 3.3.1.1 and 3.3.1.5).
+	TraceState = 512
+	// TraceMembers bounds the members of a tracestate.
+	TraceMembers = 32
+	// TraceMember is the length of a member above which it gives way first.
+	TraceMember = 128
 	// AuditLine bounds a line that is read: a record whose texts are all of the
 	// greatest length and all escaped has about 64 KiB.
 	AuditLine = 96 << 10
