@@ -79,6 +79,8 @@ type HubConfig struct {
 	Policies []string `json:"policies,omitempty"`
 	// Audit says where the records of dials go.
 	Audit AuditConfig `json:"audit,omitempty"`
+	// Tracing says where the spans of dials go.
+	Tracing TracingConfig `json:"tracing,omitempty"`
 	// Clusters registers clusters and asks for their unix sockets.
 	Clusters []ClusterConfig `json:"clusters,omitempty"`
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/id"
 	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/otlp"
 	"github.com/tombolo-io/tombolo/internal/policy"
 	"github.com/tombolo-io/tombolo/internal/run"
 	"github.com/tombolo-io/tombolo/internal/splice"
@@ -42,8 +43,8 @@ func (h *Hub) Dial(ctx context.Context, name id.Cluster, d wire.Dial) (carrier.S
 		Cluster: name.String(), Caller: d.Caller, Local: d.Peer.Known, UID: d.Peer.UID, Egress: d.EgressType, Flow: policy.FlowDial,
 		Name: target.Name, Addr: target.Addr, Port: target.Port,
 	}
-	if v, _ := h.access.decide(q); !v.Allow && !v.Open {
-		return nil, denied(v, q)
+	if err := h.decideFirst(ctx, q); err != nil {
+		return nil, err
 	}
 	if !c.dials.TryAcquire() {
 		return nil, fault.Newf(fault.CodeLimit, "cluster %s has %d dials under way", name, limit.PendingDials).
@@ -77,12 +78,14 @@ func (h *Hub) dialAny(ctx context.Context, c *cluster, d wire.Dial, q policy.Req
 	tried, again := map[*session]bool{}, map[*session]int{}
 	var last error
 	for {
+		span := otlp.Of(ctx).Child("pick", otlp.Internal)
 		sessions := c.live()
 		options := make([]candidate, len(sessions))
 		for i, s := range sessions {
 			options[i] = s.candidate(tried[s], h.now())
 		}
 		i, ok := pick(options)
+		span.End("")
 		if !ok {
 			if last != nil && len(c.live()) > 0 {
 				return nil, last
@@ -90,7 +93,7 @@ func (h *Hub) dialAny(ctx context.Context, c *cluster, d wire.Dial, q policy.Req
 			return nil, noAgent(c.name, c.agents(), h.now())
 		}
 		s := sessions[i]
-		stream, err := h.dialThrough(ctx, s, d, q)
+		stream, err := h.ask(ctx, s, d, q)
 		if err == nil || !retriable(err) {
 			return stream, err
 		}

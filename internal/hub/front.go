@@ -144,7 +144,9 @@ func (h *Hub) dialer(c id.Cluster, frontend, caller string) DialFunc {
 	return func(ctx context.Context, d wire.Dial) (carrier.Stream, error) {
 		start := time.Now()
 		d.Caller = caller
+		ctx, span := h.beginTrace(ctx, c, frontend, &d)
 		stream, err := h.dialRecorded(ctx, c, frontend, d)
+		endSpan(span, err)
 		h.metrics.DialDuration.WithLabelValues(frontend).Observe(time.Since(start).Seconds())
 		f := fault.From(err)
 		h.metrics.Dials.WithLabelValues(frontend, outcome(f)).Inc()

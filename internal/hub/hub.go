@@ -23,6 +23,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/hub/state"
 	"github.com/tombolo-io/tombolo/internal/id"
+	"github.com/tombolo-io/tombolo/internal/otlp"
 	"github.com/tombolo-io/tombolo/internal/run"
 	"github.com/tombolo-io/tombolo/internal/splice"
 	"github.com/tombolo-io/tombolo/internal/tell"
@@ -37,6 +38,7 @@ type Hub struct {
 	reg     *prometheus.Registry
 	metrics *tell.Hub
 	audit   *audit.Writer // nil: no records
+	trace   *otlp.Tracer  // nil: no traces
 	splicer *splice.Splicer
 	heads   sync.Pool // buffers for CONNECT requests
 
@@ -71,6 +73,7 @@ type Options struct {
 	Now   func() time.Time // the clock for certificates and tokens; nil means time.Now
 	Reg   *prometheus.Registry
 	Audit *audit.Writer
+	Trace *otlp.Tracer
 	Extra map[string]Frontend // frontends of other packages, by protocol
 }
 
@@ -80,7 +83,7 @@ func New(cfg Config, o Options) (*Hub, error) {
 		o.Now = time.Now
 	}
 	h := &Hub{
-		cfg: cfg, log: o.Log, now: o.Now, reg: o.Reg, audit: o.Audit, splicer: splice.New(), clusters: newRegistry(),
+		cfg: cfg, log: o.Log, now: o.Now, reg: o.Reg, audit: o.Audit, trace: o.Trace, splicer: splice.New(), clusters: newRegistry(),
 		access: newAccess(), policies: newPolicies(),
 		clients: newTracked(), cores: runtime.GOMAXPROCS(0), descriptors: newDescriptors(), since: o.Now(), ready: make(chan struct{}),
 	}

@@ -103,6 +103,20 @@ const (
 	AuditKeptMost = 1_000
 )
 
+// Traces, and what is sent to a collector.
+const (
+	// SpanQueue bounds the spans that wait to be sent: a second of a busy hub, which
+	// makes six for each dial, in some 5 MiB.
+	SpanQueue = 8_192
+	// SpanBatch is how many spans are sent at once.
+	SpanBatch = 512
+	// SpanAttributes bounds the attributes of a span; ours have up to ten.
+	SpanAttributes = 32
+	// CollectorAnswer bounds what is read of a collector's answer, which has a
+	// number and a sentence.
+	CollectorAnswer = 64 << 10
+)
+
 // Counts.
 const (
 	// StreamsPerSession bounds the live streams of one agent session.
@@ -253,6 +267,15 @@ const (
 	AuditRetry = time.Second
 	// AuditTold is the least time between two lines of the log about lost records.
 	AuditTold = time.Minute
+	// SpanDelay is how long a span waits for others to be sent with it.
+	SpanDelay = time.Second
+	// CollectorTimeout bounds one request to a collector: OTLP's own default.
+	CollectorTimeout = 10 * time.Second
+	// CollectorTimeoutLeast is the least such time, CollectorTimeoutMost the most:
+	// what waits meanwhile is kept in memory.
+	CollectorTimeoutLeast = 100 * time.Millisecond
+	// CollectorTimeoutMost bounds it from above.
+	CollectorTimeoutMost = time.Minute
 	// AuditPoll is how often a followed file is looked at for new records.
 	AuditPoll = 250 * time.Millisecond
 	// ConfigDebounce collects the several events of one file replacement.
