@@ -54,9 +54,9 @@ type Agent struct {
 
 // Options are what an agent needs beside its configuration.
 type Options struct {
-	Log *slog.Logger
-	Now func() time.Time // the clock for certificates; nil means time.Now
-	Reg *prometheus.Registry
+	Log   *slog.Logger
+	Now   func() time.Time // the clock for certificates; nil means time.Now
+	Reg   *prometheus.Registry
 	Audit *audit.Writer // takes the records of dials; nil: none are made
 	Trace *otlp.Tracer  // makes the spans of dials; nil: none are made
 	// ReadJoin resolves Config.Join, which may name a file; nil takes it as the line.

@@ -91,6 +91,9 @@ func (h *Hub) routeHTTP(ctx context.Context, conn *tls.Conn, known func()) {
 			Hint("use a client certificate: tombolo egress-config CLUSTER --mode connect-tls")
 	}
 	if err != nil {
+		if chain := conn.ConnectionState().PeerCertificates; len(chain) > 0 {
+			h.recordKnock("connect-tls", chain, addrText(conn), err)
+		}
 		defer run.OnDone(ctx, func() { conn.Close() })()
 		h.refuseHTTP(conn, err)
 		return

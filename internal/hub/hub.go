@@ -52,6 +52,7 @@ type Hub struct {
 	clusters    *registry
 	sockets     *sockets
 	revoked     revocations
+	knocks      knocks
 	clients     *tracked
 	cores       int // that the scheduler may use
 	descriptors *descriptors

@@ -61,6 +61,7 @@ func (h *Hub) Run(ctx, hard context.Context) error {
 	probes := newFew(ls.admin, limit.AdminConnections, func() { h.metrics.Refused.WithLabelValues(string(fault.CodeLimit)).Inc() })
 	h.serveHTTP(g, "admin port", tls.NewListener(probes, h.adminTLS()), h.adminHandler())
 	g.Go("policy watcher", h.watchPolicies)
+	g.Go("refusals of strangers", h.tellKnocks)
 	close(h.ready)
 	h.log.Info("hub is ready", "listen", h.listen, "advertise", h.advertise, "admin", ls.admin.Addr().String(),
 		"adminSocket", h.adminSocket(), "clusters", len(h.clusters.all()))

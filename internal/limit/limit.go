@@ -97,6 +97,14 @@ const (
 	AuditFile = 100 << 20
 	// AuditFileLeast is the least such size: below it files would come by the minute.
 	AuditFileLeast = 64 << 10
+	// AuditStrangers bounds the records of refused strangers in each AuditTold, that
+	// is 46,000 a day, 15 MiB: what is beyond is counted in one record.
+	AuditStrangers = 32
+	// AuditKnown bounds those of peers with a certificate of the hub that has run
+	// out or was revoked, and AuditKnownEach those of one certificate.
+	AuditKnown = 128
+	// AuditKnownEach leaves room for others: an agent tries every 15 s.
+	AuditKnownEach = 4
 	// AuditKept is how many rotated files stay: two weeks of one each day.
 	AuditKept = 14
 	// AuditKeptMost bounds them, for they are listed at each rotation.
