@@ -38,6 +38,7 @@ func (h *testHub) clientFiles(dir, cluster string) (serial string) {
 	if err != nil {
 		h.t.Fatal(err)
 	}
+	plant(h.t, "the key of a client", string(text))
 	for name, content := range map[string][]byte{"client.key": text, "client.crt": []byte(out.Certificate), "ca.crt": []byte(out.CA)} {
 		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
 			h.t.Fatal(err)

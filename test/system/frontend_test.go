@@ -71,6 +71,11 @@ func (h *testHub) issue(q admin.CertificateRequest) certificate {
 	if err != nil {
 		h.t.Fatal(err)
 	}
+	text, err := trust.EncodeKey(key)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	plant(h.t, "the key of a certificate", string(text))
 	csr, err := trust.NewCSR(key)
 	if err != nil {
 		h.t.Fatal(err)

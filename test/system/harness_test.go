@@ -189,6 +189,7 @@ func startHub(t *testing.T, s hubSpec) *testHub {
 		if err := h.stop(); err != nil {
 			t.Errorf("hub: %v", err)
 		}
+		h.handOver()
 		if t.Failed() {
 			t.Logf("hub's log:\n%s", tail(h.log.String()))
 		}
@@ -212,6 +213,9 @@ func (h *testHub) call(method, path string, body, out any) {
 	if err := h.admin.Call(runtest.Within(h.t), method, path, body, out); err != nil {
 		h.t.Fatalf("%s %s: %v", method, path, err)
 	}
+	if path != "/v1/tokens" { // whose answer to POST is the secret
+		wroteAnswer(h.t, method+" "+path, out)
+	}
 }
 
 func (h *testHub) token(cluster string) admin.Token { return h.tokenWith(cluster, 15*time.Minute, 1) }
@@ -219,6 +223,7 @@ func (h *testHub) token(cluster string) admin.Token { return h.tokenWith(cluster
 func (h *testHub) tokenWith(cluster string, ttl time.Duration, uses int) (out admin.Token) {
 	h.t.Helper()
 	h.call("POST", "/v1/tokens", admin.TokenRequest{Cluster: cluster, TTLSeconds: int64(ttl / time.Second), Uses: uses}, &out)
+	plantJoin(h.t, out.Join)
 	return out
 }
 
@@ -295,6 +300,8 @@ func runAgent(t *testing.T, s agentSpec) *testAgent {
 	})
 	t.Cleanup(func() {
 		a.stop()
+		handOver(t, "agent", a.log, a.reg, cfg.Audit.Path)
+		plantAgent(t, a.dir)
 		if t.Failed() {
 			t.Logf("agent's log:\n%s", tail(a.log.String()))
 		}

@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -22,6 +23,9 @@ import (
 	"github.com/tombolo-io/tombolo/internal/remark"
 	"github.com/tombolo-io/tombolo/internal/runtest"
 )
+
+// secretOfTests is what a careless caller puts into its metadata.
+const secretOfTests = "planted-3k9x-metadata-7w2m"
 
 const parentOfTests = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
@@ -62,6 +66,7 @@ func (h *testHub) remarking(cluster string) map[string]func(ctx context.Context,
 // TestWhatACallerSaysIsRecordedAtBothEnds sends metadata and a trace context over
 // each frontend that takes them.
 func TestWhatACallerSaysIsRecordedAtBothEnds(t *testing.T) {
+	plant(t, "a secret in metadata", secretOfTests)
 	dir := runtest.Dir(t)
 	hubFile, agentFile := filepath.Join(dir, "hub.jsonl"), filepath.Join(dir, "agent.jsonl")
 	h, _ := pair(t, hubSpec{extra: fmt.Sprintf("audit: {path: %q}\n", hubFile)}, agentSpec{extra: fmt.Sprintf("audit: {path: %q}\n", agentFile)})
@@ -69,7 +74,7 @@ func TestWhatACallerSaysIsRecordedAtBothEnds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			target := runtest.Echo(t)
 			conn, err := dial(runtest.Within(t), target.Addr(), "Tombolo-Metadata: ticket=OPS-1", "Tombolo-Metadata: who=J%C3%B6rg",
-				"Tombolo-Metadata: api-token=hunter2", "Traceparent: "+parentOfTests, "Tracestate: a=1")
+				"Tombolo-Metadata: api-token="+secretOfTests, "Traceparent: "+parentOfTests, "Tracestate: a=1")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -129,8 +134,14 @@ func TestADialIsTracedFromCallerToTarget(t *testing.T) {
 	collector := otlptest.New(t)
 	dir := runtest.Dir(t)
 	hubFile := filepath.Join(dir, "hub.jsonl")
-	tracing := fmt.Sprintf("tracing: {endpoint: %q, caFile: %q}\n", collector.URL, collector.CAFile)
-	h, _ := pair(t, hubSpec{extra: tracing + fmt.Sprintf("audit: {path: %q}\n", hubFile)}, agentSpec{extra: tracing})
+	headers := filepath.Join(dir, "headers")
+	plant(t, "a header for the collector", "planted-8c4t-collector-5h6j")
+	if err := os.WriteFile(headers, []byte("Authorization: Bearer planted-8c4t-collector-5h6j\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	to := fmt.Sprintf("endpoint: %q, caFile: %q, headersFile: %q", collector.URL, collector.CAFile, headers)
+	tracing := "tracing: {" + to + "}\n"
+	h, _ := pair(t, hubSpec{extra: tracing + fmt.Sprintf("audit: {path: %q, otlp: {%s}}\n", hubFile, to)}, agentSpec{extra: tracing})
 	target := runtest.Echo(t)
 	conn, err := h.remarking("c1")["connect"](runtest.Within(t), target.Addr(), "Traceparent: "+parentOfTests)
 	if err != nil {
@@ -179,6 +190,13 @@ func TestADialIsTracedFromCallerToTarget(t *testing.T) {
 	if !failed["hubdial"] || !failed["agentdial"] || !failed["connect"] || !failed["ask"] || failed["decide"] {
 		t.Errorf("of the refused dial: %v", failed)
 	}
+	for _, head := range collector.Headers() {
+		if head.Get("Authorization") != "Bearer planted-8c4t-collector-5h6j" {
+			t.Errorf("a request without its header: %v", head)
+		}
+	}
+	runtest.Eventually(t, "the record is a log record too", func() bool { return len(collector.Logs()) >= 2 })
+	wrote(t, "what a collector got", fmt.Sprint(collector.Spans(), collector.Resources(), collector.Logs()))
 	runtest.Eventually(t, "the record carries the trace", func() bool {
 		for _, r := range audited(t, hubFile, audit.Filter{Code: "ok"}) {
 			return remark.TraceID(r.Traceparent) == remark.TraceID(parentOfTests)
