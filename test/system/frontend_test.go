@@ -71,11 +71,7 @@ func (h *testHub) issue(q admin.CertificateRequest) certificate {
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	text, err := trust.EncodeKey(key)
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	plant(h.t, "the key of a certificate", string(text))
+	plantKey(h.t, "the key of a certificate", key)
 	csr, err := trust.NewCSR(key)
 	if err != nil {
 		h.t.Fatal(err)

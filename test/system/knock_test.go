@@ -87,6 +87,19 @@ func TestRefusedCertificatesLeaveARecord(t *testing.T) {
 	greet(t, h.dialTLS(late, trust.ALPNSession), hello("forged"))
 	want("one of another CA that has run out", "session", fault.CodeCertExpired, false, "")
 
+	key, err := trust.NewKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	csr, err := trust.NewCSR(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	guess := admin.JoinRequest{TokenID: "guessed", Secret: "guessed", Cluster: "c1", CSR: string(csr)}
+	if _, err := postJoin(runtest.Within(t), h.listen, "/v1/join", guess, anyHub(nil, trust.ALPNJoin)); err == nil {
+		t.Fatal("guessed")
+	}
+	want("a token that is none", "join", fault.CodeTokenUnknown, false, "")
 	if _, err := postJoin(runtest.Within(t), h.listen, "/v1/renew", admin.RenewRequest{CSR: "x"}, anyHub(&old.Certificate, trust.ALPNJoin)); err == nil {
 		t.Fatal("expired")
 	}

@@ -4,6 +4,7 @@ package system
 
 import (
 	"bytes"
+	"crypto"
 	"encoding/hex"
 	"encoding/json"
 	"os"
@@ -28,6 +29,15 @@ func plant(t *testing.T, what, value string) {
 	if err := runtest.Plant(what, value); err != nil {
 		t.Error(err)
 	}
+}
+
+func plantKey(t *testing.T, what string, key crypto.PrivateKey) {
+	t.Helper()
+	text, err := trust.EncodeKey(key)
+	if err != nil {
+		t.Error(err)
+	}
+	plant(t, what, string(text))
 }
 
 func plantJoin(t *testing.T, line string) {

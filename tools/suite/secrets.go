@@ -21,7 +21,7 @@ const plantedFolder = "TOMBOLO_TEST_PLANTED"
 // much of each finds its candidates.
 const leastSecret = 12
 
-// most findings are told one by one.
+// mostFindings are told one by one.
 const mostFindings = 20
 
 // evidence is a folder into which tests tell of the secrets that they made and
