@@ -43,6 +43,7 @@ func Packages() []Package {
 		{"internal/plan", Words, false, "desired state and its difference"},
 		{"internal/run", Words, false, "owner of goroutines"},
 		{"internal/conf", Words, false, "strict decoding"},
+		{"internal/remark", Words, false, "what a caller says of a request: metadata and trace context"},
 		{"internal/tell", Words, false, "names of log attributes, metrics and events"},
 
 		{"internal/wire", Deciders, false, "bytes to values and back"},
@@ -59,6 +60,7 @@ func Packages() []Package {
 		{"internal/admin", Hands, false, "the admin port and socket, and their client"},
 		{"internal/heartbeat", Hands, false, "the control stream of a session, the same on both ends"},
 		{"internal/audit", Hands, false, "records of dials: written to files and read from them"},
+		{"internal/otlp", Hands, false, "traces and records to an OpenTelemetry collector"},
 		{"internal/store", Hands, false, "state on disk"},
 
 		{"internal/hub/...", Rooms, false, "accepts agents and opens streams"},

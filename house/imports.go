@@ -38,6 +38,8 @@ func doorRules() []doorRule {
 			"rooms know no command line"},
 		{"sigs.k8s.io/apiserver-network-proxy/...", []string{"internal/konnectivity/...", "test/..."}, true,
 			"the reference's wire format is one frontend"},
+		{"go.opentelemetry.io/...", []string{"internal/otlp/...", "test/..."}, true,
+			"one place knows OpenTelemetry: the rest sees spans that cost nothing when turned off"},
 		{"golang.org/x/sync/errgroup", nil, false,
 			"goroutines have their owner in internal/run"},
 		{"gopkg.in/yaml.v3", nil, false, "use go.yaml.in/yaml/v3, its maintained successor"},

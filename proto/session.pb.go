@@ -622,6 +622,8 @@ type DialRequest struct {
 	EgressType    string                 `protobuf:"bytes,5,opt,name=egress_type,json=egressType,proto3" json:"egress_type,omitempty"`           // cluster, controlplane, etcd or empty
 	Trace         string                 `protobuf:"bytes,6,opt,name=trace,proto3" json:"trace,omitempty"`                                       // W3C traceparent or empty
 	Ask           bool                   `protobuf:"varint,7,opt,name=ask,proto3" json:"ask,omitempty"`                                          // answer with addresses first, and wait for a DialChoice
+	TraceState    string                 `protobuf:"bytes,8,opt,name=trace_state,json=traceState,proto3" json:"trace_state,omitempty"`           // W3C tracestate or empty; counts only with a trace
+	Metadata      []*Pair                `protobuf:"bytes,9,rep,name=metadata,proto3" json:"metadata,omitempty"`                                 // what the caller said of the request, for records; nothing is decided upon it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -705,6 +707,73 @@ func (x *DialRequest) GetAsk() bool {
 	return false
 }
 
+func (x *DialRequest) GetTraceState() string {
+	if x != nil {
+		return x.TraceState
+	}
+	return ""
+}
+
+func (x *DialRequest) GetMetadata() []*Pair {
+	if x != nil {
+		return x.Metadata
+	}
+	return nil
+}
+
+// Pair is one pair of metadata.
+type Pair struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Key           string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	Value         string                 `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Pair) Reset() {
+	*x = Pair{}
+	mi := &file_proto_session_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Pair) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Pair) ProtoMessage() {}
+
+func (x *Pair) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_session_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Pair.ProtoReflect.Descriptor instead.
+func (*Pair) Descriptor() ([]byte, []int) {
+	return file_proto_session_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *Pair) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *Pair) GetValue() string {
+	if x != nil {
+		return x.Value
+	}
+	return ""
+}
+
 // DialReply answers it; with an empty code the stream carries bytes from then on,
 // unless it brings addresses.
 type DialReply struct {
@@ -718,7 +787,7 @@ type DialReply struct {
 
 func (x *DialReply) Reset() {
 	*x = DialReply{}
-	mi := &file_proto_session_proto_msgTypes[9]
+	mi := &file_proto_session_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -730,7 +799,7 @@ func (x *DialReply) String() string {
 func (*DialReply) ProtoMessage() {}
 
 func (x *DialReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_session_proto_msgTypes[9]
+	mi := &file_proto_session_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -743,7 +812,7 @@ func (x *DialReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DialReply.ProtoReflect.Descriptor instead.
 func (*DialReply) Descriptor() ([]byte, []int) {
-	return file_proto_session_proto_rawDescGZIP(), []int{9}
+	return file_proto_session_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *DialReply) GetFault() *Fault {
@@ -777,7 +846,7 @@ type DialChoice struct {
 
 func (x *DialChoice) Reset() {
 	*x = DialChoice{}
-	mi := &file_proto_session_proto_msgTypes[10]
+	mi := &file_proto_session_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -789,7 +858,7 @@ func (x *DialChoice) String() string {
 func (*DialChoice) ProtoMessage() {}
 
 func (x *DialChoice) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_session_proto_msgTypes[10]
+	mi := &file_proto_session_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -802,7 +871,7 @@ func (x *DialChoice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DialChoice.ProtoReflect.Descriptor instead.
 func (*DialChoice) Descriptor() ([]byte, []int) {
-	return file_proto_session_proto_rawDescGZIP(), []int{10}
+	return file_proto_session_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *DialChoice) GetAddresses() []string {
@@ -825,7 +894,7 @@ type Fault struct {
 
 func (x *Fault) Reset() {
 	*x = Fault{}
-	mi := &file_proto_session_proto_msgTypes[11]
+	mi := &file_proto_session_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -837,7 +906,7 @@ func (x *Fault) String() string {
 func (*Fault) ProtoMessage() {}
 
 func (x *Fault) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_session_proto_msgTypes[11]
+	mi := &file_proto_session_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -850,7 +919,7 @@ func (x *Fault) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fault.ProtoReflect.Descriptor instead.
 func (*Fault) Descriptor() ([]byte, []int) {
-	return file_proto_session_proto_rawDescGZIP(), []int{11}
+	return file_proto_session_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Fault) GetCode() string {
@@ -926,7 +995,7 @@ const file_proto_session_proto_rawDesc = "" +
 	"\x04Load\x12\x18\n" +
 	"\astreams\x18\x01 \x01(\rR\astreams\"<\n" +
 	"\aGoodbye\x121\n" +
-	"\x06reason\x18\x01 \x01(\v2\x19.tombolo.session.v1.FaultR\x06reason\"\xc9\x01\n" +
+	"\x06reason\x18\x01 \x01(\v2\x19.tombolo.session.v1.FaultR\x06reason\"\xa0\x02\n" +
 	"\vDialRequest\x12\x18\n" +
 	"\anetwork\x18\x01 \x01(\tR\anetwork\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12%\n" +
@@ -935,7 +1004,13 @@ const file_proto_session_proto_rawDesc = "" +
 	"\vegress_type\x18\x05 \x01(\tR\n" +
 	"egressType\x12\x14\n" +
 	"\x05trace\x18\x06 \x01(\tR\x05trace\x12\x10\n" +
-	"\x03ask\x18\a \x01(\bR\x03ask\"v\n" +
+	"\x03ask\x18\a \x01(\bR\x03ask\x12\x1f\n" +
+	"\vtrace_state\x18\b \x01(\tR\n" +
+	"traceState\x124\n" +
+	"\bmetadata\x18\t \x03(\v2\x18.tombolo.session.v1.PairR\bmetadata\".\n" +
+	"\x04Pair\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value\"v\n" +
 	"\tDialReply\x12/\n" +
 	"\x05fault\x18\x01 \x01(\v2\x19.tombolo.session.v1.FaultR\x05fault\x12\x1a\n" +
 	"\bresolved\x18\x02 \x01(\tR\bresolved\x12\x1c\n" +
@@ -961,7 +1036,7 @@ func file_proto_session_proto_rawDescGZIP() []byte {
 	return file_proto_session_proto_rawDescData
 }
 
-var file_proto_session_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_proto_session_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_proto_session_proto_goTypes = []any{
 	(*Control)(nil),     // 0: tombolo.session.v1.Control
 	(*Hello)(nil),       // 1: tombolo.session.v1.Hello
@@ -972,9 +1047,10 @@ var file_proto_session_proto_goTypes = []any{
 	(*Load)(nil),        // 6: tombolo.session.v1.Load
 	(*Goodbye)(nil),     // 7: tombolo.session.v1.Goodbye
 	(*DialRequest)(nil), // 8: tombolo.session.v1.DialRequest
-	(*DialReply)(nil),   // 9: tombolo.session.v1.DialReply
-	(*DialChoice)(nil),  // 10: tombolo.session.v1.DialChoice
-	(*Fault)(nil),       // 11: tombolo.session.v1.Fault
+	(*Pair)(nil),        // 9: tombolo.session.v1.Pair
+	(*DialReply)(nil),   // 10: tombolo.session.v1.DialReply
+	(*DialChoice)(nil),  // 11: tombolo.session.v1.DialChoice
+	(*Fault)(nil),       // 12: tombolo.session.v1.Fault
 }
 var file_proto_session_proto_depIdxs = []int32{
 	1,  // 0: tombolo.session.v1.Control.hello:type_name -> tombolo.session.v1.Hello
@@ -984,14 +1060,15 @@ var file_proto_session_proto_depIdxs = []int32{
 	5,  // 4: tombolo.session.v1.Control.drain:type_name -> tombolo.session.v1.Drain
 	6,  // 5: tombolo.session.v1.Control.load:type_name -> tombolo.session.v1.Load
 	7,  // 6: tombolo.session.v1.Control.goodbye:type_name -> tombolo.session.v1.Goodbye
-	11, // 7: tombolo.session.v1.Welcome.refusal:type_name -> tombolo.session.v1.Fault
-	11, // 8: tombolo.session.v1.Goodbye.reason:type_name -> tombolo.session.v1.Fault
-	11, // 9: tombolo.session.v1.DialReply.fault:type_name -> tombolo.session.v1.Fault
-	10, // [10:10] is the sub-list for method output_type
-	10, // [10:10] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	12, // 7: tombolo.session.v1.Welcome.refusal:type_name -> tombolo.session.v1.Fault
+	12, // 8: tombolo.session.v1.Goodbye.reason:type_name -> tombolo.session.v1.Fault
+	9,  // 9: tombolo.session.v1.DialRequest.metadata:type_name -> tombolo.session.v1.Pair
+	12, // 10: tombolo.session.v1.DialReply.fault:type_name -> tombolo.session.v1.Fault
+	11, // [11:11] is the sub-list for method output_type
+	11, // [11:11] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_proto_session_proto_init() }
@@ -1014,7 +1091,7 @@ func file_proto_session_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_proto_session_proto_rawDesc), len(file_proto_session_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   12,
+			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -29,6 +29,8 @@ type AgentConfig struct {
 	Connections *int `json:"connections,omitempty"`
 	// Audit says where the records of dials go.
 	Audit AuditConfig `json:"audit,omitempty"`
+	// Tracing says where the spans of dials go.
+	Tracing TracingConfig `json:"tracing,omitempty"`
 	// DrainTimeout is how long live streams may go on after SIGTERM. Default 25s.
 	DrainTimeout Duration `json:"drainTimeout,omitempty"`
 }

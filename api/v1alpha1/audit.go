@@ -21,6 +21,8 @@ type AuditConfig struct {
 	Keep *int `json:"keep,omitempty"`
 	// Compress packs rotated files with gzip.
 	Compress bool `json:"compress,omitempty"`
+	// OTLP sends the records to an OpenTelemetry collector, beside a file or alone.
+	OTLP OTLPConfig `json:"otlp,omitempty"`
 	// Strict refuses dials while records cannot be written.
 	Strict bool `json:"strict,omitempty"`
 }

@@ -87,6 +87,8 @@ type HubConfig struct {
 	Audit AuditConfig `json:"audit,omitempty"`
 	// Limits bounds what clusters, agents and callers may use.
 	Limits HubLimitsConfig `json:"limits,omitempty"`
+	// Tracing says where the spans of dials go.
+	Tracing TracingConfig `json:"tracing,omitempty"`
 	// Clusters registers clusters and asks for their unix sockets.
 	Clusters []ClusterConfig `json:"clusters,omitempty"`
 }

@@ -4,12 +4,13 @@ package main
 
 import (
 	"context"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/tombolo-io/tombolo/internal/agent"
-	"github.com/tombolo-io/tombolo/internal/audit"
+	"github.com/tombolo-io/tombolo/internal/otlp"
 	"github.com/tombolo-io/tombolo/internal/tell"
 )
 
@@ -104,11 +105,17 @@ func runAgent(ctx context.Context, cmd *cobra.Command, f agentFlags) error {
 		log.Warn("nothing may be reached through this agent: no --allow was given")
 	}
 	reg := newRegistry()
-	records, err := audit.New(cfg.Audit, audit.Options{Log: log, Reg: reg, Stdout: cmd.OutOrStdout()})
+	host, err := os.Hostname()
+	if err != nil {
+		host = ""
+	}
+	records, traces, err := observe(cfg.Audit, cfg.OTLP, cmd.OutOrStdout(), otlp.Options{
+		Log: log, Reg: reg, Service: "tombolo-agent", Version: cfg.Version, Name: host,
+	})
 	if err != nil {
 		return err
 	}
-	a := agent.New(cfg, agent.Options{Log: log, Reg: reg, Audit: records, ReadJoin: func(value string) (string, error) {
+	a := agent.New(cfg, agent.Options{Log: log, Reg: reg, Audit: records, Trace: traces, ReadJoin: func(value string) (string, error) {
 		return readSecret(cmd.InOrStdin(), value, "--join")
 	}})
 	reload := func() error {
@@ -118,5 +125,5 @@ func runAgent(ctx context.Context, cmd *cobra.Command, f agentFlags) error {
 		}
 		return err
 	}
-	return records.While(ctx, func() error { return runRole(ctx, f.config, log, reload, a.Run) })
+	return while(ctx, records, traces, func() error { return runRole(ctx, f.config, log, reload, a.Run) })
 }

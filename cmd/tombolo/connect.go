@@ -15,26 +15,34 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"github.com/tombolo-io/tombolo/internal/admin"
 	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/remark"
 	"github.com/tombolo-io/tombolo/internal/run"
 	"github.com/tombolo-io/tombolo/internal/splice"
 )
 
 func newConnectCommand() *cobra.Command {
 	var remote remoteFlags
-	var listen string
+	var listen, trace string
+	var metadata []string
 	cmd := &cobra.Command{
 		Use:   "connect CLUSTER HOST:PORT",
 		Short: "Open a connection into a cluster, on stdin and stdout or on a local port",
 		Long: `Open a connection to HOST:PORT through an agent of the cluster and join it to
 stdin and stdout, or with --listen open one for each connection to a local
-address. HOST is resolved on the agent's side.`,
+address. HOST is resolved on the agent's side. What --metadata and --traceparent
+say stands in the audit records of the hub and of the agent; nothing is decided
+upon it.`,
 		Example: `  tombolo connect c1 10.0.0.7:22
+  tombolo connect c1 db.svc:5432 --metadata ticket=OPS-1234
   ssh -o ProxyCommand='tombolo connect c1 %h:%p' node1
   tombolo connect c1 grafana.monitoring.svc:80 --listen 127.0.0.1:3000`,
 		Args: exactArgs("CLUSTER", "HOST:PORT"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			said, err := remarks(metadata, trace)
+			if err != nil {
+				return err
+			}
 			client, err := remote.client()
 			if err != nil {
 				return err
@@ -42,9 +50,10 @@ address. HOST is resolved on the agent's side.`,
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
 			if listen != "" {
-				return connectListen(ctx, cmd.ErrOrStderr(), client, listen, args)
+				open := func(ctx context.Context) (net.Conn, error) { return client.StreamWith(ctx, args[0], args[1], said) }
+				return connectListen(ctx, cmd.ErrOrStderr(), open, listen, args)
 			}
-			conn, err := client.Stream(ctx, args[0], args[1])
+			conn, err := client.StreamWith(ctx, args[0], args[1], said)
 			if err != nil {
 				return err
 			}
@@ -52,8 +61,30 @@ address. HOST is resolved on the agent's side.`,
 		},
 	}
 	cmd.Flags().StringVar(&listen, "listen", "", "local `ADDRESS` to accept connections on")
+	cmd.Flags().StringArrayVar(&metadata, "metadata", nil, "`KEY=VALUE` for the audit records; may be repeated, no secrets")
+	cmd.Flags().StringVar(&trace, "traceparent", "", "W3C `TRACEPARENT` of which the dial is a part")
 	remote.register(cmd)
 	return cmd
+}
+
+// remarks reads the flags that say something about the connection.
+func remarks(metadata []string, trace string) (r remark.Remarks, err error) {
+	for _, text := range metadata {
+		p, err := remark.ParsePair(text)
+		if err != nil {
+			return r, fault.New(fault.CodeUsage, "--metadata cannot be read").Because(err).Hint("write --metadata key=value")
+		}
+		r.Pairs = append(r.Pairs, p)
+	}
+	if err := remark.Check(r.Pairs); err != nil {
+		return r, fault.New(fault.CodeUsage, "--metadata cannot be read").Because(err).Hint("write --metadata key=value")
+	}
+	if trace != "" && !remark.IsTraceparent(trace) {
+		return r, fault.New(fault.CodeUsage, "--traceparent is not one of W3C Trace Context").
+			Hint("write 00-<32 hexadecimal digits>-<16>-<2>, in lower case")
+	}
+	r.Trace = trace
+	return r, nil
 }
 
 // connectStdio joins a connection to stdin and stdout until both directions have
@@ -80,7 +111,7 @@ func ended(r splice.Result) error {
 	return fault.New(r.Code, "the connection broke").Because(r.Err)
 }
 
-func connectListen(ctx context.Context, stderr io.Writer, client *admin.Client, listen string, args []string) error {
+func connectListen(ctx context.Context, stderr io.Writer, open func(context.Context) (net.Conn, error), listen string, args []string) error {
 	var lc net.ListenConfig
 	ln, err := lc.Listen(ctx, "tcp", listen)
 	if err != nil {
@@ -105,7 +136,7 @@ func connectListen(ctx context.Context, stderr io.Writer, client *admin.Client, 
 			return fault.New(fault.CodeInternal, "accept a connection").Because(err)
 		}
 		g.Do(func(ctx context.Context) {
-			far, err := client.Stream(ctx, args[0], args[1])
+			far, err := open(ctx)
 			if err != nil {
 				fmt.Fprintf(stderr, "%s: %s\n", local.RemoteAddr(), fault.From(err).Explain())
 				splice.Net(local).Reset(0)

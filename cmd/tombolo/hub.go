@@ -14,11 +14,11 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"github.com/tombolo-io/tombolo/internal/audit"
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/hub"
 	"github.com/tombolo-io/tombolo/internal/hub/state"
 	"github.com/tombolo-io/tombolo/internal/konnectivity"
+	"github.com/tombolo-io/tombolo/internal/otlp"
 	"github.com/tombolo-io/tombolo/internal/tell"
 )
 
@@ -115,12 +115,14 @@ func runHub(ctx context.Context, cmd *cobra.Command, f hubFlags) error {
 		return err
 	}
 	reg := newRegistry()
-	records, err := audit.New(cfg.Audit, audit.Options{Log: log, Reg: reg, Stdout: cmd.OutOrStdout()})
+	records, traces, err := observe(cfg.Audit, cfg.OTLP, cmd.OutOrStdout(), otlp.Options{
+		Log: log, Reg: reg, Service: "tombolo-hub", Version: cfg.Version, Name: cfg.Name,
+	})
 	if err != nil {
 		return err
 	}
 	h, err := hub.New(cfg, hub.Options{
-		Log: log, Reg: reg, Audit: records, Memory: debug.SetMemoryLimit,
+		Log: log, Reg: reg, Audit: records, Trace: traces, Memory: debug.SetMemoryLimit,
 		Extra: map[string]hub.Frontend{hub.ProtocolKonnectivity: konnectivity.New(log)},
 	})
 	if err != nil {
@@ -134,7 +136,7 @@ func runHub(ctx context.Context, cmd *cobra.Command, f hubFlags) error {
 		h.CountReload(err)
 		return err
 	}
-	return records.While(ctx, func() error { return runRole(ctx, f.config, log, reload, h.Run) })
+	return while(ctx, records, traces, func() error { return runRole(ctx, f.config, log, reload, h.Run) })
 }
 
 func newHubBackupCommand() *cobra.Command {

@@ -21,6 +21,7 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/remark"
 	"github.com/tombolo-io/tombolo/internal/run"
 	"github.com/tombolo-io/tombolo/internal/wire"
 )
@@ -174,6 +175,11 @@ func readFault(res *http.Response) error {
 
 // Stream opens a stream to target in a cluster.
 func (c *Client) Stream(ctx context.Context, cluster, target string) (net.Conn, error) {
+	return c.StreamWith(ctx, cluster, target, remark.Remarks{})
+}
+
+// StreamWith opens a stream and says something of it, for the records.
+func (c *Client) StreamWith(ctx context.Context, cluster, target string, said remark.Remarks) (net.Conn, error) {
 	conn, err := c.dial(ctx)
 	if err != nil {
 		return nil, c.away(err)
@@ -189,6 +195,7 @@ func (c *Client) Stream(ctx context.Context, cluster, target string) (net.Conn, 
 	}
 	req.Header.Set("Connection", "Upgrade")
 	req.Header.Set("Upgrade", StreamProtocol)
+	said.Write(req.Header.Add)
 	head := &io.LimitedReader{R: conn, N: limit.RequestHeader}
 	buf := bufio.NewReader(head)
 	var res *http.Response

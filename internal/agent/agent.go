@@ -19,6 +19,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/carrier"
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/otlp"
 	"github.com/tombolo-io/tombolo/internal/run"
 	"github.com/tombolo-io/tombolo/internal/splice"
 	"github.com/tombolo-io/tombolo/internal/tell"
@@ -33,6 +34,7 @@ type Agent struct {
 	reg      *prometheus.Registry
 	metrics  *tell.Agent
 	audit    *audit.Writer // nil: no records
+	trace    *otlp.Tracer  // nil: no traces
 	splicer  *splice.Splicer
 	dialer   *targetDialer
 	machine  machine
@@ -54,11 +56,11 @@ type Agent struct {
 
 // Options are what an agent needs beside its configuration.
 type Options struct {
-	Log *slog.Logger
-	Now func() time.Time // the clock for certificates; nil means time.Now
-	Reg *prometheus.Registry
-	// Audit takes the records of dials; nil: none are made.
-	Audit *audit.Writer
+	Log   *slog.Logger
+	Now   func() time.Time // the clock for certificates; nil means time.Now
+	Reg   *prometheus.Registry
+	Audit *audit.Writer // takes the records of dials; nil: none are made
+	Trace *otlp.Tracer  // makes the spans of dials; nil: none are made
 	// ReadJoin resolves Config.Join, which may name a file; nil takes it as the line.
 	ReadJoin func(string) (string, error)
 }
@@ -69,7 +71,7 @@ func New(cfg Config, o Options) *Agent {
 		o.Now = time.Now
 	}
 	a := &Agent{
-		cfg: cfg, log: o.Log, now: o.Now, reg: o.Reg, audit: o.Audit, splicer: splice.New(),
+		cfg: cfg, log: o.Log, now: o.Now, reg: o.Reg, audit: o.Audit, trace: o.Trace, splicer: splice.New(),
 		instance: rand.Text(), unread: carrier.NewBudget(limit.AgentUnread), renewed: make(chan struct{}, 1), readJoin: o.ReadJoin,
 	}
 	if a.readJoin == nil {

@@ -26,7 +26,7 @@ func (a *Agent) account(d wire.Dial) *account {
 	}
 	r := audit.Record{
 		Kind: audit.KindDial, Time: a.now(), At: audit.AtAgent, Caller: wire.Clean(d.Caller), Egress: wire.Clean(d.EgressType),
-		Traceparent: d.Trace, Asked: d.Address,
+		Traceparent: d.Trace, Metadata: audit.MetadataOf(d.Metadata), Asked: d.Address,
 	}
 	if me := a.identity(); me.joined() {
 		r.Cluster, r.Agent = me.who.Cluster.String(), me.who.Name

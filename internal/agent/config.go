@@ -14,6 +14,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/conf"
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/otlp"
 	"github.com/tombolo-io/tombolo/internal/policy"
 	"github.com/tombolo-io/tombolo/internal/wire"
 )
@@ -28,6 +29,7 @@ type Config struct {
 	Log          v1alpha1.LogConfig
 	Drain        time.Duration
 	Audit        audit.Config
+	OTLP         otlp.Config
 	Reloadable
 }
 
@@ -81,7 +83,7 @@ func validate(raw v1alpha1.AgentConfig, add func(path, format string, args ...an
 		StateDir: or(raw.StateDir, "/var/lib/tombolo/agent"), Join: raw.Join, Hubs: raw.Hubs,
 		HealthListen: or(raw.HealthListen, "127.0.0.1:8445"), Log: raw.Log,
 		Drain: positive(raw.DrainTimeout, limit.Drain, "drainTimeout", add),
-		Audit: audit.Configure(raw.Audit, add),
+		Audit: audit.Configure(raw.Audit, add), OTLP: otlp.Configure(raw.Audit, raw.Tracing, add),
 		Reloadable: Reloadable{
 			DialTimeout: positive(raw.Streams.DialTimeout, limit.DialTarget, "streams.dialTimeout", add),
 			IdleTimeout: positive(raw.Streams.IdleTimeout, limit.StreamIdle, "streams.idleTimeout", add),
@@ -148,7 +150,8 @@ func fixedChanges(old, next Config) []string {
 		{"healthListen", old.HealthListen == next.HealthListen},
 		{"log", old.Log == next.Log},
 		{"drainTimeout", old.Drain == next.Drain},
-		{"audit", old.Audit == next.Audit},
+		{"audit", old.Audit == next.Audit && old.OTLP.Logs == next.OTLP.Logs},
+		{"tracing", old.OTLP.Traces == next.OTLP.Traces && old.OTLP.Ratio == next.OTLP.Ratio},
 	} {
 		if !f.same {
 			out = append(out, f.name)

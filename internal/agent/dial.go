@@ -14,6 +14,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/carrier"
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/otlp"
 	"github.com/tombolo-io/tombolo/internal/policy"
 	"github.com/tombolo-io/tombolo/internal/run"
 	"github.com/tombolo-io/tombolo/internal/wire"
@@ -54,33 +55,49 @@ type choice func(ctx context.Context, allowed []netip.AddrPort) ([]netip.AddrPor
 // Dial connects to address as the policy allows. Exactly an address that was
 // checked is dialled: a name is resolved once and never again. choose may be nil.
 func (t *targetDialer) Dial(ctx context.Context, p *policy.Policy, d wire.Dial, choose choice) (net.Conn, string, error) {
-	if d.Network != "tcp" {
-		return nil, "", fault.Newf(fault.CodePolicyDenied, "network %q is not dialled", d.Network).Whyf("only tcp is")
-	}
-	target, err := policy.ParseTarget(d.Address)
+	deciding := otlp.Of(ctx).Child("decide", otlp.Internal)
+	target, allowed, err := t.decide(ctx, p, d, choose)
+	endSpan(deciding, fault.From(err))
 	if err != nil {
-		return nil, "", fault.New(fault.CodeRequest, "the destination cannot be read").Because(err)
+		return nil, "", err
+	}
+	connecting := otlp.Of(ctx).Child("connect", otlp.Client)
+	conn, err := t.race(ctx, allowed)
+	if err != nil {
+		err = dialFault(target, allowed, err)
+	}
+	endSpan(connecting, fault.From(err))
+	if err != nil {
+		return nil, "", err
+	}
+	return conn, conn.RemoteAddr().String(), nil
+}
+
+// decide gives the addresses that may be dialled, one at least.
+func (t *targetDialer) decide(ctx context.Context, p *policy.Policy, d wire.Dial, choose choice) (target policy.Target, allowed []netip.AddrPort, err error) {
+	if d.Network != "tcp" {
+		return target, nil, fault.Newf(fault.CodePolicyDenied, "network %q is not dialled", d.Network).Whyf("only tcp is")
+	}
+	target, err = policy.ParseTarget(d.Address)
+	if err != nil {
+		return target, nil, fault.New(fault.CodeRequest, "the destination cannot be read").Because(err)
 	}
 	addrs := []netip.Addr{target.Addr}
 	if target.Name != "" {
 		if addrs, err = t.resolve(ctx, target.Name); err != nil {
-			return nil, "", err
+			return target, nil, err
 		}
 	}
 	allowed, denied := t.filter(p, target, addrs)
 	if len(allowed) == 0 {
-		return nil, "", refusedBy(denied)
+		return target, nil, refusedBy(denied)
 	}
 	if choose != nil {
 		if allowed, err = choose(ctx, allowed); err != nil {
-			return nil, "", err
+			return target, nil, err
 		}
 	}
-	conn, err := t.race(ctx, allowed)
-	if err != nil {
-		return nil, "", dialFault(target, allowed, err)
-	}
-	return conn, conn.RemoteAddr().String(), nil
+	return target, allowed, nil
 }
 
 func (t *targetDialer) resolve(ctx context.Context, name string) ([]netip.Addr, error) {

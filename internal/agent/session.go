@@ -140,6 +140,8 @@ func (a *Agent) serveStream(ctx context.Context, stream carrier.Stream) {
 		}
 	}
 	account := a.account(d)
+	span := a.trace.Begin(ctx, "dial", d.Trace, d.TraceState)
+	dctx = a.traced(dctx, span, d)
 	conn, resolved, err := net.Conn(nil), "", a.audit.Admit()
 	if err == nil {
 		conn, resolved, err = a.dialer.Dial(dctx, set.Policy, d, choose)
@@ -150,6 +152,7 @@ func (a *Agent) serveStream(ctx context.Context, stream carrier.Stream) {
 			conn.Close()
 		}
 		stream.Reset(splice.ResetCode(fault.CodeSessionLost))
+		span.End(string(fault.CodeSessionLost))
 		account.fail(fault.New(fault.CodeSessionLost, "the agent was stopped during the dial"))
 		return
 	}
@@ -164,6 +167,8 @@ func (a *Agent) serveStream(ctx context.Context, stream carrier.Stream) {
 		defer a.leaveLive(s)
 	}
 	f := fault.From(err)
+	span.Set("tombolo.resolved", resolved)
+	endSpan(span, f)
 	a.metrics.DialDuration.Observe(time.Since(start).Seconds())
 	a.metrics.Dials.WithLabelValues(outcome(f)).Inc()
 	if f != nil {

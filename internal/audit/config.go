@@ -32,7 +32,7 @@ func Configure(raw v1alpha1.AuditConfig, add func(path, format string, args ...a
 	}
 	rotated := raw.MaxSize != 0 || raw.MaxAge.Duration != 0 || raw.Keep != nil || raw.Compress
 	switch {
-	case c.Path == "" && (rotated || raw.Strict):
+	case c.Path == "" && (rotated || raw.Strict && raw.OTLP == (v1alpha1.OTLPConfig{})):
 		add("audit.path", "is missing, so nothing would be written: name a file, or - for standard output")
 	case c.Path == Stdout && rotated:
 		add("audit.path", "standard output (-) is not rotated: leave maxSize, maxAge, keep and compress out")

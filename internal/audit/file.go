@@ -14,6 +14,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/limit"
 	"github.com/tombolo-io/tombolo/internal/tell"
@@ -58,15 +60,30 @@ func osOpen(path string) (target, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Two processes would tear each other's lines and rotate the file under each
+	// other. The lock goes with the process, whatever becomes of it.
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			err = errShared
+		}
+		return nil, errors.Join(err, f.Close())
+	}
 	if err := f.Chmod(0o600); err != nil { // it may have been there with another mode
 		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
 }
 
+// errShared says that another process writes the file.
+var errShared = errors.New("another process writes it")
+
 func openFile(cfg Config, log *slog.Logger) (*file, error) {
 	f := &file{cfg: cfg, log: log, open: osOpen, rotated: make(chan struct{}, 1)}
 	if err := f.begin(); err != nil {
+		if errors.Is(err, errShared) {
+			return nil, fault.Newf(fault.CodeAudit, "the audit file %s cannot be written", cfg.Path).Because(err).
+				Hint("give each hub and each agent an audit.path of its own")
+		}
 		return nil, fault.Newf(fault.CodeAudit, "the audit file %s cannot be written", cfg.Path).Because(err).
 			Hint("correct audit.path, or give its folder to the user of this process (uid %d)", os.Getuid())
 	}

@@ -515,3 +515,39 @@ func TestAPackingThatIsCutShort(t *testing.T) {
 		t.Errorf("%q, %v", text, err)
 	}
 }
+
+// TestASecondWriterIsRefused opens one file twice, before and after it was rotated.
+func TestASecondWriterIsRefused(t *testing.T) {
+	var log runtest.Transcript
+	cfg := Config{Path: filepath.Join(t.TempDir(), "audit.jsonl"), MaxSize: limit.AuditFile, MaxAge: time.Hour, Keep: 3}
+	first, err := openFile(cfg, options(t, &log).Log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second := func(when string) {
+		t.Helper()
+		_, err := New(cfg, options(t, &log))
+		if f := fault.From(err); f == nil || f.Code != fault.CodeAudit || !strings.Contains(f.Why, "another process") || !strings.Contains(f.Next, "audit.path") {
+			t.Errorf("%s: %v", when, err)
+		}
+	}
+	second("a new file")
+	if _, err := first.Write([]byte("{}\n")); err != nil {
+		t.Fatal(err)
+	}
+	first.Rotate()
+	if _, err := first.Write([]byte("{}\n")); err != nil {
+		t.Fatal(err)
+	}
+	second("a rotated file")
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	again, err := openFile(cfg, options(t, &log).Log)
+	if err != nil {
+		t.Fatalf("the first has let go: %v", err)
+	}
+	if err := again.Close(); err != nil {
+		t.Fatal(err)
+	}
+}

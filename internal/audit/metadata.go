@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/remark"
 )
 
 // Redacted stands for a value that may be a secret.
@@ -36,6 +37,18 @@ func NewMetadata(pairs map[string]string) Metadata {
 		m.pairs[clip(k, limit.AuditKey)] = v
 	}
 	return m
+}
+
+// MetadataOf takes what a caller said.
+func MetadataOf(pairs []remark.Pair) Metadata {
+	if len(pairs) == 0 {
+		return Metadata{}
+	}
+	all := make(map[string]string, len(pairs))
+	for _, p := range pairs {
+		all[p.Key] = p.Value
+	}
+	return NewMetadata(all)
 }
 
 // IsZero says that there is none.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/remark"
 	"github.com/tombolo-io/tombolo/internal/tell"
 )
 
@@ -102,7 +103,7 @@ func (r *Record) clean() {
 		*s = clip(*s, limit.AuditText)
 	}
 	r.Asked = clip(destination(r.Asked), limit.AuditText)
-	if !isTraceparent(r.Traceparent) {
+	if !remark.IsTraceparent(r.Traceparent) {
 		r.Traceparent = ""
 	}
 }
@@ -135,19 +136,4 @@ func clip(s string, n int) string {
 		n--
 	}
 	return s[:n]
-}
-
-// isTraceparent knows the form of W3C Trace Context, version 00: anything else in
-// its place could be anything.
-func isTraceparent(s string) bool {
-	if len(s) != 55 || s[2] != '-' || s[35] != '-' || s[52] != '-' {
-		return false
-	}
-	for i := range len(s) {
-		c := s[i]
-		if i != 2 && i != 35 && i != 52 && (c < '0' || c > '9' && c < 'a' || c > 'f') {
-			return false
-		}
-	}
-	return true
 }

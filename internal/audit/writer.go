@@ -26,19 +26,26 @@ import (
 const (
 	lostQueue = "queue_full" // they came faster than they could be written
 	lostDisk  = "disk"       // the file, or standard output, took nothing
+	lostAway  = "collector"  // the collector took nothing
+	lostSpurn = "refused"    // the collector did not want them
 	lostStop  = "stopped"    // the process ended before they were written
 )
 
 // Writer writes records. Whoever has a record hands it over and goes on; one
 // goroutine writes.
 //
-//	Write ──► queue (bounded) ──► own ──► sink: a file that rotates, or stdout
+//	Write ──► queue (bounded) ──► own ──► sink: a file that rotates, stdout, or a collector
 //	   └─ full: counted, and told of by a record of kind lost
+//
+// With a file and a collector each has a queue of its own, so that neither waits
+// for the other, and a loss is told of where it happened.
 //
 // A nil Writer is one that is turned off: it admits everything and keeps nothing.
 type Writer struct {
 	strict  bool
-	path    string
+	where   string  // for people: the file, or the collector
+	down    string  // the reason of a loss while nothing can be written
+	also    *Writer // the collector's, beside a file
 	log     *slog.Logger
 	metrics *tell.Audit
 	sink    sink
@@ -46,8 +53,10 @@ type Writer struct {
 	waiting atomic.Int64 // bytes in the queue
 	run     string       // begins every id
 	count   atomic.Int64
-	broken  atomic.Bool // the last write failed
+	gaps    atomic.Int64 // that records tell of, where two number alike
+	broken  atomic.Bool  // the last write failed
 	stopped atomic.Bool
+	second  bool // another one counts the records
 	lost    losses
 	told    atomic.Int64 // when the log was last told of a loss, Unix nanoseconds
 }
@@ -68,12 +77,17 @@ type Options struct {
 	Log    *slog.Logger
 	Reg    prometheus.Registerer
 	Stdout io.Writer // for the path -
+	Export Exporter  // nil: there is no collector
 }
 
-// New opens the file. Without a path it gives nil, which is a Writer turned off.
+// New opens the file. Without a path and a collector it gives nil, which is a
+// Writer turned off.
 func New(cfg Config, o Options) (*Writer, error) {
-	if cfg.Path == "" {
+	if cfg.Path == "" && o.Export == nil {
 		return nil, nil
+	}
+	if cfg.Path == "" {
+		return newExporting(cfg, o, newMetrics(o)), nil
 	}
 	var s sink = stream{o.Stdout}
 	if cfg.Path != Stdout {
@@ -83,16 +97,34 @@ func New(cfg Config, o Options) (*Writer, error) {
 		}
 		s = f
 	}
-	return newWriter(cfg, o, s), nil
+	w := newWriter(cfg, o, s)
+	if o.Export != nil {
+		w.also = newExporting(cfg, o, w.metrics)
+		w.also.second, w.also.run = true, w.run
+	}
+	return w, nil
 }
 
 func newWriter(cfg Config, o Options, s sink) *Writer {
-	return &Writer{
-		strict: cfg.Strict, path: cfg.Path, log: o.Log, sink: s, queue: make(chan []byte, limit.AuditQueue),
-		run: strings.ToLower(rand.Text()[:10]),
-		metrics: tell.NewAudit(o.Reg, []string{string(KindDial), string(KindRefusal), string(KindLost)},
-			[]string{lostQueue, lostDisk, lostStop}),
+	where := cfg.Path
+	if where == Stdout {
+		where = "standard output"
 	}
+	w := newLane(cfg, o, newMetrics(o))
+	w.where, w.down, w.sink = where, lostDisk, s
+	return w
+}
+
+// newLane makes a Writer without its sink.
+func newLane(cfg Config, o Options, m *tell.Audit) *Writer {
+	return &Writer{
+		strict: cfg.Strict, log: o.Log, queue: make(chan []byte, limit.AuditQueue), run: strings.ToLower(rand.Text()[:10]), metrics: m,
+	}
+}
+
+func newMetrics(o Options) *tell.Audit {
+	return tell.NewAudit(o.Reg, []string{string(KindDial), string(KindRefusal), string(KindLost)},
+		[]string{lostQueue, lostDisk, lostAway, lostSpurn, lostStop})
 }
 
 // Admit says whether a dial may begin: in strict mode only while its record can
@@ -101,23 +133,19 @@ func (w *Writer) Admit() error {
 	if w == nil || !w.strict {
 		return nil
 	}
+	if err := w.also.Admit(); err != nil {
+		return err
+	}
 	f := fault.New(fault.CodeAudit, "no dial without an audit record")
 	switch {
 	case w.broken.Load():
-		return f.Whyf("the records cannot be written").Hint("see to %s: its disk may be full; the log says more", w.name())
+		return f.Whyf("the records cannot be written").Hint("see to %s; the log says more", w.where)
 	case w.stopped.Load():
 		return f.Whyf("the records are closed").Hint("try again")
 	case len(w.queue) == cap(w.queue) || w.waiting.Load() >= limit.AuditQueueBytes:
-		return f.Whyf("too many records wait to be written").Hint("try again; if it lasts, %s is too slow", w.name())
+		return f.Whyf("too many records wait to be written").Hint("try again; if it lasts, %s is too slow", w.where)
 	}
 	return nil
-}
-
-func (w *Writer) name() string {
-	if w.path == Stdout {
-		return "standard output"
-	}
-	return w.path
 }
 
 // Write hands a record over. It never waits.
@@ -125,7 +153,10 @@ func (w *Writer) Write(r Record) {
 	if w == nil {
 		return
 	}
-	r.ID = w.run + "-" + strconv.FormatInt(w.count.Add(1), 10)
+	if r.ID == "" {
+		r.ID = w.run + "-" + strconv.FormatInt(w.count.Add(1), 10)
+	}
+	w.also.Write(r)
 	line := Append(nil, r)
 	if w.stopped.Load() {
 		w.lose(lostStop, 1)
@@ -134,17 +165,23 @@ func (w *Writer) Write(r Record) {
 	if w.waiting.Add(int64(len(line))) <= limit.AuditQueueBytes {
 		select {
 		case w.queue <- line:
-			w.metrics.Records.WithLabelValues(string(r.Kind)).Inc()
+			w.accepted(r.Kind)
 			return
 		default:
 		}
 	}
 	w.waiting.Add(-int64(len(line)))
 	if w.broken.Load() {
-		w.lose(lostDisk, 1)
+		w.lose(w.down, 1)
 		return
 	}
 	w.lose(lostQueue, 1)
+}
+
+func (w *Writer) accepted(k Kind) {
+	if !w.second {
+		w.metrics.Records.WithLabelValues(string(k)).Inc()
+	}
 }
 
 // lose counts records that will not be written, and tells the log now and then.
@@ -157,7 +194,7 @@ func (w *Writer) lose(reason string, n int64) {
 	total := w.lost.add(n, now)
 	last := w.told.Load()
 	if now.UnixNano()-last >= int64(limit.AuditTold) && w.told.CompareAndSwap(last, now.UnixNano()) {
-		w.log.Error("audit records are lost", "records", total, tell.AttrReason, reason, "path", w.path)
+		w.log.Error("audit records are lost", "records", total, tell.AttrReason, reason, "path", w.where)
 	}
 }
 
@@ -167,6 +204,14 @@ func (w *Writer) While(ctx context.Context, fn func() error) error {
 	if w == nil {
 		return fn()
 	}
+	if w.also != nil {
+		alone := fn
+		fn = func() error { return w.also.While(ctx, alone) }
+	}
+	calls, isCalls := w.sink.(*exporting)
+	if isCalls {
+		calls.ctx, calls.abort = context.WithCancel(context.WithoutCancel(ctx))
+	}
 	g := run.NewGroup(context.WithoutCancel(ctx))
 	g.Do(w.own)
 	err := fn()
@@ -174,10 +219,15 @@ func (w *Writer) While(ctx context.Context, fn func() error) error {
 	g.Stop()
 	bound, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit.Shutdown)
 	defer cancel()
+	if isCalls { // they can be called off
+		defer run.OnDone(bound, calls.abort)()
+		g.Wait()
+		return err
+	}
 	if !g.WaitContext(bound) {
 		w.told.Store(0)
 		w.lose(lostStop, int64(len(w.queue)))
-		w.log.Error("the audit file is left behind: a write to it does not return", "path", w.path)
+		w.log.Error("the audit file is left behind: a write to it does not return", "path", w.where)
 	}
 	return err
 }
@@ -224,7 +274,7 @@ func (w *Writer) finish(ctx context.Context, batch []byte) {
 		w.put(ctx, gap)
 	}
 	if err := w.sink.Close(); err != nil {
-		w.log.Error("the audit file could not be closed in order", "path", w.path, tell.AttrReason, err)
+		w.log.Error("the audit records could not be closed in order", "path", w.where, tell.AttrReason, err)
 	}
 }
 
@@ -255,10 +305,17 @@ func (w *Writer) gap(b []byte) []byte {
 	if n == 0 {
 		return b
 	}
-	w.metrics.Records.WithLabelValues(string(KindLost)).Inc()
-	return Append(b, Record{
-		ID: w.run + "-" + strconv.FormatInt(w.count.Add(1), 10), Kind: KindLost, Time: time.Now(), Count: n, Since: since,
-	})
+	w.accepted(KindLost)
+	id := w.run + "-"
+	switch { // where there are two, the numbers are those of the records that both take
+	case w.also != nil:
+		id += "file-" + strconv.FormatInt(w.gaps.Add(1), 10)
+	case w.second:
+		id += "collector-" + strconv.FormatInt(w.gaps.Add(1), 10)
+	default:
+		id += strconv.FormatInt(w.count.Add(1), 10)
+	}
+	return Append(b, Record{ID: id, Kind: KindLost, Time: time.Now(), Count: n, Since: since})
 }
 
 // put writes a batch and tries again until it is written or ctx ends.
@@ -267,12 +324,12 @@ func (w *Writer) put(ctx context.Context, b []byte) {
 		n, err := w.sink.Write(b)
 		if err == nil {
 			if w.broken.Swap(false) {
-				w.log.Info("audit records are written again", "path", w.path)
+				w.log.Info("audit records are written again", "path", w.where)
 			}
 			return
 		}
 		if !w.broken.Swap(true) {
-			w.log.Error("audit records cannot be written", "path", w.path, tell.AttrReason, err)
+			w.log.Error("audit records cannot be written", "path", w.where, tell.AttrReason, err)
 		}
 		b = b[n:]
 		again := time.NewTimer(limit.AuditRetry)

@@ -17,7 +17,6 @@ import (
 	"github.com/tombolo-io/tombolo/internal/splice"
 	"github.com/tombolo-io/tombolo/internal/tell"
 	"github.com/tombolo-io/tombolo/internal/trust"
-	"github.com/tombolo-io/tombolo/internal/wire"
 )
 
 // apiHandler is the admin API. Whoever reaches it is an operator: through the
@@ -268,7 +267,12 @@ func (h *Hub) apiStream(w http.ResponseWriter, r *http.Request) {
 		writeFault(w, err)
 		return
 	}
-	stream, err := h.dialer(name, "admin", "operator")(withOperator(r), wire.Dial{Network: "tcp", Address: r.URL.Query().Get("target")})
+	asked, err := readRequest(r.URL.Query().Get("target"), r.Header)
+	if err != nil {
+		writeFault(w, err)
+		return
+	}
+	stream, err := h.dialer(name, "admin", "operator")(withOperator(r), asked.dial())
 	if err != nil {
 		writeFault(w, err)
 		return

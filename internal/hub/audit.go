@@ -73,6 +73,7 @@ func (h *Hub) dialRecorded(ctx context.Context, c id.Cluster, frontend string, d
 	p.cluster, p.frontend, p.caller = c, frontend, d.Caller
 	s := &recordedStream{audit: h.audit, begun: time.Now(), record: h.newRecord(p, d.Peer)}
 	s.record.Egress, s.record.Traceparent, s.record.Asked = d.EgressType, d.Trace, d.Address
+	s.record.Metadata = audit.MetadataOf(d.Metadata)
 	err := h.audit.Admit()
 	var stream carrier.Stream
 	if err == nil {

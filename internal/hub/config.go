@@ -19,6 +19,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/conf"
 	"github.com/tombolo-io/tombolo/internal/id"
 	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/otlp"
 	"github.com/tombolo-io/tombolo/internal/policy"
 	"github.com/tombolo-io/tombolo/internal/wire"
 )
@@ -43,6 +44,7 @@ type Config struct {
 	Log         v1alpha1.LogConfig
 	Drain       time.Duration
 	Audit       audit.Config
+	OTLP        otlp.Config
 
 	// What a reload may change.
 	Reloadable
@@ -123,7 +125,7 @@ func validate(raw v1alpha1.HubConfig, add reporter) Config {
 		Listen:      or(raw.Listen, ":8443"), AdminListen: or(raw.Admin.Listen, "127.0.0.1:8444"),
 		Pprof: raw.Admin.Pprof, Log: raw.Log,
 		Drain: positive(raw.DrainTimeout, limit.Drain, "drainTimeout", add),
-		Audit: audit.Configure(raw.Audit, add),
+		Audit: audit.Configure(raw.Audit, add), OTLP: otlp.Configure(raw.Audit, raw.Tracing, add),
 	}
 	if err := id.CheckTrustDomain(c.TrustDomain); err != nil {
 		add("trustDomain", "%v", err)
@@ -367,7 +369,8 @@ func fixedChanges(old, next Config) []string {
 		{"admin", old.AdminListen == next.AdminListen && old.Pprof == next.Pprof},
 		{"log", old.Log == next.Log},
 		{"drainTimeout", old.Drain == next.Drain},
-		{"audit", old.Audit == next.Audit},
+		{"audit", old.Audit == next.Audit && old.OTLP.Logs == next.OTLP.Logs},
+		{"tracing", old.OTLP.Traces == next.OTLP.Traces && old.OTLP.Ratio == next.OTLP.Ratio},
 	} {
 		if !f.same {
 			out = append(out, f.name)

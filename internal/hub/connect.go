@@ -88,7 +88,7 @@ func acceptLoop(ctx context.Context, ln net.Listener, handle func(net.Conn)) err
 // serveConnect reads one CONNECT, dials, answers and copies.
 func (h *Hub) serveConnect(ctx context.Context, conn net.Conn, dial DialFunc) {
 	closeOnEnd := run.OnDone(ctx, func() { conn.Close() })
-	target, err := h.readConnect(conn)
+	asked, err := h.readConnect(conn)
 	if err != nil {
 		closeOnEnd()
 		h.metrics.Refused.WithLabelValues(outcome(fault.From(err))).Inc()
@@ -97,7 +97,9 @@ func (h *Hub) serveConnect(ctx context.Context, conn net.Conn, dial DialFunc) {
 		return
 	}
 	stream, err := dialQuietly(ctx, conn, func(ctx context.Context) (carrier.Stream, error) {
-		return dial(ctx, wire.Dial{Network: "tcp", Address: target, EgressType: defaultEgress, Peer: carrier.UnixPeer(conn)})
+		d := asked.dial()
+		d.EgressType, d.Peer = defaultEgress, carrier.UnixPeer(conn)
+		return dial(ctx, d)
 	})
 	closeOnEnd()
 	if err != nil {
@@ -153,9 +155,9 @@ func (h *Hub) spliceStream(ctx context.Context, conn splice.Conn, stream carrier
 	h.splicer.Both(ctx, conn, stream, splice.Options{Idle: h.settings.Load().idleTimeout})
 }
 
-// readConnect reads the request's head, bounded in size and time, and gives its
-// authority. Anything but exactly one well-formed CONNECT is refused.
-func (h *Hub) readConnect(conn net.Conn) (target string, err error) {
+// readConnect reads the request's head, bounded in size and time. Anything but
+// exactly one well-formed CONNECT is refused.
+func (h *Hub) readConnect(conn net.Conn) (asked asking, err error) {
 	conn.SetReadDeadline(time.Now().Add(limit.RequestHeaderTime))
 	defer conn.SetReadDeadline(time.Time{})
 	from := &lastError{Reader: conn}
@@ -173,34 +175,34 @@ func (h *Hub) readConnect(conn net.Conn) (target string, err error) {
 	switch {
 	case err == nil:
 	case bounded.N <= 0:
-		return "", fault.New(fault.CodeHeaderTooLarge, "the request header is too large").Whyf("at most %d bytes are read", limit.RequestHeader)
+		return asking{}, fault.New(fault.CodeHeaderTooLarge, "the request header is too large").Whyf("at most %d bytes are read", limit.RequestHeader)
 	case errors.Is(from.err, io.EOF):
-		return "", bad.Whyf("the connection ended within the header")
+		return asking{}, bad.Whyf("the connection ended within the header")
 	case errors.As(from.err, &timeout) && timeout.Timeout():
-		return "", bad.Whyf("the header did not arrive within %v", limit.RequestHeaderTime)
+		return asking{}, bad.Whyf("the header did not arrive within %v", limit.RequestHeaderTime)
 	default:
 		// The parser quotes what it could not read, all of it.
-		return "", bad.Whyf("%s", clip(err.Error(), 200)).Hint("send: CONNECT host:port HTTP/1.1")
+		return asking{}, bad.Whyf("%s", clip(err.Error(), 200)).Hint("send: CONNECT host:port HTTP/1.1")
 	}
 	switch {
 	case req.Method != http.MethodConnect:
-		return "", fault.Newf(fault.CodeMethod, "method %s is not served here", clip(req.Method, 32)).Whyf("this socket speaks CONNECT only")
+		return asking{}, fault.Newf(fault.CodeMethod, "method %s is not served here", clip(req.Method, 32)).Whyf("this socket speaks CONNECT only")
 	case req.ProtoMajor != 1 || req.ProtoMinor != 1:
-		return "", bad.Whyf("it is HTTP/%d.%d; HTTP/1.1 is expected", req.ProtoMajor, req.ProtoMinor)
+		return asking{}, bad.Whyf("it is HTTP/%d.%d; HTTP/1.1 is expected", req.ProtoMajor, req.ProtoMinor)
 	case req.ContentLength > 0 || len(req.TransferEncoding) > 0:
-		return "", bad.Whyf("a CONNECT has no body")
+		return asking{}, bad.Whyf("a CONNECT has no body")
 	case buf.Buffered() > 0:
-		return "", earlyData()
+		return asking{}, earlyData()
 	}
 	for name := range req.Header { // RFC 9112 section 5.1: no space before the colon
 		if !httpguts.ValidHeaderFieldName(name) {
-			return "", bad.Whyf("%q is no name of a header", clip(name, 64))
+			return asking{}, bad.Whyf("%q is no name of a header", clip(name, 64))
 		}
 	}
 	if _, err := policy.ParseTarget(req.RequestURI); err != nil {
-		return "", bad.Whyf("%s", clip(err.Error(), 200)).Hint("send: CONNECT host:port HTTP/1.1")
+		return asking{}, bad.Whyf("%s", clip(err.Error(), 200)).Hint("send: CONNECT host:port HTTP/1.1")
 	}
-	return req.RequestURI, nil
+	return readRequest(req.RequestURI, req.Header)
 }
 
 // lastError remembers how a reader ended: the parser of a cut request speaks of

@@ -13,6 +13,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/id"
 	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/otlp"
 	"github.com/tombolo-io/tombolo/internal/policy"
 	"github.com/tombolo-io/tombolo/internal/run"
 	"github.com/tombolo-io/tombolo/internal/splice"
@@ -45,9 +46,9 @@ func (h *Hub) Dial(ctx context.Context, name id.Cluster, d wire.Dial) (carrier.S
 		Cluster: name.String(), Caller: d.Caller, Local: d.Peer.Known, UID: d.Peer.UID, Egress: d.EgressType, Flow: policy.FlowDial,
 		Source: sourceOf(ctx), Name: target.Name, Addr: target.Addr, Port: target.Port, Own: h.own.list().far,
 	}
-	if r := h.access.decide(q); !r.Allow && !r.Open {
+	if err := h.decideFirst(ctx, q); err != nil {
 		held.end()
-		return nil, denied(r, q)
+		return nil, err
 	}
 	timeout := h.settings.Load().dialTimeout
 	if d.Timeout <= 0 || d.Timeout > timeout {
@@ -75,12 +76,14 @@ func (h *Hub) dialAny(ctx context.Context, c *cluster, held *places, d wire.Dial
 	tried, again := map[*session]bool{}, map[*session]int{}
 	var last error
 	for {
+		span := otlp.Of(ctx).Child("pick", otlp.Internal)
 		sessions := c.live()
 		options := make([]candidate, len(sessions))
 		for i, s := range sessions {
 			options[i] = s.candidate(tried[s], h.now())
 		}
 		i, ok := pick(options)
+		span.End("")
 		if !ok {
 			if last != nil && len(c.live()) > 0 {
 				return nil, last
@@ -92,7 +95,7 @@ func (h *Hub) dialAny(ctx context.Context, c *cluster, held *places, d wire.Dial
 			tried[s], last = true, err
 			continue
 		}
-		stream, err := h.dialThrough(ctx, s, d, q)
+		stream, err := h.ask(ctx, s, d, q)
 		if err != nil {
 			held.drop()
 		}

@@ -91,6 +91,9 @@ func (h *Hub) routeHTTP(ctx context.Context, conn *tls.Conn, known func()) {
 			Hint("use a client certificate: tombolo egress-config CLUSTER --mode connect-tls")
 	}
 	if err != nil {
+		if chain := conn.ConnectionState().PeerCertificates; len(chain) > 0 {
+			h.recordKnock("connect-tls", chain, addrText(conn), err)
+		}
 		defer run.OnDone(ctx, func() { conn.Close() })()
 		h.refuseHTTP(conn, err)
 		return
@@ -157,7 +160,9 @@ func (h *Hub) dialer(c id.Cluster, frontend, caller string) DialFunc {
 	return func(ctx context.Context, d wire.Dial) (carrier.Stream, error) {
 		start := time.Now()
 		d.Caller = caller
+		ctx, span := h.beginTrace(ctx, c, frontend, &d)
 		stream, err := h.dialRecorded(ctx, c, frontend, d)
+		endSpan(span, err)
 		h.metrics.DialDuration.WithLabelValues(frontend).Observe(time.Since(start).Seconds())
 		f := fault.From(err)
 		h.metrics.Dials.WithLabelValues(frontend, outcome(f)).Inc()

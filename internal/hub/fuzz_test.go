@@ -57,7 +57,8 @@ func FuzzReadConnect(f *testing.F) {
 	h := &Hub{}
 	f.Fuzz(func(t *testing.T, text []byte, piece uint16) {
 		conn := &spoken{text: text, piece: max(1, int(piece))}
-		target, err := h.readConnect(conn)
+		asked, err := h.readConnect(conn)
+		target := asked.target
 		if conn.taken > limit.RequestHeader {
 			t.Errorf("%d bytes were read", conn.taken)
 		}

@@ -23,6 +23,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/hub/state"
 	"github.com/tombolo-io/tombolo/internal/id"
+	"github.com/tombolo-io/tombolo/internal/otlp"
 	"github.com/tombolo-io/tombolo/internal/run"
 	"github.com/tombolo-io/tombolo/internal/splice"
 	"github.com/tombolo-io/tombolo/internal/tell"
@@ -37,6 +38,7 @@ type Hub struct {
 	reg     *prometheus.Registry
 	metrics *tell.Hub
 	audit   *audit.Writer // nil: no records
+	trace   *otlp.Tracer  // nil: no traces
 	splicer *splice.Splicer
 	heads   sync.Pool // buffers for CONNECT requests
 
@@ -52,6 +54,7 @@ type Hub struct {
 	clusters    *registry
 	sockets     *sockets
 	revoked     revocations
+	knocks      knocks
 	clients     *tracked
 	cores       int // that the scheduler may use
 	descriptors *descriptors
@@ -73,6 +76,7 @@ type Options struct {
 	Now   func() time.Time // the clock for certificates and tokens; nil means time.Now
 	Reg   *prometheus.Registry
 	Audit *audit.Writer
+	Trace *otlp.Tracer
 	Extra map[string]Frontend // frontends of other packages, by protocol
 	// Memory sets the collector's limit, debug.SetMemoryLimit; nil leaves it alone,
 	// and of GOMEMLIMIT nothing is known.
@@ -85,7 +89,7 @@ func New(cfg Config, o Options) (*Hub, error) {
 		o.Now = time.Now
 	}
 	h := &Hub{
-		cfg: cfg, log: o.Log, now: o.Now, reg: o.Reg, audit: o.Audit, splicer: splice.New(), clusters: newRegistry(cfg.limits),
+		cfg: cfg, log: o.Log, now: o.Now, reg: o.Reg, audit: o.Audit, trace: o.Trace, splicer: splice.New(), clusters: newRegistry(cfg.limits),
 		access: newAccess(), own: newOwn(), policies: newPolicies(), memory: newMemory(o.Memory),
 		clients: newTracked(), cores: runtime.GOMAXPROCS(0), descriptors: newDescriptors(), since: o.Now(), ready: make(chan struct{}),
 	}

@@ -29,6 +29,7 @@ func (h *Hub) operatorsOnly(next http.Handler) http.Handler {
 			err = fault.Newf(fault.CodeUnauthorized, "%s may not use the admin API", who).Whyf("only operators may")
 		}
 		if err != nil {
+			h.recordKnock("admin", peerOf(r.Context()), r.RemoteAddr, err)
 			w.Header().Set("Connection", "close")
 			writeFault(w, err)
 			return
@@ -41,21 +42,22 @@ func (h *Hub) operatorsOnly(next http.Handler) http.Handler {
 func (h *Hub) joinHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /v1/join", func(w http.ResponseWriter, r *http.Request) {
-		h.answerJoin(w, "join", func() (admin.JoinAnswer, error) { return h.enrol(r) })
+		h.answerJoin(w, r, "join", func() (admin.JoinAnswer, error) { return h.enrol(r) })
 	})
 	mux.HandleFunc("POST /v1/renew", func(w http.ResponseWriter, r *http.Request) {
-		h.answerJoin(w, "renew", func() (admin.JoinAnswer, error) { return h.renew(r) })
+		h.answerJoin(w, r, "renew", func() (admin.JoinAnswer, error) { return h.renew(r) })
 	})
 	return mux
 }
 
-func (h *Hub) answerJoin(w http.ResponseWriter, kind string, do func() (admin.JoinAnswer, error)) {
+func (h *Hub) answerJoin(w http.ResponseWriter, r *http.Request, kind string, do func() (admin.JoinAnswer, error)) {
 	// One request for each connection, which must have come within a bound.
 	w.Header().Set("Connection", "close")
 	http.NewResponseController(w).SetReadDeadline(time.Now().Add(limit.RequestHeaderTime))
 	answer, err := do()
 	h.metrics.Joins.WithLabelValues(kind, outcome(fault.From(err))).Inc()
 	if err != nil {
+		h.recordKnock(kind, peerOf(r.Context()), r.RemoteAddr, err)
 		writeFault(w, err)
 		return
 	}

@@ -64,6 +64,7 @@ func (h *Hub) Run(ctx, hard context.Context) error {
 	h.serveHTTP(g, "admin port", tls.NewListener(probes, h.adminTLS()), h.adminHandler())
 	g.Go("policy watcher", h.watchPolicies)
 	g.Go("memory", h.keepMemory)
+	g.Go("refusals of strangers", h.tellKnocks)
 	close(h.ready)
 	h.log.Info("hub is ready", "listen", h.listen, "advertise", h.advertise, "admin", ls.admin.Addr().String(),
 		"adminSocket", h.adminSocket(), "clusters", len(h.clusters.all()))

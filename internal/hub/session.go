@@ -112,6 +112,8 @@ func (h *Hub) serveSession(ctx context.Context, conn *tls.Conn, known func()) {
 	a, refusal := h.admit(conn)
 	if refusal == nil {
 		known()
+	} else if chain := conn.ConnectionState().PeerCertificates; len(chain) > 0 {
+		h.recordKnock("session", chain, addrText(conn), refusal)
 	}
 	g, err := h.greet(ctx, a, refusal)
 	switch {

@@ -107,6 +107,13 @@ const (
 	AuditKey = 64
 	// AuditValue bounds a value of the metadata.
 	AuditValue = 256
+	// TraceState bounds the tracestate that is passed on, and TraceMembers its
+	// members: what W3C Trace Context asks for (sections 3.3.1.1 and 3.3.1.5).
+	TraceState = 512
+	// TraceMembers bounds the members of a tracestate.
+	TraceMembers = 32
+	// TraceMember is the length of a member above which it gives way first.
+	TraceMember = 128
 	// AuditLine bounds a line that is read: a record whose texts are all of the
 	// greatest length and all escaped has about 64 KiB.
 	AuditLine = 96 << 10
@@ -120,10 +127,32 @@ const (
 	AuditFile = 100 << 20
 	// AuditFileLeast is the least such size: below it files would come by the minute.
 	AuditFileLeast = 64 << 10
+	// AuditStrangers bounds the records of refused strangers in each AuditTold, that
+	// is 46,000 a day, 15 MiB: what is beyond is counted in one record.
+	AuditStrangers = 32
+	// AuditKnown bounds those of peers with a certificate of the hub that has run
+	// out or was revoked, and AuditKnownEach those of one certificate.
+	AuditKnown = 128
+	// AuditKnownEach leaves room for others: an agent tries every 15 s.
+	AuditKnownEach = 4
 	// AuditKept is how many rotated files stay: two weeks of one each day.
 	AuditKept = 14
 	// AuditKeptMost bounds them, for they are listed at each rotation.
 	AuditKeptMost = 1_000
+)
+
+// Traces, and what is sent to a collector.
+const (
+	// SpanQueue bounds the spans that wait to be sent: a second of a busy hub, which
+	// makes six for each dial, in some 5 MiB.
+	SpanQueue = 8_192
+	// SpanBatch is how many spans are sent at once.
+	SpanBatch = 512
+	// SpanAttributes bounds the attributes of a span; ours have up to ten.
+	SpanAttributes = 32
+	// CollectorAnswer bounds what is read of a collector's answer, which has a
+	// number and a sentence.
+	CollectorAnswer = 64 << 10
 )
 
 // Counts.
@@ -324,6 +353,15 @@ const (
 	AuditRetry = time.Second
 	// AuditTold is the least time between two lines of the log about lost records.
 	AuditTold = time.Minute
+	// SpanDelay is how long a span waits for others to be sent with it.
+	SpanDelay = time.Second
+	// CollectorTimeout bounds one request to a collector: OTLP's own default.
+	CollectorTimeout = 10 * time.Second
+	// CollectorTimeoutLeast is the least such time, CollectorTimeoutMost the most:
+	// what waits meanwhile is kept in memory.
+	CollectorTimeoutLeast = 100 * time.Millisecond
+	// CollectorTimeoutMost bounds it from above.
+	CollectorTimeoutMost = time.Minute
 	// AuditPoll is how often a followed file is looked at for new records.
 	AuditPoll = 250 * time.Millisecond
 	// ConfigDebounce collects the several events of one file replacement.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/remark"
 	"github.com/tombolo-io/tombolo/internal/wire"
 	pb "github.com/tombolo-io/tombolo/proto"
 )
@@ -54,6 +55,10 @@ func vectors() map[string]proto.Message {
 		"dial request": wire.Dial{
 			Network: "tcp", Address: "kubernetes.default.svc:443", Timeout: 30 * time.Second,
 			Caller: "unix:c1/konnectivity", EgressType: "cluster", Trace: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+		}.Message(),
+		"dial request with remarks": wire.Dial{
+			Network: "tcp", Address: "db.svc:5432", Trace: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+			TraceState: "a=1", Metadata: []remark.Pair{{Key: "ticket", Value: "OPS-1"}},
 		}.Message(),
 		"dial reply":               wire.Reply("10.96.0.1:443", nil),
 		"dial reply with a fault":  wire.Reply("", refusal),

@@ -19,6 +19,7 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/remark"
 	pb "github.com/tombolo-io/tombolo/proto"
 )
 
@@ -84,9 +85,11 @@ type Dial struct {
 	Timeout    time.Duration // from receipt
 	Caller     string        // who asks, for the log
 	EgressType string
-	Trace      string
-	Ask        bool // for the addresses before one is dialled
-	Peer       Peer // of a unix socket; the hub's alone, it is not sent
+	Trace      string        // W3C traceparent, empty or well-formed once it is read
+	TraceState string        // W3C tracestate
+	Metadata   []remark.Pair // from the caller; nothing is decided upon it
+	Ask        bool          // for the addresses before one is dialled
+	Peer       Peer          // of a unix socket; the hub's alone, it is not sent
 }
 
 // Peer is who is at the other end of a unix socket, as the kernel says (SO_PEERCRED).
@@ -102,10 +105,14 @@ func (d Dial) Message() *pb.DialRequest {
 	if d.Timeout > 0 {
 		millis = max(millis, 1) // 0 would ask for the default
 	}
-	return &pb.DialRequest{
+	m := &pb.DialRequest{
 		Network: d.Network, Address: d.Address, TimeoutMillis: millis,
-		Caller: d.Caller, EgressType: d.EgressType, Trace: d.Trace, Ask: d.Ask,
+		Caller: d.Caller, EgressType: d.EgressType, Trace: d.Trace, Ask: d.Ask, TraceState: d.TraceState,
 	}
+	for _, p := range d.Metadata {
+		m.Metadata = append(m.Metadata, &pb.Pair{Key: p.Key, Value: p.Value})
+	}
+	return m
 }
 
 // ReadDial reads a dial request and bounds its deadline.
@@ -118,10 +125,16 @@ func ReadDial(r io.Reader) (Dial, error) {
 	if millis := m.GetTimeoutMillis(); millis > 0 {
 		timeout = time.Duration(min(millis, mostTimeout.Milliseconds())) * time.Millisecond
 	}
-	return Dial{
+	d := Dial{
 		Network: m.GetNetwork(), Address: m.GetAddress(), Timeout: timeout, Caller: m.GetCaller(),
-		EgressType: m.GetEgressType(), Trace: m.GetTrace(), Ask: m.GetAsk(),
-	}, nil
+		EgressType: m.GetEgressType(), Ask: m.GetAsk(),
+	}
+	d.Trace, d.TraceState = remark.Trace([]string{m.GetTrace()}, []string{m.GetTraceState()})
+	for _, p := range m.GetMetadata()[:min(len(m.GetMetadata()), limit.AuditPairs)] {
+		d.Metadata = append(d.Metadata, remark.Pair{Key: p.GetKey(), Value: p.GetValue()})
+	}
+	d.Metadata = remark.Bounded(d.Metadata) // the hub has checked them; we do not rely on it
+	return d, nil
 }
 
 // ReadReply reads the answer to a dial request: the resolved address or a fault.

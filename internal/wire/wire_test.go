@@ -5,8 +5,10 @@ package wire_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"math"
+	"reflect"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -20,6 +22,7 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/remark"
 	"github.com/tombolo-io/tombolo/internal/wire"
 	pb "github.com/tombolo-io/tombolo/proto"
 )
@@ -176,17 +179,37 @@ func TestADialSurvivesTheWire(t *testing.T) {
 		want := wire.Dial{
 			Network: text.Draw(t, "network"), Address: text.Draw(t, "address"),
 			Timeout: time.Duration(rapid.Int64Range(1, 120_000).Draw(t, "timeout")) * time.Millisecond,
-			Caller:  text.Draw(t, "caller"), EgressType: text.Draw(t, "egress type"), Trace: text.Draw(t, "trace"),
+			Caller:  text.Draw(t, "caller"), EgressType: text.Draw(t, "egress type"), Ask: rapid.Bool().Draw(t, "ask"),
+		}
+		if rapid.Bool().Draw(t, "with remarks") {
+			want.Trace, want.TraceState = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "a=1,b=2"
+			want.Metadata = []remark.Pair{{Key: "ticket", Value: "OPS-1"}, {Key: "who", Value: "Jörg"}}
 		}
 		data, err := wire.Append(nil, want.Message())
 		if err != nil {
 			t.Fatal(err)
 		}
 		got, err := wire.ReadDial(bytes.NewReader(data))
-		if err != nil || got != want {
+		if err != nil || !reflect.DeepEqual(got, want) {
 			t.Fatalf("%+v, %v; want %+v", got, err, want)
 		}
 	})
+}
+
+// TestRemarksOfAHubThatChecksNothing reads a request as no honest hub sends it.
+func TestRemarksOfAHubThatChecksNothing(t *testing.T) {
+	m := wire.Dial{Network: "tcp", Address: "a:1", Trace: "x\ny", TraceState: "a=1"}.Message()
+	for i := range 100 {
+		m.Metadata = append(m.Metadata, &pb.Pair{Key: fmt.Sprint("k", i), Value: strings.Repeat("v", 40)})
+	}
+	d, err := wire.ReadDial(bytes.NewReader(frame(t, m)))
+	if err != nil || d.Trace != "" || d.TraceState != "" || len(d.Metadata) != limit.AuditPairs {
+		t.Errorf("%+v, %v", d, err)
+	}
+	m.Metadata = []*pb.Pair{{Key: "good", Value: "v"}, {Key: "bad", Value: "\x1b[31m"}, {Key: "never", Value: "v"}}
+	if d, err := wire.ReadDial(bytes.NewReader(frame(t, m))); err != nil || len(d.Metadata) != 1 || d.Metadata[0].Key != "good" {
+		t.Errorf("%+v, %v", d.Metadata, err)
+	}
 }
 
 func TestReplies(t *testing.T) {

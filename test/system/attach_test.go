@@ -51,6 +51,7 @@ func (h *testHub) muxSession(cert certificate) (link carrier.Session, secret []b
 	if err := wire.Read(control, limit.ControlFrame, &m); err != nil { // the hub's first ping
 		h.t.Fatal(err)
 	}
+	plantSession(h.t, w.GetSecret())
 	return link, w.GetSecret()
 }
 

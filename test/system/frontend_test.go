@@ -71,6 +71,7 @@ func (h *testHub) issue(q admin.CertificateRequest) certificate {
 	if err != nil {
 		h.t.Fatal(err)
 	}
+	plantKey(h.t, "the key of a certificate", key)
 	csr, err := trust.NewCSR(key)
 	if err != nil {
 		h.t.Fatal(err)

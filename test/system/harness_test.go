@@ -23,6 +23,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/hub"
 	"github.com/tombolo-io/tombolo/internal/konnectivity"
+	"github.com/tombolo-io/tombolo/internal/otlp"
 	"github.com/tombolo-io/tombolo/internal/runtest"
 )
 
@@ -109,6 +110,7 @@ type testHub struct {
 	reg      *prometheus.Registry
 	admin    *admin.Client
 	records  *audit.Writer
+	traces   *otlp.Tracer
 }
 
 func hubYAML(dir, listen, adminListen, extra string) string {
@@ -143,15 +145,35 @@ func newHub(t *testing.T, s hubSpec) (*testHub, error) {
 	cfg.Version = "test"
 	h.cfg = cfg
 	log := h.log.logger()
-	if h.records, err = audit.New(cfg.Audit, audit.Options{Log: log, Reg: h.reg}); err != nil {
-		t.Fatal(err)
-	}
+	h.records, h.traces = observed(t, cfg.Audit, cfg.OTLP, otlp.Options{Log: log, Reg: h.reg, Service: "tombolo-hub"})
 	h.Hub, err = hub.New(cfg, hub.Options{
-		Log: log, Now: s.now, Reg: h.reg, Audit: h.records,
+		Log: log, Now: s.now, Reg: h.reg, Audit: h.records, Trace: h.traces,
 		Extra: map[string]hub.Frontend{hub.ProtocolKonnectivity: konnectivity.New(log)},
 	})
 	h.admin = admin.OverSocket(hub.AdminSocket(cfg.RunDir))
 	return h, err
+}
+
+// observed makes what takes the records and spans of a hub or an agent, as the program does.
+func observed(t *testing.T, cfg audit.Config, out otlp.Config, o otlp.Options) (*audit.Writer, *otlp.Tracer) {
+	t.Helper()
+	logs, err := otlp.NewLogs(out, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	to := audit.Options{Log: o.Log, Reg: o.Reg}
+	if logs != nil {
+		to.Export = logs
+	}
+	records, err := audit.New(cfg, to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	traces, err := otlp.NewTracer(out, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return records, traces
 }
 
 func startHub(t *testing.T, s hubSpec) *testHub {
@@ -161,12 +183,13 @@ func startHub(t *testing.T, s hubSpec) *testHub {
 		t.Fatal(err)
 	}
 	h.process = start(func(soft, hard context.Context) error {
-		return h.records.While(soft, func() error { return h.Run(soft, hard) })
+		return h.traces.While(soft, func() error { return h.records.While(soft, func() error { return h.Run(soft, hard) }) })
 	})
 	t.Cleanup(func() {
 		if err := h.stop(); err != nil {
 			t.Errorf("hub: %v", err)
 		}
+		h.handOver()
 		if t.Failed() {
 			t.Logf("hub's log:\n%s", tail(h.log.String()))
 		}
@@ -190,6 +213,9 @@ func (h *testHub) call(method, path string, body, out any) {
 	if err := h.admin.Call(runtest.Within(h.t), method, path, body, out); err != nil {
 		h.t.Fatalf("%s %s: %v", method, path, err)
 	}
+	if path != "/v1/tokens" { // whose answer to POST is the secret
+		wroteAnswer(h.t, method+" "+path, out)
+	}
 }
 
 func (h *testHub) token(cluster string) admin.Token { return h.tokenWith(cluster, 15*time.Minute, 1) }
@@ -197,6 +223,7 @@ func (h *testHub) token(cluster string) admin.Token { return h.tokenWith(cluster
 func (h *testHub) tokenWith(cluster string, ttl time.Duration, uses int) (out admin.Token) {
 	h.t.Helper()
 	h.call("POST", "/v1/tokens", admin.TokenRequest{Cluster: cluster, TTLSeconds: int64(ttl / time.Second), Uses: uses}, &out)
+	plantJoin(h.t, out.Join)
 	return out
 }
 
@@ -265,10 +292,16 @@ func runAgent(t *testing.T, s agentSpec) *testAgent {
 		s.health = runtest.Address(8445)
 	}
 	a := &testAgent{dir: s.dir, health: s.health, log: &journal{}, reg: prometheus.NewRegistry()}
-	a.Agent = agent.New(agentConfig(t, s, a.health), agent.Options{Log: a.log.logger(), Now: s.now, Reg: a.reg})
-	a.process = start(a.Run)
+	cfg := agentConfig(t, s, a.health)
+	records, traces := observed(t, cfg.Audit, cfg.OTLP, otlp.Options{Log: a.log.logger(), Reg: a.reg, Service: "tombolo-agent"})
+	a.Agent = agent.New(cfg, agent.Options{Log: a.log.logger(), Now: s.now, Reg: a.reg, Audit: records, Trace: traces})
+	a.process = start(func(soft, hard context.Context) error {
+		return traces.While(soft, func() error { return records.While(soft, func() error { return a.Run(soft, hard) }) })
+	})
 	t.Cleanup(func() {
 		a.stop()
+		handOver(t, "agent", a.log, a.reg, cfg.Audit.Path)
+		plantAgent(t, a.dir)
 		if t.Failed() {
 			t.Logf("agent's log:\n%s", tail(a.log.String()))
 		}

@@ -79,6 +79,7 @@ func (h *testHub) enrol(line string) certificate {
 	if err != nil {
 		h.t.Fatal(err)
 	}
+	plantKey(h.t, "the key of an agent by hand", key)
 	csr, err := trust.NewCSR(key)
 	if err != nil {
 		h.t.Fatal(err)

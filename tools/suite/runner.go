@@ -211,6 +211,7 @@ type testRun struct {
 	env      []string
 	verbose  bool // a line for each test
 	noSkips  bool // a skipped test is a failure
+	planted  bool // its tests plant secrets; see evidence
 }
 
 // test runs go test and counts.
@@ -227,14 +228,26 @@ func (s *stageRun) test(t testRun, flags ...string) error {
 	if err != nil {
 		return err
 	}
-	run := command{dir: t.dir, env: append(t.env, "TMPDIR="+tmp.dir), args: append(args, t.packages...)}
-	err = s.procs.run(run, count, lines)
+	planted, err := newEvidence()
+	if err != nil {
+		return err
+	}
+	kept, err := planted.output()
+	if err != nil {
+		return err
+	}
+	run := command{dir: t.dir, env: append(t.env, "TMPDIR="+tmp.dir, plantedFolder+"="+planted.dir), args: append(args, t.packages...)}
+	err = s.procs.run(run, io.MultiWriter(count, kept), lines)
 	lines.flush()
 	count.cut()
 	if err != nil {
 		err = fmt.Errorf("go test: %w", err)
 	}
-	err = errors.Join(err, s.sweep(tmp))
+	err = errors.Join(err, kept.Close(), s.sweep(tmp))
+	if !s.procs.wasInterrupted() {
+		err = errors.Join(err, planted.check(t.planted && t.pattern == ""))
+	}
+	err = errors.Join(err, planted.remove())
 	if t.noSkips && len(count.skips) > 0 {
 		count.failed += len(count.skips)
 		err = errors.Join(err, fmt.Errorf("skipped %d %s: in this stage each has to run", len(count.skips), plural(len(count.skips), "test")))

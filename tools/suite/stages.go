@@ -139,6 +139,7 @@ func (c config) unit(s *stageRun) error {
 	}
 	packages := slices.DeleteFunc(strings.Fields(list), func(p string) bool { return strings.HasSuffix(p, "/tombolo/house") })
 	main := c.suiteOf(packages...)
+	main.planted = true
 	tools := c.suiteOf("./...")
 	tools.dir = filepath.Join(c.root, "tools")
 	return errors.Join(s.test(main, "-race"), s.test(tools, "-race"))
@@ -166,7 +167,7 @@ func (c config) lab(s *stageRun) error {
 		return err
 	}
 	run := c.suiteOf(packages...)
-	run.verbose, run.noSkips = true, true
+	run.verbose, run.noSkips, run.planted = true, true, true
 	return s.test(run, "-tags", "lab", "-count=1", "-p=1", "-timeout", "20m")
 }
 
@@ -191,7 +192,7 @@ func (c config) kubernetes(s *stageRun) error {
 		}
 		if err == nil {
 			run := c.suiteOf(packages...)
-			run.verbose, run.noSkips = true, true
+			run.verbose, run.noSkips, run.planted = true, true, true
 			run.env = []string{"TOMBOLO_KUBE_VERSION=" + version}
 			err = s.test(run, "-tags", "kube", "-count=1", "-p=1", "-timeout", "30m")
 		}

@@ -10,6 +10,9 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/tombolo-io/tombolo/internal/runtest"
+	"github.com/tombolo-io/tombolo/internal/trust"
 )
 
 // Hub is the Tombolo hub that all clusters of a rig share.
@@ -80,5 +83,9 @@ func (h *Hub) join(ctx context.Context, cluster string, uses int) (string, error
 	if token.Join == "" {
 		return "", errors.New("tombolo token create printed no join line: " + text)
 	}
-	return token.Join, nil
+	line, err := trust.ParseJoin(token.Join)
+	if err != nil {
+		return "", err
+	}
+	return token.Join, runtest.Plant("the secret of a join token", line.Secret)
 }

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tombolo-io/tombolo/internal/runtest"
 	"github.com/tombolo-io/tombolo/test/kube/tools"
 )
 
@@ -108,6 +109,7 @@ func (r *Rig) Close() error {
 		return nil
 	}
 	r.closed = true
+	told := r.handOver() // before the nodes' disks go
 	var group sync.WaitGroup
 	for _, c := range r.clusters {
 		group.Go(c.stop)
@@ -117,7 +119,27 @@ func (r *Rig) Close() error {
 		r.hub.proc.Stop(5 * time.Second)
 	}
 	r.starter.close() // and with it whatever is still running
-	return remove(r.ID)
+	return errors.Join(told, remove(r.ID))
+}
+
+// handOver gives what hub, agents and kube-apiservers have logged to the suite,
+// which looks for secrets in it.
+func (r *Rig) handOver() error {
+	var told []error
+	if r.hub != nil {
+		told = append(told, runtest.WroteFile("the hub's log", r.hub.proc.Log))
+	}
+	for _, c := range r.clusters {
+		if c.node == nil {
+			continue
+		}
+		logs, err := filepath.Glob(filepath.Join(c.node.dir, "var/log/pods", AgentNamespace+"_*", "*", "*.log"))
+		told = append(told, err)
+		for _, log := range logs {
+			told = append(told, runtest.WroteFile(fmt.Sprint("the log of an agent of ", c.Name), log))
+		}
+	}
+	return errors.Join(told...)
 }
 
 // checkHost says what is missing before anything is made.

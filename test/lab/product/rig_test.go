@@ -25,6 +25,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tombolo-io/tombolo/internal/runtest"
+	"github.com/tombolo-io/tombolo/internal/trust"
 	"github.com/tombolo-io/tombolo/test/lab"
 	"github.com/tombolo-io/tombolo/test/lab/labtest"
 )
@@ -76,6 +78,7 @@ func newRig(t *testing.T, word string, sites, agents int) *rig {
 		if t.Failed() {
 			r.tellLogs()
 		}
+		r.handOver()
 	})
 	return r
 }
@@ -156,6 +159,20 @@ func (r *rig) startHub() {
 	})
 }
 
+// handOver gives what hub and agents have logged to the suite, which looks for
+// secrets in it.
+func (r *rig) handOver() {
+	logs, err := filepath.Glob(filepath.Join(r.dir, "*.log"))
+	if err != nil {
+		r.t.Error(err)
+	}
+	for _, log := range logs {
+		if err := runtest.WroteFile(filepath.Base(log)+" of "+r.t.Name(), log); err != nil {
+			r.t.Error(err)
+		}
+	}
+}
+
 func probe(h *lab.Host, url string, trust *x509.CertPool) error {
 	client := &http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{
 		DialContext: h.DialContext, TLSClientConfig: &tls.Config{RootCAs: trust}, DisableKeepAlives: true,
@@ -180,6 +197,13 @@ func (r *rig) startAgent(site, index int) *role {
 		Join string `json:"join"`
 	}
 	r.verbJSON(&token, "token", "create", "--cluster", clusterOf(site), "-o", "json")
+	line, err := trust.ParseJoin(token.Join)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if err := runtest.Plant("the secret of a join token", line.Secret); err != nil {
+		r.t.Error(err)
+	}
 	name := fmt.Sprintf("agent-%s-%d", clusterOf(site), index+1)
 	state := r.directory(name)
 	x := &role{

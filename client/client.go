@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package client
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"maps"
+	"math"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/remark"
+	"github.com/tombolo-io/tombolo/internal/run"
+)
+
+// Dialer dials targets in one cluster. Its fields must not change once it is in
+// use; the files that they name may: they are read again when they have changed,
+// and the last good ones stay in use while they are not complete. It is safe for
+// use by several goroutines, and must not be copied.
+type Dialer struct {
+	// Hub is the host:port of the hub's main port.
+	Hub string
+	// Certificate, Key and CA are files in PEM, as 'tombolo egress-config CLUSTER
+	// --mode connect-tls' and 'tombolo certificate issue' write them.
+	Certificate, Key, CA string
+
+	// Socket is the path of a cluster's socket of protocol connect, instead of Hub and its files.
+	Socket string
+
+	// Cluster, if set, is the cluster that is meant: a dial with a certificate for
+	// another one fails before it begins.
+	Cluster string
+
+	// Metadata goes into the audit records of every dial: at most 8 pairs, keys of
+	// letters, digits and ._-/ up to 64 bytes, printable values up to 256 bytes. No
+	// secrets. Nothing is decided upon it. WithMetadata adds to it.
+	Metadata map[string]string
+
+	// Trace, if set, gives the W3C traceparent and tracestate of a dial from its
+	// context, where WithTrace did not.
+	Trace func(ctx context.Context) (traceparent, tracestate string)
+
+	// Timeout bounds a dial in addition to its context; 0 is 40s.
+	Timeout time.Duration
+
+	mu    sync.Mutex
+	files files
+}
+
+// Error says why a dial failed.
+type Error struct {
+	// Code is stable and stands in docs/reference/faults.md: policy_denied,
+	// no_agent, dial_refused and so on.
+	Code string
+	// Reason is for people.
+	Reason string
+	// Status is that of the hub's answer, 0 without one.
+	Status int
+	// Err is the cause if it lies on this side of the hub.
+	Err error
+}
+
+func (e *Error) Error() string { return e.Reason }
+
+// Unwrap gives the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Timeout makes the error a net.Error.
+func (e *Error) Timeout() bool {
+	var timeout interface{ Timeout() bool }
+	return e.Code == string(fault.CodeDialTimeout) || errors.As(e.Err, &timeout) && timeout.Timeout()
+}
+
+// Temporary makes the error a net.Error: nothing is known about the next try.
+func (e *Error) Temporary() bool { return false }
+
+type metadataKey struct{}
+type traceKey struct{}
+
+// WithMetadata adds pairs of metadata to the dials under ctx.
+func WithMetadata(ctx context.Context, pairs map[string]string) context.Context {
+	all := map[string]string{}
+	if before, ok := ctx.Value(metadataKey{}).(map[string]string); ok {
+		maps.Copy(all, before)
+	}
+	maps.Copy(all, pairs)
+	return context.WithValue(ctx, metadataKey{}, all)
+}
+
+// WithTrace makes the dials under ctx a part of a trace: traceparent and
+// tracestate as in W3C Trace Context, the second may be empty.
+func WithTrace(ctx context.Context, traceparent, tracestate string) context.Context {
+	return context.WithValue(ctx, traceKey{}, [2]string{traceparent, tracestate})
+}
+
+// Dial is DialContext without a context.
+func (d *Dialer) Dial(network, address string) (net.Conn, error) {
+	ctx, cancel := context.WithCancel(nobody{})
+	defer cancel()
+	return d.DialContext(ctx, network, address)
+}
+
+// DialContext opens a connection to address, host:port, in the cluster; network
+// is tcp. It returns when the target is connected. ctx bounds the dial alone. The
+// connection is a Conn. Every error is an *Error.
+func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	conn, err := d.dial(ctx, network, address)
+	if err != nil {
+		return nil, asError(ctx, err)
+	}
+	return conn, nil
+}
+
+func (d *Dialer) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	if network != "tcp" {
+		return nil, fault.Newf(fault.CodeUsage, "network %q is not dialled", network).Because(net.UnknownNetworkError(network))
+	}
+	if err := checkTarget(address); err != nil {
+		return nil, fault.New(fault.CodeRequest, "the destination cannot be read").Because(err)
+	}
+	said, err := d.remarks(ctx)
+	if err != nil {
+		return nil, fault.New(fault.CodeRequest, "the metadata is refused").Because(err)
+	}
+	timeout := d.Timeout
+	if timeout <= 0 {
+		timeout = limit.Dial + limit.RequestHeaderTime
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	conn, err := d.open(ctx)
+	if err != nil {
+		return nil, firstCause(ctx, err)
+	}
+	stop := run.OnDone(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
+	err = conn.ask(address, said)
+	stop()
+	if err == nil && ctx.Err() != nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		conn.Close()
+		return nil, firstCause(ctx, err)
+	}
+	conn.SetDeadline(time.Time{})
+	conn.target = targetAddr(address)
+	return conn, nil
+}
+
+// checkTarget keeps what is no host:port out of the request; the hub reads it exactly.
+func checkTarget(address string) error {
+	host, port, err := net.SplitHostPort(address)
+	n, bad := strconv.ParseUint(port, 10, 16)
+	if err != nil || bad != nil || n == 0 || host == "" || len(address) > limit.AuthorityLength ||
+		strings.ContainsFunc(address, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
+		return errors.New("host:port with a port from 1 to 65535 is expected")
+	}
+	return nil
+}
+
+// firstCause prefers the end of the context to what it brought about.
+func firstCause(ctx context.Context, err error) error {
+	var answered *Error
+	if ctx.Err() != nil && !errors.As(err, &answered) {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// remarks puts together what is said of a dial.
+func (d *Dialer) remarks(ctx context.Context) (r remark.Remarks, err error) {
+	all := maps.Clone(d.Metadata)
+	if more, ok := ctx.Value(metadataKey{}).(map[string]string); ok {
+		if all == nil {
+			all = map[string]string{}
+		}
+		maps.Copy(all, more)
+	}
+	for _, k := range slices.Sorted(maps.Keys(all)) {
+		r.Pairs = append(r.Pairs, remark.Pair{Key: k, Value: all[k]})
+	}
+	trace, ok := ctx.Value(traceKey{}).([2]string)
+	if !ok && d.Trace != nil {
+		trace[0], trace[1] = d.Trace(ctx)
+	}
+	r.Trace, r.State = remark.Trace([]string{trace[0]}, []string{trace[1]})
+	return r, remark.Check(r.Pairs)
+}
+
+// open connects to the hub.
+func (d *Dialer) open(ctx context.Context) (*Conn, error) {
+	if d.Socket != "" {
+		raw, err := (&net.Dialer{}).DialContext(ctx, "unix", d.Socket)
+		if err != nil {
+			return nil, fault.New(fault.CodeHubAway, "no hub answers at "+d.Socket).Because(err)
+		}
+		return newConn(raw, raw), nil
+	}
+	cfg, err := d.config()
+	if err != nil {
+		return nil, err
+	}
+	raw, err := (&net.Dialer{}).DialContext(ctx, "tcp", d.Hub)
+	if err != nil {
+		return nil, fault.New(fault.CodeHubAway, "no hub answers at "+d.Hub).Because(err)
+	}
+	below := &transport{Conn: raw}
+	conn := tls.Client(below, cfg)
+	if err := conn.HandshakeContext(ctx); err != nil {
+		raw.Close()
+		var f *fault.Fault
+		if errors.As(err, &f) {
+			return nil, f
+		}
+		return nil, fault.New(fault.CodeHubAway, "the TLS handshake with "+d.Hub+" failed").Because(err)
+	}
+	c := newConn(conn, raw)
+	c.below = below
+	return c, nil
+}
+
+// ask says CONNECT and reads the answer.
+func (c *Conn) ask(target string, said remark.Remarks) error {
+	var b strings.Builder
+	b.WriteString("CONNECT " + target + " HTTP/1.1\r\nHost: " + target + "\r\n")
+	said.Write(func(name, value string) { b.WriteString(name + ": " + value + "\r\n") })
+	b.WriteString("\r\n")
+	if _, err := io.WriteString(c.Conn, b.String()); err != nil {
+		return fault.New(fault.CodeHubAway, "the hub took no request").Because(err)
+	}
+	res, err := http.ReadResponse(c.buf, &http.Request{Method: http.MethodConnect})
+	if err != nil {
+		return fault.New(fault.CodeHubAway, "the hub gave no answer").Because(err)
+	}
+	if res.StatusCode == http.StatusOK {
+		c.head.N = math.MaxInt64
+		return nil
+	}
+	// A refusal of a CONNECT has a body (RFC 9110 section 9.3.6), which net/http does not read.
+	length := min(max(res.ContentLength, 0), limit.RequestHeader)
+	c.head.N = length
+	text, err := io.ReadAll(io.LimitReader(c.buf, length))
+	refused := &Error{Code: res.Header.Get("Tombolo-Fault"), Status: res.StatusCode, Reason: strings.TrimSpace(string(text))}
+	if err != nil || refused.Reason == "" {
+		refused.Reason = res.Status
+	}
+	if refused.Code == "" {
+		refused.Code = string(fault.CodeHubAway)
+		refused.Reason = "what answers is no hub: " + res.Status
+	}
+	return refused
+}
+
+// asError gives every error its code.
+func asError(ctx context.Context, err error) error {
+	var e *Error
+	if errors.As(err, &e) {
+		return e
+	}
+	var f *fault.Fault
+	switch {
+	case errors.As(err, &f):
+		return &Error{Code: string(f.Code), Reason: f.Explain(), Err: err}
+	case errors.Is(err, context.Canceled):
+		return &Error{Code: string(fault.CodeDialCanceled), Reason: "dial_canceled: the caller gave up", Err: err}
+	case errors.Is(err, context.DeadlineExceeded):
+		return &Error{Code: string(fault.CodeDialTimeout), Reason: "dial_timeout: the dial did not end in time", Err: err}
+	}
+	return &Error{Code: string(fault.CodeHubAway), Reason: "hub_unreachable: " + err.Error(), Err: err}
+}
+
+// nobody is a context that never ends, for a Dial without one.
+type nobody struct{}
+
+func (nobody) Deadline() (time.Time, bool) { return time.Time{}, false }
+func (nobody) Done() <-chan struct{}       { return nil }
+func (nobody) Err() error                  { return nil }
+func (nobody) Value(any) any               { return nil }
+
+var _ net.Error = (*Error)(nil)
+
+func newConn(conn, raw net.Conn) *Conn {
+	c := &Conn{Conn: conn, raw: raw, head: &io.LimitedReader{R: conn, N: limit.RequestHeader}}
+	c.buf = bufio.NewReader(c.head)
+	return c
+}

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package client
+
+import (
+	"bufio"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrCut is the error of a read from a connection that did not end in order: the
+// target, its agent, the hub or a changed policy cut it.
+var ErrCut = errors.New("the connection was cut")
+
+// Conn is a connection to a target. Deadlines work as for every net.Conn, and
+// CloseWrite ends one direction: the target reads its end and may go on sending.
+type Conn struct {
+	net.Conn
+	raw    net.Conn // below TLS
+	below  *transport
+	head   *io.LimitedReader
+	buf    *bufio.Reader
+	target targetAddr
+	wrote  atomic.Bool // our direction has ended
+}
+
+// Read gives io.EOF only when the target has ended its direction in order.
+func (c *Conn) Read(b []byte) (int, error) {
+	n, err := c.buf.Read(b)
+	if err == io.EOF && (c.below != nil && c.below.ended.Load() || c.below == nil && !c.wrote.Load() && hungUp(c.raw)) {
+		err = ErrCut
+	}
+	return n, err
+}
+
+// CloseWrite ends our direction.
+func (c *Conn) CloseWrite() error {
+	c.wrote.Store(true)
+	switch conn := c.Conn.(type) {
+	case *tls.Conn:
+		return conn.CloseWrite()
+	case *net.UnixConn:
+		return conn.CloseWrite()
+	}
+	return c.Close()
+}
+
+// RemoteAddr is the target as it was asked for.
+func (c *Conn) RemoteAddr() net.Addr { return c.target }
+
+// HubAddr is the address of the hub.
+func (c *Conn) HubAddr() net.Addr { return c.raw.RemoteAddr() }
+
+type targetAddr string
+
+func (targetAddr) Network() string  { return "tcp" }
+func (t targetAddr) String() string { return string(t) }
+
+// transport notes that the TCP connection has ended. crypto/tls takes that for an
+// end in order if it falls between two records (RFC 8446 section 6.1), and reads
+// no further than close_notify.
+type transport struct {
+	net.Conn
+	ended atomic.Bool
+}
+
+func (t *transport) Read(b []byte) (int, error) {
+	n, err := t.Conn.Read(b)
+	if err == io.EOF {
+		t.ended.Store(true)
+	}
+	return n, err
+}
+
+// hungUp says whether the other end of a unix socket is closed altogether, and
+// not only in its direction (poll(2), POLLHUP).
+func hungUp(c net.Conn) bool {
+	u, ok := c.(*net.UnixConn)
+	if !ok {
+		return false
+	}
+	raw, err := u.SyscallConn()
+	if err != nil {
+		return false
+	}
+	up := false
+	err = raw.Control(func(fd uintptr) {
+		polled := []unix.PollFd{{Fd: int32(fd)}}
+		n, err := unix.Poll(polled, 0)
+		up = err == nil && n == 1 && polled[0].Revents&unix.POLLHUP != 0
+	})
+	return err == nil && up
+}

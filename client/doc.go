@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package client opens connections into a cluster through a Tombolo hub: a
+// net.Conn for each target, over HTTP CONNECT with mutual TLS, or over the
+// cluster's unix socket on the hub's own machine.
+//
+//	d := &client.Dialer{Hub: "hub.example:8443", Certificate: "client.crt", Key: "client.key", CA: "ca.crt"}
+//	conn, err := d.DialContext(ctx, "tcp", "10.96.0.10:443")
+//
+// Names are resolved in the cluster. Which cluster it is follows from the
+// certificate, and what may be reached from the policies of the hub and of its
+// agents; a refusal is an *Error with a code. The package does not retry.
+package client

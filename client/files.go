@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package client
+
+import (
+	"crypto/tls"
+	"os"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/id"
+	"github.com/tombolo-io/tombolo/internal/trust"
+)
+
+// files are what was last read of the certificate, its key and the CA.
+type files struct {
+	seen   [3]stamp
+	config *tls.Config
+}
+
+// stamp tells a file from its successor.
+type stamp struct {
+	size    int64
+	changed time.Time
+}
+
+// config is the TLS configuration of now. While the files are not complete, as
+// when they are being replaced, the last good one stays.
+func (d *Dialer) config() (*tls.Config, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var seen [3]stamp
+	for i, path := range []string{d.Certificate, d.Key, d.CA} {
+		if info, err := os.Stat(path); err == nil {
+			seen[i] = stamp{info.Size(), info.ModTime()}
+		}
+	}
+	if d.files.config != nil && seen == d.files.seen {
+		return d.files.config, nil
+	}
+	cfg, err := d.load()
+	if err != nil {
+		if d.files.config != nil {
+			return d.files.config, nil
+		}
+		return nil, err
+	}
+	d.files = files{seen, cfg}
+	return cfg, nil
+}
+
+func (d *Dialer) load() (*tls.Config, error) {
+	bad := fault.New(fault.CodeCertInvalid, "the client certificate cannot be used").
+		Hint("make one: tombolo egress-config CLUSTER --mode connect-tls --out-dir DIR")
+	pair, err := tls.LoadX509KeyPair(d.Certificate, d.Key)
+	if err != nil {
+		return nil, bad.Because(err)
+	}
+	text, err := os.ReadFile(d.CA)
+	if err != nil {
+		return nil, bad.Because(err)
+	}
+	cas, err := trust.ParseCertificates(text)
+	if err != nil {
+		return nil, bad.Because(err)
+	}
+	if d.Cluster != "" {
+		if len(pair.Leaf.URIs) != 1 {
+			return nil, bad.Whyf("it has no identity")
+		}
+		who, err := id.ParseURI(pair.Leaf.URIs[0].String())
+		if err != nil {
+			return nil, bad.Because(err)
+		}
+		if who.Cluster.String() != d.Cluster {
+			return nil, bad.Whyf("it is for %s, not for cluster %s", who, d.Cluster)
+		}
+	}
+	roots := trust.RootsOf(cas...)
+	cfg := trust.HubClientConfig(func() trust.Check { return trust.Check{Roots: roots, Now: time.Now()} }, &pair, "http/1.1")
+	cfg.ClientSessionCache = tls.NewLRUClientSessionCache(1)
+	return cfg, nil
+}

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/remark"
+)
+
+func TestWhatConnectMaySay(t *testing.T) {
+	const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	r, err := remarks([]string{"ticket=OPS-1", "note=a=b c"}, parent)
+	if want := []remark.Pair{{Key: "ticket", Value: "OPS-1"}, {Key: "note", Value: "a=b c"}}; err != nil || r.Trace != parent || !slices.Equal(r.Pairs, want) {
+		t.Errorf("%+v, %v", r, err)
+	}
+	for name, c := range map[string]struct {
+		metadata []string
+		trace    string
+	}{
+		"no =":             {[]string{"ticket"}, ""},
+		"a blank":          {[]string{"a b=c"}, ""},
+		"twice":            {[]string{"a=b", "a=c"}, ""},
+		"an escape":        {[]string{"a=\x1b[31m"}, ""},
+		"another trace":    {nil, "0af7651916cd43dd8448eb211c80319c"},
+		"upper case trace": {nil, strings.ToUpper(parent)},
+	} {
+		if _, err := remarks(c.metadata, c.trace); !fault.Has(err, fault.CodeUsage) || fault.From(err).Next == "" {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+
+	"github.com/tombolo-io/tombolo/internal/audit"
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/otlp"
+	"github.com/tombolo-io/tombolo/internal/wire"
+)
+
+// traced notes what a dial is about, and makes its span known to the steps.
+func (a *Agent) traced(ctx context.Context, span otlp.Span, d wire.Dial) context.Context {
+	if !span.On() {
+		return ctx
+	}
+	span.Set("tombolo.at", audit.AtAgent)
+	span.Set("tombolo.caller", wire.Clean(d.Caller))
+	span.Set("tombolo.asked", wire.Clean(d.Address))
+	if me := a.identity(); me.joined() {
+		span.Set("tombolo.cluster", me.who.Cluster.String())
+		span.Set("tombolo.agent", me.who.Name)
+	}
+	return otlp.With(ctx, span)
+}
+
+func endSpan(s otlp.Span, f *fault.Fault) {
+	if f == nil {
+		s.End("")
+		return
+	}
+	s.End(outcome(f))
+}

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hub
+
+import (
+	"cmp"
+	"context"
+	"crypto/x509"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/audit"
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/id"
+	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/trust"
+	"github.com/tombolo-io/tombolo/internal/wire"
+)
+
+// knock is one refusal of a peer by its certificate or its token.
+type knock struct {
+	frontend string // session, connect-tls, join, renew, admin
+	code     fault.Code
+	serial   string // of a certificate that is ours; empty: of a stranger's
+}
+
+// more are knocks that are counted only.
+type more struct {
+	knock // without the serial
+	ours  bool
+	n     int64
+	since time.Time
+}
+
+// knocks decides which refusals of peers get a record of their own. Everybody can
+// knock, as often as the network carries, and must not push records out of the
+// rotated files: in each interval the first are recorded, the rest are counted, and
+// the interval ends with one record for each kind of them. Peers with certificates
+// of ours and strangers are bounded apart, so that a flood of the one hides nothing
+// of the other.
+type knocks struct {
+	mu     sync.Mutex
+	begun  time.Time
+	known  map[string]int // records of this interval, by serial
+	ours   int            // all of known
+	alien  int            // records of strangers
+	unsaid []more
+}
+
+// take notes a knock. It says whether to record it, and gives the counts of an
+// interval that has ended.
+func (k *knocks) take(now time.Time, q knock) (record bool, ended []more) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if now.Sub(k.begun) >= limit.AuditTold {
+		ended = k.turn(now)
+	}
+	switch {
+	case q.serial == "":
+		record = k.alien < limit.AuditStrangers
+		if record {
+			k.alien++
+		}
+	default:
+		record = k.ours < limit.AuditKnown && k.known[q.serial] < limit.AuditKnownEach
+		if record {
+			k.ours++
+			k.known[q.serial]++
+		}
+	}
+	if !record {
+		k.count(now, q)
+	}
+	return record, ended
+}
+
+func (k *knocks) count(now time.Time, q knock) {
+	ours := q.serial != ""
+	q.serial = ""
+	for i := range k.unsaid {
+		if k.unsaid[i].knock == q && k.unsaid[i].ours == ours {
+			k.unsaid[i].n++
+			return
+		}
+	}
+	k.unsaid = append(k.unsaid, more{q, ours, 1, now}) // as many as there are codes and frontends
+}
+
+// turn begins a new interval.
+func (k *knocks) turn(now time.Time) (ended []more) {
+	ended = k.unsaid
+	k.begun, k.known, k.ours, k.alien, k.unsaid = now, map[string]int{}, 0, 0, nil
+	slices.SortFunc(ended, func(a, b more) int {
+		return cmp.Or(cmp.Compare(a.frontend, b.frontend), cmp.Compare(a.code, b.code))
+	})
+	return ended
+}
+
+// recordKnock records that a peer was refused by what it showed: a certificate,
+// or a token if chain is empty.
+func (h *Hub) recordKnock(frontend string, chain []*x509.Certificate, source string, err error) {
+	if h.audit == nil {
+		return
+	}
+	f := fault.From(err)
+	p := party{frontend: frontend, source: source}
+	if who, ours := h.authentic(chain); ours {
+		p.cluster, p.caller, p.serial = who.Cluster, who.URI(), trust.Serial(chain[0])
+	}
+	now := time.Now()
+	record, ended := h.knocks.take(now, knock{frontend, f.Code, p.serial})
+	h.recordMore(ended)
+	if !record {
+		return
+	}
+	s := recordedStream{audit: h.audit, begun: now, record: h.newRecord(p, wire.Peer{})}
+	s.record.Kind = audit.KindRefusal
+	s.fail(err)
+}
+
+// authentic says whose certificate it is, if our CA has made it and whatever
+// became of it since. What another one says of itself is nobody's word.
+func (h *Hub) authentic(chain []*x509.Certificate) (id.Identity, bool) {
+	if len(chain) == 0 {
+		return id.Identity{}, false
+	}
+	who, err := trust.Check{Roots: h.roots, TrustDomain: h.ca.TrustDomain(), Now: chain[0].NotAfter}.Verify(chain)
+	return who, err == nil
+}
+
+func (h *Hub) recordMore(ended []more) {
+	for _, m := range ended {
+		r := h.newRecord(party{frontend: m.frontend}, wire.Peer{})
+		r.Kind, r.Count, r.Since = audit.KindRefusal, m.n, m.since
+		who := "strangers"
+		if m.ours {
+			who = "peers with a certificate of this hub"
+		}
+		r.End(fault.Newf(m.code, "%d more refusals of %s", m.n, who))
+		h.audit.Write(r)
+	}
+}
+
+// tellKnocks ends the intervals in which nobody knocks any more.
+func (h *Hub) tellKnocks(ctx context.Context) error {
+	tick := time.NewTicker(limit.AuditTold)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+		}
+		h.knocks.mu.Lock()
+		ended := h.knocks.turn(time.Now())
+		h.knocks.mu.Unlock()
+		if h.audit != nil {
+			h.recordMore(ended)
+		}
+	}
+	return nil
+}

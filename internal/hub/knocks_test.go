@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hub
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/limit"
+)
+
+// TestAFloodOfKnocksIsBounded has strangers knock a hundred thousand times, and
+// agents with certificates that ran out among them.
+func TestAFloodOfKnocksIsBounded(t *testing.T) {
+	var k knocks
+	now := time.Unix(1_000_000, 0)
+	stranger := knock{frontend: "session", code: fault.CodeCAMismatch}
+	records, counted := map[bool]int{}, map[bool]int64{}
+	tally := func(q knock, record bool, ended []more) {
+		if record {
+			records[q.serial != ""]++
+		}
+		for _, m := range ended {
+			counted[m.ours] += m.n
+			if m.serial != "" || m.since.IsZero() {
+				t.Fatalf("%+v", m)
+			}
+		}
+	}
+	const flood, known, each = 100_000, 40, 10
+	for n := range flood {
+		record, ended := k.take(now, stranger)
+		tally(stranger, record, ended)
+		if n%1000 == 0 {
+			now = now.Add(time.Second)
+		}
+	}
+	for n := range known * each {
+		q := knock{"connect-tls", fault.CodeCertExpired, fmt.Sprint("serial ", n%known)}
+		record, ended := k.take(now, q)
+		tally(q, record, ended)
+		if n < known && !record {
+			t.Errorf("the flood of strangers hides %s", q.serial)
+		}
+	}
+	now = now.Add(limit.AuditTold)
+	last := knock{"renew", fault.CodeCertRevoked, "new"}
+	record, ended := k.take(now, last)
+	if !record {
+		t.Error("a new interval begins with records")
+	}
+	tally(last, record, ended)
+	if records[false] != 2*limit.AuditStrangers || counted[false] != int64(flood-records[false]) {
+		t.Errorf("strangers: %d records, %d counted", records[false], counted[false])
+	}
+	if records[true] > limit.AuditKnown+1 || counted[true] != int64(known*each+1-records[true]) {
+		t.Errorf("ours: %d records, %d counted", records[true], counted[true])
+	}
+}
+
+func TestOneCertificateHidesNoOther(t *testing.T) {
+	var k knocks
+	now := time.Unix(1_000_000, 0)
+	n := 0
+	for range 10 * limit.AuditKnown {
+		if record, _ := k.take(now, knock{"session", fault.CodeCertRevoked, "loud"}); record {
+			n++
+		}
+	}
+	if n != limit.AuditKnownEach {
+		t.Errorf("%d records of one certificate", n)
+	}
+	if record, _ := k.take(now, knock{"session", fault.CodeCertRevoked, "other"}); !record {
+		t.Error("another one is hidden")
+	}
+	ended := k.turn(now)
+	if len(ended) != 1 || ended[0].n != int64(10*limit.AuditKnown-n) || len(k.turn(now)) != 0 {
+		t.Errorf("%+v", ended)
+	}
+}

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package otlptest is an OpenTelemetry collector for tests: it takes OTLP over
+// HTTPS, and can be slow, away or unwilling. It judges nothing.
+package otlptest
+
+import (
+	"crypto/tls"
+	"encoding/pem"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+
+	logspb "go.opentelemetry.io/proto/otlp/logs/v1"
+	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/protobuf/proto"
+)
+
+// Collector keeps what it was sent.
+type Collector struct {
+	URL    string
+	CAFile string
+
+	t       testing.TB
+	address string
+	tls     *tls.Config
+	server  *httptest.Server
+
+	mu      sync.Mutex
+	status  int
+	answer  []byte
+	hang    chan struct{} // requests wait for it, if it is there
+	waiting int
+	spans   []*tracepb.Span
+	from    []*tracepb.ResourceSpans
+	logs    []*logspb.LogRecord
+	headers []http.Header
+}
+
+// New starts one.
+func New(t testing.TB) *Collector {
+	c := &Collector{t: t, status: http.StatusOK}
+	first := httptest.NewUnstartedServer(c)
+	first.StartTLS()
+	c.server, c.address, c.tls = first, first.Listener.Addr().String(), first.TLS
+	c.URL = "https://" + c.address
+	c.CAFile = filepath.Join(t.TempDir(), "collector-ca.crt")
+	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: first.Certificate().Raw})
+	if err := os.WriteFile(c.CAFile, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		c.Release()
+		c.Stop()
+	})
+	return c
+}
+
+// Stop makes it go away; connections are cut.
+func (c *Collector) Stop() {
+	if c.server != nil {
+		c.server.CloseClientConnections()
+		c.server.Close()
+		c.server = nil
+	}
+}
+
+// Return brings it back at the same address.
+func (c *Collector) Return() {
+	ln, err := net.Listen("tcp", c.address)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.server = httptest.NewUnstartedServer(c)
+	c.server.Listener.Close()
+	c.server.Listener, c.server.TLS = ln, &tls.Config{Certificates: c.tls.Certificates}
+	c.server.StartTLS()
+}
+
+// Answer sets the status and the body of the answers from now on.
+func (c *Collector) Answer(status int, body []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.status, c.answer = status, body
+}
+
+// Hang makes requests wait until Release.
+func (c *Collector) Hang() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.hang = make(chan struct{})
+}
+
+// Release ends Hang.
+func (c *Collector) Release() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.hang != nil {
+		close(c.hang)
+		c.hang = nil
+	}
+}
+
+// Waiting says how many requests have waited, or do.
+func (c *Collector) Waiting() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.waiting
+}
+
+// Spans are those that it took.
+func (c *Collector) Spans() []*tracepb.Span {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.spans)
+}
+
+// Resources are what the spans came in.
+func (c *Collector) Resources() []*tracepb.ResourceSpans {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.from)
+}
+
+// Logs are the log records that it took.
+func (c *Collector) Logs() []*logspb.LogRecord {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.logs)
+}
+
+// Headers are those of all requests.
+func (c *Collector) Headers() []http.Header {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.headers)
+}
+
+// ServeHTTP takes one request.
+func (c *Collector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return
+	}
+	c.mu.Lock()
+	hang := c.hang
+	if hang != nil {
+		c.waiting++
+	}
+	c.mu.Unlock()
+	if hang != nil {
+		select {
+		case <-hang:
+		case <-r.Context().Done():
+			return
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.headers = append(c.headers, r.Header.Clone())
+	if c.status/100 == 2 && !c.take(r, body) {
+		w.WriteHeader(http.StatusBadRequest)
+		return
+	}
+	w.Header().Set("Content-Type", "application/x-protobuf")
+	w.WriteHeader(c.status)
+	w.Write(c.answer)
+}
+
+func (c *Collector) take(r *http.Request, body []byte) bool {
+	if r.Method != http.MethodPost || r.Header.Get("Content-Type") != "application/x-protobuf" {
+		return false
+	}
+	switch r.URL.Path {
+	case "/v1/traces":
+		var m tracepb.TracesData
+		if proto.Unmarshal(body, &m) != nil {
+			return false
+		}
+		for _, rs := range m.ResourceSpans {
+			c.from = append(c.from, rs)
+			for _, s := range rs.ScopeSpans {
+				c.spans = append(c.spans, s.Spans...)
+			}
+		}
+		return true
+	case "/v1/logs":
+		var m logspb.LogsData
+		if proto.Unmarshal(body, &m) != nil {
+			return false
+		}
+		for _, rl := range m.ResourceLogs {
+			for _, s := range rl.ScopeLogs {
+				c.logs = append(c.logs, s.LogRecords...)
+			}
+		}
+		return true
+	}
+	return false
+}
