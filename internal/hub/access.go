@@ -153,10 +153,16 @@ func (a *access) swap(set bool, changed map[string]*policy.Policy) (asked []*hub
 	defer a.mu.Unlock()
 	everywhere := set != a.set
 	touched := map[id.Cluster]bool{}
-	if a.generation++; everywhere {
+	moved := everywhere
+	a.generation++ // taken back if nothing moves
+	if everywhere {
 		a.began = a.generation
 	}
 	for file, next := range changed {
+		if old, there := a.sources[file]; there && next != nil && old.Digest() == next.Digest() {
+			continue // it was written as it was, or read twice
+		}
+		moved = true
 		for _, p := range []*policy.Policy{a.sources[file].Policy, next} {
 			everywhere = everywhere || p.Wide()
 			for _, c := range p.Clusters() {
@@ -167,6 +173,9 @@ func (a *access) swap(set bool, changed map[string]*policy.Policy) (asked []*hub
 		}
 		a.remove(file)
 		a.insert(file, next)
+	}
+	if !moved {
+		a.generation--
 	}
 	a.set = set
 	take := func(streams map[*hubStream]struct{}) {

@@ -180,6 +180,10 @@ func TestVersions(t *testing.T) {
 	if r := a.decide(dialTo("c1", "10.0.0.1:1")); r.version != one {
 		t.Errorf("the verdict is of %v", r.version)
 	}
+	a.replace(true, file("c2", "10.0.0.0/8"))
+	if a.version("c2") != two || a.whole() != whole {
+		t.Errorf("a file that is read again: %v %v", a.version("c2"), a.whole())
+	}
 	a.replace(true, file("c2", "10.1.0.0/16"))
 	if a.version("c1") != one || a.version("c2") == two || a.whole() == whole {
 		t.Errorf("%v %v %v", a.version("c1"), a.version("c2"), a.whole())
