@@ -92,6 +92,9 @@ func (s *hubStream) Close() error {
 
 func (s *hubStream) Reset(code uint32) error {
 	s.release(splice.ResetReason(code)) // first: whoever is woken by the reset closes
+	if s.ended != "" {
+		code = splice.ResetCode(s.ended) // the agent learns the first reason, too
+	}
 	return s.Stream.Reset(code)
 }
 
