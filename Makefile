@@ -12,6 +12,9 @@ MAKEFLAGS += --no-builtin-rules
 VERSION ?= $(shell git describe --tags --always --dirty --match 'v*' 2>/dev/null || echo dev)
 FUZZTIME ?= 30s
 BENCHTIME ?= 1s
+# For make chaos: how long, and how many times longer than in make test the floods are.
+CHAOS ?= 20m
+FLOODS ?= 10
 # For make bench and bench-quick: PROFILE=1, COMPARE=results.jsonl of an earlier
 # run, BENCH_FLAGS='-only bulk1,ping -transports tls,mux2 -rounds 3'.
 BENCH_ARGS = $(if $(PROFILE),-profile) $(if $(COMPARE),-compare '$(COMPARE)') $(BENCH_FLAGS)
@@ -92,6 +95,11 @@ lint: suite ## gofmt, go vet, staticcheck and the law of the house
 .PHONY: fuzz
 fuzz: ## Fuzz each target for FUZZTIME (30s; FUZZ=internal/wire for some), a line each at the end
 	@tools/each-fuzz '$(FUZZTIME)' '$(or $(FUZZ),.)'
+
+.PHONY: chaos
+chaos: build ## Let everything go wrong under load and check every byte (CHAOS=20m, FLOODS=10, CHAOS_FLAGS='-seed 7 -logs DIR')
+	@go build -buildvcs=false -o bin/chaos ./test/chaos
+	@exec bin/chaos -for '$(CHAOS)' -floods '$(FLOODS)' -tombolo bin/tombolo $(CHAOS_FLAGS)
 
 ##@ Measure
 

@@ -368,13 +368,14 @@ func (a *Agent) retire(ctx context.Context, s *session) {
 		}
 	}
 	s.drain("the certificate was renewed")
-	for s.streams.Load() > 0 {
+	for s.unfinished() > 0 {
 		select {
 		case <-ctx.Done():
 			return
 		case <-s.link.Done():
 			return
 		case <-s.emptied:
+		case <-tick.C: // nobody tells of the last bytes
 		}
 	}
 	s.goodbye(fault.New(fault.CodeSessionLost, "replaced after renewal"))

@@ -129,6 +129,20 @@ func (s *session) goodbye(why *fault.Fault) {
 	s.link.Close()
 }
 
+// unfinished is how many streams have bytes on their way: those that are served,
+// and those whose target has ended and whose last bytes still wait for the hub to
+// take them. The control stream is none of them.
+func (s *session) unfinished() int64 {
+	return max(s.streams.Load(), int64(s.link.Info().Streams)-1)
+}
+
+func (a *Agent) unfinished() (n int64) {
+	for _, s := range a.sessions.list() {
+		n += max(s.unfinished(), 0)
+	}
+	return n
+}
+
 // drain waits for the live streams to end, for the drain timeout, or for the end of hard.
 func (a *Agent) drain(hard context.Context) {
 	bound, cancel := context.WithTimeout(hard, a.cfg.Drain)
@@ -139,10 +153,10 @@ func (a *Agent) drain(hard context.Context) {
 	a.log.Info("draining", "streams", a.streams.Load(), "bound", a.cfg.Drain)
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
-	for a.streams.Load() > 0 {
+	for a.unfinished() > 0 {
 		select {
 		case <-bound.Done():
-			a.log.Warn("the drain is over: live streams are cut", "streams", a.streams.Load())
+			a.log.Warn("the drain is over: live streams are cut", "streams", a.unfinished())
 			return
 		case <-tick.C:
 		}

@@ -218,7 +218,9 @@ func drainEnd(hard context.Context) string {
 func (h *Hub) liveStreams() (n int64) {
 	for _, c := range h.clusters.all() {
 		for _, s := range c.live() {
-			n += s.streams.Load()
+			// The last bytes of a stream that has ended here may still wait for the
+			// agent to take them. The control stream counts, too.
+			n += max(s.streams.Load(), int64(s.link.Info().Streams)-1)
 		}
 	}
 	return n

@@ -219,7 +219,13 @@ func (h *Hub) onFrame(s *session, f *pb.Control) {
 			why = fault.New(fault.CodeSessionLost, "the agent said goodbye")
 		}
 		s.ended.CompareAndSwap(nil, why)
-		s.link.Close()
+		s.draining.Store(true)
+		// A goodbye may overtake the last bytes of streams that travel on another
+		// connection. The agent closes in a moment by itself; what has come until
+		// then is the caller's, however slowly it reads.
+		if s.streams.Load() == 0 {
+			s.link.Close()
+		}
 	}
 }
 

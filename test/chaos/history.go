@@ -65,6 +65,7 @@ type arrival struct {
 	times   int
 	got     int64 // bytes, all as they were meant
 	whole   bool
+	why     string // it is not
 }
 
 // history holds all dials and what became of them.

@@ -146,6 +146,10 @@ func (w *world) check(ctx context.Context) error {
 	}
 	h := w.history
 	f := judge(h.events, w.spans, records)
+	for _, e := range f.unexplained {
+		w.say("unexplained: %s of c%d from %.2f s to %.2f s, %s: %s; target: %+v", e.asked, e.cluster, e.begin.Sub(w.began).Seconds(),
+			e.end.Sub(w.began).Seconds(), e.how, e.why, h.arrivals[e.id])
+	}
 	first := func(list []event) string {
 		if len(list) == 0 {
 			return ""

@@ -116,7 +116,9 @@ func (t *target) serve(h *history, conn net.Conn) {
 		}
 	}
 	h.mu.Lock()
-	a.got, a.whole = got, err == nil
+	if a.got, a.whole = got, err == nil; err != nil {
+		a.why = err.Error()
+	}
 	h.mu.Unlock()
 	if err != nil {
 		conn.Close() // so that the sender ends, too
@@ -218,11 +220,12 @@ func (w *world) exchange(ctx context.Context, c *cluster, s stream, e event) (ho
 	if err != nil {
 		conn.Close() // so that the sender ends, too
 	}
-	if sent := <-failed; err == nil {
+	sent := <-failed
+	if err == nil {
 		err = sent
 	}
 	if err != nil {
-		return cutOff, got, err.Error()
+		return cutOff, got, fmt.Sprintf("%v after %d of %d bytes; up %d: %v", err, got, s.down, s.up, sent)
 	}
 	return whole, got, ""
 }

@@ -35,7 +35,8 @@ type options struct {
 	program string
 	floods  int
 	seed    uint64
-	workers int // of honest load, for each cluster
+	logs    string // folder for the logs of the processes; empty: they are not kept
+	workers int    // of honest load, for each cluster
 	pace    pace
 }
 
@@ -55,6 +56,7 @@ func parseOptions(args []string) (o options, err error) {
 	f.DurationVar(&o.length, "for", 20*time.Minute, "how long; what was begun is finished")
 	f.StringVar(&o.program, "tombolo", "bin/tombolo", "the program")
 	f.IntVar(&o.floods, "floods", 0, "run the floods of test/system first, so many times longer (needs go; 0: do not)")
+	f.StringVar(&o.logs, "logs", "", "keep the logs of hub and agents in this folder")
 	f.Uint64Var(&o.seed, "seed", uint64(time.Now().UnixNano()), "of the order of things; printed, so that a run can be had again")
 	f.IntVar(&o.workers, "workers", 8, "honest callers of each cluster")
 	o.pace = fullPace()

@@ -48,6 +48,7 @@ type world struct {
 	clusters []*cluster
 	history  *history
 	attacks  int // connections of hostile peers
+	files    []*os.File
 
 	mu    sync.Mutex
 	spans []span
@@ -152,16 +153,21 @@ func (w *world) close() (err error) {
 	if w.hub != nil {
 		w.hub.Kill()
 	}
+	for _, f := range w.files {
+		err = errors.Join(err, f.Close())
+	}
 	if w.mounted {
 		w.mounted = false
-		err = syscall.Unmount(w.disk, syscall.MNT_DETACH)
+		err = errors.Join(err, syscall.Unmount(w.disk, syscall.MNT_DETACH))
 	}
 	return err
 }
 
 func (w *world) startHub(ctx context.Context) (err error) {
 	cmd := exec.Command(w.program, "hub", "--config", w.config)
-	cmd.Stdout, cmd.Stderr = &w.log, &w.log
+	if err := w.keepLog(cmd, "hub", &w.log); err != nil {
+		return err
+	}
 	p, err := w.lab.Here().Start(cmd)
 	if err != nil {
 		return err
@@ -170,6 +176,26 @@ func (w *world) startHub(ctx context.Context) (err error) {
 	w.hub = p
 	w.mu.Unlock()
 	return w.until(ctx, "the hub is ready", func() bool { return w.ready("https://" + w.host + ":8444/readyz") })
+}
+
+// keepLog sends what a process says to where it is asked for, and into a file if
+// logs are kept.
+func (w *world) keepLog(cmd *exec.Cmd, name string, to io.Writer) error {
+	cmd.Stdout, cmd.Stderr = to, to
+	if w.logs == "" {
+		return nil
+	}
+	if err := os.MkdirAll(w.logs, 0o755); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(filepath.Join(w.logs, name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	w.files = append(w.files, f)
+	both := io.MultiWriter(to, f)
+	cmd.Stdout, cmd.Stderr = both, both
+	return nil
 }
 
 // until waits for what has to come.
@@ -236,7 +262,9 @@ func (w *world) startAgent(ctx context.Context, c *cluster, join string) (err er
 		args = append(args, "--join", join)
 	}
 	cmd := exec.Command(w.program, args...)
-	cmd.Stdout, cmd.Stderr = io.Discard, io.Discard
+	if err := w.keepLog(cmd, c.name, io.Discard); err != nil {
+		return err
+	}
 	if c.agent, err = w.lab.Here().Start(cmd); err != nil {
 		return err
 	}

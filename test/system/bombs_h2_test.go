@@ -54,13 +54,12 @@ func (h *h2) block(more ...hpack.HeaderField) []byte {
 	return bytes.Clone(h.head.Bytes())
 }
 
-// The frontend of kube-apiserver under a caller without manners: it holds what one
-// connection may hold, and the other cluster's socket is served.
-func TestHostileCallerOfKonnectivity(t *testing.T) {
+// h2Attacks are what a caller without manners does on one connection.
+func h2Attacks() map[string]func(h *h2) error {
 	open := func(h *h2, id uint32) error {
 		return h.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: h.block(), EndHeaders: true})
 	}
-	for name, attack := range map[string]func(h *h2) error{
+	return map[string]func(h *h2) error{
 		"streams opened and reset": func(h *h2) error {
 			for i := range times(manyResets) {
 				if err := errors.Join(open(h, uint32(2*i+1)), h.WriteRSTStream(uint32(2*i+1), http2.ErrCodeCancel)); err != nil {
@@ -169,7 +168,13 @@ func TestHostileCallerOfKonnectivity(t *testing.T) {
 			}
 			return nil
 		},
-	} {
+	}
+}
+
+// The frontend of kube-apiserver under a caller without manners: it holds what one
+// connection may hold, and the other cluster's socket is served.
+func TestHostileCallerOfKonnectivity(t *testing.T) {
+	for name, attack := range h2Attacks() {
 		t.Run(name, func(t *testing.T) {
 			s := besieged(t)
 			s.token("c1")

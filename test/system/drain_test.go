@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/tombolo-io/tombolo/internal/fault"
@@ -79,6 +80,47 @@ func TestAgentDrains(t *testing.T) {
 		}
 		return false
 	})
+}
+
+// What a target has said before it ended comes through to a reader who takes its
+// time, though the agent's own part in the stream is over: neither an agent that
+// stops nor a session that is replaced leaves the last bytes behind.
+func TestDrainBringsTheLastBytes(t *testing.T) {
+	const size = 420 << 10 // more than window and socket hold, less than with what the agent's mux holds
+	for name, leave := range map[string]func(a *testAgent){
+		"the agent stops": func(a *testAgent) { a.soft() },
+		"the session is replaced": func(a *testAgent) {
+			runtest.Eventually(t, "a new session", func() bool { return len(a.log.records("connected")) > 1 })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			spec := hubSpec{}
+			if name == "the session is replaced" {
+				spec.extra = "certificates: {agentLife: 3s}" // renewed at two thirds
+			}
+			h, a := pair(t, spec, agentSpec{})
+			to := runtest.Serve(t, func(c *net.TCPConn) {
+				defer c.Close()
+				io.Copy(io.Discard, c)
+				c.Write(make([]byte, size))
+			})
+			conn, err := dialConnect(runtest.Within(t), h.socket("c1", hub.ProtocolConnect), to.Addr())
+			if err != nil {
+				t.Fatal(err)
+			}
+			closing(t, conn)
+			conn.(interface{ CloseWrite() error }).CloseWrite()
+			runtest.Eventually(t, "the agent's part is over", func() bool { return gauge(t, a.reg, "tombolo_agent_streams") == 0 })
+			leave(a)
+			runtest.Eventually(t, "it drains", func() bool {
+				return strings.Contains(a.log.String(), "drain") || gauge(t, a.reg, "tombolo_agent_sessions") > 1 || h.status("c1").Agents[0].Draining
+			})
+			got, err := io.Copy(io.Discard, conn)
+			if err != nil || got != size {
+				t.Errorf("%d of %d bytes, %v", got, size, err)
+			}
+		})
+	}
 }
 
 // The only agent drains: the answer says so, and not that there is none.
