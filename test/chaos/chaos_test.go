@@ -86,10 +86,14 @@ func TestJudge(t *testing.T) {
 // TestHistoryNoticesWhatIsWrong: a check that cannot fail proves nothing.
 func TestHistoryNoticesWhatIsWrong(t *testing.T) {
 	for name, do := range map[string]func(h *history, id uint64){
-		"lost":    func(h *history, id uint64) { h.arrived(id, 0); h.end(event{id: id, how: whole}, 10, 0) },
-		"crossed": func(h *history, id uint64) { h.arrived(id, 1) },
-		"doubled": func(h *history, id uint64) { h.arrived(id, 0); h.arrived(id, 0) },
-		"unknown": func(h *history, id uint64) { h.arrived(id+1, 0) },
+		"lost": func(h *history, id uint64) {
+			h.arrived(id, 0).whole = true
+			h.end(event{id: id, how: whole}, 10, 0)
+		},
+		"never there": func(h *history, id uint64) { h.end(event{id: id, how: whole}, 10, 0) },
+		"crossed":     func(h *history, id uint64) { h.arrived(id, 1) },
+		"doubled":     func(h *history, id uint64) { h.arrived(id, 0); h.arrived(id, 0) },
+		"unknown":     func(h *history, id uint64) { h.arrived(id+1, 0) },
 		"refused and served": func(h *history, id uint64) {
 			h.arrived(id, 0)
 			h.end(event{id: id, how: refused}, 10, 0)
@@ -99,6 +103,12 @@ func TestHistoryNoticesWhatIsWrong(t *testing.T) {
 		if do(h, h.begin(0)); len(h.bad) != 1 {
 			t.Errorf("%s: %v", name, h.bad)
 		}
+	}
+	cut := newHistory()
+	one := cut.begin(0)
+	cut.arrived(one, 0)
+	if cut.end(event{id: one, how: whole}, 10, 0); len(cut.bad) != 0 || cut.events[0].how != cutOff {
+		t.Errorf("an end before the target's: %v, %+v", cut.bad, cut.events)
 	}
 	good := newHistory()
 	id := good.begin(2)
