@@ -21,10 +21,6 @@ func mix(a, b uint64) uint64 {
 	return x ^ x>>31
 }
 
-// score is how much a cluster likes a hub (rendezvous hashing): the highest wins,
-// and the order does not depend on which other hubs there are.
-func score(cluster int, hub uint64) uint64 { return mix(mix(seed, hub), uint64(cluster)) }
-
 // way is one way to place clusters on hubs.
 type way struct {
 	name string
@@ -77,7 +73,8 @@ func sticky(pick func(r *rand.Rand, load []int, i int) int) func([]uint64, []int
 	}
 }
 
-// rendezvous gives each cluster the hub that it likes best of those with room.
+// rendezvous gives each cluster the hub that it likes best of those with room: the
+// one with the highest hash of both, which does not depend on the other hubs.
 func rendezvous(hubs []uint64, clusters, most int) []int32 {
 	out, load := make([]int32, clusters), make([]int, len(hubs))
 	salts := make([]uint64, len(hubs))
