@@ -115,18 +115,19 @@ func (h *Hub) lookAtMemory(now time.Time) {
 		return
 	}
 	consumers, unread := h.clusters.consumers()
-	used := m.look(u, unread)
-	r := relieve(used, most, consumers)
+	r := relieve(m.look(u, unread), most, consumers)
+	if len(r.cut) > 0 && now.Sub(m.cutAt) >= limit.MemoryAgain {
+		m.cutAt = now
+		h.clusters.press(relief{press: r.press}) // they do not come back; the others may not need to wait
+		for c, need := range r.cut {
+			h.shed(c, need)
+		}
+		m.collect()
+		consumers, unread = h.clusters.consumers()
+		r = relieve(m.look(m.usage(), unread), most, consumers)
+	}
 	m.acting = r.all || len(r.press) > 0
 	h.clusters.press(r)
-	if len(r.cut) == 0 || now.Sub(m.cutAt) < limit.MemoryAgain {
-		return
-	}
-	m.cutAt = now
-	for c, need := range r.cut {
-		h.shed(c, need)
-	}
-	m.collect()
 }
 
 // shed cuts streams of a cluster until so many bytes are given back.

@@ -85,11 +85,11 @@ const (
 	// KonnectivityData bounds one DATA packet that we send; the reference's
 	// own size for the server, well below gRPC's 4 MiB.
 	KonnectivityData = 32 << 10
-	// KonnectivityPacket bounds a packet that we take. The reference's client makes
-	// one DATA of each Write: kube-apiserver writes TLS records of 16 KiB and copies
-	// plain bodies by 32 KiB, and whoever else writes a body at once has this much.
-	// The reference takes 4 MiB, on each of 10,000 streams of a connection.
-	KonnectivityPacket = 1 << 20
+	// KonnectivityPacket bounds a packet that we take, as gRPC does by default and
+	// with it the reference. Its client makes one DATA of each Write: kube-apiserver
+	// writes TLS records of 16 KiB and copies plain bodies by 32 KiB, but others may
+	// write a body of megabytes at once.
+	KonnectivityPacket = 4 << 20
 	// KonnectivityWindow bounds what a gRPC stream holds that was not taken yet,
 	// but for a packet that has begun: as much as a stream of a session begins with.
 	// Left to gRPC, it grows to 16 MiB for every stream of a fast caller.

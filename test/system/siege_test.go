@@ -151,10 +151,14 @@ func (s *siege) others(when string) {
 // holds wants the heap, with the attack's own, to have grown by no more than this.
 func (s *siege) holds(most uint64) {
 	s.t.Helper()
-	if now := heapInUse(); now > s.heap+most {
+	if now := heapInUse(); now > s.heap+most+s.remembered() {
 		s.t.Errorf("the heap has grown by %s, at most %s are expected", megabytes(now-s.heap), megabytes(most))
 	}
 }
+
+// remembered is what this test keeps of the honest dials: their lines in the logs.
+// A fast machine makes thousands of them during an attack.
+func (s *siege) remembered() uint64 { return 2 << 10 * uint64(s.served) }
 
 // lifted wants everything to be as it was: nothing that the attack has begun goes on.
 func (s *siege) lifted() {
@@ -162,7 +166,7 @@ func (s *siege) lifted() {
 	s.others("after the attack")
 	runtest.Eventually(s.t, fmt.Sprintf("goroutines are back at %d", s.goroutines), func() bool { return runtime.NumGoroutine() <= s.goroutines+2 })
 	const left = 4 << 20 // pools, and tables that do not shrink
-	runtest.Eventually(s.t, "the heap is back", func() bool { return heapInUse() <= s.heap+left })
+	runtest.Eventually(s.t, "the heap is back", func() bool { return heapInUse() <= s.heap+left+s.remembered() })
 }
 
 func megabytes(n uint64) string { return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20)) }
