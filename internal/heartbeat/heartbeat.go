@@ -117,15 +117,15 @@ func (b *Beat) Busy(delta int) {
 	b.mu.Lock()
 	before := b.busy
 	b.busy += delta
+	wakes := false // the next look would come too late; from a live pace to an idle one it comes soon
 	switch now := time.Now(); {
 	case before == 0 && b.busy > 0 && !b.coolingLocked(now):
-		b.liveSince = now
+		b.liveSince, wakes = now, true
 	case before > 0 && b.busy == 0:
 		b.idleSince = now
 	}
-	changed := (before == 0) != (b.busy == 0)
 	b.mu.Unlock()
-	if changed {
+	if wakes {
 		b.watcher.Ring()
 	}
 }

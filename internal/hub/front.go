@@ -44,7 +44,9 @@ func (h *Hub) serveFront(ctx context.Context, ln net.Listener) error {
 				raw.Close()
 				return
 			}
-			h.route(ctx, conn, raw, stranger)
+			if next := h.route(ctx, conn, raw, stranger); next != nil {
+				g.Do(next)
+			}
 		})
 	})
 	return errors.Join(err, g.Wait())
@@ -68,20 +70,21 @@ func (h *Hub) shake(ctx context.Context, raw net.Conn) (*tls.Conn, error) {
 
 // route passes a connection to what it is for. It is a stranger until its peer has
 // an identity, or is gone.
-func (h *Hub) route(ctx context.Context, conn *tls.Conn, raw net.Conn, stranger *stranger) {
+func (h *Hub) route(ctx context.Context, conn *tls.Conn, raw net.Conn, stranger *stranger) (next func(context.Context)) {
 	switch conn.ConnectionState().NegotiatedProtocol {
 	case trust.ALPNSession:
 		defer stranger.gone()
 		if err := carrier.MarkSession(raw); err != nil {
 			h.log.Debug("socket option not set", tell.AttrReason, err)
 		}
-		h.serveSession(ctx, conn, stranger.known)
+		return h.serveSession(ctx, conn, stranger.known)
 	case trust.ALPNJoin:
 		h.joinHTTP.hand(conn, stranger.gone) // a stranger until the end
 	default:
 		defer stranger.gone()
 		h.routeHTTP(ctx, conn, stranger.known)
 	}
+	return nil
 }
 
 func (h *Hub) routeHTTP(ctx context.Context, conn *tls.Conn, known func()) {

@@ -107,8 +107,10 @@ func (s *session) leave() {
 }
 
 // serveSession runs one agent's connection from its Hello to its end, or adds it
-// to the session that it belongs to.
-func (h *Hub) serveSession(ctx context.Context, conn *tls.Conn, known func()) {
+// to the session that it belongs to. What is to be done for as long as a session
+// lives is given back: a handshake needs a large stack, and ten thousand sessions
+// shall not keep it.
+func (h *Hub) serveSession(ctx context.Context, conn *tls.Conn, known func()) (next func(context.Context)) {
 	a, refusal := h.admit(conn)
 	if refusal == nil {
 		known()
@@ -122,16 +124,17 @@ func (h *Hub) serveSession(ctx context.Context, conn *tls.Conn, known func()) {
 		err = h.attach(a, g.joins)
 		h.metrics.Attaches.WithLabelValues(outcome(fault.From(err))).Inc()
 	default:
-		err = h.beginSession(ctx, a, g)
+		next, err = h.beginSession(a, g)
 	}
 	if err != nil {
 		h.refused(conn, err)
 		conn.Close()
 	}
+	return next
 }
 
-// beginSession puts the mux on a connection and runs the session.
-func (h *Hub) beginSession(ctx context.Context, a arrival, g agreement) error {
+// beginSession puts the mux on a connection; serve keeps the session.
+func (h *Hub) beginSession(a arrival, g agreement) (serve func(context.Context), err error) {
 	serial, end := a.certificate()
 	s := &session{
 		cluster: a.cluster, agent: a.agent, instance: g.hello.GetInstance(), software: clip(g.hello.GetSoftware(), 64),
@@ -144,12 +147,13 @@ func (h *Hub) beginSession(ctx context.Context, a arrival, g agreement) error {
 		Lost: func(l carrier.Loss) { h.lost(s, l) },
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer link.Close()
 	s.link = link
-	h.runSession(ctx, s, further)
-	return nil
+	return func(ctx context.Context) {
+		defer link.Close()
+		h.runSession(ctx, s, further)
+	}, nil
 }
 
 // runSession takes the agent's control stream, makes the session available and

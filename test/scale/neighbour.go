@@ -19,7 +19,7 @@ const (
 // team may give a cluster of a shared hub.
 const (
 	unbounded = "{dialsPerSecond: none}"
-	bounded   = "{dialsPerSecond: 200, dialBurst: 200, bytesInPerSecond: 25MiB, bytesOutPerSecond: 25MiB}"
+	bounded   = "{dialsPerSecond: 100, dialBurst: 100, bytesInPerSecond: 10MiB, bytesOutPerSecond: 10MiB}"
 )
 
 // takeNeighbour lets one cluster dial and bring bytes as fast as it can, or as its
@@ -75,17 +75,18 @@ func (n *neighbour) round(ctx context.Context, s, apart *site, round int) error 
 	failed := alone.Failures
 	for _, c := range []struct {
 		name, bounds string
+		profile      string
 		where        *site
 		out          *[]float64
 	}{
-		{"beside a flood with bounds", bounded, s, &n.bounded},
-		{"beside a flood", unbounded, s, &n.unbounded},
-		{"beside a flood through another hub", unbounded, apart, &n.apart},
+		{"beside a flood with bounds", bounded, "bounded", s, &n.bounded},
+		{"beside a flood", unbounded, "unbounded", s, &n.unbounded},
+		{"beside a flood through another hub", unbounded, "apart", apart, &n.apart},
 	} {
 		if err := c.where.hub.Call(ctx, opLimits, 0, limitsArgs{noisy, c.bounds}, nil); err != nil {
 			return err
 		}
-		with, flood, err := s.flooded(ctx, c.where, noisy, pings)
+		with, flood, err := s.flooded(ctx, c.where, noisy, pings, c.profile)
 		if err != nil {
 			return err
 		}
@@ -96,7 +97,7 @@ func (n *neighbour) round(ctx context.Context, s, apart *site, round int) error 
 		*c.out = append(*c.out, float64(with.Latency.P99)/base)
 		failed += with.Failures
 	}
-	share, both, err := s.flooded(ctx, s, noisy, bytes)
+	share, both, err := s.flooded(ctx, s, noisy, bytes, "bytes")
 	if err != nil {
 		return err
 	}
@@ -111,7 +112,7 @@ func (n *neighbour) round(ctx context.Context, s, apart *site, round int) error 
 
 // flooded puts a load on the hub while a cluster of a hub floods, with streams
 // and with bytes; the second result is what its bytes came to.
-func (s *site) flooded(ctx context.Context, where *site, noisy int, args loadArgs) (out, flood loadResult, err error) {
+func (s *site) flooded(ctx context.Context, where *site, noisy int, args loadArgs, profile string) (out, flood loadResult, err error) {
 	bytes, err := where.begin(ctx, loadArgs{Kind: loadBulk, First: noisy, Clusters: 1, Streams: 16})
 	if err != nil {
 		return out, flood, err
@@ -124,7 +125,7 @@ func (s *site) flooded(ctx context.Context, where *site, noisy int, args loadArg
 	if err != nil {
 		return out, flood, err
 	}
-	if err := s.profile(ctx, "neighbour-"+args.Kind, s.r.noisyFor/2); err != nil {
+	if err := s.profile(ctx, "neighbour-"+profile, s.r.noisyFor/2); err != nil {
 		return out, flood, err
 	}
 	if err := pause(ctx, s.r.noisyFor); err != nil {
