@@ -96,34 +96,43 @@ func (a *account) hit(k resource) {
 	a.counted(a.scope, k)
 }
 
-// begin takes a place for a dial and the stream that it shall become.
-func (a *account) begin(now time.Time) error {
+// begin takes a place for a dial and the stream that it shall become. With a wait
+// the place is held: until its turn comes, which is within its patience, or with an
+// error until it is told of the refusal.
+func (a *account) begin(now time.Time, patience time.Duration) (wait time.Duration, err error) {
 	a.newest.Store(now.UnixNano())
 	b := a.bounds.Load()
 	if !take(&a.pending, b.pending) {
-		return a.refuse(ofPending, b.pending, 0)
+		return 0, a.refuse(ofPending, b.pending, 0)
 	}
 	if !take(&a.streams, b.streams) {
 		a.pending.Add(-1)
-		return a.refuse(ofStreams, b.streams, 0)
+		return 0, a.refuse(ofStreams, b.streams, 0)
 	}
 	// The last of all, so that what has no place costs no dial of the rate.
-	if wait := a.dial(now); wait > 0 {
-		a.end()
-		return a.refuse(ofDials, b.dials, wait)
+	wait, ok := a.dial(now, patience)
+	switch {
+	case ok && wait == 0:
+		return 0, nil
+	case ok:
+		a.hit(ofDials)
+		return wait, nil
 	}
-	return nil
+	if patience == 0 {
+		a.end()
+	}
+	return patience, a.refuse(ofDials, b.dials, wait)
 }
 
-// dial takes one of the dials of this second; otherwise it says when there is one.
-func (a *account) dial(now time.Time) (wait time.Duration) {
+// dial takes the next dial of the rate, if its turn comes within so long, and says when.
+func (a *account) dial(now time.Time, patience time.Duration) (wait time.Duration, ok bool) {
 	r := a.dials.ReserveN(now, 1)
-	if wait = r.DelayFrom(now); wait > 0 {
+	if wait = r.DelayFrom(now); wait > patience {
 		r.CancelAt(now)
-		return wait
+		return wait, false
 	}
 	a.dialled.add(now, 1)
-	return 0
+	return wait, true
 }
 
 // end gives back what begin took.

@@ -3,6 +3,8 @@
 package hub
 
 import (
+	"context"
+	"maps"
 	"net/http"
 	"strings"
 	"testing"
@@ -22,6 +24,94 @@ func testAccount(b func(*bounds)) (*account, map[resource]int) {
 }
 
 // A refusal says which bound it was, until when, and costs nothing.
+// begin begins a dial that waits for nothing.
+func begin(a *account) error {
+	_, err := a.begin(time.Now(), 0)
+	return err
+}
+
+// TestADialWaitsForItsTurn: beyond the burst dials come in turn, at the rate; whose
+// turn would come after its patience is refused, and holds its place until it is told.
+func TestADialWaitsForItsTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, hits := testAccount(func(b *bounds) { b.dials, b.burst = 4, 2 })
+		for i, want := range []time.Duration{0, 0, 250, 500, 750, 1000} {
+			if wait, err := a.begin(time.Now(), limit.DialTurn); err != nil || wait != want*time.Millisecond {
+				t.Errorf("dial %d waits %v, %v; want %v ms", i, wait, err, int64(want))
+			}
+		}
+		for range 3 { // a refused one takes nobody's turn
+			wait, err := a.begin(time.Now(), limit.DialTurn)
+			if f := fault.From(err); f == nil || f.Code != fault.CodeLimit || f.Again != 1250*time.Millisecond || wait != limit.DialTurn {
+				t.Errorf("waits %v with %v", wait, err)
+			}
+		}
+		if a.pending.Load() != 9 || a.streams.Load() != 9 || hits[ofDials] != 7 {
+			t.Errorf("%d under way, %d streams, %v hits", a.pending.Load(), a.streams.Load(), hits)
+		}
+	})
+}
+
+// TestWaitingDialsGiveTheirPlacesBack: those that got their turn, those that are
+// refused, and those whose caller leaves.
+func TestWaitingDialsGiveTheirPlacesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &Hub{access: newAccess(), clusters: newRegistry(nil)}
+		c := h.clusters.add(clusterOf(t, "c1"))
+		b := *c.accounts.cluster.bounds.Load()
+		b.dials, b.burst, b.pending = 4, 1, 8
+		c.accounts.cluster.bound(b)
+		type end struct {
+			after time.Duration
+			code  fault.Code
+		}
+		ends := make(chan end, 20)
+		leaving, leave := context.WithCancel(t.Context())
+		dial := func(ctx context.Context) {
+			begin := time.Now()
+			p, err := h.admitDial(ctx, c, "me")
+			e := end{after: time.Since(begin)}
+			if f := fault.From(err); f != nil {
+				e.code = f.Code
+			} else {
+				p.end()
+			}
+			ends <- e
+		}
+		dial(t.Context()) // the burst
+		for range 3 {
+			go dial(t.Context())
+			synctest.Wait()
+		}
+		go dial(leaving)
+		synctest.Wait()
+		for range 4 {
+			go dial(t.Context()) // too late, and told so later
+		}
+		synctest.Wait()
+		dial(t.Context()) // has not even a place to wait
+		leave()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		close(ends)
+		got := map[end]int{}
+		for e := range ends {
+			got[e]++
+		}
+		if want := map[end]int{
+			{0, ""}: 1, {250 * time.Millisecond, ""}: 1, {500 * time.Millisecond, ""}: 1, {750 * time.Millisecond, ""}: 1,
+			{0, fault.CodeDialCanceled}: 1, {limit.DialTurn, fault.CodeLimit}: 4, {0, fault.CodeLimit}: 1,
+		}; !maps.Equal(got, want) {
+			t.Errorf("got %v, want %v", got, want)
+		}
+		for _, a := range []*account{c.accounts.cluster, c.accounts.caller("me")} {
+			if a.pending.Load() != 0 || a.streams.Load() != 0 {
+				t.Errorf("%s: %d under way, %d streams", a.scope, a.pending.Load(), a.streams.Load())
+			}
+		}
+	})
+}
+
 func TestARefusedDialSaysWhichBound(t *testing.T) {
 	for name, c := range map[string]struct {
 		bound func(*bounds)
@@ -39,12 +129,12 @@ func TestARefusedDialSaysWhichBound(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				a, hits := testAccount(c.bound)
 				for range c.free {
-					if err := a.begin(time.Now()); err != nil {
+					if err := begin(a); err != nil {
 						t.Fatal(err)
 					}
 				}
 				for range 3 { // the refused one costs nothing, or the wait would grow
-					f := fault.From(a.begin(time.Now()))
+					f := fault.From(begin(a))
 					if f == nil || f.Code != fault.CodeLimit || f.Again != c.again {
 						t.Fatalf("got %#v", f)
 					}
@@ -69,7 +159,7 @@ func TestARefusedDialSaysWhichBound(t *testing.T) {
 				} else {
 					a.end()
 				}
-				if err := a.begin(time.Now()); err != nil {
+				if err := begin(a); err != nil {
 					t.Errorf("later: %v", err)
 				}
 			})
@@ -86,7 +176,7 @@ func TestBoundsMoveUnderALiveAccount(t *testing.T) {
 			change(&b)
 			a.bound(b)
 		}
-		dial := func() bool { return a.begin(time.Now()) == nil }
+		dial := func() bool { return begin(a) == nil }
 		if count(dial, 10) != 2 {
 			t.Fatal("a burst of 2 is not 2")
 		}

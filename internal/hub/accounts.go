@@ -140,13 +140,13 @@ type places struct {
 	n  int
 }
 
-func (p *places) take(a *account, now time.Time) error {
-	if err := a.begin(now); err != nil {
-		return err
+// take takes a place, which is held with a wait even if there is an error.
+func (p *places) take(a *account, now time.Time, patience time.Duration) (wait time.Duration, err error) {
+	if wait, err = a.begin(now, patience); err == nil || wait > 0 {
+		p.of[p.n] = a
+		p.n++
 	}
-	p.of[p.n] = a
-	p.n++
-	return nil
+	return wait, err
 }
 
 // drop gives the newest back.
@@ -176,21 +176,43 @@ func (p *places) leave() {
 	}
 }
 
-// admitDial takes places for a dial of a caller, or says what bound it is beyond.
-func (h *Hub) admitDial(c *cluster, caller string) (*places, error) {
+// admitDial takes places for a dial of a caller and waits for its turn, or says what
+// bound it is beyond.
+func (h *Hub) admitDial(ctx context.Context, c *cluster, caller string) (*places, error) {
 	p, now := &places{}, time.Now()
 	who := c.accounts.caller(caller)
+	var turn time.Duration
+	var err error
 	for _, a := range []*account{c.accounts.cluster, who} {
-		if err := p.take(a, now); err != nil {
-			p.end()
-			return nil, err
+		var wait time.Duration
+		wait, err = p.take(a, now, limit.DialTurn)
+		if turn = max(turn, wait); err != nil {
+			break
 		}
 	}
-	if err := h.roomFor(c, who); err != nil {
+	if turn > 0 && !waits(ctx, turn) && err == nil {
+		err = fault.New(fault.CodeDialCanceled, "the caller gave up").Whyf("it waited for its turn")
+	}
+	if err == nil {
+		err = h.roomFor(c, who)
+	}
+	if err != nil {
 		p.end()
 		return nil, err
 	}
 	return p, nil
+}
+
+// waits is false if ctx ended first.
+func waits(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // roomFor refuses a caller when there is too much unread already.
@@ -215,7 +237,8 @@ func (s *session) placeAt(p *places) error {
 	if b := a.bounds.Load(); b.unread != unbounded && s.cluster.unreadOf(s.agent) >= b.unread {
 		return a.refuse(ofUnread, b.unread, 0)
 	}
-	return p.take(a, time.Now())
+	_, err := p.take(a, time.Now(), 0) // another agent may have its turn now
+	return err
 }
 
 // unreadOf sums the unread bytes of an agent's sessions.

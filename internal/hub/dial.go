@@ -38,7 +38,7 @@ func (h *Hub) Dial(ctx context.Context, name id.Cluster, d wire.Dial) (carrier.S
 		return nil, fault.New(fault.CodeRequest, "the destination cannot be read").Because(err)
 	}
 	d.Address = target.String()
-	held, err := h.admitDial(c, d.Caller) // before the policy: what it refuses costs as well
+	held, err := h.admitDial(ctx, c, d.Caller) // before the policy: what it refuses costs as well
 	if err != nil {
 		return nil, err
 	}

@@ -60,7 +60,7 @@ func (e *eaters) open(t *testing.T, n, size int) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		held, err := e.hub.admitDial(e.cluster, "me")
+		held, err := e.hub.admitDial(context.Background(), e.cluster, "me")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -186,7 +186,7 @@ func TestFullMemory(t *testing.T) {
 	c := eat(t, h, "c1")
 	c.open(t, 1, 1)
 	h.lookAtMemory(time.Now())
-	if _, err := h.admitDial(c.cluster, "me"); !strings.Contains(fault.From(err).Why, "all of limits.memory") {
+	if _, err := h.admitDial(context.Background(), c.cluster, "me"); !strings.Contains(fault.From(err).Why, "all of limits.memory") {
 		t.Errorf("got %v", err)
 	}
 	if c.streams[0].ended != "" || !h.memoryStatus().Full {
@@ -194,7 +194,7 @@ func TestFullMemory(t *testing.T) {
 	}
 	h.memory.usage = func() usage { return usage{total: 10 * mib} }
 	h.lookAtMemory(time.Now())
-	if p, err := h.admitDial(c.cluster, "me"); err != nil || h.memoryStatus().Full {
+	if p, err := h.admitDial(context.Background(), c.cluster, "me"); err != nil || h.memoryStatus().Full {
 		t.Errorf("with room: %v", err)
 	} else {
 		p.end()

@@ -70,7 +70,7 @@ const (
 	RateLeast = 64 << 10
 	// SessionCost is what a live session of an agent takes of the hub's memory
 	// (docs/scaling.md).
-	SessionCost = 70 << 10
+	SessionCost = 60 << 10
 	// StreamCost is the same for an idle stream with its caller's connection: the
 	// stream, two goroutines, buffers of gRPC.
 	StreamCost = 16 << 10
@@ -198,6 +198,10 @@ const (
 	// DialBurst is how many seconds' worth of dials may come at once: a
 	// kube-apiserver that has lost its connections opens them all again.
 	DialBurst = 5
+	// DialTurn is how long a dial beyond the rate of its cluster or caller waits for its
+	// turn. One whose turn comes later is refused, and told so after this time: a caller
+	// that asks again at once would cost its neighbours more than what it gets.
+	DialTurn = time.Second
 	// CallerRecords bounds the identities of callers and agents that a cluster
 	// remembers while they have nothing open: each costs about 1 KiB.
 	CallerRecords = 1_024

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/carrier"
-	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/hub"
 	"github.com/tombolo-io/tombolo/internal/id"
 	"github.com/tombolo-io/tombolo/internal/limit"
@@ -191,9 +190,6 @@ func (l *load) once(ctx context.Context, cluster int, asked time.Time) {
 		s.Close()
 	case ctx.Err() == nil:
 		l.failed(err)
-		if fault.From(err).Again > 0 {
-			pause(ctx, time.Millisecond) // outside, the next dial would need a connection first
-		}
 	}
 }
 
