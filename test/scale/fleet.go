@@ -32,7 +32,7 @@ type costs struct {
 // measured are the figures of docs/scaling.md, for a machine of ordinary size.
 func measured() costs {
 	return costs{
-		sessionKB: 69.6, streamKB: 1.28, streams: 5, handshakeMS: 0.85, pingUS: 30, dialUS: 250,
+		sessionKB: 52.4, streamKB: 1.9, streams: 5, handshakeMS: 0.85, pingUS: 30, dialUS: 250,
 		memoryGB: 16, cores: 8, descriptors: 1 << 20,
 	}
 }
