@@ -39,8 +39,9 @@ type session struct {
 func (a *Agent) onFrame(s *session, f *pb.Control) {
 	switch x := f.GetFrame().(type) {
 	case *pb.Control_Drain:
-		s.draining.Store(true)
-		a.log.Info("the hub drains", tell.AttrReason, wire.Clean(x.Drain.GetReason()))
+		if !s.draining.Swap(true) {
+			a.log.Info("the hub drains", tell.AttrReason, wire.Clean(x.Drain.GetReason()))
+		}
 	case *pb.Control_Goodbye:
 		s.farewell.Store(wire.FromFault(x.Goodbye.GetReason()))
 		s.link.Close()

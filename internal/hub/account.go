@@ -5,6 +5,7 @@ package hub
 import (
 	"fmt"
 	"math"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -53,7 +54,9 @@ type account struct {
 	bounds atomic.Pointer[bounds]
 
 	sessions, streams, pending atomic.Int64
+	coming                     atomic.Int64 // connections of an agent that are no session yet
 
+	rate    sync.Mutex // for one clock of the dials: late callers would set it back
 	dials   *rate.Limiter
 	dialled meter
 	in, out *shaper
@@ -99,40 +102,61 @@ func (a *account) hit(k resource) {
 // begin takes a place for a dial and the stream that it shall become. With a wait
 // the place is held: until its turn comes, which is within its patience, or with an
 // error until it is told of the refusal.
-func (a *account) begin(now time.Time, patience time.Duration) (wait time.Duration, err error) {
-	a.newest.Store(now.UnixNano())
+func (a *account) begin(patience time.Duration) (t turn, err error) {
+	a.newest.Store(time.Now().UnixNano())
 	b := a.bounds.Load()
 	if !take(&a.pending, b.pending) {
-		return 0, a.refuse(ofPending, b.pending, 0)
+		return turn{}, a.refuse(ofPending, b.pending, 0)
 	}
 	if !take(&a.streams, b.streams) {
 		a.pending.Add(-1)
-		return 0, a.refuse(ofStreams, b.streams, 0)
+		return turn{}, a.refuse(ofStreams, b.streams, 0)
 	}
 	// The last of all, so that what has no place costs no dial of the rate.
-	wait, ok := a.dial(now, patience)
+	t, ok := a.dial(patience)
 	switch {
-	case ok && wait == 0:
-		return 0, nil
+	case ok && t.wait == 0:
+		return t, nil
 	case ok:
 		a.hit(ofDials)
-		return wait, nil
+		return t, nil
 	}
 	if patience == 0 {
 		a.end()
 	}
-	return patience, a.refuse(ofDials, b.dials, wait)
+	return turn{wait: patience}, a.refuse(ofDials, b.dials, t.wait)
+}
+
+// turn is when a dial may begin.
+type turn struct {
+	wait time.Duration
+	held *rate.Reservation // may be given back; nil if there is none
 }
 
 // dial takes the next dial of the rate, if its turn comes within so long, and says when.
-func (a *account) dial(now time.Time, patience time.Duration) (wait time.Duration, ok bool) {
+func (a *account) dial(patience time.Duration) (t turn, ok bool) {
+	a.rate.Lock()
+	defer a.rate.Unlock()
+	now := time.Now()
 	r := a.dials.ReserveN(now, 1)
-	if wait = r.DelayFrom(now); wait > patience {
+	if t.wait = r.DelayFrom(now); t.wait > patience {
 		r.CancelAt(now)
-		return wait, false
+		return t, false
 	}
 	a.dialled.add(now, 1)
-	return wait, true
+	if t.wait > 0 {
+		t.held = r
+	}
+	return t, true
+}
+
+// letGo gives a turn back that nobody waits for any more.
+func (a *account) letGo(t turn) {
+	if t.held != nil {
+		a.rate.Lock()
+		defer a.rate.Unlock()
+		t.held.CancelAt(time.Now())
+	}
 }
 
 // end gives back what begin took.

@@ -26,7 +26,7 @@ func testAccount(b func(*bounds)) (*account, map[resource]int) {
 // A refusal says which bound it was, until when, and costs nothing.
 // begin begins a dial that waits for nothing.
 func begin(a *account) error {
-	_, err := a.begin(time.Now(), 0)
+	_, err := a.begin(0)
 	return err
 }
 
@@ -36,14 +36,14 @@ func TestADialWaitsForItsTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, hits := testAccount(func(b *bounds) { b.dials, b.burst = 4, 2 })
 		for i, want := range []time.Duration{0, 0, 250, 500, 750, 1000} {
-			if wait, err := a.begin(time.Now(), limit.DialTurn); err != nil || wait != want*time.Millisecond {
-				t.Errorf("dial %d waits %v, %v; want %v ms", i, wait, err, int64(want))
+			if turn, err := a.begin(limit.DialTurn); err != nil || turn.wait != want*time.Millisecond {
+				t.Errorf("dial %d waits %v, %v; want %v ms", i, turn.wait, err, int64(want))
 			}
 		}
 		for range 3 { // a refused one takes nobody's turn
-			wait, err := a.begin(time.Now(), limit.DialTurn)
-			if f := fault.From(err); f == nil || f.Code != fault.CodeLimit || f.Again != 1250*time.Millisecond || wait != limit.DialTurn {
-				t.Errorf("waits %v with %v", wait, err)
+			turn, err := a.begin(limit.DialTurn)
+			if f := fault.From(err); f == nil || f.Code != fault.CodeLimit || f.Again != 1250*time.Millisecond || turn.wait != limit.DialTurn {
+				t.Errorf("waits %v with %v", turn.wait, err)
 			}
 		}
 		if a.pending.Load() != 9 || a.streams.Load() != 9 || hits[ofDials] != 7 {

@@ -4,6 +4,7 @@ package hub
 
 import (
 	"context"
+	"errors"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -141,12 +142,12 @@ type places struct {
 }
 
 // take takes a place, which is held with a wait even if there is an error.
-func (p *places) take(a *account, now time.Time, patience time.Duration) (wait time.Duration, err error) {
-	if wait, err = a.begin(now, patience); err == nil || wait > 0 {
+func (p *places) take(a *account, patience time.Duration) (t turn, err error) {
+	if t, err = a.begin(patience); err == nil || t.wait > 0 {
 		p.of[p.n] = a
 		p.n++
 	}
-	return wait, err
+	return t, err
 }
 
 // drop gives the newest back.
@@ -179,19 +180,25 @@ func (p *places) leave() {
 // admitDial takes places for a dial of a caller and waits for its turn, or says what
 // bound it is beyond.
 func (h *Hub) admitDial(ctx context.Context, c *cluster, caller string) (*places, error) {
-	p, now := &places{}, time.Now()
-	who := c.accounts.caller(caller)
-	var turn time.Duration
+	p, who := &places{}, c.accounts.caller(caller)
+	of := [...]*account{who, c.accounts.cluster} // whom its own bounds refuse costs its cluster nothing
+	var turns [len(of)]turn
+	var longest time.Duration
 	var err error
-	for _, a := range []*account{c.accounts.cluster, who} {
-		var wait time.Duration
-		wait, err = p.take(a, now, limit.DialTurn)
-		if turn = max(turn, wait); err != nil {
+	for i, a := range of {
+		turns[i], err = p.take(a, limit.DialTurn)
+		if longest = max(longest, turns[i].wait); err != nil {
 			break
 		}
 	}
-	if turn > 0 && !waits(ctx, turn) && err == nil {
-		err = fault.New(fault.CodeDialCanceled, "the caller gave up").Whyf("it waited for its turn")
+	if longest > 0 && !waits(ctx, longest) && err == nil {
+		for i, a := range of {
+			a.letGo(turns[i])
+		}
+		err = dialEnd(ctx)
+	}
+	if err == nil && h.draining.Load() { // meanwhile
+		err = fault.New(fault.CodeDraining, "the hub is shutting down").Hint("try again")
 	}
 	if err == nil {
 		err = h.roomFor(c, who)
@@ -201,6 +208,14 @@ func (h *Hub) admitDial(ctx context.Context, c *cluster, caller string) (*places
 		return nil, err
 	}
 	return p, nil
+}
+
+// dialEnd says why a dial ended that waited for its turn.
+func dialEnd(ctx context.Context) *fault.Fault {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return fault.New(fault.CodeDialTimeout, "the dial did not end in time").Whyf("it waited for its turn")
+	}
+	return fault.New(fault.CodeDialCanceled, "the caller gave up").Whyf("it waited for its turn")
 }
 
 // waits is false if ctx ended first.
@@ -237,7 +252,7 @@ func (s *session) placeAt(p *places) error {
 	if b := a.bounds.Load(); b.unread != unbounded && s.cluster.unreadOf(s.agent) >= b.unread {
 		return a.refuse(ofUnread, b.unread, 0)
 	}
-	_, err := p.take(a, time.Now(), 0) // another agent may have its turn now
+	_, err := p.take(a, 0) // another agent may have its turn now
 	return err
 }
 

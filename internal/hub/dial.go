@@ -38,6 +38,12 @@ func (h *Hub) Dial(ctx context.Context, name id.Cluster, d wire.Dial) (carrier.S
 		return nil, fault.New(fault.CodeRequest, "the destination cannot be read").Because(err)
 	}
 	d.Address = target.String()
+	timeout := h.settings.Load().dialTimeout
+	if d.Timeout <= 0 || d.Timeout > timeout {
+		d.Timeout = timeout
+	}
+	ctx, cancel := context.WithTimeout(ctx, d.Timeout)
+	defer cancel()
 	held, err := h.admitDial(ctx, c, d.Caller) // before the policy: what it refuses costs as well
 	if err != nil {
 		return nil, err
@@ -50,12 +56,6 @@ func (h *Hub) Dial(ctx context.Context, name id.Cluster, d wire.Dial) (carrier.S
 		held.end()
 		return nil, err
 	}
-	timeout := h.settings.Load().dialTimeout
-	if d.Timeout <= 0 || d.Timeout > timeout {
-		d.Timeout = timeout
-	}
-	ctx, cancel := context.WithTimeout(ctx, d.Timeout)
-	defer cancel()
 	stream, err := h.dialAny(ctx, c, held, d, q)
 	if err != nil {
 		held.end()

@@ -104,8 +104,12 @@ func (h *Hub) routeHTTP(ctx context.Context, conn *tls.Conn, known func()) {
 	known()
 	serial := trust.Serial(conn.ConnectionState().PeerCertificates[0])
 	ctx = withParty(ctx, party{who.Cluster, "connect-tls", who.URI(), serial, addrText(conn)})
-	if !h.clients.add(serial, conn) {
-		f := fault.Newf(fault.CodeLimit, "%d connections of clients and operators are open on the main port", limit.ConnectConnections)
+	most := limit.ClientConnections
+	if who.Role == id.RoleOperator {
+		most += limit.OperatorConnections
+	}
+	if !h.clients.add(serial, conn, most) {
+		f := fault.Newf(fault.CodeLimit, "%d connections of clients and operators are open on the main port", most)
 		h.recordRefusal(ctx, wire.Peer{}, f)
 		h.refuseAtOnce(conn, f)
 		return
@@ -260,11 +264,11 @@ type tracked struct {
 
 func newTracked() *tracked { return &tracked{conns: map[string]map[net.Conn]struct{}{}} }
 
-// add reports false if there are too many connections already.
-func (t *tracked) add(serial string, c net.Conn) bool {
+// add reports false if there are as many connections already as there may be.
+func (t *tracked) add(serial string, c net.Conn, most int) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.total >= limit.ConnectConnections {
+	if t.total >= most {
 		return false
 	}
 	if t.conns[serial] == nil {

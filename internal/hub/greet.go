@@ -24,6 +24,7 @@ type arrival struct {
 	conn    *tls.Conn
 	agent   id.Agent
 	cluster *cluster
+	known   func() // gives back the place of a stranger, once the peer has said Hello
 }
 
 // admit judges the certificate of a connection for sessions. It does so for each
@@ -72,6 +73,9 @@ func (h *Hub) greet(ctx context.Context, a arrival, refusal error) (agreement, e
 			err = refusal
 		}
 		return agreement{}, err
+	}
+	if refusal == nil && a.known != nil {
+		a.known()
 	}
 	g, welcome := agreement{hello: m.GetHello()}, &pb.Welcome{}
 	f := fault.From(refusal)

@@ -87,8 +87,8 @@ func (s *session) suspect() { s.doubt.Do(func() { s.beat.Busy(+1) }) }
 func (s *session) end(why *fault.Fault) {
 	if s.ended.CompareAndSwap(nil, why) {
 		s.beat.Send(goodbye(why))
-		s.leave()
 	}
+	s.leave() // also of one that has said goodbye and stays
 }
 
 func goodbye(why *fault.Fault) *pb.Control {
@@ -113,7 +113,7 @@ func (s *session) leave() {
 func (h *Hub) serveSession(ctx context.Context, conn *tls.Conn, known func()) (next func(context.Context)) {
 	a, refusal := h.admit(conn)
 	if refusal == nil {
-		known()
+		a.known = known
 	} else if chain := conn.ConnectionState().PeerCertificates; len(chain) > 0 {
 		h.recordKnock("session", chain, addrText(conn), refusal)
 	}
@@ -135,6 +135,11 @@ func (h *Hub) serveSession(ctx context.Context, conn *tls.Conn, known func()) (n
 
 // beginSession puts the mux on a connection; serve keeps the session.
 func (h *Hub) beginSession(a arrival, g agreement) (serve func(context.Context), err error) {
+	coming := &a.cluster.accounts.agent(a.agent).coming
+	if !take(coming, limit.SessionsComing) {
+		return nil, fault.Newf(fault.CodeLimit, "agent %s has %d connections that are no session yet", a.agent, limit.SessionsComing)
+	}
+	came := func() { coming.Add(-1) }
 	serial, end := a.certificate()
 	s := &session{
 		cluster: a.cluster, agent: a.agent, instance: g.hello.GetInstance(), software: clip(g.hello.GetSoftware(), 64),
@@ -147,20 +152,22 @@ func (h *Hub) beginSession(a arrival, g agreement) (serve func(context.Context),
 		Lost: func(l carrier.Loss) { h.lost(s, l) },
 	})
 	if err != nil {
+		came()
 		return nil, err
 	}
 	s.link = link
 	return func(ctx context.Context) {
 		defer link.Close()
-		h.runSession(ctx, s, further)
+		h.runSession(ctx, s, further, came)
 	}, nil
 }
 
 // runSession takes the agent's control stream, makes the session available and
-// keeps it until it ends.
-func (h *Hub) runSession(ctx context.Context, s *session, controls *controls) {
+// keeps it until it ends. came is called when it is counted, or never will be.
+func (h *Hub) runSession(ctx context.Context, s *session, controls *controls, came func()) {
 	control, err := controls.take(ctx, s.link.Done())
 	if err != nil {
+		came()
 		h.refused(s.link, err)
 		return
 	}
@@ -174,6 +181,7 @@ func (h *Hub) runSession(ctx context.Context, s *session, controls *controls) {
 		OnRTT:        func(d time.Duration) { h.metrics.RTT.Observe(d.Seconds()) },
 	})
 	older, err := s.cluster.join(s)
+	came()
 	if err != nil {
 		h.refused(s.link, err)
 		control.SetWriteDeadline(time.Now().Add(limit.Farewell))
@@ -215,8 +223,9 @@ func (h *Hub) onFrame(s *session, f *pb.Control) {
 	case *pb.Control_Load:
 		s.load.Store(int64(x.Load.GetStreams()))
 	case *pb.Control_Drain:
-		s.draining.Store(true)
-		h.log.Info("agent drains", tell.AttrCluster, s.cluster.name, tell.AttrAgent, s.agent)
+		if !s.draining.Swap(true) {
+			h.log.Info("agent drains", tell.AttrCluster, s.cluster.name, tell.AttrAgent, s.agent)
+		}
 	case *pb.Control_Goodbye:
 		why := wire.FromFault(x.Goodbye.GetReason())
 		if why == nil {

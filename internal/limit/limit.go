@@ -179,6 +179,14 @@ const (
 	// AdminConnections bounds the connections of the admin port and of an agent's
 	// health port, which carry probes and metrics: dozens of scrapers.
 	AdminConnections = 64
+	// SessionsComing bounds the connections of one agent's identity that have said
+	// Hello and are no session yet: that takes them a round trip.
+	SessionsComing = 32
+	// ClientConnections bounds the connections of clients on a hub's main port, over all
+	// clusters: ten callers at their own bound. The descriptors bound them as well.
+	ClientConnections = 100_000
+	// OperatorConnections are kept for operators beyond that.
+	OperatorConnections = 64
 	// SessionsPerAgent bounds the live sessions of one identity: one, a second
 	// while a renewed certificate takes over, and older ones with long streams.
 	SessionsPerAgent = 16
