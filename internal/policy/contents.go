@@ -29,12 +29,6 @@ func (p *Policy) Rules() []Rule {
 	return out
 }
 
-// Speaks says whether a rule names the cluster, or may speak of any.
-func (p *Policy) Speaks(cluster string) bool {
-	return p != nil && (p.cluster[cluster] != nil ||
-		slices.ContainsFunc(p.rules, func(r *rule) bool { return !r.named() && r.cluster.match(cluster) }))
-}
-
 // named says whether a rule lists its clusters one by one.
 func (r *rule) named() bool {
 	return len(r.cluster) > 0 && !slices.ContainsFunc(r.cluster, func(p pattern) bool { return p.wild })
