@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -68,7 +69,7 @@ func (y *yamuxSession) accept() {
 			return
 		}
 		if y.take != nil {
-			y.take(yamuxStream{s, y.pools})
+			y.take(y.stream(s))
 			continue
 		}
 		select {
@@ -93,6 +94,7 @@ func (y *yamuxSession) OpenStream(ctx context.Context, first []byte) (Stream, er
 		}
 		return nil, lost(err)
 	}
+	st := y.stream(s)
 	if len(first) > 0 {
 		stop := context.AfterFunc(ctx, func() { s.SetWriteDeadline(time.Unix(1, 0)) })
 		_, err := s.Write(first)
@@ -100,14 +102,14 @@ func (y *yamuxSession) OpenStream(ctx context.Context, first []byte) (Stream, er
 			err = ctx.Err()
 		}
 		if err != nil {
-			s.ResetWithError(0)
+			st.Reset(0)
 			if ctx.Err() != nil {
 				return nil, ctx.Err()
 			}
 			return nil, streamError(err)
 		}
 	}
-	return yamuxStream{s, y.pools}, nil
+	return st, nil
 }
 
 func (y *yamuxSession) AcceptStream(ctx context.Context) (Stream, error) {
@@ -116,7 +118,7 @@ func (y *yamuxSession) AcceptStream(ctx context.Context) (Stream, error) {
 		if !ok {
 			return nil, fault.New(fault.CodeSessionLost, "the session has ended")
 		}
-		return yamuxStream{s, y.pools}, nil
+		return y.stream(s), nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -150,12 +152,22 @@ func (y *yamuxSession) Traffic() Traffic {
 type yamuxStream struct {
 	*yamux.Stream
 	pools *chunkPools
+
+	mu    sync.Mutex
+	ended bool // by us, in both directions; no deadline is set any more
+}
+
+func (y *yamuxSession) stream(s *yamux.Stream) *yamuxStream {
+	return &yamuxStream{Stream: s, pools: y.pools}
 }
 
 // Read hides the library's habit of giving bytes and the failure to grow the
 // window in one answer: that failure may be io.EOF when the session ended, and
 // would pass for the end of the stream. The next Read says what happened.
-func (s yamuxStream) Read(b []byte) (int, error) {
+func (s *yamuxStream) Read(b []byte) (int, error) {
+	if s.over() {
+		return 0, net.ErrClosed
+	}
 	n, err := s.Stream.Read(b)
 	if n > 0 || err == nil || err == io.EOF {
 		if n > 0 {
@@ -163,19 +175,37 @@ func (s yamuxStream) Read(b []byte) (int, error) {
 		}
 		return n, err
 	}
-	return n, streamError(err)
+	return n, s.failed(err)
 }
 
-func (s yamuxStream) Write(b []byte) (int, error) {
+func (s *yamuxStream) Write(b []byte) (int, error) {
+	if s.over() {
+		return 0, net.ErrClosed
+	}
 	n, err := s.Stream.Write(b)
-	return n, streamError(err)
+	return n, s.failed(err)
 }
 
-func (s yamuxStream) CopyFrom(src io.Reader, moved func(int)) (srcErr, err error) {
+// failed says of what Reset woke that the stream is closed, and not that its time
+// is up.
+func (s *yamuxStream) failed(err error) error {
+	if err == yamux.ErrTimeout && s.over() {
+		return net.ErrClosed
+	}
+	return streamError(err)
+}
+
+func (s *yamuxStream) over() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ended
+}
+
+func (s *yamuxStream) CopyFrom(src io.Reader, moved func(int)) (srcErr, err error) {
 	return copyChunks(s.pools, s, src, moved)
 }
 
-func (s yamuxStream) CopyTo(dst io.Writer, moved func(int)) (dstErr, err error) {
+func (s *yamuxStream) CopyTo(dst io.Writer, moved func(int)) (dstErr, err error) {
 	err, dstErr = copyChunks(s.pools, dst, s, moved)
 	return dstErr, err
 }
@@ -214,11 +244,16 @@ func copyChunks(pools *chunkPools, dst io.Writer, src io.Reader, moved func(int)
 	}
 }
 
-func (s yamuxStream) CloseWrite() error { return streamError(s.Stream.CloseWrite()) }
+func (s *yamuxStream) CloseWrite() error {
+	if s.over() {
+		return net.ErrClosed
+	}
+	return streamError(s.Stream.CloseWrite())
+}
 
 // Close ends our direction in order and then resets the rest: the library's own
 // Close would leave a peer that still writes waiting for a window for ever.
-func (s yamuxStream) Close() error {
+func (s *yamuxStream) Close() error {
 	err := s.CloseWrite()
 	if errors.Is(err, net.ErrClosed) {
 		err = nil
@@ -226,10 +261,41 @@ func (s yamuxStream) Close() error {
 	return errors.Join(err, s.Reset(0))
 }
 
-// Reset first wakes a writer that waits for a link that does not move.
-func (s yamuxStream) Reset(code uint32) error {
-	s.SetWriteDeadline(time.Unix(1, 0))
-	return s.ResetWithError(code)
+// Reset wakes who reads or writes, and waits for nothing: the library would wait for
+// a place in its queue, and a peer that does not read gives none. Who ends streams
+// of many sessions must not wait for one of them. The frame is on its way when
+// there is room, or ends with the session.
+func (s *yamuxStream) Reset(code uint32) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended {
+		return nil
+	}
+	s.ended = true
+	s.Stream.SetDeadline(time.Unix(1, 0))
+	go s.Stream.ResetWithError(code)
+	return nil
+}
+
+func (s *yamuxStream) SetDeadline(t time.Time) error {
+	return s.until(t, s.Stream.SetDeadline)
+}
+
+func (s *yamuxStream) SetReadDeadline(t time.Time) error {
+	return s.until(t, s.Stream.SetReadDeadline)
+}
+
+func (s *yamuxStream) SetWriteDeadline(t time.Time) error {
+	return s.until(t, s.Stream.SetWriteDeadline)
+}
+
+func (s *yamuxStream) until(t time.Time, set func(time.Time) error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended { // those of Reset stay
+		return nil
+	}
+	return set(t)
 }
 
 // streamError translates the library's errors; none of them is or wraps io.EOF.
