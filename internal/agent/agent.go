@@ -38,6 +38,7 @@ type Agent struct {
 	splicer  *splice.Splicer
 	dialer   *targetDialer
 	machine  machine
+	own      ownList
 	live     live
 	instance string
 	readJoin func(string) (string, error)

@@ -26,7 +26,30 @@ func (a *Agent) ownListeners() []policy.Listener {
 			hubs = append(hubs, at)
 		}
 	}
-	return listeners(health, hubs, a.machine.list())
+	slices.SortFunc(hubs, netip.AddrPort.Compare) // sessions come in any order
+	return a.own.list(health, hubs, a.machine.list())
+}
+
+// ownList remembers the last answer: a dial needs it, and it changes with a session
+// or with the machine's addresses.
+type ownList struct {
+	mu      sync.Mutex
+	health  netip.AddrPort
+	hubs    []netip.AddrPort
+	machine []netip.Addr
+	known   []policy.Listener
+	made    int // how often it was made, for tests
+}
+
+func (o *ownList) list(health netip.AddrPort, hubs []netip.AddrPort, machine []netip.Addr) []policy.Listener {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.made == 0 || o.health != health || !slices.Equal(o.hubs, hubs) || !slices.Equal(o.machine, machine) {
+		o.health, o.hubs, o.machine = health, hubs, machine
+		o.known = slices.Clip(listeners(health, hubs, machine))
+		o.made++
+	}
+	return o.known
 }
 
 // machine knows the addresses of the interfaces; they are asked for once in
@@ -60,8 +83,11 @@ func (m *machine) list() []netip.Addr {
 // listeners spreads what listens on all addresses over those of the machine. A hub
 // on this machine may do so too: it is taken to.
 func listeners(health netip.AddrPort, hubs []netip.AddrPort, machine []netip.Addr) (out []policy.Listener) {
+	seen := map[policy.Listener]struct{}{} // a machine may have thousands of addresses
 	add := func(at netip.AddrPort, of string) {
-		if l := (policy.Listener{At: at, Of: of}); !slices.Contains(out, l) {
+		l := policy.Listener{At: at, Of: of}
+		if _, known := seen[l]; !known {
+			seen[l] = struct{}{}
 			out = append(out, l)
 		}
 	}

@@ -87,11 +87,13 @@ func (o *own) list() *listening {
 // listenersOf spreads what is bound over the machine's addresses.
 func listenersOf(bound []netip.AddrPort, machine []netip.Addr, advertised []string) *listening {
 	l := &listening{machine: machine}
+	seen := map[netip.AddrPort]struct{}{} // a machine may have thousands of addresses
 	add := func(at netip.AddrPort) {
 		own := policy.Listener{At: at, Of: policy.ListenerOfHub}
-		if slices.Contains(l.near, own) {
+		if _, known := seen[at]; known {
 			return
 		}
+		seen[at] = struct{}{}
 		l.near = append(l.near, own)
 		if !at.Addr().IsLoopback() && !at.Addr().IsUnspecified() {
 			l.far = append(l.far, own)

@@ -93,3 +93,17 @@ func TestOwnAddressesThatChange(t *testing.T) {
 	clock, machine, failed = clock.Add(limit.OwnAddresses), nil, errors.New("no answer")
 	want("without an answer", 4, "10.0.0.6", "fd00::6")
 }
+
+// A machine with very many addresses: looking each up in all others would take
+// longer than a test may.
+func TestListenersOfManyAddresses(t *testing.T) {
+	machine := make([]netip.Addr, 400_000)
+	for i := range machine { // each twice
+		n := i / 2
+		machine[i] = netip.AddrFrom4([4]byte{10, byte(n >> 16), byte(n >> 8), byte(n)})
+	}
+	l := listenersOf([]netip.AddrPort{netip.MustParseAddrPort("[::]:8443")}, machine, nil)
+	if want := len(machine) / 2; len(l.far) != want || len(l.near) != want+1 {
+		t.Errorf("%d and %d listeners, want %d of the machine", len(l.far), len(l.near), want)
+	}
+}
