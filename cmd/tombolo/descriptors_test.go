@@ -38,26 +38,45 @@ func TestHubOutOfDescriptors(t *testing.T) {
 	w.health = runtest.Address(8445)
 	w.agent = w.runAgent(t)
 	must(t, "egress-config", "c1", "--mode", "connect-uds")
-	path, to := filepath.Join(w.dir, "run/clusters/c1/connect.sock"), echo(t)
-	live := connectThrough(t, path, to)
+	must(t, "egress-config", "c1", "--mode", "grpc-uds")
+	sockets, to := filepath.Join(w.dir, "run/clusters/c1"), echo(t)
+	live := connectThrough(t, filepath.Join(sockets, "connect.sock"), to)
+	const settings = "\x00\x00\x00\x04\x00\x00\x00\x00\x00" // a frame of HTTP/2 without any
+	for _, c := range []callers{                            // no bound of time ends them
+		{filepath.Join(sockets, "connect.sock"), fmt.Sprintf("CONNECT %s HTTP/1.1\r\n\r\n", to), func(head string) bool { return head == "HTTP/1.1 200" }},
+		{filepath.Join(sockets, "konnectivity.sock"), "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + settings, func(head string) bool { return head[3] == settings[3] }},
+	} {
+		t.Run(filepath.Base(c.path), func(t *testing.T) { c.flood(t, w, live) })
+	}
+}
 
+// callers are those of a socket: what they say, and how an answer to it begins.
+type callers struct {
+	path, hello string
+	served      func(head string) bool
+}
+
+func (c callers) flood(t *testing.T, w *world, live net.Conn) {
+	said := strings.Count(w.hub.err.String(), "no descriptor left")
 	var flood []net.Conn
 	drop := func() {
-		for _, c := range flood {
-			c.Close()
+		for _, conn := range flood {
+			conn.Close()
 		}
 		flood = nil
 	}
 	defer drop()
-	for range 2 * fewDescriptors { // tunnels, which no bound of time ends
-		c, err := net.Dial("unix", path)
+	for range 2 * fewDescriptors {
+		conn, err := net.Dial("unix", c.path)
 		if err != nil {
 			break // the queue of a hub that accepts nothing is full, too
 		}
-		flood = append(flood, c)
-		fmt.Fprintf(c, "CONNECT %s HTTP/1.1\r\n\r\n", to)
+		flood = append(flood, conn)
+		io.WriteString(conn, c.hello)
 	}
-	w.hub.says(t, "no descriptor left")
+	runtest.Eventually(t, "the hub says that it has no descriptor left", func() bool {
+		return strings.Count(w.hub.err.String(), "no descriptor left") > said
+	})
 	admin := "https://" + strings.TrimSuffix(w.listen, "8443") + "8444"
 	for range 3 { // each time on a connection of its own
 		if status, body := probe(t, admin+"/livez"); status != http.StatusOK {
@@ -74,16 +93,16 @@ func TestHubOutOfDescriptors(t *testing.T) {
 
 	drop()
 	runtest.Eventually(t, "callers are taken again", func() bool {
-		c, err := net.Dial("unix", path)
+		conn, err := net.Dial("unix", c.path)
 		if err != nil {
 			return false
 		}
-		defer c.Close()
-		c.SetDeadline(time.Now().Add(time.Second))
-		fmt.Fprintf(c, "CONNECT %s HTTP/1.1\r\n\r\n", to)
+		defer conn.Close()
+		conn.SetDeadline(time.Now().Add(time.Second))
+		io.WriteString(conn, c.hello)
 		head := make([]byte, 12)
-		_, err = io.ReadFull(c, head)
-		return err == nil && string(head) == "HTTP/1.1 200"
+		_, err = io.ReadFull(conn, head)
+		return err == nil && c.served(string(head))
 	})
 	says(t, live, "afterwards")
 }

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tombolo-io/tombolo/internal/carrier"
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/id"
 	"github.com/tombolo-io/tombolo/internal/limit"
@@ -274,9 +275,12 @@ type metered struct {
 	refuse  func(net.Conn, *fault.Fault)
 }
 
-// metered wraps the listener of a frontend that does not count connections itself.
-func (h *Hub) metered(ln net.Listener, c id.Cluster, caller string) net.Listener {
-	return &metered{ln, h.clusters.add(c).accounts.caller(caller), func(conn net.Conn, f *fault.Fault) {
+// metered wraps the listener of a frontend that does not count connections itself;
+// whose they are is known in ctx. Who gets no answer is at least recorded.
+func (h *Hub) metered(ctx context.Context, ln net.Listener) net.Listener {
+	p, _ := ctx.Value(partyKey{}).(party)
+	return &metered{ln, h.clusters.add(p.cluster).accounts.caller(p.caller), func(conn net.Conn, f *fault.Fault) {
+		h.recordRefusal(ctx, carrier.UnixPeer(conn), f)
 		h.refused(conn, f)
 		conn.Close()
 	}}

@@ -17,6 +17,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/splice"
 	"github.com/tombolo-io/tombolo/internal/tell"
 	"github.com/tombolo-io/tombolo/internal/trust"
+	"github.com/tombolo-io/tombolo/internal/wire"
 )
 
 // apiHandler is the admin API. Whoever reaches it is an operator: through the
@@ -256,6 +257,12 @@ func (h *Hub) apiPing(r *http.Request) (any, error) {
 	return out, g.Wait()
 }
 
+// Who asks for a stream through the admin API, as policy and records name it.
+const (
+	adminFrontend  = "admin"
+	operatorCaller = "operator"
+)
+
 // apiStream opens a stream for 'tombolo connect': after 101 the connection
 // carries the stream's bytes.
 func (h *Hub) apiStream(w http.ResponseWriter, r *http.Request) {
@@ -269,10 +276,13 @@ func (h *Hub) apiStream(w http.ResponseWriter, r *http.Request) {
 	}
 	asked, err := readRequest(r.URL.Query().Get("target"), r.Header)
 	if err != nil {
+		p, _ := withOperator(r).Value(partyKey{}).(party)
+		p.cluster, p.frontend, p.caller = name, adminFrontend, operatorCaller
+		h.recordRefusal(withParty(r.Context(), p), wire.Peer{}, err)
 		writeFault(w, err)
 		return
 	}
-	stream, err := h.dialer(name, "admin", "operator")(withOperator(r), asked.dial())
+	stream, err := h.dialer(name, adminFrontend, operatorCaller)(withOperator(r), asked.dial())
 	if err != nil {
 		writeFault(w, err)
 		return

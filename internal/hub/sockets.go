@@ -28,7 +28,7 @@ import (
 type sockets struct {
 	runDir    string
 	sparing   func(net.Listener) net.Listener
-	metered   func(ln net.Listener, c id.Cluster, caller string) net.Listener
+	metered   func(ctx context.Context, ln net.Listener) net.Listener
 	frontends map[string]Frontend // by protocol
 	dialer    func(c id.Cluster, frontend, caller string) DialFunc
 	log       *slog.Logger
@@ -188,15 +188,16 @@ func (s *sockets) start(key socketKey, spec socketSpec) (*openSocket, error) {
 	if err != nil {
 		return nil, err
 	}
+	ln = s.sparing(ln) // below what hides the descriptor
 	frontend := s.frontends[key.protocol]
 	caller := "unix:" + key.cluster.String() + "/" + key.protocol
 	dial := s.dialer(key.cluster, key.protocol, caller)
-	if key.protocol != ProtocolConnect { // which counts its connections itself
-		ln = s.metered(ln, key.cluster, caller)
-	}
 	ctx, cancel := context.WithCancel(withParty(s.group.Context(), party{
 		cluster: key.cluster, frontend: key.protocol, caller: caller,
 	}))
+	if key.protocol != ProtocolConnect { // which counts its connections itself
+		ln = s.metered(ctx, ln)
+	}
 	o := &openSocket{spec: spec, stop: cancel, done: make(chan struct{})}
 	o.egress.Store(&spec.egress)
 	typed := func(ctx context.Context, d wire.Dial) (carrier.Stream, error) {
@@ -207,7 +208,7 @@ func (s *sockets) start(key socketKey, spec socketSpec) (*openSocket, error) {
 	s.group.Do(func(context.Context) {
 		defer close(o.done)
 		defer cancel()
-		if err := frontend.Serve(ctx, s.sparing(ln), typed); err != nil {
+		if err := frontend.Serve(ctx, ln, typed); err != nil {
 			s.log.Error("frontend failed", tell.AttrCluster, key.cluster, "protocol", key.protocol, tell.AttrReason, err)
 		}
 	})
