@@ -9,6 +9,7 @@ package konnectivity
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"sync/atomic"
@@ -20,6 +21,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/limit"
 	"github.com/tombolo-io/tombolo/internal/run"
+	"github.com/tombolo-io/tombolo/internal/tell"
 	"github.com/tombolo-io/tombolo/internal/wire"
 )
 
@@ -56,11 +58,11 @@ func (f *Frontend) Serve(ctx context.Context, ln net.Listener, dial func(context
 			Handler: func(_ any, s grpc.ServerStream) error {
 				// Each connection may have many: these are all of the socket's.
 				if !streams.TryAcquire() {
-					return tooMany("%d streams are open on this socket", limit.ConnectConnections)
+					return f.tooMany(s.Context(), "%d streams are open on this socket", limit.ConnectConnections)
 				}
 				defer streams.Release()
 				if !waiting.TryAcquire() {
-					return tooMany("%d streams of this socket have sent no DIAL_REQ yet", limit.PendingDials)
+					return f.tooMany(s.Context(), "%d streams of this socket have sent no DIAL_REQ yet", limit.PendingDials)
 				}
 				return newConn(s, g, f.next.Add(1), f.log).serve(dial, waiting.Release)
 			},
@@ -77,7 +79,10 @@ func (f *Frontend) Serve(ctx context.Context, ln net.Listener, dial func(context
 	return errors.Join(err, g.Wait())
 }
 
-func tooMany(why string, most int) error {
-	return explain(codes.ResourceExhausted, fault.New(fault.CodeLimit, "the socket takes no more streams").Whyf(why, most).
-		Hint("find what opens so many"))
+// tooMany refuses a stream; who opened it is in ctx.
+func (f *Frontend) tooMany(ctx context.Context, why string, most int) error {
+	full := fault.New(fault.CodeLimit, "the socket takes no more streams").Whyf(why, most).
+		Hint("find what opens so many")
+	f.log.Info("refused", tell.AttrPeer, fmt.Sprintf("%+v", peerOf(ctx)), tell.AttrCode, full.Code, tell.AttrReason, full.Error())
+	return explain(codes.ResourceExhausted, full)
 }
