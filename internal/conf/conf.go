@@ -183,6 +183,13 @@ func ofParser(text string) bool {
 }
 
 func (d *Document) value(path string, n *yaml.Node, v reflect.Value, depth int) {
+	null := n.Kind == yaml.ScalarNode && n.Tag == "!!null"
+	if null && v.Kind() == reflect.Slice {
+		// To leave out a list of who may means everybody: that must be written, not
+		// happen to a template whose list came out empty. The place is the key's.
+		d.Add(path, "the list is empty: leave the key out, or write what is in it")
+		return
+	}
 	d.places[path] = place{n.Line, n.Column}
 	if depth > maxDepth {
 		d.Add(path, "nested deeper than %d levels", maxDepth)
@@ -196,7 +203,7 @@ func (d *Document) value(path string, n *yaml.Node, v reflect.Value, depth int) 
 		d.Add(path, "the tag %s is not accepted", n.Tag)
 		return
 	}
-	if n.Kind == yaml.ScalarNode && n.Tag == "!!null" {
+	if null {
 		return // left at its default
 	}
 	if u, ok := v.Addr().Interface().(encoding.TextUnmarshaler); ok {
@@ -223,13 +230,22 @@ func (d *Document) value(path string, n *yaml.Node, v reflect.Value, depth int) 
 		if d.wants(path, n, yaml.SequenceNode, "a list") {
 			v.Set(reflect.MakeSlice(v.Type(), len(n.Content), len(n.Content)))
 			for i, item := range n.Content {
-				d.value(fmt.Sprintf("%s[%d]", path, i), item, v.Index(i), depth+1)
+				d.item(fmt.Sprintf("%s[%d]", path, i), item, v.Index(i), depth+1)
 			}
 		}
 	default:
 		if d.wants(path, n, yaml.ScalarNode, "a single value") {
 			d.scalar(path, n, v)
 		}
+	}
+}
+
+// item is a value of a list, where nothing is no default: as a user id it would be root.
+func (d *Document) item(path string, n *yaml.Node, v reflect.Value, depth int) {
+	before := len(d.problems) + d.unlisted
+	d.value(path, n, v, depth)
+	if n.Kind == yaml.ScalarNode && n.Tag == "!!null" && len(d.problems)+d.unlisted == before {
+		d.Add(path, "the item is empty: take it away, or write what it is")
 	}
 }
 

@@ -207,3 +207,17 @@ func TestTheSocketsThatAreWanted(t *testing.T) {
 		t.Errorf("nothing is configured or asked for: %v", got)
 	}
 }
+
+// TestAKeyWithNothingBehindItIsRefused: a template whose list came out empty must not
+// turn the policy off, nor take the clusters away.
+func TestAKeyWithNothingBehindItIsRefused(t *testing.T) {
+	for _, key := range []string{"policies", "clusters", "advertise"} {
+		_, err := ParseConfigWith("f", []byte(kind+"\n"+key+":\n"), Overlay{})
+		if err == nil || !strings.Contains(err.Error(), key+": the list is empty: leave the key out, or write what is in it") {
+			t.Errorf("%s: %v", key, err)
+		}
+	}
+	if _, err := ParseConfigWith("f", []byte(kind+"\npolicies: []\n"), Overlay{}); err == nil || !strings.Contains(err.Error(), "the list is empty") {
+		t.Errorf("a policy that is written as none: %v", err)
+	}
+}
