@@ -161,6 +161,7 @@ func (c *compiler) rule(path string, w Rule) {
 	r.caller = c.patterns(path+".callers", w.Caller)
 	r.egress = c.patterns(path+".egress", w.Egress)
 	r.flow = c.patterns(path+".flows", w.Flow)
+	c.knownFlows(path+".flows", w.Flow)
 	if r.uid = w.UID; w.UID != nil && len(w.UID) == 0 {
 		c.add(path+".uids", "the list is empty: leave it out for any")
 	}
@@ -201,6 +202,15 @@ func (c *compiler) patterns(path string, texts []string) patterns {
 		out = append(out, p)
 	}
 	return out
+}
+
+// knownFlows refuses what matches no flow that there is.
+func (c *compiler) knownFlows(path string, texts []string) {
+	for i, text := range texts {
+		if p, err := parsePattern(text); err == nil && !p.among(flows()) {
+			c.add(fmt.Sprintf("%s[%d]", path, i), "there is no flow %q; known: %s", text, strings.Join(flows(), ", "))
+		}
+	}
 }
 
 // fewSources is the number up to which looking at each is quicker than a trie.

@@ -103,7 +103,7 @@ func (d *draw) rule(i int) policy.Rule {
 	r := policy.Rule{
 		Name: fmt.Sprintf("r%d", i), Deny: d.byte()%3 == 0,
 		Cluster: d.some("c1", "c2", "c*", "*2", "*"), Caller: d.some("unix:c1/connect", "unix:*", "*/connect", "*"),
-		Egress: d.some("cluster", "etcd", "c*"), Flow: d.some(policy.FlowDial, "d*l", "other"),
+		Egress: d.some("cluster", "etcd", "c*"), Flow: d.some(policy.FlowDial, "d*l", "*"),
 	}
 	if d.byte()%3 == 0 {
 		for range 1 + d.byte()%12 { // beyond some they are in a trie
@@ -148,7 +148,7 @@ func FuzzDecide(f *testing.F) {
 		for range 1 + d.byte()%4 {
 			q := policy.Request{
 				Cluster: d.of("c1", "c2", "d2", ""), Caller: d.of("unix:c1/connect", "unix:c2/connect", ""), Egress: d.of("cluster", "etcd", ""),
-				Flow: policy.FlowDial, Name: d.of("", "a.example", "x.b.example", "example", "other"), Addr: d.addr(), Port: 80,
+				Flow: d.of(policy.FlowDial, policy.FlowDial, "other"), Name: d.of("", "a.example", "x.b.example", "example", "other"), Addr: d.addr(), Port: 80,
 			}
 			if d.byte()%2 == 0 {
 				q.Port = 443

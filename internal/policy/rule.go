@@ -20,7 +20,7 @@ type Rule struct {
 	Caller  []string // unix:<cluster>/<protocol> or SPIFFE URI, each with at most one *
 	UID     []uint32 // users at the other end of a unix socket
 	Egress  []string // cluster, controlplane, etcd, or another name of an egress selection
-	Flow    []string // FlowDial; the edge has its own
+	Flow    []string // FlowDial, with at most one *
 	Source  []string // CIDR, address or @list: where the caller is
 	// Destination is CIDR[:ports], address[:ports], name[:ports], *.suffix[:ports],
 	// *[:ports] or @list[:ports]. An IPv6 range with ports stands in brackets.
@@ -29,6 +29,10 @@ type Rule struct {
 
 // FlowDial is the flow of a stream that a hub opens for a caller.
 const FlowDial = "dial"
+
+// flows are all that there are. A rule for another one would never count, and a deny
+// rule that never counts is an open door.
+func flows() []string { return []string{FlowDial} }
 
 // List is a list of ranges that rules name as @Name.
 type List struct {
@@ -61,6 +65,9 @@ func (p pattern) matches(s string) bool {
 	}
 	return len(s) >= len(p.head)+len(p.tail) && strings.HasPrefix(s, p.head) && strings.HasSuffix(s, p.tail)
 }
+
+// among says whether one of the texts matches.
+func (p pattern) among(texts []string) bool { return slices.ContainsFunc(texts, p.matches) }
 
 // patterns are nil for any.
 type patterns []pattern

@@ -81,7 +81,7 @@ func TestDigests(t *testing.T) {
 		"caller":       func(r *policy.Rule) { r.Caller = []string{"c"} },
 		"uid":          func(r *policy.Rule) { r.UID = []uint32{1} },
 		"egress":       func(r *policy.Rule) { r.Egress = []string{"c"} },
-		"flow":         func(r *policy.Rule) { r.Flow = []string{"c"} },
+		"flow":         func(r *policy.Rule) { r.Flow = []string{"dial"} },
 		"source":       func(r *policy.Rule) { r.Source = []string{"10.0.0.0/8"} },
 		"destinations": func(r *policy.Rule) { r.Destination = []string{"10.0.0.0/8", "10.0.0.0/9"} },
 	} {
