@@ -30,7 +30,8 @@ func newPolicyTestCommand() *cobra.Command {
 		Short: "Say what a policy would refuse or admit of the traffic in audit records",
 		Long: "Decides every dial that a hub has recorded once more by the policies of the paths, and lists where the verdict\n" +
 			"differs, the most frequent first. Nothing is dialled. A name of which no address was recorded counts as open.\n" +
-			"With --strict the exit code is 2 if something that was allowed would be refused.",
+			"A refusal of the agent's, and what has no verdict, such as a failure or a refusal by a limit, is counted apart.\n" +
+			"With --strict the exit code is 4 if something that was allowed would be refused.",
 		Example:     "  tombolo policy test ./policies --audit /var/log/tombolo/audit.jsonl",
 		Args:        atLeastOne("PATH"),
 		Annotations: map[string]string{takesFile: "yes"},
@@ -70,6 +71,7 @@ func newPolicyTestCommand() *cobra.Command {
 type rehearsal struct {
 	policies                                []*policy.Policy
 	dials, refused, admitted, open, unclear int
+	agents, unjudged                        int // not replayed: verdicts of agents, and what has none
 	differ                                  map[difference]*replayed
 	more                                    int // differences beyond mostDifferences
 }
@@ -151,16 +153,46 @@ func question(rec audit.Record) (q policy.Request, ok bool) {
 	return q, true
 }
 
+// kept says whose verdict a record tells that the hub's policy cannot change.
+type kept uint8
+
+const (
+	byHub   kept = iota // none: it was the hub's policy, or its absence
+	byAgent             // the agent's own list refused, or a listener was the hub's own or the agent's
+	byNone              // it was turned away before, or for another reason
+)
+
+// judged says who decided. A refusal of a hub's policy names the policy's version. A
+// hub without a policy lets everything through to the agent, and gives no verdict.
+func judged(rec audit.Record) kept {
+	denied := rec.Verdict == audit.Deny || rec.Code == string(fault.CodePolicyDenied)
+	switch {
+	case denied && rec.Policy == "":
+		return byAgent
+	case rec.Verdict == "" && rec.Resolved == "":
+		return byNone
+	}
+	return byHub
+}
+
 func (r *rehearsal) decide(rec audit.Record) {
 	q, ok := question(rec)
 	if !ok {
 		r.unclear++
 		return
 	}
+	switch judged(rec) {
+	case byAgent:
+		r.agents++
+		return
+	case byNone:
+		r.unjudged++
+		return
+	}
 	r.dials++
 	v := policy.Decide(q, r.policies...)
 	before, after := admin.VerdictAllowed, admin.VerdictDenied
-	if rec.Verdict == audit.Deny || rec.Verdict == "" && rec.Code == string(fault.CodePolicyDenied) {
+	if rec.Verdict == audit.Deny {
 		before = admin.VerdictDenied
 	}
 	switch {
@@ -202,6 +234,8 @@ type rehearsed struct {
 	Admitted    int        `json:"admitted"` // were refused
 	Open        int        `json:"open"`     // a name without an address decides nothing
 	Unclear     int        `json:"unclear"`  // the destination cannot be read
+	Agents      int        `json:"agents"`   // refused by the agent
+	Unjudged    int        `json:"unjudged"` // neither a verdict nor a target that was reached
 	More        int        `json:"more,omitempty"`
 	Differences []replayed `json:"differences"`
 }
@@ -209,7 +243,7 @@ type rehearsed struct {
 func (r *rehearsal) answer() rehearsed {
 	a := rehearsed{
 		Meta: hub.Meta("PolicyTest"), Dials: r.dials, Refused: r.refused, Admitted: r.admitted, Open: r.open,
-		Unclear: r.unclear, More: r.more, Differences: []replayed{},
+		Unclear: r.unclear, Agents: r.agents, Unjudged: r.unjudged, More: r.more, Differences: []replayed{},
 	}
 	for _, d := range r.differ {
 		a.Differences = append(a.Differences, *d)
@@ -226,6 +260,12 @@ func (a rehearsed) text(w io.Writer) error {
 		a.Dials, a.Refused, a.Admitted, a.Open)
 	if a.Unclear > 0 {
 		fmt.Fprintf(w, "%d records have a destination that cannot be read\n", a.Unclear)
+	}
+	if a.Agents > 0 {
+		fmt.Fprintf(w, "%s refused by the agent, which the hub's policy does not change\n", counted(a.Agents, "more dial"))
+	}
+	if a.Unjudged > 0 {
+		fmt.Fprintf(w, "%s without a verdict, such as failures and refusals by a limit\n", counted(a.Unjudged, "more dial"))
 	}
 	if len(a.Differences) == 0 {
 		return nil

@@ -33,6 +33,38 @@ func dialRecord(asked, resolved, verdict string) audit.Record {
 	}
 }
 
+// byHubs is a refusal by the hub's policy: it names the version.
+func byHubs(r audit.Record) audit.Record {
+	r.Kind, r.Policy, r.Code = audit.KindRefusal, "1-00", "policy_denied"
+	return r
+}
+
+// TestPolicyTestTellsOfNoChangeThatIsNone: what the agent refused the hub's policy had
+// let through, and what a limit refused nobody has judged.
+func TestPolicyTestTellsOfNoChangeThatIsNone(t *testing.T) {
+	agents := dialRecord("10.0.0.1:443", "", audit.Deny) // also a listener of its own
+	agents.Kind, agents.Code = audit.KindRefusal, "policy_denied"
+	limited := dialRecord("10.1.0.1:443", "", "")
+	limited.Kind, limited.Code = audit.KindRefusal, "limit_reached"
+	before := dialRecord("10.1.0.2:443", "10.1.0.2:443", "") // at a hub without a policy
+	file := auditFile(t, []audit.Record{agents, limited, limited, before}, "")
+	path := policyFile(t, t.TempDir(), "p.yaml", "- {name: a, allow: [10.0.0.0/16]}\n")
+	got := tombolo(t, "policy", "test", path, "--audit", file, "-o", "json")
+	var a rehearsed
+	if err := json.Unmarshal([]byte(got.out), &a); err != nil || got.code != 0 {
+		t.Fatalf("%+v: %v", got, err)
+	}
+	if a.Dials != 1 || a.Refused != 1 || a.Admitted != 0 || a.Agents != 1 || a.Unjudged != 2 || len(a.Differences) != 1 {
+		t.Errorf("%+v", a)
+	}
+	text := must(t, "policy", "test", path, "--audit", file)
+	for _, want := range []string{"1 more dial refused by the agent", "2 more dials without a verdict"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is not in %s", want, text)
+		}
+	}
+}
+
 // TestPolicyTest replays dials: what was allowed and is refused now, and what was
 // refused and is allowed now, by every fact that a record holds.
 func TestPolicyTest(t *testing.T) {
@@ -44,7 +76,7 @@ func TestPolicyTest(t *testing.T) {
 		dialRecord("10.1.0.1:443", "10.1.0.1:443", audit.Allow),
 		dialRecord("db.svc:5432", "10.1.0.9:5432", audit.Allow), // its address decides
 		dialRecord("db.svc:5432", "", audit.Allow),              // and is not known here
-		dialRecord("10.2.0.1:22", "", audit.Deny),
+		byHubs(dialRecord("10.2.0.1:22", "", audit.Deny)),
 		dialRecord("127.1:22", "", audit.Deny),
 		agent,
 	}, "{\"v\":1,\"ti")
@@ -65,7 +97,7 @@ func TestPolicyTest(t *testing.T) {
 	if !strings.Contains(got.err, file+":9:") {
 		t.Errorf("the torn line is not told of: %q", got.err)
 	}
-	if got := tombolo(t, "policy", "test", policy, "--audit", file, "--strict"); got.code == 0 {
+	if got := tombolo(t, "policy", "test", policy, "--audit", file, "--strict"); got.code != 4 {
 		t.Errorf("--strict: %+v", got)
 	}
 	text := must(t, "policy", "test", policy, "--audit", file)
