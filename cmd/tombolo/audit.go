@@ -20,6 +20,7 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/audit"
 	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/limit"
 )
 
 func newAuditCommand() *cobra.Command {
@@ -75,8 +76,8 @@ func newAuditTailCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if lines < 0 {
-				return usage("--lines must not be negative", "tombolo audit tail -n 10 FILE")
+			if lines < 0 || lines > limit.AuditTail {
+				return usage(fmt.Sprintf("--lines is %d; 0 to %d are accepted", lines, limit.AuditTail), "tombolo audit tail -n 10 FILE, or tombolo audit query FILE for all")
 			}
 			last := &newest{most: lines, print: f.printer(cmd)}
 			if !follow {

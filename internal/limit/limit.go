@@ -139,6 +139,8 @@ const (
 	AuditKept = 14
 	// AuditKeptMost bounds them, for they are listed at each rotation.
 	AuditKeptMost = 1_000
+	// AuditTail bounds the records that are kept to print the newest: some 1 GB.
+	AuditTail = 1_000_000
 )
 
 // Traces, and what is sent to a collector.
