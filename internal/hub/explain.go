@@ -35,12 +35,7 @@ func (h *Hub) apiExplain(r *http.Request) (any, error) {
 	out.Hops = append(out.Hops, hop)
 	agents := admin.VerdictDenied
 	for _, s := range sessions {
-		own := q
-		own.Own = h.seenFrom(s)
-		hop := agentHop(s.agent.String(), s.ranges, q)
-		if r := h.rule(s, own); own.MeetsOwn() && !r.Allow { // what the hub says once it knows through whom
-			hop.Verdict, hop.Rule, hop.Why = admin.VerdictDenied, r.Rule, "the hub does not ask this agent: "+r.Why()
-		}
+		hop := h.hopThrough(s, q)
 		if better(hop.Verdict, agents) {
 			agents = hop.Verdict
 		}
@@ -54,6 +49,20 @@ func (h *Hub) apiExplain(r *http.Request) (any, error) {
 		out.Verdict = agents
 	}
 	return out, nil
+}
+
+// hopThrough is what the hub would do with one agent, and the agent by its own list.
+func (h *Hub) hopThrough(s *session, q policy.Request) admin.Hop {
+	own := q
+	own.Own = h.seenFrom(s)
+	hop := agentHop(s.agent.String(), s.ranges, q)
+	if r := h.rule(s, own); own.MeetsOwn() && !r.Allow { // what the hub says once it knows through whom
+		hop.Verdict, hop.Rule, hop.Why = admin.VerdictDenied, r.Rule, "the hub does not ask this agent: "+r.Why()
+	} else if _, err := h.askable(s, q); err != nil {
+		f := fault.From(err)
+		hop.Verdict, hop.Rule, hop.Why = admin.VerdictDenied, "", f.What+": "+f.Why
+	}
+	return hop
 }
 
 // hubHop is what the hub decides before it picks an agent.
