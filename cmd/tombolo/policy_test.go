@@ -58,7 +58,7 @@ func TestPolicyCheck(t *testing.T) {
 func TestPolicyCheckOfRulesThatMeet(t *testing.T) {
 	file := policyFile(t, t.TempDir(), "a.yaml", "- {name: a, allow: [10.0.0.0/8]}\n- {name: b, deny: [10.1.0.0/16]}\n- {name: c, allow: [10.1.1.0/24]}\n")
 	shadow := file + ":6:3: rules[2]: rule c never counts: deny rule b covers it"
-	meet := "information: " + file + ": allow rule a and deny rule b meet at 10.1.0.0/16: deny wins\n"
+	meet := "information: " + file + ":4:3: rules[0]: allow rule a and deny rule b meet at 10.1.0.0/16: deny wins\n"
 	if got := tombolo(t, "policy", "check", file); got.code != 0 || !strings.Contains(got.out, "warning: "+shadow) || strings.Contains(got.out, meet) {
 		t.Errorf("%+v", got)
 	}

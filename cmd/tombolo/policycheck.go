@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tombolo-io/tombolo/internal/admin"
+	"github.com/tombolo-io/tombolo/internal/conf"
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/hub"
 	"github.com/tombolo-io/tombolo/internal/policy"
@@ -111,9 +112,13 @@ func (s *policySet) strangers(known []string) {
 // overlap lists where rules meet, which is no mistake.
 func (s *policySet) overlap() {
 	for i, p := range s.policies {
+		place, index := placer(s.files[i]), map[string]int{}
+		for j, r := range p.Rules() {
+			index[r.Name] = j
+		}
 		for _, o := range p.Overlaps() {
-			s.overlaps = append(s.overlaps, finding{Severity: "information", File: s.files[i],
-				Message: fmt.Sprintf("allow rule %s and deny rule %s meet at %s: deny wins", o.Allow, o.Deny, o.At)})
+			at := place(fmt.Sprintf("rules[%d]", index[o.Allow]), fmt.Sprintf("allow rule %s and deny rule %s meet at %s: deny wins", o.Allow, o.Deny, o.At))
+			s.overlaps = append(s.overlaps, finding{"information", at.File, at.Line, at.Column, at.Path, at.Message})
 		}
 	}
 }
@@ -158,7 +163,7 @@ func (s policySet) report(cmd *cobra.Command, out outputFlag, strict bool) error
 			fmt.Fprintf(w, "%s: %s\n", answer.Findings[i].Severity, f.String())
 		}
 		for _, o := range s.overlaps {
-			fmt.Fprintf(w, "%s: %s: %s\n", o.Severity, o.File, o.Message)
+			fmt.Fprintf(w, "%s: %s\n", o.Severity, conf.Problem{File: o.File, Line: o.Line, Column: o.Column, Path: o.Path, Message: o.Message})
 		}
 		if s.note != "" {
 			fmt.Fprintf(w, "note: %s\n", s.note)

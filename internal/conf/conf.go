@@ -101,6 +101,9 @@ func (d *Document) find(path string) place {
 	}
 }
 
+// Unlisted is how many problems there are beyond those that are listed.
+func (d *Document) Unlisted() int { return d.unlisted }
+
 // Unread says that nothing of the file could be read, so that there is no
 // meaning to look at: it is empty, too large or no YAML.
 func (d *Document) Unread() bool { return d.unread }

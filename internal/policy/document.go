@@ -74,6 +74,10 @@ func refusals(doc *conf.Document) []Finding {
 	for _, p := range doc.Problems() {
 		out = append(out, Finding{Problem: p})
 	}
+	if n := doc.Unlisted(); n > 0 { // stays behind the last that is listed
+		last := out[len(out)-1]
+		out = append(out, Finding{Problem: conf.Problem{File: last.File, Line: last.Line, Column: last.Column, Message: fmt.Sprintf("and %d more", n)}})
+	}
 	return out
 }
 
