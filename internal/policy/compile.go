@@ -33,11 +33,11 @@ func Compile(rules []Rule, lists []List) (*Policy, []Problem) {
 	}
 	c.unused(lists)
 	if slices.ContainsFunc(c.problems, func(p Problem) bool { return !p.Warning }) {
-		return nil, c.problems
+		return nil, c.listed()
 	}
 	c.analyse()
 	c.p.digest = digestOf(rules, lists)
-	return c.p, c.problems
+	return c.p, c.listed()
 }
 
 // CompileAllow reads an agent's own list: each text is a rule of that name which
@@ -71,6 +71,7 @@ type compiler struct {
 	names    map[string]string // of rules, to the path of the first
 	combined map[*set]map[combination]group
 	problems []Problem
+	unlisted int // problems beyond mostProblems
 	index    int // of what is being read
 }
 
@@ -91,9 +92,21 @@ func (c *compiler) warn(path, format string, args ...any) { c.problem(path, true
 func (c *compiler) problem(path string, warning bool, format string, args ...any) {
 	if len(c.problems) < mostProblems {
 		c.problems = append(c.problems, Problem{c.index, path, warning, fmt.Sprintf(format, args...)})
-	} else if !warning { // one that refuses must not get lost behind warnings
+		return
+	}
+	c.unlisted++
+	if !warning { // one that refuses must not get lost behind warnings
 		c.problems[mostProblems-1] = Problem{c.index, path, warning, fmt.Sprintf(format, args...)}
 	}
+}
+
+// listed are the problems, and how many more there are.
+func (c *compiler) listed() []Problem {
+	if c.unlisted == 0 {
+		return c.problems
+	}
+	last := c.problems[len(c.problems)-1]
+	return append(c.problems, Problem{last.Index, last.Path, true, fmt.Sprintf("and %d more", c.unlisted)})
 }
 
 func (c *compiler) readLists(lists []List) {
