@@ -96,7 +96,10 @@ func startCommand(t *testing.T, cmd *exec.Cmd) *process {
 	t.Helper()
 	p := &process{Cmd: cmd, done: make(chan struct{})}
 	p.Env = append(os.Environ(), beMain+"=1")
-	p.Stdout, p.Stderr = &p.out, &p.err
+	if p.Stdout == nil {
+		p.Stdout = &p.out
+	}
+	p.Stderr = &p.err
 	p.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	var err error
 	if p.stdin, err = p.StdinPipe(); err != nil {

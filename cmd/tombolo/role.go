@@ -32,6 +32,9 @@ func runRole(parent context.Context, file string, log *slog.Logger, reload func(
 	defer cancelSoft()
 	hard, cancelHard := context.WithCancel(context.WithoutCancel(parent))
 	defer cancelHard()
+	// Records may go to standard output, and logs go to standard error. Whoever reads
+	// them may end: the write fails then, and the streams live on.
+	signal.Ignore(syscall.SIGPIPE)
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGTERM, os.Interrupt)
 	defer signal.Stop(signals)
