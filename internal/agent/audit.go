@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"net/netip"
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/audit"
@@ -45,6 +46,18 @@ func (c *account) judged(v policy.Verdict, resolved string, p *policy.Policy) {
 	}
 }
 
+// tried notes which address of a name was refused, or failed and by which rule.
+func (c *account) tried(q policy.Request, p *policy.Policy) {
+	if !q.Addr.IsValid() {
+		return
+	}
+	resolved := ""
+	if q.Name != "" {
+		resolved = netip.AddrPortFrom(q.Addr, q.Port).String()
+	}
+	c.judged(policy.Decide(q, p), resolved, p)
+}
+
 // overruled notes that changed rules ended the stream.
 func (c *account) overruled(v policy.Verdict, p *policy.Policy) {
 	if c != nil {
@@ -60,6 +73,7 @@ func (c *account) fail(f *fault.Fault) {
 	switch f.Code {
 	case fault.CodePolicyDenied:
 		c.record.Kind, c.record.Verdict, c.record.Rule = audit.KindRefusal, audit.Deny, ""
+		c.record.Policy = ""
 	case fault.CodeAudit, fault.CodeRequest:
 		c.record.Kind = audit.KindRefusal
 	}

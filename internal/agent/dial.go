@@ -54,26 +54,32 @@ type choice func(ctx context.Context, allowed []netip.AddrPort) ([]netip.AddrPor
 
 // Dial connects to address as the policy allows. Exactly an address that was
 // checked is dialled: a name is resolved once and never again. choose may be nil.
-func (t *targetDialer) Dial(ctx context.Context, p *policy.Policy, d wire.Dial, choose choice) (net.Conn, string, error) {
+// After an error resolved is the first address that was tried or refused, if the
+// dial came so far.
+func (t *targetDialer) Dial(ctx context.Context, p *policy.Policy, d wire.Dial, choose choice) (conn net.Conn, resolved string, err error) {
 	deciding := otlp.Of(ctx).Child("decide", otlp.Internal)
 	target, allowed, err := t.decide(ctx, p, d, choose)
 	endSpan(deciding, fault.From(err))
+	if len(allowed) > 0 {
+		resolved = allowed[0].String()
+	}
 	if err != nil {
-		return nil, "", err
+		return nil, resolved, err
 	}
 	connecting := otlp.Of(ctx).Child("connect", otlp.Client)
-	conn, err := t.race(ctx, allowed)
+	conn, err = t.race(ctx, allowed)
 	if err != nil {
 		err = dialFault(target, allowed, err)
 	}
 	endSpan(connecting, fault.From(err))
 	if err != nil {
-		return nil, "", err
+		return nil, resolved, err
 	}
 	return conn, conn.RemoteAddr().String(), nil
 }
 
-// decide gives the addresses that may be dialled, one at least.
+// decide gives the addresses that may be dialled, one at least; with an error those
+// that were refused, the first first.
 func (t *targetDialer) decide(ctx context.Context, p *policy.Policy, d wire.Dial, choose choice) (target policy.Target, allowed []netip.AddrPort, err error) {
 	if d.Network != "tcp" {
 		return target, nil, fault.Newf(fault.CodePolicyDenied, "network %q is not dialled", d.Network).Whyf("only tcp is")
@@ -90,14 +96,16 @@ func (t *targetDialer) decide(ctx context.Context, p *policy.Policy, d wire.Dial
 	}
 	allowed, denied := t.filter(p, target, addrs)
 	if len(allowed) == 0 {
-		return target, nil, refusedBy(denied)
+		return target, []netip.AddrPort{netip.AddrPortFrom(addrs[0].Unmap().WithZone(""), target.Port)}, refusedBy(denied)
 	}
-	if choose != nil {
-		if allowed, err = choose(ctx, allowed); err != nil {
-			return target, nil, err
-		}
+	if choose == nil {
+		return target, allowed, nil
 	}
-	return target, allowed, nil
+	chosen, err := choose(ctx, allowed)
+	if err != nil {
+		return target, allowed, err
+	}
+	return target, chosen, nil
 }
 
 func (t *targetDialer) resolve(ctx context.Context, name string) ([]netip.Addr, error) {

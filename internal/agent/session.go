@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tombolo-io/tombolo/internal/audit"
 	"github.com/tombolo-io/tombolo/internal/carrier"
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/heartbeat"
@@ -168,12 +169,15 @@ func (a *Agent) serveStream(ctx context.Context, stream carrier.Stream) {
 		defer a.leaveLive(s)
 	}
 	f := fault.From(err)
+	if f != nil && account != nil {
+		account.tried(a.question(d, resolved), set.Policy)
+	}
 	span.Set("tombolo.resolved", resolved)
 	endSpan(span, f)
 	a.metrics.DialDuration.Observe(time.Since(start).Seconds())
 	a.metrics.Dials.WithLabelValues(outcome(f)).Inc()
 	if f != nil {
-		a.log.Info("dial failed", tell.AttrTarget, wire.Clean(d.Address), tell.AttrCaller, wire.Clean(d.Caller), tell.AttrCode, f.Code, tell.AttrReason, f.Error())
+		a.log.Info("dial failed", tell.AttrTarget, wire.Clean(audit.Destination(d.Address)), tell.AttrCaller, wire.Clean(d.Caller), tell.AttrCode, f.Code, tell.AttrReason, f.Error())
 	}
 	stream.SetWriteDeadline(time.Now().Add(limit.ReplyWrite))
 	if err := wire.Write(stream, wire.Reply(resolved, f)); err != nil || f != nil {
@@ -211,6 +215,10 @@ func askHub(ctx context.Context, stream carrier.Stream, allowed []netip.AddrPort
 		return nil, fault.New(fault.CodeDialCanceled, "the hub did not choose an address").Because(err)
 	}
 	chosen, err := wire.ReadChoice(stream)
+	var reset *carrier.ResetError
+	if errors.As(err, &reset) && splice.ResetReason(reset.Code) == fault.CodePolicyDenied {
+		return nil, fault.New(fault.CodePolicyDenied, "the hub's policy refuses the addresses of the name")
+	}
 	if err != nil {
 		return nil, fault.New(fault.CodeDialCanceled, "the hub did not choose an address").Because(err)
 	}

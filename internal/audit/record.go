@@ -102,7 +102,7 @@ func (r *Record) clean() {
 		&r.Serial, &r.Source, &r.Egress, &r.Resolved, &r.Verdict, &r.Rule, &r.Policy, &r.Code, &r.Reason} {
 		*s = clip(*s, limit.AuditText)
 	}
-	r.Asked = clip(destination(r.Asked), limit.AuditText)
+	r.Asked = clip(Destination(r.Asked), limit.AuditText)
 	if !remark.IsTraceparent(r.Traceparent) {
 		r.Traceparent = ""
 	}
@@ -117,9 +117,9 @@ func instant(t time.Time) time.Time {
 	return t
 }
 
-// destination is an address without what may stand around it in a malformed
+// Destination is an address without what may stand around it in a malformed
 // request: user and password before an @, a path or a query behind it.
-func destination(s string) string {
+func Destination(s string) string {
 	if i := strings.IndexAny(s, "/?#"); i >= 0 {
 		s = s[:i]
 	}

@@ -74,6 +74,7 @@ func (h *Hub) dialRecorded(ctx context.Context, c id.Cluster, frontend string, d
 	s := &recordedStream{audit: h.audit, begun: time.Now(), record: h.newRecord(p, d.Peer)}
 	s.record.Egress, s.record.Traceparent, s.record.Asked = d.EgressType, d.Trace, d.Address
 	s.record.Metadata = audit.MetadataOf(d.Metadata)
+	ctx = withTrail(ctx, &s.trail)
 	err := h.audit.Admit()
 	var stream carrier.Stream
 	if err == nil {
@@ -118,6 +119,7 @@ type recordedStream struct {
 	audit    *audit.Writer
 	begun    time.Time
 	record   audit.Record
+	trail    trail
 	up, down splice.Counter
 	once     sync.Once
 }
@@ -125,6 +127,7 @@ type recordedStream struct {
 // fail records what became no stream.
 func (s *recordedStream) fail(err error) {
 	f := fault.From(err)
+	s.trail.note(&s.record)
 	switch fault.ClassOf(f.Code) {
 	case fault.Invalid, fault.Unauthenticated, fault.Denied, fault.NotFound, fault.Exhausted:
 		s.record.Kind = audit.KindRefusal // an answer of ours or of the agent's, not of the target's
@@ -133,7 +136,7 @@ func (s *recordedStream) fail(err error) {
 		s.record.Kind = audit.KindRefusal
 	}
 	if f.Code == fault.CodePolicyDenied {
-		s.record.Verdict = audit.Deny
+		s.record.Verdict, s.record.Rule, s.record.Policy = audit.Deny, "", ""
 	}
 	var by ruled
 	if errors.As(err, &by) {

@@ -182,14 +182,18 @@ func (h *Hub) dialThrough(ctx context.Context, s *session, d wire.Dial, q policy
 	giveUp := func() { stream.Reset(splice.ResetCode(fault.CodeDialCanceled)) }
 	stop := run.OnDone(ctx, giveUp)
 	calm := s.whenSilent(giveUp)
-	resolved, err := h.answer(stream, d.Ask, q)
+	resolved, err := h.answer(ctx, stream, d.Ask, q)
 	calm()
 	stop()
 	if err == nil && ctx.Err() != nil {
 		err = ctx.Err()
 	}
 	if err != nil {
-		stream.Reset(splice.ResetCode(fault.CodeDialCanceled))
+		code := fault.CodeDialCanceled
+		if errors.As(err, new(ruled)) {
+			code = fault.CodePolicyDenied // for the agent's record
+		}
+		stream.Reset(splice.ResetCode(code))
 		return nil, dialError(ctx, s, err)
 	}
 	if at, err := netip.ParseAddrPort(resolved); err == nil {
@@ -228,8 +232,9 @@ func (h *Hub) askable(s *session, q policy.Request) (bool, error) {
 
 // answer reads what the agent says. If it was asked for the addresses of a name,
 // the policy chooses among them before one is dialled.
-func (h *Hub) answer(stream carrier.Stream, asked bool, q policy.Request) (resolved string, err error) {
+func (h *Hub) answer(ctx context.Context, stream carrier.Stream, asked bool, q policy.Request) (resolved string, err error) {
 	resolved, addresses, err := wire.ReadReply(stream, asked)
+	trailOf(ctx).leads(q, resolved)
 	if err != nil || !asked {
 		return resolved, err
 	}
@@ -240,8 +245,13 @@ func (h *Hub) answer(stream carrier.Stream, asked bool, q policy.Request) (resol
 		r := h.access.decide(q)
 		if i == 0 {
 			first = r
+			trailOf(ctx).leadsTo(q, a)
 		}
 		if r.Allow && a.Port() == q.Port {
+			if len(allowed) == 0 {
+				trailOf(ctx).ruled(r)
+				trailOf(ctx).leadsTo(q, a)
+			}
 			allowed = append(allowed, a)
 		}
 	}
@@ -252,6 +262,7 @@ func (h *Hub) answer(stream carrier.Stream, asked bool, q policy.Request) (resol
 		return "", err
 	}
 	resolved, _, err = wire.ReadReply(stream, false)
+	trailOf(ctx).leads(q, resolved)
 	return resolved, err
 }
 

@@ -5,6 +5,7 @@ package hub
 import (
 	"context"
 
+	"github.com/tombolo-io/tombolo/internal/audit"
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/id"
 	"github.com/tombolo-io/tombolo/internal/otlp"
@@ -28,7 +29,7 @@ func (h *Hub) beginTrace(ctx context.Context, c id.Cluster, frontend string, d *
 	span.Set("tombolo.cluster", c.String())
 	span.Set("tombolo.frontend", frontend)
 	span.Set("tombolo.caller", d.Caller)
-	span.Set("tombolo.asked", wire.Clean(d.Address))
+	span.Set("tombolo.asked", wire.Clean(audit.Destination(d.Address)))
 	// The record names the hub's span, which is a part of the caller's trace.
 	d.Trace, d.TraceState = span.Context()
 	return otlp.With(ctx, span), span
@@ -49,6 +50,7 @@ func endSpan(s otlp.Span, err error) {
 func (h *Hub) decideFirst(ctx context.Context, q policy.Request) (err error) {
 	span := otlp.Of(ctx).Child("decide", otlp.Internal)
 	r := h.access.decide(q)
+	trailOf(ctx).ruled(r)
 	if !r.Allow && !r.Open {
 		err = denied(r, q)
 	}
@@ -59,6 +61,7 @@ func (h *Hub) decideFirst(ctx context.Context, q policy.Request) (err error) {
 
 // ask is dialThrough with its span, of which the agent's are a part.
 func (h *Hub) ask(ctx context.Context, s *session, d wire.Dial, q policy.Request) (*hubStream, error) {
+	trailOf(ctx).asks(s)
 	span := otlp.Of(ctx).Child("ask", otlp.Client)
 	if !span.On() {
 		return h.dialThrough(ctx, s, d, q)

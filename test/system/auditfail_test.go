@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package system
+
+import (
+	"fmt"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/tombolo-io/tombolo/internal/audit"
+	"github.com/tombolo-io/tombolo/internal/runtest"
+)
+
+// TestRecordsOfDialsThatFail: both ends say by which rule a dial was tried, through
+// which agent, and which address a name led to.
+func TestRecordsOfDialsThatFail(t *testing.T) {
+	_, port, err := net.SplitHostPort(runtest.Address(9))
+	if err != nil {
+		t.Fatal(err)
+	}
+	allowAll := "- {name: open, allow: [\"127.0.0.0/8\"]}\n"
+	local := "localhost:" + port
+	for name, c := range map[string]struct {
+		rules, agent, asked string
+		hub, at             audit.Record // what is wanted; resolved: a loopback address of the name
+		resolved            bool
+	}{
+		"nothing listens": {allowAll, "127.0.0.0/8", "127.0.0.1:" + port,
+			audit.Record{Kind: audit.KindDial, Verdict: audit.Allow, Rule: "open", Code: "dial_refused"},
+			audit.Record{Kind: audit.KindDial, Verdict: audit.Allow, Rule: "127.0.0.0/8", Code: "dial_refused"}, false},
+		"nothing listens at a name": {allowAll, "127.0.0.0/8", local,
+			audit.Record{Kind: audit.KindDial, Verdict: audit.Allow, Rule: "open", Code: "dial_refused"},
+			audit.Record{Kind: audit.KindDial, Verdict: audit.Allow, Rule: "127.0.0.0/8", Code: "dial_refused"}, true},
+		"the agent refuses what a name leads to": {allowAll, "127.0.0.99/32", local,
+			audit.Record{Kind: audit.KindRefusal, Verdict: audit.Deny, Code: "policy_denied"},
+			audit.Record{Kind: audit.KindRefusal, Verdict: audit.Deny, Code: "policy_denied"}, true},
+		"it does so without a policy of the hub": {"", "127.0.0.99/32", local,
+			audit.Record{Kind: audit.KindRefusal, Verdict: audit.Deny, Code: "policy_denied"},
+			audit.Record{Kind: audit.KindRefusal, Verdict: audit.Deny, Code: "policy_denied"}, true},
+		"the hub refuses what a name leads to": {"- {name: other, allow: [\"10.0.0.0/8\"]}\n", "127.0.0.0/8", local,
+			audit.Record{Kind: audit.KindRefusal, Verdict: audit.Deny, Code: "policy_denied"},
+			audit.Record{Kind: audit.KindRefusal, Verdict: audit.Deny, Code: "policy_denied"}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := runtest.Dir(t)
+			extra := fmt.Sprintf("audit: {path: %q}\n", filepath.Join(dir, "hub.jsonl"))
+			if c.rules != "" {
+				f := policyFolder(t)
+				f.put("p.yaml", c.rules)
+				extra += f.extra()
+			}
+			h, _ := pair(t, hubSpec{extra: extra}, agentSpec{allow: []string{c.agent}, extra: fmt.Sprintf("audit: {path: %q}\n", filepath.Join(dir, "agent.jsonl"))})
+			if conn, err := h.ways("c1")[0].dial(runtest.Within(t), c.asked); err == nil {
+				conn.Close()
+				t.Fatal("it was dialled")
+			}
+			agent := h.status("c1").Agents[0].ID
+			for file, want := range map[string]audit.Record{"hub": c.hub, "agent": c.at} {
+				var got []audit.Record
+				runtest.Eventually(t, "the record of the "+file, func() bool {
+					got = audited(t, filepath.Join(dir, file+".jsonl"), audit.Filter{Agent: agent})
+					return len(got) > 0
+				})
+				r := got[0]
+				led := strings.HasPrefix(r.Resolved, "127.") || strings.HasPrefix(r.Resolved, "[::1]:")
+				if len(got) != 1 || r.Kind != want.Kind || r.Verdict != want.Verdict || r.Rule != want.Rule || r.Code != want.Code ||
+					(r.Policy != "") != (want.Rule != "") && file == "agent" || led != c.resolved || !led && r.Resolved != "" {
+					t.Errorf("%s: %+v", file, got)
+				}
+			}
+		})
+	}
+}
