@@ -18,7 +18,7 @@ func (a *Agent) traced(ctx context.Context, span otlp.Span, d wire.Dial) context
 	}
 	span.Set("tombolo.at", audit.AtAgent)
 	span.Set("tombolo.caller", wire.Clean(d.Caller))
-	span.Set("tombolo.asked", wire.Clean(d.Address))
+	span.Set("tombolo.asked", wire.Clean(audit.Destination(d.Address)))
 	if me := a.identity(); me.joined() {
 		span.Set("tombolo.cluster", me.who.Cluster.String())
 		span.Set("tombolo.agent", me.who.Name)

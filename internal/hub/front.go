@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tombolo-io/tombolo/internal/audit"
 	"github.com/tombolo-io/tombolo/internal/carrier"
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/id"
@@ -174,7 +175,7 @@ func (h *Hub) dialer(c id.Cluster, frontend, caller string) DialFunc {
 		f := fault.From(err)
 		h.metrics.Dials.WithLabelValues(frontend, outcome(f)).Inc()
 		if f != nil {
-			h.log.Warn("dial failed", tell.AttrCluster, c, tell.AttrTarget, wire.Clean(d.Address), tell.AttrCaller, caller,
+			h.log.Warn("dial failed", tell.AttrCluster, c, tell.AttrTarget, wire.Clean(audit.Destination(d.Address)), tell.AttrCaller, caller,
 				tell.AttrCode, f.Code, tell.AttrReason, f.Error())
 			return nil, err
 		}

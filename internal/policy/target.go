@@ -36,6 +36,9 @@ func ParseTarget(s string) (Target, error) {
 	if len(s) > limit.AuthorityLength {
 		return Target{}, fmt.Errorf("the destination has %d characters, at most %d are accepted", len(s), limit.AuthorityLength)
 	}
+	if strings.Contains(s, "@") { // not quoted: a password may stand before it
+		return Target{}, errors.New("the destination has an @; host:port is expected, without a user")
+	}
 	host, portText, err := net.SplitHostPort(s)
 	if err != nil {
 		return Target{}, fmt.Errorf("destination %q is not host:port", s)

@@ -109,6 +109,15 @@ func TestTargetsThatAreRefused(t *testing.T) {
 	}
 }
 
+// TestParseTargetQuotesNoPassword: its errors go to logs and callers.
+func TestParseTargetQuotesNoPassword(t *testing.T) {
+	for _, text := range []string{"user:S3CR3T@10.0.0.1:80", "S3CR3T@db:80", "https://user:S3CR3T@db/", "user:S3CR3T@db:0", "user:S3CR3T@1:2:3"} {
+		if _, err := policy.ParseTarget(text); err == nil || strings.Contains(err.Error(), "S3CR3T") {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
 func FuzzParseTarget(f *testing.F) {
 	for _, s := range []string{"10.0.0.1:443", "[::ffff:a00:1]:1", "Db.example.com.:80", "0x7f.1:80", "[fe80::1%a]:1", "\u212a:1", "a:080"} {
 		f.Add(s)
