@@ -43,10 +43,17 @@ func ParseAgent(s string) (Agent, error) {
 
 func (c Cluster) String() string { return c.s }
 
+// MarshalText makes the name of it in logs of JSON, where an unexported field is
+// not seen.
+func (c Cluster) MarshalText() ([]byte, error) { return []byte(c.s), nil }
+
 // IsZero reports whether c names no cluster.
 func (c Cluster) IsZero() bool { return c.s == "" }
 
 func (a Agent) String() string { return a.s }
+
+// MarshalText makes the name of it in logs of JSON.
+func (a Agent) MarshalText() ([]byte, error) { return []byte(a.s), nil }
 
 // CheckLabel refuses what is not an RFC 1123 label; what names the thing in the error.
 func checkLabel(what, s string) error {
@@ -100,6 +107,9 @@ func (i Identity) URI() string {
 }
 
 func (i Identity) String() string { return i.URI() }
+
+// MarshalText makes the URI of it in logs of JSON.
+func (i Identity) MarshalText() ([]byte, error) { return []byte(i.URI()), nil }
 
 // ParseURI accepts exactly the four forms of Identity, in their one spelling.
 func ParseURI(s string) (Identity, error) {
