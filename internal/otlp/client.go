@@ -116,11 +116,20 @@ func (c *client) post(ctx context.Context, body []byte) (rejected int64, err err
 	switch {
 	case res.StatusCode/100 == 2:
 		return partial(answer), err
-	case res.StatusCode == http.StatusBadRequest, res.StatusCode == http.StatusRequestEntityTooLarge,
-		res.StatusCode == http.StatusUnprocessableEntity:
+	case !retryable(res.StatusCode):
 		return 0, fmt.Errorf("%w: status %d", errRefused, res.StatusCode)
 	}
 	return 0, fmt.Errorf("the collector answers with status %d", res.StatusCode) // its text is not quoted: it may repeat a header
+}
+
+// retryable are the answers after which the same request may be sent again (OTLP
+// 1.x, "Retryable Response Codes"); every other refuses it for good.
+func retryable(status int) bool {
+	switch status {
+	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return true
+	}
+	return false
 }
 
 func (c *client) close() { c.http.CloseIdleConnections() }

@@ -207,6 +207,12 @@ func TestSpansThatTheCollectorDoesNotWant(t *testing.T) {
 		r.collector.Answer(200, []byte{0x0a, 0x02, 0x08, 0x01}) // partial success, 1 rejected
 		r.Begin(t.Context(), "dial", "", "").End("")
 		runtest.Eventually(t, "the rejected one is counted", func() bool { return r.count(t, "tombolo_trace_spans_lost_total", "refused") == 2 })
+		r.collector.Answer(200, []byte{0x0a, 0x02, 0x08, 0x7f}) // 127 rejected, of one
+		r.Begin(t.Context(), "dial", "", "").End("")
+		runtest.Eventually(t, "no more are lost than were sent", func() bool { return r.count(t, "tombolo_trace_spans_lost_total", "refused") >= 3 })
+		if lost, sent := r.count(t, "tombolo_trace_spans_lost_total", "refused"), r.count(t, "tombolo_trace_spans_total", ""); lost != 3 || sent != 0 {
+			t.Errorf("%v lost, %v sent", lost, sent)
+		}
 		return nil
 	}); err != nil {
 		t.Fatal(err)

@@ -181,7 +181,6 @@ func (t *Tracer) send(ctx, hard context.Context, batch []sdk.ReadOnlySpan) (done
 		err := t.exporter.ExportSpans(hard, batch)
 		switch {
 		case err == nil:
-			t.metrics.Sent.Add(float64(len(batch)))
 			if t.broken {
 				t.log.Info("the collector takes spans again", "collector", t.client.URL)
 			}
@@ -219,6 +218,16 @@ func (u upload) UploadTraces(ctx context.Context, spans []*tracepb.ResourceSpans
 		return err
 	}
 	rejected, err := u.t.client.post(ctx, body)
+	sent := int64(0)
+	for _, r := range spans {
+		for _, s := range r.GetScopeSpans() {
+			sent += int64(len(s.GetSpans()))
+		}
+	}
+	rejected = min(rejected, sent) // a collector may claim anything
 	u.t.lose(lostRefused, rejected)
+	if err == nil {
+		u.t.metrics.Sent.Add(float64(sent - rejected))
+	}
 	return err
 }
