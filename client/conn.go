@@ -29,7 +29,9 @@ type Conn struct {
 	wrote  atomic.Bool // our direction has ended
 }
 
-// Read gives io.EOF only when the target has ended its direction in order.
+// Read gives io.EOF only when the target has ended its direction in order. Over a
+// unix socket that holds until CloseWrite: after it both directions of the socket
+// are closed by an end and by a cut alike, and io.EOF says nothing of which it was.
 func (c *Conn) Read(b []byte) (int, error) {
 	n, err := c.buf.Read(b)
 	if err == io.EOF && (c.below != nil && c.below.ended.Load() || c.below == nil && !c.wrote.Load() && hungUp(c.raw)) {
