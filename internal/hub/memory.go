@@ -37,6 +37,7 @@ type memory struct {
 	then   int64  // unread bytes at that time
 	acting bool   // somebody gets no more
 	cutAt  time.Time
+	beyond map[id.Cluster]bool // more is unread than it may leave, since this look
 }
 
 // usage is the memory of the process as the runtime knows it.
@@ -89,8 +90,8 @@ func (m *memory) look(u usage, unread int64) (used int64) {
 	return used
 }
 
-// keepMemory looks at the memory until ctx ends, and takes from the largest
-// consumers when it is short.
+// keepMemory looks at the memory until ctx ends: it takes from clusters that stay
+// beyond their bound, and from the largest consumers when it is short.
 func (h *Hub) keepMemory(ctx context.Context) error {
 	tick := time.NewTicker(limit.MemoryLook)
 	defer tick.Stop()
@@ -99,6 +100,7 @@ func (h *Hub) keepMemory(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
+			h.lookAtUnread()
 			h.lookAtMemory(time.Now())
 		}
 	}
@@ -132,20 +134,12 @@ func (h *Hub) lookAtMemory(now time.Time) {
 
 // shed cuts streams of a cluster until so many bytes are given back.
 func (h *Hub) shed(c id.Cluster, need int64) {
-	streams := h.access.streams(c)
-	held := make([]holding, len(streams))
-	for i, s := range streams {
-		held[i] = holding{s.holds(), s.begun}
-	}
-	chosen := newestLargest(held, need)
-	for _, i := range chosen {
-		streams[i].cut(fault.New(fault.CodeLimit, "the hub is short of memory").
-			Whyf("cluster %s uses the most of it, and this was among its newest and largest streams", c).
-			Hint("read what you ask for, or ask for less at a time; 'tombolo status %s' shows what is used", c).After(limit.MemoryAgain))
-	}
-	if len(chosen) > 0 {
-		h.metrics.Shed.Add(float64(len(chosen)))
-		h.log.Warn("streams cut: the hub is short of memory", tell.AttrCluster, c, "streams", len(chosen),
+	n := h.cutLargest(c, need, limit.StreamCost, fault.New(fault.CodeLimit, "the hub is short of memory").
+		Whyf("cluster %s uses the most of it, and this was among its newest and largest streams", c).
+		Hint("read what you ask for, or ask for less at a time; 'tombolo status %s' shows what is used", c).After(limit.MemoryAgain))
+	if n > 0 {
+		h.metrics.Shed.Add(float64(n))
+		h.log.Warn("streams cut: the hub is short of memory", tell.AttrCluster, c, "streams", n,
 			"used", h.memory.used.Load(), "limit", h.memory.most.Load())
 	}
 }

@@ -34,17 +34,19 @@ type eaters struct {
 }
 
 // eat makes a cluster with a session over our mux.
-func eat(t *testing.T, h *Hub, name string) *eaters {
+func eat(t *testing.T, h *Hub, name string) *eaters { return eatOver(t, h, name, carrier.Mux) }
+
+func eatOver(t *testing.T, h *Hub, name string, kind carrier.Kind) *eaters {
 	t.Helper()
 	c := h.clusters.add(clusterOf(t, name))
 	near, far := tcpPair(t)
 	near.SetDeadline(time.Time{})
 	far.SetDeadline(time.Time{})
-	link, err := carrier.Server(carrier.Mux, near, carrier.Options{Incoming: 2, Budget: c.unread})
+	link, err := carrier.Server(kind, near, carrier.Options{Incoming: 2, Budget: c.unread})
 	if err != nil {
 		t.Fatal(err)
 	}
-	agent, err := carrier.Client(carrier.Mux, far, carrier.Options{Incoming: 1000})
+	agent, err := carrier.Client(kind, far, carrier.Options{Incoming: 1000})
 	if err != nil {
 		t.Fatal(err)
 	}

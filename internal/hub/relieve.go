@@ -89,8 +89,9 @@ type holding struct {
 
 // newestLargest chooses streams to cut so that need bytes are given back: the largest
 // first, and the newest among those that are about as large, which is within a
-// power of two. It gives their indices in that order.
-func newestLargest(all []holding, need int64) []int {
+// power of two. Each gives back what it holds and its cost. It gives their indices in
+// that order.
+func newestLargest(all []holding, need, cost int64) []int {
 	order := make([]int, len(all))
 	for i := range order {
 		order[i] = i
@@ -100,10 +101,11 @@ func newestLargest(all []holding, need int64) []int {
 		return cmp.Or(cmp.Compare(bits.Len64(uint64(y.holds)), bits.Len64(uint64(x.holds))), y.begun.Compare(x.begun), cmp.Compare(a, b))
 	})
 	for n, i := range order {
-		if need <= 0 {
+		gives := all[i].holds + cost
+		if need <= 0 || gives <= 0 {
 			return order[:n]
 		}
-		need -= all[i].holds + limit.StreamCost
+		need -= gives
 	}
 	return order
 }

@@ -130,8 +130,14 @@ func TestTheNewestLargestStreamsGoFirst(t *testing.T) {
 	for need, want := range map[int64][]int{
 		0: {}, 1: {1}, 290 << 10: {1}, 310 << 10: {1, 2}, 800 << 10: {1, 2, 0}, 1040 << 10: {1, 2, 0, 5}, 1 << 40: {1, 2, 0, 5, 3, 4},
 	} {
-		if got := newestLargest(all, need); !slices.Equal(got, want) {
+		if got := newestLargest(all, need, limit.StreamCost); !slices.Equal(got, want) {
 			t.Errorf("for %d: %v, want %v", need, got, want)
+		}
+	}
+	// Where only what they hold counts, the idle ones are no use.
+	for need, want := range map[int64][]int{0: {}, 290 << 10: {1}, 291 << 10: {1, 2}, 1 << 40: {1, 2, 0, 5}} {
+		if got := newestLargest(all, need, 0); !slices.Equal(got, want) {
+			t.Errorf("for %d of what is held: %v, want %v", need, got, want)
 		}
 	}
 }

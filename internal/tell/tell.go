@@ -106,7 +106,7 @@ func NewHub(reg prometheus.Registerer, r HubReadings) *Hub {
 	f.counterFunc("tombolo_hub_bytes_to_cluster_total", "Bytes carried from callers into clusters.", r.BytesToCluster)
 	f.counterFunc("tombolo_hub_bytes_from_cluster_total", "Bytes carried out of clusters to callers.", r.BytesFromCluster)
 	f.gaugeFunc("tombolo_hub_session_connections", "Connections of the sessions that are live.", r.Connections)
-	f.gaugeFunc("tombolo_hub_unread_bytes", "Bytes that came over the mux and were not read yet.", r.Unread)
+	f.gaugeFunc("tombolo_hub_unread_bytes", "Bytes that came from agents and were not read yet.", r.Unread)
 	f.gaugeFunc("tombolo_hub_policy_files", "Files of the access policy in force.", r.PolicyFiles)
 	f.gaugeFunc("tombolo_hub_policy_rules", "Rules of the access policy in force.", r.PolicyRules)
 	f.gaugeFuncs("tombolo_hub_sessions_by_carrier", "Agent sessions that are live, by their mux.", "carrier", carriers(), r.SessionsOver)
@@ -194,7 +194,7 @@ func NewAgent(reg prometheus.Registerer, r AgentReadings) *Agent {
 	f.counterFunc("tombolo_agent_bytes_to_target_total", "Bytes carried from the hub to targets.", r.BytesToTarget)
 	f.counterFunc("tombolo_agent_bytes_from_target_total", "Bytes carried from targets to the hub.", r.BytesToCaller)
 	f.gaugeFunc("tombolo_agent_session_connections", "Connections of the sessions that are live.", r.Connections)
-	f.gaugeFunc("tombolo_agent_unread_bytes", "Bytes that came over the mux and were not read yet.", r.Unread)
+	f.gaugeFunc("tombolo_agent_unread_bytes", "Bytes that came from hubs and were not read yet.", r.Unread)
 	f.gaugeFuncs("tombolo_agent_sessions_by_carrier", "Sessions to hubs that are live, by their mux.", "carrier", carriers(), r.SessionsOver)
 	a := &Agent{
 		Attaches:     f.counterVec("tombolo_agent_connections_added_total", "Further connections of sessions, by outcome (ok or a fault code).", "outcome"),
