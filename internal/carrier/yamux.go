@@ -121,7 +121,7 @@ func (y *yamuxSession) OpenStream(ctx context.Context, first []byte) (Stream, er
 func (y *yamuxSession) AcceptStream(ctx context.Context) (Stream, error) {
 	select {
 	case s, ok := <-y.accepted:
-		if !ok {
+		if !ok || y.s.IsClosed() { // both were ready
 			return nil, fault.New(fault.CodeSessionLost, "the session has ended")
 		}
 		return y.stream(s), nil
