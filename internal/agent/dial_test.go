@@ -223,7 +223,7 @@ func TestHappyEyeballs(t *testing.T) {
 					t.Errorf("%q after %v, %v; want %q after %v", at, time.Since(begin), err, c.want, c.after)
 				}
 				open := 0
-				if c.want != "" {
+				if c.code == "" {
 					open = 1
 				}
 				if n.open != open || (conn != nil) != (open == 1) {
