@@ -207,9 +207,9 @@ func TestHappyEyeballs(t *testing.T) {
 		"one that connects too late is closed":      {behaviour{"[fd00::1]:80": connectsAnyway(time.Second), "10.0.0.1:80": connects(0)}, "10.0.0.1:80", time.Second, ""},
 		"the third wins when the others hang":       {behaviour{"[fd00::1]:80": hangs, "10.0.0.1:80": hangs, "10.0.0.2:80": connects(0)}, "10.0.0.2:80", 2 * stagger, ""},
 		"all refuse":                                {nil, "[fd00::1]:80", 0, fault.CodeDialRefused},
-		"all are out of reach":                      {behaviour{"[fd00::1]:80": fails(0, syscall.ENETUNREACH), "10.0.0.1:80": fails(0, syscall.EHOSTUNREACH), "10.0.0.2:80": fails(0, syscall.ENETUNREACH)}, "", 0, fault.CodeDialUnreachable},
-		"one is out of reach and the others refuse": {behaviour{"[fd00::1]:80": fails(0, syscall.ENETUNREACH)}, "", 0, fault.CodeDialRefused},
-		"all hang until the deadline":               {behaviour{"[fd00::1]:80": hangs, "10.0.0.1:80": hangs, "10.0.0.2:80": hangs}, "", time.Minute, fault.CodeDialTimeout},
+		"all are out of reach":                      {behaviour{"[fd00::1]:80": fails(0, syscall.ENETUNREACH), "10.0.0.1:80": fails(0, syscall.EHOSTUNREACH), "10.0.0.2:80": fails(0, syscall.ENETUNREACH)}, "[fd00::1]:80", 0, fault.CodeDialUnreachable},
+		"one is out of reach and the others refuse": {behaviour{"[fd00::1]:80": fails(0, syscall.ENETUNREACH)}, "[fd00::1]:80", 0, fault.CodeDialRefused},
+		"all hang until the deadline":               {behaviour{"[fd00::1]:80": hangs, "10.0.0.1:80": hangs, "10.0.0.2:80": hangs}, "[fd00::1]:80", time.Minute, fault.CodeDialTimeout},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
