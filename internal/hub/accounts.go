@@ -24,6 +24,7 @@ type accounts struct {
 	counted func(scope, resource)
 
 	pressed atomic.Bool  // short of memory, and this cluster has the most of it
+	waits   atomic.Int64 // bytes that frontends hold for streams that do not take them
 	memory  *atomic.Bool // of the hub: it is used up, and nobody gets more
 
 	mu      sync.Mutex
@@ -134,6 +135,18 @@ func (a *accounts) short() error {
 		return f.Whyf("cluster %s uses the most of it and gets no more", a.name)
 	}
 	return f.Whyf("all of limits.memory is in use")
+}
+
+// idleCallers counts the callers' connections beyond the streams, whose cost has a
+// connection in it.
+func (a *accounts) idleCallers() int64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	n := -a.cluster.streams.Load()
+	for _, one := range a.callers {
+		n += one.sessions.Load()
+	}
+	return max(0, n)
 }
 
 // places are what a dial, and then its stream, holds of its accounts.

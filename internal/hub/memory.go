@@ -151,14 +151,16 @@ func (r *registry) memoryLimit() int64 {
 	return r.limits.memory
 }
 
-// consumers lists the clusters with what they hold, and sums what is unread.
+// consumers lists the clusters with what they hold, and sums what is unread by
+// callers or not taken from them.
 func (r *registry) consumers() (out []consumer, unread int64) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	for name, c := range r.clusters {
-		n, a := c.unread.Unread(), c.accounts.cluster
+		n, a := c.unread.Unread()+c.accounts.waits.Load(), c.accounts.cluster
 		unread += n
-		holds := n + a.sessions.Load()*limit.SessionCost + a.streams.Load()*limit.StreamCost
+		holds := n + a.sessions.Load()*limit.SessionCost + a.streams.Load()*limit.StreamCost +
+			c.accounts.idleCallers()*limit.CallerCost
 		if pressed := c.accounts.pressed.Load(); holds > 0 || pressed {
 			out = append(out, consumer{name, holds, pressed})
 		}

@@ -180,6 +180,44 @@ func TestTheLargestGivesMemoryBack(t *testing.T) {
 	}
 }
 
+// What frontends hold for streams, and callers' connections without one, are their
+// cluster's.
+func TestCallersAreCharged(t *testing.T) {
+	h := bareHub(t)
+	c := eat(t, h, "c1")
+	c.open(t, 1, 1)
+	holds := func() (int64, int64) {
+		all, unread := h.clusters.consumers()
+		if len(all) != 1 {
+			t.Fatalf("consumers: %v", all)
+		}
+		return all[0].holds, unread
+	}
+	one, unread := holds()
+	before := c.streams[0].holds()
+	c.streams[0].Charge(4 * mib)
+	if n, u := holds(); n-one != 4*mib || u-unread != 4*mib || c.streams[0].holds()-before != 4*mib {
+		t.Errorf("charged, the cluster holds %d more, %d of it unread, the stream %d", n-one, u-unread, c.streams[0].holds()-before)
+	}
+	c.streams[0].Charge(-4 * mib)
+	who := c.accounts.caller("me")
+	for range 3 { // the stream has one of them
+		if f := who.connect(); f != nil {
+			t.Fatal(f)
+		}
+	}
+	if n, _ := holds(); n-one != 2*limit.CallerCost {
+		t.Errorf("with two idle connections it holds %d more", n-one)
+	}
+	for range 3 {
+		who.disconnect()
+	}
+	if n, _ := holds(); n != one {
+		t.Errorf("%d are left of them", n-one)
+	}
+	c.streams[0].Reset(1)
+}
+
 // Where it is nobody's doing, nobody gets more, and nobody is cut.
 func TestFullMemory(t *testing.T) {
 	h := bareHub(t)

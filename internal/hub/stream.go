@@ -25,7 +25,8 @@ type hubStream struct {
 	policy  version
 	against atomic.Pointer[ruling] // of a changed policy, by which it ended
 	places  places
-	in, out toll // where it pays for its bytes into and out of the cluster
+	in, out toll         // where it pays for its bytes into and out of the cluster
+	waits   atomic.Int64 // bytes that a frontend holds for it
 	begun   time.Time
 	once    sync.Once
 	ended   fault.Code                  // set when the accounting has ended
@@ -141,8 +142,15 @@ func (s *hubStream) told(err error) error {
 
 // holds is what the stream has in memory beside itself.
 func (s *hubStream) holds() int64 {
+	n := s.waits.Load()
 	if h, ok := s.Stream.(carrier.Holder); ok {
-		return h.Held()
+		n += h.Held()
 	}
-	return 0
+	return n
+}
+
+// Charge tells of bytes that a frontend holds until the stream takes them.
+func (s *hubStream) Charge(n int64) {
+	s.waits.Add(n)
+	s.session.cluster.accounts.waits.Add(n)
 }

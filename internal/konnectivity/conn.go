@@ -35,9 +35,10 @@ import (
 // receive owns what comes from the caller and tells serve by the fields below.
 type conn struct {
 	stream grpc.ServerStream
-	group  *run.Group
-	id     int64
-	log    *slog.Logger
+	*receiver
+	group *run.Group
+	id    int64
+	log   *slog.Logger
 
 	ctx    context.Context // ends when the caller is gone or done
 	cancel context.CancelFunc
@@ -46,15 +47,15 @@ type conn struct {
 	spoken chan struct{} // closed at the first DATA
 
 	target atomic.Pointer[carrier.Stream]
-	bad    atomic.Pointer[fault.Fault] // the caller's mistake
-	deaf   bool                        // receive's own: the target takes no more
-	heard  bool                        // receive's own: spoken is closed
+	bad    atomic.Pointer[mistake] // the caller's
+	deaf   bool                    // receive's own: the target takes no more
+	heard  bool                    // receive's own: spoken is closed
 }
 
-func newConn(s grpc.ServerStream, g *run.Group, id int64, log *slog.Logger) *conn {
+func newConn(s grpc.ServerStream, r *receiver, g *run.Group, id int64, log *slog.Logger) *conn {
 	ctx, cancel := context.WithCancel(s.Context())
 	return &conn{
-		stream: s, group: g, id: id, log: log, ctx: ctx, cancel: cancel,
+		stream: s, receiver: r, group: g, id: id, log: log, ctx: ctx, cancel: cancel,
 		dials: make(chan packet, 1), closed: make(chan struct{}), spoken: make(chan struct{}),
 	}
 }
@@ -211,7 +212,7 @@ func linger(ctx context.Context, target carrier.Stream) {
 
 func (c *conn) protocolError() error {
 	if bad := c.bad.Load(); bad != nil {
-		return explain(codes.InvalidArgument, bad)
+		return explain(bad.code, bad.Fault)
 	}
 	return nil
 }
@@ -226,25 +227,24 @@ func explain(code codes.Code, f *fault.Fault) error {
 func (c *conn) receive() {
 	asked := false
 	for {
-		var p packet
-		if err := c.stream.RecvMsg(&p); err != nil {
-			// gRPC has already answered a packet that it could not take.
-			if code := status.Code(err); code == codes.Internal || code == codes.ResourceExhausted {
-				c.bad.Store(fault.New(fault.CodeFrameInvalid, "a konnectivity packet cannot be received").Because(err))
-			}
+		p, bad := c.next(&c.target)
+		if bad != nil {
+			c.bad.Store(bad)
+		}
+		if p == nil {
 			return
 		}
 		ok := true
 		switch p.kind {
 		case dialRequest:
 			if ok = !asked; ok {
-				c.dials <- p
+				c.dials <- *p
 			} else {
-				c.bad.Store(fault.New(fault.CodeFrameInvalid, "a second DIAL_REQ on one stream").Hint("open one stream for each dial"))
+				c.bad.Store(&mistake{codes.InvalidArgument, fault.New(fault.CodeFrameInvalid, "a second DIAL_REQ on one stream").Hint("open one stream for each dial")})
 			}
 			asked = true
 		case data:
-			ok = c.write(&p)
+			ok = c.write(p)
 		case closeRequest, closeDial:
 			ok = false
 			if target := c.target.Load(); target != nil { // else the dial is given up
@@ -253,7 +253,7 @@ func (c *conn) receive() {
 				close(c.closed)
 			}
 		}
-		p.free() // unknown types are ignored, as the reference does
+		c.done(p) // unknown types are ignored, as the reference does
 		if !ok {
 			return
 		}
@@ -265,7 +265,7 @@ func (c *conn) receive() {
 func (c *conn) write(p *packet) bool {
 	target := c.target.Load()
 	if target == nil || p.connectID != c.id {
-		c.bad.Store(fault.Newf(fault.CodeFrameInvalid, "DATA for connection %d on the stream of %d", p.connectID, c.id))
+		c.bad.Store(&mistake{codes.InvalidArgument, fault.Newf(fault.CodeFrameInvalid, "DATA for connection %d on the stream of %d", p.connectID, c.id)})
 		return false
 	}
 	if !c.heard {

@@ -16,6 +16,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/mem"
 
 	"github.com/tombolo-io/tombolo/internal/carrier"
 	"github.com/tombolo-io/tombolo/internal/fault"
@@ -28,17 +29,19 @@ import (
 // Frontend serves the protocol; one value serves many listeners.
 type Frontend struct {
 	log  *slog.Logger
+	pool mem.BufferPool
 	next atomic.Int64 // the newest connectID; 0 means none on the wire
 }
 
 // New makes a frontend.
-func New(log *slog.Logger) *Frontend { return &Frontend{log: log} }
+func New(log *slog.Logger) *Frontend { return &Frontend{log: log, pool: newPool()} }
 
 // Serve serves callers on ln until ctx ends; it owns ln. When it returns, every
 // connection that it served has ended.
 func (f *Frontend) Serve(ctx context.Context, ln net.Listener, dial func(context.Context, wire.Dial) (carrier.Stream, error)) error {
 	g := run.NewGroup(ctx)
 	streams, waiting := run.NewLimiter(limit.ConnectConnections), run.NewLimiter(limit.PendingDials)
+	var held budget
 	srv := grpc.NewServer(
 		grpc.ForceServerCodecV2(codec{}),
 		grpc.Creds(socketCredentials{}),
@@ -64,7 +67,12 @@ func (f *Frontend) Serve(ctx context.Context, ln net.Listener, dial func(context
 				if !waiting.TryAcquire() {
 					return f.tooMany(s.Context(), "%d streams of this socket have sent no DIAL_REQ yet", limit.PendingDials)
 				}
-				return newConn(s, g, f.next.Add(1), f.log).serve(dial, waiting.Release)
+				r, err := newReceiver(s.Context(), f.pool, &held)
+				if err != nil {
+					waiting.Release()
+					return err
+				}
+				return newConn(s, r, g, f.next.Add(1), f.log).serve(dial, waiting.Release)
 			},
 		}},
 	}, f)

@@ -47,7 +47,15 @@ type rig struct {
 	echoes     sync.WaitGroup
 }
 
+type dialFunc = func(context.Context, wire.Dial) (carrier.Stream, error)
+
 func newRig(t *testing.T) *rig {
+	t.Helper()
+	return newRigOf(t, func(dial dialFunc) dialFunc { return dial })
+}
+
+// newRigOf dials through what wrap makes of the rig's own dial.
+func newRigOf(t *testing.T, wrap func(dialFunc) dialFunc) *rig {
 	t.Helper()
 	a, b := net.Pipe()
 	hub, err := carrier.Server(carrier.Mux, a, carrier.Options{Incoming: 4_000})
@@ -68,7 +76,7 @@ func newRig(t *testing.T) *rig {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	r.stop = cancel
-	go func() { r.served <- konnectivity.New(slog.New(slog.DiscardHandler)).Serve(ctx, ln, r.dial) }()
+	go func() { r.served <- konnectivity.New(slog.New(slog.DiscardHandler)).Serve(ctx, ln, wrap(r.dial)) }()
 	t.Cleanup(func() {
 		r.end()
 		hub.Close()

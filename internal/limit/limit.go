@@ -77,6 +77,9 @@ const (
 	// StreamCost is the same for an idle stream with its caller's connection: the
 	// stream, two goroutines, buffers of gRPC.
 	StreamCost = 16 << 10
+	// CallerCost is what a caller's connection without a stream takes: the two buffers
+	// that gRPC gives each.
+	CallerCost = 64 << 10
 	// MemoryKept is what no cluster is cut below for want of memory: a hundred agents
 	// or their idle streams. What is short then is not the clusters' doing.
 	MemoryKept = 8 << 20
@@ -93,6 +96,14 @@ const (
 	// writes TLS records of 16 KiB and copies plain bodies by 32 KiB, but others may
 	// write a body of megabytes at once.
 	KonnectivityPacket = 4 << 20
+	// KonnectivityRequest bounds a packet on a stream that has no target yet: a name
+	// of 255 bytes and a port. Whoever has not dialled shall not make the hub hold more.
+	KonnectivityRequest = 4 << 10
+	// KonnectivityHeld bounds the large packets of one konnectivity socket that have
+	// been announced and that their streams to the agents have not taken: sixteen of
+	// the largest at a time. Those of at most KonnectivityData are not refused for it,
+	// which is what kube-apiserver sends: a window lets as much come anyway.
+	KonnectivityHeld = 64 << 20
 	// KonnectivityWindow bounds what a gRPC stream holds that was not taken yet,
 	// but for a packet that has begun: as much as a stream of a session begins with.
 	// Left to gRPC, it grows to 16 MiB for every stream of a fast caller.
