@@ -23,7 +23,7 @@ func callRules() []callRule {
 	return []callRule{
 		{"github.com/tombolo-io/tombolo/internal/policy", []string{"Decide"}, []string{
 			"internal/hub/access.go", "internal/hub/own.go", "internal/hub/explain.go", // the hub; its explanation
-			"internal/agent/dial.go", "internal/agent/live.go", // the agent
+			"internal/agent/dial.go", "internal/agent/live.go", "internal/agent/audit.go", // the agent; its record of what it refused
 			"cmd/tombolo/policytest.go", // recorded traffic
 		}, oneDecide},
 		{"net/netip", []string{"Prefix", "ParsePrefix", "MustParsePrefix", "PrefixFrom"}, []string{

@@ -91,10 +91,8 @@ const (
 	// KonnectivityData bounds one DATA packet that we send; the reference's
 	// own size for the server, well below gRPC's 4 MiB.
 	KonnectivityData = 32 << 10
-	// KonnectivityPacket bounds a packet that we take, as gRPC does by default and
-	// with it the reference. Its client makes one DATA of each Write: kube-apiserver
-	// writes TLS records of 16 KiB and copies plain bodies by 32 KiB, but others may
-	// write a body of megabytes at once.
+	// KonnectivityPacket bounds a packet that we take, as gRPC does by default and with
+	// it the reference. Its client makes one DATA of each Write, which may be a body.
 	KonnectivityPacket = 4 << 20
 	// KonnectivityRequest bounds a packet on a stream that has no target yet: a name
 	// of 255 bytes and a port. Whoever has not dialled shall not make the hub hold more.
@@ -198,8 +196,7 @@ const (
 	// SessionsComing bounds the connections of one agent's identity that have said
 	// Hello and are no session yet: that takes them a round trip.
 	SessionsComing = 32
-	// ClientConnections bounds the connections of clients on a hub's main port, over all
-	// clusters: ten callers at their own bound. The descriptors bound them as well.
+	// ClientConnections bounds those of all clients on a hub's main port: ten at their bound.
 	ClientConnections = 100_000
 	// OperatorConnections are kept for operators beyond that.
 	OperatorConnections = 64
@@ -222,9 +219,8 @@ const (
 	// DialBurst is how many seconds' worth of dials may come at once: a
 	// kube-apiserver that has lost its connections opens them all again.
 	DialBurst = 5
-	// DialTurn is how long a dial beyond the rate of its cluster or caller waits for its
-	// turn. One whose turn comes later is refused, and told so after this time: a caller
-	// that asks again at once would cost its neighbours more than what it gets.
+	// DialTurn is how long a dial beyond a rate waits for its turn. One whose turn comes
+	// later is told so after this time: who asks again at once costs its neighbours.
 	DialTurn = time.Second
 	// CallerRecords bounds the identities of callers and agents that a cluster
 	// remembers while they have nothing open: each costs about 1 KiB.
@@ -281,8 +277,7 @@ const (
 	// StrangerGrace is how long a stranger on a full hub keeps its place although it
 	// is silent: a machine from which five thousand agents come back is slow.
 	StrangerGrace = time.Second
-	// StrangerLeast is the same while most strangers turn out to be nobody: a round
-	// trip around half the world.
+	// StrangerLeast is the same while most turn out to be nobody: a long round trip.
 	StrangerLeast = 100 * time.Millisecond
 	// Hello bounds the exchange of Hello and Welcome.
 	Hello = 10 * time.Second
@@ -311,8 +306,7 @@ const (
 	// PingIdle is the ping interval of an idle session; it also keeps NAT
 	// entries alive (RFC 5382 asks for 124 minutes, cheap routers give 30 s to 60 s).
 	PingIdle = 10 * time.Second
-	// PingTrip is the interval of pings while bytes come: they show that the peer
-	// lives, but not what a round trip takes.
+	// PingTrip is the interval of pings while bytes come, for the round trip.
 	PingTrip = 30 * time.Second
 	// DeadIdle is the silence after which an idle session counts as dead, of
 	// the 30 s that are promised.
