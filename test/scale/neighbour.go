@@ -48,7 +48,7 @@ func takeNeighbour(ctx context.Context, r *runner) error {
 			return err
 		}
 	}
-	if err := r.line(line{name: "p99 of pings beside a flooding cluster that has bounds, of that alone", value: median(n.bounded), target: mostBeside,
+	if err := r.line(line{name: "p99 of pings beside a flood with bounds (100 dials, 10 MiB a second), of that alone", value: median(n.bounded), target: mostBeside,
 		note: fmt.Sprintf("without bounds %.3g, beside a flood through another hub %.3g", median(n.unbounded), median(n.apart))}); err != nil {
 		return err
 	}
