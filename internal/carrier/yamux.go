@@ -24,13 +24,13 @@ type yamuxMaker func(net.Conn, *yamux.Config, func() (yamux.MemoryManager, error
 
 // settings: liveness is ours (pings on the control stream count any received
 // byte), so the library's keepalive is off. Windows start at 256 KiB and grow
-// with the path, per stream only, as long as the budget lets them.
+// with the path to 16 MiB, per stream only: no receive limit is shared.
 func settings(incoming uint32) *yamux.Config {
 	c := yamux.DefaultConfig()
 	c.EnableKeepAlive = false
 	c.MaxIncomingStreams = incoming
 	c.InitialStreamWindowSize = 256 << 10
-	c.MaxStreamWindowSize = limit.YamuxWindow
+	c.MaxStreamWindowSize = 16 << 20
 	c.MaxMessageSize = 32 << 10
 	c.ConnectionWriteTimeout = limit.DeadIdle
 	c.LogOutput = io.Discard
@@ -43,19 +43,18 @@ type yamuxSession struct {
 	take     func(Stream) // instead of accepted, if not nil
 	accepted chan *yamux.Stream
 	pools    *chunkPools // of copies
-	unread   *yamuxLedger
 }
 
 func newYamux(conn net.Conn, o Options, mk yamuxMaker) (Session, error) {
-	if o.Budget == nil {
-		o.Budget = NewBudget(limit.ClusterUnread)
-	}
-	m := &meter{Conn: conn, begin: time.Now(), unread: newYamuxLedger(o.Budget)}
-	s, err := mk(m, settings(uint32(o.Incoming)), yamuxGrowth{o.Budget}.manager)
+	m := &meter{Conn: conn, begin: time.Now()}
+	s, err := mk(m, settings(uint32(o.Incoming)), nil)
 	if err != nil {
 		return nil, err
 	}
-	y := &yamuxSession{s: s, conn: m, take: o.Accept, accepted: make(chan *yamux.Stream), pools: &o.Budget.pools, unread: m.unread}
+	y := &yamuxSession{s: s, conn: m, take: o.Accept, accepted: make(chan *yamux.Stream), pools: new(chunkPools)}
+	if o.Budget != nil {
+		y.pools = &o.Budget.pools
+	}
 	go y.accept()
 	return y, nil
 }
@@ -64,15 +63,10 @@ func newYamux(conn net.Conn, o Options, mk yamuxMaker) (Session, error) {
 // ends with the session.
 func (y *yamuxSession) accept() {
 	defer close(y.accepted)
-	defer y.unread.end()
 	for {
 		s, err := y.s.AcceptStream()
 		if err != nil {
 			return
-		}
-		if y.unread.budget.Full() {
-			y.stream(s).Reset(ResetRefused)
-			continue
 		}
 		if y.take != nil {
 			y.take(y.stream(s))
@@ -144,7 +138,7 @@ func (y *yamuxSession) Attach(net.Conn) error {
 }
 
 func (y *yamuxSession) Info() Info {
-	return Info{Kind: Yamux, Connections: 1, Streams: y.s.NumStreams(), Unread: int(y.unread.unread())}
+	return Info{Kind: Yamux, Connections: 1, Streams: y.s.NumStreams()}
 }
 
 func (y *yamuxSession) Done() <-chan struct{} { return y.s.CloseChan() }
@@ -157,15 +151,14 @@ func (y *yamuxSession) Traffic() Traffic {
 
 type yamuxStream struct {
 	*yamux.Stream
-	pools  *chunkPools
-	unread *yamuxAccount
+	pools *chunkPools
 
 	mu    sync.Mutex
 	ended bool // by us, in both directions; no deadline is set any more
 }
 
 func (y *yamuxSession) stream(s *yamux.Stream) *yamuxStream {
-	return &yamuxStream{Stream: s, pools: y.pools, unread: y.unread.take(s.StreamID())}
+	return &yamuxStream{Stream: s, pools: y.pools}
 }
 
 // Read hides the library's habit of giving bytes and the failure to grow the
@@ -178,13 +171,9 @@ func (s *yamuxStream) Read(b []byte) (int, error) {
 	n, err := s.Stream.Read(b)
 	if n > 0 || err == nil || err == io.EOF {
 		if n > 0 {
-			s.unread.read(n)
 			err = nil
 		}
 		return n, err
-	}
-	if err != yamux.ErrTimeout { // what came can be read no more
-		s.unread.drop()
 	}
 	return n, s.failed(err)
 }
@@ -283,7 +272,6 @@ func (s *yamuxStream) Reset(code uint32) error {
 		return nil
 	}
 	s.ended = true
-	s.unread.drop()
 	s.Stream.SetDeadline(time.Unix(1, 0))
 	go s.Stream.ResetWithError(code)
 	return nil
@@ -336,7 +324,6 @@ func lost(err error) error {
 type meter struct {
 	net.Conn
 	in, out, last atomic.Int64
-	unread        *yamuxLedger
 	begin         time.Time // last counts from here by the monotonic clock, which no one sets
 }
 
@@ -345,15 +332,11 @@ func (m *meter) Read(b []byte) (int, error) {
 	if n > 0 {
 		m.in.Add(int64(n))
 		m.last.Store(int64(time.Since(m.begin)))
-		if wrong := m.unread.received(b[:n]); wrong != nil {
-			return 0, wrong
-		}
 	}
 	return n, err
 }
 
 func (m *meter) Write(b []byte) (int, error) {
-	m.unread.sent(b)
 	n, err := m.Conn.Write(b)
 	m.out.Add(int64(n))
 	return n, err

@@ -58,9 +58,6 @@ const (
 	// AgentUnread is the same for an agent and its targets: a quarter of the
 	// memory that a printed Deployment allows it.
 	AgentUnread = 128 << 20
-	// YamuxWindow bounds the window of a stream over yamux, which has no bound of a
-	// session: 100 Mbit/s at 80 ms for an agent that does not know our mux.
-	YamuxWindow = 1 << 20
 	// ShapeTurn is what a stream that is held to a rate of bytes pays for at a time,
 	// so that all streams of a cluster have equal shares: small beside a chunk.
 	ShapeTurn = 16 << 10

@@ -160,6 +160,9 @@ func TestAgentUnderAHostileHub(t *testing.T) {
 
 			for range times(manyResets) {
 				st, err := link.OpenStream(runtest.Within(t), []byte{0})
+				if refused := new(carrier.ResetError); errors.As(err, &refused) && kind == carrier.Yamux {
+					continue // 256 streams wait to be accepted
+				}
 				if err != nil {
 					t.Fatal(err)
 				}
