@@ -155,6 +155,10 @@ func ask(ctx context.Context, conn net.Conn, request string) (net.Conn, error) {
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
 	if _, err := io.WriteString(conn, request); err != nil {
+		// Whoever is beyond a bound is answered before it has asked.
+		if out, refusal := answer(conn); errors.As(refusal, new(*refused)) {
+			return out, refusal
+		}
 		return nil, err
 	}
 	return answer(conn)
