@@ -154,7 +154,7 @@ func Causes() []Cause { return []Cause{CauseLeft, CauseSilent, CauseBroken, Caus
 // Client makes the dialling end of a session (the agent's) over conn.
 func Client(kind Kind, conn net.Conn, o Options) (Session, error) {
 	if kind == Yamux {
-		return newYamux(conn, o, yamux.Client)
+		return newYamux(conn, o, yamux.Client, 1)
 	}
 	return newMux(conn, o, true)
 }
@@ -162,7 +162,7 @@ func Client(kind Kind, conn net.Conn, o Options) (Session, error) {
 // Server makes the accepting end (the hub's).
 func Server(kind Kind, conn net.Conn, o Options) (Session, error) {
 	if kind == Yamux {
-		return newYamux(conn, o, yamux.Server)
+		return newYamux(conn, o, yamux.Server, 2)
 	}
 	return newMux(conn, o, false)
 }

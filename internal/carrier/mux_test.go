@@ -163,9 +163,9 @@ func TestMuxCloseEndsADial(t *testing.T) {
 	}
 }
 
-// TestMuxBudget: what nobody reads counts, whatever becomes of it, and a session
+// TestBudget: over either mux, what nobody reads counts, whatever becomes of it, and a session
 // that is at its bound takes no new streams until some is gone.
-func TestMuxBudget(t *testing.T) {
+func TestBudget(t *testing.T) {
 	each := func(do func(carrier.Stream)) func(carriertest.Pair, []carrier.Stream) {
 		return func(_ carriertest.Pair, far []carrier.Stream) {
 			for _, s := range far {
@@ -188,31 +188,35 @@ func TestMuxBudget(t *testing.T) {
 			each(func(s carrier.Stream) { s.Close() })(p, far)
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			const most = 1 << 20
-			budget := carrier.NewBudget(most)
-			a, b := net.Pipe()
-			p := sessions(t, carrier.Mux, end{a, carrier.Options{Incoming: 100}}, end{b, carrier.Options{Incoming: 100, Budget: budget}})
-			p.Cut = func() { a.Close() }
-			defer p.A.Close()
-			defer p.B.Close()
-			far := overfill(t, p, budget)
-			if got := budget.Unread(); got < most || got > most+most/4 || int64(p.B.Info().Unread) != got {
-				t.Errorf("%d bytes of %d are unread, the session tells of %d", got, most, p.B.Info().Unread)
-			}
-			if len(far) < 6 {
-				t.Errorf("%d streams fill the budget; it should get smaller ones before it refuses", len(far))
-			}
-			ends(p, far)
-			until(t, func() bool { return budget.Unread() == 0 })
-			select {
-			case <-p.B.Done():
-			default:
-				if _, _, err := knock(t, p); err != nil {
-					t.Errorf("a stream after the others have ended: %v", err)
-				}
-			}
-		})
+		for _, kind := range []carrier.Kind{carrier.Mux, carrier.Yamux} {
+			t.Run(name+" over "+string(kind), func(t *testing.T) { budgetKept(t, kind, ends) })
+		}
+	}
+}
+
+func budgetKept(t *testing.T, kind carrier.Kind, ends func(carriertest.Pair, []carrier.Stream)) {
+	const most = 1 << 20
+	budget := carrier.NewBudget(most)
+	a, b := net.Pipe()
+	p := sessions(t, kind, end{a, carrier.Options{Incoming: 100}}, end{b, carrier.Options{Incoming: 100, Budget: budget}})
+	p.Cut = func() { a.Close() }
+	defer p.A.Close()
+	defer p.B.Close()
+	far := overfill(t, p, budget)
+	if got := budget.Unread(); got < most || got > most+most/4 || int64(p.B.Info().Unread) != got {
+		t.Errorf("%d bytes of %d are unread, the session tells of %d", got, most, p.B.Info().Unread)
+	}
+	if len(far) < 6 {
+		t.Errorf("%d streams fill the budget; it should get smaller ones before it refuses", len(far))
+	}
+	ends(p, far)
+	until(t, func() bool { return budget.Unread() == 0 })
+	select {
+	case <-p.B.Done():
+	default:
+		if _, _, err := knock(t, p); err != nil {
+			t.Errorf("a stream after the others have ended: %v", err)
+		}
 	}
 }
 

@@ -24,7 +24,7 @@ type yamuxMaker func(net.Conn, *yamux.Config, func() (yamux.MemoryManager, error
 
 // settings: liveness is ours (pings on the control stream count any received
 // byte), so the library's keepalive is off. Windows start at 256 KiB and grow
-// with the path to 16 MiB, per stream only: no receive limit is shared.
+// with the path to 16 MiB, per stream only, while at most half of the budget is unread.
 func settings(incoming uint32) *yamux.Config {
 	c := yamux.DefaultConfig()
 	c.EnableKeepAlive = false
@@ -43,18 +43,20 @@ type yamuxSession struct {
 	take     func(Stream) // instead of accepted, if not nil
 	accepted chan *yamux.Stream
 	pools    *chunkPools // of copies
+	unread   *yamuxLedger
 }
 
-func newYamux(conn net.Conn, o Options, mk yamuxMaker) (Session, error) {
-	m := &meter{Conn: conn, begin: time.Now()}
-	s, err := mk(m, settings(uint32(o.Incoming)), nil)
+// newYamux makes an end whose own streams are numbered from first.
+func newYamux(conn net.Conn, o Options, mk yamuxMaker, first uint32) (Session, error) {
+	if o.Budget == nil {
+		o.Budget = NewBudget(limit.ClusterUnread)
+	}
+	m := &meter{Conn: conn, begin: time.Now(), unread: newYamuxLedger(o.Budget, first)}
+	s, err := mk(m, settings(uint32(o.Incoming)), yamuxGrowth{o.Budget}.manager)
 	if err != nil {
 		return nil, err
 	}
-	y := &yamuxSession{s: s, conn: m, take: o.Accept, accepted: make(chan *yamux.Stream), pools: new(chunkPools)}
-	if o.Budget != nil {
-		y.pools = &o.Budget.pools
-	}
+	y := &yamuxSession{s: s, conn: m, take: o.Accept, accepted: make(chan *yamux.Stream), pools: &o.Budget.pools, unread: m.unread}
 	go y.accept()
 	return y, nil
 }
@@ -63,10 +65,15 @@ func newYamux(conn net.Conn, o Options, mk yamuxMaker) (Session, error) {
 // ends with the session.
 func (y *yamuxSession) accept() {
 	defer close(y.accepted)
+	defer y.unread.end()
 	for {
 		s, err := y.s.AcceptStream()
 		if err != nil {
 			return
+		}
+		if y.unread.budget.Full() {
+			y.stream(s).Reset(ResetRefused)
+			continue
 		}
 		if y.take != nil {
 			y.take(y.stream(s))
@@ -138,7 +145,7 @@ func (y *yamuxSession) Attach(net.Conn) error {
 }
 
 func (y *yamuxSession) Info() Info {
-	return Info{Kind: Yamux, Connections: 1, Streams: y.s.NumStreams()}
+	return Info{Kind: Yamux, Connections: 1, Streams: y.s.NumStreams(), Unread: int(y.unread.unread())}
 }
 
 func (y *yamuxSession) Done() <-chan struct{} { return y.s.CloseChan() }
@@ -151,14 +158,15 @@ func (y *yamuxSession) Traffic() Traffic {
 
 type yamuxStream struct {
 	*yamux.Stream
-	pools *chunkPools
+	pools  *chunkPools
+	unread *yamuxAccount
 
 	mu    sync.Mutex
 	ended bool // by us, in both directions; no deadline is set any more
 }
 
 func (y *yamuxSession) stream(s *yamux.Stream) *yamuxStream {
-	return &yamuxStream{Stream: s, pools: y.pools}
+	return &yamuxStream{Stream: s, pools: y.pools, unread: y.unread.take(s.StreamID())}
 }
 
 // Read hides the library's habit of giving bytes and the failure to grow the
@@ -171,9 +179,13 @@ func (s *yamuxStream) Read(b []byte) (int, error) {
 	n, err := s.Stream.Read(b)
 	if n > 0 || err == nil || err == io.EOF {
 		if n > 0 {
+			s.unread.read(n)
 			err = nil
 		}
 		return n, err
+	}
+	if err != yamux.ErrTimeout && !s.over() { // the peer or the session has ended it: what came can be read no more
+		s.unread.drop()
 	}
 	return n, s.failed(err)
 }
@@ -248,33 +260,44 @@ func (s *yamuxStream) CloseWrite() error {
 	if s.over() {
 		return net.ErrClosed
 	}
+	s.unread.closing()
 	return streamError(s.Stream.CloseWrite())
 }
 
 // Close ends our direction in order and then resets the rest: the library's own
 // Close would leave a peer that still writes waiting for a window for ever.
 func (s *yamuxStream) Close() error {
-	err := s.CloseWrite()
-	if errors.Is(err, net.ErrClosed) {
-		err = nil
-	}
-	return errors.Join(err, s.Reset(0))
+	s.end(func() {
+		s.unread.closing()
+		s.Stream.CloseWrite()
+		s.Stream.ResetWithError(0)
+	})
+	return nil
 }
 
-// Reset wakes who reads or writes, and waits for nothing: the library would wait for
-// a place in its queue, and a peer that does not read gives none. Who ends streams
-// of many sessions must not wait for one of them. The frame is on its way when
-// there is room, or ends with the session.
+// Reset implements Stream.
 func (s *yamuxStream) Reset(code uint32) error {
+	s.end(func() { s.Stream.ResetWithError(code) })
+	return nil
+}
+
+// end wakes who reads or writes, and waits for nothing: the library would wait for
+// a place in its queue, and a peer that does not read gives none. Who ends streams
+// of many sessions must not wait for one of them. tell has the frames on their way
+// when there is room, or ends with the session: a goroutine for each stream at most,
+// and until then the library keeps what the stream holds.
+func (s *yamuxStream) end(tell func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ended {
-		return nil
+		return
 	}
 	s.ended = true
 	s.Stream.SetDeadline(time.Unix(1, 0))
-	go s.Stream.ResetWithError(code)
-	return nil
+	go func() {
+		tell()
+		s.unread.drop()
+	}()
 }
 
 func (s *yamuxStream) SetDeadline(t time.Time) error {
@@ -324,6 +347,7 @@ func lost(err error) error {
 type meter struct {
 	net.Conn
 	in, out, last atomic.Int64
+	unread        *yamuxLedger
 	begin         time.Time // last counts from here by the monotonic clock, which no one sets
 }
 
@@ -332,11 +356,15 @@ func (m *meter) Read(b []byte) (int, error) {
 	if n > 0 {
 		m.in.Add(int64(n))
 		m.last.Store(int64(time.Since(m.begin)))
+		if wrong := m.unread.received(b[:n]); wrong != nil {
+			return 0, wrong
+		}
 	}
 	return n, err
 }
 
 func (m *meter) Write(b []byte) (int, error) {
+	m.unread.sent(b)
 	n, err := m.Conn.Write(b)
 	m.out.Add(int64(n))
 	return n, err

@@ -29,6 +29,5 @@ func lacks(kind carrier.Kind) map[carriertest.Rule]string {
 		carriertest.EndsAtOnce:     "yamux queues 64 frames in order, those that end a stream among them, and then waits",
 		carriertest.SeveralCallers: "yamux wakes one reader and one writer of a stream, whatever happened",
 		carriertest.PromptSinks:    "yamux gives its bytes to who reads them only",
-		carriertest.UnreadKnown:    "yamux does not tell what is in its buffers",
 	}
 }

@@ -59,7 +59,7 @@ func TestWhoIsOverdue(t *testing.T) {
 }
 
 // Streams that were idle when they got their windows bring more than the cluster may
-// leave unread: it comes back below its bound, over our mux, without a limit of
+// leave unread: it comes back below its bound, over either mux, without a limit of
 // memory, and nobody else is touched.
 func TestUnreadComesBackBelowItsBound(t *testing.T) {
 	const (
@@ -67,7 +67,7 @@ func TestUnreadComesBackBelowItsBound(t *testing.T) {
 		each  = 200 << 10
 		n     = 40
 	)
-	for _, kind := range []carrier.Kind{carrier.Mux} {
+	for _, kind := range []carrier.Kind{carrier.Mux, carrier.Yamux} {
 		t.Run(string(kind), func(t *testing.T) {
 			h := bareHub(t)
 			greedy, slow := eatOver(t, h, "c1", kind), eatOver(t, h, "c2", kind)
