@@ -26,7 +26,7 @@ func lacks(kind carrier.Kind) map[carriertest.Rule]string {
 		carriertest.RefusalMarked:  "yamux resets what it refuses with code 0",
 		carriertest.GoAwayInPeace:  "yamux ends a session whose peer goes away",
 		carriertest.OpenAtOnce:     "yamux holds 256 streams that were not accepted, and refuses more",
-		carriertest.EndsAtOnce:     "yamux queues 64 frames in order, those that end a stream among them, and then waits",
+		carriertest.EndsAtOnce:     "yamux queues 64 frames in order, and then CloseWrite and GoAway wait",
 		carriertest.SeveralCallers: "yamux wakes one reader and one writer of a stream, whatever happened",
 		carriertest.PromptSinks:    "yamux gives its bytes to who reads them only",
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"testing"
 	"time"
 
@@ -21,6 +22,8 @@ func Slow(t *testing.T, over Over) {
 		"deadlines":       haltedDeadlines,
 		"ends of A":       func(t *testing.T, p Pair, w *Wire) { haltedEnds(t, p, w, p.sides()[0]) },
 		"ends of B":       func(t *testing.T, p Pair, w *Wire) { haltedEnds(t, p, w, p.sides()[1]) },
+		"streams of A":    func(t *testing.T, p Pair, w *Wire) { haltedStreams(t, p, w, p.sides()[0]) },
+		"streams of B":    func(t *testing.T, p Pair, w *Wire) { haltedStreams(t, p, w, p.sides()[1]) },
 		"close":           haltedClose,
 		"death meanwhile": haltedDeath,
 	} {
@@ -104,6 +107,53 @@ func haltedEnds(t *testing.T, p Pair, w *Wire, d openingSide) {
 	for i := range near {
 		near[i].Close()
 		far[i].Close()
+	}
+	emptied(t, p)
+}
+
+// haltedStreams: neither Close nor Reset of a stream waits for the link, and what Close
+// ends arrives as a whole. A goroutine for each stream is all that may wait.
+func haltedStreams(t *testing.T, p Pair, w *Wire, d openingSide) {
+	const n = 150 // more frames than any queue takes
+	var near, far [n]carrier.Stream
+	var taken [n]int64
+	for i := range near {
+		near[i], far[i] = link(t, d.from, d.to)
+	}
+	w.Halt(true)
+	for i, s := range near {
+		taken[i] = cram(t, s, content(i), 0)
+	}
+	before, begin := runtime.NumGoroutine(), time.Now()
+	for i, s := range near {
+		end := s.Close
+		if i%3 == 0 {
+			end = func() error { return s.Reset(uint32(i)) }
+		}
+		if err := errors.Join(end(), s.Close()); err != nil {
+			t.Error(err)
+		}
+	}
+	if took := time.Since(begin); took > atOnce {
+		t.Errorf("the ends took %v", took)
+	}
+	if more := runtime.NumGoroutine() - before; more > n {
+		t.Errorf("%d goroutines wait for the ends of %d streams", more, n)
+	}
+	w.Halt(false)
+	for i, s := range far {
+		if i%3 == 0 {
+			_, err := receive(s, content(i), seeded(1))
+			isReset(t, "read", err, uint32(i))
+			continue
+		}
+		if err := wantAll(s, content(i), taken[i], seeded(1)); err != nil {
+			t.Errorf("stream %d: %v", i, err)
+		}
+		isReset(t, "write", writeUntilFails(s), 0)
+	}
+	for _, s := range far {
+		s.Close()
 	}
 	emptied(t, p)
 }
