@@ -55,8 +55,9 @@ type Record struct {
 	Cluster     string    `json:"cluster,omitempty"`
 	Frontend    string    `json:"frontend,omitempty"`
 	Caller      string    `json:"caller,omitempty"`
-	Serial      string    `json:"serial,omitempty"` // of the caller's certificate
-	Source      string    `json:"source,omitempty"` // the caller's transport address
+	Operator    string    `json:"operator,omitempty"` // SPIFFE URI of one that came with a certificate
+	Serial      string    `json:"serial,omitempty"`   // of the caller's certificate
+	Source      string    `json:"source,omitempty"`   // the caller's transport address
 	Peer        *Peer     `json:"peer,omitempty"`
 	Egress      string    `json:"egress,omitempty"`
 	Metadata    Metadata  `json:"metadata,omitzero"`
@@ -99,7 +100,7 @@ func (r *Record) clean() {
 	r.Version, r.Time, r.Since = Version, instant(r.Time), instant(r.Since)
 	r.Duration -= r.Duration % Millis(time.Microsecond)
 	for _, s := range []*string{&r.ID, (*string)(&r.Kind), &r.At, &r.Hub, &r.Agent, &r.Cluster, &r.Frontend, &r.Caller,
-		&r.Serial, &r.Source, &r.Egress, &r.Resolved, &r.Verdict, &r.Rule, &r.Policy, &r.Code, &r.Reason} {
+		&r.Operator, &r.Serial, &r.Source, &r.Egress, &r.Resolved, &r.Verdict, &r.Rule, &r.Policy, &r.Code, &r.Reason} {
 		*s = clip(*s, limit.AuditText)
 	}
 	r.Asked = clip(Destination(r.Asked), limit.AuditText)

@@ -14,6 +14,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/id"
 	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/wire"
 )
 
 // accounts are those of one cluster: its own, and one for each identity of an agent
@@ -286,18 +287,26 @@ type metered struct {
 	net.Listener
 	account *account
 	refuse  func(net.Conn, *fault.Fault)
+	refused func(wire.Peer, error)
 }
 
 // metered wraps the listener of a frontend that does not count connections itself;
 // whose they are is known in ctx. Who gets no answer is at least recorded.
 func (h *Hub) metered(ctx context.Context, ln net.Listener) net.Listener {
 	p, _ := ctx.Value(partyKey{}).(party)
-	return &metered{ln, h.clusters.add(p.cluster).accounts.caller(p.caller), func(conn net.Conn, f *fault.Fault) {
-		h.recordRefusal(ctx, carrier.UnixPeer(conn), f)
-		h.refused(conn, f)
-		conn.Close()
-	}}
+	return &metered{
+		Listener: ln, account: h.clusters.add(p.cluster).accounts.caller(p.caller),
+		refuse: func(conn net.Conn, f *fault.Fault) {
+			h.refuseKnown(ctx, conn, carrier.UnixPeer(conn), f)
+			conn.Close()
+		},
+		refused: func(peer wire.Peer, err error) { h.refusedWithin(ctx, peer, err) },
+	}
 }
+
+// Refused takes what a frontend itself refuses to a caller, within a connection and
+// before a dial: it is counted and recorded.
+func (l *metered) Refused(peer wire.Peer, err error) { l.refused(peer, err) }
 
 func (l *metered) Accept() (net.Conn, error) {
 	for {

@@ -276,13 +276,13 @@ func (h *Hub) apiStream(w http.ResponseWriter, r *http.Request) {
 	}
 	asked, err := readRequest(r.URL.Query().Get("target"), r.Header)
 	if err != nil {
-		p, _ := withOperator(r).Value(partyKey{}).(party)
+		p, _ := h.withOperator(r).Value(partyKey{}).(party)
 		p.cluster, p.frontend, p.caller = name, adminFrontend, operatorCaller
 		h.recordRefusal(withParty(r.Context(), p), wire.Peer{}, err)
 		writeFault(w, err)
 		return
 	}
-	stream, err := h.dialer(name, adminFrontend, operatorCaller)(withOperator(r), asked.dial())
+	stream, err := h.dialer(name, adminFrontend, operatorCaller)(h.withOperator(r), asked.dial())
 	if err != nil {
 		writeFault(w, err)
 		return

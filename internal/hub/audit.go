@@ -25,6 +25,8 @@ type party struct {
 	cluster          id.Cluster
 	frontend, caller string
 	serial, source   string
+	operator         string    // SPIFFE URI
+	peer             wire.Peer // of the admin socket: it is recorded, and no policy asks for it
 }
 
 type partyKey struct{}
@@ -35,13 +37,18 @@ func withParty(ctx context.Context, p party) context.Context {
 }
 
 // withOperator makes known which operator asks: over the admin port one with a
-// certificate, over the admin socket whoever may open it.
-func withOperator(r *http.Request) context.Context {
+// certificate, over the admin socket a user of this machine who may open it.
+func (h *Hub) withOperator(r *http.Request) context.Context {
 	chain := peerOf(r.Context())
 	if len(chain) == 0 {
-		return r.Context()
+		peer, _ := r.Context().Value(socketPeerKey{}).(wire.Peer)
+		return withParty(r.Context(), party{peer: peer})
 	}
-	return withParty(r.Context(), party{serial: trust.Serial(chain[0]), source: r.RemoteAddr})
+	p := party{serial: trust.Serial(chain[0]), source: r.RemoteAddr}
+	if who, ours := h.authentic(chain); ours {
+		p.operator = who.URI()
+	}
+	return withParty(r.Context(), p)
 }
 
 // sourceOf is the address that a caller's connection comes from, not valid where
@@ -64,52 +71,56 @@ type ruled struct {
 func (r ruled) Unwrap() error { return r.error }
 
 // dialRecorded dials, and leaves a record of the refusal, of the failure, or of the
-// stream when it has ended.
-func (h *Hub) dialRecorded(ctx context.Context, c id.Cluster, frontend string, d wire.Dial) (carrier.Stream, error) {
-	if h.audit == nil {
-		return h.Dial(ctx, c, d)
-	}
+// stream when it has ended. told says of an error whether the log is to tell of it
+// as well: of a flood of refusals it is not, there the sum will.
+func (h *Hub) dialRecorded(ctx context.Context, c id.Cluster, frontend string, d wire.Dial) (_ carrier.Stream, told bool, err error) {
 	p, _ := ctx.Value(partyKey{}).(party)
 	p.cluster, p.frontend, p.caller = c, frontend, d.Caller
-	s := &recordedStream{audit: h.audit, begun: time.Now(), record: h.newRecord(p, d.Peer)}
-	s.record.Egress, s.record.Traceparent, s.record.Asked = d.EgressType, d.Trace, d.Address
-	s.record.Metadata = audit.MetadataOf(d.Metadata)
+	if h.audit == nil {
+		begun := time.Now()
+		stream, err := h.Dial(ctx, c, d)
+		if err != nil {
+			told = h.tellFailed(h.recordOf(p, d, begun), err)
+		}
+		return stream, told, err
+	}
+	s := h.recordOf(p, d, time.Now())
 	ctx = withTrail(ctx, &s.trail)
-	err := h.audit.Admit()
+	err = h.audit.Admit()
 	var stream carrier.Stream
 	if err == nil {
 		stream, err = h.Dial(ctx, c, d)
 	}
 	if err != nil {
-		s.fail(err)
-		return nil, err
+		return nil, h.tellFailed(s, err), err
 	}
 	s.Stream = stream
 	if inner, ok := stream.(*hubStream); ok {
 		s.opened(inner)
 	}
-	return s, nil
+	return s, false, nil
+}
+
+// recordOf begins the record of a dial.
+func (h *Hub) recordOf(p party, d wire.Dial, begun time.Time) *recordedStream {
+	s := &recordedStream{audit: h.audit, begun: begun, record: h.newRecord(p, d.Peer)}
+	s.record.Egress, s.record.Traceparent, s.record.Asked = d.EgressType, d.Trace, d.Address
+	s.record.Metadata = audit.MetadataOf(d.Metadata)
+	return s
 }
 
 func (h *Hub) newRecord(p party, peer wire.Peer) audit.Record {
 	r := audit.Record{
 		Kind: audit.KindDial, Time: h.now(), At: audit.AtHub, Hub: h.cfg.Name, Cluster: p.cluster.String(), Frontend: p.frontend,
-		Caller: p.caller, Serial: p.serial, Source: p.source,
+		Caller: p.caller, Operator: p.operator, Serial: p.serial, Source: p.source,
+	}
+	if !peer.Known {
+		peer = p.peer
 	}
 	if peer.Known {
 		r.Peer = &audit.Peer{UID: peer.UID, GID: peer.GID, PID: peer.PID}
 	}
 	return r
-}
-
-// recordRefusal records a request that was refused before it named a destination.
-func (h *Hub) recordRefusal(ctx context.Context, peer wire.Peer, err error) {
-	p, known := ctx.Value(partyKey{}).(party)
-	if h.audit == nil || !known {
-		return
-	}
-	s := recordedStream{audit: h.audit, begun: time.Now(), record: h.newRecord(p, peer)}
-	s.fail(err)
 }
 
 // recordedStream is a stream of which a record is written when it has ended.
@@ -124,7 +135,7 @@ type recordedStream struct {
 	once     sync.Once
 }
 
-// fail records what became no stream.
+// fail completes the record of what became no stream.
 func (s *recordedStream) fail(err error) {
 	f := fault.From(err)
 	s.trail.note(&s.record)
@@ -144,7 +155,6 @@ func (s *recordedStream) fail(err error) {
 	}
 	s.record.Duration = audit.Millis(time.Since(s.begun))
 	s.record.End(f)
-	s.audit.Write(s.record)
 }
 
 // opened notes what is known of a stream now.

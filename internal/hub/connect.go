@@ -49,8 +49,8 @@ func (f connectFrontend) Serve(ctx context.Context, ln net.Listener, dial DialFu
 	caller := f.hub.callerOf(ctx)
 	err := acceptLoop(ctx, ln, func(conn net.Conn) {
 		if full := caller.connect(); full != nil {
-			f.hub.recordRefusal(ctx, carrier.UnixPeer(conn), full)
-			f.hub.refuseAtOnce(conn, full)
+			f.hub.refuseKnown(ctx, conn, carrier.UnixPeer(conn), full)
+			answerAtOnce(conn, full)
 			return
 		}
 		g.Do(func(ctx context.Context) {
@@ -231,10 +231,9 @@ func (h *Hub) refuseConnect(conn net.Conn, err error) {
 	lingerClose(conn)
 }
 
-// refuseAtOnce answers without waiting for a request, for a bound that is
+// answerAtOnce refuses without waiting for a request, for a bound that is
 // reached: what fits into the socket's buffer is written, and nothing is waited for.
-func (h *Hub) refuseAtOnce(conn net.Conn, f *fault.Fault) {
-	h.refused(conn, f)
+func answerAtOnce(conn net.Conn, f *fault.Fault) {
 	conn.SetDeadline(time.Now().Add(limit.AtOnce))
 	io.WriteString(conn, refusal(f))
 	conn.Close()

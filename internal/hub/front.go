@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"log/slog"
 	"net"
 	"sync"
 	"time"
@@ -104,15 +105,15 @@ func (h *Hub) routeHTTP(ctx context.Context, conn *tls.Conn, known func()) {
 	}
 	known()
 	serial := trust.Serial(conn.ConnectionState().PeerCertificates[0])
-	ctx = withParty(ctx, party{who.Cluster, "connect-tls", who.URI(), serial, addrText(conn)})
+	ctx = withParty(ctx, party{cluster: who.Cluster, frontend: "connect-tls", caller: who.URI(), serial: serial, source: addrText(conn)})
 	most := limit.ClientConnections
 	if who.Role == id.RoleOperator {
 		most += limit.OperatorConnections
 	}
 	if !h.clients.add(serial, conn, most) {
 		f := fault.Newf(fault.CodeLimit, "%d connections of clients and operators are open on the main port", most)
-		h.recordRefusal(ctx, wire.Peer{}, f)
-		h.refuseAtOnce(conn, f)
+		h.refuseKnown(ctx, conn, wire.Peer{}, f)
+		answerAtOnce(conn, f)
 		return
 	}
 	var caller *account
@@ -120,8 +121,8 @@ func (h *Hub) routeHTTP(ctx context.Context, conn *tls.Conn, known func()) {
 		caller = h.callerOf(ctx)
 		if f := caller.connect(); f != nil {
 			h.clients.remove(serial, conn)
-			h.recordRefusal(ctx, wire.Peer{}, f)
-			h.refuseAtOnce(conn, f)
+			h.refuseKnown(ctx, conn, wire.Peer{}, f)
+			answerAtOnce(conn, f)
 			return
 		}
 	}
@@ -169,13 +170,17 @@ func (h *Hub) dialer(c id.Cluster, frontend, caller string) DialFunc {
 		start := time.Now()
 		d.Caller = caller
 		ctx, span := h.beginTrace(ctx, c, frontend, &d)
-		stream, err := h.dialRecorded(ctx, c, frontend, d)
+		stream, told, err := h.dialRecorded(ctx, c, frontend, d)
 		endSpan(span, err)
 		h.metrics.DialDuration.WithLabelValues(frontend).Observe(time.Since(start).Seconds())
 		f := fault.From(err)
 		h.metrics.Dials.WithLabelValues(frontend, outcome(f)).Inc()
 		if f != nil {
-			h.log.Warn("dial failed", tell.AttrCluster, c, tell.AttrTarget, wire.Clean(audit.Destination(d.Address)), tell.AttrCaller, caller,
+			level := slog.LevelWarn
+			if !told {
+				level = slog.LevelDebug
+			}
+			h.log.Log(ctx, level, "dial failed", tell.AttrCluster, c, tell.AttrTarget, wire.Clean(audit.Destination(d.Address)), tell.AttrCaller, caller,
 				tell.AttrCode, f.Code, tell.AttrReason, f.Error())
 			return nil, err
 		}
@@ -240,12 +245,19 @@ func (c judgedConn) Close() error {
 	return c.Conn.Close()
 }
 
-type peerKey struct{}
+type (
+	peerKey       struct{}
+	socketPeerKey struct{}
+)
 
-// withPeer makes the certificates of a handed-over connection known to handlers.
+// withPeer makes known to handlers who is at the other end: the certificates of a
+// handed-over connection, the process of one to the admin socket.
 func withPeer(ctx context.Context, c net.Conn) context.Context {
 	if j, ok := c.(judgedConn); ok {
 		return context.WithValue(ctx, peerKey{}, j.ConnectionState().PeerCertificates)
+	}
+	if c, ok := c.(*net.UnixConn); ok {
+		return context.WithValue(ctx, socketPeerKey{}, carrier.UnixPeer(c))
 	}
 	return ctx
 }

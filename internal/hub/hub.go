@@ -55,6 +55,7 @@ type Hub struct {
 	sockets     *sockets
 	revoked     revocations
 	knocks      knocks
+	refusals    audit.Tally
 	clients     *tracked
 	cores       int // that the scheduler may use
 	descriptors *descriptors

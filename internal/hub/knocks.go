@@ -117,6 +117,7 @@ func (h *Hub) recordKnock(frontend string, chain []*x509.Certificate, source str
 	s := recordedStream{audit: h.audit, begun: now, record: h.newRecord(p, wire.Peer{})}
 	s.record.Kind = audit.KindRefusal
 	s.fail(err)
+	h.audit.Write(s.record)
 }
 
 // authentic says whose certificate it is, if our CA has made it and whatever
@@ -142,7 +143,7 @@ func (h *Hub) recordMore(ended []more) {
 	}
 }
 
-// tellKnocks ends the intervals in which nobody knocks any more.
+// tellKnocks ends the intervals in which nobody knocks any more, nor is refused.
 func (h *Hub) tellKnocks(ctx context.Context) error {
 	tick := time.NewTicker(limit.AuditTold)
 	defer tick.Stop()
@@ -151,12 +152,18 @@ func (h *Hub) tellKnocks(ctx context.Context) error {
 		case <-tick.C:
 		case <-ctx.Done():
 		}
-		h.knocks.mu.Lock()
-		ended := h.knocks.turn(time.Now())
-		h.knocks.mu.Unlock()
-		if h.audit != nil {
-			h.recordMore(ended)
-		}
+		h.tellCounted(time.Now())
 	}
 	return nil
+}
+
+// tellCounted tells what was counted until now.
+func (h *Hub) tellCounted(now time.Time) {
+	h.knocks.mu.Lock()
+	ended := h.knocks.turn(now)
+	h.knocks.mu.Unlock()
+	if h.audit != nil {
+		h.recordMore(ended)
+	}
+	h.tellSums(h.refusals.Turn(now))
 }

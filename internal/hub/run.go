@@ -64,7 +64,7 @@ func (h *Hub) Run(ctx, hard context.Context) error {
 	h.serveHTTP(g, "admin port", tls.NewListener(probes, h.adminTLS()), h.adminHandler())
 	g.Go("policy watcher", h.watchPolicies)
 	g.Go("memory", h.keepMemory)
-	g.Go("refusals of strangers", h.tellKnocks)
+	g.Go("refusals", h.tellKnocks)
 	close(h.ready)
 	h.log.Info("hub is ready", "listen", h.listen, "advertise", h.advertise, "admin", ls.admin.Addr().String(),
 		"adminSocket", h.adminSocket(), "clusters", len(h.clusters.all()))
@@ -75,7 +75,9 @@ func (h *Hub) Run(ctx, hard context.Context) error {
 	case <-g.Context().Done(): // a part failed; Wait says which
 	}
 	cancel()
-	return errors.Join(g.Wait(), h.sockets.group.Wait())
+	err = errors.Join(g.Wait(), h.sockets.group.Wait())
+	h.tellCounted(time.Now()) // what was refused since the last interval, to the very end
+	return err
 }
 
 func (h *Hub) startSockets() error {

@@ -42,6 +42,7 @@ func (f *Frontend) Serve(ctx context.Context, ln net.Listener, dial func(context
 	g := run.NewGroup(ctx)
 	streams, waiting := run.NewLimiter(limit.ConnectConnections), run.NewLimiter(limit.PendingDials)
 	var held budget
+	refuse := f.refuser(ln)
 	srv := grpc.NewServer(
 		grpc.ForceServerCodecV2(codec{}),
 		grpc.Creds(socketCredentials{}),
@@ -61,11 +62,11 @@ func (f *Frontend) Serve(ctx context.Context, ln net.Listener, dial func(context
 			Handler: func(_ any, s grpc.ServerStream) error {
 				// Each connection may have many: these are all of the socket's.
 				if !streams.TryAcquire() {
-					return f.tooMany(s.Context(), "%d streams are open on this socket", limit.ConnectConnections)
+					return tooMany(s.Context(), refuse, "%d streams are open on this socket", limit.ConnectConnections)
 				}
 				defer streams.Release()
 				if !waiting.TryAcquire() {
-					return f.tooMany(s.Context(), "%d streams of this socket have sent no DIAL_REQ yet", limit.PendingDials)
+					return tooMany(s.Context(), refuse, "%d streams of this socket have sent no DIAL_REQ yet", limit.PendingDials)
 				}
 				r, err := newReceiver(s.Context(), f.pool, &held)
 				if err != nil {
@@ -87,10 +88,21 @@ func (f *Frontend) Serve(ctx context.Context, ln net.Listener, dial func(context
 	return errors.Join(err, g.Wait())
 }
 
+// refuser tells of streams that are refused: to the listener, if it counts and
+// records what its callers are refused, else to the log.
+func (f *Frontend) refuser(ln net.Listener) func(wire.Peer, error) {
+	if to, ok := ln.(interface{ Refused(wire.Peer, error) }); ok {
+		return to.Refused
+	}
+	return func(peer wire.Peer, err error) {
+		f.log.Info("refused", tell.AttrPeer, fmt.Sprintf("%+v", peer), tell.AttrCode, fault.From(err).Code, tell.AttrReason, err)
+	}
+}
+
 // tooMany refuses a stream; who opened it is in ctx.
-func (f *Frontend) tooMany(ctx context.Context, why string, most int) error {
+func tooMany(ctx context.Context, refuse func(wire.Peer, error), why string, most int) error {
 	full := fault.New(fault.CodeLimit, "the socket takes no more streams").Whyf(why, most).
 		Hint("find what opens so many")
-	f.log.Info("refused", tell.AttrPeer, fmt.Sprintf("%+v", peerOf(ctx)), tell.AttrCode, full.Code, tell.AttrReason, full.Error())
+	refuse(peerOf(ctx), full)
 	return explain(codes.ResourceExhausted, full)
 }

@@ -105,53 +105,6 @@ const (
 	KonnectivityWindow = 256 << 10
 )
 
-// Audit records.
-const (
-	// AuditText bounds each text of a record: an address has at most 262 bytes, an
-	// identity with the longest names about 400.
-	AuditText = 512
-	// AuditPairs, AuditKey and AuditValue bound the metadata of a record.
-	AuditPairs = 8
-	// AuditKey bounds a key of the metadata.
-	AuditKey = 64
-	// AuditValue bounds a value of the metadata.
-	AuditValue = 256
-	// TraceState bounds the tracestate that is passed on, and TraceMembers its
-	// members: what W3C Trace Context asks for (sections 3.3.1.1 and 3.3.1.5).
-	TraceState = 512
-	// TraceMembers bounds the members of a tracestate.
-	TraceMembers = 32
-	// TraceMember is the length of a member above which it gives way first.
-	TraceMember = 128
-	// AuditLine bounds a line that is read: a record whose texts are all of the
-	// greatest length and all escaped has about 64 KiB.
-	AuditLine = 96 << 10
-	// AuditQueue bounds the records that wait for the disk: a second of a busy hub.
-	AuditQueue = 8_192
-	// AuditQueueBytes bounds the memory that they take.
-	AuditQueueBytes = 8 << 20
-	// AuditBatch is what is written at once when records queue up.
-	AuditBatch = 64 << 10
-	// AuditFile is the size at which a file is rotated: some 200,000 records.
-	AuditFile = 100 << 20
-	// AuditFileLeast is the least such size: below it files would come by the minute.
-	AuditFileLeast = 64 << 10
-	// AuditStrangers bounds the records of refused strangers in each AuditTold, that
-	// is 46,000 a day, 15 MiB: what is beyond is counted in one record.
-	AuditStrangers = 32
-	// AuditKnown bounds those of peers with a certificate of the hub that has run
-	// out or was revoked, and AuditKnownEach those of one certificate.
-	AuditKnown = 128
-	// AuditKnownEach leaves room for others: an agent tries every 15 s.
-	AuditKnownEach = 4
-	// AuditKept is how many rotated files stay: two weeks of one each day.
-	AuditKept = 14
-	// AuditKeptMost bounds them, for they are listed at each rotation.
-	AuditKeptMost = 1_000
-	// AuditTail bounds the records that are kept to print the newest: some 1 GB.
-	AuditTail = 1_000_000
-)
-
 // Traces, and what is sent to a collector.
 const (
 	// SpanQueue bounds the spans that wait to be sent: a second of a busy hub, which
