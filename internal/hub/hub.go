@@ -232,7 +232,8 @@ func addrText(peer interface{ RemoteAddr() net.Addr }) string {
 
 // Reload takes over the part of a new configuration that may change while the
 // hub runs. On an error the old one stays in force. A mistake in a policy file that is
-// known is no error: its last good content stays, and the rest is taken over.
+// known is no error: its last good content stays, if it has any, and the rest is
+// taken over.
 func (h *Hub) Reload(next Config) error {
 	select {
 	case <-h.ready:
@@ -254,9 +255,7 @@ func (h *Hub) Reload(next Config) error {
 	}
 	h.settings.Store(&next.Reloadable)
 	if err := h.loadPolicies(); err != nil { // counted there, and told by the status
-		f := fault.From(err)
-		h.log.Error("a policy is refused; its last good content stays, and the rest of the configuration is in force",
-			tell.AttrCode, f.Code, tell.AttrReason, f.Error())
+		h.tellPolicies(err, "; the rest of the configuration is in force")
 	}
 	select {
 	case h.policies.moved <- struct{}{}: // the watcher looks where they are

@@ -159,7 +159,7 @@ func (h *Hub) loadPolicies(named ...string) error {
 		return err
 	}
 	changed := map[string]*policy.Policy{}
-	var errs []error
+	var refused policiesRefused
 	for _, file := range files {
 		if _, bad := h.policies.refused[file]; !bad && len(named) == 0 && h.policies.seen[file].fresh() {
 			continue // one that is named was written, whatever its stamp says
@@ -174,7 +174,7 @@ func (h *Hub) loadPolicies(named ...string) error {
 			_, known := h.policies.seen[file]
 			h.policies.refused[file] = admin.PolicyRefusal{File: file, Reason: oneLine(err), At: h.now().UTC(), New: !known}
 			h.metrics.PolicyReloads.WithLabelValues(outcome(fault.From(err))).Inc()
-			errs = append(errs, err)
+			refused = append(refused, policyRefused{err, known})
 			continue
 		}
 		h.policies.take(file, f)
@@ -191,7 +191,7 @@ func (h *Hub) loadPolicies(named ...string) error {
 		h.metrics.PolicyReloads.WithLabelValues(outcome(nil)).Inc()
 		h.log.Info("policy loaded", "files", len(h.policies.seen), "changed", len(changed))
 	}
-	return errors.Join(errs...)
+	return refused.err()
 }
 
 // oneLine is a fault as a status shows it.

@@ -11,7 +11,6 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 
-	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/limit"
 	"github.com/tombolo-io/tombolo/internal/tell"
 )
@@ -171,7 +170,6 @@ func (w *watcher) retry() bool {
 
 func (w *watcher) tell(err error) {
 	if err != nil {
-		f := fault.From(err)
-		w.h.log.Error("the changed policy is refused; the last good one stays", tell.AttrCode, f.Code, tell.AttrReason, f.Error())
+		w.h.tellPolicies(err, "")
 	}
 }

@@ -47,8 +47,28 @@ func newWatchRig(t *testing.T, files int) *watchRig {
 	return r
 }
 
-// run loads the policy as a hub does at its start, and watches.
+// run loads the policy and watches.
 func (r *watchRig) run(paths ...string) {
+	r.t.Helper()
+	r.load(paths...)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() { done <- r.h.watchPolicies(ctx) }()
+	r.t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			r.t.Error(err)
+		}
+	})
+	// It watches once it has noticed something, here a file that goes again.
+	r.write("probe.yaml", allowRule("probe", "10.0.0.0/8"))
+	r.eventually("probe", "10.0.0.1:1", true)
+	must(r.t, os.Remove(filepath.Join(r.dir, "probe.yaml")))
+	r.eventually("probe", "10.0.0.1:1", false)
+}
+
+// load loads the policy as a hub does at its start.
+func (r *watchRig) load(paths ...string) {
 	r.t.Helper()
 	if len(paths) == 0 {
 		paths = []string{r.dir}
@@ -67,20 +87,6 @@ func (r *watchRig) run(paths ...string) {
 	if err := r.h.loadPolicies(); err != nil {
 		r.t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error)
-	go func() { done <- r.h.watchPolicies(ctx) }()
-	r.t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			r.t.Error(err)
-		}
-	})
-	// It watches once it has noticed something, here a file that goes again.
-	r.write("probe.yaml", allowRule("probe", "10.0.0.0/8"))
-	r.eventually("probe", "10.0.0.1:1", true)
-	must(r.t, os.Remove(filepath.Join(r.dir, "probe.yaml")))
-	r.eventually("probe", "10.0.0.1:1", false)
 }
 
 func must(t *testing.T, err error) {

@@ -2,7 +2,7 @@
 
 package limit
 
-// Audit records.
+// Audit records and the log.
 const (
 	// AuditText bounds each text of a record: an address has at most 262 bytes, an
 	// identity with the longest names about 400.
@@ -56,4 +56,7 @@ const (
 	AuditKeptMost = 1_000
 	// AuditTail bounds the records that are kept to print the newest: some 1 GB.
 	AuditTail = 1_000_000
+	// PoliciesTold bounds the lines of the log about files of the policy that one
+	// reading refuses: a list that thousands of files share may be wrong.
+	PoliciesTold = 20
 )
