@@ -213,3 +213,25 @@ func TestAnUnwritableFileIsAnErrorBesideACollector(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// A collector that asks for a pause gets it; what it rejects in part is counted.
+func TestACollectorThatAsksForAPause(t *testing.T) {
+	var log runtest.Transcript
+	w, c := sending(t, Config{}, &log)
+	c.Answer(429, nil)
+	c.Later("2")
+	if err := w.While(t.Context(), func() error {
+		w.Write(dial("x"))
+		runtest.Eventually(t, "it refuses", func() bool { return len(c.Times()) == 1 })
+		c.Answer(200, []byte{0x0a, 2, 0x08, 1}) // partial_success: rejected 1
+		c.Later("")
+		runtest.Eventually(t, "what is rejected counts", func() bool { return lostCount(w, lostSpurn) == 1 })
+		c.Answer(200, nil)
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if times := c.Times(); len(times) < 2 || times[1].Sub(times[0]) < 2*time.Second {
+		t.Errorf("it was asked at %v", times)
+	}
+}

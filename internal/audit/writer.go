@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"errors"
 	"io"
 	"log/slog"
 	"strconv"
@@ -318,6 +319,15 @@ func (w *Writer) gap(b []byte) []byte {
 	return Append(b, Record{ID: id, Kind: KindLost, Time: time.Now(), Count: n, Since: since})
 }
 
+// pause is how long to wait after a failure: what it says itself, if it does.
+func pause(err error) time.Duration {
+	var says interface{ Wait() time.Duration }
+	if errors.As(err, &says) {
+		return max(limit.AuditRetry, says.Wait())
+	}
+	return limit.AuditRetry
+}
+
 // put writes a batch and tries again until it is written or ctx ends.
 func (w *Writer) put(ctx context.Context, b []byte) {
 	for {
@@ -332,7 +342,7 @@ func (w *Writer) put(ctx context.Context, b []byte) {
 			w.log.Error("audit records cannot be written", "path", w.where, tell.AttrReason, err)
 		}
 		b = b[n:]
-		again := time.NewTimer(limit.AuditRetry)
+		again := time.NewTimer(pause(err))
 		select {
 		case <-again.C:
 			continue

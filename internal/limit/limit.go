@@ -334,6 +334,9 @@ const (
 	CollectorTimeoutLeast = 100 * time.Millisecond
 	// CollectorTimeoutMost bounds it from above.
 	CollectorTimeoutMost = time.Minute
+	// CollectorWait bounds what a collector may ask for with Retry-After: longer than
+	// that what waits would be lost anyway, and dials be refused in strict mode.
+	CollectorWait = 2 * time.Minute
 	// AuditPoll is how often a followed file is looked at for new records.
 	AuditPoll = 250 * time.Millisecond
 	// ConfigDebounce collects the several events of one file replacement.

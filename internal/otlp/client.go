@@ -119,7 +119,11 @@ func (c *client) post(ctx context.Context, body []byte) (rejected int64, err err
 	case !retryable(res.StatusCode):
 		return 0, fmt.Errorf("%w: status %d", errRefused, res.StatusCode)
 	}
-	return 0, fmt.Errorf("the collector answers with status %d", res.StatusCode) // its text is not quoted: it may repeat a header
+	err = fmt.Errorf("the collector answers with status %d", res.StatusCode) // its text is not quoted: it may repeat a header
+	if wait := retryAfter(res.StatusCode, res.Header, time.Now()); wait > 0 {
+		err = laterError{err, wait}
+	}
+	return 0, err
 }
 
 // retryable are the answers after which the same request may be sent again (OTLP

@@ -319,3 +319,26 @@ func TestWhatIsNoEndpoint(t *testing.T) {
 		}
 	}
 }
+
+// TestACollectorThatAsksForAPause gets it, and then what waited.
+func TestACollectorThatAsksForAPause(t *testing.T) {
+	r := newRig(t, nil)
+	r.collector.Answer(503, nil)
+	r.collector.Later("2")
+	if err := r.While(t.Context(), func() error {
+		r.Begin(t.Context(), "dial", "", "").End("")
+		runtest.Eventually(t, "it refuses", func() bool { return len(r.collector.Times()) == 1 })
+		r.collector.Answer(200, nil)
+		r.collector.Later("")
+		runtest.Eventually(t, "it takes the span", func() bool { return len(r.collector.Spans()) == 1 })
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if times := r.collector.Times(); len(times) != 2 || times[1].Sub(times[0]) < 2*time.Second {
+		t.Errorf("it was asked at %v", times)
+	}
+	if !strings.Contains(r.log.String(), "again in 2s") {
+		t.Errorf("the log does not say so: %s", r.log.String())
+	}
+}

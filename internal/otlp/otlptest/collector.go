@@ -16,6 +16,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	logspb "go.opentelemetry.io/proto/otlp/logs/v1"
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
@@ -35,6 +36,8 @@ type Collector struct {
 	mu      sync.Mutex
 	status  int
 	answer  []byte
+	after   string // Retry-After
+	times   []time.Time
 	hang    chan struct{} // requests wait for it, if it is there
 	waiting int
 	spans   []*tracepb.Span
@@ -88,6 +91,20 @@ func (c *Collector) Answer(status int, body []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.status, c.answer = status, body
+}
+
+// Later makes the answers ask for a pause, as Retry-After says it; empty: for none.
+func (c *Collector) Later(after string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.after = after
+}
+
+// Times are when requests were answered.
+func (c *Collector) Times() []time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.times)
 }
 
 // Hang makes requests wait until Release.
@@ -164,6 +181,10 @@ func (c *Collector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.headers = append(c.headers, r.Header.Clone())
+	c.times = append(c.times, time.Now())
+	if c.after != "" {
+		w.Header().Set("Retry-After", c.after)
+	}
 	if c.status/100 == 2 && !c.take(r, body) {
 		w.WriteHeader(http.StatusBadRequest)
 		return
