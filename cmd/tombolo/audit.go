@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/signal"
 	"slices"
@@ -326,14 +327,21 @@ func followAudit(cmd *cobra.Command, path string, filter audit.Filter, last *new
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	older, err := audit.Older(path)
-	if err == nil && len(older) > 0 {
-		err = readAudit(cmd, older, filter, last.keep)
-	}
 	if err != nil {
 		return err
 	}
+	for _, file := range older {
+		err := readAudit(cmd, []string{file}, filter, last.keep)
+		if errors.Is(err, fs.ErrNotExist) { // its writer keeps so many
+			fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s was removed before it was read\n", file)
+			continue
+		}
+		if err != nil {
+			return err
+		}
+	}
 	live := false
-	return audit.Follow(ctx, path, audit.Listener{
+	return audit.Follow(ctx, path, older, audit.Listener{
 		Take: func(r audit.Record) error {
 			switch {
 			case !filter.Match(r):

@@ -203,7 +203,7 @@ func TestFollowing(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() {
-			done <- Follow(ctx, path, Listener{
+			done <- Follow(ctx, path, nil, Listener{
 				Take:     func(r Record) error { got = append(got, r.Caller); return nil },
 				Broken:   func(b *Broken) error { bad = append(bad, b.Error()); return nil },
 				CaughtUp: func() error { live = true; return nil },
