@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"crypto/tls"
 	"fmt"
 	"io"
@@ -12,6 +13,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -202,6 +205,75 @@ func TestFloodOfTheAdminPort(t *testing.T) {
 		t.Errorf("/readyz answers %d %s", status, body)
 	}
 	must(t, "token", "create", "--cluster", "c1")
+}
+
+// TestProbesDuringAFloodOfTheAdminPort: connections come as fast as they can, and are
+// held: silent ones, some that say half a word, some that shake hands and ask nothing.
+// Each single probe is answered in its time.
+func TestProbesDuringAFloodOfTheAdminPort(t *testing.T) {
+	w := startHubWith(t, limited)
+	address := strings.TrimSuffix(w.listen, "8443") + "8444"
+	ctx, stop := context.WithCancel(t.Context())
+	var flood sync.WaitGroup
+	var came atomic.Int64
+	for i := range 8 {
+		flood.Go(func() { floodWith(ctx, address, i, &came) })
+	}
+	defer flood.Wait()
+	defer stop()
+	runtest.Eventually(t, "the flood is there", func() bool { return came.Load() > 8*fewDescriptors })
+	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{ // Prometheus's own
+		DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
+	}}
+	var longest time.Duration
+	for i := range 60 {
+		path := []string{"livez", "readyz", "metrics"}[i%3]
+		begun := time.Now()
+		res, err := client.Get("https://" + address + "/" + path)
+		if err != nil {
+			t.Fatalf("probe %d of /%s: %v", i, path, err)
+		}
+		body, err := io.ReadAll(res.Body)
+		res.Body.Close()
+		if err != nil || res.StatusCode != http.StatusOK || len(body) == 0 {
+			t.Errorf("probe %d of /%s: %d %d bytes %v", i, path, res.StatusCode, len(body), err)
+		}
+		longest = max(longest, time.Since(begun))
+	}
+	t.Logf("%d connections came; the slowest probe took %v", came.Load(), longest)
+}
+
+// floodWith opens connections and holds the newest.
+func floodWith(ctx context.Context, address string, kind int, came *atomic.Int64) {
+	held := make([]net.Conn, 256)
+	defer func() {
+		for _, c := range held {
+			if c != nil {
+				c.Close()
+			}
+		}
+	}()
+	for n := 0; ctx.Err() == nil; n++ {
+		c, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", address)
+		if err != nil {
+			continue
+		}
+		came.Add(1)
+		if kind == 0 && n%64 == 0 {
+			c.Write([]byte{22, 3})
+		}
+		if kind == 1 && n%64 == 0 {
+			shaken := tls.Client(c, &tls.Config{InsecureSkipVerify: true})
+			shaken.SetDeadline(time.Now().Add(time.Second))
+			if shaken.HandshakeContext(ctx) == nil {
+				c = shaken
+			}
+		}
+		if old := held[n%len(held)]; old != nil {
+			old.Close()
+		}
+		held[n%len(held)] = c
+	}
 }
 
 // connectThrough opens a connection with CONNECT.

@@ -90,7 +90,7 @@ func (a *Agent) serveHealth(g *run.Group, ln net.Listener) {
 	})
 	mux.Handle("GET /metrics", promhttp.HandlerFor(a.reg, promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: limit.Dial}))
 	srv := &http.Server{
-		Handler: mux, ReadHeaderTimeout: limit.RequestHeaderTime, ReadTimeout: limit.RequestHeaderTime,
+		Handler: carrier.Served(mux), ConnContext: carrier.WithFew, ReadHeaderTimeout: limit.RequestHeaderTime, ReadTimeout: limit.RequestHeaderTime,
 		IdleTimeout: 2 * limit.DeadIdle, MaxHeaderBytes: limit.RequestHeader,
 		ErrorLog: slog.NewLogLogger(a.log.Handler(), slog.LevelDebug),
 	}

@@ -259,7 +259,7 @@ func withPeer(ctx context.Context, c net.Conn) context.Context {
 	if c, ok := c.(*net.UnixConn); ok {
 		return context.WithValue(ctx, socketPeerKey{}, carrier.UnixPeer(c))
 	}
-	return ctx
+	return carrier.WithFew(ctx, c)
 }
 
 func peerOf(ctx context.Context) []*x509.Certificate {

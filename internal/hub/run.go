@@ -61,7 +61,7 @@ func (h *Hub) Run(ctx, hard context.Context) error {
 	h.serveHTTP(g, "remote admin API", h.apiHTTP, h.operatorsOnly(api))
 	h.serveHTTP(g, "admin socket", ls.socket, api)
 	probes := carrier.Few(ls.admin, carrier.Probes(h.descriptors.most), func() { h.metrics.Refused.WithLabelValues(string(fault.CodeLimit)).Inc() })
-	h.serveHTTP(g, "admin port", tls.NewListener(probes, h.adminTLS()), h.adminHandler())
+	h.serveHTTP(g, "admin port", tls.NewListener(probes, h.adminTLS()), carrier.Served(h.adminHandler()))
 	g.Go("policy watcher", h.watchPolicies)
 	g.Go("memory", h.keepMemory)
 	g.Go("refusals", h.tellKnocks)

@@ -228,6 +228,7 @@ const (
 	// is silent: a machine from which five thousand agents come back is slow.
 	StrangerGrace = time.Second
 	// StrangerLeast is the same while most turn out to be nobody: a long round trip.
+	// It is also how long a connection of a full admin or health port may be silent.
 	StrangerLeast = 100 * time.Millisecond
 	// Hello bounds the exchange of Hello and Welcome.
 	Hello = 10 * time.Second
