@@ -50,6 +50,7 @@ type conn struct {
 	bad    atomic.Pointer[mistake] // the caller's
 	deaf   bool                    // receive's own: the target takes no more
 	heard  bool                    // receive's own: spoken is closed
+	stall  stall                   // receive's own
 }
 
 func newConn(s grpc.ServerStream, r *receiver, g *run.Group, id int64, log *slog.Logger) *conn {
@@ -66,8 +67,9 @@ func (c *conn) serve(dial func(context.Context, wire.Dial) (carrier.Stream, erro
 	// RecvMsg returns at the latest when this handler has, so that the receiver
 	// outlives it by a moment.
 	c.group.Do(func(context.Context) {
-		defer c.cancel()
 		c.receive()
+		c.cancel()
+		c.unheard()
 	})
 	first := time.NewTimer(limit.Dial)
 	defer first.Stop()
@@ -260,6 +262,17 @@ func (c *conn) receive() {
 	}
 }
 
+// unheard answers for what still comes when receive has ended, which stays in the
+// window until the stream has ended too: its caller may not read how.
+func (c *conn) unheard() {
+	if c.charged == nil || c.stream.Context().Err() != nil {
+		return
+	}
+	c.charged.Charge(limit.KonnectivityWindow)
+	<-c.stream.Context().Done()
+	c.charged.Charge(-limit.KonnectivityWindow)
+}
+
 // write passes data on; it reports false when the connection has to end. A
 // target that takes no more may still have an answer under way: pump sees to its end.
 func (c *conn) write(p *packet) bool {
@@ -275,7 +288,10 @@ func (c *conn) write(p *packet) bool {
 	if c.deaf {
 		return true
 	}
-	if _, err := (*target).Write(p.payload); err != nil {
+	c.stall.begin(c.charged)
+	_, err := (*target).Write(p.payload)
+	c.stall.end()
+	if err != nil {
 		c.log.Debug("write to target failed", tell.AttrReason, err)
 		c.deaf = true
 	}

@@ -4,8 +4,10 @@ package konnectivity_test
 
 import (
 	"context"
+	"io"
 	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -74,9 +76,7 @@ func TestUploadsToStalledTargetsAreBounded(t *testing.T) {
 			t.Fatalf("it ended with %v", err)
 		}
 	}
-	if n := held.Load(); n != limit.KonnectivityHeld {
-		t.Errorf("%d bytes are charged, want %d", n, limit.KonnectivityHeld)
-	}
+	comesTo(t, &held, int64(limit.KonnectivityHeld+live*limit.KonnectivityWindow))
 	witness.echoes(safe)
 	small := call(t, conn, proxy)
 	small.open("echo:1")
@@ -87,13 +87,110 @@ func TestUploadsToStalledTargetsAreBounded(t *testing.T) {
 	}
 	runtime.KeepAlive(callers)
 	conn.Close()
-	for end := time.Now().Add(bound); held.Load() != 0; runtime.Gosched() {
-		if time.Now().After(end) {
-			t.Fatalf("%d bytes stay charged", held.Load())
-		}
-	}
+	comesTo(t, &held, 0)
 	for range live {
 		soon(t, "the end of the others", ended)
+	}
+}
+
+// TestStalledUploadsAreChargedWithTheirWindows: ordinary packets to targets that do not
+// read fill gRPC's windows. What is charged for them is what they hold: the heap grows
+// by no more than that and what the caller's side has, and by no less than the windows.
+// An upload that is taken costs nothing.
+func TestStalledUploadsAreChargedWithTheirWindows(t *testing.T) {
+	const streams, packet = 100, 32 << 10
+	var held atomic.Int64
+	r := newRigOf(t, func(dial dialFunc) dialFunc {
+		return func(ctx context.Context, d wire.Dial) (carrier.Stream, error) {
+			s, err := dial(ctx, d)
+			if err != nil {
+				return nil, err
+			}
+			return charged{s, &held}, nil
+		}
+	})
+	conn := connect(t, r)
+	witness := call(t, conn, proxy)
+	witness.echoes(witness.open("echo:1"))
+	comesTo(t, &held, 0)
+	var callers []*caller
+	var targets []carrier.Stream
+	var senders sync.WaitGroup
+	body := make([]byte, packet)
+	before := heap()
+	for range streams {
+		c := call(t, conn, proxy)
+		raw, err := proto.Marshal(dataPacket(c.open("target:1"), body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		callers, targets = append(callers, c), append(targets, r.target()) // which do not read
+		senders.Go(func() {
+			for c.stream.SendMsg(&raw) == nil { // until it ends
+			}
+		})
+	}
+	const each = 2*packet + limit.KonnectivityWindow // the packet in hand has a head, and a buffer of the next power of two
+	comesTo(t, &held, streams*each)
+	grown := heap() - before
+	// What the streams to the agent hold (a window each at its end, and what waits to be
+	// sent) is not for the frontend to charge, and the caller's side has packets, too.
+	const beside = limit.KonnectivityWindow + 256<<10
+	if grown < streams*limit.KonnectivityWindow || grown > streams*(each+beside) {
+		t.Errorf("the heap grew by %d for each stream; %d are charged", grown/streams, each)
+	}
+	runtime.KeepAlive(callers)
+	for _, s := range targets {
+		go io.Copy(io.Discard, s)
+	}
+	calm := func() bool { return held.Load() < streams*limit.KonnectivityWindow/2 }
+	eventually(t, "what is taken is not charged", calm)
+	conn.Close()
+	senders.Wait()
+	comesTo(t, &held, 0)
+}
+
+// TestBytesBehindACloseAreCharged: who has closed and goes on sending holds a window
+// until its stream ends.
+func TestBytesBehindACloseAreCharged(t *testing.T) {
+	var held atomic.Int64
+	r := newRigOf(t, func(dial dialFunc) dialFunc {
+		return func(ctx context.Context, d wire.Dial) (carrier.Stream, error) {
+			s, err := dial(ctx, d)
+			if err != nil {
+				return nil, err
+			}
+			return charged{s, &held}, nil
+		}
+	})
+	conn := connect(t, r)
+	c := call(t, conn, proxy) // which hears nothing more, so that its stream goes on
+	id := c.open("target:1")
+	flood := fill(r.target())
+	soon(t, "the stall", flood.stalled)
+	c.say(dataPacket(id, []byte("x")))
+	c.say(closeRequest(id))
+	comesTo(t, &held, limit.KonnectivityWindow)
+	conn.Close()
+	comesTo(t, &held, 0)
+	soon(t, "the target's end", flood.ended)
+}
+
+func comesTo(t *testing.T, n *atomic.Int64, want int64) {
+	t.Helper()
+	for end := time.Now().Add(bound); n.Load() != want; runtime.Gosched() {
+		if time.Now().After(end) {
+			t.Fatalf("%d bytes are charged, want %d", n.Load(), want)
+		}
+	}
+}
+
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(bound); !holds(); runtime.Gosched() {
+		if time.Now().After(end) {
+			t.Fatal("not so: " + what)
+		}
 	}
 }
 

@@ -102,6 +102,7 @@ const (
 	// KonnectivityWindow bounds what a gRPC stream holds that was not taken yet,
 	// but for a packet that has begun: as much as a stream of a session begins with.
 	// Left to gRPC, it grows to 16 MiB for every stream of a fast caller.
+	// It is what a cluster is charged for an upload that its target does not take.
 	KonnectivityWindow = 256 << 10
 )
 
@@ -214,6 +215,9 @@ const (
 	// MemoryLook is how often the memory is looked at: at 1 GiB a second, which is
 	// more than two cores receive, 100 MiB come in between.
 	MemoryLook = 100 * time.Millisecond
+	// KonnectivityStall is how long a target takes nothing before its caller's window is
+	// charged: a look at what is unread.
+	KonnectivityStall = MemoryLook
 	// MemoryAgain is the least time between two cuts, so that the collector can show
 	// what the first one gave.
 	MemoryAgain = time.Second
