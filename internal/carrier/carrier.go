@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"sync/atomic"
 	"time"
 
 	"github.com/libp2p/go-yamux/v5"
@@ -123,6 +124,8 @@ type Options struct {
 	Dial func(ctx context.Context) (net.Conn, error)
 	// Budget bounds unread bytes together with other sessions; nil: one of its own.
 	Budget *Budget
+	// Tally counts unread bytes as well, if it is set: those of an agent's sessions.
+	Tally *atomic.Int64
 	// Lost, if not nil, is told of each connection that a live session of our mux
 	// loses. Nobody's bytes move on that connection any more, but its caller serves
 	// others: Lost must not wait.

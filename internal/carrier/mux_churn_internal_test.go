@@ -9,6 +9,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/tombolo-io/tombolo/internal/fault"
@@ -32,7 +33,8 @@ func newChurn(t *testing.T, connections int) *churn {
 	near, far := pair(t, false)
 	c := &churn{t: t, dice: rand.New(rand.NewPCG(1, 2)), stop: make(chan struct{})}
 	o := Options{Incoming: 1000, Connections: connections + 2}
-	c.hub, c.agent = session(t, Wrap(far), false, o), session(t, Wrap(near), true, o)
+	of := func() Options { o.Tally = new(atomic.Int64); return o } // each its own
+	c.hub, c.agent = session(t, Wrap(far), false, of()), session(t, Wrap(near), true, of())
 	for range connections - 1 {
 		c.connect()
 	}
@@ -215,6 +217,9 @@ func (c *churn) rests() {
 		}
 		if unread, queued, growth := s.budget.Unread(), s.queued.Load(), s.growth.Load(); unread|queued|growth != 0 {
 			c.t.Errorf("%d bytes are unread, %d queued, %d reserved", unread, queued, growth)
+		}
+		if n := s.o.Tally.Load(); n != 0 {
+			c.t.Errorf("%d bytes are counted as unread", n)
 		}
 		s.mu.Lock()
 		bulk := 0

@@ -117,6 +117,7 @@ func (st *muxStream) WriteTo(dst io.Writer) (n int64, err error) {
 // consumed gives credit for n bytes that were read.
 func (st *muxStream) consumed(n int) {
 	st.s.hold(-int64(n))
+	st.count(-int64(n))
 	st.credit(n)
 }
 
@@ -218,6 +219,7 @@ func (st *muxStream) forget() chunkList {
 	if m := st.coming; m != nil {
 		all.join(&m.early)
 	}
+	st.count(-all.n)
 	return all
 }
 
@@ -229,6 +231,7 @@ func (st *muxStream) forgetEarly() chunkList {
 	}
 	all := m.early
 	m.early = chunkList{}
+	st.count(-all.n)
 	return all
 }
 

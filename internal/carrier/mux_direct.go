@@ -28,6 +28,7 @@ func (st *muxStream) deliver(d *direct, p []byte, c *chunk) {
 			c.r = n
 		}
 		st.s.hold(int64(len(rest)))
+		st.count(int64(len(rest)))
 		st.data.prepend(c)
 		c = nil
 	} else {

@@ -124,6 +124,9 @@ func (s *muxSession) dropWindow(st *muxStream) {
 func (s *muxSession) hold(n int64) {
 	s.unread.Add(n)
 	s.budget.unread.Add(n)
+	if s.o.Tally != nil {
+		s.o.Tally.Add(n)
+	}
 }
 
 // free gives the memory of what nobody will read back.

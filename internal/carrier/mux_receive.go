@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 )
 
 // receiver is the receiving side of a stream, under the stream's lock. What the
@@ -20,6 +21,9 @@ type receiver struct {
 	lane     *lane   // the peer's direction travels here
 	coming   *coming // and will travel elsewhere; nil if it does not move
 	switched int64   // how many MOVEs are done, for MOVED
+
+	unread atomic.Int64                 // bytes that came and were not read
+	tally  atomic.Pointer[atomic.Int64] // where they count as well
 
 	direct *direct // a reader in CopyTo waits for data
 
@@ -127,6 +131,7 @@ func (st *muxStream) store(l *lane, small []byte, c *chunk) (d *direct, followed
 	} else {
 		d = nil
 		st.s.hold(n)
+		st.count(n)
 		if c == nil {
 			c = st.behind(to, small)
 		}

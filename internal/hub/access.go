@@ -264,16 +264,6 @@ func (a *access) streams(c id.Cluster) []*hubStream {
 	return out
 }
 
-// held sums what the streams of one caller hold.
-func (a *access) held(c id.Cluster, caller string) (n int64) {
-	for _, s := range a.streams(c) {
-		if s.request.Caller == caller {
-			n += s.holds()
-		}
-	}
-	return n
-}
-
 func (a *access) configured() bool {
 	a.mu.RLock()
 	defer a.mu.RUnlock()

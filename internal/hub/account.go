@@ -55,6 +55,7 @@ type account struct {
 
 	sessions, streams, pending atomic.Int64
 	coming                     atomic.Int64 // connections of an agent that are no session yet
+	unread                     atomic.Int64 // bytes of an agent or a caller; a cluster has them in its budget
 
 	rate    sync.Mutex // for one clock of the dials: late callers would set it back
 	dials   *rate.Limiter
@@ -210,10 +211,10 @@ func (a *account) label() string {
 	return string(a.scope) + " " + a.who
 }
 
-// idle says that the account knows nothing that matters: nothing is open, and what
-// its rates had granted is there again.
+// idle says that the account knows nothing that matters: nothing is open or about to
+// be, and what its rates had granted is there again.
 func (a *account) idle(now time.Time, kept time.Duration) bool {
-	return a.sessions.Load() == 0 && a.streams.Load() == 0 && now.UnixNano()-a.newest.Load() > int64(kept)
+	return a.sessions.Load()|a.streams.Load()|a.coming.Load()|a.unread.Load() == 0 && now.UnixNano()-a.newest.Load() > int64(kept)
 }
 
 // sizeText renders bytes in the largest unit of the configuration that fits.

@@ -70,7 +70,9 @@ func (a *accounts) caller(who string) *account {
 	return a.find(a.callers, scopeCaller, who, a.limits.caller)
 }
 
-// find needs the lock.
+// find needs the lock. Who has found an account takes a place in it within
+// limit.CallerKept, or looks again: one that has nothing open gives way to others, and
+// bounds do not hold over two.
 func (a *accounts) find(in map[string]*account, s scope, who string, b bounds) *account {
 	one, ok := in[who]
 	if !ok {
@@ -83,23 +85,28 @@ func (a *accounts) find(in map[string]*account, s scope, who string, b bounds) *
 			}
 		}
 		one = newAccount(s, a.name, who, b, a.counted)
-		one.newest.Store(time.Now().UnixNano())
 		in[who] = one
 	}
+	one.newest.Store(time.Now().UnixNano())
 	return one
 }
 
 // all lists the cluster's account, those of its agents and those of its callers.
-func (a *accounts) all() []*account {
+func (a *accounts) all() (out []*account) {
+	a.each(func(one *account) { out = append(out, one) })
+	return out
+}
+
+// each calls fn with the same, the cluster's first.
+func (a *accounts) each(fn func(*account)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	out := []*account{a.cluster}
-	for _, in := range []map[string]*account{a.agents, a.callers} {
+	fn(a.cluster)
+	for _, in := range [...]map[string]*account{a.agents, a.callers} {
 		for _, one := range in {
-			out = append(out, one)
+			fn(one)
 		}
 	}
-	return out
 }
 
 // enter takes places for a session; leave gives them back.
@@ -107,7 +114,9 @@ func (a *accounts) enter(s *session) error {
 	if err := a.short(); err != nil {
 		return err
 	}
-	s.account = a.agent(s.agent)
+	if s.account == nil {
+		s.account = a.agent(s.agent)
+	}
 	if b := s.account.bounds.Load(); !take(&s.account.sessions, b.sessions) {
 		return s.account.refuse(ofSessions, b.sessions, 0).Hint("give each agent its own identity: tombolo token create --cluster %s", a.name)
 	}
@@ -250,13 +259,10 @@ func (h *Hub) roomFor(c *cluster, caller *account) error {
 	if err := c.accounts.short(); err != nil {
 		return err
 	}
-	unread := c.unread.Unread()
-	if b := c.accounts.cluster.bounds.Load(); c.unread.Full() {
-		return c.accounts.cluster.refuse(ofUnread, b.unread, 0)
-	}
-	// A caller has no more than its cluster: where that is little nobody is counted.
-	if b := caller.bounds.Load(); unread >= b.unread && h.access.held(c.name, caller.who) >= b.unread {
-		return caller.refuse(ofUnread, b.unread, 0)
+	for _, a := range [...]*account{c.accounts.cluster, caller} {
+		if b := a.bounds.Load(); c.unreadOf(a) >= b.unread {
+			return a.refuse(ofUnread, b.unread, 0)
+		}
 	}
 	return nil
 }
@@ -264,28 +270,28 @@ func (h *Hub) roomFor(c *cluster, caller *account) error {
 // placeAt takes a place for a dial at an agent.
 func (s *session) placeAt(p *places) error {
 	a := s.account
-	if b := a.bounds.Load(); b.unread != unbounded && s.cluster.unreadOf(s.agent) >= b.unread {
+	if b := a.bounds.Load(); s.cluster.unreadOf(a) >= b.unread {
 		return a.refuse(ofUnread, b.unread, 0)
 	}
 	_, err := p.take(a, 0) // another agent may have its turn now
 	return err
 }
 
-// unreadOf sums the unread bytes of an agent's sessions.
-func (c *cluster) unreadOf(a id.Agent) (n int64) {
-	for _, s := range c.live() {
-		if s.agent == a {
-			n += int64(s.link.Info().Unread)
-		}
+// unreadOf is what one of a cluster's accounts has unread: bytes that came from agents
+// and were not read by callers, and with that, of a cluster or a caller, what frontends
+// hold for streams that do not take it. It is counted as it changes, for every dial asks.
+func (c *cluster) unreadOf(a *account) int64 {
+	if a.scope == scopeCluster {
+		return c.unread.Unread() + c.accounts.waits.Load()
 	}
-	return n
+	return a.unread.Load()
 }
 
 // metered is a listener that gives a caller so many connections at a time and no
 // more; refuse answers the others, and closes them.
 type metered struct {
 	net.Listener
-	account *account
+	account func() *account // as it is when a connection comes
 	refuse  func(net.Conn, *fault.Fault)
 	refused func(wire.Peer, error)
 }
@@ -294,8 +300,9 @@ type metered struct {
 // whose they are is known in ctx. Who gets no answer is at least recorded.
 func (h *Hub) metered(ctx context.Context, ln net.Listener) net.Listener {
 	p, _ := ctx.Value(partyKey{}).(party)
+	accounts := h.clusters.add(p.cluster).accounts
 	return &metered{
-		Listener: ln, account: h.clusters.add(p.cluster).accounts.caller(p.caller),
+		Listener: ln, account: func() *account { return accounts.caller(p.caller) },
 		refuse: func(conn net.Conn, f *fault.Fault) {
 			h.refuseKnown(ctx, conn, carrier.UnixPeer(conn), f)
 			conn.Close()
@@ -314,11 +321,12 @@ func (l *metered) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		if f := l.account.connect(); f != nil {
+		a := l.account()
+		if f := a.connect(); f != nil {
 			l.refuse(conn, f)
 			continue
 		}
-		return &meteredConn{conn, sync.OnceFunc(l.account.disconnect)}, nil
+		return &meteredConn{conn, sync.OnceFunc(a.disconnect)}, nil
 	}
 }
 

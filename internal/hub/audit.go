@@ -206,6 +206,13 @@ func (s *recordedStream) CopyTo(dst io.Writer, moved func(int)) (dstErr, err err
 	return s.Stream.CopyTo(dst, counting(&s.down, moved))
 }
 
+// Charge tells of bytes that a frontend holds until the stream takes them.
+func (s *recordedStream) Charge(n int64) {
+	if s.inner != nil {
+		s.inner.Charge(n)
+	}
+}
+
 func (s *recordedStream) Close() error {
 	defer s.ended()
 	return s.Stream.Close()

@@ -46,8 +46,8 @@ func (f connectFrontend) Serve(ctx context.Context, ln net.Listener, dial DialFu
 	stop := run.OnDone(ctx, func() { ln.Close() })
 	defer stop()
 	g := run.NewGroup(ctx)
-	caller := f.hub.callerOf(ctx)
 	err := acceptLoop(ctx, ln, func(conn net.Conn) {
+		caller := f.hub.callerOf(ctx) // as it is now
 		if full := caller.connect(); full != nil {
 			f.hub.refuseKnown(ctx, conn, carrier.UnixPeer(conn), full)
 			answerAtOnce(conn, full)

@@ -134,7 +134,7 @@ func (h *Hub) lookAtMemory(now time.Time) {
 
 // shed cuts streams of a cluster until so many bytes are given back.
 func (h *Hub) shed(c id.Cluster, need int64) {
-	n := h.cutLargest(c, need, limit.StreamCost, fault.New(fault.CodeLimit, "the hub is short of memory").
+	n := h.cutLargest(c, need, limit.StreamCost, (*hubStream).holds, fault.New(fault.CodeLimit, "the hub is short of memory").
 		Whyf("cluster %s uses the most of it, and this was among its newest and largest streams", c).
 		Hint("read what you ask for, or ask for less at a time; 'tombolo status %s' shows what is used", c).After(limit.MemoryAgain))
 	if n > 0 {

@@ -135,20 +135,20 @@ func (h *Hub) serveSession(ctx context.Context, conn *tls.Conn, known func()) (n
 
 // beginSession puts the mux on a connection; serve keeps the session.
 func (h *Hub) beginSession(a arrival, g agreement) (serve func(context.Context), err error) {
-	coming := &a.cluster.accounts.agent(a.agent).coming
-	if !take(coming, limit.SessionsComing) {
+	account := a.cluster.accounts.agent(a.agent)
+	if !take(&account.coming, limit.SessionsComing) {
 		return nil, fault.Newf(fault.CodeLimit, "agent %s has %d connections that are no session yet", a.agent, limit.SessionsComing)
 	}
-	came := func() { coming.Add(-1) }
+	came := func() { account.coming.Add(-1) }
 	serial, end := a.certificate()
 	s := &session{
-		cluster: a.cluster, agent: a.agent, instance: g.hello.GetInstance(), software: clip(g.hello.GetSoftware(), 64),
+		cluster: a.cluster, agent: a.agent, account: account, instance: g.hello.GetInstance(), software: clip(g.hello.GetSoftware(), 64),
 		ranges: clipAll(g.hello.GetRanges()), since: h.now(), peer: a.conn.RemoteAddr().String(),
 		certEnd: end, serials: []string{serial}, secret: g.secret, chooses: g.chooses,
 	}
 	further := newControls()
 	link, err := carrier.Server(g.kind, a.conn, carrier.Options{
-		Incoming: limit.AgentStreams, Accept: further.offer, Connections: g.connections, Budget: a.cluster.unread,
+		Incoming: limit.AgentStreams, Accept: further.offer, Connections: g.connections, Budget: a.cluster.unread, Tally: &account.unread,
 		Lost: func(l carrier.Loss) { h.lost(s, l) },
 	})
 	if err != nil {

@@ -27,6 +27,7 @@ type hubStream struct {
 	places  places
 	in, out toll         // where it pays for its bytes into and out of the cluster
 	waits   atomic.Int64 // bytes that a frontend holds for it
+	caller  *account     // among the places
 	begun   time.Time
 	once    sync.Once
 	ended   fault.Code                  // set when the accounting has ended
@@ -124,6 +125,12 @@ func (s *hubStream) hold(p *places) {
 	s.places = *p
 	for i, a := range p.of[:p.n] {
 		s.in.to[i], s.out.to[i] = a.in, a.out
+		if a.scope == scopeCaller {
+			s.caller = a
+		}
+	}
+	if h, ok := s.Stream.(carrier.Holder); ok && s.caller != nil {
+		h.Tally(&s.caller.unread)
 	}
 }
 
@@ -149,8 +156,20 @@ func (s *hubStream) holds() int64 {
 	return n
 }
 
+// unread is what the stream has of its cluster's and its caller's unread bytes.
+func (s *hubStream) unread() int64 {
+	n := s.waits.Load()
+	if h, ok := s.Stream.(carrier.Holder); ok {
+		n += h.Unread()
+	}
+	return n
+}
+
 // Charge tells of bytes that a frontend holds until the stream takes them.
 func (s *hubStream) Charge(n int64) {
 	s.waits.Add(n)
 	s.session.cluster.accounts.waits.Add(n)
+	if s.caller != nil {
+		s.caller.unread.Add(n)
+	}
 }

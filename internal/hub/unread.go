@@ -49,7 +49,7 @@ func (h *Hub) lookAtUnread() {
 			continue
 		}
 		a := l.cluster.accounts.cluster
-		n := h.cutLargest(l.cluster.name, need, 0, fault.Newf(fault.CodeLimit, "%s may leave %s unread", a.label(), sizeText(l.bound)).
+		n := h.cutLargest(l.cluster.name, need, 0, (*hubStream).unread, fault.Newf(fault.CodeLimit, "%s may leave %s unread", a.label(), sizeText(l.bound)).
 			Whyf("the bound cluster.%s was exceeded, and this was among the newest and largest streams", ofUnread).
 			Hint("read what you ask for, or ask for less at a time; 'tombolo status %s' shows what is used", a.name))
 		for range n {
@@ -67,7 +67,7 @@ func (r *registry) leavers() (out []leaver) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	for _, c := range r.clusters {
-		if n := c.unread.Unread(); n > 0 {
+		if n := c.unreadOf(c.accounts.cluster); n > 0 {
 			out = append(out, leaver{c, n, c.accounts.cluster.bounds.Load().unread})
 		}
 	}
@@ -75,13 +75,13 @@ func (r *registry) leavers() (out []leaver) {
 }
 
 // cutLargest cuts the newest and largest streams of a cluster until need bytes are
-// given back: what each holds, and what it costs beside that. Where it costs nothing,
+// given back: what each holds by that measure, and what it costs beside that. Where it costs nothing,
 // one that holds nothing is no use. It says how many those were.
-func (h *Hub) cutLargest(c id.Cluster, need, cost int64, why *fault.Fault) int {
+func (h *Hub) cutLargest(c id.Cluster, need, cost int64, measure func(*hubStream) int64, why *fault.Fault) int {
 	streams := h.access.streams(c)
 	held := make([]holding, len(streams))
 	for i, s := range streams {
-		held[i] = holding{s.holds(), s.begun}
+		held[i] = holding{measure(s), s.begun}
 	}
 	chosen := newestLargest(held, need, cost)
 	for _, i := range chosen {

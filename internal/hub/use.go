@@ -39,31 +39,24 @@ func (a *account) use(k resource, unread int64) (used, bound int64, waiting int)
 	return 0, unbounded, 0
 }
 
+// bounded says whether a resource has a bound, without looking at what is used.
+func (a *account) bounded(k resource) bool {
+	b := a.bounds.Load()
+	return [resources]int64{
+		b.sessions, b.streams, b.pending, b.dials, b.in, b.out, b.unread, unbounded,
+	}[k] != unbounded
+}
+
 // limitsOf lists the limits of a cluster, its agents and its callers that are set or
 // were hit.
 func (h *Hub) limitsOf(c *cluster) (out []admin.LimitStatus) {
-	held := map[string]int64{}
-	for _, s := range h.access.streams(c.name) {
-		held[s.request.Caller] += s.holds()
-	}
-	agents := map[string]int64{}
-	for _, s := range c.live() {
-		agents[s.agent.String()] += int64(s.link.Info().Unread)
-	}
 	all := c.accounts.all()
 	slices.SortFunc(all, func(a, b *account) int {
 		return cmp.Or(cmp.Compare(a.scope.order(), b.scope.order()), cmp.Compare(a.who, b.who))
 	})
 	for _, a := range all {
-		unread := c.unread.Unread()
-		switch a.scope {
-		case scopeAgent:
-			unread = agents[a.who]
-		case scopeCaller:
-			unread = held[a.who]
-		}
 		for k := range resources {
-			used, bound, waiting := a.use(k, unread)
+			used, bound, waiting := a.use(k, c.unreadOf(a))
 			hits := a.hits[k].Load()
 			if bound == unbounded && hits == 0 {
 				continue
@@ -91,16 +84,21 @@ func (a *accounts) hits() (n int64) {
 	return n
 }
 
-// limitUse is the greatest share that a cluster uses of one of its limits.
+// limitUse is the greatest share that a cluster, an agent or a caller uses of one of
+// its limits.
 func (h *Hub) limitUse(name string) (most float64) {
 	for k := range resources {
 		if k.String() != name {
 			continue
 		}
 		h.clusters.each(func(c *cluster) {
-			if used, bound, _ := c.accounts.cluster.use(k, c.unread.Unread()); bound != unbounded {
+			c.accounts.each(func(a *account) {
+				if !a.bounded(k) {
+					return
+				}
+				used, bound, _ := a.use(k, c.unreadOf(a))
 				most = max(most, float64(used)/float64(bound))
-			}
+			})
 		})
 	}
 	return most
