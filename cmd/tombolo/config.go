@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"runtime/debug"
 
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
@@ -66,9 +67,12 @@ func newConfigValidateCommand() *cobra.Command {
 			if err != nil {
 				return fault.From(err).Hint("name a file that can be read")
 			}
-			kind, err := validateConfig(args[0], data)
+			kind, advice, err := validateConfig(args[0], data)
 			if err != nil {
 				return err
+			}
+			for _, text := range advice { // of a hub that were started here
+				fmt.Fprintf(cmd.ErrOrStderr(), "%s: warning: %s\n", args[0], text)
 			}
 			fmt.Fprintf(cmd.ErrOrStderr(), "%s: a valid %s\n", args[0], kind)
 			return nil
@@ -76,30 +80,33 @@ func newConfigValidateCommand() *cobra.Command {
 	}
 }
 
-// validateConfig checks a file by its kind and gives the kind.
-func validateConfig(file string, data []byte) (string, error) {
+// validateConfig checks a file by its kind and gives the kind, and what is odd here.
+func validateConfig(file string, data []byte) (kind string, advice []string, err error) {
 	known := fmt.Sprintf("kind is %s, %s or %s; 'tombolo config print' shows a complete example of the first two",
 		v1alpha1.KindHubConfig, v1alpha1.KindAgentConfig, v1alpha1.KindAccessPolicy)
-	root, kind := kindOf(data)
+	root, named := kindOf(data)
 	switch {
 	case root == nil:
 		// It holds no mapping at all, and this says what it holds.
 		if err := conf.Decode(file, data, &v1alpha1.TypeMeta{}).Err(); err != nil {
-			return "", fault.From(err).Hint("%s", known)
+			return "", nil, fault.From(err).Hint("%s", known)
 		}
-	case kind == nil:
-		return "", fault.Newf(fault.CodeConfig, "%s:%d:%d: kind: is missing", file, root.Line, root.Column).Hint("%s", known)
-	case kind.Value == v1alpha1.KindHubConfig:
-		_, err := hub.ParseConfig(file, data)
-		return kind.Value, err
-	case kind.Value == v1alpha1.KindAgentConfig:
+	case named == nil:
+		return "", nil, fault.Newf(fault.CodeConfig, "%s:%d:%d: kind: is missing", file, root.Line, root.Column).Hint("%s", known)
+	case named.Value == v1alpha1.KindHubConfig:
+		cfg, err := hub.ParseConfig(file, data)
+		if err == nil {
+			advice = cfg.MemoryAdvice(debug.SetMemoryLimit(-1))
+		}
+		return named.Value, advice, err
+	case named.Value == v1alpha1.KindAgentConfig:
 		_, err := agent.ParseConfig(file, data)
-		return kind.Value, err
-	case kind.Value == v1alpha1.KindAccessPolicy:
+		return named.Value, nil, err
+	case named.Value == v1alpha1.KindAccessPolicy:
 		_, findings := hub.ParsePolicy(file, data)
-		return kind.Value, hub.PolicyFault(file, findings)
+		return named.Value, nil, hub.PolicyFault(file, findings)
 	}
-	return "", fault.Newf(fault.CodeConfig, "%s:%d:%d: kind: %q is unknown", file, kind.Line, kind.Column, kind.Value).Hint("%s", known)
+	return "", nil, fault.Newf(fault.CodeConfig, "%s:%d:%d: kind: %q is unknown", file, named.Line, named.Column, named.Value).Hint("%s", known)
 }
 
 // kindOf finds the first kind in the mapping of a file. It looks at the nodes,

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"testing"
 
@@ -223,4 +224,20 @@ func TestReferenceIsGenerated(t *testing.T) {
 		}
 	})
 	wantExit(t, tombolo(t, "reference", "man", "--out-dir", dir+"/nope"), 2, "--out-dir")
+}
+
+// TestConfigValidateTellsOfMemory: what would be odd in a hub that were started here.
+func TestConfigValidateTellsOfMemory(t *testing.T) {
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(4 << 30)) // as GOMEMLIMIT does
+	file := filepath.Join(t.TempDir(), "hub.yaml")
+	for memory, says := range map[string]string{"64MiB": "GOMEMLIMIT (4 GiB) is above limits.memory (64 MiB)", "none": ""} {
+		text := "apiVersion: tombolo.dev/v1alpha1\nkind: HubConfig\nlimits: {memory: " + memory + "}\n"
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		o := tombolo(t, "config", "validate", file)
+		if o.code != 0 || !strings.Contains(o.err, "valid") || strings.Contains(o.err, "warning") != (says != "") || !strings.Contains(o.err, says) {
+			t.Errorf("%s: exit %d, %s", memory, o.code, o.err)
+		}
+	}
 }

@@ -96,6 +96,7 @@ func New(cfg Config, o Options) (*Hub, error) {
 	}
 	h.clusters.counted = h.countLimit
 	h.memory.choose(h.clusters.memoryLimit())
+	h.adviseMemory()
 	h.settings.Store(&cfg.Reloadable)
 	h.frontends = map[string]Frontend{ProtocolConnect: connectFrontend{h}}
 	for name, f := range o.Extra {
@@ -249,7 +250,11 @@ func (h *Hub) Reload(next Config) error {
 	if err := h.sockets.apply(&next.Reloadable); err != nil {
 		return err
 	}
+	before := h.clusters.memoryLimit()
 	h.clusters.bound(next.limits)
+	if h.clusters.memoryLimit() != before {
+		h.adviseMemory()
+	}
 	for _, c := range next.clusters {
 		h.clusters.add(c.name)
 	}

@@ -49,7 +49,7 @@ type usage struct {
 }
 
 func newMemory(bound func(int64) int64) *memory {
-	m := &memory{usage: readUsage, collect: func() { runtime.GC(); runtime.GC() }, bound: bound, first: math.MaxInt64, group: groupLimit("/proc/self/cgroup", "/sys/fs/cgroup")}
+	m := &memory{usage: readUsage, collect: func() { runtime.GC(); runtime.GC() }, bound: bound, first: math.MaxInt64, group: groupLimit(ownGroup, groupRoot)}
 	if bound == nil {
 		m.bound = func(int64) int64 { return math.MaxInt64 }
 	}

@@ -6,12 +6,15 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"math"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tombolo-io/tombolo/internal/carrier"
 	"github.com/tombolo-io/tombolo/internal/fault"
@@ -324,6 +327,75 @@ func TestTheCgroupsLimit(t *testing.T) {
 		}
 		if got := groupLimit(self, dir); got != c.want {
 			t.Errorf("%s: %d, want %d", name, got, c.want)
+		}
+	}
+}
+
+// TestLimitsThatContradict: what is said, of configuration, environment and cgroup.
+func TestLimitsThatContradict(t *testing.T) {
+	const none, gib = int64(unbounded), int64(1 << 30)
+	for name, c := range map[string]struct {
+		configured, environment, group int64
+		says                           []string
+	}{
+		"nothing":                           {0, none, none, nil},
+		"the cgroup alone":                  {0, none, gib, nil},
+		"as it should be":                   {gib, none, 2 * gib, nil},
+		"the cgroup's own":                  {gib, none, gib, nil},
+		"all the same":                      {gib, gib, gib, nil},
+		"none, on purpose":                  {unbounded, gib, gib, nil},
+		"above the cgroup":                  {4 * gib, none, 2 * gib, []string{"limits.memory is 4 GiB, above the cgroup's limit of 2 GiB", "set limits.memory to at most 1843 MiB"}},
+		"the environment above it":          {0, 4 * gib, 2 * gib, []string{"GOMEMLIMIT is 4 GiB, above the cgroup's limit of 2 GiB", "set GOMEMLIMIT to at most"}},
+		"the environment below it":          {0, gib, 2 * gib, nil},
+		"the environment below":             {2 * gib, gib, none, []string{"GOMEMLIMIT (1 GiB) is below limits.memory (2 GiB)", "unset GOMEMLIMIT"}},
+		"the environment above":             {gib, 2 * gib, none, []string{"GOMEMLIMIT (2 GiB) is above limits.memory (1 GiB) and of no use"}},
+		"both":                              {4 * gib, 5 * gib, gib, []string{"limits.memory is 4 GiB, above", "GOMEMLIMIT (5 GiB) is above"}},
+		"an odd number is told as one, too": {0, 4*gib + 1, 2*gib + 4096, []string{"GOMEMLIMIT is 4 GiB, above the cgroup's limit of 2 GiB"}},
+	} {
+		got := strings.Join(memoryAdvice(c.configured, c.environment, c.group), "\n")
+		if (got == "") != (len(c.says) == 0) {
+			t.Errorf("%s: %q", name, got)
+		}
+		for _, text := range c.says {
+			if !strings.Contains(got, text) {
+				t.Errorf("%s: %q does not say %q", name, got, text)
+			}
+		}
+	}
+}
+
+// They stand in the log, at the start and when a reload moves the limit, and in the status.
+func TestContradictionsAreTold(t *testing.T) {
+	config := func(memory string) Config {
+		cfg, err := ParseConfig("hub.yaml", []byte("apiVersion: tombolo.dev/v1alpha1\nkind: HubConfig\nlimits: {memory: "+memory+"}\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return cfg
+	}
+	cfg := config("1GiB")
+	cfg.StateDir = filepath.Join(t.TempDir(), "state")
+	environment := int64(64 * mib)
+	var log strings.Builder
+	h, err := New(cfg, Options{Log: slog.New(slog.NewTextHandler(&log, nil)), Reg: prometheus.NewRegistry(), Memory: func(int64) int64 { return environment }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { h.state.Close() })
+	h.sockets = &sockets{}
+	close(h.ready)
+	const below, above = "GOMEMLIMIT (64 MiB) is below limits.memory (1 GiB)", "GOMEMLIMIT (64 MiB) is below limits.memory (2 GiB)"
+	for _, c := range []struct{ memory, says, not string }{{"1GiB", below, above}, {"2GiB", above, below}, {"none", "", "GOMEMLIMIT"}} {
+		if c.memory != "1GiB" {
+			log.Reset()
+			if err := h.Reload(config(c.memory)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for where, text := range map[string]string{"log": log.String(), "status": strings.Join(h.Status().Warnings, "\n")} {
+			if !strings.Contains(text, c.says) || strings.Contains(text, c.not) {
+				t.Errorf("%s: the %s says %q", c.memory, where, text)
+			}
 		}
 	}
 }

@@ -42,6 +42,7 @@ func (h *Hub) Status() admin.Status {
 		out.Warnings = append(out.Warnings, shared(c)...)
 		out.Clusters = append(out.Clusters, cs)
 	}
+	out.Warnings = append(out.Warnings, h.memoryAdvice()...)
 	certs, err := h.state.Certificates()
 	if err != nil {
 		out.Warnings = append(out.Warnings, err.Error())
