@@ -213,6 +213,13 @@ func (s *recordedStream) Charge(n int64) {
 	}
 }
 
+// Watch says how to ask whether the caller has left.
+func (s *recordedStream) Watch(left func() (sends, takes bool)) {
+	if s.inner != nil {
+		s.inner.Watch(left)
+	}
+}
+
 func (s *recordedStream) Close() error {
 	defer s.ended()
 	return s.Stream.Close()

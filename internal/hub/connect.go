@@ -115,7 +115,7 @@ func (h *Hub) serveConnect(ctx context.Context, conn net.Conn, dial DialFunc) {
 		return
 	}
 	conn.SetWriteDeadline(time.Time{})
-	h.spliceStream(ctx, splice.Net(conn), stream)
+	h.spliceStream(ctx, conn, stream)
 }
 
 // dialQuietly dials while it listens to the client, which has to be silent
@@ -151,8 +151,13 @@ func earlyData() error {
 }
 
 // spliceStream copies until the end.
-func (h *Hub) spliceStream(ctx context.Context, conn splice.Conn, stream carrier.Stream) {
-	h.splicer.Both(ctx, conn, stream, splice.Options{Idle: h.settings.Load().idleTimeout})
+func (h *Hub) spliceStream(ctx context.Context, conn net.Conn, stream carrier.Stream) {
+	if w, ok := stream.(interface {
+		Watch(left func() (sends, takes bool))
+	}); ok {
+		w.Watch(splice.PeerOf(conn).Left)
+	}
+	h.splicer.Both(ctx, splice.Net(conn), stream, splice.Options{Idle: h.settings.Load().idleTimeout})
 }
 
 // readConnect reads the request's head, bounded in size and time. Anything but

@@ -123,6 +123,7 @@ func (s *hubStream) SetWriteDeadline(t time.Time) error {
 func (s *hubStream) hold(p *places) {
 	p.begun()
 	s.places = *p
+	s.in.lost, s.out.lost = s.session.link.Done(), s.session.link.Done()
 	for i, a := range p.of[:p.n] {
 		s.in.to[i], s.out.to[i] = a.in, a.out
 		if a.scope == scopeCaller {
@@ -132,6 +133,13 @@ func (s *hubStream) hold(p *places) {
 	if h, ok := s.Stream.(carrier.Holder); ok && s.caller != nil {
 		h.Tally(&s.caller.unread)
 	}
+}
+
+// Watch says how to ask whether the caller has left; it is called before anything is
+// copied. A caller that sends no more may still want to read.
+func (s *hubStream) Watch(left func() (sends, takes bool)) {
+	s.in.left = func() bool { sends, _ := left(); return sends }
+	s.out.left = func() bool { _, takes := left(); return takes }
 }
 
 // cut ends a stream by the hub's will: who reads or writes it is told why.

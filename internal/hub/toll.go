@@ -5,9 +5,11 @@ package hub
 import (
 	"io"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/carrier"
+	"github.com/tombolo-io/tombolo/internal/limit"
 )
 
 // toll is where one direction of a stream pays for its bytes: to its cluster, its
@@ -19,6 +21,12 @@ import (
 type toll struct {
 	to   [3]*shaper
 	pace [3]pace
+
+	// Who has left does not wait, and keeps no place for that: what its stream still
+	// moves is paid for by others, as after its end.
+	lost    <-chan struct{} // closed when the session has ended
+	left    func() bool     // whether the caller has; nil: that is told by the stream's end
+	excused atomic.Bool
 
 	mu       sync.Mutex
 	ended    bool
@@ -53,7 +61,11 @@ func (t *toll) pay(n int) {
 		return
 	}
 	for i, s := range t.to {
-		if s == nil {
+		switch {
+		case s == nil:
+			continue
+		case t.excused.Load():
+			s.charge(int64(n), &t.pace[i])
 			continue
 		}
 		if d := s.pay(int64(n), &t.pace[i]); d != nil && !t.wait(d) {
@@ -62,7 +74,7 @@ func (t *toll) pay(n int) {
 	}
 }
 
-// wait reports false if there was no time for it.
+// wait reports false if there was no time for it, or nobody to wait for.
 func (t *toll) wait(d *debt) bool {
 	for {
 		t.mu.Lock()
@@ -75,26 +87,27 @@ func (t *toll) wait(d *debt) bool {
 		if over || !deadline.IsZero() && !time.Now().Before(deadline) {
 			return false
 		}
-		var late <-chan time.Time
-		var timer *time.Timer
+		look := limit.ShapeLook
 		if !deadline.IsZero() {
-			timer = time.NewTimer(time.Until(deadline))
-			late = timer.C
+			look = min(look, time.Until(deadline))
 		}
+		timer := time.NewTimer(look)
 		select {
 		case <-d.paid:
-			stop(timer)
+			timer.Stop()
 			return true
-		case <-late: // looked at again
 		case <-wake:
+		case <-t.lost:
+			t.excused.Store(true)
+		case <-timer.C:
+			if t.left != nil && t.left() {
+				t.excused.Store(true)
+			}
 		}
-		stop(timer)
-	}
-}
-
-func stop(t *time.Timer) {
-	if t != nil {
-		t.Stop()
+		timer.Stop()
+		if t.excused.Load() {
+			return false
+		}
 	}
 }
 

@@ -64,9 +64,8 @@ const (
 	// ShapeSmall is what a stream may move in a second and still go ahead of those
 	// that move more: keystrokes, an answer, a handshake with certificates.
 	ShapeSmall = 16 << 10
-	// RateLeast is the lowest rate of bytes that may be configured. A stream that waits
-	// sees its caller leave when it has paid for what has moved, at most two chunks of
-	// this size: it shall not take longer than seconds.
+	// RateLeast is the lowest rate of bytes that may be configured: one chunk of a copy
+	// is paid for within a second, while nobody else waits.
 	RateLeast = 64 << 10
 	// SessionCost is what a live session of an agent takes of the hub's memory
 	// (docs/scaling.md).
@@ -223,6 +222,9 @@ const (
 	MemoryAgain = time.Second
 	// ShapeAhead is how far small streams may draw on a rate of bytes in advance.
 	ShapeAhead = time.Second
+	// ShapeLook is how often a stream that waits for its rate looks whether its caller
+	// has left: nobody reads meanwhile, and ten thousand of them shall cost little.
+	ShapeLook = 500 * time.Millisecond
 	// CallerKept is how long an identity is remembered after its last dial or
 	// session, if there are many: its counts and what it has used up.
 	CallerKept = time.Minute

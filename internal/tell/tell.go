@@ -112,7 +112,7 @@ func NewHub(reg prometheus.Registerer, r HubReadings) *Hub {
 	f.gaugeFuncs("tombolo_hub_sessions_by_carrier", "Agent sessions that are live, by their mux.", "carrier", carriers(), r.SessionsOver)
 	f.gaugeFunc("tombolo_hub_memory_used_bytes", "Memory in use, without what the collector may free.", r.MemoryUsed)
 	f.gaugeFunc("tombolo_hub_memory_limit_bytes", "Memory that may be in use; 0 without a limit.", r.MemoryLimit)
-	f.gaugeFuncs("tombolo_hub_limit_use_ratio", "The greatest use of a limit by any cluster, as a share of it.", "limit", limits(), r.LimitUse)
+	f.gaugeFuncs("tombolo_hub_limit_use_ratio", "The greatest use of a limit by any cluster, agent or caller, as a share of it.", "limit", limits(), r.LimitUse)
 	h := &Hub{
 		Attaches:     f.counterVec("tombolo_hub_connections_added_total", "Further connections of sessions, by outcome (ok or a fault code).", "outcome"),
 		Losses:       f.counterVec("tombolo_hub_connections_lost_total", "Connections that live sessions lost, by cause.", "cause"),

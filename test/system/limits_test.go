@@ -303,6 +303,58 @@ func TestAStreamThatWaitsForItsRateEndsAtOnce(t *testing.T) {
 	}
 }
 
+// A caller with many streams that wait for a low rate leaves: all their places are free
+// at once, however long they would have waited, and so when their agent leaves.
+func TestManyStreamsThatWaitForARateLeaveAtOnce(t *testing.T) {
+	const many = 60 // with 64 KiB each, a second for each of them
+	h, a := pair(t, hubSpec{extra: "limits: {caller: {bytesOutPerSecond: 64KiB, bytesInPerSecond: 64KiB}}\n"}, agentSpec{})
+	to, deaf := flood(t), runtest.Echo(t)
+	open := func(w way, target string, sends bool) (all []net.Conn) {
+		for range many {
+			conn, err := w.dial(runtest.Within(t), target)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if sends {
+				go io.Copy(conn, zeros{}) // until it is closed
+			}
+			all = append(all, conn)
+		}
+		return all
+	}
+	waiting := func(n int) func() bool {
+		return func() bool {
+			for _, l := range h.status("c1").Limits {
+				if l.Scope == "caller" && l.Waiting >= n {
+					return true
+				}
+			}
+			return false
+		}
+	}
+	for _, w := range h.ways("c1") {
+		for what, target := range map[string]string{"out": to.Addr(), "in": deaf.Addr()} {
+			all := open(w, target, what == "in")
+			runtest.Eventually(t, w.name+" "+what+": most have to wait", waiting(many/2))
+			for _, conn := range all {
+				abandon(conn)
+			}
+			runtest.Eventually(t, w.name+" "+what+": their places are free", func() bool { return h.used("cluster", "streams", "").Used == 0 })
+		}
+	}
+	w := h.ways("c1")[0]
+	all := open(w, to.Addr(), false)
+	runtest.Eventually(t, "most have to wait", waiting(many/2))
+	for _, conn := range all {
+		go io.Copy(io.Discard, conn)
+	}
+	a.stop()
+	runtest.Eventually(t, "without an agent their places are free", func() bool { return h.used("cluster", "streams", "").Used == 0 })
+	for _, conn := range all {
+		conn.Close()
+	}
+}
+
 // Who leaves too much unread gets no more streams until it has read; others do.
 func TestUnreadBytesAreLimited(t *testing.T) {
 	bound := func(who string) string {
