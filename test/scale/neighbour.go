@@ -15,10 +15,11 @@ const (
 	leastShare = 0.9 // of half of what both clusters bring
 )
 
-// The bounds of the cluster that floods: none but the machine, and what a platform
-// team may give a cluster of a shared hub.
+// The bounds of the cluster that floods: none but the machine, those that nobody has
+// set, and what a platform team may give a cluster of a shared hub.
 const (
 	unbounded = "{dialsPerSecond: none}"
+	byDefault = ""
 	bounded   = "{dialsPerSecond: 100, dialBurst: 100, bytesInPerSecond: 10MiB, bytesOutPerSecond: 10MiB}"
 )
 
@@ -52,12 +53,19 @@ func takeNeighbour(ctx context.Context, r *runner) error {
 		note: fmt.Sprintf("without bounds %.3g, beside a flood through another hub %.3g", median(n.unbounded), median(n.apart))}); err != nil {
 		return err
 	}
+	// By default dials have a bound and bytes have none.
+	if err := r.line(line{name: "p99 of pings beside a flood with the default bounds, of that alone", value: median(n.byDefault), target: mostBeside}); err != nil {
+		return err
+	}
+	if err := r.line(line{name: "throughput beside it, with the default bounds, of the fair share", value: median(n.sharedByDefault), target: leastShare, atLeast: true}); err != nil {
+		return err
+	}
 	return r.line(line{name: "throughput beside it, without bounds, of the fair share", value: median(n.shared), target: leastShare, atLeast: true})
 }
 
 // neighbour is what the rounds gave: p99 of pings in that of pings alone, and a
 // share of the bytes.
-type neighbour struct{ bounded, unbounded, apart, shared []float64 }
+type neighbour struct{ bounded, byDefault, unbounded, apart, shared, sharedByDefault []float64 }
 
 func (n *neighbour) round(ctx context.Context, s, apart *site, round int) error {
 	const quiet, noisy = 0, 1
@@ -80,6 +88,7 @@ func (n *neighbour) round(ctx context.Context, s, apart *site, round int) error 
 		out          *[]float64
 	}{
 		{"beside a flood with bounds", bounded, "bounded", s, &n.bounded},
+		{"beside a flood with the default bounds", byDefault, "default", s, &n.byDefault},
 		{"beside a flood", unbounded, "unbounded", s, &n.unbounded},
 		{"beside a flood through another hub", unbounded, "apart", apart, &n.apart},
 	} {
@@ -97,17 +106,31 @@ func (n *neighbour) round(ctx context.Context, s, apart *site, round int) error 
 		*c.out = append(*c.out, float64(with.Latency.P99)/base)
 		failed += with.Failures
 	}
-	share, both, err := s.flooded(ctx, s, noisy, bytes, "bytes")
-	if err != nil {
-		return err
+	for _, c := range []struct {
+		name, bounds string
+		out          *[]float64
+	}{
+		{"bytes", unbounded, &n.shared},
+		{"bytes, with the default bounds", byDefault, &n.sharedByDefault},
+	} {
+		if err := s.hub.Call(ctx, opLimits, 0, limitsArgs{noisy, c.bounds}, nil); err != nil {
+			return err
+		}
+		share, both, err := s.flooded(ctx, s, noisy, bytes, "bytes")
+		if err != nil {
+			return err
+		}
+		if failed += share.Failures; failed > 0 {
+			return fmt.Errorf("%d streams failed: %s%s", failed, alone.First, share.First)
+		}
+		*c.out = append(*c.out, share.rate()/((share.rate()+both.rate())/2))
+		r.say("%-10s round %d: %s shared %.0f and %.0f MB/s", "neighbour", round+1, c.name, share.rate()/1e6, both.rate()/1e6)
+		if err := r.results.add(record{Measurement: "neighbour", At: round, Case: c.name, Values: map[string]float64{
+			"quietMBs": share.rate() / 1e6, "noisyMBs": both.rate() / 1e6}}); err != nil {
+			return err
+		}
 	}
-	if failed += share.Failures; failed > 0 {
-		return fmt.Errorf("%d streams failed: %s%s", failed, alone.First, share.First)
-	}
-	n.shared = append(n.shared, share.rate()/((share.rate()+both.rate())/2))
-	r.say("%-10s round %d: shared %.0f and %.0f MB/s", "neighbour", round+1, share.rate()/1e6, both.rate()/1e6)
-	return r.results.add(record{Measurement: "neighbour", At: round, Case: "bytes", Values: map[string]float64{
-		"quietMBs": share.rate() / 1e6, "noisyMBs": both.rate() / 1e6}})
+	return nil
 }
 
 // flooded puts a load on the hub while a cluster of a hub floods, with streams
