@@ -214,16 +214,14 @@ const (
 	// MemoryLook is how often the memory is looked at: at 1 GiB a second, which is
 	// more than two cores receive, 100 MiB come in between.
 	MemoryLook = 100 * time.Millisecond
-	// KonnectivityStall is how long a target takes nothing before its caller's window is
-	// charged: a look at what is unread.
+	// KonnectivityStall is how long a target takes nothing until its window is charged.
 	KonnectivityStall = MemoryLook
 	// MemoryAgain is the least time between two cuts, so that the collector can show
 	// what the first one gave.
 	MemoryAgain = time.Second
 	// ShapeAhead is how far small streams may draw on a rate of bytes in advance.
 	ShapeAhead = time.Second
-	// ShapeLook is how often a stream that waits for its rate looks whether its caller
-	// has left: nobody reads meanwhile, and ten thousand of them shall cost little.
+	// ShapeLook is how often who waits for a rate, perhaps ten thousand, asks for its caller.
 	ShapeLook = 500 * time.Millisecond
 	// CallerKept is how long an identity is remembered after its last dial or
 	// session, if there are many: its counts and what it has used up.
