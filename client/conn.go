@@ -10,7 +10,7 @@ import (
 	"net"
 	"sync/atomic"
 
-	"golang.org/x/sys/unix"
+	"github.com/tombolo-io/tombolo/internal/socket"
 )
 
 // ErrCut is the error of a read from a connection that did not end in order: the
@@ -34,7 +34,7 @@ type Conn struct {
 // are closed by an end and by a cut alike, and io.EOF says nothing of which it was.
 func (c *Conn) Read(b []byte) (int, error) {
 	n, err := c.buf.Read(b)
-	if err == io.EOF && (c.below != nil && c.below.ended.Load() || c.below == nil && !c.wrote.Load() && hungUp(c.raw)) {
+	if err == io.EOF && (c.below != nil && c.below.ended.Load() || c.below == nil && !c.wrote.Load() && socket.HungUp(c.raw)) {
 		err = ErrCut
 	}
 	return n, err
@@ -77,24 +77,4 @@ func (t *transport) Read(b []byte) (int, error) {
 		t.ended.Store(true)
 	}
 	return n, err
-}
-
-// hungUp says whether the other end of a unix socket is closed altogether, and
-// not only in its direction (poll(2), POLLHUP).
-func hungUp(c net.Conn) bool {
-	u, ok := c.(*net.UnixConn)
-	if !ok {
-		return false
-	}
-	raw, err := u.SyscallConn()
-	if err != nil {
-		return false
-	}
-	up := false
-	err = raw.Control(func(fd uintptr) {
-		polled := []unix.PollFd{{Fd: int32(fd)}}
-		n, err := unix.Poll(polled, 0)
-		up = err == nil && n == 1 && polled[0].Revents&unix.POLLHUP != 0
-	})
-	return err == nil && up
 }

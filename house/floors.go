@@ -61,6 +61,7 @@ func Packages() []Package {
 		{"internal/heartbeat", Hands, false, "the control stream of a session, the same on both ends"},
 		{"internal/audit", Hands, false, "records of dials: written to files and read from them"},
 		{"internal/otlp", Hands, false, "traces and records to an OpenTelemetry collector"},
+		{"internal/socket", Hands, true, "what the kernel knows of a connection: the hub's clients ask it"},
 		{"internal/store", Hands, false, "state on disk"},
 
 		{"internal/hub/...", Rooms, false, "accepts agents and opens streams"},

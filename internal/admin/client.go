@@ -17,12 +17,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/limit"
 	"github.com/tombolo-io/tombolo/internal/remark"
 	"github.com/tombolo-io/tombolo/internal/run"
+	"github.com/tombolo-io/tombolo/internal/socket"
 	"github.com/tombolo-io/tombolo/internal/wire"
 )
 
@@ -214,12 +213,15 @@ func (c *Client) StreamWith(ctx context.Context, cluster, target string, said re
 	if ctx.Err() != nil {
 		return nil, errors.Join(c.away(context.Cause(ctx)), conn.Close())
 	}
-	head.N = math.MaxInt64
+	head.N = math.MaxInt64 // buf reads on through it, and the bound was the head's
 	conn.SetDeadline(time.Time{})
 	return &bufferedConn{Conn: conn, buf: buf}, nil
 }
 
-// bufferedConn first gives the bytes that came along with the head.
+// bufferedConn first gives the bytes that came along with the head, which may end in
+// the middle of what one read took. Its buffer reads through the same LimitedReader
+// that bounded the head: that is lifted once the head is read, for a stream has no
+// last byte that we know of. MaxInt64 stands for that; at 10 GB/s it is 29 years.
 type bufferedConn struct {
 	net.Conn
 	buf  *bufio.Reader
@@ -230,7 +232,7 @@ type bufferedConn struct {
 // reset, but a hub that closes it while we may still write has had no order.
 func (b *bufferedConn) Read(p []byte) (int, error) {
 	n, err := b.buf.Read(p)
-	if err == io.EOF && !b.done.Load() && hungUp(b.Conn) {
+	if err == io.EOF && !b.done.Load() && socket.HungUp(b.Conn) {
 		err = fault.New(fault.CodeStreamReset, "the stream broke").Whyf("the target, its agent or the hub cut it")
 	}
 	return n, err
@@ -251,24 +253,4 @@ func (b *bufferedConn) CloseWrite() error {
 		return h.CloseWrite()
 	}
 	return b.Conn.Close()
-}
-
-// hungUp says whether the other end of a unix socket is closed altogether, and
-// not only in its direction (poll(2), POLLHUP).
-func hungUp(c net.Conn) bool {
-	u, ok := c.(*net.UnixConn)
-	if !ok {
-		return false
-	}
-	raw, err := u.SyscallConn()
-	if err != nil {
-		return false
-	}
-	up := false
-	err = raw.Control(func(fd uintptr) {
-		polled := []unix.PollFd{{Fd: int32(fd)}}
-		n, err := unix.Poll(polled, 0)
-		up = err == nil && n == 1 && polled[0].Revents&unix.POLLHUP != 0
-	})
-	return err == nil && up
 }
