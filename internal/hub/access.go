@@ -41,7 +41,7 @@ type source struct {
 	generation uint64
 }
 
-// ruling is a verdict, and by which policy it was.
+// ruling is a verdict with the version of the policy that gave it, for the record.
 type ruling struct {
 	policy.Verdict
 	judged  bool // a policy is configured

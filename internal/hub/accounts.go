@@ -159,7 +159,8 @@ func (a *accounts) idleCallers() int64 {
 	return max(0, n)
 }
 
-// places are what a dial, and then its stream, holds of its accounts.
+// places are the accounts in which a dial, and then its stream, counts as one: of its
+// cluster, its agent and its caller, as far as it has come.
 type places struct {
 	of [3]*account
 	n  int

@@ -25,7 +25,7 @@ type knock struct {
 	serial   string // of a certificate that is ours; empty: of a stranger's
 }
 
-// more are knocks that are counted only.
+// more are knocks of one kind that had no record of their own: they are only counted.
 type more struct {
 	knock // without the serial
 	ours  bool

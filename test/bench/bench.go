@@ -88,7 +88,7 @@ func run(ctx context.Context, args []string) (code int, err error) {
 	if b.results, err = createResults(filepath.Join(o.out, "results.jsonl"), head); err != nil {
 		return 1, err
 	}
-	defer func() { code, err = failing(code, errors.Join(err, b.results.close())) }()
+	defer func() { code, err = failing(code, errors.Join(err, b.results.Close())) }()
 	if b.noMux != nil {
 		b.say("our own mux is left out: %v", b.noMux)
 	}

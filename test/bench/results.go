@@ -8,14 +8,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
-	"path/filepath"
 	"runtime"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tombolo-io/tombolo/test/roles"
 )
 
 // metric is what a figure is about.
@@ -94,34 +94,22 @@ type header struct {
 
 // results keeps the samples of a run and writes each as it comes.
 type results struct {
-	file    *os.File
-	enc     *json.Encoder
+	*roles.Results
 	records []record
 }
 
 func createResults(path string, h header) (*results, error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return nil, fmt.Errorf("making the folder of results: %w", err)
-	}
-	// The run before stays, to compare with.
-	err := os.Rename(path, strings.TrimSuffix(path, ".jsonl")+"-before.jsonl")
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	f, err := os.Create(path)
+	file, err := roles.CreateResults(path, h)
 	if err != nil {
 		return nil, err
 	}
-	r := &results{file: f, enc: json.NewEncoder(f)}
-	return r, r.enc.Encode(h)
+	return &results{Results: file}, nil
 }
 
 func (r *results) add(rec record) error {
 	r.records = append(r.records, rec)
-	return r.enc.Encode(rec)
+	return r.Add(rec)
 }
-
-func (r *results) close() error { return r.file.Close() }
 
 // readResults reads a saved run.
 func readResults(from io.Reader) (h header, records []record, err error) {

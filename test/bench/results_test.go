@@ -29,7 +29,7 @@ func TestResultsAreReadAsWritten(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := r.close(); err != nil {
+		if err := r.Close(); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -71,21 +71,11 @@ func parseOptions(args []string) (o options, err error) {
 
 // run is the program; code is its exit code.
 func run(ctx context.Context, args []string) (code int, err error) {
-	o, err := parseOptions(args)
-	if errors.Is(err, flag.ErrHelp) {
-		return 0, nil
-	}
-	if err != nil {
-		return 2, err
-	}
-	d := &driver{options: o, stdout: os.Stdout, stderr: os.Stderr}
-	if err := d.all(ctx); err != nil {
-		return 1, err
-	}
-	if d.short() {
-		return 1, nil
-	}
-	return 0, nil
+	return roles.Judge(args, parseOptions, func(o options) (short bool, err error) {
+		d := &driver{options: o, stdout: os.Stdout, stderr: os.Stderr}
+		err = d.all(ctx)
+		return d.short(), err
+	})
 }
 
 // driver is one run.
@@ -100,7 +90,7 @@ func (d *driver) say(format string, args ...any) {
 	fmt.Fprintf(d.stderr, "%6.1fs  "+format+"\n", append([]any{time.Since(d.began).Seconds()}, args...)...)
 }
 
-func (d *driver) all(ctx context.Context) (err error) {
+func (d *driver) all(ctx context.Context) error {
 	d.began = time.Now()
 	d.say("seed %d", d.seed)
 	if d.floods > 0 {
@@ -108,11 +98,15 @@ func (d *driver) all(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	l, err := lab.New("chaos")
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, l.Close()) }()
+	return roles.InLab("chaos", func(l *lab.Lab) error {
+		if err := d.live(ctx, l); err != nil {
+			return err
+		}
+		return printLines(d.stdout, d.lines)
+	})
+}
+
+func (d *driver) live(ctx context.Context, l *lab.Lab) (err error) {
 	w, err := newWorld(ctx, d, l)
 	if err != nil {
 		return err
@@ -121,5 +115,5 @@ func (d *driver) all(ctx context.Context) (err error) {
 	if err := w.live(ctx); err != nil {
 		return fmt.Errorf("%w\nthe hub's last words:\n%s", err, w.lastWords())
 	}
-	return printLines(d.stdout, d.lines)
+	return nil
 }

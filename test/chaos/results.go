@@ -6,7 +6,8 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"text/tabwriter"
+
+	"github.com/tombolo-io/tombolo/test/roles"
 )
 
 // line is one figure with its target.
@@ -59,10 +60,10 @@ func (d *driver) line(l line) {
 func (d *driver) short() bool { return slices.ContainsFunc(d.lines, line.short) }
 
 func printLines(w io.Writer, lines []line) error {
-	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	for _, l := range lines {
+	rows := make([][]string, len(lines))
+	for i, l := range lines {
 		name, value, target, verdict := l.cells()
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\n", name, value, target, verdict)
+		rows[i] = []string{name, value, target, verdict}
 	}
-	return tw.Flush()
+	return roles.PrintTable(w, rows)
 }

@@ -75,7 +75,7 @@ func (r *runner) latency(measurement, name string, at int, l loadResult) error {
 	us := func(ns int64) float64 { return float64(ns) / 1000 }
 	r.say("%-10s %s %d: p50 %v, p99 %v, most %v of %d, %d failed %s", measurement, name, at, l.Latency.P50.Round(1000),
 		l.Latency.P99.Round(1000), l.Latency.Max.Round(1000), l.Latency.Count, l.Failures, l.First)
-	return r.results.add(record{Measurement: measurement, At: at, Case: name, Values: map[string]float64{
+	return r.results.Add(record{Measurement: measurement, At: at, Case: name, Values: map[string]float64{
 		"p50us": us(int64(l.Latency.P50)), "p99us": us(int64(l.Latency.P99)), "maxus": us(int64(l.Latency.Max)),
 		"count": float64(l.Latency.Count), "failures": float64(l.Failures),
 	}})

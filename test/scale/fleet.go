@@ -148,7 +148,7 @@ func (r *runner) placements(clusters, hubs int) error {
 	for _, way := range ways() {
 		p := comparePlacement(way, clusters, hubs)
 		fmt.Fprintf(tw, "%s\t%.3f\t%.3f\t%.2f %%\t%.3f\t%.2f %%\t%.3f\n", way.name, p.sessions, p.dials, 100*p.joinMoved, p.joinThen, 100*p.leaveMoved, p.leaveThen)
-		if err := r.results.add(record{Measurement: "placement", At: clusters, Case: way.name, Values: map[string]float64{
+		if err := r.results.Add(record{Measurement: "placement", At: clusters, Case: way.name, Values: map[string]float64{
 			"hubs": float64(hubs), "sessionsMaxMean": p.sessions, "dialsMaxMean": p.dials, "joinMoved": p.joinMoved, "joinMaxMean": p.joinThen,
 			"leaveMoved": p.leaveMoved, "leaveMaxMean": p.leaveThen,
 		}}); err != nil {
@@ -179,7 +179,7 @@ func (r *runner) outages(clusters, one, two int, handshakes float64) error {
 		got := o.play(clusters, hubs, handshakes)
 		fmt.Fprintf(tw, "%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%.3f\n", o.name, hubs, grouped(got.lost), grouped(got.without), grouped(got.tries), grouped(got.shed),
 			seconds(got.half), seconds(got.most), seconds(got.all), got.then)
-		if err := r.results.add(record{Measurement: "fail-over", At: clusters, Case: o.name, Values: map[string]float64{
+		if err := r.results.Add(record{Measurement: "fail-over", At: clusters, Case: o.name, Values: map[string]float64{
 			"hubs": float64(hubs), "lost": float64(got.lost), "without": float64(got.without), "tries": float64(got.tries), "shed": float64(got.shed),
 			"halfSeconds": got.half.Seconds(), "mostSeconds": got.most.Seconds(), "allSeconds": got.all.Seconds(), "maxMean": got.then,
 		}}); err != nil {

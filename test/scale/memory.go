@@ -49,7 +49,7 @@ func (r *runner) point(measurement string, zero, l look, n int) error {
 	r.say("%-10s %6d: %.1f KB each, %.1f KB when settled, %.1f KB of it live and %.1f KB stacks, %.2f goroutines each, %d descriptors", measurement, n,
 		each(l.Resident, zero.Resident)/1000, each(l.Settled, zero.Settled)/1000, each(l.Live, zero.Live)/1000, each(l.Stacks, zero.Stacks)/1000,
 		each(int64(l.Goroutines), int64(zero.Goroutines)), l.Descriptors)
-	return r.results.add(record{Measurement: measurement, At: n, Values: map[string]float64{
+	return r.results.Add(record{Measurement: measurement, At: n, Values: map[string]float64{
 		"rss": float64(l.Resident), "rssSettled": float64(l.Settled), "live": float64(l.Live),
 		"rssEach": each(l.Resident, zero.Resident), "rssSettledEach": each(l.Settled, zero.Settled), "liveEach": each(l.Live, zero.Live), "stacksEach": each(l.Stacks, zero.Stacks),
 		"goroutinesEach": each(int64(l.Goroutines), int64(zero.Goroutines)), "descriptors": float64(l.Descriptors),

@@ -125,7 +125,7 @@ func (n *neighbour) round(ctx context.Context, s, apart *site, round int) error 
 		}
 		*c.out = append(*c.out, share.rate()/((share.rate()+both.rate())/2))
 		r.say("%-10s round %d: %s shared %.0f and %.0f MB/s", "neighbour", round+1, c.name, share.rate()/1e6, both.rate()/1e6)
-		if err := r.results.add(record{Measurement: "neighbour", At: round, Case: c.name, Values: map[string]float64{
+		if err := r.results.Add(record{Measurement: "neighbour", At: round, Case: c.name, Values: map[string]float64{
 			"quietMBs": share.rate() / 1e6, "noisyMBs": both.rate() / 1e6}}); err != nil {
 			return err
 		}

@@ -99,7 +99,7 @@ func (r *runner) policyOf(ctx context.Context, n int) (out changeResult, err err
 	}
 	r.say("policy     %6d: %v of a processor for a change, in force after %v; %.1f KB of memory for each cluster; the hub was up after %v", n,
 		out.CPU.Round(time.Microsecond), out.InForce.Round(time.Millisecond), float64(l.Settled)/float64(n)/1000, started.Round(time.Millisecond))
-	return out, r.results.add(record{Measurement: "policy", At: n, Values: map[string]float64{
+	return out, r.results.Add(record{Measurement: "policy", At: n, Values: map[string]float64{
 		"cpuus": float64(out.CPU.Microseconds()), "inForcems": float64(out.InForce.Milliseconds()), "rssSettled": float64(l.Settled),
 		"startms": float64(started.Milliseconds()),
 	}})

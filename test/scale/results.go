@@ -3,20 +3,17 @@
 package main
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"math"
 	"os"
-	"path/filepath"
 	"runtime"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tombolo-io/tombolo/test/roles"
 )
 
 // verdict is what a line says of its figure.
@@ -84,11 +81,11 @@ func (l line) record() record {
 }
 
 func printLines(w io.Writer, lines []line) error {
-	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	for _, l := range lines {
-		fmt.Fprintln(tw, strings.Join(l.cells(), "\t"))
+	rows := make([][]string, len(lines))
+	for i, l := range lines {
+		rows[i] = l.cells()
 	}
-	return tw.Flush()
+	return roles.PrintTable(w, rows)
 }
 
 // record is a line of the file: a point of a curve, or a judged figure.
@@ -128,30 +125,3 @@ func describe(o options, now time.Time) header {
 	}
 	return h
 }
-
-// results writes each record as it comes.
-type results struct {
-	file *os.File
-	enc  *json.Encoder
-}
-
-func createResults(path string, h header) (*results, error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return nil, fmt.Errorf("making the folder of results: %w", err)
-	}
-	// The run before stays, to compare with.
-	err := os.Rename(path, strings.TrimSuffix(path, ".jsonl")+"-before.jsonl")
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	f, err := os.Create(path)
-	if err != nil {
-		return nil, err
-	}
-	r := &results{file: f, enc: json.NewEncoder(f)}
-	return r, r.enc.Encode(h)
-}
-
-func (r *results) add(rec record) error { return r.enc.Encode(rec) }
-
-func (r *results) close() error { return r.file.Close() }

@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -23,7 +22,7 @@ import (
 type runner struct {
 	options
 	lab     *lab.Lab
-	results *results
+	results *roles.Results
 	stdout  io.Writer
 	stderr  io.Writer
 	sites   int // so far, for their addresses
@@ -53,34 +52,27 @@ func names() (out []string) {
 
 // run is the program; code is its exit code.
 func run(ctx context.Context, args []string) (code int, err error) {
-	o, err := parseOptions(args)
-	if errors.Is(err, flag.ErrHelp) {
-		return 0, nil
-	}
-	if err != nil {
-		return 2, err
-	}
-	r := &runner{options: o, stdout: os.Stdout, stderr: os.Stderr}
-	if err := r.all(ctx); err != nil {
-		return 1, err
-	}
-	if r.short() {
-		return 1, nil
-	}
-	return 0, nil
+	return roles.Judge(args, parseOptions, func(o options) (short bool, err error) {
+		r := &runner{options: o, stdout: os.Stdout, stderr: os.Stderr}
+		err = r.all(ctx)
+		return r.short(), err
+	})
 }
 
 // all takes every measurement of the run and prints its lines. Whatever was
 // started is gone when it returns.
-func (r *runner) all(ctx context.Context) (err error) {
-	if r.lab, err = lab.New("scale"); err != nil {
+func (r *runner) all(ctx context.Context) error {
+	return roles.InLab("scale", func(l *lab.Lab) error {
+		r.lab = l
+		return r.measure(ctx)
+	})
+}
+
+func (r *runner) measure(ctx context.Context) (err error) {
+	if r.results, err = roles.CreateResults(filepath.Join(r.out, "scale.jsonl"), describe(r.options, time.Now())); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, r.lab.Close()) }()
-	if r.results, err = createResults(filepath.Join(r.out, "scale.jsonl"), describe(r.options, time.Now())); err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, r.results.close()) }()
+	defer func() { err = errors.Join(err, r.results.Close()) }()
 	begin := time.Now()
 	for _, m := range measurements() {
 		if len(r.only) > 0 && !slices.Contains(r.only, m.name) {
@@ -121,7 +113,7 @@ func (r *runner) say(format string, args ...any) { fmt.Fprintf(r.stderr, format+
 func (r *runner) line(l line) error {
 	r.lines = append(r.lines, l)
 	r.say("%s", l)
-	return r.results.add(l.record())
+	return r.results.Add(l.record())
 }
 
 // short says that a line is not met.

@@ -87,7 +87,7 @@ func (s *site) watch(ctx context.Context, bursts []loadArgs) (seen []moment, err
 			return nil, err
 		}
 		seen = append(seen, m)
-		if err := s.r.results.add(record{Measurement: "soak", At: int(m.at.Milliseconds()), Values: map[string]float64{
+		if err := s.r.results.Add(record{Measurement: "soak", At: int(m.at.Milliseconds()), Values: map[string]float64{
 			"rssSettled": float64(m.look.Settled), "live": float64(m.look.Live), "goroutines": float64(m.look.Goroutines),
 			"descriptors": float64(m.look.Descriptors), "sessions": float64(m.look.Sessions),
 		}}); err != nil {

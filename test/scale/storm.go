@@ -54,7 +54,7 @@ func takeStorm(ctx context.Context, r *runner) error {
 			return err
 		}
 		r.say("%-10s %6d: %s; bare handshakes: %s %s%s", "storm", n, storm, naked, storm.First, naked.First)
-		if err := r.results.add(record{Measurement: "storm", At: n, Values: map[string]float64{
+		if err := r.results.Add(record{Measurement: "storm", At: n, Values: map[string]float64{
 			"netSeconds": storm.Net.Seconds(), "allSeconds": storm.All.Seconds(), "waitedSeconds": storm.Waited.Seconds(),
 			"tries": float64(storm.Tries), "failures": float64(storm.Failures),
 			"bareNetSeconds": naked.Net.Seconds(), "bareAllSeconds": naked.All.Seconds(), "bareTries": float64(naked.Tries),
