@@ -45,6 +45,7 @@ type muxSession struct {
 	samples   int                     // round trips measured
 	hot       map[*muxStream]struct{} // bulk, or with a grown window
 	tick      *time.Timer
+	tickDue   time.Duration
 	under     []underWay
 	dialling  bool
 	dialAfter time.Duration

@@ -205,7 +205,7 @@ func (s *muxSession) watchLocked(st *muxStream) {
 
 func (s *muxSession) armLocked() {
 	if s.tick == nil && !s.closed {
-		s.tick = time.AfterFunc(tickEvery, s.onTick)
+		s.tick, s.tickDue = time.AfterFunc(tickEvery, s.onTick), s.now()+tickEvery
 	}
 }
 
@@ -222,10 +222,13 @@ func (s *muxSession) onTick() {
 	for st := range s.hot {
 		cool = append(cool, st)
 	}
+	late := max(0, now-s.tickDue)
 	var pings, dead []*lane
 	for _, l := range s.lanes {
 		if time.Duration(l.last.Load()) >= l.unheard {
 			l.unheard = 0
+		} else { // we were not there to hear (liveness.Looks)
+			l.unheard += late
 		}
 		if in := l.in.Load(); in-l.counted > notIdle {
 			l.needed, l.counted = now, in // the peer needs it

@@ -53,6 +53,7 @@ type Beat struct {
 	writer  *writer       // of the current stream; who has the turn may look
 	writers *run.Group
 	watcher *run.Alarm
+	looks   liveness.Looks              // of watch
 	dead    atomic.Pointer[fault.Fault] // why the link is dead
 
 	mu        sync.Mutex
@@ -180,9 +181,10 @@ func (b *Beat) ping(now time.Time) {
 }
 
 func (b *Beat) facts() liveness.Facts {
+	f := liveness.Facts{LastReceived: b.o.LastReceived()}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	f := liveness.Facts{LastReceived: b.o.LastReceived(), LastPing: b.lastPing}
+	f.LastPing = b.lastPing
 	if b.busy > 0 || b.coolingLocked(time.Now()) {
 		f.LiveSince = b.liveSince
 	}
@@ -201,6 +203,7 @@ func (b *Beat) coolingLocked(now time.Time) bool {
 func (b *Beat) watch() time.Duration {
 	f := b.facts()
 	now := time.Now()
+	f.Missed = b.looks.Look(f.LastReceived, now)
 	step := liveness.Next(f, now)
 	if step.Dead {
 		b.dead.Store(fault.New(fault.CodeSessionLost, "the link is dead").
@@ -211,7 +214,9 @@ func (b *Beat) watch() time.Duration {
 	if step.Ping {
 		b.ping(now)
 	}
-	return max(step.Wait, time.Millisecond)
+	wait := max(step.Wait, time.Millisecond)
+	b.looks.Next(now.Add(wait))
+	return wait
 }
 
 func (b *Beat) pong(n uint64, now time.Time) {

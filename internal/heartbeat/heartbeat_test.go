@@ -78,12 +78,24 @@ type beat struct {
 }
 
 func run(ctx context.Context, e *end) *beat {
+	return runStalled(ctx, e, nil)
+}
+
+// runStalled calls stall, if it is not nil, in each look, between the reading of what
+// is known and of the clock.
+func runStalled(ctx context.Context, e *end, stall func()) *beat {
 	b := &beat{end: e, result: make(chan error, 1)}
 	b.Beat = heartbeat.New(heartbeat.Options{
 		Stream: e, End: func() { e.Close() },
-		LastReceived: func() time.Time { return time.Unix(0, e.last.Load()) },
-		OnFrame:      func(f *pb.Control) { b.mu.Lock(); defer b.mu.Unlock(); b.frames = append(b.frames, f) },
-		OnRTT:        func(d time.Duration) { b.mu.Lock(); defer b.mu.Unlock(); b.rtts = append(b.rtts, d) },
+		LastReceived: func() time.Time {
+			at := time.Unix(0, e.last.Load())
+			if stall != nil {
+				stall()
+			}
+			return at
+		},
+		OnFrame: func(f *pb.Control) { b.mu.Lock(); defer b.mu.Unlock(); b.frames = append(b.frames, f) },
+		OnRTT:   func(d time.Duration) { b.mu.Lock(); defer b.mu.Unlock(); b.rtts = append(b.rtts, d) },
 	})
 	go func() { b.result <- b.Run(ctx) }()
 	return b
@@ -391,5 +403,49 @@ func TestContextEnds(t *testing.T) {
 			t.Error("the connection is still open")
 		}
 		y.Close()
+	})
+}
+
+// TestStalled: an end that did not run for longer than the bound, as on a machine that
+// stood still, does not take that for the silence of its peer. A link that is dead it
+// notices all the same.
+func TestStalled(t *testing.T) {
+	const stall = 3 * limit.DeadLive
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		x, y := link(time.Millisecond)
+		var looks atomic.Int32
+		var healed atomic.Bool
+		a := runStalled(ctx, x, func() {
+			if n := looks.Add(1); n%4 == 0 && !healed.Load() {
+				time.Sleep(stall)
+			}
+		})
+		b := run(ctx, y)
+		a.Busy(1)
+		b.Busy(1)
+		time.Sleep(20 * stall)
+		select {
+		case err := <-a.result:
+			t.Fatalf("ended after a stall of its own: %v", err)
+		default:
+		}
+		if n := looks.Load(); n < 20 {
+			t.Fatalf("looked only %d times: it did not stall often", n)
+		}
+		healed.Store(true)
+		time.Sleep(2 * stall) // the last is over
+		y.cut.Store(true)
+		begin := time.Now()
+		err := <-a.result
+		if took := time.Since(begin); took > 3*time.Second {
+			t.Errorf("a dead link was noticed after %v", took)
+		}
+		if !fault.Has(err, fault.CodeSessionLost) {
+			t.Errorf("ended with %v", err)
+		}
+		cancel()
+		<-b.result
+		synctest.Wait()
 	})
 }

@@ -62,6 +62,50 @@ func TestNext(t *testing.T) {
 	}
 }
 
+// TestLooks: what passes before a look that was due does not count as silence.
+func TestLooks(t *testing.T) {
+	const s = time.Second
+	type look struct{ heard, at, due, missed time.Duration } // after the start; due is the next look
+	for name, looks := range map[string][]look{
+		"in time":                          {{0, 0, s, 0}, {0, s, 2 * s, 0}, {0, 2 * s, 3 * s, 0}},
+		"before its time, for it was rung": {{0, 0, s, 0}, {0, s / 2, s, 0}},
+		"late":                             {{0, 0, s, 0}, {0, 5 * s, 6 * s, 4 * s}, {0, 6 * s, 7 * s, 4 * s}},
+		"late twice":                       {{0, 0, s, 0}, {0, 5 * s, 6 * s, 4 * s}, {0, 9 * s, 10 * s, 7 * s}},
+		"late, and heard since":            {{0, 0, s, 0}, {0, 5 * s, 6 * s, 4 * s}, {5 * s, 6 * s, 7 * s, 0}},
+		"late, and heard before":           {{0, 0, s, 0}, {s / 2, 5 * s, 6 * s, 4 * s}},
+		"late, and heard when it woke":     {{0, 0, s, 0}, {9 * s / 2, 5 * s, 6 * s, s / 2}},
+		"the first is never late":          {{0, 9 * s, 10 * s, 0}},
+		"a clock that went back":           {{9 * s, 9 * s, 10 * s, 0}, {9 * s, s, 2 * s, 0}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var l liveness.Looks
+			for i, x := range looks {
+				if got := l.Look(start().Add(x.heard), start().Add(x.at)); got != x.missed {
+					t.Errorf("look %d: missed %v, want %v", i, got, x.missed)
+				}
+				l.Next(start().Add(x.due))
+			}
+		})
+	}
+}
+
+// TestMissed: what was missed puts death off, and not the ping.
+func TestMissed(t *testing.T) {
+	now := start()
+	f := liveness.Facts{LastReceived: now.Add(-9 * time.Second), LastPing: now.Add(-8 * time.Second), LiveSince: now.Add(-time.Hour)}
+	if got := liveness.Next(f, now); !got.Dead {
+		t.Errorf("nothing was missed: %+v", got)
+	}
+	f.Missed = 8 * time.Second
+	if got, want := liveness.Next(f, now), (liveness.Step{Ping: true, Wait: time.Second}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	f.LastPing = now
+	if got, want := liveness.Next(f, now.Add(limit.DeadLive-time.Second)), (liveness.Step{Dead: true}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
 // TestASessionOverTime runs a session as its owner does: it asks when something
 // changes and when the answer says so. The peer answers pings until it falls silent.
 func TestASessionOverTime(t *testing.T) {
