@@ -126,6 +126,36 @@ func TestSilentConnection(t *testing.T) {
 	})
 }
 
+// TestStalledLook: a look that comes late, as where the machine stood still, does not
+// take that for the silence of the peers, which answer a moment later. Those that do
+// not are lost after the rest of the bound.
+func TestStalledLook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const stall = 4 * time.Second
+		s, _ := timed(t, false, stall+time.Second, Options{Incoming: 10, Connections: 3})
+		time.Sleep(time.Hour)
+		attachTimed(t, s, stall+time.Second)
+		silent := attachTimed(t, s, -1)
+		time.Sleep(tickEvery + tickEvery/5) // they have been asked
+		s.mu.Lock()
+		s.tick.Stop()
+		s.mu.Unlock()
+		time.Sleep(stall)
+		woke := time.Now()
+		s.onTick()
+		if i := s.Info(); i.Connections != 3 {
+			t.Fatalf("%d connections are left after a stall of our own", i.Connections)
+		}
+		<-silent.over
+		if took := silent.closed.Sub(woke); took > limit.DeadLive+tickEvery {
+			t.Errorf("the silent connection was closed %v after the stall", took)
+		}
+		if i := s.Info(); i.Connections != 2 {
+			t.Errorf("%d connections are left", i.Connections)
+		}
+	})
+}
+
 // TestIdleConnection: a client leaves the newest when nothing large has travelled
 // on it for a minute, in either direction; the first one never.
 func TestIdleConnection(t *testing.T) {
