@@ -89,7 +89,7 @@ func TestStandstillChild(t *testing.T) {
 		}
 		moves = append(moves, newMove(conn))
 	}
-	quiet, err := dialConnect(t.Context(), h.socket("c1", "connect"), target) // nobody reads it: 256 KiB wait
+	quiet, err := dialConnect(t.Context(), h.socket("c1", "connect"), target)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +98,7 @@ func TestStandstillChild(t *testing.T) {
 	for round := range 2 {
 		for _, m := range moves {
 			before := m.least()
-			runtest.Eventually(t, "bytes move", func() bool { return m.least() > before+1<<20 || m.failed() != nil })
+			runtest.Eventually(t, "bytes move", func() bool { return m.least() > before+256<<10 || m.failed() != nil })
 		}
 		fmt.Printf("moving %d\n", round)
 		if _, err := asked.ReadString('\n'); err != nil {
@@ -110,7 +110,7 @@ func TestStandstillChild(t *testing.T) {
 			t.Errorf("stream %d: %v", i, err)
 		}
 	}
-	if _, err := quiet.Write([]byte("x")); err != nil {
+	if _, err := quiet.Write(block()[:1]); err != nil {
 		t.Errorf("the quiet stream: %v", err)
 	}
 	quiet.SetReadDeadline(time.Now().Add(runtest.Patience))
@@ -127,8 +127,8 @@ func block() []byte {
 	return b
 }
 
-// flowing is a target that sends blocks without end, and closes if what it reads are
-// others.
+// flowing is a target that sends blocks without end once its caller has spoken (see
+// limit.Settle), and closes if what it reads are others.
 func flowing(t *testing.T) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -142,8 +142,15 @@ func flowing(t *testing.T) string {
 			if err != nil {
 				return
 			}
-			go func() { io.Copy(io.Discard, &checked{from: conn, want: block(), bad: conn.Close}) }()
-			go send(conn, block())
+			go func() {
+				first := make([]byte, 1)
+				if _, err := io.ReadFull(conn, first); err != nil || first[0] != block()[0] {
+					conn.Close()
+					return
+				}
+				go send(conn, block())
+				io.Copy(io.Discard, &checked{from: conn, want: block(), read: 1, bad: conn.Close})
+			}()
 		}
 	}()
 	return ln.Addr().String()
@@ -161,17 +168,17 @@ func send(to io.Writer, block []byte) (err error) {
 type checked struct {
 	from io.Reader
 	want []byte
-	at   int
+	read int
 	bad  func() error
 }
 
 func (c *checked) Read(b []byte) (int, error) {
 	n, err := c.from.Read(b)
 	for _, x := range b[:n] {
-		if x != c.want[c.at] {
-			return 0, errors.Join(errors.New("another byte than was sent"), c.bad())
+		if x != c.want[c.read%len(c.want)] {
+			return 0, errors.Join(fmt.Errorf("byte %d is another than was sent", c.read), c.bad())
 		}
-		c.at = (c.at + 1) % len(c.want)
+		c.read++
 	}
 	return n, err
 }
