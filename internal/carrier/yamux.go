@@ -51,7 +51,7 @@ func newYamux(conn net.Conn, o Options, mk yamuxMaker, first uint32) (Session, e
 	if o.Budget == nil {
 		o.Budget = NewBudget(limit.ClusterUnread)
 	}
-	m := &meter{Conn: conn, begin: time.Now(), unread: newYamuxLedger(o.Budget, first)}
+	m := &meter{Conn: conn, begin: time.Now(), unread: newYamuxLedger(o, first)}
 	s, err := mk(m, settings(uint32(o.Incoming)), yamuxGrowth{o.Budget}.manager)
 	if err != nil {
 		return nil, err

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"sync"
+	"sync/atomic"
 
 	"github.com/libp2p/go-yamux/v5"
 )
@@ -33,8 +34,9 @@ const (
 // until then, or the SYN would make it a stream that nobody lets go of.
 type yamuxLedger struct {
 	budget *Budget
-	in     yamuxFrames // of the one who reads the connection
-	out    yamuxFrames // of the one who writes it
+	tally  *atomic.Int64 // counts as well, if it is set
+	in     yamuxFrames   // of the one who reads the connection
+	out    yamuxFrames   // of the one who writes it
 
 	mu    sync.Mutex
 	of    map[uint32]*yamuxAccount // of streams to which more may come, or which nobody took yet
@@ -49,10 +51,11 @@ type yamuxAccount struct {
 	ledger *yamuxLedger
 	id     uint32
 	n      int64
-	begun  bool // its SYN came or is written
-	taken  bool // it has a user, who lets go of it
-	he, we bool // have ended their direction
-	gone   bool // nobody will read it
+	tally  *atomic.Int64 // of its user, who may have none
+	begun  bool          // its SYN came or is written
+	taken  bool          // it has a user, who lets go of it
+	he, we bool          // have ended their direction
+	gone   bool          // nobody will read it
 }
 
 // yamuxFrames finds the frames in the bytes of one direction.
@@ -64,8 +67,8 @@ type yamuxFrames struct {
 }
 
 // newYamuxLedger makes a ledger of a session whose own streams are numbered from first.
-func newYamuxLedger(b *Budget, first uint32) *yamuxLedger {
-	return &yamuxLedger{budget: b, of: map[uint32]*yamuxAccount{}, next: first, gaps: map[uint32]struct{}{}}
+func newYamuxLedger(o Options, first uint32) *yamuxLedger {
+	return &yamuxLedger{budget: o.Budget, tally: o.Tally, of: map[uint32]*yamuxAccount{}, next: first, gaps: map[uint32]struct{}{}}
 }
 
 // received sees what came, before the library does.
@@ -227,6 +230,11 @@ func (a *yamuxAccount) add(n int64) {
 	a.n += n
 	a.ledger.sum += n
 	a.ledger.budget.unread.Add(n)
+	for _, t := range [...]*atomic.Int64{a.ledger.tally, a.tally} {
+		if t != nil {
+			t.Add(n)
+		}
+	}
 }
 
 // let needs the lock.
@@ -263,6 +271,17 @@ func (s *yamuxStream) Held() int64 {
 	s.unread.ledger.mu.Lock()
 	defer s.unread.ledger.mu.Unlock()
 	return s.unread.n
+}
+
+// Unread implements Holder.
+func (s *yamuxStream) Unread() int64 { return s.Held() }
+
+// Tally implements Holder.
+func (s *yamuxStream) Tally(n *atomic.Int64) {
+	s.unread.ledger.mu.Lock()
+	defer s.unread.ledger.mu.Unlock()
+	n.Add(s.unread.n)
+	s.unread.tally = n
 }
 
 // yamuxGrowth lets windows grow while at most half of the budget is unread.

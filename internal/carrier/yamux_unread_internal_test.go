@@ -4,6 +4,7 @@ package carrier
 
 import (
 	"encoding/binary"
+	"sync/atomic"
 	"testing"
 )
 
@@ -87,7 +88,7 @@ func TestYamuxLedger(t *testing.T) {
 		"the end of what is in the queue":     {[]step{take(2), drop, end, out(yamuxSYN, 2), late}, 0, 0},
 	} {
 		for _, cut := range []int{1, 5, 12, 13, 1 << 20} {
-			l := newYamuxLedger(NewBudget(1<<20), 2)
+			l := newYamuxLedger(Options{Budget: NewBudget(1 << 20)}, 2)
 			for _, s := range c.steps {
 				s(l, cut)
 			}
@@ -106,7 +107,7 @@ func TestYamuxLedger(t *testing.T) {
 		"ours, that was overtaken":  {yamuxFrame(yamuxWindow, yamuxSYN, 6, 0), yamuxFrame(yamuxWindow, 0, 4, 0)},
 		"in the name of our opener": {nil, append(syn1, yamuxFrame(yamuxWindow, yamuxFIN, 2, 0)...)},
 	} {
-		l := newYamuxLedger(NewBudget(1), 2)
+		l := newYamuxLedger(Options{Budget: NewBudget(1)}, 2)
 		l.sent(c.sent)
 		if err := l.received(c.said); err == nil {
 			t.Errorf("%s: the session goes on, with bytes that are not counted", name)
@@ -130,5 +131,34 @@ func TestYamuxWindows(t *testing.T) {
 		if err := m.ReserveMemory(1<<20, c.priority); (err == nil) != c.grows {
 			t.Errorf("%+v: %v", c, err)
 		}
+	}
+}
+
+// TestYamuxTallies: what a session and a stream count with is what the ledger does,
+// also for what came before the stream had a user, and back to nothing.
+func TestYamuxTallies(t *testing.T) {
+	for name, end := range map[string]func(*yamuxAccount){
+		"read":    func(a *yamuxAccount) { a.read(300) },
+		"dropped": (*yamuxAccount).drop,
+	} {
+		t.Run(name, func(t *testing.T) {
+			var session, stream atomic.Int64
+			l := newYamuxLedger(Options{Budget: NewBudget(1 << 20), Tally: &session}, 2)
+			if err := l.received(yamuxFrame(yamuxData, yamuxSYN, 1, 100)); err != nil {
+				t.Fatal(err)
+			}
+			st := &yamuxStream{unread: l.take(1)}
+			st.Tally(&stream)
+			if err := l.received(yamuxFrame(yamuxData, 0, 1, 200)); err != nil {
+				t.Fatal(err)
+			}
+			if a, b, c := stream.Load(), session.Load(), st.Unread(); a != 300 || b != 300 || c != 300 {
+				t.Fatalf("%d, %d and %d are counted", a, b, c)
+			}
+			end(st.unread)
+			if a, b, c := stream.Load(), session.Load(), l.unread(); a != 0 || b != 0 || c != 0 {
+				t.Fatalf("%d, %d and %d stay", a, b, c)
+			}
+		})
 	}
 }

@@ -197,11 +197,14 @@ func TestPendingDialsAreBounded(t *testing.T) {
 		t.Errorf("another cluster: %v", err)
 	}
 	c.accounts.cluster.pending.Add(-1)
-	c.unread = carrier.NewBudget(0)
+	bounds := *c.accounts.cluster.bounds.Load()
+	full := bounds
+	full.unread = 0
+	c.accounts.cluster.bounds.Store(&full)
 	if _, err := h.Dial(context.Background(), name, wire.Dial{Network: "tcp", Address: "10.0.0.1:80"}); !fault.Has(err, fault.CodeLimit) {
 		t.Errorf("with too much unread: %v", err)
 	}
-	c.unread = carrier.NewBudget(1)
+	c.accounts.cluster.bounds.Store(&bounds)
 	if _, err := h.Dial(context.Background(), name, wire.Dial{Network: "tcp", Address: "10.0.0.1:80"}); !fault.Has(err, fault.CodeNoAgent) {
 		t.Errorf("with a place: %v", err)
 	}

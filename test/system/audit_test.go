@@ -78,7 +78,7 @@ func TestEveryWayLeavesARecord(t *testing.T) {
 					r.Cluster != "c1" || r.Hub == "" || r.Caller == "" {
 					t.Errorf("%+v", r)
 				}
-				byCertificate, byUser := w.name == "connect-tls", w.name == "connect-unix" || w.name == "konnectivity"
+				byCertificate, byUser := w.name == "connect-tls", w.name == "connect-unix" || w.name == "konnectivity" || w.name == "admin"
 				if (r.Serial != "" && r.Source != "") != byCertificate || (r.Peer != nil && int(r.Peer.UID) == os.Getuid()) != byUser {
 					t.Errorf("who asked: %+v", r)
 				}
