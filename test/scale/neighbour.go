@@ -50,12 +50,9 @@ func takeNeighbour(ctx context.Context, r *runner) error {
 		}
 	}
 	if err := r.line(line{name: "p99 of pings beside a flood with bounds (100 dials, 10 MiB a second), of that alone", value: median(n.bounded), target: mostBeside,
-		note: fmt.Sprintf("without bounds %.3g; through another hub, which leaves the processors alone in common, %.3g and %.3g",
-			median(n.unbounded), median(n.apartBounded), median(n.apart))}); err != nil {
-		return err
-	}
-	// By default dials have a bound and bytes have none.
-	if err := r.line(line{name: "p99 of pings beside a flood with the default bounds, of that alone", value: median(n.byDefault), target: mostBeside}); err != nil {
+		// By default dials have a bound and bytes have none.
+		note: fmt.Sprintf("with the default bounds %.3g, without %.3g; through another hub, with which it shares the processors alone, %.3g, and without bounds %.3g",
+			median(n.byDefault), median(n.unbounded), median(n.apartBounded), median(n.apart))}); err != nil {
 		return err
 	}
 	if err := r.line(line{name: "throughput beside it, with the default bounds, of the fair share", value: median(n.sharedByDefault), target: leastShare, atLeast: true}); err != nil {
