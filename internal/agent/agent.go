@@ -34,7 +34,8 @@ type Agent struct {
 	reg      *prometheus.Registry
 	metrics  *tell.Agent
 	audit    *audit.Writer // nil: no records
-	trace    *otlp.Tracer  // nil: no traces
+	refusals audit.Tally
+	trace    *otlp.Tracer // nil: no traces
 	splicer  *splice.Splicer
 	dialer   *targetDialer
 	machine  machine

@@ -3,20 +3,23 @@
 package agent
 
 import (
+	"context"
 	"net/netip"
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/audit"
 	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/limit"
 	"github.com/tombolo-io/tombolo/internal/policy"
 	"github.com/tombolo-io/tombolo/internal/splice"
+	"github.com/tombolo-io/tombolo/internal/tell"
 	"github.com/tombolo-io/tombolo/internal/wire"
 )
 
 // account is the record of one stream, written once at its end. Without a Writer
 // it costs nothing.
 type account struct {
-	to     *audit.Writer
+	of     *Agent
 	begun  time.Time
 	record audit.Record
 }
@@ -32,7 +35,7 @@ func (a *Agent) account(d wire.Dial) *account {
 	if me := a.identity(); me.joined() {
 		r.Cluster, r.Agent = me.who.Cluster.String(), me.who.Name
 	}
-	return &account{to: a.audit, begun: time.Now(), record: r}
+	return &account{of: a, begun: time.Now(), record: r}
 }
 
 // judged notes by which rule an address was dialled.
@@ -65,10 +68,12 @@ func (c *account) overruled(v policy.Verdict, p *policy.Policy) {
 	}
 }
 
-// fail records what became no stream.
-func (c *account) fail(f *fault.Fault) {
+// fail records what became no stream. Of refusals that are many alike the first
+// have records of their own, and it reports whether this was one: a hub that asks
+// for what we refuse as fast as it can shall not push other records out of the files.
+func (c *account) fail(f *fault.Fault) (told bool) {
 	if c == nil {
-		return
+		return true
 	}
 	switch f.Code {
 	case fault.CodePolicyDenied:
@@ -77,7 +82,41 @@ func (c *account) fail(f *fault.Fault) {
 	case fault.CodeAudit, fault.CodeRequest:
 		c.record.Kind = audit.KindRefusal
 	}
-	c.write(f)
+	c.end(f)
+	if c.record.Kind != audit.KindRefusal {
+		c.of.audit.Write(c.record)
+		return true
+	}
+	told, sums := c.of.refusals.Take(time.Now(), c.record)
+	c.of.tellSums(sums)
+	if told {
+		c.of.audit.Write(c.record)
+	}
+	return told
+}
+
+// tellSums records how many refusals have no record of their own.
+func (a *Agent) tellSums(sums []audit.Record) {
+	for _, r := range sums {
+		r.Time = a.now()
+		a.audit.Write(r)
+		a.log.Warn("refusals are counted", tell.AttrTarget, wire.Clean(r.Asked), tell.AttrCaller, r.Caller, tell.AttrCode, r.Code,
+			"count", r.Count, "since", r.Since)
+	}
+}
+
+// countRefusals ends the intervals in which nothing is refused any more, and the last.
+func (a *Agent) countRefusals(ctx context.Context) error {
+	tick := time.NewTicker(limit.AuditTold)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+		}
+		a.tellSums(a.refusals.Turn(time.Now()))
+	}
+	return nil
 }
 
 // ended records a stream that is over.
@@ -86,19 +125,19 @@ func (c *account) ended(r splice.Result) {
 		return
 	}
 	c.record.Up, c.record.Down = r.Up, r.Down
-	if r.Code == "" {
-		c.write(nil)
-		return
+	var f *fault.Fault
+	switch r.Code {
+	case "":
+	case fault.CodePolicyDenied: // of the hub, or our own
+		f = fault.New(r.Code, "a changed policy refuses the stream")
+	default:
+		f = fault.New(r.Code, "")
 	}
-	what := ""
-	if r.Code == fault.CodePolicyDenied { // of the hub, or our own
-		what = "a changed policy refuses the stream"
-	}
-	c.write(fault.New(r.Code, what))
+	c.end(f)
+	c.of.audit.Write(c.record)
 }
 
-func (c *account) write(f *fault.Fault) {
+func (c *account) end(f *fault.Fault) {
 	c.record.Duration = audit.Millis(time.Since(c.begun))
 	c.record.End(f)
-	c.to.Write(c.record)
 }

@@ -50,13 +50,18 @@ func (a *Agent) Run(ctx, hard context.Context) error {
 	}
 	g.Go("certificate", a.keepCertificate)
 	g.Go("session", a.keepSession)
+	if a.audit != nil {
+		g.Go("refusals", a.countRefusals)
+	}
 	select {
 	case <-ctx.Done():
 		a.drain(hard)
 	case <-g.Context().Done(): // a part failed; Wait says which
 	}
 	cancel()
-	return g.Wait()
+	err = g.Wait()
+	a.tellSums(a.refusals.Turn(time.Now())) // of streams that ended last
+	return err
 }
 
 func (a *Agent) prepareWhile(ctx context.Context, g *run.Group) error {

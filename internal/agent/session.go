@@ -176,9 +176,6 @@ func (a *Agent) serveStream(ctx context.Context, stream carrier.Stream) {
 	endSpan(span, f)
 	a.metrics.DialDuration.Observe(time.Since(start).Seconds())
 	a.metrics.Dials.WithLabelValues(outcome(f)).Inc()
-	if f != nil {
-		a.log.Info("dial failed", tell.AttrTarget, wire.Clean(audit.Destination(d.Address)), tell.AttrCaller, wire.Clean(d.Caller), tell.AttrCode, f.Code, tell.AttrReason, f.Error())
-	}
 	stream.SetWriteDeadline(time.Now().Add(limit.ReplyWrite))
 	if err := wire.Write(stream, wire.Reply(resolved, f)); err != nil || f != nil {
 		if conn != nil {
@@ -190,7 +187,9 @@ func (a *Agent) serveStream(ctx context.Context, stream carrier.Stream) {
 			return
 		}
 		stream.Close()
-		account.fail(f)
+		if account.fail(f) {
+			a.log.Info("dial failed", tell.AttrTarget, wire.Clean(audit.Destination(d.Address)), tell.AttrCaller, wire.Clean(d.Caller), tell.AttrCode, f.Code, tell.AttrReason, f.Error())
+		}
 		return
 	}
 	stream.SetWriteDeadline(time.Time{})

@@ -47,10 +47,10 @@ type kinds struct {
 
 type kind struct {
 	refused
-	at, hub string
-	told    int
-	more    int64
-	since   time.Time // of the first of them
+	at, hub, agent string
+	told           int
+	more           int64
+	since          time.Time // of the first of them
 }
 
 // Take notes a refusal. It says whether to tell of it, and gives the sums of kinds
@@ -70,7 +70,7 @@ func (t *Tally) Take(now time.Time, r Record) (tell bool, sums []Record) {
 	if gone != nil && gone.more > 0 {
 		sums = append(sums, gone.sum(now))
 	}
-	k.at, k.hub = r.At, r.Hub
+	k.at, k.hub, k.agent = r.At, r.Hub, r.Agent
 	if k.told < limit.AuditAlike {
 		k.told++
 		return true, sums
@@ -144,7 +144,7 @@ func atLimit(code string) bool {
 
 func (k *kind) sum(now time.Time) Record {
 	r := Record{
-		Kind: KindRefusal, Time: now, At: k.at, Hub: k.hub, Cluster: k.cluster, Frontend: k.frontend, Caller: k.caller, Operator: k.operator,
+		Kind: KindRefusal, Time: now, At: k.at, Hub: k.hub, Agent: k.agent, Cluster: k.cluster, Frontend: k.frontend, Caller: k.caller, Operator: k.operator,
 		Serial: k.serial, Asked: k.asked, Rule: k.rule, Code: k.code, Count: k.more, Since: k.since,
 		Reason: fmt.Sprintf("%d more refusals like those before", k.more),
 	}

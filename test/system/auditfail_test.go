@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/tombolo-io/tombolo/internal/audit"
+	"github.com/tombolo-io/tombolo/internal/limit"
 	"github.com/tombolo-io/tombolo/internal/runtest"
 )
 
@@ -71,5 +72,32 @@ func TestRecordsOfDialsThatFail(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestTheAgentCountsRefusalsThatAreAlike: a hub that asks over and over for what the
+// agent refuses fills neither its records nor its log, and nothing goes uncounted.
+func TestTheAgentCountsRefusalsThatAreAlike(t *testing.T) {
+	const flood = 60
+	file := filepath.Join(runtest.Dir(t), "agent.jsonl")
+	h, a := pair(t, hubSpec{}, agentSpec{allow: []string{"10.99.0.0/16"}, extra: fmt.Sprintf("audit: {path: %q}\n", file)})
+	for range flood {
+		if conn, err := h.ways("c1")[0].dial(runtest.Within(t), "127.0.0.1:9"); err == nil {
+			conn.Close()
+			t.Fatal("it was dialled")
+		}
+	}
+	a.stop()
+	single, counted := 0, int64(0)
+	for _, r := range audited(t, file, audit.Filter{Denied: true}) {
+		if r.Kind != audit.KindRefusal || r.Agent == "" || r.Cluster != "c1" || r.Asked != "127.0.0.1:9" || r.Code != "policy_denied" {
+			t.Errorf("%+v", r)
+		}
+		if counted += r.Count; r.Count == 0 {
+			single++
+		}
+	}
+	if single > 2*limit.AuditAlike || int64(single)+counted != flood { // a minute may end within
+		t.Errorf("%d single records, %d counted, of %d", single, counted, flood)
 	}
 }
