@@ -260,15 +260,15 @@ func (s *yamuxStream) CloseWrite() error {
 	if s.over() {
 		return net.ErrClosed
 	}
-	s.unread.closing()
-	return streamError(s.Stream.CloseWrite())
+	err := s.Stream.CloseWrite() // may wait for a place in the queue, and until then the library keeps what comes
+	s.unread.closed()
+	return streamError(err)
 }
 
 // Close ends our direction in order and then resets the rest: the library's own
 // Close would leave a peer that still writes waiting for a window for ever.
 func (s *yamuxStream) Close() error {
 	s.end(func() {
-		s.unread.closing()
 		s.Stream.CloseWrite()
 		s.Stream.ResetWithError(0)
 	})

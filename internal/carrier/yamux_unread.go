@@ -251,8 +251,8 @@ func (a *yamuxAccount) read(n int) {
 	a.add(-min(int64(n), a.n))
 }
 
-// closing says that our direction is about to end.
-func (a *yamuxAccount) closing() {
+// closed says that our direction has ended.
+func (a *yamuxAccount) closed() {
 	a.ledger.mu.Lock()
 	defer a.ledger.mu.Unlock()
 	a.we = true

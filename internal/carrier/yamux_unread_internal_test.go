@@ -4,8 +4,15 @@ package carrier
 
 import (
 	"encoding/binary"
+	"io"
+	"net"
 	"sync/atomic"
 	"testing"
+	"time"
+
+	"github.com/libp2p/go-yamux/v5"
+
+	"github.com/tombolo-io/tombolo/internal/runtest"
 )
 
 func yamuxFrame(kind byte, flags uint16, id uint32, payload int) []byte {
@@ -45,7 +52,7 @@ func TestYamuxLedger(t *testing.T) {
 	drop := func(*yamuxLedger, int) { user.drop() }
 	end := func(l *yamuxLedger, _ int) { l.end() }
 	syn, data := in(yamuxWindow, yamuxSYN, 1, 0), in(yamuxData, 0, 1, 100)
-	closing := func(*yamuxLedger, int) { user.closing() }
+	closed := func(*yamuxLedger, int) { user.closed() }
 	first := in(yamuxData, 0, 1, firstWindow)
 	late := in(yamuxData, 0, 2, 9)
 	for name, c := range map[string]struct {
@@ -76,9 +83,9 @@ func TestYamuxLedger(t *testing.T) {
 		"and then let go":                     {[]step{syn, take(1), data, in(yamuxWindow, yamuxRST, 1, 0), drop}, 0, 0},
 		"reset by the peer before it is seen": {[]step{syn, data, in(yamuxWindow, yamuxRST, 1, 0), data, take(1)}, 100, 0},
 		"ended by the peer alone":             {[]step{syn, take(1), data, in(yamuxWindow, yamuxFIN, 1, 0), data}, 200, 1},
-		"ended by us alone":                   {[]step{syn, take(1), closing, data, out(yamuxFIN, 1), data}, 200, 1},
-		"ended both ways":                     {[]step{syn, take(1), data, in(yamuxData, yamuxFIN, 1, 7), closing, data, read(100)}, 7, 0},
-		"data with the last end":              {[]step{syn, take(1), closing, in(yamuxData, yamuxFIN, 1, 7), data}, 7, 0},
+		"ended by us alone":                   {[]step{syn, take(1), closed, data, out(yamuxFIN, 1), data}, 200, 1},
+		"ended both ways":                     {[]step{syn, take(1), data, in(yamuxData, yamuxFIN, 1, 7), closed, data, read(100)}, 7, 0},
+		"data with the last end":              {[]step{syn, take(1), closed, in(yamuxData, yamuxFIN, 1, 7), data}, 7, 0},
 		"a ping and a farewell":               {[]step{syn, in(2, yamuxSYN, 0, 0), in(3, 0, 0, 0), data}, 100, 1},
 		"the session ends: nobody took it":    {[]step{syn, data, end}, 0, 0},
 		"the session ends: somebody has it":   {[]step{syn, take(1), data, end}, 100, 0},
@@ -161,4 +168,63 @@ func TestYamuxTallies(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestYamuxCountsBehindAnEndThatWaits: the end of our direction waits in the queue of a
+// peer that does not read. What that sends behind its own end is kept by the library
+// meanwhile, and counted.
+func TestYamuxCountsBehindAnEndThatWaits(t *testing.T) {
+	near, far := net.Pipe()
+	defer far.Close()
+	session, err := Server(Yamux, near, Options{Incoming: 8})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer session.Close()
+	say := func(b []byte) {
+		t.Helper()
+		if _, err := far.Write(b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	take := func(id uint32) *yamuxStream {
+		t.Helper()
+		say(yamuxFrame(yamuxWindow, yamuxSYN, id, 0))
+		s, err := session.AcceptStream(runtest.Within(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.(*yamuxStream)
+	}
+	ends, other := take(1), take(3)
+	other.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
+	for err == nil { // until the queue is full
+		_, err = other.Write([]byte("x"))
+	}
+	say(yamuxFrame(yamuxWindow, yamuxFIN, 1, 0))
+	say(yamuxFrame(yamuxData, 0, 3, 1))
+	if _, err := io.ReadFull(other, make([]byte, 1)); err != nil { // the end has been seen
+		t.Fatal(err)
+	}
+	closed := make(chan error, 1)
+	go func() { closed <- ends.CloseWrite() }()
+	ends.Stream.SetWriteDeadline(time.Now().Add(-time.Second))
+	runtest.Eventually(t, "our direction ends", func() bool {
+		_, err := ends.Stream.Write([]byte("x"))
+		return err == yamux.ErrStreamClosed
+	})
+	say(yamuxFrame(yamuxData, 0, 1, 100))
+	say(yamuxFrame(2, 0, 0, 0)) // when this has been taken the data has
+	if n := ends.Unread(); n != 100 {
+		t.Errorf("%d bytes are counted", n)
+	}
+	select {
+	case err := <-closed:
+		t.Fatal("the end did not wait", err)
+	default:
+	}
+	ends.Reset(0)
+	go io.Copy(io.Discard, far)
+	<-closed
+	runtest.Eventually(t, "nothing stays", func() bool { return session.Info().Unread == 0 })
 }
