@@ -263,10 +263,19 @@ func (c *conn) receive() {
 }
 
 // unheard answers for what still comes when receive has ended, which stays in the
-// window until the stream has ended too: its caller may not read how.
+// window until the stream has ended too: its caller may not read how. As with a stall,
+// one that ends at once costs nothing: a thousand that are closed together are no reason
+// to refuse a dial.
 func (c *conn) unheard() {
-	if c.charged == nil || c.stream.Context().Err() != nil {
+	if c.charged == nil {
 		return
+	}
+	wait := time.NewTimer(limit.KonnectivityStall)
+	defer wait.Stop()
+	select {
+	case <-c.stream.Context().Done():
+		return
+	case <-wait.C:
 	}
 	c.charged.Charge(limit.KonnectivityWindow)
 	<-c.stream.Context().Done()

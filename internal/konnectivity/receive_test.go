@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	pb "sigs.k8s.io/apiserver-network-proxy/konnectivity-client/proto/client"
 
 	"github.com/tombolo-io/tombolo/internal/carrier"
 	"github.com/tombolo-io/tombolo/internal/limit"
@@ -174,6 +175,44 @@ func TestBytesBehindACloseAreCharged(t *testing.T) {
 	conn.Close()
 	comesTo(t, &held, 0)
 	soon(t, "the target's end", flood.ended)
+}
+
+// windows counts how often a window is charged.
+type windows struct {
+	carrier.Stream
+	n *atomic.Int64
+}
+
+func (w windows) Charge(n int64) {
+	if n == limit.KonnectivityWindow {
+		w.n.Add(1)
+	}
+}
+
+// TestStreamsThatEndAtOnceAreNotCharged: a kube-apiserver that closes a thousand
+// connections at a time does not look as one that holds a thousand windows.
+func TestStreamsThatEndAtOnceAreNotCharged(t *testing.T) {
+	const streams = 40
+	var n atomic.Int64
+	r := newRigOf(t, func(dial dialFunc) dialFunc {
+		return func(ctx context.Context, d wire.Dial) (carrier.Stream, error) {
+			s, err := dial(ctx, d)
+			return windows{s, &n}, err
+		}
+	})
+	conn := connect(t, r)
+	for range streams {
+		c := call(t, conn, proxy)
+		id := c.open("target:1")
+		c.say(dataPacket(id, []byte("x"))) // by which its target is known to be charged
+		r.target()
+		c.say(closeRequest(id))
+		c.want(pb.PacketType_CLOSE_RSP)
+		c.ends(codes.OK, "")
+	}
+	if n.Load() > streams/2 { // a machine that stands still for 0.1 s charges some
+		t.Errorf("%d of %d are charged with a window", n.Load(), streams)
+	}
 }
 
 func comesTo(t *testing.T, n *atomic.Int64, want int64) {

@@ -214,7 +214,8 @@ const (
 	// MemoryLook is how often the memory is looked at: at 1 GiB a second, which is
 	// more than two cores receive, 100 MiB come in between.
 	MemoryLook = 100 * time.Millisecond
-	// KonnectivityStall is how long a target takes nothing until its window is charged.
+	// KonnectivityStall is how long a target takes nothing, or a stream whose caller has
+	// closed it does not end, until its window is charged.
 	KonnectivityStall = MemoryLook
 	// MemoryAgain is the least time between two cuts, so that the collector can show
 	// what the first one gave.
