@@ -3,6 +3,8 @@
 package hub
 
 import (
+	"bytes"
+	"io"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -78,6 +80,35 @@ func TestWhoHasLeftDoesNotWait(t *testing.T) {
 					t.Errorf("the rate was exceeded: all is paid after %v", took)
 				}
 			})
+		})
+	}
+}
+
+// TestAnUploadOfWhoIsGoneEndsWithIt: what a caller had sent that is gone altogether is not
+// carried on beyond the rate; that of one who only sends no more is, and waits.
+func TestAnUploadOfWhoIsGoneEndsWithIt(t *testing.T) {
+	for name, c := range map[string]struct{ takes, ends bool }{
+		"gone altogether": {true, true},
+		"sends no more":   {false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			near, far := tcpPair(t)
+			go io.Copy(io.Discard, far)
+			in := newShaper(func() {})
+			in.setRate(limit.RateLeast)
+			in.charge(4*limit.RateLeast, new(pace)) // others have used it up
+			s := &hubStream{Stream: fakeStream{near}, session: &session{}}
+			s.once.Do(func() {}) // it has no accounts
+			s.in.to[0] = in
+			s.Watch(func() (sends, takes bool) { return true, c.takes })
+			const all = 4 * limit.RateLeast
+			srcErr, err := s.CopyFrom(io.LimitReader(bytes.NewReader(make([]byte, all)), all), nil)
+			if (err != nil) != c.ends || (srcErr == io.EOF) == c.ends {
+				t.Errorf("the source: %v, the stream: %v", srcErr, err)
+			}
+			if n := s.session.up.Load(); (n < all/2) != c.ends {
+				t.Errorf("%d bytes were carried on", n)
+			}
 		})
 	}
 }

@@ -68,6 +68,7 @@ func (s *hubStream) CopyFrom(src io.Reader, moved func(int)) (srcErr, err error)
 	srcErr, err = s.Stream.CopyFrom(src, func(n int) {
 		moved(n)
 		s.in.pay(n) // the source is not read meanwhile
+		s.forsaken()
 	})
 	return srcErr, s.told(err)
 }
@@ -140,6 +141,16 @@ func (s *hubStream) hold(p *places) {
 func (s *hubStream) Watch(left func() (sends, takes bool)) {
 	s.in.left = func() bool { sends, _ := left(); return sends }
 	s.out.left = func() bool { _, takes := left(); return takes }
+}
+
+// forsaken ends a stream whose caller is gone altogether, and was found to be while it
+// waited for its rate. What it had sent and nobody read goes with it: at once it would
+// be beyond the rate, for others to pay, and one after another keep the places of who is
+// not there any more.
+func (s *hubStream) forsaken() {
+	if s.in.excused.Load() && s.out.left != nil && s.out.left() {
+		s.Reset(splice.ResetCode(fault.CodeStreamReset))
+	}
 }
 
 // cut ends a stream by the hub's will: who reads or writes it is told why.

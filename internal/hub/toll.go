@@ -22,8 +22,8 @@ type toll struct {
 	to   [3]*shaper
 	pace [3]pace
 
-	// Who has left does not wait, and keeps no place for that: what its stream still
-	// moves is paid for by others, as after its end.
+	// Who has left does not wait, and keeps no place for that: what its stream has
+	// moved is paid for by others, as after its end.
 	lost    <-chan struct{} // closed when the session has ended
 	left    func() bool     // whether the caller has; nil: that is told by the stream's end
 	excused atomic.Bool

@@ -67,6 +67,9 @@ const (
 	// RateLeast is the lowest rate of bytes that may be configured: one chunk of a copy
 	// is paid for within a second, while nobody else waits.
 	RateLeast = 64 << 10
+	// LastWords is what the end of a TLS connection takes, an alert in its record: a
+	// caller of which no more waits to be read has nothing to say.
+	LastWords = 64
 	// SessionCost is what a live session of an agent takes of the hub's memory
 	// (docs/scaling.md).
 	SessionCost = 60 << 10

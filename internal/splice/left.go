@@ -7,6 +7,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tombolo-io/tombolo/internal/limit"
 )
 
 // Peer asks the kernel whether the other end of a TCP or unix connection, or of TLS
@@ -25,9 +27,10 @@ func PeerOf(c net.Conn) Peer {
 	return p
 }
 
-// Left says what the peer does no more (poll(2)): send, for it has ended its direction,
-// or take bytes, for it has closed or reset the connection. Of a TCP peer that has
-// closed the latter is known once something was sent to it, as ever.
+// Left says what the peer does no more (poll(2)): send, for it has ended its direction
+// and all that it sent was read, or take bytes, for it has closed or reset the connection
+// and does neither. Of a TCP peer that has closed the latter is known once something was
+// sent to it, as ever.
 func (p Peer) Left() (sends, takes bool) {
 	if p.raw == nil {
 		return false, false
@@ -36,8 +39,14 @@ func (p Peer) Left() (sends, takes bool) {
 		f := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
 		if _, err := unix.Poll(f, 0); err == nil {
 			takes = f[0].Revents&(unix.POLLHUP|unix.POLLERR) != 0
-			sends = takes || f[0].Revents&unix.POLLRDHUP != 0
+			sends = takes || f[0].Revents&unix.POLLRDHUP != 0 && !waits(int(fd))
 		}
 	})
 	return sends || err != nil, takes || err != nil // closed by ourselves
+}
+
+// waits says whether bytes came that were not read, beyond the last words of TLS.
+func waits(fd int) bool {
+	n, err := unix.IoctlGetInt(fd, unix.SIOCINQ)
+	return err == nil && n > limit.LastWords
 }

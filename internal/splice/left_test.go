@@ -3,9 +3,12 @@
 package splice_test
 
 import (
+	"bytes"
 	"crypto/tls"
+	"io"
 	"net"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/tombolo-io/tombolo/internal/runtest"
@@ -18,20 +21,25 @@ func TestWhoHasLeft(t *testing.T) {
 		net.Conn
 		CloseWrite() error
 	}
+	still := bytes.Repeat([]byte("still to be read"), 10)
 	for name, c := range map[string]struct {
 		network string
 		leave   func(halves)
 		unread  bool // there are bytes for it
+		more    bool // there are bytes of it
 		sends   bool
 		takes   bool
 	}{
-		"unix, there":                  {"unix", func(halves) {}, false, false, false},
-		"unix, has sent all":           {"unix", func(c halves) { c.CloseWrite() }, false, true, false},
-		"unix, has closed":             {"unix", func(c halves) { c.Close() }, false, true, true},
-		"tcp, there":                   {"tcp", func(halves) {}, true, false, false},
-		"tcp, has sent all":            {"tcp", func(c halves) { c.CloseWrite() }, false, true, false},
-		"tcp, has closed":              {"tcp", func(c halves) { c.Close() }, false, true, false}, // as far as can be seen
-		"tcp, has closed and not read": {"tcp", func(c halves) { c.Close() }, true, true, true},
+		"unix, there":                  {"unix", func(halves) {}, false, true, false, false},
+		"unix, has sent all":           {"unix", func(c halves) { c.CloseWrite() }, false, false, true, false},
+		"unix, to be read":             {"unix", func(c halves) { c.CloseWrite() }, false, true, false, false},
+		"unix, has closed":             {"unix", func(c halves) { c.Close() }, false, true, true, true},
+		"tcp, there":                   {"tcp", func(halves) {}, true, true, false, false},
+		"tcp, has sent all":            {"tcp", func(c halves) { c.CloseWrite() }, false, false, true, false},
+		"tcp, to be read":              {"tcp", func(c halves) { c.CloseWrite() }, false, true, false, false},
+		"tcp, has closed":              {"tcp", func(c halves) { c.Close() }, false, false, true, false}, // as far as can be seen
+		"tcp, closed, to be read":      {"tcp", func(c halves) { c.Close() }, false, true, false, false},
+		"tcp, has closed and not read": {"tcp", func(c halves) { c.Close() }, true, true, true, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			at := "127.0.0.1:0"
@@ -58,8 +66,10 @@ func TestWhoHasLeft(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if _, err := far.Write([]byte("still to be read")); err != nil {
-				t.Fatal(err)
+			if c.more {
+				if _, err := far.Write(still); err != nil {
+					t.Fatal(err)
+				}
 			}
 			c.leave(far.(halves))
 			for what, conn := range map[string]net.Conn{"plain": near, "under TLS": tls.Server(splice.Below(near), &tls.Config{})} {
@@ -70,6 +80,14 @@ func TestWhoHasLeft(t *testing.T) {
 				})
 			}
 			p := splice.PeerOf(near)
+			rest := make([]byte, len(still))
+			if !c.more || c.takes {
+				rest = nil
+			}
+			if _, err := io.ReadFull(near, rest); err != nil {
+				t.Fatal(err)
+			}
+			runtest.Eventually(t, "when all is read", func() bool { sends, _ := p.Left(); return sends == !strings.HasSuffix(name, "there") })
 			near.Close()
 			if sends, takes := p.Left(); !sends || !takes {
 				t.Error("after our own close there is somebody")

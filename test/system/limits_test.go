@@ -9,9 +9,11 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tombolo-io/tombolo/internal/admin"
 	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/limit"
 	"github.com/tombolo-io/tombolo/internal/runtest"
 )
 
@@ -352,6 +354,44 @@ func TestManyStreamsThatWaitForARateLeaveAtOnce(t *testing.T) {
 	runtest.Eventually(t, "without an agent their places are free", func() bool { return h.used("cluster", "streams", "").Used == 0 })
 	for _, conn := range all {
 		conn.Close()
+	}
+}
+
+// Whoever sends, ends its direction and waits for the answer has not left: its rate
+// holds, however many connections it makes.
+func TestARateHoldsForWhoSendsNoMore(t *testing.T) {
+	const conns, each, rate = 4, 96 << 10, 64 << 10
+	h, _ := pair(t, hubSpec{extra: "limits: {caller: {bytesInPerSecond: 64KiB}}\n"}, agentSpec{})
+	to := runtest.Echo(t)
+	w := h.ways("c1")[0]
+	var all []net.Conn
+	for range conns {
+		conn, err := w.dial(runtest.Within(t), to.Addr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		all = append(all, conn)
+	}
+	begin := time.Now()
+	got := make(chan int64, conns)
+	for _, conn := range all {
+		go func() {
+			conn.Write(make([]byte, each))
+			conn.(interface{ CloseWrite() error }).CloseWrite()
+			n, _ := io.Copy(io.Discard, conn)
+			got <- n
+		}()
+	}
+	for range all {
+		if n := <-got; n != each {
+			t.Errorf("%d bytes came back, of %d", n, each)
+		}
+	}
+	// A second's worth is there at first, and each may be a copy's unit ahead.
+	least := time.Duration(conns*(each-limit.CopyBuffer)-rate) * time.Second / rate
+	if took := time.Since(begin); took < least*3/4 {
+		t.Errorf("it took %v, at this rate at least %v", took, least)
 	}
 }
 
