@@ -20,10 +20,11 @@ import (
 // are told one by one, the rest are counted, and the interval ends with one record
 // for each kind, with their count. The zero Tally is ready.
 //
-// At a limit all refusals of one caller with one code are of a kind. Of all others
-// only those of the same destination and rule are, so that each distinct one has
-// its record. What is remembered is bounded: the kind that was not met for longest
-// is told, with its count, and forgotten for a new one.
+// At a limit all refusals of one caller with one code are of a kind, and so are those
+// of what cannot be read, for which no rate is asked. Of all others only those of the
+// same destination and rule are, so that each distinct one has its record. What is
+// remembered is bounded: the kind that was not met for longest is told, with its count,
+// and forgotten for a new one.
 type Tally struct {
 	mu               sync.Mutex
 	begun            time.Time
@@ -36,7 +37,7 @@ type refused struct {
 	local                                       bool // uid and gid are known
 	uid, gid                                    uint32
 	code                                        string
-	asked, rule                                 string // none at a limit
+	asked, rule                                 string // none if they are alike anywhere
 }
 
 // kinds are the kinds that are remembered.
@@ -63,7 +64,7 @@ func (t *Tally) Take(now time.Time, r Record) (tell bool, sums []Record) {
 		sums = t.turn(now)
 	}
 	from, most := &t.distinct, limit.AuditDistinct
-	if atLimit(r.Code) {
+	if anywhere(r.Code) {
 		from, most = &t.limits, limit.AuditCallers
 	}
 	k, gone := from.meet(q, most)
@@ -131,15 +132,16 @@ func refusedOf(r Record) refused {
 	if r.Peer != nil { // each process has another pid
 		q.local, q.uid, q.gid = true, r.Peer.UID, r.Peer.GID
 	}
-	if !atLimit(r.Code) {
+	if !anywhere(r.Code) {
 		q.asked, q.rule = clip(Destination(r.Asked), limit.AuditText), clip(r.Rule, limit.AuditText)
 	}
 	return q
 }
 
-// atLimit says whether a refusal speaks of how much is asked, not of what.
-func atLimit(code string) bool {
-	return fault.ClassOf(fault.Code(code)) == fault.Exhausted || code == string(fault.CodeAudit)
+// anywhere says whether a refusal speaks of how much is asked, or that it cannot be
+// read, and not of where it was to go.
+func anywhere(code string) bool {
+	return fault.ClassOf(fault.Code(code)) == fault.Exhausted || code == string(fault.CodeAudit) || code == string(fault.CodeRequest)
 }
 
 func (k *kind) sum(now time.Time) Record {

@@ -72,6 +72,20 @@ func TestAFloodAtALimitIsCounted(t *testing.T) {
 	}
 }
 
+// TestWhatCannotBeReadIsCounted: nobody has to wait for a rate to send another text that
+// is no destination, and each would have its record.
+func TestWhatCannotBeReadIsCounted(t *testing.T) {
+	c := newTold()
+	const flood = 1000
+	for n := range flood {
+		c.take(begin, Record{Caller: "x", Asked: fmt.Sprintf("no address %d", n), Code: "request_malformed"})
+	}
+	c.add(c.Turn(begin.Add(limit.AuditTold)))
+	if c.records["x"] != limit.AuditAlike || len(c.sums) != 1 || c.sums[0].Count != flood-limit.AuditAlike || c.sums[0].Asked != "" {
+		t.Errorf("%d records, sums %+v", c.records["x"], c.sums)
+	}
+}
+
 // TestEveryDistinctDenialIsRecorded, and what is alike is counted.
 func TestEveryDistinctDenialIsRecorded(t *testing.T) {
 	base := Record{Cluster: "c1", Frontend: "connect", Caller: "x", Asked: "10.0.0.1:80", Rule: "r", Code: "policy_denied", Verdict: Deny, Peer: &Peer{UID: 1, GID: 1, PID: 1}}
