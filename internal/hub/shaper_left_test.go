@@ -87,20 +87,26 @@ func TestWhoHasLeftDoesNotWait(t *testing.T) {
 // TestAnUploadOfWhoIsGoneEndsWithIt: what a caller had sent that is gone altogether is not
 // carried on beyond the rate; that of one who only sends no more is, and waits.
 func TestAnUploadOfWhoIsGoneEndsWithIt(t *testing.T) {
-	for name, c := range map[string]struct{ takes, ends bool }{
-		"gone altogether": {true, true},
-		"sends no more":   {false, false},
+	for name, c := range map[string]struct{ sends, takes, heard, ends bool }{
+		"gone altogether":      {false, true, false, true},
+		"gone, and all read":   {true, true, false, true},
+		"has nothing to say":   {true, false, false, false},
+		"sends no more":        {false, false, false, false},
+		"and the target also":  {false, true, true, false},
+		"and nothing is there": {true, true, true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			near, far := tcpPair(t)
 			go io.Copy(io.Discard, far)
 			in := newShaper(func() {})
 			in.setRate(limit.RateLeast)
-			in.charge(4*limit.RateLeast, new(pace)) // others have used it up
+			in.charge(2*limit.RateLeast, new(pace)) // others have used it up
 			s := &hubStream{Stream: fakeStream{near}, session: &session{}}
 			s.once.Do(func() {}) // it has no accounts
 			s.in.to[0] = in
-			s.Watch(func() (sends, takes bool) { return true, c.takes })
+			s.heard.Store(c.heard)
+			s.Watch(func() (sends, takes bool) { return c.sends, c.takes })
 			const all = 4 * limit.RateLeast
 			srcErr, err := s.CopyFrom(io.LimitReader(bytes.NewReader(make([]byte, all)), all), nil)
 			if (err != nil) != c.ends || (srcErr == io.EOF) == c.ends {

@@ -28,6 +28,7 @@ type hubStream struct {
 	in, out toll         // where it pays for its bytes into and out of the cluster
 	waits   atomic.Int64 // bytes that a frontend holds for it
 	caller  *account     // among the places
+	heard   atomic.Bool  // the caller has all that the target sent, and its end
 	begun   time.Time
 	once    sync.Once
 	ended   fault.Code                  // set when the accounting has ended
@@ -75,6 +76,7 @@ func (s *hubStream) CopyFrom(src io.Reader, moved func(int)) (srcErr, err error)
 
 func (s *hubStream) CopyTo(dst io.Writer, moved func(int)) (dstErr, err error) {
 	dstErr, err = s.Stream.CopyTo(s.out.payingWriter(dst), counting(&s.session.down, moved))
+	s.heard.Store(dstErr == nil)
 	return dstErr, s.told(err)
 }
 
@@ -139,16 +141,20 @@ func (s *hubStream) hold(p *places) {
 // Watch says how to ask whether the caller has left; it is called before anything is
 // copied. A caller that sends no more may still want to read.
 func (s *hubStream) Watch(left func() (sends, takes bool)) {
-	s.in.left = func() bool { sends, _ := left(); return sends }
+	s.in.left = func() bool { sends, _ := left(); return sends || s.alone() }
 	s.out.left = func() bool { _, takes := left(); return takes }
 }
+
+// alone says that the caller is gone altogether. After the end of the target's direction
+// nobody knows: a caller that has ended its own may wait for the target to have it all.
+func (s *hubStream) alone() bool { return !s.heard.Load() && s.out.left != nil && s.out.left() }
 
 // forsaken ends a stream whose caller is gone altogether, and was found to be while it
 // waited for its rate. What it had sent and nobody read goes with it: at once it would
 // be beyond the rate, for others to pay, and one after another keep the places of who is
 // not there any more.
 func (s *hubStream) forsaken() {
-	if s.in.excused.Load() && s.out.left != nil && s.out.left() {
+	if s.in.excused.Load() && s.alone() {
 		s.Reset(splice.ResetCode(fault.CodeStreamReset))
 	}
 }

@@ -28,9 +28,9 @@ func PeerOf(c net.Conn) Peer {
 }
 
 // Left says what the peer does no more (poll(2)): send, for it has ended its direction
-// and all that it sent was read, or take bytes, for it has closed or reset the connection
-// and does neither. Of a TCP peer that has closed the latter is known once something was
-// sent to it, as ever.
+// and all that it sent was read, or take bytes, for it has closed or reset the connection.
+// Of a TCP peer that has closed the latter is known once something was sent to it, as
+// ever. Where we have ended our direction as well, it says nothing of the peer.
 func (p Peer) Left() (sends, takes bool) {
 	if p.raw == nil {
 		return false, false
@@ -39,7 +39,7 @@ func (p Peer) Left() (sends, takes bool) {
 		f := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
 		if _, err := unix.Poll(f, 0); err == nil {
 			takes = f[0].Revents&(unix.POLLHUP|unix.POLLERR) != 0
-			sends = takes || f[0].Revents&unix.POLLRDHUP != 0 && !waits(int(fd))
+			sends = f[0].Revents&(unix.POLLRDHUP|unix.POLLHUP|unix.POLLERR) != 0 && !waits(int(fd))
 		}
 	})
 	return sends || err != nil, takes || err != nil // closed by ourselves
