@@ -54,6 +54,14 @@ const (
 
 	CodeStreamReset Code = "stream_reset"
 	CodeStreamIdle  Code = "stream_idle"
+
+	CodeSecret       Code = "secret_invalid"
+	CodeEntryInvalid Code = "entry_invalid"
+	CodeEntryStale   Code = "entry_stale"
+	CodeWatchLost    Code = "watch_lost"
+	CodeStoreAway    Code = "store_unavailable"
+	CodeStoreForeign Code = "store_foreign"
+	CodeServiceAway  Code = "discovery_unreachable"
 )
 
 // Entry is one row of the table of codes.
@@ -112,5 +120,13 @@ func Table() []Entry {
 		{CodeDialCanceled, Unavailable, "The caller gave up before the dial ended."},
 		{CodeStreamReset, Unavailable, "The other side of the stream reset it."},
 		{CodeStreamIdle, Timeout, "No byte moved for the idle limit."},
+
+		{CodeSecret, Invalid, "The cluster's secret is not 32 bytes in base64, its file can be read by others, or it belongs to another cluster."},
+		{CodeEntryInvalid, Invalid, "A member's entry is damaged, signed by somebody else, or not sealed with the cluster's secret."},
+		{CodeEntryStale, Conflict, "A member's entry is older than what is known of that member."},
+		{CodeWatchLost, Unavailable, "A watcher fell behind further than changes are kept: it asks again for everything."},
+		{CodeStoreAway, Unavailable, "The discovery service cannot reach its store: what is known is served, nothing new is taken."},
+		{CodeStoreForeign, Conflict, "The prefix in the store, or the file, holds what is not the discovery service's."},
+		{CodeServiceAway, Unavailable, "No discovery service can be reached."},
 	}
 }

@@ -1,0 +1,360 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package discovery
+
+import (
+	"context"
+	"maps"
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+	"weak"
+
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/roster"
+)
+
+// Protocol is one of the two that a cluster is spoken of in; they never mix.
+type Protocol uint8
+
+// The protocols.
+const (
+	Sidero Protocol = 1 // a cluster is a string of its own choice
+	Native Protocol = 2 // a cluster is the hash of a key, 32 bytes
+)
+
+// Cluster names a cluster of a service.
+type Cluster struct {
+	Protocol Protocol
+	ID       string // opaque bytes
+}
+
+// Place names a member of a cluster.
+type Place struct {
+	Cluster
+	Member string // opaque bytes
+}
+
+// Listing is a member as watchers see it. Nobody changes what it points to.
+type Listing struct {
+	ID    string
+	Lease roster.Lease
+}
+
+// Store decides what becomes of updates and puts them onto its board. After
+// Update has returned without an error, the board shows the update, and what
+// the store promises to keep is kept.
+type Store interface {
+	Update(ctx context.Context, p Place, u roster.Update) error
+	// Delete takes a member away at once, where the protocol lets anybody do so.
+	Delete(ctx context.Context, p Place) error
+	// Run keeps the store: expiry, snapshots, watches. It returns when ctx ends.
+	Run(ctx context.Context) error
+	// State says for people and for metrics how the store is.
+	State() StoreState
+}
+
+// StoreState is how a store is.
+type StoreState struct {
+	Kind     string    // memory or etcd
+	Settled  bool      // what is not on the board is not there
+	Degraded string    // why what is kept is not safe, or not new; empty: it is
+	Since    time.Time // of Degraded
+	Saved    time.Time // the last snapshot, or the last word of etcd
+}
+
+// Board is what is known of all clusters, in memory. It is safe for use by many.
+type Board struct {
+	bounds   Bounds
+	begin    time.Time    // of the board's clock: the wall clock may jump
+	mu       sync.RWMutex // of the map alone
+	clusters map[Cluster]*cluster
+	members  atomic.Int64
+	bytes    atomic.Int64
+}
+
+// Bounds are how much a board takes. The zero value of a field is no bound.
+type Bounds struct {
+	Clusters  int
+	Members   int   // of one cluster
+	Endpoints int   // of one member
+	Bytes     int64 // of everything that members sent
+}
+
+// NewBoard makes an empty board.
+func NewBoard(b Bounds) *Board {
+	return &Board{bounds: b, begin: time.Now(), clusters: make(map[Cluster]*cluster)}
+}
+
+// cluster is the members of one, and the log of what changed last.
+type cluster struct {
+	mu       sync.RWMutex
+	members  map[string]roster.Lease
+	listed   int
+	next     atomic.Int64 // nanoseconds of the board's clock before which nothing expires; never: nothing ever does
+	seq      uint64       // of the last change
+	log      []string     // ids of the last changes; log[i] is change seq-len(log)+1+i
+	changed  chan struct{}
+	rendered weak.Pointer[Rendered]
+	gone     bool // no longer in the board's map: look the cluster up again
+	watchers int
+}
+
+// Rendered is a snapshot of a cluster as bytes, which all watchers that ask at
+// the same time share, and which is forgotten when the last of them has it.
+type Rendered struct {
+	seq    uint64
+	Pieces [][]byte
+}
+
+const never = math.MaxInt64
+
+// find returns a cluster, made if there is none and make is set; nil otherwise.
+func (b *Board) find(id Cluster, make bool) (*cluster, error) {
+	b.mu.RLock()
+	c := b.clusters[id]
+	b.mu.RUnlock()
+	if c != nil || !make {
+		return c, nil
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if c := b.clusters[id]; c != nil {
+		return c, nil
+	}
+	if b.bounds.Clusters > 0 && len(b.clusters) >= b.bounds.Clusters {
+		return nil, fault.New(fault.CodeLimit, "the cluster is not taken").Whyf("the service has %d clusters, which is its bound", len(b.clusters)).
+			Hint("raise limits.clusters of the service, or use another service")
+	}
+	c = newCluster()
+	b.clusters[id] = c
+	return c, nil
+}
+
+func newCluster() *cluster {
+	c := &cluster{members: make(map[string]roster.Lease), changed: make(chan struct{})}
+	c.next.Store(never)
+	return c
+}
+
+// Apply changes one member by a function of what it is, under the cluster's
+// lock: fn must be quick. An error of fn changes nothing.
+func (b *Board) Apply(p Place, fn func(was roster.Lease) (roster.Lease, roster.Change, error)) error {
+	for {
+		c, err := b.find(p.Cluster, true)
+		if err != nil {
+			return err
+		}
+		again, err := c.apply(b, p.Member, fn)
+		if err != nil {
+			b.forget(p.Cluster) // it may have been made for this
+		}
+		if !again {
+			return err
+		}
+	}
+}
+
+func (c *cluster) apply(b *Board, member string, fn func(roster.Lease) (roster.Lease, roster.Change, error)) (again bool, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.gone {
+		return true, nil
+	}
+	was := c.members[member]
+	now, change, err := fn(was)
+	if err != nil {
+		return false, err
+	}
+	if err := b.admit(c, was, now); err != nil {
+		return false, err
+	}
+	c.put(b, member, was, now)
+	if change == roster.Changed || change == roster.Gone {
+		c.note(member)
+	}
+	return false, nil
+}
+
+// admit looks at the bounds.
+func (b *Board) admit(c *cluster, was, now roster.Lease) error {
+	full := func(what string, n int64, key string) error {
+		return fault.New(fault.CodeLimit, "the member is not taken").Whyf("there are %d %s, which is the bound", n, what).
+			Hint("raise limits.%s of the service", key)
+	}
+	switch grown := weight(now) - weight(was); {
+	case b.bounds.Members > 0 && !was.Exists() && now.Exists() && len(c.members) >= b.bounds.Members:
+		return full("members in the cluster", int64(len(c.members)), "members")
+	case b.bounds.Endpoints > 0 && len(now.Endpoints) > b.bounds.Endpoints && len(now.Endpoints) > len(was.Endpoints):
+		return full("endpoints of the member", int64(len(was.Endpoints)), "endpoints")
+	case b.bounds.Bytes > 0 && grown > 0 && b.bytes.Load()+grown > b.bounds.Bytes:
+		return full("bytes of members", b.bytes.Load(), "bytes")
+	}
+	return nil
+}
+
+func (c *cluster) put(b *Board, member string, was, now roster.Lease) {
+	if now.Exists() {
+		c.members[member] = now
+		c.next.Store(min(c.next.Load(), int64(now.Next().Sub(b.begin))))
+	} else {
+		delete(c.members, member)
+	}
+	c.listed += count(now.Listed()) - count(was.Listed())
+	b.members.Add(int64(count(now.Listed()) - count(was.Listed())))
+	b.bytes.Add(weight(now) - weight(was))
+}
+
+// note writes a change into the log and wakes the watchers.
+func (c *cluster) note(member string) {
+	c.seq++
+	if len(c.log) >= limit.DiscoveryLog {
+		c.log = slices.Delete(c.log, 0, len(c.log)/2)
+	}
+	if c.watchers > 0 {
+		c.log = append(c.log, member)
+	} else {
+		c.log = nil
+	}
+	close(c.changed)
+	c.changed = make(chan struct{})
+}
+
+func count(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// weight is the bytes that a member sent.
+func weight(l roster.Lease) (n int64) {
+	n = int64(len(l.Data))
+	for _, e := range l.Endpoints {
+		n += int64(len(e.Blob))
+	}
+	return n
+}
+
+// Expire takes away what is over at a time, and says how many members are gone.
+func (b *Board) Expire(now time.Time) (gone int) {
+	b.mu.RLock()
+	all := slices.Collect(maps.Keys(b.clusters))
+	b.mu.RUnlock()
+	for _, id := range all {
+		c, _ := b.find(id, false)
+		if c == nil {
+			continue
+		}
+		if c.next.Load() > int64(now.Sub(b.begin)) {
+			continue
+		}
+		gone += c.expire(b, now)
+		b.forget(id)
+	}
+	return gone
+}
+
+func (c *cluster) expire(b *Board, now time.Time) (gone int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.next.Store(never)
+	for id, was := range c.members {
+		is, change := was.Expire(now)
+		c.put(b, id, was, is)
+		if change == roster.Changed || change == roster.Gone {
+			c.note(id)
+		}
+		gone += count(change == roster.Gone)
+	}
+	return gone
+}
+
+// forget drops a cluster that is empty and that nobody watches.
+func (b *Board) forget(id Cluster) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	c := b.clusters[id]
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.members) == 0 && c.watchers == 0 {
+		c.gone = true
+		delete(b.clusters, id)
+	}
+}
+
+// List is the members of a cluster, in the order of their ids.
+func (b *Board) List(id Cluster) []Listing {
+	c, _ := b.find(id, false)
+	if c == nil {
+		return nil
+	}
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.list()
+}
+
+func (c *cluster) list() []Listing {
+	out := make([]Listing, 0, c.listed)
+	for id, l := range c.members {
+		if l.Listed() {
+			out = append(out, Listing{id, l})
+		}
+	}
+	slices.SortFunc(out, func(a, b Listing) int { return compare(a.ID, b.ID) })
+	return out
+}
+
+func compare(a, b string) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
+
+// Get is one member.
+func (b *Board) Get(p Place) roster.Lease {
+	c, _ := b.find(p.Cluster, false)
+	if c == nil {
+		return roster.Lease{}
+	}
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.members[p.Member]
+}
+
+// Counts are how much is on the board.
+func (b *Board) Counts() (clusters, members int, bytes int64) {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	return len(b.clusters), int(b.members.Load()), b.bytes.Load()
+}
+
+// All calls fn for each member, removed ones included, while the board lives on:
+// each cluster is as it was at one moment.
+func (b *Board) All(fn func(Place, roster.Lease)) {
+	b.mu.RLock()
+	all := slices.Collect(maps.Keys(b.clusters))
+	b.mu.RUnlock()
+	for _, id := range all {
+		c, _ := b.find(id, false)
+		if c == nil {
+			continue
+		}
+		c.mu.RLock()
+		members := maps.Clone(c.members)
+		c.mu.RUnlock()
+		for _, m := range slices.Sorted(maps.Keys(members)) {
+			fn(Place{id, m}, members[m])
+		}
+	}
+}

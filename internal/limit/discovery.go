@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package limit
+
+import "time"
+
+// Discovery: sizes and numbers. The first five are those of the protocol that Talos
+// nodes speak, so that what one service takes another does.
+const (
+	// DiscoveryID bounds a cluster's or member's id in bytes.
+	DiscoveryID = 256
+	// DiscoveryData bounds the sealed data of a member in bytes.
+	DiscoveryData = 2048
+	// DiscoveryEndpoint bounds a sealed endpoint: an IPv6 one has 32 bytes.
+	DiscoveryEndpoint = 32
+	// DiscoveryEndpoints bounds the endpoints of a member.
+	DiscoveryEndpoints = 64
+	// DiscoveryMembers bounds the members of a cluster.
+	DiscoveryMembers = 1024
+	// DiscoverySealed bounds the sealed bytes of a native entry: addresses, ranges
+	// and observations of a node with hundreds of each.
+	DiscoverySealed = 16 << 10
+	// DiscoveryClusters bounds the clusters of a service.
+	DiscoveryClusters = 100_000
+	// DiscoveryBytes bounds what all members sent: 100,000 members of 2 KiB, twice.
+	DiscoveryBytes = 400 << 20
+	// DiscoveryLog is how many changes of a cluster are kept for watchers that are
+	// behind: all of a large cluster once, a burst of a small one many times.
+	DiscoveryLog = 4096
+	// DiscoveryPiece bounds a message of a snapshot.
+	DiscoveryPiece = 256 << 10
+	// DiscoveryRate is requests a second of one address, DiscoveryBurst at once.
+	DiscoveryRate, DiscoveryBurst = 15, 60
+	// DiscoveryCallers bounds the addresses whose rate is remembered.
+	DiscoveryCallers = 65_536
+)
+
+// Discovery: times.
+const (
+	// DiscoveryTTL is the longest lease: a member that is gone is not looked for longer.
+	DiscoveryTTL = 30 * time.Minute
+	// DiscoverySettle is how long a service that began without its state says nothing
+	// of who is not there: members come back within their first few tries.
+	DiscoverySettle = 30 * time.Second
+	// DiscoveryTurn is how long a request beyond the rate waits before it is refused.
+	DiscoveryTurn = time.Second
+	// DiscoverySweep is how often leases are looked at.
+	DiscoverySweep = time.Second
+	// DiscoverySnapshot is how often the state is written, if it has changed.
+	DiscoverySnapshot = time.Minute
+)

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package roster decides about members: what a discovery service keeps of one
+// and for how long (Lease), and what a node knows of the others when several
+// sources speak of them (Merge). It seals nothing, and knows no protocol.
+package roster
+
+import (
+	"bytes"
+	"slices"
+	"time"
+)
+
+// Lease is what a discovery service keeps of one member. Times are those of the
+// service's own monotonic clock.
+type Lease struct {
+	Data      []byte     // sealed, as it came; nil: only endpoints are known
+	Endpoints []Endpoint // sealed too, in the order in which they came
+	Version   uint64     // of Data; 0 where the protocol has none
+	Removed   bool       // Data is a signed removal, kept so that what was before it cannot return
+	Expires   time.Time
+}
+
+// Endpoint is a sealed endpoint with its own time to live.
+type Endpoint struct {
+	Blob    []byte
+	Expires time.Time
+}
+
+// Update is what a member, or another one for it, wants kept.
+type Update struct {
+	Data      []byte // nil: leave what is there
+	Endpoints [][]byte
+	Version   uint64 // 0: the protocol has none
+	Removed   bool
+	TTL       time.Duration
+}
+
+// Change is what an update or the time did to a lease, as watchers see it.
+type Change uint8
+
+// The changes.
+const (
+	Unchanged Change = iota
+	Renewed          // the same content for longer: watchers need not know
+	Changed          // new content
+	Gone             // the member is there no more
+)
+
+// Exists reports whether there is a member at all.
+func (l Lease) Exists() bool { return !l.Expires.IsZero() }
+
+// Listed reports whether the member is one that others are told of.
+func (l Lease) Listed() bool { return l.Exists() && !l.Removed }
+
+// Stale reports whether u says what was said before, or less: a version that is
+// not above the known one.
+func (l Lease) Stale(u Update) bool { return l.Version > 0 && u.Version <= l.Version }
+
+// Put is the lease after an update. The caller has looked at bounds and at Stale.
+// A lease is never shortened: an endpoint that another node reports extends it,
+// and says nothing against the member's own word.
+func (l Lease) Put(now time.Time, u Update) (Lease, Change) {
+	until := now.Add(u.TTL)
+	out := Lease{Data: l.Data, Endpoints: l.Endpoints, Version: l.Version, Removed: l.Removed, Expires: later(l.Expires, until)}
+	change := Renewed
+	if !l.Exists() {
+		change = Changed
+	}
+	if u.Data != nil && (u.Version != l.Version || !bytes.Equal(u.Data, l.Data)) {
+		out.Data, out.Version, out.Removed, change = u.Data, u.Version, u.Removed, Changed
+	}
+	if len(u.Endpoints) > 0 {
+		out.Endpoints = slices.Clone(l.Endpoints)
+	}
+	for _, blob := range u.Endpoints {
+		i := slices.IndexFunc(out.Endpoints, func(e Endpoint) bool { return bytes.Equal(e.Blob, blob) })
+		if i < 0 {
+			out.Endpoints, change = append(out.Endpoints, Endpoint{blob, until}), Changed
+			continue
+		}
+		out.Endpoints[i].Expires = later(out.Endpoints[i].Expires, until)
+	}
+	if change == Changed && l.Listed() && !out.Listed() {
+		change = Gone
+	}
+	return out, change
+}
+
+// Expire is the lease at a time: without the endpoints whose own time is over,
+// and nothing at all once the member's is.
+func (l Lease) Expire(now time.Time) (Lease, Change) {
+	switch {
+	case !l.Exists():
+		return l, Unchanged
+	case !now.Before(l.Expires) && l.Removed:
+		return Lease{}, Unchanged // nobody has been told of it for long
+	case !now.Before(l.Expires):
+		return Lease{}, Gone
+	}
+	over := func(e Endpoint) bool { return !now.Before(e.Expires) }
+	if !slices.ContainsFunc(l.Endpoints, over) {
+		return l, Unchanged
+	}
+	l.Endpoints = slices.DeleteFunc(slices.Clone(l.Endpoints), over)
+	return l, Changed
+}
+
+// Next is when Expire has something to do; zero for no member.
+func (l Lease) Next() time.Time {
+	next := l.Expires
+	for _, e := range l.Endpoints {
+		if e.Expires.Before(next) {
+			next = e.Expires
+		}
+	}
+	return next
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
