@@ -49,6 +49,7 @@ func Packages() []Package {
 		{"internal/wire", Deciders, false, "bytes to values and back"},
 		{"internal/policy", Deciders, false, "rules to verdicts"},
 		{"internal/roster", Deciders, false, "leased members"},
+		{"internal/seal", Deciders, false, "members to sealed and signed bytes and back"},
 		{"internal/topology", Deciders, false, "members to desired state"},
 		{"internal/liveness", Deciders, false, "facts to the state of a peer or session"},
 

@@ -20,6 +20,14 @@ const (
 	// DiscoverySealed bounds the sealed bytes of a native entry: addresses, ranges
 	// and observations of a node with hundreds of each.
 	DiscoverySealed = 16 << 10
+	// DiscoveryUnknown bounds the fields of an entry or a proof that are not known,
+	// in bytes: nobody signs them, so they must not carry much.
+	DiscoveryUnknown = 1 << 10
+	// DiscoveryFacts bounds each list of what a member says of itself but its
+	// endpoints: what fits into DiscoverySealed, and can be compared pair by pair.
+	DiscoveryFacts = 256
+	// DiscoveryText bounds a name or text of a member in bytes: a host name has 253.
+	DiscoveryText = 256
 	// DiscoveryClusters bounds the clusters of a service.
 	DiscoveryClusters = 100_000
 	// DiscoveryBytes bounds what all members sent: 100,000 members of 2 KiB, twice.
