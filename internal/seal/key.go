@@ -17,10 +17,7 @@ import (
 )
 
 // Keys are what comes of a cluster's secret. They are safe for use by many.
-type Keys struct {
-	veil
-	k *keys
-}
+type Keys struct{ veil[keys] }
 
 type keys struct {
 	cluster  ClusterID
@@ -34,33 +31,29 @@ func (s Secret) Keys() Keys {
 	k := &keys{verifier: ed25519.NewKeyFromSeed(s.derive("discovery verifier")), mesh: [size]byte(s.derive("mesh psk"))}
 	k.data = gcm(s.derive("discovery data"))
 	k.cluster = ClusterOf(public(k.verifier))
-	return Keys{k: k}
+	return Keys{cover(k)}
 }
 
 // Cluster is the cluster's native id.
-func (k Keys) Cluster() ClusterID { return k.k.cluster }
+func (k Keys) Cluster() ClusterID { return k.get().cluster }
 
 // Verifier is the public key of which Cluster is the hash.
-func (k Keys) Verifier() ed25519.PublicKey { return public(k.k.verifier) }
+func (k Keys) Verifier() ed25519.PublicKey { return public(k.get().verifier) }
 
 // MeshPSK is the base of WireGuard's preshared keys: a secret.
-func (k Keys) MeshPSK() [size]byte { return k.k.mesh }
+func (k Keys) MeshPSK() [size]byte { return k.get().mesh }
 
 // Admit is the verifier's signature that lets a member's key into the cluster.
 func (k Keys) Admit(member ed25519.PublicKey) []byte {
-	return ed25519.Sign(k.k.verifier, admission(k.k.cluster, member))
+	return ed25519.Sign(k.get().verifier, admission(k.get().cluster, member))
 }
 
 func admission(cluster ClusterID, member ed25519.PublicKey) []byte {
 	return message("tombolo discovery admission 1", cluster[:], member)
 }
 
-// MemberKey is a member's own key: with it entries are signed. The zero value is
-// no key, and signing with it is a defect that panics.
-type MemberKey struct {
-	veil
-	k *memberKey
-}
+// MemberKey is a member's own key: with it entries are signed. The zero value is none.
+type MemberKey struct{ veil[memberKey] }
 
 type memberKey struct {
 	private ed25519.PrivateKey
@@ -88,20 +81,17 @@ func ParseMemberKey(text string) (MemberKey, error) {
 
 func memberKeyOf(seed *[size]byte) MemberKey {
 	private := ed25519.NewKeyFromSeed(seed[:])
-	return MemberKey{k: &memberKey{private, MemberOf(public(private))}}
+	return MemberKey{cover(&memberKey{private, MemberOf(public(private))})}
 }
 
 // Encode is the text that ParseMemberKey reads: write it to a file of mode 0600 only.
-func (m MemberKey) Encode() string { return base64.StdEncoding.EncodeToString(m.k.private.Seed()) }
-
-// IsZero reports whether there is no key.
-func (m MemberKey) IsZero() bool { return m.k == nil }
+func (m MemberKey) Encode() string { return base64.StdEncoding.EncodeToString(m.get().private.Seed()) }
 
 // ID is the member's.
-func (m MemberKey) ID() MemberID { return m.k.id }
+func (m MemberKey) ID() MemberID { return m.get().id }
 
 // Public is the key that others check signatures with.
-func (m MemberKey) Public() ed25519.PublicKey { return public(m.k.private) }
+func (m MemberKey) Public() ed25519.PublicKey { return public(m.get().private) }
 
 func public(k ed25519.PrivateKey) ed25519.PublicKey {
 	return slices.Clone(ed25519.PublicKey(k[ed25519.SeedSize:]))

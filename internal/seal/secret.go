@@ -20,22 +20,29 @@ const size = 32
 // hidden is what a secret looks like.
 const hidden = "(secret)"
 
-// veil makes whatever embeds it print as hidden, and not comparable by ==, which
-// would take a time that depends on the bytes or compare pointers.
-type veil struct{ _ [0]func() }
+// veil holds a T that prints as hidden, and that == does not take: it would compare
+// pointers. fmt calls no methods of unexported fields and then follows a pointer,
+// but never a pointer to a pointer.
+type veil[T any] struct {
+	_ [0]func()
+	p **T
+}
+
+func cover[T any](v *T) veil[T] { return veil[T]{p: &v} }
+
+// get panics for the zero value.
+func (v veil[T]) get() *T { return *v.p }
+
+// IsZero reports whether there is nothing; to use it then is a defect that panics.
+func (v veil[T]) IsZero() bool { return v.p == nil }
 
 // String, Format and MarshalText show nothing: for fmt, logs and JSON.
-func (veil) String() string               { return hidden }
-func (veil) Format(s fmt.State, _ rune)   { _, _ = io.WriteString(s, hidden) }
-func (veil) MarshalText() ([]byte, error) { return []byte(hidden), nil }
+func (veil[T]) String() string               { return hidden }
+func (veil[T]) Format(s fmt.State, _ rune)   { _, _ = io.WriteString(s, hidden) }
+func (veil[T]) MarshalText() ([]byte, error) { return []byte(hidden), nil }
 
-// Secret is what the members of a cluster have in common. The zero value is no
-// secret, and deriving anything from it is a defect that panics. The bytes stand
-// behind a pointer, so that not even a field of another struct is printed.
-type Secret struct {
-	veil
-	key *[size]byte
-}
+// Secret is what the members of a cluster have in common. The zero value is none.
+type Secret struct{ veil[[size]byte] }
 
 // ParseSecret reads standard base64 with padding of 32 bytes; white space around
 // it is that of a file. Its error shows nothing of the text.
@@ -45,32 +52,32 @@ func ParseSecret(text string) (Secret, error) {
 		return Secret{}, fault.New(fault.CodeSecret, "the cluster's secret cannot be read").Because(err).
 			Hint("write it with 'tombolo discovery secret create', or copy the whole line again")
 	}
-	return Secret{key: key}, nil
+	return Secret{cover(key)}, nil
 }
 
 // NewSecret draws a secret.
 func NewSecret(rand io.Reader) (Secret, error) {
 	key, err := draw(rand)
-	return Secret{key: key}, err
+	if err != nil {
+		return Secret{}, err
+	}
+	return Secret{cover(key)}, nil
 }
 
 // Encode is the text that ParseSecret reads: write it to a file of mode 0600 only.
-func (s Secret) Encode() string { return base64.StdEncoding.EncodeToString(s.key[:]) }
-
-// IsZero reports whether there is no secret.
-func (s Secret) IsZero() bool { return s.key == nil }
+func (s Secret) Encode() string { return base64.StdEncoding.EncodeToString(s.get()[:]) }
 
 // Equal compares in a time that does not depend on the bytes.
 func (s Secret) Equal(other Secret) bool {
 	if s.IsZero() || other.IsZero() {
 		return s.IsZero() && other.IsZero()
 	}
-	return subtle.ConstantTimeCompare(s.key[:], other.key[:]) == 1
+	return subtle.ConstantTimeCompare(s.get()[:], other.get()[:]) == 1
 }
 
 // derive is HKDF-SHA256 (RFC 5869) for one purpose.
 func (s Secret) derive(info string) []byte {
-	out, err := hkdf.Key(sha256.New, s.key[:], []byte("tombolo cluster secret 1"), info, size)
+	out, err := hkdf.Key(sha256.New, s.get()[:], []byte("tombolo cluster secret 1"), info, size)
 	if err != nil {
 		panic("seal: " + err.Error()) // for lengths alone, and this one is constant
 	}

@@ -21,10 +21,7 @@ import (
 // SideroKey seals for the older protocol: section 4. What it opens is what some
 // member once sealed: of this cluster, but perhaps another member's, and old.
 // Nothing vouches for an endpoint at all. It is safe for use by many.
-type SideroKey struct {
-	veil
-	k *sideroKey
-}
+type SideroKey struct{ veil[sideroKey] }
 
 type sideroKey struct {
 	data  cipher.AEAD
@@ -33,7 +30,7 @@ type sideroKey struct {
 
 // Sidero is the secret as a key of the older protocol.
 func (s Secret) Sidero() SideroKey {
-	return SideroKey{k: &sideroKey{gcm(s.key[:]), block(s.key[:])}}
+	return SideroKey{cover(&sideroKey{gcm(s.get()[:]), block(s.get()[:])})}
 }
 
 // SealData seals a member's data; fields that are not known are sealed with it.
@@ -53,7 +50,7 @@ func (s SideroKey) SealData(rand io.Reader, a *sealed.Affiliate) ([]byte, error)
 	if _, err := io.ReadFull(rand, out); err != nil {
 		return nil, fault.New(fault.CodeInternal, "no random numbers").Because(err)
 	}
-	return s.k.data.Seal(out, out, plain, nil), nil
+	return s.get().data.Seal(out, out, plain, nil), nil
 }
 
 // OpenData opens what SealData sealed. Nothing in it has been looked at beyond
@@ -66,7 +63,7 @@ func (s SideroKey) OpenData(data []byte) (*sealed.Affiliate, error) {
 	if len(data) < overhead || len(data) > limit.DiscoveryData {
 		return refuse(fmt.Sprintf("they have %d bytes, not %d to %d", len(data), overhead, limit.DiscoveryData))
 	}
-	plain, err := s.k.data.Open(nil, data[:nonceSize], data[nonceSize:], nil)
+	plain, err := s.get().data.Open(nil, data[:nonceSize], data[nonceSize:], nil)
 	if err != nil {
 		return refuse("they are not sealed with the cluster's secret")
 	}
@@ -92,7 +89,7 @@ func (s SideroKey) SealEndpoint(at netip.AddrPort) ([]byte, error) {
 	plain[0] = byte(len(plain) - 1)
 	plain = append(plain, make([]byte, -len(plain)&(aes.BlockSize-1))...)
 	for b := plain; len(b) > 0; b = b[aes.BlockSize:] {
-		s.k.block.Encrypt(b, b)
+		s.get().block.Encrypt(b, b)
 	}
 	return plain, nil
 }
@@ -109,7 +106,7 @@ func (s SideroKey) OpenEndpoint(blob []byte) (netip.AddrPort, error) {
 	}
 	plain := make([]byte, len(blob))
 	for i := 0; i < len(blob); i += aes.BlockSize {
-		s.k.block.Decrypt(plain[i:], blob[i:])
+		s.get().block.Decrypt(plain[i:], blob[i:])
 	}
 	n := int(plain[0])
 	if n == 0 || n >= len(plain) {

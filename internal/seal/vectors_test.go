@@ -5,6 +5,7 @@ package seal_test
 import (
 	"bytes"
 	"crypto/ed25519"
+	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"net/netip"
@@ -238,3 +239,13 @@ func TestVectorsOfSidero(t *testing.T) {
 		equal(t, text, made, blob)
 	}
 }
+
+func secretBytes(text string) []byte {
+	b, err := base64.StdEncoding.DecodeString(text)
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
+func secretText(b []byte) string { return base64.StdEncoding.EncodeToString(b) }
