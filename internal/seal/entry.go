@@ -99,7 +99,7 @@ func (k Keys) associated(id MemberID, version uint64) []byte {
 }
 
 // signed is what an entry's signature is over.
-func (cluster ClusterID) signed(e *discovery.Entry) []byte {
+func (id ClusterID) signed(e *discovery.Entry) []byte {
 	numbers := binary.BigEndian.AppendUint64(nil, e.GetVersion())
 	numbers = binary.BigEndian.AppendUint32(numbers, e.GetTtl())
 	removed := byte(0)
@@ -111,7 +111,7 @@ func (cluster ClusterID) signed(e *discovery.Entry) []byte {
 		succession = append(append(succession, s.GetOldMember()...), s.GetSignature()...) // of fixed length: see Verify
 	}
 	sealed, succeeds := sha256.Sum256(e.GetSealed()), sha256.Sum256(succession)
-	return message("tombolo discovery entry 1", cluster[:], e.GetMember(), append(numbers, removed), sealed[:], succeeds[:])
+	return message("tombolo discovery entry 1", id[:], e.GetMember(), append(numbers, removed), sealed[:], succeeds[:])
 }
 
 // Verify is all that somebody without the secret can check of an entry: that the

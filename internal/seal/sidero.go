@@ -85,7 +85,7 @@ func (s SideroKey) SealEndpoint(at netip.AddrPort) ([]byte, error) {
 	// endpoints must stay equal bytes.
 	ip := at.Addr().AsSlice()
 	plain := append([]byte{0, 1<<3 | 2, byte(len(ip))}, ip...)
-	plain = binary.AppendUvarint(append(plain, 2<<3|0), uint64(at.Port()))
+	plain = binary.AppendUvarint(append(plain, 2<<3), uint64(at.Port()))
 	plain[0] = byte(len(plain) - 1)
 	plain = append(plain, make([]byte, -len(plain)&(aes.BlockSize-1))...)
 	for b := plain; len(b) > 0; b = b[aes.BlockSize:] {
