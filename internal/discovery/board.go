@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -62,6 +63,7 @@ type StoreState struct {
 	Kind     string    // memory or etcd
 	Settled  bool      // what is not on the board is not there
 	Degraded string    // why what is kept is not safe, or not new; empty: it is
+	Settles  time.Time // when it will be Settled by itself; zero: it is, or that is not known
 	Since    time.Time // of Degraded
 	Saved    time.Time // the last snapshot, or the last word of etcd
 }
@@ -74,6 +76,7 @@ type Board struct {
 	clusters map[Cluster]*cluster
 	members  atomic.Int64
 	bytes    atomic.Int64
+	edition  atomic.Uint64 // counts every change, renewals too: of two that are equal nothing happened between
 }
 
 // Bounds are how much a board takes. The zero value of a field is no bound.
@@ -96,8 +99,9 @@ type cluster struct {
 	listed   int
 	next     atomic.Int64 // nanoseconds of the board's clock before which nothing expires; never: nothing ever does
 	seq      uint64       // of the last change
-	log      []string     // ids of the last changes; log[i] is change seq-len(log)+1+i
+	log      []string     // ids of the last changes, without a gap; log[i] is change seq-len(log)+1+i
 	changed  chan struct{}
+	drawing  sync.Mutex // taken before mu: one renders, and changes go on meanwhile
 	rendered weak.Pointer[Rendered]
 	gone     bool // no longer in the board's map: look the cluster up again
 	watchers int
@@ -112,24 +116,29 @@ type Rendered struct {
 
 const never = math.MaxInt64
 
-// find returns a cluster, made if there is none and make is set; nil otherwise.
-func (b *Board) find(id Cluster, make bool) (*cluster, error) {
+// find returns a cluster, made if there is none and create is set; nil otherwise.
+func (b *Board) find(id Cluster, create bool) (*cluster, error) {
 	b.mu.RLock()
 	c := b.clusters[id]
 	b.mu.RUnlock()
-	if c != nil || !make {
+	if c != nil || !create {
 		return c, nil
 	}
+	return b.make(id, b.bounds.Clusters)
+}
+
+// make makes a cluster, if there are fewer than a bound; 0 is none.
+func (b *Board) make(id Cluster, bound int) (*cluster, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if c := b.clusters[id]; c != nil {
 		return c, nil
 	}
-	if b.bounds.Clusters > 0 && len(b.clusters) >= b.bounds.Clusters {
+	if bound > 0 && len(b.clusters) >= bound {
 		return nil, fault.New(fault.CodeLimit, "the cluster is not taken").Whyf("the service has %d clusters, which is its bound", len(b.clusters)).
 			Hint("raise limits.clusters of the service, or use another service")
 	}
-	c = newCluster()
+	c := newCluster()
 	b.clusters[id] = c
 	return c, nil
 }
@@ -148,80 +157,101 @@ func (b *Board) Apply(p Place, fn func(was roster.Lease) (roster.Lease, roster.C
 		if err != nil {
 			return err
 		}
-		again, err := c.apply(b, p.Member, fn)
-		if err != nil {
-			b.forget(p.Cluster) // it may have been made for this
+		c.mu.Lock()
+		if c.gone {
+			c.mu.Unlock()
+			continue
 		}
-		if !again {
-			return err
+		err = c.apply(b, p.Member, fn)
+		idle := c.idle() // it may have been made for this, or this was its last member
+		c.mu.Unlock()
+		if idle {
+			b.forget(p.Cluster)
 		}
+		return err
 	}
 }
 
-func (c *cluster) apply(b *Board, member string, fn func(roster.Lease) (roster.Lease, roster.Change, error)) (again bool, err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.gone {
-		return true, nil
-	}
+func (c *cluster) apply(b *Board, member string, fn func(roster.Lease) (roster.Lease, roster.Change, error)) error {
 	was := c.members[member]
 	now, change, err := fn(was)
 	if err != nil {
-		return false, err
+		return err
 	}
-	if err := b.admit(c, was, now); err != nil {
-		return false, err
+	if err := b.admit(c, member, was, now); err != nil {
+		return err
 	}
 	c.put(b, member, was, now)
 	if change == roster.Changed || change == roster.Gone {
 		c.note(member)
-	}
-	return false, nil
-}
-
-// admit looks at the bounds.
-func (b *Board) admit(c *cluster, was, now roster.Lease) error {
-	full := func(what string, n int64, key string) error {
-		return fault.New(fault.CodeLimit, "the member is not taken").Whyf("there are %d %s, which is the bound", n, what).
-			Hint("raise limits.%s of the service", key)
-	}
-	switch grown := weight(now) - weight(was); {
-	case b.bounds.Members > 0 && !was.Exists() && now.Exists() && len(c.members) >= b.bounds.Members:
-		return full("members in the cluster", int64(len(c.members)), "members")
-	case b.bounds.Endpoints > 0 && len(now.Endpoints) > b.bounds.Endpoints && len(now.Endpoints) > len(was.Endpoints):
-		return full("endpoints of the member", int64(len(was.Endpoints)), "endpoints")
-	case b.bounds.Bytes > 0 && grown > 0 && b.bytes.Load()+grown > b.bounds.Bytes:
-		return full("bytes of members", b.bytes.Load(), "bytes")
+		c.wake()
 	}
 	return nil
 }
 
+// admit looks at the bounds, and takes the bytes: of many at once no more get in
+// than fit.
+func (b *Board) admit(c *cluster, member string, was, now roster.Lease) error {
+	full := func(what string, n int64, key string) error {
+		return fault.New(fault.CodeLimit, "the member is not taken").Whyf("there are %d %s, which is the bound", n, what).
+			Hint("raise limits.%s of the service", key)
+	}
+	switch {
+	case b.bounds.Members > 0 && !was.Exists() && now.Exists() && len(c.members) >= b.bounds.Members:
+		return full("members in the cluster", int64(len(c.members)), "members")
+	case b.bounds.Endpoints > 0 && len(now.Endpoints) > b.bounds.Endpoints && len(now.Endpoints) > len(was.Endpoints):
+		return full("endpoints of the member", int64(len(was.Endpoints)), "endpoints")
+	}
+	grown := weight(member, now) - weight(member, was)
+	if all := b.bytes.Add(grown); b.bounds.Bytes > 0 && grown > 0 && all > b.bounds.Bytes {
+		b.bytes.Add(-grown)
+		return full("bytes of members", all-grown, "bytes")
+	}
+	return nil
+}
+
+// put writes a member down; its bytes have been counted.
 func (c *cluster) put(b *Board, member string, was, now roster.Lease) {
 	if now.Exists() {
 		c.members[member] = now
-		c.next.Store(min(c.next.Load(), int64(now.Next().Sub(b.begin))))
+		c.next.Store(min(c.next.Load(), b.clock(now.Next())))
 	} else {
 		delete(c.members, member)
 	}
-	c.listed += count(now.Listed()) - count(was.Listed())
-	b.members.Add(int64(count(now.Listed()) - count(was.Listed())))
-	b.bytes.Add(weight(now) - weight(was))
+	listed := count(now.Listed()) - count(was.Listed())
+	c.listed += listed
+	b.members.Add(int64(listed))
+	b.edition.Add(1)
 }
 
-// note writes a change into the log and wakes the watchers.
+// clock is a time on the board's own clock.
+func (b *Board) clock(t time.Time) int64 { return int64(t.Sub(b.begin)) }
+
+// note writes a change into the log; wake follows. The log is kept while there is
+// a watcher who may ask for it, and is as long as it is likelier that a watcher
+// catches up than that it had better begin anew.
 func (c *cluster) note(member string) {
 	c.seq++
-	if len(c.log) >= limit.DiscoveryLog {
+	if c.watchers == 0 {
+		c.log = nil
+		return
+	}
+	if len(c.log) >= min(limit.DiscoveryLog, max(limit.DiscoveryLogFew, limit.DiscoveryLogTimes*len(c.members))) {
 		c.log = slices.Delete(c.log, 0, len(c.log)/2)
 	}
-	if c.watchers > 0 {
-		c.log = append(c.log, member)
-	} else {
-		c.log = nil
-	}
-	close(c.changed)
-	c.changed = make(chan struct{})
+	c.log = append(c.log, member)
 }
+
+// wake wakes the watchers.
+func (c *cluster) wake() {
+	if c.watchers > 0 {
+		close(c.changed)
+		c.changed = make(chan struct{})
+	}
+}
+
+// idle reports whether the cluster is one to forget.
+func (c *cluster) idle() bool { return len(c.members) == 0 && c.watchers == 0 }
 
 func count(b bool) int {
 	if b {
@@ -231,8 +261,11 @@ func count(b bool) int {
 }
 
 // weight is the bytes that a member sent.
-func weight(l roster.Lease) (n int64) {
-	n = int64(len(l.Data))
+func weight(member string, l roster.Lease) (n int64) {
+	if !l.Exists() {
+		return 0
+	}
+	n = int64(len(member) + len(l.Data))
 	for _, e := range l.Endpoints {
 		n += int64(len(e.Blob))
 	}
@@ -252,25 +285,60 @@ func (b *Board) Expire(now time.Time) (gone int) {
 		if c.next.Load() > int64(now.Sub(b.begin)) {
 			continue
 		}
-		gone += c.expire(b, now)
-		b.forget(id)
+		n, idle := c.expire(b, now)
+		gone += n
+		if idle {
+			b.forget(id)
+		}
 	}
 	return gone
 }
 
-func (c *cluster) expire(b *Board, now time.Time) (gone int) {
+func (c *cluster) expire(b *Board, now time.Time) (gone int, idle bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.next.Store(never)
+	next, told := int64(never), false
 	for id, was := range c.members {
+		if at := was.Next(); now.Before(at) {
+			next = min(next, b.clock(at))
+			continue
+		}
 		is, change := was.Expire(now)
+		b.bytes.Add(weight(id, is) - weight(id, was))
 		c.put(b, id, was, is)
+		if is.Exists() {
+			next = min(next, b.clock(is.Next()))
+		}
 		if change == roster.Changed || change == roster.Gone {
 			c.note(id)
+			told = true
 		}
 		gone += count(change == roster.Gone)
 	}
-	return gone
+	c.next.Store(next)
+	if told {
+		c.wake() // once: it was one moment
+	}
+	return gone, c.idle()
+}
+
+// restore puts down what was kept from before, whatever the bounds are by now.
+func (b *Board) restore(p Place, l roster.Lease) {
+	for {
+		c, _ := b.make(p.Cluster, 0)
+		c.mu.Lock()
+		if c.gone {
+			c.mu.Unlock()
+			continue
+		}
+		was := c.members[p.Member]
+		b.bytes.Add(weight(p.Member, l) - weight(p.Member, was))
+		c.put(b, p.Member, was, l)
+		c.note(p.Member)
+		c.wake()
+		c.mu.Unlock()
+		return
+	}
 }
 
 // forget drops a cluster that is empty and that nobody watches.
@@ -283,7 +351,7 @@ func (b *Board) forget(id Cluster) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.members) == 0 && c.watchers == 0 {
+	if c.idle() {
 		c.gone = true
 		delete(b.clusters, id)
 	}
@@ -296,8 +364,9 @@ func (b *Board) List(id Cluster) []Listing {
 		return nil
 	}
 	c.mu.RLock()
-	defer c.mu.RUnlock()
-	return c.list()
+	out := c.list()
+	c.mu.RUnlock()
+	return inOrder(out)
 }
 
 func (c *cluster) list() []Listing {
@@ -307,18 +376,21 @@ func (c *cluster) list() []Listing {
 			out = append(out, Listing{id, l})
 		}
 	}
-	slices.SortFunc(out, func(a, b Listing) int { return compare(a.ID, b.ID) })
 	return out
 }
 
-func compare(a, b string) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
+// all is list with the removals, for who may have the member from before.
+func (c *cluster) all() []Listing {
+	out := make([]Listing, 0, len(c.members))
+	for id, l := range c.members {
+		out = append(out, Listing{id, l})
 	}
-	return 0
+	return out
+}
+
+func inOrder(all []Listing) []Listing {
+	slices.SortFunc(all, func(a, b Listing) int { return strings.Compare(a.ID, b.ID) })
+	return all
 }
 
 // Get is one member.

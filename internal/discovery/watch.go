@@ -7,6 +7,7 @@ import (
 	"weak"
 
 	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/limit"
 )
 
 // Watcher follows one cluster. It holds no queue: it remembers up to which change
@@ -17,6 +18,7 @@ type Watcher struct {
 	id   Cluster
 	c    *cluster
 	seen uint64
+	over bool
 }
 
 // Watch begins to follow a cluster, which need not have members. Close must follow.
@@ -38,35 +40,63 @@ func (b *Board) Watch(id Cluster) (*Watcher, error) {
 	}
 }
 
-// Close ends the watch.
+// Close ends the watch. Twice is harmless.
 func (w *Watcher) Close() {
+	if w.over {
+		return
+	}
+	w.over = true
 	w.c.mu.Lock()
 	w.c.watchers--
+	if w.c.watchers == 0 {
+		w.c.log = nil
+	}
+	idle := w.c.idle()
 	w.c.mu.Unlock()
-	w.b.forget(w.id)
+	if idle {
+		w.b.forget(w.id)
+	}
 }
 
-// Snapshot is the whole cluster as bytes, rendered at most once for each state
-// however many ask; Next goes on from there.
+// Snapshot is the whole cluster as bytes, in the order of ids and with removals
+// that are remembered (a watcher may know the member from before); Next goes on
+// from there. It is rendered at most once for each state however many ask at
+// once, while changes go on. In a large cluster it may be a few changes old, so
+// that a crowd during churn shares one; the first Next brings what it lacks.
 func (w *Watcher) Snapshot(render func([]Listing) [][]byte) *Rendered {
 	c := w.c
+	if r := w.shared(); r != nil {
+		return r
+	}
+	c.drawing.Lock()
+	defer c.drawing.Unlock()
+	if r := w.shared(); r != nil {
+		return r
+	}
 	c.mu.RLock()
-	r := c.rendered.Value()
-	if r != nil && r.seq == c.seq {
-		w.seen = r.seq
-		c.mu.RUnlock()
-		return r
-	}
+	r, all := &Rendered{seq: c.seq}, c.all()
 	c.mu.RUnlock()
+	r.Pieces = render(inOrder(all))
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if r := c.rendered.Value(); r != nil && r.seq == c.seq {
-		w.seen = r.seq
-		return r
-	}
-	r = &Rendered{seq: c.seq, Pieces: render(c.list())}
 	c.rendered = weak.Make(r)
-	w.seen = c.seq
+	c.mu.Unlock()
+	w.seen = r.seq
+	return r
+}
+
+// shared is the snapshot that others hold, if it is new enough; nil otherwise.
+func (w *Watcher) shared() *Rendered {
+	c := w.c
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	r := c.rendered.Value()
+	if r == nil {
+		return nil
+	}
+	if missed := c.seq - r.seq; missed > uint64(min(len(c.log)/2, len(c.members)/limit.DiscoverySnapshotShare)) {
+		return nil
+	}
+	w.seen = r.seq
 	return r
 }
 
@@ -97,13 +127,20 @@ func (w *Watcher) since() (out []Listing, changed <-chan struct{}, err error) {
 		return nil, nil, fault.New(fault.CodeWatchLost, "the watch is ended").
 			Whyf("%d changes were missed, and %d are kept", missed, len(c.log)).Hint("watch again: the first answer is everything")
 	}
-	told := make(map[string]bool, missed)
-	for _, id := range c.log[uint64(len(c.log))-missed:] {
+	ids := c.log[uint64(len(c.log))-missed:]
+	w.seen = c.seq
+	if len(ids) < 2 { // the common case: nothing, or what woke us
+		for _, id := range ids {
+			out = append(out, Listing{id, c.members[id]})
+		}
+		return out, c.changed, nil
+	}
+	told := make(map[string]bool, len(ids))
+	for _, id := range ids {
 		if !told[id] {
 			told[id] = true
 			out = append(out, Listing{id, c.members[id]})
 		}
 	}
-	w.seen = c.seq
 	return out, c.changed, nil
 }

@@ -35,6 +35,17 @@ const (
 	// DiscoveryLog is how many changes of a cluster are kept for watchers that are
 	// behind: all of a large cluster once, a burst of a small one many times.
 	DiscoveryLog = 4096
+	// DiscoveryLogTimes bounds that log in a smaller cluster to a multiple of its
+	// members (beyond, to be told everything again is less), DiscoveryLogFew in a tiny one.
+	DiscoveryLogTimes, DiscoveryLogFew = 4, 64
+	// DiscoverySnapshotShare is the part of a cluster that may have changed since a
+	// snapshot was rendered, if it is given to another watcher: an eighth.
+	DiscoverySnapshotShare = 8
+	// DiscoveryRecord bounds a member in a snapshot file: its data and thousands of
+	// endpoints, where that bound is raised.
+	DiscoveryRecord = 1 << 20
+	// DiscoveryFile bounds a snapshot file: five times what DiscoveryBytes takes.
+	DiscoveryFile = 2<<30 - 1
 	// DiscoveryPiece bounds a message of a snapshot.
 	DiscoveryPiece = 256 << 10
 	// DiscoveryRate is requests a second of one address, DiscoveryBurst at once.

@@ -9,6 +9,8 @@ import (
 	"bytes"
 	"slices"
 	"time"
+
+	"github.com/tombolo-io/tombolo/internal/limit"
 )
 
 // Lease is what a discovery service keeps of one member. Times are those of the
@@ -58,33 +60,60 @@ func (l Lease) Listed() bool { return l.Exists() && !l.Removed }
 func (l Lease) Stale(u Update) bool { return l.Version > 0 && u.Version <= l.Version }
 
 // Put is the lease after an update. The caller has looked at bounds and at Stale.
-// A lease is never shortened: an endpoint that another node reports extends it,
-// and says nothing against the member's own word.
+//
+// What has a version is the member's own word, and sets its lease: one that comes
+// back after a removal has its own time, not the removal's. What has none extends
+// a lease and never shortens it: an endpoint that another node reports says
+// nothing against the member's own word.
 func (l Lease) Put(now time.Time, u Update) (Lease, Change) {
-	until := now.Add(u.TTL)
-	out := Lease{Data: l.Data, Endpoints: l.Endpoints, Version: l.Version, Removed: l.Removed, Expires: later(l.Expires, until)}
-	change := Renewed
-	if !l.Exists() {
+	was := l.Listed()
+	l, change := l.Expire(now) // the sweep may be a moment late: what is over must not return
+	switch {
+	case change == Gone || !l.Exists():
 		change = Changed
+	case change == Unchanged:
+		change = Renewed
+	}
+	until := now.Add(u.TTL)
+	out := l
+	switch {
+	case u.Data == nil || u.Version == 0:
+		out.Expires = later(l.Expires, until)
+	case u.Removed: // as long as anything from before may be about
+		out.Expires = later(until, now.Add(limit.DiscoveryTTL))
+	default:
+		out.Expires = until
 	}
 	if u.Data != nil && (u.Version != l.Version || !bytes.Equal(u.Data, l.Data)) {
 		out.Data, out.Version, out.Removed, change = u.Data, u.Version, u.Removed, Changed
 	}
-	if len(u.Endpoints) > 0 {
-		out.Endpoints = slices.Clone(l.Endpoints)
-	}
-	for _, blob := range u.Endpoints {
-		i := slices.IndexFunc(out.Endpoints, func(e Endpoint) bool { return bytes.Equal(e.Blob, blob) })
-		if i < 0 {
-			out.Endpoints, change = append(out.Endpoints, Endpoint{blob, until}), Changed
-			continue
+	if out.Removed {
+		out.Endpoints = nil
+	} else if len(u.Endpoints) > 0 {
+		var more bool
+		if out.Endpoints, more = report(l.Endpoints, u.Endpoints, until); more {
+			change = Changed
 		}
-		out.Endpoints[i].Expires = later(out.Endpoints[i].Expires, until)
 	}
-	if change == Changed && l.Listed() && !out.Listed() {
+	if was && !out.Listed() {
 		change = Gone
 	}
 	return out, change
+}
+
+// report adds endpoints to those that are known, which it leaves as they are, and
+// says whether one was new.
+func report(known []Endpoint, blobs [][]byte, until time.Time) (out []Endpoint, more bool) {
+	out = slices.Clone(known)
+	for _, blob := range blobs {
+		i := slices.IndexFunc(out, func(e Endpoint) bool { return bytes.Equal(e.Blob, blob) })
+		if i < 0 {
+			out, more = append(out, Endpoint{blob, until}), true
+			continue
+		}
+		out[i].Expires = later(out[i].Expires, until)
+	}
+	return out, more
 }
 
 // Expire is the lease at a time: without the endpoints whose own time is over,
