@@ -1,0 +1,477 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package discovery
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/roster"
+	"github.com/tombolo-io/tombolo/internal/run"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// running opens a memory store and runs it.
+func running(t testing.TB, cfg MemoryConfig) (*Memory, func()) {
+	t.Helper()
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	m, err := OpenMemory(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := run.NewGroup(context.Background())
+	g.Go("store", m.Run)
+	return m, func() {
+		g.Stop()
+		if err := errors.Join(g.Wait(), m.Close()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestMemoryIsAStore(t *testing.T) {
+	testStore(t, func(t *testing.T) opener {
+		dir := t.TempDir()
+		return func(t *testing.T, b *Board) (Store, func()) { return running(t, MemoryConfig{Board: b, Dir: dir}) }
+	})
+}
+
+func TestAnotherProcessIsKeptOut(t *testing.T) {
+	cfg := MemoryConfig{Board: NewBoard(Bounds{}), Dir: filepath.Join(t.TempDir(), "state"), Log: slog.New(slog.DiscardHandler)}
+	m, err := OpenMemory(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(cfg.Dir); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("%v, %v", info.Mode(), err)
+	}
+	_, err = OpenMemory(cfg)
+	wantFault(t, err, fault.CodeStateBusy)
+	if err := m.Close(); err != nil {
+		t.Fatal(err)
+	}
+	m, err = OpenMemory(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// testDisk is a disk on which what was not synced may be lost. Its step counts
+// operations; at the one called stop, and from then on, everything fails.
+type testDisk struct {
+	mu           sync.Mutex
+	files, names map[string]*inode // as programs see them, and as a crash leaves the names
+	step, stop   int
+	full         atomic.Bool
+}
+
+type inode struct{ content, synced []byte }
+
+var errStopped = errors.New("the machine is off")
+
+func newDisk() *testDisk {
+	return &testDisk{files: map[string]*inode{}, names: map[string]*inode{}, stop: -1}
+}
+
+func (d *testDisk) op() error {
+	d.step++
+	if d.stop >= 0 && d.step > d.stop {
+		return errStopped
+	}
+	return nil
+}
+
+func (d *testDisk) Open(name string) (io.ReadCloser, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	f := d.files[name]
+	if f == nil {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
+	}
+	return io.NopCloser(bytes.NewReader(f.content)), nil
+}
+
+func (d *testDisk) Create(name string) (diskFile, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.op(); err != nil {
+		return nil, err
+	}
+	f := &inode{}
+	d.files[name] = f
+	return &openInode{d, f}, nil
+}
+
+func (d *testDisk) Rename(from, to string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.files[from] == nil {
+		return &fs.PathError{Op: "rename", Path: from, Err: fs.ErrNotExist}
+	}
+	if err := d.op(); err != nil {
+		return err
+	}
+	d.files[to] = d.files[from]
+	delete(d.files, from)
+	return nil
+}
+
+func (d *testDisk) Remove(name string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.files[name] == nil {
+		return &fs.PathError{Op: "remove", Path: name, Err: fs.ErrNotExist}
+	}
+	if err := d.op(); err != nil {
+		return err
+	}
+	delete(d.files, name)
+	return nil
+}
+
+func (d *testDisk) Sync() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.op(); err != nil {
+		return err
+	}
+	d.names = maps.Clone(d.files)
+	return nil
+}
+
+// copied is a disk with the same files.
+func (d *testDisk) copied() *testDisk {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	out := newDisk()
+	out.files, out.names = maps.Clone(d.files), maps.Clone(d.files)
+	return out
+}
+
+type openInode struct {
+	d *testDisk
+	f *inode
+}
+
+func (o *openInode) Write(p []byte) (int, error) {
+	o.d.mu.Lock()
+	defer o.d.mu.Unlock()
+	if err := o.d.op(); err != nil {
+		o.f.content = append(o.f.content, p[:len(p)/2]...)
+		return len(p) / 2, err
+	}
+	if o.d.full.Load() {
+		return 0, &fs.PathError{Op: "write", Path: newName, Err: syscall.ENOSPC}
+	}
+	o.f.content = append(o.f.content, p...)
+	return len(p), nil
+}
+
+func (o *openInode) Sync() error {
+	o.d.mu.Lock()
+	defer o.d.mu.Unlock()
+	if err := o.d.op(); err != nil {
+		return err
+	}
+	o.f.synced = bytes.Clone(o.f.content)
+	return nil
+}
+
+func (o *openInode) Close() error { return nil }
+
+// after are the disks that a crash may leave: with the names that were synced or
+// those that were not, and of each file what was synced, or all, or some more.
+func (d *testDisk) after() (out []*testDisk) {
+	for _, names := range []map[string]*inode{d.names, d.files} {
+		for _, lost := range []func(f *inode) []byte{
+			func(f *inode) []byte { return f.synced },
+			func(f *inode) []byte { return f.content },
+			func(f *inode) []byte { return f.content[:len(f.synced)+(len(f.content)-len(f.synced))/3] },
+			func(f *inode) []byte { // the length is there, the content is not
+				return append(bytes.Clone(f.synced), make([]byte, len(f.content)-len(f.synced))...)
+			},
+		} {
+			next := newDisk()
+			for name, f := range names {
+				content := lost(f)
+				next.files[name] = &inode{content, content}
+			}
+			next.names = maps.Clone(next.files)
+			out = append(out, next)
+		}
+	}
+	return out
+}
+
+func quiet(d disk, b *Board) MemoryConfig {
+	return MemoryConfig{Board: b, Dir: "state", Log: slog.New(slog.DiscardHandler), disk: d}
+}
+
+func tell(t testing.TB, m *Memory, member, data string) {
+	t.Helper()
+	if err := m.Update(context.Background(), sidero(member), roster.Update{Data: []byte(data), TTL: long}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func content(b *Board) string {
+	var out []string
+	b.All(func(p Place, l roster.Lease) { out = append(out, fmt.Sprintf("%s=%s", p.Member, l.Data)) })
+	slices.Sort(out)
+	return strings.Join(out, " ")
+}
+
+// TestACrashAtAnyStepLeavesTheLastOrTheOneBefore stops the machine at each write,
+// sync, rename and removal of three snapshots and an orderly end, and opens every
+// disk that this may leave.
+func TestACrashAtAnyStepLeavesTheLastOrTheOneBefore(t *testing.T) {
+	opened, ended := 0, false
+	for stop := 0; !ended; stop++ {
+		d := newDisk()
+		m, err := OpenMemory(quiet(d, NewBoard(Bounds{})))
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.stop = d.step + stop
+		saved, tried := "", ""
+		for _, version := range []string{"1", "2", "3"} {
+			tell(t, m, "a", version)
+			tell(t, m, "only in "+version, strings.Repeat(version, 1000))
+			if tried = content(m.cfg.Board); !m.save() {
+				break
+			}
+			saved = tried
+		}
+		if ended = saved == tried; ended {
+			m.end()
+			ended = d.step <= d.stop
+		}
+		for i, left := range d.after() {
+			b := NewBoard(Bounds{})
+			again, err := OpenMemory(quiet(left, b))
+			if err != nil {
+				t.Fatalf("step %d, disk %d: %v", stop, i, err)
+			}
+			if got := content(b); got != saved && got != tried {
+				t.Fatalf("step %d, disk %d: %.80q, want %.80q or %.80q", stop, i, got, saved, tried)
+			}
+			if settled := again.State().Settled; settled && content(b) != tried {
+				t.Fatalf("step %d, disk %d: settled without what was taken", stop, i)
+			}
+			tell(t, again, "b", "after")
+			if want := content(b); !again.save() {
+				t.Fatalf("step %d, disk %d: no snapshot after the crash", stop, i)
+			} else if third := NewBoard(Bounds{}); true {
+				if _, err := OpenMemory(quiet(left, third)); err != nil || content(third) != want {
+					t.Fatalf("step %d, disk %d: %v, %.80q", stop, i, err, content(third))
+				}
+			}
+			opened++
+		}
+	}
+	if opened < 8*15 {
+		t.Errorf("only %d disks were opened", opened)
+	}
+}
+
+// saved is a disk with two snapshots and the mark of an orderly end.
+func saved(t testing.TB) *testDisk {
+	t.Helper()
+	d := newDisk()
+	m, err := OpenMemory(quiet(d, NewBoard(Bounds{})))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, version := range []string{"before", "last"} {
+		tell(t, m, "a", version)
+		if !m.save() {
+			t.Fatal("not saved")
+		}
+	}
+	m.end()
+	return d
+}
+
+// TestEveryDamageIsSeen cuts the last snapshot at each byte and flips each of its
+// bits: the one before is used, and without that nothing, and both are said.
+func TestEveryDamageIsSeen(t *testing.T) {
+	whole := saved(t).files[snapshotName].content
+	try := func(what string, damaged []byte, old bool) {
+		t.Helper()
+		d := saved(t)
+		d.files[snapshotName] = &inode{content: damaged}
+		want := "a=before"
+		if !old {
+			d.files[oldName] = &inode{content: d.files[oldName].content[:headerLength+3]}
+			want = ""
+		}
+		var log bytes.Buffer
+		cfg := quiet(d, NewBoard(Bounds{}))
+		cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
+		m, err := OpenMemory(cfg)
+		if err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		if got := content(m.cfg.Board); got != want || m.State().Settled || !strings.Contains(log.String(), "level=ERROR") {
+			t.Fatalf("%s: %q, %+v, %s", what, got, m.State(), &log)
+		}
+		if d.files[damagedName] == nil || string(d.files[damagedName].content) != string(damaged) {
+			t.Fatalf("%s: the damaged file is not kept", what)
+		}
+		if _, clusters, _ := m.cfg.Board.Counts(); old == (clusters == 0) {
+			t.Fatalf("%s: %d", what, clusters)
+		}
+	}
+	for n := range whole {
+		try(fmt.Sprintf("cut to %d", n), whole[:n], n%2 == 0)
+	}
+	for n := range 8 * len(whole) {
+		damaged := bytes.Clone(whole)
+		damaged[n/8] ^= 1 << (n % 8)
+		try(fmt.Sprintf("bit %d", n), damaged, n%2 == 0 || n/8 < len(snapshotMagic))
+	}
+	try("more at the end", append(bytes.Clone(whole), 0), true)
+	record := whole[headerLength : len(whole)-frameLength-trailerLength]
+	try("a record twice", slices.Concat(whole[:headerLength], record, record, whole[headerLength+len(record):]), true)
+	try("no record", slices.Concat(whole[:headerLength], whole[headerLength+len(record):]), true)
+	try("nothing", nil, true)
+}
+
+func TestFilesThatAreLeftAlone(t *testing.T) {
+	for name, c := range map[string]struct {
+		last, before []byte
+		want         fault.Code
+	}{
+		"a newer format":          {append(formatHeader(2), "what is to come"...), nil, fault.CodeStateVersion},
+		"a newer format before":   {[]byte(snapshotMagic), formatHeader(7), fault.CodeStateVersion},
+		"somebody else's":         {[]byte("#!/bin/sh\necho hello\n"), nil, fault.CodeStoreForeign},
+		"somebody else's, two":    {[]byte("one"), []byte("two"), fault.CodeStoreForeign},
+		"somebody else's as .old": {nil, []byte("two"), fault.CodeStoreForeign},
+		"nothing at all in it":    {make([]byte, 0), nil, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDisk()
+			d.files[endedName] = &inode{}
+			if c.last != nil {
+				d.files[snapshotName] = &inode{content: c.last}
+			}
+			if c.before != nil {
+				d.files[oldName] = &inode{content: c.before}
+			}
+			files := maps.Clone(d.files)
+			b := NewBoard(Bounds{})
+			_, err := OpenMemory(quiet(d, b))
+			if c.want == "" {
+				if err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			wantFault(t, err, c.want)
+			if !maps.Equal(files, d.files) || content(b) != "" || d.step != 0 {
+				t.Error("something was changed")
+			}
+		})
+	}
+}
+
+// TestAFullDiskDegrades: the service goes on, says so, tries again, and the last
+// snapshot stays.
+func TestAFullDiskDegrades(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := saved(t)
+		m, stop := running(t, quiet(d, NewBoard(Bounds{})))
+		d.full.Store(true)
+		tell(t, m, "b", "while it is full")
+		time.Sleep(limit.DiscoverySnapshot + time.Second)
+		synctest.Wait()
+		since := m.State().Since
+		if s := m.State(); !strings.Contains(s.Degraded, "no space left") || since.IsZero() || !s.Saved.IsZero() {
+			t.Errorf("on a full disk: %+v", s)
+		}
+		if d.copied().files[newName] != nil {
+			t.Error("what was begun still takes room")
+		}
+		time.Sleep(limit.DiscoverySnapshot)
+		synctest.Wait()
+		if s := m.State(); !s.Since.Equal(since) {
+			t.Errorf("degraded since %v, then since %v", since, s.Since)
+		}
+		other := NewBoard(Bounds{})
+		if _, err := OpenMemory(quiet(d.copied(), other)); err != nil || content(other) != "a=last" {
+			t.Errorf("%v, %q", err, content(other))
+		}
+		tell(t, m, "c", "still taken")
+		d.full.Store(false)
+		time.Sleep(limit.DiscoverySnapshot)
+		synctest.Wait()
+		if s := m.State(); s.Degraded != "" || !s.Since.IsZero() || s.Saved.IsZero() {
+			t.Errorf("with room again: %+v", s)
+		}
+		stop()
+	})
+}
+
+// TestSettling: without its state, or with one from before a crash, a store knows
+// after a while only who is not there.
+func TestSettling(t *testing.T) {
+	for name, c := range map[string]struct {
+		disk func(t *testing.T) *testDisk
+		want bool
+	}{
+		"nothing": {func(*testing.T) *testDisk { return newDisk() }, false},
+		"an end":  {func(t *testing.T) *testDisk { return saved(t) }, true},
+		"a crash": {func(t *testing.T) *testDisk { d := saved(t); delete(d.files, endedName); return d }, false},
+		"an empty end": {func(t *testing.T) *testDisk {
+			d := newDisk()
+			_, stop := running(t, quiet(d, NewBoard(Bounds{})))
+			stop()
+			return d
+		}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m, stop := running(t, quiet(c.disk(t), NewBoard(Bounds{})))
+				defer stop()
+				s := m.State()
+				if s.Settled != c.want || s.Settles.IsZero() != c.want {
+					t.Fatalf("%+v", s)
+				}
+				time.Sleep(limit.DiscoverySettle - time.Nanosecond)
+				if got := m.State().Settled; got != c.want {
+					t.Errorf("settled %v before its time", got)
+				}
+				time.Sleep(time.Nanosecond)
+				if !m.State().Settled {
+					t.Error("not settled")
+				}
+			})
+		})
+	}
+}

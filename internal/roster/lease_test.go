@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package roster
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/limit"
+)
+
+func at(minutes int) time.Time {
+	return time.Date(2026, 1, 1, 0, minutes, 0, 0, time.UTC)
+}
+
+// short writes a lease as "data@version !removed until, endpoint until".
+func short(l Lease) string {
+	if !l.Exists() {
+		return "-"
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s@%d", l.Data, l.Version)
+	if l.Removed {
+		b.WriteString(" removed")
+	}
+	fmt.Fprintf(&b, " %d", int(l.Expires.Sub(at(0))/time.Minute))
+	for _, e := range l.Endpoints {
+		fmt.Fprintf(&b, ", %s %d", e.Blob, int(e.Expires.Sub(at(0))/time.Minute))
+	}
+	return b.String()
+}
+
+func endpoints(all ...string) (out [][]byte) {
+	for _, e := range all {
+		out = append(out, []byte(e))
+	}
+	return out
+}
+
+func TestPut(t *testing.T) {
+	signed := Lease{Data: []byte("s"), Version: 5, Expires: at(10)}
+	plain := Lease{Data: []byte("p"), Expires: at(10), Endpoints: []Endpoint{{[]byte("e"), at(8)}, {[]byte("f"), at(2)}}}
+	removed := Lease{Data: []byte("r"), Version: 6, Removed: true, Expires: at(25)}
+	most := int(limit.DiscoveryTTL / time.Minute)
+	for name, c := range map[string]struct {
+		was    Lease
+		now    int
+		u      Update
+		want   string
+		change Change
+	}{
+		"a new member":                        {Lease{}, 0, Update{Data: []byte("p"), TTL: 5 * time.Minute}, "p@0 5", Changed},
+		"a new member, of endpoints":          {Lease{}, 0, Update{Endpoints: endpoints("e", "e"), TTL: 5 * time.Minute}, "@0 5, e 5", Changed},
+		"a new member, of nothing":            {Lease{}, 0, Update{TTL: 5 * time.Minute}, "@0 5", Changed},
+		"the same, longer":                    {plain, 1, Update{Data: []byte("p"), TTL: 15 * time.Minute}, "p@0 16, e 8, f 2", Renewed},
+		"the same, shorter":                   {plain, 1, Update{Data: []byte("p"), TTL: time.Minute}, "p@0 10, e 8, f 2", Renewed},
+		"nothing, longer":                     {plain, 1, Update{TTL: 15 * time.Minute}, "p@0 16, e 8, f 2", Renewed},
+		"other data":                          {plain, 1, Update{Data: []byte("q"), TTL: time.Minute}, "q@0 10, e 8, f 2", Changed},
+		"an endpoint again":                   {plain, 1, Update{Endpoints: endpoints("f"), TTL: 15 * time.Minute}, "p@0 16, e 8, f 16", Renewed},
+		"an endpoint again, shorter":          {plain, 1, Update{Endpoints: endpoints("e"), TTL: time.Minute}, "p@0 10, e 8, f 2", Renewed},
+		"another endpoint":                    {plain, 1, Update{Endpoints: endpoints("g"), TTL: time.Minute}, "p@0 10, e 8, f 2, g 2", Changed},
+		"an endpoint that was over":           {plain, 2, Update{Endpoints: endpoints("f"), TTL: time.Minute}, "p@0 10, e 8, f 3", Changed},
+		"what is over and not swept":          {plain, 10, Update{Endpoints: endpoints("g"), TTL: time.Minute}, "@0 11, g 11", Changed},
+		"a signed one again":                  {signed, 1, Update{Data: []byte("s"), Version: 6, TTL: 20 * time.Minute}, "s@6 21", Changed},
+		"a signed one has its own word":       {signed, 1, Update{Data: []byte("s"), Version: 6, TTL: time.Minute}, "s@6 2", Changed},
+		"a removal":                           {signed, 1, Update{Data: []byte("r"), Version: 6, Removed: true, TTL: time.Minute}, fmt.Sprintf("r@6 removed %d", 1+most), Gone},
+		"a removal of nobody":                 {Lease{}, 0, Update{Data: []byte("r"), Version: 6, Removed: true, TTL: time.Minute}, fmt.Sprintf("r@6 removed %d", most), Changed},
+		"a removal of what is over":           {signed, 10, Update{Data: []byte("r"), Version: 6, Removed: true, TTL: time.Minute}, fmt.Sprintf("r@6 removed %d", 10+most), Gone},
+		"a removal takes the endpoints along": {Lease{Data: []byte("s"), Version: 1, Expires: at(9), Endpoints: plain.Endpoints}, 0, Update{Data: []byte("r"), Version: 2, Removed: true}, fmt.Sprintf("r@2 removed %d", most), Gone},
+		"back after a removal":                {removed, 1, Update{Data: []byte("s"), Version: 7, TTL: time.Minute}, "s@7 2", Changed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := short(c.was)
+			got, change := c.was.Put(at(c.now), c.u)
+			if short(got) != c.want || change != c.change {
+				t.Errorf("%s (%d), want %s (%d)", short(got), change, c.want, c.change)
+			}
+			if short(c.was) != before {
+				t.Errorf("what was there became %s", short(c.was))
+			}
+		})
+	}
+}
+
+func TestStale(t *testing.T) {
+	for _, c := range []struct {
+		known, version uint64
+		want           bool
+	}{{0, 0, false}, {0, 1, false}, {5, 4, true}, {5, 5, true}, {5, 6, false}, {5, 0, true}} {
+		if got := (Lease{Version: c.known}).Stale(Update{Version: c.version}); got != c.want {
+			t.Errorf("%d after %d: %v", c.version, c.known, got)
+		}
+	}
+}
+
+func TestExpire(t *testing.T) {
+	l := Lease{Data: []byte("p"), Expires: at(10), Endpoints: []Endpoint{{[]byte("e"), at(8)}, {[]byte("f"), at(2)}}}
+	for _, c := range []struct {
+		was    Lease
+		now    int
+		want   string
+		change Change
+		next   int
+	}{
+		{Lease{}, 0, "-", Unchanged, -1},
+		{l, 1, "p@0 10, e 8, f 2", Unchanged, 2},
+		{l, 2, "p@0 10, e 8", Changed, 8},
+		{l, 9, "p@0 10", Changed, 10},
+		{l, 10, "-", Gone, -1},
+		{Lease{Data: []byte("r"), Version: 1, Removed: true, Expires: at(10)}, 9, "r@1 removed 10", Unchanged, 10},
+		{Lease{Data: []byte("r"), Version: 1, Removed: true, Expires: at(10)}, 10, "-", Unchanged, -1},
+	} {
+		before := short(c.was)
+		got, change := c.was.Expire(at(c.now))
+		if short(got) != c.want || change != c.change {
+			t.Errorf("%s at %d: %s (%d), want %s (%d)", before, c.now, short(got), change, c.want, c.change)
+		}
+		if next := got.Next(); c.next < 0 != next.IsZero() || c.next >= 0 && !next.Equal(at(c.next)) {
+			t.Errorf("%s at %d: next at %v", before, c.now, next)
+		}
+		if short(c.was) != before {
+			t.Errorf("%s became %s", before, short(c.was))
+		}
+	}
+}
