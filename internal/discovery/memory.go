@@ -253,8 +253,9 @@ func each(ctx context.Context, every time.Duration, fn func()) error {
 	}
 }
 
-// save writes a snapshot if something has changed since the last one, and says
-// whether the disk has all that is known. A disk that is full or away makes the
+// save writes a snapshot, unless the last one says the same, and says whether the
+// disk has all that is known. While there are members it never does: less is left
+// of their leases, and an old snapshot would make them longer. A disk that is full or away makes the
 // store degraded until one is written.
 func (m *Memory) save() bool {
 	m.saving.Lock()
@@ -263,7 +264,8 @@ func (m *Memory) save() bool {
 	m.mu.Lock()
 	sound := m.state.Degraded == ""
 	m.mu.Unlock()
-	if edition == m.saved && sound {
+	clusters, _, _ := m.cfg.Board.Counts()
+	if edition == m.saved && sound && clusters == 0 {
 		return true
 	}
 	err := m.write()
