@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package discovery
+
+import (
+	"context"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/roster"
+)
+
+// Protocol is one of the two that a cluster is spoken of in; they never mix.
+type Protocol uint8
+
+// The protocols.
+const (
+	Sidero Protocol = 1 // a cluster is a string of its own choice
+	Native Protocol = 2 // a cluster is the hash of a key, 32 bytes
+)
+
+// Cluster names a cluster of a service.
+type Cluster struct {
+	Protocol Protocol
+	ID       string // opaque bytes
+}
+
+// Place names a member of a cluster.
+type Place struct {
+	Cluster
+	Member string // opaque bytes
+}
+
+// Listing is a member as watchers see it. Nobody changes what it points to.
+type Listing struct {
+	ID    string
+	Lease roster.Lease
+}
+
+// Store decides what becomes of updates and puts them onto its board. After
+// Update has returned without an error, the board shows the update, and what
+// the store promises to keep is kept.
+type Store interface {
+	Update(ctx context.Context, p Place, u roster.Update) error
+	// Delete takes a member away at once, where the protocol lets anybody do so.
+	Delete(ctx context.Context, p Place) error
+	// Run keeps the store: expiry, snapshots, watches. It returns when ctx ends.
+	Run(ctx context.Context) error
+	// State says for people and for metrics how the store is.
+	State() StoreState
+}
+
+// StoreState is how a store is.
+type StoreState struct {
+	Kind     string    // memory or etcd
+	Settled  bool      // what is not on the board is not there
+	Degraded string    // why what is kept is not safe, or not new; empty: it is
+	Settles  time.Time // when it will be Settled by itself; zero: it is, or that is not known
+	Since    time.Time // of Degraded
+	Saved    time.Time // the last snapshot, or the last word of etcd
+}
