@@ -52,6 +52,13 @@ const (
 	DiscoveryRate, DiscoveryBurst = 15, 60
 	// DiscoveryCallers bounds the addresses whose rate is remembered.
 	DiscoveryCallers = 65_536
+	// RosterEndpoints bounds the endpoints of a member after all sources are merged:
+	// what two services keep of one, as each is tried in turn.
+	RosterEndpoints = 128
+	// RosterFacts bounds each list that a source states of a member.
+	RosterFacts = 1024
+	// RosterText bounds each name that a source states of a member in bytes.
+	RosterText = 253
 )
 
 // Discovery: times.

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package roster
+
+import (
+	"encoding/base64"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+)
+
+// Key is a WireGuard public key; zero for none.
+type Key [32]byte
+
+// ParseKey reads the form of WireGuard's tools: base64 with padding.
+func ParseKey(s string) (Key, error) {
+	var k Key
+	b, err := base64.StdEncoding.Strict().DecodeString(s)
+	switch {
+	case err != nil || len(b) != len(k) || len(s) != base64.StdEncoding.EncodedLen(len(k)):
+		return Key{}, fmt.Errorf("%q is no WireGuard public key: 44 characters of base64 are expected", short(s))
+	case Key(b) == Key{}:
+		return Key{}, fmt.Errorf("%q is the key of nobody", s)
+	}
+	return Key(b), nil
+}
+
+func (k Key) String() string {
+	if k == (Key{}) {
+		return ""
+	}
+	return base64.StdEncoding.EncodeToString(k[:])
+}
+
+// MarshalText writes what ParseKey reads.
+func (k Key) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
+
+// The kinds of endpoints, from the best known to the least.
+const (
+	KindOwn      = "own"      // an address of the member itself
+	KindStatic   = "static"   // configured by its operator
+	KindMapped   = "mapped"   // as a service saw it from outside
+	KindObserved = "observed" // as another member saw it
+)
+
+// Where is an endpoint: where a member may be reached. WireGuard proves who is there, so
+// that anyone may name one.
+type Where struct {
+	Addr      netip.AddrPort `json:"addr"`
+	Kind      string         `json:"kind"`
+	Sources   []Source       `json:"sources,omitempty"`
+	Observers []string       `json:"observers,omitempty"` // ids of the members that saw it
+}
+
+// Observation is where a member has seen the holder of a key.
+type Observation struct {
+	Key  Key
+	Addr netip.AddrPort
+}
+
+// Facts are what is said of a member. A zero value says nothing.
+type Facts struct {
+	ID            string         `json:"id"` // what its tier calls it: unique there
+	Node          string         `json:"node,omitempty"`
+	Hostname      string         `json:"hostname,omitempty"`
+	Nodename      string         `json:"nodename,omitempty"` // of the Kubernetes node
+	Key           Key            `json:"publicKey,omitzero"`
+	Overlay6      netip.Addr     `json:"overlay6,omitzero"`
+	Overlay4      netip.Addr     `json:"overlay4,omitzero"`
+	Addresses     []netip.Addr   `json:"addresses,omitempty"`
+	Endpoints     []Where        `json:"endpoints,omitempty"`
+	Ranges        []netip.Prefix `json:"ranges,omitempty"`
+	Excluded      []netip.Prefix `json:"excluded,omitempty"`
+	Role          string         `json:"role,omitempty"`
+	APIServerPort uint16         `json:"apiServerPort,omitempty"`
+	OS            string         `json:"operatingSystem,omitempty"`
+	Software      string         `json:"software,omitempty"`
+}
+
+// Entry is one source's word of a member, for people.
+type Entry struct {
+	Source  Source    `json:"source"`
+	ID      string    `json:"id"`
+	Version uint64    `json:"version,omitempty"`
+	Until   time.Time `json:"until,omitzero"`
+	Heard   time.Time `json:"heard,omitzero"`
+}
+
+// Member is what is known of a node, with the source of every fact.
+type Member struct {
+	Facts
+	Tier    Tier               `json:"tier"`           // of the highest source: that of the id
+	Until   time.Time          `json:"until,omitzero"` // the last of its sources' leases; zero: none ends
+	Sources map[Field][]Source `json:"sources"`        // who states the value that counts
+	Entries []Entry            `json:"entries"`        // what was heard, source by source
+}
+
+// Field names a fact.
+type Field string
+
+// The fields of which a member has one value, by their order in lists.
+const (
+	FieldNode      Field = "node"
+	FieldHostname  Field = "hostname"
+	FieldNodename  Field = "nodename"
+	FieldKey       Field = "publicKey"
+	FieldOverlay6  Field = "overlay6"
+	FieldOverlay4  Field = "overlay4"
+	FieldAddresses Field = "addresses"
+	FieldRanges    Field = "ranges"
+	FieldExcluded  Field = "excluded"
+	FieldRole      Field = "role"
+	FieldPort      Field = "apiServerPort"
+	FieldOS        Field = "operatingSystem"
+	FieldSoftware  Field = "software"
+	FieldEndpoints Field = "endpoints" // united, each with sources of its own
+	FieldID        Field = "id"
+)
+
+// rule is how one field is read, compared and taken over. A list is one value:
+// who may add a range to another's list may take its traffic.
+type rule struct {
+	field  Field
+	stated func(*Facts) bool
+	equal  func(a, b *Facts) bool
+	take   func(into, from *Facts)
+	text   func(*Facts) string
+}
+
+func rules() []rule {
+	return []rule{
+		one(FieldNode, func(f *Facts) *string { return &f.Node }),
+		one(FieldHostname, func(f *Facts) *string { return &f.Hostname }),
+		one(FieldNodename, func(f *Facts) *string { return &f.Nodename }),
+		one(FieldKey, func(f *Facts) *Key { return &f.Key }),
+		one(FieldOverlay6, func(f *Facts) *netip.Addr { return &f.Overlay6 }),
+		one(FieldOverlay4, func(f *Facts) *netip.Addr { return &f.Overlay4 }),
+		many(FieldAddresses, func(f *Facts) *[]netip.Addr { return &f.Addresses }, netip.Addr.Compare),
+		many(FieldRanges, func(f *Facts) *[]netip.Prefix { return &f.Ranges }, netip.Prefix.Compare),
+		many(FieldExcluded, func(f *Facts) *[]netip.Prefix { return &f.Excluded }, netip.Prefix.Compare),
+		one(FieldRole, func(f *Facts) *string { return &f.Role }),
+		one(FieldPort, func(f *Facts) *uint16 { return &f.APIServerPort }),
+		one(FieldOS, func(f *Facts) *string { return &f.OS }),
+		one(FieldSoftware, func(f *Facts) *string { return &f.Software }),
+	}
+}
+
+// unique gives the rules of the fields that two members cannot share.
+func unique() []rule {
+	return slices.DeleteFunc(rules(), func(r rule) bool {
+		return !slices.Contains([]Field{FieldNode, FieldNodename, FieldOverlay6, FieldOverlay4}, r.field)
+	})
+}
+
+func one[T comparable](name Field, at func(*Facts) *T) rule {
+	var zero T
+	return rule{
+		field:  name,
+		stated: func(f *Facts) bool { return *at(f) != zero },
+		equal:  func(a, b *Facts) bool { return *at(a) == *at(b) },
+		take:   func(into, from *Facts) { *at(into) = *at(from) },
+		text:   func(f *Facts) string { return fmt.Sprint(*at(f)) },
+	}
+}
+
+func many[T comparable](name Field, at func(*Facts) *[]T, compare func(a, b T) int) rule {
+	sorted := func(f *Facts) []T {
+		out := slices.Clone(*at(f))
+		slices.SortFunc(out, compare)
+		return slices.Compact(out)
+	}
+	return rule{
+		field:  name,
+		stated: func(f *Facts) bool { return len(*at(f)) > 0 },
+		equal:  func(a, b *Facts) bool { return slices.Equal(sorted(a), sorted(b)) },
+		take:   func(into, from *Facts) { *at(into) = sorted(from) },
+		text:   func(f *Facts) string { return fmt.Sprint(sorted(f)) },
+	}
+}
+
+// short keeps what a stranger wrote from filling a line.
+func short(s string) string {
+	if len(s) > 64 {
+		return s[:64] + "..."
+	}
+	return s
+}

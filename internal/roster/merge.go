@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package roster
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/limit"
+)
+
+// Self is this node, as it announces itself.
+type Self struct {
+	Tier  Tier // in which ID is its id
+	Facts Facts
+}
+
+// Rules are what an operator may choose of how sources are merged.
+type Rules struct {
+	// KeysFrom is the lowest tier that may give a key to a node that a higher one
+	// names without. Zero: any.
+	KeysFrom Tier
+	// Endpoints bounds those of one member; zero: limit.RosterEndpoints.
+	Endpoints int
+}
+
+// Result is what a node knows of all members.
+type Result struct {
+	Self      Member // this node, with what others say of where it may be reached
+	Members   []Member
+	Conflicts []Conflict
+}
+
+// Claimant is one side of a conflict.
+type Claimant struct {
+	ID      string   `json:"id"`
+	Tier    Tier     `json:"tier"`
+	Sources []Source `json:"sources"`
+}
+
+// Conflict is a fact that two claim and only one can have.
+type Conflict struct {
+	Field   Field    `json:"field"`
+	Value   string   `json:"value"`
+	Kept    Claimant `json:"kept"`
+	Refused Claimant `json:"refused"`
+	Why     string   `json:"why"`
+}
+
+// Merge is what a node knows of the others when several sources speak of them.
+// The result does not depend on the order of said.
+//
+//	said ─▶ entries (one of a tier and id) ─▶ groups (one of a node) ─▶ members
+//	        newest version, succession         by key, then by name      what two claim is settled
+func Merge(now time.Time, self Self, said []Said, rules Rules) Result {
+	m := merging{self: self, rules: rules}
+	if m.rules.Endpoints == 0 {
+		m.rules.Endpoints = limit.RosterEndpoints
+	}
+	for _, e := range succeed(entries(now, said)) {
+		if !m.own(e) {
+			m.entries = append(m.entries, e)
+		}
+	}
+	me := Said{Source: Source{Tier: self.Tier, Name: "self"}, Facts: self.Facts}
+	m.entries = append(m.entries, &entry{tier: self.Tier, id: self.Facts.ID, said: []*Said{&me}, head: self.Facts, self: true})
+	slices.SortFunc(m.entries, compareEntries)
+	for _, e := range m.entries {
+		m.place(e)
+	}
+	return m.result()
+}
+
+// entry is what is said in one tier under one id.
+type entry struct {
+	tier Tier
+	id   string
+	said []*Said // the first that states a fact counts
+	head Facts
+	dead bool // removed by its member
+	self bool
+}
+
+// entries gathers what still counts. What is older than the newest version of an
+// entry says nothing any more, and what is only remembered nothing against what
+// is heard.
+func entries(now time.Time, said []Said) []*entry {
+	type name struct {
+		tier Tier
+		id   string
+	}
+	found := map[name]*entry{}
+	var out []*entry
+	for i := range said {
+		s := &said[i]
+		if s.over(now) || s.Removed && s.Source.Tier != TierNative {
+			continue // nobody has signed that removal
+		}
+		at := name{s.Source.Tier, s.Facts.ID}
+		if found[at] == nil {
+			found[at] = &entry{tier: at.tier, id: at.id}
+			out = append(out, found[at])
+		}
+		found[at].said = append(found[at].said, s)
+	}
+	for _, e := range out {
+		slices.SortFunc(e.said, compareSaid)
+		first := e.said[0]
+		known := e.said
+		e.said = slices.DeleteFunc(slices.Clone(known), func(s *Said) bool {
+			return s.Version != first.Version || s.Source.Cached && !first.Source.Cached
+		})
+		if e.dead = slices.ContainsFunc(e.said, func(s *Said) bool { return s.Removed }); !e.dead {
+			known = e.said // of one that is gone, all that was known says who it was
+		}
+		for _, r := range rules() {
+			if i := slices.IndexFunc(known, func(s *Said) bool { return r.stated(&s.Facts) }); i >= 0 {
+				r.take(&e.head, &known[i].Facts)
+			}
+		}
+	}
+	return out
+}
+
+// succeed leaves out whom another one of the same tier has succeeded. Of a ring,
+// which only a defect can sign, the smallest id stays.
+func succeed(in []*entry) []*entry {
+	next := map[Tier]map[string]string{}
+	slices.SortFunc(in, compareEntries)
+	for _, e := range in {
+		for _, s := range e.said {
+			if s.Replaces == "" || s.Replaces == e.id {
+				continue
+			}
+			if next[e.tier] == nil {
+				next[e.tier] = map[string]string{}
+			}
+			if _, taken := next[e.tier][s.Replaces]; !taken {
+				next[e.tier][s.Replaces] = e.id
+			}
+		}
+	}
+	return slices.DeleteFunc(in, func(e *entry) bool {
+		_, replaced := next[e.tier][e.id]
+		return replaced && !leads(next[e.tier], e.id)
+	})
+}
+
+// leads reports whether id is the smallest of a ring of successions.
+func leads(next map[string]string, id string) bool {
+	seen := map[string]bool{}
+	for at, ok := next[id]; ok && !seen[at]; at, ok = next[at] {
+		if seen[at] = true; at == id {
+			return true
+		}
+		if at < id {
+			return false
+		}
+	}
+	return false
+}
+
+// compareEntries is the order in which entries are placed, which is the same on
+// every node: it knows neither leases nor versions, which move with each renewal.
+func compareEntries(a, b *entry) int {
+	return cmp.Or(cmp.Compare(b.tier, a.tier), compareBool(a.dead, b.dead), strings.Compare(a.id, b.id), compareBool(b.self, a.self))
+}
+
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return 1
+	}
+	return -1
+}
+
+func (e *entry) claimant() Claimant {
+	c := Claimant{ID: e.id, Tier: e.tier}
+	for _, s := range e.said {
+		c.Sources = append(c.Sources, s.Source)
+	}
+	c.Sources = sourcesOf(c.Sources)
+	return c
+}
+
+// group is the entries of one node.
+type group struct {
+	entries []*entry
+	ids     Facts // the first stated key, node and nodename
+	keyTier Tier
+	dead    bool
+	self    bool
+	lost    []Field // claimed by another member, who has it
+}
+
+type merging struct {
+	self      Self
+	rules     Rules
+	entries   []*entry
+	mine      []*entry // of this node, as others see it
+	groups    []*group
+	conflicts []Conflict
+}
+
+// own takes what speaks of this node itself: it is never a peer.
+func (m *merging) own(e *entry) bool {
+	me := m.self.Facts
+	byID := e.tier == m.self.Tier && e.id == me.ID
+	byKey := me.Key != (Key{}) && e.head.Key == me.Key
+	self := Claimant{ID: me.ID, Tier: m.self.Tier, Sources: []Source{{Tier: m.self.Tier, Name: "self"}}}
+	switch {
+	case !byID && !byKey:
+		return false
+	case e.dead:
+	case byID && !byKey && e.head.Key != (Key{}):
+		m.conflicts = append(m.conflicts, Conflict{FieldID, me.ID, self, e.claimant(), "the id is this node's, and has another key"})
+	case byKey && !byID && e.tier == m.self.Tier:
+		m.conflicts = append(m.conflicts, Conflict{FieldKey, me.Key.String(), self, e.claimant(), "the key is this node's"})
+	default:
+		m.mine = append(m.mine, e)
+	}
+	return true
+}
+
+// place finds the node of an entry. What a higher tier has linked stays so.
+func (m *merging) place(e *entry) {
+	if g := m.byKey(e.head.Key); g != nil {
+		if other := g.of(e.tier); other != nil && !e.dead && !g.dead {
+			m.refuse(e, other, FieldKey, e.head.Key.String(), "one key, two members: the smaller id has it")
+			return
+		}
+		g.join(e)
+		return
+	}
+	g, field := m.byName(e)
+	differ := g != nil && g.ids.Key != (Key{}) && e.head.Key != (Key{})
+	switch {
+	case g == nil, g.dead && differ, e.dead && differ, e.self && differ:
+		m.found(e)
+	case differ && g.keyTier > e.tier:
+		m.refuse(e, g.keyed(), FieldKey, e.head.Key.String(), "a higher tier gives "+string(field)+" another key")
+	case differ, !g.dead && !e.dead && g.of(e.tier) != nil:
+		m.found(e) // another member with the same name: settle says who has it
+	case e.head.Key != (Key{}) && e.tier < m.rules.KeysFrom && !g.dead && !e.dead && g.ids.Key == (Key{}):
+		m.refuse(e, g.entries[0], FieldKey, e.head.Key.String(), "the tier may not name the keys of nodes that a higher one names")
+	default:
+		g.join(e)
+	}
+}
+
+func (m *merging) refuse(e, kept *entry, field Field, value, why string) {
+	m.conflicts = append(m.conflicts, Conflict{field, value, kept.claimant(), e.claimant(), why})
+}
+
+func (m *merging) byKey(k Key) *group {
+	if k == (Key{}) {
+		return nil
+	}
+	i := slices.IndexFunc(m.groups, func(g *group) bool { return g.ids.Key == k })
+	if i < 0 {
+		return nil
+	}
+	return m.groups[i]
+}
+
+// byName finds the node of that name, one that is alive first.
+func (m *merging) byName(e *entry) (*group, Field) {
+	for _, dead := range []bool{false, true} {
+		for _, g := range m.groups {
+			if g.dead == dead && e.head.Node != "" && g.ids.Node == e.head.Node {
+				return g, FieldNode
+			}
+		}
+		for _, g := range m.groups {
+			if g.dead == dead && e.head.Nodename != "" && g.ids.Nodename == e.head.Nodename {
+				return g, FieldNodename
+			}
+		}
+	}
+	return nil, ""
+}
+
+func (m *merging) found(e *entry) {
+	g := &group{dead: e.dead}
+	m.groups = append(m.groups, g)
+	g.add(e)
+}
+
+// join adds an entry to its node. A removal says nothing against what its tier
+// or a higher one still states, and silences the lower ones.
+func (g *group) join(e *entry) {
+	if !e.dead && !g.dead {
+		g.add(e)
+	}
+}
+
+func (g *group) add(e *entry) {
+	g.entries = append(g.entries, e)
+	g.self = g.self || e.self
+	if g.ids.Key == (Key{}) && e.head.Key != (Key{}) {
+		g.ids.Key, g.keyTier = e.head.Key, e.tier
+	}
+	g.ids.Node = cmp.Or(g.ids.Node, e.head.Node)
+	g.ids.Nodename = cmp.Or(g.ids.Nodename, e.head.Nodename)
+}
+
+// of gives the entry of a tier; self stands beside those of its tier.
+func (g *group) of(t Tier) *entry {
+	i := slices.IndexFunc(g.entries, func(e *entry) bool { return e.tier == t })
+	if i < 0 {
+		return nil
+	}
+	return g.entries[i]
+}
+
+// keyed gives the entry that states the key.
+func (g *group) keyed() *entry {
+	return g.entries[slices.IndexFunc(g.entries, func(e *entry) bool { return e.head.Key == g.ids.Key })]
+}

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package roster
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Tier is how much the word of a source counts: a higher one is not changed by a
+// lower one.
+type Tier uint8
+
+// The tiers, from the lowest.
+const (
+	TierOlder      Tier = iota + 1 // the older protocol: whoever knows the cluster's id may write
+	TierKubernetes                 // written with a node's credentials, guarded by the API server
+	TierNative                     // signed by the member itself
+	TierStatic                     // written by the operator of this machine
+)
+
+func (t Tier) String() string {
+	switch t {
+	case TierOlder:
+		return "older"
+	case TierKubernetes:
+		return "kubernetes"
+	case TierNative:
+		return "native"
+	case TierStatic:
+		return "static"
+	}
+	return fmt.Sprintf("tier(%d)", uint8(t))
+}
+
+// MarshalText makes the word of it in JSON.
+func (t Tier) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
+
+// Source is who said something: a service, a file, an object of Kubernetes.
+type Source struct {
+	Tier   Tier   `json:"tier"`
+	Name   string `json:"name"`
+	Cached bool   `json:"cached,omitempty"` // remembered on disk, not heard since the start
+}
+
+func (s Source) String() string {
+	if s.Cached {
+		return s.Tier.String() + "/" + s.Name + " (cached)"
+	}
+	return s.Tier.String() + "/" + s.Name
+}
+
+func compareSources(a, b Source) int {
+	cached := 0
+	if a.Cached != b.Cached {
+		cached = 1
+		if b.Cached {
+			cached = -1
+		}
+	}
+	return cmp.Or(cmp.Compare(b.Tier, a.Tier), strings.Compare(a.Name, b.Name), cached)
+}
+
+// Said is what one source says of one member. Whoever makes it has verified
+// signatures and bounds.
+type Said struct {
+	Source   Source
+	Facts    Facts
+	Version  uint64        // 0 where the source has none
+	Until    time.Time     // end of the lease; zero: for as long as the source says it
+	Heard    time.Time     // when it was first heard, for people
+	Removed  bool          // a signed removal; Facts are what was known of the member before it
+	Replaces string        // id of the member, in the same tier, whose place this one has taken
+	Observed []Observation // where the member has seen others
+}
+
+// over reports whether the lease has ended.
+func (s *Said) over(now time.Time) bool { return !s.Until.IsZero() && !now.Before(s.Until) }
+
+// Expire gives what still counts at a time, and when the next of it is over (zero: never).
+// Merge does not need it: it is for those who keep what was said.
+func Expire(now time.Time, said []Said) (left []Said, next time.Time) {
+	for _, s := range said {
+		if s.over(now) {
+			continue
+		}
+		left = append(left, s)
+		if !s.Until.IsZero() && (next.IsZero() || s.Until.Before(next)) {
+			next = s.Until
+		}
+	}
+	return left, next
+}
+
+// compareSaid orders what is said by one tier of one member: the first that
+// states a fact is the one that counts. What was heard comes before what is only
+// remembered, whose lease is that of the cache.
+func compareSaid(a, b *Said) int {
+	if c := cmp.Or(cmp.Compare(b.Version, a.Version), compareCached(a, b), compareUntil(b.Until, a.Until),
+		strings.Compare(a.Facts.ID, b.Facts.ID), compareSources(a.Source, b.Source)); c != 0 {
+		return c
+	}
+	return strings.Compare(fmt.Sprint(*a), fmt.Sprint(*b)) // one source, twice, in one breath: any order will do that is one
+}
+
+func compareCached(a, b *Said) int {
+	switch {
+	case a.Source.Cached == b.Source.Cached:
+		return 0
+	case a.Source.Cached:
+		return 1
+	}
+	return -1
+}
+
+// compareUntil orders leases; one without an end is the longest.
+func compareUntil(a, b time.Time) int {
+	switch {
+	case a.IsZero() && b.IsZero():
+		return 0
+	case a.IsZero():
+		return 1
+	case b.IsZero():
+		return -1
+	}
+	return a.Compare(b)
+}
+
+// sourcesOf lists each source once, the highest tier first.
+func sourcesOf(in []Source) []Source {
+	slices.SortFunc(in, compareSources)
+	return slices.Compact(in)
+}
