@@ -150,7 +150,7 @@ func (m *Member) where(w Where, from Source) {
 		return
 	}
 	have := &m.Endpoints[i]
-	if kindRank(w.Kind) < kindRank(have.Kind) {
+	if from.Tier == have.Sources[0].Tier && kindRank(w.Kind) < kindRank(have.Kind) {
 		have.Kind = w.Kind
 	}
 	have.Sources = append(have.Sources, from)
