@@ -62,6 +62,7 @@ const (
 	CodeStoreAway    Code = "store_unavailable"
 	CodeStoreForeign Code = "store_foreign"
 	CodeServiceAway  Code = "discovery_unreachable"
+	CodeAnnotation   Code = "annotation_invalid"
 )
 
 // Entry is one row of the table of codes.
@@ -128,5 +129,6 @@ func Table() []Entry {
 		{CodeStoreAway, Unavailable, "The discovery service cannot reach its store: what is known is served, nothing new is taken."},
 		{CodeStoreForeign, Conflict, "The prefix in the store, or the file, holds what is not the discovery service's."},
 		{CodeServiceAway, Unavailable, "No discovery service can be reached."},
+		{CodeAnnotation, Invalid, "The annotations of a Kubernetes node, or an object of kind Member, cannot be read; each problem is listed with its name."},
 	}
 }

@@ -59,6 +59,10 @@ const (
 	RosterFacts = 1024
 	// RosterText bounds each name that a source states of a member in bytes.
 	RosterText = 253
+	// RosterList bounds the members of a file.
+	RosterList = 10_000
+	// RosterAnnotation bounds an annotation: all of an object have 256 KiB.
+	RosterAnnotation = 64 << 10
 )
 
 // Discovery: times.

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+// The kinds of members.
+const (
+	KindMemberList = "MemberList" // a file
+	KindMember     = "Member"     // an object of Kubernetes
+)
+
+// MemberList is a file of members that the operator of a machine states.
+type MemberList struct {
+	TypeMeta
+
+	// Members are what is stated; this machine may be one of them.
+	Members []MemberEntry `json:"members"`
+}
+
+// MemberEntry is one member of a file.
+type MemberEntry struct {
+	// Name is the stable name of the node.
+	Name string `json:"name"`
+	MemberSpec
+}
+
+// Member is what a node says of itself as an object of Kubernetes, of scope
+// Cluster. Its name is that of the Node, so that the node authorizer's rules for
+// names can hold each kubelet to its own.
+//
+// +kubebuilder:resource:scope=Cluster
+// +kubebuilder:subresource:status
+// +kubebuilder:printcolumn:name="Overlay",type=string,JSONPath=`.spec.overlay6`
+// +kubebuilder:printcolumn:name="Role",type=string,JSONPath=`.spec.role`
+// +kubebuilder:printcolumn:name="Renewed",type=date,JSONPath=`.status.renewed`
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.spec.publicKey) || has(self.spec.publicKey)",message="a member does not lose its key"
+type Member struct {
+	TypeMeta
+
+	Metadata MemberMeta   `json:"metadata"`
+	Spec     MemberSpec   `json:"spec"`
+	Status   MemberStatus `json:"status,omitempty"`
+}
+
+// MemberMeta is what we read of an object's metadata.
+type MemberMeta struct {
+	Name string `json:"name"`
+	// Generation grows with each change of the spec: the version of what is stated.
+	Generation int64 `json:"generation,omitempty"`
+}
+
+// MemberStatus is when the node was last there.
+type MemberStatus struct {
+	// Renewed is the time of the last renewal, RFC 3339.
+	// +kubebuilder:validation:Format=date-time
+	Renewed string `json:"renewed,omitempty"`
+	// LeaseSeconds is how long the member lives after it.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1800
+	LeaseSeconds int `json:"leaseSeconds,omitempty"`
+}
+
+// MemberSpec is what is stated of a member. Every field may be left out.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.overlay6) || isIP(self.overlay6) && ip(self.overlay6).family() == 6",message="overlay6 is an IPv6 address"
+// +kubebuilder:validation:XValidation:rule="!has(self.overlay4) || isIP(self.overlay4) && ip(self.overlay4).family() == 4",message="overlay4 is an IPv4 address"
+// +kubebuilder:validation:XValidation:rule="!has(self.addresses) || self.addresses.all(a, isIP(a))",message="addresses are IP addresses"
+// +kubebuilder:validation:XValidation:rule="!has(self.ranges) || self.ranges.all(r, isCIDR(r) && cidr(r) == cidr(r).masked())",message="ranges are CIDRs without host bits"
+// +kubebuilder:validation:XValidation:rule="!has(self.excluded) || self.excluded.all(r, isCIDR(r) && cidr(r) == cidr(r).masked())",message="excluded are CIDRs without host bits"
+type MemberSpec struct {
+	// Nodename is the name of the Kubernetes node.
+	// +kubebuilder:validation:MaxLength=253
+	Nodename string `json:"nodename,omitempty"`
+	// +kubebuilder:validation:MaxLength=253
+	Hostname string `json:"hostname,omitempty"`
+	// PublicKey is the WireGuard public key, base64.
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]=$`
+	PublicKey string `json:"publicKey,omitempty"`
+	// Overlay6 and Overlay4 are the member's addresses in the mesh.
+	// +kubebuilder:validation:MaxLength=45
+	Overlay6 string `json:"overlay6,omitempty"`
+	// +kubebuilder:validation:MaxLength=15
+	Overlay4 string `json:"overlay4,omitempty"`
+	// Addresses are those of the machine itself.
+	// +kubebuilder:validation:MaxItems=256
+	// +kubebuilder:validation:items:MaxLength=45
+	Addresses []string `json:"addresses,omitempty"`
+	// Endpoints are ip:port where WireGuard listens, as others may reach it.
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=53
+	Endpoints []string `json:"endpoints,omitempty"`
+	// Ranges are CIDRs behind the member, Excluded those of them that are not.
+	// +kubebuilder:validation:MaxItems=256
+	// +kubebuilder:validation:items:MaxLength=49
+	Ranges []string `json:"ranges,omitempty"`
+	// +kubebuilder:validation:MaxItems=256
+	// +kubebuilder:validation:items:MaxLength=49
+	Excluded []string `json:"excluded,omitempty"`
+	// Role is controlplane or worker.
+	// +kubebuilder:validation:Enum=controlplane;worker
+	Role string `json:"role,omitempty"`
+	// APIServerPort is where kube-apiserver listens on a control plane.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=65535
+	APIServerPort *int `json:"apiServerPort,omitempty"`
+	// +kubebuilder:validation:MaxLength=253
+	OperatingSystem string `json:"operatingSystem,omitempty"`
+}
