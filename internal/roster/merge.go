@@ -55,7 +55,7 @@ type Conflict struct {
 //	said ─▶ entries (one of a tier and id) ─▶ groups (one of a node) ─▶ members
 //	        newest version, succession         by key, then by name      what two claim is settled
 func Merge(now time.Time, self Self, said []Said, rules Rules) Result {
-	m := merging{self: self, rules: rules}
+	m := merging{self: self, rules: rules, keys: map[Key]*group{}, names: map[called]*group{}}
 	if m.rules.Endpoints == 0 {
 		m.rules.Endpoints = limit.RosterEndpoints
 	}
@@ -203,6 +203,8 @@ type merging struct {
 	entries   []*entry
 	mine      []*entry // of this node, as others see it
 	groups    []*group
+	keys      map[Key]*group
+	names     map[called]*group
 	conflicts []Conflict
 }
 
@@ -233,7 +235,7 @@ func (m *merging) place(e *entry) {
 			m.refuse(e, other, FieldKey, e.head.Key.String(), "one key, two members: the smaller id has it")
 			return
 		}
-		g.join(e)
+		m.join(g, e)
 		return
 	}
 	g, field := m.byName(e)
@@ -248,7 +250,7 @@ func (m *merging) place(e *entry) {
 	case e.head.Key != (Key{}) && e.tier < m.rules.KeysFrom && !g.dead && !e.dead && g.ids.Key == (Key{}):
 		m.refuse(e, g.entries[0], FieldKey, e.head.Key.String(), "the tier may not name the keys of nodes that a higher one names")
 	default:
-		g.join(e)
+		m.join(g, e)
 	}
 }
 
@@ -260,45 +262,56 @@ func (m *merging) byKey(k Key) *group {
 	if k == (Key{}) {
 		return nil
 	}
-	i := slices.IndexFunc(m.groups, func(g *group) bool { return g.ids.Key == k })
-	if i < 0 {
-		return nil
-	}
-	return m.groups[i]
+	return m.keys[k]
 }
 
 // byName finds the node of that name, one that is alive first.
 func (m *merging) byName(e *entry) (*group, Field) {
 	for _, dead := range []bool{false, true} {
-		for _, g := range m.groups {
-			if g.dead == dead && e.head.Node != "" && g.ids.Node == e.head.Node {
-				return g, FieldNode
-			}
-		}
-		for _, g := range m.groups {
-			if g.dead == dead && e.head.Nodename != "" && g.ids.Nodename == e.head.Nodename {
-				return g, FieldNodename
+		for _, n := range names(&e.head) {
+			if g := m.names[called{n.field, n.text, dead}]; g != nil {
+				return g, n.field
 			}
 		}
 	}
 	return nil, ""
 }
 
+// called is a name of a node, of one that is alive or gone.
+type called struct {
+	field Field
+	text  string
+	dead  bool
+}
+
+// names are those by which entries are linked, that which counts more first.
+func names(f *Facts) []called {
+	var out []called
+	for _, n := range []called{{FieldNode, f.Node, false}, {FieldNodename, f.Nodename, false}} {
+		if n.text != "" {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
 func (m *merging) found(e *entry) {
 	g := &group{dead: e.dead}
 	m.groups = append(m.groups, g)
-	g.add(e)
+	m.add(g, e)
 }
 
 // join adds an entry to its node. A removal says nothing against what its tier
 // or a higher one still states, and silences the lower ones.
-func (g *group) join(e *entry) {
+func (m *merging) join(g *group, e *entry) {
 	if !e.dead && !g.dead {
-		g.add(e)
+		m.add(g, e)
 	}
 }
 
-func (g *group) add(e *entry) {
+// add remembers under which key and names the node is found: those that its
+// entries state first, unless another node was found under them before.
+func (m *merging) add(g *group, e *entry) {
 	g.entries = append(g.entries, e)
 	g.self = g.self || e.self
 	if g.ids.Key == (Key{}) && e.head.Key != (Key{}) {
@@ -306,6 +319,14 @@ func (g *group) add(e *entry) {
 	}
 	g.ids.Node = cmp.Or(g.ids.Node, e.head.Node)
 	g.ids.Nodename = cmp.Or(g.ids.Nodename, e.head.Nodename)
+	if k := g.ids.Key; k != (Key{}) && m.keys[k] == nil {
+		m.keys[k] = g
+	}
+	for _, n := range names(&g.ids) {
+		if n.dead = g.dead; m.names[n] == nil {
+			m.names[n] = g
+		}
+	}
 }
 
 // of gives the entry of a tier; self stands beside those of its tier.
