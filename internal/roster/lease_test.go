@@ -11,12 +11,12 @@ import (
 	"github.com/tombolo-io/tombolo/internal/limit"
 )
 
-func at(minutes int) time.Time {
+func minute(minutes int) time.Time {
 	return time.Date(2026, 1, 1, 0, minutes, 0, 0, time.UTC)
 }
 
-// short writes a lease as "data@version !removed until, endpoint until".
-func short(l Lease) string {
+// brief writes a lease as "data@version !removed until, endpoint until".
+func brief(l Lease) string {
 	if !l.Exists() {
 		return "-"
 	}
@@ -25,9 +25,9 @@ func short(l Lease) string {
 	if l.Removed {
 		b.WriteString(" removed")
 	}
-	fmt.Fprintf(&b, " %d", int(l.Expires.Sub(at(0))/time.Minute))
+	fmt.Fprintf(&b, " %d", int(l.Expires.Sub(minute(0))/time.Minute))
 	for _, e := range l.Endpoints {
-		fmt.Fprintf(&b, ", %s %d", e.Blob, int(e.Expires.Sub(at(0))/time.Minute))
+		fmt.Fprintf(&b, ", %s %d", e.Blob, int(e.Expires.Sub(minute(0))/time.Minute))
 	}
 	return b.String()
 }
@@ -40,9 +40,9 @@ func endpoints(all ...string) (out [][]byte) {
 }
 
 func TestPut(t *testing.T) {
-	signed := Lease{Data: []byte("s"), Version: 5, Expires: at(10)}
-	plain := Lease{Data: []byte("p"), Expires: at(10), Endpoints: []Endpoint{{[]byte("e"), at(8)}, {[]byte("f"), at(2)}}}
-	removed := Lease{Data: []byte("r"), Version: 6, Removed: true, Expires: at(25)}
+	signed := Lease{Data: []byte("s"), Version: 5, Expires: minute(10)}
+	plain := Lease{Data: []byte("p"), Expires: minute(10), Endpoints: []Endpoint{{[]byte("e"), minute(8)}, {[]byte("f"), minute(2)}}}
+	removed := Lease{Data: []byte("r"), Version: 6, Removed: true, Expires: minute(25)}
 	most := int(limit.DiscoveryTTL / time.Minute)
 	for name, c := range map[string]struct {
 		was    Lease
@@ -68,23 +68,23 @@ func TestPut(t *testing.T) {
 		"a removal":                           {signed, 1, Update{Data: []byte("r"), Version: 6, Removed: true, TTL: time.Minute}, fmt.Sprintf("r@6 removed %d", 1+most), Gone},
 		"a removal of nobody":                 {Lease{}, 0, Update{Data: []byte("r"), Version: 6, Removed: true, TTL: time.Minute}, fmt.Sprintf("r@6 removed %d", most), Changed},
 		"a removal of what is over":           {signed, 10, Update{Data: []byte("r"), Version: 6, Removed: true, TTL: time.Minute}, fmt.Sprintf("r@6 removed %d", 10+most), Gone},
-		"a removal takes the endpoints along": {Lease{Data: []byte("s"), Version: 1, Expires: at(9), Endpoints: plain.Endpoints}, 0, Update{Data: []byte("r"), Version: 2, Removed: true}, fmt.Sprintf("r@2 removed %d", most), Gone},
+		"a removal takes the endpoints along": {Lease{Data: []byte("s"), Version: 1, Expires: minute(9), Endpoints: plain.Endpoints}, 0, Update{Data: []byte("r"), Version: 2, Removed: true}, fmt.Sprintf("r@2 removed %d", most), Gone},
 		"back after a removal":                {removed, 1, Update{Data: []byte("s"), Version: 7, TTL: time.Minute}, "s@7 2", Changed},
 	} {
 		t.Run(name, func(t *testing.T) {
-			before := short(c.was)
-			got, change := c.was.Put(at(c.now), c.u)
-			if short(got) != c.want || change != c.change {
-				t.Errorf("%s (%d), want %s (%d)", short(got), change, c.want, c.change)
+			before := brief(c.was)
+			got, change := c.was.Put(minute(c.now), c.u)
+			if brief(got) != c.want || change != c.change {
+				t.Errorf("%s (%d), want %s (%d)", brief(got), change, c.want, c.change)
 			}
-			if short(c.was) != before {
-				t.Errorf("what was there became %s", short(c.was))
+			if brief(c.was) != before {
+				t.Errorf("what was there became %s", brief(c.was))
 			}
 		})
 	}
 }
 
-func TestStale(t *testing.T) {
+func TestALeaseIsStale(t *testing.T) {
 	for _, c := range []struct {
 		known, version uint64
 		want           bool
@@ -95,8 +95,8 @@ func TestStale(t *testing.T) {
 	}
 }
 
-func TestExpire(t *testing.T) {
-	l := Lease{Data: []byte("p"), Expires: at(10), Endpoints: []Endpoint{{[]byte("e"), at(8)}, {[]byte("f"), at(2)}}}
+func TestALeaseEnds(t *testing.T) {
+	l := Lease{Data: []byte("p"), Expires: minute(10), Endpoints: []Endpoint{{[]byte("e"), minute(8)}, {[]byte("f"), minute(2)}}}
 	for _, c := range []struct {
 		was    Lease
 		now    int
@@ -109,19 +109,19 @@ func TestExpire(t *testing.T) {
 		{l, 2, "p@0 10, e 8", Changed, 8},
 		{l, 9, "p@0 10", Changed, 10},
 		{l, 10, "-", Gone, -1},
-		{Lease{Data: []byte("r"), Version: 1, Removed: true, Expires: at(10)}, 9, "r@1 removed 10", Unchanged, 10},
-		{Lease{Data: []byte("r"), Version: 1, Removed: true, Expires: at(10)}, 10, "-", Unchanged, -1},
+		{Lease{Data: []byte("r"), Version: 1, Removed: true, Expires: minute(10)}, 9, "r@1 removed 10", Unchanged, 10},
+		{Lease{Data: []byte("r"), Version: 1, Removed: true, Expires: minute(10)}, 10, "-", Unchanged, -1},
 	} {
-		before := short(c.was)
-		got, change := c.was.Expire(at(c.now))
-		if short(got) != c.want || change != c.change {
-			t.Errorf("%s at %d: %s (%d), want %s (%d)", before, c.now, short(got), change, c.want, c.change)
+		before := brief(c.was)
+		got, change := c.was.Expire(minute(c.now))
+		if brief(got) != c.want || change != c.change {
+			t.Errorf("%s at %d: %s (%d), want %s (%d)", before, c.now, brief(got), change, c.want, c.change)
 		}
-		if next := got.Next(); c.next < 0 != next.IsZero() || c.next >= 0 && !next.Equal(at(c.next)) {
+		if next := got.Next(); c.next < 0 != next.IsZero() || c.next >= 0 && !next.Equal(minute(c.next)) {
 			t.Errorf("%s at %d: next at %v", before, c.now, next)
 		}
-		if short(c.was) != before {
-			t.Errorf("%s became %s", before, short(c.was))
+		if brief(c.was) != before {
+			t.Errorf("%s became %s", before, brief(c.was))
 		}
 	}
 }
