@@ -83,13 +83,21 @@ func (b *Board) make(id Cluster, bound int) (*cluster, error) {
 	if c := b.clusters[id]; c != nil {
 		return c, nil
 	}
-	if bound > 0 && len(b.clusters) >= bound {
-		return nil, fault.New(fault.CodeLimit, "the cluster is not taken").Whyf("the service has %d clusters, which is its bound", len(b.clusters)).
-			Hint("raise limits.clusters of the service, or use another service")
+	if err := crowded(len(b.clusters), bound); err != nil {
+		return nil, err
 	}
 	c := newCluster()
 	b.clusters[id] = c
 	return c, nil
+}
+
+// crowded is the refusal of a cluster more; nil where there is room.
+func crowded(n, bound int) error {
+	if bound <= 0 || n < bound {
+		return nil
+	}
+	return fault.New(fault.CodeLimit, "the cluster is not taken").Whyf("the service has %d clusters, which is its bound", n).
+		Hint("raise limits.clusters of the service, or use another service")
 }
 
 func newCluster() *cluster {
@@ -141,20 +149,29 @@ func (c *cluster) apply(b *Board, member string, fn func(roster.Lease) (roster.L
 // admit looks at the bounds, and takes the bytes: of many at once no more get in
 // than fit.
 func (b *Board) admit(c *cluster, member string, was, now roster.Lease) error {
-	full := func(what string, n int64, key string) error {
-		return fault.New(fault.CodeLimit, "the member is not taken").Whyf("there are %d %s, which is the bound", n, what).
-			Hint("raise limits.%s of the service", key)
-	}
-	switch {
-	case b.bounds.Members > 0 && !was.Exists() && now.Exists() && len(c.members) >= b.bounds.Members:
-		return full("members in the cluster", int64(len(c.members)), "members")
-	case b.bounds.Endpoints > 0 && len(now.Endpoints) > b.bounds.Endpoints && len(now.Endpoints) > len(was.Endpoints):
-		return full("endpoints of the member", int64(len(was.Endpoints)), "endpoints")
+	if err := b.fits(c, was, now); err != nil {
+		return err
 	}
 	grown := weight(member, now) - weight(member, was)
 	if all := b.bytes.Add(grown); b.bounds.Bytes > 0 && grown > 0 && all > b.bounds.Bytes {
 		b.bytes.Add(-grown)
 		return full("bytes of members", all-grown, "bytes")
+	}
+	return nil
+}
+
+func full(what string, n int64, key string) error {
+	return fault.New(fault.CodeLimit, "the member is not taken").Whyf("there are %d %s, which is the bound", n, what).
+		Hint("raise limits.%s of the service", key)
+}
+
+// fits looks at the bounds that are of one cluster or member.
+func (b *Board) fits(c *cluster, was, now roster.Lease) error {
+	switch {
+	case b.bounds.Members > 0 && !was.Exists() && now.Exists() && len(c.members) >= b.bounds.Members:
+		return full("members in the cluster", int64(len(c.members)), "members")
+	case b.bounds.Endpoints > 0 && len(now.Endpoints) > b.bounds.Endpoints && len(now.Endpoints) > len(was.Endpoints):
+		return full("endpoints of the member", int64(len(was.Endpoints)), "endpoints")
 	}
 	return nil
 }
@@ -222,7 +239,10 @@ func weight(member string, l roster.Lease) (n int64) {
 }
 
 // Expire takes away what is over at a time, and says how many members are gone.
-func (b *Board) Expire(now time.Time) (gone int) {
+func (b *Board) Expire(now time.Time) (gone int) { return b.sweep(now, roster.Lease.Expire) }
+
+// sweep is Expire by a rule.
+func (b *Board) sweep(now time.Time, rule func(roster.Lease, time.Time) (roster.Lease, roster.Change)) (gone int) {
 	b.mu.RLock()
 	all := slices.Collect(maps.Keys(b.clusters))
 	b.mu.RUnlock()
@@ -234,7 +254,7 @@ func (b *Board) Expire(now time.Time) (gone int) {
 		if c.next.Load() > int64(now.Sub(b.begin)) {
 			continue
 		}
-		n, idle := c.expire(b, now)
+		n, idle := c.expire(b, now, rule)
 		gone += n
 		if idle {
 			b.forget(id)
@@ -243,7 +263,7 @@ func (b *Board) Expire(now time.Time) (gone int) {
 	return gone
 }
 
-func (c *cluster) expire(b *Board, now time.Time) (gone int, idle bool) {
+func (c *cluster) expire(b *Board, now time.Time, rule func(roster.Lease, time.Time) (roster.Lease, roster.Change)) (gone int, idle bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	next, told := int64(never), false
@@ -252,7 +272,7 @@ func (c *cluster) expire(b *Board, now time.Time) (gone int, idle bool) {
 			next = min(next, b.clock(at))
 			continue
 		}
-		is, change := was.Expire(now)
+		is, change := rule(was, now)
 		b.bytes.Add(weight(id, is) - weight(id, was))
 		c.put(b, id, was, is)
 		if is.Exists() {
@@ -269,25 +289,6 @@ func (c *cluster) expire(b *Board, now time.Time) (gone int, idle bool) {
 		c.wake() // once: it was one moment
 	}
 	return gone, c.idle()
-}
-
-// restore puts down what was kept from before, whatever the bounds are by now.
-func (b *Board) restore(p Place, l roster.Lease) {
-	for {
-		c, _ := b.make(p.Cluster, 0)
-		c.mu.Lock()
-		if c.gone {
-			c.mu.Unlock()
-			continue
-		}
-		was := c.members[p.Member]
-		b.bytes.Add(weight(p.Member, l) - weight(p.Member, was))
-		c.put(b, p.Member, was, l)
-		c.note(p.Member)
-		c.wake()
-		c.mu.Unlock()
-		return
-	}
 }
 
 // forget drops a cluster that is empty and that nobody watches.

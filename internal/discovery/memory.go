@@ -142,7 +142,7 @@ func (m *Memory) read(name string) error {
 		return err
 	}
 	now := time.Now()
-	return m.each(name, func(k kept) { m.cfg.Board.restore(k.place, k.at(now)) })
+	return m.each(name, func(k kept) { m.cfg.Board.Follow(k.place, k.at(now)) })
 }
 
 func (m *Memory) each(name string, fn func(kept)) error {
@@ -190,17 +190,11 @@ func (m *Memory) Update(ctx context.Context, p Place, u roster.Update) error {
 	now := time.Now()
 	return m.cfg.Board.Apply(p, func(was roster.Lease) (roster.Lease, roster.Change, error) {
 		if was.Stale(u) {
-			return was, roster.Unchanged, stale(was.Version, u.Version)
+			return was, roster.Unchanged, Stale(was.Version, u.Version)
 		}
 		is, change := was.Put(now, u)
 		return is, change, nil
 	})
-}
-
-// stale is the fault of an update that says what was said before, or less.
-func stale(known, version uint64) error {
-	return fault.New(fault.CodeEntryStale, "the entry is not taken").Whyf("its version is %d, and version %d is known", version, known).
-		Hint("send it again with a version above %d", known)
 }
 
 // Delete takes a member away at once.
@@ -209,20 +203,11 @@ func (m *Memory) Delete(ctx context.Context, p Place) error {
 		return err
 	}
 	return m.cfg.Board.Apply(p, func(was roster.Lease) (roster.Lease, roster.Change, error) {
-		if err := removable(was); err != nil || !was.Exists() {
+		if err := Removable(was); err != nil || !was.Exists() {
 			return was, roster.Unchanged, err
 		}
 		return roster.Lease{}, roster.Gone, nil
 	})
-}
-
-// removable refuses to take away what only its member may.
-func removable(l roster.Lease) error {
-	if l.Version == 0 {
-		return nil
-	}
-	return fault.New(fault.CodeEntryInvalid, "the member is not removed").Whyf("its entry is signed, and so must its removal be").
-		Hint("let the member remove itself, or let its lease run out")
 }
 
 // Run sweeps and saves until ctx ends, and saves once more.

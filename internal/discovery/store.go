@@ -6,6 +6,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/roster"
 )
 
@@ -57,4 +58,19 @@ type StoreState struct {
 	Settles  time.Time // when it will be Settled by itself; zero: it is, or that is not known
 	Since    time.Time // of Degraded
 	Saved    time.Time // the last snapshot, or the last word of etcd
+}
+
+// Stale is the refusal of an update that says what was said before, or less.
+func Stale(known, version uint64) error {
+	return fault.New(fault.CodeEntryStale, "the entry is not taken").Whyf("its version is %d, and version %d is known", version, known).
+		Hint("send it again with a version above %d", known)
+}
+
+// Removable refuses to take away what only its member may.
+func Removable(l roster.Lease) error {
+	if l.Version == 0 {
+		return nil
+	}
+	return fault.New(fault.CodeEntryInvalid, "the member is not removed").Whyf("its entry is signed, and so must its removal be").
+		Hint("let the member remove itself, or let its lease run out")
 }

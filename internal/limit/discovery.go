@@ -78,4 +78,21 @@ const (
 	DiscoverySweep = time.Second
 	// DiscoverySnapshot is how often the state is written, if it has changed.
 	DiscoverySnapshot = time.Minute
+	// DiscoveryStoreWait bounds an answer of etcd: an election takes a second or two.
+	DiscoveryStoreWait = 3 * time.Second
+	// DiscoveryStoreProbe is how often etcd is asked for a sign of life, and
+	// DiscoveryStoreSilence how long none may come before etcd counts as away.
+	DiscoveryStoreProbe   = 3 * time.Second
+	DiscoveryStoreSilence = 10 * time.Second
+	// DiscoveryStoreRetry is how often an etcd that is away is tried.
+	DiscoveryStoreRetry = time.Second
+)
+
+// Discovery: numbers of the store in etcd.
+const (
+	// DiscoveryStorePage is how many keys are asked for at once: 2 MiB of small entries.
+	DiscoveryStorePage = 1000
+	// DiscoveryStoreTries bounds how often an update that others overtake is tried
+	// again: of n at once, one goes through each time.
+	DiscoveryStoreTries = 32
 )

@@ -127,12 +127,32 @@ func (l Lease) Expire(now time.Time) (Lease, Change) {
 	case !now.Before(l.Expires):
 		return Lease{}, Gone
 	}
+	return l.ExpireEndpoints(now)
+}
+
+// ExpireEndpoints is Expire where somebody else decides about the member itself.
+func (l Lease) ExpireEndpoints(now time.Time) (Lease, Change) {
 	over := func(e Endpoint) bool { return !now.Before(e.Expires) }
 	if !slices.ContainsFunc(l.Endpoints, over) {
 		return l, Unchanged
 	}
 	l.Endpoints = slices.DeleteFunc(slices.Clone(l.Endpoints), over)
 	return l, Changed
+}
+
+// Become is what watchers see where one lease takes the place of another.
+func (l Lease) Become(now Lease) Change {
+	same := func(a, b Endpoint) bool { return bytes.Equal(a.Blob, b.Blob) }
+	switch {
+	case l.Listed() && !now.Listed():
+		return Gone
+	case !now.Exists():
+		return Unchanged
+	case l.Exists() && l.Removed == now.Removed && l.Version == now.Version && bytes.Equal(l.Data, now.Data) &&
+		slices.EqualFunc(l.Endpoints, now.Endpoints, same):
+		return Renewed
+	}
+	return Changed
 }
 
 // Next is when Expire has something to do; zero for no member.

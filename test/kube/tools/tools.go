@@ -46,7 +46,17 @@ const complete = "complete"
 // Ensure returns the directory with the programs of a minor version ("1.35"), and builds them first where
 // the cache does not hold them. repo is the root of the checkout; progress gets a line per program.
 func Ensure(ctx context.Context, repo, minor string, progress func(string)) (string, error) {
-	module := filepath.Join(repo, "test/kube/tools", "v"+minor)
+	return ensure(ctx, filepath.Join(repo, "test/kube/tools", "v"+minor), "kube", programs(), progress)
+}
+
+// EnsureEtcd is Ensure for etcd alone, the one of Default, which takes seconds.
+func EnsureEtcd(ctx context.Context, repo string, progress func(string)) (string, error) {
+	all := programs()
+	dir, err := ensure(ctx, filepath.Join(repo, "test/kube/tools", "v"+Default), "etcd", all[len(all)-1:], progress)
+	return filepath.Join(dir, "etcd"), err
+}
+
+func ensure(ctx context.Context, module, folder string, list []program, progress func(string)) (string, error) {
 	version, err := kubernetesVersion(module)
 	if err != nil {
 		return "", err
@@ -60,7 +70,7 @@ func Ensure(ctx context.Context, repo, minor string, progress func(string)) (str
 	if err != nil {
 		return "", err
 	}
-	dir := filepath.Join(cache, "kube", version+"-"+sum)
+	dir := filepath.Join(cache, folder, version+"-"+sum)
 	if done(dir) {
 		return dir, nil
 	}
@@ -75,7 +85,7 @@ func Ensure(ctx context.Context, repo, minor string, progress func(string)) (str
 	if done(dir) { // another run built it while this one waited
 		return dir, nil
 	}
-	return dir, build(ctx, module, dir, args, progress)
+	return dir, building{module, dir, args, list}.run(ctx, progress)
 }
 
 // CacheDir is where slow artefacts live: $TOMBOLO_CACHE, or ~/.cache/tombolo.
@@ -142,9 +152,17 @@ func done(dir string) bool {
 	return err == nil
 }
 
-// build makes all programs in a directory of its own and renames it at the end, so that a build that was
+// building is programs of a module and the flags that they are built with.
+type building struct {
+	module, dir string
+	args        []string
+	list        []program
+}
+
+// run makes all programs in a directory of its own and renames it at the end, so that a build that was
 // cut short is never taken for a whole one.
-func build(ctx context.Context, module, dir string, args []string, progress func(string)) error {
+func (b building) run(ctx context.Context, progress func(string)) error {
+	dir, list := b.dir, b.list
 	tmp := dir + ".building"
 	if err := os.RemoveAll(tmp); err != nil { // what an earlier, killed build left: we hold the lock
 		return err
@@ -153,12 +171,11 @@ func build(ctx context.Context, module, dir string, args []string, progress func
 		return err
 	}
 	defer os.RemoveAll(tmp)
-	list := programs()
 	begin := time.Now()
 	for i, p := range list {
 		progress(fmt.Sprintf("building %s (%d of %d; minutes when the Go build cache is cold)", p.name, i+1, len(list)))
 		start := time.Now()
-		if err := goBuild(ctx, module, filepath.Join(tmp, p.name), p.pkg, args); err != nil {
+		if err := goBuild(ctx, b.module, filepath.Join(tmp, p.name), p.pkg, b.args); err != nil {
 			return err
 		}
 		progress(fmt.Sprintf("built %s in %s (%s in all)", p.name, round(time.Since(start)), round(time.Since(begin))))

@@ -92,7 +92,7 @@ func TestHalfBuild(t *testing.T) {
 	if done(dir) {
 		t.Error("an empty directory counts as a whole build")
 	}
-	if err := build(t.Context(), t.TempDir(), dir+"x", nil, func(string) {}); err == nil {
+	if err := (building{t.TempDir(), dir + "x", nil, programs()}).run(t.Context(), func(string) {}); err == nil {
 		t.Error("a build without a module succeeded")
 	}
 	for _, path := range []string{dir + "x", dir + "x.building"} {
