@@ -37,8 +37,13 @@ func quick() store.Times {
 // start opens a store and runs it.
 func start(t *testing.T, s *Server, b discovery.Bounds) *replica {
 	t.Helper()
+	return startAt(t, s.URL, b)
+}
+
+func startAt(t *testing.T, url string, b discovery.Bounds) *replica {
+	t.Helper()
 	board := discovery.NewBoard(b)
-	st, err := store.Open(t.Context(), store.Config{Endpoints: []string{s.URL}, Prefix: prefix, Times: quick()}, board)
+	st, err := store.Open(t.Context(), store.Config{Endpoints: []string{url}, Prefix: prefix, Times: quick()}, board)
 	if err != nil {
 		t.Fatal(err)
 	}
