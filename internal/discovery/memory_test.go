@@ -52,13 +52,6 @@ func running(t testing.TB, cfg MemoryConfig) (*Memory, func()) {
 	}
 }
 
-func TestMemoryIsAStore(t *testing.T) {
-	testStore(t, func(t *testing.T) opener {
-		dir := t.TempDir()
-		return func(t *testing.T, b *Board) (Store, func()) { return running(t, MemoryConfig{Board: b, Dir: dir}) }
-	})
-}
-
 func TestAnotherProcessIsKeptOut(t *testing.T) {
 	cfg := MemoryConfig{Board: NewBoard(Bounds{}), Dir: filepath.Join(t.TempDir(), "state"), Log: slog.New(slog.DiscardHandler)}
 	m, err := OpenMemory(cfg)

@@ -51,6 +51,9 @@ func (o oracle) update(p Place, u roster.Update) (stale bool) {
 	}
 	until := time.Now().Add(u.TTL)
 	if u.Version > 0 {
+		if u.Version == m.version && u.Removed == m.removed && string(u.Data) == m.data {
+			return false // its word of before, which changes nothing
+		}
 		if u.Version <= m.version {
 			return true
 		}

@@ -55,9 +55,16 @@ func (l Lease) Exists() bool { return !l.Expires.IsZero() }
 // Listed reports whether the member is one that others are told of.
 func (l Lease) Listed() bool { return l.Exists() && !l.Removed }
 
-// Stale reports whether u says what was said before, or less: a version that is
-// not above the known one.
-func (l Lease) Stale(u Update) bool { return l.Version > 0 && u.Version <= l.Version }
+// Stale reports whether u says less than what was said before: a version that is
+// not above the known one. The known one again is none (Repeats).
+func (l Lease) Stale(u Update) bool { return l.Version > 0 && u.Version <= l.Version && !l.Repeats(u) }
+
+// Repeats reports whether u is the very word that is known: of a member that had
+// no answer, and says it again. It is acknowledged, and extends nothing, so that
+// nobody keeps a member alive by saying its last word for it.
+func (l Lease) Repeats(u Update) bool {
+	return l.Version > 0 && u.Version == l.Version && u.Removed == l.Removed && u.Data != nil && bytes.Equal(u.Data, l.Data)
+}
 
 // Put is the lease after an update. The caller has looked at bounds and at Stale.
 //
@@ -68,6 +75,9 @@ func (l Lease) Stale(u Update) bool { return l.Version > 0 && u.Version <= l.Ver
 func (l Lease) Put(now time.Time, u Update) (Lease, Change) {
 	was := l.Listed()
 	l, change := l.Expire(now) // the sweep may be a moment late: what is over must not return
+	if l.Repeats(u) {
+		return l, change
+	}
 	switch {
 	case change == Gone || !l.Exists():
 		change = Changed

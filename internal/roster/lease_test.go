@@ -63,7 +63,10 @@ func TestPut(t *testing.T) {
 		"another endpoint":                    {plain, 1, Update{Endpoints: endpoints("g"), TTL: time.Minute}, "p@0 10, e 8, f 2, g 2", Changed},
 		"an endpoint that was over":           {plain, 2, Update{Endpoints: endpoints("f"), TTL: time.Minute}, "p@0 10, e 8, f 3", Changed},
 		"what is over and not swept":          {plain, 10, Update{Endpoints: endpoints("g"), TTL: time.Minute}, "@0 11, g 11", Changed},
-		"a signed one again":                  {signed, 1, Update{Data: []byte("s"), Version: 6, TTL: 20 * time.Minute}, "s@6 21", Changed},
+		"the very word again, for longer":     {signed, 1, Update{Data: []byte("s"), Version: 5, TTL: 20 * time.Minute}, "s@5 10", Unchanged},
+		"the very word again, when over":      {signed, 10, Update{Data: []byte("s"), Version: 5, TTL: time.Minute}, "s@5 11", Changed},
+		"a removal again":                     {removed, 1, Update{Data: []byte("r"), Version: 6, Removed: true, TTL: time.Minute}, "r@6 removed 25", Unchanged},
+		"a newer one of the same bytes":       {signed, 1, Update{Data: []byte("s"), Version: 6, TTL: 20 * time.Minute}, "s@6 21", Changed},
 		"a signed one has its own word":       {signed, 1, Update{Data: []byte("s"), Version: 6, TTL: time.Minute}, "s@6 2", Changed},
 		"a removal":                           {signed, 1, Update{Data: []byte("r"), Version: 6, Removed: true, TTL: time.Minute}, fmt.Sprintf("r@6 removed %d", 1+most), Gone},
 		"a removal of nobody":                 {Lease{}, 0, Update{Data: []byte("r"), Version: 6, Removed: true, TTL: time.Minute}, fmt.Sprintf("r@6 removed %d", most), Changed},
@@ -95,6 +98,70 @@ func TestALeaseIsStale(t *testing.T) {
 	}
 }
 
+func TestTheVeryWordAgainIsNotStale(t *testing.T) {
+	l := Lease{Data: []byte("s"), Version: 5}
+	for name, c := range map[string]struct {
+		l    Lease
+		u    Update
+		want bool
+	}{
+		"the same":              {l, Update{Data: []byte("s"), Version: 5}, true},
+		"other data":            {l, Update{Data: []byte("t"), Version: 5}, false},
+		"a removal instead":     {l, Update{Data: []byte("s"), Version: 5, Removed: true}, false},
+		"no data":               {l, Update{Version: 5}, false},
+		"no data where is none": {Lease{Version: 5}, Update{Version: 5}, false},
+		"older":                 {l, Update{Data: []byte("s"), Version: 4}, false},
+		"newer":                 {l, Update{Data: []byte("s"), Version: 6}, false},
+		"no versions":           {Lease{Data: []byte("s")}, Update{Data: []byte("s")}, false},
+	} {
+		if got := c.l.Repeats(c.u); got != c.want {
+			t.Errorf("%s: repeats is %v", name, got)
+		}
+		if stale := c.l.Stale(c.u); stale != (!c.want && name != "newer" && name != "no versions") {
+			t.Errorf("%s: stale is %v", name, stale)
+		}
+	}
+}
+
+// TestBecome: what watchers are told where one lease takes the place of another.
+func TestBecome(t *testing.T) {
+	plain := func(data string, ends ...string) Lease {
+		l := Lease{Data: []byte(data), Expires: minute(10)}
+		for _, e := range ends {
+			l.Endpoints = append(l.Endpoints, Endpoint{[]byte(e), minute(9)})
+		}
+		return l
+	}
+	signed := Lease{Data: []byte("s"), Version: 5, Expires: minute(10)}
+	newer, later, removed := signed, signed, signed
+	newer.Version, later.Expires, removed.Removed = 6, minute(11), true
+	for name, c := range map[string]struct {
+		was, now Lease
+		want     Change
+	}{
+		"nobody stays nobody":   {Lease{}, Lease{}, Unchanged},
+		"one comes":             {Lease{}, plain("p"), Changed},
+		"one goes":              {plain("p"), Lease{}, Gone},
+		"for longer":            {signed, later, Renewed},
+		"the same endpoints":    {plain("p", "e"), plain("p", "e"), Renewed},
+		"other data":            {plain("p"), plain("q"), Changed},
+		"another endpoint":      {plain("p", "e"), plain("p", "e", "f"), Changed},
+		"an endpoint less":      {plain("p", "e", "f"), plain("p", "e"), Changed},
+		"a newer version":       {signed, newer, Changed},
+		"a removal":             {signed, removed, Gone},
+		"a removal for longer":  {removed, removed, Renewed},
+		"a removal of nobody":   {Lease{}, removed, Changed},
+		"a removal is over":     {removed, Lease{}, Unchanged},
+		"back after a removal":  {removed, newer, Changed},
+		"data to none at all":   {plain("p", "e"), Lease{Expires: minute(10), Endpoints: plain("", "e").Endpoints}, Changed},
+		"empty data to no data": {plain(""), Lease{Expires: minute(10)}, Renewed},
+	} {
+		if got := c.was.Become(c.now); got != c.want {
+			t.Errorf("%s: %d, want %d", name, got, c.want)
+		}
+	}
+}
+
 func TestALeaseEnds(t *testing.T) {
 	l := Lease{Data: []byte("p"), Expires: minute(10), Endpoints: []Endpoint{{[]byte("e"), minute(8)}, {[]byte("f"), minute(2)}}}
 	for _, c := range []struct {
@@ -116,6 +183,9 @@ func TestALeaseEnds(t *testing.T) {
 		got, change := c.was.Expire(minute(c.now))
 		if brief(got) != c.want || change != c.change {
 			t.Errorf("%s at %d: %s (%d), want %s (%d)", before, c.now, brief(got), change, c.want, c.change)
+		}
+		if ends, _ := c.was.ExpireEndpoints(minute(c.now)); ends.Exists() != c.was.Exists() || len(ends.Endpoints) > len(got.Endpoints) {
+			t.Errorf("%s at %d: without endpoints that are over it is %s", before, c.now, brief(ends))
 		}
 		if next := got.Next(); c.next < 0 != next.IsZero() || c.next >= 0 && !next.Equal(minute(c.next)) {
 			t.Errorf("%s at %d: next at %v", before, c.now, next)

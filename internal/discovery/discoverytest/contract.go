@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package discovery
+// Package discoverytest is what every store of the discovery service must do: one
+// contract, which runs over each of them.
+package discoverytest
 
 import (
 	"context"
@@ -10,66 +12,68 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tombolo-io/tombolo/internal/discovery"
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/roster"
 	"github.com/tombolo-io/tombolo/internal/runtest"
 )
 
-// opener opens a store over an empty board and runs it: over what the one before
-// left, where the same opener was called before. stop ends it, and waits.
-type opener func(t *testing.T, b *Board) (s Store, stop func())
+// Opener opens a store over an empty board and runs it: over what the one before
+// left, where the same Opener was called before. stop ends it, and waits.
+type Opener func(t *testing.T, b *discovery.Board) (s discovery.Store, stop func())
 
-// testStore is what every store must do, in real time: it runs over the real ones.
-// fresh gives an opener over nothing.
-func testStore(t *testing.T, fresh func(t *testing.T) opener) {
-	for name, body := range map[string]func(*testing.T, opener){
+// Contract is what every store must do. Nothing in it needs real time but the
+// store itself: it runs in simulated time as well.
+func Contract() map[string]func(*testing.T, Opener) {
+	return map[string]func(*testing.T, Opener){
 		"an update is read at once":          contractReadYourWrite,
 		"a lease ends, and a renewed stays":  contractExpiry,
+		"a signed lease is what it says":     contractShorter,
 		"an endpoint ends, the member stays": contractEndpoint,
 		"a member is deleted":                contractDelete,
 		"a stale version is refused":         contractStale,
+		"the very word again is taken":       contractRepeat,
 		"a removal keeps the old away":       contractRemoval,
 		"bounds hold":                        contractBounds,
 		"a watcher sees the last of each":    contractWatch,
 		"a restart keeps what was taken":     contractRestart,
 		"who gave up changes nothing":        contractCancelled,
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			body(t, fresh(t))
-		})
 	}
 }
 
 const long = 10 * time.Minute
 
-func sidero(member string) Place { return Place{Cluster{Sidero, "c"}, member} }
+func in(p discovery.Protocol, cluster, member string) discovery.Place {
+	return discovery.Place{Cluster: discovery.Cluster{Protocol: p, ID: cluster}, Member: member}
+}
 
-func native(member string) Place { return Place{Cluster{Native, "n"}, member} }
+func sidero(member string) discovery.Place { return in(discovery.Sidero, "c", member) }
 
-func opened(t *testing.T, open opener, bounds Bounds) (Store, *Board) {
+func native(member string) discovery.Place { return in(discovery.Native, "n", member) }
+
+func opened(t *testing.T, open Opener, bounds discovery.Bounds) (discovery.Store, *discovery.Board) {
 	t.Helper()
-	b := NewBoard(bounds)
+	b := discovery.NewBoard(bounds)
 	s, stop := open(t, b)
 	t.Cleanup(stop)
 	return s, b
 }
 
-func update(t *testing.T, s Store, p Place, u roster.Update) {
+func update(t *testing.T, s discovery.Store, p discovery.Place, u roster.Update) {
 	t.Helper()
 	if err := s.Update(runtest.Within(t), p, u); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func ids(all []Listing) (out []string) {
+func ids(all []discovery.Listing) (out []string) {
 	for _, l := range all {
 		out = append(out, l.ID)
 	}
 	return out
 }
 
-func wantIDs(t *testing.T, b *Board, c Cluster, want ...string) {
+func wantIDs(t *testing.T, b *discovery.Board, c discovery.Cluster, want ...string) {
 	t.Helper()
 	if got := ids(b.List(c)); !slices.Equal(got, want) {
 		t.Fatalf("members %q, want %q", got, want)
@@ -83,11 +87,11 @@ func wantFault(t *testing.T, err error, code fault.Code) {
 	}
 }
 
-func contractReadYourWrite(t *testing.T, open opener) {
-	s, b := opened(t, open, Bounds{})
+func contractReadYourWrite(t *testing.T, open Opener) {
+	s, b := opened(t, open, discovery.Bounds{})
 	update(t, s, sidero("b"), roster.Update{Data: []byte("one"), Endpoints: [][]byte{[]byte("e1")}, TTL: long})
 	update(t, s, sidero("a"), roster.Update{Endpoints: [][]byte{[]byte("e1"), []byte("e2")}, TTL: long})
-	update(t, s, Place{Cluster{Native, "c"}, "a"}, roster.Update{Data: []byte("n"), Version: 1, TTL: long})
+	update(t, s, in(discovery.Native, "c", "a"), roster.Update{Data: []byte("n"), Version: 1, TTL: long})
 	update(t, s, sidero("b"), roster.Update{Data: []byte("two"), TTL: long})
 	wantIDs(t, b, sidero("").Cluster, "a", "b")
 	got := b.Get(sidero("b"))
@@ -97,13 +101,13 @@ func contractReadYourWrite(t *testing.T, open opener) {
 	if a := b.Get(sidero("a")); a.Data != nil || len(a.Endpoints) != 2 {
 		t.Errorf("%+v", a)
 	}
-	if n := b.Get(Place{Cluster{Native, "c"}, "a"}); string(n.Data) != "n" || n.Version != 1 {
+	if n := b.Get(in(discovery.Native, "c", "a")); string(n.Data) != "n" || n.Version != 1 {
 		t.Errorf("%+v", n)
 	}
 }
 
-func contractExpiry(t *testing.T, open opener) {
-	s, b := opened(t, open, Bounds{})
+func contractExpiry(t *testing.T, open Opener) {
+	s, b := opened(t, open, discovery.Bounds{})
 	update(t, s, sidero("ends"), roster.Update{Data: []byte("x"), TTL: time.Second})
 	update(t, s, sidero("renewed"), roster.Update{Data: []byte("x"), TTL: time.Second})
 	update(t, s, sidero("renewed"), roster.Update{Data: []byte("x"), TTL: long})
@@ -113,8 +117,8 @@ func contractExpiry(t *testing.T, open opener) {
 	wantIDs(t, b, sidero("").Cluster, "renewed", "reported")
 }
 
-func contractEndpoint(t *testing.T, open opener) {
-	s, b := opened(t, open, Bounds{})
+func contractEndpoint(t *testing.T, open Opener) {
+	s, b := opened(t, open, discovery.Bounds{})
 	update(t, s, sidero("m"), roster.Update{Data: []byte("x"), Endpoints: [][]byte{[]byte("stays")}, TTL: long})
 	update(t, s, sidero("m"), roster.Update{Endpoints: [][]byte{[]byte("ends")}, TTL: time.Second})
 	if got := len(b.Get(sidero("m")).Endpoints); got != 2 {
@@ -126,8 +130,8 @@ func contractEndpoint(t *testing.T, open opener) {
 	}
 }
 
-func contractDelete(t *testing.T, open opener) {
-	s, b := opened(t, open, Bounds{})
+func contractDelete(t *testing.T, open Opener) {
+	s, b := opened(t, open, discovery.Bounds{})
 	ctx := runtest.Within(t)
 	update(t, s, sidero("a"), roster.Update{Data: []byte("x"), TTL: long})
 	update(t, s, native("signed"), roster.Update{Data: []byte("x"), Version: 3, TTL: long})
@@ -136,7 +140,7 @@ func contractDelete(t *testing.T, open opener) {
 			t.Fatal(err)
 		}
 	}
-	if err := s.Delete(ctx, Place{Cluster{Sidero, "there is none"}, "a"}); err != nil {
+	if err := s.Delete(ctx, in(discovery.Sidero, "there is none", "a")); err != nil {
 		t.Fatal(err)
 	}
 	wantFault(t, s.Delete(ctx, native("signed")), fault.CodeEntryInvalid)
@@ -147,8 +151,8 @@ func contractDelete(t *testing.T, open opener) {
 	}
 }
 
-func contractStale(t *testing.T, open opener) {
-	s, b := opened(t, open, Bounds{})
+func contractStale(t *testing.T, open Opener) {
+	s, b := opened(t, open, discovery.Bounds{})
 	update(t, s, native("m"), roster.Update{Data: []byte("5"), Version: 5, TTL: long})
 	for _, version := range []uint64{5, 4, 1} {
 		err := s.Update(runtest.Within(t), native("m"), roster.Update{Data: []byte("old"), Version: version, TTL: long})
@@ -160,8 +164,40 @@ func contractStale(t *testing.T, open opener) {
 	}
 }
 
-func contractRemoval(t *testing.T, open opener) {
-	s, b := opened(t, open, Bounds{})
+// contractRepeat: who had no answer says the same again, and is not told that it is
+// too late; nor does it get more than it was given.
+func contractRepeat(t *testing.T, open Opener) {
+	s, b := opened(t, open, discovery.Bounds{})
+	u := roster.Update{Data: []byte("5"), Version: 5, TTL: long}
+	update(t, s, native("m"), u)
+	u.TTL = 2 * long
+	update(t, s, native("m"), u)
+	if left := time.Until(b.Get(native("m")).Expires); left > long {
+		t.Errorf("saying it again made %v of %v", left, long)
+	}
+	gone := roster.Update{Data: []byte("away"), Version: 6, Removed: true, TTL: long}
+	update(t, s, native("m"), gone)
+	update(t, s, native("m"), gone)
+	gone.Removed = false
+	wantFault(t, s.Update(runtest.Within(t), native("m"), gone), fault.CodeEntryStale)
+	wantFault(t, s.Update(runtest.Within(t), native("m"), u), fault.CodeEntryStale)
+	wantIDs(t, b, native("").Cluster)
+}
+
+// contractShorter: an entry with a version sets the lease, shorter ones too.
+func contractShorter(t *testing.T, open Opener) {
+	s, b := opened(t, open, discovery.Bounds{})
+	update(t, s, native("m"), roster.Update{Data: []byte("1"), Version: 1, TTL: long})
+	update(t, s, native("m"), roster.Update{Data: []byte("2"), Version: 2, TTL: time.Second})
+	update(t, s, sidero("m"), roster.Update{Data: []byte("1"), TTL: long})
+	update(t, s, sidero("m"), roster.Update{Data: []byte("2"), TTL: time.Second})
+	runtest.Eventually(t, "the shorter lease ends", func() bool { return !b.Get(native("m")).Exists() })
+	wantIDs(t, b, sidero("").Cluster, "m")
+	update(t, s, native("m"), roster.Update{Data: []byte("1"), Version: 1, TTL: long}) // nothing is known of it any more
+}
+
+func contractRemoval(t *testing.T, open Opener) {
+	s, b := opened(t, open, discovery.Bounds{})
 	update(t, s, native("m"), roster.Update{Data: []byte("5"), Version: 5, TTL: long})
 	update(t, s, native("m"), roster.Update{Data: []byte("away"), Version: 6, Removed: true, TTL: time.Second})
 	wantIDs(t, b, native("").Cluster)
@@ -176,21 +212,21 @@ func contractRemoval(t *testing.T, open opener) {
 	}
 }
 
-func contractBounds(t *testing.T, open opener) {
-	s, b := opened(t, open, Bounds{Clusters: 2, Members: 2, Endpoints: 2, Bytes: 100})
+func contractBounds(t *testing.T, open Opener) {
+	s, b := opened(t, open, discovery.Bounds{Clusters: 2, Members: 2, Endpoints: 2, Bytes: 100})
 	ctx := runtest.Within(t)
 	one := roster.Update{Data: []byte("x"), TTL: long}
 	update(t, s, sidero("a"), one)
 	update(t, s, sidero("b"), roster.Update{Data: []byte("x"), Endpoints: [][]byte{{1}, {2}}, TTL: long})
-	update(t, s, Place{Cluster{Sidero, "d"}, "a"}, one)
+	update(t, s, in(discovery.Sidero, "d", "a"), one)
 	before := b.Get(sidero("b"))
 	for what, try := range map[string]struct {
-		p Place
+		p discovery.Place
 		u roster.Update
 	}{
 		"a third member":   {sidero("c"), one},
 		"a third endpoint": {sidero("b"), roster.Update{Data: []byte("y"), Endpoints: [][]byte{{3}}, TTL: long}},
-		"a third cluster":  {Place{Cluster{Sidero, "e"}, "a"}, one},
+		"a third cluster":  {in(discovery.Sidero, "e", "a"), one},
 		"too many bytes":   {sidero("b"), roster.Update{Data: make([]byte, 100), TTL: long}},
 	} {
 		err := s.Update(ctx, try.p, try.u)
@@ -209,8 +245,8 @@ func contractBounds(t *testing.T, open opener) {
 
 // contractWatch: for each member a watcher sees states in the order in which they
 // were, and the last of them in the end.
-func contractWatch(t *testing.T, open opener) {
-	s, b := opened(t, open, Bounds{})
+func contractWatch(t *testing.T, open Opener) {
+	s, b := opened(t, open, discovery.Bounds{})
 	ctx := runtest.Within(t)
 	update(t, s, native("0"), roster.Update{Data: []byte("1"), Version: 1, TTL: long})
 	w, err := b.Watch(native("").Cluster)
@@ -218,8 +254,8 @@ func contractWatch(t *testing.T, open opener) {
 		t.Fatal(err)
 	}
 	defer w.Close()
-	var first []Listing
-	w.Snapshot(func(all []Listing) [][]byte { first = all; return nil })
+	var first []discovery.Listing
+	w.Snapshot(func(all []discovery.Listing) [][]byte { first = all; return nil })
 	if !slices.Equal(ids(first), []string{"0"}) {
 		t.Fatalf("the first answer is %q", ids(first))
 	}
@@ -251,15 +287,15 @@ func contractWatch(t *testing.T, open opener) {
 	}
 }
 
-func contractRestart(t *testing.T, open opener) {
-	b := NewBoard(Bounds{})
+func contractRestart(t *testing.T, open Opener) {
+	b := discovery.NewBoard(discovery.Bounds{})
 	s, stop := open(t, b)
 	update(t, s, sidero("a"), roster.Update{Data: []byte("x"), Endpoints: [][]byte{[]byte("e")}, TTL: long})
 	update(t, s, sidero("bare"), roster.Update{Endpoints: [][]byte{[]byte("e")}, TTL: long})
 	update(t, s, native("m"), roster.Update{Data: []byte("5"), Version: 5, TTL: long})
 	update(t, s, native("gone"), roster.Update{Data: []byte("away"), Version: 9, Removed: true, TTL: long})
 	stop()
-	s, again := opened(t, open, Bounds{})
+	s, again := opened(t, open, discovery.Bounds{})
 	if state := s.State(); !state.Settled || state.Degraded != "" {
 		t.Errorf("after an orderly end: %+v", state)
 	}
@@ -269,7 +305,7 @@ func contractRestart(t *testing.T, open opener) {
 		t.Errorf("%+v", got)
 	}
 	for _, member := range []string{"m", "gone"} {
-		wantFault(t, s.Update(runtest.Within(t), native(member), roster.Update{Data: []byte("5"), Version: 5, TTL: long}), fault.CodeEntryStale)
+		wantFault(t, s.Update(runtest.Within(t), native(member), roster.Update{Data: []byte("4"), Version: 4, TTL: long}), fault.CodeEntryStale)
 	}
 	c1, m1, n1 := b.Counts()
 	if c2, m2, n2 := again.Counts(); c1 != c2 || m1 != m2 || n1 != n2 {
@@ -277,8 +313,8 @@ func contractRestart(t *testing.T, open opener) {
 	}
 }
 
-func contractCancelled(t *testing.T, open opener) {
-	s, b := opened(t, open, Bounds{})
+func contractCancelled(t *testing.T, open Opener) {
+	s, b := opened(t, open, discovery.Bounds{})
 	ctx, cancel := context.WithCancel(runtest.Within(t))
 	cancel()
 	err1 := s.Update(ctx, sidero("a"), roster.Update{Data: []byte("x"), TTL: long})
