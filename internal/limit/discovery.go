@@ -95,4 +95,7 @@ const (
 	// DiscoveryStoreTries bounds how often an update that others overtake is tried
 	// again: of n at once, one goes through each time.
 	DiscoveryStoreTries = 32
+	// DiscoveryStoreAsks bounds how many leases etcd is asked about at once at the
+	// start: 100,000 take seconds, and one after the other minutes.
+	DiscoveryStoreAsks = 64
 )

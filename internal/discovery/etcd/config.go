@@ -8,6 +8,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"log/slog"
 	"os"
 	"strings"
 	"time"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/tell"
 )
 
 // Config says where etcd is and who we are there.
@@ -32,6 +34,8 @@ type Config struct {
 	Username     string
 	PasswordFile string
 	Times        Times
+	Log          *slog.Logger         // nil: none
+	Tell         *tell.DiscoveryStore // nil: none
 }
 
 // Times are the waits; the zero value of a field is that of internal/limit.
@@ -40,6 +44,7 @@ type Times struct {
 	Probe   time.Duration // between signs of life
 	Silence time.Duration // after which etcd is away
 	Retry   time.Duration // between tries while it is
+	Settle  time.Duration // how long who begins without all of the state waits for members
 }
 
 func (t Times) filled() Times {
@@ -49,6 +54,7 @@ func (t Times) filled() Times {
 	}{
 		{&t.Wait, limit.DiscoveryStoreWait}, {&t.Probe, limit.DiscoveryStoreProbe},
 		{&t.Silence, limit.DiscoveryStoreSilence}, {&t.Retry, limit.DiscoveryStoreRetry},
+		{&t.Settle, limit.DiscoverySettle},
 	} {
 		if *f.at == 0 {
 			*f.at = f.d

@@ -21,6 +21,7 @@ import (
 const (
 	markerName = "format"
 	markerText = "tombolo discovery "
+	partName   = "incomplete" // there while members may exist that are not here
 	format     = 1
 )
 
