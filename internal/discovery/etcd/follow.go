@@ -126,9 +126,9 @@ func (s *Store) take(n news) error {
 	}
 	// The header's revision may be ahead of the events, but for a sign of life.
 	if k := len(n.events); k > 0 {
-		s.seen = max(s.seen, n.events[k-1].rev)
+		s.saw(n.events[k-1].rev)
 	} else if n.alive {
-		s.seen = max(s.seen, n.rev)
+		s.saw(n.rev)
 	}
 	return nil
 }

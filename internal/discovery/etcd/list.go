@@ -24,6 +24,7 @@ type member struct {
 // listing is the whole prefix at one revision.
 type listing struct {
 	head
+	top     int64 // the highest revision that was known before
 	members []member
 	marker  *pair
 	part    bool   // partName stands there
@@ -34,7 +35,7 @@ type listing struct {
 // board. The first time it sees whose the prefix is.
 func (s *Store) list(ctx context.Context, first bool) error {
 	s.mu.Lock()
-	back := s.origin.back
+	back, top := s.origin.back, s.top // a write may be done while the list is read
 	s.mu.Unlock()
 	if back != nil {
 		return back
@@ -43,6 +44,7 @@ func (s *Store) list(ctx context.Context, first bool) error {
 	if err != nil {
 		return err
 	}
+	all.top = top
 	if err := s.begins(ctx, &all, first); err != nil {
 		return err
 	}
@@ -119,8 +121,8 @@ func (s *Store) lapse(all listing) error {
 		return fault.New(fault.CodeStoreAway, "etcd has forgotten its members").
 			Whyf("%s/%s is not there: it was emptied, or is another one", s.prefix, markerName).
 			Hint("restore etcd; or restart this service, which then begins without members")
-	case all.rev < s.seen:
-		return back("it is at revision %d, and was at %d", all.rev, s.seen)
+	case all.rev < all.top:
+		return back("it is at revision %d, and was at %d", all.rev, all.top)
 	case all.marker.made != s.origin.marker:
 		return back("%s/%s was made anew", s.prefix, markerName)
 	}

@@ -32,6 +32,7 @@ type Store struct {
 	mu     sync.Mutex
 	origin origin
 	seen   int64 // revision up to which the board shows everything
+	top    int64 // the highest that etcd has told of
 	known  map[discovery.Place]kept
 	away   error // why etcd counts as away
 	since  time.Time
@@ -172,12 +173,19 @@ func codeOf(err error) string {
 	return ""
 }
 
-// found notes that etcd is there. mu is held.
+// saw notes that the board shows everything up to a revision. mu is held.
+func (s *Store) saw(rev int64) {
+	s.seen = max(s.seen, rev)
+	s.top = max(s.top, rev)
+}
+
+// there notes that etcd is there. mu is held.
 func (s *Store) there(rev int64, odd string) {
 	if s.away != nil {
 		s.log.Info("etcd can be used again", "prefix", s.prefix, "away", time.Since(s.since).Round(time.Second))
 	}
-	s.seen, s.away, s.since, s.word = max(s.seen, rev), nil, time.Time{}, time.Now()
+	s.saw(rev)
+	s.away, s.since, s.word = nil, time.Time{}, time.Now()
 	s.strange(odd)
 }
 

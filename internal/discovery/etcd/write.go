@@ -71,19 +71,20 @@ func (s *Store) write(caller context.Context, p discovery.Place, try func(contex
 
 // outcome is the code of a fault; whoever gave up has none.
 func outcome(err error) fault.Code {
+	var f *fault.Fault
 	switch {
 	case err == nil:
 		return ""
-	case errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded):
-		return "gave_up"
+	case errors.As(err, &f):
+		return f.Code
 	}
-	return fault.From(err).Code
+	return "gave_up"
 }
 
 func (w *write) read() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.from = head{cluster: w.origin.cluster, rev: w.seen}
+	w.from = head{cluster: w.origin.cluster, rev: w.top}
 	w.known, w.was = w.Store.known[w.p], w.board.Get(w.p)
 }
 
@@ -182,6 +183,7 @@ func (w *write) remove(ctx context.Context) (done bool, err error) {
 	w.over = w.known.id
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.top = max(w.top, answer.rev)
 	if rev := answer.rev; rev > w.seen && rev > w.Store.known[w.p].rev {
 		w.gone(w.p, rev)
 		w.Store.known[w.p] = kept{rev: rev} // a write from before it, of which we hear late, stays away
@@ -248,6 +250,7 @@ func (w *write) drop(ctx context.Context, unsure bool) {
 func (s *Store) wrote(p discovery.Place, l roster.Lease, k kept) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.top = max(s.top, k.rev)
 	if k.rev > s.seen && k.rev > s.known[p].rev {
 		s.known[p] = k
 		s.board.Follow(p, l)

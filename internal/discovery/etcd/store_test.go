@@ -1,0 +1,434 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package etcd
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+
+	"github.com/tombolo-io/tombolo/internal/discovery"
+	"github.com/tombolo-io/tombolo/internal/discovery/discoverytest"
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/roster"
+	"github.com/tombolo-io/tombolo/internal/run"
+	"github.com/tombolo-io/tombolo/internal/tell"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const prefix = "/t"
+
+// running opens a store over a fake and runs it.
+func running(t *testing.T, f *fake, c Config, b *discovery.Board) (*Store, func()) {
+	t.Helper()
+	c.Prefix = prefix
+	s, err := open(t.Context(), c, b, f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := run.NewGroup(context.Background())
+	g.Go("store", s.Run)
+	return s, func() {
+		g.Stop()
+		if err := g.Wait(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// simulated runs a test in simulated time.
+func simulated(t *testing.T, fn func(*testing.T, *fake)) {
+	synctest.Test(t, func(t *testing.T) { fn(t, newFake()) })
+}
+
+func TestEtcdIsAStore(t *testing.T) {
+	for name, body := range discoverytest.Contract() {
+		t.Run(name, func(t *testing.T) {
+			simulated(t, func(t *testing.T, f *fake) {
+				body(t, func(t *testing.T, b *discovery.Board) (discovery.Store, func()) {
+					s, stop := running(t, f, Config{Times: Times{Settle: time.Nanosecond}}, b)
+					time.Sleep(time.Nanosecond)
+					return s, stop
+				})
+			})
+		})
+	}
+}
+
+func member1(n int) discovery.Place {
+	return discovery.Place{Cluster: discovery.Cluster{Protocol: discovery.Sidero, ID: "c"}, Member: fmt.Sprintf("%06d", n)}
+}
+
+func signed(n int) discovery.Place {
+	return discovery.Place{Cluster: discovery.Cluster{Protocol: discovery.Native, ID: "n"}, Member: fmt.Sprintf("%06d", n)}
+}
+
+func put(t *testing.T, s discovery.Store, p discovery.Place, data string, ttl time.Duration, ends ...string) {
+	t.Helper()
+	u := roster.Update{Data: []byte(data), TTL: ttl}
+	for _, e := range ends {
+		u.Endpoints = append(u.Endpoints, []byte(e))
+	}
+	if err := s.Update(t.Context(), p, u); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// told is what a watcher was told since the last call.
+func toldOf(t *testing.T, w *discovery.Watcher) (out []string) {
+	t.Helper()
+	synctest.Wait()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	changes, err := w.Next(ctx)
+	if err != nil && !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	for _, l := range changes {
+		out = append(out, fmt.Sprintf("%s %s %t", l.ID, l.Lease.Data, l.Lease.Listed()))
+	}
+	return out
+}
+
+// figure is the value of a metric, of one label's value where it has one.
+func figure(t *testing.T, reg *prometheus.Registry, name, label string) float64 {
+	t.Helper()
+	all, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range all {
+		for _, m := range family.GetMetric() {
+			if family.GetName() == name && (label == "" || m.GetLabel()[0].GetValue() == label) {
+				return m.GetGauge().GetValue() + m.GetCounter().GetValue()
+			}
+		}
+	}
+	t.Fatalf("there is no %s of %q", name, label)
+	return 0
+}
+
+// TestEtcdIsAwayForTenMinutes: what is known is served, whether etcd refuses
+// connections or says nothing, and whether leases begin anew then or are over.
+func TestEtcdIsAwayForTenMinutes(t *testing.T) {
+	for name, c := range map[string]struct {
+		go_, back func(f *fake)
+		left      int // members afterwards
+	}{
+		"it is killed, and begins anew": {func(f *fake) { f.change(func() { f.refuses = true }) }, (*fake).restart, 3},
+		"it stands still":               {func(f *fake) { f.change(func() { f.hangs = true }) }, func(f *fake) { f.change(func() { f.hangs = false }) }, 1},
+		"it was cut off, and went on":   {func(f *fake) { f.change(func() { f.refuses = true }) }, func(f *fake) { f.change(func() { f.refuses = false }) }, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			simulated(t, func(t *testing.T, f *fake) {
+				var log bytes.Buffer
+				reg := prometheus.NewRegistry()
+				b := discovery.NewBoard(discovery.Bounds{})
+				var s *Store
+				metrics := tell.NewDiscoveryStore(reg, func() tell.DiscoveryStoreState {
+					state := s.State()
+					return tell.DiscoveryStoreState{Settled: state.Settled, Degraded: state.Degraded != "", Since: float64(state.Since.Unix())}
+				})
+				s, stop := running(t, f, Config{Log: slog.New(slog.NewTextHandler(&log, nil)), Tell: metrics}, b)
+				defer stop()
+				put(t, s, member1(1), "x", time.Minute, "e")
+				put(t, s, member1(1), "x", 2*time.Minute) // its endpoint ends before it
+				put(t, s, member1(2), "x", time.Minute)
+				put(t, s, member1(3), "x", 20*time.Minute)
+				w, err := b.Watch(member1(1).Cluster)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer w.Close()
+				c.go_(f)
+				time.Sleep(limit.DiscoveryStoreSilence + 2*limit.DiscoveryStoreProbe)
+				away := time.Now()
+				for time.Since(away) < 10*time.Minute {
+					begin := time.Now()
+					if err := s.Update(t.Context(), member1(2), roster.Update{Data: []byte("y"), TTL: time.Minute}); !fault.Has(err, fault.CodeStoreAway) || fault.From(err).Next == "" {
+						t.Fatalf("a write: %v", err)
+					}
+					if err := s.Delete(t.Context(), member1(2)); !fault.Has(err, fault.CodeStoreAway) || !time.Now().Equal(begin) {
+						t.Fatalf("a removal: %v after %v", err, time.Since(begin))
+					}
+					if n := len(b.List(member1(1).Cluster)); n != 3 || len(b.Get(member1(1)).Endpoints) != 1 {
+						t.Fatalf("%v later %d members and %d endpoints are served", time.Since(away), n, len(b.Get(member1(1)).Endpoints))
+					}
+					if state := s.State(); state.Degraded == "" || state.Since.After(away) {
+						t.Fatalf("%+v", state)
+					}
+					time.Sleep(10 * time.Second)
+				}
+				if got := toldOf(t, w); got != nil {
+					t.Errorf("watchers were told %q", got)
+				}
+				if n := figure(t, reg, "tombolo_discovery_store_writes_total", string(fault.CodeStoreAway)); n != 120 {
+					t.Errorf("%v writes were counted as refused", n)
+				}
+				if v := figure(t, reg, "tombolo_discovery_store_degraded", ""); v != 1 {
+					t.Errorf("degraded is %v", v)
+				}
+				c.back(f)
+				time.Sleep(limit.DiscoveryStoreWait + 2*limit.DiscoveryStoreRetry)
+				synctest.Wait()
+				if state := s.State(); state.Degraded != "" || !state.Since.IsZero() {
+					t.Fatalf("%+v", state)
+				}
+				if n := len(b.List(member1(1).Cluster)); n != c.left || len(toldOf(t, w)) < 3-c.left {
+					t.Errorf("%d members are left, not %d", n, c.left)
+				}
+				put(t, s, member1(2), "y", time.Minute)
+				for _, line := range []string{"etcd cannot be used: what is known is served", "etcd can be used again"} {
+					if n := strings.Count(log.String(), line); n != 1 {
+						t.Errorf("%q is logged %d times: %s", line, n, log.String())
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestAQuietEtcdIsNotAway: nothing happens for an hour, and nothing is read anew.
+func TestAQuietEtcdIsNotAway(t *testing.T) {
+	simulated(t, func(t *testing.T, f *fake) {
+		b := discovery.NewBoard(discovery.Bounds{})
+		s, stop := running(t, f, Config{}, b)
+		defer stop()
+		before := f.pages
+		for range 3600 {
+			time.Sleep(time.Second)
+			if state := s.State(); state.Degraded != "" {
+				t.Fatal(state.Degraded)
+			}
+		}
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if f.pages != before {
+			t.Errorf("etcd was listed %d times", f.pages-before)
+		}
+	})
+}
+
+// TestEtcdHasGoneBack: what etcd had said is not so any more. It is said, nothing
+// is taken from the board, and nothing is written.
+func TestEtcdHasGoneBack(t *testing.T) {
+	remove := func(f *fake, keys ...string) {
+		for _, k := range keys {
+			f.state.rev++
+			f.set(prefix+"/"+k, nil, 0)
+		}
+	}
+	for name, c := range map[string]struct {
+		happens func(f *fake, before fakeState)
+		says    string
+		stays   bool // until the service is restarted
+	}{
+		"a backup is restored": {func(f *fake, before fakeState) { f.state = before }, "older state", true},
+		"a backup is restored, and others write": {func(f *fake, before fakeState) {
+			f.state = before
+			f.state.rev += 1000
+		}, "older state", true},
+		"it is another one": {func(f *fake, _ fakeState) { f.state.cluster++ }, "another one", false},
+		"it was emptied": {func(f *fake, _ fakeState) {
+			f.state.keys = map[string]pair{}
+			f.state.rev++
+		}, "forgotten", false},
+		"its marker is gone": {func(f *fake, _ fakeState) { remove(f, markerName) }, "forgotten", false},
+		"it was emptied and begun anew": {func(f *fake, _ fakeState) {
+			f.state.keys = map[string]pair{}
+			f.state.rev++
+			f.set(prefix+"/"+markerName, []byte(markerText+"1"), 0)
+		}, "older state", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			simulated(t, func(t *testing.T, f *fake) {
+				b := discovery.NewBoard(discovery.Bounds{})
+				s, stop := running(t, f, Config{}, b)
+				put(t, s, member1(1), "x", 10*time.Minute)
+				put(t, s, member1(2), "x", 10*time.Minute)
+				before := f.backup()
+				put(t, s, member1(1), "y", 10*time.Minute)
+				put(t, s, member1(3), "y", 10*time.Minute)
+				w, err := b.Watch(member1(1).Cluster)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer w.Close()
+				good := f.backup()
+				f.change(func() { f.refuses = true })
+				time.Sleep(5 * time.Second)
+				f.change(func() { c.happens(f, before); f.refuses = false })
+				after := f.backup()
+				time.Sleep(time.Minute)
+				if state := s.State(); !strings.Contains(state.Degraded, c.says) {
+					t.Errorf("%+v", state)
+				}
+				if err := s.Update(t.Context(), member1(4), roster.Update{Data: []byte("x"), TTL: time.Minute}); !fault.Has(err, fault.CodeStoreAway) || fault.From(err).Next == "" {
+					t.Errorf("a write: %v", err)
+				}
+				if n, got := len(b.List(member1(1).Cluster)), toldOf(t, w); n != 3 || got != nil {
+					t.Errorf("%d members of 3 are served; watchers were told %q", n, got)
+				}
+				for k, p := range f.backup().keys {
+					if is := after.keys[k]; is.rev != p.rev && !strings.HasSuffix(k, partName) {
+						t.Errorf("%s was written", k)
+					}
+				}
+				f.change(func() { f.state = good })
+				time.Sleep(time.Minute)
+				if state := s.State(); (state.Degraded != "") != c.stays {
+					t.Errorf("when it is itself again: %+v", state)
+				}
+				stop()
+				f.change(func() { c.happens(f, before) })
+				if name == "its marker is gone" { // members of nobody
+					return
+				}
+				s, stop = running(t, f, Config{}, discovery.NewBoard(discovery.Bounds{}))
+				defer stop()
+				if state := s.State(); state.Degraded != "" {
+					t.Errorf("after a restart: %+v", state)
+				}
+			})
+		})
+	}
+}
+
+// TestWhoBeginsWithoutAllAwaitsMembers: after a prefix was begun, or etcd had gone back.
+func TestWhoBeginsWithoutAllAwaitsMembers(t *testing.T) {
+	simulated(t, func(t *testing.T, f *fake) {
+		settled := func(want bool) (s *Store, stop func()) {
+			t.Helper()
+			s, stop = running(t, f, Config{}, discovery.NewBoard(discovery.Bounds{}))
+			state := s.State()
+			if state.Settled != want || !want && time.Until(state.Settles) != limit.DiscoverySettle {
+				t.Errorf("%+v", state)
+			}
+			return s, stop
+		}
+		first, stop1 := settled(false)
+		time.Sleep(limit.DiscoverySettle)
+		if !first.State().Settled {
+			t.Errorf("%+v", first.State())
+		}
+		_, stop2 := settled(false) // within the longest lease: members may still come
+		stop2()
+		time.Sleep(limit.DiscoveryTTL)
+		before := f.backup()
+		put(t, first, member1(1), "x", time.Minute)
+		_, stop3 := settled(true)
+		stop3()
+		f.change(func() { f.refuses = true })
+		time.Sleep(5 * time.Second)
+		f.change(func() { f.state, f.refuses = before, false })
+		time.Sleep(5 * time.Second)
+		stop1()
+		_, stop4 := settled(false)
+		stop4()
+	})
+}
+
+// TestAWriteWithoutAnAnswerIsSaidAgain: it was done, and the answer was lost.
+func TestAWriteWithoutAnAnswerIsSaidAgain(t *testing.T) {
+	simulated(t, func(t *testing.T, f *fake) {
+		b := discovery.NewBoard(discovery.Bounds{})
+		s, stop := running(t, f, Config{}, b)
+		defer stop()
+		u := roster.Update{Data: []byte("5"), Version: 5, TTL: time.Minute}
+		f.change(func() { f.after = func(string) error { f.after = nil; return context.DeadlineExceeded } })
+		if err := s.Update(t.Context(), signed(1), u); !fault.Has(err, fault.CodeStoreAway) {
+			t.Fatalf("%v", err)
+		}
+		for range 2 { // before the watch has told, perhaps, and after
+			if err := s.Update(t.Context(), signed(1), u); err != nil {
+				t.Fatal(err)
+			}
+			if got := b.Get(signed(1)); string(got.Data) != "5" || got.Version != 5 {
+				t.Fatalf("%+v", got)
+			}
+			synctest.Wait()
+		}
+		u.Data = []byte("other")
+		if err := s.Update(t.Context(), signed(1), u); !fault.Has(err, fault.CodeEntryStale) {
+			t.Errorf("%v", err)
+		}
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if n := len(f.state.leases); n != 2 { // the member's, and that of the prefix's beginning
+			t.Errorf("there are %d leases", n)
+		}
+	})
+}
+
+// TestManyAreReadInPages: and asked about many at once, where it matters.
+func TestManyAreReadInPages(t *testing.T) {
+	simulated(t, func(t *testing.T, f *fake) {
+		const members = 2*limit.DiscoveryStorePage + 500
+		s, stop := running(t, f, Config{}, discovery.NewBoard(discovery.Bounds{}))
+		for i := range members {
+			put(t, s, member1(i), "x", time.Minute, "e")
+			if i%2 == 0 {
+				put(t, s, member1(i), "x", 10*time.Minute)
+			}
+		}
+		stop()
+		time.Sleep(30 * time.Second)
+		f.slow = 10 * time.Millisecond
+		begin := time.Now()
+		f.pages = 0
+		b := discovery.NewBoard(discovery.Bounds{})
+		_, stop = running(t, f, Config{}, b)
+		defer stop()
+		rounds := (members/2 + limit.DiscoveryStoreAsks - 1) / limit.DiscoveryStoreAsks
+		if took := time.Since(begin); took != time.Duration(rounds)*f.slow {
+			t.Errorf("%d questions took %v", members/2, took)
+		}
+		if n := len(b.List(member1(0).Cluster)); n != members || f.pages != 3 {
+			t.Errorf("%d members of %d in %d pages", n, members, f.pages)
+		}
+		time.Sleep(29 * time.Second)
+		synctest.Wait()
+		if n := len(b.Get(member1(0)).Endpoints); n != 1 {
+			t.Errorf("%d endpoints before their end", n)
+		}
+		time.Sleep(3 * time.Second)
+		synctest.Wait()
+		if n := len(b.Get(member1(0)).Endpoints); n != 0 || b.Get(member1(1)).Exists() {
+			t.Errorf("%d endpoints after their end; the member whose lease is over: %t", n, b.Get(member1(1)).Exists())
+		}
+	})
+}
+
+// TestWritesThatMeet: the loser tries again, on what the other wrote.
+func TestWritesThatMeet(t *testing.T) {
+	simulated(t, func(t *testing.T, f *fake) {
+		a, stopA := running(t, f, Config{}, discovery.NewBoard(discovery.Bounds{}))
+		defer stopA()
+		reg := prometheus.NewRegistry()
+		metrics := tell.NewDiscoveryStore(reg, nil)
+		board := discovery.NewBoard(discovery.Bounds{})
+		b, err := open(t.Context(), Config{Prefix: prefix, Tell: metrics}, board, f) // it does not follow
+		if err != nil {
+			t.Fatal(err)
+		}
+		put(t, a, member1(1), "x", time.Minute, "e")
+		put(t, b, member1(1), "y", time.Minute, "f")
+		if got := board.Get(member1(1)); string(got.Data) != "y" || len(got.Endpoints) != 2 {
+			t.Errorf("%+v", got)
+		}
+		if n := figure(t, reg, "tombolo_discovery_store_conflicts_total", ""); n != 1 {
+			t.Errorf("%v conflicts", n)
+		}
+	})
+}
