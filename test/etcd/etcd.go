@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -38,32 +39,46 @@ type Options struct {
 }
 
 // Start builds etcd if there is none yet, and starts it. It ends with the test.
-func Start(t testing.TB, o Options) *Server {
+func Start(t testing.TB, o Options) *Server { return begin(t, o, 1)[0] }
+
+// StartCluster starts an etcd of several members.
+func StartCluster(t testing.TB, members int) []*Server { return begin(t, Options{}, members) }
+
+func begin(t testing.TB, o Options, members int) []*Server {
 	t.Helper()
 	repo, err := tools.Repo()
 	if err != nil {
 		t.Fatal(err)
 	}
-	program, err := tools.EnsureEtcd(t.Context(), repo, func(text string) { t.Log(text) })
+	program, err := tools.EnsureEtcd(t.Context(), repo, func(text string) { fmt.Fprintln(os.Stderr, text) })
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &Server{t: t, program: program, dir: t.TempDir()}
+	var secure []string
 	scheme := "http://"
 	if o.Cert != "" {
 		scheme = "https://"
-		s.args = append(s.args, "--trusted-ca-file", o.CA, "--cert-file", o.Cert, "--key-file", o.Key, "--client-cert-auth")
+		secure = []string{"--trusted-ca-file", o.CA, "--cert-file", o.Cert, "--key-file", o.Key, "--client-cert-auth"}
 	}
-	s.URL = scheme + free(t)
-	peer := "http://" + free(t)
-	s.args = append(s.args, "--data-dir", filepath.Join(s.dir, "data"), "--name", "test", "--log-level", "error",
-		"--listen-client-urls", s.URL, "--advertise-client-urls", s.URL,
-		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "test="+peer,
-		"--heartbeat-interval", "20", "--election-timeout", "200", "--unsafe-no-fsync")
-	s.Again()
-	t.Cleanup(s.Kill)
-	return s
+	all, peers, urls := make([]*Server, members), make([]string, members), make([]string, members)
+	for i := range all {
+		urls[i] = "http://" + free(t)
+		peers[i] = fmt.Sprintf("m%d=%s", i, urls[i])
+	}
+	for i := range all {
+		s := &Server{URL: scheme + free(t), t: t, program: program, dir: t.TempDir()}
+		s.args = append(secure, "--data-dir", s.data(), "--name", fmt.Sprint("m", i), "--log-level", "error",
+			"--listen-client-urls", s.URL, "--advertise-client-urls", s.URL,
+			"--listen-peer-urls", urls[i], "--initial-advertise-peer-urls", urls[i], "--initial-cluster", strings.Join(peers, ","),
+			"--heartbeat-interval", "20", "--election-timeout", "200", "--unsafe-no-fsync")
+		s.Again()
+		t.Cleanup(s.Kill)
+		all[i] = s
+	}
+	return all
 }
+
+func (s *Server) data() string { return filepath.Join(s.dir, "data") }
 
 // free is a port that nobody listens at just now.
 func free(t testing.TB) string {

@@ -11,15 +11,12 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/goleak"
 
 	"github.com/tombolo-io/tombolo/internal/discovery"
+	"github.com/tombolo-io/tombolo/internal/discovery/discoverytest"
 	store "github.com/tombolo-io/tombolo/internal/discovery/etcd"
-	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/roster"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const prefix = "/test/discovery"
 
@@ -31,19 +28,23 @@ type replica struct {
 }
 
 func quick() store.Times {
-	return store.Times{Wait: 2 * time.Second, Probe: 100 * time.Millisecond, Silence: 2 * time.Second, Retry: 50 * time.Millisecond}
+	return store.Times{Wait: 2 * time.Second, Probe: 100 * time.Millisecond, Silence: 2 * time.Second, Retry: 50 * time.Millisecond, Settle: time.Millisecond}
 }
 
 // start opens a store and runs it.
 func start(t *testing.T, s *Server, b discovery.Bounds) *replica {
 	t.Helper()
-	return startAt(t, s.URL, b)
+	return startAt(t, []string{s.URL}, b)
 }
 
-func startAt(t *testing.T, url string, b discovery.Bounds) *replica {
+func startAt(t *testing.T, urls []string, b discovery.Bounds) *replica {
 	t.Helper()
-	board := discovery.NewBoard(b)
-	st, err := store.Open(t.Context(), store.Config{Endpoints: []string{url}, Prefix: prefix, Times: quick()}, board)
+	return run(t, store.Config{Endpoints: urls, Prefix: prefix, Times: quick()}, discovery.NewBoard(b))
+}
+
+func run(t *testing.T, c store.Config, board *discovery.Board) *replica {
+	t.Helper()
+	st, err := store.Open(t.Context(), c, board)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,59 +115,50 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// leases is how many there are in etcd.
+// leases is how many members have in etcd: one beside theirs is of the beginning.
 func leases(t *testing.T, c *clientv3.Client) int {
 	t.Helper()
 	answer, err := c.Leases(t.Context())
 	must(t, err)
-	return len(answer.Leases)
+	return len(answer.Leases) - 1
 }
 
-func TestTheContractOfAStore(t *testing.T) {
+func TestEtcdIsAStore(t *testing.T) {
+	t.Parallel()
 	server := Start(t, Options{})
-	client := server.Client()
-	a, b := start(t, server, discovery.Bounds{Members: 8, Endpoints: 3}), start(t, server, discovery.Bounds{})
-	native := func(m string) discovery.Place {
-		return discovery.Place{Cluster: discovery.Cluster{Protocol: discovery.Native, ID: "n"}, Member: m}
-	}
-	for _, c := range []struct {
-		name string
-		p    discovery.Place
-		do   []roster.Update
-		code fault.Code // of the last
-		want string
-	}{
-		{"data", at("1"), []roster.Update{says("x", time.Minute)}, "", "x [] v0 removed=false"},
-		{"endpoints alone", at("2"), []roster.Update{says("", time.Minute, "e")}, "", " [e] v0 removed=false"},
-		{"endpoints extend", at("3"), []roster.Update{says("x", time.Minute, "e"), says("", time.Hour, "f")}, "", "x [e f] v0 removed=false"},
-		{"shorter", at("4"), []roster.Update{says("x", time.Minute, "e"), says("y", time.Second*20)}, "", "y [e] v0 removed=false"},
-		{"newer", native("1"), []roster.Update{{Data: []byte("x"), Version: 1, TTL: time.Minute}, {Data: []byte("y"), Version: 2, TTL: time.Minute}}, "", "y [] v2 removed=false"},
-		{"stale", native("2"), []roster.Update{{Data: []byte("x"), Version: 2, TTL: time.Minute}, {Data: []byte("y"), Version: 2, TTL: time.Minute}}, fault.CodeEntryStale, "x [] v2 removed=false"},
-		{"removed", native("3"), []roster.Update{{Data: []byte("x"), Version: 2, TTL: time.Minute}, {Data: []byte("r"), Version: 3, Removed: true, TTL: time.Minute}}, "", "r [] v3 removed=true"},
-		{"too many endpoints", at("5"), []roster.Update{says("x", time.Minute, "1", "2", "3", "4")}, fault.CodeLimit, "none"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			var err error
-			for _, u := range c.do {
-				if err = a.Update(t.Context(), c.p, u); err != nil && (c.code == "" || !fault.Has(err, c.code)) {
-					t.Fatal(err)
-				}
-			}
-			if (err != nil) != (c.code != "") {
-				t.Fatalf("%v, not %q", err, c.code)
-			}
-			if got := content(a.board.Get(c.p)); got != c.want {
-				t.Errorf("who wrote reads %q, not %q", got, c.want)
-			}
-			await(t, c.name+" at the other", b.shows(c.p, c.want))
+	server.Client()
+	base := 0
+	for name, body := range discoverytest.Contract() {
+		base++
+		prefix := fmt.Sprint("/contract/", base)
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			body(t, func(t *testing.T, b *discovery.Board) (discovery.Store, func()) {
+				r := run(t, store.Config{Endpoints: []string{server.URL}, Prefix: prefix, Times: quick()}, b)
+				await(t, "it has settled", func() bool { return r.State().Settled })
+				return r.Store, r.stop
+			})
 		})
 	}
-	members := 0
-	b.board.All(func(discovery.Place, roster.Lease) { members++ })
-	if n := leases(t, client); n != members {
-		t.Errorf("%d members have %d leases", members, n)
+}
+
+// TestNothingIsLeftBehind: one lease of each member, and none of nobody.
+func TestNothingIsLeftBehind(t *testing.T) {
+	t.Parallel()
+	server := Start(t, Options{})
+	client := server.Client()
+	a, b := start(t, server, discovery.Bounds{}), start(t, server, discovery.Bounds{})
+	for i := range 12 {
+		u := says(fmt.Sprint(i), time.Duration(60+i%4)*time.Second, fmt.Sprint(i%3))
+		must(t, []*replica{a, b}[i%2].Update(t.Context(), at(fmt.Sprint(i%5)), u))
 	}
-	b.board.All(func(p discovery.Place, _ roster.Lease) { must(t, a.Delete(t.Context(), p)) })
+	await(t, "both know all", func() bool { return len(b.board.List(at("").Cluster)) == 5 && len(a.board.List(at("").Cluster)) == 5 })
+	if n := leases(t, client); n != 5 {
+		t.Errorf("5 members have %d leases", n)
+	}
+	for i := range 5 {
+		must(t, a.Delete(t.Context(), at(fmt.Sprint(i))))
+	}
 	await(t, "nothing is left", func() bool { _, n, _ := b.board.Counts(); return n == 0 && len(b.board.List(at("").Cluster)) == 0 })
 	if n := leases(t, client); n != 0 {
 		t.Errorf("%d leases are left", n)
@@ -174,6 +166,7 @@ func TestTheContractOfAStore(t *testing.T) {
 }
 
 func TestEtcdEndsMembersAndTheStoreEndsEndpoints(t *testing.T) {
+	t.Parallel()
 	server := Start(t, Options{})
 	server.Client()
 	a, b := start(t, server, discovery.Bounds{}), start(t, server, discovery.Bounds{})
@@ -188,6 +181,7 @@ func TestEtcdEndsMembersAndTheStoreEndsEndpoints(t *testing.T) {
 }
 
 func TestTwoThatWriteAtOnceLoseNothing(t *testing.T) {
+	t.Parallel()
 	server := Start(t, Options{})
 	client := server.Client()
 	a, b := start(t, server, discovery.Bounds{}), start(t, server, discovery.Bounds{})

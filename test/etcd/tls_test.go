@@ -65,6 +65,7 @@ func (a *authority) issue(t *testing.T, name string, ca bool) (*x509.Certificate
 }
 
 func TestEtcdOverTLS(t *testing.T) {
+	t.Parallel()
 	ours, others := newAuthority(t), newAuthority(t)
 	ours.issue(t, "server", false)
 	ours.issue(t, "client", false)
@@ -93,6 +94,7 @@ func TestEtcdOverTLS(t *testing.T) {
 }
 
 func TestEtcdWithPasswords(t *testing.T) {
+	t.Parallel()
 	// In clear: the store refuses that, whoever etcd is; so the password goes over TLS.
 	ours := newAuthority(t)
 	ours.issue(t, "server", false)

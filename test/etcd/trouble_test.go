@@ -6,9 +6,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/tombolo-io/tombolo/internal/discovery"
 	store "github.com/tombolo-io/tombolo/internal/discovery/etcd"
@@ -98,54 +103,8 @@ func (h *history) count() int {
 	return len(h.events)
 }
 
-func TestAReplicaThatDiesUnderChurnLosesNothing(t *testing.T) {
-	server := Start(t, Options{})
-	client := server.Client()
-	replicas := []*replica{start(t, server, discovery.Bounds{}), start(t, server, discovery.Bounds{})}
-	survivor := replicas[1]
-	h := record(t, survivor.board)
-	var wg sync.WaitGroup
-	acked := make([]string, 16) // the last that the service took, or may have taken
-	half := make(chan struct{})
-	reached := sync.OnceFunc(func() { close(half) })
-	for i := range acked {
-		wg.Go(func() {
-			p, mine := at(fmt.Sprint("m", i)), replicas[i%2]
-			for n := 0; n < 30; {
-				if n == 15 && i == 0 {
-					reached()
-				}
-				err := mine.Update(t.Context(), p, says(fmt.Sprint(n), time.Minute))
-				if err != nil { // as a member does: it goes to another one, and says it again
-					if mine == survivor {
-						t.Error(err)
-						return
-					}
-					mine = survivor
-					continue
-				}
-				acked[i] = fmt.Sprint(n)
-				n++
-			}
-		})
-	}
-	<-half
-	replicas[0].Close() // as when its process is killed: nothing is said to etcd
-	wg.Wait()
-	for i, last := range acked {
-		await(t, "the last word", survivor.shows(at(fmt.Sprint("m", i)), last+" [] v0 removed=false"))
-	}
-	late := start(t, server, discovery.Bounds{})
-	await(t, "the watcher knows what a new service knows", func() bool { return h.agrees(late.board) })
-	if n := len(late.board.List(at("").Cluster)); n != len(acked) {
-		t.Errorf("%d members are left", n)
-	}
-	if n := leases(t, client); n > len(acked)+len(acked)/2 { // one of each write that was cut off may wait for its end
-		t.Errorf("%d leases are left", n)
-	}
-}
-
 func TestEtcdIsKilledAndComesBack(t *testing.T) {
+	t.Parallel()
 	server := Start(t, Options{})
 	server.Client()
 	a := start(t, server, discovery.Bounds{})
@@ -173,6 +132,7 @@ func TestEtcdIsKilledAndComesBack(t *testing.T) {
 // TestEtcdStandsStill is the outage of ten minutes with leases of two seconds:
 // several times longer than any lease.
 func TestEtcdStandsStill(t *testing.T) {
+	t.Parallel()
 	server := Start(t, Options{})
 	server.Client()
 	a := start(t, server, discovery.Bounds{})
@@ -199,10 +159,11 @@ func TestEtcdStandsStill(t *testing.T) {
 }
 
 func TestWhatWasForgottenMeanwhileIsMadeGood(t *testing.T) {
+	t.Parallel()
 	server := Start(t, Options{})
 	client := server.Client()
 	relay := between(t, server.URL)
-	a := startAt(t, relay.url, discovery.Bounds{})
+	a := startAt(t, []string{relay.url}, discovery.Bounds{})
 	b := start(t, server, discovery.Bounds{})
 	for _, m := range []string{"same", "changed", "gone"} {
 		must(t, a.Update(t.Context(), at(m), says("x", time.Minute)))
@@ -226,7 +187,63 @@ func TestWhatWasForgottenMeanwhileIsMadeGood(t *testing.T) {
 	}
 }
 
+// TestEtcdComesBackOlder: the data of an earlier moment is put in its place.
+func TestEtcdComesBackOlder(t *testing.T) {
+	t.Parallel()
+	server := Start(t, Options{})
+	client := server.Client()
+	a := start(t, server, discovery.Bounds{})
+	must(t, a.Update(t.Context(), at("1"), says("old", time.Minute)))
+	server.Kill()
+	backup := filepath.Join(t.TempDir(), "backup")
+	must(t, os.CopyFS(backup, os.DirFS(server.data())))
+	server.Again()
+	await(t, "it is well again", func() bool {
+		return a.State().Degraded == "" && a.Update(t.Context(), at("1"), says("new", time.Minute)) == nil
+	})
+	must(t, a.Update(t.Context(), at("2"), says("new", time.Minute)))
+	h := record(t, a.board)
+	server.Kill()
+	must(t, os.RemoveAll(server.data()))
+	must(t, os.CopyFS(server.data(), os.DirFS(backup)))
+	server.Again()
+	await(t, "it is told", func() bool { return strings.Contains(a.State().Degraded, "older state") })
+	if err := a.Update(t.Context(), at("3"), says("x", time.Minute)); !fault.Has(err, fault.CodeStoreAway) {
+		t.Errorf("a write: %v", err)
+	}
+	if got := content(a.board.Get(at("1"))) + content(a.board.Get(at("2"))); got != "new [] v0 removed=falsenew [] v0 removed=false" || h.count() > 0 {
+		t.Errorf("%s is served, and watchers were told %q", got, h.events)
+	}
+	late := start(t, server, discovery.Bounds{})
+	await(t, "who begins has what etcd has", late.shows(at("1"), "old [] v0 removed=false"))
+	all, err := client.Get(t.Context(), prefix+"/incomplete")
+	must(t, err)
+	if len(all.Kvs) != 1 {
+		t.Error("it is not noted that members may be missing")
+	}
+}
+
+// TestEtcdLosesItsMarker: nothing is wiped, nothing is taken, until it is there again.
+func TestEtcdLosesItsMarker(t *testing.T) {
+	t.Parallel()
+	server := Start(t, Options{})
+	client := server.Client()
+	a := start(t, server, discovery.Bounds{})
+	must(t, a.Update(t.Context(), at("1"), says("x", time.Minute)))
+	h := record(t, a.board)
+	_, err := client.Delete(t.Context(), prefix+"/", clientv3.WithPrefix())
+	must(t, err)
+	await(t, "it is told", func() bool { return strings.Contains(a.State().Degraded, "forgotten") })
+	if err := a.Update(t.Context(), at("2"), says("x", time.Minute)); !fault.Has(err, fault.CodeStoreAway) {
+		t.Errorf("a write: %v", err)
+	}
+	if got := content(a.board.Get(at("1"))); got != "x [] v0 removed=false" || h.count() > 0 {
+		t.Errorf("%s is served, and watchers were told %q", got, h.events)
+	}
+}
+
 func TestAPrefixThatIsNotOurs(t *testing.T) {
+	t.Parallel()
 	server := Start(t, Options{})
 	client := server.Client()
 	for i, c := range []struct {

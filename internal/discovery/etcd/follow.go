@@ -5,6 +5,7 @@ package etcd
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/limit"
@@ -99,15 +100,16 @@ func (s *Store) probe(ctx context.Context) error {
 func (s *Store) take(n news) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if n.cluster != s.origin.cluster || n.alive && n.rev < s.seen {
-		return errLook // of another etcd, or of one that has gone back
+	marked := func(e event) bool {
+		return e.key == s.prefix+"/"+markerName && (e.gone || e.made != s.origin.marker)
+	}
+	if n.cluster != s.origin.cluster || n.alive && n.rev < s.seen || slices.ContainsFunc(n.events, marked) {
+		return errLook // of another etcd, of one that has gone back, or that is being emptied
 	}
 	s.word = time.Now()
 	for _, e := range n.events {
 		p, ours := place(s.prefix, e.key)
 		switch {
-		case !ours && e.key == s.prefix+"/"+markerName && (e.gone || e.made != s.origin.marker):
-			return errLook
 		case !ours && !e.gone && !s.note(e.key):
 			s.strange(e.key)
 		case !ours && e.key == s.odd:
