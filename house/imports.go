@@ -34,6 +34,8 @@ func doorRules() []doorRule {
 			"who may reach what is decided by policy.Decide: nobody else compares ranges"},
 		{"go.etcd.io/bbolt", []string{"internal/store/...", "internal/hub/state"}, false,
 			"the file format is one package's business"},
+		{"go.etcd.io/etcd/...", []string{"internal/discovery/etcd", "test/etcd"}, false,
+			"one store knows etcd: the rest sees members on a board"},
 		{"github.com/spf13/cobra/...", []string{"cmd/...", "deploy/..."}, false,
 			"rooms know no command line"},
 		{"sigs.k8s.io/apiserver-network-proxy/...", []string{"internal/konnectivity/...", "test/..."}, true,

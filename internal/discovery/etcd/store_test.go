@@ -74,12 +74,16 @@ func signed(n int) discovery.Place {
 	return discovery.Place{Cluster: discovery.Cluster{Protocol: discovery.Native, ID: "n"}, Member: fmt.Sprintf("%06d", n)}
 }
 
-func put(t *testing.T, s discovery.Store, p discovery.Place, data string, ttl time.Duration, ends ...string) {
-	t.Helper()
+func says(data string, ttl time.Duration, ends ...string) roster.Update {
 	u := roster.Update{Data: []byte(data), TTL: ttl}
 	for _, e := range ends {
 		u.Endpoints = append(u.Endpoints, []byte(e))
 	}
+	return u
+}
+
+func put(t *testing.T, s discovery.Store, p discovery.Place, u roster.Update) {
+	t.Helper()
 	if err := s.Update(t.Context(), p, u); err != nil {
 		t.Fatal(err)
 	}
@@ -142,10 +146,10 @@ func TestEtcdIsAwayForTenMinutes(t *testing.T) {
 				})
 				s, stop := running(t, f, Config{Log: slog.New(slog.NewTextHandler(&log, nil)), Tell: metrics}, b)
 				defer stop()
-				put(t, s, member1(1), "x", time.Minute, "e")
-				put(t, s, member1(1), "x", 2*time.Minute) // its endpoint ends before it
-				put(t, s, member1(2), "x", time.Minute)
-				put(t, s, member1(3), "x", 20*time.Minute)
+				put(t, s, member1(1), says("x", time.Minute, "e"))
+				put(t, s, member1(1), says("x", 2*time.Minute)) // its endpoint ends before it
+				put(t, s, member1(2), says("x", time.Minute))
+				put(t, s, member1(3), says("x", 20*time.Minute))
 				w, err := b.Watch(member1(1).Cluster)
 				if err != nil {
 					t.Fatal(err)
@@ -188,7 +192,7 @@ func TestEtcdIsAwayForTenMinutes(t *testing.T) {
 				if n := len(b.List(member1(1).Cluster)); n != c.left || len(toldOf(t, w)) < 3-c.left {
 					t.Errorf("%d members are left, not %d", n, c.left)
 				}
-				put(t, s, member1(2), "y", time.Minute)
+				put(t, s, member1(2), says("y", time.Minute))
 				for _, line := range []string{"etcd cannot be used: what is known is served", "etcd can be used again"} {
 					if n := strings.Count(log.String(), line); n != 1 {
 						t.Errorf("%q is logged %d times: %s", line, n, log.String())
@@ -255,11 +259,11 @@ func TestEtcdHasGoneBack(t *testing.T) {
 			simulated(t, func(t *testing.T, f *fake) {
 				b := discovery.NewBoard(discovery.Bounds{})
 				s, stop := running(t, f, Config{}, b)
-				put(t, s, member1(1), "x", 10*time.Minute)
-				put(t, s, member1(2), "x", 10*time.Minute)
+				put(t, s, member1(1), says("x", 10*time.Minute))
+				put(t, s, member1(2), says("x", 10*time.Minute))
 				before := f.backup()
-				put(t, s, member1(1), "y", 10*time.Minute)
-				put(t, s, member1(3), "y", 10*time.Minute)
+				put(t, s, member1(1), says("y", 10*time.Minute))
+				put(t, s, member1(3), says("y", 10*time.Minute))
 				w, err := b.Watch(member1(1).Cluster)
 				if err != nil {
 					t.Fatal(err)
@@ -326,7 +330,7 @@ func TestWhoBeginsWithoutAllAwaitsMembers(t *testing.T) {
 		stop2()
 		time.Sleep(limit.DiscoveryTTL)
 		before := f.backup()
-		put(t, first, member1(1), "x", time.Minute)
+		put(t, first, member1(1), says("x", time.Minute))
 		_, stop3 := settled(true)
 		stop3()
 		f.change(func() { f.refuses = true })
@@ -377,9 +381,9 @@ func TestManyAreReadInPages(t *testing.T) {
 		const members = 2*limit.DiscoveryStorePage + 500
 		s, stop := running(t, f, Config{}, discovery.NewBoard(discovery.Bounds{}))
 		for i := range members {
-			put(t, s, member1(i), "x", time.Minute, "e")
+			put(t, s, member1(i), says("x", time.Minute, "e"))
 			if i%2 == 0 {
-				put(t, s, member1(i), "x", 10*time.Minute)
+				put(t, s, member1(i), says("x", 10*time.Minute))
 			}
 		}
 		stop()
@@ -422,8 +426,8 @@ func TestWritesThatMeet(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		put(t, a, member1(1), "x", time.Minute, "e")
-		put(t, b, member1(1), "y", time.Minute, "f")
+		put(t, a, member1(1), says("x", time.Minute, "e"))
+		put(t, b, member1(1), says("y", time.Minute, "f"))
 		if got := board.Get(member1(1)); string(got.Data) != "y" || len(got.Endpoints) != 2 {
 			t.Errorf("%+v", got)
 		}

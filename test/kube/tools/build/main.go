@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command build fills the cache with the Kubernetes programs of the given minor versions (1.35 when none is
-// given) and prints their directories. It does nothing when the cache holds them.
+// given), or with etcd alone, and prints where they are. It does nothing when the cache holds them.
 //
 //	go run ./test/kube/tools/build 1.34 1.35
+//	go run ./test/kube/tools/build etcd
 package main
 
 import (
@@ -37,8 +38,15 @@ func run(ctx context.Context, minors []string) error {
 	}
 	begin := time.Now()
 	for _, minor := range minors {
-		dir, err := tools.Ensure(ctx, repo, minor, func(line string) {
-			fmt.Fprintf(os.Stderr, "%6.1fs  kubernetes %s: %s\n", time.Since(begin).Seconds(), minor, line)
+		ensure, what := tools.Ensure, "kubernetes "+minor
+		if minor == "etcd" {
+			ensure = func(ctx context.Context, repo, _ string, progress func(string)) (string, error) {
+				return tools.EnsureEtcd(ctx, repo, progress)
+			}
+			what = minor
+		}
+		dir, err := ensure(ctx, repo, minor, func(line string) {
+			fmt.Fprintf(os.Stderr, "%6.1fs  %s: %s\n", time.Since(begin).Seconds(), what, line)
 		})
 		if err != nil {
 			return err

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package discovery
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/roster"
+)
+
+func lease(data string, ends ...string) roster.Lease {
+	l := roster.Lease{Data: []byte(data), Expires: time.Now().Add(long)}
+	for _, e := range ends {
+		l.Endpoints = append(l.Endpoints, roster.Endpoint{Blob: []byte(e), Expires: time.Now().Add(time.Minute)})
+	}
+	return l
+}
+
+// TestAdmit: it says what Apply would, and takes nothing.
+func TestAdmit(t *testing.T) {
+	b := NewBoard(Bounds{Clusters: 2, Members: 2, Endpoints: 2, Bytes: 20})
+	b.Follow(sidero("a"), lease("x"))
+	b.Follow(sidero("b"), lease("x", "1", "2", "3")) // past its bound: another service took it
+	b.Follow(native("a"), lease("x"))
+	counts := func() (out [3]int64) {
+		c, m, n := b.Counts()
+		return [3]int64{int64(c), int64(m), n}
+	}
+	before := counts()
+	for name, c := range map[string]struct {
+		p  Place
+		l  roster.Lease
+		ok bool
+	}{
+		"as it is":                      {sidero("a"), lease("x"), true},
+		"another member":                {native("b"), lease("x"), true},
+		"a third member":                {sidero("c"), lease("x"), false},
+		"a third cluster":               {Place{Cluster{Sidero, "d"}, "a"}, lease("x"), false},
+		"a third endpoint":              {sidero("a"), lease("x", "1", "2", "3"), false},
+		"no more endpoints than it has": {sidero("b"), lease("y", "4", "2", "3"), true},
+		"a fourth endpoint":             {sidero("b"), lease("x", "1", "2", "3", "4"), false},
+		"too many bytes":                {sidero("a"), lease("a text of more bytes than there are"), false},
+		"nothing":                       {sidero("a"), roster.Lease{}, true},
+	} {
+		err := b.Admit(c.p, c.l)
+		if (err == nil) != c.ok || err != nil && (!fault.Has(err, fault.CodeLimit) || fault.From(err).Next == "") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if after := counts(); after != before {
+		t.Errorf("%v became %v", before, after)
+	}
+}
+
+// TestFollow: the board is as it is told, whatever the bounds, and watchers are
+// told of another content only.
+func TestFollow(t *testing.T) {
+	b := NewBoard(Bounds{Clusters: 1, Members: 1})
+	w, err := b.Watch(sidero("").Cluster)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	b.Follow(native("a"), lease("beyond the bound of clusters"))
+	for i, step := range []struct {
+		p    Place
+		l    roster.Lease
+		told []string
+	}{
+		{sidero("a"), lease("x"), []string{"a"}},
+		{sidero("a"), lease("x"), nil},
+		{sidero("b"), lease("beyond the bound of members"), []string{"b"}},
+		{sidero("a"), roster.Lease{}, []string{"a"}},
+		{sidero("a"), roster.Lease{}, nil},
+	} {
+		b.Follow(step.p, step.l)
+		changes, _ := w.Next(ctx)
+		if got := ids(changes); !slices.Equal(got, step.told) {
+			t.Errorf("step %d: watchers were told of %q, not %q", i, got, step.told)
+		}
+	}
+	wantIDs(t, b, sidero("").Cluster, "b")
+	w.Close()
+	b.Follow(sidero("b"), roster.Lease{})
+	b.Follow(native("a"), roster.Lease{})
+	b.Follow(native("nobody"), roster.Lease{})
+	if c, m, n := b.Counts(); c != 0 || m != 0 || n != 0 {
+		t.Errorf("%d clusters, %d members and %d bytes are left", c, m, n)
+	}
+}
+
+// TestExpireEndpoints: they end, and a member stays whose time is over.
+func TestExpireEndpoints(t *testing.T) {
+	b := NewBoard(Bounds{})
+	b.Follow(sidero("a"), lease("x", "e"))
+	w, err := b.Watch(sidero("").Cluster)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	b.ExpireEndpoints(time.Now())
+	if got := b.Get(sidero("a")); len(got.Endpoints) != 1 {
+		t.Fatalf("%+v", got)
+	}
+	b.ExpireEndpoints(time.Now().Add(2 * long))
+	if got := b.Get(sidero("a")); len(got.Endpoints) != 0 || string(got.Data) != "x" {
+		t.Errorf("%+v", got)
+	}
+	if changes, err := w.Next(t.Context()); err != nil || len(changes) != 1 {
+		t.Errorf("%v, %v", changes, err)
+	}
+	if _, _, n := b.Counts(); n != 2 {
+		t.Errorf("%d bytes are left", n)
+	}
+}
