@@ -20,6 +20,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
+	"github.com/tombolo-io/tombolo/internal/runtest"
 	"github.com/tombolo-io/tombolo/test/kube/tools"
 )
 
@@ -62,11 +63,11 @@ func begin(t testing.TB, o Options, members int) []*Server {
 	}
 	all, peers, urls := make([]*Server, members), make([]string, members), make([]string, members)
 	for i := range all {
-		urls[i] = "http://" + free(t)
+		urls[i] = "http://" + runtest.Address(2380)
 		peers[i] = fmt.Sprintf("m%d=%s", i, urls[i])
 	}
 	for i := range all {
-		s := &Server{URL: scheme + free(t), t: t, program: program, dir: t.TempDir()}
+		s := &Server{URL: scheme + o.address(t), t: t, program: program, dir: t.TempDir()}
 		s.args = append(secure, "--data-dir", s.data(), "--name", fmt.Sprint("m", i), "--log-level", "error",
 			"--listen-client-urls", s.URL, "--advertise-client-urls", s.URL,
 			"--listen-peer-urls", urls[i], "--initial-advertise-peer-urls", urls[i], "--initial-cluster", strings.Join(peers, ","),
@@ -80,10 +81,13 @@ func begin(t testing.TB, o Options, members int) []*Server {
 
 func (s *Server) data() string { return filepath.Join(s.dir, "data") }
 
-// free is a port that nobody listens at just now.
-func free(t testing.TB) string {
+// address is one that no other test has, also while the server is down.
+func (o Options) address(t testing.TB) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if o.Cert == "" {
+		return runtest.Address(2379)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0") // for which the certificates are
 	if err != nil {
 		t.Fatal(err)
 	}

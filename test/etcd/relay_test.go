@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/tombolo-io/tombolo/internal/runtest"
 )
 
 // relay stands between a store and etcd, so that one store can be cut off.
@@ -23,7 +25,7 @@ type relay struct {
 func between(t *testing.T, url string) *relay {
 	t.Helper()
 	r := &relay{target: strings.TrimPrefix(url, "http://")}
-	address := free(t)
+	address := runtest.Address(2379)
 	r.url = "http://" + address
 	r.mend(t)
 	t.Cleanup(func() { r.cut(); r.wg.Wait() })

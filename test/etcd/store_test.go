@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/discovery"
 	"github.com/tombolo-io/tombolo/internal/discovery/discoverytest"
 	store "github.com/tombolo-io/tombolo/internal/discovery/etcd"
+	"github.com/tombolo-io/tombolo/internal/limit"
 	"github.com/tombolo-io/tombolo/internal/roster"
 )
 
@@ -201,5 +203,42 @@ func TestTwoThatWriteAtOnceLoseNothing(t *testing.T) {
 	await(t, "all at b", b.shows(at("m"), want))
 	if n := leases(t, client); n != 1 {
 		t.Errorf("one member has %d leases", n)
+	}
+}
+
+// TestManyAreListed: more than a page, and with endpoints that end before them.
+func TestManyAreListed(t *testing.T) {
+	t.Parallel()
+	server := Start(t, Options{})
+	server.Client()
+	a := start(t, server, discovery.Bounds{})
+	const many = limit.DiscoveryStorePage + 100
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range 16 {
+		wg.Go(func() {
+			for i := next.Add(1); i <= many; i = next.Add(1) {
+				p := at(fmt.Sprint(i))
+				if err := a.Update(t.Context(), p, says("x", time.Minute, "e")); err != nil {
+					t.Error(err)
+				}
+				if i%4 == 0 {
+					if err := a.Update(t.Context(), p, says("x", time.Hour)); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+	late := start(t, server, discovery.Bounds{})
+	all := late.board.List(at("").Cluster)
+	if len(all) != many {
+		t.Fatalf("%d members of %d", len(all), many)
+	}
+	for _, l := range all {
+		if len(l.Lease.Endpoints) != 1 || time.Until(l.Lease.Endpoints[0].Expires) > time.Minute+time.Second {
+			t.Fatalf("%+v", l)
+		}
 	}
 }
