@@ -79,6 +79,7 @@ func (s *Store) probe(ctx context.Context) error {
 		case <-probe.C:
 			s.mu.Lock()
 			silent := time.Since(s.word) > s.times.Silence
+			s.asked = s.top
 			s.mu.Unlock()
 			if silent {
 				return errSilent
@@ -103,7 +104,7 @@ func (s *Store) take(n news) error {
 	marked := func(e event) bool {
 		return e.key == s.prefix+"/"+markerName && (e.gone || e.made != s.origin.marker)
 	}
-	if n.cluster != s.origin.cluster || n.alive && n.rev < s.seen || slices.ContainsFunc(n.events, marked) {
+	if n.cluster != s.origin.cluster || n.alive && n.rev < max(s.seen, s.asked) || slices.ContainsFunc(n.events, marked) {
 		return errLook // of another etcd, of one that has gone back, or that is being emptied
 	}
 	s.word = time.Now()

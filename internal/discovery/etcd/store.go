@@ -33,6 +33,7 @@ type Store struct {
 	origin origin
 	seen   int64 // revision up to which the board shows everything
 	top    int64 // the highest that etcd has told of
+	asked  int64 // top when a sign of life was asked for: what comes is not below it
 	known  map[discovery.Place]kept
 	away   error // why etcd counts as away
 	since  time.Time

@@ -237,23 +237,25 @@ func TestEtcdHasGoneBack(t *testing.T) {
 		happens func(f *fake, before fakeState)
 		says    string
 		stays   bool // until the service is restarted
+		unseen  bool // no connection breaks: the client began the watch anew by itself
 	}{
-		"a backup is restored": {func(f *fake, before fakeState) { f.state = before }, "older state", true},
+		"a backup is restored":         {func(f *fake, before fakeState) { f.state = before }, "older state", true, false},
+		"a backup is restored at once": {func(f *fake, before fakeState) { f.state = before }, "older state", true, true},
 		"a backup is restored, and others write": {func(f *fake, before fakeState) {
 			f.state = before
 			f.state.rev += 1000
-		}, "older state", true},
-		"it is another one": {func(f *fake, _ fakeState) { f.state.cluster++ }, "another one", false},
+		}, "older state", true, false},
+		"it is another one": {func(f *fake, _ fakeState) { f.state.cluster++ }, "another one", false, true},
 		"it was emptied": {func(f *fake, _ fakeState) {
 			f.state.keys = map[string]pair{}
 			f.state.rev++
-		}, "forgotten", false},
-		"its marker is gone": {func(f *fake, _ fakeState) { remove(f, markerName) }, "forgotten", false},
+		}, "forgotten", false, false},
+		"its marker is gone": {func(f *fake, _ fakeState) { remove(f, markerName) }, "forgotten", false, false},
 		"it was emptied and begun anew": {func(f *fake, _ fakeState) {
 			f.state.keys = map[string]pair{}
 			f.state.rev++
 			f.set(prefix+"/"+markerName, []byte(markerText+"1"), 0)
-		}, "older state", true},
+		}, "older state", true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			simulated(t, func(t *testing.T, f *fake) {
@@ -270,7 +272,7 @@ func TestEtcdHasGoneBack(t *testing.T) {
 				}
 				defer w.Close()
 				good := f.backup()
-				f.change(func() { f.refuses = true })
+				f.change(func() { f.refuses = !c.unseen })
 				time.Sleep(5 * time.Second)
 				f.change(func() { c.happens(f, before); f.refuses = false })
 				after := f.backup()
