@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/roster"
-	"github.com/tombolo-io/tombolo/internal/runtest"
 )
 
 const long = 10 * time.Minute
@@ -17,13 +15,6 @@ const long = 10 * time.Minute
 func sidero(member string) Place { return Place{Cluster{Sidero, "c"}, member} }
 
 func native(member string) Place { return Place{Cluster{Native, "n"}, member} }
-
-func update(t *testing.T, s Store, p Place, u roster.Update) {
-	t.Helper()
-	if err := s.Update(runtest.Within(t), p, u); err != nil {
-		t.Fatal(err)
-	}
-}
 
 func ids(all []Listing) (out []string) {
 	for _, l := range all {
