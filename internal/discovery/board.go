@@ -19,7 +19,7 @@ import (
 
 // Board is what is known of all clusters, in memory. It is safe for use by many.
 type Board struct {
-	bounds   Bounds
+	bounds   atomic.Pointer[Bounds]
 	begin    time.Time    // of the board's clock: the wall clock may jump
 	mu       sync.RWMutex // of the map alone
 	clusters map[Cluster]*cluster
@@ -38,8 +38,13 @@ type Bounds struct {
 
 // NewBoard makes an empty board.
 func NewBoard(b Bounds) *Board {
-	return &Board{bounds: b, begin: time.Now(), clusters: make(map[Cluster]*cluster)}
+	board := &Board{begin: time.Now(), clusters: make(map[Cluster]*cluster)}
+	board.Bound(b)
+	return board
 }
+
+// Bound changes how much the board takes. What it has stays.
+func (b *Board) Bound(to Bounds) { b.bounds.Store(&to) }
 
 // cluster is the members of one, and the log of what changed last.
 type cluster struct {
@@ -73,7 +78,7 @@ func (b *Board) find(id Cluster, create bool) (*cluster, error) {
 	if c != nil || !create {
 		return c, nil
 	}
-	return b.make(id, b.bounds.Clusters)
+	return b.make(id, b.bounds.Load().Clusters)
 }
 
 // make makes a cluster, if there are fewer than a bound; 0 is none.
@@ -152,8 +157,8 @@ func (b *Board) admit(c *cluster, member string, was, now roster.Lease) error {
 	if err := b.fits(c, was, now); err != nil {
 		return err
 	}
-	grown := weight(member, now) - weight(member, was)
-	if all := b.bytes.Add(grown); b.bounds.Bytes > 0 && grown > 0 && all > b.bounds.Bytes {
+	bounds, grown := b.bounds.Load(), weight(member, now)-weight(member, was)
+	if all := b.bytes.Add(grown); bounds.Bytes > 0 && grown > 0 && all > bounds.Bytes {
 		b.bytes.Add(-grown)
 		return full("bytes of members", all-grown, "bytes")
 	}
@@ -168,9 +173,9 @@ func full(what string, n int64, key string) error {
 // fits looks at the bounds that are of one cluster or member.
 func (b *Board) fits(c *cluster, was, now roster.Lease) error {
 	switch {
-	case b.bounds.Members > 0 && !was.Exists() && now.Exists() && len(c.members) >= b.bounds.Members:
+	case b.bounds.Load().Members > 0 && !was.Exists() && now.Exists() && len(c.members) >= b.bounds.Load().Members:
 		return full("members in the cluster", int64(len(c.members)), "members")
-	case b.bounds.Endpoints > 0 && len(now.Endpoints) > b.bounds.Endpoints && len(now.Endpoints) > len(was.Endpoints):
+	case b.bounds.Load().Endpoints > 0 && len(now.Endpoints) > b.bounds.Load().Endpoints && len(now.Endpoints) > len(was.Endpoints):
 		return full("endpoints of the member", int64(len(was.Endpoints)), "endpoints")
 	}
 	return nil

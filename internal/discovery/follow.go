@@ -18,7 +18,7 @@ func (b *Board) Admit(p Place, now roster.Lease) error {
 	c, n := b.clusters[p.Cluster], len(b.clusters)
 	b.mu.RUnlock()
 	if c == nil {
-		if err := crowded(n, b.bounds.Clusters); err != nil {
+		if err := crowded(n, b.bounds.Load().Clusters); err != nil {
 			return err
 		}
 		c = newCluster()
@@ -30,7 +30,7 @@ func (b *Board) Admit(p Place, now roster.Lease) error {
 		return err
 	}
 	grown, all := weight(p.Member, now)-weight(p.Member, was), b.bytes.Load()
-	if b.bounds.Bytes > 0 && grown > 0 && all+grown > b.bounds.Bytes {
+	if b.bounds.Load().Bytes > 0 && grown > 0 && all+grown > b.bounds.Load().Bytes {
 		return full("bytes of members", all, "bytes")
 	}
 	return nil

@@ -226,7 +226,7 @@ func quiet(d disk, b *Board) MemoryConfig {
 	return MemoryConfig{Board: b, Dir: "state", Log: slog.New(slog.DiscardHandler), disk: d}
 }
 
-func tell(t testing.TB, m *Memory, member, data string) {
+func say(t testing.TB, m *Memory, member, data string) {
 	t.Helper()
 	if err := m.Update(context.Background(), sidero(member), roster.Update{Data: []byte(data), TTL: long}); err != nil {
 		t.Fatal(err)
@@ -254,8 +254,8 @@ func TestACrashAtAnyStepLeavesTheLastOrTheOneBefore(t *testing.T) {
 		d.stop = d.step + stop
 		saved, tried := "", ""
 		for _, version := range []string{"1", "2", "3"} {
-			tell(t, m, "a", version)
-			tell(t, m, "only in "+version, strings.Repeat(version, 1000))
+			say(t, m, "a", version)
+			say(t, m, "only in "+version, strings.Repeat(version, 1000))
 			if tried = content(m.cfg.Board); !m.save() {
 				break
 			}
@@ -277,7 +277,7 @@ func TestACrashAtAnyStepLeavesTheLastOrTheOneBefore(t *testing.T) {
 			if settled := again.State().Settled; settled && content(b) != tried {
 				t.Fatalf("step %d, disk %d: settled without what was taken", stop, i)
 			}
-			tell(t, again, "b", "after")
+			say(t, again, "b", "after")
 			if want := content(b); !again.save() {
 				t.Fatalf("step %d, disk %d: no snapshot after the crash", stop, i)
 			} else if third := NewBoard(Bounds{}); true {
@@ -302,7 +302,7 @@ func saved(t testing.TB) *testDisk {
 		t.Fatal(err)
 	}
 	for _, version := range []string{"before", "last"} {
-		tell(t, m, "a", version)
+		say(t, m, "a", version)
 		if !m.save() {
 			t.Fatal("not saved")
 		}
@@ -401,7 +401,7 @@ func TestAFullDiskDegrades(t *testing.T) {
 		d := saved(t)
 		m, stop := running(t, quiet(d, NewBoard(Bounds{})))
 		d.full.Store(true)
-		tell(t, m, "b", "while it is full")
+		say(t, m, "b", "while it is full")
 		time.Sleep(limit.DiscoverySnapshot + time.Second)
 		synctest.Wait()
 		since := m.State().Since
@@ -420,7 +420,7 @@ func TestAFullDiskDegrades(t *testing.T) {
 		if _, err := OpenMemory(quiet(d.copied(), other)); err != nil || content(other) != "a=last" {
 			t.Errorf("%v, %q", err, content(other))
 		}
-		tell(t, m, "c", "still taken")
+		say(t, m, "c", "still taken")
 		d.full.Store(false)
 		time.Sleep(limit.DiscoverySnapshot)
 		synctest.Wait()

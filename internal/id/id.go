@@ -83,12 +83,15 @@ const (
 	RoleAgent    Role = "agent"    // may hold a session for its cluster
 	RoleClient   Role = "client"   // may dial into its cluster (kube-apiserver)
 	RoleOperator Role = "operator" // may use the hub's admin API
+
+	RoleDiscovery Role = "discovery" // a discovery service
 )
 
 // Identity is the content of a certificate's SPIFFE URI.
 //
 //	spiffe://<trust-domain>/hub/<name>
 //	spiffe://<trust-domain>/operator/<name>
+//	spiffe://<trust-domain>/discovery/<name>
 //	spiffe://<trust-domain>/cluster/<cluster>/agent/<name>
 //	spiffe://<trust-domain>/cluster/<cluster>/client/<name>
 type Identity struct {
@@ -111,7 +114,7 @@ func (i Identity) String() string { return i.URI() }
 // MarshalText makes the URI of it in logs of JSON.
 func (i Identity) MarshalText() ([]byte, error) { return []byte(i.URI()), nil }
 
-// ParseURI accepts exactly the four forms of Identity, in their one spelling.
+// ParseURI accepts exactly the five forms of Identity, in their one spelling.
 func ParseURI(s string) (Identity, error) {
 	rest, ok := strings.CutPrefix(s, "spiffe://")
 	if !ok {
@@ -123,7 +126,7 @@ func ParseURI(s string) (Identity, error) {
 		return Identity{}, err
 	}
 	switch {
-	case len(parts) == 3 && (parts[1] == string(RoleHub) || parts[1] == string(RoleOperator)):
+	case len(parts) == 3 && (parts[1] == string(RoleHub) || parts[1] == string(RoleOperator) || parts[1] == string(RoleDiscovery)):
 		out.Role, out.Name = Role(parts[1]), parts[2]
 	case len(parts) == 5 && parts[1] == "cluster" && (parts[3] == string(RoleAgent) || parts[3] == string(RoleClient)):
 		c, err := ParseCluster(parts[2])
@@ -132,7 +135,7 @@ func ParseURI(s string) (Identity, error) {
 		}
 		out.Role, out.Cluster, out.Name = Role(parts[3]), c, parts[4]
 	default:
-		return Identity{}, fmt.Errorf("identity %q names no hub, operator, agent or client", s)
+		return Identity{}, fmt.Errorf("identity %q names no hub, operator, agent, client or discovery service", s)
 	}
 	if err := checkLabel("name in identity", out.Name); err != nil {
 		return Identity{}, err

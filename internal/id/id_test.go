@@ -62,6 +62,7 @@ func TestALabelIsOneOfRFC1123(t *testing.T) {
 func TestEveryFormOfURI(t *testing.T) {
 	for text, want := range map[string]id.Identity{
 		"spiffe://tombolo.internal/hub/h1":               {TrustDomain: "tombolo.internal", Role: id.RoleHub, Name: "h1"},
+		"spiffe://x/discovery/d1":                        {TrustDomain: "x", Role: id.RoleDiscovery, Name: "d1"},
 		"spiffe://x/operator/anna":                       {TrustDomain: "x", Role: id.RoleOperator, Name: "anna"},
 		"spiffe://a.b.c/cluster/c1/agent/agent-1":        {TrustDomain: "a.b.c", Role: id.RoleAgent, Cluster: cluster(t, "c1"), Name: "agent-1"},
 		"spiffe://a.b.c/cluster/c1/client/apiserver":     {TrustDomain: "a.b.c", Role: id.RoleClient, Cluster: cluster(t, "c1"), Name: "apiserver"},
@@ -135,7 +136,7 @@ func TestWhatIsRenderedIsRead(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		want := id.Identity{
 			TrustDomain: rapid.StringMatching(`[a-z0-9]{1,20}(\.[a-z0-9]{1,20}){0,3}`).Draw(t, "trust domain"),
-			Role:        rapid.SampledFrom([]id.Role{id.RoleHub, id.RoleOperator, id.RoleAgent, id.RoleClient}).Draw(t, "role"),
+			Role:        rapid.SampledFrom([]id.Role{id.RoleHub, id.RoleOperator, id.RoleDiscovery, id.RoleAgent, id.RoleClient}).Draw(t, "role"),
 			Name:        label().Draw(t, "name"),
 		}
 		if want.Role == id.RoleAgent || want.Role == id.RoleClient {

@@ -52,6 +52,40 @@ const (
 	DiscoveryRate, DiscoveryBurst = 15, 60
 	// DiscoveryCallers bounds the addresses whose rate is remembered.
 	DiscoveryCallers = 65_536
+	// DiscoveryMessage bounds a message to a service: the largest entry, or the most
+	// endpoints that a configuration may allow.
+	DiscoveryMessage = 64 << 10
+	// DiscoveryWhole bounds the first answer of the older protocol's Watch, which is
+	// the whole cluster: clients take no message above 4 MiB. What is beyond follows.
+	DiscoveryWhole = 3 << 20
+	// DiscoveryInFlight bounds the answers to a member's entries that wait to be sent;
+	// beyond it none of its frames is read.
+	DiscoveryInFlight = 8
+	// DiscoveryStreams bounds the calls of one connection: a proxy carries those of
+	// many nodes on one.
+	DiscoveryStreams = 1000
+	// DiscoveryStrangers bounds the connections that have not said yet which protocol
+	// they speak: handshakes of a whole site that comes back at once.
+	DiscoveryStrangers = 4096
+	// DiscoveryConnections bounds the connections of a service, DiscoveryFrom those of
+	// one address (a NAT with a cluster of nodes behind it, four times).
+	DiscoveryConnections, DiscoveryFrom = 50_000, 4096
+	// DiscoveryWatches bounds the watches of one address, for the same reason.
+	DiscoveryWatches = 4096
+	// DiscoveryPages bounds the connections for the landing page, for probes and for
+	// the admin socket, each.
+	DiscoveryPages = 128
+	// DiscoveryProxies bounds the networks of trusted proxies, DiscoveryHops how many
+	// addresses of a forwarded-for header are looked at.
+	DiscoveryProxies, DiscoveryHops = 256, 32
+	// DiscoveryHeader bounds the headers of a call.
+	DiscoveryHeader = 8 << 10
+	// DiscoveryBuffer is what is read at once of a connection: most are idle, and hold
+	// it for as long as they live.
+	DiscoveryBuffer = 4 << 10
+	// DiscoveryWindow is what may come of a call or a connection before it is read:
+	// what HTTP/2 begins with is more than any message.
+	DiscoveryWindow = 64 << 10
 	// RosterEndpoints bounds the endpoints of a member after all sources are merged:
 	// what two services keep of one, as each is tried in turn.
 	RosterEndpoints = 128
@@ -86,6 +120,22 @@ const (
 	DiscoveryStoreSilence = 10 * time.Second
 	// DiscoveryStoreRetry is how often an etcd that is away is tried.
 	DiscoveryStoreRetry = time.Second
+	// DiscoveryBegin bounds a connection's way to its first call, and an attending
+	// member's to its proof.
+	DiscoveryBegin = 10 * time.Second
+	// DiscoveryPing is how often a silent caller is asked whether it is there, and
+	// DiscoveryPong how long it may take to say so.
+	DiscoveryPing, DiscoveryPong = 30 * time.Second, 15 * time.Second
+	// DiscoveryPinged is how often a caller may ask: they do each 10 s, and the network
+	// brings two of them closer together.
+	DiscoveryPinged = 5 * time.Second
+	// DiscoveryUnused is how long a connection without a call is kept.
+	DiscoveryUnused = 5 * time.Minute
+	// DiscoveryCertificate is the life of a certificate that a service makes for
+	// itself; a new one is made in half-time.
+	DiscoveryCertificate = 30 * 24 * time.Hour
+	// DiscoveryStamp is how often the files of a certificate are looked at, at most.
+	DiscoveryStamp = time.Second
 )
 
 // Discovery: numbers of the store in etcd.

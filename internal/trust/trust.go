@@ -133,7 +133,7 @@ type Request struct {
 	Identity id.Identity // its trust domain is set by the authority
 	Key      crypto.PublicKey
 	Life     time.Duration
-	Hosts    []string // DNS names and addresses, for a hub
+	Hosts    []string // DNS names and addresses, for who is dialled
 }
 
 // Issue signs a certificate for both ends of TLS and returns it parsed.
@@ -162,8 +162,8 @@ func (a *Authority) Issue(r Request, now time.Time) (*x509.Certificate, error) {
 		BasicConstraintsValid: true,
 		URIs:                  []*url.URL{uri},
 	}
-	if r.Identity.Role == id.RoleHub {
-		template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+	if usage := usageOf(r.Identity.Role); usage == x509.ExtKeyUsageServerAuth {
+		template.ExtKeyUsage = []x509.ExtKeyUsage{usage}
 		for _, h := range r.Hosts {
 			if ip, err := netip.ParseAddr(h); err == nil {
 				template.IPAddresses = append(template.IPAddresses, net.IP(ip.Unmap().AsSlice()))

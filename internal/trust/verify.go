@@ -61,7 +61,7 @@ func (c Check) Verify(chain []*x509.Certificate) (id.Identity, error) {
 }
 
 func usageOf(r id.Role) x509.ExtKeyUsage {
-	if r == id.RoleHub {
+	if r == id.RoleHub || r == id.RoleDiscovery {
 		return x509.ExtKeyUsageServerAuth
 	}
 	return x509.ExtKeyUsageClientAuth

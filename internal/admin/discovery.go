@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package admin
+
+import "time"
+
+// DiscoveryStatus is a discovery service's answer to GET /v1/status. It holds
+// numbers, and nothing of what members said.
+type DiscoveryStatus struct {
+	Meta
+	Name        string            `json:"name"`
+	Version     string            `json:"version"`
+	Since       time.Time         `json:"since"`
+	Draining    bool              `json:"draining"`
+	Listen      string            `json:"listen"`
+	TLS         string            `json:"tls"`             // self, files or none
+	CAPin       string            `json:"caPin,omitempty"` // with self
+	Certificate time.Time         `json:"certificateEnd,omitzero"`
+	Store       DiscoveryStore    `json:"store"`
+	Clusters    int               `json:"clusters"`
+	Members     int               `json:"members"`
+	Bytes       int64             `json:"bytes"`
+	Watchers    int64             `json:"watchers"`
+	Connections int64             `json:"connections"`
+	Limits      DiscoveryLimits   `json:"limits"`
+	Cluster     *DiscoveryCluster `json:"cluster,omitempty"` // only where one is asked for
+}
+
+// DiscoveryStore is how members are kept.
+type DiscoveryStore struct {
+	Kind     string    `json:"kind"` // memory or etcd
+	Settled  bool      `json:"settled"`
+	Settles  time.Time `json:"settles,omitzero"`
+	Degraded string    `json:"degraded,omitempty"` // why what is kept is not safe, or not new
+	Since    time.Time `json:"degradedSince,omitzero"`
+	Saved    time.Time `json:"saved,omitzero"`
+}
+
+// DiscoveryLimits are the bounds of a service.
+type DiscoveryLimits struct {
+	Clusters    int   `json:"clusters"`
+	Members     int   `json:"members"` // of one cluster
+	Endpoints   int   `json:"endpoints"`
+	Bytes       int64 `json:"bytes"`
+	Connections int   `json:"connections"`
+}
+
+// DiscoveryCluster counts one cluster.
+type DiscoveryCluster struct {
+	ID       string `json:"id"`
+	Protocol string `json:"protocol"` // native or sidero
+	Members  int    `json:"members"`
+	Removals int    `json:"removals"` // that are remembered
+	Bytes    int64  `json:"bytes"`
+	Watchers int    `json:"watchers"`
+}

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package discovery
+
+import (
+	"encoding/json"
+	"fmt"
+	"html/template"
+	"net/http"
+	"net/http/pprof"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/tombolo-io/tombolo/api/v1alpha1"
+	"github.com/tombolo-io/tombolo/internal/admin"
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/seal"
+	"github.com/tombolo-io/tombolo/internal/trust"
+)
+
+// Status is what the operator is told. It holds numbers, no contents.
+func (s *Service) Status() admin.DiscoveryStatus {
+	store, l := s.store.State(), s.settings.Load().limits
+	out := admin.DiscoveryStatus{
+		Meta: admin.Meta{APIVersion: v1alpha1.Version, Kind: "DiscoveryStatus"},
+		Name: s.cfg.Name, Version: s.cfg.Version, Since: s.began, Draining: s.isDraining(), Listen: s.listen, TLS: string(s.cfg.TLS),
+		Certificate: s.certs.end(),
+		Store: admin.DiscoveryStore{
+			Kind: store.Kind, Settled: store.Settled, Settles: store.Settles, Degraded: store.Degraded, Since: store.Since, Saved: store.Saved,
+		},
+		Watchers: s.watchers.Load(), Connections: s.connections.Load(),
+		Limits: admin.DiscoveryLimits{Clusters: l.Clusters, Members: l.Members, Endpoints: l.Endpoints, Bytes: l.Bytes, Connections: min(l.Connections, s.most)},
+	}
+	out.Clusters, out.Members, out.Bytes = s.board.Counts()
+	if s.certs != nil && s.certs.own != nil {
+		out.CAPin = trust.Pin(s.certs.own.ca.Certificate())
+	}
+	return out
+}
+
+func (s *Service) isDraining() bool {
+	select {
+	case <-s.draining:
+		return true
+	default:
+		return false
+	}
+}
+
+// end is when the certificate ends; zero without one.
+func (c *certificates) end() time.Time {
+	if c == nil {
+		return time.Time{}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.config.Certificates[0].Leaf.NotAfter
+}
+
+// clusterCounts counts one cluster: of the native protocol if the id is one of
+// that, else of the older one.
+func (s *Service) clusterCounts(text string) (*admin.DiscoveryCluster, error) {
+	id, protocol := Cluster{Sidero, text}, "sidero"
+	if native, err := seal.ParseClusterID(text); err == nil {
+		id, protocol = Cluster{Native, string(native[:])}, "native"
+	}
+	c, _ := s.board.find(id, false)
+	if c == nil {
+		return nil, fault.New(fault.CodeNotFound, "the service does not know the cluster").Whyf("it has neither a member nor a watcher").
+			Hint("write the native id (t1-...), or the id of the older protocol as its members send it")
+	}
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	out := &admin.DiscoveryCluster{ID: text, Protocol: protocol, Members: c.listed, Removals: len(c.members) - c.listed, Watchers: c.watchers}
+	for id, l := range c.members {
+		out.Bytes += weight(id, l)
+	}
+	return out, nil
+}
+
+// api is the admin API, on a socket that its owner alone reaches.
+func (s *Service) api() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, r *http.Request) {
+		out := s.Status()
+		if id := r.URL.Query().Get("cluster"); id != "" {
+			var err error
+			if out.Cluster, err = s.clusterCounts(id); err != nil {
+				writeFault(w, err)
+				return
+			}
+		}
+		writeJSON(w, http.StatusOK, out)
+	})
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		writeFault(w, fault.New(fault.CodeNotFound, "there is no such request").Hint("GET /v1/status is one"))
+	})
+	return mux
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	enc.Encode(v)
+}
+
+func writeFault(w http.ResponseWriter, err error) {
+	f := fault.From(err)
+	w.Header().Set("Tombolo-Fault", string(f.Code))
+	writeJSON(w, admin.HTTPStatus(fault.ClassOf(f.Code)), admin.BodyOf(f))
+}
+
+// probes serves probes and metrics, and nothing that changes anything.
+func (s *Service) probes() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	// A service whose store is degraded or not settled stays ready: what it knows is
+	// better than nothing, and who asks is told what it does not know.
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if s.isDraining() {
+			writeFault(w, drained())
+			return
+		}
+		if why := s.store.State().Degraded; why != "" {
+			fmt.Fprintf(w, "ok, degraded: %s\n", why)
+			return
+		}
+		fmt.Fprintln(w, "ok")
+	})
+	mux.Handle("GET /metrics", promhttp.HandlerFor(s.opt.Reg, promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: limit.Drain}))
+	if s.cfg.Pprof {
+		mux.HandleFunc("GET /debug/pprof/", pprof.Index)
+		mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+		mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
+		mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	}
+	return mux
+}
+
+// page is what a browser gets at the main port: counters, and no names.
+func (s *Service) page(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Cache-Control", "no-store")
+	switch {
+	case r.Method != http.MethodGet && r.Method != http.MethodHead:
+		writeFault(w, fault.New(fault.CodeMethod, "there is a page to read here, and gRPC over HTTP/2").Hint("GET /"))
+		return
+	case r.URL.Path != "/":
+		writeFault(w, fault.New(fault.CodeNotFound, "there is one page, at /"))
+		return
+	}
+	var out strings.Builder
+	clusters, members, _ := s.board.Counts()
+	err := landing().Execute(&out, map[string]any{
+		"Version": s.cfg.Version, "Since": s.began.UTC().Format(time.RFC3339), "Clusters": clusters, "Members": members,
+		"Watchers": s.watchers.Load(), "Settled": s.store.State().Settled,
+	})
+	if err != nil {
+		writeFault(w, err)
+		return
+	}
+	h.Set("Content-Type", "text/html; charset=utf-8")
+	fmt.Fprint(w, out.String())
+}
+
+func landing() *template.Template {
+	return template.Must(template.New("page").Parse(`<!DOCTYPE html>
+<html lang="en">
+<head><meta charset="utf-8"><title>Tombolo discovery</title></head>
+<body>
+<h1>Tombolo discovery</h1>
+<p>Members of clusters find each other here, over gRPC. What they say of themselves is sealed: this service cannot read it.</p>
+<table>
+<tr><th scope="row">Clusters</th><td>{{.Clusters}}</td></tr>
+<tr><th scope="row">Members</th><td>{{.Members}}</td></tr>
+<tr><th scope="row">Watchers</th><td>{{.Watchers}}</td></tr>
+<tr><th scope="row">Running since</th><td>{{.Since}}</td></tr>
+<tr><th scope="row">Version</th><td>{{.Version}}</td></tr>
+</table>
+{{if not .Settled}}<p>The service began a moment ago and awaits members.</p>
+{{end}}</body>
+</html>
+`))
+}

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package discovery
+
+import (
+	"container/list"
+	"context"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/limit"
+)
+
+// callers knows what each address uses: how many calls it made lately, and what
+// it holds open. An address that holds nothing is forgotten when others need the
+// room, the one first that has been quiet for longest.
+type callers struct {
+	most int
+
+	mu    sync.Mutex
+	rates Rates
+	known map[netip.Addr]*caller
+	quiet list.List // of *caller that hold nothing
+}
+
+type caller struct {
+	key   netip.Addr
+	calls *rate.Limiter
+	holds [holdings]int
+	place *list.Element // in quiet; nil while it holds something
+}
+
+// holding is a thing that an address may have so many of.
+type holding int
+
+const (
+	holdConnection holding = iota
+	holdWatch
+	holdings = iota
+)
+
+func newCallers(most int, r Rates) *callers {
+	return &callers{most: most, rates: r, known: make(map[netip.Addr]*caller)}
+}
+
+// party is whom an address counts with: a site has a /64 of IPv6, and uses all of it.
+func party(a netip.Addr) netip.Addr {
+	a = a.Unmap().WithZone("")
+	if !a.Is6() {
+		return a
+	}
+	b := a.As16()
+	clear(b[8:])
+	return netip.AddrFrom16(b)
+}
+
+// bound changes the rates of everybody.
+func (c *callers) bound(r Rates, now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.rates = r
+	for _, one := range c.known {
+		one.calls.SetLimitAt(now, rate.Limit(r.PerSecond))
+		one.calls.SetBurstAt(now, r.Burst)
+	}
+}
+
+// find is the caller of an address; nil if there is no room for one more.
+func (c *callers) find(a netip.Addr) *caller {
+	key := party(a)
+	if one := c.known[key]; one != nil {
+		if one.place != nil {
+			c.quiet.MoveToBack(one.place)
+		}
+		return one
+	}
+	if len(c.known) >= c.most {
+		oldest := c.quiet.Front()
+		if oldest == nil {
+			return nil
+		}
+		delete(c.known, c.quiet.Remove(oldest).(*caller).key)
+	}
+	one := &caller{key: key, calls: rate.NewLimiter(rate.Limit(c.rates.PerSecond), c.rates.Burst)}
+	one.place = c.quiet.PushBack(one)
+	c.known[key] = one
+	return one
+}
+
+func (c *callers) full() error {
+	return fault.New(fault.CodeLimit, "the call is not taken").Whyf("calls of %d addresses are open, as many as are counted", c.most).
+		Hint("try again later, or use another service")
+}
+
+// turn waits for the address's turn, which is limit.DiscoveryTurn away at most.
+func (c *callers) turn(ctx context.Context, a netip.Addr) error {
+	now := time.Now()
+	c.mu.Lock()
+	one := c.find(a)
+	if one == nil {
+		c.mu.Unlock()
+		return c.full()
+	}
+	ticket := one.calls.ReserveN(now, 1)
+	wait, rates := ticket.DelayFrom(now), c.rates
+	if !ticket.OK() || wait > limit.DiscoveryTurn {
+		ticket.CancelAt(now)
+		c.mu.Unlock()
+		return fault.New(fault.CodeLimit, "the call is not taken").
+			Whyf("%v makes more than %d calls a second", one.key, rates.PerSecond).
+			Hint("make fewer, or raise rates.perSecond of the service").After(limit.DiscoveryTurn)
+	}
+	c.mu.Unlock()
+	if wait <= 0 {
+		return nil
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// hold notes that an address has one thing more, of which it may have so many;
+// release must follow.
+func (c *callers) hold(a netip.Addr, what holding, most int) (release func(), err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	one := c.find(a)
+	switch {
+	case one == nil:
+		return nil, c.full()
+	case one.holds[what] >= most:
+		thing := [...]string{"connections", "watches"}[what]
+		return nil, fault.New(fault.CodeLimit, "the call is not taken").Whyf("%v has %d %s, which is the bound", one.key, one.holds[what], thing).
+			Hint("close some, or raise limits.%sPerAddress of the service", thing)
+	}
+	one.holds[what]++
+	if one.place != nil {
+		c.quiet.Remove(one.place)
+		one.place = nil
+	}
+	return sync.OnceFunc(func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if one.holds[what]--; one.holds == [holdings]int{} {
+			one.place = c.quiet.PushBack(one)
+		}
+	}), nil
+}
+
+// addrOf is the address and the port of a connection's other end.
+func addrOf(a net.Addr) netip.AddrPort {
+	if tcp, ok := a.(*net.TCPAddr); ok {
+		at := tcp.AddrPort()
+		return netip.AddrPortFrom(at.Addr().Unmap().WithZone(""), at.Port())
+	}
+	return netip.AddrPort{} // of a test's pipe: all of those are one
+}
+
+// forwarded are the headers in which a proxy says for whom it speaks.
+type forwarded struct {
+	realIP []string // X-Real-IP
+	chain  []string // X-Forwarded-For
+}
+
+// realCaller is who calls. What a proxy that is trusted says of that counts, and
+// nobody else's word: of a chain, the last that is no such proxy, for each proxy
+// appends whom it saw. A chain and an X-Real-IP that do not agree count for
+// nothing: one of them was sent by the caller, through a proxy that only sets the
+// other. The port is known of who is connected to us alone.
+func realCaller(peer netip.AddrPort, trusted []netip.Prefix, f forwarded) netip.AddrPort {
+	if !within(trusted, peer.Addr()) {
+		return peer
+	}
+	chain, inChain := last(trusted, f.chain)
+	single, isSingle := netip.Addr{}, false
+	if len(f.realIP) == 1 {
+		a, err := netip.ParseAddr(strings.TrimSpace(f.realIP[0]))
+		single = a.Unmap().WithZone("")
+		isSingle = err == nil && !within(trusted, single)
+	}
+	switch {
+	case inChain && isSingle && chain != single:
+		return peer
+	case inChain:
+		return netip.AddrPortFrom(chain, 0)
+	case isSingle && len(f.chain) == 0:
+		return netip.AddrPortFrom(single, 0)
+	}
+	return peer
+}
+
+// last is the last address of a chain that is not trusted. What cannot be read
+// ends the search: nobody knows whose word the rest is.
+func last(trusted []netip.Prefix, headers []string) (netip.Addr, bool) {
+	seen := 0
+	for i := len(headers) - 1; i >= 0; i-- {
+		for rest, more := headers[i], true; more; {
+			var item string
+			if at := strings.LastIndexByte(rest, ','); at >= 0 {
+				rest, item = rest[:at], rest[at+1:]
+			} else {
+				item, more = rest, false
+			}
+			if seen++; seen > limit.DiscoveryHops {
+				return netip.Addr{}, false
+			}
+			a, err := netip.ParseAddr(strings.TrimSpace(item))
+			if err != nil {
+				return netip.Addr{}, false
+			}
+			if a = a.Unmap().WithZone(""); !within(trusted, a) {
+				return a, true
+			}
+		}
+	}
+	return netip.Addr{}, false
+}
+
+func within(networks []netip.Prefix, a netip.Addr) bool {
+	for _, p := range networks {
+		if p.Contains(a) {
+			return true
+		}
+	}
+	return false
+}

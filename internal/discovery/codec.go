@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package discovery
+
+import (
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/encoding/proto"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// raw is a message that is bytes already. Many streams send the same ones.
+type raw []byte
+
+// codec is the one of gRPC for everything but raw.
+type codec struct{ encoding.CodecV2 }
+
+func newCodec() codec { return codec{encoding.GetCodecV2(proto.Name)} }
+
+// Marshal implements encoding.CodecV2.
+func (c codec) Marshal(v any) (mem.BufferSlice, error) {
+	if b, ok := v.(raw); ok {
+		return mem.BufferSlice{mem.SliceBuffer(b)}, nil
+	}
+	return c.CodecV2.Marshal(v)
+}
+
+// The fields of the messages that are put together here, because most of their
+// bytes are there already: proto/sidero/server.proto, proto/discovery/discovery.proto.
+const (
+	watchAffiliates, watchDeleted                  = 1, 2
+	affiliateID, affiliateData, affiliateEndpoints = 1, 2, 3
+
+	frameSnapshot, frameChange   = 3, 4
+	snapshotEntries              = 1
+	changeEntries, changeExpired = 1, 2
+	frameHead                    = 8 // at most, before what is in a frame
+)
+
+// field appends a field of bytes.
+func field(b []byte, number protowire.Number, value []byte) []byte {
+	return protowire.AppendBytes(protowire.AppendTag(b, number, protowire.BytesType), value)
+}
+
+// fieldSize is how much field appends.
+func fieldSize(number protowire.Number, n int) int {
+	return protowire.SizeTag(number) + protowire.SizeBytes(n)
+}
+
+// pack puts items, which are fields already, into as many messages as a bound
+// asks for. Without an item there is no message.
+func pack(items [][]byte, most int) (out [][]byte) {
+	var now []byte
+	for _, item := range items {
+		if len(now) > 0 && len(now)+len(item) > most {
+			out, now = append(out, now), nil
+		}
+		now = append(now, item...)
+	}
+	if len(now) > 0 {
+		out = append(out, now)
+	}
+	return out
+}

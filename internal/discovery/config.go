@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package discovery
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tombolo-io/tombolo/api/v1alpha1"
+	"github.com/tombolo-io/tombolo/internal/conf"
+	"github.com/tombolo-io/tombolo/internal/limit"
+)
+
+// TLSMode is where the certificate of the main port comes from.
+type TLSMode string
+
+// The modes.
+const (
+	TLSSelf  TLSMode = "self"  // a CA in the state directory
+	TLSFiles TLSMode = "files" // of somebody else's CA
+	TLSNone  TLSMode = "none"  // clear text
+)
+
+// Config is a valid configuration of a discovery service.
+type Config struct {
+	Name        string // of this service, for people and for its certificate
+	Version     string // of the program
+	StateDir    string
+	RunDir      string
+	Listen      string
+	AdminListen string
+	Pprof       bool
+	Log         v1alpha1.LogConfig
+	TLS         TLSMode
+	Hosts       []string // of TLSSelf
+	Snapshot    time.Duration
+	Etcd        *EtcdConfig // nil: in memory
+	Settle      time.Duration
+	Drain       time.Duration
+
+	// What a reload may change.
+	Reloadable
+}
+
+// Reloadable is the part of a configuration that a running service takes over.
+type Reloadable struct {
+	limits            Limits
+	rates             Rates
+	proxies           []netip.Prefix
+	certFile, keyFile string // of TLSFiles
+}
+
+// Limits bound what a service takes.
+type Limits struct {
+	Clusters, Members, Endpoints                          int
+	Bytes                                                 int64
+	Connections, ConnectionsPerAddress, WatchesPerAddress int
+}
+
+func (l Limits) board() Bounds {
+	return Bounds{Clusters: l.Clusters, Members: l.Members, Endpoints: l.Endpoints, Bytes: l.Bytes}
+}
+
+// Rates are how many calls of an address are taken.
+type Rates struct{ PerSecond, Burst int }
+
+// EtcdConfig is how a store in etcd is reached.
+type EtcdConfig struct {
+	Endpoints                 []string
+	Prefix                    string
+	CAFile, CertFile, KeyFile string
+	Username, PasswordFile    string
+}
+
+// ParseConfig decodes and validates a file. It returns every problem at once.
+func ParseConfig(file string, data []byte) (Config, error) {
+	var raw v1alpha1.DiscoveryConfig
+	d := conf.Decode(file, data, &raw)
+	if d.Unread() {
+		return Config{}, d.Err()
+	}
+	if raw.APIVersion != v1alpha1.Version {
+		d.Add("apiVersion", "%q is expected", v1alpha1.Version)
+	}
+	if raw.Kind != v1alpha1.KindDiscoveryConfig {
+		d.Add("kind", "%q is expected", v1alpha1.KindDiscoveryConfig)
+	}
+	cfg := validate(raw, d.Add)
+	return cfg, d.Err()
+}
+
+// DefaultConfig is the configuration of a service that was given none.
+func DefaultConfig() Config {
+	return validate(v1alpha1.DiscoveryConfig{}, func(path, format string, args ...any) {})
+}
+
+// reporter takes one problem with the field at path.
+type reporter func(path, format string, args ...any)
+
+func validate(raw v1alpha1.DiscoveryConfig, add reporter) Config {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "discovery"
+	}
+	c := Config{
+		Name:     label(host),
+		StateDir: or(raw.StateDir, "/var/lib/tombolo/discovery"), RunDir: or(raw.RunDir, "/run/tombolo"),
+		Listen: or(raw.Listen, ":8446"), AdminListen: or(raw.Admin.Listen, "127.0.0.1:8447"), Pprof: raw.Admin.Pprof, Log: raw.Log,
+		Settle: between(raw.Settle, limit.DiscoverySettle, limit.DiscoveryTTL, "settle", add),
+		Drain:  between(raw.DrainTimeout, limit.Drain, time.Hour, "drainTimeout", add),
+	}
+	for path, addr := range map[string]string{"listen": c.Listen, "admin.listen": c.AdminListen} {
+		if _, port, err := net.SplitHostPort(addr); err != nil || !isPort(port) {
+			add(path, "%q is not host:port or :port", addr)
+		}
+	}
+	if raw.Log.Format != "" && raw.Log.Format != "text" && raw.Log.Format != "json" {
+		add("log.format", "%q is neither text nor json", raw.Log.Format)
+	}
+	if !slices.Contains([]string{"", "debug", "info", "warn", "error"}, raw.Log.Level) {
+		add("log.level", "%q is none of debug, info, warn, error", raw.Log.Level)
+	}
+	c.tls(raw.TLS, add)
+	c.store(raw.Store, add)
+	c.limits = limits(raw.Limits, add)
+	c.rates = Rates{
+		number(raw.Rates.PerSecond, limit.DiscoveryRate, 1_000_000, "rates.perSecond", add),
+		number(raw.Rates.Burst, limit.DiscoveryBurst, 1_000_000, "rates.burst", add),
+	}
+	if len(raw.TrustedProxies) > limit.DiscoveryProxies {
+		add("trustedProxies", "there are %d, at most %d are taken", len(raw.TrustedProxies), limit.DiscoveryProxies)
+	}
+	for i, text := range raw.TrustedProxies {
+		p, err := network(text)
+		if err != nil {
+			add(fmt.Sprintf("trustedProxies[%d]", i), "%q is neither an address nor a network without host bits", text)
+		}
+		c.proxies = append(c.proxies, p)
+	}
+	return c
+}
+
+// network reads an address or a network.
+func network(text string) (netip.Prefix, error) {
+	if a, err := netip.ParseAddr(text); err == nil && a.Zone() == "" {
+		a = a.Unmap()
+		return a.Prefix(a.BitLen())
+	}
+	p, err := netip.ParsePrefix(text)
+	if err == nil && (p != p.Masked() || p.Addr().Is4In6()) {
+		err = fmt.Errorf("%q has host bits", text)
+	}
+	return p, err
+}
+
+func (c *Config) tls(raw v1alpha1.DiscoveryTLSConfig, add reporter) {
+	files := raw.CertFile != "" || raw.KeyFile != ""
+	switch {
+	case raw.Self && raw.None || files && (raw.Self || raw.None):
+		add("tls", "one of certFile with keyFile, self, and none can be")
+	case raw.None:
+		c.TLS = TLSNone
+	case files:
+		c.TLS = TLSFiles
+	default:
+		c.TLS = TLSSelf
+	}
+	if files && (raw.CertFile == "" || raw.KeyFile == "") {
+		add("tls", "certFile and keyFile belong together")
+	}
+	absolute("tls.certFile", raw.CertFile, add)
+	absolute("tls.keyFile", raw.KeyFile, add)
+	c.certFile, c.keyFile = raw.CertFile, raw.KeyFile
+	if len(raw.Hosts) > 0 && c.TLS != TLSSelf {
+		add("tls.hosts", "it says what a certificate of our own names: that takes self")
+	}
+	if c.Hosts = raw.Hosts; len(c.Hosts) == 0 {
+		c.Hosts = hostsHere()
+	}
+	for i, h := range raw.Hosts {
+		if _, err := netip.ParseAddr(h); err != nil && (len(h) > 253 || h == "" || strings.Trim(strings.ToLower(h), "abcdefghijklmnopqrstuvwxyz0123456789-.*") != "") {
+			add(fmt.Sprintf("tls.hosts[%d]", i), "%q is neither a name nor an address", h)
+		}
+	}
+}
+
+func (c *Config) store(raw v1alpha1.DiscoveryStoreConfig, add reporter) {
+	c.Snapshot = limit.DiscoverySnapshot
+	if raw.Memory != nil {
+		c.Snapshot = between(raw.Memory.SnapshotInterval, limit.DiscoverySnapshot, time.Hour, "store.memory.snapshotInterval", add)
+		if c.Snapshot < time.Second {
+			add("store.memory.snapshotInterval", "%v is less than 1s", c.Snapshot)
+		}
+	}
+	e := raw.Etcd
+	if e == nil {
+		return
+	}
+	if raw.Memory != nil {
+		add("store", "one of memory and etcd can be")
+	}
+	if len(e.Endpoints) == 0 {
+		add("store.etcd.endpoints", "is missing")
+	}
+	for i, at := range e.Endpoints {
+		u, err := url.Parse(at)
+		if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.User != nil || u.Path != "" && u.Path != "/" {
+			add(fmt.Sprintf("store.etcd.endpoints[%d]", i), "it is no URL such as https://10.0.0.1:2379")
+		}
+	}
+	if (e.CertFile == "") != (e.KeyFile == "") {
+		add("store.etcd", "certFile and keyFile belong together")
+	}
+	if (e.Username == "") != (e.PasswordFile == "") {
+		add("store.etcd", "username and passwordFile belong together")
+	}
+	for path, file := range map[string]string{"caFile": e.CAFile, "certFile": e.CertFile, "keyFile": e.KeyFile, "passwordFile": e.PasswordFile} {
+		absolute("store.etcd."+path, file, add)
+	}
+	c.Etcd = &EtcdConfig{
+		Endpoints: e.Endpoints, Prefix: or(e.Prefix, "/tombolo/discovery"), CAFile: e.CAFile, CertFile: e.CertFile, KeyFile: e.KeyFile,
+		Username: e.Username, PasswordFile: e.PasswordFile,
+	}
+}
+
+func limits(raw v1alpha1.DiscoveryLimitsConfig, add reporter) Limits {
+	l := Limits{
+		Clusters:              number(raw.Clusters, limit.DiscoveryClusters, 10_000_000, "limits.clusters", add),
+		Members:               number(raw.Members, limit.DiscoveryMembers, 1_000_000, "limits.members", add),
+		Endpoints:             number(raw.Endpoints, limit.DiscoveryEndpoints, 1024, "limits.endpoints", add),
+		Bytes:                 int64(raw.Bytes),
+		Connections:           number(raw.Connections, limit.DiscoveryConnections, 10_000_000, "limits.connections", add),
+		ConnectionsPerAddress: number(raw.ConnectionsPerAddress, limit.DiscoveryFrom, 10_000_000, "limits.connectionsPerAddress", add),
+		WatchesPerAddress:     number(raw.WatchesPerAddress, limit.DiscoveryWatches, 10_000_000, "limits.watchesPerAddress", add),
+	}
+	if l.Bytes == 0 {
+		l.Bytes = limit.DiscoveryBytes
+	}
+	// What is kept must fit into a snapshot, with the leases that stand beside it.
+	if most := int64(limit.DiscoveryFile) / 2; l.Bytes > most {
+		add("limits.bytes", "%v is more than %v", raw.Bytes, v1alpha1.Size(most))
+	}
+	return l
+}
+
+// number is one from 1 to most.
+func number(n *int, otherwise, most int, path string, add reporter) int {
+	switch {
+	case n == nil:
+		return otherwise
+	case *n < 1 || *n > most:
+		add(path, "%d is not within 1 and %d", *n, most)
+	}
+	return *n
+}
+
+func between(d v1alpha1.Duration, otherwise, most time.Duration, path string, add reporter) time.Duration {
+	switch {
+	case d.Duration == 0:
+		return otherwise
+	case d.Duration < 0 || d.Duration > most:
+		add(path, "%v is not within 0 and %v", d.Duration, most)
+	}
+	return d.Duration
+}
+
+func absolute(path, file string, add reporter) {
+	if file != "" && !filepath.IsAbs(file) {
+		add(path, "%q is not absolute", file)
+	}
+}
+
+func isPort(s string) bool {
+	n, err := strconv.ParseUint(s, 10, 16)
+	return err == nil && (n > 0 || s == "0")
+}
+
+func or(s, otherwise string) string {
+	if s != "" {
+		return s
+	}
+	return otherwise
+}
+
+// label makes an RFC 1123 label of a host name.
+func label(host string) string {
+	host, _, _ = strings.Cut(strings.ToLower(host), ".")
+	out := strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '-' {
+			return r
+		}
+		return -1
+	}, host)
+	return or(strings.Trim(out[:min(len(out), 63)], "-"), "discovery")
+}
+
+// fixedChanges names the settings that differ but cannot be taken over by a running service.
+func fixedChanges(old, next Config) []string {
+	var out []string
+	for _, f := range []struct {
+		name string
+		same bool
+	}{
+		{"stateDir", old.StateDir == next.StateDir},
+		{"runDir", old.RunDir == next.RunDir},
+		{"listen", old.Listen == next.Listen},
+		{"admin", old.AdminListen == next.AdminListen && old.Pprof == next.Pprof},
+		{"log", old.Log == next.Log},
+		{"tls", old.TLS == next.TLS && (old.TLS != TLSSelf || slices.Equal(old.Hosts, next.Hosts))},
+		{"store", old.Snapshot == next.Snapshot && sameEtcd(old.Etcd, next.Etcd)},
+		{"settle", old.Settle == next.Settle},
+		{"drainTimeout", old.Drain == next.Drain},
+	} {
+		if !f.same {
+			out = append(out, f.name)
+		}
+	}
+	return out
+}
+
+func sameEtcd(a, b *EtcdConfig) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	rest := func(c EtcdConfig) [6]string {
+		return [6]string{c.Prefix, c.CAFile, c.CertFile, c.KeyFile, c.Username, c.PasswordFile}
+	}
+	return slices.Equal(a.Endpoints, b.Endpoints) && rest(*a) == rest(*b)
+}

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package discovery
+
+import (
+	"container/list"
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/run"
+)
+
+// serveFront accepts on the main port. What a connection is for follows from ALPN,
+// and where that says nothing, from its first bytes:
+//
+//	TLS with ALPN http/1.1, or bytes of HTTP/1.1    the landing page
+//	TLS with ALPN h2, or the preface of HTTP/2      gRPC
+//
+// A caller who offers both is a browser, and gets the page. Until it is known, a
+// connection is a stranger: there are so many, the oldest makes room for one more,
+// and each has limit.DiscoveryBegin.
+func (s *Service) serveFront(ctx context.Context, ln net.Listener, calls, pages *handoff) error {
+	stop := run.OnDone(ctx, func() { ln.Close() })
+	defer stop()
+	g := run.NewGroup(ctx)
+	unknown := newStrangers(limit.DiscoveryStrangers, s.refused)
+	err := acceptLoop(ctx, ln, func(raw net.Conn) {
+		conn, err := s.enter(raw)
+		if err != nil {
+			s.refused(raw, err)
+			raw.Close()
+			return
+		}
+		g.Do(func(ctx context.Context) {
+			known := unknown.add(raw)
+			to, err := s.greet(ctx, conn)
+			known()
+			switch {
+			case err != nil:
+				s.refused(raw, err)
+				conn.Close()
+			case to.http2:
+				calls.hand(to)
+			default:
+				pages.hand(to)
+			}
+		})
+	})
+	return errors.Join(err, g.Wait())
+}
+
+func (s *Service) refused(conn net.Conn, err error) {
+	f := fault.From(err)
+	s.metrics.Refused.WithLabelValues(string(f.Code)).Inc()
+	s.log.Debug("connection refused", "peer", conn.RemoteAddr(), "code", f.Code, "reason", f.Error())
+}
+
+// enter takes a place for a connection, which it gives back when it is closed.
+// Behind a trusted proxy there are many callers, who are counted with their calls.
+func (s *Service) enter(raw net.Conn) (net.Conn, error) {
+	settings := s.settings.Load()
+	if n := s.connections.Add(1); n > int64(min(settings.limits.Connections, s.most)) {
+		s.connections.Add(-1)
+		return nil, fault.New(fault.CodeLimit, "the connection is refused").Whyf("there are %d, which is the bound", n-1).
+			Hint("raise limits.connections of the service, and its open files (LimitNOFILE)")
+	}
+	leave := func() { s.connections.Add(-1) }
+	if at := addrOf(raw.RemoteAddr()).Addr(); at.IsValid() && !within(settings.proxies, at) {
+		release, err := s.callers.hold(at, holdConnection, settings.limits.ConnectionsPerAddress)
+		if err != nil {
+			leave()
+			return nil, err
+		}
+		both := leave
+		leave = func() { release(); both() }
+	}
+	return &entered{Conn: raw, leave: sync.OnceFunc(leave)}, nil
+}
+
+// entered gives its place back when it is closed.
+type entered struct {
+	net.Conn
+	leave func()
+}
+
+func (c *entered) Close() error {
+	defer c.leave()
+	return c.Conn.Close()
+}
+
+// greeted is a connection of which it is known what it is for.
+type greeted struct {
+	net.Conn
+	first []byte // that were read to know it
+	http2 bool
+}
+
+func (c *greeted) Read(b []byte) (int, error) {
+	if len(c.first) == 0 {
+		return c.Conn.Read(b)
+	}
+	n := copy(b, c.first)
+	if c.first = c.first[n:]; len(c.first) == 0 {
+		c.first = nil
+	}
+	return n, nil
+}
+
+// greet does the handshake, if there is one, and finds out what comes.
+func (s *Service) greet(ctx context.Context, conn net.Conn) (*greeted, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit.DiscoveryBegin)
+	defer cancel()
+	below := conn
+	stop := run.OnDone(ctx, func() { below.SetDeadline(time.Unix(1, 0)) })
+	defer func() {
+		stop()
+		below.SetDeadline(time.Time{}) // it may have ended this very moment
+	}()
+	bad := func(what string, err error) error {
+		return fault.New(fault.CodeRequest, what).Because(err).Hint("speak gRPC over HTTP/2, or HTTP/1.1; with TLS if the service has it")
+	}
+	if s.certs != nil {
+		over := tls.Server(conn, s.certs.get(time.Now(), *s.settings.Load()))
+		if err := over.HandshakeContext(ctx); err != nil {
+			return nil, bad("the TLS handshake failed", err)
+		}
+		conn = over
+		switch over.ConnectionState().NegotiatedProtocol {
+		case alpnHTTP2:
+			return &greeted{Conn: conn, http2: true}, nil
+		case alpnHTTP1:
+			return &greeted{Conn: conn}, nil
+		}
+	}
+	first, http2, err := sniff(conn.Read)
+	if err != nil {
+		return nil, bad("the connection said nothing", err)
+	}
+	return &greeted{conn, first, http2}, nil
+}
+
+// The ALPN names of HTTP (RFC 9113 section 3.1, RFC 7301 section 6). Ours comes in
+// this order: of a caller who knows both, the first.
+const alpnHTTP1, alpnHTTP2 = "http/1.1", "h2"
+
+// preface is how every HTTP/2 connection begins (RFC 9113 section 3.4).
+const preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+
+// sniff reads until it is sure whether HTTP/2 comes, and no further than that.
+func sniff(read func([]byte) (int, error)) (first []byte, http2 bool, err error) {
+	buf := make([]byte, len(preface))
+	for n := 0; ; {
+		m, err := read(buf[n:])
+		n += m
+		switch {
+		case n > 0 && string(buf[:n]) != preface[:n]:
+			return buf[:n], false, nil
+		case n == len(preface):
+			return buf, true, nil
+		case err != nil:
+			return nil, false, err
+		}
+	}
+}
+
+// strangers are the connections that have not said what they are for. One more
+// than there may be costs the oldest its place.
+type strangers struct {
+	most  int
+	shed  func(net.Conn, error)
+	mu    sync.Mutex
+	order list.List // of net.Conn
+}
+
+func newStrangers(most int, shed func(net.Conn, error)) *strangers {
+	return &strangers{most: most, shed: shed}
+}
+
+func (s *strangers) add(conn net.Conn) (known func()) {
+	s.mu.Lock()
+	var old net.Conn
+	if s.order.Len() >= s.most {
+		old = s.order.Remove(s.order.Front()).(net.Conn)
+	}
+	place := s.order.PushBack(conn)
+	s.mu.Unlock()
+	if old != nil {
+		s.shed(old, fault.New(fault.CodeLimit, "the connection is refused").Whyf("it said nothing, and %d others wait", s.most))
+		old.SetDeadline(time.Unix(1, 0)) // its own goroutine closes it
+	}
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.order.Remove(place) // nothing, if it was shed
+	}
+}
+
+// acceptLoop accepts until ctx ends. Without descriptors it waits a little.
+func acceptLoop(ctx context.Context, ln net.Listener, handle func(net.Conn)) error {
+	pause := 5 * time.Millisecond
+	for {
+		conn, err := ln.Accept()
+		switch {
+		case err == nil:
+			pause = 5 * time.Millisecond
+			handle(conn)
+			continue
+		case ctx.Err() != nil || errors.Is(err, net.ErrClosed):
+			return nil
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+		}
+		timer.Stop()
+		pause = min(2*pause, time.Second)
+	}
+}
+
+// handoff is a listener that is fed with connections accepted elsewhere.
+type handoff struct {
+	conns chan net.Conn
+	done  chan struct{}
+	once  sync.Once
+	addr  net.Addr
+}
+
+func newHandoff(addr net.Addr) *handoff {
+	return &handoff{conns: make(chan net.Conn), done: make(chan struct{}), addr: addr}
+}
+
+func (l *handoff) hand(conn net.Conn) {
+	select {
+	case l.conns <- conn:
+	case <-l.done:
+		conn.Close()
+	}
+}
+
+func (l *handoff) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case <-l.done:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *handoff) Close() error {
+	l.once.Do(func() { close(l.done) })
+	return nil
+}
+
+func (l *handoff) Addr() net.Addr { return l.addr }

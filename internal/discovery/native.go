@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package discovery
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"io"
+	"runtime"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/roster"
+	"github.com/tombolo-io/tombolo/internal/seal"
+	pb "github.com/tombolo-io/tombolo/proto/discovery"
+)
+
+// attendVersion is the one version of Attend that there is.
+const attendVersion = 1
+
+// ours serves the protocol of our own nodes: docs/reference/discovery.md, section 3.
+//
+//	challenge ─► proof ─► welcome, snapshot ─► changes, answers to entries ─► drain
+//	               └─ refusal, end                └─ refusals                    └─ end
+type ours struct {
+	pb.UnimplementedDiscoveryServer
+	s *Service
+}
+
+// attendance is one stream that has proved which cluster it is of.
+type attendance struct {
+	*Service
+	stream  grpc.BidiStreamingServer[pb.FromMember, pb.FromService]
+	who     seal.Proven
+	cluster Cluster
+	answers chan *pb.FromService
+	end     chan error // why nothing more comes from the member
+}
+
+// Attend serves one member, or one who only watches.
+func (o ours) Attend(stream grpc.BidiStreamingServer[pb.FromMember, pb.FromService]) error {
+	ctx, cancel := context.WithCancel(stream.Context())
+	defer cancel()
+	nonce := make([]byte, seal.NonceSize)
+	if _, err := rand.Read(nonce); err != nil {
+		return err
+	}
+	err := stream.Send(&pb.FromService{Frame: &pb.FromService_Challenge{Challenge: &pb.Challenge{
+		Nonce: nonce, VersionMin: attendVersion, VersionMax: attendVersion, Software: "tombolo/" + o.s.cfg.Version,
+	}}})
+	if err != nil {
+		return err
+	}
+	a := &attendance{Service: o.s, stream: stream, answers: make(chan *pb.FromService, limit.DiscoveryInFlight), end: make(chan error, 1)}
+	proofs := make(chan *pb.Proof, 1)
+	proven := make(chan struct{})
+	// RecvMsg returns at the latest when this handler has.
+	o.s.work.Do(func(context.Context) { a.end <- a.receive(ctx, proofs, proven) })
+	if a.who, err = a.prove(nonce, proofs); err != nil {
+		// The frame is for our own nodes, the status for everybody.
+		stream.Send(refusal(err, 0, 0))
+		return err
+	}
+	a.cluster = Cluster{Native, string(a.who.Cluster[:])}
+	close(proven)
+	return a.serve(ctx)
+}
+
+// prove waits for the proof and checks it.
+func (a *attendance) prove(nonce []byte, proofs <-chan *pb.Proof) (seal.Proven, error) {
+	timer := time.NewTimer(limit.DiscoveryBegin)
+	defer timer.Stop()
+	select {
+	case p := <-proofs:
+		if p.GetVersion() != attendVersion {
+			return seal.Proven{}, fault.New(fault.CodeVersion, "the proof is refused").
+				Whyf("it is of version %d, and version %d is spoken here", p.GetVersion(), attendVersion).Hint("update the older side")
+		}
+		return seal.VerifyProof(nonce, p)
+	case err := <-a.end:
+		if errors.Is(err, io.EOF) {
+			err = fault.New(fault.CodeRequest, "the call is ended").Whyf("the member has left before its proof").Hint("answer the challenge first")
+		}
+		return seal.Proven{}, err
+	case <-a.draining:
+		return seal.Proven{}, drained()
+	case <-timer.C:
+		return seal.Proven{}, fault.New(fault.CodeRequest, "the call is ended").Whyf("no proof came within %v", limit.DiscoveryBegin).
+			Hint("answer the challenge first")
+	}
+}
+
+// receive reads what the member sends until that ends, or is no protocol any more.
+func (a *attendance) receive(ctx context.Context, proofs chan<- *pb.Proof, proven <-chan struct{}) error {
+	first := true
+	for {
+		m, err := a.stream.Recv()
+		if err != nil {
+			return err // io.EOF: it has no more to say
+		}
+		switch frame := m.GetFrame().(type) {
+		case *pb.FromMember_Proof:
+			if !first {
+				return fault.New(fault.CodeRequest, "the call is ended").Whyf("a second proof came").Hint("send one, in answer to the challenge")
+			}
+			first = false
+			proofs <- frame.Proof
+			select {
+			case <-proven:
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		case *pb.FromMember_Put:
+			if first {
+				return fault.New(fault.CodeRequest, "the call is ended").Whyf("an entry came before the proof").Hint("answer the challenge first")
+			}
+			answer := a.put(ctx, frame.Put.GetEntry())
+			select {
+			case a.answers <- answer:
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		default: // of a newer version: passed over, at the same rate as the others
+			if err := a.callers.turn(ctx, callerOf(ctx).Addr()); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// put takes an entry and says so, or why not.
+func (a *attendance) put(ctx context.Context, e *pb.Entry) *pb.FromService {
+	err := a.callers.turn(ctx, callerOf(ctx).Addr())
+	if err == nil {
+		err = a.take(ctx, e)
+	}
+	a.count("Put", err)
+	if err == nil {
+		return &pb.FromService{Frame: &pb.FromService_Ack{Ack: &pb.Ack{Version: e.GetVersion()}}}
+	}
+	known := uint64(0)
+	if a.who.Member != nil && fault.Has(err, fault.CodeEntryStale) {
+		known = a.board.Get(Place{a.cluster, string(a.who.Member[:])}).Version
+	}
+	return refusal(err, e.GetVersion(), known)
+}
+
+// take verifies an entry and puts it into the store. It must be the entry of the
+// one who brings it.
+func (a *attendance) take(ctx context.Context, e *pb.Entry) error {
+	if e == nil {
+		return fault.New(fault.CodeEntryInvalid, "the entry is not taken").Whyf("there is none").Hint("send one")
+	}
+	member, err := seal.Verify(a.who.Cluster, a.who.Verifier, e)
+	if err != nil {
+		return err
+	}
+	if a.who.Member == nil || *a.who.Member != member {
+		return fault.New(fault.CodeUnauthorized, "the entry is not taken").Whyf("it is of another member than the one who proved itself").
+			Hint("prove the member's key first, on a stream of its own")
+	}
+	data, err := proto.MarshalOptions{Deterministic: true}.Marshal(e)
+	if err != nil {
+		return fault.New(fault.CodeEntryInvalid, "the entry is not taken").Because(err)
+	}
+	return a.store.Update(ctx, Place{a.cluster, string(member[:])}, roster.Update{
+		Data: data, Version: e.GetVersion(), Removed: e.GetRemoved(), TTL: time.Duration(e.GetTtl()) * time.Second,
+	})
+}
+
+// refusal is a fault as a frame.
+func refusal(err error, version, known uint64) *pb.FromService {
+	f := fault.From(err)
+	return &pb.FromService{Frame: &pb.FromService_Refusal{Refusal: &pb.Refusal{
+		Code: string(f.Code), What: f.What, Why: f.Why, Next: f.Next, Version: version, Known: known,
+	}}}
+}
+
+// serve sends until the member goes or is lost. Nothing but it sends.
+func (a *attendance) serve(ctx context.Context) error {
+	w, leave, err := a.watch(ctx, a.cluster)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	out := newOutlet(a.stream, a.work, w)
+	if err := a.begin(ctx, out, w); err != nil {
+		return err
+	}
+	draining, end, now := a.draining, a.end, make(chan struct{})
+	close(now)
+	for {
+		changes, changed, err := w.since()
+		if err != nil {
+			return err
+		}
+		for _, m := range nativeChanges(changes) {
+			if err := out.send(raw(m)); err != nil {
+				return err
+			}
+		}
+		if len(changes) > 0 {
+			changed = now // look again, once what waits besides is done
+		}
+		select {
+		case answer := <-a.answers:
+			err = out.send(answer)
+		case <-draining:
+			draining = nil
+			err = out.send(&pb.FromService{Frame: &pb.FromService_Drain{Drain: &pb.Drain{Reason: "the service is about to stop"}}})
+		case err = <-end:
+			if !errors.Is(err, io.EOF) {
+				return a.rest(out, err)
+			}
+			end, err = nil, nil // it listens on
+		case <-changed:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// rest sends the answers that wait, and ends with a mistake of the member's.
+func (a *attendance) rest(out *outlet, end error) error {
+	for {
+		select {
+		case answer := <-a.answers:
+			if err := out.send(answer); err != nil {
+				return err
+			}
+		default:
+			return end
+		}
+	}
+}
+
+// begin sends what comes first.
+func (a *attendance) begin(ctx context.Context, out *outlet, w *Watcher) error {
+	at := callerOf(ctx)
+	hello := &pb.Welcome{TtlMax: uint32(limit.DiscoveryTTL / time.Second), SealedMax: limit.DiscoverySealed, Service: a.cfg.Name}
+	if at.IsValid() {
+		hello.ObservedIp, hello.ObservedPort = at.Addr().AsSlice(), uint32(at.Port())
+	}
+	if err := out.send(&pb.FromService{Frame: &pb.FromService_Welcome{Welcome: hello}}); err != nil {
+		return err
+	}
+	// Before the snapshot is drawn: what it lacks was not there by then.
+	settled := a.store.State().Settled
+	all := w.Snapshot(nativeSnapshot)
+	for _, piece := range all.Pieces {
+		if err := out.send(raw(piece)); err != nil {
+			return err
+		}
+	}
+	runtime.KeepAlive(all) // others may share it for as long as one still sends it
+	return out.send(&pb.FromService{Frame: &pb.FromService_Snapshot{Snapshot: &pb.Snapshot{Last: true, Settled: settled}}})
+}
+
+// nativeSnapshot is the cluster in pieces, removals that are remembered included.
+// The last piece, which differs from watcher to watcher, is not among them.
+func nativeSnapshot(all []Listing) (out [][]byte) {
+	items := make([][]byte, 0, len(all))
+	for _, m := range all {
+		items = append(items, field(make([]byte, 0, fieldSize(snapshotEntries, len(m.Lease.Data))), snapshotEntries, m.Lease.Data))
+	}
+	for _, piece := range pack(items, limit.DiscoveryPiece-frameHead) {
+		out = append(out, field(nil, frameSnapshot, piece))
+	}
+	return out
+}
+
+// nativeChanges are the entries as they are now, and the ids of members of which
+// there is none any more.
+func nativeChanges(all []Listing) (out [][]byte) {
+	items := make([][]byte, 0, len(all))
+	for _, m := range all {
+		if m.Lease.Exists() {
+			items = append(items, field(nil, changeEntries, m.Lease.Data))
+		} else {
+			items = append(items, field(nil, changeExpired, []byte(m.ID)))
+		}
+	}
+	for _, piece := range pack(items, limit.DiscoveryPiece-frameHead) {
+		out = append(out, field(nil, frameChange, piece))
+	}
+	return out
+}

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package discovery
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"path"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	"github.com/tombolo-io/tombolo/internal/carrier"
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/run"
+	"github.com/tombolo-io/tombolo/internal/tell"
+	pb "github.com/tombolo-io/tombolo/proto/discovery"
+	sdr "github.com/tombolo-io/tombolo/proto/sidero"
+)
+
+// Options are what a service gets from the program around it.
+type Options struct {
+	Log *slog.Logger
+	Reg *prometheus.Registry
+	// Etcd opens a store over a board; nil: this program has none.
+	Etcd func(ctx context.Context, c EtcdConfig, b *Board) (Store, error)
+}
+
+// Service is a discovery service: the two protocols over one store, the landing
+// page beside them, and what its operator sees of it.
+type Service struct {
+	cfg     Config
+	opt     Options
+	log     *slog.Logger
+	metrics *tell.Discovery
+	began   time.Time
+
+	settings atomic.Pointer[Reloadable]
+	callers  *callers
+	board    *Board
+	store    Store
+	certs    *certificates // nil: without TLS
+	grpc     *grpc.Server
+	work     *run.Group // of calls: what sends and receives beside their handlers
+
+	most        int // connections, by the descriptors that there are
+	watchers    atomic.Int64
+	connections atomic.Int64
+	draining    chan struct{} // closed when the drain begins
+	drainOnce   sync.Once
+	ready       chan struct{} // closed when Run serves
+	listen      string        // set before ready
+	adminAt     string        // set before ready
+}
+
+// New makes a service of a valid configuration. Run must follow.
+func New(cfg Config, opt Options) *Service {
+	files := carrier.Descriptors()
+	s := &Service{
+		most: max(1, files-carrier.Reserve(files)), cfg: cfg, opt: opt, log: opt.Log, began: time.Now(), callers: newCallers(limit.DiscoveryCallers, cfg.rates),
+		board: NewBoard(cfg.limits.board()), draining: make(chan struct{}), ready: make(chan struct{}),
+	}
+	s.settings.Store(&cfg.Reloadable)
+	s.metrics = tell.NewDiscovery(opt.Reg, s.readings())
+	return s
+}
+
+// Ready is closed when the service serves.
+func (s *Service) Ready() <-chan struct{} { return s.ready }
+
+// Listen is where it does, once it is ready.
+func (s *Service) Listen() string { return s.listen }
+
+// Admin is where its probes are, once it is ready.
+func (s *Service) Admin() string { return s.adminAt }
+
+// newServer makes the gRPC server. Everything that a caller may take has a bound.
+func (s *Service) newServer() *grpc.Server {
+	srv := grpc.NewServer(
+		grpc.ForceServerCodecV2(newCodec()),
+		grpc.MaxRecvMsgSize(limit.DiscoveryMessage),
+		grpc.MaxHeaderListSize(limit.DiscoveryHeader),
+		grpc.MaxConcurrentStreams(limit.DiscoveryStreams),
+		grpc.ConnectionTimeout(limit.DiscoveryBegin),
+		grpc.StaticStreamWindowSize(limit.DiscoveryWindow),
+		grpc.StaticConnWindowSize(limit.DiscoveryWindow),
+		grpc.ReadBufferSize(limit.DiscoveryBuffer),
+		grpc.SharedWriteBuffer(true),
+		grpc.WaitForHandlers(true),
+		grpc.KeepaliveParams(keepalive.ServerParameters{
+			Time: limit.DiscoveryPing, Timeout: limit.DiscoveryPong, MaxConnectionIdle: limit.DiscoveryUnused,
+		}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: limit.DiscoveryPinged, PermitWithoutStream: true}),
+		grpc.UnaryInterceptor(s.unary),
+		grpc.StreamInterceptor(s.streamed),
+	)
+	sdr.RegisterClusterServer(srv, older{s: s})
+	pb.RegisterDiscoveryServer(srv, ours{s: s})
+	return srv
+}
+
+// Reload takes over what a running service can. The rest needs a restart, and is
+// named in the log.
+func (s *Service) Reload(next Config) {
+	if fixed := fixedChanges(s.cfg, next); len(fixed) > 0 {
+		s.log.Warn("some changes need a restart", "fields", fixed)
+	}
+	s.settings.Store(&next.Reloadable)
+	s.board.Bound(next.limits.board())
+	s.callers.bound(next.rates, time.Now())
+	if s.certs != nil {
+		s.certs.look(time.Now(), next.Reloadable, true)
+	}
+}
+
+// CountReload counts a reload by its outcome.
+func (s *Service) CountReload(err error) {
+	code := fault.Code("")
+	if err != nil {
+		code = fault.From(err).Code
+	}
+	s.metrics.Reloads.WithLabelValues(tell.Outcome(code)).Inc()
+}
+
+type callerKey struct{}
+
+// callerOf is who makes a call.
+func callerOf(ctx context.Context) netip.AddrPort {
+	at, _ := ctx.Value(callerKey{}).(netip.AddrPort)
+	return at
+}
+
+// admit says who calls, and waits for his turn.
+func (s *Service) admit(ctx context.Context) (context.Context, error) {
+	var at netip.AddrPort
+	if p, ok := peer.FromContext(ctx); ok {
+		at = addrOf(p.Addr)
+	}
+	md, _ := metadata.FromIncomingContext(ctx)
+	at = realCaller(at, s.settings.Load().proxies, forwarded{realIP: md.Get("x-real-ip"), chain: md.Get("x-forwarded-for")})
+	return context.WithValue(ctx, callerKey{}, at), s.callers.turn(ctx, at.Addr())
+}
+
+func (s *Service) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+	ctx, err := s.admit(ctx)
+	var out any
+	if err == nil {
+		out, err = next(ctx, req)
+	}
+	s.count(path.Base(info.FullMethod), err)
+	return out, statusOf(err)
+}
+
+func (s *Service) streamed(_ any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+	ctx, err := s.admit(stream.Context())
+	if err == nil {
+		err = next(s, calledStream{stream, ctx})
+	}
+	s.count(path.Base(info.FullMethod), err)
+	return statusOf(err)
+}
+
+// calledStream is a stream that knows who called.
+type calledStream struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+func (c calledStream) Context() context.Context { return c.ctx }
+
+// count counts a call by what became of it. A caller who went is no fault.
+func (s *Service) count(method string, err error) {
+	code := fault.Code("")
+	var f *fault.Fault
+	if errors.As(err, &f) {
+		code = f.Code
+	} else if err != nil && status.Code(statusOf(err)) == codes.Internal {
+		code = fault.CodeInternal
+	}
+	s.metrics.Calls.WithLabelValues(method, tell.Outcome(code)).Inc()
+}
+
+// statusOf is an error as gRPC's, the one place where that is done.
+func statusOf(err error) error {
+	var f *fault.Fault
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &f):
+		return status.Error(grpcCode(f.Code), f.Explain())
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return status.FromContextError(err).Err()
+	}
+	if _, ok := status.FromError(err); ok { // gRPC's own, of a stream that broke
+		return err
+	}
+	return status.Error(codes.Internal, fault.From(err).Explain())
+}
+
+func grpcCode(code fault.Code) codes.Code {
+	if code == fault.CodeWatchLost {
+		return codes.Aborted
+	}
+	switch fault.ClassOf(code) {
+	case fault.Invalid:
+		return codes.InvalidArgument
+	case fault.Unauthenticated:
+		return codes.Unauthenticated
+	case fault.Denied:
+		return codes.PermissionDenied
+	case fault.NotFound:
+		return codes.NotFound
+	case fault.Conflict:
+		return codes.FailedPrecondition
+	case fault.Unavailable, fault.Timeout, fault.Upstream:
+		return codes.Unavailable
+	case fault.Exhausted:
+		return codes.ResourceExhausted
+	}
+	return codes.Internal
+}

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package discovery
+
+import (
+	"context"
+	"math"
+	"runtime"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/roster"
+	sdr "github.com/tombolo-io/tombolo/proto/sidero"
+)
+
+// older serves the protocol that Talos nodes speak: docs/reference/discovery.md,
+// section 4. Nobody proves anything in it.
+type older struct {
+	sdr.UnimplementedClusterServer
+	s *Service
+}
+
+func entryInvalid(what string) *fault.Fault {
+	return fault.New(fault.CodeEntryInvalid, "the call is refused").Whyf("%s", what).Hint("see docs/reference/discovery.md, section 4")
+}
+
+func checkID(what, id string) error {
+	if n := len(id); n == 0 || n > limit.DiscoveryID {
+		return entryInvalid(what).Whyf("the %s id has %d bytes, 1 to %d are taken", what, n, limit.DiscoveryID)
+	}
+	return nil
+}
+
+func olderCluster(id string) (Cluster, error) { return Cluster{Sidero, id}, checkID("cluster", id) }
+
+func olderPlace(cluster, member string) (Place, error) {
+	c, err := olderCluster(cluster)
+	if err == nil {
+		err = checkID("affiliate", member)
+	}
+	return Place{c, member}, err
+}
+
+// olderUpdate checks an update. Endpoints of one beyond their number are not even
+// looked at, one by one, by the board.
+func olderUpdate(r *sdr.AffiliateUpdateRequest, endpoints int) (Place, roster.Update, error) {
+	u := roster.Update{Data: r.AffiliateData, Endpoints: r.GetAffiliateEndpoints()}
+	p, err := olderPlace(r.GetClusterId(), r.GetAffiliateId())
+	if err != nil {
+		return p, u, err
+	}
+	if n := len(u.Data); n > limit.DiscoveryData {
+		return p, u, entryInvalid("").Whyf("affiliate_data has %d bytes, at most %d are taken", n, limit.DiscoveryData)
+	}
+	for i, e := range u.Endpoints {
+		// An empty one makes readers that are out there fall over.
+		if n := len(e); n == 0 || n > limit.DiscoveryEndpoint {
+			return p, u, entryInvalid("").Whyf("affiliate_endpoints[%d] has %d bytes, 1 to %d are taken", i, n, limit.DiscoveryEndpoint)
+		}
+	}
+	if n := len(u.Endpoints); n > endpoints {
+		return p, u, fault.New(fault.CodeLimit, "the member is not taken").Whyf("it has %d endpoints, and %d is the bound", n, endpoints).
+			Hint("raise limits.endpoints of the service")
+	}
+	if u.TTL = lease(r.GetTtl()); u.TTL <= 0 || u.TTL > limit.DiscoveryTTL {
+		return p, u, entryInvalid("").Whyf("ttl is not within 0 and %v", limit.DiscoveryTTL)
+	}
+	return p, u, nil
+}
+
+// lease is a duration as it came; 0 for what is none.
+func lease(d *sdr.Duration) time.Duration {
+	seconds, nanos := d.GetSeconds(), d.GetNanos()
+	if seconds < 0 || seconds > math.MaxInt32 || nanos < 0 || nanos >= int32(time.Second) {
+		return 0
+	}
+	return time.Duration(seconds)*time.Second + time.Duration(nanos)
+}
+
+// Hello tells a caller its address.
+func (o older) Hello(ctx context.Context, r *sdr.HelloRequest) (*sdr.HelloResponse, error) {
+	if _, err := olderCluster(r.GetClusterId()); err != nil {
+		return nil, err
+	}
+	out := &sdr.HelloResponse{}
+	if at := callerOf(ctx).Addr(); at.IsValid() {
+		out.ClientIp = at.AsSlice()
+	}
+	return out, nil
+}
+
+// AffiliateUpdate adds to a member, or makes it.
+func (o older) AffiliateUpdate(ctx context.Context, r *sdr.AffiliateUpdateRequest) (*sdr.AffiliateUpdateResponse, error) {
+	p, u, err := olderUpdate(r, o.s.settings.Load().limits.Endpoints)
+	if err == nil {
+		err = o.s.store.Update(ctx, p, u)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &sdr.AffiliateUpdateResponse{}, nil
+}
+
+// AffiliateDelete takes a member away.
+func (o older) AffiliateDelete(ctx context.Context, r *sdr.AffiliateDeleteRequest) (*sdr.AffiliateDeleteResponse, error) {
+	p, err := olderPlace(r.GetClusterId(), r.GetAffiliateId())
+	if err == nil {
+		err = o.s.store.Delete(ctx, p)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &sdr.AffiliateDeleteResponse{}, nil
+}
+
+// List gives a cluster, once it is known who is not in it.
+func (o older) List(ctx context.Context, r *sdr.ListRequest) (*sdr.ListResponse, error) {
+	id, err := olderCluster(r.GetClusterId())
+	if err == nil {
+		err = o.s.settled(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	out := &sdr.ListResponse{}
+	for _, m := range o.s.board.List(id) {
+		a := &sdr.Affiliate{Id: m.ID, Data: m.Lease.Data}
+		for _, e := range m.Lease.Endpoints {
+			a.Endpoints = append(a.Endpoints, e.Blob)
+		}
+		out.Affiliates = append(out.Affiliates, a)
+	}
+	return out, nil
+}
+
+// Watch gives a cluster, and then what changes in it.
+func (o older) Watch(r *sdr.WatchRequest, stream grpc.ServerStreamingServer[sdr.WatchResponse]) error {
+	ctx := stream.Context()
+	id, err := olderCluster(r.GetClusterId())
+	if err != nil {
+		return err
+	}
+	w, end, err := o.s.watch(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer end()
+	if err := o.s.settled(ctx); err != nil {
+		return err
+	}
+	out := newOutlet(stream, o.s.work, w)
+	all := w.Snapshot(olderSnapshot)
+	for _, piece := range all.Pieces {
+		if err := out.send(raw(piece)); err != nil {
+			return err
+		}
+	}
+	runtime.KeepAlive(all) // others may share it for as long as one still sends it
+	for {
+		changes, changed, err := w.since()
+		if err != nil {
+			return err
+		}
+		for _, m := range olderChanges(changes) {
+			if err := out.send(raw(m)); err != nil {
+				return err
+			}
+		}
+		if len(changes) > 0 {
+			continue
+		}
+		select {
+		case <-changed:
+		case <-o.s.draining:
+			return drained()
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// affiliate is a member as a field of a WatchResponse.
+func affiliate(m Listing) []byte {
+	n := fieldSize(affiliateID, len(m.ID))
+	if len(m.Lease.Data) > 0 {
+		n += fieldSize(affiliateData, len(m.Lease.Data))
+	}
+	for _, e := range m.Lease.Endpoints {
+		n += fieldSize(affiliateEndpoints, len(e.Blob))
+	}
+	b := make([]byte, 0, fieldSize(watchAffiliates, n))
+	b = protowire.AppendVarint(protowire.AppendTag(b, watchAffiliates, protowire.BytesType), uint64(n))
+	b = protowire.AppendString(protowire.AppendTag(b, affiliateID, protowire.BytesType), m.ID)
+	if len(m.Lease.Data) > 0 {
+		b = field(b, affiliateData, m.Lease.Data)
+	}
+	for _, e := range m.Lease.Endpoints {
+		b = field(b, affiliateEndpoints, e.Blob)
+	}
+	return b
+}
+
+// olderSnapshot is the whole cluster in one message, even if nobody is there. A
+// cluster that fits into no message that clients take goes on in further ones.
+func olderSnapshot(all []Listing) [][]byte {
+	items := make([][]byte, 0, len(all))
+	for _, m := range all {
+		if m.Lease.Listed() {
+			items = append(items, affiliate(m))
+		}
+	}
+	if out := pack(items, limit.DiscoveryWhole); len(out) > 0 {
+		return out
+	}
+	return [][]byte{{}}
+}
+
+// olderChanges are the messages that tell what changed: who is as he is now, and
+// who is gone, of whom there is the id alone.
+func olderChanges(all []Listing) [][]byte {
+	var here, gone [][]byte
+	for _, m := range all {
+		if m.Lease.Listed() {
+			here = append(here, affiliate(m))
+		} else {
+			gone = append(gone, affiliate(Listing{ID: m.ID}))
+		}
+	}
+	out := pack(here, limit.DiscoveryPiece)
+	for _, m := range pack(gone, limit.DiscoveryPiece) {
+		m = protowire.AppendTag(m, watchDeleted, protowire.VarintType)
+		out = append(out, protowire.AppendVarint(m, 1))
+	}
+	return out
+}

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tell
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// Discovery are the metrics of a discovery service. None names a cluster.
+type Discovery struct {
+	Calls        *prometheus.CounterVec // method, outcome
+	Refused      *prometheus.CounterVec // code
+	Reloads      *prometheus.CounterVec // outcome
+	Certificates *prometheus.CounterVec // outcome
+}
+
+// DiscoveryReadings are read when metrics are scraped.
+type DiscoveryReadings struct {
+	Clusters, Members, Bytes, Watchers, Connections func() float64
+	Settled, Degraded, SavedAge                     func() float64
+	CertificateEnd                                  func() float64
+}
+
+// NewDiscovery registers the metrics of a discovery service.
+func NewDiscovery(reg prometheus.Registerer, r DiscoveryReadings) *Discovery {
+	f := factory{reg}
+	f.gaugeFunc("tombolo_discovery_clusters", "Clusters that have a member or a watcher.", r.Clusters)
+	f.gaugeFunc("tombolo_discovery_members", "Members that are listed.", r.Members)
+	f.gaugeFunc("tombolo_discovery_member_bytes", "Bytes of what members sent.", r.Bytes)
+	f.gaugeFunc("tombolo_discovery_watchers", "Calls that follow a cluster.", r.Watchers)
+	f.gaugeFunc("tombolo_discovery_connections", "Connections of the main port.", r.Connections)
+	f.gaugeFunc("tombolo_discovery_store_settled", "1 if the store knows who is not there; 0 while it awaits members.", r.Settled)
+	f.gaugeFunc("tombolo_discovery_store_degraded", "1 if what is kept is not safe, or not new; 0 else.", r.Degraded)
+	f.gaugeFunc("tombolo_discovery_store_saved_age_seconds", "Time since the last snapshot, or the last word of etcd; 0 before the first.", r.SavedAge)
+	f.gaugeFunc("tombolo_discovery_certificate_expiry_timestamp_seconds", "When the certificate of the main port ends, as a Unix time; 0 without TLS.", r.CertificateEnd)
+	d := &Discovery{
+		Calls:        f.counterVec("tombolo_discovery_calls_total", "Calls and native entries that were answered, by method and outcome (ok or a fault code).", "method", "outcome"),
+		Refused:      f.counterVec("tombolo_discovery_refused_connections_total", "Connections that were refused before a call, by fault code.", "code"),
+		Reloads:      f.counterVec("tombolo_discovery_config_reloads_total", "Reloads of the configuration, by outcome.", "outcome"),
+		Certificates: f.counterVec("tombolo_discovery_certificate_failures_total", "Certificates that could not be taken over, by fault code.", "code"),
+	}
+	for _, m := range []string{"Hello", "AffiliateUpdate", "AffiliateDelete", "List", "Watch", "Attend", "Put"} {
+		d.Calls.WithLabelValues(m, Outcome(""))
+		d.Calls.WithLabelValues(m, "limit_reached")
+	}
+	for _, m := range []string{"Watch", "Attend"} {
+		d.Calls.WithLabelValues(m, "watch_lost")
+	}
+	begin(d.Refused, []string{"limit_reached", "request_malformed"})
+	begin(d.Reloads, []string{Outcome("")})
+	begin(d.Certificates, []string{"certificate_invalid"})
+	return d
+}
