@@ -162,10 +162,10 @@ func (s *Service) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo
 	return out, statusOf(err)
 }
 
-func (s *Service) streamed(_ any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+func (s *Service) streamed(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
 	ctx, err := s.admit(stream.Context())
 	if err == nil {
-		err = next(s, calledStream{stream, ctx})
+		err = next(srv, calledStream{stream, ctx})
 	}
 	s.count(path.Base(info.FullMethod), err)
 	return statusOf(err)

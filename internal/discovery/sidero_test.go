@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package discovery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tombolo-io/tombolo/api/v1alpha1"
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/roster"
+	"github.com/tombolo-io/tombolo/internal/runtest"
+	sdr "github.com/tombolo-io/tombolo/proto/sidero"
+)
+
+func seconds64(n int64) *sdr.Duration { return &sdr.Duration{Seconds: n} }
+
+func affiliateUpdate(member, data string, endpoints ...string) *sdr.AffiliateUpdateRequest {
+	r := &sdr.AffiliateUpdateRequest{ClusterId: "c", AffiliateId: member, Ttl: seconds64(600)}
+	if data != "" {
+		r.AffiliateData = []byte(data)
+	}
+	for _, e := range endpoints {
+		r.AffiliateEndpoints = append(r.AffiliateEndpoints, []byte(e))
+	}
+	return r
+}
+
+func mustUpdate(t *testing.T, c sdr.ClusterClient, r *sdr.AffiliateUpdateRequest) {
+	t.Helper()
+	if _, err := c.AffiliateUpdate(runtest.Within(t), r); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func mustWatch(t *testing.T, c sdr.ClusterClient) grpc.ServerStreamingClient[sdr.WatchResponse] {
+	t.Helper()
+	w, err := c.Watch(runtest.Within(t), &sdr.WatchRequest{ClusterId: "c"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// told is a message as a line: ids with data and endpoints, or what is deleted.
+func told(t *testing.T, w grpc.ServerStreamingClient[sdr.WatchResponse]) string {
+	t.Helper()
+	m, err := w.Recv()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, a := range m.Affiliates {
+		out = append(out, fmt.Sprintf("%s=%s%s", a.Id, a.Data, a.Endpoints))
+	}
+	slices.Sort(out)
+	if m.Deleted {
+		out = append(out, "deleted")
+	}
+	return strings.Join(out, " ")
+}
+
+func wantTold(t *testing.T, w grpc.ServerStreamingClient[sdr.WatchResponse], want string) {
+	t.Helper()
+	if got := told(t, w); got != want {
+		t.Fatalf("the watcher is told %q, want %q", got, want)
+	}
+}
+
+func TestTheOlderProtocol(t *testing.T) {
+	r := serve(t, nil)
+	c := r.older()
+	hello, err := c.Hello(runtest.Within(t), &sdr.HelloRequest{ClusterId: "c", ClientVersion: "v1"})
+	if err != nil || !slices.Equal(hello.ClientIp, []byte{127, 0, 0, 1}) || hello.Redirect != nil {
+		t.Fatalf("Hello: %v, %v", hello, err)
+	}
+	w := mustWatch(t, c)
+	wantTold(t, w, "") // the whole cluster, although there is none
+	mustUpdate(t, c, affiliateUpdate("a", "sealed", "e1"))
+	wantTold(t, w, "a=sealed[e1]")
+	mustUpdate(t, c, affiliateUpdate("a", "", "e2", "e1"))
+	wantTold(t, w, "a=sealed[e1 e2]")
+	mustUpdate(t, c, affiliateUpdate("b", "", "e1")) // somebody else's word of an endpoint, before b itself spoke
+	wantTold(t, w, "b=[e1]")
+	list, err := c.List(runtest.Within(t), &sdr.ListRequest{ClusterId: "c"})
+	if err != nil || len(list.Affiliates) != 2 || list.Affiliates[0].Id != "a" || string(list.Affiliates[0].Data) != "sealed" || len(list.Affiliates[0].Endpoints) != 2 {
+		t.Fatalf("List: %v, %v", list, err)
+	}
+	wantTold(t, mustWatch(t, c), "a=sealed[e1 e2] b=[e1]")
+	for range 2 {
+		if _, err := c.AffiliateDelete(runtest.Within(t), &sdr.AffiliateDeleteRequest{ClusterId: "c", AffiliateId: "a"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantTold(t, w, "a=[] deleted")
+	other, err := c.List(runtest.Within(t), &sdr.ListRequest{ClusterId: "another"})
+	if err != nil || len(other.Affiliates) != 0 {
+		t.Fatalf("another cluster: %v, %v", other, err)
+	}
+}
+
+// TestAnExpiredEndpointDoesNotDeleteTheMember: the defect of the service that
+// Talos nodes use by default.
+func TestAnExpiredEndpointDoesNotDeleteTheMember(t *testing.T) {
+	r := serve(t, nil)
+	c := r.older()
+	mustUpdate(t, c, affiliateUpdate("a", "sealed", "stays"))
+	short := affiliateUpdate("a", "", "ends")
+	short.Ttl = seconds64(1)
+	mustUpdate(t, c, short)
+	w := mustWatch(t, c)
+	told(t, w)
+	if got := told(t, w); !strings.HasPrefix(got, "a=sealed") || strings.Contains(got, "deleted") || !strings.HasSuffix(got, "[stays]") {
+		t.Fatalf("the watcher is told %q", got)
+	}
+}
+
+func TestALeaseThatEndsIsTold(t *testing.T) {
+	r := serve(t, nil)
+	c := r.older()
+	w := mustWatch(t, c)
+	wantTold(t, w, "")
+	u := affiliateUpdate("a", "sealed")
+	u.Ttl = &sdr.Duration{Nanos: 1}
+	mustUpdate(t, c, u)
+	wantTold(t, w, "a=sealed[]")
+	wantTold(t, w, "a=[] deleted")
+}
+
+func TestOlderUpdatesThatAreRefused(t *testing.T) {
+	long := func(n int) string { return strings.Repeat("x", n) }
+	many := func(n int) (out []string) {
+		for i := range n {
+			out = append(out, fmt.Sprint(i))
+		}
+		return out
+	}
+	with := func(edit func(*sdr.AffiliateUpdateRequest)) *sdr.AffiliateUpdateRequest {
+		r := affiliateUpdate("a", "data", "e")
+		edit(r)
+		return r
+	}
+	ttl := func(s int64, n int32) *sdr.AffiliateUpdateRequest {
+		return with(func(r *sdr.AffiliateUpdateRequest) { r.Ttl = &sdr.Duration{Seconds: s, Nanos: n} })
+	}
+	for name, c := range map[string]struct {
+		in   *sdr.AffiliateUpdateRequest
+		code fault.Code
+		why  string
+	}{
+		"fine":                     {in: affiliateUpdate("a", "data", "e")},
+		"the largest":              {in: with(func(r *sdr.AffiliateUpdateRequest) { r.AffiliateId, r.AffiliateData = long(256), []byte(long(2048)) })},
+		"the most endpoints":       {in: affiliateUpdate("a", "", many(64)...)},
+		"the longest endpoint":     {in: affiliateUpdate("a", "", long(32))},
+		"neither data nor more":    {in: affiliateUpdate("a", "")},
+		"the longest lease":        {in: ttl(1800, 0)},
+		"no cluster":               {with(func(r *sdr.AffiliateUpdateRequest) { r.ClusterId = "" }), fault.CodeEntryInvalid, "the cluster id has 0 bytes"},
+		"a long cluster":           {with(func(r *sdr.AffiliateUpdateRequest) { r.ClusterId = long(257) }), fault.CodeEntryInvalid, "the cluster id has 257 bytes"},
+		"no member":                {with(func(r *sdr.AffiliateUpdateRequest) { r.AffiliateId = "" }), fault.CodeEntryInvalid, "the affiliate id has 0 bytes"},
+		"a long member":            {with(func(r *sdr.AffiliateUpdateRequest) { r.AffiliateId = long(257) }), fault.CodeEntryInvalid, "the affiliate id has 257 bytes"},
+		"much data":                {affiliateUpdate("a", long(2049)), fault.CodeEntryInvalid, "affiliate_data has 2049 bytes"},
+		"an empty endpoint":        {affiliateUpdate("a", "", "e", ""), fault.CodeEntryInvalid, "affiliate_endpoints[1] has 0 bytes"},
+		"a long endpoint":          {affiliateUpdate("a", "", long(33)), fault.CodeEntryInvalid, "affiliate_endpoints[0] has 33 bytes"},
+		"many endpoints":           {affiliateUpdate("a", "", many(65)...), fault.CodeLimit, "it has 65 endpoints"},
+		"no lease":                 {with(func(r *sdr.AffiliateUpdateRequest) { r.Ttl = nil }), fault.CodeEntryInvalid, "ttl"},
+		"a lease of nothing":       {ttl(0, 0), fault.CodeEntryInvalid, "ttl"},
+		"a long lease":             {ttl(1800, 1), fault.CodeEntryInvalid, "ttl"},
+		"a lease of ages":          {ttl(1<<62, 0), fault.CodeEntryInvalid, "ttl"},
+		"a lease before now":       {ttl(-1, 0), fault.CodeEntryInvalid, "ttl"},
+		"a lease with odd nanos":   {ttl(1, -1), fault.CodeEntryInvalid, "ttl"},
+		"a lease with many nanos":  {ttl(1, 1e9), fault.CodeEntryInvalid, "ttl"},
+		"a lease that wraps round": {ttl(9223372037, 0), fault.CodeEntryInvalid, "ttl"},
+	} {
+		_, _, err := olderUpdate(c.in, limit.DiscoveryEndpoints)
+		var f *fault.Fault
+		switch {
+		case c.code == "" && err != nil, c.code != "" && err == nil:
+			t.Errorf("%s: %v", name, err)
+		case c.code != "" && (!errors.As(err, &f) || f.Code != c.code || !strings.Contains(f.Why, c.why)):
+			t.Errorf("%s: %v, want %s with %q", name, err, c.code, c.why)
+		}
+	}
+}
+
+func TestOlderRefusalsOnTheWire(t *testing.T) {
+	two := 2
+	r := serve(t, func(c *v1alpha1.DiscoveryConfig) {
+		c.Limits.Members, c.Limits.Endpoints, c.Limits.Clusters = &two, &two, &two
+	})
+	c, ctx := r.older(), runtest.Within(t)
+	_, err := c.AffiliateUpdate(ctx, &sdr.AffiliateUpdateRequest{})
+	wantCode(t, err, codes.InvalidArgument, "the cluster id has 0 bytes")
+	_, err = c.Hello(ctx, &sdr.HelloRequest{})
+	wantCode(t, err, codes.InvalidArgument, "cluster id")
+	_, err = c.List(ctx, &sdr.ListRequest{})
+	wantCode(t, err, codes.InvalidArgument, "cluster id")
+	_, err = c.AffiliateDelete(ctx, &sdr.AffiliateDeleteRequest{ClusterId: "c"})
+	wantCode(t, err, codes.InvalidArgument, "affiliate id")
+	w, err := c.Watch(ctx, &sdr.WatchRequest{})
+	if err == nil {
+		_, err = w.Recv()
+	}
+	wantCode(t, err, codes.InvalidArgument, "cluster id")
+	for _, m := range []string{"a", "b"} {
+		mustUpdate(t, c, affiliateUpdate(m, "data", "1", "2"))
+	}
+	_, err = c.AffiliateUpdate(ctx, affiliateUpdate("third", "data"))
+	wantCode(t, err, codes.ResourceExhausted, "limits.members")
+	_, err = c.AffiliateUpdate(ctx, affiliateUpdate("a", "", "3"))
+	wantCode(t, err, codes.ResourceExhausted, "limits.endpoints")
+	for i, want := range []codes.Code{codes.OK, codes.ResourceExhausted} {
+		u := affiliateUpdate("a", "data")
+		u.ClusterId = fmt.Sprint("cluster", i)
+		if _, err := c.AffiliateUpdate(ctx, u); want == codes.OK && err != nil {
+			t.Fatal(err)
+		} else if want != codes.OK {
+			wantCode(t, err, want, "limits.clusters")
+		}
+	}
+	// The others are as they were.
+	wantTold(t, mustWatch(t, c), "a=data[1 2] b=data[1 2]")
+	_, err = c.AffiliateUpdate(ctx, &sdr.AffiliateUpdateRequest{ClusterId: "c", AffiliateId: "a", AffiliateData: make([]byte, limit.DiscoveryMessage)})
+	wantCode(t, err, codes.ResourceExhausted, "")
+}
+
+// TestASlowWatcherIsEnded: one that answers pings, and does not read.
+func TestASlowWatcherIsEnded(t *testing.T) {
+	r := serve(t, nil)
+	slow := mustWatch(t, sdr.NewClusterClient(r.dial(nil, grpc.WithStaticStreamWindowSize(64<<10), grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second}))))
+	c := r.older()
+	wantTold(t, slow, "")
+	// More than the windows hold, and then more than the log keeps.
+	data := make([]byte, limit.DiscoveryData)
+	runtest.Eventually(t, "the slow watcher is let go", func() bool {
+		for i := range 100 {
+			data = append([]byte(fmt.Sprint(i, time.Now())), data...)[:limit.DiscoveryData]
+			if err := r.store.Update(t.Context(), Place{Cluster{Sidero, "c"}, "m"}, roster.Update{Data: slices.Clone(data), TTL: long}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return r.watchers.Load() == 0
+	})
+	mustUpdate(t, c, affiliateUpdate("the last", "x"))
+	var err error
+	for err == nil { // what was on its way
+		_, err = slow.Recv()
+	}
+	wantCode(t, err, codes.Aborted, "watch_lost")
+	again := mustWatch(t, c)
+	if got := told(t, again); !strings.Contains(got, "the last=x") {
+		t.Errorf("the first answer lacks members: %.80q", got)
+	}
+}
+
+// TestTheFirstAnswerWaitsUntilMembersCouldCome: a service that begins without its
+// state must not say that there is nobody.
+func TestTheFirstAnswerWaitsUntilMembersCouldCome(t *testing.T) {
+	r := serve(t, func(c *v1alpha1.DiscoveryConfig) { c.Settle = v1alpha1.Duration{Duration: 2 * time.Second} })
+	c := r.older()
+	w := mustWatch(t, c)
+	if r.store.State().Settled {
+		t.Fatal("the store has settled before the test began")
+	}
+	mustUpdate(t, c, affiliateUpdate("a", "early"))
+	wantTold(t, w, "a=early[]")
+	if !r.store.State().Settled {
+		t.Error("the first answer came before the service had settled")
+	}
+}
+
+func TestSnapshotsOfTheOlderProtocol(t *testing.T) {
+	big := make([]byte, limit.DiscoveryData)
+	var all []Listing
+	for i := range 2000 {
+		l := roster.Lease{Data: big, Expires: time.Now()}
+		if i%100 == 0 {
+			l.Removed = true
+		}
+		all = append(all, Listing{fmt.Sprintf("%04d", i), l})
+	}
+	got := 0
+	for i, piece := range olderSnapshot(all) {
+		var m sdr.WatchResponse
+		if err := proto.Unmarshal(piece, &m); err != nil || m.Deleted || len(piece) > limit.DiscoveryWhole {
+			t.Fatalf("piece %d of %d bytes: %v", i, len(piece), err)
+		}
+		got += len(m.Affiliates)
+	}
+	if got != 1980 {
+		t.Errorf("%d members in the snapshot", got)
+	}
+	if out := olderSnapshot(nil); len(out) != 1 || len(out[0]) != 0 {
+		t.Errorf("an empty cluster is %v", out)
+	}
+	// Field for field what the generated code writes.
+	one := Listing{"id", roster.Lease{Data: []byte("d"), Expires: time.Now(), Endpoints: []roster.Endpoint{{Blob: []byte("e")}, {Blob: nil}}}}
+	want, err := proto.Marshal(&sdr.WatchResponse{Affiliates: []*sdr.Affiliate{{Id: "id", Data: []byte("d"), Endpoints: [][]byte{[]byte("e"), {}}}}})
+	if err != nil || !slices.Equal(olderSnapshot([]Listing{one})[0], want) {
+		t.Errorf("%x, want %x", olderSnapshot([]Listing{one})[0], want)
+	}
+	gone := olderChanges([]Listing{one, {ID: "gone"}})
+	var m sdr.WatchResponse
+	if err := proto.Unmarshal(gone[1], &m); len(gone) != 2 || err != nil || !m.Deleted || len(m.Affiliates) != 1 || m.Affiliates[0].Id != "gone" {
+		t.Errorf("%x", gone)
+	}
+}
+
+func TestEOFIsNoFault(t *testing.T) {
+	for err, want := range map[error]codes.Code{
+		context.Canceled: codes.Canceled, context.DeadlineExceeded: codes.DeadlineExceeded, io.ErrUnexpectedEOF: codes.Internal,
+		drained(): codes.Unavailable, fault.New(fault.CodeWatchLost, "x"): codes.Aborted, fault.New(fault.CodeUnauthorized, "x"): codes.PermissionDenied,
+		fault.New(fault.CodeStoreAway, "x"): codes.Unavailable, fault.New(fault.CodeEntryStale, "x"): codes.FailedPrecondition,
+		fault.New(fault.CodeTokenUsed, "x"): codes.Unauthenticated, fault.New(fault.CodeNotFound, "x"): codes.NotFound,
+	} {
+		wantCode(t, statusOf(err), want, "")
+	}
+}
