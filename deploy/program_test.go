@@ -67,8 +67,8 @@ func commandLines(t *testing.T) map[string][]string {
 			}
 		}
 	}
-	if len(out) != 4 {
-		t.Fatalf("only %d of 4 command lines found: %v", len(out), out)
+	if len(out) != 5 {
+		t.Fatalf("only %d of 5 command lines found: %v", len(out), out)
 	}
 	return out
 }

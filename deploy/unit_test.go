@@ -50,7 +50,7 @@ func (u unit) one(t *testing.T, key string) string {
 	return u[key][0]
 }
 
-func units() []string { return []string{"tombolo-hub.service", "tombolo-agent.service"} }
+func units() []string { return []string{"tombolo-hub.service", "tombolo-agent.service", "tombolo-discovery.service"} }
 
 // TestUnitsAreHardened names every wall of the sandbox, so that none is lost unseen.
 func TestUnitsAreHardened(t *testing.T) {

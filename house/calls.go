@@ -29,6 +29,7 @@ func callRules() []callRule {
 		{"net/netip", []string{"Prefix", "ParsePrefix", "MustParsePrefix", "PrefixFrom"}, []string{
 			"internal/policy",
 			"internal/hub/hub.go", "internal/hub/own.go", "internal/agent/own.go", // addresses of the machine, as the kernel writes them
+			"internal/discovery/callers.go", "internal/discovery/config.go", // whose word on an address counts: nobody is let in by it
 			"internal/audit/filter.go",                              // which records are shown
 			"internal/seal",                                         // what members say is behind them: read, not decided
 			"internal/roster/member.go", "internal/roster/parse.go", // what a member says is behind it: kept and compared as a whole, nobody is let in by it

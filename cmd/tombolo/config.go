@@ -15,6 +15,7 @@ import (
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
 	"github.com/tombolo-io/tombolo/internal/agent"
 	"github.com/tombolo-io/tombolo/internal/conf"
+	"github.com/tombolo-io/tombolo/internal/discovery"
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/hub"
 	"github.com/tombolo-io/tombolo/internal/limit"
@@ -25,6 +26,9 @@ var exampleHub string
 
 //go:embed example/agent.yaml
 var exampleAgent string
+
+//go:embed example/discovery.yaml
+var exampleDiscovery string
 
 func newConfigCommand() *cobra.Command {
 	cmd := &cobra.Command{
@@ -40,21 +44,23 @@ func newConfigCommand() *cobra.Command {
 func newConfigPrintCommand() *cobra.Command {
 	var role string
 	cmd := &cobra.Command{
-		Use: "print --role hub|agent", Short: "Print a commented example with every field", Args: exactArgs(),
+		Use: "print --role hub|agent|discovery", Short: "Print a commented example with every field", Args: exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch role {
 			case "hub":
 				fmt.Fprint(cmd.OutOrStdout(), exampleHub)
 			case "agent":
 				fmt.Fprint(cmd.OutOrStdout(), exampleAgent)
+			case "discovery":
+				fmt.Fprint(cmd.OutOrStdout(), exampleDiscovery)
 			default:
-				return usage(fmt.Sprintf("there is no role %q with a configuration", role), "--role hub or agent")
+				return usage(fmt.Sprintf("there is no role %q with a configuration", role), "--role hub, agent or discovery")
 			}
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&role, "role", "", "hub or agent")
-	cmd.RegisterFlagCompletionFunc("role", cobra.FixedCompletions([]string{"hub", "agent"}, cobra.ShellCompDirectiveNoFileComp))
+	cmd.Flags().StringVar(&role, "role", "", "hub, agent or discovery")
+	cmd.RegisterFlagCompletionFunc("role", cobra.FixedCompletions([]string{"hub", "agent", "discovery"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
@@ -82,8 +88,8 @@ func newConfigValidateCommand() *cobra.Command {
 
 // validateConfig checks a file by its kind and gives the kind, and what is odd here.
 func validateConfig(file string, data []byte) (kind string, advice []string, err error) {
-	known := fmt.Sprintf("kind is %s, %s or %s; 'tombolo config print' shows a complete example of the first two",
-		v1alpha1.KindHubConfig, v1alpha1.KindAgentConfig, v1alpha1.KindAccessPolicy)
+	known := fmt.Sprintf("kind is %s, %s, %s or %s; 'tombolo config print' shows a complete example of the first three",
+		v1alpha1.KindHubConfig, v1alpha1.KindAgentConfig, v1alpha1.KindDiscoveryConfig, v1alpha1.KindAccessPolicy)
 	root, named := kindOf(data)
 	switch {
 	case root == nil:
@@ -101,6 +107,9 @@ func validateConfig(file string, data []byte) (kind string, advice []string, err
 		return named.Value, advice, err
 	case named.Value == v1alpha1.KindAgentConfig:
 		_, err := agent.ParseConfig(file, data)
+		return named.Value, nil, err
+	case named.Value == v1alpha1.KindDiscoveryConfig:
+		_, err := discovery.ParseConfig(file, data)
 		return named.Value, nil, err
 	case named.Value == v1alpha1.KindAccessPolicy:
 		_, findings := hub.ParsePolicy(file, data)

@@ -63,7 +63,7 @@ agent is not there; 4 not allowed.`,
 		return fault.New(fault.CodeUsage, "the command line cannot be read").Because(err).Hint("%s --help", cmd.CommandPath())
 	})
 	root.AddCommand(
-		newHubCommand(), newAgentCommand(), newTokenCommand(), newStatusCommand(), newPingCommand(),
+		newHubCommand(), newAgentCommand(), newDiscoveryCommand(), newTokenCommand(), newStatusCommand(), newPingCommand(),
 		newConnectCommand(), newEgressConfigCommand(), newCertificateCommand(), newConfigCommand(),
 		newPolicyCommand(), newAuditCommand(), newDemoCommand(), newVersionCommand(), newReferenceCommand(),
 	)

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tombolo-io/tombolo/internal/admin"
+	"github.com/tombolo-io/tombolo/internal/discovery"
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/tell"
+)
+
+// discoveryFlags are the few settings that a first try needs; a flag wins over the file.
+type discoveryFlags struct {
+	config, stateDir, runDir, listen, adminListen, logFormat, logLevel string
+}
+
+func newDiscoveryCommand() *cobra.Command {
+	var f discoveryFlags
+	cmd := &cobra.Command{
+		Use:   "discovery",
+		Short: "Run a discovery service, where members of clusters find each other",
+		Long: `Run a discovery service, where members of clusters find each other. It sees
+sealed bytes only. With nothing but a state directory it makes its own CA,
+serves Tombolo's nodes and Talos nodes on :8446, and probes and metrics on
+http://127.0.0.1:8447.
+
+A SIGTERM drains: members are told and may leave within the drain timeout; a
+second one stops at once. SIGHUP, or a change of the file, loads the
+configuration again; a bad one is refused and the last good one stays.`,
+		Example: `  tombolo discovery --state-dir /var/lib/tombolo/discovery
+  tombolo discovery --config /etc/tombolo/discovery.yaml`,
+		Args: onlyCommands,
+		RunE: func(cmd *cobra.Command, _ []string) error { return runDiscovery(cmd.Context(), cmd, f) },
+	}
+	d := discovery.DefaultConfig()
+	fl := cmd.Flags()
+	fl.StringVar(&f.config, "config", "", "configuration `FILE` (kind DiscoveryConfig; see 'tombolo config print --role discovery')")
+	fl.StringVar(&f.stateDir, "state-dir", d.StateDir, "`DIR` for snapshots of members, and for the CA")
+	fl.StringVar(&f.runDir, "run-dir", d.RunDir, "`DIR` for the admin socket")
+	fl.StringVar(&f.listen, "listen", d.Listen, "`ADDRESS` for members")
+	fl.StringVar(&f.adminListen, "admin-listen", d.AdminListen, "`ADDRESS` for http probes and metrics")
+	fl.StringVar(&f.logFormat, "log-format", "text", "text or json")
+	fl.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
+	cmd.AddCommand(newDiscoveryStatusCommand())
+	return cmd
+}
+
+// loadDiscovery reads the file, if any, and lays the flags that were given over it.
+func loadDiscovery(cmd *cobra.Command, f discoveryFlags) (discovery.Config, error) {
+	cfg := discovery.DefaultConfig()
+	if f.config != "" {
+		data, err := readConfig(f.config)
+		if err != nil {
+			return cfg, err
+		}
+		if cfg, err = discovery.ParseConfig(f.config, data); err != nil {
+			return cfg, err
+		}
+	}
+	cfg.Version = version
+	for name, flag := range map[string]struct {
+		into  *string
+		value string
+	}{
+		"state-dir": {&cfg.StateDir, f.stateDir}, "run-dir": {&cfg.RunDir, f.runDir}, "listen": {&cfg.Listen, f.listen},
+		"admin-listen": {&cfg.AdminListen, f.adminListen}, "log-format": {&cfg.Log.Format, f.logFormat}, "log-level": {&cfg.Log.Level, f.logLevel},
+	} {
+		if f.config == "" || cmd.Flags().Changed(name) {
+			*flag.into = flag.value
+		}
+	}
+	for _, dir := range []*string{&cfg.StateDir, &cfg.RunDir} {
+		full, err := filepath.Abs(*dir)
+		if err != nil {
+			return cfg, fault.New(fault.CodeUsage, "the directory "+*dir+" cannot be found").Because(err)
+		}
+		*dir = full
+	}
+	return cfg, nil
+}
+
+func runDiscovery(ctx context.Context, cmd *cobra.Command, f discoveryFlags) error {
+	cfg, err := loadDiscovery(cmd, f)
+	if err != nil {
+		return err
+	}
+	log, err := tell.Logger(cmd.ErrOrStderr(), cfg.Log.Format, cfg.Log.Level)
+	if err != nil {
+		return err
+	}
+	s := discovery.New(cfg, discovery.Options{Log: log, Reg: newRegistry()})
+	reload := func() error {
+		next, err := loadDiscovery(cmd, f)
+		if err == nil {
+			s.Reload(next)
+		}
+		s.CountReload(err)
+		return err
+	}
+	return runRole(ctx, f.config, log, reload, s.Run)
+}
+
+func newDiscoveryStatusCommand() *cobra.Command {
+	var out outputFlag
+	var socket, cluster string
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show how many members a discovery service of this machine has, and how it keeps them",
+		Example: `  tombolo discovery status
+  tombolo discovery status --cluster t1-... -o json`,
+		Args: exactArgs(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			path := "/v1/status"
+			if cluster != "" {
+				path += "?cluster=" + url.QueryEscape(cluster)
+			}
+			var st admin.DiscoveryStatus
+			err := admin.OverSocket(socket).Call(cmd.Context(), http.MethodGet, path, nil, &st)
+			if fault.Has(err, fault.CodeHubAway) {
+				return fault.New(fault.CodeServiceAway, "no discovery service answers at "+socket).Because(fault.From(err).Unwrap()).
+					Hint("start 'tombolo discovery', or name its socket with --admin-socket; only its user and root may ask")
+			}
+			if err != nil {
+				return err
+			}
+			return out.print(cmd.OutOrStdout(), st, func(w io.Writer) error { return printDiscovery(w, st, time.Now()) })
+		},
+	}
+	fl := cmd.Flags()
+	fl.StringVar(&socket, "admin-socket", discovery.AdminSocket(discovery.DefaultConfig().RunDir), "`PATH` of the service's admin socket (env TOMBOLO_DISCOVERY_SOCKET)")
+	fl.StringVar(&cluster, "cluster", "", "count the cluster with this `ID` as well")
+	cmd.PreRun = func(*cobra.Command, []string) {
+		if value := os.Getenv("TOMBOLO_DISCOVERY_SOCKET"); value != "" && !fl.Changed("admin-socket") {
+			fl.Lookup("admin-socket").Value.Set(value)
+		}
+	}
+	out.register(cmd)
+	return cmd
+}
+
+func printDiscovery(w io.Writer, st admin.DiscoveryStatus, now time.Time) error {
+	draining := ""
+	if st.Draining {
+		draining = ", draining"
+	}
+	fmt.Fprintf(w, "discovery service %s %s, running for %s%s, on %s, TLS: %s\n", st.Name, st.Version, span(now.Sub(st.Since)), draining, st.Listen, st.TLS)
+	if st.CAPin != "" {
+		fmt.Fprintf(w, "CA pin %s\n", st.CAPin)
+	}
+	fmt.Fprintf(w, "%d members in %d clusters, %s of %s; %d watchers over %d of %d connections\n",
+		st.Members, st.Clusters, size(st.Bytes), size(st.Limits.Bytes), st.Watchers, st.Connections, st.Limits.Connections)
+	saved := ""
+	if !st.Store.Saved.IsZero() {
+		saved = ", last written " + span(now.Sub(st.Store.Saved)) + " ago"
+		if st.Store.Kind != "memory" {
+			saved = ", last heard of " + span(now.Sub(st.Store.Saved)) + " ago"
+		}
+	}
+	fmt.Fprintf(w, "store: %s%s\n", st.Store.Kind, saved)
+	if c := st.Cluster; c != nil {
+		fmt.Fprintf(w, "cluster %q (%s): %d members, %d removals that are remembered, %s, %d watchers\n", c.ID, c.Protocol, c.Members, c.Removals, size(c.Bytes), c.Watchers)
+	}
+	if !st.Store.Settled {
+		fmt.Fprintln(w, "warning: the service began without its state, and awaits members")
+	}
+	if st.Store.Degraded != "" {
+		fmt.Fprintf(w, "warning: since %s: %s\n", moment(st.Store.Since), st.Store.Degraded)
+	}
+	return nil
+}

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package discovery
+
+import (
+	"context"
+	"net/netip"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/tombolo-io/tombolo/api/v1alpha1"
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/run"
+	"github.com/tombolo-io/tombolo/internal/runtest"
+	sdr "github.com/tombolo-io/tombolo/proto/sidero"
+)
+
+func networks(t testing.TB, texts ...string) (out []netip.Prefix) {
+	t.Helper()
+	for _, text := range texts {
+		p, err := network(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
+func TestWhoCalls(t *testing.T) {
+	const proxy, client = "10.0.0.1:5", "192.0.2.7:9"
+	trusted := networks(t, "10.0.0.0/8", "fd00::/8")
+	for name, c := range map[string]struct {
+		peer   string
+		real   []string
+		chain  []string
+		caller string
+	}{
+		"nobody between":                        {client, nil, nil, client},
+		"a caller who says he is another":       {client, []string{"198.51.100.1"}, []string{"198.51.100.1"}, client},
+		"a proxy that says nothing":             {proxy, nil, nil, proxy},
+		"a chain of one":                        {proxy, nil, []string{"192.0.2.7"}, "192.0.2.7:0"},
+		"a chain that the caller began":         {proxy, nil, []string{"198.51.100.1, 192.0.2.7"}, "192.0.2.7:0"},
+		"a chain over two headers":              {proxy, nil, []string{"198.51.100.1", "192.0.2.7"}, "192.0.2.7:0"},
+		"a chain of two proxies":                {proxy, nil, []string{"198.51.100.1,192.0.2.7 , 10.9.9.9"}, "192.0.2.7:0"},
+		"a chain of proxies alone":              {proxy, nil, []string{"10.1.1.1, 10.9.9.9"}, proxy},
+		"a chain with junk at its end":          {proxy, nil, []string{"192.0.2.7, unknown"}, proxy},
+		"a chain with junk before the caller":   {proxy, nil, []string{"<script>, 192.0.2.7"}, "192.0.2.7:0"},
+		"a chain that is empty":                 {proxy, nil, []string{""}, proxy},
+		"a chain with a port":                   {proxy, nil, []string{"192.0.2.7:80"}, proxy},
+		"a chain without an end":                {proxy, nil, []string{strings.Repeat("10.0.0.1,", 10_000)}, proxy},
+		"a long chain of proxies":               {proxy, nil, []string{"192.0.2.7" + strings.Repeat(",10.0.0.1", 100)}, proxy},
+		"an address of IPv6":                    {"[fd00::1]:5", nil, []string{"2001:db8::1"}, "[2001:db8::1]:0"},
+		"an IPv4 address within IPv6":           {proxy, nil, []string{"::ffff:192.0.2.7"}, "192.0.2.7:0"},
+		"a proxy within IPv6":                   {proxy, nil, []string{"192.0.2.7, ::ffff:10.0.0.2"}, "192.0.2.7:0"},
+		"a real address":                        {proxy, []string{" 192.0.2.7"}, nil, "192.0.2.7:0"},
+		"two real addresses":                    {proxy, []string{"192.0.2.7", "198.51.100.1"}, nil, proxy},
+		"a real address that is a proxy":        {proxy, []string{"10.0.0.9"}, nil, proxy},
+		"a real address that is none":           {proxy, []string{"me"}, nil, proxy},
+		"both, and they agree":                  {proxy, []string{"192.0.2.7"}, []string{"198.51.100.1, 192.0.2.7"}, "192.0.2.7:0"},
+		"both, and they do not":                 {proxy, []string{"198.51.100.1"}, []string{"192.0.2.7"}, proxy},
+		"a real address, and a chain of junk":   {proxy, []string{"192.0.2.7"}, []string{"junk"}, proxy},
+		"a real address of an inner proxy only": {proxy, []string{"10.0.0.9"}, []string{"192.0.2.7, 10.0.0.9"}, "192.0.2.7:0"},
+	} {
+		got := realCaller(netip.MustParseAddrPort(c.peer), trusted, forwarded{realIP: c.real, chain: c.chain})
+		if got.String() != c.caller {
+			t.Errorf("%s: %v, want %s", name, got, c.caller)
+		}
+		if got := realCaller(netip.MustParseAddrPort(c.peer), nil, forwarded{realIP: c.real, chain: c.chain}); got.String() != c.peer {
+			t.Errorf("%s: %v, although nobody is trusted", name, got)
+		}
+	}
+}
+
+func TestForwardedAddressesOnTheWire(t *testing.T) {
+	trust := func(c *v1alpha1.DiscoveryConfig) { c.TrustedProxies = []string{"127.0.0.1"} }
+	for name, c := range map[string]struct {
+		edit func(*v1alpha1.DiscoveryConfig)
+		want string
+	}{"a stranger": {nil, "127.0.0.1"}, "a proxy": {trust, "192.0.2.7"}} {
+		r := serve(t, c.edit)
+		ctx := metadata.AppendToOutgoingContext(runtest.Within(t), "x-forwarded-for", "198.51.100.1, 192.0.2.7")
+		hello, err := r.older().Hello(ctx, &sdr.HelloRequest{ClusterId: "c"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, _ := netip.AddrFromSlice(hello.ClientIp); got.String() != c.want {
+			t.Errorf("%s: the address is %v, want %s", name, got, c.want)
+		}
+	}
+}
+
+// TestARateIsOfEachAddress, and a proxy's callers have one each.
+func TestARateIsOfEachAddress(t *testing.T) {
+	one := 1
+	r := serve(t, func(c *v1alpha1.DiscoveryConfig) {
+		c.TrustedProxies, c.Rates.PerSecond, c.Rates.Burst = []string{"127.0.0.1"}, &one, &one
+	})
+	c := r.older()
+	as := func(a string) error {
+		_, err := c.Hello(metadata.AppendToOutgoingContext(runtest.Within(t), "x-real-ip", a), &sdr.HelloRequest{ClusterId: "c"})
+		return err
+	}
+	g := run.NewGroup(t.Context())
+	refused := make(chan error, 10)
+	for range 10 { // one now, one in a second, the others not
+		g.Do(func(context.Context) {
+			if err := as("192.0.2.1"); err != nil {
+				refused <- err
+			}
+		})
+	}
+	if err := as("192.0.2.2"); err != nil {
+		t.Errorf("another address is kept from calling: %v", err)
+	}
+	if err := g.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(refused); n < 6 {
+		t.Fatalf("%d of 10 calls are refused", n)
+	}
+	wantCode(t, <-refused, codes.ResourceExhausted, "192.0.2.1 makes more than 1 calls a second")
+}
+
+func TestTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCallers(10, Rates{15, 60})
+		a, ctx := netip.MustParseAddr("192.0.2.1"), t.Context()
+		begin := time.Now()
+		for i := range 75 { // the burst, and then one after the other
+			if err := c.turn(ctx, a); err != nil {
+				t.Fatalf("call %d after %v: %v", i, time.Since(begin), err)
+			}
+		}
+		if took := time.Since(begin); took < 990*time.Millisecond || took > 1010*time.Millisecond {
+			t.Errorf("75 calls took %v", took)
+		}
+		// Many at once: as many as a second has wait, the others are refused at once.
+		begin = time.Now()
+		g := run.NewGroup(ctx)
+		results := make(chan error, 100)
+		for range 100 {
+			g.Do(func(ctx context.Context) { results <- c.turn(ctx, a) })
+		}
+		if err := g.Wait(); err != nil {
+			t.Fatal(err)
+		}
+		taken := 0
+		for range 100 {
+			if err := <-results; err == nil {
+				taken++
+			} else if !fault.Has(err, fault.CodeLimit) {
+				t.Error(err)
+			}
+		}
+		if took := time.Since(begin); taken != 15 || took > 1010*time.Millisecond {
+			t.Errorf("%d of 100 were taken within %v", taken, took)
+		}
+		// A caller who goes while he waits.
+		gone, cancel := context.WithCancel(ctx)
+		cancel()
+		if err := c.turn(gone, a); err == nil {
+			t.Error("one who has gone has his turn")
+		}
+		// A reload counts at once.
+		c.bound(Rates{1000, 1000}, time.Now())
+		time.Sleep(time.Second)
+		for range 1000 {
+			if err := c.turn(ctx, a); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+func TestASiteIsOneCaller(t *testing.T) {
+	for a, want := range map[string]string{
+		"192.0.2.1": "192.0.2.1", "::ffff:192.0.2.1": "192.0.2.1", "2001:db8:1:2:3:4:5:6": "2001:db8:1:2::", "fe80::1%eth0": "fe80::",
+	} {
+		if got := party(netip.MustParseAddr(a)); got.String() != want {
+			t.Errorf("%s counts with %v, want %s", a, got, want)
+		}
+	}
+}
+
+func TestCallersAreBounded(t *testing.T) {
+	c := newCallers(3, Rates{15, 60})
+	at := func(i byte) netip.Addr { return netip.AddrFrom4([4]byte{192, 0, 2, i}) }
+	release, err := c.hold(at(1), holdWatch, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.hold(at(1), holdWatch, 1); !fault.Has(err, fault.CodeLimit) {
+		t.Errorf("a second watch: %v", err)
+	}
+	both, err := c.hold(at(1), holdConnection, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := byte(2); i < 200; i++ { // a flood of others pushes nobody out who holds something
+		if err := c.turn(t.Context(), at(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(c.known) != 3 || c.known[at(1)] == nil || c.known[at(199)] == nil || c.known[at(198)] == nil {
+		t.Errorf("%d callers are known: %v", len(c.known), c.known)
+	}
+	for i := byte(201); i < 203; i++ {
+		if _, err := c.hold(at(i), holdConnection, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.turn(t.Context(), at(3)); !fault.Has(err, fault.CodeLimit) {
+		t.Errorf("beyond the table: %v", err)
+	}
+	both()
+	release()
+	release() // twice is once
+	if err := c.turn(t.Context(), at(3)); err != nil || len(c.known) != 3 || c.quiet.Len() != 1 {
+		t.Errorf("%v; %d known, %d quiet", err, len(c.known), c.quiet.Len())
+	}
+}
