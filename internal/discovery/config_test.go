@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package discovery
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/limit"
+)
+
+const head = "apiVersion: tombolo.dev/v1alpha1\nkind: DiscoveryConfig\n"
+
+func TestConfig(t *testing.T) {
+	c, err := ParseConfig("x.yaml", []byte(head+`listen: 127.0.0.1:1
+tls: {certFile: /a, keyFile: /b}
+store: {etcd: {endpoints: ["https://e:2379"], username: u, passwordFile: /p}}
+limits: {members: 10, bytes: 1MiB}
+rates: {perSecond: 1}
+trustedProxies: [10.0.0.0/8, "fd00::1", "::ffff:192.0.2.1"]
+settle: 1m
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.TLS != TLSFiles || c.Etcd == nil || c.Etcd.Prefix != "/tombolo/discovery" || c.limits.Members != 10 || c.limits.Bytes != 1<<20 ||
+		c.limits.Clusters != limit.DiscoveryClusters || c.rates != (Rates{1, limit.DiscoveryBurst}) || c.Settle != time.Minute || len(c.proxies) != 3 {
+		t.Errorf("%+v", c)
+	}
+	if got := c.proxies[2].String(); got != "192.0.2.1/32" {
+		t.Errorf("the proxy is %s", got)
+	}
+	d := DefaultConfig()
+	if d.TLS != TLSSelf || d.Listen != ":8446" || d.limits.Bytes != limit.DiscoveryBytes || len(d.Hosts) == 0 || len(d.proxies) != 0 {
+		t.Errorf("%+v", d)
+	}
+}
+
+func TestMistakesInTheConfiguration(t *testing.T) {
+	for text, want := range map[string]string{
+		"listen: 8446\n":                                              "x.yaml:3:9: listen: text is expected",
+		"listen: x\n":                                                 "x.yaml:3:9: listen: \"x\" is not",
+		"admin: {listen: \":99999\"}\n":                               "admin.listen",
+		"tls: {self: true, none: true}\n":                             "tls: one of",
+		"tls: {none: true, certFile: /a, keyFile: /b}\n":              "tls: one of",
+		"tls: {certFile: /a}\n":                                       "tls: certFile and keyFile belong together",
+		"tls: {certFile: a, keyFile: /b}\n":                           "tls.certFile: \"a\" is not absolute",
+		"tls: {none: true, hosts: [a]}\n":                             "tls.hosts",
+		"tls: {hosts: [\"a b\"]}\n":                                   "tls.hosts[0]",
+		"store: {memory: {}, etcd: {endpoints: [\"x\"]}}\n":           "store: one of",
+		"store: {etcd: {}}\n":                                         "store.etcd.endpoints: is missing",
+		"store: {etcd: {endpoints: [\"tcp://x\"]}}\n":                 "store.etcd.endpoints[0]",
+		"store: {etcd: {endpoints: [\"https://u:p@x\"]}}\n":           "store.etcd.endpoints[0]: it is no URL",
+		"store: {etcd: {username: u}}\n":                              "username and passwordFile",
+		"store: {memory: {snapshotInterval: 1ms}}\n":                  "store.memory.snapshotInterval",
+		"limits: {members: 0}\n":                                      "limits.members: 0 is not within 1",
+		"limits: {endpoints: 1025}\n":                                 "limits.endpoints",
+		"limits: {bytes: 2GiB}\n":                                     "limits.bytes",
+		"rates: {burst: -1}\n":                                        "rates.burst",
+		"trustedProxies: [10.0.0.1/8]\n":                              "trustedProxies[0]",
+		"trustedProxies: [10.0.0.1, everybody]\n":                     "x.yaml:3:28: trustedProxies[1]",
+		"trustedProxies: [\"fe80::1%eth0\"]\n":                        "trustedProxies[0]",
+		"trustedProxies: [" + strings.Repeat("1.1.1.1,", 257) + "]\n": "there are 257",
+		"settle: 31m\n":                                               "settle",
+		"settle: -1s\n":                                               "settle",
+		"drainTimeout: 2h\n":                                          "drainTimeout",
+		"log: {level: all}\n":                                         "log.level",
+		"log: {format: xml}\n":                                        "log.format",
+		"secret: x\n":                                                 "x.yaml:3:1: secret: unknown key",
+		"kind: HubConfig\n":                                           "the key stands twice",
+	} {
+		_, err := ParseConfig("x.yaml", []byte(head+text))
+		if !fault.Has(err, fault.CodeConfig) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+		if err != nil && strings.Contains(err.Error(), "u:p@") {
+			t.Errorf("%q: the password is shown", text)
+		}
+	}
+}
+
+func TestWhatNeedsARestart(t *testing.T) {
+	base := func() Config { c, _ := ParseConfig("x", []byte(head)); return c }
+	for field, edit := range map[string]func(*Config){
+		"stateDir": func(c *Config) { c.StateDir = "x" }, "runDir": func(c *Config) { c.RunDir = "x" }, "listen": func(c *Config) { c.Listen = "x" },
+		"admin": func(c *Config) { c.Pprof = true }, "log": func(c *Config) { c.Log.Level = "x" }, "tls": func(c *Config) { c.TLS = TLSNone },
+		"store": func(c *Config) { c.Etcd = &EtcdConfig{} }, "settle": func(c *Config) { c.Settle = 1 }, "drainTimeout": func(c *Config) { c.Drain = 1 },
+		"": func(c *Config) {
+			c.limits.Members, c.rates.Burst, c.certFile, c.proxies = 1, 1, "/x", networks(t, "10.0.0.1")
+		},
+	} {
+		next := base()
+		edit(&next)
+		if got := strings.Join(fixedChanges(base(), next), ","); got != field {
+			t.Errorf("%s: %q needs a restart", field, got)
+		}
+	}
+}
