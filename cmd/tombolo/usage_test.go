@@ -135,7 +135,7 @@ func TestExitCodes(t *testing.T) {
 }
 
 func TestConfigPrintIsValid(t *testing.T) {
-	for _, role := range []string{"hub", "agent"} {
+	for _, role := range []string{"hub", "agent", "discovery"} {
 		file := filepath.Join(t.TempDir(), role+".yaml")
 		text := must(t, "config", "print", "--role", role)
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
