@@ -12,7 +12,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/roster"
 )
 
-func lease(data string, ends ...string) roster.Lease {
+func leaseOf(data string, ends ...string) roster.Lease {
 	l := roster.Lease{Data: []byte(data), Expires: time.Now().Add(long)}
 	for _, e := range ends {
 		l.Endpoints = append(l.Endpoints, roster.Endpoint{Blob: []byte(e), Expires: time.Now().Add(time.Minute)})
@@ -23,9 +23,9 @@ func lease(data string, ends ...string) roster.Lease {
 // TestAdmit: it says what Apply would, and takes nothing.
 func TestAdmit(t *testing.T) {
 	b := NewBoard(Bounds{Clusters: 2, Members: 2, Endpoints: 2, Bytes: 20})
-	b.Follow(sidero("a"), lease("x"))
-	b.Follow(sidero("b"), lease("x", "1", "2", "3")) // past its bound: another service took it
-	b.Follow(native("a"), lease("x"))
+	b.Follow(sidero("a"), leaseOf("x"))
+	b.Follow(sidero("b"), leaseOf("x", "1", "2", "3")) // past its bound: another service took it
+	b.Follow(native("a"), leaseOf("x"))
 	counts := func() (out [3]int64) {
 		c, m, n := b.Counts()
 		return [3]int64{int64(c), int64(m), n}
@@ -36,14 +36,14 @@ func TestAdmit(t *testing.T) {
 		l  roster.Lease
 		ok bool
 	}{
-		"as it is":                      {sidero("a"), lease("x"), true},
-		"another member":                {native("b"), lease("x"), true},
-		"a third member":                {sidero("c"), lease("x"), false},
-		"a third cluster":               {Place{Cluster{Sidero, "d"}, "a"}, lease("x"), false},
-		"a third endpoint":              {sidero("a"), lease("x", "1", "2", "3"), false},
-		"no more endpoints than it has": {sidero("b"), lease("y", "4", "2", "3"), true},
-		"a fourth endpoint":             {sidero("b"), lease("x", "1", "2", "3", "4"), false},
-		"too many bytes":                {sidero("a"), lease("a text of more bytes than there are"), false},
+		"as it is":                      {sidero("a"), leaseOf("x"), true},
+		"another member":                {native("b"), leaseOf("x"), true},
+		"a third member":                {sidero("c"), leaseOf("x"), false},
+		"a third cluster":               {Place{Cluster{Sidero, "d"}, "a"}, leaseOf("x"), false},
+		"a third endpoint":              {sidero("a"), leaseOf("x", "1", "2", "3"), false},
+		"no more endpoints than it has": {sidero("b"), leaseOf("y", "4", "2", "3"), true},
+		"a fourth endpoint":             {sidero("b"), leaseOf("x", "1", "2", "3", "4"), false},
+		"too many bytes":                {sidero("a"), leaseOf("a text of more bytes than there are"), false},
 		"nothing":                       {sidero("a"), roster.Lease{}, true},
 	} {
 		err := b.Admit(c.p, c.l)
@@ -66,15 +66,15 @@ func TestFollow(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	b.Follow(native("a"), lease("beyond the bound of clusters"))
+	b.Follow(native("a"), leaseOf("beyond the bound of clusters"))
 	for i, step := range []struct {
 		p    Place
 		l    roster.Lease
 		told []string
 	}{
-		{sidero("a"), lease("x"), []string{"a"}},
-		{sidero("a"), lease("x"), nil},
-		{sidero("b"), lease("beyond the bound of members"), []string{"b"}},
+		{sidero("a"), leaseOf("x"), []string{"a"}},
+		{sidero("a"), leaseOf("x"), nil},
+		{sidero("b"), leaseOf("beyond the bound of members"), []string{"b"}},
 		{sidero("a"), roster.Lease{}, []string{"a"}},
 		{sidero("a"), roster.Lease{}, nil},
 	} {
@@ -97,7 +97,7 @@ func TestFollow(t *testing.T) {
 // TestExpireEndpoints: they end, and a member stays whose time is over.
 func TestExpireEndpoints(t *testing.T) {
 	b := NewBoard(Bounds{})
-	b.Follow(sidero("a"), lease("x", "e"))
+	b.Follow(sidero("a"), leaseOf("x", "e"))
 	w, err := b.Watch(sidero("").Cluster)
 	if err != nil {
 		t.Fatal(err)
