@@ -326,7 +326,11 @@ func TestEntriesThatAreRefused(t *testing.T) {
 	good := entry(t, k, me, 9)
 	a.put(good)
 	a.wantAck(9)
-	a.put(good) // a replay
+	a.put(good) // the very word, of which the answer may have been lost
+	a.wantAck(9)
+	a.put(entry(t, k, me, 9)) // another word of the same version
+	a.wantRefusal("entry_stale", "version 9 is known")
+	a.put(entry(t, k, me, 8)) // a replay
 	if got := a.wantRefusal("entry_stale", "version 9 is known"); got.Known != 9 {
 		t.Errorf("%v", got)
 	}
