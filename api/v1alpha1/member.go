@@ -24,21 +24,22 @@ type MemberEntry struct {
 }
 
 // Member is what a node says of itself as an object of Kubernetes, of scope
-// Cluster. Its name is that of the Node, so that the node authorizer's rules for
-// names can hold each kubelet to its own.
+// Cluster. Its name is that of the Node, so that a policy can hold each node to
+// its own. It has no status: only the node itself writes it, all of it at once.
+// Nothing in it is secret: whoever may read it is of the cluster.
 //
 // +kubebuilder:resource:scope=Cluster
-// +kubebuilder:subresource:status
 // +kubebuilder:printcolumn:name="Overlay",type=string,JSONPath=`.spec.overlay6`
 // +kubebuilder:printcolumn:name="Role",type=string,JSONPath=`.spec.role`
-// +kubebuilder:printcolumn:name="Renewed",type=date,JSONPath=`.status.renewed`
-// +kubebuilder:validation:XValidation:rule="!has(oldSelf.spec.publicKey) || has(self.spec.publicKey)",message="a member does not lose its key"
+// +kubebuilder:printcolumn:name="Endpoints",type=string,JSONPath=`.spec.endpoints`,priority=1
+// +kubebuilder:printcolumn:name="Ranges",type=string,JSONPath=`.spec.ranges`,priority=1
+// +kubebuilder:printcolumn:name="Renewed",type=date,JSONPath=`.spec.renewTime`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type Member struct {
 	TypeMeta
 
-	Metadata MemberMeta   `json:"metadata"`
-	Spec     MemberSpec   `json:"spec"`
-	Status   MemberStatus `json:"status,omitempty"`
+	Metadata MemberMeta       `json:"metadata"`
+	Spec     MemberObjectSpec `json:"spec"`
 }
 
 // MemberMeta is what we read of an object's metadata.
@@ -48,12 +49,22 @@ type MemberMeta struct {
 	Generation int64 `json:"generation,omitempty"`
 }
 
-// MemberStatus is when the node was last there.
-type MemberStatus struct {
-	// Renewed is the time of the last renewal, RFC 3339.
+// MemberObjectSpec is what an object states: facts, and for how long they hold.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.renewTime) == has(self.leaseSeconds)",message="a lease has renewTime and leaseSeconds"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.publicKey) || has(self.publicKey)",message="a member does not lose its key"
+type MemberObjectSpec struct {
+	MemberSpec
+	MemberLease
+}
+
+// MemberLease is how long an object holds. Without it, for as long as it is there.
+type MemberLease struct {
+	// RenewTime is when the node was last there, by its own clock; each renewal
+	// changes it. Readers measure the lease by their own clocks.
 	// +kubebuilder:validation:Format=date-time
-	Renewed string `json:"renewed,omitempty"`
-	// LeaseSeconds is how long the member lives after it.
+	RenewTime string `json:"renewTime,omitempty"`
+	// LeaseSeconds is how long the member lives after a renewal.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1800
 	LeaseSeconds int `json:"leaseSeconds,omitempty"`

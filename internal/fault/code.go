@@ -63,6 +63,8 @@ const (
 	CodeStoreForeign Code = "store_foreign"
 	CodeServiceAway  Code = "discovery_unreachable"
 	CodeAnnotation   Code = "annotation_invalid"
+	CodeKubeAway     Code = "kubernetes_unreachable"
+	CodeKubeDenied   Code = "kubernetes_denied"
 )
 
 // Entry is one row of the table of codes.
@@ -130,5 +132,7 @@ func Table() []Entry {
 		{CodeStoreForeign, Conflict, "The prefix in the store, or the file, holds what is not the discovery service's."},
 		{CodeServiceAway, Unavailable, "No discovery service can be reached."},
 		{CodeAnnotation, Invalid, "The annotations of a Kubernetes node, or an object of kind Member, cannot be read; each problem is listed with its name."},
+		{CodeKubeAway, Unavailable, "The Kubernetes API cannot be reached, or answers with what cannot be used."},
+		{CodeKubeDenied, Denied, "The Kubernetes API does not let this node read or write what it was asked for."},
 	}
 }

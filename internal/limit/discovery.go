@@ -97,10 +97,43 @@ const (
 	RosterList = 10_000
 	// RosterAnnotation bounds an annotation: all of an object have 256 KiB.
 	RosterAnnotation = 64 << 10
+	// KubeObjects bounds the objects of a kind that are read: Kubernetes itself promises
+	// 5,000 nodes.
+	KubeObjects = 10_000
+	// KubePage is how many objects are asked for at once, KubePageBytes what their answer
+	// may have: 100 nodes that each fill 256 KiB of annotations. A larger one is asked
+	// for in smaller pages.
+	KubePage, KubePageBytes = 100, 32 << 20
+	// KubeObject bounds one object in bytes: twice what etcd keeps by default.
+	KubeObject = 3 << 20
+	// KubeConfigFile bounds a kubeconfig, and each file that it names.
+	KubeConfigFile = 1 << 20
+	// KubeMessage bounds what is shown of the API server's own words.
+	KubeMessage = 400
 )
 
 // Discovery: times.
 const (
+	// KubeLease is the lease of an object Member: renewed at a third, a node may miss two
+	// renewals. Each one is told to all other nodes: shorter ones are dear in a large cluster.
+	KubeLease = 15 * time.Minute
+	// KubeAnswer is how long the API server may take for all of an answer.
+	KubeAnswer = 30 * time.Second
+	// KubeWatch is how long a watch is asked for, at least; up to twice that, so that
+	// those of a thousand nodes do not end at once.
+	KubeWatch = 5 * time.Minute
+	// KubePing is after how much silence the connection to the API server is tried,
+	// KubePong how long it has for that.
+	KubePing, KubePong = 30 * time.Second, 15 * time.Second
+	// KubeRetryFirst and KubeRetryMost bound the wait between two tries to reach the API
+	// server, KubeRetryDenied is the wait after a refusal, which people have to mend.
+	KubeRetryFirst, KubeRetryMost, KubeRetryDenied = time.Second, time.Minute, 2 * time.Minute
+	// KubeSettled is how long a watch must have lasted for the next try to count as the first.
+	KubeSettled = 10 * time.Second
+	// KubeWriteGap is the least time between two writes of the own object.
+	KubeWriteGap = time.Second
+	// KubeComplain is how often one object that cannot be read is told of.
+	KubeComplain = 10 * time.Minute
 	// DiscoveryTTL is the longest lease: a member that is gone is not looked for longer.
 	DiscoveryTTL = 30 * time.Minute
 	// DiscoverySettle is how long a service that began without its state says nothing

@@ -133,7 +133,7 @@ func ReadMember(source string, seen time.Time, m v1alpha1.Member) (Said, error) 
 	r := reading{func(path, format string, args ...any) {
 		problems = append(problems, path+": "+fmt.Sprintf(format, args...))
 	}}
-	f := r.spec("spec.", m.Spec)
+	f := r.spec("spec.", m.Spec.MemberSpec)
 	if f.ID = r.text("metadata.name", m.Metadata.Name); f.ID == "" {
 		r.report("metadata.name", "it is empty")
 	}
@@ -141,9 +141,9 @@ func ReadMember(source string, seen time.Time, m v1alpha1.Member) (Said, error) 
 	if f.Nodename != f.ID {
 		r.report("spec.nodename", "%q is not the object's name, by which the API server knows who may write it", f.Nodename)
 	}
-	lease := time.Duration(m.Status.LeaseSeconds) * time.Second
-	if m.Status.LeaseSeconds < 0 || m.Status.LeaseSeconds > int(limit.DiscoveryTTL/time.Second) {
-		r.report("status.leaseSeconds", "%d is no lease: at most %v is", m.Status.LeaseSeconds, limit.DiscoveryTTL)
+	lease := time.Duration(m.Spec.LeaseSeconds) * time.Second
+	if m.Spec.LeaseSeconds < 0 || m.Spec.LeaseSeconds > int(limit.DiscoveryTTL/time.Second) {
+		r.report("spec.leaseSeconds", "%d is no lease: at most %v is", m.Spec.LeaseSeconds, limit.DiscoveryTTL)
 	}
 	if len(problems) > 0 {
 		return Said{}, fault.Newf(fault.CodeAnnotation, "the object Member %q cannot be read", short(m.Metadata.Name)).

@@ -145,7 +145,7 @@ func TestReadMember(t *testing.T) {
 		t.Fatal(err)
 	}
 	spec := said[0].Facts.Spec()
-	m := v1alpha1.Member{Metadata: v1alpha1.MemberMeta{Name: "alpha.example", Generation: 4}, Spec: spec, Status: v1alpha1.MemberStatus{LeaseSeconds: 60}}
+	m := v1alpha1.Member{Metadata: v1alpha1.MemberMeta{Name: "alpha.example", Generation: 4}, Spec: v1alpha1.MemberObjectSpec{MemberSpec: spec, MemberLease: v1alpha1.MemberLease{LeaseSeconds: 60}}}
 	got, err := ReadMember("c1", now(), m)
 	if err != nil || got.Version != 4 || !got.Until.Equal(now().Add(time.Minute)) || got.Facts.Key != key(1) || !reflect.DeepEqual(got.Facts.Spec(), spec) {
 		t.Errorf("%+v, %v", got, err)
@@ -154,7 +154,7 @@ func TestReadMember(t *testing.T) {
 		"metadata.name":       func(m *v1alpha1.Member) { m.Metadata.Name = "" },
 		"spec.nodename":       func(m *v1alpha1.Member) { m.Metadata.Name = "another" },
 		"spec.ranges[0]":      func(m *v1alpha1.Member) { m.Spec.Ranges = []string{"x"} },
-		"status.leaseSeconds": func(m *v1alpha1.Member) { m.Status.LeaseSeconds = 1801 },
+		"spec.leaseSeconds": func(m *v1alpha1.Member) { m.Spec.LeaseSeconds = 1801 },
 	} {
 		bad := m
 		spoil(&bad)
