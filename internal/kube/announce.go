@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kube
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/tombolo-io/tombolo/api/v1alpha1"
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/roster"
+	"github.com/tombolo-io/tombolo/internal/tell"
+)
+
+// fieldManager is our name in managedFields: what we do not state any more is
+// taken away, what others added to the object stays.
+const fieldManager = "tombolo"
+
+// announcer keeps the object of this node, and its annotations if wanted.
+type announcer struct {
+	client      *Client
+	log         *slog.Logger
+	clock       func() time.Time
+	random      func() float64
+	node        string
+	lease       time.Duration
+	annotations bool
+	self        func() roster.Facts
+	changed     <-chan struct{}
+	lost        chan struct{} // somebody removed our object
+
+	mu      sync.Mutex
+	contact time.Time
+	err     error
+	told    fault.Code
+}
+
+// run announces at once, at each change and at each third of the lease.
+func (a *announcer) run(ctx context.Context) error {
+	for try := 0; ctx.Err() == nil; {
+		err := a.announce(ctx)
+		if ctx.Err() != nil {
+			break
+		}
+		a.report(err)
+		pause := a.lease/3 - time.Duration(a.random()*float64(a.lease/30))
+		if try++; err == nil {
+			try = 0
+		} else {
+			pause = min(pause, retry(err, try-1, a.random()))
+		}
+		if !a.pause(ctx, pause) {
+			break
+		}
+	}
+	return nil
+}
+
+// pause waits until there is something to write.
+func (a *announcer) pause(ctx context.Context, d time.Duration) bool {
+	if !wait(ctx, min(limit.KubeWriteGap, d)) { // changes that come in a burst are written together
+		return false
+	}
+	t := time.NewTimer(d - min(limit.KubeWriteGap, d))
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+	case <-a.lost:
+	case <-a.changed:
+	}
+	return true
+}
+
+// gone notes that our object was removed.
+func (a *announcer) gone() {
+	select {
+	case a.lost <- struct{}{}:
+	default: // it is known
+	}
+}
+
+// nodeObject is what we read of our own Node.
+type nodeObject struct {
+	Metadata struct {
+		UID         string            `json:"uid"`
+		Annotations map[string]string `json:"annotations"`
+	} `json:"metadata"`
+}
+
+// announce writes what this node says of itself.
+func (a *announcer) announce(ctx context.Context) error {
+	facts := a.self()
+	at := nodesPath + "/" + url.PathEscape(a.node)
+	var node nodeObject
+	err := a.client.ask(ctx, call{method: http.MethodGet, path: at, accept: asMetadata}, &node)
+	if answered(err) == http.StatusNotFound {
+		return fault.Newf(fault.CodeNotFound, "Kubernetes has no Node %q to announce", a.node).Because(err).
+			Hint("the node's name must be that of its Node: kubectl get nodes")
+	}
+	if err != nil {
+		return err
+	}
+	m, err := memberObject(a.node, node.Metadata.UID, facts, a.clock(), a.lease)
+	if err != nil {
+		return err
+	}
+	body, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	err = a.client.ask(ctx, call{
+		method: http.MethodPatch, path: membersPath + "/" + url.PathEscape(a.node), kind: applyPatch, body: body,
+		query: url.Values{"fieldManager": {fieldManager}, "force": {"true"}},
+	}, nil)
+	if !a.annotations {
+		return err
+	}
+	return errors.Join(err, a.annotate(ctx, at, facts, node))
+}
+
+// annotate writes the annotations that differ. A patch never makes a Node.
+func (a *announcer) annotate(ctx context.Context, at string, facts roster.Facts, node nodeObject) error {
+	change := map[string]*string{}
+	for name, value := range roster.WriteAnnotations(facts) {
+		have, there := node.Metadata.Annotations[name]
+		switch {
+		case value == "" && there:
+			change[name] = nil // removes it
+		case value != "" && (!there || have != value):
+			change[name] = &value
+		}
+	}
+	if len(change) == 0 {
+		return nil
+	}
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": change}})
+	if err != nil {
+		return err
+	}
+	return a.client.ask(ctx, call{method: http.MethodPatch, path: at, kind: mergePatch, accept: asMetadata, body: body,
+		query: url.Values{"fieldManager": {fieldManager}}}, nil)
+}
+
+// applied is an object Member as it is written.
+type applied struct {
+	v1alpha1.TypeMeta
+	Metadata struct {
+		Name   string  `json:"name"`
+		Owners []owner `json:"ownerReferences"`
+	} `json:"metadata"`
+	Spec v1alpha1.MemberObjectSpec `json:"spec"`
+}
+
+// owner has the object removed with the Node.
+type owner struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	Name       string `json:"name"`
+	UID        string `json:"uid"`
+}
+
+// memberObject is what is written of a node; it refuses what readers would refuse.
+func memberObject(node, uid string, facts roster.Facts, now time.Time, lease time.Duration) (applied, error) {
+	var out applied
+	out.APIVersion, out.Kind = v1alpha1.Version, v1alpha1.KindMember
+	out.Metadata.Name = node
+	out.Metadata.Owners = []owner{{"v1", "Node", node, uid}}
+	out.Spec.MemberSpec = facts.Spec()
+	out.Spec.Nodename = node
+	out.Spec.RenewTime = now.UTC().Format("2006-01-02T15:04:05.000000Z")
+	out.Spec.LeaseSeconds = int(lease / time.Second)
+	for name, n := range map[string]int{"addresses": len(out.Spec.Addresses), "ranges": len(out.Spec.Ranges), "excluded": len(out.Spec.Excluded)} {
+		if n > limit.DiscoveryFacts {
+			return applied{}, fault.Newf(fault.CodeLimit, "this node has %d %s", n, name).
+				Whyf("an object Member holds %d", limit.DiscoveryFacts).Hint("announce fewer: ranges can be joined")
+		}
+	}
+	if over := len(out.Spec.Endpoints) - limit.DiscoveryEndpoints; over > 0 {
+		out.Spec.Endpoints = out.Spec.Endpoints[:limit.DiscoveryEndpoints] // enough to be reached by
+	}
+	_, err := roster.ReadMember("own", now, v1alpha1.Member{Metadata: v1alpha1.MemberMeta{Name: node}, Spec: out.Spec})
+	return out, err
+}
+
+func (a *announcer) report(err error) {
+	a.mu.Lock()
+	a.err = err
+	if err == nil {
+		a.contact, a.told = a.clock(), ""
+		a.mu.Unlock()
+		return
+	}
+	x := fault.From(err)
+	quiet := a.told == x.Code
+	a.told = x.Code
+	a.mu.Unlock()
+	if !quiet {
+		a.log.Warn("this node cannot be announced to Kubernetes", tell.AttrCode, x.Code, tell.AttrReason, x.Explain())
+	}
+}
