@@ -109,18 +109,7 @@ func (a *announcer) announce(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m, err := memberObject(a.node, node.Metadata.UID, facts, a.clock(), a.lease)
-	if err != nil {
-		return err
-	}
-	body, err := json.Marshal(m)
-	if err != nil {
-		return err
-	}
-	err = a.client.ask(ctx, call{
-		method: http.MethodPatch, path: membersPath + "/" + url.PathEscape(a.node), kind: applyPatch, body: body,
-		query: url.Values{"fieldManager": {fieldManager}, "force": {"true"}},
-	}, nil)
+	err = a.client.PutMember(ctx, a.node, node.Metadata.UID, facts, a.lease)
 	if !a.annotations {
 		return err
 	}
@@ -166,6 +155,32 @@ type owner struct {
 	Kind       string `json:"kind"`
 	Name       string `json:"name"`
 	UID        string `json:"uid"`
+}
+
+// PutMember writes the object of a node, all of it, with a renewed lease. The
+// object goes with the Node that has the uid.
+func (c *Client) PutMember(ctx context.Context, node, uid string, facts roster.Facts, lease time.Duration) error {
+	m, err := memberObject(node, uid, facts, time.Now(), lease)
+	if err != nil {
+		return err
+	}
+	body, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	return c.ask(ctx, call{
+		method: http.MethodPatch, path: membersPath + "/" + url.PathEscape(node), kind: applyPatch, body: body,
+		query: url.Values{"fieldManager": {fieldManager}, "force": {"true"}},
+	}, nil)
+}
+
+// DeleteMember removes the object of a node; none is fine too.
+func (c *Client) DeleteMember(ctx context.Context, node string) error {
+	err := c.ask(ctx, call{method: http.MethodDelete, path: membersPath + "/" + url.PathEscape(node)}, nil)
+	if answered(err) == http.StatusNotFound {
+		return nil
+	}
+	return err
 }
 
 // memberObject is what is written of a node; it refuses what readers would refuse.

@@ -7,8 +7,6 @@ import (
 	"context"
 	"log/slog"
 	"math/rand/v2"
-	"net/http"
-	"net/url"
 	"slices"
 	"sync"
 	"time"
@@ -120,16 +118,13 @@ func (s *Source) removed(name string) {
 	}
 }
 
-// Leave removes the own object: this node will not come back soon.
+// Leave removes the own object, after Run has ended: this node will not come back soon.
 func (s *Source) Leave(ctx context.Context) error {
 	if s.node == "" {
 		return nil
 	}
-	err := s.client.ask(ctx, call{method: http.MethodDelete, path: membersPath + "/" + url.PathEscape(s.node)}, nil)
-	if answered(err) == http.StatusNotFound {
-		return nil
-	}
-	return err
+	defer s.client.Close()
+	return s.client.DeleteMember(ctx, s.node)
 }
 
 // Part is how a part of a source does.

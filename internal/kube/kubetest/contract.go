@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubetest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tombolo-io/tombolo/api/v1alpha1"
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/kube"
+	"github.com/tombolo-io/tombolo/internal/roster"
+	"github.com/tombolo-io/tombolo/internal/run"
+	"github.com/tombolo-io/tombolo/internal/runtest"
+)
+
+// World is an API server under test.
+type World interface {
+	// AddNode makes a Node and gives its uid.
+	AddNode(t testing.TB, name string) string
+	DeleteNode(t testing.TB, name string)
+	// Client speaks as the kubelet of a node.
+	Client(t testing.TB, node string) *kube.Client
+}
+
+// Facts are those of a node with a number.
+func Facts(n byte) roster.Facts {
+	return roster.Facts{
+		Hostname: "host", Key: roster.Key{n, 7}, Role: "worker", APIServerPort: 6443, OS: "Debian 12",
+		Overlay6:  netip.AddrFrom16([16]byte{0xfd, 15: n}),
+		Addresses: []netip.Addr{netip.AddrFrom4([4]byte{10, 0, 0, n})},
+		Endpoints: []roster.Where{{Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, n}), 51820)}},
+		Ranges:    []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 244, n, 0}), 24)},
+	}
+}
+
+// Reader is a source that runs, and what it said last.
+type Reader struct {
+	Source *kube.Source
+	Stop   func()
+	Log    *Lines
+
+	mu   sync.Mutex
+	said []roster.Said
+	outs int
+}
+
+// Lines is a log.
+type Lines struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *Lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+// Count counts lines that contain something.
+func (l *Lines) Count(what string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.text.String(), what)
+}
+
+func (l *Lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// Start runs a source until the end of the test.
+func Start(t testing.TB, c *kube.Client, o kube.Options) *Reader {
+	t.Helper()
+	r := &Reader{Log: &Lines{}}
+	o.Log = slog.New(slog.NewTextHandler(io.MultiWriter(r.Log, t.Output()), nil))
+	source, err := kube.New(c, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Source = source
+	group := run.NewGroup(t.Context())
+	group.Go("source", func(ctx context.Context) error { return source.Run(ctx, r.take) })
+	r.Stop = sync.OnceFunc(func() {
+		group.Stop()
+		if err := group.Wait(); err != nil {
+			t.Errorf("the source ended with %v", err)
+		}
+	})
+	t.Cleanup(r.Stop)
+	return r
+}
+
+func (r *Reader) take(said []roster.Said) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.said = said
+	r.outs++
+}
+
+// Said is what is said now of all.
+func (r *Reader) Said() []roster.Said {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.said)
+}
+
+// Outs counts how often something was said.
+func (r *Reader) Outs() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.outs
+}
+
+// Find is what a source says of a name.
+func (r *Reader) Find(source, name string) (roster.Said, bool) {
+	for _, s := range r.Said() {
+		if s.Source.Name == source && s.Facts.ID == name {
+			return s, true
+		}
+	}
+	return roster.Said{}, false
+}
+
+// Knows reports whether the objects say of a name what its number gives.
+func (r *Reader) Knows(name string, n byte) bool {
+	s, ok := r.Find("members", name)
+	return ok && s.Facts.Key == Facts(n).Key && s.Facts.Nodename == name && len(s.Facts.Ranges) == 1 && s.Facts.Ranges[0] == Facts(n).Ranges[0]
+}
+
+// Part is a part of the source by name.
+func (r *Reader) Part(name string) kube.Part {
+	for _, p := range r.Source.Parts() {
+		if p.Name == name {
+			return p
+		}
+	}
+	return kube.Part{}
+}
+
+func text(s v1alpha1.MemberSpec) string {
+	out, err := json.Marshal(s)
+	return fmt.Sprint(string(out), err)
+}
+
+// Contract is what holds with every API server.
+func Contract(t *testing.T, w World) {
+	const lease = 20 * time.Second
+	uids := map[string]string{"ka": w.AddNode(t, "ka"), "kb": w.AddNode(t, "kb")}
+	ca := w.Client(t, "ka")
+	changed := make(chan struct{}, 1)
+	var mu sync.Mutex
+	ofB := Facts(2)
+	a := Start(t, ca, kube.Options{Node: "ka", Self: func() roster.Facts { return Facts(1) }, Lease: lease, NodeAnnotations: true})
+	b := Start(t, w.Client(t, "kb"), kube.Options{Node: "kb", Lease: lease, Changed: changed, WriteAnnotations: true,
+		Self: func() roster.Facts {
+			mu.Lock()
+			defer mu.Unlock()
+			return ofB
+		}})
+
+	t.Run("each sees all", func(t *testing.T) {
+		for _, r := range []*Reader{a, b} {
+			runtest.Eventually(t, "both members", func() bool { return r.Knows("ka", 1) && r.Knows("kb", 2) })
+		}
+		s, _ := a.Find("members", "kb")
+		got, want := s.Facts.Spec(), ofB.Spec()
+		want.Nodename = "kb"
+		if gotText, wantText := text(got), text(want); gotText != wantText {
+			t.Errorf("of kb is known\n%s, not\n%s", gotText, wantText)
+		}
+		if s.Version == 0 || s.Source.Tier != roster.TierKubernetes {
+			t.Errorf("version %d, tier %v", s.Version, s.Source.Tier)
+		}
+	})
+	t.Run("none writes another's", func(t *testing.T) {
+		for what, err := range map[string]error{
+			"change": ca.PutMember(t.Context(), "kb", uids["kb"], Facts(9), lease),
+			"make":   ca.PutMember(t.Context(), "kc", uids["kb"], Facts(9), lease),
+			"remove": ca.DeleteMember(t.Context(), "kb"),
+		} {
+			if what == "remove" && err == nil {
+				t.Error("ka has removed kb's object")
+			}
+			if !fault.Has(err, fault.CodeKubeDenied) {
+				t.Errorf("%s: %v, not %s", what, err, fault.CodeKubeDenied)
+			}
+		}
+		if !a.Knows("kb", 2) {
+			t.Error("what kb says was touched")
+		}
+	})
+	t.Run("nodes cannot be listed, which harms nothing", func(t *testing.T) {
+		runtest.Eventually(t, "the refusal", func() bool { return fault.Has(a.Part("annotations").Err, fault.CodeKubeDenied) })
+		if n := a.Log.Count("code=" + string(fault.CodeKubeDenied)); n != 1 {
+			t.Errorf("said %d times:\n%s", n, a.Log)
+		}
+		if !strings.Contains(a.Log.String(), "tombolo discovery manifest") {
+			t.Errorf("not said what to do:\n%s", a.Log)
+		}
+		if p := a.Part("members"); p.Err != nil || p.Objects != 2 {
+			t.Errorf("members: %+v", p)
+		}
+	})
+	t.Run("own annotations", func(t *testing.T) {
+		runtest.Eventually(t, "kb's announcement", func() bool { return !b.Part("announcement").Contact.IsZero() })
+		if err := b.Part("announcement").Err; err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("a change is seen", func(t *testing.T) {
+		mu.Lock()
+		ofB = Facts(3)
+		mu.Unlock()
+		changed <- struct{}{}
+		runtest.Eventually(t, "kb's new facts", func() bool { return a.Knows("kb", 3) })
+	})
+	t.Run("own object is put back", func(t *testing.T) {
+		before, _ := a.Find("members", "kb")
+		if err := w.Client(t, "kb").DeleteMember(t.Context(), "kb"); err != nil {
+			t.Fatal(err)
+		}
+		runtest.Eventually(t, "kb's object", func() bool {
+			s, ok := a.Find("members", "kb")
+			return ok && s.Heard.After(before.Heard)
+		})
+	})
+	t.Run("the dead expire", func(t *testing.T) {
+		b.Stop()
+		end := time.Now()
+		s, ok := a.Find("members", "kb")
+		if left, _ := roster.Expire(end.Add(lease+time.Second), a.Said()); !ok || s.Until.IsZero() || slices.ContainsFunc(left, func(s roster.Said) bool { return s.Facts.ID == "kb" }) {
+			t.Errorf("kb lives until %v, %v after its end", s.Until, s.Until.Sub(end))
+		}
+		if left, _ := roster.Expire(end.Add(time.Second), a.Said()); !slices.ContainsFunc(left, func(s roster.Said) bool { return s.Facts.ID == "kb" }) {
+			t.Errorf("kb's lease ended at %v, at once", s.Until)
+		}
+	})
+	t.Run("a member goes with its Node", func(t *testing.T) {
+		w.DeleteNode(t, "kb")
+		runtest.Eventually(t, "the end of kb", func() bool {
+			_, there := a.Find("members", "kb")
+			return !there
+		})
+		if !a.Knows("ka", 1) {
+			t.Error("ka is gone too")
+		}
+	})
+	t.Run("leave", func(t *testing.T) {
+		watching := Start(t, w.Client(t, "ka"), kube.Options{})
+		runtest.Eventually(t, "ka", func() bool { return watching.Knows("ka", 1) })
+		a.Stop()
+		for range 2 {
+			if err := a.Source.Leave(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		runtest.Eventually(t, "the end of ka", func() bool { return len(watching.Said()) == 0 })
+	})
+}

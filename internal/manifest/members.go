@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package manifest
+
+import (
+	"bytes"
+	_ "embed"
+	"strings"
+)
+
+// MembersOptions say who may be a member through the Kubernetes API.
+type MembersOptions struct {
+	// Kubelets lets nodes with kubelet's credentials in, ServiceAccounts the pods of
+	// these, NAMESPACE/NAME, each for the node that it runs on.
+	Kubelets        bool
+	ServiceAccounts []string
+	// NodeAnnotations lets all of them list the nodes, which since Kubernetes 1.32 is
+	// more than a kubelet has.
+	NodeAnnotations bool
+}
+
+// MembersDefaults are the options that nobody needs to give.
+func MembersDefaults() MembersOptions { return MembersOptions{Kubelets: true} }
+
+//go:embed members.crd.yaml
+var membersDefinition string
+
+//go:embed members.policy.yaml
+var membersPolicy string
+
+type clusterRole struct {
+	APIVersion string     `yaml:"apiVersion"`
+	Kind       string     `yaml:"kind"`
+	Metadata   meta       `yaml:"metadata"`
+	Rules      []roleRule `yaml:"rules"`
+}
+
+type roleRule struct {
+	APIGroups []string `yaml:"apiGroups,flow"`
+	Resources []string `yaml:"resources,flow"`
+	Verbs     []string `yaml:"verbs,flow"`
+}
+
+type clusterRoleBinding struct {
+	APIVersion string    `yaml:"apiVersion"`
+	Kind       string    `yaml:"kind"`
+	Metadata   meta      `yaml:"metadata"`
+	RoleRef    roleRef   `yaml:"roleRef"`
+	Subjects   []subject `yaml:"subjects"`
+}
+
+type roleRef struct {
+	APIGroup string `yaml:"apiGroup"`
+	Kind     string `yaml:"kind"`
+	Name     string `yaml:"name"`
+}
+
+type subject struct {
+	APIGroup  string `yaml:"apiGroup,omitempty"`
+	Kind      string `yaml:"kind"`
+	Namespace string `yaml:"namespace,omitempty"`
+	Name      string `yaml:"name"`
+}
+
+// Members renders what the API server needs for members: the kind, a policy that
+// lets each node write the object of its own name only, and roles.
+func Members(o MembersOptions) ([]byte, error) {
+	var p problems
+	subjects := p.members(o)
+	if err := p.fault("members"); err != nil {
+		return nil, err
+	}
+	var out bytes.Buffer
+	out.WriteString("# Made by 'tombolo discovery manifest'.\n")
+	for _, text := range []string{membersDefinition, membersPolicy} {
+		out.WriteString("---\n" + text)
+	}
+	rules := []roleRule{
+		// No update: whoever has that may write all members, says the policy.
+		{[]string{"tombolo.dev"}, []string{"members"}, []string{"get", "list", "watch", "create", "patch", "delete"}},
+		{[]string{""}, []string{"nodes"}, []string{"get"}}, // whose uid the object is owned by
+	}
+	if o.NodeAnnotations {
+		rules[1].Verbs = append(rules[1].Verbs, "list", "watch")
+	}
+	m := meta{Name: "tombolo-member", Labels: labels{"app.kubernetes.io/part-of": "tombolo"}}
+	const group = "rbac.authorization.k8s.io"
+	rest, err := render(nil,
+		clusterRole{group + "/v1", "ClusterRole", m, rules},
+		clusterRoleBinding{group + "/v1", "ClusterRoleBinding", m, roleRef{group, "ClusterRole", m.Name}, subjects})
+	out.Write(rest)
+	return out.Bytes(), err
+}
+
+// members checks the options, and gives whom the roles are for.
+func (p *problems) members(o MembersOptions) []subject {
+	var out []subject
+	if o.Kubelets {
+		out = append(out, subject{APIGroup: "rbac.authorization.k8s.io", Kind: "Group", Name: "system:nodes"})
+	}
+	for _, text := range o.ServiceAccounts {
+		space, name, ok := strings.Cut(text, "/")
+		if !ok || !isLabel(space) || !isSubdomain(name) {
+			p.add("service-account", "%q is not NAMESPACE/NAME", text)
+			continue
+		}
+		out = append(out, subject{Kind: "ServiceAccount", Namespace: space, Name: name})
+	}
+	if len(out) == 0 && len(o.ServiceAccounts) == 0 {
+		p.add("service-account", "is missing: without kubelets nobody would be a member")
+	}
+	return out
+}
