@@ -49,18 +49,10 @@ type Cluster struct {
 func (r *Rig) StartCluster(ctx context.Context, name string, mode Mode) (*Cluster, error) {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
-	c, err := r.addCluster(name)
+	c, err := r.layCluster(ctx, name)
 	if err != nil {
 		return nil, err
 	}
-	begin := time.Now()
-	if err := c.lay(ctx); err != nil {
-		return nil, fmt.Errorf("lay the network of %s: %w", name, err)
-	}
-	if err := c.issueAll(); err != nil {
-		return nil, fmt.Errorf("make the certificates of %s: %w", name, err)
-	}
-	r.step(name+": namespaces, NAT router, firewall and certificates", begin)
 	if r.hub != nil {
 		if c.join, err = r.hub.join(ctx, name, 20); err != nil {
 			return nil, err
@@ -76,6 +68,37 @@ func (r *Rig) StartCluster(ctx context.Context, name string, mode Mode) (*Cluste
 	if err := c.startKubelet(ctx); err != nil {
 		return nil, fmt.Errorf("bring up the node of %s: %w", name, err)
 	}
+	return c, nil
+}
+
+// StartControlPlane brings up what a cluster has without a node: objects can be kept, nothing runs.
+func (r *Rig) StartControlPlane(ctx context.Context, name string) (*Cluster, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	c, err := r.layCluster(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.startControlPlane(ctx, Direct); err != nil {
+		return nil, fmt.Errorf("bring up %s: %w", name, err)
+	}
+	return c, nil
+}
+
+// layCluster makes a cluster's networks and certificates.
+func (r *Rig) layCluster(ctx context.Context, name string) (*Cluster, error) {
+	c, err := r.addCluster(name)
+	if err != nil {
+		return nil, err
+	}
+	begin := time.Now()
+	if err := c.lay(ctx); err != nil {
+		return nil, fmt.Errorf("lay the network of %s: %w", name, err)
+	}
+	if err := c.issueAll(); err != nil {
+		return nil, fmt.Errorf("make the certificates of %s: %w", name, err)
+	}
+	r.step(name+": namespaces, NAT router, firewall and certificates", begin)
 	return c, nil
 }
 

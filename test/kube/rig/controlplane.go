@@ -50,6 +50,32 @@ func (c *Cluster) issueAll() error {
 
 func (c *Cluster) kubeconfig(user string) string { return filepath.Join(c.dir, user+".kubeconfig") }
 
+// NodeKubeconfig issues the certificate of a node's kubelet, and gives the path of a kubeconfig with it.
+func (c *Cluster) NodeKubeconfig(node string) (string, error) {
+	file := "node-" + node
+	if err := c.pki.issue(file, subject{name: "system:node:" + node, group: "system:nodes"}); err != nil {
+		return "", err
+	}
+	path := c.kubeconfig(file)
+	return path, c.pki.kubeconfig(path, c.Server(), file)
+}
+
+// TokenKubeconfig gives the path of a kubeconfig with a service account's token, in a file of its own.
+func (c *Cluster) TokenKubeconfig(name, token string) (string, error) {
+	file := filepath.Join(c.dir, name+".token")
+	if err := os.WriteFile(file, []byte(token), 0o600); err != nil {
+		return "", err
+	}
+	path := c.kubeconfig(name)
+	return path, os.WriteFile(path, fmt.Appendf(nil, `apiVersion: v1
+kind: Config
+clusters: [{name: rig, cluster: {server: %q, certificate-authority: %q}}]
+users: [{name: user, user: {tokenFile: %q}}]
+contexts: [{name: rig, context: {cluster: rig, user: user}}]
+current-context: rig
+`, c.Server(), c.pki.crt("ca"), file), 0o600)
+}
+
 func (c *Cluster) makeClient() error {
 	pair, err := tls.LoadX509KeyPair(c.pki.crt("admin"), c.pki.pem("admin"))
 	if err != nil {
