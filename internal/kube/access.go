@@ -255,19 +255,10 @@ func (a Access) transport(dial dialFunc) (*http.Transport, error) {
 		}
 	}
 	if !a.Cert.empty() {
-		cert, err := a.Cert.read()
-		if err != nil {
-			return nil, fmt.Errorf("the client certificate: %w", err)
+		if _, err := a.pair(); err != nil {
+			return nil, err
 		}
-		key, err := a.Key.read()
-		if err != nil {
-			return nil, fmt.Errorf("the client key: %w", err)
-		}
-		pair, err := tls.X509KeyPair(cert, key)
-		if err != nil {
-			return nil, fmt.Errorf("the client certificate %s and key %s: %w", a.Cert, a.Key, err)
-		}
-		conf.Certificates = []tls.Certificate{pair}
+		conf.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return a.pair() }
 	}
 	out := &http.Transport{
 		TLSClientConfig: conf, ForceAttemptHTTP2: true, DialContext: dial,
@@ -279,4 +270,21 @@ func (a Access) transport(dial dialFunc) (*http.Transport, error) {
 		out.Proxy = http.ProxyURL(a.Proxy)
 	}
 	return out, nil
+}
+
+// pair reads the client certificate.
+func (a Access) pair() (*tls.Certificate, error) {
+	cert, err := a.Cert.read()
+	if err != nil {
+		return nil, fmt.Errorf("the client certificate: %w", err)
+	}
+	key, err := a.Key.read()
+	if err != nil {
+		return nil, fmt.Errorf("the client key: %w", err)
+	}
+	pair, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		return nil, fmt.Errorf("the client certificate %s and key %s: %w", a.Cert, a.Key, err)
+	}
+	return &pair, nil
 }

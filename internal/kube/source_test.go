@@ -3,13 +3,452 @@
 package kube_test
 
 import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/kube"
 	"github.com/tombolo-io/tombolo/internal/kube/kubetest"
+	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/roster"
+	"github.com/tombolo-io/tombolo/internal/runtest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestContract(t *testing.T) { kubetest.Contract(t, kubetest.New(t)) }
+func TestContract(t *testing.T) {
+	t.Parallel()
+	kubetest.Contract(t, kubetest.New(t))
+}
+
+// object is a Member with a number; lease 0 has none.
+func object(n byte, lease int) string {
+	f := kubetest.Facts(n)
+	spec, err := json.Marshal(f.Spec())
+	if err != nil {
+		panic(err) // of the test's own making
+	}
+	text := strings.TrimSuffix(string(spec), "}")
+	if lease > 0 {
+		text += fmt.Sprintf(`,"renewTime":"2026-01-02T03:04:%02dZ","leaseSeconds":%d`, n%60, lease)
+	}
+	return `{"metadata":{},"spec":` + text + `}}`
+}
+
+// world is a server with some members, and one who reads them.
+func world(t *testing.T, n int, lease int) (*kubetest.Server, *kubetest.Reader) {
+	t.Helper()
+	s := kubetest.New(t)
+	for i := range n {
+		s.Put(kubetest.Members, name(i), object(byte(i+1), lease))
+	}
+	r := kubetest.Start(t, s.Client(t, "reader"), kube.Options{})
+	runtest.Eventually(t, "all members", func() bool { return len(r.Said()) == n })
+	r.Watch()
+	return s, r
+}
+
+func name(i int) string { return fmt.Sprintf("n%03d", i) }
+
+// TestForgottenVersion: a watch whose version is not known any more becomes a list, of which nobody notices.
+func TestForgottenVersion(t *testing.T) {
+	t.Parallel()
+	s, r := world(t, 5, 60)
+	for i := range byte(3) {
+		s.Forget()
+		s.Put(kubetest.Members, "n000", object(20+i, 60))
+		runtest.Eventually(t, "the news", func() bool { return r.Knows("n000", 20+i) })
+	}
+	if r.Fewest() != 5 || s.Requests("LIST", kubetest.Members) < 4 {
+		t.Errorf("%d members at the least, %d lists", r.Fewest(), s.Requests("LIST", kubetest.Members))
+	}
+	if strings.Contains(r.Log.String(), "WARN") {
+		t.Errorf("nothing is wrong, and yet:\n%s", r.Log)
+	}
+}
+
+// TestCutList: of a list that comes to no end nothing is taken; those whom it did not reach live on.
+func TestCutList(t *testing.T) {
+	t.Parallel()
+	const all = limit.KubePage + 50
+	s, r := world(t, all, 0) // without a lease nothing else would keep them
+	var cuts atomic.Int32
+	s.Mangle(func(req *http.Request, _ http.ResponseWriter) bool {
+		if req.URL.Query().Get("continue") != "" && cuts.Add(1) <= 2 {
+			s.Forget()
+		}
+		return false
+	})
+	s.Forget()
+	s.Put(kubetest.Members, "n149", object(200, 0))
+	runtest.Eventually(t, "the end of a list", func() bool { return r.Knows("n149", 200) })
+	if cuts.Load() < 3 || r.Fewest() != all {
+		t.Errorf("%d lists were cut, and %d members were left", cuts.Load(), r.Fewest())
+	}
+}
+
+// TestAway: an API server that is away, or speaks nonsense, ends nobody, and is told of once.
+func TestAway(t *testing.T) {
+	t.Parallel()
+	s, r := world(t, 3, 60)
+	s.Away(true)
+	runtest.Eventually(t, "a failure", func() bool { return r.Part("members").Err != nil })
+	if p := r.Part("members"); !fault.Has(p.Err, fault.CodeKubeAway) || p.Objects != 3 || p.Contact.IsZero() {
+		t.Errorf("%+v", p)
+	}
+	tries := s.Requests("WATCH", kubetest.Members)
+	runtest.Eventually(t, "two more tries", func() bool { return s.Requests("WATCH", kubetest.Members) >= tries+2 })
+	if n := r.Log.Count("WARN"); n != 1 || r.Fewest() != 3 {
+		t.Errorf("%d members were left; said %d times:\n%s", r.Fewest(), n, r.Log)
+	}
+	s.Away(false)
+	s.Put(kubetest.Members, "n001", object(9, 60))
+	runtest.Eventually(t, "the news", func() bool { return r.Knows("n001", 9) && r.Part("members").Err == nil })
+}
+
+// TestLostStore: an API server that comes back empty ends no lease.
+func TestLostStore(t *testing.T) {
+	t.Parallel()
+	s, r := world(t, 3, 60)
+	s.Put(kubetest.Members, "stated", object(9, 0))
+	runtest.Eventually(t, "the one without a lease", func() bool { return r.Knows("stated", 9) })
+	lists := s.Requests("LIST", kubetest.Members)
+	s.Lose(kubetest.Members)
+	runtest.Eventually(t, "an empty list", func() bool { return s.Requests("LIST", kubetest.Members) > lists && len(r.Said()) == 3 })
+	left, next := roster.Expire(time.Now(), r.Said())
+	if len(left) != 3 || next.IsZero() || time.Until(next) > time.Minute {
+		t.Errorf("%d live, until %v", len(left), next)
+	}
+	s.Put(kubetest.Members, "n002", object(30, 60))
+	runtest.Eventually(t, "one who is back", func() bool { return r.Knows("n002", 30) })
+}
+
+// TestDiedBefore: who comes later does not take the dead for living, whatever the clocks say.
+func TestDiedBefore(t *testing.T) {
+	t.Parallel()
+	for _, off := range []time.Duration{0, -1000 * time.Hour, 1000 * time.Hour} {
+		s := kubetest.New(t)
+		ago := func(d time.Duration) func() time.Time {
+			return func() time.Time { return time.Now().Add(off - d) }
+		}
+		s.Clock(ago(time.Hour))
+		s.Put(kubetest.Members, "dead", object(1, 600))
+		s.Clock(ago(5 * time.Minute))
+		s.Put(kubetest.Members, "alive", object(2, 600))
+		s.Clock(ago(0))
+		r := kubetest.Start(t, s.Client(t, "reader"), kube.Options{})
+		runtest.Eventually(t, "both", func() bool { return len(r.Said()) == 2 })
+		left, next := roster.Expire(time.Now(), r.Said())
+		if len(left) != 1 || left[0].Facts.ID != "alive" {
+			t.Errorf("clock off by %v: %+v live", off, left)
+		}
+		if d := time.Until(next); d > 5*time.Minute+5*time.Second {
+			t.Errorf("clock off by %v: alive for another %v", off, d)
+		}
+		s.Put(kubetest.Members, "dead", object(3, 600))
+		runtest.Eventually(t, "the dead one's return", func() bool {
+			left, _ := roster.Expire(time.Now(), r.Said())
+			return len(left) == 2 && r.Knows("dead", 3)
+		})
+		r.Stop()
+	}
+}
+
+// TestHostileObjects: what one node writes into its object harms no other, and fills no log.
+func TestHostileObjects(t *testing.T) {
+	t.Parallel()
+	s, r := world(t, 2, 60)
+	long := strings.Repeat("x", 100_000)
+	for i, text := range []string{
+		`{}`, `{"spec":null}`, `{"spec":[]}`, `{"spec":{"ranges":"all"}}`, `{"spec":{"ranges":["0.0.0.0/0","1.2.3.4/8"]}}`,
+		`{"spec":{"leaseSeconds":-1}}`, `{"spec":{"leaseSeconds":99999999}}`, `{"spec":{"leaseSeconds":1e99}}`,
+		`{"spec":{"publicKey":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="}}`, `{"spec":{"nodename":"n000"}}`,
+		`{"spec":{"hostname":"` + long + `"}}`, `{"spec":{"hostname":"\u001b[2J"}}`, `{"spec":{"overlay6":"::ffff:1.2.3.4"}}`,
+		`{"spec":{"addresses":["127.0.0.1"]}}`, `{"spec":{"endpoints":["1.2.3.4:0"]}}`, `{"metadata":{"annotations":{"a":"` + long + `"}},"spec":{}}`,
+	} {
+		for range 3 {
+			s.Put(kubetest.Members, fmt.Sprintf("bad%02d", i), text)
+		}
+	}
+	s.Put(kubetest.Members, "n001", object(9, 60))
+	runtest.Eventually(t, "the news of another", func() bool { return r.Knows("n001", 9) })
+	for _, said := range r.Said() {
+		if f := said.Facts; strings.HasPrefix(f.ID, "bad") && (len(f.Ranges) > 0 || f.Hostname != "" || f.Nodename != f.ID || f.Key != (roster.Key{})) {
+			t.Errorf("it counts: %+v", f)
+		}
+	}
+	p := r.Part("members")
+	if n := r.Log.Count("WARN"); n != p.Bad || p.Bad < 12 || r.Fewest() < 2 {
+		t.Errorf("%d are bad, said %d times; %d members at the least\n%s", p.Bad, n, r.Fewest(), r.Log)
+	}
+	if strings.ContainsRune(r.Log.String(), '\x1b') || strings.Contains(r.Log.String(), long[:1000]) {
+		t.Error("the log shows what a stranger wrote as it is")
+	}
+	s.Put(kubetest.Members, "n000", `{"spec":{"ranges":["x"]}}`)
+	runtest.Eventually(t, "n000's mistake", func() bool { return !r.Knows("n000", 1) })
+	s.Put(kubetest.Members, "n000", object(1, 60))
+	runtest.Eventually(t, "its correction", func() bool { return r.Knows("n000", 1) })
+}
+
+// TestFatPages: a page beyond the bound is asked for in smaller ones.
+func TestFatPages(t *testing.T) {
+	t.Parallel()
+	s := kubetest.New(t)
+	for i := range 30 {
+		s.Put(kubetest.Members, name(i), object(byte(i+1), 60))
+	}
+	fat := []byte(strings.Repeat(" ", 1<<20))
+	s.Mangle(func(r *http.Request, w http.ResponseWriter) bool {
+		var n int
+		if _, err := fmt.Sscan(r.URL.Query().Get("limit"), &n); err != nil || n <= 8 {
+			return false
+		}
+		for range limit.KubePageBytes>>20 + 1 {
+			if _, err := w.Write(fat); err != nil {
+				return true
+			}
+		}
+		return true
+	})
+	r := kubetest.Start(t, s.Client(t, "reader"), kube.Options{})
+	runtest.Eventually(t, "all members", func() bool { return len(r.Said()) == 30 })
+}
+
+// TestHostileServer: nonsense in the place of an answer costs a try each, and nobody's life.
+func TestHostileServer(t *testing.T) {
+	t.Parallel()
+	caught := make(chan string, 100)
+	elsewhere := catcher(t, caught)
+	for what, answer := range map[string]func(w http.ResponseWriter){
+		"a redirect":          func(w http.ResponseWriter) { w.Header().Set("Location", elsewhere); w.WriteHeader(302) },
+		"a page for people":   func(w http.ResponseWriter) { fmt.Fprint(w, "<html>") },
+		"nothing":             func(w http.ResponseWriter) { w.WriteHeader(200) },
+		"null":                func(w http.ResponseWriter) { fmt.Fprint(w, "null") },
+		"an event of nothing": func(w http.ResponseWriter) { fmt.Fprintln(w, `{"type":"DELETED","object":null}`) },
+		"a removal of all": func(w http.ResponseWriter) {
+			fmt.Fprintln(w, `{"type":"DELETED","object":{"metadata":{"resourceVersion":"7"}}}`)
+		},
+		"an error with escapes": func(w http.ResponseWriter) { w.WriteHeader(500); fmt.Fprint(w, "{\"message\":\"\x1b[2J\"}") },
+		"a line without end": func(w http.ResponseWriter) {
+			for range 4 << 10 {
+				if _, err := w.Write(make([]byte, 1<<10)); err != nil {
+					return
+				}
+			}
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			s, r := world(t, 3, 60)
+			var answers atomic.Int32
+			s.Mangle(func(_ *http.Request, w http.ResponseWriter) bool {
+				answers.Add(1)
+				answer(w)
+				return true
+			})
+			s.Forget()
+			runtest.Eventually(t, "an answer of that kind", func() bool { return answers.Load() > 0 })
+			s.Mangle(nil)
+			s.Put(kubetest.Members, "n001", object(9, 60))
+			runtest.Eventually(t, "the news", func() bool { return r.Knows("n001", 9) })
+			if r.Fewest() != 3 || strings.ContainsRune(r.Log.String(), '\x1b') {
+				t.Errorf("%d members were left; said:\n%s", r.Fewest(), r.Log)
+			}
+		})
+	}
+	t.Cleanup(func() {
+		select {
+		case header := <-caught:
+			t.Errorf("the redirect was followed, with %q", header)
+		default:
+		}
+	})
+}
+
+// TestRotation: a token that was replaced in its file is taken up.
+func TestRotation(t *testing.T) {
+	t.Parallel()
+	s := kubetest.New(t)
+	s.Put(kubetest.Members, "n000", object(1, 60))
+	dir := t.TempDir()
+	write := func(file, text string) string {
+		path := filepath.Join(dir, file)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	write("token", "old\n")
+	path := write("kubeconfig", strings.Replace(string(s.Kubeconfig("x")), `token: "x"`, "tokenFile: token", 1))
+	a, err := kube.Load(path, os.Getenv)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Mangle(func(r *http.Request, w http.ResponseWriter) bool {
+		if r.Header.Get("Authorization") == "Bearer new" {
+			return false
+		}
+		w.WriteHeader(http.StatusUnauthorized)
+		return true
+	})
+	r := kubetest.Start(t, kube.NewClient(a, nil), kube.Options{})
+	runtest.Eventually(t, "the refusal", func() bool { return fault.Has(r.Part("members").Err, fault.CodeKubeDenied) })
+	write("token", "new\n")
+	runtest.Eventually(t, "n000", func() bool { return r.Knows("n000", 1) })
+	if strings.Contains(r.Log.String(), "Bearer") {
+		t.Errorf("the token is in the log:\n%s", r.Log)
+	}
+}
+
+// TestAnnotations are read where nodes may be listed, beside the objects.
+func TestAnnotations(t *testing.T) {
+	t.Parallel()
+	s := kubetest.New(t)
+	s.MayListNodes(true)
+	s.Put(kubetest.Nodes, "talos", `{"metadata":{"annotations":{"`+roster.AnnotationKey+`":"`+kubetest.Facts(4).Key.String()+`","`+
+		roster.AnnotationEndpoints+`":"192.0.2.4:51820,[2001:db8::4]:51820"}}}`)
+	s.Put(kubetest.Nodes, "plain", `{"metadata":{"annotations":{"a":"b"}}}`)
+	s.Put(kubetest.Nodes, "wrong", `{"metadata":{"annotations":{"`+roster.AnnotationRanges+`":"everything"}}}`)
+	s.Put(kubetest.Members, "n000", object(1, 60))
+	r := kubetest.Start(t, s.Client(t, "n000"), kube.Options{NodeAnnotations: true, Name: "c1"})
+	runtest.Eventually(t, "both", func() bool {
+		_, talos := r.Find("c1-annotations", "talos")
+		_, member := r.Find("c1-members", "n000")
+		return talos && member
+	})
+	if talos, _ := r.Find("c1-annotations", "talos"); len(talos.Facts.Endpoints) != 2 || talos.Facts.Key != kubetest.Facts(4).Key {
+		t.Errorf("%+v", talos)
+	}
+	if p := r.Part("c1-annotations"); len(r.Said()) != 2 || p.Bad != 1 || p.Objects != 3 {
+		t.Errorf("%d said; %+v", len(r.Said()), p)
+	}
+	s.Delete(kubetest.Nodes, "talos")
+	runtest.Eventually(t, "the end of talos", func() bool { return len(r.Said()) == 1 })
+}
+
+// TestOwnAnnotations: those that changed are written, no others, and those that are void are removed.
+func TestOwnAnnotations(t *testing.T) {
+	t.Parallel()
+	s := kubetest.New(t)
+	s.Put(kubetest.Nodes, "n000", `{"metadata":{"uid":"u","annotations":{"other":"kept","`+roster.AnnotationExcluded+`":"10.0.0.0/8"}}}`)
+	changed := make(chan struct{})
+	r := kubetest.Start(t, s.Client(t, "n000"), kube.Options{Node: "n000", WriteAnnotations: true, Changed: changed,
+		Self: func() roster.Facts { return kubetest.Facts(1) }})
+	written := func() bool { return !r.Part("announcement").Contact.IsZero() }
+	runtest.Eventually(t, "the announcement", written)
+	have := s.Object(kubetest.Nodes, "n000")["metadata"].(map[string]any)["annotations"].(map[string]any)
+	want := map[string]any{"other": "kept"}
+	for k, v := range roster.WriteAnnotations(kubetest.Facts(1)) {
+		if v != "" {
+			want[k] = v
+		}
+	}
+	if fmt.Sprint(have) != fmt.Sprint(want) {
+		t.Errorf("the Node has\n%v, not\n%v", have, want)
+	}
+	before := s.Requests("PATCH", kubetest.Members+"/n000")
+	changed <- struct{}{}
+	runtest.Eventually(t, "the next announcement", func() bool { return s.Requests("PATCH", kubetest.Members+"/n000") > before })
+	if n := s.Requests("PATCH", kubetest.Nodes+"/n000"); n != 1 {
+		t.Errorf("the Node was written %d times", n)
+	}
+}
+
+// TestNoNode: without its Node a node writes nothing, says so, and writes once the Node is there.
+func TestNoNode(t *testing.T) {
+	t.Parallel()
+	s := kubetest.New(t)
+	r := kubetest.Start(t, s.Client(t, "n000"), kube.Options{Node: "n000", WriteAnnotations: true, Self: func() roster.Facts { return kubetest.Facts(1) }})
+	runtest.Eventually(t, "the failure", func() bool { return fault.Has(r.Part("announcement").Err, fault.CodeNotFound) })
+	if s.Object(kubetest.Members, "n000") != nil || s.Object(kubetest.Nodes, "n000") != nil {
+		t.Error("something was written")
+	}
+	s.AddNode(t, "n000")
+	runtest.Eventually(t, "the object", func() bool { return r.Knows("n000", 1) })
+	owners := s.Object(kubetest.Members, "n000")["metadata"].(map[string]any)["ownerReferences"]
+	if want := "[map[apiVersion:v1 kind:Node name:n000 uid:uid-n000]]"; fmt.Sprint(owners) != want {
+		t.Errorf("owned by %v", owners)
+	}
+}
+
+// TestTooMuchToSay: a part of the ranges would be a lie; a part of the endpoints is enough to be reached.
+func TestTooMuchToSay(t *testing.T) {
+	t.Parallel()
+	s := kubetest.New(t)
+	s.AddNode(t, "n000")
+	c := s.Client(t, "n000")
+	f := kubetest.Facts(1)
+	for i := range limit.DiscoveryFacts + 1 {
+		f.Ranges = append(f.Ranges, netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 0}), 24))
+	}
+	if err := c.PutMember(t.Context(), "n000", "u", f, time.Minute); !fault.Has(err, fault.CodeLimit) {
+		t.Errorf("258 ranges: %v", err)
+	}
+	f = kubetest.Facts(1)
+	f.Addresses = append(f.Addresses, netip.MustParseAddr("127.0.0.1"))
+	if err := c.PutMember(t.Context(), "n000", "u", f, time.Minute); !fault.Has(err, fault.CodeAnnotation) {
+		t.Errorf("what readers refuse: %v", err)
+	}
+	if s.Object(kubetest.Members, "n000") != nil {
+		t.Error("half was written")
+	}
+	f = kubetest.Facts(1)
+	for i := range 80 {
+		f.Endpoints = append(f.Endpoints, roster.Where{Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, 9}), uint16(i+1))})
+	}
+	if err := c.PutMember(t.Context(), "n000", "u", f, time.Minute); err != nil {
+		t.Error(err)
+	}
+	if n := len(s.Object(kubetest.Members, "n000")["spec"].(map[string]any)["endpoints"].([]any)); n != limit.DiscoveryEndpoints {
+		t.Errorf("%d endpoints", n)
+	}
+}
+
+// TestBurst: changes that come in a burst are one write or two, of the last of them.
+func TestBurst(t *testing.T) {
+	t.Parallel()
+	s := kubetest.New(t)
+	s.AddNode(t, "n000")
+	changed := make(chan struct{}, 1)
+	var n atomic.Uint32
+	r := kubetest.Start(t, s.Client(t, "n000"), kube.Options{Node: "n000", Changed: changed,
+		Self: func() roster.Facts { return kubetest.Facts(byte(n.Load())) }})
+	for range 50 {
+		n.Add(1)
+		select {
+		case changed <- struct{}{}:
+		default:
+		}
+	}
+	runtest.Eventually(t, "the last", func() bool { return r.Knows("n000", 50) })
+	if n := s.Requests("PATCH", kubetest.Members+"/n000"); n > 4 {
+		t.Errorf("%d writes", n)
+	}
+}
+
+func TestOptions(t *testing.T) {
+	for _, lease := range []time.Duration{time.Second, limit.DiscoveryTTL + 1, -time.Minute} {
+		if _, err := kube.New(nil, kube.Options{Lease: lease}); !fault.Has(err, fault.CodeConfig) {
+			t.Errorf("a lease of %v: %v", lease, err)
+		}
+	}
+}
+
+// catcher catches the credentials of whoever comes.
+func catcher(t *testing.T, caught chan<- string) string {
+	t.Helper()
+	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { caught <- r.Header.Get("Authorization") }))
+	t.Cleanup(s.Close)
+	return s.URL
+}

@@ -52,7 +52,7 @@ type Reader struct {
 
 	mu   sync.Mutex
 	said []roster.Said
-	outs int
+	few  int // the fewest that were said at once since Watch
 }
 
 // Lines is a log.
@@ -106,7 +106,7 @@ func (r *Reader) take(said []roster.Said) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.said = said
-	r.outs++
+	r.few = min(r.few, len(said))
 }
 
 // Said is what is said now of all.
@@ -116,11 +116,18 @@ func (r *Reader) Said() []roster.Said {
 	return slices.Clone(r.said)
 }
 
-// Outs counts how often something was said.
-func (r *Reader) Outs() int {
+// Watch begins to note the fewest members that are said at once; Fewest gives it.
+func (r *Reader) Watch() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.outs
+	r.few = len(r.said)
+}
+
+// Fewest is the smallest number of members that was said since Watch.
+func (r *Reader) Fewest() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.few
 }
 
 // Find is what a source says of a name.
@@ -156,116 +163,143 @@ func text(s v1alpha1.MemberSpec) string {
 
 // Contract is what holds with every API server.
 func Contract(t *testing.T, w World) {
-	const lease = 20 * time.Second
-	uids := map[string]string{"ka": w.AddNode(t, "ka"), "kb": w.AddNode(t, "kb")}
-	ca := w.Client(t, "ka")
-	changed := make(chan struct{}, 1)
-	var mu sync.Mutex
-	ofB := Facts(2)
-	a := Start(t, ca, kube.Options{Node: "ka", Self: func() roster.Facts { return Facts(1) }, Lease: lease, NodeAnnotations: true})
-	b := Start(t, w.Client(t, "kb"), kube.Options{Node: "kb", Lease: lease, Changed: changed, WriteAnnotations: true,
-		Self: func() roster.Facts {
-			mu.Lock()
-			defer mu.Unlock()
-			return ofB
-		}})
+	p := &pair{w: w, lease: 20 * time.Second, ofB: Facts(2), changed: make(chan struct{}, 1)}
+	w.AddNode(t, "ka")
+	p.uidB = w.AddNode(t, "kb")
+	p.clientA = w.Client(t, "ka")
+	p.a = Start(t, p.clientA, kube.Options{Node: "ka", Self: func() roster.Facts { return Facts(1) }, Lease: p.lease, NodeAnnotations: true})
+	p.b = Start(t, w.Client(t, "kb"), kube.Options{Node: "kb", Self: p.selfB, Changed: p.changed, Lease: p.lease, WriteAnnotations: true})
+	t.Run("each sees all", p.each)
+	t.Run("none writes another's", p.others)
+	t.Run("nodes cannot be listed, which harms nothing", p.nodes)
+	t.Run("own annotations", p.annotations)
+	t.Run("a change is seen", p.change)
+	t.Run("own object is put back", p.putBack)
+	t.Run("the dead expire", p.expire)
+	t.Run("a member goes with its Node", p.deleted)
+	t.Run("leave", p.leave)
+}
 
-	t.Run("each sees all", func(t *testing.T) {
-		for _, r := range []*Reader{a, b} {
-			runtest.Eventually(t, "both members", func() bool { return r.Knows("ka", 1) && r.Knows("kb", 2) })
+// pair is two nodes at one API server.
+type pair struct {
+	w       World
+	a, b    *Reader
+	clientA *kube.Client
+	uidB    string
+	lease   time.Duration
+	changed chan struct{}
+
+	mu  sync.Mutex
+	ofB roster.Facts
+}
+
+func (p *pair) selfB() roster.Facts {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.ofB
+}
+
+func (p *pair) each(t *testing.T) {
+	for _, r := range []*Reader{p.a, p.b} {
+		runtest.Eventually(t, "both members", func() bool { return r.Knows("ka", 1) && r.Knows("kb", 2) })
+	}
+	s, _ := p.a.Find("members", "kb")
+	wanted := Facts(2)
+	wanted.Nodename = "kb"
+	got, want := s.Facts.Spec(), wanted.Spec()
+	if gotText, wantText := text(got), text(want); gotText != wantText {
+		t.Errorf("of kb is known\n%s, not\n%s", gotText, wantText)
+	}
+	if s.Version == 0 || s.Source.Tier != roster.TierKubernetes {
+		t.Errorf("version %d, tier %v", s.Version, s.Source.Tier)
+	}
+}
+
+func (p *pair) others(t *testing.T) {
+	for what, err := range map[string]error{
+		"change": p.clientA.PutMember(t.Context(), "kb", p.uidB, Facts(9), p.lease),
+		"make":   p.clientA.PutMember(t.Context(), "kc", p.uidB, Facts(9), p.lease),
+		"remove": p.clientA.DeleteMember(t.Context(), "kb"),
+	} {
+		if !fault.Has(err, fault.CodeKubeDenied) {
+			t.Errorf("%s: %v, not %s", what, err, fault.CodeKubeDenied)
 		}
-		s, _ := a.Find("members", "kb")
-		got, want := s.Facts.Spec(), ofB.Spec()
-		want.Nodename = "kb"
-		if gotText, wantText := text(got), text(want); gotText != wantText {
-			t.Errorf("of kb is known\n%s, not\n%s", gotText, wantText)
-		}
-		if s.Version == 0 || s.Source.Tier != roster.TierKubernetes {
-			t.Errorf("version %d, tier %v", s.Version, s.Source.Tier)
-		}
+	}
+	if !p.a.Knows("kb", 2) {
+		t.Error("what kb says was touched")
+	}
+}
+
+func (p *pair) nodes(t *testing.T) {
+	runtest.Eventually(t, "the refusal", func() bool { return fault.Has(p.a.Part("annotations").Err, fault.CodeKubeDenied) })
+	if n := p.a.Log.Count("code=" + string(fault.CodeKubeDenied)); n != 1 {
+		t.Errorf("said %d times:\n%s", n, p.a.Log)
+	}
+	if !strings.Contains(p.a.Log.String(), "tombolo discovery manifest") {
+		t.Errorf("not said what to do:\n%s", p.a.Log)
+	}
+	if p := p.a.Part("members"); p.Err != nil || p.Objects != 2 {
+		t.Errorf("members: %+v", p)
+	}
+}
+
+func (p *pair) annotations(t *testing.T) {
+	runtest.Eventually(t, "kb's announcement", func() bool { return !p.b.Part("announcement").Contact.IsZero() })
+	if err := p.b.Part("announcement").Err; err != nil {
+		t.Error(err)
+	}
+}
+
+func (p *pair) change(t *testing.T) {
+	p.mu.Lock()
+	p.ofB = Facts(3)
+	p.mu.Unlock()
+	p.changed <- struct{}{}
+	runtest.Eventually(t, "kb's new facts", func() bool { return p.a.Knows("kb", 3) })
+}
+
+func (p *pair) putBack(t *testing.T) {
+	before, _ := p.a.Find("members", "kb")
+	if err := p.w.Client(t, "kb").DeleteMember(t.Context(), "kb"); err != nil {
+		t.Fatal(err)
+	}
+	runtest.Eventually(t, "kb's object", func() bool {
+		s, ok := p.a.Find("members", "kb")
+		return ok && s.Heard.After(before.Heard)
 	})
-	t.Run("none writes another's", func(t *testing.T) {
-		for what, err := range map[string]error{
-			"change": ca.PutMember(t.Context(), "kb", uids["kb"], Facts(9), lease),
-			"make":   ca.PutMember(t.Context(), "kc", uids["kb"], Facts(9), lease),
-			"remove": ca.DeleteMember(t.Context(), "kb"),
-		} {
-			if what == "remove" && err == nil {
-				t.Error("ka has removed kb's object")
-			}
-			if !fault.Has(err, fault.CodeKubeDenied) {
-				t.Errorf("%s: %v, not %s", what, err, fault.CodeKubeDenied)
-			}
-		}
-		if !a.Knows("kb", 2) {
-			t.Error("what kb says was touched")
-		}
+}
+
+func (p *pair) expire(t *testing.T) {
+	p.b.Stop()
+	end := time.Now()
+	s, ok := p.a.Find("members", "kb")
+	if left, _ := roster.Expire(end.Add(p.lease+time.Second), p.a.Said()); !ok || s.Until.IsZero() || slices.ContainsFunc(left, func(s roster.Said) bool { return s.Facts.ID == "kb" }) {
+		t.Errorf("kb lives until %v, %v after its end", s.Until, s.Until.Sub(end))
+	}
+	if left, _ := roster.Expire(end.Add(time.Second), p.a.Said()); !slices.ContainsFunc(left, func(s roster.Said) bool { return s.Facts.ID == "kb" }) {
+		t.Errorf("kb's lease ended at %v, at once", s.Until)
+	}
+}
+
+func (p *pair) deleted(t *testing.T) {
+	p.w.DeleteNode(t, "kb")
+	runtest.Eventually(t, "the end of kb", func() bool {
+		_, there := p.a.Find("members", "kb")
+		return !there
 	})
-	t.Run("nodes cannot be listed, which harms nothing", func(t *testing.T) {
-		runtest.Eventually(t, "the refusal", func() bool { return fault.Has(a.Part("annotations").Err, fault.CodeKubeDenied) })
-		if n := a.Log.Count("code=" + string(fault.CodeKubeDenied)); n != 1 {
-			t.Errorf("said %d times:\n%s", n, a.Log)
-		}
-		if !strings.Contains(a.Log.String(), "tombolo discovery manifest") {
-			t.Errorf("not said what to do:\n%s", a.Log)
-		}
-		if p := a.Part("members"); p.Err != nil || p.Objects != 2 {
-			t.Errorf("members: %+v", p)
-		}
-	})
-	t.Run("own annotations", func(t *testing.T) {
-		runtest.Eventually(t, "kb's announcement", func() bool { return !b.Part("announcement").Contact.IsZero() })
-		if err := b.Part("announcement").Err; err != nil {
-			t.Error(err)
-		}
-	})
-	t.Run("a change is seen", func(t *testing.T) {
-		mu.Lock()
-		ofB = Facts(3)
-		mu.Unlock()
-		changed <- struct{}{}
-		runtest.Eventually(t, "kb's new facts", func() bool { return a.Knows("kb", 3) })
-	})
-	t.Run("own object is put back", func(t *testing.T) {
-		before, _ := a.Find("members", "kb")
-		if err := w.Client(t, "kb").DeleteMember(t.Context(), "kb"); err != nil {
+	if !p.a.Knows("ka", 1) {
+		t.Error("ka is gone too")
+	}
+}
+
+func (p *pair) leave(t *testing.T) {
+	watching := Start(t, p.w.Client(t, "ka"), kube.Options{})
+	runtest.Eventually(t, "ka", func() bool { return watching.Knows("ka", 1) })
+	p.a.Stop()
+	for range 2 {
+		if err := p.a.Source.Leave(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		runtest.Eventually(t, "kb's object", func() bool {
-			s, ok := a.Find("members", "kb")
-			return ok && s.Heard.After(before.Heard)
-		})
-	})
-	t.Run("the dead expire", func(t *testing.T) {
-		b.Stop()
-		end := time.Now()
-		s, ok := a.Find("members", "kb")
-		if left, _ := roster.Expire(end.Add(lease+time.Second), a.Said()); !ok || s.Until.IsZero() || slices.ContainsFunc(left, func(s roster.Said) bool { return s.Facts.ID == "kb" }) {
-			t.Errorf("kb lives until %v, %v after its end", s.Until, s.Until.Sub(end))
-		}
-		if left, _ := roster.Expire(end.Add(time.Second), a.Said()); !slices.ContainsFunc(left, func(s roster.Said) bool { return s.Facts.ID == "kb" }) {
-			t.Errorf("kb's lease ended at %v, at once", s.Until)
-		}
-	})
-	t.Run("a member goes with its Node", func(t *testing.T) {
-		w.DeleteNode(t, "kb")
-		runtest.Eventually(t, "the end of kb", func() bool {
-			_, there := a.Find("members", "kb")
-			return !there
-		})
-		if !a.Knows("ka", 1) {
-			t.Error("ka is gone too")
-		}
-	})
-	t.Run("leave", func(t *testing.T) {
-		watching := Start(t, w.Client(t, "ka"), kube.Options{})
-		runtest.Eventually(t, "ka", func() bool { return watching.Knows("ka", 1) })
-		a.Stop()
-		for range 2 {
-			if err := a.Source.Leave(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-		}
-		runtest.Eventually(t, "the end of ka", func() bool { return len(watching.Said()) == 0 })
-	})
+	}
+	runtest.Eventually(t, "the end of ka", func() bool { return len(watching.Said()) == 0 })
 }
