@@ -113,6 +113,9 @@ func (c *Client) page(ctx context.Context, what collection, size int, next strin
 		return page{}, err
 	}
 	defer res.Body.Close()
+	if res.ContentLength > limit.KubePageBytes {
+		return page{}, away(r, &tooLargeError{limit.KubePageBytes})
+	}
 	data, err := io.ReadAll(io.LimitReader(res.Body, limit.KubePageBytes+1))
 	switch {
 	case err != nil:
