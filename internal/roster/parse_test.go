@@ -151,9 +151,9 @@ func TestReadMember(t *testing.T) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	for name, spoil := range map[string]func(*v1alpha1.Member){
-		"metadata.name":       func(m *v1alpha1.Member) { m.Metadata.Name = "" },
-		"spec.nodename":       func(m *v1alpha1.Member) { m.Metadata.Name = "another" },
-		"spec.ranges[0]":      func(m *v1alpha1.Member) { m.Spec.Ranges = []string{"x"} },
+		"metadata.name":     func(m *v1alpha1.Member) { m.Metadata.Name = "" },
+		"spec.nodename":     func(m *v1alpha1.Member) { m.Metadata.Name = "another" },
+		"spec.ranges[0]":    func(m *v1alpha1.Member) { m.Spec.Ranges = []string{"x"} },
 		"spec.leaseSeconds": func(m *v1alpha1.Member) { m.Spec.LeaseSeconds = 1801 },
 	} {
 		bad := m
