@@ -84,7 +84,7 @@ func TestTheKindIsTheType(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	marker := regexp.MustCompile("^// \\+kubebuilder:(\\S+?)[:=](.*)$")
+	marker := regexp.MustCompile(`^// \+kubebuilder:(\S+?)[:=](.*)$`)
 	tag := regexp.MustCompile("`json:\"([A-Za-z0-9]+)")
 	pending := map[string]string{}
 	bounds := 0
