@@ -50,7 +50,9 @@ func (u unit) one(t *testing.T, key string) string {
 	return u[key][0]
 }
 
-func units() []string { return []string{"tombolo-hub.service", "tombolo-agent.service", "tombolo-discovery.service"} }
+func units() []string {
+	return []string{"tombolo-hub.service", "tombolo-agent.service", "tombolo-discovery.service"}
+}
 
 // TestUnitsAreHardened names every wall of the sandbox, so that none is lost unseen.
 func TestUnitsAreHardened(t *testing.T) {
@@ -80,7 +82,7 @@ func TestUnitsAreHardened(t *testing.T) {
 				t.Errorf("%s: the address family %s is open", name, f)
 			}
 		}
-		if umask := u.one(t, "Service.UMask"); umask != map[string]string{"tombolo-hub.service": "0022", "tombolo-agent.service": "0077"}[name] {
+		if umask := u.one(t, "Service.UMask"); umask != map[string]string{"tombolo-hub.service": "0022", "tombolo-agent.service": "0077", "tombolo-discovery.service": "0077"}[name] {
 			t.Errorf("%s: UMask is %s", name, umask)
 		}
 		if user := u.one(t, "Service.User"); user == "root" || user == "" {
@@ -99,7 +101,7 @@ func TestUnitsAreHardened(t *testing.T) {
 // TestUnitsWriteOnlyWhereTheyMay holds the directories of the command line
 // against those that systemd makes.
 func TestUnitsWriteOnlyWhereTheyMay(t *testing.T) {
-	hub, agent := readUnit(t, "tombolo-hub.service"), readUnit(t, "tombolo-agent.service")
+	hub, agent, discovery := readUnit(t, "tombolo-hub.service"), readUnit(t, "tombolo-agent.service"), readUnit(t, "tombolo-discovery.service")
 	for _, tc := range []struct {
 		u               unit
 		flag, directory string
@@ -107,6 +109,9 @@ func TestUnitsWriteOnlyWhereTheyMay(t *testing.T) {
 		{hub, "--state-dir", "/var/lib/" + hub.one(t, "Service.StateDirectory")},
 		{hub, "--run-dir", "/run/" + hub.one(t, "Service.RuntimeDirectory")},
 		{agent, "--state-dir", "/var/lib/" + agent.one(t, "Service.StateDirectory")},
+		{discovery, "--state-dir", "/var/lib/" + discovery.one(t, "Service.StateDirectory")},
+		// The program makes the socket's folder, which is what systemd makes, too.
+		{discovery, "--run-dir", "/run/" + strings.TrimSuffix(discovery.one(t, "Service.RuntimeDirectory"), "/discovery")},
 	} {
 		args := strings.Fields(tc.u.one(t, "Service.ExecStart"))
 		i := slices.Index(args, tc.flag)
@@ -122,8 +127,10 @@ func TestUnitsWriteOnlyWhereTheyMay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := "u " + hub.one(t, "Service.User") + " "; !strings.Contains(string(users), want) {
-		t.Errorf("sysusers.d does not make the hub's user %q", want)
+	for _, u := range []unit{hub, discovery} {
+		if want := "u " + u.one(t, "Service.User") + " "; !strings.Contains(string(users), want) {
+			t.Errorf("sysusers.d does not make the user %q", want)
+		}
 	}
 	if agent.one(t, "Service.DynamicUser") != "yes" {
 		t.Error("the agent's user is neither made nor dynamic")

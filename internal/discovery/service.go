@@ -96,7 +96,6 @@ func (s *Service) newServer() *grpc.Server {
 		grpc.StaticStreamWindowSize(limit.DiscoveryWindow),
 		grpc.StaticConnWindowSize(limit.DiscoveryWindow),
 		grpc.ReadBufferSize(limit.DiscoveryBuffer),
-		grpc.SharedWriteBuffer(true),
 		grpc.WaitForHandlers(true),
 		grpc.KeepaliveParams(keepalive.ServerParameters{
 			Time: limit.DiscoveryPing, Timeout: limit.DiscoveryPong, MaxConnectionIdle: limit.DiscoveryUnused,
@@ -119,6 +118,11 @@ func (s *Service) Reload(next Config) {
 	s.settings.Store(&next.Reloadable)
 	s.board.Bound(next.limits.board())
 	s.callers.bound(next.rates, time.Now())
+	select {
+	case <-s.ready:
+	default:
+		return // it reads its certificate anyway
+	}
 	if s.certs != nil {
 		s.certs.look(time.Now(), next.Reloadable, true)
 	}
