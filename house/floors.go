@@ -63,6 +63,7 @@ func Packages() []Package {
 		{"internal/audit", Hands, false, "records of dials: written to files and read from them"},
 		{"internal/otlp", Hands, false, "traces and records to an OpenTelemetry collector"},
 		{"internal/socket", Hands, true, "what the kernel knows of a connection: the hub's clients ask it"},
+		{"internal/finder", Hands, false, "members of this node's clusters, asked of services, files and a cache"},
 		{"internal/store", Hands, false, "state on disk"},
 
 		{"internal/hub/...", Rooms, false, "accepts agents and opens streams"},

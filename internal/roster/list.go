@@ -65,6 +65,12 @@ func ReadList(file string, data []byte) ([]Said, error) {
 	return out, nil
 }
 
+// ReadSpec reads what a node's own configuration states of it, at a place that
+// ends in a dot or is empty; report gets every problem.
+func ReadSpec(report func(path, format string, args ...any), at string, s v1alpha1.MemberSpec) Facts {
+	return reading{report}.spec(at, s)
+}
+
 // spec reads what the file and the objects of Kubernetes have in common.
 func (r reading) spec(at string, s v1alpha1.MemberSpec) Facts {
 	f := Facts{

@@ -23,6 +23,7 @@ type keys struct {
 	cluster  ClusterID
 	verifier ed25519.PrivateKey
 	data     cipher.AEAD
+	cache    cipher.AEAD
 	mesh     [size]byte
 }
 
@@ -30,6 +31,7 @@ type keys struct {
 func (s Secret) Keys() Keys {
 	k := &keys{verifier: ed25519.NewKeyFromSeed(s.derive("discovery verifier")), mesh: [size]byte(s.derive("mesh psk"))}
 	k.data = gcm(s.derive("discovery data"))
+	k.cache = gcm(s.derive("discovery cache"))
 	k.cluster = ClusterOf(public(k.verifier))
 	return Keys{cover(k)}
 }

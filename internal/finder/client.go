@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package finder
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/run"
+	"github.com/tombolo-io/tombolo/internal/seal"
+	"github.com/tombolo-io/tombolo/internal/tell"
+)
+
+// client keeps a session to one service for one secret.
+//
+//	begin ─▶ session ─ready─▶ live ─drain─▶ begin another one, and end this when it is ready
+//	  ▲         │ fails         │ ends
+//	  └─backoff─┴───────────────┘
+type client struct {
+	service Service
+	keys    seal.Keys
+	secret  int // its place in the configuration
+	native  *nativeBook
+	older   *olderBook // nil: there is no id for the older protocol
+	self    *announcer // nil: it only watches
+	dial    dialer
+	log     *slog.Logger
+	metrics *tell.Finder
+	changed func() // something is to be merged
+	agent   string // software and version, for people
+
+	left     chan struct{} // closed when a farewell was taken
+	leftOnce sync.Once
+	status   statusBoard
+}
+
+// session is one connection to a service, and what is told of it.
+type session struct {
+	ready   chan struct{} // closed when the service has told all, and knows us
+	drained chan struct{} // closed when another one shall take over
+	done    chan struct{} // closed at its end; err is why
+	err     error
+	stop    context.CancelFunc
+	gone    atomic.Bool // another one has taken over: its end changes nothing
+
+	readyOnce, drainOnce sync.Once
+}
+
+func (s *session) isReady() { s.readyOnce.Do(func() { close(s.ready) }) }
+func (s *session) drain()   { s.drainOnce.Do(func() { close(s.drained) }) }
+
+func (s *session) over() bool {
+	select {
+	case <-s.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// run keeps sessions until ctx ends.
+func (c *client) run(ctx context.Context) error {
+	g := run.NewGroup(ctx)
+	c.keep(ctx, g)
+	g.Stop()
+	err := g.Wait()
+	c.status.set(StateOff, nil)
+	return err
+}
+
+func (c *client) keep(ctx context.Context, g *run.Group) {
+	var live *session
+	for tries := 0; ctx.Err() == nil; {
+		next := c.begin(g)
+		select {
+		case <-next.ready:
+			if live != nil { // make before break
+				live.gone.Store(true)
+				live.stop()
+			}
+			live, tries = next, 0
+			c.metrics.Attempts.WithLabelValues(tell.Outcome("")).Inc()
+		case <-next.done:
+			c.failed(next, live == nil || live.over())
+			if !wait(ctx, backoff(tries, rand.Float64())) {
+				return
+			}
+			tries++
+			continue
+		case <-ctx.Done():
+			return
+		}
+		select {
+		case <-live.drained:
+			c.log.Info("the discovery service drains: attending another one first", "service", c.service.Name)
+		case <-live.done:
+			c.failed(live, true)
+			live = nil
+		case <-ctx.Done():
+			return
+		}
+		if !wait(ctx, backoff(0, rand.Float64())) { // all of a cluster are sent on at once
+			return
+		}
+	}
+}
+
+// failed says why a session has ended; alone if no other one lives beside it.
+func (c *client) failed(s *session, alone bool) {
+	f := fault.From(s.err)
+	if f == nil {
+		f = fault.New(fault.CodeServiceAway, "the discovery service has ended the session")
+	}
+	c.metrics.Attempts.WithLabelValues(tell.Outcome(f.Code)).Inc()
+	if alone {
+		if c.status.set(StateAway, f) {
+			c.log.Warn("discovery service away; known members stay until their leases end", "service", c.service.Name, tell.AttrCode, f.Code, tell.AttrReason, f.Error())
+		}
+	}
+	c.changed()
+}
+
+func (c *client) begin(g *run.Group) *session {
+	s := &session{ready: make(chan struct{}), drained: make(chan struct{}), done: make(chan struct{})}
+	ctx, cancel := context.WithCancel(g.Context())
+	s.stop = cancel
+	c.status.begin()
+	g.Do(func(context.Context) {
+		defer close(s.done)
+		defer cancel()
+		s.err = c.attend(ctx, s)
+	})
+	return s
+}
+
+// attend runs a session in the protocol of the configuration. With auto the
+// native one is tried each time: a service may have been replaced.
+func (c *client) attend(ctx context.Context, s *session) error {
+	if c.service.Protocol == ProtocolSidero {
+		return c.attendOlder(ctx, s)
+	}
+	conn, err := c.connect(c.service.place, ProtocolNative)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	err = c.attendNative(ctx, conn, s)
+	if c.service.Protocol != ProtocolAuto || status.Code(unwrapped(err)) != codes.Unimplemented {
+		return c.explain(err)
+	}
+	if c.older == nil {
+		return fault.Newf(fault.CodeVersion, "the discovery service %s speaks the older protocol only", c.service.Name).
+			Whyf("there is no id of the cluster for it").Hint("set cluster.id in the configuration")
+	}
+	conn.Close()
+	return c.attendOlder(ctx, s)
+}
+
+// unwrapped finds the status within what explain wraps.
+func unwrapped(err error) error {
+	var s interface{ GRPCStatus() *status.Status }
+	if errors.As(err, &s) {
+		return s.GRPCStatus().Err()
+	}
+	return nil
+}
+
+// explain makes a fault of what a call gave.
+func (c *client) explain(err error) error {
+	var f *fault.Fault
+	if err == nil || errors.As(err, &f) {
+		return err
+	}
+	code, hint := fault.CodeServiceAway, "see whether the service runs and can be reached from here; known members stay until their leases end"
+	st, _ := status.FromError(err)
+	switch st.Code() {
+	case codes.ResourceExhausted:
+		code, hint = fault.CodeLimit, "the service's bounds are reached; it is tried again"
+	case codes.InvalidArgument, codes.FailedPrecondition, codes.OutOfRange:
+		code, hint = fault.CodeRequest, "the service does not take what is announced: see why"
+	case codes.Unimplemented:
+		code, hint = fault.CodeVersion, "see whether a discovery service answers at this address, and set its protocol"
+	case codes.PermissionDenied, codes.Unauthenticated:
+		code, hint = fault.CodeUnauthorized, "see to the rights of this node at the service"
+	case codes.Aborted:
+		code, hint = fault.CodeWatchLost, "it is asked again"
+	}
+	// The cause is kept out of the chain: its text is a stranger's.
+	return fault.Newf(code, "the discovery service %s gave no answer that helps", c.service.Name).Whyf("%s", shown(st.Message())).Hint("%s", hint)
+}
+
+func (c *client) hasLeft() { c.leftOnce.Do(func() { close(c.left) }) }
+
+// connect makes a connection of its own for a session, so that a load balancer
+// may choose another service for the next one.
+func (c *client) connect(to place, p Protocol) (*grpc.ClientConn, error) {
+	conn, err := grpc.NewClient("passthrough:///"+to.address, c.service.options(to, c.dial, ping(p))...)
+	if err != nil {
+		return nil, fault.Newf(fault.CodeConfig, "the discovery service %s cannot be called", c.service.Name).Because(err)
+	}
+	return conn, nil
+}
+
+// backoff gives the wait before try number n (from 0): exponential with a cap, and
+// with jitter, so that the members of a service that is back do not come in one instant.
+func backoff(n int, random float64) time.Duration {
+	top := limit.BackoffMost
+	if n < 16 {
+		top = min(limit.BackoffFirst<<n, limit.BackoffMost)
+	}
+	return limit.BackoffFirst/2 + time.Duration(random*float64(top))
+}
+
+// wait reports false if ctx ended first.
+func wait(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package finder
+
+import (
+	"context"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/roster"
+)
+
+// Result is what is known now, and a channel that is closed when there is more.
+func (f *Finder) Result() (roster.Result, <-chan struct{}) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.result, f.seen
+}
+
+// Watcher tells one consumer what has happened since it asked last. A slow one is
+// told less often and misses nothing that lasts; nothing is kept for it.
+type Watcher struct {
+	f    *Finder
+	last roster.Result
+	seen <-chan struct{}
+}
+
+// Watch begins with nothing: the first events are all members that are known.
+func (f *Finder) Watch() *Watcher { return &Watcher{f: f} }
+
+// Next waits until something has happened.
+func (w *Watcher) Next(ctx context.Context) ([]roster.Event, roster.Result, error) {
+	for {
+		if w.seen != nil {
+			select {
+			case <-w.seen:
+			case <-ctx.Done():
+				return nil, w.last, ctx.Err()
+			}
+		}
+		result, seen := w.f.Result()
+		events := roster.Events(w.last, result)
+		w.last, w.seen = result, seen
+		if len(events) > 0 {
+			return events, result, nil
+		}
+	}
+}
+
+// Status is how every source does.
+func (f *Finder) Status() []Status {
+	now := time.Now()
+	var out []Status
+	for _, c := range f.clients {
+		s := c.status.get()
+		if s.Members = c.native.count(now, c.service.Name); s.Protocol == ProtocolSidero && c.older != nil {
+			s.Members = c.older.count(now)
+		}
+		out = append(out, s)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, b := range f.boxes {
+		if r, ok := b.source.(Reporter); ok {
+			out = append(out, r.Status())
+		}
+	}
+	if f.cache.Kind != "" {
+		out = append(out, f.cache)
+	}
+	return out
+}
+
+func (f *Finder) attending() (n int) {
+	for _, c := range f.clients {
+		if c.status.get().State == StateAttending {
+			n++
+		}
+	}
+	return n
+}
+
+// Settled reports whether every source has told all it knows, and those that have not.
+func (f *Finder) Settled() (waiting []string) {
+	for _, s := range f.Status() {
+		if s.Kind != "cache" && !s.Settled {
+			waiting = append(waiting, s.Source)
+		}
+	}
+	return waiting
+}
