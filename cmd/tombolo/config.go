@@ -17,6 +17,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/conf"
 	"github.com/tombolo-io/tombolo/internal/discovery"
 	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/finder"
 	"github.com/tombolo-io/tombolo/internal/hub"
 	"github.com/tombolo-io/tombolo/internal/limit"
 )
@@ -29,6 +30,9 @@ var exampleAgent string
 
 //go:embed example/discovery.yaml
 var exampleDiscovery string
+
+//go:embed example/mesh.yaml
+var exampleMesh string
 
 func newConfigCommand() *cobra.Command {
 	cmd := &cobra.Command{
@@ -44,7 +48,7 @@ func newConfigCommand() *cobra.Command {
 func newConfigPrintCommand() *cobra.Command {
 	var role string
 	cmd := &cobra.Command{
-		Use: "print --role hub|agent|discovery", Short: "Print a commented example with every field", Args: exactArgs(),
+		Use: "print --role hub|agent|discovery|mesh", Short: "Print a commented example with every field", Args: exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch role {
 			case "hub":
@@ -53,14 +57,16 @@ func newConfigPrintCommand() *cobra.Command {
 				fmt.Fprint(cmd.OutOrStdout(), exampleAgent)
 			case "discovery":
 				fmt.Fprint(cmd.OutOrStdout(), exampleDiscovery)
+			case "mesh":
+				fmt.Fprint(cmd.OutOrStdout(), exampleMesh)
 			default:
-				return usage(fmt.Sprintf("there is no role %q with a configuration", role), "--role hub, agent or discovery")
+				return usage(fmt.Sprintf("there is no role %q with a configuration", role), "--role hub, agent, discovery or mesh")
 			}
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&role, "role", "", "hub, agent or discovery")
-	cmd.RegisterFlagCompletionFunc("role", cobra.FixedCompletions([]string{"hub", "agent", "discovery"}, cobra.ShellCompDirectiveNoFileComp))
+	cmd.Flags().StringVar(&role, "role", "", "hub, agent, discovery or mesh")
+	cmd.RegisterFlagCompletionFunc("role", cobra.FixedCompletions([]string{"hub", "agent", "discovery", "mesh"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
@@ -88,8 +94,8 @@ func newConfigValidateCommand() *cobra.Command {
 
 // validateConfig checks a file by its kind and gives the kind, and what is odd here.
 func validateConfig(file string, data []byte) (kind string, advice []string, err error) {
-	known := fmt.Sprintf("kind is %s, %s, %s or %s; 'tombolo config print' shows a complete example of the first three",
-		v1alpha1.KindHubConfig, v1alpha1.KindAgentConfig, v1alpha1.KindDiscoveryConfig, v1alpha1.KindAccessPolicy)
+	known := fmt.Sprintf("kind is %s, %s, %s, %s or %s; 'tombolo config print' shows a complete example of the first four",
+		v1alpha1.KindHubConfig, v1alpha1.KindAgentConfig, v1alpha1.KindDiscoveryConfig, v1alpha1.KindMeshConfig, v1alpha1.KindAccessPolicy)
 	root, named := kindOf(data)
 	switch {
 	case root == nil:
@@ -111,6 +117,8 @@ func validateConfig(file string, data []byte) (kind string, advice []string, err
 	case named.Value == v1alpha1.KindDiscoveryConfig:
 		_, err := discovery.ParseConfig(file, data)
 		return named.Value, nil, err
+	case named.Value == v1alpha1.KindMeshConfig:
+		return named.Value, nil, finder.CheckConfig(file, data)
 	case named.Value == v1alpha1.KindAccessPolicy:
 		_, findings := hub.ParsePolicy(file, data)
 		return named.Value, nil, hub.PolicyFault(file, findings)

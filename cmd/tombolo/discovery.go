@@ -52,7 +52,8 @@ configuration again; a bad one is refused and the last good one stays.`,
 	fl.StringVar(&f.adminListen, "admin-listen", d.AdminListen, "`ADDRESS` for http probes and metrics")
 	fl.StringVar(&f.logFormat, "log-format", "text", "text or json")
 	fl.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
-	cmd.AddCommand(newDiscoveryStatusCommand())
+	cmd.AddCommand(newDiscoveryStatusCommand(), newDiscoveryManifestCommand())
+	cmd.AddCommand(discoveryMemberCommands()...)
 	return cmd
 }
 

@@ -37,15 +37,3 @@ read it learns where the nodes are.`,
 	f.BoolVar(&o.NodeAnnotations, "node-annotations", false, "members may list all Nodes, to read the annotations by which Talos nodes find each other")
 	return cmd
 }
-
-// newDiscoveryCommand is "tombolo discovery".
-func newDiscoveryCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "discovery",
-		Short: "How nodes find each other",
-		Args:  onlyCommands,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(newDiscoveryManifestCommand())
-	return cmd
-}

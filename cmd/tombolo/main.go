@@ -65,7 +65,7 @@ agent is not there; 4 not allowed.`,
 	root.AddCommand(
 		newHubCommand(), newAgentCommand(), newDiscoveryCommand(), newTokenCommand(), newStatusCommand(), newPingCommand(),
 		newConnectCommand(), newEgressConfigCommand(), newCertificateCommand(), newConfigCommand(),
-		newPolicyCommand(), newAuditCommand(), newDiscoveryCommand(), newDemoCommand(), newVersionCommand(), newReferenceCommand(),
+		newPolicyCommand(), newAuditCommand(), newDemoCommand(), newVersionCommand(), newReferenceCommand(),
 	)
 	completeWords(root)
 	return root

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/roster"
+	"github.com/tombolo-io/tombolo/internal/seal"
 )
 
 // Result is what is known now, and a channel that is closed when there is more.
@@ -88,3 +89,28 @@ func (f *Finder) Settled() (waiting []string) {
 	}
 	return waiting
 }
+
+// Merged is what is known at this moment, without waiting for what is gathered.
+func (f *Finder) Merged() roster.Result {
+	f.merge(time.Now())
+	r, _ := f.Result()
+	return r
+}
+
+// Ready reports whether some source tells of members, or none is configured.
+func (f *Finder) Ready() bool {
+	wanted := 0
+	for _, s := range f.Status() {
+		switch {
+		case s.Kind == "cache":
+			continue
+		case s.State == StateAttending:
+			return true
+		}
+		wanted++
+	}
+	return wanted == 0
+}
+
+// Clusters are the native ids of this node's clusters, the newest secret's first.
+func (f *Finder) Clusters() []seal.ClusterID { return f.cfg.Clusters() }

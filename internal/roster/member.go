@@ -186,3 +186,21 @@ func short(s string) string {
 	}
 	return s
 }
+
+// Fact is one fact that is stated, as text.
+type Fact struct {
+	Field   Field
+	Text    string
+	Sources []Source
+}
+
+// Stated are the facts of a member that have one value, for people.
+func (m *Member) Stated() []Fact {
+	out := []Fact{{FieldID, m.ID, m.Sources[FieldID]}}
+	for _, r := range rules() {
+		if r.stated(&m.Facts) {
+			out = append(out, Fact{r.field, r.text(&m.Facts), m.Sources[r.field]})
+		}
+	}
+	return out
+}
