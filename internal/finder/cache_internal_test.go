@@ -68,12 +68,12 @@ func TestARebootDuringAnOutageFindsThePeers(t *testing.T) {
 			}
 		}
 		endNative = w.serve("two:80", back.register)
-		again.knows(time.Minute, "b", "d")
+		again.knows(3*time.Minute, "b", "d")
 		if m := again.member("b"); m == nil || m.Entries[0].Source.Cached {
 			t.Errorf("b was heard: %+v", m)
 		}
 		endNative()
-		again.knows(15*time.Minute, "b", "d")
+		again.knows(12*time.Minute, "b", "d")
 		again.stop()
 		third := w.start(s) // leases end when they would have ended
 		third.knows(settle, "b", "d")

@@ -215,9 +215,9 @@ func (c *client) connect(to place, p Protocol) (*grpc.ClientConn, error) {
 // backoff gives the wait before try number n (from 0): exponential with a cap, and
 // with jitter, so that the members of a service that is back do not come in one instant.
 func backoff(n int, random float64) time.Duration {
-	top := limit.BackoffMost
+	top := limit.FinderBackoff
 	if n < 16 {
-		top = min(limit.BackoffFirst<<n, limit.BackoffMost)
+		top = min(limit.BackoffFirst<<n, limit.FinderBackoff)
 	}
 	return limit.BackoffFirst/2 + time.Duration(random*float64(top))
 }

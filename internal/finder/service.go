@@ -53,11 +53,7 @@ type place struct {
 }
 
 func (p place) String() string {
-	scheme := "http"
-	if p.secure {
-		scheme = "https"
-	}
-	return scheme + "://" + p.address
+	return (&url.URL{Scheme: map[bool]string{true: "https", false: "http"}[p.secure], Host: p.address}).String()
 }
 
 // URL is where the service is.
@@ -99,7 +95,7 @@ func follow(from place, endpoint string, hops int) (place, error) {
 		return refuse(fmt.Sprintf("more than %d times, at last to %q", limit.FinderRedirects, shown(endpoint)))
 	}
 	if !strings.Contains(endpoint, "://") {
-		endpoint = strings.TrimSuffix(from.String(), from.address) + endpoint
+		endpoint = map[bool]string{true: "https://", false: "http://"}[from.secure] + endpoint
 	}
 	to, err := parsePlace(endpoint)
 	switch {

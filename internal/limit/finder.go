@@ -43,6 +43,9 @@ const (
 	// FinderGrace is how long a removal that nobody signed is doubted: members that
 	// live announce themselves again within it.
 	FinderGrace = time.Minute
+	// FinderBackoff is the longest wait between two tries to reach a service: leases
+	// are far longer, and thousands of members wait for one that is away.
+	FinderBackoff = time.Minute
 	// FinderGather is how long news are gathered before they are merged.
 	FinderGather = 100 * time.Millisecond
 	// FinderRetry is when a refused announcement is tried again.
