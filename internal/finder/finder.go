@@ -202,9 +202,7 @@ func (f *Finder) keepMerged(ctx context.Context) error {
 		select {
 		case <-f.wake:
 			due = f.cfg.Cache
-			if !wait(ctx, limit.FinderGather) {
-				break
-			}
+			wait(ctx, limit.FinderGather)
 		case <-timer:
 		case <-ctx.Done():
 		}

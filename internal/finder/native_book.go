@@ -197,20 +197,6 @@ func (b *nativeBook) count(now time.Time, source string) (n int) {
 	return n
 }
 
-// versionOf is what is known of a member's own version, by its signature.
-func (b *nativeBook) versionOf(id seal.MemberID) uint64 {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.members[id].version()
-}
-
-func (w *signedWord) version() uint64 {
-	if w == nil {
-		return 0
-	}
-	return w.entry.GetVersion()
-}
-
 // junkReason is why something is not taken, for a log.
 func junkReason(err error) string {
 	if f := fault.From(err); f != nil {
