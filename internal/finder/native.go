@@ -32,7 +32,6 @@ type attending struct {
 	proven  bool
 	welcome bool
 	listed  bool
-	most    time.Duration    // the longest lease that the service takes
 	sent    uint64           // the version that was put last
 	told    bool             // what was put was answered
 	retry   <-chan time.Time // of a Put that was refused
@@ -161,7 +160,6 @@ func (a *attending) begin(w *discovery.Welcome) {
 		at = netip.Addr{}
 	}
 	a.c.status.attending(ProtocolNative, netip.AddrPortFrom(at, uint16(w.GetObservedPort())))
-	a.most = time.Duration(w.GetTtlMax()) * time.Second
 }
 
 func (a *attending) hear(entries []*discovery.Entry, listed bool) {
