@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"os"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/admin"
 	"github.com/tombolo-io/tombolo/internal/discovery"
+	"github.com/tombolo-io/tombolo/internal/discovery/etcd"
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/tell"
 )
@@ -100,7 +102,7 @@ func runDiscovery(ctx context.Context, cmd *cobra.Command, f discoveryFlags) err
 	if err != nil {
 		return err
 	}
-	s := discovery.New(cfg, discovery.Options{Log: log, Reg: newRegistry()})
+	s := discovery.New(cfg, discovery.Options{Log: log, Reg: newRegistry(), Etcd: openEtcd(log)})
 	reload := func() error {
 		next, err := loadDiscovery(cmd, f)
 		if err == nil {
@@ -178,5 +180,28 @@ func printDiscovery(w io.Writer, st admin.DiscoveryStatus, now time.Time) error 
 	if st.Store.Degraded != "" {
 		fmt.Fprintf(w, "warning: since %s: %s\n", moment(st.Store.Since), st.Store.Degraded)
 	}
+	return nil
+}
+
+// openEtcd makes the store in etcd known to a service.
+func openEtcd(log *slog.Logger) func(context.Context, discovery.EtcdConfig, *discovery.Board, *tell.DiscoveryStore) (discovery.Store, error) {
+	return func(ctx context.Context, c discovery.EtcdConfig, b *discovery.Board, t *tell.DiscoveryStore) (discovery.Store, error) {
+		s, err := etcd.Open(ctx, etcd.Config{
+			Endpoints: c.Endpoints, Prefix: c.Prefix, CAFile: c.CAFile, CertFile: c.CertFile, KeyFile: c.KeyFile,
+			Username: c.Username, PasswordFile: c.PasswordFile, Log: log, Tell: t, Times: etcd.Times{Settle: c.Settle},
+		}, b)
+		if err != nil {
+			return nil, err
+		}
+		return closing{s}, nil
+	}
+}
+
+// closing lets a service close its store as it does any.
+type closing struct{ *etcd.Store }
+
+// Close implements io.Closer.
+func (c closing) Close() error {
+	c.Store.Close()
 	return nil
 }

@@ -78,6 +78,7 @@ type EtcdConfig struct {
 	Prefix                    string
 	CAFile, CertFile, KeyFile string
 	Username, PasswordFile    string
+	Settle                    time.Duration
 }
 
 // ParseConfig decodes and validates a file. It returns every problem at once.

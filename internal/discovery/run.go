@@ -95,7 +95,9 @@ func (s *Service) openStore(ctx context.Context) (Store, error) {
 	if s.opt.Etcd == nil {
 		return nil, fault.New(fault.CodeConfig, "store.etcd cannot be used").Whyf("this program was built without it").Hint("take store.etcd away")
 	}
-	return s.opt.Etcd(ctx, *s.cfg.Etcd, s.board)
+	c := *s.cfg.Etcd
+	c.Settle = s.cfg.Settle
+	return s.opt.Etcd(ctx, c, s.board, s.stored)
 }
 
 func (s *Service) countCertificate(err error) {
@@ -223,36 +225,44 @@ func (s *Service) readings() tell.DiscoveryReadings {
 	counts := func(pick func(clusters, members int, bytes int64) float64) func() float64 {
 		return func() float64 { return pick(s.board.Counts()) }
 	}
-	store := func(pick func(StoreState) float64) func() float64 {
-		return func() float64 {
-			select {
-			case <-s.ready:
-				return pick(s.store.State())
-			default:
-				return 0
-			}
-		}
-	}
-	flag := func(b bool) float64 { return float64(count(b)) }
 	return tell.DiscoveryReadings{
 		Clusters:    counts(func(n, _ int, _ int64) float64 { return float64(n) }),
 		Members:     counts(func(_, n int, _ int64) float64 { return float64(n) }),
 		Bytes:       counts(func(_, _ int, n int64) float64 { return float64(n) }),
 		Watchers:    func() float64 { return float64(s.watchers.Load()) },
 		Connections: func() float64 { return float64(s.connections.Load()) },
-		Settled:     store(func(st StoreState) float64 { return flag(st.Settled) }),
-		Degraded:    store(func(st StoreState) float64 { return flag(st.Degraded != "") }),
-		SavedAge: store(func(st StoreState) float64 {
-			if st.Saved.IsZero() {
+		CertificateEnd: func() float64 {
+			if !s.serving() {
 				return 0
 			}
-			return time.Since(st.Saved).Seconds()
-		}),
-		CertificateEnd: store(func(StoreState) float64 {
 			if end := s.certs.end(); !end.IsZero() {
 				return float64(end.Unix())
 			}
 			return 0
-		}),
+		},
 	}
+}
+
+// serving reports whether there is a store, and all the rest.
+func (s *Service) serving() bool {
+	select {
+	case <-s.ready:
+		return true
+	default:
+		return false
+	}
+}
+
+func (s *Service) storeReadings() (out tell.DiscoveryStoreState) {
+	if !s.serving() {
+		return out
+	}
+	st := s.store.State()
+	out.Settled, out.Degraded = st.Settled, st.Degraded != ""
+	for at, of := range map[*float64]time.Time{&out.Since: st.Since, &out.Saved: st.Saved} {
+		if !of.IsZero() {
+			*at = float64(of.Unix())
+		}
+	}
+	return out
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/roster"
 	"github.com/tombolo-io/tombolo/internal/run"
 	"github.com/tombolo-io/tombolo/internal/runtest"
+	"github.com/tombolo-io/tombolo/internal/tell"
 	pb "github.com/tombolo-io/tombolo/proto/discovery"
 	sdr "github.com/tombolo-io/tombolo/proto/sidero"
 )
@@ -219,7 +220,7 @@ func TestAStoreOfTheProgram(t *testing.T) {
 		TLS: v1alpha1.DiscoveryTLSConfig{None: true}, Store: v1alpha1.DiscoveryStoreConfig{Etcd: &v1alpha1.DiscoveryEtcdConfig{Endpoints: []string{"http://x"}}},
 	}
 	var got EtcdConfig
-	s := New((&rig{t: t}).valid(raw), Options{Log: slog.New(slog.DiscardHandler), Reg: prometheus.NewRegistry(), Etcd: func(_ context.Context, c EtcdConfig, _ *Board) (Store, error) {
+	s := New((&rig{t: t}).valid(raw), Options{Log: slog.New(slog.DiscardHandler), Reg: prometheus.NewRegistry(), Etcd: func(_ context.Context, c EtcdConfig, _ *Board, _ *tell.DiscoveryStore) (Store, error) {
 		got = c
 		return &away{}, nil
 	}})

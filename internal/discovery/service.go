@@ -33,8 +33,8 @@ import (
 type Options struct {
 	Log *slog.Logger
 	Reg *prometheus.Registry
-	// Etcd opens a store over a board; nil: this program has none.
-	Etcd func(ctx context.Context, c EtcdConfig, b *Board) (Store, error)
+	// Etcd opens a store over a board, which counts what it does; nil: this program has none.
+	Etcd func(ctx context.Context, c EtcdConfig, b *Board, t *tell.DiscoveryStore) (Store, error)
 }
 
 // Service is a discovery service: the two protocols over one store, the landing
@@ -44,6 +44,7 @@ type Service struct {
 	opt     Options
 	log     *slog.Logger
 	metrics *tell.Discovery
+	stored  *tell.DiscoveryStore
 	began   time.Time
 
 	settings atomic.Pointer[Reloadable]
@@ -72,7 +73,7 @@ func New(cfg Config, opt Options) *Service {
 		board: NewBoard(cfg.limits.board()), draining: make(chan struct{}), ready: make(chan struct{}),
 	}
 	s.settings.Store(&cfg.Reloadable)
-	s.metrics = tell.NewDiscovery(opt.Reg, s.readings())
+	s.metrics, s.stored = tell.NewDiscovery(opt.Reg, s.readings()), tell.NewDiscoveryStore(opt.Reg, s.storeReadings)
 	return s
 }
 

@@ -15,7 +15,6 @@ type Discovery struct {
 // DiscoveryReadings are read when metrics are scraped.
 type DiscoveryReadings struct {
 	Clusters, Members, Bytes, Watchers, Connections func() float64
-	Settled, Degraded, SavedAge                     func() float64
 	CertificateEnd                                  func() float64
 }
 
@@ -27,9 +26,6 @@ func NewDiscovery(reg prometheus.Registerer, r DiscoveryReadings) *Discovery {
 	f.gaugeFunc("tombolo_discovery_member_bytes", "Bytes of what members sent.", r.Bytes)
 	f.gaugeFunc("tombolo_discovery_watchers", "Calls that follow a cluster.", r.Watchers)
 	f.gaugeFunc("tombolo_discovery_connections", "Connections of the main port.", r.Connections)
-	f.gaugeFunc("tombolo_discovery_store_settled", "1 if the store knows who is not there; 0 while it awaits members.", r.Settled)
-	f.gaugeFunc("tombolo_discovery_store_degraded", "1 if what is kept is not safe, or not new; 0 else.", r.Degraded)
-	f.gaugeFunc("tombolo_discovery_store_saved_age_seconds", "Time since the last snapshot, or the last word of etcd; 0 before the first.", r.SavedAge)
 	f.gaugeFunc("tombolo_discovery_certificate_expiry_timestamp_seconds", "When the certificate of the main port ends, as a Unix time; 0 without TLS.", r.CertificateEnd)
 	d := &Discovery{
 		Calls:        f.counterVec("tombolo_discovery_calls_total", "Calls and native entries that were answered, by method and outcome (ok or a fault code).", "method", "outcome"),
