@@ -20,7 +20,7 @@ type MeshConfig struct {
 	Sources MeshSources `json:"sources,omitempty"`
 	// Cache keeps known members on disk. Default true.
 	Cache *bool `json:"cache,omitempty"`
-	// HealthListen serves /livez, /readyz and /metrics over http. Default 127.0.0.1:8446.
+	// HealthListen serves /livez, /readyz and /metrics over http. Default 127.0.0.1:8448.
 	HealthListen string `json:"healthListen,omitempty"`
 	// Log says how to log.
 	Log LogConfig `json:"log,omitempty"`
@@ -69,7 +69,8 @@ type MeshService struct {
 	Protocol string `json:"protocol,omitempty"`
 	// CAFile holds the CAs of the service's certificate. Default those of the system.
 	CAFile string `json:"caFile,omitempty"`
-	// Pin is sha256:HEX of a public key in the service's chain, in place of CAs.
+	// Pin is the base64url SHA-256 of a public key (SPKI) in the service's chain, in
+	// place of CAs: what 'tombolo discovery status' shows as CA pin.
 	Pin string `json:"pin,omitempty"`
 	// Proxy is the URL of an HTTP proxy, none, or environment. Default environment:
 	// HTTPS_PROXY, HTTP_PROXY and NO_PROXY.

@@ -45,7 +45,7 @@ func (f *finderFlags) register(cmd *cobra.Command) {
 	fl.StringArrayVar(&f.services, "service", nil, "`URL` of a discovery service; may be repeated")
 	fl.StringVar(&f.protocol, "protocol", "auto", "auto, native or sidero")
 	fl.StringVar(&f.caFile, "ca-file", "", "`FILE` with the CAs of the services")
-	fl.StringVar(&f.pin, "pin", "", "sha256:`HEX` of a public key in the services' chain")
+	fl.StringVar(&f.pin, "pin", "", "`PIN` of the services' CA, as 'tombolo discovery status' shows it")
 	fl.BoolVar(&f.insecure, "insecure", false, "permit http")
 	offer(cmd, "protocol", "auto", "native", "sidero")
 }

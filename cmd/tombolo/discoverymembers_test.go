@@ -53,7 +53,7 @@ func TestSecretVerbs(t *testing.T) {
 // meshFiles writes a configuration with a file of members.
 func meshFiles(t *testing.T, sources string) (config, health, dir string) {
 	t.Helper()
-	dir, health = t.TempDir(), runtest.Address(8446)
+	dir, health = t.TempDir(), runtest.Address(8448)
 	write := func(name, text string) string {
 		path := filepath.Join(dir, name)
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {

@@ -105,7 +105,7 @@ type validator struct {
 func (v *validator) config(raw v1alpha1.MeshConfig) Config {
 	c := Config{
 		ClusterID: raw.Cluster.ID, StateDir: or(raw.Node.StateDir, "/var/lib/tombolo/mesh"), File: raw.Sources.File,
-		Cache: raw.Cache == nil || *raw.Cache, HealthListen: or(raw.HealthListen, "127.0.0.1:8446"), Log: raw.Log,
+		Cache: raw.Cache == nil || *raw.Cache, HealthListen: or(raw.HealthListen, "127.0.0.1:8448"), Log: raw.Log,
 		Lease: raw.Announce.Lease.Duration,
 	}
 	v.secretsInto(&c, raw.Cluster)

@@ -44,9 +44,9 @@ func TestMistakesHaveTheirPlace(t *testing.T) {
 		"http":                      {service("{url: 'http://a'}"), "sources.services[0].url"},
 		"http with a CA":            {service("{url: 'http://a', insecure: true, caFile: x}"), "sources.services[0].url"},
 		"no URL":                    {service("{name: a}"), "sources.services[0].url"},
-		"a CA and a pin":            {service("{url: 'https://a', caFile: /nowhere, pin: 'sha256:" + strings.Repeat("0", 64) + "'}"), "sources.services[0].pin"},
+		"a CA and a pin":            {service("{url: 'https://a', caFile: /nowhere, pin: '" + strings.Repeat("A", 43) + "'}"), "sources.services[0].pin"},
 		"a CA file that is none":    {service("{url: 'https://a', caFile: " + secret + "}"), "sources.services[0].caFile"},
-		"a short pin":               {service("{url: 'https://a', pin: 'sha256:00'}"), "sources.services[0].pin"},
+		"a short pin":               {service("{url: 'https://a', pin: 'AAAA'}"), "sources.services[0].pin"},
 		"a protocol":                {service("{url: 'https://a', protocol: tomorrow}"), "sources.services[0].protocol"},
 		"the older one, no id":      {service("{url: 'https://a', protocol: sidero}"), "sources.services[0].protocol"},
 		"a name twice":              {service("{url: 'https://a'}, {url: 'https://a:443'}"), "sources.services[1].name"},
@@ -88,7 +88,7 @@ func TestMistakesHaveTheirPlace(t *testing.T) {
 
 func FuzzConfig(f *testing.F) {
 	f.Add([]byte(head + "cluster: {secretFiles: [/a, /b], id: x}\nnode: {name: a, stateDir: /s}\nannounce: {lease: 5m, ranges: [10.0.0.0/8]}\n" +
-		"sources: {services: [{url: 'https://a', pin: 'sha256:00', proxy: 'http://u:p@h'}], file: /f}\ncache: false\n"))
+		"sources: {services: [{url: 'https://a', pin: 'AAAA', proxy: 'http://u:p@h'}], file: /f}\ncache: false\n"))
 	f.Add([]byte(head + "announce: {endpoints: ['[::1]:1'], publicKey: CQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=}"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if err := CheckConfig("x.yaml", data); err != nil && !fault.Has(err, fault.CodeConfig) {

@@ -8,7 +8,7 @@ import (
 	"crypto/subtle"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/hex"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"net"
@@ -168,12 +168,11 @@ func pinned(pin []byte, host string, chain []*x509.Certificate) error {
 	return refuse("no key of its chain has that hash")
 }
 
-// parsePin reads sha256:HEX.
+// parsePin reads a pin as trust.Pin writes it.
 func parsePin(text string) ([]byte, error) {
-	digits, ok := strings.CutPrefix(text, "sha256:")
-	sum, err := hex.DecodeString(digits)
-	if !ok || err != nil || len(sum) != sha256.Size {
-		return nil, errors.New("sha256: and 64 hexadecimal digits are expected")
+	sum, err := base64.RawURLEncoding.Strict().DecodeString(text)
+	if err != nil || len(sum) != sha256.Size {
+		return nil, errors.New("a pin has 43 characters, as 'tombolo discovery status' shows it")
 	}
 	return sum, nil
 }

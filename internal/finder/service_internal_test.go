@@ -8,10 +8,8 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
-	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/hex"
 	"encoding/pem"
 	"io"
 	"math/big"
@@ -31,6 +29,8 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
+
+	"github.com/tombolo-io/tombolo/internal/trust"
 )
 
 // authority is a CA that signs for a service.
@@ -76,8 +76,7 @@ func (a authority) sign(t *testing.T, name string) tls.Certificate {
 }
 
 func pinOf(c *x509.Certificate) string {
-	sum := sha256.Sum256(c.RawSubjectPublicKeyInfo)
-	return "sha256:" + hex.EncodeToString(sum[:])
+	return trust.Pin(c)
 }
 
 // TestServicesProveThemselves by a CA or a pin, and nobody else is believed.
