@@ -169,8 +169,20 @@ func (r *hubRole) start(raw json.RawMessage) (err error) {
 	}
 }
 
-// look takes what stands first, then collects and gives back what is free.
-func (r *hubRole) look() (out look, err error) {
+func (r *hubRole) look() (look, error) {
+	out, err := lookAtOwn()
+	for _, c := range r.hub.Status().Clusters {
+		for _, a := range c.Agents {
+			if a.Connected {
+				out.Sessions++
+			}
+		}
+	}
+	return out, err
+}
+
+// lookAtOwn takes what stands first, then collects and gives back what is free.
+func lookAtOwn() (out look, err error) {
 	if out.Resident, err = roles.Resident(os.Getpid()); err != nil {
 		return out, err
 	}
@@ -183,17 +195,8 @@ func (r *hubRole) look() (out look, err error) {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	out.Live, out.Stacks = int64(m.HeapAlloc), int64(m.StackInuse)
-	if out.Settled, err = roles.Resident(os.Getpid()); err != nil {
-		return out, err
-	}
-	for _, c := range r.hub.Status().Clusters {
-		for _, a := range c.Agents {
-			if a.Connected {
-				out.Sessions++
-			}
-		}
-	}
-	return out, nil
+	out.Settled, err = roles.Resident(os.Getpid())
+	return out, err
 }
 
 func profile(raw json.RawMessage) error {
@@ -214,7 +217,7 @@ func profile(raw json.RawMessage) error {
 	}
 	time.Sleep(args.For)
 	pprof.StopCPUProfile()
-	for _, name := range []string{"heap", "goroutine"} {
+	for _, name := range []string{"heap", "goroutine", "mutex"} {
 		f, err := os.Create(args.Path + "." + name + ".pprof")
 		if err != nil {
 			return err

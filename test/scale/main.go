@@ -4,7 +4,8 @@
 // sessions and streams, the latency of dials, the storm after a restart, a noisy
 // neighbour, and whether anything creeps upwards under load for long. The hub is
 // the product's, in a process of its own; agents are simulated, many to a
-// process, with real TLS, the real greeting and the real carrier.
+// process, with real TLS, the real greeting and the real carrier. The same for a
+// discovery service, its members and its watchers.
 //
 //	go run ./test/scale -quick -only sessions,storm
 //
@@ -32,6 +33,10 @@ const (
 	roleHub    = "hub"    // the product's hub, and what calls through it
 	roleAgents = "agents" // many simulated agents
 	roleBare   = "bare"   // ends of TLS and nothing else
+
+	roleDiscovery = "discovery" // the product's discovery service
+	roleEcho      = "echo"      // gRPC and nothing else
+	roleMembers   = "members"   // many simulated members and watchers
 )
 
 func runRole(name string) error {
@@ -42,6 +47,12 @@ func runRole(name string) error {
 		return roles.Live(&agentsRole{})
 	case roleBare:
 		return roles.Live(&bareRole{})
+	case roleDiscovery:
+		return roles.Live(&discoveryRole{})
+	case roleEcho:
+		return roles.Live(&echoRole{})
+	case roleMembers:
+		return roles.Live(&membersRole{})
 	}
 	return fmt.Errorf("there is no role %q", name)
 }
@@ -63,6 +74,19 @@ type size struct {
 	sample      time.Duration // between two looks of the soak
 	settle      time.Duration // between a step and the look at it
 	clusters    int           // of the simulated fleet; 0: a million
+	meeting     meetingSize
+}
+
+// meetingSize is how large the measurements of a discovery service are.
+type meetingSize struct {
+	members  []int // the steps of the curve, growing, in clusters of usual
+	large    int   // members of one large cluster
+	settle   time.Duration
+	joins    int // of each round
+	rounds   int
+	updates  time.Duration // of each round
+	watchers int
+	watched  int // clusters
 }
 
 func fullSize() size {
@@ -71,6 +95,10 @@ func fullSize() size {
 		dialled: 1000, rate: 1000, dialFor: 10 * time.Second, storm: []int{1000, 2000, 5000},
 		policies: []int{1000, 10_000, 100_000}, changes: 50,
 		noisyRounds: 5, noisyFor: 4 * time.Second, soak: 20 * time.Minute, sample: time.Second, settle: 5 * time.Second,
+		meeting: meetingSize{
+			members: []int{20_000, 50_000, 100_000}, large: 10_000, settle: 5 * time.Second, joins: 2000, rounds: 5, updates: 5 * time.Second,
+			watchers: 10_000, watched: 1000,
+		},
 	}
 }
 
@@ -80,6 +108,10 @@ func quickSize() size {
 		dialled: 200, rate: 1000, dialFor: 3 * time.Second, storm: []int{500, 1000},
 		policies: []int{100, 500, 2000}, changes: 5,
 		noisyRounds: 3, noisyFor: 1500 * time.Millisecond, soak: time.Minute, sample: 500 * time.Millisecond, settle: 3 * time.Second,
+		meeting: meetingSize{
+			members: []int{10_000, 30_000}, large: 10_000, settle: time.Second, joins: 300, rounds: 3, updates: 500 * time.Millisecond,
+			watchers: 2000, watched: 100,
+		},
 	}
 }
 

@@ -35,6 +35,7 @@ func tiny() size {
 		sessions: []int{20, 50}, streams: []int{50, 100}, carriers: 5, dialled: 10, rate: 100, dialFor: 100 * time.Millisecond,
 		storm: []int{20, 50}, policies: []int{5, 20}, changes: 2, noisyRounds: 1, noisyFor: 100 * time.Millisecond,
 		soak: 1500 * time.Millisecond, sample: 20 * time.Millisecond, settle: 50 * time.Millisecond, clusters: 2000,
+		meeting: meetingSize{members: []int{200, 300}, large: 200, settle: 50 * time.Millisecond, joins: 5, rounds: 1, updates: 50 * time.Millisecond, watchers: 40, watched: 3},
 	}
 }
 
@@ -53,6 +54,9 @@ func TestEveryLine(t *testing.T) {
 		"throughput beside it, with the default bounds",
 		"RSS, growth", "live heap, growth", "goroutines, growth", "descriptors, growth",
 		"sessions of the fullest hub", "a zone is cut off, two sessions",
+		"RSS of a member beyond its own bytes, 300 in clusters of 100", "live memory of a member beyond its own bytes, 300 in clusters of 100",
+		"RSS of a member beyond its own bytes, 200 in one cluster", "live memory of a member beyond its own bytes, 200 in one cluster",
+		"p99 from a join until 10 watchers see it, with 300 members elsewhere", "updates a second, of an empty echo", "40 watchers of 3 clusters come back, of plain gRPC",
 	} {
 		i := slices.IndexFunc(r.lines, func(l line) bool { return strings.Contains(l.name, want) })
 		if i < 0 {
@@ -61,11 +65,14 @@ func TestEveryLine(t *testing.T) {
 			t.Errorf("%q has no figure: %s", want, l)
 		}
 	}
+	if info, err := os.Stat(filepath.Join(out, "profiles", "scale-watchers-40.mutex.pprof")); err != nil || info.Size() == 0 {
+		t.Errorf("the profile of the watchers' locks: %v, %v", info, err)
+	}
 	data, err := os.ReadFile(filepath.Join(out, "scale.jsonl"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{`"measurement":"sessions","at":50`, `"measurement":"storm","at":50`, `"verdict":"`} {
+	for _, want := range []string{`"measurement":"sessions","at":50`, `"measurement":"storm","at":50`, `"measurement":"members","at":300`, `"measurement":"watchers","at":40`, `"verdict":"`} {
 		if !strings.Contains(string(data), want) {
 			t.Errorf("the file has no %s", want)
 		}
@@ -117,6 +124,17 @@ func TestTheTrend(t *testing.T) {
 	}
 	if s := regress(x[:5], up[:5]); !math.IsNaN(s.slope) {
 		t.Errorf("five samples give %+v", s)
+	}
+}
+
+func TestTheMiddle(t *testing.T) {
+	for _, c := range []struct {
+		all  []float64
+		want float64
+	}{{[]float64{3}, 3}, {[]float64{9, 1, 2}, 2}, {[]float64{4, 1, 3, 2}, 2.5}} {
+		if got := middle(c.all); got != c.want {
+			t.Errorf("of %v it is %v, want %v", c.all, got, c.want)
+		}
 	}
 }
 
