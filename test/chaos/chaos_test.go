@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"io"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -11,19 +12,28 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/tombolo-io/tombolo/test/lab"
+	"github.com/tombolo-io/tombolo/test/roles"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestShort is the program for one round of short faults.
-func TestShort(t *testing.T) {
-	t.Parallel()
+// program builds the real one.
+func program(t *testing.T) string {
 	bin := filepath.Join(t.TempDir(), "tombolo")
 	build := exec.Command("go", "build", "-buildvcs=false", "-o", bin, "./cmd/tombolo")
 	build.Dir = "../.."
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
+	return bin
+}
+
+// TestShort is the program for one round of short faults.
+func TestShort(t *testing.T) {
+	t.Parallel()
+	bin := program(t)
 	var table, log bytes.Buffer
 	d := &driver{stdout: &table, stderr: &log, options: options{
 		length: time.Second, program: bin, seed: 1, workers: 2,
@@ -43,6 +53,27 @@ func TestShort(t *testing.T) {
 	}
 	if t.Failed() {
 		t.Logf("%s", log.String())
+	}
+}
+
+// TestMeetingShort is the play with a discovery service, one round of it.
+func TestMeetingShort(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	d := &driver{stdout: io.Discard, stderr: &log, options: options{
+		meeting: time.Second, program: program(t), seed: 1, pace: pace{fault: time.Second, calm: 200 * time.Millisecond},
+	}}
+	if err := roles.InLab("chaos", func(l *lab.Lab) error { return d.meet(t.Context(), l) }); err != nil {
+		t.Fatalf("%v\n%s", err, log.String())
+	}
+	for _, l := range d.lines {
+		// How many messages is the machine's business.
+		if name, value, target, verdict := l.cells(); l.short() && !strings.HasPrefix(name, "messages") {
+			t.Errorf("%s: %s, %s: %s", name, value, target, verdict)
+		}
+	}
+	if len(d.lines) != 6 || t.Failed() {
+		t.Errorf("%s", log.String())
 	}
 }
 

@@ -7,6 +7,10 @@
 //
 //	go run ./test/chaos -for 2m -tombolo bin/tombolo
 //
+// Before that a discovery service is played with: killed with its last snapshot
+// torn, stopped, cut off from its watchers; what these saw is held against what
+// members did.
+//
 // The hub and the agents are the real program, in processes of their own. What it
 // cannot do from outside, such as a clock that jumps, tests do inside: see
 // docs/concepts/security.md.
@@ -35,8 +39,9 @@ type options struct {
 	program string
 	floods  int
 	seed    uint64
-	logs    string // folder for the logs of the processes; empty: they are not kept
-	workers int    // of honest load, for each cluster
+	logs    string        // folder for the logs of the processes; empty: they are not kept
+	workers int           // of honest load, for each cluster
+	meeting time.Duration // of the mishaps of a discovery service; 0: none
 	pace    pace
 }
 
@@ -54,6 +59,7 @@ func fullPace() pace {
 func parseOptions(args []string) (o options, err error) {
 	f := flag.NewFlagSet("chaos", flag.ContinueOnError)
 	f.DurationVar(&o.length, "for", 20*time.Minute, "how long; what was begun is finished")
+	f.DurationVar(&o.meeting, "discovery", 5*time.Minute, "how long a discovery service is played with, before the hub (0: not at all)")
 	f.StringVar(&o.program, "tombolo", "bin/tombolo", "the program")
 	f.IntVar(&o.floods, "floods", 0, "run the floods of test/system first, so many times longer (needs go; 0: do not)")
 	f.StringVar(&o.logs, "logs", "", "keep the logs of hub and agents in this folder")
@@ -63,7 +69,7 @@ func parseOptions(args []string) (o options, err error) {
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}
-	if f.NArg() > 0 || o.length <= 0 || o.workers < 1 {
+	if f.NArg() > 0 || o.length <= 0 || o.workers < 1 || o.meeting < 0 {
 		return o, errors.New("chaos takes flags with positive values and no arguments")
 	}
 	return o, nil
@@ -99,6 +105,11 @@ func (d *driver) all(ctx context.Context) error {
 		}
 	}
 	return roles.InLab("chaos", func(l *lab.Lab) error {
+		if d.meeting > 0 {
+			if err := d.meet(ctx, l); err != nil {
+				return err
+			}
+		}
 		if err := d.live(ctx, l); err != nil {
 			return err
 		}
