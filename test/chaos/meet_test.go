@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"io"
+	"net"
+	"slices"
+	"testing"
+	"time"
+)
+
+// TestJudgeMeeting plants every mistake that the check is for, and beside each
+// the same thing where it is none.
+func TestJudgeMeeting(t *testing.T) {
+	at := func(s float64) time.Time { return time.Unix(1000, 0).Add(time.Duration(s * float64(time.Second))) }
+	put := func(seq uint64, s float64) deed {
+		return deed{who: "c/a", seq: seq, ttl: 5 * time.Second, sent: at(s), done: at(s + 0.1), acked: true}
+	}
+	failed := func(d deed) deed { d.acked = false; return d }
+	leave := func(seq uint64, s float64) deed {
+		d := put(seq, s)
+		d.leave, d.ttl = true, 0
+		return d
+	}
+	whole := func(opened, s float64, here map[string]uint64) sight {
+		return sight{stream: 1, of: "c", opened: at(opened), at: at(s), all: true, sure: true, here: here}
+	}
+	change := func(s float64, here map[string]uint64, gone ...string) sight {
+		return sight{stream: 1, of: "c", opened: at(0), at: at(s), here: here, gone: gone}
+	}
+	unsure := whole(1, 2, nil)
+	unsure.sure = false
+	elsewhere := whole(1, 2, nil)
+	elsewhere.of = "d"
+	again := change(4, map[string]uint64{"c/a": 1})
+	again.stream = 2
+	a1, a2 := map[string]uint64{"c/a": 1}, map[string]uint64{"c/a": 2}
+	both := map[string]uint64{"c/a": 1, "c/b": 1}
+	for name, c := range map[string]struct {
+		a, b                           []deed
+		sights                         []sight
+		outages                        []outage
+		vanished, stayed, back, unsaid int
+	}{
+		"all is well":                           {a: []deed{put(1, 0), put(2, 3)}, sights: []sight{whole(1, 2, a1), change(3.2, a2), change(8.5, nil, "c/a")}},
+		"lacking though it lives":               {a: []deed{put(1, 0)}, sights: []sight{whole(1, 2, nil)}, vanished: 1},
+		"lacking by one who is not sure":        {a: []deed{put(1, 0)}, sights: []sight{unsure}},
+		"lacking in another cluster":            {a: []deed{put(1, 0)}, sights: []sight{elsewhere}},
+		"lacking before it was taken":           {a: []deed{put(1, 0)}, sights: []sight{whole(0.05, 2, nil)}},
+		"lacking as nobody took it":             {a: []deed{failed(put(1, 0))}, sights: []sight{whole(1, 2, nil)}},
+		"lacking as it may have ended":          {a: []deed{put(1, 0)}, sights: []sight{whole(1, 5.01, nil)}},
+		"lacking though it was renewed":         {a: []deed{put(1, 0), put(1, 4)}, sights: []sight{whole(1, 8, nil)}, vanished: 1},
+		"lacking as it left":                    {a: []deed{put(1, 0), leave(2, 1.5)}, sights: []sight{whole(1, 2, nil)}},
+		"lacking as it may have left":           {a: []deed{put(1, 0), failed(leave(2, 1.5))}, sights: []sight{whole(1, 2, nil)}},
+		"lacking though it came back":           {a: []deed{put(1, 0), leave(2, 0.5), put(3, 0.7)}, sights: []sight{whole(1, 2, nil)}, vanished: 1},
+		"lacking after a kill":                  {a: []deed{put(1, 0)}, sights: []sight{whole(1, 2, nil)}, outages: []outage{{at(0.5), true}}},
+		"lacking after a restart in order":      {a: []deed{put(1, 0)}, sights: []sight{whole(1, 2, nil)}, outages: []outage{{at(0.5), false}}, vanished: 1},
+		"lacking after a kill and a renewal":    {a: []deed{put(1, 0), put(1, 0.7)}, sights: []sight{whole(1, 2, nil)}, outages: []outage{{at(0.5), true}}, vanished: 1},
+		"gone though it lives":                  {a: []deed{put(1, 0)}, sights: []sight{whole(0, 1, a1), change(4.5, nil, "c/a")}, vanished: 1},
+		"gone though nobody answered, but seen": {a: []deed{failed(put(1, 0))}, sights: []sight{whole(0, 1, a1), change(4.5, nil, "c/a")}, vanished: 1},
+		"gone though it was renewed":            {a: []deed{put(1, 0), put(1, 3)}, sights: []sight{whole(0, 1, a1), change(7, nil, "c/a")}, vanished: 1},
+		"gone between two lives":                {a: []deed{put(1, 0), put(1, 6)}, sights: []sight{whole(0, 1, a1), change(7, nil, "c/a")}},
+		"gone as it left":                       {a: []deed{put(1, 0), leave(2, 2)}, sights: []sight{whole(0, 1, a1), change(2.05, nil, "c/a")}},
+		"gone, which nobody knew":               {a: []deed{put(1, 0)}, sights: []sight{whole(0, 0.05, nil), change(2, nil, "c/a")}},
+		"there when a later one ended": {a: []deed{put(1, 0)}, b: []deed{put(1, 1)},
+			sights: []sight{whole(1.2, 2, both), change(7, nil, "c/b")}, stayed: 1},
+		"both ended": {a: []deed{put(1, 0)}, b: []deed{put(1, 1)},
+			sights: []sight{whole(1.2, 2, both), change(7, nil, "c/b", "c/a")}},
+		"there, and it may have come later": {a: []deed{put(1, 0)}, b: []deed{put(1, 0.05)},
+			sights: []sight{whole(1.2, 2, both), change(7, nil, "c/b")}},
+		"there as it was renewed": {a: []deed{put(1, 0), failed(put(1, 4))}, b: []deed{put(1, 1)},
+			sights: []sight{whole(1.2, 2, both), change(7, nil, "c/b")}},
+		"there when a later one left": {a: []deed{put(1, 0)}, b: []deed{put(1, 1), leave(2, 6)},
+			sights: []sight{whole(1.2, 2, both), change(7, nil, "c/b")}},
+		"there as a restart made leases longer": {a: []deed{put(1, 0)}, b: []deed{put(1, 1)}, outages: []outage{{at(1.15), false}},
+			sights: []sight{whole(1.2, 2, both), change(7, nil, "c/b")}},
+		"back to an older version":            {a: []deed{put(1, 0), put(2, 1)}, sights: []sight{whole(1.2, 2, a2), change(3, a1)}, back: 1},
+		"back on another stream":              {a: []deed{put(1, 0), put(2, 1)}, sights: []sight{whole(1.2, 2, a2), again}},
+		"a version that nobody said":          {a: []deed{put(1, 0)}, sights: []sight{whole(1, 2, a2)}, unsaid: 1},
+		"a version that was a leave":          {a: []deed{put(1, 0), leave(2, 1)}, sights: []sight{whole(1.5, 2, a2)}, unsaid: 1},
+		"a member that nobody is":             {sights: []sight{whole(1, 2, a1)}, unsaid: 1},
+		"back to an older version, after end": {a: []deed{put(1, 0), put(2, 1)}, sights: []sight{whole(1.2, 2, a2), change(6.5, nil, "c/a"), change(7, a1)}, back: 1},
+	} {
+		deeds := map[string][]deed{}
+		if c.a != nil {
+			deeds["c/a"] = c.a
+		}
+		if c.b != nil {
+			deeds["c/b"] = c.b
+		}
+		f := judgeMeeting(deeds, c.sights, c.outages)
+		got, want := []int{len(f.vanished), len(f.stayed), len(f.back), len(f.invented)}, []int{c.vanished, c.stayed, c.back, c.unsaid}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: vanished, stayed, back, invented are %v, want %v: %+v", name, got, want, f)
+		}
+	}
+}
+
+// TestTheGate: what is under way while it is shut comes afterwards, and nothing
+// gets lost; a cut ends the connection.
+func TestTheGate(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	g, err := newGate("127.0.0.1:0", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.end()
+	in, err := net.Dial("tcp", g.ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	out, err := ln.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	within := time.Now().Add(30 * time.Second)
+	in.SetDeadline(within)
+	g.shut(true)
+	if _, err := in.Write([]byte("late")); err != nil {
+		t.Fatal(err)
+	}
+	out.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+	if n, err := out.Read(make([]byte, 4)); err == nil {
+		t.Fatalf("%d bytes came through a gate that is shut", n)
+	}
+	g.shut(false)
+	out.SetReadDeadline(within)
+	buf := make([]byte, 4)
+	if _, err := io.ReadFull(out, buf); err != nil || string(buf) != "late" {
+		t.Fatalf("%q, %v", buf, err)
+	}
+	g.cut()
+	if _, err := in.Read(buf); err == nil {
+		t.Error("the connection lives on")
+	}
+	if _, err := out.Read(buf); err == nil {
+		t.Error("the other half lives on")
+	}
+}
