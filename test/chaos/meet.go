@@ -363,6 +363,7 @@ func (m *meeting) judge(missed []string) {
 	count("watchers that missed a final state", missed, "")
 	count("members that vanished while their lease lived", f.vanished, fmt.Sprintf("%d absences looked at", f.absences))
 	count("members that stayed when a later lease had ended", f.stayed, fmt.Sprintf("%d pairs looked at", f.ends))
+	count("words that were skipped for later ones", f.skipped, fmt.Sprintf("%d looked at", f.orders))
 	count("versions that went back on a stream", f.back, fmt.Sprintf("%d looked at", f.versions))
 	count("words that nobody said, and entries that do not open", append(f.invented, c.wrong...), "")
 }

@@ -142,10 +142,11 @@ func covered(periods []period, known, to time.Time) bool {
 type meetingFindings struct {
 	vanished []string // a member is said to be gone while its lease lives
 	stayed   []string // a member is there when one whose lease ended later is gone
+	skipped  []string // a later word was told, and one before it was not
 	back     []string // a version before the one that was seen on the same stream
 	invented []string // nobody said that
 
-	absences, ends, versions int
+	absences, ends, versions, orders int
 }
 
 // judgeMeeting is the check of the chronicle: pure.
@@ -157,17 +158,24 @@ func judgeMeeting(deeds map[string][]deed, sights []sight, outages []outage) (f 
 	type stream struct {
 		view map[string]uint64
 		most map[string]uint64
+		due  time.Time // what was taken before that must have been told with the next message
 	}
 	streams := map[int]*stream{}
 	for _, s := range sights {
 		st := streams[s.stream]
 		if st == nil {
-			st = &stream{map[string]uint64{}, map[string]uint64{}}
+			st = &stream{view: map[string]uint64{}, most: map[string]uint64{}}
 			streams[s.stream] = st
+		}
+		next := st.due
+		if s.all {
+			st.due = s.opened
 		}
 		for who, seq := range s.here {
 			f.versions++
-			if _, ok := said(deeds[who], seq); !ok {
+			if i, ok := said(deeds[who], seq); ok {
+				next = later(next, deeds[who][i].sent)
+			} else {
 				f.invented = append(f.invented, fmt.Sprintf("%s with %d on stream %d", who, seq, s.stream))
 			}
 			if seq < st.most[who] {
@@ -189,6 +197,8 @@ func judgeMeeting(deeds map[string][]deed, sights []sight, outages []outage) (f 
 		if s.all && s.sure {
 			f.absent(s, deeds, lives)
 		}
+		f.order(s, st.due, st.view, deeds, lives, outages)
+		st.due = later(st.due, next)
 	}
 	return f
 }
@@ -244,6 +254,42 @@ func (f *meetingFindings) outlived(s sight, who string, seq uint64, view map[str
 			f.stayed = append(f.stayed, fmt.Sprintf("%s, when %s is gone, on stream %d", other, who, s.stream))
 		}
 	}
+}
+
+// order looks whether the view lacks what was taken before a moment from which
+// something was told already: changes are told in their order. It looks one message
+// later, as a moment may be told in two: who is there, and who is gone.
+func (f *meetingFindings) order(s sight, due time.Time, view map[string]uint64, deeds map[string][]deed, lives map[string][]period, outages []outage) {
+	killed := time.Time{} // what was before may have been forgotten
+	for _, o := range outages {
+		if o.killed && !o.at.After(s.at) {
+			killed = o.at
+		}
+	}
+	for who, all := range deeds {
+		i := sort.Search(len(all), func(i int) bool { return !all[i].done.Before(due) }) - 1
+		for i >= 0 && !all[i].acked {
+			i--
+		}
+		if clusterOf(who) != s.of || i < 0 || !all[i].sent.After(killed) {
+			continue
+		}
+		f.orders++
+		seq, there := view[who]
+		again := i+1 < len(all) && !all[i+1].sent.After(s.at)
+		switch {
+		case there && seq < all[i].seq && !(all[i].leave && again),
+			!there && !s.all && covered(lives[who], due, s.at):
+			f.skipped = append(f.skipped, fmt.Sprintf("%s with %d on stream %d, which has %d", who, all[i].seq, s.stream, seq))
+		}
+	}
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // latest is the latest moment at which a member's lease can end by what it did

@@ -36,12 +36,13 @@ func TestJudgeMeeting(t *testing.T) {
 	again := change(4, map[string]uint64{"c/a": 1})
 	again.stream = 2
 	a1, a2 := map[string]uint64{"c/a": 1}, map[string]uint64{"c/a": 2}
+	b2 := map[string]uint64{"c/b": 2}
 	both := map[string]uint64{"c/a": 1, "c/b": 1}
 	for name, c := range map[string]struct {
-		a, b                           []deed
-		sights                         []sight
-		outages                        []outage
-		vanished, stayed, back, unsaid int
+		a, b                                    []deed
+		sights                                  []sight
+		outages                                 []outage
+		vanished, stayed, back, unsaid, skipped int
 	}{
 		"all is well":                           {a: []deed{put(1, 0), put(2, 3)}, sights: []sight{whole(1, 2, a1), change(3.2, a2), change(8.5, nil, "c/a")}},
 		"lacking though it lives":               {a: []deed{put(1, 0)}, sights: []sight{whole(1, 2, nil)}, vanished: 1},
@@ -75,12 +76,27 @@ func TestJudgeMeeting(t *testing.T) {
 			sights: []sight{whole(1.2, 2, both), change(7, nil, "c/b")}},
 		"there as a restart made leases longer": {a: []deed{put(1, 0)}, b: []deed{put(1, 1)}, outages: []outage{{at(1.15), false}},
 			sights: []sight{whole(1.2, 2, both), change(7, nil, "c/b")}},
-		"back to an older version":            {a: []deed{put(1, 0), put(2, 1)}, sights: []sight{whole(1.2, 2, a2), change(3, a1)}, back: 1},
-		"back on another stream":              {a: []deed{put(1, 0), put(2, 1)}, sights: []sight{whole(1.2, 2, a2), again}},
-		"a version that nobody said":          {a: []deed{put(1, 0)}, sights: []sight{whole(1, 2, a2)}, unsaid: 1},
-		"a version that was a leave":          {a: []deed{put(1, 0), leave(2, 1)}, sights: []sight{whole(1.5, 2, a2)}, unsaid: 1},
-		"a member that nobody is":             {sights: []sight{whole(1, 2, a1)}, unsaid: 1},
-		"back to an older version, after end": {a: []deed{put(1, 0), put(2, 1)}, sights: []sight{whole(1.2, 2, a2), change(6.5, nil, "c/a"), change(7, a1)}, back: 1},
+		"back to an older version":   {a: []deed{put(1, 0), put(2, 1)}, sights: []sight{whole(1.2, 2, a2), change(3, a1)}, back: 1, skipped: 1},
+		"back on another stream":     {a: []deed{put(1, 0), put(2, 1)}, sights: []sight{whole(1.2, 2, a2), again}},
+		"a version that nobody said": {a: []deed{put(1, 0)}, sights: []sight{whole(1, 2, a2)}, unsaid: 1},
+		"a version that was a leave": {a: []deed{put(1, 0), leave(2, 1)}, sights: []sight{whole(1.5, 2, a2)}, unsaid: 1},
+		"a member that nobody is":    {sights: []sight{whole(1, 2, a1)}, unsaid: 1},
+		"a word that was skipped": {a: []deed{put(1, 0), put(2, 1)}, b: []deed{put(1, 0), put(2, 2)},
+			sights: []sight{whole(0.5, 0.6, both), change(2.2, b2), change(2.3, nil)}, skipped: 1},
+		"a word that is told in the same moment": {a: []deed{put(1, 0), put(2, 1)}, b: []deed{put(1, 0), put(2, 2)},
+			sights: []sight{whole(0.5, 0.6, both), change(2.2, b2), change(2.3, a2)}},
+		"a word that was told by a later one": {a: []deed{put(1, 0), put(2, 1), put(3, 1.5)}, b: []deed{put(1, 0), put(2, 2)},
+			sights: []sight{whole(0.5, 0.6, both), change(2.2, b2), change(2.3, map[string]uint64{"c/a": 3})}},
+		"a word that came with a later one, perhaps": {a: []deed{put(1, 0), put(2, 1.95)}, b: []deed{put(1, 0), put(2, 2)},
+			sights: []sight{whole(0.5, 0.6, both), change(2.2, b2), change(2.3, nil)}},
+		"a word that a kill made forgotten": {a: []deed{put(1, 0), put(2, 1)}, b: []deed{put(1, 0), put(2, 2)}, outages: []outage{{at(1.5), true}},
+			sights: []sight{whole(0.5, 0.6, both), change(2.2, b2), change(2.3, nil)}},
+		"a leave that was skipped": {a: []deed{put(1, 0), leave(2, 1)}, b: []deed{put(1, 0), put(2, 2)},
+			sights: []sight{whole(0.5, 0.6, both), change(2.2, b2), change(2.3, nil)}, skipped: 1},
+		"a join that was skipped": {a: []deed{put(1, 1)}, b: []deed{put(1, 0), put(2, 2)},
+			sights: []sight{whole(0.5, 0.6, map[string]uint64{"c/b": 1}), change(2.2, b2), change(2.3, nil)}, skipped: 1},
+		"a whole cluster that is old":         {a: []deed{put(1, 0), put(2, 1)}, sights: []sight{whole(1.5, 2, a1)}, skipped: 1},
+		"back to an older version, after end": {a: []deed{put(1, 0), put(2, 1)}, sights: []sight{whole(1.2, 2, a2), change(6.5, nil, "c/a"), change(7, a1)}, back: 1, skipped: 1},
 	} {
 		deeds := map[string][]deed{}
 		if c.a != nil {
@@ -90,9 +106,9 @@ func TestJudgeMeeting(t *testing.T) {
 			deeds["c/b"] = c.b
 		}
 		f := judgeMeeting(deeds, c.sights, c.outages)
-		got, want := []int{len(f.vanished), len(f.stayed), len(f.back), len(f.invented)}, []int{c.vanished, c.stayed, c.back, c.unsaid}
+		got, want := []int{len(f.vanished), len(f.stayed), len(f.back), len(f.invented), len(f.skipped)}, []int{c.vanished, c.stayed, c.back, c.unsaid, c.skipped}
 		if !slices.Equal(got, want) {
-			t.Errorf("%s: vanished, stayed, back, invented are %v, want %v: %+v", name, got, want, f)
+			t.Errorf("%s: vanished, stayed, back, invented, skipped are %v, want %v: %+v", name, got, want, f)
 		}
 	}
 }
