@@ -97,7 +97,7 @@ fuzz: ## Fuzz each target for FUZZTIME (30s; FUZZ=internal/wire for some), a lin
 	@tools/each-fuzz '$(FUZZTIME)' '$(or $(FUZZ),.)'
 
 .PHONY: chaos
-chaos: build ## Let everything go wrong under load and check every byte (CHAOS=20m, FLOODS=10, CHAOS_FLAGS='-seed 7 -logs DIR')
+chaos: build ## Let everything go wrong under load and check every byte (CHAOS=20m, FLOODS=10, CHAOS_FLAGS='-discovery 1h -seed 7 -logs DIR')
 	@go build -buildvcs=false -o bin/chaos ./test/chaos
 	@exec bin/chaos -for '$(CHAOS)' -floods '$(FLOODS)' -tombolo bin/tombolo $(CHAOS_FLAGS)
 
