@@ -149,11 +149,18 @@ type meetingFindings struct {
 	absences, ends, versions, orders int
 }
 
+// past is what members did, and when they certainly lived by it.
+type past struct {
+	deeds   map[string][]deed
+	lives   map[string][]period
+	outages []outage
+}
+
 // judgeMeeting is the check of the chronicle: pure.
 func judgeMeeting(deeds map[string][]deed, sights []sight, outages []outage) (f meetingFindings) {
-	lives := make(map[string][]period, len(deeds))
+	p := past{deeds, make(map[string][]period, len(deeds)), outages}
 	for who, all := range deeds {
-		lives[who] = alive(all, outages)
+		p.lives[who] = alive(all, outages)
 	}
 	type stream struct {
 		view map[string]uint64
@@ -191,13 +198,13 @@ func judgeMeeting(deeds map[string][]deed, sights []sight, outages []outage) (f 
 			}
 		}
 		for who, seq := range last {
-			f.gone(s, who, seq, deeds, lives, outages)
-			f.outlived(s, who, seq, st.view, deeds, outages)
+			f.gone(s, who, seq, p)
+			f.outlived(s, who, seq, st.view, p)
 		}
 		if s.all && s.sure {
-			f.absent(s, deeds, lives)
+			f.absent(s, p)
 		}
-		f.order(s, st.due, st.view, deeds, lives, outages)
+		f.order(s, st.due, st.view, p)
 		st.due = later(st.due, next)
 	}
 	return f
@@ -205,13 +212,13 @@ func judgeMeeting(deeds map[string][]deed, sights []sight, outages []outage) (f 
 
 // absent looks for those whom a whole cluster lacks although they live since
 // before it was asked for.
-func (f *meetingFindings) absent(s sight, deeds map[string][]deed, lives map[string][]period) {
-	for who := range deeds {
+func (f *meetingFindings) absent(s sight, p past) {
+	for who := range p.deeds {
 		if _, ok := s.here[who]; ok || clusterOf(who) != s.of {
 			continue
 		}
 		f.absences++
-		if covered(lives[who], s.opened, s.at) {
+		if covered(p.lives[who], s.opened, s.at) {
 			f.vanished = append(f.vanished, fmt.Sprintf("%s is not in the whole cluster on stream %d", who, s.stream))
 		}
 	}
@@ -219,38 +226,38 @@ func (f *meetingFindings) absent(s sight, deeds map[string][]deed, lives map[str
 
 // gone looks whether a member may be gone: it was seen with what it said, so that
 // it was there from then on.
-func (f *meetingFindings) gone(s sight, who string, seq uint64, deeds map[string][]deed, lives map[string][]period, outages []outage) {
+func (f *meetingFindings) gone(s sight, who string, seq uint64, p past) {
 	f.absences++
-	i, ok := said(deeds[who], seq)
+	i, ok := said(p.deeds[who], seq)
 	if !ok {
 		return
 	}
-	p := deeds[who][i]
-	if covered(lives[who], until(p, deeds[who][i+1:], outages), s.at) {
+	word := p.deeds[who][i]
+	if covered(p.lives[who], until(word, p.deeds[who][i+1:], p.outages), s.at) {
 		f.vanished = append(f.vanished, fmt.Sprintf("%s, seen with %d, is gone on stream %d", who, seq, s.stream))
 	}
 }
 
 // outlived looks whether others are there whose leases ended before that of one
 // that is gone: leases end in their order, whatever the time is.
-func (f *meetingFindings) outlived(s sight, who string, seq uint64, view map[string]uint64, deeds map[string][]deed, outages []outage) {
-	i, ok := said(deeds[who], seq)
+func (f *meetingFindings) outlived(s sight, who string, seq uint64, view map[string]uint64, p past) {
+	i, ok := said(p.deeds[who], seq)
 	if !ok {
 		return
 	}
-	p := deeds[who][i]
-	for _, d := range deeds[who][i+1:] {
+	word := p.deeds[who][i]
+	for _, d := range p.deeds[who][i+1:] {
 		if d.leave && !d.sent.After(s.at) {
 			return // it left, perhaps: that says nothing of leases
 		}
 	}
 	for other := range view {
-		end, ok := latest(deeds[other], s.at, outages)
+		end, ok := latest(p.deeds[other], s.at, p.outages)
 		if !ok {
 			continue
 		}
 		f.ends++
-		if end.Before(p.sent.Add(p.ttl)) {
+		if end.Before(word.sent.Add(word.ttl)) {
 			f.stayed = append(f.stayed, fmt.Sprintf("%s, when %s is gone, on stream %d", other, who, s.stream))
 		}
 	}
@@ -259,14 +266,14 @@ func (f *meetingFindings) outlived(s sight, who string, seq uint64, view map[str
 // order looks whether the view lacks what was taken before a moment from which
 // something was told already: changes are told in their order. It looks one message
 // later, as a moment may be told in two: who is there, and who is gone.
-func (f *meetingFindings) order(s sight, due time.Time, view map[string]uint64, deeds map[string][]deed, lives map[string][]period, outages []outage) {
+func (f *meetingFindings) order(s sight, due time.Time, view map[string]uint64, p past) {
 	killed := time.Time{} // what was before may have been forgotten
-	for _, o := range outages {
+	for _, o := range p.outages {
 		if o.killed && !o.at.After(s.at) {
 			killed = o.at
 		}
 	}
-	for who, all := range deeds {
+	for who, all := range p.deeds {
 		i := sort.Search(len(all), func(i int) bool { return !all[i].done.Before(due) }) - 1
 		for i >= 0 && !all[i].acked {
 			i--
@@ -279,7 +286,7 @@ func (f *meetingFindings) order(s sight, due time.Time, view map[string]uint64, 
 		again := i+1 < len(all) && !all[i+1].sent.After(s.at)
 		switch {
 		case there && seq < all[i].seq && !(all[i].leave && again),
-			!there && !s.all && covered(lives[who], due, s.at):
+			!there && !s.all && covered(p.lives[who], due, s.at):
 			f.skipped = append(f.skipped, fmt.Sprintf("%s with %d on stream %d, which has %d", who, all[i].seq, s.stream, seq))
 		}
 	}
