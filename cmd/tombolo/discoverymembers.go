@@ -148,10 +148,17 @@ func settled(ctx context.Context, l *finder.Finder, most time.Duration) []string
 func printMembers(cmd *cobra.Command, out outputFlag, l *finder.Finder, names, waiting []string) error {
 	result := l.Merged()
 	list := memberList{APIVersion: v1alpha1.Version, Kind: "DiscoveryMembers", Members: result.Members, Conflicts: result.Conflicts, Sources: l.Status()}
-	if len(waiting) == len(list.Sources) && len(list.Members) == 0 {
+	told := func(s finder.Status) string {
+		if s.State == finder.StateAttending && s.Reason == "" {
+			return "it began without its state, and awaits members itself"
+		}
+		return word(s.Reason, string(s.State))
+	}
+	attended := slices.ContainsFunc(list.Sources, func(s finder.Status) bool { return s.State == finder.StateAttending })
+	if len(waiting) == len(list.Sources) && len(list.Members) == 0 && !attended {
 		f := fault.New(fault.CodeServiceAway, "no source tells of members").Hint("see to the services; --wait gives them longer")
 		for _, s := range list.Sources {
-			f.Why += fmt.Sprintf("\n  %s: %s", s.Source, word(s.Reason, string(s.State)))
+			f.Why += fmt.Sprintf("\n  %s: %s", s.Source, told(s))
 		}
 		return f
 	}
@@ -165,7 +172,7 @@ func printMembers(cmd *cobra.Command, out outputFlag, l *finder.Finder, names, w
 	}
 	for _, name := range waiting {
 		i := slices.IndexFunc(list.Sources, func(s finder.Status) bool { return s.Source == name })
-		fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s has not told all it knows: %s\n", name, word(list.Sources[i].Reason, string(list.Sources[i].State)))
+		fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s has not told all it knows: %s\n", name, told(list.Sources[i]))
 	}
 	return out.print(cmd.OutOrStdout(), list, func(w io.Writer) error {
 		if len(names) > 0 {
