@@ -88,6 +88,7 @@ admin: {listen: %[3]q}
 tls: {none: true}
 rates: {perSecond: 1000000, burst: 1000000}
 drainTimeout: 100ms
+settle: 1ms
 limits: {watchesPerAddress: 1000000`, args.Dir, args.Listen, args.Admin)
 	if args.Members > 0 {
 		text += fmt.Sprintf(", members: %d", args.Members)
