@@ -92,6 +92,7 @@ func TestJudge(t *testing.T) {
 	for name, c := range map[string]struct {
 		e                           event
 		records                     int
+		sum                         int64
 		unexplained, double, absent bool
 		killed, lost                int
 	}{
@@ -110,10 +111,13 @@ func TestJudge(t *testing.T) {
 		"no record on a full disk":             {e: event{begin: at(31), end: at(32), how: whole}, lost: 1},
 		"cut on a full disk":                   {e: event{begin: at(31), end: at(32), how: cutOff}, lost: 1, unexplained: true},
 		"unheard, and nothing was wrong":       {e: event{begin: at(1), end: at(2), how: unheard}, unexplained: true, absent: true},
+		"refused, and in a sum":                {e: event{cluster: 1, begin: at(19), end: at(21), how: refused}, sum: 1},
+		"refused, and in no sum":               {e: event{cluster: 1, begin: at(19), end: at(21), how: refused}, absent: true},
+		"whole, which no sum explains":         {e: event{begin: at(1), end: at(2), how: whole}, sum: 1, absent: true},
 		"unheard in the kill, with its record": {e: event{begin: at(9), end: at(11), how: unheard}, records: 1},
 	} {
 		c.e.asked = "x"
-		f := judge([]event{c.e}, spans, map[string]int{"x": c.records})
+		f := judge([]event{c.e}, spans, kept{records: map[string]int{"x": c.records}, summed: c.sum})
 		if len(f.unexplained) == 1 != c.unexplained || len(f.doubled) == 1 != c.double || len(f.missing) == 1 != c.absent || f.killed != c.killed || f.lost != c.lost {
 			t.Errorf("%s: %+v", name, f)
 		}

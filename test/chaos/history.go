@@ -173,13 +173,22 @@ type findings struct {
 	missing     []event // no record, and nothing that explains it
 	killed      int     // no record, because the hub was killed while or just after they lived
 	lost        int     // no record while the disk was full
+	summed      int     // refused, and in the count of a record that sums up refusals alike
+}
+
+// kept is what the audit holds.
+type kept struct {
+	records map[string]int // of single dials, by what was asked for
+	summed  int64          // refusals that are counted in records of many
+	lost    int64          // records that were told of as lost
 }
 
 // flush is how long a record may be on its way to the kernel.
 const flush = time.Second
 
-// judge is the check of the history: pure. records counts them by what was asked for.
-func judge(events []event, spans []span, records map[string]int) (f findings) {
+// judge is the check of the history: pure. A sum does not say what was asked for: so
+// many refusals may lack a record of their own as sums count.
+func judge(events []event, spans []span, in kept) (f findings) {
 	f.count = map[ending]int{}
 	for _, e := range events {
 		f.count[e.how]++
@@ -198,7 +207,7 @@ func judge(events []event, spans []span, records map[string]int) (f findings) {
 		if e.how != whole && !excused {
 			f.unexplained = append(f.unexplained, e)
 		}
-		switch n := records[e.asked]; {
+		switch n := in.records[e.asked]; {
 		case n > 1:
 			f.doubled = append(f.doubled, e)
 		case n == 1, e.how == notAsked, e.how == unheard && excused:
@@ -206,6 +215,8 @@ func judge(events []event, spans []span, records map[string]int) (f findings) {
 			f.killed++
 		case disk:
 			f.lost++
+		case e.how == refused && int64(f.summed) < in.summed:
+			f.summed++
 		default:
 			f.missing = append(f.missing, e)
 		}
@@ -213,25 +224,29 @@ func judge(events []event, spans []span, records map[string]int) (f findings) {
 	return f
 }
 
-// readAudit counts the records of all dials, and those that were lost and told of.
-func readAudit(path string) (records map[string]int, lost int64, err error) {
+// readAudit counts the records of all dials, those that stand for many, and those
+// that were lost and told of.
+func readAudit(path string) (kept, error) {
 	files, err := audit.Files(path)
 	if err != nil {
-		return nil, 0, err
+		return kept{}, err
 	}
-	records = map[string]int{}
+	out := kept{records: map[string]int{}}
 	for _, file := range files {
 		if err := readRecords(file, func(r audit.Record) {
-			if r.Kind == audit.KindLost {
-				lost += r.Count
-				return
+			switch {
+			case r.Kind == audit.KindLost:
+				out.lost += r.Count
+			case r.Count > 0:
+				out.summed += r.Count
+			default:
+				out.records[r.Asked]++
 			}
-			records[r.Asked]++
 		}); err != nil {
-			return nil, 0, err
+			return kept{}, err
 		}
 	}
-	return records, lost, nil
+	return out, nil
 }
 
 // readRecords reads one file. A line that a killed hub has not finished is no record.

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -140,12 +141,12 @@ func (w *world) check(ctx context.Context) error {
 	if err := w.hub.Stop(30 * time.Second); err != nil {
 		return fmt.Errorf("the hub did not end in order: %w", err)
 	}
-	records, lost, err := readAudit(w.auditPath())
+	in, err := readAudit(w.auditPath())
 	if err != nil {
 		return err
 	}
 	h := w.history
-	f := judge(h.events, w.spans, records)
+	f := judge(h.events, w.spans, in)
 	for _, e := range f.unexplained {
 		w.say("unexplained: %s of c%d from %.2f s to %.2f s, %s: %s; target: %+v", e.asked, e.cluster, e.begin.Sub(w.began).Seconds(),
 			e.end.Sub(w.began).Seconds(), e.how, e.why, h.arrivals[e.id])
@@ -162,8 +163,9 @@ func (w *world) check(ctx context.Context) error {
 	w.line(line{name: "bytes lost, doubled, changed or crossed over", value: float64(len(h.bad)), target: 0, note: strings.Join(h.bad[:min(3, len(h.bad))], "; ")})
 	w.line(line{name: "streams and dials hurt without a fault that may", value: float64(len(f.unexplained)), target: 0, note: first(f.unexplained)})
 	w.line(line{name: "dials with more than one audit record", value: float64(len(f.doubled)), target: 0, note: first(f.doubled)})
-	w.line(line{name: "dials without a record, and not told of", value: float64(len(f.missing)), target: 0, note: first(f.missing)})
-	disk := line{name: "dials without a record while the disk was full, not counted as lost", value: max(0, float64(int64(f.lost)-lost)), target: 0, note: fmt.Sprintf("%d lost, %d counted", f.lost, lost)}
+	w.line(line{name: "dials without a record, and not told of", value: float64(len(f.missing)), target: 0,
+		note: cmp.Or(first(f.missing), fmt.Sprintf("%d refusals are in sums of %d", f.summed, in.summed))})
+	disk := line{name: "dials without a record while the disk was full, not counted as lost", value: max(0, float64(int64(f.lost)-in.lost)), target: 0, note: fmt.Sprintf("%d lost, %d counted", f.lost, in.lost)}
 	if !w.mounted {
 		disk.why = "no disk may be mounted here"
 	}

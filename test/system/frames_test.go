@@ -210,7 +210,7 @@ func TestRapidResetOfTheHub(t *testing.T) {
 			}
 			s.during(func() error {
 				for range times(manyResets) {
-					st, err := link.OpenStream(runtest.Within(t), []byte("x"))
+					st, err := link.OpenStream(t.Context(), []byte("x"))
 					refused := new(carrier.ResetError)
 					switch {
 					case fault.Has(err, fault.CodeSessionLost):

@@ -159,7 +159,7 @@ func TestAgentUnderAHostileHub(t *testing.T) {
 			heap, goroutines := heapInUse(), runtime.NumGoroutine()
 
 			for range times(manyResets) {
-				st, err := link.OpenStream(runtest.Within(t), []byte{0})
+				st, err := link.OpenStream(t.Context(), []byte{0})
 				if refused := new(carrier.ResetError); errors.As(err, &refused) && kind == carrier.Yamux {
 					continue // 256 streams wait to be accepted
 				}
