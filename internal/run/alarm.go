@@ -10,7 +10,9 @@ import (
 
 // Alarm calls a function at the times that the function itself names, and
 // whenever it is rung. There is a goroutine only while the function runs: ten
-// thousand that wait cost ten thousand timers.
+// thousand that wait cost ten thousand timers. What is due at once has no timer:
+// in a bubble of testing/synctest several that fire within their own Reset bring
+// down the race detector (golang/go#78156).
 type Alarm struct {
 	fn    func() (next time.Duration)
 	timer *time.Timer
@@ -31,15 +33,15 @@ func NewAlarm(fn func() (next time.Duration)) *Alarm {
 // Start has fn called soon. Stop must follow.
 func (a *Alarm) Start() {
 	a.live.Store(true)
-	a.timer.Reset(0)
+	a.rung.Store(true)
+	go a.run()
 }
 
 // Ring has fn called soon, and once more if it runs just now; not before Start,
 // nor after Stop.
 func (a *Alarm) Ring() {
-	a.rung.Store(true)
-	if a.live.Load() {
-		a.timer.Reset(0)
+	if !a.rung.Swap(true) && a.live.Load() { // else somebody is about to look
+		go a.run()
 	}
 }
 
@@ -55,8 +57,13 @@ func (a *Alarm) run() {
 	for a.turn.TryLock() { // else who has the turn finds that it was rung
 		if a.live.Load() {
 			a.rung.Store(false)
-			if next := a.fn(); next >= 0 {
+			switch next := a.fn(); {
+			case next > 0:
 				a.timer.Reset(next)
+			case next == 0:
+				a.rung.Store(true)
+			default:
+				a.timer.Stop() // a ring leaves it as it was
 			}
 		}
 		a.turn.Unlock()

@@ -3,6 +3,7 @@
 package run_test
 
 import (
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -43,6 +44,52 @@ func TestAlarm(t *testing.T) {
 				t.Errorf("called at %v, want %v", at, want)
 			}
 		}
+	})
+}
+
+// TestAlarmRungBeforeItsTime: a function that names no next time is not called at the
+// one that it named before.
+func TestAlarmRungBeforeItsTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls := 0
+		a := run.NewAlarm(func() time.Duration {
+			if calls++; calls > 1 {
+				return -1
+			}
+			return time.Minute
+		})
+		a.Start()
+		time.Sleep(time.Second)
+		a.Ring()
+		time.Sleep(time.Hour)
+		a.Stop()
+		if calls != 2 {
+			t.Errorf("called %d times", calls)
+		}
+	})
+}
+
+// TestAlarmsThatRingTogether: many in one bubble, which the race detector outlives
+// (golang/go#78156).
+func TestAlarmsThatRingTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var all sync.WaitGroup
+		for range 4 {
+			all.Go(func() {
+				calls := 0
+				a := run.NewAlarm(func() time.Duration { calls++; return time.Hour })
+				a.Start()
+				for range 2000 {
+					a.Ring()
+					time.Sleep(time.Nanosecond)
+				}
+				a.Stop()
+				if calls < 2000 {
+					t.Errorf("called %d times", calls)
+				}
+			})
+		}
+		all.Wait()
 	})
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package run owns goroutines: a Group starts functions, hands each the same
-// context, and waits for all of them. It does not restart anything and knows
-// nothing of what it runs.
+// context, and waits for all of them; and it has the waits between what they do. It
+// does not restart anything and knows nothing of what it runs.
 package run
 
 import (
