@@ -13,6 +13,7 @@ VERSION ?= $(shell git describe --tags --always --dirty --match 'v*' 2>/dev/null
 FUZZTIME ?= 30s
 BENCHTIME ?= 1s
 # For make chaos: how long, and how many times longer than in make test the floods are.
+# One discovery service and several have a quarter each, or what CHAOS_FLAGS says.
 CHAOS ?= 20m
 FLOODS ?= 10
 # For make bench and bench-quick: PROFILE=1, COMPARE=results.jsonl of an earlier
@@ -37,6 +38,10 @@ build: ## Build bin/tombolo, one static binary
 .PHONY: demo
 demo: build ## Show what Tombolo does, in networks of its own (root; DEMO_FLAGS=--rootless without)
 	@exec bin/tombolo demo $(DEMO_FLAGS)
+
+.PHONY: demo-mesh
+demo-mesh: build ## Show nodes behind three kinds of NAT that become one network (root)
+	@exec bin/tombolo demo --mesh $(DEMO_FLAGS)
 
 .PHONY: demo-kube
 demo-kube: build image ## The same with a real Kubernetes, and a kubectl for you at the end (root)
@@ -77,6 +82,11 @@ test-lab: suite build ## Tests in network namespaces (root)
 	@tools/deps lab
 	@exec bin/suite $(SUITE_FLAGS) lab
 
+.PHONY: lab
+lab: suite build ## Every pair of kinds of networks, and whether it is direct or relayed as theory says (root)
+	@tools/deps lab
+	@TOMBOLO_LAB_GRID=whole exec bin/suite -run 'TestKindsAreWhatTheySay|TestTheoryHolds|TestMeshGrid' $(SUITE_FLAGS) lab
+
 .PHONY: test-kube
 test-kube: suite build ## Tests with a real Kubernetes (root; KUBE=1.36 for another version)
 	@tools/deps kube
@@ -97,7 +107,7 @@ fuzz: ## Fuzz each target for FUZZTIME (30s; FUZZ=internal/wire for some), a lin
 	@tools/each-fuzz '$(FUZZTIME)' '$(or $(FUZZ),.)'
 
 .PHONY: chaos
-chaos: build ## Let everything go wrong under load and check every byte (CHAOS=20m, FLOODS=10, CHAOS_FLAGS='-discovery 1h -seed 7 -logs DIR')
+chaos: build ## Let everything go wrong under load and check every byte (CHAOS=20m, FLOODS=10, CHAOS_FLAGS='-discovery 1h -replicas 1h -seed 7 -logs DIR')
 	@go build -buildvcs=false -o bin/chaos ./test/chaos
 	@exec bin/chaos -for '$(CHAOS)' -floods '$(FLOODS)' -tombolo bin/tombolo $(CHAOS_FLAGS)
 
@@ -110,6 +120,11 @@ bench: bench-program ## Measure the data path beside TLS, yamux and relays, 35 m
 .PHONY: bench-quick
 bench-quick: bench-program ## The targets only, a line each, under 3 minutes; fails when one is short
 	@exec bin/bench -quick $(BENCH_ARGS)
+
+.PHONY: bench-mesh
+bench-mesh: build ## Carry bytes by the mesh, by its relay and by wireguard-go's own program, in turns (root; ROUNDS=5)
+	@tools/deps lab
+	@TOMBOLO_LAB_ROUNDS='$(or $(ROUNDS),5)' go test -count=1 -tags lab -run TestMeshRate -v ./test/lab/mesh
 
 .PHONY: scale
 scale: scale-program ## Measure what grows with the number of agents, 30 minutes with its soak (SOAK=20m, PROFILE=1)

@@ -54,8 +54,9 @@ type Dialer struct {
 	// Timeout bounds a dial in addition to its context; 0 is 40s.
 	Timeout time.Duration
 
-	mu    sync.Mutex
-	files files
+	mu      sync.Mutex
+	files   files
+	connect func(ctx context.Context, network, address string) (net.Conn, error) // nil: of package net
 }
 
 // Error says why a dial failed.
@@ -117,7 +118,7 @@ func (d *Dialer) Dial(network, address string) (net.Conn, error) {
 func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	conn, err := d.dial(ctx, network, address)
 	if err != nil {
-		return nil, asError(ctx, err)
+		return nil, asError(err)
 	}
 	return conn, nil
 }
@@ -169,13 +170,25 @@ func checkTarget(address string) error {
 	return nil
 }
 
-// firstCause prefers the end of the context to what it brought about.
+// firstCause prefers the end of the context to what it brought about, which is that the
+// hub seems to be away. What the hub or its certificate has said stays.
 func firstCause(ctx context.Context, err error) error {
 	var answered *Error
-	if ctx.Err() != nil && !errors.As(err, &answered) {
-		return context.Cause(ctx)
+	var f *fault.Fault
+	end := run.Ended(ctx)
+	if end == nil || errors.As(err, &answered) || errors.As(err, &f) && f.Code != fault.CodeHubAway {
+		return err
 	}
-	return err
+	cause := context.Cause(ctx)
+	if cause == nil || errors.Is(cause, end) {
+		cause = end
+	} else { // the caller's own, which need not say that it is one
+		cause = errors.Join(end, cause)
+	}
+	if errors.Is(end, context.Canceled) {
+		return fault.New(fault.CodeDialCanceled, "the caller gave up").Because(cause)
+	}
+	return fault.New(fault.CodeDialTimeout, "the dial did not end in time").Because(cause)
 }
 
 // remarks puts together what is said of a dial.
@@ -201,7 +214,7 @@ func (d *Dialer) remarks(ctx context.Context) (r remark.Remarks, err error) {
 // open connects to the hub.
 func (d *Dialer) open(ctx context.Context) (*Conn, error) {
 	if d.Socket != "" {
-		raw, err := (&net.Dialer{}).DialContext(ctx, "unix", d.Socket)
+		raw, err := d.raw(ctx, "unix", d.Socket)
 		if err != nil {
 			return nil, fault.New(fault.CodeHubAway, "no hub answers at "+d.Socket).Because(err)
 		}
@@ -211,7 +224,7 @@ func (d *Dialer) open(ctx context.Context) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	raw, err := (&net.Dialer{}).DialContext(ctx, "tcp", d.Hub)
+	raw, err := d.raw(ctx, "tcp", d.Hub)
 	if err != nil {
 		return nil, fault.New(fault.CodeHubAway, "no hub answers at "+d.Hub).Because(err)
 	}
@@ -228,6 +241,13 @@ func (d *Dialer) open(ctx context.Context) (*Conn, error) {
 	c := newConn(conn, raw)
 	c.below = below
 	return c, nil
+}
+
+func (d *Dialer) raw(ctx context.Context, network, address string) (net.Conn, error) {
+	if d.connect != nil {
+		return d.connect(ctx, network, address)
+	}
+	return (&net.Dialer{}).DialContext(ctx, network, address)
 }
 
 // ask says CONNECT and reads the answer.
@@ -263,21 +283,13 @@ func (c *Conn) ask(target string, said remark.Remarks) error {
 }
 
 // asError gives every error its code.
-func asError(ctx context.Context, err error) error {
+func asError(err error) error {
 	var e *Error
 	if errors.As(err, &e) {
 		return e
 	}
-	var f *fault.Fault
-	switch {
-	case errors.As(err, &f):
-		return &Error{Code: string(f.Code), Reason: f.Explain(), Err: err}
-	case errors.Is(err, context.Canceled):
-		return &Error{Code: string(fault.CodeDialCanceled), Reason: "dial_canceled: the caller gave up", Err: err}
-	case errors.Is(err, context.DeadlineExceeded):
-		return &Error{Code: string(fault.CodeDialTimeout), Reason: "dial_timeout: the dial did not end in time", Err: err}
-	}
-	return &Error{Code: string(fault.CodeHubAway), Reason: "hub_unreachable: " + err.Error(), Err: err}
+	f := fault.From(err)
+	return &Error{Code: string(f.Code), Reason: f.Explain(), Err: err}
 }
 
 // nobody is a context that never ends, for a Dial without one.

@@ -129,19 +129,35 @@ func TestARefusal(t *testing.T) {
 	}
 }
 
-func TestADialEndsWithItsContext(t *testing.T) {
-	silent := func() string {
-		return hub(t, func(conn net.Conn, _ *http.Request) { io.Copy(io.Discard, conn) })
+// late is a context whose deadline has passed, and which does not know it yet.
+type late struct{ context.Context }
+
+func (late) Deadline() (time.Time, bool) { return time.Unix(1, 0), true }
+
+// TestADialThatIsLate, where package net sees the end before the context does, or no
+// connection was begun at all; TestADialEndsWithItsContext has the other places.
+func TestADialThatIsLate(t *testing.T) {
+	path := filepath.Join(runtest.Dir(t), "s")
+	ln, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
 	}
-	var e *client.Error
-	ctx, cancel := context.WithCancel(t.Context())
-	stop := time.AfterFunc(time.Millisecond, cancel)
-	defer stop.Stop()
-	if _, err := (&client.Dialer{Socket: silent()}).DialContext(ctx, "tcp", "a:1"); !errors.As(err, &e) || e.Code != "dial_canceled" || !errors.Is(err, context.Canceled) {
-		t.Errorf("%#v", err)
-	}
-	if _, err := (&client.Dialer{Socket: silent(), Timeout: time.Millisecond}).Dial("tcp", "a:1"); !errors.As(err, &e) || e.Code != "dial_timeout" || !e.Timeout() {
-		t.Errorf("%#v", err)
+	defer ln.Close()
+	canceled, cancel := context.WithCancel(t.Context())
+	cancel()
+	for name, c := range map[string]struct {
+		ctx  context.Context
+		code string
+		is   error
+	}{
+		"it is late":          {late{context.WithoutCancel(t.Context())}, "dial_timeout", context.DeadlineExceeded},
+		"the caller has gone": {canceled, "dial_canceled", context.Canceled},
+	} {
+		var e *client.Error
+		_, err := (&client.Dialer{Socket: path}).DialContext(c.ctx, "tcp", "a:1")
+		if !errors.As(err, &e) || e.Code != c.code || !errors.Is(err, c.is) || e.Timeout() != (c.code == "dial_timeout") {
+			t.Errorf("%s: %#v", name, err)
+		}
 	}
 }
 

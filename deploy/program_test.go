@@ -9,12 +9,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/tombolo-io/tombolo/api/v1alpha1"
 	"github.com/tombolo-io/tombolo/internal/manifest"
 )
 
@@ -35,14 +37,18 @@ func buildProgram(t *testing.T) string {
 func TestTheProgramHasTheFlags(t *testing.T) {
 	program := buildProgram(t)
 	for where, args := range commandLines(t) {
-		help, err := exec.CommandContext(t.Context(), program, args[0], "--help").CombinedOutput()
+		verb := args[:1]
+		if len(args) > 1 && !strings.HasPrefix(args[1], "-") {
+			verb = args[:2]
+		}
+		help, err := exec.CommandContext(t.Context(), program, append(slices.Clone(verb), "--help")...).CombinedOutput()
 		if err != nil {
-			t.Fatalf("tombolo %s --help: %v\n%s", args[0], err, help)
+			t.Fatalf("tombolo %s --help: %v\n%s", verb, err, help)
 		}
 		known := strings.FieldsFunc(string(help), func(r rune) bool { return r == ' ' || r == ',' || r == '\n' || r == '=' })
 		for _, arg := range args[1:] {
 			if strings.HasPrefix(arg, "--") && !slices.Contains(known, arg) {
-				t.Errorf("%s: tombolo %s has no %s", where, args[0], arg)
+				t.Errorf("%s: tombolo %s has no %s", where, verb, arg)
 			}
 		}
 	}
@@ -60,29 +66,39 @@ func commandLines(t *testing.T) map[string][]string {
 		out[name] = line[1:]
 	}
 	agent, hub := manifests(t)
-	for where, data := range map[string][]byte{"agent manifest": agent, "hub manifest": hub} {
+	meet, announce := discoveryManifests(t, true)
+	for where, data := range map[string][]byte{"agent manifest": agent, "hub manifest": hub, "service manifest": meet, "announce manifest": announce} {
 		for _, doc := range documents(t, data) {
 			if len(doc.Spec.Template.Spec.Containers) == 1 {
 				out[where] = doc.Spec.Template.Spec.Containers[0].Args
 			}
 		}
 	}
-	if len(out) != 5 {
-		t.Fatalf("only %d of 5 command lines found: %v", len(out), out)
+	if len(out) != 9 {
+		t.Fatalf("only %d of 9 command lines found: %v", len(out), out)
 	}
 	return out
 }
 
-// TestTheProgramTakesTheHubsConfiguration gives the ConfigMap's file to the
-// program's own check, and a spoilt one that it must refuse.
-func TestTheProgramTakesTheHubsConfiguration(t *testing.T) {
+// TestTheProgramTakesTheConfigurations gives the ConfigMaps' files to the
+// program's own check, and spoilt ones that it must refuse.
+func TestTheProgramTakesTheConfigurations(t *testing.T) {
 	program := buildProgram(t)
 	_, hub := manifests(t)
-	config := ""
-	for _, doc := range documents(t, hub) {
-		config += doc.Data["hub.yaml"]
+	_, inCluster := reflect.TypeFor[v1alpha1.MeshSources]().FieldByName("Kubernetes") // whether the kind has such a source
+	meet, announce := discoveryManifests(t, inCluster)
+	texts := map[string]bool{}
+	for name, data := range map[string][]byte{"hub.yaml": hub, "discovery.yaml": meet, "mesh.yaml": announce} {
+		config := ""
+		for _, doc := range documents(t, data) {
+			config += doc.Data[name]
+		}
+		texts[config], texts[config+"nonsense: 1\n"] = true, false
 	}
-	for text, want := range map[string]bool{config: true, config + "nonsense: 1\n": false} {
+	if len(texts) != 6 {
+		t.Fatalf("%d configurations", len(texts))
+	}
+	for text, want := range texts {
 		file := filepath.Join(t.TempDir(), "hub.yaml")
 		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
@@ -92,6 +108,23 @@ func TestTheProgramTakesTheHubsConfiguration(t *testing.T) {
 			t.Errorf("config validate says %v, want accepted %v:\n%s\n%s", err, want, out, text)
 		}
 	}
+}
+
+func discoveryManifests(t *testing.T, kubernetes bool) (meet, announce []byte) {
+	t.Helper()
+	m := manifest.MeetDefaults()
+	m.Image, m.Hosts = "tombolo.local/tombolo:dev", []string{"discovery.example.com"}
+	meet, err := manifest.Meet(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := manifest.AnnounceDefaults()
+	a.Image, a.Secret, a.Kubernetes = m.Image, "cluster", kubernetes
+	a.Services, a.Pin = []string{"https://discovery.example.com"}, strings.Repeat("p", 42)+"A"
+	if announce, err = manifest.Announce(a); err != nil {
+		t.Fatal(err)
+	}
+	return meet, announce
 }
 
 func manifests(t *testing.T) (agent, hub []byte) {

@@ -26,6 +26,8 @@ func doorRules() []doorRule {
 			"switching namespaces pins a thread: few may know how"},
 		{"github.com/google/nftables/...", []string{"internal/kernel/...", "test/lab/..."}, false,
 			"one place changes the kernel, as a difference of plans"},
+		{"golang.zx2c4.com/wireguard/wgctrl/...", []string{"internal/kernel/...", "test/lab/..."}, false,
+			"one place changes the kernel, as a difference of plans"},
 		{"github.com/libp2p/go-yamux/...", []string{"internal/carrier/..."}, false,
 			"the mux is behind the carrier, so that it can be replaced"},
 		{"github.com/hashicorp/yamux", []string{"internal/carrier/...", "test/bench/..."}, false,

@@ -51,6 +51,7 @@ func Laws() []Law {
 		{"machine-traces", "The repository stands alone: no path of the machine it was written on.", checkMachineTraces},
 		{"corpora", "A fuzz target begins with what is known to be odd, and make test runs that each time.", checkCorpora},
 		{"threats", "The page of threats names tests that there are.", checkThreats},
+		{"sleeps", "A test waits in simulated time or for a condition: a sleep is too short on a busy machine, and too long on all others.", checkSleeps},
 		{"build-tags", "A test behind a tag that no stage sets never runs.", checkBuildTags},
 		{"tool-versions", "Generated code and its runtime are of one version.", checkToolVersions},
 	}

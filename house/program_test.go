@@ -63,7 +63,7 @@ func TestConfigExamples(t *testing.T) {
 func printedConfigs(t *testing.T, bin string) []Example {
 	t.Helper()
 	var out []Example
-	for _, role := range []string{"hub", "agent", "mesh"} {
+	for _, role := range []string{"hub", "agent", "discovery", "mesh", "members", "policy"} {
 		text, err := exec.Command(bin, "config", "print", "--role", role).Output()
 		if err != nil {
 			t.Fatalf("tombolo config print --role %s: %v", role, err)

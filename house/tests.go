@@ -4,6 +4,7 @@ package house
 
 import (
 	"go/ast"
+	"maps"
 	"path"
 	"regexp"
 	"slices"
@@ -61,6 +62,24 @@ func checkThreats(t *Tree) []Breach {
 				out = append(out, Breach{threatsPage, i + 1, "there is no test " + m[1]})
 			}
 		}
+	}
+	return out
+}
+
+// checkSleeps wants no sleep in a test that has no simulated time.
+func checkSleeps(t *Tree) []Breach {
+	var out []Breach
+	for _, f := range t.Go((*File).Test) {
+		known := imports(f.AST)
+		if slices.Contains(slices.Collect(maps.Values(known)), "testing/synctest") {
+			continue
+		}
+		ast.Inspect(f.AST, func(n ast.Node) bool {
+			if pkg, name := selector(known, n); pkg == "time" && name == "Sleep" {
+				out = append(out, t.breach(f, n, "time.Sleep in a test without simulated time: use testing/synctest, or wait for a condition"))
+			}
+			return true
+		})
 	}
 	return out
 }

@@ -17,6 +17,8 @@ type DiscoveryConfig struct {
 	Listen string `json:"listen,omitempty"`
 	// Admin is the http port for probes and metrics. Default 127.0.0.1:8447.
 	Admin AdminConfig `json:"admin,omitempty"`
+	// STUN says where nodes learn under which address they are seen.
+	STUN STUNConfig `json:"stun,omitempty"`
 	// TLS says with what certificate. Default: one of a CA of our own.
 	TLS DiscoveryTLSConfig `json:"tls,omitempty"`
 	// Store says where members are kept. Default: in memory.
@@ -28,7 +30,7 @@ type DiscoveryConfig struct {
 	// TrustedProxies are the addresses and networks whose word counts on who calls.
 	TrustedProxies []string `json:"trustedProxies,omitempty"`
 	// Settle is how long a service that began without its state says nothing of who
-	// is not there. Default 30s.
+	// is not there. Default 100s.
 	Settle Duration `json:"settle,omitempty"`
 	// Log says how to log.
 	Log LogConfig `json:"log,omitempty"`
@@ -80,7 +82,10 @@ type DiscoveryLimitsConfig struct {
 	Bytes                 Size `json:"bytes,omitempty"`     // of what all members sent
 	Connections           *int `json:"connections,omitempty"`
 	ConnectionsPerAddress *int `json:"connectionsPerAddress,omitempty"`
+	Watches               *int `json:"watches,omitempty"`
 	WatchesPerAddress     *int `json:"watchesPerAddress,omitempty"`
+	ClustersPerAddress    *int `json:"clustersPerAddress,omitempty"`
+	BytesPerAddress       Size `json:"bytesPerAddress,omitempty"`
 }
 
 // DiscoveryRatesConfig bounds the calls of one address.

@@ -65,6 +65,8 @@ type HubConfig struct {
 	Advertise []string `json:"advertise,omitempty"`
 	// Admin is the https port for probes and metrics.
 	Admin AdminConfig `json:"admin,omitempty"`
+	// STUN says where nodes learn under which address they are seen.
+	STUN STUNConfig `json:"stun,omitempty"`
 	// Log says how to log.
 	Log LogConfig `json:"log,omitempty"`
 	// Certificates are the lives of what the hub issues.

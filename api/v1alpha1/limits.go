@@ -21,6 +21,15 @@ type LimitsConfig struct {
 	Cluster BoundsConfig `json:"cluster,omitempty"`
 	Agent   BoundsConfig `json:"agent,omitempty"`
 	Caller  BoundsConfig `json:"caller,omitempty"`
+	// Relay bounds the relay between the nodes of a cluster.
+	Relay RelayLimitsConfig `json:"relay,omitempty"`
+}
+
+// RelayLimitsConfig are the bounds of a cluster's relay.
+type RelayLimitsConfig struct {
+	Nodes              *Amount `json:"nodes,omitempty"`              // connected; default 5000
+	NodeBytesPerSecond *Bytes  `json:"nodeBytesPerSecond,omitempty"` // that each node sends; default 32MiB
+	BytesPerSecond     *Bytes  `json:"bytesPerSecond,omitempty"`     // that all of them send; default 128MiB
 }
 
 // BoundsConfig are the bounds of one of them.

@@ -115,4 +115,15 @@ type MemberSpec struct {
 	APIServerPort *int `json:"apiServerPort,omitempty"`
 	// +kubebuilder:validation:MaxLength=253
 	OperatingSystem string `json:"operatingSystem,omitempty"`
+	// Mesh is the version of the path protocol that the member speaks; 0: WireGuard alone.
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=65535
+	Mesh int `json:"mesh,omitempty"`
+	// RelayCluster is the cluster of the member's certificate at hubs.
+	// +kubebuilder:validation:MaxLength=63
+	RelayCluster string `json:"relayCluster,omitempty"`
+	// Relays are the names of the hubs that it is attached to.
+	// +kubebuilder:validation:MaxItems=8
+	// +kubebuilder:validation:items:MaxLength=63
+	Relays []string `json:"relays,omitempty"`
 }

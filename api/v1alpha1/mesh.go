@@ -18,6 +18,8 @@ type MeshConfig struct {
 	Announce MeshAnnounce `json:"announce,omitempty"`
 	// Sources are where it learns of the others.
 	Sources MeshSources `json:"sources,omitempty"`
+	// Mesh is what 'tombolo mesh' does on this machine.
+	Mesh MeshOptions `json:"mesh,omitempty"`
 	// Cache keeps known members on disk. Default true.
 	Cache *bool `json:"cache,omitempty"`
 	// HealthListen serves /livez, /readyz and /metrics over http. Default 127.0.0.1:8448.
@@ -28,8 +30,8 @@ type MeshConfig struct {
 
 // MeshCluster is a cluster by its secrets.
 type MeshCluster struct {
-	// SecretFiles hold the cluster's secrets, mode 0600, the newest first. More
-	// than one while a secret is rotated.
+	// SecretFiles hold the cluster's secrets, mode 0600. More than one while a secret is
+	// rotated: the first is that of the older protocol.
 	SecretFiles []string `json:"secretFiles"`
 	// ID is the cluster's id at services of the older protocol.
 	ID string `json:"id,omitempty"`
@@ -37,15 +39,21 @@ type MeshCluster struct {
 
 // MeshNode is this machine.
 type MeshNode struct {
-	// Name is the stable name of the machine. Default its host name.
+	// Name is the stable name of the machine. Default NODE_NAME of the environment,
+	// as a pod is given it, else the host name.
 	Name string `json:"name,omitempty"`
 	// StateDir holds the member's key and the cache. Default /var/lib/tombolo/mesh.
 	StateDir string `json:"stateDir,omitempty"`
+	// RunDir holds the admin socket, announce/announce.sock. Default /run/tombolo.
+	RunDir string `json:"runDir,omitempty"`
 }
 
 // MeshAnnounce is what a node says of itself; the fields are those of a member.
 type MeshAnnounce struct {
 	MemberSpec
+	// PrivateKeyFile holds the node's WireGuard key instead of publicKey, base64 as wg
+	// genkey writes it, mode 0600. With it the node proves that the key is its own.
+	PrivateKeyFile string `json:"privateKeyFile,omitempty"`
 	// Lease is how long the others know the node after it was heard last, 1m to 30m. Default 30m.
 	Lease Duration `json:"lease,omitempty"`
 }
@@ -56,6 +64,26 @@ type MeshSources struct {
 	Services []MeshService `json:"services,omitempty"`
 	// File is a file of kind MemberList.
 	File string `json:"file,omitempty"`
+	// Kubernetes is an API server at which nodes find each other.
+	Kubernetes *MeshKubernetes `json:"kubernetes,omitempty"`
+}
+
+// MeshKubernetes is an API server as a place where nodes find each other.
+type MeshKubernetes struct {
+	// Kubeconfig is the file that says where the API server is and who we are there,
+	// such as kubelet's /etc/kubernetes/kubelet.conf. It may come later.
+	Kubeconfig string `json:"kubeconfig,omitempty"`
+	// InCluster takes what Kubernetes gives to a pod instead.
+	InCluster bool `json:"inCluster,omitempty"`
+	// Node is the name of this machine's Node. Default announce.nodename; in a pod the
+	// environment variable NODE_NAME.
+	Node string `json:"node,omitempty"`
+	// Read says what is read: members and annotations. Default members.
+	Read *[]string `json:"read,omitempty"`
+	// Write says what of this node is written: members and annotations. Default members.
+	Write *[]string `json:"write,omitempty"`
+	// Lease is how long the own object Member counts after it was renewed, 1m to 30m. Default 15m.
+	Lease Duration `json:"lease,omitempty"`
 }
 
 // MeshService is a discovery service.

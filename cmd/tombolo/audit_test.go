@@ -58,15 +58,26 @@ func queried(t *testing.T, args ...string) (out []audit.Record) {
 func TestEveryDialLeavesARecord(t *testing.T) {
 	w, hubFile, agentFile := auditWorld(t, "")
 	to := echo(t)
+	// A stream's record comes when it has ended at both ends, and the agent's of a
+	// refusal after its answer: the caller may have gone on by then.
+	recorded := func(hub, agent int) {
+		t.Helper()
+		runtest.Eventually(t, fmt.Sprintf("%d and %d records are there", hub, agent), func() bool {
+			return len(queried(t, hubFile)) == hub && len(queried(t, agentFile)) == agent
+		})
+	}
 	follower := startProcess(t, "audit", "tail", "-f", hubFile)
 	if o := tomboloIn(t, "question", "connect", "c1", to); o.out != "question" {
 		t.Fatalf("%+v", o)
 	}
+	recorded(1, 1)
 	wantExit(t, tombolo(t, "connect", "c1", "169.254.169.254:80"), 4, "policy_denied")
+	recorded(2, 2)
 	wantExit(t, tombolo(t, "connect", "c1", runtest.Address(9)), 1, "dial_refused")
+	recorded(3, 3)
 	wantExit(t, tombolo(t, "connect", "nope", "10.0.0.1:80"), 1, "cluster_unknown")
 	smuggle(t, filepath.Join(w.dir, "run/clusters/c1/connect.sock"), "GET / HTTP/1.1\r\nAuthorization: Bearer S3CR3T\r\nHost: x\r\n\r\n")
-	runtest.Eventually(t, "five records are there", func() bool { return len(queried(t, hubFile)) == 5 && len(queried(t, agentFile)) == 3 })
+	recorded(5, 3)
 
 	for i, want := range []audit.Record{
 		{Kind: audit.KindDial, Asked: to, Resolved: to, Up: 8, Down: 8, Code: "ok", Caller: "operator", Frontend: "admin", Cluster: "c1"},

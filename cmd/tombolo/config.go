@@ -8,6 +8,7 @@ import (
 	"io"
 	"runtime"
 	"runtime/debug"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
@@ -20,6 +21,8 @@ import (
 	"github.com/tombolo-io/tombolo/internal/finder"
 	"github.com/tombolo-io/tombolo/internal/hub"
 	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/mesh/meshconf"
+	"github.com/tombolo-io/tombolo/internal/roster"
 )
 
 //go:embed example/hub.yaml
@@ -34,6 +37,12 @@ var exampleDiscovery string
 //go:embed example/mesh.yaml
 var exampleMesh string
 
+//go:embed example/members.yaml
+var exampleMembers string
+
+//go:embed example/policy.yaml
+var examplePolicy string
+
 func newConfigCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config",
@@ -45,28 +54,81 @@ func newConfigCommand() *cobra.Command {
 	return cmd
 }
 
-func newConfigPrintCommand() *cobra.Command {
-	var role string
-	cmd := &cobra.Command{
-		Use: "print --role hub|agent|discovery|mesh", Short: "Print a commented example with every field", Args: exactArgs(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			switch role {
-			case "hub":
-				fmt.Fprint(cmd.OutOrStdout(), exampleHub)
-			case "agent":
-				fmt.Fprint(cmd.OutOrStdout(), exampleAgent)
-			case "discovery":
-				fmt.Fprint(cmd.OutOrStdout(), exampleDiscovery)
-			case "mesh":
-				fmt.Fprint(cmd.OutOrStdout(), exampleMesh)
-			default:
-				return usage(fmt.Sprintf("there is no role %q with a configuration", role), "--role hub, agent, discovery or mesh")
+// configKind is a kind of configuration file.
+type configKind struct {
+	kind, role string // role of 'config print', which is also said by the kind
+	example    string
+	check      func(file string, data []byte) (advice []string, err error)
+}
+
+// configKinds are all of them, by the order in which people meet them.
+func configKinds() []configKind {
+	return []configKind{
+		{v1alpha1.KindHubConfig, "hub", exampleHub, func(file string, data []byte) (advice []string, err error) {
+			cfg, err := hub.ParseConfig(file, data)
+			if err == nil {
+				advice = cfg.MemoryAdvice(debug.SetMemoryLimit(-1))
 			}
-			return nil
+			return advice, err
+		}},
+		{v1alpha1.KindAgentConfig, "agent", exampleAgent, func(file string, data []byte) ([]string, error) {
+			_, err := agent.ParseConfig(file, data)
+			return nil, err
+		}},
+		{v1alpha1.KindDiscoveryConfig, "discovery", exampleDiscovery, func(file string, data []byte) ([]string, error) {
+			_, err := discovery.ParseConfig(file, data)
+			return nil, err
+		}},
+		{v1alpha1.KindMeshConfig, "mesh", exampleMesh, func(file string, data []byte) ([]string, error) {
+			return nil, finder.CheckConfig(file, data, meshconf.Check)
+		}},
+		{v1alpha1.KindMemberList, "members", exampleMembers, func(file string, data []byte) ([]string, error) {
+			_, err := roster.ReadList(file, data)
+			return nil, err
+		}},
+		{v1alpha1.KindAccessPolicy, "policy", examplePolicy, func(file string, data []byte) ([]string, error) {
+			_, findings := hub.ParsePolicy(file, data)
+			return nil, hub.PolicyFault(file, findings)
+		}},
+	}
+}
+
+// configNames lists the kinds, or the roles, as a sentence does.
+func configNames(of func(configKind) string) (words []string, sentence string) {
+	for _, k := range configKinds() {
+		words = append(words, of(k))
+	}
+	last := len(words) - 1
+	return words, strings.Join(words[:last], ", ") + " or " + words[last]
+}
+
+func newConfigPrintCommand() *cobra.Command {
+	var role, kind string
+	roles, roleList := configNames(func(k configKind) string { return k.role })
+	kinds, kindList := configNames(func(k configKind) string { return k.kind })
+	cmd := &cobra.Command{
+		Use: "print --role " + strings.Join(roles, "|"), Short: "Print a commented example with every field", Args: exactArgs(),
+		Example: "  tombolo config print --role hub > hub.yaml\n  tombolo config print --kind MemberList",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if role != "" && kind != "" {
+				return usage("--role stands beside --kind", "give one of them")
+			}
+			for _, k := range configKinds() {
+				if role != "" && k.role == role || kind != "" && k.kind == kind {
+					_, err := io.WriteString(cmd.OutOrStdout(), k.example)
+					return err
+				}
+			}
+			if kind != "" {
+				return usage(fmt.Sprintf("there is no kind %q of a configuration", kind), "--kind "+kindList)
+			}
+			return usage(fmt.Sprintf("there is no role %q with a configuration", role), "--role "+roleList)
 		},
 	}
-	cmd.Flags().StringVar(&role, "role", "", "hub, agent, discovery or mesh")
-	cmd.RegisterFlagCompletionFunc("role", cobra.FixedCompletions([]string{"hub", "agent", "discovery", "mesh"}, cobra.ShellCompDirectiveNoFileComp))
+	cmd.Flags().StringVar(&role, "role", "", roleList)
+	cmd.Flags().StringVar(&kind, "kind", "", "the same, by what stands in the file: "+kindList)
+	offer(cmd, "role", roles...)
+	offer(cmd, "kind", kinds...)
 	return cmd
 }
 
@@ -94,8 +156,8 @@ func newConfigValidateCommand() *cobra.Command {
 
 // validateConfig checks a file by its kind and gives the kind, and what is odd here.
 func validateConfig(file string, data []byte) (kind string, advice []string, err error) {
-	known := fmt.Sprintf("kind is %s, %s, %s, %s or %s; 'tombolo config print' shows a complete example of the first four",
-		v1alpha1.KindHubConfig, v1alpha1.KindAgentConfig, v1alpha1.KindDiscoveryConfig, v1alpha1.KindMeshConfig, v1alpha1.KindAccessPolicy)
+	_, kinds := configNames(func(k configKind) string { return k.kind })
+	known := "kind is " + kinds + "; 'tombolo config print' shows a complete example of each"
 	root, named := kindOf(data)
 	switch {
 	case root == nil:
@@ -103,25 +165,15 @@ func validateConfig(file string, data []byte) (kind string, advice []string, err
 		if err := conf.Decode(file, data, &v1alpha1.TypeMeta{}).Err(); err != nil {
 			return "", nil, fault.From(err).Hint("%s", known)
 		}
+		return "", nil, fault.Newf(fault.CodeConfig, "%s:1:1: it is no configuration", file).Hint("%s", known)
 	case named == nil:
 		return "", nil, fault.Newf(fault.CodeConfig, "%s:%d:%d: kind: is missing", file, root.Line, root.Column).Hint("%s", known)
-	case named.Value == v1alpha1.KindHubConfig:
-		cfg, err := hub.ParseConfig(file, data)
-		if err == nil {
-			advice = cfg.MemoryAdvice(debug.SetMemoryLimit(-1))
+	}
+	for _, k := range configKinds() {
+		if k.kind == named.Value {
+			advice, err := k.check(file, data)
+			return k.kind, advice, err
 		}
-		return named.Value, advice, err
-	case named.Value == v1alpha1.KindAgentConfig:
-		_, err := agent.ParseConfig(file, data)
-		return named.Value, nil, err
-	case named.Value == v1alpha1.KindDiscoveryConfig:
-		_, err := discovery.ParseConfig(file, data)
-		return named.Value, nil, err
-	case named.Value == v1alpha1.KindMeshConfig:
-		return named.Value, nil, finder.CheckConfig(file, data)
-	case named.Value == v1alpha1.KindAccessPolicy:
-		_, findings := hub.ParsePolicy(file, data)
-		return named.Value, nil, hub.PolicyFault(file, findings)
 	}
 	return "", nil, fault.Newf(fault.CodeConfig, "%s:%d:%d: kind: %q is unknown", file, named.Line, named.Column, named.Value).Hint("%s", known)
 }

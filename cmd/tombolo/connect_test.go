@@ -3,12 +3,19 @@
 package main
 
 import (
+	"bufio"
+	"net"
+	"net/http"
+	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/remark"
+	"github.com/tombolo-io/tombolo/internal/runtest"
 )
 
 func TestWhatConnectMaySay(t *testing.T) {
@@ -31,5 +38,30 @@ func TestWhatConnectMaySay(t *testing.T) {
 		if _, err := remarks(c.metadata, c.trace); !fault.Has(err, fault.CodeUsage) || fault.From(err).Next == "" {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// TestConnectThatIsGivenUp: a hub that gives no answer is not said to be away when it was
+// the user who ended the wait.
+func TestConnectThatIsGivenUp(t *testing.T) {
+	at := filepath.Join(runtest.Dir(t), "hub.sock")
+	ln, err := net.Listen("unix", at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	ln.(*net.UnixListener).SetDeadline(time.Now().Add(runtest.Patience))
+	p := startProcess(t, "connect", "c1", "a:1", "--admin-socket", at)
+	conn, err := ln.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := http.ReadRequest(bufio.NewReader(conn)); err != nil {
+		t.Fatal(err)
+	}
+	p.Process.Signal(syscall.SIGTERM)
+	if code, text := p.exit(t), p.err.String(); code != 3 || !strings.Contains(text, "dial_canceled") || strings.Contains(text, "hub_unreachable") {
+		t.Errorf("exit %d:\n%s", code, text)
 	}
 }

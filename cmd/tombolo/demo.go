@@ -16,7 +16,7 @@ import (
 )
 
 func newDemoCommand() *cobra.Command {
-	var rootless bool
+	var rootless, mesh bool
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Show on this machine what Tombolo does, in less than a minute",
@@ -28,13 +28,17 @@ killed agent takes, and the throughput beside that of the direct link.
 
 It needs root for the namespaces, changes nothing outside of them, and removes
 everything when it ends, also on Ctrl-C. With --rootless it plays on 127.0.0.x:
-dials, refusals and recovery only.`,
-		Example: "  sudo tombolo demo\n  tombolo demo --rootless",
+dials, refusals and recovery only.
+
+With --mesh it shows the mesh instead: three nodes behind three kinds of NAT become
+one network; a path is cut while packets flow, they go on by the relay, and come
+back; and a listener on the nodes' cables hears no word of it in clear.`,
+		Example: "  sudo tombolo demo\n  tombolo demo --rootless\n  sudo tombolo demo --mesh",
 		Args:    exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			program, err := os.Executable()
 			if err != nil {
-				return fault.New(fault.CodeDemo, "this program, which the demo runs as hub and agent, cannot be found").Because(err).
+				return fault.New(fault.CodeDemo, "this program, which the demo runs again and again, cannot be found").Because(err).
 					Hint("start it by its full path")
 			}
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
@@ -44,12 +48,13 @@ dials, refusals and recovery only.`,
 			signal.Ignore(syscall.SIGPIPE)
 			defer signal.Reset(syscall.SIGPIPE)
 			return demo.Run(ctx, demo.Options{
-				Program: program, Rootless: rootless,
+				Program: program, Rootless: rootless, Mesh: mesh,
 				Screen: demoScreen(cmd.OutOrStdout()), Errors: cmd.ErrOrStderr(),
 			})
 		},
 	}
 	cmd.Flags().BoolVar(&rootless, "rootless", false, "play on 127.0.0.x instead of in network namespaces")
+	cmd.Flags().BoolVar(&mesh, "mesh", false, "show nodes behind NAT that become one network")
 	return cmd
 }
 

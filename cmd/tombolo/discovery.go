@@ -4,21 +4,25 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
-	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/tombolo-io/tombolo/internal/admin"
+	"github.com/tombolo-io/tombolo/internal/announce"
 	"github.com/tombolo-io/tombolo/internal/discovery"
 	"github.com/tombolo-io/tombolo/internal/discovery/etcd"
 	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/finder"
+	"github.com/tombolo-io/tombolo/internal/limit"
 	"github.com/tombolo-io/tombolo/internal/tell"
 )
 
@@ -39,7 +43,11 @@ http://127.0.0.1:8447.
 
 A SIGTERM drains: members are told and may leave within the drain timeout; a
 second one stops at once. SIGHUP, or a change of the file, loads the
-configuration again; a bad one is refused and the last good one stays.`,
+configuration again; a bad one is refused and the last good one stays.
+
+The commands below it: secret, announce, members and watch are for the nodes that
+find each other by such services; status is for both sides; manifest is for
+Kubernetes.`,
 		Example: `  tombolo discovery --state-dir /var/lib/tombolo/discovery
   tombolo discovery --config /etc/tombolo/discovery.yaml`,
 		Args: onlyCommands,
@@ -54,7 +62,7 @@ configuration again; a bad one is refused and the last good one stays.`,
 	fl.StringVar(&f.adminListen, "admin-listen", d.AdminListen, "`ADDRESS` for http probes and metrics")
 	fl.StringVar(&f.logFormat, "log-format", "text", "text or json")
 	fl.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
-	cmd.AddCommand(newDiscoveryStatusCommand(), newDiscoveryManifestCommand())
+	cmd.AddCommand(newDiscoveryStatusCommand(), newDiscoveryManifestCommand(), newMemberCommand(), newDiscoveryCACommand())
 	cmd.AddCommand(discoveryMemberCommands()...)
 	return cmd
 }
@@ -116,40 +124,88 @@ func runDiscovery(ctx context.Context, cmd *cobra.Command, f discoveryFlags) err
 
 func newDiscoveryStatusCommand() *cobra.Command {
 	var out outputFlag
-	var socket, cluster string
+	var socket, cluster, of string
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Show how many members a discovery service of this machine has, and how it keeps them",
+		Short: "Show how the discovery service, or the announcement, of this machine does",
+		Long: `Show how the discovery service of this machine does: how many members it has, and
+how it keeps them. Where a 'tombolo discovery announce' runs instead, or with
+--of announce, show how that does: its sources with their state and last error,
+until when each knows this node, the cache, and conflicts between members.`,
 		Example: `  tombolo discovery status
-  tombolo discovery status --cluster t1-... -o json`,
+  tombolo discovery status --cluster t1-... -o json
+  tombolo discovery status --of announce`,
 		Args: exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			path := "/v1/status"
-			if cluster != "" {
-				path += "?cluster=" + url.QueryEscape(cluster)
+			if of != "" && of != "service" && of != "announce" {
+				return usage(fmt.Sprintf("--of %q is neither service nor announce", of), "--of announce")
 			}
-			var st admin.DiscoveryStatus
-			err := admin.OverSocket(socket).Call(cmd.Context(), http.MethodGet, path, nil, &st)
-			if fault.Has(err, fault.CodeHubAway) {
-				return fault.New(fault.CodeServiceAway, "no discovery service answers at "+socket).Because(fault.From(err).Unwrap()).
-					Hint("start 'tombolo discovery', or name its socket with --admin-socket; only its user and root may ask")
+			service, member := discovery.AdminSocket(discovery.DefaultConfig().RunDir), announce.AdminSocket(finder.DefaultRunDir)
+			if of == "" && socket == "" { // who names one means it
+				socket = os.Getenv("TOMBOLO_DISCOVERY_SOCKET")
 			}
-			if err != nil {
-				return err
+			path, both := statusSocket(of, socket, word(os.Getenv("TOMBOLO_DISCOVERY_SOCKET"), service), word(os.Getenv(announceSocket), member), mayExist)
+			if both {
+				fmt.Fprintln(cmd.ErrOrStderr(), "note: a 'tombolo discovery announce' runs here, too: --of announce shows it")
 			}
-			return out.print(cmd.OutOrStdout(), st, func(w io.Writer) error { return printDiscovery(w, st, time.Now()) })
+			return showStatus(cmd, out, path, cluster)
 		},
 	}
 	fl := cmd.Flags()
-	fl.StringVar(&socket, "admin-socket", discovery.AdminSocket(discovery.DefaultConfig().RunDir), "`PATH` of the service's admin socket (env TOMBOLO_DISCOVERY_SOCKET)")
-	fl.StringVar(&cluster, "cluster", "", "count the cluster with this `ID` as well")
-	cmd.PreRun = func(*cobra.Command, []string) {
-		if value := os.Getenv("TOMBOLO_DISCOVERY_SOCKET"); value != "" && !fl.Changed("admin-socket") {
-			fl.Lookup("admin-socket").Value.Set(value)
-		}
-	}
+	fl.StringVar(&socket, "admin-socket", "", "`PATH` of the admin socket (env TOMBOLO_DISCOVERY_SOCKET for a service, "+announceSocket+" for an announcement; default below "+discovery.DefaultConfig().RunDir+")")
+	fl.StringVar(&of, "of", "", "service or announce (default that which runs here)")
+	fl.StringVar(&cluster, "cluster", "", "of a service: count the cluster with this `ID` as well")
+	offer(cmd, "of", "service", "announce")
 	out.register(cmd)
 	return cmd
+}
+
+// showStatus prints what whoever serves a socket says of itself.
+func showStatus(cmd *cobra.Command, out outputFlag, socket, cluster string) error {
+	path := "/v1/status"
+	if cluster != "" {
+		path += "?cluster=" + url.QueryEscape(cluster)
+	}
+	var raw json.RawMessage
+	err := askSocket(cmd.Context(), limit.AdminWait, socket, path, &raw)
+	if fault.Has(err, fault.CodeHubAway) {
+		return noAnswer(err, "neither 'tombolo discovery' nor 'tombolo discovery announce' answers at "+socket).
+			Hint("start it, or name its socket with --admin-socket; only its user and root may ask")
+	}
+	if err != nil {
+		return err
+	}
+	kind, err := kindOfStatus(raw)
+	if err != nil {
+		return err
+	}
+	if kind == announce.KindStatus {
+		if cluster != "" {
+			return usage("--cluster is for a discovery service; an announcement answers at "+socket, "--of service")
+		}
+		var st announce.Status
+		if err := json.Unmarshal(raw, &st); err != nil {
+			return fault.New(fault.CodeServiceAway, "the answer at "+socket+" cannot be read").Because(err)
+		}
+		return out.print(cmd.OutOrStdout(), st, func(w io.Writer) error { return printAnnouncement(w, st, time.Now()) })
+	}
+	var st admin.DiscoveryStatus
+	if err := json.Unmarshal(raw, &st); err != nil {
+		return fault.New(fault.CodeServiceAway, "the answer at "+socket+" cannot be read").Because(err)
+	}
+	return out.print(cmd.OutOrStdout(), st, func(w io.Writer) error { return printDiscovery(w, st, time.Now()) })
+}
+
+// stunLine says where nodes learn under which address they are seen.
+func stunLine(s admin.STUN) string {
+	line := "STUN: none"
+	if len(s.Listen) > 0 {
+		line = "STUN: on " + strings.Join(s.Listen, " and ") + " (UDP)"
+	}
+	if len(s.Without) > 0 {
+		line += "; not " + strings.Join(s.Without, "; ")
+	}
+	return line
 }
 
 func printDiscovery(w io.Writer, st admin.DiscoveryStatus, now time.Time) error {
@@ -158,6 +214,7 @@ func printDiscovery(w io.Writer, st admin.DiscoveryStatus, now time.Time) error 
 		draining = ", draining"
 	}
 	fmt.Fprintf(w, "discovery service %s %s, running for %s%s, on %s, TLS: %s\n", st.Name, st.Version, span(now.Sub(st.Since)), draining, st.Listen, st.TLS)
+	fmt.Fprintln(w, stunLine(st.STUN))
 	if st.CAPin != "" {
 		fmt.Fprintf(w, "CA pin %s\n", st.CAPin)
 	}

@@ -4,21 +4,20 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"log/slog"
-	"net"
-	"net/http"
-	"syscall"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/spf13/cobra"
 
-	"github.com/tombolo-io/tombolo/internal/carrier"
+	"github.com/tombolo-io/tombolo/internal/announce"
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/finder"
+	"github.com/tombolo-io/tombolo/internal/kube"
 	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/mesh/meshconf"
+	"github.com/tombolo-io/tombolo/internal/port"
+	"github.com/tombolo-io/tombolo/internal/roster"
 	"github.com/tombolo-io/tombolo/internal/run"
 	"github.com/tombolo-io/tombolo/internal/tell"
 )
@@ -28,9 +27,9 @@ func newAnnounceCommand() *cobra.Command {
 	var leave bool
 	cmd := &cobra.Command{
 		Use: "announce --config FILE", Short: "Run a member: announce this node, and keep what is known of the others", Args: exactArgs(),
-		Long: `Announce this node to the discovery services of the configuration until SIGTERM,
-and keep the cache of the others. Others know the node until its lease ends, so
-that a restart is no farewell; with --leave a SIGTERM is one.`,
+		Long: `Announce this node to the discovery services and the Kubernetes API of the
+configuration until SIGTERM, and keep the cache of the others. Others know the node
+until its lease ends, so that a restart is no farewell; with --leave a SIGTERM is one.`,
 		Example: "  tombolo discovery announce --config /etc/tombolo/mesh.yaml",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if file == "" {
@@ -50,7 +49,7 @@ func runAnnounce(cmd *cobra.Command, file string, leave bool) error {
 		if err != nil {
 			return finder.Config{}, err
 		}
-		return finder.ParseConfig(file, data)
+		return finder.ParseConfig(file, data, meshconf.Check)
 	}
 	cfg, err := load()
 	if err != nil {
@@ -61,7 +60,14 @@ func runAnnounce(cmd *cobra.Command, file string, leave bool) error {
 		return err
 	}
 	reg := newRegistry()
-	member, err := finder.New(cfg, finder.Options{Log: log, Reg: reg, Version: version})
+	var member *finder.Finder
+	changed := make(chan struct{}, 1)
+	kubernetes, err := newKubeSource(cfg.Kubernetes, kube.Options{Log: log, Changed: changed, Self: func() roster.Facts { return member.Self() }})
+	if err != nil {
+		return err
+	}
+	kubernetes.register(reg)
+	member, err = finder.New(cfg, finder.Options{Log: log, Reg: reg, Version: version, Sources: kubernetes.sources(), Announced: changed})
 	if err != nil {
 		return err
 	}
@@ -77,72 +83,64 @@ func runAnnounce(cmd *cobra.Command, file string, leave bool) error {
 		return err
 	}
 	return runRole(cmd.Context(), file, log, reload, func(soft, hard context.Context) error {
-		return announceUntil(soft, hard, member, announcing{cfg.HealthListen, leave, log, reg})
+		return announceUntil(soft, hard, member, announcing{cfg.HealthListen, cfg.RunDir, leave, kubernetes, log, reg})
 	})
 }
 
 type announcing struct {
 	listen string
+	runDir string
 	leave  bool
+	kube   *kubeSource // nil: there is none
 	log    *slog.Logger
 	reg    *prometheus.Registry
 }
 
 func announceUntil(soft, hard context.Context, member *finder.Finder, a announcing) error {
-	ln, err := carrier.ListenTCP(soft, a.listen)
-	if errors.Is(err, syscall.EADDRINUSE) {
-		return fault.Newf(fault.CodeAddressBusy, "the address %s is in use", a.listen).Whyf("another process listens there").Hint("stop it, or choose another healthListen")
-	}
+	ln, err := port.Listen(soft, "healthListen", a.listen)
 	if err != nil {
-		return fault.Newf(fault.CodeConfig, "cannot listen on %s", a.listen).Because(err).Hint("correct healthListen")
+		return err
+	}
+	socket, err := port.ListenUnix("node.runDir", announce.AdminSocket(a.runDir))
+	if err != nil {
+		return errors.Join(err, ln.Close())
 	}
 	g := run.NewGroup(context.WithoutCancel(soft))
-	serveMember(g, ln, member, a)
+	announce.New(member, version).Serve(g, socket, a.log)
+	g.Go("health", func(ctx context.Context) error { return healthOf(member, a).Serve(ctx, ln) })
 	g.Go("discovery", member.Run)
 	for _, c := range member.Clusters() {
-		a.log.Info("announcing this node", tell.AttrCluster, c.String())
+		a.log.Info("announcing this node", tell.AttrCluster, c.String(), "adminSocket", announce.AdminSocket(a.runDir))
 	}
+	leaves := false
 	select {
 	case <-soft.Done():
-		if a.leave {
-			ctx, cancel := context.WithTimeout(hard, limit.FinderLeave)
-			if err := member.Leave(ctx); err != nil {
-				a.log.Warn("the farewell did not arrive everywhere", tell.AttrReason, err)
-			}
-			cancel()
+		if leaves = a.leave; leaves {
+			farewell(hard, a.log, member.Leave)
 		}
 	case <-g.Context().Done(): // a part failed; Wait says which
 	}
 	g.Stop()
-	return g.Wait()
+	err = g.Wait()
+	if leaves { // after the end of what would write it again
+		farewell(hard, a.log, a.kube.leave)
+	}
+	return err
 }
 
-// serveMember serves probes and metrics.
-func serveMember(g *run.Group, ln net.Listener, member *finder.Finder, a announcing) {
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte("ok\n")) })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if member.Ready() {
-			w.Write([]byte("ok\n"))
-			return
-		}
-		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(http.StatusServiceUnavailable)
-		json.NewEncoder(w).Encode(map[string]string{"code": string(fault.CodeServiceAway), "what": "no source of members answers"})
-	})
-	mux.Handle("GET /metrics", promhttp.HandlerFor(a.reg, promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: limit.Dial}))
-	srv := &http.Server{
-		Handler: carrier.Served(mux), ConnContext: carrier.WithFew, ReadHeaderTimeout: limit.RequestHeaderTime, ReadTimeout: limit.RequestHeaderTime,
-		IdleTimeout: 2 * limit.DeadIdle, MaxHeaderBytes: limit.RequestHeader,
-		ErrorLog: slog.NewLogLogger(a.log.Handler(), slog.LevelDebug),
+func farewell(hard context.Context, log *slog.Logger, leave func(context.Context) error) {
+	ctx, cancel := context.WithTimeout(hard, limit.FinderLeave)
+	defer cancel()
+	if err := leave(ctx); err != nil {
+		log.Warn("the farewell did not arrive everywhere", tell.AttrCode, fault.From(err).Code, tell.AttrReason, err)
 	}
-	g.Go("health", func(ctx context.Context) error {
-		stop := run.OnDone(ctx, func() { srv.Close() })
-		defer stop()
-		few := carrier.Few(ln, carrier.Probes(carrier.Descriptors()), func() { a.log.Debug("a connection of the health port lost its place to a newer one") })
-		if err := srv.Serve(few); !errors.Is(err, http.ErrServerClosed) {
-			return err
+}
+
+func healthOf(member *finder.Finder, a announcing) port.Health {
+	return port.Health{Metrics: a.reg, Log: a.log, Ready: func() *fault.Fault {
+		if member.Ready() {
+			return nil
 		}
-		return nil
-	})
+		return fault.New(fault.CodeServiceAway, "no source of members answers")
+	}}
 }

@@ -49,9 +49,9 @@ func findEachOther(t *testing.T, protocol string) {
 	must(t, "discovery", "secret", "create", secret)
 	node := func(name string) (config string) {
 		config = filepath.Join(dir, name+".yaml")
-		text := fmt.Sprintf("apiVersion: tombolo.dev/v1alpha1\nkind: MeshConfig\ncluster: {id: meeting, secretFiles: [%q]}\nnode: {name: %s, stateDir: %q}\n"+
+		text := fmt.Sprintf("apiVersion: tombolo.dev/v1alpha1\nkind: MeshConfig\ncluster: {id: meeting, secretFiles: [%q]}\nnode: {name: %s, stateDir: %q, runDir: %q}\n"+
 			"announce: {endpoints: ['192.0.2.7:51820'], role: worker}\nhealthListen: %q\nsources: {services: [{url: 'https://%s', protocol: %s, pin: %q}]}\n",
-			secret, name, filepath.Join(dir, name), runtest.Address(8448), listen, protocol, st.CAPin)
+			secret, name, filepath.Join(dir, name), filepath.Join(dir, "run-"+name), runtest.Address(8448), listen, protocol, st.CAPin)
 		if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -8,16 +8,23 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"os/signal"
 	"slices"
 	"strings"
+	"syscall"
 	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
+	"github.com/tombolo-io/tombolo/internal/announce"
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/finder"
+	"github.com/tombolo-io/tombolo/internal/kube"
+	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/mesh/meshconf"
 	"github.com/tombolo-io/tombolo/internal/roster"
 	"github.com/tombolo-io/tombolo/internal/run"
 	"github.com/tombolo-io/tombolo/internal/tell"
@@ -35,11 +42,16 @@ type finderFlags struct {
 	protocol, caFile, pin         string
 	insecure                      bool
 	wait                          time.Duration
+	socket                        string
+	attend                        bool
 }
 
 func (f *finderFlags) register(cmd *cobra.Command) {
 	fl := cmd.Flags()
 	fl.StringVar(&f.config, "config", "", "configuration `FILE` (kind MeshConfig); or --secret-file and --service")
+	fl.StringVar(&f.socket, "admin-socket", "", "`PATH` of the admin socket of the 'tombolo discovery announce' that is asked (env "+announceSocket+")")
+	fl.BoolVar(&f.attend, "attend", false, "ask the sources of --config themselves, though a 'tombolo discovery announce' runs here")
+	fl.DurationVar(&f.wait, "wait", 5*time.Second, "how long the sources may take to tell all they know")
 	fl.StringVar(&f.secretFile, "secret-file", "", "`FILE` with the cluster's secret, mode 0600")
 	fl.StringVar(&f.clusterID, "cluster-id", "", "the cluster's `ID` at services of the older protocol")
 	fl.StringArrayVar(&f.services, "service", nil, "`URL` of a discovery service; may be repeated")
@@ -60,7 +72,7 @@ func (f *finderFlags) load() (finder.Config, error) {
 		if err != nil {
 			return finder.Config{}, err
 		}
-		return finder.ParseConfig(f.config, data)
+		return finder.ParseConfig(f.config, data, meshconf.Check)
 	case f.secretFile == "" || len(f.services) == 0:
 		return finder.Config{}, usage("it is not said which cluster is meant", "--config FILE, or --secret-file FILE --service URL")
 	}
@@ -81,7 +93,11 @@ func (f *finderFlags) look(cmd *cobra.Command, fn func(ctx context.Context, l *f
 	if err != nil {
 		return err
 	}
-	l, err := finder.New(cfg, finder.Options{Log: log, Reg: newRegistry(), Version: version, Watch: true})
+	kubernetes, err := newKubeSource(cfg.Kubernetes, kube.Options{Log: log})
+	if err != nil {
+		return err
+	}
+	l, err := finder.New(cfg, finder.Options{Log: log, Reg: newRegistry(), Version: version, Watch: true, Sources: kubernetes.sources()})
 	if err != nil {
 		return err
 	}
@@ -92,13 +108,21 @@ func (f *finderFlags) look(cmd *cobra.Command, fn func(ctx context.Context, l *f
 	return errors.Join(err, g.Wait())
 }
 
-// memberList is what `discovery members -o json` prints.
-type memberList struct {
-	APIVersion string            `json:"apiVersion"`
-	Kind       string            `json:"kind"`
-	Members    []roster.Member   `json:"members"`
-	Conflicts  []roster.Conflict `json:"conflicts,omitempty"`
-	Sources    []finder.Status   `json:"sources"`
+// ask says who is asked of members.
+func (f *finderFlags) ask() (asked, error) {
+	return f.whom(os.Getenv(announceSocket), mayExist, func() (string, error) {
+		cfg, err := f.load()
+		return cfg.RunDir, err
+	})
+}
+
+// fallBack reports whether the sources are asked because no member answers.
+func (f *finderFlags) fallBack(cmd *cobra.Command, a asked, err error) bool {
+	if a.must || !fault.Has(err, fault.CodeServiceAway) {
+		return false
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "note: no 'tombolo discovery announce' answers at %s; the sources are asked themselves\n", a.socket)
+	return true
 }
 
 func newMembersCommand() *cobra.Command {
@@ -106,54 +130,60 @@ func newMembersCommand() *cobra.Command {
 	var out outputFlag
 	cmd := &cobra.Command{
 		Use: "members [NAME]", Short: "List the members of a cluster, with the source of every fact", Args: atMostOne("NAME"),
-		Long: `List the members of a cluster as its discovery services, the file and the cache of
-the configuration tell of them. With a NAME, each fact of that member is shown
-with its sources. It announces nothing.`,
-		Example: "  tombolo discovery members --config /etc/tombolo/mesh.yaml\n" +
+		Long: `List the members of a cluster. The 'tombolo discovery announce' that runs on this
+machine is asked, at the socket of the configuration or the default one; where
+none runs, or with --attend, the discovery services, the Kubernetes API, the file
+and the cache of the configuration are asked themselves. With a NAME, each fact of
+that member is shown with its sources. It announces nothing.`,
+		Example: "  tombolo discovery members\n" +
+			"  tombolo discovery members --config /etc/tombolo/mesh.yaml\n" +
 			"  tombolo discovery members --secret-file cluster.secret --service https://discovery.example.com -o json",
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if f.wait < 0 || f.wait > limit.FinderWait {
+				return usage(fmt.Sprintf("--wait %v is not within 0s and %v", f.wait, limit.FinderWait), "--wait 10s")
+			}
+			a, err := f.ask()
+			if err != nil {
+				return err
+			}
+			if a.socket != "" {
+				list, err := membersOf(cmd.Context(), a.socket, f.wait)
+				if err == nil {
+					return printMembers(cmd, out, list, args)
+				}
+				if !f.fallBack(cmd, a, err) {
+					return err
+				}
+			}
 			return f.look(cmd, func(ctx context.Context, l *finder.Finder) error {
-				waiting := settled(ctx, l, f.wait)
-				return printMembers(cmd, out, l, args, waiting)
+				l.AwaitSettled(ctx, f.wait)
+				return printMembers(cmd, out, announce.ListOf(l), args)
 			})
 		},
 	}
 	f.register(cmd)
 	out.register(cmd)
-	cmd.Flags().DurationVar(&f.wait, "wait", 5*time.Second, "how long the sources may take to tell all they know")
 	return cmd
 }
 
-// settled waits until every source has told all, and names those that have not.
-func settled(ctx context.Context, l *finder.Finder, most time.Duration) []string {
-	end := time.NewTimer(most)
-	defer end.Stop()
-	for {
-		waiting := l.Settled()
-		if len(waiting) == 0 {
-			return nil
-		}
-		look := time.NewTimer(20 * time.Millisecond)
-		select {
-		case <-look.C:
-		case <-end.C:
-			return waiting
-		case <-ctx.Done():
-			look.Stop()
-			return waiting
+// unsettled are the sources that have not told all they know.
+func unsettled(in []finder.Status) (out []finder.Status) {
+	for _, s := range in {
+		if s.Kind != "cache" && s.Kind != finder.KindAnnouncement && !s.Settled {
+			out = append(out, s)
 		}
 	}
+	return out
 }
 
-func printMembers(cmd *cobra.Command, out outputFlag, l *finder.Finder, names, waiting []string) error {
-	result := l.Merged()
-	list := memberList{APIVersion: v1alpha1.Version, Kind: "DiscoveryMembers", Members: result.Members, Conflicts: result.Conflicts, Sources: l.Status()}
+func printMembers(cmd *cobra.Command, out outputFlag, list announce.List, names []string) error {
 	told := func(s finder.Status) string {
 		if s.State == finder.StateAttending && s.Reason == "" {
 			return "it began without its state, and awaits members itself"
 		}
 		return word(s.Reason, string(s.State))
 	}
+	waiting := unsettled(list.Sources)
 	attended := slices.ContainsFunc(list.Sources, func(s finder.Status) bool { return s.State == finder.StateAttending })
 	if len(waiting) == len(list.Sources) && len(list.Members) == 0 && !attended {
 		f := fault.New(fault.CodeServiceAway, "no source tells of members").Hint("see to the services; --wait gives them longer")
@@ -170,9 +200,17 @@ func printMembers(cmd *cobra.Command, out outputFlag, l *finder.Finder, names, w
 			return fault.Newf(fault.CodeNotFound, "there is no member %q", names[0]).Hint("tombolo discovery members lists them")
 		}
 	}
-	for _, name := range waiting {
-		i := slices.IndexFunc(list.Sources, func(s finder.Status) bool { return s.Source == name })
-		fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s has not told all it knows: %s\n", name, told(list.Sources[i]))
+	for _, s := range waiting {
+		fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s has not told all it knows: %s\n", s.Source, told(s))
+	}
+	for _, s := range list.Sources {
+		if s.Junk > 0 {
+			fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s tells of %s that cannot be opened: of another secret, or damaged; 'tombolo discovery secret show' tells whose is whose\n",
+				s.Source, plural(s.Junk, "message"))
+		}
+	}
+	if hint := nobody(list); hint != "" {
+		fmt.Fprintln(cmd.ErrOrStderr(), hint)
 	}
 	return out.print(cmd.OutOrStdout(), list, func(w io.Writer) error {
 		if len(names) > 0 {
@@ -182,7 +220,7 @@ func printMembers(cmd *cobra.Command, out outputFlag, l *finder.Finder, names, w
 	})
 }
 
-func memberTable(w io.Writer, list memberList) error {
+func memberTable(w io.Writer, list announce.List) error {
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(t, "NODE\tROLE\tOVERLAY\tENDPOINTS\tTIER\tLEASE\tSOURCES")
 	for _, m := range list.Members {
@@ -196,7 +234,7 @@ func memberTable(w io.Writer, list memberList) error {
 				at += fmt.Sprintf(" +%d", n-1)
 			}
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", word(m.Node, m.ID), word(m.Role, "-"), overlay, at, m.Tier, lease(m.Until), sources(m.Sources[roster.FieldID]))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", word(m.Node, m.ID), word(m.Role, "-"), overlay, at, m.Tier, lease(m.Until, m.Stale), sources(m.Sources[roster.FieldID]))
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -208,7 +246,7 @@ func memberTable(w io.Writer, list memberList) error {
 }
 
 // memberFacts prints every fact with its sources.
-func memberFacts(w io.Writer, list memberList) error {
+func memberFacts(w io.Writer, list announce.List) error {
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	for _, m := range list.Members {
 		fmt.Fprintln(t, "FACT\tVALUE\tSOURCES")
@@ -224,14 +262,17 @@ func memberFacts(w io.Writer, list memberList) error {
 			if !e.Heard.IsZero() {
 				heard = e.Heard.UTC().Format(time.RFC3339)
 			}
-			fmt.Fprintf(t, "%s\t%d\t%s\t%s\n", e.Source, e.Version, lease(e.Until), heard)
+			fmt.Fprintf(t, "%s\t%d\t%s\t%s\n", e.Source, e.Version, lease(e.Until, e.Stale), heard)
 		}
 	}
 	return t.Flush()
 }
 
-func lease(until time.Time) string {
-	if until.IsZero() {
+func lease(until time.Time, stale bool) string {
+	switch {
+	case stale:
+		return "stale"
+	case until.IsZero():
 		return "-"
 	}
 	return time.Until(until).Round(time.Second).String()
@@ -261,25 +302,49 @@ func newWatchCommand() *cobra.Command {
 	var format string
 	cmd := &cobra.Command{
 		Use: "watch", Short: "Print what happens to the members of a cluster, as it happens", Args: exactArgs(),
-		Long: `Print a line for each member that joins, changes or leaves, and for each conflict,
-beginning with those that are known; with -o json a line of JSON each. A reader
-that is slow is told less often, and misses nothing that lasts.`,
+		Long: `Print a line for each member that is known, "listed", and then a line for each
+that joins, changes or leaves, and for each conflict; with -o json a line of JSON
+each. Who is asked is said as for 'tombolo discovery members'.
+
+A source that cannot be reached is told of on stderr, once and when that changes. A
+reader that is slow is told so ("lost"), and the list begins anew: whoever is
+not in it is gone. It ends with exit code 3 when the 'tombolo discovery announce'
+that it follows ends.`,
+		Example: "  tombolo discovery watch\n  tombolo discovery watch --config /etc/tombolo/mesh.yaml -o json",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if format != "text" && format != "json" {
 				return usage(fmt.Sprintf("--output %q is neither text nor json", format), "--output text")
 			}
+			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM) // its end in order
+			defer stop()
+			cmd.SetContext(ctx)
+			a, err := f.ask()
+			if err != nil {
+				return err
+			}
+			each := func(l announce.Line) error { return printLine(cmd.OutOrStdout(), format, l) }
+			if a.socket != "" {
+				begun, err := follow(cmd.Context(), a.socket, each)
+				if begun || !f.fallBack(cmd, a, err) {
+					return err
+				}
+			}
 			return f.look(cmd, func(ctx context.Context, l *finder.Finder) error {
-				for w := l.Watch(); ; {
-					events, _, err := w.Next(ctx)
-					if err != nil {
-						return nil
-					}
-					for _, e := range events {
-						if err := printEvent(cmd.OutOrStdout(), format, e); err != nil {
-							return err
-						}
+				l.AwaitSettled(ctx, f.wait)
+				g := run.NewGroup(ctx)
+				defer func() { g.Stop(); g.Wait() }()
+				g.Do(func(ctx context.Context) { tellSources(ctx, cmd.ErrOrStderr(), l) })
+				lines := &announce.Lines{Each: each}
+				for ctx.Err() == nil {
+					err := announce.Tell(ctx, nil, l, func(line []byte, _ bool) error {
+						_, err := lines.Write(line)
+						return err
+					})
+					if err != nil && ctx.Err() == nil {
+						return err
 					}
 				}
+				return nil
 			})
 		},
 	}
@@ -289,20 +354,24 @@ that is slow is told less often, and misses nothing that lasts.`,
 	return cmd
 }
 
-func printEvent(w io.Writer, format string, e roster.Event) error {
+func printLine(w io.Writer, format string, l announce.Line) error {
 	if format == "json" {
-		return json.NewEncoder(w).Encode(e)
+		return json.NewEncoder(w).Encode(l)
 	}
-	line := string(e.What)
+	line := string(l.What)
 	switch {
-	case e.Conflict != nil:
-		line += " " + conflict(*e.Conflict)
-	case e.Member != nil:
-		line += " " + word(e.Member.Node, e.Member.ID)
-		for _, f := range e.Fields {
+	case l.Fault != nil:
+		line += ": " + l.Fault.What + "; " + l.Fault.Next
+	case l.Conflict != nil:
+		line += " " + conflict(*l.Conflict)
+	case l.Member != nil:
+		line += " " + word(l.Member.Node, l.Member.ID)
+		for _, f := range l.Fields {
 			line += " " + string(f)
 		}
-		line += " (" + sources(e.Member.Sources[roster.FieldID]) + ")"
+		line += " (" + sources(l.Member.Sources[roster.FieldID]) + ")"
+	case l.What == announce.Listed:
+		line += ": these are known"
 	}
 	_, err := fmt.Fprintln(w, line)
 	return err

@@ -50,6 +50,15 @@ func TestSecretVerbs(t *testing.T) {
 	}
 }
 
+// TestTheOperatorFileIsNotForAll: it holds a key.
+func TestTheOperatorFileIsNotForAll(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "operator.pem")
+	if err := os.WriteFile(file, []byte("x"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	wantExit(t, tombolo(t, "status", "--hub", "127.0.0.1:1", "--operator", file), 2, "secret_invalid", "0644", "chmod 600")
+}
+
 // meshFiles writes a configuration with a file of members.
 func meshFiles(t *testing.T, sources string) (config, health, dir string) {
 	t.Helper()
@@ -65,7 +74,7 @@ func meshFiles(t *testing.T, sources string) (config, health, dir string) {
 	list := write("members.yaml", "apiVersion: tombolo.dev/v1alpha1\nkind: MemberList\nmembers:\n"+
 		"  - {name: b, publicKey: CQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=, overlay6: 'fd00::b', endpoints: ['192.0.2.7:51820'], role: worker}\n  - {name: c}\n")
 	config = write("mesh.yaml", "apiVersion: tombolo.dev/v1alpha1\nkind: MeshConfig\ncluster: {id: x, secretFiles: ["+filepath.Join(dir, "secret")+"]}\n"+
-		"node: {name: a, stateDir: "+filepath.Join(dir, "state")+"}\nhealthListen: "+health+"\nsources: {file: "+list+sources+"}\n")
+		"node: {name: a, stateDir: "+filepath.Join(dir, "state")+", runDir: "+runtest.Dir(t)+"}\nhealthListen: "+health+"\nsources: {file: "+list+sources+"}\n")
 	return config, health, dir
 }
 
@@ -92,7 +101,7 @@ func TestMembersVerb(t *testing.T) {
 		t.Errorf("%+v, %v", list, err)
 	}
 	wantExit(t, tombolo(t, "discovery", "members", "nobody", "--config", config), 1, "not_found")
-	wantExit(t, tombolo(t, "discovery", "members"), 2, "--config FILE")
+	wantExit(t, tombolo(t, "discovery", "members", "--secret-file", filepath.Join(dir, "secret")), 2, "--config FILE")
 	wantExit(t, tombolo(t, "discovery", "members", "--config", config, "--service", "https://x"), 2)
 	wantExit(t, tombolo(t, "discovery", "members", "--secret-file", filepath.Join(dir, "secret"), "--service", "http://x"), 2, "insecure")
 	wantExit(t, tombolo(t, "discovery", "members", "--wait", "50ms", "--secret-file", filepath.Join(dir, "secret"), "--service", "https://"+runtest.Address(1)), 3, "discovery_unreachable")
@@ -195,14 +204,14 @@ func TestAnnounceVerb(t *testing.T) {
 // TestWatchVerb prints what happens, beginning with what is known.
 func TestWatchVerb(t *testing.T) {
 	config, _, _ := meshFiles(t, "")
-	for format, want := range map[string][]string{"text": {"joined b", "joined c"}, "json": {`"what":"joined"`, `"node":"b"`}} {
+	for format, want := range map[string][]string{"text": {"joined b", "joined c", "listed: "}, "json": {`"what":"joined"`, `"node":"b"`, `{"what":"listed"}`}} {
 		ctx, cancel := context.WithCancel(runtest.Within(t))
 		var out, errs runtest.Transcript
 		done := make(chan int, 1)
 		go func() {
 			done <- execute(ctx, []string{"discovery", "watch", "--config", config, "-o", format}, strings.NewReader(""), &out, &errs)
 		}()
-		runtest.Eventually(t, "two events", func() bool { return strings.Count(out.String(), "\n") == 2 })
+		runtest.Eventually(t, "two members, and that these are all", func() bool { return strings.Count(out.String(), "\n") == 3 })
 		cancel()
 		if code := <-done; code != 0 {
 			t.Errorf("it ended with %d: %s", code, errs.String())

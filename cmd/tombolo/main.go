@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command tombolo connects Kubernetes control planes and clusters across
+// Command tombolo connects Kubernetes control planes, clusters and nodes across
 // networks that cannot route to each other. Each file here is one verb or role:
 // it parses, calls a room and prints.
 package main
@@ -44,14 +44,19 @@ func execute(ctx context.Context, args []string, stdin io.Reader, stdout, stderr
 func newRootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "tombolo",
-		Short: "Reach Kubernetes clusters that nothing can dial into",
-		Long: `Tombolo connects Kubernetes control planes and clusters across networks that
-cannot route to each other. A hub runs beside the control planes; an agent in
-each private network dials out to it; kube-apiserver then reaches kubelets,
-pods, services and webhooks through the hub.
+		Short: "Reach Kubernetes clusters that nothing can dial into, and make one network of nodes anywhere",
+		Long: `Tombolo connects Kubernetes control planes, clusters and nodes across networks
+that cannot route to each other.
 
-Exit codes: 0 done; 1 failed; 2 wrong usage or configuration; 3 the hub or
-agent is not there; 4 not allowed.`,
+A hub runs beside the control planes; an agent in each private network dials out
+to it; kube-apiserver then reaches kubelets, pods, services and webhooks through
+the hub ('tombolo hub', 'tombolo agent').
+
+Nodes anywhere become one encrypted network, direct where their NATs let them, by
+a hub's relay where nothing else passes ('tombolo mesh', 'tombolo discovery').
+
+Exit codes: 0 done; 1 failed; 2 wrong usage or configuration; 3 the hub, agent,
+node or discovery service is not there; 4 not allowed.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Version:       version,
@@ -63,7 +68,7 @@ agent is not there; 4 not allowed.`,
 		return fault.New(fault.CodeUsage, "the command line cannot be read").Because(err).Hint("%s --help", cmd.CommandPath())
 	})
 	root.AddCommand(
-		newHubCommand(), newAgentCommand(), newDiscoveryCommand(), newTokenCommand(), newStatusCommand(), newPingCommand(),
+		newHubCommand(), newAgentCommand(), newMeshCommand(), newDiscoveryCommand(), newTokenCommand(), newStatusCommand(), newPingCommand(),
 		newConnectCommand(), newEgressConfigCommand(), newCertificateCommand(), newConfigCommand(),
 		newPolicyCommand(), newAuditCommand(), newDemoCommand(), newVersionCommand(), newReferenceCommand(),
 	)

@@ -51,6 +51,7 @@ The output holds the join line. Keep it as you keep the token.`,
 	f.IntVar(&o.Replicas, "replicas", o.Replicas, "`NUMBER` of agents")
 	f.StringVar(&o.Persist, "persist", "", "keep each replica's identity in a volume of this `SIZE`, such as 64Mi (makes a StatefulSet)")
 	commonManifestFlags(f, &o.Common)
+	drainFlag(f, &o.Common, "live streams may go on")
 	return cmd
 }
 
@@ -113,10 +114,11 @@ A cluster's sockets are then DIRECTORY/clusters/<cluster>/konnectivity.sock and
 	f.StringArrayVar(&o.SocketProtocols, "socket", nil, "`PROTOCOL` of the sockets of each --cluster: konnectivity or connect; may be repeated (konnectivity if --socket-host-path is given)")
 	f.StringVar(&o.SocketMode, "socket-mode", o.SocketMode, "octal `MODE` of the sockets")
 	commonManifestFlags(f, &o.Common)
+	drainFlag(f, &o.Common, "live streams may go on")
 	return cmd
 }
 
-// commonManifestFlags are the flags of both manifests.
+// commonManifestFlags are the flags of all manifests.
 func commonManifestFlags(f *pflag.FlagSet, c *manifest.Common) {
 	f.StringVar(&c.Image, "image", "", "`NAME` of the image")
 	f.StringVar(&c.ImagePullPolicy, "image-pull-policy", c.ImagePullPolicy, "`POLICY`: Always, IfNotPresent or Never")
@@ -133,7 +135,11 @@ func commonManifestFlags(f *pflag.FlagSet, c *manifest.Common) {
 	f.StringVar(&c.MemoryRequest, "memory-request", c.MemoryRequest, "`QUANTITY` of memory to reserve")
 	f.StringVar(&c.MemoryLimit, "memory-limit", c.MemoryLimit, "`QUANTITY` of memory that may not be exceeded")
 	f.StringVar(&c.LogLevel, "log-level", c.LogLevel, "`LEVEL` of the logs: debug, info, warn or error")
-	f.DurationVar(&c.DrainTimeout, "drain-timeout", c.DrainTimeout, "how long live streams may go on after SIGTERM")
+}
+
+// drainFlag is of those who drain.
+func drainFlag(f *pflag.FlagSet, c *manifest.Common, what string) {
+	f.DurationVar(&c.DrainTimeout, "drain-timeout", c.DrainTimeout, "how long "+what+" after SIGTERM")
 }
 
 func printManifest(w io.Writer, out []byte, err error) error {

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"net/http"
@@ -157,11 +158,11 @@ func (e explainFlags) explain(cmd *cobra.Command, remote remoteFlags, args []str
 }
 
 func printExplanation(w io.Writer, e admin.Explanation) error {
-	fmt.Fprintf(w, "%s to %s in %s: %s\n\n", or(e.Caller, "anybody"), e.Target, e.Cluster, e.Verdict)
+	fmt.Fprintf(w, "%s to %s in %s: %s\n\n", cmp.Or(e.Caller, "anybody"), e.Target, e.Cluster, e.Verdict)
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tw, "HOP\tNAME\tVERDICT\tRULE\tWHY")
 	for _, h := range e.Hops {
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\n", h.Place, h.Name, h.Verdict, or(h.Rule, "-"), h.Why)
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\n", h.Place, h.Name, h.Verdict, cmp.Or(h.Rule, "-"), h.Why)
 	}
 	if err := tw.Flush(); err != nil {
 		return err
@@ -172,11 +173,4 @@ func printExplanation(w io.Writer, e admin.Explanation) error {
 		}
 	}
 	return nil
-}
-
-func or(s, otherwise string) string {
-	if s == "" {
-		return otherwise
-	}
-	return s
 }

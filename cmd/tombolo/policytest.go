@@ -274,7 +274,7 @@ func (a rehearsed) text(w io.Writer) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tw, "DIALS\tCLUSTER\tCALLER\tTARGET\tBEFORE\tAFTER\tRULE\tWHY")
 	for _, d := range a.Differences {
-		fmt.Fprintf(tw, "%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", d.Dials, d.Cluster, d.Caller, d.Target, d.Before, d.After, or(d.Rule, "-"), d.Why)
+		fmt.Fprintf(tw, "%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", d.Dials, d.Cluster, d.Caller, d.Target, d.Before, d.After, cmp.Or(d.Rule, "-"), d.Why)
 	}
 	if a.More > 0 {
 		fmt.Fprintf(tw, "\nand %d more\n", a.More)

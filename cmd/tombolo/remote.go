@@ -19,6 +19,8 @@ import (
 	"github.com/tombolo-io/tombolo/internal/admin"
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/hub"
+	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/private"
 	"github.com/tombolo-io/tombolo/internal/splice"
 	"github.com/tombolo-io/tombolo/internal/trust"
 )
@@ -64,7 +66,10 @@ func (r *remoteFlags) client() (*admin.Client, error) {
 
 // readOperator reads a bundle: a private key, its certificate, the CA.
 func readOperator(path string) (*tls.Certificate, *x509.Certificate, error) {
-	data, err := os.ReadFile(path)
+	data, err := private.Read(path, limit.PrivateFile)
+	if fault.Has(err, fault.CodeSecret) {
+		return nil, nil, err
+	}
 	if err != nil {
 		return nil, nil, fault.New(fault.CodeUsage, "the operator file cannot be read").Because(err).Hint("correct --operator")
 	}

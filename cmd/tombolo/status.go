@@ -53,6 +53,9 @@ func printStatus(w io.Writer, st admin.Status, detail bool, now time.Time) error
 		draining = ", draining"
 	}
 	fmt.Fprintf(w, "hub %s, running for %s%s, reached at %s\n", st.Hub.Version, span(now.Sub(st.Hub.Since)), draining, strings.Join(st.Hub.Advertise, ", "))
+	if st.Hub.STUN != nil {
+		fmt.Fprintln(w, stunLine(*st.Hub.STUN))
+	}
 	printMemory(w, st.Hub.Memory)
 	if p := st.Policy; p != nil {
 		fmt.Fprintf(w, "policy of %d rules in %d files%s\n", p.Rules, p.Files, orNothing(", version ", p.Version))
@@ -136,8 +139,30 @@ func printCluster(w io.Writer, c admin.ClusterStatus) {
 		}
 		fmt.Fprintf(w, "  ranges    %s\n", orNone(a.Ranges))
 	}
+	printRelay(w, c.Relay)
 	for _, s := range c.Sockets {
 		fmt.Fprintf(w, "\nsocket %s\n  path      %s\n", s.Protocol, s.Path)
+	}
+}
+
+// printRelay tells of the relay between the cluster's nodes, if one was there.
+func printRelay(w io.Writer, r *admin.RelayStatus) {
+	if r == nil {
+		return
+	}
+	fmt.Fprintf(w, "\nrelay\n  nodes     %d connected\n  passed    %d packets, %s\n  dropped   %d slow readers, %d beyond a rate, %d absent, %d foreign\n",
+		r.Nodes, r.Packets, size(r.Bytes), r.Dropped.Queue, r.Dropped.Rate, r.Dropped.Absent, r.Dropped.Foreign)
+	if len(r.Connected) == 0 {
+		return
+	}
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(tw, "  NODE\tPEER\tSINCE\tPACKETS\tBYTES\tDROPPED\tLOST")
+	for _, n := range r.Connected {
+		fmt.Fprintf(tw, "  %s\t%s\t%s\t%d\t%s\t%d\t%d\n", n.Name, n.Peer, moment(n.Since), n.Packets, size(n.Bytes), n.Dropped, n.Lost)
+	}
+	tw.Flush()
+	if more := r.Nodes - len(r.Connected); more > 0 {
+		fmt.Fprintf(w, "  and %d more\n", more)
 	}
 }
 

@@ -33,14 +33,17 @@ func newTokenCreateCommand() *cobra.Command {
 	var cluster string
 	var ttl time.Duration
 	var uses int
+	var node string
 	cmd := &cobra.Command{
 		Use:   "create --cluster NAME",
 		Short: "Print the command with which an agent joins; a new cluster is registered",
 		Long: `Print the one line with which an agent of the cluster joins this hub. The token
 in it works once (or --uses times, for the replicas of a Deployment), lives 15
 minutes unless --ttl says otherwise, and is stored as a hash only: the line is
-shown here and never again.`,
-		Example: "  tombolo token create --cluster c1\n  tombolo token create --cluster c1 --uses 3 --ttl 24h -o json",
+shown here and never again. With --node it is for nodes of the mesh, whose names
+are their own; with --node=NAME for the one node of that name. The relay of this
+hub is for nodes that joined: 'tombolo mesh --join' or mesh.join takes the line.`,
+		Example: "  tombolo token create --cluster c1\n  tombolo token create --cluster c1 --uses 3 --ttl 24h -o json\n  tombolo token create --cluster c1 --node=worker-1",
 		Args:    exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if cluster == "" {
@@ -52,6 +55,13 @@ shown here and never again.`,
 			}
 			var t admin.Token
 			q := admin.TokenRequest{Cluster: cluster, TTLSeconds: int64(ttl / time.Second), Uses: uses}
+			what, more := "agent", "; add --allow for what may be reached"
+			if cmd.Flags().Changed("node") {
+				q.Nodes, what, more = true, "node", ""
+				if node != anyNode {
+					q.Node = node
+				}
+			}
 			if err := client.Call(cmd.Context(), http.MethodPost, "/v1/tokens", q, &t); err != nil {
 				return err
 			}
@@ -59,8 +69,8 @@ shown here and never again.`,
 				if t.Warning != "" {
 					fmt.Fprintln(cmd.ErrOrStderr(), "warning: "+t.Warning)
 				}
-				fmt.Fprintf(cmd.ErrOrStderr(), "Run this where the cluster can be reached, within %v (%s); add --allow for what may be reached:\n\n",
-					ttl, plural(uses, "agent"))
+				fmt.Fprintf(cmd.ErrOrStderr(), "Run this where the cluster can be reached, within %v (%s)%s:\n\n",
+					ttl, plural(uses, what), more)
 				_, err := fmt.Fprintln(w, t.Command)
 				return err
 			})
@@ -68,11 +78,16 @@ shown here and never again.`,
 	}
 	cmd.Flags().StringVar(&cluster, "cluster", "", "`NAME` of the cluster: a-z, 0-9 and '-', at most 63")
 	cmd.Flags().DurationVar(&ttl, "ttl", limit.TokenTTL, "life of the token, at most 720h")
-	cmd.Flags().IntVar(&uses, "uses", 1, "how many agents may join with it")
+	cmd.Flags().IntVar(&uses, "uses", 1, "how many agents or nodes may join with it")
+	cmd.Flags().StringVar(&node, "node", "", "for nodes of the mesh, not for agents; with `NAME` for that node alone")
+	cmd.Flags().Lookup("node").NoOptDefVal = anyNode
 	remote.register(cmd)
 	out.register(cmd)
 	return cmd
 }
+
+// anyNode is the value of --node without a name: no node can be called so.
+const anyNode = "*"
 
 func plural(n int, what string) string {
 	if n == 1 {
@@ -132,7 +147,7 @@ func newTokenRevokeCommand() *cobra.Command {
 			if err := client.Call(cmd.Context(), http.MethodDelete, "/v1/tokens/"+url.PathEscape(args[0]), nil, &struct{}{}); err != nil {
 				return err
 			}
-			fmt.Fprintf(cmd.ErrOrStderr(), "token %s is revoked; agents that joined with it stay\n", args[0])
+			fmt.Fprintf(cmd.ErrOrStderr(), "token %s is revoked; who joined with it stays\n", args[0])
 			return nil
 		},
 	}

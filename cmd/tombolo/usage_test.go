@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime/debug"
 	"strings"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/tombolo-io/tombolo/api/v1alpha1"
 	"github.com/tombolo-io/tombolo/internal/runtest"
 )
 
@@ -78,6 +80,16 @@ func TestWrongUsage(t *testing.T) {
 		{"ping c1 -c 0", "--count"},
 		{"config print", "--role"},
 		{"config print --role emperor", "emperor"},
+		{"config print --kind Emperor", "MemberList"},
+		{"config print --kind HubConfig --role hub", "--kind"},
+		{"discovery watc", "did you mean watch?"},
+		{"discovery manifest servic", "did you mean service?"},
+		{"discovery manifest service", "--image"},
+		{"discovery manifest announce", "--secret"},
+		{"discovery announce", "--config"},
+		{"discovery members --wait 1h", "--wait"},
+		{"discovery members --admin-socket /x --attend", "--attend"},
+		{"discovery secret create", "FILE"},
 		{"config validate", "FILE"},
 		{"config validate " + dir + "/nope.yaml", "nope.yaml"},
 		{"hub extra", "extra"},
@@ -134,16 +146,49 @@ func TestExitCodes(t *testing.T) {
 	// 4 for a policy's no and the rest with a running hub: see TestVerbs.
 }
 
+// TestConfigPrintIsValid iterates over every kind of file that the API has.
 func TestConfigPrintIsValid(t *testing.T) {
-	for _, role := range []string{"hub", "agent", "discovery"} {
+	kinds := map[string]string{} // of files, with their roles
+	sources, err := filepath.Glob("../../api/v1alpha1/*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, source := range sources {
+		for _, m := range regexp.MustCompile(`Kind(\w+)\s+= "(\w+)"`).FindAllStringSubmatch(string(mustRead(t, source)), -1) {
+			kinds[m[2]] = ""
+		}
+	}
+	delete(kinds, v1alpha1.KindMember) // an object of Kubernetes, and no file
+	for _, k := range configKinds() {
+		if _, there := kinds[k.kind]; !there {
+			t.Errorf("%s is no kind of the API", k.kind)
+		}
+		kinds[k.kind] = k.role
+	}
+	if len(kinds) < 6 {
+		t.Errorf("only %d kinds", len(kinds))
+	}
+	for kind, role := range kinds {
 		file := filepath.Join(t.TempDir(), role+".yaml")
 		text := must(t, "config", "print", "--role", role)
+		if by := must(t, "config", "print", "--kind", kind); by != text || !strings.Contains(text, "kind: "+kind+"\n") {
+			t.Errorf("--kind %s gives another file than --role %q", kind, role)
+		}
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		o := tombolo(t, "config", "validate", file)
-		if o.code != 0 || !strings.Contains(o.err, "valid") {
+		if o.code != 0 || !strings.Contains(o.err, "a valid "+kind) {
 			t.Errorf("%s: exit %d, %s", role, o.code, o.err)
+		}
+		if err := os.WriteFile(file, []byte(text+"\nnoSuchKey: 1\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		wantExit(t, tombolo(t, "config", "validate", file), 2, "noSuchKey", file+":")
+		for flag, word := range map[string]string{"--role": role, "--kind": kind} {
+			if o := tombolo(t, "__complete", "config", "print", flag, ""); !strings.Contains(o.out, word+"\n") {
+				t.Errorf("%s is not completed with %s: %s", flag, word, o.out)
+			}
 		}
 		if !strings.Contains(text, "#") {
 			t.Errorf("%s: no comments", role)

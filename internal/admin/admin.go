@@ -36,9 +36,16 @@ type HubStatus struct {
 	TrustDomain string    `json:"trustDomain"`
 	Listen      string    `json:"listen"`
 	Advertise   []string  `json:"advertise"`
+	STUN        *STUN     `json:"stun,omitempty"` // none: the hub is older
 	CAPin       string    `json:"caPin"`
 	Draining    bool      `json:"draining"`
 	Memory      *Memory   `json:"memory,omitempty"` // none: the hub is older
+}
+
+// STUN is where nodes learn under which address they are seen.
+type STUN struct {
+	Listen  []string `json:"listen"`            // UDP
+	Without []string `json:"without,omitempty"` // what is missing of it, and why
 }
 
 // Memory is what the hub uses of what it may use.
@@ -73,10 +80,42 @@ type ClusterStatus struct {
 	Agents  []AgentStatus `json:"agents"`
 	// LimitHits is how often a limit of the cluster, of its agents or of its callers
 	// refused something or kept bytes waiting, since the hub began.
-	LimitHits int64 `json:"limitHits,omitempty"`
-	Pressed   bool  `json:"pressed,omitempty"` // the hub is short of memory, and it gets no more
+	LimitHits int64        `json:"limitHits,omitempty"`
+	Pressed   bool         `json:"pressed,omitempty"` // the hub is short of memory, and it gets no more
+	Relay     *RelayStatus `json:"relay,omitempty"`   // none: no node has used it
 	// Limits are what is used of what may be used; only where one cluster is asked for.
 	Limits []LimitStatus `json:"limits,omitempty"`
+}
+
+// RelayStatus is what the relay between the nodes of a cluster does, since the hub began.
+type RelayStatus struct {
+	Nodes   int        `json:"nodes"` // connected now
+	Packets int64      `json:"packets"`
+	Bytes   int64      `json:"bytes"` // of datagrams
+	Queued  int64      `json:"queued"`
+	Dropped RelayDrops `json:"dropped"`
+	// Connected are those nodes, at most 1,000; only where one cluster is asked for.
+	Connected []RelayNode `json:"connected,omitempty"`
+}
+
+// RelayDrops are packets that were not passed on.
+type RelayDrops struct {
+	Queue   int64 `json:"queue"`   // their destination does not read as fast
+	Rate    int64 `json:"rate"`    // beyond the rate of their source or its cluster
+	Absent  int64 `json:"absent"`  // their destination is not connected
+	Foreign int64 `json:"foreign"` // neither WireGuard nor a probe, or too large
+}
+
+// RelayNode is a node that is connected to the relay. Counts are of this connection.
+type RelayNode struct {
+	Name           string    `json:"name"`
+	Peer           string    `json:"peer"`
+	Since          time.Time `json:"since"`
+	CertificateEnd time.Time `json:"certificateEnd"`
+	Packets        int64     `json:"packets"` // from it
+	Bytes          int64     `json:"bytes"`
+	Dropped        int64     `json:"dropped"` // of those from it
+	Lost           int64     `json:"lost"`    // of those to it, because it does not read as fast
 }
 
 // LimitStatus is one limit of a cluster, an agent or a caller.
@@ -138,6 +177,10 @@ type TokenRequest struct {
 	Cluster    string `json:"cluster"`
 	TTLSeconds int64  `json:"ttlSeconds"`
 	Uses       int    `json:"uses"`
+	// Nodes asks for a token for nodes of the mesh; Node, if not empty, is the only
+	// name that may be taken with it.
+	Nodes bool   `json:"nodes,omitempty"`
+	Node  string `json:"node,omitempty"`
 }
 
 // Token is its answer; the secret is in Join and Command, and nowhere else.
@@ -160,7 +203,9 @@ type TokenInfo struct {
 	Expires time.Time `json:"expires"`
 	Uses    int       `json:"uses"`
 	Used    int       `json:"used"`
-	Agents  []string  `json:"agents"`
+	Agents  []string  `json:"agents"` // or nodes
+	Nodes   bool      `json:"nodes,omitempty"`
+	Node    string    `json:"node,omitempty"`
 }
 
 // TokenList is the answer to GET /v1/tokens.
@@ -228,6 +273,10 @@ type JoinRequest struct {
 	Secret  string `json:"secret"`
 	Cluster string `json:"cluster"` // that of the join line; the token must be for it
 	CSR     string `json:"csr"`
+	// Role is node for a node of the mesh, empty for an agent; Node is the name that a
+	// node asks for, empty if its token names it.
+	Role string `json:"role,omitempty"`
+	Node string `json:"node,omitempty"`
 }
 
 // RenewRequest is the body of POST /v1/renew on the join port.
@@ -238,7 +287,7 @@ type RenewRequest struct {
 // JoinAnswer answers both.
 type JoinAnswer struct {
 	Cluster     string `json:"cluster"`
-	Agent       string `json:"agent"`
+	Agent       string `json:"agent"` // or node
 	Certificate string `json:"certificate"`
 	CA          string `json:"ca"`
 	UnixMillis  int64  `json:"unixMillis"` // the hub's clock

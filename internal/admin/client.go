@@ -179,12 +179,14 @@ func (c *Client) Stream(ctx context.Context, cluster, target string) (net.Conn, 
 
 // StreamWith opens a stream and says something of it, for the records.
 func (c *Client) StreamWith(ctx context.Context, cluster, target string, said remark.Remarks) (net.Conn, error) {
+	if _, bounded := ctx.Deadline(); !bounded {
+		within, cancel := context.WithTimeout(ctx, limit.Dial+limit.RequestHeaderTime)
+		defer cancel()
+		ctx = within
+	}
 	conn, err := c.dial(ctx)
 	if err != nil {
-		return nil, c.away(err)
-	}
-	if _, bounded := ctx.Deadline(); !bounded {
-		conn.SetDeadline(time.Now().Add(limit.Dial + limit.RequestHeaderTime))
+		return nil, c.streamless(ctx, err)
 	}
 	attended := run.OnDone(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
 	defer attended()
@@ -202,20 +204,34 @@ func (c *Client) StreamWith(ctx context.Context, cluster, target string, said re
 		res, err = http.ReadResponse(buf, req)
 	}
 	if err != nil {
-		return nil, errors.Join(c.away(errors.Join(err, context.Cause(ctx))), conn.Close())
+		return nil, errors.Join(c.streamless(ctx, err), conn.Close())
 	}
 	if res.StatusCode != http.StatusSwitchingProtocols || res.Header.Get("Upgrade") != StreamProtocol {
-		err := readFault(res)
+		err := c.streamless(ctx, readFault(res))
 		conn.Close()
 		return nil, err
 	}
 	attended()
 	if ctx.Err() != nil {
-		return nil, errors.Join(c.away(context.Cause(ctx)), conn.Close())
+		return nil, errors.Join(c.streamless(ctx, ctx.Err()), conn.Close())
 	}
 	head.N = math.MaxInt64 // buf reads on through it, and the bound was the head's
 	conn.SetDeadline(time.Time{})
 	return &bufferedConn{Conn: conn, buf: buf}, nil
+}
+
+// streamless says why there is no stream: the end of ctx before what it brought about.
+func (c *Client) streamless(ctx context.Context, err error) error {
+	f, end := fault.From(c.away(err)), run.Ended(ctx)
+	switch {
+	case end == nil || f.Code != fault.CodeHubAway:
+		return f
+	case errors.Is(end, context.Canceled):
+		return fault.New(fault.CodeDialCanceled, "the caller gave up").Because(end)
+	default:
+		return fault.New(fault.CodeDialTimeout, "the dial did not end in time").Because(end).
+			Hint("%s gave no answer about the target: look at the hub's load, and check that the target is up", c.where)
+	}
 }
 
 // bufferedConn first gives the bytes that came along with the head, which may end in

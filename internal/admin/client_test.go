@@ -264,27 +264,53 @@ func TestStreamsThatAreRefused(t *testing.T) {
 	}
 }
 
+// TestAStreamEndsWithItsContext wherever that strikes: it is not the hub that is away.
 func TestAStreamEndsWithItsContext(t *testing.T) {
-	for name, limited := range map[string]func(context.Context) (context.Context, context.CancelFunc){
-		"cancelled": func(ctx context.Context) (context.Context, context.CancelFunc) { return context.WithCancel(ctx) },
-		"out of time": func(ctx context.Context) (context.Context, context.CancelFunc) {
-			return context.WithTimeout(ctx, 20*time.Millisecond)
-		},
+	for name, answer := range map[string]string{
+		"no answer":             "",
+		"half a head":           "HTTP/1.1 101 Switching Protocols\r\nUpgr",
+		"half of a refusal":     "HTTP/1.1 403 Forbidden\r\nContent-Length: 100\r\n\r\n{",
+		"a 200 that never ends": "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n",
 	} {
 		t.Run(name, func(t *testing.T) {
-			ctx, cancel := limited(t.Context())
+			silent := func(then func()) *admin.Client {
+				return raw(t, func(conn net.Conn) {
+					head(conn)
+					io.WriteString(conn, answer)
+					then()
+					io.Copy(io.Discard, conn)
+				})
+			}
+			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			c := raw(t, func(conn net.Conn) {
-				head(conn)
-				if name == "cancelled" {
-					cancel()
-				}
-				io.Copy(io.Discard, conn) // and never answers
-			})
-			if _, err := c.Stream(ctx, "c1", "a:1"); !fault.Has(err, fault.CodeHubAway) || !errors.Is(err, ctx.Err()) {
-				t.Errorf("%v, want %s because of %v", err, fault.CodeHubAway, ctx.Err())
+			if _, err := silent(cancel).Stream(ctx, "c1", "a:1"); !fault.Has(err, fault.CodeDialCanceled) || !errors.Is(err, context.Canceled) {
+				t.Errorf("cancelled: %v", err)
+			}
+			ctx, cancel = context.WithTimeout(t.Context(), 20*time.Millisecond)
+			defer cancel()
+			if _, err := silent(func() {}).Stream(ctx, "c1", "a:1"); !fault.Has(err, fault.CodeDialTimeout) || !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("out of time: %v", err)
 			}
 		})
+	}
+}
+
+// late is a context whose deadline has passed, and which does not know it yet.
+type late struct{ context.Context }
+
+func (late) Deadline() (time.Time, bool) { return time.Unix(1, 0), true }
+
+// TestAStreamWhoseConnectionIsLate: package net looks at the deadline by itself.
+func TestAStreamWhoseConnectionIsLate(t *testing.T) {
+	c := raw(t, func(net.Conn) {})
+	ctx := late{context.WithoutCancel(t.Context())}
+	if _, err := c.Stream(ctx, "c1", "a:1"); ctx.Err() != nil || !fault.Has(err, fault.CodeDialTimeout) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v", err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := c.Stream(ended, "c1", "a:1"); !fault.Has(err, fault.CodeDialCanceled) || !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
 	}
 }
 

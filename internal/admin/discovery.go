@@ -13,6 +13,7 @@ type DiscoveryStatus struct {
 	Since       time.Time         `json:"since"`
 	Draining    bool              `json:"draining"`
 	Listen      string            `json:"listen"`
+	STUN        STUN              `json:"stun"`
 	TLS         string            `json:"tls"`             // self, files or none
 	CAPin       string            `json:"caPin,omitempty"` // with self
 	Certificate time.Time         `json:"certificateEnd,omitzero"`

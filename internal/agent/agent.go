@@ -17,9 +17,11 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/audit"
 	"github.com/tombolo-io/tombolo/internal/carrier"
+	"github.com/tombolo-io/tombolo/internal/enrol"
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/limit"
 	"github.com/tombolo-io/tombolo/internal/otlp"
+	"github.com/tombolo-io/tombolo/internal/port"
 	"github.com/tombolo-io/tombolo/internal/run"
 	"github.com/tombolo-io/tombolo/internal/splice"
 	"github.com/tombolo-io/tombolo/internal/tell"
@@ -51,7 +53,7 @@ type Agent struct {
 	up, down splice.Counter
 
 	mu       sync.Mutex
-	me       *identity
+	me       *enrol.Identity
 	listener netip.AddrPort // of the health port, which is not dialled for anyone
 	renewed  chan struct{}  // signalled after a renewal
 }
@@ -80,7 +82,7 @@ func New(cfg Config, o Options) *Agent {
 		a.readJoin = func(line string) (string, error) { return line, nil }
 	}
 	a.settings.Store(&cfg.Reloadable)
-	a.dialer = &targetDialer{resolver: &net.Resolver{}, dial: sparing(carrier.Descriptors()).DialContext, own: a.ownListeners}
+	a.dialer = &targetDialer{resolver: &net.Resolver{}, dial: sparing(port.Descriptors()).DialContext, own: a.ownListeners}
 	a.metrics = tell.NewAgent(o.Reg, tell.AgentReadings{
 		Sessions:       func() float64 { return float64(len(a.sessions.list())) },
 		BytesToTarget:  func() float64 { return float64(a.up.Load()) },
@@ -106,41 +108,46 @@ func (a *Agent) Reload(next Config) {
 	a.judgeAgain()
 }
 
-func (a *Agent) identity() *identity {
+// enrolment asks hubs for the agent's certificate.
+func (a *Agent) enrolment() enrol.Client {
+	return enrol.Client{Dial: carrier.Dialer().DialContext, Now: a.now, Log: a.log}
+}
+
+func (a *Agent) identity() *enrol.Identity {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.me
 }
 
-func (a *Agent) setIdentity(i *identity) {
+func (a *Agent) setIdentity(i *enrol.Identity) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.me = i
 }
 
 func (a *Agent) certificateEnd() time.Time {
-	if me := a.identity(); me.joined() {
-		return me.cert.NotAfter
+	if me := a.identity(); me.Joined() {
+		return me.Cert.NotAfter
 	}
 	return time.Unix(0, 0)
 }
 
 // hubAddresses are the addresses to try: the configured ones, else those of the join line.
-func (a *Agent) hubAddresses(me *identity) []string {
+func (a *Agent) hubAddresses(me *enrol.Identity) []string {
 	if len(a.cfg.Hubs) > 0 {
 		return a.cfg.Hubs
 	}
-	return me.hubs
+	return me.Hubs
 }
 
 // joinLine reads the join line, nil if there is none. An agent that has joined
 // does without: people remove a secret that has been used.
-func (a *Agent) joinLine(me *identity) (*trust.Join, error) {
+func (a *Agent) joinLine(me *enrol.Identity) (*trust.Join, error) {
 	if a.cfg.Join == "" {
 		return nil, nil
 	}
 	text, err := a.readJoin(a.cfg.Join)
-	if me.joined() && (err != nil || text == "") {
+	if me.Joined() && (err != nil || text == "") {
 		a.log.Info("the join line is not there any more; the stored identity does without")
 		return nil, nil
 	}
@@ -155,7 +162,7 @@ func (a *Agent) joinLine(me *identity) (*trust.Join, error) {
 // line. A stored identity wins over a line for the same cluster and CA, so that
 // the same command can be run again; a line for another one is refused.
 func (a *Agent) prepare(ctx context.Context) error {
-	me, err := loadIdentity(a.cfg.StateDir)
+	me, err := enrol.Load(a.cfg.StateDir)
 	if err != nil {
 		return err
 	}
@@ -164,16 +171,16 @@ func (a *Agent) prepare(ctx context.Context) error {
 		return err
 	}
 	switch {
-	case me.joined() && line != nil && (me.who.Cluster != line.Cluster || trust.Pin(me.ca) != line.Pin):
+	case me.Joined() && line != nil && !me.Fits(*line):
 		return fault.Newf(fault.CodeJoinLine, "the state in %s belongs to another hub or cluster", a.cfg.StateDir).
-			Whyf("it holds %s, the join line is for cluster %s", me.who, line.Cluster).
+			Whyf("it holds %s, the join line is for cluster %s", me.Who, line.Cluster).
 			Hint("give this agent its own --state-dir, or remove that directory to join anew")
-	case me.joined():
+	case me.Joined():
 		if line != nil && len(a.cfg.Hubs) == 0 {
-			me.hubs = line.Hubs // a hub may have moved
+			me.Hubs = line.Hubs // a hub may have moved
 		}
 		a.setIdentity(me)
-		a.log.Info("using the stored identity", "identity", me.who.URI(), "certificateEnd", me.cert.NotAfter)
+		a.log.Info("using the stored identity", "identity", me.Who.URI(), "certificateEnd", me.Cert.NotAfter)
 		return nil
 	case line == nil:
 		return fault.New(fault.CodeJoinLine, "this agent has no identity yet").Whyf("there is none in %s and no join line was given", a.cfg.StateDir).
@@ -183,14 +190,10 @@ func (a *Agent) prepare(ctx context.Context) error {
 }
 
 // join enrols and repeats while no hub can be reached; a refusal is final.
-func (a *Agent) join(ctx context.Context, me *identity, line trust.Join) error {
+func (a *Agent) join(ctx context.Context, me *enrol.Identity, line trust.Join) error {
 	if me == nil {
-		key, err := trust.NewKey()
-		if err != nil {
-			return err
-		}
-		me = &identity{key: key, hubs: line.Hubs}
-		if err := me.save(a.cfg.StateDir); err != nil {
+		var err error
+		if me, err = enrol.Begin(a.cfg.StateDir, line.Hubs); err != nil {
 			return err
 		}
 	}
@@ -198,13 +201,13 @@ func (a *Agent) join(ctx context.Context, me *identity, line trust.Join) error {
 		line.Hubs = a.cfg.Hubs
 	}
 	for try := 0; ; try++ {
-		joined, err := a.enrol(ctx, line, me.key)
+		joined, err := a.enrolment().Join(ctx, line, me.Key)
 		if err == nil {
-			if err := joined.save(a.cfg.StateDir); err != nil {
+			if err := joined.Save(a.cfg.StateDir); err != nil {
 				return err
 			}
 			a.setIdentity(joined)
-			a.log.Info("joined", "identity", joined.who.URI(), "certificateEnd", joined.cert.NotAfter)
+			a.log.Info("joined", "identity", joined.Who.URI(), "certificateEnd", joined.Cert.NotAfter)
 			return nil
 		}
 		if !fault.Has(err, fault.CodeHubAway) {
@@ -219,64 +222,31 @@ func (a *Agent) join(ctx context.Context, me *identity, line trust.Join) error {
 
 // pause logs and waits before try+1.
 func (a *Agent) pause(ctx context.Context, try int, what string, cause error) error {
-	wait := backoff(try, mathrand.Float64())
+	wait := run.Backoff(try, limit.BackoffMost, mathrand.Float64())
 	f := fault.From(cause)
 	a.log.Warn(what, tell.AttrCode, f.Code, tell.AttrReason, f.Explain(), "retryIn", wait.Round(time.Millisecond))
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
+	if !run.Wait(ctx, wait) {
 		return ctx.Err()
 	}
+	return nil
 }
 
-// keepCertificate renews at two thirds of the certificate's life, and at once
-// if it has run out, until ctx ends.
+// keepCertificate renews in time, until ctx ends.
 func (a *Agent) keepCertificate(ctx context.Context) error {
-	for {
-		me := a.identity()
-		wait := renewAt(me.cert.NotBefore.Add(limit.ClockTolerance), me.cert.NotAfter).Sub(a.now())
-		for wait > 0 {
-			// In slices, so that a clock that jumps or a machine that slept is noticed.
-			timer := time.NewTimer(min(wait, time.Minute))
-			select {
-			case <-ctx.Done():
-				timer.Stop()
-				return ctx.Err()
-			case <-timer.C:
+	return enrol.Keeper{
+		Client: a.enrolment(), Dir: a.cfg.StateDir, Current: a.identity, Hubs: a.hubAddresses,
+		Tried: func(next *enrol.Identity, err error) {
+			a.metrics.Renewals.WithLabelValues(outcome(fault.From(err))).Inc()
+			if err != nil {
+				return
 			}
-			wait = renewAt(me.cert.NotBefore.Add(limit.ClockTolerance), me.cert.NotAfter).Sub(a.now())
-		}
-		next, err := a.renew(ctx, me)
-		if err == nil {
-			err = next.save(a.cfg.StateDir)
-		}
-		a.metrics.Renewals.WithLabelValues(outcome(fault.From(err))).Inc()
-		if err == nil {
 			a.setIdentity(next)
-			a.log.Info("certificate renewed", "identity", next.who.URI(), "certificateEnd", next.cert.NotAfter)
 			select {
 			case a.renewed <- struct{}{}:
 			default:
 			}
-			continue
-		}
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		f := fault.From(err)
-		again := renewRetry(a.now(), me.cert.NotAfter)
-		a.log.Warn("certificate not renewed", tell.AttrCode, f.Code, tell.AttrReason, f.Explain(), "certificateEnd", me.cert.NotAfter, "retryIn", again)
-		timer := time.NewTimer(again)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return ctx.Err()
-		case <-timer.C:
-		}
-	}
+		},
+	}.Run(ctx)
 }
 
 // keepSession holds a session to a hub, forever. After a renewal a new session
@@ -290,7 +260,7 @@ func (a *Agent) keepSession(ctx context.Context) error {
 			return ctx.Err()
 		}
 		me := a.identity()
-		if !a.now().Before(me.cert.NotAfter) {
+		if !a.now().Before(me.Cert.NotAfter) {
 			// Nothing but a renewal is possible until then.
 			if err := a.pause(ctx, try, "the certificate has run out; waiting for its renewal",
 				fault.New(fault.CodeCertExpired, "the agent's certificate has run out")); err != nil {
@@ -331,7 +301,7 @@ func (a *Agent) keepSession(ctx context.Context) error {
 
 // hold serves a session and returns why it ended, or nil when the certificate
 // was renewed: then the session goes on in the group until its streams end.
-func (a *Agent) hold(ctx context.Context, g *run.Group, s *session, me *identity) error {
+func (a *Agent) hold(ctx context.Context, g *run.Group, s *session, me *enrol.Identity) error {
 	a.sessions.add(s)
 	select { // a renewal before this session was opened needs no replacement
 	case <-a.renewed:

@@ -11,6 +11,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/limit"
 	"github.com/tombolo-io/tombolo/internal/policy"
+	"github.com/tombolo-io/tombolo/internal/run"
 	"github.com/tombolo-io/tombolo/internal/splice"
 	"github.com/tombolo-io/tombolo/internal/tell"
 	"github.com/tombolo-io/tombolo/internal/wire"
@@ -32,8 +33,8 @@ func (a *Agent) account(d wire.Dial) *account {
 		Kind: audit.KindDial, Time: a.now(), At: audit.AtAgent, Caller: wire.Clean(d.Caller), Egress: wire.Clean(d.EgressType),
 		Traceparent: d.Trace, Metadata: audit.MetadataOf(d.Metadata), Asked: d.Address,
 	}
-	if me := a.identity(); me.joined() {
-		r.Cluster, r.Agent = me.who.Cluster.String(), me.who.Name
+	if me := a.identity(); me.Joined() {
+		r.Cluster, r.Agent = me.Who.Cluster.String(), me.Who.Name
 	}
 	return &account{of: a, begun: time.Now(), record: r}
 }
@@ -107,16 +108,9 @@ func (a *Agent) tellSums(sums []audit.Record) {
 
 // countRefusals ends the intervals in which nothing is refused any more, and the last.
 func (a *Agent) countRefusals(ctx context.Context) error {
-	tick := time.NewTicker(limit.AuditTold)
-	defer tick.Stop()
-	for ctx.Err() == nil {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-		}
-		a.tellSums(a.refusals.Turn(time.Now()))
-	}
-	return nil
+	turn := func() { a.tellSums(a.refusals.Turn(time.Now())) }
+	defer turn()
+	return run.Every(ctx, limit.AuditTold, turn)
 }
 
 // ended records a stream that is over.

@@ -3,10 +3,9 @@
 package agent
 
 import (
+	"cmp"
 	"fmt"
-	"net"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
@@ -50,12 +49,8 @@ func ParseConfig(file string, data []byte) (Config, error) {
 	if d.Unread() {
 		return Config{}, d.Err()
 	}
-	if raw.APIVersion != v1alpha1.Version {
-		d.Add("apiVersion", "%q is expected", v1alpha1.Version)
-	}
-	if raw.Kind != v1alpha1.KindAgentConfig {
-		d.Add("kind", "%q is expected", v1alpha1.KindAgentConfig)
-	}
+	d.Want("apiVersion", v1alpha1.Version, raw.APIVersion)
+	d.Want("kind", v1alpha1.KindAgentConfig, raw.Kind)
 	cfg := validate(raw, d.Add)
 	return cfg, d.Err()
 }
@@ -78,16 +73,16 @@ func CompileAllow(rules []string) (*policy.Policy, error) {
 	return p, f.Hint("write CIDR[:ports], address[:ports], name[:ports] or *.suffix[:ports], such as 10.0.0.0/8:443,10250")
 }
 
-func validate(raw v1alpha1.AgentConfig, add func(path, format string, args ...any)) Config {
+func validate(raw v1alpha1.AgentConfig, add conf.Report) Config {
 	c := Config{
-		StateDir: or(raw.StateDir, "/var/lib/tombolo/agent"), Join: raw.Join, Hubs: raw.Hubs,
-		HealthListen: or(raw.HealthListen, "127.0.0.1:8445"), Log: raw.Log,
-		Drain: positive(raw.DrainTimeout, limit.Drain, "drainTimeout", add),
+		StateDir: cmp.Or(raw.StateDir, "/var/lib/tombolo/agent"), Join: raw.Join, Hubs: raw.Hubs,
+		HealthListen: cmp.Or(raw.HealthListen, "127.0.0.1:8445"), Log: raw.Log,
+		Drain: add.Positive("drainTimeout", raw.DrainTimeout.Duration, limit.Drain),
 		Audit: audit.Configure(raw.Audit, add), OTLP: otlp.Configure(raw.Audit, raw.Tracing, add),
 		Reloadable: Reloadable{
-			DialTimeout: positive(raw.Streams.DialTimeout, limit.DialTarget, "streams.dialTimeout", add),
-			IdleTimeout: positive(raw.Streams.IdleTimeout, limit.StreamIdle, "streams.idleTimeout", add),
-			Carrier:     or(raw.Carrier, v1alpha1.DefaultCarrier),
+			DialTimeout: add.Positive("streams.dialTimeout", raw.Streams.DialTimeout.Duration, limit.DialTarget),
+			IdleTimeout: add.Positive("streams.idleTimeout", raw.Streams.IdleTimeout.Duration, limit.StreamIdle),
+			Carrier:     cmp.Or(raw.Carrier, v1alpha1.DefaultCarrier),
 		},
 	}
 	c.Connections = wire.CheckCarrier(c.Carrier, raw.Connections, add)
@@ -96,17 +91,8 @@ func validate(raw v1alpha1.AgentConfig, add func(path, format string, args ...an
 			add(fmt.Sprintf("hubs[%d]", i), "%q is not host:port", h)
 		}
 	}
-	if _, port, err := net.SplitHostPort(c.HealthListen); err != nil || !isPort(port) {
-		add("healthListen", "%q is not host:port or :port", c.HealthListen)
-	}
-	if raw.Log.Format != "" && raw.Log.Format != "text" && raw.Log.Format != "json" {
-		add("log.format", "%q is neither text nor json", raw.Log.Format)
-	}
-	switch raw.Log.Level {
-	case "", "debug", "info", "warn", "error":
-	default:
-		add("log.level", "%q is none of debug, info, warn, error", raw.Log.Level)
-	}
+	add.Listener("healthListen", c.HealthListen)
+	add.Log(raw.Log.Format, raw.Log.Level)
 	var problems []policy.Problem
 	c.Policy, problems = policy.CompileAllow(raw.Allow)
 	for _, p := range problems {
@@ -115,36 +101,9 @@ func validate(raw v1alpha1.AgentConfig, add func(path, format string, args ...an
 	return c
 }
 
-// isPort accepts 0 too: the kernel then chooses.
-func isPort(s string) bool {
-	_, err := strconv.ParseUint(s, 10, 16)
-	return err == nil
-}
-
-func positive(d v1alpha1.Duration, otherwise time.Duration, path string, add func(path, format string, args ...any)) time.Duration {
-	if d.Duration < 0 {
-		add(path, "%v is negative", d.Duration)
-	}
-	if d.Duration <= 0 {
-		return otherwise
-	}
-	return d.Duration
-}
-
-func or(s, otherwise string) string {
-	if s != "" {
-		return s
-	}
-	return otherwise
-}
-
 // fixedChanges names the settings that differ but cannot be taken over by a running agent.
 func fixedChanges(old, next Config) []string {
-	var out []string
-	for _, f := range []struct {
-		name string
-		same bool
-	}{
+	return conf.Settings{
 		{"stateDir", old.StateDir == next.StateDir},
 		{"hubs", slices.Equal(old.Hubs, next.Hubs)},
 		{"healthListen", old.HealthListen == next.HealthListen},
@@ -152,10 +111,5 @@ func fixedChanges(old, next Config) []string {
 		{"drainTimeout", old.Drain == next.Drain},
 		{"audit", old.Audit == next.Audit && old.OTLP.Logs == next.OTLP.Logs},
 		{"tracing", old.OTLP.Traces == next.OTLP.Traces && old.OTLP.Ratio == next.OTLP.Ratio},
-	} {
-		if !f.same {
-			out = append(out, f.name)
-		}
-	}
-	return out
+	}.Changed()
 }

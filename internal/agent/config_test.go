@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"pgregory.net/rapid"
-
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/limit"
@@ -89,45 +87,6 @@ func TestProblemsOfAnAgentsConfiguration(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 	})
-}
-
-func TestBackoffIsBounded(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		n := rapid.IntRange(0, 1_000_000).Draw(t, "try")
-		random := rapid.Float64Range(0, 1).Filter(func(f float64) bool { return f < 1 }).Draw(t, "random")
-		got := backoff(n, random)
-		if got < limit.BackoffFirst/2 || got > limit.BackoffFirst/2+limit.BackoffMost {
-			t.Fatalf("%v", got)
-		}
-		if later := backoff(n+1, random); later < got {
-			t.Fatalf("%v after %v with the same luck", later, got)
-		}
-	})
-	for n, most := range map[int]time.Duration{0: 200 * time.Millisecond, 1: 400 * time.Millisecond, 5: 6400 * time.Millisecond, 7: limit.BackoffMost, 62: limit.BackoffMost, 64: limit.BackoffMost} {
-		if got := backoff(n, 0.5); got != limit.BackoffFirst/2+most/2 {
-			t.Errorf("try %d: %v", n, got)
-		}
-	}
-}
-
-func TestRenewal(t *testing.T) {
-	begin := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	rapid.Check(t, func(t *rapid.T) {
-		life := time.Duration(rapid.Int64Range(int64(time.Second), int64(100*365*24*time.Hour)).Draw(t, "life"))
-		at := renewAt(begin, begin.Add(life))
-		if off := at.Sub(begin) - life/3*2; off < 0 || off > 2 {
-			t.Fatalf("after %v of %v", at.Sub(begin), life)
-		}
-		now := begin.Add(time.Duration(rapid.Int64Range(0, int64(2*life)).Draw(t, "now")))
-		if wait := renewRetry(now, begin.Add(life)); wait < 5*time.Second || wait > 10*time.Minute {
-			t.Fatalf("tries again in %v", wait)
-		}
-	})
-	for left, want := range map[time.Duration]time.Duration{8 * time.Hour: 10 * time.Minute, time.Hour: 3 * time.Minute, time.Minute: 5 * time.Second, -time.Hour: 5 * time.Second} {
-		if got := renewRetry(begin, begin.Add(left)); got != want {
-			t.Errorf("%v left: tries again in %v, want %v", left, got, want)
-		}
-	}
 }
 
 func TestSettingsThatNeedARestartAreNamed(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
 	"github.com/tombolo-io/tombolo/internal/carrier"
+	"github.com/tombolo-io/tombolo/internal/enrol"
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/heartbeat"
 	"github.com/tombolo-io/tombolo/internal/limit"
@@ -21,7 +22,7 @@ import (
 )
 
 // connect dials one hub address, proves who we are, exchanges Hello and begins a session.
-func (a *Agent) connect(ctx context.Context, hub string, me *identity) (*session, error) {
+func (a *Agent) connect(ctx context.Context, hub string, me *enrol.Identity) (*session, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit.Handshake+limit.Hello)
 	defer cancel()
 	conn, welcome, err := a.greeted(ctx, hub, me, nil)
@@ -32,12 +33,12 @@ func (a *Agent) connect(ctx context.Context, hub string, me *identity) (*session
 	link, err := a.begin(conn, welcome, s)
 	if err != nil {
 		conn.Close()
-		return nil, hubFault(hub, err)
+		return nil, enrol.HubFault(hub, err)
 	}
 	control, err := link.OpenStream(ctx, nil)
 	if err != nil {
 		link.Close()
-		return nil, hubFault(hub, err)
+		return nil, enrol.HubFault(hub, err)
 	}
 	s.link = link
 	s.beat = heartbeat.New(heartbeat.Options{
@@ -121,20 +122,20 @@ func (a *Agent) lost(s *session, hub string, l carrier.Loss) {
 
 // greeted dials, shakes hands and exchanges Hello and Welcome; with a secret the
 // connection is to join the session that has it.
-func (a *Agent) greeted(ctx context.Context, hub string, me *identity, secret []byte) (*tls.Conn, *pb.Welcome, error) {
+func (a *Agent) greeted(ctx context.Context, hub string, me *enrol.Identity, secret []byte) (*tls.Conn, *pb.Welcome, error) {
 	raw, err := carrier.Dialer().DialContext(ctx, "tcp", hub)
 	if err != nil {
-		return nil, nil, hubFault(hub, err)
+		return nil, nil, enrol.HubFault(hub, err)
 	}
-	cfg := trust.HubClientConfig(a.check(me), me.tls(), trust.ALPNSession)
-	cfg.ClientSessionCache = me.tickets
+	cfg := trust.HubClientConfig(me.Check(a.now), me.TLS(), trust.ALPNSession)
+	cfg.ClientSessionCache = me.Tickets
 	conn := tls.Client(carrier.Wrap(raw), cfg)
 	stop := run.OnDone(ctx, func() { raw.Close() })
 	defer stop()
 	welcome, err := a.greet(ctx, conn, secret)
 	if err != nil {
 		raw.Close()
-		return nil, nil, hubFault(hub, err)
+		return nil, nil, enrol.HubFault(hub, err)
 	}
 	return conn, welcome, nil
 }

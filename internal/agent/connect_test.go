@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tombolo-io/tombolo/internal/carrier"
+	"github.com/tombolo-io/tombolo/internal/enrol"
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/heartbeat"
 	"github.com/tombolo-io/tombolo/internal/id"
@@ -102,7 +103,7 @@ func bareAgent(t *testing.T) (*Agent, *trust.Authority) {
 	return a, ca
 }
 
-func certified(t *testing.T, ca *trust.Authority) *identity {
+func certified(t *testing.T, ca *trust.Authority) *enrol.Identity {
 	t.Helper()
 	key, err := trust.NewKey()
 	if err != nil {
@@ -118,8 +119,8 @@ func certified(t *testing.T, ca *trust.Authority) *identity {
 	if err != nil {
 		t.Fatal(err)
 	}
-	i := &identity{key: key}
-	if err := i.setCertificates(string(trust.EncodeCertificate(leaf.Raw)), string(ca.CertificatePEM())); err != nil {
+	i := &enrol.Identity{Key: key}
+	if err := i.SetCertificates(string(trust.EncodeCertificate(leaf.Raw)), string(ca.CertificatePEM())); err != nil {
 		t.Fatal(err)
 	}
 	return i

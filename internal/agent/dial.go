@@ -11,11 +11,11 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/carrier"
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/limit"
 	"github.com/tombolo-io/tombolo/internal/otlp"
 	"github.com/tombolo-io/tombolo/internal/policy"
+	"github.com/tombolo-io/tombolo/internal/port"
 	"github.com/tombolo-io/tombolo/internal/run"
 	"github.com/tombolo-io/tombolo/internal/wire"
 )
@@ -35,7 +35,7 @@ type targetDialer struct {
 // sparing dials targets and leaves the reserve of descriptors alone, also with
 // those whose connection does not come about: they hold one while they wait.
 func sparing(most int) *net.Dialer {
-	first := most - carrier.Reserve(most)
+	first := most - port.Reserve(most)
 	return &net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
 		full := false
 		if err := c.Control(func(fd uintptr) { full = int(fd) >= first }); err != nil {
@@ -114,10 +114,11 @@ func (t *targetDialer) resolve(ctx context.Context, name string) ([]netip.Addr, 
 		err = errors.New("there is no address")
 	}
 	if err != nil {
-		if errors.Is(ctx.Err(), context.Canceled) {
+		end := run.Ended(ctx)
+		if errors.Is(end, context.Canceled) {
 			return nil, fault.New(fault.CodeDialCanceled, "the caller gave up")
 		}
-		if ctx.Err() != nil {
+		if end != nil {
 			return nil, fault.Newf(fault.CodeDialTimeout, "the name %s did not resolve in time", name).Because(err)
 		}
 		return nil, fault.Newf(fault.CodeDialDNS, "the name %s did not resolve on the agent's side", name).Because(err)

@@ -265,6 +265,35 @@ func TestACallerWhoGivesUp(t *testing.T) {
 	}
 }
 
+// TestTheResolverIsFirst: it sees that the deadline has passed before the context does.
+func TestTheResolverIsFirst(t *testing.T) {
+	d := &targetDialer{resolver: tardy{}, own: func() []policy.Listener { return nil }}
+	for late, want := range map[bool]fault.Code{true: fault.CodeDialTimeout, false: fault.CodeDialDNS} {
+		ctx := deadline{context.WithoutCancel(t.Context()), time.Now().Add(-time.Second)}
+		if !late {
+			ctx.at = time.Now().Add(time.Hour)
+		}
+		if _, _, err := d.Dial(ctx, allow(t, "10.0.0.0/8"), tcp("db.example:80"), nil); !fault.Has(err, want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+}
+
+// tardy is a resolver whose servers have not answered in time.
+type tardy struct{}
+
+func (tardy) LookupNetIP(context.Context, string, string) ([]netip.Addr, error) {
+	return nil, &net.DNSError{Err: "i/o timeout", IsTimeout: true}
+}
+
+// deadline is a context that never learns that it has passed.
+type deadline struct {
+	context.Context
+	at time.Time
+}
+
+func (d deadline) Deadline() (time.Time, bool) { return d.at, true }
+
 func inAMinute(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, time.Minute)
 }

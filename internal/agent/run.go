@@ -4,20 +4,14 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"log/slog"
-	"net"
-	"net/http"
 	"net/netip"
-	"syscall"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/tombolo-io/tombolo/internal/carrier"
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/port"
 	"github.com/tombolo-io/tombolo/internal/run"
 	"github.com/tombolo-io/tombolo/internal/wire"
 	pb "github.com/tombolo-io/tombolo/proto"
@@ -26,9 +20,9 @@ import (
 // Run works until ctx ends; then it drains: it asks the hub for no new streams
 // and gives the live ones the drain timeout, which the end of hard cuts short.
 func (a *Agent) Run(ctx, hard context.Context) error {
-	ln, err := carrier.ListenTCP(ctx, a.cfg.HealthListen)
+	ln, err := port.Listen(ctx, "--health-listen", a.cfg.HealthListen)
 	if err != nil {
-		return healthFault(a.cfg.HealthListen, err)
+		return err
 	}
 	if ap, err := netip.ParseAddrPort(ln.Addr().String()); err == nil {
 		a.mu.Lock()
@@ -38,7 +32,7 @@ func (a *Agent) Run(ctx, hard context.Context) error {
 	inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	g := run.NewGroup(inner)
-	a.serveHealth(g, ln)
+	g.Go("health", func(ctx context.Context) error { return a.health().Serve(ctx, ln) })
 	// Joining can take long while the hub is away; probes answer meanwhile.
 	if err := a.prepareWhile(ctx, g); err != nil {
 		g.Stop()
@@ -72,42 +66,13 @@ func (a *Agent) prepareWhile(ctx context.Context, g *run.Group) error {
 	return a.prepare(ctx)
 }
 
-func healthFault(address string, err error) error {
-	if errors.Is(err, syscall.EADDRINUSE) {
-		return fault.Newf(fault.CodeAddressBusy, "the address %s is in use", address).
-			Whyf("another process listens there").Hint("stop it, or choose another with --health-listen")
-	}
-	return fault.Newf(fault.CodeConfig, "cannot listen on %s", address).Because(err).Hint("correct --health-listen")
-}
-
-// serveHealth serves probes and metrics, and nothing that changes anything.
-func (a *Agent) serveHealth(g *run.Group, ln net.Listener) {
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte("ok\n")) })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+func (a *Agent) health() port.Health {
+	return port.Health{Metrics: a.reg, Log: a.log, Ready: func() *fault.Fault {
 		if a.Ready() {
-			w.Write([]byte("ok\n"))
-			return
+			return nil
 		}
-		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(http.StatusServiceUnavailable)
-		json.NewEncoder(w).Encode(map[string]string{"code": string(fault.CodeHubAway), "what": "there is no session to a hub"})
-	})
-	mux.Handle("GET /metrics", promhttp.HandlerFor(a.reg, promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: limit.Dial}))
-	srv := &http.Server{
-		Handler: carrier.Served(mux), ConnContext: carrier.WithFew, ReadHeaderTimeout: limit.RequestHeaderTime, ReadTimeout: limit.RequestHeaderTime,
-		IdleTimeout: 2 * limit.DeadIdle, MaxHeaderBytes: limit.RequestHeader,
-		ErrorLog: slog.NewLogLogger(a.log.Handler(), slog.LevelDebug),
-	}
-	g.Go("health", func(ctx context.Context) error {
-		stop := run.OnDone(ctx, func() { srv.Close() })
-		defer stop()
-		few := carrier.Few(ln, carrier.Probes(carrier.Descriptors()), func() { a.log.Debug("a connection of the health port lost its place to a newer one") })
-		if err := srv.Serve(few); !errors.Is(err, http.ErrServerClosed) {
-			return err
-		}
-		return nil
-	})
+		return fault.New(fault.CodeHubAway, "there is no session to a hub")
+	}}
 }
 
 // drain asks the hub for no new streams. Our mux then refuses those that are on

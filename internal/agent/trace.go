@@ -19,9 +19,9 @@ func (a *Agent) traced(ctx context.Context, span otlp.Span, d wire.Dial) context
 	span.Set("tombolo.at", audit.AtAgent)
 	span.Set("tombolo.caller", wire.Clean(d.Caller))
 	span.Set("tombolo.asked", wire.Clean(audit.Destination(d.Address)))
-	if me := a.identity(); me.joined() {
-		span.Set("tombolo.cluster", me.who.Cluster.String())
-		span.Set("tombolo.agent", me.who.Name)
+	if me := a.identity(); me.Joined() {
+		span.Set("tombolo.cluster", me.Who.Cluster.String())
+		span.Set("tombolo.agent", me.Who.Name)
 	}
 	return otlp.With(ctx, span)
 }

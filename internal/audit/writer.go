@@ -342,15 +342,10 @@ func (w *Writer) put(ctx context.Context, b []byte) {
 			w.log.Error("audit records cannot be written", "path", w.where, tell.AttrReason, err)
 		}
 		b = b[n:]
-		again := time.NewTimer(pause(err))
-		select {
-		case <-again.C:
-			continue
-		case <-ctx.Done():
-			again.Stop()
+		if !run.Wait(ctx, pause(err)) {
+			w.lose(lostStop, int64(bytes.Count(b, []byte("\n"))))
+			return
 		}
-		w.lose(lostStop, int64(bytes.Count(b, []byte("\n"))))
-		return
 	}
 }
 

@@ -18,6 +18,8 @@ import (
 
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
+
+	"github.com/tombolo-io/tombolo/internal/port"
 )
 
 // patience is how long anything here may take; reaching it is a failure, never a wait.
@@ -131,7 +133,7 @@ func newRig(t testing.TB) *rig {
 	key := must[*ecdsa.PrivateKey](t)(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
 	der := must[[]byte](t)(x509.CreateCertificate(rand.Reader, template, template, key.Public(), key))
-	ln := must[net.Listener](t)(ListenTCP(t.Context(), "127.0.0.1:0"))
+	ln := must[net.Listener](t)(port.Listen(t.Context(), "", "127.0.0.1:0"))
 	t.Cleanup(func() { ln.Close() })
 	var mu sync.Mutex // pairs dials with accepts
 	return &rig{t, tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, func(ctx context.Context) (near, far net.Conn, err error) {

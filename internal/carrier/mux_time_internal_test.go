@@ -150,6 +150,7 @@ func TestStalledLook(t *testing.T) {
 		if took := silent.closed.Sub(woke); took > limit.DeadLive+tickEvery {
 			t.Errorf("the silent connection was closed %v after the stall", took)
 		}
+		synctest.Wait() // it is closed first, and then taken off the session
 		if i := s.Info(); i.Connections != 2 {
 			t.Errorf("%d connections are left", i.Connections)
 		}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/carrier"
 	"github.com/tombolo-io/tombolo/internal/carrier/carriertest"
+	"github.com/tombolo-io/tombolo/internal/port"
 )
 
 // end is what a session is made of.
@@ -77,7 +78,7 @@ type plant struct {
 
 func newPlant(t *testing.T) *plant {
 	t.Helper()
-	ln, err := carrier.ListenTCP(t.Context(), "127.0.0.1:0")
+	ln, err := port.Listen(t.Context(), "", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,30 +3,21 @@
 package carrier
 
 import (
-	"context"
 	"errors"
 	"net"
-	"time"
 
 	"golang.org/x/sys/unix"
 	"syscall"
 
 	"github.com/tombolo-io/tombolo/internal/limit"
+	kernel "github.com/tombolo-io/tombolo/internal/socket"
 )
 
 // Dialer dials a hub. The kernel gives up on unacknowledged data after
 // limit.DeadIdle (TCP_USER_TIMEOUT, RFC 5482), should our own pings not have
 // noticed first.
 func Dialer() *net.Dialer {
-	return &net.Dialer{Timeout: limit.Handshake, KeepAliveConfig: keepAlive(), Control: control}
-}
-
-// ListenTCP listens for agents and clients. Accepted connections have keepalive
-// only: Linux counts a peer that does not read as one that does not acknowledge
-// (tcp(7), TCP_USER_TIMEOUT), and a client may pause for as long as it likes.
-func ListenTCP(ctx context.Context, address string) (net.Listener, error) {
-	lc := net.ListenConfig{KeepAliveConfig: keepAlive()}
-	return lc.Listen(ctx, "tcp", address)
+	return &net.Dialer{Timeout: limit.Handshake, KeepAliveConfig: kernel.KeepAlive(), Control: control}
 }
 
 // MarkSession gives an accepted connection that turned out to be an agent's
@@ -43,10 +34,6 @@ func MarkSession(conn net.Conn) error {
 	return control("", "", raw)
 }
 
-func keepAlive() net.KeepAliveConfig {
-	return net.KeepAliveConfig{Enable: true, Idle: limit.DeadIdle, Interval: 10 * time.Second, Count: 3}
-}
-
 func control(_, _ string, c syscall.RawConn) error {
 	var failed error
 	err := c.Control(func(fd uintptr) {
@@ -60,21 +47,4 @@ func control(_, _ string, c syscall.RawConn) error {
 		return err
 	}
 	return failed
-}
-
-// Unread is how many bytes a TCP connection has for a reader who is not there yet
-// (tcp(7), SIOCINQ); 0 of another connection.
-func Unread(conn net.Conn) (n int) {
-	c, ok := conn.(*net.TCPConn)
-	if !ok {
-		return 0
-	}
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return 0
-	}
-	if raw.Control(func(fd uintptr) { n, err = unix.IoctlGetInt(int(fd), unix.SIOCINQ) }) != nil || err != nil {
-		return 0
-	}
-	return n
 }

@@ -10,12 +10,13 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/carrier"
 	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/port"
 )
 
 // TestOnlySessionsAreBound: a caller that pauses must not be taken for one that is
 // gone, and what waits in a session's kernel is little.
 func TestOnlySessionsAreBound(t *testing.T) {
-	ln, err := carrier.ListenTCP(t.Context(), "127.0.0.1:0")
+	ln, err := port.Listen(t.Context(), "", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package conf decodes YAML strictly into a struct and reports every problem
-// with file:line:column and field path. It knows no room and no meaning: a room
-// validates the decoded value and places its problems through the Document.
+// with file:line:column and field path. It knows no room, and of meaning only what
+// the files of all have in common: a room validates the decoded value and places its
+// problems through the Document.
 package conf
 
 import (
@@ -99,6 +100,12 @@ func (d *Document) find(path string) place {
 		}
 		path = path[:max(strings.LastIndexAny(path, ".["), 0)]
 	}
+}
+
+// Stands reports whether a path stands in the file, with a value or without.
+func (d *Document) Stands(path string) bool {
+	_, ok := d.places[path]
+	return ok
 }
 
 // Unlisted is how many problems there are beyond those that are listed.

@@ -17,8 +17,9 @@ import (
 type Options struct {
 	Program  string // path of the tombolo program
 	Rootless bool   // loopback addresses instead of namespaces
+	Mesh     bool   // nodes that become one network, instead of hub and agents
 	Screen   *Screen
-	Errors   io.Writer // the logs of hub and agents, after a failure
+	Errors   io.Writer // the logs of the programs, after a failure
 }
 
 // Bounds of the demo. They are far above what is needed, so that only a defect
@@ -33,17 +34,24 @@ const (
 
 // Run plays the demo, and removes what it made also when it fails or ctx ends.
 func Run(ctx context.Context, o Options) error {
+	if o.Mesh && o.Rootless {
+		return fault.New(fault.CodeUsage, "a mesh cannot be shown on the loopback").
+			Hint("leave out --rootless and run it as root (sudo tombolo demo --mesh), or leave out --mesh")
+	}
 	if !o.Rootless {
 		if err := lab.Check(); err != nil {
 			return fault.New(fault.CodeUnauthorized, "the demo builds its networks in namespaces").Because(err).
-				Hint("run it as root (sudo tombolo demo), or run `tombolo demo --rootless`: it shows dials, " +
-					"refusals and recovery on 127.0.0.x, without NAT, partition and equal ranges")
+				Hint("%s", withRoot(o.Mesh))
 		}
 	}
 	begin := time.Now()
 	p := &play{screen: o.Screen}
-	err := p.all(ctx, o)
-	var told bool // what hub and agents said
+	story := p.all
+	if o.Mesh {
+		story = (&meshPlay{play: p}).all
+	}
+	err := story(ctx, o)
+	var told bool // what the programs said
 	var left error
 	if p.stage != nil {
 		if err != nil && ctx.Err() == nil && o.Screen.failed == nil {
@@ -67,6 +75,15 @@ func Run(ctx context.Context, o Options) error {
 	return explain(errors.Join(err, left), o.Screen, told)
 }
 
+// withRoot says how the demo is played all the same.
+func withRoot(mesh bool) string {
+	if mesh {
+		return "run it as root: sudo tombolo demo --mesh"
+	}
+	return "run it as root (sudo tombolo demo), or run `tombolo demo --rootless`: it shows dials, " +
+		"refusals and recovery on 127.0.0.x, without NAT, partition and equal ranges"
+}
+
 // explain makes a failure of the demo a fault: one that has a code keeps it.
 func explain(err error, screen *Screen, told bool) error {
 	if f := screen.fault(); f != nil {
@@ -78,7 +95,7 @@ func explain(err error, screen *Screen, told bool) error {
 	}
 	f := fault.New(fault.CodeDemo, "the demo failed").Because(err)
 	if told {
-		return f.Hint("run it again; if it fails again, report this with the last log lines of hub and agents, which are above")
+		return f.Hint("run it again; if it fails again, report this with the last log lines of its programs, which are above")
 	}
 	return f.Hint("run it again; if it fails again, report this")
 }
@@ -89,12 +106,15 @@ type play struct {
 	stage  *stage
 }
 
+// scene is one part of a play. Without a name it tells its outcome itself.
+type scene struct {
+	name string
+	do   func(context.Context) (string, error)
+}
+
 func (p *play) all(ctx context.Context, o Options) error {
 	p.introduce(o.Rootless)
-	scenes := []struct {
-		name string
-		do   func(context.Context) (string, error)
-	}{
+	return p.perform(ctx, []scene{
 		{"network", func(ctx context.Context) (string, error) { return p.build(ctx, o) }},
 		{"hub", p.startHub},
 		{"agents", p.startAgents},
@@ -105,7 +125,11 @@ func (p *play) all(ctx context.Context, o Options) error {
 		{"agent killed (-9)", p.killAgent},
 		{"throughput", p.measure},
 		{"clean up", p.cleanUp},
-	}
+	})
+}
+
+// perform plays scenes until one fails, or nobody wants to see more.
+func (p *play) perform(ctx context.Context, scenes []scene) error {
 	for _, scene := range scenes {
 		play := func() (string, error) {
 			outcome, err := scene.do(ctx)

@@ -46,3 +46,10 @@ func TestAnInterruptedDemoSaysSo(t *testing.T) {
 		t.Errorf("%q, %q", out.String(), logs.String())
 	}
 }
+
+func TestAMeshNeedsNamespaces(t *testing.T) {
+	err := Run(t.Context(), Options{Rootless: true, Mesh: true, Screen: &Screen{Out: io.Discard}})
+	if f := fault.From(err); f.Code != fault.CodeUsage || !strings.Contains(f.Next, "--rootless") {
+		t.Errorf("%s", f.Explain())
+	}
+}

@@ -23,7 +23,13 @@ import (
 
 func (p *play) build(ctx context.Context, o Options) (string, error) {
 	var err error
-	if p.stage, err = newStage(ctx, o.Program, o.Rootless); err != nil {
+	p.stage, err = newStage(ctx, o.Program, func(s *stage) error {
+		if o.Rootless {
+			return s.onLoopback(ctx)
+		}
+		return s.inNamespaces()
+	})
+	if err != nil {
 		return "", err
 	}
 	if o.Rootless {
@@ -220,15 +226,7 @@ func (p *play) refuseMetadata(ctx context.Context) (string, error) {
 	return fmt.Sprintf("%s: refused with HTTP %d\n%s", metadata, r.status, r.reason), nil
 }
 
-// cleanUp ends hub and agents in order, then removes everything.
 func (p *play) cleanUp(context.Context) (string, error) {
-	s := p.stage
-	if err := s.stop(stopGrace); err != nil {
-		return "", err
-	}
-	hosts := s.lab.Hosts()
-	if err := s.close(); err != nil {
-		return "", err
-	}
-	return fmt.Sprintf("agents and hub ended by themselves; %d namespaces and the directory are gone", hosts), nil
+	hosts, err := p.stage.strike()
+	return fmt.Sprintf("agents and hub ended by themselves; %d namespaces and the directory are gone", hosts), err
 }

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,13 +28,14 @@ type stage struct {
 	group   *run.Group // of the backends
 	dir     string     // state, sockets and logs
 	world   *lab.World // nil without root
+	nodes   []*node    // in the order in which they are to begin
 	hub     *node
 	listen  string // of the hub
 	admin   string // of the hub
 	sites   []*site
 }
 
-// node is a hub or an agent: a tombolo process that can be started again.
+// node is a hub, an agent, or another tombolo process, that can be started again.
 type node struct {
 	name    string
 	host    *lab.Host
@@ -56,8 +58,8 @@ type site struct {
 // clusters are the names of the clusters.
 func clusters() []string { return []string{"c1", "c2"} }
 
-// newStage makes the machines: in namespaces, or on the loopback.
-func newStage(ctx context.Context, program string, rootless bool) (*stage, error) {
+// newStage makes a stage, and the machines on it by one of the functions below.
+func newStage(ctx context.Context, program string, machines func(*stage) error) (*stage, error) {
 	l, err := lab.New("demo")
 	if err != nil {
 		return nil, err
@@ -71,17 +73,13 @@ func newStage(ctx context.Context, program string, rootless bool) (*stage, error
 		return nil, fault.New(fault.CodeStateAccess, "the demo's directory cannot be made").Because(errors.Join(err, l.Close())).
 			Hint("set TMPDIR to a folder that exists and can be written, on a disk with free space")
 	}
-	if rootless {
-		err = s.onLoopback(ctx)
-	} else {
-		err = s.inNamespaces()
-	}
-	if err != nil {
+	if err := machines(s); err != nil {
 		return nil, errors.Join(err, s.close())
 	}
 	return s, nil
 }
 
+// inNamespaces makes the control plane and two sites.
 func (s *stage) inNamespaces() error {
 	var err error
 	if s.world, err = s.lab.NewWorld(len(clusters()), 1); err != nil {
@@ -102,6 +100,7 @@ func (s *stage) inNamespaces() error {
 	return nil
 }
 
+// onLoopback has them all on this machine.
 func (s *stage) onLoopback(ctx context.Context) error {
 	here := s.lab.Here()
 	ports, err := freePorts(ctx, 2+len(clusters()))
@@ -137,7 +136,9 @@ func (s *stage) addBackend(site *site, host *lab.Host, addr string) error {
 }
 
 func (s *stage) node(name string, host *lab.Host) *node {
-	return &node{name: name, host: host, logPath: filepath.Join(s.dir, name+".log")}
+	n := &node{name: name, host: host, logPath: filepath.Join(s.dir, name+".log")}
+	s.nodes = append(s.nodes, n)
+	return n
 }
 
 // freePorts finds ports of 127.0.0.1 that nobody uses at the moment.
@@ -154,12 +155,12 @@ func freePorts(ctx context.Context, n int) ([]string, error) {
 	return addrs, nil
 }
 
-// environment is ours without what would lead hub and agents elsewhere.
+// environment is ours without what would lead the programs elsewhere.
 func (s *stage) environment() []string {
 	var env []string
 	for _, entry := range os.Environ() {
 		name, _, _ := strings.Cut(entry, "=")
-		if strings.HasPrefix(name, "TOMBOLO_") || strings.HasSuffix(strings.ToUpper(name), "_PROXY") {
+		if strings.HasPrefix(name, "TOMBOLO_") || name == "NODE_NAME" || strings.HasSuffix(strings.ToUpper(name), "_PROXY") {
 			continue
 		}
 		env = append(env, entry)
@@ -186,10 +187,15 @@ func (s *stage) start(n *node) error {
 func (s *stage) tombolo(ctx context.Context, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
+	return s.tomboloAt(ctx, s.hub.host, nil, args...)
+}
+
+// tomboloAt runs a verb on a machine, with more in its environment.
+func (s *stage) tomboloAt(ctx context.Context, host *lab.Host, env []string, args ...string) (string, error) {
 	cmd := exec.Command(s.program, args...)
 	var stdout, stderr bytes.Buffer
-	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = s.environment(), s.dir, &stdout, &stderr
-	if err := s.hub.host.Run(ctx, cmd); err != nil {
+	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = append(s.environment(), env...), s.dir, &stdout, &stderr
+	if err := host.Run(ctx, cmd); err != nil {
 		said := strings.TrimSpace(stderr.String())
 		return "", fmt.Errorf("tombolo %s: %w: %s", strings.Join(args, " "), err, said)
 	}
@@ -226,17 +232,10 @@ func until(ctx context.Context, n *node, within time.Duration, ask func(context.
 	}
 }
 
-// logs returns the last lines that hub and agents said, to explain a failure.
+// logs returns the last lines that the programs said, to explain a failure.
 func (s *stage) logs(lines int) string {
 	var b strings.Builder
-	nodes := []*node{s.hub}
-	for _, site := range s.sites {
-		nodes = append(nodes, site.agent)
-	}
-	for _, n := range nodes {
-		if n == nil {
-			continue
-		}
+	for _, n := range s.nodes {
 		content, err := os.ReadFile(n.logPath)
 		if err != nil || len(bytes.TrimSpace(content)) == 0 {
 			continue
@@ -250,22 +249,28 @@ func (s *stage) logs(lines int) string {
 	return b.String()
 }
 
-// stop asks hub and agents to end, agents first, and waits for them.
+// stop asks the programs to end, those first that began last, and waits for them.
 func (s *stage) stop(grace time.Duration) error {
 	var errs []error
-	for _, site := range s.sites {
-		if site.agent.process != nil {
-			if err := site.agent.process.Stop(grace); err != nil {
-				errs = append(errs, fmt.Errorf("stopping the agent of %s: %w", site.name, err))
-			}
+	for _, n := range slices.Backward(s.nodes) {
+		if n.process == nil {
+			continue
 		}
-	}
-	if s.hub.process != nil {
-		if err := s.hub.process.Stop(grace); err != nil {
-			errs = append(errs, fmt.Errorf("stopping the hub: %w", err))
+		if err := n.process.Stop(grace); err != nil {
+			errs = append(errs, fmt.Errorf("stopping %s: %w", n.name, err))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// strike ends all programs in order, then removes everything, and returns how many
+// namespaces there were.
+func (s *stage) strike() (hosts int, err error) {
+	hosts = s.lab.Hosts()
+	if err := s.stop(stopGrace); err != nil {
+		return hosts, err
+	}
+	return hosts, s.close()
 }
 
 // close removes everything, whatever state it is in.

@@ -7,16 +7,13 @@ import (
 	"fmt"
 	"html/template"
 	"net/http"
-	"net/http/pprof"
 	"strings"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
 	"github.com/tombolo-io/tombolo/internal/admin"
 	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/port"
 	"github.com/tombolo-io/tombolo/internal/seal"
 	"github.com/tombolo-io/tombolo/internal/trust"
 )
@@ -34,6 +31,7 @@ func (s *Service) Status() admin.DiscoveryStatus {
 		Watchers: s.watchers.Load(), Connections: s.connections.Load(),
 		Limits: admin.DiscoveryLimits{Clusters: l.Clusters, Members: l.Members, Endpoints: l.Endpoints, Bytes: l.Bytes, Connections: min(l.Connections, s.most)},
 	}
+	out.STUN = admin.STUN(s.mirror.Status())
 	out.Clusters, out.Members, out.Bytes = s.board.Counts()
 	if s.certs != nil && s.certs.own != nil {
 		out.CAPin = trust.Pin(s.certs.own.ca.Certificate())
@@ -67,7 +65,7 @@ func (s *Service) clusterCounts(text string) (*admin.DiscoveryCluster, error) {
 	if native, err := seal.ParseClusterID(text); err == nil {
 		id, protocol = Cluster{Native, string(native[:])}, "native"
 	}
-	c, _ := s.board.find(id, false)
+	c := s.board.find(id, false)
 	if c == nil {
 		return nil, fault.New(fault.CodeNotFound, "the service does not know the cluster").Whyf("it has neither a member nor a watcher").
 			Hint("write the native id (t1-...), or the id of the older protocol as its members send it")
@@ -76,7 +74,7 @@ func (s *Service) clusterCounts(text string) (*admin.DiscoveryCluster, error) {
 	defer c.mu.RUnlock()
 	out := &admin.DiscoveryCluster{ID: text, Protocol: protocol, Members: c.listed, Removals: len(c.members) - c.listed, Watchers: c.watchers}
 	for id, l := range c.members {
-		out.Bytes += weight(id, l)
+		out.Bytes += weight(id, l.Lease)
 	}
 	return out, nil
 }
@@ -115,31 +113,22 @@ func writeFault(w http.ResponseWriter, err error) {
 	writeJSON(w, admin.HTTPStatus(fault.ClassOf(f.Code)), admin.BodyOf(f))
 }
 
-// probes serves probes and metrics, and nothing that changes anything.
 func (s *Service) probes() http.Handler {
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
-	// A service whose store is degraded or not settled stays ready: what it knows is
-	// better than nothing, and who asks is told what it does not know.
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if s.isDraining() {
-			writeFault(w, drained())
-			return
-		}
-		if why := s.store.State().Degraded; why != "" {
-			fmt.Fprintf(w, "ok, degraded: %s\n", why)
-			return
-		}
-		fmt.Fprintln(w, "ok")
-	})
-	mux.Handle("GET /metrics", promhttp.HandlerFor(s.opt.Reg, promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: limit.Drain}))
-	if s.cfg.Pprof {
-		mux.HandleFunc("GET /debug/pprof/", pprof.Index)
-		mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
-		mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
-		mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	return port.Probes{Ready: s.readyz, Metrics: s.opt.Reg, Pprof: s.cfg.Pprof}.Handler()
+}
+
+// readyz says of a service whose store is degraded or not settled that it is ready:
+// what it knows is better than nothing, and who asks is told what it does not know.
+func (s *Service) readyz(w http.ResponseWriter, _ *http.Request) {
+	if s.isDraining() {
+		writeFault(w, drained())
+		return
 	}
-	return mux
+	if why := s.store.State().Degraded; why != "" {
+		fmt.Fprintf(w, "ok, degraded: %s\n", why)
+		return
+	}
+	fmt.Fprintln(w, "ok")
 }
 
 // page is what a browser gets at the main port: counters, and no names.

@@ -5,6 +5,7 @@ package discovery
 import (
 	"maps"
 	"math"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -12,7 +13,6 @@ import (
 	"time"
 	"weak"
 
-	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/limit"
 	"github.com/tombolo-io/tombolo/internal/roster"
 )
@@ -24,21 +24,15 @@ type Board struct {
 	mu       sync.RWMutex // of the map alone
 	clusters map[Cluster]*cluster
 	members  atomic.Int64
+	inUse    atomic.Int64 // clusters that have a member
 	bytes    atomic.Int64
+	shares   shares
 	edition  atomic.Uint64 // counts every change, renewals too: of two that are equal nothing happened between
-}
-
-// Bounds are how much a board takes. The zero value of a field is no bound.
-type Bounds struct {
-	Clusters  int
-	Members   int   // of one cluster
-	Endpoints int   // of one member
-	Bytes     int64 // of everything that members sent
 }
 
 // NewBoard makes an empty board.
 func NewBoard(b Bounds) *Board {
-	board := &Board{begin: time.Now(), clusters: make(map[Cluster]*cluster)}
+	board := &Board{begin: time.Now(), clusters: make(map[Cluster]*cluster), shares: shares{of: make(map[area]*share)}}
 	board.Bound(b)
 	return board
 }
@@ -49,7 +43,9 @@ func (b *Board) Bound(to Bounds) { b.bounds.Store(&to) }
 // cluster is the members of one, and the log of what changed last.
 type cluster struct {
 	mu       sync.RWMutex
-	members  map[string]roster.Lease
+	members  map[string]held
+	weight   int64  // of itself
+	by       *share // of who began it; nil: nobody knows
 	listed   int
 	next     atomic.Int64 // nanoseconds of the board's clock before which nothing expires; never: nothing ever does
 	seq      uint64       // of the last change
@@ -71,79 +67,63 @@ type Rendered struct {
 const never = math.MaxInt64
 
 // find returns a cluster, made if there is none and create is set; nil otherwise.
-func (b *Board) find(id Cluster, create bool) (*cluster, error) {
+func (b *Board) find(id Cluster, create bool) *cluster {
 	b.mu.RLock()
 	c := b.clusters[id]
 	b.mu.RUnlock()
 	if c != nil || !create {
-		return c, nil
+		return c
 	}
-	return b.make(id, b.bounds.Load().Clusters)
-}
-
-// make makes a cluster, if there are fewer than a bound; 0 is none.
-func (b *Board) make(id Cluster, bound int) (*cluster, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if c := b.clusters[id]; c != nil {
-		return c, nil
+	if c = b.clusters[id]; c == nil {
+		c = newCluster(id)
+		b.clusters[id] = c
 	}
-	if err := crowded(len(b.clusters), bound); err != nil {
-		return nil, err
-	}
-	c := newCluster()
-	b.clusters[id] = c
-	return c, nil
+	return c
 }
 
-// crowded is the refusal of a cluster more; nil where there is room.
-func crowded(n, bound int) error {
-	if bound <= 0 || n < bound {
-		return nil
+// lock is find for a change, with the cluster's lock.
+func (b *Board) lock(id Cluster) *cluster {
+	for {
+		c := b.find(id, true)
+		c.mu.Lock()
+		if !c.gone {
+			return c
+		}
+		c.mu.Unlock()
 	}
-	return fault.New(fault.CodeLimit, "the cluster is not taken").Whyf("the service has %d clusters, which is its bound", n).
-		Hint("raise limits.clusters of the service, or use another service")
 }
 
-func newCluster() *cluster {
-	c := &cluster{members: make(map[string]roster.Lease), changed: make(chan struct{})}
+func newCluster(id Cluster) *cluster {
+	c := &cluster{members: make(map[string]held), weight: int64(costCluster + len(id.ID)), changed: make(chan struct{})}
 	c.next.Store(never)
 	return c
 }
 
 // Apply changes one member by a function of what it is, under the cluster's
-// lock: fn must be quick. An error of fn changes nothing.
-func (b *Board) Apply(p Place, fn func(was roster.Lease) (roster.Lease, roster.Change, error)) error {
-	for {
-		c, err := b.find(p.Cluster, true)
-		if err != nil {
-			return err
-		}
-		c.mu.Lock()
-		if c.gone {
-			c.mu.Unlock()
-			continue
-		}
-		err = c.apply(b, p.Member, fn)
-		idle := c.idle() // it may have been made for this, or this was its last member
-		c.mu.Unlock()
-		if idle {
-			b.forget(p.Cluster)
-		}
-		return err
+// lock: fn must be quick. An error of fn changes nothing. What grows counts with
+// the address that it comes from.
+func (b *Board) Apply(p Place, from netip.Addr, fn func(was roster.Lease) (roster.Lease, roster.Change, error)) error {
+	c := b.lock(p.Cluster)
+	err := c.apply(b, p.Member, party(from), fn)
+	idle := c.idle() // it may have been made for this, or this was its last member
+	c.mu.Unlock()
+	if idle {
+		b.forget(p.Cluster)
 	}
+	return err
 }
 
-func (c *cluster) apply(b *Board, member string, fn func(roster.Lease) (roster.Lease, roster.Change, error)) error {
+func (c *cluster) apply(b *Board, member string, from netip.Addr, fn func(roster.Lease) (roster.Lease, roster.Change, error)) error {
 	was := c.members[member]
-	now, change, err := fn(was)
+	now, change, err := fn(was.Lease)
 	if err != nil {
 		return err
 	}
-	if err := b.admit(c, member, was, now); err != nil {
+	if err := c.become(b, step{member, from, was, now}, *b.bounds.Load()); err != nil {
 		return err
 	}
-	c.put(b, member, was, now)
 	if change == roster.Changed || change == roster.Gone {
 		c.note(member)
 		c.wake()
@@ -151,43 +131,18 @@ func (c *cluster) apply(b *Board, member string, fn func(roster.Lease) (roster.L
 	return nil
 }
 
-// admit looks at the bounds, and takes the bytes: of many at once no more get in
-// than fit.
-func (b *Board) admit(c *cluster, member string, was, now roster.Lease) error {
-	if err := b.fits(c, was, now); err != nil {
-		return err
-	}
-	bounds, grown := b.bounds.Load(), weight(member, now)-weight(member, was)
-	if all := b.bytes.Add(grown); bounds.Bytes > 0 && grown > 0 && all > bounds.Bytes {
-		b.bytes.Add(-grown)
-		return full("bytes of members", all-grown, "bytes")
-	}
-	return nil
-}
-
-func full(what string, n int64, key string) error {
-	return fault.New(fault.CodeLimit, "the member is not taken").Whyf("there are %d %s, which is the bound", n, what).
-		Hint("raise limits.%s of the service", key)
-}
-
-// fits looks at the bounds that are of one cluster or member.
-func (b *Board) fits(c *cluster, was, now roster.Lease) error {
-	switch {
-	case b.bounds.Load().Members > 0 && !was.Exists() && now.Exists() && len(c.members) >= b.bounds.Load().Members:
-		return full("members in the cluster", int64(len(c.members)), "members")
-	case b.bounds.Load().Endpoints > 0 && len(now.Endpoints) > b.bounds.Load().Endpoints && len(now.Endpoints) > len(was.Endpoints):
-		return full("endpoints of the member", int64(len(was.Endpoints)), "endpoints")
-	}
-	return nil
-}
-
-// put writes a member down; its bytes have been counted.
-func (c *cluster) put(b *Board, member string, was, now roster.Lease) {
+// put writes a member down; its bytes have been counted, and so has the cluster
+// that it begins.
+func (c *cluster) put(b *Board, member string, was, now held) {
 	if now.Exists() {
 		c.members[member] = now
 		c.next.Store(min(c.next.Load(), b.clock(now.Next())))
-	} else {
-		delete(c.members, member)
+	} else if delete(c.members, member); was.Exists() && len(c.members) == 0 {
+		b.inUse.Add(-1)
+		b.bytes.Add(-c.weight)
+		// What its first member brought is in the share of who began it, too.
+		b.shares.drop(c.by, c.weight)
+		c.by = nil
 	}
 	listed := count(now.Listed()) - count(was.Listed())
 	c.listed += listed
@@ -231,31 +186,12 @@ func count(b bool) int {
 	return 0
 }
 
-// weight is the bytes that a member sent.
-func weight(member string, l roster.Lease) (n int64) {
-	if !l.Exists() {
-		return 0
-	}
-	n = int64(len(member) + len(l.Data))
-	for _, e := range l.Endpoints {
-		n += int64(len(e.Blob))
-	}
-	return n
-}
-
 // Expire takes away what is over at a time, and says how many members are gone.
 func (b *Board) Expire(now time.Time) (gone int) { return b.sweep(now, roster.Lease.Expire) }
 
 // sweep is Expire by a rule.
 func (b *Board) sweep(now time.Time, rule func(roster.Lease, time.Time) (roster.Lease, roster.Change)) (gone int) {
-	b.mu.RLock()
-	all := slices.Collect(maps.Keys(b.clusters))
-	b.mu.RUnlock()
-	for _, id := range all {
-		c, _ := b.find(id, false)
-		if c == nil {
-			continue
-		}
+	for id, c := range b.live {
 		if c.next.Load() > int64(now.Sub(b.begin)) {
 			continue
 		}
@@ -277,9 +213,8 @@ func (c *cluster) expire(b *Board, now time.Time, rule func(roster.Lease, time.T
 			next = min(next, b.clock(at))
 			continue
 		}
-		is, change := rule(was, now)
-		b.bytes.Add(weight(id, is) - weight(id, was))
-		c.put(b, id, was, is)
+		is, change := rule(was.Lease, now)
+		c.become(b, step{id, was.owner(), was, is}, Bounds{}) // which refuses nothing
 		if is.Exists() {
 			next = min(next, b.clock(is.Next()))
 		}
@@ -314,7 +249,7 @@ func (b *Board) forget(id Cluster) {
 
 // List is the members of a cluster, in the order of their ids.
 func (b *Board) List(id Cluster) []Listing {
-	c, _ := b.find(id, false)
+	c := b.find(id, false)
 	if c == nil {
 		return nil
 	}
@@ -328,7 +263,7 @@ func (c *cluster) list() []Listing {
 	out := make([]Listing, 0, c.listed)
 	for id, l := range c.members {
 		if l.Listed() {
-			out = append(out, Listing{id, l})
+			out = append(out, Listing{id, l.Lease})
 		}
 	}
 	return out
@@ -338,7 +273,7 @@ func (c *cluster) list() []Listing {
 func (c *cluster) all() []Listing {
 	out := make([]Listing, 0, len(c.members))
 	for id, l := range c.members {
-		out = append(out, Listing{id, l})
+		out = append(out, Listing{id, l.Lease})
 	}
 	return out
 }
@@ -350,38 +285,43 @@ func inOrder(all []Listing) []Listing {
 
 // Get is one member.
 func (b *Board) Get(p Place) roster.Lease {
-	c, _ := b.find(p.Cluster, false)
+	c := b.find(p.Cluster, false)
 	if c == nil {
 		return roster.Lease{}
 	}
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	return c.members[p.Member]
+	return c.members[p.Member].Lease
 }
 
-// Counts are how much is on the board.
-func (b *Board) Counts() (clusters, members int, bytes int64) {
-	b.mu.RLock()
-	defer b.mu.RUnlock()
-	return len(b.clusters), int(b.members.Load()), b.bytes.Load()
-}
-
-// All calls fn for each member, removed ones included, while the board lives on:
-// each cluster is as it was at one moment.
-func (b *Board) All(fn func(Place, roster.Lease)) {
+// live yields the clusters of this moment, as far as they are still there when their
+// turn comes. No lock is held meanwhile.
+func (b *Board) live(yield func(Cluster, *cluster) bool) {
 	b.mu.RLock()
 	all := slices.Collect(maps.Keys(b.clusters))
 	b.mu.RUnlock()
 	for _, id := range all {
-		c, _ := b.find(id, false)
-		if c == nil {
-			continue
+		if c := b.find(id, false); c != nil && !yield(id, c) {
+			return
 		}
+	}
+}
+
+// Counts are how much is on the board: clusters with a member, removed ones included,
+// members that are listed, and the memory of all.
+func (b *Board) Counts() (clusters, members int, bytes int64) {
+	return int(b.inUse.Load()), int(b.members.Load()), b.bytes.Load() + b.shares.memory.Load()
+}
+
+// All calls fn for each member, removed ones included, with the party in whose share
+// it is, while the board lives on: each cluster is as it was at one moment.
+func (b *Board) All(fn func(Place, roster.Lease, netip.Addr)) {
+	for id, c := range b.live {
 		c.mu.RLock()
 		members := maps.Clone(c.members)
 		c.mu.RUnlock()
 		for _, m := range slices.Sorted(maps.Keys(members)) {
-			fn(Place{id, m}, members[m])
+			fn(Place{id, m}, members[m].Lease, members[m].owner())
 		}
 	}
 }

@@ -5,6 +5,7 @@ package discovery
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"runtime"
 	"slices"
 	"strconv"
@@ -22,7 +23,7 @@ import (
 
 // set puts data onto a board; empty data takes the member away.
 func set(b *Board, p Place, data string, ttl time.Duration) error {
-	return b.Apply(p, func(was roster.Lease) (roster.Lease, roster.Change, error) {
+	return b.Apply(p, netip.Addr{}, func(was roster.Lease) (roster.Lease, roster.Change, error) {
 		if data == "" {
 			return roster.Lease{}, roster.Gone, nil
 		}
@@ -40,10 +41,7 @@ func mustSet(t testing.TB, b *Board, p Place, data string) {
 
 func watching(t testing.TB, b *Board, c Cluster) *Watcher {
 	t.Helper()
-	w, err := b.Watch(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := b.Watch(c)
 	t.Cleanup(w.Close)
 	return w
 }
@@ -63,8 +61,8 @@ func TestAnIdleClusterIsForgotten(t *testing.T) {
 	c := sidero("").Cluster
 	empty := func(when string) {
 		t.Helper()
-		if clusters, members, bytes := b.Counts(); clusters+members+int(bytes) != 0 {
-			t.Fatalf("%s: %d clusters, %d members, %d bytes", when, clusters, members, bytes)
+		if clusters, members, bytes := b.Counts(); clusters+members+int(bytes)+len(b.clusters)+len(b.shares.of) != 0 {
+			t.Fatalf("%s: %d clusters, %d members, %d bytes; %v, %v", when, clusters, members, bytes, b.clusters, b.shares.of)
 		}
 	}
 	if err := set(b, sidero("a"), "", long); err != nil {
@@ -72,7 +70,7 @@ func TestAnIdleClusterIsForgotten(t *testing.T) {
 	}
 	empty("a delete of what never was")
 	refuse := fault.New(fault.CodeEntryStale, "no")
-	if err := b.Apply(sidero("a"), func(l roster.Lease) (roster.Lease, roster.Change, error) { return l, 0, refuse }); err == nil {
+	if err := b.Apply(sidero("a"), netip.Addr{}, func(l roster.Lease) (roster.Lease, roster.Change, error) { return l, 0, refuse }); err == nil {
 		t.Fatal("no error")
 	}
 	empty("a refusal")
@@ -82,8 +80,8 @@ func TestAnIdleClusterIsForgotten(t *testing.T) {
 	mustSet(t, b, sidero("a"), "x")
 	w := watching(t, b, c)
 	mustSet(t, b, sidero("a"), "")
-	if clusters, _, _ := b.Counts(); clusters != 1 {
-		t.Fatal("forgotten while it is watched")
+	if clusters, _, _ := b.Counts(); clusters != 0 || len(b.clusters) != 1 {
+		t.Fatalf("%d clusters with a member, %d at all, while one is watched", clusters, len(b.clusters))
 	}
 	mustSet(t, b, sidero("b"), "y")
 	if got := ids(next(t, w)); !slices.Equal(got, []string{"a", "b"}) {
@@ -93,11 +91,12 @@ func TestAnIdleClusterIsForgotten(t *testing.T) {
 	w.Close()
 	w.Close() // once more harms nobody
 	empty("the end of the last watch")
-	if _, err := b.Watch(Cluster{Sidero, "other"}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := b.Watch(c); !fault.Has(err, fault.CodeLimit) {
-		t.Errorf("a second cluster is watched: %v", err)
+	// Who only watches takes no cluster from anybody.
+	watching(t, b, Cluster{Sidero, "other"})
+	watching(t, b, Cluster{Sidero, "third"})
+	mustSet(t, b, sidero("a"), "x")
+	if err := set(b, Place{Cluster{Sidero, "other"}, "a"}, "x", long); !fault.Has(err, fault.CodeLimit) {
+		t.Errorf("a second cluster is taken: %v", err)
 	}
 }
 
@@ -188,7 +187,8 @@ func TestASnapshotIsSharedAndForgotten(t *testing.T) {
 
 // TestBytesHoldAgainstManyAtOnce: no more get in than fit.
 func TestBytesHoldAgainstManyAtOnce(t *testing.T) {
-	b := NewBoard(Bounds{Bytes: 1000})
+	const room, one = 100 * 1000, costMember + 10
+	b := NewBoard(Bounds{Bytes: room})
 	g := run.NewGroup(context.Background())
 	var taken atomic.Int64
 	for n := range 8 {
@@ -197,7 +197,7 @@ func TestBytesHoldAgainstManyAtOnce(t *testing.T) {
 				if set(b, Place{Cluster{Sidero, strconv.Itoa(n)}, fmt.Sprintf("%02d", m)}, "12345678", long) == nil {
 					taken.Add(1)
 				}
-				if _, _, bytes := b.Counts(); bytes > 1000+8*10 { // what is being refused just now
+				if _, _, bytes := b.Counts(); bytes > room+8*(one+costCluster+1) { // what is being refused just now
 					t.Errorf("%d bytes", bytes)
 				}
 			}
@@ -206,8 +206,9 @@ func TestBytesHoldAgainstManyAtOnce(t *testing.T) {
 	if err := g.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	if _, members, bytes := b.Counts(); bytes > 1000 || int64(members) != taken.Load() || bytes != 10*int64(members) || members < 90 {
-		t.Errorf("%d members, %d taken, %d bytes", members, taken.Load(), bytes)
+	clusters, members, bytes := b.Counts()
+	if bytes > room || int64(members) != taken.Load() || bytes != one*int64(members)+(costCluster+1)*int64(clusters) || bytes < room*8/10 {
+		t.Errorf("%d clusters, %d members, %d taken, %d bytes", clusters, members, taken.Load(), bytes)
 	}
 }
 
@@ -260,10 +261,7 @@ func TestWatchersAgreeWithTheBoard(t *testing.T) {
 // follow watches until it has asked a number of times, or fell behind, or all is
 // over: then what it knows must be what is on the board.
 func follow(b *Board, c Cluster, times int, end func() bool) (over bool, err error) {
-	w, err := b.Watch(c)
-	if err != nil {
-		return false, err
-	}
+	w := b.Watch(c)
 	defer w.Close()
 	known := map[string]string{}
 	for _, piece := range w.Snapshot(pieces).Pieces {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/run"
 )
 
 // callers knows what each address uses: how many calls it made lately, and what
@@ -120,14 +121,10 @@ func (c *callers) turn(ctx context.Context, a netip.Addr) error {
 	if wait <= 0 {
 		return nil
 	}
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
+	if !run.Wait(ctx, wait) {
 		return context.Cause(ctx)
 	}
+	return nil
 }
 
 // hold notes that an address has one thing more, of which it may have so many;

@@ -7,6 +7,9 @@ import (
 	"google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
+	protobuf "google.golang.org/protobuf/proto"
+
+	"github.com/tombolo-io/tombolo/internal/fault"
 )
 
 // raw is a message that is bytes already. Many streams send the same ones.
@@ -23,6 +26,39 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 		return mem.BufferSlice{mem.SliceBuffer(b)}, nil
 	}
 	return c.CodecV2.Marshal(v)
+}
+
+// unreadable is the number of a field, unknown to all messages, in which the codec
+// says why it could not read one.
+const unreadable = 1<<29 - 1
+
+// Unmarshal implements encoding.CodecV2. What cannot be read is marked, and taken:
+// gRPC would answer for itself, before anybody is asked, as if it were a fault of
+// the service.
+func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
+	err := c.CodecV2.Unmarshal(data, v)
+	m, ok := v.(protobuf.Message)
+	if err == nil || !ok {
+		return err
+	}
+	protobuf.Reset(m)
+	m.ProtoReflect().SetUnknown(field(nil, unreadable, []byte(err.Error())))
+	return nil
+}
+
+// readable is the refusal of a message that the codec could not read.
+func readable(v any) error {
+	m, ok := v.(protobuf.Message)
+	if !ok {
+		return nil
+	}
+	number, _, n := protowire.ConsumeTag(m.ProtoReflect().GetUnknown())
+	if n < 0 || number != unreadable {
+		return nil
+	}
+	why, _ := protowire.ConsumeBytes(m.ProtoReflect().GetUnknown()[n:])
+	return fault.New(fault.CodeEntryInvalid, "the call is refused").Whyf("%q", why).
+		Hint("send a message as docs/reference/discovery.md says, ids in UTF-8")
 }
 
 // The fields of the messages that are put together here, because most of their

@@ -3,20 +3,20 @@
 package discovery
 
 import (
+	"cmp"
 	"fmt"
-	"net"
 	"net/netip"
 	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
 	"github.com/tombolo-io/tombolo/internal/conf"
 	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/mirror"
 )
 
 // TLSMode is where the certificate of the main port comes from.
@@ -37,6 +37,7 @@ type Config struct {
 	RunDir      string
 	Listen      string
 	AdminListen string
+	STUN        v1alpha1.STUNConfig
 	Pprof       bool
 	Log         v1alpha1.LogConfig
 	TLS         TLSMode
@@ -60,13 +61,17 @@ type Reloadable struct {
 
 // Limits bound what a service takes.
 type Limits struct {
-	Clusters, Members, Endpoints                          int
-	Bytes                                                 int64
-	Connections, ConnectionsPerAddress, WatchesPerAddress int
+	Clusters, Members, Endpoints                                   int
+	Bytes, BytesPerAddress                                         int64
+	ClustersPerAddress                                             int
+	Connections, ConnectionsPerAddress, Watches, WatchesPerAddress int
 }
 
 func (l Limits) board() Bounds {
-	return Bounds{Clusters: l.Clusters, Members: l.Members, Endpoints: l.Endpoints, Bytes: l.Bytes}
+	return Bounds{
+		Clusters: l.Clusters, Members: l.Members, Endpoints: l.Endpoints, Bytes: l.Bytes,
+		ClustersPerAddress: l.ClustersPerAddress, BytesPerAddress: l.BytesPerAddress,
+	}
 }
 
 // Rates are how many calls of an address are taken.
@@ -88,12 +93,8 @@ func ParseConfig(file string, data []byte) (Config, error) {
 	if d.Unread() {
 		return Config{}, d.Err()
 	}
-	if raw.APIVersion != v1alpha1.Version {
-		d.Add("apiVersion", "%q is expected", v1alpha1.Version)
-	}
-	if raw.Kind != v1alpha1.KindDiscoveryConfig {
-		d.Add("kind", "%q is expected", v1alpha1.KindDiscoveryConfig)
-	}
+	d.Want("apiVersion", v1alpha1.Version, raw.APIVersion)
+	d.Want("kind", v1alpha1.KindDiscoveryConfig, raw.Kind)
 	cfg := validate(raw, d.Add)
 	return cfg, d.Err()
 }
@@ -103,32 +104,22 @@ func DefaultConfig() Config {
 	return validate(v1alpha1.DiscoveryConfig{}, func(path, format string, args ...any) {})
 }
 
-// reporter takes one problem with the field at path.
-type reporter func(path, format string, args ...any)
-
-func validate(raw v1alpha1.DiscoveryConfig, add reporter) Config {
+func validate(raw v1alpha1.DiscoveryConfig, add conf.Report) Config {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "discovery"
 	}
 	c := Config{
 		Name:     label(host),
-		StateDir: or(raw.StateDir, "/var/lib/tombolo/discovery"), RunDir: or(raw.RunDir, "/run/tombolo"),
-		Listen: or(raw.Listen, ":8446"), AdminListen: or(raw.Admin.Listen, "127.0.0.1:8447"), Pprof: raw.Admin.Pprof, Log: raw.Log,
+		StateDir: cmp.Or(raw.StateDir, "/var/lib/tombolo/discovery"), RunDir: cmp.Or(raw.RunDir, "/run/tombolo"),
+		Listen: cmp.Or(raw.Listen, ":8446"), AdminListen: cmp.Or(raw.Admin.Listen, "127.0.0.1:8447"), Pprof: raw.Admin.Pprof, Log: raw.Log,
 		Settle: between(raw.Settle, limit.DiscoverySettle, limit.DiscoveryTTL, "settle", add),
 		Drain:  between(raw.DrainTimeout, limit.Drain, time.Hour, "drainTimeout", add),
 	}
-	for path, addr := range map[string]string{"listen": c.Listen, "admin.listen": c.AdminListen} {
-		if _, port, err := net.SplitHostPort(addr); err != nil || !isPort(port) {
-			add(path, "%q is not host:port or :port", addr)
-		}
-	}
-	if raw.Log.Format != "" && raw.Log.Format != "text" && raw.Log.Format != "json" {
-		add("log.format", "%q is neither text nor json", raw.Log.Format)
-	}
-	if !slices.Contains([]string{"", "debug", "info", "warn", "error"}, raw.Log.Level) {
-		add("log.level", "%q is none of debug, info, warn, error", raw.Log.Level)
-	}
+	add.Listener("listen", c.Listen)
+	add.Listener("admin.listen", c.AdminListen)
+	c.STUN = mirror.Configure(raw.STUN, add)
+	add.Log(raw.Log.Format, raw.Log.Level)
 	c.tls(raw.TLS, add)
 	c.store(raw.Store, add)
 	c.limits = limits(raw.Limits, add)
@@ -143,6 +134,8 @@ func validate(raw v1alpha1.DiscoveryConfig, add reporter) Config {
 		p, err := network(text)
 		if err != nil {
 			add(fmt.Sprintf("trustedProxies[%d]", i), "%q is neither an address nor a network without host bits", text)
+		} else if p.Bits() == 0 {
+			add(fmt.Sprintf("trustedProxies[%d]", i), "%q is everybody: each caller could say that he is another one, and no bound of an address would hold", text)
 		}
 		c.proxies = append(c.proxies, p)
 	}
@@ -162,7 +155,7 @@ func network(text string) (netip.Prefix, error) {
 	return p, err
 }
 
-func (c *Config) tls(raw v1alpha1.DiscoveryTLSConfig, add reporter) {
+func (c *Config) tls(raw v1alpha1.DiscoveryTLSConfig, add conf.Report) {
 	files := raw.CertFile != "" || raw.KeyFile != ""
 	switch {
 	case raw.Self && raw.None || files && (raw.Self || raw.None):
@@ -187,13 +180,17 @@ func (c *Config) tls(raw v1alpha1.DiscoveryTLSConfig, add reporter) {
 		c.Hosts = hostsHere()
 	}
 	for i, h := range raw.Hosts {
-		if _, err := netip.ParseAddr(h); err != nil && (len(h) > 253 || h == "" || strings.Trim(strings.ToLower(h), "abcdefghijklmnopqrstuvwxyz0123456789-.*") != "") {
+		if _, err := netip.ParseAddr(h); err != nil && !isName(h) {
 			add(fmt.Sprintf("tls.hosts[%d]", i), "%q is neither a name nor an address", h)
 		}
 	}
 }
 
-func (c *Config) store(raw v1alpha1.DiscoveryStoreConfig, add reporter) {
+func isName(h string) bool {
+	return len(h) <= 253 && h != "" && strings.Trim(strings.ToLower(h), "abcdefghijklmnopqrstuvwxyz0123456789-.*") == ""
+}
+
+func (c *Config) store(raw v1alpha1.DiscoveryStoreConfig, add conf.Report) {
 	c.Snapshot = limit.DiscoverySnapshot
 	if raw.Memory != nil {
 		c.Snapshot = between(raw.Memory.SnapshotInterval, limit.DiscoverySnapshot, time.Hour, "store.memory.snapshotInterval", add)
@@ -227,12 +224,12 @@ func (c *Config) store(raw v1alpha1.DiscoveryStoreConfig, add reporter) {
 		absolute("store.etcd."+path, file, add)
 	}
 	c.Etcd = &EtcdConfig{
-		Endpoints: e.Endpoints, Prefix: or(e.Prefix, "/tombolo/discovery"), CAFile: e.CAFile, CertFile: e.CertFile, KeyFile: e.KeyFile,
+		Endpoints: e.Endpoints, Prefix: cmp.Or(e.Prefix, "/tombolo/discovery"), CAFile: e.CAFile, CertFile: e.CertFile, KeyFile: e.KeyFile,
 		Username: e.Username, PasswordFile: e.PasswordFile,
 	}
 }
 
-func limits(raw v1alpha1.DiscoveryLimitsConfig, add reporter) Limits {
+func limits(raw v1alpha1.DiscoveryLimitsConfig, add conf.Report) Limits {
 	l := Limits{
 		Clusters:              number(raw.Clusters, limit.DiscoveryClusters, 10_000_000, "limits.clusters", add),
 		Members:               number(raw.Members, limit.DiscoveryMembers, 1_000_000, "limits.members", add),
@@ -242,6 +239,7 @@ func limits(raw v1alpha1.DiscoveryLimitsConfig, add reporter) Limits {
 		ConnectionsPerAddress: number(raw.ConnectionsPerAddress, limit.DiscoveryFrom, 10_000_000, "limits.connectionsPerAddress", add),
 		WatchesPerAddress:     number(raw.WatchesPerAddress, limit.DiscoveryWatches, 10_000_000, "limits.watchesPerAddress", add),
 	}
+	l.Watches = number(raw.Watches, max(limit.DiscoveryAllWatches, 2*l.Connections), 20_000_000, "limits.watches", add)
 	if l.Bytes == 0 {
 		l.Bytes = limit.DiscoveryBytes
 	}
@@ -249,11 +247,16 @@ func limits(raw v1alpha1.DiscoveryLimitsConfig, add reporter) Limits {
 	if most := int64(limit.DiscoveryFile) / 2; l.Bytes > most {
 		add("limits.bytes", "%v is more than %v", raw.Bytes, v1alpha1.Size(most))
 	}
+	// A part of the whole, and where the whole is small, what one cluster needs.
+	l.ClustersPerAddress = number(raw.ClustersPerAddress, min(l.Clusters, max(l.Clusters/limit.DiscoveryShare, limit.DiscoveryShareClusters)), 10_000_000, "limits.clustersPerAddress", add)
+	if l.BytesPerAddress = int64(raw.BytesPerAddress); l.BytesPerAddress == 0 {
+		l.BytesPerAddress = min(l.Bytes, max(l.Bytes/limit.DiscoveryShare, limit.DiscoveryShareBytes))
+	}
 	return l
 }
 
 // number is one from 1 to most.
-func number(n *int, otherwise, most int, path string, add reporter) int {
+func number(n *int, otherwise, most int, path string, add conf.Report) int {
 	switch {
 	case n == nil:
 		return otherwise
@@ -263,32 +266,20 @@ func number(n *int, otherwise, most int, path string, add reporter) int {
 	return *n
 }
 
-func between(d v1alpha1.Duration, otherwise, most time.Duration, path string, add reporter) time.Duration {
+func between(d v1alpha1.Duration, otherwise, most time.Duration, path string, add conf.Report) time.Duration {
 	switch {
 	case d.Duration == 0:
 		return otherwise
 	case d.Duration < 0 || d.Duration > most:
-		add(path, "%v is not within 0 and %v", d.Duration, most)
+		add(path, "%v is not more than 0s and at most %v", d.Duration, most)
 	}
 	return d.Duration
 }
 
-func absolute(path, file string, add reporter) {
+func absolute(path, file string, add conf.Report) {
 	if file != "" && !filepath.IsAbs(file) {
 		add(path, "%q is not absolute", file)
 	}
-}
-
-func isPort(s string) bool {
-	n, err := strconv.ParseUint(s, 10, 16)
-	return err == nil && (n > 0 || s == "0")
-}
-
-func or(s, otherwise string) string {
-	if s != "" {
-		return s
-	}
-	return otherwise
 }
 
 // label makes an RFC 1123 label of a host name.
@@ -300,31 +291,23 @@ func label(host string) string {
 		}
 		return -1
 	}, host)
-	return or(strings.Trim(out[:min(len(out), 63)], "-"), "discovery")
+	return cmp.Or(strings.Trim(out[:min(len(out), 63)], "-"), "discovery")
 }
 
 // fixedChanges names the settings that differ but cannot be taken over by a running service.
 func fixedChanges(old, next Config) []string {
-	var out []string
-	for _, f := range []struct {
-		name string
-		same bool
-	}{
+	return conf.Settings{
 		{"stateDir", old.StateDir == next.StateDir},
 		{"runDir", old.RunDir == next.RunDir},
 		{"listen", old.Listen == next.Listen},
 		{"admin", old.AdminListen == next.AdminListen && old.Pprof == next.Pprof},
+		{"stun", old.STUN == next.STUN},
 		{"log", old.Log == next.Log},
 		{"tls", old.TLS == next.TLS && (old.TLS != TLSSelf || slices.Equal(old.Hosts, next.Hosts))},
 		{"store", old.Snapshot == next.Snapshot && sameEtcd(old.Etcd, next.Etcd)},
 		{"settle", old.Settle == next.Settle},
 		{"drainTimeout", old.Drain == next.Drain},
-	} {
-		if !f.same {
-			out = append(out, f.name)
-		}
-	}
-	return out
+	}.Changed()
 }
 
 func sameEtcd(a, b *EtcdConfig) bool {

@@ -3,6 +3,7 @@
 package discovery
 
 import (
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -32,7 +33,13 @@ settle: 1m
 	if got := c.proxies[2].String(); got != "192.0.2.1/32" {
 		t.Errorf("the proxy is %s", got)
 	}
+	if c.limits.BytesPerAddress != 1<<20 || c.limits.ClustersPerAddress != limit.DiscoveryClusters/8 { // of a small whole all of it
+		t.Errorf("the share is %d bytes and %d clusters", c.limits.BytesPerAddress, c.limits.ClustersPerAddress)
+	}
 	d := DefaultConfig()
+	if d.limits.BytesPerAddress != limit.DiscoveryBytes/8 {
+		t.Errorf("the share is %d bytes", d.limits.BytesPerAddress)
+	}
 	if d.TLS != TLSSelf || d.Listen != ":8446" || d.limits.Bytes != limit.DiscoveryBytes || len(d.Hosts) == 0 || len(d.proxies) != 0 {
 		t.Errorf("%+v", d)
 	}
@@ -58,13 +65,17 @@ func TestMistakesInTheConfiguration(t *testing.T) {
 		"limits: {members: 0}\n":                                      "limits.members: 0 is not within 1",
 		"limits: {endpoints: 1025}\n":                                 "limits.endpoints",
 		"limits: {bytes: 2GiB}\n":                                     "limits.bytes",
+		"limits: {clustersPerAddress: 0}\n":                           "limits.clustersPerAddress: 0 is not within 1",
 		"rates: {burst: -1}\n":                                        "rates.burst",
 		"trustedProxies: [10.0.0.1/8]\n":                              "trustedProxies[0]",
+		"trustedProxies: [10.0.0.1, 0.0.0.0/0]\n":                     "x.yaml:3:28: trustedProxies[1]: \"0.0.0.0/0\" is everybody",
+		"trustedProxies: [\"::/0\"]\n":                                "trustedProxies[0]: \"::/0\" is everybody",
 		"trustedProxies: [10.0.0.1, everybody]\n":                     "x.yaml:3:28: trustedProxies[1]",
 		"trustedProxies: [\"fe80::1%eth0\"]\n":                        "trustedProxies[0]",
 		"trustedProxies: [" + strings.Repeat("1.1.1.1,", 257) + "]\n": "there are 257",
-		"settle: 31m\n":                                               "settle",
-		"settle: -1s\n":                                               "settle",
+		"settle: 31m\n":                                               "settle: 31m0s is not more than 0s and at most 30m0s",
+		"settle: -1s\n":                                               "settle: -1s is not more than 0s and at most 30m0s",
+		"settle: 0s\n":                                                "is no time",
 		"drainTimeout: 2h\n":                                          "drainTimeout",
 		"log: {level: all}\n":                                         "log.level",
 		"log: {format: xml}\n":                                        "log.format",
@@ -87,6 +98,7 @@ func TestWhatNeedsARestart(t *testing.T) {
 		"stateDir": func(c *Config) { c.StateDir = "x" }, "runDir": func(c *Config) { c.RunDir = "x" }, "listen": func(c *Config) { c.Listen = "x" },
 		"admin": func(c *Config) { c.Pprof = true }, "log": func(c *Config) { c.Log.Level = "x" }, "tls": func(c *Config) { c.TLS = TLSNone },
 		"store": func(c *Config) { c.Etcd = &EtcdConfig{} }, "settle": func(c *Config) { c.Settle = 1 }, "drainTimeout": func(c *Config) { c.Drain = 1 },
+		"stun": func(c *Config) { c.STUN.Listen = "none" },
 		"": func(c *Config) {
 			c.limits.Members, c.rates.Burst, c.certFile, c.proxies = 1, 1, "/x", networks(t, "10.0.0.1")
 		},
@@ -96,5 +108,27 @@ func TestWhatNeedsARestart(t *testing.T) {
 		if got := strings.Join(fixedChanges(base(), next), ","); got != field {
 			t.Errorf("%s: %q needs a restart", field, got)
 		}
+	}
+}
+
+// TestTheGuidesBalancer: behind one address everything fits that fits into the service.
+func TestTheGuidesBalancer(t *testing.T) {
+	guide, err := os.ReadFile("../../docs/howto/discovery.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, found := strings.Cut(string(guide), head+"rates:")
+	text, _, closed := strings.Cut(text, "```")
+	if !found || !closed {
+		t.Fatal("the guide has no such file")
+	}
+	c, err := ParseConfig("guide.yaml", []byte(head+"rates:"+text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := c.limits
+	if l.ConnectionsPerAddress != l.Connections || l.WatchesPerAddress < l.Connections || l.ClustersPerAddress != l.Clusters ||
+		l.BytesPerAddress != l.Bytes || c.rates.PerSecond <= limit.DiscoveryRate || c.rates.Burst <= limit.DiscoveryBurst {
+		t.Errorf("%+v, %+v", l, c.rates)
 	}
 }

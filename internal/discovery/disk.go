@@ -8,9 +8,9 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
-	"time"
 
 	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/store"
 )
 
 // disk is the folder of a snapshot, as far as the memory store needs it. The
@@ -33,7 +33,22 @@ type folder string
 
 func (d folder) path(name string) string { return filepath.Join(string(d), name) }
 
-func (d folder) Open(name string) (io.ReadCloser, error) { return os.Open(d.path(name)) }
+// Open does not wait for a writer, as opening a pipe would.
+func (d folder) Open(name string) (io.ReadCloser, error) {
+	f, err := os.OpenFile(d.path(name), os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = &os.PathError{Op: "open", Path: d.path(name), Err: errors.New("it is no regular file")}
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
 
 func (d folder) Create(name string) (diskFile, error) {
 	return os.OpenFile(d.path(name), os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
@@ -43,14 +58,7 @@ func (d folder) Rename(from, to string) error { return os.Rename(d.path(from), d
 
 func (d folder) Remove(name string) error { return os.Remove(d.path(name)) }
 
-func (d folder) Sync() (err error) {
-	f, err := os.Open(string(d))
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	return f.Sync()
-}
+func (d folder) Sync() error { return store.SyncNames(string(d)) }
 
 // hold makes the folder and keeps other processes out of it until the file is closed.
 func hold(dir string) (*os.File, error) {
@@ -65,7 +73,7 @@ func hold(dir string) (*os.File, error) {
 	if err != nil {
 		return nil, unusable(err)
 	}
-	switch err := lock(file); {
+	switch err := store.Lock(file); {
 	case errors.Is(err, syscall.EWOULDBLOCK):
 		return nil, errors.Join(fault.New(fault.CodeStateBusy, "the state in "+dir+" is in use").Whyf("another discovery service holds it").
 			Hint("stop that service, or give this one its own state directory"), file.Close())
@@ -73,16 +81,4 @@ func hold(dir string) (*os.File, error) {
 		return nil, errors.Join(unusable(err), file.Close())
 	}
 	return file, nil
-}
-
-// lock waits a second for a service that was killed just now and is not quite gone.
-func lock(file *os.File) (err error) {
-	for range 20 {
-		err = syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-		if !errors.Is(err, syscall.EWOULDBLOCK) {
-			return err
-		}
-		<-time.After(50 * time.Millisecond) // flock(2) knows no bounded wait
-	}
-	return err
 }

@@ -3,6 +3,7 @@
 package discovery
 
 import (
+	"net/netip"
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/roster"
@@ -11,54 +12,48 @@ import (
 // A store whose truth is elsewhere asks the board before it writes there (Admit),
 // and puts onto it whatever has become true there (Follow), for that is past refusing.
 
-// Admit says whether the board would take a member as it is to become. Of many at
-// once each is told of the same room.
-func (b *Board) Admit(p Place, now roster.Lease) error {
-	b.mu.RLock()
-	c, n := b.clusters[p.Cluster], len(b.clusters)
-	b.mu.RUnlock()
+// Admit says whether the board would take a member as it is to become, from an
+// address. Of many at once each is told of the same room.
+func (b *Board) Admit(p Place, from netip.Addr, now roster.Lease) error {
+	c, bounds := b.find(p.Cluster, false), *b.bounds.Load()
 	if c == nil {
-		if err := crowded(n, b.bounds.Load().Clusters); err != nil {
-			return err
-		}
-		c = newCluster()
+		c = newCluster(p.Cluster)
 	}
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	was := c.members[p.Member]
-	if err := b.fits(c, was, now); err != nil {
+	if err := c.fits(was.Lease, now, bounds); err != nil {
 		return err
 	}
-	grown, all := weight(p.Member, now)-weight(p.Member, was), b.bytes.Load()
-	if b.bounds.Load().Bytes > 0 && grown > 0 && all+grown > b.bounds.Load().Bytes {
-		return full("bytes of members", all, "bytes")
+	ask := c.claim(step{p.Member, party(from), was, now})
+	if n := b.inUse.Load(); ask.clusters > 0 && bounds.Clusters > 0 && n >= int64(bounds.Clusters) {
+		return crowded(n)
 	}
-	return nil
+	if err := enough(b.bytes.Load()+b.shares.memory.Load()+ask.now-ask.was, ask, bounds); err != nil {
+		return err
+	}
+	return b.shares.check(ask, bounds)
 }
 
 // Follow puts a member as it is, without bounds, and tells watchers only of what
-// is another content.
-func (b *Board) Follow(p Place, now roster.Lease) {
-	for {
-		c, _ := b.make(p.Cluster, 0)
-		c.mu.Lock()
-		if c.gone {
-			c.mu.Unlock()
-			continue
-		}
-		was := c.members[p.Member]
-		b.bytes.Add(weight(p.Member, now) - weight(p.Member, was))
-		c.put(b, p.Member, was, now)
-		if change := was.Become(now); change == roster.Changed || change == roster.Gone {
-			c.note(p.Member)
-			c.wake()
-		}
-		idle := c.idle()
-		c.mu.Unlock()
-		if idle {
-			b.forget(p.Cluster)
-		}
-		return
+// is another content. Where it comes from is not known of what somebody else took:
+// then it counts with nobody, unless it is only longer there.
+func (b *Board) Follow(p Place, from netip.Addr, now roster.Lease) {
+	c := b.lock(p.Cluster)
+	was := c.members[p.Member]
+	change := was.Become(now)
+	if !from.IsValid() && change == roster.Renewed {
+		from = was.owner()
+	}
+	c.become(b, step{p.Member, party(from), was, now}, Bounds{}) // which refuses nothing
+	if change == roster.Changed || change == roster.Gone {
+		c.note(p.Member)
+		c.wake()
+	}
+	idle := c.idle()
+	c.mu.Unlock()
+	if idle {
+		b.forget(p.Cluster)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/port"
 	"github.com/tombolo-io/tombolo/internal/run"
 )
 
@@ -25,12 +26,12 @@ import (
 // A caller who offers both is a browser, and gets the page. Until it is known, a
 // connection is a stranger: there are so many, the oldest makes room for one more,
 // and each has limit.DiscoveryBegin.
-func (s *Service) serveFront(ctx context.Context, ln net.Listener, calls, pages *handoff) error {
+func (s *Service) serveFront(ctx context.Context, ln net.Listener, calls, pages *port.Handoff) error {
 	stop := run.OnDone(ctx, func() { ln.Close() })
 	defer stop()
 	g := run.NewGroup(ctx)
 	unknown := newStrangers(limit.DiscoveryStrangers, s.refused)
-	err := acceptLoop(ctx, ln, func(raw net.Conn) {
+	err := port.Accept(ctx, ln, func(raw net.Conn) {
 		conn, err := s.enter(raw)
 		if err != nil {
 			s.refused(raw, err)
@@ -46,9 +47,9 @@ func (s *Service) serveFront(ctx context.Context, ln net.Listener, calls, pages 
 				s.refused(raw, err)
 				conn.Close()
 			case to.http2:
-				calls.hand(to)
+				calls.Hand(to)
 			default:
-				pages.hand(to)
+				pages.Hand(to)
 			}
 		})
 	})
@@ -200,62 +201,3 @@ func (s *strangers) add(conn net.Conn) (known func()) {
 		s.order.Remove(place) // nothing, if it was shed
 	}
 }
-
-// acceptLoop accepts until ctx ends. Without descriptors it waits a little.
-func acceptLoop(ctx context.Context, ln net.Listener, handle func(net.Conn)) error {
-	pause := 5 * time.Millisecond
-	for {
-		conn, err := ln.Accept()
-		switch {
-		case err == nil:
-			pause = 5 * time.Millisecond
-			handle(conn)
-			continue
-		case ctx.Err() != nil || errors.Is(err, net.ErrClosed):
-			return nil
-		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-ctx.Done():
-		case <-timer.C:
-		}
-		timer.Stop()
-		pause = min(2*pause, time.Second)
-	}
-}
-
-// handoff is a listener that is fed with connections accepted elsewhere.
-type handoff struct {
-	conns chan net.Conn
-	done  chan struct{}
-	once  sync.Once
-	addr  net.Addr
-}
-
-func newHandoff(addr net.Addr) *handoff {
-	return &handoff{conns: make(chan net.Conn), done: make(chan struct{}), addr: addr}
-}
-
-func (l *handoff) hand(conn net.Conn) {
-	select {
-	case l.conns <- conn:
-	case <-l.done:
-		conn.Close()
-	}
-}
-
-func (l *handoff) Accept() (net.Conn, error) {
-	select {
-	case c := <-l.conns:
-		return c, nil
-	case <-l.done:
-		return nil, net.ErrClosed
-	}
-}
-
-func (l *handoff) Close() error {
-	l.once.Do(func() { close(l.done) })
-	return nil
-}
-
-func (l *handoff) Addr() net.Addr { return l.addr }

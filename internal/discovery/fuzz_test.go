@@ -4,6 +4,7 @@ package discovery
 
 import (
 	"bytes"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -33,6 +34,9 @@ func FuzzReadSnapshot(f *testing.F) {
 // FuzzParseKept reads anything as the body of a record, which a fuzzer seldom
 // reaches through the sums around it.
 func FuzzParseKept(f *testing.F) {
+	for _, by := range []string{"192.0.2.1", "2001:db8::"} {
+		f.Add(kept{place: member("a", "b"), left: 1, by: netip.MustParseAddr(by)}.append(nil))
+	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		k, ok := parseKept(data)
 		if !ok {

@@ -8,8 +8,10 @@ import (
 	"io/fs"
 	"log/slog"
 	"math"
+	"net/netip"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/fault"
@@ -47,6 +49,8 @@ type Memory struct {
 	disk  disk
 	held  *os.File  // nil in tests
 	began time.Time // without all of the state; zero: with it
+	whole bool      // nothing can have been taken since the snapshot that was read
+	ran   atomic.Bool
 
 	saving sync.Mutex // one snapshot at a time
 	saved  uint64     // edition of the board in the last snapshot
@@ -75,15 +79,20 @@ func OpenMemory(cfg MemoryConfig) (*Memory, error) {
 	if err != nil {
 		return nil, errors.Join(err, m.Close())
 	}
-	m.saved = cfg.Board.edition.Load()
+	m.saved, m.whole = cfg.Board.edition.Load(), whole
 	if !whole {
 		m.began, m.saved = time.Now(), math.MaxUint64 // what is known now is not on the disk as it should be
 	}
 	return m, nil
 }
 
-// Close lets go of the folder. Run, which writes the last snapshot, has returned.
+// Close lets go of the folder. Run, which writes the last snapshot, has returned; or
+// it never began, because something else of the start failed: then the folder is as
+// it was found, a clean end included.
 func (m *Memory) Close() error {
+	if m.whole && !m.ran.Load() {
+		m.end()
+	}
 	if m.held == nil {
 		return nil
 	}
@@ -118,11 +127,12 @@ func (m *Memory) load() (whole bool, err error) {
 	if err := m.disk.Sync(); err != nil {
 		return false, m.unusable(err)
 	}
-	if first == nil {
-		return whole, nil
-	}
 	log := m.cfg.Log.With("dir", m.cfg.Dir)
 	switch {
+	case first == nil && whole:
+		return true, nil
+	case first == nil:
+		log.Warn("the service did not end in order: who came after its last snapshot is awaited, and first answers wait for them", "settle", m.cfg.Settle)
 	case second == nil && errors.Is(first, fs.ErrNotExist):
 		log.Warn("the last snapshot of members is missing; the one before it is used")
 	case second == nil:
@@ -142,7 +152,7 @@ func (m *Memory) read(name string) error {
 		return err
 	}
 	now := time.Now()
-	return m.each(name, func(k kept) { m.cfg.Board.Follow(k.place, k.at(now)) })
+	return m.each(name, func(k kept) { m.cfg.Board.Follow(k.place, k.by, k.at(now)) })
 }
 
 func (m *Memory) each(name string, fn func(kept)) error {
@@ -188,7 +198,7 @@ func (m *Memory) Update(ctx context.Context, p Place, u roster.Update) error {
 		return err
 	}
 	now := time.Now()
-	return m.cfg.Board.Apply(p, func(was roster.Lease) (roster.Lease, roster.Change, error) {
+	return m.cfg.Board.Apply(p, u.From, func(was roster.Lease) (roster.Lease, roster.Change, error) {
 		if was.Stale(u) {
 			return was, roster.Unchanged, Stale(was.Version, u.Version)
 		}
@@ -202,7 +212,7 @@ func (m *Memory) Delete(ctx context.Context, p Place) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	return m.cfg.Board.Apply(p, func(was roster.Lease) (roster.Lease, roster.Change, error) {
+	return m.cfg.Board.Apply(p, netip.Addr{}, func(was roster.Lease) (roster.Lease, roster.Change, error) {
 		if err := Removable(was); err != nil || !was.Exists() {
 			return was, roster.Unchanged, err
 		}
@@ -212,30 +222,17 @@ func (m *Memory) Delete(ctx context.Context, p Place) error {
 
 // Run sweeps and saves until ctx ends, and saves once more.
 func (m *Memory) Run(ctx context.Context) error {
+	m.ran.Store(true)
 	g := run.NewGroup(ctx)
 	g.Go("sweep", func(ctx context.Context) error {
-		return each(ctx, limit.DiscoverySweep, func() { m.cfg.Board.Expire(time.Now()) })
+		return run.Every(ctx, limit.DiscoverySweep, func() { m.cfg.Board.Expire(time.Now()) })
 	})
-	g.Go("save", func(ctx context.Context) error { return each(ctx, m.cfg.Snapshot, func() { m.save() }) })
+	g.Go("save", func(ctx context.Context) error { return run.Every(ctx, m.cfg.Snapshot, func() { m.save() }) })
 	err := g.Wait()
 	if m.save() {
 		m.end()
 	}
 	return err
-}
-
-// each calls fn again and again until ctx ends.
-func each(ctx context.Context, every time.Duration, fn func()) error {
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-			fn()
-		case <-ctx.Done():
-			return nil
-		}
-	}
 }
 
 // save writes a snapshot, unless the last one says the same, and says whether the
@@ -296,8 +293,8 @@ func (m *Memory) write() (err error) {
 func (m *Memory) writeTo(f diskFile) error {
 	w := newSnapshotWriter(f)
 	now := time.Now()
-	m.cfg.Board.All(func(p Place, l roster.Lease) {
-		if k, ok := keep(p, l, now); ok {
+	m.cfg.Board.All(func(p Place, l roster.Lease, by netip.Addr) {
+		if k, ok := keep(p, l, by, now); ok {
 			w.add(k)
 		}
 	})

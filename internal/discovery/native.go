@@ -156,7 +156,7 @@ func (a *attendance) take(ctx context.Context, e *pb.Entry) error {
 	if e == nil {
 		return fault.New(fault.CodeEntryInvalid, "the entry is not taken").Whyf("there is none").Hint("send one")
 	}
-	member, err := seal.Verify(a.who.Cluster, a.who.Verifier, e)
+	member, err := a.who.Verify(e)
 	if err != nil {
 		return err
 	}
@@ -170,6 +170,7 @@ func (a *attendance) take(ctx context.Context, e *pb.Entry) error {
 	}
 	return a.store.Update(ctx, Place{a.cluster, string(member[:])}, roster.Update{
 		Data: data, Version: e.GetVersion(), Removed: e.GetRemoved(), TTL: time.Duration(e.GetTtl()) * time.Second,
+		From: callerOf(ctx).Addr(),
 	})
 }
 
@@ -189,7 +190,8 @@ func (a *attendance) serve(ctx context.Context) error {
 	}
 	defer leave()
 	out := newOutlet(a.stream, a.work, w)
-	if err := a.begin(ctx, out, w); err != nil {
+	told, err := a.begin(ctx, out, w)
+	if err != nil {
 		return err
 	}
 	draining, end, now := a.draining, a.end, make(chan struct{})
@@ -203,6 +205,13 @@ func (a *attendance) serve(ctx context.Context) error {
 			if err := out.send(raw(m)); err != nil {
 				return err
 			}
+		}
+		stands, stood := a.standing.current()
+		if stands != told {
+			if err := out.send(stands.frame()); err != nil {
+				return err
+			}
+			told = stands
 		}
 		if len(changes) > 0 {
 			changed = now // look again, once what waits besides is done
@@ -219,6 +228,7 @@ func (a *attendance) serve(ctx context.Context) error {
 			}
 			end, err = nil, nil // it listens on
 		case <-changed:
+		case <-stood:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
@@ -242,34 +252,41 @@ func (a *attendance) rest(out *outlet, end error) error {
 	}
 }
 
-// begin sends what comes first.
-func (a *attendance) begin(ctx context.Context, out *outlet, w *Watcher) error {
+// begin sends what comes first, and gives the standing that it tells of.
+func (a *attendance) begin(ctx context.Context, out *outlet, w *Watcher) (told standing, err error) {
 	at := callerOf(ctx)
 	hello := &pb.Welcome{TtlMax: uint32(limit.DiscoveryTTL / time.Second), SealedMax: limit.DiscoverySealed, Service: a.cfg.Name}
 	if at.IsValid() {
 		hello.ObservedIp, hello.ObservedPort = at.Addr().AsSlice(), uint32(at.Port())
 	}
 	if err := out.send(&pb.FromService{Frame: &pb.FromService_Welcome{Welcome: hello}}); err != nil {
-		return err
+		return told, err
 	}
 	// Before the snapshot is drawn: what it lacks was not there by then.
-	settled := a.store.State().Settled
+	a.standing.look()
+	now, _ := a.standing.current()
+	told.settled = now.settled
 	all := w.Snapshot(nativeSnapshot)
 	for _, piece := range all.Pieces {
 		if err := out.send(raw(piece)); err != nil {
-			return err
+			return told, err
 		}
 	}
 	runtime.KeepAlive(all) // others may share it for as long as one still sends it
-	return out.send(&pb.FromService{Frame: &pb.FromService_Snapshot{Snapshot: &pb.Snapshot{Last: true, Settled: settled}}})
+	return told, out.send(&pb.FromService{Frame: &pb.FromService_Snapshot{Snapshot: &pb.Snapshot{Last: true, Settled: told.settled}}})
 }
 
-// nativeSnapshot is the cluster in pieces, removals that are remembered included.
+// nativeSnapshot is the cluster in pieces, removals that are remembered included:
+// they come last, so that a member's new key is known before its old one is over.
 // The last piece, which differs from watcher to watcher, is not among them.
 func nativeSnapshot(all []Listing) (out [][]byte) {
 	items := make([][]byte, 0, len(all))
-	for _, m := range all {
-		items = append(items, field(make([]byte, 0, fieldSize(snapshotEntries, len(m.Lease.Data))), snapshotEntries, m.Lease.Data))
+	for _, removed := range []bool{false, true} {
+		for _, m := range all {
+			if m.Lease.Removed == removed {
+				items = append(items, field(make([]byte, 0, fieldSize(snapshotEntries, len(m.Lease.Data))), snapshotEntries, m.Lease.Data))
+			}
+		}
 	}
 	for _, piece := range pack(items, limit.DiscoveryPiece-frameHead) {
 		out = append(out, field(nil, frameSnapshot, piece))

@@ -6,18 +6,17 @@ import (
 	"context"
 	"errors"
 	"io"
-	"io/fs"
-	"log/slog"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
-	"syscall"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/carrier"
+	"google.golang.org/grpc"
+
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/mirror"
+	"github.com/tombolo-io/tombolo/internal/port"
 	"github.com/tombolo-io/tombolo/internal/run"
 	"github.com/tombolo-io/tombolo/internal/tell"
 	"github.com/tombolo-io/tombolo/internal/trust"
@@ -33,6 +32,9 @@ type listeners struct{ front, admin, socket net.Listener }
 func (s *Service) Run(ctx, hard context.Context) (err error) {
 	inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
+	if err := checkShared(s.cfg); err != nil {
+		return err
+	}
 	if s.store, err = s.openStore(ctx); err != nil {
 		return err
 	}
@@ -47,25 +49,31 @@ func (s *Service) Run(ctx, hard context.Context) (err error) {
 		return err
 	}
 	s.listen, s.adminAt = ls.front.Addr().String(), ls.admin.Addr().String()
+	if s.mirror, err = mirror.Open(ctx, mirror.Of(s.cfg.STUN, s.listen, mirror.Port), s.mirrored); err != nil {
+		return errors.Join(err, ls.close())
+	}
+	s.standing = newStandings(s.store)
 	s.work, s.grpc = run.NewGroup(inner), s.newServer()
-	calls, pages := newHandoff(ls.front.Addr()), newHandoff(ls.front.Addr())
+	calls, pages := port.NewHandoff(ls.front.Addr()), port.NewHandoff(ls.front.Addr())
 	shed := func() { s.metrics.Refused.WithLabelValues(string(fault.CodeLimit)).Inc() }
-	few := func(ln net.Listener) net.Listener { return carrier.Few(ln, limit.DiscoveryPages, shed) }
+	few := func(ln net.Listener) net.Listener { return port.Few(ln, limit.DiscoveryPages, shed) }
 
 	g := run.NewGroup(inner)
 	front, stopFront := context.WithCancel(inner)
 	defer stopFront()
 	g.Go("store", s.store.Run)
+	g.Go("standing", s.standing.run)
 	g.Go("main port", func(context.Context) error { return s.serveFront(front, ls.front, calls, pages) })
 	g.Go("gRPC", func(context.Context) error {
-		if err := s.grpc.Serve(calls); !errors.Is(err, net.ErrClosed) {
+		if err := s.grpc.Serve(calls); !errors.Is(err, net.ErrClosed) && !errors.Is(err, grpc.ErrServerStopped) { // before it began, too
 			return err
 		}
 		return nil
 	})
-	s.serveHTTP(g, "landing page", few(pages), carrier.Served(http.HandlerFunc(s.page)))
-	s.serveHTTP(g, "admin port", few(ls.admin), carrier.Served(s.probes()))
-	s.serveHTTP(g, "admin socket", few(ls.socket), carrier.Served(s.api()))
+	g.Go("STUN", s.mirror.Run)
+	s.serveHTTP(g, "landing page", few(pages), port.Served(http.HandlerFunc(s.page)))
+	s.serveHTTP(g, "admin port", few(ls.admin), s.probes())
+	s.serveHTTP(g, "admin socket", few(ls.socket), port.Served(s.api()))
 	close(s.ready)
 	s.tellReady()
 
@@ -85,7 +93,8 @@ func (s *Service) tellReady() {
 		// Members need the one or the other.
 		attrs = append(attrs, "ca", filepath.Join(s.cfg.StateDir, caFile), "caPin", trust.Pin(s.certs.own.ca.Certificate()))
 	}
-	s.log.Info("discovery service is ready", attrs...)
+	stun := s.mirror.Status()
+	s.log.Info("discovery service is ready", append(attrs, "stun", stun.Listen, "stunWithout", stun.Without)...)
 }
 
 func (s *Service) openStore(ctx context.Context) (Store, error) {
@@ -130,13 +139,16 @@ func (s *Service) openListeners(ctx context.Context) (ls listeners, err error) {
 			err = errors.Join(err, ls.close())
 		}
 	}()
-	if ls.front, err = carrier.ListenTCP(ctx, s.cfg.Listen); err != nil {
-		return ls, listenFault("listen", s.cfg.Listen, err)
+	if ls.front, err = port.Listen(ctx, "listen", s.cfg.Listen); err != nil {
+		return ls, err
 	}
-	if ls.admin, err = carrier.ListenTCP(ctx, s.cfg.AdminListen); err != nil {
-		return ls, listenFault("admin.listen", s.cfg.AdminListen, err)
+	if ls.admin, err = port.Listen(ctx, "admin.listen", s.cfg.AdminListen); err != nil {
+		return ls, err
 	}
-	ls.socket, err = listenSocket(AdminSocket(s.cfg.RunDir))
+	socket, err := port.ListenUnix("--run-dir", AdminSocket(s.cfg.RunDir))
+	if err == nil {
+		ls.socket = socket // no typed nil
+	}
 	return ls, err
 }
 
@@ -149,75 +161,9 @@ func (ls listeners) close() (err error) {
 	return err
 }
 
-func listenFault(field, address string, err error) error {
-	if errors.Is(err, syscall.EADDRINUSE) {
-		return fault.Newf(fault.CodeAddressBusy, "the address %s is in use", address).
-			Whyf("another process listens there").Hint("stop it ('ss -ltnp' names it), or choose another with %s", field)
-	}
-	return fault.Newf(fault.CodeConfig, "cannot listen on %s", address).Because(err).Hint("correct %s", field)
-}
-
-// listenSocket makes the admin socket in a directory that only its owner enters:
-// nobody meets it there with other rights than its own. The state directory's lock
-// keeps a second service away, so that what nobody serves is a leftover.
-func listenSocket(path string) (net.Listener, error) {
-	bad := func(err error) error {
-		return fault.New(fault.CodeSocketPath, "the socket "+path+" cannot be made").Because(err).
-			Hint("give this user (uid %d) the directory, or choose another with --run-dir", os.Getuid())
-	}
-	if n := len(path); n >= limit.SocketPath {
-		return nil, fault.Newf(fault.CodeSocketPath, "the socket path %s has %d bytes", path, n).
-			Whyf("the kernel takes at most %d", limit.SocketPath-1).Hint("choose a shorter --run-dir")
-	}
-	dir := filepath.Dir(path)
-	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
-		return nil, bad(err)
-	}
-	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return nil, bad(err)
-	}
-	if err := os.Chmod(dir, 0o700); err != nil {
-		return nil, bad(err)
-	}
-	if info, err := os.Lstat(path); err == nil {
-		if info.Mode()&fs.ModeSocket == 0 {
-			return nil, bad(errors.New("something that is no socket stands there"))
-		}
-		if conn, err := net.DialTimeout("unix", path, time.Second); err == nil {
-			conn.Close()
-			return nil, fault.Newf(fault.CodeSocketBusy, "the socket %s is served by a live process", path).
-				Hint("stop the other service, or choose another --run-dir")
-		}
-		if err := os.Remove(path); err != nil {
-			return nil, bad(err)
-		}
-	}
-	ln, err := net.Listen("unix", path)
-	if err != nil {
-		return nil, bad(err)
-	}
-	return ln, nil
-}
-
-// serveHTTP runs one HTTP server with bounds on everything a caller controls.
 func (s *Service) serveHTTP(g *run.Group, name string, ln net.Listener, handler http.Handler) {
-	srv := &http.Server{
-		Handler:           handler,
-		ReadHeaderTimeout: limit.RequestHeaderTime,
-		IdleTimeout:       2 * limit.DeadIdle,
-		MaxHeaderBytes:    limit.DiscoveryHeader,
-		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
-		BaseContext:       func(net.Listener) context.Context { return g.Context() },
-		ConnContext:       carrier.WithFew,
-	}
-	g.Go(name, func(ctx context.Context) error {
-		stop := run.OnDone(ctx, func() { srv.Close() })
-		defer stop()
-		if err := srv.Serve(ln); !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
-			return err
-		}
-		return nil
-	})
+	srv := port.HTTP{Handler: handler, Header: limit.DiscoveryHeader, Log: s.log, Conn: port.WithFew}
+	g.Go(name, func(ctx context.Context) error { return srv.Serve(ctx, ln) })
 }
 
 // readings are what metrics read.

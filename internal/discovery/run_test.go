@@ -108,7 +108,7 @@ func TestStatus(t *testing.T) {
 		t.Errorf("%+v, %v", st, err)
 	}
 	st, err = ask("?cluster=c")
-	if err != nil || *st.Cluster != (admin.DiscoveryCluster{ID: "c", Protocol: "sidero", Members: 1, Bytes: 13, Watchers: 1}) {
+	if err != nil || *st.Cluster != (admin.DiscoveryCluster{ID: "c", Protocol: "sidero", Members: 1, Bytes: costMember + 12 + costEndpoint + 1, Watchers: 1}) {
 		t.Errorf("%+v, %v", st.Cluster, err)
 	}
 	id := k.Cluster()

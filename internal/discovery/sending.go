@@ -92,15 +92,18 @@ func (s *Service) watch(ctx context.Context, id Cluster) (w *Watcher, end func()
 		return nil, nil, drained()
 	default:
 	}
-	release, err := s.callers.hold(callerOf(ctx).Addr(), holdWatch, s.settings.Load().limits.WatchesPerAddress)
+	limits := s.settings.Load().limits
+	if n := s.watchers.Add(1); n > int64(limits.Watches) {
+		s.watchers.Add(-1)
+		return nil, nil, fault.New(fault.CodeLimit, "the watch is not taken").Whyf("the service has %d, which is its bound", n-1).
+			Hint("raise limits.watches of the service, or use another service")
+	}
+	release, err := s.callers.hold(callerOf(ctx).Addr(), holdWatch, limits.WatchesPerAddress)
 	if err != nil {
+		s.watchers.Add(-1)
 		return nil, nil, err
 	}
-	if w, err = s.board.Watch(id); err != nil {
-		release()
-		return nil, nil, err
-	}
-	s.watchers.Add(1)
+	w = s.board.Watch(id)
 	return w, func() {
 		s.watchers.Add(-1)
 		w.Close()

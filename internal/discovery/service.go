@@ -20,9 +20,10 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
-	"github.com/tombolo-io/tombolo/internal/carrier"
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/mirror"
+	"github.com/tombolo-io/tombolo/internal/port"
 	"github.com/tombolo-io/tombolo/internal/run"
 	"github.com/tombolo-io/tombolo/internal/tell"
 	pb "github.com/tombolo-io/tombolo/proto/discovery"
@@ -40,17 +41,20 @@ type Options struct {
 // Service is a discovery service: the two protocols over one store, the landing
 // page beside them, and what its operator sees of it.
 type Service struct {
-	cfg     Config
-	opt     Options
-	log     *slog.Logger
-	metrics *tell.Discovery
-	stored  *tell.DiscoveryStore
-	began   time.Time
+	cfg      Config
+	opt      Options
+	log      *slog.Logger
+	metrics  *tell.Discovery
+	stored   *tell.DiscoveryStore
+	mirrored *tell.Mirror
+	mirror   *mirror.Mirror // set before ready
+	began    time.Time
 
 	settings atomic.Pointer[Reloadable]
 	callers  *callers
 	board    *Board
 	store    Store
+	standing *standings    // set before ready
 	certs    *certificates // nil: without TLS
 	grpc     *grpc.Server
 	work     *run.Group // of calls: what sends and receives beside their handlers
@@ -67,13 +71,14 @@ type Service struct {
 
 // New makes a service of a valid configuration. Run must follow.
 func New(cfg Config, opt Options) *Service {
-	files := carrier.Descriptors()
+	files := port.Descriptors()
 	s := &Service{
-		most: max(1, files-carrier.Reserve(files)), cfg: cfg, opt: opt, log: opt.Log, began: time.Now(), callers: newCallers(limit.DiscoveryCallers, cfg.rates),
+		most: max(1, files-port.Reserve(files)), cfg: cfg, opt: opt, log: opt.Log, began: time.Now(), callers: newCallers(limit.DiscoveryCallers, cfg.rates),
 		board: NewBoard(cfg.limits.board()), draining: make(chan struct{}), ready: make(chan struct{}),
 	}
 	s.settings.Store(&cfg.Reloadable)
 	s.metrics, s.stored = tell.NewDiscovery(opt.Reg, s.readings()), tell.NewDiscoveryStore(opt.Reg, s.storeReadings)
+	s.mirrored = tell.NewMirror(opt.Reg)
 	return s
 }
 
@@ -161,6 +166,9 @@ func (s *Service) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo
 	ctx, err := s.admit(ctx)
 	var out any
 	if err == nil {
+		err = readable(req)
+	}
+	if err == nil {
 		out, err = next(ctx, req)
 	}
 	s.count(path.Base(info.FullMethod), err)
@@ -183,6 +191,14 @@ type calledStream struct {
 }
 
 func (c calledStream) Context() context.Context { return c.ctx }
+
+// RecvMsg implements grpc.ServerStream.
+func (c calledStream) RecvMsg(m any) error {
+	if err := c.ServerStream.RecvMsg(m); err != nil {
+		return err
+	}
+	return readable(m)
+}
 
 // count counts a call by what became of it. A caller who went is no fault.
 func (s *Service) count(method string, err error) {

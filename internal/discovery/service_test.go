@@ -59,6 +59,11 @@ func (s *safeBuffer) String() string {
 
 func serve(t *testing.T, edit func(*v1alpha1.DiscoveryConfig)) *rig {
 	t.Helper()
+	return serveWith(t, Options{}, edit)
+}
+
+func serveWith(t *testing.T, opt Options, edit func(*v1alpha1.DiscoveryConfig)) *rig {
+	t.Helper()
 	dir := t.TempDir()
 	raw := v1alpha1.DiscoveryConfig{
 		Listen: "127.0.0.1:0", StateDir: filepath.Join(dir, "state"), RunDir: filepath.Join(dir, "run"),
@@ -70,7 +75,8 @@ func serve(t *testing.T, edit func(*v1alpha1.DiscoveryConfig)) *rig {
 	}
 	r := &rig{t: t, raw: raw, log: &safeBuffer{}}
 	log := slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	r.Service = New(r.valid(raw), Options{Log: log, Reg: prometheus.NewRegistry()})
+	opt.Log, opt.Reg = log, prometheus.NewRegistry()
+	r.Service = New(r.valid(raw), opt)
 	soft, cancelSoft := context.WithCancel(context.Background())
 	hard, cancelHard := context.WithCancel(context.Background())
 	r.soft, r.hard = cancelSoft, cancelHard

@@ -48,7 +48,7 @@ func olderPlace(cluster, member string) (Place, error) {
 // olderUpdate checks an update. Endpoints of one beyond their number are not even
 // looked at, one by one, by the board.
 func olderUpdate(r *sdr.AffiliateUpdateRequest, endpoints int) (Place, roster.Update, error) {
-	u := roster.Update{Data: r.AffiliateData, Endpoints: r.GetAffiliateEndpoints()}
+	u := roster.Update{Data: r.AffiliateData, Endpoints: r.GetAffiliateEndpoints(), Most: endpoints}
 	p, err := olderPlace(r.GetClusterId(), r.GetAffiliateId())
 	if err != nil {
 		return p, u, err
@@ -96,6 +96,7 @@ func (o older) Hello(ctx context.Context, r *sdr.HelloRequest) (*sdr.HelloRespon
 // AffiliateUpdate adds to a member, or makes it.
 func (o older) AffiliateUpdate(ctx context.Context, r *sdr.AffiliateUpdateRequest) (*sdr.AffiliateUpdateResponse, error) {
 	p, u, err := olderUpdate(r, o.s.settings.Load().limits.Endpoints)
+	u.From = callerOf(ctx).Addr()
 	if err == nil {
 		err = o.s.store.Update(ctx, p, u)
 	}
@@ -126,8 +127,12 @@ func (o older) List(ctx context.Context, r *sdr.ListRequest) (*sdr.ListResponse,
 	if err != nil {
 		return nil, err
 	}
-	out := &sdr.ListResponse{}
+	out, size := &sdr.ListResponse{}, 0
 	for _, m := range o.s.board.List(id) {
+		if size += len(affiliate(m)); size > limit.DiscoveryList {
+			return nil, fault.New(fault.CodeLimit, "the cluster is not listed").Whyf("it has more than the %d bytes that fit into an answer", limit.DiscoveryList).
+				Hint("watch it: its first answers are all of it")
+		}
 		a := &sdr.Affiliate{Id: m.ID, Data: m.Lease.Data}
 		for _, e := range m.Lease.Endpoints {
 			a.Endpoints = append(a.Endpoints, e.Blob)

@@ -22,6 +22,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/limit"
 	"github.com/tombolo-io/tombolo/internal/roster"
 	"github.com/tombolo-io/tombolo/internal/runtest"
+	pb "github.com/tombolo-io/tombolo/proto/discovery"
 	sdr "github.com/tombolo-io/tombolo/proto/sidero"
 )
 
@@ -200,6 +201,31 @@ func TestOlderRefusalsOnTheWire(t *testing.T) {
 		c.Limits.Members, c.Limits.Endpoints, c.Limits.Clusters = &two, &two, &two
 	})
 	c, ctx := r.older(), runtest.Within(t)
+	// Bytes that generated code would not send: no UTF-8, and no message at all.
+	bare := r.dial(nil, grpc.WithDefaultCallOptions(grpc.ForceCodecV2(newCodec())))
+	for _, text := range []string{"\x0a\x01\xff", "\xff\xff\xff"} {
+		for _, method := range []string{"Hello", "AffiliateUpdate", "AffiliateDelete", "List"} {
+			err := bare.Invoke(ctx, "/sidero.discovery.server.Cluster/"+method, raw(text), &sdr.HelloResponse{})
+			wantCode(t, err, codes.InvalidArgument, "entry_invalid")
+		}
+		s, err := bare.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, sdr.Cluster_Watch_FullMethodName)
+		if err = errors.Join(err, s.SendMsg(raw(text)), s.CloseSend()); err != nil {
+			t.Fatal(err)
+		}
+		wantCode(t, s.RecvMsg(&sdr.WatchResponse{}), codes.InvalidArgument, "entry_invalid")
+		s, err = bare.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, pb.Discovery_Attend_FullMethodName)
+		if err = errors.Join(err, s.RecvMsg(&pb.FromService{}), s.SendMsg(raw(text[1:]))); err != nil {
+			t.Fatal(err)
+		}
+		err = s.RecvMsg(&pb.FromService{})
+		for err == nil {
+			err = s.RecvMsg(&pb.FromService{})
+		}
+		wantCode(t, err, codes.InvalidArgument, "entry_invalid")
+	}
+	if _, body, _ := get(t, r.connect("tcp", r.Admin()), "/metrics"); !strings.Contains(body, `tombolo_discovery_calls_total{method="List",outcome="entry_invalid"} 2`) {
+		t.Errorf("what cannot be read is not counted:\n%s", body)
+	}
 	_, err := c.AffiliateUpdate(ctx, &sdr.AffiliateUpdateRequest{})
 	wantCode(t, err, codes.InvalidArgument, "the cluster id has 0 bytes")
 	_, err = c.Hello(ctx, &sdr.HelloRequest{})
@@ -233,6 +259,33 @@ func TestOlderRefusalsOnTheWire(t *testing.T) {
 	wantTold(t, mustWatch(t, c), "a=data[1 2] b=data[1 2]")
 	_, err = c.AffiliateUpdate(ctx, &sdr.AffiliateUpdateRequest{ClusterId: "c", AffiliateId: "a", AffiliateData: make([]byte, limit.DiscoveryMessage)})
 	wantCode(t, err, codes.ResourceExhausted, "")
+}
+
+// TestNobodyShutsAMemberOut: endpoints that a stranger reports, as many as a member
+// may have, make room for the member's own word; his next ones do not.
+func TestNobodyShutsAMemberOut(t *testing.T) {
+	r := serve(t, nil)
+	c := r.older()
+	junk := func(from int) *sdr.AffiliateUpdateRequest {
+		u := affiliateUpdate("a", "")
+		for i := range limit.DiscoveryEndpoints {
+			u.AffiliateEndpoints = append(u.AffiliateEndpoints, []byte(fmt.Sprintf("junk%03d", from+i)))
+		}
+		return u
+	}
+	mustUpdate(t, c, junk(0))
+	w := mustWatch(t, c)
+	told(t, w)
+	mustUpdate(t, c, affiliateUpdate("a", "data", "mine1", "mine2"))
+	for range 2 {
+		got := told(t, w)
+		if !strings.HasPrefix(got, "a=data[junk002 ") || !strings.HasSuffix(got, "junk063 mine1 mine2]") {
+			t.Fatalf("the watcher is told %q", got)
+		}
+		_, err := c.AffiliateUpdate(runtest.Within(t), junk(100))
+		wantCode(t, err, codes.ResourceExhausted, "limits.endpoints")
+		w = mustWatch(t, c)
+	}
 }
 
 // TestASlowWatcherIsEnded: one that answers pings, and does not read.

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"net/netip"
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/limit"
@@ -22,9 +23,10 @@ import (
 //	record   length u32 | sum of the body u32 | body        a member, in any order
 //	trailer  0 u32 | sum of the body u32 | number of records u64, sum of their sums u32
 //
-//	body     protocol u8 | flags u8 (1: removed, 2: with data) | version u64 | time left in ns u64 |
+//	body     protocol u8 | flags u8 (1: removed, 2: with data, 4: with a party) | version u64 | time left in ns u64 |
 //	         cluster, member, data: length u32, bytes | number of endpoints u32 |
-//	         endpoints: time left in ns u64, length u32, bytes
+//	         endpoints: time left in ns u64, length u32, bytes |
+//	         party, in whose share it is: length u32 (4 or 16), bytes
 const (
 	snapshotMagic  = "tombolo members\n"
 	snapshotFormat = 1
@@ -33,6 +35,7 @@ const (
 	trailerLength  = 12
 	flagRemoved    = 1
 	flagData       = 2
+	flagParty      = 4
 )
 
 // The ways in which a file is not what it should be.
@@ -53,15 +56,16 @@ type kept struct {
 	lease roster.Lease // without times
 	left  time.Duration
 	lefts []time.Duration // of the endpoints
+	by    netip.Addr      // the party in whose share it is; not valid: nobody's
 }
 
 // keep is the member at a time; false: there is nothing left to keep.
-func keep(p Place, l roster.Lease, now time.Time) (kept, bool) {
+func keep(p Place, l roster.Lease, by netip.Addr, now time.Time) (kept, bool) {
 	l, _ = l.Expire(now)
 	if !l.Exists() {
 		return kept{}, false
 	}
-	k := kept{place: p, lease: l, left: left(l.Expires, now)}
+	k := kept{place: p, lease: l, left: left(l.Expires, now), by: by}
 	for _, e := range l.Endpoints {
 		k.lefts = append(k.lefts, left(e.Expires, now))
 	}
@@ -88,6 +92,9 @@ func (k kept) append(b []byte) []byte {
 	if k.lease.Data != nil {
 		flags |= flagData
 	}
+	if k.by.IsValid() {
+		flags |= flagParty
+	}
 	chunk := func(s []byte) {
 		b = binary.BigEndian.AppendUint32(b, uint32(len(s)))
 		b = append(b, s...)
@@ -102,6 +109,9 @@ func (k kept) append(b []byte) []byte {
 	for i, e := range k.lease.Endpoints {
 		b = binary.BigEndian.AppendUint64(b, uint64(k.lefts[i]))
 		chunk(e.Blob)
+	}
+	if k.by.IsValid() {
+		chunk(k.by.AsSlice())
 	}
 	return b
 }
@@ -173,7 +183,11 @@ func parseKept(raw []byte) (k kept, ok bool) {
 		k.lefts = append(k.lefts, b.left())
 		k.lease.Endpoints = append(k.lease.Endpoints, roster.Endpoint{Blob: bytes.Clone(b.take(b.u32()))})
 	}
-	if b.bad || len(b.rest) > 0 || flags > flagRemoved|flagData || flags&flagData == 0 && len(data) > 0 ||
+	if flags&flagParty != 0 {
+		k.by, _ = netip.AddrFromSlice(b.take(b.u32()))
+		b.bad = b.bad || !k.by.IsValid() || k.by != party(k.by)
+	}
+	if b.bad || len(b.rest) > 0 || flags > flagRemoved|flagData|flagParty || flags&flagData == 0 && len(data) > 0 ||
 		k.place.Protocol != Sidero && k.place.Protocol != Native {
 		return kept{}, false
 	}

@@ -55,6 +55,7 @@ type StoreState struct {
 	Kind     string    // memory or etcd
 	Settled  bool      // what is not on the board is not there
 	Degraded string    // why what is kept is not safe, or not new; empty: it is
+	Closed   bool      // it takes no updates
 	Settles  time.Time // when it will be Settled by itself; zero: it is, or that is not known
 	Since    time.Time // of Degraded
 	Saved    time.Time // the last snapshot, or the last word of etcd

@@ -20,6 +20,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/id"
 	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/private"
 	"github.com/tombolo-io/tombolo/internal/tell"
 	"github.com/tombolo-io/tombolo/internal/trust"
 )
@@ -79,7 +80,7 @@ func openCertificates(cfg Config, log *slog.Logger, bad func(error)) (*certifica
 		if err != nil {
 			return nil, err
 		}
-		c.own = &own{ca: ca, name: cfg.Name, hosts: cfg.Hosts}
+		c.own = &own{ca: ca, name: cfg.Name, hosts: named(cfg.Hosts, cfg.Listen)}
 		return c, c.issue(now)
 	}
 	c.looked, c.stamps = now, stampsOf(cfg.Reloadable)
@@ -109,8 +110,8 @@ func (c *certificates) look(now time.Time, r Reloadable, reload bool) {
 	defer c.mu.Unlock()
 	c.looked = now
 	if c.own != nil {
-		if now.Before(c.until) {
-			return
+		if now.Before(c.until) && !now.Before(c.config.Certificates[0].Leaf.NotBefore) {
+			return // else it is time, or the clock went back to before it begins
 		}
 		if err := c.issue(now); err != nil {
 			c.fail(err)
@@ -168,7 +169,10 @@ func readPair(certFile, keyFile string) (*tls.Config, error) {
 		return fault.New(fault.CodeCertInvalid, "the certificate "+certFile+" with the key "+keyFile+" cannot be used").Because(err).
 			Hint("correct tls.certFile and tls.keyFile: PEM, the leaf first, and the key that belongs to it")
 	}
-	cert, err := tls.LoadX509KeyPair(certFile, keyFile)
+	cert, err := private.Pair(certFile, keyFile)
+	if fault.Has(err, fault.CodeSecret) {
+		return nil, err
+	}
 	if err != nil {
 		return nil, bad(err)
 	}
@@ -186,7 +190,10 @@ func readPair(certFile, keyFile string) (*tls.Config, error) {
 // openCA reads the CA of a state directory, or makes it.
 func openCA(dir string, now time.Time) (*trust.Authority, error) {
 	cert, certErr := os.ReadFile(filepath.Join(dir, caFile))
-	key, keyErr := os.ReadFile(filepath.Join(dir, caKeyFile))
+	key, keyErr := private.ReadState(filepath.Join(dir, caKeyFile), limit.PrivateFile)
+	if fault.Has(keyErr, fault.CodeSecret) {
+		return nil, keyErr
+	}
 	switch err := errors.Join(certErr, keyErr); {
 	case err == nil:
 		ca, err := trust.ParseAuthority(cert, key)
@@ -249,6 +256,27 @@ func writeFile(d folder, name string, data []byte, mode fs.FileMode) error {
 func unusableDir(dir string, err error) error {
 	return fault.New(fault.CodeStateAccess, "the state directory "+dir+" cannot be used").Because(err).
 		Hint("create it for this user (uid %d), or choose another with --state-dir", os.Getuid())
+}
+
+// named is hosts with the one at which the service listens, if that is said: an
+// address that no interface has yet, or a name, is how members call it.
+func named(hosts []string, listen string) []string {
+	host, _, err := net.SplitHostPort(listen)
+	if err != nil || host == "" {
+		return hosts
+	}
+	if a, err := netip.ParseAddr(host); err == nil {
+		if a.IsUnspecified() || a.IsLinkLocalUnicast() {
+			return hosts
+		}
+		host = a.Unmap().String()
+	} else if !isName(host) {
+		return hosts
+	}
+	if slices.Contains(hosts, host) {
+		return hosts
+	}
+	return append(slices.Clone(hosts), host)
 }
 
 // hostsHere are the names and addresses by which others may reach this machine.

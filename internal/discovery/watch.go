@@ -21,23 +21,13 @@ type Watcher struct {
 	over bool
 }
 
-// Watch begins to follow a cluster, which need not have members. Close must follow.
-func (b *Board) Watch(id Cluster) (*Watcher, error) {
-	for {
-		c, err := b.find(id, true)
-		if err != nil {
-			return nil, err
-		}
-		c.mu.Lock()
-		if c.gone {
-			c.mu.Unlock()
-			continue
-		}
-		c.watchers++
-		w := &Watcher{b: b, id: id, c: c, seen: c.seq}
-		c.mu.Unlock()
-		return w, nil
-	}
+// Watch begins to follow a cluster, which need not have members: until it has, it
+// is none that limits count. Close must follow.
+func (b *Board) Watch(id Cluster) *Watcher {
+	c := b.lock(id)
+	defer c.mu.Unlock()
+	c.watchers++
+	return &Watcher{b: b, id: id, c: c, seen: c.seq}
 }
 
 // Close ends the watch. Twice is harmless.
@@ -131,7 +121,7 @@ func (w *Watcher) since() (out []Listing, changed <-chan struct{}, err error) {
 	w.seen = c.seq
 	if len(ids) < 2 { // the common case: nothing, or what woke us
 		for _, id := range ids {
-			out = append(out, Listing{id, c.members[id]})
+			out = append(out, Listing{id, c.members[id].Lease})
 		}
 		return out, c.changed, nil
 	}
@@ -139,7 +129,7 @@ func (w *Watcher) since() (out []Listing, changed <-chan struct{}, err error) {
 	for _, id := range ids {
 		if !told[id] {
 			told[id] = true
-			out = append(out, Listing{id, c.members[id]})
+			out = append(out, Listing{id, c.members[id].Lease})
 		}
 	}
 	return out, c.changed, nil

@@ -30,6 +30,7 @@ const (
 	CodeCertInvalid   Code = "certificate_invalid"
 	CodeCertRevoked   Code = "certificate_revoked"
 	CodeUnauthorized  Code = "not_authorized"
+	CodeNodeTaken     Code = "node_name_taken"
 	CodeNotFound      Code = "not_found"
 	CodeVersion       Code = "version_unsupported"
 	CodeFrameInvalid  Code = "frame_invalid"
@@ -62,9 +63,15 @@ const (
 	CodeStoreAway    Code = "store_unavailable"
 	CodeStoreForeign Code = "store_foreign"
 	CodeServiceAway  Code = "discovery_unreachable"
+	CodeMemberShared Code = "member_key_shared"
 	CodeAnnotation   Code = "annotation_invalid"
 	CodeKubeAway     Code = "kubernetes_unreachable"
 	CodeKubeDenied   Code = "kubernetes_denied"
+
+	CodeClash       Code = "mesh_clash"
+	CodeUnsupported Code = "mesh_unsupported"
+	CodeSelf        Code = "mesh_self"
+	CodeRange       Code = "mesh_range"
 )
 
 // Entry is one row of the table of codes.
@@ -102,6 +109,7 @@ func Table() []Entry {
 		{CodeCertInvalid, Unauthenticated, "A certificate is missing, foreign or carries no usable identity."},
 		{CodeCertRevoked, Unauthenticated, "The certificate was revoked."},
 		{CodeUnauthorized, Denied, "The identity is known but may not do this."},
+		{CodeNodeTaken, Conflict, "Another node holds the name: its certificate still lives, and its key is another."},
 		{CodeNotFound, NotFound, "The named thing does not exist."},
 		{CodeVersion, Invalid, "The two sides share no version of the protocol."},
 		{CodeFrameInvalid, Invalid, "A frame or packet of the peer cannot be read."},
@@ -124,15 +132,21 @@ func Table() []Entry {
 		{CodeStreamReset, Unavailable, "The other side of the stream reset it."},
 		{CodeStreamIdle, Timeout, "No byte moved for the idle limit."},
 
-		{CodeSecret, Invalid, "The cluster's secret is not 32 bytes in base64, its file can be read by others, or it belongs to another cluster."},
+		{CodeSecret, Invalid, "The cluster's secret is not 32 bytes in base64, or it belongs to another cluster; or a file with a secret, key or password can be used by others."},
 		{CodeEntryInvalid, Invalid, "A member's entry is damaged, signed by somebody else, or not sealed with the cluster's secret."},
 		{CodeEntryStale, Conflict, "A member's entry is older than what is known of that member."},
 		{CodeWatchLost, Unavailable, "A watcher fell behind further than changes are kept: it asks again for everything."},
 		{CodeStoreAway, Unavailable, "The discovery service cannot reach its store: what is known is served, nothing new is taken."},
 		{CodeStoreForeign, Conflict, "The prefix in the store, or the file, holds what is not the discovery service's."},
 		{CodeServiceAway, Unavailable, "No discovery service can be reached."},
+		{CodeMemberShared, Conflict, "Another machine announces itself with this member's key."},
 		{CodeAnnotation, Invalid, "The annotations of a Kubernetes node, or an object of kind Member, cannot be read; each problem is listed with its name."},
 		{CodeKubeAway, Unavailable, "The Kubernetes API cannot be reached, or answers with what cannot be used."},
 		{CodeKubeDenied, Denied, "The Kubernetes API does not let this node read or write what it was asked for."},
+
+		{CodeClash, Conflict, "A mark, table, rule or link of the mesh is used by somebody else on this machine."},
+		{CodeUnsupported, Conflict, "This machine lacks what the mesh needs: TUN, nftables, kernel WireGuard where it is asked for, or the permission."},
+		{CodeSelf, Conflict, "Another member holds this node's key, or two members hold one."},
+		{CodeRange, Invalid, "A range that cannot be routed, or that another member has."},
 	}
 }

@@ -4,12 +4,15 @@ package finder
 
 import (
 	"bytes"
+	"crypto/rand"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"google.golang.org/protobuf/proto"
 
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
 	"github.com/tombolo-io/tombolo/internal/fault"
@@ -75,9 +78,15 @@ func TestARebootDuringAnOutageFindsThePeers(t *testing.T) {
 		endNative()
 		again.knows(12*time.Minute, "b", "d")
 		again.stop()
-		third := w.start(s) // leases end when they would have ended
+		third := w.start(s) // leases end when they would have ended; no service tells who lives
 		third.knows(settle, "b", "d")
-		third.knows(10 * time.Minute)
+		if third.stale("b") || third.stale("d") {
+			t.Error("they are stale before their leases are over")
+		}
+		third.knows(10*time.Minute, "b", "d")
+		if !third.stale("b") || !third.stale("d") {
+			t.Error("their leases are over, and they are not stale")
+		}
 		third.stop()
 	})
 }
@@ -95,7 +104,7 @@ func TestLeft(t *testing.T) {
 		"the clock has gone back":     {saved.Add(-30 * 365 * 24 * time.Hour), until, 20 * time.Minute},
 		"an end that cannot be right": {saved, saved.Add(365 * 24 * time.Hour), limit.DiscoveryTTL},
 	} {
-		if got := left(tc.now, saved, tc.until); got != tc.want {
+		if got := left(tc.now, saved, tc.until, limit.DiscoveryTTL); got != tc.want {
 			t.Errorf("%s: %v, want %v", name, got, tc.want)
 		}
 	}
@@ -104,15 +113,19 @@ func TestLeft(t *testing.T) {
 // TestABadCache is said and not used; one of a newer version is left as it is.
 func TestABadCache(t *testing.T) {
 	keys := secretOf(t, newSecret(t)).Keys()
-	good, err := encodeCache(keys, cached{Saved: time.Now()})
+	good, err := encodeCache([]seal.Keys{keys}, cached{Saved: time.Now()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	foreign, err := encodeCache(secretOf(t, newSecret(t)).Keys(), cached{})
+	foreign, err := encodeCache([]seal.Keys{secretOf(t, newSecret(t)).Keys()}, cached{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	junk, err := keys.SealCache(bytes.NewReader(make([]byte, 12)), []byte("[]"))
+	junk, err := seal.SealCacheFor(rand.Reader, []seal.Keys{keys}, []byte("[]"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, err := keys.SealCache(rand.Reader, []byte("{}"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,16 +135,20 @@ func TestABadCache(t *testing.T) {
 		data []byte
 		code fault.Code
 	}{
-		"good":            {good, ""},
-		"empty":           {nil, fault.CodeStateCorrupt},
-		"half the head":   {good[:10], fault.CodeStateCorrupt},
-		"the head alone":  {[]byte(cacheHead), fault.CodeStateCorrupt},
-		"torn":            {good[:len(good)-1], fault.CodeStateCorrupt},
-		"a flipped bit":   {flipped, fault.CodeStateCorrupt},
-		"another secret":  {foreign, fault.CodeStateCorrupt},
-		"something else":  {append([]byte(cacheHead), junk...), fault.CodeStateCorrupt},
-		"newer":           {append([]byte(cacheWord+"2\n"), good[len(cacheHead):]...), fault.CodeStateVersion},
-		"no file of ours": {[]byte("hello\nworld"), fault.CodeStateCorrupt},
+		"good":              {good, ""},
+		"empty":             {nil, fault.CodeStateCorrupt},
+		"half the head":     {good[:10], fault.CodeStateCorrupt},
+		"the head alone":    {[]byte(cacheHead), fault.CodeStateCorrupt},
+		"torn":              {good[:len(good)-1], fault.CodeStateCorrupt},
+		"a flipped bit":     {flipped, fault.CodeStateCorrupt},
+		"another secret":    {foreign, fault.CodeStateCorrupt},
+		"something else":    {append([]byte(cacheHead), junk...), fault.CodeStateCorrupt},
+		"newer":             {append([]byte(cacheWord+"3\n"), good[len(cacheHead):]...), fault.CodeStateVersion},
+		"the format before": {append([]byte(cacheHead1), before...), ""},
+		"that, torn":        {append([]byte(cacheHead1), before[:len(before)-1]...), fault.CodeStateCorrupt},
+		"that, as this one": {append([]byte(cacheHead), before...), fault.CodeStateCorrupt},
+		"this one, as that": {append([]byte(cacheHead1), good[len(cacheHead):]...), fault.CodeStateCorrupt},
+		"no file of ours":   {[]byte("hello\nworld"), fault.CodeStateCorrupt},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -214,7 +231,7 @@ func TestPrivateFiles(t *testing.T) {
 	if again, err := memberKey(dir); err != nil || again.ID() != key.ID() {
 		t.Errorf("read again: %v, %v", again.ID(), err)
 	}
-	for _, mode := range []os.FileMode{0o640, 0o604, 0o660, 0o666} {
+	for _, mode := range []os.FileMode{0o604, 0o602, 0o664, 0o666} {
 		if err := os.Chmod(path, mode); err != nil {
 			t.Fatal(err)
 		}
@@ -246,6 +263,68 @@ func TestPrivateFiles(t *testing.T) {
 	}
 }
 
+// TestTheCacheOutlivesASecret: the old secret is taken away in an outage, and those who
+// were announced under both are known, whichever was heard first; who left stays away.
+func TestTheCacheOutlivesASecret(t *testing.T) {
+	for _, oldFirst := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			w, old, young := newWorld(t), newSecret(t), newSecret(t)
+			svc, older := newNativeFake(t), newSideroFake()
+			end, endOlder := w.serve("one:80", svc.register), w.serve("two:80", older.register)
+			services := []v1alpha1.MeshService{native("one"), sidero("two")}
+			secrets := []string{young, old}
+			if oldFirst {
+				secrets = []string{old, young}
+			}
+			set := setup{name: "a", id: "cluster", dir: t.TempDir(), secrets: secrets, services: services}
+			a := w.start(set)
+			for _, name := range []string{"b", "c", "d"} {
+				defer w.start(setup{name: name, secrets: secrets, services: services[:1]}).stop()
+			}
+			e := w.start(setup{name: "e", id: "cluster", secrets: secrets, services: services})
+			a.knows(15*time.Minute, "b", "c", "d", "e")
+			endOlder() // which has e still
+			e.Leave(t.Context())
+			e.stop()
+			a.knows(limit.FinderSave+settle, "b", "c", "d")
+			end()
+			a.stop()
+			a = w.start(set) // and what was read is written for both again
+			a.knows(limit.FinderSave+settle, "b", "c", "d")
+			a.stop()
+			set.secrets = []string{young}
+			a = w.start(set)
+			defer a.stop()
+			a.knows(settle, "b", "c", "d")
+			a.knows(time.Hour, "b", "c", "d")
+			if !a.stale("b") {
+				t.Error("b is not stale, and its lease is over")
+			}
+		})
+	}
+}
+
+// TestARemovalOfTheFormatBefore counts for as long as one does now.
+func TestARemovalOfTheFormatBefore(t *testing.T) {
+	keys := secretOf(t, newSecret(t)).Keys()
+	key, err := seal.NewMemberKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
+	removal, err := proto.Marshal(keys.Remove(key, 7, limit.DiscoveryTTL))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, first := range []bool{true, false} {
+		f := &Finder{cfg: Config{keys: []seal.Keys{keys}}, native: newNativeBook()}
+		f.remember(now, cached{first: first, Saved: now, Native: []cachedNative{{Cluster: keys.Cluster(), Entry: removal, Until: now.Add(-time.Minute), Heard: now, Sources: []string{"x"}}}})
+		if w := f.native.members[key.ID()]; (w != nil) != first || first && !w.until.Equal(now.Add(limit.FinderHold-time.Minute)) {
+			t.Errorf("of the first format %v: %+v", first, w)
+		}
+	}
+}
+
 func FuzzCache(f *testing.F) {
 	s, err := seal.ParseSecret("AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=")
 	if err != nil {
@@ -259,7 +338,7 @@ func FuzzCache(f *testing.F) {
 	f.Add([]byte(cacheWord+"9\nx"), false)
 	f.Fuzz(func(t *testing.T, data []byte, sealed bool) {
 		if sealed {
-			out, err := keys[0].SealCache(bytes.NewReader(make([]byte, 12)), data)
+			out, err := seal.SealCacheFor(rand.Reader, keys, data)
 			if err != nil {
 				t.Fatal(err)
 			}

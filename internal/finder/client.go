@@ -32,17 +32,63 @@ type client struct {
 	keys    seal.Keys
 	secret  int // its place in the configuration
 	native  *nativeBook
-	older   *olderBook // nil: there is no id for the older protocol
-	self    *announcer // nil: it only watches
+	older   *olderBook   // nil: there is no id for the older protocol
+	alike   []*olderBook // of the session that speaks: those of the other secrets at the same service
+	self    *announcer   // nil: it only watches
 	dial    dialer
 	log     *slog.Logger
 	metrics *tell.Finder
 	changed func() // something is to be merged
 	agent   string // software and version, for people
 
-	left     chan struct{} // closed when a farewell was taken
+	taken    chan struct{} // an announcement was taken, of takenOf
+	takenOf  atomic.Pointer[seal.MemberID]
+	retired  atomic.Pointer[seal.MemberID] // the old key of ours that this service knows to be over
+	left     chan struct{}                 // closed when a farewell was taken
 	leftOnce sync.Once
 	status   statusBoard
+}
+
+// newClients makes those of all services and secrets. What is known of a service of the
+// older protocol is for each secret one, and the session of the first secret tells it.
+func (f *Finder) newClients(o Options, dial dialer) {
+	older := make([]presence, len(f.cfg.keys))
+	for _, s := range f.cfg.Services {
+		var first *client
+		for i := range f.cfg.keys {
+			c := f.newClient(s, i, o, dial)
+			f.clients = append(f.clients, c)
+			if first == nil {
+				first = c
+			}
+			if c.older == nil {
+				continue
+			}
+			c.older.here = &older[i]
+			if c != first {
+				first.alike = append(first.alike, c.older)
+			}
+		}
+	}
+}
+
+func (f *Finder) newClient(s Service, secret int, o Options, dial dialer) *client {
+	keys := f.cfg.keys[secret]
+	c := &client{
+		service: s, keys: keys, secret: secret, native: f.native, self: f.self, dial: dial, log: o.Log, metrics: f.metrics,
+		changed: f.stir, agent: "tombolo " + o.Version, left: make(chan struct{}), taken: make(chan struct{}, 1),
+	}
+	f.native.presence(keys.Cluster(), s.Name) // it is asked, from now on
+	if f.cfg.ClusterID != "" {
+		c.older = newOlderBook(s.Name, f.cfg.ClusterID, f.cfg.secrets[secret].Sidero())
+		for i, s := range f.cfg.secrets {
+			if i != secret {
+				c.older.others = append(c.older.others, s.Sidero())
+			}
+		}
+	}
+	c.status.init(Status{Source: s.Name, Kind: KindService, URL: s.URL(), Protocol: s.Protocol, Cluster: keys.Cluster().String(), State: StateOff})
+	return c
 }
 
 // session is one connection to a service, and what is told of it.
@@ -72,6 +118,9 @@ func (s *session) over() bool {
 // run keeps sessions until ctx ends.
 func (c *client) run(ctx context.Context) error {
 	g := run.NewGroup(ctx)
+	if c.self != nil {
+		g.Do(c.retire)
+	}
 	c.keep(ctx, g)
 	g.Stop()
 	err := g.Wait()
@@ -81,6 +130,7 @@ func (c *client) run(ctx context.Context) error {
 
 func (c *client) keep(ctx context.Context, g *run.Group) {
 	var live *session
+	var began time.Time
 	for tries := 0; ctx.Err() == nil; {
 		next := c.begin(g)
 		select {
@@ -89,11 +139,12 @@ func (c *client) keep(ctx context.Context, g *run.Group) {
 				live.gone.Store(true)
 				live.stop()
 			}
-			live, tries = next, 0
+			c.attends(live == nil)
+			live, began = next, time.Now()
 			c.metrics.Attempts.WithLabelValues(tell.Outcome("")).Inc()
 		case <-next.done:
 			c.failed(next, live == nil || live.over())
-			if !wait(ctx, backoff(tries, rand.Float64())) {
+			if !run.Wait(ctx, run.Backoff(tries, limit.FinderBackoff, rand.Float64())) {
 				return
 			}
 			tries++
@@ -103,16 +154,26 @@ func (c *client) keep(ctx context.Context, g *run.Group) {
 		}
 		select {
 		case <-live.drained:
-			c.log.Info("the discovery service drains: attending another one first", "service", c.service.Name)
 		case <-live.done:
 			c.failed(live, true)
 			live = nil
 		case <-ctx.Done():
 			return
 		}
-		if !wait(ctx, backoff(0, rand.Float64())) { // all of a cluster are sent on at once
+		if time.Since(began) >= limit.FinderLived { // one that ends at once is no success
+			tries = 0
+		}
+		if !run.Wait(ctx, run.Backoff(tries, limit.FinderBackoff, rand.Float64())) { // all of a cluster are sent on at once
 			return
 		}
+		tries++
+	}
+}
+
+// attends says once that a service tells of members, and again after it was away.
+func (c *client) attends(anew bool) {
+	if s := c.status.get(); anew {
+		c.log.Info("attending the discovery service", "service", c.service.Name, "protocol", s.Protocol, tell.AttrCluster, c.keys.Cluster().String())
 	}
 }
 
@@ -125,7 +186,7 @@ func (c *client) failed(s *session, alone bool) {
 	c.metrics.Attempts.WithLabelValues(tell.Outcome(f.Code)).Inc()
 	if alone {
 		if c.status.set(StateAway, f) {
-			c.log.Warn("discovery service away; known members stay until their leases end", "service", c.service.Name, tell.AttrCode, f.Code, tell.AttrReason, f.Error())
+			c.log.Warn("discovery service away; while no service tells of members, those that are known stay, as stale when their leases are over, for a day", "service", c.service.Name, tell.AttrCode, f.Code, tell.AttrReason, f.Error())
 		}
 	}
 	c.changed()
@@ -182,7 +243,7 @@ func (c *client) explain(err error) error {
 	if err == nil || errors.As(err, &f) {
 		return err
 	}
-	code, hint := fault.CodeServiceAway, "see whether the service runs and can be reached from here; known members stay until their leases end"
+	code, hint := fault.CodeServiceAway, "see whether the service runs and can be reached from here; known members stay for a day, as stale when their leases are over"
 	st, _ := status.FromError(err)
 	switch st.Code() {
 	case codes.ResourceExhausted:
@@ -210,26 +271,4 @@ func (c *client) connect(to place, p Protocol) (*grpc.ClientConn, error) {
 		return nil, fault.Newf(fault.CodeConfig, "the discovery service %s cannot be called", c.service.Name).Because(err)
 	}
 	return conn, nil
-}
-
-// backoff gives the wait before try number n (from 0): exponential with a cap, and
-// with jitter, so that the members of a service that is back do not come in one instant.
-func backoff(n int, random float64) time.Duration {
-	top := limit.FinderBackoff
-	if n < 16 {
-		top = min(limit.BackoffFirst<<n, limit.FinderBackoff)
-	}
-	return limit.BackoffFirst/2 + time.Duration(random*float64(top))
-}
-
-// wait reports false if ctx ended first.
-func wait(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

@@ -3,21 +3,19 @@
 package finder
 
 import (
+	"cmp"
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"net"
-	"net/url"
 	"os"
 	"strings"
 	"time"
-
-	"golang.org/x/net/http/httpproxy"
 
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
 	"github.com/tombolo-io/tombolo/internal/conf"
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/limit"
+	tunnel "github.com/tombolo-io/tombolo/internal/proxy"
 	"github.com/tombolo-io/tombolo/internal/roster"
 	"github.com/tombolo-io/tombolo/internal/seal"
 )
@@ -26,10 +24,13 @@ import (
 type Config struct {
 	ClusterID    string // for services of the older protocol; empty: none are asked
 	StateDir     string
+	RunDir       string
 	Announce     seal.Member
+	WireGuard    seal.WireGuardPrivate // of Announce's public key; zero: it is not known, and not proven
 	Lease        time.Duration
 	Services     []Service
 	File         string
+	Kubernetes   *Kubernetes // nil: none is asked
 	Cache        bool
 	HealthListen string
 	Log          v1alpha1.LogConfig
@@ -37,6 +38,13 @@ type Config struct {
 	secrets []seal.Secret
 	keys    []seal.Keys // of secrets
 }
+
+// DefaultRunDir is where the admin socket is if nothing else is said, and
+// DefaultStateDir where the member's state is.
+const (
+	DefaultRunDir   = "/run/tombolo"
+	DefaultStateDir = "/var/lib/tombolo/mesh"
+)
 
 // Clusters are the native ids of the secrets, in their order.
 func (c Config) Clusters() []seal.ClusterID {
@@ -49,28 +57,37 @@ func (c Config) Clusters() []seal.ClusterID {
 
 // ParseConfig decodes and validates a file, and reads the files of secrets and
 // CAs that it names. It returns every problem at once.
-func ParseConfig(file string, data []byte) (Config, error) { return parseConfig(file, data, true) }
+//
+// More reads what else stands in the file, such as the section mesh.
+func ParseConfig(file string, data []byte, more ...More) (Config, error) {
+	return parseConfig(file, data, true, more)
+}
+
+// More reads a part of the file that is another one's. Its problems are told with those of
+// all; the error is that of files that it names.
+type More func(raw v1alpha1.MeshConfig, add conf.Report) error
 
 // CheckConfig is ParseConfig without the files that it names, for another machine.
-func CheckConfig(file string, data []byte) error {
-	_, err := parseConfig(file, data, false)
+func CheckConfig(file string, data []byte, more ...More) error {
+	_, err := parseConfig(file, data, false, more)
 	return err
 }
 
-func parseConfig(file string, data []byte, read bool) (Config, error) {
+func parseConfig(file string, data []byte, read bool, more []More) (Config, error) {
 	var raw v1alpha1.MeshConfig
 	d := conf.Decode(file, data, &raw)
 	if d.Unread() {
 		return Config{}, d.Err()
 	}
-	if raw.APIVersion != v1alpha1.Version {
-		d.Add("apiVersion", "%q is expected", v1alpha1.Version)
-	}
-	if raw.Kind != v1alpha1.KindMeshConfig {
-		d.Add("kind", "%q is expected", v1alpha1.KindMeshConfig)
-	}
-	v := validator{add: d.Add, read: read}
+	d.Want("apiVersion", v1alpha1.Version, raw.APIVersion)
+	d.Want("kind", v1alpha1.KindMeshConfig, raw.Kind)
+	v := validator{add: d.Add, read: read, stands: d.Stands}
 	cfg := v.config(raw)
+	for _, read := range more {
+		if err := read(raw, d.Add); err != nil {
+			v.files = append(v.files, err)
+		}
+	}
 	if err := d.Err(); err != nil {
 		return Config{}, err
 	}
@@ -79,42 +96,35 @@ func parseConfig(file string, data []byte, read bool) (Config, error) {
 
 // FromFlags is the configuration of a command line that names a secret and services.
 func FromFlags(secretFile, id string, services []v1alpha1.MeshService) (Config, error) {
-	var problems []string
-	v := validator{read: true, add: func(path, format string, args ...any) {
-		problems = append(problems, path+": "+fmt.Sprintf(format, args...))
-	}}
 	no := false
-	cfg := v.config(v1alpha1.MeshConfig{
+	return Configure(v1alpha1.MeshConfig{
 		Cluster: v1alpha1.MeshCluster{SecretFiles: []string{secretFile}, ID: id},
 		Sources: v1alpha1.MeshSources{Services: services}, Cache: &no,
 	})
-	if len(problems) > 0 {
-		return Config{}, fault.New(fault.CodeUsage, "the flags cannot be used").Whyf("%s", strings.Join(problems, "; ")).
-			Hint("--secret-file FILE --service https://HOST[:PORT]")
-	}
-	return cfg, errors.Join(v.files...)
 }
 
 // validator collects problems of the text, and those of the files that it names.
 type validator struct {
-	add   func(path, format string, args ...any)
-	read  bool
-	files []error
+	add    conf.Report
+	read   bool
+	files  []error
+	stands func(path string) bool // whether it stands in the file; nil: there is none
 }
 
 func (v *validator) config(raw v1alpha1.MeshConfig) Config {
 	c := Config{
-		ClusterID: raw.Cluster.ID, StateDir: or(raw.Node.StateDir, "/var/lib/tombolo/mesh"), File: raw.Sources.File,
-		Cache: raw.Cache == nil || *raw.Cache, HealthListen: or(raw.HealthListen, "127.0.0.1:8448"), Log: raw.Log,
+		ClusterID: raw.Cluster.ID, StateDir: cmp.Or(raw.Node.StateDir, DefaultStateDir), RunDir: cmp.Or(raw.Node.RunDir, DefaultRunDir), File: raw.Sources.File,
+		Cache: raw.Cache == nil || *raw.Cache, HealthListen: cmp.Or(raw.HealthListen, "127.0.0.1:8448"), Log: raw.Log,
 		Lease: raw.Announce.Lease.Duration,
 	}
 	v.secretsInto(&c, raw.Cluster)
 	if c.Lease == 0 {
 		c.Lease = limit.DiscoveryTTL
 	}
-	if c.Lease < time.Minute || c.Lease > limit.DiscoveryTTL {
-		v.add("announce.lease", "%v is not within 1m and %v", c.Lease, limit.DiscoveryTTL)
+	if c.Lease < limit.FinderLease || c.Lease > limit.DiscoveryTTL {
+		v.add("announce.lease", "%v is not within %v and %v", c.Lease, limit.FinderLease, limit.DiscoveryTTL)
 	}
+	c.Kubernetes = v.kubernetes(&raw)
 	v.announce(&c, raw)
 	if n := len(raw.Sources.Services); n > limit.FinderServices {
 		v.add("sources.services", "there are %d, at most %d are allowed", n, limit.FinderServices)
@@ -133,19 +143,8 @@ func (v *validator) config(raw v1alpha1.MeshConfig) Config {
 		}
 		c.Services = append(c.Services, out)
 	}
-	if _, port, err := net.SplitHostPort(c.HealthListen); err != nil || port == "" || strings.Trim(port, "0123456789") != "" {
-		v.add("healthListen", "%q is not host:port or :port", c.HealthListen)
-	}
-	switch raw.Log.Format {
-	case "", "text", "json":
-	default:
-		v.add("log.format", "%q is neither text nor json", raw.Log.Format)
-	}
-	switch raw.Log.Level {
-	case "", "debug", "info", "warn", "error":
-	default:
-		v.add("log.level", "%q is none of debug, info, warn, error", raw.Log.Level)
-	}
+	v.add.Listener("healthListen", c.HealthListen)
+	v.add.Log(raw.Log.Format, raw.Log.Level)
 	return c
 }
 
@@ -187,7 +186,21 @@ func (v *validator) announce(c *Config, raw v1alpha1.MeshConfig) {
 		broken = true
 		v.add(path, format, args...)
 	}, "announce.", raw.Announce.MemberSpec)
+	for name, stated := range map[string]bool{"mesh": facts.Mesh != 0, "relayCluster": facts.RelayCluster != "", "relays": len(facts.Relays) > 0} {
+		if stated {
+			v.add("announce."+name, "the mesh itself says it, as it is: leave it out")
+		}
+	}
+	if file := raw.Announce.PrivateKeyFile; file != "" {
+		if raw.Announce.PublicKey != "" {
+			v.add("announce.privateKeyFile", "publicKey stands there too: give one of them")
+		}
+		facts.Key = roster.Key(v.wireGuard(c, file))
+	}
 	facts.Node = raw.Node.Name
+	if facts.Node == "" && v.read {
+		facts.Node = os.Getenv("NODE_NAME") // a pod's own name is another one with each pod
+	}
 	if facts.Node == "" && v.read {
 		host, err := os.Hostname()
 		if err != nil {
@@ -210,14 +223,30 @@ func (v *validator) announce(c *Config, raw v1alpha1.MeshConfig) {
 	c.Announce = m
 }
 
+// wireGuard reads the node's WireGuard key.
+func (v *validator) wireGuard(c *Config, file string) seal.WireGuardKey {
+	if !v.read {
+		return seal.WireGuardKey{}
+	}
+	text, err := readPrivate(file)
+	if err == nil {
+		c.WireGuard, err = seal.ParseWireGuardPrivate(text)
+	}
+	if err != nil {
+		v.files = append(v.files, err)
+		return seal.WireGuardKey{}
+	}
+	return c.WireGuard.Public()
+}
+
 func (v *validator) service(at string, raw v1alpha1.MeshService) Service {
-	s := Service{Protocol: Protocol(or(raw.Protocol, string(ProtocolAuto)))}
+	s := Service{given: raw, Protocol: Protocol(cmp.Or(raw.Protocol, string(ProtocolAuto)))}
 	var err error
 	if s.place, err = parsePlace(raw.URL); err != nil {
 		v.add(at+".url", "%q: %v", shown(raw.URL), err)
 		return s
 	}
-	if s.Name = or(raw.Name, s.place.address); shown(s.Name) != s.Name {
+	if s.Name = cmp.Or(raw.Name, s.place.address); shown(s.Name) != s.Name {
 		v.add(at+".name", "it has characters that cannot be shown, or is too long")
 	}
 	if !s.place.secure && !raw.Insecure {
@@ -234,7 +263,7 @@ func (v *validator) service(at string, raw v1alpha1.MeshService) Service {
 	if raw.CAFile != "" && raw.Pin != "" {
 		v.add(at+".pin", "a pin stands in place of caFile: give one of them")
 	}
-	if raw.Pin != "" {
+	if raw.Pin != "" || v.stands != nil && v.stands(at+".pin") { // an empty one would be none, and the system's CAs count
 		if s.Pin, err = parsePin(raw.Pin); err != nil {
 			v.add(at+".pin", "%v", err)
 		}
@@ -256,38 +285,32 @@ func (v *validator) roots(at, file string) *x509.CertPool {
 }
 
 func (v *validator) proxy(at string, raw v1alpha1.MeshService, s *Service) {
-	text := raw.Proxy
-	if raw.ProxyFile != "" {
-		if raw.Proxy != "" {
-			v.add(at+".proxyFile", "proxy stands there too: give one of them")
-		}
-		if !v.read {
-			return
-		}
-		secret, err := readPrivate(raw.ProxyFile)
-		if err != nil {
-			v.files = append(v.files, err)
-			return
-		}
-		text = strings.TrimSpace(secret)
+	named := tunnel.Named{Proxy: raw.Proxy, File: raw.ProxyFile}
+	if v.read {
+		named.Read = readPrivate
 	}
-	switch text {
-	case "none":
-	case "", "environment":
-		s.Proxy = httpproxy.FromEnvironment().ProxyFunc()
-	default:
-		u, err := parseProxy(text)
-		if err != nil {
-			v.add(at+".proxy", "%v", err)
-			return
-		}
-		s.Proxy = func(*url.URL) (*url.URL, error) { return u, nil }
+	setting, err := tunnel.Configure(at+".", named, v.add)
+	if err != nil {
+		v.files = append(v.files, err)
 	}
+	s.Proxy, s.proxy = setting.Choose, setting
 }
 
-func or(s, otherwise string) string {
-	if s != "" {
-		return s
+// Configure is the configuration of a command line that says the same as a file.
+func Configure(raw v1alpha1.MeshConfig, more ...More) (Config, error) {
+	var problems []string
+	v := validator{read: true, add: func(path, format string, args ...any) {
+		problems = append(problems, path+": "+fmt.Sprintf(format, args...))
+	}}
+	cfg := v.config(raw)
+	for _, read := range more {
+		if err := read(raw, v.add); err != nil {
+			v.files = append(v.files, err)
+		}
 	}
-	return otherwise
+	if len(problems) > 0 {
+		return Config{}, fault.New(fault.CodeUsage, "the flags cannot be used").Whyf("%s", strings.Join(problems, "; ")).
+			Hint("--secret-file FILE --service https://HOST[:PORT]")
+	}
+	return cfg, errors.Join(v.files...)
 }

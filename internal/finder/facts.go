@@ -15,9 +15,10 @@ import (
 // factsOf is a checked member as facts of a tier that calls it id.
 func factsOf(id string, m seal.Member) roster.Facts {
 	f := roster.Facts{
-		ID: id, Node: m.Node, Hostname: m.Hostname, Nodename: m.Nodename, Key: roster.Key(m.WireGuard),
+		ID: id, Node: m.Node, Hostname: m.Hostname, Nodename: m.Nodename, Key: roster.Key(m.WireGuard), PreviousKey: roster.Key(m.PreviousKey),
 		Overlay6: m.Overlay6, Overlay4: m.Overlay4, Addresses: m.Addresses, Ranges: m.Ranges, Excluded: m.Excluded,
 		Role: string(m.Role), APIServerPort: m.APIServerPort, OS: m.OperatingSystem, Software: m.Software,
+		Mesh: m.Mesh, RelayCluster: m.RelayCluster, Relays: m.Relays,
 	}
 	for _, e := range m.Endpoints {
 		f.Endpoints = append(f.Endpoints, roster.Where{Addr: e.At, Kind: string(e.Kind)})
@@ -36,9 +37,10 @@ func observedOf(m seal.Member) []roster.Observation {
 // MemberOf is what a node may announce of facts that its configuration states.
 func MemberOf(f roster.Facts) seal.Member {
 	m := seal.Member{
-		Node: f.Node, Hostname: f.Hostname, Nodename: f.Nodename, WireGuard: seal.WireGuardKey(f.Key),
+		Node: f.Node, Hostname: f.Hostname, Nodename: f.Nodename, WireGuard: seal.WireGuardKey(f.Key), PreviousKey: seal.WireGuardKey(f.PreviousKey),
 		Overlay6: f.Overlay6, Overlay4: f.Overlay4, Addresses: f.Addresses, Ranges: f.Ranges, Excluded: f.Excluded,
 		Role: seal.Role(f.Role), APIServerPort: f.APIServerPort, OperatingSystem: f.OS, Software: f.Software,
+		Mesh: f.Mesh, RelayCluster: f.RelayCluster, Relays: f.Relays,
 	}
 	for _, w := range f.Endpoints {
 		m.Endpoints = append(m.Endpoints, seal.Endpoint{At: w.Addr, Kind: seal.Kind(w.Kind)})

@@ -3,11 +3,6 @@
 package finder
 
 import (
-	"crypto/rand"
-	"errors"
-	"fmt"
-	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -15,7 +10,9 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/private"
 	"github.com/tombolo-io/tombolo/internal/seal"
+	"github.com/tombolo-io/tombolo/internal/store"
 )
 
 // The files of the state directory.
@@ -31,64 +28,42 @@ func ReadSecret(file string) (seal.Secret, error) {
 	if err != nil {
 		return seal.Secret{}, err
 	}
-	return seal.ParseSecret(text)
+	s, err := seal.ParseSecret(text)
+	if f := fault.From(err); f != nil {
+		f.What = "the cluster's secret in " + file + " cannot be read" // of several files the one
+		return seal.Secret{}, f
+	}
+	return s, nil
 }
 
-// readPrivate reads a file of mode 0600 or less.
+// ReadPrivate reads a file that others cannot read, for who reads more of the configuration.
+func ReadPrivate(file string) (string, error) { return readPrivate(file) }
+
+// readPrivate reads a file that others cannot read.
 func readPrivate(file string) (string, error) {
-	f, err := os.Open(file)
-	if err != nil {
-		return "", fault.Newf(fault.CodeSecret, "the file %s cannot be read", file).Because(err).Hint("correct its path or its rights")
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return "", fault.Newf(fault.CodeSecret, "the file %s cannot be read", file).Because(err)
-	}
-	if mode := info.Mode(); !mode.IsRegular() || mode.Perm()&0o077 != 0 {
-		return "", fault.Newf(fault.CodeSecret, "the file %s is not used", file).
-			Whyf("its mode is %v: others than its owner may use it", mode).Hint("chmod 600 %s; if others may have read it, write a new one", file)
-	}
-	data, err := io.ReadAll(io.LimitReader(f, limit.FinderKeyFile+1))
-	if err != nil || len(data) > limit.FinderKeyFile {
-		return "", fault.Newf(fault.CodeSecret, "the file %s cannot be read", file).Because(errors.Join(err, tooLong(len(data), limit.FinderKeyFile)))
-	}
-	return string(data), nil
+	return readable(file, private.Read)
 }
 
-func tooLong(have, most int) error {
-	if have <= most {
-		return nil
-	}
-	return fmt.Errorf("it has more than %d bytes", most)
-}
+// readState reads a file of the state directory.
+func readState(file string) (string, error) { return readable(file, private.ReadState) }
 
-// memberKey reads the member's key, or draws one if there is none yet.
-func memberKey(dir string) (seal.MemberKey, error) {
-	path := filepath.Join(dir, keyFile)
-	text, err := readPrivate(path)
-	if err == nil {
-		return seal.ParseMemberKey(text)
+func readable(file string, read func(path string, most int) ([]byte, error)) (string, error) {
+	data, err := read(file, limit.FinderKeyFile)
+	if err == nil || fault.Has(err, fault.CodeSecret) {
+		return string(data), err
 	}
-	if !errors.Is(err, fs.ErrNotExist) {
-		return seal.MemberKey{}, err
-	}
-	key, err := seal.NewMemberKey(rand.Reader)
-	if err != nil {
-		return key, err
-	}
-	return key, writeFile(path, []byte(key.Encode()+"\n"))
+	return "", fault.Newf(fault.CodeSecret, "the file %s cannot be read", file).Because(err).Hint("correct its path or its rights")
 }
 
 // lastVersion reads the version that was announced last. A damaged file is none:
 // the clock gives a version, and a service that knows a newer one says so.
 func lastVersion(dir string) uint64 {
-	text, err := readPrivate(filepath.Join(dir, versionFile))
+	text, err := readState(filepath.Join(dir, versionFile))
 	if err != nil {
 		return 0
 	}
 	n, err := strconv.ParseUint(strings.TrimSpace(text), 10, 63)
-	if err != nil {
+	if err != nil || n >= lastVersionEver { // none follows it: it is no member's own
 		return 0
 	}
 	return n
@@ -98,38 +73,18 @@ func keepVersion(dir string, version uint64) error {
 	return writeFile(filepath.Join(dir, versionFile), strconv.AppendUint(nil, version, 10))
 }
 
-// writeFile puts a file of mode 0600 into the place of the old one, at once and
-// for good, or leaves all as it was.
-func writeFile(path string, data []byte) (err error) {
-	dir := filepath.Dir(path)
-	defer func() {
-		if err != nil {
-			err = fault.Newf(fault.CodeStateAccess, "%s cannot be written", path).Because(err).
-				Hint("create %s for this user (uid %d) with free space, or choose another with node.stateDir", dir, os.Getuid())
-		}
-	}()
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
+// writeFile replaces a file of the state directory.
+func writeFile(path string, data []byte) error { return writeFileBy(path, data, noCrash) }
+
+// step is called before each step of a write: a test ends the process there.
+type step = func(what string)
+
+func noCrash(string) {}
+
+func writeFileBy(path string, data []byte, at step) error {
+	if err := store.WriteBy(path, data, at); err != nil {
+		return fault.Newf(fault.CodeStateAccess, "%s cannot be written", path).Because(err).
+			Hint("create %s for this user (uid %d) with free space, or choose another with node.stateDir", filepath.Dir(path), os.Getuid())
 	}
-	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+"-*") // mode 0600
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			os.Remove(f.Name())
-		}
-	}()
-	_, err = f.Write(data)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(f.Name(), path); err != nil {
-		return err
-	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return nil
 }

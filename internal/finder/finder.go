@@ -4,8 +4,10 @@ package finder
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net"
+	"os"
 	"path/filepath"
 	"sync"
 	"time"
@@ -26,7 +28,9 @@ type Options struct {
 	Reg     prometheus.Registerer
 	Version string   // of the software, for people
 	Sources []Source // further ones
-	Dial    func(ctx context.Context, network, address string) (net.Conn, error)
+	// Announced gets a sign, if it has room, when Self says something else; may be nil.
+	Announced chan<- struct{}
+	Dial      func(ctx context.Context, network, address string) (net.Conn, error)
 	// Watch makes a finder that announces nothing, and keeps nothing on disk.
 	Watch bool
 }
@@ -41,6 +45,8 @@ type Finder struct {
 	clients []*client
 	wake    chan struct{}
 	noCache error // why the cache is left as it is
+	told    chan<- struct{}
+	held    *os.File // the lock of the state directory; nil: it only watches
 
 	mu     sync.Mutex
 	boxes  []*mailbox
@@ -55,32 +61,25 @@ func New(cfg Config, o Options) (*Finder, error) {
 	f := &Finder{cfg: cfg, log: o.Log, native: newNativeBook(), wake: make(chan struct{}, 1), seen: make(chan struct{})}
 	f.metrics = tell.NewFinder(o.Reg, tell.FinderReadings{
 		Members:   func() float64 { r, _ := f.Result(); return float64(len(r.Members)) },
+		Stale:     func() float64 { return float64(f.stale()) },
 		Conflicts: func() float64 { r, _ := f.Result(); return float64(len(r.Conflicts)) },
 		Sessions:  func() float64 { return float64(len(f.clients)) },
 		Attending: func() float64 { return float64(f.attending()) },
 	})
 	if !o.Watch {
-		key, err := memberKey(cfg.StateDir)
-		if err != nil {
+		var err error
+		if f.held, err = lockState(cfg.StateDir); err != nil {
 			return nil, err
 		}
-		f.self = newAnnouncer(key, cfg.keys, cfg.Lease, lastVersion(cfg.StateDir))
-		f.self.last, f.self.log = func(v uint64) error { return keepVersion(cfg.StateDir, v) }, o.Log
-		if cfg.Announce.Node != "" {
-			if err := f.Announce(cfg.Announce); err != nil {
-				return nil, err
-			}
+		if err := f.begin(); err != nil {
+			return nil, errors.Join(err, f.held.Close())
 		}
 	}
 	dial := o.Dial
 	if dial == nil {
 		dial = (&net.Dialer{Timeout: limit.Dial}).DialContext
 	}
-	for _, s := range cfg.Services {
-		for i := range cfg.keys {
-			f.clients = append(f.clients, f.newClient(s, i, o, dial))
-		}
-	}
+	f.newClients(o, dial)
 	if cfg.File != "" {
 		f.boxes = append(f.boxes, &mailbox{source: newListFile(cfg.File)})
 	}
@@ -89,20 +88,25 @@ func New(cfg Config, o Options) (*Finder, error) {
 	}
 	f.readCache()
 	f.merge(time.Now())
+	f.told = o.Announced
 	return f, nil
 }
 
-func (f *Finder) newClient(s Service, secret int, o Options, dial dialer) *client {
-	keys := f.cfg.keys[secret]
-	c := &client{
-		service: s, keys: keys, secret: secret, native: f.native, self: f.self, dial: dial, log: o.Log, metrics: f.metrics,
-		changed: f.stir, agent: "tombolo " + o.Version, left: make(chan struct{}),
+// begin is this member as its state directory has it.
+func (f *Finder) begin() error {
+	me, err := readIdentity(f.cfg.StateDir)
+	if err != nil {
+		return err
 	}
-	if f.cfg.ClusterID != "" {
-		c.older = newOlderBook(s.Name, f.cfg.ClusterID, f.cfg.secrets[secret].Sidero())
+	f.self = newAnnouncer(me.key, f.cfg.keys, f.cfg.Lease, lastVersion(f.cfg.StateDir))
+	f.self.now.id = me
+	f.self.last, f.self.log = func(v uint64) error { return keepVersion(f.cfg.StateDir, v) }, f.log
+	f.self.rivals = f.metrics.Rivals.Inc
+	f.self.prove(f.cfg.WireGuard)
+	if f.cfg.Announce.Node == "" {
+		return nil
 	}
-	c.status.init(Status{Source: s.Name, Kind: "service", URL: s.URL(), Protocol: s.Protocol, Cluster: keys.Cluster().String(), State: StateOff})
-	return c
+	return f.Announce(f.cfg.Announce)
 }
 
 // readCache remembers whom the last run knew.
@@ -111,7 +115,7 @@ func (f *Finder) readCache() {
 		return
 	}
 	path := filepath.Join(f.cfg.StateDir, cacheFile)
-	f.cache = Status{Source: path, Kind: "cache", State: StateAttending}
+	f.cache = Status{Source: path, Kind: KindCache, State: StateAttending}
 	c, err := readCache(path, f.cfg.keys)
 	if err != nil {
 		why := fault.From(err)
@@ -138,8 +142,32 @@ func (f *Finder) Announce(m seal.Member) error {
 	if _, err := seal.ParseMember(m.Message()); err != nil { // the others would not take it
 		return err
 	}
-	defer f.stir()
-	return f.self.announce(time.Now(), m)
+	before, _ := f.self.current()
+	err := f.self.announce(time.Now(), m)
+	f.stir()
+	if now, _ := f.self.current(); now.content != before.content {
+		select {
+		case f.told <- struct{}{}:
+		default:
+		}
+	}
+	return err
+}
+
+// Prove sets the private key of WireGuard by which this node proves, from its next
+// announcement on, that the public one is its own.
+func (f *Finder) Prove(private seal.WireGuardPrivate) { f.self.prove(private) }
+
+// ProvePrevious is Prove for the key that the node gives up, Member.PreviousKey.
+func (f *Finder) ProvePrevious(private seal.WireGuardPrivate) { f.self.provePrevious(private) }
+
+// Self is what this node says of itself; nothing, for one that only watches.
+func (f *Finder) Self() roster.Facts {
+	w, _ := f.self.current()
+	if w.member == nil {
+		return roster.Facts{}
+	}
+	return factsOf(w.id.key.ID().String(), *w.member)
 }
 
 // ID is this node's member id; none for one that only watches.
@@ -147,12 +175,19 @@ func (f *Finder) ID() (seal.MemberID, bool) {
 	if f.self == nil {
 		return seal.MemberID{}, false
 	}
-	return f.self.key.ID(), true
+	w, _ := f.self.current()
+	return w.id.key.ID(), true
 }
+
+// Shared says that another machine has this member's key; nil: none of late.
+func (f *Finder) Shared() *fault.Fault { return f.self.sharedKey(time.Now()) }
 
 // Run keeps sessions to all services and reads all sources until ctx ends. Its
 // members stay announced until their leases end: Leave says farewell before.
 func (f *Finder) Run(ctx context.Context) error {
+	if f.held != nil {
+		defer f.held.Close()
+	}
 	g := run.NewGroup(ctx)
 	for _, c := range f.clients {
 		g.Go("service "+c.service.Name, c.run)
@@ -169,28 +204,53 @@ func (f *Finder) Run(ctx context.Context) error {
 	}
 	if f.self != nil {
 		g.Go("lease", f.renew)
+		g.Go("key", f.keepKey)
 	}
 	g.Go("merge", f.keepMerged)
 	return g.Wait()
 }
 
-// renew makes new entries each third of a lease.
+// renew makes new entries each third of a lease, and when one is due out of turn.
 func (f *Finder) renew(ctx context.Context) error {
-	for wait(ctx, f.cfg.Lease/3) {
-		if err := f.self.renew(time.Now()); err != nil {
-			f.log.Error("this member cannot be announced any longer", tell.AttrReason, err)
+	tried := time.Now()
+	for {
+		due, paced := f.self.due()
+		if soonest := tried.Add(limit.FinderLease / 3); due.Before(soonest) {
+			due = soonest // nothing is announced yet, or it cannot be
 		}
+		if at := f.self.answerDue(); !at.IsZero() {
+			due = sooner(due, at)
+		}
+		timer, stop := timerAt(due)
+		select {
+		case <-timer:
+			tried = time.Now()
+			if err := f.self.renew(tried); err != nil {
+				f.log.Error("this member cannot be announced any longer", tell.AttrReason, err)
+			}
+		case <-paced:
+		case <-f.self.rival.wake:
+		case <-ctx.Done():
+			stop()
+			return nil
+		}
+		stop()
 	}
-	return nil
+}
+
+// gathering is how long news of n words are gathered: the more there is to merge,
+// the less often it is done, so that the work of a second has a bound.
+func gathering(n int) time.Duration {
+	return limit.FinderGather + time.Duration(n)*limit.FinderGatherEach
 }
 
 // keepMerged merges what is said whenever something is said or over, but not more
-// often than each FinderGather, and keeps the cache.
+// often than gathering says, and keeps the cache.
 func (f *Finder) keepMerged(ctx context.Context) error {
 	saved := time.Time{}
 	due := false // the cache is older than what is known
 	for {
-		next := f.merge(time.Now())
+		next, words := f.merge(time.Now())
 		if due && time.Since(saved) >= limit.FinderSave {
 			f.save(time.Now())
 			saved, due = time.Now(), false
@@ -202,8 +262,11 @@ func (f *Finder) keepMerged(ctx context.Context) error {
 		select {
 		case <-f.wake:
 			due = f.cfg.Cache
-			wait(ctx, limit.FinderGather)
+			run.Wait(ctx, gathering(words))
 		case <-timer:
+			if words > limit.FinderGatherFew { // the leases of many end one after the other
+				run.Wait(ctx, gathering(words))
+			}
 		case <-ctx.Done():
 		}
 		stop()
@@ -227,7 +290,7 @@ func (f *Finder) save(now time.Time) {
 	if f.noCache != nil || f.self == nil {
 		return
 	}
-	data, err := encodeCache(f.cfg.keys[0], f.gather(now))
+	data, err := encodeCache(f.cfg.keys, f.gather(now))
 	if err == nil && len(data) > limit.FinderCacheFile {
 		err = fault.New(fault.CodeStateAccess, "the cache of members is not written").Whyf("it has %d bytes, at most %d are read", len(data), limit.FinderCacheFile)
 	}
@@ -264,12 +327,14 @@ func (f *Finder) said(now time.Time) []roster.Said {
 	return out
 }
 
-// merge makes the result of now, and gives when the next lease in it ends.
-func (f *Finder) merge(now time.Time) (next time.Time) {
+// merge makes the result of now, and gives when the next lease in it ends, and how
+// much is said.
+func (f *Finder) merge(now time.Time) (next time.Time, words int) {
 	said, next := roster.Expire(now, f.said(now))
+	f.metrics.Merged.Add(float64(len(said)))
 	me := roster.Self{Tier: roster.TierNative}
 	if w, _ := f.self.current(); w.member != nil {
-		me.Facts = factsOf(f.self.key.ID().String(), *w.member)
+		me.Facts, me.Replaces = factsOf(w.id.key.ID().String(), *w.member), w.id.before()
 	}
 	result := roster.Merge(now, me, said, roster.Rules{})
 	f.mu.Lock()
@@ -277,7 +342,7 @@ func (f *Finder) merge(now time.Time) (next time.Time) {
 	f.result = result
 	close(f.seen)
 	f.seen = make(chan struct{})
-	return next
+	return next, len(said)
 }
 
 // Leave says farewell to all services: others forget this node at once. It ends

@@ -5,14 +5,13 @@ package finder
 import (
 	"context"
 	"crypto/sha256"
-	"errors"
-	"io"
-	"os"
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/private"
 	"github.com/tombolo-io/tombolo/internal/roster"
+	"github.com/tombolo-io/tombolo/internal/run"
 )
 
 // Source is one that tells what it says of members, all of it each time, until
@@ -21,8 +20,8 @@ type Source interface {
 	Run(ctx context.Context, out func([]roster.Said)) error
 }
 
-// Reporter is a Source with a status.
-type Reporter interface{ Status() Status }
+// Reporter is a Source with a status, or with one for each of its parts.
+type Reporter interface{ Status() []Status }
 
 // listFile is a file of members. One mistake, and the last good file goes on counting.
 type listFile struct {
@@ -32,12 +31,12 @@ type listFile struct {
 
 func newListFile(path string) *listFile {
 	l := &listFile{path: path}
-	l.status.init(Status{Source: path, Kind: "file", State: StateConnecting})
+	l.status.init(Status{Source: path, Kind: KindFile, State: StateConnecting})
 	return l
 }
 
 // Status is how the file does.
-func (l *listFile) Status() Status { return l.status.get() }
+func (l *listFile) Status() []Status { return []Status{l.status.get()} }
 
 // Run looks at the file every few seconds: it may be replaced by renaming, be
 // behind a link, or not be there yet.
@@ -61,7 +60,7 @@ func (l *listFile) Run(ctx context.Context, out func([]roster.Said)) error {
 				l.status.set(StateBroken, fault.From(perr))
 			}
 		}
-		if !wait(ctx, limit.FinderLook) {
+		if !run.Wait(ctx, limit.FinderLook) {
 			return nil
 		}
 	}
@@ -76,14 +75,9 @@ func (l *listFile) good(n int) {
 }
 
 func readBounded(path string, most int) ([]byte, error) {
-	f, err := os.Open(path)
+	data, err := private.ReadPublic(path, most)
 	if err == nil {
-		defer f.Close()
-		var data []byte
-		data, err = io.ReadAll(io.LimitReader(f, int64(most)+1))
-		if err = errors.Join(err, tooLong(len(data), most)); err == nil {
-			return data, nil
-		}
+		return data, nil
 	}
 	return nil, fault.Newf(fault.CodeConfig, "the file of members %s cannot be read", path).Because(err).Hint("correct sources.file, or the file's rights")
 }

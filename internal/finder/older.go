@@ -3,17 +3,21 @@
 package finder
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"net/netip"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/limit"
 	"github.com/tombolo-io/tombolo/internal/run"
 	"github.com/tombolo-io/tombolo/internal/seal"
+	"github.com/tombolo-io/tombolo/internal/tell"
 	pb "github.com/tombolo-io/tombolo/proto/sidero"
 )
 
@@ -60,12 +64,17 @@ type watching struct {
 	data    []byte // sealed
 	again   bool   // push although the content is the same
 	refresh *time.Timer
+	retry   <-chan time.Time // of a push that was refused
+	wrong   bool             // the service has other data under our id
+	mended  time.Time        // when they were put right last
+	later   <-chan time.Time // when they may be so again
 }
 
 func (c *client) watch(ctx context.Context, svc pb.ClusterClient, s *session) error {
 	g := run.NewGroup(ctx)
 	defer func() { g.Stop(); g.Wait() }()
-	defer func() { c.older.away(time.Now()); c.changed() }()
+	w := &watching{c: c, svc: svc, refresh: time.NewTimer(limit.DiscoveryTTL / 2)}
+	defer w.ends()
 	stream, err := svc.Watch(g.Context(), &pb.WatchRequest{ClusterId: c.older.cluster})
 	if err != nil {
 		return err
@@ -88,8 +97,6 @@ func (c *client) watch(ctx context.Context, svc pb.ClusterClient, s *session) er
 			}
 		}
 	})
-	w := &watching{c: c, svc: svc, refresh: time.NewTimer(limit.DiscoveryTTL / 2)}
-	defer w.refresh.Stop()
 	// The service may hold the first list back for as long as it settles; it
 	// answers who pushes meanwhile.
 	for listed := false; ; {
@@ -112,6 +119,11 @@ func (c *client) watch(ctx context.Context, svc pb.ClusterClient, s *session) er
 		case <-changed:
 		case <-w.refresh.C:
 			w.again = true
+		case <-w.retry:
+			w.retry = nil
+		case now := <-w.later:
+			w.later = nil
+			w.mendAt(now)
 		case <-doubt:
 			if err := w.settle(ctx); err != nil {
 				stop()
@@ -141,6 +153,9 @@ func (w *watching) hear(r *pb.WatchResponse, first bool) {
 	default:
 		junk = c.older.news(now, r.GetAffiliates())
 	}
+	if !r.GetDeleted() && c.speaks() {
+		w.mend(now, r.GetAffiliates())
+	}
 	for range junk {
 		c.passed(heardJunk, nil)
 	}
@@ -152,6 +167,10 @@ func (w *watching) settle(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, limit.FinderHello)
 	defer cancel()
 	list, err := w.svc.List(ctx, &pb.ListRequest{ClusterId: w.c.older.cluster})
+	if status.Code(err) == codes.ResourceExhausted { // larger than an answer can be, or too many have asked
+		w.c.older.unsettled(time.Now())
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -164,12 +183,22 @@ func (w *watching) settle(ctx context.Context) error {
 
 // push announces this node if there is something new or it is time.
 func (w *watching) push(ctx context.Context, word word) error {
-	if word.member == nil && !word.leaving || word.content == w.sent && !w.again {
+	if word.member == nil && !word.leaving || word.content == w.sent && !w.again || w.retry != nil && !word.leaving {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, limit.FinderPush)
+	if !w.c.speaks() { // another session of this service says it, under the first secret
+		w.sent, w.again = word.content, false
+		if word.leaving {
+			w.c.hasLeft()
+		}
+		w.c.wasTaken(word.id.key.ID())
+		return nil
+	}
+	within := ctx
+	ctx, cancel := context.WithTimeout(within, limit.FinderPush)
 	defer cancel()
 	if word.leaving {
+		w.c.status.took(0)
 		w.sent, w.again = word.content, false
 		if word.member != nil {
 			_, err := w.svc.AffiliateDelete(ctx, &pb.AffiliateDeleteRequest{ClusterId: w.c.older.cluster, AffiliateId: word.member.Node})
@@ -188,12 +217,85 @@ func (w *watching) push(ctx context.Context, word word) error {
 	}
 	for _, r := range requests {
 		if _, err := w.svc.AffiliateUpdate(ctx, r); err != nil {
-			return err
+			return w.notTaken(within, err)
 		}
+	}
+	w.c.wasTaken(word.id.key.ID())
+	if len(requests) > 0 {
+		w.refused(false)
+		w.c.status.took(limit.DiscoveryTTL)
 	}
 	w.sent, w.again = word.content, false
 	w.refresh.Reset(limit.DiscoveryTTL / 2)
 	return nil
+}
+
+// notTaken keeps the watch although the service does not take what is announced: it is
+// told again later. Whether the connection is lost the watch will know.
+func (w *watching) notTaken(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	f := fault.From(w.c.explain(err))
+	w.retry = time.After(limit.FinderRetry)
+	w.refused(passing(f.Code))
+	w.c.status.refused(f)
+	w.c.log.Warn("a discovery service does not take what is announced", "service", w.c.service.Name, tell.AttrCode, f.Code, tell.AttrReason, f.Error())
+	return nil
+}
+
+// refused notes whether the service takes nothing from anybody now: under no secret,
+// though it is told of one alone.
+func (w *watching) refused(yes bool) {
+	now := time.Now()
+	for _, b := range append([]*olderBook{w.c.older}, w.c.alike...) {
+		b.refused(now, yes)
+	}
+	w.c.changed()
+}
+
+// ends is the end of the session: nobody knows any more whether the service takes
+// entries, and to those who do not ask it themselves it does until it is known again.
+func (w *watching) ends() {
+	w.refresh.Stop()
+	now := time.Now()
+	for _, b := range w.c.alike {
+		b.refused(now, false)
+	}
+	w.c.older.away(now)
+	w.c.changed()
+}
+
+// speaks reports whether the session says what is announced by the older protocol: data
+// are sealed with one secret there, and two would take turns with the same affiliate.
+func (c *client) speaks() bool { return c.secret == 0 }
+
+// mend pushes again if somebody has put other data under this node's id: anybody can,
+// who knows the cluster's. It does so at once, and then each FinderRetry at most.
+func (w *watching) mend(now time.Time, list []*pb.Affiliate) {
+	word, _ := w.c.self.current()
+	if word.member == nil || word.leaving || w.data == nil {
+		return
+	}
+	for _, a := range list {
+		if a.GetId() == word.member.Node && len(a.GetData()) > 0 && !bytes.Equal(a.GetData(), w.data) {
+			w.wrong = true
+		} else if a.GetId() == word.member.Node {
+			w.wrong = false
+		}
+	}
+	w.mendAt(now)
+}
+
+// mendAt makes good what is wrong, now or when it may be done again.
+func (w *watching) mendAt(now time.Time) {
+	switch due := w.mended.Add(limit.FinderRetry); {
+	case !w.wrong || w.later != nil:
+	case now.Before(due):
+		w.later = time.After(due.Sub(now))
+	default:
+		w.again, w.wrong, w.mended = true, false, now
+	}
 }
 
 // announcement is this node's own affiliate, and where it has seen others.

@@ -22,14 +22,17 @@ import (
 //	  ▲  │                 │
 //	  │  └─ the stream     └─ listed again: as if nothing had been said
 //	  │     ends, or a list lacks it
-//	  └──listed── unlisted ──DiscoveryTTL──▶ gone
+//	  └──listed── unlisted ──DiscoveryTTL──▶ stale ──a service tells of the others──▶ gone
 type olderBook struct {
 	name    string
 	cluster string
 	key     seal.SideroKey
+	others  []seal.SideroKey // of the other secrets: what they open is no junk
+	here    *presence        // of all services of the protocol, for the secret
 
 	mu      sync.Mutex
 	live    bool // the service tells us now
+	refuses bool // and takes nothing, as the session of the first secret knows: nobody can renew a lease
 	members map[string]*olderWord
 }
 
@@ -38,6 +41,7 @@ type olderWord struct {
 	endpoints [][]byte
 	facts     roster.Facts
 	heard     time.Time
+	first     time.Time // since when it has been known without a break
 	listed    bool
 	cached    bool
 	until     time.Time // of one that is not listed by a live service
@@ -45,7 +49,7 @@ type olderWord struct {
 }
 
 func newOlderBook(name, cluster string, key seal.SideroKey) *olderBook {
-	return &olderBook{name: name, cluster: cluster, key: key, members: map[string]*olderWord{}}
+	return &olderBook{name: name, cluster: cluster, key: key, here: new(presence), members: map[string]*olderWord{}}
 }
 
 // snapshot takes the whole cluster as the service lists it. Who is not in it is
@@ -54,6 +58,9 @@ func (b *olderBook) snapshot(now time.Time, list []*pb.Affiliate) (junk int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.freeze(now)
+	if !b.live && !b.refuses { // our push may have been refused before it told all
+		b.here.tells(now, graceOf(false))
+	}
 	b.live = true
 	return b.hear(now, list)
 }
@@ -73,7 +80,7 @@ func (b *olderBook) hear(now time.Time, list []*pb.Affiliate) (junk int) {
 }
 
 // hearOne takes an affiliate. Data that cannot be read says nothing: what was
-// known of the member stays, and its lease is not renewed by it.
+// known of the member stays until its lease ends, which runs from then.
 func (b *olderBook) hearOne(now time.Time, a *pb.Affiliate) (junk int) {
 	id := a.GetId()
 	w := b.members[id]
@@ -85,16 +92,26 @@ func (b *olderBook) hearOne(now time.Time, a *pb.Affiliate) (junk int) {
 	case w == nil && len(b.members) >= limit.FinderMembers:
 		return 1
 	}
-	at, junk := b.places(a.GetEndpoints())
+	at, blobs, junk := b.places(a.GetEndpoints())
 	if w == nil || !bytes.Equal(w.data, a.GetData()) {
 		m, err := b.open(id, a.GetData())
 		if err != nil {
+			if w != nil && w.listed { // sealed with another secret, perhaps: what was known is not said any more
+				w.until, w.listed = b.end(now, w), false
+			}
+			if slices.ContainsFunc(b.others, func(k seal.SideroKey) bool { _, err := k.OpenData(a.GetData()); return err == nil }) {
+				return 0
+			}
 			return junk + 1
 		}
-		w = &olderWord{data: a.GetData(), facts: factsOf(id, m), heard: now}
+		first := now
+		if w != nil {
+			first = w.first
+		}
+		w = &olderWord{data: a.GetData(), facts: factsOf(id, m), heard: now, first: first}
 		b.members[id] = w
 	}
-	w.facts.Endpoints, w.endpoints = endpointsOf(at), a.GetEndpoints()
+	w.facts.Endpoints, w.endpoints = endpointsOf(at), blobs
 	w.listed, w.cached, w.doubted = true, false, time.Time{}
 	w.until = now.Add(limit.DiscoveryTTL)
 	return junk
@@ -108,21 +125,25 @@ func (b *olderBook) open(id string, data []byte) (seal.Member, error) {
 	return seal.ParseAffiliate(id, message)
 }
 
-func (b *olderBook) places(blobs [][]byte) (at []netip.AddrPort, junk int) {
-	for i, blob := range blobs {
+// places are those that can be read, and their blobs: what is kept of a member is
+// bounded, however much a service says of it.
+func (b *olderBook) places(all [][]byte) (at []netip.AddrPort, blobs [][]byte, junk int) {
+	for i, blob := range all {
 		if i >= limit.RosterEndpoints {
-			return at, junk + len(blobs) - i
+			return at, blobs, junk + len(all) - i
 		}
 		a, err := b.key.OpenEndpoint(blob)
 		if err != nil {
-			junk++
+			if !slices.ContainsFunc(b.others, func(k seal.SideroKey) bool { _, err := k.OpenEndpoint(blob); return err == nil }) {
+				junk++
+			}
 			continue
 		}
 		if !slices.Contains(at, a) {
-			at = append(at, a)
+			at, blobs = append(at, a), append(blobs, blob)
 		}
 	}
-	return at, junk
+	return at, blobs, junk
 }
 
 // deleted begins to doubt members. Their lease runs from now.
@@ -157,17 +178,34 @@ func (b *olderBook) doubts() (next time.Time) {
 }
 
 // settle ends the doubts that are old enough: list is the cluster as the service
-// lists it now, and who is in it is there.
+// lists it now, and who is in it is there. Who is not, at a service that takes nothing,
+// could not say that it is: its lease runs since the removal.
 func (b *olderBook) settle(now time.Time, list []*pb.Affiliate) (junk int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	junk = b.hear(now, list)
 	for id, w := range b.members {
-		if !w.doubted.IsZero() && !now.Before(w.doubted.Add(limit.FinderGrace)) {
+		switch due := w.doubted.Add(limit.FinderGrace); {
+		case w.doubted.IsZero() || now.Before(due):
+		case b.refuses:
+			w.doubted = time.Time{}
+		default:
 			delete(b.members, id)
 		}
 	}
 	return junk
+}
+
+// unsettled leaves doubts that nobody can settle to the lease, which runs since
+// the removal.
+func (b *olderBook) unsettled(now time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, w := range b.members {
+		if !w.doubted.IsZero() && !now.Before(w.doubted.Add(limit.FinderGrace)) {
+			w.doubted = time.Time{}
+		}
+	}
 }
 
 // away says that the service tells nothing any more: leases run from now.
@@ -175,13 +213,32 @@ func (b *olderBook) away(now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.freeze(now)
+	if b.live && !b.refuses {
+		b.here.ends(now)
+	}
+	b.live, b.refuses = false, false
+}
+
+// refused says whether the service takes nothing now, though it tells.
+func (b *olderBook) refused(now time.Time, yes bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if yes == b.refuses {
+		return
+	}
+	b.refuses = yes
+	switch {
+	case b.live && yes:
+		b.here.ends(now)
+	case b.live:
+		b.here.tells(now, graceOf(false))
+	}
 }
 
 func (b *olderBook) freeze(now time.Time) {
 	for _, w := range b.members {
 		w.until, w.listed = b.end(now, w), false
 	}
-	b.live = false
 }
 
 // said is what counts, and forgets what is over.
@@ -191,12 +248,14 @@ func (b *olderBook) said(now time.Time) []roster.Said {
 	var out []roster.Said
 	for id, w := range b.members {
 		until := b.end(now, w)
-		if !now.Before(until) {
+		end := b.here.end(now, until)
+		if !now.Before(end) {
 			delete(b.members, id)
 			continue
 		}
 		out = append(out, roster.Said{
-			Source: roster.Source{Tier: roster.TierOlder, Name: b.name, Cached: w.cached}, Facts: w.facts, Until: until, Heard: w.heard,
+			Source: roster.Source{Tier: roster.TierOlder, Name: b.name, Cached: w.cached}, Facts: w.facts,
+			Until: until, Stale: !now.Before(until), Held: end, Heard: w.heard, First: w.first,
 		})
 	}
 	return out

@@ -4,6 +4,7 @@ package finder
 
 import (
 	"crypto/rand"
+	"fmt"
 	"net/netip"
 	"testing"
 	"testing/synctest"
@@ -348,4 +349,42 @@ func TestTooMuchForTheOlderProtocol(t *testing.T) {
 			t.Errorf("the status is %+v after %d updates", s, len(svc.updates))
 		}
 	})
+}
+
+// TestAListThatIsTooLarge, of a removal in a cluster of 10,000: what is within our
+// bound settles it; what is not ends no session, and leaves it to the lease.
+func TestAListThatIsTooLarge(t *testing.T) {
+	for name, tc := range map[string]struct {
+		pad   int // bytes that each member has more
+		gone  time.Duration
+		still time.Duration
+	}{
+		"5 MiB":  {0, limit.FinderGrace + settle, limit.FinderGrace - time.Minute/2},
+		"20 MiB": {1700, limit.DiscoveryTTL + settle, limit.DiscoveryTTL - time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, secret := newWorld(t), newSecret(t)
+				svc := newSideroFake()
+				for i := range 10_000 {
+					// The bytes are no member's: only their size counts here.
+					id := fmt.Sprintf("%05d", i)
+					svc.members[id] = &pb.Affiliate{Id: id, Data: make([]byte, 500+tc.pad)}
+				}
+				svc.members["b"] = affiliate(t, secret, "b", "b")
+				svc.split = 1000
+				defer w.serve("one:80", svc.register)()
+				a := older(w, secret, "a")
+				defer a.stop()
+				a.knows(settle, "b")
+				svc.with(func() { svc.remove("b") })
+				at := time.Now()
+				a.knows(tc.still, "b")
+				a.knows(tc.gone - time.Since(at))
+				if s := a.Status()[0]; s.State != StateAttending || s.Errors != 0 || svc.lists != 1 {
+					t.Errorf("after %d lists the status is %+v", svc.lists, s)
+				}
+			})
+		})
+	}
 }

@@ -21,8 +21,10 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 
+	"github.com/tombolo-io/tombolo/api/v1alpha1"
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/limit"
+	tunnel "github.com/tombolo-io/tombolo/internal/proxy"
 )
 
 // Protocol is what a service speaks.
@@ -43,6 +45,14 @@ type Service struct {
 	Pin      []byte         // SHA-256 of a public key in the chain; empty: none
 	Proxy    func(*url.URL) (*url.URL, error)
 	place    place
+	given    v1alpha1.MeshService // as the configuration has it
+	proxy    tunnel.Setting       // of Proxy
+}
+
+// equal reports whether two configurations have the same service, what its files hold
+// included.
+func (s Service) equal(o Service) bool {
+	return s.given == o.given && s.place == o.place && s.proxy.Same(o.proxy) && (s.Roots == nil) == (o.Roots == nil) && (s.Roots == nil || s.Roots.Equal(o.Roots))
 }
 
 // place is where a service is.
@@ -58,6 +68,9 @@ func (p place) String() string {
 
 // URL is where the service is.
 func (s Service) URL() string { return s.place.String() }
+
+// Address is where the service is as host:port.
+func (s Service) Address() string { return s.place.address }
 
 // parsePlace reads https://host[:port] or http://host[:port].
 func parsePlace(text string) (place, error) {

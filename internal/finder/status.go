@@ -22,10 +22,19 @@ const (
 	StateOff        State = "off"
 )
 
+// The kinds of sources.
+const (
+	KindService      = "service"
+	KindFile         = "file"
+	KindCache        = "cache"
+	KindKubernetes   = "kubernetes"
+	KindAnnouncement = "announcement" // no source: where this node is written, and nobody read
+)
+
 // Status is what is to be seen of a source.
 type Status struct {
 	Source      string         `json:"source"`
-	Kind        string         `json:"kind"` // service, file, cache or kubernetes
+	Kind        string         `json:"kind"`
 	URL         string         `json:"url,omitempty"`
 	Protocol    Protocol       `json:"protocol,omitempty"`
 	Cluster     string         `json:"cluster,omitempty"`
@@ -41,6 +50,17 @@ type Status struct {
 	Junk        int            `json:"junk,omitempty"`    // what could not be read
 	Stale       int            `json:"stale,omitempty"`   // what was older than what is known
 	Refused     string         `json:"refused,omitempty"` // why the service does not take our announcement
+	// Announced is until when the service knows this node, by what it took last.
+	Announced time.Time `json:"announcedUntil,omitzero"`
+	// LastError is why the last session failed; it stays when another one is well.
+	LastError *Failure `json:"lastError,omitempty"`
+}
+
+// Failure is an error that may be over.
+type Failure struct {
+	Code   fault.Code `json:"code"`
+	Reason string     `json:"reason"`
+	At     time.Time  `json:"at"`
 }
 
 // statusBoard holds the status of a source.
@@ -72,6 +92,7 @@ func (b *statusBoard) set(state State, why *fault.Fault) bool {
 	b.s.Code, b.s.Reason = "", ""
 	if why != nil {
 		b.s.Code, b.s.Reason = why.Code, why.Error()
+		b.s.LastError = &Failure{why.Code, why.Error(), time.Now().Round(0)}
 		b.s.Errors++
 	}
 	return before.State != b.s.State || before.Code != b.s.Code
@@ -105,12 +126,25 @@ func (b *statusBoard) settled(yes bool) {
 	b.s.Settled = yes
 }
 
-func (b *statusBoard) refused(f *fault.Fault) {
+// refused reports whether it is another reason.
+func (b *statusBoard) refused(f *fault.Fault) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	before := b.s.Refused
 	b.s.Refused = ""
 	if f != nil {
 		b.s.Refused = f.Error()
+	}
+	return b.s.Refused != before
+}
+
+// took says that the service has taken our announcement, and for how long.
+func (b *statusBoard) took(lease time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.s.Refused = ""
+	if b.s.Announced = time.Now().Add(lease); lease == 0 {
+		b.s.Announced = time.Time{}
 	}
 }
 

@@ -4,8 +4,10 @@ package finder
 
 import (
 	"context"
+	"net/netip"
 	"time"
 
+	"github.com/tombolo-io/tombolo/internal/limit"
 	"github.com/tombolo-io/tombolo/internal/roster"
 	"github.com/tombolo-io/tombolo/internal/seal"
 )
@@ -28,6 +30,15 @@ type Watcher struct {
 // Watch begins with nothing: the first events are all members that are known.
 func (f *Finder) Watch() *Watcher { return &Watcher{f: f} }
 
+// Now gives what has happened until now without waiting: at first the members that
+// are known, if there are any.
+func (w *Watcher) Now() []roster.Event {
+	result, seen := w.f.Result()
+	events := roster.Events(w.last, result)
+	w.last, w.seen = result, seen
+	return events
+}
+
 // Next waits until something has happened.
 func (w *Watcher) Next(ctx context.Context) ([]roster.Event, roster.Result, error) {
 	for {
@@ -38,11 +49,8 @@ func (w *Watcher) Next(ctx context.Context) ([]roster.Event, roster.Result, erro
 				return nil, w.last, ctx.Err()
 			}
 		}
-		result, seen := w.f.Result()
-		events := roster.Events(w.last, result)
-		w.last, w.seen = result, seen
-		if len(events) > 0 {
-			return events, result, nil
+		if events := w.Now(); len(events) > 0 {
+			return events, w.last, nil
 		}
 	}
 }
@@ -62,11 +70,25 @@ func (f *Finder) Status() []Status {
 	defer f.mu.Unlock()
 	for _, b := range f.boxes {
 		if r, ok := b.source.(Reporter); ok {
-			out = append(out, r.Status())
+			out = append(out, r.Status()...)
 		}
+	}
+	if shared := f.self.sharedKey(now); shared != nil {
+		out = append(out, Status{Source: keyFile, Kind: KindAnnouncement, State: StateBroken, Code: shared.Code, Reason: shared.Explain()})
 	}
 	if f.cache.Kind != "" {
 		out = append(out, f.cache)
+	}
+	return out
+}
+
+// Observed are the addresses at which services see this node.
+func (f *Finder) Observed() []netip.Addr {
+	var out []netip.Addr
+	for _, c := range f.clients {
+		if s := c.status.get(); s.State == StateAttending && s.Observed.IsValid() {
+			out = append(out, s.Observed.Addr())
+		}
 	}
 	return out
 }
@@ -80,15 +102,60 @@ func (f *Finder) attending() (n int) {
 	return n
 }
 
+func (f *Finder) stale() (n int) {
+	r, _ := f.Result()
+	for i := range r.Members {
+		if r.Members[i].Stale {
+			n++
+		}
+	}
+	return n
+}
+
 // Settled reports whether every source has told all it knows, and those that have not.
 func (f *Finder) Settled() (waiting []string) {
 	for _, s := range f.Status() {
-		if s.Kind != "cache" && !s.Settled {
+		if s.Kind != KindCache && s.Kind != KindAnnouncement && !s.Settled {
 			waiting = append(waiting, s.Source)
 		}
 	}
 	return waiting
 }
+
+// AwaitSettled waits until every source has told all it knows, and names those that
+// have not when the time is over.
+func (f *Finder) AwaitSettled(ctx context.Context, most time.Duration) []string {
+	end := time.NewTimer(most)
+	defer end.Stop()
+	for {
+		waiting := f.Settled()
+		if len(waiting) == 0 {
+			return nil
+		}
+		look := time.NewTimer(limit.FinderSettled)
+		select {
+		case <-look.C:
+		case <-end.C:
+			look.Stop()
+			return waiting
+		case <-ctx.Done():
+			look.Stop()
+			return waiting
+		}
+	}
+}
+
+// Version is that of what this node announces now; 0 for nothing.
+func (f *Finder) Version() uint64 {
+	w, _ := f.self.current()
+	if w.member == nil {
+		return 0
+	}
+	return w.version
+}
+
+// Lease is how long others know this node after they have heard it last.
+func (f *Finder) Lease() time.Duration { return f.cfg.Lease }
 
 // Merged is what is known at this moment, without waiting for what is gathered.
 func (f *Finder) Merged() roster.Result {
@@ -102,8 +169,8 @@ func (f *Finder) Ready() bool {
 	wanted := 0
 	for _, s := range f.Status() {
 		switch {
-		case s.Kind == "cache":
-			continue
+		case s.Kind == KindCache, s.Kind == KindAnnouncement:
+			continue // it tells of nobody who is there now
 		case s.State == StateAttending:
 			return true
 		}

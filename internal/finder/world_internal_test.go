@@ -8,7 +8,6 @@ import (
 	"errors"
 	"log/slog"
 	"net"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"sync"
@@ -26,7 +25,6 @@ import (
 	"github.com/tombolo-io/tombolo/internal/roster"
 	"github.com/tombolo-io/tombolo/internal/seal"
 	"github.com/tombolo-io/tombolo/proto/discovery"
-	pb "github.com/tombolo-io/tombolo/proto/sidero"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -94,16 +92,17 @@ type node struct {
 
 // setup is how a node differs from the usual one.
 type setup struct {
-	name     string
-	secrets  []string
-	services []v1alpha1.MeshService
-	id       string // of the cluster in the older protocol
-	dir      string
-	file     string
-	lease    time.Duration
-	sources  []Source
-	mute     bool // it only watches
-	member   func(*v1alpha1.MeshAnnounce)
+	name      string
+	secrets   []string
+	services  []v1alpha1.MeshService
+	id        string // of the cluster in the older protocol
+	dir       string
+	file      string
+	lease     time.Duration
+	sources   []Source
+	announced chan<- struct{}
+	mute      bool // it only watches
+	member    func(*v1alpha1.MeshAnnounce)
 }
 
 func native(url string) v1alpha1.MeshService {
@@ -149,7 +148,7 @@ func keyOf(name string) (k roster.Key) {
 func (w *world) start(s setup) *node {
 	w.t.Helper()
 	f, err := New(w.config(s), Options{
-		Log: slog.New(slog.DiscardHandler), Reg: prometheus.NewRegistry(), Version: "test", Dial: w.dial, Watch: s.mute, Sources: s.sources,
+		Log: slog.New(slog.DiscardHandler), Reg: prometheus.NewRegistry(), Version: "test", Dial: w.dial, Watch: s.mute, Sources: s.sources, Announced: s.announced,
 	})
 	if err != nil {
 		w.t.Fatal(err)
@@ -215,16 +214,18 @@ type nativeFake struct {
 	discovery.UnimplementedDiscoveryServer
 	t *testing.T
 
-	mu       sync.Mutex
-	entries  map[string]*discovery.Entry
-	streams  map[*nativeStream]bool
-	puts     []*discovery.Entry
-	attended int // sessions that were ever begun
-	most     int // at a time
-	unready  bool
-	onPut    func(e *discovery.Entry) *discovery.FromService // nil: take it
-	first    func() *discovery.FromService                   // in place of the challenge
-	junk     []*discovery.FromService                        // after the snapshot
+	mu                sync.Mutex
+	entries           map[string]*discovery.Entry
+	streams           map[*nativeStream]bool
+	puts              []*discovery.Entry
+	attended          int           // sessions that were ever begun
+	most              int           // at a time
+	ends              time.Duration // of a session; zero: never
+	unready           bool
+	ttlMax, sealedMax uint32
+	onPut             func(e *discovery.Entry) *discovery.FromService // nil: take it
+	first             func() *discovery.FromService                   // in place of the challenge
+	junk              []*discovery.FromService                        // after the snapshot
 }
 
 type nativeStream struct {
@@ -233,7 +234,7 @@ type nativeStream struct {
 }
 
 func newNativeFake(t *testing.T) *nativeFake {
-	return &nativeFake{t: t, entries: map[string]*discovery.Entry{}, streams: map[*nativeStream]bool{}}
+	return &nativeFake{t: t, ttlMax: 1800, entries: map[string]*discovery.Entry{}, streams: map[*nativeStream]bool{}}
 }
 
 func (f *nativeFake) register(s *grpc.Server) { discovery.RegisterDiscoveryServer(s, f) }
@@ -257,7 +258,9 @@ func (f *nativeFake) Attend(stream grpc.BidiStreamingServer[discovery.FromMember
 		return stream.Send(&discovery.FromService{Frame: &discovery.FromService_Refusal{Refusal: &discovery.Refusal{Code: "entry_invalid", What: "no", Why: "proof"}}})
 	}
 	s := &nativeStream{out: make(chan *discovery.FromService, 4096), cluster: proven.Cluster}
-	stream.Send(&discovery.FromService{Frame: &discovery.FromService_Welcome{Welcome: &discovery.Welcome{ObservedIp: []byte{192, 0, 2, 77}, ObservedPort: 4711, TtlMax: 1800}}})
+	stream.Send(&discovery.FromService{Frame: &discovery.FromService_Welcome{Welcome: &discovery.Welcome{
+		ObservedIp: []byte{192, 0, 2, 77}, ObservedPort: 4711, TtlMax: f.ttlMax, SealedMax: f.sealedMax,
+	}}})
 	f.mu.Lock()
 	var all []*discovery.Entry
 	for _, e := range f.entries {
@@ -290,8 +293,14 @@ func (f *nativeFake) Attend(stream grpc.BidiStreamingServer[discovery.FromMember
 			}
 		}
 	}()
+	var ends <-chan time.Time
+	if f.ends > 0 {
+		ends = time.After(f.ends)
+	}
 	for {
 		select {
+		case <-ends:
+			return nil
 		case m, ok := <-in:
 			if !ok {
 				return nil
@@ -320,6 +329,9 @@ func (f *nativeFake) put(p seal.Proven, e *discovery.Entry) *discovery.FromServi
 	}
 	if _, err := seal.Verify(p.Cluster, p.Verifier, e); err != nil {
 		f.t.Errorf("a put that does not verify: %v", err)
+	}
+	if p.Member == nil || *p.Member != seal.MemberOf(e.GetMember()) {
+		f.t.Error("a put of another member than the one who attends")
 	}
 	at := string(p.Cluster[:]) + string(e.GetMember())
 	if known := f.entries[at]; known.GetVersion() >= e.GetVersion() {
@@ -355,114 +367,4 @@ func (f *nativeFake) putsOf() []*discovery.Entry {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return append([]*discovery.Entry(nil), f.puts...)
-}
-
-// siderofake is a service of the older protocol as section 4 describes it, without
-// expiry: a test says what happens.
-type sideroFake struct {
-	pb.UnimplementedClusterServer
-
-	mu       sync.Mutex
-	members  map[string]*pb.Affiliate
-	watchers map[chan *pb.WatchResponse]bool
-	updates  []*pb.AffiliateUpdateRequest
-	at       []time.Time // of updates
-	deletes  []string
-	hellos   int
-	lists    int
-	redirect string
-}
-
-func newSideroFake() *sideroFake {
-	return &sideroFake{members: map[string]*pb.Affiliate{}, watchers: map[chan *pb.WatchResponse]bool{}}
-}
-
-func (f *sideroFake) register(s *grpc.Server) { pb.RegisterClusterServer(s, f) }
-
-func (f *sideroFake) Hello(context.Context, *pb.HelloRequest) (*pb.HelloResponse, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.hellos++
-	r := &pb.HelloResponse{ClientIp: netip.MustParseAddr("192.0.2.78").AsSlice()}
-	if f.redirect != "" {
-		r.Redirect = &pb.RedirectMessage{Endpoint: f.redirect}
-	}
-	return r, nil
-}
-
-func (f *sideroFake) AffiliateUpdate(_ context.Context, r *pb.AffiliateUpdateRequest) (*pb.AffiliateUpdateResponse, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.updates, f.at = append(f.updates, r), append(f.at, time.Now())
-	a := f.members[r.GetAffiliateId()]
-	if a == nil {
-		a = &pb.Affiliate{Id: r.GetAffiliateId()}
-	}
-	a = &pb.Affiliate{Id: a.Id, Data: a.Data, Endpoints: append([][]byte(nil), a.Endpoints...)}
-	if r.AffiliateData != nil {
-		a.Data = r.AffiliateData
-	}
-	a.Endpoints = append(a.Endpoints, r.GetAffiliateEndpoints()...)
-	f.members[a.Id] = a
-	f.say(&pb.WatchResponse{Affiliates: []*pb.Affiliate{a}})
-	return &pb.AffiliateUpdateResponse{}, nil
-}
-
-func (f *sideroFake) AffiliateDelete(_ context.Context, r *pb.AffiliateDeleteRequest) (*pb.AffiliateDeleteResponse, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.deletes = append(f.deletes, r.GetAffiliateId())
-	f.remove(r.GetAffiliateId())
-	return &pb.AffiliateDeleteResponse{}, nil
-}
-
-// remove, say and all are for who holds the lock.
-func (f *sideroFake) remove(id string) {
-	delete(f.members, id)
-	f.say(&pb.WatchResponse{Affiliates: []*pb.Affiliate{{Id: id}}, Deleted: true})
-}
-
-func (f *sideroFake) say(r *pb.WatchResponse) {
-	for w := range f.watchers {
-		w <- r
-	}
-}
-
-func (f *sideroFake) all() (out []*pb.Affiliate) {
-	for _, a := range f.members {
-		out = append(out, a)
-	}
-	return out
-}
-
-func (f *sideroFake) List(context.Context, *pb.ListRequest) (*pb.ListResponse, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.lists++
-	return &pb.ListResponse{Affiliates: f.all()}, nil
-}
-
-func (f *sideroFake) Watch(_ *pb.WatchRequest, stream grpc.ServerStreamingServer[pb.WatchResponse]) error {
-	ch := make(chan *pb.WatchResponse, 4096)
-	f.mu.Lock()
-	ch <- &pb.WatchResponse{Affiliates: f.all()}
-	f.watchers[ch] = true
-	f.mu.Unlock()
-	defer func() { f.mu.Lock(); delete(f.watchers, ch); f.mu.Unlock() }()
-	for {
-		select {
-		case r := <-ch:
-			if err := stream.Send(r); err != nil {
-				return err
-			}
-		case <-stream.Context().Done():
-			return nil
-		}
-	}
-}
-
-func (f *sideroFake) with(fn func()) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	fn()
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/id"
 	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/run"
 	"github.com/tombolo-io/tombolo/internal/wire"
 )
 
@@ -216,7 +217,7 @@ func (h *Hub) admitDial(ctx context.Context, c *cluster, caller string) (*places
 			break
 		}
 	}
-	if longest > 0 && !waits(ctx, longest) && err == nil {
+	if longest > 0 && !run.Wait(ctx, longest) && err == nil {
 		for i, a := range of {
 			a.letGo(turns[i])
 		}
@@ -241,18 +242,6 @@ func dialEnd(ctx context.Context) *fault.Fault {
 		return fault.New(fault.CodeDialTimeout, "the dial did not end in time").Whyf("it waited for its turn")
 	}
 	return fault.New(fault.CodeDialCanceled, "the caller gave up").Whyf("it waited for its turn")
-}
-
-// waits is false if ctx ended first.
-func waits(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // roomFor refuses a caller when there is too much unread already.

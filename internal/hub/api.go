@@ -69,6 +69,7 @@ func (h *Hub) apiStatus(r *http.Request) (any, error) {
 	out.Clusters = slices.DeleteFunc(out.Clusters, func(c admin.ClusterStatus) bool { return c.Name != only })
 	for i := range out.Clusters {
 		out.Clusters[i].Limits = h.limitsOf(c)
+		out.Clusters[i].Relay = c.relay.status(true)
 	}
 	return out, nil
 }
@@ -98,6 +99,14 @@ func (h *Hub) apiCreateToken(r *http.Request) (any, error) {
 		return nil, fault.Newf(fault.CodeRequest, "a token cannot have %d uses", q.Uses).Whyf("1 to %d are possible", limit.TokenUses)
 	}
 	t, secret := trust.NewToken(cluster, ttl, q.Uses, h.now())
+	if t.Nodes, t.Node = q.Nodes || q.Node != "", q.Node; q.Node != "" {
+		if _, err := id.ParseNode(q.Node); err != nil {
+			return nil, fault.New(fault.CodeRequest, "the node's name is not usable").Because(err)
+		}
+		if q.Uses > 1 {
+			return nil, fault.Newf(fault.CodeRequest, "a token for the node %s cannot have %d uses", q.Node, q.Uses).Whyf("a name is for one node")
+		}
+	}
 	if err := h.state.PutToken(t, h.now()); err != nil {
 		return nil, err
 	}
@@ -106,6 +115,9 @@ func (h *Hub) apiCreateToken(r *http.Request) (any, error) {
 	out := admin.Token{
 		Meta: meta("Token"), ID: t.ID, Cluster: q.Cluster, Expires: t.Expires, Uses: q.Uses,
 		Join: join, Command: "tombolo agent --join " + join,
+	}
+	if t.Nodes {
+		out.Command = "tombolo mesh --join " + join
 	}
 	if h.guessed {
 		out.Warning = "the address in the line was guessed; start the hub with --advertise to set it"
@@ -121,7 +133,7 @@ func (h *Hub) apiTokens(*http.Request) (any, error) {
 	}
 	out := admin.TokenList{Meta: meta("TokenList"), Tokens: []admin.TokenInfo{}}
 	for _, t := range tokens {
-		info := admin.TokenInfo{ID: t.ID, Cluster: t.Cluster, Created: t.Created, Expires: t.Expires, Uses: t.Uses, Used: len(t.Claims), Agents: []string{}}
+		info := admin.TokenInfo{ID: t.ID, Cluster: t.Cluster, Created: t.Created, Expires: t.Expires, Uses: t.Uses, Used: len(t.Claims), Agents: []string{}, Nodes: t.Nodes, Node: t.Node}
 		for _, c := range t.Claims {
 			info.Agents = append(info.Agents, c.Agent)
 		}
@@ -185,10 +197,24 @@ func (h *Hub) apiCertificates(*http.Request) (any, error) {
 	for _, c := range certs {
 		out.Certificates = append(out.Certificates, admin.CertificateInfo(c))
 	}
+	nodes, err := h.state.Nodes()
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range nodes {
+		out.Certificates = append(out.Certificates, nodeInfo(n))
+	}
 	return out, nil
 }
 
 func (h *Hub) apiRevoke(r *http.Request) (any, error) {
+	node, found, err := h.state.RevokeNode(r.PathValue("serial"), h.now())
+	if err != nil {
+		return nil, err
+	}
+	if found {
+		return h.revokeNode(node), nil
+	}
 	rec, err := h.state.Revoke(r.PathValue("serial"), h.now())
 	if err != nil {
 		return nil, err

@@ -5,6 +5,7 @@ package hub
 import (
 	"context"
 	"crypto/subtle"
+	"net"
 	"slices"
 
 	"github.com/tombolo-io/tombolo/internal/admin"
@@ -38,9 +39,9 @@ func (c *cluster) attaching(agent id.Agent, secret []byte, most int) (*session, 
 
 // reserve takes a place for a connection that is about to be added.
 func (s *session) reserve(most int) bool {
+	s.places.Lock()
+	defer s.places.Unlock()
 	info := s.link.Info()
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if info.Kind != carrier.Mux || info.Connections+s.coming >= most {
 		return false
 	}
@@ -48,19 +49,28 @@ func (s *session) reserve(most int) bool {
 	return true
 }
 
+// release gives back the place of a connection that will not be added.
 func (s *session) release() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.places.Lock()
+	defer s.places.Unlock()
 	s.coming--
+}
+
+// add puts a connection into its place. Who counts meanwhile waits, or would find it
+// both coming and there, or neither. The link does not wait for its peer.
+func (s *session) add(conn net.Conn) error {
+	s.places.Lock()
+	defer s.places.Unlock()
+	s.coming--
+	return s.link.Attach(conn)
 }
 
 // attach adds a connection, whose place is taken, to its session, which owns it from then on.
 func (h *Hub) attach(a arrival, s *session) error {
-	defer s.release()
 	serial, _ := a.certificate()
 	s.shown(serial)
 	missing := s.missing.Swap(0) // before: this one may be lost at once, too
-	if err := s.link.Attach(a.conn); err != nil {
+	if err := s.add(a.conn); err != nil {
 		s.missing.Add(missing)
 		return err
 	}

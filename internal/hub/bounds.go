@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
+	"github.com/tombolo-io/tombolo/internal/conf"
 	"github.com/tombolo-io/tombolo/internal/id"
 	"github.com/tombolo-io/tombolo/internal/limit"
 )
@@ -22,7 +23,16 @@ type bounds struct {
 }
 
 // limits are the bounds of a cluster, and of each agent and each caller of it.
-type limits struct{ cluster, agent, caller bounds }
+type limits struct {
+	cluster, agent, caller bounds
+	relay                  relayBounds
+}
+
+// relayBounds are those of the relay between a cluster's nodes.
+type relayBounds struct {
+	nodes         int64 // connected
+	node, cluster int64 // bytes each second, that one and that all of them send
+}
 
 // limitTable holds the limits of all clusters. It is not changed once it is made.
 type limitTable struct {
@@ -44,7 +54,7 @@ func defaultLimits() limits {
 		sessions: unbounded, streams: unbounded, pending: unbounded, dials: unbounded, burst: unbounded,
 		in: unbounded, out: unbounded, unread: unbounded,
 	}
-	l := limits{none, none, none}
+	l := limits{none, none, none, relayBounds{limit.RelayNodes, limit.RelayNodeRate, limit.RelayClusterRate}}
 	l.cluster.sessions, l.cluster.streams, l.cluster.pending = limit.SessionsPerCluster, limit.StreamsPerCluster, limit.PendingDials
 	l.cluster.dials, l.cluster.burst = limit.DialsPerSecond, limit.DialBurst*limit.DialsPerSecond
 	l.cluster.unread = limit.ClusterUnread
@@ -54,7 +64,7 @@ func defaultLimits() limits {
 }
 
 // parseLimits validates the limits of all clusters.
-func parseLimits(raw v1alpha1.HubLimitsConfig, add reporter) *limitTable {
+func parseLimits(raw v1alpha1.HubLimitsConfig, add conf.Report) *limitTable {
 	t := &limitTable{own: map[id.Cluster]limits{}, all: defaultLimits()}
 	t.all.overlay(raw.LimitsConfig, "limits", add)
 	switch m := raw.Memory; {
@@ -70,7 +80,7 @@ func parseLimits(raw v1alpha1.HubLimitsConfig, add reporter) *limitTable {
 }
 
 // add takes the limits of one cluster that differ.
-func (t *limitTable) add(c id.Cluster, raw v1alpha1.LimitsConfig, at string, add reporter) {
+func (t *limitTable) add(c id.Cluster, raw v1alpha1.LimitsConfig, at string, add conf.Report) {
 	if raw == (v1alpha1.LimitsConfig{}) {
 		return
 	}
@@ -79,10 +89,11 @@ func (t *limitTable) add(c id.Cluster, raw v1alpha1.LimitsConfig, at string, add
 	t.own[c] = own
 }
 
-func (l *limits) overlay(raw v1alpha1.LimitsConfig, at string, add reporter) {
+func (l *limits) overlay(raw v1alpha1.LimitsConfig, at string, add conf.Report) {
 	l.cluster.overlay(raw.Cluster, at+".cluster", true, add)
 	l.agent.overlay(raw.Agent, at+".agent", false, add)
 	l.caller.overlay(raw.Caller, at+".caller", false, add)
+	l.relay.overlay(raw.Relay, at+".relay", add)
 	// Frontends and the main port have no more places than that.
 	if s := raw.Caller.Sessions; s != nil && (s.None || s.N > limit.ConnectConnections) {
 		add(at+".caller.sessions", "a caller has at most %d connections", limit.ConnectConnections)
@@ -91,7 +102,7 @@ func (l *limits) overlay(raw v1alpha1.LimitsConfig, at string, add reporter) {
 
 // overlay takes the bounds that are given. Those of a cluster stand between it and
 // its neighbours: what takes memory there needs a number.
-func (b *bounds) overlay(raw v1alpha1.BoundsConfig, at string, needed bool, add reporter) {
+func (b *bounds) overlay(raw v1alpha1.BoundsConfig, at string, needed bool, add conf.Report) {
 	for _, f := range []struct {
 		name   string
 		given  *v1alpha1.Amount
@@ -140,7 +151,7 @@ func (b *bounds) overlay(raw v1alpha1.BoundsConfig, at string, needed bool, add 
 }
 
 // overlayBurst follows the rate, unless a burst is given of its own.
-func (b *bounds) overlayBurst(raw v1alpha1.BoundsConfig, at string, add reporter) {
+func (b *bounds) overlayBurst(raw v1alpha1.BoundsConfig, at string, add conf.Report) {
 	switch {
 	case raw.DialBurst != nil && raw.DialBurst.None:
 		add(at+".dialBurst", "a burst is a number; for no bound at all set dialsPerSecond: none")
@@ -153,5 +164,31 @@ func (b *bounds) overlayBurst(raw v1alpha1.BoundsConfig, at string, add reporter
 		b.burst = unbounded
 	default:
 		b.burst = limit.DialBurst * b.dials
+	}
+}
+
+// overlay takes the bounds of the relay that are given.
+func (b *relayBounds) overlay(raw v1alpha1.RelayLimitsConfig, at string, add conf.Report) {
+	switch n := raw.Nodes; {
+	case n == nil:
+	case n.None || n.N > limit.RelayHub:
+		add(at+".nodes", "a number of at most %d is needed", limit.RelayHub)
+	default:
+		b.nodes = n.N
+	}
+	for _, f := range []struct {
+		name  string
+		given *v1alpha1.Bytes
+		into  *int64
+	}{{"nodeBytesPerSecond", raw.NodeBytesPerSecond, &b.node}, {"bytesPerSecond", raw.BytesPerSecond, &b.cluster}} {
+		switch {
+		case f.given == nil:
+		case f.given.None:
+			*f.into = unbounded
+		case f.given.N < limit.RateLeast:
+			add(at+"."+f.name, "%s is less than %s", f.given.N, v1alpha1.Size(limit.RateLeast))
+		default:
+			*f.into = int64(f.given.N)
+		}
 	}
 }

@@ -26,6 +26,7 @@ type registry struct {
 	limits   *limitTable
 	counted  func(scope, resource) // each time that a limit holds somebody up
 	memory   atomic.Bool           // all of it is in use: nobody gets more
+	relayed  relayTotal
 }
 
 func newRegistry(l *limitTable) *registry {
@@ -44,6 +45,7 @@ func (r *registry) bound(l *limitTable) {
 		own := l.of(name)
 		c.accounts.bound(own)
 		c.unread.Bound(own.cluster.unread)
+		c.relay.bound(own.relay)
 	}
 }
 
@@ -57,6 +59,7 @@ func (r *registry) add(name id.Cluster) *cluster {
 		c = &cluster{
 			name: name, sessions: map[*session]struct{}{}, gone: map[id.Agent]admin.AgentStatus{},
 			accounts: newAccounts(name, own, r.counted, &r.memory), unread: r.unread.Another(own.cluster.unread),
+			relay: newRelay(&r.relayed, own.relay),
 		}
 		r.clusters[name] = c
 	}
@@ -90,6 +93,7 @@ type cluster struct {
 	name     id.Cluster
 	accounts *accounts       // what it and its agents and callers use
 	unread   *carrier.Budget // of all of its sessions
+	relay    *relay          // between its nodes
 
 	mu          sync.Mutex
 	sessions    map[*session]struct{}

@@ -3,6 +3,7 @@
 package hub
 
 import (
+	"cmp"
 	"fmt"
 	"io/fs"
 	"net"
@@ -19,6 +20,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/conf"
 	"github.com/tombolo-io/tombolo/internal/id"
 	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/mirror"
 	"github.com/tombolo-io/tombolo/internal/otlp"
 	"github.com/tombolo-io/tombolo/internal/policy"
 	"github.com/tombolo-io/tombolo/internal/wire"
@@ -40,6 +42,7 @@ type Config struct {
 	Listen      string
 	Advertise   []string // host:port
 	AdminListen string
+	STUN        v1alpha1.STUNConfig
 	Pprof       bool
 	Log         v1alpha1.LogConfig
 	Drain       time.Duration
@@ -95,12 +98,8 @@ func ParseConfigWith(file string, data []byte, o Overlay) (Config, error) {
 	if o.RunDir != "" {
 		raw.RunDir = o.RunDir
 	}
-	if raw.APIVersion != v1alpha1.Version {
-		d.Add("apiVersion", "%q is expected", v1alpha1.Version)
-	}
-	if raw.Kind != v1alpha1.KindHubConfig {
-		d.Add("kind", "%q is expected", v1alpha1.KindHubConfig)
-	}
+	d.Want("apiVersion", v1alpha1.Version, raw.APIVersion)
+	d.Want("kind", v1alpha1.KindHubConfig, raw.Kind)
 	cfg := validate(raw, d.Add)
 	return cfg, d.Err()
 }
@@ -110,31 +109,26 @@ func DefaultConfig() Config {
 	return validate(v1alpha1.HubConfig{}, func(path, format string, args ...any) {})
 }
 
-// reporter takes one problem with the field at path.
-type reporter func(path, format string, args ...any)
-
-func validate(raw v1alpha1.HubConfig, add reporter) Config {
+func validate(raw v1alpha1.HubConfig, add conf.Report) Config {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "hub"
 	}
 	c := Config{
 		Name:     labelOf(host),
-		StateDir: or(raw.StateDir, "/var/lib/tombolo/hub"), RunDir: or(raw.RunDir, "/run/tombolo"),
-		TrustDomain: or(raw.TrustDomain, id.DefaultTrustDomain),
-		Listen:      or(raw.Listen, ":8443"), AdminListen: or(raw.Admin.Listen, "127.0.0.1:8444"),
+		StateDir: cmp.Or(raw.StateDir, "/var/lib/tombolo/hub"), RunDir: cmp.Or(raw.RunDir, "/run/tombolo"),
+		TrustDomain: cmp.Or(raw.TrustDomain, id.DefaultTrustDomain),
+		Listen:      cmp.Or(raw.Listen, ":8443"), AdminListen: cmp.Or(raw.Admin.Listen, "127.0.0.1:8444"),
 		Pprof: raw.Admin.Pprof, Log: raw.Log,
-		Drain: positive(raw.DrainTimeout, limit.Drain, "drainTimeout", add),
+		Drain: add.Positive("drainTimeout", raw.DrainTimeout.Duration, limit.Drain),
 		Audit: audit.Configure(raw.Audit, add), OTLP: otlp.Configure(raw.Audit, raw.Tracing, add),
 	}
 	if err := id.CheckTrustDomain(c.TrustDomain); err != nil {
 		add("trustDomain", "%v", err)
 	}
-	for path, addr := range map[string]string{"listen": c.Listen, "admin.listen": c.AdminListen} {
-		if _, port, err := net.SplitHostPort(addr); err != nil || !isPort(port) {
-			add(path, "%q is not host:port or :port", addr)
-		}
-	}
+	add.Listener("listen", c.Listen)
+	add.Listener("admin.listen", c.AdminListen)
+	c.STUN = mirror.Configure(raw.STUN, add)
 	for i, a := range raw.Advertise {
 		full, err := Advertised(a, c.Listen)
 		if err != nil {
@@ -142,7 +136,7 @@ func validate(raw v1alpha1.HubConfig, add reporter) Config {
 		}
 		c.Advertise = append(c.Advertise, full)
 	}
-	checkLog(raw.Log, add)
+	add.Log(raw.Log.Format, raw.Log.Level)
 	// Paths of sockets are printed for other programs, which run elsewhere.
 	if c.RunDir, err = filepath.Abs(c.RunDir); err != nil {
 		add("runDir", "%v", err)
@@ -151,25 +145,14 @@ func validate(raw v1alpha1.HubConfig, add reporter) Config {
 	return c
 }
 
-func checkLog(l v1alpha1.LogConfig, add reporter) {
-	if l.Format != "" && l.Format != "text" && l.Format != "json" {
-		add("log.format", "%q is neither text nor json", l.Format)
-	}
-	switch l.Level {
-	case "", "debug", "info", "warn", "error":
-	default:
-		add("log.level", "%q is none of debug, info, warn, error", l.Level)
-	}
-}
-
-func reloadable(raw v1alpha1.HubConfig, runDir string, add reporter) Reloadable {
+func reloadable(raw v1alpha1.HubConfig, runDir string, add conf.Report) Reloadable {
 	r := Reloadable{
-		agentLife:   positive(raw.Certificates.AgentLife, limit.AgentCertificate, "certificates.agentLife", add),
-		renewGrace:  positive(raw.Certificates.RenewGrace, limit.RenewGrace, "certificates.renewGrace", add),
-		clientLife:  positive(raw.Certificates.ClientLife, limit.ClientCertificate, "certificates.clientLife", add),
-		dialTimeout: positive(raw.Streams.DialTimeout, limit.Dial, "streams.dialTimeout", add),
-		idleTimeout: positive(raw.Streams.IdleTimeout, limit.StreamIdle, "streams.idleTimeout", add),
-		carrier:     or(raw.Carrier, v1alpha1.DefaultCarrier),
+		agentLife:   add.Positive("certificates.agentLife", raw.Certificates.AgentLife.Duration, limit.AgentCertificate),
+		renewGrace:  add.Positive("certificates.renewGrace", raw.Certificates.RenewGrace.Duration, limit.RenewGrace),
+		clientLife:  add.Positive("certificates.clientLife", raw.Certificates.ClientLife.Duration, limit.ClientCertificate),
+		dialTimeout: add.Positive("streams.dialTimeout", raw.Streams.DialTimeout.Duration, limit.Dial),
+		idleTimeout: add.Positive("streams.idleTimeout", raw.Streams.IdleTimeout.Duration, limit.StreamIdle),
+		carrier:     cmp.Or(raw.Carrier, v1alpha1.DefaultCarrier),
 		sockets:     ownership(raw.Sockets, socketDefaults{-1, -1, 0o600}, "sockets", add),
 	}
 	r.policies = raw.Policies
@@ -204,11 +187,11 @@ func reloadable(raw v1alpha1.HubConfig, runDir string, add reporter) Reloadable 
 				add(sat+".protocol", "%q is neither %s nor %s", rs.Protocol, ProtocolKonnectivity, ProtocolConnect)
 				continue
 			}
-			egress := or(rs.Egress, defaultEgress)
+			egress := cmp.Or(rs.Egress, defaultEgress)
 			if len(egress) > 63 || strings.Trim(egress, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" {
 				add(sat+".egress", "%q is no name of 1 to 63 of a-z, 0-9 and '-'", egress)
 			}
-			s := socketConfig{rs.Protocol, socketSpec{path: filepath.Clean(or(rs.Path, socketPath(runDir, name, rs.Protocol, egress))), egress: egress}}
+			s := socketConfig{rs.Protocol, socketSpec{path: filepath.Clean(cmp.Or(rs.Path, socketPath(runDir, name, rs.Protocol, egress))), egress: egress}}
 			own := ownership(rs.SocketDefaults, r.sockets, sat, add)
 			s.spec.uid, s.spec.gid, s.spec.mode = own.uid, own.gid, own.mode
 			switch other, taken := paths[s.spec.path]; {
@@ -238,7 +221,7 @@ func socketPath(runDir string, c id.Cluster, protocol, egress string) string {
 	return filepath.Join(runDir, "clusters", c.String(), protocol+".sock")
 }
 
-func ownership(raw v1alpha1.SocketDefaults, d socketDefaults, at string, add reporter) socketDefaults {
+func ownership(raw v1alpha1.SocketDefaults, d socketDefaults, at string, add conf.Report) socketDefaults {
 	if raw.Owner != "" {
 		uid, err := numericID(raw.Owner, func(s string) (string, error) {
 			u, err := user.Lookup(s)
@@ -301,32 +284,10 @@ func Advertised(a, listen string) (string, error) {
 		}
 	}
 	// The address must read as one in a join line; port 0 stands for the one that Listen gets.
-	if _, err := policy.ParseTarget(net.JoinHostPort(host, "1")); err != nil || !isPort(port) {
+	if _, err := policy.ParseTarget(net.JoinHostPort(host, "1")); err != nil || !conf.IsPort(port) {
 		return "", fmt.Errorf("%q is neither host nor host:port", a)
 	}
 	return net.JoinHostPort(host, port), nil
-}
-
-func isPort(s string) bool {
-	n, err := strconv.ParseUint(s, 10, 16)
-	return err == nil && (n > 0 || s == "0")
-}
-
-func positive(d v1alpha1.Duration, otherwise time.Duration, path string, add reporter) time.Duration {
-	switch {
-	case d.Duration == 0:
-		return otherwise
-	case d.Duration < 0:
-		add(path, "%v is negative", d.Duration)
-	}
-	return d.Duration
-}
-
-func or(s, otherwise string) string {
-	if s != "" {
-		return s
-	}
-	return otherwise
 }
 
 // labelOf makes an RFC 1123 label of a host name.
@@ -356,25 +317,17 @@ func itoa(n int) string { return strconv.Itoa(n) }
 
 // fixedChanges names the settings that differ but cannot be taken over by a running hub.
 func fixedChanges(old, next Config) []string {
-	var out []string
-	for _, f := range []struct {
-		name string
-		same bool
-	}{
+	return conf.Settings{
 		{"stateDir", old.StateDir == next.StateDir},
 		{"runDir", old.RunDir == next.RunDir},
 		{"trustDomain", old.TrustDomain == next.TrustDomain || next.TrustDomain == id.DefaultTrustDomain},
 		{"listen", old.Listen == next.Listen},
 		{"advertise", slices.Equal(old.Advertise, next.Advertise)},
 		{"admin", old.AdminListen == next.AdminListen && old.Pprof == next.Pprof},
+		{"stun", old.STUN == next.STUN},
 		{"log", old.Log == next.Log},
 		{"drainTimeout", old.Drain == next.Drain},
 		{"audit", old.Audit == next.Audit && old.OTLP.Logs == next.OTLP.Logs},
 		{"tracing", old.OTLP.Traces == next.OTLP.Traces && old.OTLP.Ratio == next.OTLP.Ratio},
-	} {
-		if !f.same {
-			out = append(out, f.name)
-		}
-	}
-	return out
+	}.Changed()
 }

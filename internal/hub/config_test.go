@@ -95,6 +95,7 @@ func TestProblemsOfAHubsConfiguration(t *testing.T) {
 		"a listen address without a port":   {kind + "listen: 0.0.0.0\n", `f:3:9: listen: "0.0.0.0" is not host:port or :port`},
 		"a listen port that is too large":   {kind + "listen: :70000\n", `f:3:9: listen: ":70000" is not host:port or :port`},
 		"a listen port by name":             {kind + "listen: :https\n", `f:3:9: listen: ":https" is not host:port or :port`},
+		"a bad stun address":                {kind + "stun:\n  listen: x\n", `f:4:11: stun.listen: "x" is not host:port or :port`},
 		"a bad admin address":               {kind + "admin:\n  listen: x\n", `f:4:11: admin.listen: "x" is not host:port or :port`},
 		"a bad address to advertise":        {kind + "advertise:\n- ok:1\n- a b\n", `f:5:3: advertise[1]: "a b" is neither host nor host:port`},
 		"a bad log format":                  {kind + "log: {format: xml}\n", `f:3:15: log.format: "xml" is neither text nor json`},

@@ -22,6 +22,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/limit"
 	"github.com/tombolo-io/tombolo/internal/policy"
+	"github.com/tombolo-io/tombolo/internal/port"
 	"github.com/tombolo-io/tombolo/internal/run"
 	"github.com/tombolo-io/tombolo/internal/splice"
 	"github.com/tombolo-io/tombolo/internal/wire"
@@ -46,7 +47,7 @@ func (f connectFrontend) Serve(ctx context.Context, ln net.Listener, dial DialFu
 	stop := run.OnDone(ctx, func() { ln.Close() })
 	defer stop()
 	g := run.NewGroup(ctx)
-	err := acceptLoop(ctx, ln, func(conn net.Conn) {
+	err := port.Accept(ctx, ln, func(conn net.Conn) {
 		caller := f.hub.callerOf(ctx) // as it is now
 		if full := caller.connect(); full != nil {
 			f.hub.refuseKnown(ctx, conn, carrier.UnixPeer(conn), full)
@@ -59,30 +60,6 @@ func (f connectFrontend) Serve(ctx context.Context, ln net.Listener, dial DialFu
 		})
 	})
 	return errors.Join(err, g.Wait())
-}
-
-// acceptLoop hands connections to handle until ctx ends. Out of descriptors it
-// waits a little: the condition ends when others close theirs.
-func acceptLoop(ctx context.Context, ln net.Listener, handle func(net.Conn)) error {
-	pause := 5 * time.Millisecond
-	for {
-		conn, err := ln.Accept()
-		switch {
-		case err == nil:
-			pause = 5 * time.Millisecond
-			handle(conn)
-			continue
-		case ctx.Err() != nil || errors.Is(err, net.ErrClosed):
-			return nil
-		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-ctx.Done():
-		case <-timer.C:
-		}
-		timer.Stop()
-		pause = min(2*pause, time.Second)
-	}
 }
 
 // serveConnect reads one CONNECT, dials, answers and copies.

@@ -7,8 +7,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/carrier"
 	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/port"
 )
 
 // means is what the number of connections of a session depends on.
@@ -40,7 +40,7 @@ type descriptors struct {
 }
 
 func newDescriptors() *descriptors {
-	return &descriptors{most: carrier.Descriptors(), list: listDescriptors}
+	return &descriptors{most: port.Descriptors(), list: listDescriptors}
 }
 
 func listDescriptors() (int, error) {

@@ -15,8 +15,10 @@ import (
 	"github.com/tombolo-io/tombolo/internal/audit"
 	"github.com/tombolo-io/tombolo/internal/carrier"
 	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/hub/state"
 	"github.com/tombolo-io/tombolo/internal/id"
 	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/port"
 	"github.com/tombolo-io/tombolo/internal/run"
 	"github.com/tombolo-io/tombolo/internal/splice"
 	"github.com/tombolo-io/tombolo/internal/tell"
@@ -29,6 +31,7 @@ import (
 //
 //	tombolo-session/1 + agent     a session
 //	tombolo-join/1                enrolment and renewal over HTTP
+//	tombolo-relay/1 + node        the relay of the cluster's mesh
 //	http/1.1 or none + client     one HTTP CONNECT into its own cluster
 //	http/1.1 or none + operator   the admin API
 func (h *Hub) serveFront(ctx context.Context, ln net.Listener) error {
@@ -36,7 +39,7 @@ func (h *Hub) serveFront(ctx context.Context, ln net.Listener) error {
 	defer stop()
 	g := run.NewGroup(ctx)
 	unknown := newStrangers(limit.Strangers, func() { h.metrics.Refused.WithLabelValues(string(fault.CodeLimit)).Inc() })
-	err := acceptLoop(ctx, ln, func(raw net.Conn) {
+	err := port.Accept(ctx, ln, func(raw net.Conn) {
 		stranger := unknown.add(ctx, raw)
 		g.Do(func(ctx context.Context) {
 			conn, err := h.shake(ctx, raw)
@@ -80,8 +83,14 @@ func (h *Hub) route(ctx context.Context, conn *tls.Conn, raw net.Conn, stranger 
 			h.log.Debug("socket option not set", tell.AttrReason, err)
 		}
 		return h.serveSession(ctx, conn, stranger.known)
+	case trust.ALPNRelay:
+		defer stranger.gone()
+		if err := carrier.MarkSession(raw); err != nil {
+			h.log.Debug("socket option not set", tell.AttrReason, err)
+		}
+		return h.serveRelay(ctx, conn, stranger.known)
 	case trust.ALPNJoin:
-		h.joinHTTP.hand(conn, stranger.gone) // a stranger until the end
+		h.joinHTTP.Hand(judgedConn{conn, stranger.gone}) // a stranger until the end
 	default:
 		defer stranger.gone()
 		h.routeHTTP(ctx, conn, stranger.known)
@@ -136,7 +145,7 @@ func (h *Hub) routeHTTP(ctx context.Context, conn *tls.Conn, known func()) {
 		return
 	}
 	if who.Role == id.RoleOperator {
-		h.apiHTTP.hand(conn, gone)
+		h.apiHTTP.Hand(judgedConn{conn, gone})
 		return
 	}
 	defer gone()
@@ -159,9 +168,13 @@ func (h *Hub) identify(conn *tls.Conn, grace time.Duration) (id.Identity, error)
 }
 
 func (h *Hub) verify(chain []*x509.Certificate, grace time.Duration) (id.Identity, error) {
-	return trust.Check{
+	who, err := trust.Check{
 		Roots: h.roots, TrustDomain: h.ca.TrustDomain(), Now: h.now(), Grace: grace, Revoked: h.revoked.has,
 	}.Verify(chain)
+	if err == nil && who.Role == id.RoleNode && h.names.refuse(who, chain[0]) {
+		return id.Identity{}, state.RevokedNode(who.URI())
+	}
+	return who, err
 }
 
 // dialer binds a frontend's dials to one cluster and one caller, and counts them.
@@ -196,45 +209,8 @@ func outcome(f *fault.Fault) string {
 	return tell.Outcome(f.Code)
 }
 
-// handoff is a listener that is fed with connections accepted elsewhere.
-type handoff struct {
-	conns chan net.Conn
-	done  chan struct{}
-	once  sync.Once
-	addr  net.Addr
-}
-
-func newHandoff(addr net.Addr) *handoff {
-	return &handoff{conns: make(chan net.Conn), done: make(chan struct{}), addr: addr}
-}
-
-// hand passes a connection on; its ALPN has been judged already, so it is
-// wrapped to keep net/http from judging it again. gone is called when it is closed.
-func (l *handoff) hand(conn *tls.Conn, gone func()) {
-	judged := judgedConn{conn, gone}
-	select {
-	case l.conns <- judged:
-	case <-l.done:
-		judged.Close()
-	}
-}
-
-func (l *handoff) Accept() (net.Conn, error) {
-	select {
-	case c := <-l.conns:
-		return c, nil
-	case <-l.done:
-		return nil, net.ErrClosed
-	}
-}
-
-func (l *handoff) Close() error {
-	l.once.Do(func() { close(l.done) })
-	return nil
-}
-
-func (l *handoff) Addr() net.Addr { return l.addr }
-
+// judgedConn is a connection whose ALPN has been judged already: net/http, which
+// knows TLS by its type, does not judge it again. gone is called when it is closed.
 type judgedConn struct {
 	*tls.Conn
 	gone func()
@@ -259,7 +235,7 @@ func withPeer(ctx context.Context, c net.Conn) context.Context {
 	if c, ok := c.(*net.UnixConn); ok {
 		return context.WithValue(ctx, socketPeerKey{}, carrier.UnixPeer(c))
 	}
-	return carrier.WithFew(ctx, c)
+	return port.WithFew(ctx, c)
 }
 
 func peerOf(ctx context.Context) []*x509.Certificate {

@@ -23,7 +23,9 @@ import (
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/hub/state"
 	"github.com/tombolo-io/tombolo/internal/id"
+	"github.com/tombolo-io/tombolo/internal/mirror"
 	"github.com/tombolo-io/tombolo/internal/otlp"
+	"github.com/tombolo-io/tombolo/internal/port"
 	"github.com/tombolo-io/tombolo/internal/run"
 	"github.com/tombolo-io/tombolo/internal/splice"
 	"github.com/tombolo-io/tombolo/internal/tell"
@@ -32,15 +34,17 @@ import (
 
 // Hub is a running hub.
 type Hub struct {
-	cfg     Config
-	log     *slog.Logger
-	now     func() time.Time
-	reg     *prometheus.Registry
-	metrics *tell.Hub
-	audit   *audit.Writer // nil: no records
-	trace   *otlp.Tracer  // nil: no traces
-	splicer *splice.Splicer
-	heads   sync.Pool // buffers for CONNECT requests
+	cfg      Config
+	log      *slog.Logger
+	now      func() time.Time
+	reg      *prometheus.Registry
+	metrics  *tell.Hub
+	mirrored *tell.Mirror
+	mirror   *mirror.Mirror // set before ready
+	audit    *audit.Writer  // nil: no records
+	trace    *otlp.Tracer   // nil: no traces
+	splicer  *splice.Splicer
+	heads    sync.Pool // buffers for CONNECT requests
 
 	access   *access
 	own      *own
@@ -54,6 +58,7 @@ type Hub struct {
 	clusters    *registry
 	sockets     *sockets
 	revoked     revocations
+	names       nodeNames
 	knocks      knocks
 	refusals    audit.Tally
 	clients     *tracked
@@ -66,7 +71,7 @@ type Hub struct {
 	advertise   []string // host:port
 	guessed     bool     // advertise was not configured
 
-	joinHTTP, apiHTTP *handoff
+	joinHTTP, apiHTTP *port.Handoff
 	frontends         map[string]Frontend
 	ready             chan struct{}
 }
@@ -110,7 +115,7 @@ func New(cfg Config, o Options) (*Hub, error) {
 	if err := h.loadState(); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
-	h.metrics = tell.NewHub(o.Reg, h.readings())
+	h.metrics, h.mirrored = tell.NewHub(o.Reg, h.readings()), tell.NewMirror(o.Reg)
 	if err := h.loadPolicies(); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
@@ -155,6 +160,13 @@ func (h *Hub) loadState() error {
 		if !c.Revoked.IsZero() {
 			h.revoked.add(c.Serial)
 		}
+	}
+	nodes, err := h.state.Nodes()
+	if err != nil {
+		return err
+	}
+	for _, n := range nodes {
+		h.names.know(n)
 	}
 	return nil
 }
@@ -202,6 +214,12 @@ func (h *Hub) readings() tell.HubReadings {
 		}),
 		BytesToCluster:   count(func(c *cluster) float64 { up, _ := c.traffic(); return float64(up) }),
 		BytesFromCluster: count(func(c *cluster) float64 { _, down := c.traffic(); return float64(down) }),
+		RelayNodes:       func() float64 { return float64(h.clusters.relayed.conns.Load()) },
+		RelayPackets:     count(func(c *cluster) float64 { return float64(c.relay.moved.packets.Load()) }),
+		RelayBytes:       count(func(c *cluster) float64 { return float64(c.relay.moved.bytes.Load()) }),
+		RelayDropped: func(reason string) float64 {
+			return count(func(c *cluster) float64 { return float64(c.relay.moved.droppedFor(reason)) })()
+		},
 		ClientCertificateEnd: func() float64 {
 			certs, err := h.state.Certificates()
 			if err != nil {

@@ -4,6 +4,7 @@ package hub
 
 import (
 	"crypto"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"io"
@@ -78,14 +79,18 @@ func (h *Hub) enrol(r *http.Request) (admin.JoinAnswer, error) {
 	if err != nil {
 		return admin.JoinAnswer{}, err
 	}
-	cluster, agent, err := h.state.UseToken(state.Use{TokenID: q.TokenID, Secret: q.Secret, Cluster: q.Cluster, KeyHash: keyHash}, h.now())
+	use := state.Use{TokenID: q.TokenID, Secret: q.Secret, Cluster: q.Cluster, KeyHash: keyHash}
+	if q.Role != "" || q.Node != "" {
+		return h.enrolNode(r, q, use, key)
+	}
+	cluster, agent, err := h.state.UseToken(use, h.now())
 	if err != nil {
 		h.log.Warn("join refused", tell.AttrPeer, r.RemoteAddr, tell.AttrCode, fault.From(err).Code, tell.AttrReason, err)
 		return admin.JoinAnswer{}, err
 	}
 	h.clusters.add(cluster)
 	h.log.Info("agent joined", tell.AttrCluster, cluster, tell.AttrAgent, agent, tell.AttrPeer, r.RemoteAddr)
-	return h.issueAgent(cluster, agent.String(), key)
+	return h.issueAgent(cluster, agent, key)
 }
 
 // renew issues a new certificate to an agent that proves the key of its old
@@ -99,12 +104,15 @@ func (h *Hub) renew(r *http.Request) (admin.JoinAnswer, error) {
 	if err != nil {
 		return admin.JoinAnswer{}, err
 	}
-	if who.Role != id.RoleAgent {
-		return admin.JoinAnswer{}, fault.Newf(fault.CodeUnauthorized, "%s may not renew here", who).Whyf("only agents may")
+	if who.Role != id.RoleAgent && who.Role != id.RoleNode {
+		return admin.JoinAnswer{}, fault.Newf(fault.CodeUnauthorized, "%s may not renew here", who).Whyf("only agents and nodes may")
 	}
 	key, err := trust.ParseCSR([]byte(q.CSR))
 	if err != nil {
 		return admin.JoinAnswer{}, err
+	}
+	if who.Role == id.RoleNode {
+		return h.renewNode(who, issuedAt(peerOf(r.Context())[0]), key)
 	}
 	h.clusters.add(who.Cluster)
 	h.log.Info("agent renewed its certificate", tell.AttrCluster, who.Cluster, tell.AttrAgent, who.Name)
@@ -118,10 +126,14 @@ func (h *Hub) issueAgent(cluster id.Cluster, name string, key crypto.PublicKey) 
 	if err != nil {
 		return admin.JoinAnswer{}, err
 	}
+	return h.joined(cluster, name, leaf), nil
+}
+
+func (h *Hub) joined(cluster id.Cluster, name string, leaf *x509.Certificate) admin.JoinAnswer {
 	return admin.JoinAnswer{
 		Cluster: cluster.String(), Agent: name, Certificate: string(trust.EncodeCertificate(leaf.Raw)),
 		CA: string(h.ca.CertificatePEM()), UnixMillis: h.now().UnixMilli(),
-	}, nil
+	}
 }
 
 // readJSON reads a bounded body strictly.

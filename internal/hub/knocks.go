@@ -14,6 +14,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/id"
 	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/run"
 	"github.com/tombolo-io/tombolo/internal/trust"
 	"github.com/tombolo-io/tombolo/internal/wire"
 )
@@ -145,16 +146,9 @@ func (h *Hub) recordMore(ended []more) {
 
 // tellKnocks ends the intervals in which nobody knocks any more, nor is refused.
 func (h *Hub) tellKnocks(ctx context.Context) error {
-	tick := time.NewTicker(limit.AuditTold)
-	defer tick.Stop()
-	for ctx.Err() == nil {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-		}
-		h.tellCounted(time.Now())
-	}
-	return nil
+	turn := func() { h.tellCounted(time.Now()) }
+	defer turn()
+	return run.Every(ctx, limit.AuditTold, turn)
 }
 
 // tellCounted tells what was counted until now.

@@ -17,6 +17,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/id"
 	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/run"
 	"github.com/tombolo-io/tombolo/internal/tell"
 )
 
@@ -93,17 +94,10 @@ func (m *memory) look(u usage, unread int64) (used int64) {
 // keepMemory looks at the memory until ctx ends: it takes from clusters that stay
 // beyond their bound, and from the largest consumers when it is short.
 func (h *Hub) keepMemory(ctx context.Context) error {
-	tick := time.NewTicker(limit.MemoryLook)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-			h.lookAtUnread()
-			h.lookAtMemory(time.Now())
-		}
-	}
+	return run.Every(ctx, limit.MemoryLook, func() {
+		h.lookAtUnread()
+		h.lookAtMemory(time.Now())
+	})
 }
 
 func (h *Hub) lookAtMemory(now time.Time) {
@@ -160,7 +154,7 @@ func (r *registry) consumers() (out []consumer, unread int64) {
 		n, a := c.unread.Unread()+c.accounts.waits.Load(), c.accounts.cluster
 		unread += n
 		holds := n + a.sessions.Load()*limit.SessionCost + a.streams.Load()*limit.StreamCost +
-			c.accounts.idleCallers()*limit.CallerCost
+			c.accounts.idleCallers()*limit.CallerCost + c.relay.holds()
 		if pressed := c.accounts.pressed.Load(); holds > 0 || pressed {
 			out = append(out, consumer{name, holds, pressed})
 		}

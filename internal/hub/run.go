@@ -6,19 +6,15 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"log/slog"
 	"net"
 	"net/http"
-	"net/http/pprof"
 	"path/filepath"
-	"syscall"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/promhttp"
-
-	"github.com/tombolo-io/tombolo/internal/carrier"
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/mirror"
+	"github.com/tombolo-io/tombolo/internal/port"
 	"github.com/tombolo-io/tombolo/internal/run"
 	"github.com/tombolo-io/tombolo/internal/tell"
 	pb "github.com/tombolo-io/tombolo/proto"
@@ -36,15 +32,18 @@ func (h *Hub) Run(ctx, hard context.Context) error {
 	if err != nil {
 		return err
 	}
-	_, port, err := net.SplitHostPort(ls.front.Addr().String())
+	_, at, err := net.SplitHostPort(ls.front.Addr().String())
 	if err != nil {
 		return err
 	}
 	h.listen = ls.front.Addr().String()
-	h.serving = newServing(h.ca, h.cfg.Name, h.addresses(port), h.now)
+	if h.mirror, err = mirror.Open(ctx, mirror.Of(h.cfg.STUN, h.listen, ""), h.mirrored); err != nil {
+		return errors.Join(err, ls.close())
+	}
+	h.serving = newServing(h.ca, h.cfg.Name, h.addresses(at), h.now)
 	h.own.advertised = func() []string { return h.advertise }
 	h.own.bind(ls.front, ls.admin)
-	h.joinHTTP, h.apiHTTP = newHandoff(ls.front.Addr()), newHandoff(ls.front.Addr())
+	h.joinHTTP, h.apiHTTP = port.NewHandoff(ls.front.Addr()), port.NewHandoff(ls.front.Addr())
 
 	// Everything that carries streams lives until the drain is over.
 	inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -53,20 +52,21 @@ func (h *Hub) Run(ctx, hard context.Context) error {
 	h.sockets = h.newSockets(inner)
 	if err := h.startSockets(); err != nil {
 		h.sockets.group.Stop()
-		return errors.Join(err, ls.close(), h.sockets.group.Wait())
+		return errors.Join(err, ls.close(), h.mirror.Close(), h.sockets.group.Wait())
 	}
 	api := h.apiHandler()
 	g.Go("main port", func(ctx context.Context) error { return h.serveFront(ctx, h.sparing(ls.front)) })
 	h.serveHTTP(g, "enrolment", h.joinHTTP, h.joinHandler())
 	h.serveHTTP(g, "remote admin API", h.apiHTTP, h.operatorsOnly(api))
 	h.serveHTTP(g, "admin socket", ls.socket, api)
-	probes := carrier.Few(ls.admin, carrier.Probes(h.descriptors.most), func() { h.metrics.Refused.WithLabelValues(string(fault.CodeLimit)).Inc() })
-	h.serveHTTP(g, "admin port", tls.NewListener(probes, h.adminTLS()), carrier.Served(h.adminHandler()))
+	probes := port.Few(ls.admin, port.Spare(h.descriptors.most), func() { h.metrics.Refused.WithLabelValues(string(fault.CodeLimit)).Inc() })
+	h.serveHTTP(g, "admin port", tls.NewListener(probes, h.adminTLS()), h.probes())
+	g.Go("STUN", h.mirror.Run)
 	g.Go("policy watcher", h.watchPolicies)
 	g.Go("memory", h.keepMemory)
 	g.Go("refusals", h.tellKnocks)
 	close(h.ready)
-	h.log.Info("hub is ready", "listen", h.listen, "advertise", h.advertise, "admin", ls.admin.Addr().String(),
+	h.log.Info("hub is ready", "listen", h.listen, "advertise", h.advertise, "admin", ls.admin.Addr().String(), "stun", h.mirror.Status().Listen,
 		"adminSocket", h.adminSocket(), "clusters", len(h.clusters.all()))
 
 	select {
@@ -105,11 +105,11 @@ func (h *Hub) openListeners(ctx context.Context) (ls listeners, err error) {
 			err = errors.Join(err, ls.close())
 		}
 	}()
-	if ls.front, err = carrier.ListenTCP(ctx, h.cfg.Listen); err != nil {
-		return ls, listenFault("--listen", h.cfg.Listen, err)
+	if ls.front, err = port.Listen(ctx, "--listen", h.cfg.Listen); err != nil {
+		return ls, err
 	}
-	if ls.admin, err = carrier.ListenTCP(ctx, h.cfg.AdminListen); err != nil {
-		return ls, listenFault("--admin-listen", h.cfg.AdminListen, err)
+	if ls.admin, err = port.Listen(ctx, "--admin-listen", h.cfg.AdminListen); err != nil {
+		return ls, err
 	}
 	if err = privateDir(filepath.Dir(h.adminSocket())); err != nil {
 		return ls, err
@@ -127,33 +127,9 @@ func (ls listeners) close() (err error) {
 	return err
 }
 
-func listenFault(flag, address string, err error) error {
-	if errors.Is(err, syscall.EADDRINUSE) {
-		return fault.Newf(fault.CodeAddressBusy, "the address %s is in use", address).
-			Whyf("another process listens there").Hint("stop it ('ss -ltnp' names it), or choose another with %s", flag)
-	}
-	return fault.Newf(fault.CodeConfig, "cannot listen on %s", address).Because(err).Hint("correct %s", flag)
-}
-
-// serveHTTP runs one HTTP server with bounds on everything a client controls.
 func (h *Hub) serveHTTP(g *run.Group, name string, ln net.Listener, handler http.Handler) {
-	srv := &http.Server{
-		Handler:           handler,
-		ReadHeaderTimeout: limit.RequestHeaderTime,
-		IdleTimeout:       2 * limit.DeadIdle,
-		MaxHeaderBytes:    limit.RequestHeader,
-		ErrorLog:          slog.NewLogLogger(h.log.Handler(), slog.LevelDebug),
-		BaseContext:       func(net.Listener) context.Context { return g.Context() },
-		ConnContext:       withPeer,
-	}
-	g.Go(name, func(ctx context.Context) error {
-		stop := run.OnDone(ctx, func() { srv.Close() })
-		defer stop()
-		if err := srv.Serve(ln); !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
-			return err
-		}
-		return nil
-	})
+	srv := port.HTTP{Handler: handler, Header: limit.RequestHeader, Log: h.log, Conn: withPeer}
+	g.Go(name, func(ctx context.Context) error { return srv.Serve(ctx, ln) })
 }
 
 func (h *Hub) adminTLS() *tls.Config {
@@ -164,25 +140,14 @@ func (h *Hub) adminTLS() *tls.Config {
 	}
 }
 
-// adminHandler serves probes and metrics, and nothing that changes anything.
-func (h *Hub) adminHandler() http.Handler {
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte("ok\n")) })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+func (h *Hub) probes() http.Handler {
+	return port.Probes{Metrics: h.reg, Pprof: h.cfg.Pprof, Ready: func(w http.ResponseWriter, _ *http.Request) {
 		if h.draining.Load() {
 			writeFault(w, fault.New(fault.CodeDraining, "the hub is shutting down"))
 			return
 		}
 		w.Write([]byte("ok\n"))
-	})
-	mux.Handle("GET /metrics", promhttp.HandlerFor(h.reg, promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: 30 * time.Second}))
-	if h.cfg.Pprof {
-		mux.HandleFunc("GET /debug/pprof/", pprof.Index)
-		mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
-		mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
-		mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
-	}
-	return mux
+	}}.Handler()
 }
 
 // drain refuses new streams, tells the agents, and waits for the live streams
@@ -194,6 +159,7 @@ func (h *Hub) drain(hard context.Context) {
 			s.beat.Send(&pb.Control{Frame: &pb.Control_Drain{Drain: &pb.Drain{Reason: "the hub is shutting down"}}})
 		}
 	}
+	h.drainRelays()
 	bound, cancel := context.WithTimeout(hard, h.cfg.Drain)
 	defer cancel()
 	h.log.Info("draining", "streams", h.liveStreams(), "bound", h.cfg.Drain)

@@ -60,7 +60,7 @@ func (s *serving) config(now time.Time) (*tls.Config, error) {
 func frontTLS(cert tls.Certificate, clock func() time.Time) *tls.Config {
 	return &tls.Config{
 		MinVersion:                  tls.VersionTLS13,
-		NextProtos:                  []string{trust.ALPNSession, trust.ALPNJoin, "http/1.1"},
+		NextProtos:                  []string{trust.ALPNSession, trust.ALPNJoin, trust.ALPNRelay, "http/1.1"},
 		ClientAuth:                  tls.RequestClientCert,
 		Certificates:                []tls.Certificate{cert},
 		Time:                        clock, // a ticket with a certificate that has run out is not taken

@@ -41,8 +41,10 @@ type session struct {
 	secret   []byte // ties further connections to it; nil: there are none. Never logged
 	beat     *heartbeat.Beat
 
+	places sync.Mutex // held while coming and the link's connections are counted together
+	coming int        // connections that are about to be added
+
 	mu      sync.Mutex
-	coming  int // connections that are about to be added
 	losses  int // connections that were lost, but for those that were not needed
 	newest  *admin.Loss
 	serials []string // of the certificates that were shown on its connections

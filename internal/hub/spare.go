@@ -6,8 +6,8 @@ import (
 	"net"
 	"syscall"
 
-	"github.com/tombolo-io/tombolo/internal/carrier"
 	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/port"
 )
 
 // sparing is a listener for agents and callers that leaves the reserve alone.
@@ -20,9 +20,9 @@ type sparing struct {
 // sparing wraps a listener whose connections may not use up the descriptors.
 func (h *Hub) sparing(ln net.Listener) net.Listener {
 	_, most := h.descriptors.used(h.now())
-	return &sparing{ln, most - carrier.Reserve(most), func(conn net.Conn) {
+	return &sparing{ln, most - port.Reserve(most), func(conn net.Conn) {
 		h.refused(conn, fault.New(fault.CodeLimit, "the hub has no descriptor left for agents and callers").
-			Whyf("%d are in use, the rest is kept for the admin port", most-carrier.Reserve(most)))
+			Whyf("%d are in use, the rest is kept for the admin port", most-port.Reserve(most)))
 	}}
 }
 
@@ -32,7 +32,7 @@ func (h *Hub) sparing(ln net.Listener) net.Listener {
 // they wait a little, while others close theirs.
 func (l *sparing) Accept() (net.Conn, error) {
 	conn, err := l.Listener.Accept()
-	if err != nil || carrier.Descriptor(conn) < l.first {
+	if err != nil || port.Descriptor(conn) < l.first {
 		return conn, err
 	}
 	l.shed(conn)

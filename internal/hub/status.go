@@ -30,8 +30,11 @@ func (h *Hub) Status() admin.Status {
 		out.Policy = &st
 	}
 	out.Hub.Memory = h.memoryStatus()
+	stun := admin.STUN(h.mirror.Status())
+	out.Hub.STUN = &stun
 	for _, c := range h.clusters.all() {
 		cs := admin.ClusterStatus{Name: c.name.String(), Policy: h.access.version(c.name.String()).String(), Sockets: h.sockets.of(c.name), Agents: c.agents()}
+		cs.Relay = c.relay.status(false)
 		cs.LimitHits, cs.Pressed = c.accounts.hits(), c.accounts.pressed.Load()
 		if cs.Agents == nil {
 			cs.Agents = []admin.AgentStatus{}

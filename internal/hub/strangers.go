@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/carrier"
 	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/socket"
 )
 
 // strangers are the connections whose peer has not proved who it is. There are
@@ -42,7 +42,7 @@ type stranger struct {
 }
 
 func newStrangers(most int, shed func()) *strangers {
-	return &strangers{most: most, shed: shed, unread: carrier.Unread, freed: make(chan struct{}, 1), luck: 1}
+	return &strangers{most: most, shed: shed, unread: socket.Unread, freed: make(chan struct{}, 1), luck: 1}
 }
 
 // add takes a connection in. It waits for a place if need be, or for the end of ctx.

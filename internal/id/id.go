@@ -24,6 +24,9 @@ type Cluster struct{ s string }
 // Agent is the name of one agent, unique in its cluster.
 type Agent struct{ s string }
 
+// Node is the name of one node of a cluster's mesh, unique in its cluster.
+type Node struct{ s string }
+
 // ParseCluster accepts an RFC 1123 label: 1 to 63 of a-z, 0-9 and '-', neither
 // first nor last a '-'.
 func ParseCluster(s string) (Cluster, error) {
@@ -41,6 +44,32 @@ func ParseAgent(s string) (Agent, error) {
 	return Agent{s}, nil
 }
 
+// maxNode is the longest name of a node: what Kubernetes allows (RFC 1123
+// section 2.1), and what fits behind a length of one byte.
+const maxNode = 253
+
+// ParseNode accepts an RFC 1123 subdomain, labels with dots between them: nodes of
+// Kubernetes are called so.
+func ParseNode(s string) (Node, error) {
+	if len(s) > maxNode {
+		return Node{}, fmt.Errorf("node name has %d characters, at most %d are allowed", len(s), maxNode)
+	}
+	for label := range strings.SplitSeq(s, ".") {
+		if err := checkLabel("node name", label); err != nil {
+			return Node{}, err
+		}
+	}
+	return Node{s}, nil
+}
+
+func (n Node) String() string { return n.s }
+
+// MarshalText makes the name of it in logs of JSON.
+func (n Node) MarshalText() ([]byte, error) { return []byte(n.s), nil }
+
+// IsZero reports whether n names no node.
+func (n Node) IsZero() bool { return n.s == "" }
+
 func (c Cluster) String() string { return c.s }
 
 // MarshalText makes the name of it in logs of JSON, where an unexported field is
@@ -55,7 +84,10 @@ func (a Agent) String() string { return a.s }
 // MarshalText makes the name of it in logs of JSON.
 func (a Agent) MarshalText() ([]byte, error) { return []byte(a.s), nil }
 
-// CheckLabel refuses what is not an RFC 1123 label; what names the thing in the error.
+// CheckHub refuses what cannot be a hub's name in its certificate.
+func CheckHub(s string) error { return checkLabel("hub name", s) }
+
+// checkLabel refuses what is not an RFC 1123 label; what names the thing in the error.
 func checkLabel(what, s string) error {
 	switch {
 	case s == "":
@@ -85,6 +117,7 @@ const (
 	RoleOperator Role = "operator" // may use the hub's admin API
 
 	RoleDiscovery Role = "discovery" // a discovery service
+	RoleNode      Role = "node"      // may use the relay of its cluster's mesh
 )
 
 // Identity is the content of a certificate's SPIFFE URI.
@@ -94,11 +127,12 @@ const (
 //	spiffe://<trust-domain>/discovery/<name>
 //	spiffe://<trust-domain>/cluster/<cluster>/agent/<name>
 //	spiffe://<trust-domain>/cluster/<cluster>/client/<name>
+//	spiffe://<trust-domain>/cluster/<cluster>/node/<name>
 type Identity struct {
 	TrustDomain string
 	Role        Role
 	Cluster     Cluster // zero for a hub or an operator
-	Name        string  // RFC 1123 label
+	Name        string  // RFC 1123 label; of a node a subdomain
 }
 
 // URI renders the identity as a SPIFFE ID (SPIFFE-ID section 2).
@@ -114,7 +148,7 @@ func (i Identity) String() string { return i.URI() }
 // MarshalText makes the URI of it in logs of JSON.
 func (i Identity) MarshalText() ([]byte, error) { return []byte(i.URI()), nil }
 
-// ParseURI accepts exactly the five forms of Identity, in their one spelling.
+// ParseURI accepts exactly the six forms of Identity, in their one spelling.
 func ParseURI(s string) (Identity, error) {
 	rest, ok := strings.CutPrefix(s, "spiffe://")
 	if !ok {
@@ -128,16 +162,20 @@ func ParseURI(s string) (Identity, error) {
 	switch {
 	case len(parts) == 3 && (parts[1] == string(RoleHub) || parts[1] == string(RoleOperator) || parts[1] == string(RoleDiscovery)):
 		out.Role, out.Name = Role(parts[1]), parts[2]
-	case len(parts) == 5 && parts[1] == "cluster" && (parts[3] == string(RoleAgent) || parts[3] == string(RoleClient)):
+	case len(parts) == 5 && parts[1] == "cluster" && (parts[3] == string(RoleAgent) || parts[3] == string(RoleClient) || parts[3] == string(RoleNode)):
 		c, err := ParseCluster(parts[2])
 		if err != nil {
 			return Identity{}, err
 		}
 		out.Role, out.Cluster, out.Name = Role(parts[3]), c, parts[4]
 	default:
-		return Identity{}, fmt.Errorf("identity %q names no hub, operator, agent, client or discovery service", s)
+		return Identity{}, fmt.Errorf("identity %q names no hub, operator, agent, client, node or discovery service", s)
 	}
-	if err := checkLabel("name in identity", out.Name); err != nil {
+	check := func() error { return checkLabel("name in identity", out.Name) }
+	if out.Role == RoleNode {
+		check = func() error { _, err := ParseNode(out.Name); return err }
+	}
+	if err := check(); err != nil {
 		return Identity{}, err
 	}
 	return out, nil

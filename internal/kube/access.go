@@ -8,11 +8,9 @@ import (
 	"crypto/x509"
 	"encoding/base64"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -20,6 +18,7 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/private"
 )
 
 // serviceAccount is where a pod finds its token and the CA.
@@ -55,16 +54,7 @@ func (m material) read() ([]byte, error) {
 func (m material) String() string { return cmp.Or(m.file, "(given in the file)") }
 
 func readFile(path string) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, limit.KubeConfigFile+1))
-	if err == nil && len(data) > limit.KubeConfigFile {
-		err = fmt.Errorf("%s has more than %d bytes", path, limit.KubeConfigFile)
-	}
-	return data, err
+	return private.ReadPublic(path, limit.KubeConfigFile)
 }
 
 // Load reads a kubeconfig, or without one takes what Kubernetes gives to a pod.

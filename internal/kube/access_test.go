@@ -188,7 +188,7 @@ func TestClientCertificate(t *testing.T) {
 	seen = ""
 	issue(t, ca, "another")
 	c.Close()
-	if err := ask(); !fault.Has(err, fault.CodeKubeAway) || seen != "" {
+	if err := ask(); !fault.Has(err, fault.CodeCAMismatch) || seen != "" {
 		t.Errorf("a server of another CA: %q, %v", seen, err)
 	}
 	for what, spoil := range map[string]func() error{

@@ -16,6 +16,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/limit"
 	"github.com/tombolo-io/tombolo/internal/roster"
+	"github.com/tombolo-io/tombolo/internal/run"
 	"github.com/tombolo-io/tombolo/internal/tell"
 )
 
@@ -31,7 +32,8 @@ type announcer struct {
 	random      func() float64
 	node        string
 	lease       time.Duration
-	annotations bool
+	annotations bool // write those of the Node
+	object      bool // write the object
 	self        func() roster.Facts
 	changed     <-chan struct{}
 	lost        chan struct{} // somebody removed our object
@@ -65,7 +67,7 @@ func (a *announcer) run(ctx context.Context) error {
 
 // pause waits until there is something to write.
 func (a *announcer) pause(ctx context.Context, d time.Duration) bool {
-	if !wait(ctx, min(limit.KubeWriteGap, d)) { // changes that come in a burst are written together
+	if !run.Wait(ctx, min(limit.KubeWriteGap, d)) { // changes that come in a burst are written together
 		return false
 	}
 	t := time.NewTimer(d - min(limit.KubeWriteGap, d))
@@ -109,17 +111,24 @@ func (a *announcer) announce(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = a.client.PutMember(ctx, a.node, node.Metadata.UID, facts, a.lease)
+	if a.object {
+		err = a.client.PutMember(ctx, a.node, node.Metadata.UID, facts, a.lease)
+	}
 	if !a.annotations {
 		return err
 	}
 	return errors.Join(err, a.annotate(ctx, at, facts, node))
 }
 
-// annotate writes the annotations that differ. A patch never makes a Node.
+// annotate writes the annotations that differ, and none that readers would refuse.
+// A patch never makes a Node.
 func (a *announcer) annotate(ctx context.Context, at string, facts roster.Facts, node nodeObject) error {
+	want := roster.WriteAnnotations(facts)
+	if _, _, err := roster.ReadAnnotations("own", a.node, want); err != nil {
+		return err
+	}
 	change := map[string]*string{}
-	for name, value := range roster.WriteAnnotations(facts) {
+	for name, value := range want {
 		have, there := node.Metadata.Annotations[name]
 		switch {
 		case value == "" && there:
@@ -128,6 +137,11 @@ func (a *announcer) annotate(ctx context.Context, at string, facts roster.Facts,
 			change[name] = &value
 		}
 	}
+	return a.patch(ctx, at, change)
+}
+
+// patch changes annotations of the own Node; nil removes one.
+func (a *announcer) patch(ctx context.Context, at string, change map[string]*string) error {
 	if len(change) == 0 {
 		return nil
 	}
@@ -137,6 +151,34 @@ func (a *announcer) annotate(ctx context.Context, at string, facts roster.Facts,
 	}
 	return a.client.ask(ctx, call{method: http.MethodPatch, path: at, kind: mergePatch, accept: asMetadata, body: body,
 		query: url.Values{"fieldManager": {fieldManager}}}, nil)
+}
+
+// leave takes back what was written: the object, and of the annotations those that
+// still say what this node says.
+func (a *announcer) leave(ctx context.Context) error {
+	var gone error
+	if a.object {
+		gone = a.client.DeleteMember(ctx, a.node)
+	}
+	if !a.annotations {
+		return gone
+	}
+	at := nodesPath + "/" + url.PathEscape(a.node)
+	var node nodeObject
+	err := a.client.ask(ctx, call{method: http.MethodGet, path: at, accept: asMetadata}, &node)
+	if answered(err) == http.StatusNotFound {
+		return gone // they went with the Node
+	}
+	change := map[string]*string{}
+	for name, value := range roster.WriteAnnotations(a.self()) {
+		if value != "" && node.Metadata.Annotations[name] == value {
+			change[name] = nil
+		}
+	}
+	if err == nil {
+		err = a.patch(ctx, at, change)
+	}
+	return errors.Join(gone, err)
 }
 
 // applied is an object Member as it is written.

@@ -5,6 +5,7 @@ package kube
 import (
 	"encoding/json"
 	"maps"
+	"reflect"
 	"slices"
 	"time"
 
@@ -16,9 +17,31 @@ import (
 
 // book is what one collection says of members, by the names of its objects. It is
 // for one user at a time.
-type book struct{ known map[string]word }
+type book struct {
+	known       map[string]word
+	states, bad int // of these: that say something, and of which nothing counts
+}
 
-func newBook() *book { return &book{map[string]word{}} }
+func newBook() *book { return &book{known: map[string]word{}} }
+
+// set puts a word in the place of what was known; nil takes it away.
+func (b *book) set(name string, w *word) {
+	count := func(w word, by int) {
+		if w.states {
+			b.states += by
+		}
+		if w.err != nil {
+			b.bad += by
+		}
+	}
+	count(b.known[name], -1)
+	if w == nil {
+		delete(b.known, name)
+		return
+	}
+	count(*w, 1)
+	b.known[name] = *w
+}
 
 // object is one object as it was read.
 type object struct {
@@ -114,10 +137,10 @@ func (b *book) listed(now time.Time, l listing) (problems []error) {
 			continue
 		}
 		if w.missing = true; w.lease == 0 {
-			delete(b.known, name)
+			b.set(name, nil)
 			continue
 		}
-		b.known[name] = w
+		b.set(name, &w)
 	}
 	b.sweep(now)
 	for _, o := range l.items {
@@ -145,8 +168,18 @@ func (b *book) put(now, clock time.Time, o object) (problem error) {
 	if o.states && o.lease > 0 {
 		o.said.Until = b.until(now, clock, o)
 	}
-	b.known[o.name] = word{object: o}
+	b.set(o.name, &word{object: o})
 	return o.err
+}
+
+// due is when an object that was put in the place of an old one has to be told of:
+// at once if it says something else, and if it only is renewed, well before the old
+// lease ends. Of ten thousand members one or another is renewed at any time.
+func due(now time.Time, old, o word) time.Time {
+	if !old.states || !o.states || old.said.Until.IsZero() || o.said.Until.IsZero() || !reflect.DeepEqual(old.said.Facts, o.said.Facts) {
+		return now
+	}
+	return now.Add(max(0, min(limit.KubeRenewed, old.said.Until.Sub(now)/2)))
 }
 
 // until is when the lease of an object ends, by our clock.
@@ -164,16 +197,20 @@ func (b *book) until(now, clock time.Time, o object) time.Time {
 }
 
 // remove takes the end of an object.
-func (b *book) remove(name string) { delete(b.known, name) }
+func (b *book) remove(name string) { b.set(name, nil) }
 
 // sweep forgets what is neither there nor alive.
 func (b *book) sweep(now time.Time) {
-	maps.DeleteFunc(b.known, func(_ string, w word) bool { return w.missing && !now.Before(w.said.Until) })
+	for name, w := range b.known {
+		if w.missing && !now.Before(w.said.Until) {
+			b.set(name, nil)
+		}
+	}
 }
 
 // said is what all objects say, in one order.
 func (b *book) said() []roster.Said {
-	var out []roster.Said
+	out := make([]roster.Said, 0, b.states)
 	for _, name := range slices.Sorted(maps.Keys(b.known)) {
 		if w := b.known[name]; w.states {
 			out = append(out, w.said)
@@ -182,12 +219,6 @@ func (b *book) said() []roster.Said {
 	return out
 }
 
-// count is the number of objects, and of those of which nothing counts.
-func (b *book) count() (objects, bad int) {
-	for _, w := range b.known {
-		if objects++; w.err != nil {
-			bad++
-		}
-	}
-	return objects, bad
-}
+// count is the number of objects, of those that say something, and of those of
+// which nothing counts.
+func (b *book) count() (objects, states, bad int) { return len(b.known), b.states, b.bad }

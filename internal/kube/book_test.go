@@ -112,8 +112,8 @@ func TestBookIsBounded(t *testing.T) {
 	if err := b.put(begin(), time.Time{}, read(begin(), raw("n7", "2", 60, begin()))); err != nil {
 		t.Errorf("one that is known: %v", err)
 	}
-	if n, bad := b.count(); n != limit.KubeObjects || bad != 0 {
-		t.Errorf("%d are known, %d bad", n, bad)
+	if n, states, bad := b.count(); n != limit.KubeObjects || states != n || bad != 0 {
+		t.Errorf("%d are known, %d say something, %d are bad", n, states, bad)
 	}
 }
 

@@ -5,6 +5,7 @@ package kube
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -24,19 +25,32 @@ type dialFunc = func(ctx context.Context, network, address string) (net.Conn, er
 
 // Client speaks to one API server. It is safe for use by many.
 type Client struct {
-	access Access
-	dial   dialFunc
+	load func() (Access, error)
+	dial dialFunc
 
-	mu        sync.Mutex
-	transport *http.Transport // nil: the next request makes one from the files
+	mu  sync.Mutex
+	way *way // nil: the next request makes one from the files
+}
+
+// way is how the API server is reached now.
+type way struct {
+	Access
+	*http.Transport
 }
 
 // NewClient makes a client. dial may be nil.
 func NewClient(a Access, dial dialFunc) *Client {
+	return NewClientOf(func() (Access, error) { return a, nil }, dial)
+}
+
+// NewClientOf makes a client that asks for its access when a connection is begun
+// anew: the kubeconfig of a node is written when it joins its cluster, which may be
+// after us, and is written again when it joins another one.
+func NewClientOf(load func() (Access, error), dial dialFunc) *Client {
 	if dial == nil {
 		dial = (&net.Dialer{Timeout: limit.KubeAnswer}).DialContext
 	}
-	return &Client{access: a, dial: dial}
+	return &Client{load: load, dial: dial}
 }
 
 // call is one request.
@@ -82,7 +96,7 @@ func (c *Client) do(ctx context.Context, r call) (*http.Response, error) {
 	if err != nil {
 		return nil, away(r, err)
 	}
-	u := *c.access.Server
+	u := *t.Server
 	u.Path = strings.TrimSuffix(u.Path, "/") + r.path
 	u.RawQuery = r.query.Encode()
 	req, err := http.NewRequestWithContext(ctx, r.method, u.String(), bytes.NewReader(r.body))
@@ -97,8 +111,8 @@ func (c *Client) do(ctx context.Context, r call) (*http.Response, error) {
 		req.Header.Set("Content-Type", r.kind)
 	}
 	req.Header.Set("User-Agent", "tombolo")
-	if !c.access.Token.empty() {
-		token, err := c.access.Token.read()
+	if !t.Token.empty() {
+		token, err := t.Token.read()
 		if err != nil {
 			return nil, away(r, fmt.Errorf("the token: %w", err))
 		}
@@ -121,25 +135,29 @@ func (c *Client) do(ctx context.Context, r call) (*http.Response, error) {
 }
 
 // connection is the transport that all requests share.
-func (c *Client) connection() (*http.Transport, error) {
+func (c *Client) connection() (*way, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.transport != nil {
-		return c.transport, nil
+	if c.way != nil {
+		return c.way, nil
 	}
-	t, err := c.access.transport(c.dial)
+	a, err := c.load()
 	if err != nil {
 		return nil, err
 	}
-	c.transport = t
-	return t, nil
+	t, err := a.transport(c.dial)
+	if err != nil {
+		return nil, err
+	}
+	c.way = &way{a, t}
+	return c.way, nil
 }
 
 // drop forgets a transport, so that the next request reads the files again.
-func (c *Client) drop(t *http.Transport) {
+func (c *Client) drop(t *way) {
 	c.mu.Lock()
-	if c.transport == t {
-		c.transport = nil
+	if c.way == t {
+		c.way = nil
 	}
 	c.mu.Unlock()
 	t.CloseIdleConnections()
@@ -148,17 +166,29 @@ func (c *Client) drop(t *http.Transport) {
 // Close ends the connections that nobody uses.
 func (c *Client) Close() {
 	c.mu.Lock()
-	t := c.transport
-	c.transport = nil
+	t := c.way
+	c.way = nil
 	c.mu.Unlock()
 	if t != nil {
 		t.CloseIdleConnections()
 	}
 }
 
+// away is the fault of a request that had no answer to be used. What says itself
+// what is wrong, as a kubeconfig does, is left as it is.
 func away(r call, err error) error {
-	return fault.Newf(fault.CodeKubeAway, "%s %s at the Kubernetes API", r.method, r.path).Because(err).
+	var own *fault.Fault
+	if errors.As(err, &own) {
+		return err
+	}
+	f := fault.Newf(fault.CodeKubeAway, "%s %s at the Kubernetes API", r.method, r.path).Because(err).
 		Hint("it is tried again; what is known stays until its lease ends")
+	var stranger *tls.CertificateVerificationError
+	if errors.As(err, &stranger) {
+		f.Code = fault.CodeCAMismatch
+		f.Hint("compare server and certificate-authority of the kubeconfig with the API server's certificate; what is known stays until its lease ends")
+	}
+	return f
 }
 
 // refused reads the API server's Status.
@@ -184,7 +214,22 @@ func refusal(r call, status int, message string) error {
 	case http.StatusUnprocessableEntity:
 		f.Code = fault.CodeAnnotation
 	}
-	return f.Because(cause).Hint("apply what 'tombolo discovery manifest' prints")
+	return f.Because(cause).Hint("%s", remedy(r, status))
+}
+
+// remedy is what people can do about a refusal.
+func remedy(r call, status int) string {
+	switch {
+	case status == http.StatusUnauthorized:
+		return "see to the credentials of the kubeconfig: the API server does not know them, or they have ended"
+	case status == http.StatusForbidden && r.path == nodesPath:
+		return "apply what 'tombolo discovery manifest --node-annotations' prints, or read no annotations"
+	case status == http.StatusNotFound && strings.HasPrefix(r.path, membersPath):
+		return "the cluster has no kind Member: apply what 'tombolo discovery manifest' prints"
+	case status == http.StatusForbidden, status == http.StatusUnprocessableEntity:
+		return "apply what 'tombolo discovery manifest' prints"
+	}
+	return "it is tried again; what is known stays until its lease ends"
 }
 
 // shown is what a server wrote, fit for a line of a log.

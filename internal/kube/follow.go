@@ -14,6 +14,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/limit"
 	"github.com/tombolo-io/tombolo/internal/roster"
+	"github.com/tombolo-io/tombolo/internal/run"
 	"github.com/tombolo-io/tombolo/internal/tell"
 )
 
@@ -30,8 +31,8 @@ type follower struct {
 	log     *slog.Logger
 	clock   func() time.Time
 	random  func() float64
-	changed func()
-	removed func(name string) // may be nil
+	changed func(due time.Time) // what is said is another one, to be told by then
+	removed func(name string)   // may be nil
 
 	mu       sync.Mutex
 	book     *book
@@ -55,7 +56,7 @@ func (f *follower) run(ctx context.Context) error {
 		if f.clock().Sub(begin) >= limit.KubeSettled {
 			try = 0
 		}
-		if !wait(ctx, retry(err, try, f.random())) {
+		if !run.Wait(ctx, retry(err, try, f.random())) {
 			break
 		}
 	}
@@ -98,7 +99,7 @@ func (f *follower) listed(l listing) {
 			f.mistake("", p)
 		}
 	}
-	f.changed()
+	f.changed(f.clock())
 }
 
 // event takes one event of a watch.
@@ -111,19 +112,22 @@ func (f *follower) event(kind string, raw json.RawMessage) {
 		return
 	}
 	o := f.what.read(now, raw)
+	old, by := f.book.known[o.name], now
 	if kind == eventDeleted {
 		f.book.remove(o.name)
 		delete(f.mistakes, o.name)
 		o.err = nil
 	} else if err := f.book.put(now, time.Time{}, o); err != nil {
 		o.err = err
+	} else {
+		by = due(now, old, f.book.known[o.name])
 	}
 	f.mu.Unlock()
 	if kind == eventDeleted && f.removed != nil {
 		f.removed(o.name)
 	}
 	f.mistake(o.name, o.err)
-	f.changed()
+	f.changed(by)
 }
 
 func (f *follower) said() []roster.Said {
@@ -136,7 +140,7 @@ func (f *follower) part() Part {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	p := Part{Contact: f.contact, Err: f.err}
-	p.Objects, p.Bad = f.book.count()
+	p.Objects, p.Members, p.Bad = f.book.count()
 	return p
 }
 
@@ -196,16 +200,4 @@ func retry(err error, n int, random float64) time.Duration {
 		top = min(limit.KubeRetryFirst<<n, limit.KubeRetryMost)
 	}
 	return top/2 + time.Duration(random*float64(top))/2
-}
-
-// wait waits, and reports whether it was to the end.
-func wait(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

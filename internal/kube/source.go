@@ -23,29 +23,31 @@ type Options struct {
 	Log  *slog.Logger
 
 	// NodeAnnotations reads those of all nodes too, for which Kubernetes gives a
-	// kubelet no permission since 1.32.
-	NodeAnnotations bool
+	// kubelet no permission since 1.32. SkipMembers leaves the objects Member unread.
+	NodeAnnotations, SkipMembers bool
 
 	// Node is the name of this machine's Node. Without it nothing is written.
 	Node string
 	Self func() roster.Facts // what this node says of itself now; needed with Node
 	// Changed tells that Self says something else; may be nil.
 	Changed <-chan struct{}
-	// WriteAnnotations writes those of the own Node too.
-	WriteAnnotations bool
-	Lease            time.Duration // of the own object; 0: limit.KubeLease
+	// WriteAnnotations writes those of the own Node too. SkipObject writes no object.
+	WriteAnnotations, SkipObject bool
+	Lease                        time.Duration // of the own object; 0: limit.KubeLease
 }
 
 // Source is an API server as a source of members.
 type Source struct {
 	client    *Client
 	node      string
+	prefix    string // of the names of parts
 	followers []*follower
 	parts     []string // their names
 	announcer *announcer
 
-	mu  sync.Mutex // one result is handed out after the other
-	out func([]roster.Said)
+	wake chan struct{} // due is another one
+	mu   sync.Mutex
+	due  time.Time // when what is said is to be handed out; zero: it was
 }
 
 // New makes a source. It reads nothing yet.
@@ -58,43 +60,47 @@ func New(client *Client, o Options) (*Source, error) {
 		return nil, fault.Newf(fault.CodeConfig, "a lease of %v cannot be kept", lease).
 			Whyf("it is not within 10s and %v", limit.DiscoveryTTL).Hint("leave it out for %v", limit.KubeLease)
 	}
-	s := &Source{client: client, node: o.Node}
 	prefix := ""
 	if o.Name != "" {
 		prefix = o.Name + "-"
 	}
+	s := &Source{client: client, node: o.Node, prefix: prefix, wake: make(chan struct{}, 1)}
 	add := func(name string, of func(source string) collection) {
 		s.parts = append(s.parts, prefix+name)
 		s.followers = append(s.followers, &follower{
 			what: of(prefix + name), client: client, log: o.Log, clock: time.Now, random: rand.Float64,
-			changed: s.publish, book: newBook(), mistakes: map[string]time.Time{},
+			changed: s.stir, book: newBook(), mistakes: map[string]time.Time{},
 		})
 	}
-	add("members", membersOf)
+	if !o.SkipMembers {
+		add(PartMembers, membersOf)
+	}
 	if o.NodeAnnotations {
-		add("annotations", nodesOf)
+		add(PartAnnotations, nodesOf)
 	}
 	if o.Node != "" {
 		s.announcer = &announcer{
 			client: client, log: o.Log, clock: time.Now, random: rand.Float64, node: o.Node, lease: lease,
-			annotations: o.WriteAnnotations, self: o.Self, changed: o.Changed, lost: make(chan struct{}, 1),
+			annotations: o.WriteAnnotations, object: !o.SkipObject, self: o.Self, changed: o.Changed, lost: make(chan struct{}, 1),
 		}
-		s.followers[0].removed = s.removed
+		if !o.SkipMembers {
+			s.followers[0].removed = s.removed
+		}
 	}
 	return s, nil
 }
 
-// Run reads and writes until ctx ends. out gets everything that is said, each time
-// that some of it changes; leases in it end by themselves. It is never called
-// twice at a time, and a slow one holds up reading.
+// Run reads and writes until ctx ends. out gets everything that is said when some
+// of it has changed; leases in it end by themselves. It is never called twice at a
+// time, and the less often the more there is: see hand.
 func (s *Source) Run(ctx context.Context, out func([]roster.Said)) error {
-	s.mu.Lock()
-	s.out = out
-	s.mu.Unlock()
 	defer s.client.Close()
 	group := run.NewGroup(ctx)
 	for i, f := range s.followers {
 		group.Go("kubernetes "+s.parts[i], f.run)
+	}
+	if len(s.followers) > 0 {
+		group.Go("kubernetes news", func(ctx context.Context) error { return s.hand(ctx, out) })
 	}
 	if s.announcer != nil {
 		group.Go("kubernetes announcement", s.announcer.run)
@@ -102,14 +108,58 @@ func (s *Source) Run(ctx context.Context, out func([]roster.Said)) error {
 	return group.Wait()
 }
 
-func (s *Source) publish() {
+// stir has what is said handed out by a time.
+func (s *Source) stir(due time.Time) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	var all []roster.Said
-	for _, f := range s.followers {
-		all = append(all, f.said()...)
+	sooner := s.due.IsZero() || due.Before(s.due)
+	if sooner {
+		s.due = due
 	}
-	s.out(all)
+	s.mu.Unlock()
+	if !sooner {
+		return
+	}
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// hand hands out what is said: news at once after silence, and then after a pause
+// that grows with how much there is. So the work of a second has a bound, however
+// many members there are and however often they change.
+func (s *Source) hand(ctx context.Context, out func([]roster.Said)) error {
+	for {
+		s.mu.Lock()
+		due := s.due
+		s.mu.Unlock()
+		var at <-chan time.Time
+		stop := func() {}
+		if !due.IsZero() {
+			t := time.NewTimer(time.Until(due))
+			at, stop = t.C, func() { t.Stop() }
+		}
+		select {
+		case <-ctx.Done():
+			stop()
+			return nil
+		case <-s.wake:
+			stop()
+			continue
+		case <-at:
+		}
+		s.mu.Lock()
+		s.due = time.Time{}
+		s.mu.Unlock()
+		var all []roster.Said
+		for _, f := range s.followers {
+			all = append(all, f.said()...)
+		}
+		out(all)
+		if !run.Wait(ctx, limit.KubeGather+time.Duration(len(all))*limit.KubeGatherEach) {
+			return nil
+		}
+	}
 }
 
 func (s *Source) removed(name string) {
@@ -118,20 +168,30 @@ func (s *Source) removed(name string) {
 	}
 }
 
-// Leave removes the own object, after Run has ended: this node will not come back soon.
+// Leave removes what this node has written, after Run has ended: it will not come
+// back soon.
 func (s *Source) Leave(ctx context.Context) error {
-	if s.node == "" {
+	if s.announcer == nil {
 		return nil
 	}
 	defer s.client.Close()
-	return s.client.DeleteMember(ctx, s.node)
+	return s.announcer.leave(ctx)
 }
+
+// The parts of a source, by their names without a prefix.
+const (
+	PartMembers      = "members"
+	PartAnnotations  = "annotations"
+	PartAnnouncement = "announcement"
+)
 
 // Part is how a part of a source does.
 type Part struct {
 	Name    string
+	Writes  bool      // it is the announcement of this node
 	Contact time.Time // when the API server last did as it was asked; zero: never
 	Objects int       // that are known
+	Members int       // of these, that say something of a member
 	Bad     int       // of these, that cannot be read: nothing of them counts
 	Err     error     // why not since Contact
 }
@@ -146,7 +206,7 @@ func (s *Source) Parts() []Part {
 	}
 	if a := s.announcer; a != nil {
 		a.mu.Lock()
-		out = append(out, Part{Name: "announcement", Contact: a.contact, Err: a.err})
+		out = append(out, Part{Name: s.prefix + PartAnnouncement, Writes: true, Contact: a.contact, Err: a.err})
 		a.mu.Unlock()
 	}
 	return slices.Clip(out)

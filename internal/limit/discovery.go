@@ -30,8 +30,26 @@ const (
 	DiscoveryText = 256
 	// DiscoveryClusters bounds the clusters of a service.
 	DiscoveryClusters = 100_000
-	// DiscoveryBytes bounds what all members sent: 100,000 members of 2 KiB, twice.
+	// DiscoveryBytes bounds the memory of all members: 100,000 of 4 KiB each, which
+	// is the largest data of the older protocol and a dozen endpoints.
 	DiscoveryBytes = 400 << 20
+	// DiscoveryShare is the part of clusters and of bytes that one address may fill:
+	// 12,500 clusters and 50 MiB, 12,000 members of 4 KiB behind one NAT. It takes
+	// four networks to shut others out, and theirs is what is refused first.
+	DiscoveryShare = 8
+	// DiscoveryShareBytes is the least share of bytes: a cluster of DiscoveryMembers
+	// with the largest data and DiscoveryEndpoints. DiscoveryShareClusters is that of
+	// clusters: those of one site.
+	DiscoveryShareBytes, DiscoveryShareClusters = 10 << 20, 16
+	// DiscoverySite6 and DiscoveryNet6 are what a site of IPv6 is given, and has the /64s
+	// of; DiscoveryNet4 is the smallest network of IPv4 that is announced by itself, which
+	// one may rent whole. A site has the share of one address, the other two have
+	// DiscoveryNetShares of them, and not more than one DiscoveryNetMost-th of the whole.
+	DiscoverySite6, DiscoveryNet6, DiscoveryNet4 = 56, 48, 24
+	DiscoveryNetShares, DiscoveryNetMost         = 2, 4
+	// DiscoveryReserve is the part of bytes that new members are not given, so that
+	// those that are there can grow: a tenth.
+	DiscoveryReserve = 10
 	// DiscoveryLog is how many changes of a cluster are kept for watchers that are
 	// behind: all of a large cluster once, a burst of a small one many times.
 	DiscoveryLog = 4096
@@ -58,6 +76,9 @@ const (
 	// DiscoveryWhole bounds the first answer of the older protocol's Watch, which is
 	// the whole cluster: clients take no message above 4 MiB. What is beyond follows.
 	DiscoveryWhole = 3 << 20
+	// DiscoveryList bounds the answer of the older protocol's List, which cannot be split:
+	// what our own nodes take. A request of a few bytes must not cost more.
+	DiscoveryList = FinderMessage
 	// DiscoveryInFlight bounds the answers to a member's entries that wait to be sent;
 	// beyond it none of its frames is read.
 	DiscoveryInFlight = 8
@@ -72,6 +93,10 @@ const (
 	DiscoveryConnections, DiscoveryFrom = 50_000, 4096
 	// DiscoveryWatches bounds the watches of one address, for the same reason.
 	DiscoveryWatches = 4096
+	// DiscoveryAllWatches bounds the watches of a service, each of which costs 15 KB: two
+	// of each connection, as while a secret is rotated. Where more connections are
+	// allowed it is two of each, too.
+	DiscoveryAllWatches = 2 * DiscoveryConnections
 	// DiscoveryPages bounds the connections for the landing page, for probes and for
 	// the admin socket, each.
 	DiscoveryPages = 128
@@ -132,13 +157,22 @@ const (
 	KubeSettled = 10 * time.Second
 	// KubeWriteGap is the least time between two writes of the own object.
 	KubeWriteGap = time.Second
+	// KubeGather and KubeGatherEach, for each member that is known, are between two times
+	// that what the API server says is handed on: with 10,000 members 1.1 s, so that at
+	// most 10,000 words a second are copied however many there are.
+	KubeGather, KubeGatherEach = 100 * time.Millisecond, 100 * time.Microsecond
+	// KubeRenewed is how long a renewal that changes nothing else may wait, if it leaves
+	// half of the old lease: 10,000 members with the usual lease renew 33 times a second.
+	KubeRenewed = time.Minute
 	// KubeComplain is how often one object that cannot be read is told of.
 	KubeComplain = 10 * time.Minute
 	// DiscoveryTTL is the longest lease: a member that is gone is not looked for longer.
 	DiscoveryTTL = 30 * time.Minute
 	// DiscoverySettle is how long a service that began without its state says nothing
-	// of who is not there: members come back within their first few tries.
-	DiscoverySettle = 30 * time.Second
+	// of who is not there. Members of the older protocol wait up to 90 s between two
+	// tries (a minute, and half of it at random) after an outage of some minutes, and
+	// take what the first answer lacks for gone.
+	DiscoverySettle = 100 * time.Second
 	// DiscoveryTurn is how long a request beyond the rate waits before it is refused.
 	DiscoveryTurn = time.Second
 	// DiscoverySweep is how often leases are looked at.

@@ -242,6 +242,9 @@ const (
 	Hello = 10 * time.Second
 	// RequestHeaderTime bounds the arrival of a request header (slowloris).
 	RequestHeaderTime = 10 * time.Second
+	// AdminWait bounds how long the answer of a discovery socket is awaited: a service
+	// with all the members that it may have answers within a second.
+	AdminWait = 10 * time.Second
 	// ReplyWrite bounds the writing of a refusal or reply to a client that does not read.
 	ReplyWrite = 10 * time.Second
 	// Dial bounds a dial end to end when the caller names no deadline:
@@ -304,6 +307,9 @@ const (
 	AgentCertificate = 24 * time.Hour
 	// RenewGrace is how long after its end an agent's certificate may still be renewed.
 	RenewGrace = 30 * 24 * time.Hour
+	// NodeKept is how long the name of a node is remembered after its certificate's end:
+	// longer than any certificate of it may still be renewed.
+	NodeKept = 400 * 24 * time.Hour
 	// ClientCertificate is the life of a CONNECT client's certificate:
 	// kube-apiserver loads it once and never again.
 	ClientCertificate = 365 * 24 * time.Hour

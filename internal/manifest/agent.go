@@ -52,7 +52,7 @@ func Agent(o AgentOptions) ([]byte, error) {
 	} else if o.StorageClass != "" {
 		p.add("storage-class", "means nothing without --persist")
 	}
-	if err := p.fault("agent"); err != nil {
+	if err := p.fault("agent manifest"); err != nil {
 		return nil, err
 	}
 

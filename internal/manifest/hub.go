@@ -3,12 +3,9 @@
 package manifest
 
 import (
-	"bytes"
 	"net"
 	"strconv"
 	"strings"
-
-	"go.yaml.in/yaml/v3"
 
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
 )
@@ -42,7 +39,7 @@ func Hub(o HubOptions) ([]byte, error) {
 	var p problems
 	selector, tolerations := p.common(o.Common)
 	annotations := p.hub(o)
-	if err := p.fault("hub"); err != nil {
+	if err := p.fault("hub manifest"); err != nil {
 		return nil, err
 	}
 	config, err := hubConfig(o)
@@ -100,8 +97,13 @@ func (p *problems) hub(o HubOptions) map[string]string {
 	if mode, err := strconv.ParseUint(o.SocketMode, 8, 32); err != nil || mode > 0o777 || mode&0o600 != 0o600 {
 		p.add("socket-mode", "%q is not an octal mode such as 0600 or 0660", o.SocketMode)
 	}
+	return p.annotations(o.ServiceAnnotations)
+}
+
+// annotations reads those of a Service.
+func (p *problems) annotations(texts []string) map[string]string {
 	var annotations map[string]string
-	for _, text := range o.ServiceAnnotations {
+	for _, text := range texts {
 		key, value, ok := strings.Cut(text, "=")
 		if !ok || !isLabelKey(strings.ToLower(key)) || hasControl(value) {
 			p.add("service-annotation", "%q is not KEY=VALUE", text)
@@ -194,16 +196,7 @@ func hubConfig(o HubOptions) (string, error) {
 		}
 		c.Clusters = append(c.Clusters, cluster)
 	}
-	var out bytes.Buffer
-	enc := yaml.NewEncoder(&out)
-	enc.SetIndent(2)
-	if err := enc.Encode(c); err != nil {
-		return "", err
-	}
-	if err := enc.Close(); err != nil {
-		return "", err
-	}
-	return out.String(), nil
+	return asText(c)
 }
 
 func hubComment(o HubOptions) []string {

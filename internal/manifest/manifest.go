@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package manifest renders the Kubernetes objects that run an agent or a hub:
+// Package manifest renders the Kubernetes objects that run an agent, a hub, a
+// discovery service or the announcements of nodes:
 // options in, YAML out. It checks every option and reports all problems at
 // once. It does not read files, does not talk to a cluster and knows of each
 // Kubernetes kind only the fields that it writes.
@@ -19,6 +20,9 @@ const (
 	HubPort      = 8443
 	AdminPort    = 8444 // hub, https
 	HealthPort   = 8445 // agent, http
+	MeetPort     = 8446 // discovery service
+	MeetAdmin    = 8447 // discovery service, http
+	MemberHealth = 8448 // announcement, http
 	StateRoot    = "/var/lib/tombolo"
 	RunDir       = "/run/tombolo"
 	graceMargin  = 10 * time.Second // from the end of the drain to the kill
@@ -63,6 +67,20 @@ func commonDefaults() Common {
 		LogLevel:        "info",
 		DrainTimeout:    defaultDrain,
 	}
+}
+
+// asText writes a configuration as people do.
+func asText(v any) (string, error) {
+	var out bytes.Buffer
+	enc := yaml.NewEncoder(&out)
+	enc.SetIndent(2)
+	if err := enc.Encode(v); err != nil {
+		return "", err
+	}
+	if err := enc.Close(); err != nil {
+		return "", err
+	}
+	return out.String(), nil
 }
 
 // document is one object of the output.

@@ -51,6 +51,12 @@ func cases() map[string]func() ([]byte, error) {
 	hub := func(change func(*HubOptions)) func() ([]byte, error) {
 		return func() ([]byte, error) { return Hub(hubOptions(change)) }
 	}
+	meet := func(change func(*MeetOptions)) func() ([]byte, error) {
+		return func() ([]byte, error) { return Meet(meetOptions(change)) }
+	}
+	announce := func(change func(*AnnounceOptions)) func() ([]byte, error) {
+		return func() ([]byte, error) { return Announce(announceOptions(change)) }
+	}
 	return map[string]func() ([]byte, error){
 		"agent-plain": agent(nil),
 		"agent-replicas": agent(func(o *AgentOptions) {
@@ -71,6 +77,23 @@ func cases() map[string]func() ([]byte, error) {
 		"members-pods": func() ([]byte, error) {
 			return Members(MembersOptions{ServiceAccounts: []string{"kube-system/tombolo-mesh", "edge/mesh"}, NodeAnnotations: true})
 		},
+		"service-plain": meet(nil),
+		"service-etcd": meet(func(o *MeetOptions) {
+			o.Hosts, o.TLSSecret, o.Etcd, o.EtcdSecret, o.EtcdPrefix = nil, "tls", []string{"https://etcd-0:2379", "https://etcd-1:2379"}, "etcd", "/meet"
+			o.Replicas, o.ServiceType = 3, "ClusterIP"
+		}),
+		"service-proxy": meet(func(o *MeetOptions) {
+			o.Hosts, o.NoTLS, o.TrustedProxies, o.ServiceType = nil, true, []string{"10.0.0.0/8"}, "ClusterIP"
+			o.StorageClass, o.HostNetwork = "fast", true
+		}),
+		"announce-plain": announce(nil),
+		"announce-services": announce(func(o *AnnounceOptions) {
+			o.Services, o.Pin = []string{"https://discovery.example.com:8446"}, strings.Repeat("p", 43)
+			o.SecretKeys, o.ClusterID, o.Kubernetes, o.StateHostPath = []string{"new", "old"}, "c", false, "/var/lib/tombolo/mesh"
+		}),
+		"announce-both": announce(func(o *AnnounceOptions) {
+			o.Services, o.CAConfig, o.NodeAnnotations, o.HostNetwork = []string{"https://discovery.example.com"}, "discovery-ca", true, false
+		}),
 		"hub-node-port": hub(func(o *HubOptions) {
 			o.ServiceType, o.NodePort, o.HostNetwork = "NodePort", 30443, true
 			o.ServiceAnnotations = []string{"example.com/LB=internal"}
@@ -176,13 +199,16 @@ func TestPodsAskForNothing(t *testing.T) {
 			if work == nil {
 				work = docs["StatefulSet"]
 			}
+			if work == nil {
+				work = docs["DaemonSet"]
+			}
 			pod := at(t, work, "spec", "template", "spec")
 			box := at(t, pod, "containers", 0)
 			for _, want := range []struct {
 				path  []any
 				value any
 			}{
-				{[]any{"automountServiceAccountToken"}, false},
+				{[]any{"automountServiceAccountToken"}, docs["ClusterRole"] != nil}, // who has no rights has no token
 				{[]any{"enableServiceLinks"}, false},
 				{[]any{"securityContext", "runAsNonRoot"}, true},
 				{[]any{"securityContext", "runAsUser"}, User},

@@ -67,7 +67,7 @@ type subject struct {
 func Members(o MembersOptions) ([]byte, error) {
 	var p problems
 	subjects := p.members(o)
-	if err := p.fault("members"); err != nil {
+	if err := p.fault("discovery manifest"); err != nil {
 		return nil, err
 	}
 	var out bytes.Buffer
@@ -75,21 +75,26 @@ func Members(o MembersOptions) ([]byte, error) {
 	for _, text := range []string{membersDefinition, membersPolicy} {
 		out.WriteString("---\n" + text)
 	}
+	m := meta{Name: "tombolo-member", Labels: labels{"app.kubernetes.io/part-of": "tombolo"}}
+	const group = "rbac.authorization.k8s.io"
+	rest, err := render(nil,
+		clusterRole{group + "/v1", "ClusterRole", m, memberRules(o.NodeAnnotations)},
+		clusterRoleBinding{group + "/v1", "ClusterRoleBinding", m, roleRef{group, "ClusterRole", m.Name}, subjects})
+	out.Write(rest)
+	return out.Bytes(), err
+}
+
+// memberRules are what a member needs; the policy holds it to its own name.
+func memberRules(annotations bool) []roleRule {
 	rules := []roleRule{
 		// No update: whoever has that may write all members, says the policy.
 		{[]string{"tombolo.dev"}, []string{"members"}, []string{"get", "list", "watch", "create", "patch", "delete"}},
 		{[]string{""}, []string{"nodes"}, []string{"get"}}, // whose uid the object is owned by
 	}
-	if o.NodeAnnotations {
+	if annotations {
 		rules[1].Verbs = append(rules[1].Verbs, "list", "watch")
 	}
-	m := meta{Name: "tombolo-member", Labels: labels{"app.kubernetes.io/part-of": "tombolo"}}
-	const group = "rbac.authorization.k8s.io"
-	rest, err := render(nil,
-		clusterRole{group + "/v1", "ClusterRole", m, rules},
-		clusterRoleBinding{group + "/v1", "ClusterRoleBinding", m, roleRef{group, "ClusterRole", m.Name}, subjects})
-	out.Write(rest)
-	return out.Bytes(), err
+	return rules
 }
 
 // members checks the options, and gives whom the roles are for.

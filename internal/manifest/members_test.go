@@ -142,7 +142,7 @@ func TestTheKindHasOurBounds(t *testing.T) {
 	for path, want := range map[string]int{
 		"endpoints maxItems": limit.DiscoveryEndpoints, "ranges maxItems": limit.DiscoveryFacts, "excluded maxItems": limit.DiscoveryFacts,
 		"addresses maxItems": limit.DiscoveryFacts, "hostname maxLength": limit.RosterText, "nodename maxLength": limit.RosterText,
-		"operatingSystem maxLength": limit.RosterText, "leaseSeconds maximum": int(limit.DiscoveryTTL.Seconds()),
+		"operatingSystem maxLength": limit.RosterText, "relays maxItems": limit.MeshRelays, "leaseSeconds maximum": int(limit.DiscoveryTTL.Seconds()),
 	} {
 		field, what, _ := strings.Cut(path, " ")
 		if got := fmt.Sprint(fields[field][what]); got != strconv.Itoa(want) {

@@ -99,6 +99,20 @@ type workloadSpec struct {
 	ClaimTemplates       []claim         `yaml:"volumeClaimTemplates,omitempty"` // StatefulSet
 }
 
+type daemonSet struct {
+	APIVersion string        `yaml:"apiVersion"`
+	Kind       string        `yaml:"kind"`
+	Metadata   meta          `yaml:"metadata"`
+	Spec       daemonSetSpec `yaml:"spec"`
+}
+
+type daemonSetSpec struct {
+	RevisionHistoryLimit int            `yaml:"revisionHistoryLimit"`
+	UpdateStrategy       updateStrategy `yaml:"updateStrategy"`
+	Selector             labelSelector  `yaml:"selector"`
+	Template             podTemplate    `yaml:"template"`
+}
+
 type updateStrategy struct {
 	Type          string        `yaml:"type"`
 	RollingUpdate rollingUpdate `yaml:"rollingUpdate"`
@@ -178,12 +192,27 @@ type container struct {
 	Image           string          `yaml:"image"`
 	ImagePullPolicy string          `yaml:"imagePullPolicy"`
 	Args            []string        `yaml:"args"`
+	Env             []variable      `yaml:"env,omitempty"`
 	Ports           []containerPort `yaml:"ports,omitempty"`
 	LivenessProbe   probe           `yaml:"livenessProbe"`
 	ReadinessProbe  probe           `yaml:"readinessProbe"`
 	Resources       resources       `yaml:"resources"`
 	SecurityContext securityContext `yaml:"securityContext"`
 	VolumeMounts    []volumeMount   `yaml:"volumeMounts"`
+}
+
+// variable is one that comes of the pod itself.
+type variable struct {
+	Name string       `yaml:"name"`
+	From variableFrom `yaml:"valueFrom"`
+}
+
+type variableFrom struct {
+	Field fieldRef `yaml:"fieldRef"`
+}
+
+type fieldRef struct {
+	Path string `yaml:"fieldPath"`
 }
 
 type containerPort struct {

@@ -20,7 +20,7 @@ func (p *problems) add(option, format string, args ...any) {
 }
 
 // fault is nil if there are no problems, else one fault that lists them all.
-func (p problems) fault(verb string) error {
+func (p problems) fault(command string) error {
 	if len(p) == 0 {
 		return nil
 	}
@@ -29,7 +29,7 @@ func (p problems) fault(verb string) error {
 		why = "\n  " + strings.Join(p, "\n  ")
 	}
 	return fault.New(fault.CodeUsage, "the manifest cannot be made").Whyf("%s", why).
-		Hint("see 'tombolo %s manifest --help'", verb)
+		Hint("see 'tombolo %s --help'", command)
 }
 
 // common checks the options that agent and hub share and gives the parsed ones.

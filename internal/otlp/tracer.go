@@ -194,11 +194,7 @@ func (t *Tracer) send(ctx, hard context.Context, batch []sdk.ReadOnlySpan) (done
 			t.log.Warn("the collector takes no spans", "collector", t.client.URL, tell.AttrReason, err)
 		}
 		t.broken = true
-		again := time.NewTimer(pause(err))
-		select {
-		case <-again.C:
-		case <-ctx.Done():
-			again.Stop()
+		if !run.Wait(ctx, pause(err)) {
 			return false
 		}
 	}

@@ -22,17 +22,23 @@ type Finding struct {
 // Read compiles an AccessPolicy of a file. open gives the content of a list's
 // file. With a finding that is no warning the policy is nil.
 func Read(file string, data []byte, open func(path string) ([]byte, error)) (*Policy, []Finding) {
+	return read(file, data, open, func(*Policy) []Problem { return nil })
+}
+
+// ReadBetweenPeers is Read for a policy between the peers of a mesh: what has no
+// meaning there is refused.
+func ReadBetweenPeers(cluster, file string, data []byte, open func(path string) ([]byte, error)) (*Policy, []Finding) {
+	return read(file, data, open, func(p *Policy) []Problem { return p.BetweenPeers(cluster) })
+}
+
+func read(file string, data []byte, open func(path string) ([]byte, error), further func(*Policy) []Problem) (*Policy, []Finding) {
 	var raw v1alpha1.AccessPolicy
 	doc := conf.Decode(file, data, &raw)
 	if doc.Unread() {
 		return nil, refusals(doc)
 	}
-	if raw.APIVersion != v1alpha1.Version {
-		doc.Add("apiVersion", "%q is expected", v1alpha1.Version)
-	}
-	if raw.Kind != v1alpha1.KindAccessPolicy {
-		doc.Add("kind", "%q is expected", v1alpha1.KindAccessPolicy)
-	}
+	doc.Want("apiVersion", v1alpha1.Version, raw.APIVersion)
+	doc.Want("kind", v1alpha1.KindAccessPolicy, raw.Kind)
 	r := reader{doc: doc, open: open}
 	lists := make([]List, 0, len(raw.Lists))
 	for i, l := range raw.Lists {
@@ -46,6 +52,9 @@ func Read(file string, data []byte, open func(path string) ([]byte, error)) (*Po
 		doc.Add("rules", "there is no rule: everything would be denied")
 	}
 	p, problems := Compile(rules, lists)
+	if p != nil {
+		problems = append(problems, further(p)...)
+	}
 	out := refusals(doc)
 	for _, q := range problems {
 		out = append(out, r.place(q))

@@ -4,6 +4,7 @@ package roster
 
 import (
 	"cmp"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -23,13 +24,15 @@ func (m *merging) result() Result {
 		m.settle(r)
 	}
 	keys := map[Key]int{}
-	members := make([]Member, len(m.groups))
+	members := make([]draft, len(m.groups))
+	all := rules()
 	for i, g := range m.groups {
-		members[i] = g.member()
+		members[i] = g.member(all)
 		if k := members[i].Key; k != (Key{}) {
 			keys[k] = i
 		}
 	}
+	m.settlePrevious(members, keys)
 	var out Result
 	for i, g := range m.groups {
 		for s := range g.words() {
@@ -43,10 +46,10 @@ func (m *merging) result() Result {
 	for i, g := range m.groups {
 		members[i].trim(m.rules.Endpoints)
 		if g.self {
-			out.Self = members[i]
+			out.Self = members[i].Member
 			continue
 		}
-		out.Members = append(out.Members, members[i])
+		out.Members = append(out.Members, members[i].Member)
 	}
 	slices.SortFunc(out.Members, func(a, b Member) int {
 		return cmp.Or(strings.Compare(a.Node, b.Node), strings.Compare(a.ID, b.ID), cmp.Compare(b.Tier, a.Tier))
@@ -60,7 +63,8 @@ func (m *merging) result() Result {
 }
 
 // settle gives a value that several members claim to one of them: to this node if
-// it is an address of its own, else to the highest tier, else to the smallest id.
+// it is an address of its own, else to the highest tier, else to who was known first,
+// else to the smallest id.
 func (m *merging) settle(r rule) {
 	type claim struct {
 		group *group
@@ -85,7 +89,7 @@ func (m *merging) settle(r rule) {
 		})
 		for _, c := range claims[1:] {
 			c.group.lost = append(c.group.lost, r.field)
-			m.refuse(c.entry, claims[0].entry, r.field, value, "two members claim it: the higher tier has it, then the smaller id")
+			m.refuse(c.entry, claims[0].entry, r.field, value, "two members claim it: the higher tier has it, then who was known first, then the smaller id")
 		}
 	}
 }
@@ -103,37 +107,42 @@ func (g *group) words() func(yield func(*Said) bool) {
 	}
 }
 
-func (g *group) member() Member {
+// draft is a member while endpoints are added to it.
+type draft struct {
+	Member
+	at map[netip.AddrPort]int // where an endpoint stands, once there are many
+}
+
+func (g *group) member(all []rule) draft {
 	first := g.entries[0]
-	out := Member{Facts: Facts{ID: first.id}, Tier: first.tier, Sources: map[Field][]Source{}}
+	out := draft{Member: Member{Facts: Facts{ID: first.id}, Tier: first.tier, Sources: map[Field][]Source{}}}
 	forever := false
+	out.Stale = true
 	for s := range g.words() {
+		out.Stale = out.Stale && s.Stale
 		out.Sources[FieldID] = append(out.Sources[FieldID], s.Source)
-		out.Entries = append(out.Entries, Entry{s.Source, s.Facts.ID, s.Version, s.Until, s.Heard})
+		out.Entries = append(out.Entries, Entry{s.Source, s.Facts.ID, s.Version, s.Until, s.Heard, s.Stale, s.First, s.Proven, s.Previous, s.Replaces})
 		forever = forever || s.Until.IsZero()
 		out.Until = later(out.Until, s.Until)
-		for _, w := range s.Facts.Endpoints {
-			out.where(w, s.Source)
+	}
+	for _, e := range g.entries {
+		out.claimed(e.said, false)
+		for _, r := range e.rivals {
+			out.claimed(r.said, true)
 		}
 	}
 	if forever {
 		out.Until = time.Time{}
 	}
 	out.Entries = slices.Compact(out.Entries)
-	for _, r := range rules() {
+	for _, r := range all {
 		if slices.Contains(g.lost, r.field) {
 			continue
 		}
-		for s := range g.words() {
-			switch {
-			case !r.stated(&s.Facts):
-				continue
-			case len(out.Sources[r.field]) == 0:
-				r.take(&out.Facts, &s.Facts)
-			case !r.equal(&out.Facts, &s.Facts):
-				continue
+		for _, e := range g.entries {
+			if !slices.Contains(e.lost, r.field) {
+				out.state(r, e.said)
 			}
-			out.Sources[r.field] = append(out.Sources[r.field], s.Source)
 		}
 	}
 	for f, s := range out.Sources {
@@ -142,11 +151,39 @@ func (g *group) member() Member {
 	return out
 }
 
+// state takes a fact of who states it first, and the sources of all who state the same.
+func (m *draft) state(r rule, said []*Said) {
+	for _, s := range said {
+		switch {
+		case !r.stated(&s.Facts):
+			continue
+		case len(m.Sources[r.field]) == 0:
+			r.take(&m.Facts, &s.Facts)
+		case !r.equal(&m.Facts, &s.Facts):
+			continue
+		}
+		m.Sources[r.field] = append(m.Sources[r.field], s.Source)
+	}
+}
+
+// claimed adds the endpoints that an entry names, or one that claims the same key.
+func (m *draft) claimed(said []*Said, rival bool) {
+	for _, s := range said {
+		for _, w := range s.Facts.Endpoints {
+			w.rival = rival
+			m.where(w, s.Source)
+		}
+	}
+}
+
 // where adds an endpoint, or a source of it.
-func (m *Member) where(w Where, from Source) {
-	i := slices.IndexFunc(m.Endpoints, func(h Where) bool { return h.Addr == w.Addr })
+func (m *draft) where(w Where, from Source) {
+	i := m.find(w.Addr)
 	if i < 0 {
-		m.Endpoints = append(m.Endpoints, Where{Addr: w.Addr, Kind: w.Kind, Sources: []Source{from}, Observers: slices.Clone(w.Observers)})
+		if m.at != nil {
+			m.at[w.Addr] = len(m.Endpoints)
+		}
+		m.Endpoints = append(m.Endpoints, Where{Addr: w.Addr, Kind: w.Kind, Sources: []Source{from}, Observers: slices.Clone(w.Observers), rival: w.rival})
 		return
 	}
 	have := &m.Endpoints[i]
@@ -157,8 +194,28 @@ func (m *Member) where(w Where, from Source) {
 	have.Observers = append(have.Observers, w.Observers...)
 }
 
+// find gives the place of an endpoint. Thousands of members may each have seen one
+// member at places of their own: then an index is kept.
+func (m *draft) find(a netip.AddrPort) int {
+	const few = 16
+	if len(m.Endpoints) < few {
+		return slices.IndexFunc(m.Endpoints, func(h Where) bool { return h.Addr == a })
+	}
+	if m.at == nil {
+		m.at = make(map[netip.AddrPort]int, 2*few)
+		for i, w := range m.Endpoints {
+			m.at[w.Addr] = i
+		}
+	}
+	if i, there := m.at[a]; there {
+		return i
+	}
+	return -1
+}
+
 // trim brings the endpoints into order, and keeps the best of them: those that
-// the highest tiers name, so that a flood in a lower one displaces none of these.
+// the highest tiers name, so that a flood in a lower one displaces none of these, and last
+// those of who claims the key and does not have it, in whatever tier.
 func (m *Member) trim(most int) {
 	for i := range m.Endpoints {
 		w := &m.Endpoints[i]
@@ -167,7 +224,7 @@ func (m *Member) trim(most int) {
 		w.Observers = slices.Compact(w.Observers)
 	}
 	slices.SortFunc(m.Endpoints, func(a, b Where) int {
-		return cmp.Or(cmp.Compare(b.Sources[0].Tier, a.Sources[0].Tier), cmp.Compare(kindRank(a.Kind), kindRank(b.Kind)), a.Addr.Compare(b.Addr))
+		return cmp.Or(compareBool(a.rival, b.rival), cmp.Compare(b.Sources[0].Tier, a.Sources[0].Tier), cmp.Compare(kindRank(a.Kind), kindRank(b.Kind)), a.Addr.Compare(b.Addr))
 	})
 	m.Endpoints = m.Endpoints[:min(len(m.Endpoints), most)]
 }

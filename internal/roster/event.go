@@ -30,58 +30,126 @@ type Event struct {
 // source more or less for the same value, are no events.
 func Events(before, after Result) []Event {
 	var out []Event
-	old := slices.Clone(before.Members)
+	old := indexOf(before.Members)
+	all := rules()
 	for i := range after.Members {
 		m := &after.Members[i]
-		at := find(old, m)
-		if at < 0 {
+		was := old.take(m)
+		if was == nil {
 			out = append(out, Event{What: Joined, Member: m})
 			continue
 		}
-		if fields := differences(&old[at], m); len(fields) > 0 {
+		if fields := differences(all, was, m); len(fields) > 0 {
 			out = append(out, Event{What: Altered, Member: m, Fields: fields})
 		}
-		old = slices.Delete(old, at, at+1)
 	}
-	for i := range old {
-		out = append(out, Event{What: Left, Member: &old[i]})
+	for i := range before.Members {
+		if m := &before.Members[i]; !old.taken[m] {
+			out = append(out, Event{What: Left, Member: m})
+		}
 	}
+	had, have := conflictsOf(before), conflictsOf(after)
 	for i := range after.Conflicts {
-		if !slices.ContainsFunc(before.Conflicts, after.Conflicts[i].same) {
-			out = append(out, Event{What: Conflicted, Conflict: &after.Conflicts[i]})
+		if c := &after.Conflicts[i]; !had[c.name()] {
+			out = append(out, Event{What: Conflicted, Conflict: c})
 		}
 	}
 	for i := range before.Conflicts {
-		if !slices.ContainsFunc(after.Conflicts, before.Conflicts[i].same) {
-			out = append(out, Event{What: Settled, Conflict: &before.Conflicts[i]})
+		if c := &before.Conflicts[i]; !have[c.name()] {
+			out = append(out, Event{What: Settled, Conflict: c})
 		}
 	}
 	return out
 }
 
-// find gives the same member: by its key, else by its id, so that a new key is a
-// change of the member and not another one.
-func find(in []Member, m *Member) int {
-	if m.Key != (Key{}) {
-		if i := slices.IndexFunc(in, func(o Member) bool { return o.Key == m.Key }); i >= 0 {
-			return i
+// index finds members, each once.
+type index struct {
+	keys  map[Key]*Member
+	ids   map[named][]*Member
+	taken map[*Member]bool
+}
+
+// named is what a tier calls a member.
+type named struct {
+	tier Tier
+	id   string
+}
+
+func indexOf(in []Member) index {
+	out := index{make(map[Key]*Member, len(in)), make(map[named][]*Member, len(in)), make(map[*Member]bool, len(in))}
+	for i := range in {
+		m := &in[i]
+		if m.Key != (Key{}) {
+			out.keys[m.Key] = m // no two members of a result have one
+		}
+		at := named{m.Tier, m.ID}
+		out.ids[at] = append(out.ids[at], m)
+	}
+	return out
+}
+
+// take gives the same member: by its key, else by its id or the one that it
+// succeeds, so that a new key is a change of the member and not another one.
+func (x index) take(m *Member) *Member {
+	if was := x.keys[m.Key]; was != nil && !x.taken[was] {
+		x.taken[was] = true
+		return was
+	}
+	if was := x.named(named{m.Tier, m.ID}); was != nil {
+		return was
+	}
+	for _, e := range m.Entries {
+		if e.Succeeds == "" {
+			continue
+		}
+		if was := x.named(named{e.Source.Tier, e.Succeeds}); was != nil {
+			return was
 		}
 	}
-	return slices.IndexFunc(in, func(o Member) bool { return o.Tier == m.Tier && o.ID == m.ID })
+	return nil
 }
 
-// same leaves aside from whom it was heard, which changes with every service that comes and goes.
-func (c Conflict) same(o Conflict) bool {
-	return c.Field == o.Field && c.Value == o.Value && c.Kept.ID == o.Kept.ID && c.Kept.Tier == o.Kept.Tier &&
-		c.Refused.ID == o.Refused.ID && c.Refused.Tier == o.Refused.Tier
+func (x index) named(at named) *Member {
+	for i, was := range x.ids[at] {
+		if !x.taken[was] {
+			x.taken[was], x.ids[at] = true, x.ids[at][i+1:]
+			return was
+		}
+	}
+	return nil
 }
 
-func differences(a, b *Member) []Field {
+// conflictName is what makes two conflicts the same: not from whom it was heard,
+// which changes with every service that comes and goes.
+type conflictName struct {
+	field         Field
+	value         string
+	kept, refused named
+}
+
+func (c *Conflict) name() conflictName {
+	return conflictName{c.Field, c.Value, named{c.Kept.Tier, c.Kept.ID}, named{c.Refused.Tier, c.Refused.ID}}
+}
+
+func (c *Conflict) same(o Conflict) bool { return c.name() == o.name() }
+
+func conflictsOf(r Result) map[conflictName]bool {
+	out := make(map[conflictName]bool, len(r.Conflicts))
+	for i := range r.Conflicts {
+		out[r.Conflicts[i].name()] = true
+	}
+	return out
+}
+
+func differences(all []rule, a, b *Member) []Field {
 	var out []Field
 	if a.ID != b.ID {
 		out = append(out, FieldID)
 	}
-	for _, r := range rules() {
+	if a.Stale != b.Stale {
+		out = append(out, FieldStale)
+	}
+	for _, r := range all {
 		if !r.equal(&a.Facts, &b.Facts) {
 			out = append(out, r.field)
 		}

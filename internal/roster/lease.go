@@ -7,6 +7,7 @@ package roster
 
 import (
 	"bytes"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -36,6 +37,8 @@ type Update struct {
 	Version   uint64 // 0: the protocol has none
 	Removed   bool
 	TTL       time.Duration
+	From      netip.Addr // who brings it, for whom it counts with; Put does not look at it
+	Most      int        // endpoints of a member; 0: no bound
 }
 
 // Change is what an update or the time did to a lease, as watchers see it.
@@ -104,6 +107,9 @@ func (l Lease) Put(now time.Time, u Update) (Lease, Change) {
 		if out.Endpoints, more = report(l.Endpoints, u.Endpoints, until); more {
 			change = Changed
 		}
+		if u.Data != nil && u.Most > 0 {
+			out.Endpoints = displace(out.Endpoints, u)
+		}
 	}
 	if was && !out.Listed() {
 		change = Gone
@@ -112,18 +118,38 @@ func (l Lease) Put(now time.Time, u Update) (Lease, Change) {
 }
 
 // report adds endpoints to those that are known, which it leaves as they are, and
-// says whether one was new.
+// says whether one was new. What it makes has little room to spare: most members
+// are never told of another one.
 func report(known []Endpoint, blobs [][]byte, until time.Time) (out []Endpoint, more bool) {
-	out = slices.Clone(known)
-	for _, blob := range blobs {
-		i := slices.IndexFunc(out, func(e Endpoint) bool { return bytes.Equal(e.Blob, blob) })
-		if i < 0 {
-			out, more = append(out, Endpoint{blob, until}), true
+	out = append(make([]Endpoint, 0, len(known)), known...)
+	for n, blob := range blobs {
+		if i := slices.IndexFunc(out, func(e Endpoint) bool { return bytes.Equal(e.Blob, blob) }); i >= 0 {
+			out[i].Expires = later(out[i].Expires, until)
 			continue
 		}
-		out[i].Expires = later(out[i].Expires, until)
+		if more = true; len(out) == cap(out) {
+			out = append(make([]Endpoint, 0, len(out)+len(blobs)-n), out...)
+		}
+		out = append(out, Endpoint{blob, until})
 	}
 	return out, more
+}
+
+// displace takes endpoints away that are too many, those first that came first,
+// and none of an update. Anybody may report endpoints of a member; the update that
+// brings its data must find room however many did.
+func displace(all []Endpoint, u Update) []Endpoint {
+	over := len(all) - u.Most
+	if over <= 0 {
+		return all
+	}
+	return slices.DeleteFunc(all, func(e Endpoint) bool {
+		if over == 0 || slices.ContainsFunc(u.Endpoints, func(blob []byte) bool { return bytes.Equal(e.Blob, blob) }) {
+			return false
+		}
+		over--
+		return true
+	})
 }
 
 // Expire is the lease at a time: without the endpoints whose own time is over,
@@ -140,9 +166,11 @@ func (l Lease) Expire(now time.Time) (Lease, Change) {
 	return l.ExpireEndpoints(now)
 }
 
-// ExpireEndpoints is Expire where somebody else decides about the member itself.
+// ExpireEndpoints is Expire where somebody else decides about the member itself,
+// and with it about the endpoints that end with it: that may be later than is
+// thought here.
 func (l Lease) ExpireEndpoints(now time.Time) (Lease, Change) {
-	over := func(e Endpoint) bool { return !now.Before(e.Expires) }
+	over := func(e Endpoint) bool { return !now.Before(e.Expires) && e.Expires.Before(l.Expires) }
 	if !slices.ContainsFunc(l.Endpoints, over) {
 		return l, Unchanged
 	}

@@ -72,6 +72,11 @@ func TestPut(t *testing.T) {
 		"a removal of nobody":                 {Lease{}, 0, Update{Data: []byte("r"), Version: 6, Removed: true, TTL: time.Minute}, fmt.Sprintf("r@6 removed %d", most), Changed},
 		"a removal of what is over":           {signed, 10, Update{Data: []byte("r"), Version: 6, Removed: true, TTL: time.Minute}, fmt.Sprintf("r@6 removed %d", 10+most), Gone},
 		"a removal takes the endpoints along": {Lease{Data: []byte("s"), Version: 1, Expires: minute(9), Endpoints: plain.Endpoints}, 0, Update{Data: []byte("r"), Version: 2, Removed: true}, fmt.Sprintf("r@2 removed %d", most), Gone},
+		"data makes room for its endpoints":   {plain, 1, Update{Data: []byte("p"), Endpoints: endpoints("g"), TTL: time.Minute, Most: 2}, "p@0 10, f 2, g 2", Changed},
+		"data keeps the endpoints it names":   {plain, 1, Update{Data: []byte("p"), Endpoints: endpoints("e", "g"), TTL: time.Minute, Most: 2}, "p@0 10, e 8, g 2", Changed},
+		"data with room":                      {plain, 1, Update{Data: []byte("p"), Endpoints: endpoints("g"), TTL: time.Minute, Most: 3}, "p@0 10, e 8, f 2, g 2", Changed},
+		"data of more than there may be":      {plain, 1, Update{Data: []byte("p"), Endpoints: endpoints("g", "h"), TTL: time.Minute, Most: 1}, "p@0 10, g 2, h 2", Changed},
+		"endpoints alone take nobody's room":  {plain, 1, Update{Endpoints: endpoints("g"), TTL: time.Minute, Most: 2}, "p@0 10, e 8, f 2, g 2", Changed},
 		"back after a removal":                {removed, 1, Update{Data: []byte("s"), Version: 7, TTL: time.Minute}, "s@7 2", Changed},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -5,6 +5,7 @@ package roster
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"net/netip"
 	"slices"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
 	"github.com/tombolo-io/tombolo/internal/conf"
 	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/id"
 	"github.com/tombolo-io/tombolo/internal/limit"
 )
 
@@ -24,12 +26,8 @@ func ReadList(file string, data []byte) ([]Said, error) {
 	if doc.Unread() {
 		return nil, doc.Err()
 	}
-	if raw.APIVersion != v1alpha1.Version {
-		doc.Add("apiVersion", "%q is expected", v1alpha1.Version)
-	}
-	if raw.Kind != v1alpha1.KindMemberList {
-		doc.Add("kind", "%q is expected", v1alpha1.KindMemberList)
-	}
+	doc.Want("apiVersion", v1alpha1.Version, raw.APIVersion)
+	doc.Want("kind", v1alpha1.KindMemberList, raw.Kind)
 	if len(raw.Members) > limit.RosterList {
 		doc.Add("members", "%d members, at most %d are allowed", len(raw.Members), limit.RosterList)
 		return nil, doc.Err()
@@ -37,6 +35,7 @@ func ReadList(file string, data []byte) ([]Said, error) {
 	r := reading{doc.Add}
 	var out []Said
 	seen := map[string]string{} // value to where it stands
+	once := append(unique(), one(FieldKey, func(f *Facts) *Key { return &f.Key }))
 	for i, m := range raw.Members {
 		path := fmt.Sprintf("members[%d]", i)
 		f := r.spec(path+".", m.MemberSpec)
@@ -44,7 +43,7 @@ func ReadList(file string, data []byte) ([]Said, error) {
 			doc.Add(path+".name", "the member has no name")
 		}
 		f.ID = f.Node
-		for _, u := range append(unique(), one(FieldKey, func(f *Facts) *Key { return &f.Key })) {
+		for _, u := range once {
 			if !u.stated(&f) {
 				continue
 			}
@@ -90,6 +89,7 @@ func (r reading) spec(at string, s v1alpha1.MemberSpec) Facts {
 			return w
 		}),
 	}
+	r.mesh(at, s, &f)
 	if p := s.APIServerPort; p != nil {
 		if *p < 1 || *p > 65535 {
 			r.report(at+"apiServerPort", "%d is no port", *p)
@@ -100,12 +100,37 @@ func (r reading) spec(at string, s v1alpha1.MemberSpec) Facts {
 	return f
 }
 
+// mesh reads by which ways the member may be reached.
+func (r reading) mesh(at string, s v1alpha1.MemberSpec, f *Facts) {
+	if s.Mesh < 0 || s.Mesh > math.MaxUint16 {
+		r.report(at+"mesh", "%d is no version: 0 to 65535 are", s.Mesh)
+	} else {
+		f.Mesh = uint32(s.Mesh)
+	}
+	if f.RelayCluster = s.RelayCluster; s.RelayCluster != "" {
+		if _, err := id.ParseCluster(s.RelayCluster); err != nil {
+			r.report(at+"relayCluster", "%s", short(err.Error()))
+		}
+	}
+	if n := len(s.Relays); n > limit.MeshRelays {
+		r.report(at+"relays", "%d items, at most %d are allowed", n, limit.MeshRelays)
+		return
+	}
+	f.Relays = each(r, at+"relays", s.Relays, func(path, name string) string {
+		if err := id.CheckHub(name); err != nil {
+			r.report(path, "%s", short(err.Error()))
+		}
+		return name
+	})
+}
+
 // Spec writes what spec reads.
 func (f *Facts) Spec() v1alpha1.MemberSpec {
 	s := v1alpha1.MemberSpec{
 		Nodename: f.Nodename, Hostname: f.Hostname, PublicKey: f.Key.String(), Role: f.Role, OperatingSystem: f.OS,
 		Overlay6: addrText(f.Overlay6), Overlay4: addrText(f.Overlay4),
 		Addresses: texts(f.Addresses), Ranges: texts(f.Ranges), Excluded: texts(f.Excluded),
+		Mesh: int(min(f.Mesh, math.MaxUint16)), RelayCluster: f.RelayCluster, Relays: f.Relays,
 	}
 	for _, w := range f.Endpoints {
 		s.Endpoints = append(s.Endpoints, w.Addr.String())

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -36,6 +37,16 @@ func (k Key) String() string {
 // MarshalText writes what ParseKey reads.
 func (k Key) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
 
+// UnmarshalText reads what MarshalText writes.
+func (k *Key) UnmarshalText(text []byte) (err error) {
+	if len(text) == 0 {
+		*k = Key{}
+		return nil
+	}
+	*k, err = ParseKey(string(text))
+	return err
+}
+
 // The kinds of endpoints, from the best known to the least.
 const (
 	KindOwn      = "own"      // an address of the member itself
@@ -51,7 +62,11 @@ type Where struct {
 	Kind      string         `json:"kind"`
 	Sources   []Source       `json:"sources,omitempty"`
 	Observers []string       `json:"observers,omitempty"` // ids of the members that saw it
+	rival     bool           // named by who claims the member's key and does not have it
 }
+
+// Rival says whether only who claims the member's key, and does not have it, names it.
+func (w Where) Rival() bool { return w.rival }
 
 // Observation is where a member has seen the holder of a key.
 type Observation struct {
@@ -66,6 +81,7 @@ type Facts struct {
 	Hostname      string         `json:"hostname,omitempty"`
 	Nodename      string         `json:"nodename,omitempty"` // of the Kubernetes node
 	Key           Key            `json:"publicKey,omitzero"`
+	PreviousKey   Key            `json:"previousKey,omitzero"` // which Key takes the place of
 	Overlay6      netip.Addr     `json:"overlay6,omitzero"`
 	Overlay4      netip.Addr     `json:"overlay4,omitzero"`
 	Addresses     []netip.Addr   `json:"addresses,omitempty"`
@@ -76,24 +92,33 @@ type Facts struct {
 	APIServerPort uint16         `json:"apiServerPort,omitempty"`
 	OS            string         `json:"operatingSystem,omitempty"`
 	Software      string         `json:"software,omitempty"`
+	Mesh          uint32         `json:"mesh,omitempty"`         // version of the path protocol; 0: WireGuard alone
+	RelayCluster  string         `json:"relayCluster,omitempty"` // of its certificate at hubs
+	Relays        []string       `json:"relays,omitempty"`       // the hubs that it is attached to
 }
 
 // Entry is one source's word of a member, for people.
 type Entry struct {
-	Source  Source    `json:"source"`
-	ID      string    `json:"id"`
-	Version uint64    `json:"version,omitempty"`
-	Until   time.Time `json:"until,omitzero"`
-	Heard   time.Time `json:"heard,omitzero"`
+	Source   Source    `json:"source"`
+	ID       string    `json:"id"`
+	Version  uint64    `json:"version,omitempty"`
+	Until    time.Time `json:"until,omitzero"`
+	Heard    time.Time `json:"heard,omitzero"`
+	Stale    bool      `json:"stale,omitempty"`          // its lease is over, and no service can tell whether the member is
+	First    time.Time `json:"first,omitzero"`           // since when the member has been known there without a break
+	Proven   bool      `json:"proven,omitempty"`         // the holder of the key has signed that it is this member's
+	Previous bool      `json:"previousProven,omitempty"` // the same of the previous key
+	Succeeds string    `json:"succeeds,omitempty"`       // the id of the same tier whose place it has taken
 }
 
 // Member is what is known of a node, with the source of every fact.
 type Member struct {
 	Facts
-	Tier    Tier               `json:"tier"`           // of the highest source: that of the id
-	Until   time.Time          `json:"until,omitzero"` // the last of its sources' leases; zero: none ends
-	Sources map[Field][]Source `json:"sources"`        // who states the value that counts
-	Entries []Entry            `json:"entries"`        // what was heard, source by source
+	Tier    Tier               `json:"tier"`            // of the highest source: that of the id
+	Until   time.Time          `json:"until,omitzero"`  // the last of its sources' leases; zero: none ends
+	Sources map[Field][]Source `json:"sources"`         // who states the value that counts
+	Stale   bool               `json:"stale,omitempty"` // all that is known of it is stale
+	Entries []Entry            `json:"entries"`         // what was heard, source by source
 }
 
 // Field names a fact.
@@ -101,21 +126,26 @@ type Field string
 
 // The fields of which a member has one value, by their order in lists.
 const (
-	FieldNode      Field = "node"
-	FieldHostname  Field = "hostname"
-	FieldNodename  Field = "nodename"
-	FieldKey       Field = "publicKey"
-	FieldOverlay6  Field = "overlay6"
-	FieldOverlay4  Field = "overlay4"
-	FieldAddresses Field = "addresses"
-	FieldRanges    Field = "ranges"
-	FieldExcluded  Field = "excluded"
-	FieldRole      Field = "role"
-	FieldPort      Field = "apiServerPort"
-	FieldOS        Field = "operatingSystem"
-	FieldSoftware  Field = "software"
-	FieldEndpoints Field = "endpoints" // united, each with sources of its own
-	FieldID        Field = "id"
+	FieldNode         Field = "node"
+	FieldHostname     Field = "hostname"
+	FieldNodename     Field = "nodename"
+	FieldKey          Field = "publicKey"
+	FieldOverlay6     Field = "overlay6"
+	FieldOverlay4     Field = "overlay4"
+	FieldAddresses    Field = "addresses"
+	FieldRanges       Field = "ranges"
+	FieldExcluded     Field = "excluded"
+	FieldRole         Field = "role"
+	FieldPort         Field = "apiServerPort"
+	FieldOS           Field = "operatingSystem"
+	FieldSoftware     Field = "software"
+	FieldMesh         Field = "mesh"
+	FieldRelayCluster Field = "relayCluster"
+	FieldRelays       Field = "relays"
+	FieldPrevious     Field = "previousKey"
+	FieldEndpoints    Field = "endpoints" // united, each with sources of its own
+	FieldID           Field = "id"
+	FieldStale        Field = "stale" // of events: it became stale, or is so no more
 )
 
 // rule is how one field is read, compared and taken over. A list is one value:
@@ -143,6 +173,10 @@ func rules() []rule {
 		one(FieldPort, func(f *Facts) *uint16 { return &f.APIServerPort }),
 		one(FieldOS, func(f *Facts) *string { return &f.OS }),
 		one(FieldSoftware, func(f *Facts) *string { return &f.Software }),
+		one(FieldMesh, func(f *Facts) *uint32 { return &f.Mesh }),
+		one(FieldRelayCluster, func(f *Facts) *string { return &f.RelayCluster }),
+		many(FieldRelays, func(f *Facts) *[]string { return &f.Relays }, strings.Compare),
+		one(FieldPrevious, func(f *Facts) *Key { return &f.PreviousKey }),
 	}
 }
 

@@ -13,8 +13,9 @@ import (
 
 // Self is this node, as it announces itself.
 type Self struct {
-	Tier  Tier // in which ID is its id
-	Facts Facts
+	Tier     Tier // in which ID is its id
+	Facts    Facts
+	Replaces string // id of the member, in that tier, whose place it has taken
 }
 
 // Rules are what an operator may choose of how sources are merged.
@@ -67,7 +68,7 @@ func Merge(now time.Time, self Self, said []Said, rules Rules) Result {
 	me := Said{Source: Source{Tier: self.Tier, Name: "self"}, Facts: self.Facts}
 	m.entries = append(m.entries, &entry{tier: self.Tier, id: self.Facts.ID, said: []*Said{&me}, head: self.Facts, self: true})
 	slices.SortFunc(m.entries, compareEntries)
-	for _, e := range m.entries {
+	for _, e := range m.contest(m.claimKeys()) {
 		m.place(e)
 	}
 	return m.result()
@@ -81,11 +82,20 @@ type entry struct {
 	head Facts
 	dead bool // removed by its member
 	self bool
+
+	first    time.Time // since when this node has known it; zero: for ever
+	proven   bool      // the key of head is shown to be its own
+	previous bool      // and so is the previous one
+	stale    bool      // all that counts is
+	until    time.Time // when the last lease ends or did; zero: never
+	rivals   []*entry  // who claim the same key
+	lost     []Field   // which a lower tier's entry has
 }
 
 // entries gathers what still counts. What is older than the newest version of an
-// entry says nothing any more, and what is only remembered nothing against what
-// is heard.
+// entry says nothing any more, and what is stale or only remembered nothing against
+// what is heard. What has no version, as a Node's annotations beside its object Member,
+// is no older one.
 func entries(now time.Time, said []Said) []*entry {
 	type name struct {
 		tier Tier
@@ -105,20 +115,31 @@ func entries(now time.Time, said []Said) []*entry {
 		}
 		found[at].said = append(found[at].said, s)
 	}
+	all := rules()
 	for _, e := range out {
 		slices.SortFunc(e.said, compareSaid)
 		first := e.said[0]
 		known := e.said
 		e.said = slices.DeleteFunc(slices.Clone(known), func(s *Said) bool {
-			return s.Version != first.Version || s.Source.Cached && !first.Source.Cached
+			return s.Version != first.Version && s.Version != 0 || s.Source.Cached && !first.Source.Cached || s.Stale && !first.Stale
 		})
 		if e.dead = slices.ContainsFunc(e.said, func(s *Said) bool { return s.Removed }); !e.dead {
 			known = e.said // of one that is gone, all that was known says who it was
 		}
-		for _, r := range rules() {
+		for _, r := range all {
 			if i := slices.IndexFunc(known, func(s *Said) bool { return r.stated(&s.Facts) }); i >= 0 {
 				r.take(&e.head, &known[i].Facts)
 			}
+		}
+		if old := e.head.PreviousKey; old != (Key{}) && (old == e.head.Key || e.head.Key == Key{}) {
+			e.lose(FieldPrevious) // there is none that takes its place
+		}
+		e.first, e.until = known[0].First, ended(e.said)
+		e.stale = !slices.ContainsFunc(e.said, func(s *Said) bool { return !s.Stale })
+		for _, s := range known {
+			e.first = earlier(e.first, s.First)
+			e.proven = e.proven || s.Proven && s.Facts.Key == e.head.Key
+			e.previous = e.previous || s.Previous && e.head.PreviousKey != (Key{}) && s.Facts.PreviousKey == e.head.PreviousKey
 		}
 	}
 	return out
@@ -142,30 +163,53 @@ func succeed(in []*entry) []*entry {
 			}
 		}
 	}
+	leads := map[Tier]map[string]bool{}
+	for tier, ids := range next {
+		leads[tier] = leaders(ids)
+	}
 	return slices.DeleteFunc(in, func(e *entry) bool {
 		_, replaced := next[e.tier][e.id]
-		return replaced && !leads(next[e.tier], e.id)
+		return replaced && !leads[e.tier][e.id]
 	})
 }
 
-// leads reports whether id is the smallest of a ring of successions.
-func leads(next map[string]string, id string) bool {
-	seen := map[string]bool{}
-	for at, ok := next[id]; ok && !seen[at]; at, ok = next[at] {
-		if seen[at] = true; at == id {
-			return true
+// leaders are the smallest ids of the rings of successions. Each id is looked at
+// once, however long a chain somebody has signed.
+func leaders(next map[string]string) map[string]bool {
+	out := map[string]bool{}
+	walk := make(map[string]int, len(next)) // in which walk an id was met first
+	n := 0
+	for begin := range next {
+		n++
+		at, ok := begin, true
+		for ok && walk[at] == 0 {
+			walk[at] = n
+			at, ok = next[at]
 		}
-		if at < id {
-			return false
+		if !ok || walk[at] != n {
+			continue // the end of a chain, or what another walk has seen
 		}
+		least := at
+		for id := next[at]; id != at; id = next[id] {
+			least = min(least, id)
+		}
+		out[least] = true
 	}
-	return false
+	return out
 }
 
-// compareEntries is the order in which entries are placed, which is the same on
-// every node: it knows neither leases nor versions, which move with each renewal.
+// compareEntries is the order in which entries are placed: within a tier, who was
+// known first. It knows neither leases nor versions, which move with each renewal.
 func compareEntries(a, b *entry) int {
-	return cmp.Or(cmp.Compare(b.tier, a.tier), compareBool(a.dead, b.dead), strings.Compare(a.id, b.id), compareBool(b.self, a.self))
+	return cmp.Or(cmp.Compare(b.tier, a.tier), compareBool(a.dead, b.dead), a.first.Compare(b.first), strings.Compare(a.id, b.id), compareBool(b.self, a.self))
+}
+
+// earlier gives the first of two times; zero is before all.
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
 }
 
 func compareBool(a, b bool) int {
@@ -212,16 +256,18 @@ type merging struct {
 func (m *merging) own(e *entry) bool {
 	me := m.self.Facts
 	byID := e.tier == m.self.Tier && e.id == me.ID
-	byKey := me.Key != (Key{}) && e.head.Key == me.Key
+	byKey := e.head.Key != (Key{}) && (e.head.Key == me.Key || e.head.Key == me.PreviousKey)
 	self := Claimant{ID: me.ID, Tier: m.self.Tier, Sources: []Source{{Tier: m.self.Tier, Name: "self"}}}
 	switch {
+	case e.tier == m.self.Tier && e.id == m.self.Replaces && e.id != "":
+		return true // what this node was before counts no more than that of others
 	case !byID && !byKey:
 		return false
 	case e.dead:
 	case byID && !byKey && e.head.Key != (Key{}):
 		m.conflicts = append(m.conflicts, Conflict{FieldID, me.ID, self, e.claimant(), "the id is this node's, and has another key"})
 	case byKey && !byID && e.tier == m.self.Tier:
-		m.conflicts = append(m.conflicts, Conflict{FieldKey, me.Key.String(), self, e.claimant(), "the key is this node's"})
+		m.conflicts = append(m.conflicts, Conflict{FieldKey, e.head.Key.String(), self, e.claimant(), "the key is this node's"})
 	default:
 		m.mine = append(m.mine, e)
 	}
@@ -230,19 +276,25 @@ func (m *merging) own(e *entry) bool {
 
 // place finds the node of an entry. What a higher tier has linked stays so.
 func (m *merging) place(e *entry) {
-	if g := m.byKey(e.head.Key); g != nil {
+	if g := m.byKey(e.head.Key); g != nil && !(g.dead && !g.silences(e)) {
 		if other := g.of(e.tier); other != nil && !e.dead && !g.dead {
-			m.refuse(e, other, FieldKey, e.head.Key.String(), "one key, two members: the smaller id has it")
+			m.refuse(e, other, FieldKey, e.head.Key.String(), "one key, two members: who was known first has it, then the smaller id")
 			return
 		}
 		m.join(g, e)
 		return
 	}
 	g, field := m.byName(e)
+	if g != nil && g.dead && !g.silences(e) {
+		m.found(e)
+		return
+	}
 	differ := g != nil && g.ids.Key != (Key{}) && e.head.Key != (Key{})
 	switch {
 	case g == nil, g.dead && differ, e.dead && differ, e.self && differ:
 		m.found(e)
+	case !g.dead && !e.dead && m.apart(g, e, field):
+		m.found(e) // settle says who has the name
 	case differ && g.keyTier > e.tier:
 		m.refuse(e, g.keyed(), FieldKey, e.head.Key.String(), "a higher tier gives "+string(field)+" another key")
 	case differ, !g.dead && !e.dead && g.of(e.tier) != nil:
@@ -319,7 +371,10 @@ func (m *merging) add(g *group, e *entry) {
 	}
 	g.ids.Node = cmp.Or(g.ids.Node, e.head.Node)
 	g.ids.Nodename = cmp.Or(g.ids.Nodename, e.head.Nodename)
-	if k := g.ids.Key; k != (Key{}) && m.keys[k] == nil {
+	if k := g.ids.Key; k != (Key{}) && (m.keys[k] == nil || m.keys[k].dead) { // who is not silenced by a removal has the key
+		m.keys[k] = g
+	}
+	if k := e.head.PreviousKey; e.previous && (m.keys[k] == nil || m.keys[k].dead) { // what a lower tier still says of it
 		m.keys[k] = g
 	}
 	for _, n := range names(&g.ids) {

@@ -37,7 +37,7 @@ func native(f Facts, version uint64) Said {
 func from(t Tier, f Facts) Said { return Said{Source: Source{Tier: t, Name: t.String()}, Facts: f} }
 
 func me() Self {
-	return Self{TierNative, Facts{ID: "me", Node: "here", Key: key(99), Overlay4: netip.MustParseAddr("100.64.0.99")}}
+	return Self{Tier: TierNative, Facts: Facts{ID: "me", Node: "here", Key: key(99), Overlay4: netip.MustParseAddr("100.64.0.99")}}
 }
 
 // show writes members as id, key's first byte, node and what the scene is about.
@@ -83,6 +83,12 @@ func TestMerge(t *testing.T) {
 		{"ranges of the highest tier alone", []Said{native(with(a, func(f *Facts) { f.Ranges = ranges("10.0.0.0/24") }), 1), from(TierOlder, Facts{ID: "x", Key: key(1), Ranges: ranges("0.0.0.0/0")})},
 			"a 1 na 10.0.0.0/24\n"},
 		{"newest version of an entry", []Said{native(with(a, func(f *Facts) { f.Ranges = ranges("10.9.0.0/24") }), 1), {Source: Source{Tier: TierNative, Name: "d2"}, Facts: a, Version: 2, Until: in(1)}}, "a 1 na\n"},
+		{"annotations beside an object, of which they say what it leaves out", []Said{
+			{Source: Source{Tier: TierKubernetes, Name: "members"}, Facts: Facts{ID: "k", Nodename: "k", Key: key(1), Overlay4: overlay}, Version: 7, Until: in(1)},
+			from(TierKubernetes, Facts{ID: "k", Nodename: "k", Node: "nk", Key: key(2), Ranges: ranges("10.0.0.0/24")})}, "k 1 nk 100.64.0.1 10.0.0.0/24\n"},
+		{"an older version of an object", []Said{
+			{Source: Source{Tier: TierKubernetes, Name: "m1"}, Facts: Facts{ID: "k", Key: key(1)}, Version: 7},
+			{Source: Source{Tier: TierKubernetes, Name: "m2"}, Facts: Facts{ID: "k", Node: "nk"}, Version: 6}}, "k 1 \n"},
 		{"lease over", []Said{{Source: Source{Tier: TierNative, Name: "d1"}, Facts: a, Version: 1, Until: now()}}, ""},
 		{"another key for a node", []Said{native(a, 1), from(TierOlder, Facts{ID: "x", Node: "na", Key: key(2), Endpoints: at(KindOwn, "192.0.2.1:1")})},
 			"a 1 na\n! publicKey native/a over older/x\n"},

@@ -3,6 +3,7 @@
 package roster
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"reflect"
@@ -32,6 +33,9 @@ func list() string {
     role: controlplane
     apiServerPort: 6443
     operatingSystem: any
+    mesh: 1
+    relayCluster: c1
+    relays: [hub-1, hub-2]
   - name: beta
     publicKey: ` + key(2).String() + "\n"
 }
@@ -47,6 +51,7 @@ func TestReadList(t *testing.T) {
 		t.Errorf("got\n%swant\n%s", got, want)
 	}
 	if m := r.Members[0]; m.APIServerPort != 6443 || m.Role != "controlplane" || m.Overlay6.String() != "fd00::1" || len(m.Excluded) != 1 || m.OS != "any" ||
+		m.Mesh != 1 || m.RelayCluster != "c1" || !slices.Equal(m.Relays, []string{"hub-1", "hub-2"}) ||
 		!slices.Equal(m.Sources[FieldRanges], []Source{{Tier: TierStatic, Name: "members.yaml"}}) {
 		t.Errorf("%+v", m)
 	}
@@ -58,9 +63,9 @@ func TestReadListRefuses(t *testing.T) {
 		{"version", "v1alpha1", "v9", "members.yaml:1:13: apiVersion: "},
 		{"unknown key", "    role:", "    rolle:", "members.yaml:13:5: members[0].rolle: unknown key"},
 		{"no name", "  - name: beta\n    ", "  - ", "members[1].name: the member has no name"},
-		{"one name twice", "name: beta", "name: alpha", "members.yaml:16:11: members[1].name: alpha is that of members[0] too"},
+		{"one name twice", "name: beta", "name: alpha", "members.yaml:19:11: members[1].name: alpha is that of members[0] too"},
 		{"one key twice", key(2).String(), key(1).String(), "members[1].publicKey: "},
-		{"key", key(2).String(), "AAAA", "members.yaml:17:16: members[1].publicKey: \"AAAA\" is no WireGuard public key"},
+		{"key", key(2).String(), "AAAA", "members.yaml:20:16: members[1].publicKey: \"AAAA\" is no WireGuard public key"},
 		{"key of nobody", key(2).String(), strings.Repeat("A", 43) + "=", "is the key of nobody"},
 		{"overlay", "overlay6: fd00::1", "overlay6: 10.0.0.1", "members.yaml:7:15: members[0].overlay6: 10.0.0.1 is of the other family"},
 		{"zone", "overlay6: fd00::1", "overlay6: fe80::1%eth0", "is no address"},
@@ -72,6 +77,11 @@ func TestReadListRefuses(t *testing.T) {
 		{"port of the API server", "6443", "70000", "members[0].apiServerPort: 70000 is no port"},
 		{"control character", "operatingSystem: any", `operatingSystem: "a\x1b[2J"`, "cannot be printed"},
 		{"long", "operatingSystem: any", "operatingSystem: " + strings.Repeat("x", limit.RosterText+1), "at most"},
+		{"version of paths", "mesh: 1", "mesh: -1", "members.yaml:16:11: members[0].mesh: -1 is no version"},
+		{"cluster of relays", "relayCluster: c1", "relayCluster: C_1", "members[0].relayCluster: "},
+		{"relay", "[hub-1, hub-2]", "[hub-1, hub.2]", "members[0].relays[1]: hub name \"hub.2\" has the character"},
+		{"relay without a name", "[hub-1, hub-2]", "['']", "members[0].relays[0]: hub name is empty"},
+		{"relays", "[hub-1, hub-2]", "[a, b, c, d, e, f, g, h, i]", "members[0].relays: 9 items, at most 8"},
 		{"not YAML", "members:", "members: [", "members.yaml:"},
 	} {
 		if !strings.Contains(list(), c.old) {
@@ -154,6 +164,9 @@ func TestReadMember(t *testing.T) {
 		"metadata.name":     func(m *v1alpha1.Member) { m.Metadata.Name = "" },
 		"spec.nodename":     func(m *v1alpha1.Member) { m.Metadata.Name = "another" },
 		"spec.ranges[0]":    func(m *v1alpha1.Member) { m.Spec.Ranges = []string{"x"} },
+		"spec.mesh":         func(m *v1alpha1.Member) { m.Spec.Mesh = 65536 },
+		"spec.relayCluster": func(m *v1alpha1.Member) { m.Spec.RelayCluster = "-" },
+		"spec.relays[0]":    func(m *v1alpha1.Member) { m.Spec.Relays = []string{"H"} },
 		"spec.leaseSeconds": func(m *v1alpha1.Member) { m.Spec.LeaseSeconds = 1801 },
 	} {
 		bad := m
@@ -201,6 +214,37 @@ func FuzzReadAnnotations(f *testing.F) {
 		again, ok2, err := ReadAnnotations("c", name, WriteAnnotations(said.Facts))
 		if err != nil || ok != ok2 || !reflect.DeepEqual(said, again) {
 			t.Errorf("%+v was written and read as %+v, %v", said, again, err)
+		}
+	})
+}
+
+// FuzzReadMember: what an object of Kubernetes says is taken whole or not at all, within the bounds, and what is
+// taken is written and read again as it was.
+func FuzzReadMember(f *testing.F) {
+	f.Add([]byte(`{"metadata":{"name":"kn","generation":4},"spec":{"publicKey":"AQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=","overlay6":"fd00::1",` +
+		`"addresses":["192.0.2.1"],"endpoints":["192.0.2.1:51820"],"ranges":["10.1.0.0/16"],"role":"worker","apiServerPort":6443,"mesh":1,"relayCluster":"c1","relays":["h1"],"leaseSeconds":60}}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var m v1alpha1.Member
+		if json.Unmarshal(data, &m) != nil {
+			return // FuzzObject of package kube looks at these
+		}
+		said, err := ReadMember("c", now(), m)
+		if err != nil {
+			if !reflect.DeepEqual(said, Said{}) || !fault.Has(err, fault.CodeAnnotation) || fault.From(err).Next == "" {
+				t.Errorf("half applied, or an error without its code or what to do: %v", err)
+			}
+			return
+		}
+		if said.Facts.ID == "" || said.Facts.Nodename != said.Facts.ID || !said.Until.IsZero() && (said.Until.Before(now()) || said.Until.After(now().Add(limit.DiscoveryTTL))) {
+			t.Errorf("taken: %+v", said)
+		}
+		m.Spec.MemberSpec = said.Facts.Spec()
+		again, err := ReadMember("c", now(), m)
+		if err != nil || !reflect.DeepEqual(said, again) {
+			t.Errorf("%+v was written and read as %+v, %v", said, again, err)
+		}
+		if r := Merge(now(), Self{}, []Said{said}, Rules{}); len(r.Members) != 1 || len(r.Conflicts) != 0 {
+			t.Errorf("%+v is read, and is no member: %+v", said, r)
 		}
 	})
 }

@@ -39,6 +39,17 @@ func (t Tier) String() string {
 // MarshalText makes the word of it in JSON.
 func (t Tier) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
 
+// UnmarshalText reads what MarshalText writes, for those who ask another process.
+func (t *Tier) UnmarshalText(text []byte) error {
+	for known := TierOlder; known <= TierStatic; known++ {
+		if known.String() == string(text) {
+			*t = known
+			return nil
+		}
+	}
+	return fmt.Errorf("%q is no tier", short(string(text)))
+}
+
 // Source is who said something: a service, a file, an object of Kubernetes.
 type Source struct {
 	Tier   Tier   `json:"tier"`
@@ -72,13 +83,29 @@ type Said struct {
 	Version  uint64        // 0 where the source has none
 	Until    time.Time     // end of the lease; zero: for as long as the source says it
 	Heard    time.Time     // when it was first heard, for people
+	First    time.Time     // since when this node has known the member in this tier; zero: for ever
+	Proven   bool          // the holder of Facts.Key has signed that it is this member's
+	Previous bool          // the same of Facts.PreviousKey
+	Stale    bool          // the lease is over, and nobody can tell whether the member is
+	Held     time.Time     // of what is stale: until when it counts
 	Removed  bool          // a signed removal; Facts are what was known of the member before it
+	Past     time.Time     // of a removal that is long ago, when it came: it silences no later word
 	Replaces string        // id of the member, in the same tier, whose place this one has taken
 	Observed []Observation // where the member has seen others
 }
 
 // over reports whether the lease has ended.
-func (s *Said) over(now time.Time) bool { return !s.Until.IsZero() && !now.Before(s.Until) }
+func (s *Said) over(now time.Time) bool {
+	end := s.end()
+	return !end.IsZero() && !now.Before(end)
+}
+
+func (s *Said) end() time.Time {
+	if s.Stale {
+		return s.Held
+	}
+	return s.Until
+}
 
 // Expire gives what still counts at a time, and when the next of it is over (zero: never).
 // Merge does not need it: it is for those who keep what was said.
@@ -88,8 +115,8 @@ func Expire(now time.Time, said []Said) (left []Said, next time.Time) {
 			continue
 		}
 		left = append(left, s)
-		if !s.Until.IsZero() && (next.IsZero() || s.Until.Before(next)) {
-			next = s.Until
+		if end := s.end(); !end.IsZero() && (next.IsZero() || end.Before(next)) {
+			next = end
 		}
 	}
 	return left, next
@@ -99,7 +126,7 @@ func Expire(now time.Time, said []Said) (left []Said, next time.Time) {
 // states a fact is the one that counts. What was heard comes before what is only
 // remembered, whose lease is that of the cache.
 func compareSaid(a, b *Said) int {
-	if c := cmp.Or(cmp.Compare(b.Version, a.Version), compareCached(a, b), compareUntil(b.Until, a.Until),
+	if c := cmp.Or(cmp.Compare(b.Version, a.Version), compareBool(a.Stale, b.Stale), compareCached(a, b), compareUntil(b.Until, a.Until),
 		strings.Compare(a.Facts.ID, b.Facts.ID), compareSources(a.Source, b.Source)); c != 0 {
 		return c
 	}

@@ -104,6 +104,50 @@ func TestTheCacheIsOfItsSecret(t *testing.T) {
 	}
 }
 
+// TestACacheOfSeveralSecrets opens with each of them alone, and not torn, changed or
+// with another.
+func TestACacheOfSeveralSecrets(t *testing.T) {
+	var all []seal.Keys
+	for b := range byte(3) {
+		s, err := seal.NewSecret(bytes.NewReader(bytes.Repeat([]byte{b + 1}, 32)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, s.Keys())
+	}
+	random := func() *bytes.Reader { return bytes.NewReader(bytes.Repeat([]byte{7, 1, 9}, 40)) }
+	sealed, err := seal.SealCacheFor(random(), all[:2], []byte("plain"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		with []seal.Keys
+		want bool
+	}{
+		"both": {all[:2], true}, "the first": {all[:1], true}, "the second": {all[1:2], true}, "the second and a newer one": {all[1:], true},
+		"another": {all[2:], false}, "none": {nil, false},
+	} {
+		if plain, ok := seal.OpenCacheFor(tc.with, sealed); ok != tc.want || ok && string(plain) != "plain" {
+			t.Errorf("%s: %q, %v", name, plain, ok)
+		}
+	}
+	for n := range sealed {
+		if _, ok := seal.OpenCacheFor(all, sealed[:n]); ok {
+			t.Errorf("opened when torn at %d", n)
+		}
+		flipped := bytes.Clone(sealed)
+		flipped[n] ^= 0x41
+		if _, ok := seal.OpenCacheFor(all[:2], flipped); ok {
+			t.Errorf("opened with byte %d changed", n)
+		}
+	}
+	for n := range 32 + 12 + 12 + 12 {
+		if _, err := seal.SealCacheFor(bytes.NewReader(make([]byte, n)), all[:2], nil); err == nil {
+			t.Errorf("sealed with %d random bytes", n)
+		}
+	}
+}
+
 // FuzzAffiliate: nothing panics, and what is taken is written and read alike.
 func FuzzAffiliate(f *testing.F) {
 	data, err := proto.Marshal(fullAffiliate())

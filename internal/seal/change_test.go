@@ -281,3 +281,37 @@ func TestRoundTrips(t *testing.T) {
 		}
 	})
 }
+
+// TestAProofIsCheckedOnce: an entry with another admission than the proof's, or of
+// another member, is looked at as if there had been none.
+func TestAProofIsCheckedOnce(t *testing.T) {
+	k, m, other, nonce := newKeys(t), newMember(t), newMember(t), bytes.Repeat([]byte{9}, seal.NonceSize)
+	p, err := seal.Prove(k, &m, nonce, "s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	who, err := seal.VerifyProof(nonce, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := func(by seal.MemberKey) *discovery.Entry {
+		return entryOf(t, k, by, seal.Content{Version: 5, TTL: time.Minute, Member: says("m")})
+	}
+	if id, err := who.Verify(of(m)); err != nil || id != m.ID() {
+		t.Errorf("its own entry: %v, %v", id, err)
+	}
+	if id, err := who.Verify(of(other)); err != nil || id != other.ID() {
+		t.Errorf("another's: %v, %v", id, err)
+	}
+	stolen := of(other)
+	stolen.Admission = p.Admission
+	changed := of(m)
+	changed.Admission[0] ^= 1
+	unsigned := of(m)
+	unsigned.Ttl++
+	for name, e := range map[string]*discovery.Entry{"another's with its admission": stolen, "its own with another": changed, "not signed": unsigned, "none": {}} {
+		if _, err := who.Verify(e); err == nil {
+			t.Errorf("%s is taken", name)
+		}
+	}
+}

@@ -81,6 +81,13 @@ func (k Keys) Remove(member MemberKey, version uint64, ttl time.Duration) *disco
 	return e
 }
 
+// Relet is the member's entry with another lease: what it says, and when, is the same.
+func (k Keys) Relet(member MemberKey, e *discovery.Entry, ttl time.Duration) *discovery.Entry {
+	out := &discovery.Entry{Version: e.GetVersion(), Ttl: seconds(ttl), Sealed: e.GetSealed(), Succession: e.GetSuccession(), Removed: e.GetRemoved()}
+	k.sign(member, out)
+	return out
+}
+
 func (k Keys) sign(member MemberKey, e *discovery.Entry) {
 	e.Member = member.Public()
 	e.Admission = k.Admit(e.Member)
@@ -119,6 +126,10 @@ func (id ClusterID) signed(e *discovery.Entry) []byte {
 // succession, and every bound. Fields that it does not know are signed by nobody:
 // they are bounded and mean nothing.
 func Verify(cluster ClusterID, verifier ed25519.PublicKey, e *discovery.Entry) (MemberID, error) {
+	return verify(cluster, verifier, e, false)
+}
+
+func verify(cluster ClusterID, verifier ed25519.PublicKey, e *discovery.Entry, admitted bool) (MemberID, error) {
 	if err := checkPublic(e.GetMember()); err != nil {
 		return MemberID{}, fault.New(fault.CodeEntryInvalid, "the entry is not taken").Whyf("the member is not known: %v", err)
 	}
@@ -133,7 +144,7 @@ func Verify(cluster ClusterID, verifier ed25519.PublicKey, e *discovery.Entry) (
 	if err := checkForm(e); err != nil {
 		return refuse(err)
 	}
-	if !signed(verifier, admission(cluster, e.GetMember()), e.GetAdmission()) {
+	if !admitted && !signed(verifier, admission(cluster, e.GetMember()), e.GetAdmission()) {
 		return refuse(errors.New("the cluster does not admit the member"))
 	}
 	if !signed(e.GetMember(), cluster.signed(e), e.GetSignature()) {
@@ -196,7 +207,18 @@ func (k Keys) Open(e *discovery.Entry) (MemberID, *discovery.Member, error) {
 	if err := proto.Unmarshal(plain, m); err != nil {
 		return refuse("what it holds is no message Member")
 	}
+	if !k.provenOrNot(id, m.GetWireguardKey(), m.GetWireguardProof()) {
+		return refuse("the WireGuard key that it names does not say that it is this member's")
+	}
+	if !k.provenOrNot(id, m.GetPreviousKey(), m.GetPreviousProof()) {
+		return refuse("the previous WireGuard key that it names does not say that it is this member's")
+	}
 	return id, m, nil
+}
+
+// provenOrNot reports whether a proof is good, or there is none.
+func (k Keys) provenOrNot(id MemberID, key, proof []byte) bool {
+	return len(proof) == 0 || len(key) == size && VerifyWireGuard(k.Cluster(), id, WireGuardKey(key), proof)
 }
 
 // Succeed is the old key's word that next takes its place.

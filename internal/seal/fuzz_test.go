@@ -139,6 +139,7 @@ func FuzzMember(f *testing.F) {
 	v := readVectors(f)
 	k, key := secretOf(f, v.Secret).Keys(), memberOf(f, v.MemberSeed)
 	f.Add([]byte(v.Plain))
+	f.Add([]byte(v.MeshPlain))
 	f.Add(write(f, full()))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		m := new(discovery.Member)
@@ -152,13 +153,15 @@ func FuzzMember(f *testing.F) {
 			}
 			return
 		}
-		if len(got.Endpoints) > limit.DiscoveryEndpoints || len(got.Addresses) > limit.DiscoveryFacts || strings.ContainsFunc(got.Node+got.Software, func(r rune) bool { return r < ' ' }) {
+		if len(got.Endpoints) > limit.DiscoveryEndpoints || len(got.Addresses) > limit.DiscoveryFacts || len(got.Relays) > limit.MeshRelays || len(got.Relays) > 0 && got.RelayCluster == "" ||
+			!got.PreviousKey.IsZero() && (got.WireGuard.IsZero() || got.PreviousKey == got.WireGuard) || strings.ContainsFunc(got.Node+got.Software, func(r rune) bool { return r < ' ' }) {
 			t.Errorf("taken: %+v", got)
 		}
 		again, err := seal.ParseMember(got.Message())
 		if err != nil || !reflect.DeepEqual(again, got) {
 			t.Fatalf("%+v became %+v, %v", got, again, err)
 		}
+		m.WireguardProof, m.PreviousProof = nil, nil // which Open verifies
 		if e, err := k.Seal(bytes.NewReader(v.Nonce), key, seal.Content{Version: 1, TTL: time.Minute, Member: m}); err == nil {
 			if _, opened, err := k.Open(e); err != nil || !proto.Equal(opened, m) {
 				t.Errorf("opened %v, %v", opened, err)

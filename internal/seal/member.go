@@ -15,6 +15,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/id"
 	"github.com/tombolo-io/tombolo/internal/limit"
 	"github.com/tombolo-io/tombolo/proto/discovery"
 )
@@ -27,12 +28,16 @@ type Member struct {
 	OperatingSystem          string
 	Software                 string
 	WireGuard                WireGuardKey // zero: none
+	PreviousKey              WireGuardKey // which WireGuard takes the place of; zero: none
 	Overlay6, Overlay4       netip.Addr   // not valid: none
 	Addresses                []netip.Addr
 	Endpoints                []Endpoint
 	Ranges, Excluded         []netip.Prefix
 	Observed                 []Observation
-	APIServerPort            uint16 // 0: none
+	APIServerPort            uint16   // 0: none
+	Mesh                     uint32   // version of the path protocol; 0: WireGuard alone
+	RelayCluster             string   // of its certificate at hubs; empty: it has no relay
+	Relays                   []string // the hubs that it is attached to
 }
 
 // Role is what a node is to Kubernetes.
@@ -83,8 +88,8 @@ func ParseMember(m *discovery.Member) (Member, error) {
 	out := Member{
 		Node: p.text("node", m.GetNode()), Hostname: p.text("hostname", m.GetHostname()), Nodename: p.text("nodename", m.GetNodename()),
 		OperatingSystem: cleanText(m.GetOperatingSystem()), Software: cleanText(m.GetSoftware()),
-		WireGuard: p.wireGuard("wireguard_key", m.GetWireguardKey()),
-		Overlay6:  p.overlay("overlay6", m.GetOverlay6(), 16), Overlay4: p.overlay("overlay4", m.GetOverlay4(), 4),
+		WireGuard: p.wireGuard("wireguard_key", m.GetWireguardKey()), PreviousKey: p.wireGuard("previous_key", m.GetPreviousKey()),
+		Overlay6: p.overlay("overlay6", m.GetOverlay6(), 16), Overlay4: p.overlay("overlay4", m.GetOverlay4(), 4),
 		Addresses: list(&p, "addresses", limit.DiscoveryFacts, m.GetAddresses(), ParseAddr),
 		Endpoints: list(&p, "endpoints", limit.DiscoveryEndpoints, m.GetEndpoints(), endpointOf),
 		Ranges:    list(&p, "ranges", limit.DiscoveryFacts, m.GetRanges(), prefixOf),
@@ -101,10 +106,32 @@ func ParseMember(m *discovery.Member) (Member, error) {
 	if out.Node == "" {
 		p.bad("node", errors.New("the member does not say what machine it is"))
 	}
+	p.mesh(&out, m)
 	if p.err != nil {
 		return Member{}, p.err
 	}
 	return out, nil
+}
+
+// mesh reads what a member says for the mesh.
+func (p *parser) mesh(out *Member, m *discovery.Member) {
+	switch old := out.PreviousKey; {
+	case old.IsZero():
+	case out.WireGuard.IsZero():
+		p.bad("previous_key", errors.New("there is no wireguard_key that takes its place"))
+	case old == out.WireGuard:
+		p.bad("previous_key", errors.New("it is wireguard_key"))
+	}
+	out.Mesh = m.GetMesh()
+	if out.RelayCluster = m.GetRelayCluster(); out.RelayCluster != "" {
+		if _, err := id.ParseCluster(out.RelayCluster); err != nil {
+			p.bad("relay_cluster", err)
+		}
+	}
+	out.Relays = list(p, "relays", limit.MeshRelays, m.GetRelays(), func(s string) (string, error) { return s, id.CheckHub(s) })
+	if len(out.Relays) > 0 && out.RelayCluster == "" {
+		p.bad("relay_cluster", errors.New("it is empty, and there are relays"))
+	}
 }
 
 // Message is the member as a message, which ParseMember reads. The caller puts
@@ -113,9 +140,13 @@ func (m Member) Message() *discovery.Member {
 	out := &discovery.Member{
 		Node: m.Node, Hostname: m.Hostname, Nodename: m.Nodename, Role: string(m.Role), ApiServerPort: uint32(m.APIServerPort),
 		OperatingSystem: m.OperatingSystem, Software: m.Software, Overlay6: m.Overlay6.AsSlice(), Overlay4: m.Overlay4.AsSlice(),
+		Mesh: m.Mesh, RelayCluster: m.RelayCluster, Relays: m.Relays,
 	}
 	if !m.WireGuard.IsZero() {
 		out.WireguardKey = m.WireGuard[:]
+	}
+	if !m.PreviousKey.IsZero() {
+		out.PreviousKey = m.PreviousKey[:]
 	}
 	for _, a := range m.Addresses {
 		out.Addresses = append(out.Addresses, a.AsSlice())

@@ -3,6 +3,7 @@
 package seal
 
 import (
+	"bytes"
 	"crypto/ed25519"
 	"errors"
 	"fmt"
@@ -22,6 +23,15 @@ type Proven struct {
 	Member    *MemberID         // nil: the caller watches only
 	MemberKey ed25519.PublicKey // of Member
 	Software  string            // as the caller says, for people
+
+	admission []byte // of MemberKey, checked
+}
+
+// Verify is Verify for an entry of the one who proved itself: what was checked
+// with the proof is not checked again.
+func (p Proven) Verify(e *discovery.Entry) (MemberID, error) {
+	admitted := len(p.admission) > 0 && bytes.Equal(p.MemberKey, e.GetMember()) && bytes.Equal(p.admission, e.GetAdmission())
+	return verify(p.Cluster, p.Verifier, e, admitted)
 }
 
 // Prove answers a challenge; without a member's key it is that of a watcher. The
@@ -83,6 +93,6 @@ func VerifyProof(nonce []byte, p *discovery.Proof) (Proven, error) {
 		return refuse(errors.New("the signature is not the member's"))
 	}
 	id := MemberOf(p.GetMember())
-	out.Member, out.MemberKey = &id, p.GetMember()
+	out.Member, out.MemberKey, out.admission = &id, p.GetMember(), p.GetAdmission()
 	return out, nil
 }

@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"net/netip"
 	"os"
+	"reflect"
 	"testing"
 	"time"
 
@@ -43,13 +44,20 @@ type vectors struct {
 	OldMemberID   string `json:"old_member_id"`
 	Admission     unhex  `json:"admission"`
 
-	Version   uint64 `json:"version"`
-	TTL       uint32 `json:"ttl"`
-	Nonce     unhex  `json:"nonce"`
-	Plain     unhex  `json:"plain"`
-	Entry     unhex  `json:"entry"`
-	Succeeds  unhex  `json:"entry_with_succession"`
-	Removal   unhex  `json:"removal"`
+	Version  uint64 `json:"version"`
+	TTL      uint32 `json:"ttl"`
+	Nonce    unhex  `json:"nonce"`
+	Plain    unhex  `json:"plain"`
+	Entry    unhex  `json:"entry"`
+	Succeeds unhex  `json:"entry_with_succession"`
+	Removal  unhex  `json:"removal"`
+
+	WireGuard   string `json:"wireguard_private"`
+	Previous    string `json:"previous_private"`
+	ProofRandom unhex  `json:"proof_random"`
+	MeshPlain   unhex  `json:"mesh_plain"`
+	Mesh        unhex  `json:"entry_for_the_mesh"`
+
 	Challenge unhex  `json:"challenge"`
 	Software  string `json:"software"`
 	Proof     unhex  `json:"proof"`
@@ -183,6 +191,43 @@ func TestVectorsOfEntries(t *testing.T) {
 	if err != nil || m.Node != "machine-1" || m.Role != seal.RoleWorker || m.Endpoints[0].At.String() != "10.0.0.5:51820" || m.Ranges[0].String() != "10.244.1.0/24" {
 		t.Errorf("the member is %+v, %v", m, err)
 	}
+}
+
+// TestVectorsOfTheMesh: what a member says for the mesh, with the words of both its keys.
+func TestVectorsOfTheMesh(t *testing.T) {
+	v := readVectors(t)
+	k, member := secretOf(t, v.Secret).Keys(), memberOf(t, v.MemberSeed)
+	want := seal.Member{Node: "machine-1", Mesh: 1, RelayCluster: "c1", Relays: []string{"hub-1", "hub-2"}}
+	says := read(t, v.MeshPlain, new(discovery.Member))
+	for _, c := range []struct {
+		private string
+		key     *seal.WireGuardKey
+		proof   []byte
+	}{{v.WireGuard, &want.WireGuard, says.GetWireguardProof()}, {v.Previous, &want.PreviousKey, says.GetPreviousProof()}} {
+		private, err := seal.ParseWireGuardPrivate(c.private)
+		if err != nil {
+			t.Fatal(err)
+		}
+		*c.key = private.Public()
+		made, err := k.ProveWireGuard(bytes.NewReader(v.ProofRandom), private, member.ID())
+		if err != nil {
+			t.Fatal(err)
+		}
+		equal(t, "the key's word", made, c.proof)
+	}
+	id, opened, err := k.Open(read(t, v.Mesh, new(discovery.Entry)))
+	if err != nil || id != member.ID() {
+		t.Fatalf("opened as %v, %v", id, err)
+	}
+	equal(t, "opened", write(t, opened), v.MeshPlain) // its field of tomorrow included
+	if m, err := seal.ParseMember(opened); err != nil || !reflect.DeepEqual(m, want) {
+		t.Errorf("the member is %+v, %v, want %+v", m, err, want)
+	}
+	made, err := k.Seal(bytes.NewReader(v.Nonce), member, seal.Content{Version: v.Version, TTL: time.Duration(v.TTL) * time.Second, Member: says})
+	if err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "made", write(t, made), v.Mesh)
 }
 
 func TestVectorsOfProofs(t *testing.T) {

@@ -67,3 +67,23 @@ func TestHungUpOfOthers(t *testing.T) {
 		t.Error("a TCP connection hung up")
 	}
 }
+
+func TestUnread(t *testing.T) {
+	near, far := pair(t, "tcp", "127.0.0.1:0")
+	if n := socket.Unread(near); n != 0 {
+		t.Errorf("%d bytes of nothing", n)
+	}
+	if _, err := far.Write([]byte("12345")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(near, make([]byte, 2)); err != nil { // they have come
+		t.Fatal(err)
+	}
+	if n := socket.Unread(near); n != 3 {
+		t.Errorf("%d bytes are unread", n)
+	}
+	other, _ := pair(t, "unix", filepath.Join(t.TempDir(), "s"))
+	if n := socket.Unread(other); n != 0 {
+		t.Errorf("%d bytes of a unix socket", n)
+	}
+}

@@ -21,9 +21,9 @@ type DiscoveryReadings struct {
 // NewDiscovery registers the metrics of a discovery service.
 func NewDiscovery(reg prometheus.Registerer, r DiscoveryReadings) *Discovery {
 	f := factory{reg}
-	f.gaugeFunc("tombolo_discovery_clusters", "Clusters that have a member or a watcher.", r.Clusters)
+	f.gaugeFunc("tombolo_discovery_clusters", "Clusters that have a member.", r.Clusters)
 	f.gaugeFunc("tombolo_discovery_members", "Members that are listed.", r.Members)
-	f.gaugeFunc("tombolo_discovery_member_bytes", "Bytes of what members sent.", r.Bytes)
+	f.gaugeFunc("tombolo_discovery_member_bytes", "Bytes of memory that members take.", r.Bytes)
 	f.gaugeFunc("tombolo_discovery_watchers", "Calls that follow a cluster.", r.Watchers)
 	f.gaugeFunc("tombolo_discovery_connections", "Connections of the main port.", r.Connections)
 	f.gaugeFunc("tombolo_discovery_certificate_expiry_timestamp_seconds", "When the certificate of the main port ends, as a Unix time; 0 without TLS.", r.CertificateEnd)

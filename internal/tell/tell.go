@@ -18,6 +18,7 @@ import (
 const (
 	AttrCluster = "cluster"
 	AttrAgent   = "agent"
+	AttrNode    = "node"
 	AttrPeer    = "peer"   // transport address
 	AttrCode    = "code"   // fault code
 	AttrReason  = "reason" // why, for people
@@ -80,7 +81,9 @@ type Hub struct {
 	PolicyReloads *prometheus.CounterVec // outcome
 
 	Limits *prometheus.CounterVec // scope, limit
-	Shed   prometheus.Counter
+
+	RelayEnds *prometheus.CounterVec // reason
+	Shed      prometheus.Counter
 }
 
 // HubReadings are read when metrics are scraped.
@@ -93,6 +96,8 @@ type HubReadings struct {
 	PolicyFiles, PolicyRules              func() float64
 	MemoryUsed, MemoryLimit               func() float64
 	LimitUse                              func(limit string) float64
+	RelayNodes, RelayPackets, RelayBytes  func() float64
+	RelayDropped                          func(reason string) float64
 }
 
 // NewHub registers the hub's metrics.
@@ -113,7 +118,12 @@ func NewHub(reg prometheus.Registerer, r HubReadings) *Hub {
 	f.gaugeFunc("tombolo_hub_memory_used_bytes", "Memory in use, without what the collector may free.", r.MemoryUsed)
 	f.gaugeFunc("tombolo_hub_memory_limit_bytes", "Memory that may be in use; 0 without a limit.", r.MemoryLimit)
 	f.gaugeFuncs("tombolo_hub_limit_use_ratio", "The greatest use of a limit by any cluster, agent or caller, as a share of it.", "limit", limits(), r.LimitUse)
+	f.gaugeFunc("tombolo_hub_relay_nodes", "Nodes that are connected to the relay.", r.RelayNodes)
+	f.counterFunc("tombolo_hub_relay_packets_total", "Packets that the relay passed on.", r.RelayPackets)
+	f.counterFunc("tombolo_hub_relay_bytes_total", "Bytes of packets that the relay passed on.", r.RelayBytes)
+	f.counterFuncs("tombolo_hub_relay_dropped_packets_total", "Packets that the relay did not pass on, by reason.", "reason", relayDrops(), r.RelayDropped)
 	h := &Hub{
+		RelayEnds:    f.counterVec("tombolo_hub_relay_ends_total", "Connections of nodes to the relay that ended, by reason (a fault code, or ok where the node closed).", "reason"),
 		Attaches:     f.counterVec("tombolo_hub_connections_added_total", "Further connections of sessions, by outcome (ok or a fault code).", "outcome"),
 		Losses:       f.counterVec("tombolo_hub_connections_lost_total", "Connections that live sessions lost, by cause.", "cause"),
 		Sessions:     f.counter("tombolo_hub_sessions_total", "Agent sessions that were accepted."),
@@ -140,8 +150,12 @@ func NewHub(reg prometheus.Registerer, r HubReadings) *Hub {
 	h.Attaches.WithLabelValues(Outcome(""))      // a session may never need one
 	h.PolicyReloads.WithLabelValues(Outcome("")) // nor a hub a policy
 	begin(h.Losses, causes())
+	h.RelayEnds.WithLabelValues(Outcome("")) // a hub may have no nodes
 	return h
 }
+
+// relayDrops are the reasons for which the relay drops a packet.
+func relayDrops() []string { return []string{"queue", "rate", "absent", "foreign"} }
 
 // carriers are the values of the label carrier.
 func carriers() []string { return []string{"mux", "yamux"} }
@@ -232,6 +246,15 @@ func (f factory) gaugeFuncs(name, help, label string, values []string, read func
 
 func (f factory) counterFunc(name, help string, read func() float64) {
 	f.add(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, read))
+}
+
+// counterFuncs registers one counter for each value of a label.
+func (f factory) counterFuncs(name, help, label string, values []string, read func(value string) float64) {
+	for _, v := range values {
+		f.add(prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: name, Help: help, ConstLabels: prometheus.Labels{label: v},
+		}, func() float64 { return read(v) }))
+	}
 }
 
 func (f factory) counter(name, help string) prometheus.Counter {

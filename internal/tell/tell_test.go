@@ -63,6 +63,7 @@ func TestMetrics(t *testing.T) {
 		Sessions: one, Clusters: one, ClustersConnected: one, BytesToCluster: one, BytesFromCluster: one, ClientCertificateEnd: one,
 		Connections: one, Unread: one, SessionsOver: each,
 		PolicyFiles: one, PolicyRules: one, MemoryUsed: one, MemoryLimit: one, LimitUse: each,
+		RelayNodes: one, RelayPackets: one, RelayBytes: one, RelayDropped: each,
 	})
 	agent := tell.NewAgent(reg, tell.AgentReadings{
 		Sessions: one, BytesToTarget: one, BytesToCaller: one, CertificateEnd: one, Connections: one, Unread: one, SessionsOver: each,
@@ -78,6 +79,7 @@ func TestMetrics(t *testing.T) {
 	hub.StreamEnds.WithLabelValues("ok").Inc()
 	hub.Reloads.WithLabelValues("ok").Inc()
 	hub.PolicyReloads.WithLabelValues("ok").Inc()
+	hub.RelayEnds.WithLabelValues("ok").Inc()
 	hub.Refused.WithLabelValues("request_malformed").Inc()
 	agent.Connects.WithLabelValues("ok").Inc()
 	agent.Dials.WithLabelValues("ok").Inc()
@@ -107,7 +109,7 @@ func TestMetrics(t *testing.T) {
 			}
 		}
 	}
-	if len(families) != 29+17+2 {
+	if len(families) != 34+17+2 {
 		t.Errorf("%d families are gathered: a metric is missing from this test, or new", len(families))
 	}
 }

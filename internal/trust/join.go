@@ -101,12 +101,16 @@ type Token struct {
 	Expires    time.Time `json:"expires"`
 	Uses       int       `json:"uses"`   // how many agents may join
 	Claims     []Claim   `json:"claims"` // those that did
+	// Nodes says that it is for nodes of the mesh, not for agents; Node, if not empty,
+	// is the only name that may be taken with it.
+	Nodes bool   `json:"nodes,omitempty"`
+	Node  string `json:"node,omitempty"`
 }
 
 // Claim is one use of a token.
 type Claim struct {
 	KeyHash string    `json:"keyHash"`
-	Agent   string    `json:"agent"`
+	Agent   string    `json:"agent"` // or node
 	At      time.Time `json:"at"`
 }
 
@@ -117,6 +121,30 @@ func NewToken(cluster id.Cluster, ttl time.Duration, uses int, now time.Time) (T
 		ID: randomText(tokenIDLength), Cluster: cluster.String(), SecretHash: hashSecret(secret),
 		Created: now.UTC(), Expires: now.Add(ttl).UTC(), Uses: uses,
 	}, secret
+}
+
+// NameFor decides which name an agent or node gets that joins with the token. asked
+// is the name that a node asks for; zero for an agent's wish, which gets fresh.
+func (t Token) NameFor(node bool, asked id.Node, fresh id.Agent) (string, error) {
+	switch {
+	case node != t.Nodes && t.Nodes:
+		return "", fault.New(fault.CodeJoinLine, "the token is for a node of the mesh, not for an agent").
+			Hint("make a join line for agents: tombolo token create --cluster %s; the token has not been used", t.Cluster)
+	case node != t.Nodes:
+		return "", fault.New(fault.CodeJoinLine, "the token is for an agent, not for a node of the mesh").
+			Hint("make a join line for nodes: tombolo token create --cluster %s --node; the token has not been used", t.Cluster)
+	case !node:
+		return fresh.String(), nil
+	case t.Node != "" && !asked.IsZero() && asked.String() != t.Node:
+		return "", fault.Newf(fault.CodeJoinLine, "the token is for the node %s, not for %s", t.Node, asked).
+			Hint("correct node.name, or make a line for it: tombolo token create --cluster %s --node %s", t.Cluster, asked)
+	case t.Node != "":
+		return t.Node, nil
+	case asked.IsZero():
+		return "", fault.New(fault.CodeJoinLine, "neither the token nor the node names the node").
+			Hint("set node.name; the token has not been used")
+	}
+	return asked.String(), nil
 }
 
 // NewAgentName draws a name for an agent that joins.
@@ -143,20 +171,19 @@ func UnknownToken() error {
 // as it is afterwards with the agent's name. A key that has claimed before gets
 // its name again while the token lives: the answer to its first try may have
 // been lost. The caller stores the result in the same transaction.
-func (t Token) Use(secret, keyHash string, newName id.Agent, now time.Time) (Token, id.Agent, error) {
-	refuse := func(code fault.Code, what string) (Token, id.Agent, error) {
-		return t, id.Agent{}, fault.New(code, what).Hint("make a new join line on the hub: tombolo token create --cluster %s", t.Cluster)
+func (t Token) Use(secret, keyHash string, newName string, now time.Time) (Token, string, error) {
+	refuse := func(code fault.Code, what string) (Token, string, error) {
+		return t, "", fault.New(code, what).Hint("make a new join line on the hub: tombolo token create --cluster %s", t.Cluster)
 	}
 	if subtle.ConstantTimeCompare([]byte(hashSecret(secret)), []byte(t.SecretHash)) != 1 {
-		return t, id.Agent{}, UnknownToken()
+		return t, "", UnknownToken()
 	}
 	if !now.Before(t.Expires) {
 		return refuse(fault.CodeTokenExpired, "the token ran out at "+t.Expires.UTC().Format(time.RFC3339))
 	}
 	for _, c := range t.Claims {
 		if c.KeyHash == keyHash {
-			name, err := id.ParseAgent(c.Agent)
-			return t, name, err
+			return t, c.Agent, nil
 		}
 	}
 	if n := len(t.Claims); n >= t.Uses {
@@ -166,6 +193,6 @@ func (t Token) Use(secret, keyHash string, newName id.Agent, now time.Time) (Tok
 		}
 		return refuse(fault.CodeTokenUsed, what)
 	}
-	t.Claims = append(slices.Clone(t.Claims), Claim{keyHash, newName.String(), now.UTC()})
+	t.Claims = append(slices.Clone(t.Claims), Claim{keyHash, newName, now.UTC()})
 	return t, newName, nil
 }

@@ -34,6 +34,7 @@ import (
 const (
 	ALPNSession = "tombolo-session/1" // an agent's session
 	ALPNJoin    = "tombolo-join/1"    // enrolment and renewal
+	ALPNRelay   = "tombolo-relay/1"   // packets between nodes of a cluster's mesh
 )
 
 // Authority is a CA with its key.
@@ -155,7 +156,7 @@ func (a *Authority) Issue(r Request, now time.Time) (*x509.Certificate, error) {
 	}
 	template := &x509.Certificate{
 		SerialNumber: serial,
-		Subject:      pkix.Name{CommonName: r.Identity.Name},
+		Subject:      pkix.Name{CommonName: r.Identity.Name[:min(len(r.Identity.Name), commonName)]},
 		NotBefore:    now.Add(-limit.ClockTolerance), NotAfter: earlier(now.Add(r.Life), a.cert.NotAfter),
 		KeyUsage:              x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
@@ -178,6 +179,10 @@ func (a *Authority) Issue(r Request, now time.Time) (*x509.Certificate, error) {
 	}
 	return x509.ParseCertificate(der)
 }
+
+// commonName is the longest common name (RFC 5280 appendix A.1, ub-common-name); the
+// identity is in the URI.
+const commonName = 64
 
 func earlier(a, b time.Time) time.Time {
 	if a.Before(b) {

@@ -93,7 +93,7 @@ func (c Check) explain(leaf *x509.Certificate, err error) error {
 	var unknown x509.UnknownAuthorityError
 	if errors.As(err, &unknown) {
 		return fault.New(fault.CodeCAMismatch, "the peer's certificate comes from another CA").
-			Whyf("%v", err).Hint("check the address; if the hub was set up anew, remove the agent's state and join again")
+			Whyf("%v", err).Hint("check the address; if the hub was set up anew, remove identity.json from the state directory and join again")
 	}
 	return fault.New(fault.CodeCertInvalid, "the peer's certificate was refused").Because(err)
 }

@@ -37,6 +37,7 @@ type FromService struct {
 	//	*FromService_Ack
 	//	*FromService_Refusal
 	//	*FromService_Drain
+	//	*FromService_Standing
 	Frame         isFromService_Frame `protobuf_oneof:"frame"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -142,6 +143,15 @@ func (x *FromService) GetDrain() *Drain {
 	return nil
 }
 
+func (x *FromService) GetStanding() *Standing {
+	if x != nil {
+		if x, ok := x.Frame.(*FromService_Standing); ok {
+			return x.Standing
+		}
+	}
+	return nil
+}
+
 type isFromService_Frame interface {
 	isFromService_Frame()
 }
@@ -174,6 +184,10 @@ type FromService_Drain struct {
 	Drain *Drain `protobuf:"bytes,7,opt,name=drain,proto3,oneof"` // the service is about to stop: attend another one
 }
 
+type FromService_Standing struct {
+	Standing *Standing `protobuf:"bytes,8,opt,name=standing,proto3,oneof"` // after the last piece of Snapshot, when it is another one
+}
+
 func (*FromService_Challenge) isFromService_Frame() {}
 
 func (*FromService_Welcome) isFromService_Frame() {}
@@ -187,6 +201,8 @@ func (*FromService_Ack) isFromService_Frame() {}
 func (*FromService_Refusal) isFromService_Frame() {}
 
 func (*FromService_Drain) isFromService_Frame() {}
+
+func (*FromService_Standing) isFromService_Frame() {}
 
 type FromMember struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -961,6 +977,12 @@ type Member struct {
 	ApiServerPort   uint32                 `protobuf:"varint,13,opt,name=api_server_port,json=apiServerPort,proto3" json:"api_server_port,omitempty"` // 0: none
 	OperatingSystem string                 `protobuf:"bytes,14,opt,name=operating_system,json=operatingSystem,proto3" json:"operating_system,omitempty"`
 	Software        string                 `protobuf:"bytes,15,opt,name=software,proto3" json:"software,omitempty"`
+	Mesh            uint32                 `protobuf:"varint,16,opt,name=mesh,proto3" json:"mesh,omitempty"`                                          // version of the path protocol; 0: WireGuard alone
+	RelayCluster    string                 `protobuf:"bytes,17,opt,name=relay_cluster,json=relayCluster,proto3" json:"relay_cluster,omitempty"`       // of its certificate at hubs; empty: it has no relay
+	Relays          []string               `protobuf:"bytes,18,rep,name=relays,proto3" json:"relays,omitempty"`                                       // names of the hubs that it is attached to
+	PreviousKey     []byte                 `protobuf:"bytes,19,opt,name=previous_key,json=previousKey,proto3" json:"previous_key,omitempty"`          // 32 bytes: the WireGuard key that it gives up; empty: none
+	WireguardProof  []byte                 `protobuf:"bytes,20,opt,name=wireguard_proof,json=wireguardProof,proto3" json:"wireguard_proof,omitempty"` // 64 bytes: wireguard_key says that it is this member's; empty: nobody does
+	PreviousProof   []byte                 `protobuf:"bytes,21,opt,name=previous_proof,json=previousProof,proto3" json:"previous_proof,omitempty"`    // 64 bytes: the same of previous_key
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -1098,6 +1120,48 @@ func (x *Member) GetSoftware() string {
 		return x.Software
 	}
 	return ""
+}
+
+func (x *Member) GetMesh() uint32 {
+	if x != nil {
+		return x.Mesh
+	}
+	return 0
+}
+
+func (x *Member) GetRelayCluster() string {
+	if x != nil {
+		return x.RelayCluster
+	}
+	return ""
+}
+
+func (x *Member) GetRelays() []string {
+	if x != nil {
+		return x.Relays
+	}
+	return nil
+}
+
+func (x *Member) GetPreviousKey() []byte {
+	if x != nil {
+		return x.PreviousKey
+	}
+	return nil
+}
+
+func (x *Member) GetWireguardProof() []byte {
+	if x != nil {
+		return x.WireguardProof
+	}
+	return nil
+}
+
+func (x *Member) GetPreviousProof() []byte {
+	if x != nil {
+		return x.PreviousProof
+	}
+	return nil
 }
 
 type Endpoint struct {
@@ -1309,11 +1373,65 @@ func (x *Drain) GetReason() string {
 	return ""
 }
 
+// Standing is how the service is. One that takes entries and said with the snapshot
+// whether it is settled has no need to say so.
+type Standing struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Closed        bool                   `protobuf:"varint,1,opt,name=closed,proto3" json:"closed,omitempty"`   // it takes no entries: nobody can renew a lease
+	Settled       bool                   `protobuf:"varint,2,opt,name=settled,proto3" json:"settled,omitempty"` // what it has not told of is not there
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Standing) Reset() {
+	*x = Standing{}
+	mi := &file_proto_discovery_discovery_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Standing) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Standing) ProtoMessage() {}
+
+func (x *Standing) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_discovery_discovery_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Standing.ProtoReflect.Descriptor instead.
+func (*Standing) Descriptor() ([]byte, []int) {
+	return file_proto_discovery_discovery_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *Standing) GetClosed() bool {
+	if x != nil {
+		return x.Closed
+	}
+	return false
+}
+
+func (x *Standing) GetSettled() bool {
+	if x != nil {
+		return x.Settled
+	}
+	return false
+}
+
 var File_proto_discovery_discovery_proto protoreflect.FileDescriptor
 
 const file_proto_discovery_discovery_proto_rawDesc = "" +
 	"\n" +
-	"\x1fproto/discovery/discovery.proto\x12\x14tombolo.discovery.v1\"\xa7\x03\n" +
+	"\x1fproto/discovery/discovery.proto\x12\x14tombolo.discovery.v1\"\xe5\x03\n" +
 	"\vFromService\x12?\n" +
 	"\tchallenge\x18\x01 \x01(\v2\x1f.tombolo.discovery.v1.ChallengeH\x00R\tchallenge\x129\n" +
 	"\awelcome\x18\x02 \x01(\v2\x1d.tombolo.discovery.v1.WelcomeH\x00R\awelcome\x12<\n" +
@@ -1321,7 +1439,8 @@ const file_proto_discovery_discovery_proto_rawDesc = "" +
 	"\x06change\x18\x04 \x01(\v2\x1c.tombolo.discovery.v1.ChangeH\x00R\x06change\x12-\n" +
 	"\x03ack\x18\x05 \x01(\v2\x19.tombolo.discovery.v1.AckH\x00R\x03ack\x129\n" +
 	"\arefusal\x18\x06 \x01(\v2\x1d.tombolo.discovery.v1.RefusalH\x00R\arefusal\x123\n" +
-	"\x05drain\x18\a \x01(\v2\x1b.tombolo.discovery.v1.DrainH\x00R\x05drainB\a\n" +
+	"\x05drain\x18\a \x01(\v2\x1b.tombolo.discovery.v1.DrainH\x00R\x05drain\x12<\n" +
+	"\bstanding\x18\b \x01(\v2\x1e.tombolo.discovery.v1.StandingH\x00R\bstandingB\a\n" +
 	"\x05frame\"y\n" +
 	"\n" +
 	"FromMember\x123\n" +
@@ -1384,7 +1503,7 @@ const file_proto_discovery_discovery_proto_rawDesc = "" +
 	"Succession\x12\x1d\n" +
 	"\n" +
 	"old_member\x18\x01 \x01(\fR\toldMember\x12\x1c\n" +
-	"\tsignature\x18\x02 \x01(\fR\tsignature\"\xbf\x04\n" +
+	"\tsignature\x18\x02 \x01(\fR\tsignature\"\x83\x06\n" +
 	"\x06Member\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x1a\n" +
 	"\bhostname\x18\x02 \x01(\tR\bhostname\x12\x1a\n" +
@@ -1401,7 +1520,13 @@ const file_proto_discovery_discovery_proto_rawDesc = "" +
 	"\x04role\x18\f \x01(\tR\x04role\x12&\n" +
 	"\x0fapi_server_port\x18\r \x01(\rR\rapiServerPort\x12)\n" +
 	"\x10operating_system\x18\x0e \x01(\tR\x0foperatingSystem\x12\x1a\n" +
-	"\bsoftware\x18\x0f \x01(\tR\bsoftware\"B\n" +
+	"\bsoftware\x18\x0f \x01(\tR\bsoftware\x12\x12\n" +
+	"\x04mesh\x18\x10 \x01(\rR\x04mesh\x12#\n" +
+	"\rrelay_cluster\x18\x11 \x01(\tR\frelayCluster\x12\x16\n" +
+	"\x06relays\x18\x12 \x03(\tR\x06relays\x12!\n" +
+	"\fprevious_key\x18\x13 \x01(\fR\vpreviousKey\x12'\n" +
+	"\x0fwireguard_proof\x18\x14 \x01(\fR\x0ewireguardProof\x12%\n" +
+	"\x0eprevious_proof\x18\x15 \x01(\fR\rpreviousProof\"B\n" +
 	"\bEndpoint\x12\x0e\n" +
 	"\x02ip\x18\x01 \x01(\fR\x02ip\x12\x12\n" +
 	"\x04port\x18\x02 \x01(\rR\x04port\x12\x12\n" +
@@ -1413,7 +1538,10 @@ const file_proto_discovery_discovery_proto_rawDesc = "" +
 	"\rwireguard_key\x18\x01 \x01(\fR\fwireguardKey\x12:\n" +
 	"\bendpoint\x18\x02 \x01(\v2\x1e.tombolo.discovery.v1.EndpointR\bendpoint\"\x1f\n" +
 	"\x05Drain\x12\x16\n" +
-	"\x06reason\x18\x01 \x01(\tR\x06reason2^\n" +
+	"\x06reason\x18\x01 \x01(\tR\x06reason\"<\n" +
+	"\bStanding\x12\x16\n" +
+	"\x06closed\x18\x01 \x01(\bR\x06closed\x12\x18\n" +
+	"\asettled\x18\x02 \x01(\bR\asettled2^\n" +
 	"\tDiscovery\x12Q\n" +
 	"\x06Attend\x12 .tombolo.discovery.v1.FromMember\x1a!.tombolo.discovery.v1.FromService(\x010\x01B9Z7github.com/tombolo-io/tombolo/proto/discovery;discoveryb\x06proto3"
 
@@ -1429,7 +1557,7 @@ func file_proto_discovery_discovery_proto_rawDescGZIP() []byte {
 	return file_proto_discovery_discovery_proto_rawDescData
 }
 
-var file_proto_discovery_discovery_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_proto_discovery_discovery_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
 var file_proto_discovery_discovery_proto_goTypes = []any{
 	(*FromService)(nil), // 0: tombolo.discovery.v1.FromService
 	(*FromMember)(nil),  // 1: tombolo.discovery.v1.FromMember
@@ -1448,6 +1576,7 @@ var file_proto_discovery_discovery_proto_goTypes = []any{
 	(*Prefix)(nil),      // 14: tombolo.discovery.v1.Prefix
 	(*Observation)(nil), // 15: tombolo.discovery.v1.Observation
 	(*Drain)(nil),       // 16: tombolo.discovery.v1.Drain
+	(*Standing)(nil),    // 17: tombolo.discovery.v1.Standing
 }
 var file_proto_discovery_discovery_proto_depIdxs = []int32{
 	2,  // 0: tombolo.discovery.v1.FromService.challenge:type_name -> tombolo.discovery.v1.Challenge
@@ -1457,24 +1586,25 @@ var file_proto_discovery_discovery_proto_depIdxs = []int32{
 	8,  // 4: tombolo.discovery.v1.FromService.ack:type_name -> tombolo.discovery.v1.Ack
 	9,  // 5: tombolo.discovery.v1.FromService.refusal:type_name -> tombolo.discovery.v1.Refusal
 	16, // 6: tombolo.discovery.v1.FromService.drain:type_name -> tombolo.discovery.v1.Drain
-	3,  // 7: tombolo.discovery.v1.FromMember.proof:type_name -> tombolo.discovery.v1.Proof
-	7,  // 8: tombolo.discovery.v1.FromMember.put:type_name -> tombolo.discovery.v1.Put
-	10, // 9: tombolo.discovery.v1.Snapshot.entries:type_name -> tombolo.discovery.v1.Entry
-	10, // 10: tombolo.discovery.v1.Change.entries:type_name -> tombolo.discovery.v1.Entry
-	10, // 11: tombolo.discovery.v1.Put.entry:type_name -> tombolo.discovery.v1.Entry
-	11, // 12: tombolo.discovery.v1.Entry.succession:type_name -> tombolo.discovery.v1.Succession
-	13, // 13: tombolo.discovery.v1.Member.endpoints:type_name -> tombolo.discovery.v1.Endpoint
-	14, // 14: tombolo.discovery.v1.Member.ranges:type_name -> tombolo.discovery.v1.Prefix
-	14, // 15: tombolo.discovery.v1.Member.excluded:type_name -> tombolo.discovery.v1.Prefix
-	15, // 16: tombolo.discovery.v1.Member.observed:type_name -> tombolo.discovery.v1.Observation
-	13, // 17: tombolo.discovery.v1.Observation.endpoint:type_name -> tombolo.discovery.v1.Endpoint
-	1,  // 18: tombolo.discovery.v1.Discovery.Attend:input_type -> tombolo.discovery.v1.FromMember
-	0,  // 19: tombolo.discovery.v1.Discovery.Attend:output_type -> tombolo.discovery.v1.FromService
-	19, // [19:20] is the sub-list for method output_type
-	18, // [18:19] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	17, // 7: tombolo.discovery.v1.FromService.standing:type_name -> tombolo.discovery.v1.Standing
+	3,  // 8: tombolo.discovery.v1.FromMember.proof:type_name -> tombolo.discovery.v1.Proof
+	7,  // 9: tombolo.discovery.v1.FromMember.put:type_name -> tombolo.discovery.v1.Put
+	10, // 10: tombolo.discovery.v1.Snapshot.entries:type_name -> tombolo.discovery.v1.Entry
+	10, // 11: tombolo.discovery.v1.Change.entries:type_name -> tombolo.discovery.v1.Entry
+	10, // 12: tombolo.discovery.v1.Put.entry:type_name -> tombolo.discovery.v1.Entry
+	11, // 13: tombolo.discovery.v1.Entry.succession:type_name -> tombolo.discovery.v1.Succession
+	13, // 14: tombolo.discovery.v1.Member.endpoints:type_name -> tombolo.discovery.v1.Endpoint
+	14, // 15: tombolo.discovery.v1.Member.ranges:type_name -> tombolo.discovery.v1.Prefix
+	14, // 16: tombolo.discovery.v1.Member.excluded:type_name -> tombolo.discovery.v1.Prefix
+	15, // 17: tombolo.discovery.v1.Member.observed:type_name -> tombolo.discovery.v1.Observation
+	13, // 18: tombolo.discovery.v1.Observation.endpoint:type_name -> tombolo.discovery.v1.Endpoint
+	1,  // 19: tombolo.discovery.v1.Discovery.Attend:input_type -> tombolo.discovery.v1.FromMember
+	0,  // 20: tombolo.discovery.v1.Discovery.Attend:output_type -> tombolo.discovery.v1.FromService
+	20, // [20:21] is the sub-list for method output_type
+	19, // [19:20] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_proto_discovery_discovery_proto_init() }
@@ -1490,6 +1620,7 @@ func file_proto_discovery_discovery_proto_init() {
 		(*FromService_Ack)(nil),
 		(*FromService_Refusal)(nil),
 		(*FromService_Drain)(nil),
+		(*FromService_Standing)(nil),
 	}
 	file_proto_discovery_discovery_proto_msgTypes[1].OneofWrappers = []any{
 		(*FromMember_Proof)(nil),
@@ -1501,7 +1632,7 @@ func file_proto_discovery_discovery_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_proto_discovery_discovery_proto_rawDesc), len(file_proto_discovery_discovery_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   17,
+			NumMessages:   18,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

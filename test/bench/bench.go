@@ -61,8 +61,8 @@ type sample struct {
 	profile                         string // where profiles go; empty: none
 }
 
-// run is the program; code is its exit code.
-func run(ctx context.Context, args []string) (code int, err error) {
+// runAll is the program; code is its exit code.
+func runAll(ctx context.Context, args []string) (code int, err error) {
 	o, err := parseOptions(args)
 	if errors.Is(err, flag.ErrHelp) {
 		return 0, nil

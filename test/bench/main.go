@@ -24,7 +24,7 @@ import (
 // version is that of the sources, set by the build.
 var version = "unknown"
 
-func main() { roles.Main("bench", runRole, run) }
+func main() { roles.Main("bench", runRole, runAll) }
 
 // runRole is the life of one of the driver's processes.
 func runRole(name string) error {

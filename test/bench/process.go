@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tombolo-io/tombolo/internal/run"
 	"github.com/tombolo-io/tombolo/test/roles"
 )
 
@@ -103,12 +104,8 @@ func (c *crew) measure(ctx context.Context, profile string, body func() error) (
 
 // pause waits as a part of a measurement.
 func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
+	if !run.Wait(ctx, d) {
 		return context.Cause(ctx)
 	}
+	return nil
 }

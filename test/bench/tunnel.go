@@ -15,6 +15,7 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/carrier"
 	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/port"
 )
 
 // sessions is the tunnel's end at the load, the hub's: agents dial it.
@@ -59,7 +60,7 @@ func listenSessions(ctx context.Context, t transport) (*sessions, error) {
 	if err != nil {
 		return nil, err
 	}
-	ln, err := carrier.ListenTCP(ctx, net.JoinHostPort(t.ListenAt, "0"))
+	ln, err := port.Listen(ctx, "the address of the measurement", net.JoinHostPort(t.ListenAt, "0"))
 	if err != nil {
 		return nil, err
 	}

@@ -27,6 +27,7 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
+	"github.com/tombolo-io/tombolo/internal/run"
 	"github.com/tombolo-io/tombolo/internal/trust"
 )
 
@@ -45,7 +46,7 @@ func (w *world) hostile(ctx context.Context, kinds []func(deadline time.Time) er
 			wg.Go(func() {
 				for ctx.Err() == nil {
 					if attack(deadline) != nil {
-						sleep(ctx, 10*time.Millisecond) // refused: it tries again, as attackers do
+						run.Wait(ctx, 10*time.Millisecond) // refused: it tries again, as attackers do
 					}
 					count.Add(1)
 				}
@@ -165,7 +166,7 @@ func (w *world) callers(ctx context.Context, c *cluster) error {
 	}
 	for _, flood := range h2Floods() {
 		kinds = append(kinds, with("unix", c.grpc, func(conn net.Conn) error {
-			h := newH2(conn)
+			h := newH2(conn, "/ProxyService/Proxy")
 			go io.Copy(io.Discard, conn) // ends with the connection
 			return flood(h)
 		}))
@@ -179,11 +180,11 @@ type h2 struct {
 	block []byte
 }
 
-func newH2(conn net.Conn) *h2 {
+func newH2(conn net.Conn, path string) *h2 {
 	io.WriteString(conn, http2.ClientPreface)
 	var b bytes.Buffer
 	enc := hpack.NewEncoder(&b)
-	for _, f := range [][2]string{{":method", "POST"}, {":scheme", "http"}, {":path", "/ProxyService/Proxy"}, {":authority", "x"}, {"content-type", "application/grpc"}, {"te", "trailers"}} {
+	for _, f := range [][2]string{{":method", "POST"}, {":scheme", "http"}, {":path", path}, {":authority", "x"}, {"content-type", "application/grpc"}, {"te", "trailers"}} {
 		enc.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]})
 	}
 	h := &h2{Framer: http2.NewFramer(conn, conn), block: b.Bytes()}

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/tombolo-io/tombolo/internal/run"
 )
 
 // fault is something that goes wrong with a cluster, or with the hub.
@@ -71,7 +73,7 @@ func killAgent(ctx context.Context, w *world, c *cluster) error {
 		return err
 	}
 	c.agent.Wait()
-	sleep(ctx, w.pace.fault/3)
+	run.Wait(ctx, w.pace.fault/3)
 	return w.startAgent(ctx, c, "")
 }
 
@@ -81,7 +83,7 @@ func standStill(ctx context.Context, p interface{ Signal(syscall.Signal) error }
 	if err := signal(p, syscall.SIGSTOP); err != nil {
 		return err
 	}
-	sleep(ctx, d)
+	run.Wait(ctx, d)
 	return signal(p, syscall.SIGCONT)
 }
 
@@ -101,13 +103,30 @@ func slowReaders(ctx context.Context, w *world, c *cluster) error {
 // fullDisk leaves no room for state and records. The hub goes on, says so to who
 // wants something written, and goes on writing when there is room.
 func fullDisk(ctx context.Context, w *world, c *cluster) error {
-	path := filepath.Join(w.disk, "filler")
-	f, err := os.Create(path)
+	empty, err := fillDisk(w.disk)
 	if err != nil {
 		return err
 	}
-	defer os.Remove(path)
-	defer f.Close()
+	defer empty() // nothing, if it is done
+	_, full := w.tombolo(ctx, "token", "create", "--cluster", c.name)
+	run.Wait(ctx, w.pace.fault)
+	if err := empty(); err != nil {
+		return err
+	}
+	if _, err := w.tombolo(ctx, "token", "create", "--cluster", c.name); err != nil {
+		return fmt.Errorf("with room again (on the full disk: %v): %w", full, err)
+	}
+	return nil
+}
+
+// fillDisk fills the disk under a folder to the last page, until empty is called.
+func fillDisk(dir string) (empty func() error, err error) {
+	path := filepath.Join(dir, "filler")
+	f, err := os.Create(path)
+	if err != nil {
+		return nil, err
+	}
+	empty = sync.OnceValue(func() error { return errors.Join(f.Close(), os.Remove(path)) })
 	fill := make([]byte, 1<<20)
 	for {
 		if _, err = f.Write(fill); err != nil {
@@ -121,15 +140,7 @@ func fullDisk(ctx context.Context, w *world, c *cluster) error {
 		}
 	}
 	if !errors.Is(err, syscall.ENOSPC) {
-		return err
+		return nil, errors.Join(err, empty())
 	}
-	_, full := w.tombolo(ctx, "token", "create", "--cluster", c.name)
-	sleep(ctx, w.pace.fault)
-	if err := errors.Join(f.Close(), os.Remove(path)); err != nil {
-		return err
-	}
-	if _, err := w.tombolo(ctx, "token", "create", "--cluster", c.name); err != nil {
-		return fmt.Errorf("with room again (on the full disk: %v): %w", full, err)
-	}
-	return nil
+	return empty, nil
 }

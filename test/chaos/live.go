@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/tombolo-io/tombolo/internal/run"
 	"github.com/tombolo-io/tombolo/test/roles"
 )
 
@@ -51,7 +52,7 @@ func (w *world) rounds(ctx context.Context) error {
 	for round := 1; ; round++ {
 		r.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
 		for _, f := range list {
-			sleep(ctx, w.pace.calm)
+			run.Wait(ctx, w.pace.calm)
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}

@@ -14,6 +14,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/tombolo-io/tombolo/internal/run"
 )
 
 // stream is what an honest caller does with one dial.
@@ -203,7 +205,7 @@ func (w *world) exchange(ctx context.Context, c *cluster, s stream, e event) (ho
 		failed <- err
 	}()
 	if s.stall > 0 {
-		sleep(ctx, s.stall)
+		run.Wait(ctx, s.stall)
 	}
 	got, changed, err := receive(in, newPattern(e.id, 2), s.down)
 	if changed {
@@ -239,16 +241,6 @@ func (w *world) load(ctx context.Context, c *cluster, seed uint64) {
 		if e.how == notAsked || e.how == refused {
 			wait = 200 * time.Millisecond
 		}
-		sleep(ctx, wait)
-	}
-}
-
-// sleep waits, unless ctx ends before.
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
+		run.Wait(ctx, wait)
 	}
 }

@@ -4,6 +4,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"sort"
 	"sync"
 	"time"
@@ -33,11 +34,15 @@ type sight struct {
 }
 
 // outage is a time without the service. One that was killed may have forgotten
-// what came after its last snapshot.
+// what came after its last snapshot: after saved, if that is known.
 type outage struct {
 	at     time.Time
 	killed bool
+	saved  time.Time
 }
+
+// forgets says whether the outage may have cost what was done at a time.
+func (o outage) forgets(d deed) bool { return o.killed && !d.done.Before(o.saved) }
 
 // chronicle holds what all did and saw.
 type chronicle struct {
@@ -61,10 +66,10 @@ func (c *chronicle) saw(s sight) {
 	c.sights = append(c.sights, s)
 }
 
-func (c *chronicle) outage(killed bool) {
+func (c *chronicle) outage(killed bool, saved time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.outages = append(c.outages, outage{time.Now(), killed})
+	c.outages = append(c.outages, outage{time.Now(), killed, saved})
 }
 
 func (c *chronicle) bad(format string, args ...any) {
@@ -99,7 +104,7 @@ func until(p deed, later []deed, outages []outage) time.Time {
 		}
 	}
 	for _, o := range outages {
-		if o.killed && !o.at.Before(p.sent) && o.at.Before(end) {
+		if o.forgets(p) && !o.at.Before(p.sent) && o.at.Before(end) {
 			end = o.at
 		}
 	}
@@ -137,6 +142,35 @@ func covered(periods []period, known, to time.Time) bool {
 	return known.After(to)
 }
 
+// distance is how far the services may be from each other. One service alone has
+// none: who had an answer is seen by everybody.
+type distance struct {
+	lag   time.Duration // until every service knows what one of them has taken
+	slack time.Duration // by which leases may end out of their order
+	blind []period      // when one of them may have been cut off, and shows what it knew
+}
+
+// known is the moment of which a service certainly shows everything at a time.
+func (d distance) known(at time.Time) time.Time {
+	at = at.Add(-d.lag)
+	for _, p := range d.blind {
+		if !at.Before(p.from) && !at.After(p.to) {
+			at = p.from.Add(-d.lag)
+		}
+	}
+	return at
+}
+
+// sees says whether no service may have been cut off a moment ago.
+func (d distance) sees(at time.Time) bool {
+	for _, p := range d.blind {
+		if !at.Before(p.from) && !at.After(p.to.Add(d.lag)) {
+			return false
+		}
+	}
+	return true
+}
+
 // meetingFindings is what is wrong with a chronicle. The numbers count what was
 // looked at, so that it shows when that was nothing.
 type meetingFindings struct {
@@ -154,11 +188,12 @@ type past struct {
 	deeds   map[string][]deed
 	lives   map[string][]period
 	outages []outage
+	distance
 }
 
 // judgeMeeting is the check of the chronicle: pure.
-func judgeMeeting(deeds map[string][]deed, sights []sight, outages []outage) (f meetingFindings) {
-	p := past{deeds, make(map[string][]period, len(deeds)), outages}
+func judgeMeeting(deeds map[string][]deed, sights []sight, outages []outage, far distance) (f meetingFindings) {
+	p := past{deeds, make(map[string][]period, len(deeds)), outages, far}
 	for who, all := range deeds {
 		p.lives[who] = alive(all, outages)
 	}
@@ -204,7 +239,7 @@ func judgeMeeting(deeds map[string][]deed, sights []sight, outages []outage) (f 
 		if s.all && s.sure {
 			f.absent(s, p)
 		}
-		f.order(s, st.due, st.view, p)
+		f.order(s, p.known(st.due), st.view, p)
 		st.due = later(st.due, next)
 	}
 	return f
@@ -218,7 +253,7 @@ func (f *meetingFindings) absent(s sight, p past) {
 			continue
 		}
 		f.absences++
-		if covered(p.lives[who], s.opened, s.at) {
+		if covered(p.lives[who], p.known(s.opened), s.at) {
 			f.vanished = append(f.vanished, fmt.Sprintf("%s is not in the whole cluster on stream %d", who, s.stream))
 		}
 	}
@@ -242,7 +277,7 @@ func (f *meetingFindings) gone(s sight, who string, seq uint64, p past) {
 // that is gone: leases end in their order, whatever the time is.
 func (f *meetingFindings) outlived(s sight, who string, seq uint64, view map[string]uint64, p past) {
 	i, ok := said(p.deeds[who], seq)
-	if !ok {
+	if !ok || !p.sees(s.at) {
 		return
 	}
 	word := p.deeds[who][i]
@@ -257,7 +292,7 @@ func (f *meetingFindings) outlived(s sight, who string, seq uint64, view map[str
 			continue
 		}
 		f.ends++
-		if end.Before(word.sent.Add(word.ttl)) {
+		if end.Add(p.slack).Before(word.sent.Add(word.ttl)) {
 			f.stayed = append(f.stayed, fmt.Sprintf("%s, when %s is gone, on stream %d", other, who, s.stream))
 		}
 	}
@@ -267,18 +302,15 @@ func (f *meetingFindings) outlived(s sight, who string, seq uint64, view map[str
 // something was told already: changes are told in their order. It looks one message
 // later, as a moment may be told in two: who is there, and who is gone.
 func (f *meetingFindings) order(s sight, due time.Time, view map[string]uint64, p past) {
-	killed := time.Time{} // what was before may have been forgotten
-	for _, o := range p.outages {
-		if o.killed && !o.at.After(s.at) {
-			killed = o.at
-		}
+	forgotten := func(d deed) bool {
+		return slices.ContainsFunc(p.outages, func(o outage) bool { return o.forgets(d) && !o.at.After(s.at) && !d.sent.After(o.at) })
 	}
 	for who, all := range p.deeds {
 		i := sort.Search(len(all), func(i int) bool { return !all[i].done.Before(due) }) - 1
 		for i >= 0 && !all[i].acked {
 			i--
 		}
-		if clusterOf(who) != s.of || i < 0 || !all[i].sent.After(killed) {
+		if clusterOf(who) != s.of || i < 0 || forgotten(all[i]) {
 			continue
 		}
 		f.orders++

@@ -8,19 +8,20 @@ import (
 )
 
 // gate is a way to the service that can be closed: what is under way then waits,
-// and nobody is told.
+// and nobody is told. A gate with several services behind it is a balancer.
 type gate struct {
-	to     string
+	to     func() string // for each connection
 	ln     net.Listener
 	wg     sync.WaitGroup
 	mu     sync.Mutex
 	open   *sync.Cond
 	closed bool
+	refuse bool // new connections end at once
 	over   bool
 	conns  map[net.Conn]bool
 }
 
-func newGate(at, to string) (*gate, error) {
+func newGate(at string, to func() string) (*gate, error) {
 	ln, err := net.Listen("tcp", at)
 	if err != nil {
 		return nil, err
@@ -30,6 +31,8 @@ func newGate(at, to string) (*gate, error) {
 	g.wg.Go(g.accept)
 	return g, nil
 }
+
+func (g *gate) address() string { return g.ln.Addr().String() }
 
 func (g *gate) accept() {
 	for {
@@ -43,7 +46,7 @@ func (g *gate) accept() {
 
 func (g *gate) carry(in net.Conn) {
 	defer in.Close()
-	out, err := net.Dial("tcp", g.to)
+	out, err := net.Dial("tcp", g.to())
 	if err != nil {
 		return
 	}
@@ -61,10 +64,12 @@ func (g *gate) carry(in net.Conn) {
 func (g *gate) keep(conns ...net.Conn) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for _, c := range conns {
-		g.conns[c] = true
+	if !g.refuse {
+		for _, c := range conns {
+			g.conns[c] = true
+		}
 	}
-	return !g.over
+	return !g.over && !g.refuse
 }
 
 func (g *gate) drop(conns ...net.Conn) {
@@ -115,6 +120,16 @@ func (g *gate) cut() {
 	defer g.mu.Unlock()
 	for c := range g.conns {
 		c.Close()
+	}
+}
+
+// bar ends what lives and takes nothing new, until it is lifted.
+func (g *gate) bar(refuse bool) {
+	g.mu.Lock()
+	g.refuse = refuse
+	g.mu.Unlock()
+	if refuse {
+		g.cut()
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/tombolo-io/tombolo/internal/run"
 	"github.com/tombolo-io/tombolo/internal/seal"
 	pb "github.com/tombolo-io/tombolo/proto/discovery"
 	sdr "github.com/tombolo-io/tombolo/proto/sidero"
@@ -30,12 +31,19 @@ type watcher struct {
 	mu      sync.Mutex
 	view    map[string]uint64
 	streams int
+	ends    []time.Time // of streams that had begun
 }
 
 func (w *watcher) live(ctx context.Context) {
 	for ctx.Err() == nil {
+		before := w.begun()
 		w.once(ctx, w) // whatever ends it
-		sleep(ctx, 20*time.Millisecond)
+		w.mu.Lock()
+		if w.streams > before && ctx.Err() == nil {
+			w.ends = append(w.ends, time.Now())
+		}
+		w.mu.Unlock()
+		run.Wait(ctx, 20*time.Millisecond)
 	}
 }
 
@@ -58,6 +66,12 @@ func (w *watcher) saw(s sight) {
 	for _, who := range s.gone {
 		delete(w.view, who)
 	}
+}
+
+func (w *watcher) begun() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.streams
 }
 
 func (w *watcher) sees(want map[string]uint64) bool {

@@ -19,6 +19,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/tombolo-io/tombolo/internal/run"
 	"github.com/tombolo-io/tombolo/test/lab"
 	"github.com/tombolo-io/tombolo/test/roles"
 )
@@ -203,7 +204,7 @@ func (w *world) until(ctx context.Context, what string, holds func() bool) error
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	for !holds() {
-		sleep(ctx, 20*time.Millisecond)
+		run.Wait(ctx, 20*time.Millisecond)
 		if ctx.Err() != nil {
 			return fmt.Errorf("%s: not within a minute: %w", what, ctx.Err())
 		}
@@ -282,6 +283,6 @@ func (w *world) watch(ctx context.Context) {
 			w.peak, w.now = max(w.peak, n), max(w.now, n)
 			w.mu.Unlock()
 		}
-		sleep(ctx, 250*time.Millisecond)
+		run.Wait(ctx, 250*time.Millisecond)
 	}
 }

@@ -65,10 +65,7 @@ func serve(urls string, in io.Reader, out io.Writer) error {
 		defer mu.Unlock()
 		_ = enc.Encode(a) // whoever listens may be gone
 	}
-	w, err := board.Watch(at("").Cluster)
-	if err != nil {
-		return err
-	}
+	w := board.Watch(at("").Cluster)
 	go func() { _ = st.Run(ctx) }()
 	go func() {
 		for {

@@ -143,13 +143,24 @@ func (s *Server) allow(t *testing.T, c store.Config) {
 
 func (s *Server) secure(t *testing.T, c store.Config) *clientv3.Client {
 	t.Helper()
+	return s.as(t, c, "", "")
+}
+
+// root is a client that may do everything, once passwords are on.
+func (s *Server) root(t *testing.T, c store.Config) *clientv3.Client {
+	t.Helper()
+	return s.as(t, c, "root", "right")
+}
+
+func (s *Server) as(t *testing.T, c store.Config, user, password string) *clientv3.Client {
+	t.Helper()
 	pair, err := tls.LoadX509KeyPair(c.CertFile, c.KeyFile)
 	must(t, err)
 	text, err := os.ReadFile(c.CAFile)
 	must(t, err)
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(text)
-	client, err := clientv3.New(clientv3.Config{Endpoints: []string{s.URL}, Logger: zap.NewNop(),
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{s.URL}, Logger: zap.NewNop(), Username: user, Password: password,
 		TLS: &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{pair}}})
 	must(t, err)
 	t.Cleanup(func() { _ = client.Close() })

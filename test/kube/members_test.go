@@ -7,7 +7,10 @@ package kube_test
 import (
 	"bytes"
 	"context"
+	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"os"
 	"strings"
 	"sync/atomic"
@@ -49,7 +52,9 @@ func TestMembers(t *testing.T) {
 	t.Run("service accounts", w.accounts)
 	t.Run("annotations", w.annotations)
 	t.Run("the schema refuses", w.schema)
+	t.Run("manifests", w.manifests)
 	t.Run("restart", w.restart)
+	t.Run("announce", w.announce)
 	t.Logf("%.1fs in all", time.Since(begin).Seconds())
 }
 
@@ -250,4 +255,90 @@ func (w *members) restart(t *testing.T) {
 	facts.Store(12)
 	changed <- struct{}{}
 	runtest.Eventually(t, "ki's news", func() bool { return h.Knows("kh", 10) && h.Knows("ki", 12) })
+}
+
+// announce: two programs with kubelets' credentials meet through kube-apiserver alone; one with a pod's
+// token, which reads no annotations, joins them; kube-apiserver may go meanwhile; what a node wrote is gone when it leaves.
+func (w *members) announce(t *testing.T) {
+	started := map[string]*rig.Member{}
+	start := func(node, kubeconfig, kubernetes, announce string, port int) {
+		w.AddNode(t, node)
+		m, err := w.StartMember(t.Context(), node, "kubeconfig: "+kubeconfig+", node: "+node+kubernetes, announce, port)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if t.Failed() {
+				t.Logf("%s:\n%s", node, m.Tail())
+			}
+		})
+		started[node] = m
+	}
+	for i, node := range []string{"kp", "kq"} {
+		kubeconfig, err := w.NodeKubeconfig(node)
+		if err != nil {
+			t.Fatal(err)
+		}
+		start(node, kubeconfig, ", read: [members, annotations], write: [members, annotations]", "role: worker, publicKey: "+kubetest.Facts(byte(20+i)).Key.String(), 8448+i)
+	}
+	w.AddNode(t, "kr")
+	token, err := w.Kubectl(t.Context(), "create", "token", "mesh", "--bound-object-kind", "Node", "--bound-object-name", "kr")
+	if err != nil {
+		t.Fatal(err)
+	}
+	kubeconfig, err := w.TokenKubeconfig("announce-on-kr", token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.apply(t, manifest.MembersOptions{Kubelets: true, ServiceAccounts: []string{"default/mesh"}, NodeAnnotations: true})
+	start("kr", kubeconfig, "", "role: worker, overlay6: 'fd00::22', publicKey: "+kubetest.Facts(22).Key.String(), 8450)
+	sees := func(by, who, what string, has bool) {
+		t.Helper()
+		runtest.Eventually(t, by+" sees of "+who+": "+what, func() bool {
+			text, err := started[by].Members(t.Context(), who)
+			return (err == nil && strings.Contains(text, what)) == has
+		})
+	}
+	for _, pair := range [][2]string{{"kp", "kq"}, {"kq", "kp"}} { // each fact with both sources
+		sees(pair[0], pair[1], kubetest.Facts(map[string]byte{"kp": 20, "kq": 21}[pair[1]]).Key.String()+"   kubernetes/annotations, kubernetes/members", true)
+		sees(pair[0], pair[1], "machine-"+pair[1], true)
+	}
+	sees("kp", "kr", "fd00::22", true)
+	sees("kr", "kq", "kubernetes/members", true)
+	metric := func(node string, port int, line string) {
+		t.Helper()
+		runtest.Eventually(t, node+" measures "+line, func() bool {
+			text, err := w.metrics(t.Context(), port)
+			return err == nil && strings.Contains(text, "\n"+line+"\n")
+		})
+	}
+	metric("kp", 8448, `tombolo_finder_kubernetes_answers{part="announcement"} 1`)
+	if err := w.UseEgress(t.Context(), rig.Direct); err != nil { // kube-apiserver goes, and comes back
+		t.Fatal(err)
+	}
+	metric("kp", 8448, `tombolo_finder_kubernetes_answers{part="members"} 1`)
+	started["kq"].Stop(20 * time.Second)
+	runtest.Eventually(t, "the end of kq", func() bool {
+		text, err := w.Kubectl(t.Context(), "get", "members.tombolo.dev", "kq", "--ignore-not-found")
+		annotations, err2 := w.Kubectl(t.Context(), "get", "node", "kq", "-o", "jsonpath={.metadata.annotations}")
+		return err == nil && err2 == nil && text == "" && !strings.Contains(annotations, "talos.dev")
+	})
+	sees("kp", "kq", "machine-kq", false)
+	sees("kp", "kr", "fd00::22", true)
+}
+
+// metrics are those at a health port on the control plane's loopback.
+func (w *members) metrics(ctx context.Context, port int) (string, error) {
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, address string) (net.Conn, error) { return w.Dial(ctx, address) }}}
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://127.0.0.1:%d/metrics", port), nil)
+	if err != nil {
+		return "", err
+	}
+	answer, err := client.Do(r)
+	if err != nil {
+		return "", err
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	return string(text), err
 }

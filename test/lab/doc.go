@@ -18,8 +18,21 @@
 //	masquerade := gateway.Masquerade("wan")
 //	masquerade.On()
 //
+// For nodes that have to find each other, Kinds lists the kinds of places that
+// there are, Theory says which of them find a direct way, and NewGrid builds the
+// world of a pair:
+//
+//	home, _ := lab.KindOf("port-restricted")
+//	cloud, _ := lab.KindOf("symmetric")
+//	fmt.Println(lab.Theory(home, cloud).Why) // why there is none
+//	g, err := l.NewGrid(lab.Pair{A: home, B: cloud})
+//	g.A.Host.Start(...) // a node; g.STUN4, g.Hub and port 443 on it are there for it
+//	g.A.Forget()        // the router is switched off and on
+//	g.Between.On()      // the way between the nodes is cut, not that to the hub
+//
 // Every link is a veth pair with one address on each end and a host route to
-// the other, so no bridge is needed and two clusters may use the same range.
+// the other, so no bridge is needed and two clusters may use the same range; a
+// LAN is a bridge within its router.
 // Nothing is put into the root network namespace: links are created from one
 // namespace straight into another, sysctls are set inside.
 //
@@ -28,6 +41,6 @@
 // touch anything of a run that lives. Processes started in a lab die with it,
 // also when their parent is killed with -9.
 //
-// It does not do IPv6 yet, nor delay or rate limits. It needs root on
+// It does no rate limits. It needs root on
 // Linux 5.12 or newer; Check says so in words.
 package lab

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -36,6 +37,7 @@ type Lab struct {
 
 	mu        sync.Mutex
 	closed    bool
+	links     int // made so far
 	hosts     map[string]*Host
 	processes map[*Process]struct{}
 	listeners map[io.Closer]struct{}
@@ -127,6 +129,11 @@ func (l *Lab) Host(name string) (*Host, error) {
 	if h.link, err = netlink.NewHandleAt(h.ns, netlinkRoute); err != nil {
 		return nil, fmt.Errorf("opening netlink in %s: %w", name, err)
 	}
+	// What we number ourselves is not looked for in use by anybody, not even
+	// the link's own address. A machine without IPv6 has no such file.
+	if err := h.Sysctl("ipv6/conf/default/accept_dad", "0"); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
 	lo, err := h.link.LinkByName("lo")
 	if err != nil {
 		return nil, fmt.Errorf("finding lo in %s: %w", name, err)
@@ -141,6 +148,9 @@ func (l *Lab) Host(name string) (*Host, error) {
 func (l *Lab) Router(name string) (*Host, error) {
 	h, err := l.Host(name)
 	if err != nil {
+		return nil, err
+	}
+	if err := h.Sysctl("ipv6/conf/all/forwarding", "1"); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
 	return h, h.Sysctl("ipv4/ip_forward", "1")

@@ -8,6 +8,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -28,6 +29,12 @@ func TestMain(m *testing.M) {
 	if os.Getenv(abandonEnv) != "" {
 		abandon()
 	}
+	// The tests of networks mostly wait for what must not come, so that more of
+	// them than processors go on at once.
+	if err := flag.Set("test.parallel", "6"); err != nil {
+		fmt.Fprintln(os.Stderr, "error:", err)
+		os.Exit(1)
+	}
 	os.Exit(labtest.Main(m))
 }
 
@@ -39,20 +46,22 @@ func greeter(t *testing.T, h *lab.Host, addr, word string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	go func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer conn.Close()
-				host, _, _ := net.SplitHostPort(conn.RemoteAddr().String())
-				fmt.Fprintf(conn, "%s %s\n", word, host)
-				io.Copy(conn, conn)
-			}()
+	go greet(listener, word)
+}
+
+func greet(listener net.Listener, word string) {
+	for {
+		conn, err := listener.Accept()
+		if err != nil {
+			return
 		}
-	}()
+		go func() {
+			defer conn.Close()
+			host, _, _ := net.SplitHostPort(conn.RemoteAddr().String())
+			fmt.Fprintf(conn, "%s %s\n", word, host)
+			io.Copy(conn, conn)
+		}()
+	}
 }
 
 // greeting dials and returns the first line of the answer.
@@ -69,7 +78,7 @@ func greeting(h *lab.Host, addr string, within time.Duration) (string, error) {
 	return strings.TrimSpace(line), err
 }
 
-func packets(t *testing.T, f *lab.Filter) uint64 {
+func packets(t testing.TB, f *lab.Filter) uint64 {
 	t.Helper()
 	n, err := f.Packets()
 	if err != nil {

@@ -15,11 +15,20 @@ import (
 // count is the packets dropped. One direction only: for both, let both ends
 // lose. It drops what the kernel passes as one packet, so see SinglePackets.
 func (h *Host) Lose(link string, oneIn uint32) *Filter {
+	return h.lose("lose-"+link, link, oneIn, unix.NFT_NG_RANDOM)
+}
+
+// LoseEvery is Lose without chance: it drops the first packet in every so many.
+func (h *Host) LoseEvery(link string, oneIn uint32) *Filter {
+	return h.lose("lose-every-"+link, link, oneIn, unix.NFT_NG_INCREMENTAL)
+}
+
+func (h *Host) lose(table, link string, oneIn, how uint32) *Filter {
 	match := append(through(expr.MetaKeyIIFNAME, link),
-		&expr.Numgen{Register: 1, Modulus: oneIn, Type: unix.NFT_NG_RANDOM},
+		&expr.Numgen{Register: 1, Modulus: oneIn, Type: how},
 		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: binaryutil.NativeEndian.PutUint32(0)},
 	)
-	return &Filter{host: h, table: "lose-" + link, chains: []chain{{
+	return &Filter{host: h, table: table, chains: []chain{{
 		name: "in", kind: nftables.ChainTypeFilter,
 		hook: nftables.ChainHookPrerouting, priority: nftables.ChainPriorityRaw,
 		rules: [][]expr.Any{rule(match, drop())},

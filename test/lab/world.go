@@ -55,7 +55,7 @@ func (l *Lab) NewWorld(sites, agents int) (*World, error) {
 	if w.Control, err = l.Host("control"); err != nil {
 		return nil, err
 	}
-	if err = l.Link(End{w.Control, "eth0", ControlAddr}, End{w.Internet, "control", internetToControl}); err != nil {
+	if err = l.Link(End{Host: w.Control, Name: "eth0", Addr: ControlAddr}, End{Host: w.Internet, Name: "control", Addr: internetToControl}); err != nil {
 		return nil, err
 	}
 	if err = w.Control.Default(internetToControl); err != nil {
@@ -82,7 +82,7 @@ func (l *Lab) newSite(internet *Host, index, agents int) (*Site, error) {
 		NAT: gateway.Masquerade("wan"), Firewall: gateway.DropNew("wan"), Uplink: gateway.Partition("wan"),
 	}
 	provider := fmt.Sprintf("203.0.113.%d", 4*index+1)
-	err = l.Link(End{gateway, "wan", s.Public}, End{internet, fmt.Sprintf("site%d", number), provider})
+	err = l.Link(End{Host: gateway, Name: "wan", Addr: s.Public}, End{Host: internet, Name: fmt.Sprintf("site%d", number), Addr: provider})
 	if err != nil {
 		return nil, err
 	}
@@ -113,7 +113,7 @@ func (l *Lab) inSite(s *Site, number int, name, addr string) (*Host, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := l.Link(End{host, "eth0", addr}, End{s.Gateway, name, siteGatewayAddr}); err != nil {
+	if err := l.Link(End{Host: host, Name: "eth0", Addr: addr}, End{Host: s.Gateway, Name: name, Addr: siteGatewayAddr}); err != nil {
 		return nil, err
 	}
 	return host, host.Default(siteGatewayAddr)

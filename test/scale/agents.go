@@ -14,6 +14,7 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/carrier"
 	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/run"
 	"github.com/tombolo-io/tombolo/internal/trust"
 	"github.com/tombolo-io/tombolo/test/roles"
 )
@@ -141,7 +142,7 @@ func (r *agentsRole) storm(raw json.RawMessage) (out stormResult, err error) {
 		wg.Go(func() {
 			var waited time.Duration
 			for try := 0; ; try++ {
-				wait := backoff(try, rand.Float64())
+				wait := run.Backoff(try, limit.BackoffMost, rand.Float64())
 				waited += wait
 				time.Sleep(wait)
 				tries.Add(1)
@@ -188,13 +189,4 @@ func (a *simulated) come(ctx context.Context, bare string) error {
 	conn.SetReadDeadline(deadline)
 	_, err = conn.Read(make([]byte, 1))
 	return err
-}
-
-// backoff is the wait of the product's agent (internal/agent/backoff.go).
-func backoff(n int, random float64) time.Duration {
-	top := limit.BackoffMost
-	if n < 16 {
-		top = min(limit.BackoffFirst<<n, limit.BackoffMost)
-	}
-	return limit.BackoffFirst/2 + time.Duration(random*float64(top))
 }

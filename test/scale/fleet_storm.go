@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/run"
 )
 
 // mishap is something that goes wrong with a fleet.
@@ -166,7 +167,7 @@ func (f *estate) without(cluster int) bool {
 
 // pause is what an agent does before its next try, which goes to the next of its list.
 func (f *estate) pause(s int32, notice time.Duration) {
-	f.later(s, notice+backoff(int(f.try[s]), f.rng.Float64()))
+	f.later(s, notice+run.Backoff(int(f.try[s]), limit.BackoffMost, f.rng.Float64()))
 	f.try[s] = min(f.try[s]+1, 100)
 	f.seat[s] = (f.seat[s] + 1) % listed
 }

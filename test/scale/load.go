@@ -16,6 +16,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/hub"
 	"github.com/tombolo-io/tombolo/internal/id"
 	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/run"
 	"github.com/tombolo-io/tombolo/internal/wire"
 	"github.com/tombolo-io/tombolo/test/roles"
 )
@@ -255,12 +256,8 @@ func pause(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return ctx.Err()
 	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
+	if !run.Wait(ctx, d) {
 		return context.Cause(ctx)
 	}
+	return nil
 }

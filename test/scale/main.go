@@ -26,7 +26,7 @@ import (
 // version is that of the sources, set by the build.
 var version = "unknown"
 
-func main() { roles.Main("scale", runRole, run) }
+func main() { roles.Main("scale", runRole, runAll) }
 
 // The roles of processes.
 const (

@@ -157,16 +157,16 @@ func (m *meeting) grow(ctx context.Context, name string, one bool, steps []int) 
 		}
 		each := func(now, then int64) float64 { return float64(now-then) / float64(n) / 1000 }
 		m.r.say("%-10s %6d: %s: %.2f KB each and %.2f KB live, %.2f KB of both are what they sent", "members", n, name,
-			each(l.Resident, zero.Resident), each(l.Live, zero.Live), each(l.Bytes, zero.Bytes))
+			each(l.Resident, zero.Resident), each(l.Live, zero.Live), each(l.Bytes-accounted*int64(n), zero.Bytes))
 		if err := m.r.results.Add(record{Measurement: "members", At: n, Case: name, Values: map[string]float64{
 			"rss": float64(l.Resident - zero.Resident), "rssSettled": float64(l.look.Settled - zero.look.Settled),
-			"live": float64(l.Live - zero.Live), "sent": float64(l.Bytes - zero.Bytes),
+			"live": float64(l.Live - zero.Live), "sent": float64(l.Bytes - zero.Bytes - accounted*int64(n)),
 		}}); err != nil {
 			return err
 		}
 	}
 	beyond := func(now, then int64) float64 {
-		return float64(now-then-l.Bytes+zero.Bytes) / float64(have) / 1000
+		return float64(now-then-l.Bytes+zero.Bytes)/float64(have)/1000 + accounted/1000.0
 	}
 	where := grouped(have) + " " + name
 	if err := m.r.line(line{name: "RSS of a member beyond its own bytes, " + where, value: beyond(l.Resident, zero.Resident), target: mostPerMember, unit: " KB"}); err != nil {
@@ -217,48 +217,6 @@ func (r *runner) startEcho(ctx context.Context, whole []byte) (p *roles.Process,
 	at = r.address(8446)
 	r.sites++
 	return p, at, p.Call(ctx, opStart, 0, echoArgs{Listen: at, Whole: whole, Locks: r.profile}, nil)
-}
-
-// takeUpdates compares updates with the same messages to a server that drops them.
-func takeUpdates(ctx context.Context, r *runner) error {
-	members, err := roles.Spawn(r.lab.Here(), roleMembers, "members")
-	if err != nil {
-		return err
-	}
-	defer over(members)
-	m, err := r.newMeeting(ctx, 0)
-	defer m.over()
-	if err != nil {
-		return err
-	}
-	echo, at, err := r.startEcho(ctx, nil)
-	defer over(echo)
-	if err != nil {
-		return err
-	}
-	var rates [2][]float64
-	for round := range r.meeting.rounds + 1 { // the first is for those who are not warm yet
-		for i, to := range []string{m.args.Listen, at} {
-			var out updatesResult
-			if err := members.Call(ctx, opUpdates, r.meeting.updates, updatesArgs{To: to, Connections: 16, Workers: 8, For: r.meeting.updates}, &out); err != nil {
-				return err
-			}
-			if round > 0 {
-				rates[i] = append(rates[i], out.rate())
-			}
-		}
-	}
-	if err := m.profile(ctx, "updates", func() error {
-		return members.Call(ctx, opUpdates, r.meeting.updates, updatesArgs{To: m.args.Listen, Connections: 16, Workers: 8, For: r.meeting.updates}, nil)
-	}); err != nil {
-		return err
-	}
-	ours, echoed := middle(rates[0]), middle(rates[1])
-	if err := r.results.Add(record{Measurement: "updates", Values: map[string]float64{"updates": ours, "echoes": echoed}}); err != nil {
-		return err
-	}
-	return r.line(line{name: "updates a second, of an empty echo with the same messages", value: ours / echoed, target: leastUpdates, atLeast: true,
-		note: fmt.Sprintf("%.0f and %.0f a second", ours, echoed)})
 }
 
 // profile leaves profiles of the service beside what is done, if the run shall have any.

@@ -36,8 +36,11 @@ const (
 const (
 	memberData      = 600
 	memberEndpoints = 2
-	endpointBytes   = 16
-	usual           = 100 // members of a cluster
+	// accounted is what the service counts for a member as memory beside what it sent
+	// (internal/discovery/share.go): it is not the member's own.
+	accounted     = 320 + 56*memberEndpoints
+	endpointBytes = 16
+	usual         = 100 // members of a cluster
 )
 
 // fillArgs bring members.
@@ -88,7 +91,8 @@ type watchResult struct {
 
 // membersRole is the role of members and watchers.
 type membersRole struct {
-	leave []func()
+	leave   []func()
+	signers []*signer
 }
 
 // Do implements roles.Role.
@@ -102,6 +106,14 @@ func (r *membersRole) Do(op string, raw json.RawMessage) (any, error) {
 	case opUpdates:
 		var out updatesResult
 		return &out, with(raw, func(a updatesArgs) (err error) { out, err = update(a); return err })
+	case opSigned:
+		var out updatesResult
+		return &out, with(raw, func(a signedArgs) (err error) { out, err = r.signed(a); return err })
+	case opSeal:
+		return nil, with(raw, r.seal)
+	case opVerify:
+		var out updatesResult
+		return &out, with(raw, func(d time.Duration) (err error) { out, err = verify(d); return err })
 	case opWatch:
 		var out watchResult
 		return &out, with(raw, func(a watchArgs) (err error) { out, err = r.watch(a); return err })

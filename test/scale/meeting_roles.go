@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/mem"
 
 	"github.com/tombolo-io/tombolo/internal/discovery"
+	native "github.com/tombolo-io/tombolo/proto/discovery"
 	sdr "github.com/tombolo-io/tombolo/proto/sidero"
 	"github.com/tombolo-io/tombolo/test/roles"
 )
@@ -89,7 +90,7 @@ tls: {none: true}
 rates: {perSecond: 1000000, burst: 1000000}
 drainTimeout: 100ms
 settle: 1ms
-limits: {watchesPerAddress: 1000000`, args.Dir, args.Listen, args.Admin)
+limits: {watchesPerAddress: 1000000, clustersPerAddress: 1000000, bytesPerAddress: 1GiB`, args.Dir, args.Listen, args.Admin)
 	if args.Members > 0 {
 		text += fmt.Sprintf(", members: %d", args.Members)
 	}
@@ -125,6 +126,7 @@ type echoArgs struct {
 // same bytes from one place in memory.
 type echoRole struct {
 	sdr.UnimplementedClusterServer
+	native.UnimplementedDiscoveryServer
 	whole []byte
 }
 
@@ -151,6 +153,8 @@ func (r *echoRole) Do(op string, raw json.RawMessage) (any, error) {
 	}
 	srv := grpc.NewServer(grpc.ForceServerCodecV2(bytesCodec{encoding.GetCodecV2(proto.Name)}))
 	sdr.RegisterClusterServer(srv, r)
+	native.RegisterDiscoveryServer(srv, r)
+	srv.RegisterService(&echoDesc, r)
 	go srv.Serve(ln) // until the process ends
 	return nil, nil
 }

@@ -50,8 +50,8 @@ func names() (out []string) {
 	return out
 }
 
-// run is the program; code is its exit code.
-func run(ctx context.Context, args []string) (code int, err error) {
+// runAll is the program; code is its exit code.
+func runAll(ctx context.Context, args []string) (code int, err error) {
 	return roles.Judge(args, parseOptions, func(o options) (short bool, err error) {
 		r := &runner{options: o, stdout: os.Stdout, stderr: os.Stderr}
 		err = r.all(ctx)

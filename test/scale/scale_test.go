@@ -56,7 +56,7 @@ func TestEveryLine(t *testing.T) {
 		"sessions of the fullest hub", "a zone is cut off, two sessions",
 		"RSS of a member beyond its own bytes, 300 in clusters of 100", "live memory of a member beyond its own bytes, 300 in clusters of 100",
 		"RSS of a member beyond its own bytes, 200 in one cluster", "live memory of a member beyond its own bytes, 200 in one cluster",
-		"p99 from a join until 10 watchers see it, with 300 members elsewhere", "updates a second, of an empty echo", "40 watchers of 3 clusters come back, of plain gRPC",
+		"p99 from a join until 10 watchers see it, with 300 members elsewhere", "updates a second, of an empty echo with the same messages", "signed updates a second", "40 watchers of 3 clusters come back, of plain gRPC",
 	} {
 		i := slices.IndexFunc(r.lines, func(l line) bool { return strings.Contains(l.name, want) })
 		if i < 0 {

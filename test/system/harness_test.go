@@ -93,6 +93,7 @@ func (p *process) wait(t *testing.T) error {
 type hubSpec struct {
 	dir    string // state and sockets; made if empty
 	listen string
+	name   string           // in its certificate; that of the machine if empty
 	extra  string           // more of the configuration, YAML
 	now    func() time.Time // its clock
 }
@@ -143,6 +144,9 @@ func newHub(t *testing.T, s hubSpec) (*testHub, error) {
 		t.Fatal(err)
 	}
 	cfg.Version = "test"
+	if s.name != "" {
+		cfg.Name = s.name
+	}
 	h.cfg = cfg
 	log := h.log.logger()
 	h.records, h.traces = observed(t, cfg.Audit, cfg.OTLP, otlp.Options{Log: log, Reg: h.reg, Service: "tombolo-hub"})

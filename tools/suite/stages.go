@@ -172,7 +172,11 @@ func (c config) lab(s *stageRun) error {
 	}
 	run := c.suiteOf(packages...)
 	run.verbose, run.noSkips, run.planted = true, true, true
-	return s.test(run, "-tags", "lab", "-count=1", "-p=1", "-timeout", "20m")
+	within := "20m"
+	if os.Getenv("TOMBOLO_LAB_GRID") == "whole" { // each pair with the program itself
+		within = "1h"
+	}
+	return s.test(run, "-tags", "lab", "-count=1", "-p=1", "-timeout", within)
 }
 
 func (c config) kubernetes(s *stageRun) error {

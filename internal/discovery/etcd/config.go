@@ -9,7 +9,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"log/slog"
-	"os"
 	"strings"
 	"time"
 
@@ -21,6 +20,7 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/private"
 	"github.com/tombolo-io/tombolo/internal/tell"
 )
 
@@ -114,7 +114,7 @@ func (c Config) tls() (*tls.Config, error) {
 	}
 	out := &tls.Config{MinVersion: tls.VersionTLS12}
 	if c.CAFile != "" {
-		text, err := os.ReadFile(c.CAFile)
+		text, err := private.ReadPublic(c.CAFile, limit.PrivateFile)
 		if err != nil {
 			return nil, bad("the CA of etcd cannot be read").Because(err)
 		}
@@ -129,12 +129,14 @@ func (c Config) tls() (*tls.Config, error) {
 	if c.CertFile == "" || c.KeyFile == "" {
 		return nil, bad("the certificate for etcd is not whole").Whyf("certFile and keyFile belong together")
 	}
-	if _, err := tls.LoadX509KeyPair(c.CertFile, c.KeyFile); err != nil {
+	if _, err := private.Pair(c.CertFile, c.KeyFile); fault.Has(err, fault.CodeSecret) {
+		return nil, err
+	} else if err != nil {
 		return nil, bad("the certificate for etcd cannot be used").Because(err)
 	}
 	// Read anew for each connection, so that a renewed certificate needs no restart.
 	out.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-		pair, err := tls.LoadX509KeyPair(c.CertFile, c.KeyFile)
+		pair, err := private.Pair(c.CertFile, c.KeyFile)
 		return &pair, err
 	}
 	return out, nil
@@ -147,7 +149,10 @@ func (c Config) password() (string, error) {
 	if c.Username == "" {
 		return "", nil
 	}
-	text, err := os.ReadFile(c.PasswordFile)
+	text, err := private.Read(c.PasswordFile, limit.FinderKeyFile)
+	if fault.Has(err, fault.CodeSecret) {
+		return "", err
+	}
 	if err != nil {
 		return "", invalid("the password for etcd cannot be read").Because(err).Hint("see store.etcd.passwordFile")
 	}

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/tombolo-io/tombolo/internal/run"
 )
 
 // fake is an etcd in memory, whose time may be simulated. It is written from what
@@ -206,7 +208,7 @@ func (f *fake) Revoke(ctx context.Context, id int64) error {
 
 func (f *fake) Left(ctx context.Context, id int64) (time.Duration, error) {
 	if f.slow > 0 {
-		pause(ctx, f.slow)
+		run.Wait(ctx, f.slow)
 	}
 	if err := f.begin(ctx); err != nil {
 		return 0, err

@@ -5,6 +5,7 @@ package etcd
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -40,17 +41,8 @@ func (s *Store) Run(ctx context.Context) error {
 				break
 			}
 			s.lost(err)
-			pause(ctx, s.times.Retry)
+			run.Wait(ctx, s.times.Retry)
 		}
-	}
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
 	}
 }
 
@@ -145,5 +137,5 @@ func (s *Store) note(key string) bool {
 func (s *Store) put(m member) {
 	l, _ := m.v.at(m.end).ExpireEndpoints(time.Now())
 	s.known[m.p] = kept{rev: m.rev, id: m.lease, ttl: m.v.ttl}
-	s.board.Follow(m.p, l)
+	s.board.Follow(m.p, netip.Addr{}, l)
 }

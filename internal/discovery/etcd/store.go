@@ -102,7 +102,7 @@ func (s *Store) State() discovery.StoreState {
 	out := discovery.StoreState{Kind: "etcd", Settled: true, Saved: s.word, Since: s.since}
 	switch {
 	case s.away != nil:
-		out.Degraded = s.config.unreachable(s.away).Error()
+		out.Degraded, out.Closed = s.config.unreachable(s.away).Error(), true
 	case s.odd != "":
 		out.Degraded, out.Since = foreign(s.prefix, s.odd).Error(), s.oddAt
 	}

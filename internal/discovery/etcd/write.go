@@ -5,6 +5,7 @@ package etcd
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/discovery"
@@ -99,12 +100,12 @@ func (w *write) update(ctx context.Context, u roster.Update) (done bool, err err
 	case w.was.Stale(u):
 		return false, discovery.Stale(w.was.Version, u.Version)
 	case w.was.Repeats(u) && !over(w.was): // it had no answer, but was done
-		w.wrote(w.p, w.was, w.known)
+		w.wrote(w.p, u.From, w.was, w.known)
 		return true, nil
 	}
 	now := time.Now()
 	next, _ := w.was.Put(now, u)
-	if err := w.board.Admit(w.p, next); err != nil {
+	if err := w.board.Admit(w.p, u.From, next); err != nil {
 		return false, err
 	}
 	is := kept{id: w.known.id, ttl: w.known.ttl}
@@ -132,7 +133,7 @@ func (w *write) update(ctx context.Context, u roster.Update) (done bool, err err
 		w.spare, w.over = 0, w.known.id
 	}
 	is.rev = answer.rev
-	w.wrote(w.p, next, is)
+	w.wrote(w.p, u.From, next, is)
 	return true, nil
 }
 
@@ -247,13 +248,13 @@ func (w *write) drop(ctx context.Context, unsure bool) {
 }
 
 // wrote puts our own write onto the board, unless what came later is there.
-func (s *Store) wrote(p discovery.Place, l roster.Lease, k kept) {
+func (s *Store) wrote(p discovery.Place, from netip.Addr, l roster.Lease, k kept) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.top = max(s.top, k.rev)
 	if k.rev > s.seen && k.rev > s.known[p].rev {
 		s.known[p] = k
-		s.board.Follow(p, l)
+		s.board.Follow(p, from, l)
 	}
 }
 
@@ -263,5 +264,5 @@ func (s *Store) gone(p discovery.Place, rev int64) {
 		return
 	}
 	delete(s.known, p)
-	s.board.Follow(p, roster.Lease{})
+	s.board.Follow(p, netip.Addr{}, roster.Lease{})
 }

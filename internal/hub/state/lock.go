@@ -7,9 +7,9 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
-	"time"
 
 	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/store"
 )
 
 // openChecked opens the file, takes the lock that the library asks for again,
@@ -20,7 +20,7 @@ func openChecked(path string, flag int, mode os.FileMode) (*os.File, error) {
 	if err != nil {
 		return nil, unwritable(filepath.Dir(path), err)
 	}
-	err = lock(file)
+	err = store.Lock(file)
 	switch {
 	case errors.Is(err, syscall.EWOULDBLOCK):
 		err = fault.New(fault.CodeStateBusy, "the state in "+filepath.Dir(path)+" is in use").
@@ -37,16 +37,4 @@ func openChecked(path string, flag int, mode os.FileMode) (*os.File, error) {
 		return nil, err
 	}
 	return file, nil
-}
-
-// lock waits a second for a hub that was killed just now and is not quite gone.
-func lock(file *os.File) (err error) {
-	for range 20 {
-		err = syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-		if !errors.Is(err, syscall.EWOULDBLOCK) {
-			return err
-		}
-		<-time.After(50 * time.Millisecond) // flock(2) knows no bounded wait
-	}
-	return err
 }

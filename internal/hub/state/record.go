@@ -84,12 +84,15 @@ func list[T any](s *Store, bucket string) ([]T, error) {
 // checkRecords reads every record of a state once.
 func checkRecords(tx *bbolt.Tx) error {
 	for _, name := range buckets() {
-		if tx.Bucket([]byte(name)) == nil {
+		if tx.Bucket([]byte(name)) == nil && name != bucketNodes { // earlier releases have none
 			return fmt.Errorf("the bucket %s is missing", name)
 		}
 	}
 	ignore := func(string, json.RawMessage) {}
 	for _, name := range buckets() {
+		if tx.Bucket([]byte(name)) == nil {
+			continue
+		}
 		if err := each(tx, name, ignore); err != nil {
 			return err
 		}

@@ -13,6 +13,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/store"
 )
 
 // Restore puts a backup into dir as its state. It refuses while a hub holds the
@@ -56,7 +57,7 @@ func Restore(from io.Reader, dir string, force bool) error {
 	if err := os.Rename(filepath.Join(staging, fileName), target); err != nil {
 		return unwritable(dir, err)
 	}
-	return syncDir(dir)
+	return store.SyncNames(dir)
 }
 
 // keepOld gives the present file a second name that was not taken before.
@@ -111,13 +112,4 @@ func copyFile(from io.Reader, path string) (err error) {
 		return err
 	}
 	return f.Sync()
-}
-
-func syncDir(dir string) (err error) {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, d.Close()) }()
-	return d.Sync()
 }

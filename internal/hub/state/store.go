@@ -20,6 +20,8 @@ import (
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/id"
 	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/private"
+	"github.com/tombolo-io/tombolo/internal/store"
 	"github.com/tombolo-io/tombolo/internal/trust"
 )
 
@@ -34,13 +36,14 @@ const (
 	bucketTokens       = "tokens"
 	bucketClusters     = "clusters"
 	bucketCertificates = "certificates"
+	bucketNodes        = "nodes"
 	keyFormat          = "format"
 	keyCACert          = "ca.crt"
 	keyCAKey           = "ca.key"
 )
 
 func buckets() []string {
-	return []string{bucketMeta, bucketTokens, bucketClusters, bucketCertificates}
+	return []string{bucketMeta, bucketTokens, bucketClusters, bucketCertificates, bucketNodes}
 }
 
 // Cluster is a registered cluster.
@@ -95,12 +98,15 @@ func create(dir string) (err error) {
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return unwritable(dir, err)
 	}
-	return syncDir(dir)
+	return store.SyncNames(dir)
 }
 
 // open opens the file at path, or makes it.
 func open(path string) (*Store, error) {
 	dir := filepath.Dir(path)
+	if err := private.CheckState(path); fault.Has(err, fault.CodeSecret) { // the CA's key is in it
+		return nil, err
+	}
 	db, err := bbolt.Open(path, 0o600, &bbolt.Options{
 		Timeout: time.Second, FreelistType: bbolt.FreelistMapType,
 		OpenFile: func(name string, flag int, mode os.FileMode) (*os.File, error) { return openChecked(name, flag, mode) },
@@ -168,6 +174,27 @@ func (s *Store) prepare(path string) error {
 		}
 	case format < 1:
 		return corrupt(path, errors.New("it has no format"))
+	default:
+		return s.addNodes(path)
+	}
+	return nil
+}
+
+// addNodes makes the bucket that states of earlier releases do not have.
+func (s *Store) addNodes(path string) error {
+	missing := false
+	err := s.db.View(func(tx *bbolt.Tx) error {
+		missing = tx.Bucket([]byte(bucketNodes)) == nil
+		return nil
+	})
+	if err == nil && missing {
+		err = s.db.Update(func(tx *bbolt.Tx) error {
+			_, err := tx.CreateBucket([]byte(bucketNodes))
+			return err
+		})
+	}
+	if err != nil {
+		return unwritable(filepath.Dir(path), err)
 	}
 	return nil
 }
@@ -201,88 +228,6 @@ func (s *Store) Authority(trustDomain string, now time.Time) (*trust.Authority, 
 		return errors.Join(put(tx, bucketMeta, keyCACert, ca.CertificatePEM()), put(tx, bucketMeta, keyCAKey, key))
 	})
 	return ca, wrap(err)
-}
-
-// PutToken stores a new token and registers its cluster, both or neither.
-// Tokens that have been dead for limit.TokenKept are forgotten on the way.
-func (s *Store) PutToken(t trust.Token, now time.Time) error {
-	return wrap(s.db.Update(func(tx *bbolt.Tx) error {
-		var old []string
-		err := each(tx, bucketTokens, func(key string, t trust.Token) {
-			if now.Sub(t.Expires) > limit.TokenKept {
-				old = append(old, key)
-			}
-		})
-		if err != nil {
-			return err
-		}
-		for _, key := range old {
-			if err := tx.Bucket([]byte(bucketTokens)).Delete([]byte(key)); err != nil {
-				return err
-			}
-		}
-		if err := addCluster(tx, t.Cluster, now); err != nil {
-			return err
-		}
-		return put(tx, bucketTokens, t.ID, t)
-	}))
-}
-
-// Use is an agent's wish to join.
-type Use struct {
-	TokenID, Secret string
-	Cluster         string // the one that the agent was told; empty: any
-	KeyHash         string // trust.KeyHash of the agent's key
-}
-
-// UseToken checks and consumes one use of a token in one transaction.
-func (s *Store) UseToken(u Use, now time.Time) (cluster id.Cluster, agent id.Agent, err error) {
-	name, err := trust.NewAgentName()
-	if err != nil {
-		return cluster, agent, err
-	}
-	err = s.db.Update(func(tx *bbolt.Tx) error {
-		var t trust.Token
-		found, err := get(tx, bucketTokens, u.TokenID, &t)
-		if err != nil {
-			return err
-		}
-		if !found {
-			return trust.UnknownToken()
-		}
-		after, as, err := t.Use(u.Secret, u.KeyHash, name, now)
-		if err != nil {
-			return err
-		}
-		if u.Cluster != "" && u.Cluster != t.Cluster {
-			return fault.New(fault.CodeJoinLine, "the join line names another cluster than its token").
-				Hint("copy the line again as 'tombolo token create' printed it; the token has not been used")
-		}
-		agent = as
-		if cluster, err = id.ParseCluster(t.Cluster); err != nil {
-			return err
-		}
-		return put(tx, bucketTokens, u.TokenID, after)
-	})
-	return cluster, agent, wrap(err)
-}
-
-// Tokens lists the tokens, newest first.
-func (s *Store) Tokens() ([]trust.Token, error) {
-	out, err := list[trust.Token](s, bucketTokens)
-	slices.SortFunc(out, func(a, b trust.Token) int { return b.Created.Compare(a.Created) })
-	return out, err
-}
-
-// DeleteToken forgets a token, so that it can no longer be used.
-func (s *Store) DeleteToken(tokenID string) error {
-	return wrap(s.db.Update(func(tx *bbolt.Tx) error {
-		b := tx.Bucket([]byte(bucketTokens))
-		if b.Get([]byte(tokenID)) == nil {
-			return fault.Newf(fault.CodeNotFound, "there is no token %q", tokenID).Hint("tombolo token list")
-		}
-		return b.Delete([]byte(tokenID))
-	}))
 }
 
 // Clusters lists the registered clusters by name.

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Computes vectors.json from docs/reference/discovery.md alone, with nothing of
-the program: HKDF, hashes and protobuf by hand, Ed25519 and AES of the Python
-package "cryptography".
+the program: HKDF, hashes, protobuf and XEdDSA by hand, Ed25519, X25519 and AES of
+the Python package "cryptography".
 
     python3 vectors.py > vectors.json
 """
 import base64, hashlib, hmac, json, struct
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
@@ -82,6 +83,53 @@ associated = b"tombolo discovery data 1\0" + cluster + member_id + struct.pack("
 sealed = nonce + AESGCM(data_key).encrypt(nonce, plain, associated)
 succession = old_public + old.sign(b"tombolo discovery succession 1\0" + cluster + old_id + member_id)
 challenge = seq(0xC0)
+
+# What a member says for the mesh, with the words of its two WireGuard keys: XEdDSA
+# (revision 1) over the curve of RFC 8032.
+p, q = 2**255 - 19, 2**252 + 27742317777372353535851937790883648493
+d = -121665 * pow(121666, -1, p) % p
+base = (15112221349535400772501151409588531511454012693041857206046113283949847762202, 4 * pow(5, -1, p) % p)
+
+
+def plus(a, b):
+    k = d * a[0] * b[0] * a[1] * b[1]
+    return (a[0] * b[1] + b[0] * a[1]) * pow(1 + k, -1, p) % p, (a[1] * b[1] + a[0] * b[0]) * pow(1 - k, -1, p) % p
+
+
+def times(n):
+    out, at = (0, 1), base
+    while n:
+        if n & 1:
+            out = plus(out, at)
+        at, n = plus(at, at), n >> 1
+    return out
+
+
+point = lambda at: (at[1] | (at[0] & 1) << 255).to_bytes(32, "little")
+scalar = lambda *parts: int.from_bytes(hashlib.sha512(b"".join(parts)).digest(), "little") % q
+
+
+def xeddsa(private, message, random):
+    a = int.from_bytes(private, "little") & (1 << 254) - 8 | 1 << 254
+    public = times(a)
+    a = -a % q if public[0] & 1 else a % q
+    named = point((0, public[1]))
+    r = scalar(b"\xfe" + b"\xff" * 31, a.to_bytes(32, "little"), message, random)
+    big = point(times(r))
+    return big + ((r + scalar(big, named, message) * a) % q).to_bytes(32, "little")
+
+
+def wireguard(private, random):
+    public = X25519PrivateKey.from_private_bytes(private).public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
+    return public, xeddsa(private, b"tombolo discovery wireguard 1\0" + cluster + member_id + public, random)
+
+
+wg_private, previous_private, proof_random = seq(0x11), seq(0x52), seq(0x33, 64)
+wg_public, wg_proof = wireguard(wg_private, proof_random)
+previous_public, previous_proof = wireguard(previous_private, proof_random)
+mesh_plain = (field(1, "machine-1") + field(6, wg_public) + field(16, 1) + field(17, "c1") + field(18, "hub-1") + field(18, "hub-2")
+              + field(19, previous_public) + field(20, wg_proof) + field(21, previous_proof) + field(1000, "a field of tomorrow"))
+mesh_sealed = nonce + AESGCM(data_key).encrypt(nonce, mesh_plain, associated)
 proof_message = b"tombolo discovery proof 1\0" + challenge + cluster
 
 affiliate = (field(1, "node-1") + field(2, bytes([10, 0, 0, 5])) + field(3, "cp-1") + field(4, "cp-1") + field(5, "controlplane")
@@ -111,6 +159,8 @@ print(json.dumps({
     "version": version, "ttl": ttl, "nonce": nonce.hex(), "plain": plain.hex(),
     "entry": entry(version, ttl, sealed, 0, b"").hex(),
     "entry_with_succession": entry(version, ttl, sealed, 0, succession).hex(),
+    "wireguard_private": b64(wg_private), "previous_private": b64(previous_private), "proof_random": proof_random.hex(),
+    "mesh_plain": mesh_plain.hex(), "entry_for_the_mesh": entry(version, ttl, mesh_sealed, 0, b"").hex(),
     "removal": entry(version + 1, ttl, b"", 1, b"").hex(),
     "challenge": challenge.hex(), "software": "tombolo/1.0.0",
     "proof": (field(2, verifier_public) + field(3, verifier.sign(proof_message)) + field(4, member_public) + field(5, admission)

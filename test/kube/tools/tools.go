@@ -17,6 +17,7 @@ import (
 	"regexp"
 	"runtime"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -175,7 +176,10 @@ func (b building) run(ctx context.Context, progress func(string)) error {
 	for i, p := range list {
 		progress(fmt.Sprintf("building %s (%d of %d; minutes when the Go build cache is cold)", p.name, i+1, len(list)))
 		start := time.Now()
-		if err := goBuild(ctx, b.module, filepath.Join(tmp, p.name), p.pkg, b.args); err != nil {
+		err := beside(buildBeat, func(took time.Duration) {
+			progress(fmt.Sprintf("building %s still, for %s", p.name, round(took)))
+		}, func() error { return goBuild(ctx, b.module, filepath.Join(tmp, p.name), p.pkg, b.args) })
+		if err != nil {
 			return err
 		}
 		progress(fmt.Sprintf("built %s in %s (%s in all)", p.name, round(time.Since(start)), round(time.Since(begin))))
@@ -189,7 +193,34 @@ func (b building) run(ctx context.Context, progress func(string)) error {
 	return os.Rename(tmp, dir)
 }
 
+// buildTime bounds the build of one program: minutes, on two processors and with nothing cached. buildBeat is
+// how often it is said that it goes on.
+const buildTime, buildBeat = 30 * time.Minute, 15 * time.Second
+
+// beside calls beat now and then while do is under way.
+func beside(every time.Duration, beat func(took time.Duration), do func() error) error {
+	begin, over := time.Now(), make(chan struct{})
+	var told sync.WaitGroup
+	told.Go(func() {
+		tick := time.NewTicker(every)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				beat(time.Since(begin))
+			case <-over:
+				return
+			}
+		}
+	})
+	defer told.Wait()
+	defer close(over) // before the wait
+	return do()
+}
+
 func goBuild(ctx context.Context, module, out, pkg string, args []string) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, buildTime, fmt.Errorf("it took longer than %s", buildTime))
+	defer cancel()
 	cmd := exec.CommandContext(ctx, "go", append(append([]string{"build"}, args...), "-o", out, pkg)...)
 	cmd.Dir = module
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=")
@@ -197,7 +228,7 @@ func goBuild(ctx context.Context, module, out, pkg string, args []string) error 
 	cmd.WaitDelay = 10 * time.Second
 	if text, err := cmd.CombinedOutput(); err != nil {
 		if ctx.Err() != nil {
-			return fmt.Errorf("build %s: %w", pkg, ctx.Err())
+			return fmt.Errorf("build %s: %w", pkg, context.Cause(ctx))
 		}
 		return fmt.Errorf("build %s: %w\n%s", pkg, err, text)
 	}

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -124,4 +125,19 @@ func TestLock(t *testing.T) {
 		t.Fatal(err)
 	}
 	again()
+}
+
+// TestBeside: a long build says that it goes on, and nothing after its end.
+func TestBeside(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var beats []time.Duration
+		bad := errors.New("bad")
+		err := beside(buildBeat, func(took time.Duration) { beats = append(beats, took) }, func() error {
+			time.Sleep(2*buildBeat + buildBeat/2)
+			return bad
+		})
+		if err != bad || len(beats) != 2 || beats[0] != buildBeat || beats[1] != 2*buildBeat {
+			t.Errorf("%v, after %v", err, beats)
+		}
+	})
 }

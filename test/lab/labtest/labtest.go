@@ -73,3 +73,15 @@ func World(t testing.TB, word string, sites, agents int) (*lab.Lab, *lab.World) 
 	}
 	return l, w
 }
+
+// gridEnv asks for the whole grid in place of the covering part: make lab sets it.
+const gridEnv = "TOMBOLO_LAB_GRID"
+
+// Pairs returns the pairs of kinds that a test of the grid is to play: a covering
+// part in make test, all of them in make lab.
+func Pairs() []lab.Pair {
+	if os.Getenv(gridEnv) == "whole" {
+		return lab.Pairs()
+	}
+	return lab.Covering()
+}

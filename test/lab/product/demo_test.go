@@ -209,6 +209,19 @@ func TestDemoWithoutTerminal(t *testing.T) {
 	}
 }
 
+func TestDemoOfTheMesh(t *testing.T) {
+	begin := time.Now()
+	d := startDemo(t, false, nil, "--mesh")
+	d.requireOK(d.wait())
+	d.requireNothingLeft()
+	t.Logf("took %v\n%s", time.Since(begin).Round(time.Millisecond), d.said())
+	for _, want := range []string{"by the relay: no direct way exists", "direct: it is at", "direct again", "none of them with a word"} {
+		if !strings.Contains(d.said(), want) {
+			t.Errorf("the demo does not show %q", want)
+		}
+	}
+}
+
 func TestDemoOnATerminal(t *testing.T) {
 	d := startDemo(t, true, func(cmd *exec.Cmd) {
 		cmd.Env = append(os.Environ(), "TERM=xterm", "NO_COLOR=1")
@@ -226,15 +239,18 @@ func TestDemoCleansUpWhenInterrupted(t *testing.T) {
 	for _, c := range []struct {
 		after  string
 		signal syscall.Signal
+		args   []string
 	}{
-		{"tombolo demo", syscall.SIGINT},
-		{"ok network", syscall.SIGINT},
-		{"ok hub", syscall.SIGTERM},
-		{"ok agents", syscall.SIGINT},
-		{"ok agent killed", syscall.SIGHUP},
+		{"tombolo demo", syscall.SIGINT, nil},
+		{"ok network", syscall.SIGINT, nil},
+		{"ok hub", syscall.SIGTERM, nil},
+		{"ok agents", syscall.SIGINT, nil},
+		{"ok agent killed", syscall.SIGHUP, nil},
+		{"ok nodes", syscall.SIGINT, []string{"--mesh"}},
+		{"a$ tombolo mesh status", syscall.SIGINT, []string{"--mesh"}},
 	} {
 		t.Run(c.after+" "+c.signal.String(), func(t *testing.T) {
-			d := startDemo(t, false, nil)
+			d := startDemo(t, false, nil, c.args...)
 			d.waitFor(c.after)
 			if err := d.process.Signal(c.signal); err != nil {
 				t.Fatal(err)

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"slices"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/finder"
+	"github.com/tombolo-io/tombolo/internal/kube"
+	"github.com/tombolo-io/tombolo/internal/roster"
+	"github.com/tombolo-io/tombolo/internal/tell"
+)
+
+// kubeSource joins the API server of a configuration to a finder. A nil one is none.
+type kubeSource struct {
+	source *kube.Source
+	server string // kubeconfig, or in-cluster
+}
+
+// newKubeSource makes the source that a configuration names. Without o.Self it
+// only reads. A kubeconfig that is not there yet is waited for.
+func newKubeSource(cfg *finder.Kubernetes, o kube.Options) (*kubeSource, error) {
+	if cfg == nil {
+		return nil, nil
+	}
+	load := func() (kube.Access, error) { return kube.Load(cfg.Kubeconfig, os.Getenv) }
+	if _, err := load(); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	o.SkipMembers, o.NodeAnnotations = !cfg.ReadMembers, cfg.ReadAnnotations
+	if o.Self != nil && (cfg.WriteMember || cfg.WriteAnnotations) {
+		o.Node, o.SkipObject, o.WriteAnnotations, o.Lease = cfg.Node, !cfg.WriteMember, cfg.WriteAnnotations, cfg.Lease
+	}
+	source, err := kube.New(kube.NewClientOf(load, nil), o)
+	if err != nil {
+		return nil, err
+	}
+	server := cfg.Kubeconfig
+	if server == "" {
+		server = "in-cluster"
+	}
+	return &kubeSource{source, server}, nil
+}
+
+// sources are what a finder reads.
+func (k *kubeSource) sources() []finder.Source {
+	if k == nil {
+		return nil
+	}
+	return []finder.Source{k}
+}
+
+// Run reads and writes until ctx ends.
+func (k *kubeSource) Run(ctx context.Context, out func([]roster.Said)) error {
+	return k.source.Run(ctx, out)
+}
+
+// Status is how each part does, under the name that its facts have.
+func (k *kubeSource) Status() []finder.Status {
+	var out []finder.Status
+	for _, p := range k.source.Parts() {
+		s := finder.Status{
+			Source: p.Name, Kind: finder.KindKubernetes, URL: k.server, State: finder.StateConnecting,
+			LastContact: p.Contact, Settled: !p.Contact.IsZero(), Members: p.Members, Junk: p.Bad,
+		}
+		if p.Writes {
+			s.Kind = finder.KindAnnouncement
+		}
+		switch {
+		case p.Err != nil:
+			why := fault.From(p.Err)
+			s.State, s.Code, s.Reason = finder.StateAway, why.Code, why.Explain()
+		case s.Settled:
+			s.State = finder.StateAttending
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// register has the metrics of each part.
+func (k *kubeSource) register(reg prometheus.Registerer) {
+	if k == nil {
+		return
+	}
+	var reading, all []string
+	for _, p := range k.source.Parts() {
+		if all = append(all, p.Name); !p.Writes {
+			reading = append(reading, p.Name)
+		}
+	}
+	tell.NewKube(reg, reading, all, func(part string) tell.KubePart {
+		parts := k.source.Parts()
+		i := slices.IndexFunc(parts, func(p kube.Part) bool { return p.Name == part })
+		if i < 0 {
+			return tell.KubePart{}
+		}
+		p := parts[i]
+		out := tell.KubePart{Answers: p.Err == nil && !p.Contact.IsZero(), Objects: p.Objects, Members: p.Members, Bad: p.Bad}
+		if !p.Contact.IsZero() {
+			out.Contact = float64(p.Contact.UnixMilli()) / 1000
+		}
+		return out
+	})
+}
+
+// leave takes back what this node wrote, after Run.
+func (k *kubeSource) leave(ctx context.Context) error {
+	if k == nil {
+		return nil
+	}
+	return k.source.Leave(ctx)
+}

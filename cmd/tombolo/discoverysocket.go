@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"os"
+	"text/tabwriter"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/admin"
+	"github.com/tombolo-io/tombolo/internal/announce"
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/finder"
+	"github.com/tombolo-io/tombolo/internal/limit"
+)
+
+// announceSocket is the variable that names the admin socket of a member.
+const announceSocket = "TOMBOLO_ANNOUNCE_SOCKET"
+
+// asked is who is asked of members: the member that runs here, by its socket, or
+// without one the sources themselves.
+type asked struct {
+	socket string
+	must   bool // else the sources are asked if nobody answers
+}
+
+// whom decides who is asked. runDir gives that of the configuration.
+func (f *finderFlags) whom(env string, exists func(path string) bool, runDir func() (string, error)) (asked, error) {
+	flags := f.secretFile != "" || len(f.services) > 0
+	switch {
+	case f.socket != "" && (flags || f.attend):
+		return asked{}, usage("--admin-socket stands beside --attend, --secret-file or --service", "ask the member that runs, or the services themselves")
+	case f.socket != "":
+		return asked{f.socket, true}, nil
+	case flags || f.attend:
+		return asked{}, nil
+	case f.config != "":
+		dir, err := runDir()
+		if err != nil {
+			return asked{}, err
+		}
+		if path := announce.AdminSocket(dir); exists(path) {
+			return asked{path, false}, nil
+		}
+		return asked{}, nil
+	case env != "":
+		return asked{env, true}, nil
+	}
+	if path := announce.AdminSocket(finder.DefaultRunDir); exists(path) {
+		return asked{path, true}, nil
+	}
+	return asked{}, usage("it is not said which cluster is meant, and no 'tombolo discovery announce' runs here",
+		"--config FILE; or --secret-file FILE --service URL; or --admin-socket PATH of one that runs")
+}
+
+// mayExist also holds for what this user may not look at: who asks is told so then.
+func mayExist(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil || errors.Is(err, fs.ErrPermission)
+}
+
+// memberAway says that no member answers at a socket.
+func memberAway(err error, socket string) error {
+	switch {
+	case fault.Has(err, fault.CodeHubAway):
+		return noAnswer(err, "no 'tombolo discovery announce' answers at "+socket).
+			Hint("start it, or name its socket with --admin-socket (only its user and root may ask); with --config and --attend the sources are asked themselves")
+	case fault.Has(err, fault.CodeNotFound):
+		return fault.New(fault.CodeUsage, "it is no 'tombolo discovery announce' that answers at "+socket).
+			Hint("%s is where one is by default", announce.AdminSocket(finder.DefaultRunDir))
+	}
+	return err
+}
+
+// membersOf asks the member that runs at a socket.
+func membersOf(ctx context.Context, socket string, wait time.Duration) (announce.List, error) {
+	var list announce.List
+	err := askSocket(ctx, wait+limit.AdminWait, socket, "/v1/members?wait="+url.QueryEscape(wait.String()), &list)
+	return list, memberAway(err, socket)
+}
+
+// askSocket asks whoever serves a socket, for so long at most: it may be frozen.
+func askSocket(ctx context.Context, within time.Duration, socket, path string, out any) error {
+	frozen := fault.New(fault.CodeServiceAway, "whoever serves "+socket+" does not answer").Whyf("nothing came for %v", within).
+		Hint("see whether it is stopped or the machine is overloaded, and its log; restart it if it stays so")
+	ctx, cancel := context.WithTimeoutCause(ctx, within, frozen)
+	defer cancel()
+	err := admin.OverSocket(socket).Call(ctx, http.MethodGet, path, nil, out)
+	if err != nil && context.Cause(ctx) == error(frozen) {
+		return frozen
+	}
+	return err
+}
+
+// noAnswer is a socket's that gave none, or none that can be read, and why.
+func noAnswer(err error, what string) *fault.Fault {
+	was := fault.From(err)
+	return fault.New(fault.CodeServiceAway, what).Because(was.Unwrap()).Whyf("%s", was.Why)
+}
+
+// follow gives what happens to members to each, until ctx ends. A reader that was
+// too slow for the member begins with the list again. It says whether anybody answered.
+func follow(ctx context.Context, socket string, each func(announce.Line) error) (begun bool, err error) {
+	for {
+		lost := false
+		lines := &announce.Lines{Each: func(l announce.Line) error {
+			begun, lost = true, l.What == announce.Lost
+			if err := each(l); err != nil {
+				return err
+			}
+			if l.What == announce.Ended && l.Fault != nil {
+				return l.Fault.Fault()
+			}
+			return nil
+		}}
+		_, err := admin.OverSocket(socket).Download(ctx, "/v1/watch", lines)
+		switch {
+		case ctx.Err() != nil:
+			return begun, nil
+		case err == nil && lost:
+			continue
+		case err == nil || begun && fault.Has(err, fault.CodeHubAway):
+			return begun, fault.New(fault.CodeServiceAway, "the 'tombolo discovery announce' at "+socket+" has ended without a word").
+				Whyf("it was killed, or failed").Hint("see its log; watch again once it runs")
+		}
+		return begun, memberAway(err, socket)
+	}
+}
+
+// statusSocket decides whose status is asked for: that of the discovery service, or
+// of the member, that runs here; also says whether both do.
+func statusSocket(of, socket, serviceDefault, memberDefault string, exists func(string) bool) (path string, both bool) {
+	switch {
+	case socket != "":
+		return socket, false
+	case of == "announce":
+		return memberDefault, false
+	case of == "service":
+		return serviceDefault, false
+	case exists(serviceDefault):
+		return serviceDefault, exists(memberDefault)
+	case exists(memberDefault):
+		return memberDefault, false
+	}
+	return serviceDefault, false
+}
+
+// printAnnouncement renders a member's status.
+func printAnnouncement(w io.Writer, st announce.Status, now time.Time) error {
+	ready := ""
+	if !st.Ready {
+		ready = ", not ready: no source answers"
+	}
+	fmt.Fprintf(w, "announcing node %s %s, running for %s%s\n", st.Node, st.Version, span(now.Sub(st.Since)), ready)
+	fmt.Fprintf(w, "member %s, entry %d, lease %s\n", st.ID, st.Entry, st.Lease)
+	for _, c := range st.Clusters {
+		fmt.Fprintf(w, "cluster %s\n", c)
+	}
+	fmt.Fprintf(w, "%s known beside it; %s\n", plural(st.Members, "member"), plural(st.Watchers, "follower"))
+	for _, e := range st.Self.Endpoints {
+		fmt.Fprintf(w, "reached at %s (%s, %s)\n", e.Addr, e.Kind, sources(e.Sources))
+	}
+	fmt.Fprintln(w)
+	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(t, "SOURCE\tKIND\tSTATE\tFOR\tMEMBERS\tKNOWS THIS NODE\tLAST ERROR")
+	for _, s := range st.Sources {
+		fmt.Fprintln(t, sourceRow(s, now))
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	for _, s := range st.Sources {
+		if s.Refused != "" {
+			fmt.Fprintf(w, "warning: %s does not take what is announced: %s\n", s.Source, s.Refused)
+		}
+	}
+	for _, c := range st.Conflicts {
+		fmt.Fprintf(w, "conflict: %s\n", conflict(c))
+	}
+	return nil
+}
+
+func sourceRow(s finder.Status, now time.Time) string {
+	kind, since, known, last := s.Kind, "-", "-", "-"
+	if s.Protocol != "" {
+		kind += "/" + string(s.Protocol)
+	}
+	if !s.Since.IsZero() {
+		since = span(now.Sub(s.Since))
+	}
+	switch {
+	case s.Announced.IsZero():
+	case now.Before(s.Announced):
+		known = "for " + span(s.Announced.Sub(now))
+	default:
+		known = "no longer"
+	}
+	state := string(s.State)
+	if s.State == finder.StateAttending && !s.Settled && s.Kind == "service" {
+		state += ", awaits members"
+	}
+	switch e := s.LastError; {
+	case e != nil:
+		last = fmt.Sprintf("%s ago: %s", span(now.Sub(e.At)), e.Reason)
+	case s.Reason != "":
+		last = s.Reason
+	}
+	return fmt.Sprintf("%s\t%s\t%s\t%s\t%d\t%s\t%s", s.Source, kind, state, since, s.Members, known, last)
+}
+
+// kindOfStatus tells a member's answer from a service's.
+func kindOfStatus(raw json.RawMessage) (string, error) {
+	var meta admin.Meta
+	if err := json.Unmarshal(raw, &meta); err != nil {
+		return "", fault.New(fault.CodeServiceAway, "the answer of the admin socket cannot be read").Because(err)
+	}
+	return meta.Kind, nil
+}

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/tombolo-io/tombolo/internal/announce"
+	"github.com/tombolo-io/tombolo/internal/finder"
+)
+
+// tellSources prints which sources do not tell of members, and again when that changes:
+// a watch that prints nothing must not look like a cluster in which nothing happens.
+func tellSources(ctx context.Context, w io.Writer, l *finder.Finder) {
+	last := map[string]string{}
+	for {
+		_, seen := l.Result()
+		for _, line := range sourceNews(last, l.Status()) {
+			fmt.Fprintln(w, line)
+		}
+		select {
+		case <-seen:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// sourceNews is what is new of how the sources do, and keeps it in last. One that has
+// told of members from the beginning is no news.
+func sourceNews(last map[string]string, now []finder.Status) (out []string) {
+	for _, s := range now {
+		if s.Kind == finder.KindCache || s.State == finder.StateConnecting || s.State == finder.StateOff {
+			continue
+		}
+		name, state := s.Source+" "+s.Cluster, string(s.State)+" "+string(s.Code)
+		before, known := last[name]
+		last[name] = state
+		switch {
+		case before == state:
+		case s.State != finder.StateAttending:
+			out = append(out, fmt.Sprintf("warning: %s is %s: %s; known members stay, and it is tried again", s.Source, s.State, word(s.Reason, string(s.Code))))
+		case known:
+			out = append(out, fmt.Sprintf("note: %s tells of members again", s.Source))
+		}
+	}
+	return out
+}
+
+// nobody is what to look at when sources answer and there is no member; empty: there is
+// one, or no service that is well has told all it knows.
+func nobody(list announce.List) string {
+	junk, attended := 0, false
+	for _, s := range list.Sources {
+		junk += s.Junk
+		attended = attended || s.Kind == finder.KindService && s.State == finder.StateAttending && s.Settled && s.Code == "" && s.Refused == ""
+	}
+	switch {
+	case len(list.Members) > 0 || !attended:
+		return ""
+	case junk > 0:
+		return fmt.Sprintf("note: nobody else is here who can be read with this secret, and %d entries are sealed with another one: check the secret and cluster.id", junk)
+	}
+	return "note: nobody else is here under this secret: compare the cluster id that 'tombolo discovery secret show' prints with that of another node"
+}

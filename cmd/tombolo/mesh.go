@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"os"
+	"syscall"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/cobra"
+
+	"github.com/tombolo-io/tombolo/api/v1alpha1"
+	"github.com/tombolo-io/tombolo/internal/announce"
+	"github.com/tombolo-io/tombolo/internal/carrier"
+	"github.com/tombolo-io/tombolo/internal/conf"
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/finder"
+	"github.com/tombolo-io/tombolo/internal/kube"
+	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/mesh"
+	"github.com/tombolo-io/tombolo/internal/mesh/endpoint"
+	"github.com/tombolo-io/tombolo/internal/mesh/meshconf"
+	"github.com/tombolo-io/tombolo/internal/port"
+	"github.com/tombolo-io/tombolo/internal/private"
+	"github.com/tombolo-io/tombolo/internal/roster"
+	"github.com/tombolo-io/tombolo/internal/run"
+	"github.com/tombolo-io/tombolo/internal/socket"
+	"github.com/tombolo-io/tombolo/internal/tell"
+)
+
+// meshRunFlags are the few settings that a first try needs; a flag wins over the file.
+type meshRunFlags struct {
+	config, join, secretFile, pin, node, stateDir, runDir string
+	services                                              []string
+	leave                                                 bool
+}
+
+func newMeshCommand() *cobra.Command {
+	var f meshRunFlags
+	cmd := &cobra.Command{
+		Use:   "mesh --config FILE",
+		Short: "Run this node of the mesh: one encrypted network of nodes anywhere",
+		Long: `Run this node of the mesh. It finds the other members of its cluster by discovery,
+a path to each through whatever stands between, and routes their addresses and
+ranges over WireGuard. Where no UDP passes, packets go by the relay of a hub,
+which sees ciphertext. It needs root or CAP_NET_ADMIN, TUN and nftables.
+
+With --join, or mesh.join in the configuration, the node gets a certificate from a
+hub once, and uses its relay from then on; the line is that of
+'tombolo token create --cluster NAME --node'.
+
+A SIGTERM takes away what was made in the kernel. SIGHUP, or a change of the file,
+loads the configuration again; a bad one is refused and the last good one stays.
+It announces the node as well: 'tombolo discovery announce' is not needed beside it.`,
+		Example: `  tombolo mesh --config /etc/tombolo/mesh.yaml
+  tombolo mesh --secret-file cluster.secret --service https://192.0.2.10:8446 --pin PIN --join tombolo://...
+  tombolo mesh status`,
+		Args: onlyCommands,
+		RunE: func(cmd *cobra.Command, _ []string) error { return runMesh(cmd, f) },
+	}
+	fl := cmd.Flags()
+	fl.StringVar(&f.config, "config", "", "configuration `FILE` (kind MeshConfig; see 'tombolo config print --role mesh')")
+	fl.StringVar(&f.join, "join", "", "the `LINE` of 'tombolo token create --node', @FILE that holds it, or - for stdin")
+	fl.BoolVar(&f.leave, "leave", false, "say farewell at the end: the others forget this node at once")
+	fl.StringVar(&f.secretFile, "secret-file", "", "`FILE` with the cluster's secret, instead of --config")
+	fl.StringArrayVar(&f.services, "service", nil, "`URL` of a discovery service, with --secret-file; may be repeated")
+	fl.StringVar(&f.pin, "pin", "", "the CA `PIN` of these services; without it the CAs of the system count")
+	fl.StringVar(&f.node, "node", "", "the `NAME` of this node; default NODE_NAME of the environment, else the host name")
+	fl.StringVar(&f.stateDir, "state-dir", "", "`DIR` for the node's keys, certificate and cache; default that of the configuration")
+	fl.StringVar(&f.runDir, "run-dir", "", "`DIR` for the admin sockets; default that of the configuration")
+	cmd.AddCommand(
+		newMeshStatusCommand(), newMeshPingCommand(), newMeshNetcheckCommand(), newMeshExplainCommand(),
+		newMeshKeysCommand(), newMeshDownCommand(),
+	)
+	return cmd
+}
+
+// loadedMesh is a configuration in its two halves: of the member, and of the mesh.
+type loadedMesh struct {
+	member finder.Config
+	mesh   mesh.Config
+}
+
+// loadMesh reads the file, or what the flags say instead, and lays the flags that were
+// given over it.
+func (f meshRunFlags) load(cmd *cobra.Command) (loadedMesh, error) {
+	var section meshconf.Config
+	more := func(raw v1alpha1.MeshConfig, add conf.Report) (err error) {
+		section, err = meshconf.Read(raw, readPrivateText, add)
+		return err
+	}
+	var member finder.Config
+	switch {
+	case f.config != "" && (f.secretFile != "" || len(f.services) > 0 || f.pin != ""):
+		return loadedMesh{}, usage("--config stands beside --secret-file, --service or --pin", "the file says which cluster and which services are meant")
+	case f.config != "":
+		data, err := readConfig(f.config)
+		if err != nil {
+			return loadedMesh{}, err
+		}
+		if member, err = finder.ParseConfig(f.config, data, more); err != nil {
+			return loadedMesh{}, err
+		}
+	case f.secretFile != "":
+		raw := v1alpha1.MeshConfig{Cluster: v1alpha1.MeshCluster{SecretFiles: []string{f.secretFile}}}
+		for _, url := range f.services {
+			raw.Sources.Services = append(raw.Sources.Services, v1alpha1.MeshService{URL: url, Pin: f.pin})
+		}
+		var err error
+		if member, err = finder.Configure(raw, more); err != nil {
+			return loadedMesh{}, err
+		}
+	default:
+		return loadedMesh{}, usage("it is not said which cluster is meant", "tombolo mesh --config FILE, or --secret-file FILE --service URL; see 'tombolo config print --role mesh'")
+	}
+	for _, set := range []struct {
+		into *string
+		by   string
+	}{{&member.Announce.Node, f.node}, {&member.StateDir, f.stateDir}, {&member.RunDir, f.runDir}, {&section.Join, f.join}} {
+		if set.by != "" {
+			*set.into = set.by
+		}
+	}
+	out := loadedMesh{member, mesh.Config{
+		Config: section, Version: version, StateDir: member.StateDir, RunDir: member.RunDir, ClusterID: member.ClusterID,
+		Keys: member.Keys(), Announce: member.Announce,
+		ReadJoin: func(line string) (string, error) { return readSecret(cmd.InOrStdin(), line, "--join") },
+	}}
+	for _, s := range member.Services {
+		out.mesh.Services = append(out.mesh.Services, endpoint.Server{Name: s.Name, HostPort: s.Address()})
+	}
+	return out, nil
+}
+
+func readPrivateText(file string) (string, error) {
+	data, err := private.Read(file, limit.PrivateFile)
+	return string(data), err
+}
+
+func runMesh(cmd *cobra.Command, f meshRunFlags) error {
+	cfg, err := f.load(cmd)
+	if err != nil {
+		return err
+	}
+	log, err := tell.Logger(cmd.ErrOrStderr(), cfg.member.Log.Format, cfg.member.Log.Level)
+	if err != nil {
+		return err
+	}
+	reg := newRegistry()
+	n := meshNode{cfg: cfg, log: log, reg: reg, leave: f.leave}
+	if err := n.make(); err != nil {
+		return err
+	}
+	reload := func() error {
+		next, err := f.load(cmd)
+		if err != nil {
+			return err
+		}
+		fixed, err := n.mesh.Reload(next.mesh)
+		if err != nil {
+			return err
+		}
+		if fixed = append(n.member.Fixed(next.member), fixed...); len(fixed) > 0 {
+			log.Warn("some settings are taken over at the next start only", "settings", fixed)
+		}
+		return nil
+	}
+	return runRole(cmd.Context(), f.config, log, reload, n.until)
+}
+
+// meshNode is a member and the node of the mesh that it is.
+type meshNode struct {
+	cfg        loadedMesh
+	log        *slog.Logger
+	reg        *prometheus.Registry
+	leave      bool
+	member     *finder.Finder
+	mesh       *mesh.Mesh
+	kubernetes *kubeSource
+}
+
+func (n *meshNode) make() (err error) {
+	changed := make(chan struct{}, 1)
+	n.kubernetes, err = newKubeSource(n.cfg.member.Kubernetes, kube.Options{Log: n.log, Changed: changed, Self: func() roster.Facts { return n.member.Self() }})
+	if err != nil {
+		return err
+	}
+	n.kubernetes.register(n.reg)
+	n.member, err = finder.New(n.cfg.member, finder.Options{
+		Log: n.log, Reg: n.reg, Version: version, Sources: n.kubernetes.sources(), Announced: changed,
+		Dial: markedDial(n.cfg.mesh.Options.Marks.Own),
+	})
+	if err != nil {
+		return err
+	}
+	n.mesh, err = mesh.New(n.cfg.mesh, mesh.Options{Log: n.log, Reg: n.reg, Finder: n.member})
+	return err
+}
+
+// markedDial makes connections that do not go through the mesh, whatever peers announce.
+// Where the mark is not permitted the mesh does not start: here it is left out.
+func markedDial(mark uint32) func(ctx context.Context, network, address string) (net.Conn, error) {
+	d := carrier.Dialer()
+	usual := d.Control
+	d.Control = func(network, address string, c syscall.RawConn) error {
+		if err := socket.Mark(c, mark); err != nil && !errors.Is(err, os.ErrPermission) {
+			return err
+		}
+		return usual(network, address, c)
+	}
+	return d.DialContext
+}
+
+// until runs the node until soft ends.
+func (n *meshNode) until(soft, hard context.Context) (err error) {
+	if err := n.mesh.Preflight(); err != nil {
+		return err
+	}
+	ln, err := port.Listen(soft, "healthListen", n.cfg.member.HealthListen)
+	if err != nil {
+		return err
+	}
+	members, err := port.ListenUnix("node.runDir", announce.AdminSocket(n.cfg.member.RunDir))
+	if err != nil {
+		return errors.Join(err, ln.Close())
+	}
+	admin, err := port.ListenUnix("node.runDir", mesh.AdminSocket(n.cfg.member.RunDir))
+	if err != nil {
+		return errors.Join(err, ln.Close(), members.Close())
+	}
+	outer := run.NewGroup(context.WithoutCancel(soft)) // what is asked, and tells others, until the end
+	announce.New(n.member, version).Serve(outer, members, n.log)
+	outer.Go("mesh admin socket", func(ctx context.Context) error { return n.mesh.Serve(ctx, admin) })
+	outer.Go("health", func(ctx context.Context) error { return n.health().Serve(ctx, ln) })
+	outer.Go("discovery", n.member.Run)
+	inner := run.NewGroup(outer.Context())
+	inner.Go("mesh", n.mesh.Run)
+	leaves := false
+	select {
+	case <-soft.Done():
+		if leaves = n.leave; leaves {
+			farewell(hard, n.log, n.member.Leave)
+		}
+	case <-inner.Context().Done(): // it failed, or a part of outer did; Wait says which
+	}
+	inner.Stop()
+	err = inner.Wait()
+	outer.Stop()
+	err = errors.Join(err, outer.Wait())
+	if leaves { // after the end of what would write it again
+		farewell(hard, n.log, n.kubernetes.leave)
+	}
+	return err
+}
+
+func (n *meshNode) health() port.Health {
+	return port.Health{Metrics: n.reg, Log: n.log, Ready: func() *fault.Fault {
+		if !n.member.Ready() {
+			return fault.New(fault.CodeServiceAway, "no source of members answers")
+		}
+		return n.mesh.Ready()
+	}}
+}

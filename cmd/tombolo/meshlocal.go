@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tombolo-io/tombolo/api/v1alpha1"
+	"github.com/tombolo-io/tombolo/internal/admin"
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/finder"
+	"github.com/tombolo-io/tombolo/internal/mesh"
+	"github.com/tombolo-io/tombolo/internal/mesh/meshconf"
+	"github.com/tombolo-io/tombolo/internal/mesh/routing"
+)
+
+func newMeshNetcheckCommand() *cobra.Command {
+	var from meshFlags
+	var out outputFlag
+	f := meshRunFlags{}
+	cmd := &cobra.Command{
+		Use: "netcheck", Short: "Find out what the network in front of this node lets through", Args: exactArgs(),
+		Long: `Find out, within 5 seconds, which kind of NAT stands in front of this node, whether
+UDP passes, by which IP versions, whether the router maps ports, how far the hubs
+are, and with whom direct paths will come about.
+
+The node that runs here is asked, whose own socket is looked at. Where none runs,
+--config says which STUN servers and hubs are asked, from a port of its own.`,
+		Example: "  tombolo mesh netcheck\n  tombolo mesh netcheck --config /etc/tombolo/mesh.yaml -o json",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var n mesh.Netcheck
+			err := from.call(cmd.Context(), http.MethodGet, "/v1/netcheck", &n)
+			if fault.Has(err, fault.CodeServiceAway) && f.config != "" {
+				var cfg loadedMesh
+				if cfg, err = f.load(cmd); err == nil {
+					n, err = mesh.Check(cmd.Context(), cfg.mesh)
+				}
+			}
+			if err != nil {
+				return err
+			}
+			return out.print(cmd.OutOrStdout(), n, func(w io.Writer) error {
+				_, err := io.WriteString(w, n.Text)
+				return err
+			})
+		},
+	}
+	cmd.Flags().StringVar(&f.config, "config", "", "configuration `FILE` of a node that does not run")
+	from.register(cmd)
+	out.register(cmd)
+	return cmd
+}
+
+// removed is what 'tombolo mesh down' has taken away.
+type removed struct {
+	admin.Meta
+	Steps []string `json:"steps"`
+}
+
+func newMeshDownCommand() *cobra.Command {
+	var out outputFlag
+	var file string
+	cmd := &cobra.Command{
+		Use: "down", Short: "Take away what a mesh that was killed has left in the kernel", Args: exactArgs(),
+		Long: `Take away the link, routes, rules and the nftables table of a mesh that does not run
+any more: after kill -9, or after an end with mesh.keep. Until then they fail closed:
+nothing for peers leaves in clear. What is not ours is not touched.
+
+It refuses while a node runs; a SIGTERM ends that, and takes the same away.`,
+		Example: "  tombolo mesh down\n  tombolo mesh down --config /etc/tombolo/mesh.yaml",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			options, stateDir := meshconf.Default().Options, finder.DefaultStateDir
+			if file != "" {
+				cfg, err := meshRunFlags{config: file}.load(cmd)
+				if err != nil {
+					return err
+				}
+				options, stateDir = cfg.mesh.Options, cfg.mesh.StateDir
+			}
+			if err := finder.Unused(stateDir); err != nil {
+				return err
+			}
+			steps, err := routing.Down(routing.Names(options))
+			r := removed{Meta: admin.Meta{APIVersion: v1alpha1.Version, Kind: "MeshRemoval"}, Steps: []string{}}
+			for _, s := range steps {
+				r.Steps = append(r.Steps, s.String())
+			}
+			told := out.print(cmd.OutOrStdout(), r, func(w io.Writer) error {
+				for _, s := range r.Steps {
+					fmt.Fprintln(w, s)
+				}
+				if len(r.Steps) == 0 && err == nil {
+					fmt.Fprintln(w, "nothing of a mesh is left")
+				}
+				return nil
+			})
+			if err != nil {
+				return err
+			}
+			return told
+		},
+	}
+	cmd.Flags().StringVar(&file, "config", "", "configuration `FILE` of the mesh, if it has another link, table or state directory")
+	out.register(cmd)
+	return cmd
+}

@@ -1,0 +1,374 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"os"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tombolo-io/tombolo/internal/admin"
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/finder"
+	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/mesh"
+	"github.com/tombolo-io/tombolo/internal/run"
+)
+
+// meshSocket is the variable that names the admin socket of a node.
+const meshSocket = "TOMBOLO_MESH_SOCKET"
+
+// meshFlags say which node of this machine is asked.
+type meshFlags struct{ socket string }
+
+func (f *meshFlags) register(cmd *cobra.Command) {
+	fl := cmd.Flags()
+	fl.StringVar(&f.socket, "admin-socket", mesh.AdminSocket(finder.DefaultRunDir), "`PATH` of the node's admin socket (env "+meshSocket+")")
+	cmd.PreRun = func(*cobra.Command, []string) { f.resolve(cmd) }
+}
+
+// resolve takes the socket from the environment where no flag names one.
+func (f *meshFlags) resolve(cmd *cobra.Command) {
+	if value := os.Getenv(meshSocket); value != "" && !cmd.Flags().Changed("admin-socket") {
+		f.socket = value
+	}
+}
+
+func (f *meshFlags) call(ctx context.Context, method, path string, out any) error {
+	err := admin.OverSocket(f.socket).Call(ctx, method, path, nil, out)
+	if fault.Has(err, fault.CodeHubAway) {
+		return fault.New(fault.CodeServiceAway, "no 'tombolo mesh' answers at "+f.socket).Because(fault.From(err).Unwrap()).
+			Hint("start it, or name its socket with --admin-socket (only its user and root may ask)")
+	}
+	return err
+}
+
+func newMeshStatusCommand() *cobra.Command {
+	var from meshFlags
+	var out outputFlag
+	var candidates bool
+	cmd := &cobra.Command{
+		Use: "status [PEER]", Short: "Show the peers of this node: by which path each is reached, and why", Args: atMostOne("PEER"),
+		Long: `Show this node and its peers: whether a peer is reached directly or by a relay, and
+why not otherwise; the round trip, the age of the last handshake, bytes, and with
+--candidates (or a PEER) every way that was tried and what came of it.`,
+		Example: "  tombolo mesh status\n  tombolo mesh status node-2\n  tombolo mesh status -o json",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var st mesh.Status
+			if err := from.call(cmd.Context(), http.MethodGet, "/v1/status", &st); err != nil {
+				return err
+			}
+			if len(args) == 1 {
+				p, err := st.Peer(args[0])
+				if err != nil {
+					return err
+				}
+				st.Peers = []mesh.Peer{p}
+			}
+			return out.print(cmd.OutOrStdout(), st, func(w io.Writer) error {
+				return printMesh(w, st, candidates || len(args) == 1, time.Now())
+			})
+		},
+	}
+	cmd.ValidArgsFunction = from.completePeer
+	cmd.Flags().BoolVar(&candidates, "candidates", false, "every way that was tried to each peer")
+	from.register(cmd)
+	out.register(cmd)
+	return cmd
+}
+
+func printMesh(w io.Writer, st mesh.Status, candidates bool, now time.Time) error {
+	fmt.Fprintf(w, "node %s %s, running for %s, link %s (mtu %d), UDP port %d\n", st.Node, st.Version, span(now.Sub(st.Since)), st.Link, st.MTU, st.Port)
+	fmt.Fprintf(w, "address %s%s, key %s\n", st.Overlay6, orNothing(" and ", addressText(st.Overlay4)), st.PublicKey)
+	if !st.InForce {
+		fmt.Fprintf(w, "warning: the kernel is not as it shall be%s\n", orNothing(": ", faultText(st.Fault)))
+	}
+	for _, e := range st.Endpoints {
+		fmt.Fprintf(w, "reached at %s (%s)\n", e.At, e.Kind)
+	}
+	if r := st.Router; r != nil && r.Method != "" {
+		fmt.Fprintf(w, "port mapped by the router: %s (%s)\n", r.External, r.Method)
+	}
+	for _, h := range st.Hubs {
+		fmt.Fprintln(w, hubLine(h, now))
+	}
+	if i := st.Identity; i != nil && i.Fault != nil {
+		fmt.Fprintf(w, "warning: %s\n", i.Fault.Fault().Error())
+	}
+	if r := st.Rotation; r != nil {
+		fmt.Fprintf(w, "a new key %s takes over: %d of %d peers, until %s at the latest\n", r.Next, r.Shifted, r.Peers, moment(r.Until))
+	}
+	fmt.Fprintln(w)
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "PEER\tADDRESS\tSTATE\tBY\tFOR\tRTT\tHANDSHAKE\tSENT\tRECEIVED\tWHY")
+	for _, p := range st.Peers {
+		fmt.Fprintln(t, peerRow(p, now))
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	if len(st.Peers) == 0 {
+		fmt.Fprintf(w, "no peer is known under the secret%s: all nodes of a cluster have the same ('tombolo discovery secret show FILE' names it).\n", orNothing(" ", strings.Join(st.Secrets, " or ")))
+		fmt.Fprintln(w, "'tombolo discovery members' shows whom discovery knows, and which services it has asked")
+	}
+	if candidates {
+		for _, p := range st.Peers {
+			printCandidates(w, p)
+		}
+	}
+	for _, p := range st.Problems {
+		fmt.Fprintf(w, "problem: %s: %s%s: %s\n", p.Kind, p.Node, orNothing(" ", prefixText(p.Range)), p.Why)
+	}
+	for _, d := range st.Dropped {
+		if d.Packets > 0 {
+			fmt.Fprintf(w, "dropped: %s: %s\n", d.Reason, plural(int(d.Packets), "packet"))
+		}
+	}
+	for _, warn := range st.Warnings {
+		fmt.Fprintf(w, "warning: %s\n", warn)
+	}
+	return nil
+}
+
+func hubLine(h mesh.Hub, now time.Time) string {
+	switch {
+	case h.Connected:
+		return fmt.Sprintf("relay %s at %s for %s, round trip %s", h.Name, h.Address, span(now.Sub(h.Since)), millis(h.RTT))
+	case h.Fault != nil:
+		return fmt.Sprintf("relay %s is away: %s", cmp.Or(h.Name, h.Address), h.Fault.Fault().Error())
+	}
+	return fmt.Sprintf("relay %s is being connected to", cmp.Or(h.Name, h.Address))
+}
+
+func peerRow(p mesh.Peer, now time.Time) string {
+	age := func(t time.Time) string {
+		if t.IsZero() {
+			return "-"
+		}
+		return span(now.Sub(t))
+	}
+	address := addressText(p.Overlay4)
+	if address == "" {
+		address = addressText(p.Overlay6)
+	}
+	name := cmp.Or(p.Node, p.ID) // its name is another one's
+	if p.Stale {
+		name += " (stale)"
+	}
+	return strings.Join([]string{
+		name, cmp.Or(address, "-"), p.State, cmp.Or(p.Way, "-"), age(p.Since), millis(p.RTT), age(p.Handshake), size(int64(p.Sent)), size(int64(p.Received)), p.Why,
+	}, "\t")
+}
+
+func printCandidates(w io.Writer, p mesh.Peer) {
+	fmt.Fprintf(w, "\n%s\n", p.Node)
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, r := range p.Ranges {
+		fmt.Fprintf(t, "  range\t%s\n", r)
+	}
+	for _, c := range p.Candidates {
+		near := ""
+		if c.Near {
+			near = ", near"
+		}
+		fmt.Fprintf(t, "  %s\t%s%s\t%d of %s answered\t%s\t%s\n", c.At, cmp.Or(c.Kind, "relay"), near, c.Answers, plural(c.Sent, "ping"), millis(c.RTT), c.Why)
+	}
+	t.Flush()
+}
+
+// addressText is empty for no address.
+func addressText(a netip.Addr) string {
+	if !a.IsValid() {
+		return ""
+	}
+	return a.String()
+}
+
+func prefixText(p netip.Prefix) string {
+	if !p.IsValid() {
+		return ""
+	}
+	return p.String()
+}
+
+func faultText(f *admin.FaultBody) string {
+	if f == nil {
+		return ""
+	}
+	return f.Fault().Error()
+}
+
+func newMeshExplainCommand() *cobra.Command {
+	var from meshFlags
+	var out outputFlag
+	cmd := &cobra.Command{
+		Use: "explain IP", Short: "Show how a packet of this machine to an address goes", Args: exactArgs("IP"),
+		Long: `Show which set has an address, which mark a packet to it gets, which rule, table and
+route it meets, which peer gets it and by which path. Nothing is sent.`,
+		Example: "  tombolo mesh explain 10.244.2.7",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ip, err := netip.ParseAddr(args[0])
+			if err != nil {
+				return usage(fmt.Sprintf("%q is no address", args[0]), "tombolo mesh explain 10.244.2.7")
+			}
+			var e mesh.Explanation
+			if err := from.call(cmd.Context(), http.MethodGet, "/v1/explain?ip="+url.QueryEscape(ip.String()), &e); err != nil {
+				return err
+			}
+			return out.print(cmd.OutOrStdout(), e, func(w io.Writer) error {
+				_, err := fmt.Fprintln(w, strings.TrimRight(e.Text, "\n"))
+				return err
+			})
+		},
+	}
+	from.register(cmd)
+	out.register(cmd)
+	return cmd
+}
+
+func newMeshPingCommand() *cobra.Command {
+	var from meshFlags
+	var out outputFlag
+	p := pinging{every: time.Second}
+	cmd := &cobra.Command{
+		Use: "ping PEER", Short: "Send echoes to a peer through the tunnel, and show by which path they go", Args: exactArgs("PEER"),
+		Long: `Send ICMP echoes to a peer's overlay address, through the kernel and the tunnel as
+all packets go. Each line shows the path at that moment. With --until-direct it
+ends well once the peer is reached directly and has answered, and badly when the
+timeout is over.
+
+PEER is the name of its node, its member id, its public key or its overlay address.`,
+		Example: "  tombolo mesh ping node-2\n  tombolo mesh ping node-2 --until-direct --timeout 20s",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if p.count < 0 || p.timeout <= 0 {
+				return usage("--count is not negative, and --timeout is above 0", "tombolo mesh ping PEER -c 4 --timeout 30s")
+			}
+			ctx, cancel := context.WithTimeout(cmd.Context(), p.timeout)
+			defer cancel()
+			p.ask = func(wait time.Duration) (mesh.Ping, error) {
+				var answer mesh.Ping
+				err := from.call(ctx, http.MethodPost, "/v1/ping?wait="+wait.String()+"&peer="+url.QueryEscape(args[0]), &answer)
+				return answer, err
+			}
+			p.tell = func(a mesh.Ping) error {
+				return out.print(cmd.OutOrStdout(), a, func(w io.Writer) error {
+					_, err := fmt.Fprintln(w, pingLine(a))
+					return err
+				})
+			}
+			return p.run(ctx)
+		},
+	}
+	cmd.ValidArgsFunction = from.completePeer
+	fl := cmd.Flags()
+	fl.IntVarP(&p.count, "count", "c", 4, "how many echoes, one each second; 0: until the timeout")
+	fl.BoolVar(&p.untilDirect, "until-direct", false, "go on until the peer is reached directly")
+	fl.DurationVar(&p.timeout, "timeout", 30*time.Second, "how long at most")
+	from.register(cmd)
+	out.register(cmd)
+	return cmd
+}
+
+// pinging is one 'tombolo mesh ping'.
+type pinging struct {
+	count       int
+	untilDirect bool
+	timeout     time.Duration
+	every       time.Duration
+	ask         func(wait time.Duration) (mesh.Ping, error)
+	tell        func(mesh.Ping) error
+}
+
+func (p *pinging) run(ctx context.Context) error {
+	var last mesh.Ping
+	answered := 0
+	for n := 1; p.untilDirect || p.count == 0 || n <= p.count; n++ {
+		began := time.Now()
+		a, err := p.ask(limit.MeshPing)
+		if err != nil && ctx.Err() == nil {
+			return err
+		}
+		if ctx.Err() != nil {
+			break
+		}
+		a.Seq, last = n, a
+		if err := p.tell(a); err != nil {
+			return err
+		}
+		if a.Fault == nil {
+			answered++
+		}
+		if p.untilDirect && a.Fault == nil && a.State == "direct" {
+			return nil
+		}
+		if n == p.count && !p.untilDirect || !run.Wait(ctx, p.every-time.Since(began)) {
+			break
+		}
+	}
+	switch {
+	case p.untilDirect:
+		return fault.New(fault.CodeDialTimeout, "the peer is not reached directly").Whyf("after %v it is %s%s", p.timeout, cmp.Or(last.State, "not known"), orNothing(": ", last.Why)).
+			Hint("'tombolo mesh status PEER' shows each way that was tried, and 'tombolo mesh netcheck' what the network lets through")
+	case answered == 0 && last.Fault != nil:
+		return last.Fault.Fault()
+	case answered == 0:
+		return fault.New(fault.CodeDialTimeout, "no answer came").Hint("tombolo mesh status PEER")
+	}
+	return nil
+}
+
+func pingLine(a mesh.Ping) string {
+	by := a.State
+	if a.Way != "" {
+		by += " by " + a.Way
+	}
+	if a.Trip > 0 {
+		by += ", path " + millis(a.Trip)
+	}
+	if a.Fault != nil {
+		return fmt.Sprintf("%s (%s): %s; %s%s", a.Node, a.To, a.Fault.Fault().Error(), by, orNothing(": ", a.Why))
+	}
+	return fmt.Sprintf("%s (%s): %s, %s", a.Node, a.To, millis(a.RTT), by)
+}
+
+func newMeshKeysCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "keys", Short: "Put a new key pair of WireGuard into the place of this node's", Args: onlyCommands,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	var from meshFlags
+	var out outputFlag
+	rotate := &cobra.Command{
+		Use: "rotate", Short: "Begin to use a new key pair, beside the old one until every peer has it", Args: exactArgs(),
+		Long: `Draw a new key pair and run it beside the old one. Others learn it by discovery, and
+move to it one by one; the old one ends when every live peer has shaken hands with
+the new one, or after one lease. 'tombolo mesh status' shows how far it is.
+
+The key of a cluster's secret is another matter: see 'tombolo discovery secret'.`,
+		Example: "  tombolo mesh keys rotate",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var done mesh.Rotated
+			if err := from.call(cmd.Context(), http.MethodPost, "/v1/keys/rotate", &done); err != nil {
+				return err
+			}
+			return out.print(cmd.OutOrStdout(), done, func(w io.Writer) error {
+				_, err := fmt.Fprintf(w, "the new key is %s; the old one ends when all have moved (%s), or at %s\n", done.Next, plural(done.Peers, "peer"), moment(done.Until))
+				return err
+			})
+		},
+	}
+	from.register(rotate)
+	out.register(rotate)
+	cmd.AddCommand(rotate)
+	return cmd
+}

@@ -1,0 +1,398 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hub
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/frame"
+	"github.com/tombolo-io/tombolo/internal/limit"
+	packets "github.com/tombolo-io/tombolo/internal/probe"
+)
+
+// relay holds the nodes of one cluster that are connected to this hub. A packet goes
+// from the reader of its source into the queue of its destination, which the writer
+// of that one empties:
+//
+//	reader(a) ──forward──► queue(b), 256 KiB ──► writer(b)
+//	    └─► dropped: no packet of ours, beyond a rate, absent, queue full
+//
+// A reader never waits for a queue, and a queue has one writer: who does not read
+// loses its own packets and nobody else's.
+type relay struct {
+	total *relayTotal // of the hub
+	pool  *sync.Pool  // of buffers
+
+	mu    sync.RWMutex
+	nodes map[string]*relayed
+	most  int // nodes
+	node  int64
+
+	rate  allowance // bytes a second of all of them
+	moved relayCount
+}
+
+// relayTotal counts the connections of all clusters.
+type relayTotal struct{ conns atomic.Int64 }
+
+// relayCount is what was forwarded and what was not.
+type relayCount struct {
+	packets, bytes               atomic.Int64
+	full, rated, absent, foreign atomic.Int64 // dropped
+}
+
+func (c *relayCount) dropped() int64 {
+	return c.full.Load() + c.rated.Load() + c.absent.Load() + c.foreign.Load()
+}
+
+// droppedFor is the count of one value of the metric's label.
+func (c *relayCount) droppedFor(reason string) int64 {
+	switch reason {
+	case "queue":
+		return c.full.Load()
+	case "rate":
+		return c.rated.Load()
+	case "absent":
+		return c.absent.Load()
+	}
+	return c.foreign.Load()
+}
+
+func newRelay(total *relayTotal, b relayBounds) *relay {
+	r := &relay{total: total, pool: newPool(), nodes: map[string]*relayed{}}
+	r.bound(b)
+	return r
+}
+
+// bound puts other limits into force. Connections that are there stay.
+func (r *relay) bound(b relayBounds) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.most, r.node = int(b.nodes), b.node
+	r.rate.set(b.cluster)
+	for _, n := range r.nodes {
+		n.rate.set(b.node)
+	}
+}
+
+func (r *relay) nodeRate() int64 {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.node
+}
+
+// enter adds a connection, and gives the older one of the same node whose place it takes.
+func (r *relay) enter(n *relayed) (older *relayed, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	older = r.nodes[n.name]
+	switch {
+	case older != nil:
+	case len(r.nodes) >= r.most:
+		return nil, fault.Newf(fault.CodeLimit, "%d nodes of the cluster are connected to the relay", r.most).
+			Hint("raise limits.relay.nodes of the hub, or connect to another hub")
+	case r.total.conns.Load() >= limit.RelayHub:
+		return nil, fault.Newf(fault.CodeLimit, "%d nodes are connected to the relay of this hub", limit.RelayHub).Hint("connect to another hub")
+	}
+	if older == nil {
+		r.total.conns.Add(1)
+	}
+	n.rate.set(r.node)
+	r.nodes[n.name] = n
+	if older != nil {
+		older.gone.Store(true)
+	}
+	return older, nil
+}
+
+// leave takes a connection out, unless another one has its place.
+func (r *relay) leave(n *relayed) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n.gone.Store(true)
+	if r.nodes[n.name] == n {
+		delete(r.nodes, n.name)
+		r.total.conns.Add(-1)
+	}
+}
+
+func (r *relay) find(name []byte) *relayed {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.nodes[string(name)]
+}
+
+// all lists the connections in no particular order.
+func (r *relay) all() []*relayed {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	out := make([]*relayed, 0, len(r.nodes))
+	for _, n := range r.nodes {
+		out = append(out, n)
+	}
+	return out
+}
+
+// holds is what the relay takes of the hub's memory for the cluster.
+func (r *relay) holds() (n int64) {
+	for _, one := range r.all() {
+		n += limit.RelayCost + one.out.waiting()
+	}
+	return n
+}
+
+// batch is what a reader has counted and not told yet: shared counters are touched
+// once for each read, not for each packet.
+type batch struct{ packets, bytes, full, rated, absent, foreign int64 }
+
+func (b *batch) into(c *relayCount) {
+	for _, one := range []struct {
+		n    int64
+		into *atomic.Int64
+	}{{b.packets, &c.packets}, {b.bytes, &c.bytes}, {b.full, &c.full}, {b.rated, &c.rated}, {b.absent, &c.absent}, {b.foreign, &c.foreign}} {
+		if one.n > 0 {
+			one.into.Add(one.n)
+		}
+	}
+}
+
+// forward passes the body of a packet's frame on, or drops it. An error is one of the
+// frame, and ends the connection.
+func (n *relayed) forward(body []byte, now time.Time, b *batch) error {
+	name, datagram, err := frame.ParseNamed(body)
+	if err != nil {
+		return err
+	}
+	size := int64(len(datagram))
+	if size > limit.RelayDatagram || !ciphertext(datagram) {
+		b.foreign++
+		return nil
+	}
+	if !n.may(size, now) {
+		b.rated++
+		return nil
+	}
+	to := n.known[string(name)]
+	if to == nil || to.gone.Load() {
+		if to = n.relay.find(name); to == nil {
+			delete(n.known, string(name))
+			b.absent++
+			if n.absent.take(1, now) {
+				n.out.put(func(q []byte) []byte { return frame.AppendAbsent(q, string(name)) }, frame.Head+1+len(name))
+			}
+			return nil
+		}
+		if len(n.known) >= limit.RelayKnown {
+			clear(n.known)
+		}
+		n.known[string(name)] = to
+	}
+	if !to.out.packet(n.name, datagram) {
+		to.lost.Add(1)
+		b.full++
+		return nil
+	}
+	b.packets++
+	b.bytes += size
+	return nil
+}
+
+// ciphertext says whether a datagram is one of WireGuard or a probe: all else is not
+// sealed between two nodes, and no business of a relay.
+func ciphertext(b []byte) bool {
+	k := packets.KindOf(b)
+	return k == packets.WireGuard || k == packets.Probe
+}
+
+// may takes bytes of the node's rate and of its cluster's, of that in larger pieces.
+func (n *relayed) may(size int64, now time.Time) bool {
+	if !n.rate.take(size, now) {
+		return false
+	}
+	if n.lease < size {
+		want := max(size, limit.RelayLease)
+		if !n.relay.rate.take(want, now) {
+			if want = size; !n.relay.rate.take(want, now) {
+				return false
+			}
+		}
+		n.lease += want
+	}
+	n.lease -= size
+	return true
+}
+
+// allowance is a rate with a burst of a second, of which who finds too little takes
+// nothing: packets are dropped, not kept.
+type allowance struct {
+	mu   sync.Mutex
+	each float64 // a second; 0: no bound
+	left float64
+	at   time.Time
+}
+
+func (a *allowance) set(each int64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if each == unbounded {
+		each = 0
+	}
+	if a.each == 0 {
+		a.left, a.at = float64(each), time.Time{}
+	}
+	a.each = float64(each)
+	a.left = min(a.left, a.each)
+}
+
+// granted is the rate, 0 without a bound.
+func (a *allowance) granted() int64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return int64(a.each)
+}
+
+func (a *allowance) take(n int64, now time.Time) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.each == 0 {
+		return true
+	}
+	if a.at.IsZero() {
+		a.at = now
+	}
+	if since := now.Sub(a.at); since > 0 {
+		a.left, a.at = min(a.left+since.Seconds()*a.each, a.each), now
+	}
+	if a.left < float64(n) {
+		return false
+	}
+	a.left -= float64(n)
+	return true
+}
+
+// queue is what waits to be written to one node. Its buffers are of the relay's pool:
+// who has nothing to get holds none.
+type queue struct {
+	pool *sync.Pool
+
+	mu     sync.Mutex
+	wait   *pile         // nil: nothing
+	held   int           // bytes that the writer has taken and not written
+	wake   chan struct{} // one place: there is something to write, or the end
+	closed bool
+}
+
+// pile is a buffer of frames.
+type pile struct{ b []byte }
+
+func newPool() *sync.Pool { return &sync.Pool{New: func() any { return &pile{} }} }
+
+func newQueue(pool *sync.Pool) *queue { return &queue{pool: pool, wake: make(chan struct{}, 1)} }
+
+// put appends a frame of the size if it fits.
+func (q *queue) put(frame func([]byte) []byte, size int) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !q.room(size) {
+		return false
+	}
+	q.wait.b = frame(q.wait.b)
+	q.ring()
+	return true
+}
+
+// packet appends a packet if it fits.
+func (q *queue) packet(from string, datagram []byte) bool {
+	size := frame.PacketSize(from, datagram)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !q.room(size) {
+		return false
+	}
+	q.wait.b = frame.AppendPacket(q.wait.b, from, datagram)
+	q.ring()
+	return true
+}
+
+// room sees to a buffer if there is room. It needs the lock.
+func (q *queue) room(size int) bool {
+	if q.closed || q.length()+q.held+size > limit.RelayQueue {
+		return false
+	}
+	q.fetch()
+	return true
+}
+
+func (q *queue) fetch() {
+	if q.wait == nil {
+		q.wait, _ = q.pool.Get().(*pile)
+	}
+}
+
+func (q *queue) length() int {
+	if q.wait == nil {
+		return 0
+	}
+	return len(q.wait.b)
+}
+
+func (q *queue) ring() {
+	select {
+	case q.wake <- struct{}{}:
+	default:
+	}
+}
+
+// take waits for what is to be written; false at the end, when nothing is left.
+func (q *queue) take() (*pile, bool) {
+	for {
+		q.mu.Lock()
+		p, closed := q.wait, q.closed
+		q.wait, q.held = nil, 0
+		if p != nil {
+			q.held = len(p.b)
+		}
+		q.mu.Unlock()
+		if p != nil {
+			return p, true
+		}
+		if closed {
+			return nil, false
+		}
+		<-q.wake
+	}
+}
+
+// give takes a buffer back that was written.
+func (q *queue) give(p *pile) {
+	p.b = p.b[:0]
+	q.pool.Put(p)
+}
+
+// wrote notes bytes that the writer has got rid of.
+func (q *queue) wrote(n int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.held -= n
+}
+
+// close lets the writer end when it has written what waits, and last after it.
+func (q *queue) close(last []byte) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !q.closed && len(last) > 0 {
+		q.fetch()
+		q.wait.b = append(q.wait.b, last...)
+	}
+	q.closed = true
+	q.ring()
+}
+
+func (q *queue) waiting() int64 {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return int64(q.length() + q.held)
+}

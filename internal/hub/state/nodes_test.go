@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package state
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.etcd.io/bbolt"
+
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/id"
+	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/trust"
+)
+
+func noonOf() time.Time { return time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC) }
+
+// joiner joins nodes with one token.
+type joiner struct {
+	t      *testing.T
+	store  *Store
+	token  trust.Token
+	secret string
+}
+
+func newJoiner(t *testing.T) *joiner {
+	t.Helper()
+	s, err := Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	c, err := id.ParseCluster("c1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, secret := trust.NewToken(c, limit.NodeKept*3, 100, noonOf())
+	token.Nodes = true
+	if err := s.PutToken(token, noonOf()); err != nil {
+		t.Fatal(err)
+	}
+	return &joiner{t, s, token, secret}
+}
+
+// join asks for a name, with a certificate of a day.
+func (j *joiner) join(name, key string, now time.Time) (identity string, err error) {
+	j.t.Helper()
+	n, err := id.ParseNode(name)
+	if err != nil {
+		j.t.Fatal(err)
+	}
+	_, _, err = j.store.UseToken(Use{
+		TokenID: j.token.ID, Secret: j.secret, KeyHash: key, Node: true, Name: n, TrustDomain: "example.org",
+		Issue: func(who string) (Node, error) {
+			identity = who
+			return Node{Serial: name + key, Issued: now.Truncate(time.Second), Expires: now.Add(24 * time.Hour)}, nil
+		},
+	}, now)
+	return identity, err
+}
+
+func (j *joiner) node(identity string) Node {
+	j.t.Helper()
+	rec, err := j.store.Node(identity)
+	if err != nil {
+		j.t.Fatal(err)
+	}
+	return rec
+}
+
+func wantFault(t *testing.T, err error, code fault.Code) {
+	t.Helper()
+	if !fault.Has(err, code) || fault.From(err).Next == "" {
+		t.Errorf("%v, want %s with a next step", err, code)
+	}
+}
+
+func TestANameWhoseCertificateLives(t *testing.T) {
+	j, now := newJoiner(t), noonOf()
+	who, err := j.join("n1", "one", now)
+	if err != nil || who != "spiffe://example.org/cluster/c1/node/n1" {
+		t.Fatal(who, err)
+	}
+	_, err = j.join("n1", "two", now.Add(24*time.Hour-1))
+	wantFault(t, err, fault.CodeNodeTaken)
+	if rec := j.node(who); rec.KeyHash != "one" || rec.Refuses(now) {
+		t.Errorf("%+v", rec)
+	}
+	if tokens, err := j.store.Tokens(); err != nil || len(tokens[0].Claims) != 1 {
+		t.Errorf("a refusal used the token: %+v, %v", tokens, err)
+	}
+	if _, err := j.join("n1", "one", now.Add(time.Hour)); err != nil {
+		t.Errorf("the same key: %v", err)
+	}
+}
+
+// TestANameThatWasGivenUp: nothing of the earlier holder counts any more.
+func TestANameThatWasGivenUp(t *testing.T) {
+	j, now := newJoiner(t), noonOf()
+	who, err := j.join("n1", "one", now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	later := now.Add(24 * time.Hour)
+	if _, err := j.join("n1", "two", later); err != nil {
+		t.Fatalf("after its end: %v", err)
+	}
+	if rec := j.node(who); rec.KeyHash != "two" || !rec.Refuses(now) || rec.Refuses(later) {
+		t.Errorf("%+v", rec)
+	}
+	wantFault(t, j.store.RenewNode(Node{Identity: who, KeyHash: "three", Issued: later.Add(time.Hour)}, now), fault.CodeCertRevoked)
+	if err := j.store.RenewNode(Node{Identity: who, KeyHash: "four", Serial: "x", Issued: later.Add(time.Hour), Expires: later.Add(25 * time.Hour)}, later); err != nil {
+		t.Error(err)
+	}
+	if rec := j.node(who); rec.KeyHash != "four" || !rec.Refuses(now) || rec.Refuses(later) {
+		t.Errorf("a renewal forgets: %+v", rec)
+	}
+}
+
+func TestANameThatWasRevoked(t *testing.T) {
+	j, now := newJoiner(t), noonOf()
+	who, err := j.join("n1", "one", now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, found, err := j.store.RevokeNode("none", now); found || err != nil {
+		t.Errorf("another serial number: %v", err)
+	}
+	at := now.Add(time.Hour + 300*time.Millisecond)
+	rec, found, err := j.store.RevokeNode("n1one", at)
+	if !found || err != nil || !rec.Revoked.Equal(at) || !rec.Refuses(now) || !rec.Refuses(now.Add(time.Hour)) || rec.Refuses(now.Add(time.Hour+time.Second)) {
+		t.Fatalf("%+v, %v", rec, err)
+	}
+	wantFault(t, j.store.RenewNode(Node{Identity: who, KeyHash: "two"}, now), fault.CodeCertRevoked)
+	for _, key := range []string{"one", "two"} {
+		_, err = j.join("n1", key, at.Add(600*time.Millisecond)) // within the second
+		wantFault(t, err, fault.CodeNodeTaken)
+	}
+	if _, err := j.join("n1", "two", at.Add(time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if rec := j.node(who); !rec.Revoked.IsZero() || !rec.Refuses(now) || rec.KeyHash != "two" {
+		t.Errorf("%+v", rec)
+	}
+}
+
+// TestAClockThatJumpsBack: what was issued before a revocation by a clock that was
+// ahead is revoked, too.
+func TestAClockThatJumpsBack(t *testing.T) {
+	j, now := newJoiner(t), noonOf()
+	ahead := now.Add(10 * time.Hour)
+	if _, err := j.join("n1", "one", ahead); err != nil {
+		t.Fatal(err)
+	}
+	rec, _, err := j.store.RevokeNode("n1one", now)
+	if err != nil || !rec.Refuses(ahead) {
+		t.Errorf("%+v, %v", rec, err)
+	}
+	_, err = j.join("n1", "two", now.Add(time.Hour))
+	wantFault(t, err, fault.CodeNodeTaken)
+}
+
+func TestOneOfManyGetsAName(t *testing.T) {
+	j := newJoiner(t)
+	var won atomic.Int32
+	var all sync.WaitGroup
+	for i := range 20 {
+		all.Go(func() {
+			if _, err := j.join("n1", fmt.Sprint("key-", i), noonOf()); err == nil {
+				won.Add(1)
+			} else if !fault.Has(err, fault.CodeNodeTaken) {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if n := won.Load(); n != 1 {
+		t.Errorf("%d nodes have the name", n)
+	}
+}
+
+func TestNamesAreForgotten(t *testing.T) {
+	j, now := newJoiner(t), noonOf()
+	for i, at := range []time.Duration{0, 48 * time.Hour} {
+		if _, err := j.join(fmt.Sprint("n", i), fmt.Sprint("key-", i), now.Add(at)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := j.store.PutToken(j.token, now.Add(limit.NodeKept+25*time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	nodes, err := j.store.Nodes()
+	if err != nil || len(nodes) != 1 || nodes[0].Identity != "spiffe://example.org/cluster/c1/node/n1" {
+		t.Errorf("%+v, %v", nodes, err)
+	}
+}
+
+// TestAStateOfAnEarlierRelease has no nodes, and gets a place for them.
+func TestAStateOfAnEarlierRelease(t *testing.T) {
+	dir := t.TempDir()
+	s, err := Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.db.Update(func(tx *bbolt.Tx) error { return tx.DeleteBucket([]byte(bucketNodes)) }); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		s, err := Open(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if nodes, err := s.Nodes(); err != nil || len(nodes) != 0 {
+			t.Errorf("%v, %v", nodes, err)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(dir, fileName)); err != nil {
+		t.Error(err)
+	}
+}

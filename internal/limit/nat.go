@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package limit
+
+import "time"
+
+// What a node learns of the NAT in front of it.
+const (
+	// STUNMessage bounds a STUN message: RFC 8489 keeps those of UDP within the
+	// smallest MTU of IPv4, 576 bytes with the headers.
+	STUNMessage = 548
+	// STUNUnknown bounds the attributes that an answer names as unknown.
+	STUNUnknown = 4
+	// STUNServers bounds the servers that a node has in its list, and STUNAsked how
+	// many of a family it asks: with two it sees whether its mapping is the same for both.
+	STUNServers, STUNAsked = 16, 2
+	// STUNWait is how long the first request waits for its answer; each further one
+	// twice as long (RFC 8489, 6.2.1).
+	STUNWait = 500 * time.Millisecond
+	// STUNTries is how often a server is asked before another one is: 3.5 s.
+	STUNTries = 3
+	// STUNOpen bounds requests without an answer.
+	STUNOpen = 64
+	// STUNKeep and STUNKeepLate bound the interval at which a mapping is kept while it is
+	// needed: routers forget one after 30 s without a packet, and nodes that began
+	// together shall not ask together.
+	STUNKeep, STUNKeepLate = 20 * time.Second, 25 * time.Second
+	// STUNSlow is the interval when nobody needs the mapping: enough to notice that
+	// the network is another one.
+	STUNSlow = 5 * time.Minute
+	// STUNAgain is when a server that did not answer is asked again.
+	STUNAgain = time.Minute
+	// STUNHurry is the least time between two requests to a server that is asked because another
+	// one saw a change: two that never agree make no storm.
+	STUNHurry = time.Second
+	// STUNHold is how long an endpoint counts that no server confirms: peers may reach it
+	// while the servers are away.
+	STUNHold = time.Minute
+
+	// MirrorRate and MirrorBurst bound the answers of a STUN server to one address (one /64
+	// of IPv6): a node asks three times a minute, and a provider's NAT hides a thousand.
+	MirrorRate, MirrorBurst = 50, 200
+	// MirrorTotal and MirrorTotalBurst bound all its answers in a second: 20,000 of them are 2 MB,
+	// which is all that a flood with forged sources can make it send.
+	MirrorTotal, MirrorTotalBurst = 20_000, 5_000
+	// MirrorSources bounds the addresses that are counted; the one that was quiet for
+	// longest is forgotten.
+	MirrorSources = 16_384
+
+	// GatewayTime bounds one question to a router.
+	GatewayTime = 3 * time.Second
+	// GatewayDocument bounds what a router's web server may answer: descriptions of
+	// real ones have 10 to 30 KiB.
+	GatewayDocument = 128 << 10
+	// GatewayAnswers bounds the answers to a search that are read.
+	GatewayAnswers = 32
+	// GatewayLife is the lifetime that a port mapping is asked for, and GatewayLeast and
+	// GatewayMost bound what is believed of the answer: RFC 6886 recommends two hours.
+	GatewayLife, GatewayLeast, GatewayMost = 2 * time.Hour, 2 * time.Minute, 24 * time.Hour
+	// GatewayAgain is how long after a failure a router is asked again.
+	GatewayAgain = 5 * time.Minute
+	// GatewayLook is the longest time until a mapping is renewed, whatever its life: a router that
+	// was restarted has forgotten it, and says so to nobody.
+	GatewayLook = 10 * time.Minute
+	// GatewayEnd bounds the removal of a mapping at the end.
+	GatewayEnd = 2 * time.Second
+
+	// NetcheckTime bounds a check of the network as a whole.
+	NetcheckTime = 5 * time.Second
+	// NetcheckRelays bounds the relays that are measured at a time.
+	NetcheckRelays = 16
+
+	// LocalAddresses bounds the addresses of this machine that are announced.
+	LocalAddresses = 32
+	// LocalSettle is how long changes of addresses are collected: a link that comes up
+	// makes a dozen of them.
+	LocalSettle = 250 * time.Millisecond
+	// LocalClock is how often the clocks are compared, and LocalGap the least sleep that
+	// counts as one.
+	LocalClock, LocalGap = 2 * time.Second, time.Second
+
+	// EndpointSettle is how long what is new of a node's endpoints is gathered, and EndpointApart
+	// the least time between two lists that are told: a NAT that flaps does not burden discovery.
+	EndpointSettle, EndpointApart = 500 * time.Millisecond, 5 * time.Second
+	// EndpointLook is how often a node looks whether its servers and ranges are others, if nobody
+	// says so before.
+	EndpointLook = 5 * time.Second
+	// EndpointSuspect is how often at most the servers are asked because paths died: the time
+	// in which one is noticed.
+	EndpointSuspect = 5 * time.Second
+	// EndpointResolve is how often the names of STUN servers are resolved, EndpointName how
+	// long one may take, and EndpointAddresses bounds what counts of an answer.
+	EndpointResolve, EndpointName, EndpointAddresses = 5 * time.Minute, 5 * time.Second, 8
+	// EndpointBackoff is the longest wait before a name is resolved again that could not be, or
+	// the kernel asked again that gave an error.
+	EndpointBackoff = time.Minute
+)

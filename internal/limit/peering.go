@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package limit
+
+import "time"
+
+// Peers of the mesh, seen by the owner of their paths.
+const (
+	// PeeringSecrets bounds the secrets that a pair has in common and that a probe is tried
+	// with: two in a rotation, and one rotation that came before the last one ended.
+	PeeringSecrets = 4
+	// PeeringProbes is how many pings and calls of one member count in a second. 64 candidates in
+	// one round of 0.25 s are more, of which the first ones come again in the next.
+	PeeringProbes = 50
+	// PeeringLook is how often it is looked whether a peer has traffic that had some lately,
+	// and how its handshakes do while they decide of something.
+	PeeringLook = time.Second
+	// PeeringSoon is the same while a range is to move from one key to another: packets that
+	// come in between are lost.
+	PeeringSoon = 100 * time.Millisecond
+	// PeeringStats is how often WireGuard is asked about all peers while nothing hangs on it.
+	PeeringStats = 30 * time.Second
+	// PeeringShake is how long a handshake may wait for its answer before another one is asked
+	// for: WireGuard begins none within 5 s.
+	PeeringShake = 5 * time.Second
+	// PeeringWish is how long a peer with traffic has to begin a session itself: a round trip
+	// or two around the world.
+	PeeringWish = 500 * time.Millisecond
+	// PeeringTry is for how long after a packet the preshared keys of a lazy peer are tried: each
+	// try is a handshake, which must not keep alive what nobody wants.
+	PeeringTry = 2 * time.Minute
+	// PeeringSettle is the least time for which a node has its old key pair beside the new one,
+	// so that those who have no path to it now hear of the new key.
+	PeeringSettle = 30 * time.Second
+	// PeeringKeepalive is WireGuard's, of peers that speak no probes: below the 30 s after which
+	// routers forget.
+	PeeringKeepalive = 25 * time.Second
+	// PeeringLocals bounds the addresses of this machine that are remembered for ways to one
+	// peer.
+	PeeringLocals = 2 * (PathCandidates + PathHeard)
+)

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package limit
+
+import "time"
+
+// The relay of nodes over a hub.
+const (
+	// RelayDatagram bounds a datagram: WireGuard over a link of 8,920 bytes, the largest
+	// that networks carry as jumbo frames.
+	RelayDatagram = 9_000
+	// RelayFrame bounds the body of a frame: a datagram with the longest name, and what
+	// later versions may add.
+	RelayFrame = 16 << 10
+	// RelayRead is the buffer for what a connection reads: the largest TLS record
+	// behind the largest part of a frame.
+	RelayRead = RelayFrame + 4 + 16<<10
+	// RelayQueue bounds what waits for one node: 20 ms at 100 Mbit/s; more would be
+	// late before it is sent.
+	RelayQueue = 256 << 10
+	// RelayWrite is what is written at once: four TLS records.
+	RelayWrite = 64 << 10
+	// RelayKept is the room that small frames have beyond the packets that wait: pongs
+	// must pass a full queue, or a busy connection would seem a dead one.
+	RelayKept = 16 << 10
+	// RelayCost is what a node's connection takes of the hub's memory: TLS, two
+	// goroutines and the buffer that it reads into.
+	RelayCost = 80 << 10
+	// RelayNodes bounds the nodes of one cluster that are connected, by default:
+	// relaying is the last resort, but each keeps its connection.
+	RelayNodes = 5_000
+	// RelayHub bounds those of all clusters: at RelayCost 1.6 GiB.
+	RelayHub = 20_000
+	// RelayNodeRate and RelayClusterRate are the bytes a second that a node and all of
+	// a cluster may send, by default: one core forwards some 500 MB a second.
+	RelayNodeRate, RelayClusterRate = 32 << 20, 128 << 20
+	// RelayLease is what a connection takes of its cluster's rate at once, so that it
+	// does not ask for each packet.
+	RelayLease = 32 << 10
+	// RelayAbsent bounds the answers of absence to one node in a second.
+	RelayAbsent = 50
+	// RelayKnown bounds the destinations that a connection remembers.
+	RelayKnown = 128
+	// RelayHubs bounds the hubs that a node is connected to, and the addresses by which
+	// it tries to be.
+	RelayHubs = 8
+	// RelayListed bounds the nodes that the status of a cluster lists.
+	RelayListed = 1_000
+)
+
+// Times of the relay.
+const (
+	// RelayPing is how often a node pings its hub: routers forget a silent TCP
+	// connection, too.
+	RelayPing = 10 * time.Second
+	// RelayDead is the silence after which a connection counts as dead, of the 30 s
+	// that are promised; and how long a write may take.
+	RelayDead = 29 * time.Second
+	// RelayLeave is how long a connection still reads whose place another one has.
+	RelayLeave = 5 * time.Second
+	// RelayStable is how long the name of a hub is told to others after the connection
+	// broke: twice the longest wait between two tries, so that a hub that was restarted
+	// is not taken out of what every member knows and put back. Who sends there meanwhile
+	// is told that we are absent, and takes our next hub.
+	RelayStable = 2 * BackoffMost
+	// RelayLook is how often an address is tried anew whose hub is reached by another
+	// one: it may lead elsewhere by now. That costs a handshake which is broken off, and
+	// a line in the log of the hub.
+	RelayLook = time.Hour
+	// AttachRefused is the longest wait after a hub has refused a node's token or
+	// identity, if nothing else changes: a clock may be put right and a name become free;
+	// and hubs record each attempt.
+	AttachRefused = 10 * time.Minute
+	// RelayEnd is how long a connection that is refused or revoked may take to read why.
+	RelayEnd = time.Second
+)

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mesh
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+
+	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/roster"
+	"github.com/tombolo-io/tombolo/internal/seal"
+	"github.com/tombolo-io/tombolo/internal/tell"
+)
+
+// saying is what a node says of itself beside its configuration.
+type saying struct {
+	key, previous seal.WireGuardKey
+	overlay       overlay
+	addresses     []netip.Addr    // of the machine, as others may try them
+	endpoints     []seal.Endpoint // the configured ones are among them
+	cluster       string          // of the certificate
+	hubs          []string
+	mesh          uint32 // version of the path protocol
+}
+
+// over is what a node announces.
+func (s saying) over(base seal.Member) seal.Member {
+	out := base
+	out.Mesh = s.mesh
+	out.WireGuard, out.PreviousKey = s.key, s.previous
+	out.Overlay6, out.Overlay4 = s.overlay.Six, s.overlay.Four
+	// What a node has in a range of its own is reached by the mesh: were it told as an address
+	// outside of it, all would refuse the range.
+	behind := func(a netip.Addr) bool { return within(base.Ranges, a) }
+	if len(base.Addresses) == 0 {
+		out.Addresses = slices.DeleteFunc(slices.Clone(s.addresses), behind)
+	}
+	out.Addresses = out.Addresses[:min(len(out.Addresses), limit.DiscoveryFacts)]
+	out.Endpoints = nil
+	for _, e := range slices.Concat(base.Endpoints, s.endpoints) {
+		same := func(o seal.Endpoint) bool { return o.At == e.At }
+		if e.Kind == seal.KindOwn && behind(e.At.Addr()) {
+			continue
+		}
+		if len(out.Endpoints) < limit.PathCandidates && !slices.ContainsFunc(out.Endpoints, same) {
+			out.Endpoints = append(out.Endpoints, e)
+		}
+	}
+	out.RelayCluster, out.Relays = s.cluster, slices.Clone(s.hubs)
+	if s.cluster == "" {
+		out.Relays = nil
+	}
+	return out
+}
+
+// saying is what there is to say now.
+func (m *Mesh) saying() saying {
+	s := saying{}
+	if m.probes() {
+		s.mesh, s.cluster, s.hubs = limit.MeshVersion, m.attach.Cluster(), m.attach.Hubs()
+	}
+	if p := m.parts.Load(); p != nil {
+		s.addresses, s.endpoints = p.endpoints.Addresses(), p.endpoints.List()
+		if !m.probes() {
+			s.endpoints = append(s.endpoints, m.observed(p.carrier.Port())...)
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s.overlay = m.overlay
+	s.key = seal.WireGuardKey(m.keys.now.public)
+	if !m.keys.next.isZero() {
+		s.key, s.previous = seal.WireGuardKey(m.keys.next.public), s.key
+	}
+	return s
+}
+
+func (m *Mesh) member() seal.Member {
+	m.mu.Lock()
+	base := m.cfg.Announce
+	m.mu.Unlock()
+	return m.saying().over(base)
+}
+
+// facts are those of the member, as the roster has them.
+func (m *Mesh) facts() roster.Facts { return m.factsOf(m.member()) }
+
+func (m *Mesh) factsOf(s seal.Member) roster.Facts {
+	f := roster.Facts{
+		ID: m.id, Node: s.Node, Key: roster.Key(s.WireGuard), PreviousKey: roster.Key(s.PreviousKey),
+		Overlay6: s.Overlay6, Overlay4: s.Overlay4, Addresses: s.Addresses, Ranges: s.Ranges, Excluded: s.Excluded,
+	}
+	for _, e := range s.Endpoints {
+		f.Endpoints = append(f.Endpoints, roster.Where{Addr: e.At, Kind: string(e.Kind)})
+	}
+	return f
+}
+
+// followSelf announces what is new of this node, until ctx ends.
+func (m *Mesh) followSelf(ctx context.Context) error {
+	for {
+		m.prove()
+		err := m.finder.Announce(m.member())
+		m.mu.Lock()
+		if err != nil && m.silent == nil {
+			m.log.Error("what is new of this node is not announced", tell.AttrReason, err)
+		}
+		m.silent = err
+		m.mu.Unlock()
+		ring(m.look) // what we have ourselves counts in the plan
+		select {
+		case <-m.say:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// prove has the finder prove the keys that are announced.
+func (m *Mesh) prove() {
+	m.mu.Lock()
+	now, next := m.keys.now.proof, m.keys.next.proof
+	rotating := !m.keys.next.isZero()
+	m.mu.Unlock()
+	if rotating {
+		m.finder.Prove(next)
+		m.finder.ProvePrevious(now)
+		return
+	}
+	m.finder.Prove(now)
+}

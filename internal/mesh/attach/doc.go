@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package attach keeps a node of the mesh at its hubs: it gets the node its certificate,
+// renews it, and holds the connections to the relay (docs/reference/mesh.md section 5).
+// It does not decide which peer is sent to by a hub, and the mesh goes on without it.
+//
+//	            line            accepted             2/3 of the life
+//	no identity ────► joining ────────────► joined ◄────────────────► renewing
+//	                    │ ▲ backoff, or       │ refused for good
+//	                    └─┘ 10 min after      ▼
+//	                        a refusal       barred ──another token──► joining
+package attach

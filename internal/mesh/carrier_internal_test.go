@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mesh
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/mesh/meshconf"
+	"github.com/tombolo-io/tombolo/internal/seal"
+	"github.com/tombolo-io/tombolo/internal/tunnel"
+)
+
+// TestWhereOthersSeeTheKernelsWireGuard: public addresses, once each, with its own port.
+func TestWhereOthersSeeTheKernelsWireGuard(t *testing.T) {
+	var all []netip.Addr
+	for _, s := range []string{"::ffff:203.0.113.9", "203.0.113.9", "10.0.0.1", "127.0.0.1", "100.64.3.4", "2001:db8::1", "fe80::1", "fd7f:175a:b97c:5602::1", "100.112.0.9"} {
+		all = append(all, netip.MustParseAddr(s))
+	}
+	all = append(all, netip.Addr{})
+	inside := []netip.Prefix{netip.MustParsePrefix("100.112.0.9/32")}
+	var got []string
+	for _, e := range outer(all, inside, 51820) {
+		if e.Kind != seal.KindMapped {
+			t.Errorf("%v is of kind %v", e.At, e.Kind)
+		}
+		got = append(got, e.At.String())
+	}
+	if want := []string{"203.0.113.9:51820", "100.64.3.4:51820", "[2001:db8::1]:51820"}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+// TestAKernelNodeSaysThatItHasNoProbes, and no relay.
+func TestAKernelNodeSaysThatItHasNoProbes(t *testing.T) {
+	for engine, want := range map[string]uint32{meshconf.Kernel: 0, meshconf.Userspace: limit.MeshVersion} {
+		m := &Mesh{cfg: Config{Config: meshconf.Config{Engine: engine}}}
+		if m.probes() != (want > 0) {
+			t.Errorf("%s: probes: %v", engine, m.probes())
+		}
+	}
+	out := saying{}.over(seal.Member{})
+	if out.Mesh != 0 || out.RelayCluster != "" || out.Relays != nil {
+		t.Errorf("it says %+v", out)
+	}
+}
+
+// TestAKernelNodeKeepsItsKey: neither a new change of keys begins, nor one that is under way
+// goes on; nothing is written.
+func TestAKernelNodeKeepsItsKey(t *testing.T) {
+	dir := t.TempDir()
+	k, err := readKeys(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &Mesh{cfg: Config{Config: meshconf.Config{Engine: meshconf.Kernel}, StateDir: dir}, keys: k}
+	if err := m.standing(); err != nil {
+		t.Errorf("with one key: %v", err)
+	}
+	if _, err := m.RotateKey(); !fault.Has(err, fault.CodeUnsupported) || fault.From(err).Next == "" {
+		t.Errorf("a change: %v", err)
+	}
+	if again, err := readKeys(dir); err != nil || !again.next.isZero() || again.now.public != k.now.public {
+		t.Errorf("after it: %v", err)
+	}
+	next, err := drawKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m.keys, err = m.keys.begin(dir, next); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.standing(); !fault.Has(err, fault.CodeUnsupported) || fault.From(err).Next == "" {
+		t.Errorf("under way: %v", err)
+	}
+	if err := m.Preflight(); !fault.Has(err, fault.CodeUnsupported) {
+		t.Errorf("the start: %v", err)
+	}
+	m.cfg.Engine = meshconf.Userspace
+	if err := m.standing(); err != nil {
+		t.Errorf("with the other engine: %v", err)
+	}
+}
+
+// TestTheKernelHasNoOffloadsOfOurs, and says why.
+func TestTheKernelHasNoOffloadsOfOurs(t *testing.T) {
+	all := inKernel{}.Offloads()
+	if len(all) != 4 || slices.ContainsFunc(all, func(o tunnel.Offload) bool { return o.On || o.Why == "" || o.Name == "" }) {
+		t.Errorf("%+v", all)
+	}
+}

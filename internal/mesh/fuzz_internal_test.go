@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mesh
+
+import (
+	"encoding/json"
+	"net/netip"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/topology"
+)
+
+// FuzzOverlayFile: whatever stands in the file, the addresses that come of it are in the
+// cluster's prefix and in the pool, and what is written of them reads the same.
+func FuzzOverlayFile(f *testing.F) {
+	c := choice{derived: topology.Overlay6("c"), pool: netip.MustParsePrefix("100.112.0.0/12"), id: "m5", young: time.Hour}
+	now := time.Unix(1_800_000_000, 0).UTC()
+	clusters := []string{"c"}
+	text, err := json.Marshal(overlay{Clusters: clusters, Node: "n"}.choose(c, now))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(text)
+	f.Add(text[:len(text)/2])
+	f.Add([]byte(`{"clusters":["other"],"node":"n"}`))
+	f.Add([]byte(`{"clusters":["c"],"node":"n","since":"9999-12-31T23:59:59Z"}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		got := parseOverlay(text, "n", clusters).choose(c, now)
+		if !topology.IsOverlay6(got.Prefix) || !got.Prefix.Contains(got.Six) || got.Six.Zone() != "" || !c.pool.Contains(got.Four) || got.Node != "n" || !reflect.DeepEqual(got.Clusters, clusters) {
+			t.Fatalf("%q gives %+v", text, got)
+		}
+		if again := got.choose(c, now); !again.equal(got) {
+			t.Errorf("chosen again it is %+v, and was %+v", again, got)
+		}
+		out, err := json.Marshal(got)
+		if err != nil {
+			t.Fatalf("%q gives what cannot be written: %v", text, err)
+		}
+		if again := parseOverlay(out, "n", clusters); !again.equal(got) || !again.Since.Equal(got.Since) {
+			t.Errorf("%s reads as %+v", out, again)
+		}
+	})
+}
+
+// FuzzKeyFile: a file of a key is one, which reads the same again, or is refused with
+// what to do, and nothing of what stands there is told.
+func FuzzKeyFile(f *testing.F) {
+	k, err := newKey([32]byte{8, 31: 64})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(k.encode())
+	f.Add([]byte("AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\n"))
+	f.Add([]byte("  CQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\r\n\n"))
+	f.Add([]byte("CQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAB=\n")) // bits beyond the 32 bytes
+	f.Fuzz(func(t *testing.T, text []byte) {
+		k, err := parseKey("the-file", text)
+		if err != nil {
+			got := fault.From(err)
+			if got.Code != fault.CodeStateCorrupt || got.Next == "" || !strings.Contains(got.Explain(), "the-file") {
+				t.Errorf("refused with %v", err)
+			}
+			if line := strings.TrimSpace(string(text)); len(line) > 30 && strings.Contains(got.Explain(), line) {
+				t.Errorf("the refusal tells what stands there: %s", got.Explain())
+			}
+			return
+		}
+		again, err := parseKey("the-file", k.encode())
+		if err != nil || again.raw != k.raw || again.public != k.public || k.isZero() {
+			t.Errorf("%v is written as what reads as %v, %v", k, again, err)
+		}
+	})
+}

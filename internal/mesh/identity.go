@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mesh
+
+import (
+	"bytes"
+	"crypto/rand"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/private"
+	"github.com/tombolo-io/tombolo/internal/seal"
+	"github.com/tombolo-io/tombolo/internal/store"
+	"github.com/tombolo-io/tombolo/internal/tunnel"
+)
+
+// The files of a node in its state directory, beside those of discovery.
+const (
+	keyFile     = "wireguard.key"  // base64, as wg genkey writes it
+	nextFile    = "wireguard.next" // a new key that takes its place
+	overlayFile = "overlay"        // the addresses that were chosen
+)
+
+// keys are a node's key pairs: the one in force, and while it is replaced the next one.
+type keys struct {
+	now, next key
+}
+
+// key is a private key in the forms in which others want it. The zero value is none.
+type key struct {
+	raw    [32]byte
+	secret tunnel.Secret
+	proof  seal.WireGuardPrivate
+	public tunnel.Key
+}
+
+func (k key) isZero() bool { return k.secret.IsZero() }
+
+func (k key) String() string { return k.public.String() }
+
+// GoString shows nothing of the key either.
+func (k key) GoString() string { return k.String() }
+
+func newKey(raw [32]byte) (key, error) {
+	proof, err := seal.NewWireGuardPrivate(raw)
+	if err != nil {
+		return key{}, err
+	}
+	return key{raw: raw, secret: tunnel.NewSecret(raw), proof: proof, public: tunnel.Key(proof.Public())}, nil
+}
+
+func drawKey() (key, error) {
+	var raw [32]byte
+	if _, err := rand.Read(raw[:]); err != nil {
+		return key{}, fault.New(fault.CodeInternal, "no random numbers").Because(err)
+	}
+	raw[0] &= 248 // as wg genkey does it (RFC 7748 section 5)
+	raw[31] = raw[31]&127 | 64
+	return newKey(raw)
+}
+
+func (k key) encode() []byte { return []byte(tunnel.Key(k.raw).Base64() + "\n") }
+
+// readKeys reads the key pair, or draws one at the first start.
+func readKeys(dir string) (keys, error) {
+	var out keys
+	var err error
+	if out.now, err = readKey(filepath.Join(dir, keyFile)); err != nil {
+		return keys{}, err
+	}
+	if out.next, err = readKey(filepath.Join(dir, nextFile)); err != nil {
+		return keys{}, err
+	}
+	if out.next.public == out.now.public && !out.now.isZero() { // a crash after the new one had taken its place
+		return out.drop(dir)
+	}
+	if !out.now.isZero() {
+		return out, nil
+	}
+	if out.now, err = drawKey(); err != nil {
+		return keys{}, err
+	}
+	out.next = key{}
+	return out, writeKey(filepath.Join(dir, keyFile), out.now)
+}
+
+func readKey(path string) (key, error) {
+	text, err := private.ReadState(path, limit.PrivateFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return key{}, nil
+	}
+	if fault.Has(err, fault.CodeSecret) {
+		return key{}, err
+	}
+	if err != nil {
+		return key{}, fault.New(fault.CodeStateAccess, "the node's key is not read").Because(err).Hint("run as the user that owns %s", path)
+	}
+	return parseKey(path, text)
+}
+
+func parseKey(path string, text []byte) (key, error) {
+	broken := fault.New(fault.CodeStateCorrupt, "the node's key in "+path+" cannot be read").Whyf("it is not one line as 'wg genkey' writes it").
+		Hint("put it back from a backup; or remove the file: the node then draws a new key, and the others learn it")
+	raw, err := tunnel.ParseKey(strings.TrimSpace(string(bytes.TrimSpace(text))))
+	if err != nil {
+		return key{}, broken
+	}
+	k, err := newKey(raw)
+	if err != nil || raw == (tunnel.Key{}) {
+		return key{}, broken
+	}
+	return k, nil
+}
+
+func writeKey(path string, k key) error { return written(path, store.Write(path, k.encode())) }
+
+func written(path string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fault.New(fault.CodeStateAccess, "the state of the node is not written").Because(err).Hint("see that there is room and permission for %s", path)
+}
+
+// begin keeps a new key that shall take the old one's place.
+func (k keys) begin(dir string, next key) (keys, error) {
+	if err := writeKey(filepath.Join(dir, nextFile), next); err != nil {
+		return k, err
+	}
+	return keys{now: k.now, next: next}, nil
+}
+
+// drop gives up a new key of which nobody has heard.
+func (k keys) drop(dir string) (keys, error) {
+	next := filepath.Join(dir, nextFile)
+	if err := os.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return keys{now: k.now}, written(next, err)
+	}
+	return keys{now: k.now}, nil
+}
+
+// end puts the new key into the old one's place. A crash between its two steps
+// leaves the new one in both files.
+func (k keys) end(dir string) (keys, error) {
+	if err := writeKey(filepath.Join(dir, keyFile), k.next); err != nil {
+		return k, err
+	}
+	return keys{now: k.next}.drop(dir)
+}

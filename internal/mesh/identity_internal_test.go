@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mesh
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/roster"
+	"github.com/tombolo-io/tombolo/internal/topology"
+)
+
+func TestAKeyIsDrawnOnce(t *testing.T) {
+	dir := t.TempDir()
+	first, err := readKeys(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := readKeys(dir)
+	if err != nil || again.now.public != first.now.public || !again.next.isZero() {
+		t.Errorf("%v, %v: %v", first.now, again, err)
+	}
+	info, err := os.Stat(filepath.Join(dir, keyFile))
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v: %v", info.Mode(), err)
+	}
+	text, _ := os.ReadFile(filepath.Join(dir, keyFile))
+	for _, shown := range []string{fmt.Sprint(first), fmt.Sprintf("%v", first.now), fmt.Sprintf("%#v", first.now)} {
+		if strings.Contains(shown, strings.TrimSpace(string(text))) {
+			t.Error("a private key is shown")
+		}
+	}
+}
+
+// TestANewKeyOutlivesACrash ends after each of the steps by which one key takes the
+// other's place, and reads what is there then.
+func TestANewKeyOutlivesACrash(t *testing.T) {
+	dir := t.TempDir()
+	k, err := readKeys(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	next, err := drawKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if k, err = k.begin(dir, next); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := readKeys(dir); err != nil || got.now.public != k.now.public || got.next.public != next.public {
+		t.Fatalf("begun: %v, %v", got, err)
+	}
+	if err := writeKey(filepath.Join(dir, keyFile), next); err != nil { // the first step of the end
+		t.Fatal(err)
+	}
+	if got, err := readKeys(dir); err != nil || got.now.public != next.public || !got.next.isZero() {
+		t.Fatalf("in the middle of the end: %v, %v", got, err)
+	}
+	if k, err = k.end(dir); err != nil || k.now.public != next.public {
+		t.Fatal(err)
+	}
+	if got, err := readKeys(dir); err != nil || got.now.public != next.public || !got.next.isZero() {
+		t.Fatalf("ended: %v, %v", got, err)
+	}
+}
+
+func TestKeysThatCannotBeUsed(t *testing.T) {
+	for name, c := range map[string]struct {
+		text string
+		mode os.FileMode
+		want fault.Code
+	}{
+		"nothing":         {"", 0o600, fault.CodeStateCorrupt},
+		"no base64":       {"x", 0o600, fault.CodeStateCorrupt},
+		"zero":            {"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\n", 0o600, fault.CodeStateCorrupt},
+		"others may read": {"CQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\n", 0o644, fault.CodeSecret},
+	} {
+		for _, file := range []string{keyFile, nextFile} {
+			dir := t.TempDir()
+			path := filepath.Join(dir, file)
+			if err := os.WriteFile(path, []byte(c.text), c.mode); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := readKeys(dir); !fault.Has(err, c.want) {
+				t.Errorf("%s in %s: %v, want %s", name, file, err, c.want)
+			}
+			if left, _ := os.ReadFile(path); string(left) != c.text {
+				t.Errorf("%s in %s: the file was changed", name, file)
+			}
+		}
+	}
+}
+
+func TestOverlayAddresses(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0)
+	prefix := topology.Overlay6("c")
+	pool := netip.MustParsePrefix("100.112.0.0/12")
+	mac := []byte{0x2e, 0x1a, 0xb6, 0x53, 0x81, 0x69}
+	base := choice{derived: prefix, pool: pool, hardware: mac, id: "m5", young: time.Hour}
+	fresh := overlay{Clusters: []string{"c"}, Node: "n"}
+	chosen := fresh.choose(base, now)
+	host, named := topology.Host6(prefix, mac), topology.Named6(prefix, "n")
+	free := func(netip.Addr) bool { return false }
+	first4 := topology.Choose4(pool, "n", free)
+	second4 := topology.Choose4(pool, "n", func(a netip.Addr) bool { return a == first4 })
+	member := func(id, node string, six, four netip.Addr) roster.Member {
+		return roster.Member{Facts: roster.Facts{ID: id, Node: node, Overlay6: six, Overlay4: four}}
+	}
+	kept := chosen
+	kept.Since = now.Add(-2 * time.Hour)
+	for name, c := range map[string]struct {
+		was       overlay
+		change    func(*choice)
+		six, four netip.Addr
+	}{
+		"alone":                       {fresh, func(*choice) {}, host, first4},
+		"without hardware":            {fresh, func(c *choice) { c.hardware = nil }, named, first4},
+		"another has both":            {fresh, func(c *choice) { c.others = []roster.Member{member("m9", "x", host, first4)} }, named, second4},
+		"what is chosen stays":        {chosen, func(c *choice) { c.hardware = nil }, host, first4},
+		"we ourselves, as remembered": {fresh, func(c *choice) { c.others = []roster.Member{member("m1", "n", host, first4)} }, host, first4},
+		"young, to a smaller id":      {chosen, func(c *choice) { c.others = []roster.Member{member("m1", "x", host, first4)} }, named, second4},
+		"young, from a greater id":    {chosen, func(c *choice) { c.others = []roster.Member{member("m9", "x", host, first4)} }, host, first4},
+		"old, from a smaller id":      {kept, func(c *choice) { c.others = []roster.Member{member("m1", "x", host, first4)} }, host, first4},
+		"another pool":                {kept, func(c *choice) { c.pool = netip.MustParsePrefix("10.9.0.0/16") }, host, topology.Choose4(netip.MustParsePrefix("10.9.0.0/16"), "n", free)},
+		"no pool":                     {kept, func(c *choice) { c.pool = netip.Prefix{} }, host, netip.Addr{}},
+		"as the operator wants": {kept, func(c *choice) {
+			c.six, c.four = netip.MustParseAddr("fd00::7"), netip.MustParseAddr("100.64.0.7")
+		}, netip.MustParseAddr("fd00::7"), netip.MustParseAddr("100.64.0.7")},
+	} {
+		in := base
+		c.change(&in)
+		got := c.was.choose(in, now)
+		if got.Six != c.six || got.Four != c.four {
+			t.Errorf("%s: %v and %v, want %v and %v", name, got.Six, got.Four, c.six, c.four)
+		}
+		if again := got.choose(in, now.Add(time.Second)); again.Six != got.Six || again.Four != got.Four {
+			t.Errorf("%s: the same facts give another choice", name)
+		}
+	}
+	dir := t.TempDir()
+	if err := chosen.write(dir); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		node     string
+		clusters []string
+		counts   bool
+	}{
+		{"n", []string{"c"}, true},
+		{"n", []string{"d", "c"}, true}, // a new secret beside the old one
+		{"n", []string{"d"}, false},     // another cluster
+		{"o", []string{"c"}, false},     // another name
+	} {
+		got := readOverlay(dir, c.node, c.clusters)
+		if c.counts != (got.Six == chosen.Six && got.Four == chosen.Four && got.Prefix == chosen.Prefix && got.Since.Equal(chosen.Since)) || !slices.Equal(got.Clusters, c.clusters) {
+			t.Errorf("%s of %v reads %+v", c.node, c.clusters, got)
+		}
+	}
+}
+
+// TestThePrefixOutlivesASecret: it is that of the first secret, for who was there and
+// for who comes later.
+func TestThePrefixOutlivesASecret(t *testing.T) {
+	first, second, named := topology.Overlay6("first"), topology.Overlay6("second"), topology.Overlay6("by name")
+	at := func(p netip.Prefix, n byte) roster.Member {
+		a := p.Addr().As16()
+		a[15] = n
+		return roster.Member{Facts: roster.Facts{Node: string(rune('a' + n)), Overlay6: netip.AddrFrom16(a)}}
+	}
+	strange := roster.Member{Facts: roster.Facts{Node: "z", Overlay6: netip.MustParseAddr("2001:db8::1")}}
+	for name, c := range map[string]struct {
+		was  netip.Prefix
+		in   choice
+		want netip.Prefix
+	}{
+		"alone":                  {netip.Prefix{}, choice{derived: second}, second},
+		"who was there":          {first, choice{derived: second}, first},
+		"who comes later":        {netip.Prefix{}, choice{derived: second, others: []roster.Member{at(first, 1), at(first, 2), at(second, 3)}}, first},
+		"as many of each":        {netip.Prefix{}, choice{derived: second, others: []roster.Member{at(first, 1), at(second, 3)}}, second},
+		"no prefix of ours":      {netip.Prefix{}, choice{derived: second, others: []roster.Member{strange, strange}}, second},
+		"the operator gave name": {first, choice{derived: second, named: named, others: []roster.Member{at(first, 1)}}, named},
+	} {
+		if got := (overlay{Node: "n", Prefix: c.was}).prefix(c.in); got != c.want {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mesh
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"path"
+	"slices"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/kernel/machine"
+	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/mesh/attach"
+	"github.com/tombolo-io/tombolo/internal/mesh/endpoint"
+	"github.com/tombolo-io/tombolo/internal/mesh/peering"
+	"github.com/tombolo-io/tombolo/internal/mesh/routing"
+	"github.com/tombolo-io/tombolo/internal/nat"
+	"github.com/tombolo-io/tombolo/internal/netcheck"
+	meshpath "github.com/tombolo-io/tombolo/internal/path"
+	"github.com/tombolo-io/tombolo/internal/roster"
+	"github.com/tombolo-io/tombolo/internal/run"
+	"github.com/tombolo-io/tombolo/internal/seal"
+	"github.com/tombolo-io/tombolo/internal/tell"
+	"github.com/tombolo-io/tombolo/internal/topology"
+	"github.com/tombolo-io/tombolo/internal/tunnel"
+)
+
+// followMembers plans anew when members, the health of paths or this machine's networks
+// are others, until ctx ends. Leases that are renewed are nothing new: in a large mesh some
+// are at any moment. Under which secrets members are is looked at with them, by and by.
+func (m *Mesh) followMembers(ctx context.Context) error {
+	var before roster.Result
+	var planned time.Time
+	asked := true
+	for {
+		result, more := m.finder.Result()
+		var later <-chan time.Time
+		if asked || time.Since(planned) >= limit.MeshQuiet || len(roster.Events(before, result)) > 0 {
+			m.follow(result)
+			before, planned, asked = result, time.Now(), false
+		} else {
+			later = time.After(limit.MeshQuiet - time.Since(planned))
+		}
+		select {
+		case <-more:
+		case <-later:
+		case <-m.look:
+			asked = true
+		case <-ctx.Done():
+			return nil
+		}
+		run.Wait(ctx, limit.MeshGather)
+	}
+}
+
+// follow plans with what is known now.
+func (m *Mesh) follow(result roster.Result) {
+	changed, err := m.reconsider(result)
+	if err != nil {
+		m.log.Error("the overlay addresses are not kept", tell.AttrReason, err)
+	}
+	if changed {
+		m.log.Warn("this node takes other overlay addresses: another member has had the old ones", "overlay6", m.overlayNow().Six, "overlay4", m.overlayNow().Four)
+		ring(m.say)
+	}
+	if err := m.networks(); err != nil {
+		m.log.Warn("the addresses of this machine cannot be read", tell.AttrReason, err)
+	}
+	r := m.parts.Load().routing
+	if err := m.govern(r); err != nil {
+		m.log.Error("the policy between peers is refused; the last good one stays", tell.AttrReason, err)
+	}
+	r.Set(m.input(result))
+	m.tunnels()
+	m.lookOutside()
+}
+
+// networks reads those of this machine's links.
+func (m *Mesh) networks() error {
+	all, err := machine.Addresses()
+	if err != nil {
+		return err
+	}
+	var links []netip.Prefix
+	for _, a := range all {
+		if a.Interface != m.cfg.Options.Link && a.Up && !a.Prefix.IsSingleIP() && !a.Prefix.Addr().IsLinkLocalUnicast() && !a.Prefix.Addr().IsLoopback() {
+			links = append(links, a.Prefix.Masked())
+		}
+	}
+	m.mu.Lock()
+	m.links = links
+	m.mu.Unlock()
+	return nil
+}
+
+// input is what is planned with.
+func (m *Mesh) input(result roster.Result) topology.Input {
+	self := result.Self
+	self.Facts = m.facts()
+	m.mu.Lock()
+	o := m.cfg.Options
+	o.Overlay6 = m.overlay.Prefix
+	o.Bypass, o.Accept, o.Exclude = m.set.Options.Bypass, m.set.Options.Accept, m.set.Options.Exclude
+	m.mu.Unlock()
+	in := topology.Input{Self: routing.MemberOf(self), Members: m.believed(result.Members), Options: o, Health: map[string]topology.Health{}}
+	for _, r := range m.peering.Reports() {
+		if h := (topology.Health{Down: !r.Up(), MTU: r.MTU}); h != (topology.Health{}) {
+			in.Health[r.ID] = h
+		}
+	}
+	members := map[string]*roster.Member{}
+	for i, t := range in.Members {
+		members[t.ID] = &result.Members[i]
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.members, m.own, m.disputed = members, in.Self, result.Conflicts
+	m.lazy = len(members) > m.set.LazyAbove
+	return in
+}
+
+// believed are members as topology sees them. Who only says that it has a key of this node
+// has none: whoever knows our public key could keep us from starting.
+func (m *Mesh) believed(members []roster.Member) []topology.Member {
+	m.mu.Lock()
+	now, next := topology.Key(m.keys.now.public), topology.Key(m.keys.next.public)
+	m.mu.Unlock()
+	out := routing.MembersOf(members)
+	for i := range out {
+		ours := out[i].Key == now || out[i].Key == next
+		if ours && !slices.ContainsFunc(members[i].Entries, func(e roster.Entry) bool { return e.Proven }) {
+			out[i].Key = topology.Key{}
+		}
+	}
+	return out
+}
+
+// planned is told who has a tunnel, before the kernel sends anything there.
+func (m *Mesh) planned(peers topology.Peers) {
+	m.mu.Lock()
+	m.peers, m.known = peers, true
+	m.mu.Unlock()
+	m.tunnels()
+	if p := m.parts.Load(); p != nil {
+		p.endpoints.Refresh()
+	}
+}
+
+// tunnels gives peering who the peers are, and where they may be.
+func (m *Mesh) tunnels() {
+	m.giving.Lock()
+	defer m.giving.Unlock()
+	cluster, hubs := m.attach.Cluster(), m.attach.Hubs()
+	p := m.parts.Load()
+	m.mu.Lock()
+	if !m.known { // nobody is not the same as not known yet: a link that was taken over has peers
+		m.mu.Unlock()
+		return
+	}
+	s := sight{links: m.links, own: m.own.Addresses, overlay: m.insideLocked()}
+	if p != nil {
+		s.has = p.carrier.Has
+	}
+	var out []peering.Peer
+	for _, t := range m.peers {
+		r := m.members[t.ID]
+		if r == nil {
+			continue // it has just gone, or come: the next look has both
+		}
+		out = append(out, peering.Peer{
+			ID: t.ID, Name: t.Node, Keys: keysOf(t, r), Succeeds: succeeds(r), Ranges: t.Allowed, Sources: t.Sources, Secrets: m.secrets(t.ID),
+			Facts: meshpath.Facts{Candidates: s.candidates(r), Relays: meet(cluster, hubs, r), Probes: m.probes() && r.Mesh >= limit.MeshVersion, Lazy: m.lazy},
+		})
+	}
+	m.mu.Unlock()
+	err := m.peering.Set(out)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err != nil && m.refused == nil {
+		m.log.Warn("some peers get no tunnel", tell.AttrReason, err)
+	}
+	m.refused = err
+}
+
+// keysOf are a peer's keys, the one that it gives up last.
+func keysOf(t topology.Peer, r *roster.Member) []tunnel.Key {
+	out := []tunnel.Key{tunnel.Key(t.Key)}
+	if r.PreviousKey != (roster.Key{}) && r.PreviousKey != roster.Key(t.Key) {
+		out = append(out, tunnel.Key(r.PreviousKey))
+	}
+	return out
+}
+
+// succeeds reports whether the key that a member gives up is shown to be its own.
+func succeeds(r *roster.Member) bool {
+	return slices.ContainsFunc(r.Entries, func(e roster.Entry) bool { return e.Previous })
+}
+
+// secrets are those that this node and a member have, the newest first. Of a member that
+// no service tells of under a secret all of ours are tried.
+func (m *Mesh) secrets(id string) func(own, peer tunnel.Key) []peering.Secret {
+	under := m.finder.Under(id)
+	return func(own, peer tunnel.Key) []peering.Secret {
+		var out []peering.Secret
+		for _, k := range m.cfg.Keys {
+			if len(under) == 0 || slices.Contains(under, k.Cluster()) {
+				psk := k.PairPSK(seal.WireGuardKey(own), seal.WireGuardKey(peer))
+				out = append(out, peering.Secret{ID: k.Cluster(), PSK: tunnel.NewSecret(psk)})
+			}
+		}
+		return out
+	}
+}
+
+// inside is all that lies in the mesh.
+func (m *Mesh) inside() []netip.Prefix {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := m.insideLocked()
+	for _, p := range m.peers {
+		out = append(out, p.Allowed...)
+	}
+	return out
+}
+
+func (m *Mesh) insideLocked() []netip.Prefix {
+	out := []netip.Prefix{m.overlay.Prefix}
+	if four := m.overlay.Four; four.IsValid() { // not the pool: a provider's NAT may use the rest of it
+		out = append(out, netip.PrefixFrom(four, four.BitLen()))
+	}
+	return out
+}
+
+// needed says whether some peer may come by what a NAT maps.
+func (m *Mesh) needed() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.peers) > 0
+}
+
+// stun lists the STUN servers: those of the configuration, of hubs and of discovery.
+func (m *Mesh) stun() []endpoint.Server {
+	m.mu.Lock()
+	texts := m.set.STUN
+	m.mu.Unlock()
+	return serversOf(texts, m.attach.Addresses(), m.cfg.Services)
+}
+
+// without are the patterns of interfaces whose addresses are not told.
+func (m *Mesh) without() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.set.Without
+}
+
+func serversOf(texts, hubs []string, services []endpoint.Server) []endpoint.Server {
+	var out []endpoint.Server
+	for _, t := range texts {
+		out = append(out, endpoint.Server{Name: t, HostPort: t})
+	}
+	for _, a := range hubs {
+		out = append(out, endpoint.Server{Name: "hub " + a, HostPort: a})
+	}
+	return append(out, services...)
+}
+
+// relays are the hubs whose latency a check of the network measures.
+func (m *Mesh) relays() []netcheck.Relay { return relaysOf(m.attach) }
+
+func relaysOf(a *attach.Attach) []netcheck.Relay {
+	var out []netcheck.Relay
+	for _, hub := range a.Addresses() {
+		out = append(out, netcheck.Relay{Name: hub, Measure: a.Measure(hub)})
+	}
+	return out
+}
+
+// called are the endpoints that a call names.
+func (m *Mesh) called() []netip.AddrPort {
+	p := m.parts.Load()
+	if p == nil {
+		return nil
+	}
+	var out []netip.AddrPort
+	for _, e := range p.endpoints.List() {
+		out = append(out, e.At)
+	}
+	return out
+}
+
+// caller is the identity of a peer in its certificate, once a hub has vouched for it.
+func (m *Mesh) caller(p topology.Peer) string {
+	if m.peering.Certified(p.ID) {
+		return m.attach.Named(p.Node)
+	}
+	return ""
+}
+
+// govern puts the policy into force that is meant for this node's cluster: that of its
+// certificate. Without one no rule that names clusters is meant for it.
+func (m *Mesh) govern(r *routing.Routing) error {
+	cluster := m.attach.Cluster()
+	m.mu.Lock()
+	same, files := m.governed != nil && *m.governed == cluster, m.set.Policies
+	m.mu.Unlock()
+	if same {
+		return nil
+	}
+	m.mu.Lock()
+	m.governed = &cluster // refused or not: a file that is bad is read again when it is loaded again
+	m.mu.Unlock()
+	return r.Reload(files, cluster)
+}
+
+// firstHardware is the hardware address of the first interface that is none of a
+// container or an overlay; nothing, if there is none.
+func firstHardware(without []string) []byte {
+	if without == nil {
+		without = nat.DefaultWithout()
+	}
+	all, err := net.Interfaces()
+	if err != nil {
+		return nil
+	}
+	slices.SortFunc(all, func(a, b net.Interface) int { return a.Index - b.Index })
+	for _, i := range all {
+		matches := func(pattern string) bool { ok, err := path.Match(pattern, i.Name); return ok && err == nil }
+		if i.Flags&net.FlagLoopback == 0 && len(i.HardwareAddr) > 0 && !slices.ContainsFunc(without, matches) {
+			return i.HardwareAddr
+		}
+	}
+	return nil
+}

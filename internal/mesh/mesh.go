@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mesh
+
+import (
+	"context"
+	"crypto/ecdh"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/kernel"
+	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/mesh/attach"
+	"github.com/tombolo-io/tombolo/internal/mesh/endpoint"
+	"github.com/tombolo-io/tombolo/internal/mesh/meshconf"
+	"github.com/tombolo-io/tombolo/internal/mesh/peering"
+	"github.com/tombolo-io/tombolo/internal/mesh/routing"
+	"github.com/tombolo-io/tombolo/internal/roster"
+	"github.com/tombolo-io/tombolo/internal/run"
+	"github.com/tombolo-io/tombolo/internal/seal"
+	"github.com/tombolo-io/tombolo/internal/topology"
+)
+
+// Config says which node this is.
+type Config struct {
+	meshconf.Config
+	Version  string
+	StateDir string
+	RunDir   string
+	// ClusterID is the cluster's configured name; empty: that of its oldest secret.
+	ClusterID string
+	Keys      []seal.Keys // of the secrets, the newest first
+	Announce  seal.Member // what the configuration states of this node
+	// STUN are servers beside those of hubs and of the configuration: the discovery services.
+	Services []endpoint.Server
+	ReadJoin func(string) (string, error)
+}
+
+// Finder is who knows the members: *finder.Finder, which somebody else runs.
+type Finder interface {
+	Announce(seal.Member) error
+	Prove(seal.WireGuardPrivate)
+	ProvePrevious(seal.WireGuardPrivate)
+	Result() (roster.Result, <-chan struct{})
+	Merged() roster.Result
+	AwaitSettled(ctx context.Context, most time.Duration) []string
+	ID() (seal.MemberID, bool)
+	Under(member string) []seal.ClusterID
+	Shared() *fault.Fault // another machine has this member's key
+	Lease() time.Duration
+	Observed() []netip.Addr // where services see this node
+}
+
+// Options are what a Mesh gets from its owner.
+type Options struct {
+	Log    *slog.Logger
+	Reg    prometheus.Registerer
+	Finder Finder
+}
+
+// Mesh is a node of the mesh.
+type Mesh struct {
+	cfg    Config
+	log    *slog.Logger
+	reg    prometheus.Registerer
+	finder Finder
+	since  time.Time
+	id     string // member id
+
+	attach  *attach.Attach
+	peering *peering.Peering
+	parts   atomicParts // what there is once Run has made it
+
+	say   chan struct{} // what this node says of itself may be another
+	look  chan struct{} // members, health or this machine's networks may be others
+	turns chan struct{} // a new key pair has taken over
+
+	rotating sync.Mutex // held by who begins a rotation
+	giving   sync.Mutex // held by who gives peering its peers: what is newer is given later; taken before mu
+
+	mu       sync.Mutex
+	keys     keys
+	overlay  overlay
+	set      meshconf.Config // that are in force
+	links    []netip.Prefix
+	peers    topology.Peers
+	known    bool            // peers are: somebody has planned
+	outside  []seal.Endpoint // where others see this node, without STUN
+	members  map[string]*roster.Member
+	disputed []roster.Conflict
+	own      topology.Member // as it was planned with last
+	lazy     bool
+	governed *string // the cluster for which the policy was read last
+	refused  error   // why peers are left out
+	silent   error   // why what is announced is not
+}
+
+// New reads who this node is. It changes nothing but the state directory.
+func New(cfg Config, o Options) (*Mesh, error) {
+	m := &Mesh{
+		cfg: cfg, log: o.Log, reg: o.Reg, finder: o.Finder, since: time.Now(), set: cfg.Config,
+		say: make(chan struct{}, 1), look: make(chan struct{}, 1), turns: make(chan struct{}, 1),
+	}
+	id, ok := o.Finder.ID()
+	if !ok {
+		return nil, fault.New(fault.CodeInternal, "the node has no member id")
+	}
+	m.id = id.String()
+	var err error
+	if m.keys, err = readKeys(cfg.StateDir); err != nil {
+		return nil, err
+	}
+	m.overlay = readOverlay(cfg.StateDir, cfg.Announce.Node, m.clusters())
+	private, err := ecdh.X25519().NewPrivateKey(m.keys.now.raw[:])
+	if err != nil {
+		return nil, fault.New(fault.CodeInternal, "the node's key is none of X25519").Because(err)
+	}
+	m.peering, err = peering.New(peering.Parts{
+		Private: private, Endpoints: m.called, Changed: m.stir, Lost: m.lost, Rotated: m.turned, Log: o.Log, Metrics: o.Reg,
+	})
+	if err != nil {
+		return nil, err
+	}
+	m.attach, err = attach.Open(attachConfig(cfg), attach.Options{
+		Log: o.Log, Reg: o.Reg, ReadJoin: cfg.ReadJoin, Receive: m.peering.Relayed, Absent: m.peering.Absent,
+		Changed: func() { ring(m.say); ring(m.look) },
+	})
+	if err != nil {
+		return nil, err
+	}
+	m.peering.UseRelay(m.attach)
+	return m, nil
+}
+
+func attachConfig(cfg Config) attach.Config {
+	return attach.Config{
+		StateDir: cfg.StateDir, Node: cfg.Announce.Node, Join: cfg.Join, Hubs: cfg.Hubs, Proxy: cfg.Proxy.Choose, Mark: cfg.Options.Marks.Own,
+	}
+}
+
+func (m *Mesh) clusters() []string {
+	var out []string
+	for _, k := range m.cfg.Keys {
+		out = append(out, k.Cluster().String())
+	}
+	return out
+}
+
+func (m *Mesh) stir() { ring(m.look) }
+
+// lost is told that a direct way went.
+func (m *Mesh) lost() {
+	if p := m.parts.Load(); p != nil {
+		p.endpoints.Suspect()
+	}
+}
+
+// ring tells who waits; once is enough.
+func ring(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// Run is the node until ctx ends. The finder must run already. What was made in the
+// kernel is gone after it, unless the configuration keeps it.
+func (m *Mesh) Run(ctx context.Context) (err error) {
+	names := routing.Names(m.cfg.Options)
+	k, err := kernel.New(names)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, k.Close()) }()
+	if err := m.choose(ctx); err != nil || ctx.Err() != nil {
+		return err
+	}
+	p, err := m.make(ctx, k, names)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, p.carrier.Close(m.cfg.Keep)) }()
+	m.parts.Store(p)
+	g := run.NewGroup(ctx)
+	g.Go("routing", p.routing.Run)
+	g.Go("socket", p.carrier.Run)
+	g.Go("paths", m.peering.Run)
+	g.Go("endpoints", p.endpoints.Run)
+	g.Go("hubs", m.attach.Run)
+	g.Go("members", m.followMembers)
+	g.Go("announcement", m.followSelf)
+	g.Go("key rotation", m.followRotation)
+	g.Go("link", func(ctx context.Context) error {
+		select {
+		case <-p.carrier.Done():
+			return fault.New(fault.CodeClash, "the link "+m.cfg.Options.Link+" was taken away").Hint("whoever removes it must leave it; the mesh makes it anew when it starts again")
+		case <-ctx.Done():
+			return nil
+		}
+	})
+	g.Do(func(ctx context.Context) {
+		select {
+		case <-p.routing.Up():
+			m.log.Info("mesh is up", "link", m.cfg.Options.Link, "overlay6", m.overlayNow().Six, "overlay4", m.overlayNow().Four, "port", p.carrier.Port(), "engine", m.cfg.Engine)
+		case <-ctx.Done():
+		}
+	})
+	return g.Wait()
+}
+
+// Preflight says why the node cannot run here, before anybody hears of it and before
+// anything is changed: what the kernel lacks, or somebody else uses.
+func (m *Mesh) Preflight() (err error) {
+	if err := m.standing(); err != nil {
+		return err
+	}
+	names := routing.Names(m.cfg.Options)
+	k, err := kernel.New(names)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, k.Close()) }()
+	r, err := routing.New(routing.Parts{
+		Kernel: k, Able: m.able, Options: m.cfg.Options, Log: m.log,
+		Local: func() (topology.Local, error) { return routing.Local(m.cfg.Options.Link, routing.ResolverFiles()) },
+	})
+	if err != nil {
+		return err
+	}
+	if err := r.Reload(m.cfg.Policies, m.attach.Cluster()); err != nil {
+		return err
+	}
+	in := m.input(roster.Result{})
+	o := m.overlayNow().choose(m.choice(nil), time.Now())
+	in.Options.Overlay6, in.Self.Overlay6, in.Self.Overlay4 = o.Prefix, o.Six, o.Four
+	return r.Prepare(in)
+}
+
+// choose makes sure that there are overlay addresses. Who has none yet looks first who
+// is there, for a moment.
+func (m *Mesh) choose(ctx context.Context) error {
+	o := m.overlayNow()
+	if !o.Six.IsValid() || m.cfg.Options.Overlay4.IsValid() && !o.Four.IsValid() {
+		if waiting := m.finder.AwaitSettled(ctx, limit.MeshSettle); len(waiting) > 0 {
+			m.log.Warn("an overlay address is chosen before all members are known", "sources", waiting)
+		}
+	}
+	m.finder.Merged() // what was told while we waited is not gathered any longer
+	result, more := m.finder.Result()
+	for result.Self.ID == "" { // not even the cache has been read: what a killed run left fails closed would open
+		select {
+		case <-more:
+		case <-ctx.Done():
+			return nil
+		}
+		result, more = m.finder.Result()
+	}
+	_, err := m.reconsider(result)
+	return err
+}
+
+// reconsider chooses overlay addresses by what is known of the others, and reports
+// whether they are others than before.
+func (m *Mesh) reconsider(result roster.Result) (changed bool, err error) {
+	o := m.overlayNow()
+	next := o.choose(m.choice(result.Members), time.Now())
+	if next.equal(o) && !o.Since.IsZero() {
+		return false, nil
+	}
+	if err := next.write(m.cfg.StateDir); err != nil {
+		return false, err
+	}
+	m.mu.Lock()
+	m.overlay = next
+	m.mu.Unlock()
+	return next.Six != o.Six || next.Four != o.Four || next.Prefix != o.Prefix, nil
+}
+
+func (m *Mesh) choice(others []roster.Member) choice {
+	m.mu.Lock()
+	base := m.cfg.Announce
+	m.mu.Unlock()
+	return choice{
+		named: namedPrefix(m.cfg.ClusterID), derived: topology.Overlay6(m.derivedName()), pool: m.cfg.Options.Overlay4,
+		hardware: firstHardware(m.cfg.Without), six: base.Overlay6, four: base.Overlay4,
+		id: m.id, others: others, young: m.finder.Lease(),
+	}
+}
+
+func namedPrefix(id string) netip.Prefix {
+	if id == "" {
+		return netip.Prefix{}
+	}
+	return topology.Overlay6(id)
+}
+
+// derivedName is the name of a cluster that has none: its oldest secret's id.
+func (m *Mesh) derivedName() string {
+	all := m.clusters()
+	return all[len(all)-1]
+}
+
+func (m *Mesh) overlayNow() overlay {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.overlay
+}

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mesh
+
+import (
+	"encoding/json"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/private"
+	"github.com/tombolo-io/tombolo/internal/roster"
+	"github.com/tombolo-io/tombolo/internal/store"
+	"github.com/tombolo-io/tombolo/internal/topology"
+)
+
+// overlay are the addresses of this node in the mesh, and the prefix of all nodes'.
+type overlay struct {
+	Clusters []string     `json:"clusters"` // native ids of the secrets under which it was chosen, and since
+	Node     string       `json:"node"`
+	Prefix   netip.Prefix `json:"prefix,omitzero"`
+	Six      netip.Addr   `json:"overlay6,omitzero"`
+	Four     netip.Addr   `json:"overlay4,omitzero"`
+	Since    time.Time    `json:"since,omitzero"` // when the newer of them was chosen
+}
+
+// readOverlay reads what was chosen before; nothing if there is none, or if it was for
+// another name or for a cluster of which no secret is ours any more. What cannot be read
+// is chosen anew: it is no secret, and mostly becomes the same.
+func readOverlay(dir, node string, clusters []string) overlay {
+	text, err := private.ReadPublic(filepath.Join(dir, overlayFile), limit.PrivateFile)
+	if err != nil {
+		text = nil
+	}
+	return parseOverlay(text, node, clusters)
+}
+
+func parseOverlay(text []byte, node string, clusters []string) overlay {
+	var o overlay
+	ours := func(c string) bool { return slices.Contains(clusters, c) }
+	if json.Unmarshal(text, &o) != nil || !o.can() || o.Node != node || !slices.ContainsFunc(o.Clusters, ours) {
+		return overlay{Clusters: clusters, Node: node}
+	}
+	o.Clusters = clusters // a secret that came or went changes no address
+	return o
+}
+
+// can says whether these may be what was chosen: a prefix as wide as the internet, in a
+// damaged file, would lead all of it into the mesh.
+func (o overlay) can() bool {
+	six, four := o.Six, o.Four
+	return (!o.Prefix.IsValid() || topology.IsOverlay6(o.Prefix)) && (!four.IsValid() || four.Is4()) &&
+		(!six.IsValid() || six.Is6() && !six.Is4In6() && six.Zone() == "")
+}
+
+func (o overlay) write(dir string) error {
+	text, err := json.Marshal(o)
+	if err != nil {
+		return fault.New(fault.CodeInternal, "the overlay addresses are not encoded").Because(err)
+	}
+	path := filepath.Join(dir, overlayFile)
+	return written(path, store.Write(path, append(text, '\n')))
+}
+
+// choice is what overlay addresses depend on.
+type choice struct {
+	// named is the prefix of the cluster's configured name; not valid: it has none, and is
+	// as old as its first secret, which derived is made of.
+	named, derived netip.Prefix
+	pool           netip.Prefix // of IPv4; not valid: none
+	hardware       []byte       // the machine's first hardware address; may be none
+	six, four      netip.Addr   // that the operator wants; not valid: none
+	id             string       // this node's member id
+	others         []roster.Member
+	young          time.Duration // for how long after a choice it is given up to who has the smaller id
+}
+
+// choose keeps the addresses that still hold, and chooses what is missing. An address
+// that somebody else has too is given up by the one with the greater id, and only soon
+// after it was chosen: both have chosen then without knowing of each other. Later
+// whoever comes has seen us, and the others know us by it.
+func (o overlay) choose(c choice, now time.Time) overlay {
+	yields := o.Since.IsZero() || now.Sub(o.Since).Abs() < c.young
+	taken := func(of func(*roster.Member) netip.Addr, mine netip.Addr) func(netip.Addr) bool {
+		return func(a netip.Addr) bool {
+			for i := range c.others {
+				m := &c.others[i]
+				if of(m) == a && m.Node != o.Node && (a != mine || yields && m.ID < c.id) {
+					return true
+				}
+			}
+			return false
+		}
+	}
+	six := taken(func(m *roster.Member) netip.Addr { return m.Overlay6 }, o.Six)
+	four := taken(func(m *roster.Member) netip.Addr { return m.Overlay4 }, o.Four)
+	next := o
+	next.Prefix = o.prefix(c)
+	switch {
+	case c.six.IsValid():
+		next.Six = c.six
+	case !o.Six.IsValid() || !next.Prefix.Contains(o.Six) || six(o.Six):
+		next.Six = topology.Choose6(next.Prefix, c.hardware, o.Node, six)
+	}
+	switch {
+	case c.four.IsValid():
+		next.Four = c.four
+	case !c.pool.IsValid():
+		next.Four = netip.Addr{}
+	case !o.Four.IsValid() || !c.pool.Contains(o.Four) || four(o.Four):
+		next.Four = topology.Choose4(c.pool, o.Node, four)
+	}
+	if next.Six != o.Six || next.Four != o.Four {
+		next.Since = now
+	}
+	return next
+}
+
+// prefix is that of all nodes. A cluster without a configured name keeps the one of its
+// first secret when that is replaced; who comes after that takes it over from the others.
+func (o overlay) prefix(c choice) netip.Prefix {
+	switch {
+	case c.named.IsValid():
+		return c.named
+	case o.Prefix.IsValid():
+		return o.Prefix
+	}
+	count := map[netip.Prefix]int{}
+	for i := range c.others {
+		if p := netip.PrefixFrom(c.others[i].Overlay6, c.derived.Bits()).Masked(); topology.IsOverlay6(p) {
+			count[p]++
+		}
+	}
+	best := c.derived
+	for p, n := range count {
+		if n > count[best] || n == count[best] && best != c.derived && p.Addr().Less(best.Addr()) {
+			best = p
+		}
+	}
+	return best
+}
+
+func (o overlay) equal(p overlay) bool {
+	return slices.Equal(o.Clusters, p.Clusters) && o.Node == p.Node && o.Prefix == p.Prefix && o.Six == p.Six && o.Four == p.Four
+}

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package peering keeps this node's paths to its peers: it owns the engine of WireGuard and
+// what is known of the ways to each peer, sends and answers probes, and chooses preshared
+// keys and key pairs. Which ranges go to whom it is told; the kernel and endpoints of this
+// node are others' (docs/reference/mesh.md sections 1, 3, 4 and 5).
+//
+//	Set ──────────► pairs, peers ──► Engine.Apply
+//	Probe, Relayed ─► path.Peer ─┐
+//	Wake, Moved ───► path.Peer ──┤ touched
+//	time ───► due, by a heap ────┴─► tick: path.Next ──► pings and calls, Engine.SetWay, keys
+//
+// What comes in is looked up without a lock, opened, and noted under mu. All that goes out but
+// for pongs, and all that changes the engine, is done by tick or by a caller's own call, one
+// at a time, under turn and without mu: no packet waits for the engine.
+package peering

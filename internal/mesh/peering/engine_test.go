@@ -1,0 +1,434 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package peering_test
+
+import (
+	"context"
+	"crypto/ecdh"
+	"crypto/rand"
+	"encoding/binary"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"golang.zx2c4.com/wireguard/tun"
+
+	"github.com/tombolo-io/tombolo/internal/mesh/peering"
+	"github.com/tombolo-io/tombolo/internal/path"
+	"github.com/tombolo-io/tombolo/internal/runtest"
+	"github.com/tombolo-io/tombolo/internal/seal"
+	"github.com/tombolo-io/tombolo/internal/tunnel"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// pipe is a TUN without a kernel: what is put into out enters the tunnel, and what comes
+// of it is in in.
+type pipe struct {
+	in, out chan []byte
+	closed  chan struct{}
+	once    sync.Once
+	events  chan tun.Event
+	wake    chan struct{}
+}
+
+func newPipe() *pipe {
+	return &pipe{in: make(chan []byte, 4096), out: make(chan []byte, 64), closed: make(chan struct{}), events: make(chan tun.Event), wake: make(chan struct{}, 1)}
+}
+
+func (p *pipe) File() *os.File           { return nil }
+func (p *pipe) MTU() (int, error)        { return 1420, nil }
+func (p *pipe) Name() (string, error)    { return "pipe", nil }
+func (p *pipe) Events() <-chan tun.Event { return p.events }
+func (p *pipe) BatchSize() int           { return 128 }
+
+func (p *pipe) Close() error {
+	p.once.Do(func() { close(p.closed); close(p.events) })
+	return nil
+}
+
+func (p *pipe) Wake() {
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (p *pipe) Read(bufs [][]byte, sizes []int, offset int) (int, error) {
+	select {
+	case <-p.closed:
+		return 0, os.ErrClosed
+	case <-p.wake:
+		return 0, nil
+	case b := <-p.out:
+		sizes[0] = copy(bufs[0][offset:], b)
+		return 1, nil
+	}
+}
+
+func (p *pipe) Write(bufs [][]byte, offset int) (int, error) {
+	for _, b := range bufs {
+		select {
+		case <-p.closed:
+			return 0, os.ErrClosed
+		case p.in <- append([]byte(nil), b[offset:]...):
+		default: // nobody reads
+		}
+	}
+	return len(bufs), nil
+}
+
+// machine is a node with a real engine over loopback.
+type machine struct {
+	name    string
+	inside  netip.Addr
+	private *ecdh.PrivateKey
+	key     tunnel.Key
+	tun     *pipe
+	socket  *tunnel.Socket
+	engine  *tunnel.Engine
+	p       *peering.Peering
+	at      netip.AddrPort
+	changed atomic.Int32
+	rotated chan tunnel.Key
+}
+
+func newPrivate(t testing.TB) (*ecdh.PrivateKey, tunnel.Key) {
+	t.Helper()
+	k, err := ecdh.X25519().GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k, tunnel.Key(k.PublicKey().Bytes())
+}
+
+// secret is one that two nodes have in common, the same for each pair.
+func secret(n byte) peering.Secret {
+	return peering.Secret{ID: seal.ClusterID{n}, PSK: tunnel.NewSecret([32]byte{n, 1})}
+}
+
+func under(numbers ...byte) func(own, peer tunnel.Key) []peering.Secret {
+	return func(tunnel.Key, tunnel.Key) (out []peering.Secret) {
+		for _, n := range numbers {
+			out = append(out, secret(n))
+		}
+		return out
+	}
+}
+
+// exchange is a hub in memory: what is sent by it arrives a little later.
+type exchange struct {
+	mu    sync.Mutex
+	nodes map[string]chan delivery
+	count int
+	off   bool
+}
+
+type delivery struct {
+	from string
+	data []byte
+}
+
+// by is the exchange as one node sees it.
+type by struct {
+	*exchange
+	self string
+}
+
+func (r by) Send(_, peer string, datagrams ...[]byte) (n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, d := range datagrams {
+		if r.off || r.nodes[peer] == nil {
+			continue
+		}
+		select {
+		case r.nodes[peer] <- delivery{r.self, append([]byte(nil), d...)}:
+			r.count++
+			n++
+		default:
+		}
+	}
+	return n
+}
+
+func (r *exchange) packets() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.count
+}
+
+func newMachine(t *testing.T, name, inside string, r *exchange) *machine {
+	t.Helper()
+	m := &machine{name: name, inside: netip.MustParseAddr(inside), tun: newPipe(), rotated: make(chan tunnel.Key, 4)}
+	m.private, m.key = newPrivate(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	var err error
+	m.p, err = peering.New(peering.Parts{
+		Private: m.private, Changed: func() { m.changed.Add(1) }, Rotated: func(k tunnel.Key) { m.rotated <- k },
+		Endpoints: func() []netip.AddrPort { return nil },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m.socket, err = tunnel.OpenSocket(ctx, tunnel.SocketConfig{Probe: m.p.Probe}); err != nil {
+		t.Fatal(err)
+	}
+	if m.engine, err = tunnel.Open(ctx, tunnel.Parts{Socket: m.socket, Tun: m.tun, Relay: m.p, Wake: m.p.Wake, Log: quiet()}); err != nil {
+		t.Fatal(err)
+	}
+	m.at = netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), m.socket.Port())
+	m.p.Use(m.socket, m.engine)
+	m.p.UseRelay(by{r, name})
+	var wg sync.WaitGroup
+	come := make(chan delivery, 1024)
+	r.mu.Lock()
+	r.nodes[name] = come
+	r.mu.Unlock()
+	wg.Go(func() {
+		for {
+			select {
+			case d := <-come:
+				m.p.Relayed("hub", d.from, d.data)
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	wg.Go(func() {
+		if err := m.p.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	wg.Go(func() {
+		if err := m.socket.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(func() {
+		cancel()
+		wg.Wait()
+		if err := m.engine.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := m.socket.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return m
+}
+
+// peer is this machine as another one is told of it.
+func (m *machine) peer(keys []tunnel.Key, at netip.AddrPort, secrets ...byte) peering.Peer {
+	return peering.Peer{
+		ID: "id-" + m.name, Name: m.name, Keys: keys, Secrets: under(secrets...),
+		Facts:  path.Facts{Candidates: []path.Candidate{{Addr: at, Kind: path.Own}}, Relays: []string{"hub"}, Probes: true},
+		Ranges: []netip.Prefix{netip.PrefixFrom(m.inside, 32)},
+	}
+}
+
+func (m *machine) set(t *testing.T, peers ...peering.Peer) {
+	t.Helper()
+	if err := m.p.Set(peers); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (m *machine) report(t *testing.T) peering.Report {
+	t.Helper()
+	all := m.p.Reports()
+	if len(all) != 1 {
+		t.Fatalf("%d reports", len(all))
+	}
+	return all[0]
+}
+
+// wire is a network between two machines that can be cut: each sees the other at an end of it.
+type wire struct {
+	ends [2]*net.UDPConn
+	cut  atomic.Bool
+}
+
+func newWire(t *testing.T, a, b *machine) *wire {
+	t.Helper()
+	w := &wire{}
+	for i := range w.ends {
+		c, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.MustParseAddrPort("127.0.0.1:0")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.ends[i] = c
+	}
+	var wg sync.WaitGroup
+	for i, to := range []*machine{b, a} {
+		wg.Go(func() {
+			buf := make([]byte, 1<<16)
+			for {
+				n, _, err := w.ends[i].ReadFromUDPAddrPort(buf)
+				if err != nil {
+					return
+				}
+				if !w.cut.Load() {
+					w.ends[1-i].WriteToUDPAddrPort(buf[:n], to.at)
+				}
+			}
+		})
+	}
+	t.Cleanup(func() {
+		for _, c := range w.ends {
+			c.Close()
+		}
+		wg.Wait()
+	})
+	return w
+}
+
+// end is where machine i, 0 or 1, sends to the other one.
+func (w *wire) end(i int) netip.AddrPort { return w.ends[i].LocalAddr().(*net.UDPAddr).AddrPort() }
+
+// packet is one of IPv4 with a number in it.
+func packet(from, to netip.Addr, number uint64) []byte {
+	b := make([]byte, 100)
+	b[0], b[8], b[9] = 0x45, 64, 253 // RFC 3692: for experiments
+	binary.BigEndian.PutUint16(b[2:], uint16(len(b)))
+	copy(b[12:], from.AsSlice())
+	copy(b[16:], to.AsSlice())
+	binary.BigEndian.PutUint64(b[20:], number)
+	return b
+}
+
+var counter atomic.Uint64
+
+// reach sends packets until one arrives, and says how many were lost before.
+func reach(t *testing.T, from, to *machine) (lost int) {
+	t.Helper()
+	ctx := runtest.Within(t)
+	first := counter.Load() + 1
+	again := time.NewTicker(20 * time.Millisecond)
+	defer again.Stop()
+	send := func() {
+		select {
+		case from.tun.out <- packet(from.inside, to.inside, counter.Add(1)):
+		case <-ctx.Done():
+		}
+	}
+	send()
+	for {
+		select {
+		case <-again.C:
+			send()
+		case b := <-to.tun.in:
+			if n := binary.BigEndian.Uint64(b[20:]); n >= first {
+				return int(n - first)
+			}
+		case <-ctx.Done():
+			t.Fatalf("nothing reaches %s from %s", to.name, from.name)
+		}
+	}
+}
+
+// TestDirectCutRelayedDirect: two machines find each other, their traffic survives the end of the
+// path by the relay, and comes back.
+func TestDirectCutRelayedDirect(t *testing.T) {
+	r := &exchange{nodes: map[string]chan delivery{}}
+	a, b := newMachine(t, "a", "10.1.0.1", r), newMachine(t, "b", "10.1.0.2", r)
+	w := newWire(t, a, b)
+	a.set(t, b.peer([]tunnel.Key{b.key}, w.end(0), 1))
+	b.set(t, a.peer([]tunnel.Key{a.key}, w.end(1), 1))
+	both := func(s path.State) func() bool {
+		return func() bool {
+			reach(t, a, b)
+			return a.report(t).State == s && b.report(t).State == s
+		}
+	}
+	runtest.Eventually(t, "a direct path", both(path.Direct))
+	reach(t, b, a)
+	if got := a.report(t); got.Way.Addr != w.end(0) || got.Handshake.IsZero() || got.Sent == 0 || got.Secret != secret(1).ID || got.Key != b.key {
+		t.Errorf("%+v", got)
+	}
+	w.cut.Store(true)
+	runtest.Eventually(t, "the relay", both(path.Relayed))
+	was := r.packets()
+	reach(t, b, a)
+	if r.packets() == was {
+		t.Error("nothing went by the relay")
+	}
+	w.cut.Store(false)
+	runtest.Eventually(t, "a direct path again", both(path.Direct))
+	reach(t, b, a)
+	runtest.Eventually(t, "an MTU", func() bool { return a.report(t).MTU == 1440 }) // 1,500 less 60
+	if a.changed.Load() == 0 {
+		t.Error("nobody was told of the MTU")
+	}
+}
+
+// TestKeysOverRealEngines: one node takes a new key pair and both a new secret, with traffic all
+// the while. How much is lost, TestANewKeyOfOurOwn says: its time is not that of this machine.
+func TestKeysOverRealEngines(t *testing.T) {
+	r := &exchange{nodes: map[string]chan delivery{}}
+	a, b := newMachine(t, "a", "10.1.0.1", r), newMachine(t, "b", "10.1.0.2", r)
+	w := newWire(t, a, b)
+	a.set(t, b.peer([]tunnel.Key{b.key}, w.end(0), 1))
+	b.set(t, a.peer([]tunnel.Key{a.key}, w.end(1), 1))
+	runtest.Eventually(t, "a direct path", func() bool {
+		reach(t, a, b)
+		return a.report(t).State == path.Direct && b.report(t).State == path.Direct
+	})
+	reach(t, b, a)
+	private, key := newPrivate(t)
+	if err := a.p.Rotate(private, time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	reach(t, a, b) // by the old key
+	b.set(t, a.peer([]tunnel.Key{key, a.key}, w.end(1), 1))
+	runtest.Eventually(t, "the new key", func() bool {
+		reach(t, a, b)
+		reach(t, b, a)
+		return a.report(t).Handshake.After(time.Time{}) && b.report(t).Key == key && len(rotating(t, a).Left) == 0
+	})
+	if err := a.p.End(); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case k := <-a.rotated:
+		if k != key {
+			t.Errorf("the new key is %v", k)
+		}
+	case <-runtest.Within(t).Done():
+		t.Fatal("nobody says that it ended")
+	}
+	b.set(t, a.peer([]tunnel.Key{key}, w.end(1), 1))
+	if lost := reach(t, a, b) + reach(t, b, a); lost > 0 {
+		t.Errorf("%d packets were lost after the end", lost)
+	}
+	for _, secrets := range [][]byte{{2, 1}, {2}} {
+		before := a.report(t).Handshake
+		a.set(t, b.peer([]tunnel.Key{b.key}, w.end(0), secrets...))
+		reach(t, a, b)
+		b.set(t, a.peer([]tunnel.Key{key}, w.end(1), secrets...))
+		runtest.Eventually(t, "a handshake with the new secret", func() bool {
+			reach(t, b, a)
+			return a.report(t).Secret == secret(2).ID && (len(secrets) == 1 || a.report(t).Handshake.After(before))
+		})
+	}
+	if lost := reach(t, a, b) + reach(t, b, a); lost > 0 {
+		t.Errorf("%d packets were lost", lost)
+	}
+	if a.report(t).State != path.Direct || b.report(t).State != path.Direct {
+		t.Errorf("%+v", a.report(t))
+	}
+}
+
+func rotating(t *testing.T, m *machine) peering.Rotation {
+	t.Helper()
+	r, ok := m.p.Rotating()
+	if !ok {
+		t.Fatal("no change of keys is under way")
+	}
+	return r
+}

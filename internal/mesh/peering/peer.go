@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package peering
+
+import (
+	"bytes"
+	"container/heap"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/path"
+	"github.com/tombolo-io/tombolo/internal/probe"
+	"github.com/tombolo-io/tombolo/internal/psk"
+	"github.com/tombolo-io/tombolo/internal/seal"
+	"github.com/tombolo-io/tombolo/internal/tunnel"
+)
+
+// Secret is one that this node and a peer are both members under.
+type Secret struct {
+	ID  seal.ClusterID
+	PSK tunnel.Secret // of the pair: seal.Keys.PairPSK
+}
+
+// Peer is another node, as its owner wants it.
+type Peer struct {
+	ID   string       // as topology has it
+	Name string       // as relays know it
+	Keys []tunnel.Key // the newest first; a second one is what it gives up
+	// Succeeds says that the second key has been shown to be its own: what a hub has vouched
+	// for with that one it may keep.
+	Succeeds bool
+	// Secrets are the common ones, the newest first, by the keys of both.
+	Secrets func(own, peer tunnel.Key) []Secret
+	Facts   path.Facts
+	Ranges  []netip.Prefix // topology's Allowed: they lie within the mesh
+	Sources []netip.Prefix // topology's Sources: addresses outside of it, from which it may send too
+}
+
+// peer is one that is in force. All but what Set gives is under mu.
+type peer struct {
+	Peer
+	path  *path.Peer
+	links []*link // one for each own key and key of the peer
+
+	way    path.Way // that the engine was told
+	told   bool     // of all keys
+	from   netip.Addr
+	state  path.State
+	size   int   // of the largest IP packet that passes the way in use, once it is known
+	voice  voice // zero: it was not heard yet
+	locals map[path.Way]*local
+	direct window // pings and calls by the way in use
+	other  window // and by others
+
+	packet  time.Time // the newest one with content that is known of
+	wanted  time.Time // the newest wake
+	asked   time.Time // the handshake that waited when it was last looked
+	lookAt  time.Time // when its traffic is looked at next
+	unsent  error
+	carries map[tunnel.Key]tunnel.Key // by own key: the key of the peer that has its ranges
+
+	vouched map[tunnel.Key]string // names of certificates by which hubs have led probes of its keys
+
+	touched bool
+	gone    bool
+	due     time.Time
+	at      int // in the heap, from 1; 0: not there
+}
+
+// link is what one of our keys has with one of the peer's: a session of WireGuard, and
+// probes. It stays as it is made, but for the session, which is under mu.
+type link struct {
+	of      *peer
+	own     *own
+	key     tunnel.Key
+	patient bool
+	secrets []Secret
+	pairs   []*probe.Pair // of the secrets
+	*session
+}
+
+// session is what is known of WireGuard's between two keys.
+type session struct {
+	made           time.Time
+	psk            psk.State[seal.ClusterID]
+	handshake      time.Time // the newest, by the wall clock
+	shook          time.Time // when it was seen
+	asking         time.Time // when the first one was asked for since
+	tried          time.Time // when one was last asked for
+	wished         time.Time // since when the peer has traffic for us, while there is no session
+	sent, received uint64    // bytes
+	shifted        bool      // the new device sends to it
+}
+
+// voice is under which keys a peer was heard last.
+type voice struct {
+	own, key tunnel.Key
+	secret   seal.ClusterID
+}
+
+// local are the addresses of this machine that a way leaves from.
+type local struct {
+	answered netip.Addr // where the last pong came to
+	heard    netip.Addr // where the last ping came to
+	turns    int
+}
+
+// window counts what came within a second.
+type window struct {
+	began time.Time
+	n     int
+}
+
+// take reports whether one more may come.
+func (w *window) take(now time.Time, most int) bool {
+	if w.began.IsZero() || now.Sub(w.began) >= time.Second {
+		*w = window{began: now}
+	}
+	w.n++
+	return w.n <= most
+}
+
+// newLink derives the keys of a link; those of one that there is are kept as far as they
+// are the same.
+func newLink(x *peer, f Peer, o *own, k tunnel.Key, was *link) (*link, error) {
+	secrets := f.Secrets(o.key, k)
+	secrets = secrets[:min(len(secrets), limit.PeeringSecrets)]
+	if len(secrets) == 0 {
+		return nil, fault.Newf(fault.CodeSecret, "peer %s", f.Name).Whyf("it and this node have no secret in common")
+	}
+	l := &link{of: x, own: o, key: k, patient: bytes.Compare(o.key[:], k[:]) > 0, secrets: secrets, session: &session{made: time.Now()}}
+	if was != nil {
+		l.session = was.session
+	}
+	for _, s := range secrets {
+		pair := was.pair(s)
+		if pair == nil {
+			var err error
+			if pair, err = probe.NewPair(o.private, k, s.PSK.Bytes()); err != nil {
+				return nil, fault.Newf(fault.CodeEntryInvalid, "peer %s", f.Name).Because(err).
+					Hint("make that node a new key: 'tombolo mesh keys rotate'")
+			}
+		}
+		l.pairs = append(l.pairs, pair)
+	}
+	return l, nil
+}
+
+// pair finds that of a secret.
+func (l *link) pair(s Secret) *probe.Pair {
+	if l == nil {
+		return nil
+	}
+	i := slices.IndexFunc(l.secrets, func(o Secret) bool { return o.ID == s.ID && o.PSK.Equal(s.PSK) })
+	if i < 0 {
+		return nil
+	}
+	return l.pairs[i]
+}
+
+// common are the ids of the secrets.
+func (l *link) common() []seal.ClusterID {
+	out := make([]seal.ClusterID, len(l.secrets))
+	for i, s := range l.secrets {
+		out[i] = s.ID
+	}
+	return out
+}
+
+// inForce is the preshared key that handshakes are made with.
+func (l *link) inForce() tunnel.Secret {
+	for _, s := range l.secrets {
+		if s.ID == l.psk.Use {
+			return s.PSK
+		}
+	}
+	return l.secrets[0].PSK
+}
+
+// turnPSK chooses the preshared key anew, and reports whether it is another one.
+func (l *link) turnPSK(now, asked time.Time) bool {
+	was := l.psk.Use
+	l.psk = psk.Next(l.psk, psk.Facts[seal.ClusterID]{Common: l.common(), Asked: asked, Patient: l.patient}, now)
+	return l.psk.Use != was
+}
+
+// link finds that of two keys.
+func (x *peer) link(o *own, k tunnel.Key) *link {
+	for _, l := range x.links {
+		if l.own.key == o.key && l.key == k {
+			return l
+		}
+	}
+	return nil
+}
+
+// speak gives the keys for what is sent to a peer: those by which it was heard last, else
+// our oldest and its newest.
+func (x *peer) speak() *probe.Pair {
+	for _, l := range x.links {
+		if l.own.key != x.voice.own || l.key != x.voice.key {
+			continue
+		}
+		for i, s := range l.secrets {
+			if s.ID == x.voice.secret {
+				return l.pairs[i]
+			}
+		}
+	}
+	return x.links[0].pairs[0]
+}
+
+// carrier is the key of the peer that has its ranges, seen from one of ours: the newest one
+// with which there was a handshake.
+func (x *peer) carrier(o *own) tunnel.Key {
+	for _, k := range x.Keys {
+		if l := x.link(o, k); l != nil && !l.shook.IsZero() {
+			return k
+		}
+	}
+	return x.Keys[0]
+}
+
+// leave is the address of this machine that a packet to a way leaves from: the one that
+// answers came to, so that pings go as packets do; and in turns the one that was pinged, or
+// what the kernel chooses, until an answer comes.
+func (x *peer) leave(w path.Way) netip.Addr {
+	l := x.locals[w]
+	if l == nil || !w.Direct() {
+		return netip.Addr{}
+	}
+	if w == x.path.Way() && l.answered.IsValid() {
+		return l.answered
+	}
+	l.turns++
+	switch l.turns % 3 {
+	case 1:
+		return l.answered
+	case 2:
+		return l.heard
+	}
+	return netip.Addr{}
+}
+
+// localOf makes what is known of a way's local addresses. It is bounded: whoever replays a
+// ping from many addresses makes us forget, and no more.
+func (x *peer) localOf(w path.Way) *local {
+	l := x.locals[w]
+	if l == nil {
+		if len(x.locals) >= limit.PeeringLocals {
+			kept := x.locals[x.path.Way()]
+			x.locals = map[path.Way]*local{}
+			if kept != nil {
+				x.locals[x.path.Way()] = kept
+			}
+		}
+		l = &local{}
+		x.locals[w] = l
+	}
+	return l
+}
+
+// dueHeap has the peer that is due first on top.
+type dueHeap []*peer
+
+func (h dueHeap) Len() int           { return len(h) }
+func (h dueHeap) Less(i, j int) bool { return h[i].due.Before(h[j].due) }
+func (h dueHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i]; h[i].at, h[j].at = i+1, j+1 }
+func (h *dueHeap) Push(v any) {
+	x := v.(*peer)
+	*h = append(*h, x)
+	x.at = len(*h)
+}
+
+func (h *dueHeap) Pop() any {
+	old := *h
+	x := old[len(old)-1]
+	old[len(old)-1] = nil
+	*h = old[:len(old)-1]
+	x.at = 0
+	return x
+}
+
+// plan puts a peer where its time is; the zero time takes it out.
+func (h *dueHeap) plan(x *peer, due time.Time) {
+	x.due = due
+	switch {
+	case due.IsZero() && x.at > 0:
+		heap.Remove(h, x.at-1)
+	case due.IsZero():
+	case x.at > 0:
+		heap.Fix(h, x.at-1)
+	default:
+		heap.Push(h, x)
+	}
+}

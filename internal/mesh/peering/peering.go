@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package peering
+
+import (
+	"context"
+	"crypto/ecdh"
+	"crypto/rand"
+	"encoding/binary"
+	"io"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/path"
+	"github.com/tombolo-io/tombolo/internal/run"
+	"github.com/tombolo-io/tombolo/internal/tell"
+	"github.com/tombolo-io/tombolo/internal/tunnel"
+)
+
+// Socket sends probes: a *tunnel.Socket.
+type Socket interface {
+	Send(to netip.AddrPort, local netip.Addr, packet []byte) error
+	SendWhole(to netip.AddrPort, local netip.Addr, packet []byte) error
+}
+
+// Engine is WireGuard: a *tunnel.Engine.
+type Engine interface {
+	Apply(tunnel.Config) error
+	SetWay(k tunnel.Key, w path.Way, local netip.Addr) bool
+	Watch(tunnel.Key)
+	Receive(peer tunnel.Key, packet []byte) bool
+	TryPSK(k tunnel.Key, psk tunnel.Secret) error
+	Handshake(tunnel.Key) error
+	Activity(tunnel.Key) (tunnel.Activity, bool)
+	Stats() ([]tunnel.Stat, error)
+
+	Begin(tunnel.Config) error
+	ApplyNext(tunnel.Config) error
+	HandshakeNext(tunnel.Key) error
+	Shift(tunnel.Key) error
+	StatsNext() ([]tunnel.Stat, error)
+	End() error
+}
+
+// Relay passes datagrams to a peer by a hub, and says how many were taken. It copies what it
+// keeps, and never waits.
+type Relay interface {
+	Send(hub, peer string, datagrams ...[]byte) int
+}
+
+// Parts are what a Peering works with.
+type Parts struct {
+	Private *ecdh.PrivateKey // X25519
+	// Socket and Engine may be given later, by Use: they want this package's methods themselves.
+	Socket Socket
+	Engine Engine
+	Relay  Relay // may be nil, or given later by UseRelay
+	// Endpoints are those of this node, for calls. It may be nil, and must not call this package.
+	Endpoints func() []netip.AddrPort
+	// Changed is called, from a goroutine of its own and never twice at a time, when a peer went
+	// up or down or its MTU changed. It may be nil.
+	Changed func()
+	// Lost is called likewise when a direct way went, and none took its place: what the world
+	// sees of this node may be another endpoint. It may be nil.
+	Lost func()
+	// Rotated is called likewise when the new key pair has taken the old one's place.
+	Rotated func(tunnel.Key)
+	Log     *slog.Logger
+	Metrics prometheus.Registerer // may be nil
+}
+
+// Peering is the owner of all paths. Its methods may be called by several goroutines.
+type Peering struct {
+	parts  Parts
+	log    *slog.Logger
+	m      *tell.Peering
+	alarm  *run.Alarm
+	news   *run.Alarm
+	seen   atomic.Pointer[view]
+	bytes  traffic
+	ending atomic.Pointer[tunnel.Key] // of which Rotated is to tell
+	health atomic.Bool                // of which Changed is
+	lost   atomic.Bool                // of which Lost is
+
+	wokenMu sync.Mutex
+	woken   map[tunnel.Key]bool
+
+	turn sync.Mutex // held by who changes the engine; taken before mu
+
+	mu       sync.Mutex
+	own      []*own // the oldest first: one, or two in a rotation
+	rotation rotation
+	peers    map[string]*peer
+	refused  []Report
+	due      dueHeap
+	touched  []*peer
+	asked    time.Time // of Engine.Stats
+	askAt    time.Time // when it is asked next
+	stale    bool      // the engine refused what it was to be
+}
+
+// own is a key pair of this node.
+type own struct {
+	private *ecdh.PrivateKey
+	key     tunnel.Key
+}
+
+func newOwn(private *ecdh.PrivateKey) *own {
+	return &own{private: private, key: tunnel.Key(private.PublicKey().Bytes())}
+}
+
+func (o *own) secret() tunnel.Secret { return tunnel.NewSecret([32]byte(o.private.Bytes())) }
+
+// traffic counts bytes of WireGuard.
+type traffic struct {
+	sent, received               atomic.Uint64 // by any way
+	relayedSent, relayedReceived atomic.Uint64
+}
+
+// New makes a Peering without peers.
+func New(parts Parts) (*Peering, error) {
+	if parts.Private == nil || parts.Private.Curve() != ecdh.X25519() {
+		return nil, fault.New(fault.CodeConfig, "WireGuard's key").Whyf("it is no key of X25519")
+	}
+	if parts.Log == nil {
+		parts.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
+	}
+	if parts.Metrics == nil {
+		parts.Metrics = prometheus.NewRegistry()
+	}
+	p := &Peering{
+		parts: parts, log: parts.Log,
+		own: []*own{newOwn(parts.Private)}, peers: map[string]*peer{},
+	}
+	p.seen.Store(&view{})
+	p.alarm, p.news = run.NewAlarm(p.tick), run.NewAlarm(p.tellNews)
+	p.m = tell.NewPeering(parts.Metrics, p.readings())
+	return p, nil
+}
+
+// Use gives the socket and the engine, before Set and Run.
+func (p *Peering) Use(s Socket, e Engine) {
+	p.turn.Lock()
+	defer p.turn.Unlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.parts.Socket, p.parts.Engine = s, e
+}
+
+// UseRelay gives the relay, before Set and Run: it wants Relayed and Absent itself.
+func (p *Peering) UseRelay(r Relay) {
+	p.turn.Lock()
+	defer p.turn.Unlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.parts.Relay = r
+}
+
+// Run keeps the paths until ctx ends.
+func (p *Peering) Run(ctx context.Context) error {
+	if p.parts.Socket == nil || p.parts.Engine == nil {
+		return fault.New(fault.CodeInternal, "paths of the mesh").Whyf("there is no socket or no engine")
+	}
+	p.news.Start()
+	p.alarm.Start()
+	<-ctx.Done()
+	p.alarm.Stop()
+	p.news.Stop()
+	return nil
+}
+
+// tellNews calls who wants to know.
+func (p *Peering) tellNews() time.Duration {
+	if k := p.ending.Swap(nil); k != nil && p.parts.Rotated != nil {
+		p.parts.Rotated(*k)
+	}
+	if p.lost.Swap(false) && p.parts.Lost != nil {
+		p.parts.Lost()
+	}
+	if p.health.Swap(false) && p.parts.Changed != nil {
+		p.parts.Changed()
+	}
+	return -1
+}
+
+// Wake says that a peer which was watched has traffic. It waits for nobody.
+func (p *Peering) Wake(k tunnel.Key) {
+	p.wokenMu.Lock()
+	if p.woken == nil {
+		p.woken = map[tunnel.Key]bool{}
+	}
+	p.woken[k] = true
+	p.wokenMu.Unlock()
+	p.alarm.Ring()
+}
+
+// Relay sends packets of WireGuard to the peer of a key by a hub.
+func (p *Peering) Relay(hub string, k tunnel.Key, packets [][]byte) {
+	name, ok := p.seen.Load().names[k]
+	if !ok || p.parts.Relay == nil {
+		return
+	}
+	for _, b := range packets {
+		p.bytes.relayedSent.Add(uint64(len(b)))
+	}
+	p.parts.Relay.Send(hub, name, packets...)
+}
+
+// Moved says that this machine has other addresses, or slept: every path must prove itself.
+func (p *Peering) Moved() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	for _, x := range p.peers {
+		x.path.Moved(now)
+		x.locals = map[path.Way]*local{}
+		p.touch(x)
+	}
+}
+
+// Want wakes a lazy peer, as a packet to it would. It says false of a peer that is not there.
+func (p *Peering) Want(id string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	x := p.peers[id]
+	if x == nil {
+		return false
+	}
+	now := time.Now()
+	x.path.Traffic(now)
+	x.wanted = now
+	p.touch(x)
+	return true
+}
+
+// Absent says that a hub does not know a peer.
+func (p *Peering) Absent(hub, name string) {
+	x, ok := p.seen.Load().by[name]
+	if !ok {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	x.path.Absent(time.Now(), hub)
+	p.touch(x.peer)
+}
+
+// touch has a peer looked at soon. The caller holds mu.
+func (p *Peering) touch(x *peer) {
+	if x.gone {
+		return
+	}
+	if !x.touched {
+		x.touched = true
+		p.touched = append(p.touched, x)
+	}
+	p.alarm.Ring()
+}
+
+// number is one that nobody can guess.
+func number() uint64 {
+	var b [8]byte
+	if _, err := rand.Read(b[:]); err != nil {
+		panic("peering: " + err.Error()) // it never fails: crypto/rand ends the process first
+	}
+	return binary.BigEndian.Uint64(b[:])
+}

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package peering
+
+import (
+	"crypto/rand"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/path"
+	"github.com/tombolo-io/tombolo/internal/probe"
+)
+
+// arrival is by which way a packet came.
+type arrival struct {
+	way   path.Way
+	local netip.Addr // of this machine; none by a relay
+	peer  string     // by a relay: whom the hub says that it is of
+}
+
+// Probe takes a probe from the socket.
+func (p *Peering) Probe(from netip.AddrPort, at netip.Addr, b []byte) {
+	from = unmapped(from)
+	if p.seen.Load().inside.contain(from.Addr()) {
+		p.drop("inside")
+		return
+	}
+	p.open(arrival{way: path.Way{Addr: from}, local: at.Unmap()}, b)
+}
+
+// Relayed takes what came from a peer by a hub: WireGuard's, or a probe.
+func (p *Peering) Relayed(hub, name string, b []byte) {
+	x, ok := p.seen.Load().by[name]
+	if !ok {
+		p.drop("stranger")
+		return
+	}
+	switch probe.KindOf(b) {
+	case probe.WireGuard:
+		// Which of a peer's keys does not matter: the packet itself says for which session it is.
+		if p.parts.Engine.Receive(x.key, b) {
+			p.bytes.relayedReceived.Add(uint64(len(b)))
+		}
+	case probe.Probe:
+		p.open(arrival{way: path.Way{Relay: hub}, peer: name}, b)
+	default:
+		p.drop("malformed")
+	}
+}
+
+func (p *Peering) drop(reason string) { p.m.Dropped.WithLabelValues(reason).Inc() }
+
+// open finds out of whom a probe is. What bears the hint of no peer costs a look into a map.
+func (p *Peering) open(a arrival, b []byte) {
+	h, ok := probe.HintOf(b)
+	if !ok {
+		p.drop("malformed")
+		return
+	}
+	links := p.seen.Load().hints[h]
+	if a.peer != "" {
+		links = slices.DeleteFunc(slices.Clone(links), func(l *link) bool { return p.seen.Load().names[l.key] != a.peer })
+	}
+	if len(links) == 0 {
+		p.drop("stranger")
+		return
+	}
+	for _, l := range links {
+		for i, pair := range l.pairs {
+			m, err := pair.Open(b)
+			if err != nil {
+				continue
+			}
+			p.take(a, l, i, m, len(b))
+			return
+		}
+	}
+	p.drop("forged")
+}
+
+// take heeds a valid probe, and answers a ping: at once, by the way that it came.
+func (p *Peering) take(a arrival, l *link, secret int, m probe.Message, size int) {
+	if m.Ping == nil && m.Pong == nil && m.Call == nil {
+		p.drop("unknown")
+		return
+	}
+	if why := p.heed(a, l, secret, m); why != "" {
+		p.drop(why)
+		return
+	}
+	p.m.Received.WithLabelValues(kindOfMessage(m)).Inc()
+	if m.Ping == nil {
+		return
+	}
+	answer := probe.Message{Pong: &probe.Pong{ID: m.Ping.ID, From: a.way.Addr, Size: uint16(size)}}
+	b, err := l.pairs[secret].Seal(nil, rand.Reader, answer, 0)
+	if err != nil || !p.give(a.way, a.peer, a.local, b, false) {
+		p.drop("unsent")
+		return
+	}
+	p.m.Sent.WithLabelValues("pong").Inc()
+}
+
+// heed notes what a probe says, or gives the reason for which it does not count.
+func (p *Peering) heed(a arrival, l *link, secret int, m probe.Message) (why string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	x, now := l.of, time.Now()
+	if x.gone {
+		return "stranger"
+	}
+	if m.Pong == nil {
+		// What comes by the way in use has a bound of its own: whoever replays pings from
+		// elsewhere does not have the true ones dropped.
+		w := &x.other
+		if a.way == x.path.Way() {
+			w = &x.direct
+		}
+		if !w.take(now, limit.PeeringProbes) {
+			return "rate"
+		}
+	}
+	switch {
+	case m.Ping != nil:
+		x.path.Heard(now, a.way, m.Ping.Wanted)
+		if m.Ping.Wanted {
+			p.wish(now, l)
+		}
+		if a.way.Direct() {
+			x.localOf(a.way).heard = a.local
+		}
+	case m.Pong != nil:
+		if !x.path.Pong(now, a.way, m.Pong.ID) {
+			return "unasked"
+		}
+		if a.way.Direct() {
+			x.localOf(a.way).answered = a.local
+		}
+	case m.Call != nil:
+		x.path.Called(now, p.callable(m.Call.Endpoints))
+	}
+	p.vouch(x, l.key, a.peer)
+	x.voice = voice{l.own.key, l.key, l.secrets[secret].ID}
+	p.touch(x)
+	return ""
+}
+
+// callable are the endpoints of a call that are pinged: none of the mesh, nor of this machine
+// or its links alone.
+func (p *Peering) callable(all []netip.AddrPort) (out []netip.AddrPort) {
+	inside := p.seen.Load().inside
+	for _, at := range all {
+		at = unmapped(at)
+		a := at.Addr()
+		if !a.IsLoopback() && !a.IsLinkLocalUnicast() && !inside.contain(a) {
+			out = append(out, at)
+		}
+	}
+	return out
+}

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package peering
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/path"
+	"github.com/tombolo-io/tombolo/internal/seal"
+	"github.com/tombolo-io/tombolo/internal/tell"
+	"github.com/tombolo-io/tombolo/internal/tunnel"
+)
+
+// Report is what is known of a peer, for routing and for people.
+type Report struct {
+	ID, Name string
+	Keys     []tunnel.Key // the newest first
+	Key      tunnel.Key   // that packets go to
+	path.Report
+	MTU            int           // of the tunnel's packets that pass; 0: not known, or no bound
+	Handshake      time.Time     // the newest, by the wall clock; zero: none yet
+	Age            time.Duration // of it, by a clock that does not jump
+	Sent, Received uint64        // bytes of WireGuard, with those of keys that are gone
+	Traffic        time.Time     // the newest packet with content, as far as it is known
+	Secret         seal.ClusterID
+	Patient        bool  // it stays longer with a preshared key than the peer does
+	Unsent         error // why the kernel last refused to send
+	Problem        error // it is no peer, for this reason
+}
+
+// Up reports whether packets can reach the peer, or will when there are some.
+func (r Report) Up() bool { return r.State != path.Down }
+
+// Reports are those of all peers, and of those that were refused, by id.
+func (p *Peering) Reports() []Report {
+	p.turn.Lock()
+	p.mu.Lock()
+	old := !recent(p.asked, time.Now(), limit.PeeringLook) && len(p.peers) > 0
+	p.mu.Unlock()
+	if old {
+		p.refresh()
+	}
+	p.turn.Unlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	out := slices.Clone(p.refused)
+	for _, x := range p.peers {
+		out = append(out, p.reportOf(now, x))
+	}
+	slices.SortFunc(out, func(a, b Report) int { return compare(a.ID, b.ID) })
+	return out
+}
+
+func compare(a, b string) int { return strings.Compare(a, b) }
+
+func (p *Peering) reportOf(now time.Time, x *peer) Report {
+	r := Report{
+		ID: x.ID, Name: x.Name, Keys: slices.Clone(x.Keys), Report: x.path.Report(now),
+		MTU: tunnelMTU(x.way, x.size), Traffic: x.packet, Unsent: x.unsent,
+	}
+	for _, o := range p.own {
+		l := x.link(o, x.carrier(o))
+		r.Key, r.Secret, r.Patient = l.key, l.psk.Use, l.patient
+		if l.own == p.own[0] || l.shifted {
+			break
+		}
+	}
+	var shook time.Time
+	for _, l := range x.links {
+		r.Sent += l.session.sent
+		r.Received += l.received
+		if l.shook.After(shook) {
+			shook, r.Handshake = l.shook, l.handshake
+		}
+	}
+	if !shook.IsZero() {
+		r.Age = now.Sub(shook)
+	}
+	return r
+}
+
+// readings are read when metrics are scraped.
+func (p *Peering) readings() tell.PeeringReadings {
+	return tell.PeeringReadings{
+		Peers: func(state string) float64 {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			now, n := time.Now(), 0
+			for _, x := range p.peers {
+				if s, _ := x.path.State(now); string(s) == state {
+					n++
+				}
+			}
+			return float64(n)
+		},
+		Bytes: func(direction string) float64 {
+			if direction == "sent" {
+				return float64(p.bytes.sent.Load())
+			}
+			return float64(p.bytes.received.Load())
+		},
+		Relayed: func(direction string) float64 {
+			if direction == "sent" {
+				return float64(p.bytes.relayedSent.Load())
+			}
+			return float64(p.bytes.relayedReceived.Load())
+		},
+	}
+}

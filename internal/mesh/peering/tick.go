@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package peering
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/path"
+	"github.com/tombolo-io/tombolo/internal/probe"
+	"github.com/tombolo-io/tombolo/internal/tell"
+	"github.com/tombolo-io/tombolo/internal/tunnel"
+)
+
+// todo is what one tick found to do.
+type todo struct {
+	apply  bool
+	end    bool // of a rotation
+	ways   []wayOf
+	tries  []*link // preshared keys
+	shakes []tunnel.Key
+	nexts  []tunnel.Key // handshakes of the new device
+	shifts []tunnel.Key
+	sends  []sending
+}
+
+type wayOf struct {
+	key   tunnel.Key
+	way   path.Way
+	local netip.Addr
+}
+
+// sending is a ping or call.
+type sending struct {
+	path.Send
+	peer string
+	from netip.Addr
+	pair *probe.Pair
+}
+
+// tick does what is due, and says how long nothing is.
+func (p *Peering) tick() time.Duration {
+	p.turn.Lock()
+	defer p.turn.Unlock()
+	p.ask()
+	var do todo
+	p.mu.Lock()
+	now := time.Now()
+	p.wake(now)
+	for len(p.due) > 0 && !p.due[0].due.After(now) {
+		x := p.due[0]
+		p.due.plan(x, time.Time{})
+		p.step(now, x, &do)
+	}
+	touched := p.touched
+	p.touched = nil
+	for _, x := range touched {
+		if !x.gone && x.touched {
+			p.step(now, x, &do)
+		}
+	}
+	do.end = p.rotated(now)
+	do.apply = do.apply || p.stale
+	p.mu.Unlock()
+	p.perform(do)
+	return p.wait()
+}
+
+// wait is how long nothing is due.
+func (p *Peering) wait() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.peers) == 0 && len(p.own) == 1 && !p.stale {
+		return -1
+	}
+	due := p.askAt
+	if len(p.due) > 0 {
+		due = sooner(due, p.due[0].due)
+	}
+	if len(p.own) > 1 {
+		due = sooner(due, p.rotation.due(time.Now()))
+	}
+	if p.stale {
+		due = sooner(due, time.Now().Add(limit.PeeringLook))
+	}
+	return max(0, time.Until(due))
+}
+
+// sooner is the earlier of two times, of which zero is none.
+func sooner(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
+func recent(at, now time.Time, within time.Duration) bool {
+	return !at.IsZero() && now.Sub(at) < within
+}
+
+// wake heeds the peers that have traffic after a silence.
+func (p *Peering) wake(now time.Time) {
+	p.wokenMu.Lock()
+	woken := p.woken
+	p.woken = nil
+	p.wokenMu.Unlock()
+	for k := range woken {
+		x := p.seen.Load().keys[k]
+		if x == nil || x.gone {
+			continue
+		}
+		p.rouse(now, x)
+		p.touch(x)
+	}
+}
+
+// rouse wakes a peer that is idle: a handshake is what the first packet makes. Those that come
+// later are no traffic: they must not keep alive what does not answer.
+func (p *Peering) rouse(now time.Time, x *peer) {
+	if s, _ := x.path.State(now); s == path.Idle {
+		x.wanted = now
+		x.path.Traffic(now)
+	}
+}
+
+// step brings one peer up to date.
+func (p *Peering) step(now time.Time, x *peer, do *todo) {
+	x.touched = false
+	p.traffic(now, x)
+	sends, due := x.path.Next(now)
+	for _, s := range sends {
+		do.sends = append(do.sends, sending{Send: s, peer: x.Name, from: x.leave(s.To), pair: x.speak()})
+	}
+	p.follow(now, x, do)
+	for _, l := range x.links {
+		p.keys(now, l, do)
+	}
+	p.due.plan(x, sooner(due, x.lookAt))
+}
+
+// traffic looks whether a peer has some. One that has none is watched: its next packet rings.
+func (p *Peering) traffic(now time.Time, x *peer) {
+	active := recent(x.packet, now, limit.PathActive)
+	newest, asked := x.packet, time.Time{}
+	x.unsent = nil
+	for _, k := range x.Keys {
+		if !active {
+			p.parts.Engine.Watch(k) // before it is looked: a packet in between rings
+		}
+		a, ok := p.parts.Engine.Activity(k)
+		if !ok {
+			continue
+		}
+		for _, at := range []time.Time{a.LastSent, a.LastReceived} {
+			if at.After(newest) {
+				newest = at
+			}
+		}
+		asked = sooner(asked, a.Asked)
+		if a.Unsent != nil {
+			x.unsent = a.Unsent
+		}
+	}
+	if newest.After(x.packet) {
+		x.packet = newest
+		x.path.Traffic(now)
+	}
+	if !asked.Equal(x.asked) && !asked.IsZero() {
+		p.rouse(now, x)
+	}
+	x.asked = asked
+	x.lookAt = time.Time{}
+	if recent(x.packet, now, limit.PathActive) {
+		x.lookAt = now.Add(limit.PeeringLook)
+	}
+}
+
+// follow tells the engine of the way in use, and routing of what changed.
+func (p *Peering) follow(now time.Time, x *peer, do *todo) {
+	way := x.path.Way()
+	var from netip.Addr
+	if l := x.locals[way]; l != nil && way.Direct() {
+		from = l.answered
+	}
+	was, wasDown := x.state, x.state == path.Down
+	state, size := x.path.State(now)
+	x.state = state
+	settled := state == path.Idle && was != path.Idle && !x.Facts.Probes
+	changed := way != x.way
+	if changed || !x.told || from != x.from || settled { // WireGuard itself may have roamed
+		for _, k := range x.Keys {
+			do.ways = append(do.ways, wayOf{k, way, from})
+		}
+	}
+	if changed && x.way.Direct() && !way.Direct() && state != path.Idle {
+		p.lost.Store(true)
+		p.news.Ring()
+	}
+	if changed {
+		p.m.Ways.WithLabelValues(kindOf(x.way), kindOf(way)).Inc()
+		p.log.Debug("way", tell.AttrNode, x.Name, "from", x.way.String(), "to", way.String())
+		for _, l := range x.links {
+			if !x.Facts.Probes {
+				l.tried = time.Time{}
+			}
+		}
+	}
+	if size == 0 && !changed && way.Direct() {
+		size = x.size // it is looked for anew
+	}
+	if was != "" && wasDown != (state == path.Down) {
+		p.log.Info("a peer is lost, or back", tell.AttrNode, x.Name, "state", string(state), "way", way.String())
+	}
+	if wasDown != (state == path.Down) || tunnelMTU(way, size) != tunnelMTU(x.way, x.size) {
+		p.health.Store(true)
+		p.news.Ring()
+	}
+	x.way, x.from, x.size, x.told = way, from, size, true
+}
+
+func kindOf(w path.Way) string {
+	switch {
+	case w.Direct():
+		return "direct"
+	case w.IsZero():
+		return "none"
+	}
+	return "relayed"
+}
+
+// tunnelMTU is what remains within WireGuard of an IP packet that passes a way. WireGuard
+// fills packets up to 16 bytes as far as the link's MTU allows, which is the larger one.
+func tunnelMTU(w path.Way, size int) int {
+	if size == 0 || !w.Direct() {
+		return 0
+	}
+	const wireGuard = 32
+	return (size - header(w) - wireGuard) / 16 * 16
+}
+
+// header is what IP and UDP take.
+func header(w path.Way) int {
+	if w.Addr.Addr().Is6() {
+		return 40 + 8
+	}
+	return 20 + 8
+}

@@ -1,0 +1,429 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package peering_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/path"
+	"github.com/tombolo-io/tombolo/internal/tunnel"
+)
+
+// engine is a twin of tunnel.Engine without cryptography: handshakes that need the same
+// preshared key at both ends, sessions of 180 s, ranges that one key has, two devices.
+type engine struct {
+	n       *node
+	mu      sync.Mutex
+	now     *device
+	next    *device
+	shifted map[tunnel.Key]bool
+	ways    map[tunnel.Key]path.Way
+	locals  map[tunnel.Key]netip.Addr
+	watched map[tunnel.Key]bool
+	act     map[tunnel.Key]*tunnel.Activity
+	got     map[uint64]bool
+	roamed  map[tunnel.Key]netip.AddrPort // of peers without probes
+	refused int
+	calls   map[string]int
+	fail    error // of the next Apply or Begin
+}
+
+type device struct {
+	key   tunnel.Key
+	peers map[tunnel.Key]*wgPeer
+}
+
+type wgPeer struct {
+	tunnel.Peer
+	session   time.Time // begun, as far as this end knows
+	handshake time.Time // completed
+	ids       [2]uint64 // of the session and the one before
+	pending   uint64    // of one that was answered, and not proven yet
+	asking    uint64    // of our own that waits
+	began     time.Time // the newest of our own that waits
+	tries     int
+	staged    []byte
+	sent      uint64
+}
+
+func newEngine(n *node) *engine {
+	return &engine{
+		n: n, now: &device{peers: map[tunnel.Key]*wgPeer{}}, ways: map[tunnel.Key]path.Way{}, locals: map[tunnel.Key]netip.Addr{}, watched: map[tunnel.Key]bool{},
+		act: map[tunnel.Key]*tunnel.Activity{}, got: map[uint64]bool{}, roamed: map[tunnel.Key]netip.AddrPort{}, calls: map[string]int{},
+	}
+}
+
+func (e *engine) apply(d *device, cfg tunnel.Config) error {
+	key, err := cfg.Key.Public()
+	if err != nil {
+		return err
+	}
+	if d.key != (tunnel.Key{}) && d.key != key {
+		return errors.New("a device keeps its key")
+	}
+	d.key = key
+	was := d.peers
+	d.peers = map[tunnel.Key]*wgPeer{}
+	for _, p := range cfg.Peers {
+		w := was[p.Key]
+		if w == nil || w.Probes != p.Probes {
+			w = &wgPeer{}
+		}
+		idle := w.Keepalive == 0
+		w.Peer = p
+		d.peers[p.Key] = w
+		if idle && p.Keepalive > 0 {
+			e.keep(d, w)
+		}
+		if e.act[p.Key] == nil {
+			e.act[p.Key] = &tunnel.Activity{}
+		}
+	}
+	return nil
+}
+
+// keep sends keepalives.
+func (e *engine) keep(d *device, p *wgPeer) {
+	time.AfterFunc(p.Keepalive, func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if d.peers[p.Key] != p || p.Keepalive == 0 {
+			return
+		}
+		if p.session.IsZero() || time.Since(p.session) >= 120*time.Second {
+			e.shake(d, p)
+		} else {
+			e.data(d, p, nil)
+		}
+		e.keep(d, p)
+	})
+}
+
+func (e *engine) locked(call string) func() {
+	e.mu.Lock()
+	e.calls[call]++
+	return e.mu.Unlock
+}
+
+func (e *engine) Apply(cfg tunnel.Config) error {
+	defer e.locked("Apply")()
+	if err := e.fail; err != nil {
+		e.fail = nil
+		return err
+	}
+	return e.apply(e.now, cfg)
+}
+
+func (e *engine) Begin(cfg tunnel.Config) error {
+	defer e.locked("Begin")()
+	if e.next != nil {
+		return errors.New("there are two devices")
+	}
+	if err := e.fail; err != nil {
+		e.fail = nil
+		return err
+	}
+	e.next, e.shifted = &device{peers: map[tunnel.Key]*wgPeer{}}, map[tunnel.Key]bool{}
+	return e.apply(e.next, cfg)
+}
+
+func (e *engine) ApplyNext(cfg tunnel.Config) error {
+	defer e.locked("ApplyNext")()
+	if e.next == nil {
+		return errors.New("there is no second device")
+	}
+	return e.apply(e.next, cfg)
+}
+
+func (e *engine) Shift(k tunnel.Key) error {
+	defer e.locked("Shift")()
+	if e.next == nil {
+		return errors.New("there is no second device")
+	}
+	e.shifted[k] = true
+	return nil
+}
+
+func (e *engine) End() error {
+	defer e.locked("End")()
+	if e.next == nil {
+		return errors.New("there is no second device")
+	}
+	e.now, e.next, e.shifted = e.next, nil, nil
+	return nil
+}
+
+func (e *engine) devices() []*device {
+	if e.next != nil {
+		return []*device{e.now, e.next}
+	}
+	return []*device{e.now}
+}
+
+func (e *engine) SetWay(k tunnel.Key, w path.Way, local netip.Addr) bool {
+	defer e.locked("SetWay")()
+	if e.act[k] == nil {
+		return false
+	}
+	was := e.ways[k]
+	e.ways[k], e.locals[k] = w, local
+	delete(e.roamed, k)
+	for _, d := range e.devices() {
+		p := d.peers[k]
+		if p != nil && was != w && !p.began.IsZero() && time.Since(p.began) < 5*time.Second {
+			e.emit(k, message(1, d.key, k, id(p.asking)))
+		}
+	}
+	return true
+}
+
+func (e *engine) Watch(k tunnel.Key) { defer e.locked("Watch")(); e.watched[k] = true }
+
+func (e *engine) Receive(_ tunnel.Key, b []byte) bool { e.come(netip.AddrPort{}, b); return true }
+
+func (e *engine) TryPSK(k tunnel.Key, psk tunnel.Secret) error {
+	defer e.locked("TryPSK")()
+	p := e.now.peers[k]
+	if p == nil {
+		return errors.New("no such peer")
+	}
+	p.PSK = psk
+	e.shake(e.now, p)
+	return nil
+}
+
+func (e *engine) Handshake(k tunnel.Key) error {
+	defer e.locked("Handshake")()
+	for _, d := range e.devices() {
+		if p := d.peers[k]; p != nil {
+			e.shake(d, p)
+		}
+	}
+	return nil
+}
+
+func (e *engine) HandshakeNext(k tunnel.Key) error {
+	defer e.locked("HandshakeNext")()
+	if e.next == nil || e.next.peers[k] == nil {
+		return errors.New("no such peer")
+	}
+	e.shake(e.next, e.next.peers[k])
+	return nil
+}
+
+func (e *engine) Activity(k tunnel.Key) (tunnel.Activity, bool) {
+	defer e.locked("Activity")()
+	a := e.act[k]
+	if a == nil {
+		return tunnel.Activity{}, false
+	}
+	return *a, true
+}
+
+func (e *engine) stats(d *device) (out []tunnel.Stat) {
+	for k, p := range d.peers {
+		s := tunnel.Stat{Key: k, Handshake: p.handshake, Sent: p.sent}
+		if at := e.roamed[k]; at.IsValid() {
+			s.Heard = at
+		} else if w := e.ways[k]; w.Direct() && !p.Probes && !p.handshake.IsZero() {
+			s.Heard = w.Addr
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+func (e *engine) Stats() ([]tunnel.Stat, error) {
+	defer e.locked("Stats")()
+	for k, p := range e.now.peers {
+		if a := e.act[k]; !p.handshake.IsZero() && p.handshake.After(a.Asked) {
+			a.Asked = time.Time{}
+		}
+	}
+	return e.stats(e.now), nil
+}
+
+func (e *engine) StatsNext() ([]tunnel.Stat, error) {
+	defer e.locked("StatsNext")()
+	if e.next == nil {
+		return nil, errors.New("there is no second device")
+	}
+	return e.stats(e.next), nil
+}
+
+// shake begins a handshake, unless one began just now; it is repeated.
+func (e *engine) shake(d *device, p *wgPeer) {
+	if time.Since(p.began) < 5*time.Second {
+		return
+	}
+	p.began, p.tries = time.Now(), 0
+	e.initiate(d, p)
+}
+
+func (e *engine) initiate(d *device, p *wgPeer) {
+	k, began := p.Key, p.began
+	if a := e.act[k]; a.Asked.IsZero() {
+		a.Asked = time.Now()
+	}
+	p.asking = counter.Add(1)
+	e.emit(k, message(1, d.key, k, id(p.asking)))
+	time.AfterFunc(5*time.Second, func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if now := d.peers[k]; now == p && p.began.Equal(began) && p.tries < 18 {
+			p.tries++
+			p.began = time.Now()
+			e.initiate(d, p)
+		}
+	})
+}
+
+// emit sends by the way that there is, and wakes.
+func (e *engine) emit(k tunnel.Key, b []byte) {
+	if e.watched[k] {
+		e.watched[k] = false
+		e.n.p.Wake(k)
+	}
+	switch w := e.ways[k]; {
+	case e.roamed[k].IsValid():
+		e.n.w.carry(e.n, e.roamed[k], b, false)
+	case w.Direct():
+		e.n.w.carry(e.n, w.Addr, b, false)
+	case !w.IsZero():
+		e.n.p.Relay(w.Relay, k, [][]byte{b})
+	}
+}
+
+// say sends a numbered packet into the tunnel.
+func (e *engine) say(to netip.Addr, number uint64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var d *device
+	var p *wgPeer
+	for _, one := range e.devices() {
+		for k, w := range one.peers {
+			has := slices.ContainsFunc(w.Ranges, func(r netip.Prefix) bool { return r.Contains(to) })
+			if has && (p == nil || e.shifted[k]) {
+				d, p = one, w
+			}
+		}
+	}
+	if p == nil {
+		return
+	}
+	b := numbered(number, e.n.inside)
+	if p.session.IsZero() || time.Since(p.session) >= 180*time.Second {
+		p.staged = b
+		e.shake(d, p)
+		return
+	}
+	if time.Since(p.session) >= 120*time.Second {
+		e.shake(d, p)
+	}
+	e.data(d, p, b)
+}
+
+func id(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }
+
+func (e *engine) data(d *device, p *wgPeer, b []byte) {
+	p.sent += uint64(len(b))
+	if len(b) > 0 {
+		e.act[p.Key].Sent++
+		e.act[p.Key].LastSent = time.Now()
+	}
+	e.emit(p.Key, message(4, d.key, p.Key, append(id(p.ids[0]), b...)))
+}
+
+// accept has a session be the one that is used.
+func (p *wgPeer) accept(n uint64) {
+	p.ids = [2]uint64{n, p.ids[0]}
+	p.session, p.handshake = time.Now(), time.Now()
+}
+
+// come takes a packet from the socket or the relay.
+func (e *engine) come(at netip.AddrPort, b []byte) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	from, to, rest := tunnel.Key(b[4:36]), tunnel.Key(b[36:68]), b[68:]
+	for _, d := range e.devices() {
+		if p := d.peers[from]; d.key == to && p != nil {
+			if !p.Probes && at.IsValid() && at != e.ways[from].Addr {
+				e.roamed[from] = at
+			}
+			e.handle(d, p, b[0], rest)
+		}
+	}
+}
+
+func (e *engine) handle(d *device, p *wgPeer, kind byte, rest []byte) {
+	psk := p.PSK.Bytes()
+	n := binary.BigEndian.Uint64(rest)
+	switch kind {
+	case 1:
+		p.pending = n
+		e.emit(p.Key, message(2, d.key, p.Key, append(id(n), psk[:]...)))
+	case 2:
+		if n != p.asking || !bytes.Equal(rest[8:], psk[:]) {
+			return
+		}
+		p.asking, p.began = 0, time.Time{}
+		p.accept(n)
+		b := p.staged
+		p.staged = nil
+		e.data(d, p, b)
+	case 4:
+		if n == p.pending {
+			p.pending = 0
+			p.accept(n)
+		}
+		if rest = rest[8:]; len(rest) == 0 || n != p.ids[0] && n != p.ids[1] {
+			return
+		}
+		a := e.act[p.Key]
+		a.Received++
+		a.LastReceived = time.Now()
+		if e.watched[p.Key] {
+			e.watched[p.Key] = false
+			e.n.p.Wake(p.Key)
+		}
+		source, _ := netip.AddrFromSlice(rest[8:])
+		if !slices.ContainsFunc(p.Ranges, func(r netip.Prefix) bool { return r.Contains(source) }) {
+			e.refused++
+			return
+		}
+		e.got[binary.BigEndian.Uint64(rest)] = true
+	}
+}
+
+// has reports whether a packet arrived.
+func (e *engine) has(number uint64) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.got[number]
+}
+
+func (e *engine) called(what string) int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.calls[what]
+}
+
+// psk is the preshared key that a peer has in the first device.
+func (e *engine) psk(k tunnel.Key) tunnel.Secret {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.now.peers[k].PSK
+}
+
+// local is where packets to a peer leave from.
+func (e *engine) local(k tunnel.Key) netip.Addr {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.locals[k]
+}

@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mesh
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tombolo-io/tombolo/internal/admin"
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/mesh/attach"
+	"github.com/tombolo-io/tombolo/internal/mesh/endpoint"
+	"github.com/tombolo-io/tombolo/internal/mesh/peering"
+	"github.com/tombolo-io/tombolo/internal/mesh/routing"
+	"github.com/tombolo-io/tombolo/internal/netcheck"
+	"github.com/tombolo-io/tombolo/internal/path"
+	"github.com/tombolo-io/tombolo/internal/relay"
+	"github.com/tombolo-io/tombolo/internal/roster"
+	"github.com/tombolo-io/tombolo/internal/topology"
+	"github.com/tombolo-io/tombolo/internal/tunnel"
+)
+
+func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+// Status tells how this node and its peers are.
+func (m *Mesh) Status() Status {
+	s := Status{
+		Meta: meta(KindStatus), Version: m.cfg.Version, Since: m.since, ID: m.id,
+		Link: m.cfg.Options.Link, MTU: m.cfg.Options.MTU, Engine: m.cfg.Engine, Endpoints: []Endpoint{}, Peers: []Peer{}, Offloads: []Offload{},
+	}
+	m.identityInto(&s)
+	m.mu.Lock()
+	s.Node, s.Cluster, s.Secrets, s.PublicKey = m.cfg.Announce.Node, m.clusterName(), m.clusters(), m.keys.now.public.Base64()
+	s.Overlay6, s.Overlay4, s.Lazy, s.Bypass = m.overlay.Six, m.overlay.Four, m.lazy, m.set.Options.Bypass
+	s.Ranges = slices.Clone(m.own.Ranges)
+	for _, e := range []error{m.refused, m.silent} {
+		if e != nil {
+			s.Warnings = append(s.Warnings, e.Error())
+		}
+	}
+	m.mu.Unlock()
+	if f := m.finder.Shared(); f != nil {
+		s.Warnings = append(s.Warnings, f.Explain())
+	}
+	if p := m.parts.Load(); p != nil {
+		p.into(&s)
+	}
+	reports := m.peering.Reports()
+	byID := map[string]peering.Report{}
+	for _, r := range reports {
+		byID[r.ID] = r
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s.Problems = append(s.Problems, problemsOf(m.disputed, m.id, m.cfg.Announce.Node, m.named)...)
+	for _, t := range m.peers {
+		s.Peers = append(s.Peers, peerOf(t, m.members[t.ID], byID[t.ID]))
+	}
+	slices.SortFunc(s.Peers, func(a, b Peer) int { return strings.Compare(a.Node, b.Node) })
+	s.Warnings = append(s.Warnings, elsewhere(m.overlay.Prefix, m.peers)...)
+	if r, is := m.peering.Rotating(); is {
+		s.Rotation = &Rotation{Since: r.Began, Until: r.Until, Next: r.New.Base64(), Peers: len(m.peers), Shifted: len(m.peers) - len(r.Left)}
+	}
+	return s
+}
+
+func (m *Mesh) clusterName() string {
+	if m.cfg.ClusterID != "" {
+		return m.cfg.ClusterID
+	}
+	return m.derivedName()
+}
+
+// identityInto tells of the certificate and the hubs.
+func (m *Mesh) identityInto(s *Status) {
+	a := m.attach.Status()
+	if !a.Enabled {
+		return
+	}
+	s.Identity = &Identity{URI: a.Identity, Expires: a.CertificateEnd, Renewal: a.NextRenewal, Fault: admin.BodyOf(a.Fault)}
+	for _, h := range a.Hubs {
+		s.Hubs = append(s.Hubs, hubOf(h))
+	}
+	if a.Mark != nil {
+		s.Warnings = append(s.Warnings, a.Mark.Error())
+	}
+}
+
+func hubOf(h relay.Status) Hub {
+	return Hub{
+		Name: h.Hub, Address: h.Address, Connected: h.Connected, Since: h.Since, RTT: millis(h.RTT), Rate: h.Rate,
+		Sent: h.Sent, Received: h.Received, Dropped: h.Dropped, Fault: admin.BodyOf(h.Fault),
+	}
+}
+
+// into tells of what runs.
+func (p *parts) into(s *Status) {
+	s.Port = p.carrier.Port()
+	r := p.routing.Status()
+	s.InForce, s.Fault = r.InForce, admin.BodyOf(r.Fault)
+	for _, q := range r.Problems {
+		s.Problems = append(s.Problems, Problem{Kind: string(q.Kind), Node: q.Node, Range: q.Range, Other: q.Other, Why: q.Why})
+	}
+	for reason, n := range r.Dropped {
+		s.Dropped = append(s.Dropped, Dropped{reason, n})
+	}
+	slices.SortFunc(s.Dropped, func(a, b Dropped) int { return strings.Compare(a.Reason, b.Reason) })
+	e := p.endpoints.Status()
+	for _, at := range e.Endpoints {
+		s.Endpoints = append(s.Endpoints, Endpoint{at.At, string(at.Kind)})
+	}
+	if e.PortMapping.Wanted {
+		s.Router = &Router{Method: e.PortMapping.Method, External: e.PortMapping.External}
+		for _, t := range e.PortMapping.Tried {
+			s.Router.Why = append(s.Router.Why, t.Method+": "+t.Why)
+		}
+	}
+	for _, a := range e.Servers {
+		s.Servers = append(s.Servers, Server{Name: a.Name, Addr: a.Address, Mapped: a.Mapped, RTT: a.RTT * 1000, Failing: a.Failing, Why: a.Why})
+	}
+	for _, w := range e.Problems {
+		s.Warnings = append(s.Warnings, fmt.Sprintf("%s: %s", w.What, w.Why))
+	}
+	for _, o := range p.carrier.Offloads() {
+		s.Offloads = append(s.Offloads, Offload{o.Name, o.On, o.Why})
+	}
+}
+
+// peerOf is a peer as it is shown. Of one that was planned just now there may be no
+// report yet.
+func peerOf(t topology.Peer, member *roster.Member, r peering.Report) Peer {
+	p := Peer{
+		ID: t.ID, Node: t.Node, PublicKey: tunnel.Key(t.Key).Base64(), Overlay6: t.Overlay6, Overlay4: t.Overlay4, Ranges: rangesOf(t),
+		State: string(r.State), Why: r.Why, Way: r.Way.String(), Since: r.Since, RTT: millis(r.Trip), MTU: r.Size, Handshake: r.Handshake,
+		Sent: r.Sent, Received: r.Received,
+	}
+	if r.Way.IsZero() {
+		p.Way = ""
+	}
+	if r.State == "" {
+		p.State, p.Why = string(path.Down), "it was heard of just now"
+	}
+	if r.Problem != nil {
+		p.State, p.Why = string(path.Down), r.Problem.Error()
+	}
+	if member != nil {
+		p.Probes, p.Stale = member.Mesh > 0, member.Stale
+	}
+	for _, c := range r.Candidates {
+		out := Candidate{At: c.Way.String(), Near: c.Near, Sent: c.Sent, Answers: c.Answers, RTT: millis(c.Trip), Why: c.Why}
+		if c.Way.Direct() {
+			out.Kind = c.Kind.String()
+		}
+		p.Candidates = append(p.Candidates, out)
+	}
+	return p
+}
+
+// rangesOf are what is routed to a peer beside its overlay addresses.
+func rangesOf(t topology.Peer) []netip.Prefix {
+	var out []netip.Prefix
+	for _, r := range t.Allowed {
+		if a := r.Addr(); !r.IsSingleIP() || a != t.Overlay6 && a != t.Overlay4 {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// Explain tells how a packet of this machine to an address goes.
+func (m *Mesh) Explain(ctx context.Context, to netip.Addr) (Explanation, error) {
+	p := m.parts.Load()
+	if p == nil {
+		return Explanation{}, fault.New(fault.CodeServiceAway, "the mesh is not up yet").Hint("try again in a moment")
+	}
+	e, err := p.routing.Explain(ctx, to)
+	if err != nil {
+		return Explanation{}, err
+	}
+	out := Explanation{Meta: meta(KindExplanation), Address: to, InMesh: e.ToPeer, Set: e.Set, Text: e.String()}
+	if e.Set != "" {
+		out.Element, out.Line = e.Range.String(), e.Line.String()
+	}
+	if e.Mark != 0 {
+		out.Mark, out.Rule = fmt.Sprintf("%#x", e.Mark), e.Rule.String()
+	}
+	if e.Routed {
+		out.Table, out.Route = e.Route.Table, e.Route.String()
+	}
+	if !e.ToPeer {
+		return out, nil
+	}
+	if peer, err := m.Status().Peer(e.Peer.ID); err == nil {
+		out.Peer = &peer
+		by := peer.State
+		if peer.Way != "" {
+			by += " by " + peer.Way
+		}
+		out.Text = strings.TrimRight(out.Text, "\n") + fmt.Sprintf("\npath: %s", by)
+		if peer.Why != "" {
+			out.Text += ": " + peer.Why
+		}
+		out.Text += "\n"
+	}
+	return out, nil
+}
+
+// Ping sends an echo to a peer through the tunnel.
+func (m *Mesh) Ping(ctx context.Context, name string, wait time.Duration) (Ping, error) {
+	peer, err := m.Status().Peer(name)
+	if err != nil {
+		return Ping{}, err
+	}
+	m.peering.Want(peer.ID)
+	o := m.overlayNow()
+	from, to := o.Four, peer.Overlay4
+	if !from.IsValid() || !to.IsValid() || to == netip.MustParseAddr("0.0.0.0") {
+		from, to = o.Six, peer.Overlay6
+	}
+	if !to.IsValid() {
+		return Ping{}, fault.Newf(fault.CodeNotFound, "%s has no overlay address", peer.Node).Whyf("another member has it").Hint("'tombolo mesh status' shows the problem")
+	}
+	bound, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	out := Ping{Meta: meta(KindPing), Node: peer.Node, To: to}
+	took, err := echo(bound, from, to)
+	if ctx.Err() != nil {
+		return Ping{}, fault.From(ctx.Err())
+	}
+	if err != nil {
+		out.Fault = admin.BodyOf(fault.From(err))
+	}
+	out.RTT = millis(took)
+	for _, r := range m.peering.Reports() {
+		if r.ID == peer.ID {
+			out.State, out.Trip, out.Why = string(r.State), millis(r.Trip), r.Why
+			if !r.Way.IsZero() {
+				out.Way = r.Way.String()
+			}
+		}
+	}
+	return out, nil
+}
+
+// Netcheck checks the network over the mesh's own socket.
+func (m *Mesh) Netcheck(ctx context.Context) (Netcheck, error) {
+	p := m.parts.Load()
+	if p == nil {
+		return Netcheck{}, fault.New(fault.CodeServiceAway, "the mesh is not up yet").Hint("try again in a moment")
+	}
+	if !m.probes() { // the socket is WireGuard's alone: the check has one of its own
+		return check(ctx, m.cfg, m.stun(), m.relays())
+	}
+	r, err := p.endpoints.Netcheck(ctx)
+	if err != nil {
+		return Netcheck{}, err
+	}
+	return netcheckOf(r)
+}
+
+// Check checks the network of a machine on which no mesh runs.
+func Check(ctx context.Context, cfg Config) (Netcheck, error) {
+	a, err := attach.Open(attachConfig(cfg), attach.Options{Log: slog.New(slog.DiscardHandler), Reg: prometheus.NewRegistry(), ReadJoin: cfg.ReadJoin})
+	if err != nil {
+		return Netcheck{}, err
+	}
+	return check(ctx, cfg, serversOf(cfg.STUN, a.Addresses(), cfg.Services), relaysOf(a))
+}
+
+// check checks the network by a socket of its own.
+func check(ctx context.Context, cfg Config, servers []endpoint.Server, relays []netcheck.Relay) (Netcheck, error) {
+	r, err := endpoint.Check(ctx, endpoint.Standalone{PortMapping: cfg.PortMapping, Without: cfg.Without, Relays: relays, Servers: servers})
+	if err != nil {
+		return Netcheck{}, err
+	}
+	return netcheckOf(r)
+}
+
+// Ready says why the node is not ready; nil if it is.
+func (m *Mesh) Ready() *fault.Fault {
+	p := m.parts.Load()
+	if p == nil {
+		return fault.New(fault.CodeServiceAway, "the mesh is not up yet")
+	}
+	if s := p.routing.Status(); !s.InForce {
+		if s.Fault != nil {
+			return s.Fault
+		}
+		return fault.New(fault.CodeServiceAway, "the kernel is not as it shall be yet")
+	}
+	return nil
+}
+
+// Reload takes over what a running node can, and names the settings that need a restart.
+func (m *Mesh) Reload(next Config) ([]string, error) {
+	p := m.parts.Load()
+	if p == nil {
+		return nil, fault.New(fault.CodeStateBusy, "the mesh is not up yet").Hint("load the configuration again in a moment")
+	}
+	said := m.factsOf(m.saying().over(next.Announce))
+	if err := p.routing.Announced(topology.Input{Self: routing.MemberOf(roster.Member{Facts: said})}); err != nil {
+		return nil, err
+	}
+	cluster := m.attach.Cluster()
+	if _, err := routing.ReadAccess(next.Policies, cluster); err == nil { // what is refused below changes nothing here either
+		if err := m.attach.Reload(attachConfig(next)); err != nil {
+			return nil, err
+		}
+	}
+	if err := p.routing.Reload(next.Policies, cluster); err != nil {
+		return nil, err
+	}
+	fixed := m.cfg.Config.Fixed(next.Config)
+	m.mu.Lock()
+	if name := m.cfg.Announce.Node; name != next.Announce.Node { // the certificate has it, and the overlay addresses are made of it
+		fixed, next.Announce.Node = append(fixed, "node.name"), name
+	}
+	m.set = m.set.Take(next.Config)
+	m.cfg.Announce = next.Announce
+	m.mu.Unlock()
+	p.endpoints.Refresh()
+	ring(m.say)
+	ring(m.look)
+	return fixed, nil
+}

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mesh
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/mesh/endpoint"
+	"github.com/tombolo-io/tombolo/internal/mesh/peering"
+	"github.com/tombolo-io/tombolo/internal/path"
+	"github.com/tombolo-io/tombolo/internal/roster"
+	"github.com/tombolo-io/tombolo/internal/topology"
+	"github.com/tombolo-io/tombolo/internal/tunnel"
+)
+
+func TestAPeerAsItIsShown(t *testing.T) {
+	six, four := netip.MustParseAddr("fd00::b"), netip.MustParseAddr("100.112.0.2")
+	whole, host := netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("10.9.9.9/32")
+	planned := topology.Peer{ID: "id-b", Node: "b", Key: topology.Key{1}, Overlay6: six, Overlay4: four,
+		Allowed: []netip.Prefix{netip.PrefixFrom(six, 128), whole, host, netip.PrefixFrom(four, 32)}}
+	at := path.Way{Addr: netip.MustParseAddrPort("192.0.2.2:51820")}
+	since := time.Unix(1_800_000_000, 0)
+	direct := peering.Report{ID: "id-b", Handshake: since, Sent: 1, Received: 2, Report: path.Report{State: path.Direct, Way: at, Since: since, Trip: 1500 * time.Microsecond, Size: 1400,
+		Candidates: []path.Tried{
+			{Way: at, Kind: path.Own, Near: true, Sent: 3, Answers: 2, Trip: time.Millisecond},
+			{Way: path.Way{Relay: "h1"}, Sent: 1, Why: "a direct path is better"},
+		}}}
+	base := Peer{ID: "id-b", Node: "b", PublicKey: "AQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=", Overlay6: six, Overlay4: four, Ranges: []netip.Prefix{whole, host}}
+	for name, c := range map[string]struct {
+		member *roster.Member
+		report peering.Report
+		want   func(*Peer)
+	}{
+		"heard of just now": {nil, peering.Report{}, func(p *Peer) { p.State, p.Why = "down", "it was heard of just now" }},
+		"direct": {&roster.Member{Facts: roster.Facts{Mesh: 1}}, direct, func(p *Peer) {
+			p.State, p.Way, p.Since, p.RTT, p.MTU, p.Handshake, p.Sent, p.Received, p.Probes = "direct", "192.0.2.2:51820", since, 1.5, 1400, since, 1, 2, true
+			p.Candidates = []Candidate{{At: "192.0.2.2:51820", Kind: "own", Near: true, Sent: 3, Answers: 2, RTT: 1}, {At: "relay h1", Sent: 1, Why: "a direct path is better"}}
+		}},
+		"stale": {&roster.Member{Stale: true}, peering.Report{Report: path.Report{State: path.Relayed, Way: path.Way{Relay: "h1"}, Why: "no candidate answers"}},
+			func(p *Peer) { p.State, p.Way, p.Why, p.Stale = "relayed", "relay h1", "no candidate answers", true }},
+		"refused": {&roster.Member{}, peering.Report{Report: path.Report{State: path.Idle}, Problem: errors.New("its key is ours")},
+			func(p *Peer) { p.State, p.Why = "down", "its key is ours" }},
+	} {
+		want := base
+		c.want(&want)
+		if got := peerOf(planned, c.member, c.report); !reflect.DeepEqual(got, want) {
+			t.Errorf("%s:\n%+v, want\n%+v", name, got, want)
+		}
+	}
+}
+
+func TestAPeerByItsNames(t *testing.T) {
+	s := Status{Node: "a", Peers: []Peer{
+		{ID: "id-b", Node: "b", PublicKey: "KEYB", Overlay6: netip.MustParseAddr("fd00::b"), Overlay4: netip.MustParseAddr("100.112.0.2")},
+		{ID: "id-c", Node: "c"},
+	}}
+	for name, want := range map[string]string{
+		"b": "b", "id-b": "b", "KEYB": "b", "fd00::b": "b", "100.112.0.2": "b", "c": "c", "id-c": "c",
+		"": "", "a": "", "B": "", "invalid IP": "", "0.0.0.0": "", "10.0.0.1": "",
+	} {
+		p, err := s.Peer(name)
+		if p.Node != want || (err == nil) != (want != "") {
+			t.Errorf("%q is %q, %v", name, p.Node, err)
+		}
+		if f := fault.From(err); err != nil && (f.Code != fault.CodeNotFound || f.Next == "" || (f.Why != "") != (name == "a")) {
+			t.Errorf("%q: %s", name, f.Explain())
+		}
+	}
+}
+
+func TestServersInTheirOrder(t *testing.T) {
+	got := serversOf([]string{"stun:3478"}, []string{"hub:443"}, []endpoint.Server{{Name: "svc", HostPort: "svc:443"}})
+	want := []endpoint.Server{{Name: "stun:3478", HostPort: "stun:3478"}, {Name: "hub hub:443", HostPort: "hub:443"}, {Name: "svc", HostPort: "svc:443"}}
+	if !slices.Equal(got, want) {
+		t.Errorf("%v", got)
+	}
+}
+
+// TestManyWantANewKey at one moment: one of them gets it, and the engine, the disk and the
+// others know the same one.
+func TestManyWantANewKey(t *testing.T) {
+	dir := t.TempDir()
+	m, _ := newRoom(t, dir, nil)
+	d := &device{}
+	m.peering.Use(d, d)
+	var mu sync.Mutex
+	var done []Rotated
+	var group sync.WaitGroup
+	for range 8 {
+		group.Go(func() {
+			r, err := m.RotateKey()
+			mu.Lock()
+			defer mu.Unlock()
+			if err == nil {
+				done = append(done, r)
+			} else if !fault.Has(err, fault.CodeStateBusy) {
+				t.Errorf("refused with %v", err)
+			}
+		})
+	}
+	group.Wait()
+	left, err := readKey(filepath.Join(dir, nextFile))
+	r, is := m.peering.Rotating()
+	if err != nil || len(done) != 1 || !is || d.next != 1 || r.New != left.public || m.keys.next.public != left.public || done[0].Next != left.public.Base64() {
+		t.Errorf("%d have got one: the engine has %v, the disk %v (%v)", len(done), r.New, left, err)
+	}
+}
+
+// TestAChangeThatWasJustBegunIsNotResumed: whoever asks for one between the start of the
+// engine and what the last run has left ends no node.
+func TestAChangeThatWasJustBegunIsNotResumed(t *testing.T) {
+	m, _ := newRoom(t, t.TempDir(), nil)
+	d := &device{}
+	m.peering.Use(d, d)
+	if _, err := m.RotateKey(); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.resume(); err != nil || d.next != 1 {
+		t.Errorf("%v, and the engine has begun %d times", err, d.next)
+	}
+}
+
+// TestWhatIsNewIsAnnounced, with its proof; and that it is not shows in the status until
+// it is.
+func TestWhatIsNewIsAnnounced(t *testing.T) {
+	m, k := newRoom(t, t.TempDir(), nil)
+	k.refuses = errors.New("no room for it")
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- m.followSelf(ctx) }()
+	<-m.look // it has been said, and counts in the plan
+	if s := k.last(t); s.Node != "a" || s.WireGuard != k.now[0] {
+		t.Errorf("announced is %+v", s)
+	}
+	if w := m.Status().Warnings; len(w) != 1 || w[0] != "no room for it" {
+		t.Errorf("the status warns of %q", w)
+	}
+	k.mu.Lock()
+	k.refuses = nil
+	k.mu.Unlock()
+	m.mu.Lock()
+	m.overlay.Six = netip.MustParseAddr("fd00::a")
+	m.mu.Unlock()
+	ring(m.say)
+	<-m.look
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if w, s := m.Status().Warnings, k.last(t); len(w) != 0 || s.Overlay6.String() != "fd00::a" {
+		t.Errorf("the status warns of %q, and announced is %+v", w, s)
+	}
+}
+
+// TestAChangeThatCannotGoOnIsGivenUp: the engine refuses the key that the last run has
+// left; the node lives on with the one that it has, and may change it again.
+func TestAChangeThatCannotGoOnIsGivenUp(t *testing.T) {
+	dir := t.TempDir()
+	k, err := readKeys(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	next, err := drawKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := k.begin(dir, next); err != nil {
+		t.Fatal(err)
+	}
+	m, _ := newRoom(t, dir, nil)
+	d := &device{refuses: errors.New("no second device")}
+	m.peering.Use(d, d)
+	if err := m.resume(); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := readKeys(dir); err != nil || got.now.public != k.now.public || !got.next.isZero() {
+		t.Errorf("on disk is %v, %v", got, err)
+	}
+	if s := m.member(); tunnel.Key(s.WireGuard) != k.now.public || !s.PreviousKey.IsZero() {
+		t.Errorf("announced are %v and %v", s.WireGuard, s.PreviousKey)
+	}
+	d.refuses = nil
+	if _, err := m.RotateKey(); err != nil {
+		t.Error(err)
+	}
+}

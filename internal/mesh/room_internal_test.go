@@ -1,0 +1,432 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mesh
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/mesh/meshconf"
+	"github.com/tombolo-io/tombolo/internal/path"
+	"github.com/tombolo-io/tombolo/internal/roster"
+	"github.com/tombolo-io/tombolo/internal/seal"
+	"github.com/tombolo-io/tombolo/internal/topology"
+	"github.com/tombolo-io/tombolo/internal/tunnel"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// knower is a finder that knows what the test says, and keeps what it is told.
+type knower struct {
+	mu       sync.Mutex
+	said     []seal.Member
+	now      []seal.WireGuardKey // proven, the newest last
+	previous []seal.WireGuardKey
+	result   roster.Result
+	under    map[string][]seal.ClusterID
+	refuses  error
+	shared   *fault.Fault
+}
+
+func (k *knower) Announce(m seal.Member) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.said = append(k.said, m)
+	return k.refuses
+}
+
+func (k *knower) Prove(p seal.WireGuardPrivate) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.now = append(k.now, p.Public())
+}
+
+func (k *knower) ProvePrevious(p seal.WireGuardPrivate) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.previous = append(k.previous, p.Public())
+}
+
+func (k *knower) Result() (roster.Result, <-chan struct{}) { return k.result, nil }
+
+func (k *knower) Merged() roster.Result { return k.result }
+
+func (k *knower) Observed() []netip.Addr { return nil }
+
+func (k *knower) AwaitSettled(context.Context, time.Duration) []string { return nil }
+
+func (k *knower) ID() (seal.MemberID, bool) { return seal.MemberID{1}, true }
+
+func (k *knower) Under(member string) []seal.ClusterID { return k.under[member] }
+
+func (k *knower) Shared() *fault.Fault { return k.shared }
+
+func (k *knower) Lease() time.Duration { return 30 * time.Minute }
+
+func (k *knower) last(t *testing.T) seal.Member {
+	t.Helper()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if len(k.said) == 0 {
+		t.Fatal("nothing was announced")
+	}
+	return k.said[len(k.said)-1]
+}
+
+// device is a WireGuard that does what it is told.
+type device struct {
+	mu      sync.Mutex
+	next    int // how many key pairs it was given beside the first
+	refuses error
+}
+
+func (d *device) Begin(tunnel.Config) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.refuses == nil {
+		d.next++
+	}
+	return d.refuses
+}
+
+func (d *device) Apply(tunnel.Config) error                          { return nil }
+func (d *device) SetWay(tunnel.Key, path.Way, netip.Addr) bool       { return true }
+func (d *device) Watch(tunnel.Key)                                   {}
+func (d *device) Receive(tunnel.Key, []byte) bool                    { return true }
+func (d *device) TryPSK(tunnel.Key, tunnel.Secret) error             { return nil }
+func (d *device) Handshake(tunnel.Key) error                         { return nil }
+func (d *device) Activity(tunnel.Key) (tunnel.Activity, bool)        { return tunnel.Activity{}, false }
+func (d *device) Stats() ([]tunnel.Stat, error)                      { return nil, nil }
+func (d *device) ApplyNext(tunnel.Config) error                      { return nil }
+func (d *device) HandshakeNext(tunnel.Key) error                     { return nil }
+func (d *device) Shift(tunnel.Key) error                             { return nil }
+func (d *device) StatsNext() ([]tunnel.Stat, error)                  { return nil, nil }
+func (d *device) End() error                                         { return nil }
+func (d *device) Send(netip.AddrPort, netip.Addr, []byte) error      { return nil }
+func (d *device) SendWhole(netip.AddrPort, netip.Addr, []byte) error { return nil }
+
+func keysFrom(t testing.TB, c string) seal.Keys {
+	t.Helper()
+	s, err := seal.ParseSecret(base64.StdEncoding.EncodeToString([]byte(strings.Repeat(c, 32))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.Keys()
+}
+
+// newRoom is a node that does not run, with what it knows of others.
+func newRoom(t testing.TB, dir string, change func(*Config)) (*Mesh, *knower) {
+	t.Helper()
+	k := &knower{under: map[string][]seal.ClusterID{}}
+	cfg := Config{Config: meshconf.Default(), Version: "v", StateDir: dir, RunDir: dir, Keys: []seal.Keys{keysFrom(t, "n"), keysFrom(t, "o")}, Announce: seal.Member{Node: "a"}}
+	if change != nil {
+		change(&cfg)
+	}
+	m, err := New(cfg, Options{Log: slog.New(slog.DiscardHandler), Reg: prometheus.NewRegistry(), Finder: k})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m, k
+}
+
+func TestWhatANodeSays(t *testing.T) {
+	at := netip.MustParseAddrPort
+	six, four := netip.MustParseAddr("fd00::a"), netip.MustParseAddr("100.112.0.1")
+	own := seal.Endpoint{At: at("192.0.2.1:51820"), Kind: seal.KindOwn}
+	static := seal.Endpoint{At: at("203.0.113.1:51820"), Kind: seal.KindStatic}
+	var many []seal.Endpoint
+	var addresses []netip.Addr
+	for i := range limit.DiscoveryFacts + 9 {
+		addresses = append(addresses, netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}))
+		many = append(many, seal.Endpoint{At: netip.AddrPortFrom(addresses[i], 1), Kind: seal.KindOwn})
+	}
+	key, old := seal.WireGuardKey{1}, seal.WireGuardKey{2}
+	base := seal.Member{Node: "a", Ranges: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}}
+	with := func(change func(*seal.Member)) seal.Member {
+		m := base
+		change(&m)
+		return m
+	}
+	for name, c := range map[string]struct {
+		s    saying
+		base seal.Member
+		want func(*seal.Member)
+	}{
+		"a key and addresses": {saying{key: key, overlay: overlay{Six: six, Four: four}, addresses: addresses[:1], endpoints: []seal.Endpoint{own}}, base,
+			func(m *seal.Member) {
+				m.WireGuard, m.Overlay6, m.Overlay4, m.Addresses, m.Endpoints = key, six, four, addresses[:1], []seal.Endpoint{own}
+			}},
+		"a new key": {saying{key: key, previous: old}, base, func(m *seal.Member) { m.WireGuard, m.PreviousKey = key, old }},
+		"addresses that are stated": {saying{addresses: addresses[:3]}, with(func(m *seal.Member) { m.Addresses = addresses[5:6] }),
+			func(m *seal.Member) { m.Addresses = addresses[5:6] }},
+		"stated endpoints are first, and each is there once": {saying{endpoints: []seal.Endpoint{{At: static.At, Kind: seal.KindOwn}, own, own}},
+			with(func(m *seal.Member) { m.Endpoints = []seal.Endpoint{static} }), func(m *seal.Member) { m.Endpoints = []seal.Endpoint{static, own} }},
+		"as much as may be": {saying{addresses: addresses, endpoints: many}, base,
+			func(m *seal.Member) {
+				m.Addresses, m.Endpoints = addresses[:limit.DiscoveryFacts], many[:limit.PathCandidates]
+			}},
+		"hubs":                              {saying{cluster: "c1", hubs: []string{"h1"}}, base, func(m *seal.Member) { m.RelayCluster, m.Relays = "c1", []string{"h1"} }},
+		"hubs that do not know whose it is": {saying{hubs: []string{"h1"}}, base, func(*seal.Member) {}},
+	} {
+		want := c.base
+		want.Mesh, want.Endpoints = limit.MeshVersion, nil
+		c.want(&want)
+		c.s.mesh = limit.MeshVersion
+		if got := c.s.over(c.base); !sameMember(got, want) {
+			t.Errorf("%s: %+v, want %+v", name, got, want)
+		}
+	}
+	if len(base.Addresses) != 0 || base.Mesh != 0 {
+		t.Errorf("what the configuration states was changed: %+v", base)
+	}
+}
+
+func sameMember(a, b seal.Member) bool {
+	return a.Node == b.Node && a.Mesh == b.Mesh && a.WireGuard == b.WireGuard && a.PreviousKey == b.PreviousKey && a.Overlay6 == b.Overlay6 && a.Overlay4 == b.Overlay4 &&
+		a.RelayCluster == b.RelayCluster && slices.Equal(a.Addresses, b.Addresses) && slices.Equal(a.Endpoints, b.Endpoints) && slices.Equal(a.Relays, b.Relays) && slices.Equal(a.Ranges, b.Ranges)
+}
+
+func TestKeysOfAPeer(t *testing.T) {
+	k, old := topology.Key{1}, roster.Key{2}
+	for name, c := range map[string]struct {
+		previous roster.Key
+		want     []tunnel.Key
+	}{
+		"one":                     {roster.Key{}, []tunnel.Key{{1}}},
+		"one that it gives up":    {old, []tunnel.Key{{1}, {2}}},
+		"it gives up what it has": {roster.Key{1}, []tunnel.Key{{1}}},
+	} {
+		if got := keysOf(topology.Peer{Key: k}, &roster.Member{Facts: roster.Facts{PreviousKey: c.previous}}); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+// TestSecretsOfAPair: those that both are under, the newest first, and the same for both ends.
+func TestSecretsOfAPair(t *testing.T) {
+	m, k := newRoom(t, t.TempDir(), nil)
+	fresh, old := keysFrom(t, "n"), keysFrom(t, "o")
+	k.under["b"] = []seal.ClusterID{old.Cluster()}
+	k.under["c"] = []seal.ClusterID{old.Cluster(), fresh.Cluster()}
+	k.under["d"] = []seal.ClusterID{{9}}
+	for peer, want := range map[string][]seal.ClusterID{
+		"b": {old.Cluster()}, "c": {fresh.Cluster(), old.Cluster()}, "d": nil, "of a file": {fresh.Cluster(), old.Cluster()},
+	} {
+		var got []seal.ClusterID
+		mine, its := m.secrets(peer)(tunnel.Key{1}, tunnel.Key{2}), m.secrets(peer)(tunnel.Key{2}, tunnel.Key{1})
+		for i, s := range mine {
+			got = append(got, s.ID)
+			if s.PSK.IsZero() || s.ID != its[i].ID || !s.PSK.Equal(its[i].PSK) {
+				t.Errorf("%s: both ends have not the same", peer)
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", peer, got, want)
+		}
+	}
+}
+
+func TestNamesOfOtherClusters(t *testing.T) {
+	one, two, three := topology.Overlay6("one"), topology.Overlay6("two"), topology.Overlay6("three")
+	at := func(node string, p netip.Prefix) topology.Peer {
+		return topology.Peer{Node: node, Overlay6: p.Addr().Next()}
+	}
+	var many topology.Peers
+	for _, c := range "lkjihgfedcba" {
+		many = append(many, at(string(c), two))
+	}
+	for name, c := range map[string]struct {
+		peers topology.Peers
+		want  [][]string // what each warning says
+	}{
+		"nobody":             {nil, nil},
+		"all are ours":       {topology.Peers{at("b", one), at("c", one)}, nil},
+		"one has none":       {topology.Peers{{Node: "b"}}, nil},
+		"chosen by hand":     {topology.Peers{{Node: "b", Overlay6: netip.MustParseAddr("fd00::b")}, {Node: "c", Overlay6: netip.MustParseAddr("2001:db8::1")}}, nil},
+		"another name":       {topology.Peers{at("b", one), at("d", two), at("c", two)}, [][]string{{"of c, d are in " + two.String(), "this node in " + one.String(), "cluster.id"}}},
+		"two others":         {topology.Peers{at("b", two), at("c", three)}, [][]string{{three.String()}, {two.String()}}},
+		"more than are told": {many, [][]string{{"of a, b, c, d, e, f, g, h and 4 more are"}}},
+	} {
+		got := elsewhere(one, c.peers)
+		if len(got) != len(c.want) {
+			t.Errorf("%s: %q", name, got)
+			continue
+		}
+		if name == "two others" && three.String() > two.String() {
+			slices.Reverse(c.want)
+		}
+		for i, says := range c.want {
+			for _, say := range says {
+				if name != "two others" && !strings.Contains(got[i], say) || !strings.Contains(strings.Join(got, "\n"), say) {
+					t.Errorf("%s: %q does not say %q", name, got[i], say)
+				}
+			}
+		}
+	}
+}
+
+// TestTheAPIRefuses what is no request, with a code, before the node is up and without it.
+func TestTheAPIRefuses(t *testing.T) {
+	m, k := newRoom(t, t.TempDir(), nil)
+	for _, c := range []struct {
+		request string
+		status  int
+		code    fault.Code
+	}{
+		{"GET /v1/explain", 400, fault.CodeRequest},
+		{"GET /v1/explain?ip=x", 400, fault.CodeRequest},
+		{"GET /v1/explain?ip=10.0.0.0/8", 400, fault.CodeRequest},
+		{"GET /v1/explain?ip=10.0.0.1", 503, fault.CodeServiceAway},
+		{"GET /v1/netcheck", 503, fault.CodeServiceAway},
+		{"POST /v1/ping?peer=b", 400, fault.CodeRequest},
+		{"POST /v1/ping?peer=b&wait=0s", 400, fault.CodeRequest},
+		{"POST /v1/ping?peer=b&wait=-1s", 400, fault.CodeRequest},
+		{"POST /v1/ping?peer=b&wait=6s", 400, fault.CodeRequest},
+		{"POST /v1/ping?peer=b&wait=soon", 400, fault.CodeRequest},
+		{"POST /v1/ping?peer=b&wait=1s", 404, fault.CodeNotFound},
+		{"POST /v1/ping?wait=1s", 404, fault.CodeNotFound},
+		{"POST /v1/ping?peer=a&wait=1s", 404, fault.CodeNotFound},
+		{"GET /v1/ping?peer=b&wait=1s", 404, fault.CodeNotFound},
+		{"GET /v1/keys/rotate", 404, fault.CodeNotFound},
+		{"POST /v1/keys/rotate", 503, fault.CodeServiceAway},
+		{"POST /v1/status", 404, fault.CodeNotFound},
+		{"GET /v2/status", 404, fault.CodeNotFound},
+		{"GET /", 404, fault.CodeNotFound},
+		{"DELETE /v1/status", 404, fault.CodeNotFound},
+	} {
+		method, target, _ := strings.Cut(c.request, " ")
+		w := httptest.NewRecorder()
+		m.Handler().ServeHTTP(w, httptest.NewRequest(method, target, nil))
+		var body struct{ Code, What, Next string }
+		if err := json.Unmarshal(w.Body.Bytes(), &body); err != nil || w.Code != c.status || body.Code != string(c.code) || body.What == "" || w.Header().Get("Tombolo-Fault") != body.Code {
+			t.Errorf("%s: %d %s (%v)", c.request, w.Code, w.Body, err)
+		}
+	}
+	w := httptest.NewRecorder()
+	m.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/v1/status", nil))
+	var s Status
+	if err := json.Unmarshal(w.Body.Bytes(), &s); err != nil || w.Code != 200 || s.Kind != KindStatus || s.Node != "a" || s.InForce || s.Peers == nil || s.PublicKey == "" ||
+		!slices.Equal(s.Secrets, []string{keysFrom(t, "n").Cluster().String(), keysFrom(t, "o").Cluster().String()}) || s.Cluster != s.Secrets[1] {
+		t.Errorf("the status before the node is up: %s (%v)", w.Body, err)
+	}
+	k.shared = fault.New(fault.CodeMemberShared, "another machine").Hint("remove member.key")
+	if w := m.Status().Warnings; len(w) != 1 || !strings.Contains(w[0], "another machine") || !strings.Contains(w[0], "remove member.key") {
+		t.Errorf("of a copied machine is told %q", w)
+	}
+	if f := m.Ready(); f == nil || f.Code != fault.CodeServiceAway {
+		t.Errorf("ready: %v", f)
+	}
+	if _, err := m.Reload(m.cfg); !fault.Has(err, fault.CodeStateBusy) {
+		t.Errorf("reload: %v", err)
+	}
+	if entries, _ := os.ReadDir(m.cfg.StateDir); len(entries) != 1 || entries[0].Name() != keyFile {
+		t.Errorf("the state directory holds %v", entries)
+	}
+}
+
+// TestAKeyRotates: the new key is on disk before it is announced, one change is under way
+// at a time, and a restart in the middle goes on with it.
+func TestAKeyRotates(t *testing.T) {
+	dir := t.TempDir()
+	m, k := newRoom(t, dir, nil)
+	d := &device{}
+	m.peering.Use(d, d)
+	first := m.keys.now.public
+	done, err := m.RotateKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	next, err := readKey(filepath.Join(dir, nextFile))
+	if err != nil || done.Next != next.public.Base64() || done.Kind != KindRotation || d.next != 1 || done.Until.Sub(done.Since) != k.Lease() {
+		t.Errorf("%+v, and on disk %v (%v)", done, next, err)
+	}
+	if s := m.member(); tunnel.Key(s.WireGuard) != next.public || tunnel.Key(s.PreviousKey) != first {
+		t.Errorf("announced are %v and %v", s.WireGuard, s.PreviousKey)
+	}
+	m.prove()
+	if len(k.now) != 1 || tunnel.Key(k.now[0]) != next.public || len(k.previous) != 1 || tunnel.Key(k.previous[0]) != first {
+		t.Errorf("proven are %v and %v", k.now, k.previous)
+	}
+	if _, err := m.RotateKey(); !fault.Has(err, fault.CodeStateBusy) || fault.From(err).Next == "" {
+		t.Errorf("a second change: %v", err)
+	}
+	if s := m.Status(); s.Rotation == nil || s.Rotation.Next != done.Next || s.PublicKey != first.Base64() {
+		t.Errorf("the status tells %+v", s.Rotation)
+	}
+
+	again, k := newRoom(t, dir, nil) // as after a crash
+	d = &device{}
+	again.peering.Use(d, d)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- again.followRotation(ctx) }()
+	<-again.say
+	if s := again.member(); tunnel.Key(s.WireGuard) != next.public || tunnel.Key(s.PreviousKey) != first || d.next != 1 {
+		t.Errorf("after a restart %v and %v are announced", s.WireGuard, s.PreviousKey)
+	}
+	if err := again.peering.End(); err != nil {
+		t.Fatal(err)
+	}
+	again.turned(next.public)
+	<-again.say
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if s := again.member(); tunnel.Key(s.WireGuard) != next.public || !s.PreviousKey.IsZero() {
+		t.Errorf("at the end %v and %v are announced", s.WireGuard, s.PreviousKey)
+	}
+	k.now, k.previous = nil, nil
+	if again.prove(); len(k.now) != 1 || tunnel.Key(k.now[0]) != next.public || len(k.previous) != 0 {
+		t.Errorf("at the end are proven %v and %v", k.now, k.previous)
+	}
+	if left, err := readKeys(dir); err != nil || left.now.public != next.public || !left.next.isZero() {
+		t.Errorf("on disk is %v, %v", left, err)
+	}
+}
+
+// TestAKeyThatCannotRotate: what the engine refuses leaves everything as it was, on disk
+// too, and can be tried again.
+func TestAKeyThatCannotRotate(t *testing.T) {
+	dir := t.TempDir()
+	m, _ := newRoom(t, dir, nil)
+	d := &device{refuses: errors.New("no second device")}
+	first := m.keys.now.public
+	if _, err := m.RotateKey(); !fault.Has(err, fault.CodeServiceAway) {
+		t.Errorf("before there is an engine: %v", err)
+	}
+	m.peering.Use(d, d)
+	for range 2 {
+		if _, err := m.RotateKey(); err == nil || !strings.Contains(err.Error(), "no second device") {
+			t.Errorf("refused with %v", err)
+		}
+		if s := m.member(); tunnel.Key(s.WireGuard) != first || !s.PreviousKey.IsZero() {
+			t.Errorf("announced are %v and %v", s.WireGuard, s.PreviousKey)
+		}
+		if left, err := readKeys(dir); err != nil || left.now.public != first || !left.next.isZero() {
+			t.Errorf("on disk is %v, %v", left, err)
+		}
+	}
+	d.refuses = nil
+	if _, err := m.RotateKey(); err != nil {
+		t.Error(err)
+	}
+}

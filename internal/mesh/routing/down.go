@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package routing
+
+import (
+	"errors"
+
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/kernel"
+	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/plan"
+	"github.com/tombolo-io/tombolo/internal/topology"
+)
+
+// Names are what bears a mesh's name in the kernel.
+func Names(o topology.Options) kernel.Names {
+	return kernel.Names{Link: o.Link, Filter: o.Filter, Protocol: kernel.Protocol}
+}
+
+// Down removes what a mesh has left in the kernel, with its link, and says by which
+// steps. Where nothing is left there are none. That no mesh runs is its caller's to see.
+func Down(names kernel.Names) (steps []plan.Step, err error) {
+	k, err := kernel.New(names)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, k.Close()) }()
+	return remove(k, true)
+}
+
+// remove goes on until nothing is left, a few times: others may be removing the same.
+func remove(k Kernel, link bool) ([]plan.Step, error) {
+	var done []plan.Step
+	var failed error
+	for range limit.RoutingRemovals {
+		have, err := k.Observe()
+		if err != nil {
+			return done, err
+		}
+		var steps []plan.Step
+		for _, s := range plan.Diff(have, plan.State{}) {
+			if _, is := s.On.(plan.Link); is && s.Verb == plan.Remove && !link {
+				continue
+			}
+			steps = append(steps, s)
+		}
+		if len(steps) == 0 {
+			return done, nil
+		}
+		if failed = k.Apply(steps); failed == nil {
+			done = append(done, steps...)
+		}
+	}
+	have, err := k.Observe()
+	if err != nil {
+		return done, err
+	}
+	left := plan.Diff(have, plan.State{})
+	switch {
+	case failed != nil:
+		return done, failed
+	case len(left) > 0 && (link || len(left) > len(have.Links)):
+		return done, fault.New(fault.CodeClash, "removing what the mesh has in the kernel").
+			Whyf("it comes back again and again, so somebody makes it: %s", left[0]).Hint("see that no mesh runs here, and try again")
+	}
+	return done, nil
+}

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package routing
+
+import (
+	"context"
+	"net/netip"
+	"strings"
+
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/plan"
+	"github.com/tombolo-io/tombolo/internal/topology"
+)
+
+// Explanation is how a packet goes, by what the kernel has.
+type Explanation struct {
+	topology.Way
+	Planned bool     // something is wanted; else nothing is known
+	Differs []string // steps to what is wanted, the first of them: something is on its way, or was refused
+	More    int      // further steps
+	Fault   *fault.Fault
+}
+
+// String is one line for each step.
+func (e Explanation) String() string {
+	if !e.Planned {
+		return "the mesh has not decided yet what to route\n"
+	}
+	var b strings.Builder
+	b.WriteString(e.Way.String())
+	switch {
+	case e.Fault != nil:
+		b.WriteString("the kernel could not be read, so this is what is wanted: " + e.Fault.Error() + "\n")
+	case len(e.Differs) > 0:
+		b.WriteString("the kernel is not what is wanted; it lacks\n")
+		for _, s := range e.Differs {
+			b.WriteString("  " + s + "\n")
+		}
+		if e.More > 0 {
+			b.WriteString("  and more\n")
+		}
+	}
+	return b.String()
+}
+
+type ask struct {
+	to     netip.Addr
+	answer chan Explanation
+}
+
+// Explain says which set, mark, rule, route and peer a new connection of this machine to
+// an address takes. It asks Run, which looks at the kernel.
+func (r *Routing) Explain(ctx context.Context, to netip.Addr) (Explanation, error) {
+	q := ask{to, make(chan Explanation, 1)}
+	select {
+	case r.asks <- q:
+	case <-r.over:
+		return Explanation{}, fault.New(fault.CodeNotFound, "the way of a packet").Whyf("the mesh has ended")
+	case <-ctx.Done():
+		return Explanation{}, context.Cause(ctx)
+	}
+	select {
+	case e := <-q.answer:
+		return e, nil
+	case <-ctx.Done():
+		return Explanation{}, context.Cause(ctx)
+	}
+}
+
+func (o *owner) explain(to netip.Addr) Explanation {
+	if !o.wanted {
+		return Explanation{Way: topology.Way{Address: to}}
+	}
+	e := Explanation{Planned: true}
+	state, err := o.kernel.Observe()
+	if err != nil {
+		state, e.Fault = o.want, fault.From(err)
+	}
+	e.Way = topology.Explain(state, o.peers, to)
+	steps := plan.Diff(state, o.want)
+	for i, s := range steps {
+		if i == limit.RoutingTold {
+			e.More = len(steps) - i
+			break
+		}
+		e.Differs = append(e.Differs, s.String())
+	}
+	return e
+}

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package routing
+
+import (
+	"net/netip"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/nat"
+	"github.com/tombolo-io/tombolo/internal/roster"
+	"github.com/tombolo-io/tombolo/internal/topology"
+)
+
+func addrs(texts ...string) (out []netip.Addr) {
+	for _, s := range texts {
+		out = append(out, netip.MustParseAddr(s))
+	}
+	return out
+}
+
+func prefixes(texts ...string) (out []netip.Prefix) {
+	for _, s := range texts {
+		out = append(out, netip.MustParsePrefix(s))
+	}
+	return out
+}
+
+func TestMembersOfTheRoster(t *testing.T) {
+	where := func(at, kind string) roster.Where {
+		return roster.Where{Addr: netip.MustParseAddrPort(at), Kind: kind}
+	}
+	key := roster.Key{7}
+	full := roster.Facts{
+		ID: "a", Node: "n1", Hostname: "h", Key: key, Overlay6: netip.MustParseAddr("fd00::1"), Overlay4: netip.MustParseAddr("100.112.0.9"),
+		Addresses: addrs("192.0.2.1"), Ranges: prefixes("10.1.0.0/24"), Excluded: prefixes("10.1.0.9/32"),
+		Endpoints: []roster.Where{
+			where("192.0.2.1:51820", roster.KindOwn), where("198.51.100.1:4000", roster.KindMapped), where("198.51.100.1:4001", roster.KindMapped),
+			where("203.0.113.5:1", roster.KindStatic), where("10.9.9.9:51820", roster.KindObserved),
+		},
+	}
+	want := topology.Member{
+		ID: "a", Node: "n1", Key: topology.Key(key), Overlay6: full.Overlay6, Overlay4: full.Overlay4, Addresses: full.Addresses,
+		Endpoints: addrs("192.0.2.1", "198.51.100.1", "203.0.113.5"), Ranges: full.Ranges, Excluded: full.Excluded,
+	}
+	for _, tc := range []struct {
+		name string
+		in   roster.Member
+		want topology.Member
+	}{
+		{"with everything", roster.Member{Facts: full, Tier: roster.TierNative}, want},
+		{"a stale one counts", roster.Member{Facts: full, Tier: roster.TierNative, Stale: true, Until: time.Unix(1, 0)}, want},
+		{"without a key", roster.Member{Facts: roster.Facts{ID: "b", Addresses: addrs("192.0.2.7")}}, topology.Member{ID: "b", Addresses: addrs("192.0.2.7")}},
+		{"nothing but an id", roster.Member{Facts: roster.Facts{ID: "c"}}, topology.Member{ID: "c"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if got := MemberOf(tc.in); !reflect.DeepEqual(got, tc.want) {
+				t.Errorf("%+v\nwant %+v", got, tc.want)
+			}
+		})
+	}
+	t.Run("nothing is shared", func(t *testing.T) {
+		got := MemberOf(roster.Member{Facts: full})
+		got.Ranges[0] = netip.Prefix{}
+		if !full.Ranges[0].IsValid() {
+			t.Error("to change one changes the other")
+		}
+	})
+}
+
+// Who claims a member's key says nothing of where that is.
+func TestARivalsEndpointDoesNotCount(t *testing.T) {
+	said := func(tier roster.Tier, id, at string, first int64) roster.Said {
+		return roster.Said{Source: roster.Source{Tier: tier, Name: "s"}, First: time.Unix(first, 0), Facts: roster.Facts{
+			ID: id, Key: roster.Key{9}, Endpoints: []roster.Where{{Addr: netip.MustParseAddrPort(at), Kind: roster.KindOwn}},
+		}}
+	}
+	got := roster.Merge(time.Unix(100, 0), roster.Self{Tier: roster.TierNative, Facts: roster.Facts{ID: "self", Key: roster.Key{1}}}, []roster.Said{
+		said(roster.TierNative, "a", "192.0.2.1:1", 10), said(roster.TierNative, "b", "10.2.2.2:1", 20),
+	}, roster.Rules{})
+	rivals, endpoints := 0, []netip.Addr(nil)
+	for _, m := range got.Members {
+		for _, e := range m.Endpoints {
+			if e.Rival() {
+				rivals++
+			}
+		}
+		if m.Key != (roster.Key{}) {
+			endpoints = append(endpoints, MemberOf(m).Endpoints...)
+		}
+	}
+	if rivals != 1 || !slices.Equal(endpoints, addrs("192.0.2.1")) {
+		t.Errorf("%d rivals, endpoints %v of %+v", rivals, endpoints, got.Members)
+	}
+}
+
+func TestIDsOfMembersAreUnique(t *testing.T) {
+	in := []roster.Member{
+		{Facts: roster.Facts{ID: "n1"}, Tier: roster.TierKubernetes}, {Facts: roster.Facts{ID: "n1"}, Tier: roster.TierStatic},
+		{Facts: roster.Facts{ID: "n2"}, Tier: roster.TierOlder},
+	}
+	var got []string
+	for _, m := range MembersOf(in) {
+		got = append(got, m.ID)
+	}
+	if want := []string{"n1 (kubernetes)", "n1", "n2"}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+func TestLocalFacts(t *testing.T) {
+	at := func(link, prefix string) nat.Address {
+		return nat.Address{Interface: link, Prefix: netip.MustParsePrefix(prefix), Up: true}
+	}
+	got := localOf([]nat.Address{
+		at("lo", "127.0.0.1/8"), at("lo", "::1/128"), at("eth0", "192.0.2.2/24"), at("eth0", "fe80::1/64"), at("eth0", "2001:db8::2/64"),
+		at("cni0", "10.244.1.1/24"), at("tombolo0", "100.112.0.1/32"), at("eth1", "192.0.2.2/32"),
+	}, append(addrs("192.0.2.1", "fe80::1", "2001:db8::1"), netip.Addr{}), [][]byte{
+		[]byte("# nameserver 10.0.0.9\nsearch x\nnameserver 127.0.0.53\nnameserver\t10.0.0.53 # x\noptions edns0\nnameserver fe80::53%eth0\nnameserver\n"),
+		[]byte("nameserver 2001:db8::53\nnameserver 10.0.0.53\nnameserver nonsense"),
+	}, "tombolo0")
+	want := topology.Local{
+		Addresses: addrs("10.244.1.1", "192.0.2.2", "2001:db8::2"), Gateways: addrs("192.0.2.1", "2001:db8::1"), Resolvers: addrs("10.0.0.53", "2001:db8::53"),
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v\nwant %+v", got, want)
+	}
+}
+
+// The files of resolvers may be missing, or longer than anybody writes them.
+func TestFilesOfResolvers(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "resolv.conf")
+	if err := os.WriteFile(file, append([]byte("nameserver 192.0.2.53\n"), make([]byte, 1<<20)...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got, err := Local("tombolo0", []string{filepath.Join(dir, "none"), file})
+	if err != nil || !slices.Equal(got.Resolvers, addrs("192.0.2.53")) {
+		t.Errorf("%+v, %v", got, err)
+	}
+}

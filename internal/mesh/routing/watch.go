@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package routing
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/run"
+	"github.com/tombolo-io/tombolo/internal/tell"
+)
+
+// watching is a watch with those who follow it.
+type watching struct {
+	Watch
+	group  *run.Group
+	opened time.Time
+}
+
+func (o *owner) open(now time.Time) {
+	o.due.watch = time.Time{}
+	w, err := o.r.parts.Watch()
+	if err != nil {
+		o.blinded(now, err)
+		return
+	}
+	if o.blind > 0 {
+		o.log.Info("the kernel tells of its changes again")
+	}
+	o.watch = &watching{w, run.NewGroup(o.ctx), now}
+	notify := func() { ring(o.r.heard) }
+	for _, follow := range []func(context.Context, func()) error{w.Filter, w.Route} {
+		o.watch.group.Do(func(ctx context.Context) {
+			err := follow(ctx, notify)
+			if ctx.Err() != nil {
+				return
+			}
+			select {
+			case o.lost <- errors.Join(err, errors.New("it has ended")):
+			default: // the other one has said so
+			}
+		})
+	}
+	o.r.write(func(s *Status) { s.Watching, s.Blind = true, nil })
+	o.have = nil // what changed before was not told
+	o.soon(now)
+	o.rearm(now)
+}
+
+// close ends a watch, and waits for those who follow it.
+func (o *owner) close() {
+	if o.watch == nil {
+		return
+	}
+	o.watch.group.Stop()
+	o.watch.group.Wait()
+	o.watch.Close() // it belongs to nobody any more: an error has no reader
+	if time.Since(o.watch.opened) >= limit.BackoffReset {
+		o.blind = 0
+	}
+	o.watch = nil
+	select {
+	case <-o.lost:
+	default:
+	}
+}
+
+// blinded looks again and again, until there is a watch.
+func (o *owner) blinded(now time.Time, err error) {
+	f := fault.From(err)
+	if o.blind == 0 {
+		o.log.Warn("the kernel does not tell of its changes; it is looked at more often", tell.AttrCode, f.Code, tell.AttrReason, f.Error())
+	}
+	o.due.watch = now.Add(run.Backoff(o.blind, limit.RoutingBackoff, rand.Float64()))
+	o.blind++
+	o.r.write(func(s *Status) { s.Watching, s.Blind = false, f })
+	o.have = nil
+	o.soon(now)
+	o.rearm(now)
+}

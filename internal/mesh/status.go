@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mesh
+
+import (
+	"encoding/json"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/admin"
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/nat"
+)
+
+// The kinds of answers.
+const (
+	KindStatus      = "MeshStatus"
+	KindExplanation = "MeshExplanation"
+	KindPing        = "MeshPing"
+	KindRotation    = "MeshKeyRotation"
+	KindNetcheck    = "MeshNetcheck"
+)
+
+// Status is the answer to GET /v1/status.
+type Status struct {
+	admin.Meta
+	Version   string     `json:"version"`
+	Since     time.Time  `json:"since"`
+	Node      string     `json:"node"`
+	ID        string     `json:"id"`      // the member id
+	Cluster   string     `json:"cluster"` // the name of which the overlay's prefix is made
+	Secrets   []string   `json:"secrets"` // ids of the cluster's secrets that it has, the newest first
+	PublicKey string     `json:"publicKey"`
+	Link      string     `json:"link"`
+	MTU       int        `json:"mtu"`
+	Engine    string     `json:"engine"`
+	Overlay6  netip.Addr `json:"overlay6"`
+	Overlay4  netip.Addr `json:"overlay4,omitzero"`
+	Port      uint16     `json:"port"`
+	// InForce says that the kernel is as it shall be; Fault says why not.
+	InForce   bool             `json:"inForce"`
+	Fault     *admin.FaultBody `json:"fault,omitempty"`
+	Endpoints []Endpoint       `json:"endpoints"` // where others may reach this node
+	Ranges    []netip.Prefix   `json:"ranges,omitempty"`
+	Hubs      []Hub            `json:"hubs,omitempty"`
+	Identity  *Identity        `json:"identity,omitempty"`
+	Router    *Router          `json:"portMapping,omitempty"`
+	Servers   []Server         `json:"stun,omitempty"`
+	Rotation  *Rotation        `json:"rotation,omitempty"`
+	Lazy      bool             `json:"lazy"` // idle peers are not kept
+	Bypass    bool             `json:"bypass"`
+	Offloads  []Offload        `json:"offloads"`
+	Peers     []Peer           `json:"peers"`
+	Problems  []Problem        `json:"problems,omitempty"`
+	Dropped   []Dropped        `json:"dropped,omitempty"`
+	Warnings  []string         `json:"warnings,omitempty"`
+}
+
+// Endpoint is where this node may be reached.
+type Endpoint struct {
+	At   netip.AddrPort `json:"at"`
+	Kind string         `json:"kind"`
+}
+
+// Hub is one whose relay this node uses.
+type Hub struct {
+	Name      string           `json:"name"`
+	Address   string           `json:"address,omitempty"`
+	Connected bool             `json:"connected"`
+	Since     time.Time        `json:"since,omitzero"`
+	RTT       float64          `json:"rttMillis,omitempty"`
+	Rate      uint64           `json:"rate,omitempty"` // bytes a second that it grants; 0: no bound
+	Sent      int64            `json:"sent"`           // datagrams
+	Received  int64            `json:"received"`
+	Dropped   int64            `json:"dropped,omitempty"`
+	Fault     *admin.FaultBody `json:"fault,omitempty"`
+}
+
+// Identity is the node's certificate.
+type Identity struct {
+	URI     string           `json:"uri,omitempty"`
+	Expires time.Time        `json:"expires,omitzero"`
+	Renewal time.Time        `json:"renewal,omitzero"`
+	Fault   *admin.FaultBody `json:"fault,omitempty"`
+}
+
+// Router is what the router maps for this node.
+type Router struct {
+	Method   string         `json:"method,omitempty"` // nat-pmp or upnp; empty: nothing is mapped
+	External netip.AddrPort `json:"external,omitzero"`
+	Why      []string       `json:"why,omitempty"` // each way that was tried in vain
+}
+
+// Server is a STUN server.
+type Server struct {
+	Name    string         `json:"name"`
+	Addr    string         `json:"addr"`
+	Mapped  netip.AddrPort `json:"mapped,omitzero"`
+	RTT     float64        `json:"rttMillis,omitempty"`
+	Failing time.Time      `json:"failing,omitzero"`
+	Why     string         `json:"why,omitempty"` // it is of no use
+}
+
+// Offload is what the kernel does in bulk, or why not.
+type Offload struct {
+	Name string `json:"name"`
+	On   bool   `json:"on"`
+	Why  string `json:"why,omitempty"`
+}
+
+// Rotation is a key pair that takes another's place.
+type Rotation struct {
+	Since   time.Time `json:"since"`
+	Until   time.Time `json:"until"` // then at the latest
+	Next    string    `json:"next"`  // the new public key
+	Shifted int       `json:"shifted"`
+	Peers   int       `json:"peers"` // that are to be shifted
+}
+
+// Peer is another node.
+type Peer struct {
+	ID        string         `json:"id"`
+	Node      string         `json:"node"`
+	PublicKey string         `json:"publicKey"`
+	Overlay6  netip.Addr     `json:"overlay6,omitzero"`
+	Overlay4  netip.Addr     `json:"overlay4,omitzero"`
+	Ranges    []netip.Prefix `json:"ranges,omitempty"`
+	State     string         `json:"state"` // idle, direct, relayed, down
+	Why       string         `json:"why,omitempty"`
+	Way       string         `json:"way,omitempty"` // an endpoint, or "relay " and the hub's name
+	Since     time.Time      `json:"since,omitzero"`
+	RTT       float64        `json:"rttMillis,omitempty"`
+	MTU       int            `json:"mtu,omitempty"` // of the path in bytes of IP; 0: not known
+	Handshake time.Time      `json:"handshake,omitzero"`
+	Sent      uint64         `json:"sent"` // bytes
+	Received  uint64         `json:"received"`
+	Probes    bool           `json:"probes"` // it speaks the path protocol
+	// Stale says that no source tells any more whether it lives.
+	Stale      bool        `json:"stale,omitempty"`
+	Candidates []Candidate `json:"candidates,omitempty"`
+}
+
+// Candidate is a way to a peer, and what came of it.
+type Candidate struct {
+	At      string  `json:"at"`
+	Kind    string  `json:"kind,omitempty"`
+	Near    bool    `json:"near,omitempty"`
+	Sent    int     `json:"sent"` // pings
+	Answers int     `json:"answers"`
+	RTT     float64 `json:"rttMillis,omitempty"`
+	Why     string  `json:"why,omitempty"` // it is not the one in use
+}
+
+// Problem is a member or a range that does not count.
+type Problem struct {
+	Kind  string       `json:"kind"`
+	Node  string       `json:"node,omitempty"`
+	Range netip.Prefix `json:"range,omitzero"`
+	Other string       `json:"other,omitempty"`
+	Why   string       `json:"why"`
+}
+
+// Dropped is what the kernel dropped by our rules.
+type Dropped struct {
+	Reason  string `json:"reason"`
+	Packets uint64 `json:"packets"`
+}
+
+// Explanation is the answer to GET /v1/explain.
+type Explanation struct {
+	admin.Meta
+	Address netip.Addr `json:"address"`
+	InMesh  bool       `json:"inMesh"`
+	Set     string     `json:"set,omitempty"`
+	Element string     `json:"element,omitempty"` // range of the set that has it
+	Line    string     `json:"line,omitempty"`    // that marks it
+	Mark    string     `json:"mark,omitempty"`
+	Rule    string     `json:"rule,omitempty"`
+	Table   int        `json:"table,omitempty"`
+	Route   string     `json:"route,omitempty"`
+	Peer    *Peer      `json:"peer,omitempty"`
+	Text    string     `json:"text"`
+}
+
+// Ping is one line of POST /v1/ping.
+type Ping struct {
+	admin.Meta
+	Seq   int              `json:"seq"`
+	Node  string           `json:"node"`
+	To    netip.Addr       `json:"to"`
+	RTT   float64          `json:"rttMillis,omitempty"` // through the tunnel; 0: no answer came
+	State string           `json:"state"`
+	Way   string           `json:"way,omitempty"`
+	Trip  float64          `json:"pathRttMillis,omitempty"` // smoothed, of the path's own probes
+	Why   string           `json:"why,omitempty"`
+	Fault *admin.FaultBody `json:"fault,omitempty"`
+}
+
+// Rotated is the answer to POST /v1/keys/rotate.
+type Rotated struct {
+	admin.Meta
+	Rotation
+}
+
+// Netcheck is the answer to GET /v1/netcheck.
+type Netcheck struct {
+	admin.Meta
+	Report json.RawMessage `json:"report"` // a nat.Report
+	Text   string          `json:"text"`   // the same for people
+}
+
+func netcheckOf(r nat.Report) (Netcheck, error) {
+	report, err := json.Marshal(r)
+	return Netcheck{meta(KindNetcheck), report, r.Text()}, err
+}
+
+// Peer finds a peer by its node's name, member id, public key or overlay address.
+func (s Status) Peer(name string) (Peer, error) {
+	for _, p := range s.Peers {
+		if p.named(name) {
+			return p, nil
+		}
+	}
+	f := fault.Newf(fault.CodeNotFound, "%.80q is no peer of this node", name).
+		Hint("'tombolo mesh status' lists the peers, and 'tombolo discovery members' whom discovery knows")
+	if name == s.Node {
+		f.Whyf("it is this node itself")
+	}
+	return Peer{}, f
+}
+
+func (p Peer) named(name string) bool {
+	return name != "" && slices.Contains([]string{p.Node, p.ID, p.PublicKey, text(p.Overlay6), text(p.Overlay4)}, name)
+}
+
+func text(a netip.Addr) string {
+	if !a.IsValid() {
+		return ""
+	}
+	return a.String()
+}

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mesh
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/topology"
+)
+
+// elsewhere tells of peers with overlay addresses of another cluster's name: all have one
+// secret, so they are one network, but somebody's cluster.id is a mistake. An address that
+// an operator has chosen is of no name.
+func elsewhere(own netip.Prefix, peers topology.Peers) []string {
+	nodes := map[netip.Prefix][]string{}
+	for _, p := range peers {
+		if !p.Overlay6.IsValid() {
+			continue
+		}
+		in := netip.PrefixFrom(p.Overlay6, 64).Masked()
+		if in != own && topology.IsOverlay6(in) {
+			nodes[in] = append(nodes[in], p.Node)
+		}
+	}
+	var out []string
+	for in, names := range nodes {
+		slices.Sort(names)
+		more := ""
+		if len(names) > limit.MeshNames {
+			more = fmt.Sprintf(" and %d more", len(names)-limit.MeshNames)
+			names = names[:limit.MeshNames]
+		}
+		out = append(out, fmt.Sprintf("overlay addresses of %s%s are in %s, those of this node in %s: cluster.id, of which the prefix is made, should be the same on all nodes",
+			strings.Join(names, ", "), more, in, own))
+	}
+	slices.Sort(out)
+	return out
+}

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package path
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/limit"
+)
+
+// State is what a peer's path is, in a word.
+type State string
+
+// The states.
+const (
+	Idle    State = "idle"    // lazy, and nobody wants it
+	Direct  State = "direct"  // by one of its candidates
+	Relayed State = "relayed" // by a hub
+	Down    State = "down"    // nothing carries
+)
+
+// Report is what is known of a peer's ways, for people.
+type Report struct {
+	State      State
+	Why        string
+	Way        Way
+	Since      time.Time // when the way was taken
+	Trip       time.Duration
+	Size       int // of the largest IP packet that is known to pass; 0: not known
+	Candidates []Tried
+}
+
+// Tried is one candidate, and what came of it.
+type Tried struct {
+	Way      Way
+	Kind     Kind
+	Near     bool
+	Sent     int
+	Answers  int
+	Trip     time.Duration
+	Answered time.Time
+	Why      string
+}
+
+// Report tells what is known.
+func (p *Peer) Report(now time.Time) Report {
+	r := Report{Way: p.now, Since: p.changed}
+	if t := p.ways[p.now]; t != nil {
+		r.Trip, r.Size = t.trip, t.size.passes
+	}
+	r.State, r.Why = p.state(now)
+	for _, w := range p.order() {
+		t := p.ways[w]
+		r.Candidates = append(r.Candidates, Tried{
+			Way: w, Kind: t.kind, Near: t.near, Sent: t.sent, Answers: t.answers, Trip: t.trip, Answered: t.answered,
+			Why: p.why(now, w, t),
+		})
+	}
+	return r
+}
+
+// State is the state alone, and the largest IP packet that passes by the way in use; 0 while
+// that is not known for good.
+func (p *Peer) State(now time.Time) (State, int) {
+	s, _ := p.state(now)
+	if t := p.ways[p.now]; t != nil && p.now.Direct() && t.size.found() {
+		return s, t.size.passes
+	}
+	return s, 0
+}
+
+func (p *Peer) state(now time.Time) (State, string) {
+	t := p.ways[p.now]
+	switch {
+	case !p.isWanted(now):
+		return Idle, fmt.Sprintf("no traffic for %v", limit.PathIdle)
+	case !p.facts.Probes && p.now.Direct() && recent(p.turn.shook, now, limit.PathHandshake+limit.PathTurn):
+		return Direct, "it speaks no probes; there was a handshake"
+	case !p.facts.Probes && len(p.facts.Candidates) == 0:
+		return Down, "nobody says where it may be reached, and it speaks no probes"
+	case !p.facts.Probes:
+		return Down, "it speaks no probes, and no handshake came"
+	case p.now.Direct():
+		return Direct, ""
+	case p.now.IsZero() && len(p.facts.Candidates) == 0:
+		return Down, "nobody says where it may be reached, and no relay has both"
+	case p.now.IsZero():
+		return Down, fmt.Sprintf("none of %d candidates answers, and no relay has both", len(p.facts.Candidates))
+	case recent(t.absent, now, limit.PathAbsent):
+		return Down, "no candidate answers, and the peer is not at the hub"
+	case t.missed >= limit.PathMissed:
+		return Down, fmt.Sprintf("no candidate answers, nor the peer by the hub to %d pings", t.missed)
+	}
+	return Relayed, fmt.Sprintf("none of %d candidates answers", len(p.facts.Candidates))
+}
+
+// why says what is known of a way, or why it is not in use.
+func (p *Peer) why(now time.Time, w Way, t *track) string {
+	switch {
+	case w == p.now:
+		return "in use"
+	case recent(t.absent, now, limit.PathAbsent):
+		return "the hub does not know the peer"
+	case t.sent == 0 && !w.Direct():
+		return "not needed"
+	case t.sent == 0:
+		return "not tried yet"
+	case t.answered.IsZero():
+		return fmt.Sprintf("no answer to %d pings", t.sent)
+	case t.missed >= limit.PathMissed:
+		return fmt.Sprintf("no answer to the last %d pings; answered %v ago", t.missed, now.Sub(t.answered).Round(time.Second))
+	case !recent(t.answered, now, 2*limit.PathSpare):
+		return fmt.Sprintf("answered %v ago", now.Sub(t.answered).Round(time.Second))
+	case !w.Direct():
+		return "answers; a direct path is better"
+	case !t.better.IsZero():
+		return fmt.Sprintf("better for %v; taken after %v", now.Sub(t.better).Round(time.Second), limit.PathBetter)
+	}
+	return "answers; not better than the one in use"
+}

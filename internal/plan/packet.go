@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Packet is what the lines of chains look at and change.
+type Packet struct {
+	Src, Dst    netip.Addr
+	In, Out     string // links
+	Mark, Conn  uint32 // its own and its connection's
+	Established bool   // it is not its connection's first
+	DNAT        bool   // its destination was translated
+	Local       bool   // its source is an address of this machine
+	Proto       uint8
+	Port        uint16 // of its destination
+	Syn         bool
+	MSS         int
+}
+
+// Verdict is what a chain does with a packet.
+type Verdict struct {
+	Do   string // accept, drop, masquerade
+	Line Line   // that said so; nil: the end of the chain
+}
+
+// Walk leads a packet through a chain, as the kernel does.
+func (t Table) Walk(chain string, p *Packet) Verdict {
+	v, done := t.walk(chain, p)
+	if !done {
+		return Verdict{Do: "accept"}
+	}
+	return v
+}
+
+func (t Table) walk(chain string, p *Packet) (Verdict, bool) {
+	at := slices.IndexFunc(t.Chains, func(c Chain) bool { return c.Name == chain })
+	if at < 0 {
+		return Verdict{}, false
+	}
+lines:
+	for _, line := range t.Chains[at].Lines {
+		for _, term := range line {
+			switch term.Key {
+			case KeySetMark:
+				p.Mark = p.Mark&^term.Mask | number(term.Arg)
+			case KeySetConn:
+				p.Conn = p.Conn&^term.Mask | number(term.Arg)
+			case KeyMSS:
+				p.MSS = min(p.MSS, int(number(term.Arg)))
+			case KeyCount:
+			case KeyJump:
+				if v, done := t.walk(term.Arg, p); done {
+					return v, true
+				}
+			case KeyDo:
+				if term.Arg == "return" {
+					return Verdict{}, false
+				}
+				return Verdict{term.Arg, line}, true
+			default:
+				if t.holds(term, p) == term.Not {
+					continue lines
+				}
+			}
+		}
+	}
+	return Verdict{}, false
+}
+
+func (t Table) holds(term Term, p *Packet) bool {
+	switch term.Key {
+	case KeyMark:
+		return p.Mark&term.Mask == number(term.Arg)
+	case KeyConn:
+		return p.Conn&term.Mask == number(term.Arg)
+	case KeyState:
+		want := "new"
+		if p.Established {
+			want = "established"
+		}
+		return slices.Contains(strings.Split(term.Arg, ","), want)
+	case KeyStatus:
+		return p.DNAT
+	case KeyIn:
+		return p.In == term.Arg
+	case KeyOut:
+		return p.Out == term.Arg
+	case KeyFamily:
+		return term.Arg == strconv.Itoa(int(FamilyOf(p.Dst)))
+	case KeySrc4, KeySrc6, KeyDst4, KeyDst6:
+		return t.at(term, p)
+	case KeyOwner:
+		return p.Local
+	case KeyProto:
+		return number(term.Arg) == uint32(p.Proto)
+	case KeyPort:
+		first, last, ranged := strings.Cut(term.Arg, "-")
+		if !ranged {
+			last = first
+		}
+		return number(first) <= uint32(p.Port) && uint32(p.Port) <= number(last)
+	case KeySyn:
+		return p.Syn
+	}
+	return false
+}
+
+// at looks an address up. The family is a condition of its own, also where the
+// term says not.
+func (t Table) at(term Term, p *Packet) bool {
+	a := p.Dst
+	if strings.HasPrefix(string(term.Key), "saddr") {
+		a = p.Src
+	}
+	if !strings.HasSuffix(string(term.Key), strconv.Itoa(int(FamilyOf(a)))) {
+		return term.Not
+	}
+	if name, ok := strings.CutPrefix(term.Arg, "@"); ok {
+		i := slices.IndexFunc(t.Sets, func(s Set) bool { return s.Name == name })
+		if i < 0 {
+			return false
+		}
+		_, in := Find(t.Sets[i].Ranges, a)
+		return in
+	}
+	prefix, err := netip.ParsePrefix(term.Arg)
+	return err == nil && prefix.Contains(a)
+}
+
+func number(s string) uint32 {
+	n, _ := strconv.ParseUint(s, 0, 32) // a text of ours
+	return uint32(n)
+}
+
+// Lookup finds the rule that takes a packet and the route of its table. Without a
+// rule it is what the main table has of ours.
+func (s State) Lookup(p Packet, main int) (rule Rule, route Route, found bool) {
+	rules := sorted(s.Rules, compareRules)
+	for _, r := range append(rules, Rule{Family: FamilyOf(p.Dst), Table: main}) {
+		if r.Family != FamilyOf(p.Dst) || p.Mark&r.Mask != r.Mark || r.In != "" && r.In != p.In {
+			continue
+		}
+		if route, found = s.route(r.Table, p.Dst); found {
+			return r, route, true
+		}
+		if r.Table == main { // others' routes decide
+			break
+		}
+	}
+	return Rule{}, Route{}, false
+}
+
+func (s State) route(table int, to netip.Addr) (best Route, found bool) {
+	for _, r := range s.Routes {
+		if r.Table != table || !r.To.Contains(to) {
+			continue
+		}
+		if !found || r.To.Bits() > best.To.Bits() || r.To.Bits() == best.To.Bits() && r.Metric < best.Metric {
+			best, found = r, true
+		}
+	}
+	return best, found
+}

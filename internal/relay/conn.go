@@ -1,0 +1,396 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package relay
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/frame"
+	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/run"
+	"github.com/tombolo-io/tombolo/internal/wire"
+	pb "github.com/tombolo-io/tombolo/proto"
+)
+
+// conn is one connection that the hub has welcomed.
+type conn struct {
+	link     *link
+	hub      *hub // known from the handshake on
+	tls      *tls.Conn
+	buf      []byte // what was read and not taken
+	have     int
+	greeting frame.Greeting
+	since    time.Time
+
+	done     chan struct{} // closed when it has ended and that is noted
+	end      atomic.Pointer[fault.Fault]
+	drained  chan struct{} // closed when the hub drains
+	draining atomic.Bool
+	leaving  atomic.Bool // another one has its place
+	rtt      atomic.Int64
+	pinged   atomic.Int64 // when the open ping was sent, in ns since since; 0: none
+}
+
+// open dials, shakes hands and reads the welcome.
+func (l *link) open(ctx context.Context) (*conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit.Handshake)
+	defer cancel()
+	cfg, err := l.client.cfg.TLS()
+	if err != nil {
+		return nil, err
+	}
+	raw, err := l.client.cfg.Dial(ctx, l.address)
+	if err != nil {
+		return nil, away(l.address, err)
+	}
+	c := &conn{link: l, buf: make([]byte, limit.RelayRead), done: make(chan struct{}), drained: make(chan struct{})}
+	cfg = cfg.Clone()
+	verify := cfg.VerifyConnection
+	cfg.VerifyConnection = func(s tls.ConnectionState) error {
+		if err := verify(s); err != nil {
+			return err
+		}
+		h, err := l.client.claim(l, s)
+		c.hub = h
+		return err
+	}
+	c.tls = tls.Client(raw, cfg)
+	stop := run.OnDone(ctx, func() { raw.Close() })
+	err = c.greet(ctx)
+	stop()
+	if err != nil {
+		raw.Close()
+		return nil, away(l.address, err)
+	}
+	c.since = time.Now()
+	return c, nil
+}
+
+// away codes a failure to reach a hub; what the hub or its certificate said passes.
+func away(address string, err error) error {
+	var held *heldError
+	if errors.As(err, &held) {
+		return held
+	}
+	var f *fault.Fault
+	if errors.As(err, &f) {
+		return f
+	}
+	return fault.Newf(fault.CodeHubAway, "the relay of the hub cannot be reached at %s", address).Because(err).
+		Hint("check the address, the way through firewalls (TCP), and that the hub runs")
+}
+
+func (c *conn) greet(ctx context.Context) error {
+	if err := c.tls.HandshakeContext(ctx); err != nil {
+		return err
+	}
+	if p := c.tls.ConnectionState().NegotiatedProtocol; p == "" {
+		return fault.New(fault.CodeVersion, "the hub does not speak our protocol of the relay").Hint("it may be older than this node")
+	}
+	for {
+		body, err := c.first()
+		if err != nil {
+			return err
+		}
+		if body == nil {
+			continue
+		}
+		c.greeting, err = frame.ParseWelcome(body)
+		return err
+	}
+}
+
+// first reads one frame; nil for one that is no welcome and may be ignored.
+func (c *conn) first() (welcome []byte, err error) {
+	for {
+		kind, body, rest, need, err := frame.Next(c.buf[:c.have])
+		if err != nil {
+			return nil, broken(err)
+		}
+		if need == 0 {
+			body = append([]byte(nil), body...)
+			c.have = copy(c.buf, rest)
+			switch kind {
+			case frame.Welcome:
+				return body, nil
+			case frame.End:
+				return nil, ended(body)
+			}
+			return nil, nil
+		}
+		n, err := c.tls.Read(c.buf[c.have:])
+		if c.have += n; err != nil && n == 0 {
+			return nil, err
+		}
+	}
+}
+
+func broken(err error) error {
+	return fault.New(fault.CodeFrameInvalid, "a frame of the hub cannot be read").Because(err)
+}
+
+// ended is what a hub says at the end, as a fault.
+func ended(body []byte) error {
+	r, err := frame.ParseEnd(body)
+	if err != nil {
+		return broken(err)
+	}
+	if f := wire.FromFault(&pb.Fault{Code: r.Code, What: r.What, Why: r.Why, Next: r.Next}); f != nil {
+		return f
+	}
+	return fault.New(fault.CodeSessionLost, "the hub has ended the connection")
+}
+
+// serve carries packets until the connection ends, and says why it did.
+func (c *conn) serve(ctx context.Context) error {
+	g := run.NewGroup(ctx)
+	stop := run.OnDone(ctx, func() { c.tls.NetConn().Close() })
+	sending, halt := context.WithCancel(ctx)
+	g.Do(func(context.Context) { c.write(sending) })
+	err := c.read()
+	stop()
+	halt()
+	c.tls.NetConn().Close()
+	g.Wait()
+	var f *fault.Fault
+	var timeout net.Error
+	switch {
+	case errors.As(err, &f):
+		return f
+	case errors.As(err, &timeout) && timeout.Timeout():
+		return fault.Newf(fault.CodeHubAway, "the hub %s is silent", c.hub.name).Whyf("nothing came for %v", limit.RelayDead)
+	}
+	return fault.Newf(fault.CodeHubAway, "the connection to the relay of the hub %s broke", c.hub.name).Because(err)
+}
+
+func (c *conn) over() bool {
+	select {
+	case <-c.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// why is the reason of its end, as an error; nil if it has not ended, or we ended it.
+func (c *conn) why() error {
+	if f := c.end.Load(); f != nil {
+		return f
+	}
+	return nil
+}
+
+// retire is for a connection whose address leads to another hub now: others may send
+// to the old one until they know of the new one.
+func (c *conn) retire(ctx context.Context) {
+	timer := time.NewTimer(limit.RelayStable)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-c.done:
+	case <-ctx.Done():
+	}
+	client := c.link.client
+	client.mu.Lock()
+	c.hub.cur.CompareAndSwap(c, nil)
+	client.mu.Unlock()
+	c.leave()
+	client.ring()
+}
+
+// leave lets a connection end whose place another one has: the hub ends it when it
+// knows that, and what is on its way meanwhile still comes.
+func (c *conn) leave() {
+	c.leaving.Store(true)
+	c.tls.SetReadDeadline(time.Now().Add(limit.RelayLeave))
+	c.hub.out.ring()
+}
+
+func (c *conn) read() error {
+	var alive time.Time
+	for {
+		rest, err := c.take(c.buf[:c.have])
+		if err != nil {
+			return err
+		}
+		c.have = copy(c.buf, rest)
+		if now := time.Now(); now.Sub(alive) > time.Second && !c.leaving.Load() {
+			c.tls.SetReadDeadline(now.Add(limit.RelayDead))
+			if c.leaving.Load() { // since then
+				c.tls.SetReadDeadline(now.Add(limit.RelayLeave))
+			}
+			alive = now
+		}
+		n, err := c.tls.Read(c.buf[c.have:])
+		if c.have += n; err != nil && n == 0 {
+			if errors.Is(err, io.EOF) {
+				err = fmt.Errorf("the hub has closed it: %w", err)
+			}
+			return err
+		}
+	}
+}
+
+// take serves all whole frames of b and gives the rest.
+func (c *conn) take(b []byte) (rest []byte, err error) {
+	for {
+		kind, body, rest, need, err := frame.Next(b)
+		if err != nil {
+			return nil, broken(err)
+		}
+		if need > 0 {
+			return rest, nil
+		}
+		if err := c.handle(kind, body); err != nil {
+			return nil, err
+		}
+		b = rest
+	}
+}
+
+func (c *conn) handle(kind frame.Type, body []byte) error {
+	switch kind {
+	case frame.Packet, frame.Absent:
+		name, datagram, err := frame.ParseNamed(body)
+		if err != nil {
+			return broken(err)
+		}
+		if kind == frame.Absent {
+			c.link.client.total.absent.Add(1)
+			c.link.client.cfg.Absent(c.hub.name, string(name))
+			return nil
+		}
+		c.hub.received.add(1, int64(len(datagram)))
+		c.link.client.total.received.add(1, int64(len(datagram)))
+		c.link.client.cfg.Receive(c.hub.name, string(name), datagram)
+	case frame.Ping:
+		id, err := frame.ParsePing(body)
+		if err != nil {
+			return broken(err)
+		}
+		c.hub.out.control(frame.AppendPing(nil, frame.Pong, id))
+	case frame.Pong:
+		id, err := frame.ParsePing(body)
+		if err != nil {
+			return broken(err)
+		}
+		if c.pinged.CompareAndSwap(int64(id), 0) {
+			c.rtt.Store(max(1, int64(time.Since(c.since))-int64(id)))
+		}
+	case frame.Drain:
+		if c.draining.CompareAndSwap(false, true) {
+			close(c.drained)
+		}
+	case frame.End:
+		return ended(body)
+	}
+	return nil
+}
+
+// write sends what waits, and pings. While another connection takes the place of this
+// one, what waits is for that one.
+func (c *conn) write(ctx context.Context) {
+	tick := time.NewTicker(limit.RelayPing)
+	defer tick.Stop()
+	b := c.ping(nil)
+	for {
+		for rest := b; len(rest) > 0; {
+			piece := rest[:min(len(rest), limit.RelayWrite)]
+			c.tls.SetWriteDeadline(time.Now().Add(limit.RelayDead))
+			if _, err := c.tls.Write(piece); err != nil {
+				c.tls.NetConn().Close() // the reader ends, too
+				return
+			}
+			rest = rest[len(piece):]
+		}
+		if c.leaving.Load() {
+			c.hub.out.ring() // what waits is for the other one
+			return
+		}
+		if b = c.hub.out.take(b); len(b) > 0 {
+			continue
+		}
+		select {
+		case <-c.hub.out.wake:
+		case <-tick.C:
+			b = c.ping(b[:0])
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// ping is a ping whose id is when it was sent.
+func (c *conn) ping(b []byte) []byte {
+	at := max(1, int64(time.Since(c.since)))
+	c.pinged.Store(at)
+	return frame.AppendPing(b, frame.Ping, uint64(at))
+}
+
+// outbox is what waits to be written to a hub, by whichever connection is in use.
+type outbox struct {
+	mu   sync.Mutex
+	wait []byte
+	wake chan struct{} // one place
+}
+
+func newOutbox() *outbox { return &outbox{wake: make(chan struct{}, 1)} }
+
+// packet appends a packet if it fits.
+func (o *outbox) packet(peer string, datagram []byte) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.wait)+frame.PacketSize(peer, datagram) > limit.RelayQueue {
+		return false
+	}
+	o.wait = frame.AppendPacket(o.wait, peer, datagram)
+	o.ring()
+	return true
+}
+
+// control appends a small frame, also where packets find no room.
+func (o *outbox) control(b []byte) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.wait)+len(b) <= limit.RelayQueue+limit.RelayKept {
+		o.wait = append(o.wait, b...)
+	}
+	o.ring()
+}
+
+func (o *outbox) ring() {
+	select {
+	case o.wake <- struct{}{}:
+	default:
+	}
+}
+
+// take gives what waits, in exchange for a buffer that was written.
+func (o *outbox) take(written []byte) []byte {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	b := o.wait
+	o.wait = written[:0]
+	return b
+}
+
+func (o *outbox) clear() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.wait = nil
+}
+
+func (o *outbox) waiting() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return len(o.wait)
+}

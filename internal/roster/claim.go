@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package roster
+
+import (
+	"cmp"
+	"slices"
+)
+
+// claimKeys leaves one entry of a tier for each key: the one that the key has signed
+// for; of several such, which is one node under two ids, the newest; of several for
+// which nobody has signed, the one that was known first. Where nobody has signed, the
+// endpoints of the others are tried as well: WireGuard proves who answers. A key that
+// another one gives up, and that has signed for it, is of nobody for whom it has not.
+func (m *merging) claimKeys() []*entry {
+	claims, past := map[claim][]*entry{}, m.claimPrevious()
+	for _, e := range m.entries {
+		if !e.dead && e.head.Key != (Key{}) {
+			claims[claim{e.tier, e.head.Key}] = append(claims[claim{e.tier, e.head.Key}], e)
+		}
+	}
+	lost := map[*entry]bool{}
+	for at, rivals := range claims {
+		slices.SortFunc(rivals, func(a, b *entry) int {
+			version := 0
+			if a.proven && b.proven {
+				version = cmp.Compare(b.said[0].Version, a.said[0].Version)
+			}
+			return cmp.Or(compareBool(b.self, a.self), compareBool(b.proven, a.proven), version, compareEntries(a, b))
+		})
+		has, others := rivals[0], rivals[1:]
+		if old := past[at]; old != nil && (has.self || has.proven || !old.previous) {
+			m.losePrevious(old, has, whyPrevious)
+		} else if old != nil {
+			has, others = old, rivals
+		}
+		for _, e := range others {
+			lost[e] = true
+			m.refuse(e, has, FieldKey, e.head.Key.String(), whyKey(has, e))
+			if !has.proven && has != past[at] {
+				has.rivals = append(has.rivals, e)
+			}
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(m.entries), func(e *entry) bool { return lost[e] })
+}
+
+func whyKey(has, claims *entry) string {
+	switch {
+	case has.head.Key != claims.head.Key:
+		return "one key, two members: the holder of the key has signed that the other one gives it up"
+	case claims.proven:
+		return "one key, two members: the holder of the key has signed for both, and the newest word has it"
+	case has.proven:
+		return "one key, two members: the holder of the key has signed for the other one"
+	}
+	return "one key, two members: nobody proves the key; who was known first has it, then the smaller id"
+}
+
+// silences reports whether the removal of a node speaks of an entry of a lower tier: if
+// the node had proven the key, of whatever has it; else of what agrees with it in key
+// and names, and was not known before it: a stranger may have claimed either. One that is
+// long ago speaks of the older protocol's words that are from before it alone, as they
+// may be held or come back; what its member has said since is news.
+func (g *group) silences(e *entry) bool {
+	dead := g.entries[0]
+	if past := dead.said[0].Past; !past.IsZero() &&
+		(e.tier != TierOlder || slices.ContainsFunc(e.said, func(s *Said) bool { return s.Heard.After(past) })) {
+		return false
+	}
+	if e.head.Key != (Key{}) && (dead.proven && e.head.Key == dead.head.Key || dead.previous && e.head.Key == dead.head.PreviousKey) {
+		return true
+	}
+	agree := func(a, b string) bool { return a == "" || b == "" || a == b }
+	key := e.head.Key == (Key{}) || dead.head.Key == (Key{}) || e.head.Key == dead.head.Key
+	return key && agree(e.head.Node, dead.head.Node) && agree(e.head.Nodename, dead.head.Nodename) && !e.first.Before(dead.first)
+}

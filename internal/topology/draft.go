@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package topology
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/tombolo-io/tombolo/internal/plan"
+)
+
+// mainTable is the kernel's own number (RT_TABLE_MAIN).
+const mainTable = 254
+
+// The metrics of our routes, and of those that refuse what no link takes: above
+// all that others choose.
+const (
+	metric      = 1
+	unreachable = 4_278_198_272
+)
+
+// draft gathers what this node sends where.
+type draft struct {
+	in    Input
+	o     Options
+	peers Peers
+	at    map[string]int // of a peer, by its id
+
+	routed, down, known, sources, own [2][]plan.Range // by family
+	slow                              map[int]*[2][]plan.Range
+}
+
+func index(f plan.Family) int {
+	if f == plan.IPv4 {
+		return 0
+	}
+	return 1
+}
+
+// families are both, with their headers' bytes.
+func families() []struct {
+	plan.Family
+	header int
+} {
+	return []struct {
+		plan.Family
+		header int
+	}{{plan.IPv4, 20}, {plan.IPv6, 40}}
+}
+
+// local takes what this node itself does not want, and gives the rest to the peers.
+func (d *draft) local(pieces []piece) []Problem {
+	exclude := rangesOf(append(slices.Clone(d.o.Exclude), d.in.Self.Excluded...))
+	reasons := map[*claim]string{}
+	var problems []Problem
+	for _, p := range pieces {
+		i := index(plan.FamilyOf(p.From))
+		if p.claim.member.ID == d.in.Self.ID {
+			if p.claim.kind != ofUnderlay { // peers take answers from there, no more
+				d.own[i] = append(d.own[i], p.Range)
+			}
+			continue
+		}
+		why, seen := reasons[p.claim]
+		if !seen {
+			why = d.refuses(p.claim)
+			reasons[p.claim] = why
+			if why != "" && p.claim.kind != ofUnderlay {
+				problems = append(problems, Problem{Kind: Refused, Member: p.claim.member.ID, Node: p.claim.member.Node, Range: p.claim.prefix, Why: why})
+			}
+		}
+		if why != "" {
+			continue
+		}
+		parts := []plan.Range{p.Range}
+		if p.claim.kind == ofRange {
+			parts = plan.Less(parts, exclude)
+		}
+		d.give(p.claim, i, parts)
+	}
+	return problems
+}
+
+func (d *draft) give(c *claim, family int, parts []plan.Range) {
+	peer := &d.peers[d.at[c.member.ID]]
+	if c.kind == ofUnderlay {
+		peer.Sources = append(peer.Sources, c.prefix)
+		d.sources[family] = append(d.sources[family], parts...)
+		return
+	}
+	for _, r := range parts {
+		peer.Allowed = append(peer.Allowed, r.Prefixes()...)
+	}
+	overlay := c.kind == ofOverlay
+	switch {
+	case overlay && family == 0:
+		peer.Overlay4 = c.prefix.Addr()
+	case overlay:
+		peer.Overlay6 = c.prefix.Addr()
+	}
+	switch {
+	case overlay:
+		d.known[family] = append(d.known[family], parts...)
+	case d.o.Bypass && peer.Down:
+		d.down[family] = append(d.down[family], parts...)
+	default:
+		d.routed[family] = append(d.routed[family], parts...)
+	}
+	if peer.MTU > 0 {
+		if d.slow[peer.MTU] == nil {
+			d.slow[peer.MTU] = &[2][]plan.Range{}
+		}
+		d.slow[peer.MTU][family] = append(d.slow[peer.MTU][family], parts...)
+	}
+}
+
+// refuses gives the reason why this node does not take a claim, or "".
+func (d *draft) refuses(c *claim) string {
+	l := d.in.Local
+	for _, s := range []struct {
+		addrs []netip.Addr
+		what  string
+	}{{l.Addresses, "an address"}, {l.Resolvers, "a resolver"}, {l.Gateways, "a default gateway"}} {
+		for _, a := range s.addrs {
+			a = a.Unmap().WithZone("")
+			if c.prefix.Contains(a) && a != d.in.Self.Overlay4 && a != d.in.Self.Overlay6 && !d.ours(a, c.prefix) {
+				return fmt.Sprintf("it covers %s, %s of this machine", a, s.what)
+			}
+		}
+	}
+	within := func(p netip.Prefix) bool {
+		return p.IsValid() && p.Contains(c.prefix.Addr()) && p.Bits() <= c.prefix.Bits()
+	}
+	if c.kind == ofUnderlay || c.kind == ofOverlay && (within(d.o.Overlay6) || within(d.o.Overlay4)) || slices.ContainsFunc(d.o.Accept, within) {
+		return ""
+	}
+	return "it is outside of mesh.accept"
+}
+
+// ours says whether an address of this machine is in a range that it announces, as
+// that of a bridge for pods, which counts before the other one.
+func (d *draft) ours(a netip.Addr, other netip.Prefix) bool {
+	return slices.ContainsFunc(d.in.Self.Ranges, func(p netip.Prefix) bool { return p.Contains(a) && p.Bits() > other.Bits() })
+}
+
+// state is the whole desired state.
+func (d *draft) state() plan.State {
+	s := plan.State{
+		Links: []plan.Link{{Name: d.o.Link, MTU: d.o.MTU, Up: true}},
+		Sysctls: []plan.Sysctl{
+			// Where all links are strict, the mark of what came by the link leads the
+			// kernel's question for the way back to our table.
+			{Link: d.o.Link, Path: "ipv4/conf/" + d.o.Link + "/rp_filter", Value: "0"},
+			{Link: d.o.Link, Path: "ipv4/conf/" + d.o.Link + "/src_valid_mark", Value: "1"},
+			// Where IPv6 is off for new links.
+			{Link: d.o.Link, Path: "ipv6/conf/" + d.o.Link + "/disable_ipv6", Value: "0"},
+		},
+		Tables: []plan.Table{{Name: d.o.Filter, Sets: d.sets(), Chains: d.chains()}},
+	}
+	for _, a := range []netip.Addr{d.in.Self.Overlay6, d.in.Self.Overlay4} {
+		if a.IsValid() {
+			s.Addresses = append(s.Addresses, plan.Address{Link: d.o.Link, Prefix: netip.PrefixFrom(a, a.BitLen())})
+		}
+	}
+	s.Rules = d.rules()
+	s.Routes = d.routes()
+	return s.Normal()
+}
+
+func (d *draft) rules() []plan.Rule {
+	m := d.o.Marks
+	var out []plan.Rule
+	for _, f := range families() {
+		out = append(out, plan.Rule{Family: f.Family, Priority: d.o.Rule, Mark: m.Mesh, Mask: m.Mask, Table: d.o.Table})
+	}
+	// The check of sources (rp_filter) asks for the way back with the packet's mark, and
+	// as if it came by the link where it goes, or lo: the second rule answers that it
+	// came by the right one. The packet itself meets the first.
+	return append(out,
+		plan.Rule{Family: plan.IPv4, Priority: d.o.Rule, In: d.o.Link, Mark: m.both(), Mask: m.Mask, Table: mainTable},
+		plan.Rule{Family: plan.IPv4, Priority: d.o.Rule + 1, Mark: m.both(), Mask: m.Mask, Table: d.o.Table})
+}
+
+func (d *draft) routes() []plan.Route {
+	var out []plan.Route
+	byLink := func(table int, to netip.Prefix, mtu int) {
+		out = append(out, plan.Route{Table: table, To: to, Metric: metric, Link: d.o.Link, MTU: mtu},
+			plan.Route{Table: table, To: to, Metric: unreachable})
+	}
+	byLink(d.o.Table, netip.PrefixFrom(netip.IPv4Unspecified(), 0), 0)
+	byLink(d.o.Table, netip.PrefixFrom(netip.IPv6Unspecified(), 0), 0)
+	wide := []netip.Prefix{d.o.Overlay6, d.o.Overlay4}
+	for _, p := range wide {
+		if p.IsValid() {
+			byLink(mainTable, p, 0)
+		}
+	}
+	for _, peer := range d.peers {
+		for _, r := range peer.Allowed {
+			overlay := r.IsSingleIP() && (r.Addr() == peer.Overlay4 || r.Addr() == peer.Overlay6)
+			inside := slices.ContainsFunc(wide, func(p netip.Prefix) bool { return p.IsValid() && p.Contains(r.Addr()) })
+			switch {
+			case overlay && !inside:
+				byLink(mainTable, r, peer.MTU)
+			case overlay && peer.MTU > 0:
+				out = append(out, plan.Route{Table: mainTable, To: r, Metric: metric, Link: d.o.Link, MTU: peer.MTU})
+			}
+			if peer.MTU > 0 {
+				out = append(out, plan.Route{Table: d.o.Table, To: r, Metric: metric, Link: d.o.Link, MTU: peer.MTU})
+			}
+		}
+	}
+	return out
+}

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package topology
+
+import (
+	"cmp"
+	"container/heap"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/tombolo-io/tombolo/internal/plan"
+)
+
+// claim is a range of a member. Two claims on an address are settled by better,
+// which looks at nothing but what the members say.
+type claim struct {
+	member *Member
+	prefix netip.Prefix
+	kind   kind
+	parts  []plan.Range // what is left after the member's exclusions
+}
+
+// kind is what a claim is for, the least first.
+type kind int
+
+const (
+	ofUnderlay kind = iota // an address of its own: nothing is sent there, but answers come from there
+	ofRange
+	ofOverlay // its address in the mesh
+)
+
+// better says whether an address of both belongs to a: overlay addresses before
+// ranges, the more specific before the wider, the smaller id before the greater.
+func (a *claim) better(b *claim) bool {
+	if a.kind != b.kind {
+		return a.kind > b.kind
+	}
+	if a.prefix.Bits() != b.prefix.Bits() {
+		return a.prefix.Bits() > b.prefix.Bits()
+	}
+	return a.member.ID < b.member.ID
+}
+
+// claimed are the claims of the members that hold for every node alike.
+func claimed(in Input, keys []Member) ([]*claim, []Problem) {
+	under := underlay(in)
+	var out []*claim
+	var problems []Problem
+	for i := range keys {
+		m := &keys[i]
+		refuse := func(p netip.Prefix, why string, args ...any) {
+			problems = append(problems, Problem{Kind: Refused, Member: m.ID, Node: m.Node, Range: p, Why: fmt.Sprintf(why, args...)})
+		}
+		for _, a := range []netip.Addr{m.Overlay6, m.Overlay4} {
+			if !a.IsValid() {
+				continue
+			}
+			p := netip.PrefixFrom(a, a.BitLen())
+			if why := never(p); why != "" {
+				refuse(p, "it is %s", why)
+			} else if of, there := under.within(plan.RangeOf(p)); there {
+				refuse(p, "it is an address of member %s", of)
+			} else {
+				out = append(out, &claim{m, p, ofOverlay, []plan.Range{plan.RangeOf(p)}})
+			}
+		}
+		excluded := rangesOf(m.Excluded)
+		for _, p := range m.Ranges {
+			if why := never(p); why != "" {
+				refuse(p, "it is %s", why)
+				continue
+			}
+			if of, there := under.within(plan.RangeOf(p)); there {
+				refuse(p, "it covers %s, an address of member %s, which is reached without the mesh", of.addr, of.member)
+				continue
+			}
+			out = append(out, &claim{m, p, ofRange, plan.Less([]plan.Range{plan.RangeOf(p)}, excluded)})
+		}
+		out = append(out, sources(m)...)
+	}
+	return out, problems
+}
+
+// sources are the claims on a member's own addresses. What it answers to a packet that
+// came in clear, from a pod to the node itself, comes by the mesh with such a source.
+func sources(m *Member) []*claim {
+	var out []*claim
+	for i, a := range m.Addresses {
+		a = a.Unmap().WithZone("")
+		if !a.IsValid() || slices.Contains(m.Addresses[:i], m.Addresses[i]) {
+			continue
+		}
+		if p := netip.PrefixFrom(a, a.BitLen()); never(p) == "" {
+			out = append(out, &claim{m, p, ofUnderlay, []plan.Range{plan.RangeOf(p)}})
+		}
+	}
+	return out
+}
+
+func rangesOf(prefixes []netip.Prefix) []plan.Range {
+	var out []plan.Range
+	for _, p := range prefixes {
+		if p.IsValid() {
+			out = append(out, plan.RangeOf(p))
+		}
+	}
+	return plan.Unite(out)
+}
+
+// place is an address outside of the mesh.
+type place struct {
+	addr   netip.Addr
+	member string
+}
+
+func (p place) String() string { return p.member }
+
+type places []place
+
+// underlay are the addresses by which members are reached, sorted. That a member has
+// its address in the mesh is no news.
+func underlay(in Input) places {
+	var out places
+	for _, m := range all(in) {
+		for _, a := range slices.Concat(m.Addresses, m.Endpoints) {
+			a = a.Unmap().WithZone("")
+			if a.IsValid() && a != m.Overlay4 && a != m.Overlay6 {
+				out = append(out, place{a, m.ID})
+			}
+		}
+	}
+	slices.SortFunc(out, func(a, b place) int { return cmp.Or(a.addr.Compare(b.addr), strings.Compare(a.member, b.member)) })
+	return out
+}
+
+// within finds the first that lies in a range.
+func (ps places) within(r plan.Range) (place, bool) {
+	i, _ := slices.BinarySearchFunc(ps, r.From, func(p place, a netip.Addr) int { return p.addr.Compare(a) })
+	if i < len(ps) && r.Contains(ps[i].addr) {
+		return ps[i], true
+	}
+	return place{}, false
+}
+
+// piece is a part of a claim that nobody has a better claim on.
+type piece struct {
+	plan.Range
+	claim *claim
+}
+
+// owned settles all claims: it sweeps over the places where one begins or ends, and
+// between two of them the best that is open has the addresses.
+func owned(claims []*claim) ([]piece, []Problem) {
+	var begins []piece
+	for _, c := range claims {
+		for _, r := range c.parts {
+			begins = append(begins, piece{r, c})
+		}
+	}
+	slices.SortStableFunc(begins, func(a, b piece) int { return a.From.Compare(b.From) })
+	s := sweep{told: map[[2]*claim]bool{}}
+	for len(begins) > 0 || len(s.open) > 0 {
+		if len(s.open) == 0 {
+			s.at = begins[0].From
+		}
+		for len(begins) > 0 && begins[0].From == s.at {
+			s.begin(begins[0])
+			begins = begins[1:]
+		}
+		next := s.open[0].To // the last address before something changes
+		if len(begins) > 0 && begins[0].From.Compare(next) <= 0 {
+			next = begins[0].From.Prev()
+		}
+		s.give(plan.Range{From: s.at, To: next}, s.open[0].claim)
+		s.at = next.Next()
+		for len(s.open) > 0 && (!s.at.IsValid() || s.open[0].To.Compare(s.at) < 0) {
+			heap.Pop(&s.open)
+		}
+		if !s.at.IsValid() && len(begins) > 0 { // IPv4 is over
+			s.open, s.at = nil, begins[0].From
+		}
+	}
+	return s.pieces, s.problems
+}
+
+type sweep struct {
+	at       netip.Addr
+	open     heaped // the best first
+	pieces   []piece
+	problems []Problem
+	told     map[[2]*claim]bool
+}
+
+func (s *sweep) begin(p piece) {
+	if len(s.open) > 0 && s.open[0].claim.member != p.claim.member && min(s.open[0].claim.kind, p.claim.kind) != ofUnderlay {
+		s.tell(s.open[0].claim, p.claim)
+	}
+	heap.Push(&s.open, p)
+}
+
+func (s *sweep) tell(a, b *claim) {
+	if b.better(a) {
+		a, b = b, a
+	}
+	if pair := [2]*claim{a, b}; !s.told[pair] {
+		s.told[pair] = true
+		s.problems = append(s.problems, Problem{Kind: Overlap, Member: b.member.ID, Node: b.member.Node, Range: b.prefix, Other: a.member.ID,
+			Why: fmt.Sprintf("%s of member %s counts before it", a.prefix, a.member.ID)})
+	}
+}
+
+// give joins what was cut for a claim that did not win.
+func (s *sweep) give(r plan.Range, c *claim) {
+	if n := len(s.pieces); n > 0 && s.pieces[n-1].claim == c && s.pieces[n-1].To.Next() == r.From {
+		s.pieces[n-1].To = r.To
+		return
+	}
+	s.pieces = append(s.pieces, piece{r, c})
+}
+
+type heaped []piece
+
+func (h heaped) Len() int           { return len(h) }
+func (h heaped) Less(i, k int) bool { return h[i].claim.better(h[k].claim) }
+func (h heaped) Swap(i, k int)      { h[i], h[k] = h[k], h[i] }
+func (h *heaped) Push(x any)        { *h = append(*h, x.(piece)) }
+func (h *heaped) Pop() any {
+	last := (*h)[len(*h)-1]
+	*h = (*h)[:len(*h)-1]
+	return last
+}

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package topology_test
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/tombolo-io/tombolo/internal/plan"
+	"github.com/tombolo-io/tombolo/internal/topology"
+)
+
+// crowd draws members whose ranges lie in 10.0.0.0/24 and overlap much.
+func crowd(t *rapid.T) []topology.Member {
+	small := func(label string, least int) []netip.Prefix {
+		var out []netip.Prefix
+		for range rapid.IntRange(0, 4).Draw(t, label) {
+			a := netip.AddrFrom4([4]byte{10, 0, 0, rapid.Byte().Draw(t, "address")})
+			out = append(out, netip.PrefixFrom(a, rapid.IntRange(least, 32).Draw(t, "bits")).Masked())
+		}
+		return out
+	}
+	var out []topology.Member
+	for n := range rapid.IntRange(1, 6).Draw(t, "members") {
+		m := topology.Member{
+			ID: fmt.Sprintf("m%d", n), Key: topology.Key{byte(n + 1)}, Ranges: small("ranges", 24),
+			Overlay6: netip.AddrFrom16([16]byte{0: 0xfd, 7: 2, 15: byte(n)}),
+			Overlay4: netip.AddrFrom4([4]byte{10, 0, 0, byte(rapid.IntRange(0, 255).Draw(t, "overlay"))}),
+		}
+		m.Excluded = small("excluded", 27)
+		if rapid.IntRange(0, 5).Draw(t, "under") == 0 {
+			m.Addresses = []netip.Addr{netip.AddrFrom4([4]byte{10, 0, 0, rapid.Byte().Draw(t, "underlay")})}
+		}
+		if rapid.IntRange(0, 9).Draw(t, "without a key") == 0 {
+			m.Key = topology.Key{}
+		}
+		out = append(out, m)
+	}
+	return out
+}
+
+// owner is who has an address, by the rules as they are written, and whether as its own.
+func owner(members []topology.Member, a netip.Addr) (best string, overlay bool) {
+	bits := -1
+	outside := func(p netip.Prefix) bool {
+		return slices.ContainsFunc(members, func(m topology.Member) bool {
+			return slices.ContainsFunc(m.Addresses, func(u netip.Addr) bool { return p.Contains(u) && u != m.Overlay4 })
+		})
+	}
+	for _, m := range members { // sorted by id
+		if m.Key == (topology.Key{}) {
+			continue
+		}
+		if m.Overlay4 == a && !overlay && !outside(netip.PrefixFrom(a, 32)) {
+			best, bits, overlay = m.ID, 32, true
+		}
+		for _, p := range m.Ranges {
+			in := func(q netip.Prefix) bool { return q.Contains(a) }
+			if in(p) && !slices.ContainsFunc(m.Excluded, in) && !outside(p) && !overlay && p.Bits() > bits {
+				best, bits = m.ID, p.Bits()
+			}
+		}
+	}
+	return best, overlay
+}
+
+func TestEveryNodeComesToTheSameOwners(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		members := crowd(t)
+		for _, self := range members {
+			if self.Key == (topology.Key{}) {
+				continue
+			}
+			in := topology.Input{Self: self, Members: rapid.Permutation(members).Draw(t, "order"), Options: options()}
+			in.Options.Bypass = rapid.Bool().Draw(t, "bypass")
+			in.Health = map[string]topology.Health{members[0].ID: {Down: true, MTU: 1290}}
+			s, peers, _ := topology.Plan(in)
+			for i := range 256 {
+				a := netip.AddrFrom4([4]byte{10, 0, 0, byte(i)})
+				var has []string
+				for _, p := range peers {
+					for _, r := range p.Allowed {
+						if r.Contains(a) {
+							has = append(has, p.ID)
+						}
+					}
+				}
+				want, overlay := owner(members, a)
+				if !overlay && slices.ContainsFunc(self.Excluded, func(p netip.Prefix) bool { return p.Contains(a) }) {
+					want = "" // for this node
+				}
+				switch {
+				case want == "" || want == self.ID:
+					if len(has) != 0 {
+						t.Fatalf("%s is allowed to %v, want nobody (owner %q)", a, has, want)
+					}
+				case len(has) != 1 || has[0] != want:
+					t.Fatalf("at %s: %s is allowed to %v, want %s", self.ID, a, has, want)
+				}
+				agree(t, s, peers, in, a)
+			}
+		}
+	})
+}
+
+// agree checks that sets, routes and peers say the same of an address.
+func agree(t *rapid.T, s plan.State, peers topology.Peers, in topology.Input, a netip.Addr) {
+	w := topology.Explain(s, peers, a)
+	overlay := w.ToPeer && w.Peer.Overlay4 == a
+	switch {
+	case !w.ToPeer:
+		if w.Mark != 0 {
+			t.Fatalf("%s is marked, and nobody has it: %+v", a, w)
+		}
+	case overlay:
+		if w.Mark != 0 || w.Route.Link != in.Options.Link {
+			t.Fatalf("%s is an overlay address: %+v", a, w)
+		}
+	case in.Options.Bypass && w.Peer.Down:
+		if w.Mark != 0 || w.Set != "down4" {
+			t.Fatalf("%s of a peer that is down: %+v", a, w)
+		}
+	default:
+		if w.Mark != in.Options.Marks.Mesh || w.Set != "routed4" || w.Route.Link != in.Options.Link || w.Route.MTU != w.Peer.MTU {
+			t.Fatalf("%s: %+v", a, w)
+		}
+	}
+	// What comes from there by the link is let in exactly if a peer has it.
+	source := slices.ContainsFunc(peers, func(p topology.Peer) bool { return slices.Contains(p.Sources, netip.PrefixFrom(a, 32)) })
+	if source && w.ToPeer {
+		t.Fatalf("%s is allowed to %s, and a source of another", a, w.Peer.ID)
+	}
+	p := plan.Packet{Src: a, Dst: netip.MustParseAddr("10.1.0.1"), In: in.Options.Link, Established: true}
+	for _, chain := range []string{"input", "forward"} {
+		if v := s.Tables[0].Walk(chain, &p); (v.Do == "accept") != (w.ToPeer || source) {
+			t.Fatalf("from %s: %s %v, and a peer has it: %v, or answers from it: %v", a, chain, v, w.ToPeer, source)
+		}
+	}
+}
+
+func TestThousandsOfRanges(t *testing.T) {
+	in := topology.Input{Self: member(1, "192.0.2.1"), Options: options()}
+	const members, each = 200, 100
+	for n := range members {
+		m := topology.Member{ID: fmt.Sprintf("x%03d", n), Key: topology.Key{1, byte(n), 7}, Ranges: prefixes("10.0.0.0/8")}
+		for k := range each {
+			m.Ranges = append(m.Ranges, netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(n), byte(k), 0}), 24))
+		}
+		in.Members = append(in.Members, m)
+	}
+	s, peers, problems := topology.Plan(in)
+	if len(peers) != members || len(problems) < members-1 {
+		t.Errorf("%d peers, %d problems", len(peers), len(problems))
+	}
+	set := s.Tables[0].Sets[slices.IndexFunc(s.Tables[0].Sets, func(s plan.Set) bool { return s.Name == "routed4" })]
+	if joined := plan.Join(set.Ranges); len(joined) != 1 || joined[0] != plan.RangeOf(netip.MustParsePrefix("10.0.0.0/8")) {
+		t.Errorf("together they are %v", joined)
+	}
+	more := in
+	more.Members = append(slices.Clone(in.Members), topology.Member{ID: "y", Key: topology.Key{9}, Ranges: prefixes("192.168.7.0/24")})
+	next, _, _ := topology.Plan(more)
+	const one = "change set inet tombolo_mesh routed4 ipv4 + 192.168.7.0/24\n"
+	if got := plan.Print(plan.Diff(s, next)); got != one {
+		t.Errorf("one member more is\n%s", got)
+	}
+}

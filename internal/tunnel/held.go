@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tunnel
+
+import (
+	"bytes"
+	"sync"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/run"
+)
+
+// held are handshakes that wait for a moment before they are sent.
+//
+// WireGuard has room for one handshake with a peer: that of the other end takes the place
+// of one's own. Where both ends begin within a round trip, each answers the other's, and
+// both answers are for handshakes that are no more. Both begin again 5 s later, perhaps at
+// the same moment once more. Members that learn of each other at one moment do just that.
+// So the end with the smaller public key lets the other one go first: its own handshake
+// waits, and is dropped when it answers the other's meanwhile.
+type held struct {
+	bind  *Bind
+	alarm *run.Alarm
+
+	mu      sync.Mutex
+	waiting []heldOne // the first one is due first: all wait equally long
+}
+
+type heldOne struct {
+	to    *endpoint
+	shake *handshake
+}
+
+func newHeld(b *Bind) *held {
+	h := &held{bind: b}
+	h.alarm = run.NewAlarm(h.ring)
+	return h
+}
+
+// yields reports whether a peer may go first.
+func (b *Bind) yields(packets [][]byte, e *endpoint) bool {
+	own := b.public.Load()
+	return own != nil && len(packets) == 1 && isInitiation(packets[0]) && bytes.Compare(own[:], e.key[:]) < 0
+}
+
+// put has the peer's newest handshake wait.
+func (h *held) put(e *endpoint) {
+	shake := e.newest.Load()
+	if shake == nil {
+		return // answered before it could wait
+	}
+	shake.held.Store(true)
+	h.mu.Lock()
+	if len(h.waiting) >= limit.TunnelHeld { // the one that waited longest waits no more
+		first := h.waiting[0]
+		h.waiting = h.waiting[1:]
+		defer h.send(first)
+	}
+	h.waiting = append(h.waiting, heldOne{e, shake})
+	h.mu.Unlock()
+	h.alarm.Ring()
+}
+
+// ring sends what is due.
+func (h *held) ring() time.Duration {
+	for {
+		h.mu.Lock()
+		if len(h.waiting) == 0 {
+			h.waiting = nil
+			h.mu.Unlock()
+			return -1
+		}
+		first := h.waiting[0]
+		if left := limit.TunnelHold - time.Since(first.shake.at); left > 0 {
+			h.mu.Unlock()
+			return left
+		}
+		h.waiting = h.waiting[1:]
+		h.mu.Unlock()
+		h.send(first)
+	}
+}
+
+// send sends one, if the peer's was not answered in its place.
+func (h *held) send(one heldOne) {
+	one.shake.held.Store(false)
+	if one.to.newest.Load() == one.shake {
+		h.bind.carry([][]byte{one.shake.packet}, one.to)
+	}
+}
+
+func (h *held) drop() {
+	h.mu.Lock()
+	h.waiting = nil
+	h.mu.Unlock()
+}

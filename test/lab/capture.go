@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// captureMost bounds what a capture keeps, in bytes; it counts on.
+	captureMost = 256 << 20
+	// captureBuffer is the kernel's, so that a burst is not missed.
+	captureBuffer = 16 << 20
+)
+
+// Capture sees every packet that goes over a link, in both directions, as a
+// listener on the wire does.
+type Capture struct {
+	file *os.File
+
+	mu      sync.Mutex
+	packets [][]byte
+	kept    int
+	count   int
+	missed  uint32
+}
+
+// Capture begins to listen on a link of the host. It ends with the lab.
+func (h *Host) Capture(link string) (*Capture, error) {
+	l, err := h.link.LinkByName(link)
+	if err != nil {
+		return nil, fmt.Errorf("finding %s of %s: %w", link, h.name, err)
+	}
+	const all = unix.ETH_P_ALL<<8&0xff00 | unix.ETH_P_ALL>>8 // in network order
+	c := &Capture{}
+	err = h.Do(func() error {
+		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+		if err != nil {
+			return err
+		}
+		err = errors.Join(unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, captureBuffer),
+			unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: l.Attrs().Index}))
+		if err != nil {
+			return errors.Join(err, unix.Close(fd))
+		}
+		c.file = os.NewFile(uintptr(fd), "capture of "+link)
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("listening on %s of %s: %w", link, h.name, err)
+	}
+	h.lab.keep(c)
+	go c.read()
+	return c, nil
+}
+
+func (c *Capture) read() {
+	buffer := make([]byte, maxPacket+14) // and the Ethernet header
+	for {
+		n, err := c.file.Read(buffer)
+		if errors.Is(err, os.ErrClosed) {
+			return
+		}
+		if err != nil {
+			continue // the link went down: it is told once
+		}
+		c.mu.Lock()
+		c.count++
+		if c.kept+n <= captureMost {
+			c.kept += n
+			c.packets = append(c.packets, bytes.Clone(buffer[:n]))
+		} else {
+			c.missed++
+		}
+		c.mu.Unlock()
+	}
+}
+
+// Packets returns how many there were so far, as soon as they are read: what has
+// arrived on the other side is in the capture a moment later.
+func (c *Capture) Packets() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.count
+}
+
+// With returns how many packets hold the word. It is an error when some were
+// missed: nothing can be said then of what is not there.
+func (c *Capture) With(word []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	conn, err := c.file.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var statErr error
+	if err := conn.Control(func(fd uintptr) {
+		var stats *unix.TpacketStats
+		if stats, statErr = unix.GetsockoptTpacketStats(int(fd), unix.SOL_PACKET, unix.PACKET_STATISTICS); statErr == nil {
+			c.missed += stats.Drops // reading sets it back
+		}
+	}); err != nil || statErr != nil {
+		return 0, errors.Join(err, statErr)
+	}
+	if c.missed > 0 {
+		return 0, fmt.Errorf("the capture missed %d packets", c.missed)
+	}
+	count := 0
+	for _, packet := range c.packets {
+		if bytes.Contains(packet, word) {
+			count++
+		}
+	}
+	return count, nil
+}
+
+// Close ends the capture; With is to be asked before.
+func (c *Capture) Close() error { return c.file.Close() }

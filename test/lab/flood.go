@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// maxDatagram is the largest that an echo gives back.
+const maxDatagram = 2048
+
+// Echo gives back what comes to the port by UDP and TCP, at any address of the host,
+// also those that it gets later. It ends with the lab.
+func (h *Host) Echo(port uint16) error {
+	at := fmt.Sprintf(":%d", port)
+	for _, network := range []string{"udp4", "udp6"} {
+		conn, err := h.ListenUDP(network, at)
+		if err != nil {
+			return err
+		}
+		go echoDatagrams(conn)
+	}
+	listener, err := h.Listen("tcp", at)
+	if err != nil {
+		return err
+	}
+	go h.echoStreams(listener)
+	return nil
+}
+
+func echoDatagrams(conn *net.UDPConn) {
+	packet := make([]byte, maxDatagram)
+	for {
+		n, from, err := conn.ReadFromUDPAddrPort(packet)
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err == nil { // else an ICMP error of an answer
+			_, _ = conn.WriteToUDPAddrPort(packet[:n], from) // what is lost is lost
+		}
+	}
+}
+
+func (h *Host) echoStreams(listener net.Listener) {
+	for {
+		conn, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		h.lab.keep(conn)
+		go func() {
+			defer h.lab.drop(conn)
+			_, _ = io.Copy(conn, conn) // until the client has enough
+		}()
+	}
+}
+
+// drop closes what the lab would have closed in the end.
+func (l *Lab) drop(c io.Closer) {
+	l.mu.Lock()
+	delete(l.listeners, c)
+	l.mu.Unlock()
+	_ = c.Close() // closed twice is no error worth telling
+}
+
+// Flood sends numbered packets to an Echo again and again, and notes which of them
+// came back. It ends with the lab, or by End.
+type Flood struct {
+	from string
+	to   netip.AddrPort
+	word []byte
+	lab  *Lab
+	conn *net.UDPConn
+	done chan struct{}
+	wait sync.WaitGroup
+	once sync.Once
+
+	mu   sync.Mutex
+	sent []time.Time
+	back []time.Time // zero: not yet
+}
+
+// FloodEvery is how often a flood sends: fast enough to count what a change costs,
+// and slow enough that it delays nothing.
+const FloodEvery = 20 * time.Millisecond
+
+// Flood begins one. Its packets begin with the word, by which a Capture knows them.
+func (h *Host) Flood(to netip.AddrPort, word string) (*Flood, error) {
+	network := "udp4"
+	if to.Addr().Is6() {
+		network = "udp6"
+	}
+	conn, err := h.ListenUDP(network, ":0")
+	if err != nil {
+		return nil, err
+	}
+	f := &Flood{from: h.name, to: to, word: []byte(word), lab: h.lab, conn: conn, done: make(chan struct{})}
+	f.wait.Go(f.send)
+	f.wait.Go(f.receive)
+	return f, nil
+}
+
+func (f *Flood) String() string { return f.from + " to " + f.to.Addr().String() }
+
+func (f *Flood) send() {
+	every := time.NewTicker(FloodEvery)
+	defer every.Stop()
+	for number := uint64(0); ; number++ {
+		f.mu.Lock()
+		f.sent, f.back = append(f.sent, time.Now()), append(f.back, time.Time{})
+		f.mu.Unlock()
+		packet := binary.BigEndian.AppendUint64(bytes.Clone(f.word), number)
+		// What cannot be sent is lost, as what nobody answers.
+		if _, err := f.conn.WriteToUDPAddrPort(packet, f.to); errors.Is(err, net.ErrClosed) {
+			return
+		}
+		select {
+		case <-every.C:
+		case <-f.done:
+			return
+		}
+	}
+}
+
+func (f *Flood) receive() {
+	packet := make([]byte, maxDatagram)
+	for {
+		n, _, err := f.conn.ReadFromUDPAddrPort(packet)
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		body, ours := bytes.CutPrefix(packet[:n], f.word)
+		if err != nil || !ours || len(body) != 8 {
+			continue
+		}
+		number := binary.BigEndian.Uint64(body)
+		f.mu.Lock()
+		if number < uint64(len(f.back)) && f.back[number].IsZero() {
+			f.back[number] = time.Now()
+		}
+		f.mu.Unlock()
+	}
+}
+
+// floodLate is for what is still under way at the end of a flood.
+const floodLate = 300 * time.Millisecond
+
+// End stops sending, and waits a moment for what is under way.
+func (f *Flood) End() {
+	f.once.Do(func() {
+		close(f.done)
+		timer := time.AfterFunc(floodLate, func() { f.lab.drop(f.conn) })
+		f.wait.Wait()
+		timer.Stop()
+	})
+}
+
+// FirstAfter returns when the first of the packets came back that were sent after a
+// moment.
+func (f *Flood) FirstAfter(moment time.Time) (time.Time, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var first time.Time
+	for i, sent := range f.sent {
+		if back := f.back[i]; !sent.Before(moment) && !back.IsZero() && (first.IsZero() || back.Before(first)) {
+			first = back
+		}
+	}
+	return first, !first.IsZero()
+}
+
+// Loss is what became of packets.
+type Loss struct {
+	Sent, Lost int
+	Rows       int // of packets that were lost one after the other
+}
+
+// Lost counts the packets since a moment that have not come back; what is under way
+// counts as lost.
+func (f *Flood) Lost(since time.Time) Loss {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var l Loss
+	came := true // the packet before
+	for i, sent := range f.sent {
+		if sent.Before(since) {
+			continue
+		}
+		l.Sent++
+		before := came
+		if came = !f.back[i].IsZero(); !came {
+			l.Lost++
+			if before {
+				l.Rows++
+			}
+		}
+	}
+	return l
+}
+
+func (l Loss) String() string {
+	return fmt.Sprintf("%d of %d packets lost, in %d rows", l.Lost, l.Sent, l.Rows)
+}

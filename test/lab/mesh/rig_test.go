@@ -1,0 +1,377 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build lab
+
+// Package mesh tests `tombolo mesh` as users run it: the program itself, as root, in
+// every kind of place that there is, with a hub and a discovery service on the
+// internet. It looks at nothing but what users see: the verbs, the packets that come
+// through, and what a listener on the wire hears.
+package mesh
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/runtest"
+	"github.com/tombolo-io/tombolo/test/lab"
+	"github.com/tombolo-io/tombolo/test/lab/labtest"
+)
+
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == withoutNftables {
+		os.Exit(runWithoutNftables(os.Args[2:]))
+	}
+	os.Exit(labtest.MainWithProgram(m))
+}
+
+// patience bounds what must happen; nobody waits so long unless it does not.
+const patience = 40 * time.Second
+
+// tick is how often something is looked at again.
+const tick = 20 * time.Millisecond
+
+// stopGrace is for a graceful end: leaving discovery, taking everything away.
+const stopGrace = 20 * time.Second
+
+// cluster is the name of the nodes' cluster at the hub.
+const cluster = "c1"
+
+// rig is a world with a hub and a discovery service, each on a public server and port
+// 443, as places need it that let nothing else out; and nodes in its places.
+type rig struct {
+	t         *testing.T
+	lab       *lab.Lab
+	grid      *lab.Grid
+	dir       string
+	program   string
+	hub       *role
+	discovery *role
+	pin       string // of the discovery service's CA
+	secret    string // file of the cluster's
+	nodes     []*node
+}
+
+// role is a program of the rig that can be started again with the same arguments.
+type role struct {
+	name    string
+	host    *lab.Host
+	args    []string
+	within  []string // a program, with arguments, that starts the program
+	log     string
+	process *lab.Process
+}
+
+// ofPair is the rig of a pair of places.
+func ofPair(t *testing.T, pair lab.Pair) *rig {
+	t.Helper()
+	l := labtest.New(t, "mesh")
+	g, err := l.NewGrid(pair)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newRig(t, l, g)
+}
+
+// ofPlaces is the rig of several places, apart.
+func ofPlaces(t *testing.T, kinds ...string) *rig {
+	t.Helper()
+	l := labtest.New(t, "mesh")
+	var list []lab.Kind
+	for _, name := range kinds {
+		list = append(list, kind(t, name))
+	}
+	g, err := l.NewPlaces(list...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newRig(t, l, g)
+}
+
+func kind(t testing.TB, name string) lab.Kind {
+	t.Helper()
+	k, ok := lab.KindOf(name)
+	if !ok {
+		t.Fatalf("there is no kind %q", name)
+	}
+	return k
+}
+
+func newRig(t *testing.T, l *lab.Lab, g *lab.Grid) *rig {
+	t.Helper()
+	dir, err := l.Dir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{t: t, lab: l, grid: g, dir: dir, program: labtest.Program(t), secret: filepath.Join(dir, "cluster.secret")}
+	t.Cleanup(func() {
+		r.handOver()
+		if t.Failed() {
+			r.tellLogs()
+		}
+	})
+	r.verb(nil, "discovery", "secret", "create", r.secret)
+	r.plantFile("the cluster's secret", r.secret)
+	r.startDiscovery()
+	r.startHub()
+	return r
+}
+
+// step is a part of a test, whose failures are its own.
+func (r *rig) step(name string, do func(*testing.T)) bool {
+	outer := r.t
+	return outer.Run(name, func(t *testing.T) {
+		r.t = t
+		defer func() { r.t = outer }()
+		do(t)
+	})
+}
+
+// startHub starts the hub, again if it ran before, and waits until it is ready.
+func (r *rig) startHub() {
+	r.t.Helper()
+	state := filepath.Join(r.dir, "hub")
+	if r.hub == nil {
+		r.hub = r.role("hub", r.grid.Hub, "hub", "--state-dir", state, "--run-dir", filepath.Join(r.dir, "hub-run"), "--listen", ":443",
+			"--advertise", hubAt4, "--advertise", hubAt6, "--log-level", "debug")
+	}
+	r.start(r.hub)
+	r.eventually("the hub is ready", r.hub, func() error {
+		ca, err := os.ReadFile(filepath.Join(state, "ca.crt"))
+		if err != nil {
+			return err
+		}
+		pool := x509.NewCertPool()
+		pool.AppendCertsFromPEM(ca)
+		return probe(r.hub.host, "https://127.0.0.1:8444/readyz", pool)
+	})
+}
+
+// startDiscovery starts the discovery service, again if it ran before. It stands
+// where the grid's second STUN server does, and has another second port.
+func (r *rig) startDiscovery() {
+	r.t.Helper()
+	run := filepath.Join(r.dir, "discovery-run")
+	if r.discovery == nil {
+		config := r.write("discovery.yaml", fmt.Sprintf(`apiVersion: tombolo.dev/v1alpha1
+kind: DiscoveryConfig
+stateDir: %s
+runDir: %s
+listen: ":443"
+stun:
+  listen: ":443"
+  second: ":3480"
+log:
+  level: debug
+`, filepath.Join(r.dir, "discovery"), run))
+		r.discovery = r.role("discovery", r.grid.Other, "discovery", "--config", config)
+	}
+	r.start(r.discovery)
+	r.eventually("the discovery service is ready", r.discovery, func() error {
+		var status struct{ CAPin string }
+		out, err := r.run(r.discovery.host, "discovery", "status", "--admin-socket", filepath.Join(run, "discovery", "discovery.sock"), "-o", "json")
+		if err != nil {
+			return err
+		}
+		if err := json.Unmarshal([]byte(out), &status); err != nil || status.CAPin == "" {
+			return fmt.Errorf("no pin in its status: %v", err)
+		}
+		r.pin = status.CAPin
+		return nil
+	})
+}
+
+// The addresses of the services.
+const (
+	hubAt4       = lab.HubAddr + ":443"
+	hubAt6       = "[" + lab.HubAddr6 + "]:443"
+	discoveryAt4 = "https://" + lab.OtherAddr + ":443"
+	discoveryAt6 = "https://[" + lab.OtherAddr6 + "]:443"
+)
+
+func (r *rig) role(name string, host *lab.Host, args ...string) *role {
+	return &role{name: name, host: host, args: args, log: filepath.Join(r.dir, name+".log")}
+}
+
+// start starts a program as root; what it says is appended to its log.
+func (r *rig) start(x *role) {
+	r.t.Helper()
+	log, err := os.OpenFile(x.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer log.Close()
+	line := slices.Concat(x.within, []string{r.program}, x.args)
+	cmd := exec.Command(line[0], line[1:]...)
+	cmd.Stdout, cmd.Stderr, cmd.Dir, cmd.Env = log, log, "/", environment()
+	if x.process, err = x.host.Start(cmd); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// environment is ours without what would lead the programs elsewhere.
+func environment() []string {
+	var env []string
+	for _, entry := range os.Environ() {
+		name, _, _ := strings.Cut(entry, "=")
+		if !strings.HasPrefix(name, "TOMBOLO_") && !strings.HasSuffix(strings.ToUpper(name), "_PROXY") && name != "NODE_NAME" {
+			env = append(env, entry)
+		}
+	}
+	return env
+}
+
+// verb runs a verb of the program, on a host of the lab or on this machine.
+func (r *rig) verb(h *lab.Host, args ...string) string {
+	r.t.Helper()
+	out, err := r.run(h, args...)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return out
+}
+
+func (r *rig) run(h *lab.Host, args ...string) (string, error) {
+	return r.command(h, nil, r.program, args...)
+}
+
+// command runs any program, with more in its environment, and returns what it prints.
+func (r *rig) command(h *lab.Host, env []string, program string, args ...string) (string, error) {
+	if h == nil {
+		h = r.lab.Here()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience+stopGrace)
+	defer cancel()
+	var stdout, stderr strings.Builder
+	cmd := exec.Command(program, args...)
+	cmd.Stdout, cmd.Stderr, cmd.Env, cmd.Dir = &stdout, &stderr, append(environment(), env...), "/"
+	if err := h.Run(ctx, cmd); err != nil {
+		return stdout.String(), fmt.Errorf("%s %s: %w\n%s", filepath.Base(program), strings.Join(args, " "), err, stderr.String())
+	}
+	return stdout.String(), nil
+}
+
+// write makes a file of the rig that nobody else reads.
+func (r *rig) write(name, text string) string {
+	r.t.Helper()
+	path := filepath.Join(r.dir, name)
+	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(text), 0o600)); err != nil {
+		r.t.Fatal(err)
+	}
+	return path
+}
+
+// plantFile tells the suite of a secret in a file.
+func (r *rig) plantFile(what, path string) {
+	r.t.Helper()
+	text, err := os.ReadFile(path)
+	if err = errors.Join(err, runtest.Plant(what, string(text))); err != nil {
+		r.t.Error(err)
+	}
+}
+
+// eventually asks until it gets nil; it gives up when the program has ended.
+func (r *rig) eventually(what string, x *role, ask func() error) time.Duration {
+	r.t.Helper()
+	var ended <-chan struct{}
+	if x != nil {
+		ended = x.process.Done()
+	}
+	begin := time.Now()
+	for {
+		err := ask()
+		took := time.Since(begin)
+		if err == nil {
+			return took
+		}
+		if took > patience {
+			r.t.Fatalf("not within %v: %s: %v", patience, what, err)
+		}
+		select {
+		case <-ended:
+			r.t.Fatalf("waiting until %s: %s has ended: %v", what, x.name, x.process.Wait())
+		case <-time.After(tick):
+		}
+	}
+}
+
+// probe asks for readiness from the host itself.
+func probe(h *lab.Host, url string, trust *x509.CertPool) error {
+	client := &http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{
+		DialContext: h.DialContext, TLSClientConfig: &tls.Config{RootCAs: trust}, DisableKeepAlives: true,
+	}}
+	resp, err := client.Get(url)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	body, _ := io.ReadAll(resp.Body)
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s", resp.Status, body)
+	}
+	return nil
+}
+
+// handOver gives what was logged to the suite, which looks for secrets in it, and
+// the secrets that nodes have made since.
+func (r *rig) handOver() {
+	for _, n := range r.nodes {
+		for _, key := range []string{"wireguard.key", "member.key"} {
+			if path := filepath.Join(n.dir, "state", key); exists(path) {
+				r.plantFile(key+" of a node", path)
+			}
+		}
+	}
+	for _, log := range r.logs() {
+		if err := runtest.WroteFile(filepath.Base(log)+" of "+r.t.Name(), log); err != nil {
+			r.t.Error(err)
+		}
+	}
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+func (r *rig) logs() []string {
+	logs, err := filepath.Glob(filepath.Join(r.dir, "*.log"))
+	if err != nil {
+		r.t.Error(err)
+	}
+	return logs
+}
+
+// tellLogs shows the ends of the logs of a failed test, and what nodes say of
+// themselves.
+func (r *rig) tellLogs() {
+	const end = 60 // lines
+	for _, path := range r.logs() {
+		content, err := os.ReadFile(path)
+		if err != nil {
+			r.t.Log(err)
+			continue
+		}
+		lines := strings.Split(strings.TrimSpace(string(content)), "\n")
+		r.t.Logf("--- end of %s\n%s", filepath.Base(path), strings.Join(lines[max(0, len(lines)-end):], "\n"))
+	}
+	for _, n := range r.nodes {
+		if !n.runs() {
+			continue
+		}
+		out, err := n.verb("status")
+		r.t.Logf("--- tombolo mesh status of %s (%v)\n%s", n.name, err, out)
+	}
+}

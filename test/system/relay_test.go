@@ -1,0 +1,505 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package system
+
+import (
+	"bytes"
+	"context"
+	"crypto"
+	"crypto/tls"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/admin"
+	"github.com/tombolo-io/tombolo/internal/carrier"
+	"github.com/tombolo-io/tombolo/internal/enrol"
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/frame"
+	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/relay"
+	"github.com/tombolo-io/tombolo/internal/runtest"
+	"github.com/tombolo-io/tombolo/internal/trust"
+	"github.com/tombolo-io/tombolo/internal/wire"
+)
+
+// nodeToken makes a join line for nodes; name is empty for any.
+func (h *testHub) nodeToken(cluster, name string, uses int) trust.Join {
+	h.t.Helper()
+	var out admin.Token
+	h.call("POST", "/v1/tokens", admin.TokenRequest{Cluster: cluster, TTLSeconds: 900, Uses: uses, Nodes: true, Node: name}, &out)
+	plantJoin(h.t, out.Join)
+	line, err := trust.ParseJoin(out.Join)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return line
+}
+
+func enroller(t *testing.T, now func() time.Time, name string) enrol.Client {
+	if now == nil {
+		now = time.Now
+	}
+	return enrol.Client{Dial: carrier.Dialer().DialContext, Now: now, Log: (&journal{}).logger(), Role: "node", Node: name}
+}
+
+// node gets a node its certificate.
+func (h *testHub) node(cluster, name string) *enrol.Identity {
+	h.t.Helper()
+	me, err := enroller(h.t, nil, name).Join(runtest.Within(h.t), h.nodeToken(cluster, "", 1), newKey(h.t))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return me
+}
+
+func relayTLS(me *enrol.Identity) *tls.Config {
+	return trust.HubClientConfig(me.Check(time.Now), me.TLS(), trust.ALPNRelay)
+}
+
+// datagram looks like one of WireGuard.
+func datagram(n uint64, size int) []byte {
+	b := make([]byte, max(size, 12))
+	b[0] = 4
+	binary.BigEndian.PutUint64(b[4:], n)
+	return b
+}
+
+// relayNode is a node with a client of the relay.
+type relayNode struct {
+	*relay.Client
+	*process
+	me *enrol.Identity
+
+	mu     sync.Mutex
+	got    []string // "source n"
+	absent []string
+}
+
+func (n *relayNode) seen() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Clone(n.got)
+}
+
+func (n *relayNode) missed() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Clone(n.absent)
+}
+
+func (n *relayNode) identity() *enrol.Identity {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.me
+}
+
+// relayed starts a client of a node.
+func relayed(t *testing.T, me *enrol.Identity, addresses ...string) *relayNode {
+	t.Helper()
+	n := &relayNode{me: me}
+	log := &journal{}
+	n.Client = relay.New(relay.Config{
+		Dial: func(ctx context.Context, address string) (net.Conn, error) {
+			return carrier.Dialer().DialContext(ctx, "tcp", address)
+		},
+		TLS: func() (*tls.Config, error) { return relayTLS(n.identity()), nil },
+		Log: log.logger(), Random: func() float64 { return 0 },
+		Receive: func(_, peer string, d []byte) {
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			n.got = append(n.got, fmt.Sprint(peer, " ", binary.BigEndian.Uint64(d[4:])))
+		},
+		Absent: func(_, peer string) {
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			n.absent = append(n.absent, peer)
+		},
+	})
+	n.Use(addresses)
+	n.process = start(func(soft, _ context.Context) error { return n.Run(soft) })
+	t.Cleanup(func() {
+		if err := n.stop(); err != nil {
+			t.Error(err)
+		}
+		if t.Failed() {
+			t.Logf("node's log:\n%s", tail(log.String()))
+		}
+	})
+	return n
+}
+
+// say sends by the hub that the node knows.
+func (n *relayNode) say(peer string, datagrams ...[]byte) int {
+	return n.Send(n.Status()[0].Hub, peer, datagrams...)
+}
+
+func (n *relayNode) up(t *testing.T) *relayNode {
+	t.Helper()
+	runtest.Eventually(t, "the node is connected to the relay", func() bool { return n.Status()[0].Connected })
+	return n
+}
+
+// raw connects below the client.
+func rawRelay(t *testing.T, h *testHub, cfg *tls.Config) *tls.Conn {
+	t.Helper()
+	c, err := carrier.Dialer().DialContext(runtest.Within(t), "tcp", h.listen)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn := tls.Client(c, cfg)
+	t.Cleanup(func() { conn.NetConn().Close() })
+	if err := conn.HandshakeContext(runtest.Within(t)); err != nil {
+		t.Fatal(err)
+	}
+	conn.SetDeadline(time.Now().Add(runtest.Patience))
+	return conn
+}
+
+// next reads one frame.
+func next(conn *tls.Conn) (kind frame.Type, body []byte, err error) {
+	var b []byte
+	for {
+		kind, body, _, need, err := frame.Next(b)
+		if err != nil || need == 0 {
+			return kind, body, err
+		}
+		piece := make([]byte, need-len(b))
+		n, err := conn.Read(piece)
+		if b = append(b, piece[:n]...); err != nil && n == 0 {
+			return 0, nil, err
+		}
+	}
+}
+
+// refusal reads the end that a hub tells.
+func refusal(t *testing.T, conn *tls.Conn) fault.Code {
+	t.Helper()
+	for {
+		kind, body, err := next(conn)
+		if err != nil {
+			t.Fatalf("no reason: %v", err)
+		}
+		if kind == frame.End {
+			r, err := frame.ParseEnd(body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return fault.Code(r.Code)
+		}
+	}
+}
+
+// TestRelay: nodes of one cluster exchange datagrams, and reach no other cluster.
+func TestRelay(t *testing.T) {
+	h := startHub(t, hubSpec{})
+	a := relayed(t, h.node("c1", "a.example.org"), h.listen).up(t)
+	b := relayed(t, h.node("c1", "b"), h.listen).up(t)
+	other := relayed(t, h.node("c2", "b"), h.listen).up(t)
+
+	if a.say("b", datagram(1, 0), datagram(2, limit.RelayDatagram)) != 2 || b.say("a.example.org", datagram(3, 1420)) != 1 {
+		t.Error("datagrams were not taken")
+	}
+	runtest.Eventually(t, "all have come", func() bool { return len(b.seen()) == 2 && len(a.seen()) == 1 })
+	if got := fmt.Sprint(b.seen(), a.seen()); got != "[a.example.org 1 a.example.org 2] [b 3]" {
+		t.Error(got)
+	}
+	other.say("a.example.org", datagram(4, 0))
+	runtest.Eventually(t, "the other cluster has no such node", func() bool { return slices.Equal(other.missed(), []string{"a.example.org"}) })
+	a.say("nobody", datagram(5, 0))
+	runtest.Eventually(t, "an absent node is told", func() bool { return slices.Equal(a.missed(), []string{"nobody"}) })
+	if a.say("b", datagram(6, limit.RelayDatagram+1)) != 0 || a.Send("elsewhere", "b", datagram(6, 0)) != 0 {
+		t.Error("what cannot be sent was taken")
+	}
+	a.say("b", []byte("GET / HTTP/1.1\r\n\r\n"), datagram(7, 0)) // the first is no ciphertext
+	runtest.Eventually(t, "what follows comes", func() bool { return len(b.seen()) == 3 })
+	if got := b.seen()[2]; got != "a.example.org 7" || len(other.seen()) != 0 {
+		t.Error(got, other.seen())
+	}
+	st := a.Status()[0]
+	if !st.Observed.Addr().IsLoopback() || st.Rate != limit.RelayNodeRate || st.RTT <= 0 || st.Sent != 5 || st.Received != 1 || st.Dropped != 1 || st.Fault != nil {
+		t.Errorf("%+v", st)
+	}
+	got := h.status("c1").Relay
+	if got == nil || got.Nodes != 2 || got.Packets != 4 || got.Dropped.Absent != 1 || got.Dropped.Foreign != 1 || len(got.Connected) != 2 || got.Connected[0].Name != "a.example.org" || got.Connected[0].Packets != 3 {
+		t.Errorf("status %+v", got)
+	}
+}
+
+// TestOnlyNodesUseTheRelay: who is no node is told so, and a node does nothing else.
+func TestOnlyNodesUseTheRelay(t *testing.T) {
+	h := startHub(t, hubSpec{})
+	node := h.node("c1", "n1")
+	agent, err := enrol.Client{Dial: carrier.Dialer().DialContext, Now: time.Now, Log: h.log.logger()}.Join(runtest.Within(t), parsed(t, h.token("c1").Join), newKey(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if code := refusal(t, rawRelay(t, h, relayTLS(agent))); code != fault.CodeUnauthorized {
+		t.Errorf("an agent: %s", code)
+	}
+	none := relayTLS(node)
+	none.GetClientCertificate = nil
+	if code := refusal(t, rawRelay(t, h, none)); code != fault.CodeCertInvalid {
+		t.Errorf("nobody: %s", code)
+	}
+	var first bytes.Buffer
+	if err := wire.Write(&first, hello("x")); err != nil {
+		t.Fatal(err)
+	}
+	for alpn, said := range map[string]string{trust.ALPNSession: first.String(), "http/1.1": "CONNECT 10.0.0.1:1 HTTP/1.1\r\nHost: x\r\n\r\n"} {
+		conn := rawRelay(t, h, trust.HubClientConfig(node.Check(time.Now), node.TLS(), alpn))
+		if _, err := conn.Write([]byte(said)); err != nil {
+			t.Fatal(err)
+		}
+		answer, _ := io.ReadAll(conn) // how it ends is not the matter
+		if !bytes.Contains(answer, []byte(fault.CodeUnauthorized)) {
+			t.Errorf("%s: %q", alpn, answer)
+		}
+	}
+}
+
+// TestANodesName: one name is one node's.
+func TestANodesName(t *testing.T) {
+	h := startHub(t, hubSpec{})
+	ctx := runtest.Within(t)
+	first := h.node("c1", "n1")
+	if first.Who.URI() != "spiffe://tombolo.internal/cluster/c1/node/n1" {
+		t.Errorf("%s", first.Who)
+	}
+	line := h.nodeToken("c1", "", 5)
+	_, err := enroller(t, nil, "n1").Join(ctx, line, newKey(t))
+	wantFault(t, err, fault.CodeNodeTaken)
+	if _, err := enroller(t, nil, "n1").Join(ctx, line, first.Key); err != nil {
+		t.Errorf("the same key again: %v", err)
+	}
+	bound := h.nodeToken("c1", "n2", 1)
+	_, err = enroller(t, nil, "n3").Join(ctx, bound, newKey(t))
+	wantFault(t, err, fault.CodeJoinLine)
+	if me, err := enroller(t, nil, "").Join(ctx, bound, newKey(t)); err != nil || me.Who.Name != "n2" {
+		t.Errorf("a token that names the node: %v", err)
+	}
+	_, err = enroller(t, nil, "").Join(ctx, line, newKey(t))
+	wantFault(t, err, fault.CodeJoinLine)
+	_, err = enroller(t, nil, "n4").Join(ctx, parsed(t, h.token("c1").Join), newKey(t))
+	wantFault(t, err, fault.CodeJoinLine)
+	_, err = enrol.Client{Dial: carrier.Dialer().DialContext, Now: time.Now, Log: h.log.logger()}.Join(ctx, line, newKey(t))
+	wantFault(t, err, fault.CodeJoinLine)
+	renewed, err := enroller(t, nil, "").Renew(ctx, first, []string{h.listen})
+	if err != nil || renewed.Who != first.Who || renewed.Cert.Equal(first.Cert) {
+		t.Fatalf("renewal: %v", err)
+	}
+}
+
+// TestARevokedNode: its connection ends, it can neither come back nor renew, and its
+// name is free.
+func TestARevokedNode(t *testing.T) {
+	h := startHub(t, hubSpec{})
+	ctx := runtest.Within(t)
+	me := h.node("c1", "n1")
+	n := relayed(t, me, h.listen).up(t)
+	var list admin.CertificateList
+	h.call("GET", "/v1/certificates", nil, &list)
+	if len(list.Certificates) != 1 || list.Certificates[0].Identity != me.Who.URI() {
+		t.Fatalf("%+v", list)
+	}
+	var info admin.CertificateInfo
+	h.call("DELETE", "/v1/certificates/"+list.Certificates[0].Serial, nil, &info)
+	runtest.Eventually(t, "the node knows why", func() bool { s := n.Status()[0]; return !s.Connected && s.Fault.Code == fault.CodeCertRevoked })
+	if code := refusal(t, rawRelay(t, h, relayTLS(me))); code != fault.CodeCertRevoked {
+		t.Errorf("again: %s", code)
+	}
+	_, err := enroller(t, nil, "").Renew(ctx, me, []string{h.listen})
+	wantFault(t, err, fault.CodeCertRevoked)
+	line := h.nodeToken("c1", "", 5)
+	var again *enrol.Identity
+	runtest.Eventually(t, "the name is free, with another second", func() bool {
+		again, err = enroller(t, nil, "n1").Join(ctx, line, newKey(t))
+		return err == nil
+	})
+	relayed(t, again, h.listen).up(t)
+	if code := refusal(t, rawRelay(t, h, relayTLS(me))); code != fault.CodeCertRevoked {
+		t.Errorf("the old one beside the new one: %s", code)
+	}
+}
+
+// TestTheRelayAfterARestart: clients come back, revocations and names stay.
+func TestTheRelayAfterARestart(t *testing.T) {
+	h := startHub(t, hubSpec{})
+	a, b := relayed(t, h.node("c1", "a"), h.listen).up(t), relayed(t, h.node("c1", "b"), h.listen).up(t)
+	if err := h.stop(); err != nil {
+		t.Fatal(err)
+	}
+	runtest.Eventually(t, "both notice", func() bool { return !a.Status()[0].Connected && !b.Status()[0].Connected })
+	if a.say("b", datagram(1, 0)) != 0 {
+		t.Error("taken without a connection")
+	}
+	second := startHub(t, hubSpec{dir: h.dir, listen: h.listen})
+	a.up(t)
+	b.up(t)
+	a.say("b", datagram(2, 0))
+	runtest.Eventually(t, "it comes", func() bool { return slices.Equal(b.seen(), []string{"a 2"}) })
+	_, err := enroller(t, nil, "a").Join(runtest.Within(t), second.nodeToken("c1", "", 1), newKey(t))
+	wantFault(t, err, fault.CodeNodeTaken)
+}
+
+// TestANewerConnection takes the place of the older one, without a gap.
+func TestANewerConnection(t *testing.T) {
+	h := startHub(t, hubSpec{})
+	a, b := relayed(t, h.node("c1", "a"), h.listen).up(t), relayed(t, h.node("c1", "b"), h.listen).up(t)
+	since := a.Status()[0].Since
+	renewed, err := enroller(t, nil, "").Renew(runtest.Within(t), a.me, []string{h.listen})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.mu.Lock()
+	a.me = renewed
+	a.mu.Unlock()
+	a.Renew()
+	n, lost := uint64(0), 0
+	runtest.Eventually(t, "another connection is in use", func() bool {
+		n++
+		lost += 1 - a.say("b", datagram(n, 0))
+		s := a.Status()[0]
+		return s.Connected && s.Since.After(since)
+	})
+	a.say("b", datagram(1<<40, 0))
+	runtest.Eventually(t, "the last comes", func() bool { return slices.Contains(b.seen(), fmt.Sprint("a ", 1<<40)) })
+	if lost != 0 || a.Status()[0].Fault != nil {
+		t.Errorf("%d were not taken, %v", lost, a.Status()[0].Fault)
+	}
+	if got := h.status("c1").Relay; got.Nodes != 2 || !got.Connected[0].CertificateEnd.Equal(renewed.Cert.NotAfter) {
+		t.Errorf("%+v", got)
+	}
+	conn := rawRelay(t, h, relayTLS(renewed))
+	rawRelay(t, h, relayTLS(renewed))
+	if code := refusal(t, conn); code != fault.CodeSessionLost {
+		t.Errorf("the older one is told %s", code)
+	}
+}
+
+// TestTheRelayDrains: nodes are told, and served until the end.
+func TestTheRelayDrains(t *testing.T) {
+	h := startHub(t, hubSpec{})
+	conn := rawRelay(t, h, relayTLS(h.node("c1", "a")))
+	if kind, _, err := next(conn); kind != frame.Welcome || err != nil {
+		t.Fatal(kind, err)
+	}
+	h.soft()
+	kind, _, err := next(conn)
+	if kind != frame.Drain || err != nil {
+		t.Fatal(kind, err)
+	}
+	if code := refusal(t, conn); code != fault.CodeDraining {
+		t.Errorf("the end is told as %s", code)
+	}
+}
+
+// TestASlowNode harms itself: what others send to it is dropped, and what they send
+// to each other comes.
+func TestASlowNode(t *testing.T) {
+	h := startHub(t, hubSpec{extra: "limits: {relay: {nodeBytesPerSecond: none, bytesPerSecond: none}}"})
+	a, b := relayed(t, h.node("c1", "a"), h.listen).up(t), relayed(t, h.node("c1", "b"), h.listen).up(t)
+	slow := rawRelay(t, h, relayTLS(h.node("c1", "slow")))
+	if kind, _, err := next(slow); kind != frame.Welcome || err != nil {
+		t.Fatal(kind, err)
+	}
+	n := uint64(0)
+	runtest.Eventually(t, "packets to the slow node are dropped", func() bool {
+		for range 500 {
+			a.say("slow", datagram(0, 9000))
+		}
+		n++
+		a.say("b", datagram(n, 0))
+		return h.status("c1").Relay.Dropped.Queue > 100
+	})
+	if q := h.status("c1").Relay.Queued; q > 4*limit.RelayQueue {
+		t.Errorf("%d bytes wait", q)
+	}
+	runtest.Eventually(t, "the others are served", func() bool {
+		n++
+		a.say("b", datagram(n, 0))
+		return slices.Contains(b.seen(), fmt.Sprint("a ", n-1))
+	})
+}
+
+// TestAFlood beyond the rate is dropped at the hub, and others are served.
+func TestAFlood(t *testing.T) {
+	h := startHub(t, hubSpec{extra: "limits: {relay: {nodeBytesPerSecond: 64KiB, nodes: 3}}"})
+	a, b, c := relayed(t, h.node("c1", "a"), h.listen).up(t), relayed(t, h.node("c1", "b"), h.listen).up(t), relayed(t, h.node("c1", "c"), h.listen).up(t)
+	runtest.Eventually(t, "packets beyond the rate are dropped", func() bool {
+		for range 100 {
+			a.say("b", datagram(0, 9000))
+		}
+		return h.status("c1").Relay.Dropped.Rate > 100
+	})
+	c.say("b", datagram(1, 0))
+	runtest.Eventually(t, "another node's comes", func() bool { return slices.Contains(b.seen(), "c 1") })
+	if code := refusal(t, rawRelay(t, h, relayTLS(h.node("c1", "d")))); code != fault.CodeLimit {
+		t.Errorf("a fourth node: %s", code)
+	}
+}
+
+// TestManyNodes cost two goroutines each.
+func TestManyNodes(t *testing.T) {
+	const many = 300
+	h := startHub(t, hubSpec{})
+	line := h.nodeToken("c1", "", many)
+	first, err := enroller(t, nil, "n0").Join(runtest.Within(t), line, newKey(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var others []*enrol.Identity // before anybody connects: who says nothing for 29 s is left
+	for i := 1; i < many; i++ {
+		me, err := enroller(t, nil, fmt.Sprint("n", i)).Join(t.Context(), line, newKey(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		others = append(others, me)
+	}
+	last := rawRelay(t, h, relayTLS(first))
+	if kind, _, err := next(last); kind != frame.Welcome || err != nil {
+		t.Fatal(kind, err)
+	}
+	before := runtime.NumGoroutine()
+	for i, me := range others {
+		conn := rawRelay(t, h, relayTLS(me))
+		if kind, _, err := next(conn); kind != frame.Welcome || err != nil {
+			t.Fatal(kind, err)
+		}
+		if _, err := conn.Write(frame.AppendPacket(nil, "n0", datagram(uint64(i), 0))); err != nil {
+			t.Fatal(err)
+		}
+		if kind, body, err := next(last); kind != frame.Packet || err != nil || body[0] == 0 {
+			t.Fatal(kind, err)
+		}
+	}
+	runtest.Eventually(t, "two goroutines for each", func() bool { return runtime.NumGoroutine()-before <= 2*many+20 })
+	if st := h.status("c1").Relay; st.Nodes != many {
+		t.Errorf("%d nodes", st.Nodes)
+	}
+}
+
+func newKey(t *testing.T) crypto.Signer {
+	t.Helper()
+	key, err := trust.NewKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	plantKey(t, "a node's key", key)
+	return key
+}
+
+func parsed(t *testing.T, line string) trust.Join {
+	t.Helper()
+	j, err := trust.ParseJoin(line)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return j
+}
