@@ -27,7 +27,8 @@ type callers struct {
 	mu    sync.Mutex
 	rates Rates
 	known map[netip.Addr]*caller
-	quiet list.List // of *caller that hold nothing
+	quiet list.List               // of *caller that hold nothing
+	nets  map[area]*[holdings]int // what the parties of a network hold together
 }
 
 type caller struct {
@@ -47,7 +48,7 @@ const (
 )
 
 func newCallers(most int, r Rates) *callers {
-	return &callers{most: most, rates: r, known: make(map[netip.Addr]*caller)}
+	return &callers{most: most, rates: r, known: make(map[netip.Addr]*caller), nets: make(map[area]*[holdings]int)}
 }
 
 // party is whom an address counts with: a site has a /64 of IPv6, and uses all of it.
@@ -127,21 +128,30 @@ func (c *callers) turn(ctx context.Context, a netip.Addr) error {
 	return nil
 }
 
-// hold notes that an address has one thing more, of which it may have so many;
+// hold notes that an address has one thing more, of which it may have so many of all
+// that there may be, and the networks around it as many as of what members fill;
 // release must follow.
-func (c *callers) hold(a netip.Addr, what holding, most int) (release func(), err error) {
+func (c *callers) hold(a netip.Addr, what holding, each, all int) (release func(), err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	one := c.find(a)
-	switch {
-	case one == nil:
+	if one == nil {
 		return nil, c.full()
-	case one.holds[what] >= most:
-		thing := [...]string{"connections", "watches"}[what]
-		return nil, fault.New(fault.CodeLimit, "the call is not taken").Whyf("%v has %d %s, which is the bound", one.key, one.holds[what], thing).
-			Hint("close some, or raise limits.%sPerAddress of the service", thing)
 	}
-	one.holds[what]++
+	for i, bits := range around(one.key) {
+		net, has := areaOf(one.key, bits), 0
+		if i == 0 {
+			has = one.holds[what]
+		} else if n := c.nets[net]; n != nil {
+			has = n[what]
+		}
+		if bound := most(bits, each, all); has >= bound {
+			thing := [...]string{"connections", "watches"}[what]
+			return nil, fault.New(fault.CodeLimit, "the call is not taken").Whyf("%v has %d %s, and its bound is %d", net, has, thing, bound).
+				Hint("close some, or raise limits.%sPerAddress of the service", thing)
+		}
+	}
+	c.count(one, what, 1)
 	if one.place != nil {
 		c.quiet.Remove(one.place)
 		one.place = nil
@@ -149,10 +159,26 @@ func (c *callers) hold(a netip.Addr, what holding, most int) (release func(), er
 	return sync.OnceFunc(func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if one.holds[what]--; one.holds == [holdings]int{} {
+		if c.count(one, what, -1); one.holds == [holdings]int{} {
 			one.place = c.quiet.PushBack(one)
 		}
 	}), nil
+}
+
+// count counts in what a caller holds, with it and with the networks around it.
+func (c *callers) count(one *caller, what holding, more int) {
+	one.holds[what] += more
+	for _, bits := range around(one.key)[1:] {
+		net := areaOf(one.key, bits)
+		has := c.nets[net]
+		if has == nil {
+			has = new([holdings]int)
+			c.nets[net] = has
+		}
+		if has[what] += more; *has == [holdings]int{} {
+			delete(c.nets, net)
+		}
+	}
 }
 
 // addrOf is the address and the port of a connection's other end.

@@ -4,6 +4,7 @@ package discovery
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -190,15 +191,15 @@ func TestASiteIsOneCaller(t *testing.T) {
 
 func TestCallersAreBounded(t *testing.T) {
 	c := newCallers(3, Rates{15, 60})
-	at := func(i byte) netip.Addr { return netip.AddrFrom4([4]byte{192, 0, 2, i}) }
-	release, err := c.hold(at(1), holdWatch, 1)
+	at := func(i byte) netip.Addr { return netip.AddrFrom4([4]byte{192, 0, i, 2}) }
+	release, err := c.hold(at(1), holdWatch, 1, 100)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.hold(at(1), holdWatch, 1); !fault.Has(err, fault.CodeLimit) {
+	if _, err := c.hold(at(1), holdWatch, 1, 100); !fault.Has(err, fault.CodeLimit) {
 		t.Errorf("a second watch: %v", err)
 	}
-	both, err := c.hold(at(1), holdConnection, 1)
+	both, err := c.hold(at(1), holdConnection, 1, 100)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -211,7 +212,7 @@ func TestCallersAreBounded(t *testing.T) {
 		t.Errorf("%d callers are known: %v", len(c.known), c.known)
 	}
 	for i := byte(201); i < 203; i++ {
-		if _, err := c.hold(at(i), holdConnection, 1); err != nil {
+		if _, err := c.hold(at(i), holdConnection, 1, 100); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -223,5 +224,46 @@ func TestCallersAreBounded(t *testing.T) {
 	release() // twice is once
 	if err := c.turn(t.Context(), at(3)); err != nil || len(c.known) != 3 || c.quiet.Len() != 1 {
 		t.Errorf("%v; %d known, %d quiet", err, len(c.known), c.quiet.Len())
+	}
+}
+
+// TestNetworksAreBounded: who rents a network has not the share of each address of it.
+func TestNetworksAreBounded(t *testing.T) {
+	for name, c := range map[string]struct {
+		at        func(i int) string
+		each, all int
+		want      int // that are taken of 400, one from each address
+	}{
+		"an IPv4 /24":                       {func(i int) string { return fmt.Sprintf("192.0.2.%d", i%256) }, 20, 1000, 40},
+		"many of IPv4":                      {func(i int) string { return fmt.Sprintf("192.%d.%d.1", i/200, i%200) }, 20, 1000, 400},
+		"a quarter of all":                  {func(i int) string { return fmt.Sprintf("192.0.2.%d", i%256) }, 20, 120, 30},
+		"never less than one address":       {func(i int) string { return fmt.Sprintf("192.0.2.%d", i%256) }, 20, 40, 20},
+		"a site of IPv6":                    {func(i int) string { return fmt.Sprintf("2001:db8:0:%x::1", i%256) }, 20, 1000, 20},
+		"sites of a network":                {func(i int) string { return fmt.Sprintf("2001:db8:0:%x00::1", i%256) }, 20, 1000, 40},
+		"networks":                          {func(i int) string { return fmt.Sprintf("2001:db8:%x::1", i) }, 20, 1000, 400},
+		"one address, as many as there are": {func(int) string { return "192.0.2.1" }, 500, 500, 400},
+	} {
+		for _, what := range []holding{holdConnection, holdWatch} {
+			callers := newCallers(1000, Rates{15, 60})
+			var releases []func()
+			for i := range 400 {
+				release, err := callers.hold(netip.MustParseAddr(c.at(i)), what, c.each, c.all)
+				if err == nil {
+					releases = append(releases, release)
+				} else if !fault.Has(err, fault.CodeLimit) {
+					t.Fatal(err)
+				}
+			}
+			if len(releases) != c.want {
+				t.Errorf("%s: %d of 400 are taken, want %d", name, len(releases), c.want)
+			}
+			for _, release := range releases {
+				release()
+				release()
+			}
+			if len(callers.nets) != 0 {
+				t.Errorf("%s: %d networks are remembered", name, len(callers.nets))
+			}
+		}
 	}
 }

@@ -73,7 +73,7 @@ func (s *Service) enter(raw net.Conn) (net.Conn, error) {
 	}
 	leave := func() { s.connections.Add(-1) }
 	if at := addrOf(raw.RemoteAddr()).Addr(); at.IsValid() && !within(settings.proxies, at) {
-		release, err := s.callers.hold(at, holdConnection, settings.limits.ConnectionsPerAddress)
+		release, err := s.callers.hold(at, holdConnection, settings.limits.ConnectionsPerAddress, settings.limits.Connections)
 		if err != nil {
 			leave()
 			return nil, err

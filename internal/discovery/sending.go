@@ -98,7 +98,7 @@ func (s *Service) watch(ctx context.Context, id Cluster) (w *Watcher, end func()
 		return nil, nil, fault.New(fault.CodeLimit, "the watch is not taken").Whyf("the service has %d, which is its bound", n-1).
 			Hint("raise limits.watches of the service, or use another service")
 	}
-	release, err := s.callers.hold(callerOf(ctx).Addr(), holdWatch, limits.WatchesPerAddress)
+	release, err := s.callers.hold(callerOf(ctx).Addr(), holdWatch, limits.WatchesPerAddress, limits.Watches)
 	if err != nil {
 		s.watchers.Add(-1)
 		return nil, nil, err

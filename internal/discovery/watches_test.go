@@ -36,13 +36,13 @@ func TestWatchesAreBounded(t *testing.T) {
 	wantTold(t, first, "")
 	leave := func() {}
 	for n := range all - 1 {
-		cancel, err := begin(fmt.Sprintf("192.0.2.%d", n/each), n)
+		cancel, err := begin(fmt.Sprintf("192.0.%d.2", n/each), n)
 		if err != nil {
 			t.Fatalf("watch %d: %v", n, err)
 		}
 		leave = cancel
 		if n == each-1 {
-			_, err := begin("192.0.2.0", n)
+			_, err := begin("192.0.0.2", n)
 			wantCode(t, err, codes.ResourceExhausted, "raise limits.watchesPerAddress")
 		}
 	}
