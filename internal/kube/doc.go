@@ -8,5 +8,6 @@
 //
 //	            ┌ follow members ─ list, watch ─┐
 //	Source.Run ─┼ follow nodes ─── list, watch ─┼─ books ── out([]roster.Said)
-//	            └ announce ─────── apply ───────┘
+//	            ├ announce ─────── apply ───────┘
+//	            └ own node ─────── list, watch ─── Options.OwnNode(Node)
 package kube

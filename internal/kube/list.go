@@ -23,15 +23,23 @@ type collection struct {
 	path   string
 	list   string // form of a list
 	object string // form of the objects of a watch
+	fields string // selects some of them; empty: all
 	read   func(seen time.Time, raw json.RawMessage) object
 }
 
 func membersOf(source string) collection {
-	return collection{membersPath, asJSON, asJSON, readMember(source)}
+	return collection{path: membersPath, list: asJSON, object: asJSON, read: readMember(source)}
 }
 
 func nodesOf(source string) collection {
-	return collection{nodesPath, asMetaList, asMetadata, readNode(source)}
+	return collection{path: nodesPath, list: asMetaList, object: asMetadata, read: readNode(source)}
+}
+
+// selects asks for some of the objects alone.
+func (c collection) selects(query url.Values) {
+	if c.fields != "" {
+		query.Set("fieldSelector", c.fields)
+	}
 }
 
 // The paths of the two collections.
@@ -107,6 +115,7 @@ func (c *Client) page(ctx context.Context, what collection, size int, next strin
 	if next != "" {
 		query.Set("continue", next)
 	}
+	what.selects(query)
 	r := call{method: http.MethodGet, path: what.path, query: query, accept: what.list}
 	res, err := c.do(ctx, r)
 	if err != nil {
@@ -153,10 +162,12 @@ func (c *Client) watch(ctx context.Context, what collection, version string, las
 	// The server ends a watch after lasts; one that does not is ended here.
 	ctx, cancel := context.WithTimeout(ctx, lasts+limit.KubeAnswer)
 	defer cancel()
-	r := call{method: http.MethodGet, path: what.path, accept: what.object, query: url.Values{
+	query := url.Values{
 		"watch": {"1"}, "allowWatchBookmarks": {"true"}, "resourceVersion": {version},
 		"timeoutSeconds": {strconv.Itoa(int(lasts / time.Second))},
-	}}
+	}
+	what.selects(query)
+	r := call{method: http.MethodGet, path: what.path, accept: what.object, query: query}
 	res, err := c.do(ctx, r)
 	if err != nil {
 		return version, err

@@ -34,6 +34,9 @@ type Options struct {
 	// WriteAnnotations writes those of the own Node too. SkipObject writes no object.
 	WriteAnnotations, SkipObject bool
 	Lease                        time.Duration // of the own object; 0: limit.KubeLease
+	// OwnNode is told what the API server says of this machine's own Node, again and again;
+	// nil: it is not asked. It must not wait.
+	OwnNode func(Node)
 }
 
 // Source is an API server as a source of members.
@@ -44,6 +47,7 @@ type Source struct {
 	followers []*follower
 	parts     []string // their names
 	announcer *announcer
+	own       *ownNode // nil: it is not read
 
 	wake chan struct{} // due is another one
 	mu   sync.Mutex
@@ -53,9 +57,12 @@ type Source struct {
 // New makes a source. It reads nothing yet.
 func New(client *Client, o Options) (*Source, error) {
 	lease := cmp.Or(o.Lease, limit.KubeLease)
+	writes := o.Node != "" && (!o.SkipObject || o.WriteAnnotations)
 	switch {
-	case o.Node != "" && o.Self == nil:
+	case writes && o.Self == nil:
 		return nil, fault.New(fault.CodeInternal, "a node is to be announced of which nothing is known")
+	case o.OwnNode != nil && o.Node == "":
+		return nil, fault.New(fault.CodeInternal, "the own Node is to be read, and its name is not known")
 	case lease < 10*time.Second || lease > limit.DiscoveryTTL:
 		return nil, fault.Newf(fault.CodeConfig, "a lease of %v cannot be kept", lease).
 			Whyf("it is not within 10s and %v", limit.DiscoveryTTL).Hint("leave it out for %v", limit.KubeLease)
@@ -78,7 +85,10 @@ func New(client *Client, o Options) (*Source, error) {
 	if o.NodeAnnotations {
 		add(PartAnnotations, nodesOf)
 	}
-	if o.Node != "" {
+	if o.OwnNode != nil {
+		s.own = &ownNode{client: client, log: o.Log, clock: time.Now, random: rand.Float64, node: o.Node, tell: o.OwnNode}
+	}
+	if writes {
 		s.announcer = &announcer{
 			client: client, log: o.Log, clock: time.Now, random: rand.Float64, node: o.Node, lease: lease,
 			annotations: o.WriteAnnotations, object: !o.SkipObject, self: o.Self, changed: o.Changed, lost: make(chan struct{}, 1),
@@ -101,6 +111,9 @@ func (s *Source) Run(ctx context.Context, out func([]roster.Said)) error {
 	}
 	if len(s.followers) > 0 {
 		group.Go("kubernetes news", func(ctx context.Context) error { return s.hand(ctx, out) })
+	}
+	if s.own != nil {
+		group.Go("kubernetes own node", s.own.run)
 	}
 	if s.announcer != nil {
 		group.Go("kubernetes announcement", s.announcer.run)
@@ -163,7 +176,7 @@ func (s *Source) hand(ctx context.Context, out func([]roster.Said)) error {
 }
 
 func (s *Source) removed(name string) {
-	if name == s.node {
+	if name == s.node && s.announcer != nil {
 		s.announcer.gone()
 	}
 }
@@ -183,12 +196,14 @@ const (
 	PartMembers      = "members"
 	PartAnnotations  = "annotations"
 	PartAnnouncement = "announcement"
+	PartNode         = "node"
 )
 
 // Part is how a part of a source does.
 type Part struct {
 	Name    string
 	Writes  bool      // it is the announcement of this node
+	Own     bool      // it reads this machine's own Node, and tells of no member
 	Contact time.Time // when the API server last did as it was asked; zero: never
 	Objects int       // that are known
 	Members int       // of these, that say something of a member
@@ -202,6 +217,11 @@ func (s *Source) Parts() []Part {
 	for i, f := range s.followers {
 		p := f.part()
 		p.Name = s.parts[i]
+		out = append(out, p)
+	}
+	if s.own != nil {
+		p := s.own.part()
+		p.Name = s.prefix + PartNode
 		out = append(out, p)
 	}
 	if a := s.announcer; a != nil {

@@ -29,6 +29,8 @@ type World interface {
 	// AddNode makes a Node and gives its uid.
 	AddNode(t testing.TB, name string) string
 	DeleteNode(t testing.TB, name string)
+	// Assigned are the ranges of a Node's pods, once it has some.
+	Assigned(t testing.TB, node string) []string
 	// Client speaks as the kubelet of a node.
 	Client(t testing.TB, node string) *kube.Client
 }
@@ -178,6 +180,7 @@ func Contract(t *testing.T, w World) {
 	t.Run("the dead expire", p.expire)
 	t.Run("a member goes with its Node", p.deleted)
 	t.Run("leave", p.leave)
+	t.Run("own Node", p.ownNode)
 }
 
 // pair is two nodes at one API server.
@@ -302,4 +305,53 @@ func (p *pair) leave(t *testing.T) {
 		}
 	}
 	runtest.Eventually(t, "the end of ka", func() bool { return len(watching.Said()) == 0 })
+}
+
+// Own keeps what a source is told of its own Node.
+type Own struct {
+	mu   sync.Mutex
+	last kube.Node
+	told int
+}
+
+// Take is kube.Options.OwnNode.
+func (n *Own) Take(of kube.Node) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.last, n.told = of, n.told+1
+}
+
+// Last is what was told last, and how often something was.
+func (n *Own) Last() (kube.Node, int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.last, n.told
+}
+
+// ownNode: a kubelet follows its own Node, and no other one: its ranges come later than itself, and a Node
+// that is made again is another one.
+func (p *pair) ownNode(t *testing.T) {
+	for _, other := range []string{"ka", "another"} {
+		p.w.AddNode(t, other)
+	}
+	var seen Own
+	r := Start(t, p.w.Client(t, "kn"), kube.Options{Node: "kn", SkipMembers: true, SkipObject: true, OwnNode: seen.Take})
+	told := func(what string, is func(kube.Node) bool) {
+		t.Helper()
+		runtest.Eventually(t, what, func() bool { n, times := seen.Last(); return times > 0 && is(n) })
+	}
+	told("that there is no Node", func(n kube.Node) bool { return n.UID == "" && len(n.PodCIDRs) == 0 })
+	uid := p.w.AddNode(t, "kn")
+	told("its Node", func(n kube.Node) bool { return n.UID == uid })
+	ranges := p.w.Assigned(t, "kn")
+	told("its ranges", func(n kube.Node) bool { return n.UID == uid && slices.Equal(n.PodCIDRs, ranges) })
+	if part := r.Part(kube.PartNode); !part.Own || part.Writes || part.Err != nil || part.Contact.IsZero() {
+		t.Errorf("the part: %+v", part)
+	}
+	p.w.DeleteNode(t, "kn")
+	told("its end", func(n kube.Node) bool { return n.UID == "" && len(n.PodCIDRs) == 0 })
+	again := p.w.AddNode(t, "kn")
+	ranges = p.w.Assigned(t, "kn")
+	told("the new one", func(n kube.Node) bool { return n.UID == again && slices.Equal(n.PodCIDRs, ranges) })
+	p.w.DeleteNode(t, "kn")
 }

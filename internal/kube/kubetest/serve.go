@@ -41,7 +41,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		status(w, http.StatusUnauthorized, "Unauthorized")
 	case collection == "":
 		status(w, http.StatusNotFound, "the server could not find the requested resource")
-	case collection == Nodes && !s.mayNodes(name, node):
+	case collection == Nodes && !s.mayNodes(name, selected(r), node):
 		status(w, http.StatusForbidden, fmt.Sprintf(`nodes is forbidden: User "system:node:%s" cannot %s resource "nodes" in API group "" at the cluster scope`, node, strings.ToLower(what)))
 	case watching:
 		s.watch(w, r, collection)
@@ -52,11 +52,16 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// mayNodes is the node authorizer of 1.32.
-func (s *Server) mayNodes(name, node string) bool {
+// mayNodes is the node authorizer of 1.32: of a list and a watch the one that is selected counts.
+func (s *Server) mayNodes(name, selected, node string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return name == node || name == "" && s.mayList
+	return name == node || name == "" && (s.mayList || selected == node && !s.onlyGet)
+}
+
+// selected is the name that a list or a watch is about; empty: all.
+func selected(r *http.Request) string {
+	return strings.TrimPrefix(r.URL.Query().Get("fieldSelector"), "metadata.name=")
 }
 
 func status(w http.ResponseWriter, code int, message string) {
@@ -86,9 +91,14 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, collection string)
 		begin, _ = strconv.Atoi(rest)
 	} else {
 		for _, name := range slices.Sorted(maps.Keys(s.objects[collection])) {
+			if only := selected(r); only != "" && only != name {
+				continue
+			}
 			items = append(items, copied(s.objects[collection][name]))
 		}
-		s.pages[strconv.Itoa(version)] = items
+		if selected(r) == "" {
+			s.pages[strconv.Itoa(version)] = items
+		}
 	}
 	s.mu.Unlock()
 	meta := map[string]any{"resourceVersion": strconv.Itoa(version)}
@@ -118,7 +128,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, collection string
 		away, gone, changed, version := s.away, from < s.forgotten, s.changed, s.version
 		var events []change
 		for _, c := range s.log {
-			if c.version > from && c.collection == collection {
+			if c.version > from && c.collection == collection && (selected(r) == "" || c.object["metadata"].(map[string]any)["name"] == selected(r)) {
 				events = append(events, c)
 			}
 		}

@@ -40,7 +40,9 @@ type Server struct {
 	changed   chan struct{}
 	requests  map[string]int // method and path
 	mayList   bool           // nodes
+	onlyGet   bool           // of the own Node: not to list and watch it
 	away      bool
+	ranges    int // that were assigned
 	clock     func() time.Time
 	mangle    func(r *http.Request, w http.ResponseWriter) bool // true: it has answered
 	pages     map[string][]map[string]any                       // continue tokens
@@ -170,6 +172,33 @@ func (s *Server) MayListNodes(may bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mayList = may
+}
+
+// OnlyGet takes from all the permission to list and watch their own Node, which a role of
+// a service account cannot give.
+func (s *Server) OnlyGet(only bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.onlyGet = only
+}
+
+// Assign sets the ranges of a Node's pods, as Kubernetes' controllers do.
+func (s *Server) Assign(_ testing.TB, node string, ranges ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o := copied(s.objects[Nodes][node])
+	o["spec"] = map[string]any{"podCIDR": ranges[0], "podCIDRs": ranges}
+	s.put(Nodes, node, o)
+}
+
+// Assigned assigns a Node a range of its own, and gives it.
+func (s *Server) Assigned(t testing.TB, node string) []string {
+	s.mu.Lock()
+	s.ranges++
+	ranges := []string{fmt.Sprintf("10.244.%d.0/24", s.ranges), fmt.Sprintf("fd00:244:%d::/64", s.ranges)}
+	s.mu.Unlock()
+	s.Assign(t, node, ranges...)
+	return ranges
 }
 
 // Clock sets the server's clock.
