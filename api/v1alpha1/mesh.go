@@ -54,6 +54,9 @@ type MeshAnnounce struct {
 	// PrivateKeyFile holds the node's WireGuard key instead of publicKey, base64 as wg
 	// genkey writes it, mode 0600. With it the node proves that the key is its own.
 	PrivateKeyFile string `json:"privateKeyFile,omitempty"`
+	// PodRanges announces the ranges of pods of this machine's Node too, as sources.kubernetes
+	// has them (spec.podCIDRs). Default false: other nodes send what is for these pods into the mesh.
+	PodRanges bool `json:"podRanges,omitempty"`
 	// Lease is how long the others know the node after it was heard last, 1m to 30m. Default 30m.
 	Lease Duration `json:"lease,omitempty"`
 }

@@ -10,7 +10,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 
+	"github.com/tombolo-io/tombolo/api/v1alpha1"
 	"github.com/tombolo-io/tombolo/internal/announce"
+	"github.com/tombolo-io/tombolo/internal/conf"
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/finder"
 	"github.com/tombolo-io/tombolo/internal/kube"
@@ -49,7 +51,7 @@ func runAnnounce(cmd *cobra.Command, file string, leave bool) error {
 		if err != nil {
 			return finder.Config{}, err
 		}
-		return finder.ParseConfig(file, data, meshconf.Check)
+		return finder.ParseConfig(file, data, meshconf.Check, withoutPodRanges)
 	}
 	cfg, err := load()
 	if err != nil {
@@ -62,7 +64,7 @@ func runAnnounce(cmd *cobra.Command, file string, leave bool) error {
 	reg := newRegistry()
 	var member *finder.Finder
 	changed := make(chan struct{}, 1)
-	kubernetes, err := newKubeSource(cfg.Kubernetes, kube.Options{Log: log, Changed: changed, Self: func() roster.Facts { return member.Self() }})
+	kubernetes, err := newKubeSource(cfg.Kubernetes, nil, kube.Options{Log: log, Changed: changed, Self: func() roster.Facts { return member.Self() }})
 	if err != nil {
 		return err
 	}
@@ -85,6 +87,15 @@ func runAnnounce(cmd *cobra.Command, file string, leave bool) error {
 	return runRole(cmd.Context(), file, log, reload, func(soft, hard context.Context) error {
 		return announceUntil(soft, hard, member, announcing{cfg.HealthListen, cfg.RunDir, leave, kubernetes, log, reg})
 	})
+}
+
+// withoutPodRanges refuses what only a node of the mesh does: it judges what Kubernetes says by its own
+// networks, and keeps it.
+func withoutPodRanges(raw v1alpha1.MeshConfig, add conf.Report) error {
+	if raw.Announce.PodRanges {
+		add("announce.podRanges", "'tombolo mesh' announces them; here name them in announce.ranges")
+	}
+	return nil
 }
 
 type announcing struct {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"net"
 	"os"
 	"slices"
 
@@ -24,9 +25,12 @@ type kubeSource struct {
 	server string // kubeconfig, or in-cluster
 }
 
+// dialer makes connections; nil: as usual.
+type dialer = func(ctx context.Context, network, address string) (net.Conn, error)
+
 // newKubeSource makes the source that a configuration names. Without o.Self it
 // only reads. A kubeconfig that is not there yet is waited for.
-func newKubeSource(cfg *finder.Kubernetes, o kube.Options) (*kubeSource, error) {
+func newKubeSource(cfg *finder.Kubernetes, dial dialer, o kube.Options) (*kubeSource, error) {
 	if cfg == nil {
 		return nil, nil
 	}
@@ -35,10 +39,14 @@ func newKubeSource(cfg *finder.Kubernetes, o kube.Options) (*kubeSource, error) 
 		return nil, err
 	}
 	o.SkipMembers, o.NodeAnnotations = !cfg.ReadMembers, cfg.ReadAnnotations
-	if o.Self != nil && (cfg.WriteMember || cfg.WriteAnnotations) {
-		o.Node, o.SkipObject, o.WriteAnnotations, o.Lease = cfg.Node, !cfg.WriteMember, cfg.WriteAnnotations, cfg.Lease
+	o.SkipObject, o.WriteAnnotations, o.Lease = true, false, cfg.Lease
+	if o.Self != nil {
+		o.SkipObject, o.WriteAnnotations = !cfg.WriteMember, cfg.WriteAnnotations
 	}
-	source, err := kube.New(kube.NewClientOf(load, nil), o)
+	if !o.SkipObject || o.WriteAnnotations || o.OwnNode != nil {
+		o.Node = cfg.Node
+	}
+	source, err := kube.New(kube.NewClientOf(load, dial), o)
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +78,7 @@ func (k *kubeSource) Status() []finder.Status {
 			Source: p.Name, Kind: finder.KindKubernetes, URL: k.server, State: finder.StateConnecting,
 			LastContact: p.Contact, Settled: !p.Contact.IsZero(), Members: p.Members, Junk: p.Bad,
 		}
-		if p.Writes {
+		if p.Writes || p.Own {
 			s.Kind = finder.KindAnnouncement
 		}
 		switch {
@@ -92,7 +100,7 @@ func (k *kubeSource) register(reg prometheus.Registerer) {
 	}
 	var reading, all []string
 	for _, p := range k.source.Parts() {
-		if all = append(all, p.Name); !p.Writes {
+		if all = append(all, p.Name); !p.Writes && !p.Own {
 			reading = append(reading, p.Name)
 		}
 	}

@@ -93,7 +93,7 @@ func (f *finderFlags) look(cmd *cobra.Command, fn func(ctx context.Context, l *f
 	if err != nil {
 		return err
 	}
-	kubernetes, err := newKubeSource(cfg.Kubernetes, kube.Options{Log: log})
+	kubernetes, err := newKubeSource(cfg.Kubernetes, nil, kube.Options{Log: log})
 	if err != nil {
 		return err
 	}

@@ -130,6 +130,9 @@ func (f meshRunFlags) load(cmd *cobra.Command) (loadedMesh, error) {
 		Keys: member.Keys(), Announce: member.Announce,
 		ReadJoin: func(line string) (string, error) { return readSecret(cmd.InOrStdin(), line, "--join") },
 	}}
+	if member.PodRanges {
+		out.mesh.PodsOf = member.Kubernetes.Node
+	}
 	for _, s := range member.Services {
 		out.mesh.Services = append(out.mesh.Services, endpoint.Server{Name: s.Name, HostPort: s.Address()})
 	}
@@ -185,14 +188,19 @@ type meshNode struct {
 
 func (n *meshNode) make() (err error) {
 	changed := make(chan struct{}, 1)
-	n.kubernetes, err = newKubeSource(n.cfg.member.Kubernetes, kube.Options{Log: n.log, Changed: changed, Self: func() roster.Facts { return n.member.Self() }})
+	o := kube.Options{Log: n.log, Changed: changed, Self: func() roster.Facts { return n.member.Self() }}
+	if n.cfg.mesh.PodsOf != "" {
+		o.OwnNode = func(of kube.Node) { n.mesh.OwnNode(of.UID, of.PodCIDRs) }
+	}
+	dial := markedDial(n.cfg.mesh.Options.Marks.Own)
+	n.kubernetes, err = newKubeSource(n.cfg.member.Kubernetes, dial, o)
 	if err != nil {
 		return err
 	}
 	n.kubernetes.register(n.reg)
 	n.member, err = finder.New(n.cfg.member, finder.Options{
 		Log: n.log, Reg: n.reg, Version: version, Sources: n.kubernetes.sources(), Announced: changed,
-		Dial: markedDial(n.cfg.mesh.Options.Marks.Own),
+		Dial: dial,
 	})
 	if err != nil {
 		return err

@@ -31,6 +31,7 @@ type Config struct {
 	Services     []Service
 	File         string
 	Kubernetes   *Kubernetes // nil: none is asked
+	PodRanges    bool        // those of the Node are announced; there is one, then
 	Cache        bool
 	HealthListen string
 	Log          v1alpha1.LogConfig
@@ -115,7 +116,7 @@ func (v *validator) config(raw v1alpha1.MeshConfig) Config {
 	c := Config{
 		ClusterID: raw.Cluster.ID, StateDir: cmp.Or(raw.Node.StateDir, DefaultStateDir), RunDir: cmp.Or(raw.Node.RunDir, DefaultRunDir), File: raw.Sources.File,
 		Cache: raw.Cache == nil || *raw.Cache, HealthListen: cmp.Or(raw.HealthListen, "127.0.0.1:8448"), Log: raw.Log,
-		Lease: raw.Announce.Lease.Duration,
+		Lease: raw.Announce.Lease.Duration, PodRanges: raw.Announce.PodRanges,
 	}
 	v.secretsInto(&c, raw.Cluster)
 	if c.Lease == 0 {
@@ -125,6 +126,7 @@ func (v *validator) config(raw v1alpha1.MeshConfig) Config {
 		v.add("announce.lease", "%v is not within %v and %v", c.Lease, limit.FinderLease, limit.DiscoveryTTL)
 	}
 	c.Kubernetes = v.kubernetes(&raw)
+	v.podRanges(c, raw.Sources.Kubernetes)
 	v.announce(&c, raw)
 	if n := len(raw.Sources.Services); n > limit.FinderServices {
 		v.add("sources.services", "there are %d, at most %d are allowed", n, limit.FinderServices)

@@ -47,7 +47,7 @@ func (v *validator) kubernetes(raw *v1alpha1.MeshConfig) *Kubernetes {
 	k.ReadMembers, k.ReadAnnotations = v.kubeParts(at+".read", in.Read)
 	k.WriteMember, k.WriteAnnotations = v.kubeParts(at+".write", in.Write)
 	writes := k.WriteMember || k.WriteAnnotations
-	if !writes && !k.ReadMembers && !k.ReadAnnotations {
+	if !writes && !k.ReadMembers && !k.ReadAnnotations && !raw.Announce.PodRanges {
 		v.add(at, "nothing is read and nothing written: leave it out")
 	}
 	k.Node = cmp.Or(in.Node, raw.Announce.Nodename)
@@ -64,6 +64,17 @@ func (v *validator) kubernetes(raw *v1alpha1.MeshConfig) *Kubernetes {
 	}
 	raw.Announce.Nodename = cmp.Or(raw.Announce.Nodename, k.Node)
 	return k
+}
+
+// podRanges checks announce.podRanges: it is known from where, and of which Node.
+func (v *validator) podRanges(c Config, in *v1alpha1.MeshKubernetes) {
+	switch {
+	case !c.PodRanges:
+	case in == nil:
+		v.add("announce.podRanges", "they are read of this machine's Node: sources.kubernetes is needed")
+	case c.Kubernetes.Node == "" && (v.read || !in.InCluster):
+		v.add("announce.podRanges", "they are read of this machine's Node: its name is needed, sources.kubernetes.node")
+	}
 }
 
 // kubeParts reads a list of members and annotations.

@@ -27,6 +27,7 @@ func (f *Finder) Fixed(next Config) []string {
 		{"node.stateDir", f.cfg.StateDir == next.StateDir},
 		{"node.runDir", f.cfg.RunDir == next.RunDir},
 		{"announce.lease", f.cfg.Lease == next.Lease},
+		{"announce.podRanges", f.cfg.PodRanges == next.PodRanges},
 		{"sources.services", slices.EqualFunc(f.cfg.Services, next.Services, Service.equal)},
 		{"sources.file", f.cfg.File == next.File},
 		{"sources.kubernetes", reflect.DeepEqual(f.cfg.Kubernetes, next.Kubernetes)},

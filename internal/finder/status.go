@@ -28,7 +28,7 @@ const (
 	KindFile         = "file"
 	KindCache        = "cache"
 	KindKubernetes   = "kubernetes"
-	KindAnnouncement = "announcement" // no source: where this node is written, and nobody read
+	KindAnnouncement = "announcement" // no source: it is about this node alone, and tells of nobody else
 )
 
 // Status is what is to be seen of a source.

@@ -28,6 +28,9 @@ const (
 	MeshQuiet = 10 * time.Second
 	// MeshGather is how long news of members, paths and networks are gathered into one plan.
 	MeshGather = 100 * time.Millisecond
+	// PodRangeLease is how long the ranges of a node's pods are its own without another word of
+	// the API server, as long as its object Member: Kubernetes may have given them to another node then.
+	PodRangeLease = KubeLease
 	// MeshNames is how many nodes a warning names, so that it fits a few lines.
 	MeshNames = 8
 )

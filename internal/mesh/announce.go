@@ -80,7 +80,9 @@ func (m *Mesh) member() seal.Member {
 	m.mu.Lock()
 	base := m.cfg.Announce
 	m.mu.Unlock()
-	return m.saying().over(base)
+	s := m.saying()
+	base.Ranges = m.withPods(base, s)
+	return s.over(base)
 }
 
 // facts are those of the member, as the roster has them.

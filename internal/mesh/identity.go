@@ -24,6 +24,7 @@ const (
 	keyFile     = "wireguard.key"  // base64, as wg genkey writes it
 	nextFile    = "wireguard.next" // a new key that takes its place
 	overlayFile = "overlay"        // the addresses that were chosen
+	podsFile    = "pods"           // what Kubernetes has said of this node's pods
 )
 
 // keys are a node's key pairs: the one in force, and while it is replaced the next one.

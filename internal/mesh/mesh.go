@@ -24,6 +24,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/roster"
 	"github.com/tombolo-io/tombolo/internal/run"
 	"github.com/tombolo-io/tombolo/internal/seal"
+	"github.com/tombolo-io/tombolo/internal/tell"
 	"github.com/tombolo-io/tombolo/internal/topology"
 )
 
@@ -37,6 +38,7 @@ type Config struct {
 	ClusterID string
 	Keys      []seal.Keys // of the secrets, the newest first
 	Announce  seal.Member // what the configuration states of this node
+	PodsOf    string      // the Node in Kubernetes whose ranges of pods are announced; empty: none are
 	// STUN are servers beside those of hubs and of the configuration: the discovery services.
 	Services []endpoint.Server
 	ReadJoin func(string) (string, error)
@@ -73,6 +75,7 @@ type Mesh struct {
 	since  time.Time
 	id     string // member id
 
+	pods    *pods
 	attach  *attach.Attach
 	peering *peering.Peering
 	parts   atomicParts // what there is once Run has made it
@@ -116,6 +119,10 @@ func New(cfg Config, o Options) (*Mesh, error) {
 	if m.keys, err = readKeys(cfg.StateDir); err != nil {
 		return nil, err
 	}
+	if m.pods, err = readPods(cfg.StateDir, cfg.PodsOf); err != nil {
+		return nil, err
+	}
+	tell.NewPods(o.Reg, m.pods.count)
 	m.overlay = readOverlay(cfg.StateDir, cfg.Announce.Node, m.clusters())
 	private, err := ecdh.X25519().NewPrivateKey(m.keys.now.raw[:])
 	if err != nil {

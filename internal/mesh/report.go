@@ -40,12 +40,14 @@ func (m *Mesh) Status() Status {
 	s.Node, s.Cluster, s.Secrets, s.PublicKey = m.cfg.Announce.Node, m.clusterName(), m.clusters(), m.keys.now.public.Base64()
 	s.Overlay6, s.Overlay4, s.Lazy, s.Bypass = m.overlay.Six, m.overlay.Four, m.lazy, m.set.Options.Bypass
 	s.Ranges = slices.Clone(m.own.Ranges)
+	stated := m.cfg.Announce.Ranges
 	for _, e := range []error{m.refused, m.silent} {
 		if e != nil {
 			s.Warnings = append(s.Warnings, e.Error())
 		}
 	}
 	m.mu.Unlock()
+	m.pods.into(&s, stated)
 	if f := m.finder.Shared(); f != nil {
 		s.Warnings = append(s.Warnings, f.Explain())
 	}

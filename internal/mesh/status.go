@@ -43,6 +43,7 @@ type Status struct {
 	Fault     *admin.FaultBody `json:"fault,omitempty"`
 	Endpoints []Endpoint       `json:"endpoints"` // where others may reach this node
 	Ranges    []netip.Prefix   `json:"ranges,omitempty"`
+	Announced []Announced      `json:"announced,omitempty"` // the ranges, with who states them
 	Hubs      []Hub            `json:"hubs,omitempty"`
 	Identity  *Identity        `json:"identity,omitempty"`
 	Router    *Router          `json:"portMapping,omitempty"`
@@ -61,6 +62,12 @@ type Status struct {
 type Endpoint struct {
 	At   netip.AddrPort `json:"at"`
 	Kind string         `json:"kind"`
+}
+
+// Announced is a range that this node announces, and who states it: configuration, kubernetes.
+type Announced struct {
+	Range   netip.Prefix `json:"range"`
+	Sources []string     `json:"sources"`
 }
 
 // Hub is one whose relay this node uses.
