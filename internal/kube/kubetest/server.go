@@ -10,6 +10,7 @@ import (
 	"encoding/pem"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -56,12 +57,19 @@ type change struct {
 }
 
 // New starts one, until the end of the test.
-func New(t testing.TB) *Server {
+func New(t testing.TB) *Server { return NewAt(t, nil) }
+
+// NewAt is New at a listener, such as one of another network namespace; nil: on loopback.
+func NewAt(t testing.TB, at net.Listener) *Server {
 	s := &Server{
 		version: 100, objects: map[string]map[string]map[string]any{Members: {}, Nodes: {}}, changed: make(chan struct{}),
 		requests: map[string]int{}, clock: time.Now, pages: map[string][]map[string]any{},
 	}
 	s.http = httptest.NewUnstartedServer(s)
+	if at != nil {
+		_ = s.http.Listener.Close() // nobody has used it
+		s.http.Listener = at
+	}
 	s.http.EnableHTTP2 = true
 	s.http.Config.ErrorLog = nil
 	s.http.StartTLS()
@@ -72,14 +80,14 @@ func New(t testing.TB) *Server {
 	return s
 }
 
-// Kubeconfig is one for the kubelet of a node.
+// Kubeconfig is one for the kubelet of a node. The name is one that httptest's certificate has.
 func (s *Server) Kubeconfig(node string) []byte {
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.http.Certificate().Raw})
 	return fmt.Appendf(nil, `apiVersion: v1
 kind: Config
 current-context: c
 contexts: [{name: c, context: {cluster: c, user: u}}]
-clusters: [{name: c, cluster: {server: %q, certificate-authority-data: %s}}]
+clusters: [{name: c, cluster: {server: %q, tls-server-name: example.com, certificate-authority-data: %s}}]
 users: [{name: u, user: {token: %q}}]
 `, s.http.URL, base64Of(ca), node)
 }

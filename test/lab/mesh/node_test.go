@@ -39,6 +39,8 @@ type settings struct {
 	ranges []string                  // that it announces
 	mesh   map[string]any            // fields of mesh
 	more   map[string]map[string]any // fields of other sections
+	// sources are all that the node has, if there are some: no hub, and no discovery service.
+	sources map[string]any
 }
 
 // node makes a node at a place, with a token of its own, and starts nothing yet. A node
@@ -81,7 +83,12 @@ func (n *node) config(set settings) string {
 	if k.IPv4 {
 		service["url"], hubs = discoveryAt4, append([]string{hubAt4}, hubs...)
 	}
-	mesh := map[string]any{"join": "@" + n.token(), "hubs": hubs}
+	sources, mesh := map[string]any{"services": []any{service}}, map[string]any{"hubs": hubs}
+	if set.sources != nil {
+		sources, mesh = set.sources, map[string]any{}
+	} else {
+		mesh["join"] = "@" + n.token()
+	}
 	if n.place.Proxy != nil {
 		proxy := "http://" + n.place.Proxy.Addr()
 		service["proxy"], mesh["proxy"] = proxy, proxy
@@ -93,11 +100,12 @@ func (n *node) config(set settings) string {
 		"apiVersion": "tombolo.dev/v1alpha1", "kind": "MeshConfig",
 		"cluster":      map[string]any{"secretFiles": []string{r.secret}},
 		"node":         map[string]any{"name": n.place.Host.Name(), "stateDir": filepath.Join(n.dir, "state"), "runDir": filepath.Join(n.dir, "run")},
-		"sources":      map[string]any{"services": []any{service}},
+		"sources":      sources,
 		"healthListen": "127.0.0.1:8448",
 		"log":          map[string]any{"level": "debug"},
 		"mesh":         mesh,
 	}
+	whole["announce"] = map[string]any{}
 	if set.ranges != nil {
 		whole["announce"] = map[string]any{"ranges": set.ranges}
 	}
@@ -222,6 +230,10 @@ type meshStatus struct {
 	Rotation *struct {
 		Next string `json:"next"`
 	} `json:"rotation"`
+	Announced []struct {
+		Range   string   `json:"range"`
+		Sources []string `json:"sources"`
+	} `json:"announced"`
 	Peers    []peerStatus `json:"peers"`
 	Problems []struct {
 		Kind  string `json:"kind"`
@@ -275,7 +287,8 @@ func (n *node) peer(other *node) (peerStatus, error) {
 	if err != nil {
 		return peerStatus{}, err
 	}
-	i := slices.IndexFunc(s.Peers, func(p peerStatus) bool { return p.Node == other.host.Name() })
+	name := other.host.Name()
+	i := slices.IndexFunc(s.Peers, func(p peerStatus) bool { return p.Node == name || p.Node == "" && p.ID == name })
 	if i < 0 {
 		return peerStatus{}, fmt.Errorf("%s does not know %s", n.name, other.name)
 	}

@@ -111,6 +111,15 @@ func kind(t testing.TB, name string) lab.Kind {
 
 func newRig(t *testing.T, l *lab.Lab, g *lab.Grid) *rig {
 	t.Helper()
+	r := bareRig(t, l, g)
+	r.startDiscovery()
+	r.startHub()
+	return r
+}
+
+// bareRig has no hub and no discovery service.
+func bareRig(t *testing.T, l *lab.Lab, g *lab.Grid) *rig {
+	t.Helper()
 	dir, err := l.Dir()
 	if err != nil {
 		t.Fatal(err)
@@ -124,8 +133,6 @@ func newRig(t *testing.T, l *lab.Lab, g *lab.Grid) *rig {
 	})
 	r.verb(nil, "discovery", "secret", "create", r.secret)
 	r.plantFile("the cluster's secret", r.secret)
-	r.startDiscovery()
-	r.startHub()
 	return r
 }
 
