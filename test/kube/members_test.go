@@ -55,6 +55,7 @@ func TestMembers(t *testing.T) {
 	t.Run("manifests", w.manifests)
 	t.Run("restart", w.restart)
 	t.Run("announce", w.announce)
+	t.Run("mesh", func(t *testing.T) { mesh(t, r) })
 	t.Logf("%.1fs in all", time.Since(begin).Seconds())
 }
 
@@ -111,6 +112,17 @@ func (w *members) DeleteNode(t testing.TB, name string) {
 	if _, err := w.Kubectl(t.Context(), "delete", "node", name); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// Assigned waits for what kube-controller-manager assigns to each Node.
+func (w *members) Assigned(t testing.TB, node string) (ranges []string) {
+	t.Helper()
+	runtest.Eventually(t, "the ranges of pods of "+node, func() bool {
+		text, err := w.Kubectl(t.Context(), "get", "node", node, "-o", "jsonpath={.spec.podCIDRs[*]}")
+		ranges = strings.Fields(text)
+		return err == nil && len(ranges) > 0
+	})
+	return ranges
 }
 
 func (w *members) Client(t testing.TB, node string) *kube.Client {

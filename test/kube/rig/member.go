@@ -25,18 +25,9 @@ func (c *Cluster) StartMember(ctx context.Context, node, kubernetes, announce st
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	secret := filepath.Join(c.dir, "cluster.secret")
-	if _, err := os.Stat(secret); err != nil {
-		if _, err := c.Tombolo(ctx, "discovery", "secret", "create", secret); err != nil {
-			return nil, err
-		}
-		text, err := os.ReadFile(secret)
-		if err != nil {
-			return nil, err
-		}
-		if err := runtest.Plant("the secret of a cluster", string(text)); err != nil {
-			return nil, err
-		}
+	secret, err := c.clusterSecret(ctx)
+	if err != nil {
+		return nil, err
 	}
 	m := &Member{Config: filepath.Join(dir, "mesh.yaml"), c: c}
 	if err := os.WriteFile(m.Config, fmt.Appendf(nil, `apiVersion: tombolo.dev/v1alpha1
@@ -56,6 +47,22 @@ sources: {kubernetes: {%[6]s}}
 	c.others = append(c.others, proc)
 	m.Process = proc
 	return m, nil
+}
+
+// clusterSecret is the file of the cluster's secret, which all members have.
+func (c *Cluster) clusterSecret(ctx context.Context) (string, error) {
+	secret := filepath.Join(c.dir, "cluster.secret")
+	if _, err := os.Stat(secret); err == nil {
+		return secret, nil
+	}
+	if _, err := c.Tombolo(ctx, "discovery", "secret", "create", secret); err != nil {
+		return "", err
+	}
+	text, err := os.ReadFile(secret)
+	if err != nil {
+		return "", err
+	}
+	return secret, runtest.Plant("the secret of a cluster", string(text))
 }
 
 // Members is what `tombolo discovery members` prints for the member's configuration.

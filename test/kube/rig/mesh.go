@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rig
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/mesh"
+)
+
+// Machine is a host on the wan that runs `tombolo mesh` for a Node.
+type Machine struct {
+	*Process
+	Address string
+	c       *Cluster
+	netns   string
+	dir     string
+}
+
+// machineHealth is where a machine's health port is, on all its addresses: so others can ask it through the mesh.
+const machineHealth = "8448"
+
+// StartMachine makes the n-th machine of the wan (from 0) and runs `tombolo mesh` on it: a member by what
+// stands in sources.kubernetes, and by nothing else.
+func (c *Cluster) StartMachine(ctx context.Context, node string, n int, kubernetes string) (*Machine, error) {
+	m := &Machine{Address: fmt.Sprintf("203.0.113.%d", 200+n), c: c, netns: c.rig.ID + "-" + node, dir: filepath.Join(c.dir, "machine-"+node)}
+	if err := os.MkdirAll(m.dir, 0o700); err != nil {
+		return nil, err
+	}
+	if err := c.rig.addNetns(ctx, m.netns); err != nil {
+		return nil, err
+	}
+	if err := c.rig.plug(ctx, node, m.netns, m.Address); err != nil {
+		return nil, err
+	}
+	// A socket needs some route to get to where its packets are marked.
+	if err := c.rig.batch(ctx, m.netns, "route add default dev wan0"); err != nil {
+		return nil, err
+	}
+	secret, err := c.clusterSecret(ctx)
+	if err != nil {
+		return nil, err
+	}
+	config := filepath.Join(m.dir, "mesh.yaml")
+	if err := os.WriteFile(config, fmt.Appendf(nil, `apiVersion: tombolo.dev/v1alpha1
+kind: MeshConfig
+cluster: {secretFiles: [%q]}
+node: {name: %s, stateDir: %q, runDir: %q}
+healthListen: ":%s"
+announce: {podRanges: true}
+sources: {kubernetes: {%s}}
+mesh: {portMapping: false}
+`, secret, node, filepath.Join(m.dir, "state"), filepath.Join(m.dir, "run"), machineHealth, kubernetes), 0o600); err != nil {
+		return nil, err
+	}
+	m.Process, err = c.rig.start(m.dir, launch{name: "mesh", netns: m.netns, args: []string{c.rig.tombolo, "mesh", "--config", config}})
+	if err != nil {
+		return nil, err
+	}
+	c.others = append(c.others, m.Process)
+	return m, nil
+}
+
+// Status is what `tombolo mesh status` says on the machine.
+func (m *Machine) Status(ctx context.Context) (mesh.Status, error) {
+	var s mesh.Status
+	text, err := m.c.rig.output(ctx, m.netns, m.c.rig.tombolo, "mesh", "status", "-o", "json", "--admin-socket", mesh.AdminSocket(filepath.Join(m.dir, "run")))
+	if err != nil {
+		return s, err
+	}
+	return s, json.Unmarshal([]byte(text), &s)
+}
+
+// Pods gives the machine the first address of a range, as a network plugin does.
+func (m *Machine) Pods(ctx context.Context, of netip.Prefix) (netip.Addr, error) {
+	a := of.Addr().Next()
+	return a, m.c.rig.batch(ctx, m.netns, "link add cni0 type bridge", fmt.Sprintf("addr add %s/%d dev cni0", a, of.Bits()), "link set cni0 up")
+}
+
+// Asks asks the program at an address for its health, from this machine.
+func (m *Machine) Asks(ctx context.Context, a netip.Addr) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+		return dialIn(ctx, m.netns, network, address)
+	}}}
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+net.JoinHostPort(a.String(), machineHealth)+"/livez", nil)
+	if err != nil {
+		return err
+	}
+	answer, err := client.Do(r)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	_, err = io.Copy(io.Discard, answer.Body)
+	return err
+}
