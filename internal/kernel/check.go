@@ -121,10 +121,7 @@ func bare(t plan.Table, name string) plan.Table {
 // ruleClashes says whether a rule of somebody else takes our bits of a mark for its
 // own, leads into our table, or has our priority.
 func ruleClashes(r netlink.Rule, want plan.State) []*fault.Fault {
-	text := strings.TrimPrefix(r.String(), "ip ")
-	if r.Mark != 0 || r.Mask != nil {
-		text += fmt.Sprintf(" fwmark %#x/%#x", r.Mark, maskOf(r))
-	}
+	text := ruleText(r)
 	var bits uint32
 	for _, w := range want.Rules {
 		bits |= w.Mark
@@ -175,10 +172,10 @@ func (k *Kernel) routeClashes(routes []netlink.Route, family int, want plan.Stat
 		same := func(w plan.Route) bool { return w.Table == have.Table && w.To == have.To && w.Metric == have.Metric }
 		switch {
 		case tables[have.Table]:
-			out = append(out, clash(have.String(), "it is in table %d, which the mesh uses", have.Table).
+			out = append(out, clash(routeText(r, family, k.linkName), "it is in table %d, which the mesh uses", have.Table).
 				Hint("choose another mesh.table, or remove it with ip route"))
 		case slices.ContainsFunc(want.Routes, same):
-			out = append(out, clash(have.String(), "it stands where the mesh needs a route").
+			out = append(out, clash(routeText(r, family, k.linkName), "it stands where the mesh needs a route").
 				Hint("choose another mesh.overlay4, or remove it with ip route"))
 		}
 	}
@@ -198,7 +195,7 @@ func tunnels(l netlink.Link) bool {
 func (k *Kernel) linkClashes(links []netlink.Link) []*fault.Fault {
 	for _, l := range links {
 		if l.Attrs().Name == k.names.Link && !tunnels(l) {
-			return []*fault.Fault{clash("link "+k.names.Link, "it is there, of type %s: no tunnel of ours", l.Type()).
+			return []*fault.Fault{clash("link "+k.names.Link, "it is there, of type %s, and no tunnel of ours", l.Type()).
 				Hint("choose another mesh.link, or remove it with ip link delete %s", k.names.Link)}
 		}
 	}
