@@ -60,6 +60,9 @@ func (k *Kernel) step(s plan.Step) error {
 
 func (k *Kernel) setLink(v plan.Verb, l plan.Link) error {
 	link, err := k.route.LinkByName(l.Name)
+	if err != nil && v != plan.Remove {
+		link, err = k.reclaim(l.Name, err)
+	}
 	if err != nil {
 		return err
 	}

@@ -64,6 +64,9 @@ func (k *Kernel) links(s *plan.State) error {
 		return nil
 	}
 	a := link.Attrs()
+	if err := k.know(a.Index); err != nil {
+		return err
+	}
 	s.Links = append(s.Links, plan.Link{Name: a.Name, MTU: a.MTU, Up: a.RawFlags&unix.IFF_UP != 0})
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
 		addrs, err := k.route.AddrList(link, family)
@@ -118,9 +121,8 @@ func (k *Kernel) routeOf(r netlink.Route, family int) plan.Route {
 	if r.Type == unix.RTN_UNREACHABLE {
 		return out
 	}
-	out.Link = "unknown"
-	if link, err := k.route.LinkByIndex(r.LinkIndex); err == nil {
-		out.Link = link.Attrs().Name
+	if out.Link = k.linkName(r.LinkIndex); out.Link == "" {
+		out.Link = "unknown" // some link, and not one of ours
 	}
 	return out
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"net"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -18,6 +19,7 @@ import (
 type Watch struct {
 	names Names
 	files []*os.File
+	index uint32 // of our link, under whatever name; 0: it was not seen
 }
 
 // headerLength is that of a netlink message; its type stands behind its length.
@@ -39,6 +41,9 @@ func NewWatch(names Names) (*Watch, error) {
 			return nil, errors.Join(unsupported("watching the kernel", err), w.Close())
 		}
 		w.files = append(w.files, file)
+	}
+	if link, err := net.InterfaceByName(names.Link); err == nil {
+		w.index = uint32(link.Index)
 	}
 	return w, nil
 }
@@ -77,7 +82,7 @@ func (w *Watch) Filter(ctx context.Context, notify func()) error {
 
 // Route does the same for links, addresses, routes and rules.
 func (w *Watch) Route(ctx context.Context, notify func()) error {
-	return w.follow(ctx, w.files[1], w.names.inRoute, notify)
+	return w.follow(ctx, w.files[1], w.inRoute, notify)
 }
 
 // inFilter says whether a message about nftables may speak of our table.
@@ -85,13 +90,21 @@ func (n Names) inFilter(_ uint16, body []byte) bool {
 	return bytes.Contains(body, append([]byte(n.Filter), 0))
 }
 
-// inRoute says whether another message may speak of what is ours.
-func (n Names) inRoute(kind uint16, body []byte) bool {
+// inRoute says whether another message may speak of what is ours. Only Route calls it.
+func (w *Watch) inRoute(kind uint16, body []byte) bool {
 	switch kind {
-	case unix.RTM_NEWLINK, unix.RTM_DELLINK:
-		return bytes.Contains(body, append([]byte(n.Link), 0))
+	case unix.RTM_NEWLINK, unix.RTM_DELLINK: // struct ifinfomsg: the index is its second word
+		if len(body) < 8 {
+			return false
+		}
+		index := binary.NativeEndian.Uint32(body[4:])
+		if bytes.Contains(body, append([]byte(w.names.Link), 0)) {
+			w.index = index
+			return true
+		}
+		return index == w.index // it is ours, and has another name now
 	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE: // struct rtmsg: the protocol is its sixth byte
-		return len(body) > 5 && body[5] == n.Protocol
+		return len(body) > 5 && body[5] == w.names.Protocol
 	}
 	return true
 }

@@ -49,6 +49,9 @@ const (
 	// WireGuardLook is how often the kernel's WireGuard is asked about its peers: it tells of
 	// nothing by itself. WireGuardRest times as long as the answer took is rested at least.
 	WireGuardLook, WireGuardRest = time.Second, 20
+	// WireGuardGone is how long a link may be missing before it counts as taken away: one that
+	// was renamed gets its name back within RoutingRestMost, unless that fails.
+	WireGuardGone = RoutingRestMost + WireGuardLook
 	// WireGuardStale is how old an answer may be when a peer gets another endpoint: a handshake that
 	// came since would say that the old one is good.
 	WireGuardStale = 200 * time.Millisecond

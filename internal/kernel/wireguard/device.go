@@ -82,6 +82,7 @@ type Device struct {
 	own    tunnel.Key
 	peers  map[tunnel.Key]*seen
 	looked time.Time
+	missed time.Time // since when there is no link of the name; zero: there is one
 	lost   bool
 	closed bool
 }
@@ -194,10 +195,11 @@ func (d *Device) look() error {
 	have, err := d.parts.Control.Device(d.name)
 	if err != nil {
 		if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENODEV) {
-			d.lose()
+			d.miss(time.Now())
 		}
 		return d.failed("reading", err)
 	}
+	d.missed = time.Time{}
 	d.learn(have)
 	return nil
 }
@@ -216,6 +218,17 @@ func (d *Device) learn(have *wgtypes.Device) {
 				d.parts.Wake(tunnel.Key(p.PublicKey))
 			}
 		}
+	}
+}
+
+// miss says that there is no link of the name. One that was renamed gets its name back
+// (package kernel does that); who ended at once would leave it behind with port and peers.
+func (d *Device) miss(now time.Time) {
+	if d.missed.IsZero() {
+		d.missed = now
+	}
+	if now.Sub(d.missed) >= limit.WireGuardGone {
+		d.lose()
 	}
 }
 

@@ -457,3 +457,35 @@ func TestAWayThatIsLate(t *testing.T) {
 		time.Sleep(10 * time.Minute)
 	})
 }
+
+// TestALinkThatIsRenamedForAMomentIsNotGone: package kernel gives it its name back.
+func TestALinkThatIsRenamedForAMomentIsNotGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEnd(t, 1)
+		look := func(there bool) {
+			t.Helper()
+			if _, err := e.d.Stats(); there != (err == nil) {
+				t.Errorf("looked at: %v", err)
+			}
+		}
+		for range 3 {
+			e.Rename(link, "x")
+			look(false)
+			time.Sleep(limit.WireGuardGone - time.Millisecond)
+			look(false)
+			e.Rename("x", link)
+			look(true)
+			time.Sleep(limit.WireGuardGone)
+		}
+		select {
+		case <-e.d.Done():
+			t.Fatal("it counts as taken away")
+		default:
+		}
+		e.Rename(link, "x")
+		look(false)
+		time.Sleep(limit.WireGuardGone)
+		look(false)
+		<-e.d.Done()
+	})
+}

@@ -230,6 +230,7 @@ func TestRoutingPutsBackWhatIsTakenAway(t *testing.T) {
 		"nft flush set inet tombolo_mesh routed4", "nft insert rule inet tombolo_mesh forward accept",
 		"ip rule del priority 32501", "ip route flush table 180", "ip -6 route flush table 180", "ip addr flush dev tombolo0",
 		"ip link set tombolo0 down", "ip link set tombolo0 mtu 1300",
+		"ip link set tombolo0 name x0",
 	} {
 		before := r.Status().Repairs
 		n.run("", strings.Fields(args)...)

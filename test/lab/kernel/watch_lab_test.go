@@ -7,9 +7,11 @@ package kernel_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/kernel"
 	"github.com/tombolo-io/tombolo/internal/kernel/kerneltest"
 	"github.com/tombolo-io/tombolo/internal/run"
@@ -45,6 +47,7 @@ func TestWhatOthersTakeAwayIsNoticed(t *testing.T) {
 		{"a rule", "route", []string{"ip", "rule", "del", "priority", "32501"}},
 		{"an address", "route", []string{"ip", "addr", "del", "100.112.0.1/32", "dev", kerneltest.Link}},
 		{"the link's state", "route", []string{"ip", "link", "set", kerneltest.Link, "down"}},
+		{"the link's name", "route", []string{"ip", "link", "set", kerneltest.Link, "name", "x0"}},
 		{"the link", "route", []string{"ip", "link", "del", kerneltest.Link}},
 	} {
 		for len(told) > 0 {
@@ -68,5 +71,32 @@ func TestWhatOthersTakeAwayIsNoticed(t *testing.T) {
 	group.Stop()
 	if err := group.Wait(); err != nil && !errors.Is(err, context.Canceled) {
 		t.Error(err)
+	}
+}
+
+// A link that was renamed is not confused with another one that took its name.
+func TestALinkOfOthersUnderOurNameIsLeftAlone(t *testing.T) {
+	n := alone(t)
+	if err := n.Make(kerneltest.Link); err != nil {
+		t.Fatal(err)
+	}
+	want := kerneltest.State(1)
+	reachState(t, n, want)
+	n.run("", "ip", "link", "set", kerneltest.Link, "name", "x0")
+	if err := n.Make(kerneltest.Link); err != nil {
+		t.Fatal(err)
+	}
+	before := n.dump()
+	_, err := n.Observe()
+	if f := fault.From(err); !fault.Has(err, fault.CodeClash) || !strings.Contains(f.Why, "x0") || f.Next == "" {
+		t.Errorf("with two of them: %v", err)
+	}
+	if after := n.dump(); after != before {
+		t.Errorf("to look has changed\n%s", difference(before, after))
+	}
+	n.run("", "ip", "link", "del", kerneltest.Link)
+	reachState(t, n, want)
+	if links := n.run("", "ip", "-o", "link"); strings.Contains(links, "x0") || !strings.Contains(links, kerneltest.Link) {
+		t.Errorf("the name is not taken back:\n%s", links)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 
 	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/limit"
 	"github.com/tombolo-io/tombolo/internal/kernel/wireguard"
 	"github.com/tombolo-io/tombolo/internal/path"
 	"github.com/tombolo-io/tombolo/internal/tunnel"
@@ -316,10 +317,18 @@ func gone(t *testing.T, s Subject) {
 	if err := s.Remove(Link); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := d.Stats(); !fault.Has(err, fault.CodeNotFound) {
-		t.Errorf("of a link that is gone: %v", err)
+	for began, over := time.Now(), false; !over; {
+		if _, err := d.Stats(); !fault.Has(err, fault.CodeNotFound) {
+			t.Errorf("of a link that is gone: %v", err)
+		}
+		select {
+		case <-d.Done():
+			if over = true; time.Since(began) < limit.WireGuardGone {
+				t.Error("a link that was renamed would have had no time to come back")
+			}
+		case <-time.After(10 * time.Millisecond):
+		}
 	}
-	<-d.Done()
 	if err := d.Close(false); err != nil {
 		t.Error(err)
 	}

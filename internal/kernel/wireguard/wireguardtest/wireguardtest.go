@@ -120,6 +120,14 @@ func (k *Kernel) Remove(name string) error {
 	return nil
 }
 
+// Rename gives a link another name, as somebody else may do.
+func (k *Kernel) Rename(name, other string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.links[other] = k.links[name]
+	delete(k.links, name)
+}
+
 // Free is that of wireguard.Links.
 func (k *Kernel) Free(port uint16) (uint16, error) {
 	k.mu.Lock()
