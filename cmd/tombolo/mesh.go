@@ -228,6 +228,9 @@ func (n *meshNode) until(soft, hard context.Context) (err error) {
 	if err := n.mesh.Preflight(); err != nil {
 		return err
 	}
+	if err := n.mesh.Join(soft); err != nil {
+		return err
+	}
 	ln, err := port.Listen(soft, "healthListen", n.cfg.member.HealthListen)
 	if err != nil {
 		return err

@@ -67,7 +67,10 @@ const (
 	// one: it may lead elsewhere by now. That costs a handshake which is broken off, and
 	// a line in the log of the hub.
 	RelayLook = time.Hour
-	// AttachRefused is the longest wait after a hub has refused a node's token or
+	// AttachFirst is how long a node that has no certificate yet asks for it before it
+	// begins without: direct paths need none.
+	AttachFirst = 5 * time.Second
+	// AttachRefused is the longest wait after a hub has refused a node's
 	// identity, if nothing else changes: a clock may be put right and a name become free;
 	// and hubs record each attempt.
 	AttachRefused = 10 * time.Minute

@@ -372,6 +372,46 @@ func TestATokenThatIsRefused(t *testing.T) {
 	}
 }
 
+// TestALineThatIsOfNoUse is refused before a node begins, and nothing else of a hub is.
+func TestALineThatIsOfNoUse(t *testing.T) {
+	h := startHub(t, hubSpec{})
+	used := h.nodeToken("c1", "", 1)
+	startNode(t, attach.Config{Node: "a", Join: used.String()}, nil).up(t)
+	revoked := h.nodeToken("c1", "", 1)
+	h.call("DELETE", "/v1/tokens/"+revoked.TokenID, nil, &struct{}{})
+	guessed := h.nodeToken("c1", "", 1)
+	guessed.Secret = used.Secret
+	for name, c := range map[string]struct {
+		node, line string
+		want       fault.Code
+	}{
+		"used":               {"b", used.String(), fault.CodeTokenUsed},
+		"revoked":            {"b", revoked.String(), fault.CodeTokenUnknown},
+		"another secret":     {"b", guessed.String(), fault.CodeTokenUnknown},
+		"for agents":         {"b", h.token("c1").Join, fault.CodeJoinLine},
+		"for another node":   {"b", h.nodeToken("c1", "x", 1).String(), fault.CodeJoinLine},
+		"a name that is had": {"a", h.nodeToken("c1", "", 1).String(), ""}, // it may be free soon
+		"good":               {"b", h.nodeToken("c1", "", 1).String(), ""},
+	} {
+		n, err := openNode(t, attach.Config{Node: c.node, Join: c.line}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = n.Join(t.Context())
+		if c.want == "" && err != nil || c.want != "" && (!fault.Has(err, c.want) || fault.From(err).Next == "") {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+		if joined := n.Cluster() == "c1"; joined != (name == "good") {
+			t.Errorf("%s: joined %v", name, joined)
+		}
+		if name == "good" {
+			if err := n.Join(t.Context()); err != nil {
+				t.Errorf("again: %v", err)
+			}
+		}
+	}
+}
+
 // TestStatesThatAreRefused before anything is done.
 func TestStatesThatAreRefused(t *testing.T) {
 	h := startHub(t, hubSpec{})

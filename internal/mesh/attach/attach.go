@@ -64,6 +64,7 @@ type Attach struct {
 	mu     sync.Mutex
 	me     *enrol.Identity // nil before there is a key
 	line   *trust.Join     // nil: none
+	spent  *trust.Join     // the line that a hub has refused for good
 	hubs   []string        // instead of the line's
 	barred *fault.Fault    // why a hub does not want the identity any more
 	last   *fault.Fault    // why there is no certificate, or no newer one

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 	"go.uber.org/goleak"
 
 	"github.com/tombolo-io/tombolo/internal/enrol"
@@ -88,12 +89,19 @@ func TestWhatIsDoneAboutTheCertificate(t *testing.T) {
 func TestHowLongAJoinWaits(t *testing.T) {
 	for code, most := range map[fault.Code]time.Duration{
 		fault.CodeHubAway: limit.BackoffMost, fault.CodeDraining: limit.BackoffMost, fault.CodeLimit: limit.BackoffMost, fault.CodeStateAccess: limit.BackoffMost,
-		fault.CodeTokenUsed: limit.AttachRefused, fault.CodeTokenExpired: limit.AttachRefused, fault.CodeTokenUnknown: limit.AttachRefused,
 		fault.CodeNodeTaken: limit.AttachRefused, fault.CodeCAMismatch: limit.AttachRefused, fault.CodeClockSkew: limit.AttachRefused,
 	} {
 		f := fault.New(code, "x")
 		if first, last := pause(f, 0, 0.99), pause(f, 1000, 0.99); first > time.Second || last < most*9/10 || last > most+limit.BackoffFirst {
 			t.Errorf("%s: %v at first, %v in the end", code, first, last)
+		}
+		if spent(code) {
+			t.Errorf("%s is for good", code)
+		}
+	}
+	for _, code := range []fault.Code{fault.CodeTokenUsed, fault.CodeTokenExpired, fault.CodeTokenUnknown, fault.CodeJoinLine} {
+		if !spent(code) {
+			t.Errorf("after %s the same line helps", code)
 		}
 	}
 	for _, code := range []fault.Code{fault.CodeCertRevoked, fault.CodeCertExpired, fault.CodeNodeTaken} {
@@ -249,6 +257,80 @@ func TestAHubThatIsAwayForLong(t *testing.T) {
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
+	})
+}
+
+// TestALineThatIsRefusedForGood is not tried again, also not when this machine moves, until
+// there is another one; who asks for it before the start is told.
+func TestALineThatIsRefusedForGood(t *testing.T) {
+	me := identity(t, id.RoleNode, "a", "aaaaaaaa", time.Hour)
+	line := lineFor(t, me, "aaaaaaaa").String()
+	for _, before := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			var asked atomic.Int64
+			a, err := opened(t, nil, Config{Node: "a", Join: line, Proxy: away(&asked)}, Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := a.Join(t.Context()); err != nil || asked.Load() != 1 {
+				t.Errorf("what passes: %v after %d", err, asked.Load())
+			}
+			a.hubs = []string{"%:1"} // the line has it: nothing else than another line helps
+			if before {
+				if err := a.Join(t.Context()); !fault.Has(err, fault.CodeJoinLine) {
+					t.Errorf("before the start: %v", err)
+				}
+			}
+			refused := func() float64 {
+				var m dto.Metric
+				if err := a.metrics.Joins.WithLabelValues(string(fault.CodeJoinLine)).Write(&m); err != nil {
+					t.Fatal(err)
+				}
+				return m.GetCounter().GetValue()
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan error)
+			go func() { done <- a.Run(ctx) }()
+			for range 3 {
+				time.Sleep(time.Hour)
+				a.Again()
+				synctest.Wait()
+			}
+			if refused() != 1 || asked.Load() != 1 || !fault.Has(a.Status().Fault, fault.CodeJoinLine) {
+				t.Errorf("refused %v times, asked %d times; %v", refused(), asked.Load(), a.Status().Fault)
+			}
+			if err := a.Reload(Config{Join: line}); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			if asked.Load() != 2 || !fault.Has(a.Status().Fault, fault.CodeHubAway) {
+				t.Errorf("after a reload: asked %d times; %v", asked.Load(), a.Status().Fault)
+			}
+			cancel()
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestAHubThatSaysNothing keeps no node from its start.
+func TestAHubThatSaysNothing(t *testing.T) {
+	me := identity(t, id.RoleNode, "a", "aaaaaaaa", time.Hour)
+	line := lineFor(t, me, "aaaaaaaa").String()
+	synctest.Test(t, func(t *testing.T) {
+		a, err := opened(t, nil, Config{Node: "a", Join: line, Proxy: func(*url.URL) (*url.URL, error) {
+			time.Sleep(time.Hour)
+			return nil, errors.New("no proxy")
+		}}, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		if err := a.Join(t.Context()); err != nil || time.Since(began) > limit.AttachFirst {
+			t.Errorf("after %v: %v", time.Since(began), err)
+		}
+		time.Sleep(2 * time.Hour) // what it asked ends
 	})
 }
 

@@ -87,9 +87,14 @@ func passing(c fault.Code) bool {
 	return c == fault.CodeHubAway || c == fault.CodeDraining || c == fault.CodeLimit || c == fault.CodeInternal || c == fault.CodeStateAccess
 }
 
-// pause is the wait after a failure to join, try counting from 0. What a hub refuses it
-// mostly refuses for good; but a name is free soon after it was revoked, and clocks are
-// put right.
+// spent says whether a hub, which has shown that it has the pinned CA, has refused a line
+// for good: only another line helps.
+func spent(c fault.Code) bool {
+	return c == fault.CodeJoinLine || c == fault.CodeTokenUnknown || c == fault.CodeTokenExpired || c == fault.CodeTokenUsed
+}
+
+// pause is the wait after a failure to join that is not for good, try counting from 0. A
+// name is free soon after it was revoked, and clocks are put right.
 func pause(f *fault.Fault, try int, random float64) time.Duration {
 	most := limit.AttachRefused
 	if passing(f.Code) {

@@ -15,6 +15,27 @@ import (
 	"github.com/tombolo-io/tombolo/internal/trust"
 )
 
+// Join gets the certificate before the node changes anything, if it has none yet and may
+// get one. It asks once, for a while; Run goes on. A fault is only what a hub refuses for
+// good: who gave the wrong line learns it from the command that has it.
+func (a *Attach) Join(ctx context.Context) error {
+	a.mu.Lock()
+	me, line := a.me, a.line
+	a.mu.Unlock()
+	if next(me, line, false) != join {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit.AttachFirst)
+	defer cancel()
+	a.join(ctx, line, false, 0)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.spent == nil {
+		return nil
+	}
+	return a.last
+}
+
 // Run joins, renews and relays until ctx ends. What hubs refuse is in the status, and
 // ends nothing: direct paths need no hub.
 func (a *Attach) Run(ctx context.Context) error {
@@ -35,13 +56,16 @@ func (a *Attach) certify(ctx context.Context) error {
 		a.mu.Lock()
 		a.turn = end
 		me, line, barred := a.me, a.line, a.barred
+		if line == a.spent {
+			line = nil
+		}
 		a.mu.Unlock()
 		switch next(me, line, barred != nil) {
 		case join:
 			if try++; line != tried {
 				tried, try = line, 0
 			}
-			run.Wait(turn, a.join(ctx, *line, barred != nil, try))
+			run.Wait(turn, a.join(ctx, line, barred != nil, try))
 		case renew:
 			if k := a.keeper(); k.Due(turn) {
 				run.Wait(turn, k.Renew(ctx))
@@ -58,9 +82,10 @@ func (a *Attach) certify(ctx context.Context) error {
 	return nil
 }
 
-// join tries once, and says how long to wait after it.
-func (a *Attach) join(ctx context.Context, line trust.Join, anew bool, try int) (again time.Duration) {
-	joined, err := a.enrol(ctx, line, anew)
+// join tries once, and says how long to wait after it. A line that is refused for good it
+// notes instead.
+func (a *Attach) join(ctx context.Context, line *trust.Join, anew bool, try int) (again time.Duration) {
+	joined, err := a.enrol(ctx, *line, anew)
 	if err != nil && ctx.Err() != nil {
 		return 0
 	}
@@ -69,6 +94,14 @@ func (a *Attach) join(ctx context.Context, line trust.Join, anew bool, try int) 
 	if f == nil {
 		a.take(joined)
 		a.log.Info("joined", "identity", joined.Who.URI(), "certificateEnd", joined.Cert.NotAfter)
+		return 0
+	}
+	if spent(f.Code) {
+		a.failed(f)
+		a.mu.Lock()
+		a.spent = line
+		a.mu.Unlock()
+		a.log.Error("the join line is refused for good; only another one is tried", tell.AttrCode, f.Code, tell.AttrReason, f.Explain())
 		return 0
 	}
 	again = pause(f, try, rand.Float64())
