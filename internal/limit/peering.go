@@ -23,9 +23,9 @@ const (
 	// PeeringShake is how long a handshake may wait for its answer before another one is asked
 	// for: WireGuard begins none within 5 s.
 	PeeringShake = 5 * time.Second
-	// PeeringWish is how long a peer with traffic has to begin a session itself: a round trip
-	// or two around the world.
-	PeeringWish = 500 * time.Millisecond
+	// PeeringWish is how long a peer with traffic has to begin a session itself: a round trip on a
+	// continent. Where it takes longer both begin, and one of the two handshakes gives way.
+	PeeringWish = 100 * time.Millisecond
 	// PeeringTry is for how long after a packet the preshared keys of a lazy peer are tried: each
 	// try is a handshake, which must not keep alive what nobody wants.
 	PeeringTry = 2 * time.Minute

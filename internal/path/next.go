@@ -168,7 +168,7 @@ func (p *Peer) send(now time.Time, w Way, t *track, size int) Send {
 	}
 	t.open = append(t.open, ping{id: id, at: now, size: size})
 	t.sent++
-	return Send{To: w, Ping: id, Size: size, Wanted: recent(p.traffic, now, limit.PathIdle)}
+	return Send{To: w, Ping: id, Size: size, Wanted: p.Wants(now)}
 }
 
 // interval is when a way is pinged next, if all stays as it is.

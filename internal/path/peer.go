@@ -270,6 +270,9 @@ func (p *Peer) isWanted(now time.Time) bool {
 	return recent(p.traffic, now, limit.PathIdle) || recent(p.wanted, now, limit.PathIdle)
 }
 
+// Wants reports whether this node has traffic with the peer, as its pings say.
+func (p *Peer) Wants(now time.Time) bool { return recent(p.traffic, now, limit.PathIdle) }
+
 func (p *Peer) isActive(now time.Time) bool { return recent(p.traffic, now, limit.PathActive) }
 
 func recent(at, now time.Time, within time.Duration) bool {

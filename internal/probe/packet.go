@@ -57,6 +57,9 @@ type Pong struct {
 	ID   uint64
 	From netip.AddrPort // where the ping came from
 	Size uint16         // of the UDP payload that came, in bytes
+	// Wanted says that the sender has traffic with the receiver: one that has just started
+	// anew is told with the first answer that its peer waits for a session.
+	Wanted bool
 }
 
 // Call says: I ping you now at all that you have, do so at these.
@@ -73,7 +76,7 @@ const (
 	flagWanted = 1
 
 	sizePing  = 8 + 1
-	sizePong  = 8 + sizeAddr + 2
+	sizePong  = 8 + sizeAddr + 2 // without flags, which came later
 	sizeAddr  = 16 + 2
 	pingZeros = 30 // so that no answer is longer than what it answers
 )
@@ -85,17 +88,14 @@ func (m Message) append(b []byte, fill int) []byte {
 	case m.Ping != nil:
 		b = append(b, typePing)
 		b = binary.BigEndian.AppendUint64(b, m.Ping.ID)
-		var flags byte
-		if m.Ping.Wanted {
-			flags |= flagWanted
-		}
-		b = append(b, flags)
+		b = append(b, flags(m.Ping.Wanted))
 		fill = max(fill, 1+sizePing+pingZeros)
 	case m.Pong != nil:
 		b = append(b, typePong)
 		b = binary.BigEndian.AppendUint64(b, m.Pong.ID)
 		b = appendAddr(b, m.Pong.From)
 		b = binary.BigEndian.AppendUint16(b, m.Pong.Size)
+		b = append(b, flags(m.Pong.Wanted))
 	case m.Call != nil:
 		all := m.Call.Endpoints[:min(len(m.Call.Endpoints), limit.PathCalledAt)]
 		b = append(b, typeCall, byte(len(all)))
@@ -107,6 +107,13 @@ func (m Message) append(b []byte, fill int) []byte {
 		b = append(b, 0)
 	}
 	return b
+}
+
+func flags(wanted bool) (f byte) {
+	if wanted {
+		f |= flagWanted
+	}
+	return f
 }
 
 func appendAddr(b []byte, at netip.AddrPort) []byte {
@@ -138,6 +145,7 @@ func parse(b []byte) (m Message, err error) {
 			return m, fmt.Errorf("a pong of %d bytes, not %d", len(body), sizePong)
 		}
 		m.Pong = &Pong{ID: binary.BigEndian.Uint64(body), Size: binary.BigEndian.Uint16(body[8+sizeAddr:])}
+		m.Pong.Wanted = len(body) > sizePong && body[sizePong]&flagWanted != 0
 		if m.Pong.From, err = parseAddr(body[8:]); err != nil && body[8+sizeAddr-1]|body[8+sizeAddr-2] != 0 {
 			return Message{}, err // without a port it came by a relay, and there is no address
 		}

@@ -64,6 +64,7 @@ func messages() []probe.Message {
 		{Pong: &probe.Pong{ID: 7}}, // by a relay there is no address
 		{Call: &probe.Call{}},
 		{Call: &probe.Call{Endpoints: []netip.AddrPort{at("10.0.0.1:51820"), at("[2001:db8::1]:65535")}}},
+		{Pong: &probe.Pong{ID: 7, From: at("198.51.100.7:51820"), Size: 1452, Wanted: true}},
 	}
 }
 
@@ -230,7 +231,7 @@ func TestVectors(t *testing.T) {
 	if got := hex.EncodeToString(in.Hint[:]); got != v.Hint {
 		t.Errorf("the hint is %s, want %s", got, v.Hint)
 	}
-	want := map[string]probe.Message{"ping": messages()[1], "pong": messages()[2], "call": messages()[6], "unknown": {}}
+	want := map[string]probe.Message{"ping": messages()[1], "pong": messages()[2], "call": messages()[6], "wanted": messages()[7], "unknown": {}}
 	if len(v.Probes) != len(want) {
 		t.Fatalf("%d vectors, want %d", len(v.Probes), len(want))
 	}

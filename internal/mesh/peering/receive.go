@@ -86,7 +86,8 @@ func (p *Peering) take(a arrival, l *link, secret int, m probe.Message, size int
 		p.drop("unknown")
 		return
 	}
-	if why := p.heed(a, l, secret, m); why != "" {
+	wants, why := p.heed(a, l, secret, m)
+	if why != "" {
 		p.drop(why)
 		return
 	}
@@ -94,7 +95,7 @@ func (p *Peering) take(a arrival, l *link, secret int, m probe.Message, size int
 	if m.Ping == nil {
 		return
 	}
-	answer := probe.Message{Pong: &probe.Pong{ID: m.Ping.ID, From: a.way.Addr, Size: uint16(size)}}
+	answer := probe.Message{Pong: &probe.Pong{ID: m.Ping.ID, From: a.way.Addr, Size: uint16(size), Wanted: wants}}
 	b, err := l.pairs[secret].Seal(nil, rand.Reader, answer, 0)
 	if err != nil || !p.give(a.way, a.peer, a.local, b, false) {
 		p.drop("unsent")
@@ -103,13 +104,14 @@ func (p *Peering) take(a arrival, l *link, secret int, m probe.Message, size int
 	p.m.Sent.WithLabelValues("pong").Inc()
 }
 
-// heed notes what a probe says, or gives the reason for which it does not count.
-func (p *Peering) heed(a arrival, l *link, secret int, m probe.Message) (why string) {
+// heed notes what a probe says, or gives the reason for which it does not count. It says, too,
+// whether we have traffic with the peer.
+func (p *Peering) heed(a arrival, l *link, secret int, m probe.Message) (wants bool, why string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	x, now := l.of, time.Now()
 	if x.gone {
-		return "stranger"
+		return false, "stranger"
 	}
 	if m.Pong == nil {
 		// What comes by the way in use has a bound of its own: whoever replays pings from
@@ -119,7 +121,7 @@ func (p *Peering) heed(a arrival, l *link, secret int, m probe.Message) (why str
 			w = &x.direct
 		}
 		if !w.take(now, limit.PeeringProbes) {
-			return "rate"
+			return false, "rate"
 		}
 	}
 	switch {
@@ -133,7 +135,10 @@ func (p *Peering) heed(a arrival, l *link, secret int, m probe.Message) (why str
 		}
 	case m.Pong != nil:
 		if !x.path.Pong(now, a.way, m.Pong.ID) {
-			return "unasked"
+			return false, "unasked"
+		}
+		if m.Pong.Wanted {
+			p.wish(now, l)
 		}
 		if a.way.Direct() {
 			x.localOf(a.way).answered = a.local
@@ -144,7 +149,7 @@ func (p *Peering) heed(a arrival, l *link, secret int, m probe.Message) (why str
 	p.vouch(x, l.key, a.peer)
 	x.voice = voice{l.own.key, l.key, l.secrets[secret].ID}
 	p.touch(x)
-	return ""
+	return x.path.Wants(now), ""
 }
 
 // callable are the endpoints of a call that are pinged: none of the mesh, nor of this machine

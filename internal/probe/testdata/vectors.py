@@ -57,7 +57,8 @@ head = bytes.fromhex("f5544201") + hint
 probes = []
 for what, payload in (
     ("ping", b"\x01" + struct.pack(">QB", 1 << 63, 1) + bytes(30)),
-    ("pong", b"\x02" + struct.pack(">Q", 7) + address("198.51.100.7", 51820) + struct.pack(">H", 1452)),
+    ("pong", b"\x02" + struct.pack(">Q", 7) + address("198.51.100.7", 51820) + struct.pack(">H", 1452) + b"\x00"),
+    ("wanted", b"\x02" + struct.pack(">Q", 7) + address("198.51.100.7", 51820) + struct.pack(">H", 1452) + b"\x01"),
     ("call", b"\x03\x02" + address("10.0.0.1", 51820) + address("2001:db8::1", 65535)),
     ("unknown", b"\x63 what a later version says"),
 ):

@@ -15,6 +15,9 @@ import (
 // replaced is the promise: a dead path is noticed and replaced within it.
 const replaced = 10 * time.Second
 
+// restarted is the other one: so soon after the start of a killed program all is as before.
+const restarted = 3 * time.Second
+
 // together starts nodes, and waits until each has said that it is up.
 func together(nodes ...*node) {
 	for _, n := range nodes {
@@ -284,10 +287,10 @@ func TestMeshRestartUnderThePeersTraffic(t *testing.T) {
 		started := time.Now()
 		b.begin()
 		took := r.awaitAfter(f, started)
-		if took > replaced {
-			t.Errorf("packets of %s pass %v after the start", f, took)
+		t.Logf("packets of %s pass %v after the start", f, took.Round(time.Millisecond))
+		if took > restarted {
+			t.Errorf("packets of %s pass %v after the start, want at most %v", f, took, restarted)
 		}
-		t.Logf("packets of %s pass %v after the start (the promise is 3 s)", f, took.Round(time.Millisecond))
 		b.awaitUp()
 	}
 	f.End()
