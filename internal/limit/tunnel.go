@@ -36,11 +36,14 @@ const (
 	// TunnelAgain is how old a handshake may be that is sent again by another way: after it
 	// WireGuard sends one of its own.
 	TunnelAgain = 5 * time.Second
-	// TunnelHold is how long a handshake waits for that of a peer that may go first: longer
-	// than it takes to the other side of the world, and shorter than a wait that is felt.
+	// TunnelHold is how long a handshake waits for that of a kernel's WireGuard that may go first:
+	// longer than it takes to the other side of the world, and shorter than a wait that is felt.
 	TunnelHold = 150 * time.Millisecond
 	// TunnelHeld bounds those that wait, 200 KiB: what is more is sent at once.
 	TunnelHeld = 1024
+	// TunnelCrossing bounds the handshakes that are looked into in a second, to see whether they
+	// cross one of our own: 50 µs each, as many as a large mesh makes when it starts.
+	TunnelCrossing = 1000
 	// TunnelSelfTest is how long a datagram over loopback may take before its
 	// offload counts as broken.
 	TunnelSelfTest = time.Second

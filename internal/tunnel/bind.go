@@ -37,6 +37,8 @@ type Bind struct {
 	mac    atomic.Pointer[[blake2s.Size]byte] // of handshakes that are for it
 	public atomic.Pointer[Key]
 
+	crossing crossing
+
 	mu     sync.Mutex
 	closed chan struct{} // nil while it was not opened
 
@@ -137,6 +139,9 @@ func (b *Bind) Send(packets [][]byte, to conn.Endpoint) error {
 func (b *Bind) sendPeer(packets [][]byte, e *endpoint) {
 	b.learn(packets, e)
 	e.went(packets)
+	if len(packets) == 1 && isInitiation(packets[0]) {
+		b.crossing.begun(time.Now())
+	}
 	if b.yields(packets, e) {
 		b.held.put(e)
 		return
@@ -190,6 +195,9 @@ func (b *Bind) Receive(peer Key, packet []byte) bool {
 	owner, _ := look.find(packet)
 	if owner == nil {
 		b.socket.counts.Stray.Add(1)
+		return true
+	}
+	if owner.crosses(packet) {
 		return true
 	}
 	e.came(packet)

@@ -28,6 +28,7 @@ type endpoint struct {
 	lastReceived   atomic.Int64
 	asked          atomic.Int64 // the first handshake that was sent since one was completed
 	watched        atomic.Bool
+	probes         atomic.Bool // it is one of ours, and knows what to do with a handshake that crosses its own
 	newest         atomic.Pointer[handshake]
 
 	mu     sync.Mutex
@@ -52,6 +53,8 @@ type handshake struct {
 	packet []byte
 	at     time.Time
 	held   atomic.Bool // it waits to be sent
+
+	answered atomic.Bool
 }
 
 // take has packets go by a way from now on. A handshake that was sent by the one before, or
@@ -144,7 +147,13 @@ func (e *endpoint) went(packets [][]byte) {
 // came counts what is received. The packet was not opened yet: that it bears an index
 // of the peer's session is enough to know that somebody is awake.
 func (e *endpoint) came(packet []byte) {
-	if e == nil || packet[0] != typeTransport {
+	if e == nil {
+		return
+	}
+	if packet[0] != typeTransport {
+		if h := e.newest.Load(); h != nil {
+			h.answer(packet)
+		}
 		return
 	}
 	if len(packet) > sizeTransport {

@@ -4,6 +4,7 @@ package tunnel
 
 import (
 	"context"
+	"crypto/ecdh"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -118,8 +119,8 @@ func (e *Engine) apply(u *unit, cfg Config) error {
 	if err := u.setKey(cfg.Key, public); err != nil {
 		return err
 	}
-	for k := range want {
-		e.peers.add(k)
+	for k, p := range want {
+		e.peers.add(k).probes.Store(p.Probes)
 	}
 	if text := script(u.have, want); text != "" {
 		if err := u.dev.IpcSet(text); err != nil {
@@ -163,6 +164,11 @@ func (u *unit) setKey(s Secret, public Key) error {
 	mac := macKey(public)
 	u.bind.mac.Store(&mac)
 	u.bind.public.Store(&public)
+	private, err := ecdh.X25519().NewPrivateKey(k[:])
+	if err != nil {
+		return fmt.Errorf("private key: %w", err)
+	}
+	u.bind.crossing.private.Store(private)
 	if err := u.dev.IpcSet("private_key=" + hex.EncodeToString(k[:]) + "\n"); err != nil {
 		return fmt.Errorf("WireGuard's key: %w", err)
 	}

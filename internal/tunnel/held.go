@@ -13,12 +13,11 @@ import (
 
 // held are handshakes that wait for a moment before they are sent.
 //
-// WireGuard has room for one handshake with a peer: that of the other end takes the place
-// of one's own. Where both ends begin within a round trip, each answers the other's, and
-// both answers are for handshakes that are no more. Both begin again 5 s later, perhaps at
-// the same moment once more. Members that learn of each other at one moment do just that.
-// So the end with the smaller public key lets the other one go first: its own handshake
-// waits, and is dropped when it answers the other's meanwhile.
+// A peer that speaks no probes has the kernel's WireGuard, and does not know what to do when
+// handshakes cross (see crossing). If it has the greater public key, it is to go first: our
+// own handshake waits, and is dropped when we answer the peer's meanwhile. Members that learn
+// of each other at one moment begin at one moment. If ours is the greater key, all is settled
+// at this end.
 type held struct {
 	bind  *Bind
 	alarm *run.Alarm
@@ -41,7 +40,7 @@ func newHeld(b *Bind) *held {
 // yields reports whether a peer may go first.
 func (b *Bind) yields(packets [][]byte, e *endpoint) bool {
 	own := b.public.Load()
-	return own != nil && len(packets) == 1 && isInitiation(packets[0]) && bytes.Compare(own[:], e.key[:]) < 0
+	return own != nil && !e.probes.Load() && len(packets) == 1 && isInitiation(packets[0]) && bytes.Compare(own[:], e.key[:]) < 0
 }
 
 // put has the peer's newest handshake wait.

@@ -200,6 +200,8 @@ func (s *Socket) sort(own *Bind, r *reader, in room) (stayed int) {
 			case owner == nil:
 				s.counts.Stray.Add(1)
 				continue
+			case owner.crosses(p):
+				continue
 			case owner == own:
 				in.sizes[i], in.eps[i] = size, r.heard(in.from[i])
 				stayed++

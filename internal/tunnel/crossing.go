@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tunnel
+
+import (
+	"bytes"
+	"crypto/ecdh"
+	"crypto/hkdf"
+	"encoding/binary"
+	"hash"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/crypto/blake2s"
+	"golang.org/x/crypto/chacha20poly1305"
+
+	"github.com/tombolo-io/tombolo/internal/limit"
+)
+
+// crossing settles handshakes that both ends begin.
+//
+// WireGuard has room for one handshake with a peer: that of the other end takes the place
+// of one's own. Where both begin within a round trip, each answers the other's, both
+// answers are for handshakes that are no more, and both begin again 5 s later. So the end
+// with the greater public key does not let the other's handshake in while its own waits for
+// an answer, and sends its own once more: the first one may have come before the other's
+// NAT was open. The other end takes whichever comes first, and drops a second as a replay.
+//
+//	greater ──1──►◄──1── lesser        both have begun
+//	greater ◄──────────2 lesser        it has answered the greater one's
+//	greater 1 (again) ─► lesser        that was answered: a replay
+type crossing struct {
+	private atomic.Pointer[ecdh.PrivateKey]
+	began   atomic.Int64 // when the newest of our own that may go first was sent, in Unix nanoseconds
+
+	mu     sync.Mutex
+	second time.Time
+	n      int // of packets that were opened within the second
+}
+
+// begun notes a handshake of ours that goes first.
+func (c *crossing) begun(at time.Time) { c.began.Store(at.UnixNano()) }
+
+// idle reports whether no handshake of ours can be waiting: the usual case, which costs nothing.
+func (c *crossing) idle(now time.Time) bool {
+	return now.UnixNano()-c.began.Load() > int64(limit.TunnelAgain)
+}
+
+// may reports whether one more packet may be opened. Beyond that WireGuard gets them as they
+// are: it has a defence of its own against floods.
+func (c *crossing) may(now time.Time) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if now.Sub(c.second) >= time.Second || now.Before(c.second) {
+		c.second, c.n = now, 0
+	}
+	c.n++
+	return c.n <= limit.TunnelCrossing
+}
+
+// crosses reports whether a packet is the handshake of a peer that has to give way to ours,
+// which is sent again then. Anybody can make a packet that names a peer: WireGuard would
+// drop it, and so do we.
+func (b *Bind) crosses(p []byte) bool {
+	now := time.Now()
+	if !isInitiation(p) || b.crossing.idle(now) || !b.crossing.may(now) {
+		return false
+	}
+	k, ok := b.crossing.sender(p)
+	own := b.public.Load()
+	if !ok || own == nil || bytes.Compare(own[:], k[:]) < 0 {
+		return false
+	}
+	e := b.peers.get(k)
+	if e == nil {
+		return false
+	}
+	h := e.newest.Load()
+	if h == nil || h.bind != b || !h.waits(now) || e.way.Load().IsZero() {
+		return false
+	}
+	b.socket.counts.Crossed.Add(1)
+	b.carry([][]byte{h.packet}, e)
+	return true
+}
+
+// waits reports whether it is the beginning of a handshake that was not answered yet.
+func (h *handshake) waits(now time.Time) bool {
+	return isInitiation(h.packet) && !h.answered.Load() && now.Sub(h.at) <= limit.TunnelAgain
+}
+
+// answer notes that a packet answers what we have begun: whether it is a good one, WireGuard
+// knows alone.
+func (h *handshake) answer(p []byte) {
+	var index []byte
+	switch p[0] {
+	case typeResponse:
+		index = p[8:12]
+	case typeCookie:
+		index = p[4:8]
+	default:
+		return
+	}
+	if binary.LittleEndian.Uint32(index) == binary.LittleEndian.Uint32(h.packet[4:]) {
+		h.answered.Store(true)
+	}
+}
+
+// What a handshake of WireGuard begins with (whitepaper, section 5.4).
+const (
+	construction = "Noise_IKpsk2_25519_ChaChaPoly_BLAKE2s"
+	identifier   = "WireGuard v1 zx2c4 Jason@zx2c4.com"
+)
+
+// sender is the public key that a handshake for us names.
+func (c *crossing) sender(p []byte) (k Key, ok bool) {
+	private := c.private.Load()
+	if private == nil || len(p) != sizeInitiation {
+		return k, false
+	}
+	ephemeral, static := p[8:40], p[40:88]
+	other, err := ecdh.X25519().NewPublicKey(ephemeral)
+	if err != nil {
+		return k, false
+	}
+	shared, err := private.ECDH(other)
+	if err != nil {
+		return k, false
+	}
+	chain := blake2s.Sum256([]byte(construction))
+	sum := func(h [32]byte, more []byte) [32]byte { return blake2s.Sum256(append(h[:], more...)) }
+	transcript := sum(sum(sum(chain, []byte(identifier)), private.PublicKey().Bytes()), ephemeral)
+	first, err := hkdf.Key(hashed, ephemeral, chain[:], "", 32)
+	if err != nil {
+		return k, false
+	}
+	second, err := hkdf.Key(hashed, shared, first, "", 64)
+	if err != nil {
+		return k, false
+	}
+	aead, err := chacha20poly1305.New(second[32:])
+	if err != nil {
+		return k, false
+	}
+	plain, err := aead.Open(nil, make([]byte, chacha20poly1305.NonceSize), static, transcript[:])
+	if err != nil || len(plain) != len(k) {
+		return k, false
+	}
+	return Key(plain), true
+}
+
+// hashed is BLAKE2s without a key.
+func hashed() hash.Hash {
+	h, _ := blake2s.New256(nil) // only a key may be wrong
+	return h
+}

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tunnel
+
+import (
+	"context"
+	"crypto/ecdh"
+	"crypto/rand"
+	"encoding/binary"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.zx2c4.com/wireguard/tun"
+
+	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/path"
+)
+
+// link is a TUN without a kernel.
+type link struct {
+	out    chan []byte
+	closed chan struct{}
+	wake   chan struct{}
+	events chan tun.Event
+	once   sync.Once
+	came   func([]byte)
+}
+
+func (l *link) File() *os.File           { return nil }
+func (l *link) MTU() (int, error)        { return 1420, nil }
+func (l *link) Name() (string, error)    { return "link", nil }
+func (l *link) Events() <-chan tun.Event { return l.events }
+func (l *link) BatchSize() int           { return 1 }
+
+func (l *link) Wake() {
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (l *link) Close() error {
+	l.once.Do(func() { close(l.closed); close(l.events) })
+	return nil
+}
+
+func (l *link) Read(bufs [][]byte, sizes []int, offset int) (int, error) {
+	select {
+	case <-l.closed:
+		return 0, os.ErrClosed
+	case <-l.wake:
+		return 0, nil
+	case b := <-l.out:
+		sizes[0] = copy(bufs[0][offset:], b)
+		return 1, nil
+	}
+}
+
+func (l *link) Write(bufs [][]byte, offset int) (int, error) {
+	for _, b := range bufs {
+		l.came(b[offset:])
+	}
+	return len(bufs), nil
+}
+
+// end is one of two real engines in a world whose packets take a time of their own.
+type end struct {
+	link    *link
+	engine  *Engine
+	secret  Secret
+	key     Key
+	addr    netip.Addr
+	other   *end
+	delay   time.Duration
+	lose    int // of the first packets
+	sent    int
+	arrived time.Time // when the first packet of the other one was there
+}
+
+// Relay has the packets arrive at the other end, later.
+func (e *end) Relay(_ string, _ Key, packets [][]byte) {
+	for _, p := range packets {
+		if e.sent++; e.sent <= e.lose {
+			continue
+		}
+		p = append([]byte(nil), p...)
+		time.AfterFunc(e.delay, func() { e.other.engine.Receive(e.key, p) })
+	}
+}
+
+// say sends a packet into the tunnel.
+func (e *end) say() {
+	b := make([]byte, 60)
+	b[0], b[8], b[9] = 0x45, 64, 253
+	binary.BigEndian.PutUint16(b[2:], uint16(len(b)))
+	copy(b[12:], e.addr.AsSlice())
+	copy(b[16:], e.other.addr.AsSlice())
+	e.link.out <- b
+}
+
+// pairOfEnds gives two ends, that with the greater key first.
+func pairOfEnds(t *testing.T, delay time.Duration) (greater, lesser *end) {
+	t.Helper()
+	var all []*end
+	for i := range 2 {
+		e := &end{delay: delay, addr: netip.AddrFrom4([4]byte{100, 112, 0, byte(i + 1)})}
+		e.link = &link{out: make(chan []byte), closed: make(chan struct{}), wake: make(chan struct{}, 1), events: make(chan tun.Event)}
+		e.link.came = func([]byte) {
+			if e.arrived.IsZero() {
+				e.arrived = time.Now()
+			}
+		}
+		k, err := ecdh.X25519().GenerateKey(rand.Reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.secret, e.key = NewSecret([32]byte(k.Bytes())), Key(k.PublicKey().Bytes())
+		s := &Socket{offloads: &offloads{}}
+		s.sessions.init()
+		if e.engine, err = Open(context.Background(), Parts{Socket: s, Tun: e.link, Relay: e, Log: slog.New(slog.DiscardHandler)}); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, e)
+	}
+	greater, lesser = all[0], all[1]
+	if string(greater.key[:]) < string(lesser.key[:]) {
+		greater, lesser = lesser, greater
+	}
+	greater.other, lesser.other = lesser, greater
+	for _, e := range all {
+		err := e.engine.Apply(Config{Key: e.secret, Peers: []Peer{{Key: e.other.key, Probes: true, Ranges: []netip.Prefix{netip.PrefixFrom(e.other.addr, 32)}}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.engine.SetWay(e.other.key, path.Way{Relay: "h"}, netip.Addr{})
+	}
+	return greater, lesser
+}
+
+func (e *end) close(t *testing.T) {
+	if err := e.engine.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestCrossingHandshakes: whoever begins first, and however long after it the other one does,
+// both have their first packet across within two round trips of the second beginning: what
+// one handshake takes, and no wait for WireGuard's next try after 5 s. One whose first
+// packet is lost begins anew with the other one's.
+// (Not tried is the very moment at which the other one's handshake is read: which of the two WireGuard
+// makes first is a matter of its goroutines, and the wait is one of 5 s there.)
+func TestCrossingHandshakes(t *testing.T) {
+	for _, trip := range []time.Duration{10 * time.Millisecond, 120 * time.Millisecond, 600 * time.Millisecond} {
+		delay := trip / 2
+		for _, apart := range []time.Duration{
+			0, time.Millisecond, delay / 2, delay - 1, delay + 1, trip - time.Millisecond, trip, trip + time.Millisecond,
+			150*time.Millisecond - delay, 150 * time.Millisecond, 150*time.Millisecond + delay, 2 * trip, 4900 * time.Millisecond,
+		} {
+			for _, first := range []string{"greater", "lesser"} {
+				for _, lost := range []string{"nothing", "greater", "lesser"} {
+					if apart < 0 || lost != "nothing" && lost != first { // the second one's handshake is as good as the first one's
+						continue
+					}
+					t.Run(fmt.Sprintf("%v apart %v first %s lost %s", trip, apart, first, lost), func(t *testing.T) {
+						synctest.Test(t, func(t *testing.T) { cross(t, trip, apart, first, lost) })
+					})
+				}
+			}
+		}
+	}
+}
+
+func cross(t *testing.T, trip, apart time.Duration, first, lost string) {
+	greater, lesser := pairOfEnds(t, trip/2)
+	defer greater.close(t)
+	defer lesser.close(t)
+	one, two := greater, lesser
+	if first == "lesser" {
+		one, two = lesser, greater
+	}
+	most := apart + 2*trip
+	if lost != "nothing" {
+		one.lose = 1
+		most += trip
+	}
+	began := time.Now()
+	one.say()
+	time.Sleep(apart)
+	two.say()
+	time.Sleep(20 * time.Second)
+	synctest.Wait()
+	for name, e := range map[string]*end{"the greater key": greater, "the lesser key": lesser} {
+		if took := e.arrived.Sub(began); e.arrived.IsZero() || took > most {
+			t.Errorf("at the end with %s the first packet is there after %v, want at most %v", name, took, most)
+		}
+	}
+}
+
+// TestCrossingIsBounded: a flood of handshakes costs no more than the bound says, and who has
+// nothing under way looks into none.
+func TestCrossingIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &crossing{}
+		if now := time.Now(); !c.idle(now) {
+			t.Error("without a handshake of our own there is something to look for")
+		}
+		c.begun(time.Now())
+		if c.idle(time.Now()) {
+			t.Error("a handshake was begun, and none is looked for")
+		}
+		looked := 0
+		for range 3 * limit.TunnelCrossing {
+			if c.may(time.Now()) {
+				looked++
+			}
+		}
+		if looked != limit.TunnelCrossing {
+			t.Errorf("%d handshakes are looked into within a second, want %d", looked, limit.TunnelCrossing)
+		}
+		time.Sleep(time.Second)
+		if !c.may(time.Now()) {
+			t.Error("a second later none is looked into")
+		}
+		time.Sleep(limit.TunnelAgain)
+		if !c.idle(time.Now()) {
+			t.Error("an old handshake is waited for")
+		}
+	})
+}
