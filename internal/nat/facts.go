@@ -63,6 +63,7 @@ type Facts struct {
 	Sockets   []netip.AddrPort // local endpoints of the sockets; an unspecified address for all
 	Asked     []Asked
 	OtherPort []Asked // of servers with another port: the answers were wished from there
+	Beside    []Asked // both ports of such servers, from a socket beside those of Asked
 	Hairpin   Tri
 	Mapping   *PortMapping // nil: nobody was asked
 	Relays    []Relay
@@ -179,7 +180,7 @@ func (f Facts) family(v4 bool) Family {
 	slices.SortFunc(out.Mapped, netip.AddrPort.Compare)
 	if len(answers) > 0 {
 		out.NAT = TriOf(slices.ContainsFunc(answers, func(a Asked) bool { return !f.local(a.Mapped) }))
-		out.Mapping = mapping(answers, out.NAT)
+		out.Mapping = mapping(answers, f.beside(mine), out.NAT)
 		out.Filtering = f.filtering(answers)
 	}
 	return out
@@ -196,25 +197,41 @@ func (f Facts) local(m netip.AddrPort) bool {
 	})
 }
 
-// mapping compares what servers see. Two ports of one server tell more than two servers.
-func mapping(answers []Asked, nat Tri) Behaviour {
+// beside are the answers to the other socket.
+func (f Facts) beside(mine func(netip.Addr) bool) (out []Asked) {
+	for _, a := range f.Beside {
+		if mine(a.Server.Addr.Addr()) && a.Mapped.IsValid() {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// mapping compares what servers see of one socket. Two ports of one server tell more than
+// two servers.
+func mapping(answers, beside []Asked, nat Tri) Behaviour {
 	if nat == No {
 		return None
 	}
 	var addresses, ports, sameAddress, pairs bool
-	for i, a := range answers {
-		for _, b := range answers[i+1:] {
-			x, y := a.Server.Addr, b.Server.Addr
-			if x == y {
-				continue
-			}
-			pairs = true
-			differ := a.Mapped != b.Mapped
-			if x.Addr() == y.Addr() {
-				sameAddress = true
-				ports = ports || differ
-			} else {
-				addresses = addresses || differ
+	compare := func(a, b Asked) {
+		x, y := a.Server.Addr, b.Server.Addr
+		if x == y {
+			return
+		}
+		pairs = true
+		differ := a.Mapped != b.Mapped
+		if x.Addr() == y.Addr() {
+			sameAddress = true
+			ports = ports || differ
+		} else {
+			addresses = addresses || differ
+		}
+	}
+	for _, group := range [][]Asked{answers, beside} {
+		for i, a := range group {
+			for _, b := range group[i+1:] {
+				compare(a, b)
 			}
 		}
 	}

@@ -4,6 +4,7 @@ package netcheck
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net"
@@ -33,7 +34,22 @@ type Options struct {
 	Servers []nat.Server
 	Relays  []Relay
 	Router  func(ctx context.Context) nat.PortMapping // nil: the router is not asked
-	Seed    [32]byte                                  // random and secret
+	// Beside opens another socket, which may write where the one that is checked must not: to a
+	// port from which an answer shall come unasked, in the next check, too. nil: it is not asked
+	// whether the mapping is another one for another port.
+	Beside func(ctx context.Context, handle func(netip.AddrPort, []byte)) (Beside, error)
+	Seed   [32]byte // random and secret
+}
+
+// Beside is a socket beside the one that is checked.
+type Beside interface {
+	Send(to netip.AddrPort, datagram []byte) error
+	Close() error
+}
+
+// OpenBeside opens one at any port.
+func OpenBeside(ctx context.Context, handle func(netip.AddrPort, []byte)) (Beside, error) {
+	return Open(ctx, 0, handle)
 }
 
 // Check is one check of the network.
@@ -101,18 +117,6 @@ func measure(ctx context.Context, r Relay) nat.Relay {
 	return nat.Relay{Name: r.Name, Latency: took}
 }
 
-// Dial measures how long a TCP connection to a hub takes to come about.
-func Dial(address string) func(ctx context.Context) (time.Duration, error) {
-	return func(ctx context.Context) (time.Duration, error) {
-		begin := time.Now()
-		conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
-		if err != nil {
-			return 0, err
-		}
-		return time.Since(begin), conn.Close()
-	}
-}
-
 // question is to a server, or to ourselves by way of our outer endpoint.
 type question struct {
 	server nat.Server
@@ -130,8 +134,9 @@ func (q *question) asked() nat.Asked {
 	return nat.Asked{Server: q.server, Mapped: q.reply.Mapped, RTT: q.reply.RTT}
 }
 
-// stun asks in an order that matters: what comes from a server's other port tells of a
-// filter only as long as nothing was sent there.
+// stun asks about the socket, but for one thing: what comes from a server's other port tells of
+// a filter only as long as nothing was ever sent there, by this check or one before. So what
+// that port sees is asked from another socket.
 func (c *Check) stun(ctx context.Context, facts *nat.Facts) {
 	var plain, others []*question
 	for _, s := range c.o.Servers {
@@ -142,7 +147,7 @@ func (c *Check) stun(ctx context.Context, facts *nat.Facts) {
 	for _, q := range plain {
 		facts.Asked = append(facts.Asked, q.asked())
 	}
-	filtering, further := c.second(others)
+	filtering, ports := c.second(others)
 	self := selves(plain, facts)
 	c.round(ctx, slices.Concat(filtering, self), nil, filteringTime)
 	for _, q := range filtering {
@@ -153,12 +158,26 @@ func (c *Check) stun(ctx context.Context, facts *nat.Facts) {
 	for _, q := range self {
 		facts.Hairpin = nat.TriOf(q.reply != nil)
 	}
-	c.round(ctx, further, nil, otherTime)
-	for _, q := range further {
-		if q.reply != nil { // a firewall may let in one port only: that is no fact about UDP
-			facts.Asked = append(facts.Asked, q.asked())
-		}
+	facts.Beside = c.beside(ctx, ports)
+}
+
+// beside asks both ports of servers from another socket what they see of it.
+func (c *Check) beside(ctx context.Context, ports []*question) (out []nat.Asked) {
+	if len(ports) == 0 || c.o.Beside == nil {
+		return nil
 	}
+	other := New(Options{Seed: sha256.Sum256(append([]byte("beside"), c.o.Seed[:]...))}) // late answers to the first socket are not its own
+	socket, err := c.o.Beside(ctx, other.Handle)
+	if err != nil {
+		return nil // what it would tell is not known then
+	}
+	defer socket.Close()
+	other.o.Send = socket.Send
+	other.round(ctx, ports, nil, otherTime)
+	for _, q := range ports {
+		out = append(out, q.asked())
+	}
+	return out
 }
 
 // settled reports whether every server that answered the plain question has said
@@ -177,9 +196,9 @@ func answered(qs []*question) bool {
 	return !slices.ContainsFunc(qs, func(q *question) bool { return q.reply == nil && !q.over })
 }
 
-// second makes the questions to servers that have another port, at the same address:
-// first from where it answers, then what it sees.
-func (c *Check) second(others []*question) (filtering, further []*question) {
+// second makes the questions to servers that have another port, at the same address: from
+// where it answers, and what both ports see.
+func (c *Check) second(others []*question) (filtering, ports []*question) {
 	for _, q := range others {
 		if q.reply == nil || !q.reply.Other.IsValid() || q.reply.Other.Addr() != q.server.Addr.Addr() {
 			continue
@@ -189,9 +208,9 @@ func (c *Check) second(others []*question) (filtering, further []*question) {
 			continue // it was written to
 		}
 		filtering = append(filtering, &question{server: q.server, wish: nat.WishOtherPort})
-		further = append(further, &question{server: nat.Server{Name: q.server.Name, Addr: other}})
+		ports = append(ports, &question{server: q.server}, &question{server: nat.Server{Name: q.server.Name, Addr: other}})
 	}
-	return filtering, further
+	return filtering, ports
 }
 
 // selves asks for a way round by our outer endpoint, if there is one that is not our own.

@@ -5,7 +5,6 @@ package netcheck
 import (
 	"context"
 	"errors"
-	"net"
 	"net/netip"
 	"strings"
 	"testing"
@@ -28,7 +27,7 @@ func at(s string) netip.AddrPort { return netip.MustParseAddrPort(s) }
 
 // network is a NAT with servers behind it, each with a second port 3479.
 type network struct {
-	check  *Check
+	handle func(netip.AddrPort, []byte)
 	mapped func(to netip.AddrPort) netip.AddrPort // not valid: nothing gets out
 	strict bool                                   // only from endpoints that were written to
 	alone  bool                                   // servers have one port and say so
@@ -51,7 +50,7 @@ func (n *network) send(to netip.AddrPort, data []byte) error {
 	n.sent[to] = true
 	if to.Addr() == from.Addr() {
 		if n.loop {
-			n.check.Handle(from, data)
+			n.handle(from, data)
 		}
 		return nil
 	}
@@ -67,7 +66,7 @@ func (n *network) send(to netip.AddrPort, data []byte) error {
 	case n.lie:
 		from = at("0.0.0.0:1")
 	case m.ChangePort && n.alone:
-		n.check.Handle(to, nat.Refusal(nat.Message{ID: m.ID, Unknown: []uint16{3}}))
+		n.handle(to, nat.Refusal(nat.Message{ID: m.ID, Unknown: []uint16{3}}))
 		return nil
 	case m.ChangePort:
 		by = other
@@ -76,9 +75,24 @@ func (n *network) send(to netip.AddrPort, data []byte) error {
 		other = netip.AddrPort{}
 	}
 	if !n.strict || n.sent[by] {
-		n.check.Handle(by, nat.Answer(m, from, other))
+		n.handle(by, nat.Answer(m, from, other))
 	}
 	return nil
+}
+
+// Send and Close make it the socket beside the one that is checked.
+func (n *network) Send(to netip.AddrPort, data []byte) error { return n.send(to, data) }
+func (n *network) Close() error                              { return nil }
+
+// beside is the same NAT for another socket.
+func (n *network) beside(_ context.Context, handle func(netip.AddrPort, []byte)) (Beside, error) {
+	other := *n
+	other.handle, other.sent = handle, map[netip.AddrPort]bool{}
+	other.mapped = func(to netip.AddrPort) netip.AddrPort {
+		at := n.mapped(to)
+		return netip.AddrPortFrom(at.Addr(), at.Port()+1000)
+	}
+	return &other, nil
 }
 
 const home = "203.0.113.5:51820"
@@ -112,17 +126,20 @@ func TestChecks(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				n := c.n
 				n.sent = map[netip.AddrPort]bool{}
-				n.check = New(Options{
-					Send: n.send, Sockets: []netip.AddrPort{at("0.0.0.0:51820")}, Own: []netip.Addr{at("10.0.0.2:1").Addr()},
-					Servers: []nat.Server{{Name: "a", Addr: at("198.51.100.1:3478")}, {Name: "b", Addr: at("198.51.100.2:3478")}},
-				})
-				begin := time.Now()
-				r := n.check.Run(t.Context())
-				if r.UDP != c.udp || r.Hairpin != c.hairpin || r.IPv4.Mapping != c.mapping || r.IPv4.Filtering != c.filtering {
-					t.Errorf("UDP %s, hairpin %s, mapping %s, filtering %s\n%s", r.UDP, r.Hairpin, r.IPv4.Mapping, r.IPv4.Filtering, r.Text())
-				}
-				if d := time.Since(begin); d > c.within { // of the bubble: exact
-					t.Errorf("took %v, want %v", d, c.within)
+				for _, when := range []string{"at first", "again"} { // the NAT remembers where the socket wrote to
+					check := New(Options{
+						Send: n.send, Sockets: []netip.AddrPort{at("0.0.0.0:51820")}, Own: []netip.Addr{at("10.0.0.2:1").Addr()}, Beside: n.beside,
+						Servers: []nat.Server{{Name: "a", Addr: at("198.51.100.1:3478")}, {Name: "b", Addr: at("198.51.100.2:3478")}},
+					})
+					n.handle = check.Handle
+					begin := time.Now()
+					r := check.Run(t.Context())
+					if r.UDP != c.udp || r.Hairpin != c.hairpin || r.IPv4.Mapping != c.mapping || r.IPv4.Filtering != c.filtering {
+						t.Errorf("%s: UDP %s, hairpin %s, mapping %s, filtering %s\n%s", when, r.UDP, r.Hairpin, r.IPv4.Mapping, r.IPv4.Filtering, r.Text())
+					}
+					if d := time.Since(begin); d > c.within { // of the bubble: exact
+						t.Errorf("%s: took %v, want %v", when, d, c.within)
+					}
 				}
 			})
 		})
@@ -166,10 +183,6 @@ func TestOverRealSockets(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	g := run.NewGroup(ctx)
 	g.Go("mirror", m.Run)
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
 	var check *Check
 	ready := make(chan struct{})
 	s, err := Open(t.Context(), 0, func(from netip.AddrPort, b []byte) {
@@ -181,7 +194,7 @@ func TestOverRealSockets(t *testing.T) {
 	}
 	check = New(Options{
 		Send: s.Send, Sockets: s.Local(), Own: []netip.Addr{at("127.0.0.1:1").Addr()}, Servers: []nat.Server{{Name: "own", Addr: at(m.Status().Listen[0])}},
-		Relays: []Relay{{"hub", Dial(ln.Addr().String())}},
+		Relays: []Relay{{"hub", func(context.Context) (time.Duration, error) { return time.Millisecond, nil }}}, Beside: OpenBeside,
 	})
 	close(ready)
 	r := check.Run(t.Context())
@@ -189,7 +202,7 @@ func TestOverRealSockets(t *testing.T) {
 		t.Errorf("%s", r.Text())
 	}
 	stop()
-	if err := errors.Join(s.Close(), ln.Close(), g.Wait()); err != nil {
+	if err := errors.Join(s.Close(), g.Wait()); err != nil {
 		t.Error(err)
 	}
 }

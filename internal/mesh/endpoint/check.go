@@ -22,8 +22,8 @@ func (e *Endpoints) Netcheck(ctx context.Context) (nat.Report, error) {
 	}
 	defer e.checks.Release()
 	o := netcheck.Options{
-		Relays: e.p.Relays(),
-		Send:   func(to netip.AddrPort, b []byte) error { return e.p.Socket.Send(to, netip.Addr{}, b) },
+		Relays: e.p.Relays(), Beside: e.p.Beside,
+		Send: func(to netip.AddrPort, b []byte) error { return e.p.Socket.Send(to, netip.Addr{}, b) },
 	}
 	if _, err := rand.Read(o.Seed[:]); err != nil {
 		return nat.Report{}, err
@@ -87,7 +87,7 @@ type Standalone struct {
 func Check(ctx context.Context, s Standalone) (nat.Report, error) {
 	p := Parts{Resolver: s.Resolver, Machine: s.Machine, Ways: s.Ways}
 	p.fill()
-	o := netcheck.Options{Relays: s.Relays}
+	o := netcheck.Options{Relays: s.Relays, Beside: netcheck.OpenBeside}
 	if _, err := rand.Read(o.Seed[:]); err != nil {
 		return nat.Report{}, err
 	}

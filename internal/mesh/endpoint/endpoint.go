@@ -65,6 +65,8 @@ type Parts struct {
 	Resolver Resolver         // nil: the system's
 	Machine  Machine          // nil: the kernel
 	Ways     []gateway.Mapper // nil: gateway.Mappers
+	// Beside opens a socket beside the mesh's for checks; nil: netcheck.OpenBeside.
+	Beside func(ctx context.Context, handle func(netip.AddrPort, []byte)) (netcheck.Beside, error)
 }
 
 // Endpoints knows where this node can be reached, as long as it runs.
@@ -150,6 +152,9 @@ func (p *Parts) fill() {
 	}
 	if p.Relays == nil {
 		p.Relays = func() []netcheck.Relay { return nil }
+	}
+	if p.Beside == nil {
+		p.Beside = netcheck.OpenBeside
 	}
 	if p.Moved == nil {
 		p.Moved = none

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -85,7 +86,7 @@ func beNode(text string) (err error) {
 		Socket: socket, Servers: func() []endpoint.Server { return c.Servers }, PortMapping: c.PortMapping,
 		Overlay: func() []netip.Prefix { return []netip.Prefix{netip.MustParsePrefix("100.112.0.0/12")} },
 		Moved:   func() { moved.Add(1) }, Changed: func() { changed.Add(1) }, Log: log, Metrics: tell.NewEndpoint(prometheus.NewRegistry()),
-		Relays: func() []netcheck.Relay { return []netcheck.Relay{{Name: "hub", Measure: netcheck.Dial(c.Relay)}} },
+		Relays: func() []netcheck.Relay { return []netcheck.Relay{{Name: "hub", Measure: dial(c.Relay)}} },
 	}
 	if c.UPnP {
 		p.Ways = []gateway.Mapper{gateway.UPnP{}}
@@ -116,6 +117,18 @@ func beNode(text string) (err error) {
 	}
 	g.Stop()
 	return errors.Join(g.Wait(), engine.Close(), socket.Close())
+}
+
+// dial measures how long a TCP connection takes to come about.
+func dial(address string) func(context.Context) (time.Duration, error) {
+	return func(ctx context.Context) (time.Duration, error) {
+		begin := time.Now()
+		conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+		if err != nil {
+			return 0, err
+		}
+		return time.Since(begin), conn.Close()
+	}
 }
 
 // node is such a process.

@@ -13,6 +13,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -68,7 +69,7 @@ func check(servers string) error {
 	if err != nil {
 		return err
 	}
-	o := netcheck.Options{Send: s.Send, Sockets: s.Local(), Own: own, Seed: seed}
+	o := netcheck.Options{Send: s.Send, Sockets: s.Local(), Own: own, Seed: seed, Beside: netcheck.OpenBeside}
 	for _, at := range strings.Split(servers, ",") {
 		o.Servers = append(o.Servers, nat.Server{Name: "lab", Addr: netip.MustParseAddrPort(at)})
 	}
@@ -83,8 +84,11 @@ func check(servers string) error {
 	}
 	c = netcheck.New(o)
 	close(ready)
-	r := c.Run(context.Background())
-	out, err := json.Marshal(r)
+	var reports []nat.Report
+	for range 2 { // the NAT remembers where the socket wrote to
+		reports = append(reports, c.Run(context.Background()))
+	}
+	out, err := json.Marshal(reports)
 	os.Stdout.Write(out)
 	return errors.Join(err, s.Close())
 }
@@ -130,6 +134,8 @@ func mirrors(t *testing.T, g *lab.Grid) (all []string) {
 	return all
 }
 
+// netcheckAt checks the network twice over one socket, and gives what the first check says: the
+// second one must not know it otherwise.
 func netcheckAt(t *testing.T, g *lab.Grid, servers []string, env ...string) facts {
 	t.Helper()
 	self, err := os.Executable()
@@ -145,12 +151,20 @@ func netcheckAt(t *testing.T, g *lab.Grid, servers []string, env ...string) fact
 	if err := g.A.Host.Run(ctx, cmd); err != nil {
 		t.Fatalf("%v: %s", err, errs.String())
 	}
-	var f facts
-	if err := json.Unmarshal(out.Bytes(), &f); err != nil {
+	var all []facts
+	if err := json.Unmarshal(out.Bytes(), &all); err != nil || len(all) != 2 {
 		t.Fatalf("%v: %s", err, out.String())
 	}
 	t.Logf("%s", out.String())
-	return f
+	one, two := all[0], all[1]
+	for _, f := range []*nat.Family{&one.IPv4, &one.IPv6, &two.IPv4, &two.IPv6} {
+		slices.SortFunc(f.Mapped, netip.AddrPort.Compare)
+	}
+	if one.UDP != two.UDP || one.MappingVariesByDestination != two.MappingVariesByDestination || one.Hairpin != two.Hairpin ||
+		!reflect.DeepEqual(one.IPv4, two.IPv4) || !reflect.DeepEqual(one.IPv6, two.IPv6) {
+		t.Errorf("the second check says otherwise: %+v, at first %+v", two, one)
+	}
+	return one
 }
 
 // TestKinds: what a check says of each kind of network is what the lab built.
