@@ -35,6 +35,11 @@ type MeshOptions struct {
 	Accept []string `json:"accept,omitempty"`
 	// Exclude are ranges that this node does not send into the mesh, whoever has them.
 	Exclude []string `json:"exclude,omitempty"`
+	// ClosedFor is for how long ranges of a member of which nothing is heard any more are lost
+	// rather than sent in clear. Default 168h.
+	ClosedFor Duration `json:"closedFor,omitempty"`
+	// Shared announces ranges that another member has already: one of them has them.
+	Shared bool `json:"shared,omitempty"`
 	// Policies are files of kind AccessPolicy: who may reach what between peers.
 	Policies []string `json:"policies,omitempty"`
 	// LazyAbove is the number of members above which peers without traffic are left alone. Default 50.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io/fs"
 	"net"
+	"net/netip"
 	"os"
 	"slices"
 
@@ -17,6 +18,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/kube"
 	"github.com/tombolo-io/tombolo/internal/roster"
 	"github.com/tombolo-io/tombolo/internal/tell"
+	"github.com/tombolo-io/tombolo/internal/topology"
 )
 
 // kubeSource joins the API server of a configuration to a finder. A nil one is none.
@@ -125,4 +127,21 @@ func (k *kubeSource) leave(ctx context.Context) error {
 		return nil
 	}
 	return k.source.Leave(ctx)
+}
+
+// apiServers is the API server of a configuration, if its address stands there: the whole
+// machine needs it outside of the mesh. A kubeconfig that comes later counts at the next start.
+func apiServers(cfg *finder.Kubernetes) []topology.Service {
+	if cfg == nil {
+		return nil
+	}
+	access, err := kube.Load(cfg.Kubeconfig, os.Getenv)
+	if err != nil || access.Server == nil {
+		return nil
+	}
+	a, err := netip.ParseAddr(access.Server.Hostname())
+	if err != nil || a.IsLoopback() {
+		return nil
+	}
+	return []topology.Service{{Addr: a.Unmap(), What: "the API server " + access.Server.Host}}
 }

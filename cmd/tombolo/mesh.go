@@ -7,7 +7,6 @@ import (
 	"errors"
 	"log/slog"
 	"net"
-	"os"
 	"syscall"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -74,7 +73,7 @@ It announces the node as well: 'tombolo discovery announce' is not needed beside
 	fl.StringVar(&f.runDir, "run-dir", "", "`DIR` for the admin sockets; default that of the configuration")
 	cmd.AddCommand(
 		newMeshStatusCommand(), newMeshPingCommand(), newMeshNetcheckCommand(), newMeshExplainCommand(),
-		newMeshKeysCommand(), newMeshDownCommand(),
+		newMeshKeysCommand(), newMeshForgetCommand(), newMeshDownCommand(),
 	)
 	return cmd
 }
@@ -136,6 +135,7 @@ func (f meshRunFlags) load(cmd *cobra.Command) (loadedMesh, error) {
 	for _, s := range member.Services {
 		out.mesh.Services = append(out.mesh.Services, endpoint.Server{Name: s.Name, HostPort: s.Address()})
 	}
+	out.mesh.Needs = apiServers(member.Kubernetes)
 	return out, nil
 }
 
@@ -213,9 +213,10 @@ func (n *meshNode) make() (err error) {
 // Where the mark is not permitted the mesh does not start: here it is left out.
 func markedDial(mark uint32) func(ctx context.Context, network, address string) (net.Conn, error) {
 	d := carrier.Dialer()
+	d.Resolver = socket.Resolver(mark)
 	usual := d.Control
 	d.Control = func(network, address string, c syscall.RawConn) error {
-		if err := socket.Mark(c, mark); err != nil && !errors.Is(err, os.ErrPermission) {
+		if err := socket.Permitted(socket.Mark(c, mark)); err != nil {
 			return err
 		}
 		return usual(network, address, c)

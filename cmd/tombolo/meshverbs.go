@@ -129,6 +129,10 @@ func printMesh(w io.Writer, st mesh.Status, candidates bool, now time.Time) erro
 			printCandidates(w, p)
 		}
 	}
+	for _, c := range st.Closed {
+		fmt.Fprintf(w, "closed: %s of %s, of which nothing is heard for %s: lost until %s, or 'tombolo mesh forget %s'\n",
+			prefixTexts(c.Ranges), cmp.Or(c.Node, c.ID), span(now.Sub(c.Since)), moment(c.Until), cmp.Or(c.Node, c.ID))
+	}
 	for _, p := range st.Problems {
 		fmt.Fprintf(w, "problem: %s: %s%s: %s\n", p.Kind, p.Node, orNothing(" ", prefixText(p.Range)), p.Why)
 	}
@@ -228,6 +232,14 @@ func prefixText(p netip.Prefix) string {
 		return ""
 	}
 	return p.String()
+}
+
+func prefixTexts(ps []netip.Prefix) string {
+	var out []string
+	for _, p := range ps {
+		out = append(out, p.String())
+	}
+	return strings.Join(out, ", ")
 }
 
 func faultText(f *admin.FaultBody) string {

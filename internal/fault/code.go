@@ -72,6 +72,7 @@ const (
 	CodeUnsupported Code = "mesh_unsupported"
 	CodeSelf        Code = "mesh_self"
 	CodeRange       Code = "mesh_range"
+	CodeOverlay     Code = "mesh_overlay"
 )
 
 // Entry is one row of the table of codes.
@@ -148,5 +149,6 @@ func Table() []Entry {
 		{CodeUnsupported, Conflict, "This machine lacks what the mesh needs: TUN, nftables, kernel WireGuard where it is asked for, or the permission."},
 		{CodeSelf, Conflict, "Another member holds this node's key, or two members hold one."},
 		{CodeRange, Invalid, "A range that cannot be routed, or that another member has."},
+		{CodeOverlay, Conflict, "This node has given up an overlay address that another member has, and has another one now."},
 	}
 }

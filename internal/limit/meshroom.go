@@ -33,4 +33,18 @@ const (
 	PodRangeLease = KubeLease
 	// MeshNames is how many nodes a warning names, so that it fits a few lines.
 	MeshNames = 8
+	// MeshLearned bounds the members whose ranges are known on disk, MeshLearnedRanges the ranges
+	// of all of them: those of a member are at most DiscoveryFacts, and most have one or two.
+	MeshLearned, MeshLearnedRanges = 10_000, 40_000
+	// MeshClosed is for how long ranges stay closed of whom nothing is heard: a week, so that
+	// somebody looks at a machine that died on a Friday. MeshClosedMost bounds what may be set.
+	MeshClosed, MeshClosedMost = 7 * 24 * time.Hour, 10 * 366 * 24 * time.Hour
+	// MeshLearnedFile bounds the file of them.
+	MeshLearnedFile = 8 << 20
+	// MeshDispute is how long a node that may have missed another one keeps an address that both
+	// have, if it is the first of the two in order: the other one, once it sees this, gives it up
+	// in a few seconds, unless it knows that it was there all the while.
+	MeshDispute = time.Minute
+	// MeshProbe is how long a node looks for the address by which it reaches a service.
+	MeshProbe = time.Second
 )

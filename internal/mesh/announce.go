@@ -21,18 +21,21 @@ type saying struct {
 	endpoints     []seal.Endpoint // the configured ones are among them
 	cluster       string          // of the certificate
 	hubs          []string
-	mesh          uint32 // version of the path protocol
+	mesh          uint32         // version of the path protocol
+	withheld      []netip.Prefix // ranges of the configuration that must not be announced now
+	stated        []netip.Prefix // ranges that others say are behind this node
 }
 
 // over is what a node announces.
 func (s saying) over(base seal.Member) seal.Member {
 	out := base
+	out.Ranges = slices.DeleteFunc(slices.Clone(base.Ranges), func(p netip.Prefix) bool { return slices.Contains(s.withheld, p) })
 	out.Mesh = s.mesh
 	out.WireGuard, out.PreviousKey = s.key, s.previous
 	out.Overlay6, out.Overlay4 = s.overlay.Six, s.overlay.Four
 	// What a node has in a range of its own is reached by the mesh: were it told as an address
 	// outside of it, all would refuse the range.
-	behind := func(a netip.Addr) bool { return within(base.Ranges, a) }
+	behind := func(a netip.Addr) bool { return within(out.Ranges, a) || within(s.stated, a) }
 	if len(base.Addresses) == 0 {
 		out.Addresses = slices.DeleteFunc(slices.Clone(s.addresses), behind)
 	}
@@ -68,7 +71,10 @@ func (m *Mesh) saying() saying {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	s.overlay = m.overlay
+	s.overlay, s.withheld = m.overlay, m.local.Withheld(m.cfg.Announce.Ranges)
+	for _, t := range m.stated {
+		s.stated = append(s.stated, t.Ranges...)
+	}
 	s.key = seal.WireGuardKey(m.keys.now.public)
 	if !m.keys.next.isZero() {
 		s.key, s.previous = seal.WireGuardKey(m.keys.next.public), s.key
@@ -77,16 +83,31 @@ func (m *Mesh) saying() saying {
 }
 
 func (m *Mesh) member() seal.Member {
+	s := m.saying()
+	return s.over(m.announcing(s))
+}
+
+// announcing is what the configuration states of this node, with the ranges of its pods.
+func (m *Mesh) announcing(s saying) seal.Member {
 	m.mu.Lock()
 	base := m.cfg.Announce
 	m.mu.Unlock()
-	s := m.saying()
 	base.Ranges = m.withPods(base, s)
-	return s.over(base)
+	return base
 }
 
-// facts are those of the member, as the roster has them.
-func (m *Mesh) facts() roster.Facts { return m.factsOf(m.member()) }
+// facts are those of the member, as the roster has them, with all that is behind it: what
+// must not be announced the plan refuses, and what others say of it they are routed by.
+func (m *Mesh) facts() roster.Facts {
+	s := m.saying()
+	base := m.announcing(s)
+	f := m.factsOf(s.over(base))
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r := roster.Result{Stated: m.stated}
+	f.Ranges, f.Excluded = r.Behind(base.Ranges, base.Excluded)
+	return f
+}
 
 func (m *Mesh) factsOf(s seal.Member) roster.Facts {
 	f := roster.Facts{

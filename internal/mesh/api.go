@@ -29,6 +29,7 @@ func meta(kind string) admin.Meta { return admin.Meta{APIVersion: v1alpha1.Versi
 //	GET  /v1/explain?ip=        how a packet to an address goes
 //	GET  /v1/netcheck           what the network in front of this node lets through
 //	POST /v1/ping?peer=&wait=   one echo through the tunnel, and the path that it took
+//	POST /v1/forget?node=       closed ranges of a node that is gone are opened
 //	POST /v1/keys/rotate        a new key pair begins to take the old one's place
 func (m *Mesh) Handler() http.Handler {
 	mux := http.NewServeMux()
@@ -57,6 +58,10 @@ func (m *Mesh) Handler() http.Handler {
 	})
 	mux.HandleFunc("POST /v1/keys/rotate", func(w http.ResponseWriter, _ *http.Request) {
 		done, err := m.RotateKey()
+		reply(w, done, err)
+	})
+	mux.HandleFunc("POST /v1/forget", func(w http.ResponseWriter, r *http.Request) {
+		done, err := m.Forget(r.URL.Query().Get("node"))
 		reply(w, done, err)
 	})
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {

@@ -25,6 +25,7 @@ const (
 	nextFile    = "wireguard.next" // a new key that takes its place
 	overlayFile = "overlay"        // the addresses that were chosen
 	podsFile    = "pods"           // what Kubernetes has said of this node's pods
+	learnedFile = "ranges"         // of the members, for when nothing is heard of them
 )
 
 // keys are a node's key pairs: the one in force, and while it is replaced the next one.

@@ -111,7 +111,10 @@ func TestOverlayAddresses(t *testing.T) {
 	first4 := topology.Choose4(pool, "n", free)
 	second4 := topology.Choose4(pool, "n", func(a netip.Addr) bool { return a == first4 })
 	member := func(id, node string, six, four netip.Addr) roster.Member {
-		return roster.Member{Facts: roster.Facts{ID: id, Node: node, Overlay6: six, Overlay4: four}}
+		return roster.Member{
+			Facts: roster.Facts{ID: id, Node: node, Overlay6: six, Overlay4: four}, Tier: roster.TierNative,
+			Entries: []roster.Entry{{ID: id, Source: roster.Source{Tier: roster.TierNative, Name: "s"}}},
+		}
 	}
 	kept := chosen
 	kept.Since = now.Add(-2 * time.Hour)
@@ -136,6 +139,7 @@ func TestOverlayAddresses(t *testing.T) {
 	} {
 		in := base
 		c.change(&in)
+		in.claims = claimsOf(roster.Result{Members: in.others}, in.id)
 		got := c.was.choose(in, now)
 		if got.Six != c.six || got.Four != c.four {
 			t.Errorf("%s: %v and %v, want %v and %v", name, got.Six, got.Four, c.six, c.four)

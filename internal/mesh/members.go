@@ -57,14 +57,16 @@ func (m *Mesh) followMembers(ctx context.Context) error {
 
 // follow plans with what is known now.
 func (m *Mesh) follow(result roster.Result) {
+	was := m.overlayNow().Gave
 	changed, err := m.reconsider(result)
 	if err != nil {
 		m.log.Error("the overlay addresses are not kept", tell.AttrReason, err)
 	}
 	if changed {
-		m.log.Warn("this node takes other overlay addresses: another member has had the old ones", "overlay6", m.overlayNow().Six, "overlay4", m.overlayNow().Four)
+		m.tellGiven(was)
 		ring(m.say)
 	}
+	m.learn(result, time.Now().Round(0))
 	if err := m.networks(); err != nil {
 		m.log.Warn("the addresses of this machine cannot be read", tell.AttrReason, err)
 	}
@@ -89,22 +91,71 @@ func (m *Mesh) networks() error {
 			links = append(links, a.Prefix.Masked())
 		}
 	}
+	local, err := m.around()
+	if err != nil {
+		return err
+	}
 	m.mu.Lock()
-	m.links = links
+	before := m.local.Withheld(m.cfg.Announce.Ranges)
+	m.links, m.local = links, local
+	after := local.Withheld(m.cfg.Announce.Ranges)
 	m.mu.Unlock()
+	if !slices.Equal(before, after) { // the plan says why
+		ring(m.say)
+	}
 	return nil
+}
+
+// needs are the services that this node needs outside of the mesh, whose addresses an
+// operator has written down. What a name means says a resolver, whom nobody has asked to
+// say what is sent in clear.
+func (m *Mesh) needs() []topology.Service {
+	m.mu.Lock()
+	texts := m.set.STUN
+	m.mu.Unlock()
+	return append(servicesOf(texts, m.attach.Addresses(), m.cfg.Services), m.cfg.Needs...)
+}
+
+func servicesOf(stun, hubs []string, services []endpoint.Server) []topology.Service {
+	var out []topology.Service
+	add := func(what, hostPort string) {
+		host, _, err := net.SplitHostPort(hostPort)
+		if err != nil {
+			return
+		}
+		a, err := netip.ParseAddr(host)
+		a = a.Unmap().WithZone("")
+		same := func(s topology.Service) bool { return s.Addr == a }
+		if err == nil && !a.IsLoopback() && !a.IsUnspecified() && !slices.ContainsFunc(out, same) {
+			out = append(out, topology.Service{Addr: a, What: what + " " + hostPort})
+		}
+	}
+	for _, h := range hubs {
+		add("the hub", h)
+	}
+	for _, s := range services {
+		add("the discovery service", s.HostPort)
+	}
+	for _, s := range stun {
+		add("the STUN server", s)
+	}
+	return out
 }
 
 // input is what is planned with.
 func (m *Mesh) input(result roster.Result) topology.Input {
+	m.mu.Lock()
+	m.stated = result.Stated
+	m.mu.Unlock()
 	self := result.Self
 	self.Facts = m.facts()
 	m.mu.Lock()
 	o := m.cfg.Options
 	o.Overlay6 = m.overlay.Prefix
 	o.Bypass, o.Accept, o.Exclude = m.set.Options.Bypass, m.set.Options.Accept, m.set.Options.Exclude
+	closed := m.learned.closed()
 	m.mu.Unlock()
-	in := topology.Input{Self: routing.MemberOf(self), Members: m.believed(result.Members), Options: o, Health: map[string]topology.Health{}}
+	in := topology.Input{Self: routing.MemberOf(self), Members: m.believed(result.Members), Options: o, Health: map[string]topology.Health{}, Closed: closed}
 	for _, r := range m.peering.Reports() {
 		if h := (topology.Health{Down: !r.Up(), MTU: r.MTU}); h != (topology.Health{}) {
 			in.Health[r.ID] = h

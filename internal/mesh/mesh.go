@@ -41,6 +41,8 @@ type Config struct {
 	PodsOf    string      // the Node in Kubernetes whose ranges of pods are announced; empty: none are
 	// STUN are servers beside those of hubs and of the configuration: the discovery services.
 	Services []endpoint.Server
+	// Needs are further services that the machine needs outside of the mesh: API servers.
+	Needs    []topology.Service
 	ReadJoin func(string) (string, error)
 }
 
@@ -57,6 +59,7 @@ type Finder interface {
 	Shared() *fault.Fault // another machine has this member's key
 	Lease() time.Duration
 	Observed() []netip.Addr // where services see this node
+	Attending() []string    // the names of the services that tell of members now
 }
 
 // Options are what a Mesh gets from its owner.
@@ -85,23 +88,29 @@ type Mesh struct {
 	turns chan struct{} // a new key pair has taken over
 
 	rotating sync.Mutex // held by who begins a rotation
+	learning sync.Mutex // held by who changes what is learned; taken before mu
 	giving   sync.Mutex // held by who gives peering its peers: what is newer is given later; taken before mu
 
-	mu       sync.Mutex
-	keys     keys
-	overlay  overlay
-	set      meshconf.Config // that are in force
-	links    []netip.Prefix
-	peers    topology.Peers
-	known    bool            // peers are: somebody has planned
-	outside  []seal.Endpoint // where others see this node, without STUN
-	members  map[string]*roster.Member
-	disputed []roster.Conflict
-	own      topology.Member // as it was planned with last
-	lazy     bool
-	governed *string // the cluster for which the policy was read last
-	refused  error   // why peers are left out
-	silent   error   // why what is announced is not
+	mu        sync.Mutex
+	keys      keys
+	overlay   overlay
+	set       meshconf.Config // that are in force
+	links     []netip.Prefix
+	local     topology.Local // of this machine, as it was looked at last
+	stated    []roster.Statement
+	learned   learned
+	unkept    error // why learned is not on disk
+	unlearned int   // members for which there was no room
+	peers     topology.Peers
+	known     bool            // peers are: somebody has planned
+	outside   []seal.Endpoint // where others see this node, without STUN
+	members   map[string]*roster.Member
+	disputed  []roster.Conflict
+	own       topology.Member // as it was planned with last
+	lazy      bool
+	governed  *string // the cluster for which the policy was read last
+	refused   error   // why peers are left out
+	silent    error   // why what is announced is not
 }
 
 // New reads who this node is. It changes nothing but the state directory.
@@ -124,6 +133,9 @@ func New(cfg Config, o Options) (*Mesh, error) {
 	}
 	tell.NewPods(o.Reg, m.pods.count)
 	m.overlay = readOverlay(cfg.StateDir, cfg.Announce.Node, m.clusters())
+	if m.learned, err = readLearned(cfg.StateDir); err != nil {
+		return nil, err
+	}
 	private, err := ecdh.X25519().NewPrivateKey(m.keys.now.raw[:])
 	if err != nil {
 		return nil, fault.New(fault.CodeInternal, "the node's key is none of X25519").Because(err)
@@ -214,6 +226,7 @@ func (m *Mesh) Run(ctx context.Context) (err error) {
 	g.Do(func(ctx context.Context) {
 		select {
 		case <-p.routing.Up():
+			m.had(m.announcing(m.saying()).Ranges)
 			m.log.Info("mesh is up", "link", m.cfg.Options.Link, "overlay6", m.overlayNow().Six, "overlay4", m.overlayNow().Four, "port", p.carrier.Port(), "engine", m.cfg.Engine)
 		case <-ctx.Done():
 		}
@@ -235,7 +248,7 @@ func (m *Mesh) Preflight() (err error) {
 	defer func() { err = errors.Join(err, k.Close()) }()
 	r, err := routing.New(routing.Parts{
 		Kernel: k, Able: m.able, Options: m.cfg.Options, Log: m.log,
-		Local: func() (topology.Local, error) { return routing.Local(m.cfg.Options.Link, routing.ResolverFiles()) },
+		Local: m.around,
 	})
 	if err != nil {
 		return err
@@ -244,7 +257,7 @@ func (m *Mesh) Preflight() (err error) {
 		return err
 	}
 	in := m.input(roster.Result{})
-	o := m.overlayNow().choose(m.choice(nil), time.Now())
+	o := m.overlayNow().choose(m.choice(roster.Result{}), time.Now())
 	in.Options.Overlay6, in.Self.Overlay6, in.Self.Overlay4 = o.Prefix, o.Six, o.Four
 	return r.Prepare(in)
 }
@@ -275,11 +288,16 @@ func (m *Mesh) choose(ctx context.Context) error {
 // reconsider chooses overlay addresses by what is known of the others, and reports
 // whether they are others than before.
 func (m *Mesh) reconsider(result roster.Result) (changed bool, err error) {
-	o := m.overlayNow()
-	next := o.choose(m.choice(result.Members), time.Now())
-	if next.equal(o) && !o.Since.IsZero() {
+	o, now := m.overlayNow(), time.Now()
+	c := m.choice(result)
+	next := o.attend(m.finder.Attending(), now, c.young).choose(c, now)
+	if next.equal(o) && !o.Since.IsZero() && !next.witness.due(o.kept, c.young) {
+		m.mu.Lock()
+		m.overlay = next
+		m.mu.Unlock()
 		return false, nil
 	}
+	next.kept = next.witness.clone()
 	if err := next.write(m.cfg.StateDir); err != nil {
 		return false, err
 	}
@@ -289,14 +307,14 @@ func (m *Mesh) reconsider(result roster.Result) (changed bool, err error) {
 	return next.Six != o.Six || next.Four != o.Four || next.Prefix != o.Prefix, nil
 }
 
-func (m *Mesh) choice(others []roster.Member) choice {
+func (m *Mesh) choice(r roster.Result) choice {
 	m.mu.Lock()
 	base := m.cfg.Announce
 	m.mu.Unlock()
 	return choice{
 		named: namedPrefix(m.cfg.ClusterID), derived: topology.Overlay6(m.derivedName()), pool: m.cfg.Options.Overlay4,
 		hardware: firstHardware(m.cfg.Without), six: base.Overlay6, four: base.Overlay4,
-		id: m.id, others: others, young: m.finder.Lease(),
+		id: m.id, others: r.Members, claims: claimsOf(r, m.id), young: m.finder.Lease(),
 	}
 }
 

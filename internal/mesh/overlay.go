@@ -25,6 +25,10 @@ type overlay struct {
 	Six      netip.Addr   `json:"overlay6,omitzero"`
 	Four     netip.Addr   `json:"overlay4,omitzero"`
 	Since    time.Time    `json:"since,omitzero"` // when the newer of them was chosen
+	Gave     *gave        `json:"gave,omitempty"` // what was given up last
+	witness
+	kept     witness              // as it is on disk
+	disputes map[string]time.Time // since when another member has an address of this node, by its id
 }
 
 // readOverlay reads what was chosen before; nothing if there is none, or if it was for
@@ -75,29 +79,26 @@ type choice struct {
 	six, four      netip.Addr   // that the operator wants; not valid: none
 	id             string       // this node's member id
 	others         []roster.Member
+	claims         []claim
 	young          time.Duration // for how long after a choice it is given up to who has the smaller id
 }
 
-// choose keeps the addresses that still hold, and chooses what is missing. An address
-// that somebody else has too is given up by the one with the greater id, and only soon
-// after it was chosen: both have chosen then without knowing of each other. Later
-// whoever comes has seen us, and the others know us by it.
+// choose keeps the addresses that still hold, and chooses what is missing. One that
+// somebody else has too is given up where yields says so.
 func (o overlay) choose(c choice, now time.Time) overlay {
-	yields := o.Since.IsZero() || now.Sub(o.Since).Abs() < c.young
+	next := o
+	next.disputes = o.disputed(c.claims, now)
 	taken := func(of func(*roster.Member) netip.Addr, mine netip.Addr) func(netip.Addr) bool {
 		return func(a netip.Addr) bool {
-			for i := range c.others {
-				m := &c.others[i]
-				if of(m) == a && m.Node != o.Node && (a != mine || yields && m.ID < c.id) {
-					return true
-				}
+			if a == mine {
+				_, lost := next.loses(c, a, now)
+				return lost
 			}
-			return false
+			return slices.ContainsFunc(c.others, func(m roster.Member) bool { return of(&m) == a && m.Node != o.Node })
 		}
 	}
 	six := taken(func(m *roster.Member) netip.Addr { return m.Overlay6 }, o.Six)
 	four := taken(func(m *roster.Member) netip.Addr { return m.Overlay4 }, o.Four)
-	next := o
 	next.Prefix = o.prefix(c)
 	switch {
 	case c.six.IsValid():
@@ -113,8 +114,16 @@ func (o overlay) choose(c choice, now time.Time) overlay {
 	case !o.Four.IsValid() || !c.pool.Contains(o.Four) || four(o.Four):
 		next.Four = topology.Choose4(c.pool, o.Node, four)
 	}
+	for _, mine := range []struct{ was, is netip.Addr }{{o.Six, next.Six}, {o.Four, next.Four}} {
+		if to, lost := next.loses(c, mine.was, now); lost && mine.was.IsValid() && mine.is != mine.was {
+			next.Gave = &gave{Address: mine.was, Now: mine.is, Node: to.node, ID: to.id, At: now.Round(0)}
+		}
+	}
 	if next.Six != o.Six || next.Four != o.Four {
-		next.Since = now
+		next.Since, next.disputes = now, nil
+		if !o.Since.IsZero() { // nobody has missed what was chosen just now
+			next.Absent = nil
+		}
 	}
 	return next
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/kernel"
 	"github.com/tombolo-io/tombolo/internal/mesh/endpoint"
 	"github.com/tombolo-io/tombolo/internal/mesh/routing"
+	marked "github.com/tombolo-io/tombolo/internal/socket"
 	"github.com/tombolo-io/tombolo/internal/tell"
 	"github.com/tombolo-io/tombolo/internal/topology"
 )
@@ -34,7 +35,7 @@ func (m *Mesh) make(ctx context.Context, k *kernel.Kernel, names kernel.Names) (
 	m.mu.Unlock()
 	p.routing, err = routing.New(routing.Parts{
 		Kernel: k, Watch: func() (routing.Watch, error) { return kernel.NewWatch(names) }, Able: m.able,
-		Local:   func() (topology.Local, error) { return routing.Local(o.Link, routing.ResolverFiles()) },
+		Local:   m.around,
 		Options: o, Keep: m.cfg.Keep, Peers: m.planned, Caller: m.caller, Log: m.log, Metrics: m.reg,
 	})
 	if err != nil {
@@ -47,7 +48,11 @@ func (m *Mesh) make(ctx context.Context, k *kernel.Kernel, names kernel.Names) (
 		return nil, err
 	}
 	result, _ := m.finder.Result()
-	if err := p.routing.Prepare(m.input(result)); err != nil {
+	in := m.input(result)
+	if err := p.routing.Prepare(in); err != nil {
+		return nil, err
+	}
+	if err := m.untaken(); err != nil {
 		return nil, err
 	}
 	if p.carrier, err = m.carry(ctx); err != nil {
@@ -61,13 +66,32 @@ func (m *Mesh) make(ctx context.Context, k *kernel.Kernel, names kernel.Names) (
 	return p, m.peering.Set(nil) // the device has its key: a rotation that goes on begins a second one
 }
 
+// untaken refuses a start with a range that another member has, which this node did not
+// have when it ran last. Nobody knows us by a key yet: nothing of it was routed to us.
+func (m *Mesh) untaken() error {
+	m.mu.Lock()
+	shared, before := m.set.Shared, m.learned.Own
+	m.mu.Unlock()
+	if shared {
+		return nil
+	}
+	return routing.Taken(m.against(m.facts()), before)
+}
+
+// around is what this machine itself must reach in clear.
+func (m *Mesh) around() (topology.Local, error) {
+	o := m.cfg.Options
+	return routing.Around{Link: o.Link, Mark: o.Marks.Own, Resolvers: routing.ResolverFiles(), Services: m.needs()}.Local()
+}
+
 func (m *Mesh) endpointParts(socket endpoint.Socket) endpoint.Parts {
 	var static []netip.AddrPort
 	for _, e := range m.cfg.Announce.Endpoints {
 		static = append(static, e.At)
 	}
 	return endpoint.Parts{
-		Socket: socket, Servers: m.asked, Static: static, Without: m.without, PortMapping: m.cfg.PortMapping,
+		Resolver: marked.Resolver(m.cfg.Options.Marks.Own),
+		Socket:   socket, Servers: m.asked, Static: static, Without: m.without, PortMapping: m.cfg.PortMapping,
 		Overlay: m.inside, Needed: m.needed, Relays: m.relays,
 		Moved: m.moved, Changed: func() { ring(m.say) }, Log: m.log, Metrics: tell.NewEndpoint(m.reg),
 	}

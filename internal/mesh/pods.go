@@ -16,7 +16,6 @@ import (
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/kernel/machine"
 	"github.com/tombolo-io/tombolo/internal/limit"
-	"github.com/tombolo-io/tombolo/internal/mesh/routing"
 	"github.com/tombolo-io/tombolo/internal/private"
 	"github.com/tombolo-io/tombolo/internal/seal"
 	"github.com/tombolo-io/tombolo/internal/store"
@@ -187,7 +186,7 @@ func (m *Mesh) podInput(base seal.Member, s saying) podInput {
 	if err != nil {
 		m.log.Warn("the addresses of this machine cannot be read", tell.AttrReason, err)
 	}
-	in.places = placesOf(all, without, link, m.local(link))
+	in.places = placesOf(all, without, link, m.localNow())
 	for _, a := range base.Addresses {
 		in.places = append(in.places, place{a, "an address that this node announces"})
 	}
@@ -199,15 +198,15 @@ func (m *Mesh) podInput(base seal.Member, s saying) podInput {
 	return in
 }
 
-// local is what this machine must reach in clear, as routing has it; what it cannot tell
-// yet is looked up.
-func (m *Mesh) local(link string) topology.Local {
-	if p := m.parts.Load(); p != nil {
-		if l := p.routing.Status().Local; len(l.Addresses) > 0 {
-			return l
-		}
+// localNow is what this machine must reach in clear, looked up where it was not yet.
+func (m *Mesh) localNow() topology.Local {
+	m.mu.Lock()
+	l := m.local
+	m.mu.Unlock()
+	if len(l.Addresses) > 0 {
+		return l
 	}
-	l, err := routing.Local(link, routing.ResolverFiles())
+	l, err := m.around()
 	if err != nil {
 		m.log.Warn("the gateways of this machine cannot be read", tell.AttrReason, err)
 	}

@@ -41,7 +41,7 @@ func (m *Mesh) Status() Status {
 	s.Overlay6, s.Overlay4, s.Lazy, s.Bypass = m.overlay.Six, m.overlay.Four, m.lazy, m.set.Options.Bypass
 	s.Ranges = slices.Clone(m.own.Ranges)
 	stated := m.cfg.Announce.Ranges
-	for _, e := range []error{m.refused, m.silent} {
+	for _, e := range []error{m.refused, m.silent, m.unkept} {
 		if e != nil {
 			s.Warnings = append(s.Warnings, e.Error())
 		}
@@ -61,6 +61,7 @@ func (m *Mesh) Status() Status {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.closedInto(&s, time.Now())
 	s.Problems = append(s.Problems, problemsOf(m.disputed, m.id, m.cfg.Announce.Node, m.named)...)
 	for _, t := range m.peers {
 		s.Peers = append(s.Peers, peerOf(t, m.members[t.ID], byID[t.ID]))
@@ -307,6 +308,15 @@ func (m *Mesh) Reload(next Config) ([]string, error) {
 		return nil, fault.New(fault.CodeStateBusy, "the mesh is not up yet").Hint("load the configuration again in a moment")
 	}
 	said := m.factsOf(m.saying().over(next.Announce))
+	said.Ranges = next.Announce.Ranges
+	if !next.Shared {
+		m.mu.Lock()
+		before := slices.Concat(m.learned.Own, m.cfg.Announce.Ranges)
+		m.mu.Unlock()
+		if err := routing.Taken(m.against(said), before); err != nil {
+			return nil, err
+		}
+	}
 	if err := p.routing.Announced(topology.Input{Self: routing.MemberOf(roster.Member{Facts: said})}); err != nil {
 		return nil, err
 	}
@@ -327,6 +337,7 @@ func (m *Mesh) Reload(next Config) ([]string, error) {
 	m.set = m.set.Take(next.Config)
 	m.cfg.Announce = next.Announce
 	m.mu.Unlock()
+	m.had(next.Announce.Ranges)
 	p.endpoints.Refresh()
 	ring(m.say)
 	ring(m.look)

@@ -44,6 +44,7 @@ type knower struct {
 	under    map[string][]seal.ClusterID
 	refuses  error
 	shared   *fault.Fault
+	attends  []string
 }
 
 func (k *knower) Announce(m seal.Member) error {
@@ -70,6 +71,8 @@ func (k *knower) Result() (roster.Result, <-chan struct{}) { return k.result, ni
 func (k *knower) Merged() roster.Result { return k.result }
 
 func (k *knower) Observed() []netip.Addr { return nil }
+
+func (k *knower) Attending() []string { return k.attends }
 
 func (k *knower) AwaitSettled(context.Context, time.Duration) []string { return nil }
 

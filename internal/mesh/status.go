@@ -20,6 +20,7 @@ const (
 	KindPing        = "MeshPing"
 	KindRotation    = "MeshKeyRotation"
 	KindNetcheck    = "MeshNetcheck"
+	KindForgotten   = "MeshForgotten"
 )
 
 // Status is the answer to GET /v1/status.
@@ -53,6 +54,7 @@ type Status struct {
 	Bypass    bool             `json:"bypass"`
 	Offloads  []Offload        `json:"offloads"`
 	Peers     []Peer           `json:"peers"`
+	Closed    []Closed         `json:"closed,omitempty"`
 	Problems  []Problem        `json:"problems,omitempty"`
 	Dropped   []Dropped        `json:"dropped,omitempty"`
 	Warnings  []string         `json:"warnings,omitempty"`
@@ -157,6 +159,23 @@ type Candidate struct {
 	Answers int     `json:"answers"`
 	RTT     float64 `json:"rttMillis,omitempty"`
 	Why     string  `json:"why,omitempty"` // it is not the one in use
+}
+
+// Closed are the ranges of a member of which nothing is heard any more: packets for them
+// are lost.
+type Closed struct {
+	Node   string         `json:"node,omitempty"`
+	ID     string         `json:"id"`
+	Ranges []netip.Prefix `json:"ranges"`
+	Since  time.Time      `json:"since"`
+	Until  time.Time      `json:"until"` // then they go by this machine's own routes
+}
+
+// Forgotten is the answer to POST /v1/forget.
+type Forgotten struct {
+	admin.Meta
+	Node   string         `json:"node"`
+	Ranges []netip.Prefix `json:"ranges"` // that go by this machine's own routes now
 }
 
 // Problem is a member or a range that does not count.

@@ -46,7 +46,7 @@ func (m *merging) result() Result {
 	for i, g := range m.groups {
 		members[i].trim(m.rules.Endpoints)
 		if g.self {
-			out.Self = members[i].Member
+			out.Self, out.Stated = members[i].Member, g.stated()
 			continue
 		}
 		out.Members = append(out.Members, members[i].Member)
@@ -59,6 +59,11 @@ func (m *merging) result() Result {
 			strings.Compare(a.Refused.ID, b.Refused.ID), cmp.Compare(b.Refused.Tier, a.Refused.Tier), strings.Compare(a.Kept.ID, b.Kept.ID))
 	})
 	out.Conflicts = m.conflicts
+	for _, e := range m.entries {
+		if e.dead {
+			out.Removed = append(out.Removed, e.id)
+		}
+	}
 	return out
 }
 

@@ -32,6 +32,11 @@ type Result struct {
 	Self      Member // this node, with what others say of where it may be reached
 	Members   []Member
 	Conflicts []Conflict
+	// Stated is what others than this node itself say is behind it: the operator of this
+	// machine in a file, or Kubernetes.
+	Stated []Statement
+	// Removed are the ids of members that have signed that they leave.
+	Removed []string
 }
 
 // Claimant is one side of a conflict.

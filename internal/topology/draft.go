@@ -51,7 +51,7 @@ func families() []struct {
 
 // local takes what this node itself does not want, and gives the rest to the peers.
 func (d *draft) local(pieces []piece) []Problem {
-	exclude := rangesOf(append(slices.Clone(d.o.Exclude), d.in.Self.Excluded...))
+	exclude := rangesOf(slices.Concat(d.o.Exclude, d.in.Self.Excluded, d.holes()))
 	reasons := map[*claim]string{}
 	var problems []Problem
 	for _, p := range pieces {
@@ -66,20 +66,53 @@ func (d *draft) local(pieces []piece) []Problem {
 		if !seen {
 			why = d.refuses(p.claim)
 			reasons[p.claim] = why
-			if why != "" && p.claim.kind != ofUnderlay {
-				problems = append(problems, Problem{Kind: Refused, Member: p.claim.member.ID, Node: p.claim.member.Node, Range: p.claim.prefix, Why: why})
+			if p.claim.kind > ofUnderlay {
+				problems = append(problems, d.told(p.claim, why)...)
 			}
 		}
 		if why != "" {
 			continue
 		}
 		parts := []plan.Range{p.Range}
-		if p.claim.kind == ofRange {
+		if p.claim.kind == ofRange || p.claim.kind == ofClosed {
 			parts = plan.Less(parts, exclude)
+		}
+		if p.claim.kind == ofClosed {
+			d.routed[i] = append(d.routed[i], parts...) // into the link, where nobody has it
+			continue
 		}
 		d.give(p.claim, i, parts)
 	}
 	return problems
+}
+
+// told are what is shown of a claim: why it is refused, and what is left out of it because
+// this node needs it outside of the mesh.
+func (d *draft) told(c *claim, why string) (out []Problem) {
+	refused := Problem{Kind: Refused, Member: c.member.ID, Node: c.member.Node, Range: c.prefix, Why: why}
+	if why != "" {
+		return []Problem{refused}
+	}
+	for _, s := range d.in.Local.Services {
+		if a := s.Addr.Unmap().WithZone(""); c.kind == ofRange && c.prefix.Contains(a) && !d.ours(a, c.prefix) {
+			refused.Range = netip.PrefixFrom(a, a.BitLen())
+			refused.Why = fmt.Sprintf("%s of this node is there, and is reached without the mesh; the rest of %s is routed", s.What, c.prefix)
+			out = append(out, refused)
+		}
+	}
+	return out
+}
+
+// holes are the addresses that this machine reaches without the mesh, whoever has a range
+// around them.
+func (d *draft) holes() []netip.Prefix {
+	var out []netip.Prefix
+	for _, s := range d.in.Local.Services {
+		if a := s.Addr.Unmap().WithZone(""); a.IsValid() {
+			out = append(out, netip.PrefixFrom(a, a.BitLen()))
+		}
+	}
+	return out
 }
 
 func (d *draft) give(c *claim, family int, parts []plan.Range) {

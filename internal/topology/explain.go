@@ -5,6 +5,7 @@ package topology
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/tombolo-io/tombolo/internal/plan"
@@ -21,7 +22,8 @@ type Way struct {
 	Route   plan.Route
 	Routed  bool // Route says how; else it is not ours
 	Peer    Peer
-	ToPeer  bool // Peer gets it
+	ToPeer  bool     // Peer gets it
+	Why     []string // what is to be said of the address beside that
 }
 
 // Explain says which set, mark, rule, table and peer a new connection of this machine
@@ -62,8 +64,39 @@ func (w *Way) take(t plan.Table, name string) {
 	}
 }
 
+// About is what is to be said of an address beside its way: which range with it does not
+// count, or is closed, and why. A problem of another range within which it lies is one of a
+// peer that has it all the same.
+func About(to netip.Addr, gone []Closed, problems []Problem) []string {
+	to = to.Unmap().WithZone("")
+	var out []string
+	for _, p := range problems {
+		if len(out) < aboutMost && p.Kind == Refused && p.Range.IsValid() && p.Range.Contains(to) {
+			out = append(out, p.String())
+		}
+	}
+	for _, c := range gone {
+		in := func(p netip.Prefix) bool { return p.Contains(to) }
+		if len(out) < aboutMost && slices.ContainsFunc(c.Ranges, in) && !slices.ContainsFunc(c.Excluded, in) {
+			out = append(out, fmt.Sprintf("closed: it was in a range of %s (%s), of which nothing is heard any more", c.Node, c.ID))
+		}
+	}
+	return out
+}
+
+const aboutMost = 8
+
 // String is one line for each step.
 func (w Way) String() string {
+	var b strings.Builder
+	b.WriteString(w.steps())
+	for _, why := range w.Why {
+		fmt.Fprintln(&b, why)
+	}
+	return b.String()
+}
+
+func (w Way) steps() string {
 	var b strings.Builder
 	say := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	if w.Set != "" {

@@ -83,15 +83,15 @@ func (o Options) Check() []*fault.Fault {
 		bad(fault.CodeConfig, "mesh.overlay4", "%s is no IPv4 range of four addresses or more", o.Overlay4)
 	}
 	for _, p := range o.Accept {
-		if why := never(p); why != "" && p.Bits() != 0 {
+		if why := Never(p); why != "" && p.Bits() != 0 {
 			bad(fault.CodeRange, "mesh.accept", "%s is %s", p, why)
 		}
 	}
 	return out
 }
 
-// never gives the reason why no range of anybody may be this one, or "".
-func never(p netip.Prefix) string {
+// Never gives the reason why a range may be nobody's, on whatever machine, or "".
+func Never(p netip.Prefix) string {
 	switch {
 	case !p.IsValid() || p != p.Masked() || p.Addr().Is4In6():
 		return "no range"

@@ -26,7 +26,8 @@ type claim struct {
 type kind int
 
 const (
-	ofUnderlay kind = iota // an address of its own: nothing is sent there, but answers come from there
+	ofClosed   kind = iota // a range of one that is gone: what nobody else has of it is lost
+	ofUnderlay             // an address of its own: nothing is sent there, but answers come from there
 	ofRange
 	ofOverlay // its address in the mesh
 )
@@ -58,7 +59,7 @@ func claimed(in Input, keys []Member) ([]*claim, []Problem) {
 				continue
 			}
 			p := netip.PrefixFrom(a, a.BitLen())
-			if why := never(p); why != "" {
+			if why := Never(p); why != "" {
 				refuse(p, "it is %s", why)
 			} else if of, there := under.within(plan.RangeOf(p)); there {
 				refuse(p, "it is an address of member %s", of)
@@ -68,8 +69,12 @@ func claimed(in Input, keys []Member) ([]*claim, []Problem) {
 		}
 		excluded := rangesOf(m.Excluded)
 		for _, p := range m.Ranges {
-			if why := never(p); why != "" {
+			if why := Never(p); why != "" {
 				refuse(p, "it is %s", why)
+				continue
+			}
+			if why := in.Local.underlay(p); why != "" && m.ID == in.Self.ID {
+				refuse(p, "%s", why)
 				continue
 			}
 			if of, there := under.within(plan.RangeOf(p)); there {
@@ -80,7 +85,67 @@ func claimed(in Input, keys []Member) ([]*claim, []Problem) {
 		}
 		out = append(out, sources(m)...)
 	}
-	return out, problems
+	return append(out, closed(in, under)...), problems
+}
+
+// closed are the claims of members that are gone. They keep nobody from anything: any other
+// claim is better, and what others are reached by without the mesh is left out.
+func closed(in Input, under places) []*claim {
+	var out []*claim
+	if in.Options.Bypass { // what is down goes in clear
+		return nil
+	}
+	for _, c := range in.Closed {
+		m := &Member{ID: c.ID, Node: c.Node}
+		excluded := rangesOf(c.Excluded)
+		for _, p := range c.Ranges {
+			if _, there := under.within(plan.RangeOf(p)); Never(p) == "" && !there {
+				out = append(out, &claim{m, p, ofClosed, plan.Less([]plan.Range{plan.RangeOf(p)}, excluded)})
+			}
+		}
+	}
+	return out
+}
+
+// underlay gives the reason why this node must not announce a range, or "": its packets to
+// peers would be for the mesh.
+func (l Local) underlay(p netip.Prefix) string {
+	for _, s := range []struct {
+		addrs []netip.Addr
+		what  string
+	}{{l.Underlay, "the address by which this machine reaches the others"}, {l.Gateways, "a default gateway of this machine"}} {
+		for _, a := range s.addrs {
+			if a = a.Unmap().WithZone(""); p.Contains(a) {
+				return fmt.Sprintf("it covers %s, %s", a, s.what)
+			}
+		}
+	}
+	return ""
+}
+
+// Withheld are the ranges that this node must not announce, as long as its addresses are
+// what they are.
+func (l Local) Withheld(ranges []netip.Prefix) []netip.Prefix {
+	return slices.DeleteFunc(slices.Clone(ranges), func(p netip.Prefix) bool { return l.underlay(p) == "" })
+}
+
+// Taken are the ranges of this node that another member has, to the address, and that this
+// node did not have before. Where one is within the other both have their part: that is for
+// the plan to settle.
+func Taken(in Input, before []netip.Prefix) []Problem {
+	var out []Problem
+	for _, m := range others(in) {
+		if m.Key == (Key{}) || m.Key == in.Self.Key {
+			continue
+		}
+		for _, p := range in.Self.Ranges {
+			if slices.Contains(m.Ranges, p) && !slices.Contains(before, p) && !slices.Contains(m.Excluded, p) {
+				out = append(out, Problem{Kind: Overlap, Member: in.Self.ID, Node: in.Self.Node, Range: p, Other: m.ID,
+					Why: fmt.Sprintf("%s (member %s) has it already", m.Node, m.ID)})
+			}
+		}
+	}
+	return out
 }
 
 // sources are the claims on a member's own addresses. What it answers to a packet that
@@ -92,7 +157,7 @@ func sources(m *Member) []*claim {
 		if !a.IsValid() || slices.Contains(m.Addresses[:i], m.Addresses[i]) {
 			continue
 		}
-		if p := netip.PrefixFrom(a, a.BitLen()); never(p) == "" {
+		if p := netip.PrefixFrom(a, a.BitLen()); Never(p) == "" {
 			out = append(out, &claim{m, p, ofUnderlay, []plan.Range{plan.RangeOf(p)}})
 		}
 	}
@@ -194,7 +259,7 @@ type sweep struct {
 }
 
 func (s *sweep) begin(p piece) {
-	if len(s.open) > 0 && s.open[0].claim.member != p.claim.member && min(s.open[0].claim.kind, p.claim.kind) != ofUnderlay {
+	if len(s.open) > 0 && s.open[0].claim.member != p.claim.member && min(s.open[0].claim.kind, p.claim.kind) > ofUnderlay {
 		s.tell(s.open[0].claim, p.claim)
 	}
 	heap.Push(&s.open, p)

@@ -36,6 +36,23 @@ type Member struct {
 // are not announced, resolvers, default gateways.
 type Local struct {
 	Addresses, Resolvers, Gateways []netip.Addr
+	Underlay                       []netip.Addr // those of Addresses by which it reaches everything else
+	Services                       []Service    // by their addresses, as an operator has written them
+}
+
+// Service is what this node needs outside of the mesh: a hub, a discovery service, a STUN
+// server, an API server.
+type Service struct {
+	Addr netip.Addr
+	What string
+}
+
+// Closed are ranges of a member of which nothing is heard any more, and which has not said
+// that it leaves.
+type Closed struct {
+	ID, Node string
+	Ranges   []netip.Prefix
+	Excluded []netip.Prefix
 }
 
 // Health is what is known of the way to a peer.
@@ -57,6 +74,7 @@ type Input struct {
 	Options Options
 	Local   Local
 	Health  map[string]Health // by id; not in it: up
+	Closed  []Closed          // what of it no member has is lost, not sent in clear
 	Access  *Access           // nil: members reach each other in all ranges
 }
 

@@ -22,6 +22,9 @@ import (
 // the mesh's mark on the socket.
 func (a *Attach) dial(ctx context.Context, address string) (net.Conn, error) {
 	d := carrier.Dialer()
+	if a.cfg.Mark != 0 {
+		d.Resolver = socket.Resolver(a.cfg.Mark)
+	}
 	usual := d.Control
 	d.Control = func(network, to string, c syscall.RawConn) error {
 		a.control(network, to, c)

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
 	"github.com/tombolo-io/tombolo/internal/conf"
@@ -39,7 +40,9 @@ type Config struct {
 	Options     topology.Options // without Overlay6, which is the cluster's
 	Keep        bool             // what is in the kernel stays at the end
 	LazyAbove   int
-	Engine      string // Userspace or Kernel
+	ClosedFor   time.Duration // for how long ranges of whom nothing is heard stay closed
+	Shared      bool          // a range may be another member's too
+	Engine      string        // Userspace or Kernel
 	Offloads    tunnel.Offloads
 	PortMapping bool
 	STUN        []string // host:port, beside those of hubs and services
@@ -67,7 +70,39 @@ func Read(raw v1alpha1.MeshConfig, file func(string) (string, error), add conf.R
 			add(path, "the mesh has a key of its own, in node.stateDir: leave it out")
 		}
 	}
+	announced(raw.Announce, add)
 	return read(raw.Mesh, file, add)
+}
+
+// announced looks at the ranges of this node: what nobody may have, and what covers an
+// address by which it says itself that it is reached. What is no range or address is told
+// by who reads them.
+func announced(raw v1alpha1.MeshAnnounce, add conf.Report) {
+	var own []netip.Addr
+	for _, text := range raw.Addresses {
+		if a, err := netip.ParseAddr(text); err == nil {
+			own = append(own, a.Unmap())
+		}
+	}
+	for _, text := range raw.Endpoints {
+		if a, err := netip.ParseAddrPort(text); err == nil {
+			own = append(own, a.Addr().Unmap())
+		}
+	}
+	for i, text := range raw.Ranges {
+		p, err := netip.ParsePrefix(text)
+		if err != nil || p != p.Masked() || p.Addr().Is4In6() {
+			continue
+		}
+		at := fmt.Sprintf("announce.ranges[%d]", i)
+		if why := topology.Never(p); why != "" {
+			add(at, "%s is %s: no range of a node", p, why)
+			continue
+		}
+		if k := slices.IndexFunc(own, p.Contains); k >= 0 {
+			add(at, "%s covers %s, by which this node is reached without the mesh: announce smaller ranges that leave it out", p, own[k])
+		}
+	}
 }
 
 // Check is Read for one that runs no mesh: the section is looked at, and what stands beside
@@ -86,7 +121,7 @@ func read(raw v1alpha1.MeshOptions, file func(string) (string, error), add conf.
 }
 
 // Fixed names the settings that differ from those of a running mesh and need a restart. The
-// others it takes over: accept, exclude, bypass, policies, lazyAbove, stun and without.
+// others it takes over: accept, exclude, bypass, closedFor, shared, policies, lazyAbove, stun and without.
 func (c Config) Fixed(next Config) []string {
 	a, b := c.Options, next.Options
 	return conf.Settings{
@@ -112,6 +147,7 @@ func (c Config) Fixed(next Config) []string {
 func (c Config) Take(next Config) Config {
 	c.Options.Accept, c.Options.Exclude, c.Options.Bypass = next.Options.Accept, next.Options.Exclude, next.Options.Bypass
 	c.Policies, c.LazyAbove, c.STUN, c.Without = next.Policies, next.LazyAbove, next.STUN, next.Without
+	c.ClosedFor, c.Shared = next.ClosedFor, next.Shared
 	return c
 }
 
@@ -122,7 +158,8 @@ func (r reading) config(raw v1alpha1.MeshOptions) Config {
 	c := Config{
 		Port: uint16(r.number("mesh.port", raw.Port, DefaultPort, 65535)), Options: r.options(raw), Keep: raw.Keep,
 		LazyAbove: r.number("mesh.lazyAbove", raw.LazyAbove, limit.MeshLazy, limit.MeshLazyMost),
-		Engine:    cmp.Or(raw.Engine, Userspace), PortMapping: or(raw.PortMapping, true),
+		ClosedFor: cmp.Or(raw.ClosedFor.Duration, limit.MeshClosed), Shared: raw.Shared,
+		Engine: cmp.Or(raw.Engine, Userspace), PortMapping: or(raw.PortMapping, true),
 		Offloads: tunnel.Offloads{
 			UDPGSO: or(raw.Offloads.UDPGSO, true), UDPGRO: or(raw.Offloads.UDPGRO, true),
 			TunTSO: or(raw.Offloads.TUNTSO, true), TunGRO: or(raw.Offloads.TUNGRO, true),
@@ -132,6 +169,10 @@ func (r reading) config(raw v1alpha1.MeshOptions) Config {
 	}
 	if c.Engine != Userspace && c.Engine != Kernel {
 		r.add("mesh.engine", "%q is neither userspace nor kernel", c.Engine)
+	}
+	if c.ClosedFor < 0 || c.ClosedFor > limit.MeshClosedMost {
+		r.add("mesh.closedFor", "%v is not within 0s and %v", c.ClosedFor, limit.MeshClosedMost)
+		c.ClosedFor = limit.MeshClosed
 	}
 	r.join(c.Join)
 	return c

@@ -138,7 +138,7 @@ func TestFilesOfResolvers(t *testing.T) {
 	if err := os.WriteFile(file, append([]byte("nameserver 192.0.2.53\n"), make([]byte, 1<<20)...), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	got, err := Local("tombolo0", []string{filepath.Join(dir, "none"), file})
+	got, err := Around{Link: "tombolo0", Resolvers: []string{filepath.Join(dir, "none"), file}}.Local()
 	if err != nil || !slices.Equal(got.Resolvers, addrs("192.0.2.53")) {
 		t.Errorf("%+v, %v", got, err)
 	}

@@ -4,15 +4,18 @@ package routing
 
 import (
 	"io"
+	"net"
 	"net/netip"
 	"os"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/kernel/machine"
 	"github.com/tombolo-io/tombolo/internal/limit"
 	"github.com/tombolo-io/tombolo/internal/nat"
+	"github.com/tombolo-io/tombolo/internal/socket"
 	"github.com/tombolo-io/tombolo/internal/topology"
 )
 
@@ -22,9 +25,17 @@ func ResolverFiles() []string {
 	return []string{"/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"}
 }
 
+// Around is what stands around a mesh on this machine.
+type Around struct {
+	Link      string
+	Mark      uint32             // of the mesh's own packets
+	Resolvers []string           // files
+	Services  []topology.Service // whom the node needs outside of the mesh
+}
+
 // Local gathers what this machine must reach in clear, but for what lies on the mesh's
 // own link.
-func Local(link string, resolvers []string) (topology.Local, error) {
+func (a Around) Local() (topology.Local, error) {
 	addresses, err := machine.Addresses()
 	if err != nil {
 		return topology.Local{}, fault.New(fault.CodeUnsupported, "reading the addresses of this machine").Because(err)
@@ -33,13 +44,71 @@ func Local(link string, resolvers []string) (topology.Local, error) {
 	if err != nil {
 		return topology.Local{}, fault.New(fault.CodeUnsupported, "reading the default gateways of this machine").Because(err)
 	}
+	hops, err := machine.Defaults()
+	if err != nil {
+		return topology.Local{}, fault.New(fault.CodeUnsupported, "reading the default routes of this machine").Because(err)
+	}
 	var files [][]byte
-	for _, path := range resolvers {
+	for _, path := range a.Resolvers {
 		if data, err := readHead(path, limit.ResolverFile); err == nil { // who has none has none
 			files = append(files, data)
 		}
 	}
-	return localOf(addresses, gateways, files, link), nil
+	out := localOf(addresses, gateways, files, a.Link)
+	var outward []string
+	for _, h := range hops {
+		if i, err := net.InterfaceByIndex(h.Interface); err == nil { // one that has just gone leads nowhere
+			outward = append(outward, i.Name)
+		}
+	}
+	var sources []netip.Addr
+	for _, s := range a.Services {
+		if len(outward) > 0 {
+			break
+		}
+		if from := a.towards(s.Addr); from.IsValid() {
+			sources = append(sources, from)
+		}
+	}
+	out.Underlay = underlay(addresses, outward, sources, a.Link)
+	out.Services = a.Services
+	return out, nil
+}
+
+// underlay are the addresses by which this machine reaches the others: those of the links
+// of its default routes; where there is none, those from which packets to its services
+// leave. Another link, as that of a site or a bridge for pods, may be announced.
+func underlay(addresses []nat.Address, outward []string, sources []netip.Addr, link string) []netip.Addr {
+	var out []netip.Addr
+	for _, a := range addresses {
+		at := a.Prefix.Addr().Unmap()
+		usable := a.Interface != link && !at.IsLoopback() && !at.IsLinkLocalUnicast()
+		if usable && (slices.Contains(outward, a.Interface) || slices.Contains(sources, at)) && !slices.Contains(out, at) {
+			out = append(out, at)
+		}
+	}
+	slices.SortFunc(out, netip.Addr.Compare)
+	return out
+}
+
+// towards is the address of this machine from which packets to another one leave, by the
+// kernel's own word: a UDP socket that is connected sends nothing.
+func (a Around) towards(to netip.Addr) netip.Addr {
+	d := net.Dialer{Timeout: limit.MeshProbe, Control: func(_, _ string, c syscall.RawConn) error { return socket.Permitted(socket.Mark(c, a.Mark)) }}
+	const discard = 9
+	conn, err := d.Dial("udp", netip.AddrPortFrom(to, discard).String())
+	if err != nil {
+		return netip.Addr{} // there is no way to it
+	}
+	defer conn.Close()
+	return sourceOf(conn.LocalAddr())
+}
+
+func sourceOf(a net.Addr) netip.Addr {
+	if u, ok := a.(*net.UDPAddr); ok {
+		return u.AddrPort().Addr().Unmap().WithZone("")
+	}
+	return netip.Addr{}
 }
 
 // localOf is what counts of it, sorted: loopback and link-local addresses are nobody's range.

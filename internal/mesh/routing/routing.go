@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -153,10 +154,20 @@ func announced(in topology.Input) (out []*fault.Fault) {
 	_, _, problems := topology.Plan(in)
 	for _, p := range problems {
 		if p.Kind == topology.Refused && p.Member == in.Self.ID {
-			out = append(out, p.Fault().Hint("announce another range on this node"))
+			out = append(out, p.Fault().Hint("announce another range on this node, or smaller ones that leave out what is named: announce.ranges in its configuration"))
 		}
 	}
 	return out
+}
+
+// Taken says which ranges of this node another member has, that it did not have before. A
+// node that has run with a range starts with it again, whatever others say meanwhile.
+func Taken(in topology.Input, before []netip.Prefix) error {
+	var out []*fault.Fault
+	for _, p := range topology.Taken(in, before) {
+		out = append(out, p.Fault().Hint("announce another range on this node, or take it from the other one; if both shall have it, set mesh.shared: one of them has it then, the other one when that is gone"))
+	}
+	return joined(out)
 }
 
 // Announced says why a node that runs must not announce what Self says: Prepare would

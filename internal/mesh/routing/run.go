@@ -33,6 +33,7 @@ type owner struct {
 	settled  bool        // want was in force already: what differs now, others have changed
 	peers    topology.Peers
 	problems []topology.Problem
+	closed   []topology.Closed // of the input that is planned
 	lowered  lowered
 	local    topology.Local
 	gathered bool // local is known
@@ -196,7 +197,7 @@ func (o *owner) plan(in topology.Input) {
 	}
 	// What differs from a kernel that is known is what is wanted anew.
 	o.settled = o.settled && o.have == nil && len(plan.Diff(o.want, want)) == 0
-	o.want, o.peers, o.wanted = want, peers, true
+	o.want, o.peers, o.wanted, o.closed = want, peers, true, in.Closed
 	o.tellProblems(problems)
 	ranges := 0
 	for _, p := range peers {

@@ -14,8 +14,8 @@ import (
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 
 	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/limit"
 	"github.com/tombolo-io/tombolo/internal/kernel/wireguard"
+	"github.com/tombolo-io/tombolo/internal/limit"
 	"github.com/tombolo-io/tombolo/internal/path"
 	"github.com/tombolo-io/tombolo/internal/tunnel"
 )

@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mesh
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/private"
+	"github.com/tombolo-io/tombolo/internal/roster"
+	"github.com/tombolo-io/tombolo/internal/store"
+	"github.com/tombolo-io/tombolo/internal/tell"
+	"github.com/tombolo-io/tombolo/internal/topology"
+)
+
+// learned are the ranges of all members that were heard of, and for how long they count. A
+// range that was once a member's is never sent in clear because nobody speaks of it: it
+// stays closed until the member comes back or has said farewell, somebody else has it, the
+// operator opens it, or the time is over.
+type learned struct {
+	Own     []netip.Prefix `json:"own,omitempty"` // that this node had when it ran last
+	Members []lesson       `json:"members,omitempty"`
+}
+
+// lesson is what is behind one member.
+type lesson struct {
+	ID       string         `json:"id"`
+	Also     []string       `json:"also,omitempty"` // further ids, of other sources
+	Node     string         `json:"node,omitempty"`
+	Ranges   []netip.Prefix `json:"ranges"`
+	Excluded []netip.Prefix `json:"excluded,omitempty"`
+	First    time.Time      `json:"first"`         // since when it is known
+	Gone     time.Time      `json:"gone,omitzero"` // since when nothing is heard of it
+}
+
+// closed says whether a member is gone.
+func (l *lesson) closed() bool { return !l.Gone.IsZero() }
+
+// span is for how long a member was heard of: of whom it was for the shortest time is
+// forgotten first, so that nobody displaces others by names that come and go.
+func (l *lesson) span(now time.Time) time.Duration {
+	if l.closed() {
+		return l.Gone.Sub(l.First)
+	}
+	return now.Sub(l.First)
+}
+
+func (l *lesson) ids() []string { return append([]string{l.ID}, l.Also...) }
+
+// keeping are the bounds of what is learned.
+type keeping struct {
+	most    time.Duration // for how long a range stays closed
+	members int
+	ranges  int
+}
+
+// next is what is known after a look at the members, and what was left out of it because
+// there is too much.
+func (b learned) next(r roster.Result, now time.Time, k keeping) (out learned, left int) {
+	out.Own = b.Own
+	before := map[string]*lesson{}
+	for i := range b.Members {
+		for _, id := range b.Members[i].ids() {
+			before[id] = &b.Members[i]
+		}
+	}
+	gone := map[string]bool{} // for which nothing is to stay
+	for _, id := range r.Removed {
+		gone[id] = true
+	}
+	gone[r.Self.ID] = true
+	for i := range r.Members {
+		m := &r.Members[i]
+		l := lesson{ID: m.ID, Node: m.Node, Ranges: m.Ranges, Excluded: m.Excluded, First: now}
+		for _, e := range m.Entries {
+			gone[e.Succeeds] = true
+			if e.ID != l.ID && !slices.Contains(l.Also, e.ID) {
+				l.Also = append(l.Also, e.ID)
+			}
+		}
+		for _, id := range l.ids() {
+			gone[id] = true
+			if was := before[id]; was != nil && was.First.Before(l.First) {
+				l.First = was.First
+			}
+		}
+		if len(l.Ranges) > 0 {
+			out.Members = append(out.Members, l)
+		}
+	}
+	for _, l := range b.Members {
+		if slices.ContainsFunc(l.ids(), func(id string) bool { return gone[id] }) {
+			continue
+		}
+		if !l.closed() {
+			l.Gone = now
+		}
+		if now.Sub(l.Gone) < k.most {
+			out.Members = append(out.Members, l)
+		}
+	}
+	out.Members, left = bounded(out.Members, now, k)
+	return out, left
+}
+
+// bounded keeps whom it knows for the longest time, in the order of ids.
+func bounded(all []lesson, now time.Time, k keeping) (out []lesson, left int) {
+	slices.SortStableFunc(all, func(a, b lesson) int {
+		if d := b.span(now) - a.span(now); d != 0 {
+			return int(max(-1, min(1, d)))
+		}
+		return strings.Compare(a.ID, b.ID)
+	})
+	ranges := 0
+	for _, l := range all {
+		if ranges += len(l.Ranges) + len(l.Excluded); len(out) == k.members || ranges > k.ranges {
+			break
+		}
+		out = append(out, l)
+	}
+	left = len(all) - len(out)
+	slices.SortFunc(out, func(a, b lesson) int { return strings.Compare(a.ID, b.ID) })
+	return out, left
+}
+
+// closed are the ranges of members that are gone.
+func (b learned) closed() []topology.Closed {
+	var out []topology.Closed
+	for _, l := range b.Members {
+		if l.closed() {
+			out = append(out, topology.Closed{ID: l.ID, Node: l.Node, Ranges: l.Ranges, Excluded: l.Excluded})
+		}
+	}
+	return out
+}
+
+// without is what is known without a member that is gone, by its id or the name of its
+// node, and how many of that name there were.
+func (b learned) without(name string) (out learned, n int) {
+	out = b
+	out.Members = slices.DeleteFunc(slices.Clone(b.Members), func(l lesson) bool {
+		is := l.closed() && (l.Node == name || slices.Contains(l.ids(), name))
+		if is {
+			n++
+		}
+		return is
+	})
+	return out, n
+}
+
+// same says whether two would be the same file.
+func (b learned) same(o learned) bool {
+	x, err1 := json.Marshal(b)
+	y, err2 := json.Marshal(o)
+	return err1 == nil && err2 == nil && string(x) == string(y)
+}
+
+// readLearned reads what the last run knew. That there is none yet is no mistake; what
+// cannot be read is: ranges that nobody speaks of would be sent in clear.
+func readLearned(dir string) (learned, error) {
+	path := filepath.Join(dir, learnedFile)
+	text, err := private.ReadPublic(path, limit.MeshLearnedFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return learned{}, nil
+	}
+	if err != nil {
+		return learned{}, fault.New(fault.CodeStateAccess, "the known ranges are not read").Because(err).Hint("run as the user that owns %s", path)
+	}
+	return parseLearned(path, text)
+}
+
+func parseLearned(path string, text []byte) (learned, error) {
+	var out learned
+	err := json.Unmarshal(text, &out)
+	if err == nil && (len(out.Members) > limit.MeshLearned || slices.ContainsFunc(out.Members, func(l lesson) bool { return l.ID == "" })) {
+		err = errors.New("it is none of ours")
+	}
+	if err != nil {
+		return learned{}, fault.New(fault.CodeStateCorrupt, "the known ranges in "+path+" cannot be read").Because(err).
+			Hint("remove the file: ranges of nodes that are gone are no longer closed then")
+	}
+	return out, nil
+}
+
+func (b learned) write(dir string) error {
+	text, err := json.Marshal(b)
+	if err != nil {
+		return fault.New(fault.CodeInternal, "the known ranges are not encoded").Because(err)
+	}
+	path := filepath.Join(dir, learnedFile)
+	return written(path, store.Write(path, append(text, '\n')))
+}
+
+// learn takes over who is there now. What cannot be written counts all the same, until the
+// end of this process.
+func (m *Mesh) learn(r roster.Result, now time.Time) {
+	m.learning.Lock()
+	defer m.learning.Unlock()
+	m.mu.Lock()
+	was := m.learned
+	k := keeping{m.set.ClosedFor, limit.MeshLearned, limit.MeshLearnedRanges}
+	m.mu.Unlock()
+	next, left := was.next(r, now, k)
+	m.keepLearned(was, next)
+	m.mu.Lock()
+	m.unlearned = left
+	m.mu.Unlock()
+	m.tellClosed(was, next)
+}
+
+// had remembers the ranges of this node with which it runs.
+func (m *Mesh) had(own []netip.Prefix) {
+	m.learning.Lock()
+	defer m.learning.Unlock()
+	m.mu.Lock()
+	was := m.learned
+	m.mu.Unlock()
+	next := was
+	next.Own = slices.Clone(own)
+	m.keepLearned(was, next)
+}
+
+func (m *Mesh) keepLearned(was, next learned) {
+	var err error
+	if !was.same(next) {
+		err = next.write(m.cfg.StateDir)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.learned = next
+	if err != nil && m.unkept == nil {
+		m.log.Error("the known ranges are not kept: a restart sends those of nodes that are gone in clear", tell.AttrCode, fault.From(err).Code, tell.AttrReason, err)
+	}
+	if !was.same(next) {
+		m.unkept = err
+	}
+}
+
+// tellClosed logs whose ranges are closed from now on, and whose are open again.
+func (m *Mesh) tellClosed(was, next learned) {
+	before := map[string]bool{}
+	for _, l := range was.Members {
+		before[l.ID] = l.closed()
+	}
+	told := 0
+	for _, l := range next.Members {
+		if l.closed() && !before[l.ID] && told < limit.RoutingTold {
+			told++
+			m.log.Warn("nothing is heard of a member any more: its ranges are closed, and packets for them are lost", "node", l.Node, "id", l.ID, "ranges", l.Ranges)
+		}
+	}
+}
+
+// Forget opens the ranges of a member that is gone: its packets go by this machine's own
+// routes from then on.
+func (m *Mesh) Forget(name string) (Forgotten, error) {
+	m.learning.Lock()
+	defer m.learning.Unlock()
+	m.mu.Lock()
+	was := m.learned
+	m.mu.Unlock()
+	next, n := was.without(name)
+	if n == 0 {
+		return Forgotten{}, fault.Newf(fault.CodeNotFound, "no range of %.80q is closed", name).
+			Hint("'tombolo mesh status' lists whose ranges are; what a member that is there has is excluded with mesh.exclude")
+	}
+	out := Forgotten{Meta: meta(KindForgotten), Node: name}
+	for _, l := range was.Members {
+		if l.closed() && !slices.ContainsFunc(next.Members, func(o lesson) bool { return o.ID == l.ID }) {
+			out.Ranges = append(out.Ranges, l.Ranges...)
+		}
+	}
+	m.keepLearned(was, next)
+	m.log.Warn("closed ranges are opened", "node", name, "ranges", out.Ranges)
+	ring(m.look)
+	return out, nil
+}
