@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
 	"github.com/tombolo-io/tombolo/internal/conf"
@@ -50,6 +51,8 @@ func whole() string {
   keep: true
   accept: [10.0.0.0/8, "fd00::/8", 0.0.0.0/0]
   exclude: [10.1.0.0/16]
+  closedFor: 36h
+  shared: true
   policies: [/etc/tombolo/policy.yaml]
   lazyAbove: 0
   engine: kernel
@@ -75,7 +78,7 @@ func TestRead(t *testing.T) {
 	got.Proxy = meshconf.Config{}.Proxy
 	p := netip.MustParsePrefix
 	want := meshconf.Config{
-		Port: 0, Keep: true, LazyAbove: 0, Engine: meshconf.Kernel, Offloads: tunnel.Offloads{UDPGRO: true, TunTSO: true},
+		Port: 0, Keep: true, LazyAbove: 0, ClosedFor: 36 * time.Hour, Shared: true, Engine: meshconf.Kernel, Offloads: tunnel.Offloads{UDPGRO: true, TunTSO: true},
 		Options: topology.Options{
 			Link: "wg-mesh.1", MTU: 1380, Overlay4: p("100.64.0.0/16"), Marks: topology.Marks{Own: 0x100, Mesh: 0x200, Mask: 0xf00}, Table: 200, Rule: 1000,
 			Filter: "my_mesh", Bypass: true, Accept: []netip.Prefix{p("10.0.0.0/8"), p("fd00::/8"), p("0.0.0.0/0")}, Exclude: []netip.Prefix{p("10.1.0.0/16")},
@@ -99,7 +102,7 @@ func TestDefaults(t *testing.T) {
 		}
 		got.Proxy = meshconf.Config{}.Proxy
 		want := meshconf.Config{
-			Port: 51820, Options: topology.Defaults(), LazyAbove: 50, Engine: meshconf.Userspace, Offloads: tunnel.AllOffloads(), PortMapping: true,
+			Port: 51820, Options: topology.Defaults(), LazyAbove: 50, ClosedFor: 7 * 24 * time.Hour, Engine: meshconf.Userspace, Offloads: tunnel.AllOffloads(), PortMapping: true,
 		}
 		want.Options.Exclude = []netip.Prefix{}
 		if !reflect.DeepEqual(got, want) || !reflect.DeepEqual(meshconf.Default(), want) {
@@ -162,6 +165,28 @@ func TestReadRefuses(t *testing.T) {
 		if !fault.Has(err, fault.CodeConfig) || !strings.Contains(fmt.Sprint(err), c.want) {
 			t.Errorf("%s %s: %v, want %q", c.field, c.value, err, c.want)
 		}
+	}
+}
+
+// TestRangesOfThisNode: what can be known without the machine is told with its place.
+func TestRangesOfThisNode(t *testing.T) {
+	for _, c := range []struct{ announce, want string }{
+		{"ranges: [10.0.0.0/8, 'fd00:1::/64']", ""},
+		{"ranges: [0.0.0.0/0]", "announce.ranges[0]: 0.0.0.0/0 is the default route"},
+		{"ranges: [10.0.0.0/8, '::/0']", "announce.ranges[1]: ::/0 is the default route"},
+		{"ranges: [127.0.0.0/8]", "announce.ranges[0]: 127.0.0.0/8 is loopback"},
+		{"ranges: [224.0.0.0/4]", "multicast"},
+		{"ranges: [192.168.1.0/24], addresses: [192.168.1.7]", "announce.ranges[0]: 192.168.1.0/24 covers 192.168.1.7"},
+		{"ranges: [10.0.0.0/8, 192.168.1.0/24], endpoints: ['192.168.1.7:51820']", "announce.ranges[1]: 192.168.1.0/24 covers 192.168.1.7"},
+		{"ranges: [192.168.2.0/24], addresses: [192.168.1.7]", ""},
+	} {
+		_, err := load("announce: {"+c.announce+"}\n", noFile)
+		if c.want == "" && err != nil || c.want != "" && (!fault.Has(err, fault.CodeConfig) || !strings.Contains(fmt.Sprint(err), c.want)) {
+			t.Errorf("%s: %v, want %q", c.announce, err, c.want)
+		}
+	}
+	if _, err := load("mesh: {closedFor: -1h}\n", noFile); !strings.Contains(fmt.Sprint(err), "mesh.closedFor") {
+		t.Errorf("a time that is none: %v", err)
 	}
 }
 

@@ -131,6 +131,29 @@ func TestLocalFacts(t *testing.T) {
 	}
 }
 
+// TestUnderlay: the links of the default routes count, and where there is none the
+// addresses from which services are reached.
+func TestUnderlay(t *testing.T) {
+	all := []nat.Address{}
+	for _, a := range [][2]string{{"lo", "127.0.0.1/8"}, {"eth0", "192.0.2.2/24"}, {"eth0", "fe80::1/64"}, {"eth0", "2001:db8::2/64"}, {"lan0", "192.168.7.1/24"}, {"tombolo0", "100.112.0.1/32"}} {
+		all = append(all, nat.Address{Interface: a[0], Prefix: netip.MustParsePrefix(a[1]), Up: true})
+	}
+	for _, c := range []struct {
+		outward []string
+		sources []netip.Addr
+		want    []netip.Addr
+	}{
+		{nil, nil, nil},
+		{[]string{"eth0"}, nil, addrs("192.0.2.2", "2001:db8::2")},
+		{[]string{"eth0", "tombolo0"}, nil, addrs("192.0.2.2", "2001:db8::2")},
+		{nil, addrs("192.168.7.1", "10.0.0.9"), addrs("192.168.7.1")},
+	} {
+		if got := underlay(all, c.outward, c.sources, "tombolo0"); !slices.Equal(got, c.want) {
+			t.Errorf("%v and %v: %v, want %v", c.outward, c.sources, got, c.want)
+		}
+	}
+}
+
 // The files of resolvers may be missing, or longer than anybody writes them.
 func TestFilesOfResolvers(t *testing.T) {
 	dir := t.TempDir()

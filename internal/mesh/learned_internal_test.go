@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mesh
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/roster"
+)
+
+func ranged(id, node string, ranges ...string) roster.Member {
+	m := roster.Member{Facts: roster.Facts{ID: id, Node: node, Key: roster.Key{id[0], id[len(id)-1]}}, Tier: roster.TierNative, Entries: []roster.Entry{{ID: id}}}
+	for _, r := range ranges {
+		m.Ranges = append(m.Ranges, netip.MustParsePrefix(r))
+	}
+	return m
+}
+
+func closedOf(b learned) (out []string) {
+	for _, c := range b.closed() {
+		out = append(out, c.ID)
+	}
+	return out
+}
+
+func TestWhatIsLearnedStaysClosed(t *testing.T) {
+	begin := time.Unix(1_800_000_000, 0)
+	usual := keeping{time.Hour, 100, 100}
+	a, b := ranged("a", "na", "10.1.0.0/16"), ranged("b", "nb", "10.2.0.0/16")
+	both := roster.Result{Self: roster.Member{Facts: roster.Facts{ID: "me"}}, Members: []roster.Member{a, b}}
+	first, _ := learned{}.next(both, begin, usual)
+	for name, c := range map[string]struct {
+		result roster.Result
+		after  time.Duration
+		want   []string
+	}{
+		"both are there":            {both, time.Minute, nil},
+		"nothing is heard of b":     {roster.Result{Members: []roster.Member{a}}, time.Minute, []string{"b"}},
+		"nothing of either":         {roster.Result{}, time.Minute, []string{"a", "b"}},
+		"b has said farewell":       {roster.Result{Members: []roster.Member{a}, Removed: []string{"b"}}, time.Minute, nil},
+		"b has another id now":      {roster.Result{Members: []roster.Member{a, {Facts: roster.Facts{ID: "c"}, Entries: []roster.Entry{{ID: "c", Succeeds: "b"}}}}}, time.Minute, nil},
+		"b is named by another id":  {roster.Result{Members: []roster.Member{a, {Facts: roster.Facts{ID: "f"}, Entries: []roster.Entry{{ID: "f"}, {ID: "b"}}}}}, time.Minute, nil},
+		"b announces nothing more":  {roster.Result{Members: []roster.Member{a, ranged("b", "nb")}}, time.Minute, nil},
+		"another one with its name": {roster.Result{Members: []roster.Member{a, ranged("x", "nb", "10.9.0.0/16")}}, time.Minute, []string{"b"}},
+		"it is this node":           {roster.Result{Self: roster.Member{Facts: roster.Facts{ID: "b"}}, Members: []roster.Member{a}}, time.Minute, nil},
+	} {
+		got, left := first.next(c.result, begin.Add(c.after), usual)
+		if !slices.Equal(closedOf(got), c.want) || left != 0 {
+			t.Errorf("%s: closed are %v, want %v", name, closedOf(got), c.want)
+		}
+		again, _ := got.next(c.result, begin.Add(c.after+time.Second), usual)
+		if !again.same(got) {
+			t.Errorf("%s: a second look changes %+v to %+v", name, got, again)
+		}
+		over, _ := got.next(c.result, begin.Add(c.after+time.Hour), usual)
+		if len(closedOf(over)) > 0 {
+			t.Errorf("%s: after the time there is %v", name, closedOf(over))
+		}
+		back, _ := got.next(both, begin.Add(c.after+time.Second), usual)
+		if now := closedOf(back); slices.Contains(now, "a") || slices.Contains(now, "b") {
+			t.Errorf("%s: who is back is closed: %v", name, closedOf(back))
+		}
+	}
+}
+
+// TestWhoIsKnownForLongIsNotDisplaced: a hostile member with many names, or many ranges,
+// displaces nobody who has been there before.
+func TestWhoIsKnownForLongIsNotDisplaced(t *testing.T) {
+	begin := time.Unix(1_800_000_000, 0)
+	k := keeping{time.Hour, 10, 20}
+	old := roster.Result{Members: []roster.Member{ranged("good", "g", "10.1.0.0/16")}}
+	b, _ := learned{}.next(old, begin, k)
+	for i := range 50 {
+		r := roster.Result{Members: []roster.Member{ranged(fmt.Sprintf("bad%d", i), "x", "10.2.0.0/16", "10.3.0.0/16", "10.4.0.0/16")}}
+		if i == 0 {
+			r.Members = append(r.Members, old.Members...)
+		}
+		var left int
+		b, left = b.next(r, begin.Add(time.Duration(i+10)*time.Second), k)
+		if len(b.Members) > k.members {
+			t.Fatalf("%d are kept", len(b.Members))
+		}
+		if i == 49 && left == 0 {
+			t.Error("nothing was left out")
+		}
+	}
+	if !slices.Contains(closedOf(b), "good") {
+		t.Errorf("closed are %v", closedOf(b))
+	}
+}
+
+// TestLearnedOutlivesTheProcess: what a node knew is closed after its restart; what cannot
+// be read refuses the start, for it would open what is closed.
+func TestLearnedOutlivesTheProcess(t *testing.T) {
+	dir := t.TempDir()
+	m, _ := newRoom(t, dir, nil)
+	now := time.Now().Round(0)
+	there := roster.Result{Members: []roster.Member{ranged("b", "nb", "10.2.0.0/16")}}
+	m.learn(there, now)
+	if in := m.input(there); len(in.Closed) > 0 {
+		t.Errorf("closed are %v", in.Closed)
+	}
+	m, _ = newRoom(t, dir, nil)
+	m.learn(roster.Result{}, now.Add(time.Minute))
+	m, k := newRoom(t, dir, nil)
+	if in := m.input(k.result); len(in.Closed) != 1 || in.Closed[0].Node != "nb" {
+		t.Fatalf("closed are %v", in.Closed)
+	}
+	if s := m.Status(); len(s.Closed) != 1 || s.Closed[0].Node != "nb" || !s.Closed[0].Until.After(s.Closed[0].Since) {
+		t.Errorf("the status tells %+v", s.Closed)
+	}
+	if _, err := m.Forget("nobody"); !fault.Has(err, fault.CodeNotFound) || fault.From(err).Next == "" {
+		t.Errorf("of nobody: %v", err)
+	}
+	if done, err := m.Forget("nb"); err != nil || len(done.Ranges) != 1 {
+		t.Errorf("%+v, %v", done, err)
+	}
+	m, _ = newRoom(t, dir, nil)
+	if in := m.input(k.result); len(in.Closed) > 0 {
+		t.Errorf("what was opened is closed after a restart: %v", in.Closed)
+	}
+	path := filepath.Join(dir, learnedFile)
+	for _, junk := range []string{"junk", "[]", `{"members":[{"ranges":["x"]}]}`, `{"members":[{}]}`} {
+		if err := os.WriteFile(path, []byte(junk), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := readLearned(dir); !fault.Has(err, fault.CodeStateCorrupt) || !strings.Contains(fault.From(err).Explain(), path) {
+			t.Errorf("%s: %v", junk, err)
+		}
+	}
+}
+
+// TestStatedRangesAreOurOwn: what a file or Kubernetes says is behind this node is its own,
+// and addresses in it are told to nobody.
+func TestStatedRangesAreOurOwn(t *testing.T) {
+	m, _ := newRoom(t, t.TempDir(), nil)
+	p := netip.MustParsePrefix("10.244.1.0/24")
+	stated := roster.Result{Stated: []roster.Statement{{Source: roster.Source{Tier: roster.TierKubernetes}, Ranges: []netip.Prefix{p}}}}
+	if in := m.input(stated); !slices.Equal(in.Self.Ranges, []netip.Prefix{p}) {
+		t.Errorf("the ranges are %v", in.Self.Ranges)
+	}
+	s := m.saying()
+	s.addresses = []netip.Addr{netip.MustParseAddr("10.244.1.1"), netip.MustParseAddr("192.0.2.1")}
+	if said := s.over(m.announcing()); len(said.Addresses) != 1 || len(said.Ranges) != 0 {
+		t.Errorf("said is %+v", said)
+	}
+	if in := m.input(roster.Result{}); len(in.Self.Ranges) != 0 {
+		t.Errorf("nobody states it any more: %v", in.Self.Ranges)
+	}
+}
+
+// TestWithheld: a range over an address that came later is told as a problem, and nobody
+// else hears of it.
+func TestWithheld(t *testing.T) {
+	p, q := netip.MustParsePrefix("192.168.7.0/24"), netip.MustParsePrefix("10.7.0.0/16")
+	m, _ := newRoom(t, t.TempDir(), func(c *Config) { c.Announce.Ranges = []netip.Prefix{p, q} })
+	if said := m.member(); len(said.Ranges) != 2 {
+		t.Fatalf("said is %v", said.Ranges)
+	}
+	m.local.Underlay = []netip.Addr{netip.MustParseAddr("192.168.7.9")}
+	if said := m.member(); !slices.Equal(said.Ranges, []netip.Prefix{q}) {
+		t.Errorf("said is %v", said.Ranges)
+	}
+	if in := m.input(roster.Result{}); len(in.Self.Ranges) != 2 {
+		t.Errorf("planned is with %v: the problem is not told", in.Self.Ranges)
+	}
+	m.local.Underlay = nil
+	if said := m.member(); len(said.Ranges) != 2 {
+		t.Errorf("the address is gone, and said is %v", said.Ranges)
+	}
+}
