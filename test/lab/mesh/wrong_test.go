@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -119,8 +118,9 @@ func TestMeshOwnKey(t *testing.T) {
 // not either. All are told by each node, and traffic goes on.
 func TestMeshRangesOfOthers(t *testing.T) {
 	r := ofPlaces(t, "open", "port-restricted", "dual-stack")
-	a := r.node(r.grid.All[0], settings{ranges: []string{"10.80.0.0/16"}})
-	b := r.node(r.grid.All[1], settings{ranges: []string{"10.80.0.0/16", "10.81.0.0/16", "198.19.7.0/24"}})
+	shared := map[string]any{"shared": true}
+	a := r.node(r.grid.All[0], settings{ranges: []string{"10.80.0.0/16"}, mesh: shared})
+	b := r.node(r.grid.All[1], settings{ranges: []string{"10.80.0.0/16", "10.81.0.0/16", "198.19.7.0/24"}, mesh: shared})
 	under := a.place.Addr4.String() + "/32"
 	c := r.node(r.grid.All[2], settings{ranges: []string{under, "10.82.0.0/16"}})
 	together(a, b, c)
@@ -252,19 +252,6 @@ func TestMeshCopiedState(t *testing.T) {
 		}
 		return errors.New("neither status does")
 	})
-}
-
-// TestMeshOwnNetwork: a node that announces the very network by which it reaches the
-// others keeps reaching them.
-func TestMeshOwnNetwork(t *testing.T) {
-	r := ofPlaces(t, "port-restricted", "open")
-	lan := netip.PrefixFrom(r.grid.All[0].Addr4, 24).Masked().String()
-	a, b := r.node(r.grid.All[0], settings{ranges: []string{lan}}), r.node(r.grid.All[1], settings{})
-	together(a, b)
-	known(a, b)
-	awaitDirect(a, b)
-	r.awaitAfter(a.flood(b.overlay4), time.Now())
-	r.awaitAfter(b.flood(a.overlay4), time.Now())
 }
 
 // TestMeshByFlags: who has no configuration file names the secret, a service and a join
