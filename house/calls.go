@@ -38,7 +38,7 @@ func callRules() []callRule {
 			"internal/tunnel",                                       // what WireGuard takes of a peer, as it was planned: handed on, not decided
 			"internal/mesh/peering",                                 // the same, and that no probe goes into the mesh
 			"internal/seal",                                         // what members say is behind them: read, not decided
-			"internal/roster/member.go", "internal/roster/parse.go", // what a member says is behind it: kept and compared as a whole, nobody is let in by it
+			"internal/roster/member.go", "internal/roster/parse.go", "internal/roster/stated.go", // what a member says is behind it: kept and compared as a whole, nobody is let in by it
 			// Who is behind which range, and how the kernel is told: policy lowers its verdicts to it.
 			"internal/plan", "internal/topology", "internal/kernel/...",
 		}, oneDecide},

@@ -67,7 +67,7 @@ func (m *Mesh) make(ctx context.Context, k *kernel.Kernel, names kernel.Names) (
 }
 
 // untaken refuses a start with a range that another member has, which this node did not
-// have when it ran last. Nobody knows us by a key yet: nothing of it was routed to us.
+// have when it ran last: with what it has had it starts again, whatever others say. Nobody knows us by a key yet: nothing of it was routed to us.
 func (m *Mesh) untaken() error {
 	m.mu.Lock()
 	shared, before := m.set.Shared, m.learned.Own
@@ -75,7 +75,7 @@ func (m *Mesh) untaken() error {
 	if shared {
 		return nil
 	}
-	return routing.Taken(m.against(m.facts()), before)
+	return routing.Taken(topology.Taken(m.against(m.facts()), before))
 }
 
 // around is what this machine itself must reach in clear.

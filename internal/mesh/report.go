@@ -313,7 +313,7 @@ func (m *Mesh) Reload(next Config) ([]string, error) {
 		m.mu.Lock()
 		before := slices.Concat(m.learned.Own, m.cfg.Announce.Ranges)
 		m.mu.Unlock()
-		if err := routing.Taken(m.against(said), before); err != nil {
+		if err := routing.Taken(topology.Taken(m.against(said), before)); err != nil {
 			return nil, err
 		}
 	}

@@ -178,3 +178,11 @@ func ended(said []*Said) time.Time {
 	}
 	return end
 }
+
+// earlier gives the first of two times; zero is before all.
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}

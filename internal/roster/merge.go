@@ -209,14 +209,6 @@ func compareEntries(a, b *entry) int {
 	return cmp.Or(cmp.Compare(b.tier, a.tier), compareBool(a.dead, b.dead), a.first.Compare(b.first), strings.Compare(a.id, b.id), compareBool(b.self, a.self))
 }
 
-// earlier gives the first of two times; zero is before all.
-func earlier(a, b time.Time) time.Time {
-	if b.Before(a) {
-		return b
-	}
-	return a
-}
-
 func compareBool(a, b bool) int {
 	switch {
 	case a == b:

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net/netip"
 	"sync"
 	"time"
 
@@ -160,11 +159,10 @@ func announced(in topology.Input) (out []*fault.Fault) {
 	return out
 }
 
-// Taken says which ranges of this node another member has, that it did not have before. A
-// node that has run with a range starts with it again, whatever others say meanwhile.
-func Taken(in topology.Input, before []netip.Prefix) error {
+// Taken are the faults of ranges of this node that another member has (topology.Taken).
+func Taken(problems []topology.Problem) error {
 	var out []*fault.Fault
-	for _, p := range topology.Taken(in, before) {
+	for _, p := range problems {
 		out = append(out, p.Fault().Hint("announce another range on this node, or take it from the other one; if both shall have it, set mesh.shared: one of them has it then, the other one when that is gone"))
 	}
 	return joined(out)
