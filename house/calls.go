@@ -32,12 +32,12 @@ func callRules() []callRule {
 			"internal/discovery/callers.go", "internal/discovery/config.go", // whose word on an address counts: nobody is let in by it
 			"internal/nat", "internal/kernel/machine", // addresses of the machine, and ranges that mean something: announced, nobody is let in by them
 			"internal/mesh", "cmd/tombolo/meshverbs.go", // ranges of peers, as they were planned: led through and shown, not decided
-			"internal/mesh/meshconf",                                // what a node's operator says of ranges: read for topology, which decides
-			"internal/audit/filter.go",                              // which records are shown
-			"internal/mesh/endpoint",                                // ranges of the mesh that are left out of what is announced and asked: nobody is let in by them
-			"internal/tunnel",                                       // what WireGuard takes of a peer, as it was planned: handed on, not decided
-			"internal/mesh/peering",                                 // the same, and that no probe goes into the mesh
-			"internal/seal",                                         // what members say is behind them: read, not decided
+			"internal/mesh/meshconf",                                                             // what a node's operator says of ranges: read for topology, which decides
+			"internal/audit/filter.go",                                                           // which records are shown
+			"internal/mesh/endpoint",                                                             // ranges of the mesh that are left out of what is announced and asked: nobody is let in by them
+			"internal/tunnel",                                                                    // what WireGuard takes of a peer, as it was planned: handed on, not decided
+			"internal/mesh/peering",                                                              // the same, and that no probe goes into the mesh
+			"internal/seal",                                                                      // what members say is behind them: read, not decided
 			"internal/roster/member.go", "internal/roster/parse.go", "internal/roster/stated.go", // what a member says is behind it: kept and compared as a whole, nobody is let in by it
 			// Who is behind which range, and how the kernel is told: policy lowers its verdicts to it.
 			"internal/plan", "internal/topology", "internal/kernel/...",

@@ -33,7 +33,7 @@ type learned struct {
 // lesson is what is behind one member.
 type lesson struct {
 	ID       string         `json:"id"`
-	Also     []string       `json:"also,omitempty"` // further ids, of other sources
+	Keys     []string       `json:"keys"` // by which it is known to be back: tier and id
 	Node     string         `json:"node,omitempty"`
 	Ranges   []netip.Prefix `json:"ranges"`
 	Excluded []netip.Prefix `json:"excluded,omitempty"`
@@ -53,7 +53,20 @@ func (l *lesson) span(now time.Time) time.Duration {
 	return now.Sub(l.First)
 }
 
-func (l *lesson) ids() []string { return append([]string{l.ID}, l.Also...) }
+// keyOf tells ids apart by who can say them: in a lower tier another's id may stand.
+func keyOf(tier roster.Tier, id string) string { return tier.String() + "/" + id }
+
+// keysOfMember are those by which a member is known again: what it has signed, or an
+// operator has written. What joins it by its name in a lower tier is no sign that it lives.
+func keysOfMember(m *roster.Member) []string {
+	out := []string{keyOf(m.Tier, m.ID)}
+	for _, e := range m.Entries {
+		if k := keyOf(e.Source.Tier, e.ID); e.Source.Tier >= roster.TierNative && !slices.Contains(out, k) {
+			out = append(out, k)
+		}
+	}
+	return out
+}
 
 // keeping are the bounds of what is learned.
 type keeping struct {
@@ -68,27 +81,26 @@ func (b learned) next(r roster.Result, now time.Time, k keeping) (out learned, l
 	out.Own = b.Own
 	before := map[string]*lesson{}
 	for i := range b.Members {
-		for _, id := range b.Members[i].ids() {
-			before[id] = &b.Members[i]
+		for _, k := range b.Members[i].Keys {
+			before[k] = &b.Members[i]
 		}
 	}
 	gone := map[string]bool{} // for which nothing is to stay
 	for _, id := range r.Removed {
-		gone[id] = true
+		gone[keyOf(roster.TierNative, id)] = true
 	}
-	gone[r.Self.ID] = true
+	gone[keyOf(roster.TierNative, r.Self.ID)] = true
 	for i := range r.Members {
 		m := &r.Members[i]
-		l := lesson{ID: m.ID, Node: m.Node, Ranges: m.Ranges, Excluded: m.Excluded, First: now}
+		l := lesson{ID: m.ID, Keys: keysOfMember(m), Node: m.Node, Ranges: m.Ranges, Excluded: m.Excluded, First: now}
 		for _, e := range m.Entries {
-			gone[e.Succeeds] = true
-			if e.ID != l.ID && !slices.Contains(l.Also, e.ID) {
-				l.Also = append(l.Also, e.ID)
+			if e.Source.Tier >= roster.TierNative {
+				gone[keyOf(e.Source.Tier, e.Succeeds)] = true
 			}
 		}
-		for _, id := range l.ids() {
-			gone[id] = true
-			if was := before[id]; was != nil && was.First.Before(l.First) {
+		for _, k := range l.Keys {
+			gone[k] = true
+			if was := before[k]; was != nil && was.First.Before(l.First) {
 				l.First = was.First
 			}
 		}
@@ -97,7 +109,7 @@ func (b learned) next(r roster.Result, now time.Time, k keeping) (out learned, l
 		}
 	}
 	for _, l := range b.Members {
-		if slices.ContainsFunc(l.ids(), func(id string) bool { return gone[id] }) {
+		if slices.ContainsFunc(l.Keys, func(k string) bool { return gone[k] }) {
 			continue
 		}
 		if !l.closed() {
@@ -147,7 +159,7 @@ func (b learned) closed() []topology.Closed {
 func (b learned) without(name string) (out learned, n int) {
 	out = b
 	out.Members = slices.DeleteFunc(slices.Clone(b.Members), func(l lesson) bool {
-		is := l.closed() && (l.Node == name || slices.Contains(l.ids(), name))
+		is := l.closed() && (l.Node == name || l.ID == name)
 		if is {
 			n++
 		}
@@ -180,7 +192,7 @@ func readLearned(dir string) (learned, error) {
 func parseLearned(path string, text []byte) (learned, error) {
 	var out learned
 	err := json.Unmarshal(text, &out)
-	if err == nil && (len(out.Members) > limit.MeshLearned || slices.ContainsFunc(out.Members, func(l lesson) bool { return l.ID == "" })) {
+	if err == nil && (len(out.Members) > limit.MeshLearned || slices.ContainsFunc(out.Members, func(l lesson) bool { return l.ID == "" || len(l.Keys) == 0 })) {
 		err = errors.New("it is none of ours")
 	}
 	if err != nil {
@@ -209,11 +221,24 @@ func (m *Mesh) learn(r roster.Result, now time.Time) {
 	k := keeping{m.set.ClosedFor, limit.MeshLearned, limit.MeshLearnedRanges}
 	m.mu.Unlock()
 	next, left := was.next(r, now, k)
-	m.keepLearned(was, next)
 	m.mu.Lock()
-	m.unlearned = left
+	m.learned, m.unlearned = next, left
+	late := now.Sub(m.keptAt).Abs() >= limit.MeshQuiet
 	m.mu.Unlock()
+	if late || len(next.closed()) != len(was.closed()) { // in a large mesh somebody comes at any moment
+		m.keepLearned(next, now)
+	}
 	m.tellClosed(was, next)
+}
+
+// keepLast writes what the end of the process would lose.
+func (m *Mesh) keepLast() {
+	m.learning.Lock()
+	defer m.learning.Unlock()
+	m.mu.Lock()
+	now := m.learned
+	m.mu.Unlock()
+	m.keepLearned(now, time.Now())
 }
 
 // had remembers the ranges of this node with which it runs.
@@ -225,34 +250,40 @@ func (m *Mesh) had(own []netip.Prefix) {
 	m.mu.Unlock()
 	next := was
 	next.Own = slices.Clone(own)
-	m.keepLearned(was, next)
+	m.keepLearned(next, time.Now())
 }
 
-func (m *Mesh) keepLearned(was, next learned) {
-	var err error
-	if !was.same(next) {
-		err = next.write(m.cfg.StateDir)
+// keepLearned puts what is known on disk, if that has something else. Who calls it holds
+// learning.
+func (m *Mesh) keepLearned(next learned, now time.Time) {
+	m.mu.Lock()
+	m.learned, m.keptAt = next, now
+	same := m.onDisk.same(next)
+	m.mu.Unlock()
+	if same {
+		return
 	}
+	err := next.write(m.cfg.StateDir)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.learned = next
+	if err == nil {
+		m.onDisk = next
+	}
 	if err != nil && m.unkept == nil {
 		m.log.Error("the known ranges are not kept: a restart sends those of nodes that are gone in clear", tell.AttrCode, fault.From(err).Code, tell.AttrReason, err)
 	}
-	if !was.same(next) {
-		m.unkept = err
-	}
+	m.unkept = err
 }
 
 // tellClosed logs whose ranges are closed from now on, and whose are open again.
 func (m *Mesh) tellClosed(was, next learned) {
 	before := map[string]bool{}
 	for _, l := range was.Members {
-		before[l.ID] = l.closed()
+		before[l.Keys[0]] = l.closed()
 	}
 	told := 0
 	for _, l := range next.Members {
-		if l.closed() && !before[l.ID] && told < limit.RoutingTold {
+		if l.closed() && !before[l.Keys[0]] && told < limit.RoutingTold {
 			told++
 			m.log.Warn("nothing is heard of a member any more: its ranges are closed, and packets for them are lost", "node", l.Node, "id", l.ID, "ranges", l.Ranges)
 		}
@@ -274,11 +305,11 @@ func (m *Mesh) Forget(name string) (Forgotten, error) {
 	}
 	out := Forgotten{Meta: meta(KindForgotten), Node: name}
 	for _, l := range was.Members {
-		if l.closed() && !slices.ContainsFunc(next.Members, func(o lesson) bool { return o.ID == l.ID }) {
+		if l.closed() && !slices.ContainsFunc(next.Members, func(o lesson) bool { return o.Keys[0] == l.Keys[0] }) {
 			out.Ranges = append(out.Ranges, l.Ranges...)
 		}
 	}
-	m.keepLearned(was, next)
+	m.keepLearned(next, time.Now())
 	m.log.Warn("closed ranges are opened", "node", name, "ranges", out.Ranges)
 	ring(m.look)
 	return out, nil

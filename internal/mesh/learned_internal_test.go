@@ -17,11 +17,20 @@ import (
 )
 
 func ranged(id, node string, ranges ...string) roster.Member {
-	m := roster.Member{Facts: roster.Facts{ID: id, Node: node, Key: roster.Key{id[0], id[len(id)-1]}}, Tier: roster.TierNative, Entries: []roster.Entry{{ID: id}}}
+	m := roster.Member{Facts: roster.Facts{ID: id, Node: node, Key: roster.Key{id[0], id[len(id)-1]}}, Tier: roster.TierNative, Entries: []roster.Entry{entryOf(id, "")}}
 	for _, r := range ranges {
 		m.Ranges = append(m.Ranges, netip.MustParsePrefix(r))
 	}
 	return m
+}
+
+func entryOf(id, succeeds string) roster.Entry {
+	return roster.Entry{ID: id, Source: roster.Source{Tier: roster.TierNative, Name: "s"}, Succeeds: succeeds}
+}
+
+// lower is a member of the older protocol, where ids and names are free to choose.
+func lower(id, node string) roster.Member {
+	return roster.Member{Facts: roster.Facts{ID: id, Node: node}, Tier: roster.TierOlder, Entries: []roster.Entry{{ID: id, Source: roster.Source{Tier: roster.TierOlder}, Succeeds: "b"}}}
 }
 
 func closedOf(b learned) (out []string) {
@@ -46,10 +55,11 @@ func TestWhatIsLearnedStaysClosed(t *testing.T) {
 		"nothing is heard of b":     {roster.Result{Members: []roster.Member{a}}, time.Minute, []string{"b"}},
 		"nothing of either":         {roster.Result{}, time.Minute, []string{"a", "b"}},
 		"b has said farewell":       {roster.Result{Members: []roster.Member{a}, Removed: []string{"b"}}, time.Minute, nil},
-		"b has another id now":      {roster.Result{Members: []roster.Member{a, {Facts: roster.Facts{ID: "c"}, Entries: []roster.Entry{{ID: "c", Succeeds: "b"}}}}}, time.Minute, nil},
-		"b is named by another id":  {roster.Result{Members: []roster.Member{a, {Facts: roster.Facts{ID: "f"}, Entries: []roster.Entry{{ID: "f"}, {ID: "b"}}}}}, time.Minute, nil},
+		"b has another id now":      {roster.Result{Members: []roster.Member{a, {Facts: roster.Facts{ID: "c"}, Tier: roster.TierNative, Entries: []roster.Entry{entryOf("c", "b")}}}}, time.Minute, nil},
+		"b is named by another id":  {roster.Result{Members: []roster.Member{a, {Facts: roster.Facts{ID: "f"}, Tier: roster.TierStatic, Entries: []roster.Entry{{ID: "f", Source: roster.Source{Tier: roster.TierStatic}}, entryOf("b", "")}}}}, time.Minute, nil},
 		"b announces nothing more":  {roster.Result{Members: []roster.Member{a, ranged("b", "nb")}}, time.Minute, nil},
 		"another one with its name": {roster.Result{Members: []roster.Member{a, ranged("x", "nb", "10.9.0.0/16")}}, time.Minute, []string{"b"}},
+		"a lower tier has its id":   {roster.Result{Members: []roster.Member{a, lower("b", "nb")}}, time.Minute, []string{"b"}},
 		"it is this node":           {roster.Result{Self: roster.Member{Facts: roster.Facts{ID: "b"}}, Members: []roster.Member{a}}, time.Minute, nil},
 	} {
 		got, left := first.next(c.result, begin.Add(c.after), usual)
@@ -105,6 +115,8 @@ func TestLearnedOutlivesTheProcess(t *testing.T) {
 	now := time.Now().Round(0)
 	there := roster.Result{Members: []roster.Member{ranged("b", "nb", "10.2.0.0/16")}}
 	m.learn(there, now)
+	m.learn(there, now.Add(time.Second)) // which is not worth a write
+	m.keepLast()
 	if in := m.input(there); len(in.Closed) > 0 {
 		t.Errorf("closed are %v", in.Closed)
 	}
@@ -128,7 +140,7 @@ func TestLearnedOutlivesTheProcess(t *testing.T) {
 		t.Errorf("what was opened is closed after a restart: %v", in.Closed)
 	}
 	path := filepath.Join(dir, learnedFile)
-	for _, junk := range []string{"junk", "[]", `{"members":[{"ranges":["x"]}]}`, `{"members":[{}]}`} {
+	for _, junk := range []string{"junk", "[]", `{"members":[{"ranges":["x"]}]}`, `{"members":[{}]}`, `{"members":[{"id":"x"}]}`} {
 		if err := os.WriteFile(path, []byte(junk), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -31,6 +31,7 @@ import (
 // are others, until ctx ends. Leases that are renewed are nothing new: in a large mesh some
 // are at any moment. Under which secrets members are is looked at with them, by and by.
 func (m *Mesh) followMembers(ctx context.Context) error {
+	defer m.keepLast()
 	var before roster.Result
 	var planned time.Time
 	asked := true

@@ -99,6 +99,8 @@ type Mesh struct {
 	local     topology.Local // of this machine, as it was looked at last
 	stated    []roster.Statement
 	learned   learned
+	onDisk    learned // what its file has
+	keptAt    time.Time
 	unkept    error // why learned is not on disk
 	unlearned int   // members for which there was no room
 	peers     topology.Peers
@@ -136,6 +138,7 @@ func New(cfg Config, o Options) (*Mesh, error) {
 	if m.learned, err = readLearned(cfg.StateDir); err != nil {
 		return nil, err
 	}
+	m.onDisk = m.learned
 	private, err := ecdh.X25519().NewPrivateKey(m.keys.now.raw[:])
 	if err != nil {
 		return nil, fault.New(fault.CodeInternal, "the node's key is none of X25519").Because(err)

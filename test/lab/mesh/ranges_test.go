@@ -171,7 +171,7 @@ func TestMeshClosedRange(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(a.dir, "state"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	r.write(a.host.Name()+"/state/ranges", fmt.Sprintf(`{"members":[{"id":"GONE","node":"ghost","ranges":["10.90.0.0/24"],"first":%q,"gone":%q}]}`,
+	r.write(a.host.Name()+"/state/ranges", fmt.Sprintf(`{"members":[{"id":"GONE","keys":["native/GONE"],"node":"ghost","ranges":["10.90.0.0/24"],"first":%q,"gone":%q}]}`,
 		time.Now().Add(-9*time.Hour).Format(time.RFC3339), time.Now().Add(-time.Hour).Format(time.RFC3339)))
 	together(a, b)
 	known(a, b)
