@@ -161,7 +161,7 @@ func TestStatedRangesAreOurOwn(t *testing.T) {
 	}
 	s := m.saying()
 	s.addresses = []netip.Addr{netip.MustParseAddr("10.244.1.1"), netip.MustParseAddr("192.0.2.1")}
-	if said := s.over(m.announcing()); len(said.Addresses) != 1 || len(said.Ranges) != 0 {
+	if said := s.over(m.announcing(m.saying())); len(said.Addresses) != 1 || len(said.Ranges) != 0 {
 		t.Errorf("said is %+v", said)
 	}
 	if in := m.input(roster.Result{}); len(in.Self.Ranges) != 0 {
