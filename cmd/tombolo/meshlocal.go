@@ -34,7 +34,7 @@ The node that runs here is asked, whose own socket is looked at. Where none runs
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var n mesh.Netcheck
 			err := from.call(cmd.Context(), http.MethodGet, "/v1/netcheck", &n)
-			if fault.Has(err, fault.CodeServiceAway) && f.config != "" {
+			if fault.Has(err, fault.CodeMeshAway) && f.config != "" {
 				var cfg loadedMesh
 				if cfg, err = f.load(cmd); err == nil {
 					n, err = mesh.Check(cmd.Context(), cfg.mesh)

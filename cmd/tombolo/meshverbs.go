@@ -5,8 +5,10 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -47,8 +49,11 @@ func (f *meshFlags) resolve(cmd *cobra.Command) {
 func (f *meshFlags) call(ctx context.Context, method, path string, out any) error {
 	err := admin.OverSocket(f.socket).Call(ctx, method, path, nil, out)
 	if fault.Has(err, fault.CodeHubAway) {
-		return fault.New(fault.CodeServiceAway, "no 'tombolo mesh' answers at "+f.socket).Because(fault.From(err).Unwrap()).
-			Hint("start it, or name its socket with --admin-socket (only its user and root may ask)")
+		away := fault.New(fault.CodeMeshAway, "no 'tombolo mesh' answers at "+f.socket).Because(fault.From(err).Unwrap())
+		if errors.Is(err, fs.ErrPermission) {
+			return away.Hint("ask as root, or as the user that it runs as")
+		}
+		return away.Hint("start it, or name its socket with --admin-socket (only its user and root may ask)")
 	}
 	return err
 }

@@ -229,7 +229,7 @@ func TestMeshVerbs(t *testing.T) {
 // TestMeshVerbsTellFaults: of the node, as it says them; and where none runs.
 func TestMeshVerbsTellFaults(t *testing.T) {
 	busy := fault.New(fault.CodeStateBusy, "the key is not rotated").Whyf("another rotation is under way").Hint("wait for it")
-	away := fault.New(fault.CodeServiceAway, "the mesh is not up yet").Hint("try again in a moment")
+	away := fault.New(fault.CodeMeshAway, "the mesh is not up yet").Hint("try again in a moment")
 	unknown := fault.New(fault.CodeNotFound, "no such peer").Hint("tombolo mesh status")
 	startMeshNode(t, map[string]any{
 		"POST /v1/keys/rotate": busy, "GET /v1/explain": away, "GET /v1/netcheck": away, "POST /v1/ping": unknown, "GET /v1/status": away,
@@ -243,7 +243,7 @@ func TestMeshVerbsTellFaults(t *testing.T) {
 	for _, line := range []string{"mesh status", "mesh explain 10.0.0.1", "mesh ping b", "mesh ping b --until-direct", "mesh netcheck", "mesh keys rotate"} {
 		for _, format := range []string{"text", "json"} {
 			o := tombolo(t, append(strings.Fields(line), "-o", format)...)
-			wantExit(t, o, 3, "no 'tombolo mesh' answers at", "none.sock", "--admin-socket")
+			wantExit(t, o, 3, "mesh_unreachable", "no 'tombolo mesh' answers at", "none.sock", "--admin-socket")
 			if o.out != "" || strings.Contains(o.err, "tombolo hub") {
 				t.Errorf("%s: %+v", line, o)
 			}

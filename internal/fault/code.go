@@ -73,6 +73,7 @@ const (
 	CodeSelf        Code = "mesh_self"
 	CodeRange       Code = "mesh_range"
 	CodeOverlay     Code = "mesh_overlay"
+	CodeMeshAway    Code = "mesh_unreachable"
 )
 
 // Entry is one row of the table of codes.
@@ -150,5 +151,6 @@ func Table() []Entry {
 		{CodeSelf, Conflict, "Another member holds this node's key, or two members hold one."},
 		{CodeRange, Invalid, "A range that cannot be routed, or that another member has."},
 		{CodeOverlay, Conflict, "This node has given up an overlay address that another member has, and has another one now."},
+		{CodeMeshAway, Unavailable, "No 'tombolo mesh' answers at its admin socket, or it is not up yet."},
 	}
 }

@@ -5,6 +5,7 @@ package kernel
 import (
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"slices"
 	"strings"
@@ -195,8 +196,11 @@ func tunnels(l netlink.Link) bool {
 func (k *Kernel) linkClashes(links []netlink.Link) []*fault.Fault {
 	for _, l := range links {
 		if l.Attrs().Name == k.names.Link && !tunnels(l) {
-			return []*fault.Fault{clash("link "+k.names.Link, "it is there, of type %s, and no tunnel of ours", l.Type()).
-				Hint("choose another mesh.link, or remove it with ip link delete %s", k.names.Link)}
+			is := clash("link "+k.names.Link, "it is there, of type %s, and no tunnel of ours", l.Type())
+			if l.Type() == "device" || l.Attrs().Flags&net.FlagLoopback != 0 {
+				return []*fault.Fault{is.Hint("choose another mesh.link")}
+			}
+			return []*fault.Fault{is.Hint("choose another mesh.link, or remove it with ip link delete %s", k.names.Link)}
 		}
 	}
 	return nil

@@ -106,8 +106,12 @@ func readKey(path string) (key, error) {
 }
 
 func parseKey(path string, text []byte) (key, error) {
-	broken := fault.New(fault.CodeStateCorrupt, "the node's key in "+path+" cannot be read").Whyf("it is not one line as 'wg genkey' writes it").
-		Hint("put it back from a backup; or remove the file: the node then draws a new key, and the others learn it")
+	broken := fault.New(fault.CodeStateCorrupt, "the node's key in "+path+" cannot be read").Whyf("it is not one line as 'wg genkey' writes it")
+	if filepath.Base(path) == nextFile {
+		broken = broken.Hint("remove the file: the node goes on with the key that it has, and 'tombolo mesh keys rotate' draws another")
+	} else {
+		broken = broken.Hint("put it back from a backup; or remove the file: the node then draws a new key, and the others learn it")
+	}
 	raw, err := tunnel.ParseKey(strings.TrimSpace(string(bytes.TrimSpace(text))))
 	if err != nil {
 		return key{}, broken

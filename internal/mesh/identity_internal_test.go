@@ -162,9 +162,28 @@ func TestOverlayAddresses(t *testing.T) {
 		{"n", []string{"d"}, false},     // another cluster
 		{"o", []string{"c"}, false},     // another name
 	} {
-		got := readOverlay(dir, c.node, c.clusters)
+		got, err := readOverlay(dir, c.node, c.clusters)
+		if err != nil {
+			t.Fatal(err)
+		}
 		if c.counts != (got.Six == chosen.Six && got.Four == chosen.Four && got.Prefix == chosen.Prefix && got.Since.Equal(chosen.Since)) || !slices.Equal(got.Clusters, c.clusters) {
 			t.Errorf("%s of %v reads %+v", c.node, c.clusters, got)
+		}
+	}
+}
+
+// TestABrokenOverlayFileIsTold, and replaced; one that is not there is nothing special.
+func TestABrokenOverlayFileIsTold(t *testing.T) {
+	dir := t.TempDir()
+	if got, err := readOverlay(dir, "n", []string{"c"}); err != nil || got.Six.IsValid() {
+		t.Errorf("without a file: %+v, %v", got, err)
+	}
+	for _, text := range []string{"", "\x00\x00", `{"clusters":["c"],"node":"n","overlay6":"fd00::`, `{"clusters":["c"],"node":"n","prefix":"::/0"}`} {
+		if err := os.WriteFile(filepath.Join(dir, overlayFile), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := readOverlay(dir, "n", []string{"c"}); !fault.Has(err, fault.CodeStateCorrupt) || got.Prefix.IsValid() || got.Node != "n" {
+			t.Errorf("%q: %+v, %v", text, got, err)
 		}
 	}
 }

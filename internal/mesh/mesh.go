@@ -134,7 +134,9 @@ func New(cfg Config, o Options) (*Mesh, error) {
 		return nil, err
 	}
 	tell.NewPods(o.Reg, m.pods.count)
-	m.overlay = readOverlay(cfg.StateDir, cfg.Announce.Node, m.clusters())
+	if m.overlay, err = readOverlay(cfg.StateDir, cfg.Announce.Node, m.clusters()); err != nil {
+		m.log.Warn("the overlay addresses are chosen anew", tell.AttrCode, fault.From(err).Code, tell.AttrReason, err)
+	}
 	if m.learned, err = readLearned(cfg.StateDir); err != nil {
 		return nil, err
 	}

@@ -4,6 +4,8 @@ package mesh
 
 import (
 	"encoding/json"
+	"errors"
+	"io/fs"
 	"net/netip"
 	"path/filepath"
 	"slices"
@@ -33,23 +35,37 @@ type overlay struct {
 
 // readOverlay reads what was chosen before; nothing if there is none, or if it was for
 // another name or for a cluster of which no secret is ours any more. What cannot be read
-// is chosen anew: it is no secret, and mostly becomes the same.
-func readOverlay(dir, node string, clusters []string) overlay {
-	text, err := private.ReadPublic(filepath.Join(dir, overlayFile), limit.PrivateFile)
-	if err != nil {
-		text = nil
+// is chosen anew: it is no secret, and mostly becomes the same. broken says why it cannot.
+func readOverlay(dir, node string, clusters []string) (o overlay, broken error) {
+	path := filepath.Join(dir, overlayFile)
+	text, err := private.ReadPublic(path, limit.PrivateFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return overlay{Clusters: clusters, Node: node}, nil
 	}
-	return parseOverlay(text, node, clusters)
+	if err == nil {
+		o, err = parseOverlay(text, node, clusters)
+	}
+	if err != nil {
+		return overlay{Clusters: clusters, Node: node}, fault.New(fault.CodeStateCorrupt, "the overlay addresses in "+path+" cannot be read").Because(err).
+			Hint("the node has chosen them anew; where they are not what others have written down, put the file back from a backup and start the node again")
+	}
+	return o, nil
 }
 
-func parseOverlay(text []byte, node string, clusters []string) overlay {
+func parseOverlay(text []byte, node string, clusters []string) (overlay, error) {
 	var o overlay
+	if err := json.Unmarshal(text, &o); err != nil {
+		return o, err
+	}
+	if !o.can() {
+		return o, errors.New("they are no addresses of a mesh")
+	}
 	ours := func(c string) bool { return slices.Contains(clusters, c) }
-	if json.Unmarshal(text, &o) != nil || !o.can() || o.Node != node || !slices.ContainsFunc(o.Clusters, ours) {
-		return overlay{Clusters: clusters, Node: node}
+	if o.Node != node || !slices.ContainsFunc(o.Clusters, ours) {
+		return overlay{Clusters: clusters, Node: node}, nil
 	}
 	o.Clusters = clusters // a secret that came or went changes no address
-	return o
+	return o, nil
 }
 
 // can says whether these may be what was chosen: a prefix as wide as the internet, in a

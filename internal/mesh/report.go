@@ -181,7 +181,7 @@ func rangesOf(t topology.Peer) []netip.Prefix {
 func (m *Mesh) Explain(ctx context.Context, to netip.Addr) (Explanation, error) {
 	p := m.parts.Load()
 	if p == nil {
-		return Explanation{}, fault.New(fault.CodeServiceAway, "the mesh is not up yet").Hint("try again in a moment")
+		return Explanation{}, fault.New(fault.CodeMeshAway, "the mesh is not up yet").Hint("try again in a moment")
 	}
 	e, err := p.routing.Explain(ctx, to)
 	if err != nil {
@@ -256,7 +256,7 @@ func (m *Mesh) Ping(ctx context.Context, name string, wait time.Duration) (Ping,
 func (m *Mesh) Netcheck(ctx context.Context) (Netcheck, error) {
 	p := m.parts.Load()
 	if p == nil {
-		return Netcheck{}, fault.New(fault.CodeServiceAway, "the mesh is not up yet").Hint("try again in a moment")
+		return Netcheck{}, fault.New(fault.CodeMeshAway, "the mesh is not up yet").Hint("try again in a moment")
 	}
 	if !m.probes() { // the socket is WireGuard's alone: the check has one of its own
 		return check(ctx, m.cfg, m.stun(), m.relays())
@@ -290,13 +290,13 @@ func check(ctx context.Context, cfg Config, servers []endpoint.Server, relays []
 func (m *Mesh) Ready() *fault.Fault {
 	p := m.parts.Load()
 	if p == nil {
-		return fault.New(fault.CodeServiceAway, "the mesh is not up yet")
+		return fault.New(fault.CodeMeshAway, "the mesh is not up yet")
 	}
 	if s := p.routing.Status(); !s.InForce {
 		if s.Fault != nil {
 			return s.Fault
 		}
-		return fault.New(fault.CodeServiceAway, "the kernel is not as it shall be yet")
+		return fault.New(fault.CodeMeshAway, "the kernel is not as it shall be yet")
 	}
 	return nil
 }

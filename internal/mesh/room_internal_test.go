@@ -297,8 +297,8 @@ func TestTheAPIRefuses(t *testing.T) {
 		{"GET /v1/explain", 400, fault.CodeRequest},
 		{"GET /v1/explain?ip=x", 400, fault.CodeRequest},
 		{"GET /v1/explain?ip=10.0.0.0/8", 400, fault.CodeRequest},
-		{"GET /v1/explain?ip=10.0.0.1", 503, fault.CodeServiceAway},
-		{"GET /v1/netcheck", 503, fault.CodeServiceAway},
+		{"GET /v1/explain?ip=10.0.0.1", 503, fault.CodeMeshAway},
+		{"GET /v1/netcheck", 503, fault.CodeMeshAway},
 		{"POST /v1/ping?peer=b", 400, fault.CodeRequest},
 		{"POST /v1/ping?peer=b&wait=0s", 400, fault.CodeRequest},
 		{"POST /v1/ping?peer=b&wait=-1s", 400, fault.CodeRequest},
@@ -309,7 +309,7 @@ func TestTheAPIRefuses(t *testing.T) {
 		{"POST /v1/ping?peer=a&wait=1s", 404, fault.CodeNotFound},
 		{"GET /v1/ping?peer=b&wait=1s", 404, fault.CodeNotFound},
 		{"GET /v1/keys/rotate", 404, fault.CodeNotFound},
-		{"POST /v1/keys/rotate", 503, fault.CodeServiceAway},
+		{"POST /v1/keys/rotate", 503, fault.CodeMeshAway},
 		{"POST /v1/status", 404, fault.CodeNotFound},
 		{"GET /v2/status", 404, fault.CodeNotFound},
 		{"GET /", 404, fault.CodeNotFound},
@@ -334,7 +334,7 @@ func TestTheAPIRefuses(t *testing.T) {
 	if w := m.Status().Warnings; len(w) != 1 || !strings.Contains(w[0], "another machine") || !strings.Contains(w[0], "remove member.key") {
 		t.Errorf("of a copied machine is told %q", w)
 	}
-	if f := m.Ready(); f == nil || f.Code != fault.CodeServiceAway {
+	if f := m.Ready(); f == nil || f.Code != fault.CodeMeshAway {
 		t.Errorf("ready: %v", f)
 	}
 	if _, err := m.Reload(m.cfg); !fault.Has(err, fault.CodeStateBusy) {
@@ -413,7 +413,7 @@ func TestAKeyThatCannotRotate(t *testing.T) {
 	m, _ := newRoom(t, dir, nil)
 	d := &device{refuses: errors.New("no second device")}
 	first := m.keys.now.public
-	if _, err := m.RotateKey(); !fault.Has(err, fault.CodeServiceAway) {
+	if _, err := m.RotateKey(); !fault.Has(err, fault.CodeMeshAway) {
 		t.Errorf("before there is an engine: %v", err)
 	}
 	m.peering.Use(d, d)

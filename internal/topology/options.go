@@ -5,6 +5,7 @@ package topology
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/tombolo-io/tombolo/internal/fault"
 )
@@ -78,6 +79,8 @@ func (o Options) Check() []*fault.Fault {
 	}
 	if o.Link == "" || len(o.Link) > 15 {
 		bad(fault.CodeConfig, "mesh.link", "%q is no name of a link: 1 to 15 characters", o.Link)
+	} else if slices.Contains([]string{"all", "default", "lo"}, o.Link) {
+		bad(fault.CodeConfig, "mesh.link", "%q is a name of the kernel's own", o.Link)
 	}
 	if o.Overlay4.IsValid() && (!o.Overlay4.Addr().Is4() || o.Overlay4.Bits() > 30 || o.Overlay4 != o.Overlay4.Masked()) {
 		bad(fault.CodeConfig, "mesh.overlay4", "%s is no IPv4 range of four addresses or more", o.Overlay4)

@@ -68,7 +68,7 @@ func (p *Peering) Rotate(next *ecdh.PrivateKey, most time.Duration) error {
 func (p *Peering) rotatable(o *own) error {
 	switch {
 	case p.parts.Engine == nil:
-		return fault.New(fault.CodeServiceAway, "change of WireGuard's key").Whyf("the mesh is not up yet").Hint("try again in a moment")
+		return fault.New(fault.CodeMeshAway, "change of WireGuard's key").Whyf("the mesh is not up yet").Hint("try again in a moment")
 	case len(p.own) > 1:
 		return fault.New(fault.CodeStateBusy, "change of WireGuard's key").Whyf("another one is under way").
 			Hint("'tombolo mesh status' tells which peers it waits for")
