@@ -80,6 +80,9 @@ func TestMistakesHaveTheirPlace(t *testing.T) {
 		"neither read nor written":  {kubernetes("{kubeconfig: /k, read: [], write: []}"), "sources.kubernetes: nothing"},
 		"a short lease of objects":  {kubernetes("{kubeconfig: /k, node: a, lease: 59s}"), "sources.kubernetes.lease"},
 		"a long lease of objects":   {kubernetes("{kubeconfig: /k, node: a, lease: 31m}"), "sources.kubernetes.lease"},
+		"pods of no API server":     {good + "announce: {podRanges: true}\n", "x.yaml:5:23: announce.podRanges: "},
+		"pods of no Node":           {kubernetes("{kubeconfig: /k, write: []}") + "announce: {podRanges: true}\n", "announce.podRanges"},
+		"pods of many Nodes":        {kubernetes("{kubeconfig: /k, node: a}") + "announce: {podRanges: [a]}\n", "podRanges"},
 		"a field of a kubeconfig":   {kubernetes("{kubeconfig: /k, node: a, token: pa55}"), "sources.kubernetes.token"},
 		"another kind":              {strings.Replace(good, "MeshConfig", "HubConfig", 1), "kind"},
 	} {
@@ -124,6 +127,10 @@ func TestKubernetesOfAConfig(t *testing.T) {
 		if err != nil || cfg.Kubernetes == nil || *cfg.Kubernetes != want || cfg.Announce.Nodename != want.Node {
 			t.Errorf("%s: %+v, named %q, %v", text, cfg.Kubernetes, cfg.Announce.Nodename, err)
 		}
+	}
+	pods, err := ParseConfig("x.yaml", []byte(base+"announce: {podRanges: true}\nsources: {kubernetes: {kubeconfig: /k, node: n, read: [], write: []}}\n"))
+	if err != nil || !pods.PodRanges || pods.Kubernetes.Node != "n" {
+		t.Errorf("ranges of pods alone: %+v (%v)", pods.Kubernetes, err)
 	}
 	if err := CheckConfig("x.yaml", []byte(base+"sources: {kubernetes: {inCluster: true}}\n")); err != nil {
 		t.Errorf("checked for another machine, where the pod has a name: %v", err)
