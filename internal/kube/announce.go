@@ -46,17 +46,18 @@ type announcer struct {
 
 // run announces at once, at each change and at each third of the lease.
 func (a *announcer) run(ctx context.Context) error {
-	for try := 0; ctx.Err() == nil; {
+	var failed tries
+	for ctx.Err() == nil {
 		err := a.announce(ctx)
 		if ctx.Err() != nil {
 			break
 		}
 		a.report(err)
 		pause := a.lease/3 - time.Duration(a.random()*float64(a.lease/30))
-		if try++; err == nil {
-			try = 0
+		if err == nil {
+			failed = tries{}
 		} else {
-			pause = min(pause, retry(err, try-1, a.random()))
+			pause = min(pause, retry(err, failed.next(err), a.random()))
 		}
 		if !a.pause(ctx, pause) {
 			break

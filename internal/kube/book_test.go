@@ -128,8 +128,22 @@ func TestRetry(t *testing.T) {
 	if d := retry(denied, 1, 0); d > 2*time.Second {
 		t.Errorf("a second refusal: %v", d)
 	}
-	if low, high := retry(denied, 3, 0), retry(denied, 3, 0.999); low != limit.KubeRetryDenied || high > 2*limit.KubeRetryDenied {
+	if low, high := retry(denied, 5, 0), retry(denied, 5, 0.999); low != limit.KubeRetryDenied || high > 2*limit.KubeRetryDenied {
 		t.Errorf("later refusals: %v to %v", low, high)
+	}
+}
+
+// TestTriesOfOneKind: who could not reach the API server before has not been refused by it yet.
+func TestTriesOfOneKind(t *testing.T) {
+	away, no := fault.New(fault.CodeKubeAway, "x"), refusal(call{}, http.StatusForbidden, "no")
+	var failed tries
+	for i, c := range []struct {
+		err  error
+		want int
+	}{{away, 0}, {away, 1}, {nil, 2}, {away, 3}, {no, 0}, {no, 1}, {refusal(call{}, http.StatusNotFound, "none"), 2}, {away, 0}, {no, 0}} {
+		if n := failed.next(c.err); n != c.want {
+			t.Errorf("failure %d is number %d, want %d", i, n, c.want)
+		}
 	}
 }
 

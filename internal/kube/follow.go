@@ -46,7 +46,8 @@ type follower struct {
 // run follows until ctx ends.
 func (f *follower) run(ctx context.Context) error {
 	version := ""
-	for try := 0; ctx.Err() == nil; try++ {
+	var failed tries
+	for ctx.Err() == nil {
 		begin := f.clock()
 		err := f.turn(ctx, &version)
 		if ctx.Err() != nil {
@@ -54,9 +55,9 @@ func (f *follower) run(ctx context.Context) error {
 		}
 		f.report(err)
 		if f.clock().Sub(begin) >= limit.KubeSettled {
-			try = 0
+			failed = tries{}
 		}
-		if !run.Wait(ctx, retry(err, try, f.random())) {
+		if !run.Wait(ctx, retry(err, failed.next(err), f.random())) {
 			break
 		}
 	}
@@ -186,14 +187,33 @@ func (f *follower) report(err error) {
 	}
 }
 
+// denied says that the API server has refused, which people have to mend.
+func denied(err error) bool {
+	return fault.Has(err, fault.CodeKubeDenied) || fault.Has(err, fault.CodeNotFound)
+}
+
+// tries counts failures of one kind in a row. An API server that comes back refuses for some
+// seconds what it grants then: that it was away before is no refusal.
+type tries struct {
+	n      int
+	denied bool
+}
+
+// next is the number of this failure, from 0.
+func (t *tries) next(err error) int {
+	if d := denied(err); d != t.denied {
+		*t = tries{denied: d}
+	}
+	t.n++
+	return t.n - 1
+}
+
 // retry is how long to wait after try number n (from 0) ended with err: twice as
 // long each time, up to a bound, and by chance, so that the nodes of a cluster do
 // not come back in one instant.
 func retry(err error, n int, random float64) time.Duration {
-	if fault.Has(err, fault.CodeKubeDenied) || fault.Has(err, fault.CodeNotFound) {
-		if n > 2 { // a grant may be on its way while things are set up
-			return limit.KubeRetryDenied + time.Duration(random*float64(limit.KubeRetryDenied))
-		}
+	if denied(err) && n > 4 { // a grant may be on its way while things are set up
+		return limit.KubeRetryDenied + time.Duration(random*float64(limit.KubeRetryDenied))
 	}
 	top := limit.KubeRetryMost
 	if n < 8 {

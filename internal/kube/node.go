@@ -42,7 +42,7 @@ type ownNode struct {
 	node   string
 	tell   func(Node)
 
-	denied time.Time // when it was not let list; zero: it may
+	denied time.Time // when it was let get, and not list; zero: it may
 
 	mu      sync.Mutex
 	contact time.Time
@@ -58,7 +58,8 @@ func ownNodeOf(name string) collection {
 
 // run follows until ctx ends.
 func (o *ownNode) run(ctx context.Context) error {
-	for try := 0; ctx.Err() == nil; try++ {
+	var failed tries
+	for ctx.Err() == nil {
 		begin := o.clock()
 		pause, err := o.turn(ctx)
 		if ctx.Err() != nil {
@@ -66,10 +67,10 @@ func (o *ownNode) run(ctx context.Context) error {
 		}
 		o.report(err)
 		if o.clock().Sub(begin) >= limit.KubeSettled {
-			try = 0
+			failed = tries{}
 		}
 		if err != nil {
-			pause = min(retry(err, try, o.random()), limit.KubePoll)
+			pause = min(retry(err, failed.next(err), o.random()), limit.KubePoll)
 		}
 		if !run.Wait(ctx, pause) {
 			break
@@ -87,8 +88,11 @@ func (o *ownNode) turn(ctx context.Context) (time.Duration, error) {
 	}
 	page, err := o.client.page(ctx, what, 1, "")
 	if answered(err) == http.StatusForbidden {
-		o.denied = o.clock()
-		return o.poll(ctx)
+		pause, err := o.poll(ctx)
+		if err == nil { // an API server that has just come up refuses all for a moment
+			o.denied = o.clock()
+		}
+		return pause, err
 	}
 	if err != nil {
 		return 0, err
