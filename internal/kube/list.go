@@ -156,8 +156,8 @@ type event struct {
 	Object json.RawMessage `json:"object"`
 }
 
-// watch hands out events from a version on, until the server ends it. It gives the
-// version from which the next one goes on.
+// watch hands out events from a version on, until the server ends it: first a bookmark, when
+// the server has agreed. It gives the version from which the next one goes on.
 func (c *Client) watch(ctx context.Context, what collection, version string, lasts time.Duration, on func(kind string, raw json.RawMessage)) (string, error) {
 	// The server ends a watch after lasts; one that does not is ended here.
 	ctx, cancel := context.WithTimeout(ctx, lasts+limit.KubeAnswer)
@@ -173,6 +173,7 @@ func (c *Client) watch(ctx context.Context, what collection, version string, las
 		return version, err
 	}
 	defer res.Body.Close()
+	on(eventBookmark, nil) // it stands, and where nothing happens it may say nothing for long
 	lines := bufio.NewScanner(res.Body)
 	lines.Buffer(make([]byte, 0, 16<<10), limit.KubeObject)
 	for lines.Scan() {

@@ -329,3 +329,21 @@ func catcher(t *testing.T, caught chan<- string) string {
 	t.Cleanup(s.Close)
 	return s.URL
 }
+
+// TestAWatchThatStandsSaysNothing: an API server that is back, and of which nothing is new, is not away any longer.
+func TestAWatchThatStandsSaysNothing(t *testing.T) {
+	t.Parallel()
+	s, r := world(t, 2, 0)
+	s.Mangle(func(r *http.Request, w http.ResponseWriter) bool {
+		if r.URL.Query().Get("watch") == "" {
+			return false
+		}
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+		return true
+	})
+	s.Away(true)
+	runtest.Eventually(t, "the failure", func() bool { return r.Part("members").Err != nil })
+	s.Away(false)
+	runtest.Eventually(t, "its end", func() bool { return r.Part("members").Err == nil })
+}
