@@ -43,6 +43,7 @@ type ownNode struct {
 	tell   func(Node)
 
 	denied time.Time // when it was let get, and not list; zero: it may
+	bare   int       // how often in a row it was got without ranges
 
 	mu      sync.Mutex
 	contact time.Time
@@ -126,6 +127,11 @@ func (o *ownNode) poll(ctx context.Context) (time.Duration, error) {
 		}
 	}
 	o.say(n)
+	if len(n.PodCIDRs) == 0 { // they come soon after the Node
+		o.bare++
+		return min(retry(nil, o.bare-1, o.random()), limit.KubePoll), nil
+	}
+	o.bare = 0
 	return limit.KubePoll/2 + time.Duration(o.random()*float64(limit.KubePoll))/2, nil
 }
 

@@ -46,6 +46,12 @@ func TestOwnNodeThatMayNotBeWatched(t *testing.T) {
 	if s.Requests("LIST", kubetest.Nodes) != 1 || s.Requests("WATCH", kubetest.Nodes) != 0 {
 		t.Error("what was refused is asked for again")
 	}
+	late := kubetest.Own{}
+	s.AddNode(t, "late")
+	kubetest.Start(t, s.Client(t, "late"), kube.Options{Node: "late", SkipMembers: true, SkipObject: true, OwnNode: late.Take})
+	has(t, &late, "uid-late")
+	s.Assign(t, "late", "10.244.9.0/24")
+	has(t, &late, "uid-late", "10.244.9.0/24")
 	other := kubetest.Own{}
 	gone := kubetest.Start(t, s.Client(t, "none"), kube.Options{Node: "none", SkipMembers: true, SkipObject: true, OwnNode: other.Take})
 	has(t, &other, "")

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/tombolo-io/tombolo/internal/manifest"
 	"github.com/tombolo-io/tombolo/internal/runtest"
@@ -19,6 +20,8 @@ import (
 // kube-controller-manager assigns their Nodes: one with its kubelet's certificate, whose Node comes later, and
 // one with a pod's token, which may not watch its Node.
 func mesh(t *testing.T, r *rig.Rig) {
+	begin := time.Now()
+	step := func(what string) { t.Logf("%6.1fs  %s", time.Since(begin).Seconds(), what) }
 	c, err := r.StartControlPlane(t.Context(), "m2") // of its own: all members of a mesh are peers
 	if err != nil {
 		t.Fatal(err)
@@ -29,6 +32,7 @@ func mesh(t *testing.T, r *rig.Rig) {
 	if _, err := w.Kubectl(t.Context(), "create", "serviceaccount", "mesh"); err != nil {
 		t.Fatal(err)
 	}
+	step("a control plane with the kind Member")
 	kubeconfig, err := w.NodeKubeconfig("kx")
 	if err != nil {
 		t.Fatal(err)
@@ -38,6 +42,7 @@ func mesh(t *testing.T, r *rig.Rig) {
 		s, err := x.Status(t.Context())
 		return err == nil && len(s.Warnings) == 1 && len(s.Announced) == 0
 	})
+	step("kx misses its Node")
 	w.AddNode(t, "ky")
 	token, err := w.Kubectl(t.Context(), "create", "token", "mesh", "--bound-object-kind", "Node", "--bound-object-name", "ky")
 	if err != nil {
@@ -49,6 +54,7 @@ func mesh(t *testing.T, r *rig.Rig) {
 	y := w.machine(t, "ky", 1, kubeconfig)
 	w.AddNode(t, "kx")
 	rangeX, rangeY := w.announces(t, x, y, "kx"), w.announces(t, y, x, "ky")
+	step("both announce their ranges")
 	pods := map[*rig.Machine]netip.Addr{}
 	for m, of := range map[*rig.Machine]netip.Prefix{x: rangeX, y: rangeY} {
 		if pods[m], err = m.Pods(t.Context(), of); err != nil {
@@ -74,17 +80,21 @@ func mesh(t *testing.T, r *rig.Rig) {
 			return err == nil && len(s.Peers) == 1 && s.Peers[0].State == "direct" && s.Peers[0].Way == other.Address+":51820" && s.Peers[0].Received > 0
 		})
 	}
+	step("a direct way, and pods are reached")
 	if err := w.UseEgress(t.Context(), rig.Direct); err != nil { // kube-apiserver goes, and comes back
 		t.Fatal(err)
 	}
 	flows("after kube-apiserver was away")
+	step("kube-apiserver was away")
 	w.DeleteNode(t, "kx")
 	runtest.Eventually(t, "kx announces nothing without its Node", func() bool {
 		s, err := x.Status(t.Context())
 		return err == nil && len(s.Announced) == 0
 	})
+	step("kx announces nothing without its Node")
 	w.AddNode(t, "kx")
 	w.announces(t, x, y, "kx")
+	step("kx has another Node")
 }
 
 // machine is one that runs until the end of the test.
