@@ -52,6 +52,9 @@ func TestOwnNodeThatMayNotBeWatched(t *testing.T) {
 	has(t, &late, "uid-late")
 	s.Assign(t, "late", "10.244.9.0/24")
 	has(t, &late, "uid-late", "10.244.9.0/24")
+	if s.Requests("GET", kubetest.Nodes+"/late") < 2 || s.Requests("LIST", kubetest.Nodes) != 2 { // of two Nodes
+		t.Error("what was refused is asked for with each poll")
+	}
 	other := kubetest.Own{}
 	gone := kubetest.Start(t, s.Client(t, "none"), kube.Options{Node: "none", SkipMembers: true, SkipObject: true, OwnNode: other.Take})
 	has(t, &other, "")

@@ -45,14 +45,18 @@ func withKubernetes(t *testing.T, kinds ...string) kubernetes {
 // reads and writes such words.
 func (k kubernetes) node(place *lab.Place, words ...string) *node {
 	k.t.Helper()
+	return k.nodeWith(place, settings{}, words...)
+}
+
+func (k kubernetes) nodeWith(place *lab.Place, set settings, words ...string) *node {
+	k.t.Helper()
 	name := place.Host.Name() // that of the Node, by which others know who has no other name
 	k.api.AddNode(k.t, name)
-	return k.rig.node(place, settings{
-		sources: map[string]any{"kubernetes": map[string]any{
-			"kubeconfig": k.write(name+".kubeconfig", string(k.api.Kubeconfig(name))), "node": name, "read": words, "write": words,
-		}},
-		more: map[string]map[string]any{"announce": {"podRanges": true}},
-	})
+	set.sources = map[string]any{"kubernetes": map[string]any{
+		"kubeconfig": k.write(name+".kubeconfig", string(k.api.Kubeconfig(name))), "node": name, "read": words, "write": words,
+	}}
+	set.more = map[string]map[string]any{"announce": {"podRanges": true}}
+	return k.rig.node(place, set)
 }
 
 // announces waits until a node announces these ranges of pods and no others, and another one has
@@ -163,4 +167,26 @@ func TestMeshByAnnotationsAlone(t *testing.T) {
 	k.awaitAfter(k.flood(podB.host, netip.MustParseAddr(podA.addr)), begin)
 	awaitState(a, b, direct)
 	k.requireNoClearText(a, b)
+}
+
+// TestMeshAPIServerInARange: a peer announces where the API server is. What this machine sends there goes to the
+// peer, but for the node's own connection: the mesh never needs itself.
+func TestMeshAPIServerInARange(t *testing.T) {
+	k := withKubernetes(t, "open", "port-restricted")
+	around := netip.PrefixFrom(netip.MustParseAddr(lab.HubAddr), 24).Masked().String()
+	a := k.nodeWith(k.grid.All[0], settings{ranges: []string{around}}, "members")
+	b := k.nodeWith(k.grid.All[1], settings{mesh: map[string]any{"accept": []string{"10.0.0.0/8", around}}}, "members")
+	together(a, b)
+	known(a, b)
+	k.eventually("b sends to the API server by a", b.role, func() error {
+		out, err := b.verb("explain", lab.HubAddr)
+		if err == nil && !strings.Contains(out, "path:") {
+			err = fmt.Errorf("%s", out)
+		}
+		return err
+	})
+	k.api.Away(true) // and all connections end
+	k.api.Away(false)
+	k.api.Assign(t, "b", "10.244.7.0/24")
+	k.announces(b, a, "10.244.7.0/24")
 }
