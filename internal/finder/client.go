@@ -39,6 +39,7 @@ type client struct {
 	log     *slog.Logger
 	metrics *tell.Finder
 	changed func() // something is to be merged
+	renewed func() // leases alone are others
 	agent   string // software and version, for people
 
 	taken    chan struct{} // an announcement was taken, of takenOf
@@ -76,7 +77,7 @@ func (f *Finder) newClient(s Service, secret int, o Options, dial dialer) *clien
 	keys := f.cfg.keys[secret]
 	c := &client{
 		service: s, keys: keys, secret: secret, native: f.native, self: f.self, dial: dial, log: o.Log, metrics: f.metrics,
-		changed: f.stir, agent: "tombolo " + o.Version, left: make(chan struct{}), taken: make(chan struct{}, 1),
+		changed: f.stir, renewed: f.stirLater, agent: "tombolo " + o.Version, left: make(chan struct{}), taken: make(chan struct{}, 1),
 	}
 	f.native.presence(keys.Cluster(), s.Name) // it is asked, from now on
 	if f.cfg.ClusterID != "" {

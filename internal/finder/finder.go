@@ -44,7 +44,8 @@ type Finder struct {
 	native  *nativeBook
 	clients []*client
 	wake    chan struct{}
-	noCache error // why the cache is left as it is
+	late    chan struct{} // what may be merged later
+	noCache error         // why the cache is left as it is
 	told    chan<- struct{}
 	held    *os.File // the lock of the state directory; nil: it only watches
 
@@ -58,7 +59,7 @@ type Finder struct {
 // New makes a finder; Run sets it to work. It reads or makes the member's key,
 // and reads the cache.
 func New(cfg Config, o Options) (*Finder, error) {
-	f := &Finder{cfg: cfg, log: o.Log, native: newNativeBook(), wake: make(chan struct{}, 1), seen: make(chan struct{})}
+	f := &Finder{cfg: cfg, log: o.Log, native: newNativeBook(), wake: make(chan struct{}, 1), late: make(chan struct{}, 1), seen: make(chan struct{})}
 	f.metrics = tell.NewFinder(o.Reg, tell.FinderReadings{
 		Members:   func() float64 { r, _ := f.Result(); return float64(len(r.Members)) },
 		Stale:     func() float64 { return float64(f.stale()) },
@@ -248,28 +249,27 @@ func gathering(n int) time.Duration {
 // often than gathering says, and keeps the cache.
 func (f *Finder) keepMerged(ctx context.Context) error {
 	saved := time.Time{}
-	due := false // the cache is older than what is known
+	var pace time.Duration // how long after the last time the cache is written; 0: not at all
 	for {
 		next, words := f.merge(time.Now())
-		if due && time.Since(saved) >= limit.FinderSave {
+		if pace > 0 && time.Since(saved) >= pace {
 			f.save(time.Now())
-			saved, due = time.Now(), false
+			saved, pace = time.Now(), 0
 		}
-		if due {
-			next = sooner(next, saved.Add(limit.FinderSave))
+		if pace > 0 {
+			next = sooner(next, saved.Add(pace))
 		}
-		timer, stop := timerAt(next)
-		select {
-		case <-f.wake:
-			due = f.cfg.Cache
+		news, renewed := f.await(ctx, next)
+		switch {
+		case !f.cfg.Cache:
+		case news:
+			pace = limit.FinderSave
+		case renewed && pace == 0: // a lease that ended a little earlier is no loss
+			pace = limit.FinderSaveRenewals
+		}
+		if news || words > limit.FinderGatherFew { // the leases of many end one after the other
 			run.Wait(ctx, gathering(words))
-		case <-timer:
-			if words > limit.FinderGatherFew { // the leases of many end one after the other
-				run.Wait(ctx, gathering(words))
-			}
-		case <-ctx.Done():
 		}
-		stop()
 		if ctx.Err() != nil {
 			if f.cfg.Cache {
 				f.save(time.Now())

@@ -239,12 +239,12 @@ func (a *attending) hear(entries []*discovery.Entry, listed bool) {
 	if listed {
 		from.first = a.since
 	}
-	news := false
+	news, renewed := false, false
 	for _, e := range entries {
 		id, how, err := c.native.hear(now, c.keys, from, e)
 		switch how {
-		case heardNews:
-			news = true
+		case heardNews, heardRenewed:
+			news, renewed = news || how == heardNews, renewed || how == heardRenewed
 			if !a.as.IsZero() && id == a.as.ID() {
 				if err := c.self.raise(now, e.GetVersion(), true); err != nil {
 					c.log.Warn("this member's own entry cannot be renewed", tell.AttrReason, err)
@@ -256,8 +256,11 @@ func (a *attending) hear(entries []*discovery.Entry, listed bool) {
 			c.passed(how, err)
 		}
 	}
-	if news {
+	switch {
+	case news:
 		c.changed()
+	case renewed:
+		c.renewed()
 	}
 }
 
@@ -266,6 +269,14 @@ func (c *client) passed(how hearing, err error) {
 	c.metrics.Passed.WithLabelValues(string(how)).Inc()
 	c.status.passed(how)
 	c.log.Debug("passed over what a discovery service says", "service", c.service.Name, "what", string(how), tell.AttrReason, junkReason(err))
+}
+
+// junkReason is why something is not taken, for a log.
+func junkReason(err error) string {
+	if f := fault.From(err); f != nil {
+		return f.Error()
+	}
+	return ""
 }
 
 // put announces what is new.

@@ -10,7 +10,6 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/limit"
 	"github.com/tombolo-io/tombolo/internal/roster"
 	"github.com/tombolo-io/tombolo/internal/seal"
@@ -21,11 +20,12 @@ import (
 type hearing string
 
 const (
-	heardNews  hearing = "news"
-	heardAgain hearing = "again" // the same as before
-	heardStale hearing = "stale" // older than what is known, or another one of the same version
-	heardJunk  hearing = "junk"
-	heardFull  hearing = "full" // there are too many members
+	heardNews    hearing = "news"
+	heardRenewed hearing = "renewed" // a lease, and nothing else
+	heardAgain   hearing = "again"   // the same as before
+	heardStale   hearing = "stale"   // older than what is known, or another one of the same version
+	heardJunk    hearing = "junk"
+	heardFull    hearing = "full" // there are too many members
 )
 
 // nativeBook is what all native services have said, of all secrets: versions are
@@ -65,6 +65,7 @@ type signedWord struct {
 	first    time.Time // since when the member has been known without a break
 	sources  []heardFrom
 	prior    []seal.ClusterID // those of the version before
+	renewed  []string         // of a renewal: the services that said the version before
 }
 
 // entriesOf are the entries of one version of a member, under each secret.
@@ -207,6 +208,9 @@ func (b *nativeBook) hear(now time.Time, keys seal.Keys, from heardFrom, e *disc
 	b.inherit(now, known, w)
 	delete(b.past, id)
 	b.members[id] = w
+	if known != nil && w.renews(now, known) {
+		return id, heardRenewed, nil
+	}
 	return id, heardNews, nil
 }
 
@@ -310,6 +314,9 @@ func (b *nativeBook) heardToo(w *signedWord, from heardFrom) hearing {
 	switch {
 	case i < 0:
 		w.sources = append(w.sources, from)
+		if !from.cached && slices.Contains(w.renewed, from.name) {
+			return heardRenewed
+		}
 	case from.cached || !w.sources[i].cached:
 		return heardAgain
 	default:
@@ -386,12 +393,4 @@ func (b *nativeBook) count(now time.Time, source string) (n int) {
 		}
 	}
 	return n
-}
-
-// junkReason is why something is not taken, for a log.
-func junkReason(err error) string {
-	if f := fault.From(err); f != nil {
-		return f.Error()
-	}
-	return ""
 }

@@ -73,10 +73,16 @@ const (
 	// long news are gathered before they are merged: of 10,000 members 1.1 s, so that at
 	// most 10,000 words a second are merged however many there are.
 	FinderGather, FinderGatherEach = 100 * time.Millisecond, 100 * time.Microsecond
+	// FinderRenewals is how long renewals of leases, which tell nothing else, are gathered: of
+	// 1,000 members some come at any moment, and each merge looks at all of them.
+	FinderRenewals = 10 * time.Second
 	// FinderRetry is when a refused announcement is tried again.
 	FinderRetry = time.Minute
 	// FinderSave is the least time between two writes of the cache.
 	FinderSave = 10 * time.Second
+	// FinderSaveRenewals is the same while leases alone are others: of 1,000 members the cache
+	// is a megabyte, and some renew at any moment.
+	FinderSaveRenewals = time.Minute
 	// FinderRemember is how long the version of a member that is gone is known, so
 	// that its old entries do not come back.
 	FinderRemember = 24 * time.Hour
