@@ -49,7 +49,7 @@ func (p *Peer) Report(now time.Time) Report {
 	if t := p.ways[p.now]; t != nil {
 		r.Trip, r.Size = t.trip, t.size.passes
 	}
-	r.State, r.Why = p.state(now)
+	r.State, r.Why = p.reasoned(now)
 	for _, w := range p.order() {
 		t := p.ways[w]
 		r.Candidates = append(r.Candidates, Tried{
@@ -70,29 +70,73 @@ func (p *Peer) State(now time.Time) (State, int) {
 	return s, 0
 }
 
-func (p *Peer) state(now time.Time) (State, string) {
+// reason is why a peer's path is in its state.
+type reason int
+
+const (
+	unwanted reason = iota
+	provenByHandshake
+	silentNowhere  // it speaks no probes, and has no candidate
+	silentHandless // it speaks no probes, and no handshake came
+	provenByPong
+	nowhere
+	unanswered
+	notAtTheHub
+	silentAtTheHub
+	byTheHub
+)
+
+// state is asked of all peers again and again: it makes no text.
+func (p *Peer) state(now time.Time) (State, reason) {
 	t := p.ways[p.now]
 	switch {
 	case !p.isWanted(now):
-		return Idle, fmt.Sprintf("no traffic for %v", limit.PathIdle)
+		return Idle, unwanted
 	case !p.facts.Probes && p.now.Direct() && recent(p.turn.shook, now, limit.PathHandshake+limit.PathTurn):
-		return Direct, "it speaks no probes; there was a handshake"
+		return Direct, provenByHandshake
 	case !p.facts.Probes && len(p.facts.Candidates) == 0:
-		return Down, "nobody says where it may be reached, and it speaks no probes"
+		return Down, silentNowhere
 	case !p.facts.Probes:
-		return Down, "it speaks no probes, and no handshake came"
+		return Down, silentHandless
 	case p.now.Direct():
-		return Direct, ""
+		return Direct, provenByPong
 	case p.now.IsZero() && len(p.facts.Candidates) == 0:
-		return Down, "nobody says where it may be reached, and no relay has both"
+		return Down, nowhere
 	case p.now.IsZero():
-		return Down, fmt.Sprintf("none of %d candidates answers, and no relay has both", len(p.facts.Candidates))
+		return Down, unanswered
 	case recent(t.absent, now, limit.PathAbsent):
-		return Down, "no candidate answers, and the peer is not at the hub"
+		return Down, notAtTheHub
 	case t.missed >= limit.PathMissed:
-		return Down, fmt.Sprintf("no candidate answers, nor the peer by the hub to %d pings", t.missed)
+		return Down, silentAtTheHub
 	}
-	return Relayed, fmt.Sprintf("none of %d candidates answers", len(p.facts.Candidates))
+	return Relayed, byTheHub
+}
+
+// reasoned is the state with its reason, for people.
+func (p *Peer) reasoned(now time.Time) (State, string) {
+	s, why := p.state(now)
+	n := len(p.facts.Candidates)
+	switch why {
+	case unwanted:
+		return s, fmt.Sprintf("no traffic for %v", limit.PathIdle)
+	case provenByHandshake:
+		return s, "it speaks no probes; there was a handshake"
+	case silentNowhere:
+		return s, "nobody says where it may be reached, and it speaks no probes"
+	case silentHandless:
+		return s, "it speaks no probes, and no handshake came"
+	case nowhere:
+		return s, "nobody says where it may be reached, and no relay has both"
+	case unanswered:
+		return s, fmt.Sprintf("none of %d candidates answers, and no relay has both", n)
+	case notAtTheHub:
+		return s, "no candidate answers, and the peer is not at the hub"
+	case silentAtTheHub:
+		return s, fmt.Sprintf("no candidate answers, nor the peer by the hub to %d pings", p.ways[p.now].missed)
+	case byTheHub:
+		return s, fmt.Sprintf("none of %d candidates answers", n)
+	}
+	return s, ""
 }
 
 // why says what is known of a way, or why it is not in use.
