@@ -157,9 +157,9 @@ func (m *Mesh) input(result roster.Result) topology.Input {
 	closed := m.learned.closed()
 	m.mu.Unlock()
 	in := topology.Input{Self: routing.MemberOf(self), Members: m.believed(result.Members), Options: o, Health: map[string]topology.Health{}, Closed: closed}
-	for _, r := range m.peering.Reports() {
-		if h := (topology.Health{Down: !r.Up(), MTU: r.MTU}); h != (topology.Health{}) {
-			in.Health[r.ID] = h
+	for _, p := range m.peering.Healths() {
+		if h := (topology.Health{Down: p.Down, MTU: p.MTU}); h != (topology.Health{}) {
+			in.Health[p.ID] = h
 		}
 	}
 	members := map[string]*roster.Member{}

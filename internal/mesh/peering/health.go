@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package peering
+
+import (
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/path"
+)
+
+// Health is what routing looks at of a peer.
+type Health struct {
+	ID   string
+	Down bool
+	MTU  int // as Report has it
+}
+
+// Healths are those of all peers, in no order. They are asked for with each change of the mesh,
+// so that WireGuard is not asked for them, as it is for Reports: Changed tells what differs later.
+func (p *Peering) Healths() []Health {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	out := make([]Health, 0, len(p.peers)+len(p.refused))
+	for _, r := range p.refused {
+		out = append(out, Health{ID: r.ID, Down: !r.Up(), MTU: r.MTU})
+	}
+	for _, x := range p.peers {
+		s, _ := x.path.State(now)
+		out = append(out, Health{ID: x.ID, Down: s == path.Down, MTU: tunnelMTU(x.way, x.size)})
+	}
+	return out
+}

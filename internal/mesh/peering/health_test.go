@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package peering_test
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/mesh/peering"
+	"github.com/tombolo-io/tombolo/internal/path"
+)
+
+// TestHealths: they say what reports say, of peers that are up, down and refused.
+func TestHealths(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, a, b := settled(t)
+		c := w.add("c", nil)
+		meet(a, b, c)
+		w.until(5*time.Second, "direct", both(a, c, path.Direct))
+		same := func(down ...string) {
+			t.Helper()
+			var want []peering.Health
+			for _, r := range a.p.Reports() {
+				want = append(want, peering.Health{ID: r.ID, Down: slices.Contains(down, r.ID), MTU: r.MTU})
+			}
+			got := a.p.Healths()
+			slices.SortFunc(got, func(x, y peering.Health) int { return strings.Compare(x.ID, y.ID) })
+			if !slices.Equal(got, want) {
+				t.Errorf("%+v, want %+v", got, want)
+			}
+		}
+		same()
+		w.mu.Lock()
+		w.cut = func(_, _ netip.Addr) bool { return true }
+		b.hubbed = false
+		w.mu.Unlock()
+		b.stop()
+		a.p.Moved()
+		w.until(time.Minute, "down", func() bool { return a.state(b) == path.Down })
+		same("id-b")
+		twin := c.peer()
+		twin.ID, twin.Name = "id-twin", "twin" // with c's key
+		if err := a.p.Set([]peering.Peer{b.peer(), c.peer(), twin}); err == nil {
+			t.Error("two peers have one key")
+		}
+		same("id-b", "id-twin")
+	})
+}
