@@ -4,6 +4,8 @@ package lab
 
 import (
 	"fmt"
+	"net"
+	"net/netip"
 	"slices"
 	"sync"
 
@@ -161,6 +163,23 @@ func (h *Host) ClampMSS(mtu int) *Filter {
 		hook: nftables.ChainHookForward, priority: nftables.ChainPriorityMangle,
 		rules: [][]expr.Any{clamp(unix.NFPROTO_IPV4, 40), clamp(unix.NFPROTO_IPV6, 60)},
 	}}}
+}
+
+// Swallow drops what comes to the host for a network of IPv4, before it is routed,
+// silently: a place where many could be, and nobody answers. Its count is the packets.
+func (h *Host) Swallow(network netip.Prefix) *Filter {
+	f := h.dropping(nftables.ChainHookPrerouting, "swallow-"+network.Addr().String(), toNetwork(network))
+	f.chains[0].priority = nftables.ChainPriorityRaw
+	return f
+}
+
+// toNetwork matches a destination of IPv4.
+func toNetwork(network netip.Prefix) []expr.Any {
+	const destination = 16 // in the header
+	return append(layer3(unix.NFPROTO_IPV4),
+		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: destination, Len: 4},
+		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: net.CIDRMask(network.Bits(), 32), Xor: make([]byte, 4)},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: network.Masked().Addr().AsSlice()})
 }
 
 // dropping is a filter that drops what meets one of the matches.
