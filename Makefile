@@ -126,6 +126,11 @@ bench-mesh: build ## Carry bytes by the mesh, by its relay and by wireguard-go's
 	@tools/deps lab
 	@TOMBOLO_LAB_ROUNDS='$(or $(ROUNDS),5)' go test -count=1 -tags lab -run TestMeshRate -v ./test/lab/mesh
 
+.PHONY: bench-mesh-large
+bench-mesh-large: build ## What a node of a large mesh costs, each size for 4 minutes and 1,000 for 15 (root; MEMBERS='10 1000')
+	@tools/deps lab
+	@for n in $(or $(MEMBERS),10 1000); do TOMBOLO_LAB_MEMBERS=$$n go test -count=1 -timeout 30m -tags lab -run TestMeshLarge -v ./test/lab/mesh || exit 1; done
+
 .PHONY: scale
 scale: scale-program ## Measure what grows with the number of agents, 30 minutes with its soak (SOAK=20m, PROFILE=1)
 	@exec bin/scale $(SCALE_ARGS)

@@ -379,6 +379,7 @@ func (r *rig) tellLogs() {
 			continue
 		}
 		out, err := n.verb("status")
-		r.t.Logf("--- tombolo mesh status of %s (%v)\n%s", n.name, err, out)
+		lines := strings.Split(strings.TrimSpace(out), "\n") // of a large mesh, too
+		r.t.Logf("--- tombolo mesh status of %s (%v), %d lines\n%s", n.name, err, len(lines), strings.Join(lines[:min(len(lines), end)], "\n"))
 	}
 }

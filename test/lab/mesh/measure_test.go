@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build lab
+
+package mesh
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/limit"
+)
+
+// measure prints what nodes cost at rest, while others renew their leases.
+func (c *crowd) measure(rest time.Duration, nodes ...*node) {
+	r, t := c.r, c.r.t
+	t.Helper()
+	var before []time.Duration
+	for _, n := range nodes {
+		before = append(before, spent(t, []int{n.process.Pid()}))
+	}
+	merged := nodes[0].metrics().sum("tombolo_finder_merged_words_total")
+	stop := c.renewing()
+	began := time.Now()
+	<-time.After(rest)
+	took := time.Since(began)
+	for i, n := range nodes {
+		cpu := spent(t, []int{n.process.Pid()}) - before[i]
+		m := n.metrics()
+		t.Logf("%s with %.0f peers at rest: %.1f ms of processor a second, %d MiB resident, %.0f goroutines",
+			n.name, m.sum("tombolo_mesh_peers"), float64(cpu)/float64(time.Millisecond)/took.Seconds(), r.resident(n)>>20, m.sum("go_goroutines"))
+	}
+	t.Logf("in %v %d leases were renewed", took.Round(time.Millisecond), stop())
+	// A renewal is nothing new: all are looked at together, by and by.
+	words, all := nodes[0].metrics().sum("tombolo_finder_merged_words_total")-merged, float64(len(c.members)+len(r.nodes))
+	if most := all * (3 + took.Seconds()/limit.FinderRenewals.Seconds()); words > most {
+		t.Errorf("%s has looked at %.0f words of %.0f members, want at most %.0f", nodes[0].name, words, all, most)
+	}
+}
+
+// churn has members come and go one after the other, and prints what each costs a node. It
+// asks the node nothing meanwhile: that would cost more.
+func (c *crowd) churn(n *node, size int) {
+	const turns = 10
+	t := c.r.t
+	t.Helper()
+	before := spent(t, []int{n.process.Pid()})
+	every := time.NewTicker(time.Second)
+	defer every.Stop()
+	for range turns {
+		<-every.C
+		c.come(1)
+		<-every.C
+		c.leave(1)
+	}
+	<-every.C
+	cost := spent(t, []int{n.process.Pid()}) - before
+	n.awaitPeers(size - 1)
+	t.Logf("a member that comes, or goes, costs %.0f ms of processor", float64(cost)/float64(time.Millisecond)/2/turns)
+}
+
+// resident is the memory of a node's program (proc_pid_status(5)).
+func (r *rig) resident(n *node) int64 {
+	r.t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", n.process.Pid()))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if words := strings.Fields(line); len(words) == 3 && words[0] == "VmRSS:" {
+			kib, err := strconv.ParseInt(words[1], 10, 64)
+			if err != nil {
+				r.t.Fatal(err)
+			}
+			return kib << 10
+		}
+	}
+	r.t.Fatal("no VmRSS")
+	return 0
+}
+
+// metrics are a node's, a line each.
+type metrics []string
+
+func (n *node) metrics() metrics {
+	n.rig.t.Helper()
+	m, err := n.scrape()
+	if err != nil {
+		n.rig.t.Fatal(err)
+	}
+	return m
+}
+
+func (n *node) scrape() (metrics, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	client := &http.Client{Transport: &http.Transport{DialContext: n.host.DialContext, DisableKeepAlives: true}}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://127.0.0.1:8448/metrics", nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	return slices.Collect(strings.Lines(string(text))), err
+}
+
+// sum adds up what a metric has, by all labels or with those that are given.
+func (m metrics) sum(name string) (sum float64) {
+	for _, line := range m {
+		if rest, ok := strings.CutPrefix(line, name); ok && (rest[0] == ' ' || rest[0] == '{') {
+			if value, err := strconv.ParseFloat(strings.TrimSpace(rest[strings.LastIndexByte(rest, ' ')+1:]), 64); err == nil {
+				sum += value
+			}
+		}
+	}
+	return sum
+}
+
+// idle is how many peers of a node are.
+func (n *node) idle() int { return int(n.metrics().sum(`tombolo_mesh_peers{state="idle"}`)) }
