@@ -19,7 +19,7 @@ const (
 	MeshPolicies = 16
 	// MeshFilter bounds the name of the table of nftables: kernels before 4.14 take no longer one.
 	MeshFilter = 31
-	// MeshLazy is the number of members above which peers without traffic are left alone: with
+	// MeshLazy is the number of other members above which peers without traffic are left alone: with
 	// 50 a node has 50 handshakes in two minutes, and 50 pings in 20 s. MeshLazyMost is the
 	// most that may be chosen: there are never more members.
 	MeshLazy, MeshLazyMost = 50, RosterList
