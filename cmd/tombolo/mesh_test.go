@@ -99,6 +99,9 @@ func TestMeshFilesWithMistakes(t *testing.T) {
 		{"mesh: []", []string{":6:7: mesh"}},
 		{"announce: {publicKey: CQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=}", []string{":6:23: announce.publicKey", "leave it out"}},
 		{"announce: {ranges: [10.0.0.1/8]}", []string{":6:21: announce.ranges[0]"}},
+		{"announce: {ranges: [0.0.0.0/0]}", []string{":6:21: announce.ranges[0]: 0.0.0.0/0 is the default route"}},
+		{"announce: {ranges: [10.0.0.0/24], addresses: [10.0.0.1]}", []string{":6:21: announce.ranges[0]: 10.0.0.0/24 covers 10.0.0.1"}},
+		{"mesh: {closedFor: -1h}", []string{":6:19: mesh.closedFor"}},
 		{"announce: {overlay6: 10.0.0.1}", []string{":6:22: announce.overlay6"}},
 		{"healthListen: nowhere\nmesh: {mtu: 1, table: 0, policies: ['']}", []string{":6:15: healthListen", ":7:13: mesh.mtu", ":7:23: mesh.table", ":7:37: mesh.policies[0]"}},
 	} {

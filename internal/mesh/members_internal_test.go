@@ -3,8 +3,11 @@
 package mesh
 
 import (
+	"net/netip"
+	"slices"
 	"testing"
 
+	"github.com/tombolo-io/tombolo/internal/mesh/endpoint"
 	"github.com/tombolo-io/tombolo/internal/roster"
 	"github.com/tombolo-io/tombolo/internal/topology"
 )
@@ -33,5 +36,22 @@ func TestOurKeyCountsForWhoProvesIt(t *testing.T) {
 				t.Errorf("another's key is %x", got[1].Key)
 			}
 		}
+	}
+}
+
+// TestWhatIsNeededOutside: addresses that are written down, each once; what a resolver would
+// say of a name is nobody's word.
+func TestWhatIsNeededOutside(t *testing.T) {
+	got := servicesOf(
+		[]string{"stun.example.com:3478", "192.0.2.3:3478", "192.0.2.1:3478"},
+		[]string{"hub.example.com:443", "192.0.2.1:443", "[::ffff:192.0.2.4]:443", "[2001:db8::1]:443", "127.0.0.1:443", "nonsense"},
+		[]endpoint.Server{{Name: "d", HostPort: "192.0.2.2:443"}, {Name: "e", HostPort: "discovery.example.com:443"}})
+	want := []topology.Service{
+		{Addr: netip.MustParseAddr("192.0.2.1"), What: "the hub 192.0.2.1:443"}, {Addr: netip.MustParseAddr("192.0.2.4"), What: "the hub [::ffff:192.0.2.4]:443"},
+		{Addr: netip.MustParseAddr("2001:db8::1"), What: "the hub [2001:db8::1]:443"}, {Addr: netip.MustParseAddr("192.0.2.2"), What: "the discovery service 192.0.2.2:443"},
+		{Addr: netip.MustParseAddr("192.0.2.3"), What: "the STUN server 192.0.2.3:3478"},
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%v\nwant %v", got, want)
 	}
 }

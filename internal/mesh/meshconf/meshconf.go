@@ -106,8 +106,10 @@ func announced(raw v1alpha1.MeshAnnounce, add conf.Report) {
 }
 
 // Check is Read for one that runs no mesh: the section is looked at, and what stands beside
-// it is another one's. The files that it names are left unread.
+// it is another one's, but for ranges, which peers of a mesh would refuse. The files that it
+// names are left unread.
 func Check(raw v1alpha1.MeshConfig, add conf.Report) error {
+	announced(raw.Announce, add)
 	_, err := read(raw.Mesh, nil, add)
 	return err
 }

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package finder
+
+import (
+	"slices"
+	"testing"
+)
+
+// TestWhoIsAttended: a service counts once, while it tells of members and has taken this
+// node's word.
+func TestWhoIsAttended(t *testing.T) {
+	f := &Finder{}
+	for _, s := range []struct {
+		name    string
+		state   State
+		refused string
+	}{
+		{"a", StateAway, ""}, {"b", StateAttending, ""}, {"b", StateAttending, ""}, {"c", StateConnecting, ""}, {"d", StateAttending, "full"}, {"a", StateAttending, ""},
+	} {
+		c := &client{service: Service{Name: s.name}}
+		c.status.init(Status{State: s.state, Refused: s.refused})
+		f.clients = append(f.clients, c)
+	}
+	if got := f.Attending(); !slices.Equal(got, []string{"b", "a"}) {
+		t.Errorf("%v", got)
+	}
+}
