@@ -76,15 +76,18 @@ func TestClosedIsNobodysPeer(t *testing.T) {
 	in := three()
 	_, peers, problems := topology.Plan(in)
 	in.Closed = []topology.Closed{{ID: "m0", Node: "node0", Ranges: prefixes("10.50.0.0/16", "10.244.0.0/16", "192.0.2.0/24")}}
-	_, more, told := topology.Plan(in)
+	state, more, told := topology.Plan(in)
 	if len(more) != len(peers) || !slices.EqualFunc(peers, more, func(a, b topology.Peer) bool { return slices.Equal(a.Allowed, b.Allowed) }) {
 		t.Errorf("the peers are %+v, and were %+v", more, peers)
 	}
 	if !slices.Equal(problems, told) {
 		t.Errorf("the problems are %v, and were %v", told, problems)
 	}
-	if about := topology.About(netip.MustParseAddr("10.50.0.1"), in.Closed, told); len(about) != 1 || !strings.Contains(about[0], "closed: it was in a range of node0 (m0)") {
-		t.Errorf("of a closed address is told %q", about)
+	for to, closed := range map[string]bool{"10.50.0.1": true, "10.244.7.1": true, "10.244.2.1": false, "10.244.1.1": false, "192.0.2.77": false} {
+		about := topology.Explain(state, more, netip.MustParseAddr(to)).About(in.Closed, told)
+		if is := len(about) == 1 && strings.Contains(about[0], "closed: it was in a range of node0 (m0)"); is != closed || !is && len(about) > 0 {
+			t.Errorf("of %s is told %q", to, about)
+		}
 	}
 }
 
@@ -113,12 +116,12 @@ func TestServicesStayOutside(t *testing.T) {
 		if got := where(in, c.to); got != c.want {
 			t.Errorf("%s: %s is %s, want %s", name, c.to, got, c.want)
 		}
-		_, peers, problems := topology.Plan(in)
+		state, peers, problems := topology.Plan(in)
 		told := ""
 		for _, p := range problems {
 			if strings.Contains(p.Why, "the hub") {
 				told = p.Range.String()
-				if about := topology.About(p.Range.Addr(), nil, problems); len(about) == 0 || !strings.Contains(about[0], "is reached without the mesh") {
+				if about := topology.Explain(state, peers, p.Range.Addr()).About(nil, problems); len(about) == 0 || !strings.Contains(about[0], "is reached without the mesh") {
 					t.Errorf("%s: explained with %q", name, about)
 				}
 			}

@@ -65,10 +65,12 @@ func (w *Way) take(t plan.Table, name string) {
 }
 
 // About is what is to be said of an address beside its way: which range with it does not
-// count, or is closed, and why. A problem of another range within which it lies is one of a
-// peer that has it all the same.
-func About(to netip.Addr, gone []Closed, problems []Problem) []string {
-	to = to.Unmap().WithZone("")
+// count, or is closed, and why. What somebody has who is there is not closed.
+func (w Way) About(gone []Closed, problems []Problem) []string {
+	to := w.Address
+	if w.ToPeer || w.Mark == 0 {
+		gone = nil
+	}
 	var out []string
 	for _, p := range problems {
 		if len(out) < aboutMost && p.Kind == Refused && p.Range.IsValid() && p.Range.Contains(to) {

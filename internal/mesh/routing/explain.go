@@ -78,7 +78,7 @@ func (o *owner) explain(to netip.Addr) Explanation {
 		state, e.Fault = o.want, fault.From(err)
 	}
 	e.Way = topology.Explain(state, o.peers, to)
-	e.Why = topology.About(to, o.closed, o.problems)
+	e.Why = e.Way.About(o.closed, o.problems)
 	steps := plan.Diff(state, o.want)
 	for i, s := range steps {
 		if i == limit.RoutingTold {
