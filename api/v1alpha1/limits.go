@@ -28,8 +28,8 @@ type LimitsConfig struct {
 // RelayLimitsConfig are the bounds of a cluster's relay.
 type RelayLimitsConfig struct {
 	Nodes              *Amount `json:"nodes,omitempty"`              // connected; default 5000
-	NodeBytesPerSecond *Bytes  `json:"nodeBytesPerSecond,omitempty"` // that each node sends; default 32MiB
-	BytesPerSecond     *Bytes  `json:"bytesPerSecond,omitempty"`     // that all of them send; default 128MiB
+	NodeBytesPerSecond *Bytes  `json:"nodeBytesPerSecond,omitempty"` // that each node sends; default 128MiB
+	BytesPerSecond     *Bytes  `json:"bytesPerSecond,omitempty"`     // that all of them send; default 256MiB
 }
 
 // BoundsConfig are the bounds of one of them.

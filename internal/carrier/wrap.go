@@ -75,6 +75,31 @@ func (s *socket) collect() {
 	s.collecting = true
 }
 
+// Gather has all records that TLS writes meanwhile leave in one write, which waits for the
+// network. It gives the buffer back. It is for connections without a session.
+func (s *socket) Gather(buf []byte, write func() error) ([]byte, error) {
+	s.mu.Lock()
+	s.collecting, s.out = true, buf[:0]
+	s.mu.Unlock()
+	err := write()
+	s.mu.Lock() // until it is written: what TLS writes of its own accord comes after it
+	defer s.mu.Unlock()
+	b := s.out
+	s.collecting, s.out = false, nil
+	if err == nil && len(b) > 0 {
+		_, err = s.Conn.Write(b)
+	}
+	return b, err
+}
+
+// Gather is that of the socket below a connection, if Wrap has put one there.
+func Gather(conn net.Conn, buf []byte, write func() error) ([]byte, error) {
+	if s := socketOf(conn); s != nil {
+		return s.Gather(buf, write)
+	}
+	return buf, write()
+}
+
 // pending says whether something is collected that nobody has taken.
 func (s *socket) pending() bool {
 	s.mu.Lock()

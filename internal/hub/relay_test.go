@@ -171,6 +171,24 @@ func TestAQueueIsBounded(t *testing.T) {
 	}
 }
 
+// TestOneRing: the writer of a node is woken once for all that came in one read, of a frame
+// that cannot be read behind it too.
+func TestOneRing(t *testing.T) {
+	a, b := aRelay(t)
+	all := append(frame.AppendPacket(frame.AppendPacket(nil, "b", wg(100)), "b", wg(200)), frame.AppendPacket(nil, "nobody", wg(100))...)
+	if rest, err := a.take(append(all, byte(frame.Packet), 0xff, 0xff, 0xff), time.Unix(1, 0)); err == nil {
+		t.Fatalf("%d bytes are left of a frame that is too long", len(rest))
+	}
+	select {
+	case <-b.out.wake:
+	default:
+		t.Error("nobody told the writer")
+	}
+	if got := len(sources(t, b)); got != 2 || len(a.rung) != 0 {
+		t.Errorf("%d packets wait, and %d rings", got, len(a.rung))
+	}
+}
+
 func TestRatesOfTheRelay(t *testing.T) {
 	a, b := aRelay(t)
 	a.relay.bound(relayBounds{nodes: 10, node: 100_000, cluster: unbounded})

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/admin"
+	"github.com/tombolo-io/tombolo/internal/carrier"
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/frame"
 	"github.com/tombolo-io/tombolo/internal/id"
@@ -44,6 +45,7 @@ type relayed struct {
 	known  map[string]*relayed
 	lease  int64
 	absent allowance
+	rung   []*queue // that have got packets of what is being read
 
 	moved relayCount // what came from it
 }
@@ -203,6 +205,11 @@ func (n *relayed) take(b []byte, now time.Time) (rest []byte, err error) {
 	defer func() {
 		counted.into(&n.moved)
 		counted.into(&n.relay.moved)
+		for i, q := range n.rung {
+			q.ring()
+			n.rung[i] = nil
+		}
+		n.rung = n.rung[:0]
 	}()
 	for {
 		kind, body, rest, need, err := frame.Next(b)
@@ -239,7 +246,7 @@ func (n *relayed) write() {
 			if n.ended.Load() != nil { // its deadline may have been set just before
 				n.conn.SetWriteDeadline(time.Now().Add(limit.RelayEnd))
 			}
-			if _, err := n.conn.Write(piece); err != nil {
+			if err := n.give(piece); err != nil {
 				n.out.close(nil)
 				n.conn.NetConn().Close() // the reader ends, too
 				return
@@ -248,6 +255,21 @@ func (n *relayed) write() {
 		}
 		n.out.give(pile)
 	}
+}
+
+// give writes a piece, of which all records leave at once.
+func (n *relayed) give(piece []byte) (err error) {
+	write := func() error {
+		_, err := n.conn.Write(piece)
+		return err
+	}
+	if len(piece) <= limit.RelayRecord {
+		return write()
+	}
+	records, _ := n.relay.pool.Get().(*pile)
+	records.b, err = carrier.Gather(n.conn, records.b, write)
+	n.out.give(records)
+	return err
 }
 
 // end tells the node why and ends the connection; the first reason stands. It does not wait.

@@ -20,6 +20,9 @@ const (
 	RelayQueue = 256 << 10
 	// RelayWrite is what is written at once: four TLS records.
 	RelayWrite = 64 << 10
+	// RelayRecord is the most that one TLS record holds: what is longer leaves in several, at
+	// once.
+	RelayRecord = 16 << 10
 	// RelayKept is the room that small frames have beyond the packets that wait: pongs
 	// must pass a full queue, or a busy connection would seem a dead one.
 	RelayKept = 16 << 10
@@ -32,8 +35,9 @@ const (
 	// RelayHub bounds those of all clusters: at RelayCost 1.6 GiB.
 	RelayHub = 20_000
 	// RelayNodeRate and RelayClusterRate are the bytes a second that a node and all of
-	// a cluster may send, by default: one core forwards some 500 MB a second.
-	RelayNodeRate, RelayClusterRate = 32 << 20, 128 << 20
+	// a cluster may send, by default: a link of 1 Gbit/s, and of two. One core forwards some
+	// 500 MB a second.
+	RelayNodeRate, RelayClusterRate = 128 << 20, 256 << 20
 	// RelayLease is what a connection takes of its cluster's rate at once, so that it
 	// does not ask for each packet.
 	RelayLease = 32 << 10

@@ -220,7 +220,7 @@ func (c *Client) show() {
 
 // Send passes datagrams to a peer by a hub, and says how many were taken. It never
 // waits: what does not fit into the queue is dropped, as by a network.
-func (c *Client) Send(hub, peer string, datagrams ...[]byte) (taken int) {
+func (c *Client) Send(hub, peer string, datagrams ...[]byte) int {
 	h := (*c.view.Load())[hub]
 	if h == nil || h.cur.Load() == nil { // what waited for a hub that is away would be late
 		c.total.away.Add(int64(len(datagrams)))
@@ -229,16 +229,7 @@ func (c *Client) Send(hub, peer string, datagrams ...[]byte) (taken int) {
 		}
 		return 0
 	}
-	var bytes, odd int64
-	for _, d := range datagrams {
-		switch {
-		case len(peer) == 0 || len(peer) > 255 || len(d) > limit.RelayDatagram:
-			odd++
-		case h.out.packet(peer, d):
-			taken++
-			bytes += int64(len(d))
-		}
-	}
+	taken, odd, bytes := h.out.packets(peer, datagrams)
 	lost := int64(len(datagrams) - taken)
 	h.sent.add(int64(taken), bytes)
 	h.dropped.Add(lost)

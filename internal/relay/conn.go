@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -28,6 +27,7 @@ type conn struct {
 	tls      *tls.Conn
 	buf      []byte // what was read and not taken
 	have     int
+	records  []byte // of the writer
 	greeting frame.Greeting
 	since    time.Time
 
@@ -306,7 +306,7 @@ func (c *conn) write(ctx context.Context) {
 		for rest := b; len(rest) > 0; {
 			piece := rest[:min(len(rest), limit.RelayWrite)]
 			c.tls.SetWriteDeadline(time.Now().Add(limit.RelayDead))
-			if _, err := c.tls.Write(piece); err != nil {
+			if err := c.give(piece); err != nil {
 				c.tls.NetConn().Close() // the reader ends, too
 				return
 			}
@@ -329,68 +329,26 @@ func (c *conn) write(ctx context.Context) {
 	}
 }
 
+// gatherer has the records of one write leave at once: a connection of Config.Dial may be one.
+type gatherer interface {
+	Gather(buf []byte, write func() error) ([]byte, error)
+}
+
+func (c *conn) give(piece []byte) (err error) {
+	write := func() error {
+		_, err := c.tls.Write(piece)
+		return err
+	}
+	if g, ok := c.tls.NetConn().(gatherer); ok && len(piece) > limit.RelayRecord {
+		c.records, err = g.Gather(c.records, write)
+		return err
+	}
+	return write()
+}
+
 // ping is a ping whose id is when it was sent.
 func (c *conn) ping(b []byte) []byte {
 	at := max(1, int64(time.Since(c.since)))
 	c.pinged.Store(at)
 	return frame.AppendPing(b, frame.Ping, uint64(at))
-}
-
-// outbox is what waits to be written to a hub, by whichever connection is in use.
-type outbox struct {
-	mu   sync.Mutex
-	wait []byte
-	wake chan struct{} // one place
-}
-
-func newOutbox() *outbox { return &outbox{wake: make(chan struct{}, 1)} }
-
-// packet appends a packet if it fits.
-func (o *outbox) packet(peer string, datagram []byte) bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if len(o.wait)+frame.PacketSize(peer, datagram) > limit.RelayQueue {
-		return false
-	}
-	o.wait = frame.AppendPacket(o.wait, peer, datagram)
-	o.ring()
-	return true
-}
-
-// control appends a small frame, also where packets find no room.
-func (o *outbox) control(b []byte) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if len(o.wait)+len(b) <= limit.RelayQueue+limit.RelayKept {
-		o.wait = append(o.wait, b...)
-	}
-	o.ring()
-}
-
-func (o *outbox) ring() {
-	select {
-	case o.wake <- struct{}{}:
-	default:
-	}
-}
-
-// take gives what waits, in exchange for a buffer that was written.
-func (o *outbox) take(written []byte) []byte {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	b := o.wait
-	o.wait = written[:0]
-	return b
-}
-
-func (o *outbox) clear() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.wait = nil
-}
-
-func (o *outbox) waiting() int {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return len(o.wait)
 }

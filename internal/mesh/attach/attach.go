@@ -92,7 +92,7 @@ func Open(cfg Config, o Options) (*Attach, error) {
 		return nil, err
 	}
 	a.client = relay.New(relay.Config{
-		Dial: a.dial, TLS: a.tls, Log: o.Log, Receive: o.Receive, Absent: o.Absent, Changed: a.changed, Tried: a.tried, Ended: a.ended, Random: rand.Float64,
+		Dial: a.dialRelay, TLS: a.tls, Log: o.Log, Receive: o.Receive, Absent: o.Absent, Changed: a.changed, Tried: a.tried, Ended: a.ended, Random: rand.Float64,
 	})
 	a.metrics = tell.NewMeshRelay(o.Reg, a.readings())
 	if me.Joined() {

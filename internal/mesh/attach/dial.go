@@ -40,6 +40,15 @@ func (a *Attach) dial(ctx context.Context, address string) (net.Conn, error) {
 	return conn, err
 }
 
+// dialRelay is dial for a relay, which writes many packets at once.
+func (a *Attach) dialRelay(ctx context.Context, address string) (net.Conn, error) {
+	conn, err := a.dial(ctx, address)
+	if err != nil {
+		return nil, err
+	}
+	return carrier.Wrap(conn), nil
+}
+
 // Measure gives what measures how long a connection to a hub takes to come about, by the
 // proxy if there is one.
 func (a *Attach) Measure(address string) func(context.Context) (time.Duration, error) {

@@ -6,7 +6,6 @@ import (
 	"context"
 	"crypto/rand"
 	"log/slog"
-	"net"
 	"net/netip"
 	"slices"
 	"sync"
@@ -134,43 +133,6 @@ func New(p Parts) (*Endpoints, error) {
 	e.addrsBefore, e.routesBefore = e.addrs, e.routes
 	e.told = e.list()
 	return e, nil
-}
-
-func (p *Parts) fill() {
-	none := func() {}
-	if p.Servers == nil {
-		p.Servers = func() []Server { return nil }
-	}
-	if p.Without == nil {
-		p.Without = func() []string { return nil }
-	}
-	if p.Overlay == nil {
-		p.Overlay = func() []netip.Prefix { return nil }
-	}
-	if p.Needed == nil {
-		p.Needed = func() bool { return true }
-	}
-	if p.Relays == nil {
-		p.Relays = func() []netcheck.Relay { return nil }
-	}
-	if p.Beside == nil {
-		p.Beside = netcheck.OpenBeside
-	}
-	if p.Moved == nil {
-		p.Moved = none
-	}
-	if p.Changed == nil {
-		p.Changed = none
-	}
-	if p.Resolver == nil {
-		p.Resolver = &net.Resolver{}
-	}
-	if p.Machine == nil {
-		p.Machine = kernel{}
-	}
-	if p.Ways == nil {
-		p.Ways = gateway.Mappers()
-	}
 }
 
 // Run finds out and keeps what it found fresh, until ctx ends. Then it takes the port
