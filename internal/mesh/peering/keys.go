@@ -29,6 +29,9 @@ func (p *Peering) keys(now time.Time, l *link, do *todo) {
 	if !asked.IsZero() && len(l.secrets) > 1 {
 		p.again(now, x, limit.PeeringLook)
 	}
+	if left := limit.PeeringWish - now.Sub(l.wished); l.shook.IsZero() && recent(l.wished, now, limit.PeeringWish) {
+		p.again(now, x, left) // a look at the peer's traffic has put it off
+	}
 	if p.wantsHandshake(now, l) {
 		p.again(now, x, limit.PeeringLook)
 		if l.shook.IsZero() && recent(l.made, now, limit.PeeringSettle) { // whoever never answers is not worth it
