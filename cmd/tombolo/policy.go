@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"os"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -18,7 +17,9 @@ import (
 	"github.com/tombolo-io/tombolo/internal/conf"
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/hub"
+	"github.com/tombolo-io/tombolo/internal/limit"
 	"github.com/tombolo-io/tombolo/internal/policy"
+	"github.com/tombolo-io/tombolo/internal/private"
 )
 
 func newPolicyCommand() *cobra.Command {
@@ -70,7 +71,7 @@ func placer(file string) func(path, message string) conf.Problem {
 	var doc *conf.Document
 	return func(path, message string) conf.Problem {
 		if doc == nil {
-			data, err := os.ReadFile(file)
+			data, err := private.ReadPublic(file, limit.ConfigFile)
 			if err != nil { // it was read a moment ago
 				return conf.Problem{File: file, Path: path, Message: message}
 			}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/private"
 	"github.com/tombolo-io/tombolo/internal/run"
 	"github.com/tombolo-io/tombolo/internal/tell"
 )
@@ -128,7 +129,7 @@ func readSecret(stdin io.Reader, value, flag string) (string, error) {
 	var err error
 	switch path, isFile := strings.CutPrefix(value, "@"); {
 	case isFile:
-		data, err = os.ReadFile(path)
+		data, err = private.ReadPublic(path, limit.JoinBody)
 	case value == "-":
 		data, err = io.ReadAll(io.LimitReader(stdin, limit.JoinBody))
 	default:
@@ -140,9 +141,9 @@ func readSecret(stdin io.Reader, value, flag string) (string, error) {
 	return strings.TrimSpace(string(data)), nil
 }
 
-// readConfig reads a configuration file.
+// readConfig reads a configuration file: a regular one, for it is read again at each reload.
 func readConfig(file string) ([]byte, error) {
-	data, err := os.ReadFile(file)
+	data, err := private.ReadPublic(file, limit.ConfigFile)
 	if err != nil {
 		return nil, fault.New(fault.CodeConfig, "the configuration cannot be read").Because(err).Hint("correct --config")
 	}

@@ -189,7 +189,7 @@ func readPair(certFile, keyFile string) (*tls.Config, error) {
 
 // openCA reads the CA of a state directory, or makes it.
 func openCA(dir string, now time.Time) (*trust.Authority, error) {
-	cert, certErr := os.ReadFile(filepath.Join(dir, caFile))
+	cert, certErr := private.ReadPublic(filepath.Join(dir, caFile), limit.PrivateFile)
 	key, keyErr := private.ReadState(filepath.Join(dir, caKeyFile), limit.PrivateFile)
 	if fault.Has(keyErr, fault.CodeSecret) {
 		return nil, keyErr

@@ -15,6 +15,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/limit"
 	"github.com/tombolo-io/tombolo/internal/policy"
+	"github.com/tombolo-io/tombolo/internal/private"
 	"github.com/tombolo-io/tombolo/internal/tell"
 )
 
@@ -111,16 +112,7 @@ func PolicyLists(file string) ([]policy.List, error) {
 }
 
 func readBounded(path string, most int64) ([]byte, error) {
-	info, err := os.Stat(path)
-	switch {
-	case err != nil:
-		return nil, err
-	case !info.Mode().IsRegular():
-		return nil, errors.New("it is no file")
-	case info.Size() > most:
-		return nil, fmt.Errorf("it has %d bytes; at most %d are read", info.Size(), most)
-	}
-	return os.ReadFile(path)
+	return private.ReadPublic(path, int(most))
 }
 
 // judgePolicies says what is wrong with files that other paths than those in force

@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"strings"
 	"time"
 
@@ -20,6 +19,7 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/private"
 )
 
 // client posts to one signal of a collector.
@@ -36,7 +36,7 @@ func newClient(e Endpoint) (*client, error) {
 	c := &client{Endpoint: e}
 	cfg := &tls.Config{MinVersion: tls.VersionTLS12}
 	if e.CAFile != "" {
-		text, err := os.ReadFile(e.CAFile)
+		text, err := private.ReadPublic(e.CAFile, limit.PrivateFile)
 		if err != nil {
 			return nil, fault.New(fault.CodeConfig, "the CA of the collector cannot be read").Because(err).Hint("correct caFile")
 		}
@@ -64,17 +64,9 @@ func (c *client) headers() (http.Header, error) {
 	if c.HeadersFile == "" {
 		return h, nil
 	}
-	f, err := os.Open(c.HeadersFile)
+	text, err := private.ReadPublic(c.HeadersFile, limit.RequestHeader)
 	if err != nil {
 		return nil, err
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, limit.RequestHeader+1))
-	switch {
-	case err != nil:
-		return nil, err
-	case len(text) > limit.RequestHeader:
-		return nil, fmt.Errorf("%s has more than %d bytes", c.HeadersFile, limit.RequestHeader)
 	}
 	n := 0
 	for line := range strings.Lines(string(text)) {
