@@ -4,6 +4,7 @@ package discovery
 
 import (
 	"fmt"
+	"net"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -79,6 +80,34 @@ func TestDrainWithWatchers(t *testing.T) {
 	again := serve(t, edit)
 	if _, n, _ := again.board.Counts(); n != members || !again.store.State().Settled {
 		t.Errorf("%d members are there, settled %v", n, again.store.State().Settled)
+	}
+}
+
+// TestALoneServiceDoesNotWait: members have nowhere to go, and who does nothing keeps it no longer.
+func TestALoneServiceDoesNotWait(t *testing.T) {
+	r := serve(t, func(c *v1alpha1.DiscoveryConfig) { c.DrainTimeout = v1alpha1.Duration{Duration: time.Hour} })
+	var attends []attending
+	for range 3 {
+		a := r.attend()
+		a.enter(newKeys(t), nil)
+		attends = append(attends, a)
+	}
+	mustUpdate(t, r.older(), affiliateUpdate("a", "x")) // its connection stays, and is idle
+	silent, err := net.Dial("tcp", r.listen)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	runtest.Eventually(t, "all attend", func() bool { return r.watchers.Load() == 3 })
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range attends {
+		a.until("a drain", func(m *pb.FromService) bool { return m.GetDrain() != nil })
+		a.wantEnd(codes.Unavailable, "draining")
+	}
+	if strings.Contains(r.log.String(), "the drain is over") {
+		t.Errorf("it waited:\n%s", r.log)
 	}
 }
 

@@ -222,6 +222,9 @@ func (a *attendance) serve(ctx context.Context) error {
 		case <-draining:
 			draining = nil
 			err = out.send(&pb.FromService{Frame: &pb.FromService_Drain{Drain: &pb.Drain{Reason: "the service is about to stop"}}})
+			if err == nil && a.alone() { // the member has nowhere to go, and would stay to the end
+				return a.rest(out, drained())
+			}
 		case err = <-end:
 			if !errors.Is(err, io.EOF) {
 				return a.rest(out, err)

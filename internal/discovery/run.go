@@ -130,6 +130,10 @@ func (s *Service) drain(ctx, hard context.Context) {
 	s.log.Info("drained")
 }
 
+// alone says whether no other service has the same members: those of an etcd are
+// replicas of each other, and behind one name.
+func (s *Service) alone() bool { return s.cfg.Etcd == nil }
+
 // AdminSocket is where a service with this run directory serves its admin API.
 func AdminSocket(runDir string) string { return filepath.Join(runDir, "discovery", "discovery.sock") }
 

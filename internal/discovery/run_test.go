@@ -32,6 +32,7 @@ import (
 // the service ends when the last one has left.
 func TestDrain(t *testing.T) {
 	r := serve(t, nil)
+	r.cfg.Etcd = &EtcdConfig{} // as if there were others
 	c := r.older()
 	w := mustWatch(t, c)
 	wantTold(t, w, "")
