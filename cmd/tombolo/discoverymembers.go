@@ -306,8 +306,8 @@ func newWatchCommand() *cobra.Command {
 that joins, changes or leaves, and for each conflict; with -o json a line of JSON
 each. Who is asked is said as for 'tombolo discovery members'.
 
-A source that cannot be reached is told of on stderr, once and when that changes. A
-reader that is slow is told so ("lost"), and the list begins anew: whoever is
+A source that cannot be reached is told of on stderr, once and when that changes, and
+so is a 'tombolo discovery announce' that does not answer. A reader that is slow is told so ("lost"), and the list begins anew: whoever is
 not in it is gone. It ends with exit code 3 when the 'tombolo discovery announce'
 that it follows ends.`,
 		Example: "  tombolo discovery watch\n  tombolo discovery watch --config /etc/tombolo/mesh.yaml -o json",
@@ -324,7 +324,16 @@ that it follows ends.`,
 			}
 			each := func(l announce.Line) error { return printLine(cmd.OutOrStdout(), format, l) }
 			if a.socket != "" {
+				g := run.NewGroup(ctx)
+				g.Do(func(ctx context.Context) {
+					overhear(ctx, func(ctx context.Context) error {
+						var st announce.Status
+						return askSocket(ctx, limit.AdminWait, a.socket, "/v1/status", &st)
+					}, func(text string) { fmt.Fprintln(cmd.ErrOrStderr(), text) })
+				})
 				begun, err := follow(cmd.Context(), a.socket, each)
+				g.Stop()
+				_ = g.Wait() // it has no errors
 				if begun || !f.fallBack(cmd, a, err) {
 					return err
 				}

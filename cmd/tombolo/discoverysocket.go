@@ -20,6 +20,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/finder"
 	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/run"
 )
 
 // announceSocket is the variable that names the admin socket of a member.
@@ -132,6 +133,27 @@ func follow(ctx context.Context, socket string, each func(announce.Line) error) 
 				Whyf("it was killed, or failed").Hint("see its log; watch again once it runs")
 		}
 		return begun, memberAway(err, socket)
+	}
+}
+
+// overhear asks a socket again and again beside those who follow it, and says once when
+// nothing is heard, and when something is again: one that is frozen tells of nothing,
+// and so does a cluster in which nothing happens.
+func overhear(ctx context.Context, ask func(context.Context) error, say func(string)) {
+	mute := false
+	for ctx.Err() == nil {
+		err := ask(ctx)
+		switch f := fault.From(err); {
+		case ctx.Err() != nil:
+			return
+		case fault.Has(err, fault.CodeServiceAway) && !mute:
+			mute = true
+			say("warning: " + f.What + ": " + f.Why + "; it is followed on. " + f.Next)
+		case err == nil && mute:
+			mute = false
+			say("note: the socket answers again")
+		}
+		run.Wait(ctx, limit.AdminWait)
 	}
 }
 

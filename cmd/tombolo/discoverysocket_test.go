@@ -12,9 +12,11 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -96,6 +98,9 @@ func TestSocketsThatGiveNoAnswer(t *testing.T) {
 					return
 				}
 				defer conn.Close()
+				if text != "" {
+					conn.Read(make([]byte, 1)) // what is sent before a question is no answer
+				}
 				conn.Write([]byte(text))
 			}
 		})
@@ -113,6 +118,33 @@ func TestSocketsThatGiveNoAnswer(t *testing.T) {
 	if err := memberAway(was, "s"); !strings.Contains(err.Error(), "more than 7 bytes") {
 		t.Errorf("why is lost: %v", err)
 	}
+}
+
+// TestWhoFollowsHearsOfSilence: once, and of its end.
+func TestWhoFollowsHearsOfSilence(t *testing.T) {
+	frozen := fault.New(fault.CodeServiceAway, "whoever serves s does not answer").Whyf("nothing came").Hint("see whether it is stopped")
+	synctest.Test(t, func(t *testing.T) {
+		answers := []error{nil, frozen, frozen, fault.New(fault.CodeHubAway, "gone"), nil, nil, frozen}
+		var said []string
+		ctx, cancel := context.WithCancel(t.Context())
+		overhear(ctx, func(context.Context) error {
+			if len(answers) == 0 {
+				cancel()
+				return frozen
+			}
+			err := answers[0]
+			answers = answers[1:]
+			return err
+		}, func(text string) { said = append(said, text) })
+		want := []string{
+			"warning: whoever serves s does not answer: nothing came; it is followed on. see whether it is stopped",
+			"note: the socket answers again",
+			"warning: whoever serves s does not answer: nothing came; it is followed on. see whether it is stopped",
+		}
+		if !slices.Equal(said, want) {
+			t.Errorf("%q", said)
+		}
+	})
 }
 
 // TestAskTheAnnouncement: what runs is asked, and its sources are not attended again.
