@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/netip"
 	"os"
@@ -196,6 +197,10 @@ func (r *rig) wireguardGo(a, b *lab.Host, at netip.Addr) wireguards {
 	if out, err := build.CombinedOutput(); err != nil {
 		r.t.Fatalf("%v\n%s", err, out)
 	}
+	const sockets = "/var/run/wireguard"
+	if _, err := os.Stat(sockets); errors.Is(err, fs.ErrNotExist) { // the program makes it, and leaves it behind
+		r.t.Cleanup(func() { os.Remove(sockets) }) // it stays if somebody else has a socket there by then
+	}
 	one, two := newKey(r.t), newKey(r.t)
 	w := wireguards{to: netip.MustParseAddr("10.99.0.2")}
 	for _, x := range []struct {
@@ -215,7 +220,7 @@ func (r *rig) wireguardGo(a, b *lab.Host, at netip.Addr) wireguards {
 			r.t.Fatal(err)
 		}
 		w.pids = append(w.pids, process.Pid())
-		socket := "/var/run/wireguard/" + link + ".sock"
+		socket := filepath.Join(sockets, link+".sock")
 		r.t.Cleanup(func() {
 			process.Stop(stopGrace)
 			os.Remove(socket) // of one that did not end by itself
