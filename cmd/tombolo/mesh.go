@@ -163,8 +163,12 @@ func runMesh(cmd *cobra.Command, f meshRunFlags) error {
 		if err != nil {
 			return err
 		}
+		next.mesh.Keys = n.member.Heir(next.member).Keys()
 		fixed, err := n.mesh.Reload(next.mesh)
 		if err != nil {
+			return err
+		}
+		if err := n.member.TakeSecrets(next.member); err != nil {
 			return err
 		}
 		if fixed = append(n.member.Fixed(next.member), fixed...); len(fixed) > 0 {

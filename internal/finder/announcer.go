@@ -20,7 +20,6 @@ import (
 // announcer is this node's own word. One version serves all secrets and services,
 // so that each can be told the newest from any of them.
 type announcer struct {
-	keys []seal.Keys // as the configuration lists them
 	ttl  time.Duration
 	last func(version uint64) error // keeps it on disk
 	log  *slog.Logger
@@ -28,10 +27,12 @@ type announcer struct {
 	rivals func()
 
 	mu      sync.Mutex
+	keys    []seal.Keys           // as the configuration lists them
 	private seal.WireGuardPrivate // proves the key that is announced, if it is that one's
 	before  seal.WireGuardPrivate // proves the previous one
 	rival   rivalry
-	stale   bool // what is announced has another proof
+	rekeyed uint64 // the version of the last word before the secrets became others
+	stale   bool   // what is announced has another proof
 	now     word
 	changed chan struct{}                // closed when now is another one
 	grants  map[*attending]time.Duration // the leases of services that give shorter ones than ttl
@@ -46,7 +47,18 @@ type word struct {
 	content uint64       // grows when the member or leaving changes, not with a renewal
 	version uint64
 	entries []*discovery.Entry // by secret
+	keys    []seal.Keys        // of these
 	leaving bool
+}
+
+// under is the entry for a cluster; nil: none, as its secret is one no more.
+func (w word) under(cluster seal.ClusterID) *discovery.Entry {
+	for i, k := range w.keys {
+		if i < len(w.entries) && k.Cluster() == cluster {
+			return w.entries[i]
+		}
+	}
+	return nil
 }
 
 func newAnnouncer(key seal.MemberKey, keys []seal.Keys, ttl time.Duration, version uint64) *announcer {
@@ -133,7 +145,7 @@ func (a *announcer) leave(now time.Time) error {
 // no version, it goes on: the next start takes the clock's.
 func (a *announcer) seal(now time.Time, next word) error {
 	next.version = seal.NextVersion(max(next.version, a.rival.floor), now)
-	next.entries, a.rival.due = nil, time.Time{}
+	next.entries, next.keys, a.rival.due = nil, a.keys, time.Time{}
 	for _, k := range a.keys {
 		if next.leaving {
 			next.entries = append(next.entries, k.Remove(next.id.key, next.version, limit.DiscoveryTTL))
@@ -233,4 +245,28 @@ func (a *announcer) succeed(now time.Time, next identity) error {
 		return nil
 	}
 	return a.seal(now, word)
+}
+
+// rekey goes on under other secrets.
+func (a *announcer) rekey(now time.Time, keys []seal.Keys) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	before := a.keys
+	a.keys, a.rekeyed = keys, a.now.version
+	if a.now.member == nil || a.now.leaving {
+		return nil
+	}
+	err := a.seal(now, a.now)
+	if err != nil {
+		a.keys = before
+	}
+	return err
+}
+
+// given is the version that ends, under a secret that was given up, what was said before:
+// below that of the word under the others, so that who has both secrets heeds that one.
+func (a *announcer) given() (seal.MemberKey, uint64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.now.id.key, a.rekeyed + 1
 }

@@ -8,7 +8,7 @@ import "slices"
 // taken its own word.
 func (f *Finder) Attending() []string {
 	var out []string
-	for _, c := range f.clients {
+	for _, c := range f.clients() {
 		if s := c.status.get(); s.State == StateAttending && s.Refused == "" && !slices.Contains(out, c.service.Name) {
 			out = append(out, c.service.Name)
 		}

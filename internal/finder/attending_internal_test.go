@@ -10,7 +10,7 @@ import (
 // TestWhoIsAttended: a service counts once, while it tells of members and has taken this
 // node's word.
 func TestWhoIsAttended(t *testing.T) {
-	f := &Finder{}
+	f, all := &Finder{}, &held{}
 	for _, s := range []struct {
 		name    string
 		state   State
@@ -20,8 +20,9 @@ func TestWhoIsAttended(t *testing.T) {
 	} {
 		c := &client{service: Service{Name: s.name}}
 		c.status.init(Status{State: s.state, Refused: s.refused})
-		f.clients = append(f.clients, c)
+		all.clients = append(all.clients, c)
 	}
+	f.held.Store(all)
 	if got := f.Attending(); !slices.Equal(got, []string{"b", "a"}) {
 		t.Errorf("%v", got)
 	}

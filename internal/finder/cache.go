@@ -162,17 +162,18 @@ func (f *Finder) remember(now time.Time, c cached) (n int) {
 	}
 	wall := now.Round(0)
 	for _, a := range c.Older {
-		i := slices.IndexFunc(f.clients, func(cl *client) bool {
+		clients := f.clients()
+		i := slices.IndexFunc(clients, func(cl *client) bool {
 			return cl.older != nil && cl.service.Name == a.Source && cl.keys.Cluster() == a.Secret
 		})
 		rest := left(wall, c.Saved, a.Until, limit.DiscoveryTTL)
-		if i < 0 || rest <= -limit.FinderHold || rest <= 0 && f.clients[i].service.Protocol == ProtocolNative {
+		if i < 0 || rest <= -limit.FinderHold || rest <= 0 && clients[i].service.Protocol == ProtocolNative {
 			continue
 		}
 		if wall.Before(c.Saved) { // the clock has gone back: what was heard before a removal stays so
 			a.Heard = ago(now, c.Saved, a.Heard)
 		}
-		if f.clients[i].older.remember(now.Add(rest), ago(now, c.Saved, a.First), a) {
+		if clients[i].older.remember(now.Add(rest), ago(now, c.Saved, a.First), a) {
 			n++
 		}
 	}
@@ -184,7 +185,7 @@ func (f *Finder) remember(now time.Time, c cached) (n int) {
 
 // rememberNative takes an entry from the cache, or the one that it ended.
 func (f *Finder) rememberNative(now time.Time, c cached, e cachedNative, before bool) (news bool) {
-	i := slices.IndexFunc(f.cfg.keys, func(k seal.Keys) bool { return k.Cluster() == e.Cluster })
+	i := slices.IndexFunc(f.keys(), func(k seal.Keys) bool { return k.Cluster() == e.Cluster })
 	entry := new(discovery.Entry)
 	if i < 0 || proto.Unmarshal(e.Entry, entry) != nil {
 		return false
@@ -204,12 +205,12 @@ func (f *Finder) rememberNative(now time.Time, c cached, e cachedNative, before 
 	if before {
 		ended := new(discovery.Entry)
 		if len(e.Before) > 0 && proto.Unmarshal(e.Before, ended) == nil {
-			f.native.hear(now, f.cfg.keys[i], from, ended)
+			f.native.hear(now, f.keys()[i], from, ended)
 		}
 		return false
 	}
 	for _, from.name = range e.Sources {
-		if id, how, _ := f.native.hear(now, f.cfg.keys[i], from, entry); how == heardNews {
+		if id, how, _ := f.native.hear(now, f.keys()[i], from, entry); how == heardNews {
 			f.native.shorten(id, now.Add(rest))
 			news = true
 		}
@@ -228,7 +229,7 @@ func (b *nativeBook) forgot(now time.Time, id seal.MemberID, version uint64, res
 
 // asks reports whether a service is asked that speaks another protocol than one.
 func (f *Finder) asks(not Protocol) bool {
-	return slices.ContainsFunc(f.clients, func(c *client) bool { return c.service.Protocol != not })
+	return slices.ContainsFunc(f.clients(), func(c *client) bool { return c.service.Protocol != not })
 }
 
 // shorten ends a lease no later than at a time.
@@ -261,7 +262,7 @@ func (f *Finder) gather(now time.Time) cached {
 	wall := now.Round(0)
 	c := cached{Saved: wall}
 	c.Native, c.Past = f.native.cache(now)
-	for _, cl := range f.clients {
+	for _, cl := range f.clients() {
 		if cl.older != nil {
 			c.Older = append(c.Older, cl.older.cache(now, cl.keys.Cluster())...)
 		}

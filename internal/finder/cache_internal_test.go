@@ -317,7 +317,8 @@ func TestARemovalOfTheFormatBefore(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, first := range []bool{true, false} {
-		f := &Finder{cfg: Config{keys: []seal.Keys{keys}}, native: newNativeBook()}
+		f := &Finder{native: newNativeBook()}
+		f.held.Store(&held{keys: []seal.Keys{keys}})
 		f.remember(now, cached{first: first, Saved: now, Native: []cachedNative{{Cluster: keys.Cluster(), Entry: removal, Until: now.Add(-time.Minute), Heard: now, Sources: []string{"x"}}}})
 		if w := f.native.members[key.ID()]; (w != nil) != first || first && !w.until.Equal(now.Add(limit.FinderHold-time.Minute)) {
 			t.Errorf("of the first format %v: %+v", first, w)
@@ -348,9 +349,8 @@ func FuzzCache(f *testing.F) {
 		if err != nil {
 			return
 		}
-		cfg := Config{keys: keys, ClusterID: "x"}
-		fd := &Finder{cfg: cfg, native: newNativeBook()}
-		fd.clients = []*client{{service: Service{Name: "x"}, keys: keys[0], older: newOlderBook("x", "x", s.Sidero())}}
+		fd := &Finder{cfg: Config{ClusterID: "x"}, native: newNativeBook()}
+		fd.held.Store(&held{keys: keys, clients: []*client{{service: Service{Name: "x"}, keys: keys[0], older: newOlderBook("x", "x", s.Sidero())}}})
 		now := time.Unix(1e9, 0)
 		n := fd.remember(now, c)
 		if said := fd.native.said(now); len(said) > n {

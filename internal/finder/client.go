@@ -7,6 +7,7 @@ import (
 	"errors"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,7 +31,7 @@ import (
 type client struct {
 	service Service
 	keys    seal.Keys
-	secret  int // its place in the configuration
+	secret  int // its place in the configuration when it was made
 	native  *nativeBook
 	older   *olderBook   // nil: there is no id for the older protocol
 	alike   []*olderBook // of the session that speaks: those of the other secrets at the same service
@@ -50,15 +51,20 @@ type client struct {
 	status   statusBoard
 }
 
-// newClients makes those of all services and secrets. What is known of a service of the
-// older protocol is for each secret one, and the session of the first secret tells it.
-func (f *Finder) newClients(o Options, dial dialer) {
-	older := make([]presence, len(f.cfg.keys))
+// clientsOf are those of all services and secrets; had are kept. What is known of a service
+// of the older protocol is for each secret one, and the session of the first secret tells it.
+func (f *Finder) clientsOf(h *held, had []*client) (out []*client) {
+	older := make([]presence, len(h.keys))
 	for _, s := range f.cfg.Services {
 		var first *client
-		for i := range f.cfg.keys {
-			c := f.newClient(s, i, o, dial)
-			f.clients = append(f.clients, c)
+		for i, k := range h.keys {
+			at := slices.IndexFunc(had, func(c *client) bool { return c.service.Name == s.Name && c.keys.Cluster() == k.Cluster() })
+			if at >= 0 {
+				out = append(out, had[at])
+				continue
+			}
+			c := f.newClient(s, i, h)
+			out = append(out, c)
 			if first == nil {
 				first = c
 			}
@@ -71,18 +77,19 @@ func (f *Finder) newClients(o Options, dial dialer) {
 			}
 		}
 	}
+	return out
 }
 
-func (f *Finder) newClient(s Service, secret int, o Options, dial dialer) *client {
-	keys := f.cfg.keys[secret]
+func (f *Finder) newClient(s Service, secret int, h *held) *client {
+	keys := h.keys[secret]
 	c := &client{
-		service: s, keys: keys, secret: secret, native: f.native, self: f.self, dial: dial, log: o.Log, metrics: f.metrics,
-		changed: f.stir, renewed: f.stirLater, agent: "tombolo " + o.Version, left: make(chan struct{}), taken: make(chan struct{}, 1),
+		service: s, keys: keys, secret: secret, native: f.native, self: f.self, dial: f.dial, log: f.log, metrics: f.metrics,
+		changed: f.stir, renewed: f.stirLater, agent: "tombolo " + f.version, left: make(chan struct{}), taken: make(chan struct{}, 1),
 	}
 	f.native.presence(keys.Cluster(), s.Name) // it is asked, from now on
 	if f.cfg.ClusterID != "" {
-		c.older = newOlderBook(s.Name, f.cfg.ClusterID, f.cfg.secrets[secret].Sidero())
-		for i, s := range f.cfg.secrets {
+		c.older = newOlderBook(s.Name, f.cfg.ClusterID, h.secrets[secret].Sidero())
+		for i, s := range h.secrets {
 			if i != secret {
 				c.older.others = append(c.older.others, s.Sidero())
 			}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -42,12 +43,16 @@ type Finder struct {
 	metrics *tell.Finder
 	self    *announcer // nil: it only watches
 	native  *nativeBook
-	clients []*client
 	wake    chan struct{}
 	late    chan struct{} // what may be merged later
 	noCache error         // why the cache is left as it is
 	told    chan<- struct{}
-	held    *os.File // the lock of the state directory; nil: it only watches
+	locked  *os.File // the lock of the state directory; nil: it only watches
+	held    atomic.Pointer[held]
+	taking  sync.Mutex    // held by who takes other secrets
+	recast  chan struct{} // there are other clients
+	version string        // of the software
+	dial    dialer
 
 	mu     sync.Mutex
 	boxes  []*mailbox
@@ -59,28 +64,30 @@ type Finder struct {
 // New makes a finder; Run sets it to work. It reads or makes the member's key,
 // and reads the cache.
 func New(cfg Config, o Options) (*Finder, error) {
-	f := &Finder{cfg: cfg, log: o.Log, native: newNativeBook(), wake: make(chan struct{}, 1), late: make(chan struct{}, 1), seen: make(chan struct{})}
+	f := &Finder{cfg: cfg, log: o.Log, native: newNativeBook(), wake: make(chan struct{}, 1), late: make(chan struct{}, 1), seen: make(chan struct{}), recast: make(chan struct{}, 1), version: o.Version, dial: o.Dial}
+	f.held.Store(&held{secrets: cfg.secrets, keys: cfg.keys})
 	f.metrics = tell.NewFinder(o.Reg, tell.FinderReadings{
 		Members:   func() float64 { r, _ := f.Result(); return float64(len(r.Members)) },
 		Stale:     func() float64 { return float64(f.stale()) },
 		Conflicts: func() float64 { r, _ := f.Result(); return float64(len(r.Conflicts)) },
-		Sessions:  func() float64 { return float64(len(f.clients)) },
+		Sessions:  func() float64 { return float64(len(f.clients())) },
 		Attending: func() float64 { return float64(f.attending()) },
 	})
 	if !o.Watch {
 		var err error
-		if f.held, err = lockState(cfg.StateDir); err != nil {
+		if f.locked, err = lockState(cfg.StateDir); err != nil {
 			return nil, err
 		}
 		if err := f.begin(); err != nil {
-			return nil, errors.Join(err, f.held.Close())
+			return nil, errors.Join(err, f.locked.Close())
 		}
 	}
-	dial := o.Dial
-	if dial == nil {
-		dial = (&net.Dialer{Timeout: limit.Dial}).DialContext
+	if f.dial == nil {
+		f.dial = (&net.Dialer{Timeout: limit.Dial}).DialContext
 	}
-	f.newClients(o, dial)
+	h := &held{secrets: cfg.secrets, keys: cfg.keys}
+	h.clients = f.clientsOf(h, nil)
+	f.held.Store(h)
 	if cfg.File != "" {
 		f.boxes = append(f.boxes, &mailbox{source: newListFile(cfg.File)})
 	}
@@ -99,7 +106,7 @@ func (f *Finder) begin() error {
 	if err != nil {
 		return err
 	}
-	f.self = newAnnouncer(me.key, f.cfg.keys, f.cfg.Lease, lastVersion(f.cfg.StateDir))
+	f.self = newAnnouncer(me.key, f.keys(), f.cfg.Lease, lastVersion(f.cfg.StateDir))
 	f.self.now.id = me
 	f.self.last, f.self.log = func(v uint64) error { return keepVersion(f.cfg.StateDir, v) }, f.log
 	f.self.rivals = f.metrics.Rivals.Inc
@@ -117,7 +124,7 @@ func (f *Finder) readCache() {
 	}
 	path := filepath.Join(f.cfg.StateDir, cacheFile)
 	f.cache = Status{Source: path, Kind: KindCache, State: StateAttending}
-	c, err := readCache(path, f.cfg.keys)
+	c, err := readCache(path, f.keys())
 	if err != nil {
 		why := fault.From(err)
 		f.log.Warn("the cache of members is not used", tell.AttrCode, why.Code, tell.AttrReason, why.Explain())
@@ -186,13 +193,11 @@ func (f *Finder) Shared() *fault.Fault { return f.self.sharedKey(time.Now()) }
 // Run keeps sessions to all services and reads all sources until ctx ends. Its
 // members stay announced until their leases end: Leave says farewell before.
 func (f *Finder) Run(ctx context.Context) error {
-	if f.held != nil {
-		defer f.held.Close()
+	if f.locked != nil {
+		defer f.locked.Close()
 	}
 	g := run.NewGroup(ctx)
-	for _, c := range f.clients {
-		g.Go("service "+c.service.Name, c.run)
-	}
+	g.Go("services", f.keepClients)
 	for _, b := range f.boxes {
 		g.Go("source", func(ctx context.Context) error {
 			return b.source.Run(ctx, func(said []roster.Said) {
@@ -290,7 +295,7 @@ func (f *Finder) save(now time.Time) {
 	if f.noCache != nil || f.self == nil {
 		return
 	}
-	data, err := encodeCache(f.cfg.keys, f.gather(now))
+	data, err := encodeCache(f.keys(), f.gather(now))
 	if err == nil && len(data) > limit.FinderCacheFile {
 		err = fault.New(fault.CodeStateAccess, "the cache of members is not written").Whyf("it has %d bytes, at most %d are read", len(data), limit.FinderCacheFile)
 	}
@@ -314,7 +319,7 @@ func (f *Finder) save(now time.Time) {
 // said is all that every source says now.
 func (f *Finder) said(now time.Time) []roster.Said {
 	out := f.native.said(now)
-	for _, c := range f.clients {
+	for _, c := range f.clients() {
 		if c.older != nil {
 			out = append(out, c.older.said(now)...)
 		}
@@ -355,7 +360,7 @@ func (f *Finder) Leave(ctx context.Context) error {
 		return err
 	}
 	var missing []string
-	for _, c := range f.clients {
+	for _, c := range f.clients() {
 		if c.status.get().State != StateAttending {
 			missing = append(missing, c.service.Name)
 			continue

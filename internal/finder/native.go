@@ -289,8 +289,12 @@ func (a *attending) put(w word) error {
 		a.s.drain()
 		return nil
 	}
+	mine := w.under(a.c.keys.Cluster())
+	if mine == nil { // the secret was given up: this session is about to end
+		return nil
+	}
 	a.sent = w.version
-	entry, refused := a.bounds.fit(a.c, a.as, w.entries[a.c.secret])
+	entry, refused := a.bounds.fit(a.c, a.as, mine)
 	if refused != nil {
 		a.told = true
 		if a.c.status.refused(refused) {

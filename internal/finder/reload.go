@@ -9,21 +9,24 @@ import (
 	"github.com/tombolo-io/tombolo/internal/conf"
 )
 
-// Reload takes over what a running finder can: what the node says of itself. It
-// names the settings that differ and need a restart.
+// Reload takes over what a running finder can: what the node says of itself, and other
+// secrets. It names the settings that differ and need a restart.
 func (f *Finder) Reload(next Config) (fixed []string, err error) {
 	fixed = f.Fixed(next)
 	if f.self == nil {
 		return fixed, nil
 	}
 	f.Prove(next.WireGuard)
+	if err := f.TakeSecrets(next); err != nil {
+		return fixed, err
+	}
 	return fixed, f.Announce(next.Announce)
 }
 
 // Fixed names the settings that differ and need a restart.
 func (f *Finder) Fixed(next Config) []string {
 	return conf.Settings{
-		{"cluster", f.cfg.ClusterID == next.ClusterID && slices.Equal(f.cfg.Clusters(), next.Clusters())},
+		{"cluster", f.cfg.ClusterID == next.ClusterID && (f.exchangeable() || slices.Equal(f.Clusters(), next.Clusters()))},
 		{"node.stateDir", f.cfg.StateDir == next.StateDir},
 		{"node.runDir", f.cfg.RunDir == next.RunDir},
 		{"announce.lease", f.cfg.Lease == next.Lease},

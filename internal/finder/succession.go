@@ -80,12 +80,12 @@ func (f *Finder) forgetOld(late bool) error {
 	if w.id.old.IsZero() {
 		return nil
 	}
-	for _, c := range f.clients {
+	for _, c := range f.clients() {
 		if told := c.retired.Load(); !late && (told == nil || *told != w.id.old.ID()) {
 			return nil
 		}
 	}
-	next := w.id.forget(f.cfg.keys)
+	next := w.id.forget(f.keys())
 	err := changeIdentity(f.cfg.StateDir, noCrash, func(now identity) (identity, error) {
 		if now.key.ID() != next.key.ID() {
 			return now, nil
@@ -125,7 +125,7 @@ func (c *client) retire(ctx context.Context) {
 			if told := c.retired.Load(); told != nil && *told == old {
 				break
 			}
-			err := c.tellOver(ctx, w.id.old)
+			err := c.remove(ctx, w.id.old, lastVersionEver)
 			if err == nil {
 				c.retired.Store(&old)
 				break
@@ -138,9 +138,9 @@ func (c *client) retire(ctx context.Context) {
 	}
 }
 
-// tellOver attends as the old key, for its removal alone. A service of the older
+// remove attends as a key of ours, for its removal alone. A service of the older
 // protocol knows no keys of members.
-func (c *client) tellOver(ctx context.Context, old seal.MemberKey) error {
+func (c *client) remove(ctx context.Context, as seal.MemberKey, version uint64) error {
 	if c.service.Protocol == ProtocolSidero {
 		return nil
 	}
@@ -164,7 +164,7 @@ func (c *client) tellOver(ctx context.Context, old seal.MemberKey) error {
 		case err != nil:
 			return err
 		case f.GetChallenge() != nil && !proven:
-			proof, err := c.prove(f.GetChallenge(), old)
+			proof, err := c.prove(f.GetChallenge(), as)
 			if err != nil {
 				return err
 			}
@@ -173,11 +173,11 @@ func (c *client) tellOver(ctx context.Context, old seal.MemberKey) error {
 				return err
 			}
 		case f.GetWelcome() != nil && proven:
-			removal := c.keys.Remove(old, lastVersionEver, boundsOf(f.GetWelcome()).ttl)
+			removal := c.keys.Remove(as, version, boundsOf(f.GetWelcome()).ttl)
 			if err := stream.Send(&discovery.FromMember{Frame: &discovery.FromMember_Put{Put: &discovery.Put{Entry: removal}}}); err != nil {
 				return err
 			}
-		case f.GetAck().GetVersion() == lastVersionEver:
+		case f.GetAck().GetVersion() == version:
 			return nil
 		case f.GetRefusal() != nil:
 			return c.refusal(f.GetRefusal())

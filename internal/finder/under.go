@@ -22,7 +22,7 @@ func (f *Finder) Under(id string) []seal.ClusterID {
 	}
 	has := f.native.under(time.Now(), member)
 	var out []seal.ClusterID
-	for _, k := range f.cfg.keys {
+	for _, k := range f.keys() {
 		if slices.Contains(has, k.Cluster()) {
 			out = append(out, k.Cluster())
 		}

@@ -59,7 +59,7 @@ func (w *Watcher) Next(ctx context.Context) ([]roster.Event, roster.Result, erro
 func (f *Finder) Status() []Status {
 	now := time.Now()
 	var out []Status
-	for _, c := range f.clients {
+	for _, c := range f.clients() {
 		s := c.status.get()
 		if s.Members = c.native.count(now, c.service.Name); s.Protocol == ProtocolSidero && c.older != nil {
 			s.Members = c.older.count(now)
@@ -85,7 +85,7 @@ func (f *Finder) Status() []Status {
 // Observed are the addresses at which services see this node.
 func (f *Finder) Observed() []netip.Addr {
 	var out []netip.Addr
-	for _, c := range f.clients {
+	for _, c := range f.clients() {
 		if s := c.status.get(); s.State == StateAttending && s.Observed.IsValid() {
 			out = append(out, s.Observed.Addr())
 		}
@@ -94,7 +94,7 @@ func (f *Finder) Observed() []netip.Addr {
 }
 
 func (f *Finder) attending() (n int) {
-	for _, c := range f.clients {
+	for _, c := range f.clients() {
 		if c.status.get().State == StateAttending {
 			n++
 		}
@@ -180,4 +180,4 @@ func (f *Finder) Ready() bool {
 }
 
 // Clusters are the native ids of this node's clusters, the newest secret's first.
-func (f *Finder) Clusters() []seal.ClusterID { return f.cfg.Clusters() }
+func (f *Finder) Clusters() []seal.ClusterID { return Config{keys: f.keys()}.Clusters() }

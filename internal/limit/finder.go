@@ -106,6 +106,12 @@ const (
 	FinderAhead = 10 * 365 * 24 * time.Hour
 	// FinderLeave is for a farewell to all services.
 	FinderLeave = 5 * time.Second
+	// FinderGiveUp is how long after a secret was given up a node says farewell under it:
+	// its word under the others has come everywhere by then.
+	FinderGiveUp = 5 * time.Second
+	// FinderGiveUpTries bounds the tries; without it the lease runs out there.
+	FinderGiveUpTries = 5
+
 	// FinderSettled is how often a command looks whether all sources have told all.
 	FinderSettled = 20 * time.Millisecond
 	// FinderWait bounds how long a command may have the admin socket wait for that.

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -82,6 +83,8 @@ type Mesh struct {
 	attach  *attach.Attach
 	peering *peering.Peering
 	parts   atomicParts // what there is once Run has made it
+	// clusterKeys are of the cluster's secrets, the newest first; a reload makes them others.
+	clusterKeys atomic.Pointer[[]seal.Keys]
 
 	say   chan struct{} // what this node says of itself may be another
 	look  chan struct{} // members, health or this machine's networks may be others
@@ -126,6 +129,7 @@ func New(cfg Config, o Options) (*Mesh, error) {
 		return nil, fault.New(fault.CodeInternal, "the node has no member id")
 	}
 	m.id = id.String()
+	m.clusterKeys.Store(&cfg.Keys)
 	var err error
 	if m.keys, err = readKeys(cfg.StateDir); err != nil {
 		return nil, err
@@ -170,7 +174,7 @@ func attachConfig(cfg Config) attach.Config {
 
 func (m *Mesh) clusters() []string {
 	var out []string
-	for _, k := range m.cfg.Keys {
+	for _, k := range *m.clusterKeys.Load() {
 		out = append(out, k.Cluster().String())
 	}
 	return out

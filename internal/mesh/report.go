@@ -23,6 +23,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/path"
 	"github.com/tombolo-io/tombolo/internal/relay"
 	"github.com/tombolo-io/tombolo/internal/roster"
+	"github.com/tombolo-io/tombolo/internal/seal"
 	"github.com/tombolo-io/tombolo/internal/topology"
 	"github.com/tombolo-io/tombolo/internal/tunnel"
 )
@@ -143,6 +144,9 @@ func peerOf(t topology.Peer, member *roster.Member, r peering.Report) Peer {
 		ID: t.ID, Node: t.Node, PublicKey: tunnel.Key(t.Key).Base64(), Overlay6: t.Overlay6, Overlay4: t.Overlay4, Ranges: rangesOf(t),
 		State: string(r.State), Why: r.Why, Way: r.Way.String(), Since: r.Since, RTT: millis(r.Trip), MTU: r.Size, Handshake: r.Handshake,
 		Sent: r.Sent, Received: r.Received,
+	}
+	if r.Secret != (seal.ClusterID{}) {
+		p.Secret = r.Secret.String()
 	}
 	if r.Way.IsZero() {
 		p.Way = ""
@@ -330,6 +334,7 @@ func (m *Mesh) Reload(next Config) ([]string, error) {
 		return nil, err
 	}
 	fixed := m.cfg.Config.Fixed(next.Config)
+	m.clusterKeys.Store(&next.Keys)
 	m.mu.Lock()
 	if name := m.cfg.Announce.Node; name != next.Announce.Node { // the certificate has it, and the overlay addresses are made of it
 		fixed, next.Announce.Node = append(fixed, "node.name"), name

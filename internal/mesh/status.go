@@ -142,7 +142,8 @@ type Peer struct {
 	RTT       float64        `json:"rttMillis,omitempty"`
 	MTU       int            `json:"mtu,omitempty"` // of the path in bytes of IP; 0: not known
 	Handshake time.Time      `json:"handshake,omitzero"`
-	Sent      uint64         `json:"sent"` // bytes
+	Secret    string         `json:"secret,omitempty"` // id of the cluster's secret with which handshakes are made
+	Sent      uint64         `json:"sent"`             // bytes
 	Received  uint64         `json:"received"`
 	Probes    bool           `json:"probes"` // it speaks the path protocol
 	// Stale says that no source tells any more whether it lives.

@@ -217,12 +217,13 @@ func (n *node) verb(args ...string) (string, error) {
 
 // meshStatus is what tests read of `tombolo mesh status -o json`.
 type meshStatus struct {
-	Kind      string `json:"kind"`
-	Node      string `json:"node"`
-	ID        string `json:"id"`
-	PublicKey string `json:"publicKey"`
-	Overlay6  string `json:"overlay6"`
-	Overlay4  string `json:"overlay4"`
+	Kind      string   `json:"kind"`
+	Node      string   `json:"node"`
+	ID        string   `json:"id"`
+	PublicKey string   `json:"publicKey"`
+	Secrets   []string `json:"secrets"`
+	Overlay6  string   `json:"overlay6"`
+	Overlay4  string   `json:"overlay4"`
 	Hubs      []struct {
 		Name      string `json:"name"`
 		Connected bool   `json:"connected"`
@@ -257,6 +258,8 @@ type peerStatus struct {
 	Since      time.Time `json:"since"`
 	MTU        int       `json:"mtu"`
 	Handshake  string    `json:"handshake"`
+	Secret     string    `json:"secret"`
+	Probes     bool      `json:"probes"`
 	Sent       uint64    `json:"sent"`
 	Received   uint64    `json:"received"`
 	Candidates []struct {

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package finder
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/run"
+	"github.com/tombolo-io/tombolo/internal/seal"
+	"github.com/tombolo-io/tombolo/internal/tell"
+)
+
+// held are the secrets that this node has, and the sessions for them. They stay as they
+// are made; a reload makes others.
+type held struct {
+	secrets []seal.Secret
+	keys    []seal.Keys // of secrets
+	clients []*client   // of each service, for each secret
+}
+
+func (f *Finder) keys() []seal.Keys  { return f.held.Load().keys }
+func (f *Finder) clients() []*client { return f.held.Load().clients }
+
+// exchangeable reports whether other secrets can be taken over while it runs. A service of
+// the older protocol has one entry of a node, which one secret seals: that takes a restart.
+func (f *Finder) exchangeable() bool {
+	return f.cfg.ClusterID == "" || !slices.ContainsFunc(f.cfg.Services, func(s Service) bool { return s.Protocol != ProtocolNative })
+}
+
+// Heir is a configuration as this finder takes it over: with the secrets of now, where
+// others take a restart.
+func (f *Finder) Heir(next Config) Config {
+	if !f.exchangeable() {
+		h := f.held.Load()
+		next.secrets, next.keys = h.secrets, h.keys
+	}
+	return next
+}
+
+// TakeSecrets goes on with the secrets of another configuration: what they have in common
+// with those of now goes on as it is. It announces this node under those that are new
+// before it attends their clusters, and forgets who was known under another one alone.
+func (f *Finder) TakeSecrets(next Config) error {
+	f.taking.Lock()
+	defer f.taking.Unlock()
+	next = f.Heir(next)
+	now := f.held.Load()
+	same := func(a, b seal.Keys) bool { return a.Cluster() == b.Cluster() }
+	if slices.EqualFunc(now.keys, next.keys, same) {
+		return nil
+	}
+	if err := f.self.rekey(time.Now(), next.keys); err != nil {
+		return err
+	}
+	to := &held{secrets: next.secrets, keys: next.keys}
+	to.clients = f.clientsOf(to, now.clients)
+	f.held.Store(to)
+	f.log.Info("this member goes on under other secrets of the cluster", "secrets", next.Clusters())
+	select {
+	case f.recast <- struct{}{}:
+	default:
+	}
+	f.stir()
+	return nil
+}
+
+// attendance is a client that runs.
+type attendance struct {
+	stop context.CancelFunc
+	over chan struct{}
+}
+
+// keepClients runs those that there are until ctx ends.
+func (f *Finder) keepClients(ctx context.Context) error {
+	g := run.NewGroup(ctx)
+	running := map[*client]attendance{}
+	for {
+		h := f.held.Load()
+		for _, c := range h.clients {
+			if _, runs := running[c]; runs {
+				continue
+			}
+			ctx, stop := context.WithCancel(g.Context())
+			a := attendance{stop, make(chan struct{})}
+			running[c] = a
+			g.Go("service "+c.service.Name, func(context.Context) error {
+				defer close(a.over)
+				defer a.stop()
+				return c.run(ctx)
+			})
+		}
+		for c, a := range running {
+			if slices.Contains(h.clients, c) {
+				continue
+			}
+			a.stop()
+			<-a.over // it tells nothing of the cluster any more
+			delete(running, c)
+			c.log.Info("leaving the discovery service for a secret that was given up", "service", c.service.Name, tell.AttrCluster, c.keys.Cluster().String())
+			g.Do(c.giveUp)
+			if !slices.ContainsFunc(h.keys, func(k seal.Keys) bool { return k.Cluster() == c.keys.Cluster() }) {
+				f.native.drop(c.keys.Cluster())
+				f.stir()
+			}
+		}
+		select {
+		case <-f.recast:
+		case <-g.Context().Done():
+			return g.Wait()
+		}
+	}
+}
+
+// giveUp says farewell under a secret that is this node's no more: who has that one alone
+// is to see at once that nobody is left. It comes after the word under the others has come
+// everywhere, and below it, so that those who have both never lose this node.
+func (c *client) giveUp(ctx context.Context) {
+	if !run.Wait(ctx, limit.FinderGiveUp) {
+		return
+	}
+	for tries := range limit.FinderGiveUpTries {
+		as, version := c.self.given()
+		err := c.remove(ctx, as, version)
+		if err == nil || ctx.Err() != nil {
+			return
+		}
+		c.log.Debug("no farewell under a secret that was given up", "service", c.service.Name, tell.AttrReason, junkReason(c.explain(err)))
+		if !run.Wait(ctx, run.Backoff(tries, limit.FinderBackoff, rand.Float64())) {
+			return
+		}
+	}
+}
+
+// drop forgets what was heard under a secret that is given up. Who was heard under another
+// one too goes on by that.
+func (b *nativeBook) drop(cluster seal.ClusterID) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for at := range b.here {
+		if at.cluster == cluster {
+			delete(b.here, at)
+		}
+	}
+	is := func(c seal.ClusterID) bool { return c == cluster }
+	for id, w := range b.members {
+		delete(w.others, cluster)
+		delete(w.before, cluster)
+		w.prior = slices.DeleteFunc(w.prior, is)
+		if w.cluster != cluster {
+			continue
+		}
+		rest := w.clusters()[1:]
+		switch {
+		case len(rest) > 0:
+			w.cluster, w.entry = rest[0], w.others[rest[0]]
+			delete(w.others, rest[0])
+		case len(w.prior) > 0: // its newest word was heard here first, and is on its way under the other one
+			w.cluster = w.prior[0]
+		default:
+			delete(b.members, id)
+		}
+	}
+}

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build lab
+
+package mesh
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tombolo-io/tombolo/test/lab"
+)
+
+// TestMeshSecretRotates follows docs/howto/mesh.md: the cluster's new secret comes beside
+// the old one, node by node, and the old one goes, node by node, while packets flow, direct
+// and by the relay. None is lost. Who was forgotten, and has the old one alone, is told
+// that nobody else has it.
+func TestMeshSecretRotates(t *testing.T) {
+	r := ofPlaces(t, "symmetric", "symmetric", "open", "open")
+	fresh := filepath.Join(r.dir, "new.secret")
+	id := strings.TrimSpace(r.verb(nil, "discovery", "secret", "create", fresh))
+	r.plantFile("the cluster's new secret", fresh)
+	var nodes []*node
+	for _, place := range r.grid.All {
+		nodes = append(nodes, r.node(place, settings{}))
+	}
+	a, b, c, late := nodes[0], nodes[1], nodes[2], nodes[3]
+	together(nodes...)
+	known(nodes...)
+	awaitDirect(a, c)
+	awaitDirect(b, c)
+	awaitState(a, b, relayed)
+	_, before := a.mustStatus()
+	flows := []*lab.Flood{a.flood(b.overlay4), a.flood(c.overlay4), c.flood(b.overlay6), c.flood(a.overlay4)}
+	begin := time.Now()
+	for _, f := range flows {
+		r.awaitAfter(f, begin)
+	}
+	begin = time.Now()
+	members := []*node{c, a, b}
+	for _, files := range [][]string{{fresh, r.secret}, {fresh}} {
+		for _, n := range members {
+			n.change(func(whole map[string]any) { section(whole, "cluster")["secretFiles"] = files })
+			moment := time.Now() // somebody changes one node after the other
+			for _, f := range flows {
+				r.eventually("packets go on for a while", nil, func() error {
+					if f.Lost(moment).Sent < packetsOfAStep {
+						return errNotYet
+					}
+					return nil
+				})
+			}
+		}
+		for _, n := range members {
+			for _, other := range members {
+				if n != other {
+					awaitSecret(n, other, id)
+				}
+			}
+		}
+	}
+	now := time.Now()
+	for _, f := range flows {
+		r.awaitAfter(f, now)
+		f.End()
+		loss := f.Lost(begin)
+		t.Logf("of %s: %s", f, loss)
+		if loss.Lost > 0 {
+			t.Errorf("packets of %s were lost with the cluster's secret: %s", f, loss)
+		}
+	}
+	awaitState(a, b, relayed)
+	_, after := a.mustStatus()
+	if !slices.Equal(after.Secrets, []string{id}) || after.Overlay4 != before.Overlay4 || after.Overlay6 != before.Overlay6 || after.PublicKey != before.PublicKey {
+		t.Errorf("after the rotation the node is %+v, before %+v", after, before)
+	}
+	r.eventually("who has the old secret alone is told", late.role, func() error {
+		text, s := late.mustStatus()
+		if len(s.Peers) != 0 || !strings.Contains(text, "no peer is known") || !strings.Contains(text, before.Secrets[0]) {
+			return fmt.Errorf("its status is\n%s", text)
+		}
+		return nil
+	})
+	for _, n := range members {
+		if _, s := n.mustStatus(); len(s.Peers) != len(members)-1 {
+			t.Errorf("%s has the peers %+v", n.name, s.Peers)
+		}
+	}
+	r.requireNoClearText(members...)
+}
+
+// packetsOfAStep is how many packets of a flow pass between one node's change and the next
+// one's: 0.5 s.
+const packetsOfAStep = 25
+
+// awaitSecret waits until a node's session with another one, as its status shows it, was
+// made with a secret.
+func awaitSecret(n, other *node, id string) {
+	n.rig.t.Helper()
+	began := time.Now()
+	n.rig.eventually(n.name+" has a session with "+other.name+" of the new secret", n.role, func() error {
+		p, err := n.peer(other)
+		if err != nil {
+			return err
+		}
+		if p.Secret != id {
+			return fmt.Errorf("handshakes are made with %s", p.Secret)
+		}
+		return nil
+	})
+	n.rig.t.Logf("%s and %s after %v", n.name, other.name, time.Since(began).Round(time.Millisecond))
+}
