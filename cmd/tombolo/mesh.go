@@ -7,6 +7,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"slices"
 	"syscall"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -126,7 +127,7 @@ func (f meshRunFlags) load(cmd *cobra.Command) (loadedMesh, error) {
 	}
 	out := loadedMesh{member, mesh.Config{
 		Config: section, Version: version, StateDir: member.StateDir, RunDir: member.RunDir, ClusterID: member.ClusterID,
-		Keys: member.Keys(), Announce: member.Announce,
+		Keys: slices.All(member.Keys()), Announce: member.Announce,
 		ReadJoin: func(line string) (string, error) { return readSecret(cmd.InOrStdin(), line, "--join") },
 	}}
 	if member.PodRanges {
@@ -163,7 +164,7 @@ func runMesh(cmd *cobra.Command, f meshRunFlags) error {
 		if err != nil {
 			return err
 		}
-		next.mesh.Keys = n.member.Heir(next.member).Keys()
+		next.mesh.Keys = slices.All(n.member.Heir(next.member).Keys())
 		fixed, err := n.mesh.Reload(next.mesh)
 		if err != nil {
 			return err

@@ -4,6 +4,7 @@ package main
 
 import (
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -137,7 +138,7 @@ func TestMeshFlags(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m := got.mesh; m.Announce.Node != "n2" || m.StateDir != "/s2" || m.RunDir != "/r2" || m.Join != join || m.ClusterID != "x" || len(m.Keys) != 1 || got.member.StateDir != "/s2" {
+	if m := got.mesh; m.Announce.Node != "n2" || m.StateDir != "/s2" || m.RunDir != "/r2" || m.Join != join || m.ClusterID != "x" || len(maps.Collect(m.Keys)) != 1 || got.member.StateDir != "/s2" {
 		t.Errorf("the flags give %+v", got.mesh)
 	}
 	if line, err := got.mesh.ReadJoin("-"); err != nil || line != "from stdin" {

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -55,6 +56,8 @@ func (e *encoder) term(t plan.Term) error {
 		return e.mark(t)
 	case plan.KeyState, plan.KeyStatus:
 		return e.conn(t)
+	case plan.KeyWay:
+		return e.way(t)
 	case plan.KeyIn:
 		e.name(expr.MetaKeyIIFNAME, t)
 	case plan.KeyOut:
@@ -150,6 +153,16 @@ func (e *encoder) conn(t plan.Term) error {
 	}
 	t.Not = !t.Not // one of the bits is set: the result is not 0
 	e.add(&expr.Ct{Key: key, Register: 1}, masked(bits, 0), compare(t, native(0)))
+	return nil
+}
+
+// way compares enum ip_conntrack_dir.
+func (e *encoder) way(t plan.Term) error {
+	at := slices.Index([]string{"original", "reply"}, t.Arg)
+	if at < 0 {
+		return fmt.Errorf("there is no way %q", t.Arg)
+	}
+	e.add(&expr.Ct{Key: expr.CtKeyDIRECTION, Register: 1}, compare(t, []byte{byte(at)}))
 	return nil
 }
 

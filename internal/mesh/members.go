@@ -256,7 +256,7 @@ func (m *Mesh) secrets(id string) func(own, peer tunnel.Key) []peering.Secret {
 	under := m.finder.Under(id)
 	return func(own, peer tunnel.Key) []peering.Secret {
 		var out []peering.Secret
-		for _, k := range *m.clusterKeys.Load() {
+		for _, k := range m.cfg.Keys {
 			if len(under) == 0 || slices.Contains(under, k.Cluster()) {
 				psk := k.PairPSK(seal.WireGuardKey(own), seal.WireGuardKey(peer))
 				out = append(out, peering.Secret{ID: k.Cluster(), PSK: tunnel.NewSecret(psk)})

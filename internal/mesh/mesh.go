@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/ecdh"
 	"errors"
+	"iter"
 	"log/slog"
 	"net/netip"
 	"sync"
@@ -37,9 +38,9 @@ type Config struct {
 	RunDir   string
 	// ClusterID is the cluster's configured name; empty: that of its oldest secret.
 	ClusterID string
-	Keys      []seal.Keys // of the secrets, the newest first
-	Announce  seal.Member // what the configuration states of this node
-	PodsOf    string      // the Node in Kubernetes whose ranges of pods are announced; empty: none are
+	Keys      iter.Seq2[int, seal.Keys] // of the secrets, the newest first
+	Announce  seal.Member               // what the configuration states of this node
+	PodsOf    string                    // the Node in Kubernetes whose ranges of pods are announced; empty: none are
 	// STUN are servers beside those of hubs and of the configuration: the discovery services.
 	Services []endpoint.Server
 	// Needs are further services that the machine needs outside of the mesh: API servers.
@@ -82,17 +83,18 @@ type Mesh struct {
 	pods    *pods
 	attach  *attach.Attach
 	peering *peering.Peering
-	parts   atomicParts // what there is once Run has made it
-	// clusterKeys are of the cluster's secrets, the newest first; a reload makes them others.
-	clusterKeys atomic.Pointer[[]seal.Keys]
+	parts   atomicParts                               // what there is once Run has made it
+	keyring atomic.Pointer[iter.Seq2[int, seal.Keys]] // of the secrets; a reload makes them others
 
 	say   chan struct{} // what this node says of itself may be another
 	look  chan struct{} // members, health or this machine's networks may be others
 	turns chan struct{} // a new key pair has taken over
 
-	rotating sync.Mutex // held by who begins a rotation
-	learning sync.Mutex // held by who changes what is learned; taken before mu
-	giving   sync.Mutex // held by who gives peering its peers: what is newer is given later; taken before mu
+	reading  sync.Mutex    // held by who reads the policy and puts it into force
+	files    chan struct{} // the policy has other files
+	rotating sync.Mutex    // held by who begins a rotation
+	learning sync.Mutex    // held by who changes what is learned; taken before mu
+	giving   sync.Mutex    // held by who gives peering its peers: what is newer is given later; taken before mu
 
 	mu        sync.Mutex
 	keys      keys
@@ -122,14 +124,15 @@ type Mesh struct {
 func New(cfg Config, o Options) (*Mesh, error) {
 	m := &Mesh{
 		cfg: cfg, log: o.Log, reg: o.Reg, finder: o.Finder, since: time.Now(), set: cfg.Config,
-		say: make(chan struct{}, 1), look: make(chan struct{}, 1), turns: make(chan struct{}, 1),
+		say: make(chan struct{}, 1), look: make(chan struct{}, 1), turns: make(chan struct{}, 1), files: make(chan struct{}, 1),
 	}
 	id, ok := o.Finder.ID()
 	if !ok {
 		return nil, fault.New(fault.CodeInternal, "the node has no member id")
 	}
 	m.id = id.String()
-	m.clusterKeys.Store(&cfg.Keys)
+	m.keyring.Store(&cfg.Keys)
+	m.cfg.Keys = func(yield func(int, seal.Keys) bool) { (*m.keyring.Load())(yield) }
 	var err error
 	if m.keys, err = readKeys(cfg.StateDir); err != nil {
 		return nil, err
@@ -174,7 +177,7 @@ func attachConfig(cfg Config) attach.Config {
 
 func (m *Mesh) clusters() []string {
 	var out []string
-	for _, k := range *m.clusterKeys.Load() {
+	for _, k := range m.cfg.Keys {
 		out = append(out, k.Cluster().String())
 	}
 	return out
@@ -223,6 +226,7 @@ func (m *Mesh) Run(ctx context.Context) (err error) {
 	g.Go("hubs", m.attach.Run)
 	g.Go("members", m.followMembers)
 	g.Go("announcement", m.followSelf)
+	g.Go("policy", m.followPolicies)
 	g.Go("key rotation", m.followRotation)
 	g.Go("link", func(ctx context.Context) error {
 		select {

@@ -112,6 +112,11 @@ func (p *parts) into(s *Status) {
 	for _, q := range r.Problems {
 		s.Problems = append(s.Problems, Problem{Kind: string(q.Kind), Node: q.Node, Range: q.Range, Other: q.Other, Why: q.Why})
 	}
+	for what, f := range map[string]*fault.Fault{"the last good policy stays": r.Policy.Fault, "the policy lets nothing new in": r.Policy.Closed} {
+		if f != nil {
+			s.Warnings = append(s.Warnings, what+": "+f.Explain())
+		}
+	}
 	for reason, n := range r.Dropped {
 		s.Dropped = append(s.Dropped, Dropped{reason, n})
 	}
@@ -324,6 +329,8 @@ func (m *Mesh) Reload(next Config) ([]string, error) {
 	if err := p.routing.Announced(topology.Input{Self: routing.MemberOf(roster.Member{Facts: said})}); err != nil {
 		return nil, err
 	}
+	m.reading.Lock()
+	defer m.reading.Unlock()
 	cluster := m.attach.Cluster()
 	if _, err := routing.ReadAccess(next.Policies, cluster); err == nil { // what is refused below changes nothing here either
 		if err := m.attach.Reload(attachConfig(next)); err != nil {
@@ -334,7 +341,7 @@ func (m *Mesh) Reload(next Config) ([]string, error) {
 		return nil, err
 	}
 	fixed := m.cfg.Config.Fixed(next.Config)
-	m.clusterKeys.Store(&next.Keys)
+	m.keyring.Store(&next.Keys)
 	m.mu.Lock()
 	if name := m.cfg.Announce.Node; name != next.Announce.Node { // the certificate has it, and the overlay addresses are made of it
 		fixed, next.Announce.Node = append(fixed, "node.name"), name
@@ -346,5 +353,6 @@ func (m *Mesh) Reload(next Config) ([]string, error) {
 	p.endpoints.Refresh()
 	ring(m.say)
 	ring(m.look)
+	ring(m.files)
 	return fixed, nil
 }

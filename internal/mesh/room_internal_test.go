@@ -139,7 +139,7 @@ func keysFrom(t testing.TB, c string) seal.Keys {
 func newRoom(t testing.TB, dir string, change func(*Config)) (*Mesh, *knower) {
 	t.Helper()
 	k := &knower{under: map[string][]seal.ClusterID{}}
-	cfg := Config{Config: meshconf.Default(), Version: "v", StateDir: dir, RunDir: dir, Keys: []seal.Keys{keysFrom(t, "n"), keysFrom(t, "o")}, Announce: seal.Member{Node: "a"}}
+	cfg := Config{Config: meshconf.Default(), Version: "v", StateDir: dir, RunDir: dir, Keys: slices.All([]seal.Keys{keysFrom(t, "n"), keysFrom(t, "o")}), Announce: seal.Member{Node: "a"}}
 	if change != nil {
 		change(&cfg)
 	}

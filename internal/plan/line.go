@@ -30,6 +30,7 @@ const (
 	KeyConn   Key = "ctmark" // its connection's mark: a number
 	KeyState  Key = "state"  // of its connection: names with commas between
 	KeyStatus Key = "status" // of its connection: dnat
+	KeyWay    Key = "way"    // within its connection: original, as who began it sends, or reply
 	KeyIn     Key = "in"     // link by which it came
 	KeyOut    Key = "out"    // link by which it leaves
 	KeyFamily Key = "family" // 4 or 6

@@ -15,6 +15,7 @@ type Packet struct {
 	In, Out     string // links
 	Mark, Conn  uint32 // its own and its connection's
 	Established bool   // it is not its connection's first
+	Reply       bool   // it goes to who began its connection
 	DNAT        bool   // its destination was translated
 	Local       bool   // its source is an address of this machine
 	Proto       uint8
@@ -87,6 +88,8 @@ func (t Table) holds(term Term, p *Packet) bool {
 		return slices.Contains(strings.Split(term.Arg, ","), want)
 	case KeyStatus:
 		return p.DNAT
+	case KeyWay:
+		return (term.Arg == "reply") == p.Reply
 	case KeyIn:
 		return p.In == term.Arg
 	case KeyOut:

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/tombolo-io/tombolo/internal/limit"
 	"github.com/tombolo-io/tombolo/internal/plan"
@@ -17,6 +18,9 @@ type Party struct {
 	Caller string // SPIFFE URI of its certificate
 	Ranges []netip.Prefix
 }
+
+// name is the last part of the identity: within a cluster it says which node is meant.
+func (p Party) name() string { return p.Caller[strings.LastIndexByte(p.Caller, '/')+1:] }
 
 // Lowered are rules as lines of a chain, with the sets at which they look. What no
 // line accepts is to be dropped by who puts them into force.
@@ -282,7 +286,7 @@ func (l *lowerer) sources(r *lowering) ([]plan.Range, bool) {
 		all = rangesOf([]netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)})
 	} else if r.caller != nil {
 		for _, p := range l.parties {
-			if r.caller.match(p.Caller) {
+			if r.caller.match(p.Caller) || r.caller.match(p.name()) {
 				all = append(all, rangesOf(p.Ranges)...)
 			}
 		}

@@ -196,6 +196,7 @@ func filter(n int) plan.Table {
 	t.Chains = []plan.Chain{
 		{Name: "access", Lines: []plan.Line{
 			{plan.If(plan.KeyState, "established,related"), accept},
+			{plan.If(plan.KeyState, "established"), plan.If(plan.KeyWay, "reply"), accept},
 			{plan.Within(plan.KeySrc4, netip.MustParsePrefix("10.1.0.0/16")), plan.If(plan.KeyProto, "6"), plan.If(plan.KeyPort, "443"), accept},
 			{plan.Within(plan.KeyDst6, netip.MustParsePrefix("fd07::/64")), plan.If(plan.KeyProto, "17"), plan.If(plan.KeyPort, "1000-2000"), plan.Do("return")},
 			{plan.Count(), plan.Do("drop")},

@@ -4,7 +4,9 @@ package routing
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/tombolo-io/tombolo/internal/fault"
@@ -20,6 +22,10 @@ type Explanation struct {
 	Differs []string // steps to what is wanted, the first of them: something is on its way, or was refused
 	More    int      // further steps
 	Fault   *fault.Fault
+	// Ruled says that a policy is asked about what comes from there, and Lines are those of it
+	// that look at that address.
+	Ruled bool
+	Lines []string
 }
 
 // String is one line for each step.
@@ -29,6 +35,12 @@ func (e Explanation) String() string {
 	}
 	var b strings.Builder
 	b.WriteString(e.Way.String())
+	if e.Ruled {
+		fmt.Fprintf(&b, "what %s sends to this node is let in by the policy, or dropped, by the first of\n", e.Address)
+		for _, line := range append(slices.Clone(e.Lines), "anything else: drop") {
+			b.WriteString("  " + line + "\n")
+		}
+	}
 	switch {
 	case e.Fault != nil:
 		b.WriteString("the kernel could not be read, so this is what is wanted: " + e.Fault.Error() + "\n")
@@ -79,6 +91,7 @@ func (o *owner) explain(to netip.Addr) Explanation {
 	}
 	e.Way = topology.Explain(state, o.peers, to)
 	e.Why = e.Way.About(o.closed, o.problems)
+	e.Lines, e.Ruled = ruled(state, e.Way)
 	steps := plan.Diff(state, o.want)
 	for i, s := range steps {
 		if i == limit.RoutingTold {
@@ -88,4 +101,38 @@ func (o *owner) explain(to netip.Addr) Explanation {
 		e.Differs = append(e.Differs, s.String())
 	}
 	return e
+}
+
+// ruled are the lines of the policy that look at what a peer's address sends.
+func ruled(s plan.State, w topology.Way) (lines []string, is bool) {
+	for _, t := range s.Tables {
+		at := slices.IndexFunc(t.Chains, func(c plan.Chain) bool { return c.Name == accessChain })
+		if at < 0 || !w.ToPeer {
+			continue
+		}
+		is = true
+		for _, line := range t.Chains[at].Lines[:max(0, len(t.Chains[at].Lines)-1)] {
+			if looksAt(t.Sets, line, w.Address) {
+				lines = append(lines, line.String())
+			}
+		}
+	}
+	return lines, is
+}
+
+// looksAt reports whether a line is about what an address sends, wherever that goes.
+func looksAt(sets []plan.Set, line plan.Line, from netip.Addr) bool {
+	only := plan.Line{}
+	for _, term := range line {
+		switch term.Key {
+		case plan.KeySrc4, plan.KeySrc6:
+			only = append(only, term)
+		case plan.KeyDst4:
+			only = append(only, plan.If(plan.KeyFamily, "4"))
+		case plan.KeyDst6:
+			only = append(only, plan.If(plan.KeyFamily, "6"))
+		}
+	}
+	table := plan.Table{Sets: sets, Chains: []plan.Chain{{Name: accessChain, Lines: []plan.Line{append(only, plan.Do("accept"))}}}}
+	return table.Walk(accessChain, &plan.Packet{Src: from, Dst: from}).Line != nil
 }

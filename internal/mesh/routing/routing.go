@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -67,6 +68,9 @@ type Routing struct {
 	input  *topology.Input // of the last Set
 	rules  *Rules
 	status Status
+	// governing are the files that the last Reload has read, or would have: those of the
+	// policy, and the lists that they name.
+	governing []string
 }
 
 // New makes it. Nothing is changed before Run.
@@ -119,7 +123,7 @@ func (r *Routing) Prepare(in topology.Input) error {
 
 // planned is what an input wants, with the policy that counts.
 func (r *Routing) planned(in topology.Input) (plan.State, error) {
-	want, peers, _ := topology.Plan(in)
+	want, peers, _ := planOf(in)
 	rules := r.policy()
 	if rules == nil {
 		return want, nil
@@ -129,7 +133,7 @@ func (r *Routing) planned(in topology.Input) (plan.State, error) {
 		return want, err
 	}
 	in.Access = access
-	want, _, _ = topology.Plan(in)
+	want, _, _ = planOf(in)
 	return want, nil
 }
 
@@ -219,8 +223,11 @@ func (r *Routing) Use(rules *Rules) {
 // Reload reads the files of the policy and puts it into force. If one of them is refused
 // everything stays as it was, and the status says so until they are good.
 func (r *Routing) Reload(files []string, cluster string) error {
-	rules, err := ReadAccess(files, cluster)
+	rules, read, err := readAccess(files, cluster)
 	f := fault.From(err)
+	r.mu.Lock()
+	r.governing = read
+	r.mu.Unlock()
 	if f != nil {
 		r.metrics.Policies.WithLabelValues(tell.Outcome(f.Code)).Inc()
 		r.mu.Lock()
@@ -231,6 +238,13 @@ func (r *Routing) Reload(files []string, cluster string) error {
 	r.metrics.Policies.WithLabelValues(tell.Outcome("")).Inc()
 	r.Use(rules)
 	return nil
+}
+
+// Governing are the files whose change may change the policy.
+func (r *Routing) Governing() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.governing)
 }
 
 func (r *Routing) policy() *Rules {

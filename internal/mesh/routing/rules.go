@@ -13,6 +13,7 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/plan"
 	"github.com/tombolo-io/tombolo/internal/policy"
 	"github.com/tombolo-io/tombolo/internal/topology"
 )
@@ -28,14 +29,22 @@ type Rules struct {
 // wrong with any of them is told, each with file:line:column. Without a file there is no
 // policy: nil.
 func ReadAccess(files []string, cluster string) (*Rules, error) {
+	rules, _, err := readAccess(files, cluster)
+	return rules, err
+}
+
+// readAccess gives the files that were read, too, with the lists that they name.
+func readAccess(files []string, cluster string) (_ *Rules, read []string, err error) {
 	if len(files) == 0 {
-		return nil, nil
+		return nil, nil, nil
 	}
+	read = slices.Clone(files)
 	out := &Rules{cluster: cluster, files: slices.Clone(files)}
 	var wrong []string
 	for _, file := range files {
-		p, problems := readPolicy(cluster, file)
+		p, lists, problems := readPolicy(cluster, file)
 		wrong = append(wrong, problems...)
+		read = append(read, lists...)
 		out.policies = append(out.policies, p)
 	}
 	if len(wrong) == 0 {
@@ -47,30 +56,30 @@ func ReadAccess(files []string, cluster string) (*Rules, error) {
 		if wrong = wrong[:min(n, limit.PoliciesTold)]; n > len(wrong) {
 			wrong = append(wrong, fmt.Sprintf("and %d more", n-len(wrong)))
 		}
-		return nil, fault.New(fault.CodeConfig, "the policy between peers has problems").
+		return nil, read, fault.New(fault.CodeConfig, "the policy between peers has problems").
 			Whyf("\n  %s", strings.Join(wrong, "\n  ")).Hint("correct the lines named")
 	}
-	return out, nil
+	return out, read, nil
 }
 
-func readPolicy(cluster, file string) (*policy.Policy, []string) {
+func readPolicy(cluster, file string) (_ *policy.Policy, lists, wrong []string) {
 	data, err := readWhole(file, limit.ConfigFile)
 	if err != nil {
-		return nil, []string{fmt.Sprintf("%s: it cannot be read: %v", file, err)}
+		return nil, nil, []string{fmt.Sprintf("%s: it cannot be read: %v", file, err)}
 	}
 	p, findings := policy.ReadBetweenPeers(cluster, file, data, func(path string) ([]byte, error) {
 		if !filepath.IsAbs(path) {
 			path = filepath.Join(filepath.Dir(file), path)
 		}
+		lists = append(lists, path)
 		return readWhole(path, limit.PolicyList)
 	})
-	var wrong []string
 	for _, f := range findings {
 		if !f.Warning {
 			wrong = append(wrong, f.Problem.String())
 		}
 	}
-	return p, wrong
+	return p, lists, wrong
 }
 
 // readWhole reads a file of at most so many bytes.
@@ -145,3 +154,32 @@ func (l *lowered) renew(rules *Rules, parties []policy.Party) (f *fault.Fault, c
 	l.rules, l.parties, l.access = rules, parties, access
 	return fault.From(err), true
 }
+
+// planOf is topology's plan, where the policy is asked about each packet of a connection that
+// a peer began, so that a change of the policy ends what it forbids. What answers this side
+// is let in, and ICMP about either.
+func planOf(in topology.Input) (plan.State, topology.Peers, []topology.Problem) {
+	want, peers, problems := topology.Plan(in)
+	if in.Access == nil {
+		return want, peers, problems
+	}
+	begun := plan.Line{plan.If(plan.KeyState, "established,related"), plan.Do("accept")}
+	answers := []plan.Line{
+		{plan.If(plan.KeyState, "established"), plan.If(plan.KeyWay, "reply"), plan.Do("accept")},
+		{plan.If(plan.KeyState, "related"), plan.Do("accept")},
+	}
+	for _, t := range want.Tables {
+		at := slices.IndexFunc(t.Chains, func(c plan.Chain) bool { return c.Name == accessChain })
+		if at < 0 {
+			continue
+		}
+		lines := t.Chains[at].Lines
+		if len(lines) > 0 && lines[0].String() == begun.String() {
+			t.Chains[at].Lines = slices.Concat(answers, lines[1:])
+		}
+	}
+	return want, peers, problems
+}
+
+// accessChain is topology's chain of the policy.
+const accessChain = "access"

@@ -180,7 +180,7 @@ func (o *owner) plan(in topology.Input) {
 	if rules != nil {
 		in.Access = o.lowered.access
 	}
-	want, peers, problems := topology.Plan(in)
+	want, peers, problems := planOf(in)
 	if rules != nil {
 		f, changed := o.lowered.renew(rules, parties(peers, o.r.parts.Caller))
 		if f != nil {
@@ -189,7 +189,7 @@ func (o *owner) plan(in topology.Input) {
 		if changed {
 			o.r.write(func(s *Status) { s.Policy.Closed = f })
 			in.Access = o.lowered.access
-			want, peers, problems = topology.Plan(in)
+			want, peers, problems = planOf(in)
 		}
 	}
 	if o.r.parts.Peers != nil && (!o.wanted || !slices.EqualFunc(o.peers, peers, alike)) {
