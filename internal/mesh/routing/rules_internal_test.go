@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -31,11 +32,18 @@ func write(t *testing.T, path, text string) string {
 
 func called(p topology.Peer) string { return "spiffe://t/cluster/c1/node/" + p.Node }
 
-// admits walks a packet that came by the link through what is in force.
-func (r *rig) admits(src, dst string, port uint16, established bool) bool {
+// admits walks a packet that came by the link through what is in force: the first of its
+// connection and a later one, which are to be treated alike; or an answer.
+func (r *rig) admits(src, dst string, port uint16, answer bool) bool {
 	have, _ := r.kernel.Kernel.Observe()
-	p := plan.Packet{Src: netip.MustParseAddr(src), Dst: netip.MustParseAddr(dst), In: "tombolo0", Out: "cni0", Proto: 6, Port: port, Established: established}
-	return have.Tables[0].Walk("forward", &p).Do == "accept"
+	p := plan.Packet{Src: netip.MustParseAddr(src), Dst: netip.MustParseAddr(dst), In: "tombolo0", Out: "cni0", Proto: 6, Port: port, Established: answer, Reply: answer}
+	later := p
+	later.Established = true
+	accepts := have.Tables[0].Walk("forward", &p).Do == "accept"
+	if (have.Tables[0].Walk("forward", &later).Do == "accept") != accepts {
+		r.t.Errorf("of a connection from %s to port %d the first packet is not treated as the others are", src, port)
+	}
+	return accepts
 }
 
 func TestAPolicyIsInForceForThePeersThereAre(t *testing.T) {
@@ -64,7 +72,7 @@ func TestAPolicyIsInForceForThePeersThereAre(t *testing.T) {
 		}
 		allows("n2 is known", map[string]bool{"10.0.2.7": true, "100.112.0.2": true, "192.0.2.2": true, "10.0.3.7": false})
 		if r.admits("10.0.2.7", "10.0.1.7", 81, false) || !r.admits("10.0.3.7", "10.0.1.7", 81, true) {
-			t.Error("another port, and a connection that there is")
+			t.Error("another port, and an answer to this side")
 		}
 		// Its range moves to another: so does nothing of what it may.
 		in.Members[0].Ranges = nil
@@ -228,7 +236,7 @@ func TestWhatCannotBeLoweredLetsNothingIn(t *testing.T) {
 		r.Set(input(2))
 		r.settle()
 		if r.admits("10.0.2.7", "10.0.1.7", 80, false) || !r.admits("10.0.2.7", "10.0.1.7", 80, true) {
-			t.Error("it is open, or closed to what goes on")
+			t.Error("it is open, or closed to answers")
 		}
 		if s := r.Status(); !s.InForce || s.Policy.Closed == nil || s.Policy.Fault != nil {
 			t.Errorf("status %+v", s)
@@ -244,6 +252,47 @@ func TestWhatCannotBeLoweredLetsNothingIn(t *testing.T) {
 		}
 		if n := r.logged("level=ERROR"); n != 1 {
 			t.Errorf("%d errors are logged", n)
+		}
+	})
+}
+
+// TestWhatAPolicySaysOfAnAddress: the lines that look at it, as a peer's user would ask.
+func TestWhatAPolicySaysOfAnAddress(t *testing.T) {
+	file := write(t, filepath.Join(t.TempDir(), "p.yaml"), fromN2)
+	inBubble(t, func(p *Parts) { p.Caller = called }, func(t *testing.T, r *rig) {
+		if err := r.Reload([]string{file}, "c1"); err != nil {
+			t.Fatal(err)
+		}
+		r.link()
+		r.start()
+		r.Set(input(3))
+		r.settle()
+		for addr, want := range map[string]bool{"10.0.2.7": true, "10.0.3.7": false} {
+			e, err := r.Explain(t.Context(), netip.MustParseAddr(addr))
+			if err != nil || !e.Ruled || strings.Contains(strings.Join(e.Lines, "\n"), "dport 80") != want || !strings.Contains(e.String(), "anything else: drop") {
+				t.Errorf("%s: %v %+v\n%s", addr, err, e.Lines, e)
+			}
+		}
+		if e, err := r.Explain(t.Context(), netip.MustParseAddr("8.8.8.8")); err != nil || e.Ruled {
+			t.Errorf("of who is no peer: %v, %s", err, e)
+		}
+	})
+}
+
+// TestGoverningFiles are those of the policy and the lists that they name, also of a policy
+// that is refused: a change of each may mend it.
+func TestGoverningFiles(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "p.yaml")
+	inBubble(t, nil, func(t *testing.T, r *rig) {
+		write(t, file, "junk")
+		if err := r.Reload([]string{file}, "c1"); err == nil || !slices.Equal(r.Governing(), []string{file}) {
+			t.Errorf("%v, and it is governed by %v", err, r.Governing())
+		}
+		write(t, file, head+"- name: a\n  sources: [\"@l\"]\n  allow: [\"10.0.1.0/24:80\"]\nlists:\n- name: l\n  file: list\n")
+		err := r.Reload([]string{file}, "c1")
+		if want := []string{file, filepath.Join(dir, "list")}; err == nil || !slices.Equal(r.Governing(), want) {
+			t.Errorf("%v, and it is governed by %v, want %v", err, r.Governing(), want)
 		}
 	})
 }
