@@ -43,7 +43,7 @@ func TestSecretsAreExchangedAtAReload(t *testing.T) {
 			if fixed, err := nodes[name].Reload(w.config(of(name, secrets...))); err != nil || len(fixed) > 0 {
 				t.Fatalf("%s: %v, %v", name, fixed, err)
 			}
-			time.Sleep(settle)
+			time.Sleep(limit.FinderGiveUp + settle) // the farewell under the old one comes while others have both
 			synctest.Wait()
 			for n, watch := range watchers {
 				for _, e := range watch.Now() {
