@@ -381,7 +381,8 @@ func (s *site) routed(change func(*routing.Parts)) *router {
 
 const policyHead = "apiVersion: tombolo.dev/v1alpha1\nkind: AccessPolicy\nrules:\n"
 
-// A policy is changed while packets flow: what lives goes on, what is new is decided by it.
+// A policy is changed while packets flow: it decides what is new, and each packet of what
+// lives. A connection that it forbids is as lost until it is allowed again.
 func TestAPolicyChangesUnderTraffic(t *testing.T) {
 	s := newSite(t)
 	r := s.routed(nil)
@@ -419,7 +420,8 @@ func TestAPolicyChangesUnderTraffic(t *testing.T) {
 			t.Errorf("%s: %q came", what, got)
 		}
 	}
-	if err := load("- name: two\n  callers: [\"spiffe://t/cluster/c1/node/m2\"]\n  allow: [\"10.244.1.0/24:53\"]\n"); err != nil {
+	two := "- name: two\n  callers: [m2]\n  allow: [\"10.244.1.0/24:53\", \"10.244.1.0/24:80\"]\n"
+	if err := load(two); err != nil {
 		t.Fatal(err)
 	}
 	comes("two", pod3, pod2)
@@ -429,15 +431,18 @@ func TestAPolicyChangesUnderTraffic(t *testing.T) {
 	}
 	// What m2 sent has become a connection of UDP only if it was answered: it was not.
 	comes("three", pod2, pod3)
-	lives("second")
+	s.tun.send(tcp(packet{src: answer.dst, dst: answer.src, sport: 6000, dport: 80, flags: ack, seq: seq, payload: "must not come\n"}, acked))
 	if err := load("- name: bad\n  uids: [0]\n  allow: [\"10.244.1.0/24\"]\n"); !fault.Has(err, fault.CodeConfig) || !strings.Contains(err.Error(), file+":5:") {
 		t.Errorf("a bad one: %v", err)
 	}
 	comes("still three", pod2, pod3)
-	lives("third")
 	if st := r.Status(); st.Policy.Fault == nil || !st.InForce {
 		t.Errorf("status %+v", st)
 	}
+	if err := load(two); err != nil {
+		t.Fatal(err)
+	}
+	lives("second") // had the one before come, this were a repetition
 	if r.log.Len() > 0 && strings.Contains(r.log.String(), "level=ERROR") {
 		t.Errorf("log:\n%s", r.log)
 	}
