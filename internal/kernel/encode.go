@@ -156,7 +156,8 @@ func (e *encoder) conn(t plan.Term) error {
 	return nil
 }
 
-// way compares enum ip_conntrack_dir.
+// way compares enum ip_conntrack_dir. It does not hold for a packet of no connection,
+// neither with not: the kernel leaves the line.
 func (e *encoder) way(t plan.Term) error {
 	at := slices.Index([]string{"original", "reply"}, t.Arg)
 	if at < 0 {

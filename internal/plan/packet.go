@@ -16,6 +16,7 @@ type Packet struct {
 	Mark, Conn  uint32 // its own and its connection's
 	Established bool   // it is not its connection's first
 	Reply       bool   // it goes to who began its connection
+	Related     bool   // it is about a connection, as an error of ICMP
 	DNAT        bool   // its destination was translated
 	Local       bool   // its source is an address of this machine
 	Proto       uint8
@@ -82,7 +83,10 @@ func (t Table) holds(term Term, p *Packet) bool {
 		return p.Conn&term.Mask == number(term.Arg)
 	case KeyState:
 		want := "new"
-		if p.Established {
+		switch {
+		case p.Related:
+			want = "related"
+		case p.Established:
 			want = "established"
 		}
 		return slices.Contains(strings.Split(term.Arg, ","), want)

@@ -73,6 +73,8 @@ func (d *draft) chains() []plan.Chain {
 		{Name: "input", Hook: "input", Type: "filter", Priority: atFilter, Lines: d.checked()},
 		{Name: "postrouting", Hook: "postrouting", Type: "filter", Priority: atMangle, Lines: d.clamps(plan.KeyOut)},
 		{Name: "source", Hook: "postrouting", Type: "nat", Priority: atSourceNAT, Lines: d.masquerade()},
+		{Name: leavingChain, Hook: "postrouting", Type: "filter", Priority: afterSNAT, Lines: d.leaving()},
+		{Name: answersChain, Lines: d.answers()},
 	}
 	if a := d.in.Access; a != nil {
 		lines := []plan.Line{{plan.If(plan.KeyState, "established,related"), plan.Do("accept")}}
@@ -166,13 +168,12 @@ func (d *draft) checked() []plan.Line {
 	var out []plan.Line
 	for _, f := range families() {
 		line := plan.Line{d.link(plan.KeyIn)}
-		for _, set := range []string{setRouted, setPeers, setSource, setDown} {
-			if set != setDown || d.o.Bypass {
-				line = append(line, plan.NotNamed(f.Src(), of(set, f.Family)))
-			}
+		for _, set := range append(d.within(), setSource) {
+			line = append(line, plan.NotNamed(f.Src(), of(set, f.Family)))
 		}
 		out = append(out, append(line, plan.Count(), plan.Do("drop")))
 	}
+	out = append(out, d.answered()...)
 	if d.in.Access != nil {
 		out = append(out, plan.Line{d.link(plan.KeyIn), plan.If(plan.KeyJump, accessChain)})
 	}
@@ -207,11 +208,7 @@ func (d *draft) clamps(way plan.Key) []plan.Line {
 func (d *draft) masquerade() []plan.Line {
 	var out []plan.Line
 	for _, f := range families() {
-		a := d.in.Self.Overlay6
-		if f.Family == plan.IPv4 {
-			a = d.in.Self.Overlay4
-		}
-		if a.IsValid() {
+		if d.overlay(f.Family).IsValid() {
 			out = append(out, plan.Line{d.link(plan.KeyOut), plan.NotNamed(f.Src(), of(setOwn, f.Family)),
 				plan.If(plan.KeyOwner, "local"), plan.Do("masquerade")})
 		}
@@ -220,15 +217,20 @@ func (d *draft) masquerade() []plan.Line {
 }
 
 // Reasons are what Reason may say.
-func Reasons() []string { return []string{"policy", "transit", "destination", "source", "other"} }
+func Reasons() []string {
+	return []string{"policy", "transit", "destination", "source", "clear", "other"}
+}
 
 // Reason says in a word why a line drops packets, for a metric; empty if it does not.
 func Reason(chain string, line plan.Line) string {
 	if len(line) == 0 || line[len(line)-1] != plan.Do("drop") {
 		return ""
 	}
-	if chain == accessChain {
+	switch chain {
+	case accessChain:
 		return "policy"
+	case arrivingChain, leavingChain, answersChain:
+		return "clear" // it has come so, or it or its answer would go so
 	}
 	for _, t := range line {
 		switch t.Key {

@@ -81,7 +81,7 @@ func TestWayOfPackets(t *testing.T) {
 	e.expect(t, "dropped", "from a source of nobody", link, "10.9.9.9", pod1)
 	e.expect(t, "dropped", "from our own source", link, pod1, pod1)
 	e.expect(t, "dropped", "from our own address", link, "192.0.2.1", pod1)
-	e.expect(t, "eth0", "from a node, as it answers a pod that reached it in clear", link, "192.0.2.2", pod1)
+	e.expect(t, "dropped", "from a node: the answer would go in clear", link, "192.0.2.2", pod1)
 	e.expect(t, "eth0", "to a node", "cni0", pod1, "192.0.2.2")
 	e.expect(t, "dropped", "through us to elsewhere", link, pod2, "8.8.8.8")
 	e.expect(t, "dropped", "through us to a range that is not announced", link, pod2, "192.168.7.7")
@@ -95,6 +95,40 @@ func TestWayOfPackets(t *testing.T) {
 	answer := plan.Packet{Src: netip.MustParseAddr(pod2), Dst: netip.MustParseAddr("192.168.7.7"), In: link, Out: "eth1", Established: true}
 	if v := e.state.Tables[0].Walk("forward", &answer); v.Do != "accept" {
 		t.Errorf("the answer to who was masqueraded: %v", v)
+	}
+	for name, tc := range map[string]struct {
+		p    plan.Packet
+		want string
+	}{
+		"a node answers a pod that reached it in clear": {plan.Packet{Established: true, Reply: true}, "accept"},
+		"a connection of a node, however old":           {plan.Packet{Established: true}, "drop"},
+		"an error of a node":                            {plan.Packet{Related: true, Proto: 1}, "accept"},
+		"what a node does beside a connection":          {plan.Packet{Related: true, Proto: 6}, "drop"},
+	} {
+		in, out := tc.p, tc.p
+		in.Src, in.Dst, in.In, in.Out = netip.MustParseAddr("192.0.2.2"), netip.MustParseAddr(pod1), link, "cni0"
+		out.Src, out.Dst, out.Out = netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr(pod2), link
+		for chain, p := range map[string]*plan.Packet{"forward": &in, "input": &in, "leaving": &out} {
+			if v := e.state.Tables[0].Walk(chain, p); v.Do != tc.want {
+				t.Errorf("%s, in %s: %v, want %s", name, chain, v, tc.want)
+			}
+		}
+	}
+	for _, tc := range []struct {
+		src, dst, out string
+		mark          uint32
+		want          string
+	}{
+		{pod1, pod2, link, 0x40, "accept"}, {pod1, pod2, "eth0", 0x40, "drop"}, {"192.0.2.1", pod2, "eth0", 0x20, "accept"},
+		{"100.112.0.1", "100.112.0.2", link, 0, "accept"}, {"192.0.2.1", "100.112.0.2", "eth0", 0, "drop"},
+		{"fd10:1::1", "fd10:2::1", link, 0x40, "accept"}, {"fd10:1::1", "fd10:2::1", "eth0", 0x40, "drop"},
+		{"fe80::1", "ff02::16", "eth0", 0xd4, "accept"}, {"fe80::1", "ff02::2", link, 0, "accept"}, {"2001:db8::1", "fd10:2::1", link, 0x40, "drop"},
+	} {
+		s, _, _ := topology.Plan(three())
+		p := plan.Packet{Src: netip.MustParseAddr(tc.src), Dst: netip.MustParseAddr(tc.dst), Out: tc.out, Mark: tc.mark}
+		if v := s.Tables[0].Walk("leaving", &p); v.Do != tc.want {
+			t.Errorf("%+v leaves: %v", tc, v)
+		}
 	}
 	own := plan.Packet{Src: netip.MustParseAddr("192.0.2.1"), Dst: netip.MustParseAddr(pod2), Mark: 0x20, Out: "eth0"}
 	if e.state.Tables[0].Walk("output", &own); own.Mark != 0x20 {

@@ -134,7 +134,7 @@ func agree(t *rapid.T, s plan.State, peers topology.Peers, in topology.Input, a 
 	if source && w.ToPeer {
 		t.Fatalf("%s is allowed to %s, and a source of another", a, w.Peer.ID)
 	}
-	p := plan.Packet{Src: a, Dst: netip.MustParseAddr("10.1.0.1"), In: in.Options.Link, Established: true}
+	p := plan.Packet{Src: a, Dst: netip.MustParseAddr("10.1.0.1"), In: in.Options.Link, Established: true, Reply: true}
 	for _, chain := range []string{"input", "forward"} {
 		if v := s.Tables[0].Walk(chain, &p); (v.Do == "accept") != (w.ToPeer || source) {
 			t.Fatalf("from %s: %s %v, and a peer has it: %v, or answers from it: %v", a, chain, v, w.ToPeer, source)
