@@ -67,6 +67,7 @@ func (d *draft) sets() []plan.Set {
 
 func (d *draft) chains() []plan.Chain {
 	out := []plan.Chain{
+		{Name: arrivingChain, Hook: "prerouting", Type: "filter", Priority: beforeConnections, Lines: d.arriving()},
 		{Name: "prerouting", Hook: "prerouting", Type: "filter", Priority: afterDNAT, Lines: d.prerouting()},
 		{Name: "output", Hook: "output", Type: "route", Priority: afterDNAT, Lines: d.output()},
 		{Name: "forward", Hook: "forward", Type: "filter", Priority: atFilter, Lines: d.forward()},

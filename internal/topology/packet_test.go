@@ -130,6 +130,16 @@ func TestWayOfPackets(t *testing.T) {
 			t.Errorf("%+v leaves: %v", tc, v)
 		}
 	}
+	for _, tc := range []struct{ in, src, dst, want string }{
+		{"eth0", "192.0.2.9", "100.112.0.1", "drop"}, {"eth0", "100.112.0.2", "192.0.2.1", "drop"}, {"eth0", "2001:db8::9", "fd00:0:0:2::1", "drop"},
+		{"cni0", pod1, "100.112.0.1", "accept"}, {"lo", "192.0.2.1", "100.112.0.1", "accept"}, {link, pod2, "100.112.0.1", "accept"},
+		{"eth0", "192.0.2.9", "192.0.2.1", "accept"}, {link, "100.112.0.2", pod1, "accept"},
+	} {
+		p := plan.Packet{Src: netip.MustParseAddr(tc.src), Dst: netip.MustParseAddr(tc.dst), In: tc.in}
+		if v := e.state.Tables[0].Walk("arriving", &p); v.Do != tc.want {
+			t.Errorf("%+v arrives: %v", tc, v)
+		}
+	}
 	own := plan.Packet{Src: netip.MustParseAddr("192.0.2.1"), Dst: netip.MustParseAddr(pod2), Mark: 0x20, Out: "eth0"}
 	if e.state.Tables[0].Walk("output", &own); own.Mark != 0x20 {
 		t.Errorf("our socket's packet has mark %#x", own.Mark)

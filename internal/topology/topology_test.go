@@ -363,7 +363,7 @@ func TestWhatIsDroppedHasAReason(t *testing.T) {
 			}
 		}
 	}
-	if want := map[string]int{"policy": 2, "transit": 1, "destination": 2, "source": 4, "clear": 7}; fmt.Sprint(reasons) != fmt.Sprint(want) {
+	if want := map[string]int{"policy": 2, "transit": 1, "destination": 2, "source": 4, "clear": 11}; fmt.Sprint(reasons) != fmt.Sprint(want) {
 		t.Errorf("reasons %v", reasons)
 	}
 	if reason := topology.Reason("input", plan.Line{plan.Do("drop")}); reason != "other" {

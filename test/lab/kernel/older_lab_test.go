@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/tombolo-io/tombolo/internal/topology"
 	"github.com/tombolo-io/tombolo/test/lab"
 )
 
@@ -167,5 +168,61 @@ func TestWithoutRoutesNothingGoesInClear(t *testing.T) {
 	said(t, fromPod, "again")
 	if p := s.tun.receive("of a pod", to(pod2, 53)); p.payload != "again" || p.src.String() != pod1 {
 		t.Errorf("%+v", p)
+	}
+}
+
+// An overlay address is reached by the mesh, from this machine and from its pods: a
+// neighbour that sends it packets in clear is no member, whatever source it takes.
+func TestOverlayAddressesAreNotReachedInClear(t *testing.T) {
+	for _, bypass := range []bool{false, true} {
+		t.Run(map[bool]string{false: "closed", true: "bypass"}[bypass], func(t *testing.T) {
+			s := newSite(t)
+			s.in.Options.Bypass = bypass
+			s.in.Health["m2"] = topology.Health{Down: true}
+			s.plan()
+			const own = "100.112.0.1"
+			s.run("table ip services {\n chain pre { type nat hook prerouting priority dstnat; udp dport 54 dnat to 10.244.1.7:53; }\n}\n", "nft", "-f", "-")
+			other := &nodeOf{t, s.world}
+			other.run("ip", "route", "add", own, "via", "192.0.2.2")
+			other.run("ip", "-6", "addr", "add", "2001:db8::1/64", "dev", "eth0", "nodad")
+			s.run("", "ip", "-6", "addr", "add", "2001:db8::2/64", "dev", "eth0", "nodad")
+			other.run("ip", "-6", "route", "add", "fd00:0:0:2::1", "via", "2001:db8::2")
+			other.run("ip", "addr", "add", overlay2+"/32", "dev", "lo")
+			at4, at6, atPod := listen(t, s.host, own+":53"), listen(t, s.host, "[fd00:0:0:2::1]:53"), listen(t, s.pod, pod1+":53")
+			underlay, underlay6 := listen(t, s.host, "192.0.2.2:53"), listen(t, s.host, "[2001:db8::2]:53")
+			said(t, socket(t, s.world, "", own+":53"), "clear")
+			said(t, socket(t, s.world, "", own+":54"), "clear, to a service")
+			said(t, socket(t, s.world, pod2+":0", own+":53"), "clear, of a peer's pod")
+			said(t, socket(t, s.world, overlay2+":0", own+":53"), "clear, of a peer")
+			said(t, socket(t, s.world, overlay2+":0", "192.0.2.2:53"), "clear, of a peer")
+			said(t, socket(t, s.world, "", "[fd00:0:0:2::1]:53"), "clear")
+			said(t, socket(t, s.world, "192.0.2.1:0", "192.0.2.2:53"), "last")
+			said(t, socket(t, s.world, "", "[2001:db8::2]:53"), "last")
+			for _, conn := range []net.PacketConn{underlay, underlay6} {
+				if got := datagram(t, conn); got != "last" {
+					t.Errorf("%q came", got)
+				}
+			}
+			said(t, socket(t, s.host, "", own+":53"), "of this machine")
+			if got := datagram(t, at4); got != "of this machine" {
+				t.Errorf("%q came", got)
+			}
+			said(t, socket(t, s.pod, "", own+":53"), "of its pod")
+			if got := datagram(t, at4); got != "of its pod" {
+				t.Errorf("%q came", got)
+			}
+			s.tun.send(udp(overlay2, own, 53, "of a peer"))
+			if got := datagram(t, at4); got != "of a peer" {
+				t.Errorf("%q came", got)
+			}
+			none(t, "in clear", at6)
+			none(t, "to a service", atPod)
+			if bypass { // what is in clear on purpose comes, and is answered
+				said(t, socket(t, s.world, pod2+":0", pod1+":53"), "in clear")
+				if got := datagram(t, atPod); got != "in clear" {
+					t.Errorf("%q came", got)
+				}
+			}
+		})
 	}
 }
