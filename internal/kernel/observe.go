@@ -90,6 +90,18 @@ func (k *Kernel) links(s *plan.State) error {
 	return nil
 }
 
+// Settings reads the sysctls of our link and nothing else, which is cheap: the kernel tells
+// nobody when they change. Of a link that is not there it has none.
+func (k *Kernel) Settings() []plan.Sysctl {
+	var out []plan.Sysctl
+	for _, path := range settings(k.names.Link) {
+		if data, err := os.ReadFile(sysctl(path)); err == nil {
+			out = append(out, plan.Sysctl{Link: k.names.Link, Path: path, Value: strings.TrimSpace(string(data))})
+		}
+	}
+	return out
+}
+
 func sysctl(path string) string { return filepath.Join("/proc/sys/net", filepath.FromSlash(path)) }
 
 func (k *Kernel) routes(s *plan.State) error {

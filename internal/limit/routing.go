@@ -15,9 +15,10 @@ const (
 	// RoutingBackoff is the longest wait after a failure. RoutingLink is that where only
 	// the link is missing: its tunnel may be there at any moment.
 	RoutingBackoff, RoutingLink = 10 * time.Second, time.Second
-	// RoutingLook is how often the kernel is compared though it told of nothing, for it does
-	// not tell of sysctls; RoutingBlind is the same while it cannot be watched.
-	RoutingLook, RoutingBlind = time.Minute, 2 * time.Second
+	// RoutingLook is how often the kernel is compared though it told of nothing; RoutingBlind is
+	// the same while it cannot be watched. RoutingSettings is how often the few sysctls of the
+	// link are read, of which it never tells.
+	RoutingLook, RoutingBlind, RoutingSettings = time.Minute, 2 * time.Second, time.Second
 	// RoutingCounts is how often counters of dropped packets are read: a chain that is
 	// written anew loses what came since.
 	RoutingCounts = 15 * time.Second

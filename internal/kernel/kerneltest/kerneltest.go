@@ -6,6 +6,7 @@ package kerneltest
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/kernel"
@@ -52,6 +53,9 @@ func (k *Kernel) Observe() (plan.State, error) { return k.state.Normal(), nil }
 
 // Check is that of package kernel.
 func (k *Kernel) Check(plan.State) []*fault.Fault { return k.Faults }
+
+// Settings is that of package kernel.
+func (k *Kernel) Settings() []plan.Sysctl { return slices.Clone(k.state.Sysctls) }
 
 // Counts is that of package kernel.
 func (k *Kernel) Counts() ([]kernel.Count, error) { return k.Drops, nil }

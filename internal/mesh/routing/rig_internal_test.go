@@ -49,6 +49,11 @@ func (k *twin) Counts() ([]kernel.Count, error) {
 	return k.Kernel.Counts()
 }
 
+func (k *twin) Settings() []plan.Sysctl {
+	k.hand()
+	return k.Kernel.Settings()
+}
+
 func (k *twin) Observe() (plan.State, error) {
 	k.hand()
 	k.observed++

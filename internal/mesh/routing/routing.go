@@ -25,6 +25,7 @@ type Kernel interface {
 	Apply([]plan.Step) error
 	Check(plan.State) []*fault.Fault
 	Counts() ([]kernel.Count, error)
+	Settings() []plan.Sysctl
 }
 
 // Watch tells of the kernel's changes, from when it was opened.

@@ -52,11 +52,11 @@ type owner struct {
 }
 
 // due is when something is to be done; zero is never.
-type due struct{ apply, look, watch, count, local time.Time }
+type due struct{ apply, look, watch, count, local, settings time.Time }
 
 // first is the earliest.
 func (d *due) first() (at time.Time) {
-	for _, t := range []time.Time{d.apply, d.look, d.watch, d.count, d.local} {
+	for _, t := range []time.Time{d.apply, d.look, d.watch, d.count, d.local, d.settings} {
 		if !t.IsZero() && (at.IsZero() || t.Before(at)) {
 			at = t
 		}
@@ -75,7 +75,7 @@ func (r *Routing) Run(ctx context.Context) error {
 	now := time.Now()
 	o := &owner{r: r, ctx: ctx, log: r.parts.Log, kernel: r.parts.Kernel, lost: make(chan error, 1)}
 	o.tally.begin(o.kernel)
-	o.due = due{look: now.Add(limit.RoutingBlind), count: now.Add(limit.RoutingCounts)}
+	o.due = due{look: now.Add(limit.RoutingBlind), count: now.Add(limit.RoutingCounts), settings: now.Add(limit.RoutingSettings)}
 	if r.parts.Watch != nil {
 		o.due.watch = now
 	}
@@ -132,6 +132,13 @@ func (o *owner) work(now time.Time) {
 		o.due.count = now.Add(limit.RoutingCounts)
 		o.count()
 	}
+	if passed(o.due.settings, now) {
+		o.due.settings = now.Add(limit.RoutingSettings)
+		if o.unsettled() {
+			o.have = nil
+			o.soon(now)
+		}
+	}
 	if passed(o.due.look, now) {
 		o.rearm(now)
 		o.have = nil
@@ -141,6 +148,13 @@ func (o *owner) work(now time.Time) {
 		o.due.apply = time.Time{}
 		o.cycle(now)
 	}
+}
+
+// unsettled says whether somebody has changed a sysctl of our link.
+func (o *owner) unsettled() bool {
+	return o.settled && slices.ContainsFunc(o.kernel.Settings(), func(have plan.Sysctl) bool {
+		return slices.ContainsFunc(o.want.Sysctls, func(want plan.Sysctl) bool { return want.Path == have.Path && want != have })
+	})
 }
 
 func (o *owner) rearm(now time.Time) {

@@ -155,7 +155,7 @@ func TestWhatOthersTakeAwayIsPutBack(t *testing.T) {
 				}
 			}
 		}
-		r.wait(limit.RoutingLook + limit.RoutingRest)
+		r.wait(limit.RoutingSettings + limit.RoutingRest)
 		r.inForce(in)
 	})
 }

@@ -231,6 +231,8 @@ func TestRoutingPutsBackWhatIsTakenAway(t *testing.T) {
 		"ip rule del priority 32501", "ip route flush table 180", "ip -6 route flush table 180", "ip addr flush dev tombolo0",
 		"ip link set tombolo0 down", "ip link set tombolo0 mtu 1300",
 		"ip link set tombolo0 name x0",
+		"sysctl -q -w net.ipv4.conf.all.rp_filter=1 net.ipv4.conf.tombolo0.src_valid_mark=0 net.ipv4.conf.tombolo0.rp_filter=1",
+		"sysctl -q -w net.ipv6.conf.tombolo0.disable_ipv6=1",
 	} {
 		before := r.Status().Repairs
 		n.run("", strings.Fields(args)...)
