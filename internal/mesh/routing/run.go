@@ -150,13 +150,6 @@ func (o *owner) work(now time.Time) {
 	}
 }
 
-// unsettled says whether somebody has changed a sysctl of our link.
-func (o *owner) unsettled() bool {
-	return o.settled && slices.ContainsFunc(o.kernel.Settings(), func(have plan.Sysctl) bool {
-		return slices.ContainsFunc(o.want.Sysctls, func(want plan.Sysctl) bool { return want.Path == have.Path && want != have })
-	})
-}
-
 func (o *owner) rearm(now time.Time) {
 	if o.due.look = now.Add(limit.RoutingLook); o.watch == nil {
 		o.due.look = now.Add(limit.RoutingBlind)
@@ -274,6 +267,11 @@ func (o *owner) succeed(began time.Time, steps []plan.Step) {
 	o.r.metrics.Applies.WithLabelValues(tell.Outcome("")).Inc()
 	for _, s := range steps {
 		o.r.metrics.Steps.WithLabelValues(string(s.Verb), kindOf(s.On)).Inc()
+	}
+	for _, s := range steps {
+		if name, is := s.On.(plan.TableName); is && s.Verb == plan.Remove {
+			o.log.Info("a table of an earlier start with another mesh.filter is removed", "table", "inet "+string(name))
+		}
 	}
 	repaired := o.settled && len(steps) > 0
 	if repaired {

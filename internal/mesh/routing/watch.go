@@ -6,10 +6,12 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/plan"
 	"github.com/tombolo-io/tombolo/internal/run"
 	"github.com/tombolo-io/tombolo/internal/tell"
 )
@@ -81,4 +83,11 @@ func (o *owner) blinded(now time.Time, err error) {
 	o.have = nil
 	o.soon(now)
 	o.rearm(now)
+}
+
+// unsettled says whether somebody has changed a sysctl of our link.
+func (o *owner) unsettled() bool {
+	return o.settled && slices.ContainsFunc(o.kernel.Settings(), func(have plan.Sysctl) bool {
+		return slices.ContainsFunc(o.want.Sysctls, func(want plan.Sysctl) bool { return want.Path == have.Path && want != have })
+	})
 }

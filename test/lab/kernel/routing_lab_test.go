@@ -233,6 +233,9 @@ func TestRoutingPutsBackWhatIsTakenAway(t *testing.T) {
 		"ip link set tombolo0 name x0",
 		"sysctl -q -w net.ipv4.conf.all.rp_filter=1 net.ipv4.conf.tombolo0.src_valid_mark=0 net.ipv4.conf.tombolo0.rp_filter=1",
 		"sysctl -q -w net.ipv6.conf.tombolo0.disable_ipv6=1",
+		"sysctl -q -w net.ipv4.conf.tombolo0.src_valid_mark=0", // of this nobody is told: not by chance three times
+		"sysctl -q -w net.ipv4.conf.tombolo0.src_valid_mark=0",
+		"sysctl -q -w net.ipv4.conf.tombolo0.src_valid_mark=0",
 	} {
 		before := r.Status().Repairs
 		n.run("", strings.Fields(args)...)
@@ -551,5 +554,55 @@ func TestRoutingOfALargeMesh(t *testing.T) {
 	}
 	if sent := k.Sent(); sent.Transactions > 8 || sent.Ranges > 3*1003 {
 		t.Errorf("all of it: %+v", sent)
+	}
+}
+
+// What was made under other names, and left by a kill, goes at the next start and with
+// mesh down: it bears our mark. What others have stays.
+func TestWhatWasMadeUnderOtherNamesGoes(t *testing.T) {
+	n := alone(t)
+	n.populate()
+	before := n.dump()
+	old := input()
+	old.Options.Filter, old.Options.Table, old.Options.Rule = "f1", 181, 31000
+	leave := func() {
+		openTunnel(t, n.host)
+		r := newRouter(t, n, func(p *routing.Parts) {
+			p.Options, p.Keep = old.Options, true
+			names := routing.Names(old.Options)
+			if err := n.host.Do(func() (err error) { p.Kernel, err = kernel.New(names); return err }); err != nil {
+				t.Fatal(err)
+			}
+		})
+		r.start()
+		r.Set(old)
+		until(t, "the old names", func() bool { return r.Status().InForce })
+		if err := r.stop(); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(n.run("", "nft", "list", "tables"), "table inet f1") {
+			t.Fatal("nothing is left of the old names")
+		}
+	}
+	leave()
+	r := newRouter(t, n, nil)
+	r.start()
+	r.to(input())
+	if text := n.run("", "nft", "list", "tables"); strings.Contains(text, "f1") || !strings.Contains(text, "tombolo_mesh") {
+		t.Errorf("after the start:\n%s", text)
+	}
+	if text := r.log.String(); !strings.Contains(text, "inet f1") {
+		t.Errorf("nobody is told:\n%s", text)
+	}
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+	n.down()
+	leave()
+	if steps := plan.Print(n.down()); !strings.Contains(steps, "remove table inet f1") {
+		t.Errorf("removed:\n%s", steps)
+	}
+	if after := n.dump(); after != before {
+		t.Errorf("the machine is not as it was:\n%s", difference(before, after))
 	}
 }
