@@ -158,7 +158,7 @@ func (m *Mesh) input(result roster.Result) topology.Input {
 	m.mu.Unlock()
 	in := topology.Input{Self: routing.MemberOf(self), Members: m.believed(result.Members), Options: o, Health: map[string]topology.Health{}, Closed: closed}
 	for _, p := range m.peering.Healths() {
-		if h := (topology.Health{Down: p.Down, MTU: p.MTU}); h != (topology.Health{}) {
+		if h := (topology.Health{Down: p.Down, MTU: p.MTU, At: p.At}); h.Down || h.MTU > 0 || len(h.At) > 0 {
 			in.Health[p.ID] = h
 		}
 	}

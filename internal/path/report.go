@@ -4,6 +4,8 @@ package path
 
 import (
 	"fmt"
+	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/limit"
@@ -68,6 +70,27 @@ func (p *Peer) State(now time.Time) (State, int) {
 		return s, t.size.passes
 	}
 	return s, 0
+}
+
+// Places are where the peer has shown itself to be, without a relay, in order: what it says of
+// its addresses is a word.
+func (p *Peer) Places(now time.Time) []netip.Addr {
+	var out []netip.Addr
+	add := func(w Way) {
+		if a := w.Addr.Addr().Unmap().WithZone(""); w.Direct() && !slices.Contains(out, a) {
+			out = append(out, a)
+		}
+	}
+	for w, t := range p.ways {
+		if t.answers > 0 {
+			add(w)
+		}
+	}
+	if s, _ := p.state(now); s == Direct { // by a handshake alone, perhaps
+		add(p.now)
+	}
+	slices.SortFunc(out, netip.Addr.Compare)
+	return out
 }
 
 // reason is why a peer's path is in its state.

@@ -27,6 +27,8 @@ type draft struct {
 	peers Peers
 	at    map[string]int // of a peer, by its id
 
+	under                             places
+	holes                             []plan.Range    // that this machine reaches without the mesh
 	routed, down, known, sources, own [2][]plan.Range // by family
 	slow                              map[int]*[2][]plan.Range
 }
@@ -51,14 +53,15 @@ func families() []struct {
 
 // local takes what this node itself does not want, and gives the rest to the peers.
 func (d *draft) local(pieces []piece) []Problem {
-	exclude := rangesOf(slices.Concat(d.o.Exclude, d.in.Self.Excluded, d.holes()))
-	reasons := map[*claim]string{}
+	d.under, d.holes = underlay(d.in), rangesOf(slices.Concat(d.o.Exclude, d.in.Self.Excluded, d.needs()))
+	reasons := map[*claim]reason{}
 	var problems []Problem
 	for _, p := range pieces {
 		i := index(plan.FamilyOf(p.From))
 		if p.claim.member.ID == d.in.Self.ID {
-			if p.claim.kind != ofUnderlay { // peers take answers from there, no more
-				d.own[i] = append(d.own[i], p.Range)
+			d.own[i] = append(d.own[i], p.Range)
+			if p.claim.kind == ofRange {
+				problems = append(problems, d.contested(p.claim, d.disputed(p.claim, []plan.Range{p.Range}))...)
 			}
 			continue
 		}
@@ -66,24 +69,42 @@ func (d *draft) local(pieces []piece) []Problem {
 		if !seen {
 			why = d.refuses(p.claim)
 			reasons[p.claim] = why
-			if p.claim.kind > ofUnderlay {
-				problems = append(problems, d.told(p.claim, why)...)
+			if p.claim.kind > ofClosed {
+				problems = append(problems, d.told(p.claim, why.text)...)
 			}
 		}
-		if why != "" {
+		if why.text != "" && why.open {
 			continue
 		}
-		parts := []plan.Range{p.Range}
-		if p.claim.kind == ofRange || p.claim.kind == ofClosed {
-			parts = plan.Less(parts, exclude)
-		}
-		if p.claim.kind == ofClosed {
-			d.routed[i] = append(d.routed[i], parts...) // into the link, where nobody has it
-			continue
-		}
-		d.give(p.claim, i, parts)
+		problems = append(problems, d.share(p, i, why)...)
 	}
+	d.answer()
 	return problems
+}
+
+// share gives a piece to its peer, but for what members dispute: that is closed.
+func (d *draft) share(p piece, family int, why reason) []Problem {
+	c, parts := p.claim, []plan.Range{p.Range}
+	if c.kind != ofOverlay {
+		parts = plan.Less(parts, d.holes)
+	}
+	if why.text != "" {
+		parts = plan.Less(parts, rangesOf(d.in.Local.Networks))
+	}
+	disputed := d.disputed(c, parts)
+	for _, at := range disputed {
+		one := []plan.Range{{From: at.addr, To: at.addr}}
+		parts = plan.Less(parts, one)
+		if !at.reached {
+			d.routed[family] = append(d.routed[family], one...)
+		}
+	}
+	if c.kind == ofClosed || why.text != "" {
+		d.routed[family] = append(d.routed[family], parts...) // into the link, where nobody has it
+	} else if len(parts) > 0 {
+		d.give(c, family, parts)
+	}
+	return d.contested(c, disputed)
 }
 
 // told are what is shown of a claim: why it is refused, and what is left out of it because
@@ -93,8 +114,8 @@ func (d *draft) told(c *claim, why string) (out []Problem) {
 	if why != "" {
 		return []Problem{refused}
 	}
-	for _, s := range d.in.Local.Services {
-		if a := s.Addr.Unmap().WithZone(""); c.kind == ofRange && c.prefix.Contains(a) && !d.ours(a, c.prefix) {
+	for _, s := range d.services() {
+		if a := s.Addr; c.kind == ofRange && c.prefix.Contains(a) && !d.ours(a, c.prefix) {
 			refused.Range = netip.PrefixFrom(a, a.BitLen())
 			refused.Why = fmt.Sprintf("%s of this node is there, and is reached without the mesh; the rest of %s is routed", s.What, c.prefix)
 			out = append(out, refused)
@@ -103,25 +124,35 @@ func (d *draft) told(c *claim, why string) (out []Problem) {
 	return out
 }
 
-// holes are the addresses that this machine reaches without the mesh, whoever has a range
-// around them.
-func (d *draft) holes() []netip.Prefix {
-	var out []netip.Prefix
-	for _, s := range d.in.Local.Services {
-		if a := s.Addr.Unmap().WithZone(""); a.IsValid() {
-			out = append(out, netip.PrefixFrom(a, a.BitLen()))
+// services are those that this machine reaches without the mesh, whoever has a range around
+// them.
+func (d *draft) services() []Service {
+	var out []Service
+	add := func(a netip.Addr, what string) {
+		if a = a.Unmap().WithZone(""); a.IsValid() && !slices.ContainsFunc(out, func(s Service) bool { return s.Addr == a }) {
+			out = append(out, Service{a, what})
 		}
+	}
+	for _, s := range d.in.Local.Services {
+		add(s.Addr, s.What)
+	}
+	for _, a := range d.in.Local.Resolvers {
+		add(a, "a resolver")
+	}
+	return out
+}
+
+// needs are their addresses.
+func (d *draft) needs() []netip.Prefix {
+	var out []netip.Prefix
+	for _, s := range d.services() {
+		out = append(out, netip.PrefixFrom(s.Addr, s.Addr.BitLen()))
 	}
 	return out
 }
 
 func (d *draft) give(c *claim, family int, parts []plan.Range) {
 	peer := &d.peers[d.at[c.member.ID]]
-	if c.kind == ofUnderlay {
-		peer.Sources = append(peer.Sources, c.prefix)
-		d.sources[family] = append(d.sources[family], parts...)
-		return
-	}
 	for _, r := range parts {
 		peer.Allowed = append(peer.Allowed, r.Prefixes()...)
 	}
@@ -148,27 +179,49 @@ func (d *draft) give(c *claim, family int, parts []plan.Range) {
 	}
 }
 
-// refuses gives the reason why this node does not take a claim, or "".
-func (d *draft) refuses(c *claim) string {
-	l := d.in.Local
-	for _, s := range []struct {
-		addrs []netip.Addr
-		what  string
-	}{{l.Addresses, "an address"}, {l.Resolvers, "a resolver"}, {l.Gateways, "a default gateway"}} {
-		for _, a := range s.addrs {
-			a = a.Unmap().WithZone("")
-			if c.prefix.Contains(a) && a != d.in.Self.Overlay4 && a != d.in.Self.Overlay6 && !d.ours(a, c.prefix) {
-				return fmt.Sprintf("it covers %s, %s of this machine", a, s.what)
-			}
-		}
-	}
+// reason is why this node does not take a claim; no text: it takes it.
+type reason struct {
+	text string
+	open bool // it goes by this machine's own routes, and is not closed
+}
+
+// refuses judges a claim. What keeps this machine itself from being cut off stays open, and
+// what the operator has not accepted; the rest was somebody's, and is closed.
+func (d *draft) refuses(c *claim) reason {
 	within := func(p netip.Prefix) bool {
 		return p.IsValid() && p.Contains(c.prefix.Addr()) && p.Bits() <= c.prefix.Bits()
 	}
-	if c.kind == ofUnderlay || c.kind == ofOverlay && (within(d.o.Overlay6) || within(d.o.Overlay4)) || slices.ContainsFunc(d.o.Accept, within) {
-		return ""
+	accepted := c.kind == ofOverlay && d.pooled(c.prefix.Addr()) || slices.ContainsFunc(d.o.Accept, within)
+	l := d.in.Local
+	lists := []struct {
+		addrs []netip.Addr
+		what  string
+		open  bool
+	}{{l.Underlay, "an address", true}, {l.Gateways, "a default gateway", true}, {l.Addresses, "an address", !accepted || c.prefix.IsSingleIP()}}
+	if c.kind == ofOverlay { // a range has a hole for it
+		for _, s := range d.services() {
+			if s.Addr == c.prefix.Addr() {
+				return reason{fmt.Sprintf("it is the address of %s of this node", s.What), true}
+			}
+		}
 	}
-	return "it is outside of mesh.accept"
+	for _, s := range lists {
+		for _, a := range s.addrs {
+			a = a.Unmap().WithZone("")
+			if c.prefix.Contains(a) && a != d.in.Self.Overlay4 && a != d.in.Self.Overlay6 && !d.ours(a, c.prefix) {
+				return reason{fmt.Sprintf("it covers %s, %s of this machine", a, s.what), s.open}
+			}
+		}
+	}
+	if accepted {
+		return reason{}
+	}
+	return reason{"it is outside of mesh.accept", true}
+}
+
+// pooled says whether an address is one of those from which nodes get theirs in the mesh.
+func (d *draft) pooled(a netip.Addr) bool {
+	return d.o.Overlay6.IsValid() && d.o.Overlay6.Contains(a) || d.o.Overlay4.IsValid() && d.o.Overlay4.Contains(a)
 }
 
 // ours says whether an address of this machine is in a range that it announces, as

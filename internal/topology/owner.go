@@ -3,12 +3,10 @@
 package topology
 
 import (
-	"cmp"
 	"container/heap"
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/tombolo-io/tombolo/internal/plan"
 )
@@ -26,8 +24,7 @@ type claim struct {
 type kind int
 
 const (
-	ofClosed   kind = iota // a range of one that is gone: what nobody else has of it is lost
-	ofUnderlay             // an address of its own: nothing is sent there, but answers come from there
+	ofClosed kind = iota // a range of one that is gone: what nobody else has of it is lost
 	ofRange
 	ofOverlay // its address in the mesh
 )
@@ -46,7 +43,6 @@ func (a *claim) better(b *claim) bool {
 
 // claimed are the claims of the members that hold for every node alike.
 func claimed(in Input, keys []Member) ([]*claim, []Problem) {
-	under := underlay(in)
 	var out []*claim
 	var problems []Problem
 	for i := range keys {
@@ -61,8 +57,6 @@ func claimed(in Input, keys []Member) ([]*claim, []Problem) {
 			p := netip.PrefixFrom(a, a.BitLen())
 			if why := Never(p); why != "" {
 				refuse(p, "it is %s", why)
-			} else if of, there := under.within(plan.RangeOf(p)); there {
-				refuse(p, "it is an address of member %s", of)
 			} else {
 				out = append(out, &claim{m, p, ofOverlay, []plan.Range{plan.RangeOf(p)}})
 			}
@@ -77,20 +71,15 @@ func claimed(in Input, keys []Member) ([]*claim, []Problem) {
 				refuse(p, "%s", why)
 				continue
 			}
-			if of, there := under.within(plan.RangeOf(p)); there {
-				refuse(p, "it covers %s, an address of member %s, which is reached without the mesh", of.addr, of.member)
-				continue
-			}
 			out = append(out, &claim{m, p, ofRange, plan.Less([]plan.Range{plan.RangeOf(p)}, excluded)})
 		}
-		out = append(out, sources(m)...)
 	}
-	return append(out, closed(in, under)...), problems
+	return append(out, closed(in)...), problems
 }
 
 // closed are the claims of members that are gone. They keep nobody from anything: any other
-// claim is better, and what others are reached by without the mesh is left out.
-func closed(in Input, under places) []*claim {
+// claim is better.
+func closed(in Input) []*claim {
 	var out []*claim
 	if in.Options.Bypass { // what is down goes in clear
 		return nil
@@ -99,7 +88,7 @@ func closed(in Input, under places) []*claim {
 		m := &Member{ID: c.ID, Node: c.Node}
 		excluded := rangesOf(c.Excluded)
 		for _, p := range c.Ranges {
-			if _, there := under.within(plan.RangeOf(p)); Never(p) == "" && !there {
+			if Never(p) == "" {
 				out = append(out, &claim{m, p, ofClosed, plan.Less([]plan.Range{plan.RangeOf(p)}, excluded)})
 			}
 		}
@@ -148,22 +137,6 @@ func Taken(in Input, before []netip.Prefix) []Problem {
 	return out
 }
 
-// sources are the claims on a member's own addresses. What it answers to a packet that
-// came in clear, from a pod to the node itself, comes by the mesh with such a source.
-func sources(m *Member) []*claim {
-	var out []*claim
-	for i, a := range m.Addresses {
-		a = a.Unmap().WithZone("")
-		if !a.IsValid() || slices.Contains(m.Addresses[:i], m.Addresses[i]) {
-			continue
-		}
-		if p := netip.PrefixFrom(a, a.BitLen()); Never(p) == "" {
-			out = append(out, &claim{m, p, ofUnderlay, []plan.Range{plan.RangeOf(p)}})
-		}
-	}
-	return out
-}
-
 func rangesOf(prefixes []netip.Prefix) []plan.Range {
 	var out []plan.Range
 	for _, p := range prefixes {
@@ -172,41 +145,6 @@ func rangesOf(prefixes []netip.Prefix) []plan.Range {
 		}
 	}
 	return plan.Unite(out)
-}
-
-// place is an address outside of the mesh.
-type place struct {
-	addr   netip.Addr
-	member string
-}
-
-func (p place) String() string { return p.member }
-
-type places []place
-
-// underlay are the addresses by which members are reached, sorted. That a member has
-// its address in the mesh is no news.
-func underlay(in Input) places {
-	var out places
-	for _, m := range all(in) {
-		for _, a := range slices.Concat(m.Addresses, m.Endpoints) {
-			a = a.Unmap().WithZone("")
-			if a.IsValid() && a != m.Overlay4 && a != m.Overlay6 {
-				out = append(out, place{a, m.ID})
-			}
-		}
-	}
-	slices.SortFunc(out, func(a, b place) int { return cmp.Or(a.addr.Compare(b.addr), strings.Compare(a.member, b.member)) })
-	return out
-}
-
-// within finds the first that lies in a range.
-func (ps places) within(r plan.Range) (place, bool) {
-	i, _ := slices.BinarySearchFunc(ps, r.From, func(p place, a netip.Addr) int { return p.addr.Compare(a) })
-	if i < len(ps) && r.Contains(ps[i].addr) {
-		return ps[i], true
-	}
-	return place{}, false
 }
 
 // piece is a part of a claim that nobody has a better claim on.
@@ -259,7 +197,7 @@ type sweep struct {
 }
 
 func (s *sweep) begin(p piece) {
-	if len(s.open) > 0 && s.open[0].claim.member != p.claim.member && min(s.open[0].claim.kind, p.claim.kind) > ofUnderlay {
+	if len(s.open) > 0 && s.open[0].claim.member != p.claim.member && min(s.open[0].claim.kind, p.claim.kind) > ofClosed {
 		s.tell(s.open[0].claim, p.claim)
 	}
 	heap.Push(&s.open, p)

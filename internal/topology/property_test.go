@@ -43,29 +43,28 @@ func crowd(t *rapid.T) []topology.Member {
 	return out
 }
 
-// owner is who has an address, by the rules as they are written, and whether as its own.
-func owner(members []topology.Member, a netip.Addr) (best string, overlay bool) {
+// owner is who has an address, by the rules as they are written, and whether as its own;
+// or that it is disputed, with a member that says that it is there itself.
+func owner(members []topology.Member, a netip.Addr) (best string, overlay, disputed bool) {
 	bits := -1
-	outside := func(p netip.Prefix) bool {
-		return slices.ContainsFunc(members, func(m topology.Member) bool {
-			return slices.ContainsFunc(m.Addresses, func(u netip.Addr) bool { return p.Contains(u) && u != m.Overlay4 })
-		})
-	}
 	for _, m := range members { // sorted by id
 		if m.Key == (topology.Key{}) {
 			continue
 		}
-		if m.Overlay4 == a && !overlay && !outside(netip.PrefixFrom(a, 32)) {
+		if m.Overlay4 == a && !overlay {
 			best, bits, overlay = m.ID, 32, true
 		}
 		for _, p := range m.Ranges {
 			in := func(q netip.Prefix) bool { return q.Contains(a) }
-			if in(p) && !slices.ContainsFunc(m.Excluded, in) && !outside(p) && !overlay && p.Bits() > bits {
+			if in(p) && !slices.ContainsFunc(m.Excluded, in) && !overlay && p.Bits() > bits {
 				best, bits = m.ID, p.Bits()
 			}
 		}
 	}
-	return best, overlay
+	disputed = best != "" && slices.ContainsFunc(members, func(m topology.Member) bool {
+		return m.ID != best && m.Overlay4 != a && slices.Contains(m.Addresses, a)
+	})
+	return best, overlay, disputed
 }
 
 func TestEveryNodeComesToTheSameOwners(t *testing.T) {
@@ -89,9 +88,13 @@ func TestEveryNodeComesToTheSameOwners(t *testing.T) {
 						}
 					}
 				}
-				want, overlay := owner(members, a)
+				want, overlay, disputed := owner(members, a)
+				theirs := want != "" && want != self.ID
+				if disputed && want != self.ID {
+					want = ""
+				}
 				if !overlay && slices.ContainsFunc(self.Excluded, func(p netip.Prefix) bool { return p.Contains(a) }) {
-					want = "" // for this node
+					want, theirs = "", false // for this node
 				}
 				switch {
 				case want == "" || want == self.ID:
@@ -101,10 +104,22 @@ func TestEveryNodeComesToTheSameOwners(t *testing.T) {
 				case len(has) != 1 || has[0] != want:
 					t.Fatalf("at %s: %s is allowed to %v, want %s", self.ID, a, has, want)
 				}
-				agree(t, s, peers, in, a)
+				shut := theirs && disputed && !slices.Contains(self.Addresses, a)
+				if shut != closed(s, peers, a) {
+					t.Fatalf("at %s: %s is disputed: %v; closed: %v", self.ID, a, shut, !shut)
+				}
+				if !shut {
+					agree(t, s, peers, in, a)
+				}
 			}
 		}
 	})
+}
+
+// closed says whether what is sent to an address is lost.
+func closed(s plan.State, peers topology.Peers, a netip.Addr) bool {
+	w := topology.Explain(s, peers, a)
+	return w.Mark != 0 && w.Routed && !w.ToPeer
 }
 
 // agree checks that sets, routes and peers say the same of an address.

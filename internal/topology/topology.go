@@ -36,8 +36,9 @@ type Member struct {
 // are not announced, resolvers, default gateways.
 type Local struct {
 	Addresses, Resolvers, Gateways []netip.Addr
-	Underlay                       []netip.Addr // those of Addresses by which it reaches everything else
-	Services                       []Service    // by their addresses, as an operator has written them
+	Underlay                       []netip.Addr   // those of Addresses by which it reaches everything else
+	Networks                       []netip.Prefix // of the links of Addresses
+	Services                       []Service      // by their addresses, as an operator has written them
 }
 
 // Service is what this node needs outside of the mesh: a hub, a discovery service, a STUN
@@ -57,8 +58,9 @@ type Closed struct {
 
 // Health is what is known of the way to a peer.
 type Health struct {
-	Down bool // nothing comes through
-	MTU  int  // of the tunnel's packets, if less than the link's; 0: not known
+	Down bool         // nothing comes through
+	MTU  int          // of the tunnel's packets, if less than the link's; 0: not known
+	At   []netip.Addr // where the peer has answered, without the mesh and a relay
 }
 
 // Access is a policy as lines of a chain; what they do not accept is dropped.

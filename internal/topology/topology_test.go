@@ -133,6 +133,9 @@ func TestWholePlans(t *testing.T) {
 }
 
 func TestRangesThatAreRefused(t *testing.T) {
+	// 10.2.0.0/16 without 10.2.7.7.
+	const around = "10.2.0.0/22 10.2.4.0/23 10.2.6.0/24 10.2.7.0/30 10.2.7.4/31 10.2.7.6/32 10.2.7.8/29 10.2.7.16/28 10.2.7.32/27 " +
+		"10.2.7.64/26 10.2.7.128/25 10.2.8.0/21 10.2.16.0/20 10.2.32.0/19 10.2.64.0/18 10.2.128.0/17"
 	for _, tc := range []struct {
 		name   string
 		change func(*topology.Input)
@@ -153,16 +156,15 @@ func TestRangesThatAreRefused(t *testing.T) {
 			in.Options.Accept = prefixes("8.0.0.0/8")
 		}, "", "8.8.8.0/24"},
 		{"an address of a third", func(in *topology.Input) { in.Members[1].Addresses = addrs("10.2.7.7") },
-			"it covers 10.2.7.7, an address of member m3, which is reached without the mesh", ""},
-		{"an endpoint of a third", func(in *topology.Input) { in.Members[1].Endpoints = addrs("::ffff:10.2.7.7") },
-			"it covers 10.2.7.7, an address of member m3, which is reached without the mesh", ""},
-		{"an endpoint of its own", func(in *topology.Input) { in.Members[0].Addresses = addrs("10.2.7.7") }, "it covers 10.2.7.7, an address of member m2", ""},
-		{"an endpoint of ours", func(in *topology.Input) { in.Self.Addresses = addrs("10.2.7.7") }, "it covers 10.2.7.7, an address of member m1", ""},
+			"refused of node3 (m3): 10.2.7.7/32: it says that it is there itself, and it is in 10.2.0.0/16 of node2 (m2): the address is closed", around},
+		{"an endpoint of a third", func(in *topology.Input) { in.Members[1].Endpoints = addrs("::ffff:10.2.7.7") }, "10.2.7.7/32: it says that it is there itself", around},
+		{"an endpoint of its own", func(in *topology.Input) { in.Members[0].Addresses = addrs("10.2.7.7") }, "", "10.2.0.0/16"},
+		{"an endpoint of ours", func(in *topology.Input) { in.Self.Addresses = addrs("10.2.7.7") }, "this node reaches it there, without the mesh", around},
 		{"an endpoint of one without a key", func(in *topology.Input) {
 			in.Members[1].Addresses, in.Members[1].Key = addrs("::ffff:10.2.7.7"), topology.Key{}
-		}, "it covers 10.2.7.7", ""},
+		}, "10.2.7.7/32: it says that it is there itself", around},
 		{"a link of this machine", func(in *topology.Input) { in.Local.Addresses = addrs("10.2.7.7") }, "it covers 10.2.7.7, an address of this machine", ""},
-		{"our resolver", func(in *topology.Input) { in.Local.Resolvers = addrs("10.2.7.7") }, "it covers 10.2.7.7, a resolver of this machine", ""},
+		{"our resolver", func(in *topology.Input) { in.Local.Resolvers = addrs("10.2.7.7") }, "10.2.7.7/32: a resolver of this node is there", around},
 		{"our gateway", func(in *topology.Input) { in.Local.Gateways = addrs("fe80::1%eth0", "10.2.7.7") }, "a default gateway of this machine", ""},
 		{"a bridge of ours in our own range", func(in *topology.Input) {
 			in.Self.Ranges, in.Local.Addresses = prefixes("10.2.7.0/24"), addrs("10.2.7.1")

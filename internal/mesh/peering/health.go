@@ -3,6 +3,7 @@
 package peering
 
 import (
+	"net/netip"
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/path"
@@ -12,7 +13,8 @@ import (
 type Health struct {
 	ID   string
 	Down bool
-	MTU  int // as Report has it
+	MTU  int          // as Report has it
+	At   []netip.Addr // where the peer has answered without a relay
 }
 
 // Healths are those of all peers, in no order. They are asked for with each change of the mesh,
@@ -27,7 +29,7 @@ func (p *Peering) Healths() []Health {
 	}
 	for _, x := range p.peers {
 		s, _ := x.path.State(now)
-		out = append(out, Health{ID: x.ID, Down: s == path.Down, MTU: tunnelMTU(x.way, x.size)})
+		out = append(out, Health{ID: x.ID, Down: s == path.Down, MTU: tunnelMTU(x.way, x.size), At: x.path.Places(now)})
 	}
 	return out
 }

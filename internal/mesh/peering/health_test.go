@@ -4,6 +4,7 @@ package peering_test
 
 import (
 	"net/netip"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -25,11 +26,18 @@ func TestHealths(t *testing.T) {
 			t.Helper()
 			var want []peering.Health
 			for _, r := range a.p.Reports() {
-				want = append(want, peering.Health{ID: r.ID, Down: slices.Contains(down, r.ID), MTU: r.MTU})
+				var at []netip.Addr
+				for _, c := range r.Candidates {
+					if a := c.Way.Addr.Addr(); c.Way.Direct() && c.Answers > 0 && !slices.Contains(at, a) {
+						at = append(at, a)
+					}
+				}
+				slices.SortFunc(at, netip.Addr.Compare)
+				want = append(want, peering.Health{ID: r.ID, Down: slices.Contains(down, r.ID), MTU: r.MTU, At: at})
 			}
 			got := a.p.Healths()
 			slices.SortFunc(got, func(x, y peering.Health) int { return strings.Compare(x.ID, y.ID) })
-			if !slices.Equal(got, want) {
+			if !reflect.DeepEqual(got, want) || len(got[0].At) == 0 {
 				t.Errorf("%+v, want %+v", got, want)
 			}
 		}

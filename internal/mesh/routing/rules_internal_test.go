@@ -70,6 +70,7 @@ func TestAPolicyIsInForceForThePeersThereAre(t *testing.T) {
 				}
 			}
 		}
+		// By its own address a peer comes to us beside the mesh: within it nothing begins from there.
 		allows("n2 is known", map[string]bool{"10.0.2.7": true, "100.112.0.2": true, "192.0.2.2": false, "10.0.3.7": false})
 		if r.admits("10.0.2.7", "10.0.1.7", 81, false) || !r.admits("10.0.3.7", "10.0.1.7", 81, true) {
 			t.Error("another port, and an answer to this side")
