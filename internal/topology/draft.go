@@ -277,6 +277,9 @@ func (d *draft) routes() []plan.Route {
 	byLink(d.o.Table, netip.PrefixFrom(netip.IPv4Unspecified(), 0), 0)
 	byLink(d.o.Table, netip.PrefixFrom(netip.IPv6Unspecified(), 0), 0)
 	wide := []netip.Prefix{d.o.Overlay6, d.o.Overlay4}
+	if _, bad := Pool(d.in); bad {
+		wide = wide[:1]
+	}
 	for _, p := range wide {
 		if p.IsValid() {
 			byLink(mainTable, p, 0)

@@ -82,8 +82,10 @@ func (o Options) Check() []*fault.Fault {
 	} else if slices.Contains([]string{"all", "default", "lo"}, o.Link) {
 		bad(fault.CodeConfig, "mesh.link", "%q is a name of the kernel's own", o.Link)
 	}
-	if o.Overlay4.IsValid() && (!o.Overlay4.Addr().Is4() || o.Overlay4.Bits() > 30 || o.Overlay4 != o.Overlay4.Masked()) {
-		bad(fault.CodeConfig, "mesh.overlay4", "%s is no IPv4 range of four addresses or more", o.Overlay4)
+	if o.Overlay4.IsValid() {
+		if why := badPool(o.Overlay4); why != "" {
+			bad(fault.CodeRange, "mesh.overlay4", "%s", why)
+		}
 	}
 	for _, p := range o.Accept {
 		if why := Never(p); why != "" && p.Bits() != 0 {

@@ -71,6 +71,9 @@ func claimed(in Input, keys []Member) ([]*claim, []Problem) {
 				refuse(p, "%s", why)
 				continue
 			}
+			if why := in.stated(p); why != "" && m.ID == in.Self.ID {
+				refuse(p, "%s", why)
+			}
 			out = append(out, &claim{m, p, ofRange, plan.Less([]plan.Range{plan.RangeOf(p)}, excluded)})
 		}
 	}
@@ -107,6 +110,17 @@ func (l Local) underlay(p netip.Prefix) string {
 			if a = a.Unmap().WithZone(""); p.Contains(a) {
 				return fmt.Sprintf("it covers %s, %s", a, s.what)
 			}
+		}
+	}
+	return ""
+}
+
+// stated gives the reason why a range contradicts what this node says of its addresses, or
+// "". It is nothing that keeps packets out of the mesh.
+func (in Input) stated(p netip.Prefix) string {
+	for _, a := range slices.Concat(in.Self.Addresses, in.Self.Endpoints) {
+		if a = a.Unmap().WithZone(""); p.Contains(a) && a != in.Self.Overlay4 && a != in.Self.Overlay6 {
+			return fmt.Sprintf("it covers %s, by which this node says that it is reached without the mesh", a)
 		}
 	}
 	return ""

@@ -129,6 +129,9 @@ func Plan(in Input) (plan.State, Peers, []Problem) {
 		d.peers = append(d.peers, p)
 	}
 	problems = append(problems, d.local(pieces)...)
+	if p, bad := Pool(in); bad {
+		problems = append(problems, p)
+	}
 	slices.SortStableFunc(problems, compareProblems)
 	return d.state(), d.peers, problems
 }

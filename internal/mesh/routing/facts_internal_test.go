@@ -125,6 +125,7 @@ func TestLocalFacts(t *testing.T) {
 	}, "tombolo0")
 	want := topology.Local{
 		Addresses: addrs("10.244.1.1", "192.0.2.2", "2001:db8::2"), Gateways: addrs("192.0.2.1", "2001:db8::1"), Resolvers: addrs("10.0.0.53", "2001:db8::53"),
+		Networks: []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24"), netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("2001:db8::/64")},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v\nwant %+v", got, want)

@@ -124,7 +124,7 @@ func localOf(addresses []nat.Address, gateways []netip.Addr, resolvers [][]byte,
 		if a.Interface != link {
 			add(&out.Addresses, a.Prefix.Addr())
 			n := netip.PrefixFrom(a.Prefix.Addr().Unmap().WithZone(""), a.Prefix.Bits()).Masked()
-			if counts(a.Prefix.Addr()) && n.IsValid() && !slices.Contains(out.Networks, n) {
+			if counts(n.Addr()) && !n.IsSingleIP() && !slices.Contains(out.Networks, n) {
 				out.Networks = append(out.Networks, n)
 			}
 		}

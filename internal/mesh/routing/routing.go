@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -149,12 +150,16 @@ func standing(in topology.Input) []*fault.Fault {
 			out = append(out, p.Fault())
 		}
 	}
+	if f := topology.PoolFault(in); f != nil {
+		out = append(out, f)
+	}
 	return append(out, announced(in)...)
 }
 
 // announced are the faults of what this node announces, whoever else is there.
 func announced(in topology.Input) (out []*fault.Fault) {
-	in.Members = nil
+	in.Members, in.Closed = nil, nil
+	in.Options.Overlay4 = netip.Prefix{} // which is nothing that it announces
 	_, _, problems := topology.Plan(in)
 	for _, p := range problems {
 		if p.Kind == topology.Refused && p.Member == in.Self.ID {

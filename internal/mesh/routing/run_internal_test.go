@@ -326,7 +326,7 @@ func TestHealthChangesElementsOnly(t *testing.T) {
 		set := func(id string, h topology.Health) []plan.Step {
 			t.Helper()
 			in.Health = map[string]topology.Health{}
-			if h.Down {
+			if h.Down || h.MTU > 0 {
 				in.Health[id] = h
 			}
 			before := len(r.kernel.Log)

@@ -198,6 +198,32 @@ func TestMeshClosedRange(t *testing.T) {
 	}
 }
 
+// TestMeshDisputedAddress: a member that says that it is at an address in another's range, and
+// at another's address in the mesh, opens nothing to clear text and takes neither.
+func TestMeshDisputedAddress(t *testing.T) {
+	r := ofPlaces(t, "open", "port-restricted", "open")
+	a, b := r.node(r.grid.All[0], settings{}), r.node(r.grid.All[1], settings{ranges: []string{"10.83.0.0/24"}})
+	together(a, b)
+	known(a, b)
+	awaitDirect(a, b)
+	disputed := netip.MustParseAddr("10.83.0.9")
+	a.explained(disputed.String(), b.host.Name())
+	a.flood(disputed)
+	a.flood(disputed.Prev())
+	c := r.node(r.grid.All[2], settings{more: map[string]map[string]any{"announce": {
+		"addresses": []string{disputed.String(), b.overlay4.String(), b.overlay6.String()}, "endpoints": []string{disputed.String() + ":51820", b.overlay4.String() + ":51820"},
+	}}})
+	together(c)
+	a.problem(disputed.String()+"/32", "is closed")
+	a.explained(disputed.String(), "it says that it is there itself")
+	a.explained(disputed.String(), "lost in the tunnel")
+	a.explained(disputed.Prev().String(), b.host.Name())
+	for _, at := range []netip.Addr{b.overlay4, b.overlay6} {
+		r.awaitAfter(a.flood(at), time.Now())
+	}
+	r.requireNoClearText(a)
+}
+
 // TestMeshServicesOutside: a peer's range around the hub leaves the hub alone, for other
 // programs of the machine too; the rest of the range is the peer's.
 func TestMeshServicesOutside(t *testing.T) {
