@@ -160,14 +160,11 @@ func (b *nativeBook) end(now time.Time, w *signedWord) time.Time {
 // hear takes an entry. A lease begins when its version is heard first, whoever
 // repeats it: what is replayed lives no longer by it.
 func (b *nativeBook) hear(now time.Time, keys seal.Keys, from heardFrom, e *discovery.Entry) (seal.MemberID, hearing, error) {
-	b.mu.Lock()
-	known := b.members[seal.MemberOf(e.GetMember())]
-	b.mu.Unlock()
-	if known != nil {
+	if had := b.entryOf(seal.MemberOf(e.GetMember())); had != nil {
 		switch {
-		case proto.Equal(known.entry, e): // verified when it came first
+		case proto.Equal(had, e): // verified when it came first
 			return seal.MemberOf(e.GetMember()), b.again(seal.MemberOf(e.GetMember()), from), nil
-		case e.GetVersion() < known.entry.GetVersion():
+		case e.GetVersion() < had.GetVersion():
 			return seal.MemberOf(e.GetMember()), heardStale, nil
 		}
 	}
@@ -177,7 +174,7 @@ func (b *nativeBook) hear(now time.Time, keys seal.Keys, from heardFrom, e *disc
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	known = b.members[id] // another service may have been quicker
+	known := b.members[id] // another service may have been quicker
 	switch {
 	case known == nil && !b.believes(now, id, from, e.GetVersion()):
 		return id, heardStale, nil

@@ -12,6 +12,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/run"
 	"github.com/tombolo-io/tombolo/internal/seal"
 	"github.com/tombolo-io/tombolo/internal/tell"
+	"github.com/tombolo-io/tombolo/proto/discovery"
 )
 
 // held are the secrets that this node has, and the sessions for them. They stay as they
@@ -164,4 +165,14 @@ func (b *nativeBook) drop(cluster seal.ClusterID) {
 			delete(b.members, id)
 		}
 	}
+}
+
+// entryOf is the entry of a member, which is never changed itself; nil: there is none.
+func (b *nativeBook) entryOf(id seal.MemberID) *discovery.Entry {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if w := b.members[id]; w != nil {
+		return w.entry
+	}
+	return nil
 }

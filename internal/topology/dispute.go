@@ -127,3 +127,16 @@ func (d *draft) contested(c *claim, disputed places) []Problem {
 	}
 	return out
 }
+
+// Networks are those of addresses with their lengths, sorted: of links that lead anywhere.
+func Networks(of []netip.Prefix) []netip.Prefix {
+	var out []netip.Prefix
+	for _, p := range of {
+		p = netip.PrefixFrom(p.Addr().Unmap().WithZone(""), p.Bits()).Masked()
+		if p.IsValid() && !p.IsSingleIP() && Never(p) == "" && !slices.Contains(out, p) {
+			out = append(out, p)
+		}
+	}
+	slices.SortFunc(out, netip.Prefix.Compare)
+	return out
+}

@@ -63,8 +63,8 @@ func TestNobodyOpensAnothersRange(t *testing.T) {
 		if got := where(in, c.to); got != c.want {
 			t.Errorf("%s: %s is %s, want %s", name, c.to, got, c.want)
 		}
-		_, _, problems := topology.Plan(in)
-		if about := strings.Join(topology.About(netip.MustParseAddr(c.to), nil, problems), "; "); c.why == "" && about != "" || !strings.Contains(about, c.why) {
+		state, peers, problems := topology.Plan(in)
+		if about := strings.Join(topology.Explain(state, peers, netip.MustParseAddr(c.to)).About(nil, problems), "; "); c.why == "" && about != "" || !strings.Contains(about, c.why) {
 			t.Errorf("%s: of %s is told %q, want %q", name, c.to, about, c.why)
 		}
 	}

@@ -116,19 +116,17 @@ func localOf(addresses []nat.Address, gateways []netip.Addr, resolvers [][]byte,
 	var out topology.Local
 	add := func(to *[]netip.Addr, a netip.Addr) {
 		a = a.Unmap().WithZone("")
-		if counts(a) && !slices.Contains(*to, a) {
+		if a.IsValid() && !a.IsLoopback() && !a.IsUnspecified() && !a.IsLinkLocalUnicast() && !a.IsMulticast() && !slices.Contains(*to, a) {
 			*to = append(*to, a)
 		}
 	}
 	for _, a := range addresses {
 		if a.Interface != link {
 			add(&out.Addresses, a.Prefix.Addr())
-			n := netip.PrefixFrom(a.Prefix.Addr().Unmap().WithZone(""), a.Prefix.Bits()).Masked()
-			if counts(n.Addr()) && !n.IsSingleIP() && !slices.Contains(out.Networks, n) {
-				out.Networks = append(out.Networks, n)
-			}
+			out.Networks = append(out.Networks, a.Prefix)
 		}
 	}
+	out.Networks = topology.Networks(out.Networks)
 	for _, a := range gateways {
 		add(&out.Gateways, a)
 	}
@@ -140,14 +138,7 @@ func localOf(addresses []nat.Address, gateways []netip.Addr, resolvers [][]byte,
 	for _, l := range []*[]netip.Addr{&out.Addresses, &out.Gateways, &out.Resolvers} {
 		slices.SortFunc(*l, netip.Addr.Compare)
 	}
-	slices.SortFunc(out.Networks, netip.Prefix.Compare)
 	return out
-}
-
-// counts says whether an address may lie in a range of anybody.
-func counts(a netip.Addr) bool {
-	a = a.Unmap()
-	return a.IsValid() && !a.IsLoopback() && !a.IsUnspecified() && !a.IsLinkLocalUnicast() && !a.IsMulticast()
 }
 
 // nameservers reads resolv.conf(5).

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -159,10 +158,10 @@ func standing(in topology.Input) []*fault.Fault {
 // announced are the faults of what this node announces, whoever else is there.
 func announced(in topology.Input) (out []*fault.Fault) {
 	in.Members, in.Closed = nil, nil
-	in.Options.Overlay4 = netip.Prefix{} // which is nothing that it announces
+	pool, _ := topology.Pool(in) // which is nothing that it announces
 	_, _, problems := topology.Plan(in)
 	for _, p := range problems {
-		if p.Kind == topology.Refused && p.Member == in.Self.ID {
+		if p.Kind == topology.Refused && p.Member == in.Self.ID && p != pool {
 			out = append(out, p.Fault().Hint("announce another range on this node, or smaller ones that leave out what is named: announce.ranges in its configuration"))
 		}
 	}
