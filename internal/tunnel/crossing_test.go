@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"os"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -78,15 +79,15 @@ type end struct {
 	addr    netip.Addr
 	other   *end
 	delay   time.Duration
-	lose    int // of the first packets
-	sent    int
-	arrived time.Time // when the first packet of the other one was there
+	lose    int64 // of the first packets
+	sent    atomic.Int64
+	arrived atomic.Pointer[time.Time] // when the first packet of the other one was there
 }
 
 // Relay has the packets arrive at the other end, later.
 func (e *end) Relay(_ string, _ Key, packets [][]byte) {
 	for _, p := range packets {
-		if e.sent++; e.sent <= e.lose {
+		if e.sent.Add(1) <= e.lose {
 			continue
 		}
 		p = append([]byte(nil), p...)
@@ -112,9 +113,8 @@ func pairOfEnds(t *testing.T, delay time.Duration) (greater, lesser *end) {
 		e := &end{delay: delay, addr: netip.AddrFrom4([4]byte{100, 112, 0, byte(i + 1)})}
 		e.link = &link{out: make(chan []byte), closed: make(chan struct{}), wake: make(chan struct{}, 1), events: make(chan tun.Event)}
 		e.link.came = func([]byte) {
-			if e.arrived.IsZero() {
-				e.arrived = time.Now()
-			}
+			now := time.Now()
+			e.arrived.CompareAndSwap(nil, &now)
 		}
 		k, err := ecdh.X25519().GenerateKey(rand.Reader)
 		if err != nil {
@@ -196,8 +196,8 @@ func cross(t *testing.T, trip, apart time.Duration, first, lost string) {
 	time.Sleep(20 * time.Second)
 	synctest.Wait()
 	for name, e := range map[string]*end{"the greater key": greater, "the lesser key": lesser} {
-		if took := e.arrived.Sub(began); e.arrived.IsZero() || took > most {
-			t.Errorf("at the end with %s the first packet is there after %v, want at most %v", name, took, most)
+		if at := e.arrived.Load(); at == nil || at.Sub(began) > most {
+			t.Errorf("at the end with %s the first packet is there at %v after %v, want at most %v", name, at, began, most)
 		}
 	}
 }

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build lab
+
+package kernel_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/tombolo-io/tombolo/internal/kernel"
+	"github.com/tombolo-io/tombolo/internal/kernel/kerneltest"
+	"github.com/tombolo-io/tombolo/internal/mesh/routing"
+	"github.com/tombolo-io/tombolo/internal/plan"
+	"github.com/tombolo-io/tombolo/internal/topology"
+)
+
+// dying is a kernel whose user is killed after some steps.
+type dying struct {
+	*kernel.Kernel
+	left int
+}
+
+func (d *dying) Apply(steps []plan.Step) error {
+	n := min(d.left, len(steps))
+	d.left -= n
+	if err := d.Kernel.Apply(steps[:n]); err != nil {
+		return err
+	}
+	if n < len(steps) {
+		return errors.New("killed")
+	}
+	return nil
+}
+
+// An end in the middle, without a word: the next start takes over what is there.
+func TestTheNextStartTakesOver(t *testing.T) {
+	n := alone(t)
+	n.populate()
+	before := n.dump()
+	want, _, _ := topology.Plan(input())
+	for _, left := range []int{1, 3, 7, 9, 13, 21, 25, 30, 35, 40, 1000} {
+		tun := openTunnel(t, n.host)
+		first := newRouter(t, n, func(p *routing.Parts) {
+			p.Keep = true
+			p.Kernel = &dying{p.Kernel.(*kernel.Kernel), left}
+		})
+		first.start()
+		first.Set(input())
+		until(t, "the first one", func() bool { s := first.Status(); return s.Fault != nil || s.InForce })
+		if err := first.stop(); err != nil {
+			t.Fatal(err)
+		}
+		if err := tun.file.Close(); err != nil { // as kill -9 does
+			t.Fatal(err)
+		}
+		second := newRouter(t, n, nil)
+		if err := n.host.Do(func() error { return second.Prepare(input()) }); err != nil {
+			t.Fatalf("after %d steps: %v", left, err)
+		}
+		tun = openTunnel(t, n.host)
+		second.start()
+		second.to(input())
+		if have, err := n.Observe(); err != nil || len(plan.Diff(have, want)) != 0 {
+			t.Errorf("after %d steps: %v", left, err)
+		}
+		if err := second.stop(); err != nil {
+			t.Fatal(err)
+		}
+		if err := tun.file.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if after := n.dump(); after != before {
+			t.Fatalf("after %d steps the machine is not as it was:\n%s", left, difference(before, after))
+		}
+	}
+}
+
+// down removes what is left, and nothing else.
+func (n *node) down() []plan.Step {
+	n.t.Helper()
+	var steps []plan.Step
+	err := n.host.Do(func() (err error) { steps, err = routing.Down(routing.Names(input().Options)); return err })
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return steps
+}
+
+func TestDownRemovesWhatIsLeft(t *testing.T) {
+	n := alone(t)
+	n.populate()
+	before := n.dump()
+	if steps := n.down(); len(steps) != 0 {
+		t.Errorf("of nothing:\n%s", plan.Print(steps))
+	}
+	for _, lost := range []bool{true, false} {
+		if err := n.Make(kerneltest.Link); err != nil { // a link that stays, as that of the kernel's WireGuard
+			t.Fatal(err)
+		}
+		r := newRouter(t, n, func(p *routing.Parts) { p.Keep = true })
+		r.start()
+		r.to(input())
+		if err := r.stop(); err != nil {
+			t.Fatal(err)
+		}
+		if lost {
+			if err := n.Lose(kerneltest.Link); err != nil {
+				t.Fatal(err)
+			}
+		}
+		steps := plan.Print(n.down())
+		for what, there := range map[string]bool{"table inet": true, "rule ipv6": true, "route unreachable": true, "remove link": !lost} {
+			if strings.Contains(steps, what) != there {
+				t.Errorf("removed, the link was lost: %v:\n%s", lost, steps)
+			}
+		}
+		if after := n.dump(); after != before {
+			t.Errorf("the machine is not as it was:\n%s", difference(before, after))
+		}
+		if steps := n.down(); len(steps) != 0 {
+			t.Errorf("once more:\n%s", plan.Print(steps))
+		}
+	}
+	// What bears our name and is not ours stays.
+	n.run("", "ip", "link", "add", "tombolo0", "type", "veth", "peer", "name", "other9")
+	n.run("table inet tombolo_mesh { chain x { }; }\n", "nft", "-f", "-")
+	before = n.dump()
+	if steps := n.down(); len(steps) != 0 {
+		t.Errorf("of others:\n%s", plan.Print(steps))
+	}
+	if after := n.dump(); after != before {
+		t.Errorf("of others is gone:\n%s", difference(before, after))
+	}
+}
+
+// What was made under other names, and left by a kill, goes at the next start and with
+// mesh down: it bears our mark. What others have stays.
+func TestWhatWasMadeUnderOtherNamesGoes(t *testing.T) {
+	n := alone(t)
+	n.populate()
+	before := n.dump()
+	old := input()
+	old.Options.Filter, old.Options.Table, old.Options.Rule = "f1", 181, 31000
+	leave := func() {
+		openTunnel(t, n.host)
+		r := newRouter(t, n, func(p *routing.Parts) {
+			p.Options, p.Keep = old.Options, true
+			names := routing.Names(old.Options)
+			if err := n.host.Do(func() (err error) { p.Kernel, err = kernel.New(names); return err }); err != nil {
+				t.Fatal(err)
+			}
+		})
+		r.start()
+		r.Set(old)
+		until(t, "the old names", func() bool { return r.Status().InForce })
+		if err := r.stop(); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(n.run("", "nft", "list", "tables"), "table inet f1") {
+			t.Fatal("nothing is left of the old names")
+		}
+	}
+	leave()
+	r := newRouter(t, n, nil)
+	r.start()
+	r.to(input())
+	if text := n.run("", "nft", "list", "tables"); strings.Contains(text, "f1") || !strings.Contains(text, "tombolo_mesh") {
+		t.Errorf("after the start:\n%s", text)
+	}
+	if text := r.log.String(); !strings.Contains(text, "inet f1") {
+		t.Errorf("nobody is told:\n%s", text)
+	}
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+	n.down()
+	leave()
+	if steps := plan.Print(n.down()); !strings.Contains(steps, "remove table inet f1") {
+		t.Errorf("removed:\n%s", steps)
+	}
+	if after := n.dump(); after != before {
+		t.Errorf("the machine is not as it was:\n%s", difference(before, after))
+	}
+}
