@@ -27,16 +27,8 @@ func hooks() map[string]*nftables.ChainHook {
 	}
 }
 
-// tables reads our table, if it is ours, and names those that bear our mark under another
-// name: the one before the settings were changed. They are to go, whatever is in them.
+// tables reads our table, if it is ours.
 func (k *Kernel) tables(s *plan.State) error {
-	former, err := k.former()
-	if err != nil {
-		return err
-	}
-	for _, name := range former {
-		s.Tables = append(s.Tables, plan.Table{Name: name})
-	}
 	chains, theirs, err := k.chains()
 	if err != nil || theirs || chains == nil {
 		return err
@@ -65,21 +57,6 @@ func (k *Kernel) tables(s *plan.State) error {
 	}
 	s.Tables = append(s.Tables, t)
 	return nil
-}
-
-// former are the names of tables with our mark, without that of ours.
-func (k *Kernel) former() ([]string, error) {
-	all, err := k.nft.ListChainsOfTableFamily(nftables.TableFamilyINet)
-	if err != nil {
-		return nil, reading("chains of nftables", err)
-	}
-	var out []string
-	for _, c := range all {
-		if c.Name == marker && c.Table.Name != k.names.Filter {
-			out = append(out, c.Table.Name)
-		}
-	}
-	return out, nil
 }
 
 // chains gives those of our table, not nil if it is there, and whether it is somebody else's.

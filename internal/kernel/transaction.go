@@ -39,11 +39,7 @@ func (k *Kernel) filter(steps []plan.Step) error {
 	if theirs {
 		return k.foreignTable()
 	}
-	former, err := k.former()
-	if err != nil {
-		return err
-	}
-	t := transaction{k: k, table: k.table(), heads: map[string]plan.Chain{}, former: former}
+	t := transaction{k: k, table: k.table(), heads: map[string]plan.Chain{}}
 	for _, c := range chains {
 		if c.Name != marker {
 			t.heads[c.Name] = head(c)
@@ -103,7 +99,6 @@ type transaction struct {
 	k        *Kernel
 	table    *nftables.Table
 	heads    map[string]plan.Chain // of chains in the kernel
-	former   []string              // tables with our mark under other names
 	messages int
 	ranges   int
 }
@@ -136,7 +131,7 @@ func (t *transaction) step(s plan.Step) error {
 
 func (t *transaction) setTable(v plan.Verb, name string) error {
 	if name != t.table.Name {
-		return t.removeFormer(v, name)
+		return fmt.Errorf("our table is %s", t.table.Name)
 	}
 	t.messages++
 	if v == plan.Remove {
@@ -146,18 +141,6 @@ func (t *transaction) setTable(v plan.Verb, name string) error {
 	t.k.nft.CreateTable(t.table) // fails where somebody else was faster
 	t.messages++
 	t.k.nft.AddChain(&nftables.Chain{Name: marker, Table: t.table})
-	return nil
-}
-
-// removeFormer removes a table that bears our mark under another name, if it still does.
-func (t *transaction) removeFormer(v plan.Verb, name string) error {
-	if v != plan.Remove {
-		return fmt.Errorf("our table is %s", t.table.Name)
-	}
-	if slices.Contains(t.former, name) {
-		t.messages++
-		t.k.nft.DelTable(&nftables.Table{Name: name, Family: nftables.TableFamilyINet})
-	}
 	return nil
 }
 

@@ -268,11 +268,6 @@ func (o *owner) succeed(began time.Time, steps []plan.Step) {
 	for _, s := range steps {
 		o.r.metrics.Steps.WithLabelValues(string(s.Verb), kindOf(s.On)).Inc()
 	}
-	for _, s := range steps {
-		if name, is := s.On.(plan.TableName); is && s.Verb == plan.Remove {
-			o.log.Info("a table of an earlier start with another mesh.filter is removed", "table", "inet "+string(name))
-		}
-	}
 	repaired := o.settled && len(steps) > 0
 	if repaired {
 		o.r.metrics.Repairs.Inc()

@@ -400,7 +400,7 @@ func TestLocalFactsOfAMachine(t *testing.T) {
 		got, err = routing.Around{Link: kerneltest.Link, Resolvers: []string{file}}.Local()
 		return err
 	})
-	want := "{[192.0.2.2 2001:db8::2] [192.0.2.53] [192.0.2.1 192.0.2.7 192.0.2.8 2001:db8::1 2001:db8::9] [192.0.2.2 2001:db8::2] []}"
+	want := "{[192.0.2.2 2001:db8::2] [192.0.2.53] [192.0.2.1 192.0.2.7 192.0.2.8 2001:db8::1 2001:db8::9] [192.0.2.2 2001:db8::2] [192.0.2.0/24 2001:db8::/64] []}"
 	if err != nil || fmt.Sprint(got) != want {
 		t.Errorf("%v, %v, want %s", got, err, want)
 	}
