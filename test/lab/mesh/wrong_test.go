@@ -181,7 +181,7 @@ func TestMeshTwiceOnAMachine(t *testing.T) {
 	apart := func(more ...string) []string {
 		return append([]string{"mesh", "--config", config, "--state-dir", filepath.Join(a.dir, "state2"), "--run-dir", filepath.Join(a.dir, "run2")}, more...)
 	}
-	free := func(port string) []string { // another health port, and this one of the mesh
+	free := func(health, port string) []string { // these ports, and no join line: that of the first one is used
 		text, err := os.ReadFile(config)
 		if err != nil {
 			t.Fatal(err)
@@ -190,7 +190,10 @@ func TestMeshTwiceOnAMachine(t *testing.T) {
 		if err := json.Unmarshal(text, &whole); err != nil {
 			t.Fatal(err)
 		}
-		whole["healthListen"] = "127.0.0.1:8449"
+		delete(whole["mesh"].(map[string]any), "join")
+		if health != "" {
+			whole["healthListen"] = "127.0.0.1:" + health
+		}
 		if port != "" {
 			whole["mesh"].(map[string]any)["port"] = json.Number(port)
 		}
@@ -199,7 +202,7 @@ func TestMeshTwiceOnAMachine(t *testing.T) {
 			t.Fatal(err)
 		}
 		line := apart()
-		line[2] = r.write("second"+port+".yaml", string(out))
+		line[2] = r.write("second"+health+port+".yaml", string(out))
 		return line
 	}
 	for _, c := range []struct {
@@ -209,9 +212,10 @@ func TestMeshTwiceOnAMachine(t *testing.T) {
 		exit string
 	}{
 		{"the same files", []string{"mesh", "--config", config}, "state_busy", "exit status 1"},
-		{"the same health port", apart(), "address_in_use", "exit status 1"},
-		{"the same port of the mesh", free(""), "address_in_use", "exit status 1"},
-		{"the same link", free("0"), "mesh_clash", "exit status 1"},
+		{"the same join line", apart(), "token_used", "exit status 4"},
+		{"the same health port", free("", ""), "address_in_use", "exit status 1"},
+		{"the same port of the mesh", free("8449", ""), "address_in_use", "exit status 1"},
+		{"the same link", free("8449", "0"), "mesh_clash", "exit status 1"},
 		{"mesh down", []string{"mesh", "down", "--config", config}, "state_busy", "exit status 1"},
 	} {
 		out, err := r.run(a.host, c.args...)
