@@ -137,7 +137,12 @@ func (c config) unit(s *stageRun) error {
 	if err != nil {
 		return err
 	}
+	// The test of faults says that nobody is hurt who has none; the load of other packages beside it
+	// is a fault of all.
+	chaos := func(p string) bool { return strings.HasSuffix(p, "/test/chaos") }
 	packages := slices.DeleteFunc(strings.Fields(list), func(p string) bool { return strings.HasSuffix(p, "/tombolo/house") })
+	apart := c.suiteOf(slices.DeleteFunc(slices.Clone(packages), func(p string) bool { return !chaos(p) })...)
+	packages = slices.DeleteFunc(packages, chaos)
 	// Built beforehand where its progress is seen, and not in a test's time.
 	if err := s.do(command{dir: c.root, args: []string{"go", "run", "./test/kube/tools/build", "etcd"}}); err != nil {
 		return err
@@ -146,7 +151,7 @@ func (c config) unit(s *stageRun) error {
 	main.planted = true
 	tools := c.suiteOf("./...")
 	tools.dir = filepath.Join(c.root, "tools")
-	return errors.Join(s.test(main, "-race"), s.test(tools, "-race"))
+	return errors.Join(s.test(main, "-race"), s.test(apart, "-race"), s.test(tools, "-race"))
 }
 
 // counts runs without the race detector what does less with it, so that the
