@@ -5,14 +5,12 @@ package routing
 import (
 	"context"
 	"errors"
-	"net/netip"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/kernel"
 	"github.com/tombolo-io/tombolo/internal/kernel/kerneltest"
 	"github.com/tombolo-io/tombolo/internal/limit"
 	"github.com/tombolo-io/tombolo/internal/plan"
@@ -200,32 +198,6 @@ func TestWhoFightsIsMetAtABoundedRate(t *testing.T) {
 	})
 }
 
-// Many inputs at once are one change, and the last one counts.
-func TestManyInputsAreOneChange(t *testing.T) {
-	inBubble(t, nil, func(t *testing.T, r *rig) {
-		r.begun(input(3))
-		before := r.kernel.applied
-		var in topology.Input
-		for n := range 1000 {
-			in = input(3 + n%7)
-			r.Set(in)
-		}
-		r.settle()
-		r.inForce(in)
-		if n := r.kernel.applied - before; n > 2 {
-			t.Errorf("%d changes", n)
-		}
-		before = r.kernel.observed
-		for range 1000 {
-			r.Set(in)
-		}
-		r.settle()
-		if n := r.kernel.observed - before; n > 1 {
-			t.Errorf("the same again and again: %d looks", n)
-		}
-	})
-}
-
 func TestAFailureIsTriedAgainWithPatience(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, r *rig) {
 		r.begun(input(3))
@@ -317,85 +289,6 @@ func TestAWatchThatFailsIsOpenedAgain(t *testing.T) {
 	})
 }
 
-// A health that changes is a change of sets, element by element.
-func TestHealthChangesElementsOnly(t *testing.T) {
-	inBubble(t, nil, func(t *testing.T, r *rig) {
-		in := input(10)
-		in.Options.Bypass = true
-		r.begun(in)
-		set := func(id string, h topology.Health) []plan.Step {
-			t.Helper()
-			in.Health = map[string]topology.Health{}
-			if h.Down || h.MTU > 0 {
-				in.Health[id] = h
-			}
-			before := len(r.kernel.Log)
-			r.Set(in)
-			r.settle()
-			r.inForce(in)
-			return r.kernel.Log[before:]
-		}
-		for _, h := range []topology.Health{{Down: true}, {}} {
-			steps := set("m0003", h)
-			if len(steps) != 2 {
-				t.Errorf("%+v:\n%s", h, plan.Print(steps))
-			}
-			for _, s := range steps {
-				if e, ok := s.On.(plan.Elements); !ok || len(e.Add)+len(e.Remove) != 1 {
-					t.Errorf("%+v: %s", h, s)
-				}
-			}
-		}
-		if n := len(r.told); n != 1 {
-			t.Errorf("told of peers %d times, though none came or went", n)
-		}
-		set("m0003", topology.Health{MTU: 1300})
-		in.Health = nil
-		both := func(id string) []plan.Step {
-			before := len(r.kernel.Log)
-			in.Health = map[string]topology.Health{"m0003": {MTU: 1300}, id: {MTU: 1300}}
-			r.Set(in)
-			r.settle()
-			r.inForce(in)
-			return r.kernel.Log[before:]
-		}
-		for _, s := range both("m0004") {
-			switch s.On.(type) {
-			case plan.Elements, plan.Route:
-			default:
-				t.Errorf("another peer with a path as narrow: %s", s)
-			}
-		}
-	})
-}
-
-// In a mesh of a thousand, one that comes costs what it has, and one that stays nothing.
-func TestALargeMeshChangesByWhatChanges(t *testing.T) {
-	inBubble(t, nil, func(t *testing.T, r *rig) {
-		in := input(1000)
-		r.begun(in)
-		if r.kernel.applied != 1 {
-			t.Errorf("%d changes at first", r.kernel.applied)
-		}
-		before, looks := len(r.kernel.Log), r.kernel.observed
-		in = input(1001)
-		r.Set(in)
-		r.settle()
-		r.inForce(in)
-		ranges := 0
-		for _, s := range r.kernel.Log[before:] {
-			e, ok := s.On.(plan.Elements)
-			if !ok {
-				t.Errorf("step %s", s)
-			}
-			ranges += len(e.Add) + len(e.Remove)
-		}
-		if steps := len(r.kernel.Log) - before; steps != 3 || ranges != 3 || r.kernel.observed-looks > 1 {
-			t.Errorf("one more: %d steps with %d ranges, %d looks", steps, ranges, r.kernel.observed-looks)
-		}
-	})
-}
-
 // What takes long is followed by a rest that is longer.
 func TestRests(t *testing.T) {
 	for took, want := range map[time.Duration]time.Duration{
@@ -405,176 +298,4 @@ func TestRests(t *testing.T) {
 			t.Errorf("after %v: %v, want %v", took, got, want)
 		}
 	}
-}
-
-func TestDroppedPacketsAreAddedUp(t *testing.T) {
-	inBubble(t, nil, func(t *testing.T, r *rig) {
-		drop := plan.Do("drop")
-		source := plan.Line{plan.NotNamed(plan.KeySrc4, "routed4"), plan.Count(), drop}
-		policy := plan.Line{plan.Count(), drop}
-		counts := func(a, b uint64) {
-			r.kernel.Drops = []kernel.Count{{Chain: "forward", Line: source, Packets: a}, {Chain: "access", Line: policy, Packets: b}}
-		}
-		counts(5, 0) // of an earlier run
-		in := input(3)
-		r.begun(in)
-		for _, step := range []struct{ source, policy, sum, denied uint64 }{
-			{7, 0, 2, 0}, {7, 3, 2, 3}, {1, 0, 3, 3} /* written anew */, {4, 1, 6, 4},
-		} {
-			counts(step.source, step.policy)
-			r.wait(limit.RoutingCounts)
-			if s := r.Status(); s.Dropped["source"] != step.sum || s.Dropped["policy"] != step.denied {
-				t.Errorf("%+v: %v", step, s.Dropped)
-			}
-		}
-		if got := r.metric("tombolo_mesh_dropped_packets_total", "source"); got != 6 {
-			t.Errorf("metric %v", got)
-		}
-		counts(9, 1)
-		in.Options.MTU = 1400 // chains are written anew: counted before
-		r.Set(in)
-		r.settle()
-		if s := r.Status(); s.Dropped["source"] != 11 {
-			t.Errorf("lost: %v", s.Dropped)
-		}
-	})
-}
-
-func TestProblemsAreToldOnceAndCounted(t *testing.T) {
-	inBubble(t, nil, func(t *testing.T, r *rig) {
-		in := input(3)
-		in.Members[0].Ranges = append(in.Members[0].Ranges, netip.MustParsePrefix("0.0.0.0/0"), in.Members[1].Ranges[0])
-		r.begun(in)
-		for range 5 {
-			r.Set(in)
-			r.settle()
-		}
-		s := r.Status()
-		if s.Count != 2 || len(s.Problems) != 2 || s.Kinds[topology.Refused] != 1 || s.Kinds[topology.Overlap] != 1 {
-			t.Errorf("problems %v", s.Problems)
-		}
-		if n := r.logged("does not count"); n != 2 {
-			t.Errorf("%d are logged:\n%s", n, r.log)
-		}
-		if r.metric("tombolo_mesh_problems", "refused") != 1 || r.metric("tombolo_mesh_problems", "self") != 0 {
-			t.Error("metrics of problems")
-		}
-		r.Set(input(3))
-		r.settle()
-		if n := r.logged("is gone"); n != 2 || r.Status().Count != 0 {
-			t.Errorf("%d are logged as gone:\n%s", n, r.log)
-		}
-		many := input(100)
-		for i := range many.Members {
-			many.Members[i].Ranges = append(many.Members[i].Ranges, netip.MustParsePrefix("0.0.0.0/0"))
-		}
-		before := r.logged("level=WARN")
-		r.Set(many)
-		r.settle()
-		if n := r.logged("level=WARN") - before; n > limit.RoutingTold+1 || r.Status().Count != 99 {
-			t.Errorf("%d lines for %d problems", n, r.Status().Count)
-		}
-	})
-}
-
-func TestLocalFactsAreGatheredAgain(t *testing.T) {
-	resolver := netip.MustParseAddr("10.0.3.53")
-	var local topology.Local
-	var fails error
-	reads := 0
-	inBubble(t, func(p *Parts) {
-		p.Local = func() (topology.Local, error) {
-			p.Kernel.(*twin).hand()
-			reads++
-			return local, fails
-		}
-	}, func(t *testing.T, r *rig) {
-		in := input(3)
-		fails = errBroken
-		r.link()
-		r.start()
-		r.Set(in)
-		r.settle()
-		if len(r.kernel.Log) != 0 {
-			t.Error("something is routed though this machine's own addresses are not known")
-		}
-		fails = nil
-		r.wait(2 * limit.RoutingBlind)
-		r.inForce(in)
-		local.Resolvers = []netip.Addr{resolver}
-		r.Moved()
-		r.settle()
-		in.Local = local
-		r.inForce(in)
-		if s := r.Status(); s.Count != 1 || s.Problems[0].Kind != topology.Refused || len(s.Local.Resolvers) != 1 {
-			t.Errorf("problems %v", s.Problems)
-		}
-		fails = errBroken
-		r.Moved()
-		r.settle()
-		r.inForce(in)
-		fails, local = nil, topology.Local{}
-		r.wait(limit.RoutingLocal)
-		in.Local = local
-		r.inForce(in)
-		if before := reads; true {
-			r.wait(10 * limit.RoutingLocal)
-			if reads-before > 11 {
-				t.Errorf("read %d times", reads-before)
-			}
-		}
-	})
-}
-
-func TestExplainsWhatTheKernelHas(t *testing.T) {
-	inBubble(t, nil, func(t *testing.T, r *rig) {
-		in := input(3)
-		r.link()
-		r.start()
-		explain := func(to string) string {
-			t.Helper()
-			e, err := r.Explain(t.Context(), netip.MustParseAddr(to))
-			if err != nil {
-				t.Fatal(err)
-			}
-			return e.String()
-		}
-		if got := explain("10.0.3.7"); !strings.Contains(got, "not decided yet") {
-			t.Errorf("before anything:\n%s", got)
-		}
-		r.Set(in)
-		r.settle()
-		if got := explain("10.0.3.7"); !strings.Contains(got, "set routed4 (10.0.3.0/24)") || !strings.HasSuffix(got, "peer n3 (m0003)\n") {
-			t.Errorf("of a peer:\n%s", got)
-		}
-		r.kernel.Fail = errBroken
-		full, _ := r.kernel.Kernel.Observe()
-		r.kernel.Fail = nil
-		less := full
-		less.Tables = nil
-		heard := r.kernel.heard
-		r.kernel.heard = nil // nobody has told yet
-		r.kernel.take(t, less)
-		if got := explain("10.0.3.7"); !strings.Contains(got, "in clear") || !strings.Contains(got, "it lacks\n  add table inet tombolo_mesh\n") || !strings.Contains(got, "and more") {
-			t.Errorf("after a flush:\n%s", got)
-		}
-		r.kernel.heard = heard
-		r.kernel.deaf = errBroken
-		if got := explain("10.0.3.7"); !strings.Contains(got, "could not be read") || !strings.Contains(got, "peer n3") {
-			t.Errorf("unreadable:\n%s", got)
-		}
-		r.kernel.deaf = nil
-		r.stop()
-		if _, err := r.Explain(t.Context(), netip.MustParseAddr("10.0.3.7")); !fault.Has(err, fault.CodeNotFound) {
-			t.Errorf("after the end: %v", err)
-		}
-	})
-	inBubble(t, nil, func(t *testing.T, r *rig) {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		if _, err := r.Explain(ctx, netip.Addr{}); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("without Run: %v", err)
-		}
-		synctest.Wait()
-	})
 }
