@@ -106,9 +106,7 @@ A cluster's sockets are then DIRECTORY/clusters/<cluster>/konnectivity.sock and
 	f := cmd.Flags()
 	f.StringArrayVar(&o.Advertise, "advertise", nil, "`HOST[:PORT]` under which agents reach the hub; may be repeated")
 	f.StringArrayVar(&o.Clusters, "cluster", nil, "register this `CLUSTER`; may be repeated")
-	f.StringVar(&o.ServiceType, "service-type", o.ServiceType, "`TYPE` of the Service: LoadBalancer, NodePort or ClusterIP")
-	f.StringArrayVar(&o.ServiceAnnotations, "service-annotation", nil, "`KEY=VALUE` on the Service; may be repeated")
-	f.IntVar(&o.NodePort, "node-port", 0, "`PORT` of the Service on every node, instead of one that Kubernetes picks")
+	exposedFlags(f, &o.Exposed)
 	f.StringVar(&o.StorageSize, "storage-size", o.StorageSize, "`SIZE` of the volume with CA, tokens and records")
 	f.StringVar(&o.SocketHostPath, "socket-host-path", "", "`DIRECTORY` of the node where the unix sockets appear")
 	f.StringArrayVar(&o.SocketProtocols, "socket", nil, "`PROTOCOL` of the sockets of each --cluster: konnectivity or connect; may be repeated (konnectivity if --socket-host-path is given)")
@@ -135,6 +133,13 @@ func commonManifestFlags(f *pflag.FlagSet, c *manifest.Common) {
 	f.StringVar(&c.MemoryRequest, "memory-request", c.MemoryRequest, "`QUANTITY` of memory to reserve")
 	f.StringVar(&c.MemoryLimit, "memory-limit", c.MemoryLimit, "`QUANTITY` of memory that may not be exceeded")
 	f.StringVar(&c.LogLevel, "log-level", c.LogLevel, "`LEVEL` of the logs: debug, info, warn or error")
+}
+
+// exposedFlags are of those that a Service leads to.
+func exposedFlags(f *pflag.FlagSet, o *manifest.Exposed) {
+	f.StringVar(&o.ServiceType, "service-type", o.ServiceType, "`TYPE` of the Service: LoadBalancer, NodePort or ClusterIP")
+	f.StringArrayVar(&o.ServiceAnnotations, "service-annotation", nil, "`KEY=VALUE` on the Service; may be repeated")
+	f.IntVar(&o.NodePort, "node-port", 0, "`PORT` of the Service on every node, instead of one that Kubernetes picks")
 }
 
 // drainFlag is of those who drain.

@@ -13,12 +13,10 @@ import (
 // HubOptions say how a hub shall run in Kubernetes.
 type HubOptions struct {
 	Common
-	Advertise          []string // host or host:port, at least one
-	Clusters           []string // clusters to register
-	StorageSize        string   // of the volume with CA, tokens and cluster records
-	ServiceType        string
-	ServiceAnnotations []string // KEY=VALUE, for load balancers
-	NodePort           int
+	Exposed
+	Advertise   []string // host or host:port, at least one
+	Clusters    []string // clusters to register
+	StorageSize string   // of the volume with CA, tokens and cluster records
 	// SocketHostPath is a directory of the node that takes the place of
 	// /run/tombolo, so that kube-apiservers of that node reach the sockets.
 	SocketHostPath string
@@ -29,7 +27,7 @@ type HubOptions struct {
 
 // HubDefaults are the options that nobody needs to give.
 func HubDefaults() HubOptions {
-	out := HubOptions{Common: commonDefaults(), StorageSize: "1Gi", ServiceType: "LoadBalancer", SocketMode: "0600"}
+	out := HubOptions{Common: commonDefaults(), Exposed: Exposed{ServiceType: "LoadBalancer"}, StorageSize: "1Gi", SocketMode: "0600"}
 	out.Name = "tombolo-hub"
 	return out
 }
@@ -46,18 +44,11 @@ func Hub(o HubOptions) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := objectMeta(o.Common, "hub")
-	svc := service{"v1", "Service", m, serviceSpec{
-		Type: o.ServiceType, Selector: selectorLabels(o.Common),
-		Ports: []servicePort{{"hub", HubPort, HubPort, o.NodePort, "TCP"}},
-	}}
-	svc.Metadata.Annotations = annotations
-
 	docs := namespaceObject(o.Common, o.HostNetwork || o.SocketHostPath != "")
 	docs = append(docs,
 		accountObject(o.Common, "hub"),
-		configMap{"v1", "ConfigMap", m, map[string]string{configFile: config}},
-		svc,
+		configMap{"v1", "ConfigMap", objectMeta(o.Common, "hub"), map[string]string{configFile: config}},
+		serviceObject(o.Common, "hub", o.Exposed, annotations, HubPort),
 		hubWorkload(o, selector, tolerations))
 	return render(hubComment(o), docs...)
 }
@@ -81,10 +72,6 @@ func (p *problems) hub(o HubOptions) map[string]string {
 		}
 	}
 	p.quantity("storage-size", o.StorageSize)
-	p.oneOf("service-type", o.ServiceType, "ClusterIP", "NodePort", "LoadBalancer")
-	if o.NodePort != 0 && (o.ServiceType == "ClusterIP" || o.NodePort < 1 || o.NodePort > 65535) {
-		p.add("node-port", "%d is no port, or the service is of type ClusterIP and has none", o.NodePort)
-	}
 	if o.SocketHostPath != "" {
 		p.hostPath("socket-host-path", o.SocketHostPath)
 	}
@@ -97,24 +84,7 @@ func (p *problems) hub(o HubOptions) map[string]string {
 	if mode, err := strconv.ParseUint(o.SocketMode, 8, 32); err != nil || mode > 0o777 || mode&0o600 != 0o600 {
 		p.add("socket-mode", "%q is not an octal mode such as 0600 or 0660", o.SocketMode)
 	}
-	return p.annotations(o.ServiceAnnotations)
-}
-
-// annotations reads those of a Service.
-func (p *problems) annotations(texts []string) map[string]string {
-	var annotations map[string]string
-	for _, text := range texts {
-		key, value, ok := strings.Cut(text, "=")
-		if !ok || !isLabelKey(strings.ToLower(key)) || hasControl(value) {
-			p.add("service-annotation", "%q is not KEY=VALUE", text)
-			continue
-		}
-		if annotations == nil {
-			annotations = map[string]string{}
-		}
-		annotations[key] = value
-	}
-	return annotations
+	return p.exposed(o.Exposed)
 }
 
 func isHostPort(s string) bool {

@@ -14,14 +14,12 @@ import (
 // MeetOptions say how a discovery service shall run in Kubernetes.
 type MeetOptions struct {
 	Common
-	Hosts              []string // names and addresses in a certificate of its own CA
-	TLSSecret          string   // of type kubernetes.io/tls, in place of its own CA
-	NoTLS              bool     // clear text, behind what ends TLS
-	TrustedProxies     []string
-	StorageSize        string // of the volume with snapshots and CA
-	ServiceType        string
-	ServiceAnnotations []string
-	NodePort           int
+	Exposed
+	Hosts          []string // names and addresses in a certificate of its own CA
+	TLSSecret      string   // of type kubernetes.io/tls, in place of its own CA
+	NoTLS          bool     // clear text, behind what ends TLS
+	TrustedProxies []string
+	StorageSize    string // of the volume with snapshots and CA
 	// Etcd are endpoints; the members are there then, and Replicas share them.
 	Etcd       []string
 	EtcdPrefix string
@@ -31,7 +29,7 @@ type MeetOptions struct {
 
 // MeetDefaults are the options that nobody needs to give.
 func MeetDefaults() MeetOptions {
-	out := MeetOptions{Common: commonDefaults(), StorageSize: "1Gi", ServiceType: "LoadBalancer", Replicas: 1}
+	out := MeetOptions{Common: commonDefaults(), Exposed: Exposed{ServiceType: "LoadBalancer"}, StorageSize: "1Gi", Replicas: 1}
 	out.Name = "tombolo-discovery"
 	return out
 }
@@ -55,13 +53,10 @@ func Meet(o MeetOptions) ([]byte, error) {
 		return nil, err
 	}
 	m := objectMeta(o.Common, "discovery")
-	svc := service{"v1", "Service", m, serviceSpec{
-		Type: o.ServiceType, Selector: selectorLabels(o.Common),
-		Ports: []servicePort{{"discovery", MeetPort, MeetPort, o.NodePort, "TCP"}},
-	}}
-	svc.Metadata.Annotations = annotations
 	docs := append(namespaceObject(o.Common, o.HostNetwork), accountObject(o.Common, "discovery"),
-		configMap{"v1", "ConfigMap", m, map[string]string{meetFile: config}}, svc, meetWorkload(o, selector, tolerations))
+		configMap{"v1", "ConfigMap", m, map[string]string{meetFile: config}},
+		serviceObject(o.Common, "discovery", o.Exposed, annotations, MeetPort),
+		meetWorkload(o, selector, tolerations))
 	if o.Replicas > 1 {
 		docs = append(docs, disruptionBudget{"policy/v1", "PodDisruptionBudget", m, disruptionBudgetSpec{1, labelSelector{selectorLabels(o.Common)}}})
 	}
@@ -93,11 +88,7 @@ func (p *problems) meet(o MeetOptions) map[string]string {
 	}
 	p.etcd(o)
 	p.quantity("storage-size", o.StorageSize)
-	p.oneOf("service-type", o.ServiceType, "ClusterIP", "NodePort", "LoadBalancer")
-	if o.NodePort != 0 && (o.ServiceType == "ClusterIP" || o.NodePort < 1 || o.NodePort > 65535) {
-		p.add("node-port", "%d is no port, or the service is of type ClusterIP and has none", o.NodePort)
-	}
-	return p.annotations(o.ServiceAnnotations)
+	return p.exposed(o.Exposed)
 }
 
 func (p *problems) etcd(o MeetOptions) {
