@@ -187,28 +187,7 @@ func TestAHubThatAnswersPings(t *testing.T) {
 	play(t, []string{"a:1"}, func(s *scene) {
 		conn := s.welcome()
 		s.t.Cleanup(func() { time.Sleep(time.Second) }) // until the hub has ended, which answers in its own time
-		go func() {
-			defer conn.NetConn().Close()
-			var b []byte
-			piece := make([]byte, 4096)
-			for {
-				n, err := conn.Read(piece)
-				if b = append(b, piece[:n]...); err != nil {
-					return
-				}
-				for {
-					kind, body, rest, need, err := frame.Next(b)
-					if need > 0 || err != nil {
-						break
-					}
-					if id, err := frame.ParsePing(body); kind == frame.Ping && err == nil {
-						time.Sleep(30 * time.Millisecond)
-						conn.Write(frame.AppendPing(nil, frame.Pong, id))
-					}
-					b = rest
-				}
-			}
-		}()
+		go pong(conn, 30*time.Millisecond)
 		time.Sleep(time.Hour)
 		if st := s.client.Status()[0]; !st.Connected || st.RTT != 30*time.Millisecond || time.Since(st.Since) < 59*time.Minute {
 			t.Errorf("%+v", st)

@@ -91,8 +91,13 @@ func TestAnAddressIsLookedAtAgain(t *testing.T) {
 
 // echo is a hub that welcomes and answers pings until the end.
 func echo(conn *tls.Conn) {
-	defer conn.NetConn().Close()
 	conn.Write(frame.AppendWelcome(nil, frame.Greeting{Largest: limit.RelayDatagram}))
+	pong(conn, 0)
+}
+
+// pong is a hub that answers each ping so late, until the end.
+func pong(conn *tls.Conn, late time.Duration) {
+	defer conn.NetConn().Close()
 	var b []byte
 	piece := make([]byte, 4096)
 	for {
@@ -106,6 +111,7 @@ func echo(conn *tls.Conn) {
 				break
 			}
 			if id, err := frame.ParsePing(body); kind == frame.Ping && err == nil {
+				time.Sleep(late)
 				conn.Write(frame.AppendPing(nil, frame.Pong, id))
 			}
 			b = rest
