@@ -13,6 +13,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/limit"
 	"github.com/tombolo-io/tombolo/internal/seal"
+	"github.com/tombolo-io/tombolo/proto/discovery"
 )
 
 // The keys of RFC 7748, section 6.1.
@@ -157,6 +158,20 @@ func TestIncumbencyIsInherited(t *testing.T) {
 	}
 }
 
+// announced is what others read of it.
+func announced(t *testing.T, a *announcer, k seal.Keys, now time.Time, says seal.Member) (version uint64, m *discovery.Member) {
+	t.Helper()
+	if err := a.announce(now, says); err != nil {
+		t.Fatal(err)
+	}
+	w, _ := a.current()
+	_, m, err := k.Open(w.entries[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w.version, m
+}
+
 // TestProofIsAddedLater: the same content is announced anew once its key can be proven.
 func TestProofIsAddedLater(t *testing.T) {
 	k, now := secretOf(t, newSecret(t)).Keys(), time.Now()
@@ -167,15 +182,8 @@ func TestProofIsAddedLater(t *testing.T) {
 	a := newAnnouncer(drawnKey(t), []seal.Keys{k}, time.Minute, 0)
 	proof := func(key seal.WireGuardKey) (uint64, int) {
 		t.Helper()
-		if err := a.announce(now, seal.Member{Node: "a", WireGuard: key}); err != nil {
-			t.Fatal(err)
-		}
-		w, _ := a.current()
-		_, m, err := k.Open(w.entries[0])
-		if err != nil {
-			t.Fatal(err)
-		}
-		return w.version, len(m.GetWireguardProof())
+		version, m := announced(t, a, k, now, seal.Member{Node: "a", WireGuard: key})
+		return version, len(m.GetWireguardProof())
 	}
 	before, n := proof(private.Public())
 	a.prove(private)

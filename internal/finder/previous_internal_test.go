@@ -90,15 +90,8 @@ func TestPreviousProofIsAddedLater(t *testing.T) {
 	a := newAnnouncer(drawnKey(t), []seal.Keys{k}, time.Minute, 0)
 	proof := func(previous seal.WireGuardKey) (uint64, int) {
 		t.Helper()
-		if err := a.announce(now, seal.Member{Node: "a", WireGuard: seal.WireGuardKey(keyOf("new")), PreviousKey: previous}); err != nil {
-			t.Fatal(err)
-		}
-		w, _ := a.current()
-		_, m, err := k.Open(w.entries[0])
-		if err != nil {
-			t.Fatal(err)
-		}
-		return w.version, len(m.GetPreviousProof())
+		version, m := announced(t, a, k, now, seal.Member{Node: "a", WireGuard: seal.WireGuardKey(keyOf("new")), PreviousKey: previous})
+		return version, len(m.GetPreviousProof())
 	}
 	before, n := proof(old.Public())
 	a.provePrevious(old)
