@@ -14,6 +14,7 @@ import (
 	"golang.zx2c4.com/wireguard/device"
 
 	"github.com/tombolo-io/tombolo/internal/tunnel"
+	"github.com/tombolo-io/tombolo/internal/tunnel/tunneltest"
 )
 
 // BenchmarkThroughput carries packets from one engine to another over loopback, and beside it
@@ -24,7 +25,7 @@ func BenchmarkThroughput(b *testing.B) {
 	meet(b, x, y)
 	say(b, x, y, 1)
 	p, q := stdPair(b)
-	one := packet(netip.MustParseAddr("10.1.0.1"), netip.MustParseAddr("10.1.0.2"), 0, 1400)
+	one := tunneltest.Packet(netip.MustParseAddr("10.1.0.1"), netip.MustParseAddr("10.1.0.2"), 0, 1400)
 	push(p, q, one, 100)
 	const turn = 20_000
 	var ours, std time.Duration
@@ -44,18 +45,18 @@ func BenchmarkThroughput(b *testing.B) {
 
 // push carries packets with a bounded number under way, and says how long it took. What is
 // lost is sent again.
-func push(from, to *pipe, p []byte, count int) time.Duration {
+func push(from, to *tunneltest.Pipe, p []byte, count int) time.Duration {
 	began := time.Now()
 	const under = 512
 	stuck := time.NewTicker(200 * time.Millisecond)
 	defer stuck.Stop()
 	for sent, got, was := 0, 0, 0; got < count; {
 		for sent < count && sent-got < under {
-			from.out <- p
+			from.Out <- p
 			sent++
 		}
 		select {
-		case <-to.in:
+		case <-to.In:
 			got++
 		case <-stuck.C:
 			if got == was { // what is under way was lost
@@ -67,10 +68,10 @@ func push(from, to *pipe, p []byte, count int) time.Duration {
 	return time.Since(began)
 }
 
-func stdPair(b *testing.B) (p, q *pipe) {
+func stdPair(b *testing.B) (p, q *tunneltest.Pipe) {
 	b.Helper()
 	var devs [2]*device.Device
-	var pipes [2]*pipe
+	var pipes [2]*tunneltest.Pipe
 	var ports [2]int
 	var secrets [2][32]byte
 	var keys [2]tunnel.Key
@@ -80,7 +81,7 @@ func stdPair(b *testing.B) (p, q *pipe) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		keys[i], pipes[i] = k, newPipe()
+		keys[i], pipes[i] = k, tunneltest.NewPipe(false)
 		devs[i] = device.NewDevice(pipes[i], conn.NewStdNetBind(), &device.Logger{Verbosef: device.DiscardLogf, Errorf: device.DiscardLogf})
 		b.Cleanup(devs[i].Close)
 		if err := devs[i].IpcSet("private_key=" + hex.EncodeToString(secrets[i][:]) + "\nlisten_port=0\n"); err != nil {

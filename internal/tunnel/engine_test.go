@@ -13,6 +13,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/path"
 	"github.com/tombolo-io/tombolo/internal/runtest"
 	"github.com/tombolo-io/tombolo/internal/tunnel"
+	"github.com/tombolo-io/tombolo/internal/tunnel/tunneltest"
 )
 
 func TestTwoTalk(t *testing.T) {
@@ -48,15 +49,15 @@ func flow(t testing.TB, from, to *node, count uint64) {
 				size = 60 + int(next%1200)
 			}
 			select {
-			case from.tun.out <- packet(from.addr, to.addr, 1<<32+next, size):
+			case from.tun.Out <- tunneltest.Packet(from.addr, to.addr, 1<<32+next, size):
 			case <-ctx.Done():
 				t.Fatal("the tunnel takes nothing")
 			}
 			next++
 		}
 		select {
-		case b := <-to.tun.in:
-			if n := number(b); n >= 1<<32 && !seen[n] {
+		case b := <-to.tun.In:
+			if n := tunneltest.Number(b); n >= 1<<32 && !seen[n] {
 				seen[n] = true
 				got++
 			}
@@ -76,11 +77,11 @@ func stream(t testing.TB, from, to *node) (passed func() uint64, stop func()) {
 	wg.Go(func() {
 		for ctx.Err() == nil {
 			next := 1<<40 + n.Load()
-			from.tun.out <- packet(from.addr, to.addr, next, 200)
+			from.tun.Out <- tunneltest.Packet(from.addr, to.addr, next, 200)
 			for {
 				select {
-				case b := <-to.tun.in:
-					if number(b) != next {
+				case b := <-to.tun.In:
+					if tunneltest.Number(b) != next {
 						continue
 					}
 				case <-time.After(runtest.Patience):
@@ -141,15 +142,15 @@ func TestNoWay(t *testing.T) {
 	say(t, a, b, 1)
 	a.engine.SetWay(b.key, path.Way{}, netip.Addr{})
 	for i := range uint64(10) {
-		a.tun.out <- packet(a.addr, b.addr, i, 100)
+		a.tun.Out <- tunneltest.Packet(a.addr, b.addr, i, 100)
 	}
 	runtest.Eventually(t, "ten packets without a way", func() bool { return a.socket.Counts().NoWay.Load() >= 10 })
 	a.engine.SetWay(b.key, path.Way{Relay: "h1"}, netip.Addr{}) // and there is no relay
-	a.tun.out <- packet(a.addr, b.addr, 11, 100)
+	a.tun.Out <- tunneltest.Packet(a.addr, b.addr, 11, 100)
 	runtest.Eventually(t, "one more", func() bool { return a.socket.Counts().NoWay.Load() >= 11 })
 	a.engine.SetWay(b.key, path.Way{Addr: b.at}, netip.Addr{})
 	say(t, a, b, 2)
-	if _, nobody := newKey(t); a.engine.SetWay(nobody, path.Way{}, netip.Addr{}) {
+	if _, nobody := tunneltest.Key(t); a.engine.SetWay(nobody, path.Way{}, netip.Addr{}) {
 		t.Error("a way of a peer that there is not was taken")
 	}
 }
@@ -268,7 +269,7 @@ func TestWhoSpeaksNoProbesRoams(t *testing.T) {
 		t.Error("no way was taken")
 	}
 	was := b.socket.Counts().NoWay.Load()
-	b.tun.out <- packet(b.addr, a.addr, 3, 100)
+	b.tun.Out <- tunneltest.Packet(b.addr, a.addr, 3, 100)
 	runtest.Eventually(t, "the way counts again", func() bool { return b.socket.Counts().NoWay.Load() > was })
 }
 
@@ -281,7 +282,7 @@ func TestOneEndDies(t *testing.T) {
 	say(t, a, c, 2)
 	b.stop()
 	for i := range uint64(50) {
-		a.tun.out <- packet(a.addr, b.addr, i, 100)
+		a.tun.Out <- tunneltest.Packet(a.addr, b.addr, i, 100)
 	}
 	say(t, a, c, 3)
 	again := newNode(t, "10.1.0.2", nil, tunnel.AllOffloads())
@@ -299,8 +300,8 @@ func TestApplyRefuses(t *testing.T) {
 		t.Error("an engine without a key is one")
 	}
 	a.apply(t)
-	_, k := newKey(t)
-	other, _ := newKey(t)
+	_, k := tunneltest.Key(t)
+	other, _ := tunneltest.Key(t)
 	for name, cfg := range map[string]tunnel.Config{
 		"its own key":       {Key: a.secret, Peers: []tunnel.Peer{{Key: a.key}}},
 		"no key":            {Key: a.secret, Peers: []tunnel.Peer{{}}},
@@ -349,7 +350,7 @@ func TestTheFirstPacketNeedsNoSecondHandshake(t *testing.T) {
 	meet(t, a, b)
 	a.engine.SetWay(b.key, path.Way{}, netip.Addr{})
 	a.engine.Watch(b.key)
-	a.tun.out <- packet(a.addr, b.addr, 1, 100)
+	a.tun.Out <- tunneltest.Packet(a.addr, b.addr, 1, 100)
 	ctx := runtest.Within(t)
 	select {
 	case <-a.woken:
@@ -360,9 +361,9 @@ func TestTheFirstPacketNeedsNoSecondHandshake(t *testing.T) {
 	runtest.Eventually(t, "a handshake that is lost", func() bool { return a.socket.Counts().NoWay.Load() == 1 })
 	a.engine.SetWay(b.key, path.Way{Addr: b.at}, netip.Addr{})
 	select {
-	case p := <-b.tun.in:
-		if number(p) != 1 {
-			t.Errorf("packet %d came", number(p))
+	case p := <-b.tun.In:
+		if tunneltest.Number(p) != 1 {
+			t.Errorf("packet %d came", tunneltest.Number(p))
 		}
 	case <-ctx.Done():
 		t.Fatal("the packet did not come")

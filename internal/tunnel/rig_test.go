@@ -4,106 +4,26 @@ package tunnel_test
 
 import (
 	"context"
-	"crypto/ecdh"
-	"crypto/rand"
-	"encoding/binary"
 	"io"
 	"log/slog"
 	"net/netip"
-	"os"
 	"sync"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
-	"golang.zx2c4.com/wireguard/tun"
 
 	"github.com/tombolo-io/tombolo/internal/path"
 	"github.com/tombolo-io/tombolo/internal/runtest"
 	"github.com/tombolo-io/tombolo/internal/tunnel"
+	"github.com/tombolo-io/tombolo/internal/tunnel/tunneltest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// pipe is a TUN without a kernel: what is put into out enters the tunnel, and what
-// comes of it is in in. It gives many packets at once, as a real one does.
-type pipe struct {
-	in, out chan []byte
-	closed  chan struct{}
-	once    sync.Once
-	events  chan tun.Event
-	wake    chan struct{}
-}
-
-func newPipe() *pipe {
-	return &pipe{in: make(chan []byte, 4096), out: make(chan []byte, 4096), closed: make(chan struct{}), events: make(chan tun.Event), wake: make(chan struct{}, 1)}
-}
-
-func (p *pipe) File() *os.File           { return nil }
-func (p *pipe) MTU() (int, error)        { return 1420, nil }
-func (p *pipe) Name() (string, error)    { return "pipe", nil }
-func (p *pipe) Events() <-chan tun.Event { return p.events }
-func (p *pipe) BatchSize() int           { return 128 }
-
-func (p *pipe) Close() error {
-	p.once.Do(func() { close(p.closed); close(p.events) })
-	return nil
-}
-
-func (p *pipe) Wake() {
-	select {
-	case p.wake <- struct{}{}:
-	default:
-	}
-}
-
-func (p *pipe) Read(bufs [][]byte, sizes []int, offset int) (n int, err error) {
-	select {
-	case <-p.closed:
-		return 0, os.ErrClosed
-	case <-p.wake:
-		return 0, nil
-	case b := <-p.out:
-		sizes[0] = copy(bufs[0][offset:], b)
-	}
-	for n = 1; n < len(bufs); n++ {
-		select {
-		case b := <-p.out:
-			sizes[n] = copy(bufs[n][offset:], b)
-		default:
-			return n, nil
-		}
-	}
-	return n, nil
-}
-
-func (p *pipe) Write(bufs [][]byte, offset int) (int, error) {
-	for _, b := range bufs {
-		select {
-		case <-p.closed:
-			return 0, os.ErrClosed
-		case p.in <- append([]byte(nil), b[offset:]...):
-		}
-	}
-	return len(bufs), nil
-}
-
-// packet is one of IPv4 with a number in it, filled up to a size.
-func packet(from, to netip.Addr, number uint64, size int) []byte {
-	b := make([]byte, size)
-	b[0], b[8], b[9] = 0x45, 64, 253 // RFC 3692: for experiments
-	binary.BigEndian.PutUint16(b[2:], uint16(size))
-	copy(b[12:], from.AsSlice())
-	copy(b[16:], to.AsSlice())
-	binary.BigEndian.PutUint64(b[20:], number)
-	return b
-}
-
-func number(b []byte) uint64 { return binary.BigEndian.Uint64(b[20:]) }
-
 // node is an engine with all around it.
 type node struct {
-	tun     *pipe
+	tun     *tunneltest.Pipe
 	socket  *tunnel.Socket
 	engine  *tunnel.Engine
 	secret  tunnel.Secret
@@ -158,21 +78,12 @@ func (r *relay) count(hub string) int {
 	return r.taken[hub]
 }
 
-func newKey(t testing.TB) (tunnel.Secret, tunnel.Key) {
-	t.Helper()
-	k, err := ecdh.X25519().GenerateKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return tunnel.NewSecret([32]byte(k.Bytes())), tunnel.Key(k.PublicKey().Bytes())
-}
-
 func quiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
 
 func newNode(t testing.TB, inside string, r *relay, want tunnel.Offloads) *node {
 	t.Helper()
-	n := &node{tun: newPipe(), addr: netip.MustParseAddr(inside), packets: make(chan came, 4096), woken: make(chan tunnel.Key, 64), relay: r}
-	n.secret, n.key = newKey(t)
+	n := &node{tun: tunneltest.NewPipe(false), addr: netip.MustParseAddr(inside), packets: make(chan came, 4096), woken: make(chan tunnel.Key, 64), relay: r}
+	n.secret, n.key = tunneltest.Key(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	take := func(kind string) tunnel.Handler {
 		return func(from netip.AddrPort, local netip.Addr, p []byte) {
@@ -255,14 +166,14 @@ func say(t testing.TB, from, to *node, what uint64) {
 	t.Helper()
 	ctx := runtest.Within(t)
 	select {
-	case from.tun.out <- packet(from.addr, to.addr, what, 100):
+	case from.tun.Out <- tunneltest.Packet(from.addr, to.addr, what, 100):
 	case <-ctx.Done():
 		t.Fatal("the tunnel takes nothing")
 	}
 	for {
 		select {
-		case b := <-to.tun.in:
-			if number(b) == what {
+		case b := <-to.tun.In:
+			if tunneltest.Number(b) == what {
 				return
 			}
 		case <-ctx.Done():
@@ -279,14 +190,14 @@ func reach(t testing.TB, from, to *node, what uint64) {
 	ctx := runtest.Within(t)
 	again := time.NewTicker(200 * time.Millisecond)
 	defer again.Stop()
-	for out := from.tun.out; ; {
+	for out := from.tun.Out; ; {
 		select {
-		case out <- packet(from.addr, to.addr, what, 100):
+		case out <- tunneltest.Packet(from.addr, to.addr, what, 100):
 			out = nil // until the next tick
 		case <-again.C:
-			out = from.tun.out
-		case b := <-to.tun.in:
-			if number(b) == what {
+			out = from.tun.Out
+		case b := <-to.tun.In:
+			if tunneltest.Number(b) == what {
 				return
 			}
 		case <-ctx.Done():

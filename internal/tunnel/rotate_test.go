@@ -9,6 +9,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/path"
 	"github.com/tombolo-io/tombolo/internal/runtest"
 	"github.com/tombolo-io/tombolo/internal/tunnel"
+	"github.com/tombolo-io/tombolo/internal/tunnel/tunneltest"
 )
 
 // TestANewKeyPair: a node takes a new key beside the old one, under traffic with two peers, of
@@ -20,7 +21,7 @@ func TestANewKeyPair(t *testing.T) {
 	meet(t, a, b, c)
 	say(t, a, b, 1)
 	say(t, a, c, 2)
-	secret, key := newKey(t)
+	secret, key := tunneltest.Key(t)
 	next := a.config(b, c)
 	next.Key = secret
 	if err := a.engine.ApplyNext(next); err == nil {
@@ -115,7 +116,7 @@ func TestANewKeyPairIsGivenUp(t *testing.T) {
 	a, b := newNode(t, "10.1.0.1", nil, tunnel.Offloads{}), newNode(t, "10.1.0.2", nil, tunnel.Offloads{})
 	meet(t, a, b)
 	say(t, a, b, 1)
-	secret, key := newKey(t)
+	secret, key := tunneltest.Key(t)
 	if err := a.engine.Begin(tunnel.Config{Key: secret, Peers: []tunnel.Peer{{Key: key}}}); err == nil {
 		t.Fatal("its own key is a peer")
 	}

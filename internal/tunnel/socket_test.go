@@ -17,6 +17,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/limit"
 	"github.com/tombolo-io/tombolo/internal/runtest"
 	"github.com/tombolo-io/tombolo/internal/tunnel"
+	"github.com/tombolo-io/tombolo/internal/tunnel/tunneltest"
 )
 
 // The beginnings of the kinds of packets.
@@ -105,14 +106,14 @@ func insist(t testing.TB, from, to *node, count uint64) {
 	for i := range count {
 		for arrived := false; !arrived; {
 			select {
-			case from.tun.out <- packet(from.addr, to.addr, 1<<48+i, 500):
+			case from.tun.Out <- tunneltest.Packet(from.addr, to.addr, 1<<48+i, 500):
 			case <-ctx.Done():
 				t.Fatal("the tunnel takes nothing")
 			}
 			for waits := true; waits && !arrived; {
 				select {
-				case b := <-to.tun.in:
-					arrived = number(b) == 1<<48+i
+				case b := <-to.tun.In:
+					arrived = tunneltest.Number(b) == 1<<48+i
 				case <-again.C:
 					waits = false
 				case <-ctx.Done():
@@ -186,8 +187,8 @@ func TestAFullQueueDrops(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	secret, _ := newKey(t)
-	e, err := tunnel.Open(ctx, tunnel.Parts{Socket: s, Tun: newPipe(), Log: quiet()})
+	secret, _ := tunneltest.Key(t)
+	e, err := tunnel.Open(ctx, tunnel.Parts{Socket: s, Tun: tunneltest.NewPipe(false), Log: quiet()})
 	if err != nil {
 		t.Fatal(err)
 	}

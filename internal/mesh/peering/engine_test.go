@@ -6,82 +6,24 @@ import (
 	"context"
 	"crypto/ecdh"
 	"crypto/rand"
-	"encoding/binary"
 	"net"
 	"net/netip"
-	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
-	"golang.zx2c4.com/wireguard/tun"
 
 	"github.com/tombolo-io/tombolo/internal/mesh/peering"
 	"github.com/tombolo-io/tombolo/internal/path"
 	"github.com/tombolo-io/tombolo/internal/runtest"
 	"github.com/tombolo-io/tombolo/internal/seal"
 	"github.com/tombolo-io/tombolo/internal/tunnel"
+	"github.com/tombolo-io/tombolo/internal/tunnel/tunneltest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// pipe is a TUN without a kernel: what is put into out enters the tunnel, and what comes
-// of it is in in.
-type pipe struct {
-	in, out chan []byte
-	closed  chan struct{}
-	once    sync.Once
-	events  chan tun.Event
-	wake    chan struct{}
-}
-
-func newPipe() *pipe {
-	return &pipe{in: make(chan []byte, 4096), out: make(chan []byte, 64), closed: make(chan struct{}), events: make(chan tun.Event), wake: make(chan struct{}, 1)}
-}
-
-func (p *pipe) File() *os.File           { return nil }
-func (p *pipe) MTU() (int, error)        { return 1420, nil }
-func (p *pipe) Name() (string, error)    { return "pipe", nil }
-func (p *pipe) Events() <-chan tun.Event { return p.events }
-func (p *pipe) BatchSize() int           { return 128 }
-
-func (p *pipe) Close() error {
-	p.once.Do(func() { close(p.closed); close(p.events) })
-	return nil
-}
-
-func (p *pipe) Wake() {
-	select {
-	case p.wake <- struct{}{}:
-	default:
-	}
-}
-
-func (p *pipe) Read(bufs [][]byte, sizes []int, offset int) (int, error) {
-	select {
-	case <-p.closed:
-		return 0, os.ErrClosed
-	case <-p.wake:
-		return 0, nil
-	case b := <-p.out:
-		sizes[0] = copy(bufs[0][offset:], b)
-		return 1, nil
-	}
-}
-
-func (p *pipe) Write(bufs [][]byte, offset int) (int, error) {
-	for _, b := range bufs {
-		select {
-		case <-p.closed:
-			return 0, os.ErrClosed
-		case p.in <- append([]byte(nil), b[offset:]...):
-		default: // nobody reads
-		}
-	}
-	return len(bufs), nil
-}
 
 // machine is a node with a real engine over loopback.
 type machine struct {
@@ -89,7 +31,7 @@ type machine struct {
 	inside  netip.Addr
 	private *ecdh.PrivateKey
 	key     tunnel.Key
-	tun     *pipe
+	tun     *tunneltest.Pipe
 	socket  *tunnel.Socket
 	engine  *tunnel.Engine
 	p       *peering.Peering
@@ -165,7 +107,7 @@ func (r *exchange) packets() int {
 
 func newMachine(t *testing.T, name, inside string, r *exchange) *machine {
 	t.Helper()
-	m := &machine{name: name, inside: netip.MustParseAddr(inside), tun: newPipe(), rotated: make(chan tunnel.Key, 4)}
+	m := &machine{name: name, inside: netip.MustParseAddr(inside), tun: tunneltest.NewPipe(true), rotated: make(chan tunnel.Key, 4)}
 	m.private, m.key = newPrivate(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	var err error
@@ -291,17 +233,6 @@ func newWire(t *testing.T, a, b *machine) *wire {
 // end is where machine i, 0 or 1, sends to the other one.
 func (w *wire) end(i int) netip.AddrPort { return w.ends[i].LocalAddr().(*net.UDPAddr).AddrPort() }
 
-// packet is one of IPv4 with a number in it.
-func packet(from, to netip.Addr, number uint64) []byte {
-	b := make([]byte, 100)
-	b[0], b[8], b[9] = 0x45, 64, 253 // RFC 3692: for experiments
-	binary.BigEndian.PutUint16(b[2:], uint16(len(b)))
-	copy(b[12:], from.AsSlice())
-	copy(b[16:], to.AsSlice())
-	binary.BigEndian.PutUint64(b[20:], number)
-	return b
-}
-
 var counter atomic.Uint64
 
 // reach sends packets until one arrives, and says how many were lost before.
@@ -313,7 +244,7 @@ func reach(t *testing.T, from, to *machine) (lost int) {
 	defer again.Stop()
 	send := func() {
 		select {
-		case from.tun.out <- packet(from.inside, to.inside, counter.Add(1)):
+		case from.tun.Out <- tunneltest.Packet(from.inside, to.inside, counter.Add(1), 100):
 		case <-ctx.Done():
 		}
 	}
@@ -322,8 +253,8 @@ func reach(t *testing.T, from, to *machine) (lost int) {
 		select {
 		case <-again.C:
 			send()
-		case b := <-to.tun.in:
-			if n := binary.BigEndian.Uint64(b[20:]); n >= first {
+		case b := <-to.tun.In:
+			if n := tunneltest.Number(b); n >= first {
 				return int(n - first)
 			}
 		case <-ctx.Done():
