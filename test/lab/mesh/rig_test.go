@@ -10,13 +10,9 @@ package mesh
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -155,15 +151,7 @@ func (r *rig) startHub() {
 			"--advertise", hubAt4, "--advertise", hubAt6, "--log-level", "debug")
 	}
 	r.start(r.hub)
-	r.eventually("the hub is ready", r.hub, func() error {
-		ca, err := os.ReadFile(filepath.Join(state, "ca.crt"))
-		if err != nil {
-			return err
-		}
-		pool := x509.NewCertPool()
-		pool.AppendCertsFromPEM(ca)
-		return probe(r.hub.host, "https://127.0.0.1:8444/readyz", pool)
-	})
+	r.eventually("the hub is ready", r.hub, func() error { return labtest.HubReady(r.hub.host, state) })
 }
 
 // startDiscovery starts the discovery service, again if it ran before. It stands
@@ -314,23 +302,6 @@ func (r *rig) eventually(what string, x *role, ask func() error) time.Duration {
 	}
 }
 
-// probe asks for readiness from the host itself.
-func probe(h *lab.Host, url string, trust *x509.CertPool) error {
-	client := &http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{
-		DialContext: h.DialContext, TLSClientConfig: &tls.Config{RootCAs: trust}, DisableKeepAlives: true,
-	}}
-	resp, err := client.Get(url)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	body, _ := io.ReadAll(resp.Body)
-	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s: %s", resp.Status, body)
-	}
-	return nil
-}
-
 // handOver gives what was logged to the suite, which looks for secrets in it, and
 // the secrets that nodes have made since.
 func (r *rig) handOver() {
@@ -341,11 +312,7 @@ func (r *rig) handOver() {
 			}
 		}
 	}
-	for _, log := range r.logs() {
-		if err := runtest.WroteFile(filepath.Base(log)+" of "+r.t.Name(), log); err != nil {
-			r.t.Error(err)
-		}
-	}
+	labtest.HandOver(r.t, r.dir)
 }
 
 func exists(path string) bool {
@@ -353,27 +320,11 @@ func exists(path string) bool {
 	return err == nil
 }
 
-func (r *rig) logs() []string {
-	logs, err := filepath.Glob(filepath.Join(r.dir, "*.log"))
-	if err != nil {
-		r.t.Error(err)
-	}
-	return logs
-}
-
 // tellLogs shows the ends of the logs of a failed test, and what nodes say of
 // themselves.
 func (r *rig) tellLogs() {
+	labtest.TellLogs(r.t, r.dir)
 	const end = 60 // lines
-	for _, path := range r.logs() {
-		content, err := os.ReadFile(path)
-		if err != nil {
-			r.t.Log(err)
-			continue
-		}
-		lines := strings.Split(strings.TrimSpace(string(content)), "\n")
-		r.t.Logf("--- end of %s\n%s", filepath.Base(path), strings.Join(lines[max(0, len(lines)-end):], "\n"))
-	}
 	for _, n := range r.nodes {
 		if !n.runs() {
 			continue

@@ -10,8 +10,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -76,9 +74,9 @@ func newRig(t *testing.T, word string, sites, agents int) *rig {
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
-			r.tellLogs()
+			labtest.TellLogs(t, dir)
 		}
-		r.handOver()
+		labtest.HandOver(t, dir)
 	})
 	return r
 }
@@ -148,45 +146,7 @@ func (r *rig) startHub() {
 		}
 	}
 	r.start(r.hub)
-	r.eventually("the hub is ready", startWithin, r.hub, func() error {
-		ca, err := os.ReadFile(filepath.Join(r.dir, "hub", "ca.crt"))
-		if err != nil {
-			return err
-		}
-		pool := x509.NewCertPool()
-		pool.AppendCertsFromPEM(ca)
-		return probe(r.hub.host, "https://127.0.0.1:8444/readyz", pool)
-	})
-}
-
-// handOver gives what hub and agents have logged to the suite, which looks for
-// secrets in it.
-func (r *rig) handOver() {
-	logs, err := filepath.Glob(filepath.Join(r.dir, "*.log"))
-	if err != nil {
-		r.t.Error(err)
-	}
-	for _, log := range logs {
-		if err := runtest.WroteFile(filepath.Base(log)+" of "+r.t.Name(), log); err != nil {
-			r.t.Error(err)
-		}
-	}
-}
-
-func probe(h *lab.Host, url string, trust *x509.CertPool) error {
-	client := &http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{
-		DialContext: h.DialContext, TLSClientConfig: &tls.Config{RootCAs: trust}, DisableKeepAlives: true,
-	}}
-	resp, err := client.Get(url)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	body, _ := io.ReadAll(resp.Body)
-	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s: %s", resp.Status, body)
-	}
-	return nil
+	r.eventually("the hub is ready", startWithin, r.hub, func() error { return labtest.HubReady(r.hub.host, filepath.Join(r.dir, "hub")) })
 }
 
 // startAgent starts an agent with a token of its own and waits until it is
@@ -214,7 +174,7 @@ func (r *rig) startAgent(site, index int) *role {
 	}
 	r.start(x)
 	r.eventually(name+" is ready", startWithin, x, func() error {
-		return probe(x.host, "http://127.0.0.1:8445/readyz", nil)
+		return labtest.Ready(x.host, "http://127.0.0.1:8445/readyz", nil)
 	})
 	return x
 }
@@ -396,19 +356,5 @@ func (r *rig) requireDial(cluster string) {
 	conn.Close()
 	if name != cluster {
 		r.t.Fatalf("dialled into %s, and %s answered", cluster, name)
-	}
-}
-
-// tellLogs shows the ends of the logs of a failed test.
-func (r *rig) tellLogs() {
-	logs, _ := filepath.Glob(filepath.Join(r.dir, "*.log"))
-	for _, path := range logs {
-		content, err := os.ReadFile(path)
-		if err != nil {
-			r.t.Log(err)
-			continue
-		}
-		lines := strings.Split(strings.TrimSpace(string(content)), "\n")
-		r.t.Logf("--- end of %s\n%s", filepath.Base(path), strings.Join(lines[max(0, len(lines)-40):], "\n"))
 	}
 }
