@@ -137,8 +137,12 @@ func New(cfg Config, o Options) (*Mesh, error) {
 	if m.keys, err = readKeys(cfg.StateDir); err != nil {
 		return nil, err
 	}
-	if m.pods, err = readPods(cfg.StateDir, cfg.PodsOf); err != nil {
+	var broken error
+	if m.pods, broken, err = readPods(cfg.StateDir, cfg.PodsOf); err != nil {
 		return nil, err
+	}
+	if broken != nil {
+		m.log.Warn("the ranges of this node's pods are learned anew", tell.AttrCode, fault.From(broken).Code, tell.AttrReason, broken)
 	}
 	tell.NewPods(o.Reg, m.pods.count)
 	if m.overlay, err = readOverlay(cfg.StateDir, cfg.Announce.Node, m.clusters()); err != nil {

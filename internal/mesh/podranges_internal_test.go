@@ -173,7 +173,7 @@ func FuzzKeptPods(f *testing.F) {
 	f.Add([]byte(`{"node":"ka","uid":"u","ranges":["10.244.3.0/24"],"said":"2026-01-02T03:04:05Z"}`))
 	f.Add([]byte(`{"node":"ka","ranges":["0.0.0.0/0"],"said":"2026-01-02T03:04:05Z"}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		a := parsePods(text, "ka")
+		a, _ := parsePods(text, "ka")
 		if a.Node != "ka" || len(a.Ranges) > 0 && (a.UID == "" || a.Said.IsZero()) || len(a.Ranges) > limit.PodRanges+1 {
 			t.Fatalf("%+v", a)
 		}

@@ -45,29 +45,47 @@ type pods struct {
 }
 
 // readPods reads what was said before of a node; nothing if it is none's, or another one's.
-// What nobody wants to know any more is removed: later it would be old.
-func readPods(dir, node string) (*pods, error) {
-	p := &pods{dir: dir, said: assigned{Node: node}}
+// What nobody wants to know any more is removed: later it would be old. What cannot be read
+// is learned anew, and broken says why it cannot: until the API server is heard this node
+// announces no range of its pods.
+func readPods(dir, node string) (p *pods, broken, err error) {
+	p = &pods{dir: dir, said: assigned{Node: node}}
 	file := filepath.Join(dir, podsFile)
 	if node == "" {
 		if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, written(file, err)
+			return nil, nil, written(file, err)
 		}
-		return p, nil
+		return p, nil, nil
 	}
-	if text, err := private.ReadPublic(file, limit.PrivateFile); err == nil {
-		p.said = parsePods(text, node)
+	text, err := private.ReadPublic(file, limit.PrivateFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return p, nil, nil
 	}
-	return p, nil
+	if err == nil {
+		p.said, err = parsePods(text, node)
+	}
+	if err != nil {
+		broken = fault.New(fault.CodeStateCorrupt, "the ranges of pods in "+file+" cannot be read").Because(err).
+			Hint("nothing needs to be done while the API server answers: it says them anew; until then none of them is announced")
+	}
+	return p, broken, nil
 }
 
-// parsePods reads a file of the state directory. What cannot be read is learned anew.
-func parsePods(text []byte, node string) assigned {
+// parsePods reads a file of the state directory. What is of another Node is none of this
+// one's; what cannot be read is none either.
+func parsePods(text []byte, node string) (assigned, error) {
 	var a assigned
-	if json.Unmarshal(text, &a) != nil || a.Node != node || a.Said.IsZero() || a.UID == "" && len(a.Ranges) > 0 || len(a.Ranges) > limit.PodRanges+1 {
-		return assigned{Node: node}
+	none := assigned{Node: node}
+	if err := json.Unmarshal(text, &a); err != nil {
+		return none, err
 	}
-	return a
+	if a.Node == "" || a.Said.IsZero() || a.UID == "" && len(a.Ranges) > 0 || len(a.Ranges) > limit.PodRanges+1 {
+		return none, errors.New("it is not what the API server says of a Node")
+	}
+	if a.Node != node {
+		return none, nil
+	}
+	return a, nil
 }
 
 // OwnNode is told what Kubernetes says of this machine's Node: each time that it says it,
