@@ -3,10 +3,12 @@
 package mesh
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/tombolo-io/tombolo/internal/limit"
 	"github.com/tombolo-io/tombolo/internal/roster"
+	"github.com/tombolo-io/tombolo/internal/topology"
 )
 
 // problemsOf are what two members claim and one has: who has lost its name or key to another
@@ -16,20 +18,29 @@ func problemsOf(conflicts []roster.Conflict, self, node string, named func(id st
 		if id == self {
 			return node
 		}
-		if n := named(id); n != "" {
-			return n
+		return cmp.Or(named(id), id)
+	}
+	called := func(id string) string { // in a text: a name may be what both claim
+		if n := name(id); n != id {
+			return n + " (" + id + ")"
 		}
-		return id
+		return "member " + id
 	}
 	conflicts = conflicts[:min(len(conflicts), limit.RoutingProblems)]
 	out := make([]Problem, 0, len(conflicts))
 	for _, c := range conflicts {
 		out = append(out, Problem{
 			Kind: "conflict", Node: name(c.Refused.ID), Other: name(c.Kept.ID),
-			Why: fmt.Sprintf("%s %s is that of %s: %s", c.Field, c.Value, name(c.Kept.ID), c.Why),
+			Why: fmt.Sprintf("%s %s of %s is that of %s: %s", c.Field, c.Value, called(c.Refused.ID), called(c.Kept.ID), c.Why),
 		})
 	}
 	return out
+}
+
+// problemOf is one of the plan, as it is shown. Who has lost its name to another one is
+// known by its id.
+func problemOf(q topology.Problem) Problem {
+	return Problem{Kind: string(q.Kind), Node: cmp.Or(q.Node, q.Member), Range: q.Range, Other: q.Other, Why: q.Why}
 }
 
 // named is the name of a member; empty if it has none, or another one has it.

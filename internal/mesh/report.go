@@ -110,7 +110,7 @@ func (p *parts) into(s *Status) {
 	r := p.routing.Status()
 	s.InForce, s.Fault = r.InForce, admin.BodyOf(r.Fault)
 	for _, q := range r.Problems {
-		s.Problems = append(s.Problems, Problem{Kind: string(q.Kind), Node: q.Node, Range: q.Range, Other: q.Other, Why: q.Why})
+		s.Problems = append(s.Problems, problemOf(q))
 	}
 	for what, f := range map[string]*fault.Fault{"the last good policy stays": r.Policy.Fault, "the policy lets nothing new in": r.Policy.Closed} {
 		if f != nil {

@@ -185,7 +185,7 @@ func TestTaken(t *testing.T) {
 		if in.Self.Ranges = prefixes(c.own...); c.change != nil {
 			c.change(&in)
 		}
-		if got := topology.Taken(in, prefixes(c.before...)); len(got) != c.want || c.want > 0 && (got[0].Range != in.Self.Ranges[0] || !strings.Contains(got[0].Why, "node2 (member m2)")) {
+		if got := topology.Taken(in, prefixes(c.before...)); len(got) != c.want || c.want > 0 && (got[0].Range != in.Self.Ranges[0] || !strings.Contains(got[0].Why, "node2 (m2)")) {
 			t.Errorf("%s: %v", name, got)
 		}
 	}

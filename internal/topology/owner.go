@@ -144,7 +144,7 @@ func Taken(in Input, before []netip.Prefix) []Problem {
 		for _, p := range in.Self.Ranges {
 			if slices.Contains(m.Ranges, p) && !slices.Contains(before, p) && !slices.Contains(m.Excluded, p) {
 				out = append(out, Problem{Kind: Overlap, Member: in.Self.ID, Node: in.Self.Node, Range: p, Other: m.ID,
-					Why: fmt.Sprintf("%s (member %s) has it already", m.Node, m.ID)})
+					Why: called(m.Node, m.ID) + " has it already"})
 			}
 		}
 	}
@@ -224,7 +224,7 @@ func (s *sweep) tell(a, b *claim) {
 	if pair := [2]*claim{a, b}; !s.told[pair] {
 		s.told[pair] = true
 		s.problems = append(s.problems, Problem{Kind: Overlap, Member: b.member.ID, Node: b.member.Node, Range: b.prefix, Other: a.member.ID,
-			Why: fmt.Sprintf("%s of member %s counts before it", a.prefix, a.member.ID)})
+			Why: fmt.Sprintf("%s of %s counts before it", a.prefix, called(a.member.Node, a.member.ID))})
 	}
 }
 

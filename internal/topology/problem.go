@@ -36,10 +36,7 @@ type Problem struct {
 }
 
 func (p Problem) String() string {
-	name := p.Member
-	if p.Node != "" {
-		name = p.Node + " (" + p.Member + ")"
-	}
+	name := called(p.Node, p.Member)
 	if !p.Range.IsValid() {
 		return fmt.Sprintf("%s of %s: %s", p.Kind, name, p.Why)
 	}
@@ -62,8 +59,16 @@ func selfProblem(m Member) Problem {
 	return Problem{Kind: Self, Member: m.ID, Node: m.Node, Why: "it holds this node's key"}
 }
 
-func keyProblem(m Member, holder string) Problem {
-	return Problem{Kind: Twice, Member: m.ID, Node: m.Node, Other: holder, Why: "member " + holder + " has the same key, and counts"}
+func keyProblem(m, holder Member) Problem {
+	return Problem{Kind: Twice, Member: m.ID, Node: m.Node, Other: holder.ID, Why: called(holder.Node, holder.ID) + " has the same key, and counts"}
+}
+
+// called is a member in a text: people know it by its name, and only the id is its own.
+func called(node, id string) string {
+	if node == "" {
+		return "member " + id
+	}
+	return node + " (" + id + ")"
 }
 
 func compareProblems(a, b Problem) int {

@@ -148,7 +148,7 @@ func others(in Input) []Member {
 func keyed(in Input) ([]Member, []Problem) {
 	var out []Member
 	var problems []Problem
-	holders := map[Key]string{}
+	holders := map[Key]Member{}
 	for _, m := range all(in) {
 		if m.Key == (Key{}) {
 			continue
@@ -164,9 +164,9 @@ func keyed(in Input) ([]Member, []Problem) {
 			if m.ID != in.Self.ID {
 				continue
 			}
-			out = slices.DeleteFunc(out, func(o Member) bool { return o.ID == holder }) // never a tunnel to ourselves
+			out = slices.DeleteFunc(out, func(o Member) bool { return o.ID == holder.ID }) // never a tunnel to ourselves
 		}
-		holders[m.Key] = m.ID
+		holders[m.Key] = m
 		out = append(out, m)
 	}
 	return out, problems

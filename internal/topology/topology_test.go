@@ -169,7 +169,7 @@ func TestRangesThatAreRefused(t *testing.T) {
 		{"a bridge of ours in our own range", func(in *topology.Input) {
 			in.Self.Ranges, in.Local.Addresses = prefixes("10.2.7.0/24"), addrs("10.2.7.1")
 			in.Self.Overlay4 = netip.Addr{}
-		}, "overlap of node2 (m2): 10.2.0.0/16: 10.2.7.0/24 of member m1 counts before it",
+		}, "overlap of node2 (m2): 10.2.0.0/16: 10.2.7.0/24 of node1 (m1) counts before it",
 			"10.2.0.0/22 10.2.4.0/23 10.2.6.0/24 10.2.8.0/21 10.2.16.0/20 10.2.32.0/19 10.2.64.0/18 10.2.128.0/17"},
 		{"a bridge of ours in a wider range of ours", func(in *topology.Input) {
 			in.Self.Ranges, in.Local.Addresses = prefixes("10.0.0.0/8"), addrs("10.2.7.1")
@@ -178,11 +178,11 @@ func TestRangesThatAreRefused(t *testing.T) {
 		{"what we exclude", func(in *topology.Input) { in.Options.Exclude = prefixes("10.2.0.0/17") }, "", "10.2.128.0/17"},
 		{"what we exclude as we announce it", func(in *topology.Input) { in.Self.Excluded = prefixes("10.0.0.0/8") }, "", ""},
 		{"the same as a smaller id", func(in *topology.Input) { in.Self.Ranges = prefixes("10.2.0.0/16") },
-			"overlap of node2 (m2): 10.2.0.0/16: 10.2.0.0/16 of member m1 counts before it", ""},
+			"overlap of node2 (m2): 10.2.0.0/16: 10.2.0.0/16 of node1 (m1) counts before it", ""},
 		{"the same as a greater id", func(in *topology.Input) { in.Members[1].Ranges = prefixes("10.2.0.0/16") },
-			"overlap of node3 (m3): 10.2.0.0/16: 10.2.0.0/16 of member m2 counts before it", "10.2.0.0/16"},
+			"overlap of node3 (m3): 10.2.0.0/16: 10.2.0.0/16 of node2 (m2) counts before it", "10.2.0.0/16"},
 		{"less specific than a greater id", func(in *topology.Input) { in.Members[1].Ranges = prefixes("10.2.0.0/17") },
-			"overlap of node2 (m2): 10.2.0.0/16: 10.2.0.0/17 of member m3 counts before it", "10.2.128.0/17"},
+			"overlap of node2 (m2): 10.2.0.0/16: 10.2.0.0/17 of node3 (m3) counts before it", "10.2.128.0/17"},
 		{"a hole in the winner's", func(in *topology.Input) {
 			in.Members[1].Ranges, in.Members[1].Excluded = prefixes("10.2.0.0/17"), prefixes("10.2.0.0/18")
 		}, "overlap of node2 (m2)", "10.2.0.0/18 10.2.128.0/17"},
@@ -229,7 +229,7 @@ func TestMembersWithTheSameKey(t *testing.T) {
 	in := three()
 	in.Members[1].Key = in.Members[0].Key
 	_, peers, problems := topology.Plan(in)
-	if len(peers) != 1 || peers[0].ID != "m2" || len(problems) != 1 || problems[0].Kind != topology.Twice || problems[0].Fault().Code != fault.CodeSelf {
+	if len(peers) != 1 || peers[0].ID != "m2" || len(problems) != 1 || problems[0].Kind != topology.Twice || problems[0].Fault().Code != fault.CodeSelf || !strings.Contains(problems[0].Why, "node2 (m2)") {
 		t.Errorf("two with one key: peers %v, problems %v", peers, problems)
 	}
 	in = three()
