@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -27,7 +28,7 @@ func newPolicyCheckCommand() *cobra.Command {
 		Long: "Reads files of kind AccessPolicy, and folders of them, and lists what is wrong (error) and what was hardly meant\n" +
 			"(warning), such as a rule that changes no verdict because another one of its file covers it, or one for a cluster\n" +
 			"that there is not. Which clusters there are says --known, else the hub; where none answers, that is left out and\n" +
-			"said. The exit code is 2 if there is an error, or with --strict a warning.",
+			"said. Where no rule names a cluster, as between nodes of a mesh, no hub is asked. The exit code is 2 if there is an error, or with --strict a warning.",
 		Example:     "  tombolo policy check /etc/tombolo/policies\n  tombolo policy check c1.yaml --known c1,c2 --strict --overlaps",
 		Args:        atLeastOne("PATH"),
 		Annotations: map[string]string{takesFile: "yes"},
@@ -56,11 +57,22 @@ func newPolicyCheckCommand() *cobra.Command {
 	return cmd
 }
 
-// clusters lists those that there are, nil if nobody says. A hub that was named has to
-// answer; one that nobody named is asked if it is there.
+// named says whether some rule names a cluster.
+func (s *policySet) named() bool {
+	return slices.ContainsFunc(s.policies, func(p *policy.Policy) bool {
+		return slices.ContainsFunc(p.Rules(), func(r policy.Rule) bool { return len(r.Cluster) > 0 })
+	})
+}
+
+// clusters lists those that there are, nil if nobody says, or if no rule names one. A hub
+// that was named has to answer; one that nobody named is asked if it is there.
 func (s *policySet) clusters(cmd *cobra.Command, remote remoteFlags, known []string) ([]string, error) {
 	if len(known) > 0 {
 		return known, nil
+	}
+	asked := slices.ContainsFunc([]string{"admin-socket", "hub", "operator"}, cmd.Flags().Changed)
+	if !asked && !s.named() {
+		return nil, nil
 	}
 	client, err := remote.client()
 	if err != nil {
@@ -68,10 +80,8 @@ func (s *policySet) clusters(cmd *cobra.Command, remote remoteFlags, known []str
 	}
 	var st admin.Status
 	if err := client.Call(cmd.Context(), http.MethodGet, "/v1/status", nil, &st); err != nil {
-		for _, flag := range []string{"admin-socket", "hub", "operator"} {
-			if cmd.Flags().Changed(flag) {
-				return nil, err
-			}
+		if asked {
+			return nil, err
 		}
 		s.note = "no hub answers at " + remote.socket + ", so clusters were not looked at: name them with --known, or the hub with --hub or --admin-socket"
 		return nil, nil
