@@ -36,9 +36,6 @@ func ReadSecret(file string) (seal.Secret, error) {
 	return s, nil
 }
 
-// ReadPrivate reads a file that others cannot read, for who reads more of the configuration.
-func ReadPrivate(file string) (string, error) { return readPrivate(file) }
-
 // readPrivate reads a file that others cannot read.
 func readPrivate(file string) (string, error) {
 	return readable(file, private.Read)

@@ -131,8 +131,6 @@ func (c *Conflict) name() conflictName {
 	return conflictName{c.Field, c.Value, named{c.Kept.Tier, c.Kept.ID}, named{c.Refused.Tier, c.Refused.ID}}
 }
 
-func (c *Conflict) same(o Conflict) bool { return c.name() == o.name() }
-
 func conflictsOf(r Result) map[conflictName]bool {
 	out := make(map[conflictName]bool, len(r.Conflicts))
 	for i := range r.Conflicts {

@@ -184,7 +184,7 @@ func TestLowerTierChangesNothing(t *testing.T) {
 			}
 		}
 		for _, c := range alone.Conflicts {
-			if c.Field != FieldPrevious && !slices.ContainsFunc(all.Conflicts, c.same) {
+			if c.Field != FieldPrevious && !conflictsOf(all)[c.name()] {
 				t.Fatalf("a lower tier hid the conflict %+v", c)
 			}
 		}
