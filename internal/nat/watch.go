@@ -31,7 +31,6 @@ type Event struct {
 type Mapped struct {
 	Addr   netip.AddrPort
 	Server Server    // that said so last
-	Since  time.Time // when it was seen first
 	At     time.Time // when it was seen last
 }
 
@@ -82,7 +81,6 @@ type asked struct {
 	tries  int       // requests without an answer
 	rtt    time.Duration
 	mapped netip.AddrPort
-	since  time.Time
 	at     time.Time
 	failed time.Time // since when; zero: it answers, or was not asked
 }
@@ -162,7 +160,7 @@ func (w *Watch) heard(e Event, now time.Time, d *Decision) {
 			d.Rebound = append(d.Rebound, Rebinding{s.Server, s.mapped, reply.Mapped})
 			w.hurry(s)
 		}
-		s.mapped, s.since = reply.Mapped, now
+		s.mapped = reply.Mapped
 	}
 	s.rtt, s.at, s.tries, s.failed, s.due = reply.RTT, now, 0, time.Time{}, now.Add(w.interval())
 }
@@ -200,7 +198,7 @@ func (w *Watch) late(now time.Time) {
 			s.tries, s.due = 0, now.Add(w.again(s))
 		}
 		if !s.failed.IsZero() && s.mapped.IsValid() && !now.Before(s.at.Add(limit.STUNHold)) {
-			s.mapped, s.since = netip.AddrPort{}, time.Time{}
+			s.mapped = netip.AddrPort{}
 		}
 	}
 	w.client.Forget(now.Add(-4 * limit.STUNWait * (1 << limit.STUNTries)))
@@ -287,7 +285,7 @@ func (w *Watch) Mapped() []Mapped {
 		i := slices.IndexFunc(out, func(m Mapped) bool { return m.Addr == s.mapped })
 		switch {
 		case i < 0:
-			out = append(out, Mapped{s.mapped, s.Server, s.since, s.at})
+			out = append(out, Mapped{s.mapped, s.Server, s.at})
 		case out[i].At.Before(s.at):
 			out[i].At, out[i].Server = s.at, s.Server
 		}
