@@ -55,7 +55,21 @@ type MemberMeta struct {
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.publicKey) || has(self.publicKey)",message="a member does not lose its key"
 type MemberObjectSpec struct {
 	MemberSpec
+	MemberLabels
 	MemberLease
+}
+
+// MemberLabels is what an object says of itself that a file or a configuration says elsewhere.
+type MemberLabels struct {
+	// Node is the stable name of the node, by which hubs know it: that of its certificate. A
+	// hub proves it; here it is a hint.
+	// +kubebuilder:validation:MaxLength=253
+	Node string `json:"node,omitempty"`
+	// Clusters are the ids of the cluster's secrets that the node has. They are no secrets.
+	// +kubebuilder:validation:MaxItems=4
+	// +kubebuilder:validation:items:MaxLength=55
+	// +kubebuilder:validation:items:Pattern=`^t1-[0-9a-v]{52}$`
+	Clusters []string `json:"clusters,omitempty"`
 }
 
 // MemberLease is how long an object holds. Without it, for as long as it is there.

@@ -175,7 +175,11 @@ func (f *Finder) Self() roster.Facts {
 	if w.member == nil {
 		return roster.Facts{}
 	}
-	return factsOf(w.id.key.ID().String(), *w.member)
+	out := factsOf(w.id.key.ID().String(), *w.member)
+	for _, c := range f.Clusters() {
+		out.Clusters = append(out.Clusters, c.String())
+	}
+	return out
 }
 
 // ID is this node's member id; none for one that only watches.

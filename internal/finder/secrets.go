@@ -65,6 +65,10 @@ func (f *Finder) TakeSecrets(next Config) error {
 	case f.recast <- struct{}{}:
 	default:
 	}
+	select {
+	case f.told <- struct{}{}: // Self has other ids
+	default:
+	}
 	f.stir()
 	return nil
 }

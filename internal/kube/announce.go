@@ -42,6 +42,8 @@ type announcer struct {
 	contact time.Time
 	err     error
 	told    fault.Code
+	refused int  // how often in a row the object was, in a way that an older kind may have
+	older   bool // the kind is an older one, and that was told
 }
 
 // run announces at once, at each change and at each third of the lease.
@@ -113,12 +115,39 @@ func (a *announcer) announce(ctx context.Context) error {
 		return err
 	}
 	if a.object {
-		err = a.client.PutMember(ctx, a.node, node.Metadata.UID, facts, a.lease)
+		err = a.put(ctx, node.Metadata.UID, facts)
 	}
 	if !a.annotations {
 		return err
 	}
 	return errors.Join(err, a.annotate(ctx, at, facts, node))
+}
+
+// put writes the object. A kind that was applied by an older version does not know all
+// fields, and an API server then refuses the object as a whole: so that an update of the
+// nodes parts nobody, what it has always known is written. One refusal is no sign: an API
+// server in trouble refuses so too, and what it knows already would be taken away.
+func (a *announcer) put(ctx context.Context, uid string, facts roster.Facts) error {
+	err := a.client.PutMember(ctx, a.node, uid, facts, a.lease)
+	switch answered(err) {
+	case http.StatusBadRequest, http.StatusUnprocessableEntity, http.StatusInternalServerError:
+	default:
+		a.refused = 0
+		return err
+	}
+	if a.refused++; a.refused < 2 {
+		return err
+	}
+	facts.Node, facts.Clusters = "", nil
+	if a.client.PutMember(ctx, a.node, uid, facts, a.lease) != nil {
+		return err
+	}
+	if !a.older {
+		a.older = true
+		a.log.Warn("the object of this node lacks its name and the ids of its secrets: no hub's relay is used by who knows it by Kubernetes alone, and another secret is not told as such",
+			tell.AttrReason, err, "next", "apply the kind Member anew: 'tombolo discovery manifest' prints it")
+	}
+	return nil
 }
 
 // annotate writes the annotations that differ, and none that readers would refuse.
@@ -232,7 +261,7 @@ func memberObject(node, uid string, facts roster.Facts, now time.Time, lease tim
 	out.APIVersion, out.Kind = v1alpha1.Version, v1alpha1.KindMember
 	out.Metadata.Name = node
 	out.Metadata.Owners = []owner{{"v1", "Node", node, uid}}
-	out.Spec.MemberSpec = facts.Spec()
+	out.Spec.MemberSpec, out.Spec.MemberLabels = facts.Spec(), facts.Labels()
 	out.Spec.Nodename = node
 	out.Spec.RenewTime = now.UTC().Format("2006-01-02T15:04:05.000000Z")
 	out.Spec.LeaseSeconds = int(lease / time.Second)

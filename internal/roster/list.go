@@ -124,6 +124,31 @@ func (r reading) mesh(at string, s v1alpha1.MemberSpec, f *Facts) {
 	})
 }
 
+// labels reads what an object says of itself beside the facts of a file.
+func (r reading) labels(at string, l v1alpha1.MemberLabels, f *Facts) {
+	f.Node = r.text(at+"node", l.Node)
+	if n := len(l.Clusters); n > limit.FinderSecrets {
+		r.report(at+"clusters", "%d items, at most %d are allowed", n, limit.FinderSecrets)
+		return
+	}
+	f.Clusters = each(r, at+"clusters", l.Clusters, func(path, s string) string {
+		digits, ok := strings.CutPrefix(s, "t1-")
+		if strings.Trim(digits, "0123456789abcdefghijklmnopqrstuv") != "" || !ok || len(digits) != 52 {
+			r.report(path, "%q is no id of a cluster's secret", short(s))
+		}
+		return s
+	})
+}
+
+// Labels writes what labels reads.
+func (f *Facts) Labels() v1alpha1.MemberLabels {
+	l := v1alpha1.MemberLabels{Node: f.Node, Clusters: f.Clusters}
+	if len(l.Node) > limit.RosterText { // longer than a certificate has it: no hub knows it
+		l.Node = ""
+	}
+	return l
+}
+
 // Spec writes what spec reads.
 func (f *Facts) Spec() v1alpha1.MemberSpec {
 	s := v1alpha1.MemberSpec{
@@ -165,6 +190,7 @@ func ReadMember(source string, seen time.Time, m v1alpha1.Member) (Said, error) 
 		problems = append(problems, path+": "+fmt.Sprintf(format, args...))
 	}}
 	f := r.spec("spec.", m.Spec.MemberSpec)
+	r.labels("spec.", m.Spec.MemberLabels, &f)
 	if f.ID = r.text("metadata.name", m.Metadata.Name); f.ID == "" {
 		r.report("metadata.name", "it is empty")
 	}

@@ -95,6 +95,7 @@ type Facts struct {
 	Mesh          uint32         `json:"mesh,omitempty"`         // version of the path protocol; 0: WireGuard alone
 	RelayCluster  string         `json:"relayCluster,omitempty"` // of its certificate at hubs
 	Relays        []string       `json:"relays,omitempty"`       // the hubs that it is attached to
+	Clusters      []string       `json:"clusters,omitempty"`     // ids of the cluster's secrets that it says it has
 }
 
 // Entry is one source's word of a member, for people.
@@ -142,6 +143,7 @@ const (
 	FieldMesh         Field = "mesh"
 	FieldRelayCluster Field = "relayCluster"
 	FieldRelays       Field = "relays"
+	FieldClusters     Field = "clusters"
 	FieldPrevious     Field = "previousKey"
 	FieldEndpoints    Field = "endpoints" // united, each with sources of its own
 	FieldID           Field = "id"
@@ -176,6 +178,7 @@ func rules() []rule {
 		one(FieldMesh, func(f *Facts) *uint32 { return &f.Mesh }),
 		one(FieldRelayCluster, func(f *Facts) *string { return &f.RelayCluster }),
 		many(FieldRelays, func(f *Facts) *[]string { return &f.Relays }, strings.Compare),
+		many(FieldClusters, func(f *Facts) *[]string { return &f.Clusters }, strings.Compare),
 		one(FieldPrevious, func(f *Facts) *Key { return &f.PreviousKey }),
 	}
 }

@@ -155,9 +155,10 @@ func TestReadMember(t *testing.T) {
 		t.Fatal(err)
 	}
 	spec := said[0].Facts.Spec()
-	m := v1alpha1.Member{Metadata: v1alpha1.MemberMeta{Name: "alpha.example", Generation: 4}, Spec: v1alpha1.MemberObjectSpec{MemberSpec: spec, MemberLease: v1alpha1.MemberLease{LeaseSeconds: 60}}}
+	m := v1alpha1.Member{Metadata: v1alpha1.MemberMeta{Name: "alpha.example", Generation: 4}, Spec: v1alpha1.MemberObjectSpec{
+		MemberSpec: spec, MemberLabels: v1alpha1.MemberLabels{Node: "alpha", Clusters: []string{"t1-" + strings.Repeat("0v", 26)}}, MemberLease: v1alpha1.MemberLease{LeaseSeconds: 60}}}
 	got, err := ReadMember("c1", now(), m)
-	if err != nil || got.Version != 4 || !got.Until.Equal(now().Add(time.Minute)) || got.Facts.Key != key(1) || !reflect.DeepEqual(got.Facts.Spec(), spec) {
+	if err != nil || got.Version != 4 || !got.Until.Equal(now().Add(time.Minute)) || got.Facts.Key != key(1) || !reflect.DeepEqual(got.Facts.Spec(), spec) || !reflect.DeepEqual(got.Facts.Labels(), m.Spec.MemberLabels) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	for name, spoil := range map[string]func(*v1alpha1.Member){
@@ -167,6 +168,10 @@ func TestReadMember(t *testing.T) {
 		"spec.mesh":         func(m *v1alpha1.Member) { m.Spec.Mesh = 65536 },
 		"spec.relayCluster": func(m *v1alpha1.Member) { m.Spec.RelayCluster = "-" },
 		"spec.relays[0]":    func(m *v1alpha1.Member) { m.Spec.Relays = []string{"H"} },
+		"spec.node":         func(m *v1alpha1.Member) { m.Spec.Node = "a\nb" },
+		"spec.clusters[0]":  func(m *v1alpha1.Member) { m.Spec.Clusters = []string{"t1-" + strings.Repeat("w", 52)} },
+		"spec.clusters[1]":  func(m *v1alpha1.Member) { m.Spec.Clusters = append(m.Spec.Clusters, "a name") },
+		"spec.clusters: 5":  func(m *v1alpha1.Member) { m.Spec.Clusters = make([]string, 5) },
 		"spec.leaseSeconds": func(m *v1alpha1.Member) { m.Spec.LeaseSeconds = 1801 },
 	} {
 		bad := m
@@ -222,7 +227,7 @@ func FuzzReadAnnotations(f *testing.F) {
 // taken is written and read again as it was.
 func FuzzReadMember(f *testing.F) {
 	f.Add([]byte(`{"metadata":{"name":"kn","generation":4},"spec":{"publicKey":"AQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=","overlay6":"fd00::1",` +
-		`"addresses":["192.0.2.1"],"endpoints":["192.0.2.1:51820"],"ranges":["10.1.0.0/16"],"role":"worker","apiServerPort":6443,"mesh":1,"relayCluster":"c1","relays":["h1"],"leaseSeconds":60}}`))
+		`"addresses":["192.0.2.1"],"endpoints":["192.0.2.1:51820"],"ranges":["10.1.0.0/16"],"role":"worker","apiServerPort":6443,"mesh":1,"relayCluster":"c1","relays":["h1"],"node":"n","clusters":["t1-` + strings.Repeat("0v", 26) + `"],"leaseSeconds":60}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var m v1alpha1.Member
 		if json.Unmarshal(data, &m) != nil {
@@ -238,7 +243,7 @@ func FuzzReadMember(f *testing.F) {
 		if said.Facts.ID == "" || said.Facts.Nodename != said.Facts.ID || !said.Until.IsZero() && (said.Until.Before(now()) || said.Until.After(now().Add(limit.DiscoveryTTL))) {
 			t.Errorf("taken: %+v", said)
 		}
-		m.Spec.MemberSpec = said.Facts.Spec()
+		m.Spec.MemberSpec, m.Spec.MemberLabels = said.Facts.Spec(), said.Facts.Labels()
 		again, err := ReadMember("c", now(), m)
 		if err != nil || !reflect.DeepEqual(said, again) {
 			t.Errorf("%+v was written and read as %+v, %v", said, again, err)

@@ -38,6 +38,7 @@ type World interface {
 // Facts are those of a node with a number.
 func Facts(n byte) roster.Facts {
 	return roster.Facts{
+		Node: fmt.Sprintf("node-%d", n), Clusters: []string{"t1-" + strings.Repeat("v", 52)},
 		Hostname: "host", Key: roster.Key{n, 7}, Role: "worker", APIServerPort: 6443, OS: "Debian 12",
 		Overlay6:  netip.AddrFrom16([16]byte{0xfd, 15: n}),
 		Addresses: []netip.Addr{netip.AddrFrom4([4]byte{10, 0, 0, n})},
@@ -207,6 +208,9 @@ func (p *pair) each(t *testing.T) {
 		runtest.Eventually(t, "both members", func() bool { return r.Knows("ka", 1) && r.Knows("kb", 2) })
 	}
 	s, _ := p.a.Find("members", "kb")
+	if s.Facts.Node != "node-2" || !slices.Equal(s.Facts.Clusters, Facts(2).Clusters) {
+		t.Errorf("kb is %q under %v", s.Facts.Node, s.Facts.Clusters)
+	}
 	wanted := Facts(2)
 	wanted.Nodename = "kb"
 	got, want := s.Facts.Spec(), wanted.Spec()
