@@ -160,22 +160,12 @@ func runMesh(cmd *cobra.Command, f meshRunFlags) error {
 		return err
 	}
 	reload := func() error {
-		next, err := f.load(cmd)
-		if err != nil {
-			return err
+		waiting, err := n.reload(func() (loadedMesh, error) { return f.load(cmd) })
+		n.mesh.Reloaded(waiting, err)
+		if len(waiting) > 0 {
+			log.Warn("some settings are taken over at the next start only", "settings", waiting)
 		}
-		next.mesh.Keys = slices.All(n.member.Heir(next.member).Keys())
-		fixed, err := n.mesh.Reload(next.mesh)
-		if err != nil {
-			return err
-		}
-		if err := n.member.TakeSecrets(next.member); err != nil {
-			return err
-		}
-		if fixed = append(n.member.Fixed(next.member), fixed...); len(fixed) > 0 {
-			log.Warn("some settings are taken over at the next start only", "settings", fixed)
-		}
-		return nil
+		return err
 	}
 	return runRole(cmd.Context(), f.config, log, reload, n.until)
 }
@@ -212,6 +202,24 @@ func (n *meshNode) make() (err error) {
 	}
 	n.mesh, err = mesh.New(n.cfg.mesh, mesh.Options{Log: n.log, Reg: n.reg, Finder: n.member})
 	return err
+}
+
+// reload takes over what a running node can of the configuration that load gives, and
+// names the settings that wait for a restart.
+func (n *meshNode) reload(load func() (loadedMesh, error)) (waiting []string, err error) {
+	next, err := load()
+	if err != nil {
+		return nil, err
+	}
+	next.mesh.Keys = slices.All(n.member.Heir(next.member).Keys())
+	fixed, err := n.mesh.Reload(next.mesh)
+	if err != nil {
+		return nil, err
+	}
+	if err := n.member.TakeSecrets(next.member); err != nil {
+		return nil, err
+	}
+	return append(n.member.Fixed(next.member), fixed...), nil
 }
 
 // markedDial makes connections that do not go through the mesh, whatever peers announce.

@@ -66,7 +66,9 @@ func newMeshStatusCommand() *cobra.Command {
 		Use: "status [PEER]", Short: "Show the peers of this node: by which path each is reached, and why", Args: atMostOne("PEER"),
 		Long: `Show this node and its peers: whether a peer is reached directly or by a relay, and
 why not otherwise; the round trip, the age of the last handshake, bytes, and with
---candidates (or a PEER) every way that was tried and what came of it.`,
+--candidates (or a PEER) every way that was tried and what came of it. Warnings at its
+end say, among others, why a changed configuration was refused, and which of its
+settings wait for a restart.`,
 		Example: "  tombolo mesh status\n  tombolo mesh status node-2\n  tombolo mesh status -o json",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var st mesh.Status

@@ -80,6 +80,7 @@ type Mesh struct {
 	since  time.Time
 	id     string // member id
 
+	metrics *tell.Mesh
 	pods    *pods
 	attach  *attach.Attach
 	peering *peering.Peering
@@ -118,6 +119,7 @@ type Mesh struct {
 	governed  *string // the cluster for which the policy was read last
 	refused   error   // why peers are left out
 	silent    error   // why what is announced is not
+	reloads   reloads // of the configuration
 }
 
 // New reads who this node is. It changes nothing but the state directory.
@@ -145,6 +147,7 @@ func New(cfg Config, o Options) (*Mesh, error) {
 		m.log.Warn("the ranges of this node's pods are learned anew", tell.AttrCode, fault.From(broken).Code, tell.AttrReason, broken)
 	}
 	tell.NewPods(o.Reg, m.pods.count)
+	m.metrics = tell.NewMesh(o.Reg, m.readings())
 	if m.overlay, err = readOverlay(cfg.StateDir, cfg.Announce.Node, m.clusters()); err != nil {
 		m.log.Warn("the overlay addresses are chosen anew", tell.AttrCode, fault.From(err).Code, tell.AttrReason, err)
 	}

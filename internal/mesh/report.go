@@ -62,6 +62,7 @@ func (m *Mesh) Status() Status {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.reloads.into(&s)
 	m.closedInto(&s, time.Now())
 	s.Problems = append(s.Problems, problemsOf(m.disputed, m.id, m.cfg.Announce.Node, m.named)...)
 	for _, t := range m.peers {
@@ -112,11 +113,7 @@ func (p *parts) into(s *Status) {
 	for _, q := range r.Problems {
 		s.Problems = append(s.Problems, problemOf(q))
 	}
-	for what, f := range map[string]*fault.Fault{"the last good policy stays": r.Policy.Fault, "the policy lets nothing new in": r.Policy.Closed} {
-		if f != nil {
-			s.Warnings = append(s.Warnings, what+": "+f.Explain())
-		}
-	}
+	policyInto(s, r.Policy)
 	for reason, n := range r.Dropped {
 		s.Dropped = append(s.Dropped, Dropped{reason, n})
 	}

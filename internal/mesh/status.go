@@ -42,7 +42,9 @@ type Status struct {
 	// InForce says that the kernel is as it shall be; Fault says why not.
 	InForce   bool             `json:"inForce"`
 	Fault     *admin.FaultBody `json:"fault,omitempty"`
-	Endpoints []Endpoint       `json:"endpoints"` // where others may reach this node
+	Config    Configuration    `json:"configuration"`
+	Policy    *Policy          `json:"policy,omitempty"` // between peers
+	Endpoints []Endpoint       `json:"endpoints"`        // where others may reach this node
 	Ranges    []netip.Prefix   `json:"ranges,omitempty"`
 	Announced []Announced      `json:"announced,omitempty"` // the ranges, with who states them
 	Hubs      []Hub            `json:"hubs,omitempty"`
@@ -58,6 +60,24 @@ type Status struct {
 	Problems  []Problem        `json:"problems,omitempty"`
 	Dropped   []Dropped        `json:"dropped,omitempty"`
 	Warnings  []string         `json:"warnings,omitempty"`
+}
+
+// Configuration is how that on disk stands to what runs.
+type Configuration struct {
+	Loaded time.Time `json:"loaded,omitzero"` // when a changed one was taken over last; left out: the one of the start runs
+	// Refused is when it was refused last, and Fault says why, with file:line:column. Both
+	// are there until a good one is loaded: what ran before goes on.
+	Refused time.Time        `json:"refused,omitzero"`
+	Fault   *admin.FaultBody `json:"fault,omitempty"`
+	Waiting []string         `json:"waiting,omitempty"` // settings that were changed in it, and that only the next start takes over
+}
+
+// Policy is the policy between peers.
+type Policy struct {
+	Files  []string         `json:"files,omitempty"` // in force
+	Rules  int              `json:"rules,omitempty"`
+	Fault  *admin.FaultBody `json:"fault,omitempty"`  // of files that were refused since: what is in force stays
+	Closed *admin.FaultBody `json:"closed,omitempty"` // why it lets nothing new in
 }
 
 // Endpoint is where this node may be reached.

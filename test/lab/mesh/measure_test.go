@@ -5,12 +5,8 @@
 package mesh
 
 import (
-	"context"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -84,47 +80,6 @@ func (r *rig) resident(n *node) int64 {
 	}
 	r.t.Fatal("no VmRSS")
 	return 0
-}
-
-// metrics are a node's, a line each.
-type metrics []string
-
-func (n *node) metrics() metrics {
-	n.rig.t.Helper()
-	m, err := n.scrape()
-	if err != nil {
-		n.rig.t.Fatal(err)
-	}
-	return m
-}
-
-func (n *node) scrape() (metrics, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	client := &http.Client{Transport: &http.Transport{DialContext: n.host.DialContext, DisableKeepAlives: true}}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://127.0.0.1:8448/metrics", nil)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := client.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	return slices.Collect(strings.Lines(string(text))), err
-}
-
-// sum adds up what a metric has, by all labels or with those that are given.
-func (m metrics) sum(name string) (sum float64) {
-	for _, line := range m {
-		if rest, ok := strings.CutPrefix(line, name); ok && (rest[0] == ' ' || rest[0] == '{') {
-			if value, err := strconv.ParseFloat(strings.TrimSpace(rest[strings.LastIndexByte(rest, ' ')+1:]), 64); err == nil {
-				sum += value
-			}
-		}
-	}
-	return sum
 }
 
 // idle is how many peers of a node are.

@@ -243,7 +243,22 @@ type meshStatus struct {
 		Other string `json:"other"`
 		Why   string `json:"why"`
 	} `json:"problems"`
-	Warnings []string `json:"warnings"`
+	Warnings      []string `json:"warnings"`
+	Configuration struct {
+		Fault   *faultBody `json:"fault"`
+		Waiting []string   `json:"waiting"`
+	} `json:"configuration"`
+	Policy *struct {
+		Fault *faultBody `json:"fault"`
+	} `json:"policy"`
+}
+
+// faultBody is a fault as it is printed as data.
+type faultBody struct {
+	Code string `json:"code"`
+	What string `json:"what"`
+	Why  string `json:"why"`
+	Next string `json:"next"`
 }
 
 type peerStatus struct {

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"net/netip"
 	"strings"
 	"testing"
@@ -86,6 +85,8 @@ func TestMeshPolicy(t *testing.T) {
 		r.eventually("its status says so", b.role, func() error {
 			if text, s := b.mustStatus(); len(s.Warnings) == 0 || !strings.Contains(text, file+":") || !strings.Contains(text, "last good policy stays") {
 				return errors.New(text)
+			} else if s.Policy == nil || s.Policy.Fault == nil || s.Policy.Fault.Code != "config_invalid" || !strings.Contains(s.Policy.Fault.Why, file+":8:11: ") {
+				return fmt.Errorf("as data it is %+v", s.Policy)
 			}
 			return nil
 		})
@@ -108,7 +109,7 @@ func TestMeshPolicy(t *testing.T) {
 			r.t.Errorf("it still warns: %v", s.Warnings)
 		}
 		r.eventually("the metric counts what was dropped", b.role, func() error {
-			if p.dropped() == 0 {
+			if p.dropped() <= 0 {
 				return errNotYet
 			}
 			return nil
@@ -177,22 +178,7 @@ func (p policed) fails(from *lab.Host, port uint16) {
 }
 
 // dropped is the metric of packets that the policy dropped.
-func (p policed) dropped() (n int) {
+func (p policed) dropped() float64 {
 	p.t.Helper()
-	client := &http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{DialContext: p.node.host.DialContext, DisableKeepAlives: true}}
-	resp, err := client.Get("http://127.0.0.1:8448/metrics")
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	for line := range strings.Lines(string(body)) {
-		if value, is := strings.CutPrefix(line, `tombolo_mesh_dropped_packets_total{reason="policy"} `); is {
-			fmt.Sscan(value, &n)
-		}
-	}
-	return n
+	return p.node.metrics().value(`tombolo_mesh_dropped_packets_total{reason="policy"}`)
 }

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mesh
+
+import (
+	"strings"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/admin"
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/mesh/routing"
+	"github.com/tombolo-io/tombolo/internal/tell"
+)
+
+// reloads is how the configuration on disk stands to what runs.
+type reloads struct {
+	loaded  time.Time // when a changed one was taken over last
+	refused time.Time
+	fault   *fault.Fault // why it was refused; nil once a good one was loaded
+	waiting []string     // settings that only the next start takes over
+}
+
+// next is how it stands after one more reload. What is refused changes nothing of what
+// runs: what waited for a restart still does.
+func (r reloads) next(waiting []string, f *fault.Fault, now time.Time) reloads {
+	if f != nil {
+		r.refused, r.fault = now, f
+		return r
+	}
+	return reloads{loaded: now, waiting: waiting}
+}
+
+// into tells of it.
+func (r reloads) into(s *Status) {
+	s.Config = Configuration{Loaded: r.loaded, Refused: r.refused, Fault: admin.BodyOf(r.fault), Waiting: r.waiting}
+	if r.fault != nil {
+		s.Warnings = append(s.Warnings, "the configuration is refused, and the one before stays (SIGHUP loads it again): "+r.fault.Explain())
+	}
+	if len(r.waiting) > 0 {
+		s.Warnings = append(s.Warnings, "changed in the configuration, and taken over at the next start only: "+strings.Join(r.waiting, ", "))
+	}
+}
+
+// Reloaded is told how a reload of the configuration has ended, whoever found out: which
+// settings wait for a restart, or why it was refused.
+func (m *Mesh) Reloaded(waiting []string, err error) {
+	f, now := fault.From(err), time.Now()
+	code := fault.Code("")
+	if f != nil {
+		code = f.Code
+	}
+	m.metrics.Reloads.WithLabelValues(tell.Outcome(code)).Inc()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.reloads = m.reloads.next(waiting, f, now)
+}
+
+// policyInto tells of the policy between peers.
+func policyInto(s *Status, p routing.PolicyStatus) {
+	if len(p.Files) > 0 || p.Fault != nil || p.Closed != nil {
+		s.Policy = &Policy{Files: p.Files, Rules: p.Rules, Fault: admin.BodyOf(p.Fault), Closed: admin.BodyOf(p.Closed)}
+	}
+	if p.Fault != nil {
+		s.Warnings = append(s.Warnings, "the last good policy stays: "+p.Fault.Explain())
+	}
+	if p.Closed != nil {
+		s.Warnings = append(s.Warnings, "the policy lets nothing new in: "+p.Closed.Explain())
+	}
+}
+
+// readings are what metrics say of this node itself.
+func (m *Mesh) readings() tell.MeshReadings {
+	return tell.MeshReadings{
+		Waiting: func() float64 {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			return float64(len(m.reloads.waiting))
+		},
+	}
+}

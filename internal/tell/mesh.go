@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tell
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// Mesh are the metrics of a mesh node itself.
+type Mesh struct {
+	Reloads *prometheus.CounterVec // outcome
+}
+
+// MeshReadings are read when metrics are scraped.
+type MeshReadings struct {
+	Waiting func() float64 // settings that a restart takes over
+}
+
+// NewMesh registers the metrics of a mesh node itself.
+func NewMesh(reg prometheus.Registerer, r MeshReadings) *Mesh {
+	f := factory{reg}
+	f.gaugeFunc("tombolo_mesh_settings_waiting", "Settings that were changed in the configuration and wait for a restart.", r.Waiting)
+	m := &Mesh{Reloads: f.counterVec("tombolo_mesh_config_reloads_total", "Reloads of the configuration, by outcome (ok or a fault code).", "outcome")}
+	begin(m.Reloads, []string{Outcome("")})
+	return m
+}
