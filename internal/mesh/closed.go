@@ -12,14 +12,32 @@ import (
 	"github.com/tombolo-io/tombolo/internal/topology"
 )
 
+// closedLocked are whose ranges are closed. Who calls it holds mu.
+func (m *Mesh) closedLocked() (out []Closed) {
+	if m.set.Options.Bypass {
+		return nil
+	}
+	for _, l := range m.learned.Members {
+		if l.closed() {
+			out = append(out, Closed{Node: l.Node, ID: l.ID, Ranges: l.Ranges, Since: l.Gone, Until: l.Gone.Add(m.set.ClosedFor)})
+		}
+	}
+	return out
+}
+
+// closedRanges is how many ranges that are.
+func (m *Mesh) closedRanges() (n int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, c := range m.closedLocked() {
+		n += len(c.Ranges)
+	}
+	return n
+}
+
 // closedInto tells whose ranges are closed, and what is left out of what is known.
 func (m *Mesh) closedInto(s *Status, now time.Time) {
-	for _, l := range m.learned.Members {
-		if !l.closed() || m.set.Options.Bypass {
-			continue
-		}
-		s.Closed = append(s.Closed, Closed{Node: l.Node, ID: l.ID, Ranges: l.Ranges, Since: l.Gone, Until: l.Gone.Add(m.set.ClosedFor)})
-	}
+	s.Closed = m.closedLocked()
 	if m.unlearned > 0 {
 		s.Warnings = append(s.Warnings, fmt.Sprintf("there are more members with ranges than are kept for when nothing is heard of them (%d, with %d ranges): those of %d that are known for the shortest time would be sent in clear",
 			limit.MeshLearned, limit.MeshLearnedRanges, m.unlearned))

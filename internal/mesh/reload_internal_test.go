@@ -5,6 +5,7 @@ package mesh
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http/httptest"
 	"reflect"
 	"slices"
@@ -17,6 +18,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/admin"
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/mesh/routing"
+	"github.com/tombolo-io/tombolo/internal/roster"
 )
 
 // TestHowAConfigurationStands: what is refused stays told until a good one is loaded, and
@@ -112,6 +114,39 @@ func TestReloadsAreTold(t *testing.T) {
 	if c := status(); c.Fault != nil || len(c.Waiting) > 0 || !c.Refused.IsZero() {
 		t.Errorf("after a good one: %+v", c)
 	}
+}
+
+// TestClosedRangesAreCounted as the status lists them: each range, none of who is there, and
+// none where nothing is closed.
+func TestClosedRangesAreCounted(t *testing.T) {
+	m, _ := newRoom(t, t.TempDir(), nil)
+	reg := m.reg.(*prometheus.Registry)
+	now := time.Now().Round(0)
+	b, c, d := ranged("b", "nb", "10.2.0.0/16", "fd00:2::/64"), ranged("c", "nc", "10.3.0.0/16"), ranged("d", "nd", "10.4.0.0/16")
+	check := func(when string, want int) {
+		t.Helper()
+		listed := 0
+		for _, of := range m.Status().Closed {
+			listed += len(of.Ranges)
+		}
+		if got := series(t, reg, "tombolo_mesh_closed_ranges"); listed != want || got != fmt.Sprintf("tombolo_mesh_closed_ranges %d", want) {
+			t.Errorf("%s: %s, and the status lists %d; want %d", when, got, listed, want)
+		}
+	}
+	check("at first", 0)
+	m.learn(roster.Result{Members: []roster.Member{b, c, d}}, now)
+	check("all are there", 0)
+	m.learn(roster.Result{Members: []roster.Member{d}}, now.Add(time.Minute))
+	check("two are gone", 3)
+	m.set.Options.Bypass = true
+	check("with a bypass", 0)
+	m.set.Options.Bypass = false
+	m.learn(roster.Result{Members: []roster.Member{b, d}}, now.Add(2*time.Minute))
+	check("one is back", 1)
+	if _, err := m.Forget("nc"); err != nil {
+		t.Fatal(err)
+	}
+	check("the other one is forgotten", 0)
 }
 
 // series are those of metrics, with the values of their labels, in their order.

@@ -12,12 +12,14 @@ type Mesh struct {
 // MeshReadings are read when metrics are scraped.
 type MeshReadings struct {
 	Waiting func() float64 // settings that a restart takes over
+	Closed  func() float64 // ranges
 }
 
 // NewMesh registers the metrics of a mesh node itself.
 func NewMesh(reg prometheus.Registerer, r MeshReadings) *Mesh {
 	f := factory{reg}
 	f.gaugeFunc("tombolo_mesh_settings_waiting", "Settings that were changed in the configuration and wait for a restart.", r.Waiting)
+	f.gaugeFunc("tombolo_mesh_closed_ranges", "Ranges of members of which nothing is heard any more: packets for them are lost.", r.Closed)
 	m := &Mesh{Reloads: f.counterVec("tombolo_mesh_config_reloads_total", "Reloads of the configuration, by outcome (ok or a fault code).", "outcome")}
 	begin(m.Reloads, []string{Outcome("")})
 	return m

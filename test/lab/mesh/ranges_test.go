@@ -181,6 +181,9 @@ func TestMeshClosedRange(t *testing.T) {
 	if text, _ := a.mustStatus(); !strings.Contains(text, "closed: 10.90.0.0/24 of ghost, of which nothing is heard for 1h") {
 		t.Errorf("its status is\n%s", text)
 	}
+	if n := a.metrics().value("tombolo_mesh_closed_ranges"); n != 1 {
+		t.Errorf("%v closed ranges are counted, want 1", n)
+	}
 	r.requireNoClearText(a)
 	a.explained("10.91.0.7", b.host.Name())
 	b.stop()
@@ -193,6 +196,9 @@ func TestMeshClosedRange(t *testing.T) {
 		t.Fatalf("forget: %v\n%s", err, out)
 	}
 	a.explained(lost.String(), "in clear")
+	if n := a.metrics().value("tombolo_mesh_closed_ranges"); n != 0 {
+		t.Errorf("%v closed ranges are counted when all are open", n)
+	}
 	if out, err := a.verb("forget", "ghost"); err == nil {
 		t.Errorf("what is open is opened again:\n%s", out)
 	}
