@@ -228,22 +228,6 @@ func TestAPortThatIsTaken(t *testing.T) {
 	}
 }
 
-// TestSwitches: what is turned off is off, and why is said.
-func TestSwitches(t *testing.T) {
-	off := newNode(t, "10.1.0.1", nil, tunnel.Offloads{})
-	for _, o := range off.socket.Offloads() {
-		if o.On || o.Why == "" {
-			t.Errorf("%+v is not off for a reason", o)
-		}
-	}
-	on := newNode(t, "10.1.0.2", nil, tunnel.AllOffloads())
-	for _, o := range on.socket.Offloads() {
-		if !o.On && o.Why == "" {
-			t.Errorf("%+v is off for no reason", o)
-		}
-	}
-}
-
 // TestNoSecretIsPrinted in whatever form.
 func TestNoSecretIsPrinted(t *testing.T) {
 	s := tunnel.NewSecret([32]byte{0xab, 0xcd, 0xef})
