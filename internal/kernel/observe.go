@@ -82,6 +82,9 @@ func (k *Kernel) links(s *plan.State) error {
 	}
 	for _, path := range settings(a.Name) {
 		data, err := os.ReadFile(sysctl(path))
+		if errors.Is(err, os.ErrNotExist) { // with an MTU below 1280 the kernel takes those of IPv6 away, until it is a larger one again
+			continue
+		}
 		if err != nil {
 			return reading("sysctl "+path, err)
 		}

@@ -229,7 +229,7 @@ func TestRoutingPutsBackWhatIsTakenAway(t *testing.T) {
 		"nft flush ruleset", "nft delete table inet tombolo_mesh", "nft flush chain inet tombolo_mesh prerouting",
 		"nft flush set inet tombolo_mesh routed4", "nft insert rule inet tombolo_mesh forward accept",
 		"ip rule del priority 32501", "ip route flush table 180", "ip -6 route flush table 180", "ip addr flush dev tombolo0",
-		"ip link set tombolo0 down", "ip link set tombolo0 mtu 1300",
+		"ip link set tombolo0 down", "ip link set tombolo0 mtu 1300", "ip link set tombolo0 mtu 600", // without IPv6
 		"ip link set tombolo0 name x0",
 		"sysctl -q -w net.ipv4.conf.all.rp_filter=1 net.ipv4.conf.tombolo0.src_valid_mark=0 net.ipv4.conf.tombolo0.rp_filter=1",
 		"sysctl -q -w net.ipv6.conf.tombolo0.disable_ipv6=1",
