@@ -24,22 +24,30 @@ func (p *Peer) choose(now time.Time) {
 	p.use(now, best)
 }
 
-// best is the direct way that answers and costs the least, else a relay.
+// best is the direct way that answers and costs the least, else a relay. A way that is not in
+// use and has missed a ping comes after that: it may have died with the one that was.
 func (p *Peer) best(now time.Time) Way {
-	var best Way
+	var best, doubtful Way
 	for w, t := range p.ways {
 		if !w.Direct() || !t.alive(now, 2*limit.PathSpare) {
 			continue
 		}
-		b := p.ways[best]
-		if b == nil || t.cost(w) < b.cost(best) || t.cost(w) == b.cost(best) && w.Addr.Compare(best.Addr) < 0 {
-			best = w
+		of := &best
+		if t.missed > 0 && w != p.now {
+			of = &doubtful
+		}
+		b := p.ways[*of]
+		if b == nil || t.cost(w) < b.cost(*of) || t.cost(w) == b.cost(*of) && w.Addr.Compare(of.Addr) < 0 {
+			*of = w
 		}
 	}
 	if best.Direct() {
 		return best
 	}
-	return p.relay(now)
+	if w := p.relay(now); !w.IsZero() {
+		return w
+	}
+	return doubtful
 }
 
 // contend is the way in use, or the one that has been better for long enough.

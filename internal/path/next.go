@@ -70,10 +70,15 @@ func (p *Peer) Next(now time.Time) (sends []Send, due time.Time) {
 		p.due = p.rotate(now)
 		return nil, p.due
 	}
+	doubt := false
 	for w, t := range p.ways {
 		if t.overdue(now) > 0 && w == p.now { // without traffic the next ping would be far away
 			t.hurry(now)
+			doubt = true
 		}
+	}
+	if doubt {
+		p.askOthers(now)
 	}
 	p.choose(now)
 	if !p.isWanted(now) {
@@ -112,6 +117,23 @@ func (p *Peer) wake(now time.Time) {
 		}
 		t.shift(late)
 	}
+}
+
+// askOthers has the other ways that answer asked together with the one in use, which has missed
+// a ping: what takes over must not be a way that has died with it. One after the other would
+// take as long as each of them.
+func (p *Peer) askOthers(now time.Time) {
+	for w, t := range p.ways {
+		if w.Direct() && w != p.now && t.alive(now, 2*limit.PathSpare) {
+			t.hurry(now)
+		}
+	}
+}
+
+// inDoubt reports whether the way in use has missed a ping.
+func (p *Peer) inDoubt() bool {
+	t := p.ways[p.now]
+	return t != nil && t.missed > 0
 }
 
 func (p *Peer) seekNow(now time.Time) bool {
@@ -176,12 +198,14 @@ func (p *Peer) interval(now time.Time, w Way, t *track) time.Duration {
 	switch {
 	case w == p.now && t.missed > 0:
 		return limit.PathHurry
-	case w == p.now && w.Direct() && (p.isActive(now) || !t.size.found()):
+	case w == p.now && (p.isActive(now) || w.Direct() && !t.size.found()):
 		return limit.PathLive
 	case w == p.now, !w.Direct():
 		return limit.PathKeep
 	case !p.now.Direct():
 		return limit.PathSeek // rounds come earlier
+	case p.inDoubt() && t.alive(now, 2*limit.PathSpare):
+		return limit.PathHurry
 	case t.alive(now, 2*limit.PathSpare):
 		return limit.PathSpare
 	}
