@@ -41,6 +41,9 @@ const (
 	TunnelHold = 150 * time.Millisecond
 	// TunnelHeld bounds those that wait, 200 KiB: what is more is sent at once.
 	TunnelHeld = 1024
+	// TunnelFirst is for how long the handshakes of one end go first, while none of them is answered:
+	// the first one and one try more.
+	TunnelFirst = 2 * TunnelAgain
 	// TunnelCrossing bounds the handshakes that are looked into in a second, to see whether they
 	// cross one of our own: 50 µs each, as many as a large mesh makes when it starts.
 	TunnelCrossing = 1000

@@ -3,7 +3,6 @@
 package tunnel
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"net"
@@ -175,7 +174,7 @@ func (b *Bind) learn(packets [][]byte, to *endpoint) {
 		}
 		b.socket.sessions.gave(b, to, p)
 		if to != nil {
-			to.newest.Store(&handshake{bind: b, packet: bytes.Clone(p), at: time.Now()})
+			to.newest.Store(newHandshake(b, p, to.newest.Load()))
 		}
 	}
 }

@@ -85,9 +85,22 @@ func (b *Bind) crosses(p []byte) bool {
 	return true
 }
 
-// waits reports whether it is the beginning of a handshake that was not answered yet.
+// newHandshake notes one that is sent after another, which may be none.
+func newHandshake(b *Bind, packet []byte, was *handshake) *handshake {
+	h := &handshake{bind: b, packet: bytes.Clone(packet), at: time.Now()}
+	h.first = h.at
+	if was != nil && was.bind == b && isInitiation(packet) && isInitiation(was.packet) && !was.answered.Load() && h.at.Sub(was.at) < limit.TunnelFirst {
+		h.first = was.first
+	}
+	return h
+}
+
+// waits reports whether it is the beginning of a handshake that was not answered yet, and may
+// go first. After a while that ends, for a third of the time: the other end may drop ours for
+// good, as it does when this machine's clock was put back, and answers those of its own alone.
 func (h *handshake) waits(now time.Time) bool {
-	return isInitiation(h.packet) && !h.answered.Load() && now.Sub(h.at) <= limit.TunnelAgain
+	return isInitiation(h.packet) && !h.answered.Load() && now.Sub(h.at) <= limit.TunnelAgain &&
+		now.Sub(h.first)%(limit.TunnelFirst+limit.TunnelAgain) <= limit.TunnelFirst
 }
 
 // answer notes that a packet answers what we have begun: whether it is a good one, WireGuard

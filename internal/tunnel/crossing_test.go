@@ -81,6 +81,7 @@ type end struct {
 	other   *end
 	delay   time.Duration
 	lose    int64 // of the first packets
+	mute    bool  // the other one drops its handshakes
 	sent    atomic.Int64
 	arrived atomic.Pointer[time.Time] // when the first packet of the other one was there
 }
@@ -88,7 +89,7 @@ type end struct {
 // Relay has the packets arrive at the other end, later.
 func (e *end) Relay(_ string, _ Key, packets [][]byte) {
 	for _, p := range packets {
-		if e.sent.Add(1) <= e.lose {
+		if e.sent.Add(1) <= e.lose || e.mute && isInitiation(p) {
 			continue
 		}
 		p = append([]byte(nil), p...)
@@ -236,4 +237,33 @@ func TestCrossingIsBounded(t *testing.T) {
 			t.Error("an old handshake is waited for")
 		}
 	})
+}
+
+// TestWhoseHandshakesAreDroppedLetsOthersIn: a peer drops all handshakes of an end whose clock was
+// put back. With traffic both ways they meet by the other one's, whoever has the greater key.
+func TestWhoseHandshakesAreDroppedLetsOthersIn(t *testing.T) {
+	for _, muted := range []string{"greater", "lesser"} {
+		t.Run(muted, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				greater, lesser := pairOfEnds(t, 5*time.Millisecond)
+				defer greater.close(t)
+				defer lesser.close(t)
+				ends := map[string]*end{"greater": greater, "lesser": lesser}
+				ends[muted].mute = true
+				began := time.Now()
+				for range 40 { // no longer than WireGuard tries
+					greater.say()
+					lesser.say()
+					time.Sleep(time.Second)
+				}
+				synctest.Wait()
+				most := limit.TunnelFirst + 2*limit.TunnelAgain
+				for name, e := range ends {
+					if at := e.arrived.Load(); at == nil || at.Sub(began) > most {
+						t.Errorf("at the end with the %s key the first packet is there at %v after %v, want at most %v", name, at, began, most)
+					}
+				}
+			})
+		})
+	}
 }

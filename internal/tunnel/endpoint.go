@@ -52,6 +52,7 @@ type handshake struct {
 	bind   *Bind
 	packet []byte
 	at     time.Time
+	first  time.Time   // when the first one was sent of those that have had no answer
 	held   atomic.Bool // it waits to be sent
 
 	answered atomic.Bool
