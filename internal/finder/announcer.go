@@ -31,8 +31,7 @@ type announcer struct {
 	private seal.WireGuardPrivate // proves the key that is announced, if it is that one's
 	before  seal.WireGuardPrivate // proves the previous one
 	rival   rivalry
-	rekeyed uint64 // the version of the last word before the secrets became others
-	stale   bool   // what is announced has another proof
+	stale   bool // what is announced has another proof
 	now     word
 	changed chan struct{}                // closed when now is another one
 	grants  map[*attending]time.Duration // the leases of services that give shorter ones than ttl
@@ -89,11 +88,26 @@ func (a *announcer) announce(now time.Time, m seal.Member) error {
 		return nil
 	}
 	next := a.now
-	next.member, a.stale = &m, false
+	next.member = &m
 	if !same {
 		next.content++
 	}
-	return a.seal(now, next)
+	if err := a.seal(now, next); err != nil {
+		return err
+	}
+	a.stale = false
+	return nil
+}
+
+// takes says why a member cannot be announced under secrets, with the proof of a key; nil:
+// it can. Nothing is announced.
+func (a *announcer) takes(keys []seal.Keys, m seal.Member, private seal.WireGuardPrivate) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	next := a.now
+	next.member, next.version = &m, max(next.version, 1)
+	_, err := a.entriesOf(next, keys, private)
+	return err
 }
 
 // renew makes new entries of the same content, with leases of their own.
@@ -145,28 +159,38 @@ func (a *announcer) leave(now time.Time) error {
 // no version, it goes on: the next start takes the clock's.
 func (a *announcer) seal(now time.Time, next word) error {
 	next.version = seal.NextVersion(max(next.version, a.rival.floor), now)
-	next.entries, next.keys, a.rival.due = nil, a.keys, time.Time{}
-	for _, k := range a.keys {
-		if next.leaving {
-			next.entries = append(next.entries, k.Remove(next.id.key, next.version, limit.DiscoveryTTL))
-			continue
-		}
-		message, err := a.proven(k, next)
-		if err != nil {
-			return err
-		}
-		e, err := k.Seal(rand.Reader, next.id.key, seal.Content{Version: next.version, TTL: a.ttl, Member: message, Succession: next.id.succession(k)})
-		if err != nil {
-			return err
-		}
-		next.entries = append(next.entries, e)
+	a.rival.due = time.Time{}
+	entries, err := a.entriesOf(next, a.keys, a.private)
+	if err != nil {
+		return err
 	}
+	next.entries, next.keys = entries, a.keys
 	if err := a.last(next.version); err != nil {
 		a.log.Warn("the version of this member cannot be kept on disk", tell.AttrReason, err)
 	}
 	a.sealed = now
 	a.say(next)
 	return nil
+}
+
+// entriesOf are the entries of a word under secrets. It is for who holds the lock.
+func (a *announcer) entriesOf(w word, keys []seal.Keys, private seal.WireGuardPrivate) (out []*discovery.Entry, err error) {
+	for _, k := range keys {
+		if w.leaving {
+			out = append(out, k.Remove(w.id.key, w.version, limit.DiscoveryTTL))
+			continue
+		}
+		message, err := a.proven(k, w, private)
+		if err != nil {
+			return nil, err
+		}
+		e, err := k.Seal(rand.Reader, w.id.key, seal.Content{Version: w.version, TTL: a.ttl, Member: message, Succession: w.id.succession(k)})
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, e)
+	}
+	return out, nil
 }
 
 // due is when new entries are to be made: at a third of the shortest lease that a
@@ -196,7 +220,7 @@ func (a *announcer) granted(by *attending, ttl time.Duration) {
 }
 
 // proven is what is announced, with the words of its WireGuard keys.
-func (a *announcer) proven(k seal.Keys, w word) (*discovery.Member, error) {
+func (a *announcer) proven(k seal.Keys, w word, private seal.WireGuardPrivate) (*discovery.Member, error) {
 	m := w.member.Message()
 	sign := func(private seal.WireGuardPrivate, public seal.WireGuardKey) ([]byte, error) {
 		if private.IsZero() || private.Public() != public {
@@ -205,7 +229,7 @@ func (a *announcer) proven(k seal.Keys, w word) (*discovery.Member, error) {
 		return k.ProveWireGuard(rand.Reader, private, w.id.key.ID())
 	}
 	var err, err2 error
-	m.WireguardProof, err = sign(a.private, w.member.WireGuard)
+	m.WireguardProof, err = sign(private, w.member.WireGuard)
 	m.PreviousProof, err2 = sign(a.before, w.member.PreviousKey)
 	return m, errors.Join(err, err2)
 }
@@ -247,26 +271,22 @@ func (a *announcer) succeed(now time.Time, next identity) error {
 	return a.seal(now, word)
 }
 
-// rekey goes on under other secrets.
-func (a *announcer) rekey(now time.Time, keys []seal.Keys) error {
+// rekey goes on under other secrets. The farewell is for those that are none any more: its
+// version is above what was said under them, and below what follows under the others, so that
+// who has both kinds heeds the latter whichever he hears first.
+func (a *announcer) rekey(now time.Time, keys []seal.Keys) (last farewell, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	before := a.keys
-	a.keys, a.rekeyed = keys, a.now.version
-	if a.now.member == nil || a.now.leaving {
-		return nil
+	before, next := a.keys, a.now
+	a.keys = keys
+	if next.member == nil || next.leaving {
+		return farewell{}, nil
 	}
-	err := a.seal(now, a.now)
-	if err != nil {
+	next.version = max(next.version, a.rival.floor) + 1
+	last = farewell{next.id.key, next.version}
+	if err := a.seal(now, next); err != nil {
 		a.keys = before
+		return farewell{}, err
 	}
-	return err
-}
-
-// given is the version that ends, under a secret that was given up, what was said before:
-// below that of the word under the others, so that who has both secrets heeds that one.
-func (a *announcer) given() (seal.MemberKey, uint64) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.now.id.key, a.rekeyed + 1
+	return last, nil
 }

@@ -66,6 +66,7 @@ type signedWord struct {
 	sources  []heardFrom
 	prior    []seal.ClusterID // those of the version before
 	renewed  []string         // of a renewal: the services that said the version before
+	lent     bool             // entry is of a secret given up: that of cluster is on its way
 }
 
 // entriesOf are the entries of one version of a member, under each secret.
@@ -184,6 +185,9 @@ func (b *nativeBook) hear(now time.Time, keys seal.Keys, from heardFrom, e *disc
 		return id, b.heardToo(known, from), nil
 	case known != nil && e.GetVersion() == known.entry.GetVersion() && known.cluster != w.cluster:
 		known.too(w.cluster, e) // the same for another secret
+		return id, b.heardToo(known, from), nil
+	case known != nil && known.lent && e.GetVersion() == known.entry.GetVersion() && e.GetRemoved() == known.entry.GetRemoved():
+		known.entry, known.lent = e, false
 		return id, b.heardToo(known, from), nil
 	case known != nil && e.GetVersion() == known.entry.GetVersion() && bytes.Equal(e.GetSealed(), known.entry.GetSealed()) && e.GetRemoved() == known.entry.GetRemoved():
 		known.lengthen(e) // a service gave another lease for the same

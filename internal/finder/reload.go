@@ -10,11 +10,14 @@ import (
 )
 
 // Reload takes over what a running finder can: what the node says of itself, and other
-// secrets. It names the settings that differ and need a restart.
+// secrets, all or nothing. It names the settings that differ and need a restart.
 func (f *Finder) Reload(next Config) (fixed []string, err error) {
 	fixed = f.Fixed(next)
 	if f.self == nil {
 		return fixed, nil
+	}
+	if err := f.self.takes(f.Heir(next).keys, next.Announce, next.WireGuard); err != nil {
+		return fixed, err // and nothing is taken over
 	}
 	f.Prove(next.WireGuard)
 	if err := f.TakeSecrets(next); err != nil {

@@ -13,9 +13,11 @@ import (
 
 // renews reports whether a word is nothing but a longer lease of what a member has said
 // before, and remembers who said that. With several secrets it never is: under which of them
-// a member is, a new version tells.
+// a member is, a new version tells. Whom no service says any more comes back, and a lease that
+// may end before the next merge cannot wait for it.
 func (w *signedWord) renews(now time.Time, known *signedWord) bool {
-	same := now.Before(known.until) && w.cluster == known.cluster && len(known.others) == 0 && !w.entry.GetRemoved() && !known.entry.GetRemoved() &&
+	same := now.Before(known.until) && len(known.sources) > 0 && now.Add(limit.FinderRenewals).Before(w.until) &&
+		w.cluster == known.cluster && len(known.others) == 0 && !w.entry.GetRemoved() && !known.entry.GetRemoved() &&
 		w.replaces == known.replaces && w.proven == known.proven && w.previous == known.previous &&
 		!slices.ContainsFunc(known.sources, func(h heardFrom) bool { return h.cached }) &&
 		reflect.DeepEqual(w.facts, known.facts) && reflect.DeepEqual(w.observed, known.observed)

@@ -118,3 +118,37 @@ func TestRenewalsAreGathered(t *testing.T) {
 		}
 	})
 }
+
+// TestARenewalThatCannotWait: who was gone is back, and a lease that is over before the next
+// merge has an end.
+func TestARenewalThatCannotWait(t *testing.T) {
+	now := time.Date(2026, 11, 22, 5, 0, 0, 0, time.UTC)
+	keys, m := secretOf(t, newSecret(t)).Keys(), drawnKey(t)
+	for name, c := range map[string]struct {
+		gone bool
+		ttl  time.Duration
+		want hearing
+	}{
+		"a long lease":                      {false, limit.FinderRenewals + time.Second, heardRenewed},
+		"a lease that ends before":          {false, limit.FinderRenewals, heardNews},
+		"its service said that it was over": {true, limit.DiscoveryTTL, heardNews},
+	} {
+		b := newNativeBook()
+		from := heardFrom{name: "s", at: now, listed: true}
+		says := func(version uint64, ttl time.Duration) hearing {
+			e := sealedAs(t, keys, m, seal.Content{Version: uint64(now.UnixNano()) + version, TTL: ttl, Member: &discovery.Member{Node: "n"}})
+			_, how, err := b.hear(now, keys, from, e)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return how
+		}
+		says(1, limit.DiscoveryTTL)
+		if c.gone && (!b.expired(now, "s", keys.Cluster(), m.ID()) || len(b.said(now)) > 0) {
+			t.Errorf("%s: it is still there", name)
+		}
+		if how := says(2, c.ttl); how != c.want {
+			t.Errorf("%s: it is %s, want %s", name, how, c.want)
+		}
+	}
+}

@@ -23,6 +23,10 @@ type held struct {
 	clients []*client   // of each service, for each secret
 }
 
+func (h *held) has(cluster seal.ClusterID) bool {
+	return slices.ContainsFunc(h.keys, func(k seal.Keys) bool { return k.Cluster() == cluster })
+}
+
 func (f *Finder) keys() []seal.Keys  { return f.held.Load().keys }
 func (f *Finder) clients() []*client { return f.held.Load().clients }
 
@@ -54,11 +58,17 @@ func (f *Finder) TakeSecrets(next Config) error {
 	if slices.EqualFunc(now.keys, next.keys, same) {
 		return nil
 	}
-	if err := f.self.rekey(time.Now(), next.keys); err != nil {
+	last, err := f.self.rekey(time.Now(), next.keys)
+	if err != nil {
 		return err
 	}
 	to := &held{secrets: next.secrets, keys: next.keys}
 	to.clients = f.clientsOf(to, now.clients)
+	for _, c := range now.clients {
+		if !slices.Contains(to.clients, c) {
+			c.last = last
+		}
+	}
 	f.held.Store(to)
 	f.log.Info("this member goes on under other secrets of the cluster", "secrets", next.Clusters())
 	select {
@@ -106,9 +116,9 @@ func (f *Finder) keepClients(ctx context.Context) error {
 			<-a.over // it tells nothing of the cluster any more
 			delete(running, c)
 			c.log.Info("leaving the discovery service for a secret that was given up", "service", c.service.Name, tell.AttrCluster, c.keys.Cluster().String())
-			g.Do(c.giveUp)
-			if !slices.ContainsFunc(h.keys, func(k seal.Keys) bool { return k.Cluster() == c.keys.Cluster() }) {
-				f.native.drop(c.keys.Cluster())
+			g.Do(func(ctx context.Context) { f.giveUp(ctx, c) })
+			if !h.has(c.keys.Cluster()) {
+				f.native.drop(time.Now(), c.keys.Cluster())
 				f.stir()
 			}
 		}
@@ -120,16 +130,33 @@ func (f *Finder) keepClients(ctx context.Context) error {
 	}
 }
 
+// farewell is the last word of this node under a secret that is given up.
+type farewell struct {
+	as      seal.MemberKey
+	version uint64 // 0: nothing was said under it
+}
+
 // giveUp says farewell under a secret that is this node's no more: who has that one alone
-// is to see at once that nobody is left. It comes after the word under the others has come
-// everywhere, and below it, so that those who have both never lose this node.
-func (c *client) giveUp(ctx context.Context) {
+// is to see at once that nobody is left. It comes after the service has taken the word under
+// another secret, and that has come everywhere, and below it, so that those who have both
+// never lose this node. Until the lease under the secret is over the service may be away.
+func (f *Finder) giveUp(ctx context.Context, c *client) {
+	if c.last.version == 0 {
+		return
+	}
+	for late := time.Now().Add(limit.DiscoveryTTL); !f.goesOn(c); {
+		if !run.Wait(ctx, limit.FinderGiveUpLook) || !time.Now().Before(late) {
+			return
+		}
+	}
 	if !run.Wait(ctx, limit.FinderGiveUp) {
 		return
 	}
 	for tries := range limit.FinderGiveUpTries {
-		as, version := c.self.given()
-		err := c.remove(ctx, as, version)
+		if f.held.Load().has(c.keys.Cluster()) {
+			return // it is this node's again
+		}
+		err := c.remove(ctx, c.last.as, c.last.version)
 		if err == nil || ctx.Err() != nil {
 			return
 		}
@@ -140,9 +167,18 @@ func (c *client) giveUp(ctx context.Context) {
 	}
 }
 
+// goesOn reports whether a service has this node's word under a secret that it has now,
+// from after the farewell under one that was given up.
+func (f *Finder) goesOn(gone *client) bool {
+	return slices.ContainsFunc(f.clients(), func(c *client) bool {
+		return c.service.Name == gone.service.Name && c.took.Load() > gone.last.version
+	})
+}
+
 // drop forgets what was heard under a secret that is given up. Who was heard under another
-// one too goes on by that.
-func (b *nativeBook) drop(cluster seal.ClusterID) {
+// one too goes on by that. Of who does not the version is remembered, as of all that are
+// gone: the same word counts again if the secret comes back, an older one does not.
+func (b *nativeBook) drop(now time.Time, cluster seal.ClusterID) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for at := range b.here {
@@ -161,12 +197,15 @@ func (b *nativeBook) drop(cluster seal.ClusterID) {
 		rest := w.clusters()[1:]
 		switch {
 		case len(rest) > 0:
-			w.cluster, w.entry = rest[0], w.others[rest[0]]
+			w.cluster, w.entry, w.lent = rest[0], w.others[rest[0]], false
 			delete(w.others, rest[0])
 		case len(w.prior) > 0: // its newest word was heard here first, and is on its way under the other one
-			w.cluster = w.prior[0]
+			w.cluster, w.lent = w.prior[0], true
 		default:
 			delete(b.members, id)
+			if len(b.past) < limit.FinderMembers {
+				b.past[id] = pastVersion{w.entry.GetVersion() - 1, now.Add(limit.FinderRemember)}
+			}
 		}
 	}
 }

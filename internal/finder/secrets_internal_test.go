@@ -107,7 +107,7 @@ func TestDropOfASecret(t *testing.T) {
 	}
 	b.presence(old, "s")
 	b.presence(fresh, "s")
-	b.drop(old)
+	b.drop(time.Unix(1_800_000_000, 0), old)
 	for id := range byte(3) {
 		w := b.members[seal.MemberID{id + 1}]
 		if w == nil || !slices.Equal(w.clusters(), []seal.ClusterID{fresh}) || id < 2 && w.entry != entry {

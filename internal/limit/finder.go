@@ -106,9 +106,10 @@ const (
 	FinderAhead = 10 * 365 * 24 * time.Hour
 	// FinderLeave is for a farewell to all services.
 	FinderLeave = 5 * time.Second
-	// FinderGiveUp is how long after a secret was given up a node says farewell under it:
-	// its word under the others has come everywhere by then.
-	FinderGiveUp = 5 * time.Second
+	// FinderGiveUp is how long after a service took a node's word under its other secrets the
+	// node says farewell there under one that was given up: the word has come everywhere by
+	// then. FinderGiveUpLook is how often it is seen whether the service has.
+	FinderGiveUp, FinderGiveUpLook = 5 * time.Second, time.Second
 	// FinderGiveUpTries bounds the tries; without it the lease runs out there.
 	FinderGiveUpTries = 5
 
