@@ -9,6 +9,8 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/id"
+	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/private"
 	"github.com/tombolo-io/tombolo/internal/trust"
 )
 
@@ -52,15 +54,19 @@ func (d *Dialer) config() (*tls.Config, error) {
 func (d *Dialer) load() (*tls.Config, error) {
 	bad := fault.New(fault.CodeCertInvalid, "the client certificate cannot be used").
 		Hint("make one: tombolo egress-config CLUSTER --mode connect-tls --out-dir DIR")
-	pair, err := tls.LoadX509KeyPair(d.Certificate, d.Key)
+	var texts [3][]byte
+	for i, path := range []string{d.Certificate, d.Key, d.CA} {
+		text, err := private.ReadPublic(path, limit.PrivateFile) // who may read the key is its owner's affair: a Secret volume is open to all of the pod
+		if err != nil {
+			return nil, bad.Because(err)
+		}
+		texts[i] = text
+	}
+	pair, err := tls.X509KeyPair(texts[0], texts[1])
 	if err != nil {
 		return nil, bad.Because(err)
 	}
-	text, err := os.ReadFile(d.CA)
-	if err != nil {
-		return nil, bad.Because(err)
-	}
-	cas, err := trust.ParseCertificates(text)
+	cas, err := trust.ParseCertificates(texts[2])
 	if err != nil {
 		return nil, bad.Because(err)
 	}
