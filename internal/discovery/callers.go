@@ -19,10 +19,10 @@ import (
 )
 
 // callers knows what each address uses: how many calls it made lately, and what
-// it holds open. An address that holds nothing is forgotten when others need the
-// room, the one first that has been quiet for longest.
+// it holds open. Of addresses that hold nothing so many are remembered, and the one that
+// has been quiet for longest is forgotten first; of what is held there is a bound anyway.
 type callers struct {
-	most int
+	most int // in quiet
 
 	mu    sync.Mutex
 	rates Rates
@@ -73,31 +73,27 @@ func (c *callers) bound(r Rates, now time.Time) {
 	}
 }
 
-// find is the caller of an address; nil if there is no room for one more.
+// find is the caller of an address.
 func (c *callers) find(a netip.Addr) *caller {
 	key := party(a)
-	if one := c.known[key]; one != nil {
-		if one.place != nil {
-			c.quiet.MoveToBack(one.place)
-		}
-		return one
+	one := c.known[key]
+	switch {
+	case one == nil:
+		one = &caller{key: key, calls: rate.NewLimiter(rate.Limit(c.rates.PerSecond), c.rates.Burst)}
+		c.known[key] = one
+		c.rest(one)
+	case one.place != nil:
+		c.quiet.MoveToBack(one.place)
 	}
-	if len(c.known) >= c.most {
-		oldest := c.quiet.Front()
-		if oldest == nil {
-			return nil
-		}
-		delete(c.known, c.quiet.Remove(oldest).(*caller).key)
-	}
-	one := &caller{key: key, calls: rate.NewLimiter(rate.Limit(c.rates.PerSecond), c.rates.Burst)}
-	one.place = c.quiet.PushBack(one)
-	c.known[key] = one
 	return one
 }
 
-func (c *callers) full() error {
-	return fault.New(fault.CodeLimit, "the call is not taken").Whyf("calls of %d addresses are open, as many as are counted", c.most).
-		Hint("try again later, or use another service")
+// rest puts a caller among those that hold nothing.
+func (c *callers) rest(one *caller) {
+	one.place = c.quiet.PushBack(one)
+	for c.quiet.Len() > c.most {
+		delete(c.known, c.quiet.Remove(c.quiet.Front()).(*caller).key)
+	}
 }
 
 // turn waits for the address's turn, which is limit.DiscoveryTurn away at most.
@@ -105,10 +101,6 @@ func (c *callers) turn(ctx context.Context, a netip.Addr) error {
 	now := time.Now()
 	c.mu.Lock()
 	one := c.find(a)
-	if one == nil {
-		c.mu.Unlock()
-		return c.full()
-	}
 	ticket := one.calls.ReserveN(now, 1)
 	wait, rates := ticket.DelayFrom(now), c.rates
 	if !ticket.OK() || wait > limit.DiscoveryTurn {
@@ -135,9 +127,6 @@ func (c *callers) hold(a netip.Addr, what holding, each, all int) (release func(
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	one := c.find(a)
-	if one == nil {
-		return nil, c.full()
-	}
 	for i, bits := range around(one.key) {
 		net, has := areaOf(one.key, bits), 0
 		if i == 0 {
@@ -160,7 +149,7 @@ func (c *callers) hold(a netip.Addr, what holding, each, all int) (release func(
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if c.count(one, what, -1); one.holds == [holdings]int{} {
-			one.place = c.quiet.PushBack(one)
+			c.rest(one)
 		}
 	}), nil
 }

@@ -189,9 +189,22 @@ func TestASiteIsOneCaller(t *testing.T) {
 	}
 }
 
+// TestCallersAreBounded: a flood of addresses is forgotten, and neither pushes those out who hold
+// something nor keeps anybody from calling, however many these are.
 func TestCallersAreBounded(t *testing.T) {
 	c := newCallers(3, Rates{15, 60})
 	at := func(i byte) netip.Addr { return netip.AddrFrom4([4]byte{192, 0, i, 2}) }
+	known := func(quiet int, holding ...byte) {
+		t.Helper()
+		if c.quiet.Len() != quiet || len(c.known) != quiet+len(holding) {
+			t.Errorf("%d callers are known, %d of them hold nothing", len(c.known), c.quiet.Len())
+		}
+		for _, i := range holding {
+			if one := c.known[at(i)]; one == nil || one.place != nil {
+				t.Errorf("%v is forgotten", at(i))
+			}
+		}
+	}
 	release, err := c.hold(at(1), holdWatch, 1, 100)
 	if err != nil {
 		t.Fatal(err)
@@ -203,28 +216,36 @@ func TestCallersAreBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i := byte(2); i < 200; i++ { // a flood of others pushes nobody out who holds something
+	for i := byte(2); i < 200; i++ {
 		if err := c.turn(t.Context(), at(i)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if len(c.known) != 3 || c.known[at(1)] == nil || c.known[at(199)] == nil || c.known[at(198)] == nil {
-		t.Errorf("%d callers are known: %v", len(c.known), c.known)
+	known(3, 1)
+	if c.known[at(199)] == nil || c.known[at(197)] == nil {
+		t.Errorf("the newest are forgotten: %v", c.known)
 	}
-	for i := byte(201); i < 203; i++ {
-		if _, err := c.hold(at(i), holdConnection, 1, 100); err != nil {
+	var releases []func()
+	for i := byte(201); i < 206; i++ {
+		release, err := c.hold(at(i), holdConnection, 1, 100)
+		if err != nil {
 			t.Fatal(err)
 		}
+		releases = append(releases, release)
 	}
-	if err := c.turn(t.Context(), at(3)); !fault.Has(err, fault.CodeLimit) {
-		t.Errorf("beyond the table: %v", err)
+	if err := c.turn(t.Context(), at(3)); err != nil {
+		t.Errorf("beside many that hold something: %v", err)
 	}
+	known(3, 1, 201, 202, 203, 204, 205)
 	both()
+	known(3, 1, 201, 202, 203, 204, 205)
 	release()
 	release() // twice is once
-	if err := c.turn(t.Context(), at(3)); err != nil || len(c.known) != 3 || c.quiet.Len() != 1 {
-		t.Errorf("%v; %d known, %d quiet", err, len(c.known), c.quiet.Len())
+	known(3, 201, 202, 203, 204, 205)
+	for _, release := range releases {
+		release()
 	}
+	known(3)
 }
 
 // TestNetworksAreBounded: who rents a network has not the share of each address of it.

@@ -68,7 +68,8 @@ const (
 	DiscoveryPiece = 256 << 10
 	// DiscoveryRate is requests a second of one address, DiscoveryBurst at once.
 	DiscoveryRate, DiscoveryBurst = 15, 60
-	// DiscoveryCallers bounds the addresses whose rate is remembered.
+	// DiscoveryCallers bounds the addresses whose rate is remembered, beside those that hold
+	// connections and watches, which have bounds of their own.
 	DiscoveryCallers = 65_536
 	// DiscoveryMessage bounds a message to a service: the largest entry, or the most
 	// endpoints that a configuration may allow.
