@@ -112,6 +112,7 @@ func (r *runner) summary(results []result) error {
 		r.say("  %-8s %-8s %7d %7d %7d %8.1f", res.name, res.state, res.passed, res.failed, len(res.skips), res.took.Seconds())
 		total.add(res.tally)
 	}
+	skipped := len(total.skips)
 	slices.Sort(total.skips) // one that two stages run is named once
 	for _, skip := range slices.Compact(total.skips) {
 		r.say("  skipped: %s", skip)
@@ -119,7 +120,7 @@ func (r *runner) summary(results []result) error {
 	if r.procs.wasInterrupted() {
 		r.say("interrupted: the result is not complete")
 	}
-	r.say("%d passed, %d failed", total.passed, total.failed)
+	r.say("%d passed, %d failed, %d skipped", total.passed, total.failed, skipped)
 	switch {
 	case r.procs.wasInterrupted():
 		return exitInterrupted

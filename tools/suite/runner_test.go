@@ -30,6 +30,7 @@ func runStages(t *testing.T, stages ...stage) (string, int) {
 
 func ok(s *stageRun) error     { s.passed = 2; return nil }
 func bad(*stageRun) error      { return errors.New("broken") }
+func skips(s *stageRun) error  { s.passed, s.skips = 1, []string{"p.A: why", "p.B: why"}; return nil }
 func failed(s *stageRun) error { s.passed, s.failed = 1, 3; return errors.New("exit status 1") }
 
 func TestClosingLine(t *testing.T) {
@@ -39,10 +40,11 @@ func TestClosingLine(t *testing.T) {
 		last   string
 		code   int
 	}{
-		{"all well", []stage{{"a", "", nil, ok}, {"b", "", nil, ok}}, "4 passed, 0 failed", 0},
-		{"failed tests", []stage{{"a", "", nil, failed}, {"b", "", nil, ok}}, "3 passed, 3 failed", 1},
-		{"a check that is no test fails as one", []stage{{"a", "", nil, bad}, {"b", "", nil, ok}}, "2 passed, 1 failed", 1},
-		{"a stage that is not run is a failure", []stage{{"a", "", nil, bad}, {"b", "", []string{"a"}, ok}}, "0 passed, 2 failed", 1},
+		{"all well", []stage{{"a", "", nil, ok}, {"b", "", nil, ok}}, "4 passed, 0 failed, 0 skipped", 0},
+		{"failed tests", []stage{{"a", "", nil, failed}, {"b", "", nil, ok}}, "3 passed, 3 failed, 0 skipped", 1},
+		{"a check that is no test fails as one", []stage{{"a", "", nil, bad}, {"b", "", nil, ok}}, "2 passed, 1 failed, 0 skipped", 1},
+		{"each skip counts, one that two stages have also", []stage{{"a", "", nil, skips}, {"b", "", nil, skips}}, "2 passed, 0 failed, 4 skipped", 0},
+		{"a stage that is not run is a failure", []stage{{"a", "", nil, bad}, {"b", "", []string{"a"}, ok}}, "0 passed, 2 failed, 0 skipped", 1},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			out, code := runStages(t, tc.stages...)
@@ -73,13 +75,13 @@ func TestRealGoTest(t *testing.T) {
 		noSkips                bool
 		pattern                string
 	}{
-		{"pass", head + "func TestA(t *testing.T) {}\n", "1 passed, 0 failed", "ok", false, ""},
-		{"fail", head + "func TestA(t *testing.T) { t.Error(\"because\") }\n", "0 passed, 1 failed", "because", false, ""},
-		{"panic", head + "func TestA(t *testing.T) { panic(\"because\") }\n", "0 passed, 1 failed", "because", false, ""},
-		{"does not build", head + "func TestA(t *testing.T) { undefinedName() }\n", "0 passed, 1 failed", "undefinedName", false, ""},
-		{"no test", "", "0 passed, 1 failed", "no test ran", false, ""},
-		{"a skip where none may be", head + "func TestA(t *testing.T) { t.Skip(\"because\") }\n", "0 passed, 1 failed", "because", true, ""},
-		{"a pattern that matches nothing", head + "func TestA(t *testing.T) {}\n", "0 passed, 1 failed", "no test ran", false, "XXX"},
+		{"pass", head + "func TestA(t *testing.T) {}\n", "1 passed, 0 failed, 0 skipped", "ok", false, ""},
+		{"fail", head + "func TestA(t *testing.T) { t.Error(\"because\") }\n", "0 passed, 1 failed, 0 skipped", "because", false, ""},
+		{"panic", head + "func TestA(t *testing.T) { panic(\"because\") }\n", "0 passed, 1 failed, 0 skipped", "because", false, ""},
+		{"does not build", head + "func TestA(t *testing.T) { undefinedName() }\n", "0 passed, 1 failed, 0 skipped", "undefinedName", false, ""},
+		{"no test", "", "0 passed, 1 failed, 0 skipped", "no test ran", false, ""},
+		{"a skip where none may be", head + "func TestA(t *testing.T) { t.Skip(\"because\") }\n", "0 passed, 1 failed, 0 skipped", "because", true, ""},
+		{"a pattern that matches nothing", head + "func TestA(t *testing.T) {}\n", "0 passed, 1 failed, 0 skipped", "no test ran", false, "XXX"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			run := module(t, tc.test)
@@ -116,7 +118,7 @@ func TestInterruptWaitsForCleanup(t *testing.T) {
 	if _, err := os.Stat(cleaned); err != nil {
 		t.Errorf("the suite did not wait for the cleanup: %v", err)
 	}
-	if code != int(exitInterrupted) || !strings.Contains(out, "interrupted") || !strings.HasSuffix(out, "\n0 passed, 1 failed\n") {
+	if code != int(exitInterrupted) || !strings.Contains(out, "interrupted") || !strings.HasSuffix(out, "\n0 passed, 1 failed, 0 skipped\n") {
 		t.Errorf("exit %d, want %d, in\n%s", code, exitInterrupted, out)
 	}
 }
