@@ -20,11 +20,12 @@ import (
 	"github.com/tombolo-io/tombolo/internal/manifest"
 )
 
-// buildProgram builds the program that units and manifests start.
+// buildProgram builds the program that units and manifests start, in the way of make build:
+// what that has compiled is taken from the cache.
 func buildProgram(t *testing.T) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "tombolo")
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", file, "../cmd/tombolo")
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-buildvcs=false", "-o", file, "../cmd/tombolo")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)

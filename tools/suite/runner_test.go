@@ -201,3 +201,22 @@ func TestCountsFindsEveryPackage(t *testing.T) {
 		t.Errorf("of this repository: %q, %v; want the carriers' contract", got, err)
 	}
 }
+
+// TestVetMissesNoFile: with the tags it sees each file but those that are built without one.
+func TestVetMissesNoFile(t *testing.T) {
+	for _, tc := range []struct {
+		name, only string
+		vets       int
+	}{
+		{"with a tag", "//go:build lab\n\npackage a\n", 1},
+		{"without a tag", "//go:build linux && !kube\n\npackage a\n", 2},
+		{"in words alone", "package a\n\n// //go:build !lab\n", 1},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			root := tree(t, map[string]string{"a/x.go": tc.only, "b/x.go": "package b\n"})
+			if got, err := (config{root: root}).vets(); err != nil || len(got) != tc.vets {
+				t.Errorf("%d runs of vet, %v; want %d: %v", len(got), err, tc.vets, got)
+			}
+		})
+	}
+}

@@ -62,17 +62,36 @@ func (c config) lint(s *stageRun) error {
 	if err != nil {
 		return err
 	}
+	vets, err := c.vets()
+	if err != nil {
+		return err
+	}
 	failed := []error{c.gofmt(s)}
-	for _, cmd := range []command{
-		{dir: c.root, args: []string{"go", "vet", "./..."}},
-		{dir: c.root, args: []string{"go", "vet", "-tags", tags, "./..."}},
+	for _, cmd := range append(vets, []command{
 		{dir: filepath.Join(c.root, "tools"), args: []string{"go", "vet", "./..."}, show: "go vet ./... (in tools)"},
 		{dir: c.root, args: []string{filepath.Join(tools, "staticcheck"), "-tags", tags, "./..."}, show: "staticcheck -tags " + tags + " ./..."},
 		{dir: filepath.Join(c.root, "tools"), args: []string{filepath.Join(tools, "staticcheck"), "./..."}, show: "staticcheck ./... (in tools)"},
-	} {
+	}...) {
 		failed = append(failed, s.do(cmd))
 	}
 	return errors.Join(failed...)
+}
+
+// vets are go vet with each file of the main module: once with the tags, and once without
+// them where a file is for that alone.
+func (c config) vets() ([]command, error) {
+	vets := []command{{dir: c.root, args: []string{"go", "vet", "-tags", tags, "./..."}}}
+	for tag := range strings.SplitSeq(tags, ",") {
+		without := constraint("!" + tag)
+		alone, err := c.packagesOf(func(_ string, data []byte) bool { return without.Match(data) })
+		if err != nil {
+			return nil, err
+		}
+		if len(alone) > 0 {
+			return append(vets, command{dir: c.root, args: []string{"go", "vet", "./..."}}), nil
+		}
+	}
+	return vets, nil
 }
 
 func (c config) gofmt(s *stageRun) error {

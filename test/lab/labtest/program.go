@@ -16,7 +16,8 @@ import (
 const programEnv = "TOMBOLO_LAB_PROGRAM"
 
 // MainWithProgram is Main for tests that run the tombolo program: it builds it
-// once, where every user may run it.
+// once, where every user may run it, in the way of make build: what that has compiled
+// is taken from the cache.
 func MainWithProgram(m *testing.M) int {
 	return main(func() int {
 		if os.Getenv(programEnv) != "" {
@@ -48,7 +49,7 @@ func build(l *lab.Lab) error {
 		return err
 	}
 	program := filepath.Join(dir, "tombolo")
-	cmd := exec.Command("go", "build", "-o", program, "github.com/tombolo-io/tombolo/cmd/tombolo")
+	cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-o", program, "github.com/tombolo-io/tombolo/cmd/tombolo")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("building tombolo: %w\n%s", err, out)
