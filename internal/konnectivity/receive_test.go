@@ -30,21 +30,27 @@ type charged struct {
 
 func (c charged) Charge(n int64) { c.n.Add(n) }
 
+// chargedRig counts what is held for all of its streams.
+func chargedRig(t *testing.T, held *atomic.Int64) *rig {
+	t.Helper()
+	return newRigOf(t, func(dial dialFunc) dialFunc {
+		return func(ctx context.Context, d wire.Dial) (carrier.Stream, error) {
+			s, err := dial(ctx, d)
+			if err != nil {
+				return nil, err
+			}
+			return charged{s, held}, nil
+		}
+	})
+}
+
 // TestUploadsToStalledTargetsAreBounded: of a hundred streams that send 3 MiB to
 // targets that do not read, those beyond the socket's budget end with limit_reached,
 // the heap stays near the budget, and what is ordinary goes on.
 func TestUploadsToStalledTargetsAreBounded(t *testing.T) {
 	const streams, size = 100, 3 << 20
 	var held atomic.Int64
-	r := newRigOf(t, func(dial dialFunc) dialFunc {
-		return func(ctx context.Context, d wire.Dial) (carrier.Stream, error) {
-			s, err := dial(ctx, d)
-			if err != nil {
-				return nil, err
-			}
-			return charged{s, &held}, nil
-		}
-	})
+	r := chargedRig(t, &held)
 	conn := connect(t, r)
 	witness := call(t, conn, proxy)
 	safe := witness.open("echo:1")
@@ -101,15 +107,7 @@ func TestUploadsToStalledTargetsAreBounded(t *testing.T) {
 func TestStalledUploadsAreChargedWithTheirWindows(t *testing.T) {
 	const streams, packet = 100, 32 << 10
 	var held atomic.Int64
-	r := newRigOf(t, func(dial dialFunc) dialFunc {
-		return func(ctx context.Context, d wire.Dial) (carrier.Stream, error) {
-			s, err := dial(ctx, d)
-			if err != nil {
-				return nil, err
-			}
-			return charged{s, &held}, nil
-		}
-	})
+	r := chargedRig(t, &held)
 	conn := connect(t, r)
 	witness := call(t, conn, proxy)
 	witness.echoes(witness.open("echo:1"))
@@ -155,15 +153,7 @@ func TestStalledUploadsAreChargedWithTheirWindows(t *testing.T) {
 // until its stream ends.
 func TestBytesBehindACloseAreCharged(t *testing.T) {
 	var held atomic.Int64
-	r := newRigOf(t, func(dial dialFunc) dialFunc {
-		return func(ctx context.Context, d wire.Dial) (carrier.Stream, error) {
-			s, err := dial(ctx, d)
-			if err != nil {
-				return nil, err
-			}
-			return charged{s, &held}, nil
-		}
-	})
+	r := chargedRig(t, &held)
 	conn := connect(t, r)
 	c := call(t, conn, proxy) // which hears nothing more, so that its stream goes on
 	id := c.open("target:1")
