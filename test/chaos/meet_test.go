@@ -168,19 +168,26 @@ func TestJudgeFleet(t *testing.T) {
 	}
 }
 
-// TestTheGate: what is under way while it is shut comes afterwards, and nothing
-// gets lost; a cut ends the connection.
-func TestTheGate(t *testing.T) {
+// behindAGate is a listener, and the gate that leads to it.
+func behindAGate(t *testing.T) (net.Listener, *gate) {
+	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer ln.Close()
+	t.Cleanup(func() { ln.Close() })
 	g, err := newGate("127.0.0.1:0", func() string { return ln.Addr().String() })
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer g.end()
+	t.Cleanup(g.end)
+	return ln, g
+}
+
+// TestTheGate: what is under way while it is shut comes afterwards, and nothing
+// gets lost; a cut ends the connection.
+func TestTheGate(t *testing.T) {
+	ln, g := behindAGate(t)
 	in, err := net.Dial("tcp", g.ln.Addr().String())
 	if err != nil {
 		t.Fatal(err)
@@ -226,16 +233,7 @@ func TestEndsWithout(t *testing.T) {
 
 // TestABarredGate: what lives ends, what comes is sent away, and it opens again.
 func TestABarredGate(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	g, err := newGate("127.0.0.1:0", func() string { return ln.Addr().String() })
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer g.end()
+	ln, g := behindAGate(t)
 	dial := func() net.Conn {
 		t.Helper()
 		c, err := net.Dial("tcp", g.address())
