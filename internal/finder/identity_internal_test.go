@@ -134,9 +134,9 @@ func TestKeysThatAreNotTaken(t *testing.T) {
 		id, _ := a.ID()
 		path := filepath.Join(dir, keyFile)
 		good := onDisk(t, dir)
-		stranger := identity{key: memberKeyOf(t), old: memberKeyOf(t)}
+		stranger := identity{key: drawnKey(t), old: drawnKey(t)}
 		for name, text := range map[string]string{
-			"another's": string(stranger.encode()), "alone": memberKeyOf(t).Encode(), "nothing": "", "torn": string(good.encode())[:20],
+			"another's": string(stranger.encode()), "alone": drawnKey(t).Encode(), "nothing": "", "torn": string(good.encode())[:20],
 			"itself": string(identity{key: good.key, old: good.key}.encode()), "a word more": string(good.encode()) + "young x\n",
 			"another's word": string(good.encode()) + fmt.Sprintf("past %s AAAA AAAA\n", secretOf(t, secret).Keys().Cluster()),
 		} {
@@ -167,7 +167,7 @@ func TestKeysThatAreNotTaken(t *testing.T) {
 // TestIdentitiesAreReadBack as they were written, and nothing is printed.
 func TestIdentitiesAreReadBack(t *testing.T) {
 	k1, k2 := secretOf(t, newSecret(t)).Keys(), secretOf(t, newSecret(t)).Keys()
-	i := identity{key: memberKeyOf(t), old: memberKeyOf(t)}
+	i := identity{key: drawnKey(t), old: drawnKey(t)}
 	i.past = i.forget([]seal.Keys{k1, k2}).past
 	got, err := parseIdentity(string(i.encode()))
 	if err != nil || got.key.ID() != i.key.ID() || got.old.ID() != i.old.ID() || len(got.past) != 2 || got.before() != i.old.ID().String() {

@@ -137,7 +137,7 @@ func TestReplaysAndJunkArePassedOver(t *testing.T) {
 		next.Hostname = "new"
 		b.Announce(next)
 		a.knows(settle, "b")
-		stranger := *newAnnouncer(memberKeyOf(t), []seal.Keys{secretOf(t, newSecret(t)).Keys()}, time.Minute, 0)
+		stranger := *newAnnouncer(drawnKey(t), []seal.Keys{secretOf(t, newSecret(t)).Keys()}, time.Minute, 0)
 		stranger.changed = make(chan struct{})
 		if err := stranger.announce(time.Now(), next); err != nil {
 			t.Fatal(err)
@@ -293,15 +293,6 @@ func TestARefusedAnnouncementIsTriedAgain(t *testing.T) {
 			t.Errorf("the status is %+v, %d entries are there", s, len(svc.entries))
 		}
 	})
-}
-
-func memberKeyOf(t *testing.T) seal.MemberKey {
-	t.Helper()
-	k, err := memberKey(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return k
 }
 
 func secretOf(t *testing.T, file string) seal.Secret {

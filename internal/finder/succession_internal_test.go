@@ -241,10 +241,10 @@ func TestForgedSuccessions(t *testing.T) {
 		defer b.stop()
 		b.knows(settle, "a")
 		w1, _ := a.self.current()
-		victim, keys, mallory := w1.id.key, secretOf(t, secret).Keys(), memberKeyOf(t)
+		victim, keys, mallory := w1.id.key, secretOf(t, secret).Keys(), drawnKey(t)
 		forge := func(succession *discovery.Succession) *discovery.Entry {
 			// Seal signs no succession that does not verify: one of its own is put in its place.
-			own := memberKeyOf(t)
+			own := drawnKey(t)
 			e, err := keys.Seal(strings.NewReader("123456789012"), mallory, seal.Content{
 				Version: uint64(time.Now().UnixNano()), TTL: time.Minute, Member: &discovery.Member{Node: "mallory"}, Succession: keys.Succeed(own, mallory.ID()),
 			})
@@ -254,10 +254,10 @@ func TestForgedSuccessions(t *testing.T) {
 			e.Succession = succession
 			return e
 		}
-		theirs := keys.Succeed(mallory, memberKeyOf(t).ID())
+		theirs := keys.Succeed(mallory, drawnKey(t).ID())
 		theirs.OldMember = victim.Public()
 		other := secretOf(t, newSecret(t)).Keys().Succeed(victim, mallory.ID())
-		elsewhere := keys.Succeed(victim, memberKeyOf(t).ID())
+		elsewhere := keys.Succeed(victim, drawnKey(t).ID())
 		for _, s := range []*discovery.Succession{theirs, other, elsewhere, {}, {OldMember: victim.Public()}} {
 			svc.tell(change(forge(s)))
 		}
