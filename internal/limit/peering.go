@@ -23,6 +23,9 @@ const (
 	// PeeringShake is how long a handshake may wait for its answer before another one is asked
 	// for: WireGuard begins none within 5 s.
 	PeeringShake = 5 * time.Second
+	// PeeringAsk is how long handshakes stay without an answer before the peer is asked for one of its
+	// own: WireGuard has tried twice.
+	PeeringAsk = 10 * time.Second
 	// PeeringWish is how long a peer with traffic has to begin a session itself: a round trip on a
 	// continent. Where it takes longer both begin, and one of the two handshakes gives way.
 	PeeringWish = 100 * time.Millisecond

@@ -119,6 +119,13 @@ func (p *Peer) wake(now time.Time) {
 	}
 }
 
+// Ask has the peer pinged by the way in use at the next occasion: there is something to tell it.
+func (p *Peer) Ask(now time.Time) {
+	if t := p.ways[p.now]; t != nil {
+		t.hurry(now)
+	}
+}
+
 // askOthers has the other ways that answer asked together with the one in use, which has missed
 // a ping: what takes over must not be a way that has died with it. One after the other would
 // take as long as each of them.

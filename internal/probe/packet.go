@@ -50,6 +50,8 @@ type Message struct {
 type Ping struct {
 	ID     uint64
 	Wanted bool // the sender has traffic with the receiver
+	// Asks says that the receiver answers no handshake of the sender, and may begin one itself.
+	Asks bool
 }
 
 // Pong answers a ping.
@@ -74,6 +76,7 @@ const (
 	typeCall = 3
 
 	flagWanted = 1
+	flagAsks   = 2
 
 	sizePing  = 8 + 1
 	sizePong  = 8 + sizeAddr + 2 // without flags, which came later
@@ -88,14 +91,14 @@ func (m Message) append(b []byte, fill int) []byte {
 	case m.Ping != nil:
 		b = append(b, typePing)
 		b = binary.BigEndian.AppendUint64(b, m.Ping.ID)
-		b = append(b, flags(m.Ping.Wanted))
+		b = append(b, flags(m.Ping.Wanted, m.Ping.Asks))
 		fill = max(fill, 1+sizePing+pingZeros)
 	case m.Pong != nil:
 		b = append(b, typePong)
 		b = binary.BigEndian.AppendUint64(b, m.Pong.ID)
 		b = appendAddr(b, m.Pong.From)
 		b = binary.BigEndian.AppendUint16(b, m.Pong.Size)
-		b = append(b, flags(m.Pong.Wanted))
+		b = append(b, flags(m.Pong.Wanted, false))
 	case m.Call != nil:
 		all := m.Call.Endpoints[:min(len(m.Call.Endpoints), limit.PathCalledAt)]
 		b = append(b, typeCall, byte(len(all)))
@@ -109,9 +112,12 @@ func (m Message) append(b []byte, fill int) []byte {
 	return b
 }
 
-func flags(wanted bool) (f byte) {
+func flags(wanted, asks bool) (f byte) {
 	if wanted {
 		f |= flagWanted
+	}
+	if asks {
+		f |= flagAsks
 	}
 	return f
 }
@@ -136,7 +142,7 @@ func parse(b []byte) (m Message, err error) {
 		if len(body) < sizePing+pingZeros {
 			return m, fmt.Errorf("a ping of %d bytes: its answer would be longer", len(body))
 		}
-		m.Ping = &Ping{ID: binary.BigEndian.Uint64(body), Wanted: body[8]&flagWanted != 0}
+		m.Ping = &Ping{ID: binary.BigEndian.Uint64(body), Wanted: body[8]&flagWanted != 0, Asks: body[8]&flagAsks != 0}
 		if m.Ping.ID == 0 {
 			return Message{}, fmt.Errorf("a ping without an id")
 		}

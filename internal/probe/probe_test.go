@@ -65,6 +65,7 @@ func messages() []probe.Message {
 		{Call: &probe.Call{}},
 		{Call: &probe.Call{Endpoints: []netip.AddrPort{at("10.0.0.1:51820"), at("[2001:db8::1]:65535")}}},
 		{Pong: &probe.Pong{ID: 7, From: at("198.51.100.7:51820"), Size: 1452, Wanted: true}},
+		{Ping: &probe.Ping{ID: 3, Asks: true}},
 	}
 }
 

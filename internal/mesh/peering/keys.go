@@ -3,6 +3,7 @@
 package peering
 
 import (
+	"slices"
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/limit"
@@ -103,6 +104,9 @@ func (p *Peering) wantsHandshake(now time.Time, l *link) bool {
 	if l.key == x.carrier(l.own) && l.shook.IsZero() && recent(l.wished, now, limit.PathActive) && now.Sub(l.wished) >= limit.PeeringWish {
 		return true // it may have a session with us of our last run, and notices after 15 s
 	}
+	if l.key == x.carrier(l.own) && l.own == p.own[0] && recent(x.begged, now, limit.PeeringShake) {
+		return true // we drop its handshakes: its clock was put back
+	}
 	return !x.Facts.Probes && l.own == p.own[0] && l.key == x.carrier(l.own) && x.way.Direct() &&
 		!recent(l.shook, now, limit.PathHandshake)
 }
@@ -117,6 +121,36 @@ func (p *Peering) wish(now time.Time, l *link) {
 		l.wished = now
 	}
 	p.again(now, l.of, limit.PeeringWish)
+}
+
+// unanswered is for how long a peer has answered no handshake of ours, if that is long enough
+// to ask it for one of its own. It drops all as replays while this machine's clock is behind
+// the time of a handshake that it had from us before.
+func (p *Peering) unanswered(now time.Time, x *peer) time.Duration {
+	answered := func(l *link) bool { return l.shook.After(x.asked) } // it was seen since
+	if x.asked.IsZero() || !x.Facts.Probes || slices.ContainsFunc(x.links, answered) {
+		return 0
+	}
+	if p.asked.Before(x.asked.Add(limit.PeeringAsk)) { // WireGuard has not been asked since
+		return 0
+	}
+	return now.Sub(x.asked)
+}
+
+// beg has pings say whether a peer answers no handshake, the first of them at once.
+func (p *Peering) beg(now time.Time, x *peer) {
+	asks := p.unanswered(now, x) > 0
+	if asks && !x.asks {
+		x.path.Ask(now)
+	}
+	x.asks = asks
+	switch left := x.asked.Add(limit.PeeringAsk).Sub(now); {
+	case x.asked.IsZero() || !x.Facts.Probes || x.state == path.Down || x.state == path.Idle:
+	case left > 0:
+		p.again(now, x, left)
+	case recent(x.asked, now, limit.WireGuardRepeats): // it tries no longer
+		p.again(now, x, limit.PeeringLook)
+	}
 }
 
 // often is how often WireGuard is asked while ranges are to move.

@@ -58,6 +58,8 @@ type peer struct {
 	packet  time.Time // the newest one with content that is known of
 	wanted  time.Time // the newest wake
 	asked   time.Time // the handshake that waited when it was last looked
+	asks    bool      // pings say that it answers none
+	begged  time.Time // when the peer last said that we answer none of its own
 	lookAt  time.Time // when its traffic is looked at next
 	unsent  error
 	carries map[tunnel.Key]tunnel.Key // by own key: the key of the peer that has its ranges

@@ -130,6 +130,9 @@ func (p *Peering) heed(a arrival, l *link, secret int, m probe.Message) (wants b
 		if m.Ping.Wanted {
 			p.wish(now, l)
 		}
+		if m.Ping.Asks {
+			x.begged = now
+		}
 		if a.way.Direct() {
 			x.localOf(a.way).heard = a.local
 		}

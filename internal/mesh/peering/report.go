@@ -3,6 +3,7 @@
 package peering
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -79,6 +80,10 @@ func (p *Peering) reportOf(now time.Time, x *peer) Report {
 	}
 	if !shook.IsZero() {
 		r.Age = now.Sub(shook)
+	}
+	if long := p.unanswered(now, x); long > 0 && r.State != path.Down && r.State != path.Idle {
+		why := fmt.Sprintf("no handshake is answered for %v", long.Round(time.Second))
+		r.Why = strings.TrimPrefix(r.Why+"; "+why, "; ")
 	}
 	return r
 }

@@ -59,7 +59,7 @@ func (p *Peering) send(all []sending) {
 			}
 			m.Call = &probe.Call{Endpoints: endpoints[:min(len(endpoints), limit.PathCalledAt)]}
 		} else {
-			m.Ping = &probe.Ping{ID: s.Ping, Wanted: s.Wanted}
+			m.Ping = &probe.Ping{ID: s.Ping, Wanted: s.Wanted, Asks: s.asks}
 		}
 		size := 0
 		if s.Size > 0 {

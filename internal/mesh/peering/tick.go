@@ -37,6 +37,7 @@ type sending struct {
 	peer string
 	from netip.Addr
 	pair *probe.Pair
+	asks bool // our handshakes are not answered
 }
 
 // tick does what is due, and says how long nothing is.
@@ -128,9 +129,10 @@ func (p *Peering) rouse(now time.Time, x *peer) {
 func (p *Peering) step(now time.Time, x *peer, do *todo) {
 	x.touched = false
 	p.traffic(now, x)
+	p.beg(now, x)
 	sends, due := x.path.Next(now)
 	for _, s := range sends {
-		do.sends = append(do.sends, sending{Send: s, peer: x.Name, from: x.leave(s.To), pair: x.speak()})
+		do.sends = append(do.sends, sending{Send: s, peer: x.Name, from: x.leave(s.To), pair: x.speak(), asks: x.asks})
 	}
 	p.follow(now, x, do)
 	for _, l := range x.links {

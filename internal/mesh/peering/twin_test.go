@@ -32,6 +32,7 @@ type engine struct {
 	refused int
 	calls   map[string]int
 	fail    error // of the next Apply or Begin
+	deaf    bool  // to handshakes of others, as to those of a clock that was put back
 }
 
 type device struct {
@@ -366,6 +367,9 @@ func (e *engine) handle(d *device, p *wgPeer, kind byte, rest []byte) {
 	n := binary.BigEndian.Uint64(rest)
 	switch kind {
 	case 1:
+		if e.deaf {
+			return
+		}
 		p.pending = n
 		e.emit(p.Key, message(2, d.key, p.Key, append(id(n), psk[:]...)))
 	case 2:
@@ -379,7 +383,7 @@ func (e *engine) handle(d *device, p *wgPeer, kind byte, rest []byte) {
 		e.data(d, p, b)
 	case 4:
 		if n == p.pending {
-			p.pending = 0
+			p.pending, p.asking, p.began = 0, 0, time.Time{} // its own tries end with that, too
 			p.accept(n)
 		}
 		if rest = rest[8:]; len(rest) == 0 || n != p.ids[0] && n != p.ids[1] {
