@@ -70,7 +70,8 @@ func newMeshDownCommand() *cobra.Command {
 any more: after kill -9, or after an end with mesh.keep. Until then they fail closed:
 nothing for peers leaves in clear. What is not ours is not touched.
 
-It refuses while a node runs; a SIGTERM ends that, and takes the same away.`,
+It refuses while a node runs; a SIGTERM ends that, and takes the same away. Of a node
+with the kernel's WireGuard it knows by its state directory alone: name its --config.`,
 		Example: "  tombolo mesh down\n  tombolo mesh down --config /etc/tombolo/mesh.yaml",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			options, stateDir := meshconf.Default().Options, finder.DefaultStateDir

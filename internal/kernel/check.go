@@ -192,6 +192,20 @@ func tunnels(l netlink.Link) bool {
 	return slices.Contains([]string{"tuntap", "tun"}, l.Type())
 }
 
+// InUse says whether a program has the link open now. One of userspace that stays without a
+// program does not come from us, and of the kernel's WireGuard nobody can tell.
+func (k *Kernel) InUse() (bool, error) {
+	link, err := k.route.LinkByName(k.names.Link)
+	if errors.As(err, new(netlink.LinkNotFoundError)) {
+		return false, nil
+	}
+	if err != nil {
+		return false, reading("link "+k.names.Link, err)
+	}
+	tun, is := link.(*netlink.Tuntap)
+	return is && tun.NonPersist, nil
+}
+
 // linkClashes refuses a link of our name that no tunnel makes.
 func (k *Kernel) linkClashes(links []netlink.Link) []*fault.Fault {
 	for _, l := range links {

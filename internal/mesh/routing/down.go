@@ -18,13 +18,22 @@ func Names(o topology.Options) kernel.Names {
 }
 
 // Down removes what a mesh has left in the kernel, with its link, and says by which
-// steps. Where nothing is left there are none. That no mesh runs is its caller's to see.
+// steps. Where nothing is left there are none. Under a mesh that has its link open it takes
+// nothing away; that one with the kernel's WireGuard does not run is its caller's to see.
 func Down(names kernel.Names) (steps []plan.Step, err error) {
 	k, err := kernel.New(names)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, k.Close()) }()
+	used, err := k.InUse()
+	if err != nil {
+		return nil, err
+	}
+	if used {
+		return nil, fault.New(fault.CodeStateBusy, "removing what the mesh has in the kernel").Whyf("a program has the link %s open: a mesh runs", names.Link).
+			Hint("end it with SIGTERM, which takes the same away; or name its file with --config, if another mesh is meant")
+	}
 	return remove(k, true)
 }
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/kernel"
 	"github.com/tombolo-io/tombolo/internal/kernel/kerneltest"
 	"github.com/tombolo-io/tombolo/internal/mesh/routing"
@@ -86,6 +87,24 @@ func (n *node) down() []plan.Step {
 		n.t.Fatal(err)
 	}
 	return steps
+}
+
+// TestDownLeavesWhatRuns: what a mesh that runs has in the kernel is not taken from under it.
+func TestDownLeavesWhatRuns(t *testing.T) {
+	n := alone(t)
+	openTunnel(t, n.host)
+	r := newRouter(t, n, nil)
+	r.start()
+	r.to(input())
+	before := n.dump()
+	var steps []plan.Step
+	err := n.host.Do(func() (err error) { steps, err = routing.Down(routing.Names(input().Options)); return err })
+	if !fault.Has(err, fault.CodeStateBusy) || len(steps) > 0 {
+		t.Errorf("under a mesh that runs %d steps were made, and it said %v", len(steps), err)
+	}
+	if after := n.dump(); after != before {
+		t.Errorf("of a mesh that runs is gone:\n%s", difference(before, after))
+	}
 }
 
 func TestDownRemovesWhatIsLeft(t *testing.T) {
