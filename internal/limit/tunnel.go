@@ -33,6 +33,10 @@ const (
 	// TunnelIndexes bounds the indexes of one peer: a handshake that is not answered
 	// gets a new one each 5 s, for as long as one counts.
 	TunnelIndexes = 64
+	// TunnelPlaces bounds the places to which handshakes were answered of peers without probes: a
+	// peer is answered 50 times a second at most, from wherever it says to be, which are 10,000
+	// within TunnelIndex. 4 MiB.
+	TunnelPlaces = 16_384
 	// TunnelAgain is how old a handshake may be that is sent again by another way: after it
 	// WireGuard sends one of its own.
 	TunnelAgain = 5 * time.Second

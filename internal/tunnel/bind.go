@@ -41,14 +41,17 @@ type Bind struct {
 	mu     sync.Mutex
 	closed chan struct{} // nil while it was not opened
 
-	indexes map[*endpoint][]given // owned by the socket's sessions
+	// Owned by the socket's sessions.
+	indexes map[holder][]given
+	places  int // of indexes, those of no peer
+	swept   time.Time
 }
 
 var _ conn.Bind = (*Bind)(nil)
 
 func newBind(s *Socket, p *peers, r Relay) *Bind {
 	b := &Bind{
-		socket: s, peers: p, relay: r, indexes: map[*endpoint][]given{},
+		socket: s, peers: p, relay: r, indexes: map[holder][]given{},
 		inject: newQueue(limit.TunnelInject, limit.TunnelPacket),
 	}
 	b.held = newHeld(b)
@@ -125,7 +128,7 @@ func (b *Bind) Send(packets [][]byte, to conn.Endpoint) error {
 	case *endpoint:
 		b.sendPeer(packets, e)
 	case *heard:
-		b.learn(packets, nil)
+		b.learn(packets, holder{at: e.addr})
 		if sent, err := b.socket.send(e.addr, e.local, packets, true); err != nil {
 			b.socket.counts.Unsent.Add(uint64(len(packets) - sent))
 		}
@@ -136,7 +139,7 @@ func (b *Bind) Send(packets [][]byte, to conn.Endpoint) error {
 }
 
 func (b *Bind) sendPeer(packets [][]byte, e *endpoint) {
-	b.learn(packets, e)
+	b.learn(packets, holder{peer: e})
 	e.went(packets)
 	if len(packets) == 1 && isInitiation(packets[0]) {
 		b.crossing.begun(time.Now())
@@ -167,14 +170,14 @@ func (b *Bind) carry(packets [][]byte, e *endpoint) {
 
 // learn reads the indexes of handshakes. Who answers one has given up its own: the answer
 // is what another way has to carry then.
-func (b *Bind) learn(packets [][]byte, to *endpoint) {
+func (b *Bind) learn(packets [][]byte, to holder) {
 	for _, p := range packets {
 		if !isInitiation(p) && (len(p) != sizeResponse || p[0] != typeResponse) {
 			continue
 		}
 		b.socket.sessions.gave(b, to, p)
-		if to != nil {
-			to.newest.Store(newHandshake(b, p, to.newest.Load()))
+		if e := to.peer; e != nil {
+			e.newest.Store(newHandshake(b, p, e.newest.Load()))
 		}
 	}
 }

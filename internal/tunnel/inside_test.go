@@ -219,8 +219,8 @@ func TestSessions(t *testing.T) {
 		binary.LittleEndian.PutUint32(m[4:], index)
 		return m
 	}
-	a.learn([][]byte{shake(typeInitiation, sizeInitiation, 11)}, one)
-	b.learn([][]byte{shake(typeResponse, sizeResponse, 22), shake(typeTransport, 100, 33)}, two)
+	a.learn([][]byte{shake(typeInitiation, sizeInitiation, 11)}, holder{peer: one})
+	b.learn([][]byte{shake(typeResponse, sizeResponse, 22), shake(typeTransport, 100, 33)}, holder{peer: two})
 	find := func(m []byte) (*Bind, *endpoint) {
 		l := s.sessions.look()
 		defer l.done()
@@ -247,9 +247,9 @@ func TestSessions(t *testing.T) {
 		}
 	}
 	for i := range uint32(2 * limit.TunnelIndexes) {
-		a.learn([][]byte{shake(typeInitiation, sizeInitiation, 1000+i)}, one)
+		a.learn([][]byte{shake(typeInitiation, sizeInitiation, 1000+i)}, holder{peer: one})
 	}
-	if n := len(a.indexes[one]); n > limit.TunnelIndexes || len(s.sessions.owner) != n+1 {
+	if n := len(a.indexes[holder{peer: one}]); n > limit.TunnelIndexes || len(s.sessions.owner) != n+1 {
 		t.Errorf("%d indexes of a peer, %d in all", n, len(s.sessions.owner))
 	}
 	s.sessions.forget(a, one)
@@ -324,7 +324,7 @@ func TestNoMemoryForAPacket(t *testing.T) {
 	s.sessions.add(b)
 	shake := make([]byte, sizeInitiation)
 	shake[0], shake[4] = typeInitiation, 11
-	b.learn([][]byte{shake}, p.add(Key{1}))
+	b.learn([][]byte{shake}, holder{peer: p.add(Key{1})})
 	content := make([]byte, 200)
 	content[0], content[4] = typeTransport, 11
 	at := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), s.Port())

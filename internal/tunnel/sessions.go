@@ -5,6 +5,7 @@ package tunnel
 import (
 	"crypto/hmac"
 	"encoding/binary"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -62,7 +63,14 @@ func (s *sessions) remove(b *Bind) {
 			delete(s.owner, g.index)
 		}
 	}
-	b.indexes = map[*endpoint][]given{}
+	b.indexes, b.places = map[holder][]given{}, 0
+}
+
+// holder is to whom indexes were given: a peer, or, of those without probes, the place where
+// WireGuard heard of one. Each has its own: nobody's handshakes end another one's session.
+type holder struct {
+	peer *endpoint
+	at   netip.AddrPort
 }
 
 // given is an index of a session, and when it was given away.
@@ -72,12 +80,21 @@ type given struct {
 }
 
 // gave learns the index of a handshake that is sent.
-func (s *sessions) gave(b *Bind, to *endpoint, packet []byte) {
+func (s *sessions) gave(b *Bind, to holder, packet []byte) {
 	index := binary.LittleEndian.Uint32(packet[4:])
 	now := time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := b.indexes[to]
+	all, known := b.indexes[to]
+	if !known && to.peer == nil {
+		if b.places >= limit.TunnelPlaces {
+			s.sweep(b, now)
+		}
+		if b.places >= limit.TunnelPlaces { // who is there already stays
+			return
+		}
+		b.places++
+	}
 	for len(all) > 0 && (now.Sub(all[0].at) > limit.TunnelIndex || len(all) >= limit.TunnelIndexes) {
 		if s.owner[all[0].index].bind == b {
 			delete(s.owner, all[0].index)
@@ -85,19 +102,39 @@ func (s *sessions) gave(b *Bind, to *endpoint, packet []byte) {
 		all = all[1:]
 	}
 	b.indexes[to] = append(all, given{index, now})
-	s.owner[index] = owner{b, to}
+	s.owner[index] = owner{b, to.peer}
+}
+
+// sweep drops the places of which no session can live any more, once in a second at most.
+func (s *sessions) sweep(b *Bind, now time.Time) {
+	if now.Sub(b.swept) < time.Second {
+		return
+	}
+	b.swept = now
+	for h, all := range b.indexes {
+		if h.peer != nil || now.Sub(all[len(all)-1].at) <= limit.TunnelIndex {
+			continue
+		}
+		for _, g := range all {
+			if s.owner[g.index].bind == b {
+				delete(s.owner, g.index)
+			}
+		}
+		delete(b.indexes, h)
+		b.places--
+	}
 }
 
 // forget drops the indexes of a peer that is gone.
 func (s *sessions) forget(b *Bind, peer *endpoint) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, g := range b.indexes[peer] {
+	for _, g := range b.indexes[holder{peer: peer}] {
 		if s.owner[g.index].peer == peer {
 			delete(s.owner, g.index)
 		}
 	}
-	delete(b.indexes, peer)
+	delete(b.indexes, holder{peer: peer})
 }
 
 // lookup is one look at the sessions for a batch of packets.
