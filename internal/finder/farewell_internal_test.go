@@ -125,6 +125,34 @@ func TestSecretsGivenUpInAnOutage(t *testing.T) {
 	})
 }
 
+// TestAFarewellIsTriedAgain where the service was there to take the word, and went.
+func TestAFarewellIsTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, old, fresh := newWorld(t), newSecret(t), newSecret(t)
+		svc := newNativeFake(t)
+		end := w.serve("one:80", svc.register)
+		s := setup{name: "a", dir: t.TempDir(), secrets: []string{fresh, old}, services: []v1alpha1.MeshService{native("one")}}
+		a := w.start(s)
+		defer a.stop()
+		late := w.start(setup{name: "late", secrets: []string{old}, services: s.services})
+		defer late.stop()
+		late.knows(settle, "a")
+		s.secrets = []string{fresh}
+		if _, err := a.Reload(w.config(s)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(settle)
+		end()
+		late.knows(10*time.Minute, "a")
+		defer w.serve("one:80", svc.register)()
+		late.knows(limit.FinderBackoff + limit.FinderGiveUp + limit.FinderBackoff)
+		time.Sleep(time.Hour)
+		if bye := svc.farewells(secretOf(t, old).Keys()); len(bye) != 1 {
+			t.Errorf("%d farewells, want one", len(bye))
+		}
+	})
+}
+
 // TestASecretThatComesBack at once has no farewell, and nobody is lost.
 func TestASecretThatComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

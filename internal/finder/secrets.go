@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/limit"
 	"github.com/tombolo-io/tombolo/internal/run"
 	"github.com/tombolo-io/tombolo/internal/seal"
@@ -144,34 +145,32 @@ func (f *Finder) giveUp(ctx context.Context, c *client) {
 	if c.last.version == 0 {
 		return
 	}
-	for late := time.Now().Add(limit.DiscoveryTTL); !f.goesOn(c); {
-		if !run.Wait(ctx, limit.FinderGiveUpLook) || !time.Now().Before(late) {
+	late := time.Now().Add(limit.DiscoveryTTL)
+	for tries := 0; ; tries++ {
+		for !f.goesOn(c) {
+			if !run.Wait(ctx, limit.FinderGiveUpLook) || !time.Now().Before(late) {
+				return
+			}
+		}
+		if !run.Wait(ctx, limit.FinderGiveUp) || f.held.Load().has(c.keys.Cluster()) { // it is this node's again
 			return
 		}
-	}
-	if !run.Wait(ctx, limit.FinderGiveUp) {
-		return
-	}
-	for tries := range limit.FinderGiveUpTries {
-		if f.held.Load().has(c.keys.Cluster()) {
-			return // it is this node's again
-		}
 		err := c.remove(ctx, c.last.as, c.last.version)
-		if err == nil || ctx.Err() != nil {
+		if err == nil || ctx.Err() != nil || fault.Has(err, fault.CodeEntryStale) {
 			return
 		}
 		c.log.Debug("no farewell under a secret that was given up", "service", c.service.Name, tell.AttrReason, junkReason(c.explain(err)))
-		if !run.Wait(ctx, run.Backoff(tries, limit.FinderBackoff, rand.Float64())) {
+		if !run.Wait(ctx, run.Backoff(tries, limit.FinderBackoff, rand.Float64())) || !time.Now().Before(late) {
 			return
 		}
 	}
 }
 
-// goesOn reports whether a service has this node's word under a secret that it has now,
+// goesOn reports whether a service that is there has this node's word under a secret that it has now,
 // from after the farewell under one that was given up.
 func (f *Finder) goesOn(gone *client) bool {
 	return slices.ContainsFunc(f.clients(), func(c *client) bool {
-		return c.service.Name == gone.service.Name && c.took.Load() > gone.last.version
+		return c.service.Name == gone.service.Name && c.took.Load() > gone.last.version && c.status.get().State == StateAttending
 	})
 }
 

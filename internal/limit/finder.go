@@ -110,8 +110,6 @@ const (
 	// node says farewell there under one that was given up: the word has come everywhere by
 	// then. FinderGiveUpLook is how often it is seen whether the service has.
 	FinderGiveUp, FinderGiveUpLook = 5 * time.Second, time.Second
-	// FinderGiveUpTries bounds the tries; without it the lease runs out there.
-	FinderGiveUpTries = 5
 
 	// FinderSettled is how often a command looks whether all sources have told all.
 	FinderSettled = 20 * time.Millisecond
