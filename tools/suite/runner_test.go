@@ -220,3 +220,20 @@ func TestVetMissesNoFile(t *testing.T) {
 		})
 	}
 }
+
+// TestLongPackagesComeFirst, and none is lost; those that are named are there.
+func TestLongPackagesComeFirst(t *testing.T) {
+	got := longFirst([]string{"m/client", "m/cmd/tombolo", "m/internal/audit", "m/internal/finder", "m/test/etcd", "m/test/system"})
+	if want := "m/test/etcd m/test/system m/cmd/tombolo m/internal/finder m/client m/internal/audit"; strings.Join(got, " ") != want {
+		t.Errorf("got %q, want %s", got, want)
+	}
+	root, err := findRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range long {
+		if tests, err := filepath.Glob(filepath.Join(root, path, "*_test.go")); err != nil || len(tests) == 0 {
+			t.Errorf("%s has no tests (%v)", path, err)
+		}
+	}
+}

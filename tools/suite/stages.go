@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 )
@@ -161,7 +162,7 @@ func (c config) unit(s *stageRun) error {
 	chaos := func(p string) bool { return strings.HasSuffix(p, "/test/chaos") }
 	packages := slices.DeleteFunc(strings.Fields(list), func(p string) bool { return strings.HasSuffix(p, "/tombolo/house") })
 	apart := c.suiteOf(slices.DeleteFunc(slices.Clone(packages), func(p string) bool { return !chaos(p) })...)
-	packages = slices.DeleteFunc(packages, chaos)
+	packages = longFirst(slices.DeleteFunc(packages, chaos))
 	// Built beforehand where its progress is seen, and not in a test's time.
 	if err := s.do(command{dir: c.root, args: []string{"go", "run", "./test/kube/tools/build", "etcd"}}); err != nil {
 		return err
@@ -170,7 +171,26 @@ func (c config) unit(s *stageRun) error {
 	main.planted = true
 	tools := c.suiteOf("./...")
 	tools.dir = filepath.Join(c.root, "tools")
-	return errors.Join(s.test(main, "-race"), s.test(apart, "-race"), s.test(tools, "-race"))
+	beside := fmt.Sprintf("-p=%d", runtime.NumCPU()+waiting)
+	return errors.Join(s.test(main, "-race", beside), s.test(apart, "-race"), s.test(tools, "-race"))
+}
+
+// waiting is how many packages more than processors are tested at a time: each waits for
+// a good part of its time, for disks, for what is too slow, and for what must not come.
+const waiting = 2
+
+// long are the packages whose tests take longest.
+var long = []string{"/test/etcd", "/test/system", "/cmd/tombolo", "/internal/carrier", "/internal/finder", "/test/scale"}
+
+// longFirst puts them before the others, so that none of them goes on alone at the end.
+func longFirst(packages []string) []string {
+	rank := func(p string) int {
+		if i := slices.IndexFunc(long, func(end string) bool { return strings.HasSuffix(p, end) }); i >= 0 {
+			return i
+		}
+		return len(long)
+	}
+	return slices.SortedStableFunc(slices.Values(packages), func(a, b string) int { return rank(a) - rank(b) })
 }
 
 // counts runs without the race detector what does less with it, so that the
