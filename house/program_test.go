@@ -20,8 +20,9 @@ import (
 func program(t *testing.T) string {
 	t.Helper()
 	bin := filepath.Join(t.TempDir(), "tombolo")
-	cmd := exec.Command("go", "build", "-buildvcs=false", "-o", bin, "./cmd/tombolo")
+	cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-o", bin, "./cmd/tombolo")
 	cmd.Dir = ".."
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0") // as make build, which has compiled it
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("tombolo does not build, so its documents cannot be checked: %v\n%s", err, out)
 	}

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -28,8 +29,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // program builds the real one.
 func program(t *testing.T) string {
 	bin := filepath.Join(t.TempDir(), "tombolo")
-	build := exec.Command("go", "build", "-buildvcs=false", "-o", bin, "./cmd/tombolo")
+	build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-o", bin, "./cmd/tombolo")
 	build.Dir = "../.."
+	build.Env = append(os.Environ(), "CGO_ENABLED=0") // as make build, which has compiled it
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}

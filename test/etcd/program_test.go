@@ -25,8 +25,9 @@ import (
 func program(t *testing.T) string {
 	t.Helper()
 	bin := filepath.Join(t.TempDir(), "tombolo")
-	build := exec.Command("go", "build", "-buildvcs=false", "-o", bin, "./cmd/tombolo")
+	build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-o", bin, "./cmd/tombolo")
 	build.Dir = "../.."
+	build.Env = append(os.Environ(), "CGO_ENABLED=0") // as make build, which has compiled it
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -235,5 +236,35 @@ func TestLongPackagesComeFirst(t *testing.T) {
 		if tests, err := filepath.Glob(filepath.Join(root, path, "*_test.go")); err != nil || len(tests) == 0 {
 			t.Errorf("%s has no tests (%v)", path, err)
 		}
+	}
+}
+
+// TestWhatIsCompiledOnce: make build and a test of the suite have one name in the cache for
+// what they compile, in whatever way this machine compiles.
+func TestWhatIsCompiledOnce(t *testing.T) {
+	root, err := findRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := func(args ...string) string {
+		cmd := exec.Command("go", append(append([]string{"list", "-export", "-f", "{{.BuildID}}"}, args...), "net")...)
+		cmd.Dir = root
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(out)
+	}
+	t.Setenv("GOFLAGS", "-buildvcs=false")
+	t.Setenv("CGO_ENABLED", "1")
+	before := name()
+	if err := compileOneWay(root); err != nil {
+		t.Fatal(err)
+	}
+	if flags := os.Getenv("GOFLAGS"); flags != "-buildvcs=false -trimpath" {
+		t.Errorf("the flags of this machine have become %q", flags)
+	}
+	if one, other := name(), name("-trimpath", "-buildvcs=false", "-ldflags", "-s -w -X main.version=v1"); one != other || one == before {
+		t.Errorf("make build has %s, the suite %s, and without it %s", other, one, before)
 	}
 }

@@ -171,9 +171,13 @@ func (c config) unit(s *stageRun) error {
 	main.planted = true
 	tools := c.suiteOf("./...")
 	tools.dir = filepath.Join(c.root, "tools")
+	main.env, apart.env, tools.env = withC, withC, withC
 	beside := fmt.Sprintf("-p=%d", runtime.NumCPU()+waiting)
 	return errors.Join(s.test(main, "-race", beside), s.test(apart, "-race"), s.test(tools, "-race"))
 }
+
+// withC is for the race detector, which is written in it.
+var withC = []string{"CGO_ENABLED=1"}
 
 // waiting is how many packages more than processors are tested at a time: each waits for
 // a good part of its time, for disks, for what is too slow, and for what must not come.
