@@ -257,6 +257,7 @@ func (n *meshNode) until(soft, hard context.Context) (err error) {
 	if err != nil {
 		return errors.Join(err, ln.Close(), members.Close())
 	}
+	n.mesh.Introduce()
 	outer := run.NewGroup(context.WithoutCancel(soft)) // what is asked, and tells others, until the end
 	announce.New(n.member, version).Serve(outer, members, n.log)
 	outer.Go("mesh admin socket", func(ctx context.Context) error { return n.mesh.Serve(ctx, admin) })

@@ -120,17 +120,36 @@ func (m *Mesh) factsOf(s seal.Member) roster.Facts {
 	return f
 }
 
+// Introduce has the finder say from its first word on who this node was when it ran last,
+// and must come before it runs: a member whose key is not known takes no part, and what
+// others send to its ranges would go in clear until the mesh is up. Who has never run says
+// nothing yet.
+func (m *Mesh) Introduce() {
+	if !m.overlayNow().Six.IsValid() {
+		return
+	}
+	if err := m.networks(); err != nil {
+		m.log.Warn("the addresses of this machine cannot be read", tell.AttrReason, err)
+	}
+	m.announce()
+}
+
+// announce says what there is to say now.
+func (m *Mesh) announce() {
+	m.prove()
+	err := m.finder.Announce(m.member())
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err != nil && m.silent == nil {
+		m.log.Error("what is new of this node is not announced", tell.AttrReason, err)
+	}
+	m.silent = err
+}
+
 // followSelf announces what is new of this node, until ctx ends.
 func (m *Mesh) followSelf(ctx context.Context) error {
 	for {
-		m.prove()
-		err := m.finder.Announce(m.member())
-		m.mu.Lock()
-		if err != nil && m.silent == nil {
-			m.log.Error("what is new of this node is not announced", tell.AttrReason, err)
-		}
-		m.silent = err
-		m.mu.Unlock()
+		m.announce()
 		ring(m.look) // what we have ourselves counts in the plan
 		select {
 		case <-m.say:

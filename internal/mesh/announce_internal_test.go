@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mesh
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/seal"
+	"github.com/tombolo-io/tombolo/internal/topology"
+	"github.com/tombolo-io/tombolo/internal/tunnel"
+)
+
+// TestIntroduced: the first word of a node that has run before has its key, with the proof,
+// its addresses in the mesh and its ranges; one that never ran says nothing before it knows.
+func TestIntroduced(t *testing.T) {
+	dir := t.TempDir()
+	ranges := []netip.Prefix{netip.MustParsePrefix("10.9.0.0/16")}
+	room := func() (*Mesh, *knower) {
+		return newRoom(t, dir, func(c *Config) { c.Announce = seal.Member{Node: "a", Ranges: ranges} })
+	}
+	m, k := room()
+	if m.Introduce(); len(k.said) > 0 || len(k.now) > 0 {
+		t.Errorf("before it ever ran it says %+v", k.said)
+	}
+	prefix := topology.Overlay6("x")
+	o := overlay{Clusters: m.clusters(), Node: "a", Prefix: prefix, Six: prefix.Addr().Next(), Four: netip.MustParseAddr("100.112.0.1"), Since: time.Now()}
+	if err := o.write(dir); err != nil {
+		t.Fatal(err)
+	}
+	m, k = room()
+	m.Introduce()
+	s := k.last(t)
+	if tunnel.Key(s.WireGuard) != m.keys.now.public || !slices.Equal(k.now, []seal.WireGuardKey{s.WireGuard}) || s.Overlay6 != o.Six || s.Overlay4 != o.Four || !slices.Equal(s.Ranges, ranges) {
+		t.Errorf("its first word is %+v, proven are %v", s, k.now)
+	}
+}
