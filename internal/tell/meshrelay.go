@@ -36,6 +36,7 @@ func NewMeshRelay(reg prometheus.Registerer, r MeshRelayReadings) *MeshRelay {
 		Joins:    f.counterVec("tombolo_mesh_joins_total", "Attempts to join, by outcome (ok or a fault code).", "outcome"),
 		Renewals: f.counterVec("tombolo_mesh_renewals_total", "Renewals of the node's certificate, by outcome (ok or a fault code).", "outcome"),
 	}
+	out.Ends.WithLabelValues("session_lost")
 	for _, c := range []*prometheus.CounterVec{out.Connects, out.Joins, out.Renewals} {
 		c.WithLabelValues(Outcome(""))
 	}
