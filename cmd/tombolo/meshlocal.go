@@ -68,7 +68,8 @@ func newMeshDownCommand() *cobra.Command {
 		Use: "down", Short: "Take away what a mesh that was killed has left in the kernel", Args: exactArgs(),
 		Long: `Take away the link, routes, rules and the nftables table of a mesh that does not run
 any more: after kill -9, or after an end with mesh.keep. Until then they fail closed:
-nothing for peers leaves in clear. What is not ours is not touched.
+nothing for peers leaves in clear. What it left under names that its configuration
+had before goes too. What is not ours, or another mesh's, is not touched.
 
 It refuses while a node runs; a SIGTERM ends that, and takes the same away. Of a node
 with the kernel's WireGuard it knows by its state directory alone: name its --config.`,
@@ -85,7 +86,7 @@ with the kernel's WireGuard it knows by its state directory alone: name its --co
 			if err := finder.Unused(stateDir); err != nil {
 				return err
 			}
-			steps, err := routing.Down(routing.Names(options))
+			steps, err := routing.Down(routing.Names(options), stateDir)
 			r := removed{Meta: admin.Meta{APIVersion: v1alpha1.Version, Kind: "MeshRemoval"}, Steps: []string{}}
 			for _, s := range steps {
 				r.Steps = append(r.Steps, s.String())

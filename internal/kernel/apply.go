@@ -66,7 +66,7 @@ func (k *Kernel) setLink(v plan.Verb, l plan.Link) error {
 	if err != nil {
 		return err
 	}
-	if !tunnels(link) {
+	if !k.names.ours(link) {
 		return unix.EEXIST
 	}
 	if v == plan.Remove {

@@ -25,11 +25,11 @@ func (k *Kernel) Check(want plan.State) []*fault.Fault {
 	if f := writable(want); f != nil {
 		return []*fault.Fault{f}
 	}
-	_, theirs, err := k.chains()
+	chains, theirs, err := k.chains()
 	if err != nil {
 		return []*fault.Fault{fault.From(err)}
 	}
-	var out []*fault.Fault
+	out := k.contested(chains, want)
 	if theirs {
 		out = append(out, k.foreignTable())
 	} else if err := k.rehearse(want); err != nil {
@@ -40,7 +40,7 @@ func (k *Kernel) Check(want plan.State) []*fault.Fault {
 		return []*fault.Fault{fault.From(err)}
 	}
 	for _, r := range rules {
-		if r.Protocol != k.names.Protocol {
+		if !k.any(func(n Names) bool { return n.rule(r) }) {
 			out = append(out, ruleClashes(r, want)...)
 		}
 	}
@@ -163,16 +163,17 @@ func (k *Kernel) routeClashes(routes []netlink.Route, family int, want plan.Stat
 	}
 	var out []*fault.Fault
 	for _, r := range routes {
-		if uint8(r.Protocol) == k.names.Protocol {
-			continue
-		}
 		have := k.routeOf(r, family)
-		if have.Link == k.names.Link && r.Protocol == unix.RTPROT_KERNEL {
-			continue // the kernel's own for our addresses
+		linked := k.any(func(n Names) bool { return have.Link != "" && have.Link == n.Link })
+		if linked && (r.Protocol == unix.RTPROT_KERNEL || uint8(r.Protocol) == k.names.Protocol) {
+			continue // ours, or the kernel's own for our addresses
+		}
+		if have.Link == "" && k.any(func(n Names) bool { return n.route(r, false) }) {
+			continue
 		}
 		same := func(w plan.Route) bool { return w.Table == have.Table && w.To == have.To && w.Metric == have.Metric }
 		switch {
-		case tables[have.Table]:
+		case tables[have.Table]: // also of another mesh, by its link
 			out = append(out, clash(routeText(r, family, k.linkName), "it is in table %d, which the mesh uses", have.Table).
 				Hint("choose another mesh.table, or remove it with ip route"))
 		case slices.ContainsFunc(want.Routes, same):

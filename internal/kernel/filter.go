@@ -29,6 +29,9 @@ func hooks() map[string]*nftables.ChainHook {
 
 // tables reads our table, if it is ours.
 func (k *Kernel) tables(s *plan.State) error {
+	if k.names.Filter == "" {
+		return nil
+	}
 	chains, theirs, err := k.chains()
 	if err != nil || theirs || chains == nil {
 		return err
@@ -166,8 +169,12 @@ func head(c *nftables.Chain) plan.Chain {
 }
 
 func (k *Kernel) chain(c *nftables.Chain) (plan.Chain, error) {
+	return k.chainIn(k.table(), c)
+}
+
+func (k *Kernel) chainIn(t *nftables.Table, c *nftables.Chain) (plan.Chain, error) {
 	out := head(c)
-	rules, err := k.nft.GetRules(k.table(), c)
+	rules, err := k.nft.GetRules(t, c)
 	if err != nil {
 		return plan.Chain{}, reading("chain "+c.Name+" of nftables", err)
 	}

@@ -25,11 +25,16 @@ import (
 // nobody else has in rt_protos.
 const Protocol = 180
 
-// Names are what bears our name. Two meshes on one machine differ in all of them.
+// Names are what bears our name. Two meshes on one machine differ in all of them but for
+// the protocol. Nothing bears an empty one.
 type Names struct {
 	Link     string
 	Filter   string // table of nftables
+	Table    int    // of routes; its number is that of the mesh's routes and rules elsewhere too
 	Protocol uint8  // of routes and rules
+	// Former are names that count no more: of links that bear one only the kernel's WireGuard
+	// is ours. One of a process ended with it, so who has such a name now is somebody else.
+	Former bool
 }
 
 // Sent counts what was sent to nftables.
@@ -40,11 +45,13 @@ type Sent struct {
 // Kernel belongs to one goroutine, and to the network namespace in which it was made.
 type Kernel struct {
 	names Names
-	route *netlink.Handle
-	nft   *nftables.Conn
-	sent  Sent
-	most  int // ranges of a transaction
-	index int // of our link, when it was last seen; 0: it was not
+	// former are names whose bearers are ours too, and go: they are no clash.
+	former []Names
+	route  *netlink.Handle
+	nft    *nftables.Conn
+	sent   Sent
+	most   int // ranges of a transaction
+	index  int // of our link, when it was last seen; 0: it was not
 }
 
 // New opens the sockets to the kernel. It changes nothing.
@@ -60,6 +67,9 @@ func New(names Names) (*Kernel, error) {
 	}
 	return k, nil
 }
+
+// Overlook has Check take what bears former names for no clash: it is ours, and goes.
+func (k *Kernel) Overlook(former []Names) { k.former = former }
 
 // widen makes room for large transactions and their answers, as far as the kernel
 // allows; what does not fit is sent in several.

@@ -53,6 +53,9 @@ func settings(link string) []string {
 }
 
 func (k *Kernel) links(s *plan.State) error {
+	if k.names.Link == "" {
+		return nil
+	}
 	link, err := k.route.LinkByName(k.names.Link)
 	if errors.As(err, new(netlink.LinkNotFoundError)) {
 		return nil
@@ -60,7 +63,7 @@ func (k *Kernel) links(s *plan.State) error {
 	if err != nil {
 		return reading("link "+k.names.Link, err)
 	}
-	if !tunnels(link) {
+	if !k.names.ours(link) {
 		return nil
 	}
 	a := link.Attrs()
@@ -114,10 +117,9 @@ func (k *Kernel) routes(s *plan.State) error {
 			return err
 		}
 		for _, r := range routes {
-			if uint8(r.Protocol) != k.names.Protocol {
-				continue
+			if k.names.route(r, by(r, k.index)) {
+				s.Routes = append(s.Routes, k.routeOf(r, family))
 			}
-			s.Routes = append(s.Routes, k.routeOf(r, family))
 		}
 	}
 	return nil
@@ -148,7 +150,7 @@ func (k *Kernel) rules(s *plan.State) error {
 		return err
 	}
 	for _, r := range rules {
-		if r.Protocol == k.names.Protocol {
+		if k.names.rule(r) {
 			s.Rules = append(s.Rules, ruleOf(r))
 		}
 	}

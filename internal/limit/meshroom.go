@@ -41,6 +41,9 @@ const (
 	MeshClosed, MeshClosedMost = 7 * 24 * time.Hour, 10 * 366 * 24 * time.Hour
 	// MeshLearnedFile bounds the file of them.
 	MeshLearnedFile = 8 << 20
+	// MeshApplied bounds the names under which a node may still have something in the kernel: each
+	// start with other ones after a kill adds to them, and one that comes up leaves its own alone.
+	MeshApplied = 8
 	// MeshDispute is how long a node that may have missed another one keeps an address that both
 	// have, if it is the first of the two in order: the other one, once it sees this, gives it up
 	// in a few seconds, unless it knows that it was there all the while.

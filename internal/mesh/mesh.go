@@ -81,6 +81,8 @@ type Mesh struct {
 	id     string // member id
 
 	metrics *tell.Mesh
+	applied routing.Applied // names in the kernel; of New, Preflight and Run alone, one after the other
+
 	pods    *pods
 	attach  *attach.Attach
 	peering *peering.Peering
@@ -117,6 +119,7 @@ type Mesh struct {
 	own       topology.Member // as it was planned with last
 	lazy      bool
 	governed  *string // the cluster for which the policy was read last
+	uncleared error   // why names of before are in the kernel still
 	refused   error   // why peers are left out
 	silent    error   // why what is announced is not
 	reloads   reloads // of the configuration
@@ -155,6 +158,10 @@ func New(cfg Config, o Options) (*Mesh, error) {
 		return nil, err
 	}
 	m.onDisk = m.learned
+	if m.applied, err = routing.ReadApplied(cfg.StateDir); err != nil {
+		m.log.Warn("what an earlier start may have left in the kernel under other names is not known", tell.AttrCode, fault.From(err).Code, tell.AttrReason, err)
+	}
+	m.cfg.Options.Owner = m.applied.Owner
 	private, err := ecdh.X25519().NewPrivateKey(m.keys.now.raw[:])
 	if err != nil {
 		return nil, fault.New(fault.CodeInternal, "the node's key is none of X25519").Because(err)
@@ -247,6 +254,7 @@ func (m *Mesh) Run(ctx context.Context) (err error) {
 		select {
 		case <-p.routing.Up():
 			m.had(m.announcing(m.saying()).Ranges)
+			m.clear(names)
 			m.log.Info("mesh is up", "link", m.cfg.Options.Link, "overlay6", m.overlayNow().Six, "overlay4", m.overlayNow().Four, "port", p.carrier.Port(), "engine", m.cfg.Engine)
 		case <-ctx.Done():
 		}
@@ -279,7 +287,8 @@ func (m *Mesh) Preflight() (err error) {
 	in := m.input(roster.Result{})
 	o := m.overlayNow().choose(m.choice(roster.Result{}), time.Now())
 	in.Options.Overlay6, in.Self.Overlay6, in.Self.Overlay4 = o.Prefix, o.Six, o.Four
-	return r.Prepare(in)
+	_, err = m.prepared(k, names, func() error { return r.Prepare(in) })
+	return err
 }
 
 // choose makes sure that there are overlay addresses. Who has none yet looks first who

@@ -49,10 +49,14 @@ func (m *Mesh) make(ctx context.Context, k *kernel.Kernel, names kernel.Names) (
 	}
 	result, _ := m.finder.Result()
 	in := m.input(result)
-	if err := p.routing.Prepare(in); err != nil {
+	former, err := m.prepared(k, names, func() error { return p.routing.Prepare(in) })
+	if err != nil {
 		return nil, err
 	}
 	if err := m.untaken(); err != nil {
+		return nil, err
+	}
+	if err := m.apply(names, former); err != nil {
 		return nil, err
 	}
 	if p.carrier, err = m.carry(ctx); err != nil {

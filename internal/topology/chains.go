@@ -77,6 +77,9 @@ func (d *draft) chains() []plan.Chain {
 		{Name: leavingChain, Hook: "postrouting", Type: "filter", Priority: afterSNAT, Lines: d.leaving()},
 		{Name: answersChain, Lines: d.answers()},
 	}
+	if d.o.Owner != "" {
+		out = append(out, plan.Claim{Owner: d.o.Owner, Table: d.o.Table, Link: d.o.Link}.Chain())
+	}
 	if a := d.in.Access; a != nil {
 		lines := []plan.Line{{plan.If(plan.KeyState, "established,related"), plan.Do("accept")}}
 		lines = append(append(lines, a.Lines...), plan.Line{plan.Count(), plan.Do("drop")})

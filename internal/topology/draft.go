@@ -13,12 +13,8 @@ import (
 // mainTable is the kernel's own number (RT_TABLE_MAIN).
 const mainTable = 254
 
-// The metrics of our routes, and of those that refuse what no link takes: above
-// all that others choose.
-const (
-	metric      = 1
-	unreachable = 4_278_198_272
-)
+// metric is that of our routes; plan.Refusing is that of those that refuse what no link takes.
+const metric = 1
 
 // draft gathers what this node sends where.
 type draft struct {
@@ -272,7 +268,7 @@ func (d *draft) routes() []plan.Route {
 	var out []plan.Route
 	byLink := func(table int, to netip.Prefix, mtu int) {
 		out = append(out, plan.Route{Table: table, To: to, Metric: metric, Link: d.o.Link, MTU: mtu},
-			plan.Route{Table: table, To: to, Metric: unreachable})
+			plan.Route{Table: table, To: to, Metric: plan.Refusing(d.o.Table)})
 	}
 	byLink(d.o.Table, netip.PrefixFrom(netip.IPv4Unspecified(), 0), 0)
 	byLink(d.o.Table, netip.PrefixFrom(netip.IPv6Unspecified(), 0), 0)

@@ -26,6 +26,7 @@ type Options struct {
 	Table  int    // of routes
 	Rule   int    // priority of the first rule; the next is ours too
 	Filter string // name of the nftables table
+	Owner  string // whose that is; empty: it is not said
 	Bypass bool   // what is down goes in clear
 
 	Overlay6 netip.Prefix // of the cluster

@@ -166,7 +166,7 @@ func State(n int) plan.State {
 			{Link: Link, Path: "ipv6/conf/" + Link + "/disable_ipv6", Value: "0"},
 		},
 		Rules: []plan.Rule{
-			{Family: plan.IPv4, Priority: 32500, Mark: 0x40, Mask: 0x60, Table: 179 + n},
+			{Family: plan.IPv4, Priority: 32499 + n, Mark: 0x40, Mask: 0x60, Table: 180},
 			{Family: plan.IPv4, Priority: 32500, In: Link, Mark: 0x60, Mask: 0x60, Table: 254},
 			{Family: plan.IPv4, Priority: 32501, Mark: 0x60, Mask: 0x60, Table: 180},
 			{Family: plan.IPv6, Priority: 32500, Mark: 0x40, Mask: 0x60, Table: 180},

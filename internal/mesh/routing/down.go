@@ -14,13 +14,60 @@ import (
 
 // Names are what bears a mesh's name in the kernel.
 func Names(o topology.Options) kernel.Names {
-	return kernel.Names{Link: o.Link, Filter: o.Filter, Protocol: kernel.Protocol}
+	return kernel.Names{Link: o.Link, Filter: o.Filter, Table: o.Table, Protocol: kernel.Protocol}
 }
 
 // Down removes what a mesh has left in the kernel, with its link, and says by which
-// steps. Where nothing is left there are none. Under a mesh that has its link open it takes
-// nothing away; that one with the kernel's WireGuard does not run is its caller's to see.
-func Down(names kernel.Names) (steps []plan.Step, err error) {
+// steps: also what bears names that its state directory knows of before. Where nothing is
+// left there are none. Under a mesh that has its link open it takes nothing away; that one
+// with the kernel's WireGuard does not run is its caller's to see.
+func Down(names kernel.Names, dir string) ([]plan.Step, error) {
+	a, broken := ReadApplied(dir)
+	claims, err := claimed(names)
+	if err == nil {
+		err = a.strange(names, claims)
+	}
+	if err != nil {
+		return nil, err
+	}
+	steps, err := removal(names)
+	if err != nil {
+		return steps, err
+	}
+	more, err := removals(a.Former(names, claims))
+	if steps = append(steps, more...); err == nil && (broken != nil || len(a.Names) > 0) {
+		err = a.Only().Write(dir)
+	}
+	return steps, errors.Join(err, broken)
+}
+
+// Clear removes what bears names of before, with its links.
+func Clear(a Applied, now kernel.Names) ([]plan.Step, error) {
+	claims, err := claimed(now)
+	if err != nil {
+		return nil, err
+	}
+	return removals(a.Former(now, claims))
+}
+
+func claimed(names kernel.Names) (claims []plan.Claim, err error) {
+	k, err := kernel.New(names)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, k.Close()) }()
+	return k.Claims()
+}
+
+func removals(former []kernel.Names) (steps []plan.Step, err error) {
+	for _, n := range former {
+		more, failed := removal(n)
+		steps, err = append(steps, more...), errors.Join(err, failed)
+	}
+	return steps, err
+}
+
+func removal(names kernel.Names) (steps []plan.Step, err error) {
 	k, err := kernel.New(names)
 	if err != nil {
 		return nil, err

@@ -90,7 +90,7 @@ func TestRemoval(t *testing.T) {
 }
 
 func TestNames(t *testing.T) {
-	if got, want := Names(topology.Defaults()), (kernel.Names{Link: "tombolo0", Filter: "tombolo_mesh", Protocol: 180}); got != want {
+	if got, want := Names(topology.Defaults()), (kernel.Names{Link: "tombolo0", Filter: "tombolo_mesh", Table: 180, Protocol: 180}); got != want {
 		t.Errorf("%+v", got)
 	}
 }

@@ -234,7 +234,7 @@ func TestTwoMeshesOnOneMachine(t *testing.T) {
 	n := alone(t)
 	second := &node{t: t, host: n.host}
 	err := n.host.Do(func() (err error) {
-		second.kernel, err = kernel.New(kernel.Names{Link: "mesh1", Filter: "second", Protocol: 181})
+		second.kernel, err = kernel.New(kernel.Names{Link: "mesh1", Filter: "second", Table: 190, Protocol: kernel.Protocol})
 		return err
 	})
 	if err != nil {
@@ -321,7 +321,7 @@ func TestAKernelWithoutWhatWeNeed(t *testing.T) {
 			if err := unix.Capset(&header, &none[0]); err != nil {
 				return err
 			}
-			k, err := kernel.New(kernel.Names{Link: kerneltest.Link, Filter: "tombolo_mesh", Protocol: kernel.Protocol})
+			k, err := kernel.New(kernel.Names{Link: kerneltest.Link, Filter: "tombolo_mesh", Table: 180, Protocol: kernel.Protocol})
 			if err != nil {
 				return err
 			}

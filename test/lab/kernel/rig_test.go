@@ -31,7 +31,7 @@ func newNode(t *testing.T, host *lab.Host) *node {
 	t.Helper()
 	n := &node{t: t, host: host}
 	err := host.Do(func() (err error) {
-		n.kernel, err = kernel.New(kernel.Names{Link: kerneltest.Link, Filter: "tombolo_mesh", Protocol: kernel.Protocol})
+		n.kernel, err = kernel.New(kernel.Names{Link: kerneltest.Link, Filter: "tombolo_mesh", Table: 180, Protocol: kernel.Protocol})
 		return err
 	})
 	if err != nil {

@@ -82,7 +82,10 @@ func TestTheNextStartTakesOver(t *testing.T) {
 func (n *node) down() []plan.Step {
 	n.t.Helper()
 	var steps []plan.Step
-	err := n.host.Do(func() (err error) { steps, err = routing.Down(routing.Names(input().Options)); return err })
+	err := n.host.Do(func() (err error) {
+		steps, err = routing.Down(routing.Names(input().Options), n.t.TempDir())
+		return err
+	})
 	if err != nil {
 		n.t.Fatal(err)
 	}

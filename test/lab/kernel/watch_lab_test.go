@@ -27,7 +27,7 @@ func TestWhatOthersTakeAwayIsNoticed(t *testing.T) {
 	reachState(t, n, want)
 	var watch *kernel.Watch
 	err := n.host.Do(func() (err error) {
-		watch, err = kernel.NewWatch(kernel.Names{Link: kerneltest.Link, Filter: "tombolo_mesh", Protocol: kernel.Protocol})
+		watch, err = kernel.NewWatch(kernel.Names{Link: kerneltest.Link, Filter: "tombolo_mesh", Table: 180, Protocol: kernel.Protocol})
 		return err
 	})
 	if err != nil {

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mesh
+
+import (
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/kernel"
+	"github.com/tombolo-io/tombolo/internal/kernel/wireguard"
+	"github.com/tombolo-io/tombolo/internal/mesh/routing"
+	"github.com/tombolo-io/tombolo/internal/tell"
+)
+
+// former are the names of before whose bearers are to go. They are in nobody's way.
+func (m *Mesh) former(k *kernel.Kernel, names kernel.Names) ([]kernel.Names, error) {
+	if !m.applied.Others(names) {
+		return nil, nil
+	}
+	claims, err := k.Claims()
+	if err != nil {
+		return nil, err
+	}
+	out := m.applied.Former(names, claims)
+	k.Overlook(out)
+	return out, nil
+}
+
+// apply keeps the names on disk, before anything bears them, and takes away the links of the
+// kernel's WireGuard that bear former ones: they have this node's port. What fails closed stays
+// until the new names are in force.
+func (m *Mesh) apply(names kernel.Names, former []kernel.Names) error {
+	next, forgotten := m.applied.With(names)
+	for _, n := range forgotten {
+		m.log.Warn("too many names of before are known: what bears these is not looked for any more", "link", n.Link, "filter", n.Filter, "table", n.Table)
+	}
+	if err := next.Write(m.cfg.StateDir); err != nil {
+		return err
+	}
+	m.applied = next
+	for _, n := range former {
+		if n.Link == "" {
+			continue
+		}
+		was, err := wireguard.Leave(wireguard.System{}, n.Link)
+		if err != nil {
+			return err
+		}
+		if was {
+			m.log.Info("the link of an earlier start is removed: it has another name now", "link", n.Link)
+		}
+	}
+	return nil
+}
+
+// clear removes what bears former names, once the new ones are in force. What stays in spite of
+// that is told, and tried again at the next start.
+func (m *Mesh) clear(names kernel.Names) {
+	if !m.applied.Others(names) {
+		return
+	}
+	steps, err := routing.Clear(m.applied, names)
+	if len(steps) > 0 {
+		m.log.Info("what an earlier start had in the kernel under other names is removed", "steps", len(steps))
+	}
+	if err == nil {
+		next := m.applied.Only(names)
+		if err = next.Write(m.cfg.StateDir); err == nil {
+			m.applied = next
+			return
+		}
+	}
+	f := fault.From(err)
+	m.log.Error("what an earlier start had in the kernel under other names stays; it is tried again at the next start", tell.AttrCode, f.Code, tell.AttrReason, f.Error())
+	m.mu.Lock()
+	m.uncleared = err
+	m.mu.Unlock()
+}
+
+// prepared is what stands in the way of a state, where former names stand in nobody's.
+func (m *Mesh) prepared(k *kernel.Kernel, names kernel.Names, prepare func() error) ([]kernel.Names, error) {
+	former, unknown := m.former(k, names)
+	if err := prepare(); err != nil {
+		return nil, err // also why claims could not be read
+	}
+	return former, unknown
+}
