@@ -98,7 +98,11 @@ func printMesh(w io.Writer, st mesh.Status, candidates bool, now time.Time) erro
 	fmt.Fprintf(w, "node %s %s, running for %s, link %s (mtu %d), UDP port %d\n", st.Node, st.Version, span(now.Sub(st.Since)), st.Link, st.MTU, st.Port)
 	fmt.Fprintf(w, "address %s%s, key %s\n", st.Overlay6, orNothing(" and ", addressText(st.Overlay4)), st.PublicKey)
 	if !st.InForce {
-		fmt.Fprintf(w, "warning: the kernel is not as it shall be%s\n", orNothing(": ", faultText(st.Fault)))
+		tried := ""
+		if st.Tries > 1 {
+			tried = fmt.Sprintf(" (tried %d times)", st.Tries)
+		}
+		fmt.Fprintf(w, "warning: the kernel is not as it shall be%s%s\n", tried, orNothing(": ", faultText(st.Fault)))
 	}
 	for _, e := range st.Endpoints {
 		fmt.Fprintf(w, "reached at %s (%s)\n", e.At, e.Kind)

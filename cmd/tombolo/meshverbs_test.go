@@ -122,7 +122,7 @@ no peer is known under the secret t1-x: all nodes of a cluster have the same ('t
 'tombolo discovery members' shows whom discovery knows, and which services it has asked
 `},
 		"everything is wrong": {func(s *mesh.Status) {
-			s.InForce, s.Fault = false, admin.BodyOf(fault.New(fault.CodeClash, "table x").Whyf("it is somebody's"))
+			s.InForce, s.Tries, s.Fault = false, 16, admin.BodyOf(fault.New(fault.CodeClash, "table x").Whyf("it is somebody's"))
 			s.Overlay4 = netip.Addr{}
 			s.Endpoints = nil
 			s.Hubs = []mesh.Hub{
@@ -138,7 +138,7 @@ no peer is known under the secret t1-x: all nodes of a cluster have the same ('t
 			s.Warnings = []string{"of something"}
 		}, false, `node a v1, running for 1m30s, link tombolo0 (mtu 1420), UDP port 51820
 address fd00::a, key KEY
-warning: the kernel is not as it shall be: mesh_clash: table x: it is somebody's
+warning: the kernel is not as it shall be (tried 16 times): mesh_clash: table x: it is somebody's
 relay h1 at h1:443 for 1m0s, round trip 12ms
 relay h2 is away: hub_unreachable: no hub: refused
 relay h3:443 is being connected to

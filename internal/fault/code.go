@@ -70,6 +70,7 @@ const (
 
 	CodeClash       Code = "mesh_clash"
 	CodeUnsupported Code = "mesh_unsupported"
+	CodeKernel      Code = "mesh_kernel"
 	CodeSelf        Code = "mesh_self"
 	CodeRange       Code = "mesh_range"
 	CodeOverlay     Code = "mesh_overlay"
@@ -148,6 +149,7 @@ func Table() []Entry {
 
 		{CodeClash, Conflict, "A mark, table, rule or link of the mesh is used by somebody else on this machine."},
 		{CodeUnsupported, Conflict, "This machine lacks what the mesh needs: TUN, nftables, kernel WireGuard where it is asked for, or the permission."},
+		{CodeKernel, Conflict, "The kernel refuses what the mesh wants of it, or somebody changes the same all the time; it is tried again."},
 		{CodeSelf, Conflict, "Another member holds this node's key, or two members hold one."},
 		{CodeRange, Invalid, "A range that cannot be routed, or that another member has."},
 		{CodeOverlay, Conflict, "This node has given up an overlay address that another member has, and has another one now."},

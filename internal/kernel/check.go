@@ -103,7 +103,7 @@ func (k *Kernel) rehearse(want plan.State) *fault.Fault {
 		case len(refused) == 0:
 			return fault.New(fault.CodeInternal, "a rehearsal has come into force")
 		default:
-			return unsupported("the kernel refuses our rules of nftables", errors.Join(refused...))
+			return unsupported("the kernel refuses our rules of nftables", fold(errors.Join(refused...)))
 		}
 	}
 	return nil

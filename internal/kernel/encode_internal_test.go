@@ -102,14 +102,14 @@ func TestFaults(t *testing.T) {
 		{failed(what, netlink.LinkNotFoundError{}), fault.CodeNotFound, ""},
 		{failed(what, fmt.Errorf("x: %w", unix.EPERM)), fault.CodeUnsupported, "CAP_NET_ADMIN"},
 		{failed(what, &fs.PathError{Err: unix.EROFS}), fault.CodeUnsupported, "/proc/sys/net"},
-		{failed(what, unix.EINVAL), fault.CodeInternal, ""},
+		{failed(what, unix.EINVAL), fault.CodeKernel, "nft monitor"},
 		{reading("x", unix.EPROTONOSUPPORT), fault.CodeUnsupported, "nf_tables"},
-		{reading("x", unix.EINVAL), fault.CodeInternal, ""},
+		{reading("x", unix.EINVAL), fault.CodeKernel, "tried again"},
 		{tableFault("x", fmt.Errorf("y: %w", errors.Join(unix.ENOENT, unix.EOPNOTSUPP))), fault.CodeUnsupported, "nf_tables"},
 		{tableFault("x", unix.EEXIST), fault.CodeClash, "nft list table"},
 		{tableFault("x", unix.ENOBUFS), fault.CodeLimit, "smaller parts"},
 		{tableFault("x", fmt.Errorf("y: %w", unix.EMSGSIZE)), fault.CodeLimit, "wmem_max"},
-		{tableFault("x", unix.EINVAL), fault.CodeInternal, ""},
+		{tableFault("x", unix.EINVAL), fault.CodeKernel, "dmesg"},
 	} {
 		if f := fault.From(tc.err); f.Code != tc.want || !strings.Contains(f.Next, tc.next) {
 			t.Errorf("%s, want %s with %q", f.Explain(), tc.want, tc.next)
@@ -157,5 +157,26 @@ func TestWhatChangesMeanwhileIsReadAgain(t *testing.T) {
 	}
 	if err := whole(func() error { return unix.EPERM }); !errors.Is(err, unix.EPERM) {
 		t.Errorf("another error: %v", err)
+	}
+}
+
+// Each message of a transaction is refused by itself; the fault says it once, and how often.
+func TestAFaultSaysOnceWhatWasRefusedOften(t *testing.T) {
+	var all []error
+	for range 16 {
+		all = append(all, fmt.Errorf("netlink receive: %w", unix.ENOENT))
+	}
+	f := fault.From(tableFault("changing table inet t", errors.Join(all...)))
+	if want := "mesh_kernel: changing table inet t: netlink receive: no such file or directory (16 times)"; f.Error() != want {
+		t.Errorf("%q, want %q", f.Error(), want)
+	}
+	if !errors.Is(f, unix.ENOENT) {
+		t.Error("its cause is lost")
+	}
+	all = append(all, unix.EBUSY, unix.EINVAL, unix.EAGAIN, unix.ENODATA, unix.ESRCH, unix.ESRCH)
+	f = fault.From(failed(plan.Step{Verb: plan.Add, On: plan.TableName("t")}, errors.Join(all...)))
+	want := "mesh_kernel: add table inet t: netlink receive: no such file or directory (16 times); device or resource busy; invalid argument; resource temporarily unavailable; and 2 more"
+	if f.Error() != want {
+		t.Errorf("%q, want %q", f.Error(), want)
 	}
 }

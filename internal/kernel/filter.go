@@ -231,28 +231,14 @@ func lineOf(r *nftables.Rule) plan.Line {
 	return line
 }
 
-// refusals are the errors of a transaction, one for each message that was refused.
-func refusals(err error) []error {
-	if err == nil {
-		return nil
-	}
-	var joined interface{ Unwrap() []error }
-	if errors.As(err, &joined) {
-		var out []error
-		for _, e := range joined.Unwrap() {
-			out = append(out, refusals(e)...)
-		}
-		return out
-	}
-	return []error{err}
-}
-
 // tableFault explains why a transaction was refused. Nothing of it is in force.
 func tableFault(what string, err error) error {
 	var f *fault.Fault
-	switch {
-	case errors.As(err, &f):
+	if errors.As(err, &f) {
 		return f
+	}
+	err = fold(err)
+	switch {
 	case errors.Is(err, unix.EEXIST):
 		return fault.New(fault.CodeClash, what).Whyf("a table of that name was made by somebody else: %v", err).
 			Hint("look at it with nft list table inet NAME, and remove it, or choose another name")
@@ -262,5 +248,5 @@ func tableFault(what string, err error) error {
 	case denied(err), errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EPROTONOSUPPORT):
 		return unsupported(what, err)
 	}
-	return fault.New(fault.CodeInternal, what).Because(err)
+	return refused(what, err)
 }

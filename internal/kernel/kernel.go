@@ -137,7 +137,7 @@ func failed(what fmt.Stringer, err error) error {
 	case denied(err) || errors.Is(err, unix.EOPNOTSUPP):
 		return unsupported(what.String(), err)
 	}
-	return fault.New(fault.CodeInternal, what.String()).Because(err)
+	return refused(what.String(), err)
 }
 
 // missing says whether an error means that what was to be removed is not there.

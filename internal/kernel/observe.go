@@ -11,7 +11,6 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/limit"
 	"github.com/tombolo-io/tombolo/internal/plan"
 )
@@ -188,5 +187,5 @@ func reading(what string, err error) error {
 	if denied(err) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EPROTONOSUPPORT) {
 		return unsupported("reading "+what, err)
 	}
-	return fault.New(fault.CodeInternal, "reading "+what).Because(err)
+	return refused("reading "+what, err)
 }

@@ -39,6 +39,8 @@ const (
 	// KernelRanges is from how many ranges on a transaction ends: 100 KiB, which fit
 	// into the buffer that the kernel gives to those whom it allows no larger one.
 	KernelRanges = 1536
+	// KernelTold is how many kinds of errors of one transaction are told, each with how often it came.
+	KernelTold = 4
 	// KernelReads is how often what changes while it is read is read again.
 	KernelReads = 8
 	// PolicyLines bounds the rules of nftables that a policy between peers becomes: a new

@@ -109,7 +109,7 @@ func hubOf(h relay.Status) Hub {
 func (p *parts) into(s *Status) {
 	s.Port = p.carrier.Port()
 	r := p.routing.Status()
-	s.InForce, s.Fault = r.InForce, admin.BodyOf(r.Fault)
+	s.InForce, s.Fault, s.Tries = r.InForce, admin.BodyOf(r.Fault), r.Tries
 	for _, q := range r.Problems {
 		s.Problems = append(s.Problems, problemOf(q))
 	}

@@ -39,9 +39,11 @@ type Status struct {
 	Overlay6  netip.Addr `json:"overlay6"`
 	Overlay4  netip.Addr `json:"overlay4,omitzero"`
 	Port      uint16     `json:"port"`
-	// InForce says that the kernel is as it shall be; Fault says why not.
+	// InForce says that the kernel is as it shall be; Fault says why not, and Tries how often that
+	// has failed since it was.
 	InForce   bool             `json:"inForce"`
 	Fault     *admin.FaultBody `json:"fault,omitempty"`
+	Tries     int              `json:"tries,omitempty"`
 	Config    Configuration    `json:"configuration"`
 	Policy    *Policy          `json:"policy,omitempty"` // between peers
 	Endpoints []Endpoint       `json:"endpoints"`        // where others may reach this node

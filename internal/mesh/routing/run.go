@@ -40,8 +40,11 @@ type owner struct {
 
 	failed    *fault.Fault // of the last try
 	tries     int
-	unlocated bool      // local could not be gathered
-	told      time.Time // when the log last said that something was put back
+	since     time.Time                // of the first of them
+	refusals  map[fault.Code]time.Time // when the log last told of each
+	toldOf    bool                     // the log has told that it fails now
+	unlocated bool                     // local could not be gathered
+	told      time.Time                // when the log last said that something was put back
 	tally     tally
 	watch     *watching
 	blind     int // tries to open a watch
@@ -273,15 +276,15 @@ func (o *owner) succeed(began time.Time, steps []plan.Step) {
 		o.r.metrics.Repairs.Inc()
 		o.tellRepair(now, steps)
 	}
-	if o.failed != nil {
-		o.log.Info("the kernel takes the mesh's state again", "tries", o.tries)
+	if o.toldOf {
+		o.log.Info("the kernel takes the mesh's state again", "tries", o.tries, "for", now.Sub(o.since))
 	}
-	o.settled, o.failed, o.tries = true, nil, 0
+	o.settled, o.failed, o.tries, o.toldOf = true, nil, 0, false
 	o.r.write(func(s *Status) {
 		if !s.InForce {
 			s.Since = now
 		}
-		s.InForce, s.Fault = true, nil
+		s.InForce, s.Fault, s.Tries = true, nil, 0
 		s.Steps += uint64(len(steps))
 		if len(steps) > 0 {
 			s.Applied++
@@ -313,17 +316,17 @@ func (o *owner) fail(began time.Time, f *fault.Fault) {
 		most = limit.RoutingLink
 	}
 	o.due.apply = now.Add(max(run.Backoff(o.tries, most, rand.Float64()), rested(now.Sub(began), limit.RoutingRest, limit.RoutingRestMost, limit.RoutingShare)))
-	o.tries++
-	o.r.metrics.Applies.WithLabelValues(tell.Outcome(f.Code)).Inc()
-	if o.failed == nil || o.failed.Code != f.Code || o.failed.What != f.What {
-		o.log.Error("the kernel does not take the mesh's state; it is tried again", tell.AttrCode, f.Code, tell.AttrReason, f.Error())
+	if o.tries++; o.tries == 1 {
+		o.since = now
 	}
+	o.r.metrics.Applies.WithLabelValues(tell.Outcome(f.Code)).Inc()
+	o.tellFailure(now, f)
 	o.failed = f
 	o.r.write(func(s *Status) {
 		if s.InForce {
 			s.Since = now
 		}
-		s.InForce, s.Fault = false, f
+		s.InForce, s.Fault, s.Tries = false, f, o.tries
 	})
 }
 

@@ -213,7 +213,7 @@ func TestAFailureIsTriedAgainWithPatience(t *testing.T) {
 			t.Errorf("%d tries in a minute", n)
 		}
 		s := r.Status()
-		if s.InForce || !errors.Is(s.Fault, errBroken) || r.metric("tombolo_mesh_in_force") != 0 {
+		if s.InForce || !errors.Is(s.Fault, errBroken) || s.Tries < 6 || s.Tries > 60 || r.metric("tombolo_mesh_in_force") != 0 {
 			t.Errorf("status %+v", s)
 		}
 		if n := r.logged("level=ERROR"); n != 1 {
@@ -222,6 +222,9 @@ func TestAFailureIsTriedAgainWithPatience(t *testing.T) {
 		r.kernel.Fail = nil
 		r.wait(limit.RoutingBackoff + time.Second)
 		r.inForce(in)
+		if s := r.Status(); s.Tries != 0 || s.Fault != nil || r.logged("takes the mesh's state again") != 1 {
+			t.Errorf("status %+v:\n%s", s, r.log)
+		}
 		r.kernel.deaf = errBroken
 		r.kernel.echo()
 		r.settle()

@@ -18,6 +18,7 @@ type Status struct {
 	InForce  bool         // the kernel has what is wanted, as far as is known
 	Since    time.Time    // since when InForce is what it is
 	Fault    *fault.Fault // why it is not in force; nil where nothing was wanted yet
+	Tries    int          // that have failed since it was in force
 	Watching bool         // the kernel tells of its changes
 	Blind    *fault.Fault // why it does not
 

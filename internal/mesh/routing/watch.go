@@ -85,6 +85,21 @@ func (o *owner) blinded(now time.Time, err error) {
 	o.rearm(now)
 }
 
+// tellFailure says why the kernel does not take what is wanted: once for as long as it goes on
+// for one reason. Where it fails for two in turn, or works now and then, each is told
+// once in a while; the status counts the tries.
+func (o *owner) tellFailure(now time.Time, f *fault.Fault) {
+	at, told := o.refusals[f.Code]
+	if o.failed != nil && o.failed.Code == f.Code || told && now.Sub(at) < limit.RoutingQuiet {
+		return
+	}
+	if o.refusals == nil {
+		o.refusals = map[fault.Code]time.Time{}
+	}
+	o.refusals[f.Code], o.toldOf = now, true
+	o.log.Error("the kernel does not take the mesh's state; it is tried again, and the status counts how often", tell.AttrCode, f.Code, tell.AttrReason, f.Error())
+}
+
 // unsettled says whether somebody has changed a sysctl of our link.
 func (o *owner) unsettled() bool {
 	return o.settled && slices.ContainsFunc(o.kernel.Settings(), func(have plan.Sysctl) bool {
