@@ -81,11 +81,19 @@ func (d *draft) chains() []plan.Chain {
 		out = append(out, plan.Claim{Owner: d.o.Owner, Table: d.o.Table, Link: d.o.Link}.Chain())
 	}
 	if a := d.in.Access; a != nil {
-		lines := []plan.Line{{plan.If(plan.KeyState, "established,related"), plan.Do("accept")}}
-		lines = append(append(lines, a.Lines...), plan.Line{plan.Count(), plan.Do("drop")})
-		out = append(out, plan.Chain{Name: accessChain, Lines: lines})
+		out = append(out, plan.Chain{Name: accessChain, Lines: access(a)})
 	}
 	return out
+}
+
+// access asks the policy about each packet of a connection that a peer began, so that a change
+// of the policy ends what it forbids. What answers this side is let in, and ICMP about either.
+func access(a *Access) []plan.Line {
+	out := []plan.Line{
+		{plan.If(plan.KeyState, "established"), plan.If(plan.KeyWay, "reply"), plan.Do("accept")},
+		{plan.If(plan.KeyState, "related"), plan.Do("accept")},
+	}
+	return append(append(out, a.Lines...), plan.Line{plan.Count(), plan.Do("drop")})
 }
 
 func (d *draft) link(k plan.Key) plan.Term { return plan.If(k, d.o.Link) }

@@ -124,7 +124,7 @@ func (r *Routing) Prepare(in topology.Input) error {
 
 // planned is what an input wants, with the policy that counts.
 func (r *Routing) planned(in topology.Input) (plan.State, error) {
-	want, peers, _ := planOf(in)
+	want, peers, _ := topology.Plan(in)
 	rules := r.policy()
 	if rules == nil {
 		return want, nil
@@ -134,7 +134,7 @@ func (r *Routing) planned(in topology.Input) (plan.State, error) {
 		return want, err
 	}
 	in.Access = access
-	want, _, _ = planOf(in)
+	want, _, _ = topology.Plan(in)
 	return want, nil
 }
 

@@ -13,7 +13,6 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/limit"
-	"github.com/tombolo-io/tombolo/internal/plan"
 	"github.com/tombolo-io/tombolo/internal/policy"
 	"github.com/tombolo-io/tombolo/internal/topology"
 )
@@ -153,32 +152,6 @@ func (l *lowered) renew(rules *Rules, parties []policy.Party) (f *fault.Fault, c
 	}
 	l.rules, l.parties, l.access = rules, parties, access
 	return fault.From(err), true
-}
-
-// planOf is topology's plan, where the policy is asked about each packet of a connection that
-// a peer began, so that a change of the policy ends what it forbids. What answers this side
-// is let in, and ICMP about either.
-func planOf(in topology.Input) (plan.State, topology.Peers, []topology.Problem) {
-	want, peers, problems := topology.Plan(in)
-	if in.Access == nil {
-		return want, peers, problems
-	}
-	begun := plan.Line{plan.If(plan.KeyState, "established,related"), plan.Do("accept")}
-	answers := []plan.Line{
-		{plan.If(plan.KeyState, "established"), plan.If(plan.KeyWay, "reply"), plan.Do("accept")},
-		{plan.If(plan.KeyState, "related"), plan.Do("accept")},
-	}
-	for _, t := range want.Tables {
-		at := slices.IndexFunc(t.Chains, func(c plan.Chain) bool { return c.Name == accessChain })
-		if at < 0 {
-			continue
-		}
-		lines := t.Chains[at].Lines
-		if len(lines) > 0 && lines[0].String() == begun.String() {
-			t.Chains[at].Lines = slices.Concat(answers, lines[1:])
-		}
-	}
-	return want, peers, problems
 }
 
 // accessChain is topology's chain of the policy.

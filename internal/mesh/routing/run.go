@@ -190,7 +190,7 @@ func (o *owner) plan(in topology.Input) {
 	if rules != nil {
 		in.Access = o.lowered.access
 	}
-	want, peers, problems := planOf(in)
+	want, peers, problems := topology.Plan(in)
 	if rules != nil {
 		f, changed := o.lowered.renew(rules, parties(peers, o.r.parts.Caller))
 		if f != nil {
@@ -199,7 +199,7 @@ func (o *owner) plan(in topology.Input) {
 		if changed {
 			o.r.write(func(s *Status) { s.Policy.Closed = f })
 			in.Access = o.lowered.access
-			want, peers, problems = planOf(in)
+			want, peers, problems = topology.Plan(in)
 		}
 	}
 	if o.r.parts.Peers != nil && (!o.wanted || !slices.EqualFunc(o.peers, peers, alike)) {
