@@ -88,6 +88,16 @@ func (c *Client) Forget(before time.Time) {
 	}
 }
 
+// Awaits reports whether a datagram has the id of an open request. It costs next to nothing:
+// whoever sends junk does not know one. Take says whether it counts.
+func (c *Client) Awaits(datagram []byte) bool {
+	if !IsSTUN(datagram) {
+		return false
+	}
+	_, open := c.open[ID(datagram[8:header])]
+	return open
+}
+
 var errUnasked = errors.New("an answer to nothing that was asked")
 
 // Take reads a datagram. Only an answer with the id of an open request, from the

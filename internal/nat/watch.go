@@ -88,6 +88,10 @@ type asked struct {
 // NewWatch makes a watch. The seed is random and secret.
 func NewWatch(seed [32]byte) *Watch { return &Watch{client: NewClient(seed), needed: true} }
 
+// Awaits reports whether a datagram has the id of a request that was not answered yet. With
+// another one it is nothing that Next could use.
+func (w *Watch) Awaits(datagram []byte) bool { return w.client.Awaits(datagram) }
+
 // Next takes an event and decides.
 func (w *Watch) Next(e Event, now time.Time) Decision {
 	var d Decision

@@ -261,3 +261,29 @@ func TestAStrangersAnswerIsToldAndChangesNothing(t *testing.T) {
 		t.Errorf("%+v", d)
 	}
 }
+
+// Only what has the id of an open request can be an answer; who looks need not read it all.
+func TestWhatIsAwaited(t *testing.T) {
+	c := NewClient([32]byte{1})
+	request := c.Ask(netip.MustParseAddrPort("192.0.2.1:3478"), time.Unix(0, 0))
+	m, err := Parse(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer := Answer(m, netip.MustParseAddrPort("203.0.113.1:1"), netip.AddrPort{})
+	other := Answer(Message{ID: ID{1}}, netip.MustParseAddrPort("203.0.113.1:1"), netip.AddrPort{})
+	for name, b := range map[string][]byte{"nothing": nil, "a byte": {1}, "half": answer[:19], "no STUN": append([]byte{0xff}, answer[1:]...), "another id": other} {
+		if c.Awaits(b) {
+			t.Errorf("%s is awaited", name)
+		}
+	}
+	if !c.Awaits(answer) {
+		t.Error("the answer is not")
+	}
+	if _, err := c.Take(netip.MustParseAddrPort("192.0.2.1:3478"), answer, time.Unix(1, 0)); err != nil {
+		t.Fatal(err)
+	}
+	if c.Awaits(answer) {
+		t.Error("the answer is awaited twice")
+	}
+}

@@ -221,6 +221,9 @@ func (e *Endpoints) turn(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case p := <-e.in:
+			if !e.awaits(p) {
+				continue // whoever can send here makes no work
+			}
 			ev.From, ev.Packet = p.from, p.data
 		case <-e.wake:
 		case <-timer.C:
@@ -230,6 +233,22 @@ func (e *Endpoints) turn(ctx context.Context) error {
 		}
 		timer.Reset(time.Until(e.step(ev, time.Now())))
 	}
+}
+
+// awaits reports whether a packet can be an answer to us. A check of the network gets those that
+// are none, too: what it has asked for it knows itself.
+func (e *Endpoints) awaits(p packet) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch {
+	case e.watch.Awaits(p.data):
+		return true
+	case e.checking != nil:
+		e.checking.Handle(p.from, p.data)
+	default:
+		e.p.Metrics.Failures.WithLabelValues("refused").Inc()
+	}
+	return false
 }
 
 // ask asks for what others know, outside of the lock.
