@@ -4,6 +4,7 @@ package mesh
 
 import (
 	"net/netip"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -160,6 +161,44 @@ func (m *meeting) look(i int) {
 			Field: roster.FieldOverlay4, Value: other.Four.String(), Kept: roster.Claimant{ID: m.ids[i], Tier: roster.TierNative},
 			Refused: roster.Claimant{ID: it.ID, Tier: roster.TierNative, Sources: from},
 		}}
+	}
+}
+
+// TestAFullDiskKeepsTheAddresses: who has chosen before starts with that, though it cannot be
+// written what is new of the services; the status says so until it can. An address that is
+// not on disk is none.
+func TestAFullDiskKeepsTheAddresses(t *testing.T) {
+	dir := t.TempDir()
+	m, k := newRoom(t, dir, nil)
+	k.attends = []string{"s"}
+	if _, err := m.reconsider(roster.Result{}); err != nil {
+		t.Fatal(err)
+	}
+	was := m.overlay
+	m, k = newRoom(t, dir, nil)
+	k.attends = []string{"s", "another"}
+	m.cfg.StateDir = filepath.Join(dir, overlayFile) // which is no directory
+	for range 2 {
+		if changed, err := m.reconsider(roster.Result{}); err != nil || changed || !m.overlay.equal(was) {
+			t.Fatalf("it has %v, changed %v, %v", m.overlay, changed, err)
+		}
+		if w := strings.Join(m.Status().Warnings, "\n"); !strings.Contains(w, "state_unwritable") {
+			t.Errorf("the status warns of %q", w)
+		}
+	}
+	m.overlay.Four = netip.Addr{}
+	if _, err := m.reconsider(roster.Result{}); !fault.Has(err, fault.CodeStateAccess) {
+		t.Errorf("an address is chosen that is not kept: %v", err)
+	}
+	m.cfg.StateDir = dir
+	if _, err := m.reconsider(roster.Result{}); err != nil {
+		t.Fatal(err)
+	}
+	if w := m.Status().Warnings; len(w) > 0 {
+		t.Errorf("the status still warns of %q", w)
+	}
+	if again, _ := newRoom(t, dir, nil); len(again.overlay.Attended) != 2 {
+		t.Errorf("what was attended is not kept: %v", again.overlay.Attended)
 	}
 }
 

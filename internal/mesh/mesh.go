@@ -110,6 +110,7 @@ type Mesh struct {
 	onDisk    learned // what its file has
 	keptAt    time.Time
 	unkept    error // why learned is not on disk
+	unwritten error // why when services were attended is not
 	unlearned int   // members for which there was no room
 	peers     topology.Peers
 	known     bool            // peers are: somebody has planned
@@ -327,11 +328,18 @@ func (m *Mesh) reconsider(result roster.Result) (changed bool, err error) {
 		return false, nil
 	}
 	next.kept = next.witness.clone()
-	if err := next.write(m.cfg.StateDir); err != nil {
+	err = next.write(m.cfg.StateDir)
+	if err != nil && (!next.equal(o) || o.Since.IsZero()) {
 		return false, err
 	}
+	if err != nil { // the addresses are there: a full disk keeps no node from starting with them
+		next.kept = o.kept
+	}
 	m.mu.Lock()
-	m.overlay = next
+	if err != nil && m.unwritten == nil {
+		m.log.Warn("when services were attended is not kept", tell.AttrReason, err)
+	}
+	m.overlay, m.unwritten = next, err
 	m.mu.Unlock()
 	return next.Six != o.Six || next.Four != o.Four || next.Prefix != o.Prefix, nil
 }
