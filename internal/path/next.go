@@ -58,6 +58,9 @@ func (p *Peer) Pong(now time.Time, w Way, id uint64) bool {
 	if t == nil || !t.answer(now, id) {
 		return false
 	}
+	if at := now.Add(limit.PathSpare); w != p.now && p.now.Direct() && t.next.After(at) { // it was hopeless
+		t.next = at
+	}
 	p.choose(now)
 	return true
 }
