@@ -97,6 +97,24 @@ func TestWhatIsSealedIsOpened(t *testing.T) {
 	}
 }
 
+// TestCallsToNobody: what cannot be the address of one machine is not called, nor anything else of
+// such a call.
+func TestCallsToNobody(t *testing.T) {
+	one, two := pairs(t, 3)
+	at := netip.MustParseAddrPort
+	for _, bad := range []netip.AddrPort{
+		at("0.0.0.0:1"), at("[::]:1"), at("224.0.0.1:1"), at("[ff02::1]:1"), at("255.255.255.255:1"), at("192.0.2.1:0"), at("[::ffff:224.0.0.1]:1"),
+	} {
+		b, err := one.Seal(nil, new(counter), probe.Message{Call: &probe.Call{Endpoints: []netip.AddrPort{at("192.0.2.1:1"), bad}}}, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m, err := two.Open(b); err == nil {
+			t.Errorf("%v is called: %+v", bad, m.Call)
+		}
+	}
+}
+
 func TestNoAnswerIsLongerThanWhatItAnswers(t *testing.T) {
 	one, _ := pairs(t, 3)
 	ping, err := one.Seal(nil, new(counter), messages()[0], 0)

@@ -8,6 +8,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"net/netip"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -206,6 +207,20 @@ func TestCalls(t *testing.T) {
 		}
 		if n := len(a.report(b).Candidates); n > 2+limit.PathHeard {
 			t.Errorf("%d candidates", n)
+		}
+		// None is displaced by another one: what is not there was not taken.
+		time.Sleep(2 * time.Second)
+		other := netip.MustParseAddrPort("203.0.113.99:1000")
+		a.p.Probe(b.addr, a.addr.Addr(), sealed(t, pair, probe.Message{Call: &probe.Call{Endpoints: append(victims[:3:3], other)}}))
+		found := false
+		for _, c := range a.report(b).Candidates {
+			found = found || c.Way.Addr == other
+			if slices.Contains(victims[:3], c.Way.Addr) {
+				t.Errorf("%v is a candidate", c.Way)
+			}
+		}
+		if !found {
+			t.Error("the call has not counted")
 		}
 	})
 }
