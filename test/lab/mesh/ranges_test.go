@@ -45,6 +45,18 @@ func (n *node) explained(addr, word string) {
 	})
 }
 
+// explainedTo waits until a node explains that an address is a peer's.
+func (n *node) explainedTo(addr string, peer *node) {
+	n.rig.t.Helper()
+	n.rig.eventually(n.name+" explains "+addr, n.role, func() error {
+		var e explanation
+		if n.answer("MeshExplanation", &e, "explain", addr); !e.InMesh || e.Peer == nil || e.Peer.Node != peer.host.Name() {
+			return fmt.Errorf("%+v, want %s", e, peer.name)
+		}
+		return nil
+	})
+}
+
 // TestMeshOwnNetwork: a node does not start with the very network by which it reaches the
 // others as its range, nor with another's; nothing is changed. Where such a network comes
 // later its range is withheld, and told.
@@ -185,7 +197,7 @@ func TestMeshClosedRange(t *testing.T) {
 		t.Errorf("%v closed ranges are counted, want 1", n)
 	}
 	r.requireNoClearText(a)
-	a.explained("10.91.0.7", b.host.Name())
+	a.explainedTo("10.91.0.7", b)
 	b.stop()
 	a.explained("10.91.0.7", "in clear")
 	r.requireNoClearText(a)
@@ -213,7 +225,7 @@ func TestMeshDisputedAddress(t *testing.T) {
 	known(a, b)
 	awaitDirect(a, b)
 	disputed := netip.MustParseAddr("10.83.0.9")
-	a.explained(disputed.String(), b.host.Name())
+	a.explainedTo(disputed.String(), b)
 	a.flood(disputed)
 	a.flood(disputed.Prev())
 	c := r.node(r.grid.All[2], settings{more: map[string]map[string]any{"announce": {
@@ -223,7 +235,7 @@ func TestMeshDisputedAddress(t *testing.T) {
 	a.problem(disputed.String()+"/32", "is closed")
 	a.explained(disputed.String(), "it says that it is there itself")
 	a.explained(disputed.String(), "lost in the tunnel")
-	a.explained(disputed.Prev().String(), b.host.Name())
+	a.explainedTo(disputed.Prev().String(), b)
 	for _, at := range []netip.Addr{b.overlay4, b.overlay6} {
 		r.awaitAfter(a.flood(at), time.Now())
 	}
@@ -243,7 +255,7 @@ func TestMeshServicesOutside(t *testing.T) {
 	awaitDirect(a, b)
 	a.problem(at.String()+"/32", "is reached without the mesh")
 	a.explained(at.String(), "is reached without the mesh")
-	a.explained(at.Prev().String(), b.host.Name())
+	a.explainedTo(at.Prev().String(), b)
 	r.requireNoClearText(a) // which hears what another program sends to the hub
 	r.awaitAfter(a.flood(b.overlay4), time.Now())
 }
