@@ -78,7 +78,7 @@ func (k *kubeSource) Status() []finder.Status {
 	for _, p := range k.source.Parts() {
 		s := finder.Status{
 			Source: p.Name, Kind: finder.KindKubernetes, URL: k.server, State: finder.StateConnecting,
-			LastContact: p.Contact, Settled: !p.Contact.IsZero(), Members: p.Members, Junk: p.Bad,
+			LastContact: p.Contact, Settled: p.Told, Members: p.Members, Junk: p.Bad,
 		}
 		if p.Writes || p.Own {
 			s.Kind = finder.KindAnnouncement
@@ -87,7 +87,7 @@ func (k *kubeSource) Status() []finder.Status {
 		case p.Err != nil:
 			why := fault.From(p.Err)
 			s.State, s.Code, s.Reason = finder.StateAway, why.Code, why.Explain()
-		case s.Settled:
+		case !p.Contact.IsZero():
 			s.State = finder.StateAttending
 		}
 		out = append(out, s)

@@ -39,6 +39,8 @@ type follower struct {
 	contact  time.Time // when the API server last answered as it should
 	err      error     // why it did not since then
 	over     bool
+	taken    bool                 // what was listed is among what is handed out now
+	handed   bool                 // and was handed out
 	told     fault.Code           // what was last complained of
 	mistakes map[string]time.Time // objects that cannot be read, and when that was last told
 }
@@ -134,13 +136,21 @@ func (f *follower) event(kind string, raw json.RawMessage) {
 func (f *follower) said() []roster.Said {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.taken = !f.contact.IsZero()
 	return f.book.said()
+}
+
+// gave notes that who listens has what said gave last.
+func (f *follower) gave() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.handed = f.handed || f.taken
 }
 
 func (f *follower) part() Part {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	p := Part{Contact: f.contact, Err: f.err}
+	p := Part{Contact: f.contact, Told: f.handed, Err: f.err}
 	p.Objects, p.Members, p.Bad = f.book.count()
 	return p
 }

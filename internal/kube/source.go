@@ -169,6 +169,9 @@ func (s *Source) hand(ctx context.Context, out func([]roster.Said)) error {
 			all = append(all, f.said()...)
 		}
 		out(all)
+		for _, f := range s.followers {
+			f.gave()
+		}
 		if !run.Wait(ctx, limit.KubeGather+time.Duration(len(all))*limit.KubeGatherEach) {
 			return nil
 		}
@@ -205,6 +208,7 @@ type Part struct {
 	Writes  bool      // it is the announcement of this node
 	Own     bool      // it reads this machine's own Node, and tells of no member
 	Contact time.Time // when the API server last did as it was asked; zero: never
+	Told    bool      // who listens to the source has all that there was at the first contact
 	Objects int       // that are known
 	Members int       // of these, that say something of a member
 	Bad     int       // of these, that cannot be read: nothing of them counts
