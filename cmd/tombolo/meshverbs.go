@@ -132,7 +132,7 @@ func printMesh(w io.Writer, st mesh.Status, candidates bool, now time.Time) erro
 		return err
 	}
 	if len(st.Peers) == 0 {
-		fmt.Fprintf(w, "no peer is known under the secret%s: all nodes of a cluster have the same ('tombolo discovery secret show FILE' names it).\n", orNothing(" ", strings.Join(st.Secrets, " or ")))
+		fmt.Fprintf(w, "no peer is known under the secret%s: this node is the first one, or the others have another secret ('tombolo discovery secret show FILE' names one).\n", orNothing(" ", strings.Join(st.Secrets, " or ")))
 		fmt.Fprintln(w, "'tombolo discovery members' shows whom discovery knows, and which services it has asked")
 	}
 	if candidates {

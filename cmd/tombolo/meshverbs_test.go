@@ -118,7 +118,7 @@ b
 `},
 		"nobody": {func(s *mesh.Status) { s.Peers = nil }, false, head + reached + `
 PEER  ADDRESS  STATE  BY  FOR  RTT  HANDSHAKE  SENT  RECEIVED  WHY
-no peer is known under the secret t1-x: all nodes of a cluster have the same ('tombolo discovery secret show FILE' names it).
+no peer is known under the secret t1-x: this node is the first one, or the others have another secret ('tombolo discovery secret show FILE' names one).
 'tombolo discovery members' shows whom discovery knows, and which services it has asked
 `},
 		"everything is wrong": {func(s *mesh.Status) {

@@ -74,6 +74,7 @@ const (
 	CodeSelf        Code = "mesh_self"
 	CodeRange       Code = "mesh_range"
 	CodeOverlay     Code = "mesh_overlay"
+	CodeMeshCluster Code = "mesh_cluster"
 	CodeMeshAway    Code = "mesh_unreachable"
 )
 
@@ -152,6 +153,7 @@ func Table() []Entry {
 		{CodeKernel, Conflict, "The kernel refuses what the mesh wants of it, or somebody changes the same all the time; it is tried again."},
 		{CodeSelf, Conflict, "Another member holds this node's key, or two members hold one."},
 		{CodeRange, Invalid, "A range that cannot be routed, or that another member has."},
+		{CodeMeshCluster, Invalid, "cluster.id of this node makes another network than that of the other members."},
 		{CodeOverlay, Conflict, "This node has given up an overlay address that another member has, and has another one now."},
 		{CodeMeshAway, Unavailable, "No 'tombolo mesh' answers at its admin socket, or it is not up yet."},
 	}

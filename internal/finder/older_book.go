@@ -34,6 +34,7 @@ type olderBook struct {
 	live    bool // the service tells us now
 	refuses bool // and takes nothing, as the session of the first secret knows: nobody can renew a lease
 	members map[string]*olderWord
+	sealed  map[string]bool // whose data none of our secrets opens
 }
 
 type olderWord struct {
@@ -49,7 +50,7 @@ type olderWord struct {
 }
 
 func newOlderBook(name, cluster string, key seal.SideroKey) *olderBook {
-	return &olderBook{name: name, cluster: cluster, key: key, here: new(presence), members: map[string]*olderWord{}}
+	return &olderBook{name: name, cluster: cluster, key: key, here: new(presence), members: map[string]*olderWord{}, sealed: map[string]bool{}}
 }
 
 // snapshot takes the whole cluster as the service lists it. Who is not in it is
@@ -62,6 +63,7 @@ func (b *olderBook) snapshot(now time.Time, list []*pb.Affiliate) (junk int) {
 		b.here.tells(now, graceOf(false))
 	}
 	b.live = true
+	clear(b.sealed)
 	return b.hear(now, list)
 }
 
@@ -102,6 +104,9 @@ func (b *olderBook) hearOne(now time.Time, a *pb.Affiliate) (junk int) {
 			if slices.ContainsFunc(b.others, func(k seal.SideroKey) bool { _, err := k.OpenData(a.GetData()); return err == nil }) {
 				return 0
 			}
+			if len(b.sealed) < limit.FinderMembers {
+				b.sealed[id] = true
+			}
 			return junk + 1
 		}
 		first := now
@@ -111,6 +116,7 @@ func (b *olderBook) hearOne(now time.Time, a *pb.Affiliate) (junk int) {
 		w = &olderWord{data: a.GetData(), facts: factsOf(id, m), heard: now, first: first}
 		b.members[id] = w
 	}
+	delete(b.sealed, id)
 	w.facts.Endpoints, w.endpoints = endpointsOf(at), blobs
 	w.listed, w.cached, w.doubted = true, false, time.Time{}
 	w.until = now.Add(limit.DiscoveryTTL)
@@ -151,6 +157,7 @@ func (b *olderBook) deleted(now time.Time, list []*pb.Affiliate) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, a := range list {
+		delete(b.sealed, a.GetId())
 		if w := b.members[a.GetId()]; w != nil && w.doubted.IsZero() {
 			w.doubted, w.listed, w.until = now, false, b.end(now, w)
 		}

@@ -67,6 +67,7 @@ func (m *Mesh) follow(result roster.Result) {
 		m.tellGiven(was)
 		ring(m.say)
 	}
+	m.doubt(result)
 	m.learn(result, time.Now().Round(0))
 	if err := m.networks(); err != nil {
 		m.log.Warn("the addresses of this machine cannot be read", tell.AttrReason, err)

@@ -62,6 +62,8 @@ type Finder interface {
 	Lease() time.Duration
 	Observed() []netip.Addr // where services see this node
 	Attending() []string    // the names of the services that tell of members now
+	// Unopened is how many entries of this cluster a service tells of that no secret opens.
+	Unopened() map[string]int
 }
 
 // Options are what a Mesh gets from its owner.
@@ -79,6 +81,7 @@ type Mesh struct {
 	finder Finder
 	since  time.Time
 	id     string // member id
+	before trace  // of an earlier run
 
 	metrics *tell.Mesh
 	applied routing.Applied // names in the kernel; of New, Preflight and Run alone, one after the other
@@ -119,11 +122,12 @@ type Mesh struct {
 	disputed  []roster.Conflict
 	own       topology.Member // as it was planned with last
 	lazy      bool
-	governed  *string // the cluster for which the policy was read last
-	uncleared error   // why names of before are in the kernel still
-	refused   error   // why peers are left out
-	silent    error   // why what is announced is not
-	reloads   reloads // of the configuration
+	governed  *string        // the cluster for which the policy was read last
+	uncleared error          // why names of before are in the kernel still
+	refused   error          // why peers are left out
+	silent    error          // why what is announced is not
+	reloads   reloads        // of the configuration
+	doubts    []*fault.Fault // that this is the cluster of the others
 }
 
 // New reads who this node is. It changes nothing but the state directory.
@@ -152,6 +156,7 @@ func New(cfg Config, o Options) (*Mesh, error) {
 	}
 	tell.NewPods(o.Reg, m.pods.count)
 	m.metrics = tell.NewMesh(o.Reg, m.readings())
+	m.before = readTrace(cfg.StateDir)
 	if m.overlay, err = readOverlay(cfg.StateDir, cfg.Announce.Node, m.clusters()); err != nil {
 		m.log.Warn("the overlay addresses are chosen anew", tell.AttrCode, fault.From(err).Code, tell.AttrReason, err)
 	}
@@ -292,13 +297,14 @@ func (m *Mesh) Preflight() (err error) {
 	return err
 }
 
-// choose makes sure that there are overlay addresses. Who has none yet looks first who
-// is there, for a moment.
+// choose makes sure that there are overlay addresses, in the cluster of the others. Who has
+// none yet, or was of another cluster, looks first who is there, for a moment.
 func (m *Mesh) choose(ctx context.Context) error {
 	o := m.overlayNow()
-	if !o.Six.IsValid() || m.cfg.Options.Overlay4.IsValid() && !o.Four.IsValid() {
-		if waiting := m.finder.AwaitSettled(ctx, limit.MeshSettle); len(waiting) > 0 {
-			m.log.Warn("an overlay address is chosen before all members are known", "sources", waiting)
+	var waiting []string
+	if !m.wasHere() || !o.Six.IsValid() || m.cfg.Options.Overlay4.IsValid() && !o.Four.IsValid() {
+		if waiting = m.finder.AwaitSettled(ctx, limit.MeshSettle); len(waiting) > 0 {
+			m.log.Warn("the node starts before all members are known", "sources", waiting)
 		}
 	}
 	m.finder.Merged() // what was told while we waited is not gathered any longer
@@ -310,6 +316,9 @@ func (m *Mesh) choose(ctx context.Context) error {
 			return nil
 		}
 		result, more = m.finder.Result()
+	}
+	if err := m.assure(result, waiting); err != nil {
+		return err
 	}
 	_, err := m.reconsider(result)
 	return err

@@ -47,6 +47,9 @@ func (m *Mesh) Status() Status {
 			s.Warnings = append(s.Warnings, e.Error())
 		}
 	}
+	for _, f := range m.doubts {
+		s.Warnings = append(s.Warnings, f.Explain())
+	}
 	m.mu.Unlock()
 	m.pods.into(&s, stated)
 	if f := m.finder.Shared(); f != nil {

@@ -45,6 +45,9 @@ type knower struct {
 	refuses  error
 	shared   *fault.Fault
 	attends  []string
+	awaited  int
+	waiting  []string // who never tells
+	unopened map[string]int
 }
 
 func (k *knower) Announce(m seal.Member) error {
@@ -74,7 +77,9 @@ func (k *knower) Observed() []netip.Addr { return nil }
 
 func (k *knower) Attending() []string { return k.attends }
 
-func (k *knower) AwaitSettled(context.Context, time.Duration) []string { return nil }
+func (k *knower) AwaitSettled(context.Context, time.Duration) []string { k.awaited++; return k.waiting }
+
+func (k *knower) Unopened() map[string]int { return k.unopened }
 
 func (k *knower) ID() (seal.MemberID, bool) { return seal.MemberID{1}, true }
 

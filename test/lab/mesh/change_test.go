@@ -16,6 +16,18 @@ import (
 func (n *node) change(how func(whole map[string]any)) {
 	n.rig.t.Helper()
 	loaded := n.said("configuration loaded")
+	n.edit(how)
+	n.rig.eventually(n.name+" has loaded its configuration", n.role, func() error {
+		if n.said("configuration loaded") == loaded {
+			return errNotYet
+		}
+		return nil
+	})
+}
+
+// edit changes the configuration of a node that does not run.
+func (n *node) edit(how func(whole map[string]any)) {
+	n.rig.t.Helper()
 	file := filepath.Join(n.dir, "mesh.yaml")
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -30,12 +42,6 @@ func (n *node) change(how func(whole map[string]any)) {
 		n.rig.t.Fatal(err)
 	}
 	replace(n.rig, file, string(text)+"\n")
-	n.rig.eventually(n.name+" has loaded its configuration", n.role, func() error {
-		if n.said("configuration loaded") == loaded {
-			return errNotYet
-		}
-		return nil
-	})
 }
 
 // replace puts a file in the place of another one in one step.
