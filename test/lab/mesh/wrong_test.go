@@ -55,14 +55,19 @@ func TestMeshWrongSecret(t *testing.T) {
 }
 
 // TestMeshOtherName: two nodes have one secret, and their configurations give the cluster
-// two names. They are one network, with addresses in two prefixes: both say so.
+// two names, under which each of them has run alone. They are one network, with addresses in
+// two prefixes: both say so.
 func TestMeshOtherName(t *testing.T) {
 	r := ofPlaces(t, "open", "port-restricted")
 	named := func(name string) settings {
 		return settings{more: map[string]map[string]any{"cluster": {"id": name}}}
 	}
 	a, b := r.node(r.grid.All[0], named("one")), r.node(r.grid.All[1], named("other"))
-	together(a, b)
+	b.args = append(b.args, "--leave")
+	together(b)
+	b.stop()
+	together(a)
+	together(b)
 	known(a, b)
 	awaitDirect(a, b)
 	for _, n := range []*node{a, b} {
