@@ -19,13 +19,14 @@ func (m *Mesh) wasHere() bool {
 		(!named.IsValid() || named == m.before.Prefix)
 }
 
-// evidence is what is known now; waiting are the sources that have not told yet.
-func (m *Mesh) evidence(r roster.Result, waiting []string) evidence {
+// evidence is what is known now; waiting are the sources that have not told yet. Names are
+// looked at too, or the secret alone.
+func (m *Mesh) evidence(r roster.Result, waiting []string, names bool) evidence {
 	m.mu.Lock()
 	chosen := m.cfg.Announce.Overlay6.IsValid()
 	now, next := roster.Key(m.keys.now.public), roster.Key(m.keys.next.public)
 	m.mu.Unlock()
-	e := evidence{secrets: m.clusters(), id: m.cfg.ClusterID, before: m.before, members: sightings(r.Members, now, next), unopened: m.finder.Unopened(), waiting: waiting}
+	e := evidence{secrets: m.clusters(), id: m.cfg.ClusterID, before: m.before, members: sightings(r.Members, names, now, next), unopened: m.finder.Unopened(), waiting: waiting}
 	if !chosen {
 		e.named = namedPrefix(m.cfg.ClusterID)
 	}
@@ -35,7 +36,7 @@ func (m *Mesh) evidence(r roster.Result, waiting []string) evidence {
 // assure refuses a start in a cluster that is surely not that of the others, and tells at
 // once where it may not be.
 func (m *Mesh) assure(r roster.Result, waiting []string) error {
-	v := m.evidence(r, waiting).judge()
+	v := m.evidence(r, waiting, true).judge()
 	if len(v.refused) > 0 {
 		return joined(v.refused)
 	}
@@ -50,7 +51,7 @@ func (m *Mesh) assure(r roster.Result, waiting []string) error {
 // told. Of names elsewhere tells.
 func (m *Mesh) doubt(r roster.Result) {
 	var v verdict
-	v.secret(m.evidence(r, nil))
+	v.secret(m.evidence(r, nil, false))
 	m.tellDoubts(append(v.refused, v.doubts...))
 }
 

@@ -58,7 +58,8 @@ type sighted struct {
 
 // sightings are the members whose word counts: what is stale is of a time that is over, who
 // has no key takes no part, and with a key of this node it is what it said of itself before.
-func sightings(members []roster.Member, own ...roster.Key) (out []sighted) {
+// Only a start looks at addresses (guess).
+func sightings(members []roster.Member, guess bool, own ...roster.Key) (out []sighted) {
 	for i := range members {
 		m := &members[i]
 		if m.Stale || m.Key == (roster.Key{}) || slices.Contains(own, m.Key) {
@@ -69,7 +70,7 @@ func sightings(members []roster.Member, own ...roster.Key) (out []sighted) {
 		}
 		s := sighted{name: called(m.Node, m.ID), opened: of(roster.TierNative, roster.TierOlder), under: m.Clusters, six: m.Overlay6}
 		// What stands under the very id of the cluster in the older protocol has no other one.
-		s.guess = chosen6(m.Overlay6, m.Node) && of(roster.TierNative, roster.TierKubernetes, roster.TierStatic)
+		s.guess = guess && chosen6(m.Overlay6, m.Node) && of(roster.TierNative, roster.TierKubernetes, roster.TierStatic)
 		out = append(out, s)
 	}
 	return out
@@ -106,6 +107,16 @@ func (e evidence) judge() (v verdict) {
 	v.secret(e)
 	v.name(e)
 	return v
+}
+
+// stranger says whether a member has, by its own word, none of these secrets.
+func stranger(m *roster.Member, secrets []string) bool {
+	if m == nil || len(m.Clusters) == 0 || slices.ContainsFunc(m.Clusters, func(id string) bool { return slices.Contains(secrets, id) }) {
+		return false
+	}
+	return !slices.ContainsFunc(m.Entries, func(e roster.Entry) bool {
+		return e.Source.Tier == roster.TierNative || e.Source.Tier == roster.TierOlder
+	})
 }
 
 func (e evidence) has(ids []string) bool {

@@ -124,7 +124,7 @@ func TestWhoIsSighted(t *testing.T) {
 		"ourselves":   {member(roster.TierKubernetes, func(m *roster.Member) { m.Key = roster.Key{1} }), nil},
 		"no name":     {member(roster.TierNative, func(m *roster.Member) { m.Node = "" }), &sighted{name: "id", opened: true}},
 	} {
-		got := sightings([]roster.Member{c.m}, roster.Key{1}, roster.Key{})
+		got := sightings([]roster.Member{c.m}, true, roster.Key{1}, roster.Key{})
 		if c.want == nil {
 			if len(got) > 0 {
 				t.Errorf("%s: %+v", name, got)
@@ -209,5 +209,26 @@ func TestAStartThatIsSure(t *testing.T) {
 		if m.doubt(k.result); len(m.Status().Warnings) > 0 {
 			t.Errorf("%s: a member of the cluster has come, and the status warns %q", name, m.Status().Warnings)
 		}
+	}
+}
+
+// TestKin: who says that it has another secret is no node with another cluster.id.
+func TestKin(t *testing.T) {
+	of := func(tier roster.Tier, ids ...string) *roster.Member {
+		return &roster.Member{Facts: roster.Facts{Clusters: ids}, Entries: []roster.Entry{{Source: roster.Source{Tier: tier}}}}
+	}
+	members := map[string]*roster.Member{
+		"says nothing": of(roster.TierKubernetes), "ours": of(roster.TierKubernetes, "x", "ours"), "stranger": of(roster.TierKubernetes, "x"), "known to a service": of(roster.TierNative, "x"),
+	}
+	var peers topology.Peers
+	for _, id := range []string{"says nothing", "ours", "stranger", "known to a service", "gone"} {
+		peers = append(peers, topology.Peer{ID: id})
+	}
+	var got []string
+	for _, p := range kin(peers, members, []string{"ours"}) {
+		got = append(got, p.ID)
+	}
+	if want := []string{"says nothing", "ours", "known to a service", "gone"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
 	}
 }

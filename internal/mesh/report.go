@@ -72,7 +72,7 @@ func (m *Mesh) Status() Status {
 		s.Peers = append(s.Peers, peerOf(t, m.members[t.ID], byID[t.ID]))
 	}
 	slices.SortFunc(s.Peers, func(a, b Peer) int { return strings.Compare(a.Node, b.Node) })
-	s.Warnings = append(s.Warnings, elsewhere(m.overlay.Prefix, m.peers)...)
+	s.Warnings = append(s.Warnings, elsewhere(m.overlay.Prefix, kin(m.peers, m.members, s.Secrets))...)
 	if r, is := m.peering.Rotating(); is {
 		s.Rotation = &Rotation{Since: r.Began, Until: r.Until, Next: r.New.Base64(), Peers: len(m.peers), Shifted: len(m.peers) - len(r.Left)}
 	}

@@ -9,8 +9,14 @@ import (
 	"strings"
 
 	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/roster"
 	"github.com/tombolo-io/tombolo/internal/topology"
 )
+
+// kin are the peers that are not known to have another secret, whose prefix is their own.
+func kin(peers topology.Peers, members map[string]*roster.Member, secrets []string) topology.Peers {
+	return slices.DeleteFunc(slices.Clone(peers), func(p topology.Peer) bool { return stranger(members[p.ID], secrets) })
+}
 
 // elsewhere tells of peers with overlay addresses of another cluster's name: all have one
 // secret, so they are one network, but somebody's cluster.id is a mistake. An address that
