@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mesh
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/mesh/meshconf"
+	"github.com/tombolo-io/tombolo/internal/roster"
+	"github.com/tombolo-io/tombolo/internal/seal"
+)
+
+// TestTheEngineIsSwitchedOnOneDirectory: the key, the addresses and what is known of others are
+// those of the run before, with the other engine and back; what is announced differs in what
+// that engine can do alone.
+func TestTheEngineIsSwitchedOnOneDirectory(t *testing.T) {
+	dir := t.TempDir()
+	now := time.Now().Round(0)
+	there := roster.Result{Members: []roster.Member{ranged("b", "nb", "10.2.0.0/16"), ranged("c", "nc", "10.3.0.0/16")}}
+	ranges := []netip.Prefix{netip.MustParsePrefix("10.9.0.0/16")}
+	var first seal.Member
+	var known []lesson
+	for i, engine := range []string{meshconf.Userspace, meshconf.Kernel, meshconf.Userspace} {
+		m, k := newRoom(t, dir, func(c *Config) {
+			c.Engine, c.Announce = engine, seal.Member{Node: "a", Ranges: ranges}
+		})
+		if i > 0 { // from the disk, before anybody was heard
+			if got := m.learned; len(got.Members) != 2 || !slices.EqualFunc(got.Members, known, func(a, b lesson) bool {
+				return a.ID == b.ID && slices.Equal(a.Ranges, b.Ranges) && slices.Equal(a.Keys, b.Keys)
+			}) || !slices.Equal(got.Own, ranges) {
+				t.Errorf("with %s it knows %+v, before %+v", engine, got, known)
+			}
+		}
+		k.result = there
+		if _, err := m.reconsider(there); err != nil {
+			t.Fatal(err)
+		}
+		m.learn(there, now.Add(time.Duration(i)*time.Minute))
+		m.had(ranges)
+		m.announce()
+		said, status := k.last(t), m.Status()
+		if want := map[string]uint32{meshconf.Userspace: limit.MeshVersion}[engine]; said.Mesh != want || status.Engine != engine {
+			t.Errorf("with %s it speaks the paths' version %d, want %d; its engine is %s", engine, said.Mesh, want, status.Engine)
+		}
+		said.Mesh = 0
+		if i == 0 {
+			first, known = said, m.learned.Members
+		}
+		if !sameMember(said, first) || said.WireGuard.IsZero() || !said.Overlay6.IsValid() || !said.Overlay4.IsValid() || !slices.Equal(k.now, []seal.WireGuardKey{first.WireGuard}) {
+			t.Errorf("with %s it says %+v and proves %v, at first %+v", engine, said, k.now, first)
+		}
+		if in := m.input(there); len(in.Members) != 2 || len(in.Closed) > 0 {
+			t.Errorf("with %s it plans with %+v", engine, in)
+		}
+	}
+}
