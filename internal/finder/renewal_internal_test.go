@@ -10,6 +10,7 @@ import (
 
 	dto "github.com/prometheus/client_model/go"
 
+	"github.com/tombolo-io/tombolo/api/v1alpha1"
 	"github.com/tombolo-io/tombolo/internal/limit"
 	"github.com/tombolo-io/tombolo/internal/roster"
 	"github.com/tombolo-io/tombolo/internal/seal"
@@ -151,4 +152,35 @@ func TestARenewalThatCannotWait(t *testing.T) {
 			t.Errorf("%s: it is %s, want %s", name, how, c.want)
 		}
 	}
+}
+
+// TestALeaseEndsWhileRenewalsAreGathered: at its time, in spite of those that wait.
+func TestALeaseEndsWhileRenewalsAreGathered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, secret := newWorld(t), newSecret(t)
+		svc := newNativeFake(t)
+		defer w.serve("one:80", svc.register)()
+		of := func(name string) setup {
+			return setup{name: name, secrets: []string{secret}, services: []v1alpha1.MeshService{native("one")}, lease: time.Minute}
+		}
+		a, b, c := w.start(of("a")), w.start(of("b")), w.start(of("c"))
+		defer a.stop()
+		defer c.stop()
+		time.Sleep(5 * time.Minute) // all are renewed, and the service is known to tell
+		b.stop()
+		a.knows(time.Second, "b", "c")
+		end := time.Now()
+		for a.member("b") != nil && time.Since(end) < time.Hour {
+			time.Sleep(50 * time.Millisecond)
+			a.stirLater()
+			synctest.Wait()
+			if m := a.member("b"); m != nil {
+				end = m.Entries[0].Until
+			}
+		}
+		if late := time.Since(end); late < 0 || late > time.Second {
+			t.Errorf("it is gone %v after the end of its lease", late)
+		}
+		a.knows(2*time.Minute, "c")
+	})
 }
