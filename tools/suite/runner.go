@@ -209,6 +209,7 @@ type testRun struct {
 	dir      string
 	packages []string
 	pattern  string
+	only     []string // names of tests; pattern goes before them
 	env      []string
 	verbose  bool // a line for each test
 	noSkips  bool // a skipped test is a failure
@@ -222,8 +223,13 @@ func (s *stageRun) test(t testRun, flags ...string) error {
 	if t.pattern != "" {
 		args = append(args, "-run", t.pattern)
 	}
-	s.begin(strings.Join(args, " "))
-	s.say("  %s: %d %s", strings.Join(args, " "), len(t.packages), plural(len(t.packages), "pattern"))
+	what := strings.Join(args, " ")
+	if t.pattern == "" && len(t.only) > 0 {
+		args = append(args, "-run", "^("+strings.Join(t.only, "|")+")$")
+		what += fmt.Sprintf(" -run %d tests", len(t.only))
+	}
+	s.begin(what)
+	s.say("  %s: %d %s", what, len(t.packages), plural(len(t.packages), "pattern"))
 	count := newCounter(t.verbose, s.say)
 	lines := &lineWriter{show: func(line string) { s.say("    %s", line) }}
 	tmp, err := newScratch()

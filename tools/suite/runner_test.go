@@ -95,6 +95,19 @@ func TestRealGoTest(t *testing.T) {
 	}
 }
 
+// TestOnlySomeTests: those that are named run, all of them, and no other; a pattern goes before.
+func TestOnlySomeTests(t *testing.T) {
+	const three = "import \"testing\"\n\nfunc TestA(t *testing.T) { t.Run(\"b\", func(*testing.T) {}); t.Run(\"c\", func(*testing.T) {}) }\nfunc TestAB(t *testing.T) { t.Error(\"not this\") }\nfunc TestC(t *testing.T) {}\n"
+	for pattern, last := range map[string]string{"": "3 passed, 0 failed, 0 skipped", "TestC": "1 passed, 0 failed, 0 skipped"} {
+		run := module(t, three)
+		run.only, run.pattern = []string{"TestA", "TestC"}, pattern
+		out, _ := runStages(t, stage{"x", "", nil, func(s *stageRun) error { return s.test(run) }})
+		if !strings.HasSuffix(out, "\n"+last+"\n") {
+			t.Errorf("pattern %q: want %s in\n%s", pattern, last, out)
+		}
+	}
+}
+
 // TestInterruptWaitsForCleanup interrupts a shell that cleans up, and proves
 // that the suite ended after it.
 func TestInterruptWaitsForCleanup(t *testing.T) {
@@ -164,15 +177,17 @@ func tree(t *testing.T, files map[string]string) string {
 }
 
 func TestTaggedFindsEveryPackage(t *testing.T) {
+	const two = "func TestMain(m *testing.M) {}\n\nfunc TestB(t *testing.T) {}\n\nfunc helper(t *testing.T) {}\n\nfunc TestA(t *testing.T) {}\n"
 	root := tree(t, map[string]string{
-		"a/x_test.go": "//go:build lab\n\npackage a\n", "b/c/x_test.go": "//go:build linux && lab\n\npackage c\n",
-		"d/x_test.go": "package d\n\n// //go:build lab is not here\n", "e/x.go": "//go:build lab\n\npackage e\n",
+		"a/x_test.go": "//go:build lab\n\npackage a\n\n" + two, "b/c/x_test.go": "//go:build linux && lab\n\npackage c\n\nfunc TestD(*testing.T) {}\n\nfunc TestC(tt *testing.T) {}\n",
+		"a/y_test.go": "package a\n\nfunc TestOfUnit(t *testing.T) {}\n",
+		"d/x_test.go": "package d\n\n// //go:build lab is not here\n", "e/x.go": "//go:build lab\n\npackage e\n", "f/x_test.go": "//go:build kube\n\npackage f\n",
 	})
-	got, err := config{root: root}.tagged("lab")
-	if err != nil || strings.Join(got, " ") != "./a ./b/c" {
-		t.Errorf("got %q, %v", got, err)
+	got, names, err := config{root: root}.tagged("lab")
+	if err != nil || strings.Join(got, " ") != "./a ./b/c" || strings.Join(names, " ") != "TestA TestB TestC TestD" {
+		t.Errorf("got %q, %q, %v", got, names, err)
 	}
-	if _, err := (config{root: root}).tagged("kube"); err == nil {
+	if _, _, err := (config{root: root}).tagged("kube"); err == nil {
 		t.Error("a stage without any test is no error")
 	}
 }

@@ -214,12 +214,12 @@ func (c config) lab(s *stageRun) error {
 	if os.Geteuid() != 0 {
 		return errNotRoot
 	}
-	packages, err := c.tagged("lab")
+	packages, names, err := c.tagged("lab")
 	if err != nil {
 		return err
 	}
 	run := c.suiteOf(packages...)
-	run.verbose, run.noSkips, run.planted = true, true, true
+	run.only, run.verbose, run.noSkips, run.planted = names, true, true, true
 	within := "20m"
 	if os.Getenv("TOMBOLO_LAB_GRID") == "whole" { // each pair with the program itself
 		within = "1h"
@@ -231,7 +231,7 @@ func (c config) kubernetes(s *stageRun) error {
 	if os.Geteuid() != 0 {
 		return errNotRoot
 	}
-	packages, err := c.tagged("kube")
+	packages, names, err := c.tagged("kube")
 	if err != nil {
 		return err
 	}
@@ -248,7 +248,7 @@ func (c config) kubernetes(s *stageRun) error {
 		}
 		if err == nil {
 			run := c.suiteOf(packages...)
-			run.verbose, run.noSkips, run.planted = true, true, true
+			run.only, run.verbose, run.noSkips, run.planted = names, true, true, true
 			run.env = []string{"TOMBOLO_KUBE_VERSION=" + version}
 			err = s.test(run, "-tags", "kube", "-count=1", "-p=1", "-timeout", "30m")
 		}
@@ -268,17 +268,28 @@ func constraint(tag string) *regexp.Regexp {
 	return regexp.MustCompile(`(?m)^//go:build (.*\W)?` + tag + `\b`)
 }
 
+// aTest is where a test begins.
+var aTest = regexp.MustCompile(`(?m)^func (Test\w*)\((?:\w+ )?\*testing\.T\)`)
+
 // tagged finds the packages with tests of a stage, wherever they stand, so that
-// none is forgotten.
-func (c config) tagged(tag string) ([]string, error) {
+// none is forgotten, and what these tests are called: the others beside them are of the
+// stage unit.
+func (c config) tagged(tag string) (packages, names []string, err error) {
 	tagged := constraint(tag)
-	packages, err := c.packagesOf(func(file string, data []byte) bool {
-		return strings.HasSuffix(file, "_test.go") && tagged.Match(data)
+	packages, err = c.packagesOf(func(file string, data []byte) bool {
+		if !strings.HasSuffix(file, "_test.go") || !tagged.Match(data) {
+			return false
+		}
+		for _, found := range aTest.FindAllSubmatch(data, -1) {
+			names = append(names, string(found[1]))
+		}
+		return true
 	})
-	if err == nil && len(packages) == 0 {
-		return nil, fmt.Errorf("no test carries //go:build %s: this stage would prove nothing", tag)
+	if err == nil && len(names) == 0 {
+		err = fmt.Errorf("no test carries //go:build %s: this stage would prove nothing", tag)
 	}
-	return packages, err
+	slices.Sort(names)
+	return packages, slices.Compact(names), err
 }
 
 // lessWithRace finds the packages with tests that do less with the race detector:
