@@ -27,6 +27,7 @@ const (
 // begins then goes in clear, both ways by the same cable, and goes on so when the peer is
 // back; what began in the mesh stays there. A node that is killed is closed.
 func TestMeshBypass(t *testing.T) {
+	t.Parallel()
 	r := ofPlaces(t, "open")
 	home := r.grid.All[0]
 	second, err := home.Second("b")

@@ -107,6 +107,7 @@ func known(nodes ...*node) {
 // have the same public address and want the same port, and one outside. Everybody
 // reaches everybody: the two by their LAN, each of them at the port that is really its own.
 func TestMeshHomeNAT(t *testing.T) {
+	t.Parallel()
 	r := ofPlaces(t, "port-restricted", "firewalled")
 	home, outside := r.grid.All[0], r.grid.All[1]
 	second, err := home.Second("c")
@@ -148,6 +149,7 @@ const packetsOfRotation = 300
 // directions. What is lost is what the specification permits: packets between the
 // moments at which the two ends move to the new key.
 func TestMeshKeysRotate(t *testing.T) {
+	t.Parallel()
 	r := ofPair(t, lab.Pair{A: kind(t, "port-restricted"), B: kind(t, "port-restricted")})
 	a, b := r.node(r.grid.A, settings{}), r.node(r.grid.B, settings{})
 	together(a, b)
@@ -213,6 +215,7 @@ func TestMeshKeysRotate(t *testing.T) {
 // TestMeshKeysRotateOverAKill: a node that is killed while it changes its key pair goes on
 // with that when it starts again, and packets pass.
 func TestMeshKeysRotateOverAKill(t *testing.T) {
+	t.Parallel()
 	r := ofPlaces(t, "open", "open")
 	a, b := r.node(r.grid.All[0], settings{}), r.node(r.grid.All[1], settings{})
 	together(a, b)
@@ -239,6 +242,7 @@ func TestMeshKeysRotateOverAKill(t *testing.T) {
 // TestMeshLazy: above the size that is set, peers are idle until something goes to
 // them, and the first packet brings them about.
 func TestMeshLazy(t *testing.T) {
+	t.Parallel()
 	r := ofPlaces(t, "port-restricted", "open", "port-restricted")
 	set := settings{mesh: map[string]any{"lazyAbove": 1}}
 	var nodes []*node

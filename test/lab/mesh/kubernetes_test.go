@@ -91,6 +91,7 @@ func (k kubernetes) announces(n, by *node, ranges ...string) {
 // TestMeshByKubernetesAlone: nodes that know of each other what the API server says, and nothing else, are
 // one network, with the ranges that Kubernetes assigns their pods. Without the API server they stay one.
 func TestMeshByKubernetesAlone(t *testing.T) {
+	t.Parallel()
 	k := withKubernetes(t, "open", "port-restricted")
 	podA, podB := k.podBehind(k.grid.All[0], bridge, 1), k.podBehind(k.grid.All[1], bridge, 2)
 	a, b := k.node(k.grid.All[0], "members"), k.node(k.grid.All[1], "members")
@@ -153,6 +154,7 @@ func TestMeshByKubernetesAlone(t *testing.T) {
 // TestMeshByAnnotationsAlone: the same by the annotations of Talos, which say less: WireGuard itself finds out
 // by which endpoint a node is reached.
 func TestMeshByAnnotationsAlone(t *testing.T) {
+	t.Parallel()
 	k := withKubernetes(t, "open", "open")
 	k.api.MayListNodes(true)
 	podA, podB := k.podBehind(k.grid.All[0], bridge, 1), k.podBehind(k.grid.All[1], bridge, 2)
@@ -172,6 +174,7 @@ func TestMeshByAnnotationsAlone(t *testing.T) {
 // TestMeshAPIServerInARange: a peer announces where the API server is. Its address is a hole in that range, and
 // the node hears of Kubernetes as before: the mesh never needs itself.
 func TestMeshAPIServerInARange(t *testing.T) {
+	t.Parallel()
 	k := withKubernetes(t, "open", "port-restricted")
 	around := netip.PrefixFrom(netip.MustParseAddr(lab.HubAddr), 24).Masked().String()
 	a := k.nodeWith(k.grid.All[0], settings{ranges: []string{around}}, "members")

@@ -36,6 +36,7 @@ rules:
 // by range and port, and drops what it does not. A file that changes counts at once, for
 // connections that there are too; a broken one is refused, and the one before stays.
 func TestMeshPolicy(t *testing.T) {
+	t.Parallel()
 	r := ofPlaces(t, "open", "port-restricted", "open")
 	podA, podB, podC := r.podBehind(r.grid.All[0], bridge, 1), r.podBehind(r.grid.All[1], bridge, 2), r.podBehind(r.grid.All[2], bridge, 3)
 	if err := podB.host.Echo(other); err != nil {

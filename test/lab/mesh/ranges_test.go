@@ -61,6 +61,7 @@ func (n *node) explainedTo(addr string, peer *node) {
 // others as its range, nor with another's; nothing is changed. Where such a network comes
 // later its range is withheld, and told.
 func TestMeshOwnNetwork(t *testing.T) {
+	t.Parallel()
 	r := ofPlaces(t, "port-restricted", "open")
 	lan := netip.PrefixFrom(r.grid.All[0].Addr4, 24).Masked().String()
 	b := r.node(r.grid.All[1], settings{ranges: []string{"10.67.0.0/24"}})
@@ -107,6 +108,7 @@ func TestMeshOwnNetwork(t *testing.T) {
 // TestMeshOneAddress: two nodes that could not see each other for long have one address.
 // When they meet one of them keeps it, and the other one takes another and says so.
 func TestMeshOneAddress(t *testing.T) {
+	t.Parallel()
 	r := ofPlaces(t, "open", "port-restricted", "open")
 	a, b, c := r.node(r.grid.All[0], settings{}), r.node(r.grid.All[1], settings{}), r.node(r.grid.All[2], settings{})
 	together(a, b, c)
@@ -176,6 +178,7 @@ func TestMeshOneAddress(t *testing.T) {
 // lost, and not sent in clear, also after a restart; until the operator opens it. Who says
 // farewell opens its own.
 func TestMeshClosedRange(t *testing.T) {
+	t.Parallel()
 	r := ofPlaces(t, "open", "port-restricted")
 	a := r.node(r.grid.All[0], settings{})
 	b := r.node(r.grid.All[1], settings{ranges: []string{"10.91.0.0/24"}})
@@ -219,6 +222,7 @@ func TestMeshClosedRange(t *testing.T) {
 // TestMeshDisputedAddress: a member that says that it is at an address in another's range, and
 // at another's address in the mesh, opens nothing to clear text and takes neither.
 func TestMeshDisputedAddress(t *testing.T) {
+	t.Parallel()
 	r := ofPlaces(t, "open", "port-restricted", "open")
 	a, b := r.node(r.grid.All[0], settings{}), r.node(r.grid.All[1], settings{ranges: []string{"10.83.0.0/24"}})
 	together(a, b)
@@ -245,6 +249,7 @@ func TestMeshDisputedAddress(t *testing.T) {
 // TestMeshServicesOutside: a peer's range around the hub leaves the hub alone, for other
 // programs of the machine too; the rest of the range is the peer's.
 func TestMeshServicesOutside(t *testing.T) {
+	t.Parallel()
 	r := ofPlaces(t, "port-restricted", "open")
 	at := netip.MustParseAddr(lab.HubAddr)
 	around := netip.PrefixFrom(at, 30).Masked()

@@ -94,6 +94,7 @@ func (r *rig) refusals() []refusal {
 // TestMeshRefusals: what cannot work is refused with its code and a next step, and the
 // machine is as it was. In the state directory there are keys, at most.
 func TestMeshRefusals(t *testing.T) {
+	t.Parallel()
 	r := ofPlaces(t, "open")
 	place := r.grid.All[0]
 	for _, c := range r.refusals() {
@@ -237,6 +238,7 @@ func (r *rig) kernel(h *lab.Host) string {
 // TestMeshVerbs: what a user asks about a mesh, and how what a killed one has left is
 // taken away.
 func TestMeshVerbs(t *testing.T) {
+	t.Parallel()
 	r := ofPlaces(t, "port-restricted", "open")
 	pod := r.podBehind(r.grid.All[1], bridge, 2)
 	a, b := r.node(r.grid.All[0], settings{}), r.node(r.grid.All[1], settings{ranges: []string{pod.share}})
@@ -311,6 +313,7 @@ func TestMeshVerbs(t *testing.T) {
 // an address itself. That address is no way to the node, and does not keep others from
 // the site.
 func TestMeshSite(t *testing.T) {
+	t.Parallel()
 	r := ofPlaces(t, "port-restricted", "open")
 	site := r.podBehind(r.grid.All[1], "lan0", 2)
 	a, b := r.node(r.grid.All[0], settings{}), r.node(r.grid.All[1], settings{ranges: []string{site.share}})

@@ -20,6 +20,7 @@ import (
 // and by the relay. None is lost. Who was forgotten, and has the old one alone, is told
 // that nobody else has it.
 func TestMeshSecretRotates(t *testing.T) {
+	t.Parallel()
 	r := ofPlaces(t, "symmetric", "symmetric", "open", "open")
 	fresh := filepath.Join(r.dir, "new.secret")
 	id := strings.TrimSpace(r.verb(nil, "discovery", "secret", "create", fresh))

@@ -33,6 +33,7 @@ func (n *node) mustStatus() (string, meshStatus) {
 // asks the same services. Its status says so, and which secret it has; the others hear
 // nothing of it.
 func TestMeshWrongSecret(t *testing.T) {
+	t.Parallel()
 	r := ofPlaces(t, "open", "port-restricted", "open")
 	other := filepath.Join(r.dir, "other.secret")
 	id := strings.TrimSpace(r.verb(nil, "discovery", "secret", "create", other))
@@ -58,6 +59,7 @@ func TestMeshWrongSecret(t *testing.T) {
 // two names, under which each of them has run alone. They are one network, with addresses in
 // two prefixes: both say so.
 func TestMeshOtherName(t *testing.T) {
+	t.Parallel()
 	r := ofPlaces(t, "open", "port-restricted")
 	named := func(name string) settings {
 		return settings{more: map[string]map[string]any{"cluster": {"id": name}}}
@@ -87,6 +89,7 @@ func TestMeshOtherName(t *testing.T) {
 // it, does not start, whoever is first; the other goes on. Without the key it is a node
 // like others.
 func TestMeshOwnKey(t *testing.T) {
+	t.Parallel()
 	r := ofPlaces(t, "open", "port-restricted", "open")
 	a, b, copied := r.node(r.grid.All[0], settings{}), r.node(r.grid.All[1], settings{}), r.node(r.grid.All[2], settings{})
 	together(a, b)
@@ -122,6 +125,7 @@ func TestMeshOwnKey(t *testing.T) {
 // everybody; what covers the address of a node is routed nowhere, and what nobody accepts
 // not either. All are told by each node, and traffic goes on.
 func TestMeshRangesOfOthers(t *testing.T) {
+	t.Parallel()
 	r := ofPlaces(t, "open", "port-restricted", "dual-stack")
 	shared := map[string]any{"shared": true}
 	a := r.node(r.grid.All[0], settings{ranges: []string{"10.80.0.0/16"}, mesh: shared})
@@ -174,6 +178,7 @@ func TestMeshRangesOfOthers(t *testing.T) {
 // TestMeshTwiceOnAMachine: while a node runs no second one starts beside it, with its
 // files or with others, and what it has is not taken down. It goes on all the while.
 func TestMeshTwiceOnAMachine(t *testing.T) {
+	t.Parallel()
 	r := ofPlaces(t, "open", "port-restricted")
 	a, b := r.node(r.grid.All[0], settings{}), r.node(r.grid.All[1], settings{})
 	together(a, b)
@@ -239,6 +244,7 @@ func TestMeshTwiceOnAMachine(t *testing.T) {
 // TestMeshCopiedState: a whole state directory on a second machine is one member at two
 // places, of which nobody can say which is the right one. A status tells what to do.
 func TestMeshCopiedState(t *testing.T) {
+	t.Parallel()
 	r := ofPlaces(t, "open", "port-restricted", "open")
 	a, b, copied := r.node(r.grid.All[0], settings{}), r.node(r.grid.All[1], settings{}), r.node(r.grid.All[2], settings{})
 	together(a, b)
@@ -266,6 +272,7 @@ func TestMeshCopiedState(t *testing.T) {
 // TestMeshByFlags: who has no configuration file names the secret, a service and a join
 // line, and is a node like others.
 func TestMeshByFlags(t *testing.T) {
+	t.Parallel()
 	r := ofPlaces(t, "open", "port-restricted")
 	a, b := r.node(r.grid.All[0], settings{}), r.node(r.grid.All[1], settings{})
 	b.args = []string{"mesh", "--secret-file", r.secret, "--service", discoveryAt4, "--pin", r.pin, "--join", "@" + b.token(),

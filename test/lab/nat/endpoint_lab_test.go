@@ -286,6 +286,7 @@ func TestEndpointsOfAMovedNode(t *testing.T) {
 // TestEndpointsOfARouterThatMaps: the mapped port is told, by NAT-PMP and by UPnP alike,
 // and taken away at the end.
 func TestEndpointsOfARouterThatMaps(t *testing.T) {
+	t.Parallel()
 	for name, upnp := range map[string]bool{"nat-pmp": false, "upnp": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -10,6 +10,7 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"errors"
+	"flag"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -47,6 +48,11 @@ func TestMain(m *testing.M) {
 			}
 			os.Exit(0)
 		}
+	}
+	// A check mostly waits for answers that must not come.
+	if err := flag.Set("test.parallel", "4"); err != nil {
+		os.Stderr.WriteString(err.Error() + "\n")
+		os.Exit(1)
 	}
 	os.Exit(labtest.Main(m))
 }
@@ -169,6 +175,7 @@ func netcheckAt(t *testing.T, g *lab.Grid, servers []string, env ...string) fact
 
 // TestKinds: what a check says of each kind of network is what the lab built.
 func TestKinds(t *testing.T) {
+	t.Parallel()
 	const unknown = nat.NotKnown
 	for name, want := range map[string]struct {
 		udp, varies, cgnat nat.Tri
@@ -222,6 +229,7 @@ func TestKinds(t *testing.T) {
 // TestUPnP: where NAT-PMP is not asked, miniupnpd maps the port by UPnP, at the
 // router's own address.
 func TestUPnP(t *testing.T) {
+	t.Parallel()
 	g := gridOf(t, "port-mapped")
 	f := netcheckAt(t, g, mirrors(t, g), onlyUPnP+"=1")
 	want := netip.AddrPortFrom(g.A.Public4, lab.NodePort).String()

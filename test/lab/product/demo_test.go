@@ -194,6 +194,7 @@ func (d *demoRun) requireOK(code int) {
 }
 
 func TestDemoWithoutTerminal(t *testing.T) {
+	t.Parallel()
 	begin := time.Now()
 	d := startDemo(t, false, nil)
 	d.requireOK(d.wait())
@@ -210,6 +211,7 @@ func TestDemoWithoutTerminal(t *testing.T) {
 }
 
 func TestDemoOfTheMesh(t *testing.T) {
+	t.Parallel()
 	begin := time.Now()
 	d := startDemo(t, false, nil, "--mesh")
 	d.requireOK(d.wait())
@@ -223,6 +225,7 @@ func TestDemoOfTheMesh(t *testing.T) {
 }
 
 func TestDemoOnATerminal(t *testing.T) {
+	t.Parallel()
 	d := startDemo(t, true, func(cmd *exec.Cmd) {
 		cmd.Env = append(os.Environ(), "TERM=xterm", "NO_COLOR=1")
 	})
@@ -236,6 +239,7 @@ func TestDemoOnATerminal(t *testing.T) {
 }
 
 func TestDemoCleansUpWhenInterrupted(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		after  string
 		signal syscall.Signal
@@ -250,6 +254,7 @@ func TestDemoCleansUpWhenInterrupted(t *testing.T) {
 		{"a$ tombolo mesh status", syscall.SIGINT, []string{"--mesh"}},
 	} {
 		t.Run(c.after+" "+c.signal.String(), func(t *testing.T) {
+			t.Parallel()
 			d := startDemo(t, false, nil, c.args...)
 			d.waitFor(c.after)
 			if err := d.process.Signal(c.signal); err != nil {
@@ -285,6 +290,7 @@ func TestDemoKilledLeavesNoProcessAndIsSwept(t *testing.T) {
 }
 
 func TestDemoWhoseOutputEnds(t *testing.T) {
+	t.Parallel()
 	l := labtest.New(t, "pipe")
 	reader, writer, err := os.Pipe()
 	if err != nil {
@@ -307,6 +313,7 @@ func TestDemoWhoseOutputEnds(t *testing.T) {
 }
 
 func TestDemoWithoutRoot(t *testing.T) {
+	t.Parallel()
 	stranger := func(cmd *exec.Cmd) {
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: user, Gid: user, Groups: []uint32{}}
 		cmd.Dir = "/"
