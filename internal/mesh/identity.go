@@ -31,6 +31,7 @@ const (
 // keys are a node's key pairs: the one in force, and while it is replaced the next one.
 type keys struct {
 	now, next key
+	owed      error // why the one in force is on disk as the next one still; nil: it is in its place
 }
 
 // key is a private key in the forms in which others want it. The zero value is none.
@@ -132,8 +133,13 @@ func written(path string, err error) error {
 	return fault.New(fault.CodeStateAccess, "the state of the node is not written").Because(err).Hint("see that there is room and permission for %s", path)
 }
 
-// begin keeps a new key that shall take the old one's place.
+// begin keeps a new key that shall take the old one's place. That has to be in its own place
+// before: after a crash the one there is announced as what the new one takes the place of.
 func (k keys) begin(dir string, next key) (keys, error) {
+	k, err := k.place(dir)
+	if err != nil {
+		return k, err
+	}
 	if err := writeKey(filepath.Join(dir, nextFile), next); err != nil {
 		return k, err
 	}
@@ -149,11 +155,29 @@ func (k keys) drop(dir string) (keys, error) {
 	return keys{now: k.now}, nil
 }
 
-// end puts the new key into the old one's place. A crash between its two steps
-// leaves the new one in both files.
-func (k keys) end(dir string) (keys, error) {
-	if err := writeKey(filepath.Join(dir, keyFile), k.next); err != nil {
-		return k, err
+// end puts the new key into the old one's place. It is in force whatever comes of that; what
+// the disk does not take is owed.
+func (k keys) end(dir string) (keys, error) { return keys{now: k.next}.put(dir) }
+
+// place puts the key in force into its place on disk if that is owed.
+func (k keys) place(dir string) (keys, error) {
+	if k.owed == nil {
+		return k, nil
 	}
-	return keys{now: k.next}.drop(dir)
+	return k.put(dir)
+}
+
+// put takes two steps: a crash between them leaves the key in both files.
+func (k keys) put(dir string) (keys, error) {
+	path := filepath.Join(dir, keyFile)
+	err := store.Write(path, k.now.encode())
+	if err == nil {
+		k, err = k.drop(dir)
+	}
+	k.owed = nil
+	if err != nil {
+		k.owed = fault.New(fault.CodeStateAccess, "the new key of this node is in force, and not in its place on disk").Because(err).
+			Hint("see that there is room and permission for %s: it is tried again every %v", path, limit.MeshKeep)
+	}
+	return k, k.owed
 }

@@ -42,7 +42,7 @@ func (m *Mesh) Status() Status {
 	s.Overlay6, s.Overlay4, s.Lazy, s.Bypass = m.overlay.Six, m.overlay.Four, m.lazy, m.set.Options.Bypass
 	s.Ranges = slices.Clone(m.own.Ranges)
 	stated := m.cfg.Announce.Ranges
-	for _, e := range []error{m.refused, m.silent, m.unkept, m.uncleared, m.unwritten} {
+	for _, e := range []error{m.refused, m.silent, m.unkept, m.uncleared, m.unwritten, m.keys.owed} {
 		if e != nil {
 			s.Warnings = append(s.Warnings, e.Error())
 		}

@@ -6,9 +6,11 @@ import (
 	"context"
 	"crypto/ecdh"
 	"errors"
+	"time"
 
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/kernel/wireguard"
+	"github.com/tombolo-io/tombolo/internal/limit"
 	"github.com/tombolo-io/tombolo/internal/mesh/meshconf"
 	"github.com/tombolo-io/tombolo/internal/tell"
 	"github.com/tombolo-io/tombolo/internal/tunnel"
@@ -98,18 +100,37 @@ func (m *Mesh) followRotation(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-m.turns:
+			m.place(keys.end)
+		case <-m.owed():
+			m.place(keys.place)
 		}
-		m.mu.Lock()
-		k, err := m.keys.end(m.cfg.StateDir)
-		if err == nil {
-			m.keys = k
-		} else { // the next start does it again
-			m.keys = keys{now: m.keys.next}
-		}
-		m.mu.Unlock()
-		if err != nil {
-			m.log.Error("the new key is in force, and not in its place on disk", tell.AttrReason, err)
-		}
-		ring(m.say)
 	}
+}
+
+// owed is when the key in force is tried to be put into its place on disk again; never, if
+// it is there.
+func (m *Mesh) owed() <-chan time.Time {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.keys.owed == nil {
+		return nil
+	}
+	return time.After(limit.MeshKeep)
+}
+
+// place has the disk follow the keys. Where it cannot, the key in force counts all the same:
+// a start until then does the change again.
+func (m *Mesh) place(step func(keys, string) (keys, error)) {
+	m.mu.Lock()
+	before := m.keys.owed
+	k, err := step(m.keys, m.cfg.StateDir)
+	m.keys = k
+	m.mu.Unlock()
+	switch {
+	case err != nil && before == nil:
+		m.log.Error("the rotation of keys has ended, and not on disk", tell.AttrCode, fault.From(err).Code, tell.AttrReason, err)
+	case err == nil && before != nil:
+		m.log.Info("the new key is in its place on disk now")
+	}
+	ring(m.say)
 }
