@@ -26,6 +26,7 @@ type carrier interface {
 	Run(ctx context.Context) error
 	Done() <-chan struct{} // the link is gone
 	Offloads() []tunnel.Offload
+	Drops() []tunnel.Drop  // nil: the kernel has them, in the counters of its link
 	Close(keep bool) error // with the link, but for one that works on by itself and is kept
 	Abandon() error        // what a start that failed has made
 }
@@ -54,6 +55,8 @@ func (u userspace) Offloads() []tunnel.Offload {
 	return slices.Concat(u.socket.Offloads(), u.tun.Offloads())
 }
 
+func (u userspace) Drops() []tunnel.Drop { return u.socket.Drops(u.tun) }
+
 // Close ends the link in any case: there is nothing behind it any more.
 func (u userspace) Close(bool) error { return errors.Join(u.Engine.Close(), u.socket.Close()) }
 
@@ -64,6 +67,8 @@ type inKernel struct{ *wireguard.Device }
 func (inKernel) Offloads() []tunnel.Offload {
 	return tunnel.NoOffloads("not applicable: the kernel's WireGuard does without")
 }
+
+func (inKernel) Drops() []tunnel.Drop { return nil }
 
 // carry makes the link by the engine that is chosen.
 func (m *Mesh) carry(ctx context.Context) (carrier, error) {

@@ -28,6 +28,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/seal"
 	"github.com/tombolo-io/tombolo/internal/tell"
 	"github.com/tombolo-io/tombolo/internal/topology"
+	"github.com/tombolo-io/tombolo/internal/tunnel"
 )
 
 // Config says which node this is.
@@ -155,7 +156,7 @@ func New(cfg Config, o Options) (*Mesh, error) {
 		m.log.Warn("the ranges of this node's pods are learned anew", tell.AttrCode, fault.From(broken).Code, tell.AttrReason, broken)
 	}
 	tell.NewPods(o.Reg, m.pods.count)
-	m.metrics = tell.NewMesh(o.Reg, m.readings())
+	m.metrics = tell.NewMesh(o.Reg, tunnel.DropReasons(), m.readings())
 	m.before = readTrace(cfg.StateDir)
 	if m.overlay, err = readOverlay(cfg.StateDir, cfg.Announce.Node, m.clusters()); err != nil {
 		m.log.Warn("the overlay addresses are chosen anew", tell.AttrCode, fault.From(err).Code, tell.AttrReason, err)

@@ -76,6 +76,7 @@ func (m *Mesh) readings() tell.MeshReadings {
 			defer m.mu.Unlock()
 			return float64(len(m.reloads.waiting))
 		},
-		Closed: func() float64 { return float64(m.closedRanges()) },
+		Closed:  func() float64 { return float64(m.closedRanges()) },
+		Dropped: m.dropped,
 	}
 }

@@ -121,6 +121,7 @@ func (p *parts) into(s *Status) {
 		s.Dropped = append(s.Dropped, Dropped{reason, n})
 	}
 	slices.SortFunc(s.Dropped, func(a, b Dropped) int { return strings.Compare(a.Reason, b.Reason) })
+	p.dropsInto(s)
 	e := p.endpoints.Status()
 	for _, at := range e.Endpoints {
 		s.Endpoints = append(s.Endpoints, Endpoint{at.At, string(at.Kind)})
@@ -155,6 +156,9 @@ func peerOf(t topology.Peer, member *roster.Member, r peering.Report) Peer {
 	}
 	if r.Way.IsZero() {
 		p.Way = ""
+	}
+	if r.Unsent != nil {
+		p.Unsent = r.Unsent.Error()
 	}
 	if r.State == "" {
 		p.State, p.Why = string(path.Down), "it was heard of just now"

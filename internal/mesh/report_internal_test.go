@@ -47,6 +47,8 @@ func TestAPeerAsItIsShown(t *testing.T) {
 		}},
 		"stale": {&roster.Member{Stale: true}, peering.Report{Report: path.Report{State: path.Relayed, Way: path.Way{Relay: "h1"}, Why: "no candidate answers"}},
 			func(p *Peer) { p.State, p.Way, p.Why, p.Stale = "relayed", "relay h1", "no candidate answers", true }},
+		"the kernel refuses": {nil, peering.Report{Report: path.Report{State: path.Direct}, Unsent: errors.New("operation not permitted")},
+			func(p *Peer) { p.State, p.Unsent = "direct", "operation not permitted" }},
 		"refused": {&roster.Member{}, peering.Report{Report: path.Report{State: path.Idle}, Problem: errors.New("its key is ours")},
 			func(p *Peer) { p.State, p.Why = "down", "its key is ours" }},
 	} {

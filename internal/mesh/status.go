@@ -60,8 +60,11 @@ type Status struct {
 	Peers     []Peer           `json:"peers"`
 	Closed    []Closed         `json:"closed,omitempty"`
 	Problems  []Problem        `json:"problems,omitempty"`
-	Dropped   []Dropped        `json:"dropped,omitempty"`
-	Warnings  []string         `json:"warnings,omitempty"`
+	Dropped   []Dropped        `json:"dropped,omitempty"` // by our rules
+	// TunnelDropped is what was dropped between the network and the link; left out with the
+	// kernel's WireGuard.
+	TunnelDropped []Dropped `json:"tunnelDropped,omitempty"`
+	Warnings      []string  `json:"warnings,omitempty"`
 }
 
 // Configuration is how that on disk stands to what runs.
@@ -167,7 +170,8 @@ type Peer struct {
 	Secret    string         `json:"secret,omitempty"` // id of the cluster's secret with which handshakes are made
 	Sent      uint64         `json:"sent"`             // bytes
 	Received  uint64         `json:"received"`
-	Probes    bool           `json:"probes"` // it speaks the path protocol
+	Unsent    string         `json:"unsent,omitempty"` // why the kernel last refused to send to it
+	Probes    bool           `json:"probes"`           // it speaks the path protocol
 	// Stale says that no source tells any more whether it lives.
 	Stale      bool        `json:"stale,omitempty"`
 	Candidates []Candidate `json:"candidates,omitempty"`
@@ -210,7 +214,7 @@ type Problem struct {
 	Why   string       `json:"why"`
 }
 
-// Dropped is what the kernel dropped by our rules.
+// Dropped is how many packets were dropped for a reason.
 type Dropped struct {
 	Reason  string `json:"reason"`
 	Packets uint64 `json:"packets"`

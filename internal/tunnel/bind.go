@@ -52,7 +52,7 @@ var _ conn.Bind = (*Bind)(nil)
 func newBind(s *Socket, p *peers, r Relay) *Bind {
 	b := &Bind{
 		socket: s, peers: p, relay: r, indexes: map[holder][]given{},
-		inject: newQueue(limit.TunnelInject, limit.TunnelPacket),
+		inject: newQueue(limit.TunnelInject, limit.TunnelPacket, &s.counts.Inject),
 	}
 	b.held = newHeld(b)
 	return b

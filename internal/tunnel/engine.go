@@ -61,7 +61,7 @@ type unit struct {
 // Open starts an engine that has no key and no peers.
 func Open(ctx context.Context, p Parts) (*Engine, error) {
 	e := &Engine{
-		parts: p, log: logger(context.WithoutCancel(ctx), p.Log), fork: newFork(ctx, p.Tun),
+		parts: p, log: logger(context.WithoutCancel(ctx), p.Log), fork: newFork(ctx, p.Tun, &p.Socket.counts.Inject),
 		peers: &peers{of: map[Key]*endpoint{}, wake: p.Wake},
 	}
 	u, err := e.unit()

@@ -31,6 +31,7 @@ type fork struct {
 	baton  chan struct{} // held by who reads
 	table  atomic.Pointer[table]
 	group  *run.Group
+	lost   *atomic.Uint64 // what one device read for another, which had no room
 	dead   chan struct{}
 	ended  sync.Once
 
@@ -47,8 +48,8 @@ type side struct {
 	events chan tun.Event
 }
 
-func newFork(ctx context.Context, native Link) *fork {
-	f := &fork{native: native, baton: make(chan struct{}, 1), dead: make(chan struct{}), group: run.NewGroup(ctx)}
+func newFork(ctx context.Context, native Link, lost *atomic.Uint64) *fork {
+	f := &fork{native: native, baton: make(chan struct{}, 1), dead: make(chan struct{}), group: run.NewGroup(ctx), lost: lost}
 	f.group.Do(func(context.Context) { f.follow() })
 	return f
 }
@@ -68,7 +69,7 @@ func (f *fork) follow() {
 }
 
 func (f *fork) side() *side {
-	s := &side{Link: f.native, of: f, in: newQueue(limit.TunnelInject, limit.TunnelPacket), closed: make(chan struct{}), events: make(chan tun.Event, 1)}
+	s := &side{Link: f.native, of: f, in: newQueue(limit.TunnelInject, limit.TunnelPacket, f.lost), closed: make(chan struct{}), events: make(chan tun.Event, 1)}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.sides = append(f.sides, s)

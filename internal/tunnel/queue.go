@@ -22,19 +22,18 @@ type slot struct {
 type queue struct {
 	full    chan *slot
 	free    chan *slot
-	most    int // bytes of a packet
-	Taken   atomic.Uint64
-	Dropped atomic.Uint64
+	most    int            // bytes of a packet
+	dropped *atomic.Uint64 // its owner's
 }
 
-func newQueue(packets, most int) *queue {
-	return &queue{full: make(chan *slot, packets), free: make(chan *slot, packets), most: most}
+func newQueue(packets, most int, dropped *atomic.Uint64) *queue {
+	return &queue{full: make(chan *slot, packets), free: make(chan *slot, packets), most: most, dropped: dropped}
 }
 
-// put copies a packet; false when there is no room. It never waits.
+// put copies a packet; false when there is no room, and it is dropped and counted. It never waits.
 func (q *queue) put(s slot) bool {
 	if len(s.data) > q.most || len(q.full) == cap(q.full) {
-		q.Dropped.Add(1)
+		q.dropped.Add(1)
 		return false
 	}
 	var into *slot
@@ -47,11 +46,10 @@ func (q *queue) put(s slot) bool {
 	*into = s
 	select {
 	case q.full <- into:
-		q.Taken.Add(1)
 		return true
 	default:
 		q.back(into)
-		q.Dropped.Add(1)
+		q.dropped.Add(1)
 		return false
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -80,6 +81,41 @@ func when(is bool, errno syscall.Errno) syscall.Errno {
 		return errno
 	}
 	return 0
+}
+
+// broken is a socket that cannot be read.
+type broken struct{ syscall.RawConn }
+
+func (broken) Read(func(uintptr) bool) error { return unix.EIO }
+
+// TestAReadThatFails is counted, and ends no receiver.
+func TestAReadThatFails(t *testing.T) {
+	s := &Socket{}
+	s.sessions.init()
+	b := newBind(s, &peers{of: map[Key]*endpoint{}}, nil)
+	in := room{bufs: [][]byte{make([]byte, 100)}, sizes: make([]int, 1)}
+	if n, err := b.turn(&family{raw: broken{}, in: newReader()}, nil, in); n != 0 || err != nil {
+		t.Errorf("%d packets, %v", n, err)
+	}
+	tn := &Tun{}
+	tn.Lost.Add(2)
+	for _, d := range s.Drops(tn) {
+		if want := map[string]uint64{"read": 1, "link": 2}[d.Reason]; d.Packets != want {
+			t.Errorf("%s: %d, want %d", d.Reason, d.Packets, want)
+		}
+	}
+}
+
+// TestOneDeviceIsTooSlow: what another one reads of the link for it is bounded, and the rest is counted.
+func TestOneDeviceIsTooSlow(t *testing.T) {
+	var lost atomic.Uint64
+	to := (&fork{lost: &lost}).side()
+	for range cap(to.in.full) + 3 {
+		to.in.put(slot{data: []byte("packet")})
+	}
+	if lost.Load() != 3 {
+		t.Errorf("%d are counted", lost.Load())
+	}
 }
 
 // moody is a TUN that refuses what its test says.

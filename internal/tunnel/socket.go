@@ -50,17 +50,6 @@ type Socket struct {
 	counts   Counts
 }
 
-// Counts are what a Socket and its engines dropped, by reason, and what they gave on.
-type Counts struct {
-	Unknown   atomic.Uint64 // no kind of packet that we know
-	Stray     atomic.Uint64 // WireGuard's, for no session and no key of ours
-	Crossed   atomic.Uint64 // handshakes that had to give way to ours
-	NoWay     atomic.Uint64 // to a peer that cannot be reached
-	Unsent    atomic.Uint64 // the kernel refused to send it
-	Unrelayed atomic.Uint64 // by a relay, of a peer that is not configured, or no WireGuard
-	Failed    atomic.Uint64 // reads that failed
-}
-
 // family is one of the two sockets.
 type family struct {
 	conn  *net.UDPConn
@@ -76,10 +65,9 @@ type family struct {
 // OpenSocket opens the port. What the offloads promise is tried over loopback
 // first, and left where it does not work.
 func OpenSocket(ctx context.Context, cfg SocketConfig) (*Socket, error) {
-	s := &Socket{
-		probe: cfg.Probe, stun: cfg.STUN, offloads: &offloads{},
-		probes: newQueue(limit.TunnelProbes, limit.TunnelProbe), stuns: newQueue(limit.TunnelSTUN, limit.TunnelProbe),
-	}
+	s := &Socket{probe: cfg.Probe, stun: cfg.STUN, offloads: &offloads{}}
+	s.probes = newQueue(limit.TunnelProbes, limit.TunnelProbe, &s.counts.Probes)
+	s.stuns = newQueue(limit.TunnelSTUN, limit.TunnelProbe, &s.counts.STUN)
 	s.batches.New = func() any { return newBatch() }
 	s.sessions.init()
 	gso, gro := s.tryOffloads(ctx, cfg.Offloads)
@@ -240,14 +228,6 @@ func (s *Socket) family(a netip.Addr) *family {
 		}
 	}
 	return nil
-}
-
-// Counts are what was dropped so far.
-func (s *Socket) Counts() *Counts { return &s.counts }
-
-// Overrun is how many probes and STUN packets were dropped because nobody took them.
-func (s *Socket) Overrun() (probes, stun uint64) {
-	return s.probes.Dropped.Load(), s.stuns.Dropped.Load()
 }
 
 // Offloads are the states of those of UDP.

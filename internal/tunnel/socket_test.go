@@ -164,7 +164,7 @@ func TestJunkHarmsNoTraffic(t *testing.T) {
 		t.Error(err)
 	}
 	counts := b.socket.Counts()
-	if probes, _ := b.socket.Overrun(); counts.Unknown.Load() == 0 || counts.Stray.Load() == 0 || probes == 0 {
+	if probes := counts.Probes.Load(); counts.Unknown.Load() == 0 || counts.Stray.Load() == 0 || probes == 0 {
 		t.Errorf("unknown %d, stray %d, probes too large or too many %d", counts.Unknown.Load(), counts.Stray.Load(), probes)
 	}
 	if n := counts.Failed.Load(); n != 0 {
@@ -202,8 +202,7 @@ func TestAFullQueueDrops(t *testing.T) {
 		for range 200 {
 			c.Write(probeHead)
 		}
-		probes, stun := s.Overrun()
-		return probes > 0 && stun == 0
+		return s.Counts().Probes.Load() > 0 && s.Counts().STUN.Load() == 0
 	})
 	<-let
 	close(hold)
