@@ -3,6 +3,8 @@
 package mesh
 
 import (
+	"slices"
+
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/kernel"
 	"github.com/tombolo-io/tombolo/internal/kernel/wireguard"
@@ -32,8 +34,12 @@ func (m *Mesh) apply(names kernel.Names, former []kernel.Names) error {
 	for _, n := range forgotten {
 		m.log.Warn("too many names of before are known: what bears these is not looked for any more", "link", n.Link, "filter", n.Filter, "table", n.Table)
 	}
-	if err := next.Write(m.cfg.StateDir); err != nil {
-		return err
+	// What is on disk already is not written: a full disk keeps no node from starting. Names are
+	// known from there alone, so what could not be read has none.
+	if !slices.Equal(next.Names, m.applied.Names) {
+		if err := next.Write(m.cfg.StateDir); err != nil {
+			return err
+		}
 	}
 	m.applied = next
 	for _, n := range former {
