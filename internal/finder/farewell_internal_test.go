@@ -45,7 +45,7 @@ func TestAFarewellIsBelowTheWordThatFollows(t *testing.T) {
 	now := time.Date(2026, 11, 22, 5, 0, 0, 0, time.UTC)
 	for name, last := range map[string]uint64{"the clock is right": 1, "the clock is behind": uint64(now.Add(time.Hour).UnixNano())} {
 		t.Run(name, func(t *testing.T) {
-			a := newAnnouncer(memberKeyOf(t), []seal.Keys{old, fresh}, limit.DiscoveryTTL, last)
+			a := newAnnouncer(drawnKey(t), []seal.Keys{old, fresh}, limit.DiscoveryTTL, last)
 			if err := a.announce(now, seal.Member{Node: "a"}); err != nil {
 				t.Fatal(err)
 			}

@@ -101,7 +101,7 @@ func TestDownLeavesWhatRuns(t *testing.T) {
 	r.to(input())
 	before := n.dump()
 	var steps []plan.Step
-	err := n.host.Do(func() (err error) { steps, err = routing.Down(routing.Names(input().Options)); return err })
+	err := n.host.Do(func() (err error) { steps, err = routing.Down(routing.Names(input().Options), t.TempDir()); return err })
 	if !fault.Has(err, fault.CodeStateBusy) || len(steps) > 0 {
 		t.Errorf("under a mesh that runs %d steps were made, and it said %v", len(steps), err)
 	}
