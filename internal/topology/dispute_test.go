@@ -114,3 +114,42 @@ func TestNobodyTakesAnothersOverlayAddress(t *testing.T) {
 		t.Errorf("a hub's address is %s", got)
 	}
 }
+
+// TestOnesOwnOverlayAddressIsNotOutside: a member that names its address in the mesh among
+// the others says nothing by it, not for itself either when it lost it.
+func TestOnesOwnOverlayAddressIsNotOutside(t *testing.T) {
+	const to = "10.60.0.1" // beyond the pool: one within it is not disputed
+	has := func(in *topology.Input) { in.Self.Overlay4 = netip.MustParseAddr(to) }
+	names := func(in *topology.Input) { in.Self.Addresses = addrs("192.0.2.1", to) }
+	disputes := func(in *topology.Input) {
+		m := member(4, to)
+		m.Key = topology.Key{}
+		in.Members = append(in.Members, m)
+	}
+	for name, c := range map[string]struct {
+		changes []func(*topology.Input)
+		want    string // overlay addresses of peers need no mark: clear, to the link
+		peer    bool
+	}{
+		"another one has it":                 {nil, "clear", true},
+		"this node has it too":               {[]func(*topology.Input){has}, "clear", true},
+		"and names it":                       {[]func(*topology.Input){has, names}, "clear", true},
+		"a third one is there":               {[]func(*topology.Input){disputes}, "lost", false},
+		"where this node has it too":         {[]func(*topology.Input){disputes, has}, "lost", false},
+		"where this node has it and says so": {[]func(*topology.Input){disputes, has, names}, "lost", false},
+		"where this node is there as well":   {[]func(*topology.Input){disputes, names}, "clear", false},
+	} {
+		in := three()
+		in.Self.ID, in.Members[1].ID = "m3", "m1" // the smaller id has it
+		in.Members[1].Overlay4 = netip.MustParseAddr(to)
+		for _, change := range c.changes {
+			change(&in)
+		}
+		if got := where(in, to); got != c.want {
+			t.Errorf("%s: it is %s, want %s", name, got, c.want)
+		}
+		if _, peers, _ := topology.Plan(in); peers[0].ID != "m1" || peers[0].Overlay4.IsValid() != c.peer {
+			t.Errorf("%s: of the peers, %+v has it", name, peers[0])
+		}
+	}
+}
