@@ -38,6 +38,9 @@ func crowd(t *rapid.T) (members []topology.Member, first int) {
 		if rapid.IntRange(0, 5).Draw(t, "under") == 0 {
 			m.Addresses = []netip.Addr{netip.AddrFrom4([4]byte{10, 0, 0, last("underlay")})}
 		}
+		if rapid.IntRange(0, 5).Draw(t, "reachable") == 0 {
+			m.Endpoints = []netip.Addr{netip.AddrFrom4([4]byte{10, 0, 0, last("endpoint")})}
+		}
 		if rapid.IntRange(0, 9).Draw(t, "without a key") == 0 {
 			m.Key = topology.Key{}
 		}
@@ -65,7 +68,7 @@ func owner(members []topology.Member, a netip.Addr) (best string, overlay, dispu
 		}
 	}
 	disputed = best != "" && slices.ContainsFunc(members, func(m topology.Member) bool {
-		return m.ID != best && m.Overlay4 != a && slices.Contains(m.Addresses, a)
+		return m.ID != best && m.Overlay4 != a && slices.Contains(slices.Concat(m.Addresses, m.Endpoints), a)
 	})
 	return best, overlay, disputed
 }
@@ -77,6 +80,13 @@ func TestEveryNodeComesToTheSameOwners(t *testing.T) {
 			in := topology.Input{Self: self, Members: rapid.Permutation(members).Draw(t, "order"), Options: options()}
 			in.Options.Bypass = rapid.Bool().Draw(t, "bypass")
 			in.Health = map[string]topology.Health{members[0].ID: {Down: true, MTU: 1290}}
+			for _, m := range members { // who has answered, from where he says or from elsewhere
+				if rapid.IntRange(0, 2).Draw(t, "answered") == 0 {
+					h := in.Health[m.ID]
+					h.At = append(slices.Concat(m.Addresses, m.Endpoints), netip.AddrFrom4([4]byte{10, 0, 0, byte(rapid.IntRange(0, first-1).Draw(t, "from"))}))
+					in.Health[m.ID] = h
+				}
+			}
 			sameOwners(t, in, members, min(2*first, 256))
 		}
 	})
@@ -121,6 +131,7 @@ func sameOwners(t rapid.TB, in topology.Input, members []topology.Member, first 
 			}
 		}
 		want, overlay, disputed := owner(members, a)
+		best := want
 		theirs := want != "" && want != self.ID
 		if disputed && want != self.ID {
 			want = ""
@@ -136,9 +147,13 @@ func sameOwners(t rapid.TB, in topology.Input, members []topology.Member, first 
 		case len(has) != 1 || has[0] != want:
 			t.Fatalf("at %s: %s is allowed to %v, want %s", self.ID, a, has, want)
 		}
-		// This machine is where it says, but for its address in the mesh: that it lost it to
-		// another one does not put it outside.
-		there := self.Overlay4 != a && slices.Contains(self.Addresses, a)
+		// This machine is where it says, and where others have answered from that say so, but
+		// for what is their own address in the mesh: that it was lost to another one does not
+		// put it outside.
+		there := slices.ContainsFunc(members, func(m topology.Member) bool {
+			says := m.Overlay4 != a && slices.Contains(slices.Concat(m.Addresses, m.Endpoints), a)
+			return says && m.ID != best && (m.ID == self.ID || slices.Contains(in.Health[m.ID].At, a))
+		})
 		shut := theirs && disputed && !there
 		if shut != closed(s, peers, a) {
 			t.Fatalf("at %s: %s is disputed: %v; closed: %v", self.ID, a, shut, !shut)
