@@ -37,11 +37,12 @@ type lesson struct {
 	Node     string         `json:"node,omitempty"`
 	Ranges   []netip.Prefix `json:"ranges"`
 	Excluded []netip.Prefix `json:"excluded,omitempty"`
-	First    time.Time      `json:"first"`         // since when it is known
-	Gone     time.Time      `json:"gone,omitzero"` // since when nothing is heard of it
+	First    time.Time      `json:"first"`           // since when it is known
+	Keyed    bool           `json:"keyed,omitempty"` // it has had a key: what was sent there went into the mesh
+	Gone     time.Time      `json:"gone,omitzero"`   // since when nothing is heard of it, or it is there without the key
 }
 
-// closed says whether a member is gone.
+// closed says whether a member is gone, or has no key any more.
 func (l *lesson) closed() bool { return !l.Gone.IsZero() }
 
 // span is for how long a member was heard of: of whom it was for the shortest time is
@@ -77,7 +78,7 @@ type keeping struct {
 
 // next is what is known after a look at the members, and what was left out of it because
 // there is too much.
-func (b learned) next(r roster.Result, now time.Time, k keeping) (out learned, left int) {
+func (b learned) next(r roster.Result, now time.Time, bounds keeping) (out learned, left int) {
 	out.Own = b.Own
 	before := map[string]*lesson{}
 	for i := range b.Members {
@@ -92,7 +93,7 @@ func (b learned) next(r roster.Result, now time.Time, k keeping) (out learned, l
 	gone[keyOf(roster.TierNative, r.Self.ID)] = true
 	for i := range r.Members {
 		m := &r.Members[i]
-		l := lesson{ID: m.ID, Keys: keysOfMember(m), Node: m.Node, Ranges: m.Ranges, Excluded: m.Excluded, First: now}
+		l := lesson{ID: m.ID, Keys: keysOfMember(m), Node: m.Node, Ranges: m.Ranges, Excluded: m.Excluded, First: now, Keyed: m.Key != roster.Key{}}
 		for _, e := range m.Entries {
 			if e.Source.Tier >= roster.TierNative {
 				gone[keyOf(e.Source.Tier, e.Succeeds)] = true
@@ -100,8 +101,15 @@ func (b learned) next(r roster.Result, now time.Time, k keeping) (out learned, l
 		}
 		for _, k := range l.Keys {
 			gone[k] = true
-			if was := before[k]; was != nil && was.First.Before(l.First) {
+			was := before[k]
+			if was == nil {
+				continue
+			}
+			if was.First.Before(l.First) {
 				l.First = was.First
+			}
+			if !l.Keyed && was.Keyed {
+				l.unkeyed(was.Gone, now, bounds.most)
 			}
 		}
 		if len(l.Ranges) > 0 {
@@ -115,12 +123,24 @@ func (b learned) next(r roster.Result, now time.Time, k keeping) (out learned, l
 		if !l.closed() {
 			l.Gone = now
 		}
-		if now.Sub(l.Gone) < k.most {
+		if now.Sub(l.Gone) < bounds.most {
 			out.Members = append(out.Members, l)
 		}
 	}
-	out.Members, left = bounded(out.Members, now, k)
+	out.Members, left = bounded(out.Members, now, bounds)
 	return out, left
+}
+
+// unkeyed closes the ranges of a member that is there without the key that it has had: a node
+// that starts again may say its ranges before it says who it is in the mesh. That was no
+// farewell, and counts for as long as silence does.
+func (l *lesson) unkeyed(since, now time.Time, most time.Duration) {
+	if since.IsZero() {
+		since = now
+	}
+	if now.Sub(since) < most {
+		l.Keyed, l.Gone = true, since
+	}
 }
 
 // bounded keeps whom it knows for the longest time, in the order of ids.
@@ -285,7 +305,7 @@ func (m *Mesh) tellClosed(was, next learned) {
 	for _, l := range next.Members {
 		if l.closed() && !before[l.Keys[0]] && told < limit.RoutingTold {
 			told++
-			m.log.Warn("nothing is heard of a member any more: its ranges are closed, and packets for them are lost", "node", l.Node, "id", l.ID, "ranges", l.Ranges)
+			m.log.Warn("nothing is heard of a member, or of its key, any more: its ranges are closed, and packets for them are lost", "node", l.Node, "id", l.ID, "ranges", l.Ranges)
 		}
 	}
 }

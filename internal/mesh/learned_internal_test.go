@@ -33,6 +33,12 @@ func lower(id, node string) roster.Member {
 	return roster.Member{Facts: roster.Facts{ID: id, Node: node}, Tier: roster.TierOlder, Entries: []roster.Entry{{ID: id, Source: roster.Source{Tier: roster.TierOlder}, Succeeds: "b"}}}
 }
 
+// unkeyed is a member as it is known without its key.
+func unkeyed(m roster.Member) roster.Member {
+	m.Key = roster.Key{}
+	return m
+}
+
 func closedOf(b learned) (out []string) {
 	for _, c := range b.closed() {
 		out = append(out, c.ID)
@@ -57,6 +63,7 @@ func TestWhatIsLearnedStaysClosed(t *testing.T) {
 		"b has said farewell":       {roster.Result{Members: []roster.Member{a}, Removed: []string{"b"}}, time.Minute, nil},
 		"b has another id now":      {roster.Result{Members: []roster.Member{a, {Facts: roster.Facts{ID: "c"}, Tier: roster.TierNative, Entries: []roster.Entry{entryOf("c", "b")}}}}, time.Minute, nil},
 		"b is named by another id":  {roster.Result{Members: []roster.Member{a, {Facts: roster.Facts{ID: "f"}, Tier: roster.TierStatic, Entries: []roster.Entry{{ID: "f", Source: roster.Source{Tier: roster.TierStatic}}, entryOf("b", "")}}}}, time.Minute, nil},
+		"b has no key any more":     {roster.Result{Members: []roster.Member{a, unkeyed(b)}}, time.Minute, []string{"b"}},
 		"b announces nothing more":  {roster.Result{Members: []roster.Member{a, ranged("b", "nb")}}, time.Minute, nil},
 		"another one with its name": {roster.Result{Members: []roster.Member{a, ranged("x", "nb", "10.9.0.0/16")}}, time.Minute, []string{"b"}},
 		"a lower tier has its id":   {roster.Result{Members: []roster.Member{a, lower("b", "nb")}}, time.Minute, []string{"b"}},
@@ -77,6 +84,54 @@ func TestWhatIsLearnedStaysClosed(t *testing.T) {
 		back, _ := got.next(both, begin.Add(c.after+time.Second), usual)
 		if now := closedOf(back); slices.Contains(now, "a") || slices.Contains(now, "b") {
 			t.Errorf("%s: who is back is closed: %v", name, closedOf(back))
+		}
+	}
+}
+
+// TestAKeyThatIsMissingOpensNothing: whatever is heard of a member after each other, with its
+// key, without, or nothing, its range is governed from the first word with a key on; until
+// it says farewell or announces nothing, the operator opens it, or the time is over.
+func TestAKeyThatIsMissingOpensNothing(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0)
+	usual := keeping{time.Hour, 100, 100}
+	b := ranged("b", "nb", "10.2.0.0/16")
+	with, without, silent := roster.Result{Members: []roster.Member{b}}, roster.Result{Members: []roster.Member{unkeyed(b)}}, roster.Result{}
+	looks := []roster.Result{with, without, silent}
+	for n := range 81 {
+		l, _ := learned{}.next(with, now, usual)
+		for i, left := 0, n; i < 4; i, left = i+1, left/3 {
+			r := looks[left%3]
+			l, _ = l.next(r, now.Add(time.Duration(i+1)*time.Minute), usual)
+			governed := left%3 == 0 || slices.Equal(closedOf(l), []string{"b"})
+			if !governed || left%3 == 0 && len(closedOf(l)) > 0 {
+				t.Errorf("%d, look %d: with a key %v; closed are %v", n, i, left%3 == 0, closedOf(l))
+			}
+		}
+	}
+	never, _ := learned{}.next(without, now, usual)
+	if never, _ = never.next(without, now.Add(time.Minute), usual); len(closedOf(never)) > 0 {
+		t.Error("who has never had a key is closed")
+	}
+	gone, _ := learned{}.next(with, now, usual)
+	gone, _ = gone.next(without, now.Add(time.Minute), usual)
+	for name, next := range map[string]func() learned{
+		"a farewell": func() learned {
+			l, _ := gone.next(roster.Result{Removed: []string{"b"}}, now.Add(2*time.Minute), usual)
+			return l
+		},
+		"the time": func() learned { l, _ := gone.next(without, now.Add(2*time.Hour), usual); return l },
+		"no range": func() learned {
+			l, _ := gone.next(roster.Result{Members: []roster.Member{unkeyed(ranged("b", "nb"))}}, now.Add(2*time.Minute), usual)
+			return l
+		},
+		"an operator": func() learned { l, _ := gone.without("nb"); return l },
+	} {
+		l := next()
+		if len(closedOf(l)) > 0 {
+			t.Errorf("%s does not open %v", name, closedOf(l))
+		}
+		if l, _ = l.next(without, now.Add(2*time.Hour+time.Minute), usual); name != "a farewell" && len(closedOf(l)) > 0 {
+			t.Errorf("after %s it is closed again", name)
 		}
 	}
 }
