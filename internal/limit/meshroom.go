@@ -39,6 +39,9 @@ const (
 	// MeshClosed is for how long ranges stay closed of whom nothing is heard: a week, so that
 	// somebody looks at a machine that died on a Friday. MeshClosedMost bounds what may be set.
 	MeshClosed, MeshClosedMost = 7 * 24 * time.Hour, 10 * 366 * 24 * time.Hour
+	// MeshLearnedPause is for how long the file of them is left alone after a write, for each member
+	// in it: 1,000 that come one by one are written every 10 s, and of 10 each one at once.
+	MeshLearnedPause = 10 * time.Millisecond
 	// MeshLearnedFile bounds the file of them.
 	MeshLearnedFile = 8 << 20
 	// MeshApplied bounds the names under which a node may still have something in the kernel: each

@@ -195,6 +195,25 @@ func (b learned) same(o learned) bool {
 	return err1 == nil && err2 == nil && string(x) == string(y)
 }
 
+// lacks says whether a file would open something after a kill: ranges of who is there with a key
+// are not in it as they are.
+func (b learned) lacks(now learned) bool {
+	known := make(map[string]*lesson, len(b.Members))
+	for i := range b.Members {
+		known[b.Members[i].Keys[0]] = &b.Members[i]
+	}
+	return slices.ContainsFunc(now.Members, func(l lesson) bool {
+		was := known[l.Keys[0]]
+		return l.Keyed && (was == nil || !was.Keyed || !slices.Equal(was.Ranges, l.Ranges) || !slices.Equal(was.Excluded, l.Excluded))
+	})
+}
+
+// pause is for how long a file that was just written is left alone, though somebody has come: a
+// crowd of whom each comes at another moment costs a write of all of them in a while.
+func (b learned) pause() time.Duration {
+	return min(limit.MeshQuiet, time.Duration(len(b.Members))*limit.MeshLearnedPause)
+}
+
 // readLearned reads what the last run knew. That there is none yet is no mistake; what
 // cannot be read is: ranges that nobody speaks of would be sent in clear.
 func readLearned(dir string) (learned, error) {
@@ -231,9 +250,11 @@ func (b learned) write(dir string) error {
 	return written(path, store.Write(path, append(text, '\n')))
 }
 
-// learn takes over who is there now. What cannot be written counts all the same, until the
-// end of this process.
-func (m *Mesh) learn(r roster.Result, now time.Time) {
+// learn takes over who is there now, and says after how long it wants to be asked again, as not
+// all of that is on disk; 0, if it is. Who has come is on disk before anything is routed there,
+// but in a crowd: a killed node would open its ranges at the next start. What cannot be written
+// counts all the same, until the end of this process.
+func (m *Mesh) learn(r roster.Result, now time.Time) (again time.Duration) {
 	m.learning.Lock()
 	defer m.learning.Unlock()
 	m.mu.Lock()
@@ -243,12 +264,25 @@ func (m *Mesh) learn(r roster.Result, now time.Time) {
 	next, left := was.next(r, now, k)
 	m.mu.Lock()
 	m.learned, m.unlearned = next, left
-	late := now.Sub(m.keptAt).Abs() >= limit.MeshQuiet
+	since, lacks, pause := now.Sub(m.keptAt).Abs(), m.onDisk.lacks(next), next.pause()
+	if m.unkept != nil {
+		pause = limit.MeshQuiet
+	}
 	m.mu.Unlock()
-	if late || len(next.closed()) != len(was.closed()) { // in a large mesh somebody comes at any moment
+	if since >= limit.MeshQuiet || len(next.closed()) != len(was.closed()) || lacks && since >= pause {
 		m.keepLearned(next, now)
+		since = 0
 	}
 	m.tellClosed(was, next)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.onDisk.lacks(next) {
+		return 0
+	}
+	if m.unkept != nil {
+		pause = limit.MeshQuiet
+	}
+	return max(pause-since, limit.MeshGather)
 }
 
 // keepLast writes what the end of the process would lose.

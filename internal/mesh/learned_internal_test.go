@@ -3,6 +3,7 @@
 package mesh
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/limit"
 	"github.com/tombolo-io/tombolo/internal/roster"
 )
 
@@ -202,6 +204,52 @@ func TestLearnedOutlivesTheProcess(t *testing.T) {
 		if _, err := readLearned(dir); !fault.Has(err, fault.CodeStateCorrupt) || !strings.Contains(fault.From(err).Explain(), path) {
 			t.Errorf("%s: %v", junk, err)
 		}
+	}
+}
+
+// TestWhoComesIsOnDiskBeforeItIsRouted: a node that is killed a moment after it has heard of a
+// member knows its ranges at the next start. A crowd that comes one by one is written together,
+// and no later than that; a disk that takes nothing is not tried all the time.
+func TestWhoComesIsOnDiskBeforeItIsRouted(t *testing.T) {
+	dir := t.TempDir()
+	m, _ := newRoom(t, dir, nil)
+	onDisk := func() int {
+		t.Helper()
+		b, err := readLearned(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(b.Members)
+	}
+	now := time.Now().Round(0)
+	m.learn(roster.Result{}, now)
+	b := ranged("b", "nb", "10.2.0.0/16")
+	step := func(after time.Duration, want int, again bool, members ...roster.Member) {
+		t.Helper()
+		now = now.Add(after)
+		got := m.learn(roster.Result{Members: members}, now)
+		if n := onDisk(); n != want || (got > 0) != again || got > limit.MeshQuiet {
+			t.Errorf("%d of %d members are on disk, want %d; again after %v", n, len(members), want, got)
+		}
+	}
+	step(200*time.Millisecond, 1, false, b)
+	b.Ranges = append(b.Ranges, netip.MustParsePrefix("10.3.0.0/16"))
+	step(100*time.Millisecond, 1, false, b)
+	if saved, err := readLearned(dir); err != nil || len(saved.Members[0].Ranges) != 2 {
+		t.Errorf("on disk is %+v, %v", saved, err)
+	}
+	crowd := []roster.Member{b}
+	for i := range 500 {
+		crowd = append(crowd, ranged(fmt.Sprint("m", i), fmt.Sprint("n", i), fmt.Sprintf("10.100.%d.%d/32", i/250, i%250)))
+	}
+	step(time.Second, 1, true, crowd...)
+	step(4010*time.Millisecond, 501, false, crowd...)
+	if err := errors.Join(os.Remove(filepath.Join(dir, learnedFile)), os.MkdirAll(filepath.Join(dir, learnedFile, "x"), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	crowd = append(crowd, ranged("last", "nlast", "10.4.0.0/16"))
+	if again := m.learn(roster.Result{Members: crowd}, now.Add(time.Minute)); again != limit.MeshQuiet {
+		t.Errorf("what the disk does not take is tried again after %v", again)
 	}
 }
 

@@ -39,7 +39,9 @@ func (m *Mesh) followMembers(ctx context.Context) error {
 		result, more := m.finder.Result()
 		var later <-chan time.Time
 		if asked || time.Since(planned) >= limit.MeshQuiet || len(roster.Events(before, result)) > 0 {
-			m.follow(result)
+			if again := m.follow(result); again > 0 {
+				later = time.After(again)
+			}
 			before, planned, asked = result, time.Now(), false
 		} else {
 			later = time.After(limit.MeshQuiet - time.Since(planned))
@@ -47,6 +49,7 @@ func (m *Mesh) followMembers(ctx context.Context) error {
 		select {
 		case <-more:
 		case <-later:
+			asked = true
 		case <-m.look:
 			asked = true
 		case <-ctx.Done():
@@ -56,8 +59,9 @@ func (m *Mesh) followMembers(ctx context.Context) error {
 	}
 }
 
-// follow plans with what is known now.
-func (m *Mesh) follow(result roster.Result) {
+// follow plans with what is known now, and says after how long to do so again without news; 0, if
+// never.
+func (m *Mesh) follow(result roster.Result) (again time.Duration) {
 	was := m.overlayNow().Gave
 	changed, err := m.reconsider(result)
 	if err != nil {
@@ -68,7 +72,7 @@ func (m *Mesh) follow(result roster.Result) {
 		ring(m.say)
 	}
 	m.doubt(result)
-	m.learn(result, time.Now().Round(0))
+	again = m.learn(result, time.Now().Round(0))
 	if err := m.networks(); err != nil {
 		m.log.Warn("the addresses of this machine cannot be read", tell.AttrReason, err)
 	}
@@ -79,6 +83,7 @@ func (m *Mesh) follow(result roster.Result) {
 	r.Set(m.input(result))
 	m.tunnels()
 	m.lookOutside()
+	return again
 }
 
 // networks reads those of this machine's links.
