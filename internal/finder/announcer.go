@@ -271,22 +271,18 @@ func (a *announcer) succeed(now time.Time, next identity) error {
 	return a.seal(now, word)
 }
 
-// rekey goes on under other secrets. The farewell is for those that are none any more: its
-// version is above what was said under them, and below what follows under the others, so that
-// who has both kinds heeds the latter whichever he hears first.
-func (a *announcer) rekey(now time.Time, keys []seal.Keys) (last farewell, err error) {
+// rekey goes on under other secrets.
+func (a *announcer) rekey(now time.Time, keys []seal.Keys) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	before, next := a.keys, a.now
+	before := a.keys
 	a.keys = keys
-	if next.member == nil || next.leaving {
-		return farewell{}, nil
+	if a.now.member == nil || a.now.leaving {
+		return nil
 	}
-	next.version = max(next.version, a.rival.floor) + 1
-	last = farewell{next.id.key, next.version}
-	if err := a.seal(now, next); err != nil {
+	if err := a.seal(now, a.now); err != nil {
 		a.keys = before
-		return farewell{}, err
+		return err
 	}
-	return last, nil
+	return nil
 }

@@ -45,8 +45,6 @@ type client struct {
 
 	taken    chan struct{} // an announcement was taken, of takenOf
 	takenOf  atomic.Pointer[seal.MemberID]
-	took     atomic.Uint64                 // the newest version that the service took
-	last     farewell                      // set when its secret is given up, before it is held no more
 	retired  atomic.Pointer[seal.MemberID] // the old key of ours that this service knows to be over
 	left     chan struct{}                 // closed when a farewell was taken
 	leftOnce sync.Once

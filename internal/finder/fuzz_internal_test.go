@@ -56,7 +56,7 @@ func victimAt(t testing.TB, now time.Time) *victim {
 	v := &victim{known: fixedKey(t, 'k'), client: &client{
 		service: Service{Name: "svc", place: place{secure: true, host: "svc", address: "svc:443"}}, keys: keys, native: newNativeBook(), self: self,
 		older: newOlderBook("svc", "cluster", secret.Sidero()), log: slog.New(slog.DiscardHandler), metrics: tell.NewFinder(prometheus.NewRegistry(), tell.FinderReadings{}),
-		changed: func() {}, taken: make(chan struct{}, 1), left: make(chan struct{}),
+		changed: func() {}, renewed: func() {}, taken: make(chan struct{}, 1), left: make(chan struct{}),
 	}}
 	v.entry = entryOf(t, keys, v.known, seal.Content{Version: 100, TTL: time.Minute, Member: (&seal.Member{Node: "known"}).Message()})
 	if _, how, err := v.native.hear(now, keys, heardFrom{name: "svc", at: now}, v.entry); how != heardNews {
@@ -99,6 +99,7 @@ func nativeFrames(t testing.TB) (out [][]byte) {
 		{}, {Frame: &discovery.FromService_Challenge{Challenge: &discovery.Challenge{Nonce: make([]byte, 32), VersionMin: 1, VersionMax: 1}}},
 		{Frame: &discovery.FromService_Welcome{Welcome: &discovery.Welcome{ObservedIp: []byte{1, 2, 3}, ObservedPort: 70000, TtlMax: 1, SealedMax: 1 << 31}}},
 		{Frame: &discovery.FromService_Snapshot{Snapshot: &discovery.Snapshot{Entries: []*discovery.Entry{good, v.entry, bad}, Last: true, Settled: true}}},
+		change(entryOf(t, v.keys, v.known, seal.Content{Version: 101, TTL: time.Minute, Member: (&seal.Member{Node: "known"}).Message()})), // its lease alone is another
 		change(next), change(forged), change(good, good, v.keys.Remove(v.known, 101, time.Minute), v.keys.Remove(other, lastVersionEver, time.Minute)),
 		change(entryOf(t, strange, other, seal.Content{Version: 7, TTL: time.Minute, Member: says}), &discovery.Entry{}, nil),
 		change(entryOf(t, v.keys, me, seal.Content{Version: 1 << 60, TTL: time.Minute, Member: says}), v.keys.Remove(me, lastVersionEver, time.Minute)),

@@ -140,7 +140,6 @@ func (a *attending) take(f *discovery.FromService) error {
 		a.stand()
 		if f.GetAck().GetVersion() == a.sent && a.sent != 0 {
 			a.told = true
-			a.c.took.Store(a.sent)
 			a.c.wasTaken(a.as.ID())
 			if word, _ := a.c.self.current(); word.leaving && word.version == a.sent {
 				a.c.status.took(0)

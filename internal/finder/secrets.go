@@ -4,11 +4,9 @@ package finder
 
 import (
 	"context"
-	"math/rand/v2"
 	"slices"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/limit"
 	"github.com/tombolo-io/tombolo/internal/run"
 	"github.com/tombolo-io/tombolo/internal/seal"
@@ -49,7 +47,9 @@ func (f *Finder) Heir(next Config) Config {
 
 // TakeSecrets goes on with the secrets of another configuration: what they have in common
 // with those of now goes on as it is. It announces this node under those that are new
-// before it attends their clusters, and forgets who was known under another one alone.
+// before it attends their clusters, and forgets who was known under another one alone. Under
+// those that are given up it says nothing any more, and its leases there end: a farewell would open
+// its ranges to who has such a one alone, though it lives on.
 func (f *Finder) TakeSecrets(next Config) error {
 	f.taking.Lock()
 	defer f.taking.Unlock()
@@ -59,17 +59,11 @@ func (f *Finder) TakeSecrets(next Config) error {
 	if slices.EqualFunc(now.keys, next.keys, same) {
 		return nil
 	}
-	last, err := f.self.rekey(time.Now(), next.keys)
-	if err != nil {
+	if err := f.self.rekey(time.Now(), next.keys); err != nil {
 		return err
 	}
 	to := &held{secrets: next.secrets, keys: next.keys}
 	to.clients = f.clientsOf(to, now.clients)
-	for _, c := range now.clients {
-		if !slices.Contains(to.clients, c) {
-			c.last = last
-		}
-	}
 	f.held.Store(to)
 	f.log.Info("this member goes on under other secrets of the cluster", "secrets", next.Clusters())
 	select {
@@ -117,7 +111,6 @@ func (f *Finder) keepClients(ctx context.Context) error {
 			<-a.over // it tells nothing of the cluster any more
 			delete(running, c)
 			c.log.Info("leaving the discovery service for a secret that was given up", "service", c.service.Name, tell.AttrCluster, c.keys.Cluster().String())
-			g.Do(func(ctx context.Context) { f.giveUp(ctx, c) })
 			if !h.has(c.keys.Cluster()) {
 				f.native.drop(time.Now(), c.keys.Cluster())
 				f.stir()
@@ -129,49 +122,6 @@ func (f *Finder) keepClients(ctx context.Context) error {
 			return g.Wait()
 		}
 	}
-}
-
-// farewell is the last word of this node under a secret that is given up.
-type farewell struct {
-	as      seal.MemberKey
-	version uint64 // 0: nothing was said under it
-}
-
-// giveUp says farewell under a secret that is this node's no more: who has that one alone
-// is to see at once that nobody is left. It comes after the service has taken the word under
-// another secret, and that has come everywhere, and below it, so that those who have both
-// never lose this node. Until the lease under the secret is over the service may be away.
-func (f *Finder) giveUp(ctx context.Context, c *client) {
-	if c.last.version == 0 {
-		return
-	}
-	late := time.Now().Add(limit.DiscoveryTTL)
-	for tries := 0; ; tries++ {
-		for !f.goesOn(c) {
-			if !run.Wait(ctx, limit.FinderGiveUpLook) || !time.Now().Before(late) {
-				return
-			}
-		}
-		if !run.Wait(ctx, limit.FinderGiveUp) || f.held.Load().has(c.keys.Cluster()) { // it is this node's again
-			return
-		}
-		err := c.remove(ctx, c.last.as, c.last.version)
-		if err == nil || ctx.Err() != nil || fault.Has(err, fault.CodeEntryStale) {
-			return
-		}
-		c.log.Debug("no farewell under a secret that was given up", "service", c.service.Name, tell.AttrReason, junkReason(c.explain(err)))
-		if !run.Wait(ctx, run.Backoff(tries, limit.FinderBackoff, rand.Float64())) || !time.Now().Before(late) {
-			return
-		}
-	}
-}
-
-// goesOn reports whether a service that is there has this node's word under a secret that it has now,
-// from after the farewell under one that was given up.
-func (f *Finder) goesOn(gone *client) bool {
-	return slices.ContainsFunc(f.clients(), func(c *client) bool {
-		return c.service.Name == gone.service.Name && c.took.Load() > gone.last.version && c.status.get().State == StateAttending
-	})
 }
 
 // drop forgets what was heard under a secret that is given up. Who was heard under another

@@ -106,10 +106,6 @@ const (
 	FinderAhead = 10 * 365 * 24 * time.Hour
 	// FinderLeave is for a farewell to all services.
 	FinderLeave = 5 * time.Second
-	// FinderGiveUp is how long after a service took a node's word under its other secrets the
-	// node says farewell there under one that was given up: the word has come everywhere by
-	// then. FinderGiveUpLook is how often it is seen whether the service has.
-	FinderGiveUp, FinderGiveUpLook = 5 * time.Second, time.Second
 
 	// FinderSettled is how often a command looks whether all sources have told all.
 	FinderSettled = 20 * time.Millisecond

@@ -17,8 +17,8 @@ import (
 
 // TestMeshSecretRotates follows docs/howto/mesh.md: the cluster's new secret comes beside
 // the old one, node by node, and the old one goes, node by node, while packets flow, direct
-// and by the relay. None is lost. Who was forgotten, and has the old one alone, is told
-// that nobody else has it.
+// and by the relay. None is lost. Who was forgotten, and has the old one alone, reaches
+// nobody, and sends nothing in clear.
 func TestMeshSecretRotates(t *testing.T) {
 	t.Parallel()
 	r := ofPlaces(t, "symmetric", "symmetric", "open", "open")
@@ -79,19 +79,31 @@ func TestMeshSecretRotates(t *testing.T) {
 	if !slices.Equal(after.Secrets, []string{id}) || after.Overlay4 != before.Overlay4 || after.Overlay6 != before.Overlay6 || after.PublicKey != before.PublicKey {
 		t.Errorf("after the rotation the node is %+v, before %+v", after, before)
 	}
-	r.eventually("who has the old secret alone is told", late.role, func() error {
+	r.eventually("who has the old secret alone reaches nobody", late.role, func() error {
 		text, s := late.mustStatus()
-		if len(s.Peers) != 0 || !strings.Contains(text, "no peer is known") || !strings.Contains(text, before.Secrets[0]) {
+		if len(s.Peers) != len(members) || slices.ContainsFunc(s.Peers, func(p peerStatus) bool { return p.State != down }) || !strings.Contains(text, before.Secrets[0]) {
 			return fmt.Errorf("its status is\n%s", text)
 		}
 		return nil
 	})
+	begin = time.Now()
+	stray := late.flood(c.overlay4)
+	r.eventually("it sends all the same", nil, func() error {
+		if stray.Lost(begin).Sent < packetsOfAStep {
+			return errNotYet
+		}
+		return nil
+	})
+	stray.End()
+	if l := stray.Lost(begin); l.Lost < l.Sent {
+		t.Errorf("who has the old secret alone was answered: %s", l)
+	}
 	for _, n := range members {
 		if _, s := n.mustStatus(); len(s.Peers) != len(members)-1 {
 			t.Errorf("%s has the peers %+v", n.name, s.Peers)
 		}
 	}
-	r.requireNoClearText(members...)
+	r.requireNoClearText(nodes...)
 }
 
 // packetsOfAStep is how many packets of a flow pass between one node's change and the next
