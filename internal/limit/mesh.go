@@ -10,8 +10,7 @@ const (
 	// MeshRanges bounds the ranges that a node accepts, and those that it excludes: each
 	// is looked at for each range of each member.
 	MeshRanges = 256
-	// MeshServers bounds the addresses of hubs, and those of further STUN servers: each
-	// is resolved again and again.
+	// MeshServers bounds the addresses of further STUN servers: each is resolved again and again.
 	MeshServers = 16
 	// MeshPatterns bounds patterns of interfaces, which each address is compared with.
 	MeshPatterns = 64

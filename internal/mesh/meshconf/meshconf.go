@@ -166,8 +166,8 @@ func (r reading) config(raw v1alpha1.MeshOptions) Config {
 			UDPGSO: or(raw.Offloads.UDPGSO, true), UDPGRO: or(raw.Offloads.UDPGRO, true),
 			TunTSO: or(raw.Offloads.TUNTSO, true), TunGRO: or(raw.Offloads.TUNGRO, true),
 		},
-		STUN: r.servers("mesh.stun", raw.STUN), Without: r.patterns(raw.Without), Policies: r.files(raw.Policies),
-		Join: raw.Join, Hubs: r.servers("mesh.hubs", raw.Hubs),
+		STUN: r.servers("mesh.stun", raw.STUN, limit.MeshServers), Without: r.patterns(raw.Without), Policies: r.files(raw.Policies),
+		Join: raw.Join, Hubs: r.servers("mesh.hubs", raw.Hubs, limit.RelayHubs),
 	}
 	if c.Engine != Userspace && c.Engine != Kernel {
 		r.add("mesh.engine", "%q is neither userspace nor kernel", c.Engine)
@@ -247,8 +247,8 @@ func (r reading) join(line string) {
 	}
 }
 
-func (r reading) servers(path string, in []string) []string {
-	r.bound(path, len(in), limit.MeshServers)
+func (r reading) servers(path string, in []string, most int) []string {
+	r.bound(path, len(in), most)
 	for i, s := range in {
 		if _, err := policy.ParseTarget(s); err != nil {
 			r.add(fmt.Sprintf("%s[%d]", path, i), "%q is not host:port", short(s))

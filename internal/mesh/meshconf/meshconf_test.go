@@ -158,6 +158,7 @@ func TestReadRefuses(t *testing.T) {
 		{"join", "nonsense", "mesh.yaml:1:14: mesh.join: it does not begin with"},
 		{"join", `"@"`, "mesh.join: there is no file behind"},
 		{"hubs", `["hub:0"]`, "mesh.hubs[0]: "},
+		{"hubs", many(limit.RelayHubs, `"a:1"`), "mesh.hubs: there are 9"},
 		{"proxy", "ftp://p", "mesh.proxy: http://host:port"},
 		{"portMaping", "true", "mesh.portMaping: unknown key"},
 	} {
