@@ -65,6 +65,7 @@ func TestEveryFormOfURI(t *testing.T) {
 		"spiffe://x/discovery/d1":                        {TrustDomain: "x", Role: id.RoleDiscovery, Name: "d1"},
 		"spiffe://x/operator/anna":                       {TrustDomain: "x", Role: id.RoleOperator, Name: "anna"},
 		"spiffe://a.b.c/cluster/c1/agent/agent-1":        {TrustDomain: "a.b.c", Role: id.RoleAgent, Cluster: cluster(t, "c1"), Name: "agent-1"},
+		"spiffe://a.b.c/cluster/c1/node/n1":              {TrustDomain: "a.b.c", Role: id.RoleNode, Cluster: cluster(t, "c1"), Name: "n1"},
 		"spiffe://a.b.c/cluster/c1/client/apiserver":     {TrustDomain: "a.b.c", Role: id.RoleClient, Cluster: cluster(t, "c1"), Name: "apiserver"},
 		"spiffe://a.b.c/cluster/cluster/agent/agent":     {TrustDomain: "a.b.c", Role: id.RoleAgent, Cluster: cluster(t, "cluster"), Name: "agent"},
 		"spiffe://" + strings.Repeat("a", 63) + "/hub/h": {TrustDomain: strings.Repeat("a", 63), Role: id.RoleHub, Name: "h"},

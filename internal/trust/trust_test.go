@@ -62,6 +62,7 @@ func TestEveryRoleIsIssuedAndVerified(t *testing.T) {
 		"a hub":        {Role: id.RoleHub, Name: "h1"},
 		"an agent":     anAgent(t),
 		"a client":     {Role: id.RoleClient, Cluster: cluster(t, "c1"), Name: "apiserver"},
+		"a node":       {Role: id.RoleNode, Cluster: cluster(t, "c1"), Name: "n1"},
 		"an operator":  {Role: id.RoleOperator, Name: "anna"},
 		"a name given": {TrustDomain: "ignored.example", Role: id.RoleOperator, Name: "anna"},
 	} {

@@ -68,12 +68,21 @@ func TestMeshHairpin(t *testing.T) {
 				want, says = "yes", "yes: nodes behind this NAT reach each other by its outer address"
 			}
 			var n struct {
-				Report struct{ UDP, Hairpin string }
-				Text   string
+				Report struct {
+					UDP, Hairpin string
+					Relays       []struct {
+						Name          string
+						LatencyMillis *float64
+					}
+				}
+				Text string
 			}
 			a.answer("MeshNetcheck", &n, "netcheck")
 			if n.Report.UDP != "yes" || n.Report.Hairpin != want || !strings.Contains(n.Text, says) {
 				t.Errorf("hairpin is %v, and netcheck says UDP %s, hairpin %s\n%s", on, n.Report.UDP, n.Report.Hairpin, n.Text)
+			}
+			if l := n.Report.Relays; len(l) != 1 || l[0].Name == "" || l[0].LatencyMillis == nil {
+				t.Errorf("netcheck does not say how far the relay is: %+v\n%s", l, n.Text)
 			}
 		})
 	}
