@@ -18,7 +18,7 @@ func newMeshForgetCommand() *cobra.Command {
 	var out outputFlag
 	cmd := &cobra.Command{
 		Use: "forget NODE", Short: "Open the ranges of a node that is gone for good", Args: exactArgs("NODE"),
-		Long: `Open the ranges of a node of which nothing is heard any more, and which has not said
+		Long: `Open the ranges of a node of which, or of whose key, nothing is heard any more, and which has not said
 farewell. Until then packets for them are lost on this node, so that nothing leaves in
 clear; afterwards they go by this machine's own routes. Each node decides for itself.
 

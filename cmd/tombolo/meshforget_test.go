@@ -41,7 +41,7 @@ func TestClosedRangesAreShown(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	st := mesh.Status{Closed: []mesh.Closed{{Node: "n7", ID: "M7", Ranges: []netip.Prefix{netip.MustParsePrefix("10.7.0.0/16"), netip.MustParsePrefix("fd07::/64")}, Since: now.Add(-2 * time.Hour), Until: now.Add(time.Hour)}}}
 	var b strings.Builder
-	if err := printMesh(&b, st, false, now); err != nil || !strings.Contains(b.String(), "closed: 10.7.0.0/16, fd07::/64 of n7, of which nothing is heard for 2h0m: lost until "+moment(now.Add(time.Hour))+", or 'tombolo mesh forget n7'") {
+	if err := printMesh(&b, st, false, now); err != nil || !strings.Contains(b.String(), "closed: 10.7.0.0/16, fd07::/64 of n7, of which, or of whose key, nothing is heard for 2h0m: lost until "+moment(now.Add(time.Hour))+", or 'tombolo mesh forget n7'") {
 		t.Errorf("%v\n%s", err, b.String())
 	}
 	wantExit(t, tombolo(t, "mesh", "forget"), 2, "NODE")

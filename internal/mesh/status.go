@@ -188,7 +188,7 @@ type Candidate struct {
 	Why     string  `json:"why,omitempty"` // it is not the one in use
 }
 
-// Closed are the ranges of a member of which nothing is heard any more: packets for them
+// Closed are the ranges of a member of which, or of whose key, nothing is heard any more: packets for them
 // are lost.
 type Closed struct {
 	Node   string         `json:"node,omitempty"`

@@ -80,7 +80,7 @@ func (w Way) About(gone []Closed, problems []Problem) []string {
 	for _, c := range gone {
 		in := func(p netip.Prefix) bool { return p.Contains(to) }
 		if len(out) < aboutMost && slices.ContainsFunc(c.Ranges, in) && !slices.ContainsFunc(c.Excluded, in) {
-			out = append(out, fmt.Sprintf("closed: it was in a range of %s (%s), of which nothing is heard any more", c.Node, c.ID))
+			out = append(out, fmt.Sprintf("closed: it was in a range of %s (%s), of which, or of whose key, nothing is heard any more", c.Node, c.ID))
 		}
 	}
 	return out

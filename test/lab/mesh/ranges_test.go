@@ -193,7 +193,7 @@ func TestMeshClosedRange(t *testing.T) {
 	lost := netip.MustParseAddr("10.90.0.7")
 	a.explained(lost.String(), "closed: it was in a range of ghost (GONE)")
 	a.flood(lost)
-	if text, _ := a.mustStatus(); !strings.Contains(text, "closed: 10.90.0.0/24 of ghost, of which nothing is heard for 1h") {
+	if text, _ := a.mustStatus(); !strings.Contains(text, "closed: 10.90.0.0/24 of ghost, of which, or of whose key, nothing is heard for 1h") {
 		t.Errorf("its status is\n%s", text)
 	}
 	if n := a.metrics().value("tombolo_mesh_closed_ranges"); n != 1 {
