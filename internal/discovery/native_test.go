@@ -5,12 +5,14 @@ package discovery
 import (
 	"context"
 	"crypto/rand"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
@@ -106,7 +108,11 @@ func (a attending) enter(k seal.Keys, m *seal.MemberKey) (all []*pb.Entry, settl
 	a.t.Helper()
 	a.prove(k, m, nil)
 	w := a.next().GetWelcome()
-	if string(w.GetObservedIp()) != "\x7f\x00\x00\x01" || w.ObservedPort == 0 || w.TtlMax != 1800 || w.SealedMax != limit.DiscoverySealed || w.Service == "" {
+	var own netip.AddrPort
+	if p, ok := peer.FromContext(a.Context()); ok {
+		own, _ = netip.ParseAddrPort(p.LocalAddr.String())
+	}
+	if string(w.GetObservedIp()) != "\x7f\x00\x00\x01" || own.Port() == 0 || w.ObservedPort != uint32(own.Port()) || w.TtlMax != 1800 || w.SealedMax != limit.DiscoverySealed || w.Service == "" {
 		a.t.Fatalf("the welcome is %v", w)
 	}
 	for {
