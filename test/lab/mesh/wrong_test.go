@@ -188,8 +188,10 @@ func TestMeshTwiceOnAMachine(t *testing.T) {
 	r.awaitAfter(flow, time.Now())
 	config := filepath.Join(a.dir, "mesh.yaml")
 	before := r.kernel(a.host)
-	apart := func(more ...string) []string {
-		return append([]string{"mesh", "--config", config, "--state-dir", filepath.Join(a.dir, "state2"), "--run-dir", filepath.Join(a.dir, "run2")}, more...)
+	tries := 0
+	apart := func(more ...string) []string { // of a new member each time: who was here before is a peer from his first word on
+		tries++
+		return append([]string{"mesh", "--config", config, "--state-dir", filepath.Join(a.dir, fmt.Sprint("state", tries)), "--run-dir", filepath.Join(a.dir, "run2")}, more...)
 	}
 	free := func(health, port string) []string { // these ports, and no join line: that of the first one is used
 		text, err := os.ReadFile(config)
