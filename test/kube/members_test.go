@@ -308,11 +308,11 @@ func (w *members) announce(t *testing.T) {
 		t.Helper()
 		runtest.Eventually(t, by+" sees of "+who+": "+what, func() bool {
 			text, err := started[by].Members(t.Context(), who)
-			return (err == nil && strings.Contains(text, what)) == has
+			return (err == nil && strings.Contains(strings.Join(strings.Fields(text), " "), what)) == has
 		})
 	}
 	for _, pair := range [][2]string{{"kp", "kq"}, {"kq", "kp"}} { // each fact with both sources
-		sees(pair[0], pair[1], kubetest.Facts(map[string]byte{"kp": 20, "kq": 21}[pair[1]]).Key.String()+"   kubernetes/annotations, kubernetes/members", true)
+		sees(pair[0], pair[1], kubetest.Facts(map[string]byte{"kp": 20, "kq": 21}[pair[1]]).Key.String()+" kubernetes/annotations, kubernetes/members", true)
 		sees(pair[0], pair[1], "machine-"+pair[1], true)
 	}
 	sees("kp", "kr", "fd00::22", true)
