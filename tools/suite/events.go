@@ -17,6 +17,7 @@ type event struct {
 	ImportPath  string // of build output
 	Test        string
 	Output      string
+	Key, Value  string // of an attribute
 	Elapsed     float64
 	FailedBuild string
 }
@@ -51,9 +52,14 @@ type pkgRun struct {
 	tally
 }
 
+// figure is the attribute (testing.T.Attr) of what a test has measured, and is shown also where it
+// passes.
+const figure = "figure"
+
 type testResult struct {
-	action string // "" while it runs
-	output []string
+	action  string // "" while it runs
+	output  []string
+	figures []string
 }
 
 func newCounter(verbose bool, show func(string, ...any)) *counter {
@@ -109,6 +115,10 @@ func (c *counter) testEvent(e event) {
 	switch e.Action {
 	case "output":
 		t.output = append(t.output, e.Output)
+	case "attr":
+		if e.Key == figure {
+			t.figures = append(t.figures, e.Value)
+		}
 	case "pass", "fail", "skip":
 		t.action = e.Action
 		c.finished(e, p, t)
@@ -126,6 +136,9 @@ func (c *counter) finished(e event, p *pkgRun, t *testResult) {
 		}
 		if c.verbose {
 			c.show("  ok    %s (%.1f s)", e.Test, e.Elapsed)
+			for _, f := range t.figures {
+				c.show("        %s", f)
+			}
 		}
 	case "skip":
 		reason := reasonOf(t.output)

@@ -51,6 +51,23 @@ func TestCount(t *testing.T) {
 	}
 }
 
+// TestFiguresAreShown of tests that pass, where each test has a line.
+func TestFiguresAreShown(t *testing.T) {
+	for _, verbose := range []bool{false, true} {
+		var shown []string
+		c := newCounter(verbose, func(format string, args ...any) { shown = append(shown, fmt.Sprintf(format, args...)) })
+		for _, line := range []string{
+			`{"Action":"run","Package":"p","Test":"A"}`, `{"Action":"attr","Package":"p","Test":"A","Key":"figure","Value":"12 ms"}`,
+			`{"Action":"attr","Package":"p","Test":"A","Key":"other","Value":"x"}`, `{"Action":"pass","Package":"p","Test":"A"}`, `{"Action":"pass","Package":"p"}`,
+		} {
+			fmt.Fprintln(c, line)
+		}
+		if got := slices.Contains(shown, "        12 ms"); got != verbose || slices.ContainsFunc(shown, func(s string) bool { return strings.Contains(s, "x") }) {
+			t.Errorf("verbose %v: %q", verbose, shown)
+		}
+	}
+}
+
 func TestFailureShowsItsOutput(t *testing.T) {
 	_, shown := count(false, "run p A", "output p A === RUN A\n", "output p A     x_test.go:3: want 1\n", "fail p A", "fail p")
 	if !slices.ContainsFunc(shown, func(s string) bool { return strings.Contains(s, "x_test.go:3: want 1") }) {

@@ -10,7 +10,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -101,27 +100,21 @@ func TestFewPairsShowEverything(t *testing.T) {
 //
 // Pairs are worlds of their own, and mostly wait: some are played at a time.
 func TestMeshGrid(t *testing.T) {
-	var mu sync.Mutex
-	var table []string
 	pairs := pairsToPlay()
 	t.Run("pairs", func(t *testing.T) {
 		for _, pair := range pairs {
 			t.Run(pair.String(), func(t *testing.T) {
 				t.Parallel()
-				row := playPair(t, pair)
-				t.Log(row)
-				mu.Lock()
-				defer mu.Unlock()
-				table = append(table, row)
+				t.Attr("figure", playPair(t, pair)) // the suite shows it
 			})
 		}
 	})
 	if len(pairs) == 0 {
 		t.Fatalf("no pair was played; %s names none that there is", pairEnv)
 	}
-	t.Logf("times from the moment at which both nodes are up\n%s", strings.Join(table, "\n"))
 }
 
+// playPair gives what came of a pair, with times from the moment at which both nodes are up.
 func playPair(t *testing.T, pair lab.Pair) string {
 	r := ofPair(t, pair)
 	theory := pair.Theory()
