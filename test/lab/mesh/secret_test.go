@@ -19,8 +19,7 @@ import (
 // the old one, node by node, and the old one goes, node by node, while packets flow, direct
 // and by the relay. None is lost. Who was forgotten, and has the old one alone, reaches
 // nobody, and sends nothing in clear.
-func TestMeshSecretRotates(t *testing.T) {
-	t.Parallel()
+func TestMeshSecretRotates(t *testing.T) { // not beside other worlds: it counts single packets
 	r := ofPlaces(t, "symmetric", "symmetric", "open", "open")
 	fresh := filepath.Join(r.dir, "new.secret")
 	id := strings.TrimSpace(r.verb(nil, "discovery", "secret", "create", fresh))
