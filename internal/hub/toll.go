@@ -78,7 +78,7 @@ func (t *toll) pay(n int) {
 func (t *toll) wait(d *debt) bool {
 	for {
 		t.mu.Lock()
-		over, deadline := t.ended, t.deadline
+		over, deadline := t.ended || t.excused.Load(), t.deadline
 		if t.wake == nil {
 			t.wake = make(chan struct{})
 		}
@@ -113,6 +113,12 @@ func (t *toll) wait(d *debt) bool {
 
 // until sets the deadline of who waits.
 func (t *toll) until(deadline time.Time) { t.change(func() { t.deadline = deadline }) }
+
+// excuse lets nobody wait any more, whose bytes others pay for.
+func (t *toll) excuse() {
+	t.excused.Store(true)
+	t.change(func() {})
+}
 
 // end lets nobody wait any more.
 func (t *toll) end() { t.change(func() { t.ended = true }) }

@@ -42,6 +42,9 @@ type Charged interface {
 	Charge(n int64)
 }
 
+// Forsaken is a target's stream that is told when its caller takes no more.
+type Forsaken interface{ Forsake() }
+
 // mistake is a caller's, and the code with which its stream ends.
 type mistake struct {
 	code codes.Code

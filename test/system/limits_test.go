@@ -344,6 +344,17 @@ func TestManyStreamsThatWaitForARateLeaveAtOnce(t *testing.T) {
 			runtest.Eventually(t, w.name+" "+what+": their places are free", func() bool { return h.used("cluster", "streams", "").Used == 0 })
 		}
 	}
+	for _, w := range h.ways("c1") {
+		if w.name != "konnectivity" {
+			continue
+		}
+		all := open(w, to.Addr(), false)
+		runtest.Eventually(t, "most have to wait", waiting(many/2))
+		for _, conn := range all {
+			go conn.Close() // with a word, as kube-apiserver does: each waits for the answer
+		}
+		runtest.Eventually(t, "their places are free after they have closed", func() bool { return h.used("cluster", "streams", "").Used == 0 })
+	}
 	w := h.ways("c1")[0]
 	all := open(w, to.Addr(), false)
 	runtest.Eventually(t, "most have to wait", waiting(many/2))
