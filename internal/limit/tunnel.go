@@ -48,6 +48,15 @@ const (
 	// TunnelFirst is for how long the handshakes of one end go first, while none of them is answered:
 	// the first one and one try more.
 	TunnelFirst = 2 * TunnelAgain
+	// TunnelCrossed is for how long what the other end began counts as begun before our handshake
+	// was done: what a machine under load takes between two packets.
+	TunnelCrossed = 250 * time.Millisecond
+	// TunnelBeside is how long a handshake of ours waits for the answer that WireGuard may be making
+	// to another one.
+	TunnelBeside = 10 * time.Millisecond
+	// TunnelGives is for how long no handshake is begun with a peer that does not use our answer to one
+	// of its own: it tries again after 5 s, and a try may be lost.
+	TunnelGives = 12 * time.Second
 	// TunnelCrossing bounds the handshakes that are looked into in a second, to see whether they
 	// cross one of our own: 50 µs each, as many as a large mesh makes when it starts.
 	TunnelCrossing = 1000

@@ -3,6 +3,7 @@
 package tunnel
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
@@ -139,13 +140,21 @@ func (b *Bind) Send(packets [][]byte, to conn.Endpoint) error {
 }
 
 func (b *Bind) sendPeer(packets [][]byte, e *endpoint) {
-	b.learn(packets, holder{peer: e})
 	e.went(packets)
-	if len(packets) == 1 && isInitiation(packets[0]) {
-		b.crossing.begun(time.Now())
+	if len(packets) != 1 || !isInitiation(packets[0]) {
+		b.learn(packets, holder{peer: e})
+		b.carry(packets, e)
+		return
 	}
-	if b.yields(packets, e) {
-		b.held.put(e)
+	now := time.Now()
+	if e.answer.Load().forbids(b, now) {
+		b.socket.counts.Crossed.Add(1)
+		return
+	}
+	b.crossing.begun(now)
+	b.learn(packets, holder{peer: e})
+	if wait := b.yields(e, now); wait > 0 {
+		b.held.put(e, wait)
 		return
 	}
 	b.carry(packets, e)
@@ -178,6 +187,9 @@ func (b *Bind) learn(packets [][]byte, to holder) {
 		b.socket.sessions.gave(b, to, p)
 		if e := to.peer; e != nil {
 			e.newest.Store(newHandshake(b, p, e.newest.Load()))
+			if !isInitiation(p) {
+				e.answer.Store(&answer{bind: b, index: binary.LittleEndian.Uint32(p[4:]), at: time.Now()})
+			}
 		}
 	}
 }

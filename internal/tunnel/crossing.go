@@ -30,9 +30,13 @@ import (
 //	greater ──1──►◄──1── lesser        both have begun
 //	greater ◄──────────2 lesser        it has answered the greater one's
 //	greater 1 (again) ─► lesser        that was answered: a replay
+//
+// A handshake that is not to be sent after an answer is told by forbids, and one that is not to
+// come in after an answer by done.
 type crossing struct {
 	private atomic.Pointer[ecdh.PrivateKey]
 	began   atomic.Int64 // when the newest of our own that may go first was sent, in Unix nanoseconds
+	came    atomic.Int64 // and when the newest of another one was let in
 
 	mu     sync.Mutex
 	second time.Time
@@ -45,6 +49,11 @@ func (c *crossing) begun(at time.Time) { c.began.Store(at.UnixNano()) }
 // idle reports whether no handshake of ours can be waiting: the usual case, which costs nothing.
 func (c *crossing) idle(now time.Time) bool {
 	return now.UnixNano()-c.began.Load() > int64(limit.TunnelAgain)
+}
+
+// beside reports whether WireGuard may be about to answer a handshake, of whatever peer.
+func (c *crossing) beside(now time.Time) bool {
+	return now.UnixNano()-c.came.Load() <= int64(limit.TunnelBeside)
 }
 
 // may reports whether one more packet may be opened. Beyond that WireGuard gets them as they
@@ -63,33 +72,63 @@ func (c *crossing) may(now time.Time) bool {
 // which is sent again then. Anybody can make a packet that names a peer: WireGuard would
 // drop it, and so do we.
 func (b *Bind) crosses(p []byte) bool {
+	if !isInitiation(p) {
+		return false
+	}
 	now := time.Now()
-	if !isInitiation(p) || b.crossing.idle(now) || !b.crossing.may(now) {
+	if b.givesWay(p, now) {
+		b.socket.counts.Crossed.Add(1)
+		return true
+	}
+	b.crossing.came.Store(now.UnixNano())
+	return false
+}
+
+func (b *Bind) givesWay(p []byte, now time.Time) bool {
+	if b.crossing.idle(now) || !b.crossing.may(now) {
 		return false
 	}
 	k, ok := b.crossing.sender(p)
 	own := b.public.Load()
-	if !ok || own == nil || bytes.Compare(own[:], k[:]) < 0 {
+	if !ok || own == nil {
 		return false
 	}
 	e := b.peers.get(k)
 	if e == nil {
 		return false
 	}
-	h := e.newest.Load()
-	if h == nil || h.bind != b || !h.waits(now) || e.way.Load().IsZero() {
+	switch h := e.newest.Load(); {
+	case h == nil || h.bind != b || h.held.Load():
+		return false
+	case h.done(now):
+		return true
+	case bytes.Compare(own[:], k[:]) > 0 && h.waits(now) && !e.way.Load().IsZero():
+		b.carry([][]byte{h.packet}, e)
+		return true
+	}
+	return false
+}
+
+// forbids reports whether no handshake of ours may be sent after an answer, which may be nil.
+//
+// The peer does not use the session of our answer, and does use another one: they are of
+// different secrets, and it tries again before long. Were a handshake of ours done first,
+// WireGuard would keep what comes of it and the session of the answer, and forget the one by which
+// packets are under way. And a moment after an answer there is none but one that WireGuard began
+// while it made the answer: of the two the peer could use one alone.
+func (a *answer) forbids(b *Bind, now time.Time) bool {
+	if a == nil || a.bind != b {
 		return false
 	}
-	b.socket.counts.Crossed.Add(1)
-	b.carry([][]byte{h.packet}, e)
-	return true
+	past := now.Sub(a.at)
+	return past <= limit.TunnelCrossed || a.old.Load() && past <= limit.TunnelGives
 }
 
 // newHandshake notes one that is sent after another, which may be none.
 func newHandshake(b *Bind, packet []byte, was *handshake) *handshake {
 	h := &handshake{bind: b, packet: bytes.Clone(packet), at: time.Now()}
 	h.first = h.at
-	if was != nil && was.bind == b && isInitiation(packet) && isInitiation(was.packet) && !was.answered.Load() && h.at.Sub(was.at) < limit.TunnelFirst {
+	if was != nil && was.bind == b && isInitiation(packet) && isInitiation(was.packet) && was.answered.Load() == 0 && h.at.Sub(was.at) < limit.TunnelFirst {
 		h.first = was.first
 	}
 	return h
@@ -99,8 +138,16 @@ func newHandshake(b *Bind, packet []byte, was *handshake) *handshake {
 // go first. After a while that ends, for a third of the time: the other end may drop ours for
 // good, as it does when this machine's clock was put back, and answers those of its own alone.
 func (h *handshake) waits(now time.Time) bool {
-	return isInitiation(h.packet) && !h.answered.Load() && now.Sub(h.at) <= limit.TunnelAgain &&
+	return isInitiation(h.packet) && h.answered.Load() == 0 && now.Sub(h.at) <= limit.TunnelAgain &&
 		now.Sub(h.first)%(limit.TunnelFirst+limit.TunnelAgain) <= limit.TunnelFirst
+}
+
+// done reports whether an answer to what we have begun came a moment ago. What the peer has begun
+// was under way then, and it knows no more of it. WireGuard would make both at once, and mix them up:
+// what comes by the session goes nowhere until it is replaced, 15 s later.
+func (h *handshake) done(now time.Time) bool {
+	took := h.answered.Load()
+	return took != 0 && isInitiation(h.packet) && now.Sub(h.at)-time.Duration(took) <= limit.TunnelCrossed
 }
 
 // answer notes that a packet answers what we have begun: whether it is a good one, WireGuard
@@ -116,7 +163,7 @@ func (h *handshake) answer(p []byte) {
 		return
 	}
 	if binary.LittleEndian.Uint32(index) == binary.LittleEndian.Uint32(h.packet[4:]) {
-		h.answered.Store(true)
+		h.answered.CompareAndSwap(0, int64(time.Since(h.at))|1)
 	}
 }
 

@@ -98,8 +98,12 @@ func (e *end) Relay(_ string, _ Key, packets [][]byte) {
 }
 
 // say sends a packet into the tunnel.
-func (e *end) say() {
+func (e *end) say() { e.number(0) }
+
+// number sends a packet with a number.
+func (e *end) number(n uint32) {
 	b := make([]byte, 60)
+	binary.BigEndian.PutUint32(b[20:], n)
 	b[0], b[8], b[9] = 0x45, 64, 253
 	binary.BigEndian.PutUint16(b[2:], uint16(len(b)))
 	copy(b[12:], e.addr.AsSlice())

@@ -8,7 +8,7 @@ import "sync/atomic"
 type Counts struct {
 	Unknown   atomic.Uint64 // no kind of packet that we know
 	Stray     atomic.Uint64 // WireGuard's, for no session and no key of ours
-	Crossed   atomic.Uint64 // handshakes that had to give way to ours
+	Crossed   atomic.Uint64 // handshakes that had to give way to ours, or ours to the other end's
 	NoWay     atomic.Uint64 // to a peer that cannot be reached
 	Unsent    atomic.Uint64 // the kernel refused to send it
 	Unrelayed atomic.Uint64 // by a relay, of a peer that is not configured, or no WireGuard

@@ -3,6 +3,7 @@
 package tunnel
 
 import (
+	"encoding/binary"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -30,6 +31,7 @@ type endpoint struct {
 	watched        atomic.Bool
 	probes         atomic.Bool // it is one of ours, and knows what to do with a handshake that crosses its own
 	newest         atomic.Pointer[handshake]
+	answer         atomic.Pointer[answer] // our newest, until the peer uses its session
 
 	mu     sync.Mutex
 	shaken time.Time // by WireGuard's clock, which may jump
@@ -55,7 +57,16 @@ type handshake struct {
 	first  time.Time   // when the first one was sent of those that have had no answer
 	held   atomic.Bool // it waits to be sent
 
-	answered atomic.Bool
+	answered atomic.Int64 // since at, in nanoseconds; 0: not yet
+}
+
+// answer is that to a handshake of a peer, which may have been made with another secret than
+// ours: the peer does not use its session then.
+type answer struct {
+	bind  *Bind
+	index uint32 // of what comes by its session
+	at    time.Time
+	old   atomic.Bool // packets of another session came since
 }
 
 // take has packets go by a way from now on. A handshake that was sent by the one before, or
@@ -156,6 +167,13 @@ func (e *endpoint) came(packet []byte) {
 			h.answer(packet)
 		}
 		return
+	}
+	if a := e.answer.Load(); a != nil {
+		if binary.LittleEndian.Uint32(packet[4:]) == a.index {
+			e.answer.CompareAndSwap(a, nil)
+		} else if !a.old.Load() {
+			a.old.Store(true)
+		}
 	}
 	if len(packet) > sizeTransport {
 		e.received.Add(1)

@@ -4,6 +4,7 @@ package tunnel
 
 import (
 	"bytes"
+	"slices"
 	"sync"
 	"time"
 
@@ -11,7 +12,11 @@ import (
 	"github.com/tombolo-io/tombolo/internal/run"
 )
 
-// held are handshakes that wait for a moment before they are sent.
+// held are handshakes that wait for a moment before they are sent, and are dropped when we answer
+// one of the peer meanwhile.
+//
+// WireGuard answers in one goroutine and begins in another one. Where both are at work at once there
+// may be an answer and a handshake for the same peer, of which WireGuard knows the answer alone.
 //
 // A peer that speaks no probes has the kernel's WireGuard, and does not know what to do when
 // handshakes cross (see crossing). If it has the greater public key, it is to go first: our
@@ -23,12 +28,13 @@ type held struct {
 	alarm *run.Alarm
 
 	mu      sync.Mutex
-	waiting []heldOne // the first one is due first: all wait equally long
+	waiting []heldOne // the first one is due first
 }
 
 type heldOne struct {
 	to    *endpoint
 	shake *handshake
+	due   time.Time
 }
 
 func newHeld(b *Bind) *held {
@@ -37,14 +43,20 @@ func newHeld(b *Bind) *held {
 	return h
 }
 
-// yields reports whether a peer may go first.
-func (b *Bind) yields(packets [][]byte, e *endpoint) bool {
+// yields is for how long a peer may go first.
+func (b *Bind) yields(e *endpoint, now time.Time) time.Duration {
 	own := b.public.Load()
-	return own != nil && !e.probes.Load() && len(packets) == 1 && isInitiation(packets[0]) && bytes.Compare(own[:], e.key[:]) < 0
+	switch {
+	case own != nil && !e.probes.Load() && bytes.Compare(own[:], e.key[:]) < 0:
+		return limit.TunnelHold
+	case b.crossing.beside(now):
+		return limit.TunnelBeside
+	}
+	return 0
 }
 
 // put has the peer's newest handshake wait.
-func (h *held) put(e *endpoint) {
+func (h *held) put(e *endpoint, wait time.Duration) {
 	shake := e.newest.Load()
 	if shake == nil {
 		return // answered before it could wait
@@ -56,7 +68,12 @@ func (h *held) put(e *endpoint) {
 		h.waiting = h.waiting[1:]
 		defer h.send(first)
 	}
-	h.waiting = append(h.waiting, heldOne{e, shake})
+	due := shake.at.Add(wait)
+	at := len(h.waiting)
+	for at > 0 && h.waiting[at-1].due.After(due) {
+		at--
+	}
+	h.waiting = slices.Insert(h.waiting, at, heldOne{e, shake, due})
 	h.mu.Unlock()
 	h.alarm.Ring()
 }
@@ -71,7 +88,7 @@ func (h *held) ring() time.Duration {
 			return -1
 		}
 		first := h.waiting[0]
-		if left := limit.TunnelHold - time.Since(first.shake.at); left > 0 {
+		if left := time.Until(first.due); left > 0 {
 			h.mu.Unlock()
 			return left
 		}

@@ -86,6 +86,7 @@ type Flood struct {
 	mu   sync.Mutex
 	sent []time.Time
 	back []time.Time // zero: not yet
+	over bool        // nothing is sent any more
 }
 
 // FloodEvery is how often a flood sends: fast enough to count what a change costs,
@@ -112,7 +113,13 @@ func (f *Flood) String() string { return f.from + " to " + f.to.Addr().String() 
 
 func (f *Flood) send() {
 	every := time.NewTicker(FloodEvery)
-	defer every.Stop()
+	defer func() {
+		every.Stop()
+		f.mu.Lock()
+		f.over = true
+		f.mu.Unlock()
+		f.settle()
+	}()
 	for number := uint64(0); ; number++ {
 		f.mu.Lock()
 		f.sent, f.back = append(f.sent, time.Now()), append(f.back, time.Time{})
@@ -147,13 +154,15 @@ func (f *Flood) receive() {
 			f.back[number] = time.Now()
 		}
 		f.mu.Unlock()
+		f.settle()
 	}
 }
 
-// floodLate is for what is still under way at the end of a flood.
-const floodLate = 300 * time.Millisecond
+// floodLate is for what is still under way at the end of a flood, on a machine under load.
+const floodLate = 2 * time.Second
 
-// End stops sending, and waits a moment for what is under way.
+// End stops sending, and waits for what is under way: as long as something is, and no longer
+// than floodLate.
 func (f *Flood) End() {
 	f.once.Do(func() {
 		close(f.done)
@@ -161,6 +170,22 @@ func (f *Flood) End() {
 		f.wait.Wait()
 		timer.Stop()
 	})
+}
+
+// settle ends a flood that has ended sending, and has nothing under way: what was sent longer
+// than floodLate ago is lost.
+func (f *Flood) settle() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.over {
+		return
+	}
+	for i := len(f.sent) - 1; i >= 0 && time.Since(f.sent[i]) < floodLate; i-- {
+		if f.back[i].IsZero() {
+			return
+		}
+	}
+	f.lab.drop(f.conn)
 }
 
 // FirstAfter returns when the first of the packets came back that were sent after a
@@ -181,6 +206,8 @@ func (f *Flood) FirstAfter(moment time.Time) (time.Time, bool) {
 type Loss struct {
 	Sent, Lost int
 	Rows       int // of packets that were lost one after the other
+	// When the first and the last of the lost were sent, after the moment of the question.
+	First, Last time.Duration
 }
 
 // Lost counts the packets since a moment that have not come back; what is under way
@@ -197,7 +224,10 @@ func (f *Flood) Lost(since time.Time) Loss {
 		l.Sent++
 		before := came
 		if came = !f.back[i].IsZero(); !came {
-			l.Lost++
+			l.Last = sent.Sub(since)
+			if l.Lost++; l.Lost == 1 {
+				l.First = l.Last
+			}
 			if before {
 				l.Rows++
 			}
@@ -207,5 +237,9 @@ func (f *Flood) Lost(since time.Time) Loss {
 }
 
 func (l Loss) String() string {
-	return fmt.Sprintf("%d of %d packets lost, in %d rows", l.Lost, l.Sent, l.Rows)
+	if l.Lost == 0 {
+		return fmt.Sprintf("none of %d packets lost", l.Sent)
+	}
+	return fmt.Sprintf("%d of %d packets lost, in %d rows, sent %v to %v after",
+		l.Lost, l.Sent, l.Rows, l.First.Round(time.Millisecond), l.Last.Round(time.Millisecond))
 }

@@ -251,6 +251,12 @@ type meshStatus struct {
 	Policy *struct {
 		Fault *faultBody `json:"fault"`
 	} `json:"policy"`
+	TunnelDropped []droppedPackets `json:"tunnelDropped"`
+}
+
+type droppedPackets struct {
+	Reason  string `json:"reason"`
+	Packets uint64 `json:"packets"`
 }
 
 // faultBody is a fault as it is printed as data.

@@ -71,6 +71,10 @@ func TestMeshSecretRotates(t *testing.T) { // not beside other worlds: it counts
 		t.Logf("of %s: %s", f, loss)
 		if loss.Lost > 0 {
 			t.Errorf("packets of %s were lost with the cluster's secret: %s", f, loss)
+			for _, n := range members {
+				_, s := n.mustStatus()
+				t.Logf("%s has dropped %+v", n.name, s.TunnelDropped)
+			}
 		}
 	}
 	awaitState(a, b, relayed)
