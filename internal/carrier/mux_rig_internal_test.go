@@ -20,10 +20,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tombolo-io/tombolo/internal/port"
+	"github.com/tombolo-io/tombolo/internal/runtest"
 )
 
 // patience is how long anything here may take; reaching it is a failure, never a wait.
-const patience = 20 * time.Second
+const patience = runtest.Patience
 
 // noLeak fails a test that leaves a goroutine behind. It is called first, so
 // that its cleanup comes last.

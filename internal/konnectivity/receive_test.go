@@ -44,11 +44,11 @@ func chargedRig(t *testing.T, held *atomic.Int64) *rig {
 	})
 }
 
-// TestUploadsToStalledTargetsAreBounded: of a hundred streams that send 3 MiB to
+// TestUploadsToStalledTargetsAreBounded: of forty streams that send 3 MiB to
 // targets that do not read, those beyond the socket's budget end with limit_reached,
 // the heap stays near the budget, and what is ordinary goes on.
 func TestUploadsToStalledTargetsAreBounded(t *testing.T) {
-	const streams, size = 100, 3 << 20
+	const streams, size = 40, 3 << 20
 	var held atomic.Int64
 	r := chargedRig(t, &held)
 	conn := connect(t, r)

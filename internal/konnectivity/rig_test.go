@@ -22,11 +22,12 @@ import (
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/konnectivity"
 	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/runtest"
 	"github.com/tombolo-io/tombolo/internal/wire"
 )
 
 // bound is how long anything may take; reaching it is a failure.
-const bound = 20 * time.Second
+const bound = runtest.Patience
 
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("k8s.io/klog/v2.(*flushDaemon).run.func1"))

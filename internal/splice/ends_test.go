@@ -16,10 +16,11 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/carrier"
+	"github.com/tombolo-io/tombolo/internal/runtest"
 	"github.com/tombolo-io/tombolo/internal/splice"
 )
 
-const bound = 20 * time.Second
+const bound = runtest.Patience
 
 // peer is the far end of one side of a splice: what the other party holds.
 type peer interface {
