@@ -147,23 +147,18 @@ func (h *handshake) waits(now time.Time) bool {
 // what comes by the session goes nowhere until it is replaced, 15 s later.
 func (h *handshake) done(now time.Time) bool {
 	took := h.answered.Load()
-	return took != 0 && isInitiation(h.packet) && now.Sub(h.at)-time.Duration(took) <= limit.TunnelCrossed
+	return took > 0 && isInitiation(h.packet) && now.Sub(h.at)-time.Duration(took) <= limit.TunnelCrossed
 }
 
 // answer notes that a packet answers what we have begun: whether it is a good one, WireGuard
-// knows alone.
+// knows alone. A cookie is no session: what the peer begins after it is all there is.
 func (h *handshake) answer(p []byte) {
-	var index []byte
-	switch p[0] {
-	case typeResponse:
-		index = p[8:12]
-	case typeCookie:
-		index = p[4:8]
-	default:
-		return
-	}
-	if binary.LittleEndian.Uint32(index) == binary.LittleEndian.Uint32(h.packet[4:]) {
-		h.answered.CompareAndSwap(0, int64(time.Since(h.at))|1)
+	own := binary.LittleEndian.Uint32(h.packet[4:])
+	switch {
+	case p[0] == typeResponse && binary.LittleEndian.Uint32(p[8:]) == own && h.answered.Load() <= 0:
+		h.answered.Store(int64(time.Since(h.at)) | 1)
+	case p[0] == typeCookie && binary.LittleEndian.Uint32(p[4:]) == own:
+		h.answered.CompareAndSwap(0, refused)
 	}
 }
 

@@ -271,3 +271,35 @@ func TestWhoseHandshakesAreDroppedLetsOthersIn(t *testing.T) {
 		})
 	}
 }
+
+// TestACookieIsNoSession: a peer under load says to come again with a cookie. It may begin itself right
+// then, and its handshake is all there is.
+func TestACookieIsNoSession(t *testing.T) {
+	for _, asked := range []string{"greater", "lesser"} {
+		t.Run(asked, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const trip = 20 * time.Millisecond
+				one, two := pairOfEnds(t, trip/2)
+				defer one.close(t)
+				defer two.close(t)
+				if asked == "lesser" {
+					one, two = two, one
+				}
+				one.lose = 1 // the other end reads it, and makes no session
+				one.say()
+				time.Sleep(trip)
+				cookie := make([]byte, sizeCookie)
+				cookie[0] = typeCookie
+				copy(cookie[4:], one.engine.peers.get(two.key).newest.Load().packet[4:8])
+				one.engine.Receive(two.key, cookie)
+				began := time.Now()
+				two.say()
+				time.Sleep(time.Second)
+				synctest.Wait()
+				if at := one.arrived.Load(); at == nil || at.Sub(began) > 2*trip {
+					t.Errorf("the first packet is there at %v, want within %v of %v", at, 2*trip, began)
+				}
+			})
+		})
+	}
+}

@@ -60,6 +60,10 @@ type handshake struct {
 	answered atomic.Int64 // since at, in nanoseconds; 0: not yet
 }
 
+// refused is in place of the time of an answer where the peer gave a cookie: it is under load, and
+// wants another handshake.
+const refused = -1
+
 // answer is that to a handshake of a peer, which may have been made with another secret than
 // ours: the peer does not use its session then.
 type answer struct {
