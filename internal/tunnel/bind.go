@@ -152,9 +152,9 @@ func (b *Bind) sendPeer(packets [][]byte, e *endpoint) {
 		return
 	}
 	b.crossing.begun(now)
-	b.learn(packets, holder{peer: e})
+	shake := b.learn(packets, holder{peer: e})
 	if wait := b.yields(e, now); wait > 0 {
-		b.held.put(e, wait)
+		b.held.put(e, shake, wait)
 		return
 	}
 	b.carry(packets, e)
@@ -178,20 +178,22 @@ func (b *Bind) carry(packets [][]byte, e *endpoint) {
 }
 
 // learn reads the indexes of handshakes. Who answers one has given up its own: the answer
-// is what another way has to carry then.
-func (b *Bind) learn(packets [][]byte, to holder) {
+// is what another way has to carry then. The newest is returned, of a peer's.
+func (b *Bind) learn(packets [][]byte, to holder) (newest *handshake) {
 	for _, p := range packets {
 		if !isInitiation(p) && (len(p) != sizeResponse || p[0] != typeResponse) {
 			continue
 		}
 		b.socket.sessions.gave(b, to, p)
 		if e := to.peer; e != nil {
-			e.newest.Store(newHandshake(b, p, e.newest.Load()))
+			newest = newHandshake(b, p, e.newest.Load())
+			e.newest.Store(newest)
 			if !isInitiation(p) {
 				e.answer.Store(&answer{bind: b, index: binary.LittleEndian.Uint32(p[4:]), at: time.Now()})
 			}
 		}
 	}
+	return newest
 }
 
 func isInitiation(p []byte) bool { return len(p) == sizeInitiation && p[0] == typeInitiation }
@@ -214,7 +216,7 @@ func (b *Bind) Receive(peer Key, packet []byte) bool {
 	if owner.crosses(packet) {
 		return true
 	}
-	e.came(packet)
+	e.came(owner, packet)
 	owner.inject.put(slot{data: packet, end: e})
 	return true
 }

@@ -160,9 +160,9 @@ func (e *endpoint) went(packets [][]byte) {
 	}
 }
 
-// came counts what is received. The packet was not opened yet: that it bears an index
-// of the peer's session is enough to know that somebody is awake.
-func (e *endpoint) came(packet []byte) {
+// came counts what is received for a device. The packet was not opened yet: that it bears an
+// index of the peer's session is enough to know that somebody is awake.
+func (e *endpoint) came(of *Bind, packet []byte) {
 	if e == nil {
 		return
 	}
@@ -172,7 +172,7 @@ func (e *endpoint) came(packet []byte) {
 		}
 		return
 	}
-	if a := e.answer.Load(); a != nil {
+	if a := e.answer.Load(); a != nil && a.bind == of { // a session of another device is beside it, and not in place of it
 		if binary.LittleEndian.Uint32(packet[4:]) == a.index {
 			e.answer.CompareAndSwap(a, nil)
 		} else if !a.old.Load() {

@@ -55,12 +55,8 @@ func (b *Bind) yields(e *endpoint, now time.Time) time.Duration {
 	return 0
 }
 
-// put has the peer's newest handshake wait.
-func (h *held) put(e *endpoint, wait time.Duration) {
-	shake := e.newest.Load()
-	if shake == nil {
-		return // answered before it could wait
-	}
+// put has a handshake with a peer wait.
+func (h *held) put(e *endpoint, shake *handshake, wait time.Duration) {
 	shake.held.Store(true)
 	h.mu.Lock()
 	if len(h.waiting) >= limit.TunnelHeld { // the one that waited longest waits no more
@@ -98,10 +94,11 @@ func (h *held) ring() time.Duration {
 	}
 }
 
-// send sends one, if the peer's was not answered in its place.
+// send sends one, if the peer's was not answered in its place. What another device has begun with
+// the peer meanwhile takes no place of it.
 func (h *held) send(one heldOne) {
 	one.shake.held.Store(false)
-	if one.to.newest.Load() == one.shake {
+	if newest := one.to.newest.Load(); newest == one.shake || newest.bind != one.shake.bind {
 		h.bind.carry([][]byte{one.shake.packet}, one.to)
 	}
 }

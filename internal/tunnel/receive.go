@@ -208,7 +208,7 @@ func (s *Socket) sort(own *Bind, r *reader, in room) (stayed int) {
 			default:
 				owner.inject.put(slot{data: p, end: r.heard(in.from[i])})
 			}
-			peer.came(p)
+			peer.came(owner, p)
 		case probe.Probe:
 			s.probes.put(slot{data: p, from: in.from[i].addr, local: in.from[i].local})
 		case probe.STUN:
