@@ -150,16 +150,30 @@ func (h *handshake) done(now time.Time) bool {
 	return took > 0 && isInitiation(h.packet) && now.Sub(h.at)-time.Duration(took) <= limit.TunnelCrossed
 }
 
-// answer notes that a packet answers what we have begun: whether it is a good one, WireGuard
-// knows alone. A cookie is no session: what the peer begins after it is all there is.
-func (h *handshake) answer(p []byte) {
+// answer notes that a packet answers what we have begun with a peer: whether it is a good one,
+// WireGuard knows alone. Who is on the way and knows no key makes none that looks like one: were
+// it taken for one, the two ends would drop each other's handshakes for as long as he likes.
+// A cookie is no session: what the peer begins after it is all there is.
+func (h *handshake) answer(peer Key, p []byte) {
 	own := binary.LittleEndian.Uint32(h.packet[4:])
 	switch {
-	case p[0] == typeResponse && binary.LittleEndian.Uint32(p[8:]) == own && h.answered.Load() <= 0:
+	case !isInitiation(h.packet):
+	case p[0] == typeResponse && binary.LittleEndian.Uint32(p[8:]) == own && h.answered.Load() <= 0 && h.bind.isFor(p):
 		h.answered.Store(int64(time.Since(h.at)) | 1)
-	case p[0] == typeCookie && binary.LittleEndian.Uint32(p[4:]) == own:
+	case p[0] == typeCookie && binary.LittleEndian.Uint32(p[4:]) == own && h.refusal(peer, p):
 		h.answered.CompareAndSwap(0, refused)
 	}
+}
+
+// refusal reports whether a cookie is of the peer, and for this handshake (whitepaper, section 5.4.7).
+func (h *handshake) refusal(peer Key, p []byte) bool {
+	key := blake2s.Sum256(append([]byte("cookie--"), peer[:]...))
+	aead, err := chacha20poly1305.NewX(key[:])
+	if err != nil {
+		return false
+	}
+	_, err = aead.Open(nil, p[8:32], p[32:sizeCookie], h.packet[sizeInitiation-32:sizeInitiation-16])
+	return err == nil
 }
 
 // What a handshake of WireGuard begins with (whitepaper, section 5.4).

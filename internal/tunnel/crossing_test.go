@@ -80,8 +80,9 @@ type end struct {
 	addr    netip.Addr
 	other   *end
 	delay   time.Duration
-	lose    int64 // of the first packets
-	mute    bool  // the other one drops its handshakes
+	lose    int64        // of the first packets
+	mute    bool         // the other one drops its handshakes
+	seen    func([]byte) // by somebody on the way
 	sent    atomic.Int64
 	arrived atomic.Pointer[time.Time] // when the first packet of the other one was there
 }
@@ -89,6 +90,9 @@ type end struct {
 // Relay has the packets arrive at the other end, later.
 func (e *end) Relay(_ string, _ Key, packets [][]byte) {
 	for _, p := range packets {
+		if e.seen != nil {
+			e.seen(p)
+		}
 		if e.sent.Add(1) <= e.lose || e.mute && isInitiation(p) {
 			continue
 		}
@@ -288,9 +292,15 @@ func TestACookieIsNoSession(t *testing.T) {
 				one.lose = 1 // the other end reads it, and makes no session
 				one.say()
 				time.Sleep(trip)
-				cookie := make([]byte, sizeCookie)
-				cookie[0] = typeCookie
-				copy(cookie[4:], one.engine.peers.get(two.key).newest.Load().packet[4:8])
+				var checker device.CookieChecker
+				checker.Init(device.NoisePublicKey(two.key))
+				begun := one.engine.peers.get(two.key).newest.Load().packet
+				reply, err := checker.CreateReply(begun, binary.LittleEndian.Uint32(begun[4:]), []byte("from somewhere"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				cookie := binary.LittleEndian.AppendUint32([]byte{typeCookie, 0, 0, 0}, reply.Receiver)
+				cookie = append(append(cookie, reply.Nonce[:]...), reply.Cookie[:]...)
 				one.engine.Receive(two.key, cookie)
 				began := time.Now()
 				two.say()
@@ -301,5 +311,58 @@ func TestACookieIsNoSession(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestForgedAnswersChangeNothing: somebody on the way sees all handshakes, and answers each before the
+// other end can. He knows no key, and the two ends meet as if he were not there.
+func TestForgedAnswersChangeNothing(t *testing.T) {
+	const trip = 80 * time.Millisecond
+	forged := map[string]func(index []byte) []byte{
+		"answer": func(index []byte) []byte {
+			p := make([]byte, sizeResponse)
+			p[0] = typeResponse
+			copy(p[8:], index)
+			return p
+		},
+		"cookie": func(index []byte) []byte {
+			p := make([]byte, sizeCookie)
+			p[0] = typeCookie
+			copy(p[4:], index)
+			return p
+		},
+	}
+	for name, forge := range forged {
+		for _, victims := range []string{"greater", "lesser", "both"} {
+			t.Run(name+" to "+victims, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					greater, lesser := pairOfEnds(t, trip/2)
+					defer greater.close(t)
+					defer lesser.close(t)
+					ends := map[string]*end{"greater": greater, "lesser": lesser}
+					for which, e := range ends {
+						if victims != which && victims != "both" {
+							continue
+						}
+						e.seen = func(p []byte) {
+							if isInitiation(p) {
+								f := forge(p[4:8])
+								time.AfterFunc(time.Millisecond, func() { e.engine.Receive(e.other.key, f) })
+							}
+						}
+					}
+					began := time.Now()
+					greater.say()
+					lesser.say()
+					time.Sleep(20 * time.Second)
+					synctest.Wait()
+					for which, e := range ends {
+						if at := e.arrived.Load(); at == nil || at.Sub(began) > 2*trip {
+							t.Errorf("at the end with the %s key the first packet is there at %v, want within %v of %v", which, at, 2*trip, began)
+						}
+					}
+				})
+			})
+		}
 	}
 }

@@ -168,7 +168,7 @@ func (e *endpoint) came(of *Bind, packet []byte) {
 	}
 	if packet[0] != typeTransport {
 		if h := e.newest.Load(); h != nil {
-			h.answer(packet)
+			h.answer(e.key, packet)
 		}
 		return
 	}
