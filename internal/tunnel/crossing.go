@@ -48,12 +48,18 @@ func (c *crossing) begun(at time.Time) { c.began.Store(at.UnixNano()) }
 
 // idle reports whether no handshake of ours can be waiting: the usual case, which costs nothing.
 func (c *crossing) idle(now time.Time) bool {
-	return now.UnixNano()-c.began.Load() > int64(limit.TunnelAgain)
+	return !lately(&c.began, now, limit.TunnelAgain)
 }
 
 // beside reports whether WireGuard may be about to answer a handshake, of whatever peer.
 func (c *crossing) beside(now time.Time) bool {
-	return now.UnixNano()-c.came.Load() <= int64(limit.TunnelBeside)
+	return lately(&c.came, now, limit.TunnelBeside)
+}
+
+// lately reports whether a time was within a span. One that is to come by more than that is of
+// before the clock was put back; by less, of another goroutine that has just looked at it.
+func lately(at *atomic.Int64, now time.Time, span time.Duration) bool {
+	return now.Sub(time.Unix(0, at.Load())).Abs() <= span
 }
 
 // may reports whether one more packet may be opened. Beyond that WireGuard gets them as they

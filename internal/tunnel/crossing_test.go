@@ -247,6 +247,21 @@ func TestCrossingIsBounded(t *testing.T) {
 	})
 }
 
+// TestAClockThatIsPutBackIsNoHandshake: what was noted before counts no longer than it would have.
+func TestAClockThatIsPutBackIsNoHandshake(t *testing.T) {
+	c, now := &crossing{}, time.Now()
+	c.begun(now)
+	c.came.Store(now.UnixNano())
+	for _, at := range []time.Time{now, now.Add(-time.Millisecond), now.Add(time.Millisecond)} {
+		if c.idle(at) || !c.beside(at) {
+			t.Errorf("at %v after both nothing is under way", at.Sub(now))
+		}
+	}
+	if then := now.Add(-time.Hour); !c.idle(then) || c.beside(then) {
+		t.Error("a handshake is under way since an hour to come")
+	}
+}
+
 // TestWhoseHandshakesAreDroppedLetsOthersIn: a peer drops all handshakes of an end whose clock was
 // put back. With traffic both ways they meet by the other one's, whoever has the greater key.
 func TestWhoseHandshakesAreDroppedLetsOthersIn(t *testing.T) {
