@@ -74,9 +74,9 @@ func (c *crossing) may(now time.Time) bool {
 	return c.n <= limit.TunnelCrossing
 }
 
-// crosses reports whether a packet is the handshake of a peer that has to give way to ours,
-// which is sent again then. Anybody can make a packet that names a peer: WireGuard would
-// drop it, and so do we.
+// crosses reports whether a packet is the handshake of a peer that has to give way to ours: to
+// one that waits, which is sent again then, or to one that was answered a moment ago. Anybody who
+// knows the keys can make a packet that names a peer: WireGuard would drop it, and so do we.
 func (b *Bind) crosses(p []byte) bool {
 	if !isInitiation(p) {
 		return false
@@ -150,7 +150,8 @@ func (h *handshake) waits(now time.Time) bool {
 
 // done reports whether an answer to what we have begun came a moment ago. What the peer has begun
 // was under way then, and it knows no more of it. WireGuard would make both at once, and mix them up:
-// what comes by the session goes nowhere until it is replaced, 15 s later.
+// what comes by the session goes nowhere until it is replaced, 15 s later. A peer that has forgotten
+// the session within the moment looks the same, and tries again after 5 s.
 func (h *handshake) done(now time.Time) bool {
 	took := h.answered.Load()
 	return took > 0 && isInitiation(h.packet) && now.Sub(h.at)-time.Duration(took) <= limit.TunnelCrossed
