@@ -80,9 +80,10 @@ type end struct {
 	addr    netip.Addr
 	other   *end
 	delay   time.Duration
-	lose    int64        // of the first packets
-	mute    bool         // the other one drops its handshakes
-	seen    func([]byte) // by somebody on the way
+	lose    int64         // of the first packets
+	mute    bool          // the other one drops its handshakes
+	seen    func([]byte)  // by somebody on the way
+	late    time.Duration // of its handshakes, beside the delay
 	sent    atomic.Int64
 	arrived atomic.Pointer[time.Time] // when the first packet of the other one was there
 }
@@ -97,7 +98,11 @@ func (e *end) Relay(_ string, _ Key, packets [][]byte) {
 			continue
 		}
 		p = append([]byte(nil), p...)
-		time.AfterFunc(e.delay, func() { e.other.engine.Receive(e.key, p) })
+		delay := e.delay
+		if isInitiation(p) {
+			delay += e.late
+		}
+		time.AfterFunc(delay, func() { e.other.engine.Receive(e.key, p) })
 	}
 }
 
@@ -379,5 +384,41 @@ func TestForgedAnswersChangeNothing(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+// TestALateHandshakeIsNotAnswered: an end has begun, and answers the other end's handshake before its own
+// is there. Nobody could use an answer to that, and WireGuard would keep its session in place of the one
+// in use with the next handshake.
+func TestALateHandshakeIsNotAnswered(t *testing.T) {
+	const trip = 20 * time.Millisecond
+	for _, late := range []time.Duration{trip/2 + time.Millisecond, trip, limit.TunnelCrossed} {
+		t.Run(late.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				greater, lesser := pairOfEnds(t, trip/2)
+				defer greater.close(t)
+				defer lesser.close(t)
+				lesser.late = late
+				answers := 0
+				greater.seen = func(p []byte) {
+					if p[0] == typeResponse {
+						answers++
+					}
+				}
+				began := time.Now()
+				lesser.say()
+				greater.say()
+				time.Sleep(time.Second)
+				synctest.Wait()
+				if answers != 0 {
+					t.Errorf("a handshake that was late is answered %d times", answers)
+				}
+				for name, e := range map[string]*end{"greater": greater, "lesser": lesser} {
+					if at := e.arrived.Load(); at == nil || at.Sub(began) > 2*trip {
+						t.Errorf("at the end with the %s key the first packet is there at %v, want within %v of %v", name, at, 2*trip, began)
+					}
+				}
+			})
+		})
 	}
 }

@@ -100,3 +100,31 @@ func TestSessionsOfAnotherDevice(t *testing.T) {
 		}
 	})
 }
+
+// TestNoneIsBegunRightAfterAnAnswer: WireGuard may have begun one while it answered. It is sent neither
+// then nor later, and another one is as soon as the peer uses the answer, or has had the time to.
+func TestNoneIsBegunRightAfterAnAnswer(t *testing.T) {
+	for _, uses := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			b, _, e, sent := twoDevices(t)
+			b.sendPeer(shaking(typeResponse, sizeResponse, 1), e)
+			b.sendPeer(shaking(typeInitiation, sizeInitiation, 2), e)
+			if n := sent(); n != 1 {
+				t.Errorf("%d packets are sent, want the answer alone", n)
+			}
+			if uses {
+				e.came(b, shaking(typeTransport, sizeTransport, 1)[0])
+			} else {
+				time.Sleep(limit.TunnelCrossed)
+				if n := sent(); n != 0 {
+					t.Errorf("%d packets are sent later", n)
+				}
+				time.Sleep(1)
+			}
+			b.sendPeer(shaking(typeInitiation, sizeInitiation, 3), e)
+			if n := sent(); n != 1 {
+				t.Errorf("of another handshake %d are sent, want 1 (the peer uses the answer: %v)", n, uses)
+			}
+		})
+	}
+}
