@@ -200,12 +200,15 @@ func (m *Mesh) Explain(ctx context.Context, to netip.Addr) (Explanation, error) 
 	if err != nil {
 		return Explanation{}, err
 	}
-	out := Explanation{Meta: meta(KindExplanation), Address: to, InMesh: e.ToPeer, Set: e.Set, Text: e.String()}
+	out := Explanation{Meta: meta(KindExplanation), Address: to, InMesh: e.ToPeer && !e.Local, Local: e.Local, Set: e.Set, Text: e.String()}
 	if e.Set != "" {
-		out.Element, out.Line = e.Range.String(), e.Line.String()
+		out.Element = e.Range.String()
+	}
+	if e.Local { // before all rules
+		return out, nil
 	}
 	if e.Mark != 0 {
-		out.Mark, out.Rule = fmt.Sprintf("%#x", e.Mark), e.Rule.String()
+		out.Mark, out.Rule, out.Line = fmt.Sprintf("%#x", e.Mark), e.Rule.String(), e.Line.String()
 	}
 	if e.Routed {
 		out.Table, out.Route = e.Route.Table, e.Route.String()

@@ -225,6 +225,7 @@ type Explanation struct {
 	admin.Meta
 	Address netip.Addr `json:"address"`
 	InMesh  bool       `json:"inMesh"`
+	Local   bool       `json:"local,omitempty"` // it is this node's own address in the mesh
 	Set     string     `json:"set,omitempty"`
 	Element string     `json:"element,omitempty"` // range of the set that has it
 	Line    string     `json:"line,omitempty"`    // that marks it

@@ -23,6 +23,7 @@ type Way struct {
 	Routed  bool // Route says how; else it is not ours
 	Peer    Peer
 	ToPeer  bool     // Peer gets it
+	Local   bool     // the address is this node's own in the mesh: whatever else is said, it goes nowhere
 	Why     []string // what is to be said of the address beside that
 }
 
@@ -50,6 +51,9 @@ func Explain(s plan.State, peers Peers, to netip.Addr) Way {
 	w.Mark = p.Mark
 	w.Rule, w.Route, w.Routed = s.Lookup(p, mainTable)
 	w.Peer, w.ToPeer = peers.Of(w.Address)
+	// The kernel's local table comes before all rules. Addresses of other links are in no state
+	// of ours.
+	w.Local = slices.ContainsFunc(s.Addresses, func(a plan.Address) bool { return a.Prefix.Addr() == w.Address })
 	return w
 }
 
@@ -105,6 +109,10 @@ func (w Way) steps() string {
 		say("%s is in set %s (%s)", w.Address, w.Set, w.Range)
 	} else {
 		say("%s is in no set", w.Address)
+	}
+	if w.Local {
+		say("it is this node's own address in the mesh: it does not leave the machine")
+		return b.String()
 	}
 	switch {
 	case w.Mark != 0:

@@ -300,7 +300,7 @@ func TestExplain(t *testing.T) {
 	for _, bypass := range []bool{false, true} {
 		in.Options.Bypass = bypass
 		s, peers, _ := topology.Plan(in)
-		for _, a := range []string{"::ffff:10.244.2.7", "10.244.3.7", "100.112.0.2", "100.112.0.99", "fd10:2::5", "8.8.8.8", "10.244.1.5"} {
+		for _, a := range []string{"::ffff:10.244.2.7", "10.244.3.7", "100.112.0.2", "100.112.0.99", "fd10:2::5", "8.8.8.8", "10.244.1.5", "100.112.0.1"} {
 			fmt.Fprintf(&b, "# %s, bypass %v\n%s\n", a, bypass, topology.Explain(s, peers, netip.MustParseAddr(a)))
 		}
 	}

@@ -371,7 +371,7 @@ func TestRoutingExplains(t *testing.T) {
 	s := newSite(t)
 	r := s.routed(nil)
 	for to, says := range map[string]string{
-		pod2: "peer  (m2)", overlay2: "set peers4", "8.8.8.8": "in clear", "fd00:0:0:2::3": "peer  (m3)",
+		pod2: "peer  (m2)", overlay2: "set peers4", "8.8.8.8": "in clear", "fd00:0:0:2::3": "peer  (m3)", "100.112.0.1": "own address",
 	} {
 		e, err := r.Explain(context.Background(), netip.MustParseAddr(to))
 		if err != nil || !strings.Contains(e.String(), says) || len(e.Differs) != 0 {
