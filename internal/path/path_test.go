@@ -79,6 +79,38 @@ func TestADeadPathIsReplacedAndComesBack(t *testing.T) {
 	}
 }
 
+// TestRelayedPeersSeekSeldom: two for whom no direct path comes about try it at each 25 s, and at
+// the other one's call, and do not call each other awake. One that can be is found by that.
+func TestRelayedPeersSeekSeldom(t *testing.T) {
+	w, one, two := behind(t)
+	w.cut = func(netip.AddrPort, netip.AddrPort) bool { return true }
+	one.talk(time.Second, 2*time.Hour)
+	w.pass(10 * time.Minute)
+	sent := func(n *node) (all map[path.Way]int) {
+		all = map[path.Way]int{}
+		for _, c := range n.peer.Report(w.now).Candidates {
+			if c.Way.Direct() {
+				all[c.Way] = c.Sent
+			}
+		}
+		return all
+	}
+	before := map[*node]map[path.Way]int{one: sent(one), two: sent(two)}
+	w.pass(time.Hour)
+	for n, was := range before {
+		for way, all := range sent(n) {
+			if pings := all - was[way]; pings < 3600/25-1 || pings > 2*3600/25+2 {
+				t.Errorf("%s has pinged %v %d times in an hour, want one each 25 s, and one more for each call", n.name, way, pings)
+			}
+		}
+		if len(was) == 0 {
+			t.Errorf("%s has nothing to ping", n.name)
+		}
+	}
+	w.cut = func(netip.AddrPort, netip.AddrPort) bool { return false }
+	w.until(26*time.Second, "a direct path again", func() bool { return one.direct() && two.direct() })
+}
+
 // One direction is dead: neither may go on sending into it.
 func TestAPathThatIsDeadOneWay(t *testing.T) {
 	w, one, two := behind(t)

@@ -236,11 +236,9 @@ func (p *Peer) Called(now time.Time, endpoints []netip.AddrPort) {
 			p.ways[w] = &track{since: now, kind: Heard}
 		}
 	}
-	if !p.now.Direct() {
-		p.seek.restart(now)
-		return
-	}
-	for w, t := range p.ways { // it has lost its way to us, or looks for a better one
+	// One round, at once, and no call: it opens our NAT while the peer's pings come, and the peer
+	// calls again with the next ones. Two that began anew for each other's calls would do so for ever.
+	for w, t := range p.ways {
 		if w.Direct() {
 			t.hurry(now)
 		}
