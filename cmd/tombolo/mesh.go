@@ -97,6 +97,8 @@ func (f meshRunFlags) load(cmd *cobra.Command) (loadedMesh, error) {
 	switch {
 	case f.config != "" && (f.secretFile != "" || len(f.services) > 0 || f.pin != ""):
 		return loadedMesh{}, usage("--config stands beside --secret-file, --service or --pin", "the file says which cluster and which services are meant")
+	case f.secretFile != "" && f.pin != "" && len(f.services) == 0:
+		return loadedMesh{}, usage("--pin stands without --service", "it is the CA pin of the discovery services: name them with --service URL")
 	case f.config != "":
 		data, err := readConfig(f.config)
 		if err != nil {

@@ -35,6 +35,7 @@ func TestMeshWrongUsage(t *testing.T) {
 		{"mesh --secret-file " + dir + "/none --service https://192.0.2.1:8446", "/none"},
 		{"mesh --secret-file " + secret + " --service http://192.0.2.1:8446", "insecure"},
 		{"mesh --secret-file " + secret + " --service https://192.0.2.1:8446 --pin junk", "pin"},
+		{"mesh --secret-file " + secret + " --pin GNPVHdfYLmQCPKX4_LFdYO1Di25X8UB5NoTg7INOVp8", "--pin stands without --service"},
 		{"mesh --secret-file " + secret + " --service ftp://x", "https"},
 		{"mesh status a b", "at most one PEER"},
 		{"mesh status --no-such-flag", "no-such-flag"},
