@@ -152,8 +152,11 @@ func TestMeshFlags(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s := got.mesh.Services; len(s) != 2 || s[1].HostPort != "192.0.2.2:8446" || got.mesh.ClusterID != "" || got.mesh.Announce.Node == "" || got.mesh.Options.MTU != 1420 {
+	if s := got.mesh.Services; len(s) != 2 || got.mesh.Sourceless || s[1].HostPort != "192.0.2.2:8446" || got.mesh.ClusterID != "" || got.mesh.Announce.Node == "" || got.mesh.Options.MTU != 1420 {
 		t.Errorf("without a file it is %+v", got.mesh)
+	}
+	if got, err = (meshRunFlags{secretFile: filepath.Join(dir, "secret")}).load(cmd); err != nil || !got.mesh.Sourceless {
+		t.Errorf("without a service: %+v, %v", got.mesh, err)
 	}
 }
 

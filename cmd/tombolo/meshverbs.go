@@ -131,7 +131,7 @@ func printMesh(w io.Writer, st mesh.Status, candidates bool, now time.Time) erro
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	if len(st.Peers) == 0 {
+	if len(st.Peers) == 0 && !st.Sourceless { // a warning says it then
 		fmt.Fprintf(w, "no peer is known under the secret%s: this node is the first one, or the others have another secret ('tombolo discovery secret show FILE' names one).\n", orNothing(" ", strings.Join(st.Secrets, " or ")))
 		fmt.Fprintln(w, "'tombolo discovery members' shows whom discovery knows, and which services it has asked")
 	}

@@ -121,6 +121,10 @@ PEER  ADDRESS  STATE  BY  FOR  RTT  HANDSHAKE  SENT  RECEIVED  WHY
 no peer is known under the secret t1-x: this node is the first one, or the others have another secret ('tombolo discovery secret show FILE' names one).
 'tombolo discovery members' shows whom discovery knows, and which services it has asked
 `},
+		"nobody tells": {func(s *mesh.Status) { s.Peers, s.Sourceless, s.Warnings = nil, true, []string{"of no source"} }, false, head + reached + `
+PEER  ADDRESS  STATE  BY  FOR  RTT  HANDSHAKE  SENT  RECEIVED  WHY
+warning: of no source
+`},
 		"everything is wrong": {func(s *mesh.Status) {
 			s.InForce, s.Tries, s.Fault = false, 16, admin.BodyOf(fault.New(fault.CodeClash, "table x").Whyf("it is somebody's"))
 			s.Overlay4 = netip.Addr{}

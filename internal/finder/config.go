@@ -56,6 +56,12 @@ func (c Config) Clusters() []seal.ClusterID {
 	return out
 }
 
+// Sourceless says that nobody is asked for members: a node knows itself alone then, and those of
+// its cache.
+func (c Config) Sourceless() bool {
+	return len(c.Services) == 0 && c.File == "" && c.Kubernetes == nil
+}
+
 // ParseConfig decodes and validates a file, and reads the files of secrets and
 // CAs that it names. It returns every problem at once.
 //

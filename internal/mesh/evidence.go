@@ -28,6 +28,7 @@ type evidence struct {
 	members  []sighted      // that are there now, without this node
 	unopened map[string]int // entries that no secret opens, by the service that tells of them
 	waiting  []string       // sources that have not told yet
+	nobody   bool           // no source is configured: nobody can tell of anybody
 }
 
 // trace is what an earlier run has left in the state directory: of which cluster this node was.
@@ -161,12 +162,18 @@ func (v *verdict) secret(e evidence) {
 			Hint("%s", "if the secret was replaced on all nodes this ends when the others come; else "+compare))
 	}
 	if len(e.members) == 0 {
+		if v.alone = noSource; e.nobody {
+			return
+		}
 		v.alone = "this is the first node of its cluster, or its secret is not that of the others: that looks the same to it"
 		if len(e.waiting) > 0 {
 			v.alone = "not all sources have told yet (" + strings.Join(e.waiting, ", ") + "); where they know nobody, " + v.alone
 		}
 	}
 }
+
+// noSource is why a node knows nobody whom no source tells of anybody.
+const noSource = "no source of members is configured: neither services nor a file nor Kubernetes"
 
 // underOf says who has which secrets, of the first of them.
 func underOf(all []sighted) string {

@@ -38,6 +38,7 @@ func TestWhichClusterItIs(t *testing.T) {
 		"the first node, or a wrong secret at a discovery service": {evidence{}, nil, nil, "looks the same"},
 		"the same, and it was here before":                         {evidence{before: was(ours)}, nil, nil, "looks the same"},
 		"an outage":                                                {evidence{waiting: []string{"lab"}}, nil, nil, "not all sources have told yet (lab); where they know nobody, this is the first node"},
+		"no source":                                                {evidence{nobody: true}, nil, nil, "no source of members is configured"},
 		"a static peer":                                            {evidence{members: []sighted{{name: "b"}}}, nil, nil, ""},
 
 		// The state directory.
@@ -95,6 +96,22 @@ func TestWhichClusterItIs(t *testing.T) {
 		if v.alone == "" != (c.alone == "") || !strings.Contains(v.alone, c.alone) {
 			t.Errorf("%s: of who is alone is said %q, want %q", name, v.alone, c.alone)
 		}
+	}
+}
+
+// TestANodeWithoutSources: says that nobody can tell it of others, and not that it may be the first.
+func TestANodeWithoutSources(t *testing.T) {
+	m, _ := newRoom(t, t.TempDir(), func(c *Config) { c.Sourceless = true })
+	s := m.Status()
+	if !s.Sourceless || len(s.Warnings) != 1 || !strings.Contains(s.Warnings[0], "no source of members is configured") {
+		t.Errorf("%v, %q", s.Sourceless, s.Warnings)
+	}
+	if v := m.evidence(roster.Result{}, nil, true).judge(); v.alone != noSource {
+		t.Errorf("the log says %q", v.alone)
+	}
+	m, _ = newRoom(t, t.TempDir(), nil)
+	if s := m.Status(); s.Sourceless || len(s.Warnings) > 0 {
+		t.Errorf("of one with sources: %q", s.Warnings)
 	}
 }
 

@@ -39,9 +39,11 @@ type Config struct {
 	RunDir   string
 	// ClusterID is the cluster's configured name; empty: that of its oldest secret.
 	ClusterID string
-	Keys      iter.Seq2[int, seal.Keys] // of the secrets, the newest first
-	Announce  seal.Member               // what the configuration states of this node
-	PodsOf    string                    // the Node in Kubernetes whose ranges of pods are announced; empty: none are
+	// Sourceless says that no source of members is configured.
+	Sourceless bool
+	Keys       iter.Seq2[int, seal.Keys] // of the secrets, the newest first
+	Announce   seal.Member               // what the configuration states of this node
+	PodsOf     string                    // the Node in Kubernetes whose ranges of pods are announced; empty: none are
 	// STUN are servers beside those of hubs and of the configuration: the discovery services.
 	Services []endpoint.Server
 	// Needs are further services that the machine needs outside of the mesh: API servers.

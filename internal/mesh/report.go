@@ -34,7 +34,7 @@ func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisec
 func (m *Mesh) Status() Status {
 	s := Status{
 		Meta: meta(KindStatus), Version: m.cfg.Version, Since: m.since, ID: m.id,
-		Link: m.cfg.Options.Link, MTU: m.cfg.Options.MTU, Engine: m.cfg.Engine, Endpoints: []Endpoint{}, Peers: []Peer{}, Offloads: []Offload{},
+		Sourceless: m.cfg.Sourceless, Link: m.cfg.Options.Link, MTU: m.cfg.Options.MTU, Engine: m.cfg.Engine, Endpoints: []Endpoint{}, Peers: []Peer{}, Offloads: []Offload{},
 	}
 	m.identityInto(&s)
 	m.mu.Lock()
@@ -51,6 +51,9 @@ func (m *Mesh) Status() Status {
 		s.Warnings = append(s.Warnings, f.Explain())
 	}
 	m.mu.Unlock()
+	if m.cfg.Sourceless {
+		s.Warnings = append(s.Warnings, noSource+" ('sources' in the configuration, or --service)")
+	}
 	m.pods.into(&s, stated)
 	if f := m.finder.Shared(); f != nil {
 		s.Warnings = append(s.Warnings, f.Explain())

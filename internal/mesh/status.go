@@ -26,19 +26,21 @@ const (
 // Status is the answer to GET /v1/status.
 type Status struct {
 	admin.Meta
-	Version   string     `json:"version"`
-	Since     time.Time  `json:"since"`
-	Node      string     `json:"node"`
-	ID        string     `json:"id"`      // the member id
-	Cluster   string     `json:"cluster"` // the name of which the overlay's prefix is made
-	Secrets   []string   `json:"secrets"` // ids of the cluster's secrets that it has, the newest first
-	PublicKey string     `json:"publicKey"`
-	Link      string     `json:"link"`
-	MTU       int        `json:"mtu"`
-	Engine    string     `json:"engine"`
-	Overlay6  netip.Addr `json:"overlay6"`
-	Overlay4  netip.Addr `json:"overlay4,omitzero"`
-	Port      uint16     `json:"port"`
+	Version string    `json:"version"`
+	Since   time.Time `json:"since"`
+	Node    string    `json:"node"`
+	ID      string    `json:"id"`      // the member id
+	Cluster string    `json:"cluster"` // the name of which the overlay's prefix is made
+	// Sourceless says that no source of members is configured: it hears of nobody.
+	Sourceless bool       `json:"sourceless,omitempty"`
+	Secrets    []string   `json:"secrets"` // ids of the cluster's secrets that it has, the newest first
+	PublicKey  string     `json:"publicKey"`
+	Link       string     `json:"link"`
+	MTU        int        `json:"mtu"`
+	Engine     string     `json:"engine"`
+	Overlay6   netip.Addr `json:"overlay6"`
+	Overlay4   netip.Addr `json:"overlay4,omitzero"`
+	Port       uint16     `json:"port"`
 	// InForce says that the kernel is as it shall be; Fault says why not, and Tries how often that
 	// has failed since it was.
 	InForce   bool             `json:"inForce"`
