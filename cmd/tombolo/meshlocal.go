@@ -3,9 +3,12 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -39,6 +42,8 @@ The node that runs here is asked, whose own socket is looked at. Where none runs
 				if cfg, err = f.load(cmd); err == nil {
 					n, err = mesh.Check(cmd.Context(), cfg.mesh)
 				}
+			} else if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) { // none runs
+				err = fault.From(err).Hint("name its file with --config, which needs no running node; or start it, or name its socket with --admin-socket")
 			}
 			if err != nil {
 				return err

@@ -253,6 +253,8 @@ func TestMeshVerbsTellFaults(t *testing.T) {
 			}
 		}
 	}
+	// This one can do without.
+	wantExit(t, tombolo(t, "mesh", "netcheck"), 3, "name its file with --config")
 	if o := tombolo(t, "mesh", "keys"); o.code != 0 || !strings.Contains(o.out, "rotate") {
 		t.Errorf("%+v", o)
 	}
