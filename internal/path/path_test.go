@@ -231,6 +231,78 @@ func TestALazyPeerSaysNothingUnasked(t *testing.T) {
 	}
 }
 
+// Each of what wakes a lazy peer does so alone.
+func TestWhatWakesALazyPeer(t *testing.T) {
+	for name, c := range map[string]struct {
+		wake func(n *node)
+		does bool
+	}{
+		"a packet":               {func(n *node) { n.peer.Traffic(n.w.now) }, true},
+		"a call":                 {func(n *node) { n.peer.Called(n.w.now, nil) }, true},
+		"a ping with traffic":    {func(n *node) { n.peer.Heard(n.w.now, path.Way{Addr: n.other.mapped()}, true) }, true},
+		"the same, by the relay": {func(n *node) { n.peer.Heard(n.w.now, path.Way{Relay: "hub"}, true) }, true},
+		"a ping without":         {func(n *node) { n.peer.Heard(n.w.now, path.Way{Addr: n.other.mapped()}, false) }, false},
+		"nothing":                {func(*node) {}, false},
+	} {
+		w := newWorld(t)
+		one, two := w.site("one", natures()[3], 1), w.site("two", natures()[3], 2)
+		one.other, two.other = two, one
+		f := one.facts(two)
+		f.Lazy = true
+		one.peer.Learn(w.now, f)
+		one.run()
+		w.pass(time.Hour)
+		c.wake(one)
+		one.run()
+		w.pass(time.Minute)
+		if woken := w.sent > 0 && one.peer.Report(w.now).State != path.Idle; woken != c.does {
+			t.Errorf("%s wakes it: %v, %d packets were sent", name, woken, w.sent)
+		}
+	}
+}
+
+// Ways that are not in use are asked seldom while the one in use answers.
+func TestSpareWaysAreAskedSeldom(t *testing.T) {
+	w := newWorld(t)
+	public := natures()[0]
+	one, two := w.site("one", public, 1), w.site("two", public, 2)
+	spare := netip.MustParseAddrPort("198.51.2.9:51820")
+	w.at[spare.Addr()] = two
+	meet(one, two)
+	f := one.facts(two)
+	f.Candidates = append(f.Candidates, path.Candidate{Addr: spare, Kind: path.Static})
+	one.peer.Learn(w.now, f)
+	one.run()
+	one.talk(100*time.Millisecond, 2*time.Hour)
+	w.until(5*time.Second, "a direct path", one.direct)
+	w.pass(time.Minute)
+	sent := func() (use, spares []int) {
+		for _, c := range one.peer.Report(w.now).Candidates {
+			switch {
+			case c.Way == one.peer.Way():
+				use = append(use, c.Sent)
+			case c.Way.Direct() && c.Answers > 0:
+				spares = append(spares, c.Sent)
+			}
+		}
+		return use, spares
+	}
+	use, spares := sent()
+	w.pass(time.Hour)
+	useLater, sparesLater := sent()
+	if len(use) != 1 || len(spares) == 0 || len(spares) != len(sparesLater) {
+		t.Fatalf("in use %v, spare %v and %v", use, spares, sparesLater)
+	}
+	if n := useLater[0] - use[0]; n < 3600/2-10 || n > 3600/2+60 {
+		t.Errorf("the way in use was pinged %d times in an hour, want one each 2 s", n)
+	}
+	for i := range spares {
+		if n := sparesLater[i] - spares[i]; n < 3600/30-2 || n > 3600/30+2 {
+			t.Errorf("a spare way was pinged %d times in an hour, want one each 30 s", n)
+		}
+	}
+}
+
 func TestTheSizeOfAPathIsFound(t *testing.T) {
 	for largest, want := range map[int]int{0: 1500, 1500: 1500, 1492: 1492, 1400: 1380, 1280: 1280, 1200: 0} {
 		t.Run(fmt.Sprint(largest), func(t *testing.T) {
