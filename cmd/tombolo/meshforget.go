@@ -3,10 +3,12 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -38,4 +40,16 @@ NODE is the name of the node, or its member id; 'tombolo mesh status' lists them
 	from.register(cmd)
 	out.register(cmd)
 	return cmd
+}
+
+// printClosed tells whose ranges are closed, and what opens them.
+func printClosed(w io.Writer, all []mesh.Closed, now time.Time) {
+	for _, c := range all {
+		forget := c.Node
+		if !plainWord(forget) { // it is to be copied into a shell, and a member says itself how it is called
+			forget = c.ID
+		}
+		fmt.Fprintf(w, "closed: %s of %s, of which, or of whose key, nothing is heard for %s: lost until %s, or 'tombolo mesh forget %s'\n",
+			prefixTexts(c.Ranges), cmp.Or(c.Node, c.ID), span(now.Sub(c.Since)), moment(c.Until), forget)
+	}
 }

@@ -44,6 +44,13 @@ func TestClosedRangesAreShown(t *testing.T) {
 	if err := printMesh(&b, st, false, now); err != nil || !strings.Contains(b.String(), "closed: 10.7.0.0/16, fd07::/64 of n7, of which, or of whose key, nothing is heard for 2h0m: lost until "+moment(now.Add(time.Hour))+", or 'tombolo mesh forget n7'") {
 		t.Errorf("%v\n%s", err, b.String())
 	}
+	for _, name := range []string{"", "n 7", "n7; reboot", "$(reboot)", "-x"} {
+		st.Closed[0].Node = name
+		b.Reset()
+		if err := printMesh(&b, st, false, now); err != nil || !strings.Contains(b.String(), ", or 'tombolo mesh forget M7'") {
+			t.Errorf("of a member that calls itself %q a shell reads more than one word: %v\n%s", name, err, b.String())
+		}
+	}
 	wantExit(t, tombolo(t, "mesh", "forget"), 2, "NODE")
 	wantExit(t, tombolo(t, "mesh", "forget", "n7", "--admin-socket", filepath.Join(t.TempDir(), "none.sock")), 3, "hint: ")
 }

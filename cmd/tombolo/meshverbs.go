@@ -140,10 +140,7 @@ func printMesh(w io.Writer, st mesh.Status, candidates bool, now time.Time) erro
 			printCandidates(w, p)
 		}
 	}
-	for _, c := range st.Closed {
-		fmt.Fprintf(w, "closed: %s of %s, of which, or of whose key, nothing is heard for %s: lost until %s, or 'tombolo mesh forget %s'\n",
-			prefixTexts(c.Ranges), cmp.Or(c.Node, c.ID), span(now.Sub(c.Since)), moment(c.Until), cmp.Or(c.Node, c.ID))
-	}
+	printClosed(w, st.Closed, now)
 	for _, p := range st.Problems {
 		fmt.Fprintf(w, "problem: %s: %s%s: %s\n", p.Kind, p.Node, orNothing(" ", prefixText(p.Range)), p.Why)
 	}
