@@ -94,7 +94,7 @@ func (p *Peer) Next(now time.Time) (sends []Send, due time.Time) {
 				t.next = now
 			}
 		}
-		if w := p.relay(now); !w.IsZero() && !recent(p.called, now, limit.PathCall) {
+		if w := p.relay(now); !w.IsZero() && p.calls(now) {
 			p.called = now
 			sends = append(sends, Send{To: w})
 		}
@@ -144,6 +144,14 @@ func (p *Peer) askOthers(now time.Time) {
 func (p *Peer) inDoubt() bool {
 	t := p.ways[p.now]
 	return t != nil && t.missed > 0
+}
+
+// calls reports whether a round comes with a call. That wakes the other end: a lazy peer that is
+// awake for the other one's sake alone says in the first rounds where it is now, and would
+// keep both awake for ever by more.
+func (p *Peer) calls(now time.Time) bool {
+	asks := !p.facts.Lazy || p.Wants(now) || recent(p.seek.began, now, limit.PathSeekLong)
+	return asks && !recent(p.called, now, limit.PathCall)
 }
 
 func (p *Peer) seekNow(now time.Time) bool {

@@ -231,6 +231,36 @@ func TestALazyPeerSaysNothingUnasked(t *testing.T) {
 	}
 }
 
+// Where no direct path comes about, a lazy peer is let go as well: the calls of both do not keep
+// each other awake.
+func TestALazyPeerThatStaysRelayedIsLetGo(t *testing.T) {
+	w := newWorld(t)
+	symmetric := natures()[4]
+	one, two := w.site("one", symmetric, 1), w.site("two", symmetric, 2)
+	one.other, two.other = two, one
+	for _, n := range []*node{one, two} {
+		f := n.facts(n.other)
+		f.Lazy = true
+		n.peer.Learn(w.now, f)
+		n.run()
+	}
+	one.talk(time.Second, time.Minute)
+	w.pass(time.Minute)
+	for _, n := range []*node{one, two} {
+		if s := n.peer.Report(w.now).State; s != path.Relayed {
+			t.Fatalf("%s is %v while there is traffic", n.name, s)
+		}
+	}
+	w.pass(11 * time.Minute)
+	before := w.sent
+	w.pass(time.Hour)
+	for _, n := range []*node{one, two} {
+		if s := n.peer.Report(w.now).State; s != path.Idle || w.sent != before {
+			t.Errorf("%s is %v 11 minutes after the last packet, and %d packets were sent in an hour", n.name, s, w.sent-before)
+		}
+	}
+}
+
 // Each of what wakes a lazy peer does so alone.
 func TestWhatWakesALazyPeer(t *testing.T) {
 	for name, c := range map[string]struct {
