@@ -55,8 +55,9 @@ const (
 	// to another one.
 	TunnelBeside = 10 * time.Millisecond
 	// TunnelGives is for how long no handshake is begun with a peer that does not use our answer to one
-	// of its own: it tries again after 5 s, and a try may be lost.
-	TunnelGives = 12 * time.Second
+	// of its own: it tries again after 5 s and up to a third of a second. Where that try is lost, so
+	// are other packets.
+	TunnelGives = 7 * time.Second
 	// TunnelCrossing bounds the handshakes that are looked into in a second, to see whether they
 	// cross one of our own: 50 µs each, as many as a large mesh makes when it starts.
 	TunnelCrossing = 1000

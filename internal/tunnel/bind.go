@@ -130,6 +130,7 @@ func (b *Bind) Send(packets [][]byte, to conn.Endpoint) error {
 		b.sendPeer(packets, e)
 	case *heard:
 		b.learn(packets, holder{at: e.addr})
+		b.held.answered(packets)
 		if sent, err := b.socket.send(e.addr, e.local, packets, true); err != nil {
 			b.socket.counts.Unsent.Add(uint64(len(packets) - sent))
 		}

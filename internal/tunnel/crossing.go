@@ -104,7 +104,10 @@ func (b *Bind) givesWay(p []byte, now time.Time) bool {
 		return false
 	}
 	switch h := e.newest.Load(); {
-	case h == nil || h.bind != b || h.held.Load():
+	case h == nil || h.bind != b:
+		return false
+	case h.held.Load():
+		h.rival.Store(binary.LittleEndian.Uint32(p[4:]))
 		return false
 	case h.done(now):
 		return true

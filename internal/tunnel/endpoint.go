@@ -54,8 +54,9 @@ type handshake struct {
 	bind   *Bind
 	packet []byte
 	at     time.Time
-	first  time.Time   // when the first one was sent of those that have had no answer
-	held   atomic.Bool // it waits to be sent
+	first  time.Time     // when the first one was sent of those that have had no answer
+	held   atomic.Bool   // it waits to be sent
+	rival  atomic.Uint32 // index of the peer's that was let in while it waits; 0: none
 
 	answered atomic.Int64 // since at, in nanoseconds; 0: not yet
 }

@@ -4,6 +4,7 @@ package tunnel
 
 import (
 	"bytes"
+	"encoding/binary"
 	"slices"
 	"sync"
 	"time"
@@ -101,6 +102,18 @@ func (h *held) send(one heldOne) {
 	if newest := one.to.newest.Load(); newest == one.shake || newest.bind != one.shake.bind {
 		h.bind.carry([][]byte{one.shake.packet}, one.to)
 	}
+}
+
+// answered drops what waits of a peer that WireGuard knows by the address at which it was heard
+// alone: its own handshake says to whom an answer goes.
+func (h *held) answered(packets [][]byte) {
+	if len(packets) != 1 || len(packets[0]) != sizeResponse || packets[0][0] != typeResponse {
+		return
+	}
+	to := binary.LittleEndian.Uint32(packets[0][8:])
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.waiting = slices.DeleteFunc(h.waiting, func(one heldOne) bool { return to != 0 && one.shake.rival.Load() == to })
 }
 
 func (h *held) drop() {

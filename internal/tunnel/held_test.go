@@ -3,6 +3,8 @@
 package tunnel
 
 import (
+	"encoding/binary"
+	"net/netip"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -88,4 +90,39 @@ func TestOneEndGoesFirst(t *testing.T) {
 			t.Errorf("of many handshakes %d are sent, want the newest", n)
 		}
 	})
+}
+
+// TestAnAnswerToAnAddressTakesThePlaceOfOurs: a peer without probes is answered at the address at which it
+// was heard. A handshake of ours that waits for it to go first is not sent then, and is where the answer
+// went to another peer.
+func TestAnAnswerToAnAddressTakesThePlaceOfOurs(t *testing.T) {
+	for _, other := range []uint32{0, 1} {
+		synctest.Test(t, func(t *testing.T) {
+			greater, lesser := pairOfEnds(t, 50*time.Millisecond)
+			defer greater.close(t)
+			defer lesser.close(t)
+			lesser.engine.peers.get(greater.key).probes.Store(false)
+			greater.lose = 1
+			greater.say()
+			synctest.Wait()
+			theirs := greater.engine.peers.get(lesser.key).newest.Load().packet
+			lesser.say()
+			synctest.Wait()
+			b := lesser.engine.bind.Load()
+			if lesser.sent.Load() != 0 || b.crosses(theirs) {
+				t.Fatal("the peer does not go first")
+			}
+			answer := make([]byte, sizeResponse)
+			answer[0] = typeResponse
+			binary.LittleEndian.PutUint32(answer[8:], binary.LittleEndian.Uint32(theirs[4:])+other)
+			if err := b.Send([][]byte{answer}, &heard{source{addr: netip.MustParseAddrPort("192.0.2.1:1")}}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(2 * limit.TunnelHold)
+			synctest.Wait()
+			if sent := lesser.sent.Load() > 0; sent != (other != 0) {
+				t.Errorf("a handshake of ours is sent: %v, after an answer to this peer: %v", sent, other == 0)
+			}
+		})
+	}
 }
