@@ -314,7 +314,7 @@ type pinging struct {
 
 func (p *pinging) run(ctx context.Context) error {
 	var last mesh.Ping
-	answered := 0
+	answered, start := 0, time.Now()
 	for n := 1; p.untilDirect || p.count == 0 || n <= p.count; n++ {
 		began := time.Now()
 		a, err := p.ask(limit.MeshPing)
@@ -340,7 +340,7 @@ func (p *pinging) run(ctx context.Context) error {
 	}
 	switch {
 	case p.untilDirect:
-		return fault.New(fault.CodeDialTimeout, "the peer is not reached directly").Whyf("after %v it is %s%s", p.timeout, cmp.Or(last.State, "not known"), orNothing(": ", last.Why)).
+		return fault.New(fault.CodeDialTimeout, "the peer is not reached directly").Whyf("after %v it is %s%s", time.Since(start).Round(100*time.Millisecond), cmp.Or(last.State, "not known"), orNothing(": ", last.Why)).
 			Hint("'tombolo mesh status PEER' shows each way that was tried, and 'tombolo mesh netcheck' what the network lets through")
 	case answered == 0 && last.Fault != nil:
 		return last.Fault.Fault()

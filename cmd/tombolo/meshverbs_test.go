@@ -271,6 +271,7 @@ func TestPinging(t *testing.T) {
 	for name, c := range map[string]struct {
 		pinging
 		takes   time.Duration // of each echo
+		cut     time.Duration // when it is broken off; 0: it is not
 		answers []mesh.Ping   // the last one again and again
 		err     error         // after them
 		lines   int
@@ -291,6 +292,7 @@ func TestPinging(t *testing.T) {
 		"direct, but no echo":          {pinging: pinging{untilDirect: true}, answers: []mesh.Ping{{State: "direct", Fault: silent.Fault}, direct}, lines: 2, after: time.Second},
 		"never direct":                 {pinging: pinging{untilDirect: true, count: 4}, answers: many(relayed, 1), lines: 30, code: fault.CodeDialTimeout, says: "after 29.5s it is relayed: no candidate answers", after: most},
 		"never anything":               {pinging: pinging{untilDirect: true}, takes: time.Minute, answers: many(relayed, 1), code: fault.CodeDialTimeout, says: "it is not known", after: most},
+		"never direct, and broken off": {pinging: pinging{untilDirect: true}, cut: 3400 * time.Millisecond, answers: many(relayed, 1), lines: 4, code: fault.CodeDialTimeout, says: "after 3.4s it is relayed", after: 3400 * time.Millisecond},
 		"until direct, and it is gone": {pinging: pinging{untilDirect: true}, answers: many(relayed, 2), err: refusal, lines: 2, code: fault.CodeNotFound, after: 2 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -298,8 +300,11 @@ func TestPinging(t *testing.T) {
 				began := time.Now()
 				ctx, cancel := context.WithTimeout(t.Context(), most)
 				defer cancel()
+				if c.cut > 0 {
+					time.AfterFunc(c.cut, cancel)
+				}
 				p, asked := c.pinging, 0
-				p.timeout, p.every = most, time.Second
+				p.every = time.Second
 				p.ask = func(wait time.Duration) (mesh.Ping, error) {
 					if wait <= 0 || wait > 5*time.Second {
 						t.Errorf("it waits for %v", wait)
