@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -304,6 +305,51 @@ func TestDrain(t *testing.T) {
 			t.Errorf("%+v", st)
 		}
 	})
+}
+
+// TestNothingIsLostBesideANewerConnection: the hub ends a connection for the sake of the one that is being
+// made, and says so before it is there. What is sent in between goes by the new one. If that does not
+// come about, there is none.
+func TestNothingIsLostBesideANewerConnection(t *testing.T) {
+	for _, comes := range []bool{true, false} {
+		play(t, []string{"a:1"}, func(s *scene) {
+			old := s.welcome()
+			drainOf(old)
+			s.client.Renew()
+			next := <-s.conns
+			if _, err := old.Write(frame.AppendEnd(nil, frame.Reason{Code: string(fault.CodeSessionLost), What: "a newer one"})); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			if st := s.client.Status()[0]; !st.Connected || s.client.Send("h", "p", []byte("between")) != 1 {
+				t.Fatalf("between the two it is not connected: %+v", st)
+			}
+			if !comes {
+				next.NetConn().Close()
+				synctest.Wait()
+				if st := s.client.Status()[0]; st.Connected || st.Fault == nil || s.client.Send("h", "p", []byte("late")) != 0 {
+					t.Errorf("without either it is connected: %+v", st)
+				}
+				drainOf(s.welcome())
+				return
+			}
+			if _, err := next.Write(frame.AppendWelcome(nil, frame.Greeting{Largest: 100})); err != nil {
+				t.Fatal(err)
+			}
+			b, want := make([]byte, 1000), "between"
+			for have := 0; !strings.Contains(string(b[:have]), want); {
+				n, err := next.Read(b[have:])
+				if have += n; err != nil {
+					t.Fatalf("%q came: %v", b[:have], err)
+				}
+			}
+			drainOf(next)
+			synctest.Wait()
+			if st := s.client.Status()[0]; !st.Connected || st.Fault != nil || st.Dropped != 0 {
+				t.Errorf("%+v", st)
+			}
+		})
+	}
 }
 
 // TestSendNeverWaits: a hub that does not read fills one queue and no more.

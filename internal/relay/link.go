@@ -26,6 +26,9 @@ type link struct {
 	held bool // another address leads there, too, and is used
 	last *fault.Fault
 	stop func()
+
+	opening bool  // another connection is being made
+	over    *conn // that the hub has ended for the one that is being made; it stays in use until that is there
 }
 
 func newLink(c *Client, address string) *link {
@@ -51,7 +54,11 @@ func (l *link) keep(ctx context.Context) {
 	defer g.Wait()
 	var cur *conn
 	for try := 0; ; {
+		l.begin()
 		next, err := l.open(ctx)
+		if err != nil {
+			l.failed()
+		}
 		var held *heldError
 		switch {
 		case err == nil:
@@ -157,7 +164,7 @@ func (l *link) swap(g *run.Group, old, next *conn) {
 		h.out.clear()
 	}
 	h.cur.Store(next)
-	l.last, l.held = nil, false
+	l.last, l.held, l.opening, l.over = nil, false, false, nil
 	c.mu.Unlock()
 	g.Do(func(ctx context.Context) {
 		err := next.serve(ctx)
@@ -180,11 +187,34 @@ func (l *link) swap(g *run.Group, old, next *conn) {
 	c.ring()
 }
 
-// ended notes why a connection that had not been replaced is no more.
+func (l *link) begin() {
+	l.client.mu.Lock()
+	defer l.client.mu.Unlock()
+	l.opening = true
+}
+
+// failed is after a connection that did not come about: one that was ended for it is no more.
+func (l *link) failed() {
+	l.client.mu.Lock()
+	over := l.over
+	l.opening, l.over = false, nil
+	l.client.mu.Unlock()
+	if over != nil {
+		l.ended(over, over.why(), false)
+	}
+}
+
+// ended notes why a connection that had not been replaced is no more. The hub ends one when it
+// welcomes the next, and either may be here first: what is to be sent meanwhile waits for the next.
 func (l *link) ended(of *conn, err error, stopped bool) {
 	c, h, f := l.client, of.hub, fault.From(err)
 	of.end.Store(f)
 	c.mu.Lock()
+	if l.opening && f != nil && f.Code == fault.CodeSessionLost && h.cur.Load() == of {
+		l.over = of
+		c.mu.Unlock()
+		return
+	}
 	if !h.cur.CompareAndSwap(of, nil) {
 		c.mu.Unlock()
 		return

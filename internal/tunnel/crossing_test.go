@@ -158,7 +158,17 @@ func pairOfEnds(t *testing.T, delay time.Duration) (greater, lesser *end) {
 	return greater, lesser
 }
 
+// kept are the peers of all ends: WireGuard drains a peer's queues when they are collected, in a
+// goroutine outside of the bubble in which they were made, which the runtime does not permit.
+var kept struct {
+	mu    sync.Mutex
+	peers []*device.Peer
+}
+
 func (e *end) close(t *testing.T) {
+	kept.mu.Lock()
+	kept.peers = append(kept.peers, e.engine.now.dev.LookupPeer(device.NoisePublicKey(e.other.key)))
+	kept.mu.Unlock()
 	if err := e.engine.Close(); err != nil {
 		t.Error(err)
 	}
