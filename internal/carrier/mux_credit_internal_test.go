@@ -52,6 +52,11 @@ func TestCreditFollowsReading(t *testing.T) {
 	p.quiet()
 	read(14)
 	p.want(numbered(3, 1, 125))
+	eventually(t, "nobody sends", func() bool { // who does still would take the next credit along
+		s.lanes[0].mu.Lock()
+		defer s.lanes[0].mu.Unlock()
+		return !s.lanes[0].turn
+	})
 	read(12)
 	p.send(numbered(6, 0, 7))
 	p.want(numbered(7, 0, 7), numbered(3, 1, 137))
