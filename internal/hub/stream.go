@@ -145,9 +145,9 @@ func (s *hubStream) Watch(left func() (sends, takes bool)) {
 	s.out.left = func() bool { _, takes := left(); return takes }
 }
 
-// Forsake says that the caller takes no more: what the target still sends is read to be
+// Excuse says that the caller takes no more: what the target still sends is read to be
 // thrown away, and waits for no rate.
-func (s *hubStream) Forsake() { s.out.excuse() }
+func (s *hubStream) Excuse() { s.out.excuse() }
 
 // alone says that the caller is gone altogether. After the end of the target's direction
 // nobody knows: a caller that has ended its own may wait for the target to have it all.

@@ -196,8 +196,8 @@ var errTooMuch = errors.New("it sends to a caller that has closed")
 func linger(ctx context.Context, target carrier.Stream) {
 	stop := run.OnDone(ctx, func() { target.Reset(splice.ResetCode(fault.CodeSessionLost)) })
 	defer stop()
-	if f, ok := target.(Forsaken); ok {
-		f.Forsake() // else it would pay for bytes that nobody gets, and keep its place for that
+	if e, ok := target.(Excused); ok {
+		e.Excuse() // else it would pay for bytes that nobody gets, and keep its place for that
 	}
 	target.SetReadDeadline(time.Now().Add(limit.Linger))
 	var first [512]byte

@@ -42,8 +42,8 @@ type Charged interface {
 	Charge(n int64)
 }
 
-// Forsaken is a target's stream that is told when its caller takes no more.
-type Forsaken interface{ Forsake() }
+// Excused is a target's stream that is told when its caller takes no more, and waits for no rate then.
+type Excused interface{ Excuse() }
 
 // mistake is a caller's, and the code with which its stream ends.
 type mistake struct {

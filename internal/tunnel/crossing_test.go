@@ -120,7 +120,17 @@ func (e *end) number(n uint32) {
 	e.link.out <- b
 }
 
-// pairOfEnds gives two ends, that with the greater key first.
+// pairBegunBy gives two ends, that with the key of this name ("greater" or "lesser") first.
+func pairBegunBy(t *testing.T, delay time.Duration, first string) (one, two *end) {
+	t.Helper()
+	greater, lesser := pairOfEnds(t, delay)
+	if first == "lesser" {
+		return lesser, greater
+	}
+	return greater, lesser
+}
+
+// pairOfEnds gives two ends, that with the greater key first. They end with the test.
 func pairOfEnds(t *testing.T, delay time.Duration) (greater, lesser *end) {
 	t.Helper()
 	var all []*end
@@ -148,6 +158,10 @@ func pairOfEnds(t *testing.T, delay time.Duration) (greater, lesser *end) {
 		greater, lesser = lesser, greater
 	}
 	greater.other, lesser.other = lesser, greater
+	t.Cleanup(func() {
+		greater.close(t)
+		lesser.close(t)
+	})
 	for _, e := range all {
 		err := e.engine.Apply(Config{Key: e.secret, Peers: []Peer{{Key: e.other.key, Probes: true, Ranges: []netip.Prefix{netip.PrefixFrom(e.other.addr, 32)}}}})
 		if err != nil {
@@ -202,13 +216,7 @@ func TestCrossingHandshakes(t *testing.T) {
 }
 
 func cross(t *testing.T, trip, apart time.Duration, first, lost string) {
-	greater, lesser := pairOfEnds(t, trip/2)
-	defer greater.close(t)
-	defer lesser.close(t)
-	one, two := greater, lesser
-	if first == "lesser" {
-		one, two = lesser, greater
-	}
+	one, two := pairBegunBy(t, trip/2, first)
 	most := apart + 2*trip
 	if lost != "nothing" {
 		one.lose = 1
@@ -223,9 +231,9 @@ func cross(t *testing.T, trip, apart time.Duration, first, lost string) {
 	two.say()
 	time.Sleep(20 * time.Second)
 	synctest.Wait()
-	for name, e := range map[string]*end{"the greater key": greater, "the lesser key": lesser} {
+	for name, e := range map[string]*end{"that began": one, "that began later": two} {
 		if at := e.arrived.Load(); at == nil || at.Sub(began) > most {
-			t.Errorf("at the end with %s the first packet is there at %v after %v, want at most %v", name, at, began, most)
+			t.Errorf("at the end %s the first packet is there at %v after %v, want at most %v", name, at, began, most)
 		}
 	}
 }
@@ -284,8 +292,6 @@ func TestWhoseHandshakesAreDroppedLetsOthersIn(t *testing.T) {
 		t.Run(muted, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				greater, lesser := pairOfEnds(t, 5*time.Millisecond)
-				defer greater.close(t)
-				defer lesser.close(t)
 				ends := map[string]*end{"greater": greater, "lesser": lesser}
 				ends[muted].mute = true
 				began := time.Now()
@@ -313,12 +319,7 @@ func TestACookieIsNoSession(t *testing.T) {
 		t.Run(asked, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				const trip = 20 * time.Millisecond
-				one, two := pairOfEnds(t, trip/2)
-				defer one.close(t)
-				defer two.close(t)
-				if asked == "lesser" {
-					one, two = two, one
-				}
+				one, two := pairBegunBy(t, trip/2, asked)
 				one.lose = 1 // the other end reads it, and makes no session
 				one.say()
 				time.Sleep(trip)
@@ -367,8 +368,6 @@ func TestForgedAnswersChangeNothing(t *testing.T) {
 			t.Run(name+" to "+victims, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					greater, lesser := pairOfEnds(t, trip/2)
-					defer greater.close(t)
-					defer lesser.close(t)
 					ends := map[string]*end{"greater": greater, "lesser": lesser}
 					for which, e := range ends {
 						if victims != which && victims != "both" {
@@ -406,8 +405,6 @@ func TestALateHandshakeIsNotAnswered(t *testing.T) {
 		t.Run(late.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				greater, lesser := pairOfEnds(t, trip/2)
-				defer greater.close(t)
-				defer lesser.close(t)
 				lesser.late = late
 				answers := 0
 				greater.seen = func(p []byte) {

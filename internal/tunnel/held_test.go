@@ -99,8 +99,6 @@ func TestAnAnswerToAnAddressTakesThePlaceOfOurs(t *testing.T) {
 	for _, other := range []uint32{0, 1} {
 		synctest.Test(t, func(t *testing.T) {
 			greater, lesser := pairOfEnds(t, 50*time.Millisecond)
-			defer greater.close(t)
-			defer lesser.close(t)
 			lesser.engine.peers.get(greater.key).probes.Store(false)
 			greater.lose = 1
 			greater.say()

@@ -70,13 +70,7 @@ func TestNoPacketIsLostBetweenSecrets(t *testing.T) {
 }
 
 func turn(t *testing.T, trip, apart time.Duration, first, looks string) {
-	greater, lesser := pairOfEnds(t, trip/2)
-	defer greater.close(t)
-	defer lesser.close(t)
-	one, two := greater, lesser
-	if first == "lesser" {
-		one, two = lesser, greater
-	}
+	one, two := pairBegunBy(t, trip/2, first)
 	streams := []*stream{streamOf(one), streamOf(two)}
 	one.say()
 	time.Sleep(time.Second)
