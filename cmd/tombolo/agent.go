@@ -16,9 +16,10 @@ import (
 
 // agentFlags are the few settings that a first try needs; a flag wins over the file.
 type agentFlags struct {
-	config, join, stateDir, healthListen, logFormat, logLevel string
-	allow                                                     []string
-	drain                                                     time.Duration
+	config                                            configFile
+	join, stateDir, healthListen, logFormat, logLevel string
+	allow                                             []string
+	drain                                             time.Duration
 }
 
 func newAgentCommand() *cobra.Command {
@@ -40,11 +41,11 @@ A SIGTERM drains, a second one stops at once.`,
 		Example: `  tombolo agent --join tombolo://... --allow 10.0.0.0/8 --allow '*.svc.cluster.local:443'
   tombolo agent --join @/run/secrets/join --allow '[fd00:10::/64]:443,10250'`,
 		Args: onlyCommands,
-		RunE: func(cmd *cobra.Command, _ []string) error { return runAgent(cmd.Context(), cmd, f) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return runAgent(cmd.Context(), cmd, &f) },
 	}
 	d := agent.DefaultConfig()
 	fl := cmd.Flags()
-	fl.StringVar(&f.config, "config", "", "configuration `FILE` (kind AgentConfig; see 'tombolo config print --role agent')")
+	fl.StringVar(&f.config.path, "config", "", "configuration `FILE` (kind AgentConfig; see 'tombolo config print --role agent')")
 	fl.StringVar(&f.join, "join", "", "the `LINE` of 'tombolo token create', @FILE that holds it, or - for stdin")
 	fl.StringVar(&f.stateDir, "state-dir", d.StateDir, "`DIR` for the agent's key and certificate")
 	fl.StringArrayVar(&f.allow, "allow", nil, "`RULE` for what may be reached; may be repeated")
@@ -57,20 +58,20 @@ A SIGTERM drains, a second one stops at once.`,
 }
 
 // loadAgent reads the file, if any, and lays the flags that were given over it.
-func loadAgent(cmd *cobra.Command, f agentFlags) (agent.Config, error) {
+func loadAgent(cmd *cobra.Command, f *agentFlags) (agent.Config, error) {
 	cfg := agent.DefaultConfig()
-	if f.config != "" {
-		data, err := readConfig(f.config)
+	if f.config.path != "" {
+		data, err := f.config.load()
 		if err != nil {
 			return cfg, err
 		}
-		if cfg, err = agent.ParseConfig(f.config, data); err != nil {
+		if cfg, err = agent.ParseConfig(f.config.path, data); err != nil {
 			return cfg, err
 		}
 	}
 	cfg.Version = version
 	given := func(name string, into *string, value string) {
-		if f.config == "" || cmd.Flags().Changed(name) {
+		if f.config.path == "" || cmd.Flags().Changed(name) {
 			*into = value
 		}
 	}
@@ -79,10 +80,10 @@ func loadAgent(cmd *cobra.Command, f agentFlags) (agent.Config, error) {
 	given("health-listen", &cfg.HealthListen, f.healthListen)
 	given("log-format", &cfg.Log.Format, f.logFormat)
 	given("log-level", &cfg.Log.Level, f.logLevel)
-	if f.config == "" || cmd.Flags().Changed("drain-timeout") {
+	if f.config.path == "" || cmd.Flags().Changed("drain-timeout") {
 		cfg.Drain = f.drain
 	}
-	if f.config == "" || cmd.Flags().Changed("allow") {
+	if f.config.path == "" || cmd.Flags().Changed("allow") {
 		p, err := agent.CompileAllow(f.allow)
 		if err != nil {
 			return cfg, err
@@ -92,7 +93,7 @@ func loadAgent(cmd *cobra.Command, f agentFlags) (agent.Config, error) {
 	return cfg, nil
 }
 
-func runAgent(ctx context.Context, cmd *cobra.Command, f agentFlags) error {
+func runAgent(ctx context.Context, cmd *cobra.Command, f *agentFlags) error {
 	cfg, err := loadAgent(cmd, f)
 	if err != nil {
 		return err
@@ -125,5 +126,5 @@ func runAgent(ctx context.Context, cmd *cobra.Command, f agentFlags) error {
 		}
 		return err
 	}
-	return while(ctx, records, traces, func() error { return runRole(ctx, f.config, log, reload, a.Run) })
+	return while(ctx, records, traces, func() error { return runRole(ctx, &f.config, log, reload, a.Run) })
 }

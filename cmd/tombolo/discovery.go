@@ -28,7 +28,8 @@ import (
 
 // discoveryFlags are the few settings that a first try needs; a flag wins over the file.
 type discoveryFlags struct {
-	config, stateDir, runDir, listen, adminListen, logFormat, logLevel string
+	config                                                     configFile
+	stateDir, runDir, listen, adminListen, logFormat, logLevel string
 }
 
 func newDiscoveryCommand() *cobra.Command {
@@ -51,11 +52,11 @@ Kubernetes.`,
 		Example: `  tombolo discovery --state-dir /var/lib/tombolo/discovery
   tombolo discovery --config /etc/tombolo/discovery.yaml`,
 		Args: onlyCommands,
-		RunE: func(cmd *cobra.Command, _ []string) error { return runDiscovery(cmd.Context(), cmd, f) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return runDiscovery(cmd.Context(), cmd, &f) },
 	}
 	d := discovery.DefaultConfig()
 	fl := cmd.Flags()
-	fl.StringVar(&f.config, "config", "", "configuration `FILE` (kind DiscoveryConfig; see 'tombolo config print --role discovery')")
+	fl.StringVar(&f.config.path, "config", "", "configuration `FILE` (kind DiscoveryConfig; see 'tombolo config print --role discovery')")
 	fl.StringVar(&f.stateDir, "state-dir", d.StateDir, "`DIR` for snapshots of members, and for the CA")
 	fl.StringVar(&f.runDir, "run-dir", d.RunDir, "`DIR` for the admin socket")
 	fl.StringVar(&f.listen, "listen", d.Listen, "`ADDRESS` for members")
@@ -68,14 +69,14 @@ Kubernetes.`,
 }
 
 // loadDiscovery reads the file, if any, and lays the flags that were given over it.
-func loadDiscovery(cmd *cobra.Command, f discoveryFlags) (discovery.Config, error) {
+func loadDiscovery(cmd *cobra.Command, f *discoveryFlags) (discovery.Config, error) {
 	cfg := discovery.DefaultConfig()
-	if f.config != "" {
-		data, err := readConfig(f.config)
+	if f.config.path != "" {
+		data, err := f.config.load()
 		if err != nil {
 			return cfg, err
 		}
-		if cfg, err = discovery.ParseConfig(f.config, data); err != nil {
+		if cfg, err = discovery.ParseConfig(f.config.path, data); err != nil {
 			return cfg, err
 		}
 	}
@@ -87,7 +88,7 @@ func loadDiscovery(cmd *cobra.Command, f discoveryFlags) (discovery.Config, erro
 		"state-dir": {&cfg.StateDir, f.stateDir}, "run-dir": {&cfg.RunDir, f.runDir}, "listen": {&cfg.Listen, f.listen},
 		"admin-listen": {&cfg.AdminListen, f.adminListen}, "log-format": {&cfg.Log.Format, f.logFormat}, "log-level": {&cfg.Log.Level, f.logLevel},
 	} {
-		if f.config == "" || cmd.Flags().Changed(name) {
+		if f.config.path == "" || cmd.Flags().Changed(name) {
 			*flag.into = flag.value
 		}
 	}
@@ -101,7 +102,7 @@ func loadDiscovery(cmd *cobra.Command, f discoveryFlags) (discovery.Config, erro
 	return cfg, nil
 }
 
-func runDiscovery(ctx context.Context, cmd *cobra.Command, f discoveryFlags) error {
+func runDiscovery(ctx context.Context, cmd *cobra.Command, f *discoveryFlags) error {
 	cfg, err := loadDiscovery(cmd, f)
 	if err != nil {
 		return err
@@ -119,7 +120,7 @@ func runDiscovery(ctx context.Context, cmd *cobra.Command, f discoveryFlags) err
 		s.CountReload(err)
 		return err
 	}
-	return runRole(ctx, f.config, log, reload, s.Run)
+	return runRole(ctx, &f.config, log, reload, s.Run)
 }
 
 func newDiscoveryStatusCommand() *cobra.Command {

@@ -25,7 +25,7 @@ import (
 )
 
 func newAnnounceCommand() *cobra.Command {
-	var file string
+	var file configFile
 	var leave bool
 	cmd := &cobra.Command{
 		Use: "announce --config FILE", Short: "Run a member: announce this node, and keep what is known of the others", Args: exactArgs(),
@@ -34,24 +34,24 @@ configuration until SIGTERM, and keep the cache of the others. Others know the n
 until its lease ends, so that a restart is no farewell; with --leave a SIGTERM is one.`,
 		Example: "  tombolo discovery announce --config /etc/tombolo/mesh.yaml",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if file == "" {
+			if file.path == "" {
 				return usage("--config is missing", "tombolo discovery announce --config FILE; see 'tombolo config print --role mesh'")
 			}
-			return runAnnounce(cmd, file, leave)
+			return runAnnounce(cmd, &file, leave)
 		},
 	}
-	cmd.Flags().StringVar(&file, "config", "", "configuration `FILE` (kind MeshConfig; see 'tombolo config print --role mesh')")
+	cmd.Flags().StringVar(&file.path, "config", "", "configuration `FILE` (kind MeshConfig; see 'tombolo config print --role mesh')")
 	cmd.Flags().BoolVar(&leave, "leave", false, "say farewell at the end: the others forget this node at once")
 	return cmd
 }
 
-func runAnnounce(cmd *cobra.Command, file string, leave bool) error {
+func runAnnounce(cmd *cobra.Command, file *configFile, leave bool) error {
 	load := func() (finder.Config, error) {
-		data, err := readConfig(file)
+		data, err := file.load()
 		if err != nil {
 			return finder.Config{}, err
 		}
-		return finder.ParseConfig(file, data, meshconf.Check, withoutPodRanges)
+		return finder.ParseConfig(file.path, data, meshconf.Check, withoutPodRanges)
 	}
 	cfg, err := load()
 	if err != nil {

@@ -24,8 +24,9 @@ import (
 
 // hubFlags are the few settings that a first try needs; a flag wins over the file.
 type hubFlags struct {
-	config, stateDir, runDir, listen, adminListen, logFormat, logLevel string
-	advertise                                                          []string
+	config                                                     configFile
+	stateDir, runDir, listen, adminListen, logFormat, logLevel string
+	advertise                                                  []string
 }
 
 func newHubCommand() *cobra.Command {
@@ -42,11 +43,11 @@ configuration again; a bad one is refused and the last good one stays.`,
 		Example: `  tombolo hub --state-dir /var/lib/tombolo/hub --advertise hub.example.com
   tombolo token create --cluster c1      # then run its output on the other side`,
 		Args: onlyCommands,
-		RunE: func(cmd *cobra.Command, _ []string) error { return runHub(cmd.Context(), cmd, f) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return runHub(cmd.Context(), cmd, &f) },
 	}
 	d := hub.DefaultConfig()
 	fl := cmd.Flags()
-	fl.StringVar(&f.config, "config", "", "configuration `FILE` (kind HubConfig; see 'tombolo config print --role hub')")
+	fl.StringVar(&f.config.path, "config", "", "configuration `FILE` (kind HubConfig; see 'tombolo config print --role hub')")
 	fl.StringVar(&f.stateDir, "state-dir", d.StateDir, "`DIR` for the CA, tokens and what must be remembered")
 	fl.StringVar(&f.runDir, "run-dir", d.RunDir, "`DIR` for unix sockets")
 	fl.StringVar(&f.listen, "listen", d.Listen, "`ADDRESS` for agents, CONNECT clients and remote operators")
@@ -59,14 +60,14 @@ configuration again; a bad one is refused and the last good one stays.`,
 }
 
 // loadHub reads the file, if any, and lays the flags that were given over it.
-func loadHub(cmd *cobra.Command, f hubFlags) (hub.Config, error) {
+func loadHub(cmd *cobra.Command, f *hubFlags) (hub.Config, error) {
 	cfg := hub.DefaultConfig()
 	var err error
 	if f.runDir, err = filepath.Abs(f.runDir); err != nil {
 		return cfg, fault.New(fault.CodeUsage, "--run-dir cannot be read").Because(err)
 	}
-	if f.config != "" {
-		data, err := readConfig(f.config)
+	if f.config.path != "" {
+		data, err := f.config.load()
 		if err != nil {
 			return cfg, err
 		}
@@ -74,16 +75,16 @@ func loadHub(cmd *cobra.Command, f hubFlags) (hub.Config, error) {
 		if cmd.Flags().Changed("run-dir") {
 			overlay.RunDir = f.runDir
 		}
-		if cfg, err = hub.ParseConfigWith(f.config, data, overlay); err != nil {
+		if cfg, err = hub.ParseConfigWith(f.config.path, data, overlay); err != nil {
 			return cfg, err
 		}
 	}
-	if f.config == "" || cmd.Flags().Changed("run-dir") {
+	if f.config.path == "" || cmd.Flags().Changed("run-dir") {
 		cfg.RunDir = f.runDir
 	}
 	cfg.Version = version
 	given := func(name string, into *string, value string) {
-		if f.config == "" || cmd.Flags().Changed(name) {
+		if f.config.path == "" || cmd.Flags().Changed(name) {
 			*into = value
 		}
 	}
@@ -105,7 +106,7 @@ func loadHub(cmd *cobra.Command, f hubFlags) (hub.Config, error) {
 	return cfg, nil
 }
 
-func runHub(ctx context.Context, cmd *cobra.Command, f hubFlags) error {
+func runHub(ctx context.Context, cmd *cobra.Command, f *hubFlags) error {
 	cfg, err := loadHub(cmd, f)
 	if err != nil {
 		return err
@@ -136,7 +137,7 @@ func runHub(ctx context.Context, cmd *cobra.Command, f hubFlags) error {
 		h.CountReload(err)
 		return err
 	}
-	return while(ctx, records, traces, func() error { return runRole(ctx, f.config, log, reload, h.Run) })
+	return while(ctx, records, traces, func() error { return runRole(ctx, &f.config, log, reload, h.Run) })
 }
 
 func newHubBackupCommand() *cobra.Command {

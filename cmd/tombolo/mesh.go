@@ -34,9 +34,10 @@ import (
 
 // meshRunFlags are the few settings that a first try needs; a flag wins over the file.
 type meshRunFlags struct {
-	config, join, secretFile, pin, node, stateDir, runDir string
-	services                                              []string
-	leave                                                 bool
+	config                                        configFile
+	join, secretFile, pin, node, stateDir, runDir string
+	services                                      []string
+	leave                                         bool
 }
 
 func newMeshCommand() *cobra.Command {
@@ -60,10 +61,10 @@ It announces the node as well: 'tombolo discovery announce' is not needed beside
   tombolo mesh --secret-file cluster.secret --service https://192.0.2.10:8446 --pin PIN --join tombolo://...
   tombolo mesh status`,
 		Args: onlyCommands,
-		RunE: func(cmd *cobra.Command, _ []string) error { return runMesh(cmd, f) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return runMesh(cmd, &f) },
 	}
 	fl := cmd.Flags()
-	fl.StringVar(&f.config, "config", "", "configuration `FILE` (kind MeshConfig; see 'tombolo config print --role mesh')")
+	fl.StringVar(&f.config.path, "config", "", "configuration `FILE` (kind MeshConfig; see 'tombolo config print --role mesh')")
 	fl.StringVar(&f.join, "join", "", "the `LINE` of 'tombolo token create --node', @FILE that holds it, or - for stdin")
 	fl.BoolVar(&f.leave, "leave", false, "say farewell at the end: the others forget this node at once")
 	fl.StringVar(&f.secretFile, "secret-file", "", "`FILE` with the cluster's secret, instead of --config")
@@ -87,7 +88,7 @@ type loadedMesh struct {
 
 // loadMesh reads the file, or what the flags say instead, and lays the flags that were
 // given over it.
-func (f meshRunFlags) load(cmd *cobra.Command) (loadedMesh, error) {
+func (f *meshRunFlags) load(cmd *cobra.Command) (loadedMesh, error) {
 	var section meshconf.Config
 	more := func(raw v1alpha1.MeshConfig, add conf.Report) (err error) {
 		section, err = meshconf.Read(raw, readPrivateText, add)
@@ -95,16 +96,16 @@ func (f meshRunFlags) load(cmd *cobra.Command) (loadedMesh, error) {
 	}
 	var member finder.Config
 	switch {
-	case f.config != "" && (f.secretFile != "" || len(f.services) > 0 || f.pin != ""):
+	case f.config.path != "" && (f.secretFile != "" || len(f.services) > 0 || f.pin != ""):
 		return loadedMesh{}, usage("--config stands beside --secret-file, --service or --pin", "the file says which cluster and which services are meant")
 	case f.secretFile != "" && f.pin != "" && len(f.services) == 0:
 		return loadedMesh{}, usage("--pin stands without --service", "it is the CA pin of the discovery services: name them with --service URL")
-	case f.config != "":
-		data, err := readConfig(f.config)
+	case f.config.path != "":
+		data, err := f.config.load()
 		if err != nil {
 			return loadedMesh{}, err
 		}
-		if member, err = finder.ParseConfig(f.config, data, more); err != nil {
+		if member, err = finder.ParseConfig(f.config.path, data, more); err != nil {
 			return loadedMesh{}, err
 		}
 	case f.secretFile != "":
@@ -147,7 +148,7 @@ func readPrivateText(file string) (string, error) {
 	return string(data), err
 }
 
-func runMesh(cmd *cobra.Command, f meshRunFlags) error {
+func runMesh(cmd *cobra.Command, f *meshRunFlags) error {
 	cfg, err := f.load(cmd)
 	if err != nil {
 		return err
@@ -169,7 +170,7 @@ func runMesh(cmd *cobra.Command, f meshRunFlags) error {
 		}
 		return err
 	}
-	return runRole(cmd.Context(), f.config, log, reload, n.until)
+	return runRole(cmd.Context(), &f.config, log, reload, n.until)
 }
 
 // meshNode is a member and the node of the mesh that it is.

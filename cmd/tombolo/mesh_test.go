@@ -135,7 +135,7 @@ func TestMeshFlags(t *testing.T) {
 	join := "@" + filepath.Join(dir, "join")
 	cmd := &cobra.Command{}
 	cmd.SetIn(strings.NewReader("from stdin\n"))
-	got, err := meshRunFlags{config: config, node: "n2", stateDir: "/s2", runDir: "/r2", join: join}.load(cmd)
+	got, err := (&meshRunFlags{config: configFile{path: config}, node: "n2", stateDir: "/s2", runDir: "/r2", join: join}).load(cmd)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,14 +148,14 @@ func TestMeshFlags(t *testing.T) {
 	if _, err := got.mesh.ReadJoin(join); fault.From(err) == nil || !strings.Contains(fault.From(err).Explain(), join[1:]) {
 		t.Errorf("a join line of no file: %v", err)
 	}
-	got, err = meshRunFlags{secretFile: filepath.Join(dir, "secret"), services: []string{"https://192.0.2.1:8446", "https://192.0.2.2:8446"}}.load(cmd)
+	got, err = (&meshRunFlags{secretFile: filepath.Join(dir, "secret"), services: []string{"https://192.0.2.1:8446", "https://192.0.2.2:8446"}}).load(cmd)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if s := got.mesh.Services; len(s) != 2 || got.mesh.Sourceless || s[1].HostPort != "192.0.2.2:8446" || got.mesh.ClusterID != "" || got.mesh.Announce.Node == "" || got.mesh.Options.MTU != 1420 {
 		t.Errorf("without a file it is %+v", got.mesh)
 	}
-	if got, err = (meshRunFlags{secretFile: filepath.Join(dir, "secret")}).load(cmd); err != nil || !got.mesh.Sourceless {
+	if got, err = (&meshRunFlags{secretFile: filepath.Join(dir, "secret")}).load(cmd); err != nil || !got.mesh.Sourceless {
 		t.Errorf("without a service: %+v, %v", got.mesh, err)
 	}
 }

@@ -37,7 +37,7 @@ The node that runs here is asked, whose own socket is looked at. Where none runs
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var n mesh.Netcheck
 			err := from.call(cmd.Context(), http.MethodGet, "/v1/netcheck", &n)
-			if fault.Has(err, fault.CodeMeshAway) && f.config != "" {
+			if fault.Has(err, fault.CodeMeshAway) && f.config.path != "" {
 				var cfg loadedMesh
 				if cfg, err = f.load(cmd); err == nil {
 					n, err = mesh.Check(cmd.Context(), cfg.mesh)
@@ -54,7 +54,7 @@ The node that runs here is asked, whose own socket is looked at. Where none runs
 			})
 		},
 	}
-	cmd.Flags().StringVar(&f.config, "config", "", "configuration `FILE` of a node that does not run")
+	cmd.Flags().StringVar(&f.config.path, "config", "", "configuration `FILE` of a node that does not run")
 	from.register(cmd)
 	out.register(cmd)
 	return cmd
@@ -82,7 +82,7 @@ with the kernel's WireGuard it knows by its state directory alone: name its --co
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			options, stateDir := meshconf.Default().Options, finder.DefaultStateDir
 			if file != "" {
-				cfg, err := meshRunFlags{config: file}.load(cmd)
+				cfg, err := (&meshRunFlags{config: configFile{path: file}}).load(cmd)
 				if err != nil {
 					return err
 				}

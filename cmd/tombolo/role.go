@@ -27,8 +27,8 @@ import (
 
 // runRole runs a role: SIGTERM or SIGINT ends soft and begins the drain, the
 // next one ends hard and cuts the drain short. reload is called on SIGHUP and
-// when the file has changed.
-func runRole(parent context.Context, file string, log *slog.Logger, reload func() error, role func(soft, hard context.Context) error) error {
+// when the file is no longer as it was last read.
+func runRole(parent context.Context, file *configFile, log *slog.Logger, reload func() error, role func(soft, hard context.Context) error) error {
 	soft, cancelSoft := context.WithCancel(parent)
 	defer cancelSoft()
 	hard, cancelHard := context.WithCancel(context.WithoutCancel(parent))
@@ -66,27 +66,27 @@ func newRegistry() *prometheus.Registry {
 	return reg
 }
 
-// reloader calls reload on SIGHUP and when the file has changed, until ctx ends.
-// It watches the folder, because editors and Kubernetes replace a file by renaming.
-func reloader(ctx context.Context, file string, log *slog.Logger, reload func() error) {
+// reloader calls reload on SIGHUP and when the file is no longer as it was last
+// read, until ctx ends. reload reads the file. Its folder is watched, because editors
+// and Kubernetes replace a file by renaming.
+func reloader(ctx context.Context, file *configFile, log *slog.Logger, reload func() error) {
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP)
 	defer signal.Stop(hup)
 	var changed chan fsnotify.Event
-	if file != "" {
+	if file.path != "" {
 		w, err := fsnotify.NewWatcher()
 		if err == nil {
 			defer w.Close()
-			err = w.Add(filepath.Dir(file))
+			err = w.Add(filepath.Dir(file.path))
 			changed = w.Events
 		}
 		if err != nil {
 			log.Warn("changes of the configuration are noticed on SIGHUP only", tell.AttrReason, err)
 		}
 	}
-	settle := time.NewTimer(0)
-	<-settle.C
-	before := stamp(file)
+	settle := time.NewTimer(0) // at once: it may have changed since the start read it, before it was watched
+	defer settle.Stop()
 	for {
 		select {
 		case <-ctx.Done():
@@ -96,29 +96,49 @@ func reloader(ctx context.Context, file string, log *slog.Logger, reload func() 
 			settle.Reset(limit.ConfigDebounce)
 			continue
 		case <-settle.C:
-			if now := stamp(file); now == before {
+			if !file.changed() {
 				continue // another file of the folder
 			}
 		}
-		before = stamp(file)
 		if err := reload(); err != nil {
 			f := fault.From(err)
 			log.Error("the new configuration is refused; the last good one stays", tell.AttrCode, f.Code, tell.AttrReason, f.Error())
 			continue
 		}
-		log.Info("configuration loaded", "file", file)
+		log.Info("configuration loaded", "file", file.path)
 	}
 }
 
-// stamp tells whether a file has changed; following links, as ConfigMaps need.
-func stamp(file string) (s struct {
-	size int64
-	at   time.Time
-	real string
-}) {
+// configFile is the file of --config, which remembers how it was when it was last read.
+type configFile struct {
+	path string // empty: there is none
+	read fileStamp
+}
+
+// load reads the file.
+func (c *configFile) load() ([]byte, error) {
+	c.read = stamp(c.path) // before: what changes meanwhile is read once more
+	return readConfig(c.path)
+}
+
+// changed says whether the file is another one than was last read.
+func (c *configFile) changed() bool { return c.path != "" && stamp(c.path) != c.read }
+
+// fileStamp tells a file from another one, or from itself before.
+type fileStamp struct {
+	size  int64
+	at    time.Time
+	real  string // where links lead: a ConfigMap is replaced by moving one
+	inode uint64 // one that was renamed into place within a tick of the clock
+}
+
+func stamp(file string) (s fileStamp) {
 	if info, err := os.Stat(file); err == nil {
 		s.size, s.at = info.Size(), info.ModTime()
 		s.real, _ = filepath.EvalSymlinks(file)
+		if sys, ok := info.Sys().(*syscall.Stat_t); ok {
+			s.inode = sys.Ino
+		}
 	}
 	return s
 }

@@ -3,12 +3,16 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/tombolo-io/tombolo/internal/runtest"
 )
@@ -162,5 +166,45 @@ func TestSecondHubIsTurnedAway(t *testing.T) {
 	wantExit(t, tombolo(t, run...), 1, "socket_in_use", "--run-dir")
 	if out := must(t, "status"); !strings.Contains(out, "connected") {
 		t.Errorf("the first hub: %q", out)
+	}
+}
+
+// What changes between the start's reading and the watch is loaded, without any event of the file system.
+func TestChangeBeforeTheWatchIsLoaded(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "hub.yaml")
+	replace := func(text string) {
+		t.Helper()
+		if err := errors.Join(os.WriteFile(path+".new", []byte(text), 0o600), os.Rename(path+".new", path)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	replace("one")
+	file := &configFile{path: path}
+	read := func() string {
+		t.Helper()
+		data, err := file.load()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(data)
+	}
+	read()
+	replace("two")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	loaded := ""
+	reload := func() error {
+		loaded = read()
+		cancel()
+		return nil
+	}
+	late := time.AfterFunc(runtest.Patience, cancel)
+	defer late.Stop()
+	reloader(ctx, file, slog.New(slog.DiscardHandler), reload)
+	if loaded != "two" {
+		t.Errorf("the last that was read is %q", loaded)
+	}
+	if file.changed() {
+		t.Error("a file that was just read counts as changed")
 	}
 }

@@ -23,6 +23,7 @@ type parts struct {
 	carrier   carrier
 	routing   *routing.Routing
 	endpoints *endpoint.Endpoints
+	policy    fileStamps // of what governs routing, as it was before it was first read
 }
 
 // make takes the port, asks whether the kernel's state can be put into force, and makes
@@ -41,9 +42,13 @@ func (m *Mesh) make(ctx context.Context, k *kernel.Kernel, names kernel.Names) (
 	if err != nil {
 		return nil, err
 	}
+	m.mu.Lock()
+	p.policy = stampsOf(m.set.Policies)
+	m.mu.Unlock()
 	if err := m.govern(p.routing); err != nil {
 		return nil, err
 	}
+	p.policy.add(p.routing.Governing())
 	if err := m.networks(); err != nil {
 		return nil, err
 	}

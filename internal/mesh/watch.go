@@ -23,17 +23,28 @@ type fileStamp struct {
 	real string
 }
 
-func stampsOf(files []string) map[string]fileStamp {
-	out := map[string]fileStamp{}
+// fileStamps are those of files by their names.
+type fileStamps map[string]fileStamp
+
+func stampsOf(files []string) fileStamps {
+	out := fileStamps{}
+	out.add(files)
+	return out
+}
+
+// add takes the stamps of those files that have none yet.
+func (f fileStamps) add(files []string) {
 	for _, file := range files {
+		if _, known := f[file]; known {
+			continue
+		}
 		s := fileStamp{size: -1} // it is not there
 		if info, err := os.Stat(file); err == nil {
 			s.size, s.at = info.Size(), info.ModTime()
 			s.real, _ = filepath.EvalSymlinks(file)
 		}
-		out[file] = s
+		f[file] = s
 	}
-	return out
 }
 
 // followPolicies loads the policy between peers when one of its files, or of the lists that
@@ -41,8 +52,8 @@ func stampsOf(files []string) map[string]fileStamp {
 // Kubernetes replace a file by renaming. What no folder tells of is seen by the files
 // themselves, a moment later.
 func (m *Mesh) followPolicies(ctx context.Context) error {
-	r := m.parts.Load().routing
-	before := stampsOf(r.Governing())
+	p := m.parts.Load()
+	r, before := p.routing, p.policy
 	watched := map[string]bool{}
 	var events chan fsnotify.Event
 	var errs chan error
@@ -81,11 +92,7 @@ func (m *Mesh) followPolicies(ctx context.Context) error {
 		}
 		m.loadPolicy()
 		before = now
-		for file, s := range stampsOf(r.Governing()) {
-			if _, known := before[file]; !known {
-				before[file] = s
-			}
-		}
+		before.add(r.Governing())
 	}
 }
 
