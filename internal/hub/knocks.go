@@ -15,6 +15,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/id"
 	"github.com/tombolo-io/tombolo/internal/limit"
 	"github.com/tombolo-io/tombolo/internal/run"
+	"github.com/tombolo-io/tombolo/internal/tell"
 	"github.com/tombolo-io/tombolo/internal/trust"
 	"github.com/tombolo-io/tombolo/internal/wire"
 )
@@ -23,12 +24,13 @@ import (
 type knock struct {
 	frontend string // session, connect-tls, join, renew, admin
 	code     fault.Code
-	serial   string // of a certificate that is ours; empty: of a stranger's
+	cluster  string // of an identity that is ours, if it has one
+	identity string // of a certificate that is ours; empty: of a stranger's
 }
 
 // more are knocks of one kind that had no record of their own: they are only counted.
 type more struct {
-	knock // without the serial
+	knock // without the identity
 	ours  bool
 	n     int64
 	since time.Time
@@ -38,15 +40,21 @@ type more struct {
 // knock, as often as the network carries, and must not push records out of the
 // rotated files: in each interval the first are recorded, the rest are counted, and
 // the interval ends with one record for each kind of them. Peers with certificates
-// of ours and strangers are bounded apart, so that a flood of the one hides nothing
-// of the other.
+// of ours and strangers are bounded apart, and so is each cluster: a flood of the one
+// hides nothing of the other. A certificate is cheap for who may renew, so its
+// identity is what has a bound.
 type knocks struct {
 	mu     sync.Mutex
 	begun  time.Time
-	known  map[string]int // records of this interval, by serial
-	ours   int            // all of known
-	alien  int            // records of strangers
+	known  tell.Ration
+	alien  int // records of strangers
 	unsaid []more
+	at     map[kindOfMore]int // in unsaid
+}
+
+type kindOfMore struct {
+	knock
+	ours bool
 }
 
 // take notes a knock. It says whether to record it, and gives the counts of an
@@ -58,17 +66,13 @@ func (k *knocks) take(now time.Time, q knock) (record bool, ended []more) {
 		ended = k.turn(now)
 	}
 	switch {
-	case q.serial == "":
+	case q.identity == "":
 		record = k.alien < limit.AuditStrangers
 		if record {
 			k.alien++
 		}
 	default:
-		record = k.ours < limit.AuditKnown && k.known[q.serial] < limit.AuditKnownEach
-		if record {
-			k.ours++
-			k.known[q.serial]++
-		}
+		record, q.cluster = k.known.Take(q.cluster, q.identity)
 	}
 	if !record {
 		k.count(now, q)
@@ -77,23 +81,27 @@ func (k *knocks) take(now time.Time, q knock) (record bool, ended []more) {
 }
 
 func (k *knocks) count(now time.Time, q knock) {
-	ours := q.serial != ""
-	q.serial = ""
-	for i := range k.unsaid {
-		if k.unsaid[i].knock == q && k.unsaid[i].ours == ours {
-			k.unsaid[i].n++
-			return
-		}
+	kind := kindOfMore{q, q.identity != ""}
+	kind.identity = ""
+	at, met := k.at[kind]
+	if !met { // as many as there are codes and frontends, for each cluster
+		at = len(k.unsaid)
+		k.at[kind] = at
+		k.unsaid = append(k.unsaid, more{kind.knock, kind.ours, 0, now})
 	}
-	k.unsaid = append(k.unsaid, more{q, ours, 1, now}) // as many as there are codes and frontends
+	k.unsaid[at].n++
 }
 
 // turn begins a new interval.
 func (k *knocks) turn(now time.Time) (ended []more) {
 	ended = k.unsaid
-	k.begun, k.known, k.ours, k.alien, k.unsaid = now, map[string]int{}, 0, 0, nil
+	k.begun, k.alien, k.unsaid, k.at = now, 0, nil, map[kindOfMore]int{}
+	k.known = tell.Ration{
+		Each: limit.AuditKnownEach, Group: limit.AuditKnownCluster, All: limit.AuditKnown,
+		Share: limit.AuditKnownShare, Groups: limit.AuditClusters,
+	}
 	slices.SortFunc(ended, func(a, b more) int {
-		return cmp.Or(cmp.Compare(a.frontend, b.frontend), cmp.Compare(a.code, b.code))
+		return cmp.Or(cmp.Compare(a.cluster, b.cluster), cmp.Compare(a.frontend, b.frontend), cmp.Compare(a.code, b.code))
 	})
 	return ended
 }
@@ -110,7 +118,7 @@ func (h *Hub) recordKnock(frontend string, chain []*x509.Certificate, source str
 		p.cluster, p.caller, p.serial = who.Cluster, who.URI(), trust.Serial(chain[0])
 	}
 	now := time.Now()
-	record, ended := h.knocks.take(now, knock{frontend, f.Code, p.serial})
+	record, ended := h.knocks.take(now, knock{frontend, f.Code, p.cluster.String(), p.caller})
 	h.recordMore(ended)
 	if !record {
 		return
@@ -134,7 +142,7 @@ func (h *Hub) authentic(chain []*x509.Certificate) (id.Identity, bool) {
 func (h *Hub) recordMore(ended []more) {
 	for _, m := range ended {
 		r := h.newRecord(party{frontend: m.frontend}, wire.Peer{})
-		r.Kind, r.Count, r.Since = audit.KindRefusal, m.n, m.since
+		r.Kind, r.Count, r.Since, r.Cluster = audit.KindRefusal, m.n, m.since, m.cluster
 		who := "strangers"
 		if m.ours {
 			who = "peers with a certificate of this hub"

@@ -20,11 +20,11 @@ func TestAFloodOfKnocksIsBounded(t *testing.T) {
 	records, counted := map[bool]int{}, map[bool]int64{}
 	tally := func(q knock, record bool, ended []more) {
 		if record {
-			records[q.serial != ""]++
+			records[q.identity != ""]++
 		}
 		for _, m := range ended {
 			counted[m.ours] += m.n
-			if m.serial != "" || m.since.IsZero() {
+			if m.identity != "" || m.since.IsZero() {
 				t.Fatalf("%+v", m)
 			}
 		}
@@ -38,15 +38,15 @@ func TestAFloodOfKnocksIsBounded(t *testing.T) {
 		}
 	}
 	for n := range known * each {
-		q := knock{"connect-tls", fault.CodeCertExpired, fmt.Sprint("serial ", n%known)}
+		q := knock{"connect-tls", fault.CodeCertExpired, "", fmt.Sprint("spiffe://d/client/", n%known)}
 		record, ended := k.take(now, q)
 		tally(q, record, ended)
 		if n < known && !record {
-			t.Errorf("the flood of strangers hides %s", q.serial)
+			t.Errorf("the flood of strangers hides %s", q.identity)
 		}
 	}
 	now = now.Add(limit.AuditTold)
-	last := knock{"renew", fault.CodeCertRevoked, "new"}
+	last := knock{"renew", fault.CodeCertRevoked, "c1", "new"}
 	record, ended := k.take(now, last)
 	if !record {
 		t.Error("a new interval begins with records")
@@ -60,23 +60,64 @@ func TestAFloodOfKnocksIsBounded(t *testing.T) {
 	}
 }
 
-func TestOneCertificateHidesNoOther(t *testing.T) {
+func TestOneIdentityHidesNoOther(t *testing.T) {
 	var k knocks
 	now := time.Unix(1_000_000, 0)
 	n := 0
 	for range 10 * limit.AuditKnown {
-		if record, _ := k.take(now, knock{"session", fault.CodeCertRevoked, "loud"}); record {
+		if record, _ := k.take(now, knock{"session", fault.CodeCertRevoked, "c1", "loud"}); record {
 			n++
 		}
 	}
 	if n != limit.AuditKnownEach {
-		t.Errorf("%d records of one certificate", n)
+		t.Errorf("%d records of one identity", n)
 	}
-	if record, _ := k.take(now, knock{"session", fault.CodeCertRevoked, "other"}); !record {
+	if record, _ := k.take(now, knock{"session", fault.CodeCertRevoked, "c1", "other"}); !record {
 		t.Error("another one is hidden")
 	}
 	ended := k.turn(now)
 	if len(ended) != 1 || ended[0].n != int64(10*limit.AuditKnown-n) || len(k.turn(now)) != 0 {
 		t.Errorf("%+v", ended)
+	}
+}
+
+// TestOneClusterHidesNoOther has clusters with many agents, as somebody with a join
+// token may make them, knock all the time: what another cluster's agent is refused is
+// recorded none the less, and the sums name the clusters.
+func TestOneClusterHidesNoOther(t *testing.T) {
+	var k knocks
+	now := time.Unix(1_000_000, 0)
+	const loud, agents, each = 10, 50, 20
+	records := map[string]int{}
+	for cluster := range loud {
+		for n := range agents * each {
+			q := knock{"session", fault.CodeCertRevoked, fmt.Sprint("loud", cluster), fmt.Sprint("spiffe://d/agent/", cluster, "/", n%agents)}
+			if record, _ := k.take(now, q); record {
+				records[q.cluster]++
+			}
+		}
+	}
+	all := 0
+	for cluster, n := range records {
+		if all += n; n > limit.AuditKnownCluster || n < limit.AuditKnownShare {
+			t.Errorf("%d records of %s", n, cluster)
+		}
+	}
+	if all > limit.AuditKnown+loud*limit.AuditKnownShare {
+		t.Errorf("%d records of all", all)
+	}
+	for _, agent := range []string{"a", "b"} {
+		if record, _ := k.take(now, knock{"session", fault.CodeCertRevoked, "quiet", agent}); !record {
+			t.Errorf("agent %s of another cluster is hidden", agent)
+		}
+	}
+	counted := map[string]int64{}
+	for _, m := range k.turn(now) {
+		counted[m.cluster] += m.n
+	}
+	for cluster, n := range records {
+		if counted[cluster] != int64(agents*each-n) {
+			t.Errorf("%s: %d counted, %d recorded", cluster, counted[cluster], n)
+		}
 	}
 }

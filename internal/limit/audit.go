@@ -37,10 +37,18 @@ const (
 	// is 46,000 a day, 15 MiB: what is beyond is counted in one record.
 	AuditStrangers = 32
 	// AuditKnown bounds those of peers with a certificate of the hub that has run
-	// out or was revoked, and AuditKnownEach those of one certificate.
+	// out or was revoked, of all clusters together.
 	AuditKnown = 128
-	// AuditKnownEach leaves room for others: an agent tries every 15 s.
+	// AuditKnownCluster bounds those of one cluster, so that others have room.
+	AuditKnownCluster = 32
+	// AuditKnownShare is what a cluster has even where others have used up AuditKnown:
+	// two peers of it are recorded in any case.
+	AuditKnownShare = 8
+	// AuditKnownEach bounds those of one identity, whatever certificates it shows: an
+	// agent tries every 15 s.
 	AuditKnownEach = 4
+	// AuditClusters bounds the clusters whose knocks are counted apart.
+	AuditClusters = 4_096
 	// AuditAlike bounds the records of refusals of one kind of a known caller in each
 	// AuditTold, that is 23,000 a day, 12 MiB: what is beyond is counted in one record.
 	AuditAlike = 16
