@@ -32,12 +32,31 @@ func (p *problems) exposed(o Exposed) map[string]string {
 	return annotations
 }
 
-// serviceObject leads to the port of that name.
-func serviceObject(c Common, component string, o Exposed, annotations map[string]string, port int) service {
+// exposedPorts are the main port of a component, TCP, and those of its STUN server, UDP:
+// the first has the number of the main port, by which nodes know it.
+func exposedPorts(component string, main int, second ...int) []containerPort {
+	out := []containerPort{{component, main, "TCP"}, {"stun", main, "UDP"}}
+	for _, port := range second {
+		out = append(out, containerPort{"stun-second", port, "UDP"})
+	}
+	return out
+}
+
+// serviceObject leads to the ports that are exposed. STUN tells callers their address,
+// which kube-proxy replaces by the node's unless traffic stays on the node it came to.
+func serviceObject(c Common, component string, o Exposed, annotations map[string]string, exposed []containerPort) service {
 	m := objectMeta(c, component)
 	m.Annotations = annotations
-	return service{"v1", "Service", m, serviceSpec{
-		Type: o.ServiceType, Selector: selectorLabels(c),
-		Ports: []servicePort{{component, port, port, o.NodePort, "TCP"}},
-	}}
+	spec := serviceSpec{Type: o.ServiceType, Selector: selectorLabels(c)}
+	if o.ServiceType != "ClusterIP" {
+		spec.ExternalTrafficPolicy = "Local"
+	}
+	for _, p := range exposed {
+		nodePort := 0
+		if p.ContainerPort == exposed[0].ContainerPort { // TCP and UDP have their own numbers: both may have this one
+			nodePort = o.NodePort
+		}
+		spec.Ports = append(spec.Ports, servicePort{p.Name, p.ContainerPort, p.ContainerPort, nodePort, p.Protocol})
+	}
+	return service{"v1", "Service", m, spec}
 }

@@ -48,7 +48,7 @@ func Hub(o HubOptions) ([]byte, error) {
 	docs = append(docs,
 		accountObject(o.Common, "hub"),
 		configMap{"v1", "ConfigMap", objectMeta(o.Common, "hub"), map[string]string{configFile: config}},
-		serviceObject(o.Common, "hub", o.Exposed, annotations, HubPort),
+		serviceObject(o.Common, "hub", o.Exposed, annotations, exposedPorts("hub", HubPort)),
 		hubWorkload(o, selector, tolerations))
 	return render(hubComment(o), docs...)
 }
@@ -184,7 +184,7 @@ func hubWorkload(o HubOptions, selector map[string]string, tolerations []tolerat
 	live, ready := probes(o.Common, AdminPort, "HTTPS")
 	pod := newPod(o.Common, "hub", container{
 		Args:           []string{"hub", "--config", configDir + "/" + configFile},
-		Ports:          ports(o.Common, containerPort{"hub", HubPort, "TCP"}, containerPort{"admin", AdminPort, "TCP"}),
+		Ports:          ports(o.Common, append(exposedPorts("hub", HubPort), containerPort{"admin", AdminPort, "TCP"})...),
 		LivenessProbe:  live,
 		ReadinessProbe: ready,
 		VolumeMounts: []volumeMount{

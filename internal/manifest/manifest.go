@@ -22,6 +22,7 @@ const (
 	HealthPort   = 8445 // agent, http
 	MeetPort     = 8446 // discovery service
 	MeetAdmin    = 8447 // discovery service, http
+	MeetSTUN     = 3478 // discovery service, UDP, beside MeetPort
 	MemberHealth = 8448 // announcement, http
 	StateRoot    = "/var/lib/tombolo"
 	RunDir       = "/run/tombolo"

@@ -55,7 +55,7 @@ func Meet(o MeetOptions) ([]byte, error) {
 	m := objectMeta(o.Common, "discovery")
 	docs := append(namespaceObject(o.Common, o.HostNetwork), accountObject(o.Common, "discovery"),
 		configMap{"v1", "ConfigMap", m, map[string]string{meetFile: config}},
-		serviceObject(o.Common, "discovery", o.Exposed, annotations, MeetPort),
+		serviceObject(o.Common, "discovery", o.Exposed, annotations, exposedPorts("discovery", MeetPort, MeetSTUN)),
 		meetWorkload(o, selector, tolerations))
 	if o.Replicas > 1 {
 		docs = append(docs, disruptionBudget{"policy/v1", "PodDisruptionBudget", m, disruptionBudgetSpec{1, labelSelector{selectorLabels(o.Common)}}})
@@ -197,7 +197,7 @@ func meetWorkload(o MeetOptions, selector map[string]string, tolerations []toler
 	live, ready := probes(o.Common, MeetAdmin, "HTTP")
 	box := container{
 		Args:           []string{"discovery", "--config", configDir + "/" + meetFile},
-		Ports:          ports(o.Common, containerPort{"discovery", MeetPort, "TCP"}, containerPort{"admin", MeetAdmin, "TCP"}),
+		Ports:          ports(o.Common, append(exposedPorts("discovery", MeetPort, MeetSTUN), containerPort{"admin", MeetAdmin, "TCP"})...),
 		LivenessProbe:  live,
 		ReadinessProbe: ready,
 		VolumeMounts: []volumeMount{

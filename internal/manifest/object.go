@@ -51,9 +51,10 @@ type service struct {
 }
 
 type serviceSpec struct {
-	Type     string        `yaml:"type"`
-	Selector labels        `yaml:"selector"`
-	Ports    []servicePort `yaml:"ports"`
+	Type                  string        `yaml:"type"`
+	ExternalTrafficPolicy string        `yaml:"externalTrafficPolicy,omitempty"`
+	Selector              labels        `yaml:"selector"`
+	Ports                 []servicePort `yaml:"ports"`
 }
 
 type servicePort struct {

@@ -25,6 +25,9 @@ func (w *members) manifests(t *testing.T) {
 		"etcd": {func(o *manifest.MeetOptions) {
 			o.TLSSecret, o.Etcd, o.EtcdSecret, o.Replicas = "tls", []string{"https://etcd:2379"}, "etcd", 2
 		}, 2},
+		"node-port": {func(o *manifest.MeetOptions) { // TCP and UDP of one number
+			o.Hosts, o.ServiceType, o.NodePort = []string{"discovery.example.com"}, "NodePort", 30446
+		}, 1},
 		"host": {func(o *manifest.MeetOptions) {
 			o.NoTLS, o.HostNetwork, o.TrustedProxies = true, true, []string{"10.0.0.0/8"}
 		}, 1},
