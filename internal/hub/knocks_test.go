@@ -38,7 +38,7 @@ func TestAFloodOfKnocksIsBounded(t *testing.T) {
 		}
 	}
 	for n := range known * each {
-		q := knock{"connect-tls", fault.CodeCertExpired, "", fmt.Sprint("spiffe://d/client/", n%known)}
+		q := knock{"connect-tls", fault.CodeCertExpired, fmt.Sprint("c", n%known%4), fmt.Sprint("spiffe://d/client/", n%known)}
 		record, ended := k.take(now, q)
 		tally(q, record, ended)
 		if n < known && !record {
