@@ -267,6 +267,9 @@ func reserved(p netip.Prefix) (netip.Prefix, bool) {
 
 // wider says whether x speaks of every caller that r speaks of.
 func (a *analysis) wider(x, r *rule) bool {
+	if r.caller == nil && x.caller != nil && !x.deny {
+		return false // r allows a caller that is not known, x does not
+	}
 	return a.patterns(x.caller, r.caller) && a.patterns(x.egress, r.egress) && a.patterns(x.flow, r.flow) &&
 		a.patterns(x.cluster, r.cluster) && users(x.uid, r.uid) && a.sources(x, r)
 }

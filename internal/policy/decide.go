@@ -12,7 +12,7 @@ import (
 // deny rule matches, else allowed if an allow rule does, else denied. The order
 // of rules and of policies does not count. It allocates nothing.
 //
-// What is not known fails closed: a deny rule that looks at the caller's address or
+// What is not known fails closed: a deny rule that looks at the caller, its address or its
 // user matches an unknown one, an allow rule does not. Without the address of a name
 // the verdict is a refusal if the name alone decides that, and else Open.
 //
@@ -200,5 +200,12 @@ func (r *rule) speaksOf(q *Request) bool {
 			return false
 		}
 	}
-	return r.cluster.match(q.Cluster) && r.caller.match(q.Caller) && r.egress.match(q.Egress) && r.flow.match(q.Flow)
+	if r.caller != nil && q.Caller == "" {
+		if !r.deny {
+			return false
+		}
+	} else if !r.caller.match(q.Caller) {
+		return false
+	}
+	return r.cluster.match(q.Cluster) && r.egress.match(q.Egress) && r.flow.match(q.Flow)
 }

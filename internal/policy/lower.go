@@ -22,6 +22,16 @@ type Party struct {
 // name is the last part of the identity: within a cluster it says which node is meant.
 func (p Party) name() string { return p.Caller[strings.LastIndexByte(p.Caller, '/')+1:] }
 
+// CallerAt is the caller of the party that has an address, empty if none has it.
+func CallerAt(parties []Party, a netip.Addr) string {
+	for _, p := range parties {
+		if slices.ContainsFunc(p.Ranges, func(r netip.Prefix) bool { return r.Contains(a) }) {
+			return p.Caller
+		}
+	}
+	return ""
+}
+
 // Lowered are rules as lines of a chain, with the sets at which they look. What no
 // line accepts is to be dropped by who puts them into force.
 type Lowered struct {
@@ -33,7 +43,7 @@ type Lowered struct {
 func transports() []string { return []string{"6", "17", "132"} }
 
 // Lower makes lines of all rules that speak of a cluster, with the meaning that
-// Decide gives them: deny lines, then allow lines, with special addresses closed
+// Decide gives them, where a source of no party has no caller: deny lines, then allow lines, with special addresses closed
 // between those that name them and the others. An entry without ports is about every
 // protocol. An address of IPv6 that carries one of IPv4 is not reached at all.
 func Lower(cluster string, parties []Party, policies ...*Policy) (Lowered, []Problem) {
@@ -161,7 +171,7 @@ type portsTo struct {
 func (l *lowerer) collect(p *Policy, cluster string) {
 	known := map[*rule]*lowering{}
 	for _, r := range p.rules {
-		if r.cluster.match(cluster) {
+		if r.cluster.match(cluster) && !(r.deny && r.caller.ofSockets()) {
 			known[r] = &lowering{rule: r, number: len(l.rules)}
 			l.rules = append(l.rules, known[r])
 		}
@@ -211,13 +221,10 @@ func (l *lowerer) close() {
 // rule makes the lines of a rule: all, or those of its ranges within a class of
 // special addresses.
 func (l *lowerer) rule(r *lowering, within *special) {
-	sources, limited := l.sources(r)
+	sources := l.sources(r)
 	for _, f := range []plan.Family{plan.IPv4, plan.IPv6} {
-		var from []plan.Range
-		if limited {
-			if from = ofFamily(sources, f); len(from) == 0 {
-				continue // nobody of that family
-			}
+		if !sources.in(f) {
+			continue
 		}
 		for i, t := range r.to {
 			ranges := ofFamily(rangesWithin(t.ranges, within), f)
@@ -229,24 +236,27 @@ func (l *lowerer) rule(r *lowering, within *special) {
 				name = fmt.Sprintf("d%d_%d_%s_%d", r.number, i, "x"+strconv.Itoa(slices.Index(specials[:], *within)), f)
 			}
 			l.set(name, f, ranges)
-			l.lines(r, l.from(r, f, from), plan.Line{plan.Named(f.Dst(), name)}, t.ports)
+			l.lines(r, l.from(r, f, sources), plan.Line{plan.Named(f.Dst(), name)}, t.ports)
 		}
 		if within != nil {
 			continue
 		}
 		for _, ps := range r.any {
-			l.lines(r, l.from(r, f, from), plan.Line{plan.If(plan.KeyFamily, strconv.Itoa(int(f)))}, ps)
+			l.lines(r, l.from(r, f, sources), plan.Line{plan.If(plan.KeyFamily, strconv.Itoa(int(f)))}, ps)
 		}
 	}
 }
 
 // from is the condition on the source.
-func (l *lowerer) from(r *lowering, f plan.Family, from []plan.Range) plan.Line {
-	if from == nil {
+func (l *lowerer) from(r *lowering, f plan.Family, from origins) plan.Line {
+	if from.any {
 		return nil
 	}
 	name := fmt.Sprintf("s%d_%d", r.number, f)
-	l.set(name, f, from)
+	l.set(name, f, ofFamily(from.ranges, f))
+	if from.but {
+		return plan.Line{plan.NotNamed(f.Src(), name)}
+	}
 	return plan.Line{plan.Named(f.Src(), name)}
 }
 
@@ -279,31 +289,60 @@ func (l *lowerer) set(name string, f plan.Family, ranges []plan.Range) {
 	}
 }
 
-// sources are where a rule's callers are, and whether it looks at that at all.
-func (l *lowerer) sources(r *lowering) ([]plan.Range, bool) {
-	var all []plan.Range
-	if r.caller != nil && l.anybody {
-		all = rangesOf([]netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)})
-	} else if r.caller != nil {
-		for _, p := range l.parties {
-			if r.caller.match(p.Caller) || r.caller.match(p.name()) {
-				all = append(all, rangesOf(p.Ranges)...)
+// origins are the sources that a rule speaks of: any, those in ranges, or those in none of them.
+type origins struct {
+	any, but bool
+	ranges   []plan.Range
+}
+
+// in reports whether there may be such a source in a family.
+func (o origins) in(f plan.Family) bool { return o.any || o.but || len(ofFamily(o.ranges, f)) > 0 }
+
+// sources are those that a rule speaks of. An allow rule with callers speaks of the parties
+// that it names. A deny rule speaks of every source but those of parties that it does not
+// name: a source without a caller could be anybody's.
+func (l *lowerer) sources(r *lowering) origins {
+	var written []plan.Range
+	if !r.source.any() {
+		few := slices.Clone(r.source.few)
+		if r.source.many != nil {
+			for p := range r.source.many.All() {
+				few = append(few, p)
 			}
 		}
+		written = plan.Join(rangesOf(few))
 	}
-	if r.source.any() {
-		return plan.Join(all), r.caller != nil
+	switch {
+	case r.caller == nil && r.source.any():
+		return origins{any: true}
+	case r.caller == nil:
+		return origins{ranges: written}
+	case r.deny && r.source.any():
+		return origins{but: true, ranges: plan.Join(l.parted(r, false))}
+	case r.deny:
+		return origins{ranges: plan.Less(written, l.parted(r, false))}
+	case r.source.any():
+		return origins{ranges: plan.Join(l.parted(r, true))}
 	}
-	written := r.source.few
-	if r.source.many != nil {
-		for p := range r.source.many.All() {
-			written = append(written, p)
+	named := l.parted(r, true)
+	return origins{ranges: plan.Less(named, plan.Less(named, written))} // what both have
+}
+
+// parted are the ranges of the parties that a rule's callers name, or of the others.
+func (l *lowerer) parted(r *lowering, named bool) []plan.Range {
+	var out []plan.Range
+	if l.anybody {
+		if named {
+			out = rangesOf([]netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)})
+		}
+		return out
+	}
+	for _, p := range l.parties {
+		if (r.caller.match(p.Caller) || r.caller.match(p.name())) == named {
+			out = append(out, rangesOf(p.Ranges)...)
 		}
 	}
-	if r.caller == nil {
-		return plan.Join(rangesOf(written)), true
-	}
-	return plan.Less(all, plan.Less(all, rangesOf(written))), true // what both have
+	return out
 }
 
 func rangesOf(prefixes []netip.Prefix) []plan.Range {

@@ -36,7 +36,16 @@ func access(l policy.Lowered) plan.Table {
 	return plan.Table{Sets: l.Sets, Chains: []plan.Chain{{Name: "access", Lines: lines}}}
 }
 
-// The lines let through what Decide allows, and nothing else.
+// whole is a caller of a rule as the identity that it means: between peers a node's name will do.
+func whole(caller string) string {
+	if strings.Contains(caller, "/") || caller == "*" {
+		return caller
+	}
+	return "spiffe://t/cluster/c1/node/" + caller
+}
+
+// The lines let through what Decide allows, and nothing else, whoever is vouched for: who is
+// not has no caller, which Decide does not know then.
 func TestLinesDecideAsDecideDoes(t *testing.T) {
 	some := func(t *rapid.T, what string, of []string) []string {
 		if rapid.Bool().Draw(t, "any "+what) {
@@ -51,7 +60,7 @@ func TestLinesDecideAsDecideDoes(t *testing.T) {
 		for i := range rapid.IntRange(0, 6).Draw(t, "rules") {
 			r := policy.Rule{Name: fmt.Sprint("r", i), Deny: rapid.IntRange(0, 2).Draw(t, "deny") == 0,
 				Cluster: some(t, "clusters", []string{"c1", "c2", "c*"}),
-				Caller:  some(t, "callers", []string{"spiffe://t/cluster/c1/node/a", "spiffe://*", "spiffe://t/cluster/c1/node/z"}),
+				Caller:  some(t, "callers", []string{"spiffe://t/cluster/c1/node/a", "spiffe://*", "spiffe://t/cluster/c1/node/z", "a", "b*", "*", "z"}),
 				Source:  some(t, "sources", []string{"10.0.0.4/30", "10.0.0.0/24", "fd00::1", "10.0.0.1", "@l"}),
 			}
 			for range rapid.IntRange(1, 3).Draw(t, "destinations") {
@@ -66,34 +75,47 @@ func TestLinesDecideAsDecideDoes(t *testing.T) {
 			}
 			rules = append(rules, r)
 		}
-		p, problems := policy.Compile(rules, []policy.List{{Name: "l", Ranges: []string{"10.0.0.2", "10.0.0.12/30", "fd00::1"}}})
+		lists := []policy.List{{Name: "l", Ranges: []string{"10.0.0.2", "10.0.0.12/30", "10.0.0.17", "fd00::1"}}}
+		p, problems := policy.Compile(rules, lists)
 		if p == nil {
 			t.Fatal(problems)
 		}
-		lowered, problems := policy.Lower("c1", parties(), p)
+		vouched := slices.DeleteFunc(parties(), func(policy.Party) bool { return rapid.IntRange(0, 2).Draw(t, "unvouched") == 0 })
+		lowered, problems := policy.Lower("c1", vouched, p)
 		if len(problems) > 0 {
 			t.Fatal(problems)
 		}
 		table := access(lowered)
-		for _, party := range parties() {
-			for _, src := range []string{"10.0.0.1", "10.0.0.5", "10.0.0.12", "fd00::1"} {
-				from := netip.MustParseAddr(src)
-				if !slices.ContainsFunc(party.Ranges, func(r netip.Prefix) bool { return r.Contains(from) }) {
+		spelt := slices.Clone(rules)
+		for i := range spelt {
+			spelt[i].Caller = slices.Clone(spelt[i].Caller)
+			for k, c := range spelt[i].Caller {
+				spelt[i].Caller[k] = whole(c)
+			}
+		}
+		if p, problems = policy.Compile(spelt, lists); p == nil {
+			t.Fatal(problems)
+		}
+		for _, src := range []string{"10.0.0.1", "10.0.0.5", "10.0.0.12", "10.0.0.17", "fd00::1", "fd00::7"} {
+			from := netip.MustParseAddr(src)
+			caller := ""
+			for _, party := range vouched {
+				if slices.ContainsFunc(party.Ranges, func(r netip.Prefix) bool { return r.Contains(from) }) {
+					caller = party.Caller
+				}
+			}
+			for _, dst := range []string{"10.0.0.2", "10.0.0.3", "10.0.0.9", "100.64.0.1", "100.100.100.200", "169.254.1.1", "169.254.169.254",
+				"fd00::2", "fd00::70", "fd00:ec2::254", "8.8.8.8", "127.0.0.1", "224.0.0.1"} {
+				to := netip.MustParseAddr(dst)
+				if from.Is4() != to.Is4() {
 					continue
 				}
-				for _, dst := range []string{"10.0.0.2", "10.0.0.3", "10.0.0.9", "100.64.0.1", "100.100.100.200", "169.254.1.1", "169.254.169.254",
-					"fd00::2", "fd00::70", "fd00:ec2::254", "8.8.8.8", "127.0.0.1", "224.0.0.1"} {
-					to := netip.MustParseAddr(dst)
-					if from.Is4() != to.Is4() {
-						continue
-					}
-					for _, port := range []uint16{79, 80, 443, 8080} {
-						verdict := policy.Decide(policy.Request{Cluster: "c1", Caller: party.Caller, Source: from, Addr: to, Port: port, Flow: policy.FlowDial}, p)
-						for _, proto := range []uint8{6, 17, 132} {
-							got := table.Walk("access", &plan.Packet{Src: from, Dst: to, Proto: proto, Port: port})
-							if (got.Do == "accept") != verdict.Allow {
-								t.Fatalf("%s to %s port %d: %v, and %s (%v)\nof %+v\nas %v", src, dst, port, got, verdict.Why(), verdict.Allow, rules, lowered.Lines)
-							}
+				for _, port := range []uint16{79, 80, 443, 8080} {
+					verdict := policy.Decide(policy.Request{Cluster: "c1", Caller: caller, Source: from, Addr: to, Port: port, Flow: policy.FlowDial}, p)
+					for _, proto := range []uint8{6, 17, 132} {
+						got := table.Walk("access", &plan.Packet{Src: from, Dst: to, Proto: proto, Port: port})
+						if (got.Do == "accept") != verdict.Allow {
+							t.Fatalf("%s to %s port %d: %v, and %s (%v)\nof %+v\nas %v", src, dst, port, got, verdict.Why(), verdict.Allow, rules, lowered.Lines)
 						}
 					}
 				}

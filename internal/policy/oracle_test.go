@@ -30,7 +30,11 @@ func oracle(rules []policy.Rule, q policy.Request) (allow, deny bool) {
 		if r.UID != nil && (q.Local && !slices.Contains(r.UID, q.UID) || !q.Local && !r.Deny) {
 			continue
 		}
-		if !from || !any(r.Cluster, q.Cluster) || !any(r.Caller, q.Caller) || !any(r.Egress, q.Egress) || !any(r.Flow, q.Flow) {
+		caller := any(r.Caller, q.Caller)
+		if r.Caller != nil && q.Caller == "" {
+			caller = r.Deny
+		}
+		if !from || !any(r.Cluster, q.Cluster) || !caller || !any(r.Egress, q.Egress) || !any(r.Flow, q.Flow) {
 			continue
 		}
 		for _, d := range r.Destination {

@@ -79,7 +79,7 @@ func (s sources) contains(a netip.Addr) bool {
 // Request is one question: may this caller reach that destination?
 type Request struct {
 	Cluster string
-	Caller  string     // unix:<cluster>/<protocol> or SPIFFE URI
+	Caller  string     // unix:<cluster>/<protocol> or SPIFFE URI; empty: not known
 	Local   bool       // the caller came by a unix socket, and UID is known
 	UID     uint32     // of the caller's process
 	Egress  string     // type of the egress selection, as far as it is known

@@ -76,6 +76,11 @@ func (ps patterns) match(s string) bool {
 	return ps == nil || slices.ContainsFunc(ps, func(p pattern) bool { return p.matches(s) })
 }
 
+// ofSockets reports whether they name callers at unix sockets alone. No peer is one.
+func (ps patterns) ofSockets() bool {
+	return ps != nil && !slices.ContainsFunc(ps, func(p pattern) bool { return !strings.HasPrefix(p.head, "unix:") })
+}
+
 // ports are empty for all.
 type ports []portRange
 

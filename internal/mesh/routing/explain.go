@@ -12,6 +12,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/limit"
 	"github.com/tombolo-io/tombolo/internal/plan"
+	"github.com/tombolo-io/tombolo/internal/policy"
 	"github.com/tombolo-io/tombolo/internal/topology"
 )
 
@@ -23,9 +24,10 @@ type Explanation struct {
 	More    int      // further steps
 	Fault   *fault.Fault
 	// Ruled says that a policy is asked about what comes from there, and Lines are those of it
-	// that look at that address.
-	Ruled bool
-	Lines []string
+	// that look at that address. Caller is the identity that a hub has vouched for there.
+	Ruled  bool
+	Lines  []string
+	Caller string
 }
 
 // String is one line for each step.
@@ -36,6 +38,11 @@ func (e Explanation) String() string {
 	var b strings.Builder
 	b.WriteString(e.Way.String())
 	if e.Ruled {
+		if e.Caller != "" {
+			fmt.Fprintf(&b, "a hub has vouched for %s as %s\n", e.Address, e.Caller)
+		} else {
+			fmt.Fprintf(&b, "no hub has vouched for a name of %s: allow rules with callers do not count for it, deny rules with callers do\n", e.Address)
+		}
 		fmt.Fprintf(&b, "what %s sends to this node is let in by the policy, or dropped, by the first of\n", e.Address)
 		for _, line := range append(slices.Clone(e.Lines), "anything else: drop") {
 			b.WriteString("  " + line + "\n")
@@ -92,6 +99,7 @@ func (o *owner) explain(to netip.Addr) Explanation {
 	e.Way = topology.Explain(state, o.peers, to)
 	e.Why = e.Way.About(o.closed, o.problems)
 	e.Lines, e.Ruled = ruled(state, e.Way)
+	e.Caller = policy.CallerAt(o.lowered.parties, to)
 	steps := plan.Diff(state, o.want)
 	for i, s := range steps {
 		if i == limit.RoutingTold {

@@ -155,6 +155,43 @@ func TestWhoHasNoNameIsNoCaller(t *testing.T) {
 	}
 }
 
+// TestADenyRuleHoldsUntilSomebodyElseIsVouchedFor: it is about connections that there are too.
+func TestADenyRuleHoldsUntilSomebodyElseIsVouchedFor(t *testing.T) {
+	file := write(t, filepath.Join(t.TempDir(), "p.yaml"), head+"- name: all\n  allow: [\"*\"]\n- name: not-n2\n  callers: [n2]\n  deny: [\"*\"]\n")
+	vouched := map[string]bool{}
+	caller := func(p topology.Peer) string {
+		if !vouched[p.Node] {
+			return ""
+		}
+		return called(p)
+	}
+	inBubble(t, func(p *Parts) { p.Caller = caller }, func(t *testing.T, r *rig) {
+		if err := r.Reload([]string{file}, "c1"); err != nil {
+			t.Fatal(err)
+		}
+		r.link()
+		r.start()
+		for _, now := range []struct {
+			names  []string
+			n2, n3 bool
+		}{{nil, false, false}, {[]string{"n3"}, false, true}, {[]string{"n2", "n3"}, false, true}, {[]string{"n2"}, false, false}} {
+			clear(vouched)
+			for _, n := range now.names {
+				vouched[n] = true
+			}
+			r.Set(input(3))
+			r.settle()
+			if n2, n3 := r.admits("10.0.2.7", "10.0.1.7", 80, false), r.admits("10.0.3.7", "10.0.1.7", 80, false); n2 != now.n2 || n3 != now.n3 {
+				t.Errorf("a hub has vouched for %v: n2 is let in: %v, n3: %v", now.names, n2, n3)
+			}
+		}
+		e, err := r.Explain(t.Context(), netip.MustParseAddr("10.0.3.7"))
+		if text := e.String(); err != nil || !strings.Contains(text, "no hub has vouched for a name of 10.0.3.7") || !strings.Contains(text, "do drop") {
+			t.Errorf("%v\n%s", err, text)
+		}
+	})
+}
+
 func TestFilesOfAPolicyAreRefusedWithTheirPlace(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, text string) string { return write(t, filepath.Join(dir, name), text) }
@@ -270,7 +307,8 @@ func TestWhatAPolicySaysOfAnAddress(t *testing.T) {
 		r.settle()
 		for addr, want := range map[string]bool{"10.0.2.7": true, "10.0.3.7": false} {
 			e, err := r.Explain(t.Context(), netip.MustParseAddr(addr))
-			if err != nil || !e.Ruled || strings.Contains(strings.Join(e.Lines, "\n"), "dport 80") != want || !strings.Contains(e.String(), "anything else: drop") {
+			if err != nil || !e.Ruled || strings.Contains(strings.Join(e.Lines, "\n"), "dport 80") != want || !strings.Contains(e.String(), "anything else: drop") ||
+				!strings.Contains(e.String(), "a hub has vouched for "+addr+" as spiffe://t/cluster/c1/node/n") {
 				t.Errorf("%s: %v %+v\n%s", addr, err, e.Lines, e)
 			}
 		}
