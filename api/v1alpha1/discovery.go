@@ -29,6 +29,8 @@ type DiscoveryConfig struct {
 	Rates DiscoveryRatesConfig `json:"rates,omitempty"`
 	// TrustedProxies are the addresses and networks whose word counts on who calls.
 	TrustedProxies []string `json:"trustedProxies,omitempty"`
+	// Redirect is the host:port of another service, to which Talos nodes are sent.
+	Redirect string `json:"redirect,omitempty"`
 	// Settle is how long a service that began without its state says nothing of who
 	// is not there. Default 100s.
 	Settle Duration `json:"settle,omitempty"`

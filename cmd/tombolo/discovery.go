@@ -221,6 +221,9 @@ func printDiscovery(w io.Writer, st admin.DiscoveryStatus, now time.Time) error 
 	}
 	fmt.Fprintf(w, "%d members in %d clusters, %s of %s; %d watchers over %d of %d connections\n",
 		st.Members, st.Clusters, size(st.Bytes), size(st.Limits.Bytes), st.Watchers, st.Connections, st.Limits.Connections)
+	if st.Redirect != "" {
+		fmt.Fprintf(w, "Talos nodes are sent to %s\n", st.Redirect)
+	}
 	saved := ""
 	if !st.Store.Saved.IsZero() {
 		saved = ", last written " + span(now.Sub(st.Store.Saved)) + " ago"

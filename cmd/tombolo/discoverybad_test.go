@@ -228,21 +228,20 @@ func TestBadCallsOfADiscoveryService(t *testing.T) {
 		code codes.Code
 		says string
 	}{
-		"a cluster without an id":   {func(r *sdr.AffiliateUpdateRequest) { r.ClusterId = "" }, codes.InvalidArgument, "the cluster id has 0 bytes"},
-		"an id of a cluster":        {func(r *sdr.AffiliateUpdateRequest) { r.ClusterId = long }, codes.InvalidArgument, "the cluster id has 257 bytes"},
-		"a member without an id":    {func(r *sdr.AffiliateUpdateRequest) { r.AffiliateId = "" }, codes.InvalidArgument, "the affiliate id has 0 bytes"},
-		"an id of a member":         {func(r *sdr.AffiliateUpdateRequest) { r.AffiliateId = long }, codes.InvalidArgument, "the affiliate id has 257 bytes"},
-		"data":                      {func(r *sdr.AffiliateUpdateRequest) { r.AffiliateData = make([]byte, 2049) }, codes.InvalidArgument, "affiliate_data has 2049 bytes"},
-		"an endpoint":               {func(r *sdr.AffiliateUpdateRequest) { r.AffiliateEndpoints = [][]byte{[]byte("e"), make([]byte, 33)} }, codes.InvalidArgument, "affiliate_endpoints[1] has 33 bytes"},
-		"an endpoint of nothing":    {func(r *sdr.AffiliateUpdateRequest) { r.AffiliateEndpoints = [][]byte{{}} }, codes.InvalidArgument, "affiliate_endpoints[0] has 0 bytes"},
-		"a message":                 {func(r *sdr.AffiliateUpdateRequest) { r.AffiliateData = make([]byte, 1<<20) }, codes.ResourceExhausted, "larger than max"},
-		"a lease of nothing":        {lease(0), codes.InvalidArgument, "ttl"},
-		"a lease of ages":           {lease(1 << 40), codes.InvalidArgument, "ttl"},
-		"a lease that wraps round":  {lease(9223372037), codes.InvalidArgument, "ttl"},
-		"a lease before now":        {lease(-1), codes.InvalidArgument, "ttl"},
-		"a second above the most":   {lease(1801), codes.InvalidArgument, "ttl"},
-		"no lease":                  {func(r *sdr.AffiliateUpdateRequest) { r.Ttl = nil }, codes.InvalidArgument, "ttl"},
-		"endpoints beyond counting": {func(r *sdr.AffiliateUpdateRequest) { r.AffiliateEndpoints = many(65) }, codes.ResourceExhausted, "65 endpoints"},
+		"a cluster without an id":  {func(r *sdr.AffiliateUpdateRequest) { r.ClusterId = "" }, codes.InvalidArgument, "the cluster id has 0 bytes"},
+		"an id of a cluster":       {func(r *sdr.AffiliateUpdateRequest) { r.ClusterId = long }, codes.InvalidArgument, "the cluster id has 257 bytes"},
+		"a member without an id":   {func(r *sdr.AffiliateUpdateRequest) { r.AffiliateId = "" }, codes.InvalidArgument, "the affiliate id has 0 bytes"},
+		"an id of a member":        {func(r *sdr.AffiliateUpdateRequest) { r.AffiliateId = long }, codes.InvalidArgument, "the affiliate id has 257 bytes"},
+		"data":                     {func(r *sdr.AffiliateUpdateRequest) { r.AffiliateData = make([]byte, 2049) }, codes.InvalidArgument, "affiliate_data has 2049 bytes"},
+		"an endpoint":              {func(r *sdr.AffiliateUpdateRequest) { r.AffiliateEndpoints = [][]byte{[]byte("e"), make([]byte, 33)} }, codes.InvalidArgument, "affiliate_endpoints[1] has 33 bytes"},
+		"an endpoint of nothing":   {func(r *sdr.AffiliateUpdateRequest) { r.AffiliateEndpoints = [][]byte{{}} }, codes.InvalidArgument, "affiliate_endpoints[0] has 0 bytes"},
+		"a message":                {func(r *sdr.AffiliateUpdateRequest) { r.AffiliateData = make([]byte, 1<<20) }, codes.ResourceExhausted, "larger than max"},
+		"a lease of nothing":       {lease(0), codes.InvalidArgument, "ttl"},
+		"a lease of ages":          {lease(1 << 40), codes.InvalidArgument, "ttl"},
+		"a lease that wraps round": {lease(9223372037), codes.InvalidArgument, "ttl"},
+		"a lease before now":       {lease(-1), codes.InvalidArgument, "ttl"},
+		"a second above the most":  {lease(1801), codes.InvalidArgument, "ttl"},
+		"no lease":                 {func(r *sdr.AffiliateUpdateRequest) { r.Ttl = nil }, codes.InvalidArgument, "ttl"},
 	} {
 		for _, member := range []string{"bad", "honest"} {
 			_, err := c.AffiliateUpdate(runtest.Within(t), update(member, bad.edit))
@@ -264,13 +263,6 @@ func TestBadCallsOfADiscoveryService(t *testing.T) {
 	if st := s.status(t); st.Clusters != 1 || st.Members != 2 {
 		t.Errorf("%d members in %d clusters", st.Members, st.Clusters)
 	}
-}
-
-func many(n int) (out [][]byte) {
-	for i := range n {
-		out = append(out, fmt.Append(nil, i))
-	}
-	return out
 }
 
 // TestWrongSecretsAndTwoOfOneName: who has another secret finds nobody and is found

@@ -14,8 +14,9 @@ type DiscoveryStatus struct {
 	Draining    bool              `json:"draining"`
 	Listen      string            `json:"listen"`
 	STUN        STUN              `json:"stun"`
-	TLS         string            `json:"tls"`             // self, files or none
-	CAPin       string            `json:"caPin,omitempty"` // with self
+	Redirect    string            `json:"redirect,omitempty"` // where Talos nodes are sent
+	TLS         string            `json:"tls"`                // self, files or none
+	CAPin       string            `json:"caPin,omitempty"`    // with self
 	Certificate time.Time         `json:"certificateEnd,omitzero"`
 	Store       DiscoveryStore    `json:"store"`
 	Clusters    int               `json:"clusters"`

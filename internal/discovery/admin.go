@@ -24,7 +24,7 @@ func (s *Service) Status() admin.DiscoveryStatus {
 	out := admin.DiscoveryStatus{
 		Meta: admin.Meta{APIVersion: v1alpha1.Version, Kind: "DiscoveryStatus"},
 		Name: s.cfg.Name, Version: s.cfg.Version, Since: s.began, Draining: s.isDraining(), Listen: s.listen, TLS: string(s.cfg.TLS),
-		Certificate: s.certs.end(),
+		Certificate: s.certs.end(), Redirect: s.settings.Load().redirect,
 		Store: admin.DiscoveryStore{
 			Kind: store.Kind, Settled: store.Settled, Settles: store.Settles, Degraded: store.Degraded, Since: store.Since, Saved: store.Saved,
 		},

@@ -5,6 +5,7 @@ package discovery
 import (
 	"cmp"
 	"fmt"
+	"net"
 	"net/netip"
 	"net/url"
 	"os"
@@ -56,7 +57,9 @@ type Reloadable struct {
 	limits            Limits
 	rates             Rates
 	proxies           []netip.Prefix
-	certFile, keyFile string // of TLSFiles
+	certFile, keyFile string        // of TLSFiles
+	redirect          string        // where Talos nodes are sent; empty: nowhere
+	moved             chan struct{} // closed when a reload sends them elsewhere
 }
 
 // Limits bound what a service takes.
@@ -126,6 +129,12 @@ func validate(raw v1alpha1.DiscoveryConfig, add conf.Report) Config {
 	c.rates = Rates{
 		number(raw.Rates.PerSecond, limit.DiscoveryRate, 1_000_000, "rates.perSecond", add),
 		number(raw.Rates.Burst, limit.DiscoveryBurst, 1_000_000, "rates.burst", add),
+	}
+	if c.redirect = raw.Redirect; c.redirect != "" {
+		host, number, err := net.SplitHostPort(c.redirect)
+		if _, bad := netip.ParseAddr(host); err != nil || bad != nil && !isName(host) || !conf.IsPort(number) || number == "0" {
+			add("redirect", "%q is no host and port such as discovery.example.com:443", c.redirect)
+		}
 	}
 	if len(raw.TrustedProxies) > limit.DiscoveryProxies {
 		add("trustedProxies", "there are %d, at most %d are taken", len(raw.TrustedProxies), limit.DiscoveryProxies)
@@ -244,8 +253,8 @@ func limits(raw v1alpha1.DiscoveryLimitsConfig, add conf.Report) Limits {
 		l.Bytes = limit.DiscoveryBytes
 	}
 	// What is kept must fit into a snapshot, with the leases that stand beside it.
-	if most := int64(limit.DiscoveryFile) / 2; l.Bytes > most {
-		add("limits.bytes", "%v is more than %v", raw.Bytes, v1alpha1.Size(most))
+	if most := v1alpha1.Size(limit.DiscoveryBytesMost); raw.Bytes > most {
+		add("limits.bytes", "%v is more than %v", raw.Bytes, most)
 	}
 	// A part of the whole, and where the whole is small, what one cluster needs.
 	l.ClustersPerAddress = number(raw.ClustersPerAddress, min(l.Clusters, max(l.Clusters/limit.DiscoveryShare, limit.DiscoveryShareClusters)), 10_000_000, "limits.clustersPerAddress", add)

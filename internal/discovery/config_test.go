@@ -65,6 +65,11 @@ func TestMistakesInTheConfiguration(t *testing.T) {
 		"limits: {members: 0}\n":                                      "limits.members: 0 is not within 1",
 		"limits: {endpoints: 1025}\n":                                 "limits.endpoints",
 		"limits: {bytes: 2GiB}\n":                                     "limits.bytes",
+		"limits: {bytes: 1025MiB}\n":                                  "limits.bytes: 1025MiB is more than 1GiB",
+		"redirect: elsewhere\n":                                       "redirect: \"elsewhere\" is no host and port",
+		"redirect: \"https://elsewhere:443\"\n":                       "redirect",
+		"redirect: \"elsewhere:0\"\n":                                 "redirect",
+		"redirect: \":443\"\n":                                        "redirect",
 		"limits: {clustersPerAddress: 0}\n":                           "limits.clustersPerAddress: 0 is not within 1",
 		"rates: {burst: -1}\n":                                        "rates.burst",
 		"trustedProxies: [10.0.0.1/8]\n":                              "trustedProxies[0]",
@@ -92,6 +97,14 @@ func TestMistakesInTheConfiguration(t *testing.T) {
 	}
 }
 
+// TestTheMostBytes: what the page says can be configured.
+func TestTheMostBytes(t *testing.T) {
+	c, err := ParseConfig("x", []byte(head+"limits: {bytes: 1GiB}\nredirect: \"[2001:db8::1]:443\"\n"))
+	if err != nil || c.limits.Bytes != 1<<30 || c.redirect != "[2001:db8::1]:443" {
+		t.Errorf("%d bytes, redirect %q, %v", c.limits.Bytes, c.redirect, err)
+	}
+}
+
 func TestWhatNeedsARestart(t *testing.T) {
 	base := func() Config { c, _ := ParseConfig("x", []byte(head)); return c }
 	for field, edit := range map[string]func(*Config){
@@ -101,6 +114,7 @@ func TestWhatNeedsARestart(t *testing.T) {
 		"stun": func(c *Config) { c.STUN.Listen = "none" },
 		"": func(c *Config) {
 			c.limits.Members, c.rates.Burst, c.certFile, c.proxies = 1, 1, "/x", networks(t, "10.0.0.1")
+			c.redirect = "elsewhere:443"
 		},
 	} {
 		next := base()

@@ -89,6 +89,7 @@ func FuzzOlderRequests(f *testing.F) {
 	f.Add([]byte{})
 	board := NewBoard(Bounds{})
 	o := older{s: &Service{board: board, store: &Memory{cfg: MemoryConfig{Board: board}}}}
+	o.s.settings.Store(&Reloadable{})
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var hello sdr.HelloRequest
 		var gone sdr.AffiliateDeleteRequest

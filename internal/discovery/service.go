@@ -76,7 +76,9 @@ func New(cfg Config, opt Options) *Service {
 		most: max(1, files-port.Reserve(files)), cfg: cfg, opt: opt, log: opt.Log, began: time.Now(), callers: newCallers(limit.DiscoveryCallers, cfg.rates),
 		board: NewBoard(cfg.limits.board()), draining: make(chan struct{}), ready: make(chan struct{}),
 	}
-	s.settings.Store(&cfg.Reloadable)
+	first := cfg.Reloadable
+	first.moved = make(chan struct{})
+	s.settings.Store(&first)
 	s.metrics, s.stored = tell.NewDiscovery(opt.Reg, s.readings()), tell.NewDiscoveryStore(opt.Reg, s.storeReadings)
 	s.mirrored = tell.NewMirror(opt.Reg)
 	return s
@@ -121,7 +123,17 @@ func (s *Service) Reload(next Config) {
 	if fixed := fixedChanges(s.cfg, next); len(fixed) > 0 {
 		s.log.Warn("some changes need a restart", "fields", fixed)
 	}
+	// Talos nodes learn of a redirect when they begin a watch.
+	was := s.settings.Load()
+	move := next.redirect != "" && next.redirect != was.redirect
+	next.moved = was.moved
+	if move {
+		next.moved = make(chan struct{})
+	}
 	s.settings.Store(&next.Reloadable)
+	if move {
+		close(was.moved)
+	}
 	s.board.Bound(next.limits.board())
 	s.callers.bound(next.rates, time.Now())
 	select {

@@ -45,8 +45,8 @@ func olderPlace(cluster, member string) (Place, error) {
 	return Place{c, member}, err
 }
 
-// olderUpdate checks an update. Endpoints of one beyond their number are not even
-// looked at, one by one, by the board.
+// olderUpdate checks an update. Of its endpoints the first count, as many as a member
+// may have: refused for the others, it would be announced to nobody.
 func olderUpdate(r *sdr.AffiliateUpdateRequest, endpoints int) (Place, roster.Update, error) {
 	u := roster.Update{Data: r.AffiliateData, Endpoints: r.GetAffiliateEndpoints(), Most: endpoints}
 	p, err := olderPlace(r.GetClusterId(), r.GetAffiliateId())
@@ -62,14 +62,27 @@ func olderUpdate(r *sdr.AffiliateUpdateRequest, endpoints int) (Place, roster.Up
 			return p, u, entryInvalid("").Whyf("affiliate_endpoints[%d] has %d bytes, 1 to %d are taken", i, n, limit.DiscoveryEndpoint)
 		}
 	}
-	if n := len(u.Endpoints); n > endpoints {
-		return p, u, fault.New(fault.CodeLimit, "the member is not taken").Whyf("it has %d endpoints, and %d is the bound", n, endpoints).
-			Hint("raise limits.endpoints of the service")
-	}
+	u.Endpoints = firsts(u.Endpoints, endpoints)
 	if u.TTL = lease(r.GetTtl()); u.TTL <= 0 || u.TTL > limit.DiscoveryTTL {
-		return p, u, entryInvalid("").Whyf("ttl is not within 0 and %v", limit.DiscoveryTTL)
+		return p, u, entryInvalid("").Whyf("ttl is %d s and %d ns: more than 0, and at most %v, is taken", r.GetTtl().GetSeconds(), r.GetTtl().GetNanos(), limit.DiscoveryTTL)
 	}
 	return p, u, nil
+}
+
+// firsts are the first different blobs, at most so many.
+func firsts(blobs [][]byte, most int) [][]byte {
+	seen := make(map[string]bool, min(len(blobs), most))
+	out := blobs[:0:0]
+	for _, b := range blobs {
+		if len(out) == most {
+			break
+		}
+		if !seen[string(b)] {
+			seen[string(b)] = true
+			out = append(out, b)
+		}
+	}
+	return out
 }
 
 // lease is a duration as it came; 0 for what is none.
@@ -81,7 +94,7 @@ func lease(d *sdr.Duration) time.Duration {
 	return time.Duration(seconds)*time.Second + time.Duration(nanos)
 }
 
-// Hello tells a caller its address.
+// Hello tells a caller its address, and where to go if that is another service.
 func (o older) Hello(ctx context.Context, r *sdr.HelloRequest) (*sdr.HelloResponse, error) {
 	if _, err := olderCluster(r.GetClusterId()); err != nil {
 		return nil, err
@@ -89,6 +102,9 @@ func (o older) Hello(ctx context.Context, r *sdr.HelloRequest) (*sdr.HelloRespon
 	out := &sdr.HelloResponse{}
 	if at := callerOf(ctx).Addr(); at.IsValid() {
 		out.ClientIp = at.AsSlice()
+	}
+	if to := o.s.settings.Load().redirect; to != "" {
+		out.Redirect = &sdr.RedirectMessage{Endpoint: to}
 	}
 	return out, nil
 }
@@ -154,6 +170,7 @@ func (o older) Watch(r *sdr.WatchRequest, stream grpc.ServerStreamingServer[sdr.
 		return err
 	}
 	defer end()
+	settings := o.s.settings.Load()
 	if err := o.s.settled(ctx); err != nil {
 		return err
 	}
@@ -182,6 +199,9 @@ func (o older) Watch(r *sdr.WatchRequest, stream grpc.ServerStreamingServer[sdr.
 		case <-changed:
 		case <-o.s.draining:
 			return drained()
+		case <-settings.moved:
+			return fault.New(fault.CodeDraining, "the watch is ended").Whyf("the service sends its nodes to another one").
+				Hint("call Hello, which says where that is")
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}

@@ -64,6 +64,9 @@ const (
 	DiscoveryRecord = 1 << 20
 	// DiscoveryFile bounds a snapshot file: five times what DiscoveryBytes takes.
 	DiscoveryFile = 2<<30 - 1
+	// DiscoveryBytesMost is the most that may be configured for DiscoveryBytes: half of a
+	// snapshot file, as leases stand there too.
+	DiscoveryBytesMost = 1 << 30
 	// DiscoveryPiece bounds a message of a snapshot.
 	DiscoveryPiece = 256 << 10
 	// DiscoveryRate is requests a second of one address, DiscoveryBurst at once.

@@ -104,7 +104,7 @@ func (l Lease) Put(now time.Time, u Update) (Lease, Change) {
 		out.Endpoints = nil
 	} else if len(u.Endpoints) > 0 {
 		var more bool
-		if out.Endpoints, more = report(l.Endpoints, u.Endpoints, until); more {
+		if out.Endpoints, more = report(l.Endpoints, u, until); more {
 			change = Changed
 		}
 		if u.Data != nil && u.Most > 0 {
@@ -118,17 +118,21 @@ func (l Lease) Put(now time.Time, u Update) (Lease, Change) {
 }
 
 // report adds endpoints to those that are known, which it leaves as they are, and
-// says whether one was new. What it makes has little room to spare: most members
-// are never told of another one.
-func report(known []Endpoint, blobs [][]byte, until time.Time) (out []Endpoint, more bool) {
+// says whether one was added: an update without data adds as many as there is room
+// for. What it makes has little room to spare: most members are never told of
+// another one.
+func report(known []Endpoint, u Update, until time.Time) (out []Endpoint, more bool) {
 	out = append(make([]Endpoint, 0, len(known)), known...)
-	for n, blob := range blobs {
+	for n, blob := range u.Endpoints {
 		if i := slices.IndexFunc(out, func(e Endpoint) bool { return bytes.Equal(e.Blob, blob) }); i >= 0 {
 			out[i].Expires = later(out[i].Expires, until)
 			continue
 		}
+		if u.Data == nil && u.Most > 0 && len(out) >= u.Most {
+			continue
+		}
 		if more = true; len(out) == cap(out) {
-			out = append(make([]Endpoint, 0, len(out)+len(blobs)-n), out...)
+			out = append(make([]Endpoint, 0, len(out)+len(u.Endpoints)-n), out...)
 		}
 		out = append(out, Endpoint{blob, until})
 	}

@@ -76,7 +76,8 @@ func TestPut(t *testing.T) {
 		"data keeps the endpoints it names":   {plain, 1, Update{Data: []byte("p"), Endpoints: endpoints("e", "g"), TTL: time.Minute, Most: 2}, "p@0 10, e 8, g 2", Changed},
 		"data with room":                      {plain, 1, Update{Data: []byte("p"), Endpoints: endpoints("g"), TTL: time.Minute, Most: 3}, "p@0 10, e 8, f 2, g 2", Changed},
 		"data of more than there may be":      {plain, 1, Update{Data: []byte("p"), Endpoints: endpoints("g", "h"), TTL: time.Minute, Most: 1}, "p@0 10, g 2, h 2", Changed},
-		"endpoints alone take nobody's room":  {plain, 1, Update{Endpoints: endpoints("g"), TTL: time.Minute, Most: 2}, "p@0 10, e 8, f 2, g 2", Changed},
+		"endpoints alone take nobody's room":  {plain, 1, Update{Endpoints: endpoints("g"), TTL: time.Minute, Most: 2}, "p@0 10, e 8, f 2", Renewed},
+		"as many endpoints as there is room":  {plain, 1, Update{Endpoints: endpoints("g", "h"), TTL: time.Minute, Most: 3}, "p@0 10, e 8, f 2, g 2", Changed},
 		"back after a removal":                {removed, 1, Update{Data: []byte("s"), Version: 7, TTL: time.Minute}, "s@7 2", Changed},
 	} {
 		t.Run(name, func(t *testing.T) {
