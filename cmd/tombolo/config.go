@@ -104,19 +104,22 @@ func configNames(of func(configKind) string) (words []string, sentence string) {
 
 func newConfigPrintCommand() *cobra.Command {
 	var role, kind string
+	out := outFlag{mode: 0o644, fresh: true}
 	roles, roleList := configNames(func(k configKind) string { return k.role })
 	kinds, kindList := configNames(func(k configKind) string { return k.kind })
 	cmd := &cobra.Command{
 		Use: "print --role " + strings.Join(roles, "|"), Short: "Print a commented example with every field", Args: exactArgs(),
-		Example: "  tombolo config print --role hub > hub.yaml\n  tombolo config print --kind MemberList",
+		Example: "  tombolo config print --role hub --out hub.yaml\n  tombolo config print --kind MemberList",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if role != "" && kind != "" {
 				return usage("--role stands beside --kind", "give one of them")
 			}
 			for _, k := range configKinds() {
 				if role != "" && k.role == role || kind != "" && k.kind == kind {
-					_, err := io.WriteString(cmd.OutOrStdout(), k.example)
-					return err
+					return out.write(cmd, func(w io.Writer) error {
+						_, err := io.WriteString(w, k.example)
+						return err
+					})
 				}
 			}
 			if kind != "" {
@@ -127,6 +130,7 @@ func newConfigPrintCommand() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&role, "role", "", roleList)
 	cmd.Flags().StringVar(&kind, "kind", "", "the same, by what stands in the file: "+kindList)
+	out.register(cmd, "write to `FILE`, which must not exist, instead of stdout")
 	offer(cmd, "role", roles...)
 	offer(cmd, "kind", kinds...)
 	return cmd

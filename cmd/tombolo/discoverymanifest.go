@@ -11,6 +11,7 @@ import (
 // newDiscoveryManifestCommand is "tombolo discovery manifest".
 func newDiscoveryManifestCommand() *cobra.Command {
 	o := manifest.MembersDefaults()
+	to := outFlag{mode: 0o644}
 	cmd := &cobra.Command{
 		Use:   "manifest",
 		Short: "Print what Kubernetes needs: for members, for a service, for announcements",
@@ -31,10 +32,11 @@ read it learns where the nodes are.`,
 		Args: onlyCommands,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			out, err := manifest.Members(o)
-			return printManifest(cmd.OutOrStdout(), out, err)
+			return writeManifest(cmd, to, out, err)
 		},
 	}
 	f := cmd.Flags()
+	to.register(cmd, outReplaces)
 	f.BoolVar(&o.Kubelets, "kubelets", o.Kubelets, "kubelets may be members, with their own credentials")
 	f.StringArrayVar(&o.ServiceAccounts, "service-account", nil, "pods of the service account `NAMESPACE/NAME` may be members; may be repeated")
 	f.BoolVar(&o.NodeAnnotations, "node-annotations", false, "members may list all Nodes, to read the annotations by which Talos nodes find each other")
@@ -45,6 +47,7 @@ read it learns where the nodes are.`,
 // newMeetManifestCommand is "tombolo discovery manifest service".
 func newMeetManifestCommand() *cobra.Command {
 	o := manifest.MeetDefaults()
+	to := outFlag{mode: 0o644}
 	cmd := &cobra.Command{
 		Use:   "service --image IMAGE --host NAME...",
 		Short: "Print the Kubernetes objects that run a discovery service",
@@ -64,10 +67,11 @@ without an API token.`,
 		Args: exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			out, err := manifest.Meet(o)
-			return printManifest(cmd.OutOrStdout(), out, err)
+			return writeManifest(cmd, to, out, err)
 		},
 	}
 	f := cmd.Flags()
+	to.register(cmd, outReplaces)
 	f.StringArrayVar(&o.Hosts, "host", nil, "`NAME` or address under which nodes call the service; may be repeated")
 	f.StringVar(&o.TLSSecret, "tls-secret", "", "`NAME` of a Secret with tls.crt and tls.key, in place of its own CA")
 	f.BoolVar(&o.NoTLS, "no-tls", false, "clear text, behind what ends TLS")
@@ -86,6 +90,7 @@ without an API token.`,
 // newAnnounceManifestCommand is "tombolo discovery manifest announce".
 func newAnnounceManifestCommand() *cobra.Command {
 	o := manifest.AnnounceDefaults()
+	to := outFlag{mode: 0o644}
 	cmd := &cobra.Command{
 		Use:   "announce --image IMAGE --secret NAME",
 		Short: "Print the Kubernetes objects that announce each node",
@@ -106,10 +111,11 @@ to uid 65532: install -d -o 65532 -g 65532 -m 0700 DIRECTORY`,
 		Args: exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			out, err := manifest.Announce(o)
-			return printManifest(cmd.OutOrStdout(), out, err)
+			return writeManifest(cmd, to, out, err)
 		},
 	}
 	f := cmd.Flags()
+	to.register(cmd, outReplaces)
 	f.StringVar(&o.Secret, "secret", "", "`NAME` of a Secret of the namespace with the cluster's secret")
 	f.StringArrayVar(&o.SecretKeys, "secret-key", o.SecretKeys, "`KEY` in it; may be repeated, the newest secret first")
 	f.StringVar(&o.ClusterID, "cluster-id", "", "the cluster's `ID` at services of the older protocol")

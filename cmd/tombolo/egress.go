@@ -61,24 +61,27 @@ type egressTLS struct {
 	ClientCert string `yaml:"clientCert"`
 }
 
-// egressRequest is what connect-tls needs to know.
-type egressRequest struct{ cluster, dir, address string }
+// egressRequest is what shall be configured; dir and address are of connect-tls.
+type egressRequest struct{ cluster, dir, address, mode string }
 
 func newEgressConfigCommand() *cobra.Command {
 	var remote remoteFlags
 	var mode, outDir, address string
+	out := outFlag{mode: 0o644}
 	cmd := &cobra.Command{
 		Use:   "egress-config CLUSTER --mode grpc-uds|connect-uds|connect-tls",
 		Short: "Print the EgressSelectorConfiguration with which kube-apiserver uses the hub",
 		Long: `Print a ready EgressSelectorConfiguration for kube-apiserver's flag
 --egress-selector-config-file, and make what it refers to: the cluster's unix
 socket at the running hub (grpc-uds, connect-uds), or a client certificate, its
-key and the CA in --out-dir (connect-tls).
+key and the CA in --out-dir (connect-tls). With --out it is written to a file, which
+is replaced only by a complete one: 'egress-config … > FILE' empties it even where
+the command fails.
 
 kube-apiserver reads the file and the certificate once, at its start. The
 certificate lives a year; 'tombolo status' warns 30 days before its end.`,
-		Example: `  tombolo egress-config c1 --mode grpc-uds > egress.yaml
-  tombolo egress-config c1 --mode connect-tls --out-dir /etc/kubernetes/tombolo > egress.yaml`,
+		Example: `  tombolo egress-config c1 --mode grpc-uds --out egress.yaml
+  tombolo egress-config c1 --mode connect-tls --out-dir /etc/kubernetes/tombolo --out egress.yaml`,
 		Args: exactArgs("CLUSTER"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			client, err := remote.client()
@@ -87,32 +90,9 @@ certificate lives a year; 'tombolo status' warns 30 days before its end.`,
 			}
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
-			var conn egressConnection
-			files := &newFiles{}
-			switch mode {
-			case "grpc-uds":
-				conn, err = egressSocket(ctx, client, args[0], hub.ProtocolKonnectivity, "GRPC")
-			case "connect-uds":
-				conn, err = egressSocket(ctx, client, args[0], hub.ProtocolConnect, "HTTPConnect")
-			case "connect-tls":
-				conn, files, err = egressCertificate(ctx, cmd.ErrOrStderr(), client, egressRequest{args[0], outDir, address})
-			default:
-				return usage(fmt.Sprintf("there is no mode %q", mode), "--mode grpc-uds, connect-uds or connect-tls")
-			}
-			if err != nil {
-				return err
-			}
-			defer files.discard() // which nothing would refer to
-			enc := yaml.NewEncoder(cmd.OutOrStdout())
-			enc.SetIndent(2)
-			if err := enc.Encode(egressConfig{
-				APIVersion: "apiserver.k8s.io/v1beta1", Kind: "EgressSelectorConfiguration",
-				EgressSelections: []egressSelection{{Name: "cluster", Connection: conn}},
-			}); err != nil {
-				return err
-			}
-			files.keep()
-			return nil
+			return out.write(cmd, func(w io.Writer) error {
+				return writeEgress(ctx, w, cmd.ErrOrStderr(), client, egressRequest{args[0], outDir, address, mode})
+			})
 		},
 	}
 	fl := cmd.Flags()
@@ -120,8 +100,39 @@ certificate lives a year; 'tombolo status' warns 30 days before its end.`,
 	fl.StringVar(&outDir, "out-dir", ".", "`DIR` for client.key, client.crt and ca.crt (connect-tls)")
 	fl.StringVar(&address, "hub-address", "", "`HOST:PORT` by which kube-apiserver reaches the hub (connect-tls; default: the first that the hub advertises)")
 	cmd.RegisterFlagCompletionFunc("mode", cobra.FixedCompletions([]string{"grpc-uds", "connect-uds", "connect-tls"}, cobra.ShellCompDirectiveNoFileComp))
+	out.register(cmd, outReplaces)
 	remote.register(cmd)
 	return cmd
+}
+
+// writeEgress makes what the configuration refers to, and writes it.
+func writeEgress(ctx context.Context, w, stderr io.Writer, client *admin.Client, q egressRequest) (err error) {
+	var conn egressConnection
+	files := &newFiles{}
+	switch q.mode {
+	case "grpc-uds":
+		conn, err = egressSocket(ctx, client, q.cluster, hub.ProtocolKonnectivity, "GRPC")
+	case "connect-uds":
+		conn, err = egressSocket(ctx, client, q.cluster, hub.ProtocolConnect, "HTTPConnect")
+	case "connect-tls":
+		conn, files, err = egressCertificate(ctx, stderr, client, q)
+	default:
+		return usage(fmt.Sprintf("there is no mode %q", q.mode), "--mode grpc-uds, connect-uds or connect-tls")
+	}
+	if err != nil {
+		return err
+	}
+	defer files.discard() // which nothing would refer to
+	enc := yaml.NewEncoder(w)
+	enc.SetIndent(2)
+	if err := enc.Encode(egressConfig{
+		APIVersion: "apiserver.k8s.io/v1beta1", Kind: "EgressSelectorConfiguration",
+		EgressSelections: []egressSelection{{Name: "cluster", Connection: conn}},
+	}); err != nil {
+		return err
+	}
+	files.keep()
+	return nil
 }
 
 func egressSocket(ctx context.Context, client *admin.Client, cluster, protocol, proxyProtocol string) (egressConnection, error) {

@@ -188,35 +188,21 @@ func backupToStdout(cmd *cobra.Command, download func(io.Writer) (int64, error))
 }
 
 // writeNew writes a private file that appears only when it is complete.
-func writeNew(path string, fill func(io.Writer) (int64, error)) (n int64, err error) {
-	bad := func(err error) error { return cannotWrite(path, "--to", err) }
-	if _, err := os.Lstat(path); err == nil {
-		return 0, bad(os.ErrExist)
-	}
-	f, err := os.CreateTemp(filepath.Dir(path), ".backup-*") // new, and mode 0600
+func writeNew(path string, fill func(io.Writer) (int64, error)) (int64, error) {
+	f, err := beginFile(outFlag{path: path, mode: 0o600, fresh: true}, "--to")
 	if err != nil {
-		return 0, bad(err)
+		return 0, err
 	}
-	part := f.Name()
-	defer func() {
-		if err != nil {
-			os.Remove(part)
-		}
-	}()
-	if n, err = fill(f); err != nil {
-		var coded *fault.Fault
-		if !errors.As(err, &coded) { // it is the file that failed
-			err = bad(err)
-		}
-		return n, errors.Join(err, f.Close())
+	defer f.discard()
+	n, err := fill(f)
+	var coded *fault.Fault
+	if err != nil && !errors.As(err, &coded) { // it is the file that failed
+		err = f.bad(err)
 	}
-	if err := errors.Join(f.Sync(), f.Close()); err != nil {
-		return n, bad(err)
+	if err != nil {
+		return n, err
 	}
-	if err := os.Link(part, path); err != nil { // unlike a rename, never over another file
-		return n, bad(err)
-	}
-	return n, os.Remove(part)
+	return n, f.commit()
 }
 
 func newHubRestoreCommand() *cobra.Command {

@@ -19,6 +19,7 @@ import (
 // newAgentManifestCommand is "tombolo agent manifest".
 func newAgentManifestCommand() *cobra.Command {
 	o := manifest.AgentDefaults()
+	to := outFlag{mode: 0o600} // it holds a token
 	var join string
 	cmd := &cobra.Command{
 		Use:   "manifest --join LINE|@FILE|- --image IMAGE --allow RULE...",
@@ -31,7 +32,8 @@ new pod uses the token once more, so a token for a Deployment needs --uses and
 --ttl to match. With --persist each replica keeps its identity in a volume, and
 the token is used once per replica.
 
-The output holds the join line. Keep it as you keep the token.`,
+The output holds the join line. Keep it as you keep the token; --out makes the
+file with mode 0600.`,
 		Example: `  tombolo token create --cluster c1 -o json | jq -r .join |
     tombolo agent manifest --cluster c1 --join - --image registry.example/tombolo:v1 \
       --allow 10.96.0.0/12 --allow 10.244.0.0/16 | kubectl --context c1 apply -f -`,
@@ -41,10 +43,11 @@ The output holds the join line. Keep it as you keep the token.`,
 				return err
 			}
 			out, err := manifest.Agent(o)
-			return printManifest(cmd.OutOrStdout(), out, err)
+			return writeManifest(cmd, to, out, err)
 		},
 	}
 	f := cmd.Flags()
+	to.register(cmd, outReplaces)
 	f.StringVar(&o.Cluster, "cluster", "", "refuse a join line that is for another `CLUSTER`")
 	f.StringVar(&join, "join", "", "join `LINE` of 'tombolo token create', @FILE that holds it, or - for stdin")
 	f.StringArrayVar(&o.Allow, "allow", nil, "what may be reached: `RULE` is CIDR[:ports], name[:ports] or *.suffix[:ports]; may be repeated")
@@ -82,6 +85,7 @@ func completeAgentManifest(stdin io.Reader, join string, o *manifest.AgentOption
 // newHubManifestCommand is "tombolo hub manifest".
 func newHubManifestCommand() *cobra.Command {
 	o := manifest.HubDefaults()
+	to := outFlag{mode: 0o644}
 	cmd := &cobra.Command{
 		Use:   "manifest --image IMAGE --advertise HOST[:PORT]...",
 		Short: "Print the Kubernetes objects that run a hub",
@@ -100,10 +104,11 @@ A cluster's sockets are then DIRECTORY/clusters/<cluster>/konnectivity.sock and
 		Args: exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			out, err := manifest.Hub(o)
-			return printManifest(cmd.OutOrStdout(), out, err)
+			return writeManifest(cmd, to, out, err)
 		},
 	}
 	f := cmd.Flags()
+	to.register(cmd, outReplaces)
 	f.StringArrayVar(&o.Advertise, "advertise", nil, "`HOST[:PORT]` under which agents reach the hub; may be repeated")
 	f.StringArrayVar(&o.Clusters, "cluster", nil, "register this `CLUSTER`; may be repeated")
 	exposedFlags(f, &o.Exposed)
@@ -147,10 +152,13 @@ func drainFlag(f *pflag.FlagSet, c *manifest.Common, what string) {
 	f.DurationVar(&c.DrainTimeout, "drain-timeout", c.DrainTimeout, "how long "+what+" after SIGTERM")
 }
 
-func printManifest(w io.Writer, out []byte, err error) error {
+// writeManifest writes objects that could be made, or says why they could not.
+func writeManifest(cmd *cobra.Command, to outFlag, objects []byte, err error) error {
 	if err != nil {
 		return err
 	}
-	_, err = w.Write(out)
-	return err
+	return to.write(cmd, func(w io.Writer) error {
+		_, err := w.Write(objects)
+		return err
+	})
 }

@@ -298,7 +298,7 @@ func TestInterruptedIssueLeavesNothing(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	dir := t.TempDir()
-	_, files, err := egressCertificate(ctx, io.Discard, admin.OverSocket(filepath.Join(dir, "none.sock")), egressRequest{"c1", dir, ""})
+	_, files, err := egressCertificate(ctx, io.Discard, admin.OverSocket(filepath.Join(dir, "none.sock")), egressRequest{"c1", dir, "", "connect-tls"})
 	if !fault.Has(err, fault.CodeInterrupted) || files != nil {
 		t.Errorf("%v, %v", files, err)
 	}
