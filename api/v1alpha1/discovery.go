@@ -93,5 +93,5 @@ type DiscoveryLimitsConfig struct {
 // DiscoveryRatesConfig bounds the calls of one address.
 type DiscoveryRatesConfig struct {
 	PerSecond *int `json:"perSecond,omitempty"` // default 15
-	Burst     *int `json:"burst,omitempty"`     // default 60
+	Burst     *int `json:"burst,omitempty"`     // default 2000
 }

@@ -4,18 +4,14 @@ package discovery
 
 import (
 	"container/list"
-	"context"
 	"net"
 	"net/netip"
 	"strings"
 	"sync"
-	"time"
-
-	"golang.org/x/time/rate"
+	"sync/atomic"
 
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/limit"
-	"github.com/tombolo-io/tombolo/internal/run"
 )
 
 // callers knows what each address uses: how many calls it made lately, and what
@@ -23,6 +19,9 @@ import (
 // has been quiet for longest is forgotten first; of what is held there is a bound anyway.
 type callers struct {
 	most int // in quiet
+
+	draining <-chan struct{} // closed when calls that wait are let go ahead
+	waiting  atomic.Int64    // calls of all, also in holds
 
 	mu    sync.Mutex
 	rates Rates
@@ -33,7 +32,7 @@ type callers struct {
 
 type caller struct {
 	key   netip.Addr
-	calls *rate.Limiter
+	calls allowance
 	holds [holdings]int
 	place *list.Element // in quiet; nil while it holds something
 }
@@ -44,6 +43,7 @@ type holding int
 const (
 	holdConnection holding = iota
 	holdWatch
+	holdWait // a call that waits for its turn, or for the store
 	holdings = iota
 )
 
@@ -63,14 +63,10 @@ func party(a netip.Addr) netip.Addr {
 }
 
 // bound changes the rates of everybody.
-func (c *callers) bound(r Rates, now time.Time) {
+func (c *callers) bound(r Rates) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.rates = r
-	for _, one := range c.known {
-		one.calls.SetLimitAt(now, rate.Limit(r.PerSecond))
-		one.calls.SetBurstAt(now, r.Burst)
-	}
 }
 
 // find is the caller of an address.
@@ -79,7 +75,7 @@ func (c *callers) find(a netip.Addr) *caller {
 	one := c.known[key]
 	switch {
 	case one == nil:
-		one = &caller{key: key, calls: rate.NewLimiter(rate.Limit(c.rates.PerSecond), c.rates.Burst)}
+		one = &caller{key: key}
 		c.known[key] = one
 		c.rest(one)
 	case one.place != nil:
@@ -94,30 +90,6 @@ func (c *callers) rest(one *caller) {
 	for c.quiet.Len() > c.most {
 		delete(c.known, c.quiet.Remove(c.quiet.Front()).(*caller).key)
 	}
-}
-
-// turn waits for the address's turn, which is limit.DiscoveryTurn away at most.
-func (c *callers) turn(ctx context.Context, a netip.Addr) error {
-	now := time.Now()
-	c.mu.Lock()
-	one := c.find(a)
-	ticket := one.calls.ReserveN(now, 1)
-	wait, rates := ticket.DelayFrom(now), c.rates
-	if !ticket.OK() || wait > limit.DiscoveryTurn {
-		ticket.CancelAt(now)
-		c.mu.Unlock()
-		return fault.New(fault.CodeLimit, "the call is not taken").
-			Whyf("%v makes more than %d calls a second", one.key, rates.PerSecond).
-			Hint("make fewer, or raise rates.perSecond of the service").After(limit.DiscoveryTurn)
-	}
-	c.mu.Unlock()
-	if wait <= 0 {
-		return nil
-	}
-	if !run.Wait(ctx, wait) {
-		return context.Cause(ctx)
-	}
-	return nil
 }
 
 // hold notes that an address has one thing more, of which it may have so many of all
@@ -135,9 +107,12 @@ func (c *callers) hold(a netip.Addr, what holding, each, all int) (release func(
 			has = n[what]
 		}
 		if bound := most(bits, each, all); has >= bound {
-			thing := [...]string{"connections", "watches"}[what]
-			return nil, fault.New(fault.CodeLimit, "the call is not taken").Whyf("%v has %d %s, and its bound is %d", net, has, thing, bound).
-				Hint("close some, or raise limits.%sPerAddress of the service", thing)
+			thing := [...]string{"connections", "watches", "calls that wait"}[what]
+			f := fault.New(fault.CodeLimit, "the call is not taken").Whyf("%v has %d %s, and its bound is %d", net, has, thing, bound)
+			if what == holdWait {
+				return nil, f.Hint("make fewer calls at once")
+			}
+			return nil, f.Hint("close some, or raise limits.%sPerAddress of the service", thing)
 		}
 	}
 	c.count(one, what, 1)

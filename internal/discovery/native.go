@@ -126,7 +126,7 @@ func (a *attendance) receive(ctx context.Context, proofs chan<- *pb.Proof, prove
 				return context.Cause(ctx)
 			}
 		default: // of a newer version: passed over, at the same rate as the others
-			if err := a.callers.turn(ctx, callerOf(ctx).Addr()); err != nil {
+			if err := a.callers.turn(ctx, callerOf(ctx).Addr(), 1); err != nil {
 				return err
 			}
 		}
@@ -135,7 +135,7 @@ func (a *attendance) receive(ctx context.Context, proofs chan<- *pb.Proof, prove
 
 // put takes an entry and says so, or why not.
 func (a *attendance) put(ctx context.Context, e *pb.Entry) *pb.FromService {
-	err := a.callers.turn(ctx, callerOf(ctx).Addr())
+	err := a.callers.turn(ctx, callerOf(ctx).Addr(), 1)
 	if err == nil {
 		err = a.take(ctx, e)
 	}

@@ -235,7 +235,9 @@ func TestAStoreOfTheProgram(t *testing.T) {
 	}
 	r := &rig{Service: s, t: t}
 	c := r.older()
-	_, err := c.AffiliateUpdate(runtest.Within(t), affiliateUpdate("a", "x"))
+	short, done := context.WithTimeout(t.Context(), 5*time.Second)
+	defer done()
+	_, err := c.AffiliateUpdate(short, affiliateUpdate("a", "x"))
 	wantCode(t, err, codes.Unavailable, "store_unavailable")
 	if w := mustWatch(t, c); told(t, w) != "" {
 		t.Error("what is known is not served")

@@ -76,6 +76,7 @@ func New(cfg Config, opt Options) *Service {
 		most: max(1, files-port.Reserve(files)), cfg: cfg, opt: opt, log: opt.Log, began: time.Now(), callers: newCallers(limit.DiscoveryCallers, cfg.rates),
 		board: NewBoard(cfg.limits.board()), draining: make(chan struct{}), ready: make(chan struct{}),
 	}
+	s.callers.draining = s.draining
 	first := cfg.Reloadable
 	first.moved = make(chan struct{})
 	s.settings.Store(&first)
@@ -135,7 +136,7 @@ func (s *Service) Reload(next Config) {
 		close(was.moved)
 	}
 	s.board.Bound(next.limits.board())
-	s.callers.bound(next.rates, time.Now())
+	s.callers.bound(next.rates)
 	select {
 	case <-s.ready:
 	default:
@@ -164,18 +165,18 @@ func callerOf(ctx context.Context) netip.AddrPort {
 }
 
 // admit says who calls, and waits for his turn.
-func (s *Service) admit(ctx context.Context) (context.Context, error) {
+func (s *Service) admit(ctx context.Context, method string) (context.Context, error) {
 	var at netip.AddrPort
 	if p, ok := peer.FromContext(ctx); ok {
 		at = addrOf(p.Addr)
 	}
 	md, _ := metadata.FromIncomingContext(ctx)
 	at = realCaller(at, s.settings.Load().proxies, forwarded{realIP: md.Get("x-real-ip"), chain: md.Get("x-forwarded-for")})
-	return context.WithValue(ctx, callerKey{}, at), s.callers.turn(ctx, at.Addr())
+	return context.WithValue(ctx, callerKey{}, at), s.callers.turn(ctx, at.Addr(), costOf(method))
 }
 
 func (s *Service) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
-	ctx, err := s.admit(ctx)
+	ctx, err := s.admit(ctx, info.FullMethod)
 	var out any
 	if err == nil {
 		err = readable(req)
@@ -188,7 +189,7 @@ func (s *Service) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo
 }
 
 func (s *Service) streamed(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
-	ctx, err := s.admit(stream.Context())
+	ctx, err := s.admit(stream.Context(), info.FullMethod)
 	if err == nil {
 		err = next(srv, calledStream{stream, ctx})
 	}

@@ -114,7 +114,7 @@ func (o older) AffiliateUpdate(ctx context.Context, r *sdr.AffiliateUpdateReques
 	p, u, err := olderUpdate(r, o.s.settings.Load().limits.Endpoints)
 	u.From = callerOf(ctx).Addr()
 	if err == nil {
-		err = o.s.store.Update(ctx, p, u)
+		err = o.s.persist(ctx, func() error { return o.s.store.Update(ctx, p, u) })
 	}
 	if err != nil {
 		return nil, err
@@ -126,7 +126,7 @@ func (o older) AffiliateUpdate(ctx context.Context, r *sdr.AffiliateUpdateReques
 func (o older) AffiliateDelete(ctx context.Context, r *sdr.AffiliateDeleteRequest) (*sdr.AffiliateDeleteResponse, error) {
 	p, err := olderPlace(r.GetClusterId(), r.GetAffiliateId())
 	if err == nil {
-		err = o.s.store.Delete(ctx, p)
+		err = o.s.persist(ctx, func() error { return o.s.store.Delete(ctx, p) })
 	}
 	if err != nil {
 		return nil, err

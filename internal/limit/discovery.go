@@ -69,8 +69,17 @@ const (
 	DiscoveryBytesMost = 1 << 30
 	// DiscoveryPiece bounds a message of a snapshot.
 	DiscoveryPiece = 256 << 10
-	// DiscoveryRate is requests a second of one address, DiscoveryBurst at once.
-	DiscoveryRate, DiscoveryBurst = 15, 60
+	// DiscoveryRate is requests a second of one address in the long run. DiscoveryBurst is
+	// how many may come at once: four of each of 500 nodes that begin behind one NAT (Hello,
+	// Watch, and two updates), where a Talos node that is refused waits for half a lease.
+	DiscoveryRate, DiscoveryBurst = 15, 2000
+	// DiscoveryListCost is how many requests a List counts as, whose answer is a whole
+	// cluster: of them no more than 60 come at once.
+	DiscoveryListCost = DiscoveryBurst / 60
+	// DiscoveryWaiting bounds the calls of one address that wait for their turn or for the
+	// store: a cluster behind one NAT. DiscoveryAllWaiting is that of all, which take some
+	// 20 KiB each.
+	DiscoveryWaiting, DiscoveryAllWaiting = DiscoveryMembers, 4096
 	// DiscoveryCallers bounds the addresses whose rate is remembered, beside those that hold
 	// connections and watches, which have bounds of their own.
 	DiscoveryCallers = 65_536
@@ -183,8 +192,9 @@ const (
 	// tries (a minute, and half of it at random) after an outage of some minutes, and
 	// take what the first answer lacks for gone.
 	DiscoverySettle = 100 * time.Second
-	// DiscoveryTurn is how long a request beyond the rate waits before it is refused.
-	DiscoveryTurn = time.Second
+	// DiscoveryTurn is how long a request waits for its turn or for the store, if its caller
+	// does: Talos nodes give all their updates 30 s.
+	DiscoveryTurn = 30 * time.Second
 	// DiscoverySweep is how often leases are looked at.
 	DiscoverySweep = time.Second
 	// DiscoverySnapshot is how often the state is written, if it has changed.
