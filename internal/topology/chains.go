@@ -162,7 +162,8 @@ func (d *draft) marked() []plan.Line {
 }
 
 // forward lets peers reach what this node announces: it is no router to elsewhere,
-// nor back into the mesh, but for what a service of this node sent there.
+// nor back into the mesh, but for what a service that it announces sent there (arriving has
+// looked at the service's address).
 func (d *draft) forward() []plan.Line {
 	out := d.clamps(plan.KeyIn)
 	direct := plan.IfNot(plan.KeyStatus, "dnat")
@@ -241,8 +242,13 @@ func Reason(chain string, line plan.Line) string {
 	switch chain {
 	case accessChain:
 		return "policy"
-	case arrivingChain, leavingChain, answersChain:
-		return "clear" // it has come so, or it or its answer would go so
+	case leavingChain, answersChain:
+		return "clear" // it or its answer would go so
+	case arrivingChain:
+		if line[0].Key == plan.KeyIn && !line[0].Not { // by the link
+			return "destination"
+		}
+		return "clear" // it has come so
 	}
 	for _, t := range line {
 		switch t.Key {

@@ -12,7 +12,7 @@ import (
 // leaving ask it.
 const answersChain = "answers"
 
-// The names of chains that look at what meets the mesh in clear.
+// The names of chains that look at what comes in, and at what meets the mesh in clear.
 const (
 	arrivingChain = "arriving"
 	leavingChain  = "leaving"
@@ -33,13 +33,22 @@ func icmp(f plan.Family) string {
 	return "58"
 }
 
-// arriving drops what is said to come from the mesh, or is for this node's own overlay
+// arriving drops what comes by the link for what this node neither is nor announces. It
+// looks at the address to which a peer has sent, before that is translated: a service that
+// is announced leads to wherever it leads, and nothing else that this node translates or
+// has as an address of its own is reached. Connections are not followed yet, so a packet
+// of none slips through no more than others.
+//
+// And it drops what is said to come from the mesh, or is for this node's own overlay
 // address, and has come by another link: no tunnel and no policy has seen it. A peer has
 // its overlay address in the mesh only, with bypass too. Pods of this node may reach it.
 func (d *draft) arriving() []plan.Line {
 	foreign := plan.IfNot(plan.KeyIn, d.o.Link)
 	local := plan.IfNot(plan.KeyIn, "lo")
 	var out []plan.Line
+	for _, f := range families() {
+		out = append(out, plan.Line{d.link(plan.KeyIn), plan.NotNamed(f.Dst(), of(setOwn, f.Family)), plan.Count(), plan.Do("drop")})
+	}
 	for _, f := range families() {
 		out = append(out, plan.Line{foreign, local, plan.Named(f.Src(), of(setPeers, f.Family)), plan.Count(), plan.Do("drop")})
 		if a := d.overlay(f.Family); a.IsValid() {

@@ -134,6 +134,10 @@ func TestWayOfPackets(t *testing.T) {
 		{"eth0", "192.0.2.9", "100.112.0.1", "drop"}, {"eth0", "100.112.0.2", "192.0.2.1", "drop"}, {"eth0", "2001:db8::9", "fd00:0:0:2::1", "drop"},
 		{"cni0", pod1, "100.112.0.1", "accept"}, {"lo", "192.0.2.1", "100.112.0.1", "accept"}, {link, pod2, "100.112.0.1", "accept"},
 		{"eth0", "192.0.2.9", "192.0.2.1", "accept"}, {link, "100.112.0.2", pod1, "accept"},
+		// By the link to what this node is or announces, and nowhere else, whatever is translated later.
+		{link, pod2, "192.0.2.1", "drop"}, {link, pod2, "172.17.0.1", "drop"}, {link, pod2, "10.96.0.1", "drop"}, {link, pod2, "8.8.8.8", "drop"},
+		{link, pod2, pod3, "drop"}, {link, pod2, "127.0.0.1", "drop"}, {link, "192.0.2.2", pod1, "accept"},
+		{link, "fd00:0:0:2::2", "fd00:0:0:2::1", "accept"}, {link, "fd00:0:0:2::2", "fd10:1::7", "drop"}, {link, "fd00:0:0:2::2", "2001:db8::1", "drop"},
 	} {
 		p := plan.Packet{Src: netip.MustParseAddr(tc.src), Dst: netip.MustParseAddr(tc.dst), In: tc.in}
 		if v := e.state.Tables[0].Walk("arriving", &p); v.Do != tc.want {
