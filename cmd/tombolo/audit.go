@@ -4,6 +4,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -214,7 +215,11 @@ func auditText(r audit.Record) string {
 		return b.String()
 	}
 	fmt.Fprintf(&b, "%-8s", r.Kind)
-	for _, s := range []string{r.Cluster, r.Caller, "->", r.Asked} {
+	caller, about := r.Caller, r.Asked
+	if r.Subject != "" { // an operator's change
+		caller, about = cmp.Or(r.Operator, r.Caller), r.Subject
+	}
+	for _, s := range []string{r.Cluster, caller, "->", about} {
 		b.WriteString(" " + plain(s))
 	}
 	if r.Resolved != "" && r.Resolved != r.Asked {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"os"
 	"os/signal"
 	"syscall"
@@ -22,11 +21,11 @@ import (
 func newCertificateCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "certificate",
-		Short: "Issue, list and revoke certificates of clients and operators",
+		Short: "Issue certificates to clients and operators, and list all",
 		Args:  onlyCommands,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newCertificateListCommand(), newCertificateIssueCommand(), newCertificateRevokeCommand())
+	cmd.AddCommand(newCertificateListCommand(), newCertificateIssueCommand())
 	return cmd
 }
 
@@ -34,7 +33,7 @@ func newCertificateListCommand() *cobra.Command {
 	var remote remoteFlags
 	var out outputFlag
 	cmd := &cobra.Command{
-		Use: "list", Short: "List what was issued to clients and operators", Args: exactArgs(),
+		Use: "list", Short: "List the certificates of clients and operators, and the newest of each agent and node", Args: exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			client, err := remote.client()
 			if err != nil {
@@ -120,27 +119,6 @@ use the hub's admin API from elsewhere; a client may CONNECT into one cluster.`,
 	fl.StringVar(&cluster, "cluster", "", "`CLUSTER` that a client may reach")
 	fl.StringVar(&name, "name", "", "`NAME` for the identity: a-z, 0-9 and '-'")
 	fl.StringVar(&file, "out", "", "`FILE` to write; it must not exist")
-	remote.register(cmd)
-	return cmd
-}
-
-func newCertificateRevokeCommand() *cobra.Command {
-	var remote remoteFlags
-	cmd := &cobra.Command{
-		Use: "revoke SERIAL", Short: "Revoke a certificate and end its live connections", Args: exactArgs("SERIAL"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			client, err := remote.client()
-			if err != nil {
-				return err
-			}
-			var c admin.CertificateInfo
-			if err := client.Call(cmd.Context(), http.MethodDelete, "/v1/certificates/"+url.PathEscape(args[0]), nil, &c); err != nil {
-				return err
-			}
-			fmt.Fprintf(cmd.ErrOrStderr(), "certificate %s of %s is revoked\n", c.Serial, c.Identity)
-			return nil
-		},
-	}
 	remote.register(cmd)
 	return cmd
 }

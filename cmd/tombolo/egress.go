@@ -208,5 +208,5 @@ func issue(ctx context.Context, client *admin.Client, q admin.CertificateRequest
 // unused says of a certificate that was issued for nothing how to be rid of it.
 func unused(err error, c admin.Certificate) error {
 	f := fault.From(err)
-	return f.Hint("%s; 'tombolo certificate revoke %s' ends the certificate that was issued already", f.Next, c.Serial)
+	return f.Hint("%s; 'tombolo revoke client %s' ends the certificate that was issued already", f.Next, c.Serial)
 }

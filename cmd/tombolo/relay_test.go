@@ -197,7 +197,7 @@ func TestRelayByAProxy(t *testing.T) {
 	if err := json.Unmarshal([]byte(must(t, "certificate", "list", "-o", "json")), &list); err != nil || len(list.Certificates) != 2 {
 		t.Fatalf("%+v, %v", list, err)
 	}
-	must(t, "certificate", "revoke", list.Certificates[1].Serial)
+	must(t, "revoke", "node", list.Certificates[1].Serial)
 	runtest.Eventually(t, "b is told", func() bool {
 		s := b.Status()
 		return s.Fault != nil && s.Fault.Code == fault.CodeCertRevoked && len(b.Hubs()) == 0

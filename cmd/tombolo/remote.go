@@ -33,11 +33,15 @@ func (r *remoteFlags) register(cmd *cobra.Command) {
 	fl.StringVar(&r.socket, "admin-socket", hub.AdminSocket(hub.DefaultConfig().RunDir), "`PATH` of the hub's admin socket (env TOMBOLO_ADMIN_SOCKET)")
 	fl.StringVar(&r.hub, "hub", "", "reach the hub at `HOST:PORT` instead (env TOMBOLO_HUB); needs --operator")
 	fl.StringVar(&r.operator, "operator", "", "`FILE` made by 'tombolo certificate issue --role operator' (env TOMBOLO_OPERATOR)")
-	cmd.PreRun = func(*cobra.Command, []string) {
-		for name, env := range map[string]string{"admin-socket": "TOMBOLO_ADMIN_SOCKET", "hub": "TOMBOLO_HUB", "operator": "TOMBOLO_OPERATOR"} {
-			if value := os.Getenv(env); value != "" && !fl.Changed(name) {
-				fl.Lookup(name).Value.Set(value)
-			}
+	cmd.PreRun = func(cmd *cobra.Command, _ []string) { r.fromEnvironment(cmd) }
+}
+
+// fromEnvironment sets what the command line does not say.
+func (r *remoteFlags) fromEnvironment(cmd *cobra.Command) {
+	fl := cmd.Flags()
+	for name, env := range map[string]string{"admin-socket": "TOMBOLO_ADMIN_SOCKET", "hub": "TOMBOLO_HUB", "operator": "TOMBOLO_OPERATOR"} {
+		if value := os.Getenv(env); value != "" && !fl.Changed(name) {
+			fl.Lookup(name).Value.Set(value)
 		}
 	}
 }

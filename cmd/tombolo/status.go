@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"math"
@@ -91,6 +92,7 @@ func printStatus(w io.Writer, st admin.Status, detail bool, now time.Time) error
 	} else {
 		printHits(w, st.Clusters)
 	}
+	printRevoked(w, st)
 	for _, warn := range st.Warnings {
 		fmt.Fprintf(w, "\nwarning: %s\n", warn)
 	}
@@ -142,6 +144,29 @@ func printCluster(w io.Writer, c admin.ClusterStatus) {
 	printRelay(w, c.Relay)
 	for _, s := range c.Sockets {
 		fmt.Fprintf(w, "\nsocket %s\n  path      %s\n", s.Protocol, s.Path)
+	}
+}
+
+// revokedShown bounds the revoked identities that are printed; -o json has more.
+const revokedShown = 10
+
+func printRevoked(w io.Writer, st admin.Status) {
+	if len(st.Revoked) == 0 {
+		return
+	}
+	fmt.Fprintln(w)
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(tw, "REVOKED\tNAME\tAT\tSERIAL")
+	for _, r := range st.Revoked[:min(len(st.Revoked), revokedShown)] {
+		name := r.Name
+		if r.Cluster != "" {
+			name = r.Cluster + "/" + name
+		}
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\n", r.Role, name, moment(r.Revoked), cmp.Or(r.Serial, "all"))
+	}
+	tw.Flush()
+	if more := len(st.Revoked) + st.RevokedMore - revokedShown; more > 0 {
+		fmt.Fprintf(w, "and %d more: tombolo status -o json\n", more)
 	}
 }
 

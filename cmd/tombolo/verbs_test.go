@@ -222,19 +222,19 @@ func TestCertificateVerbs(t *testing.T) {
 	}
 	var list admin.CertificateList
 	strictly(t, must(t, "certificate", "list", "-o", "json"), &list)
-	if len(list.Certificates) != 1 || !strings.HasSuffix(list.Certificates[0].Identity, "/operator/alice") {
+	if len(list.Certificates) != 2 || !strings.HasSuffix(list.Certificates[0].Identity, "/operator/alice") {
 		t.Fatalf("list: %+v", list)
 	}
 	serial := list.Certificates[0].Serial
 	if out := must(t, "certificate", "list"); !strings.Contains(out, serial) || !strings.Contains(out, "valid") {
 		t.Errorf("list: %q", out)
 	}
-	must(t, "certificate", "revoke", serial)
+	must(t, "revoke", "operator", serial)
 	if out := must(t, "certificate", "list"); !strings.Contains(out, "revoked") {
 		t.Errorf("list: %q", out)
 	}
 	wantExit(t, tombolo(t, append([]string{"status"}, remote...)...), 4, "certificate_revoked")
-	wantExit(t, tombolo(t, "certificate", "revoke", "nope"), 1, "not_found")
+	wantExit(t, tombolo(t, "revoke", "operator", "nope"), 1, "not_found")
 	// A client is no operator.
 	client := filepath.Join(w.dir, "client.pem")
 	must(t, "certificate", "issue", "--role", "client", "--cluster", "c1", "--name", "kas", "--out", client)

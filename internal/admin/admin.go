@@ -27,6 +27,9 @@ type Status struct {
 	Policy   *PolicyStatus   `json:"policy,omitempty"` // none: the agents' own lists are the policy
 	Clusters []ClusterStatus `json:"clusters"`
 	Warnings []string        `json:"warnings,omitempty"`
+	// Revoked are the newest 1,000 who were revoked, RevokedMore says how many more there are.
+	Revoked     []RevokedIdentity `json:"revoked,omitempty"`
+	RevokedMore int               `json:"revokedMore,omitempty"`
 }
 
 // HubStatus describes the hub itself.
@@ -240,6 +243,37 @@ type CertificateInfo struct {
 	Issued   time.Time `json:"issued"`
 	Expires  time.Time `json:"expires"`
 	Revoked  time.Time `json:"revoked,omitzero"`
+	Token    string    `json:"token,omitempty"` // id of the one by which an agent or a node joined
+}
+
+// RevocationRequest is the body of POST /v1/revocations.
+type RevocationRequest struct {
+	Role    string `json:"role"`              // agent, node, client or operator
+	Cluster string `json:"cluster,omitempty"` // of the name
+	Name    string `json:"name,omitempty"`
+	Serial  string `json:"serial,omitempty"` // instead of cluster and name
+	// Unknown revokes also the name of an agent or node of which the hub knows nothing.
+	Unknown bool `json:"unknown,omitempty"`
+}
+
+// Revocation is its answer.
+type Revocation struct {
+	Meta
+	Identity    string    `json:"identity"`
+	Revoked     time.Time `json:"revoked"`
+	Serials     []string  `json:"serials,omitempty"` // of an agent or a node the newest
+	Token       string    `json:"token,omitempty"`   // id of the one by which an agent or a node joined
+	Connections int       `json:"connections"`       // that ended
+	Warning     string    `json:"warning,omitempty"` // of a token that lets others in
+}
+
+// RevokedIdentity is who was revoked.
+type RevokedIdentity struct {
+	Role    string    `json:"role"`
+	Cluster string    `json:"cluster,omitempty"`
+	Name    string    `json:"name"`
+	Serial  string    `json:"serial,omitempty"` // of a client or an operator, who may have other certificates
+	Revoked time.Time `json:"revoked"`
 }
 
 // CertificateList is the answer to GET /v1/certificates.

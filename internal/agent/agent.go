@@ -46,6 +46,7 @@ type Agent struct {
 	instance string
 	readJoin func(string) (string, error)
 	settings atomic.Pointer[Reloadable]
+	revoked  atomic.Pointer[fault.Fault] // what the hub said; nil: it was not revoked
 	sessions sessions
 	unread   *carrier.Budget // of all sessions
 	streams  atomic.Int64    // live streams of all sessions
@@ -54,6 +55,7 @@ type Agent struct {
 
 	mu       sync.Mutex
 	me       *enrol.Identity
+	spare    *trust.Join    // has another token than me, and is used once if me is revoked
 	listener netip.AddrPort // of the health port, which is not dialled for anyone
 	renewed  chan struct{}  // signalled after a renewal
 }
@@ -179,6 +181,9 @@ func (a *Agent) prepare(ctx context.Context) error {
 		if line != nil && len(a.cfg.Hubs) == 0 {
 			me.Hubs = line.Hubs // a hub may have moved
 		}
+		if line != nil && line.TokenID != me.Token {
+			a.spare = line
+		}
 		a.setIdentity(me)
 		a.log.Info("using the stored identity", "identity", me.Who.URI(), "certificateEnd", me.Cert.NotAfter)
 		return nil
@@ -224,8 +229,18 @@ func (a *Agent) join(ctx context.Context, me *enrol.Identity, line trust.Join) e
 func (a *Agent) pause(ctx context.Context, try int, what string, cause error) error {
 	wait := run.Backoff(try, limit.BackoffMost, mathrand.Float64())
 	f := fault.From(cause)
+	if f.Code == fault.CodeCertRevoked {
+		wait = run.Backoff(try, limit.AttachRefused, mathrand.Float64())
+		a.log.Error("this agent was revoked: the hub does not let it in any more", tell.AttrCode, f.Code, tell.AttrReason, f.Explain(),
+			"retryIn", wait.Round(time.Millisecond))
+		return waitFor(ctx, wait)
+	}
 	a.log.Warn(what, tell.AttrCode, f.Code, tell.AttrReason, f.Explain(), "retryIn", wait.Round(time.Millisecond))
-	if !run.Wait(ctx, wait) {
+	return waitFor(ctx, wait)
+}
+
+func waitFor(ctx context.Context, d time.Duration) error {
+	if !run.Wait(ctx, d) {
 		return ctx.Err()
 	}
 	return nil
@@ -272,6 +287,9 @@ func (a *Agent) keepSession(ctx context.Context) error {
 		hubs := a.hubAddresses(me)
 		s, err := a.connect(ctx, hubs[n%len(hubs)], me)
 		a.metrics.Connects.WithLabelValues(outcome(fault.From(err))).Inc()
+		if a.heard(ctx, err) {
+			continue
+		}
 		if err != nil {
 			if err := a.pause(ctx, try, "not connected", err); err != nil {
 				return err
@@ -288,6 +306,9 @@ func (a *Agent) keepSession(ctx context.Context) error {
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()
+		}
+		if a.heard(ctx, why) {
+			continue
 		}
 		if time.Since(began) > limit.BackoffReset {
 			try = 0

@@ -71,6 +71,9 @@ func (a *Agent) health() port.Health {
 		if a.Ready() {
 			return nil
 		}
+		if f := a.revoked.Load(); f != nil {
+			return f
+		}
 		return fault.New(fault.CodeHubAway, "there is no session to a hub")
 	}}
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"time"
 	"unicode"
@@ -92,9 +93,7 @@ func decode(line []byte) (Record, error) {
 	if err := json.Unmarshal(line, &r); err != nil {
 		return Record{}, err
 	}
-	switch r.Kind {
-	case KindDial, KindRefusal, KindLost:
-	default:
+	if !slices.Contains(Kinds(), r.Kind) {
 		return Record{}, fmt.Errorf("kind %q is unknown", clip(string(r.Kind), 32))
 	}
 	if r.clean(); r.Time.IsZero() {

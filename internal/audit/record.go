@@ -28,7 +28,12 @@ const (
 	KindDial    Kind = "dial"    // a dial that was tried, with its stream if there was one
 	KindRefusal Kind = "refusal" // a request that was turned away without trying
 	KindLost    Kind = "lost"    // records that could not be kept
+
+	KindRevocation Kind = "revocation" // an operator has revoked an identity
 )
+
+// Kinds are all of them.
+func Kinds() []Kind { return []Kind{KindDial, KindRefusal, KindLost, KindRevocation} }
 
 // The values of At: which end of a session wrote the record.
 const (
@@ -62,6 +67,7 @@ type Record struct {
 	Egress      string    `json:"egress,omitempty"`
 	Metadata    Metadata  `json:"metadata,omitzero"`
 	Traceparent string    `json:"traceparent,omitempty"`
+	Subject     string    `json:"subject,omitempty"` // whom or what an operator's change was about
 	Asked       string    `json:"asked,omitempty"`
 	Resolved    string    `json:"resolved,omitempty"`
 	Verdict     string    `json:"verdict,omitempty"`
@@ -100,7 +106,7 @@ func (r *Record) clean() {
 	r.Version, r.Time, r.Since = Version, instant(r.Time), instant(r.Since)
 	r.Duration -= r.Duration % Millis(time.Microsecond)
 	for _, s := range []*string{&r.ID, (*string)(&r.Kind), &r.At, &r.Hub, &r.Agent, &r.Cluster, &r.Frontend, &r.Caller,
-		&r.Operator, &r.Serial, &r.Source, &r.Egress, &r.Resolved, &r.Verdict, &r.Rule, &r.Policy, &r.Code, &r.Reason} {
+		&r.Operator, &r.Subject, &r.Serial, &r.Source, &r.Egress, &r.Resolved, &r.Verdict, &r.Rule, &r.Policy, &r.Code, &r.Reason} {
 		*s = clip(*s, limit.AuditText)
 	}
 	r.Asked = clip(Destination(r.Asked), limit.AuditText)

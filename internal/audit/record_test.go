@@ -25,6 +25,7 @@ func full() Record {
 		Source: "192.0.2.1:4711", Peer: &Peer{UID: 0, GID: 7, PID: 42}, Egress: "cluster",
 		Metadata:    NewMetadata(map[string]string{"team": "blue"}),
 		Traceparent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+		Subject:     "spiffe://example.org/operator/alice",
 		Asked:       "db.svc:5432", Resolved: "10.0.0.1:5432", Verdict: Allow, Rule: "databases", Duration: Millis(1234567 * time.Microsecond),
 		Up: 10, Down: 20,
 	}
@@ -35,7 +36,7 @@ func full() Record {
 const fullLine = `{"v":1,"time":"2026-11-21T23:59:01.234567Z","id":"abc-1","kind":"dial","at":"hub","hub":"hub1","agent":"agent-1",` +
 	`"cluster":"c1","frontend":"connect","caller":"unix:c1/connect","serial":"0a1b","source":"192.0.2.1:4711",` +
 	`"peer":{"uid":0,"gid":7,"pid":42},"egress":"cluster","metadata":{"team":"blue"},` +
-	`"traceparent":"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01","asked":"db.svc:5432","resolved":"10.0.0.1:5432",` +
+	`"traceparent":"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01","subject":"spiffe://example.org/operator/alice","asked":"db.svc:5432","resolved":"10.0.0.1:5432",` +
 	`"verdict":"allow","rule":"databases","durationMillis":1234.567,"bytesUp":10,"bytesDown":20,"code":"stream_reset",` +
 	`"reason":"the other side reset it"}` + "\n"
 

@@ -124,7 +124,11 @@ func newLane(cfg Config, o Options, m *tell.Audit) *Writer {
 }
 
 func newMetrics(o Options) *tell.Audit {
-	return tell.NewAudit(o.Reg, []string{string(KindDial), string(KindRefusal), string(KindLost)},
+	var kinds []string
+	for _, k := range Kinds() {
+		kinds = append(kinds, string(k))
+	}
+	return tell.NewAudit(o.Reg, kinds,
 		[]string{lostQueue, lostDisk, lostAway, lostSpurn, lostStop})
 }
 

@@ -40,7 +40,7 @@ func (h *Hub) apiHandler() http.Handler {
 	handle("DELETE /v1/tokens/{id}", h.apiDeleteToken)
 	handle("POST /v1/certificates", h.apiIssue)
 	handle("GET /v1/certificates", h.apiCertificates)
-	handle("DELETE /v1/certificates/{serial}", h.apiRevoke)
+	handle("POST /v1/revocations", h.apiRevoke)
 	handle("POST /v1/clusters/{cluster}/sockets", h.apiSocket)
 	handle("POST /v1/clusters/{cluster}/ping", h.apiPing)
 	handle("GET /v1/clusters/{cluster}/explain", h.apiExplain)
@@ -54,7 +54,7 @@ func (h *Hub) apiHandler() http.Handler {
 
 func (h *Hub) apiStatus(r *http.Request) (any, error) {
 	only := r.URL.Query().Get("cluster")
-	out := h.Status()
+	out := h.statusOf(only)
 	if only == "" {
 		return out, nil
 	}
@@ -195,34 +195,20 @@ func (h *Hub) apiCertificates(*http.Request) (any, error) {
 	}
 	out := admin.CertificateList{Meta: meta("CertificateList"), Certificates: []admin.CertificateInfo{}}
 	for _, c := range certs {
-		out.Certificates = append(out.Certificates, admin.CertificateInfo(c))
+		out.Certificates = append(out.Certificates, certificateInfo(c))
 	}
-	nodes, err := h.state.Nodes()
+	holders, err := h.state.Holders()
 	if err != nil {
 		return nil, err
 	}
-	for _, n := range nodes {
-		out.Certificates = append(out.Certificates, nodeInfo(n))
+	for _, n := range holders {
+		out.Certificates = append(out.Certificates, holderInfo(n))
 	}
 	return out, nil
 }
 
-func (h *Hub) apiRevoke(r *http.Request) (any, error) {
-	node, found, err := h.state.RevokeNode(r.PathValue("serial"), h.now())
-	if err != nil {
-		return nil, err
-	}
-	if found {
-		return h.revokeNode(node), nil
-	}
-	rec, err := h.state.Revoke(r.PathValue("serial"), h.now())
-	if err != nil {
-		return nil, err
-	}
-	h.revoked.add(rec.Serial)
-	n := h.clients.closeAll(rec.Serial) + h.endRevoked(r.Context(), rec.Serial)
-	h.log.Info("certificate revoked", "identity", rec.Identity, "serial", rec.Serial, "connections", n)
-	return admin.CertificateInfo(rec), nil
+func certificateInfo(c state.Certificate) admin.CertificateInfo {
+	return admin.CertificateInfo{Serial: c.Serial, Identity: c.Identity, Issued: c.Issued, Expires: c.Expires, Revoked: c.Revoked}
 }
 
 // apiSocket opens a cluster's unix socket and remembers it.

@@ -6,11 +6,11 @@ import (
 	"context"
 	"crypto/subtle"
 	"net"
-	"slices"
 
 	"github.com/tombolo-io/tombolo/internal/admin"
 	"github.com/tombolo-io/tombolo/internal/carrier"
 	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/hub/state"
 	"github.com/tombolo-io/tombolo/internal/id"
 	"github.com/tombolo-io/tombolo/internal/run"
 	"github.com/tombolo-io/tombolo/internal/tell"
@@ -67,15 +67,13 @@ func (s *session) add(conn net.Conn) error {
 
 // attach adds a connection, whose place is taken, to its session, which owns it from then on.
 func (h *Hub) attach(a arrival, s *session) error {
-	serial, _ := a.certificate()
-	s.shown(serial)
 	missing := s.missing.Swap(0) // before: this one may be lost at once, too
 	if err := s.add(a.conn); err != nil {
 		s.missing.Add(missing)
 		return err
 	}
-	if h.revoked.has(serial) { // since it was identified: the revocation did not see this connection
-		s.end(revokedFault(s))
+	if a.revoked(h) { // since it was identified: the revocation did not see this connection
+		s.end(state.RevokedHolder(a.who.URI()))
 	}
 	say := h.log.Debug
 	if missing > 0 {
@@ -103,35 +101,19 @@ func (h *Hub) lost(s *session, l carrier.Loss) {
 	h.metrics.Losses.WithLabelValues(string(l.Cause)).Inc() // when all else is known
 }
 
-// shown notes a certificate by which the agent proved itself on a connection of the session.
-func (s *session) shown(serial string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !slices.Contains(s.serials, serial) {
-		s.serials = append(s.serials, serial)
+// endAgent ends the sessions of an agent that was revoked, with all of their
+// connections, and counts them.
+func (h *Hub) endAgent(ctx context.Context, who id.Identity) (n int) {
+	c, err := h.clusters.get(who.Cluster)
+	if err != nil {
+		return 0
 	}
-}
-
-func (s *session) uses(serial string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Contains(s.serials, serial)
-}
-
-func revokedFault(s *session) *fault.Fault {
-	return fault.Newf(fault.CodeCertRevoked, "the certificate of agent %s was revoked", s.agent)
-}
-
-// endRevoked ends the sessions of which a connection was proved by the
-// certificate, with all of their connections, and counts them.
-func (h *Hub) endRevoked(ctx context.Context, serial string) (n int) {
 	g := run.NewGroup(ctx)
-	for _, c := range h.clusters.all() {
-		for _, s := range c.live() {
-			if s.uses(serial) {
-				n++
-				g.Do(func(context.Context) { s.end(revokedFault(s)) })
-			}
+	for _, s := range c.live() {
+		if s.agent.String() == who.Name {
+			n++
+			s.draining.Store(true) // no more dials while it reads the farewell
+			g.Do(func(context.Context) { s.end(state.RevokedHolder(who.URI())) })
 		}
 	}
 	g.Wait()

@@ -5,12 +5,17 @@ package hub
 import (
 	"context"
 	"crypto/tls"
+	"fmt"
 	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
+	"github.com/tombolo-io/tombolo/internal/admin"
 	"github.com/tombolo-io/tombolo/internal/carrier"
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/id"
@@ -45,7 +50,7 @@ func runningHub(t *testing.T) *Hub {
 }
 
 // agentTLS is the TLS of an agent of cluster c1.
-func (h *Hub) agentTLS(t *testing.T, name string) (cfg *tls.Config, serial string) {
+func (h *Hub) agentTLS(t *testing.T, name string) *tls.Config {
 	t.Helper()
 	cluster, err := id.ParseCluster("c1")
 	if err != nil {
@@ -64,7 +69,7 @@ func (h *Hub) agentTLS(t *testing.T, name string) (cfg *tls.Config, serial strin
 	}
 	check := func() trust.Check { return trust.Check{Roots: h.roots, Now: h.now()} }
 	cert := &tls.Certificate{Certificate: [][]byte{leaf.Raw}, PrivateKey: key, Leaf: leaf}
-	return trust.HubClientConfig(check, cert, trust.ALPNSession), trust.Serial(leaf)
+	return trust.HubClientConfig(check, cert, trust.ALPNSession)
 }
 
 // meet opens a connection for sessions and exchanges Hello.
@@ -138,22 +143,27 @@ func refusedWith(w *pb.Welcome) fault.Code {
 	return ""
 }
 
-// TestRevocationReachesEveryConnection: a certificate that was revoked adds no
-// connection, and one that was shown on any connection of a session ends all.
+// revokeAgent does what POST /v1/revocations does with an agent of cluster c1.
+func (h *Hub) revokeAgent(t *testing.T, name string) admin.Revocation {
+	t.Helper()
+	body := strings.NewReader(fmt.Sprintf(`{"role":"agent","cluster":"c1","name":%q,"unknown":true}`, name))
+	out, err := h.apiRevoke(httptest.NewRequest(http.MethodPost, "/v1/revocations", body))
+	if err != nil {
+		t.Error(err)
+		return admin.Revocation{}
+	}
+	return out.(admin.Revocation)
+}
+
+// TestRevocationReachesEveryConnection: a revoked agent loses its sessions with all of
+// their connections and adds none, with none of its certificates; others stay.
 func TestRevocationReachesEveryConnection(t *testing.T) {
 	before := goleak.IgnoreCurrent()
 	t.Cleanup(func() { goleak.VerifyNone(t, before) })
 	h := runningHub(t)
-	first, _ := h.agentTLS(t, "a1")
-	second, serial := h.agentTLS(t, "a1") // after a renewal
-	third, gone := h.agentTLS(t, "a1")
+	first, second := h.agentTLS(t, "a1"), h.agentTLS(t, "a1") // after a renewal
 	link := h.hold(t, first)
 	control, secret := link.control, link.secret
-
-	h.revoked.add(gone)
-	if _, w := h.meet(t, third, &pb.Hello{Attach: secret}); refusedWith(w) != fault.CodeCertRevoked {
-		t.Errorf("a revoked certificate: %v", w)
-	}
 	conn, w := h.meet(t, second, &pb.Hello{Attach: secret})
 	if w.GetRefusal() != nil || len(w.GetSecret()) > 0 {
 		t.Fatalf("a further connection: %v", w)
@@ -167,12 +177,11 @@ func TestRevocationReachesEveryConnection(t *testing.T) {
 			t.Fatal("the hub did not take the connection")
 		}
 	}
-	if n := h.endRevoked(t.Context(), gone); n != 0 {
-		t.Errorf("%d sessions end with a certificate that none has", n)
+	if gone := h.revokeAgent(t, "a2"); gone.Connections != 0 {
+		t.Errorf("%d sessions end of an agent that has none", gone.Connections)
 	}
-	h.revoked.add(serial)
 	ended := make(chan int, 1)
-	go func() { ended <- h.endRevoked(t.Context(), serial) }()
+	go func() { ended <- h.revokeAgent(t, "a1").Connections }()
 	for {
 		var m pb.Control
 		if err := wire.Read(control, limit.ControlFrame, &m); err != nil {
@@ -190,13 +199,23 @@ func TestRevocationReachesEveryConnection(t *testing.T) {
 	}
 	<-link.Done() // which both connections have left
 	<-s.link.Done()
+	for _, cfg := range []*tls.Config{first, second} {
+		for _, secret := range [][]byte{nil, secret} {
+			if _, w := h.meet(t, cfg, &pb.Hello{Attach: secret}); refusedWith(w) != fault.CodeCertRevoked {
+				t.Errorf("a revoked agent: %v", w)
+			}
+		}
+	}
+	if _, w := h.meet(t, h.agentTLS(t, "a3"), &pb.Hello{}); w.GetRefusal() != nil {
+		t.Errorf("another agent: %v", w)
+	}
 }
 
 // TestADialIsAskedAgain: a dial whose connection was lost is asked again of the
 // same session over the other one.
 func TestADialIsAskedAgain(t *testing.T) {
 	h := runningHub(t)
-	cfg, _ := h.agentTLS(t, "a1")
+	cfg := h.agentTLS(t, "a1")
 	link := h.hold(t, cfg)
 	conn, w := h.meet(t, cfg, &pb.Hello{Attach: link.secret})
 	if w.GetRefusal() != nil {
@@ -247,12 +266,12 @@ func TestADialIsAskedAgain(t *testing.T) {
 // became a session after the revocation, is ended.
 func TestARevocationBetweenHelloAndSession(t *testing.T) {
 	h := runningHub(t)
-	cfg, serial := h.agentTLS(t, "a1")
+	cfg := h.agentTLS(t, "a1")
 	conn, w := h.meet(t, cfg, &pb.Hello{})
 	if w.GetRefusal() != nil {
 		t.Fatal(w)
 	}
-	h.revoked.add(serial)
+	h.revokeAgent(t, "a1")
 	link, err := carrier.Client(carrier.Mux, conn, carrier.Options{Incoming: 10})
 	if err != nil {
 		t.Fatal(err)
@@ -277,7 +296,7 @@ func TestARevocationBetweenHelloAndSession(t *testing.T) {
 // and again for each further connection.
 func TestFewDescriptorsAllowOneConnection(t *testing.T) {
 	h := runningHub(t)
-	cfg, _ := h.agentTLS(t, "a1")
+	cfg := h.agentTLS(t, "a1")
 	secret := h.hold(t, cfg).secret
 	count := func(n int) {
 		h.descriptors.mu.Lock()
@@ -302,7 +321,7 @@ func TestFewDescriptorsAllowOneConnection(t *testing.T) {
 // before they are added, cost no place for good, and none is counted twice while it is added.
 func TestPlacesAreGivenBack(t *testing.T) {
 	h := runningHub(t)
-	cfg, _ := h.agentTLS(t, "a1")
+	cfg := h.agentTLS(t, "a1")
 	link := h.hold(t, cfg)
 	s := h.only(t)
 	for range 20 {

@@ -20,7 +20,7 @@ import (
 // stay for its last bytes, and still be ended.
 func TestAGoodbyeHoldsNobodyUp(t *testing.T) {
 	h := runningHub(t)
-	cfg, _ := h.agentTLS(t, "a1")
+	cfg := h.agentTLS(t, "a1")
 	link := h.hold(t, cfg)
 	s := h.only(t)
 	dialled := make(chan error, 1)
@@ -65,7 +65,7 @@ func TestAGoodbyeHoldsNobodyUp(t *testing.T) {
 // control stream gets few places, another one has its own, and they come back.
 func TestConnectionsThatAreNoSessionYet(t *testing.T) {
 	h := runningHub(t)
-	cfg, _ := h.agentTLS(t, "a1")
+	cfg := h.agentTLS(t, "a1")
 	coming := &h.clusters.all()[0].accounts.agent(agentOf(t, "a1")).coming
 	var all []io.Closer
 	for i := range int64(limit.SessionsComing) {
@@ -85,7 +85,7 @@ func TestConnectionsThatAreNoSessionYet(t *testing.T) {
 	if _, err := io.Copy(io.Discard, conn); err != nil {
 		t.Errorf("one more is not closed: %v", err)
 	}
-	other, _ := h.agentTLS(t, "a2")
+	other := h.agentTLS(t, "a2")
 	h.hold(t, other)
 	for _, c := range all {
 		c.Close()

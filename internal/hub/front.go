@@ -171,8 +171,8 @@ func (h *Hub) verify(chain []*x509.Certificate, grace time.Duration) (id.Identit
 	who, err := trust.Check{
 		Roots: h.roots, TrustDomain: h.ca.TrustDomain(), Now: h.now(), Grace: grace, Revoked: h.revoked.has,
 	}.Verify(chain)
-	if err == nil && who.Role == id.RoleNode && h.names.refuse(who, chain[0]) {
-		return id.Identity{}, state.RevokedNode(who.URI())
+	if err == nil && h.holders.refuses(who.URI(), issuedAt(chain[0])) {
+		return id.Identity{}, state.RevokedHolder(who.URI())
 	}
 	return who, err
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/tls"
+	"crypto/x509"
 	"slices"
 	"time"
 
@@ -14,7 +15,6 @@ import (
 	"github.com/tombolo-io/tombolo/internal/id"
 	"github.com/tombolo-io/tombolo/internal/limit"
 	"github.com/tombolo-io/tombolo/internal/run"
-	"github.com/tombolo-io/tombolo/internal/trust"
 	"github.com/tombolo-io/tombolo/internal/wire"
 	pb "github.com/tombolo-io/tombolo/proto"
 )
@@ -22,6 +22,7 @@ import (
 // arrival is an agent's connection whose peer is known.
 type arrival struct {
 	conn    *tls.Conn
+	who     id.Identity
 	agent   id.Agent
 	cluster *cluster
 	known   func() // gives back the place of a stranger, once the peer has said Hello
@@ -38,6 +39,7 @@ func (h *Hub) admit(conn *tls.Conn) (a arrival, err error) {
 	if who.Role != id.RoleAgent {
 		return a, fault.Newf(fault.CodeUnauthorized, "%s may not hold a session", who).Whyf("only agents may")
 	}
+	a.who = who
 	if a.agent, err = id.ParseAgent(who.Name); err != nil {
 		return a, err
 	}
@@ -45,11 +47,11 @@ func (h *Hub) admit(conn *tls.Conn) (a arrival, err error) {
 	return a, err
 }
 
-// certificate is what the agent has shown; there is one once it is admitted.
-func (a arrival) certificate() (serial string, end time.Time) {
-	leaf := a.conn.ConnectionState().PeerCertificates[0]
-	return trust.Serial(leaf), leaf.NotAfter
-}
+// leaf is the certificate that the agent has shown; there is one once it is admitted.
+func (a arrival) leaf() *x509.Certificate { return a.conn.ConnectionState().PeerCertificates[0] }
+
+// revoked says whether the agent was revoked, also since it was admitted.
+func (a arrival) revoked(h *Hub) bool { return h.holders.refuses(a.who.URI(), issuedAt(a.leaf())) }
 
 // agreement is what Hello and Welcome agreed on.
 type agreement struct {

@@ -58,7 +58,7 @@ type Hub struct {
 	clusters    *registry
 	sockets     *sockets
 	revoked     revocations
-	names       nodeNames
+	holders     holders
 	knocks      knocks
 	refusals    audit.Tally
 	clients     *tracked
@@ -161,12 +161,12 @@ func (h *Hub) loadState() error {
 			h.revoked.add(c.Serial)
 		}
 	}
-	nodes, err := h.state.Nodes()
+	holders, err := h.state.Holders()
 	if err != nil {
 		return err
 	}
-	for _, n := range nodes {
-		h.names.know(n)
+	for _, n := range holders {
+		h.holders.know(n)
 	}
 	return nil
 }

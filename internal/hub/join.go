@@ -3,7 +3,6 @@
 package hub
 
 import (
-	"crypto"
 	"crypto/x509"
 	"encoding/json"
 	"errors"
@@ -65,7 +64,7 @@ func (h *Hub) answerJoin(w http.ResponseWriter, r *http.Request, kind string, do
 	writeJSON(w, answer)
 }
 
-// enrol consumes one use of a token and issues an agent's certificate.
+// enrol lets an agent or a node join with a token.
 func (h *Hub) enrol(r *http.Request) (admin.JoinAnswer, error) {
 	var q admin.JoinRequest
 	if err := readJSON(r, limit.JoinBody, &q); err != nil {
@@ -80,17 +79,18 @@ func (h *Hub) enrol(r *http.Request) (admin.JoinAnswer, error) {
 		return admin.JoinAnswer{}, err
 	}
 	use := state.Use{TokenID: q.TokenID, Secret: q.Secret, Cluster: q.Cluster, KeyHash: keyHash}
+	role := id.RoleAgent
 	if q.Role != "" || q.Node != "" {
-		return h.enrolNode(r, q, use, key)
+		role = id.RoleNode
+		if err := nodeUse(q, &use); err != nil {
+			return admin.JoinAnswer{}, err
+		}
 	}
-	cluster, agent, err := h.state.UseToken(use, h.now())
+	answer, err := h.enrolAs(role, use, key, r.RemoteAddr)
 	if err != nil {
 		h.log.Warn("join refused", tell.AttrPeer, r.RemoteAddr, tell.AttrCode, fault.From(err).Code, tell.AttrReason, err)
-		return admin.JoinAnswer{}, err
 	}
-	h.clusters.add(cluster)
-	h.log.Info("agent joined", tell.AttrCluster, cluster, tell.AttrAgent, agent, tell.AttrPeer, r.RemoteAddr)
-	return h.issueAgent(cluster, agent, key)
+	return answer, err
 }
 
 // renew issues a new certificate to an agent that proves the key of its old
@@ -111,22 +111,7 @@ func (h *Hub) renew(r *http.Request) (admin.JoinAnswer, error) {
 	if err != nil {
 		return admin.JoinAnswer{}, err
 	}
-	if who.Role == id.RoleNode {
-		return h.renewNode(who, issuedAt(peerOf(r.Context())[0]), key)
-	}
-	h.clusters.add(who.Cluster)
-	h.log.Info("agent renewed its certificate", tell.AttrCluster, who.Cluster, tell.AttrAgent, who.Name)
-	return h.issueAgent(who.Cluster, who.Name, key)
-}
-
-func (h *Hub) issueAgent(cluster id.Cluster, name string, key crypto.PublicKey) (admin.JoinAnswer, error) {
-	leaf, err := h.ca.Issue(trust.Request{
-		Identity: id.Identity{Role: id.RoleAgent, Cluster: cluster, Name: name}, Key: key, Life: h.settings.Load().agentLife,
-	}, h.now())
-	if err != nil {
-		return admin.JoinAnswer{}, err
-	}
-	return h.joined(cluster, name, leaf), nil
+	return h.renewHolder(who, issuedAt(peerOf(r.Context())[0]), key)
 }
 
 func (h *Hub) joined(cluster id.Cluster, name string, leaf *x509.Certificate) admin.JoinAnswer {

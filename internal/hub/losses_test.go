@@ -55,7 +55,7 @@ func TestALossSaysItsCause(t *testing.T) {
 			t.Parallel()
 			cause := c.cause
 			h := runningHub(t)
-			cfg, _ := h.agentTLS(t, "a1")
+			cfg := h.agentTLS(t, "a1")
 			link := h.hold(t, cfg)
 			s := h.only(t)
 			conn, w := h.meet(t, cfg, &pb.Hello{Attach: link.secret})

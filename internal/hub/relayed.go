@@ -18,6 +18,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/carrier"
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/frame"
+	"github.com/tombolo-io/tombolo/internal/hub/state"
 	"github.com/tombolo-io/tombolo/internal/id"
 	"github.com/tombolo-io/tombolo/internal/limit"
 	"github.com/tombolo-io/tombolo/internal/run"
@@ -99,8 +100,8 @@ func (h *Hub) serveRelay(ctx context.Context, conn *tls.Conn, known func()) (nex
 		older.end(fault.New(fault.CodeSessionLost, "a newer connection of this node has taken the place of this one").
 			Hint("if two machines have one state directory, give each its own"))
 	}
-	if h.names.refuse(who, leaf) { // since it was judged: the revocation did not see this connection
-		n.end(revokedNode(who.URI()))
+	if h.holders.refuses(n.identity, n.certBeg) { // since it was judged: the revocation did not see this connection
+		n.end(state.RevokedHolder(n.identity))
 	}
 	if h.draining.Load() {
 		n.drain()
@@ -109,10 +110,6 @@ func (h *Hub) serveRelay(ctx context.Context, conn *tls.Conn, known func()) (nex
 }
 
 const relayFrontend = "relay"
-
-func revokedNode(identity string) *fault.Fault {
-	return fault.Newf(fault.CodeCertRevoked, "the certificate of %s was revoked", identity)
-}
 
 // relayFor serves a connection until it ends.
 func (h *Hub) relayFor(ctx context.Context, c *cluster, n *relayed) {
@@ -302,21 +299,17 @@ func endRelay(ctx context.Context, conn *tls.Conn, err error) {
 	io.Copy(io.Discard, io.LimitReader(conn, limit.RelayRead)) // what it sent, so that the answer is not lost with it
 }
 
-// endRelayed ends the connections of a node whose certificates are revoked.
-func (h *Hub) endRelayed(identity string) (count int) {
-	who, err := id.ParseURI(identity)
-	if err != nil {
-		return 0
-	}
+// endRelayed ends the connection of a node whose certificates are revoked, and counts it.
+func (h *Hub) endRelayed(who id.Identity) int {
 	c, err := h.clusters.get(who.Cluster)
 	if err != nil {
 		return 0
 	}
 	n := c.relay.find([]byte(who.Name))
-	if n == nil || !h.names.refusesIssued(identity, n.certBeg) {
+	if n == nil || !h.holders.refuses(n.identity, n.certBeg) {
 		return 0
 	}
-	n.end(revokedNode(identity))
+	n.end(state.RevokedHolder(n.identity))
 	return 1
 }
 

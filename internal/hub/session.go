@@ -13,6 +13,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/carrier"
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/heartbeat"
+	"github.com/tombolo-io/tombolo/internal/hub/state"
 	"github.com/tombolo-io/tombolo/internal/id"
 	"github.com/tombolo-io/tombolo/internal/limit"
 	"github.com/tombolo-io/tombolo/internal/run"
@@ -35,6 +36,8 @@ type session struct {
 	ranges   []string
 	since    time.Time
 	certEnd  time.Time
+	identity string    // SPIFFE URI of the agent
+	issued   time.Time // when its certificate was
 	peer     string
 	link     carrier.Session
 	chooses  bool   // its agent lets us choose among the addresses of a name
@@ -44,10 +47,9 @@ type session struct {
 	places sync.Mutex // held while coming and the link's connections are counted together
 	coming int        // connections that are about to be added
 
-	mu      sync.Mutex
-	losses  int // connections that were lost, but for those that were not needed
-	newest  *admin.Loss
-	serials []string // of the certificates that were shown on its connections
+	mu     sync.Mutex
+	losses int // connections that were lost, but for those that were not needed
+	newest *admin.Loss
 
 	streams  atomic.Int64 // live streams and pending dials
 	load     atomic.Int64 // streams that the agent reports over all of its sessions
@@ -142,11 +144,10 @@ func (h *Hub) beginSession(a arrival, g agreement) (serve func(context.Context),
 		return nil, fault.Newf(fault.CodeLimit, "agent %s has %d connections that are no session yet", a.agent, limit.SessionsComing)
 	}
 	came := func() { account.coming.Add(-1) }
-	serial, end := a.certificate()
 	s := &session{
 		cluster: a.cluster, agent: a.agent, account: account, instance: g.hello.GetInstance(), software: clip(g.hello.GetSoftware(), 64),
 		ranges: clipAll(g.hello.GetRanges()), since: h.now(), peer: a.conn.RemoteAddr().String(),
-		certEnd: end, serials: []string{serial}, secret: g.secret, chooses: g.chooses,
+		certEnd: a.leaf().NotAfter, identity: a.who.URI(), issued: issuedAt(a.leaf()), secret: g.secret, chooses: g.chooses,
 	}
 	further := newControls()
 	link, err := carrier.Server(g.kind, a.conn, carrier.Options{
@@ -200,8 +201,8 @@ func (h *Hub) runSession(ctx context.Context, s *session, controls *controls, ca
 	log.Info("agent connected", "software", s.software, "ranges", s.ranges, "carrier", s.link.Info().Kind)
 
 	stop := run.OnDone(ctx, func() { s.end(fault.New(fault.CodeDraining, "the hub stopped")) })
-	if h.revoked.has(s.serials[0]) { // since it was identified: the revocation did not see this session
-		s.ended.CompareAndSwap(nil, revokedFault(s))
+	if h.holders.refuses(s.identity, s.issued) { // since it was identified: the revocation did not see this session
+		s.ended.CompareAndSwap(nil, state.RevokedHolder(s.identity))
 		s.link.Close()
 	}
 	err = s.beat.Run(context.WithoutCancel(ctx))

@@ -15,7 +15,10 @@ import (
 )
 
 // Status describes the hub, its clusters and their agents.
-func (h *Hub) Status() admin.Status {
+func (h *Hub) Status() admin.Status { return h.statusOf("") }
+
+// statusOf lists who was revoked of one cluster only, unless that is empty.
+func (h *Hub) statusOf(cluster string) admin.Status {
 	out := admin.Status{
 		Meta: meta("Status"),
 		Hub: admin.HubStatus{
@@ -51,6 +54,7 @@ func (h *Hub) Status() admin.Status {
 		out.Warnings = append(out.Warnings, err.Error())
 	}
 	out.Warnings = append(out.Warnings, expiring(certs, h.now())...)
+	out.Revoked, out.RevokedMore = h.revokedIdentities(certs, cluster)
 	return out
 }
 

@@ -187,6 +187,8 @@ const (
 	// the same session: the agent may tell of the loss before the hub notices it, and
 	// the second one may go to the lost connection as well.
 	AskedAgain = 2
+	// RevokedListed bounds the revoked identities that a status lists.
+	RevokedListed = 1_000
 	// AgentRecords bounds the agents that the hub remembers per cluster after they left.
 	AgentRecords = 64
 	// ResolvedAddresses bounds how many addresses of a name are tried.

@@ -141,8 +141,7 @@ func TestTheLibraryReadsItsFilesAgain(t *testing.T) {
 	if err := os.WriteFile(d.Key, kept, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	var gone admin.CertificateInfo
-	h.call("DELETE", "/v1/certificates/"+serial, nil, &gone)
+	h.revoke("client", serial)
 	var e *client.Error
 	if err := dial(); !errors.As(err, &e) || e.Code != "certificate_revoked" || e.Status != http.StatusUnauthorized {
 		t.Errorf("%#v", err)

@@ -222,6 +222,16 @@ func (h *testHub) call(method, path string, body, out any) {
 	}
 }
 
+// revoke revokes whose certificate has the serial number.
+func (h *testHub) revoke(role, serial string) (out admin.Revocation) {
+	h.t.Helper()
+	h.call("POST", "/v1/revocations", admin.RevocationRequest{Role: role, Serial: serial}, &out)
+	if out.Revoked.IsZero() {
+		h.t.Errorf("the answer does not say so: %+v", out)
+	}
+	return out
+}
+
 func (h *testHub) token(cluster string) admin.Token { return h.tokenWith(cluster, 15*time.Minute, 1) }
 
 func (h *testHub) tokenWith(cluster string, ttl time.Duration, uses int) (out admin.Token) {

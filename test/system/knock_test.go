@@ -51,8 +51,7 @@ func TestRefusedCertificatesLeaveARecord(t *testing.T) {
 	c.forward(25*time.Hour + time.Hour + time.Minute)
 	fresh := h.enrol(h.token("c1").Join)
 	client := h.issue(admin.CertificateRequest{Role: "client", Cluster: "c1", Name: "kas"})
-	var gone admin.CertificateInfo
-	h.call("DELETE", "/v1/certificates/"+client.serial, nil, &gone)
+	h.revoke("client", client.serial)
 	lie, late := forged(t, agent, 99*time.Hour), forged(t, agent, time.Hour)
 
 	want := func(name, frontend string, code fault.Code, caller bool, serial string) {

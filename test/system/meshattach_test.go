@@ -103,8 +103,7 @@ func TestARevokedNodeAsks(t *testing.T) {
 	a := startNode(t, attach.Config{Node: "a", Join: line}, nil).up(t)
 	var list admin.CertificateList
 	h.call("GET", "/v1/certificates", nil, &list)
-	var info admin.CertificateInfo
-	h.call("DELETE", "/v1/certificates/"+list.Certificates[0].Serial, nil, &info)
+	h.revoke("node", list.Certificates[0].Serial)
 	runtest.Eventually(t, "the node knows why", func() bool { return a.code() == fault.CodeCertRevoked && !a.Ready() })
 	if hubs := a.Hubs(); len(hubs) != 0 {
 		t.Errorf("it is at %v still", hubs)

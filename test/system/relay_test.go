@@ -134,8 +134,7 @@ func TestARevokedNode(t *testing.T) {
 	if len(list.Certificates) != 1 || list.Certificates[0].Identity != me.Who.URI() {
 		t.Fatalf("%+v", list)
 	}
-	var info admin.CertificateInfo
-	h.call("DELETE", "/v1/certificates/"+list.Certificates[0].Serial, nil, &info)
+	h.revoke("node", list.Certificates[0].Serial)
 	runtest.Eventually(t, "the node knows why", func() bool { s := n.Status()[0]; return !s.Connected && s.Fault.Code == fault.CodeCertRevoked })
 	if code := refusal(t, rawRelay(t, h, relayTLS(me))); code != fault.CodeCertRevoked {
 		t.Errorf("again: %s", code)

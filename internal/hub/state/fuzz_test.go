@@ -31,7 +31,7 @@ func FuzzRestore(f *testing.F) {
 		f.Fatal(err)
 	}
 	before := snapshot(f, s)
-	if _, err := s.Revoke("0a", noon()); err != nil {
+	if _, err := s.Revoke("spiffe://example.org/operator/o", "0a", noon()); err != nil {
 		f.Fatal(err)
 	}
 	whole := snapshot(f, s)

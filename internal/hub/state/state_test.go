@@ -95,7 +95,7 @@ func TestWhatIsStoredIsThereAfterReopening(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Revoke("ab", noon()); err != nil {
+	if _, err := s.Revoke(cert.Identity, "ab", noon()); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Close(); err != nil {
@@ -144,7 +144,7 @@ func TestOneUseIsGrantedOnceToFiftyAtATime(t *testing.T) {
 	for i := range cap(results) {
 		done.Go(func() {
 			start.Wait()
-			_, _, err := s.UseToken(state.Use{TokenID: token.ID, Secret: secret, KeyHash: fmt.Sprintf("key-%d", i)}, noon())
+			_, _, err := s.UseToken(state.Use{TokenID: token.ID, Secret: secret, KeyHash: fmt.Sprintf("key-%d", i), Issue: issued}, noon())
 			results <- err
 		})
 	}
@@ -164,6 +164,8 @@ func TestOneUseIsGrantedOnceToFiftyAtATime(t *testing.T) {
 	}
 }
 
+func issued(string) (state.Holder, error) { return state.Holder{Expires: noon().Add(time.Hour)}, nil }
+
 func TestTokens(t *testing.T) {
 	s := open(t, t.TempDir())
 	token, secret := trust.NewToken(cluster(t, "c1"), time.Hour, 1, noon())
@@ -182,13 +184,13 @@ func TestTokens(t *testing.T) {
 		"a token name longer than a key may be": {string(make([]byte, 40_000)), secret, noon(), fault.CodeTokenUnknown},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, _, err := s.UseToken(state.Use{TokenID: c.id, Secret: c.secret, KeyHash: "key"}, c.now)
+			_, _, err := s.UseToken(state.Use{TokenID: c.id, Secret: c.secret, KeyHash: "key", Issue: issued}, c.now)
 			wantCode(t, err, c.want)
 		})
 	}
 	t.Run("the same key gets its name again, from a use that is stored", func(t *testing.T) {
-		c, first, err1 := s.UseToken(state.Use{TokenID: token.ID, Secret: secret, KeyHash: "key"}, noon())
-		_, second, err2 := s.UseToken(state.Use{TokenID: token.ID, Secret: secret, KeyHash: "key"}, noon())
+		c, first, err1 := s.UseToken(state.Use{TokenID: token.ID, Secret: secret, KeyHash: "key", Issue: issued}, noon())
+		_, second, err2 := s.UseToken(state.Use{TokenID: token.ID, Secret: secret, KeyHash: "key", Issue: issued}, noon())
 		if errors.Join(err1, err2) != nil || first != second || c.String() != "c1" {
 			t.Errorf("got %v %v in %v, %v %v", first, second, c, err1, err2)
 		}
@@ -197,7 +199,7 @@ func TestTokens(t *testing.T) {
 		if err := s.DeleteToken(token.ID); err != nil {
 			t.Fatal(err)
 		}
-		_, _, err := s.UseToken(state.Use{TokenID: token.ID, Secret: secret, KeyHash: "key"}, noon())
+		_, _, err := s.UseToken(state.Use{TokenID: token.ID, Secret: secret, KeyHash: "key", Issue: issued}, noon())
 		wantCode(t, err, fault.CodeTokenUnknown)
 		wantCode(t, s.DeleteToken(token.ID), fault.CodeNotFound)
 	})
@@ -226,7 +228,7 @@ func TestCertificates(t *testing.T) {
 	s := open(t, t.TempDir())
 	put := func(serial string, expires, now time.Time) {
 		t.Helper()
-		if err := s.PutCertificate(state.Certificate{Serial: serial, Expires: expires}, now); err != nil {
+		if err := s.PutCertificate(state.Certificate{Serial: serial, Identity: "x", Expires: expires}, now); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -235,14 +237,15 @@ func TestCertificates(t *testing.T) {
 	if all, err := s.Certificates(); err != nil || len(all) != 2 || all[0].Serial != "early" {
 		t.Errorf("%v, %v; want the first to end first", all, err)
 	}
-	if _, err := s.Revoke("unknown", noon()); !fault.Has(err, fault.CodeNotFound) {
+	if _, err := s.Revoke("x", "unknown", noon()); !fault.Has(err, fault.CodeNotFound) {
 		t.Errorf("revoking an unknown one: %v", err)
 	}
-	if c, err := s.Revoke("early", noon()); err != nil || !c.Revoked.Equal(noon()) {
+	if c, err := s.Revoke("x", "early", noon()); err != nil || len(c) != 1 || !c[0].Revoked.Equal(noon()) {
 		t.Errorf("revoking: %+v, %v", c, err)
 	}
-	if c, err := s.Revoke("early", noon().Add(time.Minute)); err != nil || !c.Revoked.Equal(noon()) {
-		t.Errorf("a second revocation must keep the time of the first: %+v, %v", c, err)
+	later := noon().Add(time.Minute)
+	if c, err := s.Revoke("x", "", later); err != nil || len(c) != 2 || !c[0].Revoked.Equal(noon()) || !c[1].Revoked.Equal(later) {
+		t.Errorf("all of the name, and the first keeps its time: %+v, %v", c, err)
 	}
 	put("new", noon().Add(10_000*time.Hour), noon().Add(time.Hour+limit.ExpiryWarning+1))
 	if all, err := s.Certificates(); err != nil || len(all) != 2 || all[0].Serial != "late" {
@@ -328,10 +331,10 @@ func TestALineForAnotherClusterLeavesTheTokenUnused(t *testing.T) {
 	if err := s.PutToken(token, noon()); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := s.UseToken(state.Use{TokenID: token.ID, Secret: secret, Cluster: "c2", KeyHash: "key"}, noon()); !fault.Has(err, fault.CodeJoinLine) {
+	if _, _, err := s.UseToken(state.Use{TokenID: token.ID, Secret: secret, Cluster: "c2", KeyHash: "key", Issue: issued}, noon()); !fault.Has(err, fault.CodeJoinLine) {
 		t.Errorf("used for another cluster: %v", err)
 	}
-	if _, _, err := s.UseToken(state.Use{TokenID: token.ID, Secret: secret, Cluster: "c1", KeyHash: "key"}, noon()); err != nil {
+	if _, _, err := s.UseToken(state.Use{TokenID: token.ID, Secret: secret, Cluster: "c1", KeyHash: "key", Issue: issued}, noon()); err != nil {
 		t.Errorf("the token is lost: %v", err)
 	}
 }

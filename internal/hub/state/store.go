@@ -25,8 +25,9 @@ import (
 	"github.com/tombolo-io/tombolo/internal/trust"
 )
 
-// formatVersion is raised when an older Tombolo could not read the file.
-const formatVersion = 1
+// formatVersion is raised when an older Tombolo could not read the file, or would not
+// heed what is in it. Format 1 had no revoked agents.
+const formatVersion = 2
 
 const fileName = "hub.db"
 
@@ -149,7 +150,7 @@ func (s *Store) prepare(path string) error {
 		if tx.Bucket([]byte(bucketMeta)) == nil {
 			return errors.New("it is not a hub's")
 		}
-		if found, err := get(tx, bucketMeta, keyFormat, &format); err != nil || !found || format != formatVersion {
+		if found, err := get(tx, bucketMeta, keyFormat, &format); err != nil || !found || format < 1 || format > formatVersion {
 			return err
 		}
 		return checkRecords(tx)
@@ -175,22 +176,26 @@ func (s *Store) prepare(path string) error {
 	case format < 1:
 		return corrupt(path, errors.New("it has no format"))
 	default:
-		return s.addNodes(path)
+		return s.upgrade(path, format)
 	}
 	return nil
 }
 
-// addNodes makes the bucket that states of earlier releases do not have.
-func (s *Store) addNodes(path string) error {
-	missing := false
+// upgrade brings a state of an earlier release to the present form.
+func (s *Store) upgrade(path string, format int) error {
+	var missing []string
 	err := s.db.View(func(tx *bbolt.Tx) error {
-		missing = tx.Bucket([]byte(bucketNodes)) == nil
+		missing = slices.DeleteFunc(buckets(), func(name string) bool { return tx.Bucket([]byte(name)) != nil })
 		return nil
 	})
-	if err == nil && missing {
+	if err == nil && (len(missing) > 0 || format < formatVersion) {
 		err = s.db.Update(func(tx *bbolt.Tx) error {
-			_, err := tx.CreateBucket([]byte(bucketNodes))
-			return err
+			for _, name := range missing {
+				if _, err := tx.CreateBucket([]byte(name)); err != nil {
+					return err
+				}
+			}
+			return put(tx, bucketMeta, keyFormat, formatVersion)
 		})
 	}
 	if err != nil {
@@ -287,23 +292,32 @@ func (s *Store) Certificates() ([]Certificate, error) {
 	return out, err
 }
 
-// Revoke marks a certificate as revoked and returns it.
-func (s *Store) Revoke(serial string, now time.Time) (Certificate, error) {
-	var rec Certificate
-	err := s.db.Update(func(tx *bbolt.Tx) error {
-		found, err := get(tx, bucketCertificates, serial, &rec)
+// Revoke marks certificates of an identity as revoked: the one with the serial number,
+// or all if that is empty. It returns them.
+func (s *Store) Revoke(identity, serial string, now time.Time) (out []Certificate, err error) {
+	err = s.db.Update(func(tx *bbolt.Tx) error {
+		err := each(tx, bucketCertificates, func(_ string, c Certificate) {
+			if c.Identity == identity && (serial == "" || c.Serial == serial) {
+				out = append(out, c)
+			}
+		})
 		if err != nil {
 			return err
 		}
-		if !found {
-			return fault.Newf(fault.CodeNotFound, "there is no certificate %q", serial).Hint("tombolo certificate list")
+		for i := range out {
+			if out[i].Revoked.IsZero() {
+				out[i].Revoked = now.UTC()
+			}
+			if err := put(tx, bucketCertificates, out[i].Serial, out[i]); err != nil {
+				return err
+			}
 		}
-		if rec.Revoked.IsZero() {
-			rec.Revoked = now.UTC()
-		}
-		return put(tx, bucketCertificates, serial, rec)
+		return nil
 	})
-	return rec, wrap(err)
+	if err == nil && len(out) == 0 {
+		err = fault.Newf(fault.CodeNotFound, "there is no certificate of %s", identity).Hint("tombolo certificate list")
+	}
+	return out, wrap(err)
 }
 
 // Backup writes a consistent copy of the whole state. It holds the CA's key.

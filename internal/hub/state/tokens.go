@@ -15,7 +15,7 @@ import (
 )
 
 // PutToken stores a new token and registers its cluster, both or neither.
-// Tokens that have been dead for limit.TokenKept are forgotten on the way, and nodes that
+// Tokens that have been dead for limit.TokenKept are forgotten on the way, and names that
 // have been for limit.NodeKept.
 func (s *Store) PutToken(t trust.Token, now time.Time) error {
 	return wrap(s.db.Update(func(tx *bbolt.Tx) error {
@@ -33,7 +33,7 @@ func (s *Store) PutToken(t trust.Token, now time.Time) error {
 				return err
 			}
 		}
-		if err := forgetNodes(tx, now); err != nil {
+		if err := forgetHolders(tx, now); err != nil {
 			return err
 		}
 		if err := addCluster(tx, t.Cluster, now); err != nil {
@@ -52,7 +52,7 @@ type Use struct {
 	Node        bool    // a node wants to join
 	Name        id.Node // that it asks for; may be zero
 	TrustDomain string
-	Issue       func(identity string) (Node, error) // makes a node's certificate
+	Issue       func(identity string) (Holder, error) // makes the certificate
 }
 
 // UseToken checks and consumes one use of a token in one transaction.
@@ -91,10 +91,12 @@ func (s *Store) UseToken(u Use, now time.Time) (cluster id.Cluster, name string,
 		if name, err = nameOf(u.Node, as); err != nil {
 			return err
 		}
+		who := id.Identity{TrustDomain: u.TrustDomain, Role: id.RoleAgent, Cluster: cluster, Name: name}
 		if u.Node {
-			if err := joinNode(tx, nodeIdentity(u.TrustDomain, cluster, name), u, now); err != nil {
-				return err
-			}
+			who.Role = id.RoleNode
+		}
+		if err := joinName(tx, who.URI(), t, u, now); err != nil {
+			return err
 		}
 		return put(tx, bucketTokens, u.TokenID, after)
 	})

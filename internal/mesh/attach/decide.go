@@ -90,7 +90,11 @@ func passing(c fault.Code) bool {
 // spent says whether a hub, which has shown that it has the pinned CA, has refused a line
 // for good: only another line helps.
 func spent(c fault.Code) bool {
-	return c == fault.CodeJoinLine || c == fault.CodeTokenUnknown || c == fault.CodeTokenExpired || c == fault.CodeTokenUsed
+	switch c {
+	case fault.CodeJoinLine, fault.CodeTokenUnknown, fault.CodeTokenExpired, fault.CodeTokenUsed, fault.CodeCertRevoked:
+		return true
+	}
+	return false
 }
 
 // pause is the wait after a failure to join that is not for good, try counting from 0. A

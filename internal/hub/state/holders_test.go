@@ -21,12 +21,14 @@ import (
 
 func noonOf() time.Time { return time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC) }
 
-// joiner joins nodes with one token.
+// joiner joins nodes or agents with a token.
 type joiner struct {
-	t      *testing.T
-	store  *Store
-	token  trust.Token
-	secret string
+	t       *testing.T
+	store   *Store
+	cluster id.Cluster
+	agent   bool
+	token   trust.Token
+	secrets map[string]string // by id of the token
 }
 
 func newJoiner(t *testing.T) *joiner {
@@ -40,12 +42,26 @@ func newJoiner(t *testing.T) *joiner {
 	if err != nil {
 		t.Fatal(err)
 	}
-	token, secret := trust.NewToken(c, limit.NodeKept*3, 100, noonOf())
-	token.Nodes = true
-	if err := s.PutToken(token, noonOf()); err != nil {
-		t.Fatal(err)
+	j := &joiner{t: t, store: s, cluster: c, secrets: map[string]string{}}
+	j.use(noonOf())
+	return j
+}
+
+// use makes a token for nodes that is used from now on.
+func (j *joiner) use(now time.Time) {
+	j.t.Helper()
+	token, secret := trust.NewToken(j.cluster, limit.NodeKept*3, 100, now)
+	token.Nodes = !j.agent
+	if err := j.store.PutToken(token, now); err != nil {
+		j.t.Fatal(err)
 	}
-	return &joiner{t, s, token, secret}
+	j.token, j.secrets[token.ID] = token, secret
+}
+
+// agents joins agents from now on.
+func (j *joiner) agents() {
+	j.agent = true
+	j.use(noonOf())
 }
 
 // join asks for a name, with a certificate of a day.
@@ -56,18 +72,18 @@ func (j *joiner) join(name, key string, now time.Time) (identity string, err err
 		j.t.Fatal(err)
 	}
 	_, _, err = j.store.UseToken(Use{
-		TokenID: j.token.ID, Secret: j.secret, KeyHash: key, Node: true, Name: n, TrustDomain: "example.org",
-		Issue: func(who string) (Node, error) {
+		TokenID: j.token.ID, Secret: j.secrets[j.token.ID], KeyHash: key, Node: !j.agent, Name: n, TrustDomain: "example.org",
+		Issue: func(who string) (Holder, error) {
 			identity = who
-			return Node{Serial: name + key, Issued: now.Truncate(time.Second), Expires: now.Add(24 * time.Hour)}, nil
+			return Holder{Serial: name + key, Issued: now.Truncate(time.Second), Expires: now.Add(24 * time.Hour)}, nil
 		},
 	}, now)
 	return identity, err
 }
 
-func (j *joiner) node(identity string) Node {
+func (j *joiner) node(identity string) Holder {
 	j.t.Helper()
-	rec, err := j.store.Node(identity)
+	rec, err := j.store.Holder(identity)
 	if err != nil {
 		j.t.Fatal(err)
 	}
@@ -114,8 +130,8 @@ func TestANameThatWasGivenUp(t *testing.T) {
 	if rec := j.node(who); rec.KeyHash != "two" || !rec.Refuses(now) || rec.Refuses(later) {
 		t.Errorf("%+v", rec)
 	}
-	wantFault(t, j.store.RenewNode(Node{Identity: who, KeyHash: "three", Issued: later.Add(time.Hour)}, now), fault.CodeCertRevoked)
-	if err := j.store.RenewNode(Node{Identity: who, KeyHash: "four", Serial: "x", Issued: later.Add(time.Hour), Expires: later.Add(25 * time.Hour)}, later); err != nil {
+	wantFault(t, j.store.RenewHolder(Holder{Identity: who, KeyHash: "three", Issued: later.Add(time.Hour)}, now), fault.CodeCertRevoked)
+	if err := j.store.RenewHolder(Holder{Identity: who, KeyHash: "four", Serial: "x", Issued: later.Add(time.Hour), Expires: later.Add(25 * time.Hour)}, later); err != nil {
 		t.Error(err)
 	}
 	if rec := j.node(who); rec.KeyHash != "four" || !rec.Refuses(now) || rec.Refuses(later) {
@@ -129,15 +145,19 @@ func TestANameThatWasRevoked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, found, err := j.store.RevokeNode("none", now); found || err != nil {
+	if _, found, err := j.store.HolderBySerial("none"); found || err != nil {
 		t.Errorf("another serial number: %v", err)
 	}
+	if _, found, err := j.store.RevokeHolder(identityOf(t, "spiffe://example.org/cluster/c1/node/n2"), false, now); found || err != nil {
+		t.Errorf("another name: %v", err)
+	}
 	at := now.Add(time.Hour + 300*time.Millisecond)
-	rec, found, err := j.store.RevokeNode("n1one", at)
-	if !found || err != nil || !rec.Revoked.Equal(at) || !rec.Refuses(now) || !rec.Refuses(now.Add(time.Hour)) || rec.Refuses(now.Add(time.Hour+time.Second)) {
+	rec, found, err := j.store.RevokeHolder(identityOf(t, who), false, at)
+	if !found || err != nil || !rec.Revoked.Equal(at) || rec.Token != j.token.ID || !rec.Refuses(now) || !rec.Refuses(now.Add(time.Hour)) {
 		t.Fatalf("%+v, %v", rec, err)
 	}
-	wantFault(t, j.store.RenewNode(Node{Identity: who, KeyHash: "two"}, now), fault.CodeCertRevoked)
+	wantFault(t, j.store.RenewHolder(Holder{Identity: who, KeyHash: "two"}, now), fault.CodeCertRevoked)
+	j.use(at.Add(time.Millisecond))
 	for _, key := range []string{"one", "two"} {
 		_, err = j.join("n1", key, at.Add(600*time.Millisecond)) // within the second
 		wantFault(t, err, fault.CodeNodeTaken)
@@ -145,9 +165,63 @@ func TestANameThatWasRevoked(t *testing.T) {
 	if _, err := j.join("n1", "two", at.Add(time.Second)); err != nil {
 		t.Fatal(err)
 	}
-	if rec := j.node(who); !rec.Revoked.IsZero() || !rec.Refuses(now) || rec.KeyHash != "two" {
+	if rec := j.node(who); !rec.Revoked.IsZero() || !rec.Refuses(now) || rec.KeyHash != "two" || rec.Token != j.token.ID {
 		t.Errorf("%+v", rec)
 	}
+	if err := j.store.RenewHolder(Holder{Identity: who, KeyHash: "three"}, at.Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	if rec := j.node(who); rec.Token != j.token.ID || rec.Void.IsZero() {
+		t.Errorf("a renewal forgets: %+v", rec)
+	}
+}
+
+// TestAUsedTokenDoesNotUndoARevocation: neither for the key that used it nor for another
+// one, for nodes and agents, after a restart too. Other names it gives still.
+func TestAUsedTokenDoesNotUndoARevocation(t *testing.T) {
+	for _, role := range []id.Role{id.RoleNode, id.RoleAgent} {
+		t.Run(string(role), func(t *testing.T) {
+			j, now := newJoiner(t), noonOf()
+			if role == id.RoleAgent {
+				j.agents()
+			}
+			who, err := j.join("n1", "one", now)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if again, err := j.join("n1", "one", now); err != nil || again != who {
+				t.Fatalf("before: %v, %v", again, err)
+			}
+			older := j.token
+			j.use(now.Add(time.Minute)) // another token from before the revocation
+			if _, found, err := j.store.RevokeHolder(identityOf(t, who), false, now.Add(30*time.Second)); !found || err != nil {
+				t.Fatalf("%v, %v", found, err) // the clock was set back
+			}
+			other := j.token
+			for _, token := range []trust.Token{older, other} {
+				for _, key := range []string{"one", "two"} {
+					if role == id.RoleAgent && (key == "two" || token.ID == other.ID) {
+						continue // it gets a name of its own
+					}
+					j.token = token
+					_, err := j.join("n1", key, now.Add(time.Hour))
+					wantFault(t, err, fault.CodeCertRevoked)
+				}
+			}
+			if _, err := j.join("n2", "two", now.Add(time.Hour)); err != nil {
+				t.Errorf("another name: %v", err)
+			}
+		})
+	}
+}
+
+func identityOf(t *testing.T, uri string) id.Identity {
+	t.Helper()
+	who, err := id.ParseURI(uri)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return who
 }
 
 // TestAClockThatJumpsBack: what was issued before a revocation by a clock that was
@@ -158,10 +232,12 @@ func TestAClockThatJumpsBack(t *testing.T) {
 	if _, err := j.join("n1", "one", ahead); err != nil {
 		t.Fatal(err)
 	}
-	rec, _, err := j.store.RevokeNode("n1one", now)
+	who := identityOf(t, "spiffe://example.org/cluster/c1/node/n1")
+	rec, _, err := j.store.RevokeHolder(who, false, now)
 	if err != nil || !rec.Refuses(ahead) {
 		t.Errorf("%+v, %v", rec, err)
 	}
+	j.use(now.Add(time.Minute))
 	_, err = j.join("n1", "two", now.Add(time.Hour))
 	wantFault(t, err, fault.CodeNodeTaken)
 }
@@ -195,7 +271,7 @@ func TestNamesAreForgotten(t *testing.T) {
 	if err := j.store.PutToken(j.token, now.Add(limit.NodeKept+25*time.Hour)); err != nil {
 		t.Fatal(err)
 	}
-	nodes, err := j.store.Nodes()
+	nodes, err := j.store.Holders()
 	if err != nil || len(nodes) != 1 || nodes[0].Identity != "spiffe://example.org/cluster/c1/node/n1" {
 		t.Errorf("%+v, %v", nodes, err)
 	}
@@ -208,7 +284,13 @@ func TestAStateOfAnEarlierRelease(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.db.Update(func(tx *bbolt.Tx) error { return tx.DeleteBucket([]byte(bucketNodes)) }); err != nil {
+	err = s.db.Update(func(tx *bbolt.Tx) error {
+		if err := tx.DeleteBucket([]byte(bucketNodes)); err != nil {
+			return err
+		}
+		return put(tx, bucketMeta, keyFormat, 1)
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Close(); err != nil {
@@ -219,8 +301,16 @@ func TestAStateOfAnEarlierRelease(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if nodes, err := s.Nodes(); err != nil || len(nodes) != 0 {
+		if nodes, err := s.Holders(); err != nil || len(nodes) != 0 {
 			t.Errorf("%v, %v", nodes, err)
+		}
+		var format int
+		err = s.db.View(func(tx *bbolt.Tx) (err error) {
+			_, err = get(tx, bucketMeta, keyFormat, &format)
+			return err
+		})
+		if err != nil || format != formatVersion {
+			t.Errorf("format %d, %v", format, err)
 		}
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
