@@ -104,7 +104,7 @@ func (s *muxSession) remove(st *muxStream) {
 // of many, perhaps, of which none has come as far as to be counted by its frames.
 func (st *muxStream) noteShort() {
 	st.mu.Lock()
-	short, l := st.sent > 0 && st.sent < paceBulk && st.offset < paceBulk, st.lane
+	short, l := !st.background && st.sent > 0 && st.sent < paceBulk && st.offset < paceBulk, st.lane
 	st.mu.Unlock()
 	if short {
 		now := st.s.now()

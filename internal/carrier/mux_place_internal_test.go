@@ -221,6 +221,49 @@ func TestActivity(t *testing.T) {
 	}
 }
 
+// TestTalks: which of the frames of a stream are a sign of somebody who waits.
+func TestTalks(t *testing.T) {
+	const ms = time.Millisecond
+	type frame struct {
+		n     int // negative: it came
+		at    time.Duration
+		talks bool
+	}
+	greeting := []frame{{90, 0, false}, {90, 0, false}, {90, 0, false}, {90, 0, false}}
+	for name, list := range map[string][]frame{
+		"four small ones are a greeting": append(greeting, frame{90, ms, true}),
+		"four large ones are not": {{sendPayload, 0, false}, {sendPayload, 0, false}, {sendPayload, 0, false}, {sendPayload, 0, false},
+			{90, time.Second, false}},
+		"a large one never talks":           append(greeting, frame{smallFrame, time.Second, false}),
+		"the rest of a block":               append(greeting, frame{sendPayload, ms, false}, frame{113, 2 * ms, false}),
+		"later it talks again":              append(greeting, frame{sendPayload, ms, false}, frame{113, 20 * ms, true}),
+		"an answer to much that came":       append(greeting, frame{-sendPayload, ms, false}, frame{50, ms, false}),
+		"an answer to a little":             append(greeting, frame{-1000, ms, false}, frame{50, ms, true}),
+		"many small ones are a transfer":    append(greeting, frame{4000, 0, true}, frame{4000, 0, false}, frame{4000, 0, false}),
+		"many small ones slowly are talk":   append(greeting, frame{4000, 0, true}, frame{4000, 2 * ms, true}, frame{4000, 4 * ms, true}),
+		"a conversation as fast as it goes": append(greeting, frame{128, ms, true}, frame{-128, ms, false}, frame{128, ms, true}),
+	} {
+		st := &muxStream{}
+		for i, f := range list {
+			if f.n < 0 {
+				st.heard.sent(-f.n, f.at)
+				continue
+			}
+			st.pace.sent(f.n, f.at)
+			if got := st.talks(f.n, f.at); got != f.talks {
+				t.Errorf("%s, frame %d: talks %v", name, i, got)
+			}
+		}
+	}
+	st := &muxStream{}
+	st.Background()
+	for range 10 {
+		if st.talks(1, time.Hour) {
+			t.Fatal("what a stream says in the background is talk")
+		}
+	}
+}
+
 // TestDownloadsDoNotTalk: streams that asked for much are no talk when they end.
 func TestDownloadsDoNotTalk(t *testing.T) {
 	s, p := scripted(t, false, Options{})

@@ -8,6 +8,7 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // receiver is the receiving side of a stream, under the stream's lock. What the
@@ -15,6 +16,7 @@ import (
 // what comes on the next connection waits in early.
 type receiver struct {
 	window window
+	heard  pace // what came lately
 	data   chunkList
 	offset int64 // bytes that came in order
 
@@ -107,6 +109,7 @@ func (st *muxStream) store(l *lane, small []byte, c *chunk) (d *direct, followed
 		return nil, false, nil
 	}
 	st.known = true
+	st.heard.sent(int(n), time.Duration(l.last.Load()))
 	to := &st.data
 	switch {
 	case !st.window.receive(n):

@@ -30,35 +30,36 @@ type muxStream struct {
 	sending  *deadline
 
 	// Sending.
-	out       chunkList // waits to be sent
-	limit     int64     // offset up to which the peer lets us send
-	sent      int64     // offset
-	lane      *lane     // our direction travels here
-	want      *lane     // and shall travel here
-	prev      *lane     // bytes may still be under way here; nil once the peer said MOVED
-	moves     int64     // how many MOVEs of ours there were
-	movedAt   int64     // offset of the newest
-	queued    bool      // in a lane's queue for sending
-	opening   bool      // OPEN is due
-	known     bool      // the peer has our OPEN, so a MOVE cannot overtake it
-	moving    bool      // MOVE is due
-	fin, rst  bool      // due
-	outs      uint8     // chunks of out
-	talk      uint8     // frames sent, up to greetingFrames
-	drop      bool      // RST does not wait for what has no credit
-	finSent   bool
-	windowDue bool
-	movedDue  bool
-	starving  bool // in the list of starved
-	ended     bool // by our application: Close or Reset
-	finished  bool // FIN came in order
-	rstCode   uint32
-	charged   int32 // of out, in the session's count of what waits
-	deficit   int32
-	pace      pace
-	placed    time.Duration // when its lane was chosen
-	werr      error         // why nothing can be sent any more
-	ctlLane   *lane         // in whose queue it is for control frames
+	out        chunkList // waits to be sent
+	limit      int64     // offset up to which the peer lets us send
+	sent       int64     // offset
+	lane       *lane     // our direction travels here
+	want       *lane     // and shall travel here
+	prev       *lane     // bytes may still be under way here; nil once the peer said MOVED
+	moves      int64     // how many MOVEs of ours there were
+	movedAt    int64     // offset of the newest
+	queued     bool      // in a lane's queue for sending
+	opening    bool      // OPEN is due
+	known      bool      // the peer has our OPEN, so a MOVE cannot overtake it
+	moving     bool      // MOVE is due
+	fin, rst   bool      // due
+	outs       uint8     // chunks of out
+	greeting   uint8     // small frames sent, up to greetingFrames
+	background bool      // it never talks
+	drop       bool      // RST does not wait for what has no credit
+	finSent    bool
+	windowDue  bool
+	movedDue   bool
+	starving   bool // in the list of starved
+	ended      bool // by our application: Close or Reset
+	finished   bool // FIN came in order
+	rstCode    uint32
+	charged    int32 // of out, in the session's count of what waits
+	deficit    int32
+	pace       pace
+	placed     time.Duration // when its lane was chosen
+	werr       error         // why nothing can be sent any more
+	ctlLane    *lane         // in whose queue it is for control frames
 
 	receiver
 
@@ -195,10 +196,7 @@ func (st *muxStream) submit(c *chunk) (accepted int, err error) {
 	st.charge()
 	choose := st.paced(n, now)
 	bulk, l := st.pace.bulk, st.lane
-	talks := !bulk && n < smallFrame && st.talk == greetingFrames
-	if st.talk < greetingFrames {
-		st.talk++
-	}
+	talks := st.talks(n, now)
 	st.mu.Unlock()
 
 	if talks {
@@ -210,6 +208,19 @@ func (st *muxStream) submit(c *chunk) (accepted int, err error) {
 	}
 	st.send()
 	return st.credited(c, n, end)
+}
+
+// talks says whether a frame of n bytes, which is counted already, is a sign of
+// somebody who waits for an answer. It needs the lock.
+func (st *muxStream) talks(n int, now time.Duration) bool {
+	if st.background || n >= smallFrame {
+		return false
+	}
+	if st.greeting < greetingFrames {
+		st.greeting++
+		return false
+	}
+	return !st.pace.bulk && st.pace.little(now) && st.heard.little(now)
 }
 
 // paced counts n bytes that are to be sent, and says whether it is time to choose
@@ -261,8 +272,8 @@ func (st *muxStream) writeError() error {
 // to be sent, so that its writer is woken for several at once; any other has one.
 const mostOut = 4
 
-// greetingFrames is with how many small frames even a transfer begins: what was
-// asked of a dialler, handshakes, the request.
+// greetingFrames is how many small frames even a transfer begins with: what was
+// asked of a dialler, handshakes, the request. Large ones do not count.
 const greetingFrames = 4
 
 // placeEvery is how often a stream in flow is placed anew.
@@ -280,6 +291,14 @@ func (st *muxStream) send() {
 		l.push(st, bulk)
 	}
 	l.kick()
+}
+
+// Background says that nobody waits for what the stream says, however small it is: it
+// does not keep bulk away from connections. The control stream is one.
+func (st *muxStream) Background() {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.background = true
 }
 
 func (st *muxStream) LocalAddr() net.Addr { return st.s.localAddr() }

@@ -148,6 +148,9 @@ const (
 	paceLeak = 2 << 20   // bytes per second
 	paceBulk = 256 << 10 // above it a stream is bulk, until the bucket is empty
 	paceMost = 1 << 20
+	// paceLittle is more than frames of somebody who talks leave in the bucket, and
+	// less than one block of a transfer does.
+	paceLittle = 8 << 10
 )
 
 // sent counts n bytes at now.
@@ -157,6 +160,13 @@ func (p *pace) sent(n int, now time.Duration) {
 	if p.level > paceBulk {
 		p.bulk = true
 	}
+}
+
+// little says that the stream has carried little lately. A small frame on any other
+// one is the rest of a block, or tells a sender that it may go on.
+func (p *pace) little(now time.Duration) bool {
+	p.leak(now)
+	return p.level <= paceLittle
 }
 
 func (p *pace) leak(now time.Duration) {

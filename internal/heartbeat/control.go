@@ -58,6 +58,9 @@ func (b *Beat) converse(ctx context.Context) error {
 
 // over reads and writes until either fails, and gives the first failure.
 func (b *Beat) over(ctx context.Context, stream Stream) error {
+	if s, ok := stream.(interface{ Background() }); ok {
+		s.Background()
+	}
 	stop := run.OnDone(ctx, func() { stream.Reset(0) })
 	w := &writer{stream: stream}
 	b.writer = w

@@ -24,9 +24,12 @@ import (
 // lane is one control stream of a session that has more than one connection.
 type lane struct {
 	net.Conn
-	of     *session
-	broken *atomic.Bool // of both ends
+	of         *session
+	broken     *atomic.Bool // of both ends
+	background atomic.Bool
 }
+
+func (l *lane) Background() { l.background.Store(true) }
 
 func (l *lane) Read(b []byte) (int, error) {
 	n, err := l.Conn.Read(b)
@@ -72,7 +75,7 @@ func (s *session) open(context.Context) (heartbeat.Stream, error) {
 	s.opened.Add(1)
 	x, y := net.Pipe()
 	broken := &atomic.Bool{}
-	near, far := &lane{x, s, broken}, &lane{y, s, broken}
+	near, far := &lane{Conn: x, of: s, broken: broken}, &lane{Conn: y, of: s, broken: broken}
 	s.mu.Lock()
 	s.lanes = append(s.lanes, near, far)
 	s.mu.Unlock()
@@ -207,6 +210,33 @@ func TestTheStreamMoves(t *testing.T) {
 			if err := <-b.result; !fault.Has(err, fault.CodeSessionLost) {
 				t.Errorf("%s ended with %v", name, err)
 			}
+		}
+	})
+}
+
+// TestControlIsNoTalk: each control stream, the first and those after it, is said to be
+// in the background, at both ends.
+func TestControlIsNoTalk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSession()
+		beats := []*beat{s.runOver(t.Context(), s.open), s.runOver(t.Context(), s.accept)}
+		for range 3 {
+			time.Sleep(2 * limit.ControlAgain)
+			s.mu.Lock()
+			for i, l := range s.lanes {
+				if !l.background.Load() {
+					t.Errorf("end %d is not in the background", i)
+				}
+			}
+			if len(s.lanes) != 2 {
+				t.Errorf("%d ends", len(s.lanes))
+			}
+			s.mu.Unlock()
+			s.cut()
+		}
+		s.end()
+		for _, b := range beats {
+			<-b.result
 		}
 	})
 }

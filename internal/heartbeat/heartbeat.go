@@ -22,7 +22,8 @@ import (
 )
 
 // Stream carries control frames. Reset ends it at both ends, and with it every
-// Read and Write.
+// Read and Write. If it has a method Background, that is called first: nobody waits
+// for an answer on a control stream.
 type Stream interface {
 	io.ReadWriter
 	Reset(code uint32) error
