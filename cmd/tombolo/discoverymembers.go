@@ -118,7 +118,7 @@ func (f *finderFlags) ask() (asked, error) {
 
 // fallBack reports whether the sources are asked because no member answers.
 func (f *finderFlags) fallBack(cmd *cobra.Command, a asked, err error) bool {
-	if a.must || !fault.Has(err, fault.CodeServiceAway) {
+	if a.must || !fault.Has(err, fault.CodeServiceAway) && !fault.Has(err, fault.CodeUnauthorized) {
 		return false
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "note: no 'tombolo discovery announce' answers at %s; the sources are asked themselves\n", a.socket)
@@ -147,7 +147,7 @@ that member is shown with its sources. It announces nothing.`,
 				return err
 			}
 			if a.socket != "" {
-				list, err := membersOf(cmd.Context(), a.socket, f.wait)
+				list, err := membersOf(cmd.Context(), a.at(cmd), f.wait)
 				if err == nil {
 					return printMembers(cmd, out, list, args)
 				}
@@ -328,10 +328,10 @@ that it follows ends.`,
 				g.Do(func(ctx context.Context) {
 					overhear(ctx, func(ctx context.Context) error {
 						var st announce.Status
-						return askSocket(ctx, limit.AdminWait, a.socket, "/v1/status", &st)
+						return askSocket(ctx, limit.AdminWait, at{socket: a.socket}, "/v1/status", &st)
 					}, func(text string) { fmt.Fprintln(cmd.ErrOrStderr(), text) })
 				})
-				begun, err := follow(cmd.Context(), a.socket, each)
+				begun, err := follow(cmd.Context(), a.at(cmd), each)
 				g.Stop()
 				_ = g.Wait() // it has no errors
 				if begun || !f.fallBack(cmd, a, err) {

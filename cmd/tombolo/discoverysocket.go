@@ -15,6 +15,8 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/tombolo-io/tombolo/internal/admin"
 	"github.com/tombolo-io/tombolo/internal/announce"
 	"github.com/tombolo-io/tombolo/internal/fault"
@@ -31,6 +33,14 @@ const announceSocket = "TOMBOLO_ANNOUNCE_SOCKET"
 type asked struct {
 	socket string
 	must   bool // else the sources are asked if nobody answers
+}
+
+// at waits for the socket, unless somebody else can be asked.
+func (a asked) at(cmd *cobra.Command) at {
+	if !a.must {
+		return at{socket: a.socket}
+	}
+	return at{a.socket, patient{cmd.ErrOrStderr()}}
 }
 
 // whom decides who is asked. runDir gives that of the configuration.
@@ -82,19 +92,19 @@ func memberAway(err error, socket string) error {
 }
 
 // membersOf asks the member that runs at a socket.
-func membersOf(ctx context.Context, socket string, wait time.Duration) (announce.List, error) {
+func membersOf(ctx context.Context, a at, wait time.Duration) (announce.List, error) {
 	var list announce.List
-	err := askSocket(ctx, wait+limit.AdminWait, socket, "/v1/members?wait="+url.QueryEscape(wait.String()), &list)
-	return list, memberAway(err, socket)
+	err := askSocket(ctx, wait+limit.AdminWait, a, "/v1/members?wait="+url.QueryEscape(wait.String()), &list)
+	return list, memberAway(err, a.socket)
 }
 
 // askSocket asks whoever serves a socket, for so long at most: it may be frozen.
-func askSocket(ctx context.Context, within time.Duration, socket, path string, out any) error {
-	frozen := fault.New(fault.CodeServiceAway, "whoever serves "+socket+" does not answer").Whyf("nothing came for %v", within).
+func askSocket(ctx context.Context, within time.Duration, a at, path string, out any) error {
+	frozen := fault.New(fault.CodeServiceAway, "whoever serves "+a.socket+" does not answer").Whyf("nothing came for %v", within).
 		Hint("see whether it is stopped or the machine is overloaded, and its log; restart it if it stays so")
 	ctx, cancel := context.WithTimeoutCause(ctx, within, frozen)
 	defer cancel()
-	err := admin.OverSocket(socket).Call(ctx, http.MethodGet, path, nil, out)
+	err := a.client().Call(ctx, http.MethodGet, path, nil, out)
 	if err != nil && context.Cause(ctx) == error(frozen) {
 		return frozen
 	}
@@ -109,7 +119,7 @@ func noAnswer(err error, what string) *fault.Fault {
 
 // follow gives what happens to members to each, until ctx ends. A reader that was
 // too slow for the member begins with the list again. It says whether anybody answered.
-func follow(ctx context.Context, socket string, each func(announce.Line) error) (begun bool, err error) {
+func follow(ctx context.Context, a at, each func(announce.Line) error) (begun bool, err error) {
 	for {
 		lost := false
 		lines := &announce.Lines{Each: func(l announce.Line) error {
@@ -122,17 +132,17 @@ func follow(ctx context.Context, socket string, each func(announce.Line) error) 
 			}
 			return nil
 		}}
-		_, err := admin.OverSocket(socket).Download(ctx, "/v1/watch", lines)
+		_, err := a.client().Download(ctx, "/v1/watch", lines)
 		switch {
 		case ctx.Err() != nil:
 			return begun, nil
 		case err == nil && lost:
 			continue
 		case err == nil || begun && fault.Has(err, fault.CodeHubAway):
-			return begun, fault.New(fault.CodeServiceAway, "the 'tombolo discovery announce' at "+socket+" has ended without a word").
+			return begun, fault.New(fault.CodeServiceAway, "the 'tombolo discovery announce' at "+a.socket+" has ended without a word").
 				Whyf("it was killed, or failed").Hint("see its log; watch again once it runs")
 		}
-		return begun, memberAway(err, socket)
+		return begun, memberAway(err, a.socket)
 	}
 }
 

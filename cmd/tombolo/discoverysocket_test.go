@@ -108,7 +108,7 @@ func TestSocketsThatGiveNoAnswer(t *testing.T) {
 	}
 	mute, junk := serve("mute", ""), serve("junk", "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{\"kind\":1")
 	var out json.RawMessage
-	if err := askSocket(runtest.Within(t), time.Millisecond, mute, "/v1/status", &out); !fault.Has(err, fault.CodeServiceAway) || !strings.Contains(err.Error(), "nothing came for 1ms") {
+	if err := askSocket(runtest.Within(t), time.Millisecond, at{socket: mute}, "/v1/status", &out); !fault.Has(err, fault.CodeServiceAway) || !strings.Contains(err.Error(), "nothing came for 1ms") {
 		t.Errorf("of one that hangs: %v", err)
 	}
 	for _, verb := range []string{"status", "members"} {
@@ -336,7 +336,7 @@ func TestASlowReaderListsAgain(t *testing.T) {
 	final := roster.Said{Source: roster.Source{Tier: roster.TierStatic, Name: "test"}, Facts: roster.Facts{ID: "last", Node: "last"}}
 	enough := errors.New("enough")
 	lists, lost, turn, known := 0, 0, 0, map[string]bool{}
-	_, err = follow(runtest.Within(t), socket, func(l announce.Line) error {
+	_, err = follow(runtest.Within(t), at{socket: socket}, func(l announce.Line) error {
 		switch l.What {
 		case announce.Lost:
 			lost++

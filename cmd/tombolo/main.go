@@ -55,6 +55,9 @@ the hub ('tombolo hub', 'tombolo agent').
 Nodes anywhere become one encrypted network, direct where their NATs let them, by
 a hub's relay where nothing else passes ('tombolo mesh', 'tombolo discovery').
 
+Commands that ask a hub, node or discovery service of this machine wait up to 5 s
+for one that is not there yet; TOMBOLO_WAIT=0 in the environment lets them fail at once.
+
 Exit codes: 0 done; 1 failed; 2 wrong usage or configuration; 3 the hub, agent,
 node or discovery service is not there; 4 not allowed.`,
 		SilenceErrors: true,

@@ -36,6 +36,9 @@ The node that runs here is asked, whose own socket is looked at. Where none runs
 		Example: "  tombolo mesh netcheck\n  tombolo mesh netcheck --config /etc/tombolo/mesh.yaml -o json",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var n mesh.Netcheck
+			if f.config.path != "" { // which does without a node
+				from.patient = patient{}
+			}
 			err := from.call(cmd.Context(), http.MethodGet, "/v1/netcheck", &n)
 			if fault.Has(err, fault.CodeMeshAway) && f.config.path != "" {
 				var cfg loadedMesh

@@ -5,10 +5,8 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -31,12 +29,18 @@ import (
 const meshSocket = "TOMBOLO_MESH_SOCKET"
 
 // meshFlags say which node of this machine is asked.
-type meshFlags struct{ socket string }
+type meshFlags struct {
+	socket string
+	patient
+}
 
 func (f *meshFlags) register(cmd *cobra.Command) {
 	fl := cmd.Flags()
 	fl.StringVar(&f.socket, "admin-socket", mesh.AdminSocket(finder.DefaultRunDir), "`PATH` of the node's admin socket (env "+meshSocket+")")
-	cmd.PreRun = func(*cobra.Command, []string) { f.resolve(cmd) }
+	cmd.PreRun = func(*cobra.Command, []string) {
+		f.note(cmd)
+		f.resolve(cmd)
+	}
 }
 
 // resolve takes the socket from the environment where no flag names one.
@@ -47,13 +51,10 @@ func (f *meshFlags) resolve(cmd *cobra.Command) {
 }
 
 func (f *meshFlags) call(ctx context.Context, method, path string, out any) error {
-	err := admin.OverSocket(f.socket).Call(ctx, method, path, nil, out)
+	err := at(*f).client().Call(ctx, method, path, nil, out)
 	if fault.Has(err, fault.CodeHubAway) {
-		away := fault.New(fault.CodeMeshAway, "no 'tombolo mesh' answers at "+f.socket).Because(fault.From(err).Unwrap())
-		if errors.Is(err, fs.ErrPermission) {
-			return away.Hint("ask as root, or as the user that it runs as")
-		}
-		return away.Hint("start it, or name its socket with --admin-socket (only its user and root may ask)")
+		return fault.New(fault.CodeMeshAway, "no 'tombolo mesh' answers at "+f.socket).Because(fault.From(err).Unwrap()).
+			Hint("start it, or name its socket with --admin-socket (only its user and root may ask)")
 	}
 	return err
 }

@@ -26,14 +26,46 @@ import (
 )
 
 // remoteFlags say how a verb reaches the running hub.
-type remoteFlags struct{ socket, hub, operator string }
+type remoteFlags struct {
+	socket, hub, operator string
+	patient
+}
+
+// patient lets a command wait for a socket that is not there yet, once note says where
+// that is told.
+type patient struct{ stderr io.Writer }
+
+func (p *patient) note(cmd *cobra.Command) { p.stderr = cmd.ErrOrStderr() }
+
+// at is a socket that is asked.
+type at struct {
+	socket string
+	patient
+}
+
+func (a at) client() *admin.Client {
+	c := admin.OverSocket(a.socket)
+	if a.stderr == nil {
+		return c
+	}
+	most := limit.SocketWait
+	if d, err := time.ParseDuration(os.Getenv("TOMBOLO_WAIT")); err == nil {
+		most = d
+	}
+	return c.Await(most, func() {
+		fmt.Fprintf(a.stderr, "note: nobody answers at %s yet; waiting up to %v\n", a.socket, most)
+	})
+}
 
 func (r *remoteFlags) register(cmd *cobra.Command) {
 	fl := cmd.Flags()
 	fl.StringVar(&r.socket, "admin-socket", hub.AdminSocket(hub.DefaultConfig().RunDir), "`PATH` of the hub's admin socket (env TOMBOLO_ADMIN_SOCKET)")
 	fl.StringVar(&r.hub, "hub", "", "reach the hub at `HOST:PORT` instead (env TOMBOLO_HUB); needs --operator")
 	fl.StringVar(&r.operator, "operator", "", "`FILE` made by 'tombolo certificate issue --role operator' (env TOMBOLO_OPERATOR)")
-	cmd.PreRun = func(cmd *cobra.Command, _ []string) { r.fromEnvironment(cmd) }
+	cmd.PreRun = func(cmd *cobra.Command, _ []string) {
+		r.note(cmd)
+		r.fromEnvironment(cmd)
+	}
 }
 
 // fromEnvironment sets what the command line does not say.
@@ -51,7 +83,7 @@ func (r *remoteFlags) client() (*admin.Client, error) {
 		if r.operator != "" && r.socket == "" {
 			return nil, usage("--operator needs --hub", "name the hub with --hub HOST:PORT")
 		}
-		return admin.OverSocket(r.socket), nil
+		return at{r.socket, r.patient}.client(), nil
 	}
 	if r.operator == "" {
 		return nil, usage("--hub needs --operator", "make the file on the hub's machine: tombolo certificate issue --role operator --name NAME --out FILE")

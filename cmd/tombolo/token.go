@@ -36,13 +36,16 @@ func newTokenCreateCommand() *cobra.Command {
 	var node string
 	cmd := &cobra.Command{
 		Use:   "create --cluster NAME",
-		Short: "Print the command with which an agent joins; a new cluster is registered",
+		Short: "Print the command with which an agent joins, or the line for nodes; a new cluster is registered",
 		Long: `Print the one line with which an agent of the cluster joins this hub. The token
 in it works once (or --uses times, for the replicas of a Deployment), lives 15
 minutes unless --ttl says otherwise, and is stored as a hash only: the line is
-shown here and never again. With --node it is for nodes of the mesh, whose names
-are their own; with --node=NAME for the one node of that name. The relay of this
-hub is for nodes that joined: 'tombolo mesh --join' or mesh.join takes the line.`,
+shown here and never again.
+
+With --node it is for nodes of the mesh, whose names are their own; with --node=NAME
+for the one node of that name. The line alone is printed then, which --join of
+'tombolo mesh', or mesh.join in its configuration, takes. The relay of this hub is
+for nodes that joined.`,
 		Example: "  tombolo token create --cluster c1\n  tombolo token create --cluster c1 --uses 3 --ttl 24h -o json\n  tombolo token create --cluster c1 --node=worker-1",
 		Args:    exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -55,9 +58,8 @@ hub is for nodes that joined: 'tombolo mesh --join' or mesh.join takes the line.
 			}
 			var t admin.Token
 			q := admin.TokenRequest{Cluster: cluster, TTLSeconds: int64(ttl / time.Second), Uses: uses}
-			what, more := "agent", "; add --allow for what may be reached"
 			if cmd.Flags().Changed("node") {
-				q.Nodes, what, more = true, "node", ""
+				q.Nodes = true
 				if node != anyNode {
 					q.Node = node
 				}
@@ -69,9 +71,16 @@ hub is for nodes that joined: 'tombolo mesh --join' or mesh.join takes the line.
 				if t.Warning != "" {
 					fmt.Fprintln(cmd.ErrOrStderr(), "warning: "+t.Warning)
 				}
-				fmt.Fprintf(cmd.ErrOrStderr(), "Run this where the cluster can be reached, within %v (%s)%s:\n\n",
-					ttl, plural(uses, what), more)
-				_, err := fmt.Fprintln(w, t.Command)
+				text := t.Command
+				if q.Nodes {
+					text = t.Join
+					fmt.Fprintf(cmd.ErrOrStderr(), "Start 'tombolo mesh' with --join and this line, or write it to mesh.join of its configuration, within %v (%s):\n\n",
+						ttl, plural(uses, "node"))
+				} else {
+					fmt.Fprintf(cmd.ErrOrStderr(), "Run this where the cluster can be reached, within %v (%s); add --allow for what may be reached:\n\n",
+						ttl, plural(uses, "agent"))
+				}
+				_, err := fmt.Fprintln(w, text)
 				return err
 			})
 		},

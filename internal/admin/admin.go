@@ -194,7 +194,7 @@ type Token struct {
 	Expires time.Time `json:"expires"`
 	Uses    int       `json:"uses"`
 	Join    string    `json:"join"`
-	Command string    `json:"command"`
+	Command string    `json:"command,omitempty"` // of an agent
 	Warning string    `json:"warning,omitempty"`
 }
 

@@ -10,11 +10,14 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"io/fs"
 	"math"
 	"net"
 	"net/http"
 	"net/url"
+	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/fault"
@@ -37,6 +40,31 @@ func OverSocket(path string) *Client {
 	return newClient("the admin socket "+path, func(ctx context.Context) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", path)
 	})
+}
+
+// Await makes the client wait, for so long at most, while nobody serves the socket;
+// note is called when it begins to.
+func (c *Client) Await(most time.Duration, note func()) *Client {
+	dial := c.dial
+	c.dial = func(ctx context.Context) (net.Conn, error) {
+		conn, err := dial(ctx)
+		if most <= 0 || !absent(err) {
+			return conn, err
+		}
+		note()
+		within, cancel := context.WithTimeout(ctx, most)
+		defer cancel()
+		for absent(err) && run.Wait(within, limit.SocketPoll) {
+			conn, err = dial(ctx)
+		}
+		return conn, err
+	}
+	return c
+}
+
+// absent says that no process serves a socket: it was not made yet, or is left of one that was killed.
+func absent(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED)
 }
 
 // OverTLS makes a client for the hub's main port; cfg proves an operator and
@@ -64,13 +92,15 @@ func OverTLS(address string, cfg *tls.Config, below func(net.Conn) net.Conn) *Cl
 }
 
 func newClient(where string, dial func(ctx context.Context) (net.Conn, error)) *Client {
-	return &Client{where: where, dial: dial, http: &http.Client{
+	c := &Client{where: where, dial: dial}
+	c.http = &http.Client{
 		Transport: &http.Transport{
-			DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) },
+			DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return c.dial(ctx) },
 			DisableKeepAlives: true, MaxResponseHeaderBytes: limit.RequestHeader,
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}}
+	}
+	return c
 }
 
 // Call sends body (nil for none) as JSON and decodes the answer into out.
@@ -156,6 +186,14 @@ func (c *Client) away(err error) error {
 	if errors.As(err, &f) {
 		return f
 	}
+	var asked *url.Error // its address is none that anybody knows
+	if errors.As(err, &asked) {
+		err = asked.Err
+	}
+	if errors.Is(err, fs.ErrPermission) {
+		return fault.New(fault.CodeUnauthorized, c.where+" may not be opened").Because(err).
+			Hint("ask as root, or as the user that its process runs as")
+	}
 	return fault.New(fault.CodeHubAway, "no hub answers at "+c.where).Because(err).
 		Hint("start it with 'tombolo hub', or name it with --admin-socket, or with --hub and --operator")
 }
@@ -167,7 +205,7 @@ func readFault(res *http.Response) error {
 		return b.Fault()
 	}
 	if code := res.Header.Get("Tombolo-Fault"); code != "" {
-		return (&FaultBody{Code: code, What: string(bytes.TrimSpace(text))}).Fault()
+		return (&FaultBody{Code: code, What: strings.TrimPrefix(string(bytes.TrimSpace(text)), code+": ")}).Fault()
 	}
 	return fault.New(fault.CodeHubAway, "the answer "+wire.Clean(res.Status)+" is not a hub's")
 }

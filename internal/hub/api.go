@@ -114,10 +114,10 @@ func (h *Hub) apiCreateToken(r *http.Request) (any, error) {
 	join := trust.Join{TokenID: t.ID, Secret: secret, Hubs: h.advertise, Cluster: cluster, Pin: trust.Pin(h.ca.Certificate())}.String()
 	out := admin.Token{
 		Meta: meta("Token"), ID: t.ID, Cluster: q.Cluster, Expires: t.Expires, Uses: q.Uses,
-		Join: join, Command: "tombolo agent --join " + join,
+		Join: join,
 	}
-	if t.Nodes {
-		out.Command = "tombolo mesh --join " + join
+	if !t.Nodes { // what a node needs beside the line, the hub does not know
+		out.Command = "tombolo agent --join " + join
 	}
 	if h.guessed {
 		out.Warning = "the address in the line was guessed; start the hub with --advertise to set it"

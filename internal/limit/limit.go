@@ -247,6 +247,10 @@ const (
 	// AdminWait bounds how long the answer of a discovery socket is awaited: a service
 	// with all the members that it may have answers within a second.
 	AdminWait = 10 * time.Second
+	// SocketWait is how long a command waits for an admin socket that is not there yet,
+	// and SocketPoll how often it looks: what it asks may have been started just before.
+	SocketWait = 5 * time.Second
+	SocketPoll = 50 * time.Millisecond
 	// ReplyWrite bounds the writing of a refusal or reply to a client that does not read.
 	ReplyWrite = 10 * time.Second
 	// Dial bounds a dial end to end when the caller names no deadline:

@@ -137,7 +137,7 @@ func (t Token) NameFor(node bool, asked id.Node, fresh id.Agent) (string, error)
 		return fresh.String(), nil
 	case t.Node != "" && !asked.IsZero() && asked.String() != t.Node:
 		return "", fault.Newf(fault.CodeJoinLine, "the token is for the node %s, not for %s", t.Node, asked).
-			Hint("correct node.name, or make a line for it: tombolo token create --cluster %s --node %s", t.Cluster, asked)
+			Hint("correct node.name, or make a line for it: tombolo token create --cluster %s --node=%s", t.Cluster, asked)
 	case t.Node != "":
 		return t.Node, nil
 	case asked.IsZero():
