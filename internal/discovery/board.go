@@ -57,11 +57,49 @@ type cluster struct {
 	watchers int
 }
 
-// Rendered is a snapshot of a cluster as bytes, which all watchers that ask at
-// the same time share, and which is forgotten when the last of them has it.
+// Rendered is a snapshot of a cluster as bytes, which all callers that ask at the same
+// time share, and which is forgotten when the last of them has read it.
 type Rendered struct {
 	seq    uint64
 	Pieces [][]byte
+
+	mu      sync.Mutex
+	users   int
+	release func() // of what it counts; nil without users
+}
+
+// Claim counts bytes with whom they are rendered for, until release, or refuses them; nil
+// counts nothing.
+type Claim func(bytes int) (release func(), err error)
+
+// use has a rendering count while somebody uses it; Done must follow.
+func (r *Rendered) use(claim Claim) (err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.users == 0 && claim != nil {
+		if r.release, err = claim(r.size()); err != nil {
+			return err
+		}
+	}
+	r.users++
+	return nil
+}
+
+// Done ends a use.
+func (r *Rendered) Done() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.users--; r.users == 0 && r.release != nil {
+		r.release()
+		r.release = nil
+	}
+}
+
+func (r *Rendered) size() (n int) {
+	for _, piece := range r.Pieces {
+		n += len(piece)
+	}
+	return n
 }
 
 const never = math.MaxInt64

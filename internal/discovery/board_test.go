@@ -125,7 +125,7 @@ func TestAWatcherThatIsBehind(t *testing.T) {
 	}
 	_, err := slow.Next(runtest.Within(t))
 	wantFault(t, err, fault.CodeWatchLost)
-	slow.Snapshot(func(all []Listing) [][]byte {
+	drawn(t, slow, func(all []Listing) [][]byte {
 		if !slices.Equal(ids(all), []string{"a", "b", "early"}) {
 			t.Errorf("%q", ids(all))
 		}
@@ -150,7 +150,7 @@ func TestASnapshotIsSharedAndForgotten(t *testing.T) {
 	}
 	rendered := 0
 	ask := func(w *Watcher) *Rendered {
-		return w.Snapshot(func(all []Listing) [][]byte {
+		return drawn(t, w, func(all []Listing) [][]byte {
 			rendered++
 			if len(all) != members {
 				t.Errorf("%d members", len(all))
@@ -264,7 +264,11 @@ func follow(b *Board, c Cluster, times int, end func() bool) (over bool, err err
 	w := b.Watch(c)
 	defer w.Close()
 	known := map[string]string{}
-	for _, piece := range w.Snapshot(pieces).Pieces {
+	all, err := w.Snapshot(pieces, nil)
+	if err != nil {
+		return false, err
+	}
+	for _, piece := range all.Pieces {
 		id, data, _ := strings.Cut(string(piece), "=")
 		known[id] = data
 	}

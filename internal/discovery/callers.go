@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/limit"
@@ -43,8 +44,9 @@ type holding int
 const (
 	holdConnection holding = iota
 	holdWatch
-	holdWait // a call that waits for its turn, or for the store
-	holdings = iota
+	holdWait   // a call that waits for its turn, or for the store
+	holdUnread // bytes of answers
+	holdings   = iota
 )
 
 func newCallers(most int, r Rates) *callers {
@@ -92,10 +94,10 @@ func (c *callers) rest(one *caller) {
 	}
 }
 
-// hold notes that an address has one thing more, of which it may have so many of all
-// that there may be, and the networks around it as many as of what members fill;
-// release must follow.
-func (c *callers) hold(a netip.Addr, what holding, each, all int) (release func(), err error) {
+// hold notes that an address has so much more of a thing, of which it may have so much of
+// all that there may be, and the networks around it as much as of what members fill. Who
+// has none is given any number. release must follow.
+func (c *callers) hold(a netip.Addr, what holding, more, each, all int) (release func(), err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	one := c.find(a)
@@ -106,16 +108,11 @@ func (c *callers) hold(a netip.Addr, what holding, each, all int) (release func(
 		} else if n := c.nets[net]; n != nil {
 			has = n[what]
 		}
-		if bound := most(bits, each, all); has >= bound {
-			thing := [...]string{"connections", "watches", "calls that wait"}[what]
-			f := fault.New(fault.CodeLimit, "the call is not taken").Whyf("%v has %d %s, and its bound is %d", net, has, thing, bound)
-			if what == holdWait {
-				return nil, f.Hint("make fewer calls at once")
-			}
-			return nil, f.Hint("close some, or raise limits.%sPerAddress of the service", thing)
+		if bound := most(bits, each, all); has > 0 && has+more > bound {
+			return nil, tooMuch(net, what, has, bound)
 		}
 	}
-	c.count(one, what, 1)
+	c.count(one, what, more)
 	if one.place != nil {
 		c.quiet.Remove(one.place)
 		one.place = nil
@@ -123,10 +120,24 @@ func (c *callers) hold(a netip.Addr, what holding, each, all int) (release func(
 	return sync.OnceFunc(func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if c.count(one, what, -1); one.holds == [holdings]int{} {
+		if c.count(one, what, -more); one.holds == [holdings]int{} {
 			c.rest(one)
 		}
 	}), nil
+}
+
+func tooMuch(net area, what holding, has, bound int) error {
+	f := fault.New(fault.CodeLimit, "the call is not taken")
+	if what == holdUnread {
+		return f.Whyf("%v has not read %d bytes of earlier answers, and its bound is %d", net, has, bound).
+			Hint("read them, or end those calls; watch in place of listing").After(time.Second)
+	}
+	thing := [...]string{"connections", "watches", "calls that wait"}[what]
+	f = f.Whyf("%v has %d %s, and its bound is %d", net, has, thing, bound)
+	if what == holdWait {
+		return f.Hint("make fewer calls at once")
+	}
+	return f.Hint("close some, or raise limits.%sPerAddress of the service", thing)
 }
 
 // count counts in what a caller holds, with it and with the networks around it.

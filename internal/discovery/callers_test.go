@@ -155,14 +155,14 @@ func TestCallersAreBounded(t *testing.T) {
 			}
 		}
 	}
-	release, err := c.hold(at(1), holdWatch, 1, 100)
+	release, err := c.hold(at(1), holdWatch, 1, 1, 100)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.hold(at(1), holdWatch, 1, 100); !fault.Has(err, fault.CodeLimit) {
+	if _, err := c.hold(at(1), holdWatch, 1, 1, 100); !fault.Has(err, fault.CodeLimit) {
 		t.Errorf("a second watch: %v", err)
 	}
-	both, err := c.hold(at(1), holdConnection, 1, 100)
+	both, err := c.hold(at(1), holdConnection, 1, 1, 100)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,7 +177,7 @@ func TestCallersAreBounded(t *testing.T) {
 	}
 	var releases []func()
 	for i := byte(201); i < 206; i++ {
-		release, err := c.hold(at(i), holdConnection, 1, 100)
+		release, err := c.hold(at(i), holdConnection, 1, 1, 100)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -218,7 +218,7 @@ func TestNetworksAreBounded(t *testing.T) {
 			callers := newCallers(1000, Rates{15, 60})
 			var releases []func()
 			for i := range 400 {
-				release, err := callers.hold(netip.MustParseAddr(c.at(i)), what, c.each, c.all)
+				release, err := callers.hold(netip.MustParseAddr(c.at(i)), what, 1, c.each, c.all)
 				if err == nil {
 					releases = append(releases, release)
 				} else if !fault.Has(err, fault.CodeLimit) {

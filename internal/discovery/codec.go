@@ -15,15 +15,15 @@ import (
 // raw is a message that is bytes already. Many streams send the same ones.
 type raw []byte
 
-// codec is the one of gRPC for everything but raw.
+// codec is the one of gRPC for everything but what was made ready to be sent.
 type codec struct{ encoding.CodecV2 }
 
 func newCodec() codec { return codec{encoding.GetCodecV2(proto.Name)} }
 
 // Marshal implements encoding.CodecV2.
 func (c codec) Marshal(v any) (mem.BufferSlice, error) {
-	if b, ok := v.(raw); ok {
-		return mem.BufferSlice{mem.SliceBuffer(b)}, nil
+	if m, ok := v.(*sending); ok {
+		return m.data, nil
 	}
 	return c.CodecV2.Marshal(v)
 }

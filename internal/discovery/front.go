@@ -8,7 +8,9 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
+	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/fault"
@@ -73,7 +75,7 @@ func (s *Service) enter(raw net.Conn) (net.Conn, error) {
 	}
 	leave := func() { s.connections.Add(-1) }
 	if at := addrOf(raw.RemoteAddr()).Addr(); at.IsValid() && !within(settings.proxies, at) {
-		release, err := s.callers.hold(at, holdConnection, settings.limits.ConnectionsPerAddress, settings.limits.Connections)
+		release, err := s.callers.hold(at, holdConnection, 1, settings.limits.ConnectionsPerAddress, settings.limits.Connections)
 		if err != nil {
 			leave()
 			return nil, err
@@ -98,9 +100,33 @@ func (c *entered) Close() error {
 // greeted is a connection of which it is known what it is for.
 type greeted struct {
 	net.Conn
-	first []byte // that were read to know it
-	http2 bool
+	s      *Service
+	first  []byte // that were read to know it
+	http2  bool
+	closed atomic.Bool
 }
+
+// Write implements net.Conn. gRPC writes at most 32 KiB at once.
+func (c *greeted) Write(b []byte) (int, error) {
+	if !c.http2 {
+		return c.Conn.Write(b) // the HTTP server has deadlines of its own
+	}
+	c.SetWriteDeadline(time.Now().Add(c.s.patience))
+	n, err := c.Conn.Write(b)
+	if errors.Is(err, os.ErrDeadlineExceeded) && !c.closed.Load() {
+		c.s.deaf(c) // gRPC leaves that to who reads
+	}
+	return n, err
+}
+
+// Close implements net.Conn.
+func (c *greeted) Close() error {
+	c.closed.Store(true)
+	return c.Conn.Close()
+}
+
+// cut ends the connection: who reads from it closes it.
+func (c *greeted) cut() { c.SetDeadline(time.Unix(1, 0)) }
 
 func (c *greeted) Read(b []byte) (int, error) {
 	if len(c.first) == 0 {
@@ -134,16 +160,16 @@ func (s *Service) greet(ctx context.Context, conn net.Conn) (*greeted, error) {
 		conn = over
 		switch over.ConnectionState().NegotiatedProtocol {
 		case alpnHTTP2:
-			return &greeted{Conn: conn, http2: true}, nil
+			return &greeted{Conn: conn, s: s, http2: true}, nil
 		case alpnHTTP1:
-			return &greeted{Conn: conn}, nil
+			return &greeted{Conn: conn, s: s}, nil
 		}
 	}
 	first, http2, err := sniff(conn.Read)
 	if err != nil {
 		return nil, bad("the connection said nothing", err)
 	}
-	return &greeted{conn, first, http2}, nil
+	return &greeted{Conn: conn, s: s, first: first, http2: http2}, nil
 }
 
 // The ALPN names of HTTP (RFC 9113 section 3.1, RFC 7301 section 6). Ours comes in

@@ -303,7 +303,7 @@ func TestJunkFramesHarmNobody(t *testing.T) {
 	conn.Write([]byte("GET / HTTP/1.1\r\n" + strings.Repeat("X: y\r\n", limit.DiscoveryHeader)))
 	io.Copy(io.Discard, conn)
 	var raw []byte
-	junk := r.dial(nil, grpc.WithDefaultCallOptions(grpc.ForceCodecV2(newCodec())))
+	junk := r.dial(nil, grpc.WithDefaultCallOptions(grpc.ForceCodecV2(rawCodec{newCodec()})))
 	err := junk.Invoke(runtest.Within(t), sdr.Cluster_AffiliateUpdate_FullMethodName, rawMessage("\xff\xff\xff"), &raw)
 	if err == nil {
 		t.Error("a message of junk is taken")

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/mem"
+
 	"github.com/tombolo-io/tombolo/internal/fault"
 )
 
@@ -15,6 +17,25 @@ const long = 10 * time.Minute
 func sidero(member string) Place { return Place{Cluster{Sidero, "c"}, member} }
 
 func native(member string) Place { return Place{Cluster{Native, "n"}, member} }
+
+// rawCodec sends bytes that are no message, too.
+type rawCodec struct{ codec }
+
+func (c rawCodec) Marshal(v any) (mem.BufferSlice, error) {
+	if b, ok := v.(raw); ok {
+		return mem.BufferSlice{mem.SliceBuffer(b)}, nil
+	}
+	return c.codec.Marshal(v)
+}
+
+// drawn is a watcher's snapshot, where there is room for any.
+func drawn(t interface{ Fatal(...any) }, w *Watcher, render func([]Listing) [][]byte) *Rendered {
+	r, err := w.Snapshot(render, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
 
 func ids(all []Listing) (out []string) {
 	for _, l := range all {

@@ -218,7 +218,7 @@ func (m *machine) watch(t *rapid.T) {
 	}
 	w := m.board.Watch(c)
 	m.watchers[c], m.told[c] = w, map[string]string{}
-	r := w.Snapshot(func(all []Listing) (out [][]byte) {
+	r := drawn(t, w, func(all []Listing) (out [][]byte) {
 		for _, l := range all {
 			if l.Lease.Listed() {
 				out = append(out, []byte(l.ID+"="+lineOf(l.Lease)))

@@ -7,7 +7,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"io"
-	"runtime"
 	"time"
 
 	"google.golang.org/grpc"
@@ -184,13 +183,9 @@ func refusal(err error, version, known uint64) *pb.FromService {
 
 // serve sends until the member goes or is lost. Nothing but it sends.
 func (a *attendance) serve(ctx context.Context) error {
-	w, leave, err := a.watch(ctx, a.cluster)
-	if err != nil {
-		return err
-	}
-	defer leave()
-	out := newOutlet(a.stream, a.work, w)
-	told, err := a.begin(ctx, out, w)
+	w := a.board.Watch(a.cluster)
+	defer w.Close()
+	told, err := a.begin(ctx, w)
 	if err != nil {
 		return err
 	}
@@ -202,13 +197,13 @@ func (a *attendance) serve(ctx context.Context) error {
 			return err
 		}
 		for _, m := range nativeChanges(changes) {
-			if err := out.send(raw(m)); err != nil {
+			if err := a.stream.SendMsg(raw(m)); err != nil {
 				return err
 			}
 		}
 		stands, stood := a.standing.current()
 		if stands != told {
-			if err := out.send(stands.frame()); err != nil {
+			if err := a.stream.SendMsg(stands.frame()); err != nil {
 				return err
 			}
 			told = stands
@@ -218,16 +213,16 @@ func (a *attendance) serve(ctx context.Context) error {
 		}
 		select {
 		case answer := <-a.answers:
-			err = out.send(answer)
+			err = a.stream.SendMsg(answer)
 		case <-draining:
 			draining = nil
-			err = out.send(&pb.FromService{Frame: &pb.FromService_Drain{Drain: &pb.Drain{Reason: "the service is about to stop"}}})
+			err = a.stream.SendMsg(&pb.FromService{Frame: &pb.FromService_Drain{Drain: &pb.Drain{Reason: "the service is about to stop"}}})
 			if err == nil && a.alone() { // the member has nowhere to go, and would stay to the end
-				return a.rest(out, drained())
+				return a.rest(drained())
 			}
 		case err = <-end:
 			if !errors.Is(err, io.EOF) {
-				return a.rest(out, err)
+				return a.rest(err)
 			}
 			end, err = nil, nil // it listens on
 		case <-changed:
@@ -242,11 +237,11 @@ func (a *attendance) serve(ctx context.Context) error {
 }
 
 // rest sends the answers that wait, and ends with a mistake of the member's.
-func (a *attendance) rest(out *outlet, end error) error {
+func (a *attendance) rest(end error) error {
 	for {
 		select {
 		case answer := <-a.answers:
-			if err := out.send(answer); err != nil {
+			if err := a.stream.SendMsg(answer); err != nil {
 				return err
 			}
 		default:
@@ -256,27 +251,23 @@ func (a *attendance) rest(out *outlet, end error) error {
 }
 
 // begin sends what comes first, and gives the standing that it tells of.
-func (a *attendance) begin(ctx context.Context, out *outlet, w *Watcher) (told standing, err error) {
+func (a *attendance) begin(ctx context.Context, w *Watcher) (told standing, err error) {
 	at := callerOf(ctx)
 	hello := &pb.Welcome{TtlMax: uint32(limit.DiscoveryTTL / time.Second), SealedMax: limit.DiscoverySealed, Service: a.cfg.Name}
 	if at.IsValid() {
 		hello.ObservedIp, hello.ObservedPort = at.Addr().AsSlice(), uint32(at.Port())
 	}
-	if err := out.send(&pb.FromService{Frame: &pb.FromService_Welcome{Welcome: hello}}); err != nil {
+	if err := a.stream.SendMsg(&pb.FromService{Frame: &pb.FromService_Welcome{Welcome: hello}}); err != nil {
 		return told, err
 	}
 	// Before the snapshot is drawn: what it lacks was not there by then.
 	a.standing.look()
 	now, _ := a.standing.current()
 	told.settled = now.settled
-	all := w.Snapshot(nativeSnapshot)
-	for _, piece := range all.Pieces {
-		if err := out.send(raw(piece)); err != nil {
-			return told, err
-		}
+	if err := a.sendSnapshot(a.stream, w, nativeSnapshot); err != nil {
+		return told, err
 	}
-	runtime.KeepAlive(all) // others may share it for as long as one still sends it
-	return told, out.send(&pb.FromService{Frame: &pb.FromService_Snapshot{Snapshot: &pb.Snapshot{Last: true, Settled: told.settled}}})
+	return told, a.stream.SendMsg(&pb.FromService{Frame: &pb.FromService_Snapshot{Snapshot: &pb.Snapshot{Last: true, Settled: told.settled}}})
 }
 
 // nativeSnapshot is the cluster in pieces, removals that are remembered included:

@@ -181,6 +181,7 @@ func (s *Service) readings() tell.DiscoveryReadings {
 		Bytes:       counts(func(_, _ int, n int64) float64 { return float64(n) }),
 		Watchers:    func() float64 { return float64(s.watchers.Load()) },
 		Connections: func() float64 { return float64(s.connections.Load()) },
+		Unread:      func() float64 { return float64(s.unread.Load()) },
 		CertificateEnd: func() float64 {
 			if !s.serving() {
 				return 0

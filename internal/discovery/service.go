@@ -3,6 +3,7 @@
 package discovery
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -36,6 +37,8 @@ type Options struct {
 	Reg *prometheus.Registry
 	// Etcd opens a store over a board, which counts what it does; nil: this program has none.
 	Etcd func(ctx context.Context, c EtcdConfig, b *Board, t *tell.DiscoveryStore) (Store, error)
+
+	patience time.Duration // of tests; 0: limit.DiscoveryPatience
 }
 
 // Service is a discovery service: the two protocols over one store, the landing
@@ -59,8 +62,13 @@ type Service struct {
 	grpc     *grpc.Server
 	work     *run.Group // of calls: what sends and receives beside their handlers
 
+	codec    codec
+	mark     []byte        // empty, and large enough for gRPC to count who refers to it
+	patience time.Duration // with a caller that does not read
+
 	most        int // connections, by the descriptors that there are
 	watchers    atomic.Int64
+	unread      atomic.Int64 // bytes of answers
 	connections atomic.Int64
 	draining    chan struct{} // closed when the drain begins
 	drainOnce   sync.Once
@@ -74,6 +82,7 @@ func New(cfg Config, opt Options) *Service {
 	files := port.Descriptors()
 	s := &Service{
 		most: max(1, files-port.Reserve(files)), cfg: cfg, opt: opt, log: opt.Log, began: time.Now(), callers: newCallers(limit.DiscoveryCallers, cfg.rates),
+		codec: newCodec(), mark: make([]byte, 0, 2<<10), patience: cmp.Or(opt.patience, limit.DiscoveryPatience),
 		board: NewBoard(cfg.limits.board()), draining: make(chan struct{}), ready: make(chan struct{}),
 	}
 	s.callers.draining = s.draining
@@ -97,7 +106,8 @@ func (s *Service) Admin() string { return s.adminAt }
 // newServer makes the gRPC server. Everything that a caller may take has a bound.
 func (s *Service) newServer() *grpc.Server {
 	srv := grpc.NewServer(
-		grpc.ForceServerCodecV2(newCodec()),
+		grpc.ForceServerCodecV2(s.codec),
+		grpc.Creds(newLines()),
 		grpc.MaxRecvMsgSize(limit.DiscoveryMessage),
 		grpc.MaxHeaderListSize(limit.DiscoveryHeader),
 		grpc.MaxConcurrentStreams(limit.DiscoveryStreams),
@@ -156,61 +166,57 @@ func (s *Service) CountReload(err error) {
 	s.metrics.Reloads.WithLabelValues(tell.Outcome(code)).Inc()
 }
 
-type callerKey struct{}
-
-// callerOf is who makes a call.
-func callerOf(ctx context.Context) netip.AddrPort {
-	at, _ := ctx.Value(callerKey{}).(netip.AddrPort)
-	return at
-}
-
 // admit says who calls, and waits for his turn.
 func (s *Service) admit(ctx context.Context, method string) (context.Context, error) {
 	var at netip.AddrPort
+	var over known
 	if p, ok := peer.FromContext(ctx); ok {
 		at = addrOf(p.Addr)
+		over, _ = p.AuthInfo.(known)
 	}
 	md, _ := metadata.FromIncomingContext(ctx)
 	at = realCaller(at, s.settings.Load().proxies, forwarded{realIP: md.Get("x-real-ip"), chain: md.Get("x-forwarded-for")})
-	return context.WithValue(ctx, callerKey{}, at), s.callers.turn(ctx, at.Addr(), costOf(method))
+	return context.WithValue(ctx, calledKey{}, &called{from: at, over: over.greeted}), s.callers.turn(ctx, at.Addr(), costOf(method))
 }
 
 func (s *Service) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 	ctx, err := s.admit(ctx, info.FullMethod)
-	var out any
 	if err == nil {
 		err = readable(req)
 	}
+	var out any
 	if err == nil {
-		out, err = next(ctx, req)
+		out, err = s.answer(ctx, req, next)
 	}
 	s.count(path.Base(info.FullMethod), err)
 	return out, statusOf(err)
 }
 
+// answer has a unary call answered. The answer counts before anything is done for it.
+func (s *Service) answer(ctx context.Context, req any, next grpc.UnaryHandler) (any, error) {
+	c := callOf(ctx)
+	release, err := s.claim(c.from.Addr(), limit.DiscoveryAnswer)
+	if err != nil {
+		return nil, err
+	}
+	out, err := next(ctx, req)
+	if err == nil {
+		out, err = s.reply(c, out, release)
+	}
+	if err != nil {
+		release()
+		return nil, err
+	}
+	return out, nil
+}
+
 func (s *Service) streamed(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
 	ctx, err := s.admit(stream.Context(), info.FullMethod)
 	if err == nil {
-		err = next(srv, calledStream{stream, ctx})
+		err = s.followed(ctx, stream, func(c calledStream) error { return next(srv, c) })
 	}
 	s.count(path.Base(info.FullMethod), err)
 	return statusOf(err)
-}
-
-// calledStream is a stream that knows who called.
-type calledStream struct {
-	grpc.ServerStream
-	ctx context.Context
-}
-
-func (c calledStream) Context() context.Context { return c.ctx }
-
-// RecvMsg implements grpc.ServerStream.
-func (c calledStream) RecvMsg(m any) error {
-	if err := c.ServerStream.RecvMsg(m); err != nil {
-		return err
-	}
-	return readable(m)
 }
 
 // count counts a call by what became of it. A caller who went is no fault.

@@ -5,7 +5,6 @@ package discovery
 import (
 	"context"
 	"math"
-	"runtime"
 	"time"
 
 	"google.golang.org/grpc"
@@ -143,19 +142,17 @@ func (o older) List(ctx context.Context, r *sdr.ListRequest) (*sdr.ListResponse,
 	if err != nil {
 		return nil, err
 	}
-	out, size := &sdr.ListResponse{}, 0
-	for _, m := range o.s.board.List(id) {
-		if size += len(affiliate(m)); size > limit.DiscoveryList {
-			return nil, fault.New(fault.CodeLimit, "the cluster is not listed").Whyf("it has more than the %d bytes that fit into an answer", limit.DiscoveryList).
-				Hint("watch it: its first answers are all of it")
-		}
-		a := &sdr.Affiliate{Id: m.ID, Data: m.Lease.Data}
-		for _, e := range m.Lease.Endpoints {
-			a.Endpoints = append(a.Endpoints, e.Blob)
-		}
-		out.Affiliates = append(out.Affiliates, a)
+	all, err := o.s.board.Rendered(id, olderSnapshot, o.s.claims(ctx))
+	if err != nil || all == nil {
+		return &sdr.ListResponse{}, err
 	}
-	return out, nil
+	if all.size() > limit.DiscoveryList {
+		all.Done()
+		return nil, fault.New(fault.CodeLimit, "the cluster is not listed").Whyf("it has more than the %d bytes that fit into an answer", limit.DiscoveryList).
+			Hint("watch it: its first answers are all of it")
+	}
+	callOf(ctx).list = all // a ListResponse as bytes, which Watch gives, too
+	return &sdr.ListResponse{}, nil
 }
 
 // Watch gives a cluster, and then what changes in it.
@@ -165,30 +162,22 @@ func (o older) Watch(r *sdr.WatchRequest, stream grpc.ServerStreamingServer[sdr.
 	if err != nil {
 		return err
 	}
-	w, end, err := o.s.watch(ctx, id)
-	if err != nil {
-		return err
-	}
-	defer end()
+	w := o.s.board.Watch(id)
+	defer w.Close()
 	settings := o.s.settings.Load()
 	if err := o.s.settled(ctx); err != nil {
 		return err
 	}
-	out := newOutlet(stream, o.s.work, w)
-	all := w.Snapshot(olderSnapshot)
-	for _, piece := range all.Pieces {
-		if err := out.send(raw(piece)); err != nil {
-			return err
-		}
+	if err := o.s.sendSnapshot(stream, w, olderSnapshot); err != nil {
+		return err
 	}
-	runtime.KeepAlive(all) // others may share it for as long as one still sends it
 	for {
 		changes, changed, err := w.since()
 		if err != nil {
 			return err
 		}
 		for _, m := range olderChanges(changes) {
-			if err := out.send(raw(m)); err != nil {
+			if err := stream.SendMsg(raw(m)); err != nil {
 				return err
 			}
 		}

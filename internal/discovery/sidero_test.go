@@ -202,7 +202,7 @@ func TestOlderRefusalsOnTheWire(t *testing.T) {
 	})
 	c, ctx := r.older(), runtest.Within(t)
 	// Bytes that generated code would not send: no UTF-8, and no message at all.
-	bare := r.dial(nil, grpc.WithDefaultCallOptions(grpc.ForceCodecV2(newCodec())))
+	bare := r.dial(nil, grpc.WithDefaultCallOptions(grpc.ForceCodecV2(rawCodec{newCodec()})))
 	for _, text := range []string{"\x0a\x01\xff", "\xff\xff\xff"} {
 		for _, method := range []string{"Hello", "AffiliateUpdate", "AffiliateDelete", "List"} {
 			err := bare.Invoke(ctx, "/sidero.discovery.server.Cluster/"+method, raw(text), &sdr.HelloResponse{})

@@ -122,7 +122,7 @@ func (c *callers) queue(a netip.Addr) (leave func(), err error) {
 		return nil, fault.New(fault.CodeLimit, "the call is not taken").Whyf("%d calls wait, which is the bound", n-1).
 			Hint("call again later, or use another service")
 	}
-	release, err := c.hold(a, holdWait, limit.DiscoveryWaiting, limit.DiscoveryAllWaiting)
+	release, err := c.hold(a, holdWait, 1, limit.DiscoveryWaiting, limit.DiscoveryAllWaiting)
 	if err != nil {
 		c.waiting.Add(-1)
 		return nil, err

@@ -52,42 +52,65 @@ func (w *Watcher) Close() {
 // that are remembered (a watcher may know the member from before); Next goes on
 // from there. It is rendered at most once for each state however many ask at
 // once, while changes go on. In a large cluster it may be a few changes old, so
-// that a crowd during churn shares one; the first Next brings what it lacks.
-func (w *Watcher) Snapshot(render func([]Listing) [][]byte) *Rendered {
+// that a crowd during churn shares one; the first Next brings what it lacks. Where
+// there is no room for another one, it may be as old as Next goes back. Done must
+// follow.
+func (w *Watcher) Snapshot(render func([]Listing) [][]byte, claim Claim) (*Rendered, error) {
 	c := w.c
-	if r := w.shared(); r != nil {
-		return r
+	few := func() uint64 { return uint64(min(len(c.log)/2, len(c.members)/limit.DiscoverySnapshotShare)) }
+	r, err := c.snapshot(few, render, claim)
+	if err != nil {
+		if r = c.shared(func() uint64 { return uint64(len(c.log)) }); r == nil || r.use(claim) != nil {
+			return nil, err
+		}
 	}
-	c.drawing.Lock()
-	defer c.drawing.Unlock()
-	if r := w.shared(); r != nil {
-		return r
-	}
-	c.mu.RLock()
-	r, all := &Rendered{seq: c.seq}, c.all()
-	c.mu.RUnlock()
-	r.Pieces = render(inOrder(all))
-	c.mu.Lock()
-	c.rendered = weak.Make(r)
-	c.mu.Unlock()
 	w.seen = r.seq
-	return r
+	return r, nil
 }
 
-// shared is the snapshot that others hold, if it is new enough; nil otherwise.
-func (w *Watcher) shared() *Rendered {
-	c := w.c
+// Rendered is the whole cluster as bytes, as it is now; nil where there is none. Done
+// must follow.
+func (b *Board) Rendered(id Cluster, render func([]Listing) [][]byte, claim Claim) (*Rendered, error) {
+	c := b.find(id, false)
+	if c == nil {
+		return nil, nil
+	}
+	return c.snapshot(func() uint64 { return 0 }, render, claim)
+}
+
+// snapshot is a rendering that has missed at most so many changes.
+func (c *cluster) snapshot(most func() uint64, render func([]Listing) [][]byte, claim Claim) (*Rendered, error) {
+	r := c.shared(most)
+	if r == nil {
+		c.drawing.Lock()
+		defer c.drawing.Unlock()
+		r = c.shared(most)
+	}
+	if r == nil {
+		c.mu.RLock()
+		all := c.all()
+		r = &Rendered{seq: c.seq}
+		c.mu.RUnlock()
+		r.Pieces = render(inOrder(all))
+		c.mu.Lock()
+		c.rendered = weak.Make(r)
+		c.mu.Unlock()
+	}
+	if err := r.use(claim); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// shared is the last rendering, if somebody has it still and it missed at most so many
+// changes; nil otherwise.
+func (c *cluster) shared(most func() uint64) *Rendered {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	r := c.rendered.Value()
-	if r == nil {
-		return nil
+	if r := c.rendered.Value(); r != nil && c.seq-r.seq <= most() {
+		return r
 	}
-	if missed := c.seq - r.seq; missed > uint64(min(len(c.log)/2, len(c.members)/limit.DiscoverySnapshotShare)) {
-		return nil
-	}
-	w.seen = r.seq
-	return r
+	return nil
 }
 
 // Next waits for changes and returns each member that changed since the last

@@ -92,6 +92,13 @@ const (
 	// DiscoveryList bounds the answer of the older protocol's List, which cannot be split:
 	// what our own nodes take. A request of a few bytes must not cost more.
 	DiscoveryList = FinderMessage
+	// DiscoveryUnread bounds the bytes of answers that callers have not read yet, beside
+	// what watches hold; one address may have the DiscoveryShare-th part: two of the
+	// largest lists. DiscoveryAnswer is what one counts as beside a list's bytes: gRPC's
+	// stream and a message of some bytes.
+	DiscoveryUnread, DiscoveryAnswer = 256 << 20, 4 << 10
+	// DiscoveryPart is the least that a caller must take of a message in DiscoveryPatience.
+	DiscoveryPart = 64 << 10
 	// DiscoveryInFlight bounds the answers to a member's entries that wait to be sent;
 	// beyond it none of its frames is read.
 	DiscoveryInFlight = 8
@@ -210,6 +217,9 @@ const (
 	// DiscoveryBegin bounds a connection's way to its first call, and an attending
 	// member's to its proof.
 	DiscoveryBegin = 10 * time.Second
+	// DiscoveryPatience is how long a caller may leave an answer unread, or a part of
+	// DiscoveryPart bytes, before its connection is ended.
+	DiscoveryPatience = time.Minute
 	// DiscoveryPing is how often a silent caller is asked whether it is there, and
 	// DiscoveryPong how long it may take to say so.
 	DiscoveryPing, DiscoveryPong = 30 * time.Second, 15 * time.Second

@@ -256,7 +256,9 @@ func contractWatch(t *testing.T, open Opener) {
 	w := b.Watch(native("").Cluster)
 	defer w.Close()
 	var first []discovery.Listing
-	w.Snapshot(func(all []discovery.Listing) [][]byte { first = all; return nil })
+	if _, err := w.Snapshot(func(all []discovery.Listing) [][]byte { first = all; return nil }, nil); err != nil {
+		t.Fatal(err)
+	}
 	if !slices.Equal(ids(first), []string{"0"}) {
 		t.Fatalf("the first answer is %q", ids(first))
 	}

@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package discovery
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/mem"
+
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/limit"
+)
+
+// gRPC keeps what was sent to a caller who does not read until the stream or the
+// connection ends, long after the handler has returned. So an answer counts, and a watch
+// holds its place, until gRPC has let go of the message; and a caller that takes nothing
+// of a message for Service.patience loses its connection.
+
+// sending is a message that gRPC has not let go of yet. Behind each part of it stands a
+// mark, a buffer without bytes. gRPC frees the mark (see Put) once the part is written,
+// or given up together with the stream.
+type sending struct {
+	s     *Service
+	to    *greeted
+	data  mem.BufferSlice
+	end   func() // called once, when gRPC has let go of everything, or the connection is gone
+	marks atomic.Int32
+	moved atomic.Bool // since look was called last
+	ended atomic.Bool
+	timer *time.Timer
+}
+
+// packed are the parts of a message that is bytes already, and that many callers share.
+type packed [][]byte
+
+// newSending makes a message ready to be sent.
+func (s *Service) newSending(v any, to *greeted, end func()) (*sending, error) {
+	m := &sending{s: s, to: to, end: end}
+	switch v := v.(type) {
+	case raw:
+		m.split(v)
+	case packed:
+		for _, part := range v {
+			m.split(part)
+		}
+	default:
+		data, err := s.codec.Marshal(v)
+		if err != nil {
+			return nil, err
+		}
+		for _, part := range data {
+			m.add(part)
+		}
+	}
+	if len(m.data) == 0 {
+		m.add(mem.SliceBuffer(nil)) // an empty message is sent, too
+	}
+	m.timer = time.AfterFunc(s.patience, m.look)
+	return m, nil
+}
+
+// split adds parts that are small enough to tell a slow caller from one that does not read.
+func (m *sending) split(b []byte) {
+	for len(b) > limit.DiscoveryPart {
+		m.add(mem.SliceBuffer(b[:limit.DiscoveryPart]))
+		b = b[limit.DiscoveryPart:]
+	}
+	m.add(mem.SliceBuffer(b))
+}
+
+func (m *sending) add(part mem.Buffer) {
+	m.marks.Add(1)
+	m.data = append(m.data, part, mem.NewBuffer(&m.s.mark, m))
+}
+
+// Get implements mem.BufferPool. Nobody calls it.
+func (m *sending) Get(n int) *[]byte {
+	b := make([]byte, n)
+	return &b
+}
+
+// Put implements mem.BufferPool: gRPC has let go of a part.
+func (m *sending) Put(*[]byte) {
+	m.moved.Store(true)
+	if m.marks.Add(-1) == 0 {
+		m.over()
+	}
+}
+
+// over ends the wait for gRPC to let go.
+func (m *sending) over() {
+	if !m.ended.Swap(true) {
+		m.timer.Stop()
+		m.end()
+	}
+}
+
+// look ends the connection if nothing of the message was taken since the last look. The
+// connection of a trusted proxy carries the calls of others and stays: what its caller
+// does not read goes on counting.
+func (m *sending) look() {
+	switch {
+	case m.ended.Load():
+	case m.to.closed.Load():
+		m.over() // gRPC frees nothing of a connection that is gone
+	case m.moved.Swap(false), within(m.s.settings.Load().proxies, addrOf(m.to.RemoteAddr()).Addr()):
+		m.timer.Reset(m.s.patience)
+	default:
+		m.s.deaf(m.to)
+		m.over()
+	}
+}
+
+// deaf ends the connection of a caller that does not read.
+func (s *Service) deaf(to *greeted) {
+	s.metrics.Unread.Inc()
+	s.log.Debug("connection ended: its answers are not read", "peer", to.RemoteAddr(), "for", s.patience)
+	to.cut()
+}
+
+// claim counts bytes that wait to be read with the address that asked for them.
+func (s *Service) claim(from netip.Addr, n int) (release func(), err error) {
+	if all := s.unread.Add(int64(n)); all > limit.DiscoveryUnread && all > int64(n) {
+		s.unread.Add(int64(-n))
+		return nil, fault.New(fault.CodeLimit, "the answer is not given").
+			Whyf("callers have not read %d bytes of earlier answers, and %d is the bound", all-int64(n), limit.DiscoveryUnread).
+			Hint("try again in a minute").After(time.Minute)
+	}
+	leave, err := s.callers.hold(from, holdUnread, n, limit.DiscoveryUnread/limit.DiscoveryShare, limit.DiscoveryUnread)
+	if err != nil {
+		s.unread.Add(int64(-n))
+		return nil, err
+	}
+	return func() {
+		leave()
+		s.unread.Add(int64(-n))
+	}, nil
+}
+
+// claims claims for who makes a call.
+func (s *Service) claims(ctx context.Context) Claim {
+	return func(n int) (func(), error) { return s.claim(callerOf(ctx).Addr(), n) }
+}
+
+// called is one call: who makes it, over which connection, and what it is answered with.
+type called struct {
+	from netip.AddrPort
+	over *greeted  // nil in tests without a connection
+	list *Rendered // in place of the message, where the answer is packed already
+}
+
+type calledKey struct{}
+
+func callOf(ctx context.Context) *called {
+	if c, ok := ctx.Value(calledKey{}).(*called); ok {
+		return c
+	}
+	return &called{}
+}
+
+// callerOf is who makes a call.
+func callerOf(ctx context.Context) netip.AddrPort { return callOf(ctx).from }
+
+// reply makes the answer of a unary call ready to be sent.
+func (s *Service) reply(c *called, v any, end func()) (*sending, error) {
+	if c.list == nil {
+		return s.newSending(v, c.over, end)
+	}
+	return s.newSending(packed(c.list.Pieces), c.over, func() {
+		c.list.Done()
+		end()
+	})
+}
+
+// calledStream is a stream that knows the call.
+type calledStream struct {
+	grpc.ServerStream
+	s   *Service
+	ctx context.Context
+}
+
+func (c calledStream) Context() context.Context { return c.ctx }
+
+// RecvMsg implements grpc.ServerStream.
+func (c calledStream) RecvMsg(m any) error {
+	if err := c.ServerStream.RecvMsg(m); err != nil {
+		return err
+	}
+	return readable(m)
+}
+
+// SendMsg implements grpc.ServerStream. It returns when gRPC has let go of the message:
+// so of each stream one message is in memory, and the call lasts until it was read.
+func (c calledStream) SendMsg(v any) error {
+	gone := make(chan struct{})
+	m, err := c.s.newSending(v, callOf(c.ctx).over, func() { close(gone) })
+	if err != nil {
+		return err
+	}
+	if err := c.ServerStream.SendMsg(m); err != nil {
+		m.over()
+		return err
+	}
+	select {
+	case <-gone:
+		return nil
+	case <-c.ctx.Done():
+		m.over()
+		return context.Cause(c.ctx)
+	}
+}
+
+// followed calls a handler of a stream, which has a place until it returns.
+func (s *Service) followed(ctx context.Context, stream grpc.ServerStream, handle func(calledStream) error) error {
+	leave, err := s.follow(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	return handle(calledStream{stream, s, ctx})
+}
+
+// sendSnapshot sends a whole cluster as bytes.
+func (s *Service) sendSnapshot(stream grpc.ServerStream, w *Watcher, render func([]Listing) [][]byte) error {
+	all, err := w.Snapshot(render, s.claims(stream.Context()))
+	if err != nil {
+		return err
+	}
+	defer all.Done()
+	for _, piece := range all.Pieces {
+		if err := stream.SendMsg(raw(piece)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lines are gRPC's credentials of a connection, by which a call finds the connection.
+// Whatever else there is to be agreed on was done when it was greeted.
+type lines struct {
+	credentials.TransportCredentials
+}
+
+func newLines() lines { return lines{insecure.NewCredentials()} }
+
+// ServerHandshake implements credentials.TransportCredentials.
+func (lines) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	to, _ := conn.(*greeted)
+	return conn, known{to}, nil
+}
+
+type known struct{ *greeted }
+
+// AuthType implements credentials.AuthInfo.
+func (known) AuthType() string { return "known" }

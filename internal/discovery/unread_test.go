@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package discovery
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"google.golang.org/grpc/codes"
+
+	"github.com/tombolo-io/tombolo/api/v1alpha1"
+	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/roster"
+	"github.com/tombolo-io/tombolo/internal/runtest"
+	pb "github.com/tombolo-io/tombolo/proto/discovery"
+	sdr "github.com/tombolo-io/tombolo/proto/sidero"
+)
+
+const (
+	methodHello, methodList = "/sidero.discovery.server.Cluster/Hello", "/sidero.discovery.server.Cluster/List"
+	methodWatch             = "/sidero.discovery.server.Cluster/Watch"
+	methodAttend            = "/tombolo.discovery.v1.Discovery/Attend"
+)
+
+// fill makes a cluster that is as large as the service takes by default.
+func (r *rig) fill(id string) {
+	r.t.Helper()
+	for i := range limit.DiscoveryMembers {
+		u := roster.Update{Data: fmt.Appendf(nil, "%0*d", limit.DiscoveryData, i), TTL: long, Most: limit.DiscoveryEndpoints}
+		for e := range limit.DiscoveryEndpoints {
+			u.Endpoints = append(u.Endpoints, fmt.Appendf(nil, "%0*d", limit.DiscoveryEndpoint, e))
+		}
+		if err := r.store.Update(context.Background(), Place{Cluster{Sidero, id}, fmt.Sprint(i)}, u); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+}
+
+func unboundRates(c *v1alpha1.DiscoveryConfig) {
+	many := 1_000_000
+	c.Rates.PerSecond, c.Rates.Burst = &many, &many
+}
+
+// calls is how many calls of a method had an outcome.
+func (r *rig) calls(method, outcome string) int {
+	r.t.Helper()
+	var m dto.Metric
+	if err := r.metrics.Calls.WithLabelValues(method, outcome).Write(&m); err != nil {
+		r.t.Fatal(err)
+	}
+	return int(m.GetCounter().GetValue())
+}
+
+// TestUnreadListsAreShared: however many callers leave List's answer unread, it is in
+// memory once.
+func TestUnreadListsAreShared(t *testing.T) {
+	const calls = 150
+	r := serve(t, unboundRates)
+	r.fill("c")
+	before := heap()
+	d := r.deaf(0)
+	for range calls {
+		d.call(methodList, &sdr.ListRequest{ClusterId: "c"})
+	}
+	runtest.Eventually(t, "all are answered", func() bool { return r.calls("List", "ok") == calls })
+	if grown := heap() - before; grown > 16<<20 {
+		t.Errorf("%d unread answers take %d bytes", calls, grown)
+	}
+}
+
+// TestUnreadListsAreBounded: where each has another content, which no two share.
+func TestUnreadListsAreBounded(t *testing.T) {
+	const calls = 30
+	r := serve(t, unboundRates)
+	r.fill("c")
+	before := heap()
+	d, c := r.deaf(0), r.older()
+	for i := range calls {
+		d.call(methodList, &sdr.ListRequest{ClusterId: "c"})
+		runtest.Eventually(t, "it is answered", func() bool { return r.calls("List", "ok")+r.calls("List", "limit_reached") == i+1 })
+		mustUpdate(t, c, affiliateUpdate("0", fmt.Sprint(i)))
+	}
+	most := int64(limit.DiscoveryUnread / limit.DiscoveryShare)
+	if grown, n := heap()-before, r.calls("List", "ok"); grown > most+most/4 || n < 2 || n == calls {
+		t.Errorf("%d answers are unread, and take %d bytes", n, grown)
+	}
+	if n := r.unread.Load(); n > most || n < most/2 {
+		t.Errorf("%d bytes count as unread", n)
+	}
+	d.hear()
+	runtest.Eventually(t, "they are read", func() bool {
+		done, _ := d.ended("0")
+		return done == r.calls("List", "ok") && r.unread.Load() == 0 && r.callers.held() <= 2
+	})
+	if n, _ := d.ended("8"); n != r.calls("List", "limit_reached") {
+		t.Errorf("%d calls were refused as exhausted", n)
+	}
+	if _, err := c.List(runtest.Within(t), &sdr.ListRequest{ClusterId: "d"}); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestSmallUnreadAnswersAreBounded: streams cost memory, too, for as long as they have
+// not ended.
+func TestSmallUnreadAnswersAreBounded(t *testing.T) {
+	const most = limit.DiscoveryUnread / limit.DiscoveryShare / limit.DiscoveryAnswer
+	r := serve(t, unboundRates)
+	for n := 0; n <= most; {
+		d := r.deaf(0)
+		for range limit.DiscoveryStreams {
+			d.call(methodHello, &sdr.HelloRequest{ClusterId: "c"})
+		}
+		n += limit.DiscoveryStreams
+		runtest.Eventually(t, "they are answered", func() bool { return r.calls("Hello", "ok")+r.calls("Hello", "limit_reached") == n })
+	}
+	if n := r.calls("Hello", "ok"); n != most {
+		t.Errorf("%d unread answers are kept, want %d", n, most)
+	}
+	_, err := r.older().Hello(runtest.Within(t), &sdr.HelloRequest{ClusterId: "c"})
+	wantCode(t, err, codes.ResourceExhausted, "bytes of earlier answers")
+}
+
+// TestWhoDoesNotReadLosesTheConnection: whichever answer it is that is not read, and
+// whether HTTP/2 or TCP holds it back.
+func TestWhoDoesNotReadLosesTheConnection(t *testing.T) {
+	serveImpatient := func(t *testing.T) *rig {
+		r := serveWith(t, Options{patience: 100 * time.Millisecond}, unboundRates)
+		r.fill("c")
+		return r
+	}
+	for name, call := range map[string]func(*deaf){
+		"List":   func(d *deaf) { d.call(methodList, &sdr.ListRequest{ClusterId: "c"}) },
+		"Hello":  func(d *deaf) { d.call(methodHello, &sdr.HelloRequest{ClusterId: "c"}) },
+		"Watch":  func(d *deaf) { d.call(methodWatch, &sdr.WatchRequest{ClusterId: "c"}) },
+		"Attend": func(d *deaf) { d.call(methodAttend, &pb.FromMember{}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := serveImpatient(t)
+			d := r.deaf(0)
+			call(d)
+			runtest.Eventually(t, "the connection is ended", func() bool {
+				_, over := d.ended("")
+				return over != nil
+			})
+			runtest.Eventually(t, "nothing is left", func() bool {
+				return r.unread.Load() == 0 && r.watchers.Load() == 0 && r.callers.held() == 0 && r.connections.Load() == 0
+			})
+			if _, body, _ := get(t, r.connect("tcp", r.Admin()), "/metrics"); !strings.Contains(body, "tombolo_discovery_unread_connections_total 1\n") {
+				t.Error("it is not counted")
+			}
+		})
+	}
+	t.Run("TCP", func(t *testing.T) {
+		r := serveImpatient(t)
+		d := r.deaf(1 << 30)
+		d.mu.Lock() // it reads no more
+		defer d.mu.Unlock()
+		runtest.Eventually(t, "the connection is ended", func() bool {
+			if r.connections.Load() == 0 {
+				return true
+			}
+			d.write(methodList, &sdr.ListRequest{ClusterId: "c"}) // until the kernel takes no more
+			return false
+		})
+		runtest.Eventually(t, "nothing is left", func() bool { return r.unread.Load() == 0 && r.callers.held() == 0 })
+	})
+}
+
+// TestWhoReadsSlowlyStays, and so does a proxy's connection.
+func TestWhoReadsSlowlyStays(t *testing.T) {
+	r := serve(t, nil)
+	for name, c := range map[string]struct {
+		proxies []string
+		takes   bool
+		stays   bool
+	}{
+		"reads nothing":              {},
+		"reads slowly":               {takes: true, stays: true},
+		"reads nothing over a proxy": {proxies: []string{"127.0.0.1"}, stays: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			raw := r.raw
+			raw.TrustedProxies = c.proxies
+			r.Reload(r.valid(raw))
+			to := &greeted{Conn: r.connect("tcp", r.Admin())}
+			ended := false
+			m, err := r.newSending(packed{make([]byte, 3*limit.DiscoveryPart)}, to, func() { ended = true })
+			if err != nil {
+				t.Fatal(err)
+			}
+			m.timer.Stop()
+			if c.takes {
+				m.data[1].Free()
+			}
+			m.look()
+			m.timer.Stop()
+			if ended == c.stays {
+				t.Fatalf("it is ended: %v", ended)
+			}
+			if c.takes {
+				m.look()
+				if !ended {
+					t.Error("it may stop after its first part")
+				}
+			}
+		})
+	}
+}
