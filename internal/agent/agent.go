@@ -194,7 +194,8 @@ func (a *Agent) prepare(ctx context.Context) error {
 	return a.join(ctx, me, *line)
 }
 
-// join enrols and repeats while no hub can be reached; a refusal is final.
+// join enrols and repeats while no hub can be reached, or has too much to do; another
+// refusal is final.
 func (a *Agent) join(ctx context.Context, me *enrol.Identity, line trust.Join) error {
 	if me == nil {
 		var err error
@@ -215,7 +216,7 @@ func (a *Agent) join(ctx context.Context, me *enrol.Identity, line trust.Join) e
 			a.log.Info("joined", "identity", joined.Who.URI(), "certificateEnd", joined.Cert.NotAfter)
 			return nil
 		}
-		if !fault.Has(err, fault.CodeHubAway) {
+		if !fault.Has(err, fault.CodeHubAway) && !fault.Has(err, fault.CodeLimit) {
 			return err
 		}
 		a.metrics.Connects.WithLabelValues(outcome(fault.From(err))).Inc()
@@ -229,6 +230,7 @@ func (a *Agent) join(ctx context.Context, me *enrol.Identity, line trust.Join) e
 func (a *Agent) pause(ctx context.Context, try int, what string, cause error) error {
 	wait := run.Backoff(try, limit.BackoffMost, mathrand.Float64())
 	f := fault.From(cause)
+	wait = max(wait, f.Again)
 	if f.Code == fault.CodeCertRevoked {
 		wait = run.Backoff(try, limit.AttachRefused, mathrand.Float64())
 		a.log.Error("this agent was revoked: the hub does not let it in any more", tell.AttrCode, f.Code, tell.AttrReason, f.Explain(),

@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/admin"
@@ -145,7 +146,7 @@ func (c Client) askOne(ctx context.Context, hub, path string, body any, cfg *tls
 	if res.StatusCode != http.StatusOK {
 		var f admin.FaultBody
 		if json.Unmarshal(text, &f) == nil && f.Code != "" {
-			return answer, f.Fault()
+			return answer, f.Fault().After(retryAfter(res.Header))
 		}
 		return answer, fault.Newf(fault.CodeHubAway, "%s answered %s", hub, res.Status).Whyf("it does not seem to be a hub")
 	}
@@ -153,6 +154,15 @@ func (c Client) askOne(ctx context.Context, hub, path string, body any, cfg *tls
 		return answer, fault.Newf(fault.CodeHubAway, "the answer of %s cannot be read", hub).Because(err)
 	}
 	return answer, nil
+}
+
+// retryAfter is when a refused request is worth another try; 0 if the hub does not say.
+func retryAfter(h http.Header) time.Duration {
+	seconds, err := strconv.ParseUint(h.Get("Retry-After"), 10, 16)
+	if err != nil {
+		return 0
+	}
+	return min(time.Duration(seconds)*time.Second, limit.AttachRefused)
 }
 
 // HubFault codes a failure to reach a hub; what the verification of its

@@ -68,7 +68,8 @@ func (k Keeper) Renew(ctx context.Context) (again time.Duration) {
 		return 0
 	}
 	f := fault.From(err)
-	if again = RenewRetry(k.Client.Now(), me.Cert.NotAfter); f.Code == fault.CodeCertRevoked {
+	again = max(RenewRetry(k.Client.Now(), me.Cert.NotAfter), f.Again)
+	if f.Code == fault.CodeCertRevoked {
 		again = limit.AttachRefused // nothing will become of it soon
 	}
 	log.Warn("certificate not renewed", tell.AttrCode, f.Code, tell.AttrReason, f.Explain(), "certificateEnd", me.Cert.NotAfter, "retryIn", again)

@@ -25,12 +25,28 @@ type holders struct {
 	refuse map[string]state.Holder // by identity
 }
 
-func (n *holders) know(rec state.Holder) {
+// learn takes over what the state knows of a name. It reads that itself, so that of two
+// changes the later one stands here, too.
+func (n *holders) learn(s *state.Store, identity string) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	rec, err := s.Holder(identity)
+	if err == nil {
+		n.put(rec)
+	}
+	return err
+}
+
+func (n *holders) set(rec state.Holder) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.put(rec)
+}
+
+func (n *holders) put(rec state.Holder) {
 	if rec.Before.IsZero() && rec.Revoked.IsZero() {
 		return
 	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
 	if n.refuse == nil {
 		n.refuse = map[string]state.Holder{}
 	}
@@ -61,6 +77,7 @@ func (h *Hub) enrolAs(role id.Role, use state.Use, key crypto.PublicKey, peer st
 	var leaf *x509.Certificate
 	var rec state.Holder
 	use.TrustDomain = h.ca.TrustDomain()
+	use.Again = h.mayRenew
 	use.Issue = func(identity string) (_ state.Holder, err error) {
 		who, err := id.ParseURI(identity)
 		if err != nil {
@@ -78,12 +95,16 @@ func (h *Hub) enrolAs(role id.Role, use state.Use, key crypto.PublicKey, peer st
 	}
 	h.clusters.add(cluster)
 	// An earlier holder of the name may not renew any more.
-	if rec, err = h.state.Holder(rec.Identity); err != nil {
+	if err := h.holders.learn(h.state, rec.Identity); err != nil {
 		return admin.JoinAnswer{}, err
 	}
-	h.holders.know(rec)
 	h.log.Info(string(role)+" joined", tell.AttrCluster, cluster, attrOf(role), name, tell.AttrPeer, peer)
 	return h.joined(cluster, name, leaf), nil
+}
+
+// mayRenew is nil if an agent or a node may have another certificate now.
+func (h *Hub) mayRenew(identity string) error {
+	return h.renewals.take(identity, time.Now(), h.settings.Load().agentLife)
 }
 
 // nodeUse adds to a use of a token what a node asks for.
@@ -123,6 +144,9 @@ func recordOf(who id.Identity, leaf *x509.Certificate, keyHash string) state.Hol
 func (h *Hub) renewHolder(who id.Identity, shown time.Time, key crypto.PublicKey) (admin.JoinAnswer, error) {
 	keyHash, err := trust.KeyHash(key)
 	if err != nil {
+		return admin.JoinAnswer{}, err
+	}
+	if err := h.mayRenew(who.URI()); err != nil {
 		return admin.JoinAnswer{}, err
 	}
 	leaf, err := h.issueHolder(who, key)

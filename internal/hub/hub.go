@@ -59,6 +59,7 @@ type Hub struct {
 	sockets     *sockets
 	revoked     revocations
 	holders     holders
+	renewals    renewals
 	knocks      knocks
 	refusals    audit.Tally
 	clients     *tracked
@@ -166,7 +167,7 @@ func (h *Hub) loadState() error {
 		return err
 	}
 	for _, n := range holders {
-		h.holders.know(n)
+		h.holders.set(n)
 	}
 	return nil
 }

@@ -110,7 +110,9 @@ func (h *Hub) revokeHolder(r *http.Request, who id.Identity, unknown bool) (out 
 		return out, fault.Newf(fault.CodeNotFound, "this hub knows no %s", who).
 			Hint("'tombolo certificate list' shows who joined; --unknown revokes a name that was lost, as after a restore")
 	}
-	h.holders.know(rec)
+	if err := h.holders.learn(h.state, rec.Identity); err != nil {
+		return out, err
+	}
 	out.Revoked, out.Token = rec.Revoked, rec.Token
 	if out.Warning, err = h.stillOpen(rec.Token); err != nil {
 		return out, err

@@ -187,6 +187,12 @@ const (
 	// the same session: the agent may tell of the loss before the hub notices it, and
 	// the second one may go to the lost connection as well.
 	AskedAgain = 2
+	// RenewBurst is how many certificates an agent or a node gets at once, by renewals and
+	// by joins that repeat an earlier one: some restarts in a row.
+	RenewBurst = 10
+	// RenewKept bounds the identities that are remembered for that; who lacks least is
+	// forgotten first. 10,000 agents may renew within one period.
+	RenewKept = 16_384
 	// RevokedListed bounds the revoked identities that a status lists.
 	RevokedListed = 1_000
 	// AgentRecords bounds the agents that the hub remembers per cluster after they left.
@@ -319,6 +325,8 @@ const (
 	// ClientCertificate is the life of a CONNECT client's certificate:
 	// kube-apiserver loads it once and never again.
 	ClientCertificate = 365 * 24 * time.Hour
+	// RenewEvery is the time in which an agent or a node gets one more certificate.
+	RenewEvery = 30 * time.Second
 	// HubCertificate is the life of the hub's own certificate, made anew in memory.
 	HubCertificate = 7 * 24 * time.Hour
 	// Authority is the life of the hub's CA.

@@ -229,3 +229,34 @@ func TestARevokedNodeStaysOut(t *testing.T) {
 		t.Errorf("%+v", st.Revoked)
 	}
 }
+
+// TestRenewalsHaveARate: an identity that renews, or joins again by its token, without end
+// is refused, is told when to come again, and keeps nobody else from it.
+func TestRenewalsHaveARate(t *testing.T) {
+	h := startHub(t, hubSpec{})
+	token := h.tokenWith("c1", time.Hour, 3)
+	line, err := trust.ParseJoin(token.Join)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := map[string]func(*testing.T, *testHub, string) error{
+		"renewals": renewal,
+		"joins":    func(t *testing.T, h *testHub, dir string) error { return rejoin(t, h, line, dir, "") },
+	}
+	for name, ask := range again {
+		t.Run(name, func(t *testing.T) {
+			a := startAgent(t, agentSpec{join: token.Join})
+			a.stop()
+			var err error
+			for range 100 {
+				if err = ask(t, h, a.dir); err != nil {
+					break
+				}
+			}
+			if f := wantFault(t, err, fault.CodeLimit); !strings.Contains(f.Next, "served again in") {
+				t.Errorf("no next step: %v", f)
+			}
+		})
+	}
+	startAgent(t, agentSpec{join: token.Join})
+}

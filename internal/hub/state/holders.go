@@ -82,6 +82,7 @@ func later(a, b time.Time) time.Time {
 }
 
 // joinName stores who takes a name, if it is free; make issues the certificate.
+// t is the token as it was before this use.
 func joinName(tx *bbolt.Tx, identity string, t trust.Token, u Use, now time.Time) error {
 	var old Holder
 	if _, err := get(tx, bucketNodes, identity, &old); err != nil {
@@ -93,6 +94,12 @@ func joinName(tx *bbolt.Tx, identity string, t trust.Token, u Use, now time.Time
 	before, err := old.free(u.KeyHash, now)
 	if err != nil {
 		return err
+	}
+	again := slices.ContainsFunc(t.Claims, func(c trust.Claim) bool { return c.KeyHash == u.KeyHash })
+	if again && u.Again != nil {
+		if err := u.Again(identity); err != nil {
+			return err
+		}
 	}
 	rec, err := u.Issue(identity)
 	if err != nil {

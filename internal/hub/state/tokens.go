@@ -53,6 +53,8 @@ type Use struct {
 	Name        id.Node // that it asks for; may be zero
 	TrustDomain string
 	Issue       func(identity string) (Holder, error) // makes the certificate
+	// Again judges a use that repeats an earlier one of the same key; nil lets all be.
+	Again func(identity string) error
 }
 
 // UseToken checks and consumes one use of a token in one transaction.
