@@ -32,7 +32,7 @@ import (
 
 // discoveryMemberCommands are those of a node's side.
 func discoveryMemberCommands() []*cobra.Command {
-	return []*cobra.Command{newMembersCommand(), newWatchCommand(), newAnnounceCommand(), newSecretCommand()}
+	return []*cobra.Command{newMembersCommand(), newWatchCommand(), newAnnounceCommand(), newSecretCommand(), newDowngradeCommand()}
 }
 
 // finderFlags say which cluster is looked at, and where.

@@ -42,6 +42,7 @@ type client struct {
 	changed func() // something is to be merged
 	renewed func() // leases alone are others
 	agent   string // software and version, for people
+	spoken  *spoken
 
 	taken    chan struct{} // an announcement was taken, of takenOf
 	takenOf  atomic.Pointer[seal.MemberID]
@@ -84,7 +85,7 @@ func (f *Finder) newClient(s Service, secret int, h *held) *client {
 	keys := h.keys[secret]
 	c := &client{
 		service: s, keys: keys, secret: secret, native: f.native, self: f.self, dial: f.dial, log: f.log, metrics: f.metrics,
-		changed: f.stir, renewed: f.stirLater, agent: "tombolo " + f.version, left: make(chan struct{}), taken: make(chan struct{}, 1),
+		changed: f.stir, renewed: f.stirLater, agent: "tombolo " + f.version, spoken: f.spoken, left: make(chan struct{}), taken: make(chan struct{}, 1),
 	}
 	f.native.presence(keys.Cluster(), s.Name) // it is asked, from now on
 	if f.cfg.ClusterID != "" {
@@ -213,8 +214,9 @@ func (c *client) begin(g *run.Group) *session {
 	return s
 }
 
-// attend runs a session in the protocol of the configuration. With auto the
-// native one is tried each time: a service may have been replaced.
+// attend runs a session in the protocol of the configuration. With auto the native one is
+// tried each time: a service may have been replaced. Who has spoken it once is not believed
+// to know only the older one: there, whoever knows the cluster's id may write.
 func (c *client) attend(ctx context.Context, s *session) error {
 	if c.service.Protocol == ProtocolSidero {
 		return c.attendOlder(ctx, s)
@@ -227,6 +229,11 @@ func (c *client) attend(ctx context.Context, s *session) error {
 	err = c.attendNative(ctx, conn, s)
 	if c.service.Protocol != ProtocolAuto || status.Code(unwrapped(err)) != codes.Unimplemented {
 		return c.explain(err)
+	}
+	if c.spoken.has(c.service.URL()) {
+		return fault.Newf(fault.CodeVersion, "the discovery service %s speaks the older protocol only", c.service.Name).
+			Whyf("it has spoken the native one with this node before").
+			Hint("see which service answers at %s; if it shall be the older protocol: tombolo discovery downgrade %s --config FILE", c.service.URL(), c.service.URL())
 	}
 	if c.older == nil {
 		return fault.Newf(fault.CodeVersion, "the discovery service %s speaks the older protocol only", c.service.Name).
@@ -267,6 +274,14 @@ func (c *client) explain(err error) error {
 	}
 	// The cause is kept out of the chain: its text is a stranger's.
 	return fault.Newf(code, "the discovery service %s gave no answer that helps", c.service.Name).Whyf("%s", shown(st.Message())).Hint("%s", hint)
+}
+
+// speaksNative notes that the service does.
+func (c *client) speaksNative() {
+	if err := c.spoken.note(c.service.URL()); err != nil && c.status.get().Protocol != ProtocolNative {
+		f := fault.From(err)
+		c.log.Warn("it is not kept that a discovery service speaks the native protocol", "service", c.service.Name, tell.AttrCode, f.Code, tell.AttrReason, f.Explain())
+	}
 }
 
 func (c *client) hasLeft() { c.leftOnce.Do(func() { close(c.left) }) }

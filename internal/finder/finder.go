@@ -52,6 +52,7 @@ type Finder struct {
 	taking  sync.Mutex    // held by who takes other secrets
 	recast  chan struct{} // there are other clients
 	version string        // of the software
+	spoken  *spoken
 	dial    dialer
 
 	mu     sync.Mutex
@@ -64,7 +65,7 @@ type Finder struct {
 // New makes a finder; Run sets it to work. It reads or makes the member's key,
 // and reads the cache.
 func New(cfg Config, o Options) (*Finder, error) {
-	f := &Finder{cfg: cfg, log: o.Log, native: newNativeBook(), wake: make(chan struct{}, 1), late: make(chan struct{}, 1), seen: make(chan struct{}), recast: make(chan struct{}, 1), version: o.Version, dial: o.Dial}
+	f := &Finder{cfg: cfg, log: o.Log, native: newNativeBook(), wake: make(chan struct{}, 1), late: make(chan struct{}, 1), seen: make(chan struct{}), recast: make(chan struct{}, 1), version: o.Version, dial: o.Dial, spoken: &spoken{}}
 	f.held.Store(&held{secrets: cfg.secrets, keys: cfg.keys})
 	f.metrics = tell.NewFinder(o.Reg, tell.FinderReadings{
 		Members:   func() float64 { r, _ := f.Result(); return float64(len(r.Members)) },
@@ -78,6 +79,7 @@ func New(cfg Config, o Options) (*Finder, error) {
 		if f.locked, err = lockState(cfg.StateDir); err != nil {
 			return nil, err
 		}
+		f.spoken.dir = cfg.StateDir
 		if err := f.begin(); err != nil {
 			return nil, errors.Join(err, f.locked.Close())
 		}

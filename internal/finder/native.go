@@ -230,6 +230,7 @@ func (a *attending) begin(w *discovery.Welcome) {
 	if err != nil || w.GetObservedPort() > 65535 {
 		at = netip.Addr{}
 	}
+	a.c.speaksNative()
 	a.c.status.attending(ProtocolNative, netip.AddrPortFrom(at, uint16(w.GetObservedPort())))
 }
 
