@@ -118,7 +118,7 @@ bench: bench-program ## Measure the data path beside TLS, yamux and relays, 35 m
 	@exec bin/bench $(BENCH_ARGS)
 
 .PHONY: bench-quick
-bench-quick: bench-program ## The targets only, a line each, under 3 minutes; fails when one is short
+bench-quick: bench-program ## The targets only, a line each, 5 minutes; fails when one is short
 	@exec bin/bench -quick $(BENCH_ARGS)
 
 .PHONY: bench-mesh

@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -208,4 +209,28 @@ func TestProcessThatFails(t *testing.T) {
 	}
 	p.End()
 	p.Wait()
+}
+
+// TestGate: a quick run that measures less than a target asks for fails, and no other one.
+func TestGate(t *testing.T) {
+	for _, c := range []struct {
+		most  float64 // of the ping of TLS
+		quick bool
+		code  int
+	}{{1e9, true, 0}, {1e-9, true, 1}, {1e-9, false, 0}} {
+		b := testBench(t)
+		b.quick, b.lanes, b.only, b.fixed, b.stdout = c.quick, 2, []string{"ping"}, true, io.Discard
+		b.targets = []target{{"ping", "of TLS", c.most, 0, true, against("ping", "mux2", kindTLS, p50, "idle")}}
+		var err error
+		if b.results, err = createResults(filepath.Join(t.TempDir(), "results.jsonl"), header{}); err != nil {
+			t.Fatal(err)
+		}
+		short, err := b.all(t.Context())
+		if err := errors.Join(err, b.results.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if code := b.gate(short); code != c.code {
+			t.Errorf("quick %v, at most %v: exit code %d, want %d", c.quick, c.most, code, c.code)
+		}
+	}
 }

@@ -85,7 +85,7 @@ func parseOptions(args []string) (options, error) {
 	f.StringVar(&only, "only", "", "measure only these, with commas (default all): "+strings.Join(names(), ","))
 	f.StringVar(&transports, "transports", "", "measure only on these, with commas: tcp, tls, muxN, yamuxN; for end to end: "+strings.Join(chains(), ", "))
 	f.IntVar(&o.rounds, "rounds", 0, "rounds; default 6, in the quick run 5")
-	f.Float64Var(&seconds, "seconds", 0, "length of a measured window; default 1, in the quick run 0.25")
+	f.Float64Var(&seconds, "seconds", 0, "length of a measured window; default 1, in the quick run 0.5")
 	f.IntVar(&o.lanes, "lanes", defaultLanes(), "connections of the mux in the lines of the quick run")
 	f.BoolVar(&o.quick, "quick", false, "measure what the targets are about and judge it: exit code 1 when one is short")
 	f.StringVar(&o.out, "out", "bench-out", "folder of results.jsonl and of profiles")
@@ -124,7 +124,7 @@ func (o options) withDefaults() options {
 	}
 	if o.window == 0 {
 		if o.window = time.Second; o.quick {
-			o.window = 250 * time.Millisecond
+			o.window = 500 * time.Millisecond
 		}
 	}
 	return o

@@ -78,7 +78,7 @@ func targets(lanes int) []target {
 	both := func(measurement, of, to string, m metric) []figure { return against(measurement, of, to, m, down, up) }
 	return []target{
 		{"one stream, rate", "of TLS", 0.65, 0.8, false, both("bulk1", mux, tls, rate)},
-		{"16 streams, rate", "of TLS", 0.95, 1.0, false, both("bulk16", mux, tls, rate)},
+		{"16 streams, rate", "of TLS", 0.9, 1.0, false, both("bulk16", mux, tls, rate)},
 		{"one stream, CPU per GB", "of TLS", 1.35, 1.15, true, both("bulk1", mux, tls, cost)},
 		{"16 streams, CPU per GB", "of TLS", 1.1, 0, true, both("bulk16", mux, tls, cost)},
 		{"idle ping, p50", "of TLS", 2, 0, true, against("ping", mux, tls, p50, "idle")},
@@ -88,10 +88,11 @@ func targets(lanes int) []target {
 		{"ping beside bulk, p50", "of yamux", 0.4, 0.2, true, beside(p50, key{measurement: "pingbulk", transport: yamux})},
 		{"memory of an idle stream, hub", "of yamux", 0.5, 0, true, against("memstreams", "mux1", "yamux1", hubBytes, "10000")},
 		{"opens per second", "of TCP connects", 3, 0, false, against("opens", mux, kindTCP, perSecond, "32")},
-		{"end to end, CONNECTs per second", "of TCP connects", 0.6, 0, false, against("e2eopens", tombolo, chainDirect, perSecond, "32")},
+		{"end to end, CONNECTs per second", "of TCP connects", 0.3, 0.36, false, against("e2eopens", tombolo, chainDirect, perSecond, "32")},
 		{"end to end, one stream, rate", "of a TLS relay", 0.75, 0.85, false, both("e2e1", tombolo, relay, rate)},
 		{"end to end, 16 streams, rate", "of a TLS relay", 0.9, 1.0, false, both("e2e16", tombolo, relay, rate)},
-		{"end to end, CPU per GB", "of a TLS relay", 1.25, 1.15, true, append(both("e2e1", tombolo, relay, cost), both("e2e16", tombolo, relay, cost)...)},
+		{"end to end, one stream, CPU per GB", "of a TLS relay", 1.25, 1.15, true, both("e2e1", tombolo, relay, cost)},
+		{"end to end, 16 streams, CPU per GB", "of a TLS relay", 1.15, 1.05, true, both("e2e16", tombolo, relay, cost)},
 		{"end to end, idle ping, p50", "of a TLS relay", 1.3, 0, true, against("e2eping", tombolo, relay, p50, "idle")},
 		{"50 ms path, one stream", "of 16 MiB in a round trip", 0.75, 0, false, []figure{{of: key{"long", "1", mux}, m: windowShare}}},
 		{"40 MB/s bottleneck, ping p50", "of TLS", 4, 2, true, against("narrow", mux, tls, p50, down)},
@@ -214,9 +215,12 @@ func quickPlan(lanes int) map[string]quickly {
 			}
 		}
 	}
-	// Memory does not vary, slow things are dear, and a ping depends on whether a
-	// core sleeps.
-	for name, rounds := range map[string]int{"memstreams": 1, "memsessions": 1, "long": 2, "narrow": 2, "ping": 9, "e2eping": 9} {
+	// Memory does not vary, slow things are dear, a ping depends on whether a core
+	// sleeps, and where the value is close to the target, chance shall not decide.
+	for name, rounds := range map[string]int{
+		"memstreams": 1, "memsessions": 1, "long": 2, "narrow": 2,
+		"ping": 9, "e2eping": 9, "bulk16": 9, "e2e16": 9, "e2eopens": 9, "stalls": 9, "loss": 9,
+	} {
 		q := plan[name]
 		q.rounds = rounds
 		plan[name] = q

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 func sampled(measurement, variant, transport string, m metric, byRound ...float64) (out []record) {
@@ -83,6 +84,24 @@ func TestTargetsAreMeasured(t *testing.T) {
 					}
 				}
 			}
+		}
+	}
+}
+
+// TestCloseTargets: what is close to its bound has nine rounds, and no window of the
+// quick run is too short to say anything.
+func TestCloseTargets(t *testing.T) {
+	o, err := parseOptions([]string{"-quick"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o.window < 500*time.Millisecond {
+		t.Errorf("windows of %v", o.window)
+	}
+	plan := quickPlan(o.lanes)
+	for _, name := range []string{"bulk16", "e2e16", "e2eopens"} {
+		if got := plan[name].rounds; got != 9 {
+			t.Errorf("%s has %d rounds", name, got)
 		}
 	}
 }
