@@ -36,6 +36,7 @@ func Laws() []Law {
 		{"floors", "A floor imports only floors below; packages on one floor do not know each other.", checkFloors},
 		{"imports", "Some packages belong behind one door.", checkImports},
 		{"calls", "Effects live where their owner is.", checkCalls},
+		{"log-lines", "Lines of the log are bounded by their message: one that a peer could choose has no bound.", checkLogLines},
 		{"purity", "Floors 0 and 1 decide: no I/O, no clock, no goroutine, the same answer twice.", checkPurity},
 		{"goroutines", "Every goroutine has one owner: internal/run, internal/splice or internal/carrier.", checkGoroutines},
 		{"globals", "State comes by constructor, so that two of a thing can live in one process.", checkGlobals},

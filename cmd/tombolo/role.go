@@ -51,6 +51,9 @@ func runRole(parent context.Context, file *configFile, log *slog.Logger, reload 
 		}
 	})
 	g.Do(func(ctx context.Context) { reloader(ctx, file, log, reload) })
+	turn := func() { tell.TurnLog(hard, log, time.Now()) }
+	defer turn()
+	g.Do(func(ctx context.Context) { run.Every(ctx, limit.LogTold, turn) })
 	err := role(soft, hard)
 	g.Stop()
 	return errors.Join(err, g.Wait())

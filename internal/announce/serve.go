@@ -13,6 +13,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/limit"
 	"github.com/tombolo-io/tombolo/internal/port"
 	"github.com/tombolo-io/tombolo/internal/run"
+	"github.com/tombolo-io/tombolo/internal/tell"
 )
 
 // AdminSocket is where a member with this run directory serves its admin API.
@@ -24,7 +25,7 @@ func (a *API) Serve(g *run.Group, ln net.Listener, log *slog.Logger) {
 		Handler: port.Served(a.Handler()), ConnContext: port.WithFew,
 		ReadHeaderTimeout: limit.RequestHeaderTime, // no ReadTimeout: it would end those who follow
 		IdleTimeout:       2 * limit.DeadIdle, MaxHeaderBytes: limit.RequestHeader,
-		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+		ErrorLog: slog.NewLogLogger(tell.Texts(log, "admin socket"), slog.LevelDebug),
 	}
 	g.Go("admin socket", func(ctx context.Context) error {
 		over := run.NewGroup(context.WithoutCancel(ctx))

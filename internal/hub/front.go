@@ -45,7 +45,7 @@ func (h *Hub) serveFront(ctx context.Context, ln net.Listener) error {
 			conn, err := h.shake(ctx, raw)
 			if err != nil {
 				stranger.gone()
-				h.refused(raw, err)
+				h.refused(party{}, raw, err)
 				raw.Close()
 				return
 			}

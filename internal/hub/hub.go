@@ -4,6 +4,7 @@ package hub
 
 import (
 	"context"
+	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"log/slog"
@@ -237,10 +238,25 @@ func (h *Hub) Ready() <-chan struct{} { return h.ready }
 // Listen is the bound address of the main port, once ready.
 func (h *Hub) Listen() string { return h.listen }
 
-func (h *Hub) refused(peer interface{ RemoteAddr() net.Addr }, err error) {
+// refused counts and logs that a peer was refused. The log bounds what it has of each
+// cluster and caller, and of strangers: so it needs to know who, as far as that is proven.
+func (h *Hub) refused(who party, peer interface{ RemoteAddr() net.Addr }, err error) {
 	f := fault.From(err)
 	h.metrics.Refused.WithLabelValues(outcome(f)).Inc()
-	h.log.Info("refused", tell.AttrPeer, addrText(peer), tell.AttrCode, f.Code, tell.AttrReason, clip(f.Error(), 400))
+	log := h.log
+	if who.caller != "" {
+		log = log.With(tell.AttrCluster, who.cluster, tell.AttrCaller, who.caller)
+	}
+	log.Info("refused", tell.AttrPeer, addrText(peer), tell.AttrCode, f.Code, tell.AttrReason, clip(f.Error(), 400))
+}
+
+// proven is who a peer is by its certificate, if that is one of ours.
+func (h *Hub) proven(conn *tls.Conn) party {
+	who, ours := h.authentic(conn.ConnectionState().PeerCertificates)
+	if !ours {
+		return party{}
+	}
+	return party{cluster: who.Cluster, caller: who.URI()}
 }
 
 func addrText(peer interface{ RemoteAddr() net.Addr }) string {

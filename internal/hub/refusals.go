@@ -46,7 +46,8 @@ func (h *Hub) recordRefusal(ctx context.Context, peer wire.Peer, err error) (tol
 // conn, before a dial.
 func (h *Hub) refuseKnown(ctx context.Context, conn net.Conn, peer wire.Peer, err error) {
 	if h.recordRefusal(ctx, peer, err) {
-		h.refused(conn, err)
+		p, _ := ctx.Value(partyKey{}).(party)
+		h.refused(p, conn, err)
 		return
 	}
 	h.metrics.Refused.WithLabelValues(outcome(fault.From(err))).Inc()

@@ -75,7 +75,7 @@ func (h *Hub) serveRelay(ctx context.Context, conn *tls.Conn, known func()) (nex
 		if chain := conn.ConnectionState().PeerCertificates; len(chain) > 0 {
 			h.recordKnock(relayFrontend, chain, addrText(conn), err)
 		}
-		h.refused(conn, err)
+		h.refused(h.proven(conn), conn, err)
 		endRelay(ctx, conn, err)
 		return nil
 	}
@@ -92,7 +92,7 @@ func (h *Hub) serveRelay(ctx context.Context, conn *tls.Conn, known func()) (nex
 	older, err := c.relay.enter(n)
 	if err != nil {
 		h.recordKnock(relayFrontend, conn.ConnectionState().PeerCertificates, addrText(conn), err)
-		h.refused(conn, err)
+		h.refused(h.proven(conn), conn, err)
 		endRelay(ctx, conn, err)
 		return nil
 	}

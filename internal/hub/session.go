@@ -131,7 +131,7 @@ func (h *Hub) serveSession(ctx context.Context, conn *tls.Conn, known func()) (n
 		next, err = h.beginSession(a, g)
 	}
 	if err != nil {
-		h.refused(conn, err)
+		h.refused(h.proven(conn), conn, err)
 		conn.Close()
 	}
 	return next
@@ -165,13 +165,19 @@ func (h *Hub) beginSession(a arrival, g agreement) (serve func(context.Context),
 	}, nil
 }
 
+// partyOf is whose session it is.
+func (h *Hub) partyOf(s *session) party {
+	who := id.Identity{TrustDomain: h.ca.TrustDomain(), Role: id.RoleAgent, Cluster: s.cluster.name, Name: s.agent.String()}
+	return party{cluster: who.Cluster, caller: who.URI()}
+}
+
 // runSession takes the agent's control stream, makes the session available and
 // keeps it until it ends. came is called when it is counted, or never will be.
 func (h *Hub) runSession(ctx context.Context, s *session, controls *controls, came func()) {
 	control, err := controls.take(ctx, s.link.Done())
 	if err != nil {
 		came()
-		h.refused(s.link, err)
+		h.refused(h.partyOf(s), s.link, err)
 		return
 	}
 	s.beat = heartbeat.New(heartbeat.Options{
@@ -186,7 +192,7 @@ func (h *Hub) runSession(ctx context.Context, s *session, controls *controls, ca
 	older, err := s.cluster.join(s)
 	came()
 	if err != nil {
-		h.refused(s.link, err)
+		h.refused(h.partyOf(s), s.link, err)
 		control.SetWriteDeadline(time.Now().Add(limit.Farewell))
 		if wire.Write(control, goodbye(fault.From(err))) == nil {
 			s.leave()

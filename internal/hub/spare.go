@@ -21,7 +21,7 @@ type sparing struct {
 func (h *Hub) sparing(ln net.Listener) net.Listener {
 	_, most := h.descriptors.used(h.now())
 	return &sparing{ln, most - port.Reserve(most), func(conn net.Conn) {
-		h.refused(conn, fault.New(fault.CodeLimit, "the hub has no descriptor left for agents and callers").
+		h.refused(party{}, conn, fault.New(fault.CodeLimit, "the hub has no descriptor left for agents and callers").
 			Whyf("%d are in use, the rest is kept for the admin port", most-port.Reserve(most)))
 	}}
 }

@@ -58,6 +58,23 @@ const (
 	// AuditDistinct bounds the destinations, by caller and rule, whose refusals are
 	// told apart: a caller that tries every port of a machine in some minutes.
 	AuditDistinct = 8_192
+	// LogEach bounds the lines of one kind (message and fault code) in each LogTold of
+	// one agent, node or caller, and of all strangers together: 46,000 a day, 10 MB.
+	LogEach = 32
+	// LogGroup bounds those of a cluster, and of what no peer has caused: more agents or
+	// nodes than join, come or go in a minute of an ordinary day.
+	LogGroup = 256
+	// LogAll bounds those of all clusters together.
+	LogAll = 1_024
+	// LogShare is what a cluster has even where others have used up LogAll.
+	LogShare = 32
+	// LogGroups bounds the clusters that are told apart.
+	LogGroups = 1_024
+	// LogKinds bounds the kinds: some 200 messages, few of them with several codes.
+	LogKinds = 1_024
+	// LogDebug is how many times more lines of the level debug there may be: whoever
+	// has asked for them looks for one.
+	LogDebug = 64
 	// AuditKept is how many rotated files stay: two weeks of one each day.
 	AuditKept = 14
 	// AuditKeptMost bounds them, for they are listed at each rotation.

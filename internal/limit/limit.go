@@ -354,6 +354,9 @@ const (
 	AuditRetry = time.Second
 	// AuditTold is the least time between two lines of the log about lost records.
 	AuditTold = time.Minute
+	// LogTold is how long lines of the log are counted before a sum tells of those that
+	// were left out.
+	LogTold = time.Minute
 	// SpanDelay is how long a span waits for others to be sent with it.
 	SpanDelay = time.Second
 	// CollectorTimeout bounds one request to a collector: OTLP's own default.

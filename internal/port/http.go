@@ -18,6 +18,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/limit"
 	"github.com/tombolo-io/tombolo/internal/run"
+	"github.com/tombolo-io/tombolo/internal/tell"
 )
 
 // HTTP is a server with bounds on everything that a caller controls.
@@ -37,7 +38,7 @@ func (h HTTP) Serve(ctx context.Context, ln net.Listener) error {
 		ReadTimeout:       h.Read,
 		IdleTimeout:       2 * limit.DeadIdle,
 		MaxHeaderBytes:    h.Header,
-		ErrorLog:          slog.NewLogLogger(h.Log.Handler(), slog.LevelDebug),
+		ErrorLog:          slog.NewLogLogger(tell.Texts(h.Log, "http"), slog.LevelDebug),
 		BaseContext:       func(net.Listener) context.Context { return ctx },
 		ConnContext:       h.Conn,
 	}

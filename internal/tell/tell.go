@@ -25,12 +25,15 @@ const (
 	AttrCause   = "cause"  // why a connection was lost, a word of the carrier's
 	AttrTarget  = "target"
 	AttrCaller  = "caller"
+
+	AttrIdentity = "identity" // SPIFFE URI
 )
 
 // BuildInfo is the metric that names the version.
 const BuildInfo = "tombolo_build_info"
 
-// Logger makes a logger; format is text or json, level as slog spells it.
+// Logger makes the logger of a role; format is text or json, level as slog spells it.
+// What peers can have it write is bounded, see bounded.
 func Logger(w io.Writer, format, level string) (*slog.Logger, error) {
 	var l slog.Level
 	if level != "" {
@@ -41,9 +44,9 @@ func Logger(w io.Writer, format, level string) (*slog.Logger, error) {
 	o := &slog.HandlerOptions{Level: l}
 	switch format {
 	case "", "text":
-		return slog.New(slog.NewTextHandler(w, o)), nil
+		return slog.New(newBounded(slog.NewTextHandler(w, o))), nil
 	case "json":
-		return slog.New(slog.NewJSONHandler(w, o)), nil
+		return slog.New(newBounded(slog.NewJSONHandler(w, o))), nil
 	}
 	return nil, fault.Newf(fault.CodeUsage, "log format %q", format).Whyf("it is neither text nor json").Hint("correct --log-format or log.format")
 }

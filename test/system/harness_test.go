@@ -25,6 +25,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/konnectivity"
 	"github.com/tombolo-io/tombolo/internal/otlp"
 	"github.com/tombolo-io/tombolo/internal/runtest"
+	"github.com/tombolo-io/tombolo/internal/tell"
 )
 
 // TestMain gives a machine of one core a second thread: a session has no more
@@ -35,17 +36,34 @@ func TestMain(m *testing.M) {
 }
 
 // journal collects a log, one JSON object a line.
-type journal struct{ runtest.Transcript }
+type journal struct {
+	runtest.Transcript
+	out *slog.Logger
+}
 
+// logger is as the program has it, with its bounds.
 func (j *journal) logger() *slog.Logger {
-	return slog.New(slog.NewJSONHandler(j, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	if j.out == nil {
+		j.out, _ = tell.Logger(&j.Transcript, "json", "debug") // both of which there are
+	}
+	return j.out
+}
+
+// all gives the entries.
+func (j *journal) all() (out []map[string]any) {
+	for line := range strings.Lines(j.String()) {
+		var rec map[string]any
+		if json.Unmarshal([]byte(line), &rec) == nil {
+			out = append(out, rec)
+		}
+	}
+	return out
 }
 
 // records gives the entries with a message.
 func (j *journal) records(message string) (out []map[string]any) {
-	for line := range strings.Lines(j.String()) {
-		var rec map[string]any
-		if json.Unmarshal([]byte(line), &rec) == nil && rec["msg"] == message {
+	for _, rec := range j.all() {
+		if rec["msg"] == message {
 			out = append(out, rec)
 		}
 	}

@@ -5,7 +5,6 @@ package wireguard
 import (
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"net/netip"
 	"os"
@@ -92,7 +91,7 @@ type Device struct {
 // link is neither set up nor given addresses.
 func Open(s Settings, p Parts) (_ *Device, err error) {
 	if p.Log == nil {
-		p.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
+		p.Log = slog.New(slog.DiscardHandler)
 	}
 	d := &Device{parts: p, name: s.Link, six: p.Links.IPv6(), gone: make(chan struct{}), peers: map[tunnel.Key]*seen{}}
 	kind, err := p.Links.Kind(s.Link)

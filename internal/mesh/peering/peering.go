@@ -7,7 +7,6 @@ import (
 	"crypto/ecdh"
 	"crypto/rand"
 	"encoding/binary"
-	"io"
 	"log/slog"
 	"net/netip"
 	"sync"
@@ -129,7 +128,7 @@ func New(parts Parts) (*Peering, error) {
 		return nil, fault.New(fault.CodeConfig, "WireGuard's key").Whyf("it is no key of X25519")
 	}
 	if parts.Log == nil {
-		parts.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
+		parts.Log = slog.New(slog.DiscardHandler)
 	}
 	if parts.Metrics == nil {
 		parts.Metrics = prometheus.NewRegistry()
