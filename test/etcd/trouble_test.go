@@ -36,12 +36,14 @@ func record(t *testing.T, b *discovery.Board) *history {
 	t.Helper()
 	h := &history{members: map[string]string{}}
 	w := b.Watch(at("").Cluster)
-	w.Snapshot(func(all []discovery.Listing) [][]byte {
+	snapshot, err := w.Snapshot(func(all []discovery.Listing) [][]byte {
 		for _, l := range all {
 			h.members[l.ID] = content(l.Lease)
 		}
 		return nil
-	})
+	}, nil)
+	must(t, err)
+	snapshot.Done()
 	ctx, cancel := context.WithCancel(t.Context())
 	h.wg.Go(func() {
 		defer w.Close()
