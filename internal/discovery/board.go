@@ -53,7 +53,8 @@ type cluster struct {
 	changed  chan struct{}
 	drawing  sync.Mutex // taken before mu: one renders, and changes go on meanwhile
 	rendered weak.Pointer[Rendered]
-	gone     bool // no longer in the board's map: look the cluster up again
+	delta    weak.Pointer[delta] // the last that was rendered
+	gone     bool                // no longer in the board's map: look the cluster up again
 	watchers int
 }
 

@@ -192,12 +192,12 @@ func (a *attendance) serve(ctx context.Context) error {
 	draining, end, now := a.draining, a.end, make(chan struct{})
 	close(now)
 	for {
-		changes, changed, err := w.since()
+		d, changed, err := w.changes(nativeChanges)
 		if err != nil {
 			return err
 		}
-		for _, m := range nativeChanges(changes) {
-			if err := a.stream.SendMsg(raw(m)); err != nil {
+		if d != nil {
+			if err := sendDelta(a.stream, d); err != nil {
 				return err
 			}
 		}
@@ -208,7 +208,7 @@ func (a *attendance) serve(ctx context.Context) error {
 			}
 			told = stands
 		}
-		if len(changes) > 0 {
+		if d != nil {
 			changed = now // look again, once what waits besides is done
 		}
 		select {

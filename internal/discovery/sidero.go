@@ -172,16 +172,14 @@ func (o older) Watch(r *sdr.WatchRequest, stream grpc.ServerStreamingServer[sdr.
 		return err
 	}
 	for {
-		changes, changed, err := w.since()
+		d, changed, err := w.changes(olderChanges)
 		if err != nil {
 			return err
 		}
-		for _, m := range olderChanges(changes) {
-			if err := stream.SendMsg(raw(m)); err != nil {
+		if d != nil {
+			if err := sendDelta(stream, d); err != nil {
 				return err
 			}
-		}
-		if len(changes) > 0 {
 			continue
 		}
 		select {

@@ -37,6 +37,15 @@ type Listing struct {
 	Lease roster.Lease
 }
 
+// size is about how many bytes a listing has as a message.
+func (l Listing) size() int {
+	n := len(l.ID) + len(l.Lease.Data)
+	for _, e := range l.Lease.Endpoints {
+		n += len(e.Blob)
+	}
+	return n
+}
+
 // Store decides what becomes of updates and puts them onto its board. After
 // Update has returned without an error, the board shows the update, and what
 // the store promises to keep is kept.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"net"
 	"net/netip"
+	"runtime"
 	"sync/atomic"
 	"time"
 
@@ -239,6 +240,17 @@ func (s *Service) sendSnapshot(stream grpc.ServerStream, w *Watcher, render func
 			return err
 		}
 	}
+	return nil
+}
+
+// sendDelta sends what changed.
+func sendDelta(stream grpc.ServerStream, d *delta) error {
+	for _, m := range d.messages {
+		if err := stream.SendMsg(raw(m)); err != nil {
+			return err
+		}
+	}
+	runtime.KeepAlive(d) // others share it for as long as one still sends it
 	return nil
 }
 

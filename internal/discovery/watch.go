@@ -131,29 +131,73 @@ func (w *Watcher) Next(ctx context.Context) ([]Listing, error) {
 	}
 }
 
+// since is what changed since the last call, in the order of changes, as far as it has
+// not much more than limit.DiscoveryDelta bytes; the next call brings the rest.
 func (w *Watcher) since() (out []Listing, changed <-chan struct{}, err error) {
 	c := w.c
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	missed := c.seq - w.seen
+	out, w.seen, err = c.after(w.seen)
+	return out, c.changed, err
+}
+
+// after are the changes after one, and up to which they are. The lock is held.
+func (c *cluster) after(seen uint64) (out []Listing, upTo uint64, err error) {
+	missed := c.seq - seen
 	if missed > uint64(len(c.log)) {
-		return nil, nil, fault.New(fault.CodeWatchLost, "the watch is ended").
+		return nil, seen, fault.New(fault.CodeWatchLost, "the watch is ended").
 			Whyf("%d changes were missed, and %d are kept", missed, len(c.log)).Hint("watch again: the first answer is everything")
 	}
 	ids := c.log[uint64(len(c.log))-missed:]
-	w.seen = c.seq
 	if len(ids) < 2 { // the common case: nothing, or what woke us
 		for _, id := range ids {
 			out = append(out, Listing{id, c.members[id].Lease})
 		}
-		return out, c.changed, nil
+		return out, c.seq, nil
 	}
-	told := make(map[string]bool, len(ids))
+	told, size := make(map[string]bool), 0
 	for _, id := range ids {
 		if !told[id] {
+			if size > limit.DiscoveryDelta {
+				break
+			}
 			told[id] = true
-			out = append(out, Listing{id, c.members[id].Lease})
+			l := Listing{id, c.members[id].Lease}
+			size += l.size()
+			out = append(out, l)
 		}
+		seen++
 	}
-	return out, c.changed, nil
+	return out, seen, nil
+}
+
+// delta is what changed, as messages that are bytes. Watchers that have seen the same
+// share it, and it is forgotten when the last of them has sent it.
+type delta struct {
+	from, to, seq uint64 // the changes from one to another, at the time of a third
+	messages      [][]byte
+}
+
+// changes is since as messages; nil where nothing has changed.
+func (w *Watcher) changes(render func([]Listing) [][]byte) (d *delta, changed <-chan struct{}, err error) {
+	c := w.c
+	c.mu.RLock()
+	changed = c.changed
+	if d = c.delta.Value(); d != nil && d.from == w.seen && d.seq == c.seq {
+		c.mu.RUnlock()
+		w.seen = d.to
+		return d, changed, nil
+	}
+	d = &delta{from: w.seen, seq: c.seq}
+	all, to, err := c.after(w.seen)
+	c.mu.RUnlock()
+	w.seen = to
+	if err != nil || len(all) == 0 {
+		return nil, changed, err
+	}
+	d.to, d.messages = to, render(all)
+	c.mu.Lock()
+	c.delta = weak.Make(d)
+	c.mu.Unlock()
+	return d, changed, nil
 }

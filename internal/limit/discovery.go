@@ -67,6 +67,9 @@ const (
 	// DiscoveryBytesMost is the most that may be configured for DiscoveryBytes: half of a
 	// snapshot file, as leases stand there too.
 	DiscoveryBytesMost = 1 << 30
+	// DiscoveryDelta is about how much of what changed is put into one message: as much
+	// as a watcher that does not read may keep in memory.
+	DiscoveryDelta = 16 << 10
 	// DiscoveryPiece bounds a message of a snapshot.
 	DiscoveryPiece = 256 << 10
 	// DiscoveryRate is requests a second of one address in the long run. DiscoveryBurst is
