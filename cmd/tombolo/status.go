@@ -175,8 +175,12 @@ func printRelay(w io.Writer, r *admin.RelayStatus) {
 	if r == nil {
 		return
 	}
-	fmt.Fprintf(w, "\nrelay\n  nodes     %d connected\n  passed    %d packets, %s\n  dropped   %d slow readers, %d beyond a rate, %d absent, %d foreign\n",
-		r.Nodes, r.Packets, size(r.Bytes), r.Dropped.Queue, r.Dropped.Rate, r.Dropped.Absent, r.Dropped.Foreign)
+	refused := ""
+	if r.Refused > 0 {
+		refused = fmt.Sprintf(", %d refused for want of a place", r.Refused)
+	}
+	fmt.Fprintf(w, "\nrelay\n  nodes     %d connected%s\n  passed    %d packets, %s\n  dropped   %d slow readers, %d beyond a rate, %d absent, %d foreign\n",
+		r.Nodes, refused, r.Packets, size(r.Bytes), r.Dropped.Queue, r.Dropped.Rate, r.Dropped.Absent, r.Dropped.Foreign)
 	if len(r.Connected) == 0 {
 		return
 	}

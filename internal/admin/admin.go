@@ -92,7 +92,8 @@ type ClusterStatus struct {
 
 // RelayStatus is what the relay between the nodes of a cluster does, since the hub began.
 type RelayStatus struct {
-	Nodes   int        `json:"nodes"` // connected now
+	Nodes   int        `json:"nodes"`             // connected now
+	Refused int64      `json:"refused,omitempty"` // connections of nodes that found no place
 	Packets int64      `json:"packets"`
 	Bytes   int64      `json:"bytes"` // of datagrams
 	Queued  int64      `json:"queued"`

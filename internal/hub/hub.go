@@ -217,6 +217,7 @@ func (h *Hub) readings() tell.HubReadings {
 		BytesToCluster:   count(func(c *cluster) float64 { up, _ := c.traffic(); return float64(up) }),
 		BytesFromCluster: count(func(c *cluster) float64 { _, down := c.traffic(); return float64(down) }),
 		RelayNodes:       func() float64 { return float64(h.clusters.relayed.conns.Load()) },
+		RelayRefused:     count(func(c *cluster) float64 { return float64(c.relay.full.Load()) }),
 		RelayPackets:     count(func(c *cluster) float64 { return float64(c.relay.moved.packets.Load()) }),
 		RelayBytes:       count(func(c *cluster) float64 { return float64(c.relay.moved.bytes.Load()) }),
 		RelayDropped: func(reason string) float64 {

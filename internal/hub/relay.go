@@ -33,6 +33,7 @@ type relay struct {
 
 	rate  allowance // bytes a second of all of them
 	moved relayCount
+	full  atomic.Int64 // connections that found no place
 }
 
 // relayTotal counts the connections of all clusters.
@@ -84,20 +85,34 @@ func (r *relay) nodeRate() int64 {
 	return r.node
 }
 
+// room says whether one more node finds a place. A cluster takes another place only
+// while it has fewer than are free: alone it gets half of the hub's, and each next one
+// finds some, however greedy the others are.
+func (r *relay) room() error {
+	has, free := len(r.nodes), limit.RelayHub-int(r.total.conns.Load())
+	switch {
+	case has >= r.most:
+		return fault.Newf(fault.CodeLimit, "%d nodes of the cluster are connected to the relay", r.most).
+			Hint("raise limits.relay.nodes of the hub, or connect to another hub")
+	case free <= 0:
+		return fault.Newf(fault.CodeLimit, "%d nodes are connected to the relay of this hub", limit.RelayHub).Hint("connect to another hub")
+	case has >= free:
+		return fault.Newf(fault.CodeLimit, "%d nodes of the cluster are connected to the relay", has).
+			Whyf("only %d places of the hub are free, which are for other clusters", free).Hint("connect to another hub")
+	}
+	return nil
+}
+
 // enter adds a connection, and gives the older one of the same node whose place it takes.
 func (r *relay) enter(n *relayed) (older *relayed, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	older = r.nodes[n.name]
-	switch {
-	case older != nil:
-	case len(r.nodes) >= r.most:
-		return nil, fault.Newf(fault.CodeLimit, "%d nodes of the cluster are connected to the relay", r.most).
-			Hint("raise limits.relay.nodes of the hub, or connect to another hub")
-	case r.total.conns.Load() >= limit.RelayHub:
-		return nil, fault.Newf(fault.CodeLimit, "%d nodes are connected to the relay of this hub", limit.RelayHub).Hint("connect to another hub")
-	}
 	if older == nil {
+		if err := r.room(); err != nil {
+			r.full.Add(1)
+			return nil, err
+		}
 		r.total.conns.Add(1)
 	}
 	n.rate.set(r.node)

@@ -256,6 +256,30 @@ func TestPlacesInTheRelay(t *testing.T) {
 	}
 }
 
+// TestOneClusterLeavesPlacesOfTheRelay has clusters take all that they can get, one after
+// the other.
+func TestOneClusterLeavesPlacesOfTheRelay(t *testing.T) {
+	var total relayTotal
+	var before int
+	for cluster := range 8 {
+		r := newRelay(&total, relayBounds{nodes: limit.RelayHub})
+		for n := range limit.RelayHub {
+			if _, err := r.enter(&relayed{relay: r, name: fmt.Sprint(n)}); err != nil {
+				if !fault.Has(err, fault.CodeLimit) || r.full.Load() != 1 {
+					t.Errorf("%v, %d refused", err, r.full.Load())
+				}
+				break
+			}
+		}
+		left := limit.RelayHub - before
+		has := len(r.nodes)
+		if has < left/2 || has > left/2+1 {
+			t.Errorf("cluster %d took %d of the %d places that the others had left", cluster, has, left)
+		}
+		before += has
+	}
+}
+
 // ends are the two ends of a TLS connection over a pipe.
 func ends(t testing.TB, near, far net.Conn) (hub, node *tls.Conn) {
 	t.Helper()

@@ -325,11 +325,12 @@ func (h *Hub) drainRelays() {
 // status is what the relay of a cluster did; nil if no node has used it.
 func (r *relay) status(detail bool) *admin.RelayStatus {
 	all := r.all()
-	if len(all) == 0 && r.moved.packets.Load()+r.moved.dropped() == 0 {
+	if len(all) == 0 && r.moved.packets.Load()+r.moved.dropped()+r.full.Load() == 0 {
 		return nil
 	}
 	out := &admin.RelayStatus{
 		Nodes: len(all), Packets: r.moved.packets.Load(), Bytes: r.moved.bytes.Load(), Queued: r.holds() - int64(len(all))*limit.RelayCost,
+		Refused: r.full.Load(),
 		Dropped: admin.RelayDrops{
 			Queue: r.moved.full.Load(), Rate: r.moved.rated.Load(), Absent: r.moved.absent.Load(), Foreign: r.moved.foreign.Load(),
 		},

@@ -45,7 +45,9 @@ func newClient(e Endpoint) (*client, error) {
 			return nil, fault.Newf(fault.CodeConfig, "there is no certificate in %s", e.CAFile).Hint("correct caFile; PEM is expected")
 		}
 	}
-	if _, err := c.headers(); err != nil {
+	if _, err := c.headers(); fault.Has(err, fault.CodeSecret) {
+		return nil, err
+	} else if err != nil {
 		return nil, fault.New(fault.CodeConfig, "the headers for the collector cannot be read").Because(err).Hint("correct headersFile")
 	}
 	c.http = &http.Client{
@@ -64,7 +66,7 @@ func (c *client) headers() (http.Header, error) {
 	if c.HeadersFile == "" {
 		return h, nil
 	}
-	text, err := private.ReadPublic(c.HeadersFile, limit.RequestHeader)
+	text, err := private.Read(c.HeadersFile, limit.RequestHeader)
 	if err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ package otlp_test
 import (
 	"context"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -18,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
+	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/limit"
 	"github.com/tombolo-io/tombolo/internal/otlp"
 	"github.com/tombolo-io/tombolo/internal/otlp/otlptest"
@@ -273,6 +275,22 @@ func TestHeadersComeFromAFile(t *testing.T) {
 		cfg := otlp.Config{Traces: otlp.Endpoint{URL: "https://localhost:1/v1/traces", HeadersFile: file, Timeout: time.Second}}
 		if _, err := otlp.NewTracer(cfg, otlp.Options{Reg: prometheus.NewRegistry()}); err == nil || strings.Contains(err.Error(), "fish") {
 			t.Errorf("%.20q: %v", text, err)
+		}
+	}
+}
+
+// TestHeadersArePrivate: a token that everybody on the machine may read is none.
+func TestHeadersArePrivate(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "headers")
+	if err := errors.Join(os.WriteFile(file, []byte("Authorization: Bearer x\n"), 0o600), os.Chmod(file, 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	to := otlp.Endpoint{URL: "https://localhost:1/v1/traces", HeadersFile: file, Timeout: time.Second}
+	_, traces := otlp.NewTracer(otlp.Config{Traces: to}, otlp.Options{Reg: prometheus.NewRegistry()})
+	_, logs := otlp.NewLogs(otlp.Config{Logs: to}, otlp.Options{Reg: prometheus.NewRegistry()})
+	for _, err := range []error{traces, logs} {
+		if !fault.Has(err, fault.CodeSecret) || !strings.Contains(fault.From(err).Explain(), "chmod 600 "+file) {
+			t.Errorf("%v", err)
 		}
 	}
 }

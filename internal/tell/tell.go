@@ -100,6 +100,7 @@ type HubReadings struct {
 	MemoryUsed, MemoryLimit               func() float64
 	LimitUse                              func(limit string) float64
 	RelayNodes, RelayPackets, RelayBytes  func() float64
+	RelayRefused                          func() float64
 	RelayDropped                          func(reason string) float64
 }
 
@@ -122,6 +123,7 @@ func NewHub(reg prometheus.Registerer, r HubReadings) *Hub {
 	f.gaugeFunc("tombolo_hub_memory_limit_bytes", "Memory that may be in use; 0 without a limit.", r.MemoryLimit)
 	f.gaugeFuncs("tombolo_hub_limit_use_ratio", "The greatest use of a limit by any cluster, agent or caller, as a share of it.", "limit", limits(), r.LimitUse)
 	f.gaugeFunc("tombolo_hub_relay_nodes", "Nodes that are connected to the relay.", r.RelayNodes)
+	f.counterFunc("tombolo_hub_relay_refused_nodes_total", "Connections of nodes that found no place in the relay.", r.RelayRefused)
 	f.counterFunc("tombolo_hub_relay_packets_total", "Packets that the relay passed on.", r.RelayPackets)
 	f.counterFunc("tombolo_hub_relay_bytes_total", "Bytes of packets that the relay passed on.", r.RelayBytes)
 	f.counterFuncs("tombolo_hub_relay_dropped_packets_total", "Packets that the relay did not pass on, by reason.", "reason", relayDrops(), r.RelayDropped)

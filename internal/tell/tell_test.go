@@ -63,7 +63,7 @@ func TestMetrics(t *testing.T) {
 		Sessions: one, Clusters: one, ClustersConnected: one, BytesToCluster: one, BytesFromCluster: one, ClientCertificateEnd: one,
 		Connections: one, Unread: one, SessionsOver: each,
 		PolicyFiles: one, PolicyRules: one, MemoryUsed: one, MemoryLimit: one, LimitUse: each,
-		RelayNodes: one, RelayPackets: one, RelayBytes: one, RelayDropped: each,
+		RelayNodes: one, RelayRefused: one, RelayPackets: one, RelayBytes: one, RelayDropped: each,
 	})
 	agent := tell.NewAgent(reg, tell.AgentReadings{
 		Sessions: one, BytesToTarget: one, BytesToCaller: one, CertificateEnd: one, Connections: one, Unread: one, SessionsOver: each,
