@@ -12,6 +12,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/finder"
 	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/port"
 	"github.com/tombolo-io/tombolo/internal/roster"
 	"github.com/tombolo-io/tombolo/internal/run"
 )
@@ -100,11 +101,13 @@ func (a *API) Handler() http.Handler {
 		}
 		answer(w, http.StatusOK, ListOf(a.member))
 	})
-	mux.HandleFunc("GET /v1/watch", a.watch)
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
 		refuse(w, fault.New(fault.CodeNotFound, "there is no such request").Hint("GET /v1/status, /v1/members and /v1/watch are those of a member"))
 	})
-	return mux
+	all := http.NewServeMux()
+	all.HandleFunc("GET /v1/watch", a.watch) // whose reader may pause: what waits for it is bounded
+	all.Handle("/", port.Prompt(mux))
+	return all
 }
 
 func answer(w http.ResponseWriter, status int, v any) {

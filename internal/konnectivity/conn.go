@@ -51,13 +51,14 @@ type conn struct {
 	deaf   bool                    // receive's own: the target takes no more
 	heard  bool                    // receive's own: spoken is closed
 	stall  stall                   // receive's own
+	sent   *sent
 }
 
 func newConn(s grpc.ServerStream, r *receiver, g *run.Group, id int64, log *slog.Logger) *conn {
 	ctx, cancel := context.WithCancel(s.Context())
 	return &conn{
 		stream: s, receiver: r, group: g, id: id, log: log, ctx: ctx, cancel: cancel,
-		dials: make(chan packet, 1), closed: make(chan struct{}), spoken: make(chan struct{}),
+		dials: make(chan packet, 1), closed: make(chan struct{}), spoken: make(chan struct{}), sent: newSent(),
 	}
 }
 
@@ -89,7 +90,7 @@ func (c *conn) serve(dial func(context.Context, wire.Dial) (carrier.Stream, erro
 		if c.ctx.Err() != nil {
 			return c.protocolError()
 		}
-		return c.stream.SendMsg(&packet{kind: dialResponse, body: body{random: req.random, errText: fault.From(err).Explain()}})
+		return c.send(&packet{kind: dialResponse, body: body{random: req.random, errText: fault.From(err).Explain()}})
 	}
 	c.target.Store(&target)
 	abort := run.OnDone(c.ctx, func() {
@@ -98,14 +99,21 @@ func (c *conn) serve(dial func(context.Context, wire.Dial) (carrier.Stream, erro
 		}
 	})
 	defer abort()
-	err = c.stream.SendMsg(&packet{kind: dialResponse, body: body{random: req.random, connectID: c.id}})
+	err = c.send(&packet{kind: dialResponse, body: body{random: req.random, connectID: c.id}})
 	if err == nil {
 		err = c.pump(target)
 	}
 	if err != nil {
 		target.Reset(splice.ResetCode(fault.CodeStreamReset))
 	}
+	c.sent.wait(c.stream.Context())
 	return errors.Join(c.protocolError(), err)
+}
+
+// send has gRPC send a packet.
+func (c *conn) send(p *packet) error {
+	p.by = c.sent
+	return c.stream.SendMsg(p)
 }
 
 func (c *conn) isClosed() bool {
@@ -129,19 +137,19 @@ func (c *conn) pump(target carrier.Stream) error {
 	switch {
 	case c.isClosed():
 		c.group.Do(func(ctx context.Context) { linger(ctx, target) })
-		return c.stream.SendMsg(&packet{kind: closeResponse, body: body{connectID: c.id}})
+		return c.send(&packet{kind: closeResponse, body: body{connectID: c.id}})
 	case sendErr != nil:
 		return sendErr
 	case err == io.EOF:
 		// The protocol has no half-close: the target's end is the end.
 		target.Close()
-		return c.stream.SendMsg(&packet{kind: closeResponse, body: body{connectID: c.id}})
+		return c.send(&packet{kind: closeResponse, body: body{connectID: c.id}})
 	}
 	target.Reset(splice.ResetCode(fault.CodeStreamReset))
 	if c.bad.Load() != nil {
 		return nil
 	}
-	return c.stream.SendMsg(&packet{kind: closeResponse, body: body{connectID: c.id, errText: err.Error()}})
+	return c.send(&packet{kind: closeResponse, body: body{connectID: c.id, errText: err.Error()}})
 }
 
 // toCaller sends what is written to it as DATA, of at most limit.KonnectivityData
@@ -158,7 +166,7 @@ func (w *toCaller) Write(b []byte) (n int, err error) {
 			return n, net.ErrClosed
 		}
 		piece := b[n:min(len(b), n+limit.KonnectivityData)]
-		if err := w.stream.SendMsg(&packet{kind: data, body: body{connectID: w.id, payload: piece}}); err != nil {
+		if err := w.send(&packet{kind: data, body: body{connectID: w.id, payload: piece}}); err != nil {
 			return n, err
 		}
 		n += len(piece)

@@ -30,17 +30,20 @@ import (
 type Frontend struct {
 	log  *slog.Logger
 	pool mem.BufferPool
+	most int          // streams of a listener
 	next atomic.Int64 // the newest connectID; 0 means none on the wire
 }
 
 // New makes a frontend.
-func New(log *slog.Logger) *Frontend { return &Frontend{log: log, pool: newPool()} }
+func New(log *slog.Logger) *Frontend {
+	return &Frontend{log: log, pool: newPool(), most: limit.ConnectConnections}
+}
 
 // Serve serves callers on ln until ctx ends; it owns ln. When it returns, every
 // connection that it served has ended.
 func (f *Frontend) Serve(ctx context.Context, ln net.Listener, dial func(context.Context, wire.Dial) (carrier.Stream, error)) error {
 	g := run.NewGroup(ctx)
-	streams, waiting := run.NewLimiter(limit.ConnectConnections), run.NewLimiter(limit.PendingDials)
+	streams, waiting := run.NewLimiter(f.most), run.NewLimiter(limit.PendingDials)
 	var held budget
 	refuse := f.refuser(ln)
 	srv := grpc.NewServer(
@@ -62,7 +65,7 @@ func (f *Frontend) Serve(ctx context.Context, ln net.Listener, dial func(context
 			Handler: func(_ any, s grpc.ServerStream) error {
 				// Each connection may have many: these are all of the socket's.
 				if !streams.TryAcquire() {
-					return tooMany(s.Context(), refuse, "%d streams are open on this socket", limit.ConnectConnections)
+					return tooMany(s.Context(), refuse, "%d streams are open on this socket", f.most)
 				}
 				defer streams.Release()
 				if !waiting.TryAcquire() {

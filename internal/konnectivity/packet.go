@@ -45,6 +45,7 @@ type packet struct {
 	body
 
 	buffer mem.Buffer
+	by     *sent // of one that is sent
 }
 
 // body is the oneof of all payloads.
@@ -286,10 +287,9 @@ func (codec) Marshal(v any) (mem.BufferSlice, error) {
 		return nil, fault.Newf(fault.CodeInternal, "a %T is no packet", v)
 	}
 	p.errText = strings.ToValidUTF8(p.errText, " ") // the other side refuses a packet for it
-	pool := mem.DefaultBufferPool()
-	buf := pool.Get(p.size())
+	buf := p.by.Get(p.size())
 	*buf = p.marshal((*buf)[:0])
-	return mem.BufferSlice{mem.NewBuffer(buf, pool)}, nil
+	return mem.BufferSlice{p.by.buffer(buf)}, nil
 }
 
 func (codec) Unmarshal(raw mem.BufferSlice, v any) error {

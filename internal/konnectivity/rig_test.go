@@ -55,8 +55,21 @@ func newRig(t *testing.T) *rig {
 	return newRigOf(t, func(dial dialFunc) dialFunc { return dial })
 }
 
+// newRigBound takes so many streams.
+func newRigBound(t *testing.T, streams int) *rig {
+	t.Helper()
+	f := konnectivity.New(slog.New(slog.DiscardHandler))
+	f.Bound(streams)
+	return newRigWith(t, f, func(dial dialFunc) dialFunc { return dial })
+}
+
 // newRigOf dials through what wrap makes of the rig's own dial.
 func newRigOf(t *testing.T, wrap func(dialFunc) dialFunc) *rig {
+	t.Helper()
+	return newRigWith(t, konnectivity.New(slog.New(slog.DiscardHandler)), wrap)
+}
+
+func newRigWith(t *testing.T, f *konnectivity.Frontend, wrap func(dialFunc) dialFunc) *rig {
 	t.Helper()
 	a, b := net.Pipe()
 	hub, err := carrier.Server(carrier.Mux, a, carrier.Options{Incoming: 4_000})
@@ -77,7 +90,7 @@ func newRigOf(t *testing.T, wrap func(dialFunc) dialFunc) *rig {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	r.stop = cancel
-	go func() { r.served <- konnectivity.New(slog.New(slog.DiscardHandler)).Serve(ctx, ln, wrap(r.dial)) }()
+	go func() { r.served <- f.Serve(ctx, ln, wrap(r.dial)) }()
 	t.Cleanup(func() {
 		r.end()
 		hub.Close()

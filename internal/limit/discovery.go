@@ -101,7 +101,7 @@ const (
 	// stream and a message of some bytes.
 	DiscoveryUnread, DiscoveryAnswer = 256 << 20, 4 << 10
 	// DiscoveryPart is the least that a caller must take of a message in DiscoveryPatience.
-	DiscoveryPart = 64 << 10
+	DiscoveryPart = AnswerPart
 	// DiscoveryInFlight bounds the answers to a member's entries that wait to be sent;
 	// beyond it none of its frames is read.
 	DiscoveryInFlight = 8
@@ -222,7 +222,7 @@ const (
 	DiscoveryBegin = 10 * time.Second
 	// DiscoveryPatience is how long a caller may leave an answer unread, or a part of
 	// DiscoveryPart bytes, before its connection is ended.
-	DiscoveryPatience = time.Minute
+	DiscoveryPatience = AnswerWait
 	// DiscoveryPing is how often a silent caller is asked whether it is there, and
 	// DiscoveryPong how long it may take to say so.
 	DiscoveryPing, DiscoveryPong = 30 * time.Second, 15 * time.Second

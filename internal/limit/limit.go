@@ -16,6 +16,8 @@ const (
 	DialFrame = 8 << 10
 	// RequestHeader bounds the header of an HTTP CONNECT; kube-apiserver sends about 100.
 	RequestHeader = 16 << 10
+	// AnswerPart is the least that a caller of an HTTP port must take in AnswerWait.
+	AnswerPart = 64 << 10
 	// AdminBody bounds a request body of the admin API.
 	AdminBody = 64 << 10
 	// AdminAnswer bounds an answer of the admin API: the status of 10,000
@@ -250,6 +252,9 @@ const (
 	Hello = 10 * time.Second
 	// RequestHeaderTime bounds the arrival of a request header (slowloris).
 	RequestHeaderTime = 10 * time.Second
+	// AnswerWait is how long a caller of an HTTP port may leave AnswerPart bytes of an
+	// answer unread before its connection is ended.
+	AnswerWait = time.Minute
 	// AdminWait bounds how long the answer of a discovery socket is awaited: a service
 	// with all the members that it may have answers within a second.
 	AdminWait = 10 * time.Second

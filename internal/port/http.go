@@ -33,7 +33,7 @@ type HTTP struct {
 // Serve owns ln. It serves until ctx ends, with which every request ends.
 func (h HTTP) Serve(ctx context.Context, ln net.Listener) error {
 	srv := &http.Server{
-		Handler:           h.Handler,
+		Handler:           Prompt(h.Handler),
 		ReadHeaderTimeout: limit.RequestHeaderTime,
 		ReadTimeout:       h.Read,
 		IdleTimeout:       2 * limit.DeadIdle,

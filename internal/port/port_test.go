@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -20,6 +21,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/limit"
 	"github.com/tombolo-io/tombolo/internal/port"
 	"github.com/tombolo-io/tombolo/internal/run"
 )
@@ -204,5 +206,52 @@ func TestHTTPHasBounds(t *testing.T) {
 	<-ended
 	if err := g.Wait(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestAnswersThatAreNotRead end with their connection, and those that are read slowly
+// arrive.
+func TestAnswersThatAreNotRead(t *testing.T) {
+	const parts = 4
+	for name, pause := range map[string]time.Duration{"slowly": limit.AnswerWait * 3 / 4, "never": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ended := make(chan error, 1)
+				ln := port.NewHandoff(&net.TCPAddr{})
+				srv := port.HTTP{Header: limit.RequestHeader, Log: slog.New(slog.DiscardHandler), Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+					time.Sleep(2 * limit.AnswerWait) // until it has something to say
+					_, err := w.Write(make([]byte, parts*limit.AnswerPart))
+					ended <- err
+				})}
+				ctx, cancel := context.WithCancel(t.Context())
+				g := run.NewGroup(ctx)
+				g.Go("server", func(ctx context.Context) error { return srv.Serve(ctx, ln) })
+				ours, theirs := net.Pipe()
+				ln.Hand(theirs)
+				begun := time.Now()
+				if _, err := io.WriteString(ours, "GET / HTTP/1.1\r\nHost: a\r\n\r\n"); err != nil {
+					t.Fatal(err)
+				}
+				g.Do(func(context.Context) {
+					for buf := make([]byte, limit.AnswerPart); ; time.Sleep(pause) {
+						if _, err := io.ReadFull(ours, buf); err != nil {
+							return
+						}
+					}
+				})
+				err := <-ended
+				switch took := time.Since(begun); {
+				case name == "slowly" && err != nil:
+					t.Errorf("who reads slowly is cut: %v", err)
+				case name == "never" && (!errors.Is(err, os.ErrDeadlineExceeded) || took > 4*limit.AnswerWait):
+					t.Errorf("after %v: %v", took, err)
+				}
+				cancel()
+				ours.Close()
+				if err := g.Wait(); err != nil {
+					t.Error(err)
+				}
+			})
+		})
 	}
 }
