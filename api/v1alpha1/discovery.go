@@ -31,8 +31,8 @@ type DiscoveryConfig struct {
 	TrustedProxies []string `json:"trustedProxies,omitempty"`
 	// Redirect is the host:port of another service, to which Talos nodes are sent.
 	Redirect string `json:"redirect,omitempty"`
-	// Settle is how long a service that began without its state says nothing of who
-	// is not there. Default 100s.
+	// Settle is how long a service that began without all of its state says nothing of
+	// who is not there. Default 100s, and at a first start none.
 	Settle Duration `json:"settle,omitempty"`
 	// Log says how to log.
 	Log LogConfig `json:"log,omitempty"`

@@ -249,7 +249,7 @@ func openEtcd(log *slog.Logger) func(context.Context, discovery.EtcdConfig, *dis
 	return func(ctx context.Context, c discovery.EtcdConfig, b *discovery.Board, t *tell.DiscoveryStore) (discovery.Store, error) {
 		s, err := etcd.Open(ctx, etcd.Config{
 			Endpoints: c.Endpoints, Prefix: c.Prefix, CAFile: c.CAFile, CertFile: c.CertFile, KeyFile: c.KeyFile,
-			Username: c.Username, PasswordFile: c.PasswordFile, Log: log, Tell: t, Times: etcd.Times{Settle: c.Settle},
+			Username: c.Username, PasswordFile: c.PasswordFile, Log: log, Tell: t, Times: etcd.Times{Settle: c.Settle}, Await: c.Await,
 		}, b)
 		if err != nil {
 			return nil, err

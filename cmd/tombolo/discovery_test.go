@@ -26,7 +26,7 @@ func TestDiscovery(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write("limits: {members: 7}\n")
+	write("limits: {members: 7}\nsettle: 100s\n")
 	p := startProcess(t, "discovery", "--config", file, "--state-dir", filepath.Join(dir, "state"), "--run-dir", filepath.Join(dir, "run"),
 		"--listen", listen, "--admin-listen", strings.TrimSuffix(listen, "8446")+"8447")
 	p.says(t, "discovery service is ready")
@@ -46,7 +46,7 @@ func TestDiscovery(t *testing.T) {
 	}
 	wantExit(t, tombolo(t, "discovery", "status", "--cluster", "none"), 1, "not_found")
 
-	write("limits: {members: 8}\n")
+	write("limits: {members: 8}\nsettle: 100s\n")
 	runtest.Eventually(t, "the change is noticed without a signal", func() bool { return status().Limits.Members == 8 })
 	write("limits: {members: 0}\ncolour: red\n")
 	p.says(t, "the last good one stays")

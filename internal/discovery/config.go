@@ -46,6 +46,7 @@ type Config struct {
 	Snapshot    time.Duration
 	Etcd        *EtcdConfig // nil: in memory
 	Settle      time.Duration
+	Await       bool // Settle was given, and is waited for at a first start, too
 	Drain       time.Duration
 
 	// What a reload may change.
@@ -87,6 +88,7 @@ type EtcdConfig struct {
 	CAFile, CertFile, KeyFile string
 	Username, PasswordFile    string
 	Settle                    time.Duration
+	Await                     bool
 }
 
 // ParseConfig decodes and validates a file. It returns every problem at once.
@@ -116,6 +118,7 @@ func validate(raw v1alpha1.DiscoveryConfig, add conf.Report) Config {
 		Name:     label(host),
 		StateDir: cmp.Or(raw.StateDir, "/var/lib/tombolo/discovery"), RunDir: cmp.Or(raw.RunDir, "/run/tombolo"),
 		Listen: cmp.Or(raw.Listen, ":8446"), AdminListen: cmp.Or(raw.Admin.Listen, "127.0.0.1:8447"), Pprof: raw.Admin.Pprof, Log: raw.Log,
+		Await:  raw.Settle.Duration != 0,
 		Settle: between(raw.Settle, limit.DiscoverySettle, limit.DiscoveryTTL, "settle", add),
 		Drain:  between(raw.DrainTimeout, limit.Drain, time.Hour, "drainTimeout", add),
 	}
@@ -314,7 +317,7 @@ func fixedChanges(old, next Config) []string {
 		{"log", old.Log == next.Log},
 		{"tls", old.TLS == next.TLS && (old.TLS != TLSSelf || slices.Equal(old.Hosts, next.Hosts))},
 		{"store", old.Snapshot == next.Snapshot && sameEtcd(old.Etcd, next.Etcd)},
-		{"settle", old.Settle == next.Settle},
+		{"settle", old.Settle == next.Settle && old.Await == next.Await},
 		{"drainTimeout", old.Drain == next.Drain},
 	}.Changed()
 }

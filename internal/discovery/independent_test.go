@@ -196,16 +196,31 @@ func (n *talos) once(ctx context.Context) {
 	}
 }
 
-// TestTalosNodesOutliveARestart: a service that lost its state answers nobody until
-// all could come again, so that no node forgets the others.
+// TestTalosNodesOutliveARestart: a service that lost state answers nobody until all
+// could come again, so that no node forgets the others. One without a disk cannot know
+// that it did, and is told to wait.
 func TestTalosNodesOutliveARestart(t *testing.T) {
+	for name, c := range map[string]struct {
+		disk  func() *testDisk
+		await bool
+	}{
+		"a crash before the first snapshot": {begun(t).copied, false},
+		"a crash without a disk":            {newDisk, true},
+	} {
+		t.Run(name, func(t *testing.T) { outlive(t, c.disk, c.await) })
+	}
+}
+
+func outlive(t *testing.T, disk func() *testDisk, await bool) {
 	synctest.Test(t, func(t *testing.T) {
 		const nodes = 12
 		var at *bufconn.Listener
 		begin := func() (stop func()) {
 			cfg := validate(v1alpha1.DiscoveryConfig{}, func(string, string, ...any) {})
 			s := New(cfg, Options{Log: slog.New(slog.DiscardHandler), Reg: prometheus.NewRegistry()})
-			store, end := running(t, quiet(newDisk(), s.board)) // of nothing: after a crash without a disk
+			kept := quiet(disk(), s.board)
+			kept.Await = await
+			store, end := running(t, kept)
 			s.store = store
 			g := run.NewGroup(context.Background())
 			s.work, s.grpc = g, s.newServer()

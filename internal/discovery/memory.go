@@ -35,6 +35,7 @@ type MemoryConfig struct {
 	Board    *Board
 	Dir      string // of the snapshot
 	Settle   time.Duration
+	Await    bool // wait for Settle also where there was no state at all
 	Snapshot time.Duration
 	Log      *slog.Logger
 
@@ -47,16 +48,17 @@ type MemoryConfig struct {
 type Memory struct {
 	cfg   MemoryConfig
 	disk  disk
-	held  *os.File  // nil in tests
-	began time.Time // without all of the state; zero: with it
-	whole bool      // nothing can have been taken since the snapshot that was read
+	held  *os.File // nil in tests
+	fresh bool     // there was no state at all, and nobody can be forgotten
+	whole bool     // nothing can have been taken since the snapshot that was read
 	ran   atomic.Bool
 
 	saving sync.Mutex // one snapshot at a time
 	saved  uint64     // edition of the board in the last snapshot
 
-	mu    sync.Mutex // of state
+	mu    sync.Mutex // of what follows
 	state StoreState
+	began time.Time // without all of the state; zero: with it
 }
 
 // OpenMemory reads the snapshot of a folder onto a board. Close must follow.
@@ -114,6 +116,7 @@ func (m *Memory) load() (whole bool, err error) {
 			return false, err
 		}
 	}
+	m.fresh = !m.cfg.Await && !whole && errors.Is(first, fs.ErrNotExist) && errors.Is(second, fs.ErrNotExist) && m.missing(damagedName) && m.missing(newName)
 	// From here on things happen. That the mark is gone is certain before the first does.
 	if err := m.disk.Remove(endedName); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return false, m.unusable(err)
@@ -131,6 +134,8 @@ func (m *Memory) load() (whole bool, err error) {
 	switch {
 	case first == nil && whole:
 		return true, nil
+	case m.fresh:
+		return false, nil
 	case first == nil:
 		log.Warn("the service did not end in order: who came after its last snapshot is awaited, and first answers wait for them", "settle", m.cfg.Settle)
 	case second == nil && errors.Is(first, fs.ErrNotExist):
@@ -144,6 +149,15 @@ func (m *Memory) load() (whole bool, err error) {
 			"error", first, "before", second)
 	}
 	return false, nil
+}
+
+// missing reports whether there certainly is no such file.
+func (m *Memory) missing(name string) bool {
+	f, err := m.disk.Open(name)
+	if err == nil {
+		err = f.Close()
+	}
+	return errors.Is(err, fs.ErrNotExist)
 }
 
 // read puts one snapshot onto the board if it is sound to its end.
@@ -223,6 +237,9 @@ func (m *Memory) Delete(ctx context.Context, p Place) error {
 // Run sweeps and saves until ctx ends, and saves once more.
 func (m *Memory) Run(ctx context.Context) error {
 	m.ran.Store(true)
+	if m.fresh {
+		m.begin()
+	}
 	g := run.NewGroup(ctx)
 	g.Go("sweep", func(ctx context.Context) error {
 		return run.Every(ctx, limit.DiscoverySweep, func() { m.cfg.Board.Expire(time.Now()) })
@@ -233,6 +250,19 @@ func (m *Memory) Run(ctx context.Context) error {
 		m.end()
 	}
 	return err
+}
+
+// begin writes an empty snapshot for a service that had none. It tells the next start,
+// should this one not end in order, that somebody may have come.
+func (m *Memory) begin() {
+	if !m.save() {
+		m.cfg.Log.Warn("members are awaited, as after a crash", "settle", m.cfg.Settle)
+		return
+	}
+	m.mu.Lock()
+	m.began = time.Time{}
+	m.mu.Unlock()
+	m.cfg.Log.Info("there was no state yet, and nobody is awaited", "dir", m.cfg.Dir)
 }
 
 // save writes a snapshot, unless the last one says the same, and says whether the
@@ -319,10 +349,10 @@ func (m *Memory) end() {
 // State says how the store is.
 func (m *Memory) State() StoreState {
 	m.mu.Lock()
-	s := m.state
+	s, began := m.state, m.began
 	m.mu.Unlock()
 	s.Settled = true
-	if until := m.began.Add(m.cfg.Settle); !m.began.IsZero() && time.Now().Before(until) {
+	if until := began.Add(m.cfg.Settle); !began.IsZero() && time.Now().Before(until) {
 		s.Settled, s.Settles = false, until
 	}
 	return s

@@ -25,6 +25,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/limit"
 	"github.com/tombolo-io/tombolo/internal/roster"
 	"github.com/tombolo-io/tombolo/internal/run"
+	"github.com/tombolo-io/tombolo/internal/runtest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -293,14 +294,40 @@ func TestAFullDiskDegrades(t *testing.T) {
 
 // TestSettling: without its state, or with one from before a crash, a store knows
 // after a while only who is not there.
+// begun is a disk as a first start leaves it.
+func begun(t *testing.T) *testDisk {
+	d := newDisk()
+	m, stop := running(t, quiet(d, NewBoard(Bounds{})))
+	defer stop()
+	runtest.Eventually(t, "it is settled", func() bool { return m.State().Settled })
+	return d.copied()
+}
+
 func TestSettling(t *testing.T) {
 	for name, c := range map[string]struct {
 		disk func(t *testing.T) *testDisk
 		want bool
 	}{
-		"nothing": {func(*testing.T) *testDisk { return newDisk() }, false},
-		"an end":  {func(t *testing.T) *testDisk { return saved(t) }, true},
-		"a crash": {func(t *testing.T) *testDisk { d := saved(t); delete(d.files, endedName); return d }, false},
+		"nothing": {func(*testing.T) *testDisk { return newDisk() }, true},
+		"nothing, and a start that failed": {func(t *testing.T) *testDisk {
+			d := newDisk()
+			m, err := OpenMemory(quiet(d, NewBoard(Bounds{})))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := m.Close(); err != nil {
+				t.Fatal(err)
+			}
+			return d
+		}, true},
+		"nothing, and a crash before the first snapshot": {func(t *testing.T) *testDisk {
+			return begun(t).after()[0] // what was synced
+		}, false},
+		"nothing, and no room on the disk": {func(t *testing.T) *testDisk { d := newDisk(); d.full.Store(true); return d }, false},
+		"a damaged one alone":              {func(t *testing.T) *testDisk { d := newDisk(); d.files[damagedName] = &inode{}; return d }, false},
+		"the mark of an end alone":         {func(t *testing.T) *testDisk { d := newDisk(); d.files[endedName] = &inode{}; return d }, false},
+		"an end":                           {func(t *testing.T) *testDisk { return saved(t) }, true},
+		"a crash":                          {func(t *testing.T) *testDisk { d := saved(t); delete(d.files, endedName); return d }, false},
 		"an end, and a start that failed": {func(t *testing.T) *testDisk {
 			d := saved(t)
 			m, err := OpenMemory(quiet(d, NewBoard(Bounds{})))
@@ -340,6 +367,7 @@ func TestSettling(t *testing.T) {
 				if got := strings.Contains(said.String(), "awaited"); got == c.want {
 					t.Errorf("the log says %q: nobody knows why first answers are held back", said)
 				}
+				synctest.Wait() // an empty snapshot is written first
 				s := m.State()
 				if s.Settled != c.want || s.Settles.IsZero() != c.want {
 					t.Fatalf("%+v", s)

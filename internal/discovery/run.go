@@ -99,13 +99,13 @@ func (s *Service) tellReady() {
 
 func (s *Service) openStore(ctx context.Context) (Store, error) {
 	if s.cfg.Etcd == nil {
-		return OpenMemory(MemoryConfig{Board: s.board, Dir: s.cfg.StateDir, Settle: s.cfg.Settle, Snapshot: s.cfg.Snapshot, Log: s.log})
+		return OpenMemory(MemoryConfig{Board: s.board, Dir: s.cfg.StateDir, Settle: s.cfg.Settle, Await: s.cfg.Await, Snapshot: s.cfg.Snapshot, Log: s.log})
 	}
 	if s.opt.Etcd == nil {
 		return nil, fault.New(fault.CodeConfig, "store.etcd cannot be used").Whyf("this program was built without it").Hint("take store.etcd away")
 	}
 	c := *s.cfg.Etcd
-	c.Settle = s.cfg.Settle
+	c.Settle, c.Await = s.cfg.Settle, s.cfg.Await
 	return s.opt.Etcd(ctx, c, s.board, s.stored)
 }
 

@@ -34,6 +34,7 @@ type Config struct {
 	Username     string
 	PasswordFile string
 	Times        Times
+	Await        bool                 // wait for Times.Settle also where the prefix is empty
 	Log          *slog.Logger         // nil: none
 	Tell         *tell.DiscoveryStore // nil: none
 }

@@ -81,7 +81,7 @@ func (s *Store) begins(ctx context.Context, all *listing, first bool) error {
 	switch {
 	case !first:
 		if err := s.lapse(*all); err != nil {
-			if all.marker != nil && all.cluster == s.origin.cluster {
+			if all.cluster == s.origin.cluster && !all.part {
 				s.part(ctx) // whoever begins with it now lacks what we know
 			}
 			return err
@@ -89,8 +89,10 @@ func (s *Store) begins(ctx context.Context, all *listing, first bool) error {
 	case all.marker == nil && len(all.members) > 0:
 		return foreign(s.prefix, all.members[0].key).Whyf("there are members, but no %s/%s", s.prefix, markerName)
 	case all.marker == nil:
-		marker, err := s.mark(ctx)
-		all.marker, all.part = marker, true
+		// In a prefix that is empty nobody was, and nobody can be forgotten.
+		all.part = all.part || s.config.Await
+		marker, err := s.mark(ctx, all.part)
+		all.marker = marker
 		if err != nil {
 			return err
 		}
@@ -247,12 +249,14 @@ func (s *Store) ours(kv pair) error {
 	return nil
 }
 
-// mark makes an empty prefix ours, unless another service was quicker. What
-// members there are has yet to be told to it, which is said first.
-func (s *Store) mark(ctx context.Context) (*pair, error) {
+// mark makes an empty prefix ours, unless another service was quicker. Where there may
+// be members that have yet to be told to it, that is said first.
+func (s *Store) mark(ctx context.Context, part bool) (*pair, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.times.Wait)
 	defer cancel()
-	s.part(ctx)
+	if part {
+		s.part(ctx)
+	}
 	name := s.prefix + "/" + markerName
 	answer, err := s.remote.Swap(ctx, name, 0, []byte(markerText+"1\n"), 0)
 	switch {

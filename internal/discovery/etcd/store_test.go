@@ -310,7 +310,7 @@ func TestWhoBeginsWithoutAllAwaitsMembers(t *testing.T) {
 	simulated(t, func(t *testing.T, f *fake) {
 		settled := func(want bool) (s *Store, stop func()) {
 			t.Helper()
-			s, stop = running(t, f, Config{}, discovery.NewBoard(discovery.Bounds{}))
+			s, stop = running(t, f, Config{Await: true}, discovery.NewBoard(discovery.Bounds{}))
 			state := s.State()
 			if state.Settled != want || !want && time.Until(state.Settles) != limit.DiscoverySettle {
 				t.Errorf("%+v", state)
@@ -336,6 +336,35 @@ func TestWhoBeginsWithoutAllAwaitsMembers(t *testing.T) {
 		stop1()
 		_, stop4 := settled(false)
 		stop4()
+	})
+}
+
+// TestWhoBeginsWithNothingAwaitsNobody: in an empty prefix, unless it was emptied under a
+// service.
+func TestWhoBeginsWithNothingAwaitsNobody(t *testing.T) {
+	simulated(t, func(t *testing.T, f *fake) {
+		begin := func(want bool) (stop func()) {
+			t.Helper()
+			s, stop := running(t, f, Config{}, discovery.NewBoard(discovery.Bounds{}))
+			if state := s.State(); state.Settled != want {
+				t.Errorf("%+v", state)
+			}
+			return stop
+		}
+		first, second := begin(true), begin(true)
+		second()
+		f.change(func() {
+			for key := range f.state.keys {
+				f.state.rev++
+				f.set(key, nil, 0)
+			}
+		})
+		time.Sleep(time.Minute)
+		if n := len(f.state.leases); n > 1 {
+			t.Errorf("%d leases are granted for one note", n)
+		}
+		first()
+		begin(false)()
 	})
 }
 
