@@ -72,7 +72,7 @@ node or discovery service is not there; 4 not allowed.`,
 	})
 	root.AddCommand(
 		newHubCommand(), newAgentCommand(), newMeshCommand(), newDiscoveryCommand(), newTokenCommand(), newStatusCommand(), newPingCommand(),
-		newConnectCommand(), newEgressConfigCommand(), newCertificateCommand(), newRevokeCommand(), newConfigCommand(),
+		newConnectCommand(), newEgressConfigCommand(), newCertificateCommand(), newRevokeCommand(), newClusterCommand(), newConfigCommand(),
 		newPolicyCommand(), newAuditCommand(), newDemoCommand(), newVersionCommand(), newReferenceCommand(),
 	)
 	completeWords(root)

@@ -71,6 +71,10 @@ for nodes that joined.`,
 				if t.Warning != "" {
 					fmt.Fprintln(cmd.ErrOrStderr(), "warning: "+t.Warning)
 				}
+				if t.NewCluster {
+					fmt.Fprintf(cmd.ErrOrStderr(), "Cluster %s is new at this hub and is registered now; if that is a mistake: tombolo cluster remove %s --force\n",
+						cluster, cluster)
+				}
 				text := t.Command
 				if q.Nodes {
 					text = t.Join

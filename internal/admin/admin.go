@@ -197,6 +197,8 @@ type Token struct {
 	Join    string    `json:"join"`
 	Command string    `json:"command,omitempty"` // of an agent
 	Warning string    `json:"warning,omitempty"`
+	// NewCluster says that the cluster was not registered before.
+	NewCluster bool `json:"newCluster,omitempty"`
 }
 
 // TokenInfo is one row of GET /v1/tokens; it holds no secret.

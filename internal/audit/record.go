@@ -30,10 +30,11 @@ const (
 	KindLost    Kind = "lost"    // records that could not be kept
 
 	KindRevocation Kind = "revocation" // an operator has revoked an identity
+	KindRemoval    Kind = "removal"    // an operator has removed a cluster
 )
 
 // Kinds are all of them.
-func Kinds() []Kind { return []Kind{KindDial, KindRefusal, KindLost, KindRevocation} }
+func Kinds() []Kind { return []Kind{KindDial, KindRefusal, KindLost, KindRevocation, KindRemoval} }
 
 // The values of At: which end of a session wrote the record.
 const (

@@ -37,6 +37,7 @@ const (
 	CodeFrameTooLarge Code = "frame_too_large"
 
 	CodeClusterUnknown Code = "cluster_unknown"
+	CodeClusterInUse   Code = "cluster_in_use"
 	CodeNoAgent        Code = "no_agent"
 	CodeDraining       Code = "draining"
 	CodeSessionLost    Code = "session_lost"
@@ -119,6 +120,7 @@ func Table() []Entry {
 		{CodeFrameInvalid, Invalid, "A frame or packet of the peer cannot be read."},
 		{CodeFrameTooLarge, Invalid, "A frame or packet of the peer is larger than allowed."},
 		{CodeClusterUnknown, NotFound, "No cluster of that name is registered at the hub."},
+		{CodeClusterInUse, Conflict, "A cluster that is to be removed is in use, or one that is to be registered was removed a moment ago."},
 		{CodeNoAgent, Unavailable, "The cluster has no live agent."},
 		{CodeDraining, Unavailable, "The hub or the last agent is shutting down and takes no new streams."},
 		{CodeSessionLost, Unavailable, "The session to the agent ended."},

@@ -41,6 +41,8 @@ func (h *Hub) apiHandler() http.Handler {
 	handle("POST /v1/certificates", h.apiIssue)
 	handle("GET /v1/certificates", h.apiCertificates)
 	handle("POST /v1/revocations", h.apiRevoke)
+	handle("GET /v1/clusters", h.apiClusters)
+	handle("DELETE /v1/clusters/{cluster}", h.apiRemoveCluster)
 	handle("POST /v1/clusters/{cluster}/sockets", h.apiSocket)
 	handle("POST /v1/clusters/{cluster}/ping", h.apiPing)
 	handle("GET /v1/clusters/{cluster}/explain", h.apiExplain)
@@ -110,11 +112,12 @@ func (h *Hub) apiCreateToken(r *http.Request) (any, error) {
 	if err := h.state.PutToken(t, h.now()); err != nil {
 		return nil, err
 	}
+	_, unknown := h.clusters.get(cluster)
 	h.clusters.add(cluster)
 	join := trust.Join{TokenID: t.ID, Secret: secret, Hubs: h.advertise, Cluster: cluster, Pin: trust.Pin(h.ca.Certificate())}.String()
 	out := admin.Token{
 		Meta: meta("Token"), ID: t.ID, Cluster: q.Cluster, Expires: t.Expires, Uses: q.Uses,
-		Join: join,
+		Join: join, NewCluster: unknown != nil,
 	}
 	if !t.Nodes { // what a node needs beside the line, the hub does not know
 		out.Command = "tombolo agent --join " + join

@@ -72,8 +72,8 @@ func (h *Hub) attach(a arrival, s *session) error {
 		s.missing.Add(missing)
 		return err
 	}
-	if a.revoked(h) { // since it was identified: the revocation did not see this connection
-		s.end(state.RevokedHolder(a.who.URI()))
+	if f := h.holders.refusal(a.who, issuedAt(a.leaf())); f != nil { // since it was identified: the revocation did not see this connection
+		s.end(f)
 	}
 	say := h.log.Debug
 	if missing > 0 {
@@ -103,17 +103,22 @@ func (h *Hub) lost(s *session, l carrier.Loss) {
 
 // endAgent ends the sessions of an agent that was revoked, with all of their
 // connections, and counts them.
-func (h *Hub) endAgent(ctx context.Context, who id.Identity) (n int) {
+func (h *Hub) endAgent(ctx context.Context, who id.Identity) int {
 	c, err := h.clusters.get(who.Cluster)
 	if err != nil {
 		return 0
 	}
+	return c.endSessions(ctx, state.RevokedHolder(who.URI()), func(s *session) bool { return s.agent.String() == who.Name })
+}
+
+// endSessions ends those sessions of a cluster, and counts them.
+func (c *cluster) endSessions(ctx context.Context, why *fault.Fault, which func(*session) bool) (n int) {
 	g := run.NewGroup(ctx)
 	for _, s := range c.live() {
-		if s.agent.String() == who.Name {
+		if which(s) {
 			n++
 			s.draining.Store(true) // no more dials while it reads the farewell
-			g.Do(func(context.Context) { s.end(state.RevokedHolder(who.URI())) })
+			g.Do(func(context.Context) { s.end(why) })
 		}
 	}
 	g.Wait()

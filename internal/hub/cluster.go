@@ -27,6 +27,7 @@ type registry struct {
 	counted  func(scope, resource) // each time that a limit holds somebody up
 	memory   atomic.Bool           // all of it is in use: nobody gets more
 	relayed  relayTotal
+	past     past
 }
 
 func newRegistry(l *limitTable) *registry {

@@ -15,7 +15,6 @@ import (
 	"github.com/tombolo-io/tombolo/internal/audit"
 	"github.com/tombolo-io/tombolo/internal/carrier"
 	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/hub/state"
 	"github.com/tombolo-io/tombolo/internal/id"
 	"github.com/tombolo-io/tombolo/internal/limit"
 	"github.com/tombolo-io/tombolo/internal/port"
@@ -139,7 +138,8 @@ func (h *Hub) routeHTTP(ctx context.Context, conn *tls.Conn, known func()) {
 		caller.disconnect()
 		h.clients.remove(serial, conn)
 	})
-	if h.revoked.has(serial) { // since it was identified: the revocation did not see this connection
+	leaf := conn.ConnectionState().PeerCertificates[0]
+	if h.revoked.has(serial) || h.holders.refusal(who, issuedAt(leaf)) != nil { // since it was identified: the revocation did not see this connection
 		gone()
 		conn.Close()
 		return
@@ -171,10 +171,13 @@ func (h *Hub) verify(chain []*x509.Certificate, grace time.Duration) (id.Identit
 	who, err := trust.Check{
 		Roots: h.roots, TrustDomain: h.ca.TrustDomain(), Now: h.now(), Grace: grace, Revoked: h.revoked.has,
 	}.Verify(chain)
-	if err == nil && h.holders.refuses(who.URI(), issuedAt(chain[0])) {
-		return id.Identity{}, state.RevokedHolder(who.URI())
+	if err != nil {
+		return who, err
 	}
-	return who, err
+	if f := h.holders.refusal(who, issuedAt(chain[0])); f != nil {
+		return id.Identity{}, f
+	}
+	return who, nil
 }
 
 // dialer binds a frontend's dials to one cluster and one caller, and counts them.

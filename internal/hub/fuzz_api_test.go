@@ -86,6 +86,7 @@ func FuzzAPI(f *testing.F) {
 		{"POST", "/v1/tokens", `{"cluster":"c1","ttlSeconds":60,"uses":1}`}, {"POST", "/v1/tokens", `{"cluster":"c1","ttlSeconds":9223372036854775807,"uses":-1}`},
 		{"DELETE", "/v1/tokens/aaaaaaaa", ""}, {"POST", "/v1/certificates", `{"role":"client","cluster":"c1","name":"kas","csr":` + string(text) + `}`},
 		{"POST", "/v1/certificates", `{"role":"hub","name":"h","csr":` + string(text) + `}`}, {"GET", "/v1/certificates", ""},
+		{"GET", "/v1/clusters", ""}, {"DELETE", "/v1/clusters/c9", ""},
 		{"POST", "/v1/revocations", `{"role":"agent","cluster":"c1","name":"a1"}`}, {"POST", "/v1/clusters/c1/sockets", `{"protocol":"none"}`}, {"POST", "/v1/clusters/c1/ping", ""},
 		{"GET", "/v1/clusters/c1/explain?target=10.0.0.1:443", ""}, {"GET", "/v1/clusters/..%2f/stream?target=x", ""}, {"GET", "/v1/nothing", ""},
 	} {

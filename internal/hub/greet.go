@@ -50,9 +50,6 @@ func (h *Hub) admit(conn *tls.Conn) (a arrival, err error) {
 // leaf is the certificate that the agent has shown; there is one once it is admitted.
 func (a arrival) leaf() *x509.Certificate { return a.conn.ConnectionState().PeerCertificates[0] }
 
-// revoked says whether the agent was revoked, also since it was admitted.
-func (a arrival) revoked(h *Hub) bool { return h.holders.refuses(a.who.URI(), issuedAt(a.leaf())) }
-
 // agreement is what Hello and Welcome agreed on.
 type agreement struct {
 	hello       *pb.Hello

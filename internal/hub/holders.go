@@ -19,10 +19,12 @@ import (
 	"github.com/tombolo-io/tombolo/internal/trust"
 )
 
-// holders knows the names of agents and nodes of which certificates count no more.
+// holders knows the names of agents and nodes of which certificates count no more, and
+// the clusters of which none does.
 type holders struct {
-	mu     sync.RWMutex
-	refuse map[string]state.Holder // by identity
+	mu      sync.RWMutex
+	refuse  map[string]state.Holder // by identity
+	removed map[string]state.Removed
 }
 
 // learn takes over what the state knows of a name. It reads that itself, so that of two
@@ -53,12 +55,31 @@ func (n *holders) put(rec state.Holder) {
 	n.refuse[rec.Identity] = rec
 }
 
-// refuses says whether a certificate of the identity that was issued at that time counts no more.
-func (n *holders) refuses(identity string, issued time.Time) bool {
+// remove takes over that a cluster was removed, with all of its names.
+func (n *holders) remove(c state.Removed) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.removed == nil {
+		n.removed = map[string]state.Removed{}
+	}
+	n.removed[c.Name] = c
+	maps.DeleteFunc(n.refuse, func(identity string, _ state.Holder) bool {
+		who, err := id.ParseURI(identity)
+		return err == nil && who.Cluster.String() == c.Name
+	})
+}
+
+// refusal says why a certificate that was issued at that time counts no more; nil if it does.
+func (n *holders) refusal(who id.Identity, issued time.Time) *fault.Fault {
 	n.mu.RLock()
 	defer n.mu.RUnlock()
-	rec, ok := n.refuse[identity]
-	return ok && rec.Refuses(issued)
+	if rec, ok := n.refuse[who.URI()]; ok && rec.Refuses(issued) {
+		return state.RevokedHolder(who.URI())
+	}
+	if c, ok := n.removed[who.Cluster.String()]; ok && c.Refuses(issued) {
+		return state.RemovedCluster(c.Name)
+	}
+	return nil
 }
 
 // all lists them in no particular order.

@@ -167,6 +167,13 @@ func (h *Hub) loadState() error {
 	if err != nil {
 		return err
 	}
+	removed, err := h.state.RemovedClusters()
+	if err != nil {
+		return err
+	}
+	for _, c := range removed {
+		h.holders.remove(c)
+	}
 	for _, n := range holders {
 		h.holders.set(n)
 	}
@@ -214,14 +221,14 @@ func (h *Hub) readings() tell.HubReadings {
 			}
 			return 0
 		}),
-		BytesToCluster:   count(func(c *cluster) float64 { up, _ := c.traffic(); return float64(up) }),
-		BytesFromCluster: count(func(c *cluster) float64 { _, down := c.traffic(); return float64(down) }),
+		BytesToCluster:   h.clusters.sum(func(c *cluster) int64 { up, _ := c.traffic(); return up }, func(p *past) int64 { return p.up }),
+		BytesFromCluster: h.clusters.sum(func(c *cluster) int64 { _, down := c.traffic(); return down }, func(p *past) int64 { return p.down }),
 		RelayNodes:       func() float64 { return float64(h.clusters.relayed.conns.Load()) },
-		RelayRefused:     count(func(c *cluster) float64 { return float64(c.relay.full.Load()) }),
-		RelayPackets:     count(func(c *cluster) float64 { return float64(c.relay.moved.packets.Load()) }),
-		RelayBytes:       count(func(c *cluster) float64 { return float64(c.relay.moved.bytes.Load()) }),
+		RelayRefused:     h.clusters.sum(func(c *cluster) int64 { return c.relay.full.Load() }, func(p *past) int64 { return p.refused }),
+		RelayPackets:     h.clusters.sumRelay(func(c *relayCount) int64 { return c.packets.Load() }),
+		RelayBytes:       h.clusters.sumRelay(func(c *relayCount) int64 { return c.bytes.Load() }),
 		RelayDropped: func(reason string) float64 {
-			return count(func(c *cluster) float64 { return float64(c.relay.moved.droppedFor(reason)) })()
+			return h.clusters.sumRelay(func(c *relayCount) int64 { return c.droppedFor(reason) })()
 		},
 		ClientCertificateEnd: func() float64 {
 			certs, err := h.state.Certificates()

@@ -163,7 +163,7 @@ func (r *relay) holds() (n int64) {
 // once for each read, not for each packet.
 type batch struct{ packets, bytes, full, rated, absent, foreign int64 }
 
-func (b *batch) into(c *relayCount) {
+func (b batch) into(c *relayCount) {
 	for _, one := range []struct {
 		n    int64
 		into *atomic.Int64

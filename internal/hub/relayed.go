@@ -18,7 +18,6 @@ import (
 	"github.com/tombolo-io/tombolo/internal/carrier"
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/frame"
-	"github.com/tombolo-io/tombolo/internal/hub/state"
 	"github.com/tombolo-io/tombolo/internal/id"
 	"github.com/tombolo-io/tombolo/internal/limit"
 	"github.com/tombolo-io/tombolo/internal/run"
@@ -27,15 +26,14 @@ import (
 
 // relayed is a node's connection to the relay.
 type relayed struct {
-	relay    *relay
-	name     string // of the node, as its certificate has it
-	identity string
-	conn     *tls.Conn
-	out      *queue
-	peer     string
-	since    time.Time
-	certEnd  time.Time
-	certBeg  time.Time // when the certificate was issued
+	relay   *relay
+	name    string // of the node, as its certificate has it
+	conn    *tls.Conn
+	out     *queue
+	peer    string
+	since   time.Time
+	certEnd time.Time
+	certBeg time.Time // when the certificate was issued
 
 	gone  atomic.Bool // it is in the relay no more
 	ended atomic.Pointer[fault.Fault]
@@ -82,7 +80,7 @@ func (h *Hub) serveRelay(ctx context.Context, conn *tls.Conn, known func()) (nex
 	known()
 	leaf := conn.ConnectionState().PeerCertificates[0]
 	n := &relayed{
-		relay: c.relay, name: who.Name, identity: who.URI(), conn: conn, out: newQueue(c.relay.pool), peer: addrText(conn), since: h.now(),
+		relay: c.relay, name: who.Name, conn: conn, out: newQueue(c.relay.pool), peer: addrText(conn), since: h.now(),
 		certEnd: leaf.NotAfter, certBeg: issuedAt(leaf), known: map[string]*relayed{},
 	}
 	n.absent.set(limit.RelayAbsent)
@@ -100,8 +98,8 @@ func (h *Hub) serveRelay(ctx context.Context, conn *tls.Conn, known func()) (nex
 		older.end(fault.New(fault.CodeSessionLost, "a newer connection of this node has taken the place of this one").
 			Hint("if two machines have one state directory, give each its own"))
 	}
-	if h.holders.refuses(n.identity, n.certBeg) { // since it was judged: the revocation did not see this connection
-		n.end(state.RevokedHolder(n.identity))
+	if f := h.holders.refusal(who, n.certBeg); f != nil { // since it was judged: the revocation did not see this connection
+		n.end(f)
 	}
 	if h.draining.Load() {
 		n.drain()
@@ -306,10 +304,14 @@ func (h *Hub) endRelayed(who id.Identity) int {
 		return 0
 	}
 	n := c.relay.find([]byte(who.Name))
-	if n == nil || !h.holders.refuses(n.identity, n.certBeg) {
+	if n == nil {
 		return 0
 	}
-	n.end(state.RevokedHolder(n.identity))
+	f := h.holders.refusal(who, n.certBeg)
+	if f == nil {
+		return 0
+	}
+	n.end(f)
 	return 1
 }
 

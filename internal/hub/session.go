@@ -13,7 +13,6 @@ import (
 	"github.com/tombolo-io/tombolo/internal/carrier"
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/heartbeat"
-	"github.com/tombolo-io/tombolo/internal/hub/state"
 	"github.com/tombolo-io/tombolo/internal/id"
 	"github.com/tombolo-io/tombolo/internal/limit"
 	"github.com/tombolo-io/tombolo/internal/run"
@@ -36,7 +35,7 @@ type session struct {
 	ranges   []string
 	since    time.Time
 	certEnd  time.Time
-	identity string    // SPIFFE URI of the agent
+	who      id.Identity
 	issued   time.Time // when its certificate was
 	peer     string
 	link     carrier.Session
@@ -147,7 +146,7 @@ func (h *Hub) beginSession(a arrival, g agreement) (serve func(context.Context),
 	s := &session{
 		cluster: a.cluster, agent: a.agent, account: account, instance: g.hello.GetInstance(), software: clip(g.hello.GetSoftware(), 64),
 		ranges: clipAll(g.hello.GetRanges()), since: h.now(), peer: a.conn.RemoteAddr().String(),
-		certEnd: a.leaf().NotAfter, identity: a.who.URI(), issued: issuedAt(a.leaf()), secret: g.secret, chooses: g.chooses,
+		certEnd: a.leaf().NotAfter, who: a.who, issued: issuedAt(a.leaf()), secret: g.secret, chooses: g.chooses,
 	}
 	further := newControls()
 	link, err := carrier.Server(g.kind, a.conn, carrier.Options{
@@ -207,8 +206,8 @@ func (h *Hub) runSession(ctx context.Context, s *session, controls *controls, ca
 	log.Info("agent connected", "software", s.software, "ranges", s.ranges, "carrier", s.link.Info().Kind)
 
 	stop := run.OnDone(ctx, func() { s.end(fault.New(fault.CodeDraining, "the hub stopped")) })
-	if h.holders.refuses(s.identity, s.issued) { // since it was identified: the revocation did not see this session
-		s.ended.CompareAndSwap(nil, state.RevokedHolder(s.identity))
+	if f := h.holders.refusal(s.who, s.issued); f != nil { // since it was identified: the revocation did not see this session
+		s.ended.CompareAndSwap(nil, f)
 		s.link.Close()
 	}
 	err = s.beat.Run(context.WithoutCancel(ctx))

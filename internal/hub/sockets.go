@@ -238,6 +238,14 @@ func (s *sockets) ensure(c id.Cluster, protocol string, r *Reloadable) (string, 
 	return path, nil
 }
 
+// forget closes the sockets that were asked for at run time, and forgets them.
+func (s *sockets) forget(c id.Cluster, r *Reloadable) error {
+	s.mu.Lock()
+	delete(s.asked, c)
+	s.mu.Unlock()
+	return s.apply(r)
+}
+
 // of lists a cluster's open sockets.
 func (s *sockets) of(c id.Cluster) []admin.Socket {
 	s.mu.Lock()

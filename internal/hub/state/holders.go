@@ -139,6 +139,14 @@ func (s *Store) RenewHolder(rec Holder, shown time.Time) error {
 		if old.Refuses(shown) {
 			return RevokedHolder(rec.Identity)
 		}
+		if who, err := id.ParseURI(rec.Identity); err != nil {
+			return err
+		} else if gone, err := removed(tx, who.Cluster.String(), shown); gone || err != nil {
+			if gone {
+				err = RemovedCluster(who.Cluster.String())
+			}
+			return err
+		}
 		rec.Before, rec.Revoked, rec.Token, rec.Void = old.Before, time.Time{}, old.Token, old.Void
 		return put(tx, bucketNodes, rec.Identity, rec)
 	}))

@@ -84,7 +84,7 @@ func list[T any](s *Store, bucket string) ([]T, error) {
 // checkRecords reads every record of a state once.
 func checkRecords(tx *bbolt.Tx) error {
 	for _, name := range buckets() {
-		if tx.Bucket([]byte(name)) == nil && name != bucketNodes { // earlier releases have none
+		if tx.Bucket([]byte(name)) == nil && name != bucketNodes && name != bucketRemoved { // earlier releases have none
 			return fmt.Errorf("the bucket %s is missing", name)
 		}
 	}

@@ -37,14 +37,15 @@ const (
 	bucketTokens       = "tokens"
 	bucketClusters     = "clusters"
 	bucketCertificates = "certificates"
-	bucketNodes        = "nodes"
+	bucketNodes        = "nodes"   // and agents
+	bucketRemoved      = "removed" // clusters
 	keyFormat          = "format"
 	keyCACert          = "ca.crt"
 	keyCAKey           = "ca.key"
 )
 
 func buckets() []string {
-	return []string{bucketMeta, bucketTokens, bucketClusters, bucketCertificates, bucketNodes}
+	return []string{bucketMeta, bucketTokens, bucketClusters, bucketCertificates, bucketNodes, bucketRemoved}
 }
 
 // Cluster is a registered cluster.
@@ -254,14 +255,6 @@ func (s *Store) AddSocket(c id.Cluster, protocol string, now time.Time) error {
 		rec.Sockets = append(rec.Sockets, protocol)
 		return put(tx, bucketClusters, rec.Name, rec)
 	}))
-}
-
-func addCluster(tx *bbolt.Tx, name string, now time.Time) error {
-	var rec Cluster
-	if found, err := get(tx, bucketClusters, name, &rec); found || err != nil {
-		return err
-	}
-	return put(tx, bucketClusters, name, Cluster{Name: name, Created: now.UTC()})
 }
 
 // PutCertificate remembers an issued certificate. Those that ran out are forgotten on the way.

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package admin
+
+import "time"
+
+// ClusterList is the answer to GET /v1/clusters.
+type ClusterList struct {
+	Meta
+	Clusters []ClusterInfo `json:"clusters"`
+}
+
+// ClusterInfo is one row of it.
+type ClusterInfo struct {
+	Name       string    `json:"name"`
+	Created    time.Time `json:"created,omitzero"` // zero: the configuration alone names it
+	Agents     int       `json:"agents"`           // connected
+	Nodes      int       `json:"nodes"`            // connected to the relay
+	Tokens     int       `json:"tokens"`           // that can be used still
+	Sockets    int       `json:"sockets"`
+	Configured bool      `json:"configured,omitempty"` // the hub's configuration names it
+	Policies   []string  `json:"policies,omitempty"`   // files that name it
+}
+
+// ClusterRemoval is the answer to DELETE /v1/clusters/{cluster}: what went with it.
+type ClusterRemoval struct {
+	Meta
+	Name        string   `json:"name"`
+	Tokens      int      `json:"tokens"`
+	Agents      int      `json:"agents"` // names
+	Nodes       int      `json:"nodes"`
+	Clients     int      `json:"clients"`     // certificates
+	Connections int      `json:"connections"` // that ended
+	Warnings    []string `json:"warnings,omitempty"`
+}
