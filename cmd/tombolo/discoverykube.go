@@ -83,6 +83,9 @@ func (k *kubeSource) Status() []finder.Status {
 		if p.Writes || p.Own {
 			s.Kind = finder.KindAnnouncement
 		}
+		if p.Warning != nil {
+			s.Warning = fault.From(p.Warning).Explain()
+		}
 		switch {
 		case p.Err != nil:
 			why := fault.From(p.Err)

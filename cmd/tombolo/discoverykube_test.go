@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/tombolo-io/tombolo/internal/admin"
+	"github.com/tombolo-io/tombolo/internal/announce"
 	"github.com/tombolo-io/tombolo/internal/kube/kubetest"
 	"github.com/tombolo-io/tombolo/internal/roster"
 	"github.com/tombolo-io/tombolo/internal/runtest"
@@ -322,4 +323,18 @@ func readText(t *testing.T, file string) string {
 		t.Fatal(err)
 	}
 	return string(data)
+}
+
+// TestStatusOfAClusterWithoutThePolicy: that every node may write the Member of others is seen.
+func TestStatusOfAClusterWithoutThePolicy(t *testing.T) {
+	s, dir := kubetest.New(t), runtest.Dir(t)
+	s.AddNode(t, "ka")
+	s.Unguard("binding")
+	a := newKubeNode(t, dir, "ka", "kubernetes: {KUBECONFIG}", "role: worker, publicKey: "+kubetest.Facts(1).Key.String())
+	a.write(a.kubeconfig, string(s.Kubeconfig("ka")))
+	a.announce().says(t, "the admission policy for Members is not in force")
+	status := must(t, "discovery", "status", "--admin-socket", announce.AdminSocket(filepath.Join(dir, "ka", "run")))
+	if !strings.Contains(status, "warning: members: kubernetes_denied: every node may write the Member of others") || !strings.Contains(status, "tombolo discovery manifest") {
+		t.Errorf("the status is\n%s", status)
+	}
 }

@@ -213,6 +213,9 @@ func printAnnouncement(w io.Writer, st announce.Status, now time.Time) error {
 		if s.Refused != "" {
 			fmt.Fprintf(w, "warning: %s does not take what is announced: %s\n", s.Source, s.Refused)
 		}
+		if s.Warning != "" {
+			fmt.Fprintf(w, "warning: %s: %s\n", s.Source, s.Warning)
+		}
 	}
 	for _, c := range st.Conflicts {
 		fmt.Fprintf(w, "conflict: %s\n", conflict(c))

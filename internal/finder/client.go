@@ -232,8 +232,8 @@ func (c *client) attend(ctx context.Context, s *session) error {
 	}
 	if c.spoken.has(c.service.URL()) {
 		return fault.Newf(fault.CodeVersion, "the discovery service %s speaks the older protocol only", c.service.Name).
-			Whyf("it has spoken the native one with this node before").
-			Hint("see which service answers at %s; if it shall be the older protocol: tombolo discovery downgrade %s --config FILE", c.service.URL(), c.service.URL())
+			Whyf("it has spoken the native one with this node before; 'tombolo discovery downgrade %s' permits it", c.service.URL()).
+			Hint("see which service answers at %s", c.service.URL())
 	}
 	if c.older == nil {
 		return fault.Newf(fault.CodeVersion, "the discovery service %s speaks the older protocol only", c.service.Name).

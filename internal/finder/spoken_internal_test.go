@@ -43,6 +43,9 @@ func TestNobodyForcesTheOlderProtocol(t *testing.T) {
 			if s.State != StateAway || s.Code != fault.CodeVersion || !strings.Contains(s.Reason, "has spoken the native one") {
 				t.Errorf("%s: the status is %+v", when, s)
 			}
+			if w := a.Warnings(); len(w) != 1 || w[0] != s.Reason || !strings.Contains(s.Reason, "tombolo discovery downgrade http://one:80") {
+				t.Errorf("%s: it warns of %q", when, w)
+			}
 			old.with(func() {
 				if old.hellos > 0 || len(old.updates) > 0 {
 					t.Errorf("%s: it is spoken to in the older protocol: %d hellos, %d updates", when, old.hellos, len(old.updates))
@@ -66,7 +69,7 @@ func TestNobodyForcesTheOlderProtocol(t *testing.T) {
 		}
 		time.Sleep(3 * limit.FinderBackoff)
 		synctest.Wait()
-		if s := a.Status()[0]; s.State != StateAttending || s.Protocol != ProtocolSidero {
+		if s := a.Status()[0]; s.State != StateAttending || s.Protocol != ProtocolSidero || len(a.Warnings()) > 0 {
 			t.Errorf("the operator permits it: %+v", s)
 		}
 	})

@@ -50,6 +50,7 @@ type Status struct {
 	Junk        int            `json:"junk,omitempty"`    // what could not be read
 	Stale       int            `json:"stale,omitempty"`   // what was older than what is known
 	Refused     string         `json:"refused,omitempty"` // why the service does not take our announcement
+	Warning     string         `json:"warning,omitempty"` // what should be seen to, though the source tells of members
 	// Announced is until when the service knows this node, by what it took last.
 	Announced time.Time `json:"announcedUntil,omitzero"`
 	// LastError is why the last session failed; it stays when another one is well.

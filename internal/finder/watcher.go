@@ -5,8 +5,10 @@ package finder
 import (
 	"context"
 	"net/netip"
+	"slices"
 	"time"
 
+	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/limit"
 	"github.com/tombolo-io/tombolo/internal/roster"
 	"github.com/tombolo-io/tombolo/internal/seal"
@@ -78,6 +80,20 @@ func (f *Finder) Status() []Status {
 	}
 	if f.cache.Kind != "" {
 		out = append(out, f.cache)
+	}
+	return out
+}
+
+// Warnings are those of sources that nothing but an operator ends: what a cluster lacks to be
+// safe, and a service that speaks another protocol.
+func (f *Finder) Warnings() (out []string) {
+	for _, s := range f.Status() {
+		switch {
+		case s.Warning != "":
+			out = append(out, s.Source+": "+s.Warning)
+		case s.Kind == KindService && s.Code == fault.CodeVersion && !slices.Contains(out, s.Reason): // for each secret the same
+			out = append(out, s.Reason)
+		}
 	}
 	return out
 }

@@ -48,6 +48,7 @@ type Source struct {
 	parts     []string // their names
 	announcer *announcer
 	own       *ownNode // nil: it is not read
+	guard     *guard   // nil: no Member is read or written
 
 	wake chan struct{} // due is another one
 	mu   sync.Mutex
@@ -85,6 +86,9 @@ func New(client *Client, o Options) (*Source, error) {
 	if o.NodeAnnotations {
 		add(PartAnnotations, nodesOf)
 	}
+	if !o.SkipMembers || writes && !o.SkipObject {
+		s.guard = &guard{client: client, log: o.Log, random: rand.Float64}
+	}
 	if o.OwnNode != nil {
 		s.own = &ownNode{client: client, log: o.Log, clock: time.Now, random: rand.Float64, node: o.Node, tell: o.OwnNode}
 	}
@@ -117,6 +121,9 @@ func (s *Source) Run(ctx context.Context, out func([]roster.Said)) error {
 	}
 	if s.announcer != nil {
 		group.Go("kubernetes announcement", s.announcer.run)
+	}
+	if s.guard != nil {
+		group.Go("kubernetes policy", s.guard.run)
 	}
 	return group.Wait()
 }
@@ -213,6 +220,7 @@ type Part struct {
 	Members int       // of these, that say something of a member
 	Bad     int       // of these, that cannot be read: nothing of them counts
 	Err     error     // why not since Contact
+	Warning error     // of the first part: what the cluster lacks for it to be safe
 }
 
 // Parts tells how the source does.
@@ -232,6 +240,9 @@ func (s *Source) Parts() []Part {
 		a.mu.Lock()
 		out = append(out, Part{Name: s.prefix + PartAnnouncement, Writes: true, Contact: a.contact, Err: a.err})
 		a.mu.Unlock()
+	}
+	if s.guard != nil && len(out) > 0 {
+		out[0].Warning = s.guard.missing()
 	}
 	return slices.Clip(out)
 }

@@ -184,6 +184,8 @@ const (
 	// KubePoll is how often the own Node is asked for where it may not be watched, at most,
 	// and how long its reading waits after a failure: 1,000 nodes ask 33 to 66 times a second.
 	KubePoll = 30 * time.Second
+	// KubeGuard is how often each node looks whether the API server has the policy for Members.
+	KubeGuard = 5 * time.Minute
 	// KubeWriteGap is the least time between two writes of the own object.
 	KubeWriteGap = time.Second
 	// KubeGather and KubeGatherEach, for each member that is known, are between two times

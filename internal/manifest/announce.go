@@ -65,7 +65,7 @@ func Announce(o AnnounceOptions) ([]byte, error) {
 		comment = append(comment, "The kind Member and the policy that holds each node to its own name come first: tombolo discovery manifest | kubectl apply -f -")
 		const group = "rbac.authorization.k8s.io"
 		role := meta{Name: o.Namespace + "-" + o.Name, Labels: m.Labels}
-		docs = append(docs, clusterRole{group + "/v1", "ClusterRole", role, memberRules(o.NodeAnnotations)},
+		docs = append(docs, clusterRole{group + "/v1", "ClusterRole", role, append(memberRules(o.NodeAnnotations), podRule())},
 			clusterRoleBinding{group + "/v1", "ClusterRoleBinding", role, roleRef{group, "ClusterRole", role.Name},
 				[]subject{{Kind: "ServiceAccount", Namespace: o.Namespace, Name: o.Name}}})
 	}

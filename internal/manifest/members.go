@@ -5,6 +5,7 @@ package manifest
 import (
 	"bytes"
 	_ "embed"
+	"slices"
 	"strings"
 )
 
@@ -38,6 +39,7 @@ type clusterRole struct {
 type roleRule struct {
 	APIGroups []string `yaml:"apiGroups,flow"`
 	Resources []string `yaml:"resources,flow"`
+	Names     []string `yaml:"resourceNames,flow,omitempty"`
 	Verbs     []string `yaml:"verbs,flow"`
 }
 
@@ -75,26 +77,45 @@ func Members(o MembersOptions) ([]byte, error) {
 	for _, text := range []string{membersDefinition, membersPolicy} {
 		out.WriteString("---\n" + text)
 	}
-	m := meta{Name: "tombolo-member", Labels: labels{"app.kubernetes.io/part-of": "tombolo"}}
-	const group = "rbac.authorization.k8s.io"
-	rest, err := render(nil,
-		clusterRole{group + "/v1", "ClusterRole", m, memberRules(o.NodeAnnotations)},
-		clusterRoleBinding{group + "/v1", "ClusterRoleBinding", m, roleRef{group, "ClusterRole", m.Name}, subjects})
+	objects := granted("tombolo-member", memberRules(o.NodeAnnotations), subjects)
+	pods := slices.DeleteFunc(subjects, func(s subject) bool { return s.Kind != "ServiceAccount" })
+	if len(pods) > 0 { // a kubelet may get its own Node, and need not get others
+		objects = append(objects, granted("tombolo-member-pod", []roleRule{podRule()}, pods)...)
+	}
+	rest, err := render(nil, objects...)
 	out.Write(rest)
 	return out.Bytes(), err
+}
+
+// granted is a role for some.
+func granted(name string, rules []roleRule, to []subject) []document {
+	const group = "rbac.authorization.k8s.io"
+	m := meta{Name: name, Labels: labels{"app.kubernetes.io/part-of": "tombolo"}}
+	return []document{
+		clusterRole{group + "/v1", "ClusterRole", m, rules},
+		clusterRoleBinding{group + "/v1", "ClusterRoleBinding", m, roleRef{group, "ClusterRole", name}, slices.Clone(to)},
+	}
 }
 
 // memberRules are what a member needs; the policy holds it to its own name.
 func memberRules(annotations bool) []roleRule {
 	rules := []roleRule{
 		// No update: whoever has that may write all members, says the policy.
-		{[]string{"tombolo.dev"}, []string{"members"}, []string{"get", "list", "watch", "create", "patch", "delete"}},
-		{[]string{""}, []string{"nodes"}, []string{"get"}}, // whose uid the object is owned by
+		{APIGroups: []string{"tombolo.dev"}, Resources: []string{"members"}, Verbs: []string{"get", "list", "watch", "create", "patch", "delete"}},
+		// To see whether the policy is there.
+		{APIGroups: []string{"admissionregistration.k8s.io"}, Resources: []string{"validatingadmissionpolicies", "validatingadmissionpolicybindings"},
+			Names: []string{"members.tombolo.dev"}, Verbs: []string{"get"}},
 	}
 	if annotations {
-		rules[1].Verbs = append(rules[1].Verbs, "list", "watch")
+		rules = append(rules, roleRule{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"list", "watch"}})
 	}
 	return rules
+}
+
+// podRule is what a service account needs beside, and a kubelet has for its own Node alone: the
+// uid by which the Node owns the object. No role can be bound to one Node.
+func podRule() roleRule {
+	return roleRule{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get"}}
 }
 
 // members checks the options, and gives whom the roles are for.

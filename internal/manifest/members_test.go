@@ -3,7 +3,10 @@
 package manifest
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"reflect"
@@ -151,20 +154,65 @@ func TestTheKindHasOurBounds(t *testing.T) {
 	}
 }
 
-// TestMembersNeedNoMore: a role that had update would not be held to a name, and nobody is let in twice over.
-func TestMembersNeedNoMore(t *testing.T) {
-	for _, annotations := range []bool{false, true} {
-		data, err := Members(MembersOptions{Kubelets: true, NodeAnnotations: annotations})
+// roles are what each role gives, and to whom, by name.
+func roles(t *testing.T, data []byte) (rules, subjects map[string]string) {
+	t.Helper()
+	rules, subjects = map[string]string{}, map[string]string{}
+	for docs := yaml.NewDecoder(bytes.NewReader(data)); ; {
+		var d struct {
+			Kind     string
+			Metadata struct{ Name string }
+			Rules    []any
+			Subjects []any
+		}
+		err := docs.Decode(&d)
+		if errors.Is(err, io.EOF) {
+			return rules, subjects
+		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		role := decode(t, data)["ClusterRole"]
-		want := "[map[apiGroups:[tombolo.dev] resources:[members] verbs:[get list watch create patch delete]] map[apiGroups:[] resources:[nodes] verbs:[get]]]"
-		if annotations {
-			want = strings.Replace(want, "[get]", "[get list watch]", 1)
+		switch d.Kind {
+		case "ClusterRole":
+			rules[d.Metadata.Name] = fmt.Sprint(d.Rules...)
+		case "ClusterRoleBinding":
+			subjects[d.Metadata.Name] = fmt.Sprint(d.Subjects...)
 		}
-		if got := fmt.Sprint(role["rules"]); got != want {
-			t.Errorf("the role has\n%s, not\n%s", got, want)
+	}
+}
+
+// TestMembersNeedNoMore: a role that had update would not be held to a name, nobody is let in twice
+// over, and a kubelet, which may get its own Node, gets no other one.
+func TestMembersNeedNoMore(t *testing.T) {
+	const (
+		members = "map[apiGroups:[tombolo.dev] resources:[members] verbs:[get list watch create patch delete]] map[apiGroups:[admissionregistration.k8s.io] " +
+			"resourceNames:[members.tombolo.dev] resources:[validatingadmissionpolicies validatingadmissionpolicybindings] verbs:[get]]"
+		list     = " map[apiGroups:[] resources:[nodes] verbs:[list watch]]"
+		get      = "map[apiGroups:[] resources:[nodes] verbs:[get]]"
+		kubelets = "map[apiGroup:rbac.authorization.k8s.io kind:Group name:system:nodes]"
+		account  = "map[kind:ServiceAccount name:mesh namespace:kube-system]"
+	)
+	for _, o := range []MembersOptions{
+		{Kubelets: true}, {Kubelets: true, NodeAnnotations: true}, {ServiceAccounts: []string{"kube-system/mesh"}},
+		{Kubelets: true, NodeAnnotations: true, ServiceAccounts: []string{"kube-system/mesh"}},
+	} {
+		data, err := Members(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantRules, wantSubjects := map[string]string{"tombolo-member": members}, map[string]string{}
+		if o.NodeAnnotations {
+			wantRules["tombolo-member"] += list
+		}
+		if o.Kubelets {
+			wantSubjects["tombolo-member"] = kubelets
+		}
+		if len(o.ServiceAccounts) > 0 {
+			wantRules["tombolo-member-pod"], wantSubjects["tombolo-member-pod"] = get, account
+			wantSubjects["tombolo-member"] = strings.TrimSpace(wantSubjects["tombolo-member"] + " " + account)
+		}
+		if rules, subjects := roles(t, data); !maps.Equal(rules, wantRules) || !maps.Equal(subjects, wantSubjects) {
+			t.Errorf("%+v: the roles are\n%v of\n%v, not\n%v of\n%v", o, rules, subjects, wantRules, wantSubjects)
 		}
 	}
 }

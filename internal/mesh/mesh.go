@@ -62,6 +62,7 @@ type Finder interface {
 	ID() (seal.MemberID, bool)
 	Under(member string) []seal.ClusterID
 	Shared() *fault.Fault // another machine has this member's key
+	Warnings() []string   // of sources, of what does not pass by itself
 	Lease() time.Duration
 	Observed() []netip.Addr // where services see this node
 	Attending() []string    // the names of the services that tell of members now

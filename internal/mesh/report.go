@@ -55,6 +55,7 @@ func (m *Mesh) Status() Status {
 		s.Warnings = append(s.Warnings, noSource+" ('sources' in the configuration, or --service)")
 	}
 	m.pods.into(&s, stated)
+	s.Warnings = append(s.Warnings, m.finder.Warnings()...)
 	if f := m.finder.Shared(); f != nil {
 		s.Warnings = append(s.Warnings, f.Explain())
 	}

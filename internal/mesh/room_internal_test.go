@@ -86,6 +86,7 @@ func (k *knower) ID() (seal.MemberID, bool) { return seal.MemberID{1}, true }
 func (k *knower) Under(member string) []seal.ClusterID { return k.under[member] }
 
 func (k *knower) Shared() *fault.Fault { return k.shared }
+func (k *knower) Warnings() []string   { return nil }
 
 func (k *knower) Lease() time.Duration { return 30 * time.Minute }
 

@@ -50,6 +50,7 @@ func TestMembers(t *testing.T) {
 	w.await(t)
 	kubetest.Contract(t, w)
 	t.Run("service accounts", w.accounts)
+	t.Run("policy", w.policy)
 	t.Run("annotations", w.annotations)
 	t.Run("the schema refuses", w.schema)
 	t.Run("manifests", w.manifests)
@@ -197,6 +198,36 @@ func (w *members) accounts(t *testing.T) {
 	if text, err := w.Kubectl(t.Context(), "get", "members.tombolo.dev"); err != nil || !strings.Contains(text, "OVERLAY") || !strings.Contains(text, "fd00::6") {
 		t.Errorf("columns: %s %v", text, err)
 	}
+}
+
+// policy: a member sees whether nodes are held to the Member of their own name.
+func (w *members) policy(t *testing.T) {
+	w.AddNode(t, "kp")
+	defer w.DeleteNode(t, "kp")
+	sees := func(client *kube.Client, says string) {
+		t.Helper()
+		r := kubetest.Start(t, client, kube.Options{})
+		runtest.Eventually(t, "the look at the policy: "+says, func() bool {
+			err := r.Part("members").Warning
+			return says == "" && !r.Part("members").Contact.IsZero() && err == nil || says != "" && err != nil && strings.Contains(err.Error(), says)
+		})
+		r.Stop()
+	}
+	sees(w.Client(t, "kp"), "")
+	sees(w.token(t, "mesh", "kp"), "")
+	for _, kind := range []string{"validatingadmissionpolicybinding", "validatingadmissionpolicy"} {
+		if _, err := w.Kubectl(t.Context(), "delete", kind, "members.tombolo.dev"); err != nil {
+			t.Fatal(err)
+		}
+		sees(w.Client(t, "kp"), "every node may write the Member of others")
+	}
+	if _, err := w.Kubectl(t.Context(), "delete", "clusterrole", "tombolo-member"); err != nil {
+		t.Fatal(err)
+	}
+	sees(w.Client(t, "kp"), "it is not known whether nodes may write")
+	w.apply(t, manifest.MembersOptions{Kubelets: true, ServiceAccounts: []string{"default/mesh"}})
+	w.await(t)
+	sees(w.Client(t, "kp"), "")
 }
 
 // annotations are read once the permission is there, and written by the node's own kubelet.

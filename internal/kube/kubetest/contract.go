@@ -235,6 +235,11 @@ func (p *pair) others(t *testing.T) {
 	if !p.a.Knows("kb", 2) {
 		t.Error("what kb says was touched")
 	}
+	other := Start(t, p.clientA, kube.Options{Node: "kb", SkipMembers: true, SkipObject: true, OwnNode: func(n kube.Node) { t.Errorf("the Node of another is read: %+v", n) }})
+	runtest.Eventually(t, "the refusal of another's Node", func() bool { return fault.Has(other.Part("node").Err, fault.CodeKubeDenied) })
+	if err := p.a.Part("members").Warning; err != nil {
+		t.Errorf("the policy is there, and yet: %v", err)
+	}
 }
 
 func (p *pair) nodes(t *testing.T) {

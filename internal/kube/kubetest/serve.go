@@ -39,6 +39,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case mangle != nil && mangle(r, w):
 	case !ok:
 		status(w, http.StatusUnauthorized, "Unauthorized")
+	case strings.HasPrefix(r.URL.Path, admission):
+		s.policy(w, strings.TrimPrefix(r.URL.Path, admission))
 	case collection == "":
 		status(w, http.StatusNotFound, "the server could not find the requested resource")
 	case collection == Nodes && !s.mayNodes(name, selected(r), node):
@@ -50,6 +52,30 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		s.one(w, r, collection, name, node)
 	}
+}
+
+const admission = "/apis/admissionregistration.k8s.io/v1/"
+
+// policy answers with the policy for Members, or its binding.
+func (s *Server) policy(w http.ResponseWriter, path string) {
+	s.mu.Lock()
+	lacks := s.unguarded
+	s.mu.Unlock()
+	kind, name, _ := strings.Cut(path, "/")
+	spec := map[string]any{"failurePolicy": "Fail"}
+	switch {
+	case lacks == "right":
+		status(w, http.StatusForbidden, kind+" is forbidden")
+		return
+	case name != "members.tombolo.dev" || kind == "validatingadmissionpolicies" && lacks == "policy" || kind == "validatingadmissionpolicybindings" && lacks == "binding":
+		status(w, http.StatusNotFound, kind+" not found")
+		return
+	case kind == "validatingadmissionpolicybindings" && lacks == "deny":
+		spec = map[string]any{"policyName": name, "validationActions": []string{"Audit"}}
+	case kind == "validatingadmissionpolicybindings":
+		spec = map[string]any{"policyName": name, "validationActions": []string{"Deny"}}
+	}
+	answer(w, http.StatusOK, map[string]any{"spec": spec})
 }
 
 // mayNodes is the node authorizer of 1.32: of a list and a watch the one that is selected counts.
@@ -162,7 +188,7 @@ func (s *Server) one(w http.ResponseWriter, r *http.Request, collection, name, n
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	old := s.objects[collection][name]
-	if r.Method != http.MethodGet && node != name && node != "admin" {
+	if r.Method != http.MethodGet && node != name && node != "admin" && (s.unguarded == "" || s.unguarded == "right") {
 		status(w, http.StatusForbidden, "ValidatingAdmissionPolicy 'members.tombolo.dev' denied request: a node writes the Member of its own name only")
 		return
 	}

@@ -43,7 +43,8 @@ type Server struct {
 	mayList   bool           // nodes
 	onlyGet   bool           // of the own Node: not to list and watch it
 	away      bool
-	ranges    int // that were assigned
+	unguarded string // what of the policy is not there; empty: nothing
+	ranges    int    // that were assigned
 	clock     func() time.Time
 	mangle    func(r *http.Request, w http.ResponseWriter) bool // true: it has answered
 	pages     map[string][]map[string]any                       // continue tokens
@@ -207,6 +208,14 @@ func (s *Server) Assigned(t testing.TB, node string) []string {
 	s.mu.Unlock()
 	s.Assign(t, node, ranges...)
 	return ranges
+}
+
+// Unguard takes away what holds nodes to the Member of their own name: "policy", "binding",
+// "deny" of that, or "right" to look at them; empty: nothing.
+func (s *Server) Unguard(what string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unguarded = what
 }
 
 // Clock sets the server's clock.
