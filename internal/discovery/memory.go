@@ -262,7 +262,7 @@ func (m *Memory) begin() {
 	m.mu.Lock()
 	m.began = time.Time{}
 	m.mu.Unlock()
-	m.cfg.Log.Info("there was no state yet, and nobody is awaited", "dir", m.cfg.Dir)
+	m.cfg.Log.Info("there was no state of members yet: the service begins with it", "dir", m.cfg.Dir)
 }
 
 // save writes a snapshot, unless the last one says the same, and says whether the

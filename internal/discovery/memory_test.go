@@ -364,10 +364,10 @@ func TestSettling(t *testing.T) {
 				cfg.Log = slog.New(slog.NewTextHandler(said, nil))
 				m, stop := running(t, cfg)
 				defer stop()
+				synctest.Wait() // an empty snapshot is written first
 				if got := strings.Contains(said.String(), "awaited"); got == c.want {
 					t.Errorf("the log says %q: nobody knows why first answers are held back", said)
 				}
-				synctest.Wait() // an empty snapshot is written first
 				s := m.State()
 				if s.Settled != c.want || s.Settles.IsZero() != c.want {
 					t.Fatalf("%+v", s)
