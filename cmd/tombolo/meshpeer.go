@@ -5,13 +5,50 @@ package main
 import (
 	"context"
 	"net/http"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/finder"
 	"github.com/tombolo-io/tombolo/internal/limit"
 	"github.com/tombolo-io/tombolo/internal/mesh"
 )
+
+// meshSocket is the variable that names the admin socket of a node.
+const meshSocket = "TOMBOLO_MESH_SOCKET"
+
+// meshFlags say which node of this machine is asked.
+type meshFlags struct {
+	socket string
+	patient
+}
+
+func (f *meshFlags) register(cmd *cobra.Command) {
+	fl := cmd.Flags()
+	fl.StringVar(&f.socket, "admin-socket", mesh.AdminSocket(finder.DefaultRunDir), "`PATH` of the node's admin socket (env "+meshSocket+")")
+	cmd.PreRun = func(*cobra.Command, []string) {
+		f.note(cmd)
+		f.resolve(cmd)
+	}
+}
+
+// resolve takes the socket from the environment where no flag names one.
+func (f *meshFlags) resolve(cmd *cobra.Command) {
+	if value := os.Getenv(meshSocket); value != "" && !cmd.Flags().Changed("admin-socket") {
+		f.socket = value
+	}
+}
+
+func (f *meshFlags) call(ctx context.Context, method, path string, out any) error {
+	err := f.until(ctx, func() error { return at(*f).client().Call(ctx, method, path, nil, out) })
+	if fault.Has(err, fault.CodeHubAway) {
+		return fault.New(fault.CodeMeshAway, "no 'tombolo mesh' answers at "+f.socket).Because(fault.From(err).Unwrap()).
+			Hint("start it, or name its socket with --admin-socket (only its user and root may ask)")
+	}
+	return err
+}
 
 // completePeer offers the peers of the node that runs here, and nothing where none does:
 // a shell that waits for a word is no place for a fault.

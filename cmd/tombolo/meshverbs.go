@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
-	"os"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -19,45 +18,10 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/admin"
 	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/finder"
 	"github.com/tombolo-io/tombolo/internal/limit"
 	"github.com/tombolo-io/tombolo/internal/mesh"
 	"github.com/tombolo-io/tombolo/internal/run"
 )
-
-// meshSocket is the variable that names the admin socket of a node.
-const meshSocket = "TOMBOLO_MESH_SOCKET"
-
-// meshFlags say which node of this machine is asked.
-type meshFlags struct {
-	socket string
-	patient
-}
-
-func (f *meshFlags) register(cmd *cobra.Command) {
-	fl := cmd.Flags()
-	fl.StringVar(&f.socket, "admin-socket", mesh.AdminSocket(finder.DefaultRunDir), "`PATH` of the node's admin socket (env "+meshSocket+")")
-	cmd.PreRun = func(*cobra.Command, []string) {
-		f.note(cmd)
-		f.resolve(cmd)
-	}
-}
-
-// resolve takes the socket from the environment where no flag names one.
-func (f *meshFlags) resolve(cmd *cobra.Command) {
-	if value := os.Getenv(meshSocket); value != "" && !cmd.Flags().Changed("admin-socket") {
-		f.socket = value
-	}
-}
-
-func (f *meshFlags) call(ctx context.Context, method, path string, out any) error {
-	err := at(*f).client().Call(ctx, method, path, nil, out)
-	if fault.Has(err, fault.CodeHubAway) {
-		return fault.New(fault.CodeMeshAway, "no 'tombolo mesh' answers at "+f.socket).Because(fault.From(err).Unwrap()).
-			Hint("start it, or name its socket with --admin-socket (only its user and root may ask)")
-	}
-	return err
-}
 
 func newMeshStatusCommand() *cobra.Command {
 	var from meshFlags
@@ -73,15 +37,17 @@ settings wait for a restart.`,
 		Example: "  tombolo mesh status\n  tombolo mesh status node-2\n  tombolo mesh status -o json",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var st mesh.Status
-			if err := from.call(cmd.Context(), http.MethodGet, "/v1/status", &st); err != nil {
-				return err
-			}
-			if len(args) == 1 {
-				p, err := st.Peer(args[0])
-				if err != nil {
+			err := from.until(cmd.Context(), func() error {
+				st = mesh.Status{}
+				if err := from.call(cmd.Context(), http.MethodGet, "/v1/status", &st); err != nil || len(args) == 0 {
 					return err
 				}
+				p, err := st.Peer(args[0])
 				st.Peers = []mesh.Peer{p}
+				return err
+			})
+			if err != nil {
+				return err
 			}
 			return out.print(cmd.OutOrStdout(), st, func(w io.Writer) error {
 				return printMesh(w, st, candidates || len(args) == 1, time.Now())
@@ -97,7 +63,11 @@ settings wait for a restart.`,
 
 func printMesh(w io.Writer, st mesh.Status, candidates bool, now time.Time) error {
 	fmt.Fprintf(w, "node %s %s, running for %s, link %s (mtu %d), UDP port %d\n", st.Node, st.Version, span(now.Sub(st.Since)), st.Link, st.MTU, st.Port)
-	fmt.Fprintf(w, "address %s%s, key %s\n", st.Overlay6, orNothing(" and ", addressText(st.Overlay4)), st.PublicKey)
+	address := "no address yet"
+	if st.Overlay6.IsValid() {
+		address = "address " + st.Overlay6.String() + orNothing(" and ", addressText(st.Overlay4))
+	}
+	fmt.Fprintf(w, "%s, key %s\n", address, st.PublicKey)
 	if !st.InForce {
 		tried := ""
 		if st.Tries > 1 {
@@ -279,9 +249,10 @@ PEER is the name of its node, its member id, its public key or its overlay addre
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), p.timeout)
 			defer cancel()
-			p.ask = func(wait time.Duration) (mesh.Ping, error) {
-				var answer mesh.Ping
-				err := from.call(ctx, http.MethodPost, "/v1/ping?wait="+wait.String()+"&peer="+url.QueryEscape(args[0]), &answer)
+			p.ask = func(wait time.Duration) (answer mesh.Ping, err error) {
+				err = from.until(ctx, func() error {
+					return from.call(ctx, http.MethodPost, "/v1/ping?wait="+wait.String()+"&peer="+url.QueryEscape(args[0]), &answer)
+				})
 				return answer, err
 			}
 			p.tell = func(a mesh.Ping) error {

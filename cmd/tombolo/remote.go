@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
@@ -21,6 +22,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/hub"
 	"github.com/tombolo-io/tombolo/internal/limit"
 	"github.com/tombolo-io/tombolo/internal/private"
+	"github.com/tombolo-io/tombolo/internal/run"
 	"github.com/tombolo-io/tombolo/internal/splice"
 	"github.com/tombolo-io/tombolo/internal/trust"
 )
@@ -37,6 +39,31 @@ type patient struct{ stderr io.Writer }
 
 func (p *patient) note(cmd *cobra.Command) { p.stderr = cmd.ErrOrStderr() }
 
+// patience is how long a command waits for what may have been started just before.
+func patience() time.Duration {
+	if d, err := time.ParseDuration(os.Getenv("TOMBOLO_WAIT")); err == nil {
+		return d
+	}
+	return limit.SocketWait
+}
+
+// until asks again while a node of the mesh is not up yet, or does not know a peer that it
+// is asked for: both may have been started just before.
+func (p patient) until(ctx context.Context, ask func() error) error {
+	begun, noted := time.Now(), false
+	for {
+		err := ask()
+		early := fault.Has(err, fault.CodeNotFound) || fault.Has(err, fault.CodeMeshAway)
+		if p.stderr == nil || !early || time.Since(begun) >= patience() || !run.Wait(ctx, limit.SocketPoll) {
+			return err
+		}
+		if !noted {
+			fmt.Fprintf(p.stderr, "note: %s; waiting up to %v\n", fault.From(err).What, patience())
+		}
+		noted = true
+	}
+}
+
 // at is a socket that is asked.
 type at struct {
 	socket string
@@ -48,10 +75,7 @@ func (a at) client() *admin.Client {
 	if a.stderr == nil {
 		return c
 	}
-	most := limit.SocketWait
-	if d, err := time.ParseDuration(os.Getenv("TOMBOLO_WAIT")); err == nil {
-		most = d
-	}
+	most := patience()
 	return c.Await(most, func() {
 		fmt.Fprintf(a.stderr, "note: nobody answers at %s yet; waiting up to %v\n", a.socket, most)
 	})
