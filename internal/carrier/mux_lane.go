@@ -5,6 +5,7 @@ package carrier
 import (
 	"encoding/binary"
 	"net"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -33,6 +34,7 @@ type lane struct {
 	ctl    streamQueue // streams with WINDOW or MOVED
 	fresh  streamQueue // interactive streams with something to send
 	old    streamQueue // bulk streams with something to send
+	newest uint32      // the stream that queued the newest frame; 0: none did
 	ending bool        // to be closed when nothing is left to send
 	hurry  bool        // and as soon as the link does not take it at once
 	waits  bool        // who has the turn waits for the link
@@ -117,19 +119,39 @@ func (l *lane) say(frames []byte) {
 }
 
 // kick sends what is queued unless somebody does so already.
-func (l *lane) kick() {
+func (l *lane) kick() { l.kickFor(0) }
+
+// kickFor is kick for a frame that stream id has queued, 0 for none. Those who are
+// about to send may do so first if there are such: one write for many.
+func (l *lane) kickFor(id uint32) {
 	l.mu.Lock()
+	together := l.together(id)
 	if l.turn || l.failed || !l.something() {
 		l.mu.Unlock()
 		return
 	}
 	l.turn = true
 	l.mu.Unlock()
+	if together {
+		runtime.Gosched()
+	}
 	if l.sock == nil {
 		go l.send(false)
 		return
 	}
 	l.send(true)
+}
+
+// together says whether somebody else is likely to send as well: the frame before was
+// another stream's. Who talks alone does not wait, nor does anybody where bulk does. It
+// needs the lock.
+func (l *lane) together(id uint32) bool {
+	if id == 0 {
+		return false
+	}
+	before := l.newest
+	l.newest = id
+	return before != 0 && before != id && l.old.head == nil
 }
 
 // something needs the lock.

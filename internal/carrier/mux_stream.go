@@ -287,10 +287,12 @@ func (st *muxStream) send() {
 		st.queued = true
 	}
 	st.mu.Unlock()
-	if ok {
-		l.push(st, bulk)
+	if !ok {
+		l.kick()
+		return
 	}
-	l.kick()
+	l.push(st, bulk)
+	l.kickFor(st.id)
 }
 
 // Background says that nobody waits for what the stream says, however small it is: it
