@@ -5,6 +5,7 @@ package discovery
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
+	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/limit"
 	"github.com/tombolo-io/tombolo/internal/roster"
 	"github.com/tombolo-io/tombolo/internal/runtest"
@@ -208,5 +210,51 @@ func TestWhoReadsSlowlyStays(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestASnapshotIsOlderWhereThereIsNoRoom for another one: what it lacks follows, and only
+// who could not catch up is refused.
+func TestASnapshotIsOlderWhereThereIsNoRoom(t *testing.T) {
+	b := NewBoard(Bounds{})
+	c := sidero("").Cluster
+	mustSet(t, b, sidero("a"), "x")
+	taken := 0
+	claim := func(n int) (func(), error) {
+		if taken > 0 {
+			return nil, fault.New(fault.CodeLimit, "full")
+		}
+		taken += n
+		return func() { taken -= n }, nil
+	}
+	first, second, third := watching(t, b, c), watching(t, b, c), watching(t, b, c)
+	one, err := first.Snapshot(olderSnapshot, claim)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustSet(t, b, sidero("b"), "x")
+	two, err := second.Snapshot(olderSnapshot, claim)
+	if err != nil || two != one {
+		t.Fatalf("there is no room, and the old one is not shared: %v", err)
+	}
+	if got := next(t, second); !slices.Equal(ids(got), []string{"b"}) {
+		t.Errorf("then it is told %q", ids(got))
+	}
+	if _, err := b.Rendered(c, olderSnapshot, claim); !fault.Has(err, fault.CodeLimit) {
+		t.Errorf("a list is as old as a snapshot: %v", err)
+	}
+	for n := range 2 * limit.DiscoveryLogFew {
+		mustSet(t, b, sidero("b"), fmt.Sprint(n))
+	}
+	if _, err := third.Snapshot(olderSnapshot, claim); !fault.Has(err, fault.CodeLimit) {
+		t.Errorf("the old one is too old, and is given: %v", err)
+	}
+	one.Done()
+	two.Done()
+	if taken != 0 {
+		t.Errorf("%d bytes count when nobody has it", taken)
+	}
+	if _, err := third.Snapshot(olderSnapshot, claim); err != nil {
+		t.Error(err)
 	}
 }

@@ -80,25 +80,25 @@ func (b *Board) Rendered(id Cluster, render func([]Listing) [][]byte, claim Clai
 
 // snapshot is a rendering that has missed at most so many changes.
 func (c *cluster) snapshot(most func() uint64, render func([]Listing) [][]byte, claim Claim) (*Rendered, error) {
-	r := c.shared(most)
-	if r == nil {
-		c.drawing.Lock()
-		defer c.drawing.Unlock()
-		r = c.shared(most)
+	if r := c.shared(most); r != nil {
+		return r, r.use(claim)
 	}
-	if r == nil {
-		c.mu.RLock()
-		all := c.all()
-		r = &Rendered{seq: c.seq}
-		c.mu.RUnlock()
-		r.Pieces = render(inOrder(all))
-		c.mu.Lock()
-		c.rendered = weak.Make(r)
-		c.mu.Unlock()
+	c.drawing.Lock()
+	defer c.drawing.Unlock()
+	if r := c.shared(most); r != nil {
+		return r, r.use(claim)
 	}
+	c.mu.RLock()
+	all := c.all()
+	r := &Rendered{seq: c.seq}
+	c.mu.RUnlock()
+	r.Pieces = render(inOrder(all))
 	if err := r.use(claim); err != nil {
-		return nil, err
+		return nil, err // and the last one stays, for who can do with it
 	}
+	c.mu.Lock()
+	c.rendered = weak.Make(r)
+	c.mu.Unlock()
 	return r, nil
 }
 
