@@ -103,6 +103,7 @@ type greeted struct {
 	s      *Service
 	first  []byte // that were read to know it
 	http2  bool
+	deaf   atomic.Bool // its answers were not read, and it is ended
 	closed atomic.Bool
 }
 

@@ -121,6 +121,9 @@ func (m *sending) look() {
 
 // deaf ends the connection of a caller that does not read.
 func (s *Service) deaf(to *greeted) {
+	if to.deaf.Swap(true) {
+		return // another of its answers has told
+	}
 	s.metrics.Unread.Inc()
 	s.log.Debug("connection ended: its answers are not read", "peer", to.RemoteAddr(), "for", s.patience)
 	to.cut()
@@ -211,6 +214,9 @@ func (c calledStream) SendMsg(v any) error {
 	}
 	select {
 	case <-gone:
+		if callOf(c.ctx).over.deaf.Load() {
+			return context.Canceled
+		}
 		return nil
 	case <-c.ctx.Done():
 		m.over()

@@ -144,6 +144,7 @@ func TestWhoDoesNotReadLosesTheConnection(t *testing.T) {
 			r := serveImpatient(t)
 			d := r.deaf(0)
 			call(d)
+			call(d)
 			runtest.Eventually(t, "the connection is ended", func() bool {
 				_, over := d.ended("")
 				return over != nil
