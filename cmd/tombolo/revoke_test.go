@@ -64,6 +64,8 @@ func TestRevokeVerbs(t *testing.T) {
 	if out := must(t, "__complete", "revoke", "agent", ""); strings.Contains(out, name) {
 		t.Errorf("completion offers who is revoked: %q", out)
 	}
-	must(t, "revoke", "operator", "alice")
+	if o := tombolo(t, append([]string{"revoke", "operator", "alice"}, remote...)...); o.code != 0 || !strings.Contains(o.err, "/operator/alice is revoked") {
+		t.Errorf("an operator that revokes itself: %+v", o)
+	}
 	wantExit(t, tombolo(t, append([]string{"status"}, remote...)...), 4, "certificate_revoked")
 }

@@ -281,11 +281,15 @@ func (t *tracked) remove(serial string, c net.Conn) {
 	}
 }
 
-func (t *tracked) closeAll(serial string) int {
+// closeAll closes the connections of a certificate but for the one from the address
+// except, and counts them.
+func (t *tracked) closeAll(serial, except string) int {
 	t.mu.Lock()
 	conns := make([]net.Conn, 0, len(t.conns[serial]))
 	for c := range t.conns[serial] {
-		conns = append(conns, c)
+		if addrText(c) != except {
+			conns = append(conns, c)
+		}
 	}
 	t.mu.Unlock()
 	for _, c := range conns {

@@ -32,7 +32,7 @@ func (h *Hub) apiRevoke(r *http.Request) (any, error) {
 	if who.Role == id.RoleAgent || who.Role == id.RoleNode {
 		out, err = h.revokeHolder(r, who, q.Unknown)
 	} else {
-		out, err = h.revokeCertificates(who, serial)
+		out, err = h.revokeCertificates(r, who, serial)
 	}
 	if err != nil {
 		return nil, err
@@ -139,11 +139,12 @@ func (h *Hub) stillOpen(token string) (string, error) {
 	return "", err
 }
 
-// wasHere says whether an agent was seen of which there may be no record: it joined
-// before this hub kept any, or after the backup that was restored.
+// wasHere says whether an agent or a node was seen of which there may be no record: it
+// joined before this hub kept any, or after the backup that was restored.
 func (h *Hub) wasHere(who id.Identity) (bool, error) {
-	if who.Role != id.RoleAgent {
-		return false, nil
+	if who.Role == id.RoleNode {
+		c, err := h.clusters.get(who.Cluster)
+		return err == nil && c.relay.find([]byte(who.Name)) != nil, nil
 	}
 	if c, err := h.clusters.get(who.Cluster); err == nil &&
 		slices.ContainsFunc(c.agents(), func(a admin.AgentStatus) bool { return a.ID == who.Name }) {
@@ -162,14 +163,15 @@ func (h *Hub) wasHere(who id.Identity) (bool, error) {
 
 // revokeCertificates revokes the certificate with the serial number, or all of the
 // client or operator, and ends the connections that use them.
-func (h *Hub) revokeCertificates(who id.Identity, serial string) (out admin.Revocation, err error) {
+func (h *Hub) revokeCertificates(r *http.Request, who id.Identity, serial string) (out admin.Revocation, err error) {
 	certs, err := h.state.Revoke(who.URI(), serial, h.now())
 	if err != nil {
 		return out, err
 	}
 	for _, c := range certs {
 		h.revoked.add(c.Serial)
-		out.Connections += h.clients.closeAll(c.Serial)
+		// An operator who revokes itself gets an answer; its next request is refused.
+		out.Connections += h.clients.closeAll(c.Serial, r.RemoteAddr)
 		out.Serials = append(out.Serials, c.Serial)
 		out.Revoked = c.Revoked
 	}

@@ -170,7 +170,7 @@ func UnknownToken() error {
 // Use decides whether secret and key may claim the token, and gives the token
 // as it is afterwards with the agent's name. A key that has claimed before gets
 // its name again while the token lives: the answer to its first try may have
-// been lost. The caller stores the result in the same transaction.
+// been lost. Whether the name was revoked since, the caller knows. It stores the result in the same transaction.
 func (t Token) Use(secret, keyHash string, newName string, now time.Time) (Token, string, error) {
 	refuse := func(code fault.Code, what string) (Token, string, error) {
 		return t, "", fault.New(code, what).Hint("make a new join line on the hub: tombolo token create --cluster %s", t.Cluster)
