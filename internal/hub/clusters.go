@@ -14,6 +14,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/hub/state"
 	"github.com/tombolo-io/tombolo/internal/id"
+	"github.com/tombolo-io/tombolo/internal/tell"
 )
 
 // apiClusters lists the clusters, with what keeps them from being removed.
@@ -105,7 +106,7 @@ func (h *Hub) apiRemoveCluster(r *http.Request) (any, error) {
 	if err := h.sockets.forget(name, h.settings.Load()); err != nil {
 		out.Warnings = append(out.Warnings, fault.From(err).Error())
 	}
-	h.log.Info("cluster removed", "cluster", name, "agents", gone.Agents, "nodes", gone.Nodes, "tokens", gone.Tokens, "clients", len(gone.Clients),
+	h.log.Info("cluster removed", tell.AttrCluster, name, "agents", gone.Agents, "nodes", gone.Nodes, "tokens", gone.Tokens, "clients", len(gone.Clients),
 		"connections", out.Connections)
 	h.recordChange(r, audit.KindRemoval, name, name.String(), fmt.Sprintf(
 		"cluster %s was removed with %d agents, %d nodes, %d tokens and %d client certificates; connections that ended: %d",
