@@ -80,8 +80,8 @@ const (
 	// cluster: of them no more than 60 come at once.
 	DiscoveryListCost = DiscoveryBurst / 60
 	// DiscoveryWaiting bounds the calls of one address that wait for their turn or for the
-	// store: a cluster behind one NAT. DiscoveryAllWaiting is that of all, which take some
-	// 20 KiB each.
+	// store: a cluster behind one NAT. DiscoveryAllWaiting is that of all: with the largest
+	// requests (DiscoveryMessage each, and a goroutine) below DiscoveryBytes.
 	DiscoveryWaiting, DiscoveryAllWaiting = DiscoveryMembers, 4096
 	// DiscoveryCallers bounds the addresses whose rate is remembered, beside those that hold
 	// connections and watches, which have bounds of their own.
