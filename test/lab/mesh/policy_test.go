@@ -118,6 +118,31 @@ func TestMeshPolicy(t *testing.T) {
 	})
 }
 
+// TestMeshPolicyDenies: a deny rule with callers holds for a node without a certificate, which
+// nobody can vouch for and which could be the one that is denied; one that is vouched for
+// under another name passes.
+func TestMeshPolicyDenies(t *testing.T) {
+	t.Parallel()
+	r := ofPlaces(t, "open", "open", "open")
+	podA, podB, podC := r.podBehind(r.grid.All[0], bridge, 1), r.podBehind(r.grid.All[1], bridge, 2), r.podBehind(r.grid.All[2], bridge, 3)
+	file := r.write("b/policy.yaml", accessRules+fmt.Sprintf("- name: all\n  allow: [%s]\n- name: not-evil\n  callers: [evil]\n  deny: [%s]\n", podB.share, podB.share))
+	a := r.node(r.grid.All[0], settings{ranges: []string{podA.share}})
+	b := r.node(r.grid.All[1], settings{ranges: []string{podB.share}, mesh: map[string]any{"policies": []string{file}}})
+	c := r.node(r.grid.All[2], settings{ranges: []string{podC.share}, sources: map[string]any{
+		"services": []any{map[string]any{"url": discoveryAt4, "pin": r.pin, "name": "lab"}}, // and no hub
+	}})
+	together(a, b, c)
+	known(a, b, c)
+	awaitDirect(c, b)
+	p := policed{r, b, netip.MustParseAddr(podB.addr)}
+	p.passes(podA.host, echo) // once a hub has vouched for its name
+	p.fails(podC.host, echo)
+	out, err := b.verb("explain", podC.addr)
+	if err != nil || !strings.Contains(out, "no hub has vouched for a name of "+podC.addr) {
+		t.Errorf("explain: %v\n%s", err, out)
+	}
+}
+
 // policed is a place behind a node with a policy.
 type policed struct {
 	*rig
