@@ -22,6 +22,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/limit"
 	"github.com/tombolo-io/tombolo/internal/otlp"
 	"github.com/tombolo-io/tombolo/internal/port"
+	"github.com/tombolo-io/tombolo/internal/private"
 	"github.com/tombolo-io/tombolo/internal/run"
 	"github.com/tombolo-io/tombolo/internal/splice"
 	"github.com/tombolo-io/tombolo/internal/tell"
@@ -164,6 +165,9 @@ func (a *Agent) joinLine(me *enrol.Identity) (*trust.Join, error) {
 // line. A stored identity wins over a line for the same cluster and CA, so that
 // the same command can be run again; a line for another one is refused.
 func (a *Agent) prepare(ctx context.Context) error {
+	if err := private.StateDir(a.cfg.StateDir, a.log); err != nil {
+		return err
+	}
 	me, err := enrol.Load(a.cfg.StateDir)
 	if err != nil {
 		return err

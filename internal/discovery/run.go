@@ -17,6 +17,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/limit"
 	"github.com/tombolo-io/tombolo/internal/mirror"
 	"github.com/tombolo-io/tombolo/internal/port"
+	"github.com/tombolo-io/tombolo/internal/private"
 	"github.com/tombolo-io/tombolo/internal/run"
 	"github.com/tombolo-io/tombolo/internal/tell"
 	"github.com/tombolo-io/tombolo/internal/trust"
@@ -32,6 +33,9 @@ type listeners struct{ front, admin, socket net.Listener }
 func (s *Service) Run(ctx, hard context.Context) (err error) {
 	inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
+	if err := private.StateDir(s.cfg.StateDir, s.log); err != nil {
+		return err
+	}
 	if err := checkShared(s.cfg); err != nil {
 		return err
 	}

@@ -92,7 +92,7 @@ func Table() []Entry {
 		{CodeInternal, Internal, "A defect of Tombolo: please report it with the log."},
 		{CodeUsage, Invalid, "The command line is wrong."},
 		{CodeConfig, Invalid, "The configuration is wrong; each problem is listed with file:line:column."},
-		{CodeStateAccess, Conflict, "The state directory cannot be created, read or written."},
+		{CodeStateAccess, Conflict, "The state directory cannot be created, read or written, or others may write it."},
 		{CodeStateVersion, Conflict, "The state was written by a newer version of Tombolo."},
 		{CodeStateBusy, Conflict, "Another process holds the state directory."},
 		{CodeStateCorrupt, Conflict, "The state cannot be read: it is damaged or not ours."},

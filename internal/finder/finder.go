@@ -17,6 +17,7 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/private"
 	"github.com/tombolo-io/tombolo/internal/roster"
 	"github.com/tombolo-io/tombolo/internal/run"
 	"github.com/tombolo-io/tombolo/internal/seal"
@@ -76,6 +77,9 @@ func New(cfg Config, o Options) (*Finder, error) {
 	})
 	if !o.Watch {
 		var err error
+		if err = private.StateDir(cfg.StateDir, f.log); err != nil {
+			return nil, err
+		}
 		if f.locked, err = lockState(cfg.StateDir); err != nil {
 			return nil, err
 		}

@@ -27,6 +27,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/mirror"
 	"github.com/tombolo-io/tombolo/internal/otlp"
 	"github.com/tombolo-io/tombolo/internal/port"
+	"github.com/tombolo-io/tombolo/internal/private"
 	"github.com/tombolo-io/tombolo/internal/run"
 	"github.com/tombolo-io/tombolo/internal/splice"
 	"github.com/tombolo-io/tombolo/internal/tell"
@@ -108,6 +109,9 @@ func New(cfg Config, o Options) (*Hub, error) {
 	h.frontends = map[string]Frontend{ProtocolConnect: connectFrontend{h}}
 	for name, f := range o.Extra {
 		h.frontends[name] = f
+	}
+	if err := private.StateDir(cfg.StateDir, o.Log); err != nil {
+		return nil, err
 	}
 	s, err := state.Open(cfg.StateDir)
 	if err != nil {

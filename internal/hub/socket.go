@@ -11,8 +11,11 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/private"
 )
 
 // socketSpec is one unix socket as it shall be. It is comparable.
@@ -34,7 +37,7 @@ type unixListener struct {
 // its final owner and mode and then renamed, so that nobody ever meets it with
 // wrong permissions, and a stale file is replaced in one step. A socket that a
 // live process serves is left alone.
-func listenUnix(spec socketSpec) (net.Listener, error) {
+func listenUnix(spec socketSpec) (*unixListener, error) {
 	if n := len(spec.path); n >= limit.SocketPath {
 		return nil, fault.Newf(fault.CodeSocketPath, "the socket path %s has %d bytes", spec.path, n).
 			Whyf("the kernel takes at most %d", limit.SocketPath-1).Hint("choose a shorter --run-dir or an explicit path")
@@ -87,6 +90,24 @@ func bindShort(path string) (*net.UnixListener, error) {
 		l.SetUnlinkOnClose(false)
 	}
 	return l, err
+}
+
+// permit gives the socket at the spec's path its owner and mode, if it is still the one
+// that we made: in a folder of another user a link may stand there by now, to a file that
+// is none of theirs.
+func permit(spec socketSpec, self fs.FileInfo) error {
+	fd, err := unix.Open(spec.path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return &fs.PathError{Op: "open", Path: spec.path, Err: err}
+	}
+	f := os.NewFile(uintptr(fd), spec.path)
+	defer f.Close()
+	if now, err := f.Stat(); err != nil || !os.SameFile(now, self) {
+		return errors.Join(fault.New(fault.CodeSocketPath, "something else stands at "+spec.path).
+			Whyf("the socket that the hub has made there is gone").Hint("remove it, and restart the hub"), err)
+	}
+	at := filepath.Join("/proc/self/fd", itoa(fd)) // of what is open: the path may lead elsewhere by now
+	return errors.Join(chown(at, spec), os.Chmod(at, spec.mode))
 }
 
 func chown(path string, spec socketSpec) error {
@@ -170,10 +191,7 @@ func privateDir(dir string) error {
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return socketFault(dir, err)
 	}
-	if info, err := os.Stat(dir); err == nil && !info.IsDir() {
-		return socketFault(dir, syscall.ENOTDIR)
-	}
-	if err := os.Chmod(dir, 0o700); err != nil {
+	if err := private.Narrow(dir); err != nil {
 		return socketFault(dir, err)
 	}
 	return nil

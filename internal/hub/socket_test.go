@@ -211,7 +211,7 @@ func TestASocketIsNeverSeenWithWrongPermissions(t *testing.T) {
 		if i%2 == 0 {
 			ln.Close()
 		} else { // leaves a stale file, which the next one replaces
-			ln.(*unixListener).UnixListener.Close()
+			ln.UnixListener.Close()
 		}
 	}
 	last := listen(t, spec)
@@ -235,6 +235,49 @@ func describe(info fs.FileInfo) string {
 }
 
 func wanted(s socketSpec) string { return fmt.Sprint(fs.ModeSocket|s.mode, s.uid, s.gid) }
+
+// TestAnOpenSocketIsPermittedAsItself: what stands in its place by now keeps its mode,
+// be it a link or another socket.
+func TestAnOpenSocketIsPermittedAsItself(t *testing.T) {
+	dir := t.TempDir()
+	spec := plain(filepath.Join(dir, "s"))
+	ln, err := listenUnix(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	wider := spec
+	wider.mode = 0o666
+	o := &openSocket{spec: spec, self: ln.self}
+	if err := o.permit(wider); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Lstat(spec.path); err != nil || info.Mode() != fs.ModeSocket|0o666 {
+		t.Errorf("the socket is %v, %v", info.Mode(), err)
+	}
+	victim := filepath.Join(dir, "victim")
+	if err := os.WriteFile(victim, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	listen(t, plain(filepath.Join(dir, "other")))
+	for what, put := range map[string]func() error{
+		"a link":         func() error { return os.Symlink(victim, spec.path) },
+		"another socket": func() error { return os.Link(filepath.Join(dir, "other"), spec.path) },
+		"a file":         func() error { return os.Link(victim, spec.path) },
+	} {
+		if err := errors.Join(os.Remove(spec.path), put()); err != nil {
+			t.Fatal(err)
+		}
+		before, _ := os.Stat(spec.path)
+		o := &openSocket{spec: spec, self: ln.self}
+		if err := o.permit(wider); !fault.Has(err, fault.CodeSocketPath) {
+			t.Errorf("%s: %v", what, err)
+		}
+		if after, _ := os.Stat(spec.path); after.Mode() != before.Mode() {
+			t.Errorf("%s is %v now", what, after.Mode())
+		}
+	}
+}
 
 func TestAClosedSocketLeavesItsSuccessorAlone(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")

@@ -6,10 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"net"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -47,6 +47,7 @@ type socketKey struct {
 
 type openSocket struct {
 	spec   socketSpec
+	self   fs.FileInfo            // of the socket itself
 	egress atomic.Pointer[string] // of spec, for the dials
 	stop   func()                 // stop accepting and end what runs
 	done   chan struct{}          // closed when the frontend has returned
@@ -175,7 +176,7 @@ func (o *openSocket) permit(spec socketSpec) error {
 	if spec == o.spec {
 		return nil
 	}
-	if err := errors.Join(chown(spec.path, spec), os.Chmod(spec.path, spec.mode)); err != nil {
+	if err := permit(spec, o.self); err != nil {
 		return socketFault(spec.path, err)
 	}
 	o.spec = spec
@@ -184,11 +185,11 @@ func (o *openSocket) permit(spec socketSpec) error {
 }
 
 func (s *sockets) start(key socketKey, spec socketSpec) (*openSocket, error) {
-	ln, err := listenUnix(spec)
+	own, err := listenUnix(spec)
 	if err != nil {
 		return nil, err
 	}
-	ln = s.sparing(ln) // below what hides the descriptor
+	ln := s.sparing(own) // below what hides the descriptor
 	frontend := s.frontends[key.protocol]
 	caller := "unix:" + key.cluster.String() + "/" + key.protocol
 	dial := s.dialer(key.cluster, key.protocol, caller)
@@ -198,7 +199,7 @@ func (s *sockets) start(key socketKey, spec socketSpec) (*openSocket, error) {
 	if key.protocol != ProtocolConnect { // which counts its connections itself
 		ln = s.metered(ctx, ln)
 	}
-	o := &openSocket{spec: spec, stop: cancel, done: make(chan struct{})}
+	o := &openSocket{spec: spec, self: own.self, stop: cancel, done: make(chan struct{})}
 	o.egress.Store(&spec.egress)
 	typed := func(ctx context.Context, d wire.Dial) (carrier.Stream, error) {
 		d.EgressType = *o.egress.Load()

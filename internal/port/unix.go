@@ -12,6 +12,7 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/private"
 	"github.com/tombolo-io/tombolo/internal/store"
 )
 
@@ -68,7 +69,7 @@ func privateDir(dir string) error {
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	return os.Chmod(dir, 0o700)
+	return private.Narrow(dir)
 }
 
 // inPlace listens in the place of a socket that nobody serves any more.

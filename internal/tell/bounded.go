@@ -173,7 +173,8 @@ func (l *lines) turn(now time.Time) (sums []slog.Record) {
 		left := l.kinds[kind].left
 		for _, group := range slices.Sorted(maps.Keys(left)) {
 			r := slog.NewRecord(now, kind.level, LeftOut, 0)
-			r.AddAttrs(slog.String("line", cmp.Or(kind.message, "others")), slog.Int64("count", left[group].n), slog.Time("since", left[group].since))
+			r.AddAttrs(slog.String("line", cmp.Or(kind.message, "others")),
+				slog.Int64("count", left[group].n), slog.Time("since", left[group].since))
 			if kind.code != "" {
 				r.AddAttrs(slog.String(AttrCode, kind.code))
 			}
