@@ -123,9 +123,9 @@ func newConfigPrintCommand() *cobra.Command {
 				}
 			}
 			if kind != "" {
-				return usage(fmt.Sprintf("there is no kind %q of a configuration", kind), "--kind "+kindList)
+				return usage(fmt.Sprintf("there is no kind %q of a configuration%s", kind, conf.Meant(kind, kinds...)), "--kind "+kindList)
 			}
-			return usage(fmt.Sprintf("there is no role %q with a configuration", role), "--role "+roleList)
+			return usage(fmt.Sprintf("there is no role %q with a configuration%s", role, conf.Meant(role, roles...)), "--role "+roleList)
 		},
 	}
 	cmd.Flags().StringVar(&role, "role", "", roleList)
@@ -179,7 +179,8 @@ func validateConfig(file string, data []byte) (kind string, advice []string, err
 			return k.kind, advice, err
 		}
 	}
-	return "", nil, fault.Newf(fault.CodeConfig, "%s:%d:%d: kind: %q is unknown", file, named.Line, named.Column, named.Value).Hint("%s", known)
+	words, _ := configNames(func(k configKind) string { return k.kind })
+	return "", nil, fault.Newf(fault.CodeConfig, "%s:%d:%d: kind: %q is unknown%s", file, named.Line, named.Column, named.Value, conf.Meant(named.Value, words...)).Hint("%s", known)
 }
 
 // kindOf finds the first kind in the mapping of a file. It looks at the nodes,

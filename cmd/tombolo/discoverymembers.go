@@ -181,7 +181,11 @@ func printMembers(cmd *cobra.Command, out outputFlag, list announce.List, names 
 		if s.State == finder.StateAttending && s.Reason == "" {
 			return "it began without its state, and awaits members itself"
 		}
-		return word(s.Reason, string(s.State))
+		reason := s.Reason
+		if s.Code == fault.CodeServiceAway { // the fault that lists the sources says it
+			reason = strings.TrimPrefix(reason, string(s.Code)+": ")
+		}
+		return word(reason, string(s.State))
 	}
 	waiting := unsettled(list.Sources)
 	attended := slices.ContainsFunc(list.Sources, func(s finder.Status) bool { return s.State == finder.StateAttending })

@@ -14,7 +14,9 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
+	"github.com/tombolo-io/tombolo/internal/conf"
 	"github.com/tombolo-io/tombolo/internal/fault"
 )
 
@@ -68,7 +70,14 @@ node or discovery service is not there; 4 not allowed.`,
 	}
 	root.CompletionOptions.HiddenDefaultCmd = false
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return fault.New(fault.CodeUsage, "the command line cannot be read").Because(err).Hint("%s --help", cmd.CommandPath())
+		f := fault.New(fault.CodeUsage, "the command line cannot be read").Because(err)
+		var unknown *pflag.NotExistError
+		if errors.As(err, &unknown) {
+			if near := conf.Near(unknown.GetSpecifiedName(), flagNames(cmd)...); near != "" {
+				return f.Hint("did you mean --%s? %s --help", near, cmd.CommandPath())
+			}
+		}
+		return f.Hint("%s --help", cmd.CommandPath())
 	})
 	root.AddCommand(
 		newHubCommand(), newAgentCommand(), newMeshCommand(), newDiscoveryCommand(), newTokenCommand(), newStatusCommand(), newPingCommand(),
@@ -77,6 +86,12 @@ node or discovery service is not there; 4 not allowed.`,
 	)
 	completeWords(root)
 	return root
+}
+
+// flagNames are the flags that a command takes.
+func flagNames(cmd *cobra.Command) (out []string) {
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { out = append(out, f.Name) })
+	return out
 }
 
 // adoptBuiltins gives the commands that the library adds our way with mistakes.

@@ -114,7 +114,7 @@ func (r *remoteFlags) client() (*admin.Client, error) {
 	}
 	address, err := hub.Advertised(r.hub, hub.DefaultConfig().Listen)
 	if err != nil {
-		return nil, fault.New(fault.CodeUsage, "--hub cannot be read").Because(err)
+		return nil, fault.New(fault.CodeUsage, "--hub cannot be read").Because(err).Hint("write HOST or HOST:PORT")
 	}
 	cert, ca, err := readOperator(r.operator)
 	if err != nil {

@@ -23,6 +23,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/private"
 	"github.com/tombolo-io/tombolo/internal/run"
 	"github.com/tombolo-io/tombolo/internal/tell"
+	"github.com/tombolo-io/tombolo/internal/trust"
 )
 
 // runRole runs a role: SIGTERM or SIGINT ends soft and begins the drain, the
@@ -162,6 +163,19 @@ func readSecret(stdin io.Reader, value, flag string) (string, error) {
 		return "", fault.Newf(fault.CodeUsage, "%s cannot be read", flag).Because(err).Hint("write the value itself, @FILE that holds it, or - for stdin")
 	}
 	return strings.TrimSpace(string(data)), nil
+}
+
+// readJoin reads a join line as readSecret does, and names the file of one that is none.
+func readJoin(stdin io.Reader, value string) (string, error) {
+	line, err := readSecret(stdin, value, "--join")
+	if path, isFile := strings.CutPrefix(value, "@"); err == nil && isFile {
+		if _, wrong := trust.ParseJoin(line); wrong != nil {
+			f := fault.From(wrong)
+			return "", fault.Newf(f.Code, "the join line in %s cannot be read", path).Whyf("%s", f.Why).
+				Hint("write the whole line of 'tombolo token create' to it, or name another file with --join")
+		}
+	}
+	return line, err
 }
 
 // readConfig reads a configuration file: a regular one, for it is read again at each reload.

@@ -48,12 +48,12 @@ func (add Report) Log(format, level string) {
 	switch format {
 	case "", "text", "json":
 	default:
-		add("log.format", "%q is neither text nor json", format)
+		add("log.format", "%q is neither text nor json%s", format, Meant(format, "text", "json"))
 	}
 	switch level {
 	case "", "debug", "info", "warn", "error":
 	default:
-		add("log.level", "%q is none of debug, info, warn, error", level)
+		add("log.level", "%q is none of debug, info, warn, error%s", level, Meant(level, "debug", "info", "warn", "error"))
 	}
 }
 

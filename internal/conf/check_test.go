@@ -36,7 +36,7 @@ func TestWhatAllFilesHave(t *testing.T) {
 		`at: "" is not host:port or :port`, `at: "host" is not host:port or :port`, `at: ":" is not host:port or :port`,
 		`at: ":00" is not host:port or :port`, `at: ":65536" is not host:port or :port`, `at: ":+1" is not host:port or :port`,
 		`at: ":http" is not host:port or :port`, `at: "::1:80" is not host:port or :port`,
-		`log.level: "Warn" is none of debug, info, warn, error`, `log.format: "yaml" is neither text nor json`, `d: -1s is negative`,
+		`log.level: "Warn" is none of debug, info, warn, error; did you mean warn?`, `log.format: "yaml" is neither text nor json`, `d: -1s is negative`,
 	}
 	if !slices.Equal(said, want) {
 		t.Errorf("%q", said)

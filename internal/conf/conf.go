@@ -286,7 +286,11 @@ func (d *Document) structure(path string, n *yaml.Node, v reflect.Value, depth i
 		case seen[key.Value]:
 			d.Add(at, "the key stands twice")
 		case !ok:
-			d.Add(at, "unknown key; known here: %s", strings.Join(names, ", "))
+			meant := ";"
+			if near := Meant(key.Value, names...); near != "" {
+				meant = near
+			}
+			d.Add(at, "unknown key%s known here: %s", meant, strings.Join(names, ", "))
 		default:
 			d.value(at, item, field, depth+1)
 		}

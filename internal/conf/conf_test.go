@@ -76,11 +76,11 @@ func TestEveryProblemHasItsPlace(t *testing.T) {
 		file string
 		want []string
 	}{
-		"an unknown key":               {"nmae: x\n", []string{"f:1:1: nmae: unknown key; " + known}},
-		"an unknown key of an item":    {"items:\n- label: a\n  lable: b\n", []string{"f:3:3: items[0].lable: unknown key; known here: label, below, owner, group, mode"}},
+		"an unknown key":               {"nmae: x\n", []string{"f:1:1: nmae: unknown key; did you mean name? " + known}},
+		"an unknown key of an item":    {"items:\n- label: a\n  lable: b\n", []string{"f:3:3: items[0].lable: unknown key; did you mean label? known here: label, below, owner, group, mode"}},
 		"a key of a hidden field":      {"Hidden: x\n", []string{"f:1:1: Hidden: unknown key; " + known}},
 		"a field without a name":       {"Untold: x\n", []string{"f:1:1: Untold: unknown key; " + known}},
-		"a key in another case":        {"Name: x\n", []string{"f:1:1: Name: unknown key; " + known}},
+		"a key in another case":        {"Name: x\n", []string{"f:1:1: Name: unknown key; did you mean name? " + known}},
 		"a duplicate key":              {"name: a\ncount: 1\nname: b\n", []string{"f:3:1: name: the key stands twice"}},
 		"a duplicate unknown key":      {"x: 1\nx: 2\n", []string{"f:1:1: x: unknown key; " + known, "f:2:1: x: the key stands twice"}},
 		"a number for text":            {"name: 7\n", []string{"f:1:7: name: text is expected; put quotes around 7"}},
@@ -129,7 +129,7 @@ func TestEveryProblemHasItsPlace(t *testing.T) {
 		"control characters":           {"name: \x01\n", []string{"f:1:1: control characters are not allowed"}},
 		"bytes that are no UTF-8":      {"name: \xff\xfe\n", []string{"f:1:1: invalid leading UTF-8 octet"}},
 		"several at once, in the order of the file": {"nmae: x\ncount: many\nwait: soon\nlist: [1]\n", []string{
-			"f:1:1: nmae: unknown key; " + known,
+			"f:1:1: nmae: unknown key; did you mean name? " + known,
 			`f:2:8: count: a whole number is expected, not "many"`,
 			`f:3:7: wait: time: invalid duration "soon"`,
 			"f:4:8: list[0]: text is expected; put quotes around 1"}},

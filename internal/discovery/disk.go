@@ -64,7 +64,7 @@ func (d folder) Sync() error { return store.SyncNames(string(d)) }
 func hold(dir string) (*os.File, error) {
 	unusable := func(err error) error {
 		return fault.New(fault.CodeStateAccess, "the state directory "+dir+" cannot be used").Because(err).
-			Hint("create it for this user (uid %d), or choose another", os.Getuid())
+			Hint("create it for this user (uid %d), or choose another with --state-dir (stateDir)", os.Getuid())
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, unusable(err)

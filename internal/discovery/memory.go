@@ -203,7 +203,7 @@ func (m *Memory) refusal(first, second error) error {
 
 func (m *Memory) unusable(err error) error {
 	return fault.New(fault.CodeStateAccess, "the state directory "+m.cfg.Dir+" cannot be used").Because(err).
-		Hint("see to the disk and the permissions of the directory, or choose another")
+		Hint("see to the disk and the permissions of the directory, or choose another with --state-dir (stateDir)")
 }
 
 // Update puts an update onto the board.

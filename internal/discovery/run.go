@@ -147,7 +147,7 @@ func (s *Service) openListeners(ctx context.Context) (ls listeners, err error) {
 			err = errors.Join(err, ls.close())
 		}
 	}()
-	if ls.front, err = port.Listen(ctx, "listen", s.cfg.Listen); err != nil {
+	if ls.front, err = port.Listen(ctx, "--listen (listen)", s.cfg.Listen); err != nil {
 		return ls, err
 	}
 	if ls.admin, err = port.Listen(ctx, "admin.listen", s.cfg.AdminListen); err != nil {

@@ -73,7 +73,8 @@ func Load(dir string) (*Identity, error) {
 		return nil, err
 	}
 	if err != nil {
-		return nil, fault.New(fault.CodeStateAccess, "read the identity").Because(err).Hint("run as the user that owns %s", dir)
+		return nil, fault.New(fault.CodeStateAccess, "the identity in "+dir+" cannot be read").Because(err).
+			Hint("run as the user that owns %s, or choose another with --state-dir (stateDir)", dir)
 	}
 	broken := fault.New(fault.CodeStateCorrupt, "the identity in "+path+" cannot be read").
 		Hint("remove the file and join again with a new token")

@@ -266,7 +266,7 @@ func (v *validator) service(at string, raw v1alpha1.MeshService) Service {
 	switch s.Protocol {
 	case ProtocolAuto, ProtocolNative, ProtocolSidero:
 	default:
-		v.add(at+".protocol", "%q is none of auto, native, sidero", raw.Protocol)
+		v.add(at+".protocol", "%q is none of auto, native, sidero%s", shown(raw.Protocol), conf.Meant(raw.Protocol, "auto", "native", "sidero"))
 	}
 	if raw.CAFile != "" && raw.Pin != "" {
 		v.add(at+".pin", "a pin stands in place of caFile: give one of them")

@@ -148,11 +148,34 @@ func (s Service) options(to place, dial dialer, ping time.Duration) []grpc.DialO
 // key of the chain, that of the service itself or of the CA that signed for it.
 func (s Service) tls(host string) *tls.Config {
 	cfg := &tls.Config{ServerName: host, RootCAs: s.Roots, MinVersion: tls.VersionTLS12}
+	if s.Roots == nil && len(s.Pin) == 0 {
+		cfg.InsecureSkipVerify = true // VerifyConnection does it, and says what is missing
+		cfg.VerifyConnection = func(c tls.ConnectionState) error { return bySystem(host, c.PeerCertificates) }
+	}
 	if len(s.Pin) > 0 {
 		cfg.InsecureSkipVerify = true // VerifyConnection does it
 		cfg.VerifyConnection = func(c tls.ConnectionState) error { return pinned(s.Pin, host, c.PeerCertificates) }
 	}
 	return cfg
+}
+
+// bySystem checks a chain by the CAs of the system, as crypto/tls does. Most services have a
+// CA of their own.
+func bySystem(host string, chain []*x509.Certificate) error {
+	if len(chain) == 0 {
+		return errors.New("the service shows no certificate")
+	}
+	o := x509.VerifyOptions{DNSName: host, Intermediates: x509.NewCertPool()}
+	for _, c := range chain[1:] {
+		o.Intermediates.AddCert(c)
+	}
+	_, err := chain[0].Verify(o)
+	var unknown x509.UnknownAuthorityError
+	if errors.As(err, &unknown) {
+		return fault.New(fault.CodeCAMismatch, "no CA of the system has signed the service's certificate").
+			Whyf("the pin of its own CA is missing: name it by --pin, or pin in sources.services ('tombolo discovery status' on its machine shows it)")
+	}
+	return err
 }
 
 func pinned(pin []byte, host string, chain []*x509.Certificate) error {

@@ -171,10 +171,9 @@ func reloadable(raw v1alpha1.HubConfig, runDir string, add conf.Report) Reloadab
 		at := fmt.Sprintf("clusters[%d]", i)
 		name, err := id.ParseCluster(rc.Name)
 		if err != nil {
-			add(at+".name", "%v", err)
-			continue
+			add(at+".name", "%v", err) // what else is wrong with the cluster is told as well
 		}
-		if first, twice := names[name]; twice {
+		if first, twice := names[name]; twice && err == nil {
 			add(at+".name", "cluster %q stands in clusters[%d] already", name, first)
 			continue
 		}
@@ -184,7 +183,8 @@ func reloadable(raw v1alpha1.HubConfig, runDir string, add conf.Report) Reloadab
 		for j, rs := range rc.Sockets {
 			sat := fmt.Sprintf("%s.sockets[%d]", at, j)
 			if rs.Protocol != ProtocolKonnectivity && rs.Protocol != ProtocolConnect {
-				add(sat+".protocol", "%q is neither %s nor %s", rs.Protocol, ProtocolKonnectivity, ProtocolConnect)
+				add(sat+".protocol", "%q is neither %s nor %s%s", rs.Protocol, ProtocolKonnectivity, ProtocolConnect,
+					conf.Meant(rs.Protocol, ProtocolKonnectivity, ProtocolConnect))
 				continue
 			}
 			egress := cmp.Or(rs.Egress, defaultEgress)

@@ -170,7 +170,7 @@ func (r reading) config(raw v1alpha1.MeshOptions) Config {
 		Join: raw.Join, Hubs: r.servers("mesh.hubs", raw.Hubs, limit.RelayHubs),
 	}
 	if c.Engine != Userspace && c.Engine != Kernel {
-		r.add("mesh.engine", "%q is neither userspace nor kernel", c.Engine)
+		r.add("mesh.engine", "%q is neither userspace nor kernel%s", c.Engine, conf.Meant(c.Engine, "userspace", "kernel"))
 	}
 	if c.ClosedFor < 0 || c.ClosedFor > limit.MeshClosedMost {
 		r.add("mesh.closedFor", "%v is not within 0s and %v", c.ClosedFor, limit.MeshClosedMost)
