@@ -51,7 +51,6 @@ type Agent struct {
 	sessions sessions
 	unread   *carrier.Budget // of all sessions
 	streams  atomic.Int64    // live streams of all sessions
-	toldLoad atomic.Int64
 	up, down splice.Counter
 
 	mu       sync.Mutex

@@ -30,6 +30,9 @@ func (a *Agent) connect(ctx context.Context, hub string, me *enrol.Identity) (*s
 		return nil, err
 	}
 	s := &session{emptied: make(chan struct{}, 1)}
+	s.load.tell = func(streams int64) {
+		s.beat.Send(&pb.Control{Frame: &pb.Control_Load{Load: &pb.Load{Streams: uint32(max(streams, 0))}}})
+	}
 	link, err := a.begin(conn, welcome, s)
 	if err != nil {
 		conn.Close()

@@ -34,7 +34,8 @@ type session struct {
 	draining atomic.Bool
 	farewell atomic.Pointer[fault.Fault] // the hub's reason to end the session, or ours
 	missing  atomic.Int64                // connections that were lost and not replaced
-	emptied  chan struct{}               // signalled when the last stream ends
+	load     load
+	emptied  chan struct{} // signalled when the last stream ends
 }
 
 func (a *Agent) onFrame(s *session, f *pb.Control) {
@@ -57,6 +58,7 @@ func (a *Agent) serve(ctx context.Context, s *session) error {
 	g.Go("streams", func(ctx context.Context) error { return a.acceptStreams(ctx, s) })
 	err := g.Wait()
 	stop()
+	s.load.end()
 	why := s.ended(ctx, err)
 	a.metrics.SessionEnds.WithLabelValues(tell.Outcome(why.Code)).Inc()
 	if ctx.Err() != nil && s.farewell.Load() == nil {
@@ -104,17 +106,13 @@ func (a *Agent) acceptStreams(ctx context.Context, s *session) error {
 	}
 }
 
-// enter counts a stream in or out and tells the hub the new load when it has
-// moved by a fifth, so that picks are fair without a frame for each stream.
+// enter counts a stream in or out.
 func (a *Agent) enter(s *session, delta int64) {
 	n := s.streams.Add(delta)
 	s.beat.Busy(int(delta))
 	total := a.streams.Add(delta)
 	a.metrics.Streams.Set(float64(total))
-	told := a.toldLoad.Load()
-	if diff := total - told; (diff > 0 && diff*5 > told || diff < 0 && -diff*5 > told) && a.toldLoad.CompareAndSwap(told, total) {
-		s.beat.Send(&pb.Control{Frame: &pb.Control_Load{Load: &pb.Load{Streams: uint32(max(total, 0))}}})
-	}
+	s.load.changed(a.streams.Load)
 	if n == 0 {
 		select {
 		case s.emptied <- struct{}{}:

@@ -346,6 +346,8 @@ const (
 	Drain = 25 * time.Second
 	// Farewell is how long a session that ends in order waits for its peer to read why.
 	Farewell = time.Second
+	// LoadEvery is how often a session is told its agent's load at most.
+	LoadEvery = 250 * time.Millisecond
 	// Shutdown bounds the stop of one task.
 	Shutdown = 5 * time.Second
 	// DescriptorsCounted is how long a count of the open files is good for: reading
