@@ -156,7 +156,7 @@ func (s *Service) claims(ctx context.Context) Claim {
 // called is one call: who makes it, over which connection, and what it is answered with.
 type called struct {
 	from netip.AddrPort
-	over *greeted  // nil in tests without a connection
+	over *greeted
 	list *Rendered // in place of the message, where the answer is packed already
 }
 
@@ -270,8 +270,11 @@ func newLines() lines { return lines{insecure.NewCredentials()} }
 
 // ServerHandshake implements credentials.TransportCredentials.
 func (lines) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	to, _ := conn.(*greeted)
-	return conn, known{to}, nil
+	to, ok := conn.(*greeted)
+	if !ok {
+		to = &greeted{Conn: conn} // of a test, which nobody has greeted
+	}
+	return to, known{to}, nil
 }
 
 type known struct{ *greeted }

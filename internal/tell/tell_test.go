@@ -109,7 +109,7 @@ func TestMetrics(t *testing.T) {
 			}
 		}
 	}
-	if len(families) != 34+17+2 {
+	if len(families) != 35+17+2 {
 		t.Errorf("%d families are gathered: a metric is missing from this test, or new", len(families))
 	}
 }
