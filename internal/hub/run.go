@@ -114,7 +114,10 @@ func (h *Hub) openListeners(ctx context.Context) (ls listeners, err error) {
 	if err = privateDir(filepath.Dir(h.adminSocket())); err != nil {
 		return ls, err
 	}
-	ls.socket, err = listenUnix(socketSpec{path: h.adminSocket(), mode: 0o600, uid: -1, gid: -1})
+	socket, err := listenUnix(socketSpec{path: h.adminSocket(), mode: 0o600, uid: -1, gid: -1})
+	if err == nil { // else a nil that is no nil
+		ls.socket = socket
+	}
 	return ls, err
 }
 
