@@ -216,10 +216,10 @@ func TestStateOfANewerVersion(t *testing.T) {
 		return append(binary.BigEndian.AppendUint32([]byte("format"), sum), format...)
 	}
 	old := read(t, path)
-	if !bytes.Contains(old, record("1")) {
+	if !bytes.Contains(old, record("2")) {
 		t.Fatal("the state does not hold its format where this test looks")
 	}
-	if err := os.WriteFile(path, bytes.ReplaceAll(old, record("1"), record("9")), 0o600); err != nil {
+	if err := os.WriteFile(path, bytes.ReplaceAll(old, record("2"), record("9")), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	before := read(t, path)
