@@ -77,6 +77,15 @@ node or discovery service is not there; 4 not allowed.`,
 				return f.Hint("did you mean --%s? %s --help", near, cmd.CommandPath())
 			}
 		}
+		var invalid *pflag.InvalidValueError
+		if errors.As(err, &invalid) {
+			switch flag := invalid.GetFlag(); flag.Value.Type() { // of these the library gives the words of strconv
+			case "int":
+				f.Whyf("--%s %q: a whole number is expected", flag.Name, invalid.GetValue())
+			case "duration":
+				f.Whyf("--%s %q: a time such as 90s, 15m or 24h is expected", flag.Name, invalid.GetValue())
+			}
+		}
 		return f.Hint("%s --help", cmd.CommandPath())
 	})
 	root.AddCommand(

@@ -32,6 +32,8 @@ func TestMistakesOfNewcomers(t *testing.T) {
 		"a flag":          {[]string{"token", "create", "--clustr", "c1"}, 2, []string{"did you mean --cluster?"}},
 		"a flag of a hub": {[]string{"hub", "--advertize", "x"}, 2, []string{"did you mean --advertise?"}},
 		"a flag of all":   {[]string{"status", "--admin-sokcet", "x"}, 2, []string{"did you mean --admin-socket?"}},
+		"a number":        {[]string{"token", "create", "--cluster", "c1", "--uses", "x"}, 2, []string{`--uses "x": a whole number is expected`}},
+		"a time":          {[]string{"token", "create", "--cluster", "c1", "--ttl", "5"}, 2, []string{`--ttl "5": a time such as`}},
 		"a strange flag":  {[]string{"status", "--colour"}, 2, []string{"tombolo status --help"}},
 		"a role":          {[]string{"config", "print", "--role", "hbu"}, 2, []string{"did you mean hub?"}},
 		"many of a file": {[]string{"config", "validate", file("hub.yaml", head+"HubConfig\nlistenn: x\nlog: {format: jsn, levle: info}\n"+

@@ -6,7 +6,7 @@ import "strings"
 
 // Near is the known word that was probably meant, "" if there is none.
 func Near(word string, known ...string) string {
-	best, least := "", max(2, len(word)/4)+1
+	best, least := "", max(1, len(word)/3)+1 // more than that is another word
 	for _, k := range known {
 		if d := distance(strings.ToLower(word), strings.ToLower(k)); d < least && d < len(k) {
 			best, least = k, d

@@ -10,10 +10,10 @@ import (
 )
 
 func TestNear(t *testing.T) {
-	known := []string{"listen", "advertise", "log", "stun", "drainTimeout", "json", "text"}
+	known := []string{"listen", "advertise", "log", "stun", "drainTimeout", "json", "text", "rule"}
 	for word, want := range map[string]string{
 		"listenn": "listen", "lisetn": "listen", "Listen": "listen", "advertize": "advertise", "draintimeout": "drainTimeout",
-		"jsn": "json", "colour": "", "": "", "xyz": "", "x": "", strings.Repeat("listen", 100): "",
+		"jsn": "json", "levl": "", "file": "", "colour": "", "": "", "xyz": "", "x": "", strings.Repeat("listen", 100): "",
 	} {
 		if got := conf.Near(word, known...); got != want {
 			t.Errorf("%q: %q, want %q", word, got, want)
