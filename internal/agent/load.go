@@ -21,7 +21,8 @@ type load struct {
 	ended bool
 }
 
-// changed looks at the load, which is read in here: what is told last is the newest.
+// changed tells the load, now or later, if that is due. It reads the load itself, under
+// its lock: what is told last is the newest.
 func (l *load) changed(streams func() int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
