@@ -357,7 +357,7 @@ func (m *Mesh) caller(p topology.Peer) string {
 }
 
 // govern puts the policy into force that is meant for this node's cluster: that of its
-// certificate. Without one no rule that names clusters is meant for it.
+// certificate. Without one no allow rule that names clusters is meant for it, and each deny rule is.
 func (m *Mesh) govern(r *routing.Routing) error {
 	cluster := m.attach.Cluster()
 	m.mu.Lock()

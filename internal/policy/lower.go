@@ -4,6 +4,7 @@ package policy
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -45,7 +46,8 @@ func transports() []string { return []string{"6", "17", "132"} }
 // Lower makes lines of all rules that speak of a cluster, with the meaning that
 // Decide gives them, where a source of no party has no caller: deny lines, then allow lines, with special addresses closed
 // between those that name them and the others. An entry without ports is about every
-// protocol. An address of IPv6 that carries one of IPv4 is not reached at all.
+// protocol. An address of IPv6 that carries one of IPv4 is not reached at all. Where the
+// cluster is not known (empty), it can be any that a deny rule names, and none of an allow rule.
 func Lower(cluster string, parties []Party, policies ...*Policy) (Lowered, []Problem) {
 	return (&lowerer{parties: parties}).lower(cluster, policies)
 }
@@ -171,15 +173,18 @@ type portsTo struct {
 func (l *lowerer) collect(p *Policy, cluster string) {
 	known := map[*rule]*lowering{}
 	for _, r := range p.rules {
-		if r.cluster.match(cluster) && !(r.deny && r.caller.ofSockets()) {
+		if r.meant(cluster) && !(r.deny && r.caller.ofSockets()) {
 			known[r] = &lowering{rule: r, number: len(l.rules)}
 			l.rules = append(l.rules, known[r])
 		}
 	}
-	for _, s := range []*set{p.shared, p.cluster[cluster]} {
-		if s == nil {
-			continue
+	sets := []*set{p.shared}
+	for _, name := range slices.Sorted(maps.Keys(p.cluster)) {
+		if name == cluster || cluster == "" {
+			sets = append(sets, p.cluster[name])
 		}
+	}
+	for _, s := range sets {
 		for _, e := range s.any {
 			if r := known[e.rule]; r != nil {
 				r.any = append(r.any, e.ports)
@@ -193,6 +198,12 @@ func (l *lowerer) collect(p *Policy, cluster string) {
 			}
 		}
 	}
+}
+
+// meant says whether a rule may be about peers of a cluster. One that means nothing between
+// peers is refused (BetweenPeers) once it is known to be.
+func (r *rule) meant(cluster string) bool {
+	return r.cluster.match(cluster) || cluster == "" && r.deny && r.uid == nil && r.egress == nil && r.flow == nil
 }
 
 func (r *lowering) add(ps ports, prefix netip.Prefix) {

@@ -63,3 +63,33 @@ func TestADenyRuleMatchesWhoIsNotVouchedFor(t *testing.T) {
 		})
 	}
 }
+
+// TestWhereTheClusterIsNotKnown, as on a node without a certificate, deny rules that name one
+// hold all the same, and allow rules do not.
+func TestWhereTheClusterIsNotKnown(t *testing.T) {
+	all := policy.Rule{Name: "all", Destination: []string{"*"}}
+	for name, c := range map[string]struct {
+		rules []policy.Rule
+		want  string
+	}{
+		"denied in one":           {[]policy.Rule{all, {Name: "deny", Deny: true, Cluster: []string{"c1"}, Destination: []string{"*:80"}}}, "drop"},
+		"denied in two, a range":  {[]policy.Rule{all, {Name: "deny", Deny: true, Cluster: []string{"c1", "c2"}, Destination: []string{"10.0.9.0/24"}}}, "drop"},
+		"denied by a pattern":     {[]policy.Rule{all, {Name: "deny", Deny: true, Cluster: []string{"c*"}, Caller: []string{"evil"}, Destination: []string{"*"}}}, "drop"},
+		"denied elsewhere":        {[]policy.Rule{all, {Name: "deny", Deny: true, Cluster: []string{"c1"}, Destination: []string{"10.0.8.0/24"}}}, "accept"},
+		"of no meaning to a peer": {[]policy.Rule{all, {Name: "deny", Deny: true, Cluster: []string{"c2"}, Egress: []string{"etcd"}, Destination: []string{"*"}}}, "accept"},
+		"allowed in one":          {[]policy.Rule{{Name: "allow", Cluster: []string{"c1"}, Destination: []string{"*"}}}, "drop"},
+	} {
+		p, problems := policy.Compile(c.rules, nil)
+		if p == nil {
+			t.Fatal(name, problems)
+		}
+		l, problems := policy.Lower("", nil, p)
+		if len(problems) > 0 {
+			t.Fatal(name, problems)
+		}
+		packet := plan.Packet{Src: netip.MustParseAddr("10.0.0.1"), Dst: netip.MustParseAddr("10.0.9.1"), Proto: 6, Port: 80}
+		if v := access(l).Walk("access", &packet); v.Do != c.want {
+			t.Errorf("%s: %v, want %s; lines %v, sets %+v", name, v, c.want, l.Lines, l.Sets)
+		}
+	}
+}
