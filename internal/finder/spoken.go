@@ -72,11 +72,20 @@ func readSpoken(dir string) ([]string, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
+	text, whole := strings.CutSuffix(string(data), "\n")
+	all := strings.FieldsFunc(text, func(r rune) bool { return r == '\n' })
+	damaged := slices.ContainsFunc(all, func(url string) bool {
+		p, err := parsePlace(url)
+		return err != nil || p.String() != url
+	})
+	if err == nil && (!whole || damaged) {
+		err = errors.New("it is damaged")
+	}
 	if err != nil {
 		return nil, fault.New(fault.CodeStateAccess, "the list of services that speak the native protocol cannot be read").Because(err).
-			Hint("see to %s: while it cannot be read no service is spoken to in the older protocol unless its 'protocol' is sidero", filepath.Join(dir, nativeFile))
+			Hint("see to %s, or remove it: while it cannot be read no service is spoken to in the older protocol unless its 'protocol' is sidero", filepath.Join(dir, nativeFile))
 	}
-	return strings.Fields(string(data)), nil
+	return all, nil
 }
 
 // writeSpoken keeps the newest, as many as can be read again.

@@ -108,11 +108,20 @@ func TestServicesThatHaveSpokenNatively(t *testing.T) {
 	if all, err := readSpoken(dir); err != nil || len(all) < 20 {
 		t.Errorf("%d are left, %v", len(all), err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, nativeFile), make([]byte, limit.FinderKeyFile+1), 0o600); err != nil {
+	for _, damaged := range []string{"", strings.Repeat("\x00", 40), "https://one:443\nhttps://three:44", "https://o\x00e:443\n", strings.Repeat("x", limit.FinderKeyFile+1)} {
+		if err := os.WriteFile(filepath.Join(dir, nativeFile), []byte(damaged), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		unread := &spoken{dir: dir}
+		if !unread.has("https://three:443") || unread.note("https://three:443") == nil {
+			t.Errorf("a file that cannot be read permits the older protocol: %.40q", damaged)
+		}
+	}
+	if err := writeSpoken(dir, []string{"https://one:443"}); err != nil {
 		t.Fatal(err)
 	}
-	if !again.has("https://three:443") || again.note("https://three:443") == nil {
-		t.Error("a file that cannot be read permits the older protocol")
+	if _, err := Downgrade(dir, "one:443"); err != nil || again.has("https://one:443") {
+		t.Errorf("the last one is permitted: %v", err)
 	}
 	memory := &spoken{}
 	if err := memory.note("http://one:80"); err != nil || !memory.has("http://one:80") || memory.has("https://two:443") {
