@@ -36,7 +36,8 @@ type Holder struct {
 // gives decides whether a token may give the name to anybody: after a revocation only one
 // that was made since. That voids the claim of the revoked key, too.
 func (n Holder) gives(t trust.Token) error {
-	if n.Void.IsZero() || t.Created.After(n.Void) {
+	void := later(n.Void, n.Revoked) // format 1 has the latter alone
+	if void.IsZero() || t.Created.After(void) {
 		return nil
 	}
 	return fault.Newf(fault.CodeCertRevoked, "%s was revoked", n.Identity).

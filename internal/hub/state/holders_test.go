@@ -215,6 +215,29 @@ func TestAUsedTokenDoesNotUndoARevocation(t *testing.T) {
 	}
 }
 
+// TestARevocationOfAnEarlierReleaseVoidsTokens: format 1 kept the time of it and no more.
+func TestARevocationOfAnEarlierReleaseVoidsTokens(t *testing.T) {
+	j, now := newJoiner(t), noonOf()
+	who, err := j.join("n1", "one", now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rec := j.node(who)
+	rec.Token, rec.Revoked, rec.Before = "", now.Add(time.Hour), now.Add(time.Hour)
+	err = j.store.db.Update(func(tx *bbolt.Tx) error { return put(tx, bucketNodes, who, rec) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{"one", "two"} {
+		_, err = j.join("n1", key, now.Add(2*time.Hour))
+		wantFault(t, err, fault.CodeCertRevoked)
+	}
+	j.use(now.Add(2 * time.Hour))
+	if _, err := j.join("n1", "one", now.Add(3*time.Hour)); err != nil {
+		t.Errorf("with a new token: %v", err)
+	}
+}
+
 func identityOf(t *testing.T, uri string) id.Identity {
 	t.Helper()
 	who, err := id.ParseURI(uri)
