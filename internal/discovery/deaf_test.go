@@ -74,6 +74,16 @@ func (d *deaf) write(method string, m proto.Message) error {
 	if err != nil {
 		return err
 	}
+	err = d.headers(method)
+	if err == nil {
+		err = d.framer.WriteData(d.next, true, append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(body))), body...))
+	}
+	d.next += 2
+	return err
+}
+
+// headers sends how a call begins, for who holds the lock.
+func (d *deaf) headers(method string) error {
 	d.text.Reset()
 	for _, f := range [][2]string{
 		{":method", "POST"}, {":scheme", "http"}, {":path", method}, {":authority", "service"},
@@ -81,12 +91,23 @@ func (d *deaf) write(method string, m proto.Message) error {
 	} {
 		d.head.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]})
 	}
-	err = d.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: d.next, BlockFragment: d.text.Bytes(), EndHeaders: true})
-	if err == nil {
-		err = d.framer.WriteData(d.next, true, append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(body))), body...))
+	return d.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: d.next, BlockFragment: d.text.Bytes(), EndHeaders: true})
+}
+
+// begin sends a call whose message has more bytes than come.
+func (d *deaf) begin(method string, size int) {
+	d.t.Helper()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	err := d.headers(method)
+	for b := binary.BigEndian.AppendUint32([]byte{0}, uint32(size+1)); err == nil && size > 0; b = nil {
+		b = append(b, make([]byte, min(size, 10<<10))...)
+		size -= 10 << 10
+		err = d.framer.WriteData(d.next, false, b)
 	}
-	d.next += 2
-	return err
+	if d.next += 2; err != nil {
+		d.t.Fatal(err)
+	}
 }
 
 // hear takes everything from now on.

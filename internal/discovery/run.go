@@ -67,6 +67,9 @@ func (s *Service) Run(ctx, hard context.Context) (err error) {
 	defer stopFront()
 	g.Go("store", s.store.Run)
 	g.Go("standing", s.standing.run)
+	g.Go("begun calls", func(ctx context.Context) error {
+		return run.Every(ctx, limit.DiscoverySweep, func() { s.begun.sweep(time.Now()) })
+	})
 	g.Go("main port", func(context.Context) error { return s.serveFront(front, ls.front, calls, pages) })
 	g.Go("gRPC", func(context.Context) error {
 		if err := s.grpc.Serve(calls); !errors.Is(err, net.ErrClosed) && !errors.Is(err, grpc.ErrServerStopped) { // before it began, too

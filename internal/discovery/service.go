@@ -66,6 +66,7 @@ type Service struct {
 	mark     []byte        // empty, and large enough for gRPC to count who refers to it
 	patience time.Duration // with a caller that does not read
 
+	begun       arrivals
 	most        int // connections, by the descriptors that there are
 	watchers    atomic.Int64
 	unread      atomic.Int64 // bytes of answers
@@ -120,6 +121,7 @@ func (s *Service) newServer() *grpc.Server {
 			Time: limit.DiscoveryPing, Timeout: limit.DiscoveryPong, MaxConnectionIdle: limit.DiscoveryUnused,
 		}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: limit.DiscoveryPinged, PermitWithoutStream: true}),
+		grpc.InTapHandle(s.begun.tap),
 		grpc.UnaryInterceptor(s.unary),
 		grpc.StreamInterceptor(s.streamed),
 	)
@@ -180,6 +182,7 @@ func (s *Service) admit(ctx context.Context, method string) (context.Context, er
 }
 
 func (s *Service) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+	came(ctx)
 	ctx, err := s.admit(ctx, info.FullMethod)
 	if err == nil {
 		err = readable(req)
@@ -211,6 +214,9 @@ func (s *Service) answer(ctx context.Context, req any, next grpc.UnaryHandler) (
 }
 
 func (s *Service) streamed(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+	if info.IsClientStream { // its handler reads all the time
+		came(stream.Context())
+	}
 	ctx, err := s.admit(stream.Context(), info.FullMethod)
 	if err == nil {
 		err = s.followed(ctx, stream, func(c calledStream) error { return next(srv, c) })

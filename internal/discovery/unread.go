@@ -194,7 +194,9 @@ func (c calledStream) Context() context.Context { return c.ctx }
 
 // RecvMsg implements grpc.ServerStream.
 func (c calledStream) RecvMsg(m any) error {
-	if err := c.ServerStream.RecvMsg(m); err != nil {
+	err := c.ServerStream.RecvMsg(m)
+	came(c.ctx)
+	if err != nil {
 		return err
 	}
 	return readable(m)

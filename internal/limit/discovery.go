@@ -83,6 +83,9 @@ const (
 	// store: a cluster behind one NAT. DiscoveryAllWaiting is that of all: with the largest
 	// requests (DiscoveryMessage each, and a goroutine) below DiscoveryBytes.
 	DiscoveryWaiting, DiscoveryAllWaiting = DiscoveryMembers, 4096
+	// DiscoveryBegun bounds the calls whose request does not come at once: with a
+	// DiscoveryWindow each as much as DiscoveryUnread.
+	DiscoveryBegun = 4096
 	// DiscoveryCallers bounds the addresses whose rate is remembered, beside those that hold
 	// connections and watches, which have bounds of their own.
 	DiscoveryCallers = 65_536
@@ -219,8 +222,8 @@ const (
 	DiscoveryStoreSilence = 10 * time.Second
 	// DiscoveryStoreRetry is how often an etcd that is away is tried.
 	DiscoveryStoreRetry = time.Second
-	// DiscoveryBegin bounds a connection's way to its first call, and an attending
-	// member's to its proof.
+	// DiscoveryBegin bounds a connection's way to its first call, an attending
+	// member's to its proof, and the arrival of a call's request.
 	DiscoveryBegin = 10 * time.Second
 	// DiscoveryPatience is how long a caller may leave an answer unread, or a part of
 	// DiscoveryPart bytes, before its connection is ended.
