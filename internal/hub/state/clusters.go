@@ -90,21 +90,7 @@ func (s *Store) RemoveCluster(c id.Cluster, now time.Time) (out Removal, err err
 
 // forgetRemoved forgets clusters of which no certificate can live any more.
 func forgetRemoved(tx *bbolt.Tx, now time.Time) error {
-	var old []string
-	err := each(tx, bucketRemoved, func(key string, r Removed) {
-		if now.Sub(r.Before) > limit.Authority {
-			old = append(old, key)
-		}
-	})
-	if err != nil {
-		return err
-	}
-	for _, key := range old {
-		if err := tx.Bucket([]byte(bucketRemoved)).Delete([]byte(key)); err != nil {
-			return err
-		}
-	}
-	return nil
+	return drop(tx, bucketRemoved, func(r Removed) bool { return now.Sub(r.Before) > limit.Authority })
 }
 
 // RemovedClusters lists the clusters that were removed.

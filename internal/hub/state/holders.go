@@ -112,21 +112,7 @@ func joinName(tx *bbolt.Tx, identity string, t trust.Token, u Use, now time.Time
 
 // forgetHolders forgets names that nobody can have any more.
 func forgetHolders(tx *bbolt.Tx, now time.Time) error {
-	var gone []string
-	err := each(tx, bucketNodes, func(key string, n Holder) {
-		if now.Sub(n.Expires) > limit.NodeKept {
-			gone = append(gone, key)
-		}
-	})
-	if err != nil {
-		return err
-	}
-	for _, key := range gone {
-		if err := tx.Bucket([]byte(bucketNodes)).Delete([]byte(key)); err != nil {
-			return err
-		}
-	}
-	return nil
+	return drop(tx, bucketNodes, func(n Holder) bool { return now.Sub(n.Expires) > limit.NodeKept })
 }
 
 // RenewHolder stores the next certificate of an agent or node that has shown one that was

@@ -73,6 +73,25 @@ func each[T any](tx *bbolt.Tx, bucket string, fn func(key string, v T)) error {
 	})
 }
 
+// drop deletes the records of a bucket that are old.
+func drop[T any](tx *bbolt.Tx, bucket string, old func(T) bool) error {
+	var gone []string
+	err := each(tx, bucket, func(key string, v T) {
+		if old(v) {
+			gone = append(gone, key)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	for _, key := range gone {
+		if err := tx.Bucket([]byte(bucket)).Delete([]byte(key)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func list[T any](s *Store, bucket string) ([]T, error) {
 	var out []T
 	err := s.db.View(func(tx *bbolt.Tx) error {

@@ -19,19 +19,9 @@ import (
 // have been for limit.NodeKept.
 func (s *Store) PutToken(t trust.Token, now time.Time) error {
 	return wrap(s.db.Update(func(tx *bbolt.Tx) error {
-		var old []string
-		err := each(tx, bucketTokens, func(key string, t trust.Token) {
-			if now.Sub(t.Expires) > limit.TokenKept {
-				old = append(old, key)
-			}
-		})
+		err := drop(tx, bucketTokens, func(t trust.Token) bool { return now.Sub(t.Expires) > limit.TokenKept })
 		if err != nil {
 			return err
-		}
-		for _, key := range old {
-			if err := tx.Bucket([]byte(bucketTokens)).Delete([]byte(key)); err != nil {
-				return err
-			}
 		}
 		if err := forgetHolders(tx, now); err != nil {
 			return err
