@@ -71,7 +71,7 @@ func TestProblemsOfLimits(t *testing.T) {
 		"limits:\n  agent: {dialsPerSecond: 1, dialBurst: none}\n":  `f:4:41: limits.agent.dialBurst: a burst is a number`,
 		"limits:\n  caller: {sessions: none}\n":                     `f:4:22: limits.caller.sessions: a caller has at most 10000 connections`,
 		"limits:\n  caller: {sessions: 10001}\n":                    `f:4:22: limits.caller.sessions: a caller has at most 10000 connections`,
-		"limits:\n  callers: {}\n":                                  `f:4:3: limits.callers: unknown key; known here: memory, cluster, agent, caller`,
+		"limits:\n  callers: {}\n":                                  `f:4:3: limits.callers: unknown key; did you mean caller? known here: memory, cluster, agent, caller, relay`,
 		"limits:\n  memory: 1MiB\n":                                 `f:4:11: limits.memory: 1MiB is less than 64MiB`,
 		"limits:\n  memory: 0GiB\n":                                 `f:4:11: limits.memory: "0GiB" is neither a size`,
 		"clusters:\n- name: c1\n  limits: {cluster: {streams: 0}}":  `f:5:31: clusters[0].limits.cluster.streams: "0" is neither`,
