@@ -117,7 +117,7 @@ func runAgent(ctx context.Context, cmd *cobra.Command, f *agentFlags) error {
 		return err
 	}
 	a := agent.New(cfg, agent.Options{Log: log, Reg: reg, Audit: records, Trace: traces, ReadJoin: func(value string) (string, error) {
-		return readJoin(cmd.InOrStdin(), value)
+		return readJoin(cmd.InOrStdin(), value, "--join (join)")
 	}})
 	reload := func() error {
 		next, err := loadAgent(cmd, f)

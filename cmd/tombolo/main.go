@@ -70,6 +70,9 @@ node or discovery service is not there; 4 not allowed.`,
 	}
 	root.CompletionOptions.HiddenDefaultCmd = false
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		if words := cmd.Flags().Args(); cmd.HasSubCommands() && len(words) > 0 {
+			return onlyCommands(cmd, words) // the flag is one of the command that was meant
+		}
 		f := fault.New(fault.CodeUsage, "the command line cannot be read").Because(err)
 		var unknown *pflag.NotExistError
 		if errors.As(err, &unknown) {

@@ -61,7 +61,7 @@ file with mode 0600.`,
 // completeAgentManifest fills in the join line and checks what other packages know better.
 func completeAgentManifest(stdin io.Reader, join string, o *manifest.AgentOptions) error {
 	if join != "" {
-		line, err := readJoin(stdin, join)
+		line, err := readJoin(stdin, join, "--join")
 		if err != nil {
 			return err
 		}

@@ -131,7 +131,7 @@ func (f *meshRunFlags) load(cmd *cobra.Command) (loadedMesh, error) {
 	out := loadedMesh{member, mesh.Config{
 		Config: section, Version: version, StateDir: member.StateDir, RunDir: member.RunDir, ClusterID: member.ClusterID, Sourceless: member.Sourceless(),
 		Keys: slices.All(member.Keys()), Announce: member.Announce,
-		ReadJoin: func(line string) (string, error) { return readJoin(cmd.InOrStdin(), line) },
+		ReadJoin: func(line string) (string, error) { return readJoin(cmd.InOrStdin(), line, "--join (mesh.join)") },
 	}}
 	if member.PodRanges {
 		out.mesh.PodsOf = member.Kubernetes.Node

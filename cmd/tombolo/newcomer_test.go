@@ -29,6 +29,8 @@ func TestMistakesOfNewcomers(t *testing.T) {
 	}{
 		"a verb":          {[]string{"token", "crate"}, 2, []string{"did you mean create?"}},
 		"a verb above":    {[]string{"tokn"}, 2, []string{"did you mean token?"}},
+		"with its flags":  {[]string{"token", "crate", "--cluster", "c1"}, 2, []string{`no command "tombolo token crate"`, "did you mean create?"}},
+		"above, as well":  {[]string{"toekn", "create", "--cluster", "c1"}, 2, []string{"did you mean token?"}},
 		"a flag":          {[]string{"token", "create", "--clustr", "c1"}, 2, []string{"did you mean --cluster?"}},
 		"a flag of a hub": {[]string{"hub", "--advertize", "x"}, 2, []string{"did you mean --advertise?"}},
 		"a flag of all":   {[]string{"status", "--admin-sokcet", "x"}, 2, []string{"did you mean --admin-socket?"}},
@@ -42,8 +44,13 @@ func TestMistakesOfNewcomers(t *testing.T) {
 			"clusters[0].sockets[0].protocol: ", "did you mean connect?"}},
 		"of a mesh": {[]string{"config", "validate", file("mesh.yaml", head+"MeshConfig\nsources: {services: [{url: \"https://192.0.2.1\", protocol: natve}]}\n"+
 			"mesh: {engine: kernl}\n")}, 2, []string{"did you mean native?", "did you mean kernel?", "cluster.secretFiles"}},
-		"a kind":            {[]string{"config", "validate", file("kind.yaml", head+"AgentConfg\n")}, 2, []string{":2:7: kind: ", "did you mean AgentConfig?"}},
-		"a join file":       {[]string{"agent", "--join", "@" + broken, "--state-dir", dir, "--health-listen", "127.0.0.1:0"}, 2, []string{broken, "--join", "tombolo://"}},
+		"a kind":      {[]string{"config", "validate", file("kind.yaml", head+"AgentConfg\n")}, 2, []string{":2:7: kind: ", "did you mean AgentConfig?"}},
+		"a join file": {[]string{"agent", "--join", "@" + broken, "--state-dir", dir, "--health-listen", "127.0.0.1:0"}, 2, []string{broken, "--join", "tombolo://"}},
+		"of a file": {[]string{"agent", "--config", file("agent.yaml", head+"AgentConfig\njoin: \"@"+broken+"\"\n"), "--state-dir", dir,
+			"--health-listen", "127.0.0.1:0"}, 2, []string{broken, "(join)"}},
+		"of a node": {[]string{"mesh", "--config", file("node.yaml", head+"MeshConfig\ncluster: {secretFiles: ["+
+			file("secret", strings.Repeat("0123456789", 4)+"010=\n")+"]}\n"+
+			"mesh: {join: \"@/no/such\"}\n"), "--state-dir", dir}, 2, []string{"/no/such", "(mesh.join)"}},
 		"of a manifest":     {[]string{"agent", "manifest", "--join", "@" + broken, "--image", "x", "--allow", "10.0.0.0/8"}, 2, []string{broken, "--join"}},
 		"a state directory": {[]string{"hub", "--state-dir", blocked, "--run-dir", dir}, 1, []string{blocked, "--state-dir"}},
 		"of a service":      {[]string{"discovery", "--state-dir", blocked, "--run-dir", dir}, 1, []string{blocked, "--state-dir"}},

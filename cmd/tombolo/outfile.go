@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -44,7 +45,7 @@ func (o *outFlag) write(cmd *cobra.Command, fill func(io.Writer) error) error {
 	}
 	defer f.discard()
 	if err := fill(f); err != nil {
-		return err
+		return cmp.Or(f.failed, err) // an encoder may have wrapped it in words of its own
 	}
 	if err := f.commit(); err != nil {
 		return err
@@ -56,8 +57,9 @@ func (o *outFlag) write(cmd *cobra.Command, fill func(io.Writer) error) error {
 // outFile is a file that appears, or takes the place of another one, when it is complete.
 type outFile struct {
 	outFlag
-	flag string // that named it, for hints
-	part *os.File
+	flag   string // that named it, for hints
+	part   *os.File
+	failed error // of Write
 }
 
 // beginFile makes the file beside its place, so that what cannot be written is known first.
@@ -68,12 +70,14 @@ func beginFile(o outFlag, flag string) (*outFile, error) {
 		return nil, f.bad(os.ErrExist)
 	}
 	if err == nil && info.Mode()&fs.ModeSymlink != 0 { // the link stays
-		if f.path, err = filepath.EvalSymlinks(f.path); err == nil {
-			info, err = os.Stat(f.path)
+		var real string
+		if real, err = filepath.EvalSymlinks(f.path); err == nil {
+			f.path = real
+			info, err = os.Stat(real)
 		}
 	}
 	switch {
-	case errors.Is(err, fs.ErrNotExist) && f.path == o.path:
+	case errors.Is(err, fs.ErrNotExist) && info == nil:
 	case err != nil:
 		return nil, f.bad(err)
 	case !info.Mode().IsRegular():
@@ -103,9 +107,10 @@ func (f *outFile) bad(err error) error { return cannotWrite(f.path, f.flag, err)
 func (f *outFile) Write(p []byte) (int, error) {
 	n, err := f.part.Write(p)
 	if err != nil {
-		err = f.bad(err)
+		f.failed = f.bad(err)
+		return n, f.failed
 	}
-	return n, err
+	return n, nil
 }
 
 // commit puts the file into its place.

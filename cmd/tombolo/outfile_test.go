@@ -3,10 +3,15 @@
 package main
 
 import (
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/tombolo-io/tombolo/internal/fault"
 )
 
 // A command that fails leaves the file of --out as it was, and nothing beside it.
@@ -88,7 +93,23 @@ func TestOutReplaces(t *testing.T) {
 	if out := must(t, append(service, "-")...); out != want {
 		t.Error("- is not stdout")
 	}
-	for _, bad := range []string{dir, filepath.Join(dir, "no/such/folder"), "/dev/null"} {
+	dangling := filepath.Join(dir, "dangling")
+	if err := os.Symlink("nowhere", dangling); err != nil {
+		t.Fatal(err)
+	}
+	for _, bad := range []string{dir, filepath.Join(dir, "no/such/folder"), "/dev/null", dangling} {
 		wantExit(t, tombolo(t, append(service, bad)...), 2, bad, "--out")
+	}
+}
+
+// What cannot be written is said in our words, also where an encoder has wrapped it in its own.
+func TestOutOnAFullDisk(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "full.yaml")
+	err := (&outFlag{path: file}).write(newRootCommand(), func(w io.Writer) error {
+		w.(*outFile).part.Close() // as a full disk, it takes nothing
+		return yaml.NewEncoder(w).Encode("x")
+	})
+	if f := fault.From(err); f.Code != fault.CodeOutput || !strings.Contains(f.Next, "--out") {
+		t.Errorf("%v; hint %q", err, f.Next)
 	}
 }

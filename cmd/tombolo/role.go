@@ -166,13 +166,14 @@ func readSecret(stdin io.Reader, value, flag string) (string, error) {
 }
 
 // readJoin reads a join line as readSecret does, and names the file of one that is none.
-func readJoin(stdin io.Reader, value string) (string, error) {
-	line, err := readSecret(stdin, value, "--join")
+// setting is the flag or the key that the value comes from.
+func readJoin(stdin io.Reader, value, setting string) (string, error) {
+	line, err := readSecret(stdin, value, setting)
 	if path, isFile := strings.CutPrefix(value, "@"); err == nil && isFile {
 		if _, wrong := trust.ParseJoin(line); wrong != nil {
 			f := fault.From(wrong)
 			return "", fault.Newf(f.Code, "the join line in %s cannot be read", path).Whyf("%s", f.Why).
-				Hint("write the whole line of 'tombolo token create' to it, or name another file with --join")
+				Hint("write the whole line of 'tombolo token create' to it, or name another file with %s", setting)
 		}
 	}
 	return line, err

@@ -150,12 +150,11 @@ func socketFault(path string, err error) error {
 	if errors.As(err, &f) {
 		return err
 	}
-	f = fault.New(fault.CodeSocketPath, "the socket "+path+" cannot be made").Because(err).
-		Hint("give this user (uid %d) the directory, or choose another with --run-dir (runDir)", os.Getuid())
+	hint := "give this user (uid %d) the directory, or choose another with --run-dir (runDir)"
 	if errors.Is(err, fs.ErrPermission) {
-		f.Hint("give this user (uid %d) the directory, and note that only root may give a socket away to another owner", os.Getuid())
+		hint += "; only root may give a socket to another owner"
 	}
-	return f
+	return fault.New(fault.CodeSocketPath, "the socket "+path+" cannot be made").Because(err).Hint(hint, os.Getuid())
 }
 
 // Close stops listening and removes the path, unless another socket has taken it.

@@ -147,6 +147,15 @@ func TestASocketIsNotMade(t *testing.T) {
 	}
 }
 
+// A directory that this user may not write is corrected by its rights or by another one.
+func TestTheHintNamesTheSetting(t *testing.T) {
+	for _, err := range []error{fs.ErrPermission, fs.ErrNotExist} {
+		if f := fault.From(socketFault("/run/s", err)); !strings.Contains(f.Next, "--run-dir (runDir)") {
+			t.Errorf("%v: %q", err, f.Next)
+		}
+	}
+}
+
 // fillQueue serves a socket whose queue has no room for another connection.
 func fillQueue(t *testing.T, path string) {
 	t.Helper()
