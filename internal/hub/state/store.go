@@ -6,6 +6,7 @@
 package state
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"io/fs"
@@ -313,10 +314,19 @@ func (s *Store) Revoke(identity, serial string, now time.Time) (out []Certificat
 	return out, wrap(err)
 }
 
-// Backup writes a consistent copy of the whole state. It holds the CA's key.
+// Backup writes a consistent copy of the whole state. It holds the CA's key. The copy is
+// whole before any of it is written: while it is made no change can make the file larger,
+// nobody can read it after such a change has begun, and w may wait for its reader.
 func (s *Store) Backup(w io.Writer) error {
-	return s.db.View(func(tx *bbolt.Tx) error {
-		_, err := tx.WriteTo(w)
+	var copied bytes.Buffer
+	err := s.db.View(func(tx *bbolt.Tx) error {
+		copied.Grow(int(tx.Size()))
+		_, err := tx.WriteTo(&copied)
 		return err
 	})
+	if err != nil {
+		return err
+	}
+	_, err = copied.WriteTo(w)
+	return err
 }
