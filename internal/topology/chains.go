@@ -166,19 +166,20 @@ func (d *draft) marked() []plan.Line {
 // looked at the service's address).
 func (d *draft) forward() []plan.Line {
 	out := d.clamps(plan.KeyIn)
-	direct := plan.IfNot(plan.KeyStatus, "dnat")
-	out = append(out, plan.Line{d.link(plan.KeyIn), d.link(plan.KeyOut), direct, plan.Count(), plan.Do("drop")})
-	for _, f := range families() {
-		out = append(out, plan.Line{d.link(plan.KeyIn), plan.NotNamed(f.Dst(), of(setOwn, f.Family)),
-			plan.IfNot(plan.KeyState, "established,related"), direct,
-			plan.Count(), plan.Do("drop")})
-	}
+	out = append(out, plan.Line{d.link(plan.KeyIn), d.link(plan.KeyOut), plan.IfNot(plan.KeyStatus, "dnat"), plan.Count(), plan.Do("drop")})
 	return append(out, d.checked()...)
 }
 
-// checked drops what came by the link from where no peer is, and asks the policy.
+// checked drops what came by the link to where this node announces nothing, or from where no
+// peer is, and asks the policy. It looks at the destination again: where the kernel follows
+// source routes (LSRR, SRv6), that is another one than arriving has seen.
 func (d *draft) checked() []plan.Line {
 	var out []plan.Line
+	for _, f := range families() {
+		out = append(out, plan.Line{d.link(plan.KeyIn), plan.NotNamed(f.Dst(), of(setOwn, f.Family)),
+			plan.IfNot(plan.KeyState, "established,related"), plan.IfNot(plan.KeyStatus, "dnat"),
+			plan.Count(), plan.Do("drop")})
+	}
 	for _, f := range families() {
 		line := plan.Line{d.link(plan.KeyIn)}
 		for _, set := range append(d.within(), setSource) {

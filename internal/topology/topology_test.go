@@ -365,7 +365,7 @@ func TestWhatIsDroppedHasAReason(t *testing.T) {
 			}
 		}
 	}
-	if want := map[string]int{"policy": 2, "transit": 1, "destination": 4, "source": 4, "clear": 11}; fmt.Sprint(reasons) != fmt.Sprint(want) {
+	if want := map[string]int{"policy": 2, "transit": 1, "destination": 6, "source": 4, "clear": 11}; fmt.Sprint(reasons) != fmt.Sprint(want) {
 		t.Errorf("reasons %v", reasons)
 	}
 	if reason := topology.Reason("input", plan.Line{plan.Do("drop")}); reason != "other" {

@@ -82,6 +82,13 @@ table ip6 services {
 			}
 		}
 	}
+	// Where the kernel follows source routes, the address to which it was sent is not the last one.
+	s.run("", "sysctl", "-w", "net.ipv4.conf.all.accept_source_route=1")
+	s.tun.send(udpBy(pod2, "100.112.0.1", "192.168.99.1", 53, "by a source route"))
+	s.tun.send(udp(pod2, "100.112.0.1", 53, "after it"))
+	if got := datagram(t, atNode); got != "after it" {
+		t.Errorf("at another address came %q", got)
+	}
 	// A port of the node leads where it leads at its address in the mesh, and not at others.
 	s.tun.send(udp(pod2, "192.0.2.2", 30053, "at another address"))
 	s.tun.send(udp(pod2, "100.112.0.1", 30053, "at its address in the mesh"))
@@ -107,7 +114,7 @@ table ip6 services {
 		}
 		return err
 	})
-	if want := uint64(3*4 + 2*1 + 1*2 + 2*2 + 2*1 + 1 + 2); err != nil || dropped != want {
+	if want := uint64(3*4 + 2*1 + 1*2 + 2*2 + 2*1 + 1 + 1 + 2); err != nil || dropped != want {
 		t.Errorf("counted %s, %v, want %d", fmt.Sprint(dropped), err, want)
 	}
 }

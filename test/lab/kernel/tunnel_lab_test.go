@@ -161,6 +161,18 @@ func tcp(p packet, acked uint32) []byte {
 	return ipv4(p.src.String(), p.dst.String(), unix.IPPROTO_TCP, body)
 }
 
+// udpBy makes a datagram that goes to one address and on to another (LSRR, RFC 791).
+func udpBy(src, by, dst string, port uint16, payload string) []byte {
+	p := udp(src, by, port, payload)
+	h := append(p[:20:20], 131, 7, 4)
+	h = append(append(h, netip.MustParseAddr(dst).AsSlice()...), 0)
+	h[0] = byte(0x40 | len(h)/4)
+	binary.BigEndian.PutUint16(h[2:], uint16(len(h)+len(p)-20))
+	binary.BigEndian.PutUint16(h[10:], 0)
+	binary.BigEndian.PutUint16(h[10:], checksum(h))
+	return append(h, p[20:]...)
+}
+
 func ipv4(src, dst string, proto byte, body []byte) []byte {
 	h := make([]byte, 20)
 	h[0], h[8], h[9] = 0x45, 64, proto
