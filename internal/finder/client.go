@@ -3,6 +3,7 @@
 package finder
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -43,6 +44,7 @@ type client struct {
 	renewed func() // leases alone are others
 	agent   string // software and version, for people
 	spoken  *spoken
+	unmet   unmet
 
 	taken    chan struct{} // an announcement was taken, of takenOf
 	takenOf  atomic.Pointer[seal.MemberID]
@@ -260,7 +262,12 @@ func (c *client) explain(err error) error {
 	}
 	code, hint := fault.CodeServiceAway, "see whether the service runs and can be reached from here; known members stay for a day, as stale when their leases are over"
 	st, _ := status.FromError(err)
+	text := st.Message()
 	switch st.Code() {
+	case codes.Unavailable:
+		if why, next := c.unmet.why(); why != "" {
+			text, hint = why, cmp.Or(next, hint)
+		}
 	case codes.ResourceExhausted:
 		code, hint = fault.CodeLimit, "the service's bounds are reached; it is tried again"
 	case codes.InvalidArgument, codes.FailedPrecondition, codes.OutOfRange:
@@ -273,7 +280,7 @@ func (c *client) explain(err error) error {
 		code, hint = fault.CodeWatchLost, "it is asked again"
 	}
 	// The cause is kept out of the chain: its text is a stranger's.
-	return fault.Newf(code, "the discovery service %s gave no answer that helps", c.service.Name).Whyf("%s", shown(st.Message())).Hint("%s", hint)
+	return fault.Newf(code, "the discovery service %s gave no answer that helps", c.service.Name).Whyf("%s", shown(text)).Hint("%s", hint)
 }
 
 // speaksNative notes that the service does.
@@ -289,7 +296,7 @@ func (c *client) hasLeft() { c.leftOnce.Do(func() { close(c.left) }) }
 // connect makes a connection of its own for a session, so that a load balancer
 // may choose another service for the next one.
 func (c *client) connect(to place, p Protocol) (*grpc.ClientConn, error) {
-	conn, err := grpc.NewClient("passthrough:///"+to.address, c.service.options(to, c.dial, ping(p))...)
+	conn, err := grpc.NewClient("passthrough:///"+to.address, c.service.options(to, c.dial, ping(p), &c.unmet)...)
 	if err != nil {
 		return nil, fault.Newf(fault.CodeConfig, "the discovery service %s cannot be called", c.service.Name).Because(err)
 	}
