@@ -36,6 +36,7 @@ for d in etc var usr/local/bin; do
 	mkdir -p %[2]s/upper/$d %[2]s/work/$d
 	mount -t overlay paste -o lowerdir=/$d,upperdir=%[2]s/upper/$d,workdir=%[2]s/work/$d /$d
 done
+rm -rf /etc/tombolo /etc/kubernetes /var/lib/tombolo # of this machine: a fresh one has none
 mount -t tmpfs paste /run
 mount -t tmpfs paste /root
 cp %[3]s /usr/local/bin/tombolo

@@ -70,8 +70,9 @@ func (r *reader) read(t *testing.T, steps []Step) {
 	}
 	for name, m := range r.machines {
 		for _, x := range m.terminals {
-			if x.goes != "" && x.idle() {
-				t.Errorf("%s: on %s it should go on, and has ended\n%s", x.goes, name, x.out.String())
+			said := x.out.String()
+			if x.goes != "" && (x.idle() || strings.Contains(said, "@failed: ")) {
+				t.Errorf("%s: on %s all of it should work, and the last command go on\n%s", x.goes, name, said)
 			}
 		}
 	}
