@@ -122,6 +122,7 @@ func (s *Service) newServer() *grpc.Server {
 		}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: limit.DiscoveryPinged, PermitWithoutStream: true}),
 		grpc.InTapHandle(s.begun.tap),
+		grpc.StatsHandler(gone{}),
 		grpc.UnaryInterceptor(s.unary),
 		grpc.StreamInterceptor(s.streamed),
 	)

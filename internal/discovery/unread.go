@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/stats"
 
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/limit"
@@ -116,6 +117,29 @@ func (m *sending) look() {
 	default:
 		m.s.deaf(m.to)
 		m.over()
+	}
+}
+
+// gone hears of each message that gRPC has taken. It drops what comes behind the end of
+// its stream, and never lets go of that: by then the end is known here. (When a unary
+// call ends in order, its message was taken before.)
+type gone struct{}
+
+// TagRPC implements stats.Handler.
+func (gone) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
+
+// TagConn implements stats.Handler.
+func (gone) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+
+// HandleConn implements stats.Handler.
+func (gone) HandleConn(context.Context, stats.ConnStats) {}
+
+// HandleRPC implements stats.Handler.
+func (gone) HandleRPC(ctx context.Context, what stats.RPCStats) {
+	if out, is := what.(*stats.OutPayload); is && ctx.Err() != nil {
+		if m, is := out.Payload.(*sending); is {
+			m.over()
+		}
 	}
 }
 

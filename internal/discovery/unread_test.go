@@ -12,6 +12,7 @@ import (
 
 	dto "github.com/prometheus/client_model/go"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/stats"
 
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
 	"github.com/tombolo-io/tombolo/internal/fault"
@@ -257,5 +258,31 @@ func TestASnapshotIsOlderWhereThereIsNoRoom(t *testing.T) {
 	}
 	if _, err := third.Snapshot(olderSnapshot, claim); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestWhatComesBehindTheEndOfACallIsNotUnread: of a caller that has given up just before it
+// was answered. gRPC drops that without a word, and the connection would be ended for it.
+func TestWhatComesBehindTheEndOfACallIsNotUnread(t *testing.T) {
+	r := serve(t, nil)
+	live, cancel := context.WithCancel(t.Context())
+	over := false
+	answered := func(ctx context.Context) *sending {
+		over = false
+		m, err := r.newSending(raw("x"), &greeted{}, func() { over = true })
+		if err != nil {
+			t.Fatal(err)
+		}
+		gone{}.HandleRPC(ctx, &stats.OutPayload{Payload: m})
+		return m
+	}
+	m := answered(live)
+	if over {
+		t.Error("an answer that may be read counts no more")
+	}
+	m.over()
+	cancel()
+	if answered(live); !over {
+		t.Error("an answer that nobody can read counts")
 	}
 }
