@@ -78,12 +78,13 @@ func reloader(ctx context.Context, file *configFile, log *slog.Logger, reload fu
 	signal.Notify(hup, syscall.SIGHUP)
 	defer signal.Stop(hup)
 	var changed chan fsnotify.Event
+	var missed chan error // events that did not fit: without a reader no more would come
 	if file.path != "" {
 		w, err := fsnotify.NewWatcher()
 		if err == nil {
 			defer w.Close()
 			err = w.Add(filepath.Dir(file.path))
-			changed = w.Events
+			changed, missed = w.Events, w.Errors
 		}
 		if err != nil {
 			log.Warn("changes of the configuration are noticed on SIGHUP only", tell.AttrReason, err)
@@ -91,15 +92,26 @@ func reloader(ctx context.Context, file *configFile, log *slog.Logger, reload fu
 	}
 	settle := time.NewTimer(0) // at once: it may have changed since the start read it, before it was watched
 	defer settle.Stop()
+	settling := true
+	soon := func() { // not later for each event: a log in the same folder may change all the time
+		if !settling {
+			settle.Reset(limit.ConfigDebounce)
+			settling = true
+		}
+	}
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-hup:
 		case <-changed:
-			settle.Reset(limit.ConfigDebounce)
+			soon()
+			continue
+		case <-missed:
+			soon()
 			continue
 		case <-settle.C:
+			settling = false
 			if !file.changed() {
 				continue // another file of the folder
 			}

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -131,6 +132,61 @@ func TestReloadOnSignalAndChange(t *testing.T) {
 	if code := w.hub.exit(t); code != 0 {
 		t.Errorf("exit %d", code)
 	}
+}
+
+// A change is loaded where others write in the same folder all the time, and after more
+// events than the kernel keeps.
+func TestReloadInABusyFolder(t *testing.T) {
+	dir := t.TempDir()
+	file := &configFile{path: filepath.Join(dir, "hub.yaml")}
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("hub.yaml", "first")
+	goOn, loaded := make(chan struct{}), make(chan string, 100)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		reloader(ctx, file, slog.New(slog.DiscardHandler), func() error {
+			text, err := file.load()
+			loaded <- string(text)
+			<-goOn
+			return err
+		})
+	}()
+	defer func() { cancel(); <-done }()
+	wait := func(want string) {
+		t.Helper()
+		runtest.Eventually(t, want+" is loaded", func() bool {
+			write("log", "x")
+			select {
+			case got := <-loaded:
+				return got == want
+			default:
+				return false
+			}
+		})
+	}
+	wait("first")
+	var most int
+	if text, err := os.ReadFile("/proc/sys/fs/inotify/max_queued_events"); err != nil {
+		t.Fatal(err)
+	} else if most, err = strconv.Atoi(strings.TrimSpace(string(text))); err != nil {
+		t.Fatal(err)
+	}
+	for range most { // two events each, while nobody reads them
+		write("other", "")
+		os.Remove(filepath.Join(dir, "other"))
+	}
+	close(goOn)
+	write("hub.yaml", "the second one")
+	wait("the second one")
+	write("hub.yaml", "the third one, of all")
+	wait("the third one, of all")
 }
 
 // The line may come from a file or from stdin, and the same command works again.
