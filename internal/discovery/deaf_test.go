@@ -75,8 +75,10 @@ func (d *deaf) write(method string, m proto.Message) error {
 		return err
 	}
 	err = d.headers(method)
-	if err == nil {
-		err = d.framer.WriteData(d.next, true, append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(body))), body...))
+	for b := append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(body))), body...); err == nil && len(b) > 0; {
+		n := min(len(b), 16<<10) // what a frame may have
+		err = d.framer.WriteData(d.next, n == len(b), b[:n])
+		b = b[n:]
 	}
 	d.next += 2
 	return err

@@ -184,6 +184,7 @@ func (s *Service) admit(ctx context.Context, method string) (context.Context, er
 
 func (s *Service) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 	came(ctx)
+	lighten(req, s.settings.Load().limits.Endpoints)
 	ctx, err := s.admit(ctx, info.FullMethod)
 	if err == nil {
 		err = readable(req)

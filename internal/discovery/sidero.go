@@ -5,6 +5,7 @@ package discovery
 import (
 	"context"
 	"math"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc"
@@ -55,17 +56,32 @@ func olderUpdate(r *sdr.AffiliateUpdateRequest, endpoints int) (Place, roster.Up
 	if n := len(u.Data); n > limit.DiscoveryData {
 		return p, u, entryInvalid("").Whyf("affiliate_data has %d bytes, at most %d are taken", n, limit.DiscoveryData)
 	}
-	for i, e := range u.Endpoints {
-		// An empty one makes readers that are out there fall over.
-		if n := len(e); n == 0 || n > limit.DiscoveryEndpoint {
-			return p, u, entryInvalid("").Whyf("affiliate_endpoints[%d] has %d bytes, 1 to %d are taken", i, n, limit.DiscoveryEndpoint)
-		}
+	if i := slices.IndexFunc(u.Endpoints, noEndpoint); i >= 0 {
+		return p, u, entryInvalid("").Whyf("affiliate_endpoints[%d] has %d bytes, 1 to %d are taken", i, len(u.Endpoints[i]), limit.DiscoveryEndpoint)
 	}
 	u.Endpoints = firsts(u.Endpoints, endpoints)
 	if u.TTL = lease(r.GetTtl()); u.TTL <= 0 || u.TTL > limit.DiscoveryTTL {
 		return p, u, entryInvalid("").Whyf("ttl is %d s and %d ns: more than 0, and at most %v, is taken", r.GetTtl().GetSeconds(), r.GetTtl().GetNanos(), limit.DiscoveryTTL)
 	}
 	return p, u, nil
+}
+
+// noEndpoint refuses a blob: an empty one makes readers that are out there fall over.
+func noEndpoint(e []byte) bool { return len(e) == 0 || len(e) > limit.DiscoveryEndpoint }
+
+// lighten takes out of a request what will not count, before it waits: of small endpoints,
+// 64 KiB of them would have become more than ten times as much. One that is refused stays,
+// so that the request is.
+func lighten(req any, endpoints int) {
+	r, is := req.(*sdr.AffiliateUpdateRequest)
+	if !is || len(r.AffiliateEndpoints) <= endpoints {
+		return
+	}
+	if i := slices.IndexFunc(r.AffiliateEndpoints, noEndpoint); i >= 0 {
+		r.AffiliateEndpoints = [][]byte{r.AffiliateEndpoints[i]}
+		return
+	}
+	r.AffiliateEndpoints = firsts(r.AffiliateEndpoints, endpoints)
 }
 
 // firsts are the first different blobs, at most so many.

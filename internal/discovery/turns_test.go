@@ -12,10 +12,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tombolo-io/tombolo/api/v1alpha1"
 	"github.com/tombolo-io/tombolo/internal/fault"
 	"github.com/tombolo-io/tombolo/internal/limit"
 	"github.com/tombolo-io/tombolo/internal/roster"
 	"github.com/tombolo-io/tombolo/internal/run"
+	"github.com/tombolo-io/tombolo/internal/runtest"
 	sdr "github.com/tombolo-io/tombolo/proto/sidero"
 )
 
@@ -240,6 +242,32 @@ func TestAStoreThatIsBrieflyAway(t *testing.T) {
 					t.Error("a place is held for ever")
 				}
 			})
+		})
+	}
+}
+
+// TestWaitingUpdatesAreSmall: an endpoint of a byte takes three of a request, and the head
+// of a slice once that was read.
+func TestWaitingUpdatesAreSmall(t *testing.T) {
+	const calls = 40
+	for name, blob := range map[string][]byte{"small endpoints": {1}, "endpoints that are refused": {}} {
+		t.Run(name, func(t *testing.T) {
+			r := serve(t, func(c *v1alpha1.DiscoveryConfig) {
+				perSecond, burst := 2, 1
+				c.Rates.PerSecond, c.Rates.Burst = &perSecond, &burst
+			})
+			update := affiliateUpdate("a", "x")
+			for range 20_000 {
+				update.AffiliateEndpoints = append(update.AffiliateEndpoints, blob)
+			}
+			d, before := r.deaf(1<<20), heap()
+			for range calls {
+				d.call("/sidero.discovery.server.Cluster/AffiliateUpdate", update)
+			}
+			runtest.Eventually(t, "they wait", func() bool { return r.begun.count() == 0 && r.callers.waiting.Load() > calls/2 })
+			if grown := heap() - before; grown > calls*limit.DiscoveryMessage {
+				t.Errorf("%d calls that wait take %d bytes", calls, grown)
+			}
 		})
 	}
 }
