@@ -6,7 +6,7 @@
 //
 //	<!-- run: hub -->                    in the first terminal of the machine hub
 //	<!-- run: node-1 node-2, terminal 2 -->  in the second terminal of both
-//	<!-- run: hub, goes on -->           the last command does not end by itself
+//	<!-- run: hub, goes on -->           the last command does not end by itself; those before it must work
 //	<!-- run: node-1, after Ctrl-C -->   where the command that goes on there is ended first
 //	<!-- run: node-1, with PIN LINE -->  words that the reader replaces; words says by what
 //	<!-- not run: REASON -->
