@@ -289,6 +289,9 @@ func TestAcceptByCall(t *testing.T) {
 			defer agent.Close()
 			for i := range byte(10) {
 				s, err := agent.OpenStream(t.Context(), []byte{i})
+				if err != nil && i%2 == 1 {
+					continue // yamux: it was reset before its first byte was written
+				}
 				if err != nil {
 					t.Fatal(err)
 				}
