@@ -250,7 +250,7 @@ func TestAStoreThatIsBrieflyAway(t *testing.T) {
 // of a slice once that was read.
 func TestWaitingUpdatesAreSmall(t *testing.T) {
 	const calls = 40
-	for name, blob := range map[string][]byte{"small endpoints": {1}, "endpoints that are refused": {}} {
+	for name, blob := range map[string][]byte{"small": {1}, "refused": {}} {
 		t.Run(name, func(t *testing.T) {
 			r := serve(t, func(c *v1alpha1.DiscoveryConfig) {
 				perSecond, burst := 2, 1
