@@ -48,8 +48,8 @@ func TestMeshWrongSecret(t *testing.T) {
 		t.Errorf("who has another secret is told:\n%s", text)
 	}
 	t.Log(text)
-	for _, n := range []*node{a, b} {
-		if text, s := n.mustStatus(); len(s.Peers) != 1 || strings.Contains(text, wrong.host.Name()+" ") {
+	for n, other := range map[*node]*node{a: b, b: a} {
+		if text, s := n.mustStatus(); len(s.Peers) != 1 || s.Peers[0].Node != other.host.Name() {
 			t.Errorf("%s hears of who has another secret:\n%s", n.name, text)
 		}
 	}
