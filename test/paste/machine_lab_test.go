@@ -57,17 +57,30 @@ func start(t *testing.T, name, bin string) *machine {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		cmd.Process.Kill()
-		cmd.Wait()
-	})
+	m := &machine{name: name, terminals: map[string]*terminal{}}
+	t.Cleanup(func() { m.stop(cmd) })
 	runtest.Eventually(t, name+" is up", func() bool {
 		if wrong.String() != "" {
 			t.Fatalf("%s: %s", name, wrong.String())
 		}
 		return said.String() != ""
 	})
-	return &machine{name: name, pid: children(t, cmd.Process.Pid)[0], terminals: map[string]*terminal{}}
+	m.pid = children(t, cmd.Process.Pid)[0]
+	return m
+}
+
+// stop ends the machine by its first process, so that everybody who started one of its processes sees it end:
+// orphans would be left to the system's init, which takes its time.
+func (m *machine) stop(unshare *exec.Cmd) {
+	if m.pid == 0 {
+		unshare.Process.Kill()
+	} else {
+		syscall.Kill(m.pid, syscall.SIGKILL) // it is our child's child, and has not been waited for
+	}
+	unshare.Wait()
+	for _, x := range m.terminals {
+		x.shell.Wait()
+	}
 }
 
 // network puts machines on one switch.
@@ -148,13 +161,9 @@ func (m *machine) terminal(t *testing.T, name string) *terminal {
 	if err := x.shell.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		x.shell.Process.Kill()
-		x.shell.Wait()
-	})
 	x.in = in
-	x.paste(t, `cd; set -o pipefail; trap 'echo "@failed: $BASH_COMMAND"' ERR`)
 	m.terminals[name] = x
+	x.paste(t, `cd; set -o pipefail; trap 'echo "@failed: $BASH_COMMAND"' ERR`)
 	return x
 }
 
