@@ -3,6 +3,7 @@
 package main
 
 import (
+	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -24,6 +25,22 @@ func TestCommandsWaitForTheirService(t *testing.T) {
 		}
 		if strings.Contains(o.err, "http://") {
 			t.Errorf("tombolo %s tells an address that is none: %s", line, o.err)
+		}
+	}
+}
+
+// A member that was started just before has no key yet.
+func TestMemberVerbsWaitForTheKey(t *testing.T) {
+	t.Setenv("TOMBOLO_WAIT", "20ms")
+	dir := t.TempDir()
+	secret := filepath.Join(dir, "secret")
+	must(t, "discovery", "secret", "create", secret)
+	config := writeText(t, filepath.Join(dir, "mesh.yaml"), fmt.Sprintf("apiVersion: tombolo.dev/v1alpha1\nkind: MeshConfig\n"+
+		"cluster: {secretFiles: [%q]}\nnode: {name: a, stateDir: %q}\n", secret, filepath.Join(dir, "a")))
+	for _, verb := range []string{"show", "rotate"} {
+		o := tombolo(t, "discovery", "member", verb, "--config", config)
+		if o.code != 1 || strings.Count(o.err, "waiting up to 20ms\n") != 1 || !strings.Contains(o.err, "not_found") {
+			t.Errorf("member %s: exit %d\n%s", verb, o.code, o.err)
 		}
 	}
 }

@@ -64,8 +64,10 @@ func memberVerb(cmd *cobra.Command, do func(finder.Config) (finder.Rotation, err
 		if err != nil {
 			return err
 		}
-		r, err := do(cfg)
-		if err != nil {
+		var r finder.Rotation
+		var wait patient
+		wait.note(cmd)
+		if err := wait.until(cmd.Context(), func() (err error) { r, err = do(cfg); return err }); err != nil {
 			return err
 		}
 		v := memberOf{APIVersion: v1alpha1.Version, Kind: "DiscoveryMember", Member: r.New.String()}
