@@ -103,7 +103,7 @@ lint: suite ## gofmt, go vet, staticcheck and the law of the house
 	@exec bin/suite lint house
 
 .PHONY: fuzz
-fuzz: ## Fuzz each target for FUZZTIME (30s; FUZZ=internal/wire for some), a line each at the end
+fuzz: ## Fuzz each target for FUZZTIME (30s; FUZZ=internal/stream/wire for some), a line each at the end
 	@tools/each-fuzz '$(FUZZTIME)' '$(or $(FUZZ),.)'
 
 .PHONY: chaos

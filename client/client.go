@@ -18,10 +18,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/limit"
-	"github.com/tombolo-io/tombolo/internal/remark"
-	"github.com/tombolo-io/tombolo/internal/run"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/reqmeta"
+	"github.com/tombolo-io/tombolo/internal/base/run"
 )
 
 // Dialer dials targets in one cluster. Its fields must not change once it is in
@@ -192,7 +192,7 @@ func firstCause(ctx context.Context, err error) error {
 }
 
 // remarks puts together what is said of a dial.
-func (d *Dialer) remarks(ctx context.Context) (r remark.Remarks, err error) {
+func (d *Dialer) remarks(ctx context.Context) (r reqmeta.Remarks, err error) {
 	all := maps.Clone(d.Metadata)
 	if more, ok := ctx.Value(metadataKey{}).(map[string]string); ok {
 		if all == nil {
@@ -201,14 +201,14 @@ func (d *Dialer) remarks(ctx context.Context) (r remark.Remarks, err error) {
 		maps.Copy(all, more)
 	}
 	for _, k := range slices.Sorted(maps.Keys(all)) {
-		r.Pairs = append(r.Pairs, remark.Pair{Key: k, Value: all[k]})
+		r.Pairs = append(r.Pairs, reqmeta.Pair{Key: k, Value: all[k]})
 	}
 	trace, ok := ctx.Value(traceKey{}).([2]string)
 	if !ok && d.Trace != nil {
 		trace[0], trace[1] = d.Trace(ctx)
 	}
-	r.Trace, r.State = remark.Trace([]string{trace[0]}, []string{trace[1]})
-	return r, remark.Check(r.Pairs)
+	r.Trace, r.State = reqmeta.Trace([]string{trace[0]}, []string{trace[1]})
+	return r, reqmeta.Check(r.Pairs)
 }
 
 // open connects to the hub.
@@ -251,7 +251,7 @@ func (d *Dialer) raw(ctx context.Context, network, address string) (net.Conn, er
 }
 
 // ask says CONNECT and reads the answer.
-func (c *Conn) ask(target string, said remark.Remarks) error {
+func (c *Conn) ask(target string, said reqmeta.Remarks) error {
 	var b strings.Builder
 	b.WriteString("CONNECT " + target + " HTTP/1.1\r\nHost: " + target + "\r\n")
 	said.Write(func(name, value string) { b.WriteString(name + ": " + value + "\r\n") })

@@ -18,7 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/tombolo-io/tombolo/client"
-	"github.com/tombolo-io/tombolo/internal/runtest"
+	"github.com/tombolo-io/tombolo/internal/base/runtest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

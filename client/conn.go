@@ -10,7 +10,7 @@ import (
 	"net"
 	"sync/atomic"
 
-	"github.com/tombolo-io/tombolo/internal/socket"
+	"github.com/tombolo-io/tombolo/internal/base/socket"
 )
 
 // ErrCut is the error of a read from a connection that did not end in order: the

@@ -21,28 +21,28 @@ type callRule struct {
 func callRules() []callRule {
 	const oneDecide = "who may reach what is decided by policy.Decide, where a hop decides or says what it would (docs/decisions/0014)"
 	return []callRule{
-		{"github.com/tombolo-io/tombolo/internal/policy", []string{"Decide"}, []string{
-			"internal/hub/access.go", "internal/hub/own.go", "internal/hub/explain.go", // the hub; its explanation
-			"internal/agent/dial.go", "internal/agent/live.go", "internal/agent/audit.go", // the agent; its record of what it refused
+		{"github.com/tombolo-io/tombolo/internal/access/policy", []string{"Decide"}, []string{
+			"internal/stream/hub/access.go", "internal/stream/hub/own.go", "internal/stream/hub/explain.go", // the hub; its explanation
+			"internal/stream/agent/dial.go", "internal/stream/agent/live.go", "internal/stream/agent/audit.go", // the agent; its record of what it refused
 			"cmd/tombolo/policytest.go", // recorded traffic
 		}, oneDecide},
 		{"net/netip", []string{"Prefix", "ParsePrefix", "MustParsePrefix", "PrefixFrom"}, []string{
-			"internal/policy",
-			"internal/hub/hub.go", "internal/hub/own.go", "internal/agent/own.go", // addresses of the machine, as the kernel writes them
+			"internal/access/policy",
+			"internal/stream/hub/hub.go", "internal/stream/hub/own.go", "internal/stream/agent/own.go", // addresses of the machine, as the kernel writes them
 			"internal/discovery/callers.go", "internal/discovery/config.go", // whose word on an address counts: nobody is let in by it
-			"internal/nat", "internal/kernel/machine", // addresses of the machine, and ranges that mean something: announced, nobody is let in by them
+			"internal/mesh/nat", "internal/mesh/kernel/machine", // addresses of the machine, and ranges that mean something: announced, nobody is let in by them
 			"internal/mesh", "cmd/tombolo/meshverbs.go", // ranges of peers, as they were planned: led through and shown, not decided
-			"internal/mesh/meshconf",                                                             // what a node's operator says of ranges: read for topology, which decides
-			"internal/audit/filter.go",                                                           // which records are shown
-			"internal/mesh/endpoint",                                                             // ranges of the mesh that are left out of what is announced and asked: nobody is let in by them
-			"internal/tunnel",                                                                    // what WireGuard takes of a peer, as it was planned: handed on, not decided
-			"internal/mesh/peering",                                                              // the same, and that no probe goes into the mesh
-			"internal/seal",                                                                      // what members say is behind them: read, not decided
-			"internal/roster/member.go", "internal/roster/parse.go", "internal/roster/stated.go", // what a member says is behind it: kept and compared as a whole, nobody is let in by it
+			"internal/mesh/meshconf",                                                                                           // what a node's operator says of ranges: read for topology, which decides
+			"internal/access/audit/filter.go",                                                                                  // which records are shown
+			"internal/mesh/endpoint",                                                                                           // ranges of the mesh that are left out of what is announced and asked: nobody is let in by them
+			"internal/mesh/tunnel",                                                                                             // what WireGuard takes of a peer, as it was planned: handed on, not decided
+			"internal/mesh/peering",                                                                                            // the same, and that no probe goes into the mesh
+			"internal/discovery/seal",                                                                                          // what members say is behind them: read, not decided
+			"internal/discovery/roster/member.go", "internal/discovery/roster/parse.go", "internal/discovery/roster/stated.go", // what a member says is behind it: kept and compared as a whole, nobody is let in by it
 			// Who is behind which range, and how the kernel is told: policy lowers its verdicts to it.
-			"internal/plan", "internal/topology", "internal/kernel/...",
+			"internal/base/plan", "internal/mesh/topology", "internal/mesh/kernel/...",
 		}, oneDecide},
-		{"net", []string{"ParseCIDR", "IPNet", "CIDRMask"}, []string{"internal/kernel/..."}, oneDecide},
+		{"net", []string{"ParseCIDR", "IPNet", "CIDRMask"}, []string{"internal/mesh/kernel/..."}, oneDecide},
 		{"context", []string{"Background", "TODO"}, []string{"cmd/..."},
 			"a context begins where the program begins; take the caller's"},
 		{"os", []string{"Exit"}, []string{"cmd/tombolo/main.go"},
@@ -61,9 +61,9 @@ func callRules() []callRule {
 		{"log/slog", []string{"Default", "SetDefault", "Debug", "DebugContext", "Info", "InfoContext", "Warn",
 			"WarnContext", "Error", "ErrorContext", "Log", "LogAttrs"}, nil,
 			"a logger comes by constructor"},
-		{"log/slog", []string{"NewTextHandler", "NewJSONHandler"}, []string{"internal/tell"},
+		{"log/slog", []string{"NewTextHandler", "NewJSONHandler"}, []string{"internal/base/telemetry"},
 			"peers can have lines written without end: the handlers of tell.Logger bound them"},
-		{"log/slog", []string{"NewLogLogger"}, []string{"internal/port", "internal/announce", "internal/demo"},
+		{"log/slog", []string{"NewLogLogger"}, []string{"internal/base/listener", "internal/discovery/announce", "internal/demo"},
 			"its texts may be a peer's: give it tell.Texts"},
 		{"os", []string{"Stderr"}, []string{"cmd/..."}, "what is written is written by the logger, which bounds it"},
 		{"github.com/prometheus/client_golang/prometheus", []string{"MustRegister", "Register", "DefaultRegisterer",
@@ -115,7 +115,7 @@ func pureRules() []callRule {
 	const clock = "a decision gets the time as a value, so that a test can choose it"
 	const io = "deciders do no I/O: take bytes and values"
 	const dice = "a decision gives the same answer twice: take the random number as a value"
-	owner := []string{"internal/run"}
+	owner := []string{"internal/base/run"}
 	return []callRule{
 		{"net", []string{"Dial", "DialTimeout", "DialTCP", "DialUDP", "DialUnix", "DialIP", "Dialer", "Listen", "ListenTCP",
 			"ListenUDP", "ListenUnix", "ListenPacket", "ListenConfig", "ListenIP", "ListenMulticastUDP", "ListenUnixgram",
@@ -127,7 +127,7 @@ func pureRules() []callRule {
 		{"os", nil, nil, io}, {"os/exec", nil, nil, io}, {"os/signal", nil, nil, io}, {"os/user", nil, nil, io},
 		{"io/fs", nil, nil, io}, {"path/filepath", []string{"Walk", "WalkDir", "Glob", "Abs", "EvalSymlinks"}, nil, io},
 		{"net/http", nil, nil, io}, {"crypto/tls", nil, nil, io}, {"syscall", nil, nil, io},
-		{"golang.org/x/sys/unix", nil, nil, io}, {"google.golang.org/grpc", nil, nil, io}, {"log/slog", nil, []string{"internal/run", "internal/tell"}, io},
+		{"golang.org/x/sys/unix", nil, nil, io}, {"google.golang.org/grpc", nil, nil, io}, {"log/slog", nil, []string{"internal/base/run", "internal/base/telemetry"}, io},
 		{"math/rand/v2", nil, nil, dice}, {"math/rand", nil, nil, dice}, {"crypto/rand", nil, nil, dice},
 	}
 }
@@ -144,7 +144,7 @@ func pure(f *File) bool {
 
 // goroutineOwners are the packages that may start goroutines.
 func goroutineOwners() []string {
-	return []string{"internal/run", "internal/splice", "internal/carrier/..."}
+	return []string{"internal/base/run", "internal/stream/splice", "internal/stream/carrier/..."}
 }
 
 func checkGoroutines(t *Tree) []Breach {

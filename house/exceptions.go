@@ -7,14 +7,14 @@ func Exceptions() []Exception {
 	return []Exception{
 		{"floors", "internal/demo/", "test/lab",
 			"the demonstration is the lab told as a story; the lab imports no testing package, see its doc.go"},
-		{"log-lines", "internal/agent/agent.go", "", "what is tried again is one of three literals of its callers"},
-		{"log-lines", "internal/hub/holders.go", "", "agents and nodes, each with a message of its own"},
-		{"log-lines", "internal/hub/policyrefusal.go", "", "what stays and what else is in force are a few literals, put together"},
+		{"log-lines", "internal/stream/agent/agent.go", "", "what is tried again is one of three literals of its callers"},
+		{"log-lines", "internal/stream/hub/holders.go", "", "agents and nodes, each with a message of its own"},
+		{"log-lines", "internal/stream/hub/policyrefusal.go", "", "what stays and what else is in force are a few literals, put together"},
 		{"log-lines", "internal/mesh/peering/send.go", "", "what was tried is one of a few literals, right below it"},
-		{"metrics", "internal/topology/options.go", "tombolo_mesh", "the name of a table of nftables, as the issue has it"},
+		{"metrics", "internal/mesh/topology/options.go", "tombolo_mesh", "the name of a table of nftables, as the issue has it"},
 		{"sleeps", "test/lab/", "", "it looks again and again, within a bound, at kernels and programs that tell nobody when something has changed"},
 		{"sleeps", "test/system/standstill_test.go", "", "a program stands still for longer than its peer takes for death: that time is what is tested"},
-		{"error-text", "internal/conf/conf.go", "",
+		{"error-text", "internal/base/conf/conf.go", "",
 			"the YAML library tells the place of a syntax error in its text only; a test beside it holds the form"},
 	}
 }

@@ -4,6 +4,7 @@ package house
 
 import (
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 )
@@ -37,59 +38,57 @@ func Packages() []Package {
 	return []Package{
 		{"api/...", Words, false, "the kinds that users write; read by deciders and above"},
 		{"proto/...", Words, false, "generated messages; read by deciders and above"},
-		{"internal/id", Words, true, "names of the parties: every package speaks of them"},
-		{"internal/fault", Words, true, "codes of failure: every package fails"},
-		{"internal/limit", Words, true, "bounds: every parser has one"},
-		{"internal/plan", Words, false, "desired state and its difference"},
-		{"internal/run", Words, false, "owner of goroutines"},
-		{"internal/conf", Words, false, "strict decoding"},
-		{"internal/remark", Words, false, "what a caller says of a request: metadata and trace context"},
-		{"internal/tell", Words, false, "names of log attributes, metrics and events"},
+		{"internal/base/id", Words, true, "names of the parties: every package speaks of them"},
+		{"internal/base/fault", Words, true, "codes of failure: every package fails"},
+		{"internal/base/limit", Words, true, "bounds: every parser has one"},
+		{"internal/base/plan", Words, false, "desired state and its difference"},
+		{"internal/base/run", Words, false, "owner of goroutines"},
+		{"internal/base/conf", Words, false, "strict decoding"},
+		{"internal/base/reqmeta", Words, false, "what a caller says of a request: metadata and trace context"},
+		{"internal/base/telemetry", Words, false, "names of log attributes, metrics and events"},
 
-		{"internal/wire", Deciders, false, "bytes to values and back"},
-		{"internal/policy", Deciders, false, "rules to verdicts"},
-		{"internal/roster", Deciders, false, "leased members"},
-		{"internal/seal", Deciders, false, "members to sealed and signed bytes and back"},
-		{"internal/topology", Deciders, false, "members to desired state"},
-		{"internal/liveness", Deciders, false, "facts to the state of a peer or session"},
-		{"internal/path", Deciders, false, "candidates and answers to the way that packets take"},
-		{"internal/psk", Deciders, false, "preshared keys that two nodes share to the one that is tried"},
-		{"internal/probe", Deciders, false, "packets of a node beside WireGuard, to values and back"},
-		{"internal/nat", Deciders, false, "what a node learns of the NAT in front of it, and which addresses others may try"},
-		{"internal/frame", Deciders, false, "frames of the relay, to values and back"},
+		{"internal/stream/wire", Deciders, false, "bytes to values and back"},
+		{"internal/access/policy", Deciders, false, "rules to verdicts"},
+		{"internal/discovery/roster", Deciders, false, "leased members"},
+		{"internal/discovery/seal", Deciders, false, "members to sealed and signed bytes and back"},
+		{"internal/mesh/topology", Deciders, false, "members to desired state"},
+		{"internal/base/liveness", Deciders, false, "facts to the state of a peer or session"},
+		{"internal/mesh/path", Deciders, false, "candidates and answers to the way that packets take"},
+		{"internal/mesh/psk", Deciders, false, "preshared keys that two nodes share to the one that is tried"},
+		{"internal/mesh/disco", Deciders, false, "packets of a node beside WireGuard, to values and back"},
+		{"internal/mesh/nat", Deciders, false, "what a node learns of the NAT in front of it, and which addresses others may try"},
+		{"internal/mesh/relayproto", Deciders, false, "frames of the relay, to values and back"},
 
-		{"internal/kernel", Hands, false, "netlink, nftables, WireGuard, IPsec"},
-		{"internal/kernel/wireguard", Hands, false, "the kernel's WireGuard, as an engine of the mesh"},
-		{"internal/kernel/machine", Hands, false, "addresses of this machine, and notice of their changes"},
-		{"internal/mirror", Hands, false, "a STUN server: it tells callers where they come from"},
-		{"internal/gateway", Hands, false, "port mappings of the router"},
-		{"internal/netcheck", Hands, false, "what the network in front of a node lets through, asked and measured"},
-		{"internal/tunnel", Hands, true, "WireGuard over one socket and a TUN: the packets of the mesh; the kernel's speaks its words"},
-		{"internal/carrier", Hands, false, "sessions with streams over a network"},
-		{"internal/port", Hands, false, "the side that listens: ports, connections handed on, HTTP"},
-		{"internal/splice", Hands, false, "copies between connections"},
-		{"internal/trust", Hands, true, "CA, tokens and certificates: who enrols judges the hub by them"},
-		{"internal/kube", Hands, false, "reads, writes and watches of Kubernetes"},
-		{"internal/admin", Hands, true, "the admin port and socket, and their client; the forms of enrolment"},
-		{"internal/heartbeat", Hands, false, "the control stream of a session, the same on both ends"},
-		{"internal/audit", Hands, false, "records of dials: written to files and read from them"},
-		{"internal/otlp", Hands, false, "traces and records to an OpenTelemetry collector"},
-		{"internal/private", Hands, true, "files that others must not read: every key and secret is one"},
-		{"internal/socket", Hands, true, "what the kernel knows of a connection: the hub's clients ask it"},
-		{"internal/finder", Hands, false, "members of this node's clusters, asked of services, files and a cache"},
-		{"internal/store", Hands, true, "state on disk: what keeps some itself replaces and locks it alike"},
-		{"internal/enrol", Hands, false, "certificates of agents and nodes: asked for, renewed and kept"},
-		{"internal/proxy", Hands, true, "tunnels through an HTTP proxy: all that dials out may need one"},
-		{"internal/relay", Hands, false, "connections of a node to the relay of hubs"},
+		{"internal/mesh/kernel/...", Hands, false, "netlink, nftables, addresses, WireGuard and IPsec of the kernel"},
+		{"internal/base/stunserver", Hands, false, "a STUN server: it tells callers where they come from"},
+		{"internal/mesh/portmap", Hands, false, "port mappings of the router"},
+		{"internal/mesh/netcheck", Hands, false, "what the network in front of a node lets through, asked and measured"},
+		{"internal/mesh/tunnel", Hands, true, "WireGuard over one socket and a TUN: the packets of the mesh; the kernel's speaks its words"},
+		{"internal/stream/carrier", Hands, false, "sessions with streams over a network"},
+		{"internal/base/listener", Hands, false, "the side that listens: ports, connections handed on, HTTP"},
+		{"internal/stream/splice", Hands, false, "copies between connections"},
+		{"internal/access/trust", Hands, true, "CA, tokens and certificates: who enrols judges the hub by them"},
+		{"internal/base/kube", Hands, false, "reads, writes and watches of Kubernetes"},
+		{"internal/base/admin", Hands, true, "the admin port and socket, and their client; the forms of enrolment"},
+		{"internal/stream/heartbeat", Hands, false, "the control stream of a session, the same on both ends"},
+		{"internal/access/audit", Hands, false, "records of dials: written to files and read from them"},
+		{"internal/base/otlp", Hands, false, "traces and records to an OpenTelemetry collector"},
+		{"internal/base/private", Hands, true, "files that others must not read: every key and secret is one"},
+		{"internal/base/socket", Hands, true, "what the kernel knows of a connection: the hub's clients ask it"},
+		{"internal/discovery/discoveryclient", Hands, false, "members of this node's clusters, asked of services, files and a cache"},
+		{"internal/base/store", Hands, true, "state on disk: what keeps some itself replaces and locks it alike"},
+		{"internal/access/enrol", Hands, false, "certificates of agents and nodes: asked for, renewed and kept"},
+		{"internal/base/proxy", Hands, true, "tunnels through an HTTP proxy: all that dials out may need one"},
+		{"internal/mesh/relay", Hands, false, "connections of a node to the relay of hubs"},
 
-		{"internal/hub/...", Rooms, false, "accepts agents and opens streams"},
-		{"internal/agent/...", Rooms, false, "dials out from the private side"},
+		{"internal/stream/hub/...", Rooms, false, "accepts agents and opens streams"},
+		{"internal/stream/agent/...", Rooms, false, "dials out from the private side"},
 		{"internal/edge/...", Rooms, false, "the public front door"},
 		{"internal/mesh/...", Rooms, false, "nodes across sites"},
+		{"internal/discovery/announce", Rooms, false, "the admin API of a node's member"},
 		{"internal/discovery/...", Rooms, false, "where members find each other"},
-		{"internal/announce", Rooms, false, "the admin API of a node's member"},
 		{"internal/controller/*", Rooms, false, "one controller for each kind"},
-		{"internal/konnectivity/...", Rooms, false, "the reference's wire format as a frontend"},
+		{"internal/stream/konnectivity/...", Rooms, false, "the reference's wire format as a frontend"},
 		{"internal/dashboard/...", Rooms, false, "the page for people"},
 		{"internal/doctor/...", Rooms, false, "explains what is wrong on a machine"},
 		{"internal/demo/...", Rooms, false, "the demonstration"},
@@ -102,17 +101,18 @@ func Packages() []Package {
 
 // place finds the row of a folder. A test twin lives on the floor of what it doubles.
 func place(dir string) (Package, bool) {
-	for _, p := range Packages() {
-		if within(dir, []string{p.Path}) {
+	if isTwin(dir) {
+		double := strings.TrimSuffix(dir, "test") // internal/x and internal/xtest
+		parent, base := path.Split(dir)
+		if parent = strings.TrimSuffix(parent, "/"); path.Base(parent)+"test" == base {
+			double = parent // internal/stream/carrier/carriertest
+		}
+		if p, ok := place(double); ok {
 			return p, true
 		}
 	}
-	if isTwin(dir) {
-		real := strings.TrimSuffix(dir, "test")
-		if parent, base := dir[:strings.LastIndex(dir, "/")], dir[strings.LastIndex(dir, "/")+1:]; strings.HasSuffix(parent, "/"+strings.TrimSuffix(base, "test")) {
-			real = parent // internal/carrier/carriertest
-		}
-		if p, ok := place(real); ok {
+	for _, p := range Packages() {
+		if within(dir, []string{p.Path}) {
 			return p, true
 		}
 	}
@@ -174,13 +174,17 @@ func mayImport(f *File, self Package, dir string) string {
 	return fmt.Sprintf("imports %s (%s) from %s: imports go down", dir, other.Floor, self.Floor)
 }
 
-// family groups the folders of one room: internal/hub and internal/hub/x. The
-// controllers are each a family of their own.
+// family groups the folders of one row: internal/stream/hub and internal/stream/hub/x. Behind "x/*"
+// each folder is one of its own.
 func family(dir string) string {
-	parts := strings.Split(dir, "/")
-	n := 2
-	if len(parts) > 2 && parts[1] == "controller" {
-		n = 3
+	p, ok := place(dir)
+	if !ok {
+		return dir
 	}
-	return strings.Join(parts[:min(n, len(parts))], "/")
+	parent, each := strings.CutSuffix(p.Path, "*")
+	if !each {
+		return p.Path
+	}
+	name, _, _ := strings.Cut(strings.TrimPrefix(dir, parent), "/")
+	return parent + name
 }

@@ -112,7 +112,7 @@ func TestEveryImportRuleFires(t *testing.T) {
 	for _, r := range doorRules() {
 		path := strings.TrimSuffix(r.Import, "/...")
 		source := "package x\n\nimport _ \"" + path + "\"\n"
-		if got := one(t, "internal/tell/x.go", source, checkImports); len(got) != 1 {
+		if got := one(t, "internal/base/telemetry/x.go", source, checkImports); len(got) != 1 {
 			t.Errorf("import of %s: %d breaches, want 1", path, len(got))
 		}
 		for _, place := range r.Places {
@@ -152,9 +152,9 @@ func TestEveryCallRuleFires(t *testing.T) {
 			}
 		}
 	}
-	fires("internal/hub", callRules(), checkCalls)
-	fires("internal/policy", pureRules(), checkPurity)
-	fires("internal/conf", pureRules(), checkPurity)
+	fires("internal/stream/hub", callRules(), checkCalls)
+	fires("internal/access/policy", pureRules(), checkPurity)
+	fires("internal/base/conf", pureRules(), checkPurity)
 }
 
 // TestEveryPlaceIsOnce keeps the table of floors unambiguous.

@@ -38,7 +38,7 @@ func Laws() []Law {
 		{"calls", "Effects live where their owner is.", checkCalls},
 		{"log-lines", "Lines of the log are bounded by their message: one that a peer could choose has no bound.", checkLogLines},
 		{"purity", "Floors 0 and 1 decide: no I/O, no clock, no goroutine, the same answer twice.", checkPurity},
-		{"goroutines", "Every goroutine has one owner: internal/run, internal/splice or internal/carrier.", checkGoroutines},
+		{"goroutines", "Every goroutine has one owner: internal/base/run, internal/stream/splice or internal/stream/carrier.", checkGoroutines},
 		{"globals", "State comes by constructor, so that two of a thing can live in one process.", checkGlobals},
 		{"recover", "A panic is a defect, not control flow.", checkRecover},
 		{"error-text", "Errors carry codes; their text is for people and may change.", checkErrorText},

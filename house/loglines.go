@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// checkLogLines wants a literal as the message of each line of the log. internal/tell
+// checkLogLines wants a literal as the message of each line of the log. internal/base/telemetry
 // counts lines by it, and has so many places.
 func checkLogLines(t *Tree) []Breach {
 	var out []Breach

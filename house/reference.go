@@ -28,16 +28,16 @@ func checkFaults(t *Tree) []Breach {
 	var out []Breach
 	codes := t.faultCodes()
 	if len(codes) == 0 {
-		return []Breach{{"internal/fault", 0, "no constant of type Code is found: this law has lost its subject"}}
+		return []Breach{{"internal/base/fault", 0, "no constant of type Code is found: this law has lost its subject"}}
 	}
 	rows := documentedRows(t, faultsPage, regexp.MustCompile("`([a-z][a-z0-9_]+)`"))
 	return append(out, t.compare(codes, rows, faultsPage, "fault code")...)
 }
 
-// faultCodes finds `CodeX Code = "x"` in internal/fault and the rows of its Table.
+// faultCodes finds `CodeX Code = "x"` in internal/base/fault and the rows of its Table.
 func (t *Tree) faultCodes() []name {
 	var out []name
-	for _, f := range t.Go(func(f *File) bool { return f.Dir() == "internal/fault" && !f.Test() }) {
+	for _, f := range t.Go(func(f *File) bool { return f.Dir() == "internal/base/fault" && !f.Test() }) {
 		for _, decl := range f.AST.Decls {
 			gen, ok := decl.(*ast.GenDecl)
 			if !ok || gen.Tok != token.CONST {

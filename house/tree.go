@@ -120,8 +120,8 @@ func (f *File) Product() bool {
 	return slices.Contains([]string{"api", "client", "cmd", "internal", "proto"}, top)
 }
 
-// isTwin says whether a folder holds a test twin: internal/carrier/carriertest
-// or internal/carriertest beside internal/carrier.
+// isTwin says whether a folder holds a test twin: internal/stream/carrier/carriertest
+// or internal/carriertest beside internal/stream/carrier.
 func isTwin(dir string) bool {
 	base := path.Base(dir)
 	return strings.HasPrefix(dir, "internal/") && len(base) > len("test") && strings.HasSuffix(base, "test")

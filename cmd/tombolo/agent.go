@@ -9,9 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/tombolo-io/tombolo/internal/agent"
-	"github.com/tombolo-io/tombolo/internal/otlp"
-	"github.com/tombolo-io/tombolo/internal/tell"
+	"github.com/tombolo-io/tombolo/internal/base/otlp"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+	"github.com/tombolo-io/tombolo/internal/stream/agent"
 )
 
 // agentFlags are the few settings that a first try needs; a flag wins over the file.
@@ -98,7 +98,7 @@ func runAgent(ctx context.Context, cmd *cobra.Command, f *agentFlags) error {
 	if err != nil {
 		return err
 	}
-	log, err := tell.Logger(cmd.ErrOrStderr(), cfg.Log.Format, cfg.Log.Level)
+	log, err := telemetry.Logger(cmd.ErrOrStderr(), cfg.Log.Format, cfg.Log.Level)
 	if err != nil {
 		return err
 	}

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tombolo-io/tombolo/internal/admin"
+	"github.com/tombolo-io/tombolo/internal/base/admin"
 )
 
 func TestClusterVerbs(t *testing.T) {

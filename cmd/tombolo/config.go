@@ -14,15 +14,15 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
-	"github.com/tombolo-io/tombolo/internal/agent"
-	"github.com/tombolo-io/tombolo/internal/conf"
+	"github.com/tombolo-io/tombolo/internal/base/conf"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/discovery"
-	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/finder"
-	"github.com/tombolo-io/tombolo/internal/hub"
-	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/discovery/discoveryclient"
+	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 	"github.com/tombolo-io/tombolo/internal/mesh/meshconf"
-	"github.com/tombolo-io/tombolo/internal/roster"
+	"github.com/tombolo-io/tombolo/internal/stream/agent"
+	"github.com/tombolo-io/tombolo/internal/stream/hub"
 )
 
 //go:embed example/hub.yaml
@@ -80,7 +80,7 @@ func configKinds() []configKind {
 			return nil, err
 		}},
 		{v1alpha1.KindMeshConfig, "mesh", exampleMesh, func(file string, data []byte) ([]string, error) {
-			return nil, finder.CheckConfig(file, data, meshconf.Check)
+			return nil, discoveryclient.CheckConfig(file, data, meshconf.Check)
 		}},
 		{v1alpha1.KindMemberList, "members", exampleMembers, func(file string, data []byte) ([]string, error) {
 			_, err := roster.ReadList(file, data)

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
-	"github.com/tombolo-io/tombolo/internal/conf"
+	"github.com/tombolo-io/tombolo/internal/base/conf"
 )
 
 // TestTheMeshExampleSaysNothingOfItself: who sets what the guide names has no value of

@@ -15,10 +15,10 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/remark"
-	"github.com/tombolo-io/tombolo/internal/run"
-	"github.com/tombolo-io/tombolo/internal/splice"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/reqmeta"
+	"github.com/tombolo-io/tombolo/internal/base/run"
+	"github.com/tombolo-io/tombolo/internal/stream/splice"
 )
 
 func newConnectCommand() *cobra.Command {
@@ -68,18 +68,18 @@ upon it.`,
 }
 
 // remarks reads the flags that say something about the connection.
-func remarks(metadata []string, trace string) (r remark.Remarks, err error) {
+func remarks(metadata []string, trace string) (r reqmeta.Remarks, err error) {
 	for _, text := range metadata {
-		p, err := remark.ParsePair(text)
+		p, err := reqmeta.ParsePair(text)
 		if err != nil {
 			return r, fault.New(fault.CodeUsage, "--metadata cannot be read").Because(err).Hint("write --metadata key=value")
 		}
 		r.Pairs = append(r.Pairs, p)
 	}
-	if err := remark.Check(r.Pairs); err != nil {
+	if err := reqmeta.Check(r.Pairs); err != nil {
 		return r, fault.New(fault.CodeUsage, "--metadata cannot be read").Because(err).Hint("write --metadata key=value")
 	}
-	if trace != "" && !remark.IsTraceparent(trace) {
+	if trace != "" && !reqmeta.IsTraceparent(trace) {
 		return r, fault.New(fault.CodeUsage, "--traceparent is not one of W3C Trace Context").
 			Hint("write 00-<32 hexadecimal digits>-<16>-<2>, in lower case")
 	}

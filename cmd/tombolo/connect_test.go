@@ -13,15 +13,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/remark"
-	"github.com/tombolo-io/tombolo/internal/runtest"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/reqmeta"
+	"github.com/tombolo-io/tombolo/internal/base/runtest"
 )
 
 func TestWhatConnectMaySay(t *testing.T) {
 	const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	r, err := remarks([]string{"ticket=OPS-1", "note=a=b c"}, parent)
-	if want := []remark.Pair{{Key: "ticket", Value: "OPS-1"}, {Key: "note", Value: "a=b c"}}; err != nil || r.Trace != parent || !slices.Equal(r.Pairs, want) {
+	if want := []reqmeta.Pair{{Key: "ticket", Value: "OPS-1"}, {Key: "note", Value: "a=b c"}}; err != nil || r.Trace != parent || !slices.Equal(r.Pairs, want) {
 		t.Errorf("%+v, %v", r, err)
 	}
 	for name, c := range map[string]struct {

@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/demo"
-	"github.com/tombolo-io/tombolo/internal/fault"
 )
 
 func newDemoCommand() *cobra.Command {

@@ -16,14 +16,14 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/tombolo-io/tombolo/internal/admin"
-	"github.com/tombolo-io/tombolo/internal/announce"
+	"github.com/tombolo-io/tombolo/internal/base/admin"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/discovery"
+	"github.com/tombolo-io/tombolo/internal/discovery/announce"
+	"github.com/tombolo-io/tombolo/internal/discovery/discoveryclient"
 	"github.com/tombolo-io/tombolo/internal/discovery/etcd"
-	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/finder"
-	"github.com/tombolo-io/tombolo/internal/limit"
-	"github.com/tombolo-io/tombolo/internal/tell"
 )
 
 // discoveryFlags are the few settings that a first try needs; a flag wins over the file.
@@ -107,7 +107,7 @@ func runDiscovery(ctx context.Context, cmd *cobra.Command, f *discoveryFlags) er
 	if err != nil {
 		return err
 	}
-	log, err := tell.Logger(cmd.ErrOrStderr(), cfg.Log.Format, cfg.Log.Level)
+	log, err := telemetry.Logger(cmd.ErrOrStderr(), cfg.Log.Format, cfg.Log.Level)
 	if err != nil {
 		return err
 	}
@@ -141,7 +141,7 @@ until when each knows this node, the cache, and conflicts between members.`,
 			if of != "" && of != "service" && of != "announce" {
 				return usage(fmt.Sprintf("--of %q is neither service nor announce", of), "--of announce")
 			}
-			service, member := discovery.AdminSocket(discovery.DefaultConfig().RunDir), announce.AdminSocket(finder.DefaultRunDir)
+			service, member := discovery.AdminSocket(discovery.DefaultConfig().RunDir), announce.AdminSocket(discoveryclient.DefaultRunDir)
 			if of == "" && socket == "" { // who names one means it
 				socket = os.Getenv("TOMBOLO_DISCOVERY_SOCKET")
 			}
@@ -245,8 +245,8 @@ func printDiscovery(w io.Writer, st admin.DiscoveryStatus, now time.Time) error 
 }
 
 // openEtcd makes the store in etcd known to a service.
-func openEtcd(log *slog.Logger) func(context.Context, discovery.EtcdConfig, *discovery.Board, *tell.DiscoveryStore) (discovery.Store, error) {
-	return func(ctx context.Context, c discovery.EtcdConfig, b *discovery.Board, t *tell.DiscoveryStore) (discovery.Store, error) {
+func openEtcd(log *slog.Logger) func(context.Context, discovery.EtcdConfig, *discovery.Board, *telemetry.DiscoveryStore) (discovery.Store, error) {
+	return func(ctx context.Context, c discovery.EtcdConfig, b *discovery.Board, t *telemetry.DiscoveryStore) (discovery.Store, error) {
 		s, err := etcd.Open(ctx, etcd.Config{
 			Endpoints: c.Endpoints, Prefix: c.Prefix, CAFile: c.CAFile, CertFile: c.CertFile, KeyFile: c.KeyFile,
 			Username: c.Username, PasswordFile: c.PasswordFile, Log: log, Tell: t, Times: etcd.Times{Settle: c.Settle}, Await: c.Await,

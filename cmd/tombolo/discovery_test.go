@@ -10,8 +10,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/tombolo-io/tombolo/internal/admin"
-	"github.com/tombolo-io/tombolo/internal/runtest"
+	"github.com/tombolo-io/tombolo/internal/base/admin"
+	"github.com/tombolo-io/tombolo/internal/base/runtest"
 )
 
 func TestDiscovery(t *testing.T) {

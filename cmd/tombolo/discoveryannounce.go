@@ -11,17 +11,17 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
-	"github.com/tombolo-io/tombolo/internal/announce"
-	"github.com/tombolo-io/tombolo/internal/conf"
-	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/finder"
-	"github.com/tombolo-io/tombolo/internal/kube"
-	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/base/conf"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/kube"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/listener"
+	"github.com/tombolo-io/tombolo/internal/base/run"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+	"github.com/tombolo-io/tombolo/internal/discovery/announce"
+	"github.com/tombolo-io/tombolo/internal/discovery/discoveryclient"
+	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 	"github.com/tombolo-io/tombolo/internal/mesh/meshconf"
-	"github.com/tombolo-io/tombolo/internal/port"
-	"github.com/tombolo-io/tombolo/internal/roster"
-	"github.com/tombolo-io/tombolo/internal/run"
-	"github.com/tombolo-io/tombolo/internal/tell"
 )
 
 func newAnnounceCommand() *cobra.Command {
@@ -46,30 +46,30 @@ until its lease ends, so that a restart is no farewell; with --leave a SIGTERM i
 }
 
 func runAnnounce(cmd *cobra.Command, file *configFile, leave bool) error {
-	load := func() (finder.Config, error) {
+	load := func() (discoveryclient.Config, error) {
 		data, err := file.load()
 		if err != nil {
-			return finder.Config{}, err
+			return discoveryclient.Config{}, err
 		}
-		return finder.ParseConfig(file.path, data, meshconf.Check, withoutPodRanges)
+		return discoveryclient.ParseConfig(file.path, data, meshconf.Check, withoutPodRanges)
 	}
 	cfg, err := load()
 	if err != nil {
 		return err
 	}
-	log, err := tell.Logger(cmd.ErrOrStderr(), cfg.Log.Format, cfg.Log.Level)
+	log, err := telemetry.Logger(cmd.ErrOrStderr(), cfg.Log.Format, cfg.Log.Level)
 	if err != nil {
 		return err
 	}
 	reg := newRegistry()
-	var member *finder.Finder
+	var member *discoveryclient.Finder
 	changed := make(chan struct{}, 1)
 	kubernetes, err := newKubeSource(cfg.Kubernetes, nil, kube.Options{Log: log, Changed: changed, Self: func() roster.Facts { return member.Self() }})
 	if err != nil {
 		return err
 	}
 	kubernetes.register(reg)
-	member, err = finder.New(cfg, finder.Options{Log: log, Reg: reg, Version: version, Sources: kubernetes.sources(), Announced: changed})
+	member, err = discoveryclient.New(cfg, discoveryclient.Options{Log: log, Reg: reg, Version: version, Sources: kubernetes.sources(), Announced: changed})
 	if err != nil {
 		return err
 	}
@@ -107,12 +107,12 @@ type announcing struct {
 	reg    *prometheus.Registry
 }
 
-func announceUntil(soft, hard context.Context, member *finder.Finder, a announcing) error {
-	ln, err := port.Listen(soft, "healthListen", a.listen)
+func announceUntil(soft, hard context.Context, member *discoveryclient.Finder, a announcing) error {
+	ln, err := listener.Listen(soft, "healthListen", a.listen)
 	if err != nil {
 		return err
 	}
-	socket, err := port.ListenUnix("node.runDir", announce.AdminSocket(a.runDir))
+	socket, err := listener.ListenUnix("node.runDir", announce.AdminSocket(a.runDir))
 	if err != nil {
 		return errors.Join(err, ln.Close())
 	}
@@ -121,7 +121,7 @@ func announceUntil(soft, hard context.Context, member *finder.Finder, a announci
 	g.Go("health", func(ctx context.Context) error { return healthOf(member, a).Serve(ctx, ln) })
 	g.Go("discovery", member.Run)
 	for _, c := range member.Clusters() {
-		a.log.Info("announcing this node", tell.AttrCluster, c.String(), "adminSocket", announce.AdminSocket(a.runDir))
+		a.log.Info("announcing this node", telemetry.AttrCluster, c.String(), "adminSocket", announce.AdminSocket(a.runDir))
 	}
 	leaves := false
 	select {
@@ -143,12 +143,12 @@ func farewell(hard context.Context, log *slog.Logger, leave func(context.Context
 	ctx, cancel := context.WithTimeout(hard, limit.FinderLeave)
 	defer cancel()
 	if err := leave(ctx); err != nil {
-		log.Warn("the farewell did not arrive everywhere", tell.AttrCode, fault.From(err).Code, tell.AttrReason, err)
+		log.Warn("the farewell did not arrive everywhere", telemetry.AttrCode, fault.From(err).Code, telemetry.AttrReason, err)
 	}
 }
 
-func healthOf(member *finder.Finder, a announcing) port.Health {
-	return port.Health{Metrics: a.reg, Log: a.log, Ready: func() *fault.Fault {
+func healthOf(member *discoveryclient.Finder, a announcing) listener.Health {
+	return listener.Health{Metrics: a.reg, Log: a.log, Ready: func() *fault.Fault {
 		if member.Ready() {
 			return nil
 		}

@@ -11,8 +11,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/tombolo-io/tombolo/internal/admin"
-	"github.com/tombolo-io/tombolo/internal/runtest"
+	"github.com/tombolo-io/tombolo/internal/base/admin"
+	"github.com/tombolo-io/tombolo/internal/base/runtest"
 )
 
 // TestNodesFindEachOther runs the programs of both sides: nodes that speak either

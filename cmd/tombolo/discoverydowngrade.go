@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
-	"github.com/tombolo-io/tombolo/internal/finder"
-	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/discovery/discoveryclient"
 	"github.com/tombolo-io/tombolo/internal/mesh/meshconf"
 )
 
@@ -43,13 +43,13 @@ SERVICE is its URL, or its host:port.`,
 				if err != nil {
 					return err
 				}
-				cfg, err := finder.ParseConfig(file, data, meshconf.Check)
+				cfg, err := discoveryclient.ParseConfig(file, data, meshconf.Check)
 				if err != nil {
 					return err
 				}
 				dir = cfg.StateDir
 			}
-			url, err := finder.Downgrade(dir, args[0])
+			url, err := discoveryclient.Downgrade(dir, args[0])
 			if err != nil {
 				return err
 			}
@@ -61,7 +61,7 @@ SERVICE is its URL, or its host:port.`,
 		},
 	}
 	cmd.Flags().StringVar(&file, "config", "", "configuration `FILE` (kind MeshConfig) of the node")
-	cmd.Flags().StringVar(&dir, "state-dir", finder.DefaultStateDir, "`DIR` of the node's state, where there is no configuration file")
+	cmd.Flags().StringVar(&dir, "state-dir", discoveryclient.DefaultStateDir, "`DIR` of the node's state, where there is no configuration file")
 	out.register(cmd)
 	return cmd
 }

@@ -13,12 +13,12 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/finder"
-	"github.com/tombolo-io/tombolo/internal/kube"
-	"github.com/tombolo-io/tombolo/internal/roster"
-	"github.com/tombolo-io/tombolo/internal/tell"
-	"github.com/tombolo-io/tombolo/internal/topology"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/kube"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+	"github.com/tombolo-io/tombolo/internal/discovery/discoveryclient"
+	"github.com/tombolo-io/tombolo/internal/discovery/roster"
+	"github.com/tombolo-io/tombolo/internal/mesh/topology"
 )
 
 // kubeSource joins the API server of a configuration to a finder. A nil one is none.
@@ -32,7 +32,7 @@ type dialer = func(ctx context.Context, network, address string) (net.Conn, erro
 
 // newKubeSource makes the source that a configuration names. Without o.Self it
 // only reads. A kubeconfig that is not there yet is waited for.
-func newKubeSource(cfg *finder.Kubernetes, dial dialer, o kube.Options) (*kubeSource, error) {
+func newKubeSource(cfg *discoveryclient.Kubernetes, dial dialer, o kube.Options) (*kubeSource, error) {
 	if cfg == nil {
 		return nil, nil
 	}
@@ -60,11 +60,11 @@ func newKubeSource(cfg *finder.Kubernetes, dial dialer, o kube.Options) (*kubeSo
 }
 
 // sources are what a finder reads.
-func (k *kubeSource) sources() []finder.Source {
+func (k *kubeSource) sources() []discoveryclient.Source {
 	if k == nil {
 		return nil
 	}
-	return []finder.Source{k}
+	return []discoveryclient.Source{k}
 }
 
 // Run reads and writes until ctx ends.
@@ -73,15 +73,15 @@ func (k *kubeSource) Run(ctx context.Context, out func([]roster.Said)) error {
 }
 
 // Status is how each part does, under the name that its facts have.
-func (k *kubeSource) Status() []finder.Status {
-	var out []finder.Status
+func (k *kubeSource) Status() []discoveryclient.Status {
+	var out []discoveryclient.Status
 	for _, p := range k.source.Parts() {
-		s := finder.Status{
-			Source: p.Name, Kind: finder.KindKubernetes, URL: k.server, State: finder.StateConnecting,
+		s := discoveryclient.Status{
+			Source: p.Name, Kind: discoveryclient.KindKubernetes, URL: k.server, State: discoveryclient.StateConnecting,
 			LastContact: p.Contact, Settled: p.Told, Members: p.Members, Junk: p.Bad,
 		}
 		if p.Writes || p.Own {
-			s.Kind = finder.KindAnnouncement
+			s.Kind = discoveryclient.KindAnnouncement
 		}
 		if p.Warning != nil {
 			s.Warning = fault.From(p.Warning).Explain()
@@ -89,9 +89,9 @@ func (k *kubeSource) Status() []finder.Status {
 		switch {
 		case p.Err != nil:
 			why := fault.From(p.Err)
-			s.State, s.Code, s.Reason = finder.StateAway, why.Code, why.Explain()
+			s.State, s.Code, s.Reason = discoveryclient.StateAway, why.Code, why.Explain()
 		case !p.Contact.IsZero():
-			s.State = finder.StateAttending
+			s.State = discoveryclient.StateAttending
 		}
 		out = append(out, s)
 	}
@@ -109,14 +109,14 @@ func (k *kubeSource) register(reg prometheus.Registerer) {
 			reading = append(reading, p.Name)
 		}
 	}
-	tell.NewKube(reg, reading, all, func(part string) tell.KubePart {
+	telemetry.NewKube(reg, reading, all, func(part string) telemetry.KubePart {
 		parts := k.source.Parts()
 		i := slices.IndexFunc(parts, func(p kube.Part) bool { return p.Name == part })
 		if i < 0 {
-			return tell.KubePart{}
+			return telemetry.KubePart{}
 		}
 		p := parts[i]
-		out := tell.KubePart{Answers: p.Err == nil && !p.Contact.IsZero(), Objects: p.Objects, Members: p.Members, Bad: p.Bad}
+		out := telemetry.KubePart{Answers: p.Err == nil && !p.Contact.IsZero(), Objects: p.Objects, Members: p.Members, Bad: p.Bad}
 		if !p.Contact.IsZero() {
 			out.Contact = float64(p.Contact.UnixMilli()) / 1000
 		}
@@ -134,7 +134,7 @@ func (k *kubeSource) leave(ctx context.Context) error {
 
 // apiServers is the API server of a configuration, if its address stands there: the whole
 // machine needs it outside of the mesh. A kubeconfig that comes later counts at the next start.
-func apiServers(cfg *finder.Kubernetes) []topology.Service {
+func apiServers(cfg *discoveryclient.Kubernetes) []topology.Service {
 	if cfg == nil {
 		return nil
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
-	"github.com/tombolo-io/tombolo/internal/finder"
+	"github.com/tombolo-io/tombolo/internal/discovery/discoveryclient"
 	"github.com/tombolo-io/tombolo/internal/mesh/meshconf"
 )
 
@@ -26,7 +26,7 @@ func newMemberCommand() *cobra.Command {
 			Long: `Print the id of this member, which is a hash of its public key. An old id stands
 beside it for as long as a service may not know that its key is over.`,
 			Example: "  tombolo discovery member show --config /etc/tombolo/mesh.yaml",
-		}, finder.Own),
+		}, discoveryclient.Own),
 		memberVerb(&cobra.Command{
 			Use: "rotate --config FILE", Short: "Give this member a new key, which succeeds the old one",
 			Long: `Draw a new key for this member, which the old one signs for: others see the
@@ -35,7 +35,7 @@ takes it over within seconds, else the next one does. It removes the old key at
 each service that has taken the new one, and from the disk when all have, or
 after 30 minutes. Until then there is no further rotation.`,
 			Example: "  tombolo discovery member rotate --config /etc/tombolo/mesh.yaml",
-		}, finder.Rotate),
+		}, discoveryclient.Rotate),
 	)
 	return cmd
 }
@@ -48,7 +48,7 @@ type memberOf struct {
 	Succeeds   string `json:"succeeds,omitempty"`
 }
 
-func memberVerb(cmd *cobra.Command, do func(finder.Config) (finder.Rotation, error)) *cobra.Command {
+func memberVerb(cmd *cobra.Command, do func(discoveryclient.Config) (discoveryclient.Rotation, error)) *cobra.Command {
 	var out outputFlag
 	var file string
 	cmd.Args = exactArgs()
@@ -60,11 +60,11 @@ func memberVerb(cmd *cobra.Command, do func(finder.Config) (finder.Rotation, err
 		if err != nil {
 			return err
 		}
-		cfg, err := finder.ParseConfig(file, data, meshconf.Check)
+		cfg, err := discoveryclient.ParseConfig(file, data, meshconf.Check)
 		if err != nil {
 			return err
 		}
-		var r finder.Rotation
+		var r discoveryclient.Rotation
 		var wait patient
 		wait.note(cmd)
 		if err := wait.until(cmd.Context(), func() (err error) { r, err = do(cfg); return err }); err != nil {

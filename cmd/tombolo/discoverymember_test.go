@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/tombolo-io/tombolo/internal/runtest"
+	"github.com/tombolo-io/tombolo/internal/base/runtest"
 )
 
 // TestMemberVerbs rotates the key of a member that runs, with the programs of all

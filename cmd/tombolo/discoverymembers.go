@@ -19,15 +19,15 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
-	"github.com/tombolo-io/tombolo/internal/announce"
-	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/finder"
-	"github.com/tombolo-io/tombolo/internal/kube"
-	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/kube"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/run"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+	"github.com/tombolo-io/tombolo/internal/discovery/announce"
+	"github.com/tombolo-io/tombolo/internal/discovery/discoveryclient"
+	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 	"github.com/tombolo-io/tombolo/internal/mesh/meshconf"
-	"github.com/tombolo-io/tombolo/internal/roster"
-	"github.com/tombolo-io/tombolo/internal/run"
-	"github.com/tombolo-io/tombolo/internal/tell"
 )
 
 // discoveryMemberCommands are those of a node's side.
@@ -63,33 +63,33 @@ func (f *finderFlags) register(cmd *cobra.Command) {
 }
 
 // load gives the configuration of the file or of the flags.
-func (f *finderFlags) load() (finder.Config, error) {
+func (f *finderFlags) load() (discoveryclient.Config, error) {
 	switch {
 	case f.config != "" && (f.secretFile != "" || len(f.services) > 0):
-		return finder.Config{}, usage("--config stands beside --secret-file or --service", "give --config alone, or the other two")
+		return discoveryclient.Config{}, usage("--config stands beside --secret-file or --service", "give --config alone, or the other two")
 	case f.config != "":
 		data, err := readConfig(f.config)
 		if err != nil {
-			return finder.Config{}, err
+			return discoveryclient.Config{}, err
 		}
-		return finder.ParseConfig(f.config, data, meshconf.Check)
+		return discoveryclient.ParseConfig(f.config, data, meshconf.Check)
 	case f.secretFile == "" || len(f.services) == 0:
-		return finder.Config{}, usage("it is not said which cluster is meant", "--config FILE, or --secret-file FILE --service URL")
+		return discoveryclient.Config{}, usage("it is not said which cluster is meant", "--config FILE, or --secret-file FILE --service URL")
 	}
 	var services []v1alpha1.MeshService
 	for _, u := range f.services {
 		services = append(services, v1alpha1.MeshService{URL: u, Protocol: f.protocol, CAFile: f.caFile, Pin: f.pin, Insecure: f.insecure})
 	}
-	return finder.FromFlags(f.secretFile, f.clusterID, services)
+	return discoveryclient.FromFlags(f.secretFile, f.clusterID, services)
 }
 
 // look runs fn beside a finder that only watches.
-func (f *finderFlags) look(cmd *cobra.Command, fn func(ctx context.Context, l *finder.Finder) error) error {
+func (f *finderFlags) look(cmd *cobra.Command, fn func(ctx context.Context, l *discoveryclient.Finder) error) error {
 	cfg, err := f.load()
 	if err != nil {
 		return err
 	}
-	log, err := tell.Logger(io.Discard, "", "")
+	log, err := telemetry.Logger(io.Discard, "", "")
 	if err != nil {
 		return err
 	}
@@ -97,7 +97,7 @@ func (f *finderFlags) look(cmd *cobra.Command, fn func(ctx context.Context, l *f
 	if err != nil {
 		return err
 	}
-	l, err := finder.New(cfg, finder.Options{Log: log, Reg: newRegistry(), Version: version, Watch: true, Sources: kubernetes.sources()})
+	l, err := discoveryclient.New(cfg, discoveryclient.Options{Log: log, Reg: newRegistry(), Version: version, Watch: true, Sources: kubernetes.sources()})
 	if err != nil {
 		return err
 	}
@@ -155,7 +155,7 @@ that member is shown with its sources. It announces nothing.`,
 					return err
 				}
 			}
-			return f.look(cmd, func(ctx context.Context, l *finder.Finder) error {
+			return f.look(cmd, func(ctx context.Context, l *discoveryclient.Finder) error {
 				l.AwaitSettled(ctx, f.wait)
 				return printMembers(cmd, out, announce.ListOf(l), args)
 			})
@@ -167,9 +167,9 @@ that member is shown with its sources. It announces nothing.`,
 }
 
 // unsettled are the sources that have not told all they know.
-func unsettled(in []finder.Status) (out []finder.Status) {
+func unsettled(in []discoveryclient.Status) (out []discoveryclient.Status) {
 	for _, s := range in {
-		if s.Kind != "cache" && s.Kind != finder.KindAnnouncement && !s.Settled {
+		if s.Kind != "cache" && s.Kind != discoveryclient.KindAnnouncement && !s.Settled {
 			out = append(out, s)
 		}
 	}
@@ -177,8 +177,8 @@ func unsettled(in []finder.Status) (out []finder.Status) {
 }
 
 func printMembers(cmd *cobra.Command, out outputFlag, list announce.List, names []string) error {
-	told := func(s finder.Status) string {
-		if s.State == finder.StateAttending && s.Reason == "" {
+	told := func(s discoveryclient.Status) string {
+		if s.State == discoveryclient.StateAttending && s.Reason == "" {
 			return "it began without its state, and awaits members itself"
 		}
 		reason := s.Reason
@@ -188,7 +188,7 @@ func printMembers(cmd *cobra.Command, out outputFlag, list announce.List, names 
 		return word(reason, string(s.State))
 	}
 	waiting := unsettled(list.Sources)
-	attended := slices.ContainsFunc(list.Sources, func(s finder.Status) bool { return s.State == finder.StateAttending })
+	attended := slices.ContainsFunc(list.Sources, func(s discoveryclient.Status) bool { return s.State == discoveryclient.StateAttending })
 	if len(waiting) == len(list.Sources) && len(list.Members) == 0 && !attended {
 		f := fault.New(fault.CodeServiceAway, "no source tells of members").Hint("see to the services; --wait gives them longer")
 		for _, s := range list.Sources {
@@ -342,7 +342,7 @@ that it follows ends.`,
 					return err
 				}
 			}
-			return f.look(cmd, func(ctx context.Context, l *finder.Finder) error {
+			return f.look(cmd, func(ctx context.Context, l *discoveryclient.Finder) error {
 				l.AwaitSettled(ctx, f.wait)
 				g := run.NewGroup(ctx)
 				defer func() { g.Stop(); g.Wait() }()

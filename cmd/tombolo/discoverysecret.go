@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
-	"github.com/tombolo-io/tombolo/internal/finder"
-	"github.com/tombolo-io/tombolo/internal/seal"
+	"github.com/tombolo-io/tombolo/internal/discovery/discoveryclient"
+	"github.com/tombolo-io/tombolo/internal/discovery/seal"
 )
 
 func newSecretCommand() *cobra.Command {
@@ -73,7 +73,7 @@ func newSecretShowCommand() *cobra.Command {
 		Use: "show FILE", Short: "Print the id of the cluster that a secret stands for, and not the secret", Args: exactArgs("FILE"),
 		Annotations: map[string]string{takesFile: "yes"},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			secret, err := finder.ReadSecret(args[0])
+			secret, err := discoveryclient.ReadSecret(args[0])
 			if err != nil {
 				return err
 			}

@@ -17,12 +17,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/tombolo-io/tombolo/internal/admin"
-	"github.com/tombolo-io/tombolo/internal/announce"
-	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/finder"
-	"github.com/tombolo-io/tombolo/internal/limit"
-	"github.com/tombolo-io/tombolo/internal/run"
+	"github.com/tombolo-io/tombolo/internal/base/admin"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/run"
+	"github.com/tombolo-io/tombolo/internal/discovery/announce"
+	"github.com/tombolo-io/tombolo/internal/discovery/discoveryclient"
 )
 
 // announceSocket is the variable that names the admin socket of a member.
@@ -65,7 +65,7 @@ func (f *finderFlags) whom(env string, exists func(path string) bool, runDir fun
 	case env != "":
 		return asked{env, true}, nil
 	}
-	if path := announce.AdminSocket(finder.DefaultRunDir); exists(path) {
+	if path := announce.AdminSocket(discoveryclient.DefaultRunDir); exists(path) {
 		return asked{path, true}, nil
 	}
 	return asked{}, usage("it is not said which cluster is meant, and no 'tombolo discovery announce' runs here",
@@ -86,7 +86,7 @@ func memberAway(err error, socket string) error {
 			Hint("start it, or name its socket with --admin-socket (only its user and root may ask); with --config and --attend the sources are asked themselves")
 	case fault.Has(err, fault.CodeNotFound):
 		return fault.New(fault.CodeUsage, "it is no 'tombolo discovery announce' that answers at "+socket).
-			Hint("%s is where one is by default", announce.AdminSocket(finder.DefaultRunDir))
+			Hint("%s is where one is by default", announce.AdminSocket(discoveryclient.DefaultRunDir))
 	}
 	return err
 }
@@ -223,7 +223,7 @@ func printAnnouncement(w io.Writer, st announce.Status, now time.Time) error {
 	return nil
 }
 
-func sourceRow(s finder.Status, now time.Time) string {
+func sourceRow(s discoveryclient.Status, now time.Time) string {
 	kind, since, known, last := s.Kind, "-", "-", "-"
 	if s.Protocol != "" {
 		kind += "/" + string(s.Protocol)
@@ -239,7 +239,7 @@ func sourceRow(s finder.Status, now time.Time) string {
 		known = "no longer"
 	}
 	state := string(s.State)
-	if s.State == finder.StateAttending && !s.Settled && s.Kind == "service" {
+	if s.State == discoveryclient.StateAttending && !s.Settled && s.Kind == "service" {
 		state += ", awaits members"
 	}
 	switch e := s.LastError; {

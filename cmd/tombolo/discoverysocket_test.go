@@ -21,13 +21,13 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/tombolo-io/tombolo/internal/announce"
-	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/finder"
-	"github.com/tombolo-io/tombolo/internal/port"
-	"github.com/tombolo-io/tombolo/internal/roster"
-	"github.com/tombolo-io/tombolo/internal/run"
-	"github.com/tombolo-io/tombolo/internal/runtest"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/listener"
+	"github.com/tombolo-io/tombolo/internal/base/run"
+	"github.com/tombolo-io/tombolo/internal/base/runtest"
+	"github.com/tombolo-io/tombolo/internal/discovery/announce"
+	"github.com/tombolo-io/tombolo/internal/discovery/discoveryclient"
+	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 )
 
 func TestWhomIsAsked(t *testing.T) {
@@ -150,7 +150,7 @@ func TestWhoFollowsHearsOfSilence(t *testing.T) {
 // TestAskTheAnnouncement: what runs is asked, and its sources are not attended again.
 func TestAskTheAnnouncement(t *testing.T) {
 	config, _, dir := meshFiles(t, "")
-	cfg, err := finder.ParseConfig(config, mustRead(t, config))
+	cfg, err := discoveryclient.ParseConfig(config, mustRead(t, config))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -254,7 +254,7 @@ func secondOf(t *testing.T, config string) string {
 // TestTheStatusTellsOfServices: one that does not answer, with its code.
 func TestTheStatusTellsOfServices(t *testing.T) {
 	config, _, _ := meshFiles(t, ", services: [{url: 'https://"+runtest.Address(9)+"', name: gone, proxy: none}]")
-	cfg, err := finder.ParseConfig(config, mustRead(t, config))
+	cfg, err := discoveryclient.ParseConfig(config, mustRead(t, config))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -269,7 +269,7 @@ func TestTheStatusTellsOfServices(t *testing.T) {
 		}
 		return st.Sources[0].LastError != nil
 	})
-	if s := st.Sources[0]; s.Source != "gone" || s.State != finder.StateAway || s.LastError.Code != fault.CodeServiceAway || s.LastError.Reason == "" || !s.Announced.IsZero() {
+	if s := st.Sources[0]; s.Source != "gone" || s.State != discoveryclient.StateAway || s.LastError.Code != fault.CodeServiceAway || s.LastError.Reason == "" || !s.Announced.IsZero() {
 		t.Errorf("%+v", s)
 	}
 	if text := must(t, "discovery", "status", "--admin-socket", socket); !strings.Contains(text, "away") || !strings.Contains(text, "ago: discovery_unreachable: ") {
@@ -299,18 +299,18 @@ func (s told) Run(ctx context.Context, out func([]roster.Said)) error {
 // that he has lost something, and sees what is so now.
 func TestASlowReaderListsAgain(t *testing.T) {
 	config, _, _ := meshFiles(t, "")
-	cfg, err := finder.ParseConfig(config, mustRead(t, config))
+	cfg, err := discoveryclient.ParseConfig(config, mustRead(t, config))
 	if err != nil {
 		t.Fatal(err)
 	}
 	source := told{make(chan []roster.Said)}
 	log := slog.New(slog.DiscardHandler)
-	m, err := finder.New(cfg, finder.Options{Log: log, Reg: prometheus.NewRegistry(), Sources: []finder.Source{source}})
+	m, err := discoveryclient.New(cfg, discoveryclient.Options{Log: log, Reg: prometheus.NewRegistry(), Sources: []discoveryclient.Source{source}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	socket := announce.AdminSocket(filepath.Join(runtest.Dir(t), "r"))
-	ln, err := port.ListenUnix("node.runDir", socket)
+	ln, err := listener.ListenUnix("node.runDir", socket)
 	if err != nil {
 		t.Fatal(err)
 	}

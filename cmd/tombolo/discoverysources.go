@@ -7,13 +7,13 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/tombolo-io/tombolo/internal/announce"
-	"github.com/tombolo-io/tombolo/internal/finder"
+	"github.com/tombolo-io/tombolo/internal/discovery/announce"
+	"github.com/tombolo-io/tombolo/internal/discovery/discoveryclient"
 )
 
 // tellSources prints which sources do not tell of members, and again when that changes:
 // a watch that prints nothing must not look like a cluster in which nothing happens.
-func tellSources(ctx context.Context, w io.Writer, l *finder.Finder) {
+func tellSources(ctx context.Context, w io.Writer, l *discoveryclient.Finder) {
 	last := map[string]string{}
 	for {
 		_, seen := l.Result()
@@ -30,9 +30,9 @@ func tellSources(ctx context.Context, w io.Writer, l *finder.Finder) {
 
 // sourceNews is what is new of how the sources do, and keeps it in last. One that has
 // told of members from the beginning is no news.
-func sourceNews(last map[string]string, now []finder.Status) (out []string) {
+func sourceNews(last map[string]string, now []discoveryclient.Status) (out []string) {
 	for _, s := range now {
-		if s.Kind == finder.KindCache || s.State == finder.StateConnecting || s.State == finder.StateOff {
+		if s.Kind == discoveryclient.KindCache || s.State == discoveryclient.StateConnecting || s.State == discoveryclient.StateOff {
 			continue
 		}
 		name, state := s.Source+" "+s.Cluster, string(s.State)+" "+string(s.Code)
@@ -40,7 +40,7 @@ func sourceNews(last map[string]string, now []finder.Status) (out []string) {
 		last[name] = state
 		switch {
 		case before == state:
-		case s.State != finder.StateAttending:
+		case s.State != discoveryclient.StateAttending:
 			out = append(out, fmt.Sprintf("warning: %s is %s: %s; known members stay, and it is tried again", s.Source, s.State, word(s.Reason, string(s.Code))))
 		case known:
 			out = append(out, fmt.Sprintf("note: %s tells of members again", s.Source))
@@ -55,7 +55,7 @@ func nobody(list announce.List) string {
 	junk, attended := 0, false
 	for _, s := range list.Sources {
 		junk += s.Junk
-		attended = attended || s.Kind == finder.KindService && s.State == finder.StateAttending && s.Settled && s.Code == "" && s.Refused == ""
+		attended = attended || s.Kind == discoveryclient.KindService && s.State == discoveryclient.StateAttending && s.Settled && s.Code == "" && s.Refused == ""
 	}
 	switch {
 	case len(list.Members) > 0 || !attended:

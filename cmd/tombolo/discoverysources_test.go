@@ -12,29 +12,29 @@ import (
 
 	"google.golang.org/grpc"
 
-	"github.com/tombolo-io/tombolo/internal/announce"
-	"github.com/tombolo-io/tombolo/internal/finder"
-	"github.com/tombolo-io/tombolo/internal/roster"
-	"github.com/tombolo-io/tombolo/internal/runtest"
+	"github.com/tombolo-io/tombolo/internal/base/runtest"
+	"github.com/tombolo-io/tombolo/internal/discovery/announce"
+	"github.com/tombolo-io/tombolo/internal/discovery/discoveryclient"
+	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 	pb "github.com/tombolo-io/tombolo/proto/sidero"
 )
 
 // TestSourceNews: each change of a source is told once, and that one is well from the
 // beginning is none.
 func TestSourceNews(t *testing.T) {
-	s := func(name string, state finder.State, reason string) finder.Status {
-		return finder.Status{Source: name, Kind: finder.KindService, State: state, Reason: reason}
+	s := func(name string, state discoveryclient.State, reason string) discoveryclient.Status {
+		return discoveryclient.Status{Source: name, Kind: discoveryclient.KindService, State: state, Reason: reason}
 	}
 	last := map[string]string{}
 	for i, c := range []struct {
-		now  []finder.Status
+		now  []discoveryclient.Status
 		want []string
 	}{
-		{[]finder.Status{s("one", finder.StateConnecting, ""), s("two", finder.StateAttending, "")}, nil},
-		{[]finder.Status{s("one", finder.StateAway, "refused"), s("two", finder.StateAttending, "")}, []string{"warning: one is away: refused; known members stay, and it is tried again"}},
-		{[]finder.Status{s("one", finder.StateAway, "refused"), s("two", finder.StateAttending, "")}, nil},
-		{[]finder.Status{s("one", finder.StateAttending, ""), s("two", finder.StateAway, "gone")}, []string{"note: one tells of members again", "warning: two is away: gone; known members stay, and it is tried again"}},
-		{[]finder.Status{{Source: "cache", Kind: finder.KindCache, State: finder.StateBroken}}, nil},
+		{[]discoveryclient.Status{s("one", discoveryclient.StateConnecting, ""), s("two", discoveryclient.StateAttending, "")}, nil},
+		{[]discoveryclient.Status{s("one", discoveryclient.StateAway, "refused"), s("two", discoveryclient.StateAttending, "")}, []string{"warning: one is away: refused; known members stay, and it is tried again"}},
+		{[]discoveryclient.Status{s("one", discoveryclient.StateAway, "refused"), s("two", discoveryclient.StateAttending, "")}, nil},
+		{[]discoveryclient.Status{s("one", discoveryclient.StateAttending, ""), s("two", discoveryclient.StateAway, "gone")}, []string{"note: one tells of members again", "warning: two is away: gone; known members stay, and it is tried again"}},
+		{[]discoveryclient.Status{{Source: "cache", Kind: discoveryclient.KindCache, State: discoveryclient.StateBroken}}, nil},
 	} {
 		if got := sourceNews(last, c.now); !slices.Equal(got, c.want) {
 			t.Errorf("%d: %q, want %q", i, got, c.want)
@@ -43,22 +43,22 @@ func TestSourceNews(t *testing.T) {
 }
 
 func TestNobody(t *testing.T) {
-	service := finder.Status{Kind: finder.KindService, State: finder.StateAttending, Settled: true}
+	service := discoveryclient.Status{Kind: discoveryclient.KindService, State: discoveryclient.StateAttending, Settled: true}
 	junk, away, unsettled, refuses := service, service, service, service
 	unsettled.Settled, refuses.Refused = false, "store_unavailable"
-	junk.Junk, away.State = 3, finder.StateAway
+	junk.Junk, away.State = 3, discoveryclient.StateAway
 	for _, c := range []struct {
 		what string
 		list announce.List
 		want string
 	}{
-		{"somebody", announce.List{Members: []roster.Member{{}}, Sources: []finder.Status{service}}, ""},
-		{"the service is away", announce.List{Sources: []finder.Status{away}}, ""},
-		{"the service began without its state", announce.List{Sources: []finder.Status{unsettled}}, ""},
-		{"the service takes nothing", announce.List{Sources: []finder.Status{refuses}}, ""},
-		{"one of two is well", announce.List{Sources: []finder.Status{refuses, service}}, "secret show"},
-		{"nobody", announce.List{Sources: []finder.Status{service}}, "secret show"},
-		{"others under another secret", announce.List{Sources: []finder.Status{junk}}, "3 entries are sealed with another one"},
+		{"somebody", announce.List{Members: []roster.Member{{}}, Sources: []discoveryclient.Status{service}}, ""},
+		{"the service is away", announce.List{Sources: []discoveryclient.Status{away}}, ""},
+		{"the service began without its state", announce.List{Sources: []discoveryclient.Status{unsettled}}, ""},
+		{"the service takes nothing", announce.List{Sources: []discoveryclient.Status{refuses}}, ""},
+		{"one of two is well", announce.List{Sources: []discoveryclient.Status{refuses, service}}, "secret show"},
+		{"nobody", announce.List{Sources: []discoveryclient.Status{service}}, "secret show"},
+		{"others under another secret", announce.List{Sources: []discoveryclient.Status{junk}}, "3 entries are sealed with another one"},
 	} {
 		if got := nobody(c.list); (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
 			t.Errorf("%s: %q", c.what, got)

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"syscall"
 
-	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
 )
 
 // output is stdout. It remembers the first write that failed, so that no verb

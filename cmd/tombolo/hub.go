@@ -14,12 +14,12 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/hub"
-	"github.com/tombolo-io/tombolo/internal/hub/state"
-	"github.com/tombolo-io/tombolo/internal/konnectivity"
-	"github.com/tombolo-io/tombolo/internal/otlp"
-	"github.com/tombolo-io/tombolo/internal/tell"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/otlp"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+	"github.com/tombolo-io/tombolo/internal/stream/hub"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/state"
+	"github.com/tombolo-io/tombolo/internal/stream/konnectivity"
 )
 
 // hubFlags are the few settings that a first try needs; a flag wins over the file.
@@ -111,7 +111,7 @@ func runHub(ctx context.Context, cmd *cobra.Command, f *hubFlags) error {
 	if err != nil {
 		return err
 	}
-	log, err := tell.Logger(cmd.ErrOrStderr(), cfg.Log.Format, cfg.Log.Level)
+	log, err := telemetry.Logger(cmd.ErrOrStderr(), cfg.Log.Format, cfg.Log.Level)
 	if err != nil {
 		return err
 	}

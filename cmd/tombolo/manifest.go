@@ -10,10 +10,10 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/access/policy"
+	"github.com/tombolo-io/tombolo/internal/access/trust"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/manifest"
-	"github.com/tombolo-io/tombolo/internal/policy"
-	"github.com/tombolo-io/tombolo/internal/trust"
 )
 
 // newAgentManifestCommand is "tombolo agent manifest".

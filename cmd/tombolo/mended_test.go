@@ -15,9 +15,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/admin"
-	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/runtest"
+	"github.com/tombolo-io/tombolo/internal/base/admin"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/runtest"
 )
 
 // ontoFullDisk runs a command line whose stdout takes nothing.

@@ -14,22 +14,22 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
-	"github.com/tombolo-io/tombolo/internal/announce"
-	"github.com/tombolo-io/tombolo/internal/carrier"
-	"github.com/tombolo-io/tombolo/internal/conf"
-	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/finder"
-	"github.com/tombolo-io/tombolo/internal/kube"
-	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/base/conf"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/kube"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/listener"
+	"github.com/tombolo-io/tombolo/internal/base/private"
+	"github.com/tombolo-io/tombolo/internal/base/run"
+	"github.com/tombolo-io/tombolo/internal/base/socket"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+	"github.com/tombolo-io/tombolo/internal/discovery/announce"
+	"github.com/tombolo-io/tombolo/internal/discovery/discoveryclient"
+	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 	"github.com/tombolo-io/tombolo/internal/mesh"
 	"github.com/tombolo-io/tombolo/internal/mesh/endpoint"
 	"github.com/tombolo-io/tombolo/internal/mesh/meshconf"
-	"github.com/tombolo-io/tombolo/internal/port"
-	"github.com/tombolo-io/tombolo/internal/private"
-	"github.com/tombolo-io/tombolo/internal/roster"
-	"github.com/tombolo-io/tombolo/internal/run"
-	"github.com/tombolo-io/tombolo/internal/socket"
-	"github.com/tombolo-io/tombolo/internal/tell"
+	"github.com/tombolo-io/tombolo/internal/stream/carrier"
 )
 
 // meshRunFlags are the few settings that a first try needs; a flag wins over the file.
@@ -82,7 +82,7 @@ It announces the node as well: 'tombolo discovery announce' is not needed beside
 
 // loadedMesh is a configuration in its two halves: of the member, and of the mesh.
 type loadedMesh struct {
-	member finder.Config
+	member discoveryclient.Config
 	mesh   mesh.Config
 }
 
@@ -94,7 +94,7 @@ func (f *meshRunFlags) load(cmd *cobra.Command) (loadedMesh, error) {
 		section, err = meshconf.Read(raw, readPrivateText, add)
 		return err
 	}
-	var member finder.Config
+	var member discoveryclient.Config
 	switch {
 	case f.config.path != "" && (f.secretFile != "" || len(f.services) > 0 || f.pin != ""):
 		return loadedMesh{}, usage("--config stands beside --secret-file, --service or --pin", "the file says which cluster and which services are meant")
@@ -105,7 +105,7 @@ func (f *meshRunFlags) load(cmd *cobra.Command) (loadedMesh, error) {
 		if err != nil {
 			return loadedMesh{}, err
 		}
-		if member, err = finder.ParseConfig(f.config.path, data, more); err != nil {
+		if member, err = discoveryclient.ParseConfig(f.config.path, data, more); err != nil {
 			return loadedMesh{}, err
 		}
 	case f.secretFile != "":
@@ -114,7 +114,7 @@ func (f *meshRunFlags) load(cmd *cobra.Command) (loadedMesh, error) {
 			raw.Sources.Services = append(raw.Sources.Services, v1alpha1.MeshService{URL: url, Pin: f.pin})
 		}
 		var err error
-		if member, err = finder.Configure(raw, more); err != nil {
+		if member, err = discoveryclient.Configure(raw, more); err != nil {
 			return loadedMesh{}, err
 		}
 	default:
@@ -153,7 +153,7 @@ func runMesh(cmd *cobra.Command, f *meshRunFlags) error {
 	if err != nil {
 		return err
 	}
-	log, err := tell.Logger(cmd.ErrOrStderr(), cfg.member.Log.Format, cfg.member.Log.Level)
+	log, err := telemetry.Logger(cmd.ErrOrStderr(), cfg.member.Log.Format, cfg.member.Log.Level)
 	if err != nil {
 		return err
 	}
@@ -179,7 +179,7 @@ type meshNode struct {
 	log        *slog.Logger
 	reg        *prometheus.Registry
 	leave      bool
-	member     *finder.Finder
+	member     *discoveryclient.Finder
 	mesh       *mesh.Mesh
 	kubernetes *kubeSource
 }
@@ -196,7 +196,7 @@ func (n *meshNode) make() (err error) {
 		return err
 	}
 	n.kubernetes.register(n.reg)
-	n.member, err = finder.New(n.cfg.member, finder.Options{
+	n.member, err = discoveryclient.New(n.cfg.member, discoveryclient.Options{
 		Log: n.log, Reg: n.reg, Version: version, Sources: n.kubernetes.sources(), Announced: changed,
 		Dial: dial,
 	})
@@ -248,15 +248,15 @@ func (n *meshNode) until(soft, hard context.Context) (err error) {
 	if err := n.mesh.Join(soft); err != nil {
 		return err
 	}
-	ln, err := port.Listen(soft, "healthListen", n.cfg.member.HealthListen)
+	ln, err := listener.Listen(soft, "healthListen", n.cfg.member.HealthListen)
 	if err != nil {
 		return err
 	}
-	members, err := port.ListenUnix("node.runDir", announce.AdminSocket(n.cfg.member.RunDir))
+	members, err := listener.ListenUnix("node.runDir", announce.AdminSocket(n.cfg.member.RunDir))
 	if err != nil {
 		return errors.Join(err, ln.Close())
 	}
-	admin, err := port.ListenUnix("node.runDir", mesh.AdminSocket(n.cfg.member.RunDir))
+	admin, err := listener.ListenUnix("node.runDir", mesh.AdminSocket(n.cfg.member.RunDir))
 	if err != nil {
 		return errors.Join(err, ln.Close(), members.Close())
 	}
@@ -286,8 +286,8 @@ func (n *meshNode) until(soft, hard context.Context) (err error) {
 	return err
 }
 
-func (n *meshNode) health() port.Health {
-	return port.Health{Metrics: n.reg, Log: n.log, Ready: func() *fault.Fault {
+func (n *meshNode) health() listener.Health {
+	return listener.Health{Metrics: n.reg, Log: n.log, Ready: func() *fault.Fault {
 		if !n.member.Ready() {
 			return fault.New(fault.CodeServiceAway, "no source of members answers")
 		}

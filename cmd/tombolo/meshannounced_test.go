@@ -10,8 +10,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/tombolo-io/tombolo/internal/base/runtest"
 	"github.com/tombolo-io/tombolo/internal/mesh"
-	"github.com/tombolo-io/tombolo/internal/runtest"
 )
 
 func TestAnnouncedRangesAreShown(t *testing.T) {

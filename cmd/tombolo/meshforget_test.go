@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/finder"
+	"github.com/tombolo-io/tombolo/internal/discovery/discoveryclient"
 	"github.com/tombolo-io/tombolo/internal/mesh"
 )
 
@@ -23,7 +23,7 @@ func TestTheAPIServerIsNeeded(t *testing.T) {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		got := apiServers(&finder.Kubernetes{Kubeconfig: file})
+		got := apiServers(&discoveryclient.Kubernetes{Kubeconfig: file})
 		if want == "" && len(got) > 0 || want != "" && (len(got) != 1 || got[0].Addr != netip.MustParseAddr(want) || !strings.Contains(got[0].What, "the API server")) {
 			t.Errorf("%s: %v, want %q", server, got, want)
 		}
@@ -31,7 +31,7 @@ func TestTheAPIServerIsNeeded(t *testing.T) {
 	if got := apiServers(nil); got != nil {
 		t.Errorf("without Kubernetes: %v", got)
 	}
-	if got := apiServers(&finder.Kubernetes{Kubeconfig: "/nowhere"}); got != nil {
+	if got := apiServers(&discoveryclient.Kubernetes{Kubeconfig: "/nowhere"}); got != nil {
 		t.Errorf("before there is a kubeconfig: %v", got)
 	}
 }

@@ -13,9 +13,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
-	"github.com/tombolo-io/tombolo/internal/admin"
-	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/finder"
+	"github.com/tombolo-io/tombolo/internal/base/admin"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/discovery/discoveryclient"
 	"github.com/tombolo-io/tombolo/internal/mesh"
 	"github.com/tombolo-io/tombolo/internal/mesh/meshconf"
 	"github.com/tombolo-io/tombolo/internal/mesh/routing"
@@ -83,7 +83,7 @@ It refuses while a node runs; a SIGTERM ends that, and takes the same away. Of a
 with the kernel's WireGuard it knows by its state directory alone: name its --config.`,
 		Example: "  tombolo mesh down\n  tombolo mesh down --config /etc/tombolo/mesh.yaml",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			options, stateDir := meshconf.Default().Options, finder.DefaultStateDir
+			options, stateDir := meshconf.Default().Options, discoveryclient.DefaultStateDir
 			if file != "" {
 				cfg, err := (&meshRunFlags{config: configFile{path: file}}).load(cmd)
 				if err != nil {
@@ -91,7 +91,7 @@ with the kernel's WireGuard it knows by its state directory alone: name its --co
 				}
 				options, stateDir = cfg.mesh.Options, cfg.mesh.StateDir
 			}
-			if err := finder.Unused(stateDir); err != nil {
+			if err := discoveryclient.Unused(stateDir); err != nil {
 				return err
 			}
 			steps, err := routing.Down(routing.Names(options), stateDir)

@@ -10,9 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/finder"
-	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/discovery/discoveryclient"
 	"github.com/tombolo-io/tombolo/internal/mesh"
 )
 
@@ -27,7 +27,7 @@ type meshFlags struct {
 
 func (f *meshFlags) register(cmd *cobra.Command) {
 	fl := cmd.Flags()
-	fl.StringVar(&f.socket, "admin-socket", mesh.AdminSocket(finder.DefaultRunDir), "`PATH` of the node's admin socket (env "+meshSocket+")")
+	fl.StringVar(&f.socket, "admin-socket", mesh.AdminSocket(discoveryclient.DefaultRunDir), "`PATH` of the node's admin socket (env "+meshSocket+")")
 	cmd.PreRun = func(*cobra.Command, []string) {
 		f.note(cmd)
 		f.resolve(cmd)

@@ -18,10 +18,10 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
-	"github.com/tombolo-io/tombolo/internal/admin"
-	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/base/admin"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/runtest"
 	"github.com/tombolo-io/tombolo/internal/mesh"
-	"github.com/tombolo-io/tombolo/internal/runtest"
 )
 
 // meshNodeOf is an admin socket that answers as a node of the mesh, and keeps what it

@@ -6,8 +6,8 @@ import (
 	"context"
 	"io"
 
-	"github.com/tombolo-io/tombolo/internal/audit"
-	"github.com/tombolo-io/tombolo/internal/otlp"
+	"github.com/tombolo-io/tombolo/internal/access/audit"
+	"github.com/tombolo-io/tombolo/internal/base/otlp"
 )
 
 // observe makes what takes the records and the spans of a role; nil is turned off.

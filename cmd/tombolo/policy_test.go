@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tombolo-io/tombolo/internal/admin"
+	"github.com/tombolo-io/tombolo/internal/base/admin"
 )
 
 const policyHead = "apiVersion: tombolo.dev/v1alpha1\nkind: AccessPolicy\nrules:\n"

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/audit"
+	"github.com/tombolo-io/tombolo/internal/access/audit"
 )
 
 func auditFile(t *testing.T, records []audit.Record, tail string) string {

@@ -18,12 +18,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
-	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/limit"
-	"github.com/tombolo-io/tombolo/internal/private"
-	"github.com/tombolo-io/tombolo/internal/run"
-	"github.com/tombolo-io/tombolo/internal/tell"
-	"github.com/tombolo-io/tombolo/internal/trust"
+	"github.com/tombolo-io/tombolo/internal/access/trust"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/private"
+	"github.com/tombolo-io/tombolo/internal/base/run"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 )
 
 // runRole runs a role: SIGTERM or SIGINT ends soft and begins the drain, the
@@ -52,7 +52,7 @@ func runRole(parent context.Context, file *configFile, log *slog.Logger, reload 
 		}
 	})
 	g.Do(func(ctx context.Context) { reloader(ctx, file, log, reload) })
-	turn := func() { tell.TurnLog(hard, log, time.Now()) }
+	turn := func() { telemetry.TurnLog(hard, log, time.Now()) }
 	defer turn()
 	g.Do(func(ctx context.Context) { run.Every(ctx, limit.LogTold, turn) })
 	err := role(soft, hard)
@@ -64,7 +64,7 @@ func runRole(parent context.Context, file *configFile, log *slog.Logger, reload 
 func newRegistry() *prometheus.Registry {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	info := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: tell.BuildInfo, Help: "Always 1; the label names the version."}, []string{"version"})
+	info := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: telemetry.BuildInfo, Help: "Always 1; the label names the version."}, []string{"version"})
 	info.WithLabelValues(version).Set(1)
 	reg.MustRegister(info)
 	return reg
@@ -87,7 +87,7 @@ func reloader(ctx context.Context, file *configFile, log *slog.Logger, reload fu
 			changed, missed = w.Events, w.Errors
 		}
 		if err != nil {
-			log.Warn("changes of the configuration are noticed on SIGHUP only", tell.AttrReason, err)
+			log.Warn("changes of the configuration are noticed on SIGHUP only", telemetry.AttrReason, err)
 		}
 	}
 	settle := time.NewTimer(0) // at once: it may have changed since the start read it, before it was watched
@@ -118,7 +118,7 @@ func reloader(ctx context.Context, file *configFile, log *slog.Logger, reload fu
 		}
 		if err := reload(); err != nil {
 			f := fault.From(err)
-			log.Error("the new configuration is refused; the last good one stays", tell.AttrCode, f.Code, tell.AttrReason, f.Error())
+			log.Error("the new configuration is refused; the last good one stays", telemetry.AttrCode, f.Code, telemetry.AttrReason, f.Error())
 			continue
 		}
 		log.Info("configuration loaded", "file", file.path)

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tombolo-io/tombolo/internal/runtest"
+	"github.com/tombolo-io/tombolo/internal/base/runtest"
 )
 
 // TestHubOutlivesTheReaderOfItsRecords: records go to standard output, and whoever

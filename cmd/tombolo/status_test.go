@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/admin"
+	"github.com/tombolo-io/tombolo/internal/base/admin"
 )
 
 func TestStatusShowsALoss(t *testing.T) {

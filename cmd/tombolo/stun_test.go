@@ -6,13 +6,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tombolo-io/tombolo/internal/mirror/mirrortest"
+	"github.com/tombolo-io/tombolo/internal/base/stunserver/stunservertest"
 )
 
 // TestAHubTellsWhereCallersComeFrom: by UDP at the number of its main port.
 func TestAHubTellsWhereCallersComeFrom(t *testing.T) {
 	w := startHub(t)
-	mirrortest.Answers(t, w.listen)
+	stunservertest.Answers(t, w.listen)
 	if text := must(t, "status"); !strings.Contains(text, "STUN: on "+w.listen+" (UDP)\n") {
 		t.Errorf("the status does not say so:\n%s", text)
 	}

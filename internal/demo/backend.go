@@ -18,7 +18,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/run"
+	"github.com/tombolo-io/tombolo/internal/base/run"
 )
 
 // backend is an HTTPS server in a cluster. Each has a certificate that nobody

@@ -9,7 +9,7 @@ import (
 	"io"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/test/lab"
 )
 

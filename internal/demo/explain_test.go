@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
 )
 
 func TestAFailureIsExplainedByItsCause(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/test/lab"
 )
 

@@ -17,7 +17,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/test/lab"
 )
 

@@ -11,11 +11,11 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
-	"github.com/tombolo-io/tombolo/internal/admin"
-	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/port"
-	"github.com/tombolo-io/tombolo/internal/seal"
-	"github.com/tombolo-io/tombolo/internal/trust"
+	"github.com/tombolo-io/tombolo/internal/access/trust"
+	"github.com/tombolo-io/tombolo/internal/base/admin"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/listener"
+	"github.com/tombolo-io/tombolo/internal/discovery/seal"
 )
 
 // Status is what the operator is told. It holds numbers, no contents.
@@ -114,7 +114,7 @@ func writeFault(w http.ResponseWriter, err error) {
 }
 
 func (s *Service) probes() http.Handler {
-	return port.Probes{Ready: s.readyz, Metrics: s.opt.Reg, Pprof: s.cfg.Pprof}.Handler()
+	return listener.Probes{Ready: s.readyz, Metrics: s.opt.Reg, Pprof: s.cfg.Pprof}.Handler()
 }
 
 // readyz says of a service whose store is degraded or not settled that it is ready:

@@ -10,8 +10,8 @@ import (
 
 	"google.golang.org/grpc/tap"
 
-	"github.com/tombolo-io/tombolo/internal/limit"
-	"github.com/tombolo-io/tombolo/internal/run"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/run"
 )
 
 // arrivals are the calls whose request has not come whole. Nobody has been asked whether

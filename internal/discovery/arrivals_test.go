@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
-	"github.com/tombolo-io/tombolo/internal/limit"
-	"github.com/tombolo-io/tombolo/internal/runtest"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/runtest"
 	sdr "github.com/tombolo-io/tombolo/proto/sidero"
 )
 

@@ -13,8 +13,8 @@ import (
 	"time"
 	"weak"
 
-	"github.com/tombolo-io/tombolo/internal/limit"
-	"github.com/tombolo-io/tombolo/internal/roster"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 )
 
 // Board is what is known of all clusters, in memory. It is safe for use by many.

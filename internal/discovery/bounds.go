@@ -5,8 +5,8 @@ package discovery
 import (
 	"net/netip"
 
-	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/roster"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 )
 
 // Bounds are how much a board takes. The zero value of a field is no bound.

@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/limit"
-	"github.com/tombolo-io/tombolo/internal/roster"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 )
 
 // TestTheReserve: of the last tenth new members get nothing, and those that are

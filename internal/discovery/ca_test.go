@@ -12,9 +12,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
-	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/run"
-	"github.com/tombolo-io/tombolo/internal/tell"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/run"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 )
 
 // TestServicesThatShareAStoreShareACA: over etcd none makes its own, and with the
@@ -43,7 +43,9 @@ func TestServicesThatShareAStoreShareACA(t *testing.T) {
 			Listen: "127.0.0.1:0", Admin: v1alpha1.AdminConfig{Listen: "127.0.0.1:0"}, StateDir: dir, RunDir: filepath.Join(dir, "run"),
 			Store: v1alpha1.DiscoveryStoreConfig{Etcd: &v1alpha1.DiscoveryEtcdConfig{Endpoints: []string{"http://x"}}},
 		}
-		opened := func(context.Context, EtcdConfig, *Board, *tell.DiscoveryStore) (Store, error) { return &away{}, nil }
+		opened := func(context.Context, EtcdConfig, *Board, *telemetry.DiscoveryStore) (Store, error) {
+			return &away{}, nil
+		}
 		s := New((&rig{t: t}).valid(raw), Options{Log: slog.New(slog.DiscardHandler), Reg: prometheus.NewRegistry(), Etcd: opened})
 		ctx, cancel := context.WithCancel(t.Context())
 		g := run.NewGroup(t.Context())

@@ -15,9 +15,9 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
-	"github.com/tombolo-io/tombolo/internal/conf"
-	"github.com/tombolo-io/tombolo/internal/limit"
-	"github.com/tombolo-io/tombolo/internal/mirror"
+	"github.com/tombolo-io/tombolo/internal/base/conf"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/stunserver"
 )
 
 // TLSMode is where the certificate of the main port comes from.
@@ -124,7 +124,7 @@ func validate(raw v1alpha1.DiscoveryConfig, add conf.Report) Config {
 	}
 	add.Listener("listen", c.Listen)
 	add.Listener("admin.listen", c.AdminListen)
-	c.STUN = mirror.Configure(raw.STUN, add)
+	c.STUN = stunserver.Configure(raw.STUN, add)
 	add.Log(raw.Log.Format, raw.Log.Level)
 	c.tls(raw.TLS, add)
 	c.store(raw.Store, add)

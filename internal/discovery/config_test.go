@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
 )
 
 const head = "apiVersion: tombolo.dev/v1alpha1\nkind: DiscoveryConfig\n"

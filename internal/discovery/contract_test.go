@@ -7,9 +7,9 @@ import (
 	"log/slog"
 	"testing"
 
+	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/discovery"
 	"github.com/tombolo-io/tombolo/internal/discovery/discoverytest"
-	"github.com/tombolo-io/tombolo/internal/run"
 )
 
 func TestMemoryIsAStore(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/tombolo-io/tombolo/internal/run"
+	"github.com/tombolo-io/tombolo/internal/base/run"
 )
 
 // deaf is a caller that makes calls of its own HTTP/2, and never says that it has read

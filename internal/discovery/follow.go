@@ -6,7 +6,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/roster"
+	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 )
 
 // A store whose truth is elsewhere asks the board before it writes there (Admit),

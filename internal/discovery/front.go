@@ -13,10 +13,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/limit"
-	"github.com/tombolo-io/tombolo/internal/port"
-	"github.com/tombolo-io/tombolo/internal/run"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/listener"
+	"github.com/tombolo-io/tombolo/internal/base/run"
 )
 
 // serveFront accepts on the main port. What a connection is for follows from ALPN,
@@ -28,12 +28,12 @@ import (
 // A caller who offers both is a browser, and gets the page. Until it is known, a
 // connection is a stranger: there are so many, the oldest makes room for one more,
 // and each has limit.DiscoveryBegin.
-func (s *Service) serveFront(ctx context.Context, ln net.Listener, calls, pages *port.Handoff) error {
+func (s *Service) serveFront(ctx context.Context, ln net.Listener, calls, pages *listener.Handoff) error {
 	stop := run.OnDone(ctx, func() { ln.Close() })
 	defer stop()
 	g := run.NewGroup(ctx)
 	unknown := newStrangers(limit.DiscoveryStrangers, s.refused)
-	err := port.Accept(ctx, ln, func(raw net.Conn) {
+	err := listener.Accept(ctx, ln, func(raw net.Conn) {
 		conn, err := s.enter(raw)
 		if err != nil {
 			s.refused(raw, err)

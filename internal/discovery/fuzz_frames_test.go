@@ -11,9 +11,9 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/seal"
-	"github.com/tombolo-io/tombolo/internal/tell"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+	"github.com/tombolo-io/tombolo/internal/discovery/seal"
 	pb "github.com/tombolo-io/tombolo/proto/discovery"
 	sdr "github.com/tombolo-io/tombolo/proto/sidero"
 )
@@ -51,7 +51,7 @@ func FuzzFromMember(f *testing.F) {
 	f.Add(put, proof)
 	f.Add(proof, proof)
 	f.Add(seed(&pb.FromMember{Frame: &pb.FromMember_Put{}}), []byte{})
-	metrics := tell.NewDiscovery(prometheus.NewRegistry(), tell.DiscoveryReadings{})
+	metrics := telemetry.NewDiscovery(prometheus.NewRegistry(), telemetry.DiscoveryReadings{})
 	f.Fuzz(func(t *testing.T, one, two []byte) {
 		s := &frames{}
 		for _, raw := range [][]byte{one, two} {

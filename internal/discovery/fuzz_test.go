@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
 )
 
 // FuzzReadSnapshot reads anything as a snapshot. It is refused, or what it holds

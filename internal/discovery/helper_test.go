@@ -9,7 +9,7 @@ import (
 
 	"google.golang.org/grpc/mem"
 
-	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
 )
 
 const long = 10 * time.Minute

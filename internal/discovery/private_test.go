@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
 )
 
 // TestKeysAreNotForAll: neither a key that is given nor our own CA's.

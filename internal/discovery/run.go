@@ -13,14 +13,14 @@ import (
 
 	"google.golang.org/grpc"
 
-	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/limit"
-	"github.com/tombolo-io/tombolo/internal/mirror"
-	"github.com/tombolo-io/tombolo/internal/port"
-	"github.com/tombolo-io/tombolo/internal/private"
-	"github.com/tombolo-io/tombolo/internal/run"
-	"github.com/tombolo-io/tombolo/internal/tell"
-	"github.com/tombolo-io/tombolo/internal/trust"
+	"github.com/tombolo-io/tombolo/internal/access/trust"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/listener"
+	"github.com/tombolo-io/tombolo/internal/base/private"
+	"github.com/tombolo-io/tombolo/internal/base/run"
+	"github.com/tombolo-io/tombolo/internal/base/stunserver"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 )
 
 // listeners are opened before anything is served, so that a start either
@@ -53,14 +53,14 @@ func (s *Service) Run(ctx, hard context.Context) (err error) {
 		return err
 	}
 	s.listen, s.adminAt = ls.front.Addr().String(), ls.admin.Addr().String()
-	if s.mirror, err = mirror.Open(ctx, mirror.Of(s.cfg.STUN, s.listen, mirror.Port), s.mirrored); err != nil {
+	if s.mirror, err = stunserver.Open(ctx, stunserver.Of(s.cfg.STUN, s.listen, stunserver.Port), s.mirrored); err != nil {
 		return errors.Join(err, ls.close())
 	}
 	s.standing = newStandings(s.store)
 	s.work, s.grpc = run.NewGroup(inner), s.newServer()
-	calls, pages := port.NewHandoff(ls.front.Addr()), port.NewHandoff(ls.front.Addr())
+	calls, pages := listener.NewHandoff(ls.front.Addr()), listener.NewHandoff(ls.front.Addr())
 	shed := func() { s.metrics.Refused.WithLabelValues(string(fault.CodeLimit)).Inc() }
-	few := func(ln net.Listener) net.Listener { return port.Few(ln, limit.DiscoveryPages, shed) }
+	few := func(ln net.Listener) net.Listener { return listener.Few(ln, limit.DiscoveryPages, shed) }
 
 	g := run.NewGroup(inner)
 	front, stopFront := context.WithCancel(inner)
@@ -78,9 +78,9 @@ func (s *Service) Run(ctx, hard context.Context) (err error) {
 		return nil
 	})
 	g.Go("STUN", s.mirror.Run)
-	s.serveHTTP(g, "landing page", few(pages), port.Served(http.HandlerFunc(s.page)))
+	s.serveHTTP(g, "landing page", few(pages), listener.Served(http.HandlerFunc(s.page)))
 	s.serveHTTP(g, "admin port", few(ls.admin), s.probes())
-	s.serveHTTP(g, "admin socket", few(ls.socket), port.Served(s.api()))
+	s.serveHTTP(g, "admin socket", few(ls.socket), listener.Served(s.api()))
 	close(s.ready)
 	s.tellReady()
 
@@ -150,13 +150,13 @@ func (s *Service) openListeners(ctx context.Context) (ls listeners, err error) {
 			err = errors.Join(err, ls.close())
 		}
 	}()
-	if ls.front, err = port.Listen(ctx, "--listen (listen)", s.cfg.Listen); err != nil {
+	if ls.front, err = listener.Listen(ctx, "--listen (listen)", s.cfg.Listen); err != nil {
 		return ls, err
 	}
-	if ls.admin, err = port.Listen(ctx, "admin.listen", s.cfg.AdminListen); err != nil {
+	if ls.admin, err = listener.Listen(ctx, "admin.listen", s.cfg.AdminListen); err != nil {
 		return ls, err
 	}
-	socket, err := port.ListenUnix("--run-dir", AdminSocket(s.cfg.RunDir))
+	socket, err := listener.ListenUnix("--run-dir", AdminSocket(s.cfg.RunDir))
 	if err == nil {
 		ls.socket = socket // no typed nil
 	}
@@ -173,16 +173,16 @@ func (ls listeners) close() (err error) {
 }
 
 func (s *Service) serveHTTP(g *run.Group, name string, ln net.Listener, handler http.Handler) {
-	srv := port.HTTP{Handler: handler, Header: limit.DiscoveryHeader, Log: s.log, Conn: port.WithFew}
+	srv := listener.HTTP{Handler: handler, Header: limit.DiscoveryHeader, Log: s.log, Conn: listener.WithFew}
 	g.Go(name, func(ctx context.Context) error { return srv.Serve(ctx, ln) })
 }
 
 // readings are what metrics read.
-func (s *Service) readings() tell.DiscoveryReadings {
+func (s *Service) readings() telemetry.DiscoveryReadings {
 	counts := func(pick func(clusters, members int, bytes int64) float64) func() float64 {
 		return func() float64 { return pick(s.board.Counts()) }
 	}
-	return tell.DiscoveryReadings{
+	return telemetry.DiscoveryReadings{
 		Clusters:    counts(func(n, _ int, _ int64) float64 { return float64(n) }),
 		Members:     counts(func(_, n int, _ int64) float64 { return float64(n) }),
 		Bytes:       counts(func(_, _ int, n int64) float64 { return float64(n) }),
@@ -211,7 +211,7 @@ func (s *Service) serving() bool {
 	}
 }
 
-func (s *Service) storeReadings() (out tell.DiscoveryStoreState) {
+func (s *Service) storeReadings() (out telemetry.DiscoveryStoreState) {
 	if !s.serving() {
 		return out
 	}

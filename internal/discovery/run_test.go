@@ -18,12 +18,12 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
-	"github.com/tombolo-io/tombolo/internal/admin"
-	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/roster"
-	"github.com/tombolo-io/tombolo/internal/run"
-	"github.com/tombolo-io/tombolo/internal/runtest"
-	"github.com/tombolo-io/tombolo/internal/tell"
+	"github.com/tombolo-io/tombolo/internal/base/admin"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/run"
+	"github.com/tombolo-io/tombolo/internal/base/runtest"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 	pb "github.com/tombolo-io/tombolo/proto/discovery"
 	sdr "github.com/tombolo-io/tombolo/proto/sidero"
 )
@@ -221,7 +221,7 @@ func TestAStoreOfTheProgram(t *testing.T) {
 		TLS: v1alpha1.DiscoveryTLSConfig{None: true}, Store: v1alpha1.DiscoveryStoreConfig{Etcd: &v1alpha1.DiscoveryEtcdConfig{Endpoints: []string{"http://x"}}},
 	}
 	var got EtcdConfig
-	s := New((&rig{t: t}).valid(raw), Options{Log: slog.New(slog.DiscardHandler), Reg: prometheus.NewRegistry(), Etcd: func(_ context.Context, c EtcdConfig, _ *Board, _ *tell.DiscoveryStore) (Store, error) {
+	s := New((&rig{t: t}).valid(raw), Options{Log: slog.New(slog.DiscardHandler), Reg: prometheus.NewRegistry(), Etcd: func(_ context.Context, c EtcdConfig, _ *Board, _ *telemetry.DiscoveryStore) (Store, error) {
 		got = c
 		return &away{}, nil
 	}})

@@ -21,12 +21,12 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
-	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/limit"
-	"github.com/tombolo-io/tombolo/internal/mirror"
-	"github.com/tombolo-io/tombolo/internal/port"
-	"github.com/tombolo-io/tombolo/internal/run"
-	"github.com/tombolo-io/tombolo/internal/tell"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/listener"
+	"github.com/tombolo-io/tombolo/internal/base/run"
+	"github.com/tombolo-io/tombolo/internal/base/stunserver"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	pb "github.com/tombolo-io/tombolo/proto/discovery"
 	sdr "github.com/tombolo-io/tombolo/proto/sidero"
 )
@@ -36,7 +36,7 @@ type Options struct {
 	Log *slog.Logger
 	Reg *prometheus.Registry
 	// Etcd opens a store over a board, which counts what it does; nil: this program has none.
-	Etcd func(ctx context.Context, c EtcdConfig, b *Board, t *tell.DiscoveryStore) (Store, error)
+	Etcd func(ctx context.Context, c EtcdConfig, b *Board, t *telemetry.DiscoveryStore) (Store, error)
 
 	patience time.Duration // of tests; 0: limit.DiscoveryPatience
 }
@@ -47,10 +47,10 @@ type Service struct {
 	cfg      Config
 	opt      Options
 	log      *slog.Logger
-	metrics  *tell.Discovery
-	stored   *tell.DiscoveryStore
-	mirrored *tell.Mirror
-	mirror   *mirror.Mirror // set before ready
+	metrics  *telemetry.Discovery
+	stored   *telemetry.DiscoveryStore
+	mirrored *telemetry.Mirror
+	mirror   *stunserver.Mirror // set before ready
 	began    time.Time
 
 	settings atomic.Pointer[Reloadable]
@@ -80,9 +80,9 @@ type Service struct {
 
 // New makes a service of a valid configuration. Run must follow.
 func New(cfg Config, opt Options) *Service {
-	files := port.Descriptors()
+	files := listener.Descriptors()
 	s := &Service{
-		most: max(1, files-port.Reserve(files)), cfg: cfg, opt: opt, log: opt.Log, began: time.Now(), callers: newCallers(limit.DiscoveryCallers, cfg.rates),
+		most: max(1, files-listener.Reserve(files)), cfg: cfg, opt: opt, log: opt.Log, began: time.Now(), callers: newCallers(limit.DiscoveryCallers, cfg.rates),
 		codec: newCodec(), mark: make([]byte, 0, 2<<10), patience: cmp.Or(opt.patience, limit.DiscoveryPatience),
 		board: NewBoard(cfg.limits.board()), draining: make(chan struct{}), ready: make(chan struct{}),
 	}
@@ -90,8 +90,8 @@ func New(cfg Config, opt Options) *Service {
 	first := cfg.Reloadable
 	first.moved = make(chan struct{})
 	s.settings.Store(&first)
-	s.metrics, s.stored = tell.NewDiscovery(opt.Reg, s.readings()), tell.NewDiscoveryStore(opt.Reg, s.storeReadings)
-	s.mirrored = tell.NewMirror(opt.Reg)
+	s.metrics, s.stored = telemetry.NewDiscovery(opt.Reg, s.readings()), telemetry.NewDiscoveryStore(opt.Reg, s.storeReadings)
+	s.mirrored = telemetry.NewMirror(opt.Reg)
 	return s
 }
 
@@ -166,7 +166,7 @@ func (s *Service) CountReload(err error) {
 	if err != nil {
 		code = fault.From(err).Code
 	}
-	s.metrics.Reloads.WithLabelValues(tell.Outcome(code)).Inc()
+	s.metrics.Reloads.WithLabelValues(telemetry.Outcome(code)).Inc()
 }
 
 // admit says who calls, and waits for his turn.
@@ -236,7 +236,7 @@ func (s *Service) count(method string, err error) {
 	} else if err != nil && status.Code(statusOf(err)) == codes.Internal {
 		code = fault.CodeInternal
 	}
-	s.metrics.Calls.WithLabelValues(method, tell.Outcome(code)).Inc()
+	s.metrics.Calls.WithLabelValues(method, telemetry.Outcome(code)).Inc()
 }
 
 // statusOf is an error as gRPC's, the one place where that is done.

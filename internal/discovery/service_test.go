@@ -24,8 +24,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
-	"github.com/tombolo-io/tombolo/internal/run"
-	"github.com/tombolo-io/tombolo/internal/runtest"
+	"github.com/tombolo-io/tombolo/internal/base/run"
+	"github.com/tombolo-io/tombolo/internal/base/runtest"
 	sdr "github.com/tombolo-io/tombolo/proto/sidero"
 )
 

@@ -13,8 +13,8 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/limit"
-	"github.com/tombolo-io/tombolo/internal/roster"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 )
 
 // A snapshot file. Numbers are big endian; a sum is a CRC-32C.

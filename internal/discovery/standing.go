@@ -6,8 +6,8 @@ import (
 	"context"
 	"sync"
 
-	"github.com/tombolo-io/tombolo/internal/limit"
-	"github.com/tombolo-io/tombolo/internal/run"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/run"
 	pb "github.com/tombolo-io/tombolo/proto/discovery"
 )
 

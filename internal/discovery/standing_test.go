@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
-	"github.com/tombolo-io/tombolo/internal/tell"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	pb "github.com/tombolo-io/tombolo/proto/discovery"
 )
 
@@ -36,7 +36,7 @@ func (s *standingStore) stands(as standing) {
 // again, and when it has settled; who comes in between hears it after the snapshot.
 func TestStandingIsTold(t *testing.T) {
 	store := &standingStore{}
-	opt := Options{Etcd: func(_ context.Context, _ EtcdConfig, b *Board, _ *tell.DiscoveryStore) (Store, error) {
+	opt := Options{Etcd: func(_ context.Context, _ EtcdConfig, b *Board, _ *telemetry.DiscoveryStore) (Store, error) {
 		m, err := OpenMemory(MemoryConfig{Board: b, Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler)})
 		store.Memory = m
 		return store, err

@@ -6,8 +6,8 @@ import (
 	"context"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/roster"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 )
 
 // Protocol is one of the two that a cluster is spoken of in; they never mix.

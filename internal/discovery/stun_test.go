@@ -6,15 +6,15 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tombolo-io/tombolo/internal/admin"
-	"github.com/tombolo-io/tombolo/internal/mirror/mirrortest"
-	"github.com/tombolo-io/tombolo/internal/runtest"
+	"github.com/tombolo-io/tombolo/internal/base/admin"
+	"github.com/tombolo-io/tombolo/internal/base/runtest"
+	"github.com/tombolo-io/tombolo/internal/base/stunserver/stunservertest"
 )
 
 // TestTellsWhereCallersComeFrom: by UDP at the number of the main port, by default.
 func TestTellsWhereCallersComeFrom(t *testing.T) {
 	r := serve(t, nil)
-	mirrortest.Answers(t, r.Listen())
+	stunservertest.Answers(t, r.Listen())
 	var st admin.DiscoveryStatus
 	if err := admin.OverSocket(AdminSocket(r.cfg.RunDir)).Call(runtest.Within(t), "GET", "/v1/status", nil, &st); err != nil {
 		t.Fatal(err)

@@ -17,12 +17,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/id"
-	"github.com/tombolo-io/tombolo/internal/limit"
-	"github.com/tombolo-io/tombolo/internal/private"
-	"github.com/tombolo-io/tombolo/internal/tell"
-	"github.com/tombolo-io/tombolo/internal/trust"
+	"github.com/tombolo-io/tombolo/internal/access/trust"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/id"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/private"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 )
 
 // The files of our own CA, in the state directory.
@@ -135,7 +135,7 @@ func (c *certificates) look(now time.Time, r Reloadable, reload bool) {
 func (c *certificates) fail(err error) {
 	c.bad(err)
 	f := fault.From(err)
-	c.log.Error("the new certificate is refused; the last good one stays", tell.AttrCode, f.Code, tell.AttrReason, f.Error())
+	c.log.Error("the new certificate is refused; the last good one stays", telemetry.AttrCode, f.Code, telemetry.AttrReason, f.Error())
 }
 
 // issue makes a certificate by our own CA. Its key stays in memory, and the CA is

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
 )
 
 // TestItsOwnCertificateFollowsTheClock: a new one is made in half-time, and when the

@@ -8,8 +8,8 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
 	sdr "github.com/tombolo-io/tombolo/proto/sidero"
 )
 

@@ -16,8 +16,8 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/stats"
 
-	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
 )
 
 // gRPC keeps what was sent to a caller who does not read until the stream or the

@@ -6,8 +6,8 @@ import (
 	"context"
 	"weak"
 
-	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
 )
 
 // Watcher follows one cluster. It holds no queue: it remembers up to which change

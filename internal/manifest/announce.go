@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
-	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
 )
 
 // AnnounceOptions say how nodes of a Kubernetes cluster announce themselves.

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
-	"github.com/tombolo-io/tombolo/internal/conf"
+	"github.com/tombolo-io/tombolo/internal/base/conf"
 )
 
 func meetOptions(change func(*MeetOptions)) MeetOptions {

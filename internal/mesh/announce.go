@@ -7,10 +7,10 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/tombolo-io/tombolo/internal/limit"
-	"github.com/tombolo-io/tombolo/internal/roster"
-	"github.com/tombolo-io/tombolo/internal/seal"
-	"github.com/tombolo-io/tombolo/internal/tell"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+	"github.com/tombolo-io/tombolo/internal/discovery/roster"
+	"github.com/tombolo-io/tombolo/internal/discovery/seal"
 )
 
 // saying is what a node says of itself beside its configuration.
@@ -129,7 +129,7 @@ func (m *Mesh) Introduce() {
 		return
 	}
 	if err := m.networks(); err != nil {
-		m.log.Warn("the addresses of this machine cannot be read", tell.AttrReason, err)
+		m.log.Warn("the addresses of this machine cannot be read", telemetry.AttrReason, err)
 	}
 	m.announce()
 }
@@ -141,7 +141,7 @@ func (m *Mesh) announce() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err != nil && m.silent == nil {
-		m.log.Error("what is new of this node is not announced", tell.AttrReason, err)
+		m.log.Error("what is new of this node is not announced", telemetry.AttrReason, err)
 	}
 	m.silent = err
 }

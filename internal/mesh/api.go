@@ -12,10 +12,10 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
-	"github.com/tombolo-io/tombolo/internal/admin"
-	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/limit"
-	"github.com/tombolo-io/tombolo/internal/port"
+	"github.com/tombolo-io/tombolo/internal/base/admin"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/listener"
 )
 
 // AdminSocket is where a node with this run directory serves its admin API.
@@ -73,8 +73,8 @@ func (m *Mesh) Handler() http.Handler {
 // Serve serves the API until ctx ends.
 func (m *Mesh) Serve(ctx context.Context, ln net.Listener) error {
 	shed := func() { m.log.Debug("a connection of the admin socket lost its place to a newer one") }
-	return port.HTTP{Handler: port.Served(m.Handler()), Header: limit.RequestHeader, Log: m.log, Conn: port.WithFew}.
-		Serve(ctx, port.Few(ln, limit.DiscoveryPages, shed))
+	return listener.HTTP{Handler: listener.Served(m.Handler()), Header: limit.RequestHeader, Log: m.log, Conn: listener.WithFew}.
+		Serve(ctx, listener.Few(ln, limit.DiscoveryPages, shed))
 }
 
 func reply(w http.ResponseWriter, v any, err error) {

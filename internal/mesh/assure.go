@@ -6,9 +6,9 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/roster"
-	"github.com/tombolo-io/tombolo/internal/tell"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 )
 
 // wasHere says whether this node was a member under a secret and a name that it has now: who
@@ -42,7 +42,7 @@ func (m *Mesh) assure(r roster.Result, waiting []string) error {
 	}
 	m.tellDoubts(v.doubts)
 	if v.alone != "" {
-		m.log.Info("no other member is known", "secrets", m.clusters(), tell.AttrReason, v.alone)
+		m.log.Info("no other member is known", "secrets", m.clusters(), telemetry.AttrReason, v.alone)
 	}
 	return nil
 }
@@ -63,7 +63,7 @@ func (m *Mesh) tellDoubts(now []*fault.Fault) {
 	m.mu.Unlock()
 	for _, f := range now {
 		if !slices.ContainsFunc(before, func(o *fault.Fault) bool { return o.Code == f.Code && o.What == f.What }) {
-			m.log.Warn("this node may be in another cluster than it should", tell.AttrCode, f.Code, tell.AttrReason, f.Explain())
+			m.log.Warn("this node may be in another cluster than it should", telemetry.AttrCode, f.Code, telemetry.AttrReason, f.Explain())
 		}
 	}
 }

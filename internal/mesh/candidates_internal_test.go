@@ -7,8 +7,8 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/tombolo-io/tombolo/internal/path"
-	"github.com/tombolo-io/tombolo/internal/roster"
+	"github.com/tombolo-io/tombolo/internal/discovery/roster"
+	"github.com/tombolo-io/tombolo/internal/mesh/path"
 )
 
 func TestCandidatesThatMayBeTried(t *testing.T) {

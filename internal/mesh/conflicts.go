@@ -6,9 +6,9 @@ import (
 	"cmp"
 	"fmt"
 
-	"github.com/tombolo-io/tombolo/internal/limit"
-	"github.com/tombolo-io/tombolo/internal/roster"
-	"github.com/tombolo-io/tombolo/internal/topology"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/discovery/roster"
+	"github.com/tombolo-io/tombolo/internal/mesh/topology"
 )
 
 // problemsOf are what two members claim and one has: who has lost its name or key to another

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tombolo-io/tombolo/internal/roster"
-	"github.com/tombolo-io/tombolo/internal/topology"
+	"github.com/tombolo-io/tombolo/internal/discovery/roster"
+	"github.com/tombolo-io/tombolo/internal/mesh/topology"
 )
 
 func TestConflictsAreProblems(t *testing.T) {

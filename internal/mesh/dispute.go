@@ -9,10 +9,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/limit"
-	"github.com/tombolo-io/tombolo/internal/roster"
-	"github.com/tombolo-io/tombolo/internal/tell"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 )
 
 // Two nodes that could not see each other may have one address. Who had it first nobody can
@@ -204,7 +204,7 @@ func (m *Mesh) tellGiven(before *gave) {
 	o := m.overlayNow()
 	if o.Gave != nil && o.Gave != before {
 		f := o.Gave.fault()
-		m.log.Warn("this node takes another overlay address", tell.AttrCode, f.Code, tell.AttrReason, f.Error(), "overlay6", o.Six, "overlay4", o.Four)
+		m.log.Warn("this node takes another overlay address", telemetry.AttrCode, f.Code, telemetry.AttrReason, f.Error(), "overlay6", o.Six, "overlay4", o.Four)
 		return
 	}
 	m.log.Warn("this node takes other overlay addresses", "overlay6", o.Six, "overlay4", o.Four)

@@ -10,10 +10,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/roster"
-	"github.com/tombolo-io/tombolo/internal/seal"
-	"github.com/tombolo-io/tombolo/internal/topology"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/discovery/roster"
+	"github.com/tombolo-io/tombolo/internal/discovery/seal"
+	"github.com/tombolo-io/tombolo/internal/mesh/topology"
 )
 
 // TestWhichClusterItIs: a start is refused where the others surely have another secret or name, unless this

@@ -5,11 +5,11 @@ package mesh
 import (
 	"slices"
 
-	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/kernel"
-	"github.com/tombolo-io/tombolo/internal/kernel/wireguard"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+	"github.com/tombolo-io/tombolo/internal/mesh/kernel"
+	"github.com/tombolo-io/tombolo/internal/mesh/kernel/wireguard"
 	"github.com/tombolo-io/tombolo/internal/mesh/routing"
-	"github.com/tombolo-io/tombolo/internal/tell"
 )
 
 // former are the names of before whose bearers are to go. They are in nobody's way.
@@ -75,7 +75,7 @@ func (m *Mesh) clear(names kernel.Names) {
 		}
 	}
 	f := fault.From(err)
-	m.log.Error("what an earlier start had in the kernel under other names stays; it is tried again at the next start", tell.AttrCode, f.Code, tell.AttrReason, f.Error())
+	m.log.Error("what an earlier start had in the kernel under other names stays; it is tried again at the next start", telemetry.AttrCode, f.Code, telemetry.AttrReason, f.Error())
 	m.mu.Lock()
 	m.uncleared = err
 	m.mu.Unlock()

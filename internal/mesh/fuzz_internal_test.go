@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/topology"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/mesh/topology"
 )
 
 // FuzzOverlayFile: whatever stands in the file, the addresses that come of it are in the

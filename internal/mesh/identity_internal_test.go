@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/roster"
-	"github.com/tombolo-io/tombolo/internal/topology"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/discovery/roster"
+	"github.com/tombolo-io/tombolo/internal/mesh/topology"
 )
 
 func TestAKeyIsDrawnOnce(t *testing.T) {

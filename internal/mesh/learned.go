@@ -12,13 +12,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/limit"
-	"github.com/tombolo-io/tombolo/internal/private"
-	"github.com/tombolo-io/tombolo/internal/roster"
-	"github.com/tombolo-io/tombolo/internal/store"
-	"github.com/tombolo-io/tombolo/internal/tell"
-	"github.com/tombolo-io/tombolo/internal/topology"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/private"
+	"github.com/tombolo-io/tombolo/internal/base/store"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+	"github.com/tombolo-io/tombolo/internal/discovery/roster"
+	"github.com/tombolo-io/tombolo/internal/mesh/topology"
 )
 
 // learned are the ranges of all members that were heard of, and for how long they count. A
@@ -324,7 +324,7 @@ func (m *Mesh) keepLearned(next learned, now time.Time) {
 		m.onDisk = next
 	}
 	if err != nil && m.unkept == nil {
-		m.log.Error("the known ranges are not kept: a restart sends those of nodes that are gone in clear", tell.AttrCode, fault.From(err).Code, tell.AttrReason, err)
+		m.log.Error("the known ranges are not kept: a restart sends those of nodes that are gone in clear", telemetry.AttrCode, fault.From(err).Code, telemetry.AttrReason, err)
 	}
 	m.unkept = err
 }

@@ -10,21 +10,21 @@ import (
 	"slices"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/kernel/machine"
-	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/run"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+	"github.com/tombolo-io/tombolo/internal/discovery/roster"
+	"github.com/tombolo-io/tombolo/internal/discovery/seal"
 	"github.com/tombolo-io/tombolo/internal/mesh/attach"
 	"github.com/tombolo-io/tombolo/internal/mesh/endpoint"
+	"github.com/tombolo-io/tombolo/internal/mesh/kernel/machine"
+	"github.com/tombolo-io/tombolo/internal/mesh/nat"
+	"github.com/tombolo-io/tombolo/internal/mesh/netcheck"
+	meshpath "github.com/tombolo-io/tombolo/internal/mesh/path"
 	"github.com/tombolo-io/tombolo/internal/mesh/peering"
 	"github.com/tombolo-io/tombolo/internal/mesh/routing"
-	"github.com/tombolo-io/tombolo/internal/nat"
-	"github.com/tombolo-io/tombolo/internal/netcheck"
-	meshpath "github.com/tombolo-io/tombolo/internal/path"
-	"github.com/tombolo-io/tombolo/internal/roster"
-	"github.com/tombolo-io/tombolo/internal/run"
-	"github.com/tombolo-io/tombolo/internal/seal"
-	"github.com/tombolo-io/tombolo/internal/tell"
-	"github.com/tombolo-io/tombolo/internal/topology"
-	"github.com/tombolo-io/tombolo/internal/tunnel"
+	"github.com/tombolo-io/tombolo/internal/mesh/topology"
+	"github.com/tombolo-io/tombolo/internal/mesh/tunnel"
 )
 
 // followMembers plans anew when members, the health of paths or this machine's networks
@@ -65,7 +65,7 @@ func (m *Mesh) follow(result roster.Result) (again time.Duration) {
 	was := m.overlayNow().Gave
 	changed, err := m.reconsider(result)
 	if err != nil {
-		m.log.Error("the overlay addresses are not kept", tell.AttrReason, err)
+		m.log.Error("the overlay addresses are not kept", telemetry.AttrReason, err)
 	}
 	if changed {
 		m.tellGiven(was)
@@ -74,11 +74,11 @@ func (m *Mesh) follow(result roster.Result) (again time.Duration) {
 	m.doubt(result)
 	again = m.learn(result, time.Now().Round(0))
 	if err := m.networks(); err != nil {
-		m.log.Warn("the addresses of this machine cannot be read", tell.AttrReason, err)
+		m.log.Warn("the addresses of this machine cannot be read", telemetry.AttrReason, err)
 	}
 	r := m.parts.Load().routing
 	if err := m.govern(r); err != nil {
-		m.log.Error("the policy between peers is refused; the last good one stays", tell.AttrReason, err)
+		m.log.Error("the policy between peers is refused; the last good one stays", telemetry.AttrReason, err)
 	}
 	r.Set(m.input(result))
 	m.tunnels()
@@ -237,7 +237,7 @@ func (m *Mesh) tunnels() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err != nil && m.refused == nil {
-		m.log.Warn("some peers get no tunnel", tell.AttrReason, err)
+		m.log.Warn("some peers get no tunnel", telemetry.AttrReason, err)
 	}
 	m.refused = err
 }

@@ -7,9 +7,9 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 	"github.com/tombolo-io/tombolo/internal/mesh/endpoint"
-	"github.com/tombolo-io/tombolo/internal/roster"
-	"github.com/tombolo-io/tombolo/internal/topology"
+	"github.com/tombolo-io/tombolo/internal/mesh/topology"
 )
 
 // TestOurKeyCountsForWhoProvesIt: who only says that it has a key of ours would keep this

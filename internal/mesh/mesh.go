@@ -15,20 +15,20 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/kernel"
-	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/run"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+	"github.com/tombolo-io/tombolo/internal/discovery/roster"
+	"github.com/tombolo-io/tombolo/internal/discovery/seal"
 	"github.com/tombolo-io/tombolo/internal/mesh/attach"
 	"github.com/tombolo-io/tombolo/internal/mesh/endpoint"
+	"github.com/tombolo-io/tombolo/internal/mesh/kernel"
 	"github.com/tombolo-io/tombolo/internal/mesh/meshconf"
 	"github.com/tombolo-io/tombolo/internal/mesh/peering"
 	"github.com/tombolo-io/tombolo/internal/mesh/routing"
-	"github.com/tombolo-io/tombolo/internal/roster"
-	"github.com/tombolo-io/tombolo/internal/run"
-	"github.com/tombolo-io/tombolo/internal/seal"
-	"github.com/tombolo-io/tombolo/internal/tell"
-	"github.com/tombolo-io/tombolo/internal/topology"
-	"github.com/tombolo-io/tombolo/internal/tunnel"
+	"github.com/tombolo-io/tombolo/internal/mesh/topology"
+	"github.com/tombolo-io/tombolo/internal/mesh/tunnel"
 )
 
 // Config says which node this is.
@@ -87,7 +87,7 @@ type Mesh struct {
 	id     string // member id
 	before trace  // of an earlier run
 
-	metrics *tell.Mesh
+	metrics *telemetry.Mesh
 	applied routing.Applied // names in the kernel; of New, Preflight and Run alone, one after the other
 
 	pods    *pods
@@ -156,20 +156,20 @@ func New(cfg Config, o Options) (*Mesh, error) {
 		return nil, err
 	}
 	if broken != nil {
-		m.log.Warn("the ranges of this node's pods are learned anew", tell.AttrCode, fault.From(broken).Code, tell.AttrReason, broken)
+		m.log.Warn("the ranges of this node's pods are learned anew", telemetry.AttrCode, fault.From(broken).Code, telemetry.AttrReason, broken)
 	}
-	tell.NewPods(o.Reg, m.pods.count)
-	m.metrics = tell.NewMesh(o.Reg, tunnel.DropReasons(), m.readings())
+	telemetry.NewPods(o.Reg, m.pods.count)
+	m.metrics = telemetry.NewMesh(o.Reg, tunnel.DropReasons(), m.readings())
 	m.before = readTrace(cfg.StateDir)
 	if m.overlay, err = readOverlay(cfg.StateDir, cfg.Announce.Node, m.clusters()); err != nil {
-		m.log.Warn("the overlay addresses are chosen anew", tell.AttrCode, fault.From(err).Code, tell.AttrReason, err)
+		m.log.Warn("the overlay addresses are chosen anew", telemetry.AttrCode, fault.From(err).Code, telemetry.AttrReason, err)
 	}
 	if m.learned, err = readLearned(cfg.StateDir); err != nil {
 		return nil, err
 	}
 	m.onDisk = m.learned
 	if m.applied, err = routing.ReadApplied(cfg.StateDir); err != nil {
-		m.log.Warn("what an earlier start may have left in the kernel under other names is not known", tell.AttrCode, fault.From(err).Code, tell.AttrReason, err)
+		m.log.Warn("what an earlier start may have left in the kernel under other names is not known", telemetry.AttrCode, fault.From(err).Code, telemetry.AttrReason, err)
 	}
 	m.cfg.Options.Owner = m.applied.Owner
 	private, err := ecdh.X25519().NewPrivateKey(m.keys.now.raw[:])
@@ -350,7 +350,7 @@ func (m *Mesh) reconsider(result roster.Result) (changed bool, err error) {
 	}
 	m.mu.Lock()
 	if err != nil && m.unwritten == nil {
-		m.log.Warn("when services were attended is not kept", tell.AttrReason, err)
+		m.log.Warn("when services were attended is not kept", telemetry.AttrReason, err)
 	}
 	m.overlay, m.unwritten = next, err
 	m.mu.Unlock()

@@ -8,12 +8,12 @@ import (
 	"net/netip"
 	"sync/atomic"
 
-	"github.com/tombolo-io/tombolo/internal/kernel"
+	marked "github.com/tombolo-io/tombolo/internal/base/socket"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/mesh/endpoint"
+	"github.com/tombolo-io/tombolo/internal/mesh/kernel"
 	"github.com/tombolo-io/tombolo/internal/mesh/routing"
-	marked "github.com/tombolo-io/tombolo/internal/socket"
-	"github.com/tombolo-io/tombolo/internal/tell"
-	"github.com/tombolo-io/tombolo/internal/topology"
+	"github.com/tombolo-io/tombolo/internal/mesh/topology"
 )
 
 type atomicParts struct{ atomic.Pointer[parts] }
@@ -102,7 +102,7 @@ func (m *Mesh) endpointParts(socket endpoint.Socket) endpoint.Parts {
 		Resolver: marked.Resolver(m.cfg.Options.Marks.Own),
 		Socket:   socket, Servers: m.asked, Static: static, Without: m.without, PortMapping: m.cfg.PortMapping,
 		Overlay: m.inside, Needed: m.needed, Relays: m.relays,
-		Moved: m.moved, Changed: func() { ring(m.say) }, Log: m.log, Metrics: tell.NewEndpoint(m.reg),
+		Moved: m.moved, Changed: func() { ring(m.say) }, Log: m.log, Metrics: telemetry.NewEndpoint(m.reg),
 	}
 }
 

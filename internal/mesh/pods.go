@@ -13,14 +13,14 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/kernel/machine"
-	"github.com/tombolo-io/tombolo/internal/limit"
-	"github.com/tombolo-io/tombolo/internal/private"
-	"github.com/tombolo-io/tombolo/internal/seal"
-	"github.com/tombolo-io/tombolo/internal/store"
-	"github.com/tombolo-io/tombolo/internal/tell"
-	"github.com/tombolo-io/tombolo/internal/topology"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/private"
+	"github.com/tombolo-io/tombolo/internal/base/store"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+	"github.com/tombolo-io/tombolo/internal/discovery/seal"
+	"github.com/tombolo-io/tombolo/internal/mesh/kernel/machine"
+	"github.com/tombolo-io/tombolo/internal/mesh/topology"
 )
 
 // assigned is what Kubernetes has said of this machine's Node, as it is kept on disk too: a
@@ -111,7 +111,7 @@ func (m *Mesh) OwnNode(uid string, ranges []string) {
 	}
 	if due {
 		if err := p.write(next); err != nil {
-			m.log.Warn("the ranges of pods are not kept: a start without the API server announces none, or old ones", tell.AttrCode, fault.From(err).Code, tell.AttrReason, err)
+			m.log.Warn("the ranges of pods are not kept: a start without the API server announces none, or old ones", telemetry.AttrCode, fault.From(err).Code, telemetry.AttrReason, err)
 		}
 	}
 	if again {
@@ -142,7 +142,7 @@ func (m *Mesh) withPods(base seal.Member, s saying) []netip.Prefix {
 		ring(m.say)
 	}
 	for _, q := range fresh {
-		m.log.Warn("a range of this node's pods is not announced", tell.AttrCode, fault.CodeRange, "range", prefixOf(q.Range), tell.AttrReason, q.Why)
+		m.log.Warn("a range of this node's pods is not announced", telemetry.AttrCode, fault.CodeRange, "range", prefixOf(q.Range), telemetry.AttrReason, q.Why)
 	}
 	out := slices.Clone(base.Ranges)
 	for _, r := range ranges {
@@ -202,7 +202,7 @@ func (m *Mesh) podInput(base seal.Member, s saying) podInput {
 	m.mu.Unlock()
 	all, err := machine.Addresses()
 	if err != nil {
-		m.log.Warn("the addresses of this machine cannot be read", tell.AttrReason, err)
+		m.log.Warn("the addresses of this machine cannot be read", telemetry.AttrReason, err)
 	}
 	in.places = placesOf(all, without, link, m.localNow())
 	for _, a := range base.Addresses {
@@ -226,7 +226,7 @@ func (m *Mesh) localNow() topology.Local {
 	}
 	l, err := m.around()
 	if err != nil {
-		m.log.Warn("the gateways of this machine cannot be read", tell.AttrReason, err)
+		m.log.Warn("the gateways of this machine cannot be read", telemetry.AttrReason, err)
 	}
 	return l
 }

@@ -6,10 +6,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/admin"
-	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/base/admin"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/mesh/routing"
-	"github.com/tombolo-io/tombolo/internal/tell"
 )
 
 // reloads is how the configuration on disk stands to what runs.
@@ -49,7 +49,7 @@ func (m *Mesh) Reloaded(waiting []string, err error) {
 	if f != nil {
 		code = f.Code
 	}
-	m.metrics.Reloads.WithLabelValues(tell.Outcome(code)).Inc()
+	m.metrics.Reloads.WithLabelValues(telemetry.Outcome(code)).Inc()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.reloads = m.reloads.next(waiting, f, now)
@@ -69,8 +69,8 @@ func policyInto(s *Status, p routing.PolicyStatus) {
 }
 
 // readings are what metrics say of this node itself.
-func (m *Mesh) readings() tell.MeshReadings {
-	return tell.MeshReadings{
+func (m *Mesh) readings() telemetry.MeshReadings {
+	return telemetry.MeshReadings{
 		Waiting: func() float64 {
 			m.mu.Lock()
 			defer m.mu.Unlock()

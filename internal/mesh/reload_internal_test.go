@@ -15,10 +15,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/tombolo-io/tombolo/internal/admin"
-	"github.com/tombolo-io/tombolo/internal/fault"
+	"github.com/tombolo-io/tombolo/internal/base/admin"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 	"github.com/tombolo-io/tombolo/internal/mesh/routing"
-	"github.com/tombolo-io/tombolo/internal/roster"
 )
 
 // TestHowAConfigurationStands: what is refused stays told until a good one is loaded, and

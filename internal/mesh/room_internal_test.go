@@ -22,14 +22,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 
-	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/discovery/roster"
+	"github.com/tombolo-io/tombolo/internal/discovery/seal"
 	"github.com/tombolo-io/tombolo/internal/mesh/meshconf"
-	"github.com/tombolo-io/tombolo/internal/path"
-	"github.com/tombolo-io/tombolo/internal/roster"
-	"github.com/tombolo-io/tombolo/internal/seal"
-	"github.com/tombolo-io/tombolo/internal/topology"
-	"github.com/tombolo-io/tombolo/internal/tunnel"
+	"github.com/tombolo-io/tombolo/internal/mesh/path"
+	"github.com/tombolo-io/tombolo/internal/mesh/topology"
+	"github.com/tombolo-io/tombolo/internal/mesh/tunnel"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -8,12 +8,12 @@ import (
 	"errors"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/kernel/wireguard"
-	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+	"github.com/tombolo-io/tombolo/internal/mesh/kernel/wireguard"
 	"github.com/tombolo-io/tombolo/internal/mesh/meshconf"
-	"github.com/tombolo-io/tombolo/internal/tell"
-	"github.com/tombolo-io/tombolo/internal/tunnel"
+	"github.com/tombolo-io/tombolo/internal/mesh/tunnel"
 )
 
 // RotateKey begins to put a new key pair into the old one's place. It is on disk before
@@ -80,7 +80,7 @@ func (m *Mesh) resume() error {
 		k, left := m.keys.drop(m.cfg.StateDir)
 		m.keys = k
 		m.mu.Unlock()
-		m.log.Error("the change of keys that the last run has begun is given up", tell.AttrReason, errors.Join(err, left))
+		m.log.Error("the change of keys that the last run has begun is given up", telemetry.AttrReason, errors.Join(err, left))
 	}
 	ring(m.say)
 	return nil
@@ -128,7 +128,7 @@ func (m *Mesh) place(step func(keys, string) (keys, error)) {
 	m.mu.Unlock()
 	switch {
 	case err != nil && before == nil:
-		m.log.Error("the rotation of keys has ended, and not on disk", tell.AttrCode, fault.From(err).Code, tell.AttrReason, err)
+		m.log.Error("the rotation of keys has ended, and not on disk", telemetry.AttrCode, fault.From(err).Code, telemetry.AttrReason, err)
 	case err == nil && before != nil:
 		m.log.Info("the new key is in its place on disk now")
 	}

@@ -11,9 +11,9 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 
-	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/limit"
-	"github.com/tombolo-io/tombolo/internal/tell"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 )
 
 // fileStamp tells a file from another one, or from itself before; following links.
@@ -62,7 +62,7 @@ func (m *Mesh) followPolicies(ctx context.Context) error {
 		defer fs.Close()
 		events, errs = fs.Events, fs.Errors
 	} else {
-		m.log.Warn("the policy's files are looked at again and again: their folders cannot be watched", tell.AttrReason, err)
+		m.log.Warn("the policy's files are looked at again and again: their folders cannot be watched", telemetry.AttrReason, err)
 	}
 	settle, again := time.NewTimer(limit.ConfigDebounce), time.NewTicker(limit.PolicyFolders)
 	defer settle.Stop()
@@ -105,7 +105,7 @@ func (m *Mesh) loadPolicy() {
 	m.mu.Unlock()
 	if err := m.parts.Load().routing.Reload(files, m.attach.Cluster()); err != nil {
 		f := fault.From(err)
-		m.log.Error("the new policy between peers is refused; the last good one stays", tell.AttrCode, f.Code, tell.AttrReason, f.Explain())
+		m.log.Error("the new policy between peers is refused; the last good one stays", telemetry.AttrCode, f.Code, telemetry.AttrReason, f.Explain())
 		return
 	}
 	m.log.Info("policy between peers loaded", "files", files)

@@ -8,7 +8,7 @@ import (
 	"errors"
 	"net"
 
-	"github.com/tombolo-io/tombolo/internal/carrier"
+	"github.com/tombolo-io/tombolo/internal/stream/carrier"
 	"github.com/tombolo-io/tombolo/test/roles"
 )
 

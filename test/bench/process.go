@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/run"
+	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/test/roles"
 )
 

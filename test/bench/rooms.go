@@ -15,10 +15,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/tombolo-io/tombolo/internal/admin"
-	"github.com/tombolo-io/tombolo/internal/agent"
-	"github.com/tombolo-io/tombolo/internal/hub"
-	"github.com/tombolo-io/tombolo/internal/konnectivity"
+	"github.com/tombolo-io/tombolo/internal/base/admin"
+	"github.com/tombolo-io/tombolo/internal/stream/agent"
+	"github.com/tombolo-io/tombolo/internal/stream/hub"
+	"github.com/tombolo-io/tombolo/internal/stream/konnectivity"
 	"github.com/tombolo-io/tombolo/test/roles"
 )
 

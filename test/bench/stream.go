@@ -8,8 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/tombolo-io/tombolo/internal/carrier"
-	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/stream/carrier"
 )
 
 // stream is one stream of any transport, with the two copies of an application:

@@ -13,9 +13,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/carrier"
-	"github.com/tombolo-io/tombolo/internal/limit"
-	"github.com/tombolo-io/tombolo/internal/port"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/listener"
+	"github.com/tombolo-io/tombolo/internal/stream/carrier"
 )
 
 // sessions is the tunnel's end at the load, the hub's: agents dial it.
@@ -60,7 +60,7 @@ func listenSessions(ctx context.Context, t transport) (*sessions, error) {
 	if err != nil {
 		return nil, err
 	}
-	ln, err := port.Listen(ctx, "the address of the measurement", net.JoinHostPort(t.ListenAt, "0"))
+	ln, err := listener.Listen(ctx, "the address of the measurement", net.JoinHostPort(t.ListenAt, "0"))
 	if err != nil {
 		return nil, err
 	}

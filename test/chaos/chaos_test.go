@@ -17,9 +17,9 @@ import (
 
 	// Parts of the program that is built here: a result that the go command keeps
 	// must not be one of an older program.
-	_ "github.com/tombolo-io/tombolo/internal/agent"
 	_ "github.com/tombolo-io/tombolo/internal/discovery"
-	_ "github.com/tombolo-io/tombolo/internal/hub"
+	_ "github.com/tombolo-io/tombolo/internal/stream/agent"
+	_ "github.com/tombolo-io/tombolo/internal/stream/hub"
 	"github.com/tombolo-io/tombolo/test/lab"
 	"github.com/tombolo-io/tombolo/test/roles"
 )

@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/run"
+	"github.com/tombolo-io/tombolo/internal/base/run"
 )
 
 // fault is something that goes wrong with a cluster, or with the hub.

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/audit"
+	"github.com/tombolo-io/tombolo/internal/access/audit"
 )
 
 // ending is how a dial came out.

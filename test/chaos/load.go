@@ -15,7 +15,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/run"
+	"github.com/tombolo-io/tombolo/internal/base/run"
 )
 
 // stream is what an honest caller does with one dial.

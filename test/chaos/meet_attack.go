@@ -18,7 +18,7 @@ import (
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/mem"
 
-	"github.com/tombolo-io/tombolo/internal/seal"
+	"github.com/tombolo-io/tombolo/internal/discovery/seal"
 	pb "github.com/tombolo-io/tombolo/proto/discovery"
 	sdr "github.com/tombolo-io/tombolo/proto/sidero"
 )

@@ -16,7 +16,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/run"
+	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/test/kube/tools"
 	"github.com/tombolo-io/tombolo/test/lab"
 )

@@ -19,7 +19,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/run"
+	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/test/lab"
 	"github.com/tombolo-io/tombolo/test/roles"
 )

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/runtest"
+	"github.com/tombolo-io/tombolo/internal/base/runtest"
 )
 
 // shortest is the shortest lease that the program lets a member have.

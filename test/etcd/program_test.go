@@ -16,9 +16,9 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/tombolo-io/tombolo/internal/base/runtest"
 	"github.com/tombolo-io/tombolo/internal/discovery"
 	store "github.com/tombolo-io/tombolo/internal/discovery/etcd"
-	"github.com/tombolo-io/tombolo/internal/runtest"
 )
 
 // program builds the real one.

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/tombolo-io/tombolo/internal/runtest"
+	"github.com/tombolo-io/tombolo/internal/base/runtest"
 )
 
 // relay stands between a store and etcd, so that one store can be cut off.

@@ -13,11 +13,11 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/discovery"
 	"github.com/tombolo-io/tombolo/internal/discovery/discoverytest"
 	store "github.com/tombolo-io/tombolo/internal/discovery/etcd"
-	"github.com/tombolo-io/tombolo/internal/limit"
-	"github.com/tombolo-io/tombolo/internal/roster"
+	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 )
 
 const prefix = "/test/discovery"

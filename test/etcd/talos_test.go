@@ -13,11 +13,11 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	together "github.com/tombolo-io/tombolo/internal/base/run"
+	"github.com/tombolo-io/tombolo/internal/base/runtest"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/discovery"
 	store "github.com/tombolo-io/tombolo/internal/discovery/etcd"
-	together "github.com/tombolo-io/tombolo/internal/run"
-	"github.com/tombolo-io/tombolo/internal/runtest"
-	"github.com/tombolo-io/tombolo/internal/tell"
 	"github.com/tombolo-io/tombolo/test/talos"
 )
 
@@ -44,7 +44,7 @@ store: {etcd: {endpoints: [%[3]q]}}
 	must(t, err)
 	service := discovery.New(cfg, discovery.Options{
 		Log: slog.New(slog.DiscardHandler), Reg: prometheus.NewRegistry(),
-		Etcd: func(ctx context.Context, c discovery.EtcdConfig, b *discovery.Board, m *tell.DiscoveryStore) (discovery.Store, error) {
+		Etcd: func(ctx context.Context, c discovery.EtcdConfig, b *discovery.Board, m *telemetry.DiscoveryStore) (discovery.Store, error) {
 			return store.Open(ctx, store.Config{Endpoints: c.Endpoints, Prefix: c.Prefix, Tell: m, Times: store.Times{Settle: c.Settle}}, b)
 		},
 	})

@@ -20,9 +20,9 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
+	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/discovery"
 	store "github.com/tombolo-io/tombolo/internal/discovery/etcd"
-	"github.com/tombolo-io/tombolo/internal/fault"
 )
 
 // authority is a CA in a folder.

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tombolo-io/tombolo/internal/base/runtest"
 	"github.com/tombolo-io/tombolo/internal/manifest"
-	"github.com/tombolo-io/tombolo/internal/runtest"
 )
 
 // manifests: kube-apiserver takes what `tombolo discovery manifest service|announce` prints without a field that

@@ -17,12 +17,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/kube"
-	"github.com/tombolo-io/tombolo/internal/kube/kubetest"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/kube"
+	"github.com/tombolo-io/tombolo/internal/base/kube/kubetest"
+	"github.com/tombolo-io/tombolo/internal/base/runtest"
+	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 	"github.com/tombolo-io/tombolo/internal/manifest"
-	"github.com/tombolo-io/tombolo/internal/roster"
-	"github.com/tombolo-io/tombolo/internal/runtest"
 	"github.com/tombolo-io/tombolo/test/kube/rig"
 )
 

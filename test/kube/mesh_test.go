@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tombolo-io/tombolo/internal/base/runtest"
 	"github.com/tombolo-io/tombolo/internal/manifest"
-	"github.com/tombolo-io/tombolo/internal/runtest"
 	"github.com/tombolo-io/tombolo/test/kube/rig"
 )
 

@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/runtest"
+	"github.com/tombolo-io/tombolo/internal/base/runtest"
 )
 
 // machine is namespaces of its own, with folders in which it may write what it wants.

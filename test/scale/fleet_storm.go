@@ -8,8 +8,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/limit"
-	"github.com/tombolo-io/tombolo/internal/run"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/run"
 )
 
 // mishap is something that goes wrong with a fleet.

@@ -18,7 +18,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/tombolo-io/tombolo/internal/hub"
+	"github.com/tombolo-io/tombolo/internal/stream/hub"
 	"github.com/tombolo-io/tombolo/test/roles"
 )
 

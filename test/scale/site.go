@@ -13,8 +13,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/hub/state"
-	"github.com/tombolo-io/tombolo/internal/id"
+	"github.com/tombolo-io/tombolo/internal/base/id"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/state"
 	"github.com/tombolo-io/tombolo/test/roles"
 )
 

@@ -12,12 +12,12 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/tombolo-io/tombolo/internal/admin"
-	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/hub"
-	"github.com/tombolo-io/tombolo/internal/runtest"
-	"github.com/tombolo-io/tombolo/internal/tell"
-	"github.com/tombolo-io/tombolo/internal/trust"
+	"github.com/tombolo-io/tombolo/internal/access/trust"
+	"github.com/tombolo-io/tombolo/internal/base/admin"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/runtest"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+	"github.com/tombolo-io/tombolo/internal/stream/hub"
 )
 
 func itoa(n int) string { return strconv.Itoa(n) }
@@ -139,7 +139,7 @@ func (d described) MustRegister(cs ...prometheus.Collector) {
 	}
 }
 
-// Every metric of internal/tell is in a scrape, with its help.
+// Every metric of internal/base/telemetry is in a scrape, with its help.
 func TestEveryMetricIsScraped(t *testing.T) {
 	h, a := pair(t, hubSpec{extra: "certificates: {agentLife: 2s}"}, agentSpec{})
 	to := runtest.Echo(t)
@@ -158,8 +158,8 @@ func TestEveryMetricIsScraped(t *testing.T) {
 	runtest.Eventually(t, "the agent has renewed", func() bool { return len(a.log.records("certificate renewed")) > 0 })
 	nothing := func() float64 { return 0 }
 	for url, names := range map[string]map[string]bool{
-		h.adminURL + "/metrics":           describe(func(r prometheus.Registerer) { tell.NewHub(r, tell.HubReadings{}) }),
-		"http://" + a.health + "/metrics": describe(func(r prometheus.Registerer) { tell.NewAgent(r, tell.AgentReadings{Sessions: nothing}) }),
+		h.adminURL + "/metrics":           describe(func(r prometheus.Registerer) { telemetry.NewHub(r, telemetry.HubReadings{}) }),
+		"http://" + a.health + "/metrics": describe(func(r prometheus.Registerer) { telemetry.NewAgent(r, telemetry.AgentReadings{Sessions: nothing}) }),
 	} {
 		if len(names) < 8 {
 			t.Fatalf("only %d names", len(names))

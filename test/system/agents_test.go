@@ -12,11 +12,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/carrier"
-	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/hub"
-	"github.com/tombolo-io/tombolo/internal/runtest"
-	"github.com/tombolo-io/tombolo/internal/wire"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/runtest"
+	"github.com/tombolo-io/tombolo/internal/stream/carrier"
+	"github.com/tombolo-io/tombolo/internal/stream/hub"
+	"github.com/tombolo-io/tombolo/internal/stream/wire"
 )
 
 func TestNewStreamsGoToTheLeastLoadedAgent(t *testing.T) {

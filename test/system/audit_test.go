@@ -11,8 +11,8 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/tombolo-io/tombolo/internal/audit"
-	"github.com/tombolo-io/tombolo/internal/runtest"
+	"github.com/tombolo-io/tombolo/internal/access/audit"
+	"github.com/tombolo-io/tombolo/internal/base/runtest"
 )
 
 // audited reads the records that a hub has written, whole lines alone.

@@ -12,13 +12,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/admin"
-	"github.com/tombolo-io/tombolo/internal/audit"
-	"github.com/tombolo-io/tombolo/internal/enrol"
-	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/hub"
-	"github.com/tombolo-io/tombolo/internal/runtest"
-	"github.com/tombolo-io/tombolo/internal/trust"
+	"github.com/tombolo-io/tombolo/internal/access/audit"
+	"github.com/tombolo-io/tombolo/internal/access/enrol"
+	"github.com/tombolo-io/tombolo/internal/access/trust"
+	"github.com/tombolo-io/tombolo/internal/base/admin"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/runtest"
+	"github.com/tombolo-io/tombolo/internal/stream/hub"
 )
 
 // TestARemovedCluster: all that it had ends and stays out, also when a cluster of the same

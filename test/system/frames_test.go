@@ -13,9 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/carrier"
-	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/runtest"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/runtest"
+	"github.com/tombolo-io/tombolo/internal/stream/carrier"
 )
 
 // Frames of docs/reference/mux.md, as a peer writes them that keeps no rule.

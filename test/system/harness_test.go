@@ -17,15 +17,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 
-	"github.com/tombolo-io/tombolo/internal/admin"
-	"github.com/tombolo-io/tombolo/internal/agent"
-	"github.com/tombolo-io/tombolo/internal/audit"
-	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/hub"
-	"github.com/tombolo-io/tombolo/internal/konnectivity"
-	"github.com/tombolo-io/tombolo/internal/otlp"
-	"github.com/tombolo-io/tombolo/internal/runtest"
-	"github.com/tombolo-io/tombolo/internal/tell"
+	"github.com/tombolo-io/tombolo/internal/access/audit"
+	"github.com/tombolo-io/tombolo/internal/base/admin"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/otlp"
+	"github.com/tombolo-io/tombolo/internal/base/runtest"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+	"github.com/tombolo-io/tombolo/internal/stream/agent"
+	"github.com/tombolo-io/tombolo/internal/stream/hub"
+	"github.com/tombolo-io/tombolo/internal/stream/konnectivity"
 )
 
 // TestMain gives a machine of one core a second thread: a session has no more
@@ -44,7 +44,7 @@ type journal struct {
 // logger is as the program has it, with its bounds.
 func (j *journal) logger() *slog.Logger {
 	if j.out == nil {
-		j.out, _ = tell.Logger(&j.Transcript, "json", "debug") // both of which there are
+		j.out, _ = telemetry.Logger(&j.Transcript, "json", "debug") // both of which there are
 	}
 	return j.out
 }

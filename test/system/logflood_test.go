@@ -11,13 +11,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/admin"
-	"github.com/tombolo-io/tombolo/internal/hub"
-	"github.com/tombolo-io/tombolo/internal/id"
-	"github.com/tombolo-io/tombolo/internal/limit"
-	"github.com/tombolo-io/tombolo/internal/runtest"
-	"github.com/tombolo-io/tombolo/internal/tell"
-	"github.com/tombolo-io/tombolo/internal/trust"
+	"github.com/tombolo-io/tombolo/internal/access/trust"
+	"github.com/tombolo-io/tombolo/internal/base/admin"
+	"github.com/tombolo-io/tombolo/internal/base/id"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/runtest"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+	"github.com/tombolo-io/tombolo/internal/stream/hub"
 )
 
 // TestNobodyFloodsTheLog has strangers, callers and nodes do, again and again, whatever
@@ -114,9 +114,9 @@ func TestNobodyFloodsTheLog(t *testing.T) {
 			}
 		}
 	}
-	tell.TurnLog(context.Background(), h.log.logger(), time.Now())
+	telemetry.TurnLog(context.Background(), h.log.logger(), time.Now())
 	left := map[string]float64{}
-	for _, s := range h.log.records(tell.LeftOut) {
+	for _, s := range h.log.records(telemetry.LeftOut) {
 		left[fmt.Sprint(s["line"], " ", s["code"])] += s["count"].(float64)
 	}
 	for _, want := range []string{"refused certificate_invalid", "join refused token_unknown"} {

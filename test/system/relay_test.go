@@ -11,15 +11,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/admin"
-	"github.com/tombolo-io/tombolo/internal/carrier"
-	"github.com/tombolo-io/tombolo/internal/enrol"
-	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/frame"
-	"github.com/tombolo-io/tombolo/internal/limit"
-	"github.com/tombolo-io/tombolo/internal/runtest"
-	"github.com/tombolo-io/tombolo/internal/trust"
-	"github.com/tombolo-io/tombolo/internal/wire"
+	"github.com/tombolo-io/tombolo/internal/access/enrol"
+	"github.com/tombolo-io/tombolo/internal/access/trust"
+	"github.com/tombolo-io/tombolo/internal/base/admin"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/runtest"
+	"github.com/tombolo-io/tombolo/internal/mesh/relayproto"
+	"github.com/tombolo-io/tombolo/internal/stream/carrier"
+	"github.com/tombolo-io/tombolo/internal/stream/wire"
 )
 
 // TestRelay: nodes of one cluster exchange datagrams, and reach no other cluster.
@@ -212,12 +212,12 @@ func TestANewerConnection(t *testing.T) {
 func TestTheRelayDrains(t *testing.T) {
 	h := startHub(t, hubSpec{})
 	conn := rawRelay(t, h, relayTLS(h.node("c1", "a")))
-	if kind, _, err := next(conn); kind != frame.Welcome || err != nil {
+	if kind, _, err := next(conn); kind != relayproto.Welcome || err != nil {
 		t.Fatal(kind, err)
 	}
 	h.soft()
 	kind, _, err := next(conn)
-	if kind != frame.Drain || err != nil {
+	if kind != relayproto.Drain || err != nil {
 		t.Fatal(kind, err)
 	}
 	if code := refusal(t, conn); code != fault.CodeDraining {
@@ -231,7 +231,7 @@ func TestASlowNode(t *testing.T) {
 	h := startHub(t, hubSpec{extra: "limits: {relay: {nodeBytesPerSecond: none, bytesPerSecond: none}}"})
 	a, b := relayed(t, h.node("c1", "a"), h.listen).up(t), relayed(t, h.node("c1", "b"), h.listen).up(t)
 	slow := rawRelay(t, h, relayTLS(h.node("c1", "slow")))
-	if kind, _, err := next(slow); kind != frame.Welcome || err != nil {
+	if kind, _, err := next(slow); kind != relayproto.Welcome || err != nil {
 		t.Fatal(kind, err)
 	}
 	n := uint64(0)
@@ -288,19 +288,19 @@ func TestManyNodes(t *testing.T) {
 		others = append(others, me)
 	}
 	last := rawRelay(t, h, relayTLS(first))
-	if kind, _, err := next(last); kind != frame.Welcome || err != nil {
+	if kind, _, err := next(last); kind != relayproto.Welcome || err != nil {
 		t.Fatal(kind, err)
 	}
 	before := runtime.NumGoroutine()
 	for i, me := range others {
 		conn := rawRelay(t, h, relayTLS(me))
-		if kind, _, err := next(conn); kind != frame.Welcome || err != nil {
+		if kind, _, err := next(conn); kind != relayproto.Welcome || err != nil {
 			t.Fatal(kind, err)
 		}
-		if _, err := conn.Write(frame.AppendPacket(nil, "n0", datagram(uint64(i), 0))); err != nil {
+		if _, err := conn.Write(relayproto.AppendPacket(nil, "n0", datagram(uint64(i), 0))); err != nil {
 			t.Fatal(err)
 		}
-		if kind, body, err := next(last); kind != frame.Packet || err != nil || body[0] == 0 {
+		if kind, body, err := next(last); kind != relayproto.Packet || err != nil || body[0] == 0 {
 			t.Fatal(kind, err)
 		}
 	}

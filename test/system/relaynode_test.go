@@ -14,14 +14,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/admin"
-	"github.com/tombolo-io/tombolo/internal/carrier"
-	"github.com/tombolo-io/tombolo/internal/enrol"
-	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/frame"
-	"github.com/tombolo-io/tombolo/internal/relay"
-	"github.com/tombolo-io/tombolo/internal/runtest"
-	"github.com/tombolo-io/tombolo/internal/trust"
+	"github.com/tombolo-io/tombolo/internal/access/enrol"
+	"github.com/tombolo-io/tombolo/internal/access/trust"
+	"github.com/tombolo-io/tombolo/internal/base/admin"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/runtest"
+	"github.com/tombolo-io/tombolo/internal/mesh/relay"
+	"github.com/tombolo-io/tombolo/internal/mesh/relayproto"
+	"github.com/tombolo-io/tombolo/internal/stream/carrier"
 )
 
 // nodeToken makes a join line for nodes; name is empty for any.
@@ -158,10 +158,10 @@ func rawRelay(t *testing.T, h *testHub, cfg *tls.Config) *tls.Conn {
 }
 
 // next reads one frame.
-func next(conn *tls.Conn) (kind frame.Type, body []byte, err error) {
+func next(conn *tls.Conn) (kind relayproto.Type, body []byte, err error) {
 	var b []byte
 	for {
-		kind, body, _, need, err := frame.Next(b)
+		kind, body, _, need, err := relayproto.Next(b)
 		if err != nil || need == 0 {
 			return kind, body, err
 		}
@@ -181,8 +181,8 @@ func refusal(t *testing.T, conn *tls.Conn) fault.Code {
 		if err != nil {
 			t.Fatalf("no reason: %v", err)
 		}
-		if kind == frame.End {
-			r, err := frame.ParseEnd(body)
+		if kind == relayproto.End {
+			r, err := relayproto.ParseEnd(body)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -12,10 +12,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/agent"
-	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/hub"
-	"github.com/tombolo-io/tombolo/internal/runtest"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/runtest"
+	"github.com/tombolo-io/tombolo/internal/stream/agent"
+	"github.com/tombolo-io/tombolo/internal/stream/hub"
 )
 
 // reload parses the hub's configuration with other clusters and hands it over.

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/runtest"
+	"github.com/tombolo-io/tombolo/internal/base/runtest"
 )
 
 // stuck waits until a writer has not got on for a moment, so that every window

@@ -18,8 +18,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/limit"
-	"github.com/tombolo-io/tombolo/internal/runtest"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/runtest"
 )
 
 const standstillChild = "TOMBOLO_STANDSTILL"

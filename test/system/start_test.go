@@ -16,11 +16,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/agent"
-	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/hub"
-	"github.com/tombolo-io/tombolo/internal/limit"
-	"github.com/tombolo-io/tombolo/internal/runtest"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/runtest"
+	"github.com/tombolo-io/tombolo/internal/stream/agent"
+	"github.com/tombolo-io/tombolo/internal/stream/hub"
 )
 
 // startFails makes and runs a hub that must not come up.

@@ -7,7 +7,7 @@ import (
 	"net"
 	"testing"
 
-	"github.com/tombolo-io/tombolo/internal/runtest"
+	"github.com/tombolo-io/tombolo/internal/base/runtest"
 )
 
 // named answers a byte of the caller with its name and the end.

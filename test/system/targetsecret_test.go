@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tombolo-io/tombolo/internal/runtest"
+	"github.com/tombolo-io/tombolo/internal/base/runtest"
 )
 
 // TestAPasswordInADestinationIsNotLogged: callers put whole URLs where host:port belongs.

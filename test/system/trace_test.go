@@ -15,13 +15,13 @@ import (
 
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 
-	"github.com/tombolo-io/tombolo/internal/admin"
-	"github.com/tombolo-io/tombolo/internal/audit"
-	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/hub"
-	"github.com/tombolo-io/tombolo/internal/otlp/otlptest"
-	"github.com/tombolo-io/tombolo/internal/remark"
-	"github.com/tombolo-io/tombolo/internal/runtest"
+	"github.com/tombolo-io/tombolo/internal/access/audit"
+	"github.com/tombolo-io/tombolo/internal/base/admin"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/otlp/otlptest"
+	"github.com/tombolo-io/tombolo/internal/base/reqmeta"
+	"github.com/tombolo-io/tombolo/internal/base/runtest"
+	"github.com/tombolo-io/tombolo/internal/stream/hub"
 )
 
 // secretOfTests is what a careless caller puts into its metadata.
@@ -54,7 +54,7 @@ func (h *testHub) remarking(cluster string) map[string]func(ctx context.Context,
 				name, value, _ := strings.Cut(l, ": ")
 				header[name] = append(header[name], value)
 			}
-			said, err := remark.Read(header)
+			said, err := reqmeta.Read(header)
 			if err != nil {
 				return nil, fault.New(fault.CodeRequest, "refused here").Because(err)
 			}
@@ -156,7 +156,7 @@ func TestADialIsTracedFromCallerToTarget(t *testing.T) {
 	spans, decides := map[string]*tracepb.Span{}, map[string]bool{}
 	runtest.Eventually(t, "the spans have arrived", func() bool {
 		for _, s := range collector.Spans() {
-			if hex.EncodeToString(s.TraceId) == remark.TraceID(parentOfTests) {
+			if hex.EncodeToString(s.TraceId) == reqmeta.TraceID(parentOfTests) {
 				spans[attribute(s, "tombolo.at")+s.Name] = s
 				if s.Name == "decide" {
 					decides[string(s.ParentSpanId)] = true
@@ -199,7 +199,7 @@ func TestADialIsTracedFromCallerToTarget(t *testing.T) {
 	wrote(t, "what a collector got", fmt.Sprint(collector.Spans(), collector.Resources(), collector.Logs()))
 	runtest.Eventually(t, "the record carries the trace", func() bool {
 		for _, r := range audited(t, hubFile, audit.Filter{Code: "ok"}) {
-			return remark.TraceID(r.Traceparent) == remark.TraceID(parentOfTests)
+			return reqmeta.TraceID(r.Traceparent) == reqmeta.TraceID(parentOfTests)
 		}
 		return false
 	})

@@ -16,7 +16,7 @@ import (
 
 	"google.golang.org/grpc"
 
-	"github.com/tombolo-io/tombolo/internal/run"
+	"github.com/tombolo-io/tombolo/internal/base/run"
 	sdr "github.com/tombolo-io/tombolo/proto/sidero"
 )
 

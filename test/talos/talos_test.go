@@ -16,9 +16,9 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/tombolo-io/tombolo/internal/base/run"
+	"github.com/tombolo-io/tombolo/internal/base/runtest"
 	"github.com/tombolo-io/tombolo/internal/discovery"
-	"github.com/tombolo-io/tombolo/internal/run"
-	"github.com/tombolo-io/tombolo/internal/runtest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

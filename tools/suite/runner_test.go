@@ -213,7 +213,7 @@ func TestCountsFindsEveryPackage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := (config{root: root}).lessWithRace(); err != nil || !slices.Contains(got, "./internal/carrier") {
+	if got, err := (config{root: root}).lessWithRace(); err != nil || !slices.Contains(got, "./internal/stream/carrier") {
 		t.Errorf("of this repository: %q, %v; want the carriers' contract", got, err)
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"strings"
 )
 
-// plantedFolder is what internal/runtest calls PlantedFolder.
+// plantedFolder is what internal/base/runtest calls PlantedFolder.
 const plantedFolder = "TOMBOLO_TEST_PLANTED"
 
 // leastSecret is the length of the shortest secret that is looked for, and how

@@ -18,10 +18,10 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/limit"
-	"github.com/tombolo-io/tombolo/internal/private"
-	"github.com/tombolo-io/tombolo/internal/tell"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/private"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 )
 
 // Config says where etcd is and who we are there.
@@ -34,12 +34,12 @@ type Config struct {
 	Username     string
 	PasswordFile string
 	Times        Times
-	Await        bool                 // wait for Times.Settle also where the prefix is empty
-	Log          *slog.Logger         // nil: none
-	Tell         *tell.DiscoveryStore // nil: none
+	Await        bool                      // wait for Times.Settle also where the prefix is empty
+	Log          *slog.Logger              // nil: none
+	Tell         *telemetry.DiscoveryStore // nil: none
 }
 
-// Times are the waits; the zero value of a field is that of internal/limit.
+// Times are the waits; the zero value of a field is that of internal/base/limit.
 type Times struct {
 	Wait    time.Duration // for one answer
 	Probe   time.Duration // between signs of life

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/run"
+	"github.com/tombolo-io/tombolo/internal/base/run"
 )
 
 // fake is an etcd in memory, whose time may be simulated. It is written from what

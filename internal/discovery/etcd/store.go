@@ -11,9 +11,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/discovery"
-	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/tell"
 )
 
 // Store is a discovery.Store whose truth is in etcd.
@@ -24,7 +24,7 @@ type Store struct {
 	remote remote
 	board  *discovery.Board
 	log    *slog.Logger
-	tell   *tell.DiscoveryStore
+	tell   *telemetry.DiscoveryStore
 	doubt  chan struct{} // somebody had no answer: look whether etcd is away
 	began  time.Time     // without all of the state; zero: with it
 
@@ -80,7 +80,7 @@ func open(ctx context.Context, c Config, board *discovery.Board, r remote) (*Sto
 		s.log = slog.New(slog.DiscardHandler)
 	}
 	if s.tell == nil {
-		s.tell = tell.NewDiscoveryStore(prometheus.NewRegistry(), nil)
+		s.tell = telemetry.NewDiscoveryStore(prometheus.NewRegistry(), nil)
 	}
 	if err := s.list(ctx, true); err != nil {
 		s.Close()

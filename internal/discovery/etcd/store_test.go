@@ -16,13 +16,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/run"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/discovery"
 	"github.com/tombolo-io/tombolo/internal/discovery/discoverytest"
-	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/limit"
-	"github.com/tombolo-io/tombolo/internal/roster"
-	"github.com/tombolo-io/tombolo/internal/run"
-	"github.com/tombolo-io/tombolo/internal/tell"
+	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -140,9 +140,9 @@ func TestEtcdIsAwayForTenMinutes(t *testing.T) {
 				reg := prometheus.NewRegistry()
 				b := discovery.NewBoard(discovery.Bounds{})
 				var s *Store
-				metrics := tell.NewDiscoveryStore(reg, func() tell.DiscoveryStoreState {
+				metrics := telemetry.NewDiscoveryStore(reg, func() telemetry.DiscoveryStoreState {
 					state := s.State()
-					return tell.DiscoveryStoreState{Settled: state.Settled, Degraded: state.Degraded != "", Since: float64(state.Since.Unix())}
+					return telemetry.DiscoveryStoreState{Settled: state.Settled, Degraded: state.Degraded != "", Since: float64(state.Since.Unix())}
 				})
 				s, stop := running(t, f, Config{Log: slog.New(slog.NewTextHandler(&log, nil)), Tell: metrics}, b)
 				defer stop()

@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/discovery"
-	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/roster"
+	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 )
 
 func TestKeysAndBack(t *testing.T) {

@@ -8,11 +8,11 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/discovery"
-	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/limit"
-	"github.com/tombolo-io/tombolo/internal/roster"
-	"github.com/tombolo-io/tombolo/internal/tell"
+	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 )
 
 // write is one change of one member on its way.
@@ -46,7 +46,7 @@ func (e errUnsure) Unwrap() error { return e.error }
 
 // write tries until a try is done, or nothing more can be done.
 func (s *Store) write(caller context.Context, p discovery.Place, try func(context.Context, *write) (bool, error)) (err error) {
-	defer func() { s.tell.Writes.WithLabelValues(tell.Outcome(outcome(err))).Inc() }()
+	defer func() { s.tell.Writes.WithLabelValues(telemetry.Outcome(outcome(err))).Inc() }()
 	if err := s.gate(caller); err != nil {
 		return err
 	}

@@ -10,10 +10,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/discovery"
-	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/roster"
-	"github.com/tombolo-io/tombolo/internal/tell"
+	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 )
 
 // TestAWriteWithoutAnAnswerIsSaidAgain: it was done, and the answer was lost.
@@ -54,7 +54,7 @@ func TestWritesThatMeet(t *testing.T) {
 		a, stopA := running(t, f, Config{}, discovery.NewBoard(discovery.Bounds{}))
 		defer stopA()
 		reg := prometheus.NewRegistry()
-		metrics := tell.NewDiscoveryStore(reg, nil)
+		metrics := telemetry.NewDiscoveryStore(reg, nil)
 		board := discovery.NewBoard(discovery.Bounds{})
 		b, err := open(t.Context(), Config{Prefix: prefix, Tell: metrics}, board, f) // it does not follow
 		if err != nil {

@@ -15,13 +15,13 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/tombolo-io/tombolo/internal/enrol"
-	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/id"
-	"github.com/tombolo-io/tombolo/internal/proxy"
-	"github.com/tombolo-io/tombolo/internal/relay"
-	"github.com/tombolo-io/tombolo/internal/tell"
-	"github.com/tombolo-io/tombolo/internal/trust"
+	"github.com/tombolo-io/tombolo/internal/access/enrol"
+	"github.com/tombolo-io/tombolo/internal/access/trust"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/id"
+	"github.com/tombolo-io/tombolo/internal/base/proxy"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+	"github.com/tombolo-io/tombolo/internal/mesh/relay"
 )
 
 // Config says which node this is and where its hubs are.
@@ -58,7 +58,7 @@ type Attach struct {
 	log      *slog.Logger
 	now      func() time.Time
 	client   *relay.Client
-	metrics  *tell.MeshRelay
+	metrics  *telemetry.MeshRelay
 	unmarked sync.Once
 
 	mu     sync.Mutex
@@ -94,7 +94,7 @@ func Open(cfg Config, o Options) (*Attach, error) {
 	a.client = relay.New(relay.Config{
 		Dial: a.dialRelay, TLS: a.tls, Log: o.Log, Receive: o.Receive, Absent: o.Absent, Changed: a.changed, Tried: a.tried, Ended: a.ended, Random: rand.Float64,
 	})
-	a.metrics = tell.NewMeshRelay(o.Reg, a.readings())
+	a.metrics = telemetry.NewMeshRelay(o.Reg, a.readings())
 	if me.Joined() {
 		a.client.Use(a.Addresses())
 		a.log.Info("using the stored identity", "identity", me.Who.URI(), "certificateEnd", me.Cert.NotAfter)
@@ -282,7 +282,7 @@ func (a *Attach) again() {
 
 func outcome(f *fault.Fault) string {
 	if f == nil {
-		return tell.Outcome("")
+		return telemetry.Outcome("")
 	}
-	return tell.Outcome(f.Code)
+	return telemetry.Outcome(f.Code)
 }

@@ -23,12 +23,12 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"go.uber.org/goleak"
 
-	"github.com/tombolo-io/tombolo/internal/enrol"
-	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/id"
-	"github.com/tombolo-io/tombolo/internal/limit"
-	"github.com/tombolo-io/tombolo/internal/runtest"
-	"github.com/tombolo-io/tombolo/internal/trust"
+	"github.com/tombolo-io/tombolo/internal/access/enrol"
+	"github.com/tombolo-io/tombolo/internal/access/trust"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/id"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/runtest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

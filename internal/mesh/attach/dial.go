@@ -11,11 +11,11 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/carrier"
-	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/proxy"
-	"github.com/tombolo-io/tombolo/internal/socket"
-	"github.com/tombolo-io/tombolo/internal/tell"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/proxy"
+	"github.com/tombolo-io/tombolo/internal/base/socket"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+	"github.com/tombolo-io/tombolo/internal/stream/carrier"
 )
 
 // dial makes a TCP connection to a hub, through a proxy if there is one for it, with
@@ -78,7 +78,7 @@ func (a *Attach) control(network, to string, c syscall.RawConn) {
 	}
 	f := fault.New(fault.CodeUnsupported, "connections to hubs bear no mark").Because(err).Hint("it takes CAP_NET_ADMIN")
 	a.unmarked.Do(func() {
-		a.log.Warn("connections to hubs bear no mark", tell.AttrCode, f.Code, tell.AttrReason, f.Explain())
+		a.log.Warn("connections to hubs bear no mark", telemetry.AttrCode, f.Code, telemetry.AttrReason, f.Explain())
 	})
 	a.mu.Lock()
 	defer a.mu.Unlock()

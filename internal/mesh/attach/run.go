@@ -7,12 +7,12 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/enrol"
-	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/limit"
-	"github.com/tombolo-io/tombolo/internal/run"
-	"github.com/tombolo-io/tombolo/internal/tell"
-	"github.com/tombolo-io/tombolo/internal/trust"
+	"github.com/tombolo-io/tombolo/internal/access/enrol"
+	"github.com/tombolo-io/tombolo/internal/access/trust"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/run"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 )
 
 // Join gets the certificate before the node changes anything, if it has none yet and may
@@ -101,12 +101,12 @@ func (a *Attach) join(ctx context.Context, line *trust.Join, anew bool, try int)
 		a.mu.Lock()
 		a.spent = line
 		a.mu.Unlock()
-		a.log.Error("the join line is refused for good; only another one is tried", tell.AttrCode, f.Code, tell.AttrReason, f.Explain())
+		a.log.Error("the join line is refused for good; only another one is tried", telemetry.AttrCode, f.Code, telemetry.AttrReason, f.Explain())
 		return 0
 	}
 	again = pause(f, try, rand.Float64())
 	if was := a.failed(f); was == nil || was.Code != f.Code {
-		a.log.Warn("cannot join", tell.AttrCode, f.Code, tell.AttrReason, f.Explain(), "retryIn", again.Round(time.Millisecond))
+		a.log.Warn("cannot join", telemetry.AttrCode, f.Code, telemetry.AttrReason, f.Explain(), "retryIn", again.Round(time.Millisecond))
 	}
 	return again
 }

@@ -6,9 +6,9 @@ import (
 	"cmp"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/relay"
-	"github.com/tombolo-io/tombolo/internal/tell"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+	"github.com/tombolo-io/tombolo/internal/mesh/relay"
 )
 
 // Status tells of the certificate and of the hubs.
@@ -35,11 +35,11 @@ func (a *Attach) Status() Status {
 	return s
 }
 
-func (a *Attach) readings() tell.MeshRelayReadings {
+func (a *Attach) readings() telemetry.MeshRelayReadings {
 	count := func(of func(relay.Totals) int64) func() float64 {
 		return func() float64 { return float64(of(a.client.Totals())) }
 	}
-	return tell.MeshRelayReadings{
+	return telemetry.MeshRelayReadings{
 		Hubs:          func() float64 { return float64(a.client.Totals().Connected) },
 		Sent:          count(func(t relay.Totals) int64 { return t.Sent }),
 		Received:      count(func(t relay.Totals) int64 { return t.Received }),

@@ -8,10 +8,10 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/tombolo-io/tombolo/internal/gateway"
-	"github.com/tombolo-io/tombolo/internal/limit"
-	"github.com/tombolo-io/tombolo/internal/nat"
-	"github.com/tombolo-io/tombolo/internal/netcheck"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/mesh/nat"
+	"github.com/tombolo-io/tombolo/internal/mesh/netcheck"
+	"github.com/tombolo-io/tombolo/internal/mesh/portmap"
 )
 
 // Netcheck checks the network over the mesh's own socket, while Run runs; one check after
@@ -80,7 +80,7 @@ type Standalone struct {
 
 	Resolver Resolver         // nil: the system's
 	Machine  Machine          // nil: the kernel
-	Ways     []gateway.Mapper // nil: gateway.Mappers
+	Ways     []portmap.Mapper // nil: gateway.Mappers
 }
 
 // Check checks the network over a socket of its own.
@@ -116,7 +116,7 @@ func Check(ctx context.Context, s Standalone) (nat.Report, error) {
 	if s.PortMapping {
 		gw, own, _ := p.Machine.Gateway() // without one, the check says so
 		o.Router = func(ctx context.Context) nat.PortMapping {
-			return gateway.Check(ctx, p.Ways, gateway.Router{Gateway: gw, Own: own}, port)
+			return portmap.Check(ctx, p.Ways, portmap.Router{Gateway: gw, Own: own}, port)
 		}
 	}
 	c = netcheck.New(o)

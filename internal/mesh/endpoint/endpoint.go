@@ -11,14 +11,14 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/gateway"
-	"github.com/tombolo-io/tombolo/internal/kernel/machine"
-	"github.com/tombolo-io/tombolo/internal/limit"
-	"github.com/tombolo-io/tombolo/internal/nat"
-	"github.com/tombolo-io/tombolo/internal/netcheck"
-	"github.com/tombolo-io/tombolo/internal/run"
-	"github.com/tombolo-io/tombolo/internal/seal"
-	"github.com/tombolo-io/tombolo/internal/tell"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/run"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+	"github.com/tombolo-io/tombolo/internal/discovery/seal"
+	"github.com/tombolo-io/tombolo/internal/mesh/kernel/machine"
+	"github.com/tombolo-io/tombolo/internal/mesh/nat"
+	"github.com/tombolo-io/tombolo/internal/mesh/netcheck"
+	"github.com/tombolo-io/tombolo/internal/mesh/portmap"
 )
 
 // Socket is the socket of the mesh: *tunnel.Socket.
@@ -59,11 +59,11 @@ type Parts struct {
 	Moved       func() // addresses or default routes changed, or the machine slept
 	Changed     func() // List is another one
 	Log         *slog.Logger
-	Metrics     *tell.Endpoint
+	Metrics     *telemetry.Endpoint
 
 	Resolver Resolver         // nil: the system's
 	Machine  Machine          // nil: the kernel
-	Ways     []gateway.Mapper // nil: gateway.Mappers
+	Ways     []portmap.Mapper // nil: gateway.Mappers
 	// Beside opens a socket beside the mesh's for checks; nil: netcheck.OpenBeside.
 	Beside func(ctx context.Context, handle func(netip.AddrPort, []byte)) (netcheck.Beside, error)
 }
@@ -291,7 +291,7 @@ func (e *Endpoints) step(ev nat.Event, now time.Time) time.Time {
 		e.p.Metrics.Requests.Inc()
 		if err := e.p.Socket.Send(p.To, netip.Addr{}, p.Data); err != nil {
 			e.p.Metrics.Failures.WithLabelValues("unsent").Inc()
-			e.p.Log.Debug("a STUN request cannot be sent", "server", p.To, tell.AttrReason, err)
+			e.p.Log.Debug("a STUN request cannot be sent", "server", p.To, telemetry.AttrReason, err)
 		}
 	}
 	if moved {
@@ -366,7 +366,7 @@ func (e *Endpoints) count(ev nat.Event, d nat.Decision) {
 		m.Answers.Inc()
 	case e.checking == nil: // else it may be the answer to the check
 		m.Failures.WithLabelValues("refused").Inc()
-		e.p.Log.Debug("a STUN packet does not count", "from", ev.From, tell.AttrReason, d.Err)
+		e.p.Log.Debug("a STUN packet does not count", "from", ev.From, telemetry.AttrReason, d.Err)
 	}
 	for _, r := range d.Rebound {
 		m.Rebindings.Inc()

@@ -10,10 +10,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/gateway"
-	"github.com/tombolo-io/tombolo/internal/limit"
-	"github.com/tombolo-io/tombolo/internal/nat"
-	"github.com/tombolo-io/tombolo/internal/seal"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/discovery/seal"
+	"github.com/tombolo-io/tombolo/internal/mesh/nat"
+	"github.com/tombolo-io/tombolo/internal/mesh/portmap"
 )
 
 const (
@@ -39,7 +39,7 @@ func bubble(t *testing.T, play func(w *world)) {
 func TestAllKinds(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.p.Servers, w.p.Static, w.p.PortMapping = servers, []netip.AddrPort{at("203.0.113.9:443")}, true
-		w.sees, w.lease = always("203.0.113.5:1024"), gateway.Lease{External: at("203.0.113.5:51820"), Lifetime: 2 * time.Hour}
+		w.sees, w.lease = always("203.0.113.5:1024"), portmap.Lease{External: at("203.0.113.5:51820"), Lifetime: 2 * time.Hour}
 		w.run(func() {
 			if got := w.e.List(); !slices.Equal(got, []seal.Endpoint{{At: at("203.0.113.9:443"), Kind: seal.KindStatic}, {At: at(own + ":51820"), Kind: seal.KindOwn}}) {
 				t.Errorf("before Run: %v", got)
@@ -139,7 +139,7 @@ func TestAServerThatDiesIsReplaced(t *testing.T) {
 func TestARebindingIsTold(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.p.Servers, w.p.PortMapping = servers, true
-		w.sees, w.lease = always("203.0.113.5:1024"), gateway.Lease{External: at("203.0.113.5:51820"), Lifetime: 2 * time.Hour}
+		w.sees, w.lease = always("203.0.113.5:1024"), portmap.Lease{External: at("203.0.113.5:51820"), Lifetime: 2 * time.Hour}
 		w.run(func() {
 			after(time.Minute)
 			w.set(func() { w.sees, w.lease.External = always("203.0.113.77:1024"), at("203.0.113.77:51820") })
@@ -187,7 +187,7 @@ func TestALostWayAsksAtOnce(t *testing.T) {
 func TestFlappingIsBounded(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.p.Servers, w.p.PortMapping = servers, true
-		w.lease = gateway.Lease{External: at("203.0.113.5:51820"), Lifetime: 2 * time.Hour}
+		w.lease = portmap.Lease{External: at("203.0.113.5:51820"), Lifetime: 2 * time.Hour}
 		n := uint16(1000)
 		w.sees = func(netip.AddrPort) netip.AddrPort { n++; return netip.AddrPortFrom(ip("203.0.113.5"), n) }
 		w.run(func() {

@@ -6,8 +6,8 @@ import (
 	"net"
 	"net/netip"
 
-	"github.com/tombolo-io/tombolo/internal/gateway"
-	"github.com/tombolo-io/tombolo/internal/netcheck"
+	"github.com/tombolo-io/tombolo/internal/mesh/netcheck"
+	"github.com/tombolo-io/tombolo/internal/mesh/portmap"
 )
 
 // fill puts in what is usual where nothing is given.
@@ -44,6 +44,6 @@ func (p *Parts) fill() {
 		p.Machine = kernel{}
 	}
 	if p.Ways == nil {
-		p.Ways = gateway.Mappers()
+		p.Ways = portmap.Mappers()
 	}
 }

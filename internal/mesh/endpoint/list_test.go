@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/limit"
-	"github.com/tombolo-io/tombolo/internal/nat"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/mesh/nat"
 )
 
 func at(s string) netip.AddrPort { return netip.MustParseAddrPort(s) }

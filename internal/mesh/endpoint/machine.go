@@ -10,12 +10,12 @@ import (
 	"slices"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/gateway"
-	"github.com/tombolo-io/tombolo/internal/kernel/machine"
-	"github.com/tombolo-io/tombolo/internal/limit"
-	"github.com/tombolo-io/tombolo/internal/nat"
-	"github.com/tombolo-io/tombolo/internal/run"
-	"github.com/tombolo-io/tombolo/internal/tell"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/run"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+	"github.com/tombolo-io/tombolo/internal/mesh/kernel/machine"
+	"github.com/tombolo-io/tombolo/internal/mesh/nat"
+	"github.com/tombolo-io/tombolo/internal/mesh/portmap"
 )
 
 // kernel is the machine that this runs on.
@@ -41,7 +41,7 @@ type Problem struct {
 }
 
 func (e *Endpoints) problem(what string, err error, since time.Time) {
-	e.p.Log.Warn("this is tried again", "what", what, tell.AttrReason, err)
+	e.p.Log.Warn("this is tried again", "what", what, telemetry.AttrReason, err)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.problems[what] = Problem{what, err.Error(), since}
@@ -150,7 +150,7 @@ func shifted(before, after []nat.Address, c nat.Choice) bool {
 // keep holds a port of the router.
 func (e *Endpoints) keep(ctx context.Context) error {
 	defer e.asked(nat.PortMapping{}) // it is taken away by then
-	return gateway.Keeper{
+	return portmap.Keeper{
 		Ways: e.p.Ways, Port: e.p.Socket.Port(), Router: e.gateway, Asked: e.asked,
 		Tell: func(m nat.PortMapping) {
 			e.p.Log.Info("the router was asked for a port", "by", m.Method, "external", m.External, "tried", m.Tried)
@@ -158,9 +158,9 @@ func (e *Endpoints) keep(ctx context.Context) error {
 	}.Run(ctx, e.router)
 }
 
-func (e *Endpoints) gateway() (gateway.Router, error) {
+func (e *Endpoints) gateway() (portmap.Router, error) {
 	gw, own, err := e.p.Machine.Gateway()
-	return gateway.Router{Gateway: gw, Own: own}, err
+	return portmap.Router{Gateway: gw, Own: own}, err
 }
 
 // asked takes what the router said.

@@ -10,8 +10,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/limit"
-	"github.com/tombolo-io/tombolo/internal/run"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/run"
 )
 
 // hosts lists the names of servers, each once; addresses are none.

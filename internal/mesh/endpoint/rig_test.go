@@ -19,10 +19,10 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"go.uber.org/goleak"
 
-	"github.com/tombolo-io/tombolo/internal/gateway"
-	"github.com/tombolo-io/tombolo/internal/kernel/machine"
-	"github.com/tombolo-io/tombolo/internal/nat"
-	"github.com/tombolo-io/tombolo/internal/tell"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+	"github.com/tombolo-io/tombolo/internal/mesh/kernel/machine"
+	"github.com/tombolo-io/tombolo/internal/mesh/nat"
+	"github.com/tombolo-io/tombolo/internal/mesh/portmap"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -46,7 +46,7 @@ type world struct {
 	unsent   bool
 	names    map[string][]netip.Addr
 	lookups  map[string]int
-	lease    gateway.Lease // zero: the router refuses
+	lease    portmap.Lease // zero: the router refuses
 	n        tally
 }
 
@@ -66,8 +66,8 @@ func newWorld(t *testing.T) *world {
 		names: map[string][]netip.Addr{}, lookups: map[string]int{}, sees: func(netip.AddrPort) netip.AddrPort { return netip.AddrPort{} },
 	}
 	w.p = Parts{
-		Socket: w, Resolver: w, Machine: w, Ways: []gateway.Mapper{w}, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
-		Metrics: tell.NewEndpoint(prometheus.NewRegistry()),
+		Socket: w, Resolver: w, Machine: w, Ways: []portmap.Mapper{w}, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Metrics: telemetry.NewEndpoint(prometheus.NewRegistry()),
 		Moved:   func() { w.e.List(); w.count(&w.n.moved) }, Changed: func() { w.e.List(); w.e.Status(); w.count(&w.n.changed) },
 	}
 	return w
@@ -232,17 +232,17 @@ func (w *world) Sleeps(ctx context.Context, tell func(time.Duration)) error {
 
 func (w *world) Method() string { return "nat-pmp" }
 
-func (w *world) Map(context.Context, gateway.Router, uint16) (gateway.Lease, error) {
+func (w *world) Map(context.Context, portmap.Router, uint16) (portmap.Lease, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.n.maps++
 	if !w.lease.External.IsValid() {
-		return gateway.Lease{}, errors.New("the router refuses")
+		return portmap.Lease{}, errors.New("the router refuses")
 	}
 	return w.lease, nil
 }
 
-func (w *world) Unmap(_ context.Context, r gateway.Router, port uint16) error {
+func (w *world) Unmap(_ context.Context, r portmap.Router, port uint16) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.n.unmaps++

@@ -13,10 +13,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/gateway"
-	"github.com/tombolo-io/tombolo/internal/limit"
-	"github.com/tombolo-io/tombolo/internal/nat"
-	"github.com/tombolo-io/tombolo/internal/netcheck"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/mesh/nat"
+	"github.com/tombolo-io/tombolo/internal/mesh/netcheck"
+	"github.com/tombolo-io/tombolo/internal/mesh/portmap"
 )
 
 // TestNames: of both families, again every few minutes, kept while the resolver is away,
@@ -196,10 +196,10 @@ func TestARouterThatRefuses(t *testing.T) {
 			if p := w.e.Status().PortMapping; !p.Wanted || p.Method != "" || len(p.Tried) != 1 || p.Tried[0].Why != "the router refuses" || p.Asked.IsZero() || !p.Until.IsZero() {
 				t.Errorf("%+v", p)
 			}
-			w.set(func() { w.lease = gateway.Lease{External: at("203.0.113.5:51820"), Lifetime: 2 * time.Hour} })
+			w.set(func() { w.lease = portmap.Lease{External: at("203.0.113.5:51820"), Lifetime: 2 * time.Hour} })
 			after(limit.GatewayAgain)
 			w.want(ownAt, "portmap 203.0.113.5:51820")
-			w.set(func() { w.lease = gateway.Lease{} })
+			w.set(func() { w.lease = portmap.Lease{} })
 			after(limit.GatewayLook + time.Second)
 			w.want(ownAt)
 		})
@@ -241,7 +241,7 @@ func TestNetcheck(t *testing.T) {
 				r.Relays[0].Latency != 7*time.Millisecond || r.PortMapping == nil || r.PortMapping.Method != "" || w.tally().maps != maps+1 {
 				t.Errorf("%s", r.Text())
 			}
-			w.set(func() { w.lease = gateway.Lease{External: at("203.0.113.5:51820"), Lifetime: 2 * time.Hour} })
+			w.set(func() { w.lease = portmap.Lease{External: at("203.0.113.5:51820"), Lifetime: 2 * time.Hour} })
 			if r = check(); r.PortMapping.Method != "nat-pmp" || w.tally().maps != maps+2 {
 				t.Errorf("%s", r.Text())
 			}
@@ -272,9 +272,9 @@ func TestNetcheck(t *testing.T) {
 // is taken away.
 func TestCheckAlone(t *testing.T) {
 	w := newWorld(t)
-	w.lease = gateway.Lease{External: at("203.0.113.5:51820"), Lifetime: 2 * time.Hour}
+	w.lease = portmap.Lease{External: at("203.0.113.5:51820"), Lifetime: 2 * time.Hour}
 	ways := &anyPort{world: w}
-	r, err := Check(t.Context(), Standalone{Machine: w, Ways: []gateway.Mapper{ways}, Resolver: w, PortMapping: true, Servers: []Server{{"x", "nowhere.example:1"}, {"y", "junk"}}})
+	r, err := Check(t.Context(), Standalone{Machine: w, Ways: []portmap.Mapper{ways}, Resolver: w, PortMapping: true, Servers: []Server{{"x", "nowhere.example:1"}, {"y", "junk"}}})
 	if err != nil || r.UDP != nat.Unknown || r.PortMapping == nil || r.PortMapping.Method != "nat-pmp" || r.IPv4.Address != nat.Yes || ways.mapped == 0 || ways.mapped != ways.gone {
 		t.Errorf("%v, %+v: %s", err, ways, r.Text())
 	}
@@ -290,12 +290,12 @@ type anyPort struct {
 	mapped, gone uint16
 }
 
-func (a *anyPort) Map(ctx context.Context, r gateway.Router, port uint16) (gateway.Lease, error) {
+func (a *anyPort) Map(ctx context.Context, r portmap.Router, port uint16) (portmap.Lease, error) {
 	a.mapped = port
 	return a.world.Map(ctx, r, port)
 }
 
-func (a *anyPort) Unmap(_ context.Context, _ gateway.Router, port uint16) error {
+func (a *anyPort) Unmap(_ context.Context, _ portmap.Router, port uint16) error {
 	a.gone = port
 	return nil
 }

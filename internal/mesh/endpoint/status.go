@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/nat"
+	"github.com/tombolo-io/tombolo/internal/mesh/nat"
 )
 
 // Status is what is known, for people and programs.

@@ -11,15 +11,15 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
-	"github.com/tombolo-io/tombolo/internal/conf"
-	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/limit"
-	"github.com/tombolo-io/tombolo/internal/nat"
-	"github.com/tombolo-io/tombolo/internal/policy"
-	"github.com/tombolo-io/tombolo/internal/proxy"
-	"github.com/tombolo-io/tombolo/internal/topology"
-	"github.com/tombolo-io/tombolo/internal/trust"
-	"github.com/tombolo-io/tombolo/internal/tunnel"
+	"github.com/tombolo-io/tombolo/internal/access/policy"
+	"github.com/tombolo-io/tombolo/internal/access/trust"
+	"github.com/tombolo-io/tombolo/internal/base/conf"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/proxy"
+	"github.com/tombolo-io/tombolo/internal/mesh/nat"
+	"github.com/tombolo-io/tombolo/internal/mesh/topology"
+	"github.com/tombolo-io/tombolo/internal/mesh/tunnel"
 )
 
 // DefaultPort is WireGuard's, as everybody has it.

@@ -14,12 +14,12 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
-	"github.com/tombolo-io/tombolo/internal/conf"
-	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/base/conf"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/mesh/meshconf"
-	"github.com/tombolo-io/tombolo/internal/topology"
-	"github.com/tombolo-io/tombolo/internal/tunnel"
+	"github.com/tombolo-io/tombolo/internal/mesh/topology"
+	"github.com/tombolo-io/tombolo/internal/mesh/tunnel"
 )
 
 const join = "tombolo://abcdefgh.abcdefghijklmnopqrstuvwxyz234567@hub.example.com:8443/c1/GNPVHdfYLmQCPKX4_LFdYO1Di25X8UB5NoTg7INOVp8"

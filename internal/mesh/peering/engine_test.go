@@ -15,12 +15,12 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/tombolo-io/tombolo/internal/base/runtest"
+	"github.com/tombolo-io/tombolo/internal/discovery/seal"
+	"github.com/tombolo-io/tombolo/internal/mesh/path"
 	"github.com/tombolo-io/tombolo/internal/mesh/peering"
-	"github.com/tombolo-io/tombolo/internal/path"
-	"github.com/tombolo-io/tombolo/internal/runtest"
-	"github.com/tombolo-io/tombolo/internal/seal"
-	"github.com/tombolo-io/tombolo/internal/tunnel"
-	"github.com/tombolo-io/tombolo/internal/tunnel/tunneltest"
+	"github.com/tombolo-io/tombolo/internal/mesh/tunnel"
+	"github.com/tombolo-io/tombolo/internal/mesh/tunnel/tunneltest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

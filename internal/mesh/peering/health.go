@@ -6,7 +6,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/path"
+	"github.com/tombolo-io/tombolo/internal/mesh/path"
 )
 
 // Health is what routing looks at of a peer.

@@ -11,8 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tombolo-io/tombolo/internal/mesh/path"
 	"github.com/tombolo-io/tombolo/internal/mesh/peering"
-	"github.com/tombolo-io/tombolo/internal/path"
 )
 
 // TestHealths: they say what reports say, of peers that are up, down and refused.

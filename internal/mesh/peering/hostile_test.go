@@ -15,25 +15,25 @@ import (
 
 	"golang.org/x/crypto/chacha20poly1305"
 
-	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/mesh/disco"
+	"github.com/tombolo-io/tombolo/internal/mesh/path"
 	"github.com/tombolo-io/tombolo/internal/mesh/peering"
-	"github.com/tombolo-io/tombolo/internal/path"
-	"github.com/tombolo-io/tombolo/internal/probe"
-	"github.com/tombolo-io/tombolo/internal/tunnel"
+	"github.com/tombolo-io/tombolo/internal/mesh/tunnel"
 )
 
 // pairOf seals as one node does for another.
-func pairOf(t *testing.T, private *ecdh.PrivateKey, to tunnel.Key, secretOf byte) *probe.Pair {
+func pairOf(t *testing.T, private *ecdh.PrivateKey, to tunnel.Key, secretOf byte) *disco.Pair {
 	t.Helper()
-	p, err := probe.NewPair(private, to, secret(secretOf).PSK.Bytes())
+	p, err := disco.NewPair(private, to, secret(secretOf).PSK.Bytes())
 	if err != nil {
 		t.Fatal(err)
 	}
 	return p
 }
 
-func sealed(t *testing.T, p *probe.Pair, m probe.Message) []byte {
+func sealed(t *testing.T, p *disco.Pair, m disco.Message) []byte {
 	t.Helper()
 	b, err := p.Seal(nil, rand.Reader, m, 0)
 	if err != nil {
@@ -42,7 +42,7 @@ func sealed(t *testing.T, p *probe.Pair, m probe.Message) []byte {
 	return b
 }
 
-func ping(n uint64) probe.Message { return probe.Message{Ping: &probe.Ping{ID: n}} }
+func ping(n uint64) disco.Message { return disco.Message{Ping: &disco.Ping{ID: n}} }
 
 // settled makes two nodes with a direct path between them, and no traffic.
 func settled(t *testing.T) (w *world, a, b *node) {
@@ -69,7 +69,7 @@ func TestJunk(t *testing.T) {
 		forged := append([]byte(nil), good...)
 		forged[len(forged)-1] ^= 1
 		other := sealed(t, pairOf(t, b.private, a.key, 9), ping(1)) // of a secret that they do not share
-		unknown := sealed(t, pairOf(t, b.private, a.key, 1), probe.Message{Pong: &probe.Pong{ID: 77}})
+		unknown := sealed(t, pairOf(t, b.private, a.key, 1), disco.Message{Pong: &disco.Pong{ID: 77}})
 		from := netip.MustParseAddrPort("203.0.113.66:1000")
 		was := w.count()
 		for _, c := range []struct {
@@ -194,7 +194,7 @@ func TestCalls(t *testing.T) {
 		}
 		was := w.count()
 		for range 200 {
-			a.p.Probe(b.addr, a.addr.Addr(), sealed(t, pair, probe.Message{Call: &probe.Call{Endpoints: victims}}))
+			a.p.Probe(b.addr, a.addr.Addr(), sealed(t, pair, disco.Message{Call: &disco.Call{Endpoints: victims}}))
 			time.Sleep(10 * time.Millisecond)
 		}
 		if n := w.count() - was; n > 60 {
@@ -211,7 +211,7 @@ func TestCalls(t *testing.T) {
 		// None is displaced by another one: what is not there was not taken.
 		time.Sleep(2 * time.Second)
 		other := netip.MustParseAddrPort("203.0.113.99:1000")
-		a.p.Probe(b.addr, a.addr.Addr(), sealed(t, pair, probe.Message{Call: &probe.Call{Endpoints: append(victims[:3:3], other)}}))
+		a.p.Probe(b.addr, a.addr.Addr(), sealed(t, pair, disco.Message{Call: &disco.Call{Endpoints: append(victims[:3:3], other)}}))
 		found := false
 		for _, c := range a.report(b).Candidates {
 			found = found || c.Way.Addr == other

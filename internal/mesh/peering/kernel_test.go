@@ -10,11 +10,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/kernel/wireguard"
-	"github.com/tombolo-io/tombolo/internal/kernel/wireguard/wireguardtest"
+	"github.com/tombolo-io/tombolo/internal/mesh/kernel/wireguard"
+	"github.com/tombolo-io/tombolo/internal/mesh/kernel/wireguard/wireguardtest"
+	"github.com/tombolo-io/tombolo/internal/mesh/path"
 	"github.com/tombolo-io/tombolo/internal/mesh/peering"
-	"github.com/tombolo-io/tombolo/internal/path"
-	"github.com/tombolo-io/tombolo/internal/tunnel"
+	"github.com/tombolo-io/tombolo/internal/mesh/tunnel"
 )
 
 // inKernel gives a node the kernel's WireGuard, in memory.

@@ -9,9 +9,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/path"
-	"github.com/tombolo-io/tombolo/internal/tunnel"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/mesh/path"
+	"github.com/tombolo-io/tombolo/internal/mesh/tunnel"
 )
 
 // stream sends packets both ways until it is stopped, and gives those that were lost.

@@ -7,16 +7,16 @@ import (
 	"crypto/rand"
 	"testing"
 
-	"github.com/tombolo-io/tombolo/internal/probe"
+	"github.com/tombolo-io/tombolo/internal/mesh/disco"
 )
 
-func newTestPair(t *testing.T, n byte) *probe.Pair {
+func newTestPair(t *testing.T, n byte) *disco.Pair {
 	t.Helper()
 	k, err := ecdh.X25519().GenerateKey(rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := probe.NewPair(k, [32]byte(k.PublicKey().Bytes()), [32]byte{n})
+	p, err := disco.NewPair(k, [32]byte(k.PublicKey().Bytes()), [32]byte{n})
 	if err != nil {
 		t.Fatal(err)
 	}

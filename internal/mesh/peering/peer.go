@@ -9,13 +9,13 @@ import (
 	"slices"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/limit"
-	"github.com/tombolo-io/tombolo/internal/path"
-	"github.com/tombolo-io/tombolo/internal/probe"
-	"github.com/tombolo-io/tombolo/internal/psk"
-	"github.com/tombolo-io/tombolo/internal/seal"
-	"github.com/tombolo-io/tombolo/internal/tunnel"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/discovery/seal"
+	"github.com/tombolo-io/tombolo/internal/mesh/disco"
+	"github.com/tombolo-io/tombolo/internal/mesh/path"
+	"github.com/tombolo-io/tombolo/internal/mesh/psk"
+	"github.com/tombolo-io/tombolo/internal/mesh/tunnel"
 )
 
 // Secret is one that this node and a peer are both members under.
@@ -80,7 +80,7 @@ type link struct {
 	key     tunnel.Key
 	patient bool
 	secrets []Secret
-	pairs   []*probe.Pair // of the secrets
+	pairs   []*disco.Pair // of the secrets
 	*session
 }
 
@@ -141,7 +141,7 @@ func newLink(x *peer, f Peer, o *own, k tunnel.Key, was *link) (*link, error) {
 		pair := was.pair(s)
 		if pair == nil {
 			var err error
-			if pair, err = probe.NewPair(o.private, k, s.PSK.Bytes()); err != nil {
+			if pair, err = disco.NewPair(o.private, k, s.PSK.Bytes()); err != nil {
 				return nil, fault.Newf(fault.CodeEntryInvalid, "peer %s", f.Name).Because(err).
 					Hint("make that node a new key: 'tombolo mesh keys rotate'")
 			}
@@ -152,7 +152,7 @@ func newLink(x *peer, f Peer, o *own, k tunnel.Key, was *link) (*link, error) {
 }
 
 // pair finds that of a secret.
-func (l *link) pair(s Secret) *probe.Pair {
+func (l *link) pair(s Secret) *disco.Pair {
 	if l == nil {
 		return nil
 	}
@@ -201,7 +201,7 @@ func (x *peer) link(o *own, k tunnel.Key) *link {
 
 // speak gives the keys for what is sent to a peer: those by which it was heard last, else
 // our oldest and its newest.
-func (x *peer) speak() *probe.Pair {
+func (x *peer) speak() *disco.Pair {
 	for _, l := range x.links {
 		if l.own.key != x.voice.own || l.key != x.voice.key {
 			continue

@@ -15,11 +15,11 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/path"
-	"github.com/tombolo-io/tombolo/internal/run"
-	"github.com/tombolo-io/tombolo/internal/tell"
-	"github.com/tombolo-io/tombolo/internal/tunnel"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/run"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+	"github.com/tombolo-io/tombolo/internal/mesh/path"
+	"github.com/tombolo-io/tombolo/internal/mesh/tunnel"
 )
 
 // Socket sends probes: a *tunnel.Socket.
@@ -78,7 +78,7 @@ type Parts struct {
 type Peering struct {
 	parts  Parts
 	log    *slog.Logger
-	m      *tell.Peering
+	m      *telemetry.Peering
 	alarm  *run.Alarm
 	news   *run.Alarm
 	seen   atomic.Pointer[view]
@@ -139,7 +139,7 @@ func New(parts Parts) (*Peering, error) {
 	}
 	p.seen.Store(&view{})
 	p.alarm, p.news = run.NewAlarm(p.tick), run.NewAlarm(p.tellNews)
-	p.m = tell.NewPeering(parts.Metrics, p.readings())
+	p.m = telemetry.NewPeering(parts.Metrics, p.readings())
 	return p, nil
 }
 

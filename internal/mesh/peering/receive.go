@@ -8,9 +8,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/limit"
-	"github.com/tombolo-io/tombolo/internal/path"
-	"github.com/tombolo-io/tombolo/internal/probe"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/mesh/disco"
+	"github.com/tombolo-io/tombolo/internal/mesh/path"
 )
 
 // arrival is by which way a packet came.
@@ -37,13 +37,13 @@ func (p *Peering) Relayed(hub, name string, b []byte) {
 		p.drop("stranger")
 		return
 	}
-	switch probe.KindOf(b) {
-	case probe.WireGuard:
+	switch disco.KindOf(b) {
+	case disco.WireGuard:
 		// Which of a peer's keys does not matter: the packet itself says for which session it is.
 		if p.parts.Engine.Receive(x.key, b) {
 			p.bytes.relayedReceived.Add(uint64(len(b)))
 		}
-	case probe.Probe:
+	case disco.Probe:
 		p.open(arrival{way: path.Way{Relay: hub}, peer: name}, b)
 	default:
 		p.drop("malformed")
@@ -54,7 +54,7 @@ func (p *Peering) drop(reason string) { p.m.Dropped.WithLabelValues(reason).Inc(
 
 // open finds out of whom a probe is. What bears the hint of no peer costs a look into a map.
 func (p *Peering) open(a arrival, b []byte) {
-	h, ok := probe.HintOf(b)
+	h, ok := disco.HintOf(b)
 	if !ok {
 		p.drop("malformed")
 		return
@@ -81,7 +81,7 @@ func (p *Peering) open(a arrival, b []byte) {
 }
 
 // take heeds a valid probe, and answers a ping: at once, by the way that it came.
-func (p *Peering) take(a arrival, l *link, secret int, m probe.Message, size int) {
+func (p *Peering) take(a arrival, l *link, secret int, m disco.Message, size int) {
 	if m.Ping == nil && m.Pong == nil && m.Call == nil {
 		p.drop("unknown")
 		return
@@ -95,7 +95,7 @@ func (p *Peering) take(a arrival, l *link, secret int, m probe.Message, size int
 	if m.Ping == nil {
 		return
 	}
-	answer := probe.Message{Pong: &probe.Pong{ID: m.Ping.ID, From: a.way.Addr, Size: uint16(size), Wanted: wants}}
+	answer := disco.Message{Pong: &disco.Pong{ID: m.Ping.ID, From: a.way.Addr, Size: uint16(size), Wanted: wants}}
 	b, err := l.pairs[secret].Seal(nil, rand.Reader, answer, 0)
 	if err != nil || !p.give(a.way, a.peer, a.local, b, false) {
 		p.drop("unsent")
@@ -106,7 +106,7 @@ func (p *Peering) take(a arrival, l *link, secret int, m probe.Message, size int
 
 // heed notes what a probe says, or gives the reason for which it does not count. It says, too,
 // whether we have traffic with the peer.
-func (p *Peering) heed(a arrival, l *link, secret int, m probe.Message) (wants bool, why string) {
+func (p *Peering) heed(a arrival, l *link, secret int, m disco.Message) (wants bool, why string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	x, now := l.of, time.Now()

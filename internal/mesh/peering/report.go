@@ -8,11 +8,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/limit"
-	"github.com/tombolo-io/tombolo/internal/path"
-	"github.com/tombolo-io/tombolo/internal/seal"
-	"github.com/tombolo-io/tombolo/internal/tell"
-	"github.com/tombolo-io/tombolo/internal/tunnel"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+	"github.com/tombolo-io/tombolo/internal/discovery/seal"
+	"github.com/tombolo-io/tombolo/internal/mesh/path"
+	"github.com/tombolo-io/tombolo/internal/mesh/tunnel"
 )
 
 // Report is what is known of a peer, for routing and for people.
@@ -89,8 +89,8 @@ func (p *Peering) reportOf(now time.Time, x *peer) Report {
 }
 
 // readings are read when metrics are scraped.
-func (p *Peering) readings() tell.PeeringReadings {
-	return tell.PeeringReadings{
+func (p *Peering) readings() telemetry.PeeringReadings {
+	return telemetry.PeeringReadings{
 		Peers: func(state string) float64 {
 			p.mu.Lock()
 			defer p.mu.Unlock()

@@ -16,11 +16,11 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/tombolo-io/tombolo/internal/kernel/wireguard/wireguardtest"
+	"github.com/tombolo-io/tombolo/internal/mesh/disco"
+	"github.com/tombolo-io/tombolo/internal/mesh/kernel/wireguard/wireguardtest"
+	"github.com/tombolo-io/tombolo/internal/mesh/path"
 	"github.com/tombolo-io/tombolo/internal/mesh/peering"
-	"github.com/tombolo-io/tombolo/internal/path"
-	"github.com/tombolo-io/tombolo/internal/probe"
-	"github.com/tombolo-io/tombolo/internal/tunnel"
+	"github.com/tombolo-io/tombolo/internal/mesh/tunnel"
 )
 
 func quiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
@@ -201,7 +201,7 @@ func (n *node) SendWhole(to netip.AddrPort, _ netip.Addr, b []byte) error {
 }
 
 func (n *node) receive(from netip.AddrPort, b []byte) {
-	if probe.KindOf(b) == probe.Probe {
+	if disco.KindOf(b) == disco.Probe {
 		n.p.Probe(from, n.addr.Addr(), b)
 		return
 	}

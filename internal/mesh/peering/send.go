@@ -6,9 +6,9 @@ import (
 	"crypto/rand"
 	"net/netip"
 
-	"github.com/tombolo-io/tombolo/internal/limit"
-	"github.com/tombolo-io/tombolo/internal/path"
-	"github.com/tombolo-io/tombolo/internal/probe"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/mesh/disco"
+	"github.com/tombolo-io/tombolo/internal/mesh/path"
 )
 
 // perform does what a tick found to do. The caller holds turn, and not mu.
@@ -52,14 +52,14 @@ func (p *Peering) send(all []sending) {
 	var endpoints []netip.AddrPort
 	told := false
 	for _, s := range all {
-		m := probe.Message{}
+		m := disco.Message{}
 		if s.Call() {
 			if !told && p.parts.Endpoints != nil {
 				endpoints, told = p.parts.Endpoints(), true
 			}
-			m.Call = &probe.Call{Endpoints: endpoints[:min(len(endpoints), limit.PathCalledAt)]}
+			m.Call = &disco.Call{Endpoints: endpoints[:min(len(endpoints), limit.PathCalledAt)]}
 		} else {
-			m.Ping = &probe.Ping{ID: s.Ping, Wanted: s.Wanted, Asks: s.asks}
+			m.Ping = &disco.Ping{ID: s.Ping, Wanted: s.Wanted, Asks: s.asks}
 		}
 		size := 0
 		if s.Size > 0 {
@@ -87,7 +87,7 @@ func (p *Peering) give(to path.Way, peer string, from netip.Addr, b []byte, whol
 	return p.parts.Socket.Send(to.Addr, from, b) == nil
 }
 
-func kindOfMessage(m probe.Message) string {
+func kindOfMessage(m disco.Message) string {
 	switch {
 	case m.Ping != nil:
 		return "ping"

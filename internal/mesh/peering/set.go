@@ -9,17 +9,17 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/limit"
-	"github.com/tombolo-io/tombolo/internal/path"
-	"github.com/tombolo-io/tombolo/internal/probe"
-	"github.com/tombolo-io/tombolo/internal/tell"
-	"github.com/tombolo-io/tombolo/internal/tunnel"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+	"github.com/tombolo-io/tombolo/internal/mesh/disco"
+	"github.com/tombolo-io/tombolo/internal/mesh/path"
+	"github.com/tombolo-io/tombolo/internal/mesh/tunnel"
 )
 
 // view is what packets are looked up in. It stays as it is made.
 type view struct {
-	hints  map[probe.Hint][]*link
+	hints  map[disco.Hint][]*link
 	names  map[tunnel.Key]string
 	keys   map[tunnel.Key]*peer
 	by     map[string]named
@@ -225,7 +225,7 @@ func (p *Peering) adopt(now time.Time, drafts []draft) {
 			}
 		}
 		if fresh {
-			p.log.Debug("peer", tell.AttrNode, x.Name, "key", x.Keys[0])
+			p.log.Debug("peer", telemetry.AttrNode, x.Name, "key", x.Keys[0])
 			if !x.Facts.Probes {
 				p.askBy(now) // before another way is tried than the one that an ended run has left
 			}
@@ -251,7 +251,7 @@ func (p *Peering) adopt(now time.Time, drafts []draft) {
 // look makes what packets are looked up in.
 func (p *Peering) look(all []Peer) {
 	v := &view{
-		hints: map[probe.Hint][]*link{}, names: map[tunnel.Key]string{},
+		hints: map[disco.Hint][]*link{}, names: map[tunnel.Key]string{},
 		keys: map[tunnel.Key]*peer{}, by: map[string]named{}, inside: newRanges(all),
 	}
 	for _, f := range all {

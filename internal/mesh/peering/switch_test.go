@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/kernel/wireguard/wireguardtest"
+	"github.com/tombolo-io/tombolo/internal/mesh/kernel/wireguard/wireguardtest"
 	"github.com/tombolo-io/tombolo/internal/mesh/peering"
 )
 

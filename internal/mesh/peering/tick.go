@@ -6,11 +6,11 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/limit"
-	"github.com/tombolo-io/tombolo/internal/path"
-	"github.com/tombolo-io/tombolo/internal/probe"
-	"github.com/tombolo-io/tombolo/internal/tell"
-	"github.com/tombolo-io/tombolo/internal/tunnel"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+	"github.com/tombolo-io/tombolo/internal/mesh/disco"
+	"github.com/tombolo-io/tombolo/internal/mesh/path"
+	"github.com/tombolo-io/tombolo/internal/mesh/tunnel"
 )
 
 // todo is what one tick found to do.
@@ -36,7 +36,7 @@ type sending struct {
 	path.Send
 	peer string
 	from netip.Addr
-	pair *probe.Pair
+	pair *disco.Pair
 	asks bool // our handshakes are not answered
 }
 
@@ -201,7 +201,7 @@ func (p *Peering) follow(now time.Time, x *peer, do *todo) {
 	}
 	if changed {
 		p.m.Ways.WithLabelValues(kindOf(x.way), kindOf(way)).Inc()
-		p.log.Debug("way", tell.AttrNode, x.Name, "from", x.way.String(), "to", way.String())
+		p.log.Debug("way", telemetry.AttrNode, x.Name, "from", x.way.String(), "to", way.String())
 		for _, l := range x.links {
 			if !x.Facts.Probes {
 				l.tried = time.Time{}
@@ -212,7 +212,7 @@ func (p *Peering) follow(now time.Time, x *peer, do *todo) {
 		size = x.size // it is looked for anew
 	}
 	if was != "" && wasDown != (state == path.Down) {
-		p.log.Info("a peer is lost, or back", tell.AttrNode, x.Name, "state", string(state), "way", way.String())
+		p.log.Info("a peer is lost, or back", telemetry.AttrNode, x.Name, "state", string(state), "way", way.String())
 	}
 	if wasDown != (state == path.Down) || tunnelMTU(way, size) != tunnelMTU(x.way, x.size) {
 		p.health.Store(true)

@@ -11,8 +11,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/path"
-	"github.com/tombolo-io/tombolo/internal/tunnel"
+	"github.com/tombolo-io/tombolo/internal/mesh/path"
+	"github.com/tombolo-io/tombolo/internal/mesh/tunnel"
 )
 
 // engine is a twin of tunnel.Engine without cryptography: handshakes that need the same

@@ -2,7 +2,7 @@
 
 package peering
 
-import "github.com/tombolo-io/tombolo/internal/tunnel"
+import "github.com/tombolo-io/tombolo/internal/mesh/tunnel"
 
 // vouch notes that a hub has led a valid probe of a key, from the node whose certificate has
 // a name: who holds the key is that node. The caller holds mu.

@@ -7,7 +7,7 @@ import (
 	"crypto/rand"
 	"testing"
 
-	"github.com/tombolo-io/tombolo/internal/tunnel"
+	"github.com/tombolo-io/tombolo/internal/mesh/tunnel"
 )
 
 // TestANameGoesOverToTheNextKey: of a key that a hub has vouched for, to the one that is

@@ -12,13 +12,13 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/kernel"
-	"github.com/tombolo-io/tombolo/internal/limit"
-	"github.com/tombolo-io/tombolo/internal/plan"
-	"github.com/tombolo-io/tombolo/internal/private"
-	"github.com/tombolo-io/tombolo/internal/store"
-	"github.com/tombolo-io/tombolo/internal/topology"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/plan"
+	"github.com/tombolo-io/tombolo/internal/base/private"
+	"github.com/tombolo-io/tombolo/internal/base/store"
+	"github.com/tombolo-io/tombolo/internal/mesh/kernel"
+	"github.com/tombolo-io/tombolo/internal/mesh/topology"
 )
 
 // appliedFile is in the state directory.

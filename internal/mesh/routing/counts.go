@@ -3,8 +3,8 @@
 package routing
 
 import (
-	"github.com/tombolo-io/tombolo/internal/kernel"
-	"github.com/tombolo-io/tombolo/internal/topology"
+	"github.com/tombolo-io/tombolo/internal/mesh/kernel"
+	"github.com/tombolo-io/tombolo/internal/mesh/topology"
 )
 
 // tally adds up what lines have dropped, which begin at 0 whenever their chain is written.

@@ -5,11 +5,11 @@ package routing
 import (
 	"errors"
 
-	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/kernel"
-	"github.com/tombolo-io/tombolo/internal/limit"
-	"github.com/tombolo-io/tombolo/internal/plan"
-	"github.com/tombolo-io/tombolo/internal/topology"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/plan"
+	"github.com/tombolo-io/tombolo/internal/mesh/kernel"
+	"github.com/tombolo-io/tombolo/internal/mesh/topology"
 )
 
 // Names are what bears a mesh's name in the kernel.

@@ -5,8 +5,8 @@ package routing
 import (
 	"slices"
 
-	"github.com/tombolo-io/tombolo/internal/roster"
-	"github.com/tombolo-io/tombolo/internal/topology"
+	"github.com/tombolo-io/tombolo/internal/discovery/roster"
+	"github.com/tombolo-io/tombolo/internal/mesh/topology"
 )
 
 // MemberOf is a member of the roster as topology sees it. A stale one is a member like

@@ -18,11 +18,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 
-	"github.com/tombolo-io/tombolo/internal/kernel"
-	"github.com/tombolo-io/tombolo/internal/kernel/kerneltest"
-	"github.com/tombolo-io/tombolo/internal/plan"
-	"github.com/tombolo-io/tombolo/internal/run"
-	"github.com/tombolo-io/tombolo/internal/topology"
+	"github.com/tombolo-io/tombolo/internal/base/plan"
+	"github.com/tombolo-io/tombolo/internal/base/run"
+	"github.com/tombolo-io/tombolo/internal/mesh/kernel"
+	"github.com/tombolo-io/tombolo/internal/mesh/kernel/kerneltest"
+	"github.com/tombolo-io/tombolo/internal/mesh/topology"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

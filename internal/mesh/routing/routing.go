@@ -12,11 +12,11 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/kernel"
-	"github.com/tombolo-io/tombolo/internal/plan"
-	"github.com/tombolo-io/tombolo/internal/tell"
-	"github.com/tombolo-io/tombolo/internal/topology"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/plan"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+	"github.com/tombolo-io/tombolo/internal/mesh/kernel"
+	"github.com/tombolo-io/tombolo/internal/mesh/topology"
 )
 
 // Kernel is what is changed: package kernel's, which belongs to one goroutine.
@@ -59,7 +59,7 @@ type Parts struct {
 // Routing owns the kernel's state of a mesh.
 type Routing struct {
 	parts   Parts
-	metrics *tell.Routing
+	metrics *telemetry.Routing
 
 	set, heard, moved chan struct{} // each holds one: what comes again meanwhile is the same
 	asks              chan ask
@@ -88,7 +88,7 @@ func New(p Parts) (*Routing, error) {
 	if reg == nil {
 		reg = prometheus.NewRegistry()
 	}
-	r.metrics = tell.NewRouting(reg, kinds(), topology.Reasons(), r.readings())
+	r.metrics = telemetry.NewRouting(reg, kinds(), topology.Reasons(), r.readings())
 	return r, nil
 }
 
@@ -234,13 +234,13 @@ func (r *Routing) Reload(files []string, cluster string) error {
 	r.governing = read
 	r.mu.Unlock()
 	if f != nil {
-		r.metrics.Policies.WithLabelValues(tell.Outcome(f.Code)).Inc()
+		r.metrics.Policies.WithLabelValues(telemetry.Outcome(f.Code)).Inc()
 		r.mu.Lock()
 		r.status.Policy.Fault = f
 		r.mu.Unlock()
 		return err
 	}
-	r.metrics.Policies.WithLabelValues(tell.Outcome("")).Inc()
+	r.metrics.Policies.WithLabelValues(telemetry.Outcome("")).Inc()
 	r.Use(rules)
 	return nil
 }

@@ -11,12 +11,12 @@ import (
 	"slices"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/limit"
-	"github.com/tombolo-io/tombolo/internal/plan"
-	"github.com/tombolo-io/tombolo/internal/run"
-	"github.com/tombolo-io/tombolo/internal/tell"
-	"github.com/tombolo-io/tombolo/internal/topology"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/plan"
+	"github.com/tombolo-io/tombolo/internal/base/run"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+	"github.com/tombolo-io/tombolo/internal/mesh/topology"
 )
 
 // owner is what Run knows. Nobody else touches the kernel.
@@ -194,7 +194,7 @@ func (o *owner) plan(in topology.Input) {
 	if rules != nil {
 		f, changed := o.lowered.renew(rules, parties(peers, o.r.parts.Caller))
 		if f != nil {
-			o.log.Error("the policy between peers cannot be put into force: nothing new is let in", tell.AttrCode, f.Code, tell.AttrReason, f.Error())
+			o.log.Error("the policy between peers cannot be put into force: nothing new is let in", telemetry.AttrCode, f.Code, telemetry.AttrReason, f.Error())
 		}
 		if changed {
 			o.r.write(func(s *Status) { s.Policy.Closed = f })
@@ -267,7 +267,7 @@ func (o *owner) succeed(began time.Time, steps []plan.Step) {
 	now := time.Now()
 	o.free = now.Add(rested(now.Sub(began), limit.RoutingRest, limit.RoutingRestMost, limit.RoutingShare))
 	o.rearm(now)
-	o.r.metrics.Applies.WithLabelValues(tell.Outcome("")).Inc()
+	o.r.metrics.Applies.WithLabelValues(telemetry.Outcome("")).Inc()
 	for _, s := range steps {
 		o.r.metrics.Steps.WithLabelValues(string(s.Verb), kindOf(s.On)).Inc()
 	}
@@ -319,7 +319,7 @@ func (o *owner) fail(began time.Time, f *fault.Fault) {
 	if o.tries++; o.tries == 1 {
 		o.since = now
 	}
-	o.r.metrics.Applies.WithLabelValues(tell.Outcome(f.Code)).Inc()
+	o.r.metrics.Applies.WithLabelValues(telemetry.Outcome(f.Code)).Inc()
 	o.tellFailure(now, f)
 	o.failed = f
 	o.r.write(func(s *Status) {
@@ -337,7 +337,7 @@ func (o *owner) locate(now time.Time) {
 	if err != nil {
 		if !o.unlocated {
 			f := fault.From(err)
-			o.log.Warn("the addresses of this machine cannot be read; those known before count", tell.AttrCode, f.Code, tell.AttrReason, f.Error())
+			o.log.Warn("the addresses of this machine cannot be read; those known before count", telemetry.AttrCode, f.Code, telemetry.AttrReason, f.Error())
 		}
 		o.unlocated = true
 		o.due.local = now.Add(limit.RoutingBlind)

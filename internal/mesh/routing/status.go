@@ -7,10 +7,10 @@ import (
 	"slices"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/limit"
-	"github.com/tombolo-io/tombolo/internal/tell"
-	"github.com/tombolo-io/tombolo/internal/topology"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+	"github.com/tombolo-io/tombolo/internal/mesh/topology"
 )
 
 // Status is how it stands.
@@ -71,7 +71,7 @@ func kinds() []string {
 	return out
 }
 
-func (r *Routing) readings() tell.RoutingReadings {
+func (r *Routing) readings() telemetry.RoutingReadings {
 	read := func(f func(*Status) float64) func() float64 {
 		return func() float64 {
 			r.mu.Lock()
@@ -85,7 +85,7 @@ func (r *Routing) readings() tell.RoutingReadings {
 		}
 		return 0
 	}
-	return tell.RoutingReadings{
+	return telemetry.RoutingReadings{
 		InForce:  read(func(s *Status) float64 { return flag(s.InForce) }),
 		Watching: read(func(s *Status) float64 { return flag(s.Watching) }),
 		Ranges:   read(func(s *Status) float64 { return float64(s.Ranges) }),
@@ -127,14 +127,14 @@ func (o *owner) tellProblems(now []topology.Problem) {
 			o.log.Warn("more of the mesh does not count; the status lists it", "problems", len(fresh)-i)
 			break
 		}
-		o.log.Warn("a member or a range does not count", tell.AttrCode, p.Fault().Code, tell.AttrReason, p.String())
+		o.log.Warn("a member or a range does not count", telemetry.AttrCode, p.Fault().Code, telemetry.AttrReason, p.String())
 	}
 	for i, p := range gone {
 		if i == limit.RoutingTold {
 			o.log.Info("more problems of the mesh are gone", "problems", len(gone)-i)
 			break
 		}
-		o.log.Info("a problem of the mesh is gone", tell.AttrReason, p.String())
+		o.log.Info("a problem of the mesh is gone", telemetry.AttrReason, p.String())
 	}
 	count := map[topology.Kind]int{}
 	for _, p := range now {

@@ -9,11 +9,11 @@ import (
 	"slices"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/limit"
-	"github.com/tombolo-io/tombolo/internal/plan"
-	"github.com/tombolo-io/tombolo/internal/run"
-	"github.com/tombolo-io/tombolo/internal/tell"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/plan"
+	"github.com/tombolo-io/tombolo/internal/base/run"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 )
 
 // watching is a watch with those who follow it.
@@ -75,7 +75,7 @@ func (o *owner) close() {
 func (o *owner) blinded(now time.Time, err error) {
 	f := fault.From(err)
 	if o.blind == 0 {
-		o.log.Warn("the kernel does not tell of its changes; it is looked at more often", tell.AttrCode, f.Code, tell.AttrReason, f.Error())
+		o.log.Warn("the kernel does not tell of its changes; it is looked at more often", telemetry.AttrCode, f.Code, telemetry.AttrReason, f.Error())
 	}
 	o.due.watch = now.Add(run.Backoff(o.blind, limit.RoutingBackoff, rand.Float64()))
 	o.blind++
@@ -97,7 +97,7 @@ func (o *owner) tellFailure(now time.Time, f *fault.Fault) {
 		o.refusals = map[fault.Code]time.Time{}
 	}
 	o.refusals[f.Code], o.toldOf = now, true
-	o.log.Error("the kernel does not take the mesh's state; it is tried again, and the status counts how often", tell.AttrCode, f.Code, tell.AttrReason, f.Error())
+	o.log.Error("the kernel does not take the mesh's state; it is tried again, and the status counts how often", telemetry.AttrCode, f.Code, telemetry.AttrReason, f.Error())
 }
 
 // unsettled says whether somebody has changed a sysctl of our link.

@@ -8,7 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/tombolo-io/tombolo/internal/runtest"
+	"github.com/tombolo-io/tombolo/internal/base/runtest"
 )
 
 // Member is a `tombolo discovery announce` that runs beside a control plane.

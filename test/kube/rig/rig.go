@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/runtest"
+	"github.com/tombolo-io/tombolo/internal/base/runtest"
 	"github.com/tombolo-io/tombolo/test/kube/tools"
 )
 

@@ -7,7 +7,7 @@ package kernel_test
 import (
 	"testing"
 
-	"github.com/tombolo-io/tombolo/internal/kernel/kerneltest"
+	"github.com/tombolo-io/tombolo/internal/mesh/kernel/kerneltest"
 )
 
 func TestTheKernelKeepsTheContract(t *testing.T) {

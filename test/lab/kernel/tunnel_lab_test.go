@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/tombolo-io/tombolo/internal/kernel/kerneltest"
+	"github.com/tombolo-io/tombolo/internal/mesh/kernel/kerneltest"
 	"github.com/tombolo-io/tombolo/test/lab"
 )
 

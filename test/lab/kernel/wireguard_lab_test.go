@@ -12,9 +12,9 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 
-	"github.com/tombolo-io/tombolo/internal/fault"
-	"github.com/tombolo-io/tombolo/internal/kernel/wireguard"
-	"github.com/tombolo-io/tombolo/internal/kernel/wireguard/wireguardtest"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/mesh/kernel/wireguard"
+	"github.com/tombolo-io/tombolo/internal/mesh/kernel/wireguard/wireguardtest"
 	"github.com/tombolo-io/tombolo/test/lab"
 	"github.com/tombolo-io/tombolo/test/lab/labtest"
 )

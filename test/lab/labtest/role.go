@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/runtest"
+	"github.com/tombolo-io/tombolo/internal/base/runtest"
 	"github.com/tombolo-io/tombolo/test/lab"
 )
 

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tombolo-io/tombolo/internal/plan"
+	"github.com/tombolo-io/tombolo/internal/base/plan"
 	"github.com/tombolo-io/tombolo/test/lab"
 )
 

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tombolo-io/tombolo/internal/kube/kubetest"
+	"github.com/tombolo-io/tombolo/internal/base/kube/kubetest"
 )
 
 // requireRefused starts a node, whose start must be refused, and the kernel be as it was.

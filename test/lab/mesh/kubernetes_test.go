@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/kube/kubetest"
+	"github.com/tombolo-io/tombolo/internal/base/kube/kubetest"
 	"github.com/tombolo-io/tombolo/test/lab"
 	"github.com/tombolo-io/tombolo/test/lab/labtest"
 )

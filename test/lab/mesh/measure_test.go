@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/limit"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
 )
 
 // measure prints what nodes cost at rest, while others renew their leases.

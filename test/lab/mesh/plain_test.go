@@ -16,9 +16,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/finder"
-	"github.com/tombolo-io/tombolo/internal/seal"
-	"github.com/tombolo-io/tombolo/internal/topology"
+	"github.com/tombolo-io/tombolo/internal/discovery/discoveryclient"
+	"github.com/tombolo-io/tombolo/internal/discovery/seal"
+	"github.com/tombolo-io/tombolo/internal/mesh/topology"
 	"github.com/tombolo-io/tombolo/test/lab"
 )
 
@@ -105,7 +105,7 @@ func (r *rig) plainPeer(place *lab.Place, nodes ...*node) netip.Addr {
 	if out, err := build.CombinedOutput(); err != nil {
 		r.t.Fatalf("%v\n%s", err, out)
 	}
-	secret, err := finder.ReadSecret(r.secret)
+	secret, err := discoveryclient.ReadSecret(r.secret)
 	if err != nil {
 		r.t.Fatal(err)
 	}

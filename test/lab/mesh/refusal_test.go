@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/kernel/wireguard"
+	"github.com/tombolo-io/tombolo/internal/mesh/kernel/wireguard"
 	"github.com/tombolo-io/tombolo/test/lab"
 )
 

@@ -24,13 +24,13 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/tombolo-io/tombolo/internal/gateway"
+	"github.com/tombolo-io/tombolo/internal/base/run"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/mesh/endpoint"
-	"github.com/tombolo-io/tombolo/internal/nat"
-	"github.com/tombolo-io/tombolo/internal/netcheck"
-	"github.com/tombolo-io/tombolo/internal/run"
-	"github.com/tombolo-io/tombolo/internal/tell"
-	"github.com/tombolo-io/tombolo/internal/tunnel"
+	"github.com/tombolo-io/tombolo/internal/mesh/nat"
+	"github.com/tombolo-io/tombolo/internal/mesh/netcheck"
+	"github.com/tombolo-io/tombolo/internal/mesh/portmap"
+	"github.com/tombolo-io/tombolo/internal/mesh/tunnel"
 	"github.com/tombolo-io/tombolo/test/lab"
 )
 
@@ -85,11 +85,11 @@ func beNode(text string) (err error) {
 	p := endpoint.Parts{
 		Socket: socket, Servers: func() []endpoint.Server { return c.Servers }, PortMapping: c.PortMapping,
 		Overlay: func() []netip.Prefix { return []netip.Prefix{netip.MustParsePrefix("100.112.0.0/12")} },
-		Moved:   func() { moved.Add(1) }, Changed: func() { changed.Add(1) }, Log: log, Metrics: tell.NewEndpoint(prometheus.NewRegistry()),
+		Moved:   func() { moved.Add(1) }, Changed: func() { changed.Add(1) }, Log: log, Metrics: telemetry.NewEndpoint(prometheus.NewRegistry()),
 		Relays: func() []netcheck.Relay { return []netcheck.Relay{{Name: "hub", Measure: dial(c.Relay)}} },
 	}
 	if c.UPnP {
-		p.Ways = []gateway.Mapper{gateway.UPnP{}}
+		p.Ways = []portmap.Mapper{portmap.UPnP{}}
 	}
 	if e, err = endpoint.New(p); err != nil {
 		return err

@@ -11,10 +11,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/kernel/machine"
-	"github.com/tombolo-io/tombolo/internal/limit"
-	"github.com/tombolo-io/tombolo/internal/nat"
-	"github.com/tombolo-io/tombolo/internal/run"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/run"
+	"github.com/tombolo-io/tombolo/internal/mesh/kernel/machine"
+	"github.com/tombolo-io/tombolo/internal/mesh/nat"
 	"github.com/tombolo-io/tombolo/test/lab"
 	"github.com/tombolo-io/tombolo/test/lab/labtest"
 )

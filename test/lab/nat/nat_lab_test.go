@@ -22,13 +22,13 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/tombolo-io/tombolo/internal/gateway"
-	"github.com/tombolo-io/tombolo/internal/kernel/machine"
-	"github.com/tombolo-io/tombolo/internal/mirror"
-	"github.com/tombolo-io/tombolo/internal/nat"
-	"github.com/tombolo-io/tombolo/internal/netcheck"
-	"github.com/tombolo-io/tombolo/internal/run"
-	"github.com/tombolo-io/tombolo/internal/tell"
+	"github.com/tombolo-io/tombolo/internal/base/run"
+	"github.com/tombolo-io/tombolo/internal/base/stunserver"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+	"github.com/tombolo-io/tombolo/internal/mesh/kernel/machine"
+	"github.com/tombolo-io/tombolo/internal/mesh/nat"
+	"github.com/tombolo-io/tombolo/internal/mesh/netcheck"
+	"github.com/tombolo-io/tombolo/internal/mesh/portmap"
 	"github.com/tombolo-io/tombolo/test/lab"
 	"github.com/tombolo-io/tombolo/test/lab/labtest"
 )
@@ -79,13 +79,13 @@ func check(servers string) error {
 	for _, at := range strings.Split(servers, ",") {
 		o.Servers = append(o.Servers, nat.Server{Name: "lab", Addr: netip.MustParseAddrPort(at)})
 	}
-	ways := gateway.Mappers()
+	ways := portmap.Mappers()
 	if os.Getenv(onlyUPnP) != "" {
-		ways = []gateway.Mapper{gateway.UPnP{}}
+		ways = []portmap.Mapper{portmap.UPnP{}}
 	}
 	if gw, mine, err := machine.Gateway(); err == nil {
 		o.Router = func(ctx context.Context) nat.PortMapping {
-			return gateway.Check(ctx, ways, gateway.Router{Gateway: gw, Own: mine}, lab.NodePort)
+			return portmap.Check(ctx, ways, portmap.Router{Gateway: gw, Own: mine}, lab.NodePort)
 		}
 	}
 	c = netcheck.New(o)
@@ -116,18 +116,18 @@ func mirrors(t *testing.T, g *lab.Grid) (all []string) {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
 	group := run.NewGroup(ctx)
-	open := func(h *lab.Host, c mirror.Config) {
-		var m *mirror.Mirror
+	open := func(h *lab.Host, c stunserver.Config) {
+		var m *stunserver.Mirror
 		if err := h.Do(func() (err error) {
-			m, err = mirror.Open(ctx, c, tell.NewMirror(prometheus.NewRegistry()))
+			m, err = stunserver.Open(ctx, c, telemetry.NewMirror(prometheus.NewRegistry()))
 			return err
 		}); err != nil {
 			t.Fatal(err)
 		}
 		group.Go("mirror", m.Run)
 	}
-	open(g.Hub, mirror.Config{Listen: ":8446", Second: ":8447"})
-	open(g.Other, mirror.Config{Listen: ":8446"})
+	open(g.Hub, stunserver.Config{Listen: ":8446", Second: ":8447"})
+	open(g.Other, stunserver.Config{Listen: ":8446"})
 	t.Cleanup(func() {
 		stop()
 		if err := group.Wait(); err != nil {

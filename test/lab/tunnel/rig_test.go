@@ -21,10 +21,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/tombolo-io/tombolo/internal/path"
-	"github.com/tombolo-io/tombolo/internal/probe"
-	"github.com/tombolo-io/tombolo/internal/runtest"
-	"github.com/tombolo-io/tombolo/internal/tunnel"
+	"github.com/tombolo-io/tombolo/internal/base/runtest"
+	"github.com/tombolo-io/tombolo/internal/mesh/disco"
+	"github.com/tombolo-io/tombolo/internal/mesh/path"
+	"github.com/tombolo-io/tombolo/internal/mesh/tunnel"
 	"github.com/tombolo-io/tombolo/test/lab"
 	"github.com/tombolo-io/tombolo/test/lab/labtest"
 )
@@ -344,7 +344,7 @@ func (c *capture) look(b []byte) {
 		c.clear++
 	}
 	if len(b) >= 28 && b[0] == 0x45 && b[9] == unix.IPPROTO_UDP {
-		if k := probe.KindOf(b[28:]); k == probe.WireGuard || k == probe.Probe {
+		if k := disco.KindOf(b[28:]); k == disco.WireGuard || k == disco.Probe {
 			c.encrypted++
 		} else if b[6]&0x1f|b[7] == 0 { // not a later piece of a packet
 			c.other++

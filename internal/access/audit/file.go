@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package audit
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+)
+
+// file is a sink that begins a new file by size and age. The one that is written
+// has the configured path; when it is full it is renamed to path.N, where N only
+// grows, so that nothing else has to be renamed and names sort by age.
+//
+// It is synced when it is rotated and closed, not for each record: what a crash
+// of the process leaves is complete, what a crash of the machine takes is what
+// the kernel had not written yet.
+type file struct {
+	cfg     Config
+	log     *slog.Logger
+	open    opener
+	f       target
+	self    fs.FileInfo // of f
+	size    int64
+	begun   time.Time // of the first record
+	torn    bool      // the file ends within a line
+	retry   time.Time // not to be rotated before, after that failed
+	rotated chan struct{}
+}
+
+// target is what a file sink needs of an open file.
+type target interface {
+	io.WriteCloser
+	Stat() (fs.FileInfo, error)
+	Sync() error
+	Truncate(size int64) error
+}
+
+// opener opens the path to append, and makes it with mode 0600 if it is not there.
+type opener func(path string) (target, error)
+
+func osOpen(path string) (target, error) {
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is no ordinary file, its mode is %s", path, info.Mode())
+	}
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	// Two processes would tear each other's lines and rotate the file under each
+	// other. The lock goes with the process, whatever becomes of it.
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			err = errShared
+		}
+		return nil, errors.Join(err, f.Close())
+	}
+	if err := f.Chmod(0o600); err != nil { // it may have been there with another mode
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// errShared says that another process writes the file.
+var errShared = errors.New("another process writes it")
+
+func openFile(cfg Config, log *slog.Logger) (*file, error) {
+	f := &file{cfg: cfg, log: log, open: osOpen, rotated: make(chan struct{}, 1)}
+	if err := f.begin(); err != nil {
+		if errors.Is(err, errShared) {
+			return nil, fault.Newf(fault.CodeAudit, "the audit file %s cannot be written", cfg.Path).Because(err).
+				Hint("give each hub and each agent an audit.path of its own")
+		}
+		return nil, fault.Newf(fault.CodeAudit, "the audit file %s cannot be written", cfg.Path).Because(err).
+			Hint("correct audit.path, or give its folder to the user of this process (uid %d)", os.Getuid())
+	}
+	f.wake() // files that an earlier run has left
+	return f, nil
+}
+
+// begin opens the path, and goes on behind what is there.
+func (f *file) begin() error {
+	to, err := f.open(f.cfg.Path)
+	if err != nil {
+		return err
+	}
+	self, err := to.Stat()
+	if err != nil {
+		return errors.Join(err, to.Close())
+	}
+	f.f, f.self, f.size, f.begun, f.torn = to, self, self.Size(), time.Time{}, false
+	if f.size > 0 {
+		f.begun, f.torn = look(f.cfg.Path, self)
+	}
+	return nil
+}
+
+// look reads how old the first record of a file is, and whether its last line has
+// no end: the process that wrote it was killed within a write.
+func look(path string, info fs.FileInfo) (begun time.Time, torn bool) {
+	begun = info.ModTime()
+	in, err := os.Open(path)
+	if err != nil {
+		return begun, true // an empty line more is harmless
+	}
+	defer in.Close()
+	if line, err := bufio.NewReaderSize(in, limit.AuditLine).ReadSlice('\n'); err == nil {
+		if r, err := decode(line); err == nil {
+			begun = r.Time
+		}
+	}
+	var last [1]byte
+	_, err = in.ReadAt(last[:], info.Size()-1)
+	return begun, err != nil || last[0] != '\n'
+}
+
+// Write appends lines; it opens the path again if it has been removed or renamed.
+func (f *file) Write(b []byte) (int, error) {
+	if err := f.present(); err != nil {
+		return 0, err
+	}
+	if f.size > 0 && f.size+int64(len(b)) > f.cfg.MaxSize {
+		f.Rotate()
+		if err := f.present(); err != nil {
+			return 0, err
+		}
+	}
+	if f.torn {
+		n, err := f.f.Write([]byte("\n"))
+		if f.size += int64(n); err != nil {
+			return 0, err
+		}
+		f.torn = false
+	}
+	if f.size == 0 {
+		f.begun = time.Now()
+	}
+	n, err := f.f.Write(b)
+	if err == nil {
+		f.size += int64(n)
+		return n, nil
+	}
+	if n > 0 && f.f.Truncate(f.size) == nil { // no reader shall meet half a line
+		return 0, err
+	}
+	f.size += int64(n)
+	return n, err
+}
+
+// present makes sure that the path leads to the file that is open.
+func (f *file) present() error {
+	if f.f != nil {
+		now, err := os.Stat(f.cfg.Path)
+		if err == nil && os.SameFile(now, f.self) {
+			return nil
+		}
+		f.log.Warn("the audit file has been taken away; a new one is made", "path", f.cfg.Path)
+		f.shut()
+	}
+	return f.begin()
+}
+
+// shut closes the open file. What fails here cannot be repaired: the records are
+// with the kernel, which says that it could not keep them.
+func (f *file) shut() {
+	if err := errors.Join(f.f.Sync(), f.f.Close()); err != nil {
+		f.log.Error("the audit file could not be closed in order", "path", f.cfg.Path, telemetry.AttrReason, err)
+	}
+	f.f = nil
+}
+
+// Due is when the first record is as old as it may be.
+func (f *file) Due() time.Time {
+	if f.f == nil || f.size == 0 || f.begun.IsZero() {
+		return time.Time{}
+	}
+	at := f.begun.Add(f.cfg.MaxAge)
+	if at.Before(f.retry) {
+		return f.retry
+	}
+	return at
+}
+
+// Rotate renames the file and lets the next write begin a new one. If that fails
+// the file grows on: no record is lost for it.
+func (f *file) Rotate() {
+	if time.Now().Before(f.retry) || f.present() != nil || f.size == 0 {
+		return
+	}
+	next, err := nextName(f.cfg.Path)
+	if err == nil {
+		err = os.Rename(f.cfg.Path, next)
+	}
+	if err != nil {
+		f.retry = time.Now().Add(limit.AuditTold)
+		f.log.Error("the audit file cannot be rotated; it grows on", "path", f.cfg.Path, telemetry.AttrReason, err)
+		return
+	}
+	f.shut()
+	if err := f.begin(); err != nil {
+		f.log.Error("no new audit file", "path", f.cfg.Path, telemetry.AttrReason, err)
+	}
+	f.wake()
+}
+
+// Close syncs and closes the file.
+func (f *file) Close() error {
+	if f.f == nil {
+		return nil
+	}
+	return errors.Join(f.f.Sync(), f.f.Close())
+}
+
+// wake makes Tidy look.
+func (f *file) wake() {
+	select {
+	case f.rotated <- struct{}{}:
+	default:
+	}
+}
+
+// Tidy removes and packs rotated files, in a goroutine of its own.
+func (f *file) Tidy(ctx context.Context) {
+	for {
+		select {
+		case <-f.rotated:
+		case <-ctx.Done():
+			return
+		}
+		if err := tidy(ctx, f.cfg); err != nil && ctx.Err() == nil {
+			f.log.Error("old audit files could not be seen to", "folder", filepath.Dir(f.cfg.Path), telemetry.AttrReason, err)
+		}
+	}
+}

@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package audit
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+)
+
+// Listener takes what Follow finds. An error of Take or Broken ends it.
+type Listener struct {
+	Take   func(Record) error
+	Broken func(*Broken) error
+	// CaughtUp is called once, when what was there at first has been given.
+	CaughtUp func() error
+}
+
+// Follow gives what the file at path holds and what is added to it, until ctx
+// ends, also to those that follow it when it is rotated, however fast. A path that
+// leads nowhere is waited for. older are the rotated files, of Older, that were read
+// already: what was rotated since is given as well.
+func Follow(ctx context.Context, path string, older []string, to Listener) error {
+	tick := time.NewTicker(limit.AuditPoll)
+	defer tick.Stop()
+	f := &follower{path: filepath.Clean(path), to: to}
+	for _, file := range older {
+		if o, ok := rotatedName(f.path, filepath.Base(file)); ok {
+			f.done = max(f.done, o.number)
+		}
+	}
+	defer f.close()
+	if err := errors.Join(f.look(), to.CaughtUp()); err != nil {
+		return err
+	}
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+		if err := f.look(); err != nil {
+			return err
+		}
+	}
+}
+
+// follower reads the file at path, and before it what was rotated since it looked
+// last:
+//
+//	path ──► open ──► those rotated since done, up to the open one ──► the open one, as it grows
+//	          ▲                                                          │ path leads elsewhere
+//	          └────────── done is the number that it was rotated to ◄────┘
+//
+// All that was rotated before the open file was made is in the folder by then.
+type follower struct {
+	path  string
+	to    Listener
+	done  int  // the number of the newest rotated file that was read
+	loose bool // one more was read, whose number was never seen
+	file  *os.File
+	reading
+}
+
+// reading is how far a file has been read.
+type reading struct {
+	name  string // for people
+	in    *bufio.Reader
+	begun []byte // a line that has no end yet
+	read  int64
+	line  int
+}
+
+func readFrom(name string, in io.Reader) reading {
+	return reading{name: name, in: bufio.NewReaderSize(in, limit.AuditBatch)}
+}
+
+// look reads what is new. When the path leads to another file, the old one is read
+// to its end first: it is not written any more.
+func (f *follower) look() error {
+	for {
+		now, err := os.Stat(f.path)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return cannotRead(f.path, err)
+		}
+		if f.file != nil {
+			if e := f.drain(); e != nil {
+				return e
+			}
+			if self, e := f.file.Stat(); err != nil || e == nil && os.SameFile(self, now) && self.Size() >= f.read {
+				return nil // the same, or nothing yet in its place
+			}
+			if e := f.end(); e != nil {
+				return e
+			}
+		}
+		if err != nil {
+			return nil
+		}
+		if err := f.open(); err != nil {
+			return err
+		}
+	}
+}
+
+// open opens what the path leads to, and reads what was rotated before it.
+func (f *follower) open() error {
+	file, err := os.Open(f.path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return cannotRead(f.path, err)
+	}
+	f.file = file
+	all, err := rotated(f.path)
+	if err != nil {
+		return cannotRead(f.path, err)
+	}
+	at, there := f.place(all)
+	if there { // it was rotated a moment ago: its turn comes
+		all = all[:at]
+	}
+	for _, o := range all {
+		if o.number <= f.done {
+			continue
+		}
+		if err := f.between(o); err != nil {
+			return err
+		}
+	}
+	f.reading = readFrom(f.path, file)
+	return nil
+}
+
+// between reads a rotated file that was never seen under the path itself, and tells
+// of those that are gone already.
+func (f *follower) between(o old) error {
+	gone := o.number - f.done - 1
+	if f.loose && gone > 0 {
+		gone--
+	}
+	f.done, f.loose = o.number, false
+	if gone > 0 {
+		if err := f.to.Broken(&Broken{f.path, 0, false, fmt.Sprintf("%d rotated files were removed before they were read", gone)}); err != nil {
+			return err
+		}
+	}
+	in, err := Open(o.path)
+	if errors.Is(err, os.ErrNotExist) {
+		return f.to.Broken(&Broken{o.path, 0, false, "it was removed before it was read"})
+	}
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	f.reading = readFrom(o.path, in)
+	return errors.Join(f.drain(), f.rest())
+}
+
+// place finds the open file among the rotated ones.
+func (f *follower) place(all []old) (at int, there bool) {
+	self, err := f.file.Stat()
+	if err != nil {
+		return 0, false
+	}
+	for i, o := range slices.Backward(all) {
+		if now, err := os.Stat(o.path); err == nil && os.SameFile(self, now) {
+			return i, true
+		}
+		if o.number > f.done && f.packedAs(o) {
+			return i, true
+		}
+	}
+	return 0, false
+}
+
+// packedAs says whether a rotated file that is packed, or was since it was listed, is
+// the open one: they begin alike, and no two records do.
+func (f *follower) packedAs(o old) bool {
+	if _, err := os.Stat(o.path); err == nil && !o.packed {
+		return false
+	}
+	in, err := Open(o.path)
+	if err != nil {
+		return false
+	}
+	defer in.Close()
+	var theirs, ours [limit.AuditText]byte
+	n, _ := io.ReadFull(in, theirs[:])
+	m, _ := f.file.ReadAt(ours[:n], 0)
+	return n > 0 && bytes.Equal(theirs[:n], ours[:m])
+}
+
+// drain gives the whole lines that are there.
+func (f *follower) drain() error {
+	for {
+		piece, err := f.in.ReadSlice('\n')
+		f.read += int64(len(piece))
+		if len(f.begun)+len(piece) <= limit.AuditLine { // what is longer is no record, and is told of at its end
+			f.begun = append(f.begun, piece...)
+		}
+		switch {
+		case errors.Is(err, bufio.ErrBufferFull):
+			continue
+		case errors.Is(err, io.EOF), cutShort(err):
+			return nil
+		case err != nil:
+			return cannotRead(f.name, err)
+		}
+		if err := f.whole(false); err != nil {
+			return err
+		}
+	}
+}
+
+// whole gives the line that has been put together.
+func (f *follower) whole(torn bool) error {
+	line := f.begun
+	f.begun = f.begun[:0]
+	f.line++
+	if len(line) <= 1 {
+		return nil
+	}
+	r, err := decode(line)
+	switch {
+	case err == nil:
+		return f.to.Take(r)
+	case torn:
+		return f.to.Broken(&Broken{f.name, f.line, true, "the last line has no end: it was cut off"})
+	}
+	return f.to.Broken(&Broken{f.name, f.line, false, "this is no record: " + clip(err.Error(), limit.AuditText)})
+}
+
+// end leaves a file that has been rotated, with what is left of its last line.
+func (f *follower) end() error {
+	defer f.close()
+	if err := f.rest(); err != nil {
+		return err
+	}
+	all, err := rotated(f.path)
+	if err != nil {
+		return cannotRead(f.path, err)
+	}
+	at, there := f.place(all)
+	switch {
+	case there:
+		f.done, f.loose = all[at].number, false
+	case len(all) > 0 && all[len(all)-1].number > f.done:
+		f.loose = true // it was rotated and is gone already, or was taken away
+	case len(all) == 0 || all[len(all)-1].number < f.done:
+		f.done = 0 // somebody has cleared the folder: numbers begin anew
+		if len(all) > 0 {
+			f.done = all[len(all)-1].number
+		}
+	}
+	return nil
+}
+
+// rest gives what is left of the last line.
+func (f *follower) rest() error {
+	if len(f.begun) == 0 {
+		return nil
+	}
+	return f.whole(true)
+}
+
+func (f *follower) close() {
+	if f.file != nil {
+		f.file.Close()
+		f.file = nil
+	}
+}

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package audit writes and reads the records of who reached what: one line of
+// JSON for each dial and each refusal (docs/reference/audit.md). It does not
+// decide anything and never holds up a stream; a record that it cannot keep is
+// counted and told of.
+package audit
+
+import (
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/reqmeta"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+)
+
+// Version is the version of the format.
+const Version = 1
+
+// Kind says what a record tells of.
+type Kind string
+
+// The kinds.
+const (
+	KindDial    Kind = "dial"    // a dial that was tried, with its stream if there was one
+	KindRefusal Kind = "refusal" // a request that was turned away without trying
+	KindLost    Kind = "lost"    // records that could not be kept
+
+	KindRevocation Kind = "revocation" // an operator has revoked an identity
+	KindRemoval    Kind = "removal"    // an operator has removed a cluster
+)
+
+// Kinds are all of them.
+func Kinds() []Kind { return []Kind{KindDial, KindRefusal, KindLost, KindRevocation, KindRemoval} }
+
+// The values of At: which end of a session wrote the record.
+const (
+	AtHub   = "hub"
+	AtAgent = "agent"
+)
+
+// The values of Verdict; empty: no policy was asked.
+const (
+	Allow = "allow"
+	Deny  = "deny"
+)
+
+// Record is one line. It has no field for headers, tokens or bytes of a stream,
+// and what a caller chose is bounded and cleaned when it is written.
+type Record struct {
+	Version     int       `json:"v"`
+	Time        time.Time `json:"time"` // of the begin
+	ID          string    `json:"id"`   // set by the Writer; consecutive within one run of a process
+	Kind        Kind      `json:"kind"`
+	At          string    `json:"at,omitempty"`
+	Hub         string    `json:"hub,omitempty"`
+	Agent       string    `json:"agent,omitempty"`
+	Cluster     string    `json:"cluster,omitempty"`
+	Frontend    string    `json:"frontend,omitempty"`
+	Caller      string    `json:"caller,omitempty"`
+	Operator    string    `json:"operator,omitempty"` // SPIFFE URI of one that came with a certificate
+	Serial      string    `json:"serial,omitempty"`   // of the caller's certificate
+	Source      string    `json:"source,omitempty"`   // the caller's transport address
+	Peer        *Peer     `json:"peer,omitempty"`
+	Egress      string    `json:"egress,omitempty"`
+	Metadata    Metadata  `json:"metadata,omitzero"`
+	Traceparent string    `json:"traceparent,omitempty"`
+	Subject     string    `json:"subject,omitempty"` // whom or what an operator's change was about
+	Asked       string    `json:"asked,omitempty"`
+	Resolved    string    `json:"resolved,omitempty"`
+	Verdict     string    `json:"verdict,omitempty"`
+	Rule        string    `json:"rule,omitempty"`
+	Policy      string    `json:"policy,omitempty"` // the version of what the rule stands in
+	Duration    Millis    `json:"durationMillis,omitempty"`
+	Up          int64     `json:"bytesUp,omitempty"`   // from the caller to the target
+	Down        int64     `json:"bytesDown,omitempty"` // from the target to the caller
+	Code        string    `json:"code,omitempty"`      // why it ended: ok, or a fault code
+	Reason      string    `json:"reason,omitempty"`    // the same for people
+
+	Count int64     `json:"count,omitempty"` // of records lost
+	Since time.Time `json:"since,omitzero"`  // when the first of them was lost
+}
+
+// Peer is the process at the other end of a unix socket, as the kernel knew it
+// when it connected.
+type Peer struct {
+	UID uint32 `json:"uid"`
+	GID uint32 `json:"gid"`
+	PID int32  `json:"pid"`
+}
+
+// End sets how it ended; nil is an orderly end. Of a fault's texts only What is
+// taken: Why may quote what a caller sent, such as a line of a header.
+func (r *Record) End(f *fault.Fault) {
+	if f == nil {
+		r.Code, r.Reason = telemetry.Outcome(""), ""
+		return
+	}
+	r.Code, r.Reason = telemetry.Outcome(f.Code), f.What
+}
+
+// clean bounds every text and takes out what may hide a secret.
+func (r *Record) clean() {
+	r.Version, r.Time, r.Since = Version, instant(r.Time), instant(r.Since)
+	r.Duration -= r.Duration % Millis(time.Microsecond)
+	for _, s := range []*string{&r.ID, (*string)(&r.Kind), &r.At, &r.Hub, &r.Agent, &r.Cluster, &r.Frontend, &r.Caller,
+		&r.Operator, &r.Subject, &r.Serial, &r.Source, &r.Egress, &r.Resolved, &r.Verdict, &r.Rule, &r.Policy, &r.Code, &r.Reason} {
+		*s = clip(*s, limit.AuditText)
+	}
+	r.Asked = clip(Destination(r.Asked), limit.AuditText)
+	if !reqmeta.IsTraceparent(r.Traceparent) {
+		r.Traceparent = ""
+	}
+}
+
+// instant is a time as it can be written: in UTC, to the microsecond.
+func instant(t time.Time) time.Time {
+	t = t.UTC().Truncate(time.Microsecond)
+	if y := t.Year(); y < 1 || y > 9999 {
+		return time.Time{}
+	}
+	return t
+}
+
+// Destination is an address without what may stand around it in a malformed
+// request: user and password before an @, a path or a query behind it.
+func Destination(s string) string {
+	if i := strings.IndexAny(s, "/?#"); i >= 0 {
+		s = s[:i]
+	}
+	return s[strings.LastIndexByte(s, '@')+1:]
+}
+
+// clip cuts a text at a whole rune.
+func clip(s string, n int) string {
+	s = strings.ToValidUTF8(s[:min(len(s), n+utf8.UTFMax)], string(utf8.RuneError))
+	if len(s) <= n {
+		return s
+	}
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n]
+}

@@ -1,0 +1,387 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package audit
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"io"
+	"log/slog"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/run"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+)
+
+// Reasons for which records are lost.
+const (
+	lostQueue = "queue_full" // they came faster than they could be written
+	lostDisk  = "disk"       // the file, or standard output, took nothing
+	lostAway  = "collector"  // the collector took nothing
+	lostSpurn = "refused"    // the collector did not want them
+	lostStop  = "stopped"    // the process ended before they were written
+)
+
+// Writer writes records. Whoever has a record hands it over and goes on; one
+// goroutine writes.
+//
+//	Write ──► queue (bounded) ──► own ──► sink: a file that rotates, stdout, or a collector
+//	   └─ full: counted, and told of by a record of kind lost
+//
+// With a file and a collector each has a queue of its own, so that neither waits
+// for the other, and a loss is told of where it happened.
+//
+// A nil Writer is one that is turned off: it admits everything and keeps nothing.
+type Writer struct {
+	strict  bool
+	where   string  // for people: the file, or the collector
+	down    string  // the reason of a loss while nothing can be written
+	also    *Writer // the collector's, beside a file
+	log     *slog.Logger
+	metrics *telemetry.Audit
+	sink    sink
+	queue   chan []byte
+	waiting atomic.Int64 // bytes in the queue
+	run     string       // begins every id
+	count   atomic.Int64
+	gaps    atomic.Int64 // that records tell of, where two number alike
+	broken  atomic.Bool  // the last write failed
+	stopped atomic.Bool
+	second  bool // another one counts the records
+	lost    losses
+	told    atomic.Int64 // when the log was last told of a loss, Unix nanoseconds
+}
+
+// sink takes lines. As with io.Writer, n bytes of a Write that fails are there
+// to stay, and the rest may be written again later.
+type sink interface {
+	io.WriteCloser
+	// Due says when the sink wants Rotate to be called; zero: never.
+	Due() time.Time
+	Rotate()
+	// Tidy does what may take long, beside the writing, until ctx ends.
+	Tidy(ctx context.Context)
+}
+
+// Options are what a Writer needs beside its configuration.
+type Options struct {
+	Log    *slog.Logger
+	Reg    prometheus.Registerer
+	Stdout io.Writer // for the path -
+	Export Exporter  // nil: there is no collector
+}
+
+// New opens the file. Without a path and a collector it gives nil, which is a
+// Writer turned off.
+func New(cfg Config, o Options) (*Writer, error) {
+	if cfg.Path == "" && o.Export == nil {
+		return nil, nil
+	}
+	if cfg.Path == "" {
+		return newExporting(cfg, o, newMetrics(o)), nil
+	}
+	var s sink = stream{o.Stdout}
+	if cfg.Path != Stdout {
+		f, err := openFile(cfg, o.Log)
+		if err != nil {
+			return nil, err
+		}
+		s = f
+	}
+	w := newWriter(cfg, o, s)
+	if o.Export != nil {
+		w.also = newExporting(cfg, o, w.metrics)
+		w.also.second, w.also.run = true, w.run
+	}
+	return w, nil
+}
+
+func newWriter(cfg Config, o Options, s sink) *Writer {
+	where := cfg.Path
+	if where == Stdout {
+		where = "standard output"
+	}
+	w := newLane(cfg, o, newMetrics(o))
+	w.where, w.down, w.sink = where, lostDisk, s
+	return w
+}
+
+// newLane makes a Writer without its sink.
+func newLane(cfg Config, o Options, m *telemetry.Audit) *Writer {
+	return &Writer{
+		strict: cfg.Strict, log: o.Log, queue: make(chan []byte, limit.AuditQueue), run: strings.ToLower(rand.Text()[:10]), metrics: m,
+	}
+}
+
+func newMetrics(o Options) *telemetry.Audit {
+	var kinds []string
+	for _, k := range Kinds() {
+		kinds = append(kinds, string(k))
+	}
+	return telemetry.NewAudit(o.Reg, kinds,
+		[]string{lostQueue, lostDisk, lostAway, lostSpurn, lostStop})
+}
+
+// Admit says whether a dial may begin: in strict mode only while its record can
+// be kept.
+func (w *Writer) Admit() error {
+	if w == nil || !w.strict {
+		return nil
+	}
+	if err := w.also.Admit(); err != nil {
+		return err
+	}
+	f := fault.New(fault.CodeAudit, "no dial without an audit record")
+	switch {
+	case w.broken.Load():
+		return f.Whyf("the records cannot be written").Hint("see to %s; the log says more", w.where)
+	case w.stopped.Load():
+		return f.Whyf("the records are closed").Hint("try again")
+	case len(w.queue) == cap(w.queue) || w.waiting.Load() >= limit.AuditQueueBytes:
+		return f.Whyf("too many records wait to be written").Hint("try again; if it lasts, %s is too slow", w.where)
+	}
+	return nil
+}
+
+// Write hands a record over. It never waits.
+func (w *Writer) Write(r Record) {
+	if w == nil {
+		return
+	}
+	if r.ID == "" {
+		r.ID = w.run + "-" + strconv.FormatInt(w.count.Add(1), 10)
+	}
+	w.also.Write(r)
+	line := Append(nil, r)
+	if w.stopped.Load() {
+		w.lose(lostStop, 1)
+		return
+	}
+	if w.waiting.Add(int64(len(line))) <= limit.AuditQueueBytes {
+		select {
+		case w.queue <- line:
+			w.accepted(r.Kind)
+			return
+		default:
+		}
+	}
+	w.waiting.Add(-int64(len(line)))
+	if w.broken.Load() {
+		w.lose(w.down, 1)
+		return
+	}
+	w.lose(lostQueue, 1)
+}
+
+func (w *Writer) accepted(k Kind) {
+	if !w.second {
+		w.metrics.Records.WithLabelValues(string(k)).Inc()
+	}
+}
+
+// lose counts records that will not be written, and tells the log now and then.
+func (w *Writer) lose(reason string, n int64) {
+	if n == 0 {
+		return
+	}
+	now := time.Now()
+	w.metrics.Lost.WithLabelValues(reason).Add(float64(n))
+	total := w.lost.add(n, now)
+	last := w.told.Load()
+	if now.UnixNano()-last >= int64(limit.AuditTold) && w.told.CompareAndSwap(last, now.UnixNano()) {
+		w.log.Error("audit records are lost", "records", total, telemetry.AttrReason, reason, "path", w.where)
+	}
+}
+
+// While calls fn and writes meanwhile. When fn has returned it writes what still
+// waits, for limit.Shutdown at most, and closes the file.
+func (w *Writer) While(ctx context.Context, fn func() error) error {
+	if w == nil {
+		return fn()
+	}
+	if w.also != nil {
+		alone := fn
+		fn = func() error { return w.also.While(ctx, alone) }
+	}
+	calls, isCalls := w.sink.(*exporting)
+	if isCalls {
+		calls.ctx, calls.abort = context.WithCancel(context.WithoutCancel(ctx))
+	}
+	g := run.NewGroup(context.WithoutCancel(ctx))
+	g.Do(w.own)
+	err := fn()
+	w.stopped.Store(true)
+	g.Stop()
+	bound, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit.Shutdown)
+	defer cancel()
+	if isCalls { // they can be called off
+		defer run.OnDone(bound, calls.abort)()
+		g.Wait()
+		return err
+	}
+	if !g.WaitContext(bound) {
+		w.told.Store(0)
+		w.lose(lostStop, int64(len(w.queue)))
+		w.log.Error("the audit file is left behind: a write to it does not return", "path", w.where)
+	}
+	return err
+}
+
+// own is the one goroutine that writes, until ctx ends and the queue is empty.
+func (w *Writer) own(ctx context.Context) {
+	tidy := run.NewGroup(ctx)
+	defer tidy.Wait()
+	defer tidy.Stop()
+	tidy.Do(w.sink.Tidy)
+	due := time.NewTimer(0)
+	defer due.Stop()
+	var batch []byte
+	for ctx.Err() == nil {
+		if at := w.sink.Due(); at.IsZero() {
+			due.Stop()
+		} else {
+			due.Reset(time.Until(at))
+		}
+		select {
+		case line := <-w.queue:
+			batch = w.collect(batch[:0], line)
+			w.put(ctx, batch)
+		case <-due.C:
+			w.sink.Rotate()
+		case <-ctx.Done():
+		}
+	}
+	w.finish(ctx, batch)
+}
+
+// finish writes what is left; what fails now is lost.
+func (w *Writer) finish(ctx context.Context, batch []byte) {
+	for {
+		select {
+		case line := <-w.queue:
+			w.put(ctx, w.collect(batch[:0], line))
+			continue
+		default:
+		}
+		break
+	}
+	if gap := w.gap(batch[:0]); len(gap) > 0 && !w.broken.Load() {
+		w.put(ctx, gap)
+	}
+	if err := w.sink.Close(); err != nil {
+		w.log.Error("the audit records could not be closed in order", "path", w.where, telemetry.AttrReason, err)
+	}
+}
+
+// collect adds to the first line what else waits, up to a batch. Records that
+// were lost before come first, as one record that counts them.
+func (w *Writer) collect(b, first []byte) []byte {
+	if !w.broken.Load() { // else it would be lost too, and count itself
+		b = w.gap(b)
+	}
+	b = append(b, first...)
+	w.waiting.Add(-int64(len(first)))
+	for len(b) < limit.AuditBatch {
+		select {
+		case line := <-w.queue:
+			b = append(b, line...)
+			w.waiting.Add(-int64(len(line)))
+			continue
+		default:
+		}
+		break
+	}
+	return b
+}
+
+// gap adds a record of what was lost since the last one, if anything was.
+func (w *Writer) gap(b []byte) []byte {
+	n, since := w.lost.take()
+	if n == 0 {
+		return b
+	}
+	w.accepted(KindLost)
+	id := w.run + "-"
+	switch { // where there are two, the numbers are those of the records that both take
+	case w.also != nil:
+		id += "file-" + strconv.FormatInt(w.gaps.Add(1), 10)
+	case w.second:
+		id += "collector-" + strconv.FormatInt(w.gaps.Add(1), 10)
+	default:
+		id += strconv.FormatInt(w.count.Add(1), 10)
+	}
+	return Append(b, Record{ID: id, Kind: KindLost, Time: time.Now(), Count: n, Since: since})
+}
+
+// pause is how long to wait after a failure: what it says itself, if it does.
+func pause(err error) time.Duration {
+	var says interface{ Wait() time.Duration }
+	if errors.As(err, &says) {
+		return max(limit.AuditRetry, says.Wait())
+	}
+	return limit.AuditRetry
+}
+
+// put writes a batch and tries again until it is written or ctx ends.
+func (w *Writer) put(ctx context.Context, b []byte) {
+	for {
+		n, err := w.sink.Write(b)
+		if err == nil {
+			if w.broken.Swap(false) {
+				w.log.Info("audit records are written again", "path", w.where)
+			}
+			return
+		}
+		if !w.broken.Swap(true) {
+			w.log.Error("audit records cannot be written", "path", w.where, telemetry.AttrReason, err)
+		}
+		b = b[n:]
+		if !run.Wait(ctx, pause(err)) {
+			w.lose(lostStop, int64(bytes.Count(b, []byte("\n"))))
+			return
+		}
+	}
+}
+
+// losses are records that were lost and that no record tells of yet.
+type losses struct {
+	mu    sync.Mutex
+	n     int64
+	since time.Time
+}
+
+func (l *losses) add(n int64, now time.Time) (total int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.n == 0 {
+		l.since = now
+	}
+	l.n += n
+	return l.n
+}
+
+func (l *losses) take() (n int64, since time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n, since = l.n, l.since
+	l.n = 0
+	return n, since
+}
+
+// stream is a sink without a file: standard output.
+type stream struct{ io.Writer }
+
+func (stream) Close() error         { return nil }
+func (stream) Due() time.Time       { return time.Time{} }
+func (stream) Rotate()              {}
+func (stream) Tidy(context.Context) {}

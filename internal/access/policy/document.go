@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/tombolo-io/tombolo/api/v1alpha1"
+	"github.com/tombolo-io/tombolo/internal/base/conf"
+)
+
+// Finding is a problem with its place.
+type Finding struct {
+	conf.Problem
+	Warning bool
+}
+
+// Read compiles an AccessPolicy of a file. open gives the content of a list's
+// file. With a finding that is no warning the policy is nil.
+func Read(file string, data []byte, open func(path string) ([]byte, error)) (*Policy, []Finding) {
+	return read(file, data, open, func(*Policy) []Problem { return nil })
+}
+
+// ReadBetweenPeers is Read for a policy between the peers of a mesh: what has no
+// meaning there is refused.
+func ReadBetweenPeers(cluster, file string, data []byte, open func(path string) ([]byte, error)) (*Policy, []Finding) {
+	return read(file, data, open, func(p *Policy) []Problem { return p.BetweenPeers(cluster) })
+}
+
+func read(file string, data []byte, open func(path string) ([]byte, error), further func(*Policy) []Problem) (*Policy, []Finding) {
+	var raw v1alpha1.AccessPolicy
+	doc := conf.Decode(file, data, &raw)
+	if doc.Unread() {
+		return nil, refusals(doc)
+	}
+	doc.Want("apiVersion", v1alpha1.Version, raw.APIVersion)
+	doc.Want("kind", v1alpha1.KindAccessPolicy, raw.Kind)
+	r := reader{doc: doc, open: open}
+	lists := make([]List, 0, len(raw.Lists))
+	for i, l := range raw.Lists {
+		lists = append(lists, r.list(fmt.Sprintf("lists[%d]", i), l))
+	}
+	rules := make([]Rule, 0, len(raw.Rules))
+	for i, w := range raw.Rules {
+		rules = append(rules, r.rule(fmt.Sprintf("rules[%d]", i), w))
+	}
+	if len(raw.Rules) == 0 {
+		doc.Add("rules", "there is no rule: everything would be denied")
+	}
+	p, problems := Compile(rules, lists)
+	if p != nil {
+		problems = append(problems, further(p)...)
+	}
+	out := refusals(doc)
+	for _, q := range problems {
+		out = append(out, r.place(q))
+	}
+	slices.SortStableFunc(out, func(a, b Finding) int {
+		return cmp.Or(strings.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+	})
+	if slices.ContainsFunc(out, func(f Finding) bool { return !f.Warning }) {
+		return nil, out
+	}
+	return p, out
+}
+
+// Lists are those of a file with what stands in the files that they name.
+func Lists(file string, data []byte, open func(path string) ([]byte, error)) (out []List) {
+	var raw v1alpha1.AccessPolicy
+	r := reader{doc: conf.Decode(file, data, &raw), open: open}
+	for i, l := range raw.Lists {
+		out = append(out, r.list(fmt.Sprintf("lists[%d]", i), l))
+	}
+	return out
+}
+
+func refusals(doc *conf.Document) []Finding {
+	var out []Finding
+	for _, p := range doc.Problems() {
+		out = append(out, Finding{Problem: p})
+	}
+	if n := doc.Unlisted(); n > 0 { // stays behind the last that is listed
+		last := out[len(out)-1]
+		out = append(out, Finding{Problem: conf.Problem{File: last.File, Line: last.Line, Column: last.Column, Message: fmt.Sprintf("and %d more", n)}})
+	}
+	return out
+}
+
+type reader struct {
+	doc   *conf.Document
+	open  func(path string) ([]byte, error)
+	files []listFile
+}
+
+// listFile says which ranges of a list stand in a file.
+type listFile struct {
+	path  string // of the list: lists[0]
+	file  string
+	first int   // index of its first range
+	lines []int // of its ranges
+}
+
+func (r *reader) list(path string, w v1alpha1.RangeList) List {
+	l := List{Name: w.Name, Ranges: w.Ranges}
+	if w.File == "" {
+		return l
+	}
+	data, err := r.open(w.File)
+	if err != nil {
+		r.doc.Add(path+".file", "%s cannot be read: %v", w.File, err)
+		return l
+	}
+	f := listFile{path: path, file: w.File, first: len(l.Ranges)}
+	l.Ranges = slices.Clip(l.Ranges)
+	line := 0
+	for text := range strings.Lines(string(data)) {
+		line++
+		text, _, _ = strings.Cut(text, "#")
+		if text = strings.TrimSpace(text); text != "" {
+			l.Ranges = append(l.Ranges, text)
+			f.lines = append(f.lines, line)
+		}
+	}
+	r.files = append(r.files, f)
+	return l
+}
+
+func (r *reader) rule(path string, w v1alpha1.AccessRule) Rule {
+	out := Rule{
+		Name: w.Name, Comment: w.Comment, Cluster: w.Clusters, Caller: w.Callers, UID: r.users(path+".uids", w.UIDs), Egress: w.Egress, Flow: w.Flows,
+		Source: w.Sources, Destination: w.Allow,
+	}
+	switch {
+	case w.Allow != nil && w.Deny != nil:
+		r.doc.Add(path+".deny", "a rule allows or denies; write two")
+	case w.Deny != nil:
+		out.Deny, out.Destination = true, w.Deny
+	case w.Allow == nil:
+		r.doc.Add(path, "the rule has neither allow nor deny")
+		out.Destination = []string{"*"} // said once
+	}
+	return out
+}
+
+// users keeps nil apart from an empty list.
+func (r *reader) users(path string, in []int) []uint32 {
+	if in == nil {
+		return nil
+	}
+	out := make([]uint32, 0, len(in))
+	for i, n := range in {
+		if n < 0 || n >= math.MaxUint32 { // the last one means nobody (chown(2))
+			r.doc.Add(fmt.Sprintf("%s[%d]", path, i), "%d is no user id", n)
+			continue
+		}
+		out = append(out, uint32(n))
+	}
+	return out
+}
+
+// place finds the line of a problem.
+func (r *reader) place(q Problem) Finding {
+	for _, f := range r.files {
+		var i int
+		if n, _ := fmt.Sscanf(strings.TrimPrefix(q.Path, f.path), ".ranges[%d]", &i); n == 1 && i >= f.first {
+			return Finding{conf.Problem{File: f.file, Line: f.lines[i-f.first], Column: 1, Message: q.Message}, q.Warning}
+		}
+	}
+	return Finding{r.doc.Place(q.Path, q.Message), q.Warning}
+}

@@ -1,0 +1,380 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/plan"
+)
+
+// Party is a peer as a source of packets: a caller by the addresses that only it has.
+type Party struct {
+	Caller string // SPIFFE URI of its certificate
+	Ranges []netip.Prefix
+}
+
+// name is the last part of the identity: within a cluster it says which node is meant.
+func (p Party) name() string { return p.Caller[strings.LastIndexByte(p.Caller, '/')+1:] }
+
+// CallerAt is the caller of the party that has an address, empty if none has it.
+func CallerAt(parties []Party, a netip.Addr) string {
+	for _, p := range parties {
+		if slices.ContainsFunc(p.Ranges, func(r netip.Prefix) bool { return r.Contains(a) }) {
+			return p.Caller
+		}
+	}
+	return ""
+}
+
+// Lowered are rules as lines of a chain, with the sets at which they look. What no
+// line accepts is to be dropped by who puts them into force.
+type Lowered struct {
+	Sets  []plan.Set
+	Lines []plan.Line
+}
+
+// transports are the protocols with ports: TCP, UDP, SCTP.
+func transports() []string { return []string{"6", "17", "132"} }
+
+// Lower makes lines of all rules that speak of a cluster, with the meaning that
+// Decide gives them, where a source of no party has no caller: deny lines, then allow lines, with special addresses closed
+// between those that name them and the others. An entry without ports is about every
+// protocol. An address of IPv6 that carries one of IPv4 is not reached at all. Where the
+// cluster is not known (empty), it can be any that a deny rule names, and none of an allow rule.
+func Lower(cluster string, parties []Party, policies ...*Policy) (Lowered, []Problem) {
+	return (&lowerer{parties: parties}).lower(cluster, policies)
+}
+
+// LowerAny gives the problems that Lower could have with any parties: rules whose
+// callers are nobody now may mean somebody later.
+func LowerAny(cluster string, policies ...*Policy) []Problem {
+	_, problems := (&lowerer{anybody: true}).lower(cluster, policies)
+	return problems
+}
+
+func (l *lowerer) lower(cluster string, policies []*Policy) (Lowered, []Problem) {
+	var problems []Problem
+	for _, p := range policies {
+		if p == nil {
+			continue
+		}
+		problems = append(problems, p.BetweenPeers(cluster)...)
+		l.collect(p, cluster)
+	}
+	for _, r := range l.rules {
+		if r.deny {
+			l.rule(r, nil)
+		}
+	}
+	for _, s := range specials {
+		for _, r := range l.rules {
+			if !r.deny {
+				l.rule(r, &s)
+			}
+		}
+		l.drop(s.within)
+	}
+	for _, p := range []netip.Prefix{carriers.nat64, carriers.nat64Local, carriers.translated, carriers.compatible, carriers.sixToFour, carriers.teredo} {
+		l.drop(p)
+	}
+	for _, r := range l.rules {
+		if !r.deny {
+			l.rule(r, nil)
+		}
+	}
+	l.close()
+	if n := len(l.out.Lines); n > limit.PolicyLines {
+		problems = append(problems, Problem{Path: "rules", Message: fmt.Sprintf("they are %d rules of nftables, at most %d are possible: name lists instead of single ports", n, limit.PolicyLines)})
+	}
+	if len(problems) > 0 {
+		return Lowered{}, problems
+	}
+	return l.out, nil
+}
+
+// BetweenPeers gives the rules that have no meaning between peers, with their place.
+func (p *Policy) BetweenPeers(cluster string) []Problem {
+	var out []Problem
+	named := p.named(cluster)
+	for i, r := range p.rules {
+		if !r.cluster.match(cluster) {
+			continue
+		}
+		refuse := func(field, why string) {
+			out = append(out, Problem{Index: i, Path: fmt.Sprintf("rules[%d].%s", i, field), Message: why})
+		}
+		if r.uid != nil {
+			refuse("uids", "packets between peers have no user")
+		}
+		if r.egress != nil {
+			refuse("egress", "packets between peers have no egress selection")
+		}
+		if r.flow != nil {
+			refuse("flows", "packets between peers are no dials of a hub")
+		}
+		if named[r] {
+			field := "allow"
+			if r.deny {
+				field = "deny"
+			}
+			refuse(field, "packets between peers bear no names: write ranges")
+		}
+	}
+	return out
+}
+
+// named are the rules with a name among their destinations.
+func (p *Policy) named(cluster string) map[*rule]bool {
+	out := map[*rule]bool{}
+	for _, s := range []*set{p.shared, p.cluster[cluster]} {
+		if s == nil {
+			continue
+		}
+		for _, entries := range s.names {
+			for _, e := range entries {
+				out[e.rule] = true
+			}
+		}
+	}
+	return out
+}
+
+// lowerer makes lines.
+type lowerer struct {
+	parties []Party
+	anybody bool // every caller is there, in both families
+	rules   []*lowering
+	closed  []plan.Range // that no line says yet
+	out     Lowered
+}
+
+// lowering is a rule with its destinations.
+type lowering struct {
+	*rule
+	number int
+	any    []ports
+	to     []portsTo
+}
+
+// portsTo are the ranges that an entry opens on the same ports.
+type portsTo struct {
+	ports  ports
+	ranges []netip.Prefix
+}
+
+// collect finds the destinations of the rules that speak of a cluster.
+func (l *lowerer) collect(p *Policy, cluster string) {
+	known := map[*rule]*lowering{}
+	for _, r := range p.rules {
+		if r.meant(cluster) && !(r.deny && r.caller.ofSockets()) {
+			known[r] = &lowering{rule: r, number: len(l.rules)}
+			l.rules = append(l.rules, known[r])
+		}
+	}
+	sets := []*set{p.shared}
+	for _, name := range slices.Sorted(maps.Keys(p.cluster)) {
+		if name == cluster || cluster == "" {
+			sets = append(sets, p.cluster[name])
+		}
+	}
+	for _, s := range sets {
+		for _, e := range s.any {
+			if r := known[e.rule]; r != nil {
+				r.any = append(r.any, e.ports)
+			}
+		}
+		for prefix, g := range s.ranges.AllSorted() {
+			for _, e := range s.groups[g] {
+				if r := known[e.rule]; r != nil {
+					r.add(e.ports, prefix)
+				}
+			}
+		}
+	}
+}
+
+// meant says whether a rule may be about peers of a cluster. One that means nothing between
+// peers is refused (BetweenPeers) once it is known to be.
+func (r *rule) meant(cluster string) bool {
+	return r.cluster.match(cluster) || cluster == "" && r.deny && r.uid == nil && r.egress == nil && r.flow == nil
+}
+
+func (r *lowering) add(ps ports, prefix netip.Prefix) {
+	at := slices.IndexFunc(r.to, func(t portsTo) bool { return slices.Equal(t.ports, ps) })
+	if at < 0 {
+		at = len(r.to)
+		r.to = append(r.to, portsTo{ports: ps})
+	}
+	r.to[at].ranges = append(r.to[at].ranges, prefix)
+}
+
+// drop closes a range for all that follows; ranges in a row are one set.
+func (l *lowerer) drop(p netip.Prefix) { l.closed = append(l.closed, plan.RangeOf(p)) }
+
+func (l *lowerer) close() {
+	for _, f := range []plan.Family{plan.IPv4, plan.IPv6} {
+		if ranges := ofFamily(l.closed, f); len(ranges) > 0 {
+			name := fmt.Sprintf("x%d_%d", len(l.out.Sets), f)
+			l.set(name, f, ranges)
+			l.out.Lines = append(l.out.Lines, plan.Line{plan.Named(f.Dst(), name), plan.Count(), plan.Do("drop")})
+		}
+	}
+	l.closed = nil
+}
+
+// rule makes the lines of a rule: all, or those of its ranges within a class of
+// special addresses.
+func (l *lowerer) rule(r *lowering, within *special) {
+	sources := l.sources(r)
+	for _, f := range []plan.Family{plan.IPv4, plan.IPv6} {
+		if !sources.in(f) {
+			continue
+		}
+		for i, t := range r.to {
+			ranges := ofFamily(rangesWithin(t.ranges, within), f)
+			if len(ranges) == 0 {
+				continue
+			}
+			name := fmt.Sprintf("d%d_%d_%d", r.number, i, f)
+			if within != nil {
+				name = fmt.Sprintf("d%d_%d_%s_%d", r.number, i, "x"+strconv.Itoa(slices.Index(specials[:], *within)), f)
+			}
+			l.set(name, f, ranges)
+			l.lines(r, l.from(r, f, sources), plan.Line{plan.Named(f.Dst(), name)}, t.ports)
+		}
+		if within != nil {
+			continue
+		}
+		for _, ps := range r.any {
+			l.lines(r, l.from(r, f, sources), plan.Line{plan.If(plan.KeyFamily, strconv.Itoa(int(f)))}, ps)
+		}
+	}
+}
+
+// from is the condition on the source.
+func (l *lowerer) from(r *lowering, f plan.Family, from origins) plan.Line {
+	if from.any {
+		return nil
+	}
+	name := fmt.Sprintf("s%d_%d", r.number, f)
+	l.set(name, f, ofFamily(from.ranges, f))
+	if from.but {
+		return plan.Line{plan.NotNamed(f.Src(), name)}
+	}
+	return plan.Line{plan.Named(f.Src(), name)}
+}
+
+func (l *lowerer) lines(r *lowering, from, to plan.Line, ps ports) {
+	verdict := plan.Line{plan.Do("accept")}
+	if r.deny {
+		verdict = plan.Line{plan.Count(), plan.Do("drop")}
+	}
+	l.close()
+	start := slices.Concat(from, to)
+	if len(ps) == 0 {
+		l.out.Lines = append(l.out.Lines, slices.Concat(start, verdict))
+		return
+	}
+	for _, proto := range transports() {
+		for _, p := range ps {
+			port := strconv.Itoa(int(p.first))
+			if p.last != p.first {
+				port += "-" + strconv.Itoa(int(p.last))
+			}
+			l.out.Lines = append(l.out.Lines, slices.Concat(start, plan.Line{plan.If(plan.KeyProto, proto), plan.If(plan.KeyPort, port)}, verdict))
+		}
+	}
+}
+
+// set adds a set once.
+func (l *lowerer) set(name string, f plan.Family, ranges []plan.Range) {
+	if !slices.ContainsFunc(l.out.Sets, func(s plan.Set) bool { return s.Name == name }) {
+		l.out.Sets = append(l.out.Sets, plan.Set{Name: name, Family: f, Ranges: plan.Join(ranges)})
+	}
+}
+
+// origins are the sources that a rule speaks of: any, those in ranges, or those in none of them.
+type origins struct {
+	any, but bool
+	ranges   []plan.Range
+}
+
+// in reports whether there may be such a source in a family.
+func (o origins) in(f plan.Family) bool { return o.any || o.but || len(ofFamily(o.ranges, f)) > 0 }
+
+// sources are those that a rule speaks of. An allow rule with callers speaks of the parties
+// that it names. A deny rule speaks of every source but those of parties that it does not
+// name: a source without a caller could be anybody's.
+func (l *lowerer) sources(r *lowering) origins {
+	var written []plan.Range
+	if !r.source.any() {
+		few := slices.Clone(r.source.few)
+		if r.source.many != nil {
+			for p := range r.source.many.All() {
+				few = append(few, p)
+			}
+		}
+		written = plan.Join(rangesOf(few))
+	}
+	switch {
+	case r.caller == nil && r.source.any():
+		return origins{any: true}
+	case r.caller == nil:
+		return origins{ranges: written}
+	case r.deny && r.source.any():
+		return origins{but: true, ranges: plan.Join(l.parted(r, false))}
+	case r.deny:
+		return origins{ranges: plan.Less(written, l.parted(r, false))}
+	case r.source.any():
+		return origins{ranges: plan.Join(l.parted(r, true))}
+	}
+	named := l.parted(r, true)
+	return origins{ranges: plan.Less(named, plan.Less(named, written))} // what both have
+}
+
+// parted are the ranges of the parties that a rule's callers name, or of the others.
+func (l *lowerer) parted(r *lowering, named bool) []plan.Range {
+	var out []plan.Range
+	if l.anybody {
+		if named {
+			out = rangesOf([]netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)})
+		}
+		return out
+	}
+	for _, p := range l.parties {
+		if (r.caller.match(p.Caller) || r.caller.match(p.name())) == named {
+			out = append(out, rangesOf(p.Ranges)...)
+		}
+	}
+	return out
+}
+
+func rangesOf(prefixes []netip.Prefix) []plan.Range {
+	out := make([]plan.Range, 0, len(prefixes))
+	for _, p := range prefixes {
+		out = append(out, plan.RangeOf(p))
+	}
+	return out
+}
+
+func ofFamily(ranges []plan.Range, f plan.Family) []plan.Range {
+	return slices.DeleteFunc(slices.Clone(ranges), func(r plan.Range) bool { return plan.FamilyOf(r.From) != f })
+}
+
+// rangesWithin are those that a class of special addresses has in whole; without a
+// class all.
+func rangesWithin(prefixes []netip.Prefix, within *special) []plan.Range {
+	if within == nil {
+		return rangesOf(prefixes)
+	}
+	return rangesOf(slices.DeleteFunc(slices.Clone(prefixes), func(p netip.Prefix) bool {
+		return p.Bits() < within.within.Bits() || !within.within.Contains(p.Addr())
+	}))
+}

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package reqmeta reads and writes what a caller may say of a request beside its
+// destination: pairs of metadata and the W3C Trace Context. All of it is
+// untrusted text that nothing is decided upon; here it is bounded. It knows no
+// transport, no span and no record.
+package reqmeta
+
+import (
+	"fmt"
+	"net/url"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+)
+
+// Names of HTTP headers, in their canonical form.
+const (
+	HeaderMetadata    = "Tombolo-Metadata" // key=value, percent-encoded; once for each pair
+	HeaderTraceparent = "Traceparent"
+	HeaderTracestate  = "Tracestate"
+)
+
+// Pair is one pair of metadata.
+type Pair struct{ Key, Value string }
+
+// Remarks are what a caller said, bounded. The zero value has none.
+type Remarks struct {
+	Trace string // traceparent of version 00, or empty
+	State string // tracestate, or empty; never without Trace
+	Pairs []Pair
+}
+
+// Read takes the remarks out of a request's header. Metadata that breaks a bound
+// is refused; of a trace context the malformed part is ignored, as W3C Trace
+// Context section 4.3 asks.
+func Read(header map[string][]string) (Remarks, error) {
+	var r Remarks
+	r.Trace, r.State = Trace(header[HeaderTraceparent], header[HeaderTracestate])
+	for _, text := range header[HeaderMetadata] {
+		p, err := parseHeader(text)
+		if err != nil {
+			return Remarks{}, err
+		}
+		if len(r.Pairs) == limit.AuditPairs {
+			return Remarks{}, fmt.Errorf("there are more than %d pairs of metadata", limit.AuditPairs)
+		}
+		r.Pairs = append(r.Pairs, p)
+	}
+	return r, Check(r.Pairs)
+}
+
+// Write gives the lines of a header that Read understands.
+func (r Remarks) Write(add func(name, value string)) {
+	if r.Trace != "" {
+		add(HeaderTraceparent, r.Trace)
+		if r.State != "" {
+			add(HeaderTracestate, r.State)
+		}
+	}
+	for _, p := range r.Pairs {
+		add(HeaderMetadata, p.Key+"="+url.PathEscape(p.Value))
+	}
+}
+
+// ParsePair reads key=value as people write it.
+func ParsePair(text string) (Pair, error) {
+	key, value, ok := strings.Cut(text, "=")
+	if !ok {
+		return Pair{}, fmt.Errorf("metadata is key=value, and there is no =")
+	}
+	return Pair{key, value}, nil
+}
+
+func parseHeader(text string) (Pair, error) {
+	p, err := ParsePair(strings.Trim(text, " \t"))
+	if err != nil {
+		return Pair{}, err
+	}
+	if p.Value, err = url.PathUnescape(p.Value); err != nil {
+		return Pair{}, fmt.Errorf("the value of metadata %s has a %% that is not followed by two hexadecimal digits", printable(p.Key))
+	}
+	return p, nil
+}
+
+// Check says which bound the pairs break. It quotes no value.
+func Check(pairs []Pair) error {
+	if len(pairs) > limit.AuditPairs {
+		return fmt.Errorf("there are more than %d pairs of metadata", limit.AuditPairs)
+	}
+	seen := make(map[string]bool, len(pairs))
+	for _, p := range pairs {
+		switch {
+		case !isKey(p.Key):
+			return fmt.Errorf("the key %q of metadata is not 1 to %d of letters, digits and . _ - /", printable(p.Key), limit.AuditKey)
+		case len(p.Value) > limit.AuditValue:
+			return fmt.Errorf("the value of metadata %s has %d bytes, and at most %d are taken", p.Key, len(p.Value), limit.AuditValue)
+		case !utf8.ValidString(p.Value) || strings.ContainsFunc(p.Value, func(r rune) bool { return !unicode.IsPrint(r) }):
+			return fmt.Errorf("the value of metadata %s is no printable UTF-8", p.Key)
+		case seen[p.Key]:
+			return fmt.Errorf("the key %s of metadata comes twice", p.Key)
+		}
+		seen[p.Key] = true
+	}
+	return nil
+}
+
+// Bounded are the pairs up to the first that breaks a bound: for what a peer
+// passes on that should have checked it.
+func Bounded(pairs []Pair) []Pair {
+	for i := range pairs {
+		if Check(pairs[:i+1]) != nil {
+			return pairs[:i]
+		}
+	}
+	return pairs
+}
+
+func isKey(s string) bool {
+	return s != "" && len(s) <= limit.AuditKey && !strings.ContainsFunc(s, func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._-/", r))
+	})
+}
+
+// printable is a key as it may be shown: short, and nothing that steers a terminal.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, strings.ToValidUTF8(s[:min(len(s), limit.AuditKey)], "?"))
+}

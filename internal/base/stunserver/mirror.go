@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package stunserver
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/tombolo-io/tombolo/api/v1alpha1"
+	"github.com/tombolo-io/tombolo/internal/base/conf"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/run"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+	"github.com/tombolo-io/tombolo/internal/mesh/nat"
+)
+
+// Off as an address is no STUN server.
+const Off = "none"
+
+// Config says where to answer. An address is host:port; empty is the default, which
+// need not succeed; Off is none.
+type Config struct {
+	Listen string // default: the number of the main port
+	Second string // another port, so that callers learn how their NAT filters; default: SecondDefault
+	// Main is where the program listens on TCP, and SecondDefault the second port if
+	// none is given; empty: none.
+	Main, SecondDefault string
+}
+
+// Port is the standard one of STUN.
+const Port = "3478"
+
+// Configure checks a configuration.
+func Configure(c v1alpha1.STUNConfig, add conf.Report) v1alpha1.STUNConfig {
+	for field, value := range map[string]string{"stun.listen": c.Listen, "stun.second": c.Second} {
+		if value != "" && value != Off {
+			add.Listener(field, value)
+		}
+	}
+	if c.Listen == Off && c.Second != "" && c.Second != Off {
+		add("stun.second", "%s is given, and stun.listen is %s", c.Second, Off)
+	}
+	return c
+}
+
+// Of is the mirror beside a main port, which is where it listens now. Second is the
+// number of the second port by default, at the same address; empty: none.
+func Of(c v1alpha1.STUNConfig, main, second string) Config {
+	out := Config{Listen: c.Listen, Second: c.Second, Main: main}
+	if host, _, err := net.SplitHostPort(cmp.Or(c.Listen, main)); err == nil && second != "" {
+		out.SecondDefault = net.JoinHostPort(host, second)
+	}
+	return out
+}
+
+// Why answers were not given: values of the metric's label.
+const (
+	dropMalformed = "malformed"
+	dropSource    = "source_rate"
+	dropTotal     = "total_rate"
+	dropSend      = "send"
+)
+
+// Mirror answers on one or two ports.
+type Mirror struct {
+	ports   []*sock
+	rates   *rates
+	metrics *telemetry.Mirror
+	without []string // what was wished by default and is not there, and why
+}
+
+// Open takes the ports. Only one that was asked for by name must be free.
+func Open(ctx context.Context, c Config, metrics *telemetry.Mirror) (*Mirror, error) {
+	m := &Mirror{rates: newRates(), metrics: metrics}
+	if c.Listen == Off {
+		return m, nil
+	}
+	first, second := c.Listen, c.Second
+	if first == "" {
+		first = c.Main
+	}
+	if second == "" {
+		second = c.SecondDefault
+	}
+	if err := m.open(ctx, "stun.listen", first, c.Listen != ""); err != nil {
+		return nil, err
+	}
+	if len(m.ports) == 0 || second == "" || second == Off {
+		return m, nil
+	}
+	if err := m.open(ctx, "stun.second", second, c.Second != ""); err != nil {
+		return nil, errors.Join(err, m.Close())
+	}
+	return m, nil
+}
+
+func (m *Mirror) open(ctx context.Context, setting, address string, must bool) error {
+	s, err := listen(ctx, address)
+	if err == nil {
+		m.ports = append(m.ports, s)
+		return nil
+	}
+	if must {
+		return fault.Newf(fault.CodeAddressBusy, "%s: %s (UDP) cannot be listened on", setting, address).Because(err).
+			Hint("choose another address, or none")
+	}
+	m.without = append(m.without, setting+": "+err.Error())
+	return nil
+}
+
+// Status is what people are told of a mirror.
+type Status struct{ Listen, Without []string }
+
+// Status says where it answers, and what was wished by default and could not be had.
+func (m *Mirror) Status() Status {
+	out := Status{Listen: []string{}}
+	if m == nil {
+		return out // nothing runs yet
+	}
+	out.Without = m.without
+	for _, s := range m.ports {
+		out.Listen = append(out.Listen, s.conn.LocalAddr().String())
+	}
+	return out
+}
+
+// Close gives up the ports of a mirror that does not run.
+func (m *Mirror) Close() (err error) {
+	for _, s := range m.ports {
+		err = errors.Join(err, s.conn.Close())
+	}
+	return err
+}
+
+// Run answers until ctx ends.
+func (m *Mirror) Run(ctx context.Context) error {
+	g := run.NewGroup(ctx)
+	for i, s := range m.ports {
+		var other *sock
+		if len(m.ports) == 2 {
+			other = m.ports[1-i]
+		}
+		g.Go("STUN", func(ctx context.Context) error { return m.serve(ctx, s, other) })
+	}
+	return g.Wait()
+}
+
+func (m *Mirror) serve(ctx context.Context, s, other *sock) error {
+	stop := run.OnDone(ctx, func() { s.conn.Close() })
+	defer stop()
+	// One byte more than a message may have, so that a longer one is seen to be.
+	packet, control := make([]byte, limit.STUNMessage+1), make([]byte, 128)
+	for failures := 0; ; {
+		n, oobn, _, from, err := s.conn.ReadMsgUDPAddrPort(packet, control)
+		if err != nil {
+			if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
+				return nil
+			}
+			// An ICMP error of an answer, or no memory: nothing ends for it.
+			failures++
+			if !run.Wait(ctx, run.Backoff(failures, time.Second, 1)) {
+				return nil
+			}
+			continue
+		}
+		failures = 0
+		m.answer(s, other, from, question{packet[:n], s.to(control[:oobn])})
+	}
+}
+
+// question is a packet and the address of ours to which it came.
+type question struct {
+	packet []byte
+	to     netip.Addr
+}
+
+func (m *Mirror) answer(s, other *sock, from netip.AddrPort, q question) {
+	drop := func(why string) { m.metrics.Dropped.WithLabelValues(why).Inc() }
+	ask, err := nat.Parse(q.packet)
+	if err != nil || ask.Class != nat.ClassRequest || from.Port() == 0 {
+		drop(dropMalformed)
+		return
+	}
+	if why := m.rates.refuse(from.Addr(), time.Now()); why != "" {
+		drop(why)
+		return
+	}
+	by, answer := s, nat.Answer(ask, from, other.at(q.to))
+	switch {
+	case len(ask.Unknown) > 0 || ask.ChangeAddress || ask.ChangePort && other == nil:
+		if len(ask.Unknown) == 0 {
+			ask.Unknown = []uint16{nat.AttrChangeRequest}
+		}
+		answer = nat.Refusal(ask)
+	case ask.ChangePort:
+		by = other
+	}
+	if answer == nil || by.send(answer, from, q.to) != nil {
+		drop(dropSend)
+		return
+	}
+	m.metrics.Answers.WithLabelValues(family(from.Addr())).Inc()
+}
+
+func family(a netip.Addr) string {
+	if a.Unmap().Is4() {
+		return "ipv4"
+	}
+	return "ipv6"
+}

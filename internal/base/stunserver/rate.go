@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package stunserver
+
+import (
+	"container/list"
+	"net/netip"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+)
+
+// rates bound the answers: to each source, so that nobody's address can be made a
+// target, and in total.
+type rates struct {
+	mu      sync.Mutex
+	total   *rate.Limiter
+	sources map[netip.Addr]*list.Element
+	recent  list.List // of *source, the quietest first
+}
+
+type source struct {
+	key   netip.Addr
+	bound *rate.Limiter
+}
+
+func newRates() *rates {
+	return &rates{total: rate.NewLimiter(limit.MirrorTotal, limit.MirrorTotalBurst), sources: map[netip.Addr]*list.Element{}}
+}
+
+// refuse gives the reason why an address gets no answer now, or "".
+func (r *rates) refuse(a netip.Addr, now time.Time) string {
+	key := site(a)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e := r.sources[key]
+	if e == nil {
+		if len(r.sources) >= limit.MirrorSources {
+			delete(r.sources, r.recent.Remove(r.recent.Front()).(*source).key)
+		}
+		e = r.recent.PushBack(&source{key, rate.NewLimiter(limit.MirrorRate, limit.MirrorBurst)})
+		r.sources[key] = e
+	} else {
+		r.recent.MoveToBack(e)
+	}
+	switch {
+	case !e.Value.(*source).bound.AllowN(now, 1):
+		return dropSource
+	case !r.total.AllowN(now, 1):
+		return dropTotal
+	}
+	return ""
+}
+
+// site is whom an address counts with: a site has a /64 of IPv6.
+func site(a netip.Addr) netip.Addr {
+	a = a.Unmap().WithZone("")
+	if !a.Is6() {
+		return a
+	}
+	b := a.As16()
+	clear(b[8:])
+	return netip.AddrFrom16(b)
+}

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package telemetry
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+)
+
+// LeftOut is the line that says how many others there would have been.
+const LeftOut = "lines of the log were left out"
+
+// bounded is the log of a role. What a line says may be up to a peer, and how often it
+// is written: so of each kind of line, which is its message and its fault code, the
+// first of a minute are written, and the rest are counted in one line at its end. Who
+// causes lines uses up nobody else's: see Ration. The groups are clusters. In a group
+// each agent, node, caller or identity has its own bound; strangers, of which the line
+// tells the address alone, have one together. What tells of nobody is the doing of this
+// program or of its operator.
+type bounded struct {
+	slog.Handler
+	who    causer // as far as With has said it
+	within bool   // in a group of attributes, which say nothing of who it was
+	lines  *lines
+}
+
+// causer is what the attributes of a line say of who has caused it.
+type causer struct {
+	code, cluster, name string
+	address             bool
+}
+
+func (c *causer) see(a slog.Attr) {
+	switch a.Key {
+	case AttrCluster:
+		c.cluster = a.Value.String()
+	case AttrAgent, AttrNode, AttrCaller, AttrIdentity:
+		c.name = a.Value.String()
+	case AttrPeer:
+		c.address = true
+	case AttrCode:
+		c.code = Outcome(fault.Code(a.Value.String()))
+	}
+}
+
+func (c causer) one() string {
+	if c.name == "" && c.address {
+		return "a stranger"
+	}
+	return c.name
+}
+
+// lines counts what is written, and what is not.
+type lines struct {
+	mu    sync.Mutex
+	begun time.Time
+	kinds map[lineKind]*counted
+	out   slog.Handler
+}
+
+// lineKind is what lines have in common that are counted together.
+type lineKind struct {
+	level         slog.Level
+	message, code string
+}
+
+type counted struct {
+	ration Ration
+	left   map[string]*leftOut // by cluster
+}
+
+type leftOut struct {
+	n     int64
+	since time.Time
+}
+
+func newBounded(h slog.Handler) *bounded {
+	return &bounded{Handler: h, lines: &lines{kinds: map[lineKind]*counted{}, out: h}}
+}
+
+func (b *bounded) WithAttrs(as []slog.Attr) slog.Handler {
+	next := *b
+	next.Handler = b.Handler.WithAttrs(as)
+	if !b.within {
+		for _, a := range as {
+			next.who.see(a)
+		}
+	}
+	return &next
+}
+
+func (b *bounded) WithGroup(name string) slog.Handler {
+	next := *b
+	next.Handler, next.within = b.Handler.WithGroup(name), b.within || name != ""
+	return &next
+}
+
+func (b *bounded) Handle(ctx context.Context, r slog.Record) error {
+	who := b.who
+	if !b.within {
+		r.Attrs(func(a slog.Attr) bool {
+			who.see(a)
+			return true
+		})
+	}
+	write, sums := b.lines.take(r, who)
+	for _, sum := range sums {
+		if err := b.lines.out.Handle(ctx, sum); err != nil {
+			return err
+		}
+	}
+	if !write {
+		return nil
+	}
+	return b.Handler.Handle(ctx, r)
+}
+
+// take says whether to write a line, and gives the sums of a minute that is over.
+func (l *lines) take(r slog.Record, who causer) (write bool, sums []slog.Record) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if r.Time.Sub(l.begun) >= limit.LogTold {
+		sums = l.turn(r.Time)
+	}
+	kind := lineKind{r.Level, r.Message, who.code}
+	c := l.kinds[kind]
+	if c == nil && len(l.kinds) >= limit.LogKinds {
+		kind = lineKind{level: r.Level}
+		c = l.kinds[kind]
+	}
+	if c == nil {
+		c = &counted{rationAt(r.Level), map[string]*leftOut{}}
+		l.kinds[kind] = c
+	}
+	write, group := c.ration.Take(who.cluster, who.one())
+	if write {
+		return true, sums
+	}
+	left := c.left[group]
+	if left == nil {
+		left = &leftOut{since: r.Time}
+		c.left[group] = left
+	}
+	left.n++
+	return false, sums
+}
+
+func rationAt(level slog.Level) Ration {
+	times := 1
+	if level < slog.LevelInfo { // whoever wants these, wants many
+		times = limit.LogDebug
+	}
+	return Ration{
+		Each: times * limit.LogEach, Group: times * limit.LogGroup, All: times * limit.LogAll,
+		Share: times * limit.LogShare, Groups: limit.LogGroups,
+	}
+}
+
+// turn begins a new minute and gives the sums of the last.
+func (l *lines) turn(now time.Time) (sums []slog.Record) {
+	order := slices.SortedFunc(maps.Keys(l.kinds), func(a, b lineKind) int {
+		return cmp.Or(cmp.Compare(a.message, b.message), cmp.Compare(a.code, b.code), cmp.Compare(a.level, b.level))
+	})
+	for _, kind := range order {
+		left := l.kinds[kind].left
+		for _, group := range slices.Sorted(maps.Keys(left)) {
+			r := slog.NewRecord(now, kind.level, LeftOut, 0)
+			r.AddAttrs(slog.String("line", cmp.Or(kind.message, "others")),
+				slog.Int64("count", left[group].n), slog.Time("since", left[group].since))
+			if kind.code != "" {
+				r.AddAttrs(slog.String(AttrCode, kind.code))
+			}
+			if group != "" {
+				r.AddAttrs(slog.String(AttrCluster, group))
+			}
+			sums = append(sums, r)
+		}
+	}
+	l.begun = now
+	clear(l.kinds)
+	return sums
+}
+
+// TurnLog writes how many lines a logger of Logger has left out until now. Whoever runs
+// a role calls it each minute and at the end: else that waits for the next line.
+func TurnLog(ctx context.Context, log *slog.Logger, now time.Time) {
+	b, is := log.Handler().(*bounded)
+	if !is {
+		return
+	}
+	b.lines.mu.Lock()
+	sums := b.lines.turn(now)
+	b.lines.mu.Unlock()
+	for _, sum := range sums {
+		if b.lines.out.Handle(ctx, sum) != nil {
+			return
+		}
+	}
+}
+
+// Texts is a handler for libraries that log finished texts, such as net/http: what
+// they say may be a peer's words, so it is an attribute of a line of a known kind.
+func Texts(log *slog.Logger, message string) slog.Handler { return texts{log.Handler(), message} }
+
+type texts struct {
+	slog.Handler
+	message string
+}
+
+func (t texts) Handle(ctx context.Context, r slog.Record) error {
+	line := slog.NewRecord(r.Time, r.Level, t.message, r.PC)
+	line.AddAttrs(slog.String("text", r.Message))
+	return t.Handler.Handle(ctx, line)
+}

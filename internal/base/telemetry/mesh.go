@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package telemetry
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// Mesh are the metrics of a mesh node itself.
+type Mesh struct {
+	Reloads *prometheus.CounterVec // outcome
+}
+
+// MeshReadings are read when metrics are scraped.
+type MeshReadings struct {
+	Waiting func() float64 // settings that a restart takes over
+	Closed  func() float64 // ranges
+	Dropped func(reason string) float64
+}
+
+// NewMesh registers the metrics of a mesh node itself, with the reasons of its tunnel's drops
+// that there are.
+func NewMesh(reg prometheus.Registerer, reasons []string, r MeshReadings) *Mesh {
+	f := factory{reg}
+	f.gaugeFunc("tombolo_mesh_settings_waiting", "Settings that were changed in the configuration and wait for a restart.", r.Waiting)
+	f.gaugeFunc("tombolo_mesh_closed_ranges", "Ranges of members of which, or of whose key, nothing is heard any more: packets for them are lost.", r.Closed)
+	f.counterFuncs("tombolo_mesh_tunnel_dropped_packets_total", "Packets that were dropped between the network and the link, by reason.", "reason", reasons, r.Dropped)
+	m := &Mesh{Reloads: f.counterVec("tombolo_mesh_config_reloads_total", "Reloads of the configuration, by outcome (ok or a fault code).", "outcome")}
+	begin(m.Reloads, []string{Outcome("")})
+	return m
+}

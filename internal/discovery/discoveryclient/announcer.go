@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package discoveryclient
+
+import (
+	"crypto/rand"
+	"errors"
+	"log/slog"
+	"reflect"
+	"sync"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+	"github.com/tombolo-io/tombolo/internal/discovery/seal"
+	"github.com/tombolo-io/tombolo/proto/discovery"
+)
+
+// announcer is this node's own word. One version serves all secrets and services,
+// so that each can be told the newest from any of them.
+type announcer struct {
+	ttl  time.Duration
+	last func(version uint64) error // keeps it on disk
+	log  *slog.Logger
+	// rivals counts entries with our key that we did not make.
+	rivals func()
+
+	mu      sync.Mutex
+	keys    []seal.Keys           // as the configuration lists them
+	private seal.WireGuardPrivate // proves the key that is announced, if it is that one's
+	before  seal.WireGuardPrivate // proves the previous one
+	rival   rivalry
+	stale   bool // what is announced has another proof
+	now     word
+	changed chan struct{}                // closed when now is another one
+	grants  map[*attending]time.Duration // the leases of services that give shorter ones than ttl
+	paced   chan struct{}                // closed when grants are others
+	sealed  time.Time                    // when now was
+}
+
+// word is what is announced.
+type word struct {
+	id      identity     // who says it
+	member  *seal.Member // nil: nothing yet
+	content uint64       // grows when the member or leaving changes, not with a renewal
+	version uint64
+	entries []*discovery.Entry // by secret
+	keys    []seal.Keys        // of these
+	leaving bool
+}
+
+// under is the entry for a cluster; nil: none, as its secret is one no more.
+func (w word) under(cluster seal.ClusterID) *discovery.Entry {
+	for i, k := range w.keys {
+		if i < len(w.entries) && k.Cluster() == cluster {
+			return w.entries[i]
+		}
+	}
+	return nil
+}
+
+func newAnnouncer(key seal.MemberKey, keys []seal.Keys, ttl time.Duration, version uint64) *announcer {
+	return &announcer{
+		keys: keys, ttl: ttl, now: word{id: identity{key: key}, version: version}, changed: make(chan struct{}),
+		grants: map[*attending]time.Duration{}, paced: make(chan struct{}),
+		last: func(uint64) error { return nil }, log: slog.New(slog.DiscardHandler),
+		rivals: func() {}, rival: rivalry{wake: make(chan struct{}, 1)},
+	}
+}
+
+// current is what is announced, and a channel that is closed when that changes.
+func (a *announcer) current() (word, <-chan struct{}) {
+	if a == nil {
+		return word{}, nil
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.now, a.changed
+}
+
+// announce changes what is announced; the same again changes nothing.
+func (a *announcer) announce(now time.Time, m seal.Member) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	same := a.now.member != nil && reflect.DeepEqual(*a.now.member, m)
+	if same && !a.stale {
+		return nil
+	}
+	next := a.now
+	next.member = &m
+	if !same {
+		next.content++
+	}
+	if err := a.seal(now, next); err != nil {
+		return err
+	}
+	a.stale = false
+	return nil
+}
+
+// takes says why a member cannot be announced under secrets, with the proof of a key; nil:
+// it can. Nothing is announced.
+func (a *announcer) takes(keys []seal.Keys, m seal.Member, private seal.WireGuardPrivate) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	next := a.now
+	next.member, next.version = &m, max(next.version, 1)
+	_, err := a.entriesOf(next, keys, private)
+	return err
+}
+
+// renew makes new entries of the same content, with leases of their own.
+func (a *announcer) renew(now time.Time) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.now.member == nil || a.now.leaving {
+		return nil
+	}
+	return a.seal(now, a.now)
+}
+
+// raise takes a version of ours that a service knows and we do not: the state
+// directory was lost, or restored. A service may lie, so one far beyond the clock
+// is not believed unless it is signed, for it would use up those that follow.
+func (a *announcer) raise(now time.Time, known uint64, signed bool) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	most, have := uint64(max(0, now.Add(limit.FinderAhead).UnixNano())), max(a.now.version, a.rival.floor)
+	switch {
+	case signed && known == lastVersionEver:
+		return fault.Newf(fault.CodeEntryStale, "member %s is over", a.now.id.key.ID()).
+			Whyf("another key has succeeded this one: the state directory is an older one").
+			Hint("bring the newer %s back; or remove it, so that a new member begins", keyFile)
+	case known < have, signed && known == have, !signed && known == have && !a.rival.due.IsZero():
+		return nil
+	case !signed && known > max(most, have):
+		return fault.Newf(fault.CodeEntryStale, "a service knows version %d of this member", known).
+			Whyf("that is more than ten years ahead of the clock, and is not believed").
+			Hint("see to the clock; if the service is right, remove the member's key, so that a new one begins")
+	}
+	return a.answer(now, known)
+}
+
+// leave makes the removal.
+func (a *announcer) leave(now time.Time) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.now.leaving {
+		return nil
+	}
+	next := a.now
+	next.leaving = true
+	next.content++
+	return a.seal(now, next)
+}
+
+// seal makes the entries of a word and tells those who wait. Where the disk takes
+// no version, it goes on: the next start takes the clock's.
+func (a *announcer) seal(now time.Time, next word) error {
+	next.version = seal.NextVersion(max(next.version, a.rival.floor), now)
+	a.rival.due = time.Time{}
+	entries, err := a.entriesOf(next, a.keys, a.private)
+	if err != nil {
+		return err
+	}
+	next.entries, next.keys = entries, a.keys
+	if err := a.last(next.version); err != nil {
+		a.log.Warn("the version of this member cannot be kept on disk", telemetry.AttrReason, err)
+	}
+	a.sealed = now
+	a.say(next)
+	return nil
+}
+
+// entriesOf are the entries of a word under secrets. It is for who holds the lock.
+func (a *announcer) entriesOf(w word, keys []seal.Keys, private seal.WireGuardPrivate) (out []*discovery.Entry, err error) {
+	for _, k := range keys {
+		if w.leaving {
+			out = append(out, k.Remove(w.id.key, w.version, limit.DiscoveryTTL))
+			continue
+		}
+		message, err := a.proven(k, w, private)
+		if err != nil {
+			return nil, err
+		}
+		e, err := k.Seal(rand.Reader, w.id.key, seal.Content{Version: w.version, TTL: a.ttl, Member: message, Succession: w.id.succession(k)})
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, e)
+	}
+	return out, nil
+}
+
+// due is when new entries are to be made: at a third of the shortest lease that a
+// service gives. All get them then, as one version counts everywhere.
+func (a *announcer) due() (time.Time, <-chan struct{}) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	shortest := a.ttl
+	for _, ttl := range a.grants {
+		shortest = min(shortest, ttl)
+	}
+	return a.sealed.Add(shortest / 3), a.paced
+}
+
+// granted notes the lease of a service, 0 when its session is over.
+func (a *announcer) granted(by *attending, ttl time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if _, known := a.grants[by]; !known && (ttl == 0 || ttl >= a.ttl) {
+		return
+	}
+	if delete(a.grants, by); ttl > 0 && ttl < a.ttl {
+		a.grants[by] = ttl
+	}
+	close(a.paced)
+	a.paced = make(chan struct{})
+}
+
+// proven is what is announced, with the words of its WireGuard keys.
+func (a *announcer) proven(k seal.Keys, w word, private seal.WireGuardPrivate) (*discovery.Member, error) {
+	m := w.member.Message()
+	sign := func(private seal.WireGuardPrivate, public seal.WireGuardKey) ([]byte, error) {
+		if private.IsZero() || private.Public() != public {
+			return nil, nil
+		}
+		return k.ProveWireGuard(rand.Reader, private, w.id.key.ID())
+	}
+	var err, err2 error
+	m.WireguardProof, err = sign(private, w.member.WireGuard)
+	m.PreviousProof, err2 = sign(a.before, w.member.PreviousKey)
+	return m, errors.Join(err, err2)
+}
+
+// prove sets the key that is proven from the next announcement on. The same content
+// with another proof is announced anew.
+func (a *announcer) prove(private seal.WireGuardPrivate) { a.sign(&a.private, private) }
+
+// provePrevious is prove for the previous key.
+func (a *announcer) provePrevious(private seal.WireGuardPrivate) { a.sign(&a.before, private) }
+
+func (a *announcer) sign(with *seal.WireGuardPrivate, private seal.WireGuardPrivate) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if with.IsZero() == private.IsZero() && (private.IsZero() || with.Public() == private.Public()) {
+		return
+	}
+	*with, a.stale = private, true
+}
+
+// say is for who holds the lock.
+func (a *announcer) say(next word) {
+	a.now = next
+	close(a.changed)
+	a.changed = make(chan struct{})
+}
+
+// succeed goes on under another key, or with the same one of which the old one
+// is over.
+func (a *announcer) succeed(now time.Time, next identity) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	word := a.now
+	word.id = next
+	if next.key.ID() == a.now.id.key.ID() || word.member == nil {
+		a.say(word)
+		return nil
+	}
+	return a.seal(now, word)
+}
+
+// rekey goes on under other secrets.
+func (a *announcer) rekey(now time.Time, keys []seal.Keys) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	before := a.keys
+	a.keys = keys
+	if a.now.member == nil || a.now.leaving {
+		return nil
+	}
+	if err := a.seal(now, a.now); err != nil {
+		a.keys = before
+		return err
+	}
+	return nil
+}

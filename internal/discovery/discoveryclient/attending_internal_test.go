@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package discoveryclient
+
+import (
+	"slices"
+	"testing"
+)
+
+// TestWhoIsAttended: a service counts once, while it tells of members and has taken this
+// node's word.
+func TestWhoIsAttended(t *testing.T) {
+	f, all := &Finder{}, &held{}
+	for _, s := range []struct {
+		name    string
+		state   State
+		refused string
+	}{
+		{"a", StateAway, ""}, {"b", StateAttending, ""}, {"b", StateAttending, ""}, {"c", StateConnecting, ""}, {"d", StateAttending, "full"}, {"a", StateAttending, ""},
+	} {
+		c := &client{service: Service{Name: s.name}}
+		c.status.init(Status{State: s.state, Refused: s.refused})
+		all.clients = append(all.clients, c)
+	}
+	f.held.Store(all)
+	if got := f.Attending(); !slices.Equal(got, []string{"b", "a"}) {
+		t.Errorf("%v", got)
+	}
+}

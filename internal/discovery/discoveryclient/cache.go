@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package discoveryclient
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/private"
+	"github.com/tombolo-io/tombolo/internal/discovery/seal"
+	"github.com/tombolo-io/tombolo/proto/discovery"
+	pb "github.com/tombolo-io/tombolo/proto/sidero"
+)
+
+// cacheHead begins the file, before its sealed bytes; the number is that of its format.
+const (
+	cacheWord  = "tombolo members cache "
+	cacheHead1 = cacheWord + "1\n" // sealed with one secret; removals end with the longest lease
+	cacheHead  = cacheWord + "2\n"
+)
+
+// cached is what the file holds: what services sent, as it came, to be verified
+// again by whoever reads it.
+type cached struct {
+	Saved  time.Time      `json:"saved"`
+	Native []cachedNative `json:"native,omitempty"`
+	Older  []cachedOlder  `json:"older,omitempty"`
+	Past   []cachedPast   `json:"past,omitempty"`
+
+	first bool // it is of the first format
+}
+
+type cachedNative struct {
+	Cluster seal.ClusterID `json:"cluster"`
+	Entry   []byte         `json:"entry"`
+	Before  []byte         `json:"before,omitempty"` // the entry that a removal ended
+	Until   time.Time      `json:"until"`
+	Heard   time.Time      `json:"heard"`
+	First   time.Time      `json:"first,omitzero"`
+	Sources []string       `json:"sources"`
+}
+
+// cachedPast is the last version of a member that is gone, so that nothing of it returns.
+type cachedPast struct {
+	ID      seal.MemberID `json:"id"`
+	Version uint64        `json:"version"`
+	Until   time.Time     `json:"until"` // when it may be forgotten
+}
+
+type cachedOlder struct {
+	Source    string         `json:"source"`
+	Secret    seal.ClusterID `json:"secret"` // names the secret that opens it
+	ID        string         `json:"id"`
+	Data      []byte         `json:"data"`
+	Endpoints [][]byte       `json:"endpoints,omitempty"`
+	Until     time.Time      `json:"until"`
+	Heard     time.Time      `json:"heard"`
+	First     time.Time      `json:"first,omitzero"`
+}
+
+// encodeCache seals the cache so that each of the secrets opens it: in the last step of
+// a rotation the old one is taken away, and the cache must not go with it.
+func encodeCache(keys []seal.Keys, c cached) ([]byte, error) {
+	plain, err := json.Marshal(c)
+	if err != nil {
+		return nil, fault.New(fault.CodeInternal, "the cache of members cannot be written").Because(err)
+	}
+	sealed, err := seal.SealCacheFor(rand.Reader, keys, plain)
+	return append([]byte(cacheHead), sealed...), err
+}
+
+// decodeCache opens a cache with one of the secrets. A newer format is
+// state_newer, anything else that cannot be read state_corrupt.
+func decodeCache(keys []seal.Keys, data []byte) (cached, error) {
+	head, sealed, ok := bytes.Cut(data, []byte("\n"))
+	switch {
+	case !ok || !strings.HasPrefix(string(head), cacheWord):
+		return corruptCache("it is not a cache of ours, or torn")
+	case string(head)+"\n" == cacheHead1:
+		for _, k := range keys {
+			if plain, ok := k.OpenCache(sealed); ok {
+				return readCached(plain, true)
+			}
+		}
+		return corruptCache("it is torn, damaged, or sealed with another secret")
+	case string(head)+"\n" != cacheHead:
+		return cached{}, fault.New(fault.CodeStateVersion, "the cache of members is not used").
+			Whyf("its format %q is a newer one", shown(string(head))).Hint("run the newer version again, or remove the file")
+	}
+	plain, ok := seal.OpenCacheFor(keys, sealed)
+	if !ok {
+		return corruptCache("it is torn, damaged, or sealed with other secrets")
+	}
+	return readCached(plain, false)
+}
+
+func readCached(plain []byte, first bool) (cached, error) {
+	c := cached{first: first}
+	if err := json.Unmarshal(plain, &c); err != nil {
+		return corruptCache("it is sealed well, and holds something else")
+	}
+	return c, nil
+}
+
+func corruptCache(why string) (cached, error) {
+	return cached{}, fault.New(fault.CodeStateCorrupt, "the cache of members is not used").Whyf("%s", why).
+		Hint("nothing needs to be done: it is written anew")
+}
+
+// readCache reads the file; one that is not there is an empty cache.
+func readCache(path string, keys []seal.Keys) (cached, error) {
+	data, err := private.ReadPublic(path, limit.FinderCacheFile)
+	var disk *fs.PathError
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return cached{}, nil
+	case errors.As(err, &disk) && disk.Op == "open":
+		return cached{}, fault.New(fault.CodeStateAccess, "the cache of members cannot be read").Because(err).Hint("see to the rights of %s", path)
+	case err != nil:
+		return cached{}, fault.New(fault.CodeStateCorrupt, "the cache of members is not used").Because(err).Hint("remove %s", path)
+	}
+	return decodeCache(keys, data)
+}
+
+// left is how much of a lease is left, of which the file knows the end by a wall
+// clock. A clock that has gone back since gives no more than was left then, and
+// none gives more than the most there is. What is below zero is how long it is over.
+func left(now, saved, until time.Time, most time.Duration) time.Duration {
+	if now.Before(saved) {
+		now = saved
+	}
+	return min(until.Sub(now), most)
+}
+
+// ago is a time of the file as one of this process, so that it can be compared with
+// others: none is later than now.
+func ago(now, saved, at time.Time) time.Time {
+	if at.IsZero() { // a file of before this was kept
+		at = saved
+	}
+	return now.Add(-max(0, saved.Sub(at)))
+}
+
+// remember fills the books with what is left of the cache.
+func (f *Finder) remember(now time.Time, c cached) (n int) {
+	for _, before := range []bool{true, false} { // whom a removal meant is known first
+		for _, e := range c.Native {
+			if f.rememberNative(now, c, e, before) {
+				n++
+			}
+		}
+	}
+	wall := now.Round(0)
+	for _, a := range c.Older {
+		clients := f.clients()
+		i := slices.IndexFunc(clients, func(cl *client) bool {
+			return cl.older != nil && cl.service.Name == a.Source && cl.keys.Cluster() == a.Secret
+		})
+		rest := left(wall, c.Saved, a.Until, limit.DiscoveryTTL)
+		if i < 0 || rest <= -limit.FinderHold || rest <= 0 && clients[i].service.Protocol == ProtocolNative {
+			continue
+		}
+		if wall.Before(c.Saved) { // the clock has gone back: what was heard before a removal stays so
+			a.Heard = ago(now, c.Saved, a.Heard)
+		}
+		if clients[i].older.remember(now.Add(rest), ago(now, c.Saved, a.First), a) {
+			n++
+		}
+	}
+	for _, p := range c.Past {
+		f.native.forgot(now, p.ID, p.Version, p.Until.Sub(wall))
+	}
+	return n
+}
+
+// rememberNative takes an entry from the cache, or the one that it ended.
+func (f *Finder) rememberNative(now time.Time, c cached, e cachedNative, before bool) (news bool) {
+	i := slices.IndexFunc(f.keys(), func(k seal.Keys) bool { return k.Cluster() == e.Cluster })
+	entry := new(discovery.Entry)
+	if i < 0 || proto.Unmarshal(e.Entry, entry) != nil {
+		return false
+	}
+	most := limit.DiscoveryTTL
+	if entry.GetRemoved() {
+		if most = removalCounts; c.first {
+			e.Until = e.Until.Add(limit.FinderHold)
+		}
+	}
+	rest := left(now.Round(0), c.Saved, e.Until, most)
+	if rest <= -limit.FinderHold || rest <= 0 && (entry.GetRemoved() || !f.asks(ProtocolSidero)) {
+		f.native.forgot(now, seal.MemberOf(entry.GetMember()), entry.GetVersion(), rest+limit.FinderRemember)
+		return false
+	}
+	from := heardFrom{cached: true, at: e.Heard, first: ago(now, c.Saved, e.First)}
+	if before {
+		ended := new(discovery.Entry)
+		if len(e.Before) > 0 && proto.Unmarshal(e.Before, ended) == nil {
+			f.native.hear(now, f.keys()[i], from, ended)
+		}
+		return false
+	}
+	for _, from.name = range e.Sources {
+		if id, how, _ := f.native.hear(now, f.keys()[i], from, entry); how == heardNews {
+			f.native.shorten(id, now.Add(rest))
+			news = true
+		}
+	}
+	return news
+}
+
+// forgot keeps the last version of a member that is gone.
+func (b *nativeBook) forgot(now time.Time, id seal.MemberID, version uint64, rest time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if rest > 0 && len(b.past) < limit.FinderMembers {
+		b.past[id] = pastVersion{version, now.Add(min(rest, limit.FinderRemember+limit.FinderHold))}
+	}
+}
+
+// asks reports whether a service is asked that speaks another protocol than one.
+func (f *Finder) asks(not Protocol) bool {
+	return slices.ContainsFunc(f.clients(), func(c *client) bool { return c.service.Protocol != not })
+}
+
+// shorten ends a lease no later than at a time.
+func (b *nativeBook) shorten(id seal.MemberID, until time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if w := b.members[id]; w != nil && until.Before(w.until) {
+		w.until, w.began = until, time.Time{}
+	}
+}
+
+// remember takes an affiliate from the cache.
+func (b *olderBook) remember(until, first time.Time, a cachedOlder) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(a.Data) == 0 || b.members[a.ID] != nil {
+		return false
+	}
+	b.hearOne(until, &pb.Affiliate{Id: a.ID, Data: a.Data, Endpoints: a.Endpoints})
+	w := b.members[a.ID]
+	if w == nil {
+		return false
+	}
+	w.listed, w.cached, w.until, w.heard, w.first = false, true, until, a.Heard, first
+	return true
+}
+
+// gather is what the books hold, for the file.
+func (f *Finder) gather(now time.Time) cached {
+	wall := now.Round(0)
+	c := cached{Saved: wall}
+	c.Native, c.Past = f.native.cache(now)
+	for _, cl := range f.clients() {
+		if cl.older != nil {
+			c.Older = append(c.Older, cl.older.cache(now, cl.keys.Cluster())...)
+		}
+	}
+	return c
+}
+
+func (b *nativeBook) cache(now time.Time) (out []cachedNative, past []cachedPast) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	at := func(t time.Time) time.Time { return now.Round(0).Add(t.Sub(now)) }
+	for id, p := range b.past {
+		past = append(past, cachedPast{id, p.version, at(p.until)})
+	}
+	for id, w := range b.members {
+		end := b.end(now, w)
+		if over := !now.Before(end); over || len(w.sources) == 0 {
+			last := w.entry.GetVersion()
+			if !over { // no service says it any more; another one may
+				last--
+			}
+			past = append(past, cachedPast{id, last, at(end.Add(limit.FinderRemember))})
+			continue
+		}
+		all := w.all()
+		for _, cluster := range w.clusters() {
+			data, err := proto.Marshal(all[cluster])
+			if err != nil {
+				continue
+			}
+			e := cachedNative{Cluster: cluster, Entry: data, Until: at(w.until), Heard: w.sources[0].at.Round(0), First: at(w.first)}
+			for _, h := range w.sources {
+				e.Sources = append(e.Sources, h.name)
+			}
+			if before := w.before[cluster]; before != nil {
+				if e.Before, err = proto.Marshal(before); err != nil {
+					continue
+				}
+			}
+			out = append(out, e)
+		}
+	}
+	return out, past
+}
+
+func (b *olderBook) cache(now time.Time, secret seal.ClusterID) []cachedOlder {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var out []cachedOlder
+	for id, w := range b.members {
+		until := b.end(now, w)
+		if now.Before(b.here.end(now, until)) {
+			at := func(t time.Time) time.Time { return now.Round(0).Add(t.Sub(now)) }
+			out = append(out, cachedOlder{Source: b.name, Secret: secret, ID: id, Data: w.data, Endpoints: w.endpoints,
+				Until: at(until), Heard: w.heard.Round(0), First: at(w.first)})
+		}
+	}
+	return out
+}

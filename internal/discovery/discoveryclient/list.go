@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package discoveryclient
+
+import (
+	"context"
+	"crypto/sha256"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/private"
+	"github.com/tombolo-io/tombolo/internal/base/run"
+	"github.com/tombolo-io/tombolo/internal/discovery/roster"
+)
+
+// Source is one that tells what it says of members, all of it each time, until
+// ctx ends. It gives out as often as it likes: the newest counts.
+type Source interface {
+	Run(ctx context.Context, out func([]roster.Said)) error
+}
+
+// Reporter is a Source with a status, or with one for each of its parts.
+type Reporter interface{ Status() []Status }
+
+// listFile is a file of members. One mistake, and the last good file goes on counting.
+type listFile struct {
+	path   string
+	status statusBoard
+}
+
+func newListFile(path string) *listFile {
+	l := &listFile{path: path}
+	l.status.init(Status{Source: path, Kind: KindFile, State: StateConnecting})
+	return l
+}
+
+// Status is how the file does.
+func (l *listFile) Status() []Status { return []Status{l.status.get()} }
+
+// Run looks at the file every few seconds: it may be replaced by renaming, be
+// behind a link, or not be there yet.
+func (l *listFile) Run(ctx context.Context, out func([]roster.Said)) error {
+	var before [sha256.Size]byte
+	for first := true; ; first = false {
+		data, err := readBounded(l.path, limit.FinderListFile)
+		sum := sha256.Sum256(data)
+		if err != nil || first || sum != before {
+			said, perr := []roster.Said(nil), err
+			if err == nil {
+				before = sum
+				said, perr = roster.ReadList(l.path, data)
+			} else {
+				before = [sha256.Size]byte{} // what comes back is read again
+			}
+			if perr == nil {
+				out(said)
+				l.good(len(said))
+			} else {
+				l.status.set(StateBroken, fault.From(perr))
+			}
+		}
+		if !run.Wait(ctx, limit.FinderLook) {
+			return nil
+		}
+	}
+}
+
+func (l *listFile) good(n int) {
+	l.status.set(StateAttending, nil)
+	l.status.contact()
+	l.status.mu.Lock()
+	defer l.status.mu.Unlock()
+	l.status.s.Members, l.status.s.Settled = n, true
+}
+
+func readBounded(path string, most int) ([]byte, error) {
+	data, err := private.ReadPublic(path, most)
+	if err == nil {
+		return data, nil
+	}
+	return nil, fault.Newf(fault.CodeConfig, "the file of members %s cannot be read", path).Because(err).Hint("correct sources.file, or the file's rights")
+}
+
+// mailbox holds the newest word of a source.
+type mailbox struct {
+	source Source
+	said   []roster.Said
+	at     time.Time
+}

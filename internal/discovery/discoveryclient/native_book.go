@@ -1,0 +1,397 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package discoveryclient
+
+import (
+	"bytes"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/discovery/roster"
+	"github.com/tombolo-io/tombolo/internal/discovery/seal"
+	"github.com/tombolo-io/tombolo/proto/discovery"
+)
+
+// hearing is what became of an entry that a service sent.
+type hearing string
+
+const (
+	heardNews    hearing = "news"
+	heardRenewed hearing = "renewed" // a lease, and nothing else
+	heardAgain   hearing = "again"   // the same as before
+	heardStale   hearing = "stale"   // older than what is known, or another one of the same version
+	heardJunk    hearing = "junk"
+	heardFull    hearing = "full" // there are too many members
+)
+
+// nativeBook is what all native services have said, of all secrets: versions are
+// the member's own and count whoever repeats them.
+type nativeBook struct {
+	mu      sync.Mutex
+	members map[seal.MemberID]*signedWord
+	here    map[hereOf]*presence
+	past    map[seal.MemberID]pastVersion // of those who are forgotten, or were not believed yet
+}
+
+// hereOf is a service, for one secret.
+type hereOf struct {
+	cluster seal.ClusterID
+	service string
+}
+
+// pastVersion is below what an entry of a member must have.
+type pastVersion struct {
+	version uint64
+	until   time.Time
+}
+
+// signedWord is the newest entry of a member.
+type signedWord struct {
+	cluster  seal.ClusterID
+	entry    *discovery.Entry
+	others   entriesOf    // the same version under the other secrets, for the cache
+	before   entriesOf    // of a removal: the entries that it ended
+	facts    roster.Facts // of a removal: what was known before
+	observed []roster.Observation
+	replaces string
+	proven   bool      // the WireGuard key is shown to be the member's
+	previous bool      // and so is the one before
+	until    time.Time // the end of the lease
+	began    time.Time // when this version was heard first; zero: the cache knows its end
+	first    time.Time // since when the member has been known without a break
+	sources  []heardFrom
+	prior    []seal.ClusterID // those of the version before
+	renewed  []string         // of a renewal: the services that said the version before
+	lent     bool             // entry is of a secret given up: that of cluster is on its way
+}
+
+// entriesOf are the entries of one version of a member, under each secret.
+type entriesOf map[seal.ClusterID]*discovery.Entry
+
+// all are the entries of a version, under all secrets.
+func (w *signedWord) all() entriesOf {
+	out := entriesOf{w.cluster: w.entry}
+	for cluster, e := range w.others {
+		out[cluster] = e
+	}
+	return out
+}
+
+// clusters are those of all, that of which it was heard first before the others.
+func (w *signedWord) clusters() []seal.ClusterID {
+	out := []seal.ClusterID{w.cluster}
+	for cluster := range w.others {
+		out = append(out, cluster)
+	}
+	return out
+}
+
+// too keeps the entry of the same version under another secret: once that one alone is
+// configured, nothing else of the cache can be read.
+func (w *signedWord) too(cluster seal.ClusterID, e *discovery.Entry) {
+	if e.GetRemoved() != w.entry.GetRemoved() {
+		return
+	}
+	if w.others == nil {
+		w.others = entriesOf{}
+	}
+	w.others[cluster] = e
+}
+
+// heardFrom is one service that says the entry.
+type heardFrom struct {
+	name   string
+	cached bool
+	listed bool // it came with a snapshot: how much of its lease was left is not known
+	at     time.Time
+	first  time.Time // when it counts as heard first: who is in one snapshot was heard at once
+}
+
+func newNativeBook() *nativeBook {
+	return &nativeBook{members: map[seal.MemberID]*signedWord{}, here: map[hereOf]*presence{}, past: map[seal.MemberID]pastVersion{}}
+}
+
+// presence is whether a service tells of a cluster.
+func (b *nativeBook) presence(cluster seal.ClusterID, service string) *presence {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	at := hereOf{cluster, service}
+	if b.here[at] == nil {
+		b.here[at] = new(presence)
+	}
+	return b.here[at]
+}
+
+// heres are the services that can tell of a word: those that have said it, or all,
+// where none of them is asked any more. It and end are for who holds the lock.
+func (b *nativeBook) heres(w *signedWord) (out []*presence) {
+	for _, h := range w.sources {
+		if p := b.here[hereOf{w.cluster, h.name}]; p != nil {
+			out = append(out, p)
+		}
+	}
+	if len(out) > 0 {
+		return out
+	}
+	for at, p := range b.here {
+		if at.cluster == w.cluster {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// end is when a member counts no longer: as soon as one of its services says so. A
+// removal is its own word, and not held.
+func (b *nativeBook) end(now time.Time, w *signedWord) time.Time {
+	if w.entry.GetRemoved() {
+		return w.until
+	}
+	end := new(presence).end(now, w.until)
+	for _, p := range b.heres(w) {
+		end = sooner(end, p.end(now, w.until))
+	}
+	return end
+}
+
+// hear takes an entry. A lease begins when its version is heard first, whoever
+// repeats it: what is replayed lives no longer by it.
+func (b *nativeBook) hear(now time.Time, keys seal.Keys, from heardFrom, e *discovery.Entry) (seal.MemberID, hearing, error) {
+	if had := b.entryOf(seal.MemberOf(e.GetMember())); had != nil {
+		switch {
+		case proto.Equal(had, e): // verified when it came first
+			return seal.MemberOf(e.GetMember()), b.again(seal.MemberOf(e.GetMember()), from), nil
+		case e.GetVersion() < had.GetVersion():
+			return seal.MemberOf(e.GetMember()), heardStale, nil
+		}
+	}
+	w, id, err := open(now, keys, e)
+	if err != nil {
+		return id, heardJunk, err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	known := b.members[id] // another service may have been quicker
+	switch {
+	case known == nil && !b.believes(now, id, from, e.GetVersion()):
+		return id, heardStale, nil
+	case known == nil && len(b.members) >= limit.FinderMembers:
+		return id, heardFull, nil
+	case known != nil && proto.Equal(known.entry, e):
+		return id, b.heardToo(known, from), nil
+	case known != nil && e.GetVersion() == known.entry.GetVersion() && known.cluster != w.cluster:
+		known.too(w.cluster, e) // the same for another secret
+		return id, b.heardToo(known, from), nil
+	case known != nil && known.lent && e.GetVersion() == known.entry.GetVersion() && e.GetRemoved() == known.entry.GetRemoved():
+		known.entry, known.lent = e, false
+		return id, b.heardToo(known, from), nil
+	case known != nil && e.GetVersion() == known.entry.GetVersion() && bytes.Equal(e.GetSealed(), known.entry.GetSealed()) && e.GetRemoved() == known.entry.GetRemoved():
+		known.lengthen(e) // a service gave another lease for the same
+		return id, b.heardToo(known, from), nil
+	case known != nil && e.GetVersion() <= known.entry.GetVersion():
+		return id, heardStale, nil
+	case known != nil && e.GetRemoved():
+		w.facts, w.before = known.facts, known.all() // to know whom it meant
+		w.proven, w.previous = known.proven, known.previous
+		w.replaces = known.replaces // whom it had succeeded does not come back
+		if known.entry.GetRemoved() {
+			w.before = known.before
+		}
+	}
+	w.sources, w.first = []heardFrom{from}, from.first
+	if w.first.IsZero() {
+		w.first = from.at
+	}
+	b.inherit(now, known, w)
+	delete(b.past, id)
+	b.members[id] = w
+	if known != nil && w.renews(now, known) {
+		return id, heardRenewed, nil
+	}
+	return id, heardNews, nil
+}
+
+// lengthen takes the longer of two leases of the same word, which runs from when
+// that was heard first.
+func (w *signedWord) lengthen(e *discovery.Entry) {
+	if until := w.began.Add(time.Duration(e.GetTtl()) * time.Second); !w.began.IsZero() && !e.GetRemoved() && until.After(w.until) {
+		w.until, w.entry = until, e
+	}
+}
+
+// inherit keeps since when a member is known, through its keys as well. One that was
+// gone begins anew.
+func (b *nativeBook) inherit(now time.Time, known, w *signedWord) {
+	if old, err := seal.ParseMemberID(w.replaces); err == nil && known == nil {
+		known = b.members[old]
+	}
+	if known != nil {
+		w.prior = known.clusters()
+	}
+	if known != nil && now.Before(b.end(now, known)) && (!known.entry.GetRemoved() || w.entry.GetRemoved()) && known.first.Before(w.first) {
+		w.first = known.first
+	}
+}
+
+// believes reports whether an entry of a member that is not known may be its word of
+// now. A version that was seen before is none; one that was made long ago, if its
+// maker's clock was right, may be a replay: it is believed once a newer one comes, as
+// one does of a member that lives.
+func (b *nativeBook) believes(now time.Time, id seal.MemberID, from heardFrom, version uint64) bool {
+	past, seen := b.past[id]
+	switch {
+	case seen && now.Before(past.until):
+		return version > past.version
+	case from.cached || version < oldestClock || now.UnixNano() < 0 || version >= uint64(now.Add(-limit.FinderReplay).UnixNano()):
+		return true
+	case len(b.past) >= limit.FinderMembers:
+		return true
+	}
+	b.past[id] = pastVersion{version, now.Add(limit.FinderRemember)}
+	return false
+}
+
+// removalCounts is as long as anything from before a removal may be about: a lease, and
+// for as long as what has none left is held.
+const removalCounts = limit.DiscoveryTTL + limit.FinderHold
+
+// removal is until when one counts in full, and since when it has counted if that is over.
+func (w *signedWord) removal(now time.Time) (until, past time.Time) {
+	if full := w.until.Add(-limit.FinderHold); now.Before(full) {
+		return full, time.Time{}
+	}
+	return w.until, w.until.Add(-removalCounts)
+}
+
+// oldestClock is the version of 2020: one below is of a machine without a clock, and
+// tells nothing of its age.
+const oldestClock = 1577836800 * uint64(time.Second)
+
+// open verifies an entry and reads what it holds.
+func open(now time.Time, keys seal.Keys, e *discovery.Entry) (*signedWord, seal.MemberID, error) {
+	id, message, err := keys.Open(e)
+	if err != nil {
+		return nil, id, err
+	}
+	w := &signedWord{cluster: keys.Cluster(), entry: e, began: now, facts: roster.Facts{ID: id.String()}}
+	w.until = now.Add(time.Duration(e.GetTtl()) * time.Second)
+	if e.GetRemoved() {
+		w.until = now.Add(removalCounts)
+		return w, id, nil
+	}
+	m, err := seal.ParseMember(message)
+	if err != nil {
+		return nil, id, err
+	}
+	w.facts, w.observed = factsOf(id.String(), m), observedOf(m)
+	w.proven, w.previous = len(message.GetWireguardProof()) > 0, len(message.GetPreviousProof()) > 0 // Open has verified them
+	if e.GetSuccession() != nil {
+		old, err := seal.VerifySuccession(keys.Cluster(), e)
+		if err != nil {
+			return nil, id, err
+		}
+		w.replaces = old.String()
+	}
+	return w, id, nil
+}
+
+func (b *nativeBook) again(id seal.MemberID, from heardFrom) hearing {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if known := b.members[id]; known != nil {
+		return b.heardToo(known, from)
+	}
+	return heardStale
+}
+
+// heardToo adds a source to what is known. What a service says is not only
+// remembered any more.
+func (b *nativeBook) heardToo(w *signedWord, from heardFrom) hearing {
+	i := slices.IndexFunc(w.sources, func(h heardFrom) bool { return h.name == from.name })
+	switch {
+	case i < 0:
+		w.sources = append(w.sources, from)
+		if !from.cached && slices.Contains(w.renewed, from.name) {
+			return heardRenewed
+		}
+	case from.cached || !w.sources[i].cached:
+		return heardAgain
+	default:
+		w.sources[i] = from
+	}
+	return heardNews
+}
+
+// expired takes a service's word that a lease has run out. It counts for what the
+// service listed when we came, of which we do not know how much was left; the leases
+// of all else run here. Who had no time to come back to the service is stale by it, as
+// by the end of a lease of ours.
+func (b *nativeBook) expired(now time.Time, source string, cluster seal.ClusterID, id seal.MemberID) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	w := b.members[id]
+	if w == nil || w.entry.GetRemoved() || w.cluster != cluster { // what ends for one secret may live for another
+		return false
+	}
+	i := slices.IndexFunc(w.sources, func(h heardFrom) bool { return h.name == source && h.listed })
+	if i < 0 {
+		return false
+	}
+	if p := b.here[hereOf{cluster, source}]; p == nil || p.present(now) {
+		w.sources = slices.Delete(w.sources, i, i+1)
+		return true
+	}
+	if len(w.sources) > 1 || !now.Before(w.until) {
+		return false // others say it
+	}
+	w.until, w.began = now, time.Time{}
+	return true
+}
+
+// said is what counts, and forgets what is long over.
+func (b *nativeBook) said(now time.Time) []roster.Said {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var out []roster.Said
+	for id, p := range b.past {
+		if !now.Before(p.until) {
+			delete(b.past, id)
+		}
+	}
+	for id, w := range b.members {
+		end := b.end(now, w)
+		if !now.Before(end) {
+			if w.entry.GetRemoved() || !now.Before(end.Add(limit.FinderRemember)) {
+				delete(b.members, id)
+			}
+			continue
+		}
+		until, past, stale := w.until, time.Time{}, !now.Before(w.until)
+		if w.entry.GetRemoved() {
+			until, past = w.removal(now)
+		}
+		for _, h := range w.sources {
+			out = append(out, roster.Said{
+				Source: roster.Source{Tier: roster.TierNative, Name: h.name, Cached: h.cached}, Facts: w.facts, Version: w.entry.GetVersion(),
+				Until: until, Stale: stale, Held: end, Heard: h.at, First: w.first, Proven: w.proven, Previous: w.previous, Removed: w.entry.GetRemoved(), Past: past, Replaces: w.replaces, Observed: w.observed,
+			})
+		}
+	}
+	return out
+}
+
+// count is how many members a source states.
+func (b *nativeBook) count(now time.Time, source string) (n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, w := range b.members {
+		if now.Before(w.until) && !w.entry.GetRemoved() && slices.ContainsFunc(w.sources, func(h heardFrom) bool { return h.name == source && !h.cached }) {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package discoveryclient
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tombolo-io/tombolo/api/v1alpha1"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+)
+
+// TestWhereServicesSeeThisNode: those that are attended say it, in the order of the
+// configuration, and what one has said goes with it.
+func TestWhereServicesSeeThisNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		one, two := newNativeFake(t), newSideroFake()
+		m := w.start(setup{name: "a", id: "cluster", secrets: []string{newSecret(t)}, services: []v1alpha1.MeshService{sidero("two"), native("one")}})
+		defer m.stop()
+		want := func(what, want string) {
+			t.Helper()
+			if got := fmt.Sprint(m.Observed()); got != want {
+				t.Errorf("%s: %s, want %s", what, got, want)
+			}
+		}
+		want("before any is there", "[]")
+		endOne := w.serve("one:80", one.register)
+		time.Sleep(limit.FinderBackoff + settle)
+		want("with one", "[192.0.2.77]")
+		endTwo := w.serve("two:80", two.register)
+		time.Sleep(limit.FinderBackoff + settle)
+		want("with both", "[192.0.2.78 192.0.2.77]")
+		endOne()
+		time.Sleep(limit.FinderBackoff + settle)
+		want("when one has gone", "[192.0.2.78]")
+		endTwo()
+		time.Sleep(limit.FinderBackoff + settle)
+		want("when both have", "[]")
+	})
+}

@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package discoveryclient
+
+import (
+	"bytes"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/discovery/roster"
+	"github.com/tombolo-io/tombolo/internal/discovery/seal"
+	pb "github.com/tombolo-io/tombolo/proto/sidero"
+)
+
+// olderBook is what one service of the older protocol says of one cluster.
+// Nobody signs anything there, so that only time takes a member away:
+//
+//	listed ──deleted──▶ doubted ──FinderGrace, and a list lacks it──▶ gone
+//	  ▲  │                 │
+//	  │  └─ the stream     └─ listed again: as if nothing had been said
+//	  │     ends, or a list lacks it
+//	  └──listed── unlisted ──DiscoveryTTL──▶ stale ──a service tells of the others──▶ gone
+type olderBook struct {
+	name    string
+	cluster string
+	key     seal.SideroKey
+	others  []seal.SideroKey // of the other secrets: what they open is no junk
+	here    *presence        // of all services of the protocol, for the secret
+
+	mu      sync.Mutex
+	live    bool // the service tells us now
+	refuses bool // and takes nothing, as the session of the first secret knows: nobody can renew a lease
+	members map[string]*olderWord
+	sealed  map[string]bool // whose data none of our secrets opens
+}
+
+type olderWord struct {
+	data      []byte
+	endpoints [][]byte
+	facts     roster.Facts
+	heard     time.Time
+	first     time.Time // since when it has been known without a break
+	listed    bool
+	cached    bool
+	until     time.Time // of one that is not listed by a live service
+	doubted   time.Time // zero: not
+}
+
+func newOlderBook(name, cluster string, key seal.SideroKey) *olderBook {
+	return &olderBook{name: name, cluster: cluster, key: key, here: new(presence), members: map[string]*olderWord{}, sealed: map[string]bool{}}
+}
+
+// snapshot takes the whole cluster as the service lists it. Who is not in it is
+// not wiped: a service that was restarted knows nobody.
+func (b *olderBook) snapshot(now time.Time, list []*pb.Affiliate) (junk int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.freeze(now)
+	if !b.live && !b.refuses { // our push may have been refused before it told all
+		b.here.tells(now, graceOf(false))
+	}
+	b.live = true
+	clear(b.sealed)
+	return b.hear(now, list)
+}
+
+// news takes what has changed.
+func (b *olderBook) news(now time.Time, list []*pb.Affiliate) (junk int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.hear(now, list)
+}
+
+func (b *olderBook) hear(now time.Time, list []*pb.Affiliate) (junk int) {
+	for _, a := range list {
+		junk += b.hearOne(now, a)
+	}
+	return junk
+}
+
+// hearOne takes an affiliate. Data that cannot be read says nothing: what was
+// known of the member stays until its lease ends, which runs from then.
+func (b *olderBook) hearOne(now time.Time, a *pb.Affiliate) (junk int) {
+	id := a.GetId()
+	w := b.members[id]
+	switch {
+	case len(a.GetData()) == 0:
+		return 0 // endpoints of somebody who has not said who he is
+	case id == "" || len(id) > limit.DiscoveryID:
+		return 1
+	case w == nil && len(b.members) >= limit.FinderMembers:
+		return 1
+	}
+	at, blobs, junk := b.places(a.GetEndpoints())
+	if w == nil || !bytes.Equal(w.data, a.GetData()) {
+		m, err := b.open(id, a.GetData())
+		if err != nil {
+			if w != nil && w.listed { // sealed with another secret, perhaps: what was known is not said any more
+				w.until, w.listed = b.end(now, w), false
+			}
+			if slices.ContainsFunc(b.others, func(k seal.SideroKey) bool { _, err := k.OpenData(a.GetData()); return err == nil }) {
+				return 0
+			}
+			if len(b.sealed) < limit.FinderMembers {
+				b.sealed[id] = true
+			}
+			return junk + 1
+		}
+		first := now
+		if w != nil {
+			first = w.first
+		}
+		w = &olderWord{data: a.GetData(), facts: factsOf(id, m), heard: now, first: first}
+		b.members[id] = w
+	}
+	delete(b.sealed, id)
+	w.facts.Endpoints, w.endpoints = endpointsOf(at), blobs
+	w.listed, w.cached, w.doubted = true, false, time.Time{}
+	w.until = now.Add(limit.DiscoveryTTL)
+	return junk
+}
+
+func (b *olderBook) open(id string, data []byte) (seal.Member, error) {
+	message, err := b.key.OpenData(data)
+	if err != nil {
+		return seal.Member{}, err
+	}
+	return seal.ParseAffiliate(id, message)
+}
+
+// places are those that can be read, and their blobs: what is kept of a member is
+// bounded, however much a service says of it.
+func (b *olderBook) places(all [][]byte) (at []netip.AddrPort, blobs [][]byte, junk int) {
+	for i, blob := range all {
+		if i >= limit.RosterEndpoints {
+			return at, blobs, junk + len(all) - i
+		}
+		a, err := b.key.OpenEndpoint(blob)
+		if err != nil {
+			if !slices.ContainsFunc(b.others, func(k seal.SideroKey) bool { _, err := k.OpenEndpoint(blob); return err == nil }) {
+				junk++
+			}
+			continue
+		}
+		if !slices.Contains(at, a) {
+			at, blobs = append(at, a), append(blobs, blob)
+		}
+	}
+	return at, blobs, junk
+}
+
+// deleted begins to doubt members. Their lease runs from now.
+func (b *olderBook) deleted(now time.Time, list []*pb.Affiliate) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, a := range list {
+		delete(b.sealed, a.GetId())
+		if w := b.members[a.GetId()]; w != nil && w.doubted.IsZero() {
+			w.doubted, w.listed, w.until = now, false, b.end(now, w)
+		}
+	}
+}
+
+// end is when the lease of a member that nobody lists any more is over.
+func (b *olderBook) end(now time.Time, w *olderWord) time.Time {
+	if b.live && w.listed {
+		return now.Add(limit.DiscoveryTTL)
+	}
+	return w.until
+}
+
+// doubts is when the first doubt is to be settled; zero: there is none.
+func (b *olderBook) doubts() (next time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, w := range b.members {
+		if due := w.doubted.Add(limit.FinderGrace); !w.doubted.IsZero() && (next.IsZero() || due.Before(next)) {
+			next = due
+		}
+	}
+	return next
+}
+
+// settle ends the doubts that are old enough: list is the cluster as the service
+// lists it now, and who is in it is there. Who is not, at a service that takes nothing,
+// could not say that it is: its lease runs since the removal.
+func (b *olderBook) settle(now time.Time, list []*pb.Affiliate) (junk int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	junk = b.hear(now, list)
+	for id, w := range b.members {
+		switch due := w.doubted.Add(limit.FinderGrace); {
+		case w.doubted.IsZero() || now.Before(due):
+		case b.refuses:
+			w.doubted = time.Time{}
+		default:
+			delete(b.members, id)
+		}
+	}
+	return junk
+}
+
+// unsettled leaves doubts that nobody can settle to the lease, which runs since
+// the removal.
+func (b *olderBook) unsettled(now time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, w := range b.members {
+		if !w.doubted.IsZero() && !now.Before(w.doubted.Add(limit.FinderGrace)) {
+			w.doubted = time.Time{}
+		}
+	}
+}
+
+// away says that the service tells nothing any more: leases run from now.
+func (b *olderBook) away(now time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.freeze(now)
+	if b.live && !b.refuses {
+		b.here.ends(now)
+	}
+	b.live, b.refuses = false, false
+}
+
+// refused says whether the service takes nothing now, though it tells.
+func (b *olderBook) refused(now time.Time, yes bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if yes == b.refuses {
+		return
+	}
+	b.refuses = yes
+	switch {
+	case b.live && yes:
+		b.here.ends(now)
+	case b.live:
+		b.here.tells(now, graceOf(false))
+	}
+}
+
+func (b *olderBook) freeze(now time.Time) {
+	for _, w := range b.members {
+		w.until, w.listed = b.end(now, w), false
+	}
+}
+
+// said is what counts, and forgets what is over.
+func (b *olderBook) said(now time.Time) []roster.Said {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var out []roster.Said
+	for id, w := range b.members {
+		until := b.end(now, w)
+		end := b.here.end(now, until)
+		if !now.Before(end) {
+			delete(b.members, id)
+			continue
+		}
+		out = append(out, roster.Said{
+			Source: roster.Source{Tier: roster.TierOlder, Name: b.name, Cached: w.cached}, Facts: w.facts,
+			Until: until, Stale: !now.Before(until), Held: end, Heard: w.heard, First: w.first,
+		})
+	}
+	return out
+}
+
+// idOf is the affiliate that has a key.
+func (b *olderBook) idOf(key roster.Key) (string, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for id, w := range b.members {
+		if w.facts.Key == key {
+			return id, true
+		}
+	}
+	return "", false
+}
+
+func (b *olderBook) count(now time.Time) (n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, w := range b.members {
+		if !w.cached && now.Before(b.end(now, w)) {
+			n++
+		}
+	}
+	return n
+}

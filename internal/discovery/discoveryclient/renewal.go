@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package discoveryclient
+
+import (
+	"context"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+)
+
+// renews reports whether a word is nothing but a longer lease of what a member has said
+// before, and remembers who said that. With several secrets it never is: under which of them
+// a member is, a new version tells. Whom no service says any more comes back, and a lease that
+// may end before the next merge cannot wait for it.
+func (w *signedWord) renews(now time.Time, known *signedWord) bool {
+	same := now.Before(known.until) && len(known.sources) > 0 && now.Add(limit.FinderRenewals).Before(w.until) &&
+		w.cluster == known.cluster && len(known.others) == 0 && !w.entry.GetRemoved() && !known.entry.GetRemoved() &&
+		w.replaces == known.replaces && w.proven == known.proven && w.previous == known.previous &&
+		!slices.ContainsFunc(known.sources, func(h heardFrom) bool { return h.cached }) &&
+		reflect.DeepEqual(w.facts, known.facts) && reflect.DeepEqual(w.observed, known.observed)
+	if !same {
+		return false
+	}
+	w.renewed = slices.Clone(known.renewed) // who has not repeated the one before yet may have missed it
+	for _, h := range known.sources {
+		if !slices.Contains(w.renewed, h.name) {
+			w.renewed = append(w.renewed, h.name)
+		}
+	}
+	return true
+}
+
+// stirLater asks for a merge by and by: leases alone are others.
+func (f *Finder) stirLater() {
+	select {
+	case f.late <- struct{}{}:
+	default:
+	}
+}
+
+// await waits for news, for a time, or for a while after leases were renewed: in a large
+// cluster some are at any moment, and a merge looks at all members.
+func (f *Finder) await(ctx context.Context, next time.Time) (news, renewed bool) {
+	timer, stop := timerAt(next)
+	defer stop()
+	late := f.late
+	var over <-chan time.Time
+	for {
+		select {
+		case <-f.wake:
+			return true, renewed
+		case <-late:
+			renewed, late, over = true, nil, time.After(limit.FinderRenewals)
+		case <-over:
+			return false, renewed
+		case <-timer:
+			return false, renewed
+		case <-ctx.Done():
+			return false, renewed
+		}
+	}
+}

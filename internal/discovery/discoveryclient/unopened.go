@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package discoveryclient
+
+// Unopened is how many entries of this node's cluster each service of the older protocol
+// tells of, by its name, that none of the secrets opens: of a cluster with another secret, or
+// junk of who knows the cluster's id. Services without such entries are left out.
+func (f *Finder) Unopened() map[string]int {
+	out := map[string]int{}
+	for _, c := range f.clients() {
+		if c.older == nil {
+			continue
+		}
+		if n := c.older.unopened(); n > 0 {
+			out[c.service.Name] = max(n, out[c.service.Name])
+		}
+	}
+	return out
+}
+
+// unopened counts while the service tells.
+func (b *olderBook) unopened() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.live {
+		return 0
+	}
+	return len(b.sealed)
+}

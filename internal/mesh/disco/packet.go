@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package disco
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+)
+
+// Kind is what a packet of the socket is, by its first bytes.
+type Kind uint8
+
+// The kinds.
+const (
+	Unknown Kind = iota
+	WireGuard
+	STUN
+	Probe
+)
+
+// KindOf tells a packet's kind. It says nothing of whether the packet is valid.
+func KindOf(b []byte) Kind {
+	switch {
+	case len(b) < 4:
+		return Unknown
+	case b[0] >= 1 && b[0] <= 4 && b[1]|b[2]|b[3] == 0:
+		return WireGuard // a STUN message of these bytes would have no method
+	case binary.BigEndian.Uint32(b) == magic:
+		return Probe
+	case len(b) >= 20 && b[0]>>6 == 0 && binary.BigEndian.Uint32(b[4:]) == 0x2112a442: // RFC 8489 section 5
+		return STUN
+	}
+	return Unknown
+}
+
+// magic begins each probe: no type of WireGuard, and not the zero bits of STUN.
+const magic = 0xf5544201
+
+// Message is a probe's payload: exactly one of its fields is there.
+type Message struct {
+	Ping *Ping
+	Pong *Pong
+	Call *Call
+}
+
+// Ping asks for a pong by the way that it came.
+type Ping struct {
+	ID     uint64
+	Wanted bool // the sender has traffic with the receiver
+	// Asks says that the receiver answers no handshake of the sender, and may begin one itself.
+	Asks bool
+}
+
+// Pong answers a ping.
+type Pong struct {
+	ID   uint64
+	From netip.AddrPort // where the ping came from
+	Size uint16         // of the UDP payload that came, in bytes
+	// Wanted says that the sender has traffic with the receiver: one that has just started
+	// anew is told with the first answer that its peer waits for a session.
+	Wanted bool
+}
+
+// Call says: I ping you now at all that you have, do so at these.
+type Call struct {
+	Endpoints []netip.AddrPort // at most limit.PathCalledAt
+}
+
+// The types of messages, and the lengths of their bodies.
+const (
+	typePing = 1
+	typePong = 2
+	typeCall = 3
+
+	flagWanted = 1
+	flagAsks   = 2
+
+	sizePing  = 8 + 1
+	sizePong  = 8 + sizeAddr + 2 // without flags, which came later
+	sizeAddr  = 16 + 2
+	pingZeros = 30 // so that no answer is longer than what it answers
+)
+
+// append writes the message; fill is how long it is at least.
+func (m Message) append(b []byte, fill int) []byte {
+	began := len(b)
+	switch {
+	case m.Ping != nil:
+		b = append(b, typePing)
+		b = binary.BigEndian.AppendUint64(b, m.Ping.ID)
+		b = append(b, flags(m.Ping.Wanted, m.Ping.Asks))
+		fill = max(fill, 1+sizePing+pingZeros)
+	case m.Pong != nil:
+		b = append(b, typePong)
+		b = binary.BigEndian.AppendUint64(b, m.Pong.ID)
+		b = appendAddr(b, m.Pong.From)
+		b = binary.BigEndian.AppendUint16(b, m.Pong.Size)
+		b = append(b, flags(m.Pong.Wanted, false))
+	case m.Call != nil:
+		all := m.Call.Endpoints[:min(len(m.Call.Endpoints), limit.PathCalledAt)]
+		b = append(b, typeCall, byte(len(all)))
+		for _, at := range all {
+			b = appendAddr(b, at)
+		}
+	}
+	for len(b)-began < fill {
+		b = append(b, 0)
+	}
+	return b
+}
+
+func flags(wanted, asks bool) (f byte) {
+	if wanted {
+		f |= flagWanted
+	}
+	if asks {
+		f |= flagAsks
+	}
+	return f
+}
+
+func appendAddr(b []byte, at netip.AddrPort) []byte {
+	a := at.Addr()
+	if !a.IsValid() {
+		a = netip.IPv6Unspecified()
+	}
+	raw := a.As16()
+	return binary.BigEndian.AppendUint16(append(b, raw[:]...), at.Port())
+}
+
+// parse reads a payload. One of an unknown type is no error, and no message.
+func parse(b []byte) (m Message, err error) {
+	if len(b) == 0 {
+		return m, fmt.Errorf("a probe without a type")
+	}
+	body := b[1:]
+	switch b[0] {
+	case typePing:
+		if len(body) < sizePing+pingZeros {
+			return m, fmt.Errorf("a ping of %d bytes: its answer would be longer", len(body))
+		}
+		m.Ping = &Ping{ID: binary.BigEndian.Uint64(body), Wanted: body[8]&flagWanted != 0, Asks: body[8]&flagAsks != 0}
+		if m.Ping.ID == 0 {
+			return Message{}, fmt.Errorf("a ping without an id")
+		}
+	case typePong:
+		if len(body) < sizePong {
+			return m, fmt.Errorf("a pong of %d bytes, not %d", len(body), sizePong)
+		}
+		m.Pong = &Pong{ID: binary.BigEndian.Uint64(body), Size: binary.BigEndian.Uint16(body[8+sizeAddr:])}
+		m.Pong.Wanted = len(body) > sizePong && body[sizePong]&flagWanted != 0
+		if m.Pong.From, err = parseAddr(body[8:]); err != nil && body[8+sizeAddr-1]|body[8+sizeAddr-2] != 0 {
+			return Message{}, err // without a port it came by a relay, and there is no address
+		}
+	case typeCall:
+		return parseCall(body)
+	}
+	return m, nil
+}
+
+func parseCall(body []byte) (Message, error) {
+	if len(body) < 1 || int(body[0]) > limit.PathCalledAt || len(body) < 1+int(body[0])*sizeAddr {
+		return Message{}, fmt.Errorf("a call of %d bytes with a wrong number of endpoints", len(body))
+	}
+	call := &Call{}
+	for i := range int(body[0]) {
+		at, err := parseAddr(body[1+i*sizeAddr:])
+		if err != nil {
+			return Message{}, err
+		}
+		call.Endpoints = append(call.Endpoints, at)
+	}
+	return Message{Call: call}, nil
+}
+
+// parseAddr refuses what cannot be the address of one machine.
+func parseAddr(b []byte) (netip.AddrPort, error) {
+	a := netip.AddrFrom16([16]byte(b[:16])).Unmap()
+	at := netip.AddrPortFrom(a, binary.BigEndian.Uint16(b[16:]))
+	if a.IsUnspecified() || a.IsMulticast() || a == netip.AddrFrom4([4]byte{255, 255, 255, 255}) || at.Port() == 0 {
+		return netip.AddrPort{}, fmt.Errorf("%v is not where one machine is reached", at)
+	}
+	return at, nil
+}

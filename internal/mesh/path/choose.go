@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package path
+
+import (
+	"slices"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+)
+
+// choose puts the best way in use.
+func (p *Peer) choose(now time.Time) {
+	if !p.facts.Probes {
+		return
+	}
+	best := p.best(now)
+	if p.now.Direct() {
+		t := p.ways[p.now]
+		if t != nil && t.missed < limit.PathMissed {
+			best = p.contend(now, best)
+		}
+	}
+	p.use(now, best)
+}
+
+// best is the direct way that answers and costs the least, else a relay. A way that is not in
+// use and has missed a ping comes after that: it may have died with the one that was.
+func (p *Peer) best(now time.Time) Way {
+	var best, doubtful Way
+	for w, t := range p.ways {
+		if !w.Direct() || !t.alive(now, 2*limit.PathSpare) {
+			continue
+		}
+		of := &best
+		if t.missed > 0 && w != p.now {
+			of = &doubtful
+		}
+		b := p.ways[*of]
+		if b == nil || t.cost(w) < b.cost(*of) || t.cost(w) == b.cost(*of) && w.Addr.Compare(of.Addr) < 0 {
+			*of = w
+		}
+	}
+	if best.Direct() {
+		return best
+	}
+	if w := p.relay(now); !w.IsZero() {
+		return w
+	}
+	return doubtful
+}
+
+// contend is the way in use, or the one that has been better for long enough.
+func (p *Peer) contend(now time.Time, best Way) Way {
+	use := p.ways[p.now]
+	for w, t := range p.ways {
+		if w != best || w == p.now || !t.clearly(w, use, p.now) {
+			t.better = time.Time{}
+		}
+	}
+	t := p.ways[best]
+	if !best.Direct() || best == p.now || !t.clearly(best, use, p.now) {
+		return p.now
+	}
+	if t.better.IsZero() {
+		t.better = now
+	}
+	if now.Sub(t.better) < limit.PathBetter {
+		return p.now
+	}
+	return best
+}
+
+// clearly reports whether one way is so much better than the other that a change is worth it.
+func (t *track) clearly(w Way, use *track, now Way) bool {
+	mine, its := t.cost(w), use.cost(now)
+	return mine*10 < its*8 && its-mine >= limit.PathGain
+}
+
+// relay is the first hub of ours at which the peer may be.
+func (p *Peer) relay(now time.Time) Way {
+	var doubtful Way
+	for _, name := range p.facts.Relays {
+		w := Way{Relay: name}
+		t := p.ways[w]
+		if recent(t.absent, now, limit.PathAbsent) {
+			continue
+		}
+		if t.missed < limit.PathMissed {
+			return w
+		}
+		if doubtful.IsZero() {
+			doubtful = w
+		}
+	}
+	return doubtful // nobody answered by it, and nothing is better
+}
+
+func (p *Peer) use(now time.Time, w Way) {
+	if w == p.now {
+		return
+	}
+	lost := p.now.Direct() && !w.Direct()
+	p.now, p.changed = w, now
+	for _, t := range p.ways {
+		t.better = time.Time{}
+	}
+	if t := p.ways[w]; t != nil {
+		t.hurry(now)
+	}
+	if lost {
+		p.seek = seeking{}
+		p.seek.restart(now)
+	}
+}
+
+// rotation is the turn of candidates of a peer that speaks no probes.
+type rotation struct {
+	at    int
+	began time.Time
+	shook time.Time // its newest handshake
+}
+
+// Shook says when the newest handshake with the peer was, and where WireGuard
+// heard of it last. For a peer without probes that is the proof of a path.
+func (p *Peer) Shook(now, at time.Time, from Way) {
+	if !at.After(p.turn.shook) {
+		return
+	}
+	p.turn.shook = at
+	if !p.facts.Probes && from.Direct() {
+		if p.ways[from] == nil {
+			p.forgetHeard()
+			p.ways[from] = &track{since: now, kind: Heard}
+		}
+		t := p.ways[from]
+		t.answered, t.missed = at, 0
+		p.use(now, from)
+	}
+}
+
+// rotate tries one candidate after the other until there is a handshake.
+func (p *Peer) rotate(now time.Time) time.Time {
+	if !p.isWanted(now) {
+		return time.Time{}
+	}
+	if recent(p.turn.shook, now, limit.PathHandshake) && p.now.Direct() {
+		return p.turn.shook.Add(limit.PathHandshake)
+	}
+	var direct []Way
+	for _, w := range p.order() {
+		if w.Direct() {
+			direct = append(direct, w)
+		}
+	}
+	if len(direct) == 0 {
+		p.use(now, Way{})
+		return time.Time{}
+	}
+	if p.turn.began.IsZero() || !slices.Contains(direct, p.now) {
+		p.turn.began = now
+		p.use(now, direct[p.turn.at%len(direct)])
+	} else if now.Sub(p.turn.began) >= limit.PathTurn {
+		t := p.ways[p.now]
+		t.missed++
+		t.sent++
+		p.turn.at, p.turn.began = (slices.Index(direct, p.now)+1)%len(direct), now
+		p.use(now, direct[p.turn.at])
+	}
+	return p.turn.began.Add(limit.PathTurn)
+}

@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package path
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+)
+
+// seeking is the schedule of rounds while there is no direct path: in each, all
+// candidates are pinged, and the peer is called by the relay.
+type seeking struct {
+	began time.Time
+	round int
+	next  time.Time
+}
+
+func firstRounds() []time.Duration {
+	const ms = time.Millisecond
+	return []time.Duration{0, 250 * ms, 500 * ms, 1000 * ms, 2000 * ms, 4000 * ms}
+}
+
+func (s *seeking) restart(now time.Time) {
+	if s.round <= 1 && recent(s.began, now, limit.PathCalled) { // it has only just begun
+		return
+	}
+	*s = seeking{began: now, next: now}
+}
+
+// step reports whether a round is due.
+func (s *seeking) step(now time.Time) bool {
+	if now.Before(s.next) {
+		return false
+	}
+	s.round++
+	first := firstRounds()
+	switch {
+	case s.round < len(first):
+		s.next = s.began.Add(first[s.round])
+		if s.next.Before(now) {
+			s.next = now.Add(first[1])
+		}
+	case now.Sub(s.began) < limit.PathSeekLong:
+		s.next = now.Add(limit.PathSeekOften)
+	default:
+		s.next = now.Add(limit.PathSeek)
+	}
+	return true
+}
+
+// Pong says that the answer to a ping came by the way by which that was sent, and
+// reports whether there was such a ping.
+func (p *Peer) Pong(now time.Time, w Way, id uint64) bool {
+	t := p.ways[w]
+	if t == nil || !t.answer(now, id) {
+		return false
+	}
+	if at := now.Add(limit.PathSpare); w != p.now && p.now.Direct() && t.next.After(at) { // it was hopeless
+		t.next = at
+	}
+	p.choose(now)
+	return true
+}
+
+// Next gives what to send now, and when to ask again unless something happens;
+// the zero time if only then.
+func (p *Peer) Next(now time.Time) (sends []Send, due time.Time) {
+	p.wake(now)
+	if !p.facts.Probes {
+		p.due = p.rotate(now)
+		return nil, p.due
+	}
+	doubt := false
+	for w, t := range p.ways {
+		if t.overdue(now) > 0 && w == p.now { // without traffic the next ping would be far away
+			t.hurry(now)
+			doubt = true
+		}
+	}
+	if doubt {
+		p.askOthers(now)
+	}
+	p.choose(now)
+	if !p.isWanted(now) {
+		p.due = time.Time{}
+		return nil, p.due
+	}
+	if p.seekNow(now) {
+		for _, w := range p.order() {
+			if t := p.ways[w]; w.Direct() {
+				t.next = now
+			}
+		}
+		if w := p.relay(now); !w.IsZero() && p.calls(now) {
+			p.called = now
+			sends = append(sends, Send{To: w})
+		}
+	}
+	for _, w := range p.order() {
+		sends = append(sends, p.ping(now, w, p.ways[w])...)
+	}
+	p.due = p.nextDue(now)
+	return sends, p.due
+}
+
+// wake makes up for a time in which this process did not run: what was not
+// answered meanwhile says nothing of the paths.
+func (p *Peer) wake(now time.Time) {
+	late := now.Sub(p.due)
+	if p.due.IsZero() || late < limit.PathHurry/2 {
+		return
+	}
+	for _, t := range p.ways {
+		if late >= limit.PathAnswer { // an answer by now would prove what was, not what is
+			t.open = nil
+			continue
+		}
+		t.shift(late)
+	}
+}
+
+// Ask has the peer pinged by the way in use at the next occasion: there is something to tell it.
+func (p *Peer) Ask(now time.Time) {
+	if t := p.ways[p.now]; t != nil {
+		t.hurry(now)
+	}
+}
+
+// askOthers has the other ways that answer asked together with the one in use, which has missed
+// a ping: what takes over must not be a way that has died with it. One after the other would
+// take as long as each of them.
+func (p *Peer) askOthers(now time.Time) {
+	for w, t := range p.ways {
+		if w.Direct() && w != p.now && t.alive(now, 2*limit.PathSpare) {
+			t.hurry(now)
+		}
+	}
+}
+
+// inDoubt reports whether the way in use has missed a ping.
+func (p *Peer) inDoubt() bool {
+	t := p.ways[p.now]
+	return t != nil && t.missed > 0
+}
+
+// calls reports whether a round comes with a call. That wakes the other end: a lazy peer that is
+// awake for the other one's sake alone says in the first rounds where it is now, and would
+// keep both awake for ever by more.
+func (p *Peer) calls(now time.Time) bool {
+	asks := !p.facts.Lazy || p.Wants(now) || recent(p.seek.began, now, limit.PathSeekLong)
+	return asks && !recent(p.called, now, limit.PathCall)
+}
+
+func (p *Peer) seekNow(now time.Time) bool {
+	if p.now.Direct() {
+		return false
+	}
+	if p.seek.began.IsZero() {
+		p.seek.restart(now)
+	}
+	return p.seek.step(now)
+}
+
+// order gives the ways in a stable order.
+func (p *Peer) order() []Way {
+	out := make([]Way, 0, len(p.ways))
+	for w := range p.ways {
+		out = append(out, w)
+	}
+	slices.SortFunc(out, func(a, b Way) int {
+		return cmp.Or(cmp.Compare(p.ways[a].kind, p.ways[b].kind), a.Addr.Compare(b.Addr), cmp.Compare(a.Relay, b.Relay))
+	})
+	return out
+}
+
+// ping gives the pings that are due by a way.
+func (p *Peer) ping(now time.Time, w Way, t *track) (out []Send) {
+	if !w.Direct() && w != p.relay(now) {
+		return nil
+	}
+	if t.next.IsZero() && !w.Direct() {
+		t.next = now
+	}
+	if t.next.IsZero() || now.Before(t.next) {
+		return nil
+	}
+	out = append(out, p.send(now, w, t, 0))
+	if w == p.now && w.Direct() && t.missed == 0 {
+		if size := t.size.next(now); size > 0 && !t.trying(size) {
+			out = append(out, p.send(now, w, t, size))
+		}
+	}
+	t.next = now.Add(p.interval(now, w, t))
+	return out
+}
+
+func (t *track) trying(size int) bool {
+	return slices.ContainsFunc(t.open, func(o ping) bool { return o.size == size })
+}
+
+func (p *Peer) send(now time.Time, w Way, t *track, size int) Send {
+	id := p.rand()
+	for id == 0 {
+		id = p.rand()
+	}
+	t.open = append(t.open, ping{id: id, at: now, size: size})
+	t.sent++
+	return Send{To: w, Ping: id, Size: size, Wanted: p.Wants(now)}
+}
+
+// interval is when a way is pinged next, if all stays as it is.
+func (p *Peer) interval(now time.Time, w Way, t *track) time.Duration {
+	switch {
+	case w == p.now && t.missed > 0:
+		return limit.PathHurry
+	case w == p.now && (p.isActive(now) || w.Direct() && !t.size.found()):
+		return limit.PathLive
+	case w == p.now, !w.Direct():
+		return limit.PathKeep
+	case !p.now.Direct():
+		return limit.PathSeek // rounds come earlier
+	case p.inDoubt() && t.alive(now, 2*limit.PathSpare):
+		return limit.PathHurry
+	case t.alive(now, 2*limit.PathSpare):
+		return limit.PathSpare
+	}
+	return limit.PathHopeless
+}
+
+// nextDue is the earliest of what comes by itself.
+func (p *Peer) nextDue(now time.Time) time.Time {
+	var due time.Time
+	sooner := func(at time.Time) {
+		if !at.IsZero() && (due.IsZero() || at.Before(due)) {
+			due = at
+		}
+	}
+	for w, t := range p.ways {
+		if w.Direct() || w == p.relay(now) {
+			sooner(t.next)
+		}
+		if !t.absent.IsZero() {
+			sooner(t.absent.Add(limit.PathAbsent))
+		}
+		for _, o := range t.open {
+			sooner(o.at.Add(limit.PathAnswer))
+		}
+		if !t.better.IsZero() {
+			sooner(t.better.Add(limit.PathBetter))
+		}
+	}
+	if !p.now.Direct() {
+		sooner(p.seek.next)
+	}
+	if p.facts.Lazy {
+		sooner(later(p.traffic, p.wanted).Add(limit.PathIdle))
+	}
+	if !due.IsZero() && !due.After(now) { // what is due now was sent
+		due = now.Add(limit.PathHurry)
+	}
+	return due
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}

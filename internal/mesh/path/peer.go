@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package path
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+)
+
+// Way is how packets reach a peer: straight to an address, or by a relay at a
+// hub. The zero value is no way at all.
+type Way struct {
+	Addr  netip.AddrPort
+	Relay string // name of the hub
+}
+
+// Direct reports whether no relay is between.
+func (w Way) Direct() bool { return w.Addr.IsValid() }
+
+// IsZero reports whether there is no way.
+func (w Way) IsZero() bool { return w == Way{} }
+
+func (w Way) String() string {
+	switch {
+	case w.Direct():
+		return w.Addr.String()
+	case w.Relay != "":
+		return "relay " + w.Relay
+	}
+	return "none"
+}
+
+// Kind says how an address became a candidate, the ones that are most likely
+// right first.
+type Kind uint8
+
+// The kinds.
+const (
+	Static   Kind = iota // configured
+	Own                  // an address of the peer itself
+	Mapped               // as somebody saw it from outside, or its router gave it
+	Heard                // a valid ping came from there
+	Observed             // another member saw it there
+)
+
+func (k Kind) String() string {
+	return [...]string{"static", "own", "mapped", "heard", "observed"}[k]
+}
+
+// Candidate is where a peer may be reached.
+type Candidate struct {
+	Addr netip.AddrPort
+	Kind Kind
+	Near bool // on a link of this machine, or in a private network that both are in
+}
+
+// Facts are what is known of a peer from elsewhere.
+type Facts struct {
+	Candidates []Candidate // at most limit.PathCandidates count, by kind
+	Relays     []string    // hubs at which both are, in the order of this node
+	Probes     bool        // it answers pings; else WireGuard's handshakes must do
+	Lazy       bool        // nothing is kept open without traffic
+}
+
+// Send is one thing to send to the peer.
+type Send struct {
+	To   Way
+	Ping uint64 // its id; 0 for a call
+	Size int    // of the IP packet that a ping makes; 0 for the smallest
+	// Wanted says that this node has traffic with the peer: a lazy one then keeps
+	// its end of the path too. Without it two ends would keep each other awake.
+	Wanted bool
+}
+
+// Call reports whether it is a call, which names this node's endpoints.
+func (s Send) Call() bool { return s.Ping == 0 }
+
+// Peer is what one node knows of its ways to one other. It is not for several
+// goroutines.
+type Peer struct {
+	rand  func() uint64
+	facts Facts
+	ways  map[Way]*track
+	now   Way // in use
+
+	traffic time.Time // newest packet, either way
+	wanted  time.Time // when it was last wanted by a ping or call of the peer
+	seek    seeking
+	called  time.Time // when a call was last sent
+	heeded  time.Time // when a call of the peer last counted
+	due     time.Time // of the last Next
+	changed time.Time // when now last changed
+	turn    rotation  // of a peer without probes
+}
+
+// New is a peer of which nothing is known. rand gives ids of pings, which a peer
+// must not be able to guess.
+func New(rand func() uint64) *Peer { return &Peer{rand: rand, ways: map[Way]*track{}} }
+
+// Way is how packets are sent now.
+func (p *Peer) Way() Way { return p.now }
+
+// Learn takes new facts. What is known of candidates that stay is kept; those
+// that are gone are forgotten, but for the one that is in use while it answers:
+// what a service forgets may well live.
+func (p *Peer) Learn(now time.Time, f Facts) {
+	f.Candidates = chosen(f.Candidates)
+	f.Relays = f.Relays[:min(len(f.Relays), limit.PathRelays)]
+	p.facts = f
+	stay := map[Way]bool{}
+	fresh := false
+	for _, c := range f.Candidates {
+		w := Way{Addr: c.Addr}
+		stay[w] = true
+		t, ok := p.ways[w]
+		if !ok {
+			t = &track{since: now, next: now}
+			p.ways[w] = t
+			fresh = true
+		}
+		t.kind, t.near = c.Kind, c.Near
+	}
+	for _, name := range f.Relays {
+		w := Way{Relay: name}
+		stay[w] = true
+		if p.ways[w] == nil {
+			p.ways[w] = &track{since: now}
+		}
+	}
+	for w, t := range p.ways {
+		if !stay[w] && t.kind != Heard && (w != p.now || !w.Direct()) {
+			delete(p.ways, w)
+		}
+	}
+	if fresh && !p.now.Direct() {
+		p.seek.restart(now)
+	}
+	p.choose(now)
+}
+
+// chosen are the candidates that count: each address once, by its best kind, the
+// best kinds first.
+func chosen(in []Candidate) []Candidate {
+	out := slices.Clone(in)
+	slices.SortStableFunc(out, func(a, b Candidate) int {
+		return cmp.Or(cmp.Compare(a.Kind, b.Kind), a.Addr.Compare(b.Addr))
+	})
+	seen := map[netip.AddrPort]bool{}
+	out = slices.DeleteFunc(out, func(c Candidate) bool {
+		again := seen[c.Addr] || !c.Addr.IsValid()
+		seen[c.Addr] = true
+		return again
+	})
+	return out[:min(len(out), limit.PathCandidates)]
+}
+
+// Traffic says that a packet went to the peer or came from it. It wakes a lazy one.
+func (p *Peer) Traffic(now time.Time) {
+	if !p.isWanted(now) {
+		p.seek.restart(now)
+	}
+	p.traffic = now
+}
+
+// Moved says that this machine has other addresses, or was asleep: every path
+// must prove itself, at once.
+func (p *Peer) Moved(now time.Time) {
+	for _, t := range p.ways {
+		t.open, t.missed, t.next, t.size = nil, 0, now, sizing{}
+	}
+	p.seek.restart(now)
+}
+
+// Heard says that a valid ping of the peer came by a way, and whether the peer has
+// traffic with this node.
+func (p *Peer) Heard(now time.Time, w Way, wanted bool) {
+	if wanted {
+		p.want(now)
+	}
+	t, ok := p.ways[w]
+	if !w.Direct() {
+		if ok {
+			t.absent = time.Time{}
+		}
+		return
+	}
+	if !ok {
+		p.forgetHeard()
+		t = &track{since: now, kind: Heard}
+		p.ways[w] = t
+	}
+	t.heard = now
+	if !p.now.Direct() && t.answered.IsZero() { // the hole is open now: use it
+		t.hurry(now)
+	}
+}
+
+// forgetHeard makes room for one that was heard: those heard the longest ago that
+// never answered go first.
+func (p *Peer) forgetHeard() {
+	for {
+		var oldest Way
+		n := 0
+		for w, t := range p.ways {
+			if t.kind != Heard || w == p.now {
+				continue
+			}
+			n++
+			if o := p.ways[oldest]; o == nil || t.worth(o) < 0 {
+				oldest = w
+			}
+		}
+		if n < limit.PathHeard {
+			return
+		}
+		delete(p.ways, oldest)
+	}
+}
+
+// Called says that the peer pings us now at all that we have, and what it has
+// itself: its endpoints, as of this moment.
+func (p *Peer) Called(now time.Time, endpoints []netip.AddrPort) {
+	if !p.heeded.IsZero() && now.Sub(p.heeded) < limit.PathCalled {
+		return
+	}
+	p.heeded = now
+	p.want(now)
+	for _, at := range endpoints {
+		w := Way{Addr: at}
+		if p.ways[w] == nil && at.IsValid() && len(p.ways) < limit.PathCandidates+limit.PathHeard {
+			p.forgetHeard()
+			p.ways[w] = &track{since: now, kind: Heard}
+		}
+	}
+	// One round, at once, and no call: it opens our NAT while the peer's pings come, and the peer
+	// calls again with the next ones. Two that began anew for each other's calls would do so for ever.
+	for w, t := range p.ways {
+		if w.Direct() {
+			t.hurry(now)
+		}
+	}
+}
+
+// Absent says that a hub does not know the peer.
+func (p *Peer) Absent(now time.Time, hub string) {
+	if t := p.ways[Way{Relay: hub}]; t != nil {
+		t.absent = now
+		p.choose(now)
+	}
+}
+
+func (p *Peer) want(now time.Time) {
+	if !p.isWanted(now) {
+		p.seek.restart(now)
+	}
+	p.wanted = now
+}
+
+// isWanted reports whether a path is kept open.
+func (p *Peer) isWanted(now time.Time) bool {
+	if !p.facts.Lazy {
+		return true
+	}
+	return recent(p.traffic, now, limit.PathIdle) || recent(p.wanted, now, limit.PathIdle)
+}
+
+// Wants reports whether this node has traffic with the peer, as its pings say.
+func (p *Peer) Wants(now time.Time) bool { return recent(p.traffic, now, limit.PathIdle) }
+
+func (p *Peer) isActive(now time.Time) bool { return recent(p.traffic, now, limit.PathActive) }
+
+func recent(at, now time.Time, within time.Duration) bool {
+	return !at.IsZero() && now.Sub(at) < within
+}

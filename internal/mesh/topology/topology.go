@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package topology decides what the kernel of a node shall look like: which ranges go
+// to which peer, and by which links, routes, rules and sets they get there. All nodes
+// that know the same members come to the same owner of every address. It knows nothing
+// of endpoints and paths, and changes nothing.
+package topology
+
+import (
+	"encoding/base64"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/tombolo-io/tombolo/internal/base/plan"
+)
+
+// Key is a WireGuard public key.
+type Key [32]byte
+
+func (k Key) String() string { return base64.StdEncoding.EncodeToString(k[:]) }
+
+// Member is a node, as the roster has it.
+type Member struct {
+	ID                 string
+	Node               string
+	Key                Key // zero: it takes no part
+	Overlay6, Overlay4 netip.Addr
+	Addresses          []netip.Addr   // of its links, without those of the mesh and of bridges within Ranges
+	Endpoints          []netip.Addr   // where it may be reached, as far as it says so itself
+	Ranges             []netip.Prefix // behind it
+	Excluded           []netip.Prefix // taken out of them
+}
+
+// Local is what this machine itself must reach in clear: addresses of its links that
+// are not announced, resolvers, default gateways.
+type Local struct {
+	Addresses, Resolvers, Gateways []netip.Addr
+	Underlay                       []netip.Addr   // those of Addresses by which it reaches everything else
+	Networks                       []netip.Prefix // of the links of Addresses
+	Services                       []Service      // by their addresses, as an operator has written them
+}
+
+// Service is what this node needs outside of the mesh: a hub, a discovery service, a STUN
+// server, an API server.
+type Service struct {
+	Addr netip.Addr
+	What string
+}
+
+// Closed are ranges of a member of which nothing is heard any more, and which has not said
+// that it leaves.
+type Closed struct {
+	ID, Node string
+	Ranges   []netip.Prefix
+	Excluded []netip.Prefix
+}
+
+// Health is what is known of the way to a peer.
+type Health struct {
+	Down bool         // nothing comes through
+	MTU  int          // of the tunnel's packets, if less than the link's; 0: not known
+	At   []netip.Addr // where the peer has answered, without the mesh and a relay
+}
+
+// Access is a policy as lines of a chain; what they do not accept is dropped.
+type Access struct {
+	Sets  []plan.Set
+	Lines []plan.Line
+}
+
+// Input is all that a plan depends on.
+type Input struct {
+	Self    Member
+	Members []Member // this node may be among them, by its id
+	Options Options
+	Local   Local
+	Health  map[string]Health // by id; not in it: up
+	Closed  []Closed          // what of it no member has is lost, not sent in clear
+	Access  *Access           // nil: members reach each other in all ranges
+}
+
+// Peer is a member that gets a tunnel, with the ranges that are sent to it and taken from
+// it. WireGuard's allowed addresses are Allowed and Sources.
+type Peer struct {
+	ID, Node           string
+	Key                Key
+	Overlay6, Overlay4 netip.Addr // invalid where another has it
+	Allowed            []netip.Prefix
+	Sources            []netip.Prefix // its addresses outside of the mesh: answers may come from there
+	MTU                int            // of the routes to it; 0: the link's
+	Down               bool
+}
+
+// Peers are sorted by id. No address is Allowed or a Source of two of them.
+type Peers []Peer
+
+// Of finds the peer that an address is allowed to.
+func (ps Peers) Of(a netip.Addr) (Peer, bool) {
+	for _, p := range ps {
+		if slices.ContainsFunc(p.Allowed, func(r netip.Prefix) bool { return r.Contains(a) }) {
+			return p, true
+		}
+	}
+	return Peer{}, false
+}
+
+// Plan decides. The problems are of members and ranges that do not count, in a
+// stable order; the state is right without them.
+func Plan(in Input) (plan.State, Peers, []Problem) {
+	in.Members = others(in)
+	keys, problems := keyed(in)
+	claims, more := claimed(in, keys)
+	problems = append(problems, more...)
+	pieces, more := owned(claims)
+	problems = append(problems, more...)
+
+	d := draft{in: in, o: in.Options, at: map[string]int{}, slow: map[int]*[2][]plan.Range{}}
+	for _, m := range keys {
+		if m.ID == in.Self.ID {
+			continue
+		}
+		h := in.Health[m.ID]
+		p := Peer{ID: m.ID, Node: m.Node, Key: m.Key, Down: h.Down}
+		if h.MTU > 0 && h.MTU < in.Options.MTU {
+			p.MTU = max(h.MTU-h.MTU%stepMTU, LeastMTU)
+		}
+		d.at[p.ID] = len(d.peers)
+		d.peers = append(d.peers, p)
+	}
+	problems = append(problems, d.local(pieces)...)
+	if p, bad := Pool(in); bad {
+		problems = append(problems, p)
+	}
+	slices.SortStableFunc(problems, compareProblems)
+	return d.state(), d.peers, problems
+}
+
+// others are the members without this node, each once, sorted.
+func others(in Input) []Member {
+	out := slices.DeleteFunc(slices.Clone(in.Members), func(m Member) bool { return m.ID == in.Self.ID })
+	slices.SortStableFunc(out, func(a, b Member) int { return strings.Compare(a.ID, b.ID) })
+	return slices.CompactFunc(out, func(a, b Member) bool { return a.ID == b.ID })
+}
+
+// keyed are the members that take part, with this node, sorted; of two with one key
+// the one with the smaller id.
+func keyed(in Input) ([]Member, []Problem) {
+	var out []Member
+	var problems []Problem
+	holders := map[Key]Member{}
+	for _, m := range all(in) {
+		if m.Key == (Key{}) {
+			continue
+		}
+		holder, taken := holders[m.Key]
+		if m.Key == in.Self.Key && m.ID != in.Self.ID {
+			problems = append(problems, selfProblem(m))
+		}
+		if taken {
+			if m.Key != in.Self.Key {
+				problems = append(problems, keyProblem(m, holder))
+			}
+			if m.ID != in.Self.ID {
+				continue
+			}
+			out = slices.DeleteFunc(out, func(o Member) bool { return o.ID == holder.ID }) // never a tunnel to ourselves
+		}
+		holders[m.Key] = m
+		out = append(out, m)
+	}
+	return out, problems
+}
+
+// all are this node and the others, sorted by id.
+func all(in Input) []Member {
+	out := append(slices.Clone(in.Members), in.Self)
+	slices.SortFunc(out, func(a, b Member) int { return strings.Compare(a.ID, b.ID) })
+	return out
+}

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tunnel_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/runtest"
+	"github.com/tombolo-io/tombolo/internal/mesh/path"
+	"github.com/tombolo-io/tombolo/internal/mesh/tunnel"
+	"github.com/tombolo-io/tombolo/internal/mesh/tunnel/tunneltest"
+)
+
+// keeper is a relay that keeps what it is given.
+type keeper chan []byte
+
+func (k keeper) Relay(_ string, _ tunnel.Key, packets [][]byte) {
+	for _, p := range packets {
+		select {
+		case k <- bytes.Clone(p):
+		default:
+		}
+	}
+}
+
+// initiation is the next handshake that the relay is given.
+func (k keeper) initiation(t *testing.T) []byte {
+	t.Helper()
+	for {
+		select {
+		case p := <-k:
+			if p[0] == 1 {
+				return p
+			}
+		case <-runtest.Within(t).Done():
+			t.Fatal("no handshake was begun")
+		}
+	}
+}
+
+// kept is a node whose packets to others are kept.
+func kept(t *testing.T, secret tunnel.Secret, other tunnel.Key, inside netip.Addr, way path.Way) (*node, keeper) {
+	t.Helper()
+	n, k := &node{tun: tunneltest.NewPipe(true), secret: secret}, make(keeper, 64)
+	var err error
+	if n.socket, err = tunnel.OpenSocket(t.Context(), tunnel.SocketConfig{}); err != nil {
+		t.Fatal(err)
+	}
+	n.at = netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), n.socket.Port())
+	if n.engine, err = tunnel.Open(context.Background(), tunnel.Parts{Socket: n.socket, Tun: n.tun, Relay: k, Log: quiet()}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := n.engine.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := n.socket.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	err = n.engine.Apply(tunnel.Config{Key: secret, Peers: []tunnel.Peer{{Key: other, Probes: true, Ranges: []netip.Prefix{netip.PrefixFrom(inside, 32)}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.engine.SetWay(other, way, netip.Addr{})
+	return n, k
+}
+
+// TestEveryDropIsCounted: whatever the socket and its engine throw away is counted for its own
+// reason, and for no other.
+func TestEveryDropIsCounted(t *testing.T) {
+	type pair struct {
+		secret tunnel.Secret
+		key    tunnel.Key
+	}
+	var pairs []pair
+	for range 2 {
+		s, k := tunneltest.Key(t)
+		pairs = append(pairs, pair{s, k})
+	}
+	slices.SortFunc(pairs, func(x, y pair) int { return bytes.Compare(y.key[:], x.key[:]) }) // the greater one goes first
+	inA, inB := netip.MustParseAddr("10.1.0.1"), netip.MustParseAddr("10.1.0.2")
+	a, toB := kept(t, pairs[0].secret, pairs[1].key, inB, path.Way{Relay: "h"})
+	b, toA := kept(t, pairs[1].secret, pairs[0].key, inA, path.Way{Relay: "h"})
+	c := stranger(t, a.at)
+	write := func(p []byte) {
+		if _, err := c.Write(p); err != nil {
+			t.Error(err)
+		}
+	}
+	session := append([]byte{4, 0, 0, 0, 9, 9, 9, 9}, make([]byte, 200)...)
+	a.tun.Out <- tunneltest.Packet(inA, inB, 1, 100)
+	own := toB.initiation(t)
+	b.tun.Out <- tunneltest.Packet(inB, inA, 1, 100)
+	theirs := toA.initiation(t)
+	_, nobody := tunneltest.Key(t)
+	long := make([]byte, limit.TunnelPacket+1)
+	long[0] = 4
+	binary.LittleEndian.PutUint32(long[4:], binary.LittleEndian.Uint32(own[4:]))
+
+	want := slices.Clone(a.socket.Drops(nil))
+	counted := func(n *node, reason string) {
+		t.Helper()
+		i := slices.Index(tunnel.DropReasons(), reason)
+		want[i].Packets++
+		runtest.Eventually(t, reason, func() bool { return n.socket.Drops(nil)[i].Packets == want[i].Packets })
+		if got := n.socket.Drops(nil); !slices.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", reason, got, want)
+		}
+	}
+	for _, step := range []struct {
+		reason string
+		drop   func()
+	}{
+		{"crossed", func() { a.engine.Receive(pairs[1].key, theirs) }}, // while a's waits for its answer
+		{"unknown", func() { write([]byte("junk")) }},
+		{"stray", func() { write(session) }},
+		{"stray", func() { a.engine.Receive(pairs[1].key, session) }},
+		{"stranger", func() { a.engine.Receive(nobody, session) }},
+		{"queue", func() { a.engine.Receive(pairs[1].key, long) }},
+		{"probes", func() { write(append(bytes.Clone(probeHead), make([]byte, limit.TunnelProbe)...)) }},
+		{"stun", func() { write(append(bytes.Clone(stunHead), make([]byte, limit.TunnelProbe)...)) }},
+	} {
+		step.drop()
+		counted(a, step.reason)
+	}
+	for reason, way := range map[string]path.Way{
+		"no_way": {},
+		"unsent": {Addr: netip.MustParseAddrPort("127.0.0.1:0")}, // no port
+	} {
+		n, _ := kept(t, pairs[0].secret, pairs[1].key, inB, way)
+		n.tun.Out <- tunneltest.Packet(inA, inB, 1, 100)
+		for i := range want {
+			want[i].Packets = 0
+		}
+		counted(n, reason) // the handshake, which waits for 5 s before it is tried again
+	}
+}

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tunnel
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/mesh/path"
+)
+
+// endpointPrefix begins the text of a peer's endpoint.
+const endpointPrefix = "peer:"
+
+// endpoint is a peer as the socket sees it: one object for as long as the peer is
+// there, whose way its owner swaps.
+type endpoint struct {
+	key   Key
+	of    *peers
+	way   atomic.Pointer[way]
+	began time.Time
+
+	sent, received atomic.Uint64 // packets with content
+	lastSent       atomic.Int64  // since began, in nanoseconds; 0: never
+	lastReceived   atomic.Int64
+	asked          atomic.Int64 // the first handshake that was sent since one was completed
+	watched        atomic.Bool
+	probes         atomic.Bool // it is one of ours, and knows what to do with a handshake that crosses its own
+	newest         atomic.Pointer[handshake]
+	answer         atomic.Pointer[answer] // our newest, until the peer uses its session
+
+	mu     sync.Mutex
+	shaken time.Time // by WireGuard's clock, which may jump
+	shakes uint64
+	unsent atomic.Pointer[failure]
+}
+
+// way is a path.Way, and the address of this machine that packets leave from; none if
+// the kernel chooses.
+type way struct {
+	path.Way
+	local netip.Addr
+	plain atomic.Bool // packets are not joined
+}
+
+type failure struct{ error }
+
+// handshake is the beginning of one that was sent, or the answer to one.
+type handshake struct {
+	bind   *Bind
+	packet []byte
+	at     time.Time
+	first  time.Time     // when the first one was sent of those that have had no answer
+	held   atomic.Bool   // it waits to be sent
+	rival  atomic.Uint32 // index of the peer's that was let in while it waits; 0: none
+
+	answered atomic.Int64 // since at, in nanoseconds; 0: not yet
+}
+
+// refused is in place of the time of an answer where the peer gave a cookie: it is under load, and
+// wants another handshake.
+const refused = -1
+
+// answer is that to a handshake of a peer, which may have been made with another secret than
+// ours: the peer does not use its session then.
+type answer struct {
+	bind  *Bind
+	index uint32 // of what comes by its session
+	at    time.Time
+	old   atomic.Bool // packets of another session came since
+}
+
+// take has packets go by a way from now on. A handshake that was sent by the one before, or
+// by none, is sent again, and so is an answer: WireGuard would wait for 5 s. If it did arrive,
+// the peer drops this one as a replay.
+func (e *endpoint) take(w *way) {
+	was := e.way.Swap(w)
+	h := e.newest.Load()
+	if w.IsZero() || was.Way == w.Way || h == nil || h.held.Load() || time.Since(h.at) > limit.TunnelAgain {
+		return
+	}
+	h.bind.carry([][]byte{h.packet}, e)
+}
+
+func newEndpoint(k Key, of *peers) *endpoint {
+	e := &endpoint{key: k, of: of, began: time.Now()}
+	e.way.Store(&way{})
+	return e
+}
+
+// Activity is what is known of a peer's traffic without asking WireGuard. Keepalives
+// and handshakes do not count as packets.
+type Activity struct {
+	Sent, Received         uint64 // packets
+	LastSent, LastReceived time.Time
+	// Asked is when the first handshake was sent since one was completed; zero: none was. It is
+	// as new as the last Stats.
+	Asked time.Time
+	// Unsent is why the kernel last refused to send.
+	Unsent error
+}
+
+func (e *endpoint) activity() Activity {
+	at := func(v *atomic.Int64) (t time.Time) {
+		if n := v.Load(); n != 0 {
+			t = e.began.Add(time.Duration(n))
+		}
+		return t
+	}
+	a := Activity{
+		Sent: e.sent.Load(), Received: e.received.Load(),
+		LastSent: at(&e.lastSent), LastReceived: at(&e.lastReceived), Asked: at(&e.asked),
+	}
+	if f := e.unsent.Load(); f != nil {
+		a.Unsent = f.error
+	}
+	return a
+}
+
+// shook notes WireGuard's time of the last handshake, and counts it if it is another one
+// than before.
+func (e *endpoint) shook(at time.Time) uint64 {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !at.IsZero() && !at.Equal(e.shaken) {
+		e.shaken = at
+		e.shakes++
+		e.asked.Store(0)
+	}
+	return e.shakes
+}
+
+// now is not 0.
+func (e *endpoint) now() int64 { return int64(time.Since(e.began)) | 1 }
+
+// went counts what is sent, and wakes the owner of a peer that was idle: a handshake is
+// what the first packet to it, or the first one of its own, makes.
+func (e *endpoint) went(packets [][]byte) {
+	n, shake := uint64(0), false
+	for _, b := range packets {
+		switch {
+		case len(b) > sizeTransport && b[0] == typeTransport:
+			n++
+		case len(b) > 0 && b[0] != typeTransport:
+			shake = true
+		}
+	}
+	if n > 0 {
+		e.sent.Add(n)
+		e.lastSent.Store(e.now())
+	}
+	if shake {
+		e.asked.CompareAndSwap(0, e.now())
+	}
+	if n > 0 || shake {
+		e.wake()
+	}
+}
+
+// came counts what is received for a device. The packet was not opened yet: that it bears an
+// index of the peer's session is enough to know that somebody is awake.
+func (e *endpoint) came(of *Bind, packet []byte) {
+	if e == nil {
+		return
+	}
+	if packet[0] != typeTransport {
+		if h := e.newest.Load(); h != nil {
+			h.answer(e.key, packet)
+		}
+		return
+	}
+	if a := e.answer.Load(); a != nil && a.bind == of { // a session of another device is beside it, and not in place of it
+		if binary.LittleEndian.Uint32(packet[4:]) == a.index {
+			e.answer.CompareAndSwap(a, nil)
+		} else if !a.old.Load() {
+			a.old.Store(true)
+		}
+	}
+	if len(packet) > sizeTransport {
+		e.received.Add(1)
+		e.lastReceived.Store(e.now())
+		e.wake()
+	}
+}
+
+func (e *endpoint) wake() {
+	if e.watched.Load() && e.watched.CompareAndSwap(true, false) && e.of.wake != nil {
+		e.of.wake(e.key)
+	}
+}
+
+// The methods of conn.Endpoint.
+
+func (e *endpoint) ClearSrc()             {}
+func (e *endpoint) SrcToString() string   { return "" }
+func (e *endpoint) DstToString() string   { return endpointPrefix + e.key.String() }
+func (e *endpoint) DstToBytes() []byte    { return e.key[:] }
+func (e *endpoint) DstIP() netip.Addr     { return netip.AddrFrom16([16]byte(e.key[:16])) } // for rates of handshakes: one peer, one address
+func (e *endpoint) SrcIP() (a netip.Addr) { return a }
+
+// peers are the endpoints of all peers.
+type peers struct {
+	mu   sync.RWMutex
+	of   map[Key]*endpoint
+	wake func(Key) // must return at once, and call nothing of this package
+}
+
+func (p *peers) get(k Key) *endpoint {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return p.of[k]
+}
+
+func (p *peers) add(k Key) *endpoint {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	e := p.of[k]
+	if e == nil {
+		e = newEndpoint(k, p)
+		p.of[k] = e
+	}
+	return e
+}
+
+func (p *peers) remove(k Key) *endpoint {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	e := p.of[k]
+	delete(p.of, k)
+	return e
+}

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"syscall"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/access/policy"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/listener"
+	"github.com/tombolo-io/tombolo/internal/base/otlp"
+	"github.com/tombolo-io/tombolo/internal/base/run"
+	"github.com/tombolo-io/tombolo/internal/stream/wire"
+)
+
+// resolver finds the addresses of a name on the agent's side.
+type resolver interface {
+	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
+}
+
+// targetDialer resolves, decides and dials.
+type targetDialer struct {
+	resolver resolver
+	dial     func(ctx context.Context, network, address string) (net.Conn, error)
+	own      func() []policy.Listener // of the agent itself, and of its hubs
+}
+
+// sparing dials targets and leaves the reserve of descriptors alone, also with
+// those whose connection does not come about: they hold one while they wait.
+func sparing(most int) *net.Dialer {
+	first := most - listener.Reserve(most)
+	return &net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
+		full := false
+		if err := c.Control(func(fd uintptr) { full = int(fd) >= first }); err != nil {
+			return err
+		}
+		if full {
+			return syscall.EMFILE
+		}
+		return nil
+	}}
+}
+
+// choice picks some of the addresses that the policy allows, one at least. Its
+// errors are faults.
+type choice func(ctx context.Context, allowed []netip.AddrPort) ([]netip.AddrPort, error)
+
+// Dial connects to address as the policy allows. Exactly an address that was
+// checked is dialled: a name is resolved once and never again. choose may be nil.
+// After an error resolved is the first address that was tried or refused, if the
+// dial came so far.
+func (t *targetDialer) Dial(ctx context.Context, p *policy.Policy, d wire.Dial, choose choice) (conn net.Conn, resolved string, err error) {
+	deciding := otlp.Of(ctx).Child("decide", otlp.Internal)
+	target, allowed, err := t.decide(ctx, p, d, choose)
+	endSpan(deciding, fault.From(err))
+	if len(allowed) > 0 {
+		resolved = allowed[0].String()
+	}
+	if err != nil {
+		return nil, resolved, err
+	}
+	connecting := otlp.Of(ctx).Child("connect", otlp.Client)
+	conn, err = t.race(ctx, allowed)
+	if err != nil {
+		err = dialFault(target, allowed, err)
+	}
+	endSpan(connecting, fault.From(err))
+	if err != nil {
+		return nil, resolved, err
+	}
+	return conn, conn.RemoteAddr().String(), nil
+}
+
+// decide gives the addresses that may be dialled, one at least; with an error those
+// that were refused, the first first.
+func (t *targetDialer) decide(ctx context.Context, p *policy.Policy, d wire.Dial, choose choice) (target policy.Target, allowed []netip.AddrPort, err error) {
+	if d.Network != "tcp" {
+		return target, nil, fault.Newf(fault.CodePolicyDenied, "network %q is not dialled", d.Network).Whyf("only tcp is")
+	}
+	target, err = policy.ParseTarget(d.Address)
+	if err != nil {
+		return target, nil, fault.New(fault.CodeRequest, "the destination cannot be read").Because(err)
+	}
+	addrs := []netip.Addr{target.Addr}
+	if target.Name != "" {
+		if addrs, err = t.resolve(ctx, target.Name); err != nil {
+			return target, nil, err
+		}
+	}
+	allowed, denied := t.filter(p, target, addrs)
+	if len(allowed) == 0 {
+		return target, []netip.AddrPort{netip.AddrPortFrom(addrs[0].Unmap().WithZone(""), target.Port)}, refusedBy(denied)
+	}
+	if choose == nil {
+		return target, allowed, nil
+	}
+	chosen, err := choose(ctx, allowed)
+	if err != nil {
+		return target, allowed, err
+	}
+	return target, chosen, nil
+}
+
+func (t *targetDialer) resolve(ctx context.Context, name string) ([]netip.Addr, error) {
+	addrs, err := t.resolver.LookupNetIP(ctx, "ip", name)
+	if err == nil && len(addrs) == 0 {
+		err = errors.New("there is no address")
+	}
+	if err != nil {
+		end := run.Ended(ctx)
+		if errors.Is(end, context.Canceled) {
+			return nil, fault.New(fault.CodeDialCanceled, "the caller gave up")
+		}
+		if end != nil {
+			return nil, fault.Newf(fault.CodeDialTimeout, "the name %s did not resolve in time", name).Because(err)
+		}
+		return nil, fault.Newf(fault.CodeDialDNS, "the name %s did not resolve on the agent's side", name).Because(err)
+	}
+	return addrs, nil
+}
+
+// filter keeps the addresses that the policy allows, IPv6 and IPv4 in turn (RFC
+// 8305 section 4), and gives the reason for the first that it does not.
+func (t *targetDialer) filter(p *policy.Policy, target policy.Target, addrs []netip.Addr) (allowed []netip.AddrPort, denied policy.Verdict) {
+	var six, four []netip.AddrPort
+	own, refused := t.own(), false
+	for _, a := range addrs {
+		a = a.Unmap()
+		v := policy.Decide(policy.Request{Name: target.Name, Addr: a, Port: target.Port, Own: own}, p)
+		switch {
+		case !v.Allow && !refused:
+			denied, refused = v, true
+		case v.Allow && a.Is6():
+			six = append(six, netip.AddrPortFrom(a, target.Port))
+		case v.Allow:
+			four = append(four, netip.AddrPortFrom(a, target.Port))
+		}
+	}
+	for len(six)+len(four) > 0 && len(allowed) < limit.ResolvedAddresses {
+		if len(six) > 0 {
+			allowed, six = append(allowed, six[0]), six[1:]
+		}
+		if len(four) > 0 {
+			allowed, four = append(allowed, four[0]), four[1:]
+		}
+	}
+	return allowed, denied
+}
+
+// race starts an attempt on each address, the next when the one before has
+// failed or after the stagger of RFC 8305 section 5, and takes the first that connects.
+func (t *targetDialer) race(ctx context.Context, addrs []netip.AddrPort) (net.Conn, error) {
+	if len(addrs) == 1 {
+		return t.dial(ctx, "tcp", addrs[0].String())
+	}
+	type result struct {
+		conn net.Conn
+		err  error
+	}
+	g := run.NewGroup(ctx)
+	results := make(chan result, len(addrs))
+	start := func(addr netip.AddrPort) {
+		g.Do(func(ctx context.Context) {
+			conn, err := t.dial(ctx, "tcp", addr.String())
+			results <- result{conn, err}
+		})
+	}
+	stagger := time.NewTimer(0)
+	defer stagger.Stop()
+	var errs []error
+	next, running := 0, 0
+	for {
+		select {
+		case <-stagger.C:
+			if next < len(addrs) {
+				start(addrs[next])
+				next, running = next+1, running+1
+				stagger.Reset(limit.HappyEyeballs)
+			}
+		case r := <-results:
+			running--
+			if r.err == nil {
+				g.Stop()
+				g.Wait()
+				for range running { // those that connected all the same
+					if late := <-results; late.conn != nil {
+						late.conn.Close()
+					}
+				}
+				return r.conn, nil
+			}
+			errs = append(errs, r.err)
+			if next == len(addrs) && running == 0 {
+				g.Wait()
+				return nil, errors.Join(errs...)
+			}
+			stagger.Reset(0)
+		}
+	}
+}
+
+// dialFault codes a failed connect by the kernel's answer.
+func dialFault(target policy.Target, addrs []netip.AddrPort, err error) error {
+	at := fmt.Sprint(addrs[0])
+	if len(addrs) > 1 {
+		at = fmt.Sprintf("%v and %d more", addrs[0], len(addrs)-1)
+	}
+	var timeout net.Error
+	switch {
+	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
+		return fault.New(fault.CodeLimit, "the agent has no descriptor left for targets").
+			Whyf("the last are kept for its health port and its session").Hint("raise the agent's limit of open files, or run another agent")
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return fault.Newf(fault.CodeDialRefused, "%s refused the connection", target).Whyf("nothing listens at %s", at).
+			Hint("check that the target runs and listens there")
+	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout(), errors.Is(err, syscall.ETIMEDOUT):
+		return fault.Newf(fault.CodeDialTimeout, "%s did not answer", target).Whyf("no answer from %s in time", at).
+			Hint("check that the target is up and that no firewall drops the agent's packets")
+	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EPERM), errors.Is(err, syscall.EADDRNOTAVAIL):
+		return fault.Newf(fault.CodeDialUnreachable, "%s cannot be reached from the agent", target).Because(err).
+			Hint("check the routes of the agent's machine")
+	case errors.Is(err, context.Canceled):
+		return fault.New(fault.CodeDialCanceled, "the caller gave up")
+	}
+	return fault.Newf(fault.CodeDialUnreachable, "%s cannot be reached from the agent", target).Because(err)
+}

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package carrier_test
+
+import (
+	"net"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/listener"
+	"github.com/tombolo-io/tombolo/internal/stream/carrier"
+)
+
+// TestOnlySessionsAreBound: a caller that pauses must not be taken for one that is
+// gone, and what waits in a session's kernel is little.
+func TestOnlySessionsAreBound(t *testing.T) {
+	ln, err := listener.Listen(t.Context(), "", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	agent, err := carrier.Dialer().DialContext(t.Context(), "tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer agent.Close()
+	accepted, err := ln.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer accepted.Close()
+	session := int(limit.DeadIdle.Milliseconds())
+	if got := userTimeout(t, agent); got != session {
+		t.Errorf("the agent's end: %d ms", got)
+	}
+	if got := userTimeout(t, accepted); got != 0 {
+		t.Errorf("an accepted connection: %d ms, want no bound", got)
+	}
+	if got := notSent(t, agent); got != limit.NotSent {
+		t.Errorf("the agent's kernel holds %d bytes", got)
+	}
+	if err := carrier.MarkSession(accepted); err != nil || userTimeout(t, accepted) != session {
+		t.Errorf("a session at the hub: %d ms, %v", userTimeout(t, accepted), err)
+	}
+	if got := notSent(t, accepted); got != limit.NotSent {
+		t.Errorf("the hub's kernel holds %d bytes", got)
+	}
+}
+
+func userTimeout(t *testing.T, c net.Conn) (ms int) {
+	t.Helper()
+	return option(t, c, unix.TCP_USER_TIMEOUT)
+}
+
+func notSent(t *testing.T, c net.Conn) (bytes int) {
+	t.Helper()
+	return option(t, c, unix.TCP_NOTSENT_LOWAT)
+}
+
+func option(t *testing.T, c net.Conn, name int) (value int) {
+	t.Helper()
+	raw, err := c.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var failed error
+	err = raw.Control(func(fd uintptr) {
+		value, failed = unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, name)
+	})
+	if err != nil || failed != nil {
+		t.Fatal(err, failed)
+	}
+	return value
+}

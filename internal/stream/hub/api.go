@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hub
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/access/trust"
+	"github.com/tombolo-io/tombolo/internal/base/admin"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/id"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/run"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/state"
+	"github.com/tombolo-io/tombolo/internal/stream/splice"
+	"github.com/tombolo-io/tombolo/internal/stream/wire"
+)
+
+// apiHandler is the admin API. Whoever reaches it is an operator: through the
+// admin socket, which lies in a private directory, or with an operator certificate.
+func (h *Hub) apiHandler() http.Handler {
+	mux := http.NewServeMux()
+	handle := func(pattern string, fn func(r *http.Request) (any, error)) {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			answer, err := fn(r)
+			if err != nil {
+				writeFault(w, err)
+				return
+			}
+			writeJSON(w, answer)
+		})
+	}
+	handle("GET /v1/status", h.apiStatus)
+	handle("POST /v1/tokens", h.apiCreateToken)
+	handle("GET /v1/tokens", h.apiTokens)
+	handle("DELETE /v1/tokens/{id}", h.apiDeleteToken)
+	handle("POST /v1/certificates", h.apiIssue)
+	handle("GET /v1/certificates", h.apiCertificates)
+	handle("POST /v1/revocations", h.apiRevoke)
+	handle("GET /v1/clusters", h.apiClusters)
+	handle("DELETE /v1/clusters/{cluster}", h.apiRemoveCluster)
+	handle("POST /v1/clusters/{cluster}/sockets", h.apiSocket)
+	handle("POST /v1/clusters/{cluster}/ping", h.apiPing)
+	handle("GET /v1/clusters/{cluster}/explain", h.apiExplain)
+	mux.HandleFunc("GET /v1/clusters/{cluster}/stream", h.apiStream)
+	mux.HandleFunc("GET /v1/backup", h.apiBackup)
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		writeFault(w, fault.Newf(fault.CodeNotFound, "there is no %s %s", clip(r.Method, 16), clip(r.URL.Path, 128)))
+	})
+	return mux
+}
+
+func (h *Hub) apiStatus(r *http.Request) (any, error) {
+	only := r.URL.Query().Get("cluster")
+	out := h.statusOf(only)
+	if only == "" {
+		return out, nil
+	}
+	name, err := parseCluster(only)
+	if err != nil {
+		return nil, err
+	}
+	c, err := h.clusters.get(name)
+	if err != nil {
+		return nil, err
+	}
+	out.Clusters = slices.DeleteFunc(out.Clusters, func(c admin.ClusterStatus) bool { return c.Name != only })
+	for i := range out.Clusters {
+		out.Clusters[i].Limits = h.limitsOf(c)
+		out.Clusters[i].Relay = c.relay.status(true)
+	}
+	return out, nil
+}
+
+func parseCluster(s string) (id.Cluster, error) {
+	c, err := id.ParseCluster(s)
+	if err != nil {
+		return c, fault.New(fault.CodeRequest, "the cluster's name is not usable").Because(err)
+	}
+	return c, nil
+}
+
+func (h *Hub) apiCreateToken(r *http.Request) (any, error) {
+	var q admin.TokenRequest
+	if err := readJSON(r, limit.AdminBody, &q); err != nil {
+		return nil, err
+	}
+	cluster, err := parseCluster(q.Cluster)
+	if err != nil {
+		return nil, err
+	}
+	ttl := time.Duration(q.TTLSeconds) * time.Second
+	if q.TTLSeconds < 1 || q.TTLSeconds > int64(limit.TokenTTLMost/time.Second) {
+		return nil, fault.Newf(fault.CodeRequest, "a token cannot live %ds", q.TTLSeconds).Whyf("1s to %v are possible", limit.TokenTTLMost)
+	}
+	if q.Uses < 1 || q.Uses > limit.TokenUses {
+		return nil, fault.Newf(fault.CodeRequest, "a token cannot have %d uses", q.Uses).Whyf("1 to %d are possible", limit.TokenUses)
+	}
+	t, secret := trust.NewToken(cluster, ttl, q.Uses, h.now())
+	if t.Nodes, t.Node = q.Nodes || q.Node != "", q.Node; q.Node != "" {
+		if _, err := id.ParseNode(q.Node); err != nil {
+			return nil, fault.New(fault.CodeRequest, "the node's name is not usable").Because(err)
+		}
+		if q.Uses > 1 {
+			return nil, fault.Newf(fault.CodeRequest, "a token for the node %s cannot have %d uses", q.Node, q.Uses).Whyf("a name is for one node")
+		}
+	}
+	if err := h.state.PutToken(t, h.now()); err != nil {
+		return nil, err
+	}
+	_, unknown := h.clusters.get(cluster)
+	h.clusters.add(cluster)
+	join := trust.Join{TokenID: t.ID, Secret: secret, Hubs: h.advertise, Cluster: cluster, Pin: trust.Pin(h.ca.Certificate())}.String()
+	out := admin.Token{
+		Meta: meta("Token"), ID: t.ID, Cluster: q.Cluster, Expires: t.Expires, Uses: q.Uses,
+		Join: join, NewCluster: unknown != nil,
+	}
+	if !t.Nodes { // what a node needs beside the line, the hub does not know
+		out.Command = "tombolo agent --join " + join
+	}
+	if h.guessed {
+		out.Warning = "the address in the line was guessed; start the hub with --advertise to set it"
+	}
+	h.log.Info("token created", telemetry.AttrCluster, cluster, "token", t.ID, "uses", t.Uses, "expires", t.Expires)
+	return out, nil
+}
+
+func (h *Hub) apiTokens(*http.Request) (any, error) {
+	tokens, err := h.state.Tokens()
+	if err != nil {
+		return nil, err
+	}
+	out := admin.TokenList{Meta: meta("TokenList"), Tokens: []admin.TokenInfo{}}
+	for _, t := range tokens {
+		info := admin.TokenInfo{ID: t.ID, Cluster: t.Cluster, Created: t.Created, Expires: t.Expires, Uses: t.Uses, Used: len(t.Claims), Agents: []string{}, Nodes: t.Nodes, Node: t.Node}
+		for _, c := range t.Claims {
+			info.Agents = append(info.Agents, c.Agent)
+		}
+		out.Tokens = append(out.Tokens, info)
+	}
+	return out, nil
+}
+
+func (h *Hub) apiDeleteToken(r *http.Request) (any, error) {
+	return struct{}{}, h.state.DeleteToken(r.PathValue("id"))
+}
+
+func (h *Hub) apiIssue(r *http.Request) (any, error) {
+	var q admin.CertificateRequest
+	if err := readJSON(r, limit.AdminBody, &q); err != nil {
+		return nil, err
+	}
+	who := id.Identity{TrustDomain: h.ca.TrustDomain(), Role: id.Role(q.Role), Name: q.Name}
+	switch who.Role {
+	case id.RoleClient:
+		cluster, err := parseCluster(q.Cluster)
+		if err != nil {
+			return nil, err
+		}
+		if _, err := h.clusters.get(cluster); err != nil {
+			return nil, err
+		}
+		who.Cluster = cluster
+	case id.RoleOperator:
+	default:
+		return nil, fault.Newf(fault.CodeRequest, "no certificate is issued for the role %q", clip(q.Role, 32)).Whyf("client and operator are possible")
+	}
+	if _, err := id.ParseURI(who.URI()); err != nil {
+		return nil, fault.New(fault.CodeRequest, "the name is not usable").Because(err)
+	}
+	key, err := trust.ParseCSR([]byte(q.CSR))
+	if err != nil {
+		return nil, err
+	}
+	leaf, err := h.ca.Issue(trust.Request{Identity: who, Key: key, Life: h.settings.Load().clientLife}, h.now())
+	if err != nil {
+		return nil, err
+	}
+	rec := state.Certificate{Serial: trust.Serial(leaf), Identity: who.URI(), Issued: h.now().UTC(), Expires: leaf.NotAfter.UTC()}
+	if err := h.state.PutCertificate(rec, h.now()); err != nil {
+		return nil, err
+	}
+	h.log.Info("certificate issued", "identity", rec.Identity, "serial", rec.Serial, "expires", rec.Expires)
+	return admin.Certificate{
+		Meta: meta("Certificate"), Serial: rec.Serial, Identity: rec.Identity, Expires: rec.Expires,
+		Certificate: string(trust.EncodeCertificate(leaf.Raw)), CA: string(h.ca.CertificatePEM()), Advertise: h.advertise,
+	}, nil
+}
+
+func (h *Hub) apiCertificates(*http.Request) (any, error) {
+	certs, err := h.state.Certificates()
+	if err != nil {
+		return nil, err
+	}
+	out := admin.CertificateList{Meta: meta("CertificateList"), Certificates: []admin.CertificateInfo{}}
+	for _, c := range certs {
+		out.Certificates = append(out.Certificates, certificateInfo(c))
+	}
+	holders, err := h.state.Holders()
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range holders {
+		out.Certificates = append(out.Certificates, holderInfo(n))
+	}
+	return out, nil
+}
+
+func certificateInfo(c state.Certificate) admin.CertificateInfo {
+	return admin.CertificateInfo{Serial: c.Serial, Identity: c.Identity, Issued: c.Issued, Expires: c.Expires, Revoked: c.Revoked}
+}
+
+// apiSocket opens a cluster's unix socket and remembers it.
+func (h *Hub) apiSocket(r *http.Request) (any, error) {
+	var q admin.SocketRequest
+	if err := readJSON(r, limit.AdminBody, &q); err != nil {
+		return nil, err
+	}
+	name, err := parseCluster(r.PathValue("cluster"))
+	if err != nil {
+		return nil, err
+	}
+	if _, err := h.clusters.get(name); err != nil {
+		return nil, err
+	}
+	if q.Protocol != ProtocolKonnectivity && q.Protocol != ProtocolConnect {
+		return nil, fault.Newf(fault.CodeRequest, "there is no protocol %q", clip(q.Protocol, 32)).Whyf("%s and %s are possible", ProtocolKonnectivity, ProtocolConnect)
+	}
+	path, err := h.sockets.ensure(name, q.Protocol, h.settings.Load())
+	if err != nil {
+		return nil, err
+	}
+	if err := h.state.AddSocket(name, q.Protocol, h.now()); err != nil {
+		return nil, err
+	}
+	return admin.Socket{Protocol: q.Protocol, Path: path}, nil
+}
+
+// apiPing measures the round trip to every agent of a cluster.
+func (h *Hub) apiPing(r *http.Request) (any, error) {
+	name, err := parseCluster(r.PathValue("cluster"))
+	if err != nil {
+		return nil, err
+	}
+	c, err := h.clusters.get(name)
+	if err != nil {
+		return nil, err
+	}
+	sessions := c.live()
+	if len(sessions) == 0 {
+		return nil, noAgent(name, c.agents(), h.now())
+	}
+	out := admin.PingResult{Meta: meta("PingResult"), Cluster: name.String(), Agents: make([]admin.AgentPing, len(sessions))}
+	g := run.NewGroup(r.Context())
+	for i, s := range sessions {
+		g.Do(func(ctx context.Context) {
+			ctx, cancel := context.WithTimeout(ctx, limit.DeadLive)
+			defer cancel()
+			out.Agents[i].ID = s.agent.String()
+			start := time.Now()
+			if err := s.beat.Probe(ctx); err != nil {
+				out.Agents[i].Fault = admin.BodyOf(fault.Newf(fault.CodeSessionLost, "agent %s does not answer", s.agent).Whyf("no answer within %v", limit.DeadLive))
+				return
+			}
+			out.Agents[i].RTTMillis = float64(time.Since(start).Microseconds()) / 1000
+		})
+	}
+	return out, g.Wait()
+}
+
+// Who asks for a stream through the admin API, as policy and records name it.
+const (
+	adminFrontend  = "admin"
+	operatorCaller = "operator"
+)
+
+// apiStream opens a stream for 'tombolo connect': after 101 the connection
+// carries the stream's bytes.
+func (h *Hub) apiStream(w http.ResponseWriter, r *http.Request) {
+	name, err := parseCluster(r.PathValue("cluster"))
+	if err == nil && r.Header.Get("Upgrade") != admin.StreamProtocol {
+		err = fault.New(fault.CodeRequest, "the request does not ask for a stream").Whyf("the header Upgrade: %s is missing", admin.StreamProtocol)
+	}
+	if err != nil {
+		writeFault(w, err)
+		return
+	}
+	asked, err := readRequest(r.URL.Query().Get("target"), r.Header)
+	if err != nil {
+		p, _ := h.withOperator(r).Value(partyKey{}).(party)
+		p.cluster, p.frontend, p.caller = name, adminFrontend, operatorCaller
+		h.recordRefusal(withParty(r.Context(), p), wire.Peer{}, err)
+		writeFault(w, err)
+		return
+	}
+	stream, err := h.dialer(name, adminFrontend, operatorCaller)(h.withOperator(r), asked.dial())
+	if err != nil {
+		writeFault(w, err)
+		return
+	}
+	conn, buf, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		stream.Reset(splice.ResetCode(fault.CodeDialCanceled))
+		writeFault(w, fault.New(fault.CodeInternal, "take over the connection").Because(err))
+		return
+	}
+	conn.SetDeadline(time.Time{})
+	if err := admin.SwitchProtocols(conn); err != nil || buf.Reader.Buffered() > 0 {
+		stream.Reset(splice.ResetCode(fault.CodeDialCanceled))
+		conn.Close()
+		return
+	}
+	h.spliceStream(r.Context(), conn, stream)
+}
+
+func (h *Hub) apiBackup(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "application/octet-stream")
+	if err := h.state.Backup(w); err != nil {
+		h.log.Error("backup failed", telemetry.AttrReason, err)
+		// The head is out; breaking the connection is the only way to say that it failed.
+		panic(http.ErrAbortHandler)
+	}
+}

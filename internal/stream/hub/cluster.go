@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hub
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tombolo-io/tombolo/api/v1alpha1"
+	"github.com/tombolo-io/tombolo/internal/base/admin"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/id"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/stream/carrier"
+)
+
+// registry holds the clusters by name.
+type registry struct {
+	mu       sync.RWMutex
+	clusters map[id.Cluster]*cluster
+	unread   *carrier.Budget // the parent of the clusters' own
+	limits   *limitTable
+	counted  func(scope, resource) // each time that a limit holds somebody up
+	memory   atomic.Bool           // all of it is in use: nobody gets more
+	relayed  relayTotal
+	past     past
+}
+
+func newRegistry(l *limitTable) *registry {
+	if l == nil {
+		l = parseLimits(v1alpha1.HubLimitsConfig{}, func(string, string, ...any) {})
+	}
+	return &registry{clusters: map[id.Cluster]*cluster{}, unread: carrier.NewBudget(limit.ClusterUnread), limits: l, counted: func(scope, resource) {}}
+}
+
+// bound puts other limits into force, for live clusters too.
+func (r *registry) bound(l *limitTable) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.limits = l
+	for name, c := range r.clusters {
+		own := l.of(name)
+		c.accounts.bound(own)
+		c.unread.Bound(own.cluster.unread)
+		c.relay.bound(own.relay)
+	}
+}
+
+// add registers a cluster if it is new.
+func (r *registry) add(name id.Cluster) *cluster {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c, ok := r.clusters[name]
+	if !ok {
+		own := r.limits.of(name)
+		c = &cluster{
+			name: name, sessions: map[*session]struct{}{}, gone: map[id.Agent]admin.AgentStatus{},
+			accounts: newAccounts(name, own, r.counted, &r.memory), unread: r.unread.Another(own.cluster.unread),
+			relay: newRelay(&r.relayed, own.relay),
+		}
+		r.clusters[name] = c
+	}
+	return c
+}
+
+func (r *registry) get(name id.Cluster) (*cluster, error) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if c, ok := r.clusters[name]; ok {
+		return c, nil
+	}
+	return nil, fault.Newf(fault.CodeClusterUnknown, "cluster %q is not registered at this hub", name).
+		Hint("'tombolo status' lists the clusters; 'tombolo token create --cluster %s' registers it", name)
+}
+
+// all lists the clusters by name.
+func (r *registry) all() []*cluster {
+	r.mu.RLock()
+	out := make([]*cluster, 0, len(r.clusters))
+	for _, c := range r.clusters {
+		out = append(out, c)
+	}
+	r.mu.RUnlock()
+	slices.SortFunc(out, func(a, b *cluster) int { return strings.Compare(a.name.String(), b.name.String()) })
+	return out
+}
+
+// cluster holds the live sessions of one cluster and remembers agents that left.
+type cluster struct {
+	name     id.Cluster
+	accounts *accounts       // what it and its agents and callers use
+	unread   *carrier.Budget // of all of its sessions
+	relay    *relay          // between its nodes
+
+	mu          sync.Mutex
+	sessions    map[*session]struct{}
+	gone        map[id.Agent]admin.AgentStatus // newest end of agents without a session
+	retiredUp   int64                          // bytes of sessions that ended
+	retiredDown int64
+}
+
+// join adds a session and returns the older ones of the same process of the same
+// agent: they are either about to be drained after a renewal, or dead without
+// the hub's knowledge. Two processes with one identity both stay, and both are
+// seen in status.
+func (c *cluster) join(s *session) (older []*session, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for old := range c.sessions {
+		if old.agent == s.agent && old.instance == s.instance {
+			older = append(older, old)
+		}
+	}
+	if err := c.accounts.enter(s); err != nil {
+		return nil, err
+	}
+	c.sessions[s] = struct{}{}
+	delete(c.gone, s.agent)
+	return older, nil
+}
+
+// leave removes a session and remembers why it ended.
+func (c *cluster) leave(s *session, why *fault.Fault, now time.Time) {
+	st := s.status()
+	st.Connected, st.Streams, st.Connections = false, 0, 0
+	st.LastDisconnect = &admin.Disconnect{Code: string(why.Code), Reason: why.Explain(), At: now.UTC()}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.sessions, s)
+	c.accounts.leave(s)
+	c.retiredUp += s.up.Load()
+	c.retiredDown += s.down.Load()
+	for other := range c.sessions {
+		if other.agent == s.agent {
+			return
+		}
+	}
+	c.gone[s.agent] = st
+	for len(c.gone) > limit.AgentRecords {
+		delete(c.gone, oldest(c.gone))
+	}
+}
+
+func oldest(gone map[id.Agent]admin.AgentStatus) (out id.Agent) {
+	var at time.Time
+	for a, st := range gone {
+		if at.IsZero() || st.LastDisconnect.At.Before(at) {
+			out, at = a, st.LastDisconnect.At
+		}
+	}
+	return out
+}
+
+// others says whether a session other than s takes streams.
+func (c *cluster) others(s *session) bool {
+	for _, o := range c.live() {
+		if o != s && !o.draining.Load() {
+			return true
+		}
+	}
+	return false
+}
+
+// live lists the sessions in no particular order.
+func (c *cluster) live() []*session {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := make([]*session, 0, len(c.sessions))
+	for s := range c.sessions {
+		out = append(out, s)
+	}
+	return out
+}
+
+// traffic sums the bytes of all sessions, past ones included.
+func (c *cluster) traffic() (up, down int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	up, down = c.retiredUp, c.retiredDown
+	for s := range c.sessions {
+		up += s.up.Load()
+		down += s.down.Load()
+	}
+	return up, down
+}
+
+// agents lists live and remembered agents by name.
+func (c *cluster) agents() []admin.AgentStatus {
+	var out []admin.AgentStatus
+	for _, s := range c.live() {
+		out = append(out, s.status())
+	}
+	c.mu.Lock()
+	for _, st := range c.gone {
+		out = append(out, st)
+	}
+	c.mu.Unlock()
+	slices.SortFunc(out, func(a, b admin.AgentStatus) int {
+		if n := strings.Compare(a.ID, b.ID); n != 0 {
+			return n
+		}
+		return a.Since.Compare(b.Since)
+	})
+	return out
+}
+
+// noAgent explains why a dial finds no session: which agents were seen, when
+// they left and why, and what to run next.
+func noAgent(name id.Cluster, agents []admin.AgentStatus, now time.Time) *fault.Fault {
+	f := fault.Newf(fault.CodeNoAgent, "cluster %s has no live agent", name)
+	var seen []string
+	draining := false
+	for _, a := range agents {
+		switch {
+		case a.Connected && a.Draining:
+			draining = true
+			seen = append(seen, a.ID+" is draining")
+		case a.Connected:
+			seen = append(seen, a.ID+" is connected but does not answer")
+		case a.LastDisconnect != nil:
+			seen = append(seen, fmt.Sprintf("%s left %s ago (%s)", a.ID, ago(now.Sub(a.LastDisconnect.At)), a.LastDisconnect.Reason))
+		}
+	}
+	const most = 3
+	switch {
+	case len(seen) == 0:
+		f.Why = "the cluster is registered, but no agent has connected since this hub started"
+	case len(seen) > most:
+		f.Why = fmt.Sprintf("%s and %d more", strings.Join(seen[:most], "; "), len(seen)-most)
+	default:
+		f.Why = strings.Join(seen, "; ")
+	}
+	if draining && len(agents) == len(seen) && allDraining(agents) {
+		f.Code = fault.CodeDraining
+	}
+	return f.Hint("look at the agent's log and at 'tombolo status %s'; a new agent joins with the line of 'tombolo token create --cluster %s'", name, name)
+}
+
+func allDraining(agents []admin.AgentStatus) bool {
+	for _, a := range agents {
+		if !a.Connected || !a.Draining {
+			return false
+		}
+	}
+	return true
+}
+
+func ago(d time.Duration) time.Duration {
+	if d < time.Minute {
+		return d.Round(100 * time.Millisecond)
+	}
+	return d.Round(time.Second)
+}

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hub
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/tombolo-io/tombolo/internal/access/audit"
+	"github.com/tombolo-io/tombolo/internal/base/admin"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/id"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/state"
+)
+
+// apiClusters lists the clusters, with what keeps them from being removed.
+func (h *Hub) apiClusters(*http.Request) (any, error) {
+	records, err := h.state.Clusters()
+	if err != nil {
+		return nil, err
+	}
+	created := map[string]state.Cluster{}
+	for _, rec := range records {
+		created[rec.Name] = rec
+	}
+	open, err := h.openTokens()
+	if err != nil {
+		return nil, err
+	}
+	out := admin.ClusterList{Meta: meta("ClusterList"), Clusters: []admin.ClusterInfo{}}
+	for _, c := range h.clusters.all() {
+		out.Clusters = append(out.Clusters, h.clusterInfo(c, created[c.name.String()], open[c.name.String()]))
+	}
+	return out, nil
+}
+
+// openTokens counts the tokens of each cluster that can be used still.
+func (h *Hub) openTokens() (map[string]int, error) {
+	tokens, err := h.state.Tokens()
+	open := map[string]int{}
+	for _, t := range tokens {
+		if h.now().Before(t.Expires) && len(t.Claims) < t.Uses {
+			open[t.Cluster]++
+		}
+	}
+	return open, err
+}
+
+func (h *Hub) clusterInfo(c *cluster, rec state.Cluster, tokens int) admin.ClusterInfo {
+	return admin.ClusterInfo{
+		Name: c.name.String(), Created: rec.Created, Agents: c.connected(), Nodes: len(c.relay.all()), Tokens: tokens,
+		Sockets: len(h.sockets.of(c.name)), Configured: h.configures(c.name), Policies: h.access.naming(c.name.String()),
+	}
+}
+
+// configures says whether the configuration names a cluster.
+func (h *Hub) configures(name id.Cluster) bool {
+	return slices.ContainsFunc(h.settings.Load().clusters, func(c clusterConfig) bool { return c.name == name })
+}
+
+// apiRemoveCluster unregisters a cluster. What is connected to it, or could join it,
+// refuses that, unless it is forced.
+func (h *Hub) apiRemoveCluster(r *http.Request) (any, error) {
+	name, err := parseCluster(r.PathValue("cluster"))
+	if err != nil {
+		return nil, err
+	}
+	c, err := h.clusters.get(name)
+	if err != nil {
+		return nil, err
+	}
+	open, err := h.openTokens()
+	if err != nil {
+		return nil, err
+	}
+	info := h.clusterInfo(c, state.Cluster{}, open[name.String()])
+	if f := inUse(info); f != nil && r.URL.Query().Get("force") != "true" {
+		return nil, f
+	}
+	gone, err := h.state.RemoveCluster(name, h.now())
+	if err != nil {
+		return nil, err
+	}
+	out := admin.ClusterRemoval{
+		Meta: meta("ClusterRemoval"), Name: name.String(), Tokens: gone.Tokens, Agents: gone.Agents, Nodes: gone.Nodes, Clients: len(gone.Clients),
+		Warnings: stillNamed(info),
+	}
+	h.holders.remove(gone.Removed) // from now on nobody of it comes in
+	why := state.RemovedCluster(name.String())
+	for _, n := range c.relay.all() {
+		n.end(why)
+		out.Connections++
+	}
+	for _, cert := range gone.Clients {
+		out.Connections += h.clients.closeAll(cert.Serial, "")
+	}
+	out.Connections += c.endSessions(r.Context(), why, func(*session) bool { return true })
+	h.clusters.remove(name)
+	if info.Configured {
+		h.clusters.add(name) // as after a restart
+	}
+	if err := h.sockets.forget(name, h.settings.Load()); err != nil {
+		out.Warnings = append(out.Warnings, fault.From(err).Error())
+	}
+	h.log.Info("cluster removed", telemetry.AttrCluster, name, "agents", gone.Agents, "nodes", gone.Nodes, "tokens", gone.Tokens, "clients", len(gone.Clients),
+		"connections", out.Connections)
+	h.recordChange(r, audit.KindRemoval, name, name.String(), fmt.Sprintf(
+		"cluster %s was removed with %d agents, %d nodes, %d tokens and %d client certificates; connections that ended: %d",
+		name, gone.Agents, gone.Nodes, gone.Tokens, len(gone.Clients), out.Connections))
+	return out, nil
+}
+
+// inUse refuses the removal of a cluster that somebody uses, or can join; nil if nobody does.
+func inUse(c admin.ClusterInfo) *fault.Fault {
+	var uses []string
+	for _, one := range []struct {
+		n    int
+		what string
+	}{{c.Agents, "agents connected"}, {c.Nodes, "nodes connected"}, {c.Tokens, "tokens that can be used"}} {
+		if one.n > 0 {
+			uses = append(uses, fmt.Sprintf("%s: %d", one.what, one.n))
+		}
+	}
+	if len(uses) == 0 {
+		return nil
+	}
+	return fault.Newf(fault.CodeClusterInUse, "cluster %s is in use", c.Name).Whyf("%s", strings.Join(uses, ", ")).
+		Hint("stop them, or revoke all of it with: tombolo cluster remove %s --force", c.Name)
+}
+
+// stillNamed says what speaks of a removed cluster.
+func stillNamed(c admin.ClusterInfo) (out []string) {
+	if c.Configured {
+		out = append(out, fmt.Sprintf("the hub's configuration names cluster %s, which therefore stays registered, empty: "+
+			"take it out of 'clusters', reload, and remove it again", c.Name))
+	}
+	for _, file := range c.Policies {
+		out = append(out, fmt.Sprintf("the policy %s names cluster %s", file, c.Name))
+	}
+	return out
+}
+
+// naming lists the policy files that name a cluster.
+func (a *access) naming(cluster string) []string {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	return slices.Sorted(maps.Keys(a.cluster[cluster]))
+}
+
+// connected counts the agents with a session.
+func (c *cluster) connected() int {
+	agents := map[id.Agent]bool{}
+	for _, s := range c.live() {
+		agents[s.agent] = true
+	}
+	return len(agents)
+}
+
+// past is what removed clusters have moved: counters do not go back.
+type past struct {
+	up, down int64
+	refused  int64 // by the relay, for want of places
+	relay    relayCount
+}
+
+// remove unregisters a cluster, whose connections have ended, and keeps its sums.
+func (r *registry) remove(name id.Cluster) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c, ok := r.clusters[name]
+	if !ok {
+		return
+	}
+	delete(r.clusters, name)
+	up, down := c.traffic()
+	r.past.up += up
+	r.past.down += down
+	r.past.refused += c.relay.full.Load()
+	m := &c.relay.moved
+	batch{m.packets.Load(), m.bytes.Load(), m.full.Load(), m.rated.Load(), m.absent.Load(), m.foreign.Load()}.into(&r.past.relay)
+}
+
+// sum adds up what clusters have moved, and what removed ones had.
+func (r *registry) sum(of func(*cluster) int64, before func(*past) int64) func() float64 {
+	return func() float64 {
+		r.mu.RLock()
+		defer r.mu.RUnlock()
+		sum := before(&r.past)
+		for _, c := range r.clusters {
+			sum += of(c)
+		}
+		return float64(sum)
+	}
+}
+
+func (r *registry) sumRelay(of func(*relayCount) int64) func() float64 {
+	return r.sum(func(c *cluster) int64 { return of(&c.relay.moved) }, func(p *past) int64 { return of(&p.relay) })
+}

@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hub
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/net/http/httpguts"
+
+	"github.com/tombolo-io/tombolo/internal/access/policy"
+	"github.com/tombolo-io/tombolo/internal/base/admin"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/listener"
+	"github.com/tombolo-io/tombolo/internal/base/run"
+	"github.com/tombolo-io/tombolo/internal/stream/carrier"
+	"github.com/tombolo-io/tombolo/internal/stream/splice"
+	"github.com/tombolo-io/tombolo/internal/stream/wire"
+)
+
+// DialFunc opens a stream to d.Address in one cluster; its errors are faults.
+type DialFunc = func(ctx context.Context, d wire.Dial) (carrier.Stream, error)
+
+// Frontend serves the callers of one cluster on a listener until ctx ends.
+type Frontend interface {
+	// Serve owns ln and closes it. When ctx ends it stops accepting and ends
+	// what still runs.
+	Serve(ctx context.Context, ln net.Listener, dial DialFunc) error
+}
+
+// connectFrontend serves HTTP CONNECT (RFC 9110 section 9.3.6) as
+// kube-apiserver speaks it: one connection for each dial.
+type connectFrontend struct{ hub *Hub }
+
+// Serve accepts connections, as many at a time as the caller may have.
+func (f connectFrontend) Serve(ctx context.Context, ln net.Listener, dial DialFunc) error {
+	stop := run.OnDone(ctx, func() { ln.Close() })
+	defer stop()
+	g := run.NewGroup(ctx)
+	err := listener.Accept(ctx, ln, func(conn net.Conn) {
+		caller := f.hub.callerOf(ctx) // as it is now
+		if full := caller.connect(); full != nil {
+			f.hub.refuseKnown(ctx, conn, carrier.UnixPeer(conn), full)
+			answerAtOnce(conn, full)
+			return
+		}
+		g.Do(func(ctx context.Context) {
+			defer caller.disconnect()
+			f.hub.serveConnect(ctx, conn, dial)
+		})
+	})
+	return errors.Join(err, g.Wait())
+}
+
+// serveConnect reads one CONNECT, dials, answers and copies.
+func (h *Hub) serveConnect(ctx context.Context, conn net.Conn, dial DialFunc) {
+	closeOnEnd := run.OnDone(ctx, func() { conn.Close() })
+	asked, err := h.readConnect(conn)
+	if err != nil {
+		closeOnEnd()
+		h.metrics.Refused.WithLabelValues(outcome(fault.From(err))).Inc()
+		h.recordRefusal(ctx, carrier.UnixPeer(conn), err)
+		h.refuseConnect(conn, err)
+		return
+	}
+	stream, err := dialQuietly(ctx, conn, func(ctx context.Context) (carrier.Stream, error) {
+		d := asked.dial()
+		d.EgressType, d.Peer = defaultEgress, carrier.UnixPeer(conn)
+		return dial(ctx, d)
+	})
+	closeOnEnd()
+	if err != nil {
+		h.refuseConnect(conn, err)
+		return
+	}
+	conn.SetWriteDeadline(time.Now().Add(limit.ReplyWrite))
+	// One write with the head alone: kube-apiserver fails a dial if a byte of
+	// the target comes along with it.
+	if _, err := io.WriteString(conn, "HTTP/1.1 200 Connection Established\r\n\r\n"); err != nil {
+		stream.Reset(splice.ResetCode(fault.CodeDialCanceled))
+		conn.Close()
+		return
+	}
+	conn.SetWriteDeadline(time.Time{})
+	h.spliceStream(ctx, conn, stream)
+}
+
+// dialQuietly dials while it listens to the client, which has to be silent
+// until it is answered: bytes before that end the dial, because taking them for
+// the target's would let a request be smuggled past the answer.
+func dialQuietly(ctx context.Context, conn net.Conn, dial func(context.Context) (carrier.Stream, error)) (carrier.Stream, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	early := false
+	g := run.NewGroup(ctx)
+	g.Do(func(context.Context) {
+		var b [1]byte
+		if n, _ := conn.Read(b[:]); n > 0 { // an end is no byte: the client may only want to read
+			early = true
+			cancel()
+		}
+	})
+	stream, err := dial(ctx)
+	conn.SetReadDeadline(time.Unix(1, 0))
+	g.Wait()
+	conn.SetReadDeadline(time.Time{})
+	if early {
+		if err == nil {
+			stream.Reset(splice.ResetCode(fault.CodeDialCanceled))
+		}
+		return nil, earlyData()
+	}
+	return stream, err
+}
+
+func earlyData() error {
+	return fault.New(fault.CodeEarlyData, "bytes came before the answer to the CONNECT").Hint("wait for the 200 before sending")
+}
+
+// spliceStream copies until the end.
+func (h *Hub) spliceStream(ctx context.Context, conn net.Conn, stream carrier.Stream) {
+	if w, ok := stream.(interface {
+		Watch(left func() (sends, takes bool))
+	}); ok {
+		w.Watch(splice.PeerOf(conn).Left)
+	}
+	h.splicer.Both(ctx, splice.Net(conn), stream, splice.Options{Idle: h.settings.Load().idleTimeout})
+}
+
+// readConnect reads the request's head, bounded in size and time. Anything but
+// exactly one well-formed CONNECT is refused.
+func (h *Hub) readConnect(conn net.Conn) (asked asking, err error) {
+	conn.SetReadDeadline(time.Now().Add(limit.RequestHeaderTime))
+	defer conn.SetReadDeadline(time.Time{})
+	from := &lastError{Reader: conn}
+	bounded := &io.LimitedReader{R: from, N: limit.RequestHeader}
+	buf, ok := h.heads.Get().(*bufio.Reader)
+	if !ok {
+		buf = bufio.NewReaderSize(nil, 4<<10)
+	}
+	defer h.heads.Put(buf)
+	defer buf.Reset(nil)
+	buf.Reset(bounded)
+	bad := fault.New(fault.CodeRequest, "the CONNECT request is malformed")
+	req, err := http.ReadRequest(buf)
+	var timeout net.Error
+	switch {
+	case err == nil:
+	case bounded.N <= 0:
+		return asking{}, fault.New(fault.CodeHeaderTooLarge, "the request header is too large").Whyf("at most %d bytes are read", limit.RequestHeader)
+	case errors.Is(from.err, io.EOF):
+		return asking{}, bad.Whyf("the connection ended within the header")
+	case errors.As(from.err, &timeout) && timeout.Timeout():
+		return asking{}, bad.Whyf("the header did not arrive within %v", limit.RequestHeaderTime)
+	default:
+		// The parser quotes what it could not read, all of it.
+		return asking{}, bad.Whyf("%s", clip(err.Error(), 200)).Hint("send: CONNECT host:port HTTP/1.1")
+	}
+	switch {
+	case req.Method != http.MethodConnect:
+		return asking{}, fault.Newf(fault.CodeMethod, "method %s is not served here", clip(req.Method, 32)).Whyf("this socket speaks CONNECT only")
+	case req.ProtoMajor != 1 || req.ProtoMinor != 1:
+		return asking{}, bad.Whyf("it is HTTP/%d.%d; HTTP/1.1 is expected", req.ProtoMajor, req.ProtoMinor)
+	case req.ContentLength > 0 || len(req.TransferEncoding) > 0:
+		return asking{}, bad.Whyf("a CONNECT has no body")
+	case buf.Buffered() > 0:
+		return asking{}, earlyData()
+	}
+	for name := range req.Header { // RFC 9112 section 5.1: no space before the colon
+		if !httpguts.ValidHeaderFieldName(name) {
+			return asking{}, bad.Whyf("%q is no name of a header", clip(name, 64))
+		}
+	}
+	if _, err := policy.ParseTarget(req.RequestURI); err != nil {
+		return asking{}, bad.Whyf("%s", clip(err.Error(), 200)).Hint("send: CONNECT host:port HTTP/1.1")
+	}
+	return readRequest(req.RequestURI, req.Header)
+}
+
+// lastError remembers how a reader ended: the parser of a cut request speaks of
+// the text that it has, not of what cut it.
+type lastError struct {
+	io.Reader
+	err error
+}
+
+func (r *lastError) Read(p []byte) (n int, err error) {
+	n, r.err = r.Reader.Read(p)
+	return n, r.err
+}
+
+// refuseConnect answers with status, code and reason, and closes.
+func (h *Hub) refuseConnect(conn net.Conn, err error) {
+	defer conn.Close()
+	f := fault.From(err)
+	if f.Code == fault.CodeDialCanceled {
+		return
+	}
+	conn.SetDeadline(time.Now().Add(limit.ReplyWrite))
+	if _, err := io.WriteString(conn, refusal(f)); err != nil {
+		return
+	}
+	lingerClose(conn)
+}
+
+// answerAtOnce refuses without waiting for a request, for a bound that is
+// reached: what fits into the socket's buffer is written, and nothing is waited for.
+func answerAtOnce(conn net.Conn, f *fault.Fault) {
+	conn.SetDeadline(time.Now().Add(limit.AtOnce))
+	io.WriteString(conn, refusal(f))
+	conn.Close()
+}
+
+// refusal renders a fault as an HTTP/1.1 response.
+func refusal(f *fault.Fault) string {
+	status := statusOf(f)
+	body := f.Explain() + "\n"
+	var b strings.Builder
+	// The fault stands in the reason phrase too: of a refusal kube-apiserver
+	// hands only the status line on, so kubectl's user reads this or nothing.
+	fmt.Fprintf(&b, "HTTP/1.1 %d %s\r\n", status, clip(f.Explain(), 400))
+	fmt.Fprintf(&b, "Tombolo-Fault: %s\r\n", f.Code)
+	if status == http.StatusMethodNotAllowed {
+		b.WriteString("Allow: CONNECT\r\n")
+	}
+	if f.Again > 0 {
+		b.WriteString("Retry-After: " + retryAfter(f) + "\r\n")
+	}
+	b.WriteString("Content-Type: text/plain; charset=utf-8\r\nConnection: close\r\n")
+	b.WriteString("Content-Length: " + strconv.Itoa(len(body)) + "\r\n\r\n" + body)
+	return b.String()
+}
+
+// retryAfter is in whole seconds (RFC 9110 section 10.2.3), and never too soon.
+func retryAfter(f *fault.Fault) string { return itoa(int(math.Ceil(f.Again.Seconds()))) }
+
+func statusOf(f *fault.Fault) int {
+	switch f.Code {
+	case fault.CodeMethod:
+		return http.StatusMethodNotAllowed
+	case fault.CodeHeaderTooLarge:
+		return http.StatusRequestHeaderFieldsTooLarge
+	}
+	return admin.HTTPStatus(fault.ClassOf(f.Code))
+}
+
+// lingerClose lets the answer arrive: closing with unread bytes in the receive
+// buffer would make the kernel send RST, which can overtake it. What the peer
+// still sends is read for a moment, and bounded.
+func lingerClose(conn net.Conn) {
+	if h, ok := conn.(interface{ CloseWrite() error }); ok {
+		if h.CloseWrite() != nil {
+			return
+		}
+		conn.SetReadDeadline(time.Now().Add(time.Second))
+		io.CopyN(io.Discard, conn, 2*limit.RequestHeader)
+	}
+}

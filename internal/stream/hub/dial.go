@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hub
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/access/policy"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/id"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/otlp"
+	"github.com/tombolo-io/tombolo/internal/base/run"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+	"github.com/tombolo-io/tombolo/internal/stream/carrier"
+	"github.com/tombolo-io/tombolo/internal/stream/splice"
+	"github.com/tombolo-io/tombolo/internal/stream/wire"
+)
+
+// Dial opens a stream to d.Address through an agent of the cluster. It fails
+// over to another agent when one is lost or drains, never when an agent gave an
+// answer about the target. It is bounded by the hub's dial timeout whatever ctx
+// says. Every error is a fault.
+func (h *Hub) Dial(ctx context.Context, name id.Cluster, d wire.Dial) (carrier.Stream, error) {
+	if h.draining.Load() {
+		return nil, fault.New(fault.CodeDraining, "the hub is shutting down").Hint("try again")
+	}
+	c, err := h.clusters.get(name)
+	if err != nil {
+		return nil, err
+	}
+	target, err := policy.ParseTarget(d.Address)
+	if err != nil {
+		return nil, fault.New(fault.CodeRequest, "the destination cannot be read").Because(err)
+	}
+	d.Address = target.String()
+	timeout := h.settings.Load().dialTimeout
+	if d.Timeout <= 0 || d.Timeout > timeout {
+		d.Timeout = timeout
+	}
+	ctx, cancel := context.WithTimeout(ctx, d.Timeout)
+	defer cancel()
+	held, err := h.admitDial(ctx, c, d.Caller) // before the policy: what it refuses costs as well
+	if err != nil {
+		return nil, err
+	}
+	q := policy.Request{
+		Cluster: name.String(), Caller: d.Caller, Local: d.Peer.Known, UID: d.Peer.UID, Egress: d.EgressType, Flow: policy.FlowDial,
+		Source: sourceOf(ctx), Name: target.Name, Addr: target.Addr, Port: target.Port, Own: h.own.list().far,
+	}
+	if err := h.decideFirst(ctx, q); err != nil {
+		held.end()
+		return nil, err
+	}
+	stream, err := h.dialAny(ctx, c, held, d, q)
+	if err != nil {
+		held.end()
+		return nil, err
+	}
+	stream.begun = time.Now()
+	stream.hold(held)
+	if r, ok := h.access.enter(name, stream); !ok {
+		stream.Reset(splice.ResetCode(fault.CodePolicyDenied))
+		return nil, denied(r, stream.request)
+	}
+	return stream, nil
+}
+
+// dialAny tries the cluster's sessions, the best first; one of them twice if the
+// first try was lost with a connection and the session goes on over another.
+func (h *Hub) dialAny(ctx context.Context, c *cluster, held *places, d wire.Dial, q policy.Request) (*hubStream, error) {
+	tried, again := map[*session]bool{}, map[*session]int{}
+	var last error
+	for {
+		span := otlp.Of(ctx).Child("pick", otlp.Internal)
+		sessions := c.live()
+		options := make([]candidate, len(sessions))
+		for i, s := range sessions {
+			options[i] = s.candidate(tried[s], h.now())
+		}
+		i, ok := pick(options)
+		span.End("")
+		if !ok {
+			if last != nil && len(c.live()) > 0 {
+				return nil, last
+			}
+			return nil, noAgent(c.name, c.agents(), h.now())
+		}
+		s := sessions[i]
+		if err := s.placeAt(held); err != nil {
+			tried[s], last = true, err
+			continue
+		}
+		stream, err := h.ask(ctx, s, d, q)
+		if err != nil {
+			held.drop()
+		}
+		var old unasked
+		if errors.As(err, &old) { // another one may be newer
+			tried[s], last = true, err
+			continue
+		}
+		if err == nil || !retriable(err) {
+			return stream, err
+		}
+		if again[s] == limit.AskedAgain || !fault.Has(err, fault.CodeSessionLost) || !s.alive() {
+			tried[s] = true
+		}
+		again[s]++
+		last = err
+		h.log.Debug("dial fails over", telemetry.AttrCluster, c.name, telemetry.AttrAgent, s.agent, telemetry.AttrReason, err)
+	}
+}
+
+// alive says whether the session goes on and was heard a moment ago.
+func (s *session) alive() bool {
+	select {
+	case <-s.link.Done():
+		return false
+	default:
+		return time.Since(s.link.Traffic().LastReceived) < limit.Silent
+	}
+}
+
+// retriable says whether another agent may succeed where this one failed: the
+// session was lost or takes no streams, and nothing was said about the target.
+func retriable(err error) bool {
+	return fault.Has(err, fault.CodeSessionLost) || fault.Has(err, fault.CodeDraining) || refused(err)
+}
+
+// refused says that the agent's mux took the stream for one too many, or for one
+// that came after its last: nobody has seen it.
+func refused(err error) bool {
+	var reset *carrier.ResetError
+	return errors.As(err, &reset) && reset.Code == carrier.ResetRefused
+}
+
+// dialRequest is room for an encoded dial request with a name of middling length.
+const dialRequest = 256
+
+// dialThrough asks one agent. A session that has been silent must answer a ping
+// first, so that a dial does not wait on a dead one.
+func (h *Hub) dialThrough(ctx context.Context, s *session, d wire.Dial, q policy.Request) (_ *hubStream, err error) {
+	q.Own = h.seenFrom(s)
+	if q.MeetsOwn() {
+		if r := h.rule(s, q); !r.Allow {
+			return nil, denied(r, q)
+		}
+	}
+	s.streams.Add(1)
+	s.beat.Busy(+1)
+	done := false
+	defer func() {
+		if !done {
+			s.streams.Add(-1)
+			s.beat.Busy(-1)
+		}
+	}()
+	if time.Since(s.link.Traffic().LastReceived) > limit.Silent {
+		if err := probe(ctx, s); err != nil {
+			return nil, err
+		}
+	}
+	if deadline, ok := ctx.Deadline(); ok {
+		d.Timeout = time.Until(deadline)
+	}
+	if d.Ask, err = h.askable(s, q); err != nil {
+		return nil, err
+	}
+	request, err := wire.Append(make([]byte, 0, dialRequest), d.Message())
+	if err != nil {
+		return nil, err
+	}
+	stream, err := s.link.OpenStream(ctx, request) // leaves in one write
+	if err != nil {
+		return nil, dialError(ctx, s, err)
+	}
+	giveUp := func() { stream.Reset(splice.ResetCode(fault.CodeDialCanceled)) }
+	stop := run.OnDone(ctx, giveUp)
+	calm := s.whenSilent(giveUp)
+	resolved, err := h.answer(ctx, stream, d.Ask, q)
+	calm()
+	stop()
+	if err == nil && ctx.Err() != nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		code := fault.CodeDialCanceled
+		if errors.As(err, new(ruled)) {
+			code = fault.CodePolicyDenied // for the agent's record
+		}
+		stream.Reset(splice.ResetCode(code))
+		return nil, dialError(ctx, s, err)
+	}
+	if at, err := netip.ParseAddrPort(resolved); err == nil {
+		q.Addr = at.Addr().Unmap()
+	}
+	if q.MeetsOwn() { // a name led there
+		if r := h.rule(s, q); !r.Allow {
+			stream.Reset(splice.ResetCode(fault.CodePolicyDenied))
+			return nil, denied(r, q)
+		}
+	}
+	done = true
+	h.metrics.Streams.Inc()
+	return &hubStream{Stream: stream, hub: h, session: s, request: q}, nil
+}
+
+// unasked is the refusal of a name for an agent that cannot be asked.
+type unasked struct{ error }
+
+func (u unasked) Unwrap() error { return u.error }
+
+// askable says whether the agent is asked for the addresses of a name before one is
+// dialled. Where a policy decides, an agent that cannot be asked gets no name to
+// dial: it would connect first, and how that went would tell of what is denied.
+func (h *Hub) askable(s *session, q policy.Request) (bool, error) {
+	if q.Name == "" || !h.access.configured() {
+		return false, nil
+	}
+	if !s.chooses {
+		return false, unasked{fault.Newf(fault.CodePolicyDenied, "agent %s is too old for names under the hub's policy", s.agent).
+			Whyf("it does not let the hub choose among the addresses of %s before it dials", q.Name).
+			Hint("bring the agent to the hub's release, or dial an address")}
+	}
+	return true, nil
+}
+
+// answer reads what the agent says. If it was asked for the addresses of a name,
+// the policy chooses among them before one is dialled.
+func (h *Hub) answer(ctx context.Context, stream carrier.Stream, asked bool, q policy.Request) (resolved string, err error) {
+	resolved, addresses, err := wire.ReadReply(stream, asked)
+	trailOf(ctx).leads(q, resolved)
+	if err != nil || !asked {
+		return resolved, err
+	}
+	var first ruling
+	allowed := addresses[:0]
+	for i, a := range addresses {
+		q.Addr = a.Addr()
+		r := h.access.decide(q)
+		if i == 0 {
+			first = r
+			trailOf(ctx).leadsTo(q, a)
+		}
+		if r.Allow && a.Port() == q.Port {
+			if len(allowed) == 0 {
+				trailOf(ctx).ruled(r)
+				trailOf(ctx).leadsTo(q, a)
+			}
+			allowed = append(allowed, a)
+		}
+	}
+	if len(allowed) == 0 {
+		return "", denied(first, q)
+	}
+	if err := wire.Write(stream, wire.Choice(allowed)); err != nil {
+		return "", err
+	}
+	resolved, _, err = wire.ReadReply(stream, false)
+	trailOf(ctx).leads(q, resolved)
+	return resolved, err
+}
+
+// whenSilent calls giveUp when the agent has not been heard for limit.Silent
+// although it is pinged every second, and another one could take the dial: that
+// is sooner than the link counts as dead, which would cost the live streams.
+func (s *session) whenSilent(giveUp func()) (stop func()) {
+	var mu sync.Mutex
+	var timer *time.Timer
+	stopped, began := false, time.Now()
+	var check func()
+	check = func() {
+		mu.Lock()
+		defer mu.Unlock()
+		if stopped {
+			return
+		}
+		heard := s.link.Traffic().LastReceived
+		if heard.Before(began) {
+			heard = began
+		}
+		quiet := time.Since(heard)
+		if quiet >= limit.Silent && s.cluster.others(s) {
+			s.suspect()
+			giveUp()
+			return
+		}
+		timer = time.AfterFunc(max(limit.Silent-quiet, limit.Silent/4), check)
+	}
+	mu.Lock()
+	timer = time.AfterFunc(limit.Silent, check)
+	mu.Unlock()
+	return func() {
+		mu.Lock()
+		defer mu.Unlock()
+		stopped = true
+		timer.Stop()
+	}
+}
+
+func probe(ctx context.Context, s *session) error {
+	ctx, cancel := context.WithTimeout(ctx, max(limit.PingWait, 4*s.beat.RTT()))
+	defer cancel()
+	if err := s.beat.Probe(ctx); err != nil {
+		s.suspect()
+		return fault.Newf(fault.CodeSessionLost, "agent %s does not answer", s.agent).Whyf("no answer to a ping")
+	}
+	return nil
+}
+
+// dialError codes what went wrong on the way to an agent's answer; an agent's own fault passes.
+func dialError(ctx context.Context, s *session, err error) error {
+	var f *fault.Fault
+	if errors.As(err, &f) && (f.Code != fault.CodeDialCanceled || ctx.Err() != nil) {
+		return err
+	}
+	var reset *carrier.ResetError
+	isReset := errors.As(err, &reset)
+	switch {
+	case ctx.Err() == nil && (f != nil || isReset && splice.ResetReason(reset.Code) == fault.CodeDialCanceled):
+		// We did not give up: the agent's own work was cut short.
+		return fault.Newf(fault.CodeSessionLost, "agent %s was stopped during the dial", s.agent)
+	case refused(err) && s.draining.Load():
+		return fault.Newf(fault.CodeDraining, "agent %s takes no new streams", s.agent).Because(err)
+	case refused(err):
+		return fault.Newf(fault.CodeLimit, "agent %s takes no more streams", s.agent).Because(err).
+			Hint("it has as many streams, or as many unread bytes, as it may: look at 'tombolo status %s'", s.cluster.name)
+	case isReset && ctx.Err() == nil:
+		// An answer about the target that was overtaken by its end, which no
+		// other agent would give differently.
+		return fault.Newf(splice.ResetReason(reset.Code), "agent %s broke the stream off during the dial", s.agent).
+			Whyf("the target may have reset the connection at once").Hint("look at the agent's log")
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return fault.Newf(fault.CodeDialTimeout, "the dial did not end in time").
+			Whyf("agent %s gave no answer about the target", s.agent).Hint("check that the target is alive: tombolo connect %s HOST:PORT", s.cluster.name)
+	case ctx.Err() != nil:
+		return fault.New(fault.CodeDialCanceled, "the caller gave up")
+	}
+	return fault.Newf(fault.CodeSessionLost, "the session to agent %s was lost during the dial", s.agent).Because(err)
+}

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hub
+
+import (
+	"fmt"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+
+	"github.com/tombolo-io/tombolo/internal/access/policy"
+	"github.com/tombolo-io/tombolo/internal/base/admin"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+)
+
+// apiExplain says what each hop would decide, without dialling.
+func (h *Hub) apiExplain(r *http.Request) (any, error) {
+	name, err := parseCluster(r.PathValue("cluster"))
+	if err != nil {
+		return nil, err
+	}
+	c, err := h.clusters.get(name)
+	if err != nil {
+		return nil, err
+	}
+	q, err := Question(name.String(), r.URL.Query())
+	if err != nil {
+		return nil, err
+	}
+	sessions := c.live()
+	out := explanation(q)
+	hop := h.hubHop(q)
+	out.Hops = append(out.Hops, hop)
+	agents := admin.VerdictDenied
+	for _, s := range sessions {
+		hop := h.hopThrough(s, q)
+		if better(hop.Verdict, agents) {
+			agents = hop.Verdict
+		}
+		out.Hops = append(out.Hops, hop)
+	}
+	if len(sessions) == 0 {
+		out.Hops = append(out.Hops, admin.Hop{Place: "agent", Name: "-", Verdict: admin.VerdictDenied, Why: "no agent is connected"})
+	}
+	out.Verdict = hop.Verdict
+	if !better(agents, hop.Verdict) {
+		out.Verdict = agents
+	}
+	return out, nil
+}
+
+// hopThrough is what the hub would do with one agent, and the agent by its own list.
+func (h *Hub) hopThrough(s *session, q policy.Request) admin.Hop {
+	own := q
+	own.Own = h.seenFrom(s)
+	hop := agentHop(s.agent.String(), s.ranges, q)
+	if r := h.rule(s, own); own.MeetsOwn() && !r.Allow { // what the hub says once it knows through whom
+		hop.Verdict, hop.Rule, hop.Why = admin.VerdictDenied, r.Rule, "the hub does not ask this agent: "+r.Why()
+	} else if _, err := h.askable(s, q); err != nil {
+		f := fault.From(err)
+		hop.Verdict, hop.Rule, hop.Why = admin.VerdictDenied, "", f.What+": "+f.Why
+	}
+	return hop
+}
+
+// hubHop is what the hub decides before it picks an agent.
+func (h *Hub) hubHop(q policy.Request) admin.Hop {
+	q.Own = h.own.list().far
+	r := h.access.decide(q)
+	hop := hopOf("hub", h.cfg.Name, r.Verdict)
+	hop.Version = r.version.String()
+	if !r.judged {
+		hop.Why = "the hub has no policy: the agents' own lists are the policy"
+	}
+	return hop
+}
+
+// Question makes a request of what an operator asks: target, as, uid, egress and
+// from, the parameters of GET /v1/clusters/{cluster}/explain. Its errors are faults.
+func Question(cluster string, asked url.Values) (policy.Request, error) {
+	if _, err := parseCluster(cluster); err != nil {
+		return policy.Request{}, err
+	}
+	t, err := policy.ParseTarget(asked.Get("target"))
+	if err != nil {
+		return policy.Request{}, fault.New(fault.CodeRequest, "the destination cannot be read").Because(err).Hint("write HOST:PORT")
+	}
+	q := policy.Request{
+		Cluster: cluster, Caller: asked.Get("as"), Egress: asked.Get("egress"), Flow: policy.FlowDial,
+		Name: t.Name, Addr: t.Addr, Port: t.Port,
+	}
+	if uid := asked.Get("uid"); uid != "" {
+		n, err := strconv.ParseUint(uid, 10, 32)
+		if err != nil {
+			return q, fault.Newf(fault.CodeRequest, "the user %q cannot be read", uid).Hint("write a numeric user id")
+		}
+		q.Local, q.UID = true, uint32(n)
+	}
+	if from := asked.Get("from"); from != "" {
+		if q.Source, err = netip.ParseAddr(from); err != nil {
+			return q, fault.New(fault.CodeRequest, "the caller's address cannot be read").Because(err).Hint("write an IP address")
+		}
+	}
+	return q, nil
+}
+
+// Explain is what policies decide without a running hub.
+func Explain(q policy.Request, policies ...*policy.Policy) admin.Explanation {
+	out := explanation(q)
+	hop := hopOf("hub", "-", policy.Decide(q, policies...))
+	var content policy.Digest
+	for _, p := range policies {
+		if p.Wide() || slices.Contains(p.Clusters(), q.Cluster) {
+			content = content.Plus(p.Digest())
+		}
+	}
+	hop.Version = content.String()
+	out.Hops = []admin.Hop{hop}
+	out.Verdict = out.Hops[0].Verdict
+	return out
+}
+
+func explanation(q policy.Request) admin.Explanation {
+	out := admin.Explanation{Meta: meta("Explanation"), Cluster: q.Cluster, Target: destination(q), Caller: q.Caller, Egress: q.Egress}
+	if q.Source.IsValid() {
+		out.Source = q.Source.String()
+	}
+	return out
+}
+
+func hopOf(place, name string, v policy.Verdict) admin.Hop {
+	hop := admin.Hop{Place: place, Name: name, Verdict: admin.VerdictDenied, Rule: v.Rule, Why: v.Why()}
+	switch {
+	case v.Allow:
+		hop.Verdict = admin.VerdictAllowed
+	case v.Open:
+		hop.Verdict = admin.VerdictOpen
+	}
+	return hop
+}
+
+// agentHop is what an agent would say by the list that it has told the hub. Its
+// own listeners are not known here, and a long list is told in part.
+func agentHop(name string, ranges []string, q policy.Request) admin.Hop {
+	told := slices.DeleteFunc(slices.Clone(ranges), func(s string) bool { return s == untold })
+	p, _ := policy.CompileAllow(told)
+	q.Own = nil
+	hop := hopOf("agent", name, policy.Decide(q, p))
+	if len(told) < len(ranges) && hop.Verdict == admin.VerdictDenied {
+		hop.Verdict = admin.VerdictOpen
+		hop.Why = fmt.Sprintf("none of the %d ranges that the hub keeps of this agent's list allows it; the agent has more", len(told))
+	}
+	return hop
+}
+
+// better says whether one verdict lets more through than another.
+func better(a, b string) bool {
+	rank := map[string]int{admin.VerdictDenied: 0, admin.VerdictOpen: 1, admin.VerdictAllowed: 2}
+	return rank[a] > rank[b]
+}

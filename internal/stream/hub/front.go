@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hub
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/access/audit"
+	"github.com/tombolo-io/tombolo/internal/access/trust"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/id"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/listener"
+	"github.com/tombolo-io/tombolo/internal/base/run"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+	"github.com/tombolo-io/tombolo/internal/stream/carrier"
+	"github.com/tombolo-io/tombolo/internal/stream/splice"
+	"github.com/tombolo-io/tombolo/internal/stream/wire"
+)
+
+// serveFront accepts on the main port. What a connection is for follows from
+// ALPN, who it is from its certificate:
+//
+//	tombolo-session/1 + agent     a session
+//	tombolo-join/1                enrolment and renewal over HTTP
+//	tombolo-relay/1 + node        the relay of the cluster's mesh
+//	http/1.1 or none + client     one HTTP CONNECT into its own cluster
+//	http/1.1 or none + operator   the admin API
+func (h *Hub) serveFront(ctx context.Context, ln net.Listener) error {
+	stop := run.OnDone(ctx, func() { ln.Close() })
+	defer stop()
+	g := run.NewGroup(ctx)
+	unknown := newStrangers(limit.Strangers, func() { h.metrics.Refused.WithLabelValues(string(fault.CodeLimit)).Inc() })
+	err := listener.Accept(ctx, ln, func(raw net.Conn) {
+		stranger := unknown.add(ctx, raw)
+		g.Do(func(ctx context.Context) {
+			conn, err := h.shake(ctx, raw)
+			if err != nil {
+				stranger.gone()
+				h.refused(party{}, raw, err)
+				raw.Close()
+				return
+			}
+			if next := h.route(ctx, conn, raw, stranger); next != nil {
+				g.Do(next)
+			}
+		})
+	})
+	return errors.Join(err, g.Wait())
+}
+
+// shake makes TLS of an accepted connection, whatever it will turn out to be
+// for. A session's mux looks for its own layer, which is the lowest.
+func (h *Hub) shake(ctx context.Context, raw net.Conn) (*tls.Conn, error) {
+	cfg, err := h.serving.config(h.now())
+	if err != nil {
+		return nil, err
+	}
+	conn := tls.Server(splice.Below(carrier.Wrap(raw)), cfg)
+	ctx, cancel := context.WithTimeout(ctx, limit.Handshake)
+	defer cancel()
+	if err := conn.HandshakeContext(ctx); err != nil {
+		return nil, fault.New(fault.CodeCertInvalid, "the TLS handshake failed").Because(err)
+	}
+	return conn, nil
+}
+
+// route passes a connection to what it is for. It is a stranger until its peer has
+// an identity, or is gone.
+func (h *Hub) route(ctx context.Context, conn *tls.Conn, raw net.Conn, stranger *stranger) (next func(context.Context)) {
+	switch conn.ConnectionState().NegotiatedProtocol {
+	case trust.ALPNSession:
+		defer stranger.gone()
+		if err := carrier.MarkSession(raw); err != nil {
+			h.log.Debug("socket option not set", telemetry.AttrReason, err)
+		}
+		return h.serveSession(ctx, conn, stranger.known)
+	case trust.ALPNRelay:
+		defer stranger.gone()
+		if err := carrier.MarkSession(raw); err != nil {
+			h.log.Debug("socket option not set", telemetry.AttrReason, err)
+		}
+		return h.serveRelay(ctx, conn, stranger.known)
+	case trust.ALPNJoin:
+		h.joinHTTP.Hand(judgedConn{conn, stranger.gone}) // a stranger until the end
+	default:
+		defer stranger.gone()
+		h.routeHTTP(ctx, conn, stranger.known)
+	}
+	return nil
+}
+
+func (h *Hub) routeHTTP(ctx context.Context, conn *tls.Conn, known func()) {
+	who, err := h.identify(conn, 0)
+	if err == nil && who.Role != id.RoleOperator && who.Role != id.RoleClient {
+		err = fault.Newf(fault.CodeUnauthorized, "%s may not use this port for HTTP", who).
+			Hint("use a client certificate: tombolo egress-config CLUSTER --mode connect-tls")
+	}
+	if err != nil {
+		if chain := conn.ConnectionState().PeerCertificates; len(chain) > 0 {
+			h.recordKnock("connect-tls", chain, addrText(conn), err)
+		}
+		defer run.OnDone(ctx, func() { conn.Close() })()
+		h.refuseHTTP(conn, err)
+		return
+	}
+	known()
+	serial := trust.Serial(conn.ConnectionState().PeerCertificates[0])
+	ctx = withParty(ctx, party{cluster: who.Cluster, frontend: "connect-tls", caller: who.URI(), serial: serial, source: addrText(conn)})
+	most := limit.ClientConnections
+	if who.Role == id.RoleOperator {
+		most += limit.OperatorConnections
+	}
+	if !h.clients.add(serial, conn, most) {
+		f := fault.Newf(fault.CodeLimit, "%d connections of clients and operators are open on the main port", most)
+		h.refuseKnown(ctx, conn, wire.Peer{}, f)
+		answerAtOnce(conn, f)
+		return
+	}
+	var caller *account
+	if who.Role == id.RoleClient {
+		caller = h.callerOf(ctx)
+		if f := caller.connect(); f != nil {
+			h.clients.remove(serial, conn)
+			h.refuseKnown(ctx, conn, wire.Peer{}, f)
+			answerAtOnce(conn, f)
+			return
+		}
+	}
+	gone := sync.OnceFunc(func() {
+		caller.disconnect()
+		h.clients.remove(serial, conn)
+	})
+	leaf := conn.ConnectionState().PeerCertificates[0]
+	if h.revoked.has(serial) || h.holders.refusal(who, issuedAt(leaf)) != nil { // since it was identified: the revocation did not see this connection
+		gone()
+		conn.Close()
+		return
+	}
+	if who.Role == id.RoleOperator {
+		h.apiHTTP.Hand(judgedConn{conn, gone})
+		return
+	}
+	defer gone()
+	h.serveConnect(ctx, conn, h.dialer(who.Cluster, "connect-tls", who.URI()))
+}
+
+// refuseHTTP waits for the request's head before it answers, because a client
+// that is still sending takes an early answer for a broken connection.
+func (h *Hub) refuseHTTP(conn *tls.Conn, err error) {
+	h.metrics.Refused.WithLabelValues(outcome(fault.From(err))).Inc()
+	if _, bad := h.readConnect(conn); bad != nil && !fault.Has(bad, fault.CodeMethod) {
+		err = errors.Join(err, bad)
+	}
+	h.refuseConnect(conn, err)
+}
+
+// identify says who is at the other end of a finished handshake.
+func (h *Hub) identify(conn *tls.Conn, grace time.Duration) (id.Identity, error) {
+	return h.verify(conn.ConnectionState().PeerCertificates, grace)
+}
+
+func (h *Hub) verify(chain []*x509.Certificate, grace time.Duration) (id.Identity, error) {
+	who, err := trust.Check{
+		Roots: h.roots, TrustDomain: h.ca.TrustDomain(), Now: h.now(), Grace: grace, Revoked: h.revoked.has,
+	}.Verify(chain)
+	if err != nil {
+		return who, err
+	}
+	if f := h.holders.refusal(who, issuedAt(chain[0])); f != nil {
+		return id.Identity{}, f
+	}
+	return who, nil
+}
+
+// dialer binds a frontend's dials to one cluster and one caller, and counts them.
+func (h *Hub) dialer(c id.Cluster, frontend, caller string) DialFunc {
+	return func(ctx context.Context, d wire.Dial) (carrier.Stream, error) {
+		start := time.Now()
+		d.Caller = caller
+		ctx, span := h.beginTrace(ctx, c, frontend, &d)
+		stream, told, err := h.dialRecorded(ctx, c, frontend, d)
+		endSpan(span, err)
+		h.metrics.DialDuration.WithLabelValues(frontend).Observe(time.Since(start).Seconds())
+		f := fault.From(err)
+		h.metrics.Dials.WithLabelValues(frontend, outcome(f)).Inc()
+		if f != nil {
+			level := slog.LevelWarn
+			if !told {
+				level = slog.LevelDebug
+			}
+			h.log.Log(ctx, level, "dial failed", telemetry.AttrCluster, c, telemetry.AttrTarget, wire.Clean(audit.Destination(d.Address)), telemetry.AttrCaller, caller,
+				telemetry.AttrCode, f.Code, telemetry.AttrReason, f.Error())
+			return nil, err
+		}
+		h.log.Debug("dialled", telemetry.AttrCluster, c, telemetry.AttrTarget, d.Address, telemetry.AttrCaller, caller)
+		return stream, nil
+	}
+}
+
+func outcome(f *fault.Fault) string {
+	if f == nil {
+		return telemetry.Outcome("")
+	}
+	return telemetry.Outcome(f.Code)
+}
+
+// judgedConn is a connection whose ALPN has been judged already: net/http, which
+// knows TLS by its type, does not judge it again. gone is called when it is closed.
+type judgedConn struct {
+	*tls.Conn
+	gone func()
+}
+
+func (c judgedConn) Close() error {
+	defer c.gone()
+	return c.Conn.Close()
+}
+
+type (
+	peerKey       struct{}
+	socketPeerKey struct{}
+)
+
+// withPeer makes known to handlers who is at the other end: the certificates of a
+// handed-over connection, the process of one to the admin socket.
+func withPeer(ctx context.Context, c net.Conn) context.Context {
+	if j, ok := c.(judgedConn); ok {
+		return context.WithValue(ctx, peerKey{}, j.ConnectionState().PeerCertificates)
+	}
+	if c, ok := c.(*net.UnixConn); ok {
+		return context.WithValue(ctx, socketPeerKey{}, carrier.UnixPeer(c))
+	}
+	return listener.WithFew(ctx, c)
+}
+
+func peerOf(ctx context.Context) []*x509.Certificate {
+	chain, _ := ctx.Value(peerKey{}).([]*x509.Certificate)
+	return chain
+}
+
+// tracked knows the live connections of each certificate, so that a revocation
+// ends them too.
+type tracked struct {
+	mu    sync.Mutex
+	conns map[string]map[net.Conn]struct{}
+	total int
+}
+
+func newTracked() *tracked { return &tracked{conns: map[string]map[net.Conn]struct{}{}} }
+
+// add reports false if there are as many connections already as there may be.
+func (t *tracked) add(serial string, c net.Conn, most int) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.total >= most {
+		return false
+	}
+	if t.conns[serial] == nil {
+		t.conns[serial] = map[net.Conn]struct{}{}
+	}
+	t.conns[serial][c] = struct{}{}
+	t.total++
+	return true
+}
+
+func (t *tracked) remove(serial string, c net.Conn) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.conns[serial], c)
+	t.total--
+	if len(t.conns[serial]) == 0 {
+		delete(t.conns, serial)
+	}
+}
+
+// closeAll closes the connections of a certificate but for the one from the address
+// except, and counts them.
+func (t *tracked) closeAll(serial, except string) int {
+	t.mu.Lock()
+	conns := make([]net.Conn, 0, len(t.conns[serial]))
+	for c := range t.conns[serial] {
+		if addrText(c) != except {
+			conns = append(conns, c)
+		}
+	}
+	t.mu.Unlock()
+	for _, c := range conns {
+		c.Close()
+	}
+	return len(conns)
+}
+
+// revocations is the set of revoked serial numbers.
+type revocations struct {
+	mu  sync.RWMutex
+	set map[string]struct{}
+}
+
+func (r *revocations) has(serial string) bool {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	_, ok := r.set[serial]
+	return ok
+}
+
+func (r *revocations) add(serial string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.set == nil {
+		r.set = map[string]struct{}{}
+	}
+	r.set[serial] = struct{}{}
+}

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hub
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"slices"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/id"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/run"
+	"github.com/tombolo-io/tombolo/internal/stream/carrier"
+	"github.com/tombolo-io/tombolo/internal/stream/wire"
+	pb "github.com/tombolo-io/tombolo/proto"
+)
+
+// arrival is an agent's connection whose peer is known.
+type arrival struct {
+	conn    *tls.Conn
+	who     id.Identity
+	agent   id.Agent
+	cluster *cluster
+	known   func() // gives back the place of a stranger, once the peer has said Hello
+}
+
+// admit judges the certificate of a connection for sessions. It does so for each
+// one: a resumed handshake shows the certificate of the first.
+func (h *Hub) admit(conn *tls.Conn) (a arrival, err error) {
+	a.conn = conn
+	who, err := h.identify(conn, 0)
+	if err != nil {
+		return a, err
+	}
+	if who.Role != id.RoleAgent {
+		return a, fault.Newf(fault.CodeUnauthorized, "%s may not hold a session", who).Whyf("only agents may")
+	}
+	a.who = who
+	if a.agent, err = id.ParseAgent(who.Name); err != nil {
+		return a, err
+	}
+	a.cluster, err = h.clusters.get(who.Cluster)
+	return a, err
+}
+
+// leaf is the certificate that the agent has shown; there is one once it is admitted.
+func (a arrival) leaf() *x509.Certificate { return a.conn.ConnectionState().PeerCertificates[0] }
+
+// agreement is what Hello and Welcome agreed on.
+type agreement struct {
+	hello       *pb.Hello
+	kind        carrier.Kind
+	secret      []byte   // ties further connections to the session; nil: there are none
+	connections int      // at most
+	chooses     bool     // the hub may choose among the addresses of a name
+	joins       *session // the session that this connection is added to; nil: it begins one
+}
+
+// greet reads Hello and answers it. refusal, if not nil, is the answer. A place
+// in the session that the connection joins is the caller's to give back.
+func (h *Hub) greet(ctx context.Context, a arrival, refusal error) (agreement, error) {
+	defer run.OnDone(ctx, func() { a.conn.Close() })()
+	a.conn.SetDeadline(time.Now().Add(limit.Hello))
+	defer a.conn.SetDeadline(time.Time{})
+	var m pb.Control
+	if err := wire.Read(a.conn, limit.ControlFrame, &m); err != nil {
+		if refusal != nil {
+			err = refusal
+		}
+		return agreement{}, err
+	}
+	if refusal == nil && a.known != nil {
+		a.known()
+	}
+	g, welcome := agreement{hello: m.GetHello()}, &pb.Welcome{}
+	f := fault.From(refusal)
+	if f == nil {
+		f = h.agree(a, &g, welcome)
+	}
+	if f != nil {
+		welcome = &pb.Welcome{Refusal: wire.ToFault(f)}
+	}
+	welcome.Software, welcome.Hub, welcome.UnixMillis = h.cfg.Version, h.cfg.Name, h.now().UnixMilli()
+	err := wire.Write(a.conn, &pb.Control{Frame: &pb.Control_Welcome{Welcome: welcome}})
+	if f != nil {
+		return agreement{}, f
+	}
+	if err != nil && g.joins != nil {
+		g.joins.release()
+	}
+	return g, err
+}
+
+// agree decides on an admitted agent's Hello.
+func (h *Hub) agree(a arrival, g *agreement, welcome *pb.Welcome) (f *fault.Fault) {
+	if g.hello.GetInstance() == "" || len(g.hello.GetInstance()) > 64 {
+		return fault.New(fault.CodeFrameInvalid, "the first frame is no usable Hello")
+	}
+	if welcome.Version, f = wire.Negotiate(g.hello.GetVersionMin(), g.hello.GetVersionMax()); f != nil {
+		return f
+	}
+	if h.draining.Load() {
+		return fault.New(fault.CodeDraining, "the hub is shutting down").Hint("the agent tries again by itself")
+	}
+	set := h.settings.Load()
+	if welcome.Capabilities, f = wire.Choose(set.carrier, g.hello.GetCapabilities()); f != nil {
+		return f
+	}
+	g.chooses = slices.Contains(welcome.Capabilities, wire.CapabilityChoice)
+	g.kind, g.connections = carrier.Yamux, 1
+	if slices.Contains(welcome.Capabilities, wire.CapabilityMux) {
+		g.kind, g.connections = carrier.Mux, h.connections(set)
+	}
+	if attach := g.hello.GetAttach(); len(attach) > 0 {
+		if g.joins, f = a.cluster.attaching(a.agent, attach, g.connections); f != nil {
+			h.metrics.Attaches.WithLabelValues(outcome(f)).Inc()
+		}
+		return f
+	}
+	if g.connections > 1 {
+		g.secret = make([]byte, limit.SessionSecret)
+		rand.Read(g.secret)
+		welcome.Secret, welcome.Connections = g.secret, uint32(g.connections)
+	}
+	return nil
+}
+
+// connections says how many connections a session may have now.
+func (h *Hub) connections(set *Reloadable) int {
+	used, most := h.descriptors.used(time.Now())
+	return connections(means{
+		configured: set.connections, cores: h.cores, used: used, most: most,
+	})
+}

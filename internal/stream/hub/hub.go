@@ -1,0 +1,374 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hub
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tombolo-io/tombolo/internal/access/audit"
+	"github.com/tombolo-io/tombolo/internal/access/trust"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/id"
+	"github.com/tombolo-io/tombolo/internal/base/listener"
+	"github.com/tombolo-io/tombolo/internal/base/otlp"
+	"github.com/tombolo-io/tombolo/internal/base/private"
+	"github.com/tombolo-io/tombolo/internal/base/run"
+	"github.com/tombolo-io/tombolo/internal/base/stunserver"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+	"github.com/tombolo-io/tombolo/internal/stream/carrier"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/state"
+	"github.com/tombolo-io/tombolo/internal/stream/splice"
+)
+
+// Hub is a running hub.
+type Hub struct {
+	cfg      Config
+	log      *slog.Logger
+	now      func() time.Time
+	reg      *prometheus.Registry
+	metrics  *telemetry.Hub
+	mirrored *telemetry.Mirror
+	mirror   *stunserver.Mirror // set before ready
+	audit    *audit.Writer      // nil: no records
+	trace    *otlp.Tracer       // nil: no traces
+	splicer  *splice.Splicer
+	heads    sync.Pool // buffers for CONNECT requests
+
+	access   *access
+	own      *own
+	policies *policies
+	memory   *memory
+
+	state       *state.Store
+	ca          *trust.Authority
+	roots       *x509.CertPool
+	serving     *serving
+	clusters    *registry
+	sockets     *sockets
+	revoked     revocations
+	holders     holders
+	renewals    renewals
+	knocks      knocks
+	refusals    audit.Tally
+	clients     *tracked
+	cores       int // that the scheduler may use
+	descriptors *descriptors
+	settings    atomic.Pointer[Reloadable]
+	draining    atomic.Bool
+	since       time.Time
+	listen      string   // the bound address
+	advertise   []string // host:port
+	guessed     bool     // advertise was not configured
+
+	joinHTTP, apiHTTP *listener.Handoff
+	frontends         map[string]Frontend
+	ready             chan struct{}
+}
+
+// Options are what a hub needs beside its configuration.
+type Options struct {
+	Log   *slog.Logger
+	Now   func() time.Time // the clock for certificates and tokens; nil means time.Now
+	Reg   *prometheus.Registry
+	Audit *audit.Writer
+	Trace *otlp.Tracer
+	Extra map[string]Frontend // frontends of other packages, by protocol
+	// Memory sets the collector's limit, debug.SetMemoryLimit; nil leaves it alone,
+	// and of GOMEMLIMIT nothing is known.
+	Memory func(int64) int64
+}
+
+// New opens the state and prepares a hub; Run serves.
+func New(cfg Config, o Options) (*Hub, error) {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	h := &Hub{
+		cfg: cfg, log: o.Log, now: o.Now, reg: o.Reg, audit: o.Audit, trace: o.Trace, splicer: splice.New(), clusters: newRegistry(cfg.limits),
+		access: newAccess(), own: newOwn(), policies: newPolicies(), memory: newMemory(o.Memory),
+		clients: newTracked(), cores: runtime.GOMAXPROCS(0), descriptors: newDescriptors(), since: o.Now(), ready: make(chan struct{}),
+	}
+	h.clusters.counted = h.countLimit
+	h.memory.choose(h.clusters.memoryLimit())
+	h.adviseMemory()
+	h.settings.Store(&cfg.Reloadable)
+	h.frontends = map[string]Frontend{ProtocolConnect: connectFrontend{h}}
+	for name, f := range o.Extra {
+		h.frontends[name] = f
+	}
+	if err := private.StateDir(cfg.StateDir, o.Log); err != nil {
+		return nil, err
+	}
+	s, err := state.Open(cfg.StateDir)
+	if err != nil {
+		return nil, err
+	}
+	h.state = s
+	if err := h.loadState(); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	h.metrics, h.mirrored = telemetry.NewHub(o.Reg, h.readings()), telemetry.NewMirror(o.Reg)
+	if err := h.loadPolicies(); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return h, nil
+}
+
+// loadState takes over the CA, the clusters and the revocations.
+func (h *Hub) loadState() error {
+	ca, err := h.state.Authority(h.cfg.TrustDomain, h.now())
+	if err != nil {
+		return err
+	}
+	if ca.TrustDomain() != h.cfg.TrustDomain {
+		if h.cfg.TrustDomain != id.DefaultTrustDomain {
+			return fault.Newf(fault.CodeConfig, "the trust domain is fixed to %s", ca.TrustDomain()).
+				Whyf("the CA in %s was made for it; the configuration says %s", h.cfg.StateDir, h.cfg.TrustDomain).
+				Hint("correct trustDomain, or begin with a new state directory")
+		}
+		h.cfg.TrustDomain = ca.TrustDomain()
+	}
+	h.ca, h.roots = ca, ca.Roots()
+	// A copy for people and for scrapers; the original is in the state.
+	if err := os.WriteFile(filepath.Join(h.cfg.StateDir, "ca.crt"), ca.CertificatePEM(), 0o644); err != nil {
+		return fault.New(fault.CodeStateAccess, "write ca.crt").Because(err)
+	}
+	records, err := h.state.Clusters()
+	if err != nil {
+		return err
+	}
+	for _, rec := range records {
+		name, err := id.ParseCluster(rec.Name)
+		if err != nil {
+			return fault.New(fault.CodeStateCorrupt, "a stored cluster has no usable name").Because(err)
+		}
+		h.clusters.add(name)
+	}
+	certs, err := h.state.Certificates()
+	if err != nil {
+		return err
+	}
+	for _, c := range certs {
+		if !c.Revoked.IsZero() {
+			h.revoked.add(c.Serial)
+		}
+	}
+	holders, err := h.state.Holders()
+	if err != nil {
+		return err
+	}
+	removed, err := h.state.RemovedClusters()
+	if err != nil {
+		return err
+	}
+	for _, c := range removed {
+		h.holders.remove(c)
+	}
+	for _, n := range holders {
+		h.holders.set(n)
+	}
+	return nil
+}
+
+func (h *Hub) readings() telemetry.HubReadings {
+	count := func(fn func(c *cluster) float64) func() float64 {
+		return func() (sum float64) {
+			for _, c := range h.clusters.all() {
+				sum += fn(c)
+			}
+			return sum
+		}
+	}
+	sessions := func(fn func(i carrier.Info) int) func() float64 {
+		return count(func(c *cluster) (sum float64) {
+			for _, s := range c.live() {
+				sum += float64(fn(s.link.Info()))
+			}
+			return sum
+		})
+	}
+	return telemetry.HubReadings{
+		Connections: sessions(func(i carrier.Info) int { return i.Connections }),
+		Unread:      count(func(c *cluster) float64 { return float64(c.unread.Unread()) }),
+		SessionsOver: func(kind string) float64 {
+			return sessions(func(i carrier.Info) int {
+				if string(i.Kind) == kind {
+					return 1
+				}
+				return 0
+			})()
+		},
+		LimitUse:    h.limitUse,
+		MemoryUsed:  func() float64 { return float64(h.memory.used.Load()) },
+		MemoryLimit: h.memoryLimit,
+		Sessions:    count(func(c *cluster) float64 { return float64(len(c.live())) }),
+		Clusters:    count(func(*cluster) float64 { return 1 }),
+		PolicyFiles: func() float64 { return float64(h.policies.inForce().Files) },
+		PolicyRules: func() float64 { return float64(h.policies.inForce().Rules) },
+		ClustersConnected: count(func(c *cluster) float64 {
+			if len(c.live()) > 0 {
+				return 1
+			}
+			return 0
+		}),
+		BytesToCluster:   h.clusters.sum(func(c *cluster) int64 { up, _ := c.traffic(); return up }, func(p *past) int64 { return p.up }),
+		BytesFromCluster: h.clusters.sum(func(c *cluster) int64 { _, down := c.traffic(); return down }, func(p *past) int64 { return p.down }),
+		RelayNodes:       func() float64 { return float64(h.clusters.relayed.conns.Load()) },
+		RelayRefused:     h.clusters.sum(func(c *cluster) int64 { return c.relay.full.Load() }, func(p *past) int64 { return p.refused }),
+		RelayPackets:     h.clusters.sumRelay(func(c *relayCount) int64 { return c.packets.Load() }),
+		RelayBytes:       h.clusters.sumRelay(func(c *relayCount) int64 { return c.bytes.Load() }),
+		RelayDropped: func(reason string) float64 {
+			return h.clusters.sumRelay(func(c *relayCount) int64 { return c.droppedFor(reason) })()
+		},
+		ClientCertificateEnd: func() float64 {
+			certs, err := h.state.Certificates()
+			if err != nil {
+				return 0
+			}
+			return firstClientEnd(certs)
+		},
+	}
+}
+
+// Ready is closed when everything listens.
+func (h *Hub) Ready() <-chan struct{} { return h.ready }
+
+// Listen is the bound address of the main port, once ready.
+func (h *Hub) Listen() string { return h.listen }
+
+// refused counts and logs that a peer was refused. The log bounds what it has of each
+// cluster and caller, and of strangers: so it needs to know who, as far as that is proven.
+func (h *Hub) refused(who party, peer interface{ RemoteAddr() net.Addr }, err error) {
+	f := fault.From(err)
+	h.metrics.Refused.WithLabelValues(outcome(f)).Inc()
+	log := h.log
+	if who.caller != "" {
+		log = log.With(telemetry.AttrCluster, who.cluster, telemetry.AttrCaller, who.caller)
+	}
+	log.Info("refused", telemetry.AttrPeer, addrText(peer), telemetry.AttrCode, f.Code, telemetry.AttrReason, clip(f.Error(), 400))
+}
+
+// proven is who a peer is by its certificate, if that is one of ours.
+func (h *Hub) proven(conn *tls.Conn) party {
+	who, ours := h.authentic(conn.ConnectionState().PeerCertificates)
+	if !ours {
+		return party{}
+	}
+	return party{cluster: who.Cluster, caller: who.URI()}
+}
+
+func addrText(peer interface{ RemoteAddr() net.Addr }) string {
+	if a := peer.RemoteAddr(); a != nil {
+		return a.String()
+	}
+	return ""
+}
+
+// Reload takes over the part of a new configuration that may change while the
+// hub runs. On an error the old one stays in force. A mistake in a policy file that is
+// known is no error: its last good content stays, if it has any, and the rest is
+// taken over.
+func (h *Hub) Reload(next Config) error {
+	select {
+	case <-h.ready:
+	default:
+		return fault.New(fault.CodeConfig, "the hub is still starting").Hint("reload once it is ready")
+	}
+	if fixed := fixedChanges(h.cfg, next); len(fixed) > 0 {
+		h.log.Warn("these settings change only with a restart", "settings", fixed)
+	}
+	if err := h.judgePolicies(next.policies); err != nil { // before anything is applied
+		return err
+	}
+	if err := h.sockets.apply(&next.Reloadable); err != nil {
+		return err
+	}
+	before := h.clusters.memoryLimit()
+	h.clusters.bound(next.limits)
+	if h.clusters.memoryLimit() != before {
+		h.adviseMemory()
+	}
+	for _, c := range next.clusters {
+		h.clusters.add(c.name)
+	}
+	h.settings.Store(&next.Reloadable)
+	if err := h.loadPolicies(); err != nil { // counted there, and told by the status
+		h.tellPolicies(err, "; the rest of the configuration is in force")
+	}
+	select {
+	case h.policies.moved <- struct{}{}: // the watcher looks where they are
+	default:
+	}
+	return nil
+}
+
+// CountReload counts the outcome of a reload, whoever found it.
+func (h *Hub) CountReload(err error) {
+	h.metrics.Reloads.WithLabelValues(outcome(fault.From(err))).Inc()
+}
+
+// addresses lists the hosts for the hub's certificate and, if none is
+// configured, guesses the address to advertise.
+func (h *Hub) addresses(port string) (hosts []string) {
+	hosts = []string{"localhost", "127.0.0.1", "::1"}
+	if name, err := os.Hostname(); err == nil {
+		hosts = append(hosts, name)
+	}
+	best := ""
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		h.log.Warn("cannot list the machine's addresses", telemetry.AttrReason, err)
+	}
+	for _, a := range addrs {
+		p, err := netip.ParsePrefix(a.String())
+		if err != nil || !p.Addr().IsGlobalUnicast() {
+			continue
+		}
+		hosts = append(hosts, p.Addr().String())
+		if best == "" || p.Addr().Is4() && !netip.MustParseAddr(best).Is4() {
+			best = p.Addr().String()
+		}
+	}
+	if len(h.cfg.Advertise) == 0 {
+		h.guessed = true
+		if best == "" {
+			best = "127.0.0.1"
+		}
+		h.advertise = []string{net.JoinHostPort(best, port)}
+		return hosts
+	}
+	for _, a := range h.cfg.Advertise {
+		host, p, err := net.SplitHostPort(a)
+		if err != nil {
+			continue // validated before
+		}
+		if p == "0" {
+			p = port
+		}
+		h.advertise = append(h.advertise, net.JoinHostPort(host, p))
+		hosts = append(hosts, host)
+	}
+	return hosts
+}
+
+// newSockets prepares the unix sockets; Run opens them.
+func (h *Hub) newSockets(ctx context.Context) *sockets {
+	return &sockets{
+		runDir: h.cfg.RunDir, sparing: h.sparing, metered: h.metered, frontends: h.frontends, dialer: h.dialer, log: h.log, group: run.NewGroup(ctx),
+		asked: map[id.Cluster][]string{}, open: map[socketKey]*openSocket{},
+	}
+}

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hub
+
+import (
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/tombolo-io/tombolo/api/v1alpha1"
+	"github.com/tombolo-io/tombolo/internal/access/trust"
+	"github.com/tombolo-io/tombolo/internal/base/admin"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/id"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/state"
+)
+
+// operatorsOnly judges the peer anew for each request: a connection may be kept
+// for longer than its certificate lives.
+func (h *Hub) operatorsOnly(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		who, err := h.verify(peerOf(r.Context()), 0)
+		if err == nil && who.Role != id.RoleOperator {
+			err = fault.Newf(fault.CodeUnauthorized, "%s may not use the admin API", who).Whyf("only operators may")
+		}
+		if err != nil {
+			h.recordKnock("admin", peerOf(r.Context()), r.RemoteAddr, err)
+			w.Header().Set("Connection", "close")
+			writeFault(w, err)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// joinHandler serves enrolment with a token and renewal with the old certificate.
+func (h *Hub) joinHandler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /v1/join", func(w http.ResponseWriter, r *http.Request) {
+		h.answerJoin(w, r, "join", func() (admin.JoinAnswer, error) { return h.enrol(r) })
+	})
+	mux.HandleFunc("POST /v1/renew", func(w http.ResponseWriter, r *http.Request) {
+		h.answerJoin(w, r, "renew", func() (admin.JoinAnswer, error) { return h.renew(r) })
+	})
+	return mux
+}
+
+func (h *Hub) answerJoin(w http.ResponseWriter, r *http.Request, kind string, do func() (admin.JoinAnswer, error)) {
+	// One request for each connection, which must have come within a bound.
+	w.Header().Set("Connection", "close")
+	http.NewResponseController(w).SetReadDeadline(time.Now().Add(limit.RequestHeaderTime))
+	answer, err := do()
+	h.metrics.Joins.WithLabelValues(kind, outcome(fault.From(err))).Inc()
+	if err != nil {
+		h.recordKnock(kind, peerOf(r.Context()), r.RemoteAddr, err)
+		writeFault(w, err)
+		return
+	}
+	writeJSON(w, answer)
+}
+
+// enrol lets an agent or a node join with a token.
+func (h *Hub) enrol(r *http.Request) (admin.JoinAnswer, error) {
+	var q admin.JoinRequest
+	if err := readJSON(r, limit.JoinBody, &q); err != nil {
+		return admin.JoinAnswer{}, err
+	}
+	key, err := trust.ParseCSR([]byte(q.CSR))
+	if err != nil {
+		return admin.JoinAnswer{}, err
+	}
+	keyHash, err := trust.KeyHash(key)
+	if err != nil {
+		return admin.JoinAnswer{}, err
+	}
+	use := state.Use{TokenID: q.TokenID, Secret: q.Secret, Cluster: q.Cluster, KeyHash: keyHash}
+	role := id.RoleAgent
+	if q.Role != "" || q.Node != "" {
+		role = id.RoleNode
+		if err := nodeUse(q, &use); err != nil {
+			return admin.JoinAnswer{}, err
+		}
+	}
+	answer, err := h.enrolAs(role, use, key, r.RemoteAddr)
+	if err != nil {
+		h.log.Warn("join refused", telemetry.AttrPeer, r.RemoteAddr, telemetry.AttrCode, fault.From(err).Code, telemetry.AttrReason, err)
+	}
+	return answer, err
+}
+
+// renew issues a new certificate to an agent that proves the key of its old
+// one, which may have run out within the grace.
+func (h *Hub) renew(r *http.Request) (admin.JoinAnswer, error) {
+	var q admin.RenewRequest
+	if err := readJSON(r, limit.JoinBody, &q); err != nil {
+		return admin.JoinAnswer{}, err
+	}
+	who, err := h.verify(peerOf(r.Context()), h.settings.Load().renewGrace)
+	if err != nil {
+		return admin.JoinAnswer{}, err
+	}
+	if who.Role != id.RoleAgent && who.Role != id.RoleNode {
+		return admin.JoinAnswer{}, fault.Newf(fault.CodeUnauthorized, "%s may not renew here", who).Whyf("only agents and nodes may")
+	}
+	key, err := trust.ParseCSR([]byte(q.CSR))
+	if err != nil {
+		return admin.JoinAnswer{}, err
+	}
+	return h.renewHolder(who, issuedAt(peerOf(r.Context())[0]), key)
+}
+
+func (h *Hub) joined(cluster id.Cluster, name string, leaf *x509.Certificate) admin.JoinAnswer {
+	return admin.JoinAnswer{
+		Cluster: cluster.String(), Agent: name, Certificate: string(trust.EncodeCertificate(leaf.Raw)),
+		CA: string(h.ca.CertificatePEM()), UnixMillis: h.now().UnixMilli(),
+	}
+}
+
+// readJSON reads a bounded body strictly.
+func readJSON(r *http.Request, most int64, into any) error {
+	dec := json.NewDecoder(io.LimitReader(r.Body, most+1))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(into); err != nil {
+		if dec.InputOffset() >= most {
+			return fault.New(fault.CodeRequest, "the request body is too large").Whyf("at most %d bytes are read", most)
+		}
+		return fault.New(fault.CodeRequest, "the request body cannot be read").Because(err)
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return fault.New(fault.CodeRequest, "the request body cannot be read").Whyf("something follows the JSON value")
+	}
+	return nil
+}
+
+func writeJSON(w http.ResponseWriter, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	enc.Encode(v)
+}
+
+func writeFault(w http.ResponseWriter, err error) {
+	f := fault.From(err)
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Tombolo-Fault", string(f.Code))
+	if f.Again > 0 {
+		w.Header().Set("Retry-After", retryAfter(f))
+	}
+	w.WriteHeader(statusOf(f))
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	enc.Encode(admin.BodyOf(f))
+}
+
+func meta(kind string) admin.Meta { return Meta(kind) }
+
+// Meta stands at the top of every answer.
+func Meta(kind string) admin.Meta { return admin.Meta{APIVersion: v1alpha1.Version, Kind: kind} }

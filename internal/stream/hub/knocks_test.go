@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hub
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+)
+
+// TestAFloodOfKnocksIsBounded has strangers knock a hundred thousand times, and
+// agents with certificates that ran out among them.
+func TestAFloodOfKnocksIsBounded(t *testing.T) {
+	var k knocks
+	now := time.Unix(1_000_000, 0)
+	stranger := knock{frontend: "session", code: fault.CodeCAMismatch}
+	records, counted := map[bool]int{}, map[bool]int64{}
+	tally := func(q knock, record bool, ended []more) {
+		if record {
+			records[q.identity != ""]++
+		}
+		for _, m := range ended {
+			counted[m.ours] += m.n
+			if m.identity != "" || m.since.IsZero() {
+				t.Fatalf("%+v", m)
+			}
+		}
+	}
+	const flood, known, each = 100_000, 40, 10
+	for n := range flood {
+		record, ended := k.take(now, stranger)
+		tally(stranger, record, ended)
+		if n%1000 == 0 {
+			now = now.Add(time.Second)
+		}
+	}
+	for n := range known * each {
+		q := knock{"connect-tls", fault.CodeCertExpired, fmt.Sprint("c", n%known%4), fmt.Sprint("spiffe://d/client/", n%known)}
+		record, ended := k.take(now, q)
+		tally(q, record, ended)
+		if n < known && !record {
+			t.Errorf("the flood of strangers hides %s", q.identity)
+		}
+	}
+	now = now.Add(limit.AuditTold)
+	last := knock{"renew", fault.CodeCertRevoked, "c1", "new"}
+	record, ended := k.take(now, last)
+	if !record {
+		t.Error("a new interval begins with records")
+	}
+	tally(last, record, ended)
+	if records[false] != 2*limit.AuditStrangers || counted[false] != int64(flood-records[false]) {
+		t.Errorf("strangers: %d records, %d counted", records[false], counted[false])
+	}
+	if records[true] > limit.AuditKnown+1 || counted[true] != int64(known*each+1-records[true]) {
+		t.Errorf("ours: %d records, %d counted", records[true], counted[true])
+	}
+}
+
+func TestOneIdentityHidesNoOther(t *testing.T) {
+	var k knocks
+	now := time.Unix(1_000_000, 0)
+	n := 0
+	for range 10 * limit.AuditKnown {
+		if record, _ := k.take(now, knock{"session", fault.CodeCertRevoked, "c1", "loud"}); record {
+			n++
+		}
+	}
+	if n != limit.AuditKnownEach {
+		t.Errorf("%d records of one identity", n)
+	}
+	if record, _ := k.take(now, knock{"session", fault.CodeCertRevoked, "c1", "other"}); !record {
+		t.Error("another one is hidden")
+	}
+	ended := k.turn(now)
+	if len(ended) != 1 || ended[0].n != int64(10*limit.AuditKnown-n) || len(k.turn(now)) != 0 {
+		t.Errorf("%+v", ended)
+	}
+}
+
+// TestOneClusterHidesNoOther has clusters with many agents, as somebody with a join
+// token may make them, knock all the time: what another cluster's agent is refused is
+// recorded none the less, and the sums name the clusters.
+func TestOneClusterHidesNoOther(t *testing.T) {
+	var k knocks
+	now := time.Unix(1_000_000, 0)
+	const loud, agents, each = 10, 50, 20
+	records := map[string]int{}
+	for cluster := range loud {
+		for n := range agents * each {
+			q := knock{"session", fault.CodeCertRevoked, fmt.Sprint("loud", cluster), fmt.Sprint("spiffe://d/agent/", cluster, "/", n%agents)}
+			if record, _ := k.take(now, q); record {
+				records[q.cluster]++
+			}
+		}
+	}
+	all := 0
+	for cluster, n := range records {
+		if all += n; n > limit.AuditKnownCluster || n < limit.AuditKnownShare {
+			t.Errorf("%d records of %s", n, cluster)
+		}
+	}
+	if all > limit.AuditKnown+loud*limit.AuditKnownShare {
+		t.Errorf("%d records of all", all)
+	}
+	for _, agent := range []string{"a", "b"} {
+		if record, _ := k.take(now, knock{"session", fault.CodeCertRevoked, "quiet", agent}); !record {
+			t.Errorf("agent %s of another cluster is hidden", agent)
+		}
+	}
+	counted := map[string]int64{}
+	for _, m := range k.turn(now) {
+		counted[m.cluster] += m.n
+	}
+	for cluster, n := range records {
+		if counted[cluster] != int64(agents*each-n) {
+			t.Errorf("%s: %d counted, %d recorded", cluster, counted[cluster], n)
+		}
+	}
+}

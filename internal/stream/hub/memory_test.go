@@ -1,0 +1,401 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hub
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tombolo-io/tombolo/internal/access/policy"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/runtest"
+	"github.com/tombolo-io/tombolo/internal/stream/carrier"
+	"github.com/tombolo-io/tombolo/internal/stream/heartbeat"
+	"github.com/tombolo-io/tombolo/internal/stream/splice"
+	"github.com/tombolo-io/tombolo/internal/stream/wire"
+)
+
+// eaters is a cluster whose callers do not read.
+type eaters struct {
+	*cluster
+	hub     *Hub
+	session *session
+	agent   carrier.Session
+	streams []*hubStream
+	far     []carrier.Stream
+}
+
+// eat makes a cluster with a session over our mux.
+func eat(t *testing.T, h *Hub, name string) *eaters { return eatOver(t, h, name, carrier.Mux) }
+
+func eatOver(t *testing.T, h *Hub, name string, kind carrier.Kind) *eaters {
+	t.Helper()
+	c := h.clusters.add(clusterOf(t, name))
+	near, far := tcpPair(t)
+	near.SetDeadline(time.Time{})
+	far.SetDeadline(time.Time{})
+	link, err := carrier.Server(kind, near, carrier.Options{Incoming: 2, Budget: c.unread})
+	if err != nil {
+		t.Fatal(err)
+	}
+	agent, err := carrier.Client(kind, far, carrier.Options{Incoming: 1000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { link.Close(); agent.Close() })
+	return &eaters{cluster: c, hub: h, agent: agent, session: &session{cluster: c, link: link, beat: heartbeat.New(heartbeat.Options{})}}
+}
+
+// open opens n streams; the agent sends size bytes on each, which nobody reads.
+func (e *eaters) open(t *testing.T, n, size int) {
+	t.Helper()
+	for range n {
+		inner, err := e.session.link.OpenStream(t.Context(), []byte{0})
+		if err != nil {
+			t.Fatal(err)
+		}
+		held, err := e.hub.admitDial(context.Background(), e.cluster, "me")
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.hub.metrics.Streams.Inc()
+		s := &hubStream{Stream: inner, hub: e.hub, session: e.session, begun: time.Now(), request: policy.Request{Cluster: e.name.String(), Caller: "me"}}
+		s.hold(held)
+		if _, ok := e.hub.access.enter(e.name, s); !ok {
+			t.Fatal("it may not live")
+		}
+		far, err := e.agent.AcceptStream(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := e.unread.Unread()
+		if _, err := far.Write(make([]byte, size)); err != nil {
+			t.Fatal(err)
+		}
+		runtest.Eventually(t, "the bytes are there", func() bool { return e.unread.Unread() >= before+int64(size) })
+		e.streams, e.far = append(e.streams, s), append(e.far, far)
+	}
+}
+
+// At the limit of memory the newest, largest streams of the largest cluster end with
+// the fault; its older ones and its neighbour's live on, and it is served again when
+// there is room. Which mux its agent chose makes no difference.
+func TestTheLargestGivesMemoryBack(t *testing.T) {
+	for _, kind := range []carrier.Kind{carrier.Mux, carrier.Yamux} {
+		t.Run(string(kind), func(t *testing.T) { theLargestGives(t, kind) })
+	}
+}
+
+func theLargestGives(t *testing.T, kind carrier.Kind) {
+	const each = 240 << 10
+	h := bareHub(t)
+	h.memory.collect = func() {}
+	used := func() int64 { return 64*mib + h.clusters.add(clusterOf(t, "c1")).unread.Unread() }
+	h.memory.usage = func() usage { return usage{total: used()} }
+	h.clusters.limits.memory = 128 * mib
+
+	greedy, quiet := eatOver(t, h, "c1", kind), eat(t, h, "c2")
+	quiet.open(t, 1, 100<<10)
+	dial := func(e *eaters) error {
+		_, err := h.Dial(context.Background(), e.name, wire.Dial{Network: "tcp", Address: "10.0.0.1:80", Caller: "me"})
+		return err
+	}
+	idle := 30
+	greedy.open(t, idle, 1) // idle ones, the oldest of all
+	for used() < percent(128*mib, 82) {
+		greedy.open(t, 1, each)
+	}
+	now := time.Now()
+	h.lookAtMemory(now)
+	if f := fault.From(dial(greedy)); f.Code != fault.CodeLimit || !strings.Contains(f.Why, "cluster c1 uses the most of it") || f.Again == 0 {
+		t.Errorf("short of memory, its largest consumer is told %v", f)
+	}
+	if err := greedy.accounts.enter(&session{cluster: greedy.cluster}); !fault.Has(err, fault.CodeLimit) {
+		t.Errorf("a session of the largest: %v", err)
+	}
+	if err := dial(quiet); !fault.Has(err, fault.CodeNoAgent) {
+		t.Errorf("its neighbour is told %v", err)
+	}
+	for _, s := range greedy.streams {
+		if s.ended != "" {
+			t.Fatal("a stream was cut before it had to be")
+		}
+	}
+
+	greedy.accounts.pressed.Store(false) // those that were under way
+	for used() < percent(128*mib, 91) {
+		greedy.open(t, 1, each)
+	}
+	want := used() - percent(128*mib, limit.MemoryCut)
+	h.lookAtMemory(now)
+	runtest.Eventually(t, "what was cut is given back", func() bool { return used() <= percent(128*mib, limit.MemoryCalm) })
+	cut := 0
+	for i, s := range greedy.streams {
+		switch {
+		case s.ended == "":
+			if cut > 0 {
+				t.Fatal("an older one was cut, and a newer one lives")
+			}
+		case i < idle:
+			t.Fatal("an idle one was cut before those that hold something")
+		default:
+			cut++
+			if _, err := s.Read(make([]byte, 1)); !fault.Has(err, fault.CodeLimit) || s.ended != fault.CodeLimit {
+				t.Errorf("its reader is told %v, ended as %s", err, s.ended)
+			}
+		}
+	}
+	if n := int64(cut) * (each + 16<<10); n < want || n > want+each+16<<10 {
+		t.Errorf("%d streams cut with %d, to give %d back", cut, n, want)
+	}
+	last := greedy.far[len(greedy.far)-1]
+	last.SetReadDeadline(time.Now().Add(runtest.Patience))
+	var reset *carrier.ResetError
+	if _, err := io.Copy(io.Discard, last); !errors.As(err, &reset) || splice.ResetReason(reset.Code) != fault.CodeLimit {
+		t.Errorf("the agent reads %v", err)
+	}
+	if quiet.streams[0].ended != "" {
+		t.Error("the neighbour's stream was cut")
+	}
+	if n, err := io.ReadFull(quiet.streams[0], make([]byte, 100<<10)); err != nil {
+		t.Errorf("the neighbour read %d, %v", n, err)
+	}
+
+	h.lookAtMemory(now) // calm by now
+	if err := dial(greedy); !fault.Has(err, fault.CodeNoAgent) {
+		t.Errorf("with room again it is told %v", err)
+	}
+	st := h.limitsOf(greedy.cluster)
+	for _, l := range st {
+		if l.Limit == "memory" && l.Scope == "cluster" && l.Hits != 2 {
+			t.Errorf("status: %+v", l)
+		}
+	}
+	for _, s := range greedy.streams {
+		s.Reset(1)
+	}
+	if a := greedy.accounts.cluster; a.streams.Load() != 0 || a.pending.Load() != 0 {
+		t.Errorf("%d streams, %d dials are left", a.streams.Load(), a.pending.Load())
+	}
+}
+
+// What frontends hold for streams, and callers' connections without one, are their
+// cluster's.
+func TestCallersAreCharged(t *testing.T) {
+	h := bareHub(t)
+	c := eat(t, h, "c1")
+	c.open(t, 1, 1)
+	holds := func() (int64, int64) {
+		all, unread := h.clusters.consumers()
+		if len(all) != 1 {
+			t.Fatalf("consumers: %v", all)
+		}
+		return all[0].holds, unread
+	}
+	one, unread := holds()
+	before := c.streams[0].holds()
+	c.streams[0].Charge(4 * mib)
+	if n, u := holds(); n-one != 4*mib || u-unread != 4*mib || c.streams[0].holds()-before != 4*mib {
+		t.Errorf("charged, the cluster holds %d more, %d of it unread, the stream %d", n-one, u-unread, c.streams[0].holds()-before)
+	}
+	c.streams[0].Charge(-4 * mib)
+	who := c.accounts.caller("me")
+	for range 3 { // the stream has one of them
+		if f := who.connect(); f != nil {
+			t.Fatal(f)
+		}
+	}
+	if n, _ := holds(); n-one != 2*limit.CallerCost {
+		t.Errorf("with two idle connections it holds %d more", n-one)
+	}
+	for range 3 {
+		who.disconnect()
+	}
+	if n, _ := holds(); n != one {
+		t.Errorf("%d are left of them", n-one)
+	}
+	c.streams[0].Reset(1)
+}
+
+// Where it is nobody's doing, nobody gets more, and nobody is cut.
+func TestFullMemory(t *testing.T) {
+	h := bareHub(t)
+	h.memory.usage = func() usage { return usage{total: 200 * mib} }
+	h.clusters.limits.memory = 128 * mib
+	c := eat(t, h, "c1")
+	c.open(t, 1, 1)
+	h.lookAtMemory(time.Now())
+	if _, err := h.admitDial(context.Background(), c.cluster, "me"); !strings.Contains(fault.From(err).Why, "all of limits.memory") {
+		t.Errorf("got %v", err)
+	}
+	if c.streams[0].ended != "" || !h.memoryStatus().Full {
+		t.Error("cut, or not told")
+	}
+	h.memory.usage = func() usage { return usage{total: 10 * mib} }
+	h.lookAtMemory(time.Now())
+	if p, err := h.admitDial(context.Background(), c.cluster, "me"); err != nil || h.memoryStatus().Full {
+		t.Errorf("with room: %v", err)
+	} else {
+		p.end()
+	}
+	c.streams[0].Reset(1)
+}
+
+// What is in use is what the collector found, with what came and went since then.
+func TestMemoryInUse(t *testing.T) {
+	m := &memory{}
+	for i, c := range []struct {
+		u            usage
+		unread, want int64
+	}{
+		{usage{total: 90}, 0, 90}, // it has not worked yet
+		{usage{total: 900, live: 300, rest: 50, cycle: 1}, 200, 350},
+		{usage{total: 900, live: 300, rest: 50, cycle: 1}, 500, 650},
+		{usage{total: 900, live: 300, rest: 50, cycle: 1}, 100, 250},
+		{usage{total: 900, live: 300, rest: 50, cycle: 1}, 5000, 900},
+		{usage{total: 900, live: 600, rest: 50, cycle: 2}, 5000, 650},
+	} {
+		if got := m.look(c.u, c.unread); got != c.want {
+			t.Errorf("%d: %d, want %d", i, got, c.want)
+		}
+	}
+	if u := readUsage(); u.total <= 0 || u.total < u.live || u.rest <= 0 {
+		t.Errorf("of this process: %+v", u)
+	}
+}
+
+// TestWhichMemoryLimitCounts, and what the collector is told.
+func TestWhichMemoryLimitCounts(t *testing.T) {
+	for name, c := range map[string]struct {
+		configured, environment, group int64
+		want, collector                int64
+	}{
+		"nothing":                              {0, math.MaxInt64, unbounded, unbounded, math.MaxInt64},
+		"the configuration":                    {500, 400, 300, 500, 400},
+		"the configuration, below the others":  {100, 400, 300, 100, 100},
+		"no limit, by the configuration":       {unbounded, math.MaxInt64, 300, unbounded, math.MaxInt64},
+		"the environment before the cgroup":    {0, 400, 300, 400, 400},
+		"the cgroup's, with room for sockets'": {0, math.MaxInt64, 1000, 900, 900},
+	} {
+		told := c.environment
+		m := newMemory(func(n int64) int64 {
+			before := told
+			if n >= 0 {
+				told = n
+			}
+			return before
+		})
+		m.group = c.group
+		m.choose(c.configured)
+		if m.most.Load() != c.want || told != c.collector {
+			t.Errorf("%s: %d, the collector %d", name, m.most.Load(), told)
+		}
+	}
+}
+
+func TestTheCgroupsLimit(t *testing.T) {
+	for name, c := range map[string]struct {
+		self  string
+		files map[string]string
+		want  int64
+	}{
+		"no cgroup":                    {"", nil, unbounded},
+		"version 2":                    {"0::/a.slice/b.service\n", map[string]string{"a.slice/b.service/memory.max": "1000\n"}, 1000},
+		"version 2, of one above":      {"0::/a.slice/b.service\n", map[string]string{"a.slice/b.service/memory.max": "1000\n", "a.slice/memory.max": "900\n"}, 900},
+		"none":                         {"0::/a.slice\n", map[string]string{"a.slice/memory.max": "max\n"}, unbounded},
+		"a container that sees itself": {"0::/kubepods/pod1\n", map[string]string{"memory.max": "77\n"}, 77},
+		"version 1":                    {"5:cpu,memory:/x\n4:cpuset:/y\n", map[string]string{"memory/x/memory.limit_in_bytes": "55\n", "memory/memory.limit_in_bytes": "9223372036854771712\n"}, 55},
+		"text that is none":            {"nonsense\n0::/a\n", map[string]string{"a/memory.max": "-5\n"}, unbounded},
+	} {
+		dir := t.TempDir()
+		self := filepath.Join(dir, "self")
+		os.WriteFile(self, []byte(c.self), 0o600)
+		for path, text := range c.files {
+			os.MkdirAll(filepath.Dir(filepath.Join(dir, path)), 0o700)
+			os.WriteFile(filepath.Join(dir, path), []byte(text), 0o600)
+		}
+		if got := groupLimit(self, dir); got != c.want {
+			t.Errorf("%s: %d, want %d", name, got, c.want)
+		}
+	}
+}
+
+// TestLimitsThatContradict: what is said, of configuration, environment and cgroup.
+func TestLimitsThatContradict(t *testing.T) {
+	const none, gib = int64(unbounded), int64(1 << 30)
+	for name, c := range map[string]struct {
+		configured, environment, group int64
+		says                           []string
+	}{
+		"nothing":                           {0, none, none, nil},
+		"the cgroup alone":                  {0, none, gib, nil},
+		"as it should be":                   {gib, none, 2 * gib, nil},
+		"the cgroup's own":                  {gib, none, gib, nil},
+		"all the same":                      {gib, gib, gib, nil},
+		"none, on purpose":                  {unbounded, gib, gib, nil},
+		"above the cgroup":                  {4 * gib, none, 2 * gib, []string{"limits.memory is 4 GiB, above the cgroup's limit of 2 GiB", "set limits.memory to at most 1843 MiB"}},
+		"the environment above it":          {0, 4 * gib, 2 * gib, []string{"GOMEMLIMIT is 4 GiB, above the cgroup's limit of 2 GiB", "set GOMEMLIMIT to at most"}},
+		"the environment below it":          {0, gib, 2 * gib, nil},
+		"the environment below":             {2 * gib, gib, none, []string{"GOMEMLIMIT (1 GiB) is below limits.memory (2 GiB)", "unset GOMEMLIMIT"}},
+		"the environment above":             {gib, 2 * gib, none, []string{"GOMEMLIMIT (2 GiB) is above limits.memory (1 GiB) and of no use"}},
+		"both":                              {4 * gib, 5 * gib, gib, []string{"limits.memory is 4 GiB, above", "GOMEMLIMIT (5 GiB) is above"}},
+		"an odd number is told as one, too": {0, 4*gib + 1, 2*gib + 4096, []string{"GOMEMLIMIT is 4 GiB, above the cgroup's limit of 2 GiB"}},
+	} {
+		got := strings.Join(memoryAdvice(c.configured, c.environment, c.group), "\n")
+		if (got == "") != (len(c.says) == 0) {
+			t.Errorf("%s: %q", name, got)
+		}
+		for _, text := range c.says {
+			if !strings.Contains(got, text) {
+				t.Errorf("%s: %q does not say %q", name, got, text)
+			}
+		}
+	}
+}
+
+// They stand in the log, at the start and when a reload moves the limit, and in the status.
+func TestContradictionsAreTold(t *testing.T) {
+	config := func(memory string) Config {
+		cfg, err := ParseConfig("hub.yaml", []byte("apiVersion: tombolo.dev/v1alpha1\nkind: HubConfig\nlimits: {memory: "+memory+"}\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return cfg
+	}
+	cfg := config("1GiB")
+	cfg.StateDir = filepath.Join(t.TempDir(), "state")
+	environment := int64(64 * mib)
+	var log strings.Builder
+	h, err := New(cfg, Options{Log: slog.New(slog.NewTextHandler(&log, nil)), Reg: prometheus.NewRegistry(), Memory: func(int64) int64 { return environment }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { h.state.Close() })
+	h.sockets = &sockets{}
+	close(h.ready)
+	const below, above = "GOMEMLIMIT (64 MiB) is below limits.memory (1 GiB)", "GOMEMLIMIT (64 MiB) is below limits.memory (2 GiB)"
+	for _, c := range []struct{ memory, says, not string }{{"1GiB", below, above}, {"2GiB", above, below}, {"none", "", "GOMEMLIMIT"}} {
+		if c.memory != "1GiB" {
+			log.Reset()
+			if err := h.Reload(config(c.memory)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for where, text := range map[string]string{"log": log.String(), "status": strings.Join(h.Status().Warnings, "\n")} {
+			if !strings.Contains(text, c.says) || strings.Contains(text, c.not) {
+				t.Errorf("%s: the %s says %q", c.memory, where, text)
+			}
+		}
+	}
+}

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hub
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/access/audit"
+	"github.com/tombolo-io/tombolo/internal/base/admin"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/id"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/state"
+	"github.com/tombolo-io/tombolo/internal/stream/wire"
+)
+
+// apiRevoke revokes an agent or a node with all of its certificates, or certificates of
+// a client or an operator. What they have open ends.
+func (h *Hub) apiRevoke(r *http.Request) (any, error) {
+	var q admin.RevocationRequest
+	if err := readJSON(r, limit.AdminBody, &q); err != nil {
+		return nil, err
+	}
+	who, serial, err := h.whomToRevoke(q)
+	if err != nil {
+		return nil, err
+	}
+	var out admin.Revocation
+	if who.Role == id.RoleAgent || who.Role == id.RoleNode {
+		out, err = h.revokeHolder(r, who, q.Unknown)
+	} else {
+		out, err = h.revokeCertificates(r, who, serial)
+	}
+	if err != nil {
+		return nil, err
+	}
+	out.Meta, out.Identity = meta("Revocation"), who.URI()
+	h.log.Info("revoked", "identity", out.Identity, "serials", out.Serials, "connections", out.Connections)
+	h.recordChange(r, audit.KindRevocation, who.Cluster, out.Identity,
+		fmt.Sprintf("%s was revoked; connections that ended: %d", who, out.Connections))
+	return out, nil
+}
+
+// whomToRevoke finds whose name or serial number it is. serial is empty for a name.
+func (h *Hub) whomToRevoke(q admin.RevocationRequest) (who id.Identity, serial string, err error) {
+	role := id.Role(q.Role)
+	if !slices.Contains([]id.Role{id.RoleAgent, id.RoleNode, id.RoleClient, id.RoleOperator}, role) {
+		return who, "", fault.Newf(fault.CodeRequest, "the role %q cannot be revoked", clip(q.Role, 32)).Whyf("agent, node, client and operator can")
+	}
+	if q.Serial == "" {
+		who = id.Identity{TrustDomain: h.ca.TrustDomain(), Role: role, Name: q.Name}
+		if role != id.RoleOperator {
+			if who.Cluster, err = parseCluster(q.Cluster); err != nil {
+				return who, "", err
+			}
+		}
+		if _, err := id.ParseURI(who.URI()); err != nil {
+			return who, "", fault.Newf(fault.CodeRequest, "the name of the %s is not usable", role).Because(err)
+		}
+		return who, "", nil
+	}
+	identity, err := h.identityOf(q.Serial)
+	if err != nil {
+		return who, "", err
+	}
+	if who, err = id.ParseURI(identity); err != nil {
+		return who, "", err
+	}
+	if who.Role != role {
+		return who, "", fault.Newf(fault.CodeNotFound, "%s is not the serial number of a %s", clip(q.Serial, 64), role).
+			Whyf("it is that of %s", who).Hint("tombolo revoke %s %s", who.Role, clip(q.Serial, 64))
+	}
+	return who, q.Serial, nil
+}
+
+func (h *Hub) identityOf(serial string) (string, error) {
+	holder, found, err := h.state.HolderBySerial(serial)
+	if found || err != nil {
+		return holder.Identity, err
+	}
+	certs, err := h.state.Certificates()
+	for _, c := range certs {
+		if c.Serial == serial {
+			return c.Identity, nil
+		}
+	}
+	if err == nil {
+		err = fault.Newf(fault.CodeNotFound, "there is no certificate %q", clip(serial, 64)).
+			Hint("'tombolo certificate list' shows them; of an agent or a node the newest, so name it by CLUSTER/NAME")
+	}
+	return "", err
+}
+
+// revokeHolder puts the revocation of an agent or a node into force: none of its
+// certificates counts any more, and its sessions or its place in the relay end.
+func (h *Hub) revokeHolder(r *http.Request, who id.Identity, unknown bool) (out admin.Revocation, err error) {
+	if !unknown {
+		if unknown, err = h.wasHere(who); err != nil {
+			return out, err
+		}
+	}
+	rec, known, err := h.state.RevokeHolder(who, unknown, h.now())
+	if err != nil {
+		return out, err
+	}
+	if !known && !unknown {
+		return out, fault.Newf(fault.CodeNotFound, "this hub knows no %s", who).
+			Hint("'tombolo certificate list' shows who joined; --unknown revokes a name that was lost, as after a restore")
+	}
+	if err := h.holders.learn(h.state, rec.Identity); err != nil {
+		return out, err
+	}
+	out.Revoked, out.Token = rec.Revoked, rec.Token
+	if out.Warning, err = h.stillOpen(rec.Token); err != nil {
+		return out, err
+	}
+	if rec.Serial != "" {
+		out.Serials = []string{rec.Serial}
+	}
+	if who.Role == id.RoleAgent {
+		out.Connections = h.endAgent(r.Context(), who)
+	} else {
+		out.Connections = h.endRelayed(who)
+	}
+	return out, nil
+}
+
+// stillOpen warns of a token with which somebody can still join, if under another name.
+func (h *Hub) stillOpen(token string) (string, error) {
+	tokens, err := h.state.Tokens()
+	for _, t := range tokens {
+		if t.ID == token && h.now().Before(t.Expires) && len(t.Claims) < t.Uses {
+			return fmt.Sprintf("the token %s, by which it joined, has uses left, and gives other names: tombolo token revoke %s", token, token), nil
+		}
+	}
+	return "", err
+}
+
+// wasHere says whether an agent or a node was seen of which there may be no record: it
+// joined before this hub kept any, or after the backup that was restored.
+func (h *Hub) wasHere(who id.Identity) (bool, error) {
+	if who.Role == id.RoleNode {
+		c, err := h.clusters.get(who.Cluster)
+		return err == nil && c.relay.find([]byte(who.Name)) != nil, nil
+	}
+	if c, err := h.clusters.get(who.Cluster); err == nil &&
+		slices.ContainsFunc(c.agents(), func(a admin.AgentStatus) bool { return a.ID == who.Name }) {
+		return true, nil
+	}
+	tokens, err := h.state.Tokens()
+	for _, t := range tokens {
+		for _, c := range t.Claims {
+			if !t.Nodes && t.Cluster == who.Cluster.String() && c.Agent == who.Name {
+				return true, nil
+			}
+		}
+	}
+	return false, err
+}
+
+// revokeCertificates revokes the certificate with the serial number, or all of the
+// client or operator, and ends the connections that use them.
+func (h *Hub) revokeCertificates(r *http.Request, who id.Identity, serial string) (out admin.Revocation, err error) {
+	certs, err := h.state.Revoke(who.URI(), serial, h.now())
+	if err != nil {
+		return out, err
+	}
+	for _, c := range certs {
+		h.revoked.add(c.Serial)
+		// An operator who revokes itself gets an answer; its next request is refused.
+		out.Connections += h.clients.closeAll(c.Serial, r.RemoteAddr)
+		out.Serials = append(out.Serials, c.Serial)
+		out.Revoked = c.Revoked
+	}
+	return out, nil
+}
+
+// revokedIdentities lists who is revoked, the newest first, of one cluster unless that is empty.
+func (h *Hub) revokedIdentities(certs []state.Certificate, cluster string) (out []admin.RevokedIdentity, more int) {
+	add := func(identity, serial string, at time.Time) {
+		who, err := id.ParseURI(identity)
+		if err == nil && !at.IsZero() && (cluster == "" || who.Cluster.String() == cluster) {
+			out = append(out, admin.RevokedIdentity{
+				Role: string(who.Role), Cluster: who.Cluster.String(), Name: who.Name, Serial: serial, Revoked: at,
+			})
+		}
+	}
+	for _, rec := range h.holders.all() {
+		add(rec.Identity, "", rec.Revoked)
+	}
+	for _, c := range certs {
+		add(c.Identity, c.Serial, c.Revoked)
+	}
+	slices.SortFunc(out, func(a, b admin.RevokedIdentity) int { return b.Revoked.Compare(a.Revoked) })
+	if more = len(out) - limit.RevokedListed; more > 0 {
+		return out[:limit.RevokedListed], more
+	}
+	return out, 0
+}
+
+// recordChange records that an operator has changed who may use this hub.
+func (h *Hub) recordChange(r *http.Request, kind audit.Kind, c id.Cluster, subject, what string) {
+	if h.audit == nil {
+		return
+	}
+	p, _ := h.withOperator(r).Value(partyKey{}).(party)
+	p.cluster, p.frontend, p.caller = c, adminFrontend, operatorCaller
+	rec := h.newRecord(p, wire.Peer{})
+	rec.Kind, rec.Subject = kind, subject
+	rec.End(nil)
+	rec.Reason = what
+	h.audit.Write(rec)
+}

@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hub
+
+import (
+	"context"
+	"crypto/tls"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/base/admin"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/id"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/run"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+	"github.com/tombolo-io/tombolo/internal/stream/carrier"
+	"github.com/tombolo-io/tombolo/internal/stream/heartbeat"
+	"github.com/tombolo-io/tombolo/internal/stream/splice"
+	"github.com/tombolo-io/tombolo/internal/stream/wire"
+	pb "github.com/tombolo-io/tombolo/proto"
+)
+
+// session is one live agent. Its life:
+//
+//	TLS done --Hello--> checked --Welcome--> live --Drain--> draining --> ended
+//	                       \--refusal--> ended          \--dead link, Goodbye, Close--> ended
+type session struct {
+	cluster  *cluster
+	agent    id.Agent
+	account  *account // of the agent
+	instance string   // random for each start of the agent
+	software string
+	ranges   []string
+	since    time.Time
+	certEnd  time.Time
+	who      id.Identity
+	issued   time.Time // when its certificate was
+	peer     string
+	link     carrier.Session
+	chooses  bool   // its agent lets us choose among the addresses of a name
+	secret   []byte // ties further connections to it; nil: there are none. Never logged
+	beat     *heartbeat.Beat
+
+	places sync.Mutex // held while coming and the link's connections are counted together
+	coming int        // connections that are about to be added
+
+	mu     sync.Mutex
+	losses int // connections that were lost, but for those that were not needed
+	newest *admin.Loss
+
+	streams  atomic.Int64 // live streams and pending dials
+	load     atomic.Int64 // streams that the agent reports over all of its sessions
+	draining atomic.Bool
+	missing  atomic.Int64                // connections that were lost and not replaced
+	ended    atomic.Pointer[fault.Fault] // why, set before the link is closed
+	doubt    sync.Once
+	up, down splice.Counter
+}
+
+func (s *session) status() admin.AgentStatus {
+	info := s.link.Info()
+	s.mu.Lock()
+	losses, newest := s.losses, s.newest
+	s.mu.Unlock()
+	return admin.AgentStatus{
+		ConnectionsLost: losses, LastLoss: newest,
+		ID: s.agent.String(), Connected: true, Draining: s.draining.Load(), Since: s.since.UTC(),
+		Peer: s.peer, Software: s.software, Carrier: "tls/" + string(info.Kind), Connections: info.Connections,
+		RTTMillis: float64(s.beat.RTT().Microseconds()) / 1000, Streams: int(s.streams.Load()),
+		BytesIn: s.up.Load(), BytesOut: s.down.Load(), Ranges: s.ranges, CertificateEnd: s.certEnd.UTC(),
+	}
+}
+
+func (s *session) candidate(tried bool, now time.Time) candidate {
+	return candidate{
+		tried: tried, since: s.since,
+		draining: s.draining.Load() || !now.Before(s.certEnd),
+		load:     int(max(s.streams.Load(), s.load.Load())),
+	}
+}
+
+// suspect keeps the pace of a live session from now on: if the link is dead, that
+// is noticed within limit.DeadLive, and the next dials do not meet it again.
+func (s *session) suspect() { s.doubt.Do(func() { s.beat.Busy(+1) }) }
+
+// end tells the agent why and closes the session when it has read that, or after
+// limit.Farewell; the first reason stands.
+func (s *session) end(why *fault.Fault) {
+	if s.ended.CompareAndSwap(nil, why) {
+		s.beat.Send(goodbye(why))
+	}
+	s.leave() // also of one that has said goodbye and stays
+}
+
+func goodbye(why *fault.Fault) *pb.Control {
+	return &pb.Control{Frame: &pb.Control_Goodbye{Goodbye: &pb.Goodbye{Reason: wire.ToFault(why)}}}
+}
+
+// leave lets the agent close first, because only that shows that it has read the farewell.
+func (s *session) leave() {
+	timer := time.NewTimer(limit.Farewell)
+	defer timer.Stop()
+	select {
+	case <-s.link.Done():
+	case <-timer.C:
+	}
+	s.link.Close()
+}
+
+// serveSession runs one agent's connection from its Hello to its end, or adds it
+// to the session that it belongs to. What is to be done for as long as a session
+// lives is given back: a handshake needs a large stack, and ten thousand sessions
+// shall not keep it.
+func (h *Hub) serveSession(ctx context.Context, conn *tls.Conn, known func()) (next func(context.Context)) {
+	a, refusal := h.admit(conn)
+	if refusal == nil {
+		a.known = known
+	} else if chain := conn.ConnectionState().PeerCertificates; len(chain) > 0 {
+		h.recordKnock("session", chain, addrText(conn), refusal)
+	}
+	g, err := h.greet(ctx, a, refusal)
+	switch {
+	case err != nil:
+	case g.joins != nil:
+		err = h.attach(a, g.joins)
+		h.metrics.Attaches.WithLabelValues(outcome(fault.From(err))).Inc()
+	default:
+		next, err = h.beginSession(a, g)
+	}
+	if err != nil {
+		h.refused(h.proven(conn), conn, err)
+		conn.Close()
+	}
+	return next
+}
+
+// beginSession puts the mux on a connection; serve keeps the session.
+func (h *Hub) beginSession(a arrival, g agreement) (serve func(context.Context), err error) {
+	account := a.cluster.accounts.agent(a.agent)
+	if !take(&account.coming, limit.SessionsComing) {
+		return nil, fault.Newf(fault.CodeLimit, "agent %s has %d connections that are no session yet", a.agent, limit.SessionsComing)
+	}
+	came := func() { account.coming.Add(-1) }
+	s := &session{
+		cluster: a.cluster, agent: a.agent, account: account, instance: g.hello.GetInstance(), software: clip(g.hello.GetSoftware(), 64),
+		ranges: clipAll(g.hello.GetRanges()), since: h.now(), peer: a.conn.RemoteAddr().String(),
+		certEnd: a.leaf().NotAfter, who: a.who, issued: issuedAt(a.leaf()), secret: g.secret, chooses: g.chooses,
+	}
+	further := newControls()
+	link, err := carrier.Server(g.kind, a.conn, carrier.Options{
+		Incoming: limit.AgentStreams, Accept: further.offer, Connections: g.connections, Budget: a.cluster.unread, Tally: &account.unread,
+		Lost: func(l carrier.Loss) { h.lost(s, l) },
+	})
+	if err != nil {
+		came()
+		return nil, err
+	}
+	s.link = link
+	return func(ctx context.Context) {
+		defer link.Close()
+		h.runSession(ctx, s, further, came)
+	}, nil
+}
+
+// partyOf is whose session it is.
+func (h *Hub) partyOf(s *session) party {
+	who := id.Identity{TrustDomain: h.ca.TrustDomain(), Role: id.RoleAgent, Cluster: s.cluster.name, Name: s.agent.String()}
+	return party{cluster: who.Cluster, caller: who.URI()}
+}
+
+// runSession takes the agent's control stream, makes the session available and
+// keeps it until it ends. came is called when it is counted, or never will be.
+func (h *Hub) runSession(ctx context.Context, s *session, controls *controls, came func()) {
+	control, err := controls.take(ctx, s.link.Done())
+	if err != nil {
+		came()
+		h.refused(h.partyOf(s), s.link, err)
+		return
+	}
+	s.beat = heartbeat.New(heartbeat.Options{
+		Stream:       control,
+		Next:         func(ctx context.Context) (heartbeat.Stream, error) { return controls.take(ctx, s.link.Done()) },
+		Done:         s.link.Done(),
+		End:          func() { s.link.Close() },
+		LastReceived: func() time.Time { return s.link.Traffic().LastReceived },
+		OnFrame:      func(f *pb.Control) { h.onFrame(s, f) },
+		OnRTT:        func(d time.Duration) { h.metrics.RTT.Observe(d.Seconds()) },
+	})
+	older, err := s.cluster.join(s)
+	came()
+	if err != nil {
+		h.refused(h.partyOf(s), s.link, err)
+		control.SetWriteDeadline(time.Now().Add(limit.Farewell))
+		if wire.Write(control, goodbye(fault.From(err))) == nil {
+			s.leave()
+		}
+		return
+	}
+	for _, old := range older {
+		old.suspect()
+	}
+	h.metrics.Sessions.Inc()
+	log := h.log.With(telemetry.AttrCluster, s.cluster.name, telemetry.AttrAgent, s.agent, telemetry.AttrPeer, s.peer)
+	log.Info("agent connected", "software", s.software, "ranges", s.ranges, "carrier", s.link.Info().Kind)
+
+	stop := run.OnDone(ctx, func() { s.end(fault.New(fault.CodeDraining, "the hub stopped")) })
+	if f := h.holders.refusal(s.who, s.issued); f != nil { // since it was identified: the revocation did not see this session
+		s.ended.CompareAndSwap(nil, f)
+		s.link.Close()
+	}
+	err = s.beat.Run(context.WithoutCancel(ctx))
+	stop()
+	why := fault.From(err)
+	if why == nil {
+		why = fault.New(fault.CodeSessionLost, "the session ended")
+	}
+	s.ended.CompareAndSwap(nil, why)
+	s.link.Close()
+	why = s.ended.Load()
+	s.cluster.leave(s, why, h.now())
+	h.metrics.SessionEnds.WithLabelValues(telemetry.Outcome(why.Code)).Inc()
+	log.Info("agent left", telemetry.AttrCode, why.Code, telemetry.AttrReason, why.Error())
+}
+
+// onFrame handles what the agent says on the control stream. Frames that are
+// not for a hub are ignored, as the protocol asks.
+func (h *Hub) onFrame(s *session, f *pb.Control) {
+	switch x := f.GetFrame().(type) {
+	case *pb.Control_Load:
+		s.load.Store(int64(x.Load.GetStreams()))
+	case *pb.Control_Drain:
+		if !s.draining.Swap(true) {
+			h.log.Info("agent drains", telemetry.AttrCluster, s.cluster.name, telemetry.AttrAgent, s.agent)
+		}
+	case *pb.Control_Goodbye:
+		why := wire.FromFault(x.Goodbye.GetReason())
+		if why == nil {
+			why = fault.New(fault.CodeSessionLost, "the agent said goodbye")
+		}
+		s.ended.CompareAndSwap(nil, why)
+		s.draining.Store(true)
+		// A goodbye may overtake the last bytes of streams that travel on another
+		// connection. The agent closes in a moment by itself; what has come until
+		// then is the caller's, however slowly it reads.
+		if s.streams.Load() == 0 {
+			s.link.Close()
+		}
+	}
+}
+
+func clip(s string, n int) string {
+	return wire.Clean(s[:min(len(s), n)])
+}
+
+// untold stands for ranges that are not kept.
+const untold = "..."
+
+// clipAll bounds what an agent says of its ranges, in number and in bytes: it is
+// kept for each session and shown to operators.
+func clipAll(in []string) (out []string) {
+	left := limit.RangesText
+	for _, s := range in {
+		s = clip(s, 300)
+		if left -= len(s); left < 0 {
+			return append(out, untold)
+		}
+		out = append(out, s)
+	}
+	return out
+}

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hub
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+)
+
+// shaper holds the streams of an account to a rate of bytes. Who has moved bytes
+// pays for them before it moves more: what it has of the rate is a bucket that
+// fills with time, and those who find it empty stand in line.
+//
+//	            small, or the bucket has something
+//	pay(n) ──────────────────────────────────────► goes on
+//	  └──► the line ──its turn: limit.ShapeTurn──┬─► all paid: goes on
+//	          ▲                                  └─► not all: to the end of the line
+//	          └──────────────────────────────────────┘
+//
+// So streams that move much have equal shares, and one that moves little does not
+// wait for them. Nothing is dropped, and no buffer is held beside those that the
+// streams' windows bound.
+type shaper struct {
+	on      atomic.Bool // the rate is bounded
+	stalled func()      // counts that somebody has to wait
+
+	mu     sync.Mutex
+	rate   float64 // bytes a second
+	filled float64 // of the bucket: at most a second's worth, below 0 what was drawn in advance
+	at     time.Time
+	line   []*debt // who waits, the first one first
+	timer  *time.Timer
+	moved  meter
+}
+
+// debt is what a stream owes in one direction.
+type debt struct {
+	owed int64
+	paid chan struct{} // closed when nothing is owed any more
+}
+
+func newShaper(stalled func()) *shaper { return &shaper{stalled: stalled} }
+
+// setRate puts another rate into force, also for those who wait.
+func (s *shaper) setRate(each int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if each == unbounded {
+		s.on.Store(false)
+		for _, d := range s.line {
+			close(d.paid)
+		}
+		s.line, s.rate = nil, 0
+		return
+	}
+	now := time.Now()
+	if !s.on.Load() {
+		s.filled = float64(each)
+	} else {
+		s.fill(now)
+		s.filled = max(min(s.filled, float64(each)), -float64(each)) // what was drawn at another rate is paid within a second
+	}
+	s.rate, s.at = float64(each), now
+	s.on.Store(true)
+	s.serve(now)
+}
+
+// fill needs the lock.
+func (s *shaper) fill(now time.Time) {
+	if since := now.Sub(s.at); since > 0 {
+		s.filled = min(s.filled+since.Seconds()*s.rate, s.rate)
+		s.at = now
+	}
+}
+
+// open says that bytes may move now without anybody being kept waiting.
+func (s *shaper) open() bool {
+	if !s.on.Load() {
+		return true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fill(time.Now())
+	return s.filled > 0 && len(s.line) == 0
+}
+
+// pay takes n bytes that have moved from the rate. If there is nothing for them,
+// they are owed: the debt tells when it is paid.
+func (s *shaper) pay(n int64, recent *pace) *debt {
+	if !s.on.Load() {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.on.Load() {
+		return nil
+	}
+	now := time.Now()
+	s.fill(now)
+	s.moved.add(now, n)
+	small := recent.small(now, n, int64(s.rate/8)) && s.filled > -s.rate*limit.ShapeAhead.Seconds()
+	if small || s.filled > 0 && len(s.line) == 0 {
+		s.filled -= float64(n)
+		return nil
+	}
+	d := &debt{owed: n, paid: make(chan struct{})}
+	s.line = append(s.line, d)
+	s.stalled()
+	s.serve(now)
+	return d
+}
+
+// charge takes n bytes from the rate whatever there is; the next ones wait.
+func (s *shaper) charge(n int64, recent *pace) {
+	if !s.on.Load() {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	s.fill(now)
+	s.moved.add(now, n)
+	recent.small(now, n, 0)
+	s.filled -= float64(n)
+}
+
+// assume takes one who waits out of the line, for its stream has ended. The others
+// pay for it, or short streams would have no rate at all.
+func (s *shaper) assume(d *debt) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, other := range s.line {
+		if other == d {
+			s.line = append(s.line[:i], s.line[i+1:]...)
+			s.filled -= float64(d.owed)
+			return
+		}
+	}
+}
+
+// serve gives turns as long as there is something in the bucket. It needs the lock.
+func (s *shaper) serve(now time.Time) {
+	s.fill(now)
+	for len(s.line) > 0 && s.filled > 0 {
+		d := s.line[0]
+		turn := min(d.owed, limit.ShapeTurn)
+		s.filled -= float64(turn)
+		d.owed -= turn
+		s.line = s.line[1:]
+		if d.owed > 0 {
+			s.line = append(s.line, d)
+		} else {
+			close(d.paid)
+		}
+	}
+	if len(s.line) == 0 {
+		s.line = nil // with what it had grown to
+		return
+	}
+	// A millisecond more than it takes, so that a turn is worth waking up for.
+	wait := time.Duration(-s.filled/s.rate*float64(time.Second)) + time.Millisecond
+	if s.timer == nil {
+		s.timer = time.AfterFunc(wait, s.wake)
+	} else {
+		s.timer.Reset(wait)
+	}
+}
+
+func (s *shaper) wake() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.on.Load() {
+		s.serve(time.Now())
+	}
+}
+
+// used is what moved in the last full second, and how many streams wait.
+func (s *shaper) used() (each int64, waiting int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.moved.last(time.Now()), len(s.line)
+}
+
+// pace tells who moves little from who moves much. It is used by one direction of
+// one stream, under the lock of a shaper.
+type pace struct {
+	since time.Time
+	moved int64
+}
+
+// small counts n bytes, and says whether they and what moved in the second before
+// are few enough to go ahead.
+func (p *pace) small(now time.Time, n, most int64) bool {
+	if now.Sub(p.since) >= time.Second {
+		p.since, p.moved = now, 0
+	}
+	p.moved += n
+	return p.moved <= min(most, limit.ShapeSmall)
+}
+
+// meter counts by the second.
+type meter struct {
+	mu           sync.Mutex
+	second       int64
+	this, before int64
+}
+
+func (m *meter) add(now time.Time, n int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.turn(now)
+	m.this += n
+}
+
+// last is what was counted in the last full second.
+func (m *meter) last(now time.Time) int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.turn(now)
+	return m.before
+}
+
+// turn needs the lock.
+func (m *meter) turn(now time.Time) {
+	switch s := now.Unix(); {
+	case s == m.second+1:
+		m.second, m.this, m.before = s, 0, m.this
+	case s != m.second:
+		m.second, m.this, m.before = s, 0, 0
+	}
+}

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hub
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/access/trust"
+	"github.com/tombolo-io/tombolo/internal/base/admin"
+	"github.com/tombolo-io/tombolo/internal/base/id"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/state"
+)
+
+// Status describes the hub, its clusters and their agents.
+func (h *Hub) Status() admin.Status { return h.statusOf("") }
+
+// statusOf lists who was revoked of one cluster only, unless that is empty.
+func (h *Hub) statusOf(cluster string) admin.Status {
+	out := admin.Status{
+		Meta: meta("Status"),
+		Hub: admin.HubStatus{
+			Version: h.cfg.Version, Since: h.since.UTC(), TrustDomain: h.ca.TrustDomain(), Listen: h.listen,
+			Advertise: h.advertise, CAPin: trust.Pin(h.ca.Certificate()), Draining: h.draining.Load(),
+		},
+		Clusters: []admin.ClusterStatus{},
+	}
+	if h.access.configured() {
+		st := h.policies.inForce()
+		st.Version = h.access.whole().String()
+		out.Policy = &st
+	}
+	out.Hub.Memory = h.memoryStatus()
+	stun := admin.STUN(h.mirror.Status())
+	out.Hub.STUN = &stun
+	for _, c := range h.clusters.all() {
+		cs := admin.ClusterStatus{Name: c.name.String(), Policy: h.access.version(c.name.String()).String(), Sockets: h.sockets.of(c.name), Agents: c.agents()}
+		cs.Relay = c.relay.status(false)
+		cs.LimitHits, cs.Pressed = c.accounts.hits(), c.accounts.pressed.Load()
+		if cs.Agents == nil {
+			cs.Agents = []admin.AgentStatus{}
+		}
+		for _, a := range cs.Agents {
+			cs.Streams += a.Streams
+		}
+		out.Warnings = append(out.Warnings, shared(c)...)
+		out.Clusters = append(out.Clusters, cs)
+	}
+	out.Warnings = append(out.Warnings, h.memoryAdvice()...)
+	certs, err := h.state.Certificates()
+	if err != nil {
+		out.Warnings = append(out.Warnings, err.Error())
+	}
+	out.Warnings = append(out.Warnings, expiring(certs, h.now())...)
+	out.Revoked, out.RevokedMore = h.revokedIdentities(certs, cluster)
+	return out
+}
+
+// shared warns of identities that several processes use. Several sessions of one
+// process are the rule while a renewed certificate takes over.
+func shared(c *cluster) (out []string) {
+	processes := map[string]map[string]bool{}
+	for _, s := range c.live() {
+		name := s.agent.String()
+		if processes[name] == nil {
+			processes[name] = map[string]bool{}
+		}
+		processes[name][s.instance] = true
+	}
+	for name, all := range processes {
+		if len(all) > 1 {
+			out = append(out, fmt.Sprintf("cluster %s: %d processes use the identity of agent %s; give each its own (a copied state directory?)", c.name, len(all), name))
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// expiring warns of client certificates that end soon: kube-apiserver never
+// loads its own again by itself.
+func expiring(certs []state.Certificate, now time.Time) []string {
+	var out []string
+	for _, c := range certs {
+		who, err := id.ParseURI(c.Identity)
+		left := c.Expires.Sub(now)
+		if err != nil || who.Role != id.RoleClient || !c.Revoked.IsZero() || left > limit.ExpiryWarning {
+			continue
+		}
+		when := fmt.Sprintf("ends in %d days", int(left.Hours()/24))
+		if left <= 0 {
+			when = "has ended"
+		}
+		out = append(out, fmt.Sprintf("client certificate %s of cluster %s %s; issue a new one (tombolo egress-config %s --mode connect-tls) and restart kube-apiserver", c.Serial, who.Cluster, when, who.Cluster))
+	}
+	return out
+}
+
+// firstClientEnd is when the first unrevoked client certificate ends, as a Unix time; 0 if there is none.
+func firstClientEnd(certs []state.Certificate) float64 {
+	first := 0.0
+	for _, c := range certs {
+		who, err := id.ParseURI(c.Identity)
+		if err != nil || who.Role != id.RoleClient || !c.Revoked.IsZero() {
+			continue
+		}
+		if end := float64(c.Expires.Unix()); first == 0 || end < first {
+			first = end
+		}
+	}
+	return first
+}

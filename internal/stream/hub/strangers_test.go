@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hub
+
+import (
+	"context"
+	"net"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+)
+
+// ended remembers that it was closed; nothing else of it is used.
+type ended struct {
+	net.Conn
+	closed bool
+}
+
+func (e *ended) Close() error {
+	e.closed = true
+	return nil
+}
+
+// closed are the numbers of those that were closed.
+func closed(conns []*ended) (out []int) {
+	for i, c := range conns {
+		if c.closed {
+			out = append(out, i)
+		}
+	}
+	return out
+}
+
+// TestStrangersWait: on a full hub one more waits for a place, or for the oldest
+// to have kept us waiting for its grace. One that waits for us keeps its place.
+func TestStrangersWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		unread := map[net.Conn]int{}
+		s := newStrangers(2, func() {})
+		s.unread = func(c net.Conn) int { return unread[c] }
+		conns := make([]*ended, 6)
+		for i := range conns {
+			conns[i] = &ended{}
+		}
+		took := func(i int) (*stranger, time.Duration) {
+			begin := time.Now()
+			return s.add(t.Context(), conns[i]), time.Since(begin)
+		}
+		want := func(i int, got, want time.Duration, shed ...int) {
+			t.Helper()
+			if got != want || !slices.Equal(closed(conns), shed) {
+				t.Errorf("connection %d waited %v, want %v; closed %v, want %v", i, got, want, closed(conns), shed)
+			}
+		}
+		first, d := took(0)
+		want(0, d, 0)
+		time.Sleep(limit.StrangerGrace / 4)
+		_, d = took(1)
+		want(1, d, 0)
+		time.AfterFunc(limit.StrangerGrace/4, first.known)
+		_, d = took(2)
+		want(2, d, limit.StrangerGrace/4) // a place has become free
+		_, d = took(3)
+		want(3, d, limit.StrangerGrace*3/4, 1) // the oldest was silent for its grace
+		unread[conns[2]] = 5
+		_, d = took(4)
+		if d < limit.StrangerGrace*19/20 || !slices.Equal(closed(conns), []int{1, 3}) {
+			t.Errorf("after %v closed %v: whoever waits for us loses no place", d, closed(conns))
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		begin := time.Now()
+		last := s.add(ctx, conns[5])
+		if time.Since(begin) != 0 {
+			t.Error("it waits although the hub ends")
+		}
+		last.gone()
+		before := s.order.Len()
+		last.known()
+		first.gone()
+		if s.order.Len() != before {
+			t.Error("a place was given back twice")
+		}
+	})
+}
+
+// TestGrace: as long as strangers turn out to be known they have time; a flood of
+// silent ones has little, and it comes back afterwards.
+func TestGrace(t *testing.T) {
+	l := luck(1)
+	step := func(n int, known bool) time.Duration {
+		for range n {
+			l.add(known)
+		}
+		return l.grace()
+	}
+	for _, c := range []struct {
+		n           int
+		known       bool
+		least, most time.Duration
+	}{
+		{0, true, limit.StrangerGrace, limit.StrangerGrace},
+		{10_000, true, limit.StrangerGrace, limit.StrangerGrace},
+		{1, false, limit.StrangerGrace * 9 / 10, limit.StrangerGrace},
+		{500, false, limit.StrangerLeast, limit.StrangerLeast + time.Millisecond},
+		{1_000_000, false, limit.StrangerLeast, limit.StrangerLeast + time.Millisecond},
+		{500, true, limit.StrangerGrace - time.Millisecond, limit.StrangerGrace},
+	} {
+		if got := step(c.n, c.known); got < c.least || got > c.most {
+			t.Errorf("after %d with known %v the grace is %v, want %v to %v", c.n, c.known, got, c.least, c.most)
+		}
+	}
+}

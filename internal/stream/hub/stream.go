@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hub
+
+import (
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/access/policy"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+	"github.com/tombolo-io/tombolo/internal/stream/carrier"
+	"github.com/tombolo-io/tombolo/internal/stream/splice"
+)
+
+// hubStream counts a stream's bytes for its session and ends its accounting once.
+type hubStream struct {
+	carrier.Stream
+	hub     *Hub
+	session *session
+	request policy.Request // with the address that the agent says it dialled
+	rule    string         // by which it lives
+	policy  version
+	against atomic.Pointer[ruling] // of a changed policy, by which it ended
+	places  places
+	in, out toll         // where it pays for its bytes into and out of the cluster
+	waits   atomic.Int64 // bytes that a frontend holds for it
+	caller  *account     // among the places
+	heard   atomic.Bool  // the caller has all that the target sent, and its end
+	begun   time.Time
+	once    sync.Once
+	ended   fault.Code                  // set when the accounting has ended
+	why     atomic.Pointer[fault.Fault] // of an end by the hub's own will
+}
+
+// release ends the accounting; the first reason stands, empty for an orderly end.
+func (s *hubStream) release(code fault.Code) {
+	s.once.Do(func() {
+		s.ended = code
+		s.in.end()
+		s.out.end()
+		s.places.leave()
+		s.hub.access.leave(s.session.cluster.name, s)
+		s.session.streams.Add(-1)
+		s.session.beat.Busy(-1)
+		s.hub.metrics.Streams.Dec()
+		s.hub.metrics.StreamEnds.WithLabelValues(telemetry.Outcome(code)).Inc()
+	})
+}
+
+func (s *hubStream) Read(b []byte) (int, error) {
+	n, err := s.Stream.Read(b)
+	s.session.down.Add(int64(n))
+	s.out.pay(n)
+	return n, s.told(err)
+}
+
+func (s *hubStream) Write(b []byte) (int, error) {
+	n, err := s.Stream.Write(b)
+	s.session.up.Add(int64(n))
+	s.in.pay(n)
+	return n, s.told(err)
+}
+
+func (s *hubStream) CopyFrom(src io.Reader, moved func(int)) (srcErr, err error) {
+	moved = counting(&s.session.up, moved)
+	srcErr, err = s.Stream.CopyFrom(src, func(n int) {
+		moved(n)
+		s.in.pay(n) // the source is not read meanwhile
+		s.forsaken()
+	})
+	return srcErr, s.told(err)
+}
+
+func (s *hubStream) CopyTo(dst io.Writer, moved func(int)) (dstErr, err error) {
+	dstErr, err = s.Stream.CopyTo(s.out.payingWriter(dst), counting(&s.session.down, moved))
+	s.heard.Store(dstErr == nil)
+	return dstErr, s.told(err)
+}
+
+// counting adds what moves to a total, and tells moved, if there is one.
+func counting(total *splice.Counter, moved func(int)) func(int) {
+	return func(n int) {
+		total.Add(int64(n))
+		if moved != nil {
+			moved(n)
+		}
+	}
+}
+
+func (s *hubStream) Close() error {
+	defer s.release("")
+	return s.Stream.Close()
+}
+
+func (s *hubStream) Reset(code uint32) error {
+	s.release(splice.ResetReason(code)) // first: whoever is woken by the reset closes
+	if s.ended != "" {
+		code = splice.ResetCode(s.ended) // the agent learns the first reason, too
+	}
+	return s.Stream.Reset(code)
+}
+
+// SetDeadline, SetReadDeadline and SetWriteDeadline end a wait for a rate as well.
+func (s *hubStream) SetDeadline(t time.Time) error {
+	s.in.until(t)
+	s.out.until(t)
+	return s.Stream.SetDeadline(t)
+}
+
+// SetReadDeadline is described at SetDeadline.
+func (s *hubStream) SetReadDeadline(t time.Time) error {
+	s.out.until(t)
+	return s.Stream.SetReadDeadline(t)
+}
+
+// SetWriteDeadline is described at SetDeadline.
+func (s *hubStream) SetWriteDeadline(t time.Time) error {
+	s.in.until(t)
+	return s.Stream.SetWriteDeadline(t)
+}
+
+// hold takes over what the dial held of its accounts.
+func (s *hubStream) hold(p *places) {
+	p.begun()
+	s.places = *p
+	s.in.lost, s.out.lost = s.session.link.Done(), s.session.link.Done()
+	for i, a := range p.of[:p.n] {
+		s.in.to[i], s.out.to[i] = a.in, a.out
+		if a.scope == scopeCaller {
+			s.caller = a
+		}
+	}
+	if h, ok := s.Stream.(carrier.Holder); ok && s.caller != nil {
+		h.Tally(&s.caller.unread)
+	}
+}
+
+// Watch says how to ask whether the caller has left; it is called before anything is
+// copied. A caller that sends no more may still want to read.
+func (s *hubStream) Watch(left func() (sends, takes bool)) {
+	s.in.left = func() bool { sends, _ := left(); return sends || s.alone() }
+	s.out.left = func() bool { _, takes := left(); return takes }
+}
+
+// Excuse says that the caller takes no more: what the target still sends is read to be
+// thrown away, and waits for no rate.
+func (s *hubStream) Excuse() { s.out.excuse() }
+
+// alone says that the caller is gone altogether. After the end of the target's direction
+// nobody knows: a caller that has ended its own may wait for the target to have it all.
+func (s *hubStream) alone() bool { return !s.heard.Load() && s.out.left != nil && s.out.left() }
+
+// forsaken ends a stream whose caller is gone altogether, and was found to be while it
+// waited for its rate. What it had sent and nobody read goes with it: at once it would
+// be beyond the rate, for others to pay, and one after another keep the places of who is
+// not there any more.
+func (s *hubStream) forsaken() {
+	if s.in.excused.Load() && s.alone() {
+		s.Reset(splice.ResetCode(fault.CodeStreamReset))
+	}
+}
+
+// cut ends a stream by the hub's will: who reads or writes it is told why.
+func (s *hubStream) cut(why *fault.Fault) {
+	s.why.CompareAndSwap(nil, why)
+	s.Reset(splice.ResetCode(why.Code))
+}
+
+func (s *hubStream) told(err error) error {
+	if why := s.why.Load(); why != nil && err != nil {
+		return why
+	}
+	return err
+}
+
+// holds is what the stream has in memory beside itself.
+func (s *hubStream) holds() int64 {
+	n := s.waits.Load()
+	if h, ok := s.Stream.(carrier.Holder); ok {
+		n += h.Held()
+	}
+	return n
+}
+
+// unread is what the stream has of its cluster's and its caller's unread bytes.
+func (s *hubStream) unread() int64 {
+	n := s.waits.Load()
+	if h, ok := s.Stream.(carrier.Holder); ok {
+		n += h.Unread()
+	}
+	return n
+}
+
+// Charge tells of bytes that a frontend holds until the stream takes them.
+func (s *hubStream) Charge(n int64) {
+	s.waits.Add(n)
+	s.session.cluster.accounts.waits.Add(n)
+	if s.caller != nil {
+		s.caller.unread.Add(n)
+	}
+}

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hub
+
+import (
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/stream/carrier"
+)
+
+// toll is where one direction of a stream pays for its bytes: to its cluster, its
+// agent and its caller. Where no rate is bounded that is three looks at a flag.
+//
+// Bytes are paid for after they have moved, and before the next ones do: who waits
+// has nothing in its hand that could be lost at the stream's end, and its peer runs
+// out of the stream's window meanwhile.
+type toll struct {
+	to   [3]*shaper
+	pace [3]pace
+
+	// Who has left does not wait, and keeps no place for that: what its stream has
+	// moved is paid for by others, as after its end.
+	lost    <-chan struct{} // closed when the session has ended
+	left    func() bool     // whether the caller has; nil: that is told by the stream's end
+	excused atomic.Bool
+
+	mu       sync.Mutex
+	ended    bool
+	deadline time.Time
+	wake     chan struct{} // closed when deadline or ended changes; nil while nobody waits
+}
+
+// open says that bytes may move now without a wait.
+func (t *toll) open() bool {
+	for _, s := range t.to {
+		if s != nil && !s.open() {
+			return false
+		}
+	}
+	return true
+}
+
+// free says that no rate is bounded.
+func (t *toll) free() bool {
+	for _, s := range t.to {
+		if s != nil && s.on.Load() {
+			return false
+		}
+	}
+	return true
+}
+
+// pay waits until n bytes are paid for, the deadline has passed or the stream has
+// ended: what comes of that the stream itself says.
+func (t *toll) pay(n int) {
+	if n <= 0 || t.free() {
+		return
+	}
+	for i, s := range t.to {
+		switch {
+		case s == nil:
+			continue
+		case t.excused.Load():
+			s.charge(int64(n), &t.pace[i])
+			continue
+		}
+		if d := s.pay(int64(n), &t.pace[i]); d != nil && !t.wait(d) {
+			s.assume(d)
+		}
+	}
+}
+
+// wait reports false if there was no time for it, or nobody to wait for.
+func (t *toll) wait(d *debt) bool {
+	for {
+		t.mu.Lock()
+		over, deadline := t.ended || t.excused.Load(), t.deadline
+		if t.wake == nil {
+			t.wake = make(chan struct{})
+		}
+		wake := t.wake
+		t.mu.Unlock()
+		if over || !deadline.IsZero() && !time.Now().Before(deadline) {
+			return false
+		}
+		look := limit.ShapeLook
+		if !deadline.IsZero() {
+			look = min(look, time.Until(deadline))
+		}
+		timer := time.NewTimer(look)
+		select {
+		case <-d.paid:
+			timer.Stop()
+			return true
+		case <-wake:
+		case <-t.lost:
+			t.excused.Store(true)
+		case <-timer.C:
+			if t.left != nil && t.left() {
+				t.excused.Store(true)
+			}
+		}
+		timer.Stop()
+		if t.excused.Load() {
+			return false
+		}
+	}
+}
+
+// until sets the deadline of who waits.
+func (t *toll) until(deadline time.Time) { t.change(func() { t.deadline = deadline }) }
+
+// excuse lets nobody wait any more, whose bytes others pay for.
+func (t *toll) excuse() {
+	t.excused.Store(true)
+	t.change(func() {})
+}
+
+// end lets nobody wait any more.
+func (t *toll) end() { t.change(func() { t.ended = true }) }
+
+func (t *toll) change(fn func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	fn()
+	if t.wake != nil {
+		close(t.wake)
+		t.wake = nil
+	}
+}
+
+// payingWriter pays for what is written. It does not look prompt unless the
+// writer behind it is.
+func (t *toll) payingWriter(w io.Writer) io.Writer {
+	p := payingWriter{w, t}
+	if prompt, ok := w.(carrier.PromptWriter); ok {
+		return payingPrompt{p, prompt}
+	}
+	return p
+}
+
+type payingWriter struct {
+	io.Writer
+	toll *toll
+}
+
+func (w payingWriter) Write(b []byte) (int, error) {
+	n, err := w.Writer.Write(b)
+	w.toll.pay(n)
+	return n, err
+}
+
+type payingPrompt struct {
+	payingWriter
+	prompt carrier.PromptWriter
+}
+
+// WriteNow is called by who reads the session's connection, and must not wait: at
+// the bound it takes nothing, and the stream's own copy goes on with Write.
+func (w payingPrompt) WriteNow(b []byte) (int, error) {
+	if w.toll.free() {
+		return w.prompt.WriteNow(b)
+	}
+	if !w.toll.open() {
+		return 0, nil
+	}
+	n, err := w.prompt.WriteNow(b)
+	w.toll.charge(n)
+	return n, err
+}
+
+// charge pays without waiting: the bucket had something a moment ago.
+func (t *toll) charge(n int) {
+	for i, s := range t.to {
+		if s != nil && n > 0 {
+			s.charge(int64(n), &t.pace[i])
+		}
+	}
+}

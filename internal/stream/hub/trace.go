@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hub
+
+import (
+	"context"
+
+	"github.com/tombolo-io/tombolo/internal/access/audit"
+	"github.com/tombolo-io/tombolo/internal/access/policy"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/id"
+	"github.com/tombolo-io/tombolo/internal/base/otlp"
+	"github.com/tombolo-io/tombolo/internal/stream/wire"
+)
+
+// The spans of a dial. Without a tracer nothing here allocates.
+//
+//	dial ──┬─ decide
+//	       ├─ pick
+//	       └─ ask ──► the agent: dial ──┬─ decide
+//	                                    └─ connect
+func (h *Hub) beginTrace(ctx context.Context, c id.Cluster, frontend string, d *wire.Dial) (context.Context, otlp.Span) {
+	if h.trace == nil {
+		return ctx, otlp.Span{}
+	}
+	span := h.trace.Begin(ctx, "dial", d.Trace, d.TraceState)
+	span.Set("tombolo.at", "hub")
+	span.Set("tombolo.hub", h.cfg.Name)
+	span.Set("tombolo.cluster", c.String())
+	span.Set("tombolo.frontend", frontend)
+	span.Set("tombolo.caller", d.Caller)
+	span.Set("tombolo.asked", wire.Clean(audit.Destination(d.Address)))
+	// The record names the hub's span, which is a part of the caller's trace.
+	d.Trace, d.TraceState = span.Context()
+	return otlp.With(ctx, span), span
+}
+
+func endSpan(s otlp.Span, err error) {
+	if !s.On() {
+		return
+	}
+	if f := fault.From(err); f != nil {
+		s.End(outcome(f))
+		return
+	}
+	s.End("")
+}
+
+// decideFirst asks the policy about what is known before an agent is asked.
+func (h *Hub) decideFirst(ctx context.Context, q policy.Request) (err error) {
+	span := otlp.Of(ctx).Child("decide", otlp.Internal)
+	r := h.access.decide(q)
+	trailOf(ctx).ruled(r)
+	if !r.Allow && !r.Open {
+		err = denied(r, q)
+	}
+	span.Set("tombolo.rule", r.Rule)
+	endSpan(span, err)
+	return err
+}
+
+// ask is dialThrough with its span, of which the agent's are a part.
+func (h *Hub) ask(ctx context.Context, s *session, d wire.Dial, q policy.Request) (*hubStream, error) {
+	trailOf(ctx).asks(s)
+	span := otlp.Of(ctx).Child("ask", otlp.Client)
+	if !span.On() {
+		return h.dialThrough(ctx, s, d, q)
+	}
+	span.Set("tombolo.agent", s.agent.String())
+	d.Trace, d.TraceState = span.Context()
+	stream, err := h.dialThrough(ctx, s, d, q)
+	if err == nil {
+		span.Set("tombolo.resolved", destination(stream.request))
+	}
+	endSpan(span, err)
+	return stream, err
+}

@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package konnectivity
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/run"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+	"github.com/tombolo-io/tombolo/internal/stream/carrier"
+	"github.com/tombolo-io/tombolo/internal/stream/splice"
+	"github.com/tombolo-io/tombolo/internal/stream/wire"
+)
+
+// conn is the life of one proxied connection, which has a gRPC stream to itself:
+//
+//	wait --DIAL_REQ--> dial --DIAL_RSP(id)--> open --CLOSE_REQ, or the target's end--> CLOSE_RSP, done
+//	                     \--DIAL_RSP(error), or DIAL_CLS--> done
+//
+// serve, gRPC's handler, owns everything that is sent and ends the target;
+// receive owns what comes from the caller and tells serve by the fields below.
+type conn struct {
+	stream grpc.ServerStream
+	*receiver
+	group *run.Group
+	id    int64
+	log   *slog.Logger
+
+	ctx    context.Context // ends when the caller is gone or done
+	cancel context.CancelFunc
+	dials  chan packet   // the one DIAL_REQ
+	closed chan struct{} // closed at CLOSE_REQ, once the target's Read was cut short
+	spoken chan struct{} // closed at the first DATA
+
+	target atomic.Pointer[carrier.Stream]
+	bad    atomic.Pointer[mistake] // the caller's
+	deaf   bool                    // receive's own: the target takes no more
+	heard  bool                    // receive's own: spoken is closed
+	stall  stall                   // receive's own
+	sent   *sent
+}
+
+func newConn(s grpc.ServerStream, r *receiver, g *run.Group, id int64, log *slog.Logger) *conn {
+	ctx, cancel := context.WithCancel(s.Context())
+	return &conn{
+		stream: s, receiver: r, group: g, id: id, log: log, ctx: ctx, cancel: cancel,
+		dials: make(chan packet, 1), closed: make(chan struct{}), spoken: make(chan struct{}), sent: newSent(),
+	}
+}
+
+// serve carries one dial; asked is called once it is there, or will not come.
+func (c *conn) serve(dial func(context.Context, wire.Dial) (carrier.Stream, error), asked func()) error {
+	defer c.cancel()
+	// RecvMsg returns at the latest when this handler has, so that the receiver
+	// outlives it by a moment.
+	c.group.Do(func(context.Context) {
+		c.receive()
+		c.cancel()
+		c.unheard()
+	})
+	first := time.NewTimer(limit.Dial)
+	defer first.Stop()
+	var req packet
+	select {
+	case req = <-c.dials:
+		asked()
+	case <-c.ctx.Done():
+		asked()
+		return c.protocolError()
+	case <-first.C:
+		asked()
+		return explain(codes.DeadlineExceeded, fault.New(fault.CodeRequest, "no DIAL_REQ came").Whyf("a stream is opened for one dial and waits %v for it", limit.Dial))
+	}
+	target, err := dial(c.ctx, wire.Dial{Network: req.protocol, Address: req.address, Peer: peerOf(c.ctx)})
+	if err != nil {
+		if c.ctx.Err() != nil {
+			return c.protocolError()
+		}
+		return c.send(&packet{kind: dialResponse, body: body{random: req.random, errText: fault.From(err).Explain()}})
+	}
+	c.target.Store(&target)
+	abort := run.OnDone(c.ctx, func() {
+		if !c.isClosed() {
+			target.Reset(splice.ResetCode(fault.CodeDialCanceled))
+		}
+	})
+	defer abort()
+	err = c.send(&packet{kind: dialResponse, body: body{random: req.random, connectID: c.id}})
+	if err == nil {
+		err = c.pump(target)
+	}
+	if err != nil {
+		target.Reset(splice.ResetCode(fault.CodeStreamReset))
+	}
+	c.sent.wait(c.stream.Context())
+	return errors.Join(c.protocolError(), err)
+}
+
+// send has gRPC send a packet.
+func (c *conn) send(p *packet) error {
+	p.by = c.sent
+	return c.stream.SendMsg(p)
+}
+
+func (c *conn) isClosed() bool {
+	select {
+	case <-c.closed:
+		return true
+	default:
+		return false
+	}
+}
+
+// pump carries the target's bytes to the caller until one side ends. An error
+// leaves the target to be reset.
+func (c *conn) pump(target carrier.Stream) error {
+	to := &toCaller{conn: c}
+	sendErr, err := target.CopyTo(to, nil)
+	to.settle() // the end is held back as bytes are
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		<-c.closed // receive has set the deadline and is about to say so
+	}
+	switch {
+	case c.isClosed():
+		c.group.Do(func(ctx context.Context) { linger(ctx, target) })
+		return c.send(&packet{kind: closeResponse, body: body{connectID: c.id}})
+	case sendErr != nil:
+		return sendErr
+	case err == io.EOF:
+		// The protocol has no half-close: the target's end is the end.
+		target.Close()
+		return c.send(&packet{kind: closeResponse, body: body{connectID: c.id}})
+	}
+	target.Reset(splice.ResetCode(fault.CodeStreamReset))
+	if c.bad.Load() != nil {
+		return nil
+	}
+	return c.send(&packet{kind: closeResponse, body: body{connectID: c.id, errText: err.Error()}})
+}
+
+// toCaller sends what is written to it as DATA, of at most limit.KonnectivityData
+// in a packet.
+type toCaller struct {
+	*conn
+	settled bool
+}
+
+func (w *toCaller) Write(b []byte) (n int, err error) {
+	w.settle()
+	for n < len(b) {
+		if w.isClosed() {
+			return n, net.ErrClosed
+		}
+		piece := b[n:min(len(b), n+limit.KonnectivityData)]
+		if err := w.send(&packet{kind: data, body: body{connectID: w.id, payload: piece}}); err != nil {
+			return n, err
+		}
+		n += len(piece)
+	}
+	return n, nil
+}
+
+// settle does so once, before the first that the caller hears of the target.
+func (w *toCaller) settle() {
+	if !w.settled {
+		w.settled = true
+		w.conn.settle()
+	}
+}
+
+// settle waits until the caller is able to receive. The reference's client
+// registers a connection a moment after it has read DIAL_RSP, and drops what
+// comes in between: the greeting of a target that speaks first.
+func (c *conn) settle() {
+	timer := time.NewTimer(limit.Settle)
+	defer timer.Stop()
+	select {
+	case <-c.spoken:
+	case <-c.closed:
+	case <-c.ctx.Done():
+	case <-timer.C:
+	}
+}
+
+var errTooMuch = errors.New("it sends to a caller that has closed")
+
+// linger lets the target read what the caller sent before it closed and see an
+// orderly end. One that goes on sending is reset, as a closed TCP socket would, after
+// limit.Discard bytes.
+func linger(ctx context.Context, target carrier.Stream) {
+	stop := run.OnDone(ctx, func() { target.Reset(splice.ResetCode(fault.CodeSessionLost)) })
+	defer stop()
+	if e, ok := target.(Excused); ok {
+		e.Excuse() // else it would pay for bytes that nobody gets, and keep its place for that
+	}
+	target.SetReadDeadline(time.Now().Add(limit.Linger))
+	var first [512]byte
+	n, err := target.Read(first[:])
+	if n > 0 && err == nil {
+		target.SetReadDeadline(time.Now().Add(limit.Shutdown))
+		if _, err = io.CopyN(io.Discard, target, limit.Discard); err == nil {
+			err = errTooMuch
+		}
+	}
+	if err == nil || err == io.EOF {
+		target.Close()
+		return
+	}
+	target.Reset(splice.ResetCode(fault.CodeStreamReset))
+}
+
+func (c *conn) protocolError() error {
+	if bad := c.bad.Load(); bad != nil {
+		return explain(bad.code, bad.Fault)
+	}
+	return nil
+}
+
+// explain renders a fault as a gRPC status, whose text must be UTF-8.
+func explain(code codes.Code, f *fault.Fault) error {
+	return status.Error(code, strings.ToValidUTF8(f.Explain(), " "))
+}
+
+// receive handles what the caller sends. Writing to the target blocks it, and
+// with it the flow-control window of this gRPC stream alone.
+func (c *conn) receive() {
+	asked := false
+	for {
+		p, bad := c.next(&c.target)
+		if bad != nil {
+			c.bad.Store(bad)
+		}
+		if p == nil {
+			return
+		}
+		ok := true
+		switch p.kind {
+		case dialRequest:
+			if ok = !asked; ok {
+				c.dials <- *p
+			} else {
+				c.bad.Store(&mistake{codes.InvalidArgument, fault.New(fault.CodeFrameInvalid, "a second DIAL_REQ on one stream").Hint("open one stream for each dial")})
+			}
+			asked = true
+		case data:
+			ok = c.write(p)
+		case closeRequest, closeDial:
+			ok = false
+			if target := c.target.Load(); target != nil { // else the dial is given up
+				(*target).CloseWrite()
+				(*target).SetReadDeadline(time.Unix(1, 0))
+				close(c.closed)
+			}
+		}
+		c.done(p) // unknown types are ignored, as the reference does
+		if !ok {
+			return
+		}
+	}
+}
+
+// unheard answers for what still comes when receive has ended, which stays in the
+// window until the stream has ended too: its caller may not read how. As with a stall,
+// one that ends at once costs nothing: a thousand that are closed together are no reason
+// to refuse a dial.
+func (c *conn) unheard() {
+	if c.charged == nil {
+		return
+	}
+	wait := time.NewTimer(limit.KonnectivityStall)
+	defer wait.Stop()
+	select {
+	case <-c.stream.Context().Done():
+		return
+	case <-wait.C:
+	}
+	c.charged.Charge(limit.KonnectivityWindow)
+	<-c.stream.Context().Done()
+	c.charged.Charge(-limit.KonnectivityWindow)
+}
+
+// write passes data on; it reports false when the connection has to end. A
+// target that takes no more may still have an answer under way: pump sees to its end.
+func (c *conn) write(p *packet) bool {
+	target := c.target.Load()
+	if target == nil || p.connectID != c.id {
+		c.bad.Store(&mistake{codes.InvalidArgument, fault.Newf(fault.CodeFrameInvalid, "DATA for connection %d on the stream of %d", p.connectID, c.id)})
+		return false
+	}
+	if !c.heard {
+		c.heard = true
+		close(c.spoken)
+	}
+	if c.deaf {
+		return true
+	}
+	c.stall.begin(c.charged)
+	_, err := (*target).Write(p.payload)
+	c.stall.end()
+	if err != nil {
+		c.log.Debug("write to target failed", telemetry.AttrReason, err)
+		c.deaf = true
+	}
+	return true
+}

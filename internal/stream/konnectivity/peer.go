@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package konnectivity
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
+
+	"github.com/tombolo-io/tombolo/internal/base/run"
+	"github.com/tombolo-io/tombolo/internal/stream/carrier"
+	"github.com/tombolo-io/tombolo/internal/stream/wire"
+)
+
+// socketCredentials is no security of its own, which a unix socket's permissions
+// are: it notes who connected, for the streams of the connection.
+type socketCredentials struct{}
+
+// socketPeer is what it notes.
+type socketPeer struct {
+	credentials.CommonAuthInfo
+	peer wire.Peer
+}
+
+// AuthType names it for gRPC.
+func (socketPeer) AuthType() string { return "unix" }
+
+// ServerHandshake lets the connection pass.
+func (socketCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	out := socketPeer{CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.NoSecurity}}
+	if c, ok := conn.(*boundedConn); ok {
+		out.peer = c.peer
+	}
+	return conn, out, nil
+}
+
+// ClientHandshake is not for a frontend.
+func (socketCredentials) ClientHandshake(context.Context, string, net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	return nil, nil, errors.New("these credentials are a server's")
+}
+
+// Info describes it for gRPC.
+func (socketCredentials) Info() credentials.ProtocolInfo {
+	return credentials.ProtocolInfo{SecurityProtocol: "unix"}
+}
+
+// Clone is a copy.
+func (c socketCredentials) Clone() credentials.TransportCredentials { return c }
+
+// OverrideServerName is of no meaning here.
+func (socketCredentials) OverrideServerName(string) error { return nil }
+
+// boundedListener has so many connections at a time and no more; others wait.
+type boundedListener struct {
+	net.Listener
+	ctx    context.Context // of Accept
+	places *run.Limiter
+}
+
+// Accept waits for a place and for a connection.
+func (l *boundedListener) Accept() (net.Conn, error) {
+	if err := l.places.Acquire(l.ctx); err != nil {
+		return nil, net.ErrClosed
+	}
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		l.places.Release()
+		return nil, err
+	}
+	return &boundedConn{Conn: conn, peer: carrier.UnixPeer(conn), release: sync.OnceFunc(l.places.Release)}, nil
+}
+
+// boundedConn gives its place back when it is closed.
+type boundedConn struct {
+	net.Conn
+	peer    wire.Peer
+	release func()
+}
+
+func (c *boundedConn) Close() error {
+	defer c.release()
+	return c.Conn.Close()
+}
+
+// peerOf is who connected, as far as the kernel knows.
+func peerOf(ctx context.Context) wire.Peer {
+	if p, ok := peer.FromContext(ctx); ok {
+		if s, ok := p.AuthInfo.(socketPeer); ok {
+			return s.peer
+		}
+	}
+	return wire.Peer{}
+}

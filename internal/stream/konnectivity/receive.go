@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package konnectivity
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"math/bits"
+	"sync/atomic"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/mem"
+
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/stream/carrier"
+)
+
+// receiver takes the packets of one gRPC stream. It reads a packet's length before
+// it asks for the packet, where RecvMsg lets all of a packet come first: whatever a
+// caller announces, gRPC opens the stream's window for it.
+type receiver struct {
+	from    source
+	pool    mem.BufferPool
+	held    *budget // of the socket
+	charged Charged // the target, if it wants to know
+	size    int64   // what the packet in hand takes of the budget
+}
+
+// source is gRPC's stream below its messages.
+type source interface {
+	ReadMessageHeader(header []byte) error
+	Read(n int) (mem.BufferSlice, error)
+}
+
+// Charged is a target's stream that is told what is held for it before it takes it.
+type Charged interface {
+	// Charge adds n bytes, which may be negative.
+	Charge(n int64)
+}
+
+// Excused is a target's stream that is told when its caller takes no more, and waits for no rate then.
+type Excused interface{ Excuse() }
+
+// mistake is a caller's, and the code with which its stream ends.
+type mistake struct {
+	code codes.Code
+	*fault.Fault
+}
+
+func newReceiver(ctx context.Context, pool mem.BufferPool, held *budget) (*receiver, error) {
+	from, ok := grpc.ServerTransportStreamFromContext(ctx).(source)
+	if !ok {
+		return nil, explain(codes.Internal, fault.New(fault.CodeInternal, "gRPC's streams cannot be read"))
+	}
+	return &receiver{from: from, pool: pool, held: held}, nil
+}
+
+// newPool has a buffer of the next power of two for each packet: gRPC's own goes
+// from 32 KiB, which a packet of kube-apiserver is a little above, to 1 MiB.
+func newPool() mem.BufferPool {
+	return mem.NewTieredBufferPool(1<<10, 4<<10, 16<<10, 32<<10, 64<<10, 128<<10, 256<<10, 512<<10, 1<<20, 2<<20, 4<<20)
+}
+
+// next gives a packet, which done gives back; nil at the end.
+func (r *receiver) next(target *atomic.Pointer[carrier.Stream]) (*packet, *mistake) {
+	var header [5]byte
+	if err := r.from.ReadMessageHeader(header[:]); err != nil {
+		return nil, torn(err)
+	}
+	if header[0] != 0 {
+		return nil, &mistake{codes.Internal, fault.New(fault.CodeFrameInvalid, "a konnectivity packet cannot be received").Whyf("it is compressed")}
+	}
+	n := int64(binary.BigEndian.Uint32(header[1:]))
+	if bad := r.take(n, target.Load()); bad != nil {
+		return nil, bad
+	}
+	raw, err := r.from.Read(int(n))
+	if err != nil {
+		r.give()
+		return nil, torn(err)
+	}
+	defer raw.Free()
+	p := &packet{buffer: raw.MaterializeToBuffer(r.pool)}
+	if err := p.unmarshal(p.buffer.ReadOnlyData()); err != nil {
+		r.done(p)
+		return nil, &mistake{codes.Internal, fault.New(fault.CodeFrameInvalid, "a konnectivity packet cannot be received").Because(err)}
+	}
+	return p, nil
+}
+
+// torn is nil for an orderly end, and for that of the connection.
+func torn(err error) *mistake {
+	if !errors.Is(err, io.ErrUnexpectedEOF) {
+		return nil
+	}
+	return &mistake{codes.Internal, fault.New(fault.CodeFrameInvalid, "a konnectivity packet cannot be received").Because(err)}
+}
+
+// take answers for a packet of n bytes that is about to come.
+func (r *receiver) take(n int64, target *carrier.Stream) *mistake {
+	most := int64(limit.KonnectivityPacket)
+	if target == nil {
+		most = limit.KonnectivityRequest
+	}
+	if n > most {
+		return &mistake{codes.ResourceExhausted, fault.New(fault.CodeFrameInvalid, "a konnectivity packet is too large").
+			Whyf("it has %d bytes, larger than max %d", n, most).Hint("dial first, and send less at a time")}
+	}
+	size := int64(0)
+	if n > 0 {
+		size = 1 << bits.Len64(uint64(n-1)) // as the pool rounds
+	}
+	if !r.held.take(size, n > limit.KonnectivityData+packetHead) {
+		return &mistake{codes.ResourceExhausted, fault.New(fault.CodeLimit, "the socket holds too much that its targets do not take").
+			Whyf("with a packet of %d bytes it were more than %d", n, limit.KonnectivityHeld).
+			Hint("send at most %d bytes at a time, or find the targets that do not read", limit.KonnectivityData)}
+	}
+	r.size = size
+	if target != nil && r.charged == nil {
+		r.charged, _ = (*target).(Charged)
+	}
+	if r.charged != nil {
+		r.charged.Charge(size)
+	}
+	return nil
+}
+
+// packetHead is more than what a packet adds to its payload.
+const packetHead = 64
+
+// done gives a packet back.
+func (r *receiver) done(p *packet) {
+	p.free()
+	r.give()
+}
+
+func (r *receiver) give() {
+	r.held.give(r.size)
+	if r.charged != nil {
+		r.charged.Charge(-r.size)
+	}
+	r.size = 0
+}
+
+// budget counts what the streams of a socket hold; its zero value is empty.
+type budget struct{ n atomic.Int64 }
+
+// take counts n bytes; bounded ones are refused beyond the bound.
+func (b *budget) take(n int64, bounded bool) bool {
+	if sum := b.n.Add(n); bounded && sum > limit.KonnectivityHeld {
+		b.n.Add(-n)
+		return false
+	}
+	return true
+}
+
+func (b *budget) give(n int64) { b.n.Add(-n) }

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package konnectivity_test
+
+import (
+	"io"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	pb "sigs.k8s.io/apiserver-network-proxy/konnectivity-client/proto/client"
+
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/runtest"
+)
+
+// TestAStreamThatIsNotReadKeepsItsPlace: gRPC has what its target sent, though the target
+// has ended, and with it the connection.
+func TestAStreamThatIsNotReadKeepsItsPlace(t *testing.T) {
+	r := newRigBound(t, 2)
+	conn, err := grpc.NewClient("passthrough:///"+r.socket, append(r.options(), grpc.WithDefaultCallOptions(grpc.ForceCodecV2(plain{})),
+		grpc.WithStaticStreamWindowSize(64<<10))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	deaf := call(t, conn, proxy)
+	deaf.open("target:1")
+	target := r.target()
+	if _, err := target.Write(make([]byte, 64<<10+limit.KonnectivityData)); err != nil {
+		t.Fatal(err)
+	}
+	target.CloseWrite()
+	if _, err := target.Read(make([]byte, 1)); err != io.EOF { // the frontend has ended it
+		t.Fatal(err)
+	}
+	for range 20 {
+		other := call(t, conn, proxy)
+		other.say(closeRequest(other.open("echo:1")))
+		other.want(pb.PacketType_CLOSE_RSP)
+		other.ends(codes.OK, "")
+	}
+	open := call(t, conn, proxy)
+	open.open("echo:1")
+	call(t, conn, proxy).ends(codes.ResourceExhausted, "2 streams are open")
+	deaf.ends(codes.OK, "")
+	runtest.Eventually(t, "its place is free", func() bool {
+		next := call(t, conn, proxy)
+		next.say(dialRequest("echo:1"))
+		_, err := next.hear()
+		return err == nil
+	})
+}

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package splice copies between two connections in both directions until both
+// have ended. Half-close and reset travel to the other side; nothing is
+// allocated, locked or logged per chunk, and a silent connection holds no buffer.
+// It does not dial and does not decide.
+package splice
+
+import (
+	"context"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/run"
+)
+
+// Conn is one side of a splice.
+type Conn interface {
+	io.ReadWriteCloser
+	CloseWrite() error
+	Reset(code uint32) error
+}
+
+// Counter counts bytes; several splices may share one.
+type Counter = atomic.Int64
+
+// Options of one splice.
+type Options struct {
+	Idle time.Duration // no byte in either direction for so long ends it; 0 means limit.StreamIdle
+	// HalfIdle is Idle once one side has finished; 0 means limit.HalfClosedIdle.
+	HalfIdle time.Duration
+	// Up and Down, if set, also count the bytes from a to b and from b to a as they move.
+	Up, Down *Counter
+}
+
+// Result says how a splice ended.
+type Result struct {
+	Up, Down int64      // bytes from a to b and from b to a
+	Code     fault.Code // empty: both sides finished in order
+	Err      error      // the first error, nil with an empty Code
+}
+
+// Splicer owns the copy buffers. One serves a whole process.
+type Splicer struct{ large, small sync.Pool }
+
+// New makes a Splicer.
+func New() *Splicer {
+	return &Splicer{large: pool(limit.CopyBuffer), small: pool(limit.WaitBuffer)}
+}
+
+func pool(size int) sync.Pool {
+	return sync.Pool{New: func() any { b := make([]byte, size); return &b }}
+}
+
+// Both copies until both directions have ended, one of them failed, nothing
+// moved for the idle limit, or ctx ended. It closes both sides. ResetCode maps
+// the reason to the code that the peers see.
+func (s *Splicer) Both(ctx context.Context, a, b Conn, o Options) Result {
+	if o.Idle <= 0 {
+		o.Idle = limit.StreamIdle
+	}
+	if o.HalfIdle <= 0 {
+		o.HalfIdle = min(o.Idle, limit.HalfClosedIdle)
+	}
+	p := &pair{
+		splicer: s,
+		up:      direction{to: b, from: a, total: o.Up},
+		down:    direction{to: a, from: b, total: o.Down},
+		watch:   idleWatch{idle: o.Idle, halfIdle: o.HalfIdle, since: time.Now()},
+	}
+	release := run.OnDone(ctx, func() { p.abort(fault.CodeSessionLost, context.Cause(ctx)) })
+	defer release()
+	p.startWatch()
+	defer p.stopTimers()
+
+	p.uploading.Go(p.upload)
+	p.copy(&p.down)
+	p.uploading.Wait()
+	a.Close()
+	b.Close()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return Result{Up: p.up.moved.Load(), Down: p.down.moved.Load(), Code: p.code, Err: p.err}
+}
+
+type direction struct {
+	to, from Conn
+	moved    Counter
+	total    *Counter
+}
+
+func (d *direction) count(n int) {
+	d.moved.Add(int64(n))
+	if d.total != nil {
+		d.total.Add(int64(n))
+	}
+}
+
+// pair is one splice. It is one piece, because thousands of them lie idle.
+type pair struct {
+	splicer   *Splicer
+	up, down  direction
+	uploading sync.WaitGroup
+	finished  atomic.Int32 // directions that ended
+
+	mu      sync.Mutex
+	code    fault.Code // the first reason stands
+	err     error
+	aborted bool
+	over    bool  // no timer may run any more
+	gone    error // why one side takes no more
+	linger  *time.Timer
+	watch   idleWatch
+}
+
+func (p *pair) upload() { p.copy(&p.up) }
+
+func (p *pair) copy(d *direction) {
+	defer p.ended()
+	srcErr, dstErr := p.splicer.move(d.to, d.from, d.count)
+	switch {
+	case dstErr != nil:
+		p.discard(d, srcErr, dstErr)
+	case srcErr != io.EOF: // io.EOF itself: one that is wrapped tells of a connection that broke
+		p.abort(reason(srcErr), srcErr)
+	default:
+		if err := d.to.CloseWrite(); err != nil {
+			p.abort(reason(err), err)
+		}
+	}
+}
+
+// discard goes on after d.to has stopped taking bytes. What it had sent before
+// that may still be on its way to d.from, and a reset would overtake and destroy
+// it, which no TCP would do: a server that has answered and closed must not lose
+// its answer because the client sent one byte more. So this direction is thrown
+// away while the other goes on to its own end. A peer that keeps sending is
+// reset after limit.Discard bytes, or limit.Linger after the other direction's
+// end. srcErr is nil unless d.from has ended already.
+func (p *pair) discard(d *direction, srcErr, cause error) {
+	p.mu.Lock()
+	p.note(reason(cause), cause)
+	if p.gone = cause; p.finished.Load() > 0 {
+		p.armLinger()
+	}
+	p.mu.Unlock()
+	if srcErr == nil {
+		var full error
+		if srcErr, full = p.splicer.move(&bin{left: limit.Discard, full: cause}, d.from, nil); full != nil {
+			srcErr = full
+		}
+	}
+	if srcErr != io.EOF {
+		p.abort(reason(srcErr), srcErr)
+	}
+}
+
+// ended counts a direction that is over.
+func (p *pair) ended() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.finished.Add(1) == 1 && p.gone != nil {
+		p.armLinger()
+	}
+}
+
+// armLinger needs the lock.
+func (p *pair) armLinger() {
+	cause := p.gone
+	p.linger = time.AfterFunc(limit.Linger, func() { p.abort(reason(cause), cause) })
+}
+
+// note keeps the first reason. It needs the lock.
+func (p *pair) note(code fault.Code, err error) {
+	if p.code == "" {
+		p.code, p.err = code, err
+	}
+}
+
+// abort resets both sides, once; the first reason stands.
+func (p *pair) abort(code fault.Code, err error) {
+	p.mu.Lock()
+	p.note(code, err)
+	code = p.code
+	first := !p.aborted
+	p.aborted = true
+	p.mu.Unlock()
+	if first {
+		c := ResetCode(code)
+		p.up.from.Reset(c)
+		p.up.to.Reset(c)
+	}
+}
+
+// idleWatch looks at the counters from time to time instead of arming a
+// deadline for each chunk.
+type idleWatch struct {
+	idle, halfIdle time.Duration
+	timer          *time.Timer
+	moved          int64     // by both directions, when it looked last
+	since          time.Time // when it saw moved change
+}
+
+func (w *idleWatch) interval() time.Duration { return min(w.idle, w.halfIdle) / 4 }
+
+func (p *pair) startWatch() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.watch.timer = time.AfterFunc(p.watch.interval(), p.look)
+}
+
+func (p *pair) look() {
+	if bound := p.idleFor(); bound > 0 {
+		p.abort(fault.CodeStreamIdle, fault.New(fault.CodeStreamIdle, "the stream was idle").Whyf("no byte for %v", bound))
+	}
+}
+
+// idleFor gives the bound that is reached. Below it, it is 0, and the watch goes on.
+func (p *pair) idleFor() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	w := &p.watch
+	moved, now := p.up.moved.Load()+p.down.moved.Load(), time.Now()
+	if moved != w.moved {
+		w.moved, w.since = moved, now
+	}
+	bound := w.idle
+	if p.finished.Load() > 0 {
+		bound = w.halfIdle
+	}
+	switch {
+	case p.over:
+		return 0
+	case now.Sub(w.since) >= bound:
+		return bound
+	}
+	w.timer.Reset(w.interval())
+	return 0
+}
+
+func (p *pair) stopTimers() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.over = true
+	p.watch.timer.Stop()
+	if p.linger != nil {
+		p.linger.Stop()
+	}
+}
