@@ -17,7 +17,7 @@ func (m *Mesh) closedLocked() (out []Closed) {
 	if m.set.Options.Bypass {
 		return nil
 	}
-	for _, l := range m.learned.Members {
+	for _, l := range m.ranges.known.Members {
 		if l.closed() {
 			out = append(out, Closed{Node: l.Node, ID: l.ID, Ranges: l.Ranges, Since: l.Gone, Until: l.Gone.Add(m.set.ClosedFor)})
 		}
@@ -38,9 +38,9 @@ func (m *Mesh) closedRanges() (n int) {
 // closedInto tells whose ranges are closed, and what is left out of what is known.
 func (m *Mesh) closedInto(s *Status, now time.Time) {
 	s.Closed = m.closedLocked()
-	if m.unlearned > 0 {
+	if m.ranges.left > 0 {
 		s.Warnings = append(s.Warnings, fmt.Sprintf("there are more members with ranges than are kept for when nothing is heard of them (%d, with %d ranges): those of %d that are known for the shortest time would be sent in clear",
-			limit.MeshLearned, limit.MeshLearnedRanges, m.unlearned))
+			limit.MeshLearned, limit.MeshLearnedRanges, m.ranges.left))
 	}
 	if g := m.overlay.Gave; g != nil && now.Sub(g.At).Abs() < m.finder.Lease() {
 		s.Warnings = append(s.Warnings, g.fault().Error())

@@ -23,13 +23,13 @@ func TestTheEngineIsSwitchedOnOneDirectory(t *testing.T) {
 	there := roster.Result{Members: []roster.Member{ranged("b", "nb", "10.2.0.0/16"), ranged("c", "nc", "10.3.0.0/16")}}
 	ranges := []netip.Prefix{netip.MustParsePrefix("10.9.0.0/16")}
 	var first seal.Member
-	var known []lesson
+	var known []knownMember
 	for i, engine := range []string{meshconf.Userspace, meshconf.Kernel, meshconf.Userspace} {
 		m, k := newRoom(t, dir, func(c *Config) {
 			c.Engine, c.Announce = engine, seal.Member{Node: "a", Ranges: ranges}
 		})
 		if i > 0 { // from the disk, before anybody was heard
-			if got := m.learned; len(got.Members) != 2 || !slices.EqualFunc(got.Members, known, func(a, b lesson) bool {
+			if got := m.ranges.known; len(got.Members) != 2 || !slices.EqualFunc(got.Members, known, func(a, b knownMember) bool {
 				return a.ID == b.ID && slices.Equal(a.Ranges, b.Ranges) && slices.Equal(a.Keys, b.Keys)
 			}) || !slices.Equal(got.Own, ranges) {
 				t.Errorf("with %s it knows %+v, before %+v", engine, got, known)
@@ -48,7 +48,7 @@ func TestTheEngineIsSwitchedOnOneDirectory(t *testing.T) {
 		}
 		said.Mesh = 0
 		if i == 0 {
-			first, known = said, m.learned.Members
+			first, known = said, m.ranges.known.Members
 		}
 		if !sameMember(said, first) || said.WireGuard.IsZero() || !said.Overlay6.IsValid() || !said.Overlay4.IsValid() || !slices.Equal(k.now, []seal.WireGuardKey{first.WireGuard}) {
 			t.Errorf("with %s it says %+v and proves %v, at first %+v", engine, said, k.now, first)

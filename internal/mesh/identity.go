@@ -21,11 +21,11 @@ import (
 
 // The files of a node in its state directory, beside those of discovery.
 const (
-	keyFile     = "wireguard.key"  // base64, as wg genkey writes it
-	nextFile    = "wireguard.next" // a new key that takes its place
-	overlayFile = "overlay"        // the addresses that were chosen
-	podsFile    = "pods"           // what Kubernetes has said of this node's pods
-	learnedFile = "ranges"         // of the members, for when nothing is heard of them
+	keyFile         = "wireguard.key"  // base64, as wg genkey writes it
+	nextFile        = "wireguard.next" // a new key that takes its place
+	overlayFile     = "overlay"        // the addresses that were chosen
+	podsFile        = "pods"           // what Kubernetes has said of this node's pods
+	knownRangesFile = "ranges"         // of the members, for when they are silent
 )
 
 // keys are a node's key pairs: the one in force, and while it is replaced the next one.

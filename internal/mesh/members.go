@@ -160,7 +160,7 @@ func (m *Mesh) input(result roster.Result) topology.Input {
 	o := m.cfg.Options
 	o.Overlay6 = m.overlay.Prefix
 	o.Bypass, o.Accept, o.Exclude = m.set.Options.Bypass, m.set.Options.Accept, m.set.Options.Exclude
-	closed := m.learned.closed()
+	closed := m.ranges.known.closed()
 	m.mu.Unlock()
 	in := topology.Input{Self: routing.MemberOf(self), Members: m.believed(result.Members), Options: o, Health: map[string]topology.Health{}, Closed: closed}
 	for _, p := range m.peering.Healths() {

@@ -103,7 +103,7 @@ type Mesh struct {
 	reading  sync.Mutex    // held by who reads the policy and puts it into force
 	files    chan struct{} // the policy has other files
 	rotating sync.Mutex    // held by who begins a rotation
-	learning sync.Mutex    // held by who changes what is learned; taken before mu
+	learning sync.Mutex    // held by who changes ranges; taken before mu
 	giving   sync.Mutex    // held by who gives peering its peers: what is newer is given later; taken before mu
 
 	mu        sync.Mutex
@@ -113,12 +113,8 @@ type Mesh struct {
 	links     []netip.Prefix
 	local     topology.Local // of this machine, as it was looked at last
 	stated    []roster.Statement
-	learned   learned
-	onDisk    learned // what its file has
-	keptAt    time.Time
-	unkept    error // why learned is not on disk
+	ranges    rangeMemory
 	unwritten error // why when services were attended is not
-	unlearned int   // members for which there was no room
 	peers     topology.Peers
 	known     bool            // peers are: somebody has planned
 	outside   []seal.Endpoint // where others see this node, without STUN
@@ -164,10 +160,10 @@ func New(cfg Config, o Options) (*Mesh, error) {
 	if m.overlay, err = readOverlay(cfg.StateDir, cfg.Announce.Node, m.clusters()); err != nil {
 		m.log.Warn("the overlay addresses are chosen anew", telemetry.AttrCode, fault.From(err).Code, telemetry.AttrReason, err)
 	}
-	if m.learned, err = readLearned(cfg.StateDir); err != nil {
+	if m.ranges.known, err = readKnownRanges(cfg.StateDir); err != nil {
 		return nil, err
 	}
-	m.onDisk = m.learned
+	m.ranges.onDisk = m.ranges.known
 	if m.applied, err = routing.ReadApplied(cfg.StateDir); err != nil {
 		m.log.Warn("what an earlier start may have left in the kernel under other names is not known", telemetry.AttrCode, fault.From(err).Code, telemetry.AttrReason, err)
 	}

@@ -79,7 +79,7 @@ func (m *Mesh) make(ctx context.Context, k *kernel.Kernel, names kernel.Names) (
 // have when it ran last: with what it has had it starts again, whatever others say. Nobody knows us by a key yet: nothing of it was routed to us.
 func (m *Mesh) untaken() error {
 	m.mu.Lock()
-	shared, before := m.set.Shared, m.learned.Own
+	shared, before := m.set.Shared, m.ranges.known.Own
 	m.mu.Unlock()
 	if shared {
 		return nil

@@ -42,7 +42,7 @@ func (m *Mesh) Status() Status {
 	s.Overlay6, s.Overlay4, s.Lazy, s.Bypass = m.overlay.Six, m.overlay.Four, m.lazy, m.set.Options.Bypass
 	s.Ranges = slices.Clone(m.own.Ranges)
 	stated := m.cfg.Announce.Ranges
-	for _, e := range []error{m.refused, m.silent, m.unkept, m.uncleared, m.unwritten, m.keys.owed} {
+	for _, e := range []error{m.refused, m.silent, m.ranges.failed, m.uncleared, m.unwritten, m.keys.owed} {
 		if e != nil {
 			s.Warnings = append(s.Warnings, e.Error())
 		}
@@ -331,7 +331,7 @@ func (m *Mesh) Reload(next Config) ([]string, error) {
 	said.Ranges = next.Announce.Ranges
 	if !next.Shared {
 		m.mu.Lock()
-		before := slices.Concat(m.learned.Own, m.cfg.Announce.Ranges)
+		before := slices.Concat(m.ranges.known.Own, m.cfg.Announce.Ranges)
 		m.mu.Unlock()
 		if err := routing.Taken(topology.Taken(m.against(said), before)); err != nil {
 			return nil, err

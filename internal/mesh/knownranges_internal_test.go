@@ -41,19 +41,19 @@ func unkeyed(m roster.Member) roster.Member {
 	return m
 }
 
-func closedOf(b learned) (out []string) {
+func closedOf(b knownRanges) (out []string) {
 	for _, c := range b.closed() {
 		out = append(out, c.ID)
 	}
 	return out
 }
 
-func TestWhatIsLearnedStaysClosed(t *testing.T) {
+func TestKnownRangesStayClosed(t *testing.T) {
 	begin := time.Unix(1_800_000_000, 0)
-	usual := keeping{time.Hour, 100, 100}
+	usual := rangeBounds{time.Hour, 100, 100}
 	a, b := ranged("a", "na", "10.1.0.0/16"), ranged("b", "nb", "10.2.0.0/16")
 	both := roster.Result{Self: roster.Member{Facts: roster.Facts{ID: "me"}}, Members: []roster.Member{a, b}}
-	first, _ := learned{}.next(both, begin, usual)
+	first, _ := knownRanges{}.next(both, begin, usual)
 	for name, c := range map[string]struct {
 		result roster.Result
 		after  time.Duration
@@ -95,12 +95,12 @@ func TestWhatIsLearnedStaysClosed(t *testing.T) {
 // it says farewell or announces nothing, the operator opens it, or the time is over.
 func TestAKeyThatIsMissingOpensNothing(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
-	usual := keeping{time.Hour, 100, 100}
+	usual := rangeBounds{time.Hour, 100, 100}
 	b := ranged("b", "nb", "10.2.0.0/16")
 	with, without, silent := roster.Result{Members: []roster.Member{b}}, roster.Result{Members: []roster.Member{unkeyed(b)}}, roster.Result{}
 	looks := []roster.Result{with, without, silent}
 	for n := range 81 {
-		l, _ := learned{}.next(with, now, usual)
+		l, _ := knownRanges{}.next(with, now, usual)
 		for i, left := 0, n; i < 4; i, left = i+1, left/3 {
 			r := looks[left%3]
 			l, _ = l.next(r, now.Add(time.Duration(i+1)*time.Minute), usual)
@@ -110,23 +110,23 @@ func TestAKeyThatIsMissingOpensNothing(t *testing.T) {
 			}
 		}
 	}
-	never, _ := learned{}.next(without, now, usual)
+	never, _ := knownRanges{}.next(without, now, usual)
 	if never, _ = never.next(without, now.Add(time.Minute), usual); len(closedOf(never)) > 0 {
 		t.Error("who has never had a key is closed")
 	}
-	gone, _ := learned{}.next(with, now, usual)
+	gone, _ := knownRanges{}.next(with, now, usual)
 	gone, _ = gone.next(without, now.Add(time.Minute), usual)
-	for name, next := range map[string]func() learned{
-		"a farewell": func() learned {
+	for name, next := range map[string]func() knownRanges{
+		"a farewell": func() knownRanges {
 			l, _ := gone.next(roster.Result{Removed: []string{"b"}}, now.Add(2*time.Minute), usual)
 			return l
 		},
-		"the time": func() learned { l, _ := gone.next(without, now.Add(2*time.Hour), usual); return l },
-		"no range": func() learned {
+		"the time": func() knownRanges { l, _ := gone.next(without, now.Add(2*time.Hour), usual); return l },
+		"no range": func() knownRanges {
 			l, _ := gone.next(roster.Result{Members: []roster.Member{unkeyed(ranged("b", "nb"))}}, now.Add(2*time.Minute), usual)
 			return l
 		},
-		"an operator": func() learned { l, _ := gone.without("nb"); return l },
+		"an operator": func() knownRanges { l, _, _ := gone.forget("nb"); return l },
 	} {
 		l := next()
 		if len(closedOf(l)) > 0 {
@@ -142,9 +142,9 @@ func TestAKeyThatIsMissingOpensNothing(t *testing.T) {
 // displaces nobody who has been there before.
 func TestWhoIsKnownForLongIsNotDisplaced(t *testing.T) {
 	begin := time.Unix(1_800_000_000, 0)
-	k := keeping{time.Hour, 10, 20}
+	k := rangeBounds{time.Hour, 10, 20}
 	old := roster.Result{Members: []roster.Member{ranged("good", "g", "10.1.0.0/16")}}
-	b, _ := learned{}.next(old, begin, k)
+	b, _ := knownRanges{}.next(old, begin, k)
 	for i := range 50 {
 		r := roster.Result{Members: []roster.Member{ranged(fmt.Sprintf("bad%d", i), "x", "10.2.0.0/16", "10.3.0.0/16", "10.4.0.0/16")}}
 		if i == 0 {
@@ -164,9 +164,9 @@ func TestWhoIsKnownForLongIsNotDisplaced(t *testing.T) {
 	}
 }
 
-// TestLearnedOutlivesTheProcess: what a node knew is closed after its restart; what cannot
+// TestKnownRangesOutliveTheProcess: what a node knew is closed after its restart; what cannot
 // be read refuses the start, for it would open what is closed.
-func TestLearnedOutlivesTheProcess(t *testing.T) {
+func TestKnownRangesOutliveTheProcess(t *testing.T) {
 	dir := t.TempDir()
 	m, _ := newRoom(t, dir, nil)
 	now := time.Now().Round(0)
@@ -196,12 +196,12 @@ func TestLearnedOutlivesTheProcess(t *testing.T) {
 	if in := m.input(k.result); len(in.Closed) > 0 {
 		t.Errorf("what was opened is closed after a restart: %v", in.Closed)
 	}
-	path := filepath.Join(dir, learnedFile)
+	path := filepath.Join(dir, knownRangesFile)
 	for _, junk := range []string{"junk", "[]", `{"members":[{"ranges":["x"]}]}`, `{"members":[{}]}`, `{"members":[{"id":"x"}]}`} {
 		if err := os.WriteFile(path, []byte(junk), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := readLearned(dir); !fault.Has(err, fault.CodeStateCorrupt) || !strings.Contains(fault.From(err).Explain(), path) {
+		if _, err := readKnownRanges(dir); !fault.Has(err, fault.CodeStateCorrupt) || !strings.Contains(fault.From(err).Explain(), path) {
 			t.Errorf("%s: %v", junk, err)
 		}
 	}
@@ -215,7 +215,7 @@ func TestWhoComesIsOnDiskBeforeItIsRouted(t *testing.T) {
 	m, _ := newRoom(t, dir, nil)
 	onDisk := func() int {
 		t.Helper()
-		b, err := readLearned(dir)
+		b, err := readKnownRanges(dir)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -235,7 +235,7 @@ func TestWhoComesIsOnDiskBeforeItIsRouted(t *testing.T) {
 	step(200*time.Millisecond, 1, false, b)
 	b.Ranges = append(b.Ranges, netip.MustParsePrefix("10.3.0.0/16"))
 	step(100*time.Millisecond, 1, false, b)
-	if saved, err := readLearned(dir); err != nil || len(saved.Members[0].Ranges) != 2 {
+	if saved, err := readKnownRanges(dir); err != nil || len(saved.Members[0].Ranges) != 2 {
 		t.Errorf("on disk is %+v, %v", saved, err)
 	}
 	crowd := []roster.Member{b}
@@ -244,7 +244,7 @@ func TestWhoComesIsOnDiskBeforeItIsRouted(t *testing.T) {
 	}
 	step(time.Second, 1, true, crowd...)
 	step(4010*time.Millisecond, 501, false, crowd...)
-	if err := errors.Join(os.Remove(filepath.Join(dir, learnedFile)), os.MkdirAll(filepath.Join(dir, learnedFile, "x"), 0o700)); err != nil {
+	if err := errors.Join(os.Remove(filepath.Join(dir, knownRangesFile)), os.MkdirAll(filepath.Join(dir, knownRangesFile, "x"), 0o700)); err != nil {
 		t.Fatal(err)
 	}
 	crowd = append(crowd, ranged("last", "nlast", "10.4.0.0/16"))
