@@ -41,6 +41,7 @@ func Packages() []Package {
 		{"internal/base/id", Words, true, "names of the parties: every package speaks of them"},
 		{"internal/base/fault", Words, true, "codes of failure: every package fails"},
 		{"internal/base/limit", Words, true, "bounds: every parser has one"},
+		{"internal/base/member", Words, true, "what a member is: every package of the mesh and of discovery speaks of them"},
 		{"internal/base/plan", Words, false, "desired state and its difference"},
 		{"internal/base/run", Words, false, "owner of goroutines"},
 		{"internal/base/conf", Words, false, "strict decoding"},

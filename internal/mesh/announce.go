@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 	"github.com/tombolo-io/tombolo/internal/discovery/seal"
@@ -15,7 +16,7 @@ import (
 
 // saying is what a node says of itself beside its configuration.
 type saying struct {
-	key, previous seal.WireGuardKey
+	key, previous member.Key
 	overlay       overlay
 	addresses     []netip.Addr    // of the machine, as others may try them
 	endpoints     []seal.Endpoint // the configured ones are among them
@@ -75,9 +76,9 @@ func (m *Mesh) saying() saying {
 	for _, t := range m.stated {
 		s.stated = append(s.stated, t.Ranges...)
 	}
-	s.key = seal.WireGuardKey(m.keys.now.public)
+	s.key = m.keys.now.public
 	if !m.keys.next.isZero() {
-		s.key, s.previous = seal.WireGuardKey(m.keys.next.public), s.key
+		s.key, s.previous = m.keys.next.public, s.key
 	}
 	return s
 }
@@ -111,7 +112,7 @@ func (m *Mesh) facts() roster.Facts {
 
 func (m *Mesh) factsOf(s seal.Member) roster.Facts {
 	f := roster.Facts{
-		ID: m.id, Node: s.Node, Key: roster.Key(s.WireGuard), PreviousKey: roster.Key(s.PreviousKey),
+		ID: m.id, Node: s.Node, Key: s.WireGuard, PreviousKey: s.PreviousKey,
 		Overlay6: s.Overlay6, Overlay4: s.Overlay4, Addresses: s.Addresses, Ranges: s.Ranges, Excluded: s.Excluded,
 	}
 	for _, e := range s.Endpoints {

@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/discovery/seal"
 	"github.com/tombolo-io/tombolo/internal/mesh/topology"
-	"github.com/tombolo-io/tombolo/internal/mesh/tunnel"
 )
 
 // TestIntroduced: the first word of a node that has run before has its key, with the proof,
@@ -33,7 +33,7 @@ func TestIntroduced(t *testing.T) {
 	m, k = room()
 	m.Introduce()
 	s := k.last(t)
-	if tunnel.Key(s.WireGuard) != m.keys.now.public || !slices.Equal(k.now, []seal.WireGuardKey{s.WireGuard}) || s.Overlay6 != o.Six || s.Overlay4 != o.Four || !slices.Equal(s.Ranges, ranges) {
+	if s.WireGuard != m.keys.now.public || !slices.Equal(k.now, []member.Key{s.WireGuard}) || s.Overlay6 != o.Six || s.Overlay4 != o.Four || !slices.Equal(s.Ranges, ranges) {
 		t.Errorf("its first word is %+v, proven are %v", s, k.now)
 	}
 }

@@ -24,7 +24,7 @@ func (m *Mesh) wasHere() bool {
 func (m *Mesh) evidence(r roster.Result, waiting []string, names bool) evidence {
 	m.mu.Lock()
 	chosen := m.cfg.Announce.Overlay6.IsValid()
-	now, next := roster.Key(m.keys.now.public), roster.Key(m.keys.next.public)
+	now, next := m.keys.now.public, m.keys.next.public
 	m.mu.Unlock()
 	e := evidence{secrets: m.clusters(), id: m.cfg.ClusterID, before: m.before, members: sightings(r.Members, names, now, next), unopened: m.finder.Unopened(), waiting: waiting, nobody: m.cfg.Sourceless}
 	if !chosen {

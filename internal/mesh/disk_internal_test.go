@@ -14,7 +14,6 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
-	"github.com/tombolo-io/tombolo/internal/mesh/tunnel"
 )
 
 // takeAway has nothing written into a folder, as on a full disk, until it is called back.
@@ -61,7 +60,7 @@ func TestARotationEndsWithoutADisk(t *testing.T) {
 		}
 		m.turned(next.public)
 		synctest.Wait()
-		if s := m.member(); tunnel.Key(s.WireGuard) != next.public || !s.PreviousKey.IsZero() {
+		if s := m.member(); s.WireGuard != next.public || !s.PreviousKey.IsZero() {
 			t.Errorf("announced are %v and %v", s.WireGuard, s.PreviousKey)
 		}
 		if w := m.Status().Warnings; len(w) != 1 || !strings.Contains(w[0], "not in its place on disk") {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 	"github.com/tombolo-io/tombolo/internal/discovery/seal"
 	"github.com/tombolo-io/tombolo/internal/mesh/meshconf"
@@ -50,7 +51,7 @@ func TestTheEngineIsSwitchedOnOneDirectory(t *testing.T) {
 		if i == 0 {
 			first, known = said, m.ranges.known.Members
 		}
-		if !sameMember(said, first) || said.WireGuard.IsZero() || !said.Overlay6.IsValid() || !said.Overlay4.IsValid() || !slices.Equal(k.now, []seal.WireGuardKey{first.WireGuard}) {
+		if !sameMember(said, first) || said.WireGuard.IsZero() || !said.Overlay6.IsValid() || !said.Overlay4.IsValid() || !slices.Equal(k.now, []member.Key{first.WireGuard}) {
 			t.Errorf("with %s it says %+v and proves %v, at first %+v", engine, said, k.now, first)
 		}
 		if in := m.input(there); len(in.Members) != 2 || len(in.Closed) > 0 {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/base/private"
 	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 	"github.com/tombolo-io/tombolo/internal/mesh/topology"
@@ -60,10 +61,10 @@ type sighted struct {
 // sightings are the members whose word counts: what is stale is of a time that is over, who
 // has no key takes no part, and with a key of this node it is what it said of itself before.
 // Only a start looks at addresses (guess).
-func sightings(members []roster.Member, guess bool, own ...roster.Key) (out []sighted) {
+func sightings(members []roster.Member, guess bool, own ...member.Key) (out []sighted) {
 	for i := range members {
 		m := &members[i]
-		if m.Stale || m.Key == (roster.Key{}) || slices.Contains(own, m.Key) {
+		if m.Stale || m.Key == (member.Key{}) || slices.Contains(own, m.Key) {
 			continue
 		}
 		of := func(tiers ...roster.Tier) bool {

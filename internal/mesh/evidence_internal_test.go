@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 	"github.com/tombolo-io/tombolo/internal/discovery/seal"
 	"github.com/tombolo-io/tombolo/internal/mesh/topology"
@@ -120,8 +121,8 @@ func TestWhoIsSighted(t *testing.T) {
 	p := topology.Overlay6("x")
 	eui, chosen := netip.MustParseAddr("fd7f:175a:b97c:5602:2c1a:b6ff:fe53:8169"), p.Addr().Next()
 	entry := func(tier roster.Tier) []roster.Entry { return []roster.Entry{{Source: roster.Source{Tier: tier}}} }
-	member := func(tier roster.Tier, change func(*roster.Member)) roster.Member {
-		m := roster.Member{Facts: roster.Facts{ID: "id", Node: "b", Key: roster.Key{7}}, Entries: entry(tier)}
+	heard := func(tier roster.Tier, change func(*roster.Member)) roster.Member {
+		m := roster.Member{Facts: roster.Facts{ID: "id", Node: "b", Key: member.Key{7}}, Entries: entry(tier)}
 		change(&m)
 		return m
 	}
@@ -129,19 +130,19 @@ func TestWhoIsSighted(t *testing.T) {
 		m    roster.Member
 		want *sighted
 	}{
-		"native":      {member(roster.TierNative, func(*roster.Member) {}), &sighted{name: "b (id)", opened: true}},
-		"older":       {member(roster.TierOlder, func(m *roster.Member) { m.Overlay6 = eui }), &sighted{name: "b (id)", opened: true, six: eui}},
-		"static":      {member(roster.TierStatic, func(m *roster.Member) { m.Overlay6 = eui }), &sighted{name: "b (id)", six: eui, guess: true}},
-		"Kubernetes":  {member(roster.TierKubernetes, func(m *roster.Member) { m.Clusters = []string{"c"} }), &sighted{name: "b (id)", under: []string{"c"}}},
-		"by its name": {member(roster.TierNative, func(m *roster.Member) { m.Overlay6 = topology.Named6(p, "b") }), &sighted{name: "b (id)", opened: true, six: topology.Named6(p, "b"), guess: true}},
-		"as another":  {member(roster.TierNative, func(m *roster.Member) { m.Overlay6 = topology.Named6(p, "c") }), &sighted{name: "b (id)", opened: true, six: topology.Named6(p, "c")}},
-		"by hand":     {member(roster.TierNative, func(m *roster.Member) { m.Overlay6 = chosen }), &sighted{name: "b (id)", opened: true, six: chosen}},
-		"stale":       {member(roster.TierNative, func(m *roster.Member) { m.Stale = true }), nil},
-		"no key":      {member(roster.TierNative, func(m *roster.Member) { m.Key = roster.Key{} }), nil},
-		"ourselves":   {member(roster.TierKubernetes, func(m *roster.Member) { m.Key = roster.Key{1} }), nil},
-		"no name":     {member(roster.TierNative, func(m *roster.Member) { m.Node = "" }), &sighted{name: "id", opened: true}},
+		"native":      {heard(roster.TierNative, func(*roster.Member) {}), &sighted{name: "b (id)", opened: true}},
+		"older":       {heard(roster.TierOlder, func(m *roster.Member) { m.Overlay6 = eui }), &sighted{name: "b (id)", opened: true, six: eui}},
+		"static":      {heard(roster.TierStatic, func(m *roster.Member) { m.Overlay6 = eui }), &sighted{name: "b (id)", six: eui, guess: true}},
+		"Kubernetes":  {heard(roster.TierKubernetes, func(m *roster.Member) { m.Clusters = []string{"c"} }), &sighted{name: "b (id)", under: []string{"c"}}},
+		"by its name": {heard(roster.TierNative, func(m *roster.Member) { m.Overlay6 = topology.Named6(p, "b") }), &sighted{name: "b (id)", opened: true, six: topology.Named6(p, "b"), guess: true}},
+		"as another":  {heard(roster.TierNative, func(m *roster.Member) { m.Overlay6 = topology.Named6(p, "c") }), &sighted{name: "b (id)", opened: true, six: topology.Named6(p, "c")}},
+		"by hand":     {heard(roster.TierNative, func(m *roster.Member) { m.Overlay6 = chosen }), &sighted{name: "b (id)", opened: true, six: chosen}},
+		"stale":       {heard(roster.TierNative, func(m *roster.Member) { m.Stale = true }), nil},
+		"no key":      {heard(roster.TierNative, func(m *roster.Member) { m.Key = member.Key{} }), nil},
+		"ourselves":   {heard(roster.TierKubernetes, func(m *roster.Member) { m.Key = member.Key{1} }), nil},
+		"no name":     {heard(roster.TierNative, func(m *roster.Member) { m.Node = "" }), &sighted{name: "id", opened: true}},
 	} {
-		got := sightings([]roster.Member{c.m}, true, roster.Key{1}, roster.Key{})
+		got := sightings([]roster.Member{c.m}, true, member.Key{1}, member.Key{})
 		if c.want == nil {
 			if len(got) > 0 {
 				t.Errorf("%s: %+v", name, got)
@@ -180,7 +181,7 @@ func TestTheTraceOfARun(t *testing.T) {
 func TestAStartThatIsSure(t *testing.T) {
 	foreign := roster.Result{
 		Self:    roster.Member{Facts: roster.Facts{ID: "self"}},
-		Members: []roster.Member{{Facts: roster.Facts{ID: "b", Node: "b", Key: roster.Key{7}, Clusters: []string{"t1-theirs"}}, Entries: []roster.Entry{{Source: roster.Source{Tier: roster.TierKubernetes}}}}},
+		Members: []roster.Member{{Facts: roster.Facts{ID: "b", Node: "b", Key: member.Key{7}, Clusters: []string{"t1-theirs"}}, Entries: []roster.Entry{{Source: roster.Source{Tier: roster.TierKubernetes}}}}},
 	}
 	alone := roster.Result{Self: foreign.Self}
 	ours := keysFrom(t, "n").Cluster().String()
@@ -222,7 +223,7 @@ func TestAStartThatIsSure(t *testing.T) {
 		if c.doubt == "" || c.refused != "" {
 			continue
 		}
-		k.result.Members = []roster.Member{{Facts: roster.Facts{ID: "c", Node: "c", Key: roster.Key{8}}, Entries: []roster.Entry{{Source: roster.Source{Tier: roster.TierNative}}}}}
+		k.result.Members = []roster.Member{{Facts: roster.Facts{ID: "c", Node: "c", Key: member.Key{8}}, Entries: []roster.Entry{{Source: roster.Source{Tier: roster.TierNative}}}}}
 		if m.doubt(k.result); len(m.Status().Warnings) > 0 {
 			t.Errorf("%s: a member of the cluster has come, and the status warns %q", name, m.Status().Warnings)
 		}

@@ -3,8 +3,8 @@
 package mesh
 
 import (
-	"bytes"
 	"crypto/rand"
+	"encoding/base64"
 	"errors"
 	"io/fs"
 	"os"
@@ -13,6 +13,7 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/base/private"
 	"github.com/tombolo-io/tombolo/internal/base/store"
 	"github.com/tombolo-io/tombolo/internal/discovery/seal"
@@ -39,7 +40,7 @@ type key struct {
 	raw    [32]byte
 	secret tunnel.Secret
 	proof  seal.WireGuardPrivate
-	public tunnel.Key
+	public member.Key
 }
 
 func (k key) isZero() bool { return k.secret.IsZero() }
@@ -54,7 +55,7 @@ func newKey(raw [32]byte) (key, error) {
 	if err != nil {
 		return key{}, err
 	}
-	return key{raw: raw, secret: tunnel.NewSecret(raw), proof: proof, public: tunnel.Key(proof.Public())}, nil
+	return key{raw: raw, secret: tunnel.NewSecret(raw), proof: proof, public: proof.Public()}, nil
 }
 
 func drawKey() (key, error) {
@@ -67,7 +68,7 @@ func drawKey() (key, error) {
 	return newKey(raw)
 }
 
-func (k key) encode() []byte { return []byte(tunnel.Key(k.raw).Base64() + "\n") }
+func (k key) encode() []byte { return []byte(base64.StdEncoding.EncodeToString(k.raw[:]) + "\n") }
 
 // readKeys reads the key pair, or draws one at the first start.
 func readKeys(dir string) (keys, error) {
@@ -113,12 +114,12 @@ func parseKey(path string, text []byte) (key, error) {
 	} else {
 		broken = broken.Hint("put it back from a backup; or remove the file: the node then draws a new key, and the others learn it")
 	}
-	raw, err := tunnel.ParseKey(strings.TrimSpace(string(bytes.TrimSpace(text))))
-	if err != nil {
+	raw, err := base64.StdEncoding.Strict().DecodeString(strings.TrimSpace(string(text)))
+	if err != nil || len(raw) != 32 {
 		return key{}, broken
 	}
-	k, err := newKey(raw)
-	if err != nil || raw == (tunnel.Key{}) {
+	k, err := newKey([32]byte(raw))
+	if err != nil || k.raw == [32]byte{} {
 		return key{}, broken
 	}
 	return k, nil

@@ -14,6 +14,7 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/base/private"
 	"github.com/tombolo-io/tombolo/internal/base/store"
 	"github.com/tombolo-io/tombolo/internal/discovery/roster"
@@ -91,7 +92,7 @@ func (known knownRanges) next(r roster.Result, now time.Time, bounds rangeBounds
 	replaced[keyOf(roster.TierNative, r.Self.ID)] = true
 	for i := range r.Members {
 		m := &r.Members[i]
-		l := knownMember{ID: m.ID, Keys: keysOfMember(m), Node: m.Node, Ranges: m.Ranges, Excluded: m.Excluded, First: now, Keyed: m.Key != roster.Key{}}
+		l := knownMember{ID: m.ID, Keys: keysOfMember(m), Node: m.Node, Ranges: m.Ranges, Excluded: m.Excluded, First: now, Keyed: m.Key != member.Key{}}
 		for _, e := range m.Entries {
 			if e.Source.Tier >= roster.TierNative {
 				replaced[keyOf(e.Source.Tier, e.Succeeds)] = true

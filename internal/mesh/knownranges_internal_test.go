@@ -15,11 +15,12 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 )
 
 func ranged(id, node string, ranges ...string) roster.Member {
-	m := roster.Member{Facts: roster.Facts{ID: id, Node: node, Key: roster.Key{id[0], id[len(id)-1]}}, Tier: roster.TierNative, Entries: []roster.Entry{entryOf(id, "")}}
+	m := roster.Member{Facts: roster.Facts{ID: id, Node: node, Key: member.Key{id[0], id[len(id)-1]}}, Tier: roster.TierNative, Entries: []roster.Entry{entryOf(id, "")}}
 	for _, r := range ranges {
 		m.Ranges = append(m.Ranges, netip.MustParsePrefix(r))
 	}
@@ -37,7 +38,7 @@ func lower(id, node string) roster.Member {
 
 // unkeyed is a member as it is known without its key.
 func unkeyed(m roster.Member) roster.Member {
-	m.Key = roster.Key{}
+	m.Key = member.Key{}
 	return m
 }
 

@@ -11,10 +11,10 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/discovery/roster"
-	"github.com/tombolo-io/tombolo/internal/discovery/seal"
 	"github.com/tombolo-io/tombolo/internal/mesh/attach"
 	"github.com/tombolo-io/tombolo/internal/mesh/endpoint"
 	"github.com/tombolo-io/tombolo/internal/mesh/kernel/machine"
@@ -183,13 +183,13 @@ func (m *Mesh) input(result roster.Result) topology.Input {
 // has none: whoever knows our public key could keep us from starting.
 func (m *Mesh) believed(members []roster.Member) []topology.Member {
 	m.mu.Lock()
-	now, next := topology.Key(m.keys.now.public), topology.Key(m.keys.next.public)
+	now, next := m.keys.now.public, m.keys.next.public
 	m.mu.Unlock()
 	out := routing.MembersOf(members)
 	for i := range out {
 		ours := out[i].Key == now || out[i].Key == next
 		if ours && !slices.ContainsFunc(members[i].Entries, func(e roster.Entry) bool { return e.Proven }) {
-			out[i].Key = topology.Key{}
+			out[i].Key = member.Key{}
 		}
 	}
 	return out
@@ -243,10 +243,10 @@ func (m *Mesh) tunnels() {
 }
 
 // keysOf are a peer's keys, the one that it gives up last.
-func keysOf(t topology.Peer, r *roster.Member) []tunnel.Key {
-	out := []tunnel.Key{tunnel.Key(t.Key)}
-	if r.PreviousKey != (roster.Key{}) && r.PreviousKey != roster.Key(t.Key) {
-		out = append(out, tunnel.Key(r.PreviousKey))
+func keysOf(t topology.Peer, r *roster.Member) []member.Key {
+	out := []member.Key{t.Key}
+	if r.PreviousKey != (member.Key{}) && r.PreviousKey != t.Key {
+		out = append(out, r.PreviousKey)
 	}
 	return out
 }
@@ -258,13 +258,13 @@ func succeeds(r *roster.Member) bool {
 
 // secrets are those that this node and a member have, the newest first. Of a member that
 // no service tells of under a secret all of ours are tried.
-func (m *Mesh) secrets(id string) func(own, peer tunnel.Key) []peering.Secret {
+func (m *Mesh) secrets(id string) func(own, peer member.Key) []peering.Secret {
 	under := m.finder.Under(id)
-	return func(own, peer tunnel.Key) []peering.Secret {
+	return func(own, peer member.Key) []peering.Secret {
 		var out []peering.Secret
 		for _, k := range m.cfg.Keys {
 			if len(under) == 0 || slices.Contains(under, k.Cluster()) {
-				psk := k.PairPSK(seal.WireGuardKey(own), seal.WireGuardKey(peer))
+				psk := k.PairPSK(own, peer)
 				out = append(out, peering.Secret{ID: k.Cluster(), PSK: tunnel.NewSecret(psk)})
 			}
 		}

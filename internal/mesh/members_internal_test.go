@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 	"github.com/tombolo-io/tombolo/internal/mesh/endpoint"
 	"github.com/tombolo-io/tombolo/internal/mesh/topology"
@@ -24,15 +25,15 @@ func TestOurKeyCountsForWhoProvesIt(t *testing.T) {
 	}
 	for name, ours := range map[string]key{"now": m.keys.now, "next": m.keys.next} {
 		for _, proven := range []bool{false, true} {
-			other := roster.Key{1}
+			other := member.Key{1}
 			got := m.believed([]roster.Member{
-				{Facts: roster.Facts{ID: "says", Key: roster.Key(ours.public)}, Entries: []roster.Entry{{ID: "says", Proven: proven}}},
+				{Facts: roster.Facts{ID: "says", Key: ours.public}, Entries: []roster.Entry{{ID: "says", Proven: proven}}},
 				{Facts: roster.Facts{ID: "other", Key: other}, Entries: []roster.Entry{{ID: "other"}}},
 			})
-			if has := got[0].Key == topology.Key(ours.public); has != proven || !has && got[0].Key != (topology.Key{}) {
+			if has := got[0].Key == ours.public; has != proven || !has && got[0].Key != (member.Key{}) {
 				t.Errorf("%s, proven %v: it has the key %x", name, proven, got[0].Key)
 			}
-			if got[1].Key != topology.Key(other) {
+			if got[1].Key != other {
 				t.Errorf("another's key is %x", got[1].Key)
 			}
 		}

@@ -25,7 +25,6 @@ import (
 	"github.com/tombolo-io/tombolo/internal/mesh/relay"
 	"github.com/tombolo-io/tombolo/internal/mesh/routing"
 	"github.com/tombolo-io/tombolo/internal/mesh/topology"
-	"github.com/tombolo-io/tombolo/internal/mesh/tunnel"
 )
 
 func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
@@ -38,7 +37,7 @@ func (m *Mesh) Status() Status {
 	}
 	m.identityInto(&s)
 	m.mu.Lock()
-	s.Node, s.Cluster, s.Secrets, s.PublicKey = m.cfg.Announce.Node, m.clusterName(), m.clusters(), m.keys.now.public.Base64()
+	s.Node, s.Cluster, s.Secrets, s.PublicKey = m.cfg.Announce.Node, m.clusterName(), m.clusters(), m.keys.now.public.String()
 	s.Overlay6, s.Overlay4, s.Lazy, s.Bypass = m.overlay.Six, m.overlay.Four, m.lazy, m.set.Options.Bypass
 	s.Ranges = slices.Clone(m.own.Ranges)
 	stated := m.cfg.Announce.Ranges
@@ -78,7 +77,7 @@ func (m *Mesh) Status() Status {
 	slices.SortFunc(s.Peers, func(a, b Peer) int { return strings.Compare(a.Node, b.Node) })
 	s.Warnings = append(s.Warnings, elsewhere(m.overlay.Prefix, kin(m.peers, m.members, s.Secrets))...)
 	if r, is := m.peering.Rotating(); is {
-		s.Rotation = &Rotation{Since: r.Began, Until: r.Until, Next: r.New.Base64(), Peers: len(m.peers), Shifted: len(m.peers) - len(r.Left)}
+		s.Rotation = &Rotation{Since: r.Began, Until: r.Until, Next: r.New.String(), Peers: len(m.peers), Shifted: len(m.peers) - len(r.Left)}
 	}
 	return s
 }
@@ -151,7 +150,7 @@ func (p *parts) into(s *Status) {
 // report yet.
 func peerOf(t topology.Peer, member *roster.Member, r peering.Report) Peer {
 	p := Peer{
-		ID: t.ID, Node: t.Node, PublicKey: tunnel.Key(t.Key).Base64(), Overlay6: t.Overlay6, Overlay4: t.Overlay4, Ranges: rangesOf(t),
+		ID: t.ID, Node: t.Node, PublicKey: t.Key.String(), Overlay6: t.Overlay6, Overlay4: t.Overlay4, Ranges: rangesOf(t),
 		State: string(r.State), Why: r.Why, Way: r.Way.String(), Since: r.Since, RTT: millis(r.Trip), MTU: r.Size, Handshake: r.Handshake,
 		Sent: r.Sent, Received: r.Received,
 	}

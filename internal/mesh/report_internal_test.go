@@ -14,18 +14,18 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 	"github.com/tombolo-io/tombolo/internal/mesh/endpoint"
 	"github.com/tombolo-io/tombolo/internal/mesh/path"
 	"github.com/tombolo-io/tombolo/internal/mesh/peering"
 	"github.com/tombolo-io/tombolo/internal/mesh/topology"
-	"github.com/tombolo-io/tombolo/internal/mesh/tunnel"
 )
 
 func TestAPeerAsItIsShown(t *testing.T) {
 	six, four := netip.MustParseAddr("fd00::b"), netip.MustParseAddr("100.112.0.2")
 	whole, host := netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("10.9.9.9/32")
-	planned := topology.Peer{ID: "id-b", Node: "b", Key: topology.Key{1}, Overlay6: six, Overlay4: four,
+	planned := topology.Peer{ID: "id-b", Node: "b", Key: member.Key{1}, Overlay6: six, Overlay4: four,
 		Allowed: []netip.Prefix{netip.PrefixFrom(six, 128), whole, host, netip.PrefixFrom(four, 32)}}
 	at := path.Way{Addr: netip.MustParseAddrPort("192.0.2.2:51820")}
 	since := time.Unix(1_800_000_000, 0)
@@ -112,7 +112,7 @@ func TestManyWantANewKey(t *testing.T) {
 	group.Wait()
 	left, err := readKey(filepath.Join(dir, nextFile))
 	r, is := m.peering.Rotating()
-	if err != nil || len(done) != 1 || !is || d.next != 1 || r.New != left.public || m.keys.next.public != left.public || done[0].Next != left.public.Base64() {
+	if err != nil || len(done) != 1 || !is || d.next != 1 || r.New != left.public || m.keys.next.public != left.public || done[0].Next != left.public.String() {
 		t.Errorf("%d have got one: the engine has %v, the disk %v (%v)", len(done), r.New, left, err)
 	}
 }
@@ -187,7 +187,7 @@ func TestAChangeThatCannotGoOnIsGivenUp(t *testing.T) {
 	if got, err := readKeys(dir); err != nil || got.now.public != k.now.public || !got.next.isZero() {
 		t.Errorf("on disk is %v, %v", got, err)
 	}
-	if s := m.member(); tunnel.Key(s.WireGuard) != k.now.public || !s.PreviousKey.IsZero() {
+	if s := m.member(); s.WireGuard != k.now.public || !s.PreviousKey.IsZero() {
 		t.Errorf("announced are %v and %v", s.WireGuard, s.PreviousKey)
 	}
 	d.refuses = nil

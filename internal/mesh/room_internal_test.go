@@ -24,6 +24,7 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 	"github.com/tombolo-io/tombolo/internal/discovery/seal"
 	"github.com/tombolo-io/tombolo/internal/mesh/meshconf"
@@ -38,8 +39,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type knower struct {
 	mu       sync.Mutex
 	said     []seal.Member
-	now      []seal.WireGuardKey // proven, the newest last
-	previous []seal.WireGuardKey
+	now      []member.Key // proven, the newest last
+	previous []member.Key
 	result   roster.Result
 	under    map[string][]seal.ClusterID
 	refuses  error
@@ -117,16 +118,16 @@ func (d *device) Begin(tunnel.Config) error {
 }
 
 func (d *device) Apply(tunnel.Config) error                          { return nil }
-func (d *device) SetWay(tunnel.Key, path.Way, netip.Addr) bool       { return true }
-func (d *device) Watch(tunnel.Key)                                   {}
-func (d *device) Receive(tunnel.Key, []byte) bool                    { return true }
-func (d *device) TryPSK(tunnel.Key, tunnel.Secret) error             { return nil }
-func (d *device) Handshake(tunnel.Key) error                         { return nil }
-func (d *device) Activity(tunnel.Key) (tunnel.Activity, bool)        { return tunnel.Activity{}, false }
+func (d *device) SetWay(member.Key, path.Way, netip.Addr) bool       { return true }
+func (d *device) Watch(member.Key)                                   {}
+func (d *device) Receive(member.Key, []byte) bool                    { return true }
+func (d *device) TryPSK(member.Key, tunnel.Secret) error             { return nil }
+func (d *device) Handshake(member.Key) error                         { return nil }
+func (d *device) Activity(member.Key) (tunnel.Activity, bool)        { return tunnel.Activity{}, false }
 func (d *device) Stats() ([]tunnel.Stat, error)                      { return nil, nil }
 func (d *device) ApplyNext(tunnel.Config) error                      { return nil }
-func (d *device) HandshakeNext(tunnel.Key) error                     { return nil }
-func (d *device) Shift(tunnel.Key) error                             { return nil }
+func (d *device) HandshakeNext(member.Key) error                     { return nil }
+func (d *device) Shift(member.Key) error                             { return nil }
 func (d *device) StatsNext() ([]tunnel.Stat, error)                  { return nil, nil }
 func (d *device) End() error                                         { return nil }
 func (d *device) Send(netip.AddrPort, netip.Addr, []byte) error      { return nil }
@@ -167,7 +168,7 @@ func TestWhatANodeSays(t *testing.T) {
 		addresses = append(addresses, netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}))
 		many = append(many, seal.Endpoint{At: netip.AddrPortFrom(addresses[i], 1), Kind: seal.KindOwn})
 	}
-	key, old := seal.WireGuardKey{1}, seal.WireGuardKey{2}
+	key, old := member.Key{1}, member.Key{2}
 	base := seal.Member{Node: "a", Ranges: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}}
 	with := func(change func(*seal.Member)) seal.Member {
 		m := base
@@ -214,14 +215,14 @@ func sameMember(a, b seal.Member) bool {
 }
 
 func TestKeysOfAPeer(t *testing.T) {
-	k, old := topology.Key{1}, roster.Key{2}
+	k, old := member.Key{1}, member.Key{2}
 	for name, c := range map[string]struct {
-		previous roster.Key
-		want     []tunnel.Key
+		previous member.Key
+		want     []member.Key
 	}{
-		"one":                     {roster.Key{}, []tunnel.Key{{1}}},
-		"one that it gives up":    {old, []tunnel.Key{{1}, {2}}},
-		"it gives up what it has": {roster.Key{1}, []tunnel.Key{{1}}},
+		"one":                     {member.Key{}, []member.Key{{1}}},
+		"one that it gives up":    {old, []member.Key{{1}, {2}}},
+		"it gives up what it has": {member.Key{1}, []member.Key{{1}}},
 	} {
 		if got := keysOf(topology.Peer{Key: k}, &roster.Member{Facts: roster.Facts{PreviousKey: c.previous}}); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %v", name, got)
@@ -240,7 +241,7 @@ func TestSecretsOfAPair(t *testing.T) {
 		"b": {old.Cluster()}, "c": {fresh.Cluster(), old.Cluster()}, "d": nil, "of a file": {fresh.Cluster(), old.Cluster()},
 	} {
 		var got []seal.ClusterID
-		mine, its := m.secrets(peer)(tunnel.Key{1}, tunnel.Key{2}), m.secrets(peer)(tunnel.Key{2}, tunnel.Key{1})
+		mine, its := m.secrets(peer)(member.Key{1}, member.Key{2}), m.secrets(peer)(member.Key{2}, member.Key{1})
 		for i, s := range mine {
 			got = append(got, s.ID)
 			if s.PSK.IsZero() || s.ID != its[i].ID || !s.PSK.Equal(its[i].PSK) {
@@ -364,20 +365,20 @@ func TestAKeyRotates(t *testing.T) {
 		t.Fatal(err)
 	}
 	next, err := readKey(filepath.Join(dir, nextFile))
-	if err != nil || done.Next != next.public.Base64() || done.Kind != KindRotation || d.next != 1 || done.Until.Sub(done.Since) != k.Lease() {
+	if err != nil || done.Next != next.public.String() || done.Kind != KindRotation || d.next != 1 || done.Until.Sub(done.Since) != k.Lease() {
 		t.Errorf("%+v, and on disk %v (%v)", done, next, err)
 	}
-	if s := m.member(); tunnel.Key(s.WireGuard) != next.public || tunnel.Key(s.PreviousKey) != first {
+	if s := m.member(); s.WireGuard != next.public || s.PreviousKey != first {
 		t.Errorf("announced are %v and %v", s.WireGuard, s.PreviousKey)
 	}
 	m.prove()
-	if len(k.now) != 1 || tunnel.Key(k.now[0]) != next.public || len(k.previous) != 1 || tunnel.Key(k.previous[0]) != first {
+	if len(k.now) != 1 || k.now[0] != next.public || len(k.previous) != 1 || k.previous[0] != first {
 		t.Errorf("proven are %v and %v", k.now, k.previous)
 	}
 	if _, err := m.RotateKey(); !fault.Has(err, fault.CodeStateBusy) || fault.From(err).Next == "" {
 		t.Errorf("a second change: %v", err)
 	}
-	if s := m.Status(); s.Rotation == nil || s.Rotation.Next != done.Next || s.PublicKey != first.Base64() {
+	if s := m.Status(); s.Rotation == nil || s.Rotation.Next != done.Next || s.PublicKey != first.String() {
 		t.Errorf("the status tells %+v", s.Rotation)
 	}
 
@@ -388,7 +389,7 @@ func TestAKeyRotates(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- again.followRotation(ctx) }()
 	<-again.say
-	if s := again.member(); tunnel.Key(s.WireGuard) != next.public || tunnel.Key(s.PreviousKey) != first || d.next != 1 {
+	if s := again.member(); s.WireGuard != next.public || s.PreviousKey != first || d.next != 1 {
 		t.Errorf("after a restart %v and %v are announced", s.WireGuard, s.PreviousKey)
 	}
 	if err := again.peering.End(); err != nil {
@@ -400,11 +401,11 @@ func TestAKeyRotates(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	if s := again.member(); tunnel.Key(s.WireGuard) != next.public || !s.PreviousKey.IsZero() {
+	if s := again.member(); s.WireGuard != next.public || !s.PreviousKey.IsZero() {
 		t.Errorf("at the end %v and %v are announced", s.WireGuard, s.PreviousKey)
 	}
 	k.now, k.previous = nil, nil
-	if again.prove(); len(k.now) != 1 || tunnel.Key(k.now[0]) != next.public || len(k.previous) != 0 {
+	if again.prove(); len(k.now) != 1 || k.now[0] != next.public || len(k.previous) != 0 {
 		t.Errorf("at the end are proven %v and %v", k.now, k.previous)
 	}
 	if left, err := readKeys(dir); err != nil || left.now.public != next.public || !left.next.isZero() {
@@ -427,7 +428,7 @@ func TestAKeyThatCannotRotate(t *testing.T) {
 		if _, err := m.RotateKey(); err == nil || !strings.Contains(err.Error(), "no second device") {
 			t.Errorf("refused with %v", err)
 		}
-		if s := m.member(); tunnel.Key(s.WireGuard) != first || !s.PreviousKey.IsZero() {
+		if s := m.member(); s.WireGuard != first || !s.PreviousKey.IsZero() {
 			t.Errorf("announced are %v and %v", s.WireGuard, s.PreviousKey)
 		}
 		if left, err := readKeys(dir); err != nil || left.now.public != first || !left.next.isZero() {

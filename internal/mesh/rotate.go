@@ -10,10 +10,10 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/mesh/kernel/wireguard"
 	"github.com/tombolo-io/tombolo/internal/mesh/meshconf"
-	"github.com/tombolo-io/tombolo/internal/mesh/tunnel"
 )
 
 // RotateKey begins to put a new key pair into the old one's place. It is on disk before
@@ -53,7 +53,7 @@ func (m *Mesh) RotateKey() (Rotated, error) {
 	r, _ := m.peering.Rotating()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return Rotated{meta(KindRotation), Rotation{Since: r.Began, Until: r.Until, Next: next.public.Base64(), Peers: len(m.peers)}}, nil
+	return Rotated{meta(KindRotation), Rotation{Since: r.Began, Until: r.Until, Next: next.public.String(), Peers: len(m.peers)}}, nil
 }
 
 func (m *Mesh) rotate(next key) error {
@@ -87,7 +87,7 @@ func (m *Mesh) resume() error {
 }
 
 // turned is told that the new key pair has taken the old one's place.
-func (m *Mesh) turned(tunnel.Key) { ring(m.turns) }
+func (m *Mesh) turned(member.Key) { ring(m.turns) }
 
 // followRotation goes on with a change of keys that was under way when the last run
 // ended, and puts the new key into the old one's place on disk once it is over.

@@ -20,6 +20,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/kube"
 	"github.com/tombolo-io/tombolo/internal/base/kube/kubetest"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/base/runtest"
 	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 )
@@ -183,7 +184,7 @@ func TestHostileObjects(t *testing.T) {
 	s.Put(kubetest.Members, "n001", object(9, 60))
 	runtest.Eventually(t, "the news of another", func() bool { return r.Knows("n001", 9) })
 	for _, said := range r.Said() {
-		if f := said.Facts; strings.HasPrefix(f.ID, "bad") && (len(f.Ranges) > 0 || f.Hostname != "" || f.Nodename != f.ID || f.Key != (roster.Key{})) {
+		if f := said.Facts; strings.HasPrefix(f.ID, "bad") && (len(f.Ranges) > 0 || f.Hostname != "" || f.Nodename != f.ID || f.Key != (member.Key{})) {
 			t.Errorf("it counts: %+v", f)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/discovery/seal"
 	"github.com/tombolo-io/tombolo/proto/discovery"
@@ -222,7 +223,7 @@ func (a *announcer) granted(by *attending, ttl time.Duration) {
 // proven is what is announced, with the words of its WireGuard keys.
 func (a *announcer) proven(k seal.Keys, w word, private seal.WireGuardPrivate) (*discovery.Member, error) {
 	m := w.member.Message()
-	sign := func(private seal.WireGuardPrivate, public seal.WireGuardKey) ([]byte, error) {
+	sign := func(private seal.WireGuardPrivate, public member.Key) ([]byte, error) {
 		if private.IsZero() || private.Public() != public {
 			return nil, nil
 		}

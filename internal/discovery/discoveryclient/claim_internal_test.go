@@ -12,6 +12,7 @@ import (
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/discovery/seal"
 	"github.com/tombolo-io/tombolo/proto/discovery"
 )
@@ -180,7 +181,7 @@ func TestProofIsAddedLater(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := newAnnouncer(drawnKey(t), []seal.Keys{k}, time.Minute, 0)
-	proof := func(key seal.WireGuardKey) (uint64, int) {
+	proof := func(key member.Key) (uint64, int) {
 		t.Helper()
 		version, m := announced(t, a, k, now, seal.Member{Node: "a", WireGuard: key})
 		return version, len(m.GetWireguardProof())
@@ -195,7 +196,7 @@ func TestProofIsAddedLater(t *testing.T) {
 	if again, _ := proof(private.Public()); again != after {
 		t.Error("the same key is announced anew")
 	}
-	if _, n := proof(seal.WireGuardKey(keyOf("other"))); n != 0 {
+	if _, n := proof(keyOf("other")); n != 0 {
 		t.Error("a key is proven by another one")
 	}
 }

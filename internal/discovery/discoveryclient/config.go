@@ -15,6 +15,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/conf"
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	tunnel "github.com/tombolo-io/tombolo/internal/base/proxy"
 	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 	"github.com/tombolo-io/tombolo/internal/discovery/seal"
@@ -203,7 +204,7 @@ func (v *validator) announce(c *Config, raw v1alpha1.MeshConfig) {
 		if raw.Announce.PublicKey != "" {
 			v.add("announce.privateKeyFile", "publicKey stands there too: give one of them")
 		}
-		facts.Key = roster.Key(v.wireGuard(c, file))
+		facts.Key = v.wireGuard(c, file)
 	}
 	facts.Node = raw.Node.Name
 	if facts.Node == "" && v.read {
@@ -232,9 +233,9 @@ func (v *validator) announce(c *Config, raw v1alpha1.MeshConfig) {
 }
 
 // wireGuard reads the node's WireGuard key.
-func (v *validator) wireGuard(c *Config, file string) seal.WireGuardKey {
+func (v *validator) wireGuard(c *Config, file string) member.Key {
 	if !v.read {
-		return seal.WireGuardKey{}
+		return member.Key{}
 	}
 	text, err := readPrivate(file)
 	if err == nil {
@@ -242,7 +243,7 @@ func (v *validator) wireGuard(c *Config, file string) seal.WireGuardKey {
 	}
 	if err != nil {
 		v.files = append(v.files, err)
-		return seal.WireGuardKey{}
+		return member.Key{}
 	}
 	return c.WireGuard.Public()
 }

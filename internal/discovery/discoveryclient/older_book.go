@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 	"github.com/tombolo-io/tombolo/internal/discovery/seal"
 	pb "github.com/tombolo-io/tombolo/proto/sidero"
@@ -269,7 +270,7 @@ func (b *olderBook) said(now time.Time) []roster.Said {
 }
 
 // idOf is the affiliate that has a key.
-func (b *olderBook) idOf(key roster.Key) (string, bool) {
+func (b *olderBook) idOf(key member.Key) (string, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for id, w := range b.members {

@@ -13,6 +13,7 @@ import (
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 	"github.com/tombolo-io/tombolo/internal/discovery/seal"
 	pb "github.com/tombolo-io/tombolo/proto/sidero"
@@ -22,7 +23,7 @@ import (
 func affiliate(t *testing.T, secret, id, node string) *pb.Affiliate {
 	t.Helper()
 	key := secretOf(t, secret).Sidero()
-	m := seal.Member{Node: node, Hostname: node + ".example", Role: seal.RoleWorker, WireGuard: seal.WireGuardKey(keyOf(node))}
+	m := seal.Member{Node: node, Hostname: node + ".example", Role: seal.RoleWorker, WireGuard: member.Key(keyOf(node))}
 	data, err := key.SealData(rand.Reader, m.Affiliate())
 	if err != nil {
 		t.Fatal(err)
@@ -309,7 +310,7 @@ func TestObservationsAreReported(t *testing.T) {
 		a.knows(settle, "b")
 		seen := netip.MustParseAddrPort("198.51.100.7:4242")
 		next := a.cfg.Announce
-		next.Observed = []seal.Observation{{Key: seal.WireGuardKey(keyOf("b")), Endpoint: seal.Endpoint{At: seen}}, {Key: seal.WireGuardKey(keyOf("nobody")), Endpoint: seal.Endpoint{At: seen}}}
+		next.Observed = []seal.Observation{{Key: keyOf("b"), Endpoint: seal.Endpoint{At: seen}}, {Key: keyOf("nobody"), Endpoint: seal.Endpoint{At: seen}}}
 		if err := a.Announce(next); err != nil {
 			t.Fatal(err)
 		}

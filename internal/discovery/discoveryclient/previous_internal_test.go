@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
-	"github.com/tombolo-io/tombolo/internal/discovery/roster"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/discovery/seal"
 )
 
@@ -48,17 +48,17 @@ func TestANewKeyOfTheMesh(t *testing.T) {
 			time.Sleep(settle)
 			synctest.Wait()
 		}
-		wants := func(what string, key, previous seal.WireGuardKey) {
+		wants := func(what string, key, previous member.Key) {
 			t.Helper()
 			m := a.member("b")
-			if m == nil || m.Key != roster.Key(key) || m.PreviousKey != roster.Key(previous) || m.Mesh != 1 || m.RelayCluster != "c1" ||
+			if m == nil || m.Key != key || m.PreviousKey != previous || m.Mesh != 1 || m.RelayCluster != "c1" ||
 				!slices.Equal(m.Relays, []string{"h1", "h2"}) || !m.Entries[0].Proven || m.Entries[0].Previous == previous.IsZero() {
 				t.Fatalf("%s: %+v", what, m)
 			}
 		}
 		b.Prove(old)
 		announce()
-		wants("before", old.Public(), seal.WireGuardKey{})
+		wants("before", old.Public(), member.Key{})
 		b.Prove(next)
 		b.ProvePrevious(old)
 		says.WireGuard, says.PreviousKey = next.Public(), old.Public()
@@ -74,9 +74,9 @@ func TestANewKeyOfTheMesh(t *testing.T) {
 		a.knows(settle, "b")
 		wants("from the cache", next.Public(), old.Public())
 		evil.stop()
-		says.PreviousKey = seal.WireGuardKey{}
+		says.PreviousKey = member.Key{}
 		announce()
-		wants("after", next.Public(), seal.WireGuardKey{})
+		wants("after", next.Public(), member.Key{})
 		says.PreviousKey = next.Public()
 		if err := b.Announce(says); err == nil {
 			t.Error("a key takes its own place")
@@ -88,9 +88,9 @@ func TestANewKeyOfTheMesh(t *testing.T) {
 func TestPreviousProofIsAddedLater(t *testing.T) {
 	k, now, old := secretOf(t, newSecret(t)).Keys(), time.Now(), wireGuardOf(t, alicePrivate)
 	a := newAnnouncer(drawnKey(t), []seal.Keys{k}, time.Minute, 0)
-	proof := func(previous seal.WireGuardKey) (uint64, int) {
+	proof := func(previous member.Key) (uint64, int) {
 		t.Helper()
-		version, m := announced(t, a, k, now, seal.Member{Node: "a", WireGuard: seal.WireGuardKey(keyOf("new")), PreviousKey: previous})
+		version, m := announced(t, a, k, now, seal.Member{Node: "a", WireGuard: keyOf("new"), PreviousKey: previous})
 		return version, len(m.GetPreviousProof())
 	}
 	before, n := proof(old.Public())
@@ -99,7 +99,7 @@ func TestPreviousProofIsAddedLater(t *testing.T) {
 	if n != 0 || proven != 64 || after <= before {
 		t.Errorf("versions %d and %d, proofs of %d and %d bytes", before, after, n, proven)
 	}
-	if _, n := proof(seal.WireGuardKey(keyOf("other"))); n != 0 {
+	if _, n := proof(keyOf("other")); n != 0 {
 		t.Error("a key is proven by another one")
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 	"github.com/tombolo-io/tombolo/internal/discovery/seal"
 	"github.com/tombolo-io/tombolo/proto/discovery"
@@ -138,7 +139,7 @@ func (w *world) config(s setup) Config {
 	return cfg
 }
 
-func keyOf(name string) (k roster.Key) {
+func keyOf(name string) (k member.Key) {
 	k[0] = 9
 	copy(k[1:], name)
 	return k

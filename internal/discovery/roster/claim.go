@@ -5,6 +5,8 @@ package roster
 import (
 	"cmp"
 	"slices"
+
+	"github.com/tombolo-io/tombolo/internal/base/member"
 )
 
 // claimKeys leaves one entry of a tier for each key: the one that the key has signed
@@ -15,7 +17,7 @@ import (
 func (m *merging) claimKeys() []*entry {
 	claims, past := map[claim][]*entry{}, m.claimPrevious()
 	for _, e := range m.entries {
-		if !e.dead && e.head.Key != (Key{}) {
+		if !e.dead && e.head.Key != (member.Key{}) {
 			claims[claim{e.tier, e.head.Key}] = append(claims[claim{e.tier, e.head.Key}], e)
 		}
 	}
@@ -68,10 +70,10 @@ func (g *group) silences(e *entry) bool {
 		(e.tier != TierOlder || slices.ContainsFunc(e.said, func(s *Said) bool { return s.Heard.After(past) })) {
 		return false
 	}
-	if e.head.Key != (Key{}) && (dead.proven && e.head.Key == dead.head.Key || dead.previous && e.head.Key == dead.head.PreviousKey) {
+	if e.head.Key != (member.Key{}) && (dead.proven && e.head.Key == dead.head.Key || dead.previous && e.head.Key == dead.head.PreviousKey) {
 		return true
 	}
 	agree := func(a, b string) bool { return a == "" || b == "" || a == b }
-	key := e.head.Key == (Key{}) || dead.head.Key == (Key{}) || e.head.Key == dead.head.Key
+	key := e.head.Key == (member.Key{}) || dead.head.Key == (member.Key{}) || e.head.Key == dead.head.Key
 	return key && agree(e.head.Node, dead.head.Node) && agree(e.head.Nodename, dead.head.Nodename) && !e.first.Before(dead.first)
 }

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/tombolo-io/tombolo/internal/base/member"
 )
 
 // result makes members of the groups: what two claim is settled, endpoints are
@@ -23,12 +25,12 @@ func (m *merging) result() Result {
 	for _, r := range unique() {
 		m.settle(r)
 	}
-	keys := map[Key]int{}
+	keys := map[member.Key]int{}
 	members := make([]draft, len(m.groups))
 	all := rules()
 	for i, g := range m.groups {
 		members[i] = g.member(all)
-		if k := members[i].Key; k != (Key{}) {
+		if k := members[i].Key; k != (member.Key{}) {
 			keys[k] = i
 		}
 	}

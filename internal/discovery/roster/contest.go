@@ -5,6 +5,8 @@ package roster
 import (
 	"slices"
 	"time"
+
+	"github.com/tombolo-io/tombolo/internal/base/member"
 )
 
 // A higher tier is not changed by a lower one, but whoever writes it may also name the
@@ -22,9 +24,9 @@ type has struct {
 // contest takes keys and names from entries that claim those of a node which a lower
 // tier knew before. It gives the entries that are to be placed.
 func (m *merging) contest(in []*entry) []*entry {
-	keys := map[Key][]*entry{}
+	keys := map[member.Key][]*entry{}
 	for _, e := range m.entries { // those too that have lost the key within their tier
-		if !e.dead && e.head.Key != (Key{}) {
+		if !e.dead && e.head.Key != (member.Key{}) {
 			keys[e.head.Key] = append(keys[e.head.Key], e)
 		}
 	}
@@ -51,7 +53,7 @@ func (m *merging) contest(in []*entry) []*entry {
 // API server guards the name of the Node alone: another stable name that a node writes
 // for itself may be another's.
 func (e *entry) holds() []has {
-	if e.head.Key == (Key{}) {
+	if e.head.Key == (member.Key{}) {
 		return nil
 	}
 	out := []has{{e.tier, FieldKey, e.head.Key.String()}}
@@ -66,7 +68,7 @@ func (e *entry) holds() []has {
 // yieldsKey takes the key from an entry that nobody has proven, if a lower tier has known
 // another node by it. Its endpoints are tried as well: WireGuard proves who answers.
 func (m *merging) yieldsKey(e *entry, held map[has]*entry, same []*entry) bool {
-	if e.proven || e.head.Key == (Key{}) {
+	if e.proven || e.head.Key == (member.Key{}) {
 		return false
 	}
 	for tier := e.tier - 1; tier >= TierOlder; tier-- {
@@ -118,7 +120,7 @@ func (m *merging) yieldsNames(e *entry, held map[has]*entry, same []*entry) bool
 // key of its own, and was known before the one that states the name. What the operator
 // of this machine or this node itself states is not parted.
 func (m *merging) apart(g *group, e *entry, by Field) bool {
-	if e.head.Key == (Key{}) || e.head.Key == g.ids.Key {
+	if e.head.Key == (member.Key{}) || e.head.Key == g.ids.Key {
 		return false
 	}
 	i := slices.IndexFunc(g.entries, func(o *entry) bool {

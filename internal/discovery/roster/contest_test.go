@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/tombolo-io/tombolo/internal/base/member"
 )
 
 // TestClaimAcrossTiers: what a node known by a lower tier alone has had, its key and its
@@ -43,7 +45,7 @@ func TestClaimAcrossTiers(t *testing.T) {
 		{"its key and one name, with another one", claim(1, false, func(f *Facts) { f.Nodename = "v" }), nil, tried + "! publicKey %s/v over native/z\n"},
 		{"its name in Kubernetes, with a key of one's own", claim(1, true, func(f *Facts) { f.Nodename, f.Key = "v", key(7) }), nil,
 			alone + "z 7 z 10.9.0.0/24 203.0.113.6:1/own\n! nodename %s/v over native/z\n"},
-		{"its name, without a key", claim(1, false, func(f *Facts) { f.Node, f.Key = "v", Key{} }), nil,
+		{"its name, without a key", claim(1, false, func(f *Facts) { f.Node, f.Key = "v", member.Key{} }), nil,
 			"z 0  10.9.0.0/24 203.0.113.6:1/own\n" + alone + "! node %s/v over native/z\n"},
 		{"its names, which a file gives the other", claim(1, false, func(f *Facts) { f.Node, f.Key = "v", key(7) }), []Said{from(TierStatic, Facts{ID: "s", Node: "v", Key: key(7)})},
 			"s 7 v 10.9.0.0/24 203.0.113.6:1/own\n! publicKey static/s over %s/v\n"},
@@ -154,7 +156,7 @@ func TestLaterTakesNoKey(t *testing.T) {
 		}
 		r := Merge(now(), me(), slices.Concat(said, later), Rules{})
 		for _, m := range Merge(now(), me(), said, Rules{}).Members {
-			if m.Key != (Key{}) && m.Tier == TierKubernetes && m.Sources[FieldKey][0].Tier == m.Tier && !slices.ContainsFunc(r.Members, func(o Member) bool {
+			if m.Key != (member.Key{}) && m.Tier == TierKubernetes && m.Sources[FieldKey][0].Tier == m.Tier && !slices.ContainsFunc(r.Members, func(o Member) bool {
 				return o.Key == m.Key && slices.ContainsFunc(o.Entries, func(e Entry) bool { return e.Source.Tier == m.Tier && e.ID == m.ID })
 			}) {
 				t.Fatalf("%s lost its key", m.ID)

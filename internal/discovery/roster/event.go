@@ -4,6 +4,8 @@ package roster
 
 import (
 	"slices"
+
+	"github.com/tombolo-io/tombolo/internal/base/member"
 )
 
 // Happening is what became of a member.
@@ -64,7 +66,7 @@ func Events(before, after Result) []Event {
 
 // index finds members, each once.
 type index struct {
-	keys  map[Key]*Member
+	keys  map[member.Key]*Member
 	ids   map[named][]*Member
 	taken map[*Member]bool
 }
@@ -76,10 +78,10 @@ type named struct {
 }
 
 func indexOf(in []Member) index {
-	out := index{make(map[Key]*Member, len(in)), make(map[named][]*Member, len(in)), make(map[*Member]bool, len(in))}
+	out := index{make(map[member.Key]*Member, len(in)), make(map[named][]*Member, len(in)), make(map[*Member]bool, len(in))}
 	for i := range in {
 		m := &in[i]
-		if m.Key != (Key{}) {
+		if m.Key != (member.Key{}) {
 			out.keys[m.Key] = m // no two members of a result have one
 		}
 		at := named{m.Tier, m.ID}

@@ -8,20 +8,22 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+
+	"github.com/tombolo-io/tombolo/internal/base/member"
 )
 
 // crowd is what three sources say of n members, with a conflict for each tenth.
 func crowd(n int) []Said {
 	var out []Said
 	for i := range n {
-		f := Facts{ID: fmt.Sprintf("i%06d", i), Node: fmt.Sprintf("n%06d", i), Nodename: fmt.Sprintf("k%06d", i), Key: Key{1, byte(i >> 16), byte(i >> 8), byte(i)},
+		f := Facts{ID: fmt.Sprintf("i%06d", i), Node: fmt.Sprintf("n%06d", i), Nodename: fmt.Sprintf("k%06d", i), Key: member.Key{1, byte(i >> 16), byte(i >> 8), byte(i)},
 			Overlay4:  netip.AddrFrom4([4]byte{100, 65 + byte(i>>16), byte(i >> 8), byte(i)}),
 			Endpoints: []Where{{Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, byte(i >> 8), byte(i)}), 1), Kind: KindOwn}}}
 		out = append(out, native(f, 1))
 		k := f
 		k.ID = f.Nodename
 		if i%10 == 0 {
-			k.Key = Key{2, byte(i >> 16), byte(i >> 8), byte(i)} // which the native tier refuses
+			k.Key = member.Key{2, byte(i >> 16), byte(i >> 8), byte(i)} // which the native tier refuses
 		}
 		out = append(out, Said{Source: Source{Tier: TierKubernetes, Name: "members"}, Facts: k, Version: 1, Until: in(15)}, from(TierOlder, f))
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/id"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 )
 
 // ReadList reads a MemberList: what the operator states in a file, without a
@@ -35,7 +36,7 @@ func ReadList(file string, data []byte) ([]Said, error) {
 	r := reading{doc.Add}
 	var out []Said
 	seen := map[string]string{} // value to where it stands
-	once := append(unique(), one(FieldKey, func(f *Facts) *Key { return &f.Key }))
+	once := append(unique(), one(FieldKey, func(f *Facts) *member.Key { return &f.Key }))
 	for i, m := range raw.Members {
 		path := fmt.Sprintf("members[%d]", i)
 		f := r.spec(path+".", m.MemberSpec)

@@ -3,49 +3,14 @@
 package roster
 
 import (
-	"encoding/base64"
 	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/tombolo-io/tombolo/internal/base/member"
 )
-
-// Key is a WireGuard public key; zero for none.
-type Key [32]byte
-
-// ParseKey reads the form of WireGuard's tools: base64 with padding.
-func ParseKey(s string) (Key, error) {
-	var k Key
-	b, err := base64.StdEncoding.Strict().DecodeString(s)
-	switch {
-	case err != nil || len(b) != len(k) || len(s) != base64.StdEncoding.EncodedLen(len(k)):
-		return Key{}, fmt.Errorf("%q is no WireGuard public key: 44 characters of base64 are expected", short(s))
-	case Key(b) == Key{}:
-		return Key{}, fmt.Errorf("%q is the key of nobody", s)
-	}
-	return Key(b), nil
-}
-
-func (k Key) String() string {
-	if k == (Key{}) {
-		return ""
-	}
-	return base64.StdEncoding.EncodeToString(k[:])
-}
-
-// MarshalText writes what ParseKey reads.
-func (k Key) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
-
-// UnmarshalText reads what MarshalText writes.
-func (k *Key) UnmarshalText(text []byte) (err error) {
-	if len(text) == 0 {
-		*k = Key{}
-		return nil
-	}
-	*k, err = ParseKey(string(text))
-	return err
-}
 
 // The kinds of endpoints, from the best known to the least.
 const (
@@ -70,7 +35,7 @@ func (w Where) Rival() bool { return w.rival }
 
 // Observation is where a member has seen the holder of a key.
 type Observation struct {
-	Key  Key
+	Key  member.Key
 	Addr netip.AddrPort
 }
 
@@ -80,8 +45,8 @@ type Facts struct {
 	Node          string         `json:"node,omitempty"`
 	Hostname      string         `json:"hostname,omitempty"`
 	Nodename      string         `json:"nodename,omitempty"` // of the Kubernetes node
-	Key           Key            `json:"publicKey,omitzero"`
-	PreviousKey   Key            `json:"previousKey,omitzero"` // which Key takes the place of
+	Key           member.Key     `json:"publicKey,omitzero"`
+	PreviousKey   member.Key     `json:"previousKey,omitzero"` // which Key takes the place of
 	Overlay6      netip.Addr     `json:"overlay6,omitzero"`
 	Overlay4      netip.Addr     `json:"overlay4,omitzero"`
 	Addresses     []netip.Addr   `json:"addresses,omitempty"`
@@ -165,7 +130,7 @@ func rules() []rule {
 		one(FieldNode, func(f *Facts) *string { return &f.Node }),
 		one(FieldHostname, func(f *Facts) *string { return &f.Hostname }),
 		one(FieldNodename, func(f *Facts) *string { return &f.Nodename }),
-		one(FieldKey, func(f *Facts) *Key { return &f.Key }),
+		one(FieldKey, func(f *Facts) *member.Key { return &f.Key }),
 		one(FieldOverlay6, func(f *Facts) *netip.Addr { return &f.Overlay6 }),
 		one(FieldOverlay4, func(f *Facts) *netip.Addr { return &f.Overlay4 }),
 		many(FieldAddresses, func(f *Facts) *[]netip.Addr { return &f.Addresses }, netip.Addr.Compare),
@@ -179,7 +144,7 @@ func rules() []rule {
 		one(FieldRelayCluster, func(f *Facts) *string { return &f.RelayCluster }),
 		many(FieldRelays, func(f *Facts) *[]string { return &f.Relays }, strings.Compare),
 		many(FieldClusters, func(f *Facts) *[]string { return &f.Clusters }, strings.Compare),
-		one(FieldPrevious, func(f *Facts) *Key { return &f.PreviousKey }),
+		one(FieldPrevious, func(f *Facts) *member.Key { return &f.PreviousKey }),
 	}
 }
 

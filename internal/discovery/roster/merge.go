@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 )
 
 // Self is this node, as it announces itself.
@@ -61,7 +62,7 @@ type Conflict struct {
 //	said ─▶ entries (one of a tier and id) ─▶ groups (one of a node) ─▶ members
 //	        newest version, succession         by key, then by name      what two claim is settled
 func Merge(now time.Time, self Self, said []Said, rules Rules) Result {
-	m := merging{self: self, rules: rules, keys: map[Key]*group{}, names: map[called]*group{}}
+	m := merging{self: self, rules: rules, keys: map[member.Key]*group{}, names: map[called]*group{}}
 	if m.rules.Endpoints == 0 {
 		m.rules.Endpoints = limit.RosterEndpoints
 	}
@@ -136,7 +137,7 @@ func entries(now time.Time, said []Said) []*entry {
 				r.take(&e.head, &known[i].Facts)
 			}
 		}
-		if old := e.head.PreviousKey; old != (Key{}) && (old == e.head.Key || e.head.Key == Key{}) {
+		if old := e.head.PreviousKey; old != (member.Key{}) && (old == e.head.Key || e.head.Key == member.Key{}) {
 			e.lose(FieldPrevious) // there is none that takes its place
 		}
 		e.first, e.until = known[0].First, ended(e.said)
@@ -144,7 +145,7 @@ func entries(now time.Time, said []Said) []*entry {
 		for _, s := range known {
 			e.first = earlier(e.first, s.First)
 			e.proven = e.proven || s.Proven && s.Facts.Key == e.head.Key
-			e.previous = e.previous || s.Previous && e.head.PreviousKey != (Key{}) && s.Facts.PreviousKey == e.head.PreviousKey
+			e.previous = e.previous || s.Previous && e.head.PreviousKey != (member.Key{}) && s.Facts.PreviousKey == e.head.PreviousKey
 		}
 	}
 	return out
@@ -244,7 +245,7 @@ type merging struct {
 	entries   []*entry
 	mine      []*entry // of this node, as others see it
 	groups    []*group
-	keys      map[Key]*group
+	keys      map[member.Key]*group
 	names     map[called]*group
 	conflicts []Conflict
 }
@@ -253,7 +254,7 @@ type merging struct {
 func (m *merging) own(e *entry) bool {
 	me := m.self.Facts
 	byID := e.tier == m.self.Tier && e.id == me.ID
-	byKey := e.head.Key != (Key{}) && (e.head.Key == me.Key || e.head.Key == me.PreviousKey)
+	byKey := e.head.Key != (member.Key{}) && (e.head.Key == me.Key || e.head.Key == me.PreviousKey)
 	self := Claimant{ID: me.ID, Tier: m.self.Tier, Sources: []Source{{Tier: m.self.Tier, Name: "self"}}}
 	switch {
 	case e.tier == m.self.Tier && e.id == m.self.Replaces && e.id != "":
@@ -261,7 +262,7 @@ func (m *merging) own(e *entry) bool {
 	case !byID && !byKey:
 		return false
 	case e.dead:
-	case byID && !byKey && e.head.Key != (Key{}):
+	case byID && !byKey && e.head.Key != (member.Key{}):
 		m.conflicts = append(m.conflicts, Conflict{FieldID, me.ID, self, e.claimant(), "the id is this node's, and has another key"})
 	case byKey && !byID && e.tier == m.self.Tier:
 		m.conflicts = append(m.conflicts, Conflict{FieldKey, e.head.Key.String(), self, e.claimant(), "the key is this node's"})
@@ -286,7 +287,7 @@ func (m *merging) place(e *entry) {
 		m.found(e)
 		return
 	}
-	differ := g != nil && g.ids.Key != (Key{}) && e.head.Key != (Key{})
+	differ := g != nil && g.ids.Key != (member.Key{}) && e.head.Key != (member.Key{})
 	switch {
 	case g == nil, g.dead && differ, e.dead && differ, e.self && differ:
 		m.found(e)
@@ -296,7 +297,7 @@ func (m *merging) place(e *entry) {
 		m.refuse(e, g.keyed(), FieldKey, e.head.Key.String(), "a higher tier gives "+string(field)+" another key")
 	case differ, !g.dead && !e.dead && g.of(e.tier) != nil:
 		m.found(e) // another member with the same name: settle says who has it
-	case e.head.Key != (Key{}) && e.tier < m.rules.KeysFrom && !g.dead && !e.dead && g.ids.Key == (Key{}):
+	case e.head.Key != (member.Key{}) && e.tier < m.rules.KeysFrom && !g.dead && !e.dead && g.ids.Key == (member.Key{}):
 		m.refuse(e, g.entries[0], FieldKey, e.head.Key.String(), "the tier may not name the keys of nodes that a higher one names")
 	default:
 		m.join(g, e)
@@ -307,8 +308,8 @@ func (m *merging) refuse(e, kept *entry, field Field, value, why string) {
 	m.conflicts = append(m.conflicts, Conflict{field, value, kept.claimant(), e.claimant(), why})
 }
 
-func (m *merging) byKey(k Key) *group {
-	if k == (Key{}) {
+func (m *merging) byKey(k member.Key) *group {
+	if k == (member.Key{}) {
 		return nil
 	}
 	return m.keys[k]
@@ -363,12 +364,12 @@ func (m *merging) join(g *group, e *entry) {
 func (m *merging) add(g *group, e *entry) {
 	g.entries = append(g.entries, e)
 	g.self = g.self || e.self
-	if g.ids.Key == (Key{}) && e.head.Key != (Key{}) {
+	if g.ids.Key == (member.Key{}) && e.head.Key != (member.Key{}) {
 		g.ids.Key, g.keyTier = e.head.Key, e.tier
 	}
 	g.ids.Node = cmp.Or(g.ids.Node, e.head.Node)
 	g.ids.Nodename = cmp.Or(g.ids.Nodename, e.head.Nodename)
-	if k := g.ids.Key; k != (Key{}) && (m.keys[k] == nil || m.keys[k].dead) { // who is not silenced by a removal has the key
+	if k := g.ids.Key; k != (member.Key{}) && (m.keys[k] == nil || m.keys[k].dead) { // who is not silenced by a removal has the key
 		m.keys[k] = g
 	}
 	if k := e.head.PreviousKey; e.previous && (m.keys[k] == nil || m.keys[k].dead) { // what a lower tier still says of it

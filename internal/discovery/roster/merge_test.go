@@ -8,13 +8,15 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/tombolo-io/tombolo/internal/base/member"
 )
 
 func now() time.Time { return time.Date(2026, 11, 22, 5, 0, 0, 0, time.UTC) }
 
 func in(minutes int) time.Time { return now().Add(time.Duration(minutes) * time.Minute) }
 
-func key(b byte) Key { return Key{b} }
+func key(b byte) member.Key { return member.Key{b} }
 
 func ranges(s ...string) (out []netip.Prefix) {
 	for _, p := range s {

@@ -10,6 +10,7 @@ import (
 	"unicode"
 
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 )
 
 // reading collects facts from text. report gets every problem with the name of
@@ -30,11 +31,11 @@ func (r reading) text(path, s string) string {
 	return s
 }
 
-func (r reading) key(path, s string) Key {
+func (r reading) key(path, s string) member.Key {
 	if s == "" {
-		return Key{}
+		return member.Key{}
 	}
-	k, err := ParseKey(s)
+	k, err := member.ParseKey(s)
 	if err != nil {
 		r.report(path, "%v", err)
 	}

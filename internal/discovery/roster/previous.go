@@ -5,6 +5,8 @@ package roster
 import (
 	"cmp"
 	"slices"
+
+	"github.com/tombolo-io/tombolo/internal/base/member"
 )
 
 // A node that takes another key names the one before as well, until everybody has met it
@@ -16,7 +18,7 @@ const whyPrevious = "the key that one gives up is the other's"
 // claim is a key as one tier states it.
 type claim struct {
 	tier Tier
-	key  Key
+	key  member.Key
 }
 
 // claimPrevious leaves one entry of a tier for each key that is given up: this node, then
@@ -25,7 +27,7 @@ type claim struct {
 func (m *merging) claimPrevious() map[claim]*entry {
 	claims := map[claim][]*entry{}
 	for _, e := range m.entries {
-		if !e.dead && e.head.PreviousKey != (Key{}) {
+		if !e.dead && e.head.PreviousKey != (member.Key{}) {
 			at := claim{e.tier, e.head.PreviousKey}
 			claims[at] = append(claims[at], e)
 		}
@@ -55,16 +57,16 @@ func (m *merging) losePrevious(e, has *entry, why string) {
 
 // settlePrevious takes keys that are given up from the members, where another one has
 // them in another tier. Those that stay, and are proven, are found in keys as well.
-func (m *merging) settlePrevious(members []draft, keys map[Key]int) {
-	past := map[Key]int{}
-	states := func(i int, field func(*Facts) Key, k Key) *entry {
+func (m *merging) settlePrevious(members []draft, keys map[member.Key]int) {
+	past := map[member.Key]int{}
+	states := func(i int, field func(*Facts) member.Key, k member.Key) *entry {
 		all := m.groups[i].entries
 		return all[max(0, slices.IndexFunc(all, func(e *entry) bool { return field(&e.head) == k }))]
 	}
-	key, previous := func(f *Facts) Key { return f.Key }, func(f *Facts) Key { return f.PreviousKey }
+	key, previous := func(f *Facts) member.Key { return f.Key }, func(f *Facts) member.Key { return f.PreviousKey }
 	for i := range members {
 		k := members[i].PreviousKey
-		if k == (Key{}) {
+		if k == (member.Key{}) {
 			continue
 		}
 		if to, taken := keys[k]; taken {

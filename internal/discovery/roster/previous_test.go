@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+
+	"github.com/tombolo-io/tombolo/internal/base/member"
 )
 
 // gives is known for a member that has taken another key.
@@ -66,7 +68,7 @@ func TestWhoHasThePreviousKey(t *testing.T) {
 				t.Errorf("%s:\ngot\n%swant\n%s", c.name, got, c.want)
 			}
 			i := slices.IndexFunc(r.Members, func(m Member) bool { return m.Key == key(2) })
-			if m := r.Members[i]; (m.PreviousKey != Key{}) != c.has || (len(m.Sources[FieldPrevious]) > 0) != c.has {
+			if m := r.Members[i]; (m.PreviousKey != member.Key{}) != c.has || (len(m.Sources[FieldPrevious]) > 0) != c.has {
 				t.Errorf("%s: it gives up %q of %v", c.name, m.PreviousKey, m.Sources[FieldPrevious])
 			}
 			slices.Reverse(c.said)
@@ -86,7 +88,7 @@ func TestThisNodesPreviousKey(t *testing.T) {
 	if got, want := show(r), "too 3 y\n! previousKey native/me over native/too\n! publicKey native/me over native/evil\n"; got != want {
 		t.Errorf("got\n%swant\n%s", got, want)
 	}
-	if r.Self.PreviousKey != key(1) || len(r.Self.Endpoints) != 1 || r.Members[0].PreviousKey != (Key{}) {
+	if r.Self.PreviousKey != key(1) || len(r.Self.Endpoints) != 1 || r.Members[0].PreviousKey != (member.Key{}) {
 		t.Errorf("%+v", r)
 	}
 }

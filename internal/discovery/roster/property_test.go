@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/tombolo-io/tombolo/internal/base/member"
 )
 
 // anySaid draws from few names, keys and addresses, so that much of it clashes.
@@ -102,7 +104,7 @@ func TestMergeHasNoTwins(t *testing.T) {
 		r := Merge(now(), me(), said, Rules{})
 		seen := map[string]bool{}
 		for _, m := range append(slices.Clone(r.Members), r.Self) {
-			for _, u := range append(unique(), one(FieldKey, func(f *Facts) *Key { return &f.Key })) {
+			for _, u := range append(unique(), one(FieldKey, func(f *Facts) *member.Key { return &f.Key })) {
 				if !u.stated(&m.Facts) {
 					continue
 				}
@@ -112,7 +114,7 @@ func TestMergeHasNoTwins(t *testing.T) {
 				}
 				seen[v] = true
 			}
-			if v := string(FieldKey) + " " + m.PreviousKey.String(); m.PreviousKey != (Key{}) {
+			if v := string(FieldKey) + " " + m.PreviousKey.String(); m.PreviousKey != (member.Key{}) {
 				if seen[v] {
 					t.Fatalf("two members have %s, and one gives it up", v)
 				}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 )
 
@@ -16,12 +17,12 @@ import (
 func TestWhatOthersSayIsBehindUs(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	p := netip.MustParsePrefix
-	me := roster.Self{Tier: roster.TierNative, Facts: roster.Facts{ID: "me", Node: "here", Key: roster.Key{1}}}
-	said := func(tier roster.Tier, id, node string, key roster.Key, ranges ...netip.Prefix) roster.Said {
+	me := roster.Self{Tier: roster.TierNative, Facts: roster.Facts{ID: "me", Node: "here", Key: member.Key{1}}}
+	said := func(tier roster.Tier, id, node string, key member.Key, ranges ...netip.Prefix) roster.Said {
 		return roster.Said{Source: roster.Source{Tier: tier, Name: "s"}, Facts: roster.Facts{ID: id, Node: node, Key: key, Ranges: ranges}}
 	}
-	file := said(roster.TierStatic, "file", "here", roster.Key{}, p("10.1.0.0/16"))
-	kube := said(roster.TierKubernetes, "here", "here", roster.Key{1}, p("10.2.0.0/16"))
+	file := said(roster.TierStatic, "file", "here", member.Key{}, p("10.1.0.0/16"))
+	kube := said(roster.TierKubernetes, "here", "here", member.Key{1}, p("10.2.0.0/16"))
 	for name, c := range map[string]struct {
 		said []roster.Said
 		own  []netip.Prefix
@@ -34,9 +35,9 @@ func TestWhatOthersSayIsBehindUs(t *testing.T) {
 		"Kubernetes":                  {[]roster.Said{kube}, nil, []netip.Prefix{p("10.2.0.0/16")}},
 		"Kubernetes, whom we outrank": {[]roster.Said{kube}, []netip.Prefix{p("10.9.0.0/16")}, []netip.Prefix{p("10.9.0.0/16")}},
 		"both":                        {[]roster.Said{kube, file}, nil, []netip.Prefix{p("10.1.0.0/16"), p("10.2.0.0/16")}},
-		"another node":                {[]roster.Said{said(roster.TierStatic, "file", "there", roster.Key{2}, p("10.1.0.0/16"))}, nil, nil},
-		"the older protocol":          {[]roster.Said{said(roster.TierOlder, "x", "here", roster.Key{1}, p("10.1.0.0/16"))}, nil, nil},
-		"what we said ourselves":      {[]roster.Said{said(roster.TierNative, "me", "here", roster.Key{1}, p("10.1.0.0/16"))}, nil, nil},
+		"another node":                {[]roster.Said{said(roster.TierStatic, "file", "there", member.Key{2}, p("10.1.0.0/16"))}, nil, nil},
+		"the older protocol":          {[]roster.Said{said(roster.TierOlder, "x", "here", member.Key{1}, p("10.1.0.0/16"))}, nil, nil},
+		"what we said ourselves":      {[]roster.Said{said(roster.TierNative, "me", "here", member.Key{1}, p("10.1.0.0/16"))}, nil, nil},
 	} {
 		r := roster.Merge(now, me, c.said, roster.Rules{})
 		if got, _ := r.Behind(c.own, nil); !slices.Equal(got, c.want) {
@@ -50,7 +51,7 @@ func TestFarewellsAreTold(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	me := roster.Self{Tier: roster.TierNative, Facts: roster.Facts{ID: "me", Node: "here"}}
 	of := func(id string, until time.Time, removed bool) roster.Said {
-		return roster.Said{Source: roster.Source{Tier: roster.TierNative, Name: "s"}, Facts: roster.Facts{ID: id, Node: id, Key: roster.Key{id[0]}}, Version: 1, Until: until, Removed: removed}
+		return roster.Said{Source: roster.Source{Tier: roster.TierNative, Name: "s"}, Facts: roster.Facts{ID: id, Node: id, Key: member.Key{id[0]}}, Version: 1, Until: until, Removed: removed}
 	}
 	later := now.Add(time.Hour)
 	r := roster.Merge(now, me, []roster.Said{of("a", later, false), of("b", later, true), of("c", now, false)}, roster.Rules{})

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/discovery/seal"
 	"github.com/tombolo-io/tombolo/proto/sidero/sealed"
 )
@@ -33,7 +34,7 @@ func TestParseAffiliate(t *testing.T) {
 	}
 	want := seal.Member{
 		Node: "machine-1", Hostname: "worker-1.example", Nodename: "worker-1", Role: seal.RoleControlPlane, OperatingSystem: "an? OS",
-		WireGuard: seal.WireGuardKey(wgKey()), Overlay6: netip.MustParseAddr("fd00::a"), APIServerPort: 6443,
+		WireGuard: member.Key(wgKey()), Overlay6: netip.MustParseAddr("fd00::a"), APIServerPort: 6443,
 		Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.5"), netip.MustParseAddr("2001:db8::5")},
 		Ranges:    []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24")},
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/proto/discovery"
 )
 
@@ -218,7 +219,7 @@ func (k Keys) Open(e *discovery.Entry) (MemberID, *discovery.Member, error) {
 
 // provenOrNot reports whether a proof is good, or there is none.
 func (k Keys) provenOrNot(id MemberID, key, proof []byte) bool {
-	return len(proof) == 0 || len(key) == size && VerifyWireGuard(k.Cluster(), id, WireGuardKey(key), proof)
+	return len(proof) == 0 || len(key) == size && VerifyWireGuard(k.Cluster(), id, member.Key(key), proof)
 }
 
 // Succeed is the old key's word that next takes its place.

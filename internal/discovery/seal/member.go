@@ -17,6 +17,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/id"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/proto/discovery"
 )
 
@@ -27,9 +28,9 @@ type Member struct {
 	Role                     Role
 	OperatingSystem          string
 	Software                 string
-	WireGuard                WireGuardKey // zero: none
-	PreviousKey              WireGuardKey // which WireGuard takes the place of; zero: none
-	Overlay6, Overlay4       netip.Addr   // not valid: none
+	WireGuard                member.Key // zero: none
+	PreviousKey              member.Key // which WireGuard takes the place of; zero: none
+	Overlay6, Overlay4       netip.Addr // not valid: none
 	Addresses                []netip.Addr
 	Endpoints                []Endpoint
 	Ranges, Excluded         []netip.Prefix
@@ -62,12 +63,6 @@ const (
 	KindObserved Kind = "observed" // by another one
 )
 
-// WireGuardKey is a public key.
-type WireGuardKey [size]byte
-
-// IsZero reports whether there is no key.
-func (k WireGuardKey) IsZero() bool { return k == WireGuardKey{} }
-
 // Endpoint is where a member may be reached.
 type Endpoint struct {
 	At   netip.AddrPort
@@ -76,7 +71,7 @@ type Endpoint struct {
 
 // Observation is where a member has seen another one.
 type Observation struct {
-	Key WireGuardKey
+	Key member.Key
 	Endpoint
 }
 
@@ -191,14 +186,14 @@ func observationOf(o *discovery.Observation) (Observation, error) {
 	return Observation{key, e}, err
 }
 
-func wireGuardOf(b []byte) (WireGuardKey, error) {
+func wireGuardOf(b []byte) (member.Key, error) {
 	if len(b) != size {
-		return WireGuardKey{}, fmt.Errorf("a key has %d bytes, not %d", size, len(b))
+		return member.Key{}, fmt.Errorf("a key has %d bytes, not %d", size, len(b))
 	}
-	if key := WireGuardKey(b); !key.IsZero() {
+	if key := member.Key(b); !key.IsZero() {
 		return key, nil
 	}
-	return WireGuardKey{}, errors.New("the key is zero")
+	return member.Key{}, errors.New("the key is zero")
 }
 
 // parser keeps the first problem.
@@ -219,9 +214,9 @@ func (p *parser) text(place, s string) string {
 	return s
 }
 
-func (p *parser) wireGuard(place string, b []byte) WireGuardKey {
+func (p *parser) wireGuard(place string, b []byte) member.Key {
 	if len(b) == 0 {
-		return WireGuardKey{}
+		return member.Key{}
 	}
 	key, err := wireGuardOf(b)
 	if err == nil && lowOrder(key) {
@@ -234,7 +229,7 @@ func (p *parser) wireGuard(place string, b []byte) WireGuardKey {
 }
 
 // lowOrder reports whether X25519 with the key gives zero (RFC 7748 section 6.1).
-func lowOrder(key WireGuardKey) bool {
+func lowOrder(key member.Key) bool {
 	private, err := ecdh.X25519().NewPrivateKey(bytes.Repeat([]byte{1}, size))
 	if err != nil {
 		return true

@@ -14,6 +14,7 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/discovery/seal"
 	"github.com/tombolo-io/tombolo/proto/discovery"
 )
@@ -48,14 +49,14 @@ func TestParseMember(t *testing.T) {
 	at := netip.MustParseAddrPort
 	want := seal.Member{
 		Node: "machine-1", Hostname: "worker-1.example", Nodename: "worker-1", Role: seal.RoleControlPlane, APIServerPort: 6443,
-		OperatingSystem: "an?[31m OS?", Software: strings.Repeat("é", limit.DiscoveryText/2), WireGuard: seal.WireGuardKey(wgKey()),
+		OperatingSystem: "an?[31m OS?", Software: strings.Repeat("é", limit.DiscoveryText/2), WireGuard: member.Key(wgKey()),
 		Overlay6: netip.MustParseAddr("fd00::a"), Overlay4: netip.MustParseAddr("100.64.0.1"),
 		Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.5"), netip.MustParseAddr("2001:db8::5")},
 		Endpoints: []seal.Endpoint{{At: at("10.0.0.5:51820"), Kind: seal.KindOwn}, {At: at("[2001:db8::5]:1")}},
 		Ranges:    []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24"), netip.MustParsePrefix("2001:db8::/64"), netip.MustParsePrefix("10.0.0.1/32")},
 		Excluded:  []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0"), netip.MustParsePrefix("2001:db8::5/128")},
-		Observed:  []seal.Observation{{Key: seal.WireGuardKey(wgKey()), Endpoint: seal.Endpoint{At: at("10.0.0.5:65535"), Kind: seal.KindObserved}}},
-		Mesh:      7, RelayCluster: "c1", Relays: []string{"hub-2", "hub-1"}, PreviousKey: seal.WireGuardKey{11},
+		Observed:  []seal.Observation{{Key: member.Key(wgKey()), Endpoint: seal.Endpoint{At: at("10.0.0.5:65535"), Kind: seal.KindObserved}}},
+		Mesh:      7, RelayCluster: "c1", Relays: []string{"hub-2", "hub-1"}, PreviousKey: member.Key{11},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)

@@ -16,6 +16,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/discovery/seal"
 	"github.com/tombolo-io/tombolo/proto/discovery"
 	"github.com/tombolo-io/tombolo/proto/sidero/sealed"
@@ -196,12 +197,12 @@ func TestVectorsOfEntries(t *testing.T) {
 // TestVectorsOfTheMesh: what a member says for the mesh, with the words of both its keys.
 func TestVectorsOfTheMesh(t *testing.T) {
 	v := readVectors(t)
-	k, member := secretOf(t, v.Secret).Keys(), memberOf(t, v.MemberSeed)
+	k, self := secretOf(t, v.Secret).Keys(), memberOf(t, v.MemberSeed)
 	want := seal.Member{Node: "machine-1", Mesh: 1, RelayCluster: "c1", Relays: []string{"hub-1", "hub-2"}}
 	says := read(t, v.MeshPlain, new(discovery.Member))
 	for _, c := range []struct {
 		private string
-		key     *seal.WireGuardKey
+		key     *member.Key
 		proof   []byte
 	}{{v.WireGuard, &want.WireGuard, says.GetWireguardProof()}, {v.Previous, &want.PreviousKey, says.GetPreviousProof()}} {
 		private, err := seal.ParseWireGuardPrivate(c.private)
@@ -209,21 +210,21 @@ func TestVectorsOfTheMesh(t *testing.T) {
 			t.Fatal(err)
 		}
 		*c.key = private.Public()
-		made, err := k.ProveWireGuard(bytes.NewReader(v.ProofRandom), private, member.ID())
+		made, err := k.ProveWireGuard(bytes.NewReader(v.ProofRandom), private, self.ID())
 		if err != nil {
 			t.Fatal(err)
 		}
 		equal(t, "the key's word", made, c.proof)
 	}
 	id, opened, err := k.Open(read(t, v.Mesh, new(discovery.Entry)))
-	if err != nil || id != member.ID() {
+	if err != nil || id != self.ID() {
 		t.Fatalf("opened as %v, %v", id, err)
 	}
 	equal(t, "opened", write(t, opened), v.MeshPlain) // its field of tomorrow included
 	if m, err := seal.ParseMember(opened); err != nil || !reflect.DeepEqual(m, want) {
-		t.Errorf("the member is %+v, %v, want %+v", m, err, want)
+		t.Errorf("the self is %+v, %v, want %+v", m, err, want)
 	}
-	made, err := k.Seal(bytes.NewReader(v.Nonce), member, seal.Content{Version: v.Version, TTL: time.Duration(v.TTL) * time.Second, Member: says})
+	made, err := k.Seal(bytes.NewReader(v.Nonce), self, seal.Content{Version: v.Version, TTL: time.Duration(v.TTL) * time.Second, Member: says})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"filippo.io/edwards25519/field"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 )
 
 // WireGuardPrivate is a private key of WireGuard. With it a member proves that the
@@ -22,7 +23,7 @@ type WireGuardPrivate struct{ veil[wireGuardPrivate] }
 
 type wireGuardPrivate struct {
 	scalar [size]byte // clamped
-	public WireGuardKey
+	public member.Key
 }
 
 // ParseWireGuardPrivate reads the form of WireGuard's tools, base64 of 32 bytes. Its
@@ -50,11 +51,11 @@ func NewWireGuardPrivate(raw [size]byte) (WireGuardPrivate, error) {
 	}
 	raw[0] &= 248
 	raw[31] = raw[31]&127 | 64
-	return WireGuardPrivate{cover(&wireGuardPrivate{raw, WireGuardKey(private.PublicKey().Bytes())})}, nil
+	return WireGuardPrivate{cover(&wireGuardPrivate{raw, member.Key(private.PublicKey().Bytes())})}, nil
 }
 
 // Public is the key that others know.
-func (w WireGuardPrivate) Public() WireGuardKey { return w.get().public }
+func (w WireGuardPrivate) Public() member.Key { return w.get().public }
 
 // ProveWireGuard is the word of a WireGuard key that it belongs to a member. Random is
 // 64 bytes from rand.
@@ -68,18 +69,18 @@ func (k Keys) ProveWireGuard(rand io.Reader, private WireGuardPrivate, member Me
 }
 
 // VerifyWireGuard reports whether a key has said that it belongs to a member.
-func VerifyWireGuard(cluster ClusterID, member MemberID, key WireGuardKey, proof []byte) bool {
+func VerifyWireGuard(cluster ClusterID, member MemberID, key member.Key, proof []byte) bool {
 	public, err := edwardsOf(key)
 	return err == nil && signed(public, wireGuardProof(cluster, member, key), proof)
 }
 
-func wireGuardProof(cluster ClusterID, member MemberID, key WireGuardKey) []byte {
+func wireGuardProof(cluster ClusterID, member MemberID, key member.Key) []byte {
 	return message("tombolo discovery wireguard 1", cluster[:], member[:], key[:])
 }
 
 // edwardsOf is the Ed25519 key with the u of an X25519 key, and of the two the one
 // whose x is even: y = (u-1)/(u+1) (XEdDSA, convert_mont).
-func edwardsOf(key WireGuardKey) (ed25519.PublicKey, error) {
+func edwardsOf(key member.Key) (ed25519.PublicKey, error) {
 	if key[size-1]&0x80 != 0 || !canonical(key) {
 		return nil, errors.New("the key is not in its one spelling")
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/proto/discovery"
 )
 
@@ -100,8 +101,8 @@ func TestWireGuardProof(t *testing.T) {
 
 // TestKeysThatProveNothing: for keys of small order anybody could sign.
 func TestKeysThatProveNothing(t *testing.T) {
-	minusOne := WireGuardKey(new(field.Element).Negate(new(field.Element).One()).Bytes())
-	for name, key := range map[string]WireGuardKey{"zero": {}, "one": {1}, "minus one": minusOne} {
+	minusOne := member.Key(new(field.Element).Negate(new(field.Element).One()).Bytes())
+	for name, key := range map[string]member.Key{"zero": {}, "one": {1}, "minus one": minusOne} {
 		if _, err := edwardsOf(key); err == nil {
 			t.Errorf("%s: it is taken", name)
 		}

@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/discovery/seal"
 	"github.com/tombolo-io/tombolo/internal/mesh/path"
-	"github.com/tombolo-io/tombolo/internal/mesh/tunnel"
 )
 
 func at(s string) path.Way { return path.Way{Addr: netip.MustParseAddrPort(s)} }
@@ -66,8 +66,8 @@ func TestWindow(t *testing.T) {
 
 // TestCarrier: the newest key with which there was a handshake has the ranges, else the newest.
 func TestCarrier(t *testing.T) {
-	o := &own{key: tunnel.Key{9}}
-	newest, previous := tunnel.Key{1}, tunnel.Key{2}
+	o := &own{key: member.Key{9}}
+	newest, previous := member.Key{1}, member.Key{2}
 	shaken := func(yes bool) *session {
 		if yes {
 			return &session{shook: time.Now()}
@@ -76,9 +76,9 @@ func TestCarrier(t *testing.T) {
 	}
 	for _, c := range []struct {
 		one, other bool
-		want       tunnel.Key
+		want       member.Key
 	}{{false, false, newest}, {false, true, previous}, {true, true, newest}, {true, false, newest}} {
-		x := &peer{Peer: Peer{Keys: []tunnel.Key{newest, previous}}}
+		x := &peer{Peer: Peer{Keys: []member.Key{newest, previous}}}
 		x.links = []*link{{of: x, own: o, key: newest, session: shaken(c.one)}, {of: x, own: o, key: previous, session: shaken(c.other)}}
 		if got := x.carrier(o); got != c.want {
 			t.Errorf("%+v: %v", c, got)
@@ -88,10 +88,10 @@ func TestCarrier(t *testing.T) {
 
 // TestSpeak: what was heard last counts as long as it is there, else our oldest and its newest.
 func TestSpeak(t *testing.T) {
-	old, fresh := &own{key: tunnel.Key{8}}, &own{key: tunnel.Key{9}}
+	old, fresh := &own{key: member.Key{8}}, &own{key: member.Key{9}}
 	x := newPeer()
 	for _, o := range []*own{old, fresh} {
-		for _, k := range []tunnel.Key{{1}, {2}} {
+		for _, k := range []member.Key{{1}, {2}} {
 			l := &link{of: x, own: o, key: k, session: &session{}}
 			for n := range byte(2) {
 				l.secrets = append(l.secrets, Secret{ID: seal.ClusterID{n}})
@@ -108,7 +108,7 @@ func TestSpeak(t *testing.T) {
 	if x.speak() != x.links[0].pairs[0] {
 		t.Error("nothing was heard yet")
 	}
-	x.voice = voice{fresh.key, tunnel.Key{2}, seal.ClusterID{1}}
+	x.voice = voice{fresh.key, member.Key{2}, seal.ClusterID{1}}
 	if x.speak() != x.links[3].pairs[1] {
 		t.Error("what was heard is not used")
 	}

@@ -15,6 +15,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/base/runtest"
 	"github.com/tombolo-io/tombolo/internal/discovery/seal"
 	"github.com/tombolo-io/tombolo/internal/mesh/path"
@@ -30,23 +31,23 @@ type machine struct {
 	name    string
 	inside  netip.Addr
 	private *ecdh.PrivateKey
-	key     tunnel.Key
+	key     member.Key
 	tun     *tunneltest.Pipe
 	socket  *tunnel.Socket
 	engine  *tunnel.Engine
 	p       *peering.Peering
 	at      netip.AddrPort
 	changed atomic.Int32
-	rotated chan tunnel.Key
+	rotated chan member.Key
 }
 
-func newPrivate(t testing.TB) (*ecdh.PrivateKey, tunnel.Key) {
+func newPrivate(t testing.TB) (*ecdh.PrivateKey, member.Key) {
 	t.Helper()
 	k, err := ecdh.X25519().GenerateKey(rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return k, tunnel.Key(k.PublicKey().Bytes())
+	return k, member.Key(k.PublicKey().Bytes())
 }
 
 // secret is one that two nodes have in common, the same for each pair.
@@ -54,8 +55,8 @@ func secret(n byte) peering.Secret {
 	return peering.Secret{ID: seal.ClusterID{n}, PSK: tunnel.NewSecret([32]byte{n, 1})}
 }
 
-func under(numbers ...byte) func(own, peer tunnel.Key) []peering.Secret {
-	return func(tunnel.Key, tunnel.Key) (out []peering.Secret) {
+func under(numbers ...byte) func(own, peer member.Key) []peering.Secret {
+	return func(member.Key, member.Key) (out []peering.Secret) {
 		for _, n := range numbers {
 			out = append(out, secret(n))
 		}
@@ -107,12 +108,12 @@ func (r *exchange) packets() int {
 
 func newMachine(t *testing.T, name, inside string, r *exchange) *machine {
 	t.Helper()
-	m := &machine{name: name, inside: netip.MustParseAddr(inside), tun: tunneltest.NewPipe(true), rotated: make(chan tunnel.Key, 4)}
+	m := &machine{name: name, inside: netip.MustParseAddr(inside), tun: tunneltest.NewPipe(true), rotated: make(chan member.Key, 4)}
 	m.private, m.key = newPrivate(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	var err error
 	m.p, err = peering.New(peering.Parts{
-		Private: m.private, Changed: func() { m.changed.Add(1) }, Rotated: func(k tunnel.Key) { m.rotated <- k },
+		Private: m.private, Changed: func() { m.changed.Add(1) }, Rotated: func(k member.Key) { m.rotated <- k },
 		Endpoints: func() []netip.AddrPort { return nil },
 	})
 	if err != nil {
@@ -166,7 +167,7 @@ func newMachine(t *testing.T, name, inside string, r *exchange) *machine {
 }
 
 // peer is this machine as another one is told of it.
-func (m *machine) peer(keys []tunnel.Key, at netip.AddrPort, secrets ...byte) peering.Peer {
+func (m *machine) peer(keys []member.Key, at netip.AddrPort, secrets ...byte) peering.Peer {
 	return peering.Peer{
 		ID: "id-" + m.name, Name: m.name, Keys: keys, Secrets: under(secrets...),
 		Facts:  path.Facts{Candidates: []path.Candidate{{Addr: at, Kind: path.Own}}, Relays: []string{"hub"}, Probes: true},
@@ -269,8 +270,8 @@ func TestDirectCutRelayedDirect(t *testing.T) {
 	r := &exchange{nodes: map[string]chan delivery{}}
 	a, b := newMachine(t, "a", "10.1.0.1", r), newMachine(t, "b", "10.1.0.2", r)
 	w := newWire(t, a, b)
-	a.set(t, b.peer([]tunnel.Key{b.key}, w.end(0), 1))
-	b.set(t, a.peer([]tunnel.Key{a.key}, w.end(1), 1))
+	a.set(t, b.peer([]member.Key{b.key}, w.end(0), 1))
+	b.set(t, a.peer([]member.Key{a.key}, w.end(1), 1))
 	both := func(s path.State) func() bool {
 		return func() bool {
 			reach(t, a, b)
@@ -304,8 +305,8 @@ func TestKeysOverRealEngines(t *testing.T) {
 	r := &exchange{nodes: map[string]chan delivery{}}
 	a, b := newMachine(t, "a", "10.1.0.1", r), newMachine(t, "b", "10.1.0.2", r)
 	w := newWire(t, a, b)
-	a.set(t, b.peer([]tunnel.Key{b.key}, w.end(0), 1))
-	b.set(t, a.peer([]tunnel.Key{a.key}, w.end(1), 1))
+	a.set(t, b.peer([]member.Key{b.key}, w.end(0), 1))
+	b.set(t, a.peer([]member.Key{a.key}, w.end(1), 1))
 	runtest.Eventually(t, "a direct path", func() bool {
 		reach(t, a, b)
 		return a.report(t).State == path.Direct && b.report(t).State == path.Direct
@@ -316,7 +317,7 @@ func TestKeysOverRealEngines(t *testing.T) {
 		t.Fatal(err)
 	}
 	reach(t, a, b) // by the old key
-	b.set(t, a.peer([]tunnel.Key{key, a.key}, w.end(1), 1))
+	b.set(t, a.peer([]member.Key{key, a.key}, w.end(1), 1))
 	runtest.Eventually(t, "the new key", func() bool {
 		reach(t, a, b)
 		reach(t, b, a)
@@ -333,15 +334,15 @@ func TestKeysOverRealEngines(t *testing.T) {
 	case <-runtest.Within(t).Done():
 		t.Fatal("nobody says that it ended")
 	}
-	b.set(t, a.peer([]tunnel.Key{key}, w.end(1), 1))
+	b.set(t, a.peer([]member.Key{key}, w.end(1), 1))
 	if lost := reach(t, a, b) + reach(t, b, a); lost > 0 {
 		t.Errorf("%d packets were lost after the end", lost)
 	}
 	for _, secrets := range [][]byte{{2, 1}, {2}} {
 		before := a.report(t).Handshake
-		a.set(t, b.peer([]tunnel.Key{b.key}, w.end(0), secrets...))
+		a.set(t, b.peer([]member.Key{b.key}, w.end(0), secrets...))
 		reach(t, a, b)
-		b.set(t, a.peer([]tunnel.Key{key}, w.end(1), secrets...))
+		b.set(t, a.peer([]member.Key{key}, w.end(1), secrets...))
 		runtest.Eventually(t, "a handshake with the new secret", func() bool {
 			reach(t, b, a)
 			return a.report(t).Secret == secret(2).ID && (len(secrets) == 1 || a.report(t).Handshake.After(before))

@@ -17,14 +17,14 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/mesh/disco"
 	"github.com/tombolo-io/tombolo/internal/mesh/path"
 	"github.com/tombolo-io/tombolo/internal/mesh/peering"
-	"github.com/tombolo-io/tombolo/internal/mesh/tunnel"
 )
 
 // pairOf seals as one node does for another.
-func pairOf(t *testing.T, private *ecdh.PrivateKey, to tunnel.Key, secretOf byte) *disco.Pair {
+func pairOf(t *testing.T, private *ecdh.PrivateKey, to member.Key, secretOf byte) *disco.Pair {
 	t.Helper()
 	p, err := disco.NewPair(private, to, secret(secretOf).PSK.Bytes())
 	if err != nil {
@@ -232,17 +232,17 @@ func TestPeersThatAreNone(t *testing.T) {
 		change := func(id string, f func(*peering.Peer)) peering.Peer {
 			p := b.peer()
 			_, k := newPrivate(t)
-			p.ID, p.Name, p.Keys, p.Ranges = id, id, []tunnel.Key{k}, nil
+			p.ID, p.Name, p.Keys, p.Ranges = id, id, []member.Key{k}, nil
 			f(&p)
 			return p
 		}
-		low := tunnel.Key{1} // u = 1 is of low order
-		stolen, own := change("previous", func(p *peering.Peer) { p.Keys = append(p.Keys, b.key) }), change("own", func(p *peering.Peer) { p.Keys = []tunnel.Key{a.key} })
+		low := member.Key{1} // u = 1 is of low order
+		stolen, own := change("previous", func(p *peering.Peer) { p.Keys = append(p.Keys, b.key) }), change("own", func(p *peering.Peer) { p.Keys = []member.Key{a.key} })
 		err := a.p.Set([]peering.Peer{
 			b.peer(), stolen, own,
-			change("low", func(p *peering.Peer) { p.Keys = []tunnel.Key{low} }),
+			change("low", func(p *peering.Peer) { p.Keys = []member.Key{low} }),
 			change("none", func(p *peering.Peer) { p.Keys = nil }),
-			change("twice", func(p *peering.Peer) { p.Keys = []tunnel.Key{b.key} }),
+			change("twice", func(p *peering.Peer) { p.Keys = []member.Key{b.key} }),
 			change("secretless", func(p *peering.Peer) { p.Secrets = under() }),
 			change("half", func(p *peering.Peer) { p.Keys = append(p.Keys, low) }),
 		})

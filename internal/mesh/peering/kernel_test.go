@@ -10,11 +10,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/mesh/kernel/wireguard"
 	"github.com/tombolo-io/tombolo/internal/mesh/kernel/wireguard/wireguardtest"
 	"github.com/tombolo-io/tombolo/internal/mesh/path"
 	"github.com/tombolo-io/tombolo/internal/mesh/peering"
-	"github.com/tombolo-io/tombolo/internal/mesh/tunnel"
 )
 
 // inKernel gives a node the kernel's WireGuard, in memory.
@@ -22,7 +22,7 @@ func (n *node) inKernel() *wireguard.Device {
 	n.w.t.Helper()
 	n.kernel.Emit = func(to netip.AddrPort, b []byte) { n.w.carry(n, to, b, false) }
 	d, err := wireguard.Open(wireguard.Settings{Link: wireguardtest.Link, MTU: 1420, Port: n.addr.Port(), Mark: 0x20},
-		wireguard.Parts{Control: n.kernel, Links: n.kernel, Log: quiet(), Wake: func(k tunnel.Key) { n.p.Wake(k) }})
+		wireguard.Parts{Control: n.kernel, Links: n.kernel, Log: quiet(), Wake: func(k member.Key) { n.p.Wake(k) }})
 	if err != nil {
 		n.w.t.Fatal(err)
 	}

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/mesh/path"
-	"github.com/tombolo-io/tombolo/internal/mesh/tunnel"
 )
 
 // stream sends packets both ways until it is stopped, and gives those that were lost.
@@ -132,7 +132,7 @@ func TestANewKeyOfOurOwn(t *testing.T) {
 		if err := a.p.Rotate(private, 10*time.Minute); !fault.Has(err, fault.CodeStateBusy) {
 			t.Errorf("two at a time: %v", err)
 		}
-		a.keys = []tunnel.Key{key, a.key}
+		a.keys = []member.Key{key, a.key}
 		time.Sleep(2 * time.Second)
 		b.knows(a, c)
 		time.Sleep(5 * time.Second)
@@ -173,7 +173,7 @@ func TestBothTakeNewKeys(t *testing.T) {
 			if err := n.p.Rotate(private, 10*time.Minute); err != nil {
 				t.Fatal(err)
 			}
-			n.keys = []tunnel.Key{key, n.key}
+			n.keys = []member.Key{key, n.key}
 		}
 		time.Sleep(time.Second)
 		meet(a, b)
@@ -212,7 +212,7 @@ func TestARotationWaitsNoLongerThanALease(t *testing.T) {
 		if err := a.p.End(); !fault.Has(err, fault.CodeNotFound) {
 			t.Errorf("End: %v", err)
 		}
-		a.keys = []tunnel.Key{key}
+		a.keys = []member.Key{key}
 		b.knows(a)
 		w.until(time.Minute, "direct", both(a, b, path.Direct))
 		if _, lost := talk(a, b, 100*time.Millisecond, 5*time.Second); lost > 0 {
@@ -266,7 +266,7 @@ func TestARotationThatCannotBegin(t *testing.T) {
 			t.Errorf("%d packets were lost, %s", lost, a.state(b))
 		}
 		// What was derived for it is gone: a probe for that key is a stranger's.
-		next := tunnel.Key(private.PublicKey().Bytes())
+		next := member.Key(private.PublicKey().Bytes())
 		was := a.dropped("stranger")
 		a.p.Probe(b.addr, a.addr.Addr(), sealed(t, pairOf(t, b.private, next, 1), ping(1)))
 		if a.dropped("stranger") != was+1 {

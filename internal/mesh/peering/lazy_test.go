@@ -10,9 +10,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/mesh/path"
 	"github.com/tombolo-io/tombolo/internal/mesh/peering"
-	"github.com/tombolo-io/tombolo/internal/mesh/tunnel"
 )
 
 // TestLazy: of 200 peers none costs a packet until there is one to it or from it; that one
@@ -193,7 +193,7 @@ func TestPeersComeAndGo(t *testing.T) {
 		// The same peer with another key, without a change of keys between.
 		_, key := newPrivate(t)
 		d := b.peer()
-		d.Keys = []tunnel.Key{key}
+		d.Keys = []member.Key{key}
 		if err := a.p.Set([]peering.Peer{d}); err != nil {
 			t.Fatal(err)
 		}

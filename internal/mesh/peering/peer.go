@@ -11,6 +11,7 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/discovery/seal"
 	"github.com/tombolo-io/tombolo/internal/mesh/disco"
 	"github.com/tombolo-io/tombolo/internal/mesh/path"
@@ -28,12 +29,12 @@ type Secret struct {
 type Peer struct {
 	ID   string       // as topology has it
 	Name string       // as relays know it
-	Keys []tunnel.Key // the newest first; a second one is what it gives up
+	Keys []member.Key // the newest first; a second one is what it gives up
 	// Succeeds says that the second key has been shown to be its own: what a hub has vouched
 	// for with that one it may keep.
 	Succeeds bool
 	// Secrets are the common ones, the newest first, by the keys of both.
-	Secrets func(own, peer tunnel.Key) []Secret
+	Secrets func(own, peer member.Key) []Secret
 	Facts   path.Facts
 	Ranges  []netip.Prefix // topology's Allowed: they lie within the mesh
 	Sources []netip.Prefix // topology's Sources: addresses outside of it, from which it may send too
@@ -62,9 +63,9 @@ type peer struct {
 	begged  time.Time // when the peer last said that we answer none of its own
 	lookAt  time.Time // when its traffic is looked at next
 	unsent  error
-	carries map[tunnel.Key]tunnel.Key // by own key: the key of the peer that has its ranges
+	carries map[member.Key]member.Key // by own key: the key of the peer that has its ranges
 
-	vouched map[tunnel.Key]string // names of certificates by which hubs have led probes of its keys
+	vouched map[member.Key]string // names of certificates by which hubs have led probes of its keys
 
 	touched bool
 	gone    bool
@@ -77,7 +78,7 @@ type peer struct {
 type link struct {
 	of      *peer
 	own     *own
-	key     tunnel.Key
+	key     member.Key
 	patient bool
 	secrets []Secret
 	pairs   []*disco.Pair // of the secrets
@@ -99,7 +100,7 @@ type session struct {
 
 // voice is under which keys a peer was heard last.
 type voice struct {
-	own, key tunnel.Key
+	own, key member.Key
 	secret   seal.ClusterID
 }
 
@@ -127,7 +128,7 @@ func (w *window) take(now time.Time, most int) bool {
 
 // newLink derives the keys of a link; those of one that there is are kept as far as they
 // are the same.
-func newLink(x *peer, f Peer, o *own, k tunnel.Key, was *link) (*link, error) {
+func newLink(x *peer, f Peer, o *own, k member.Key, was *link) (*link, error) {
 	secrets := f.Secrets(o.key, k)
 	secrets = secrets[:min(len(secrets), limit.PeeringSecrets)]
 	if len(secrets) == 0 {
@@ -190,7 +191,7 @@ func (l *link) turnPSK(now, asked time.Time) bool {
 }
 
 // link finds that of two keys.
-func (x *peer) link(o *own, k tunnel.Key) *link {
+func (x *peer) link(o *own, k member.Key) *link {
 	for _, l := range x.links {
 		if l.own.key == o.key && l.key == k {
 			return l
@@ -217,7 +218,7 @@ func (x *peer) speak() *disco.Pair {
 
 // carrier is the key of the peer that has its ranges, seen from one of ours: the newest one
 // with which there was a handshake.
-func (x *peer) carrier(o *own) tunnel.Key {
+func (x *peer) carrier(o *own) member.Key {
 	for _, k := range x.Keys {
 		if l := x.link(o, k); l != nil && !l.shook.IsZero() {
 			return k

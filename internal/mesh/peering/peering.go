@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/mesh/path"
@@ -31,18 +32,18 @@ type Socket interface {
 // Engine is WireGuard: a *tunnel.Engine.
 type Engine interface {
 	Apply(tunnel.Config) error
-	SetWay(k tunnel.Key, w path.Way, local netip.Addr) bool
-	Watch(tunnel.Key)
-	Receive(peer tunnel.Key, packet []byte) bool
-	TryPSK(k tunnel.Key, psk tunnel.Secret) error
-	Handshake(tunnel.Key) error
-	Activity(tunnel.Key) (tunnel.Activity, bool)
+	SetWay(k member.Key, w path.Way, local netip.Addr) bool
+	Watch(member.Key)
+	Receive(peer member.Key, packet []byte) bool
+	TryPSK(k member.Key, psk tunnel.Secret) error
+	Handshake(member.Key) error
+	Activity(member.Key) (tunnel.Activity, bool)
 	Stats() ([]tunnel.Stat, error)
 
 	Begin(tunnel.Config) error
 	ApplyNext(tunnel.Config) error
-	HandshakeNext(tunnel.Key) error
-	Shift(tunnel.Key) error
+	HandshakeNext(member.Key) error
+	Shift(member.Key) error
 	StatsNext() ([]tunnel.Stat, error)
 	End() error
 }
@@ -69,7 +70,7 @@ type Parts struct {
 	// sees of this node may be another endpoint. It may be nil.
 	Lost func()
 	// Rotated is called likewise when the new key pair has taken the old one's place.
-	Rotated func(tunnel.Key)
+	Rotated func(member.Key)
 	Log     *slog.Logger
 	Metrics prometheus.Registerer // may be nil
 }
@@ -83,12 +84,12 @@ type Peering struct {
 	news   *run.Alarm
 	seen   atomic.Pointer[view]
 	bytes  traffic
-	ending atomic.Pointer[tunnel.Key] // of which Rotated is to tell
+	ending atomic.Pointer[member.Key] // of which Rotated is to tell
 	health atomic.Bool                // of which Changed is
 	lost   atomic.Bool                // of which Lost is
 
 	wokenMu sync.Mutex
-	woken   map[tunnel.Key]bool
+	woken   map[member.Key]bool
 
 	turn sync.Mutex // held by who changes the engine; taken before mu
 
@@ -107,11 +108,11 @@ type Peering struct {
 // own is a key pair of this node.
 type own struct {
 	private *ecdh.PrivateKey
-	key     tunnel.Key
+	key     member.Key
 }
 
 func newOwn(private *ecdh.PrivateKey) *own {
-	return &own{private: private, key: tunnel.Key(private.PublicKey().Bytes())}
+	return &own{private: private, key: member.Key(private.PublicKey().Bytes())}
 }
 
 func (o *own) secret() tunnel.Secret { return tunnel.NewSecret([32]byte(o.private.Bytes())) }
@@ -189,10 +190,10 @@ func (p *Peering) tellNews() time.Duration {
 }
 
 // Wake says that a peer which was watched has traffic. It waits for nobody.
-func (p *Peering) Wake(k tunnel.Key) {
+func (p *Peering) Wake(k member.Key) {
 	p.wokenMu.Lock()
 	if p.woken == nil {
-		p.woken = map[tunnel.Key]bool{}
+		p.woken = map[member.Key]bool{}
 	}
 	p.woken[k] = true
 	p.wokenMu.Unlock()
@@ -200,7 +201,7 @@ func (p *Peering) Wake(k tunnel.Key) {
 }
 
 // Relay sends packets of WireGuard to the peer of a key by a hub.
-func (p *Peering) Relay(hub string, k tunnel.Key, packets [][]byte) {
+func (p *Peering) Relay(hub string, k member.Key, packets [][]byte) {
 	name, ok := p.seen.Load().names[k]
 	if !ok || p.parts.Relay == nil {
 		return

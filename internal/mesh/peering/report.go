@@ -9,17 +9,17 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/discovery/seal"
 	"github.com/tombolo-io/tombolo/internal/mesh/path"
-	"github.com/tombolo-io/tombolo/internal/mesh/tunnel"
 )
 
 // Report is what is known of a peer, for routing and for people.
 type Report struct {
 	ID, Name string
-	Keys     []tunnel.Key // the newest first
-	Key      tunnel.Key   // that packets go to
+	Keys     []member.Key // the newest first
+	Key      member.Key   // that packets go to
 	path.Report
 	MTU            int           // of the tunnel's packets that pass; 0: not known, or no bound
 	Handshake      time.Time     // the newest, by the wall clock; zero: none yet

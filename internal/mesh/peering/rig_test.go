@@ -16,11 +16,11 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/mesh/disco"
 	"github.com/tombolo-io/tombolo/internal/mesh/kernel/wireguard/wireguardtest"
 	"github.com/tombolo-io/tombolo/internal/mesh/path"
 	"github.com/tombolo-io/tombolo/internal/mesh/peering"
-	"github.com/tombolo-io/tombolo/internal/mesh/tunnel"
 )
 
 func quiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
@@ -119,18 +119,18 @@ type node struct {
 	inside  netip.Addr
 	site    *site
 	private *ecdh.PrivateKey
-	key     tunnel.Key
+	key     member.Key
 	p       *peering.Peering
 	engine  *engine
 	kernel  *wireguardtest.Kernel // instead of engine
 	reg     *prometheus.Registry
 	changed int
-	rotated []tunnel.Key
+	rotated []member.Key
 	stop    func()
 	lazy    bool
 	probes  bool
 	secrets []byte
-	keys    []tunnel.Key // announced
+	keys    []member.Key // announced
 	hubbed  bool
 	left    netip.Addr // where the newest packet left from
 }
@@ -152,7 +152,7 @@ func (w *world) add(name string, change func(*node, *site)) *node {
 		n.addr = netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, i, 0, 2}), 51820)
 	}
 	n.private, n.key = newPrivate(w.t)
-	n.keys = []tunnel.Key{n.key}
+	n.keys = []member.Key{n.key}
 	n.reg = prometheus.NewRegistry()
 	n.engine = newEngine(n)
 	var err error
@@ -163,7 +163,7 @@ func (w *world) add(name string, change func(*node, *site)) *node {
 	n.p, err = peering.New(peering.Parts{
 		Private: n.private, Socket: n, Engine: carries, Relay: hub{n}, Endpoints: n.endpoints, Metrics: n.reg, Log: quiet(),
 		Changed: func() { w.mu.Lock(); n.changed++; w.mu.Unlock() },
-		Rotated: func(k tunnel.Key) { w.mu.Lock(); n.rotated = append(n.rotated, k); w.mu.Unlock() },
+		Rotated: func(k member.Key) { w.mu.Lock(); n.rotated = append(n.rotated, k); w.mu.Unlock() },
 	})
 	if err != nil {
 		w.t.Fatal(err)
@@ -351,7 +351,7 @@ func (n *node) metric(name, value string) (sum float64) {
 }
 
 // message is one of the world's WireGuard.
-func message(kind byte, from, to tunnel.Key, rest []byte) []byte {
+func message(kind byte, from, to member.Key, rest []byte) []byte {
 	b := append([]byte{kind, 0, 0, 0}, from[:]...)
 	return append(append(b, to[:]...), rest...)
 }

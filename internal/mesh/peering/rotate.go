@@ -9,8 +9,8 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/mesh/path"
-	"github.com/tombolo-io/tombolo/internal/mesh/tunnel"
 )
 
 // rotation is a change to a new key pair that is under way.
@@ -28,7 +28,7 @@ func (r rotation) due(now time.Time) time.Time {
 
 // Rotation is what is known of a change to a new key pair.
 type Rotation struct {
-	Old, New tunnel.Key
+	Old, New member.Key
 	Began    time.Time
 	Until    time.Time // it ends then at the latest
 	Left     []string  // names of peers that have a path to us, and no handshake with the new key
@@ -60,7 +60,7 @@ func (p *Peering) Rotate(next *ecdh.PrivateKey, most time.Duration) error {
 		p.reown(func() { p.own, p.rotation = p.own[:1], rotation{} })
 		return err
 	}
-	p.log.Info("the new key of this node takes over", "key", o.key, "old", p.own[0].key)
+	p.log.Info("the new key of this node takes over", "key", o.key.Short(), "old", p.own[0].key.Short())
 	p.alarm.Ring()
 	return nil
 }
@@ -108,7 +108,7 @@ func (p *Peering) Rotating() (Rotation, bool) {
 }
 
 // Key is the newest public key of this node.
-func (p *Peering) Key() tunnel.Key {
+func (p *Peering) Key() member.Key {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.own[len(p.own)-1].key
@@ -161,7 +161,7 @@ func (p *Peering) finish() error {
 	p.mu.Lock()
 	k := p.own[0].key
 	p.mu.Unlock()
-	p.log.Info("the old key of this node is gone", "key", k)
+	p.log.Info("the old key of this node is gone", "key", k.Short())
 	p.ending.Store(&k)
 	p.news.Ring()
 	return nil

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/mesh/disco"
 	"github.com/tombolo-io/tombolo/internal/mesh/path"
@@ -20,8 +21,8 @@ import (
 // view is what packets are looked up in. It stays as it is made.
 type view struct {
 	hints  map[disco.Hint][]*link
-	names  map[tunnel.Key]string
-	keys   map[tunnel.Key]*peer
+	names  map[member.Key]string
+	keys   map[member.Key]*peer
 	by     map[string]named
 	inside ranges
 }
@@ -29,7 +30,7 @@ type view struct {
 // named is the peer that a relay means.
 type named struct {
 	*peer
-	key tunnel.Key // its newest
+	key member.Key // its newest
 }
 
 // ranges are looked up by address.
@@ -100,7 +101,7 @@ func (p *Peering) Set(all []Peer) error {
 // peers and links stays meanwhile.
 func (p *Peering) drafts(all []Peer) (out []draft, refused []Report) {
 	inside := newRanges(all)
-	taken := map[tunnel.Key]bool{}
+	taken := map[member.Key]bool{}
 	for _, o := range p.own {
 		taken[o.key] = true
 	}
@@ -124,7 +125,7 @@ func (p *Peering) drafts(all []Peer) (out []draft, refused []Report) {
 	}
 	for i := range out { // nobody's previous key is another one's key
 		d := &out[i]
-		d.Keys = slices.DeleteFunc(slices.Clone(d.Keys[:min(len(d.Keys), 2)]), func(k tunnel.Key) bool {
+		d.Keys = slices.DeleteFunc(slices.Clone(d.Keys[:min(len(d.Keys), 2)]), func(k member.Key) bool {
 			if k == d.Keys[0] {
 				return false
 			}
@@ -146,7 +147,7 @@ func (p *Peering) drafts(all []Peer) (out []draft, refused []Report) {
 			}
 		}
 		d.links = kept
-		d.Keys = slices.DeleteFunc(d.Keys, func(k tunnel.Key) bool {
+		d.Keys = slices.DeleteFunc(d.Keys, func(k member.Key) bool {
 			return !slices.ContainsFunc(kept, func(l *link) bool { return l.key == k })
 		})
 	}
@@ -154,9 +155,9 @@ func (p *Peering) drafts(all []Peer) (out []draft, refused []Report) {
 }
 
 // claim judges a peer's newest key and derives what is under it.
-func (p *Peering) claim(d *draft, taken map[tunnel.Key]bool) error {
+func (p *Peering) claim(d *draft, taken map[member.Key]bool) error {
 	switch {
-	case len(d.Keys) == 0 || d.Keys[0] == tunnel.Key{}:
+	case len(d.Keys) == 0 || d.Keys[0] == member.Key{}:
 		return fault.Newf(fault.CodeEntryInvalid, "peer %s", d.Name).Whyf("it has no key")
 	case slices.ContainsFunc(p.own, func(o *own) bool { return o.key == d.Keys[0] }):
 		return fault.Newf(fault.CodeSelf, "peer %s", d.Name).Whyf("it has this node's key").
@@ -178,7 +179,7 @@ func (p *Peering) claim(d *draft, taken map[tunnel.Key]bool) error {
 	return nil
 }
 
-func findLink(all []*link, o *own, k tunnel.Key) *link {
+func findLink(all []*link, o *own, k member.Key) *link {
 	for _, l := range all {
 		if l.own.key == o.key && l.key == k {
 			return l
@@ -203,7 +204,7 @@ func unmapped(a netip.AddrPort) netip.AddrPort {
 }
 
 func newPeer() *peer {
-	return &peer{path: path.New(number), locals: map[path.Way]*local{}, carries: map[tunnel.Key]tunnel.Key{}}
+	return &peer{path: path.New(number), locals: map[path.Way]*local{}, carries: map[member.Key]member.Key{}}
 }
 
 // adopt puts peers in force. The caller holds both locks.
@@ -230,7 +231,7 @@ func (p *Peering) adopt(now time.Time, drafts []draft) {
 				p.askBy(now) // before another way is tried than the one that an ended run has left
 			}
 		}
-		if slices.ContainsFunc(x.Keys, func(k tunnel.Key) bool { return !slices.Contains(known, k) }) {
+		if slices.ContainsFunc(x.Keys, func(k member.Key) bool { return !slices.Contains(known, k) }) {
 			x.told = false
 		}
 		p.touch(x)
@@ -251,8 +252,8 @@ func (p *Peering) adopt(now time.Time, drafts []draft) {
 // look makes what packets are looked up in.
 func (p *Peering) look(all []Peer) {
 	v := &view{
-		hints: map[disco.Hint][]*link{}, names: map[tunnel.Key]string{},
-		keys: map[tunnel.Key]*peer{}, by: map[string]named{}, inside: newRanges(all),
+		hints: map[disco.Hint][]*link{}, names: map[member.Key]string{},
+		keys: map[member.Key]*peer{}, by: map[string]named{}, inside: newRanges(all),
 	}
 	for _, f := range all {
 		x := p.peers[f.ID]

@@ -7,10 +7,10 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/mesh/disco"
 	"github.com/tombolo-io/tombolo/internal/mesh/path"
-	"github.com/tombolo-io/tombolo/internal/mesh/tunnel"
 )
 
 // todo is what one tick found to do.
@@ -19,14 +19,14 @@ type todo struct {
 	end    bool // of a rotation
 	ways   []wayOf
 	tries  []*link // preshared keys
-	shakes []tunnel.Key
-	nexts  []tunnel.Key // handshakes of the new device
-	shifts []tunnel.Key
+	shakes []member.Key
+	nexts  []member.Key // handshakes of the new device
+	shifts []member.Key
 	sends  []sending
 }
 
 type wayOf struct {
-	key   tunnel.Key
+	key   member.Key
 	way   path.Way
 	local netip.Addr
 }

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/mesh/path"
 	"github.com/tombolo-io/tombolo/internal/mesh/tunnel"
 )
@@ -22,13 +23,13 @@ type engine struct {
 	mu      sync.Mutex
 	now     *device
 	next    *device
-	shifted map[tunnel.Key]bool
-	ways    map[tunnel.Key]path.Way
-	locals  map[tunnel.Key]netip.Addr
-	watched map[tunnel.Key]bool
-	act     map[tunnel.Key]*tunnel.Activity
+	shifted map[member.Key]bool
+	ways    map[member.Key]path.Way
+	locals  map[member.Key]netip.Addr
+	watched map[member.Key]bool
+	act     map[member.Key]*tunnel.Activity
 	got     map[uint64]bool
-	roamed  map[tunnel.Key]netip.AddrPort // of peers without probes
+	roamed  map[member.Key]netip.AddrPort // of peers without probes
 	refused int
 	calls   map[string]int
 	fail    error // of the next Apply or Begin
@@ -36,8 +37,8 @@ type engine struct {
 }
 
 type device struct {
-	key   tunnel.Key
-	peers map[tunnel.Key]*wgPeer
+	key   member.Key
+	peers map[member.Key]*wgPeer
 }
 
 type wgPeer struct {
@@ -55,8 +56,8 @@ type wgPeer struct {
 
 func newEngine(n *node) *engine {
 	return &engine{
-		n: n, now: &device{peers: map[tunnel.Key]*wgPeer{}}, ways: map[tunnel.Key]path.Way{}, locals: map[tunnel.Key]netip.Addr{}, watched: map[tunnel.Key]bool{},
-		act: map[tunnel.Key]*tunnel.Activity{}, got: map[uint64]bool{}, roamed: map[tunnel.Key]netip.AddrPort{}, calls: map[string]int{},
+		n: n, now: &device{peers: map[member.Key]*wgPeer{}}, ways: map[member.Key]path.Way{}, locals: map[member.Key]netip.Addr{}, watched: map[member.Key]bool{},
+		act: map[member.Key]*tunnel.Activity{}, got: map[uint64]bool{}, roamed: map[member.Key]netip.AddrPort{}, calls: map[string]int{},
 	}
 }
 
@@ -65,12 +66,12 @@ func (e *engine) apply(d *device, cfg tunnel.Config) error {
 	if err != nil {
 		return err
 	}
-	if d.key != (tunnel.Key{}) && d.key != key {
+	if d.key != (member.Key{}) && d.key != key {
 		return errors.New("a device keeps its key")
 	}
 	d.key = key
 	was := d.peers
-	d.peers = map[tunnel.Key]*wgPeer{}
+	d.peers = map[member.Key]*wgPeer{}
 	for _, p := range cfg.Peers {
 		w := was[p.Key]
 		if w == nil || w.Probes != p.Probes {
@@ -130,7 +131,7 @@ func (e *engine) Begin(cfg tunnel.Config) error {
 		e.fail = nil
 		return err
 	}
-	e.next, e.shifted = &device{peers: map[tunnel.Key]*wgPeer{}}, map[tunnel.Key]bool{}
+	e.next, e.shifted = &device{peers: map[member.Key]*wgPeer{}}, map[member.Key]bool{}
 	return e.apply(e.next, cfg)
 }
 
@@ -142,7 +143,7 @@ func (e *engine) ApplyNext(cfg tunnel.Config) error {
 	return e.apply(e.next, cfg)
 }
 
-func (e *engine) Shift(k tunnel.Key) error {
+func (e *engine) Shift(k member.Key) error {
 	defer e.locked("Shift")()
 	if e.next == nil {
 		return errors.New("there is no second device")
@@ -167,7 +168,7 @@ func (e *engine) devices() []*device {
 	return []*device{e.now}
 }
 
-func (e *engine) SetWay(k tunnel.Key, w path.Way, local netip.Addr) bool {
+func (e *engine) SetWay(k member.Key, w path.Way, local netip.Addr) bool {
 	defer e.locked("SetWay")()
 	if e.act[k] == nil {
 		return false
@@ -184,11 +185,11 @@ func (e *engine) SetWay(k tunnel.Key, w path.Way, local netip.Addr) bool {
 	return true
 }
 
-func (e *engine) Watch(k tunnel.Key) { defer e.locked("Watch")(); e.watched[k] = true }
+func (e *engine) Watch(k member.Key) { defer e.locked("Watch")(); e.watched[k] = true }
 
-func (e *engine) Receive(_ tunnel.Key, b []byte) bool { e.come(netip.AddrPort{}, b); return true }
+func (e *engine) Receive(_ member.Key, b []byte) bool { e.come(netip.AddrPort{}, b); return true }
 
-func (e *engine) TryPSK(k tunnel.Key, psk tunnel.Secret) error {
+func (e *engine) TryPSK(k member.Key, psk tunnel.Secret) error {
 	defer e.locked("TryPSK")()
 	p := e.now.peers[k]
 	if p == nil {
@@ -199,7 +200,7 @@ func (e *engine) TryPSK(k tunnel.Key, psk tunnel.Secret) error {
 	return nil
 }
 
-func (e *engine) Handshake(k tunnel.Key) error {
+func (e *engine) Handshake(k member.Key) error {
 	defer e.locked("Handshake")()
 	for _, d := range e.devices() {
 		if p := d.peers[k]; p != nil {
@@ -209,7 +210,7 @@ func (e *engine) Handshake(k tunnel.Key) error {
 	return nil
 }
 
-func (e *engine) HandshakeNext(k tunnel.Key) error {
+func (e *engine) HandshakeNext(k member.Key) error {
 	defer e.locked("HandshakeNext")()
 	if e.next == nil || e.next.peers[k] == nil {
 		return errors.New("no such peer")
@@ -218,7 +219,7 @@ func (e *engine) HandshakeNext(k tunnel.Key) error {
 	return nil
 }
 
-func (e *engine) Activity(k tunnel.Key) (tunnel.Activity, bool) {
+func (e *engine) Activity(k member.Key) (tunnel.Activity, bool) {
 	defer e.locked("Activity")()
 	a := e.act[k]
 	if a == nil {
@@ -286,7 +287,7 @@ func (e *engine) initiate(d *device, p *wgPeer) {
 }
 
 // emit sends by the way that there is, and wakes.
-func (e *engine) emit(k tunnel.Key, b []byte) {
+func (e *engine) emit(k member.Key, b []byte) {
 	if e.watched[k] {
 		e.watched[k] = false
 		e.n.p.Wake(k)
@@ -351,7 +352,7 @@ func (p *wgPeer) accept(n uint64) {
 func (e *engine) come(at netip.AddrPort, b []byte) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	from, to, rest := tunnel.Key(b[4:36]), tunnel.Key(b[36:68]), b[68:]
+	from, to, rest := member.Key(b[4:36]), member.Key(b[36:68]), b[68:]
 	for _, d := range e.devices() {
 		if p := d.peers[from]; d.key == to && p != nil {
 			if !p.Probes && at.IsValid() && at != e.ways[from].Addr {
@@ -419,14 +420,14 @@ func (e *engine) called(what string) int {
 }
 
 // psk is the preshared key that a peer has in the first device.
-func (e *engine) psk(k tunnel.Key) tunnel.Secret {
+func (e *engine) psk(k member.Key) tunnel.Secret {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.now.peers[k].PSK
 }
 
 // local is where packets to a peer leave from.
-func (e *engine) local(k tunnel.Key) netip.Addr {
+func (e *engine) local(k member.Key) netip.Addr {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.locals[k]

@@ -2,16 +2,18 @@
 
 package peering
 
-import "github.com/tombolo-io/tombolo/internal/mesh/tunnel"
+import (
+	"github.com/tombolo-io/tombolo/internal/base/member"
+)
 
 // vouch notes that a hub has led a valid probe of a key, from the node whose certificate has
 // a name: who holds the key is that node. The caller holds mu.
-func (p *Peering) vouch(x *peer, k tunnel.Key, name string) {
+func (p *Peering) vouch(x *peer, k member.Key, name string) {
 	if name == "" || x.vouched[k] == name {
 		return
 	}
 	if x.vouched == nil {
-		x.vouched = map[tunnel.Key]string{}
+		x.vouched = map[member.Key]string{}
 	}
 	x.vouched[k] = name
 	x.inherit()

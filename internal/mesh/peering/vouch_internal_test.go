@@ -7,31 +7,31 @@ import (
 	"crypto/rand"
 	"testing"
 
-	"github.com/tombolo-io/tombolo/internal/mesh/tunnel"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 )
 
 // TestANameGoesOverToTheNextKey: of a key that a hub has vouched for, to the one that is
 // shown to take its place, and to no other one.
 func TestANameGoesOverToTheNextKey(t *testing.T) {
-	before, after := tunnel.Key{1}, tunnel.Key{2}
+	before, after := member.Key{1}, member.Key{2}
 	for name, c := range map[string]struct {
 		succeeds bool
-		keys     []tunnel.Key
+		keys     []member.Key
 		vouched  string
 		want     bool
 	}{
-		"shown":                       {true, []tunnel.Key{after, before}, "n", true},
-		"claimed":                     {false, []tunnel.Key{after, before}, "n", false},
-		"another key":                 {true, []tunnel.Key{after, {3}}, "n", false},
-		"one key":                     {true, []tunnel.Key{after}, "n", false},
-		"vouched for by another name": {true, []tunnel.Key{after, before}, "o", false},
+		"shown":                       {true, []member.Key{after, before}, "n", true},
+		"claimed":                     {false, []member.Key{after, before}, "n", false},
+		"another key":                 {true, []member.Key{after, {3}}, "n", false},
+		"one key":                     {true, []member.Key{after}, "n", false},
+		"vouched for by another name": {true, []member.Key{after, before}, "o", false},
 	} {
 		p, err := New(Parts{Private: privateOf(t)})
 		if err != nil {
 			t.Fatal(err)
 		}
 		x := newPeer()
-		x.Peer = Peer{ID: "m", Name: "n", Keys: []tunnel.Key{before}}
+		x.Peer = Peer{ID: "m", Name: "n", Keys: []member.Key{before}}
 		p.peers["m"] = x
 		p.vouch(x, before, c.vouched)
 		if p.Certified("m") != (c.vouched == "n") {
@@ -42,7 +42,7 @@ func TestANameGoesOverToTheNextKey(t *testing.T) {
 		if got := p.Certified("m"); got != c.want {
 			t.Errorf("%s: certified %v", name, got)
 		}
-		x.Keys = []tunnel.Key{after} // the old one is given up
+		x.Keys = []member.Key{after} // the old one is given up
 		if got := p.Certified("m"); got != c.want {
 			t.Errorf("%s: certified at the end %v", name, got)
 		}
@@ -52,7 +52,7 @@ func TestANameGoesOverToTheNextKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	x := newPeer() // the hub leads a probe of the old key while both count
-	x.Peer = Peer{ID: "m", Name: "n", Keys: []tunnel.Key{after, before}, Succeeds: true}
+	x.Peer = Peer{ID: "m", Name: "n", Keys: []member.Key{after, before}, Succeeds: true}
 	p.peers["m"] = x
 	p.vouch(x, before, "n")
 	if !p.Certified("m") {

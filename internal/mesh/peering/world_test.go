@@ -9,9 +9,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/mesh/path"
 	"github.com/tombolo-io/tombolo/internal/mesh/peering"
-	"github.com/tombolo-io/tombolo/internal/mesh/tunnel"
 )
 
 // talk has a node send packets to another at even distances, and counts those that arrive.
@@ -297,7 +297,7 @@ func TestManyAtOnce(t *testing.T) {
 		}
 		time.Sleep(10 * time.Second)
 		a.p.End() // if it is under way
-		a.keys = []tunnel.Key{a.p.Key()}
+		a.keys = []member.Key{a.p.Key()}
 		meet(a, b)
 		w.until(time.Minute, "direct after all", both(a, b, path.Direct))
 		if _, lost := talk(a, b, 100*time.Millisecond, 2*time.Second); lost > 0 {

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 	"github.com/tombolo-io/tombolo/internal/mesh/nat"
 	"github.com/tombolo-io/tombolo/internal/mesh/topology"
@@ -34,7 +35,7 @@ func TestMembersOfTheRoster(t *testing.T) {
 	where := func(at, kind string) roster.Where {
 		return roster.Where{Addr: netip.MustParseAddrPort(at), Kind: kind}
 	}
-	key := roster.Key{7}
+	key := member.Key{7}
 	full := roster.Facts{
 		ID: "a", Node: "n1", Hostname: "h", Key: key, Overlay6: netip.MustParseAddr("fd00::1"), Overlay4: netip.MustParseAddr("100.112.0.9"),
 		Addresses: addrs("192.0.2.1"), Ranges: prefixes("10.1.0.0/24"), Excluded: prefixes("10.1.0.9/32"),
@@ -44,7 +45,7 @@ func TestMembersOfTheRoster(t *testing.T) {
 		},
 	}
 	want := topology.Member{
-		ID: "a", Node: "n1", Key: topology.Key(key), Overlay6: full.Overlay6, Overlay4: full.Overlay4, Addresses: full.Addresses,
+		ID: "a", Node: "n1", Key: key, Overlay6: full.Overlay6, Overlay4: full.Overlay4, Addresses: full.Addresses,
 		Endpoints: addrs("192.0.2.1", "198.51.100.1", "203.0.113.5"), Ranges: full.Ranges, Excluded: full.Excluded,
 	}
 	for _, tc := range []struct {
@@ -76,10 +77,10 @@ func TestMembersOfTheRoster(t *testing.T) {
 func TestARivalsEndpointDoesNotCount(t *testing.T) {
 	said := func(tier roster.Tier, id, at string, first int64) roster.Said {
 		return roster.Said{Source: roster.Source{Tier: tier, Name: "s"}, First: time.Unix(first, 0), Facts: roster.Facts{
-			ID: id, Key: roster.Key{9}, Endpoints: []roster.Where{{Addr: netip.MustParseAddrPort(at), Kind: roster.KindOwn}},
+			ID: id, Key: member.Key{9}, Endpoints: []roster.Where{{Addr: netip.MustParseAddrPort(at), Kind: roster.KindOwn}},
 		}}
 	}
-	got := roster.Merge(time.Unix(100, 0), roster.Self{Tier: roster.TierNative, Facts: roster.Facts{ID: "self", Key: roster.Key{1}}}, []roster.Said{
+	got := roster.Merge(time.Unix(100, 0), roster.Self{Tier: roster.TierNative, Facts: roster.Facts{ID: "self", Key: member.Key{1}}}, []roster.Said{
 		said(roster.TierNative, "a", "192.0.2.1:1", 10), said(roster.TierNative, "b", "10.2.2.2:1", 20),
 	}, roster.Rules{})
 	rivals, endpoints := 0, []netip.Addr(nil)
@@ -89,7 +90,7 @@ func TestARivalsEndpointDoesNotCount(t *testing.T) {
 				rivals++
 			}
 		}
-		if m.Key != (roster.Key{}) {
+		if m.Key != (member.Key{}) {
 			endpoints = append(endpoints, MemberOf(m).Endpoints...)
 		}
 	}

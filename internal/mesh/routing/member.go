@@ -14,7 +14,7 @@ import (
 // addresses are to be reached without the mesh.
 func MemberOf(m roster.Member) topology.Member {
 	out := topology.Member{
-		ID: m.ID, Node: m.Node, Key: topology.Key(m.Key), Overlay6: m.Overlay6, Overlay4: m.Overlay4,
+		ID: m.ID, Node: m.Node, Key: m.Key, Overlay6: m.Overlay6, Overlay4: m.Overlay4,
 		Addresses: slices.Clone(m.Addresses), Ranges: slices.Clone(m.Ranges), Excluded: slices.Clone(m.Excluded),
 	}
 	for _, e := range m.Endpoints {

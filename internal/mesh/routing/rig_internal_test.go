@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/base/plan"
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/mesh/kernel"
@@ -244,16 +245,16 @@ func (r *rig) metric(name string, labels ...string) float64 {
 func input(others int) topology.Input {
 	in := topology.Input{Options: topology.Defaults(), Health: map[string]topology.Health{}}
 	in.Options.Overlay6 = netip.MustParsePrefix("fd00:0:0:2::/64")
-	in.Self = member(1)
+	in.Self = aMember(1)
 	for n := 2; n <= others; n++ {
-		in.Members = append(in.Members, member(n))
+		in.Members = append(in.Members, aMember(n))
 	}
 	return in
 }
 
-func member(n int, more ...string) topology.Member {
+func aMember(n int, more ...string) topology.Member {
 	m := topology.Member{
-		ID: fmt.Sprintf("m%04d", n), Node: fmt.Sprintf("n%d", n), Key: topology.Key{byte(n), byte(n >> 8)},
+		ID: fmt.Sprintf("m%04d", n), Node: fmt.Sprintf("n%d", n), Key: member.Key{byte(n), byte(n >> 8)},
 		Overlay4: netip.AddrFrom4([4]byte{100, 112, byte(n >> 8), byte(n)}),
 		Overlay6: netip.AddrFrom16([16]byte{0: 0xfd, 7: 2, 14: byte(n >> 8), 15: byte(n)}),
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/mesh/topology"
 )
 
@@ -175,7 +176,7 @@ func TestTaken(t *testing.T) {
 		"we had it before":     {[]string{"10.244.2.0/24"}, []string{"10.244.2.0/24"}, nil, 0},
 		"a part of another's":  {[]string{"10.244.2.0/25"}, nil, nil, 0},
 		"around another's":     {[]string{"10.244.0.0/16"}, nil, nil, 0},
-		"the other has no key": {[]string{"10.244.2.0/24"}, nil, func(in *topology.Input) { in.Members[0].Key = topology.Key{} }, 0},
+		"the other has no key": {[]string{"10.244.2.0/24"}, nil, func(in *topology.Input) { in.Members[0].Key = member.Key{} }, 0},
 		"the other excludes it": {[]string{"10.244.2.0/24"}, nil, func(in *topology.Input) {
 			in.Members[0].Excluded = prefixes("10.244.2.0/24")
 		}, 0},

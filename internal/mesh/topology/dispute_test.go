@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/mesh/topology"
 )
 
@@ -38,7 +39,7 @@ func TestNobodyOpensAnothersRange(t *testing.T) {
 		"a member says that it is there": {says("10.244.3.9"), "10.244.3.9", "lost", "10.244.3.9/32: it says that it is there itself, and it is in 10.244.3.0/24 of node3 (m3): the address is closed"},
 		"the rest is its owner's":        {says("10.244.3.9"), "10.244.3.8", "m3", ""},
 		"by an endpoint":                 {func(in *topology.Input) { in.Members[0].Endpoints = addrs("10.244.3.9") }, "10.244.3.9", "lost", "closed"},
-		"it has a name alone":            {func(in *topology.Input) { says("10.244.3.9")(in); in.Members[0].Key = topology.Key{} }, "10.244.3.9", "lost", "closed"},
+		"it has a name alone":            {func(in *topology.Input) { says("10.244.3.9")(in); in.Members[0].Key = member.Key{} }, "10.244.3.9", "lost", "closed"},
 		"it has answered from there":     {answers("10.244.3.9"), "10.244.3.9", "clear", "reaches it there, without the mesh"},
 		"and the rest is routed":         {answers("10.244.3.9"), "10.244.3.8", "m3", ""},
 		"it has answered, and says not":  {func(in *topology.Input) { in.Health = map[string]topology.Health{"m2": {At: addrs("10.244.3.9")}} }, "10.244.3.9", "m3", ""},
@@ -122,8 +123,8 @@ func TestOnesOwnOverlayAddressIsNotOutside(t *testing.T) {
 	has := func(in *topology.Input) { in.Self.Overlay4 = netip.MustParseAddr(to) }
 	names := func(in *topology.Input) { in.Self.Addresses = addrs("192.0.2.1", to) }
 	disputes := func(in *topology.Input) {
-		m := member(4, to)
-		m.Key = topology.Key{}
+		m := aMember(4, to)
+		m.Key = member.Key{}
 		in.Members = append(in.Members, m)
 	}
 	for name, c := range map[string]struct {

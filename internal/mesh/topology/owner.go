@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/base/plan"
 )
 
@@ -138,7 +139,7 @@ func (l Local) Withheld(ranges []netip.Prefix) []netip.Prefix {
 func Taken(in Input, before []netip.Prefix) []Problem {
 	var out []Problem
 	for _, m := range others(in) {
-		if m.Key == (Key{}) || m.Key == in.Self.Key {
+		if m.Key == (member.Key{}) || m.Key == in.Self.Key {
 			continue
 		}
 		for _, p := range in.Self.Ranges {

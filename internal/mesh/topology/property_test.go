@@ -10,6 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/base/plan"
 	"github.com/tombolo-io/tombolo/internal/mesh/topology"
 )
@@ -30,7 +31,7 @@ func crowd(t *rapid.T) (members []topology.Member, first int) {
 	}
 	for n := range rapid.IntRange(1, 6).Draw(t, "members") {
 		m := topology.Member{
-			ID: fmt.Sprintf("m%d", n), Key: topology.Key{byte(n + 1)}, Ranges: small("ranges", 24),
+			ID: fmt.Sprintf("m%d", n), Key: member.Key{byte(n + 1)}, Ranges: small("ranges", 24),
 			Overlay6: netip.AddrFrom16([16]byte{0: 0xfd, 7: 2, 15: byte(n)}),
 			Overlay4: netip.AddrFrom4([4]byte{10, 0, 0, last("overlay")}),
 		}
@@ -42,7 +43,7 @@ func crowd(t *rapid.T) (members []topology.Member, first int) {
 			m.Endpoints = []netip.Addr{netip.AddrFrom4([4]byte{10, 0, 0, last("endpoint")})}
 		}
 		if rapid.IntRange(0, 9).Draw(t, "without a key") == 0 {
-			m.Key = topology.Key{}
+			m.Key = member.Key{}
 		}
 		members = append(members, m)
 	}
@@ -54,7 +55,7 @@ func crowd(t *rapid.T) (members []topology.Member, first int) {
 func owner(members []topology.Member, a netip.Addr) (best string, overlay, disputed bool) {
 	bits := -1
 	for _, m := range members { // sorted by id
-		if m.Key == (topology.Key{}) {
+		if m.Key == (member.Key{}) {
 			continue
 		}
 		if m.Overlay4 == a && !overlay {
@@ -95,12 +96,12 @@ func TestEveryNodeComesToTheSameOwners(t *testing.T) {
 // TestCrowdsThatWereDrawn are those in which the rules as they are written and the plan once
 // differed.
 func TestCrowdsThatWereDrawn(t *testing.T) {
-	at := func(id string, overlay4 byte, key topology.Key, under ...string) topology.Member {
+	at := func(id string, overlay4 byte, key member.Key, under ...string) topology.Member {
 		return topology.Member{ID: id, Key: key, Overlay4: netip.AddrFrom4([4]byte{10, 0, 0, overlay4}), Addresses: addrs(under...)}
 	}
 	for name, members := range map[string][]topology.Member{
 		"who lost an overlay address names it, and so does another one": {
-			at("m0", 0, topology.Key{1}, "10.0.0.0"), at("m1", 0, topology.Key{2}, "10.0.0.0"), at("m2", 1, topology.Key{}, "10.0.0.0"),
+			at("m0", 0, member.Key{1}, "10.0.0.0"), at("m1", 0, member.Key{2}, "10.0.0.0"), at("m2", 1, member.Key{}, "10.0.0.0"),
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -116,7 +117,7 @@ func TestCrowdsThatWereDrawn(t *testing.T) {
 func sameOwners(t rapid.TB, in topology.Input, members []topology.Member, first int) {
 	t.Helper()
 	self := in.Self
-	if self.Key == (topology.Key{}) {
+	if self.Key == (member.Key{}) {
 		return
 	}
 	s, peers, _ := topology.Plan(in)
@@ -206,10 +207,10 @@ func agree(t rapid.TB, s plan.State, peers topology.Peers, in topology.Input, a 
 }
 
 func TestThousandsOfRanges(t *testing.T) {
-	in := topology.Input{Self: member(1, "192.0.2.1"), Options: options()}
+	in := topology.Input{Self: aMember(1, "192.0.2.1"), Options: options()}
 	const members, each = 200, 100
 	for n := range members {
-		m := topology.Member{ID: fmt.Sprintf("x%03d", n), Key: topology.Key{1, byte(n), 7}, Ranges: prefixes("10.0.0.0/8")}
+		m := topology.Member{ID: fmt.Sprintf("x%03d", n), Key: member.Key{1, byte(n), 7}, Ranges: prefixes("10.0.0.0/8")}
 		for k := range each {
 			m.Ranges = append(m.Ranges, netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(n), byte(k), 0}), 24))
 		}
@@ -224,7 +225,7 @@ func TestThousandsOfRanges(t *testing.T) {
 		t.Errorf("together they are %v", joined)
 	}
 	more := in
-	more.Members = append(slices.Clone(in.Members), topology.Member{ID: "y", Key: topology.Key{9}, Ranges: prefixes("192.168.7.0/24")})
+	more.Members = append(slices.Clone(in.Members), topology.Member{ID: "y", Key: member.Key{9}, Ranges: prefixes("192.168.7.0/24")})
 	next, _, _ := topology.Plan(more)
 	const one = "change set inet tombolo_mesh routed4 ipv4 + 192.168.7.0/24\n"
 	if got := plan.Print(plan.Diff(s, next)); got != one {

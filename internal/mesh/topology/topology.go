@@ -7,24 +7,19 @@
 package topology
 
 import (
-	"encoding/base64"
 	"net/netip"
 	"slices"
 	"strings"
 
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/base/plan"
 )
-
-// Key is a WireGuard public key.
-type Key [32]byte
-
-func (k Key) String() string { return base64.StdEncoding.EncodeToString(k[:]) }
 
 // Member is a node, as the roster has it.
 type Member struct {
 	ID                 string
 	Node               string
-	Key                Key // zero: it takes no part
+	Key                member.Key // zero: it takes no part
 	Overlay6, Overlay4 netip.Addr
 	Addresses          []netip.Addr   // of its links, without those of the mesh and of bridges within Ranges
 	Endpoints          []netip.Addr   // where it may be reached, as far as it says so itself
@@ -84,7 +79,7 @@ type Input struct {
 // it. WireGuard's allowed addresses are Allowed and Sources.
 type Peer struct {
 	ID, Node           string
-	Key                Key
+	Key                member.Key
 	Overlay6, Overlay4 netip.Addr // invalid where another has it
 	Allowed            []netip.Prefix
 	Sources            []netip.Prefix // its addresses outside of the mesh: answers may come from there
@@ -148,9 +143,9 @@ func others(in Input) []Member {
 func keyed(in Input) ([]Member, []Problem) {
 	var out []Member
 	var problems []Problem
-	holders := map[Key]Member{}
+	holders := map[member.Key]Member{}
 	for _, m := range all(in) {
-		if m.Key == (Key{}) {
+		if m.Key == (member.Key{}) {
 			continue
 		}
 		holder, taken := holders[m.Key]

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/base/plan"
 	"github.com/tombolo-io/tombolo/internal/mesh/topology"
 )
@@ -33,9 +34,9 @@ func addrs(texts ...string) []netip.Addr {
 }
 
 // member is one with overlay addresses by its number.
-func member(n byte, under string, ranges ...string) topology.Member {
+func aMember(n byte, under string, ranges ...string) topology.Member {
 	return topology.Member{
-		ID: fmt.Sprintf("m%d", n), Node: fmt.Sprintf("node%d", n), Key: topology.Key{n},
+		ID: fmt.Sprintf("m%d", n), Node: fmt.Sprintf("node%d", n), Key: member.Key{n},
 		Overlay6: netip.AddrFrom16([16]byte{0: 0xfd, 7: 2, 15: n}), Overlay4: netip.AddrFrom4([4]byte{100, 112, 0, n}),
 		Addresses: addrs(under), Ranges: prefixes(ranges...),
 	}
@@ -49,10 +50,10 @@ func options() topology.Options {
 
 func three() topology.Input {
 	return topology.Input{
-		Self: member(1, "192.0.2.1", "10.244.1.0/24", "fd10:1::/64"),
+		Self: aMember(1, "192.0.2.1", "10.244.1.0/24", "fd10:1::/64"),
 		Members: []topology.Member{
-			member(2, "192.0.2.2", "10.244.2.0/24", "fd10:2::/64", "10.96.0.0/12"),
-			member(3, "2001:db8::3", "10.244.3.0/24"),
+			aMember(2, "192.0.2.2", "10.244.2.0/24", "fd10:2::/64", "10.96.0.0/12"),
+			aMember(3, "2001:db8::3", "10.244.3.0/24"),
 		},
 		Options: options(),
 		Local:   topology.Local{Addresses: addrs("192.0.2.1", "10.244.1.1", "127.0.0.1", "::1"), Resolvers: addrs("192.0.2.53"), Gateways: addrs("192.0.2.254")},
@@ -161,7 +162,7 @@ func TestRangesThatAreRefused(t *testing.T) {
 		{"an endpoint of its own", func(in *topology.Input) { in.Members[0].Addresses = addrs("10.2.7.7") }, "", "10.2.0.0/16"},
 		{"an endpoint of ours", func(in *topology.Input) { in.Self.Addresses = addrs("10.2.7.7") }, "this node reaches it there, without the mesh", around},
 		{"an endpoint of one without a key", func(in *topology.Input) {
-			in.Members[1].Addresses, in.Members[1].Key = addrs("::ffff:10.2.7.7"), topology.Key{}
+			in.Members[1].Addresses, in.Members[1].Key = addrs("::ffff:10.2.7.7"), member.Key{}
 		}, "10.2.7.7/32: it says that it is there itself", around},
 		{"a link of this machine", func(in *topology.Input) { in.Local.Addresses = addrs("10.2.7.7") }, "it covers 10.2.7.7, an address of this machine", ""},
 		{"our resolver", func(in *topology.Input) { in.Local.Resolvers = addrs("10.2.7.7") }, "10.2.7.7/32: a resolver of this node is there", around},
@@ -241,7 +242,7 @@ func TestMembersWithTheSameKey(t *testing.T) {
 	}
 	in = three()
 	in.Members = append(in.Members, in.Self) // this node, as the roster has it
-	in.Members[1].Key = topology.Key{}
+	in.Members[1].Key = member.Key{}
 	if _, peers, problems = topology.Plan(in); len(peers) != 1 || len(problems) != 0 {
 		t.Errorf("without a key: peers %v, problems %v", peers, problems)
 	}

@@ -13,6 +13,7 @@ import (
 	"golang.zx2c4.com/wireguard/conn"
 	"golang.zx2c4.com/wireguard/device"
 
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/mesh/tunnel"
 	"github.com/tombolo-io/tombolo/internal/mesh/tunnel/tunneltest"
 )
@@ -74,7 +75,7 @@ func stdPair(b *testing.B) (p, q *tunneltest.Pipe) {
 	var pipes [2]*tunneltest.Pipe
 	var ports [2]int
 	var secrets [2][32]byte
-	var keys [2]tunnel.Key
+	var keys [2]member.Key
 	for i := range devs {
 		secrets[i] = [32]byte{0, byte(i + 1)} // the lowest bits count for nothing
 		k, err := tunnel.NewSecret(secrets[i]).Public()

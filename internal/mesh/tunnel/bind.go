@@ -17,13 +17,14 @@ import (
 	"golang.zx2c4.com/wireguard/conn"
 
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/mesh/disco"
 )
 
 // Relay carries packets to peers that no address reaches. It must copy what it
 // keeps, and must not wait: what has no room is dropped, as a network does.
 type Relay interface {
-	Relay(hub string, peer Key, packets [][]byte)
+	Relay(hub string, peer member.Key, packets [][]byte)
 }
 
 // Bind is the Socket as a device of wireguard-go sees it. It is opened and closed by
@@ -35,7 +36,7 @@ type Bind struct {
 	inject *queue
 	held   *held
 	mac    atomic.Pointer[[blake2s.Size]byte] // of handshakes that are for it
-	public atomic.Pointer[Key]
+	public atomic.Pointer[member.Key]
 
 	crossing crossing
 
@@ -111,7 +112,7 @@ func (b *Bind) ParseEndpoint(s string) (conn.Endpoint, error) {
 	if !ok {
 		return nil, fmt.Errorf("endpoint %q: only those of peers, %s and a key, are taken", s, endpointPrefix)
 	}
-	k, err := ParseKey(text)
+	k, err := member.ParseKey(text)
 	if err != nil {
 		return nil, err
 	}
@@ -201,7 +202,7 @@ func isInitiation(p []byte) bool { return len(p) == sizeInitiation && p[0] == ty
 
 // Receive takes a packet that came from a peer by a relay, and says false if it
 // is not for WireGuard. It never waits.
-func (b *Bind) Receive(peer Key, packet []byte) bool {
+func (b *Bind) Receive(peer member.Key, packet []byte) bool {
 	e := b.peers.get(peer)
 	if e == nil || disco.KindOf(packet) != disco.WireGuard {
 		b.socket.counts.Unrelayed.Add(1)

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/crypto/chacha20poly1305"
 
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 )
 
 // crossing settles handshakes that both ends begin.
@@ -164,7 +165,7 @@ func (h *handshake) done(now time.Time) bool {
 // WireGuard knows alone. Who is on the way and knows no key makes none that looks like one: were
 // it taken for one, the two ends would drop each other's handshakes for as long as he likes.
 // A cookie is no session: what the peer begins after it is all there is.
-func (h *handshake) answer(peer Key, p []byte) {
+func (h *handshake) answer(peer member.Key, p []byte) {
 	own := binary.LittleEndian.Uint32(h.packet[4:])
 	switch {
 	case !isInitiation(h.packet):
@@ -176,7 +177,7 @@ func (h *handshake) answer(peer Key, p []byte) {
 }
 
 // refusal reports whether a cookie is of the peer, and for this handshake (whitepaper, section 5.4.7).
-func (h *handshake) refusal(peer Key, p []byte) bool {
+func (h *handshake) refusal(peer member.Key, p []byte) bool {
 	key := blake2s.Sum256(append([]byte("cookie--"), peer[:]...))
 	aead, err := chacha20poly1305.NewX(key[:])
 	if err != nil {
@@ -193,7 +194,7 @@ const (
 )
 
 // sender is the public key that a handshake for us names.
-func (c *crossing) sender(p []byte) (k Key, ok bool) {
+func (c *crossing) sender(p []byte) (k member.Key, ok bool) {
 	private := c.private.Load()
 	if private == nil || len(p) != sizeInitiation {
 		return k, false
@@ -226,7 +227,7 @@ func (c *crossing) sender(p []byte) (k Key, ok bool) {
 	if err != nil || len(plain) != len(k) {
 		return k, false
 	}
-	return Key(plain), true
+	return member.Key(plain), true
 }
 
 // hashed is BLAKE2s without a key.

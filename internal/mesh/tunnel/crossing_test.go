@@ -21,6 +21,7 @@ import (
 	"golang.zx2c4.com/wireguard/tun"
 
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/mesh/path"
 )
 
@@ -76,7 +77,7 @@ type end struct {
 	link    *link
 	engine  *Engine
 	secret  Secret
-	key     Key
+	key     member.Key
 	addr    netip.Addr
 	other   *end
 	delay   time.Duration
@@ -89,7 +90,7 @@ type end struct {
 }
 
 // Relay has the packets arrive at the other end, later.
-func (e *end) Relay(_ string, _ Key, packets [][]byte) {
+func (e *end) Relay(_ string, _ member.Key, packets [][]byte) {
 	for _, p := range packets {
 		if e.seen != nil {
 			e.seen(p)
@@ -145,7 +146,7 @@ func pairOfEnds(t *testing.T, delay time.Duration) (greater, lesser *end) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		e.secret, e.key = NewSecret([32]byte(k.Bytes())), Key(k.PublicKey().Bytes())
+		e.secret, e.key = NewSecret([32]byte(k.Bytes())), member.Key(k.PublicKey().Bytes())
 		s := &Socket{offloads: &offloads{}}
 		s.sessions.init()
 		if e.engine, err = Open(context.Background(), Parts{Socket: s, Tun: e.link, Relay: e, Log: slog.New(slog.DiscardHandler)}); err != nil {

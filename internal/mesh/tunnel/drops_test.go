@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/base/runtest"
 	"github.com/tombolo-io/tombolo/internal/mesh/path"
 	"github.com/tombolo-io/tombolo/internal/mesh/tunnel"
@@ -20,7 +21,7 @@ import (
 // keeper is a relay that keeps what it is given.
 type keeper chan []byte
 
-func (k keeper) Relay(_ string, _ tunnel.Key, packets [][]byte) {
+func (k keeper) Relay(_ string, _ member.Key, packets [][]byte) {
 	for _, p := range packets {
 		select {
 		case k <- bytes.Clone(p):
@@ -45,7 +46,7 @@ func (k keeper) initiation(t *testing.T) []byte {
 }
 
 // kept is a node whose packets to others are kept.
-func kept(t *testing.T, secret tunnel.Secret, other tunnel.Key, inside netip.Addr, way path.Way) (*node, keeper) {
+func kept(t *testing.T, secret tunnel.Secret, other member.Key, inside netip.Addr, way path.Way) (*node, keeper) {
 	t.Helper()
 	n, k := &node{tun: tunneltest.NewPipe(true), secret: secret}, make(keeper, 64)
 	var err error
@@ -77,7 +78,7 @@ func kept(t *testing.T, secret tunnel.Secret, other tunnel.Key, inside netip.Add
 func TestEveryDropIsCounted(t *testing.T) {
 	type pair struct {
 		secret tunnel.Secret
-		key    tunnel.Key
+		key    member.Key
 	}
 	var pairs []pair
 	for range 2 {

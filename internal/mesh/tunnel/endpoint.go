@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/mesh/path"
 )
 
@@ -19,7 +20,7 @@ const endpointPrefix = "peer:"
 // endpoint is a peer as the socket sees it: one object for as long as the peer is
 // there, whose way its owner swaps.
 type endpoint struct {
-	key   Key
+	key   member.Key
 	of    *peers
 	way   atomic.Pointer[way]
 	began time.Time
@@ -86,7 +87,7 @@ func (e *endpoint) take(w *way) {
 	h.bind.carry([][]byte{h.packet}, e)
 }
 
-func newEndpoint(k Key, of *peers) *endpoint {
+func newEndpoint(k member.Key, of *peers) *endpoint {
 	e := &endpoint{key: k, of: of, began: time.Now()}
 	e.way.Store(&way{})
 	return e
@@ -205,17 +206,17 @@ func (e *endpoint) SrcIP() (a netip.Addr) { return a }
 // peers are the endpoints of all peers.
 type peers struct {
 	mu   sync.RWMutex
-	of   map[Key]*endpoint
-	wake func(Key) // must return at once, and call nothing of this package
+	of   map[member.Key]*endpoint
+	wake func(member.Key) // must return at once, and call nothing of this package
 }
 
-func (p *peers) get(k Key) *endpoint {
+func (p *peers) get(k member.Key) *endpoint {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	return p.of[k]
 }
 
-func (p *peers) add(k Key) *endpoint {
+func (p *peers) add(k member.Key) *endpoint {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	e := p.of[k]
@@ -226,7 +227,7 @@ func (p *peers) add(k Key) *endpoint {
 	return e
 }
 
-func (p *peers) remove(k Key) *endpoint {
+func (p *peers) remove(k member.Key) *endpoint {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	e := p.of[k]

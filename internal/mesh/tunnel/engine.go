@@ -20,6 +20,7 @@ import (
 	"golang.zx2c4.com/wireguard/device"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/mesh/path"
 )
 
@@ -31,7 +32,7 @@ type Parts struct {
 	Log    *slog.Logger
 	// Wake is called with the first packet to or from a peer that was watched. It is called
 	// by what carries packets: it must return at once, and call nothing of this package.
-	Wake func(Key)
+	Wake func(member.Key)
 }
 
 // Engine is WireGuard in this process. Its methods may be called by several
@@ -45,8 +46,8 @@ type Engine struct {
 
 	mu      sync.Mutex
 	now     *unit
-	next    *unit        // of a new key pair, while there are two
-	shifted map[Key]bool // peers to which next sends
+	next    *unit               // of a new key pair, while there are two
+	shifted map[member.Key]bool // peers to which next sends
 }
 
 // unit is a device: what has one key pair.
@@ -55,14 +56,14 @@ type unit struct {
 	dev  *device.Device
 	side *side
 	key  Secret
-	have map[Key]Peer
+	have map[member.Key]Peer
 }
 
 // Open starts an engine that has no key and no peers.
 func Open(ctx context.Context, p Parts) (*Engine, error) {
 	e := &Engine{
 		parts: p, log: logger(context.WithoutCancel(ctx), p.Log), fork: newFork(ctx, p.Tun, &p.Socket.counts.Inject),
-		peers: &peers{of: map[Key]*endpoint{}, wake: p.Wake},
+		peers: &peers{of: map[member.Key]*endpoint{}, wake: p.Wake},
 	}
 	u, err := e.unit()
 	if err != nil {
@@ -74,7 +75,7 @@ func Open(ctx context.Context, p Parts) (*Engine, error) {
 }
 
 func (e *Engine) unit() (*unit, error) {
-	u := &unit{bind: newBind(e.parts.Socket, e.peers, e.parts.Relay), side: e.fork.side(), have: map[Key]Peer{}}
+	u := &unit{bind: newBind(e.parts.Socket, e.peers, e.parts.Relay), side: e.fork.side(), have: map[member.Key]Peer{}}
 	u.dev = device.NewDevice(u.side, u.bind, e.log)
 	u.dev.DisableSomeRoamingForBrokenMobileSemantics() // for peers that are made with an endpoint
 	if err := u.dev.Up(); err != nil {
@@ -145,7 +146,7 @@ func (e *Engine) apply(u *unit, cfg Config) error {
 }
 
 // has reports whether any device has a peer.
-func (e *Engine) has(k Key) bool {
+func (e *Engine) has(k member.Key) bool {
 	_, ok := e.now.have[k]
 	if !ok && e.next != nil {
 		_, ok = e.next.have[k]
@@ -153,7 +154,7 @@ func (e *Engine) has(k Key) bool {
 	return ok
 }
 
-func (u *unit) setKey(s Secret, public Key) error {
+func (u *unit) setKey(s Secret, public member.Key) error {
 	if !u.key.IsZero() {
 		if u.key.Equal(s) {
 			return nil
@@ -177,23 +178,23 @@ func (u *unit) setKey(s Secret, public Key) error {
 }
 
 // Checked refuses what WireGuard would take and not do.
-func Checked(cfg Config, own Key) (map[Key]Peer, error) {
-	want := make(map[Key]Peer, len(cfg.Peers))
+func Checked(cfg Config, own member.Key) (map[member.Key]Peer, error) {
+	want := make(map[member.Key]Peer, len(cfg.Peers))
 	for _, p := range cfg.Peers {
 		_, twice := want[p.Key]
 		switch {
 		case p.Key == own:
-			return nil, fault.Newf(fault.CodeSelf, "peer %v", p.Key).Whyf("it has this node's key")
-		case p.Key == Key{}:
+			return nil, fault.Newf(fault.CodeSelf, "peer %s", p.Key.Short()).Whyf("it has this node's key")
+		case p.Key == member.Key{}:
 			return nil, fault.New(fault.CodeConfig, "peer without a key")
 		case twice:
-			return nil, fault.Newf(fault.CodeConfig, "peer %v", p.Key).Whyf("it is named twice")
+			return nil, fault.Newf(fault.CodeConfig, "peer %s", p.Key.Short()).Whyf("it is named twice")
 		case p.Keepalive < 0 || p.Keepalive/time.Second > 1<<16-1:
-			return nil, fault.Newf(fault.CodeConfig, "peer %v", p.Key).Whyf("its keepalive of %v is none", p.Keepalive)
+			return nil, fault.Newf(fault.CodeConfig, "peer %s", p.Key.Short()).Whyf("its keepalive of %v is none", p.Keepalive)
 		}
 		for _, r := range p.Ranges {
 			if !r.IsValid() || r.Addr().Is4In6() || r.Addr().Zone() != "" {
-				return nil, fault.Newf(fault.CodeConfig, "peer %v", p.Key).Whyf("%v is no range", r)
+				return nil, fault.Newf(fault.CodeConfig, "peer %s", p.Key.Short()).Whyf("%v is no range", r)
 			}
 		}
 		p.Ranges = slices.Clone(p.Ranges)
@@ -204,7 +205,7 @@ func Checked(cfg Config, own Key) (map[Key]Peer, error) {
 
 // SetWay has packets to a peer go by a way from now on, and leave from an address of this
 // machine if local is one. It says false of a peer that is not configured.
-func (e *Engine) SetWay(k Key, w path.Way, local netip.Addr) bool {
+func (e *Engine) SetWay(k member.Key, w path.Way, local netip.Addr) bool {
 	end := e.peers.get(k)
 	if end == nil {
 		return false
@@ -220,7 +221,7 @@ func (e *Engine) SetWay(k Key, w path.Way, local netip.Addr) bool {
 			continue
 		}
 		if p, ok := u.have[k]; ok && !p.Probes { // it may have roamed
-			text := fmt.Sprintf("public_key=%x\nupdate_only=true\nendpoint=%s%s\n", k[:], endpointPrefix, k.Base64())
+			text := fmt.Sprintf("public_key=%x\nupdate_only=true\nendpoint=%s%s\n", k[:], endpointPrefix, k.String())
 			if err := u.dev.IpcSet(text); err != nil {
 				return false
 			}
@@ -230,7 +231,7 @@ func (e *Engine) SetWay(k Key, w path.Way, local netip.Addr) bool {
 }
 
 // Watch has Wake called with the next packet to or from a peer.
-func (e *Engine) Watch(k Key) {
+func (e *Engine) Watch(k member.Key) {
 	if end := e.peers.get(k); end != nil {
 		end.watched.Store(true)
 	}
@@ -238,14 +239,14 @@ func (e *Engine) Watch(k Key) {
 
 // Receive takes a packet that came from a peer by a relay, and says false if it
 // is not for WireGuard. It never waits.
-func (e *Engine) Receive(peer Key, packet []byte) bool {
+func (e *Engine) Receive(peer member.Key, packet []byte) bool {
 	return e.bind.Load().Receive(peer, packet)
 }
 
 // TryPSK has a peer use another preshared key from its next handshake on, which is
 // begun now, unless the last one began less than 5 s ago. The session that there is
 // carries on.
-func (e *Engine) TryPSK(k Key, psk Secret) error {
+func (e *Engine) TryPSK(k member.Key, psk Secret) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	found := false
@@ -261,25 +262,25 @@ func (e *Engine) TryPSK(k Key, psk Secret) error {
 		found = true
 		next := p
 		next.PSK = psk
-		if err := u.dev.IpcSet(script(map[Key]Peer{k: p}, map[Key]Peer{k: next})); err != nil {
+		if err := u.dev.IpcSet(script(map[member.Key]Peer{k: p}, map[member.Key]Peer{k: next})); err != nil {
 			return fmt.Errorf("preshared key of %v: %w", k, err)
 		}
 		u.have[k] = next
 	}
 	if !found {
-		return fault.Newf(fault.CodeNotFound, "peer %v", k)
+		return fault.Newf(fault.CodeNotFound, "peer %s", k.Short())
 	}
 	return e.handshake(k)
 }
 
 // Handshake begins one, unless the last one began less than 5 s ago.
-func (e *Engine) Handshake(k Key) error {
+func (e *Engine) Handshake(k member.Key) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.handshake(k)
 }
 
-func (e *Engine) handshake(k Key) error {
+func (e *Engine) handshake(k member.Key) error {
 	var errs []error
 	found := false
 	for _, u := range []*unit{e.now, e.next} {
@@ -292,7 +293,7 @@ func (e *Engine) handshake(k Key) error {
 		}
 	}
 	if !found {
-		return fault.Newf(fault.CodeNotFound, "peer %v", k)
+		return fault.Newf(fault.CodeNotFound, "peer %s", k.Short())
 	}
 	return errors.Join(errs...)
 }
@@ -313,7 +314,7 @@ func (e *Engine) Close() error {
 
 // Stat is what is known of a peer.
 type Stat struct {
-	Key       Key
+	Key       member.Key
 	Handshake time.Time // the newest, by the wall clock; zero: none yet
 	Shakes    uint64    // how often it was seen to be another one: this clock cannot jump
 	// Age is that of the newest one when it was first seen, if it was made before this
@@ -326,7 +327,7 @@ type Stat struct {
 }
 
 // Activity is what is known of one peer without asking WireGuard.
-func (e *Engine) Activity(k Key) (Activity, bool) {
+func (e *Engine) Activity(k member.Key) (Activity, bool) {
 	end := e.peers.get(k)
 	if end == nil {
 		return Activity{}, false
@@ -365,10 +366,10 @@ func stats(text string) (out []Stat) {
 		name, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "=")
 		if name == "public_key" {
 			k, err := hex.DecodeString(value)
-			if err != nil || len(k) != len(Key{}) {
+			if err != nil || len(k) != len(member.Key{}) {
 				return out
 			}
-			out = append(out, Stat{Key: Key(k)})
+			out = append(out, Stat{Key: member.Key(k)})
 			s = &out[len(out)-1]
 			continue
 		}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/base/runtest"
 	"github.com/tombolo-io/tombolo/internal/mesh/path"
 	"github.com/tombolo-io/tombolo/internal/mesh/tunnel"
@@ -325,7 +326,7 @@ func TestAThousandPeers(t *testing.T) {
 	a := newNode(t, "10.1.0.1", nil, tunnel.Offloads{})
 	cfg := tunnel.Config{Key: a.secret}
 	for i := range 1000 {
-		cfg.Peers = append(cfg.Peers, tunnel.Peer{Key: tunnel.Key{1, byte(i), byte(i >> 8)}, Probes: true,
+		cfg.Peers = append(cfg.Peers, tunnel.Peer{Key: member.Key{1, byte(i), byte(i >> 8)}, Probes: true,
 			Ranges: []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 2, byte(i >> 8), byte(i)}), 32)}})
 	}
 	if err := a.engine.Apply(cfg); err != nil {

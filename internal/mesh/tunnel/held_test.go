@@ -11,13 +11,16 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/mesh/path"
 )
 
 // counting is a relay that counts.
 type counting struct{ packets atomic.Int64 }
 
-func (c *counting) Relay(_ string, _ Key, packets [][]byte) { c.packets.Add(int64(len(packets))) }
+func (c *counting) Relay(_ string, _ member.Key, packets [][]byte) {
+	c.packets.Add(int64(len(packets)))
+}
 
 // TestOneEndGoesFirst: the end with the greater key sends its handshake at once, and the
 // other one a moment later, unless it has answered in the meantime.
@@ -25,9 +28,9 @@ func TestOneEndGoesFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, relay := &Socket{}, &counting{}
 		s.sessions.init()
-		p := &peers{of: map[Key]*endpoint{}}
+		p := &peers{of: map[member.Key]*endpoint{}}
 		b := newBind(s, p, relay)
-		b.public.Store(&Key{5})
+		b.public.Store(&member.Key{5})
 		b.held.alarm.Start()
 		defer b.held.alarm.Stop()
 		shake := func(kind byte, size int) [][]byte {
@@ -41,7 +44,7 @@ func TestOneEndGoesFirst(t *testing.T) {
 			return relay.packets.Swap(0)
 		}
 		end := func(k byte) *endpoint {
-			e := p.add(Key{k})
+			e := p.add(member.Key{k})
 			e.take(&way{Way: path.Way{Relay: "h"}})
 			return e
 		}

@@ -16,6 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 )
 
 func TestFill(t *testing.T) {
@@ -181,10 +182,10 @@ func FuzzSort(f *testing.F) {
 		s := &Socket{}
 		s.probes, s.stuns = newQueue(4, limit.TunnelProbe, &s.counts.Probes), newQueue(4, limit.TunnelProbe, &s.counts.STUN)
 		s.sessions.init()
-		p := &peers{of: map[Key]*endpoint{}}
+		p := &peers{of: map[member.Key]*endpoint{}}
 		binds := []*Bind{newBind(s, p, nil), newBind(s, p, nil)}
 		for i, b := range binds {
-			mac := macKey(Key{byte(i + 1)})
+			mac := macKey(member.Key{byte(i + 1)})
 			b.mac.Store(&mac)
 			s.sessions.add(b)
 		}
@@ -193,7 +194,7 @@ func FuzzSort(f *testing.F) {
 		if n := s.sort(binds[0], newReader(), in); n != 0 || in.sizes[0] != 0 {
 			t.Errorf("%x is for a device", packet)
 		}
-		peer := p.add(Key{7})
+		peer := p.add(member.Key{7})
 		binds[1].Receive(peer.key, packet)
 		if len(binds[0].inject.full)+len(binds[1].inject.full) != 0 {
 			t.Errorf("%x by a relay is for a device", packet)
@@ -210,11 +211,11 @@ func FuzzSort(f *testing.F) {
 func TestSessions(t *testing.T) {
 	s := &Socket{}
 	s.sessions.init()
-	p := &peers{of: map[Key]*endpoint{}}
+	p := &peers{of: map[member.Key]*endpoint{}}
 	a, b := newBind(s, p, nil), newBind(s, p, nil)
 	s.sessions.add(a)
 	s.sessions.add(b)
-	one, two := p.add(Key{1}), p.add(Key{2})
+	one, two := p.add(member.Key{1}), p.add(member.Key{2})
 	shake := func(kind byte, size int, index uint32) []byte {
 		m := make([]byte, size)
 		m[0] = kind
@@ -265,7 +266,7 @@ func TestSessions(t *testing.T) {
 }
 
 func TestScript(t *testing.T) {
-	k1, k2 := Key{1}, Key{2}
+	k1, k2 := member.Key{1}, member.Key{2}
 	prefix := func(s ...string) (out []netip.Prefix) {
 		for _, s := range s {
 			out = append(out, netip.MustParsePrefix(s))
@@ -275,12 +276,12 @@ func TestScript(t *testing.T) {
 	psk := NewSecret([32]byte{0xaa})
 	one := Peer{Key: k1, Probes: true, PSK: psk, Ranges: prefix("10.0.0.0/24"), Keepalive: 25 * time.Second}
 	with := func(change func(p *Peer)) Peer { p := one; change(&p); return p }
-	name := func(k Key) string { return fmt.Sprintf("public_key=%x\n", k[:]) }
-	update := func(k Key) string { return name(k) + "update_only=true\n" }
-	end := func(k Key) string { return "endpoint=peer:" + k.Base64() + "\n" }
+	name := func(k member.Key) string { return fmt.Sprintf("public_key=%x\n", k[:]) }
+	update := func(k member.Key) string { return name(k) + "update_only=true\n" }
+	end := func(k member.Key) string { return "endpoint=peer:" + k.String() + "\n" }
 	secret := "preshared_key=aa" + strings.Repeat("00", 31) + "\n"
-	all := func(ps ...Peer) map[Key]Peer {
-		m := map[Key]Peer{}
+	all := func(ps ...Peer) map[member.Key]Peer {
+		m := map[member.Key]Peer{}
 		for _, p := range ps {
 			m[p.Key] = p
 		}
@@ -289,7 +290,7 @@ func TestScript(t *testing.T) {
 	whole := secret + "persistent_keepalive_interval=25\nallowed_ip=10.0.0.0/24\n"
 	for _, c := range []struct {
 		name       string
-		have, want map[Key]Peer
+		have, want map[member.Key]Peer
 		text       string
 	}{
 		{"nothing", nil, nil, ""},
@@ -321,12 +322,12 @@ func TestNoMemoryForAPacket(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	p := &peers{of: map[Key]*endpoint{}}
+	p := &peers{of: map[member.Key]*endpoint{}}
 	b := newBind(s, p, nil)
 	s.sessions.add(b)
 	shake := make([]byte, sizeInitiation)
 	shake[0], shake[4] = typeInitiation, 11
-	b.learn([][]byte{shake}, holder{peer: p.add(Key{1})})
+	b.learn([][]byte{shake}, holder{peer: p.add(member.Key{1})})
 	content := make([]byte, 200)
 	content[0], content[4] = typeTransport, 11
 	at := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), s.Port())
@@ -349,7 +350,7 @@ func TestNoMemoryForAPacket(t *testing.T) {
 			t.Errorf("%s: %v allocations for a packet", name, got)
 		}
 	}
-	if a := p.get(Key{1}).activity(); a.Received != runs+1 || s.counts.Unknown.Load() != runs+1 {
+	if a := p.get(member.Key{1}).activity(); a.Received != runs+1 || s.counts.Unknown.Load() != runs+1 {
 		t.Errorf("%d received, %d unknown", a.Received, s.counts.Unknown.Load())
 	}
 }

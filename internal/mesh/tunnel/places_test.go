@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 )
 
 // TestSessionsOfPlaces: peers without probes are known by the place where they were heard. None
@@ -19,7 +20,7 @@ func TestSessionsOfPlaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &Socket{}
 		s.sessions.init()
-		b := newBind(s, &peers{of: map[Key]*endpoint{}}, nil)
+		b := newBind(s, &peers{of: map[member.Key]*endpoint{}}, nil)
 		s.sessions.add(b)
 		place := func(n int) *heard {
 			return &heard{source{addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, byte(n >> 8), byte(n)}), uint16(n>>16+1))}}

@@ -16,6 +16,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	"golang.zx2c4.com/wireguard/tun"
+
+	"github.com/tombolo-io/tombolo/internal/base/member"
 )
 
 // TestRefusals: whatever the kernel refuses, each packet is sent once or counted as not sent,
@@ -92,7 +94,7 @@ func (broken) Read(func(uintptr) bool) error { return unix.EIO }
 func TestAReadThatFails(t *testing.T) {
 	s := &Socket{}
 	s.sessions.init()
-	b := newBind(s, &peers{of: map[Key]*endpoint{}}, nil)
+	b := newBind(s, &peers{of: map[member.Key]*endpoint{}}, nil)
 	in := room{bufs: [][]byte{make([]byte, 100)}, sizes: make([]int, 1)}
 	if n, err := b.turn(&family{raw: broken{}, in: newReader()}, nil, in); n != 0 || err != nil {
 		t.Errorf("%d packets, %v", n, err)

@@ -13,6 +13,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/base/runtest"
 	"github.com/tombolo-io/tombolo/internal/mesh/path"
 	"github.com/tombolo-io/tombolo/internal/mesh/tunnel"
@@ -27,12 +28,12 @@ type node struct {
 	socket  *tunnel.Socket
 	engine  *tunnel.Engine
 	secret  tunnel.Secret
-	key     tunnel.Key
+	key     member.Key
 	addr    netip.Addr // inside
 	at      netip.AddrPort
 	psk     tunnel.Secret
 	packets chan came // probes and STUN
-	woken   chan tunnel.Key
+	woken   chan member.Key
 	relay   *relay
 	stop    func()
 }
@@ -48,19 +49,19 @@ type came struct {
 // relay is one in memory: what is sent by it arrives at the node of that key.
 type relay struct {
 	mu    sync.Mutex
-	nodes map[tunnel.Key]*node
+	nodes map[member.Key]*node
 	taken map[string]int // packets by hub
 }
 
-func newRelay() *relay { return &relay{nodes: map[tunnel.Key]*node{}, taken: map[string]int{}} }
+func newRelay() *relay { return &relay{nodes: map[member.Key]*node{}, taken: map[string]int{}} }
 
 // by is the relay as one node sees it.
 type by struct {
 	*relay
-	self tunnel.Key
+	self member.Key
 }
 
-func (r by) Relay(hub string, peer tunnel.Key, packets [][]byte) {
+func (r by) Relay(hub string, peer member.Key, packets [][]byte) {
 	r.mu.Lock()
 	to := r.nodes[peer]
 	r.taken[hub] += len(packets)
@@ -82,7 +83,7 @@ func quiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)
 
 func newNode(t testing.TB, inside string, r *relay, want tunnel.Offloads) *node {
 	t.Helper()
-	n := &node{tun: tunneltest.NewPipe(false), addr: netip.MustParseAddr(inside), packets: make(chan came, 4096), woken: make(chan tunnel.Key, 64), relay: r}
+	n := &node{tun: tunneltest.NewPipe(false), addr: netip.MustParseAddr(inside), packets: make(chan came, 4096), woken: make(chan member.Key, 64), relay: r}
 	n.secret, n.key = tunneltest.Key(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	take := func(kind string) tunnel.Handler {
@@ -99,7 +100,7 @@ func newNode(t testing.TB, inside string, r *relay, want tunnel.Offloads) *node 
 	}
 	n.socket = s
 	n.at = netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), s.Port())
-	parts := tunnel.Parts{Socket: s, Tun: n.tun, Log: quiet(), Wake: func(k tunnel.Key) { n.woken <- k }}
+	parts := tunnel.Parts{Socket: s, Tun: n.tun, Log: quiet(), Wake: func(k member.Key) { n.woken <- k }}
 	if r != nil {
 		parts.Relay = by{r, n.key}
 		r.mu.Lock()

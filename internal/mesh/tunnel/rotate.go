@@ -8,6 +8,7 @@ import (
 	"golang.zx2c4.com/wireguard/device"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 )
 
 // Begin runs a second device with a new key pair beside the first, on the same socket
@@ -29,7 +30,7 @@ func (e *Engine) Begin(cfg Config) error {
 		e.fork.table.Store(nil)
 		return err
 	}
-	e.next, e.shifted = u, map[Key]bool{}
+	e.next, e.shifted = u, map[member.Key]bool{}
 	if err := e.apply(u, cfg); err != nil {
 		e.drop(u)
 		return err
@@ -65,7 +66,7 @@ func (e *Engine) StatsNext() ([]Stat, error) {
 
 // HandshakeNext begins one by the device of the new key pair alone, unless its last one
 // began less than 5 s ago.
-func (e *Engine) HandshakeNext(k Key) error {
+func (e *Engine) HandshakeNext(k member.Key) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.next == nil {
@@ -73,14 +74,14 @@ func (e *Engine) HandshakeNext(k Key) error {
 	}
 	p := e.next.dev.LookupPeer(device.NoisePublicKey(k))
 	if p == nil {
-		return fault.Newf(fault.CodeNotFound, "peer %v", k)
+		return fault.Newf(fault.CodeNotFound, "peer %s", k.Short())
 	}
 	return p.SendHandshakeInitiation(false)
 }
 
 // Shift has packets to a peer go by the device of the new key pair from now on: it has
 // a session there.
-func (e *Engine) Shift(k Key) error {
+func (e *Engine) Shift(k member.Key) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.next == nil {

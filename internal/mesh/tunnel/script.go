@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/tombolo-io/tombolo/internal/base/member"
 )
 
 // Config is the whole of what an Engine shall be.
@@ -21,7 +23,7 @@ type Config struct {
 
 // Peer is another node.
 type Peer struct {
-	Key       Key
+	Key       member.Key
 	PSK       Secret // may be none
 	Ranges    []netip.Prefix
 	Keepalive time.Duration // 0: none
@@ -37,7 +39,7 @@ type Peer struct {
 // wanted, in its configuration protocol. It holds keys: it must not be printed. What is
 // there already is not mentioned, and ranges are given before they are taken, so that
 // one which moves is always somebody's.
-func script(have, want map[Key]Peer) string {
+func script(have, want map[member.Key]Peer) string {
 	var add, remove strings.Builder
 	for _, k := range sorted(want) {
 		w := want[k]
@@ -65,7 +67,7 @@ func script(have, want map[Key]Peer) string {
 	return add.String() + remove.String()
 }
 
-func section(b *strings.Builder, k Key, lines string) {
+func section(b *strings.Builder, k member.Key, lines string) {
 	if lines != "" {
 		fmt.Fprintf(b, "public_key=%x\nupdate_only=true\n%s", k[:], lines)
 	}
@@ -78,7 +80,7 @@ func fresh(b *strings.Builder, p Peer) {
 	if !p.Probes {
 		fmt.Fprintf(b, "public_key=%x\n", p.Key[:])
 	}
-	fmt.Fprintf(b, "endpoint=%s%s\n", endpointPrefix, p.Key.Base64())
+	fmt.Fprintf(b, "endpoint=%s%s\n", endpointPrefix, p.Key.String())
 }
 
 func change(b *strings.Builder, have, want Peer, fresh bool) {
@@ -108,6 +110,6 @@ func missing(a, b []netip.Prefix) (out []netip.Prefix) {
 	return out
 }
 
-func sorted(m map[Key]Peer) []Key {
-	return slices.SortedFunc(maps.Keys(m), func(a, b Key) int { return bytes.Compare(a[:], b[:]) })
+func sorted(m map[member.Key]Peer) []member.Key {
+	return slices.SortedFunc(maps.Keys(m), func(a, b member.Key) int { return bytes.Compare(a[:], b[:]) })
 }

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/crypto/blake2s"
 
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 )
 
 // The messages of WireGuard, by their first byte (whitepaper, section 5.4).
@@ -184,7 +185,7 @@ func (l *lookup) addressed(p []byte) *Bind {
 }
 
 // macKey is the key of the first MAC of what is sent to a public key.
-func macKey(public Key) [blake2s.Size]byte {
+func macKey(public member.Key) [blake2s.Size]byte {
 	return blake2s.Sum256(append([]byte("mac1----"), public[:]...))
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/mesh/path"
 )
 
@@ -17,14 +18,14 @@ func twoDevices(t *testing.T) (one, two *Bind, e *endpoint, sent func() int64) {
 	t.Helper()
 	s, relay := &Socket{}, &counting{}
 	s.sessions.init()
-	p := &peers{of: map[Key]*endpoint{}}
-	e = p.add(Key{6})
+	p := &peers{of: map[member.Key]*endpoint{}}
+	e = p.add(member.Key{6})
 	e.probes.Store(true)
 	e.take(&way{Way: path.Way{Relay: "h"}})
 	var all []*Bind
 	for i := range 2 {
 		b := newBind(s, p, relay)
-		b.public.Store(&Key{byte(4 + i)})
+		b.public.Store(&member.Key{byte(4 + i)})
 		b.held.alarm.Start()
 		t.Cleanup(b.held.alarm.Stop)
 		all = append(all, b)

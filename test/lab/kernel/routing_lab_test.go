@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/base/plan"
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/mesh/kernel"
@@ -415,7 +416,7 @@ func TestRoutingOfALargeMesh(t *testing.T) {
 	in := input()
 	for i := range 1000 {
 		in.Members = append(in.Members, topology.Member{
-			ID: fmt.Sprintf("p%04d", i), Key: topology.Key{1, byte(i >> 8), byte(i)},
+			ID: fmt.Sprintf("p%04d", i), Key: member.Key{1, byte(i >> 8), byte(i)},
 			Overlay4: netip.AddrFrom4([4]byte{100, 113, byte(i >> 8), byte(i)}), Overlay6: netip.AddrFrom16([16]byte{0: 0xfd, 7: 2, 13: 1, 14: byte(i >> 8), 15: byte(i)}),
 			Ranges: []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 0}), 24)},
 		})

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/mesh/topology"
 	"github.com/tombolo-io/tombolo/test/lab"
 	"github.com/tombolo-io/tombolo/test/lab/labtest"
@@ -77,7 +78,7 @@ func (n *nodeOf) run(args ...string) {
 func input() topology.Input {
 	member := func(n byte, ranges ...string) topology.Member {
 		m := topology.Member{
-			ID: fmt.Sprint("m", n), Key: topology.Key{n}, Overlay4: netip.AddrFrom4([4]byte{100, 112, 0, n}),
+			ID: fmt.Sprint("m", n), Key: member.Key{n}, Overlay4: netip.AddrFrom4([4]byte{100, 112, 0, n}),
 			Overlay6: netip.AddrFrom16([16]byte{0: 0xfd, 7: 2, 15: n}),
 		}
 		for _, r := range ranges {

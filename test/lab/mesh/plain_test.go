@@ -16,8 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/discovery/discoveryclient"
-	"github.com/tombolo-io/tombolo/internal/discovery/seal"
 	"github.com/tombolo-io/tombolo/internal/mesh/topology"
 	"github.com/tombolo-io/tombolo/test/lab"
 )
@@ -110,7 +110,7 @@ func (r *rig) plainPeer(place *lab.Place, nodes ...*node) netip.Addr {
 		r.t.Fatal(err)
 	}
 	private := newKey(r.t)
-	own := seal.WireGuardKey(private.PublicKey().Bytes())
+	own := member.Key(private.PublicKey().Bytes())
 	prefix := topology.Overlay6(clusterID)
 	to := prefix.Addr().Next()
 
@@ -133,7 +133,7 @@ func (r *rig) plainPeer(place *lab.Place, nodes ...*node) netip.Addr {
 		if err != nil {
 			r.t.Fatal(err)
 		}
-		psk := secret.Keys().PairPSK(own, seal.WireGuardKey(key))
+		psk := secret.Keys().PairPSK(own, member.Key(key))
 		text += fmt.Sprintf("public_key=%s\npreshared_key=%s\nallowed_ip=%s/128\n", hex.EncodeToString(key), hex.EncodeToString(psk[:]), n.overlay6)
 	}
 	r.configure(socket, text+"\n")

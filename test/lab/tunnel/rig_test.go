@@ -21,6 +21,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/base/runtest"
 	"github.com/tombolo-io/tombolo/internal/mesh/disco"
 	"github.com/tombolo-io/tombolo/internal/mesh/path"
@@ -38,7 +39,7 @@ type node struct {
 	host   *lab.Host
 	inside netip.Addr
 	secret tunnel.Secret
-	key    tunnel.Key
+	key    member.Key
 	tun    *tunnel.Tun
 	socket *tunnel.Socket
 	engine *tunnel.Engine
@@ -50,16 +51,16 @@ type node struct {
 // relay is one in memory, between namespaces.
 type relay struct {
 	mu    sync.Mutex
-	nodes map[tunnel.Key]*node
+	nodes map[member.Key]*node
 	count int
 }
 
 type by struct {
 	*relay
-	self tunnel.Key
+	self member.Key
 }
 
-func (r by) Relay(_ string, peer tunnel.Key, packets [][]byte) {
+func (r by) Relay(_ string, peer member.Key, packets [][]byte) {
 	r.mu.Lock()
 	to := r.nodes[peer]
 	r.count += len(packets)
@@ -83,7 +84,7 @@ func newNode(t *testing.T, h *lab.Host, inside string, r *relay) *node {
 	}
 	n := &node{
 		host: h, inside: netip.MustParseAddr(inside), relay: r, probes: make(chan []byte, 16),
-		secret: tunnel.NewSecret([32]byte(k.Bytes())), key: tunnel.Key(k.PublicKey().Bytes()),
+		secret: tunnel.NewSecret([32]byte(k.Bytes())), key: member.Key(k.PublicKey().Bytes()),
 	}
 	return n
 }

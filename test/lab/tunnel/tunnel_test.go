@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/base/runtest"
 	"github.com/tombolo-io/tombolo/internal/mesh/path"
 	"github.com/tombolo-io/tombolo/internal/mesh/tunnel"
@@ -72,7 +73,7 @@ func TestClearInsideEncryptedOutside(t *testing.T) {
 // TestWaySwappedUnderTCP: direct by one cable, by the other, by a relay, and back; the
 // connection stays, and what it carries is whole.
 func TestWaySwappedUnderTCP(t *testing.T) {
-	r := &relay{nodes: map[tunnel.Key]*node{}}
+	r := &relay{nodes: map[member.Key]*node{}}
 	a, b := pair(t, 1420, tunnel.AllOffloads(), r)
 	one, two := a.capture(t, "one"), a.capture(t, "two")
 	conn := a.dial(t, b.echo(t))
@@ -224,7 +225,7 @@ func TestANewKeyPairUnderTCP(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	secret, key := tunnel.NewSecret([32]byte(k.Bytes())), tunnel.Key(k.PublicKey().Bytes())
+	secret, key := tunnel.NewSecret([32]byte(k.Bytes())), member.Key(k.PublicKey().Bytes())
 	one := tunnel.Peer{Key: b.key, Probes: true, Ranges: []netip.Prefix{netip.PrefixFrom(b.inside, 32)}}
 	// The device is made in the namespace: it asks for the MTU.
 	if err := a.host.Do(func() error { return a.engine.Begin(tunnel.Config{Key: secret, Peers: []tunnel.Peer{one}}) }); err != nil {

@@ -19,6 +19,7 @@ import (
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/kube"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/base/runtest"
 	"github.com/tombolo-io/tombolo/internal/discovery/roster"
@@ -39,7 +40,7 @@ type World interface {
 func Facts(n byte) roster.Facts {
 	return roster.Facts{
 		Node: fmt.Sprintf("node-%d", n), Clusters: []string{"t1-" + strings.Repeat("v", 52)},
-		Hostname: "host", Key: roster.Key{n, 7}, Role: "worker", APIServerPort: 6443, OS: "Debian 12",
+		Hostname: "host", Key: member.Key{n, 7}, Role: "worker", APIServerPort: 6443, OS: "Debian 12",
 		Overlay6:  netip.AddrFrom16([16]byte{0xfd, 15: n}),
 		Addresses: []netip.Addr{netip.AddrFrom4([4]byte{10, 0, 0, n})},
 		Endpoints: []roster.Where{{Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, n}), 51820)}},

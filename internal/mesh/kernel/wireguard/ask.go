@@ -11,6 +11,7 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/mesh/path"
 	"github.com/tombolo-io/tombolo/internal/mesh/tunnel"
 )
@@ -18,7 +19,7 @@ import (
 // SetWay has packets to a peer go to an endpoint from now on. No way, or one by a relay,
 // leaves the one that WireGuard has: it knows no better. Where packets leave from, the
 // kernel chooses. It says false of a peer that is not configured.
-func (d *Device) SetWay(k tunnel.Key, w path.Way, _ netip.Addr) bool {
+func (d *Device) SetWay(k member.Key, w path.Way, _ netip.Addr) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	s := d.peers[k]
@@ -53,7 +54,7 @@ func (d *Device) SetWay(k tunnel.Key, w path.Way, _ netip.Addr) bool {
 
 // TryPSK has a peer use another preshared key from its next handshake on, which is begun now
 // if there is no session.
-func (d *Device) TryPSK(k tunnel.Key, psk tunnel.Secret) error {
+func (d *Device) TryPSK(k member.Key, psk tunnel.Secret) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	s := d.peers[k]
@@ -71,7 +72,7 @@ func (d *Device) TryPSK(k tunnel.Key, psk tunnel.Secret) error {
 }
 
 // Handshake begins one if there is no session, unless the last one began less than 5 s ago.
-func (d *Device) Handshake(k tunnel.Key) error {
+func (d *Device) Handshake(k member.Key) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	s := d.peers[k]
@@ -83,7 +84,7 @@ func (d *Device) Handshake(k tunnel.Key) error {
 
 // shake has the keepalive interval become one from none, and leaves it as it was. Within
 // the first 120 s of a session that would begin nothing.
-func (d *Device) shake(k tunnel.Key, s *seen) error {
+func (d *Device) shake(k member.Key, s *seen) error {
 	if !s.shook.IsZero() && time.Since(s.shook) < limit.WireGuardFresh {
 		return nil
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/mesh/tunnel"
 )
 
@@ -39,7 +40,7 @@ func (d *Device) Apply(cfg tunnel.Config) error {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.own != (tunnel.Key{}) && d.own != own {
+	if d.own != (member.Key{}) && d.own != own {
 		return fault.New(fault.CodeInternal, "WireGuard's key").Whyf("a device keeps the one that it began with")
 	}
 	have, err := d.parts.Control.Device(d.name)
@@ -78,10 +79,10 @@ func (d *Device) Apply(cfg tunnel.Config) error {
 // wanted, message by message. What is there already is not mentioned. Ranges are given
 // before they are taken, so that one which moves is always somebody's; what nobody has
 // any more goes to the sink, which is removed in the same message.
-func changes(have []wgtypes.Peer, want map[tunnel.Key]tunnel.Peer, sink [32]byte) [][]wgtypes.PeerConfig {
-	was := make(map[tunnel.Key]wgtypes.Peer, len(have))
+func changes(have []wgtypes.Peer, want map[member.Key]tunnel.Peer, sink [32]byte) [][]wgtypes.PeerConfig {
+	was := make(map[member.Key]wgtypes.Peer, len(have))
 	for _, p := range have {
-		was[tunnel.Key(p.PublicKey)] = p
+		was[member.Key(p.PublicKey)] = p
 	}
 	wanted := map[netip.Prefix]bool{}
 	var m messages
@@ -142,7 +143,7 @@ func (m *messages) end() {
 }
 
 // change says what differs of one peer.
-func (m *messages) change(k tunnel.Key, have wgtypes.Peer, want tunnel.Peer, fresh bool) {
+func (m *messages) change(k member.Key, have wgtypes.Peer, want tunnel.Peer, fresh bool) {
 	c := wgtypes.PeerConfig{PublicKey: wgtypes.Key(k), UpdateOnly: !fresh}
 	differs := fresh
 	if psk := wgtypes.Key(want.PSK.Bytes()); have.PresharedKey != psk {
@@ -177,8 +178,8 @@ func (m *messages) change(k tunnel.Key, have wgtypes.Peer, want tunnel.Peer, fre
 	}
 }
 
-func ordered[V any](m map[tunnel.Key]V) []tunnel.Key {
-	return slices.SortedFunc(maps.Keys(m), func(a, b tunnel.Key) int { return bytes.Compare(a[:], b[:]) })
+func ordered[V any](m map[member.Key]V) []member.Key {
+	return slices.SortedFunc(maps.Keys(m), func(a, b member.Key) int { return bytes.Compare(a[:], b[:]) })
 }
 
 func prefix(n net.IPNet) netip.Prefix {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/mesh/tunnel"
@@ -56,7 +57,7 @@ type Parts struct {
 	Log     *slog.Logger // may be nil
 	// Wake is called when a peer that was watched has traffic. It must return at once, and
 	// call nothing of this package. It may be nil.
-	Wake func(tunnel.Key)
+	Wake func(member.Key)
 }
 
 // Settings are those of the link.
@@ -78,8 +79,8 @@ type Device struct {
 	gone  chan struct{}
 
 	mu     sync.Mutex
-	own    tunnel.Key
-	peers  map[tunnel.Key]*seen
+	own    member.Key
+	peers  map[member.Key]*seen
 	looked time.Time
 	missed time.Time // since when there is no link of the name; zero: there is one
 	lost   bool
@@ -93,7 +94,7 @@ func Open(s Settings, p Parts) (_ *Device, err error) {
 	if p.Log == nil {
 		p.Log = slog.New(slog.DiscardHandler)
 	}
-	d := &Device{parts: p, name: s.Link, six: p.Links.IPv6(), gone: make(chan struct{}), peers: map[tunnel.Key]*seen{}}
+	d := &Device{parts: p, name: s.Link, six: p.Links.IPv6(), gone: make(chan struct{}), peers: map[member.Key]*seen{}}
 	kind, err := p.Links.Kind(s.Link)
 	if err != nil {
 		return nil, err
@@ -147,7 +148,7 @@ func (d *Device) adopt(s Settings) error {
 	now := time.Now()
 	d.looked = now
 	for _, p := range have.Peers {
-		d.peers[tunnel.Key(p.PublicKey)] = took(p, now)
+		d.peers[member.Key(p.PublicKey)] = took(p, now)
 	}
 	if !d.made {
 		d.parts.Log.Info("the link of an earlier run is taken over", "link", d.name, "peers", len(have.Peers), "port", d.port)
@@ -207,14 +208,14 @@ func (d *Device) learn(have *wgtypes.Device) {
 	now := time.Now()
 	d.looked = now
 	for _, p := range have.Peers {
-		s := d.peers[tunnel.Key(p.PublicKey)]
+		s := d.peers[member.Key(p.PublicKey)]
 		if s == nil {
 			continue // it is to go
 		}
 		if s.learn(p, now) && s.watched {
 			s.watched = false
 			if d.parts.Wake != nil {
-				d.parts.Wake(tunnel.Key(p.PublicKey))
+				d.parts.Wake(member.Key(p.PublicKey))
 			}
 		}
 	}
@@ -282,10 +283,10 @@ func (d *Device) SendWhole(netip.AddrPort, netip.Addr, []byte) error { return er
 func errSocket() error { return errors.New("the socket is the kernel's WireGuard's alone") }
 
 // Receive says that there is no way in but the socket.
-func (d *Device) Receive(tunnel.Key, []byte) bool { return false }
+func (d *Device) Receive(member.Key, []byte) bool { return false }
 
 // Watch has Wake called with the next packet to or from a peer that is seen.
-func (d *Device) Watch(k tunnel.Key) {
+func (d *Device) Watch(k member.Key) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if s := d.peers[k]; s != nil {
@@ -294,7 +295,7 @@ func (d *Device) Watch(k tunnel.Key) {
 }
 
 // Activity is what was known of one peer at the last look.
-func (d *Device) Activity(k tunnel.Key) (tunnel.Activity, bool) {
+func (d *Device) Activity(k member.Key) (tunnel.Activity, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	s := d.peers[k]
@@ -327,10 +328,10 @@ func (d *Device) Begin(tunnel.Config) error { return NoRotation() }
 func (d *Device) ApplyNext(tunnel.Config) error { return NoRotation() }
 
 // HandshakeNext refuses.
-func (d *Device) HandshakeNext(tunnel.Key) error { return NoRotation() }
+func (d *Device) HandshakeNext(member.Key) error { return NoRotation() }
 
 // Shift refuses.
-func (d *Device) Shift(tunnel.Key) error { return NoRotation() }
+func (d *Device) Shift(member.Key) error { return NoRotation() }
 
 // StatsNext refuses.
 func (d *Device) StatsNext() ([]tunnel.Stat, error) { return nil, NoRotation() }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/mesh/kernel/wireguard"
 	"github.com/tombolo-io/tombolo/internal/mesh/kernel/wireguard/wireguardtest"
 	"github.com/tombolo-io/tombolo/internal/mesh/path"
@@ -114,7 +115,7 @@ func TestWake(t *testing.T) {
 func TestOnlyWhatDiffersIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEnd(t, 1)
-		var keys []tunnel.Key
+		var keys []member.Key
 		var peers []tunnel.Peer
 		for i := range 40 {
 			_, k := wireguardtest.Key(t)

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/mesh/kernel/wireguard"
 	"github.com/tombolo-io/tombolo/internal/mesh/kernel/wireguard/wireguardtest"
 	"github.com/tombolo-io/tombolo/internal/mesh/tunnel"
@@ -20,7 +21,7 @@ type end struct {
 	*wireguardtest.Kernel
 	d      *wireguard.Device
 	own    tunnel.Secret
-	key    tunnel.Key
+	key    member.Key
 	at     netip.AddrPort
 	inside netip.Addr
 	mu     sync.Mutex
@@ -47,7 +48,7 @@ func newEnd(t *testing.T, i byte) *end {
 func (e *end) open(t *testing.T) {
 	t.Helper()
 	var err error
-	e.d, err = wireguard.Open(wireguard.Settings{Link: link, MTU: 1420, Port: 51820, Mark: 0x20}, wireguard.Parts{Control: e, Links: e, Wake: func(tunnel.Key) {
+	e.d, err = wireguard.Open(wireguard.Settings{Link: link, MTU: 1420, Port: 51820, Mark: 0x20}, wireguard.Parts{Control: e, Links: e, Wake: func(member.Key) {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		e.woken++

@@ -12,6 +12,7 @@ import (
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/mesh/tunnel"
 )
 
@@ -108,7 +109,7 @@ func (s *seen) activity() tunnel.Activity {
 	return tunnel.Activity{Sent: s.sent, Received: s.received, LastSent: s.lastSent, LastReceived: s.lastReceived, Asked: s.asked}
 }
 
-func (s *seen) stat(k tunnel.Key) tunnel.Stat {
+func (s *seen) stat(k member.Key) tunnel.Stat {
 	out := tunnel.Stat{Key: k, Shakes: s.shakes, Sent: s.tx, Received: s.rx, Heard: s.heard, Activity: s.activity()}
 	if s.counts {
 		out.Handshake, out.Age = s.handshake, s.age

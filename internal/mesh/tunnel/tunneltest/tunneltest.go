@@ -15,6 +15,7 @@ import (
 
 	"golang.zx2c4.com/wireguard/tun"
 
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/mesh/tunnel"
 )
 
@@ -122,11 +123,11 @@ func Packet(from, to netip.Addr, number uint64, size int) []byte {
 func Number(b []byte) uint64 { return binary.BigEndian.Uint64(b[20:]) }
 
 // Key draws a key pair.
-func Key(t testing.TB) (tunnel.Secret, tunnel.Key) {
+func Key(t testing.TB) (tunnel.Secret, member.Key) {
 	t.Helper()
 	k, err := ecdh.X25519().GenerateKey(rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return tunnel.NewSecret([32]byte(k.Bytes())), tunnel.Key(k.PublicKey().Bytes())
+	return tunnel.NewSecret([32]byte(k.Bytes())), member.Key(k.PublicKey().Bytes())
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/mesh/kernel/wireguard"
 	"github.com/tombolo-io/tombolo/internal/mesh/path"
 	"github.com/tombolo-io/tombolo/internal/mesh/tunnel"
@@ -50,13 +51,13 @@ func Contract(t *testing.T, fresh func(t *testing.T) Subject) {
 }
 
 // Key draws a key pair.
-func Key(t *testing.T) (tunnel.Secret, tunnel.Key) {
+func Key(t *testing.T) (tunnel.Secret, member.Key) {
 	t.Helper()
 	k, err := ecdh.X25519().GenerateKey(rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return tunnel.NewSecret([32]byte(k.Bytes())), tunnel.Key(k.PublicKey().Bytes())
+	return tunnel.NewSecret([32]byte(k.Bytes())), member.Key(k.PublicKey().Bytes())
 }
 
 func open(t *testing.T, s Subject, port uint16) *wireguard.Device {
@@ -87,7 +88,7 @@ func device(t *testing.T, s Subject) *wgtypes.Device {
 	return d
 }
 
-func find(t *testing.T, s Subject, k tunnel.Key) wgtypes.Peer {
+func find(t *testing.T, s Subject, k member.Key) wgtypes.Peer {
 	t.Helper()
 	for _, p := range device(t, s).Peers {
 		if p.PublicKey == wgtypes.Key(k) {
@@ -351,8 +352,8 @@ func unturned(t *testing.T, s Subject) {
 	d := open(t, s, 0)
 	_, stats := d.StatsNext()
 	for what, err := range map[string]error{
-		"Begin": d.Begin(tunnel.Config{}), "ApplyNext": d.ApplyNext(tunnel.Config{}), "HandshakeNext": d.HandshakeNext(tunnel.Key{}),
-		"Shift": d.Shift(tunnel.Key{}), "StatsNext": stats, "End": d.End(),
+		"Begin": d.Begin(tunnel.Config{}), "ApplyNext": d.ApplyNext(tunnel.Config{}), "HandshakeNext": d.HandshakeNext(member.Key{}),
+		"Shift": d.Shift(member.Key{}), "StatsNext": stats, "End": d.End(),
 	} {
 		if f := new(fault.Fault); !errors.As(err, &f) || f.Code != fault.CodeUnsupported || f.Next == "" {
 			t.Errorf("%s: %v", what, err)
