@@ -196,7 +196,7 @@ type Hello struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	VersionMin    uint32                 `protobuf:"varint,1,opt,name=version_min,json=versionMin,proto3" json:"version_min,omitempty"` // protocol versions that the agent speaks
 	VersionMax    uint32                 `protobuf:"varint,2,opt,name=version_max,json=versionMax,proto3" json:"version_max,omitempty"`
-	Capabilities  []string               `protobuf:"bytes,3,rep,name=capabilities,proto3" json:"capabilities,omitempty"`                // what may follow: "mux/1", "choice/1"; with no mux, yamux does
+	Capabilities  []string               `protobuf:"bytes,3,rep,name=capabilities,proto3" json:"capabilities,omitempty"`                // what may follow: "mux/1", "choice/1"
 	Software      string                 `protobuf:"bytes,4,opt,name=software,proto3" json:"software,omitempty"`                        // for people, never decided upon
 	Instance      string                 `protobuf:"bytes,5,opt,name=instance,proto3" json:"instance,omitempty"`                        // random for each process start
 	Ranges        []string               `protobuf:"bytes,6,rep,name=ranges,proto3" json:"ranges,omitempty"`                            // what the agent allows, for status; the agent itself decides

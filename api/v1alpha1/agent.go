@@ -22,8 +22,6 @@ type AgentConfig struct {
 	Log LogConfig `json:"log,omitempty"`
 	// Streams bounds dials and streams.
 	Streams StreamsConfig `json:"streams,omitempty"`
-	// Carrier is auto, mux or yamux. Default auto.
-	Carrier string `json:"carrier,omitempty"`
 	// Connections bounds the connections of one session, 1 to 4. Default 4; the
 	// hub may allow fewer.
 	Connections *int `json:"connections,omitempty"`

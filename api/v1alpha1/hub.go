@@ -18,15 +18,6 @@ const (
 	KindAgentConfig = "AgentConfig"
 )
 
-// The values of carrier: which mux carries the streams of a session.
-const (
-	CarrierAuto  = "auto"  // our own mux, or yamux if the other side does not speak it
-	CarrierMux   = "mux"   // our own mux, and nothing else
-	CarrierYamux = "yamux" // yamux, and nothing else
-	// DefaultCarrier is what counts where nothing is said.
-	DefaultCarrier = CarrierAuto
-)
-
 // TypeMeta stands at the top of every configuration file.
 type TypeMeta struct {
 	APIVersion string `json:"apiVersion"`
@@ -75,8 +66,6 @@ type HubConfig struct {
 	Sockets SocketDefaults `json:"sockets,omitempty"`
 	// Streams bounds dials and streams.
 	Streams StreamsConfig `json:"streams,omitempty"`
-	// Carrier is auto, mux or yamux. Default auto.
-	Carrier string `json:"carrier,omitempty"`
 	// Connections bounds the connections of one session, 1 to 4. Default 4; never
 	// more than twice the cores of this machine.
 	Connections *int `json:"connections,omitempty"`

@@ -73,7 +73,7 @@ func printStatus(w io.Writer, st admin.Status, detail bool, now time.Time) error
 	} else {
 		fmt.Fprintln(w)
 		tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(tw, "CLUSTER\tAGENT\tSTATE\tFOR\tRTT\tCARRIER\tSTREAMS\tIN\tOUT\tLAST DISCONNECT")
+		fmt.Fprintln(tw, "CLUSTER\tAGENT\tSTATE\tFOR\tRTT\tCONNECTIONS\tSTREAMS\tIN\tOUT\tLAST DISCONNECT")
 		for _, c := range st.Clusters {
 			if len(c.Agents) == 0 {
 				fmt.Fprintf(tw, "%s\t-\tno agent since the hub started\t\t\t\t\t\t\t\n", c.Name)
@@ -104,18 +104,15 @@ func agentRow(a admin.AgentStatus, now time.Time) string {
 	if a.LastDisconnect != nil {
 		since, last = span(now.Sub(a.LastDisconnect.At)), a.LastDisconnect.Reason
 	}
-	rtt, carrier, streams := "-", "-", "-"
+	rtt, connections, streams := "-", "-", "-"
 	if a.Connected {
 		state, since, rtt, streams = "connected", span(now.Sub(a.Since)), millis(a.RTTMillis), fmt.Sprint(a.Streams)
-		carrier = strings.TrimPrefix(a.Carrier, "tls/")
-		if a.Connections > 1 {
-			carrier += fmt.Sprintf(" x%d", a.Connections)
-		}
+		connections = fmt.Sprint(a.Connections)
 		if a.Draining {
 			state = "draining"
 		}
 	}
-	return strings.Join([]string{a.ID, state, since, rtt, carrier, streams, size(a.BytesIn), size(a.BytesOut), last}, "\t")
+	return strings.Join([]string{a.ID, state, since, rtt, connections, streams, size(a.BytesIn), size(a.BytesOut), last}, "\t")
 }
 
 // orNothing puts before in front of a text, unless that is empty: an older hub does not say.
@@ -133,8 +130,8 @@ func printCluster(w io.Writer, c admin.ClusterStatus) {
 	for _, a := range c.Agents {
 		fmt.Fprintf(w, "\nagent %s\n", a.ID)
 		if a.Connected {
-			fmt.Fprintf(w, "  peer      %s, %s\n  carrier   %s%s\n  identity  until %s\n",
-				a.Peer, a.Software, a.Carrier, connectionsOf(a.Connections), moment(a.CertificateEnd))
+			fmt.Fprintf(w, "  peer      %s, %s, %s\n  identity  until %s\n",
+				a.Peer, a.Software, connectionsOf(a.Connections), moment(a.CertificateEnd))
 		}
 		if l := a.LastLoss; l != nil {
 			fmt.Fprintf(w, "  lost      %d of its connections, the last at %s: %s, %s\n", a.ConnectionsLost, moment(l.At), l.Cause, l.Reason)
@@ -196,13 +193,10 @@ func printRelay(w io.Writer, r *admin.RelayStatus) {
 }
 
 func connectionsOf(n int) string {
-	switch n {
-	case 0: // an older hub does not say
-		return ""
-	case 1:
-		return ", 1 connection"
+	if n == 1 {
+		return "1 connection"
 	}
-	return fmt.Sprintf(", %d connections", n)
+	return fmt.Sprintf("%d connections", n)
 }
 
 func orNone(s []string) string {

@@ -91,7 +91,7 @@ func (a *acceptor) dialSessions(ctx context.Context, t transport) error {
 		}
 		o := t.options()
 		o.Dial = func(ctx context.Context) (net.Conn, error) { return dial(ctx, false) }
-		made[i], err = carrier.Client(carrier.Kind(t.Kind), conn, o)
+		made[i], err = t.client(conn, o)
 		return err
 	})
 	for _, s := range made {

@@ -12,14 +12,13 @@ import (
 
 // The chains of an end-to-end measurement: client, what is between, backend.
 const (
-	chainDirect  = "direct"        // nothing
-	chainRelay   = "relay"         // unix socket, TLS, with a TLS connection for each stream
-	chainTombolo = "tombolo"       // unix socket with CONNECT, hub, agent; our own mux between them
-	chainYamux   = "tombolo-yamux" // the same with yamux
-	chainGRPC    = "tombolo-grpc"  // unix socket with the konnectivity client, hub, agent; our own mux
+	chainDirect  = "direct"       // nothing
+	chainRelay   = "relay"        // unix socket, TLS, with a TLS connection for each stream
+	chainTombolo = "tombolo"      // unix socket with CONNECT, hub, agent; our own mux between them
+	chainGRPC    = "tombolo-grpc" // unix socket with the konnectivity client, hub, agent; our own mux
 )
 
-func chains() []string { return []string{chainDirect, chainRelay, chainTombolo, chainYamux, chainGRPC} }
+func chains() []string { return []string{chainDirect, chainRelay, chainTombolo, chainGRPC} }
 
 // chain starts the processes of a chain, the backend first.
 func chain(ctx context.Context, b *bench, name string) (c *crew, err error) {
@@ -41,7 +40,7 @@ func chain(ctx context.Context, b *bench, name string) (c *crew, err error) {
 	switch name {
 	case chainRelay:
 		entry, err = b.startRelay(ctx, c, backend.Address)
-	case chainTombolo, chainYamux, chainGRPC:
+	case chainTombolo, chainGRPC:
 		entry, err = b.startRooms(ctx, c, name, backend.Address)
 	}
 	if err != nil {
@@ -92,16 +91,12 @@ func (b *bench) startRooms(ctx context.Context, c *crew, name, backend string) (
 	if err != nil {
 		return transport{}, err
 	}
-	extra := "carrier: mux\n"
-	if name == chainYamux {
-		extra = "carrier: yamux\n"
-	}
 	hub, err := c.spawn(b.lab.Here(), roleHub, "hub")
 	if err != nil {
 		return transport{}, err
 	}
 	var where started
-	if err := hub.Call(ctx, opStart, 0, roomArgs{Dir: dir, Extra: extra}, &where); err != nil {
+	if err := hub.Call(ctx, opStart, 0, roomArgs{Dir: dir}, &where); err != nil {
 		return transport{}, err
 	}
 	c.counts = hub
@@ -109,7 +104,7 @@ func (b *bench) startRooms(ctx context.Context, c *crew, name, backend string) (
 	if err != nil {
 		return transport{}, err
 	}
-	if err := agent.Call(ctx, opStart, 0, roomArgs{Dir: dir, Join: where.Join, Extra: extra}, nil); err != nil {
+	if err := agent.Call(ctx, opStart, 0, roomArgs{Dir: dir, Join: where.Join}, nil); err != nil {
 		return transport{}, fmt.Errorf("%w (hub's and agent's logs are in %s until the run ends)", err, dir)
 	}
 	t := transport{Kind: kindConnect, Address: filepath.Join(where.Socket, "connect.sock"), Target: backend}

@@ -29,8 +29,6 @@ import (
 type roomArgs struct {
 	Dir  string `json:"dir"`            // for state, sockets and the log
 	Join string `json:"join,omitempty"` // of an agent
-	// Extra is more of the configuration, YAML.
-	Extra string `json:"extra,omitempty"`
 }
 
 // cluster is the one cluster of the chain.
@@ -98,8 +96,8 @@ func (r *hubRoom) start(ctx context.Context, raw json.RawMessage) (any, error) {
 	listen := ownAddress(8443)
 	text := fmt.Sprintf("apiVersion: tombolo.dev/v1alpha1\nkind: HubConfig\nstateDir: %[1]s/hub\nrunDir: %[1]s/run\n"+
 		"listen: %[2]q\nadvertise: [%[2]q]\nadmin: {listen: %[3]q}\nlimits: {cluster: {dialsPerSecond: none}}\n"+
-		"clusters: [{name: %[4]s, sockets: [{protocol: connect}, {protocol: konnectivity}]}]\n%[5]s",
-		args.Dir, listen, ownAddress(8444), cluster, args.Extra)
+		"clusters: [{name: %[4]s, sockets: [{protocol: connect}, {protocol: konnectivity}]}]\n",
+		args.Dir, listen, ownAddress(8444), cluster)
 	cfg, err := hub.ParseConfig("hub.yaml", []byte(text))
 	if err != nil {
 		return nil, err
@@ -144,7 +142,7 @@ func (r *agentRoom) do(op string, raw json.RawMessage) (any, error) {
 		return nil, err
 	}
 	text := fmt.Sprintf("apiVersion: tombolo.dev/v1alpha1\nkind: AgentConfig\nstateDir: %s/agent\nhealthListen: %q\n"+
-		"allow: [127.0.0.0/24]\n%s", args.Dir, ownAddress(8445), args.Extra)
+		"allow: [127.0.0.0/24]\n", args.Dir, ownAddress(8445))
 	cfg, err := agent.ParseConfig("agent.yaml", []byte(text))
 	if err != nil {
 		return nil, err

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 
 	"github.com/tombolo-io/tombolo/internal/stream/carrier"
+	"github.com/tombolo-io/tombolo/test/yamux"
 )
 
 // Kinds of transports between the load and the far end.
@@ -63,12 +64,28 @@ func parseTransport(name string) (transport, error) {
 	return transport{}, fmt.Errorf("transport %q: want tcp, tls, mux, yamux, or the last two with a number of connections", name)
 }
 
+// client makes the dialling end of a session of the tunnel.
+func (t transport) client(conn net.Conn, o carrier.Options) (carrier.Session, error) {
+	if t.Kind == kindYamux {
+		return yamux.Client(conn, o)
+	}
+	return carrier.Client(conn, o)
+}
+
+// server makes the accepting end.
+func (t transport) server(conn net.Conn, o carrier.Options) (carrier.Session, error) {
+	if t.Kind == kindYamux {
+		return yamux.Server(conn, o)
+	}
+	return carrier.Server(conn, o)
+}
+
 // muxWorks says why our own mux cannot be measured, or nil.
 func muxWorks() error {
 	a, b := net.Pipe()
 	defer a.Close()
 	defer b.Close()
-	s, err := carrier.Client(carrier.Mux, a, carrier.Options{Incoming: 1})
+	s, err := carrier.Client(a, carrier.Options{Incoming: 1})
 	if err != nil {
 		return err
 	}

@@ -108,7 +108,7 @@ func (s *sessions) join(raw net.Conn) error {
 		}
 		return session.Attach(conn)
 	}
-	session, err := carrier.Server(carrier.Kind(s.t.Kind), conn, s.t.options())
+	session, err := s.t.server(conn, s.t.options())
 	if err != nil {
 		return err
 	}

@@ -14,7 +14,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tombolo-io/tombolo/api/v1alpha1"
 	"github.com/tombolo-io/tombolo/internal/access/trust"
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/id"
@@ -102,7 +101,7 @@ func (a *simulated) greeted(ctx context.Context, secret []byte) (*tls.Conn, *pb.
 	defer stop()
 	hello := &pb.Hello{
 		VersionMin: wire.Version, VersionMax: wire.Version, Software: "tombolo scale", Instance: rand.Text(),
-		UnixMillis: time.Now().UnixMilli(), Attach: secret, Capabilities: wire.Offer(v1alpha1.CarrierMux), Ranges: []string{"192.0.2.0/24"},
+		UnixMillis: time.Now().UnixMilli(), Attach: secret, Capabilities: wire.Offer(), Ranges: []string{"192.0.2.0/24"},
 	}
 	var m pb.Control
 	err = wire.Write(conn, &pb.Control{Frame: &pb.Control_Hello{Hello: hello}})
@@ -144,7 +143,7 @@ func (a *simulated) connect(ctx context.Context) error {
 			return more, nil
 		}
 	}
-	link, err := carrier.Client(carrier.Mux, conn, o)
+	link, err := carrier.Client(conn, o)
 	if err != nil {
 		conn.Close()
 		return err

@@ -25,7 +25,7 @@ import (
 func (h *testHub) muxWelcome(cert certificate, secret []byte) (*tls.Conn, *pb.Welcome) {
 	h.t.Helper()
 	m := hello("by-hand")
-	m.GetHello().Capabilities, m.GetHello().Attach = []string{wire.CapabilityMux}, secret
+	m.GetHello().Attach = secret
 	conn := h.dialTLS(&cert.Certificate, trust.ALPNSession)
 	return conn, greet(h.t, conn, m)
 }
@@ -37,7 +37,7 @@ func (h *testHub) muxSession(cert certificate) (link carrier.Session, secret []b
 	if w.GetRefusal() != nil || len(w.GetSecret()) != limit.SessionSecret || w.GetConnections() != 2 {
 		h.t.Fatalf("welcomed with %v", w)
 	}
-	link, err := carrier.Client(carrier.Mux, conn, carrier.Options{Incoming: 100, Connections: 2})
+	link, err := carrier.Client(conn, carrier.Options{Incoming: 100, Connections: 2})
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -59,7 +59,7 @@ func (h *testHub) muxSession(cert certificate) (link carrier.Session, secret []b
 // within its bounds. A wrong secret and a wrong agent are told the same.
 func TestWhoMayAddAConnection(t *testing.T) {
 	var c clock
-	h := startHub(t, hubSpec{now: c.now, extra: "carrier: auto\nconnections: 2\ncertificates: {agentLife: 1h}"})
+	h := startHub(t, hubSpec{now: c.now, extra: "connections: 2\ncertificates: {agentLife: 1h}"})
 	cert, other := h.enrol(h.token("c1").Join), h.enrol(h.token("c1").Join)
 	elsewhere := h.enrol(h.token("c2").Join)
 	client := h.issue(admin.CertificateRequest{Role: "client", Cluster: "c1", Name: "kas"})
@@ -134,20 +134,11 @@ func secretIn(log string, secret []byte) bool {
 	return false
 }
 
-// A hub that drains adds no connections, and one with yamux has no sessions that
-// could take one.
-func TestNoConnectionIsAddedWhereNoneCanBe(t *testing.T) {
-	h := startHub(t, hubSpec{extra: "carrier: auto\nconnections: 2\ndrainTimeout: 1h"})
+// A hub that drains adds no connections.
+func TestNoConnectionIsAddedWhileTheHubDrains(t *testing.T) {
+	h := startHub(t, hubSpec{extra: "connections: 2\ndrainTimeout: 1h"})
 	cert := h.enrol(h.token("c1").Join)
 	_, secret := h.muxSession(cert)
-	yamux := h.enrol(h.token("c2").Join)
-	h.rawSession(yamux, "older")
-	runtest.Eventually(t, "both are in", func() bool { return h.connected("c1") == 1 && h.connected("c2") == 1 })
-	for name, secret := range map[string][]byte{"a secret of another session": secret, "a byte": {0}, "zeroes": make([]byte, limit.SessionSecret)} {
-		if _, w := h.muxWelcome(yamux, secret); w.GetRefusal().GetCode() != string(fault.CodeSessionLost) {
-			t.Errorf("%s for a session over yamux: %v", name, w)
-		}
-	}
 	startAgent(t, agentSpec{join: h.token("c3").Join})
 	live, err := dialConnect(runtest.Within(t), h.socket("c3", "connect"), runtest.Echo(t).Addr())
 	if err != nil {
@@ -167,7 +158,7 @@ func TestOneConnectionByConfiguration(t *testing.T) {
 		"at the hub": {"connections: 1", ""}, "at the agent": {"", "connections: 1"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h, a := pair(t, hubSpec{extra: "carrier: auto\n" + c.hub}, agentSpec{extra: "carrier: auto\n" + c.agent})
+			h, a := pair(t, hubSpec{extra: c.hub}, agentSpec{extra: c.agent})
 			h.bulk(t, flood(t), false)
 			h.carries(t, 32<<20)
 			if n := h.status("c1").Agents[0].Connections; n != 1 {

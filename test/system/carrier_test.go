@@ -7,7 +7,6 @@ import (
 	"crypto/rand"
 	"io"
 	"net"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -21,73 +20,16 @@ import (
 	"github.com/tombolo-io/tombolo/internal/stream/hub"
 )
 
-// The mux is chosen by both sides; one that does not know it, as every older
-// release, and one that is told so, gets yamux. Whoever insists refuses the other.
-func TestTheCarrierIsNegotiated(t *testing.T) {
-	for _, c := range []struct {
-		hub, agent, want string
-		refuses          string // hub or agent
-	}{
-		{"auto", "auto", "mux", ""}, {"mux", "auto", "mux", ""}, {"auto", "mux", "mux", ""},
-		{"yamux", "auto", "yamux", ""}, {"auto", "yamux", "yamux", ""},
-		{"mux", "yamux", "", "hub"}, {"yamux", "mux", "", "agent"},
-	} {
-		t.Run(c.hub+" hub, "+c.agent+" agent", func(t *testing.T) {
-			h := startHub(t, hubSpec{extra: "carrier: " + c.hub})
-			spec := agentSpec{join: h.token("c1").Join, extra: "carrier: " + c.agent}
-			if c.refuses != "" {
-				refusedCarrier(t, h, runAgent(t, spec), c.refuses)
-				return
-			}
-			a := startAgent(t, spec)
-			conn := openVia(t, h, runtest.Echo(t))
-			mustEcho(t, conn, "over "+c.want)
-			if got := h.status("c1").Agents[0]; got.Carrier != "tls/"+c.want || got.Connections != 1 {
-				t.Errorf("status says %q and %d connections", got.Carrier, got.Connections)
-			}
-			for role, reg := range map[string]*prometheus.Registry{"hub": h.reg, "agent": a.reg} {
-				for _, kind := range []string{"mux", "yamux"} {
-					if n := sessionsOver(t, reg, role, kind); (n == 1) != (kind == c.want) {
-						t.Errorf("%s: %v sessions over %s", role, n, kind)
-					}
-				}
-			}
-			if said := a.log.records("connected"); len(said) == 0 || said[0]["carrier"] != c.want {
-				t.Errorf("the agent's log: %v", said)
-			}
-		})
+// An agent that offers no mux of ours is told why, and what helps.
+func TestAnAgentWithoutTheMuxIsRefused(t *testing.T) {
+	h := startHub(t, hubSpec{})
+	cert, m := h.enrol(h.token("c1").Join), hello("older")
+	m.GetHello().Capabilities = []string{"mux/0"}
+	r := greet(t, h.dialTLS(&cert.Certificate, trust.ALPNSession), m).GetRefusal()
+	if r.GetCode() != string(fault.CodeVersion) || r.GetNext() == "" {
+		t.Errorf("refused with %v", r)
 	}
-}
-
-func refusedCarrier(t *testing.T, h *testHub, a *testAgent, by string) {
-	t.Helper()
-	runtest.Eventually(t, "the agent is told why", func() bool { return len(a.log.records("not connected")) > 0 })
-	rec := a.log.records("not connected")[0]
-	reason, _ := rec["reason"].(string)
-	if rec["code"] != string(fault.CodeVersion) || !strings.Contains(reason, "carrier: mux") {
-		t.Errorf("the agent says %v", rec)
-	}
-	if n := h.connected("c1"); n != 0 {
-		t.Errorf("%d sessions", n)
-	}
-	if refused := len(h.log.records("refused")); by == "hub" && refused == 0 {
-		t.Error("the hub's log says nothing")
-	}
-}
-
-// A Hello as an older release sends it gets a Welcome as that release knows it.
-func TestAnOlderAgentIsServed(t *testing.T) {
-	h := startHub(t, hubSpec{extra: "carrier: auto"})
-	cert := h.enrol(h.token("c1").Join)
-	w := greet(t, h.dialTLS(&cert.Certificate, trust.ALPNSession), hello("older"))
-	if w.GetRefusal() != nil || len(w.GetCapabilities())+len(w.GetSecret()) > 0 || w.GetConnections() != 0 {
-		t.Errorf("welcomed with %v", w)
-	}
-	h.rawSession(cert, "older-2")
-	runtest.Eventually(t, "it holds a session over yamux", func() bool {
-		agents := h.status("c1").Agents
-		return len(agents) == 1 && agents[0].Connected && agents[0].Carrier == "tls/yamux"
-	})
+	runtest.Eventually(t, "the hub's log says so", func() bool { return len(h.log.records("refused")) > 0 })
 }
 
 // bulk keeps a stream through the hub busy until the test ends, or its
@@ -127,7 +69,7 @@ func (h *testHub) carries(t *testing.T, bytes int64) {
 // onMux is a hub and an agent that have agreed on the mux, with two connections at most.
 func onMux(t *testing.T) (*testHub, *testAgent) {
 	t.Helper()
-	return pair(t, hubSpec{extra: "carrier: auto\nconnections: 2"}, agentSpec{extra: "carrier: auto"})
+	return pair(t, hubSpec{extra: "connections: 2"}, agentSpec{})
 }
 
 func (h *testHub) connections(n int) func() bool {
@@ -173,9 +115,9 @@ func TestLoadGetsAnotherConnection(t *testing.T) {
 // The first connection, with the control stream, is cut: the session goes on over
 // the other one. Only the loss of the last one ends it.
 func TestTheControlStreamMovesToAnotherConnection(t *testing.T) {
-	h := startHub(t, hubSpec{extra: "carrier: auto\nconnections: 2"})
+	h := startHub(t, hubSpec{extra: "connections: 2"})
 	l := newLink(t, h.listen)
-	a := startAgent(t, agentSpec{join: l.through(h.token("c1").Join), extra: "carrier: auto"})
+	a := startAgent(t, agentSpec{join: l.through(h.token("c1").Join)})
 	first := l.count() - 1 // after the enrolment
 	to := runtest.Echo(t)
 	lost := openVia(t, h, to) // interactive, so on the first connection
@@ -259,9 +201,9 @@ func labelled(t *testing.T, reg *prometheus.Registry, name, value string) (n flo
 
 // What an agent said of its drain is not lost with the connection that took it.
 func TestADrainSurvivesTheLossOfAConnection(t *testing.T) {
-	h := startHub(t, hubSpec{extra: "carrier: auto\nconnections: 2"})
+	h := startHub(t, hubSpec{extra: "connections: 2"})
 	l := newLink(t, h.listen)
-	a := startAgent(t, agentSpec{join: l.through(h.token("c1").Join), extra: "carrier: auto\ndrainTimeout: 1h"})
+	a := startAgent(t, agentSpec{join: l.through(h.token("c1").Join), extra: "drainTimeout: 1h"})
 	first := l.count() - 1
 	fast := h.bulk(t, runtest.Echo(t), true)
 	runtest.Eventually(t, "the session has two connections", h.connections(2))
@@ -283,8 +225,8 @@ func TestADrainSurvivesTheLossOfAConnection(t *testing.T) {
 // A retired session, whose certificate has even run out, still gets a connection
 // for the bulk that it carries: with the certificate of now.
 func TestARetiredSessionGetsAnotherConnection(t *testing.T) {
-	h := startHub(t, hubSpec{extra: "carrier: auto\nconnections: 2\ncertificates: {agentLife: 2s}"})
-	a := startAgent(t, agentSpec{join: h.token("c1").Join, extra: "carrier: auto"})
+	h := startHub(t, hubSpec{extra: "connections: 2\ncertificates: {agentLife: 2s}"})
+	a := startAgent(t, agentSpec{join: h.token("c1").Join})
 	begin := make(chan struct{})
 	slow := runtest.Serve(t, func(c *net.TCPConn) {
 		<-begin
@@ -315,15 +257,4 @@ func TestARetiredSessionGetsAnotherConnection(t *testing.T) {
 	if len(a.log.records("disconnected")) > 0 {
 		t.Error("the agent was disconnected")
 	}
-}
-
-// sessionsOver reads how many sessions a hub or an agent has over a mux.
-func sessionsOver(t *testing.T, reg *prometheus.Registry, role, kind string) (n float64) {
-	t.Helper()
-	for _, m := range family(t, reg, "tombolo_"+role+"_sessions_by_carrier").GetMetric() {
-		if m.GetLabel()[0].GetValue() == kind {
-			n = m.GetGauge().GetValue()
-		}
-	}
-	return n
 }

@@ -189,45 +189,33 @@ func TestBrokenRulesEndTheSessionOnly(t *testing.T) {
 }
 
 // Open and reset in a loop, with the manners of the mux: each stream costs what
-// its frames cost, over either mux.
+// its frames cost.
 func TestRapidResetOfTheHub(t *testing.T) {
-	for _, kind := range []carrier.Kind{carrier.Mux, carrier.Yamux} {
-		t.Run(string(kind), func(t *testing.T) {
-			s := besieged(t)
-			cert := s.enrol(s.token("c1").Join)
-			s.begin()
-			var link carrier.Session
-			if kind == carrier.Yamux {
-				link, _ = s.rawSession(cert, "rapid")
-			} else {
-				var err error
-				if link, err = carrier.Client(kind, s.attacker(cert), carrier.Options{}); err != nil {
-					t.Fatal(err)
-				}
-				if _, err := link.OpenStream(runtest.Within(t), []byte{}); err != nil { // the control stream
-					t.Fatal(err)
-				}
-			}
-			s.during(func() error {
-				for range times(manyResets) {
-					st, err := link.OpenStream(t.Context(), []byte("x"))
-					refused := new(carrier.ResetError)
-					switch {
-					case fault.Has(err, fault.CodeSessionLost):
-						return nil // the hub has had enough
-					case errors.As(err, &refused) && kind == carrier.Yamux:
-						continue // no more at a time
-					case err != nil:
-						return err
-					}
-					st.Reset(8)
-				}
-				return nil
-			})
-			s.holds(16 << 20)
-			s.costs(times(manyResets), 2)
-			link.Close()
-			s.lifted()
-		})
+	s := besieged(t)
+	cert := s.enrol(s.token("c1").Join)
+	s.begin()
+	link, err := carrier.Client(s.attacker(cert), carrier.Options{})
+	if err != nil {
+		t.Fatal(err)
 	}
+	if _, err := link.OpenStream(runtest.Within(t), []byte{}); err != nil { // the control stream
+		t.Fatal(err)
+	}
+	s.during(func() error {
+		for range times(manyResets) {
+			st, err := link.OpenStream(t.Context(), []byte("x"))
+			switch {
+			case fault.Has(err, fault.CodeSessionLost):
+				return nil // the hub has had enough
+			case err != nil:
+				return err
+			}
+			st.Reset(8)
+		}
+		return nil
+	})
+	s.holds(16 << 20)
+	s.costs(times(manyResets), 2)
+	link.Close()
+	s.lifted()
 }

@@ -134,79 +134,64 @@ func tryEcho(t *testing.T, link carrier.Session, to string) error {
 // A hub that opens and resets streams in a loop, or opens more than there may be,
 // costs the agent a bounded number of goroutines, and the streams beside it work.
 func TestAgentUnderAHostileHub(t *testing.T) {
-	for _, kind := range []carrier.Kind{carrier.Mux, carrier.Yamux} {
-		t.Run(string(kind), func(t *testing.T) {
-			h, _ := pair(t, hubSpec{}, agentSpec{})
-			to := runtest.Echo(t)
-			f := takeOver(t, h)
-			var capabilities []string
-			if kind == carrier.Mux {
-				capabilities = []string{wire.CapabilityMux}
-			}
-			conn := f.greeted(t, capabilities...)
-			link, err := carrier.Server(kind, conn, carrier.Options{Incoming: limit.AgentStreams})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer link.Close()
-			control, err := link.AcceptStream(runtest.Within(t))
-			if err != nil {
-				t.Fatal(err)
-			}
-			reading := make(chan struct{})
-			go func() { defer close(reading); io.Copy(io.Discard, control) }()
-			echoes(t, link, to.Addr())
-			heap, goroutines := heapInUse(), runtime.NumGoroutine()
-
-			for range times(manyResets) {
-				st, err := link.OpenStream(t.Context(), []byte{0})
-				if refused := new(carrier.ResetError); errors.As(err, &refused) && kind == carrier.Yamux {
-					continue // 256 streams wait to be accepted
-				}
-				if err != nil {
-					t.Fatal(err)
-				}
-				st.Reset(8)
-			}
-			// Yamux refuses what comes while 256 streams wait to be accepted.
-			runtest.Eventually(t, "a stream beside them works", func() bool { return tryEcho(t, link, to.Addr()) == nil })
-			runtest.Eventually(t, "the agent has let go of what was reset", func() bool { return runtime.NumGoroutine() <= goroutines+4 })
-
-			if kind == carrier.Mux { // yamux refuses the 257th that was not accepted yet
-				refused, most := 0, 0
-				var kept []carrier.Stream
-				for range limit.StreamsPerSession + 500 {
-					st, err := link.OpenStream(runtest.Within(t), []byte{0})
-					if err != nil {
-						t.Fatal(err)
-					}
-					kept = append(kept, st)
-				}
-				most = runtime.NumGoroutine()
-				for _, st := range kept[limit.StreamsPerSession:] {
-					st.SetReadDeadline(time.Now().Add(runtest.Patience))
-					var reset *carrier.ResetError
-					if _, err := st.Read(make([]byte, 1)); errors.As(err, &reset) && reset.Code == carrier.ResetRefused {
-						refused++
-					}
-				}
-				if refused != 500 || most > goroutines+limit.StreamsPerSession+500 {
-					t.Errorf("%d of 500 are refused, %d goroutines instead of %d", refused, most, goroutines)
-				}
-				for _, st := range kept {
-					st.Reset(8)
-				}
-				runtest.Eventually(t, "the agent has let go of what was open", func() bool { return runtime.NumGoroutine() <= goroutines+4 })
-				echoes(t, link, to.Addr())
-			}
-			// With 1 KiB that this test keeps of each stream: lines, records, spans.
-			if now := heapInUse(); now > heap+16<<20+limit.StreamsPerSession<<10 {
-				t.Errorf("the heap has grown by %s", megabytes(now-heap))
-			}
-			link.Close()
-			<-reading
-		})
+	h, _ := pair(t, hubSpec{}, agentSpec{})
+	to := runtest.Echo(t)
+	f := takeOver(t, h)
+	link, err := carrier.Server(f.greeted(t, wire.CapabilityMux), carrier.Options{Incoming: limit.AgentStreams})
+	if err != nil {
+		t.Fatal(err)
 	}
+	defer link.Close()
+	control, err := link.AcceptStream(runtest.Within(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	reading := make(chan struct{})
+	go func() { defer close(reading); io.Copy(io.Discard, control) }()
+	echoes(t, link, to.Addr())
+	heap, goroutines := heapInUse(), runtime.NumGoroutine()
+
+	for range times(manyResets) {
+		st, err := link.OpenStream(t.Context(), []byte{0})
+		if err != nil {
+			t.Fatal(err)
+		}
+		st.Reset(8)
+	}
+	runtest.Eventually(t, "a stream beside them works", func() bool { return tryEcho(t, link, to.Addr()) == nil })
+	runtest.Eventually(t, "the agent has let go of what was reset", func() bool { return runtime.NumGoroutine() <= goroutines+4 })
+
+	refused, most := 0, 0
+	var kept []carrier.Stream
+	for range limit.StreamsPerSession + 500 {
+		st, err := link.OpenStream(runtest.Within(t), []byte{0})
+		if err != nil {
+			t.Fatal(err)
+		}
+		kept = append(kept, st)
+	}
+	most = runtime.NumGoroutine()
+	for _, st := range kept[limit.StreamsPerSession:] {
+		st.SetReadDeadline(time.Now().Add(runtest.Patience))
+		var reset *carrier.ResetError
+		if _, err := st.Read(make([]byte, 1)); errors.As(err, &reset) && reset.Code == carrier.ResetRefused {
+			refused++
+		}
+	}
+	if refused != 500 || most > goroutines+limit.StreamsPerSession+500 {
+		t.Errorf("%d of 500 are refused, %d goroutines instead of %d", refused, most, goroutines)
+	}
+	for _, st := range kept {
+		st.Reset(8)
+	}
+	runtest.Eventually(t, "the agent has let go of what was open", func() bool { return runtime.NumGoroutine() <= goroutines+4 })
+	echoes(t, link, to.Addr())
+	// With 1 KiB that this test keeps of each stream: lines, records, spans.
+	if now := heapInUse(); now > heap+16<<20+limit.StreamsPerSession<<10 {
+		t.Errorf("the heap has grown by %s", megabytes(now-heap))
+	}
+	link.Close()
+	<-reading
 }
 
 // What a hub may not say ends that session; the agent comes back for another one
@@ -229,7 +214,7 @@ func TestAgentWhoseHubBreaksTheRules(t *testing.T) {
 		}
 		conn.NetConn().Close()
 	}
-	link, err := carrier.Server(carrier.Mux, f.greeted(t, wire.CapabilityMux), carrier.Options{Incoming: limit.AgentStreams})
+	link, err := carrier.Server(f.greeted(t, wire.CapabilityMux), carrier.Options{Incoming: limit.AgentStreams})
 	if err != nil {
 		t.Fatal(err)
 	}

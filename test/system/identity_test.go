@@ -112,7 +112,10 @@ func (h *testHub) dialTLS(cert *tls.Certificate, alpn ...string) *tls.Conn {
 }
 
 func hello(instance string) *pb.Control {
-	return &pb.Control{Frame: &pb.Control_Hello{Hello: &pb.Hello{VersionMin: 1, VersionMax: wire.Version, Software: "hostile", Instance: instance}}}
+	return &pb.Control{Frame: &pb.Control_Hello{Hello: &pb.Hello{
+		VersionMin: 1, VersionMax: wire.Version, Software: "hostile", Instance: instance,
+		Capabilities: []string{wire.CapabilityMux},
+	}}}
 }
 
 // greet sends Hello and gives the hub's Welcome.
@@ -138,7 +141,7 @@ func (h *testHub) rawSession(cert certificate, instance string) (carrier.Session
 	if r := greet(h.t, conn, hello(instance)).GetRefusal(); r != nil {
 		h.t.Fatalf("refused: %v", r)
 	}
-	link, err := carrier.Client(carrier.Yamux, conn, carrier.Options{Incoming: limit.StreamsPerSession})
+	link, err := carrier.Client(conn, carrier.Options{Incoming: limit.StreamsPerSession})
 	if err != nil {
 		h.t.Fatal(err)
 	}

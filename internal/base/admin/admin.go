@@ -148,7 +148,6 @@ type AgentStatus struct {
 	Since          time.Time   `json:"since,omitzero"` // begin of the live or the last session
 	Peer           string      `json:"peer,omitempty"`
 	Software       string      `json:"software,omitempty"`
-	Carrier        string      `json:"carrier,omitempty"`
 	Connections    int         `json:"connections,omitempty"` // of the session; 0 when it has ended
 	RTTMillis      float64     `json:"rttMillis"`
 	Streams        int         `json:"streams"`

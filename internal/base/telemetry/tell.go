@@ -95,7 +95,6 @@ type HubReadings struct {
 	BytesToCluster, BytesFromCluster      func() float64
 	ClientCertificateEnd                  func() float64 // Unix seconds of the earliest end, 0 if there is none
 	Connections, Unread                   func() float64
-	SessionsOver                          func(carrier string) float64
 	PolicyFiles, PolicyRules              func() float64
 	MemoryUsed, MemoryLimit               func() float64
 	LimitUse                              func(limit string) float64
@@ -118,7 +117,6 @@ func NewHub(reg prometheus.Registerer, r HubReadings) *Hub {
 	f.gaugeFunc("tombolo_hub_unread_bytes", "Bytes that came from agents and were not read yet.", r.Unread)
 	f.gaugeFunc("tombolo_hub_policy_files", "Files of the access policy in force.", r.PolicyFiles)
 	f.gaugeFunc("tombolo_hub_policy_rules", "Rules of the access policy in force.", r.PolicyRules)
-	f.gaugeFuncs("tombolo_hub_sessions_by_carrier", "Agent sessions that are live, by their mux.", "carrier", carriers(), r.SessionsOver)
 	f.gaugeFunc("tombolo_hub_memory_used_bytes", "Memory in use, without what the collector may free.", r.MemoryUsed)
 	f.gaugeFunc("tombolo_hub_memory_limit_bytes", "Memory that may be in use; 0 without a limit.", r.MemoryLimit)
 	f.gaugeFuncs("tombolo_hub_limit_use_ratio", "The greatest use of a limit by any cluster, agent or caller, as a share of it.", "limit", limits(), r.LimitUse)
@@ -162,9 +160,6 @@ func NewHub(reg prometheus.Registerer, r HubReadings) *Hub {
 // relayDrops are the reasons for which the relay drops a packet.
 func relayDrops() []string { return []string{"queue", "rate", "absent", "foreign"} }
 
-// carriers are the values of the label carrier.
-func carriers() []string { return []string{"mux", "yamux"} }
-
 // scopes and limits are the values of the labels scope and limit.
 func scopes() []string { return []string{"cluster", "agent", "caller"} }
 
@@ -202,7 +197,6 @@ type AgentReadings struct {
 	BytesToTarget, BytesToCaller func() float64
 	CertificateEnd               func() float64
 	Connections, Unread          func() float64
-	SessionsOver                 func(carrier string) float64
 }
 
 // NewAgent registers the agent's metrics.
@@ -214,7 +208,6 @@ func NewAgent(reg prometheus.Registerer, r AgentReadings) *Agent {
 	f.counterFunc("tombolo_agent_bytes_from_target_total", "Bytes carried from targets to the hub.", r.BytesToCaller)
 	f.gaugeFunc("tombolo_agent_session_connections", "Connections of the sessions that are live.", r.Connections)
 	f.gaugeFunc("tombolo_agent_unread_bytes", "Bytes that came from hubs and were not read yet.", r.Unread)
-	f.gaugeFuncs("tombolo_agent_sessions_by_carrier", "Sessions to hubs that are live, by their mux.", "carrier", carriers(), r.SessionsOver)
 	a := &Agent{
 		Attaches:     f.counterVec("tombolo_agent_connections_added_total", "Further connections of sessions, by outcome (ok or a fault code).", "outcome"),
 		Losses:       f.counterVec("tombolo_agent_connections_lost_total", "Connections that live sessions lost, by cause.", "cause"),

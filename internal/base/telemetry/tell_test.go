@@ -61,12 +61,12 @@ func TestMetrics(t *testing.T) {
 	each := func(string) float64 { return 1 }
 	hub := telemetry.NewHub(reg, telemetry.HubReadings{
 		Sessions: one, Clusters: one, ClustersConnected: one, BytesToCluster: one, BytesFromCluster: one, ClientCertificateEnd: one,
-		Connections: one, Unread: one, SessionsOver: each,
+		Connections: one, Unread: one,
 		PolicyFiles: one, PolicyRules: one, MemoryUsed: one, MemoryLimit: one, LimitUse: each,
 		RelayNodes: one, RelayRefused: one, RelayPackets: one, RelayBytes: one, RelayDropped: each,
 	})
 	agent := telemetry.NewAgent(reg, telemetry.AgentReadings{
-		Sessions: one, BytesToTarget: one, BytesToCaller: one, CertificateEnd: one, Connections: one, Unread: one, SessionsOver: each,
+		Sessions: one, BytesToTarget: one, BytesToCaller: one, CertificateEnd: one, Connections: one, Unread: one,
 	})
 	telemetry.NewAudit(reg, []string{"dial"}, []string{"disk"})
 	hub.Attaches.WithLabelValues("ok").Inc()
@@ -109,7 +109,7 @@ func TestMetrics(t *testing.T) {
 			}
 		}
 	}
-	if len(families) != 35+17+2 {
+	if len(families) != 34+16+2 {
 		t.Errorf("%d families are gathered: a metric is missing from this test, or new", len(families))
 	}
 }

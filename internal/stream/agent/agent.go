@@ -92,7 +92,6 @@ func New(cfg Config, o Options) *Agent {
 		CertificateEnd: func() float64 { return float64(a.certificateEnd().Unix()) },
 		Connections:    func() float64 { return a.sessions.sum(func(i carrier.Info) int { return i.Connections }) },
 		Unread:         func() float64 { return float64(a.unread.Unread()) },
-		SessionsOver:   a.sessions.over,
 	})
 	return a
 }
@@ -303,7 +302,7 @@ func (a *Agent) keepSession(ctx context.Context) error {
 			continue
 		}
 		began := time.Now()
-		a.log.Info("connected", "hub", hubs[n%len(hubs)], "carrier", s.link.Info().Kind)
+		a.log.Info("connected", "hub", hubs[n%len(hubs)])
 		why := a.hold(ctx, g, s, me)
 		if why == nil {
 			try, n = 0, n-1 // replaced after a renewal: same hub, at once

@@ -37,8 +37,7 @@ type Reloadable struct {
 	Policy      *policy.Policy
 	DialTimeout time.Duration
 	IdleTimeout time.Duration
-	Carrier     string // auto, mux or yamux
-	Connections int    // of one session, at most
+	Connections int // of one session, at most
 }
 
 // ParseConfig decodes and validates a file. It returns every problem at once.
@@ -82,10 +81,9 @@ func validate(raw v1alpha1.AgentConfig, add conf.Report) Config {
 		Reloadable: Reloadable{
 			DialTimeout: add.Positive("streams.dialTimeout", raw.Streams.DialTimeout.Duration, limit.DialTarget),
 			IdleTimeout: add.Positive("streams.idleTimeout", raw.Streams.IdleTimeout.Duration, limit.StreamIdle),
-			Carrier:     cmp.Or(raw.Carrier, v1alpha1.DefaultCarrier),
 		},
 	}
-	c.Connections = wire.CheckCarrier(c.Carrier, raw.Connections, add)
+	c.Connections = wire.CheckConnections(raw.Connections, add)
 	for i, h := range raw.Hubs {
 		if _, err := policy.ParseTarget(h); err != nil {
 			add(fmt.Sprintf("hubs[%d]", i), "%q is not host:port", h)

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tombolo-io/tombolo/api/v1alpha1"
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 )
@@ -25,7 +24,7 @@ func TestAnAgentWithoutConfigurationAllowsNothing(t *testing.T) {
 			c, err := parse()
 			switch {
 			case err != nil, c.StateDir != "/var/lib/tombolo/agent", c.Join != "", len(c.Hubs) != 0, c.HealthListen != "127.0.0.1:8445",
-				c.Carrier != v1alpha1.DefaultCarrier, c.Connections != limit.Connections, c.Drain != limit.Drain, c.DialTimeout != limit.DialTarget, c.IdleTimeout != limit.StreamIdle, len(c.Policy.Texts()) != 0:
+				c.Connections != limit.Connections, c.Drain != limit.Drain, c.DialTimeout != limit.DialTarget, c.IdleTimeout != limit.StreamIdle, len(c.Policy.Texts()) != 0:
 				t.Errorf("%+v, %v", c, err)
 			}
 		})
@@ -41,12 +40,11 @@ allow: [10.0.0.0/8:443, "*.svc"]
 healthListen: ":0"
 log: {format: json, level: warn}
 streams: {dialTimeout: 4s, idleTimeout: 5m}
-carrier: yamux
 connections: 1
 drainTimeout: 6s
 `))
 	if err != nil || c.StateDir != "/s" || c.Join != "@/run/join" || len(c.Hubs) != 2 || c.HealthListen != ":0" || c.Drain != 6*time.Second ||
-		c.Carrier != "yamux" || c.Connections != 1 || c.DialTimeout != 4*time.Second || c.IdleTimeout != 5*time.Minute || strings.Join(c.Policy.Texts(), " ") != "10.0.0.0/8:443 *.svc" || c.Log.Level != "warn" {
+		c.Connections != 1 || c.DialTimeout != 4*time.Second || c.IdleTimeout != 5*time.Minute || strings.Join(c.Policy.Texts(), " ") != "10.0.0.0/8:443 *.svc" || c.Log.Level != "warn" {
 		t.Errorf("%+v, %v", c, err)
 	}
 }
@@ -63,7 +61,6 @@ func TestProblemsOfAnAgentsConfiguration(t *testing.T) {
 		"a range that is a number":        {kind + "allow: [10]\n", `f:3:9: allow[0]: text is expected; put quotes around 10`},
 		"a bad log format":                {kind + "log: {format: xml}\n", `f:3:15: log.format: "xml" is neither text nor json`},
 		"a bad log level":                 {kind + "log: {level: loud}\n", `f:3:14: log.level: "loud" is none of debug, info, warn, error`},
-		"a carrier that there is not":     {kind + "carrier: tcp\n", `f:3:10: carrier: "tcp" is none of auto, mux, yamux`},
 		"too many connections":            {kind + "connections: 99\n", `f:3:14: connections: 99 is not 1 to 4; leave it out for 4`},
 		"no connections":                  {kind + "connections: 0\n", `f:3:14: connections: 0 is not 1 to 4; leave it out for 4`},
 		"fewer connections than none":     {kind + "connections: -1\n", `f:3:14: connections: -1 is not 1 to 4; leave it out for 4`},

@@ -8,7 +8,6 @@ import (
 	"net"
 	"time"
 
-	"github.com/tombolo-io/tombolo/api/v1alpha1"
 	"github.com/tombolo-io/tombolo/internal/access/enrol"
 	"github.com/tombolo-io/tombolo/internal/access/trust"
 	"github.com/tombolo-io/tombolo/internal/base/fault"
@@ -62,23 +61,20 @@ func (a *Agent) connect(ctx context.Context, hub string, me *enrol.Identity) (*s
 // begin puts the mux on a connection as Welcome says.
 func (a *Agent) begin(conn *tls.Conn, w *pb.Welcome, s *session) (carrier.Session, error) {
 	set := a.settings.Load()
-	mux, f := wire.Taken(set.Carrier, w.GetCapabilities())
-	if f != nil {
+	if f := wire.CheckTaken(w.GetCapabilities()); f != nil {
 		return nil, f
 	}
-	o := carrier.Options{Incoming: limit.StreamsPerSession, Connections: 1, Budget: a.unread}
-	if !mux {
-		return carrier.Client(carrier.Yamux, conn, o)
-	}
-	o.Connections = allowed(set.Connections, w.GetConnections())
 	hub := conn.RemoteAddr().String()
-	o.Lost = func(l carrier.Loss) { a.lost(s, hub, l) }
+	o := carrier.Options{
+		Incoming: limit.StreamsPerSession, Connections: allowed(set.Connections, w.GetConnections()), Budget: a.unread,
+		Lost: func(l carrier.Loss) { a.lost(s, hub, l) },
+	}
 	if secret := w.GetSecret(); o.Connections > 1 && len(secret) > 0 {
 		// The very hub that holds the session: another one behind the same name
 		// does not know the secret.
 		o.Dial = func(ctx context.Context) (net.Conn, error) { return a.attach(ctx, s, hub, secret) }
 	}
-	return carrier.Client(carrier.Mux, conn, o)
+	return carrier.Client(conn, o)
 }
 
 // allowed is how many connections a session may have by our configuration and by
@@ -92,7 +88,7 @@ func allowed(configured int, welcome uint32) int {
 func (a *Agent) attach(ctx context.Context, s *session, hub string, secret []byte) (net.Conn, error) {
 	conn, welcome, err := a.greeted(ctx, hub, a.identity(), secret)
 	if err == nil {
-		if _, f := wire.Taken(v1alpha1.CarrierMux, welcome.GetCapabilities()); f != nil {
+		if f := wire.CheckTaken(welcome.GetCapabilities()); f != nil {
 			conn.Close() // a hub that knows no attach has taken it for a new session
 			err = f
 		}
@@ -157,7 +153,7 @@ func (a *Agent) greet(ctx context.Context, conn *tls.Conn, secret []byte) (*pb.W
 		Instance: a.instance, UnixMillis: a.now().UnixMilli(), Attach: secret,
 	}
 	if secret == nil {
-		hello.Capabilities, hello.Ranges = wire.Offer(set.Carrier), set.Policy.Texts()
+		hello.Capabilities, hello.Ranges = wire.Offer(), set.Policy.Texts()
 	} else {
 		hello.Capabilities = []string{wire.CapabilityMux} // as the session has it
 	}

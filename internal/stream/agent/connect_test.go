@@ -183,48 +183,41 @@ func TestTicketsBelongToACertificate(t *testing.T) {
 	}
 }
 
-// TestDrainRefusesWhatIsUnderWay: our mux tells the hub at once, and refuses
-// unseen what comes all the same. Over yamux, which cannot say why, it is served.
+// TestDrainRefusesWhatIsUnderWay: a drain tells the hub at once, and refuses unseen
+// what comes all the same.
 func TestDrainRefusesWhatIsUnderWay(t *testing.T) {
-	for kind, refused := range map[carrier.Kind]bool{carrier.Mux: true, carrier.Yamux: false} {
-		t.Run(string(kind), func(t *testing.T) {
-			near, far := net.Pipe()
-			link, err := carrier.Client(kind, near, carrier.Options{Incoming: 10})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer link.Close()
-			hub, err := carrier.Server(kind, far, carrier.Options{Incoming: limit.AgentStreams})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer hub.Close()
-			control, err := link.OpenStream(t.Context(), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			s := &session{link: link, beat: heartbeat.New(heartbeat.Options{Stream: control})}
-			s.drain("test")
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-			defer cancel()
-			for {
-				stream, err := hub.OpenStream(ctx, []byte("a dial"))
-				if !refused && err == nil {
-					break // served
-				}
-				if refused && fault.Has(err, fault.CodeDraining) {
-					break // it knows
-				}
-				if err != nil {
-					t.Fatal(err)
-				}
-				var reset *carrier.ResetError
-				stream.SetReadDeadline(time.Now().Add(20 * time.Second))
-				if _, err := stream.Read(make([]byte, 1)); !errors.As(err, &reset) || reset.Code != carrier.ResetRefused {
-					t.Fatalf("a stream under way: %v", err)
-				}
-			}
-		})
+	near, far := net.Pipe()
+	link, err := carrier.Client(near, carrier.Options{Incoming: 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer link.Close()
+	hub, err := carrier.Server(far, carrier.Options{Incoming: limit.AgentStreams})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer hub.Close()
+	control, err := link.OpenStream(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &session{link: link, beat: heartbeat.New(heartbeat.Options{Stream: control})}
+	s.drain("test")
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	for {
+		stream, err := hub.OpenStream(ctx, []byte("a dial"))
+		if fault.Has(err, fault.CodeDraining) {
+			break // it knows
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		var reset *carrier.ResetError
+		stream.SetReadDeadline(time.Now().Add(20 * time.Second))
+		if _, err := stream.Read(make([]byte, 1)); !errors.As(err, &reset) || reset.Code != carrier.ResetRefused {
+			t.Fatalf("a stream under way: %v", err)
+		}
 	}
 }
 

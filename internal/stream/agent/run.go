@@ -12,7 +12,6 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/listener"
 	"github.com/tombolo-io/tombolo/internal/base/run"
-	"github.com/tombolo-io/tombolo/internal/stream/carrier"
 	"github.com/tombolo-io/tombolo/internal/stream/wire"
 	pb "github.com/tombolo-io/tombolo/proto"
 )
@@ -78,14 +77,11 @@ func (a *Agent) health() listener.Health {
 	}}
 }
 
-// drain asks the hub for no new streams. Our mux then refuses those that are on
-// their way, unseen, and the hub tries them elsewhere; yamux would reset them
-// without saying why, so there they are served.
+// drain asks the hub for no new streams. Those on their way are refused unseen, and
+// the hub tries them elsewhere.
 func (s *session) drain(reason string) {
 	s.draining.Store(true)
-	if s.link.Info().Kind == carrier.Mux {
-		s.link.GoAway()
-	}
+	s.link.GoAway()
 	s.beat.Send(&pb.Control{Frame: &pb.Control_Drain{Drain: &pb.Drain{Reason: reason}}})
 }
 

@@ -272,16 +272,6 @@ func (l *sessions) sum(figure func(carrier.Info) int) (n float64) {
 	return n
 }
 
-// over counts the sessions over a mux.
-func (l *sessions) over(kind string) float64 {
-	return l.sum(func(i carrier.Info) int {
-		if string(i.Kind) == kind {
-			return 1
-		}
-		return 0
-	})
-}
-
 // usable counts the sessions that take new streams.
 func (l *sessions) usable() (n int) {
 	for _, s := range l.list() {

@@ -62,11 +62,11 @@ func benchPair(b *testing.B) (agent, hub net.Conn) {
 func benchSessions(b *testing.B) (agent, hub carrier.Session) {
 	b.Helper()
 	a, h := benchPair(b)
-	agent, err := carrier.Client(carrier.Yamux, a, carrier.Options{Incoming: limit.StreamsPerSession})
+	agent, err := carrier.Client(a, carrier.Options{Incoming: limit.StreamsPerSession})
 	if err != nil {
 		b.Fatal(err)
 	}
-	hub, err = carrier.Server(carrier.Yamux, h, carrier.Options{Incoming: limit.AgentStreams})
+	hub, err = carrier.Server(h, carrier.Options{Incoming: limit.AgentStreams})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -13,8 +13,6 @@ import (
 	"net"
 	"sync/atomic"
 	"time"
-
-	"github.com/libp2p/go-yamux/v5"
 )
 
 // Stream is one proxied connection within a session. Read gives io.EOF after
@@ -90,20 +88,10 @@ type Traffic struct {
 
 // Info describes a session.
 type Info struct {
-	Kind        Kind
 	Connections int // live ones
 	Streams     int // live ones, of both sides
 	Unread      int // bytes that came and were not read yet
 }
-
-// Kind names a mux.
-type Kind string
-
-// The kinds of mux. Mux is our own: docs/reference/mux.md.
-const (
-	Mux   Kind = "mux"
-	Yamux Kind = "yamux"
-)
 
 // Options of a session.
 type Options struct {
@@ -114,7 +102,7 @@ type Options struct {
 	// AcceptStream: who expects one in a day needs no goroutine to wait for it. It
 	// must not wait, and may be called before the session is returned.
 	Accept func(Stream)
-	// Connections bounds the connections of the session, 0 means 1. Yamux has one.
+	// Connections bounds the connections of the session, 0 means 1.
 	Connections int
 	// Beside bounds the connections of which bulk keeps our cores busy while
 	// something interactive happens on another; 0: all cores but one.
@@ -154,21 +142,12 @@ const (
 // Causes lists them all.
 func Causes() []Cause { return []Cause{CauseLeft, CauseSilent, CauseBroken, CauseViolation} }
 
-// Client makes the dialling end of a session (the agent's) over conn.
-func Client(kind Kind, conn net.Conn, o Options) (Session, error) {
-	if kind == Yamux {
-		return newYamux(conn, o, yamux.Client, 1)
-	}
-	return newMux(conn, o, true)
-}
+// Client makes the dialling end of a session (the agent's) over conn. Its wire
+// format is docs/reference/mux.md.
+func Client(conn net.Conn, o Options) (Session, error) { return newMux(conn, o, true) }
 
 // Server makes the accepting end (the hub's).
-func Server(kind Kind, conn net.Conn, o Options) (Session, error) {
-	if kind == Yamux {
-		return newYamux(conn, o, yamux.Server, 2)
-	}
-	return newMux(conn, o, false)
-}
+func Server(conn net.Conn, o Options) (Session, error) { return newMux(conn, o, false) }
 
 // ResetError is what a reader or writer gets after the peer's Reset.
 type ResetError struct{ Code uint32 }

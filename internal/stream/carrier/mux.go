@@ -125,7 +125,7 @@ func (s *muxSession) Done() <-chan struct{} { return s.done }
 func (s *muxSession) Info() Info {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return Info{Kind: Mux, Connections: len(s.lanes), Streams: len(s.streams), Unread: int(s.unread.Load())}
+	return Info{Connections: len(s.lanes), Streams: len(s.streams), Unread: int(s.unread.Load())}
 }
 
 func (s *muxSession) Traffic() Traffic {

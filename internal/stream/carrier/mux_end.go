@@ -15,12 +15,13 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 )
 
-// lostSession is what streams say after the end of their session.
+// lostSession is what streams say after the end of their session. It cuts the chain
+// of causes on purpose: io.EOF of the connection is not io.EOF of a stream.
 func lostSession(why error) error {
 	if why == nil {
 		why = net.ErrClosed
 	}
-	return lost(why)
+	return fault.New(fault.CodeSessionLost, "the session has ended").Whyf("%v", why)
 }
 
 func lostConnection() error {

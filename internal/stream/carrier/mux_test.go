@@ -20,12 +20,12 @@ import (
 )
 
 func TestMux(t *testing.T) {
-	t.Run("pipe", func(t *testing.T) { carriertest.Run(t, pipes(carrier.Mux)) })
-	t.Run("tls", func(t *testing.T) { carriertest.Run(t, overTLS(carrier.Mux, 1)) })
-	t.Run("tls, 2 connections", func(t *testing.T) { carriertest.Run(t, overTLS(carrier.Mux, 2)) })
-	t.Run("tls, 4 connections", func(t *testing.T) { carriertest.Run(t, overTLS(carrier.Mux, 4)) })
-	t.Run("deaths", func(t *testing.T) { carriertest.Deaths(t, wires(carrier.Mux)) })
-	t.Run("slow", func(t *testing.T) { carriertest.Slow(t, wires(carrier.Mux)) })
+	t.Run("pipe", func(t *testing.T) { carriertest.Run(t, pipes) })
+	t.Run("tls", func(t *testing.T) { carriertest.Run(t, overTLS(1)) })
+	t.Run("tls, 2 connections", func(t *testing.T) { carriertest.Run(t, overTLS(2)) })
+	t.Run("tls, 4 connections", func(t *testing.T) { carriertest.Run(t, overTLS(4)) })
+	t.Run("deaths", func(t *testing.T) { carriertest.Deaths(t, wires) })
+	t.Run("slow", func(t *testing.T) { carriertest.Slow(t, wires) })
 	t.Run("stuck pipe", func(t *testing.T) {
 		carriertest.Stuck(t, unread(func(*testing.T) (near, far net.Conn) { return net.Pipe() }))
 	})
@@ -40,7 +40,7 @@ func unread(pair func(*testing.T) (near, far net.Conn)) func(*testing.T) carrier
 	return func(t *testing.T) carrier.Session {
 		near, far := pair(t)
 		t.Cleanup(func() { far.Close() })
-		s, err := carrier.Client(carrier.Mux, near, carrier.Options{Incoming: 100})
+		s, err := carrier.Client(near, carrier.Options{Incoming: 100})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -49,7 +49,7 @@ func unread(pair func(*testing.T) (near, far net.Conn)) func(*testing.T) carrier
 }
 
 func lanes(t *testing.T, connections int, o carrier.Options) carriertest.Lanes {
-	p, f := grown(t, carrier.Mux, connections, o)
+	p, f := grown(t, connections, o)
 	return carriertest.Lanes{
 		Pair: p, Lose: f.lose, Carried: f.carried, Refuse: f.refuse, Dialled: f.dialled,
 		Another: func() net.Conn {
@@ -65,7 +65,7 @@ func TestMuxOpensInOneWrite(t *testing.T) {
 	a, b := net.Pipe()
 	watched := &watchedWrites{Conn: a}
 	o := carrier.Options{Incoming: 10}
-	p := sessions(t, carrier.Mux, end{watched, o}, end{b, o})
+	p := sessions(t, end{watched, o}, end{b, o})
 	defer p.A.Close()
 	defer p.B.Close()
 	for id := byte(1); id < 8; id += 2 {
@@ -118,7 +118,7 @@ func TestMuxCloseEndsADial(t *testing.T) {
 	dialling, ended := make(chan struct{}, 100), make(chan error, 100)
 	f := newPlant(t)
 	agent, hub := f.pair()
-	p := sessions(t, carrier.Mux, end{agent, carrier.Options{
+	p := sessions(t, end{agent, carrier.Options{
 		Incoming: 10, Connections: 2,
 		Dial: func(ctx context.Context) (net.Conn, error) {
 			dialling <- struct{}{}
@@ -163,8 +163,8 @@ func TestMuxCloseEndsADial(t *testing.T) {
 	}
 }
 
-// TestBudget: over either mux, what nobody reads counts, whatever becomes of it, and a session
-// that is at its bound takes no new streams until some is gone.
+// TestBudget: what nobody reads counts, whatever becomes of it, and a session that is
+// at its bound takes no new streams until some is gone.
 func TestBudget(t *testing.T) {
 	each := func(do func(carrier.Stream)) func(carriertest.Pair, []carrier.Stream) {
 		return func(_ carriertest.Pair, far []carrier.Stream) {
@@ -188,17 +188,15 @@ func TestBudget(t *testing.T) {
 			each(func(s carrier.Stream) { s.Close() })(p, far)
 		},
 	} {
-		for _, kind := range []carrier.Kind{carrier.Mux, carrier.Yamux} {
-			t.Run(name+" over "+string(kind), func(t *testing.T) { budgetKept(t, kind, ends) })
-		}
+		t.Run(name, func(t *testing.T) { budgetKept(t, ends) })
 	}
 }
 
-func budgetKept(t *testing.T, kind carrier.Kind, ends func(carriertest.Pair, []carrier.Stream)) {
+func budgetKept(t *testing.T, ends func(carriertest.Pair, []carrier.Stream)) {
 	const most = 1 << 20
 	budget := carrier.NewBudget(most)
 	a, b := net.Pipe()
-	p := sessions(t, kind, end{a, carrier.Options{Incoming: 100}}, end{b, carrier.Options{Incoming: 100, Budget: budget}})
+	p := sessions(t, end{a, carrier.Options{Incoming: 100}}, end{b, carrier.Options{Incoming: 100, Budget: budget}})
 	p.Cut = func() { a.Close() }
 	defer p.A.Close()
 	defer p.B.Close()

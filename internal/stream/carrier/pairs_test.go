@@ -29,37 +29,33 @@ type end struct {
 	options carrier.Options
 }
 
-// sessions puts a session of the kind on both ends of a connection.
-func sessions(t *testing.T, kind carrier.Kind, a, b end) carriertest.Pair {
+// sessions puts a session on both ends of a connection.
+func sessions(t *testing.T, a, b end) carriertest.Pair {
 	t.Helper()
-	agent, err := carrier.Client(kind, a.conn, a.options)
+	agent, err := carrier.Client(a.conn, a.options)
 	if err != nil {
 		t.Fatal(err)
 	}
-	hub, err := carrier.Server(kind, b.conn, b.options)
+	hub, err := carrier.Server(b.conn, b.options)
 	if err != nil {
 		agent.Close()
 		t.Fatal(err)
 	}
-	return carriertest.Pair{A: agent, B: hub, Lacks: lacks(kind)}
+	return carriertest.Pair{A: agent, B: hub}
 }
 
-// pipes makes pairs over net.Pipe: no buffer below, no system call.
-func pipes(kind carrier.Kind) carriertest.MakePair {
-	return func(t *testing.T, o carrier.Options) carriertest.Pair {
-		a, b := net.Pipe()
-		p := sessions(t, kind, end{a, o}, end{b, o})
-		p.Cut = func() { a.Close() }
-		return p
-	}
+// pipes makes a pair over net.Pipe: no buffer below, no system call.
+func pipes(t *testing.T, o carrier.Options) carriertest.Pair {
+	a, b := net.Pipe()
+	p := sessions(t, end{a, o}, end{b, o})
+	p.Cut = func() { a.Close() }
+	return p
 }
 
-// wires makes pairs over what a test can halt and cut.
-func wires(kind carrier.Kind) carriertest.Over {
-	return func(t *testing.T, a, b net.Conn) carriertest.Pair {
-		o := carrier.Options{Incoming: 1_000}
-		return sessions(t, kind, end{a, o}, end{b, o})
-	}
+// wires makes a pair over what a test can halt and cut.
+func wires(t *testing.T, a, b net.Conn) carriertest.Pair {
+	o := carrier.Options{Incoming: 1_000}
+	return sessions(t, end{a, o}, end{b, o})
 }
 
 // plant is a hub that accepts TLS connections on loopback, and an agent that
@@ -207,15 +203,15 @@ func (p *plant) carried(i int) (n int64) {
 }
 
 // overTLS makes pairs over TLS 1.3 on loopback, with so many connections at most.
-func overTLS(kind carrier.Kind, connections int) carriertest.MakePair {
+func overTLS(connections int) carriertest.MakePair {
 	return func(t *testing.T, o carrier.Options) carriertest.Pair {
-		p, _ := grown(t, kind, connections, o)
+		p, _ := grown(t, connections, o)
 		return p
 	}
 }
 
 // grown makes a pair whose session may dial further connections.
-func grown(t *testing.T, kind carrier.Kind, connections int, o carrier.Options) (carriertest.Pair, *plant) {
+func grown(t *testing.T, connections int, o carrier.Options) (carriertest.Pair, *plant) {
 	t.Helper()
 	f := newPlant(t)
 	agent, hub := f.pair()
@@ -224,7 +220,7 @@ func grown(t *testing.T, kind carrier.Kind, connections int, o carrier.Options) 
 	if connections > 1 {
 		client.Dial = f.dial
 	}
-	p := sessions(t, kind, end{agent, client}, end{hub, o})
+	p := sessions(t, end{agent, client}, end{hub, o})
 	p.Cut = f.cut
 	attached := make(chan struct{})
 	go func() {
@@ -267,47 +263,40 @@ var oneCertificate = sync.OnceValues(func() (tls.Certificate, error) {
 // TestAcceptByCall: streams are given to who asked for that, in their order, and
 // may be reset at once; AcceptStream gives none.
 func TestAcceptByCall(t *testing.T) {
-	for _, kind := range []carrier.Kind{carrier.Mux, carrier.Yamux} {
-		t.Run(string(kind), func(t *testing.T) {
-			near, far := net.Pipe()
-			came := make(chan carrier.Stream, 100)
-			var n int
-			hub, err := carrier.Server(kind, near, carrier.Options{Incoming: 1000, Accept: func(s carrier.Stream) {
-				if n++; n%2 == 0 {
-					s.Reset(7)
-				}
-				came <- s
-			}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer hub.Close()
-			agent, err := carrier.Client(kind, far, carrier.Options{Incoming: 1000})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer agent.Close()
-			for i := range byte(10) {
-				s, err := agent.OpenStream(t.Context(), []byte{i})
-				if err != nil && i%2 == 1 {
-					continue // yamux: it was reset before its first byte was written
-				}
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer s.Close()
-			}
-			for i := range byte(10) {
-				s, b := <-came, []byte{255}
-				if _, err := s.Read(b); i%2 == 0 && (err != nil || b[0] != i) || i%2 == 1 && !errors.Is(err, net.ErrClosed) {
-					t.Errorf("stream %d: %d, %v", i, b[0], err)
-				}
-			}
-			ctx, cancel := context.WithCancel(t.Context())
-			cancel()
-			if s, err := hub.AcceptStream(ctx); err == nil {
-				t.Errorf("AcceptStream gave %v", s)
-			}
-		})
+	near, far := net.Pipe()
+	came := make(chan carrier.Stream, 100)
+	var n int
+	hub, err := carrier.Server(near, carrier.Options{Incoming: 1000, Accept: func(s carrier.Stream) {
+		if n++; n%2 == 0 {
+			s.Reset(7)
+		}
+		came <- s
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer hub.Close()
+	agent, err := carrier.Client(far, carrier.Options{Incoming: 1000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer agent.Close()
+	for i := range byte(10) {
+		s, err := agent.OpenStream(t.Context(), []byte{i})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+	}
+	for i := range byte(10) {
+		s, b := <-came, []byte{255}
+		if _, err := s.Read(b); i%2 == 0 && (err != nil || b[0] != i) || i%2 == 1 && !errors.Is(err, net.ErrClosed) {
+			t.Errorf("stream %d: %d, %v", i, b[0], err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if s, err := hub.AcceptStream(ctx); err == nil {
+		t.Errorf("AcceptStream gave %v", s)
 	}
 }

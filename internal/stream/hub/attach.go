@@ -42,7 +42,7 @@ func (s *session) reserve(most int) bool {
 	s.places.Lock()
 	defer s.places.Unlock()
 	info := s.link.Info()
-	if info.Kind != carrier.Mux || info.Connections+s.coming >= most {
+	if info.Connections+s.coming >= most {
 		return false
 	}
 	s.coming++

@@ -26,15 +26,15 @@ import (
 	pb "github.com/tombolo-io/tombolo/proto"
 )
 
-// runningHub is a hub on loopback that speaks the mux and has cores enough for
-// several connections, whatever this machine has.
+// runningHub is a hub on loopback with cores enough for several connections,
+// whatever this machine has.
 func runningHub(t *testing.T) *Hub {
 	t.Helper()
 	h := bareHub(t)
 	h.cfg.RunDir, h.cfg.Listen, h.cfg.AdminListen = runtest.Dir(t), "127.0.0.1:0", "127.0.0.1:0"
 	h.cores = 8
 	set := *h.settings.Load()
-	set.carrier, set.connections = "auto", 3
+	set.connections = 3
 	h.settings.Store(&set)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -110,7 +110,7 @@ func (h *Hub) hold(t *testing.T, cfg *tls.Config) held {
 	if w.GetRefusal() != nil || len(w.GetSecret()) != limit.SessionSecret || w.GetConnections() != 3 {
 		t.Fatalf("welcomed with %v", w)
 	}
-	link, err := carrier.Client(carrier.Mux, conn, carrier.Options{Incoming: 10, Connections: 3})
+	link, err := carrier.Client(conn, carrier.Options{Incoming: 10, Connections: 3})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -272,7 +272,7 @@ func TestARevocationBetweenHelloAndSession(t *testing.T) {
 		t.Fatal(w)
 	}
 	h.revokeAgent(t, "a1")
-	link, err := carrier.Client(carrier.Mux, conn, carrier.Options{Incoming: 10})
+	link, err := carrier.Client(conn, carrier.Options{Incoming: 10})
 	if err != nil {
 		t.Fatal(err)
 	}

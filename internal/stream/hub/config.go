@@ -57,8 +57,7 @@ type Config struct {
 type Reloadable struct {
 	agentLife, renewGrace, clientLife time.Duration
 	dialTimeout, idleTimeout          time.Duration
-	carrier                           string // auto, mux or yamux
-	connections                       int    // of one session, at most
+	connections                       int // of one session, at most
 	sockets                           socketDefaults
 	policies                          []string // files and folders
 	clusters                          []clusterConfig
@@ -152,7 +151,6 @@ func reloadable(raw v1alpha1.HubConfig, runDir string, add conf.Report) Reloadab
 		clientLife:  add.Positive("certificates.clientLife", raw.Certificates.ClientLife.Duration, limit.ClientCertificate),
 		dialTimeout: add.Positive("streams.dialTimeout", raw.Streams.DialTimeout.Duration, limit.Dial),
 		idleTimeout: add.Positive("streams.idleTimeout", raw.Streams.IdleTimeout.Duration, limit.StreamIdle),
-		carrier:     cmp.Or(raw.Carrier, v1alpha1.DefaultCarrier),
 		sockets:     ownership(raw.Sockets, socketDefaults{-1, -1, 0o600}, "sockets", add),
 	}
 	r.policies = raw.Policies
@@ -165,7 +163,7 @@ func reloadable(raw v1alpha1.HubConfig, runDir string, add conf.Report) Reloadab
 		add("policies", "the list is empty: leave it out, and the agents' own lists are the policy")
 	}
 	r.limits = parseLimits(raw.Limits, add)
-	r.connections = wire.CheckCarrier(r.carrier, raw.Connections, add)
+	r.connections = wire.CheckConnections(raw.Connections, add)
 	names, paths := map[id.Cluster]int{}, map[string]string{}
 	for i, rc := range raw.Clusters {
 		at := fmt.Sprintf("clusters[%d]", i)

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tombolo-io/tombolo/api/v1alpha1"
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/id"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
@@ -29,7 +28,7 @@ func TestAHubWithoutConfiguration(t *testing.T) {
 			case err != nil, c.StateDir != "/var/lib/tombolo/hub", c.RunDir != "/run/tombolo", c.TrustDomain != id.DefaultTrustDomain,
 				c.Listen != ":8443", c.AdminListen != "127.0.0.1:8444", c.Pprof, c.Drain != limit.Drain,
 				c.agentLife != limit.AgentCertificate, c.renewGrace != limit.RenewGrace, c.clientLife != limit.ClientCertificate,
-				c.carrier != v1alpha1.DefaultCarrier, c.connections != limit.Connections,
+				c.connections != limit.Connections,
 				c.dialTimeout != limit.Dial, c.idleTimeout != limit.StreamIdle, c.sockets != socketDefaults{-1, -1, 0o600}, len(c.clusters) != 0:
 				t.Errorf("%+v, %v", c, err)
 			}
@@ -49,7 +48,6 @@ log: {format: json, level: debug}
 certificates: {agentLife: 1h, renewGrace: 2h, clientLife: 3h}
 sockets: {owner: "0", group: root, mode: "0660"}
 streams: {dialTimeout: 4s, idleTimeout: 5m}
-carrier: mux
 connections: 2
 drainTimeout: 6s
 clusters:
@@ -66,7 +64,7 @@ clusters:
 		t.Errorf("advertise: %s", got)
 	}
 	if c.agentLife != time.Hour || c.renewGrace != 2*time.Hour || c.clientLife != 3*time.Hour || c.dialTimeout != 4*time.Second ||
-		c.carrier != "mux" || c.connections != 2 ||
+		c.connections != 2 ||
 		c.idleTimeout != 5*time.Minute || c.Drain != 6*time.Second || c.RunDir != "/r" || !c.Pprof || c.Log.Format != "json" {
 		t.Errorf("%+v", c)
 	}
@@ -83,7 +81,6 @@ func TestProblemsOfAHubsConfiguration(t *testing.T) {
 	long := "/" + strings.Repeat("x", limit.SocketPath-1)
 	for name, c := range map[string]struct{ file, want string }{
 		"another version":                   {"apiVersion: v1\nkind: HubConfig\n", `f:1:13: apiVersion: "tombolo.dev/v1alpha1" is expected`},
-		"a carrier that there is not":       {kind + "carrier: quic\n", `f:3:10: carrier: "quic" is none of auto, mux, yamux`},
 		"too many connections":              {kind + "connections: 5\n", `f:3:14: connections: 5 is not 1 to 4; leave it out for 4`},
 		"an egress that is no name":         {kind + "clusters:\n- name: c1\n  sockets: [{protocol: connect, egress: \"a b\"}]\n", `f:5:41: clusters[0].sockets[0].egress: "a b" is no name of 1 to 63 of a-z, 0-9 and '-'`},
 		"no connections":                    {kind + "connections: 0\n", `f:3:14: connections: 0 is not 1 to 4; leave it out for 4`},

@@ -47,18 +47,17 @@ func (d *deaf) Close() error {
 	return d.Conn.Close()
 }
 
-// deafEaters is a cluster with a session over yamux, whose agent reads nothing any
-// more; the queue of the hub's end is not full yet.
+// deafEaters is a cluster with a session whose agent reads nothing any more.
 func deafEaters(t *testing.T, h *Hub, name string, streams int) *eaters {
 	t.Helper()
 	c := h.clusters.add(clusterOf(t, name))
 	near, far := net.Pipe() // which holds nothing
 	ear := newDeaf(far)
-	link, err := carrier.Server(carrier.Yamux, near, carrier.Options{Incoming: 2, Budget: c.unread})
+	link, err := carrier.Server(near, carrier.Options{Incoming: 2, Budget: c.unread})
 	if err != nil {
 		t.Fatal(err)
 	}
-	agent, err := carrier.Client(carrier.Yamux, ear, carrier.Options{Incoming: 1000})
+	agent, err := carrier.Client(ear, carrier.Options{Incoming: 1000})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,6 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/id"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/run"
-	"github.com/tombolo-io/tombolo/internal/stream/carrier"
 	"github.com/tombolo-io/tombolo/internal/stream/wire"
 	pb "github.com/tombolo-io/tombolo/proto"
 )
@@ -53,7 +52,6 @@ func (a arrival) leaf() *x509.Certificate { return a.conn.ConnectionState().Peer
 // agreement is what Hello and Welcome agreed on.
 type agreement struct {
 	hello       *pb.Hello
-	kind        carrier.Kind
 	secret      []byte   // ties further connections to the session; nil: there are none
 	connections int      // at most
 	chooses     bool     // the hub may choose among the addresses of a name
@@ -107,14 +105,11 @@ func (h *Hub) agree(a arrival, g *agreement, welcome *pb.Welcome) (f *fault.Faul
 		return fault.New(fault.CodeDraining, "the hub is shutting down").Hint("the agent tries again by itself")
 	}
 	set := h.settings.Load()
-	if welcome.Capabilities, f = wire.Choose(set.carrier, g.hello.GetCapabilities()); f != nil {
+	if welcome.Capabilities, f = wire.Choose(g.hello.GetCapabilities()); f != nil {
 		return f
 	}
 	g.chooses = slices.Contains(welcome.Capabilities, wire.CapabilityChoice)
-	g.kind, g.connections = carrier.Yamux, 1
-	if slices.Contains(welcome.Capabilities, wire.CapabilityMux) {
-		g.kind, g.connections = carrier.Mux, h.connections(set)
-	}
+	g.connections = h.connections(set)
 	if attach := g.hello.GetAttach(); len(attach) > 0 {
 		if g.joins, f = a.cluster.attaching(a.agent, attach, g.connections); f != nil {
 			h.metrics.Attaches.WithLabelValues(outcome(f)).Inc()

@@ -204,14 +204,6 @@ func (h *Hub) readings() telemetry.HubReadings {
 	return telemetry.HubReadings{
 		Connections: sessions(func(i carrier.Info) int { return i.Connections }),
 		Unread:      count(func(c *cluster) float64 { return float64(c.unread.Unread()) }),
-		SessionsOver: func(kind string) float64 {
-			return sessions(func(i carrier.Info) int {
-				if string(i.Kind) == kind {
-					return 1
-				}
-				return 0
-			})()
-		},
 		LimitUse:    h.limitUse,
 		MemoryUsed:  func() float64 { return float64(h.memory.used.Load()) },
 		MemoryLimit: h.memoryLimit,

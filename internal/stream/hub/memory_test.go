@@ -36,20 +36,18 @@ type eaters struct {
 	far     []carrier.Stream
 }
 
-// eat makes a cluster with a session over our mux.
-func eat(t *testing.T, h *Hub, name string) *eaters { return eatOver(t, h, name, carrier.Mux) }
-
-func eatOver(t *testing.T, h *Hub, name string, kind carrier.Kind) *eaters {
+// eat makes a cluster with a session.
+func eat(t *testing.T, h *Hub, name string) *eaters {
 	t.Helper()
 	c := h.clusters.add(clusterOf(t, name))
 	near, far := tcpPair(t)
 	near.SetDeadline(time.Time{})
 	far.SetDeadline(time.Time{})
-	link, err := carrier.Server(kind, near, carrier.Options{Incoming: 2, Budget: c.unread})
+	link, err := carrier.Server(near, carrier.Options{Incoming: 2, Budget: c.unread})
 	if err != nil {
 		t.Fatal(err)
 	}
-	agent, err := carrier.Client(kind, far, carrier.Options{Incoming: 1000})
+	agent, err := carrier.Client(far, carrier.Options{Incoming: 1000})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,14 +88,8 @@ func (e *eaters) open(t *testing.T, n, size int) {
 
 // At the limit of memory the newest, largest streams of the largest cluster end with
 // the fault; its older ones and its neighbour's live on, and it is served again when
-// there is room. Which mux its agent chose makes no difference.
+// there is room.
 func TestTheLargestGivesMemoryBack(t *testing.T) {
-	for _, kind := range []carrier.Kind{carrier.Mux, carrier.Yamux} {
-		t.Run(string(kind), func(t *testing.T) { theLargestGives(t, kind) })
-	}
-}
-
-func theLargestGives(t *testing.T, kind carrier.Kind) {
 	const each = 240 << 10
 	h := bareHub(t)
 	h.memory.collect = func() {}
@@ -105,7 +97,7 @@ func theLargestGives(t *testing.T, kind carrier.Kind) {
 	h.memory.usage = func() usage { return usage{total: used()} }
 	h.clusters.limits.memory = 128 * mib
 
-	greedy, quiet := eatOver(t, h, "c1", kind), eat(t, h, "c2")
+	greedy, quiet := eat(t, h, "c1"), eat(t, h, "c2")
 	quiet.open(t, 1, 100<<10)
 	dial := func(e *eaters) error {
 		_, err := h.Dial(context.Background(), e.name, wire.Dial{Network: "tcp", Address: "10.0.0.1:80", Caller: "me"})

@@ -67,7 +67,7 @@ func (s *session) status() admin.AgentStatus {
 	return admin.AgentStatus{
 		ConnectionsLost: losses, LastLoss: newest,
 		ID: s.agent.String(), Connected: true, Draining: s.draining.Load(), Since: s.since.UTC(),
-		Peer: s.peer, Software: s.software, Carrier: "tls/" + string(info.Kind), Connections: info.Connections,
+		Peer: s.peer, Software: s.software, Connections: info.Connections,
 		RTTMillis: float64(s.beat.RTT().Microseconds()) / 1000, Streams: int(s.streams.Load()),
 		BytesIn: s.up.Load(), BytesOut: s.down.Load(), Ranges: s.ranges, CertificateEnd: s.certEnd.UTC(),
 	}
@@ -149,7 +149,7 @@ func (h *Hub) beginSession(a arrival, g agreement) (serve func(context.Context),
 		certEnd: a.leaf().NotAfter, who: a.who, issued: issuedAt(a.leaf()), secret: g.secret, chooses: g.chooses,
 	}
 	further := newControls()
-	link, err := carrier.Server(g.kind, a.conn, carrier.Options{
+	link, err := carrier.Server(a.conn, carrier.Options{
 		Incoming: limit.AgentStreams, Accept: further.offer, Connections: g.connections, Budget: a.cluster.unread, Tally: &account.unread,
 		Lost: func(l carrier.Loss) { h.lost(s, l) },
 	})
@@ -203,7 +203,7 @@ func (h *Hub) runSession(ctx context.Context, s *session, controls *controls, ca
 	}
 	h.metrics.Sessions.Inc()
 	log := h.log.With(telemetry.AttrCluster, s.cluster.name, telemetry.AttrAgent, s.agent, telemetry.AttrPeer, s.peer)
-	log.Info("agent connected", "software", s.software, "ranges", s.ranges, "carrier", s.link.Info().Kind)
+	log.Info("agent connected", "software", s.software, "ranges", s.ranges)
 
 	stop := run.OnDone(ctx, func() { s.end(fault.New(fault.CodeDraining, "the hub stopped")) })
 	if f := h.holders.refusal(s.who, s.issued); f != nil { // since it was identified: the revocation did not see this session

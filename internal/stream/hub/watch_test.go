@@ -75,7 +75,7 @@ func (r *watchRig) load(paths ...string) {
 	}
 	r.h = &Hub{log: slog.New(slog.DiscardHandler), access: newAccess(), policies: newPolicies(), now: time.Now}
 	one := func() float64 { return 1 }
-	r.h.metrics = telemetry.NewHub(prometheus.NewRegistry(), telemetry.HubReadings{SessionsOver: func(string) float64 { return 1 }, Sessions: one})
+	r.h.metrics = telemetry.NewHub(prometheus.NewRegistry(), telemetry.HubReadings{Sessions: one})
 	r.h.settings.Store(&Reloadable{policies: paths})
 	r.h.policies.read = func(path string, most int64) ([]byte, error) {
 		r.reads.Add(1)

@@ -117,11 +117,11 @@ func (e *echoes) dial(ctx context.Context, d wire.Dial) (carrier.Stream, error) 
 		return nil, fault.New(fault.CodeDialRefused, "refused")
 	}
 	a, b := net.Pipe()
-	near, err := carrier.Server(carrier.Mux, a, carrier.Options{Incoming: 1})
+	near, err := carrier.Server(a, carrier.Options{Incoming: 1})
 	if err != nil {
 		return nil, err
 	}
-	far, err := carrier.Client(carrier.Mux, b, carrier.Options{Incoming: 1})
+	far, err := carrier.Client(b, carrier.Options{Incoming: 1})
 	if err != nil {
 		return nil, err
 	}

@@ -72,11 +72,11 @@ func newRigOf(t *testing.T, wrap func(dialFunc) dialFunc) *rig {
 func newRigWith(t *testing.T, f *konnectivity.Frontend, wrap func(dialFunc) dialFunc) *rig {
 	t.Helper()
 	a, b := net.Pipe()
-	hub, err := carrier.Server(carrier.Mux, a, carrier.Options{Incoming: 4_000})
+	hub, err := carrier.Server(a, carrier.Options{Incoming: 4_000})
 	if err != nil {
 		t.Fatal(err)
 	}
-	agent, err := carrier.Client(carrier.Mux, b, carrier.Options{Incoming: 4_000})
+	agent, err := carrier.Client(b, carrier.Options{Incoming: 4_000})
 	if err != nil {
 		t.Fatal(err)
 	}

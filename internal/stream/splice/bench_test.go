@@ -16,9 +16,9 @@ import (
 // and a stream, 'tombolo connect' between sockets.
 func benchPairs(b *testing.B, body func(b *testing.B, x, y end)) {
 	b.Helper()
-	tcp, unix, tls, yamux, mux := ends()[0], ends()[1], ends()[2], ends()[3], ends()[4]
+	tcp, unix, tls, mux := ends()[0], ends()[1], ends()[2], ends()[3]
 	for _, p := range [][2]end{
-		{unix, tcp}, {tcp, tcp}, {tls, tcp}, {unix, yamux}, {yamux, tcp}, {tls, yamux}, {unix, mux}, {mux, tcp}, {tls, mux},
+		{unix, tcp}, {tcp, tcp}, {tls, tcp}, {unix, mux}, {mux, tcp}, {tls, mux},
 	} {
 		b.Run(p[0].name+"-"+p[1].name, func(b *testing.B) { body(b, p[0], p[1]) })
 	}

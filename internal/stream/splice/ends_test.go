@@ -42,8 +42,7 @@ func ends() []end {
 		{name: "tcp", make: tcpEnd},
 		{name: "unix", make: unixEnd, mute: true},
 		{name: "tls", make: tlsEnd},
-		{name: "yamux", make: carrierEnd(carrier.Yamux), coded: true},
-		{name: "mux", make: carrierEnd(carrier.Mux), coded: true},
+		{name: "mux", make: carrierEnd, coded: true},
 	}
 }
 
@@ -108,11 +107,9 @@ func certificate(t testing.TB) tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
-func carrierEnd(kind carrier.Kind) func(testing.TB) (splice.Conn, peer, func()) {
-	return func(t testing.TB) (splice.Conn, peer, func()) {
-		agent, hub := sessions(t, kind)
-		return streamOf(t, agent, hub)
-	}
+func carrierEnd(t testing.TB) (splice.Conn, peer, func()) {
+	agent, hub := sessions(t)
+	return streamOf(t, agent, hub)
 }
 
 func streamOf(t testing.TB, agent, hub carrier.Session) (splice.Conn, peer, func()) {
@@ -130,15 +127,15 @@ func streamOf(t testing.TB, agent, hub carrier.Session) (splice.Conn, peer, func
 }
 
 // sessions are the two ends of a link over TCP.
-func sessions(t testing.TB, kind carrier.Kind) (agent, hub carrier.Session) {
+func sessions(t testing.TB) (agent, hub carrier.Session) {
 	t.Helper()
 	a, b := pairOn(t, "tcp", "127.0.0.1:0")
 	b.SetDeadline(time.Time{})
-	agent, err := carrier.Client(kind, a, carrier.Options{Incoming: 1_000})
+	agent, err := carrier.Client(a, carrier.Options{Incoming: 1_000})
 	if err != nil {
 		t.Fatal(err)
 	}
-	hub, err = carrier.Server(kind, b, carrier.Options{Incoming: 1_000})
+	hub, err = carrier.Server(b, carrier.Options{Incoming: 1_000})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -204,13 +204,7 @@ func TestContextEnds(t *testing.T) {
 // TestSessionLost: a session that its peer ends in order cuts a stream short; the
 // TCP side must not take that for the end of the data.
 func TestSessionLost(t *testing.T) {
-	for _, kind := range []carrier.Kind{carrier.Yamux, carrier.Mux} {
-		t.Run(string(kind), func(t *testing.T) { sessionLost(t, kind) })
-	}
-}
-
-func sessionLost(t *testing.T, kind carrier.Kind) {
-	agent, hub := sessions(t, kind)
+	agent, hub := sessions(t)
 	near, err := hub.OpenStream(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)

@@ -12,9 +12,6 @@ import (
 	"github.com/tombolo-io/tombolo/internal/stream/carrier"
 )
 
-// KindMemory is what Info says of the twin.
-const KindMemory carrier.Kind = "memory"
-
 // MemoryOptions of a twin.
 type MemoryOptions struct {
 	Incoming int // streams that each end lets the other open; 0: 10,000
@@ -218,7 +215,7 @@ func (s *memorySession) Traffic() carrier.Traffic {
 func (s *memorySession) Info() carrier.Info {
 	s.pair.mu.Lock()
 	defer s.pair.mu.Unlock()
-	info := carrier.Info{Kind: KindMemory, Connections: 1, Streams: len(s.streams), Unread: s.unread}
+	info := carrier.Info{Connections: 1, Streams: len(s.streams), Unread: s.unread}
 	if s.ended {
 		info.Connections = 0
 	}
