@@ -269,6 +269,9 @@ const (
 	Dial = 30 * time.Second
 	// DialTarget bounds the agent's own connect within a dial.
 	DialTarget = 20 * time.Second
+	// DialUnwatched is how long a dial is under way before somebody listens to a client
+	// that must be silent meanwhile: most have ended, and a look at the socket is enough.
+	DialUnwatched = 100 * time.Millisecond
 	// HappyEyeballs staggers the attempts on several addresses (RFC 8305 section 8).
 	HappyEyeballs = 250 * time.Millisecond
 	// AtOnce bounds an answer for which nobody shall wait.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -147,6 +148,46 @@ func TestAnswerIsWrittenAloneAndOnlyAfterTheDial(t *testing.T) {
 	}
 	if len(conn.all) < 2 || conn.all[0] != head {
 		t.Errorf("writes: %q", conn.all)
+	}
+}
+
+// A dial may end before anybody listens to the caller: its early bytes are found all the same.
+func TestBytesBeforeAFastAnswer(t *testing.T) {
+	h := bareHub(t)
+	ln, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	for early, want := range map[string]string{"": "HTTP/1.1 200 ", "x": "HTTP/1.1 400 early_data: "} {
+		caller, err := net.Dial("unix", ln.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn, err := ln.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		target, agentEnd := tcpPair(t)
+		io.WriteString(caller, "CONNECT 10.0.0.1:25 HTTP/1.1\r\n\r\n")
+		served := make(chan struct{})
+		go func() {
+			defer close(served)
+			h.serveConnect(t.Context(), conn, func(context.Context, wire.Dial) (carrier.Stream, error) {
+				io.WriteString(caller, early)
+				return fakeStream{agentEnd}, nil
+			})
+		}()
+		got := make([]byte, len(want))
+		if _, err := io.ReadFull(caller, got); err != nil || string(got) != want {
+			t.Errorf("after %q: %q, %v", early, got, err)
+		}
+		caller.Close()
+		if text, err := io.ReadAll(target); len(text) > 0 || err != nil && early == "" {
+			t.Errorf("after %q the target got %q, %v", early, text, err)
+		}
+		target.Close()
+		<-served
 	}
 }
 

@@ -314,7 +314,7 @@ func (h *Hub) apiStream(w http.ResponseWriter, r *http.Request) {
 		conn.Close()
 		return
 	}
-	h.spliceStream(r.Context(), conn, stream)
+	h.spliceStream(r.Context(), conn, splice.Net(conn), stream)
 }
 
 func (h *Hub) apiBackup(w http.ResponseWriter, _ *http.Request) {

@@ -64,46 +64,71 @@ func (f connectFrontend) Serve(ctx context.Context, ln net.Listener, dial DialFu
 
 // serveConnect reads one CONNECT, dials, answers and copies.
 func (h *Hub) serveConnect(ctx context.Context, conn net.Conn, dial DialFunc) {
-	closeOnEnd := run.OnDone(ctx, func() { conn.Close() })
-	asked, err := h.readConnect(conn)
+	caller := splice.Net(conn)
+	asked, err := h.readConnect(ctx, conn, caller)
 	if err != nil {
-		closeOnEnd()
 		h.metrics.Refused.WithLabelValues(outcome(fault.From(err))).Inc()
 		h.recordRefusal(ctx, carrier.UnixPeer(conn), err)
 		h.refuseConnect(conn, err)
 		return
 	}
-	stream, err := dialQuietly(ctx, conn, func(ctx context.Context) (carrier.Stream, error) {
+	stream, err := dialQuietly(ctx, h.settings.Load().dialTimeout, conn, caller, func(ctx context.Context) (carrier.Stream, error) {
 		d := asked.dial()
 		d.EgressType, d.Peer = defaultEgress, carrier.UnixPeer(conn)
 		return dial(ctx, d)
 	})
-	closeOnEnd()
 	if err != nil {
 		h.refuseConnect(conn, err)
 		return
 	}
-	conn.SetWriteDeadline(time.Now().Add(limit.ReplyWrite))
-	// One write with the head alone: kube-apiserver fails a dial if a byte of
-	// the target comes along with it.
-	if _, err := io.WriteString(conn, "HTTP/1.1 200 Connection Established\r\n\r\n"); err != nil {
+	if err := established(conn, caller); err != nil {
 		stream.Reset(splice.ResetCode(fault.CodeDialCanceled))
 		conn.Close()
 		return
 	}
-	conn.SetWriteDeadline(time.Time{})
-	h.spliceStream(ctx, conn, stream)
+	h.spliceStream(ctx, conn, caller, stream)
 }
 
-// dialQuietly dials while it listens to the client, which has to be silent
-// until it is answered: bytes before that end the dial, because taking them for
-// the target's would let a request be smuggled past the answer.
-func dialQuietly(ctx context.Context, conn net.Conn, dial func(context.Context) (carrier.Stream, error)) (carrier.Stream, error) {
-	ctx, cancel := context.WithCancel(ctx)
+// established answers a CONNECT in one write with the head alone: kube-apiserver
+// fails a dial if a byte of the target comes along with it. The caller's buffer has
+// room for it as a rule, so that no deadline is needed.
+func established(conn net.Conn, caller splice.Conn) error {
+	head := []byte("HTTP/1.1 200 Connection Established\r\n\r\n")
+	if prompt, ok := caller.(carrier.PromptWriter); ok {
+		n, err := prompt.WriteNow(head)
+		if err != nil || n == len(head) {
+			return err
+		}
+		head = head[n:]
+	}
+	conn.SetWriteDeadline(time.Now().Add(limit.ReplyWrite))
+	defer conn.SetWriteDeadline(time.Time{})
+	_, err := conn.Write(head)
+	return err
+}
+
+// promptReader is a connection that says what has come without waiting for more.
+type promptReader interface {
+	ReadNow(b []byte) (n int, err error) // 0, nil: nothing has
+}
+
+// dialQuietly dials and makes sure that the client is silent until it is answered:
+// bytes before that end the dial, because taking them for the target's would let a
+// request be smuggled past the answer. After a fast dial a look is enough; a dial
+// that takes longer is watched, so that early bytes end it at once.
+func dialQuietly(
+	ctx context.Context, timeout time.Duration, conn net.Conn, caller splice.Conn, dial func(context.Context) (carrier.Stream, error),
+) (carrier.Stream, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout) // that of Dial as well
 	defer cancel()
-	early := false
-	g := run.NewGroup(ctx)
-	g.Do(func(context.Context) {
+	early, watched := false, make(chan struct{})
+	unwatched := limit.DialUnwatched
+	now, ok := caller.(promptReader)
+	if !ok {
+		unwatched = 0
+	}
+	watch := time.AfterFunc(unwatched, func() {
+		defer close(watched)
 		var b [1]byte
 		if n, _ := conn.Read(b[:]); n > 0 { // an end is no byte: the client may only want to read
 			early = true
@@ -111,9 +136,15 @@ func dialQuietly(ctx context.Context, conn net.Conn, dial func(context.Context) 
 		}
 	})
 	stream, err := dial(ctx)
-	conn.SetReadDeadline(time.Unix(1, 0))
-	g.Wait()
-	conn.SetReadDeadline(time.Time{})
+	switch {
+	case !watch.Stop():
+		conn.SetReadDeadline(time.Unix(1, 0))
+		<-watched
+		conn.SetReadDeadline(time.Time{})
+	case ok:
+		n, _ := now.ReadNow(make([]byte, 1))
+		early = n > 0
+	}
 	if early {
 		if err == nil {
 			stream.Reset(splice.ResetCode(fault.CodeDialCanceled))
@@ -127,22 +158,22 @@ func earlyData() error {
 	return fault.New(fault.CodeEarlyData, "bytes came before the answer to the CONNECT").Hint("wait for the 200 before sending")
 }
 
-// spliceStream copies until the end.
-func (h *Hub) spliceStream(ctx context.Context, conn net.Conn, stream carrier.Stream) {
+// spliceStream copies between conn, whose end is caller, and a stream until both have ended.
+func (h *Hub) spliceStream(ctx context.Context, conn net.Conn, caller splice.Conn, stream carrier.Stream) {
 	if w, ok := stream.(interface {
 		Watch(left func() (sends, takes bool))
 	}); ok {
 		w.Watch(splice.PeerOf(conn).Left)
 	}
-	h.splicer.Both(ctx, splice.Net(conn), stream, splice.Options{Idle: h.settings.Load().idleTimeout})
+	h.splicer.Both(ctx, caller, stream, splice.Options{Idle: h.settings.Load().idleTimeout})
 }
 
-// readConnect reads the request's head, bounded in size and time. Anything but
-// exactly one well-formed CONNECT is refused.
-func (h *Hub) readConnect(conn net.Conn) (asked asking, err error) {
-	conn.SetReadDeadline(time.Now().Add(limit.RequestHeaderTime))
-	defer conn.SetReadDeadline(time.Time{})
-	from := &lastError{Reader: conn}
+// readConnect reads the request's head, bounded in size and time, or until ctx ends.
+// Anything but exactly one well-formed CONNECT is refused.
+func (h *Hub) readConnect(ctx context.Context, conn net.Conn, caller splice.Conn) (asked asking, err error) {
+	from := &headReader{ctx: ctx, conn: conn}
+	from.now, _ = caller.(promptReader)
+	defer from.end()
 	bounded := &io.LimitedReader{R: from, N: limit.RequestHeader}
 	buf, ok := h.heads.Get().(*bufio.Reader)
 	if !ok {
@@ -187,16 +218,37 @@ func (h *Hub) readConnect(conn net.Conn) (asked asking, err error) {
 	return readRequest(req.RequestURI, req.Header)
 }
 
-// lastError remembers how a reader ended: the parser of a cut request speaks of
-// the text that it has, not of what cut it.
-type lastError struct {
-	io.Reader
+// headReader reads a request's head. What is there already, as it is mostly, needs
+// neither a deadline nor somebody who ends the wait for it.
+type headReader struct {
+	ctx     context.Context
+	conn    net.Conn
+	now     promptReader // nil: there is no reading without waiting
+	release func()       // not nil: it waits
+	// err is how the connection ended: the parser of a cut request speaks of the
+	// text that it has, not of what cut it.
 	err error
 }
 
-func (r *lastError) Read(p []byte) (n int, err error) {
-	n, r.err = r.Reader.Read(p)
+func (r *headReader) Read(p []byte) (n int, err error) {
+	if r.now != nil && r.release == nil {
+		if n, r.err = r.now.ReadNow(p); n > 0 || r.err != nil {
+			return n, r.err
+		}
+	}
+	if r.release == nil {
+		r.conn.SetReadDeadline(time.Now().Add(limit.RequestHeaderTime))
+		r.release = run.OnDone(r.ctx, func() { r.conn.Close() })
+	}
+	n, r.err = r.conn.Read(p)
 	return n, r.err
+}
+
+func (r *headReader) end() {
+	if r.release != nil {
+		r.release()
+		r.conn.SetReadDeadline(time.Time{})
+	}
 }
 
 // refuseConnect answers with status, code and reason, and closes.

@@ -108,7 +108,7 @@ func (h *Hub) routeHTTP(ctx context.Context, conn *tls.Conn, known func()) {
 			h.recordKnock("connect-tls", chain, addrText(conn), err)
 		}
 		defer run.OnDone(ctx, func() { conn.Close() })()
-		h.refuseHTTP(conn, err)
+		h.refuseHTTP(ctx, conn, err)
 		return
 	}
 	known()
@@ -154,9 +154,9 @@ func (h *Hub) routeHTTP(ctx context.Context, conn *tls.Conn, known func()) {
 
 // refuseHTTP waits for the request's head before it answers, because a client
 // that is still sending takes an early answer for a broken connection.
-func (h *Hub) refuseHTTP(conn *tls.Conn, err error) {
+func (h *Hub) refuseHTTP(ctx context.Context, conn *tls.Conn, err error) {
 	h.metrics.Refused.WithLabelValues(outcome(fault.From(err))).Inc()
-	if _, bad := h.readConnect(conn); bad != nil && !fault.Has(bad, fault.CodeMethod) {
+	if _, bad := h.readConnect(ctx, conn, splice.Net(conn)); bad != nil && !fault.Has(bad, fault.CodeMethod) {
 		err = errors.Join(err, bad)
 	}
 	h.refuseConnect(conn, err)

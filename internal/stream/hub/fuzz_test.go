@@ -18,6 +18,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/id"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/stream/splice"
 	"github.com/tombolo-io/tombolo/internal/stream/wire"
 	pb "github.com/tombolo-io/tombolo/proto"
 )
@@ -57,7 +58,7 @@ func FuzzReadConnect(f *testing.F) {
 	h := &Hub{}
 	f.Fuzz(func(t *testing.T, text []byte, piece uint16) {
 		conn := &spoken{text: text, piece: max(1, int(piece))}
-		asked, err := h.readConnect(conn)
+		asked, err := h.readConnect(t.Context(), conn, splice.Net(conn))
 		target := asked.target
 		if conn.taken > limit.RequestHeader {
 			t.Errorf("%d bytes were read", conn.taken)

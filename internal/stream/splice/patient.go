@@ -32,6 +32,7 @@ type patientConn struct {
 	// Of the call under way; there is one at a time.
 	take func() []byte
 	give func()
+	now  []byte // of ReadNow, which does not wait
 	n    int
 	err  error
 }
@@ -88,9 +89,24 @@ func (c *patientConn) ReadWhenReady(take func() []byte, give func()) (int, error
 	return c.n, c.err
 }
 
+// ReadNow reads what is there without waiting: 0 bytes and no error say that there is
+// nothing yet. Otherwise it is Read.
+func (c *patientConn) ReadNow(b []byte) (int, error) {
+	c.now, c.n, c.err = b, 0, nil
+	err := c.raw.Read(c.attempt)
+	c.now = nil
+	if err != nil {
+		return 0, readError(below(c.Conn), err)
+	}
+	return c.n, c.err
+}
+
 // try reports whether the wait is over.
 func (c *patientConn) try(fd uintptr) bool {
-	b := c.take()
+	b := c.now
+	if b == nil {
+		b = c.take()
+	}
 	if c.door == nil {
 		c.n, c.err = readNow(c.Conn, fd, b)
 	} else {
@@ -98,14 +114,14 @@ func (c *patientConn) try(fd uintptr) bool {
 		c.n, c.err = c.Read(b)
 		c.door.close()
 	}
-	if c.n == 0 {
+	if c.n == 0 && c.now == nil {
 		c.give()
 	}
 	if !errors.Is(c.err, errNothing{}) {
 		return true
 	}
 	c.err = nil
-	return c.n > 0 // TLS looks for an alert behind the bytes
+	return c.n > 0 || c.now != nil // with bytes: TLS looks for an alert behind them
 }
 
 // door is where TLS reads its connection. While it is open, a read does not wait.

@@ -253,3 +253,41 @@ func TestNoAllocationPerWait(t *testing.T) {
 		t.Errorf("%v allocations for each byte that is waited for", allocs)
 	}
 }
+
+// TestReadNow: it gives what has come, says when nothing has, and leaves the rest to Read.
+func TestReadNow(t *testing.T) {
+	for name, connect := range links() {
+		t.Run(name, func(t *testing.T) {
+			l := connect(t)
+			now := l.conn.(interface{ ReadNow(b []byte) (int, error) })
+			b := make([]byte, 2)
+			nothing := func() {
+				t.Helper()
+				if n, err := now.ReadNow(b); n != 0 || err != nil {
+					t.Fatalf("nothing has come: %d, %v", n, err)
+				}
+			}
+			comes := func() (n int, err error) {
+				for begin := time.Now(); n == 0 && err == nil && time.Since(begin) < bound; n, err = now.ReadNow(b) {
+					<-time.After(time.Millisecond)
+				}
+				return n, err
+			}
+			nothing()
+			if _, err := l.far.Write([]byte("abc")); err != nil {
+				t.Fatal(err)
+			}
+			if n, err := comes(); err != nil || string(b[:n]) != "ab" {
+				t.Fatalf("%q, %v", b[:n], err)
+			}
+			if n, err := l.conn.Read(b); err != nil || string(b[:n]) != "c" {
+				t.Fatalf("%q, %v", b[:n], err)
+			}
+			nothing()
+			l.far.CloseWrite()
+			if n, err := comes(); n != 0 || err != io.EOF {
+				t.Errorf("at the end %d, %v", n, err)
+			}
+		})
+	}
+}
