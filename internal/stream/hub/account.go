@@ -139,6 +139,10 @@ func (a *account) dial(patience time.Duration) (t turn, ok bool) {
 	a.rate.Lock()
 	defer a.rate.Unlock()
 	now := time.Now()
+	if a.dials.Limit() == rate.Inf { // which has nothing to reserve
+		a.dialled.add(now, 1)
+		return t, true
+	}
 	r := a.dials.ReserveN(now, 1)
 	if t.wait = r.DelayFrom(now); t.wait > patience {
 		r.CancelAt(now)

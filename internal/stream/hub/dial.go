@@ -42,8 +42,11 @@ func (h *Hub) Dial(ctx context.Context, name id.Cluster, d wire.Dial) (carrier.S
 	if d.Timeout <= 0 || d.Timeout > timeout {
 		d.Timeout = timeout
 	}
-	ctx, cancel := context.WithTimeout(ctx, d.Timeout)
-	defer cancel()
+	if end, ok := ctx.Deadline(); !ok || time.Until(end) > d.Timeout {
+		var cancel func()
+		ctx, cancel = context.WithTimeout(ctx, d.Timeout)
+		defer cancel()
+	}
 	held, err := h.admitDial(ctx, c, d.Caller) // before the policy: what it refuses costs as well
 	if err != nil {
 		return nil, err
@@ -270,37 +273,48 @@ func (h *Hub) answer(ctx context.Context, stream carrier.Stream, asked bool, q p
 // although it is pinged every second, and another one could take the dial: that
 // is sooner than the link counts as dead, which would cost the live streams.
 func (s *session) whenSilent(giveUp func()) (stop func()) {
-	var mu sync.Mutex
-	var timer *time.Timer
-	stopped, began := false, time.Now()
-	var check func()
-	check = func() {
-		mu.Lock()
-		defer mu.Unlock()
-		if stopped {
-			return
-		}
-		heard := s.link.Traffic().LastReceived
-		if heard.Before(began) {
-			heard = began
-		}
-		quiet := time.Since(heard)
-		if quiet >= limit.Silent && s.cluster.others(s) {
-			s.suspect()
-			giveUp()
-			return
-		}
-		timer = time.AfterFunc(max(limit.Silent-quiet, limit.Silent/4), check)
+	w := &silence{session: s, giveUp: giveUp, began: time.Now()}
+	w.mu.Lock()
+	w.timer = time.AfterFunc(limit.Silent, w.check)
+	w.mu.Unlock()
+	return w.stop
+}
+
+// silence is one wait for an agent.
+type silence struct {
+	session *session
+	giveUp  func()
+	began   time.Time
+
+	mu      sync.Mutex
+	timer   *time.Timer
+	stopped bool
+}
+
+func (w *silence) check() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.stopped {
+		return
 	}
-	mu.Lock()
-	timer = time.AfterFunc(limit.Silent, check)
-	mu.Unlock()
-	return func() {
-		mu.Lock()
-		defer mu.Unlock()
-		stopped = true
-		timer.Stop()
+	heard := w.session.link.Traffic().LastReceived
+	if heard.Before(w.began) {
+		heard = w.began
 	}
+	quiet := time.Since(heard)
+	if quiet >= limit.Silent && w.session.cluster.others(w.session) {
+		w.session.suspect()
+		w.giveUp()
+		return
+	}
+	w.timer.Reset(max(limit.Silent-quiet, limit.Silent/4))
+}
+
+func (w *silence) stop() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.stopped = true
+	w.timer.Stop()
 }
 
 func probe(ctx context.Context, s *session) error {
