@@ -172,15 +172,14 @@ func (c config) unit(s *stageRun) error {
 	tools := c.suiteOf("./...")
 	tools.dir = filepath.Join(c.root, "tools")
 	main.env, apart.env, tools.env = withC, withC, withC
-	beside := fmt.Sprintf("-p=%d", runtime.NumCPU()+waiting)
-	return errors.Join(s.test(main, "-race", beside), s.test(apart, "-race"), s.test(tools, "-race"))
+	return errors.Join(s.test(main, "-race", atATime("p")), s.test(apart, "-race"), s.test(tools, "-race"))
 }
 
 // withC is for the race detector, which is written in it.
 var withC = []string{"CGO_ENABLED=1"}
 
-// waiting is how many packages more than processors are tested at a time: each waits for
-// a good part of its time, for disks, for what is too slow, and for what must not come.
+// waiting is how many packages or tests more than processors run at a time: each waits for a good
+// part of its time.
 const waiting = 2
 
 // long are the packages whose tests take longest.
@@ -218,14 +217,26 @@ func (c config) lab(s *stageRun) error {
 	if err != nil {
 		return err
 	}
-	run := c.suiteOf(packages...)
-	run.only, run.verbose, run.noSkips, run.planted = names, true, true, true
 	within := "20m"
 	if os.Getenv("TOMBOLO_LAB_GRID") == "whole" { // each pair with the program itself
 		within = "1h"
 	}
-	return s.test(run, "-tags", "lab", "-count=1", "-p=1", "-timeout", within)
+	// Packages run beside each other, each in namespaces of its own. The mesh runs alone: some of its
+	// tests count single packets. Its other tests wait most of the time and run beside each other.
+	mesh := func(p string) bool { return p == "./test/lab/mesh" }
+	alone := slices.DeleteFunc(slices.Clone(packages), func(p string) bool { return !mesh(p) })
+	beside := slices.DeleteFunc(packages, mesh)
+	var failed []error
+	for _, packages := range [][]string{beside, alone} {
+		run := c.suiteOf(packages...)
+		run.only, run.verbose, run.noSkips, run.planted = names, true, true, true
+		failed = append(failed, s.test(run, "-tags", "lab", "-count=1", atATime("p"), atATime("parallel"), "-timeout", within))
+	}
+	return errors.Join(failed...)
 }
+
+// atATime is a flag of go test for more packages or tests at a time than there are processors.
+func atATime(name string) string { return fmt.Sprintf("-%s=%d", name, runtime.NumCPU()+waiting) }
 
 func (c config) kubernetes(s *stageRun) error {
 	if os.Geteuid() != 0 {

@@ -120,6 +120,7 @@ func (w way) table() int {
 // TestMeshExplainIsTrue: what explain says of an address is what the kernel does with it: the
 // set has it, what output marks goes by that rule, table and link, and to that peer.
 func TestMeshExplainIsTrue(t *testing.T) {
+	t.Parallel()
 	r := ofPlaces(t, "open", "port-restricted", "open")
 	podB := r.podBehind(r.grid.All[1], bridge, 2)
 	a := r.node(r.grid.All[0], settings{})

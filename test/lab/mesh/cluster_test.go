@@ -32,6 +32,7 @@ func requireRefused(t *testing.T, n *node, code string, says ...string) {
 // TestMeshClusterOfAnotherName: a new node whose cluster.id is not that of the others is
 // refused before anything is changed. One that ran with its own comes up.
 func TestMeshClusterOfAnotherName(t *testing.T) {
+	t.Parallel()
 	r := ofPlaces(t, "open", "open")
 	a, b := r.node(r.grid.All[0], settings{}), r.node(r.grid.All[1], settings{more: map[string]map[string]any{"cluster": {"id": "one"}}})
 	together(a)
@@ -50,6 +51,7 @@ func TestMeshClusterOfAnotherName(t *testing.T) {
 // TestMeshAnotherSecretInKubernetes: objects of kind Member tell under which secrets nodes are. A new node with
 // another one is refused before anything is changed; who was there comes up, and waits for nobody.
 func TestMeshAnotherSecretInKubernetes(t *testing.T) {
+	t.Parallel()
 	k := withKubernetes(t, "open", "open")
 	other := filepath.Join(k.dir, "other.secret")
 	id := strings.TrimSpace(k.verb(nil, "discovery", "secret", "create", other))
@@ -85,6 +87,7 @@ func TestMeshAnotherSecretInKubernetes(t *testing.T) {
 // TestMeshSecretOfBefore: at a discovery service another secret looks like an empty cluster. A node that was
 // under another one before says so at once, in its log and its status, and comes up.
 func TestMeshSecretOfBefore(t *testing.T) {
+	t.Parallel()
 	r := ofPlaces(t, "open", "open")
 	other := filepath.Join(r.dir, "other.secret")
 	id := strings.TrimSpace(r.verb(nil, "discovery", "secret", "create", other))

@@ -32,6 +32,7 @@ func together(nodes ...*node) {
 // one, while packets flow. They flow on by the relay, and come back to the direct way
 // when it is there again.
 func TestMeshPathCut(t *testing.T) {
+	t.Parallel()
 	r := ofPair(t, lab.Pair{A: kind(t, "port-restricted"), B: kind(t, "full-cone")})
 	a, b := r.node(r.grid.A, settings{}), r.node(r.grid.B, settings{})
 	together(a, b)
@@ -279,6 +280,7 @@ func TestMeshLazy(t *testing.T) {
 // one sends to it, and it sends nothing itself. The other one's session is with the life
 // before: it would notice after 15 s.
 func TestMeshRestartUnderThePeersTraffic(t *testing.T) {
+	t.Parallel()
 	r := ofPair(t, lab.Pair{A: kind(t, "port-restricted"), B: kind(t, "full-cone")})
 	a, b := r.node(r.grid.A, settings{}), r.node(r.grid.B, settings{})
 	together(a, b)

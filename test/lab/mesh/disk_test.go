@@ -18,6 +18,7 @@ import (
 // TestMeshFullDisk: a node starts on a disk that something else has filled, packets pass, and
 // its status warns until there is room.
 func TestMeshFullDisk(t *testing.T) {
+	t.Parallel()
 	r := ofPlaces(t, "open", "open")
 	a, b := r.node(r.grid.All[0], settings{}), r.node(r.grid.All[1], settings{})
 	together(a, b)

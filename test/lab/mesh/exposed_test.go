@@ -86,6 +86,7 @@ func (m metrics) families(t *testing.T) map[string]described {
 // TestMeshMetrics: a node gives each metric of the mesh that is documented, with its type and
 // its labels, and none that is not; and their figures are those of its status.
 func TestMeshMetrics(t *testing.T) {
+	t.Parallel()
 	r := ofPlaces(t, "symmetric", "symmetric", "open")
 	a, b, c := r.node(r.grid.All[0], settings{}), r.node(r.grid.All[1], settings{ranges: []string{"10.71.0.0/24", "10.72.0.0/24"}}), r.node(r.grid.All[2], settings{})
 	together(a, b, c)

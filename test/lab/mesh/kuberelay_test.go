@@ -13,6 +13,7 @@ import (
 // cannot reach each other, use the relay of a hub, which knows them by the name in their
 // certificates. It is not that of their Nodes.
 func TestMeshByKubernetesAndARelay(t *testing.T) {
+	t.Parallel()
 	k := withKubernetes(t, "symmetric", "symmetric")
 	k.startHub()
 	var nodes []*node

@@ -116,6 +116,7 @@ func (m *lone) refusedWith(other *lone) {
 // and with mesh down. What a second mesh has stays as it is to the letter, and so does what
 // another one has made of the names that the first one had.
 func TestMeshNamesOfBefore(t *testing.T) {
+	t.Parallel()
 	l := labtest.New(t, "mesh")
 	g, err := l.NewPlaces(kind(t, "open"))
 	if err != nil {

@@ -40,6 +40,7 @@ func (n *node) pings(to string, count int) (all []pinged, err error) {
 // kernel has, through the link, by the way on which packets leave this machine; and of a peer
 // that does not answer it says that, with a code.
 func TestMeshPingIsTrue(t *testing.T) {
+	t.Parallel()
 	r := ofPlaces(t, "symmetric", "symmetric", "open")
 	var nodes []*node
 	for _, place := range r.grid.All {

@@ -33,6 +33,7 @@ const clusterID = "lab-of-old"
 // names is dead: a node of the mesh comes round to the second one by handshakes alone, and
 // says of it that it speaks no probes. Nodes among each other probe as ever.
 func TestMeshPlainPeer(t *testing.T) {
+	t.Parallel()
 	r := ofPlaces(t, "open", "port-restricted", "open")
 	r.settled()
 	set := settings{more: map[string]map[string]any{

@@ -18,6 +18,7 @@ import (
 // of the node as the source, by which who stands behind it, in no range of the mesh, is
 // answered.
 func TestMeshOverlay4Pool(t *testing.T) {
+	t.Parallel()
 	r := ofPlaces(t, "open", "port-restricted")
 	const pool = "10.64.8.0/22"
 	behind := r.podBehind(r.grid.All[0], bridge, 1)

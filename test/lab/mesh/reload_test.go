@@ -20,6 +20,7 @@ import (
 // with its code and its place until a good one is there, and what waits for a restart with
 // the names of its settings; in text, as data, and by metrics. The node goes on meanwhile.
 func TestMeshReload(t *testing.T) {
+	t.Parallel()
 	r := ofPlaces(t, "open", "port-restricted")
 	a, b := r.node(r.grid.All[0], settings{}), r.node(r.grid.All[1], settings{})
 	together(a, b)

@@ -14,6 +14,7 @@ import (
 // member all the while: what pods elsewhere send to its range goes in clear at no moment, and
 // nobody takes its peer away.
 func TestMeshRestartStaysClosed(t *testing.T) {
+	t.Parallel()
 	r := ofPlaces(t, "open", "open")
 	podA, podB := r.podBehind(r.grid.All[0], bridge, 1), r.podBehind(r.grid.All[1], bridge, 2)
 	a, b := r.node(r.grid.All[0], settings{ranges: []string{podA.share}}), r.node(r.grid.All[1], settings{ranges: []string{podB.share}})

@@ -63,6 +63,7 @@ func (r *rig) podBehind(place *lab.Place, link string, number int) pod {
 // TestMeshRoaming: everything around two nodes changes while packets flow between pods
 // behind them. The packets find their way again each time, and none of them in clear.
 func TestMeshRoaming(t *testing.T) {
+	t.Parallel()
 	r := ofPlaces(t, "port-restricted", "port-restricted", "dual-stack")
 	here, there := r.grid.All[0], r.grid.All[1]
 	podA, podB := r.podBehind(here, bridge, 1), r.podBehind(there, bridge, 2)
