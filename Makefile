@@ -74,7 +74,7 @@ test-unit: suite ## Unit tests with the race detector
 	@exec bin/suite $(SUITE_FLAGS) unit
 
 .PHONY: test-counts
-test-counts: suite ## Tests that count less with the race detector, in full and without it
+test-counts: suite ## In full, and without the race detector, what counts less with it
 	@exec bin/suite $(SUITE_FLAGS) counts
 
 .PHONY: test-lab

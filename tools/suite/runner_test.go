@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -192,32 +191,6 @@ func TestTaggedFindsEveryPackage(t *testing.T) {
 	}
 }
 
-// TestCountsFindsEveryPackage: whose own counts are smaller with the race detector,
-// and who runs tests of another package that are.
-func TestCountsFindsEveryPackage(t *testing.T) {
-	imports := func(path string) string { return "package p\n\nimport \"" + modulePath + path + "\"\n" }
-	root := tree(t, map[string]string{
-		"a/at/norace.go": "//go:build !race\n\npackage at\n", "a/at/race.go": "//go:build race\n\npackage at\n", "a/at/x_test.go": "package at\n",
-		"a/x_test.go": imports("a/at"), "b/x_test.go": imports("a/at/below"), "c/x.go": imports("a/at"),
-		"d/norace_test.go": "//go:build linux && !race\n\npackage d\n", "e/x_test.go": "//go:build race\n\npackage e\n",
-		"f/norace.go": "//go:build !race\n\npackage f\n", "g/x_test.go": "//go:build !tracer\n\npackage g\n",
-	})
-	got, err := config{root: root}.lessWithRace()
-	if err != nil || strings.Join(got, " ") != "./a/at ./a ./d" {
-		t.Errorf("got %q, %v", got, err)
-	}
-	if _, err := (config{root: t.TempDir()}).lessWithRace(); err == nil {
-		t.Error("a stage without any test is no error")
-	}
-	root, err = findRoot()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got, err := (config{root: root}).lessWithRace(); err != nil || !slices.Contains(got, "./internal/stream/carrier") {
-		t.Errorf("of this repository: %q, %v; want the carriers' contract", got, err)
-	}
-}
-
 // TestVetMissesNoFile: with the tags it sees each file but those that are built without one.
 func TestVetMissesNoFile(t *testing.T) {
 	for _, tc := range []struct {
@@ -239,8 +212,8 @@ func TestVetMissesNoFile(t *testing.T) {
 
 // TestLongPackagesComeFirst, and none is lost; those that are named are there.
 func TestLongPackagesComeFirst(t *testing.T) {
-	got := longFirst([]string{"m/client", "m/cmd/tombolo", "m/internal/audit", "m/internal/finder", "m/test/etcd", "m/test/system"})
-	if want := "m/test/etcd m/test/system m/cmd/tombolo m/internal/finder m/client m/internal/audit"; strings.Join(got, " ") != want {
+	got := longFirst([]string{"m/client", "m/cmd/tombolo", "m/internal/audit", "m/internal/stream/carrier", "m/test/etcd", "m/test/system"})
+	if want := "m/test/etcd m/test/system m/cmd/tombolo m/internal/stream/carrier m/client m/internal/audit"; strings.Join(got, " ") != want {
 		t.Errorf("got %q, want %s", got, want)
 	}
 	root, err := findRoot()

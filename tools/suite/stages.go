@@ -33,7 +33,7 @@ func stages(c config) []stage {
 		{"lint", "gofmt, go vet, staticcheck", []string{"deps"}, c.lint},
 		{"house", "the law of the house", []string{"deps"}, c.house},
 		{"unit", "unit tests with the race detector", []string{"deps"}, c.unit},
-		{"counts", "full counts, of tests that count less with the race detector", []string{"deps"}, c.counts},
+		{"counts", "full counts, of tests that count less elsewhere", []string{"deps"}, c.counts},
 		{"lab", "networks in namespaces", []string{"deps", "build"}, c.lab},
 		{"kube", "real Kubernetes", []string{"deps", "build"}, c.kubernetes},
 	}
@@ -56,7 +56,7 @@ func (c config) build(s *stageRun) error {
 }
 
 // tags turns on every test of the repository for the tools that read code.
-const tags = "lab,kube"
+const tags = "lab,kube,counts"
 
 func (c config) lint(s *stageRun) error {
 	tools, err := c.tools(s)
@@ -183,7 +183,7 @@ var withC = []string{"CGO_ENABLED=1"}
 const waiting = 2
 
 // long are the packages whose tests take longest.
-var long = []string{"/test/etcd", "/test/system", "/cmd/tombolo", "/internal/carrier", "/internal/finder", "/test/scale"}
+var long = []string{"/test/etcd", "/test/system", "/cmd/tombolo", "/internal/stream/carrier", "/internal/discovery/discoveryclient", "/test/scale"}
 
 // longFirst puts them before the others, so that none of them goes on alone at the end.
 func longFirst(packages []string) []string {
@@ -196,14 +196,16 @@ func longFirst(packages []string) []string {
 	return slices.SortedStableFunc(slices.Values(packages), func(a, b string) int { return rank(a) - rank(b) })
 }
 
-// counts runs without the race detector what does less with it, so that the
-// bounds that we promise are met by tests and not by a fraction of them.
+// counts runs in full, and without the race detector, what goes by numbers, so that the bounds that we
+// promise are met by tests and not by a fraction of them.
 func (c config) counts(s *stageRun) error {
-	packages, err := c.lessWithRace()
+	packages, names, err := c.tagged("counts")
 	if err != nil {
 		return err
 	}
-	return s.test(c.suiteOf(packages...))
+	run := c.suiteOf(packages...)
+	run.only = names
+	return s.test(run, "-tags", "counts", "-count=1")
 }
 
 // errNotRoot says what to do where network namespaces are out of reach.
@@ -301,25 +303,6 @@ func (c config) tagged(tag string) (packages, names []string, err error) {
 	}
 	slices.Sort(names)
 	return packages, slices.Compact(names), err
-}
-
-// lessWithRace finds the packages with tests that do less with the race detector:
-// those with a file that is built without it only, and those whose tests import one.
-func (c config) lessWithRace() ([]string, error) {
-	without := constraint("!race")
-	sources, err := c.packagesOf(func(_ string, data []byte) bool { return without.Match(data) })
-	if err != nil {
-		return nil, err
-	}
-	if len(sources) == 0 {
-		return nil, errors.New("no file carries //go:build !race: this stage would prove nothing")
-	}
-	return c.packagesOf(func(file string, data []byte) bool {
-		return strings.HasSuffix(file, "_test.go") && slices.ContainsFunc(sources, func(dir string) bool {
-			imported := `"` + modulePath + strings.TrimPrefix(dir, "./") + `"`
-			return dir == folder(file) || bytes.Contains(data, []byte(imported))
-		})
-	})
 }
 
 // packagesOf gives the folders of the Go files that are chosen, each once.

@@ -32,7 +32,7 @@ func TestMux(t *testing.T) {
 	t.Run("stuck tls", func(t *testing.T) {
 		carriertest.Stuck(t, unread(func(t *testing.T) (near, far net.Conn) { return newPlant(t).pair() }))
 	})
-	t.Run("lanes", func(t *testing.T) { carriertest.RunLanes(t, lanes) })
+	t.Run("lanes", func(t *testing.T) { carriertest.RunLanes(t, lanes, false) })
 }
 
 // unread makes a session whose peer is a connection that nobody reads.

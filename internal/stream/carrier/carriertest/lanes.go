@@ -31,26 +31,32 @@ type Lanes struct {
 type MakeLanes func(t *testing.T, connections int, o carrier.Options) Lanes
 
 // RunLanes holds a carrier to what it says of several connections.
-func RunLanes(t *testing.T, lanes MakeLanes) {
+// In full it plays those cases alone that go by numbers.
+func RunLanes(t *testing.T, lanes MakeLanes, full bool) {
 	for _, c := range []struct {
 		name        string
 		connections int
 		body        func(*testing.T, Lanes)
+		counts      bool // see Case
 	}{
-		{"A's bulk", 2, func(t *testing.T, l Lanes) { streamsMove(t, l, 2, 4, 0) }},
-		{"B's bulk", 2, func(t *testing.T, l Lanes) { streamsMove(t, l, 2, 0, 4) }},
-		{"bulk both ways", 4, func(t *testing.T, l Lanes) { streamsMove(t, l, 4, 4, 4) }},
-		{"ends while streams move", 3, endsWhileMoving},
-		{"the second is lost", 2, func(t *testing.T, l Lanes) { laneLost(t, l, 2, 1) }},
-		{"one of three is lost", 3, func(t *testing.T, l Lanes) { laneLost(t, l, 3, 2) }},
-		{"the first is lost", 2, func(t *testing.T, l Lanes) { laneLost(t, l, 2, 0) }},
-		{"all are lost", 2, lanesLost},
-		{"no second can be dialled", 2, laneRefused},
-		{"one too many", 2, laneTooMany},
+		{"A's bulk", 2, func(t *testing.T, l Lanes) { streamsMove(t, l, 2, 4, 0) }, true},
+		{"B's bulk", 2, func(t *testing.T, l Lanes) { streamsMove(t, l, 2, 0, 4) }, true},
+		{"bulk both ways", 4, func(t *testing.T, l Lanes) { streamsMove(t, l, 4, 4, 4) }, true},
+		{"ends while streams move", 3, endsWhileMoving, true},
+		{"the second is lost", 2, func(t *testing.T, l Lanes) { laneLost(t, l, 2, 1) }, false},
+		{"one of three is lost", 3, func(t *testing.T, l Lanes) { laneLost(t, l, 3, 2) }, false},
+		{"the first is lost", 2, func(t *testing.T, l Lanes) { laneLost(t, l, 2, 0) }, false},
+		{"all are lost", 2, lanesLost, false},
+		{"no second can be dialled", 2, laneRefused, false},
+		{"one too many", 2, laneTooMany, false},
 	} {
+		if full && !c.counts {
+			continue
+		}
 		t.Run(c.name, func(t *testing.T) {
 			noLeak(t)
 			l := lanes(t, c.connections, carrier.Options{Incoming: incoming, Budget: carrier.NewBudget(unread)})
+			l.full = full
 			t.Cleanup(func() {
 				l.A.Close()
 				l.B.Close()
@@ -188,10 +194,7 @@ func talk(ctx context.Context, near, far carrier.Stream) (words int, err error) 
 // streamsMove: bytes stay in order while bulk streams move between connections
 // and others come and go beside them.
 func streamsMove(t *testing.T, l Lanes, connections, fromA, fromB int) {
-	size := int64(64 << 20)
-	if raceEnabled {
-		size = 16 << 20
-	}
+	size := int64(l.number(64<<20, 16<<20))
 	near, far := link(t, l.A, l.B)
 	b := startBulk(t, l, fromA, fromB)
 	b.spread(t, connections)
@@ -233,10 +236,7 @@ func streamsMove(t *testing.T, l Lanes, connections, fromA, fromB int) {
 func endsWhileMoving(t *testing.T, l Lanes) {
 	b := startBulk(t, l, 2, 2) // so that there are connections to move to
 	b.spread(t, 3)
-	rounds := 10
-	if raceEnabled {
-		rounds = 2
-	}
+	rounds := l.number(10, 2)
 	rng := seeded(11)
 	side := func() sidePlan {
 		size := rng.Int64N(3 << 20)

@@ -20,10 +20,10 @@ import (
 func loadCases() []Case {
 	return []Case{
 		{Name: "flow control", body: flowControl},
-		{Name: "stalled streams", body: stalled},
-		{Name: "opens and closes", body: churn},
+		{Name: "stalled streams", body: stalled, counts: true},
+		{Name: "opens and closes", body: churn, counts: true},
 		{Name: "1,000 at once", body: many},
-		{Name: "idle streams", body: idle},
+		{Name: "idle streams", body: idle, counts: true},
 	}
 }
 
@@ -91,10 +91,10 @@ func stalled(t *testing.T, p Pair) {
 		aFull, bFull bool // what A writes, what B writes
 	}{
 		{1, true, false}, {1, false, true}, {8, true, true}, {64, true, true},
-		{1_000, true, false}, {1_000, false, true}, // fewer with race detection
+		{1_000, true, false}, {1_000, false, true}, // fewer unless in full
 	} {
 		size := int64(1 << 20)
-		if raceEnabled {
+		if !p.full {
 			c.streams, size = min(c.streams, 60), 400<<10 // still more than a first window
 		}
 		t.Run(fmt.Sprintf("%d, A's %v, B's %v", c.streams, c.aFull, c.bFull), func(t *testing.T) {
@@ -170,10 +170,7 @@ func fill(s carrier.Stream, full chan<- error) {
 
 // churn opens and ends streams in every way and leaves nothing behind.
 func churn(t *testing.T, p Pair) {
-	streams := 100_000
-	if raceEnabled {
-		streams = 2_400
-	}
+	streams := p.number(100_000, 2_400)
 	ctx, cancel := context.WithCancel(within(t))
 	defer cancel()
 	servers := own(t)
@@ -311,11 +308,7 @@ func idle(t *testing.T, p Pair) {
 	}
 	before := runtime.NumGoroutine()
 	var open []carrier.Stream
-	streams := 1_000
-	if raceEnabled {
-		streams = 300
-	}
-	for i := range streams {
+	for i := range p.number(1_000, 300) {
 		a, b := opposite(t, p, i%2 == 0)
 		if err := moveBytes(a, b, 100); err != nil {
 			t.Fatal(err)

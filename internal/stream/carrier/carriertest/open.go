@@ -20,7 +20,7 @@ func openCases() []Case {
 		{Name: "first bytes", body: firstBytes},
 		{Name: "first bytes beyond any window", body: firstBytesWait},
 		{Name: "first bytes are given up with the context", body: firstBytesGivenUp},
-		{Name: "the context ends with the last first byte", body: firstBytesRace},
+		{Name: "the context ends with the last first byte", body: firstBytesRace, counts: true},
 		{Name: "open does not wait for accept", body: openAhead},
 		{Name: "accept gives up", body: acceptGivesUp},
 		{Name: "bound of streams", make: incomingBound},
@@ -161,10 +161,7 @@ func firstBytesGivenUp(t *testing.T, p Pair) {
 // gives an error, or a stream that works.
 func firstBytesRace(t *testing.T, p Pair) {
 	const size = 300_000
-	rounds := 200
-	if raceEnabled {
-		rounds = 50
-	}
+	rounds := p.number(200, 50)
 	first := content(3).first(size)
 	for i := range rounds {
 		ctx, cancel := context.WithCancel(within(t))
