@@ -4,7 +4,7 @@ package house
 
 // Exceptions lists who may break which law, and why.
 func Exceptions() []Exception {
-	return []Exception{
+	return append(wordsLeft(), []Exception{
 		{"floors", "internal/demo/", "test/lab",
 			"the demonstration is the lab told as a story; the lab imports no testing package, see its doc.go"},
 		{"log-lines", "internal/stream/agent/agent.go", "", "what is tried again is one of three literals of its callers"},
@@ -16,5 +16,5 @@ func Exceptions() []Exception {
 		{"sleeps", "test/system/standstill_test.go", "", "a program stands still for longer than its peer takes for death: that time is what is tested"},
 		{"error-text", "internal/base/conf/conf.go", "",
 			"the YAML library tells the place of a syntax error in its text only; a test beside it holds the form"},
-	}
+	}...)
 }

@@ -24,15 +24,15 @@ func newDemoCommand() *cobra.Command {
 range, in network namespaces of this machine; runs a hub and two agents in them;
 shows who is connected, fetches from both clusters through the hub, shows that a
 direct dial fails, that a metadata address is refused, how long recovery from a
-killed agent takes, and the throughput beside that of the direct link.
+killed agent takes, and the throughput next to that of the direct link.
 
 It needs root for the namespaces, changes nothing outside of them, and removes
-everything when it ends, also on Ctrl-C. With --rootless it plays on 127.0.0.x:
+everything when it ends, also on Ctrl-C. With --rootless it runs on 127.0.0.x:
 dials, refusals and recovery only.
 
 With --mesh it shows the mesh instead: three nodes behind three kinds of NAT become
-one network; a path is cut while packets flow, they go on by the relay, and come
-back; and a listener on the nodes' cables hears no word of it in clear.`,
+one network; a path is cut while packets flow, they continue through the relay,
+and return to the direct path; and nothing is found in clear on the wires.`,
 		Example: "  sudo tombolo demo\n  tombolo demo --rootless\n  sudo tombolo demo --mesh",
 		Args:    exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {

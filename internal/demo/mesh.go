@@ -53,10 +53,10 @@ func (m *meshPlay) all(ctx context.Context, o Options) error {
 		{"hub and discovery", m.startServices},
 		{"nodes", m.startMembers},
 		{"first packets", m.firstPackets},
-		{"direct ways", m.directWays},
+		{"direct paths", m.directPaths},
 		{"", m.showMesh},
 		{"path cut", m.cutPath},
-		{"what listeners heard", m.listen},
+		{"listening on the wires", m.listen},
 		{"clean up", m.tidy},
 	})
 }
@@ -110,7 +110,7 @@ func (m *meshPlay) firstPackets(ctx context.Context) (string, error) {
 			slowest, last = took, f
 		}
 	}
-	return fmt.Sprintf("each node hears each other one by IPv4 and IPv6, the last pair (%s, %s) after %.2f s",
+	return fmt.Sprintf("each node reaches the others over IPv4 and IPv6, the last pair (%s, %s) after %.2f s",
 		last.from.name, last.to.name, slowest.Seconds()), nil
 }
 
@@ -130,9 +130,9 @@ func (f *flow) awaitAfter(ctx context.Context, moment time.Time) (time.Duration,
 	return at.Sub(moment), nil
 }
 
-// directWays waits for a direct way between those that theory gives one, and tells why
+// directPaths waits for a direct way between those that theory gives one, and tells why
 // the others have none.
-func (m *meshPlay) directWays(ctx context.Context) (string, error) {
+func (m *meshPlay) directPaths(ctx context.Context) (string, error) {
 	begin := time.Now()
 	var said []string
 	for _, f := range m.flows {
@@ -148,7 +148,7 @@ func (m *meshPlay) directWays(ctx context.Context) (string, error) {
 			if p.State != relayed {
 				return "", fmt.Errorf("%s has %s %s, which cannot be: %s", f.from.name, f.to.name, p.State, theory.Why)
 			}
-			said = append(said, fmt.Sprintf("%s ── hub ── %s, by the relay: no direct way exists between these two NATs", f.from.name, f.to.name))
+			said = append(said, fmt.Sprintf("%s ── hub ── %s, through the relay: no direct path exists between these two NATs", f.from.name, f.to.name))
 			continue
 		}
 		for _, of := range [][2]*member{{f.from, f.to}, {f.to, f.from}} {
@@ -176,7 +176,7 @@ func (m *meshPlay) showMesh(ctx context.Context) (string, error) {
 	return "", nil
 }
 
-// cutPath cuts the direct way between a and c while packets flow, and restores it.
+// cutPath cuts the direct path between a and c while packets flow, and restores it.
 func (m *meshPlay) cutPath(ctx context.Context) (string, error) {
 	a, c := m.members[0], m.members[2]
 	cut := m.grid.Cut(a.place, c.place)
@@ -190,7 +190,7 @@ func (m *meshPlay) cutPath(ctx context.Context) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		said = append(said, fmt.Sprintf("%s: packets flow again %.2f s after the cut, by the relay", f, took.Seconds()))
+		said = append(said, fmt.Sprintf("%s: packets flow again %.2f s after the cut, through the relay", f, took.Seconds()))
 	}
 	if err := m.awaitState(ctx, a, c, relayed); err != nil {
 		return "", err
@@ -228,7 +228,7 @@ func (m *meshPlay) between(one, other *member) []*flow {
 	return found
 }
 
-// listen looks at what went over the nodes' cables: all that they said to anybody.
+// listen looks at everything that went over the wires of the nodes.
 func (m *meshPlay) listen(ctx context.Context) (string, error) {
 	all := 0
 	for _, x := range m.members {
@@ -258,8 +258,8 @@ func (m *meshPlay) listen(ctx context.Context) (string, error) {
 	for _, f := range m.flows {
 		sent += f.Lost(time.Time{}).Sent
 	}
-	return fmt.Sprintf("%d packets on the nodes' cables, none of them with a word of the %d that the nodes sent each other\n"+
-		"(a word in clear to the hub was heard)", all, sent), nil
+	return fmt.Sprintf("%d packets on the wires, none with any of the %d texts that the nodes sent each other\n"+
+		"(a text sent to the hub in clear was seen)", all, sent), nil
 }
 
 // sayInClear sends a packet that is not for the mesh.

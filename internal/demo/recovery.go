@@ -54,7 +54,7 @@ func (p *play) killAgent(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("waiting for c1 to answer again: %w", err)
 	}
-	return fmt.Sprintf("a caller is told after %.2f s: HTTP %d\n%s\nc2 answers meanwhile\n"+
+	return fmt.Sprintf("a caller gets its answer after %.2f s: HTTP %d\n%s\nc2 keeps answering\n"+
 		"c1 answers again %.2f s after the agent's restart (its stored identity, no new token)",
 		toldAfter.Seconds(), told.status, told.reason, time.Since(restarted).Seconds()), nil
 }

@@ -217,7 +217,7 @@ func TestDemoOfTheMesh(t *testing.T) {
 	d.requireOK(d.wait())
 	d.requireNothingLeft()
 	t.Logf("took %v\n%s", time.Since(begin).Round(time.Millisecond), d.said())
-	for _, want := range []string{"by the relay: no direct way exists", "direct: it is at", "direct again", "none of them with a word"} {
+	for _, want := range []string{"through the relay: no direct path exists", "direct: it is at", "direct again", "none with any of the"} {
 		if !strings.Contains(d.said(), want) {
 			t.Errorf("the demo does not show %q", want)
 		}
