@@ -18,7 +18,6 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/id"
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/stream/carrier"
 	"github.com/tombolo-io/tombolo/internal/stream/wire"
@@ -229,7 +228,10 @@ func TestPendingDialsAreBounded(t *testing.T) {
 	}
 	c := h.clusters.add(name)
 	h.clusters.add(other)
-	c.accounts.cluster.pending.Store(limit.PendingDials)
+	bounds := c.accounts.Cluster.Bounds()
+	busy := bounds
+	busy.Pending = 0
+	c.accounts.Cluster.Bound(busy)
 	_, err = h.Dial(context.Background(), name, wire.Dial{Network: "tcp", Address: "10.0.0.1:80"})
 	if f := fault.From(err); !fault.Has(err, fault.CodeLimit) || statusOf(f) != http.StatusTooManyRequests {
 		t.Errorf("got %v", err)
@@ -237,15 +239,13 @@ func TestPendingDialsAreBounded(t *testing.T) {
 	if _, err := h.Dial(context.Background(), other, wire.Dial{Network: "tcp", Address: "10.0.0.1:80"}); !fault.Has(err, fault.CodeNoAgent) {
 		t.Errorf("another cluster: %v", err)
 	}
-	c.accounts.cluster.pending.Add(-1)
-	bounds := *c.accounts.cluster.bounds.Load()
 	full := bounds
-	full.unread = 0
-	c.accounts.cluster.bounds.Store(&full)
+	full.Unread = 0
+	c.accounts.Cluster.Bound(full)
 	if _, err := h.Dial(context.Background(), name, wire.Dial{Network: "tcp", Address: "10.0.0.1:80"}); !fault.Has(err, fault.CodeLimit) {
 		t.Errorf("with too much unread: %v", err)
 	}
-	c.accounts.cluster.bounds.Store(&bounds)
+	c.accounts.Cluster.Bound(bounds)
 	if _, err := h.Dial(context.Background(), name, wire.Dial{Network: "tcp", Address: "10.0.0.1:80"}); !fault.Has(err, fault.CodeNoAgent) {
 		t.Errorf("with a place: %v", err)
 	}

@@ -70,7 +70,7 @@ func (h *Hub) apiStatus(r *http.Request) (any, error) {
 	}
 	out.Clusters = slices.DeleteFunc(out.Clusters, func(c admin.ClusterStatus) bool { return c.Name != only })
 	for i := range out.Clusters {
-		out.Clusters[i].Limits = h.limitsOf(c)
+		out.Clusters[i].Limits = c.accounts.Status()
 		out.Clusters[i].Relay = c.relay.status(true)
 	}
 	return out, nil

@@ -8,10 +8,11 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/quota"
 )
 
 func TestLimitsAreLaidOverOneAnother(t *testing.T) {
-	parse := func(text string) *limitTable {
+	parse := func(text string) *quota.Table {
 		t.Helper()
 		c, err := ParseConfig("f", []byte(kind+text))
 		if err != nil {
@@ -20,8 +21,8 @@ func TestLimitsAreLaidOverOneAnother(t *testing.T) {
 		return c.limits
 	}
 	c1, c2 := clusterOf(t, "c1"), clusterOf(t, "c2")
-	d := defaultLimits()
-	if got := parse(""); got.of(c1) != d || got.memory != 0 {
+	d := quota.Defaults()
+	if got := parse(""); got.Of(c1) != d || got.Memory != 0 {
 		t.Errorf("nothing said: %+v", got)
 	}
 	got := parse(`limits:
@@ -37,20 +38,20 @@ clusters:
 - name: c2
 `)
 	all := d
-	all.cluster.streams, all.cluster.dials, all.cluster.burst, all.cluster.out = 7, 20, 100, 1<<20
-	all.agent.sessions, all.agent.unread = unbounded, 3<<20
-	all.caller.dials, all.caller.burst = 4, 9
-	if got.of(c2) != all || got.memory != 1<<30 {
-		t.Errorf("for all: %+v\nwant %+v", got.of(c2), all)
+	all.Cluster.Streams, all.Cluster.Dials, all.Cluster.Burst, all.Cluster.Out = 7, 20, 100, 1<<20
+	all.Agent.Sessions, all.Agent.Unread = quota.Unbounded, 3<<20
+	all.Caller.Dials, all.Caller.Burst = 4, 9
+	if got.Of(c2) != all || got.Memory != 1<<30 {
+		t.Errorf("for all: %+v\nwant %+v", got.Of(c2), all)
 	}
 	own := all
-	own.cluster.streams, own.cluster.dials, own.cluster.burst, own.cluster.out, own.cluster.unread = 70000, unbounded, unbounded, unbounded, 1<<30
-	own.caller.dials, own.caller.burst = 100, 500
-	if got.of(c1) != own {
-		t.Errorf("of its own: %+v\nwant %+v", got.of(c1), own)
+	own.Cluster.Streams, own.Cluster.Dials, own.Cluster.Burst, own.Cluster.Out, own.Cluster.Unread = 70000, quota.Unbounded, quota.Unbounded, quota.Unbounded, 1<<30
+	own.Caller.Dials, own.Caller.Burst = 100, 500
+	if got.Of(c1) != own {
+		t.Errorf("of its own: %+v\nwant %+v", got.Of(c1), own)
 	}
-	if got := parse("limits: {memory: none}\n"); got.memory != unbounded {
-		t.Errorf("no limit of memory: %d", got.memory)
+	if got := parse("limits: {memory: none}\n"); got.Memory != quota.Unbounded {
+		t.Errorf("no limit of memory: %d", got.Memory)
 	}
 }
 
@@ -92,13 +93,13 @@ func TestProblemsOfLimits(t *testing.T) {
 
 // The bounds that are there by themselves fit together.
 func TestDefaultLimitsFitTogether(t *testing.T) {
-	d := defaultLimits()
+	d := quota.Defaults()
 	for what, ok := range map[string]bool{
-		"a burst of dials fits into the streams":         d.cluster.burst <= d.cluster.streams,
-		"dials under way fit into a burst":               d.cluster.pending <= d.cluster.burst,
-		"one agent does not take all sessions":           d.agent.sessions < d.cluster.sessions,
-		"one agent does not take all streams":            d.agent.streams < d.cluster.streams,
-		"no rate of bytes is bounded unless it is asked": d.cluster.in == unbounded && d.cluster.out == unbounded,
+		"a burst of dials fits into the streams":         d.Cluster.Burst <= d.Cluster.Streams,
+		"dials under way fit into a burst":               d.Cluster.Pending <= d.Cluster.Burst,
+		"one agent does not take all sessions":           d.Agent.Sessions < d.Cluster.Sessions,
+		"one agent does not take all streams":            d.Agent.Streams < d.Cluster.Streams,
+		"no rate of bytes is bounded unless it is asked": d.Cluster.In == quota.Unbounded && d.Cluster.Out == quota.Unbounded,
 		"memory is short before it is over":              limit.MemoryCut < limit.MemoryCalm && limit.MemoryCalm < limit.MemoryShort && limit.MemoryShort < limit.MemoryOver && limit.MemoryOver < 100,
 	} {
 		if !ok {

@@ -16,6 +16,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/id"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/stream/carrier"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/quota"
 )
 
 // registry holds the clusters by name.
@@ -23,30 +24,29 @@ type registry struct {
 	mu       sync.RWMutex
 	clusters map[id.Cluster]*cluster
 	unread   *carrier.Budget // the parent of the clusters' own
-	limits   *limitTable
-	counted  func(scope, resource) // each time that a limit holds somebody up
-	memory   atomic.Bool           // all of it is in use: nobody gets more
+	limits   *quota.Table
+	counted  func(quota.Scope, quota.Resource) // each time that a limit holds somebody up
+	memory   atomic.Bool                       // all of it is in use: nobody gets more
 	relayed  relayTotal
 	past     past
 }
 
-func newRegistry(l *limitTable) *registry {
+func newRegistry(l *quota.Table) *registry {
 	if l == nil {
-		l = parseLimits(v1alpha1.HubLimitsConfig{}, func(string, string, ...any) {})
+		l = quota.Parse(v1alpha1.HubLimitsConfig{}, func(string, string, ...any) {})
 	}
-	return &registry{clusters: map[id.Cluster]*cluster{}, unread: carrier.NewBudget(limit.ClusterUnread), limits: l, counted: func(scope, resource) {}}
+	return &registry{clusters: map[id.Cluster]*cluster{}, unread: carrier.NewBudget(limit.ClusterUnread), limits: l, counted: func(quota.Scope, quota.Resource) {}}
 }
 
 // bound puts other limits into force, for live clusters too.
-func (r *registry) bound(l *limitTable) {
+func (r *registry) bound(l *quota.Table) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.limits = l
 	for name, c := range r.clusters {
-		own := l.of(name)
-		c.accounts.bound(own)
-		c.unread.Bound(own.cluster.unread)
-		c.relay.bound(own.relay)
+		own := l.Of(name)
+		c.accounts.Bound(own)
+		c.relay.bound(own.Relay)
 	}
 }
 
@@ -56,11 +56,11 @@ func (r *registry) add(name id.Cluster) *cluster {
 	defer r.mu.Unlock()
 	c, ok := r.clusters[name]
 	if !ok {
-		own := r.limits.of(name)
+		own := r.limits.Of(name)
 		c = &cluster{
 			name: name, sessions: map[*session]struct{}{}, gone: map[id.Agent]admin.AgentStatus{},
-			accounts: newAccounts(name, own, r.counted, &r.memory), unread: r.unread.Another(own.cluster.unread),
-			relay: newRelay(&r.relayed, own.relay),
+			accounts: quota.NewBook(name, own, r.unread.Another(own.Cluster.Unread), r.counted, &r.memory),
+			relay:    newRelay(&r.relayed, own.Relay),
 		}
 		r.clusters[name] = c
 	}
@@ -89,12 +89,26 @@ func (r *registry) all() []*cluster {
 	return out
 }
 
+// each calls fn with every cluster, in no particular order.
+func (r *registry) each(fn func(*cluster)) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	for _, c := range r.clusters {
+		fn(c)
+	}
+}
+
+// limitUse is the greatest share that anybody uses of one of its limits.
+func (r *registry) limitUse(name string) (most float64) {
+	r.each(func(c *cluster) { most = max(most, c.accounts.GreatestUse(name)) })
+	return most
+}
+
 // cluster holds the live sessions of one cluster and remembers agents that left.
 type cluster struct {
 	name     id.Cluster
-	accounts *accounts       // what it and its agents and callers use
-	unread   *carrier.Budget // of all of its sessions
-	relay    *relay          // between its nodes
+	accounts *quota.Book // what it and its agents and callers use
+	relay    *relay      // between its nodes
 
 	mu          sync.Mutex
 	sessions    map[*session]struct{}
@@ -115,7 +129,7 @@ func (c *cluster) join(s *session) (older []*session, err error) {
 			older = append(older, old)
 		}
 	}
-	if err := c.accounts.enter(s); err != nil {
+	if err := c.accounts.Enter(s.account); err != nil {
 		return nil, err
 	}
 	c.sessions[s] = struct{}{}
@@ -131,7 +145,7 @@ func (c *cluster) leave(s *session, why *fault.Fault, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.sessions, s)
-	c.accounts.leave(s)
+	c.accounts.Leave(s.account)
 	c.retiredUp += s.up.Load()
 	c.retiredDown += s.down.Load()
 	for other := range c.sessions {

@@ -4,8 +4,6 @@ package hub
 
 import (
 	"io"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -66,7 +64,7 @@ func TestAGoodbyeHoldsNobodyUp(t *testing.T) {
 func TestConnectionsThatAreNoSessionYet(t *testing.T) {
 	h := runningHub(t)
 	cfg := h.agentTLS(t, "a1")
-	coming := &h.clusters.all()[0].accounts.agent(agentOf(t, "a1")).coming
+	coming := h.clusters.all()[0].accounts.Agent(agentOf(t, "a1"))
 	var all []io.Closer
 	for i := range int64(limit.SessionsComing) {
 		conn, w := h.meet(t, cfg, &pb.Hello{})
@@ -74,9 +72,9 @@ func TestConnectionsThatAreNoSessionYet(t *testing.T) {
 			t.Fatal(w)
 		}
 		all = append(all, conn)
-		for coming.Load() != i+1 {
+		for coming.Arriving() != i+1 {
 			if t.Context().Err() != nil {
-				t.Fatalf("%d are counted, want %d", coming.Load(), i+1)
+				t.Fatalf("%d are counted, want %d", coming.Arriving(), i+1)
 			}
 		}
 	}
@@ -90,65 +88,12 @@ func TestConnectionsThatAreNoSessionYet(t *testing.T) {
 	for _, c := range all {
 		c.Close()
 	}
-	for coming.Load() != 0 {
+	for coming.Arriving() != 0 {
 		if t.Context().Err() != nil {
-			t.Fatalf("%d places are kept", coming.Load())
+			t.Fatalf("%d places are kept", coming.Arriving())
 		}
 	}
 	h.hold(t, cfg)
-}
-
-// TestTheRateHoldsForManyAtOnce: callers that dial at the same time do not get more
-// out of a rate than one after the other.
-func TestTheRateHoldsForManyAtOnce(t *testing.T) {
-	a, _ := testAccount(func(b *bounds) { b.dials, b.burst = 1, 100 })
-	a.counted = func(scope, resource) {}
-	begun := time.Now()
-	var got atomic.Int64
-	var all sync.WaitGroup
-	for range 64 {
-		all.Go(func() {
-			for range 2000 {
-				if begin(a) == nil {
-					got.Add(1)
-				}
-			}
-		})
-	}
-	all.Wait()
-	if most := 100 + int64(time.Since(begun).Seconds()) + 1; got.Load() < 100 || got.Load() > most {
-		t.Errorf("%d dials, want 100 to %d", got.Load(), most)
-	}
-}
-
-// TestARefusedCallerCostsItsClusterNothing: what one caller is refused by its own
-// bound is there for the others.
-func TestARefusedCallerCostsItsClusterNothing(t *testing.T) {
-	h := bareHub(t)
-	c := h.clusters.add(clusterOf(t, "c1"))
-	b := *c.accounts.cluster.bounds.Load()
-	b.dials, b.burst, b.pending = 1, 10, 10
-	c.accounts.cluster.bound(b)
-	loud := c.accounts.caller("loud")
-	own := *loud.bounds.Load()
-	own.streams = 1
-	loud.bound(own)
-	for i := range 1000 {
-		p, err := h.admitDial(t.Context(), c, "loud")
-		if (err == nil) != (i == 0) {
-			t.Fatalf("dial %d: %v", i, err)
-		}
-		if i == 0 {
-			t.Cleanup(p.end)
-		}
-	}
-	for range 9 {
-		p, err := h.admitDial(t.Context(), c, "calm")
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(p.end)
-	}
 }
 
 func agentOf(t *testing.T, name string) id.Agent {

@@ -23,6 +23,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/otlp"
 	"github.com/tombolo-io/tombolo/internal/base/stunserver"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/quota"
 	"github.com/tombolo-io/tombolo/internal/stream/wire"
 )
 
@@ -61,7 +62,7 @@ type Reloadable struct {
 	sockets                           socketDefaults
 	policies                          []string // files and folders
 	clusters                          []clusterConfig
-	limits                            *limitTable
+	limits                            *quota.Table
 }
 
 type socketDefaults struct {
@@ -162,7 +163,7 @@ func reloadable(raw v1alpha1.HubConfig, runDir string, add conf.Report) Reloadab
 	if raw.Policies != nil && len(raw.Policies) == 0 {
 		add("policies", "the list is empty: leave it out, and the agents' own lists are the policy")
 	}
-	r.limits = parseLimits(raw.Limits, add)
+	r.limits = quota.Parse(raw.Limits, add)
 	r.connections = wire.CheckConnections(raw.Connections, add)
 	names, paths := map[id.Cluster]int{}, map[string]string{}
 	for i, rc := range raw.Clusters {
@@ -177,7 +178,7 @@ func reloadable(raw v1alpha1.HubConfig, runDir string, add conf.Report) Reloadab
 		}
 		names[name] = i
 		cc := clusterConfig{name: name}
-		r.limits.add(name, rc.Limits, at, add)
+		r.limits.Add(name, rc.Limits, at, add)
 		for j, rs := range rc.Sockets {
 			sat := fmt.Sprintf("%s.sockets[%d]", at, j)
 			if rs.Protocol != ProtocolKonnectivity && rs.Protocol != ProtocolConnect {

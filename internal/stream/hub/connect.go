@@ -49,13 +49,13 @@ func (f connectFrontend) Serve(ctx context.Context, ln net.Listener, dial DialFu
 	g := run.NewGroup(ctx)
 	err := listener.Accept(ctx, ln, func(conn net.Conn) {
 		caller := f.hub.callerOf(ctx) // as it is now
-		if full := caller.connect(); full != nil {
+		if full := caller.Connect(); full != nil {
 			f.hub.refuseKnown(ctx, conn, carrier.UnixPeer(conn), full)
 			answerAtOnce(conn, full)
 			return
 		}
 		g.Do(func(ctx context.Context) {
-			defer caller.disconnect()
+			defer caller.Disconnect()
 			f.hub.serveConnect(ctx, conn, dial)
 		})
 	})

@@ -53,7 +53,7 @@ func deafEaters(t *testing.T, h *Hub, name string, streams int) *eaters {
 	c := h.clusters.add(clusterOf(t, name))
 	near, far := net.Pipe() // which holds nothing
 	ear := newDeaf(far)
-	link, err := carrier.Server(near, carrier.Options{Incoming: 2, Budget: c.unread})
+	link, err := carrier.Server(near, carrier.Options{Incoming: 2, Budget: c.accounts.Budget})
 	if err != nil {
 		t.Fatal(err)
 	}

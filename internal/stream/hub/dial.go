@@ -17,6 +17,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/stream/carrier"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/quota"
 	"github.com/tombolo-io/tombolo/internal/stream/splice"
 	"github.com/tombolo-io/tombolo/internal/stream/wire"
 )
@@ -27,7 +28,7 @@ import (
 // says. Every error is a fault.
 func (h *Hub) Dial(ctx context.Context, name id.Cluster, d wire.Dial) (carrier.Stream, error) {
 	if h.draining.Load() {
-		return nil, fault.New(fault.CodeDraining, "the hub is shutting down").Hint("try again")
+		return nil, shuttingDown()
 	}
 	c, err := h.clusters.get(name)
 	if err != nil {
@@ -47,21 +48,25 @@ func (h *Hub) Dial(ctx context.Context, name id.Cluster, d wire.Dial) (carrier.S
 		ctx, cancel = context.WithTimeout(ctx, d.Timeout)
 		defer cancel()
 	}
-	held, err := h.admitDial(ctx, c, d.Caller) // before the policy: what it refuses costs as well
+	held, err := c.accounts.Admit(ctx, d.Caller) // before the policy: what it refuses costs as well
 	if err != nil {
 		return nil, err
+	}
+	if h.draining.Load() { // while the dial waited for its turn
+		held.Cancel()
+		return nil, shuttingDown()
 	}
 	q := policy.Request{
 		Cluster: name.String(), Caller: d.Caller, Local: d.Peer.Known, UID: d.Peer.UID, Egress: d.EgressType, Flow: policy.FlowDial,
 		Source: sourceOf(ctx), Name: target.Name, Addr: target.Addr, Port: target.Port, Own: h.own.list().far,
 	}
 	if err := h.decideFirst(ctx, q); err != nil {
-		held.end()
+		held.Cancel()
 		return nil, err
 	}
 	stream, err := h.dialAny(ctx, c, held, d, q)
 	if err != nil {
-		held.end()
+		held.Cancel()
 		return nil, err
 	}
 	stream.begun = time.Now()
@@ -73,9 +78,13 @@ func (h *Hub) Dial(ctx context.Context, name id.Cluster, d wire.Dial) (carrier.S
 	return stream, nil
 }
 
+func shuttingDown() error {
+	return fault.New(fault.CodeDraining, "the hub is shutting down").Hint("try again")
+}
+
 // dialAny tries the cluster's sessions, the best first; one of them twice if the
 // first try was lost with a connection and the session goes on over another.
-func (h *Hub) dialAny(ctx context.Context, c *cluster, held *places, d wire.Dial, q policy.Request) (*hubStream, error) {
+func (h *Hub) dialAny(ctx context.Context, c *cluster, held *quota.Grant, d wire.Dial, q policy.Request) (*hubStream, error) {
 	tried, again := map[*session]bool{}, map[*session]int{}
 	var last error
 	for {
@@ -94,13 +103,13 @@ func (h *Hub) dialAny(ctx context.Context, c *cluster, held *places, d wire.Dial
 			return nil, noAgent(c.name, c.agents(), h.now())
 		}
 		s := sessions[i]
-		if err := s.placeAt(held); err != nil {
+		if err := c.accounts.TakeAt(s.account, held); err != nil {
 			tried[s], last = true, err
 			continue
 		}
 		stream, err := h.ask(ctx, s, d, q)
 		if err != nil {
-			held.drop()
+			held.Drop()
 		}
 		var old unasked
 		if errors.As(err, &old) { // another one may be newer

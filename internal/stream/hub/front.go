@@ -21,6 +21,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/stream/carrier"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/quota"
 	"github.com/tombolo-io/tombolo/internal/stream/splice"
 	"github.com/tombolo-io/tombolo/internal/stream/wire"
 )
@@ -124,10 +125,10 @@ func (h *Hub) routeHTTP(ctx context.Context, conn *tls.Conn, known func()) {
 		answerAtOnce(conn, f)
 		return
 	}
-	var caller *account
+	var caller *quota.Account
 	if who.Role == id.RoleClient {
 		caller = h.callerOf(ctx)
-		if f := caller.connect(); f != nil {
+		if f := caller.Connect(); f != nil {
 			h.clients.remove(serial, conn)
 			h.refuseKnown(ctx, conn, wire.Peer{}, f)
 			answerAtOnce(conn, f)
@@ -135,7 +136,7 @@ func (h *Hub) routeHTTP(ctx context.Context, conn *tls.Conn, known func()) {
 		}
 	}
 	gone := sync.OnceFunc(func() {
-		caller.disconnect()
+		caller.Disconnect()
 		h.clients.remove(serial, conn)
 	})
 	leaf := conn.ConnectionState().PeerCertificates[0]

@@ -30,6 +30,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/stunserver"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/stream/carrier"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/quota"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/state"
 	"github.com/tombolo-io/tombolo/internal/stream/splice"
 )
@@ -102,7 +103,7 @@ func New(cfg Config, o Options) (*Hub, error) {
 		access: newAccess(), own: newOwn(), policies: newPolicies(), memory: newMemory(o.Memory),
 		clients: newTracked(), cores: runtime.GOMAXPROCS(0), descriptors: newDescriptors(), since: o.Now(), ready: make(chan struct{}),
 	}
-	h.clusters.counted = h.countLimit
+	h.clusters.counted = func(s quota.Scope, k quota.Resource) { h.metrics.Limits.WithLabelValues(string(s), k.String()).Inc() }
 	h.memory.choose(h.clusters.memoryLimit())
 	h.adviseMemory()
 	h.settings.Store(&cfg.Reloadable)
@@ -203,8 +204,8 @@ func (h *Hub) readings() telemetry.HubReadings {
 	}
 	return telemetry.HubReadings{
 		Connections: sessions(func(i carrier.Info) int { return i.Connections }),
-		Unread:      count(func(c *cluster) float64 { return float64(c.unread.Unread()) }),
-		LimitUse:    h.limitUse,
+		Unread:      count(func(c *cluster) float64 { return float64(c.accounts.Budget.Unread()) }),
+		LimitUse:    h.clusters.limitUse,
 		MemoryUsed:  func() float64 { return float64(h.memory.used.Load()) },
 		MemoryLimit: h.memoryLimit,
 		Sessions:    count(func(c *cluster) float64 { return float64(len(c.live())) }),

@@ -14,11 +14,13 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tombolo-io/tombolo/internal/base/admin"
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/id"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/quota"
 )
 
 // memory is what the process uses of what it may use.
@@ -62,13 +64,13 @@ func newMemory(bound func(int64) int64) *memory {
 // as hard as it must before anything is refused: what is configured; GOMEMLIMIT;
 // most of what the cgroup allows.
 func (m *memory) choose(configured int64) {
-	most := int64(unbounded)
+	most := int64(quota.Unbounded)
 	switch {
 	case configured != 0:
 		most = configured
 	case m.first != math.MaxInt64:
 		most = m.first
-	case m.group != unbounded:
+	case m.group != quota.Unbounded:
 		most = percent(m.group, limit.MemoryOfGroup)
 	}
 	if m.most.Swap(most) != most {
@@ -138,11 +140,21 @@ func (h *Hub) shed(c id.Cluster, need int64) {
 	}
 }
 
+func (h *Hub) memoryStatus() *admin.Memory {
+	m := &admin.Memory{Used: h.memory.used.Load(), Full: h.clusters.memory.Load()}
+	if most := h.memory.most.Load(); most != quota.Unbounded {
+		m.Limit = most
+	}
+	return m
+}
+
+func (h *Hub) memoryLimit() float64 { return float64(h.memoryStatus().Limit) }
+
 // memoryLimit is what is configured, 0 if nothing is.
 func (r *registry) memoryLimit() int64 {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	return r.limits.memory
+	return r.limits.Memory
 }
 
 // consumers lists the clusters with what they hold, and sums what is unread by
@@ -151,11 +163,10 @@ func (r *registry) consumers() (out []consumer, unread int64) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	for name, c := range r.clusters {
-		n, a := c.unread.Unread()+c.accounts.waits.Load(), c.accounts.cluster
-		unread += n
-		holds := n + a.sessions.Load()*limit.SessionCost + a.streams.Load()*limit.StreamCost +
-			c.accounts.idleCallers()*limit.CallerCost + c.relay.holds()
-		if pressed := c.accounts.pressed.Load(); holds > 0 || pressed {
+		holds, left := c.accounts.Holds()
+		unread += left
+		holds += c.relay.holds()
+		if pressed := c.accounts.Pressed(); holds > 0 || pressed {
 			out = append(out, consumer{name, holds, pressed})
 		}
 	}
@@ -172,9 +183,7 @@ func (r *registry) press(d relief) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	for name, c := range r.clusters {
-		if c.accounts.pressed.Load() != pressed[name] {
-			c.accounts.pressed.Store(pressed[name])
-		}
+		c.accounts.Press(pressed[name])
 	}
 }
 
@@ -200,7 +209,7 @@ func readUsage() usage {
 // groupLimit is the least memory limit of the process's cgroup and those above it,
 // of version 2 or 1 (cgroups(7)); unbounded if there is none.
 func groupLimit(self, root string) int64 {
-	most := int64(unbounded)
+	most := int64(quota.Unbounded)
 	data, err := os.ReadFile(self)
 	if err != nil {
 		return most

@@ -22,6 +22,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/runtest"
 	"github.com/tombolo-io/tombolo/internal/stream/carrier"
 	"github.com/tombolo-io/tombolo/internal/stream/heartbeat"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/quota"
 	"github.com/tombolo-io/tombolo/internal/stream/splice"
 	"github.com/tombolo-io/tombolo/internal/stream/wire"
 )
@@ -43,7 +44,7 @@ func eat(t *testing.T, h *Hub, name string) *eaters {
 	near, far := tcpPair(t)
 	near.SetDeadline(time.Time{})
 	far.SetDeadline(time.Time{})
-	link, err := carrier.Server(near, carrier.Options{Incoming: 2, Budget: c.unread})
+	link, err := carrier.Server(near, carrier.Options{Incoming: 2, Budget: c.accounts.Budget})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +64,7 @@ func (e *eaters) open(t *testing.T, n, size int) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		held, err := e.hub.admitDial(context.Background(), e.cluster, "me")
+		held, err := e.accounts.Admit(context.Background(), "me")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -77,11 +78,11 @@ func (e *eaters) open(t *testing.T, n, size int) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		before := e.unread.Unread()
+		before := e.accounts.Budget.Unread()
 		if _, err := far.Write(make([]byte, size)); err != nil {
 			t.Fatal(err)
 		}
-		runtest.Eventually(t, "the bytes are there", func() bool { return e.unread.Unread() >= before+int64(size) })
+		runtest.Eventually(t, "the bytes are there", func() bool { return e.accounts.Budget.Unread() >= before+int64(size) })
 		e.streams, e.far = append(e.streams, s), append(e.far, far)
 	}
 }
@@ -93,9 +94,9 @@ func TestTheLargestGivesMemoryBack(t *testing.T) {
 	const each = 240 << 10
 	h := bareHub(t)
 	h.memory.collect = func() {}
-	used := func() int64 { return 64*mib + h.clusters.add(clusterOf(t, "c1")).unread.Unread() }
+	used := func() int64 { return 64*mib + h.clusters.add(clusterOf(t, "c1")).accounts.Budget.Unread() }
 	h.memory.usage = func() usage { return usage{total: used()} }
-	h.clusters.limits.memory = 128 * mib
+	h.clusters.limits.Memory = 128 * mib
 
 	greedy, quiet := eat(t, h, "c1"), eat(t, h, "c2")
 	quiet.open(t, 1, 100<<10)
@@ -113,7 +114,7 @@ func TestTheLargestGivesMemoryBack(t *testing.T) {
 	if f := fault.From(dial(greedy)); f.Code != fault.CodeLimit || !strings.Contains(f.Why, "cluster c1 uses the most of it") || f.Again == 0 {
 		t.Errorf("short of memory, its largest consumer is told %v", f)
 	}
-	if err := greedy.accounts.enter(&session{cluster: greedy.cluster}); !fault.Has(err, fault.CodeLimit) {
+	if err := greedy.accounts.Enter(greedy.accounts.Agent(agentOf(t, "a1"))); !fault.Has(err, fault.CodeLimit) {
 		t.Errorf("a session of the largest: %v", err)
 	}
 	if err := dial(quiet); !fault.Has(err, fault.CodeNoAgent) {
@@ -125,7 +126,7 @@ func TestTheLargestGivesMemoryBack(t *testing.T) {
 		}
 	}
 
-	greedy.accounts.pressed.Store(false) // those that were under way
+	greedy.accounts.Press(false) // those that were under way
 	for used() < percent(128*mib, 91) {
 		greedy.open(t, 1, each)
 	}
@@ -168,7 +169,7 @@ func TestTheLargestGivesMemoryBack(t *testing.T) {
 	if err := dial(greedy); !fault.Has(err, fault.CodeNoAgent) {
 		t.Errorf("with room again it is told %v", err)
 	}
-	st := h.limitsOf(greedy.cluster)
+	st := greedy.accounts.Status()
 	for _, l := range st {
 		if l.Limit == "memory" && l.Scope == "cluster" && l.Hits != 2 {
 			t.Errorf("status: %+v", l)
@@ -177,8 +178,8 @@ func TestTheLargestGivesMemoryBack(t *testing.T) {
 	for _, s := range greedy.streams {
 		s.Reset(1)
 	}
-	if a := greedy.accounts.cluster; a.streams.Load() != 0 || a.pending.Load() != 0 {
-		t.Errorf("%d streams, %d dials are left", a.streams.Load(), a.pending.Load())
+	if a := greedy.accounts.Cluster; a.Streams() != 0 || a.Pending() != 0 {
+		t.Errorf("%d streams, %d dials are left", a.Streams(), a.Pending())
 	}
 }
 
@@ -202,9 +203,9 @@ func TestCallersAreCharged(t *testing.T) {
 		t.Errorf("charged, the cluster holds %d more, %d of it unread, the stream %d", n-one, u-unread, c.streams[0].holds()-before)
 	}
 	c.streams[0].Charge(-4 * mib)
-	who := c.accounts.caller("me")
+	who := c.accounts.Caller("me")
 	for range 3 { // the stream has one of them
-		if f := who.connect(); f != nil {
+		if f := who.Connect(); f != nil {
 			t.Fatal(f)
 		}
 	}
@@ -212,7 +213,7 @@ func TestCallersAreCharged(t *testing.T) {
 		t.Errorf("with two idle connections it holds %d more", n-one)
 	}
 	for range 3 {
-		who.disconnect()
+		who.Disconnect()
 	}
 	if n, _ := holds(); n != one {
 		t.Errorf("%d are left of them", n-one)
@@ -224,11 +225,11 @@ func TestCallersAreCharged(t *testing.T) {
 func TestFullMemory(t *testing.T) {
 	h := bareHub(t)
 	h.memory.usage = func() usage { return usage{total: 200 * mib} }
-	h.clusters.limits.memory = 128 * mib
+	h.clusters.limits.Memory = 128 * mib
 	c := eat(t, h, "c1")
 	c.open(t, 1, 1)
 	h.lookAtMemory(time.Now())
-	if _, err := h.admitDial(context.Background(), c.cluster, "me"); !strings.Contains(fault.From(err).Why, "all of limits.memory") {
+	if _, err := c.accounts.Admit(context.Background(), "me"); !strings.Contains(fault.From(err).Why, "all of limits.memory") {
 		t.Errorf("got %v", err)
 	}
 	if c.streams[0].ended != "" || !h.memoryStatus().Full {
@@ -236,10 +237,10 @@ func TestFullMemory(t *testing.T) {
 	}
 	h.memory.usage = func() usage { return usage{total: 10 * mib} }
 	h.lookAtMemory(time.Now())
-	if p, err := h.admitDial(context.Background(), c.cluster, "me"); err != nil || h.memoryStatus().Full {
+	if p, err := c.accounts.Admit(context.Background(), "me"); err != nil || h.memoryStatus().Full {
 		t.Errorf("with room: %v", err)
 	} else {
-		p.end()
+		p.Cancel()
 	}
 	c.streams[0].Reset(1)
 }
@@ -273,10 +274,10 @@ func TestWhichMemoryLimitCounts(t *testing.T) {
 		configured, environment, group int64
 		want, collector                int64
 	}{
-		"nothing":                              {0, math.MaxInt64, unbounded, unbounded, math.MaxInt64},
+		"nothing":                              {0, math.MaxInt64, quota.Unbounded, quota.Unbounded, math.MaxInt64},
 		"the configuration":                    {500, 400, 300, 500, 400},
 		"the configuration, below the others":  {100, 400, 300, 100, 100},
-		"no limit, by the configuration":       {unbounded, math.MaxInt64, 300, unbounded, math.MaxInt64},
+		"no limit, by the configuration":       {quota.Unbounded, math.MaxInt64, 300, quota.Unbounded, math.MaxInt64},
 		"the environment before the cgroup":    {0, 400, 300, 400, 400},
 		"the cgroup's, with room for sockets'": {0, math.MaxInt64, 1000, 900, 900},
 	} {
@@ -302,13 +303,13 @@ func TestTheCgroupsLimit(t *testing.T) {
 		files map[string]string
 		want  int64
 	}{
-		"no cgroup":                    {"", nil, unbounded},
+		"no cgroup":                    {"", nil, quota.Unbounded},
 		"version 2":                    {"0::/a.slice/b.service\n", map[string]string{"a.slice/b.service/memory.max": "1000\n"}, 1000},
 		"version 2, of one above":      {"0::/a.slice/b.service\n", map[string]string{"a.slice/b.service/memory.max": "1000\n", "a.slice/memory.max": "900\n"}, 900},
-		"none":                         {"0::/a.slice\n", map[string]string{"a.slice/memory.max": "max\n"}, unbounded},
+		"none":                         {"0::/a.slice\n", map[string]string{"a.slice/memory.max": "max\n"}, quota.Unbounded},
 		"a container that sees itself": {"0::/kubepods/pod1\n", map[string]string{"memory.max": "77\n"}, 77},
 		"version 1":                    {"5:cpu,memory:/x\n4:cpuset:/y\n", map[string]string{"memory/x/memory.limit_in_bytes": "55\n", "memory/memory.limit_in_bytes": "9223372036854771712\n"}, 55},
-		"text that is none":            {"nonsense\n0::/a\n", map[string]string{"a/memory.max": "-5\n"}, unbounded},
+		"text that is none":            {"nonsense\n0::/a\n", map[string]string{"a/memory.max": "-5\n"}, quota.Unbounded},
 	} {
 		dir := t.TempDir()
 		self := filepath.Join(dir, "self")
@@ -325,7 +326,7 @@ func TestTheCgroupsLimit(t *testing.T) {
 
 // TestLimitsThatContradict: what is said, of configuration, environment and cgroup.
 func TestLimitsThatContradict(t *testing.T) {
-	const none, gib = int64(unbounded), int64(1 << 30)
+	const none, gib = int64(quota.Unbounded), int64(1 << 30)
 	for name, c := range map[string]struct {
 		configured, environment, group int64
 		says                           []string
@@ -335,7 +336,7 @@ func TestLimitsThatContradict(t *testing.T) {
 		"as it should be":                   {gib, none, 2 * gib, nil},
 		"the cgroup's own":                  {gib, none, gib, nil},
 		"all the same":                      {gib, gib, gib, nil},
-		"none, on purpose":                  {unbounded, gib, gib, nil},
+		"none, on purpose":                  {quota.Unbounded, gib, gib, nil},
 		"above the cgroup":                  {4 * gib, none, 2 * gib, []string{"limits.memory is 4 GiB, above the cgroup's limit of 2 GiB", "set limits.memory to at most 1843 MiB"}},
 		"the environment above it":          {0, 4 * gib, 2 * gib, []string{"GOMEMLIMIT is 4 GiB, above the cgroup's limit of 2 GiB", "set GOMEMLIMIT to at most"}},
 		"the environment below it":          {0, gib, 2 * gib, nil},

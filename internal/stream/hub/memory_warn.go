@@ -7,6 +7,7 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/quota"
 )
 
 // memoryAdvice says where the limits of the memory contradict each other, and what to
@@ -17,11 +18,11 @@ func memoryAdvice(configured, environment, group int64) (out []string) {
 	if configured == 0 {
 		name, most = variable, environment
 	}
-	if most != unbounded && most > group {
+	if most != quota.Unbounded && most > group {
 		out = append(out, fmt.Sprintf("%s is %s, above the cgroup's limit of %s: the kernel kills the hub before it takes from the largest cluster; "+
 			"set %s to at most %s, or raise the limit of the unit or the container", name, roughly(most), roughly(group), name, roughly(percent(group, limit.MemoryOfGroup))))
 	}
-	if configured == 0 || configured == unbounded || environment == unbounded {
+	if configured == 0 || configured == quota.Unbounded || environment == quota.Unbounded {
 		return out
 	}
 	switch {
@@ -40,13 +41,13 @@ func roughly(n int64) string {
 	if n >= 1<<20 {
 		n -= n % (1 << 20)
 	}
-	return sizeText(n)
+	return quota.SizeText(n)
 }
 
 // MemoryAdvice is for a configuration that a process with this GOMEMLIMIT
 // (the largest number: none) and in this one's cgroup would run with.
 func (c Config) MemoryAdvice(environment int64) []string {
-	return memoryAdvice(c.limits.memory, environment, groupLimit(ownGroup, groupRoot))
+	return memoryAdvice(c.limits.Memory, environment, groupLimit(ownGroup, groupRoot))
 }
 
 // memoryAdvice is for the hub as it runs.

@@ -51,9 +51,9 @@ func TestConnectionsBeyondTheBoundAreRecorded(t *testing.T) {
 		inner, err := net.Listen("unix", path)
 		must(t, err)
 		ln := h.metered(withParty(t.Context(), who), inner)
-		b := *h.clusters.add(c).accounts.caller(who.caller).bounds.Load()
-		b.sessions = 1
-		h.clusters.add(c).accounts.caller(who.caller).bounds.Store(&b)
+		b := h.clusters.add(c).accounts.Caller(who.caller).Bounds()
+		b.Sessions = 1
+		h.clusters.add(c).accounts.Caller(who.caller).Bound(b)
 
 		first, err := net.Dial("unix", path)
 		must(t, err)

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -48,10 +49,10 @@ func TestFloodsOfKnownCallersAreCounted(t *testing.T) {
 		h.log = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelInfo}))
 		c := clusterOf(t, "c1")
 		who := party{cluster: c, frontend: ProtocolKonnectivity, caller: "unix:c1/konnectivity"}
-		account := h.clusters.add(c).accounts.caller(who.caller)
-		b := *account.bounds.Load()
-		b.pending, b.sessions = 0, 0
-		account.bounds.Store(&b)
+		account := h.clusters.add(c).accounts.Caller(who.caller)
+		b := account.Bounds()
+		b.Pending, b.Sessions = 0, 0
+		account.Bound(b)
 		ctx := withParty(t.Context(), who)
 		for n := range flood {
 			d := wire.Dial{Network: "tcp", Address: fmt.Sprintf("10.0.0.1:%d", n+1)}
@@ -62,7 +63,9 @@ func TestFloodsOfKnownCallersAreCounted(t *testing.T) {
 		h.metered(ctx, nil).(interface{ Refused(wire.Peer, error) }).Refused(wire.Peer{}, fault.New(fault.CodeLimit, "the socket takes no more streams"))
 		near, far := net.Pipe()
 		defer far.Close()
-		h.metered(ctx, nil).(*metered).refuse(near, fault.New(fault.CodeLimit, "no more connections"))
+		if _, err := h.metered(ctx, &given{conns: []net.Conn{near}}).Accept(); !errors.Is(err, net.ErrClosed) {
+			t.Error(err)
+		}
 		if _, err := h.dialer(c, "connect", "unix:c1/connect")(t.Context(), wire.Dial{Network: "tcp", Address: "no address"}); !fault.Has(err, fault.CodeRequest) {
 			t.Error(err)
 		}
@@ -155,4 +158,19 @@ func (h *Hub) withCertificate(t *testing.T, operator string) *http.Request {
 	leaf, err := h.ca.Issue(trust.Request{Identity: id.Identity{Role: id.RoleOperator, Name: operator}, Key: key.Public(), Life: time.Hour}, h.now())
 	must(t, err)
 	return httptest.NewRequestWithContext(context.WithValue(t.Context(), peerKey{}, []*x509.Certificate{leaf}), "GET", "/", nil)
+}
+
+// given is a listener that accepts these connections and then ends.
+type given struct {
+	net.Listener
+	conns []net.Conn
+}
+
+func (g *given) Accept() (net.Conn, error) {
+	if len(g.conns) == 0 {
+		return nil, net.ErrClosed
+	}
+	conn := g.conns[0]
+	g.conns = g.conns[1:]
+	return conn, nil
 }

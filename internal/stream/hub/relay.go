@@ -11,6 +11,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 	packets "github.com/tombolo-io/tombolo/internal/mesh/disco"
 	"github.com/tombolo-io/tombolo/internal/mesh/relayproto"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/quota"
 )
 
 // relay holds the nodes of one cluster that are connected to this hub. A packet goes
@@ -62,20 +63,20 @@ func (c *relayCount) droppedFor(reason string) int64 {
 	return c.foreign.Load()
 }
 
-func newRelay(total *relayTotal, b relayBounds) *relay {
+func newRelay(total *relayTotal, b quota.RelayBounds) *relay {
 	r := &relay{total: total, pool: newPool(), nodes: map[string]*relayed{}}
 	r.bound(b)
 	return r
 }
 
 // bound puts other limits into force. Connections that are there stay.
-func (r *relay) bound(b relayBounds) {
+func (r *relay) bound(b quota.RelayBounds) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.most, r.node = int(b.nodes), b.node
-	r.rate.set(b.cluster)
+	r.most, r.node = int(b.Nodes), b.Node
+	r.rate.set(b.Cluster)
 	for _, n := range r.nodes {
-		n.rate.set(b.node)
+		n.rate.set(b.Node)
 	}
 }
 
@@ -255,7 +256,7 @@ type allowance struct {
 func (a *allowance) set(each int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if each == unbounded {
+	if each == quota.Unbounded {
 		each = 0
 	}
 	if a.each == 0 {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/mesh/relayproto"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/quota"
 )
 
 // BenchmarkRelay carries packets of 1,420 bytes from one node to another, with half a
@@ -21,7 +22,7 @@ func BenchmarkRelay(b *testing.B) {
 	hubA, a := tcpEnds(b)
 	hubB, far := tcpEnds(b)
 	from, to := aRelay(b)
-	from.relay.bound(relayBounds{nodes: 10, node: unbounded, cluster: unbounded})
+	from.relay.bound(quota.RelayBounds{Nodes: 10, Node: quota.Unbounded, Cluster: quota.Unbounded})
 	from.conn, to.conn, from.certEnd = hubA, hubB, time.Now().Add(time.Hour)
 	go from.read(time.Now)
 	go to.write()

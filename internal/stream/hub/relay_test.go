@@ -18,12 +18,13 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/id"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/mesh/relayproto"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/quota"
 )
 
 // aRelay is one with nodes a and b, which have no connections.
 func aRelay(t testing.TB) (a, b *relayed) {
 	t.Helper()
-	r := newRelay(&relayTotal{}, defaultLimits().relay)
+	r := newRelay(&relayTotal{}, quota.Defaults().Relay)
 	for _, into := range []**relayed{&a, &b} {
 		*into = &relayed{relay: r, name: map[bool]string{true: "a", false: "b"}[into == &a], out: newQueue(r.pool), known: map[string]*relayed{}}
 		(*into).absent.set(limit.RelayAbsent)
@@ -189,7 +190,7 @@ func TestOneRing(t *testing.T) {
 
 func TestRatesOfTheRelay(t *testing.T) {
 	a, b := aRelay(t)
-	a.relay.bound(relayBounds{nodes: 10, node: 100_000, cluster: unbounded})
+	a.relay.bound(quota.RelayBounds{Nodes: 10, Node: 100_000, Cluster: quota.Unbounded})
 	now := time.Unix(1, 0)
 	send := func(n *relayed, to string) (passed int64) {
 		before := n.moved.packets.Load()
@@ -208,12 +209,12 @@ func TestRatesOfTheRelay(t *testing.T) {
 	if later := send(a, "b"); later != 50 {
 		t.Errorf("%d packets after half a second", later)
 	}
-	a.relay.bound(relayBounds{nodes: 10, node: unbounded, cluster: 100_000})
+	a.relay.bound(quota.RelayBounds{Nodes: 10, Node: quota.Unbounded, Cluster: 100_000})
 	now = now.Add(time.Hour)
 	if one, two := send(a, "b"), send(b, "a"); one+two < 90 || one+two > 100+2*limit.RelayLease/1000 { // and what each had taken ahead
 		t.Errorf("%d and %d packets of 100 for both", one, two)
 	}
-	a.relay.bound(relayBounds{nodes: 10, node: unbounded, cluster: unbounded})
+	a.relay.bound(quota.RelayBounds{Nodes: 10, Node: quota.Unbounded, Cluster: quota.Unbounded})
 	if all := send(a, "b"); all < 200 { // as many as the queue takes
 		t.Errorf("%d packets without a bound", all)
 	}
@@ -221,7 +222,7 @@ func TestRatesOfTheRelay(t *testing.T) {
 
 func TestPlacesInTheRelay(t *testing.T) {
 	total := &relayTotal{}
-	r := newRelay(total, relayBounds{nodes: 2, node: unbounded, cluster: unbounded})
+	r := newRelay(total, quota.RelayBounds{Nodes: 2, Node: quota.Unbounded, Cluster: quota.Unbounded})
 	enter := func(name string) (*relayed, *relayed, error) {
 		n := &relayed{relay: r, name: name, out: newQueue(r.pool)}
 		older, err := r.enter(n)
@@ -262,7 +263,7 @@ func TestOneClusterLeavesPlacesOfTheRelay(t *testing.T) {
 	var total relayTotal
 	var before int
 	for cluster := range 8 {
-		r := newRelay(&total, relayBounds{nodes: limit.RelayHub})
+		r := newRelay(&total, quota.RelayBounds{Nodes: limit.RelayHub})
 		for n := range limit.RelayHub {
 			if _, err := r.enter(&relayed{relay: r, name: fmt.Sprint(n)}); err != nil {
 				if !fault.Has(err, fault.CodeLimit) || r.full.Load() != 1 {
@@ -363,21 +364,21 @@ func TestLimitsOfTheRelay(t *testing.T) {
 	}
 	raw := v1alpha1.HubLimitsConfig{}
 	raw.Relay = v1alpha1.RelayLimitsConfig{Nodes: amount(7), NodeBytesPerSecond: none, BytesPerSecond: &v1alpha1.Bytes{N: 1 << 20}}
-	table := parseLimits(raw, add)
-	if want := (relayBounds{7, unbounded, 1 << 20}); table.all.relay != want || len(problems) > 0 {
-		t.Errorf("%+v, %v", table.all.relay, problems)
+	table := quota.Parse(raw, add)
+	if want := (quota.RelayBounds{Nodes: 7, Node: quota.Unbounded, Cluster: 1 << 20}); table.All.Relay != want || len(problems) > 0 {
+		t.Errorf("%+v, %v", table.All.Relay, problems)
 	}
 	c, err := id.ParseCluster("c1")
 	if err != nil {
 		t.Fatal(err)
 	}
 	own := v1alpha1.LimitsConfig{Relay: v1alpha1.RelayLimitsConfig{Nodes: amount(9)}}
-	table.add(c, own, "clusters[0]", add)
-	if got := table.of(c).relay; got.nodes != 9 || got.cluster != 1<<20 {
+	table.Add(c, own, "clusters[0]", add)
+	if got := table.Of(c).Relay; got.Nodes != 9 || got.Cluster != 1<<20 {
 		t.Errorf("of the cluster: %+v", got)
 	}
 	raw.Relay = v1alpha1.RelayLimitsConfig{Nodes: &v1alpha1.Amount{None: true}, NodeBytesPerSecond: &v1alpha1.Bytes{N: 1}, BytesPerSecond: &v1alpha1.Bytes{N: 2}}
-	parseLimits(raw, add)
+	quota.Parse(raw, add)
 	if got := strings.Join(problems, "\n"); len(problems) != 3 || !strings.Contains(got, "limits.relay.nodes: ") || !strings.Contains(got, "limits.relay.nodeBytesPerSecond: ") || !strings.Contains(got, "limits.relay.bytesPerSecond: ") {
 		t.Error(got)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/stream/carrier"
 	"github.com/tombolo-io/tombolo/internal/stream/heartbeat"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/quota"
 	"github.com/tombolo-io/tombolo/internal/stream/splice"
 	"github.com/tombolo-io/tombolo/internal/stream/wire"
 	pb "github.com/tombolo-io/tombolo/proto"
@@ -29,8 +30,8 @@ import (
 type session struct {
 	cluster  *cluster
 	agent    id.Agent
-	account  *account // of the agent
-	instance string   // random for each start of the agent
+	account  *quota.Account // of the agent
+	instance string         // random for each start of the agent
 	software string
 	ranges   []string
 	since    time.Time
@@ -138,11 +139,10 @@ func (h *Hub) serveSession(ctx context.Context, conn *tls.Conn, known func()) (n
 
 // beginSession puts the mux on a connection; serve keeps the session.
 func (h *Hub) beginSession(a arrival, g agreement) (serve func(context.Context), err error) {
-	account := a.cluster.accounts.agent(a.agent)
-	if !take(&account.coming, limit.SessionsComing) {
+	account := a.cluster.accounts.Agent(a.agent)
+	if !account.Arrive() {
 		return nil, fault.Newf(fault.CodeLimit, "agent %s has %d connections that are no session yet", a.agent, limit.SessionsComing)
 	}
-	came := func() { account.coming.Add(-1) }
 	s := &session{
 		cluster: a.cluster, agent: a.agent, account: account, instance: g.hello.GetInstance(), software: clip(g.hello.GetSoftware(), 64),
 		ranges: clipAll(g.hello.GetRanges()), since: h.now(), peer: a.conn.RemoteAddr().String(),
@@ -150,17 +150,17 @@ func (h *Hub) beginSession(a arrival, g agreement) (serve func(context.Context),
 	}
 	further := newControls()
 	link, err := carrier.Server(a.conn, carrier.Options{
-		Incoming: limit.AgentStreams, Accept: further.offer, Connections: g.connections, Budget: a.cluster.unread, Tally: &account.unread,
+		Incoming: limit.AgentStreams, Accept: further.offer, Connections: g.connections, Budget: a.cluster.accounts.Budget, Tally: account.UnreadTally(),
 		Lost: func(l carrier.Loss) { h.lost(s, l) },
 	})
 	if err != nil {
-		came()
+		account.Arrived()
 		return nil, err
 	}
 	s.link = link
 	return func(ctx context.Context) {
 		defer link.Close()
-		h.runSession(ctx, s, further, came)
+		h.runSession(ctx, s, further)
 	}, nil
 }
 
@@ -171,11 +171,11 @@ func (h *Hub) partyOf(s *session) party {
 }
 
 // runSession takes the agent's control stream, makes the session available and
-// keeps it until it ends. came is called when it is counted, or never will be.
-func (h *Hub) runSession(ctx context.Context, s *session, controls *controls, came func()) {
+// keeps it until it ends.
+func (h *Hub) runSession(ctx context.Context, s *session, controls *controls) {
 	control, err := controls.take(ctx, s.link.Done())
 	if err != nil {
-		came()
+		s.account.Arrived()
 		h.refused(h.partyOf(s), s.link, err)
 		return
 	}
@@ -189,7 +189,7 @@ func (h *Hub) runSession(ctx context.Context, s *session, controls *controls, ca
 		OnRTT:        func(d time.Duration) { h.metrics.RTT.Observe(d.Seconds()) },
 	})
 	older, err := s.cluster.join(s)
-	came()
+	s.account.Arrived() // it is counted as a session now, or never will be
 	if err != nil {
 		h.refused(h.partyOf(s), s.link, err)
 		control.SetWriteDeadline(time.Now().Add(limit.Farewell))

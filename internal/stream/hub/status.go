@@ -38,7 +38,7 @@ func (h *Hub) statusOf(cluster string) admin.Status {
 	for _, c := range h.clusters.all() {
 		cs := admin.ClusterStatus{Name: c.name.String(), Policy: h.access.version(c.name.String()).String(), Sockets: h.sockets.of(c.name), Agents: c.agents()}
 		cs.Relay = c.relay.status(false)
-		cs.LimitHits, cs.Pressed = c.accounts.hits(), c.accounts.pressed.Load()
+		cs.LimitHits, cs.Pressed = c.accounts.Hits(), c.accounts.Pressed()
 		if cs.Agents == nil {
 			cs.Agents = []admin.AgentStatus{}
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/stream/carrier"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/quota"
 	"github.com/tombolo-io/tombolo/internal/stream/splice"
 )
 
@@ -24,11 +25,11 @@ type hubStream struct {
 	rule    string         // by which it lives
 	policy  version
 	against atomic.Pointer[ruling] // of a changed policy, by which it ended
-	places  places
-	in, out toll         // where it pays for its bytes into and out of the cluster
-	waits   atomic.Int64 // bytes that a frontend holds for it
-	caller  *account     // among the places
-	heard   atomic.Bool  // the caller has all that the target sent, and its end
+	places  quota.Grant
+	in, out quota.Throttle // where it pays for its bytes into and out of the cluster
+	waits   atomic.Int64   // bytes that a frontend holds for it
+	caller  *quota.Account // among the places
+	heard   atomic.Bool    // the caller has all that the target sent, and its end
 	begun   time.Time
 	once    sync.Once
 	ended   fault.Code                  // set when the accounting has ended
@@ -39,9 +40,9 @@ type hubStream struct {
 func (s *hubStream) release(code fault.Code) {
 	s.once.Do(func() {
 		s.ended = code
-		s.in.end()
-		s.out.end()
-		s.places.leave()
+		s.in.End()
+		s.out.End()
+		s.places.Finish()
 		s.hub.access.leave(s.session.cluster.name, s)
 		s.session.streams.Add(-1)
 		s.session.beat.Busy(-1)
@@ -53,14 +54,14 @@ func (s *hubStream) release(code fault.Code) {
 func (s *hubStream) Read(b []byte) (int, error) {
 	n, err := s.Stream.Read(b)
 	s.session.down.Add(int64(n))
-	s.out.pay(n)
+	s.out.Pay(n)
 	return n, s.told(err)
 }
 
 func (s *hubStream) Write(b []byte) (int, error) {
 	n, err := s.Stream.Write(b)
 	s.session.up.Add(int64(n))
-	s.in.pay(n)
+	s.in.Pay(n)
 	return n, s.told(err)
 }
 
@@ -68,14 +69,14 @@ func (s *hubStream) CopyFrom(src io.Reader, moved func(int)) (srcErr, err error)
 	moved = counting(&s.session.up, moved)
 	srcErr, err = s.Stream.CopyFrom(src, func(n int) {
 		moved(n)
-		s.in.pay(n) // the source is not read meanwhile
+		s.in.Pay(n) // the source is not read meanwhile
 		s.forsaken()
 	})
 	return srcErr, s.told(err)
 }
 
 func (s *hubStream) CopyTo(dst io.Writer, moved func(int)) (dstErr, err error) {
-	dstErr, err = s.Stream.CopyTo(s.out.payingWriter(dst), counting(&s.session.down, moved))
+	dstErr, err = s.Stream.CopyTo(s.out.Writer(dst), counting(&s.session.down, moved))
 	s.heard.Store(dstErr == nil)
 	return dstErr, s.told(err)
 }
@@ -105,60 +106,53 @@ func (s *hubStream) Reset(code uint32) error {
 
 // SetDeadline, SetReadDeadline and SetWriteDeadline end a wait for a rate as well.
 func (s *hubStream) SetDeadline(t time.Time) error {
-	s.in.until(t)
-	s.out.until(t)
+	s.in.SetDeadline(t)
+	s.out.SetDeadline(t)
 	return s.Stream.SetDeadline(t)
 }
 
 // SetReadDeadline is described at SetDeadline.
 func (s *hubStream) SetReadDeadline(t time.Time) error {
-	s.out.until(t)
+	s.out.SetDeadline(t)
 	return s.Stream.SetReadDeadline(t)
 }
 
 // SetWriteDeadline is described at SetDeadline.
 func (s *hubStream) SetWriteDeadline(t time.Time) error {
-	s.in.until(t)
+	s.in.SetDeadline(t)
 	return s.Stream.SetWriteDeadline(t)
 }
 
 // hold takes over what the dial held of its accounts.
-func (s *hubStream) hold(p *places) {
-	p.begun()
+func (s *hubStream) hold(p *quota.Grant) {
 	s.places = *p
-	s.in.lost, s.out.lost = s.session.link.Done(), s.session.link.Done()
-	for i, a := range p.of[:p.n] {
-		s.in.to[i], s.out.to[i] = a.in, a.out
-		if a.scope == scopeCaller {
-			s.caller = a
-		}
-	}
+	s.caller = s.places.Start(&s.in, &s.out, s.session.link.Done())
 	if h, ok := s.Stream.(carrier.Holder); ok && s.caller != nil {
-		h.Tally(&s.caller.unread)
+		h.Tally(s.caller.UnreadTally())
 	}
 }
 
 // Watch says how to ask whether the caller has left; it is called before anything is
 // copied. A caller that sends no more may still want to read.
 func (s *hubStream) Watch(left func() (sends, takes bool)) {
-	s.in.left = func() bool { sends, _ := left(); return sends || s.alone() }
-	s.out.left = func() bool { _, takes := left(); return takes }
+	s.in.Left = func() bool { sends, _ := left(); return sends || s.alone() }
+	s.out.Left = func() bool { _, takes := left(); return takes }
 }
 
 // Excuse says that the caller takes no more: what the target still sends is read to be
 // thrown away, and waits for no rate.
-func (s *hubStream) Excuse() { s.out.excuse() }
+func (s *hubStream) Excuse() { s.out.Excuse() }
 
 // alone says that the caller is gone altogether. After the end of the target's direction
 // nobody knows: a caller that has ended its own may wait for the target to have it all.
-func (s *hubStream) alone() bool { return !s.heard.Load() && s.out.left != nil && s.out.left() }
+func (s *hubStream) alone() bool { return !s.heard.Load() && s.out.Left != nil && s.out.Left() }
 
 // forsaken ends a stream whose caller is gone altogether, and was found to be while it
 // waited for its rate. What it had sent and nobody read goes with it: at once it would
 // be beyond the rate, for others to pay, and one after another keep the places of who is
 // not there any more.
 func (s *hubStream) forsaken() {
-	if s.in.excused.Load() && s.alone() {
+	if s.in.Excused() && s.alone() {
 		s.Reset(splice.ResetCode(fault.CodeStreamReset))
 	}
 }
@@ -197,8 +191,5 @@ func (s *hubStream) unread() int64 {
 // Charge tells of bytes that a frontend holds until the stream takes them.
 func (s *hubStream) Charge(n int64) {
 	s.waits.Add(n)
-	s.session.cluster.accounts.waits.Add(n)
-	if s.caller != nil {
-		s.caller.unread.Add(n)
-	}
+	s.session.cluster.accounts.Charge(s.caller, n)
 }

@@ -3,11 +3,16 @@
 package hub
 
 import (
+	"bytes"
 	"io"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/stream/carrier"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/quota"
 	"github.com/tombolo-io/tombolo/internal/stream/splice"
 )
 
@@ -78,8 +83,47 @@ func TestDeadlinesHoldForRates(t *testing.T) {
 		if err := c.set(s); err != nil {
 			t.Fatal(err)
 		}
-		if in, out := s.in.deadline.Equal(at), s.out.deadline.Equal(at); in != c.in || out != c.out {
+		if in, out := s.in.Deadline().Equal(at), s.out.Deadline().Equal(at); in != c.in || out != c.out {
 			t.Errorf("%s: in %v, out %v", name, in, out)
 		}
+	}
+}
+
+// TestAnUploadOfWhoIsGoneEndsWithIt: what a caller had sent that is gone altogether is not
+// carried on beyond the rate; that of one who only sends no more is, and waits.
+func TestAnUploadOfWhoIsGoneEndsWithIt(t *testing.T) {
+	for name, c := range map[string]struct{ sends, takes, heard, ends bool }{
+		"gone altogether":      {false, true, false, true},
+		"gone, and all read":   {true, true, false, true},
+		"has nothing to say":   {true, false, false, false},
+		"sends no more":        {false, false, false, false},
+		"and the target also":  {false, true, true, false},
+		"and nothing is there": {true, true, true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			near, far := tcpPair(t)
+			go io.Copy(io.Discard, far)
+			s := &hubStream{Stream: fakeStream{near}, session: &session{}}
+			s.once.Do(func() {}) // it has no accounts
+			l := quota.Defaults()
+			l.Cluster.In = limit.RateLeast
+			book := quota.NewBook(clusterOf(t, "c1"), l, carrier.NewBudget(limit.ClusterUnread), func(quota.Scope, quota.Resource) {}, new(atomic.Bool))
+			if _, err := s.places.Take(book.Cluster, 0); err != nil {
+				t.Fatal(err)
+			}
+			s.places.Start(&s.in, &s.out, nil)
+			s.in.Charge(2 * limit.RateLeast) // others have used it up
+			s.heard.Store(c.heard)
+			s.Watch(func() (sends, takes bool) { return c.sends, c.takes })
+			const all = 4 * limit.RateLeast
+			srcErr, err := s.CopyFrom(io.LimitReader(bytes.NewReader(make([]byte, all)), all), nil)
+			if (err != nil) != c.ends || (srcErr == io.EOF) == c.ends {
+				t.Errorf("the source: %v, the stream: %v", srcErr, err)
+			}
+			if n := s.session.up.Load(); (n < all/2) != c.ends {
+				t.Errorf("%d bytes were carried on", n)
+			}
+		})
 	}
 }

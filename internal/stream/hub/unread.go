@@ -6,6 +6,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/id"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/quota"
 )
 
 // leaver is a cluster that has bytes which nobody read yet.
@@ -48,12 +49,12 @@ func (h *Hub) lookAtUnread() {
 		if need == 0 {
 			continue
 		}
-		a := l.cluster.accounts.cluster
-		n := h.cutLargest(l.cluster.name, need, 0, (*hubStream).unread, fault.Newf(fault.CodeLimit, "%s may leave %s unread", a.label(), sizeText(l.bound)).
-			Whyf("the bound cluster.%s was exceeded, and this was among the newest and largest streams", ofUnread).
-			Hint("read what you ask for, or ask for less at a time; 'tombolo status %s' shows what is used", a.name))
+		a := l.cluster.accounts.Cluster
+		n := h.cutLargest(l.cluster.name, need, 0, (*hubStream).unread, fault.Newf(fault.CodeLimit, "%s may leave %s unread", a.Label(), quota.SizeText(l.bound)).
+			Whyf("the bound cluster.%s was exceeded, and this was among the newest and largest streams", quota.UnreadBytes).
+			Hint("read what you ask for, or ask for less at a time; 'tombolo status %s' shows what is used", a.Name))
 		for range n {
-			a.hit(ofUnread)
+			a.Hit(quota.UnreadBytes)
 		}
 		if n > 0 {
 			h.log.Warn("streams cut: more is unread than the cluster may leave", telemetry.AttrCluster, l.cluster.name, "streams", n,
@@ -67,8 +68,8 @@ func (r *registry) leavers() (out []leaver) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	for _, c := range r.clusters {
-		if n := c.unreadOf(c.accounts.cluster); n > 0 {
-			out = append(out, leaver{c, n, c.accounts.cluster.bounds.Load().unread})
+		if n := c.accounts.Unread(c.accounts.Cluster); n > 0 {
+			out = append(out, leaver{c, n, c.accounts.Cluster.Bounds().Unread})
 		}
 	}
 	return out

@@ -3,16 +3,14 @@
 package hub
 
 import (
-	"fmt"
-	"net"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/runtest"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/quota"
 )
 
 // What a caller has unread is what came for it and it did not read, and what frontends
@@ -21,10 +19,10 @@ func TestUnreadOfACaller(t *testing.T) {
 	h := bareHub(t)
 	e := eat(t, h, "c1")
 	e.open(t, 3, 1000)
-	me, other := e.accounts.caller("me"), e.accounts.caller("other")
+	me, other := e.accounts.Caller("me"), e.accounts.Caller("other")
 	want := func(n int64) {
 		t.Helper()
-		if a, b := e.unreadOf(me), e.unreadOf(e.accounts.cluster); a != n || b != n || e.unreadOf(other) != 0 {
+		if a, b := e.accounts.Unread(me), e.accounts.Unread(e.accounts.Cluster); a != n || b != n || e.accounts.Unread(other) != 0 {
 			t.Fatalf("%d of the caller, %d of the cluster are unread, want %d", a, b, n)
 		}
 	}
@@ -57,23 +55,23 @@ func TestUnreadOfACaller(t *testing.T) {
 func TestADialLooksAtNoStreams(t *testing.T) {
 	h := bareHub(t)
 	e := eat(t, h, "c1")
-	who := e.accounts.caller("me")
-	b := *who.bounds.Load()
-	b.unread = 1 << 20
-	who.bound(b)
-	s := &session{cluster: e.cluster, account: e.accounts.agent(agentOf(t, "a1"))}
-	p := &places{}
+	who := e.accounts.Caller("me")
+	b := who.Bounds()
+	b.Unread = 1 << 20
+	who.Bound(b)
+	s := &session{cluster: e.cluster, account: e.accounts.Agent(agentOf(t, "a1"))}
+	p := &quota.Grant{}
 	ask := func() {
-		if err := h.roomFor(e.cluster, who); err != nil {
+		if err := e.accounts.Room(who); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.placeAt(p); err != nil {
+		if err := e.accounts.TakeAt(s.account, p); err != nil {
 			t.Fatal(err)
 		}
-		p.end()
+		p.Cancel()
 	}
-	who.unread.Add(1 << 10)
-	defer who.unread.Add(-1 << 10)
+	who.UnreadTally().Add(1 << 10)
+	defer who.UnreadTally().Add(-1 << 10)
 	n := 0
 	for _, streams := range []int{10, 10_000} {
 		for ; n < streams; n++ {
@@ -102,13 +100,13 @@ func TestStalledUploadsAreCut(t *testing.T) {
 	h := bareHub(t)
 	e := eat(t, h, "c1")
 	e.open(t, 8, 1)
-	b := *e.accounts.cluster.bounds.Load()
-	b.unread = 1 << 20
-	e.accounts.cluster.bound(b)
+	b := e.accounts.Cluster.Bounds()
+	b.Unread = 1 << 20
+	e.accounts.Cluster.Bound(b)
 	for _, s := range e.streams {
 		s.Charge(limit.KonnectivityWindow)
 	}
-	if f := fault.From(h.roomFor(e.cluster, e.accounts.caller("me"))); f == nil || f.Code != fault.CodeLimit || !strings.Contains(f.Why, "cluster.unreadBytes") {
+	if f := fault.From(e.accounts.Room(e.accounts.Caller("me"))); f == nil || f.Code != fault.CodeLimit || !strings.Contains(f.Why, "cluster.unreadBytes") {
 		t.Fatalf("a dial is told %v", f)
 	}
 	h.lookAtUnread()
@@ -122,7 +120,7 @@ func TestStalledUploadsAreCut(t *testing.T) {
 			t.Fatalf("stream %d lives, an older one was cut", i)
 		}
 	}
-	if n := e.unreadOf(e.accounts.cluster); cut != 5 || n > b.unread {
+	if n := e.accounts.Unread(e.accounts.Cluster); cut != 5 || n > b.Unread {
 		t.Errorf("%d streams were cut, %d bytes are left", cut, n)
 	}
 	for _, s := range e.streams[:3] {
@@ -138,94 +136,9 @@ func TestRecordedStreamsAreCharged(t *testing.T) {
 	e.open(t, 1, 1)
 	s := &recordedStream{Stream: e.streams[0], inner: e.streams[0]}
 	s.Charge(1000)
-	if n := e.unreadOf(e.accounts.cluster); n != 1001 {
+	if n := e.accounts.Unread(e.accounts.Cluster); n != 1001 {
 		t.Errorf("%d bytes are counted", n)
 	}
 	s.Charge(-1000)
 	e.streams[0].Reset(1)
-}
-
-// oneByOne gives the connections that it is fed with.
-type oneByOne struct {
-	net.Listener
-	conns chan net.Conn
-}
-
-func (l oneByOne) Accept() (net.Conn, error) { return <-l.conns, nil }
-
-// TestASocketKeepsOneAccount: a listener outlives the account of its caller when many
-// others come and it has had no connection for long. What comes later counts in the
-// account that status, dials and limits see, and the bound holds over both.
-func TestASocketKeepsOneAccount(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := &Hub{access: newAccess(), clusters: newRegistry(nil)}
-		c := h.clusters.add(clusterOf(t, "c1"))
-		l := c.accounts.limits
-		l.caller.sessions = 1
-		c.accounts.bound(l)
-		const me = "unix:c1/konnectivity"
-		ctx := withParty(t.Context(), party{cluster: c.name, caller: me})
-		feed := oneByOne{conns: make(chan net.Conn, 4)}
-		ln := h.metered(ctx, feed).(*metered)
-		refused := 0
-		ln.refuse = func(conn net.Conn, f *fault.Fault) { refused++; conn.Close() }
-		accept := func() net.Conn {
-			near, far := net.Pipe()
-			t.Cleanup(func() { far.Close() })
-			feed.conns <- near
-			conn, _ := ln.Accept()
-			return conn
-		}
-		evict := func() {
-			time.Sleep(limit.CallerKept + time.Second)
-			for i := range limit.CallerRecords + 1 {
-				c.accounts.caller(fmt.Sprint("other", i))
-			}
-		}
-		first := c.accounts.caller(me)
-		accept().Close()
-		evict()
-		if c.accounts.callers[me] == first {
-			t.Fatal("nothing was evicted")
-		}
-		conn := accept()
-		mine := c.accounts.caller(me)
-		if mine.sessions.Load() != 1 || first.sessions.Load() != 0 {
-			t.Errorf("%d connections count now, %d in the account that is gone", mine.sessions.Load(), first.sessions.Load())
-		}
-		evict() // live: it stays
-		if c.accounts.caller(me) != mine {
-			t.Error("an account with a connection was evicted")
-		}
-		if f := ln.account().connect(); f == nil || f.Code != fault.CodeLimit {
-			t.Errorf("one beyond the bound is told %v", f)
-		}
-		conn.Close()
-		if h.callerOf(ctx) != mine || mine.sessions.Load() != 0 {
-			t.Errorf("%d connections are left", mine.sessions.Load())
-		}
-		accept().Close()
-		if refused != 0 {
-			t.Errorf("%d were refused", refused)
-		}
-	})
-}
-
-// TestWhoHasAPlaceKeepsItsAccount: each kind of place alone does.
-func TestWhoHasAPlaceKeepsItsAccount(t *testing.T) {
-	now := time.Now()
-	for name, take := range map[string]func(*account){
-		"":                        func(*account) {},
-		"a connection":            func(a *account) { a.sessions.Add(1) },
-		"a stream":                func(a *account) { a.streams.Add(1) },
-		"a session that comes":    func(a *account) { a.coming.Add(1) },
-		"bytes that are unread":   func(a *account) { a.unread.Add(1) },
-		"was looked for just now": func(a *account) { a.newest.Store(now.UnixNano()) },
-	} {
-		a, _ := testAccount(func(*bounds) {})
-		take(a)
-		if a.idle(now, limit.CallerKept) != (name == "") {
-			t.Errorf("%q: idle is %v", name, name != "")
-		}
-	}
 }

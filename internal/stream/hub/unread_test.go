@@ -15,6 +15,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/id"
 	"github.com/tombolo-io/tombolo/internal/base/runtest"
 	"github.com/tombolo-io/tombolo/internal/stream/carrier"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/quota"
 	"github.com/tombolo-io/tombolo/internal/stream/splice"
 )
 
@@ -70,10 +71,10 @@ func TestUnreadComesBackBelowItsBound(t *testing.T) {
 	h := bareHub(t)
 	greedy, slow := eat(t, h, "c1"), eat(t, h, "c2")
 	for _, e := range []*eaters{greedy, slow} {
-		b := *e.accounts.cluster.bounds.Load()
-		b.unread = bound
-		e.accounts.cluster.bound(b)
-		e.cluster.unread.Bound(bound)
+		b := e.accounts.Cluster.Bounds()
+		b.Unread = bound
+		e.accounts.Cluster.Bound(b)
+		e.accounts.Budget.Bound(bound)
 	}
 	greedy.open(t, n, 1) // idle: all have their windows
 	slow.open(t, 1, each)
@@ -82,14 +83,14 @@ func TestUnreadComesBackBelowItsBound(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	runtest.Eventually(t, "all of it is there", func() bool { return greedy.cluster.unread.Unread() == n*(each+1) })
+	runtest.Eventually(t, "all of it is there", func() bool { return greedy.cluster.accounts.Budget.Unread() == n*(each+1) })
 	h.lookAtUnread()
-	if got := greedy.cluster.unread.Unread(); got != n*(each+1) {
+	if got := greedy.cluster.accounts.Budget.Unread(); got != n*(each+1) {
 		t.Fatalf("a burst was cut to %d", got)
 	}
 	h.lookAtUnread()
-	runtest.Eventually(t, "it is below its bound", func() bool { return greedy.cluster.unread.Unread() <= bound })
-	if got := greedy.cluster.unread.Unread(); got < bound-each-1 {
+	runtest.Eventually(t, "it is below its bound", func() bool { return greedy.cluster.accounts.Budget.Unread() <= bound })
+	if got := greedy.cluster.accounts.Budget.Unread(); got < bound-each-1 {
 		t.Errorf("%d bytes are unread, the bound is %d", got, bound)
 	}
 	h.lookAtUnread()
@@ -115,7 +116,7 @@ func TestUnreadComesBackBelowItsBound(t *testing.T) {
 	if want := n - bound/(each+1); cut != want {
 		t.Errorf("%d of %d streams were cut, want %d", cut, n, want)
 	}
-	if hits := greedy.accounts.cluster.hits[ofUnread].Load(); int(hits) != cut {
+	if hits := greedy.accounts.Cluster.Hits(quota.UnreadBytes); int(hits) != cut {
 		t.Errorf("%d hits, %d streams cut", hits, cut)
 	}
 	last := greedy.far[n-1]
@@ -131,7 +132,7 @@ func TestUnreadComesBackBelowItsBound(t *testing.T) {
 		s.Reset(1)
 	}
 	runtest.Eventually(t, "no byte is unread at the end", func() bool {
-		return greedy.cluster.unread.Unread()+slow.cluster.unread.Unread() == 0
+		return greedy.cluster.accounts.Budget.Unread()+slow.cluster.accounts.Budget.Unread() == 0
 	})
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package hub
+package quota
 
 import (
 	"sync"
@@ -33,7 +33,7 @@ type shaper struct {
 	at     time.Time
 	line   []*debt // who waits, the first one first
 	timer  *time.Timer
-	moved  meter
+	moved  perSecond
 }
 
 // debt is what a stream owes in one direction.
@@ -48,7 +48,7 @@ func newShaper(stalled func()) *shaper { return &shaper{stalled: stalled} }
 func (s *shaper) setRate(each int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if each == unbounded {
+	if each == Unbounded {
 		s.on.Store(false)
 		for _, d := range s.line {
 			close(d.paid)
@@ -60,16 +60,16 @@ func (s *shaper) setRate(each int64) {
 	if !s.on.Load() {
 		s.filled = float64(each)
 	} else {
-		s.fill(now)
+		s.fillLocked(now)
 		s.filled = max(min(s.filled, float64(each)), -float64(each)) // what was drawn at another rate is paid within a second
 	}
 	s.rate, s.at = float64(each), now
 	s.on.Store(true)
-	s.serve(now)
+	s.serveLocked(now)
 }
 
-// fill needs the lock.
-func (s *shaper) fill(now time.Time) {
+// fillLocked lets the bucket fill until now.
+func (s *shaper) fillLocked(now time.Time) {
 	if since := now.Sub(s.at); since > 0 {
 		s.filled = min(s.filled+since.Seconds()*s.rate, s.rate)
 		s.at = now
@@ -83,7 +83,7 @@ func (s *shaper) open() bool {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.fill(time.Now())
+	s.fillLocked(time.Now())
 	return s.filled > 0 && len(s.line) == 0
 }
 
@@ -99,7 +99,7 @@ func (s *shaper) pay(n int64, recent *pace) *debt {
 		return nil
 	}
 	now := time.Now()
-	s.fill(now)
+	s.fillLocked(now)
 	s.moved.add(now, n)
 	small := recent.small(now, n, int64(s.rate/8)) && s.filled > -s.rate*limit.ShapeAhead.Seconds()
 	if small || s.filled > 0 && len(s.line) == 0 {
@@ -109,7 +109,7 @@ func (s *shaper) pay(n int64, recent *pace) *debt {
 	d := &debt{owed: n, paid: make(chan struct{})}
 	s.line = append(s.line, d)
 	s.stalled()
-	s.serve(now)
+	s.serveLocked(now)
 	return d
 }
 
@@ -121,7 +121,7 @@ func (s *shaper) charge(n int64, recent *pace) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	s.fill(now)
+	s.fillLocked(now)
 	s.moved.add(now, n)
 	recent.small(now, n, 0)
 	s.filled -= float64(n)
@@ -141,9 +141,9 @@ func (s *shaper) assume(d *debt) {
 	}
 }
 
-// serve gives turns as long as there is something in the bucket. It needs the lock.
-func (s *shaper) serve(now time.Time) {
-	s.fill(now)
+// serveLocked gives turns as long as there is something in the bucket.
+func (s *shaper) serveLocked(now time.Time) {
+	s.fillLocked(now)
 	for len(s.line) > 0 && s.filled > 0 {
 		d := s.line[0]
 		turn := min(d.owed, limit.ShapeTurn)
@@ -173,7 +173,7 @@ func (s *shaper) wake() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.on.Load() {
-		s.serve(time.Now())
+		s.serveLocked(time.Now())
 	}
 }
 
@@ -201,30 +201,30 @@ func (p *pace) small(now time.Time, n, most int64) bool {
 	return p.moved <= min(most, limit.ShapeSmall)
 }
 
-// meter counts by the second.
-type meter struct {
+// perSecond counts by the second.
+type perSecond struct {
 	mu           sync.Mutex
 	second       int64
 	this, before int64
 }
 
-func (m *meter) add(now time.Time, n int64) {
+func (m *perSecond) add(now time.Time, n int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.turn(now)
+	m.turnLocked(now)
 	m.this += n
 }
 
 // last is what was counted in the last full second.
-func (m *meter) last(now time.Time) int64 {
+func (m *perSecond) last(now time.Time) int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.turn(now)
+	m.turnLocked(now)
 	return m.before
 }
 
-// turn needs the lock.
-func (m *meter) turn(now time.Time) {
+// turnLocked begins another second, if it is time.
+func (m *perSecond) turnLocked(now time.Time) {
 	switch s := now.Unix(); {
 	case s == m.second+1:
 		m.second, m.this, m.before = s, 0, m.this

@@ -1,31 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package hub
+package quota
 
 import (
 	"context"
 	"maps"
-	"net/http"
+	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/id"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/stream/carrier"
 )
 
-func testAccount(b func(*bounds)) (*account, map[resource]int) {
-	l := defaultLimits().agent
-	l.sessions, l.streams = unbounded, unbounded
+func testAccount(b func(*Bounds)) (*Account, map[Resource]int) {
+	l := Defaults().Agent
+	l.Sessions, l.Streams = Unbounded, Unbounded
 	b(&l)
-	hits := map[resource]int{}
-	return newAccount(scopeCluster, "c1", "", l, func(_ scope, k resource) { hits[k]++ }), hits
+	hits := map[Resource]int{}
+	return newAccount(ScopeCluster, "c1", "", l, func(_ Scope, k Resource) { hits[k]++ }), hits
 }
 
-// A refusal says which bound it was, until when, and costs nothing.
+func testBook(t *testing.T) *Book {
+	t.Helper()
+	c, err := id.ParseCluster("c1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return NewBook(c, Defaults(), carrier.NewBudget(limit.ClusterUnread), func(Scope, Resource) {}, new(atomic.Bool))
+}
+
 // begin begins a dial that waits for nothing.
-func begin(a *account) error {
+func begin(a *Account) error {
 	_, err := a.begin(0)
 	return err
 }
@@ -34,7 +46,7 @@ func begin(a *account) error {
 // turn would come after its patience is refused, and holds its place until it is told.
 func TestADialWaitsForItsTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, hits := testAccount(func(b *bounds) { b.dials, b.burst = 4, 2 })
+		a, hits := testAccount(func(b *Bounds) { b.Dials, b.Burst = 4, 2 })
 		for i, want := range []time.Duration{0, 0, 250, 500, 750, 1000} {
 			if turn, err := a.begin(limit.DialTurn); err != nil || turn.wait != want*time.Millisecond {
 				t.Errorf("dial %d waits %v, %v; want %v ms", i, turn.wait, err, int64(want))
@@ -46,7 +58,7 @@ func TestADialWaitsForItsTurn(t *testing.T) {
 				t.Errorf("waits %v with %v", turn.wait, err)
 			}
 		}
-		if a.pending.Load() != 9 || a.streams.Load() != 9 || hits[ofDials] != 7 {
+		if a.pending.Load() != 9 || a.streams.Load() != 9 || hits[Dials] != 7 {
 			t.Errorf("%d under way, %d streams, %v hits", a.pending.Load(), a.streams.Load(), hits)
 		}
 	})
@@ -56,11 +68,10 @@ func TestADialWaitsForItsTurn(t *testing.T) {
 // refused, and those whose caller leaves.
 func TestWaitingDialsGiveTheirPlacesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := &Hub{access: newAccess(), clusters: newRegistry(nil)}
-		c := h.clusters.add(clusterOf(t, "c1"))
-		b := *c.accounts.cluster.bounds.Load()
-		b.dials, b.burst, b.pending = 4, 1, 8
-		c.accounts.cluster.bound(b)
+		book := testBook(t)
+		b := *book.Cluster.bounds.Load()
+		b.Dials, b.Burst, b.Pending = 4, 1, 8
+		book.Cluster.Bound(b)
 		type end struct {
 			after time.Duration
 			code  fault.Code
@@ -69,12 +80,12 @@ func TestWaitingDialsGiveTheirPlacesBack(t *testing.T) {
 		leaving, leave := context.WithCancel(t.Context())
 		dial := func(ctx context.Context) {
 			begin := time.Now()
-			p, err := h.admitDial(ctx, c, "me")
+			p, err := book.Admit(ctx, "me")
 			e := end{after: time.Since(begin)}
 			if f := fault.From(err); f != nil {
 				e.code = f.Code
 			} else {
-				p.end()
+				p.Cancel()
 			}
 			ends <- e
 		}
@@ -104,7 +115,7 @@ func TestWaitingDialsGiveTheirPlacesBack(t *testing.T) {
 		}; !maps.Equal(got, want) {
 			t.Errorf("got %v, want %v", got, want)
 		}
-		for _, a := range []*account{c.accounts.cluster, c.accounts.caller("me")} {
+		for _, a := range []*Account{book.Cluster, book.Caller("me")} {
 			if a.pending.Load() != 0 || a.streams.Load() != 0 {
 				t.Errorf("%s: %d under way, %d streams", a.scope, a.pending.Load(), a.streams.Load())
 			}
@@ -112,17 +123,18 @@ func TestWaitingDialsGiveTheirPlacesBack(t *testing.T) {
 	})
 }
 
+// TestARefusedDialSaysWhichBound: it says which bound it was, until when, and costs nothing.
 func TestARefusedDialSaysWhichBound(t *testing.T) {
 	for name, c := range map[string]struct {
-		bound func(*bounds)
-		of    resource
+		bound func(*Bounds)
+		of    Resource
 		free  int // dials that go through first
 		says  []string
 		again time.Duration
 	}{
-		"streams":      {func(b *bounds) { b.streams = 2 }, ofStreams, 2, []string{"cluster c1 may have 2 streams", "the bound cluster.streams is reached", "raise limits.cluster.streams"}, 0},
-		"dials at all": {func(b *bounds) { b.pending = 3 }, ofPending, 3, []string{"cluster c1 may have 3 dials under way", "cluster.pendingDials", "tombolo status c1"}, 0},
-		"dials a second": {func(b *bounds) { b.dials, b.burst = 4, 5 }, ofDials, 5,
+		"streams":      {func(b *Bounds) { b.Streams = 2 }, Streams, 2, []string{"cluster c1 may have 2 streams", "the bound cluster.streams is reached", "raise limits.cluster.streams"}, 0},
+		"dials at all": {func(b *Bounds) { b.Pending = 3 }, PendingDials, 3, []string{"cluster c1 may have 3 dials under way", "cluster.pendingDials", "tombolo status c1"}, 0},
+		"dials a second": {func(b *Bounds) { b.Dials, b.Burst = 4, 5 }, Dials, 5,
 			[]string{"cluster c1 may make 4 dials a second", "cluster.dialsPerSecond", "try again in 250ms"}, 250 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -142,10 +154,6 @@ func TestARefusedDialSaysWhichBound(t *testing.T) {
 						if !strings.Contains(f.Explain(), say) {
 							t.Errorf("%q does not say %q", f.Explain(), say)
 						}
-					}
-					answer := refusal(f)
-					if got := strings.Contains(answer, "\r\nRetry-After: 1\r\n"); got != (c.again > 0) || statusOf(f) != http.StatusTooManyRequests {
-						t.Errorf("the answer of CONNECT: %s", answer)
 					}
 				}
 				if a.hits[c.of].Load() != 3 || hits[c.of] != 3 || len(hits) != 1 {
@@ -170,26 +178,26 @@ func TestARefusedDialSaysWhichBound(t *testing.T) {
 // Other bounds count at once and drop nothing.
 func TestBoundsMoveUnderALiveAccount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, _ := testAccount(func(b *bounds) { b.streams, b.dials, b.burst = 100, 1, 2 })
-		set := func(change func(*bounds)) {
+		a, _ := testAccount(func(b *Bounds) { b.Streams, b.Dials, b.Burst = 100, 1, 2 })
+		set := func(change func(*Bounds)) {
 			b := *a.bounds.Load()
 			change(&b)
-			a.bound(b)
+			a.Bound(b)
 		}
 		dial := func() bool { return begin(a) == nil }
 		if count(dial, 10) != 2 {
 			t.Fatal("a burst of 2 is not 2")
 		}
-		set(func(b *bounds) { b.dials, b.burst = 100, 200 })
+		set(func(b *Bounds) { b.Dials, b.Burst = 100, 200 })
 		time.Sleep(100 * time.Millisecond)
 		if got := count(dial, 50); got != 10 {
 			t.Errorf("at the raised rate %d dials in 100 ms", got)
 		}
-		set(func(b *bounds) { b.dials, b.burst = unbounded, unbounded })
+		set(func(b *Bounds) { b.Dials, b.Burst = Unbounded, Unbounded })
 		if got := count(dial, 200); got != 88 {
 			t.Errorf("%d dials until the streams are 100", got)
 		}
-		set(func(b *bounds) { b.streams, b.dials, b.burst = 5, 10, 10 })
+		set(func(b *Bounds) { b.Streams, b.Dials, b.Burst = 5, 10, 10 })
 		if dial() || a.streams.Load() != 100 {
 			t.Errorf("below what is open: %d streams", a.streams.Load())
 		}
@@ -215,23 +223,93 @@ func count(dial func() bool, tries int) (n int) {
 // A cluster does not remember every identity that ever came.
 func TestIdentitiesAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRegistry(nil)
-		a := r.add(clusterOf(t, "c1")).accounts
-		live := a.caller("live")
-		if live.connect() != nil {
+		a := testBook(t)
+		live := a.Caller("live")
+		if live.Connect() != nil {
 			t.Fatal("no place")
 		}
 		for i := range 3 * limit.CallerRecords {
 			if i%limit.CallerRecords == 0 {
 				time.Sleep(2 * limit.CallerKept)
 			}
-			a.caller("caller-" + itoa(i))
+			a.Caller("caller-" + strconv.Itoa(i))
 		}
 		if n := len(a.callers); n > limit.CallerRecords+1 {
 			t.Errorf("%d are remembered", n)
 		}
-		if a.caller("live") != live {
+		if a.Caller("live") != live {
 			t.Error("one with a connection was forgotten")
 		}
 	})
+}
+
+// TestTheRateHoldsForManyAtOnce: callers that dial at the same time do not get more
+// out of a rate than one after the other.
+func TestTheRateHoldsForManyAtOnce(t *testing.T) {
+	a, _ := testAccount(func(b *Bounds) { b.Dials, b.Burst = 1, 100 })
+	a.counted = func(Scope, Resource) {}
+	begun := time.Now()
+	var got atomic.Int64
+	var all sync.WaitGroup
+	for range 64 {
+		all.Go(func() {
+			for range 2000 {
+				if begin(a) == nil {
+					got.Add(1)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if most := 100 + int64(time.Since(begun).Seconds()) + 1; got.Load() < 100 || got.Load() > most {
+		t.Errorf("%d dials, want 100 to %d", got.Load(), most)
+	}
+}
+
+// TestARefusedCallerCostsItsClusterNothing: what one caller is refused by its own
+// bound is there for the others.
+func TestARefusedCallerCostsItsClusterNothing(t *testing.T) {
+	book := testBook(t)
+	b := *book.Cluster.bounds.Load()
+	b.Dials, b.Burst, b.Pending = 1, 10, 10
+	book.Cluster.Bound(b)
+	loud := book.Caller("loud")
+	own := *loud.bounds.Load()
+	own.Streams = 1
+	loud.Bound(own)
+	for i := range 1000 {
+		p, err := book.Admit(t.Context(), "loud")
+		if (err == nil) != (i == 0) {
+			t.Fatalf("dial %d: %v", i, err)
+		}
+		if i == 0 {
+			t.Cleanup(p.Cancel)
+		}
+	}
+	for range 9 {
+		p, err := book.Admit(t.Context(), "calm")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(p.Cancel)
+	}
+}
+
+// TestWhoHasAPlaceKeepsItsAccount: each kind of place alone does.
+func TestWhoHasAPlaceKeepsItsAccount(t *testing.T) {
+	now := time.Now()
+	for name, take := range map[string]func(*Account){
+		"":                        func(*Account) {},
+		"a connection":            func(a *Account) { a.sessions.Add(1) },
+		"a stream":                func(a *Account) { a.streams.Add(1) },
+		"a session that comes":    func(a *Account) { a.coming.Add(1) },
+		"bytes that are unread":   func(a *Account) { a.unread.Add(1) },
+		"was looked for just now": func(a *Account) { a.newest.Store(now.UnixNano()) },
+	} {
+		a, _ := testAccount(func(*Bounds) {})
+		take(a)
+		if a.idle(now, limit.CallerKept) != (name == "") {
+			t.Errorf("%q: idle is %v", name, name != "")
+		}
+	}
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package hub
+package quota
 
 import (
 	"io"
@@ -12,20 +12,20 @@ import (
 	"github.com/tombolo-io/tombolo/internal/stream/carrier"
 )
 
-// toll is where one direction of a stream pays for its bytes: to its cluster, its
+// Throttle is where one direction of a stream pays for its bytes: to its cluster, its
 // agent and its caller. Where no rate is bounded that is three looks at a flag.
 //
 // Bytes are paid for after they have moved, and before the next ones do: who waits
 // has nothing in its hand that could be lost at the stream's end, and its peer runs
 // out of the stream's window meanwhile.
-type toll struct {
+type Throttle struct {
 	to   [3]*shaper
 	pace [3]pace
 
 	// Who has left does not wait, and keeps no place for that: what its stream has
 	// moved is paid for by others, as after its end.
 	lost    <-chan struct{} // closed when the session has ended
-	left    func() bool     // whether the caller has; nil: that is told by the stream's end
+	Left    func() bool     // whether the caller has; nil: that is told by the stream's end
 	excused atomic.Bool
 
 	mu       sync.Mutex
@@ -35,7 +35,7 @@ type toll struct {
 }
 
 // open says that bytes may move now without a wait.
-func (t *toll) open() bool {
+func (t *Throttle) open() bool {
 	for _, s := range t.to {
 		if s != nil && !s.open() {
 			return false
@@ -45,7 +45,7 @@ func (t *toll) open() bool {
 }
 
 // free says that no rate is bounded.
-func (t *toll) free() bool {
+func (t *Throttle) free() bool {
 	for _, s := range t.to {
 		if s != nil && s.on.Load() {
 			return false
@@ -54,9 +54,9 @@ func (t *toll) free() bool {
 	return true
 }
 
-// pay waits until n bytes are paid for, the deadline has passed or the stream has
+// Pay waits until n bytes are paid for, the deadline has passed or the stream has
 // ended: what comes of that the stream itself says.
-func (t *toll) pay(n int) {
+func (t *Throttle) Pay(n int) {
 	if n <= 0 || t.free() {
 		return
 	}
@@ -75,7 +75,7 @@ func (t *toll) pay(n int) {
 }
 
 // wait reports false if there was no time for it, or nobody to wait for.
-func (t *toll) wait(d *debt) bool {
+func (t *Throttle) wait(d *debt) bool {
 	for {
 		t.mu.Lock()
 		over, deadline := t.ended || t.excused.Load(), t.deadline
@@ -100,7 +100,7 @@ func (t *toll) wait(d *debt) bool {
 		case <-t.lost:
 			t.excused.Store(true)
 		case <-timer.C:
-			if t.left != nil && t.left() {
+			if t.Left != nil && t.Left() {
 				t.excused.Store(true)
 			}
 		}
@@ -111,19 +111,29 @@ func (t *toll) wait(d *debt) bool {
 	}
 }
 
-// until sets the deadline of who waits.
-func (t *toll) until(deadline time.Time) { t.change(func() { t.deadline = deadline }) }
+// Deadline is that of who waits.
+func (t *Throttle) Deadline() time.Time {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.deadline
+}
 
-// excuse lets nobody wait any more, whose bytes others pay for.
-func (t *toll) excuse() {
+// SetDeadline sets the deadline of who waits.
+func (t *Throttle) SetDeadline(deadline time.Time) { t.change(func() { t.deadline = deadline }) }
+
+// Excuse lets nobody wait any more, whose bytes others pay for.
+func (t *Throttle) Excuse() {
 	t.excused.Store(true)
 	t.change(func() {})
 }
 
-// end lets nobody wait any more.
-func (t *toll) end() { t.change(func() { t.ended = true }) }
+// Excused says that nobody waits, or will.
+func (t *Throttle) Excused() bool { return t.excused.Load() }
 
-func (t *toll) change(fn func()) {
+// end lets nobody wait any more.
+func (t *Throttle) End() { t.change(func() { t.ended = true }) }
+
+func (t *Throttle) change(fn func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	fn()
@@ -133,35 +143,35 @@ func (t *toll) change(fn func()) {
 	}
 }
 
-// payingWriter pays for what is written. It does not look prompt unless the
+// Writer pays for what is written. It does not look prompt unless the
 // writer behind it is.
-func (t *toll) payingWriter(w io.Writer) io.Writer {
-	p := payingWriter{w, t}
+func (t *Throttle) Writer(w io.Writer) io.Writer {
+	p := throttledWriter{w, t}
 	if prompt, ok := w.(carrier.PromptWriter); ok {
-		return payingPrompt{p, prompt}
+		return throttledPrompt{p, prompt}
 	}
 	return p
 }
 
-type payingWriter struct {
+type throttledWriter struct {
 	io.Writer
-	toll *toll
+	toll *Throttle
 }
 
-func (w payingWriter) Write(b []byte) (int, error) {
+func (w throttledWriter) Write(b []byte) (int, error) {
 	n, err := w.Writer.Write(b)
-	w.toll.pay(n)
+	w.toll.Pay(n)
 	return n, err
 }
 
-type payingPrompt struct {
-	payingWriter
+type throttledPrompt struct {
+	throttledWriter
 	prompt carrier.PromptWriter
 }
 
 // WriteNow is called by who reads the session's connection, and must not wait: at
 // the bound it takes nothing, and the stream's own copy goes on with Write.
-func (w payingPrompt) WriteNow(b []byte) (int, error) {
+func (w throttledPrompt) WriteNow(b []byte) (int, error) {
 	if w.toll.free() {
 		return w.prompt.WriteNow(b)
 	}
@@ -169,12 +179,12 @@ func (w payingPrompt) WriteNow(b []byte) (int, error) {
 		return 0, nil
 	}
 	n, err := w.prompt.WriteNow(b)
-	w.toll.charge(n)
+	w.toll.Charge(n)
 	return n, err
 }
 
-// charge pays without waiting: the bucket had something a moment ago.
-func (t *toll) charge(n int) {
+// Charge pays without waiting: the bucket had something a moment ago.
+func (t *Throttle) Charge(n int) {
 	for i, s := range t.to {
 		if s != nil && n > 0 {
 			s.charge(int64(n), &t.pace[i])

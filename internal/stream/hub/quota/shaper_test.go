@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package hub
+package quota
 
 import (
 	"bytes"
@@ -15,10 +15,10 @@ import (
 )
 
 // bulk moves bytes through a toll in chunks until the time is over, and gives how many.
-func bulk(to *toll, chunk int, over time.Time) (n int64) {
+func bulk(to *Throttle, chunk int, over time.Time) (n int64) {
 	for time.Now().Before(over) {
 		n += int64(chunk)
-		to.pay(chunk)
+		to.Pay(chunk)
 	}
 	return n
 }
@@ -56,7 +56,7 @@ func TestARateIsKeptAndShared(t *testing.T) {
 				moved := make([]int64, len(c.chunks))
 				var wg sync.WaitGroup
 				for i, chunk := range c.chunks {
-					wg.Go(func() { moved[i] = bulk(&toll{to: s}, chunk, over) })
+					wg.Go(func() { moved[i] = bulk(&Throttle{to: s}, chunk, over) })
 				}
 				wg.Wait()
 				sum, each := int64(0), c.want*seconds/int64(len(c.chunks))
@@ -84,12 +84,12 @@ func TestSmallStreamsGoAhead(t *testing.T) {
 		var wg sync.WaitGroup
 		var sum atomic.Int64
 		for range 50 {
-			wg.Go(func() { sum.Add(bulk(&toll{to: s}, 32<<10, over)) })
+			wg.Go(func() { sum.Add(bulk(&Throttle{to: s}, 32<<10, over)) })
 		}
-		typing := &toll{to: s}
+		typing := &Throttle{to: s}
 		for time.Now().Before(over) {
 			began := time.Now()
-			typing.pay(100)
+			typing.Pay(100)
 			if waited := time.Since(began); waited > 0 {
 				t.Fatalf("a keystroke waited %v", waited)
 			}
@@ -104,7 +104,7 @@ func TestSmallStreamsGoAhead(t *testing.T) {
 		over = time.Now().Add(30 * time.Second)
 		sum.Store(0)
 		for range 100 {
-			wg.Go(func() { sum.Add(bulk(&toll{to: s}, 1<<10, over)) })
+			wg.Go(func() { sum.Add(bulk(&Throttle{to: s}, 1<<10, over)) })
 		}
 		wg.Wait()
 		if want := int64(30 * 16 << 10); sum.Load() > want+3*16<<10+100<<10 {
@@ -116,24 +116,28 @@ func TestSmallStreamsGoAhead(t *testing.T) {
 // A wait is over at once when its stream ends, its deadline passes, or the rate goes.
 func TestAWaitEndsAtOnce(t *testing.T) {
 	for name, c := range map[string]struct {
-		act   func(to *toll, s *shaper)
+		act   func(to *Throttle, s *shaper)
 		after time.Duration
 	}{
-		"the stream ends":            {func(to *toll, _ *shaper) { to.end() }, 0},
-		"a deadline is set back":     {func(to *toll, _ *shaper) { to.until(time.Unix(1, 0)) }, 0},
-		"a deadline comes":           {func(to *toll, _ *shaper) { to.until(time.Now().Add(time.Second)) }, time.Second},
-		"the rate is lifted":         {func(_ *toll, s *shaper) { s.setRate(unbounded) }, 0},
-		"the rate is raised":         {func(_ *toll, s *shaper) { s.setRate(1 << 30) }, time.Second},
-		"a deadline that is far off": {func(to *toll, _ *shaper) { to.until(time.Now().Add(time.Hour)); to.until(time.Time{}); to.end() }, 0},
+		"the stream ends":        {func(to *Throttle, _ *shaper) { to.End() }, 0},
+		"a deadline is set back": {func(to *Throttle, _ *shaper) { to.SetDeadline(time.Unix(1, 0)) }, 0},
+		"a deadline comes":       {func(to *Throttle, _ *shaper) { to.SetDeadline(time.Now().Add(time.Second)) }, time.Second},
+		"the rate is lifted":     {func(_ *Throttle, s *shaper) { s.setRate(Unbounded) }, 0},
+		"the rate is raised":     {func(_ *Throttle, s *shaper) { s.setRate(1 << 30) }, time.Second},
+		"a deadline that is far off": {func(to *Throttle, _ *shaper) {
+			to.SetDeadline(time.Now().Add(time.Hour))
+			to.SetDeadline(time.Time{})
+			to.End()
+		}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s, _ := shapers(1 << 10)
-				to := &toll{to: s}
-				to.pay(1 << 20) // the burst, and then some
+				to := &Throttle{to: s}
+				to.Pay(1 << 20) // the burst, and then some
 				done := make(chan time.Time)
 				go func() {
-					to.pay(1 << 20)
+					to.Pay(1 << 20)
 					done <- time.Now()
 				}()
 				synctest.Wait()
@@ -161,12 +165,12 @@ func TestShortStreamsPayAsWell(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := shapers(64 << 10)
 		for range 100 {
-			to := &toll{to: s}
-			to.end()
-			to.pay(64 << 10)
+			to := &Throttle{to: s}
+			to.End()
+			to.Pay(64 << 10)
 		}
 		began := time.Now()
-		(&toll{to: s}).pay(32 << 10)
+		(&Throttle{to: s}).Pay(32 << 10)
 		if waited := time.Since(began); waited < 90*time.Second {
 			t.Errorf("the next one waited %v", waited)
 		}
@@ -175,11 +179,11 @@ func TestShortStreamsPayAsWell(t *testing.T) {
 
 // Without a rate nothing is counted, locked or kept.
 func TestWithoutARateNothingIsDone(t *testing.T) {
-	s, stalls := shapers(unbounded, unbounded, unbounded)
-	to := &toll{to: s}
+	s, stalls := shapers(Unbounded, Unbounded, Unbounded)
+	to := &Throttle{to: s}
 	var out bytes.Buffer
-	w := to.payingWriter(&out)
-	if n := testing.AllocsPerRun(100, func() { to.pay(1 << 30) }); n != 0 {
+	w := to.Writer(&out)
+	if n := testing.AllocsPerRun(100, func() { to.Pay(1 << 30) }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 	if _, err := io.WriteString(w, "x"); err != nil || stalls.Load() != 0 {
@@ -201,10 +205,10 @@ func (b *promptBuffer) WriteNow(p []byte) (int, error) { return b.Write(p) }
 // a prompt writer takes nothing.
 func TestAPromptWriterNeverWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, _ := shapers(1<<10, unbounded)
-		to := &toll{to: s}
+		s, _ := shapers(1<<10, Unbounded)
+		to := &Throttle{to: s}
 		var out promptBuffer
-		w, ok := to.payingWriter(&out).(carrier.PromptWriter)
+		w, ok := to.Writer(&out).(carrier.PromptWriter)
 		if !ok {
 			t.Fatal("a prompt writer lost what it can")
 		}
@@ -217,7 +221,7 @@ func TestAPromptWriterNeverWaits(t *testing.T) {
 		if out.Len() != 1200 || time.Since(began) != 0 {
 			t.Errorf("%d bytes went through in %v", out.Len(), time.Since(began))
 		}
-		s[0].setRate(unbounded) // while the stream lives
+		s[0].setRate(Unbounded) // while the stream lives
 		if n, err := w.WriteNow(make([]byte, 1<<20)); n != 1<<20 || err != nil {
 			t.Errorf("without the rate %d, %v", n, err)
 		}

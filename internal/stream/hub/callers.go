@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hub
+
+import (
+	"context"
+	"net"
+
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/stream/carrier"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/quota"
+	"github.com/tombolo-io/tombolo/internal/stream/wire"
+)
+
+// metered wraps the listener of a frontend that does not count connections itself;
+// whose they are is known in ctx. Who gets no answer is at least recorded.
+func (h *Hub) metered(ctx context.Context, ln net.Listener) net.Listener {
+	p, _ := ctx.Value(partyKey{}).(party)
+	accounts := h.clusters.add(p.cluster).accounts
+	refuse := func(conn net.Conn, f *fault.Fault) {
+		h.refuseKnown(ctx, conn, carrier.UnixPeer(conn), f)
+		conn.Close()
+	}
+	return quota.NewListener(ln, func() *quota.Account { return accounts.Caller(p.caller) }, refuse,
+		func(peer wire.Peer, err error) { h.refusedWithin(ctx, peer, err) })
+}
+
+// callerOf is the account of who asks over a connection, nil if nobody is known.
+func (h *Hub) callerOf(ctx context.Context) *quota.Account {
+	p, ok := ctx.Value(partyKey{}).(party)
+	if !ok {
+		return nil
+	}
+	c, err := h.clusters.get(p.cluster)
+	if err != nil {
+		return nil
+	}
+	return c.accounts.Caller(p.caller)
+}
