@@ -71,7 +71,7 @@ func (h *Hub) apiStatus(r *http.Request) (any, error) {
 	out.Clusters = slices.DeleteFunc(out.Clusters, func(c admin.ClusterStatus) bool { return c.Name != only })
 	for i := range out.Clusters {
 		out.Clusters[i].Limits = c.accounts.Status()
-		out.Clusters[i].Relay = c.relay.status(true)
+		out.Clusters[i].Relay = c.relay.Status(true)
 	}
 	return out, nil
 }

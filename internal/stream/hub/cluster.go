@@ -17,6 +17,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/stream/carrier"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/quota"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/relay"
 )
 
 // registry holds the clusters by name.
@@ -27,7 +28,7 @@ type registry struct {
 	limits   *quota.Table
 	counted  func(quota.Scope, quota.Resource) // each time that a limit holds somebody up
 	memory   atomic.Bool                       // all of it is in use: nobody gets more
-	relayed  relayTotal
+	relayed  relay.Total
 	past     past
 }
 
@@ -46,7 +47,7 @@ func (r *registry) bound(l *quota.Table) {
 	for name, c := range r.clusters {
 		own := l.Of(name)
 		c.accounts.Bound(own)
-		c.relay.bound(own.Relay)
+		c.relay.Bound(own.Relay)
 	}
 }
 
@@ -60,7 +61,7 @@ func (r *registry) add(name id.Cluster) *cluster {
 		c = &cluster{
 			name: name, sessions: map[*session]struct{}{}, gone: map[id.Agent]admin.AgentStatus{},
 			accounts: quota.NewBook(name, own, r.unread.Another(own.Cluster.Unread), r.counted, &r.memory),
-			relay:    newRelay(&r.relayed, own.Relay),
+			relay:    relay.New(&r.relayed, own.Relay),
 		}
 		r.clusters[name] = c
 	}
@@ -107,8 +108,8 @@ func (r *registry) limitUse(name string) (most float64) {
 // cluster holds the live sessions of one cluster and remembers agents that left.
 type cluster struct {
 	name     id.Cluster
-	accounts *quota.Book // what it and its agents and callers use
-	relay    *relay      // between its nodes
+	accounts *quota.Book  // what it and its agents and callers use
+	relay    *relay.Relay // between its nodes
 
 	mu          sync.Mutex
 	sessions    map[*session]struct{}

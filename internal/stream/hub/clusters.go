@@ -14,6 +14,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/id"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/relay"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/state"
 )
 
@@ -52,7 +53,7 @@ func (h *Hub) openTokens() (map[string]int, error) {
 
 func (h *Hub) clusterInfo(c *cluster, rec state.Cluster, tokens int) admin.ClusterInfo {
 	return admin.ClusterInfo{
-		Name: c.name.String(), Created: rec.Created, Agents: c.connected(), Nodes: len(c.relay.all()), Tokens: tokens,
+		Name: c.name.String(), Created: rec.Created, Agents: c.connected(), Nodes: len(c.relay.All()), Tokens: tokens,
 		Sockets: len(h.sockets.of(c.name)), Configured: h.configures(c.name), Policies: h.access.naming(c.name.String()),
 	}
 }
@@ -91,8 +92,8 @@ func (h *Hub) apiRemoveCluster(r *http.Request) (any, error) {
 	}
 	h.holders.remove(gone.Removed) // from now on nobody of it comes in
 	why := state.RemovedCluster(name.String())
-	for _, n := range c.relay.all() {
-		n.end(why)
+	for _, n := range c.relay.All() {
+		n.End(why)
 		out.Connections++
 	}
 	for _, cert := range gone.Clients {
@@ -164,7 +165,7 @@ func (c *cluster) connected() int {
 type past struct {
 	up, down int64
 	refused  int64 // by the relay, for want of places
-	relay    relayCount
+	relay    relay.Counts
 }
 
 // remove unregisters a cluster, whose connections have ended, and keeps its sums.
@@ -179,9 +180,8 @@ func (r *registry) remove(name id.Cluster) {
 	up, down := c.traffic()
 	r.past.up += up
 	r.past.down += down
-	r.past.refused += c.relay.full.Load()
-	m := &c.relay.moved
-	batch{m.packets.Load(), m.bytes.Load(), m.full.Load(), m.rated.Load(), m.absent.Load(), m.foreign.Load()}.into(&r.past.relay)
+	r.past.refused += c.relay.Refused()
+	r.past.relay.Add(c.relay.Counts())
 }
 
 // sum adds up what clusters have moved, and what removed ones had.
@@ -197,6 +197,6 @@ func (r *registry) sum(of func(*cluster) int64, before func(*past) int64) func()
 	}
 }
 
-func (r *registry) sumRelay(of func(*relayCount) int64) func() float64 {
-	return r.sum(func(c *cluster) int64 { return of(&c.relay.moved) }, func(p *past) int64 { return of(&p.relay) })
+func (r *registry) sumRelay(of func(*relay.Counts) int64) func() float64 {
+	return r.sum(func(c *cluster) int64 { return of(c.relay.Counts()) }, func(p *past) int64 { return of(&p.relay) })
 }

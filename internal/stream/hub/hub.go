@@ -31,6 +31,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/stream/carrier"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/quota"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/relay"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/state"
 	"github.com/tombolo-io/tombolo/internal/stream/splice"
 )
@@ -220,12 +221,12 @@ func (h *Hub) readings() telemetry.HubReadings {
 		}),
 		BytesToCluster:   h.clusters.sum(func(c *cluster) int64 { up, _ := c.traffic(); return up }, func(p *past) int64 { return p.up }),
 		BytesFromCluster: h.clusters.sum(func(c *cluster) int64 { _, down := c.traffic(); return down }, func(p *past) int64 { return p.down }),
-		RelayNodes:       func() float64 { return float64(h.clusters.relayed.conns.Load()) },
-		RelayRefused:     h.clusters.sum(func(c *cluster) int64 { return c.relay.full.Load() }, func(p *past) int64 { return p.refused }),
-		RelayPackets:     h.clusters.sumRelay(func(c *relayCount) int64 { return c.packets.Load() }),
-		RelayBytes:       h.clusters.sumRelay(func(c *relayCount) int64 { return c.bytes.Load() }),
+		RelayNodes:       func() float64 { return float64(h.clusters.relayed.Nodes()) },
+		RelayRefused:     h.clusters.sum(func(c *cluster) int64 { return c.relay.Refused() }, func(p *past) int64 { return p.refused }),
+		RelayPackets:     h.clusters.sumRelay(func(c *relay.Counts) int64 { return c.Packets() }),
+		RelayBytes:       h.clusters.sumRelay(func(c *relay.Counts) int64 { return c.Bytes() }),
 		RelayDropped: func(reason string) float64 {
-			return h.clusters.sumRelay(func(c *relayCount) int64 { return c.droppedFor(reason) })()
+			return h.clusters.sumRelay(func(c *relay.Counts) int64 { return c.DroppedFor(reason) })()
 		},
 		ClientCertificateEnd: func() float64 {
 			certs, err := h.state.Certificates()

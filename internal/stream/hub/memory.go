@@ -165,7 +165,7 @@ func (r *registry) consumers() (out []consumer, unread int64) {
 	for name, c := range r.clusters {
 		holds, left := c.accounts.Holds()
 		unread += left
-		holds += c.relay.holds()
+		holds += c.relay.Holds()
 		if pressed := c.accounts.Pressed(); holds > 0 || pressed {
 			out = append(out, consumer{name, holds, pressed})
 		}

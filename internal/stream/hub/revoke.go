@@ -144,7 +144,7 @@ func (h *Hub) stillOpen(token string) (string, error) {
 func (h *Hub) wasHere(who id.Identity) (bool, error) {
 	if who.Role == id.RoleNode {
 		c, err := h.clusters.get(who.Cluster)
-		return err == nil && c.relay.find([]byte(who.Name)) != nil, nil
+		return err == nil && c.relay.Find([]byte(who.Name)) != nil, nil
 	}
 	if c, err := h.clusters.get(who.Cluster); err == nil &&
 		slices.ContainsFunc(c.agents(), func(a admin.AgentStatus) bool { return a.ID == who.Name }) {

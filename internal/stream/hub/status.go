@@ -37,7 +37,7 @@ func (h *Hub) statusOf(cluster string) admin.Status {
 	out.Hub.STUN = &stun
 	for _, c := range h.clusters.all() {
 		cs := admin.ClusterStatus{Name: c.name.String(), Policy: h.access.version(c.name.String()).String(), Sockets: h.sockets.of(c.name), Agents: c.agents()}
-		cs.Relay = c.relay.status(false)
+		cs.Relay = c.relay.Status(false)
 		cs.LimitHits, cs.Pressed = c.accounts.Hits(), c.accounts.Pressed()
 		if cs.Agents == nil {
 			cs.Agents = []admin.AgentStatus{}

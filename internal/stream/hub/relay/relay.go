@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package hub
+package relay
 
 import (
 	"sync"
@@ -14,44 +14,58 @@ import (
 	"github.com/tombolo-io/tombolo/internal/stream/hub/quota"
 )
 
-// relay holds the nodes of one cluster that are connected to this hub. A packet goes
-// from the reader of its source into the queue of its destination, which the writer
-// of that one empties:
+// Relay holds the nodes of one cluster that are connected to this hub. The goroutine that
+// reads from a packet's source puts it into the queue of its destination, from which the
+// destination's writer sends it:
 //
 //	reader(a) ──forward──► queue(b), 256 KiB ──► writer(b)
 //	    └─► dropped: no packet of ours, beyond a rate, absent, queue full
 //
-// A reader never waits for a queue, and a queue has one writer: who does not read
-// loses its own packets and nobody else's.
-type relay struct {
-	total *relayTotal // of the hub
-	pool  *sync.Pool  // of buffers
+// A reader never waits for a queue, and each queue has a writer of its own: a node that
+// does not read loses its own packets and nobody else's.
+type Relay struct {
+	total *Total     // of the hub
+	pool  *sync.Pool // of buffers
 
 	mu    sync.RWMutex
-	nodes map[string]*relayed
-	most  int // nodes
-	node  int64
+	nodes map[string]*Node
+	most  int   // nodes
+	node  int64 // bytes a second of each
 
 	rate  allowance // bytes a second of all of them
-	moved relayCount
+	moved Counts
 	full  atomic.Int64 // connections that found no place
 }
 
-// relayTotal counts the connections of all clusters.
-type relayTotal struct{ conns atomic.Int64 }
+// Total counts the connections of all clusters.
+type Total struct{ conns atomic.Int64 }
 
-// relayCount is what was forwarded and what was not.
-type relayCount struct {
+// Nodes counts those that are connected to the relays of all clusters.
+func (t *Total) Nodes() int64 { return t.conns.Load() }
+
+// Counts is what was forwarded and what was not.
+type Counts struct {
 	packets, bytes               atomic.Int64
 	full, rated, absent, foreign atomic.Int64 // dropped
 }
 
-func (c *relayCount) dropped() int64 {
+func (c *Counts) dropped() int64 {
 	return c.full.Load() + c.rated.Load() + c.absent.Load() + c.foreign.Load()
 }
 
-// droppedFor is the count of one value of the metric's label.
-func (c *relayCount) droppedFor(reason string) int64 {
+// Packets, Bytes and Dropped are for status and metrics.
+func (c *Counts) Packets() int64 { return c.packets.Load() }
+
+// Bytes is described at Packets.
+func (c *Counts) Bytes() int64 { return c.bytes.Load() }
+
+// Add takes over what another one has counted.
+func (c *Counts) Add(o *Counts) {
+	batch{o.packets.Load(), o.bytes.Load(), o.full.Load(), o.rated.Load(), o.absent.Load(), o.foreign.Load()}.into(c)
+}
+
+// DroppedFor is the count of one value of the metric's label.
+func (c *Counts) DroppedFor(reason string) int64 {
 	switch reason {
 	case "queue":
 		return c.full.Load()
@@ -63,14 +77,14 @@ func (c *relayCount) droppedFor(reason string) int64 {
 	return c.foreign.Load()
 }
 
-func newRelay(total *relayTotal, b quota.RelayBounds) *relay {
-	r := &relay{total: total, pool: newPool(), nodes: map[string]*relayed{}}
-	r.bound(b)
+func New(total *Total, b quota.RelayBounds) *Relay {
+	r := &Relay{total: total, pool: newPool(), nodes: map[string]*Node{}}
+	r.Bound(b)
 	return r
 }
 
-// bound puts other limits into force. Connections that are there stay.
-func (r *relay) bound(b quota.RelayBounds) {
+// Bound puts other limits into force. Connections that are there stay.
+func (r *Relay) Bound(b quota.RelayBounds) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.most, r.node = int(b.Nodes), b.Node
@@ -80,16 +94,22 @@ func (r *relay) bound(b quota.RelayBounds) {
 	}
 }
 
-func (r *relay) nodeRate() int64 {
+// Refused counts the connections that found no place.
+func (r *Relay) Refused() int64 { return r.full.Load() }
+
+// Counts is what the relay has forwarded and dropped.
+func (r *Relay) Counts() *Counts { return &r.moved }
+
+func (r *Relay) nodeRate() int64 {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	return r.node
 }
 
-// room says whether one more node finds a place. A cluster takes another place only
+// roomLocked says whether there is a place for one more node. A cluster takes another place only
 // while it has fewer than are free: alone it gets half of the hub's, and each next one
 // finds some, however greedy the others are.
-func (r *relay) room() error {
+func (r *Relay) roomLocked() error {
 	has, free := len(r.nodes), limit.RelayHub-int(r.total.conns.Load())
 	switch {
 	case has >= r.most:
@@ -104,67 +124,67 @@ func (r *relay) room() error {
 	return nil
 }
 
-// enter adds a connection, and gives the older one of the same node whose place it takes.
-func (r *relay) enter(n *relayed) (older *relayed, err error) {
+// enter adds a connection. older is that of the same node whose place it takes, if any.
+func (r *Relay) enter(n *Node) (older *Node, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	older = r.nodes[n.name]
+	older = r.nodes[n.Name]
 	if older == nil {
-		if err := r.room(); err != nil {
+		if err := r.roomLocked(); err != nil {
 			r.full.Add(1)
 			return nil, err
 		}
 		r.total.conns.Add(1)
 	}
 	n.rate.set(r.node)
-	r.nodes[n.name] = n
+	r.nodes[n.Name] = n
 	if older != nil {
 		older.gone.Store(true)
 	}
 	return older, nil
 }
 
-// leave takes a connection out, unless another one has its place.
-func (r *relay) leave(n *relayed) {
+// leave removes a connection, unless a newer one has its place already.
+func (r *Relay) leave(n *Node) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	n.gone.Store(true)
-	if r.nodes[n.name] == n {
-		delete(r.nodes, n.name)
+	if r.nodes[n.Name] == n {
+		delete(r.nodes, n.Name)
 		r.total.conns.Add(-1)
 	}
 }
 
-func (r *relay) find(name []byte) *relayed {
+func (r *Relay) Find(name []byte) *Node {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	return r.nodes[string(name)]
 }
 
-// all lists the connections in no particular order.
-func (r *relay) all() []*relayed {
+// All lists the connections in no particular order.
+func (r *Relay) All() []*Node {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	out := make([]*relayed, 0, len(r.nodes))
+	out := make([]*Node, 0, len(r.nodes))
 	for _, n := range r.nodes {
 		out = append(out, n)
 	}
 	return out
 }
 
-// holds is what the relay takes of the hub's memory for the cluster.
-func (r *relay) holds() (n int64) {
-	for _, one := range r.all() {
+// Holds is the memory that the cluster's nodes and their queues take.
+func (r *Relay) Holds() (n int64) {
+	for _, one := range r.All() {
 		n += limit.RelayCost + one.out.waiting()
 	}
 	return n
 }
 
-// batch is what a reader has counted and not told yet: shared counters are touched
-// once for each read, not for each packet.
+// batch is what a reader has counted but not yet published: shared counters are touched
+// once for each read, not once for each packet.
 type batch struct{ packets, bytes, full, rated, absent, foreign int64 }
 
-func (b batch) into(c *relayCount) {
+func (b batch) into(c *Counts) {
 	for _, one := range []struct {
 		n    int64
 		into *atomic.Int64
@@ -177,7 +197,7 @@ func (b batch) into(c *relayCount) {
 
 // forward passes the body of a packet's frame on, or drops it. An error is one of the
 // frame, and ends the connection.
-func (n *relayed) forward(body []byte, now time.Time, b *batch) error {
+func (n *Node) forward(body []byte, now time.Time, b *batch) error {
 	name, datagram, err := relayproto.ParseNamed(body)
 	if err != nil {
 		return err
@@ -193,7 +213,7 @@ func (n *relayed) forward(body []byte, now time.Time, b *batch) error {
 	}
 	to := n.known[string(name)]
 	if to == nil || to.gone.Load() {
-		if to = n.relay.find(name); to == nil {
+		if to = n.relay.Find(name); to == nil {
 			delete(n.known, string(name))
 			b.absent++
 			if n.absent.take(1, now) {
@@ -206,28 +226,28 @@ func (n *relayed) forward(body []byte, now time.Time, b *batch) error {
 		}
 		n.known[string(name)] = to
 	}
-	if !to.out.packet(n.name, datagram) {
+	if !to.out.putPacket(n.Name, datagram) {
 		to.lost.Add(1)
 		b.full++
 		return nil
 	}
-	if len(n.rung) == 0 || n.rung[len(n.rung)-1] != to.out {
-		n.rung = append(n.rung, to.out)
+	if len(n.woken) == 0 || n.woken[len(n.woken)-1] != to.out {
+		n.woken = append(n.woken, to.out)
 	}
 	b.packets++
 	b.bytes += size
 	return nil
 }
 
-// ciphertext says whether a datagram is one of WireGuard or a probe: all else is not
-// sealed between two nodes, and no business of a relay.
+// ciphertext says whether a datagram is one of WireGuard or of path discovery. Anything else
+// is not encrypted between two nodes and is not forwarded.
 func ciphertext(b []byte) bool {
 	k := packets.KindOf(b)
 	return k == packets.WireGuard || k == packets.Probe
 }
 
 // may takes bytes of the node's rate and of its cluster's, of that in larger pieces.
-func (n *relayed) may(size int64, now time.Time) bool {
+func (n *Node) may(size int64, now time.Time) bool {
 	if !n.rate.take(size, now) {
 		return false
 	}
@@ -244,8 +264,8 @@ func (n *relayed) may(size int64, now time.Time) bool {
 	return true
 }
 
-// allowance is a rate with a burst of a second, of which who finds too little takes
-// nothing: packets are dropped, not kept.
+// allowance is a rate with a burst of one second. What exceeds it takes nothing of it:
+// packets are dropped, not delayed.
 type allowance struct {
 	mu   sync.Mutex
 	each float64 // a second; 0: no bound

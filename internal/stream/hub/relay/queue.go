@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package hub
+package relay
 
 import (
 	"sync"
@@ -9,22 +9,22 @@ import (
 	"github.com/tombolo-io/tombolo/internal/mesh/relayproto"
 )
 
-// queue is what waits to be written to one node. Its buffers are of the relay's pool:
-// who has nothing to get holds none.
+// queue is what waits to be written to one node. Its buffers are from the relay's pool:
+// an idle node holds none.
 type queue struct {
 	pool *sync.Pool
 
 	mu     sync.Mutex
-	wait   *pile         // nil: nothing
+	wait   *buffer       // nil: nothing
 	held   int           // bytes that the writer has taken and not written
 	wake   chan struct{} // one place: there is something to write, or the end
 	closed bool
 }
 
-// pile is a buffer of frames.
-type pile struct{ b []byte }
+// buffer is a buffer of frames.
+type buffer struct{ b []byte }
 
-func newPool() *sync.Pool { return &sync.Pool{New: func() any { return &pile{} }} }
+func newPool() *sync.Pool { return &sync.Pool{New: func() any { return &buffer{} }} }
 
 func newQueue(pool *sync.Pool) *queue { return &queue{pool: pool, wake: make(chan struct{}, 1)} }
 
@@ -32,50 +32,50 @@ func newQueue(pool *sync.Pool) *queue { return &queue{pool: pool, wake: make(cha
 func (q *queue) put(frame func([]byte) []byte, size int) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if !q.room(size) {
+	if !q.roomLocked(size) {
 		return false
 	}
 	q.wait.b = frame(q.wait.b)
-	q.ring()
+	q.signal()
 	return true
 }
 
-// packet appends a packet if it fits. The writer is not told: one ring is enough for all that
+// putPacket appends a packet if it fits. It does not wake the writer: once is enough for all that
 // came in one read.
-func (q *queue) packet(from string, datagram []byte) bool {
+func (q *queue) putPacket(from string, datagram []byte) bool {
 	size := relayproto.PacketSize(from, datagram)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if !q.room(size) {
+	if !q.roomLocked(size) {
 		return false
 	}
 	q.wait.b = relayproto.AppendPacket(q.wait.b, from, datagram)
 	return true
 }
 
-// room sees to a buffer if there is room. It needs the lock.
-func (q *queue) room(size int) bool {
-	if q.closed || q.length()+q.held+size > limit.RelayQueue {
+// roomLocked says whether there is room, and sees to a buffer if there is.
+func (q *queue) roomLocked(size int) bool {
+	if q.closed || q.lengthLocked()+q.held+size > limit.RelayQueue {
 		return false
 	}
-	q.fetch()
+	q.fetchLocked()
 	return true
 }
 
-func (q *queue) fetch() {
+func (q *queue) fetchLocked() {
 	if q.wait == nil {
-		q.wait, _ = q.pool.Get().(*pile)
+		q.wait, _ = q.pool.Get().(*buffer)
 	}
 }
 
-func (q *queue) length() int {
+func (q *queue) lengthLocked() int {
 	if q.wait == nil {
 		return 0
 	}
 	return len(q.wait.b)
 }
 
-func (q *queue) ring() {
+func (q *queue) signal() {
 	select {
 	case q.wake <- struct{}{}:
 	default:
@@ -83,7 +83,7 @@ func (q *queue) ring() {
 }
 
 // take waits for what is to be written; false at the end, when nothing is left.
-func (q *queue) take() (*pile, bool) {
+func (q *queue) take() (*buffer, bool) {
 	for {
 		q.mu.Lock()
 		p, closed := q.wait, q.closed
@@ -103,13 +103,13 @@ func (q *queue) take() (*pile, bool) {
 }
 
 // give takes a buffer back that was written.
-func (q *queue) give(p *pile) {
+func (q *queue) give(p *buffer) {
 	p.b = p.b[:0]
 	q.pool.Put(p)
 }
 
-// wrote notes bytes that the writer has got rid of.
-func (q *queue) wrote(n int) {
+// written notes bytes that the writer has got rid of.
+func (q *queue) written(n int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.held -= n
@@ -120,15 +120,15 @@ func (q *queue) close(last []byte) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if !q.closed && len(last) > 0 {
-		q.fetch()
+		q.fetchLocked()
 		q.wait.b = append(q.wait.b, last...)
 	}
 	q.closed = true
-	q.ring()
+	q.signal()
 }
 
 func (q *queue) waiting() int64 {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return int64(q.length() + q.held)
+	return int64(q.lengthLocked() + q.held)
 }

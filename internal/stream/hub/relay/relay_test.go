@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package hub
+package relay
 
 import (
 	"crypto/tls"
@@ -22,11 +22,11 @@ import (
 )
 
 // aRelay is one with nodes a and b, which have no connections.
-func aRelay(t testing.TB) (a, b *relayed) {
+func aRelay(t testing.TB) (a, b *Node) {
 	t.Helper()
-	r := newRelay(&relayTotal{}, quota.Defaults().Relay)
-	for _, into := range []**relayed{&a, &b} {
-		*into = &relayed{relay: r, name: map[bool]string{true: "a", false: "b"}[into == &a], out: newQueue(r.pool), known: map[string]*relayed{}}
+	r := New(&Total{}, quota.Defaults().Relay)
+	for _, into := range []**Node{&a, &b} {
+		*into = &Node{relay: r, Name: map[bool]string{true: "a", false: "b"}[into == &a], out: newQueue(r.pool), known: map[string]*Node{}}
 		(*into).absent.set(limit.RelayAbsent)
 		if _, err := r.enter(*into); err != nil {
 			t.Fatal(err)
@@ -36,7 +36,7 @@ func aRelay(t testing.TB) (a, b *relayed) {
 }
 
 // sources reads what waits for a node, and fails if it is not whole frames.
-func sources(t testing.TB, n *relayed) (out []string) {
+func sources(t testing.TB, n *Node) (out []string) {
 	t.Helper()
 	if n.out.wait == nil {
 		return nil
@@ -147,11 +147,11 @@ func TestAQueueIsBounded(t *testing.T) {
 		t.Errorf("%d packets wait, %d are lost", got, b.lost.Load())
 	}
 	first, _ := b.out.take()
-	if b.out.packet("a", wg(9000)) { // what is being written counts
+	if b.out.putPacket("a", wg(9000)) { // what is being written counts
 		t.Error("beyond the bound")
 	}
-	b.out.wrote(len(first.b))
-	if !b.out.packet("a", wg(1420)) {
+	b.out.written(len(first.b))
+	if !b.out.putPacket("a", wg(1420)) {
 		t.Error("what was written leaves no room")
 	}
 	b.out.give(first)
@@ -159,7 +159,7 @@ func TestAQueueIsBounded(t *testing.T) {
 		t.Error("a buffer is kept, or has what was written before")
 	}
 	b.out.close([]byte("end"))
-	if b.out.packet("a", wg(10)) {
+	if b.out.putPacket("a", wg(10)) {
 		t.Error("taken after the end")
 	}
 	if last, more := b.out.take(); !more || string(last.b) != "end" {
@@ -172,7 +172,7 @@ func TestAQueueIsBounded(t *testing.T) {
 
 // TestOneRing: the writer of a node is woken once for all that came in one read, of a frame
 // that cannot be read behind it too.
-func TestOneRing(t *testing.T) {
+func TestOneWakeUp(t *testing.T) {
 	a, b := aRelay(t)
 	all := append(relayproto.AppendPacket(relayproto.AppendPacket(nil, "b", wg(100)), "b", wg(200)), relayproto.AppendPacket(nil, "nobody", wg(100))...)
 	if rest, err := a.take(append(all, byte(relayproto.Packet), 0xff, 0xff, 0xff), time.Unix(1, 0)); err == nil {
@@ -183,16 +183,16 @@ func TestOneRing(t *testing.T) {
 	default:
 		t.Error("nobody told the writer")
 	}
-	if got := len(sources(t, b)); got != 2 || len(a.rung) != 0 {
-		t.Errorf("%d packets wait, and %d rings", got, len(a.rung))
+	if got := len(sources(t, b)); got != 2 || len(a.woken) != 0 {
+		t.Errorf("%d packets wait, and %d rings", got, len(a.woken))
 	}
 }
 
 func TestRatesOfTheRelay(t *testing.T) {
 	a, b := aRelay(t)
-	a.relay.bound(quota.RelayBounds{Nodes: 10, Node: 100_000, Cluster: quota.Unbounded})
+	a.relay.Bound(quota.RelayBounds{Nodes: 10, Node: 100_000, Cluster: quota.Unbounded})
 	now := time.Unix(1, 0)
-	send := func(n *relayed, to string) (passed int64) {
+	send := func(n *Node, to string) (passed int64) {
 		before := n.moved.packets.Load()
 		for range 1000 {
 			if _, err := n.take(relayproto.AppendPacket(nil, to, wg(1000)), now); err != nil {
@@ -209,22 +209,22 @@ func TestRatesOfTheRelay(t *testing.T) {
 	if later := send(a, "b"); later != 50 {
 		t.Errorf("%d packets after half a second", later)
 	}
-	a.relay.bound(quota.RelayBounds{Nodes: 10, Node: quota.Unbounded, Cluster: 100_000})
+	a.relay.Bound(quota.RelayBounds{Nodes: 10, Node: quota.Unbounded, Cluster: 100_000})
 	now = now.Add(time.Hour)
 	if one, two := send(a, "b"), send(b, "a"); one+two < 90 || one+two > 100+2*limit.RelayLease/1000 { // and what each had taken ahead
 		t.Errorf("%d and %d packets of 100 for both", one, two)
 	}
-	a.relay.bound(quota.RelayBounds{Nodes: 10, Node: quota.Unbounded, Cluster: quota.Unbounded})
+	a.relay.Bound(quota.RelayBounds{Nodes: 10, Node: quota.Unbounded, Cluster: quota.Unbounded})
 	if all := send(a, "b"); all < 200 { // as many as the queue takes
 		t.Errorf("%d packets without a bound", all)
 	}
 }
 
 func TestPlacesInTheRelay(t *testing.T) {
-	total := &relayTotal{}
-	r := newRelay(total, quota.RelayBounds{Nodes: 2, Node: quota.Unbounded, Cluster: quota.Unbounded})
-	enter := func(name string) (*relayed, *relayed, error) {
-		n := &relayed{relay: r, name: name, out: newQueue(r.pool)}
+	total := &Total{}
+	r := New(total, quota.RelayBounds{Nodes: 2, Node: quota.Unbounded, Cluster: quota.Unbounded})
+	enter := func(name string) (*Node, *Node, error) {
+		n := &Node{relay: r, Name: name, out: newQueue(r.pool)}
 		older, err := r.enter(n)
 		return n, older, err
 	}
@@ -240,7 +240,7 @@ func TestPlacesInTheRelay(t *testing.T) {
 		t.Errorf("the same node: %v, %d", err, total.conns.Load())
 	}
 	r.leave(a) // the older one's end takes nothing away
-	if r.find([]byte("a")) != again || total.conns.Load() != 2 {
+	if r.Find([]byte("a")) != again || total.conns.Load() != 2 {
 		t.Error("the newer one is gone")
 	}
 	r.leave(again)
@@ -252,7 +252,7 @@ func TestPlacesInTheRelay(t *testing.T) {
 	if _, _, err := enter("c"); !fault.Has(err, fault.CodeLimit) {
 		t.Errorf("beyond the hub's bound: %v", err)
 	}
-	if got := r.holds(); got != limit.RelayCost {
+	if got := r.Holds(); got != limit.RelayCost {
 		t.Errorf("holds %d", got)
 	}
 }
@@ -260,12 +260,12 @@ func TestPlacesInTheRelay(t *testing.T) {
 // TestOneClusterLeavesPlacesOfTheRelay has clusters take all that they can get, one after
 // the other.
 func TestOneClusterLeavesPlacesOfTheRelay(t *testing.T) {
-	var total relayTotal
+	var total Total
 	var before int
 	for cluster := range 8 {
-		r := newRelay(&total, quota.RelayBounds{Nodes: limit.RelayHub})
+		r := New(&total, quota.RelayBounds{Nodes: limit.RelayHub})
 		for n := range limit.RelayHub {
-			if _, err := r.enter(&relayed{relay: r, name: fmt.Sprint(n)}); err != nil {
+			if _, err := r.enter(&Node{relay: r, Name: fmt.Sprint(n)}); err != nil {
 				if !fault.Has(err, fault.CodeLimit) || r.full.Load() != 1 {
 					t.Errorf("%v, %d refused", err, r.full.Load())
 				}

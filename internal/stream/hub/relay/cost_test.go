@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package hub
+package relay
 
 import (
 	"bytes"
@@ -22,7 +22,7 @@ func BenchmarkRelay(b *testing.B) {
 	hubA, a := tcpEnds(b)
 	hubB, far := tcpEnds(b)
 	from, to := aRelay(b)
-	from.relay.bound(quota.RelayBounds{Nodes: 10, Node: quota.Unbounded, Cluster: quota.Unbounded})
+	from.relay.Bound(quota.RelayBounds{Nodes: 10, Node: quota.Unbounded, Cluster: quota.Unbounded})
 	from.conn, to.conn, from.certEnd = hubA, hubB, time.Now().Add(time.Hour)
 	go from.read(time.Now)
 	go to.write()

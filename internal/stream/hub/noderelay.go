@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hub
+
+import (
+	"context"
+	"crypto/tls"
+
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/id"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/relay"
+)
+
+// admitRelay judges who wants to use the relay.
+func (h *Hub) admitRelay(conn *tls.Conn) (who id.Identity, c *cluster, err error) {
+	if who, err = h.identify(conn, 0); err != nil {
+		return who, nil, err
+	}
+	if who.Role != id.RoleNode {
+		return who, nil, fault.Newf(fault.CodeUnauthorized, "%s may not use the relay", who).Whyf("only nodes may").
+			Hint("join as a node: tombolo token create --cluster NAME --node")
+	}
+	if h.draining.Load() {
+		return who, nil, fault.New(fault.CodeDraining, "the hub is shutting down").Hint("the node tries again by itself")
+	}
+	c, err = h.clusters.get(who.Cluster)
+	return who, c, err
+}
+
+// serveRelay welcomes a node's connection, or tells it why not. What is to be done while
+// it lives is returned, as with sessions.
+func (h *Hub) serveRelay(ctx context.Context, conn *tls.Conn, known func()) (next func(context.Context)) {
+	chain := conn.ConnectionState().PeerCertificates
+	var n *relay.Node
+	who, c, err := h.admitRelay(conn)
+	if err == nil {
+		known()
+		n, err = c.relay.Join(conn, who.Name, issuedAt(chain[0]), h.now())
+	}
+	if err != nil {
+		if len(chain) > 0 {
+			h.recordKnock(relayFrontend, chain, addrText(conn), err)
+		}
+		h.refused(h.proven(conn), conn, err)
+		relay.Refuse(ctx, conn, err)
+		return nil
+	}
+	if f := h.holders.refusal(who, n.Issued); f != nil { // revoked since it was judged: the revocation did not see this connection
+		n.End(f)
+	}
+	if h.draining.Load() {
+		n.Drain()
+	}
+	return func(ctx context.Context) {
+		h.log.Debug("node connected to the relay", telemetry.AttrCluster, c.name, telemetry.AttrNode, n.Name, telemetry.AttrPeer, n.Peer)
+		why := n.Serve(ctx, h.now)
+		h.metrics.RelayEnds.WithLabelValues(outcome(orderly(why))).Inc()
+		h.log.Debug("node left the relay", telemetry.AttrCluster, c.name, telemetry.AttrNode, n.Name, telemetry.AttrPeer, n.Peer,
+			telemetry.AttrCode, why.Code, telemetry.AttrReason, why.Explain())
+	}
+}
+
+const relayFrontend = "relay"
+
+// orderly is nil for an end that the node wanted.
+func orderly(f *fault.Fault) *fault.Fault {
+	if f.Code == fault.CodeInterrupted {
+		return nil
+	}
+	return f
+}
+
+// endRelayed ends the connection of a node whose certificates are revoked, and counts it.
+func (h *Hub) endRelayed(who id.Identity) int {
+	c, err := h.clusters.get(who.Cluster)
+	if err != nil {
+		return 0
+	}
+	n := c.relay.Find([]byte(who.Name))
+	if n == nil {
+		return 0
+	}
+	f := h.holders.refusal(who, n.Issued)
+	if f == nil {
+		return 0
+	}
+	n.End(f)
+	return 1
+}
+
+// drainRelays tells all nodes that the hub stops soon.
+func (h *Hub) drainRelays() {
+	for _, c := range h.clusters.all() {
+		for _, n := range c.relay.All() {
+			n.Drain()
+		}
+	}
+}
