@@ -230,7 +230,7 @@ func (h *Hub) apiSocket(r *http.Request) (any, error) {
 	if q.Protocol != ProtocolKonnectivity && q.Protocol != ProtocolConnect {
 		return nil, fault.Newf(fault.CodeRequest, "there is no protocol %q", clip(q.Protocol, 32)).Whyf("%s and %s are possible", ProtocolKonnectivity, ProtocolConnect)
 	}
-	path, err := h.sockets.ensure(name, q.Protocol, h.settings.Load())
+	path, err := h.sockets.Ensure(name, q.Protocol, &h.settings.Load().sockets)
 	if err != nil {
 		return nil, err
 	}

@@ -7,10 +7,23 @@ import (
 	"net"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/id"
 	"github.com/tombolo-io/tombolo/internal/stream/carrier"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/frontend"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/quota"
 	"github.com/tombolo-io/tombolo/internal/stream/wire"
 )
+
+// bindSocket serves a cluster's unix socket by the frontend of its protocol.
+func (h *Hub) bindSocket(ctx context.Context, c id.Cluster, protocol string, ln net.Listener) (context.Context, frontend.Frontend, net.Listener, frontend.DialFunc) {
+	caller := "unix:" + c.String() + "/" + protocol
+	ctx = withParty(ctx, party{cluster: c, frontend: protocol, caller: caller})
+	ln = h.sparing(ln)               // below what hides the descriptor
+	if protocol != ProtocolConnect { // which counts its connections itself
+		ln = h.metered(ctx, ln)
+	}
+	return ctx, h.frontends[protocol], ln, h.dialer(c, protocol, caller)
+}
 
 // metered wraps the listener of a frontend that does not count connections itself;
 // whose they are is known in ctx. Who gets no answer is at least recorded.

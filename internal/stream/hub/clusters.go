@@ -14,6 +14,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/id"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/frontend"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/relay"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/state"
 )
@@ -54,13 +55,13 @@ func (h *Hub) openTokens() (map[string]int, error) {
 func (h *Hub) clusterInfo(c *cluster, rec state.Cluster, tokens int) admin.ClusterInfo {
 	return admin.ClusterInfo{
 		Name: c.name.String(), Created: rec.Created, Agents: c.connected(), Nodes: len(c.relay.All()), Tokens: tokens,
-		Sockets: len(h.sockets.of(c.name)), Configured: h.configures(c.name), Policies: h.access.naming(c.name.String()),
+		Sockets: len(h.sockets.Of(c.name)), Configured: h.configures(c.name), Policies: h.access.naming(c.name.String()),
 	}
 }
 
 // configures says whether the configuration names a cluster.
 func (h *Hub) configures(name id.Cluster) bool {
-	return slices.ContainsFunc(h.settings.Load().clusters, func(c clusterConfig) bool { return c.name == name })
+	return slices.ContainsFunc(h.settings.Load().sockets.Clusters, func(c frontend.Cluster) bool { return c.Name == name })
 }
 
 // apiRemoveCluster unregisters a cluster. What is connected to it, or could join it,
@@ -104,7 +105,7 @@ func (h *Hub) apiRemoveCluster(r *http.Request) (any, error) {
 	if info.Configured {
 		h.clusters.add(name) // as after a restart
 	}
-	if err := h.sockets.forget(name, h.settings.Load()); err != nil {
+	if err := h.sockets.Forget(name, &h.settings.Load().sockets); err != nil {
 		out.Warnings = append(out.Warnings, fault.From(err).Error())
 	}
 	h.log.Info("cluster removed", telemetry.AttrCluster, name, "agents", gone.Agents, "nodes", gone.Nodes, "tokens", gone.Tokens, "clients", len(gone.Clients),

@@ -23,14 +23,15 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/otlp"
 	"github.com/tombolo-io/tombolo/internal/base/stunserver"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/frontend"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/quota"
 	"github.com/tombolo-io/tombolo/internal/stream/wire"
 )
 
 // Protocols of a cluster's unix sockets.
 const (
-	ProtocolKonnectivity = "konnectivity"
-	ProtocolConnect      = "connect"
+	ProtocolKonnectivity = frontend.ProtocolKonnectivity
+	ProtocolConnect      = frontend.ProtocolConnect
 )
 
 // Config is a valid configuration of a hub.
@@ -59,25 +60,9 @@ type Reloadable struct {
 	agentLife, renewGrace, clientLife time.Duration
 	dialTimeout, idleTimeout          time.Duration
 	connections                       int // of one session, at most
-	sockets                           socketDefaults
+	sockets                           frontend.Config
 	policies                          []string // files and folders
-	clusters                          []clusterConfig
 	limits                            *quota.Table
-}
-
-type socketDefaults struct {
-	uid, gid int
-	mode     fs.FileMode
-}
-
-type clusterConfig struct {
-	name    id.Cluster
-	sockets []socketConfig
-}
-
-type socketConfig struct {
-	protocol string
-	spec     socketSpec
 }
 
 // Overlay holds command-line values that other fields are derived from.
@@ -152,8 +137,8 @@ func reloadable(raw v1alpha1.HubConfig, runDir string, add conf.Report) Reloadab
 		clientLife:  add.Positive("certificates.clientLife", raw.Certificates.ClientLife.Duration, limit.ClientCertificate),
 		dialTimeout: add.Positive("streams.dialTimeout", raw.Streams.DialTimeout.Duration, limit.Dial),
 		idleTimeout: add.Positive("streams.idleTimeout", raw.Streams.IdleTimeout.Duration, limit.StreamIdle),
-		sockets:     ownership(raw.Sockets, socketDefaults{-1, -1, 0o600}, "sockets", add),
 	}
+	r.sockets.Defaults = ownership(raw.Sockets, frontend.Defaults{UID: -1, GID: -1, Mode: 0o600}, "sockets", add)
 	r.policies = raw.Policies
 	for i, p := range raw.Policies {
 		if p == "" {
@@ -177,7 +162,7 @@ func reloadable(raw v1alpha1.HubConfig, runDir string, add conf.Report) Reloadab
 			continue
 		}
 		names[name] = i
-		cc := clusterConfig{name: name}
+		cc := frontend.Cluster{Name: name}
 		r.limits.Add(name, rc.Limits, at, add)
 		for j, rs := range rc.Sockets {
 			sat := fmt.Sprintf("%s.sockets[%d]", at, j)
@@ -186,41 +171,31 @@ func reloadable(raw v1alpha1.HubConfig, runDir string, add conf.Report) Reloadab
 					conf.Meant(rs.Protocol, ProtocolKonnectivity, ProtocolConnect))
 				continue
 			}
-			egress := cmp.Or(rs.Egress, defaultEgress)
+			egress := cmp.Or(rs.Egress, frontend.DefaultEgress)
 			if len(egress) > 63 || strings.Trim(egress, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" {
 				add(sat+".egress", "%q is no name of 1 to 63 of a-z, 0-9 and '-'", egress)
 			}
-			s := socketConfig{rs.Protocol, socketSpec{path: filepath.Clean(cmp.Or(rs.Path, socketPath(runDir, name, rs.Protocol, egress))), egress: egress}}
-			own := ownership(rs.SocketDefaults, r.sockets, sat, add)
-			s.spec.uid, s.spec.gid, s.spec.mode = own.uid, own.gid, own.mode
-			switch other, taken := paths[s.spec.path]; {
-			case !filepath.IsAbs(s.spec.path):
-				add(sat+".path", "%q is not absolute", s.spec.path)
-			case len(s.spec.path) >= limit.SocketPath:
-				add(sat+".path", "%q has %d bytes, the kernel takes at most %d", s.spec.path, len(s.spec.path), limit.SocketPath-1)
+			s := frontend.Socket{Protocol: rs.Protocol, Spec: frontend.SocketSpec{Egress: egress}}
+			s.Spec.Path = filepath.Clean(cmp.Or(rs.Path, frontend.SocketPath(runDir, name, rs.Protocol, egress)))
+			own := ownership(rs.SocketDefaults, r.sockets.Defaults, sat, add)
+			s.Spec.UID, s.Spec.GID, s.Spec.Mode = own.UID, own.GID, own.Mode
+			switch other, taken := paths[s.Spec.Path]; {
+			case !filepath.IsAbs(s.Spec.Path):
+				add(sat+".path", "%q is not absolute", s.Spec.Path)
+			case len(s.Spec.Path) >= limit.SocketPath:
+				add(sat+".path", "%q has %d bytes, the kernel takes at most %d", s.Spec.Path, len(s.Spec.Path), limit.SocketPath-1)
 			case taken:
-				add(sat+".path", "%q is the path of %s already", s.spec.path, other)
+				add(sat+".path", "%q is the path of %s already", s.Spec.Path, other)
 			}
-			paths[s.spec.path] = sat
-			cc.sockets = append(cc.sockets, s)
+			paths[s.Spec.Path] = sat
+			cc.Sockets = append(cc.Sockets, s)
 		}
-		r.clusters = append(r.clusters, cc)
+		r.sockets.Clusters = append(r.sockets.Clusters, cc)
 	}
 	return r
 }
 
-// defaultEgress is the egress selection that reaches nodes, pods and services.
-const defaultEgress = "cluster"
-
-// socketPath is where a cluster's socket stands unless a path is given.
-func socketPath(runDir string, c id.Cluster, protocol, egress string) string {
-	if egress != defaultEgress {
-		protocol += "-" + egress
-	}
-	return filepath.Join(runDir, "clusters", c.String(), protocol+".sock")
-}
-
-func ownership(raw v1alpha1.SocketDefaults, d socketDefaults, at string, add conf.Report) socketDefaults {
+func ownership(raw v1alpha1.SocketDefaults, d frontend.Defaults, at string, add conf.Report) frontend.Defaults {
 	if raw.Owner != "" {
 		uid, err := numericID(raw.Owner, func(s string) (string, error) {
 			u, err := user.Lookup(s)
@@ -232,7 +207,7 @@ func ownership(raw v1alpha1.SocketDefaults, d socketDefaults, at string, add con
 		if err != nil {
 			add(at+".owner", "%v", err)
 		}
-		d.uid = uid
+		d.UID = uid
 	}
 	if raw.Group != "" {
 		gid, err := numericID(raw.Group, func(s string) (string, error) {
@@ -245,14 +220,14 @@ func ownership(raw v1alpha1.SocketDefaults, d socketDefaults, at string, add con
 		if err != nil {
 			add(at+".group", "%v", err)
 		}
-		d.gid = gid
+		d.GID = gid
 	}
 	if raw.Mode != "" {
 		mode, err := strconv.ParseUint(raw.Mode, 8, 32)
 		if err != nil || mode > 0o777 || mode&0o200 == 0 {
 			add(at+".mode", "%q is no octal mode such as \"0660\" that lets the owner connect", raw.Mode)
 		}
-		d.mode = fs.FileMode(mode)
+		d.Mode = fs.FileMode(mode)
 	}
 	return d
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/id"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/frontend"
 )
 
 // kind are the two lines at the top of every file here.
@@ -29,7 +30,7 @@ func TestAHubWithoutConfiguration(t *testing.T) {
 				c.Listen != ":8443", c.AdminListen != "127.0.0.1:8444", c.Pprof, c.Drain != limit.Drain,
 				c.agentLife != limit.AgentCertificate, c.renewGrace != limit.RenewGrace, c.clientLife != limit.ClientCertificate,
 				c.connections != limit.Connections,
-				c.dialTimeout != limit.Dial, c.idleTimeout != limit.StreamIdle, c.sockets != socketDefaults{-1, -1, 0o600}, len(c.clusters) != 0:
+				c.dialTimeout != limit.Dial, c.idleTimeout != limit.StreamIdle, c.sockets.Defaults != frontend.Defaults{UID: -1, GID: -1, Mode: 0o600}, len(c.sockets.Clusters) != 0:
 				t.Errorf("%+v, %v", c, err)
 			}
 		})
@@ -68,12 +69,12 @@ clusters:
 		c.idleTimeout != 5*time.Minute || c.Drain != 6*time.Second || c.RunDir != "/r" || !c.Pprof || c.Log.Format != "json" {
 		t.Errorf("%+v", c)
 	}
-	want := []socketConfig{
-		{ProtocolKonnectivity, socketSpec{"/r/clusters/c1/konnectivity.sock", 0o660, 0, 0, "cluster"}},
-		{ProtocolConnect, socketSpec{"/x/c.sock", 0o600, 65532, 0, "cluster"}},
+	want := []frontend.Socket{
+		{Protocol: ProtocolKonnectivity, Spec: frontend.SocketSpec{Path: "/r/clusters/c1/konnectivity.sock", Mode: 0o660, Egress: "cluster"}},
+		{Protocol: ProtocolConnect, Spec: frontend.SocketSpec{Path: "/x/c.sock", Mode: 0o600, UID: 65532, Egress: "cluster"}},
 	}
-	if len(c.clusters) != 2 || fmt.Sprint(c.clusters[0].sockets) != fmt.Sprint(want) {
-		t.Errorf("clusters: %+v, want sockets %+v", c.clusters, want)
+	if len(c.sockets.Clusters) != 2 || fmt.Sprint(c.sockets.Clusters[0].Sockets) != fmt.Sprint(want) {
+		t.Errorf("clusters: %+v, want sockets %+v", c.sockets.Clusters, want)
 	}
 }
 
@@ -181,28 +182,6 @@ func TestLabelsOfHostNames(t *testing.T) {
 		if _, err := id.ParseAgent(labelOf(host)); err != nil {
 			t.Errorf("%q: %v", host, err)
 		}
-	}
-}
-
-func TestTheSocketsThatAreWanted(t *testing.T) {
-	c1, c2 := named(t, "c1"), named(t, "c2")
-	r := &Reloadable{sockets: socketDefaults{1, 2, 0o660}, clusters: []clusterConfig{
-		{c1, []socketConfig{{ProtocolConnect, socketSpec{"/r/clusters/c1/connect.sock", 0o600, 3, 4, "etcd"}}, {ProtocolKonnectivity, socketSpec{path: "/k", mode: 0o640}}}},
-		{c2, nil},
-	}}
-	asked := map[id.Cluster][]string{c1: {ProtocolConnect}, c2: {ProtocolConnect, ProtocolKonnectivity}}
-	got := want(r, asked, "/r")
-	expect := map[socketKey]socketSpec{
-		{c1, ProtocolConnect, "/r/clusters/c1/connect.sock"}:           {"/r/clusters/c1/connect.sock", 0o600, 3, 4, "etcd"}, // the configuration wins
-		{c1, ProtocolKonnectivity, "/k"}:                               {path: "/k", mode: 0o640},
-		{c2, ProtocolConnect, "/r/clusters/c2/connect.sock"}:           {"/r/clusters/c2/connect.sock", 0o660, 1, 2, "cluster"},
-		{c2, ProtocolKonnectivity, "/r/clusters/c2/konnectivity.sock"}: {"/r/clusters/c2/konnectivity.sock", 0o660, 1, 2, "cluster"},
-	}
-	if fmt.Sprint(got) != fmt.Sprint(expect) {
-		t.Errorf("\n%v, want\n%v", got, expect)
-	}
-	if got := want(&Reloadable{}, nil, "/r"); len(got) != 0 {
-		t.Errorf("nothing is configured or asked for: %v", got)
 	}
 }
 

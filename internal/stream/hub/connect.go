@@ -24,26 +24,16 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/listener"
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/stream/carrier"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/frontend"
 	"github.com/tombolo-io/tombolo/internal/stream/splice"
-	"github.com/tombolo-io/tombolo/internal/stream/wire"
 )
-
-// DialFunc opens a stream to d.Address in one cluster; its errors are faults.
-type DialFunc = func(ctx context.Context, d wire.Dial) (carrier.Stream, error)
-
-// Frontend serves the callers of one cluster on a listener until ctx ends.
-type Frontend interface {
-	// Serve owns ln and closes it. When ctx ends it stops accepting and ends
-	// what still runs.
-	Serve(ctx context.Context, ln net.Listener, dial DialFunc) error
-}
 
 // connectFrontend serves HTTP CONNECT (RFC 9110 section 9.3.6) as
 // kube-apiserver speaks it: one connection for each dial.
 type connectFrontend struct{ hub *Hub }
 
 // Serve accepts connections, as many at a time as the caller may have.
-func (f connectFrontend) Serve(ctx context.Context, ln net.Listener, dial DialFunc) error {
+func (f connectFrontend) Serve(ctx context.Context, ln net.Listener, dial frontend.DialFunc) error {
 	stop := run.OnDone(ctx, func() { ln.Close() })
 	defer stop()
 	g := run.NewGroup(ctx)
@@ -63,7 +53,7 @@ func (f connectFrontend) Serve(ctx context.Context, ln net.Listener, dial DialFu
 }
 
 // serveConnect reads one CONNECT, dials, answers and copies.
-func (h *Hub) serveConnect(ctx context.Context, conn net.Conn, dial DialFunc) {
+func (h *Hub) serveConnect(ctx context.Context, conn net.Conn, dial frontend.DialFunc) {
 	caller := splice.Net(conn)
 	asked, err := h.readConnect(ctx, conn, caller)
 	if err != nil {
@@ -74,7 +64,7 @@ func (h *Hub) serveConnect(ctx context.Context, conn net.Conn, dial DialFunc) {
 	}
 	stream, err := dialQuietly(ctx, h.settings.Load().dialTimeout, conn, caller, func(ctx context.Context) (carrier.Stream, error) {
 		d := asked.dial()
-		d.EgressType, d.Peer = defaultEgress, carrier.UnixPeer(conn)
+		d.EgressType, d.Peer = frontend.DefaultEgress, carrier.UnixPeer(conn)
 		return dial(ctx, d)
 	})
 	if err != nil {

@@ -21,6 +21,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/stream/carrier"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/frontend"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/quota"
 	"github.com/tombolo-io/tombolo/internal/stream/splice"
 	"github.com/tombolo-io/tombolo/internal/stream/wire"
@@ -182,7 +183,7 @@ func (h *Hub) verify(chain []*x509.Certificate, grace time.Duration) (id.Identit
 }
 
 // dialer binds a frontend's dials to one cluster and one caller, and counts them.
-func (h *Hub) dialer(c id.Cluster, frontend, caller string) DialFunc {
+func (h *Hub) dialer(c id.Cluster, frontend, caller string) frontend.DialFunc {
 	return func(ctx context.Context, d wire.Dial) (carrier.Stream, error) {
 		start := time.Now()
 		d.Caller = caller

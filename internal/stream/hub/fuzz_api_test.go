@@ -21,6 +21,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/id"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/frontend"
 )
 
 // asked gives a request as net/http would hand it over, nil if it would not.
@@ -100,8 +101,8 @@ func FuzzAPI(f *testing.F) {
 	h.advertise = []string{"hub.example:8443"}
 	h.clusters.add(c1)
 	ctx, cancel := context.WithCancel(context.Background())
-	h.sockets = h.newSockets(ctx)
-	f.Cleanup(func() { cancel(); h.sockets.group.Wait() })
+	h.sockets = frontend.NewSockets(ctx, h.cfg.RunDir, h.bindSocket, h.log)
+	f.Cleanup(func() { cancel(); h.sockets.Wait() })
 	api := h.apiHandler()
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		r := asked(raw)

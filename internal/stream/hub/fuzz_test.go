@@ -141,14 +141,14 @@ func FuzzParseConfig(f *testing.F) {
 			}
 		}
 		paths := map[string]bool{}
-		for _, cluster := range c.clusters {
-			for _, s := range cluster.sockets {
-				if p := s.spec.path; !filepath.IsAbs(p) || len(p) >= limit.SocketPath || paths[p] || strings.Contains(p, "\x00") {
+		for _, cluster := range c.sockets.Clusters {
+			for _, s := range cluster.Sockets {
+				if p := s.Spec.Path; !filepath.IsAbs(p) || len(p) >= limit.SocketPath || paths[p] || strings.Contains(p, "\x00") {
 					t.Errorf("a socket at %q", p)
 				}
-				paths[s.spec.path] = true
-				if s.spec.mode&^fs.FileMode(0o777) != 0 || s.spec.mode&0o200 == 0 {
-					t.Errorf("a socket of mode %o", s.spec.mode)
+				paths[s.Spec.Path] = true
+				if s.Spec.Mode&^fs.FileMode(0o777) != 0 || s.Spec.Mode&0o200 == 0 {
+					t.Errorf("a socket of mode %o", s.Spec.Mode)
 				}
 			}
 		}

@@ -3,7 +3,6 @@
 package hub
 
 import (
-	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -26,10 +25,10 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/listener"
 	"github.com/tombolo-io/tombolo/internal/base/otlp"
 	"github.com/tombolo-io/tombolo/internal/base/private"
-	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/base/stunserver"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/stream/carrier"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/frontend"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/quota"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/relay"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/state"
@@ -60,7 +59,7 @@ type Hub struct {
 	roots       *x509.CertPool
 	serving     *serving
 	clusters    *registry
-	sockets     *sockets
+	sockets     *frontend.Sockets
 	revoked     revocations
 	holders     holders
 	renewals    renewals
@@ -80,6 +79,9 @@ type Hub struct {
 	frontends         map[string]Frontend
 	ready             chan struct{}
 }
+
+// Frontend serves the callers of one cluster.
+type Frontend = frontend.Frontend
 
 // Options are what a hub needs beside its configuration.
 type Options struct {
@@ -288,7 +290,7 @@ func (h *Hub) Reload(next Config) error {
 	if err := h.judgePolicies(next.policies); err != nil { // before anything is applied
 		return err
 	}
-	if err := h.sockets.apply(&next.Reloadable); err != nil {
+	if err := h.sockets.Apply(&next.sockets); err != nil {
 		return err
 	}
 	before := h.clusters.memoryLimit()
@@ -296,8 +298,8 @@ func (h *Hub) Reload(next Config) error {
 	if h.clusters.memoryLimit() != before {
 		h.adviseMemory()
 	}
-	for _, c := range next.clusters {
-		h.clusters.add(c.name)
+	for _, c := range next.sockets.Clusters {
+		h.clusters.add(c.Name)
 	}
 	h.settings.Store(&next.Reloadable)
 	if err := h.loadPolicies(); err != nil { // counted there, and told by the status
@@ -357,12 +359,4 @@ func (h *Hub) addresses(port string) (hosts []string) {
 		hosts = append(hosts, host)
 	}
 	return hosts
-}
-
-// newSockets prepares the unix sockets; Run opens them.
-func (h *Hub) newSockets(ctx context.Context) *sockets {
-	return &sockets{
-		runDir: h.cfg.RunDir, sparing: h.sparing, metered: h.metered, frontends: h.frontends, dialer: h.dialer, log: h.log, group: run.NewGroup(ctx),
-		asked: map[id.Cluster][]string{}, open: map[socketKey]*openSocket{},
-	}
 }

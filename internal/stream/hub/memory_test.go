@@ -22,6 +22,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/runtest"
 	"github.com/tombolo-io/tombolo/internal/stream/carrier"
 	"github.com/tombolo-io/tombolo/internal/stream/heartbeat"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/frontend"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/quota"
 	"github.com/tombolo-io/tombolo/internal/stream/splice"
 	"github.com/tombolo-io/tombolo/internal/stream/wire"
@@ -375,7 +376,7 @@ func TestContradictionsAreTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { h.state.Close() })
-	h.sockets = &sockets{}
+	h.sockets = frontend.NewSockets(t.Context(), "", nil, nil)
 	close(h.ready)
 	const below, above = "GOMEMLIMIT (64 MiB) is below limits.memory (1 GiB)", "GOMEMLIMIT (64 MiB) is below limits.memory (2 GiB)"
 	for _, c := range []struct{ memory, says, not string }{{"1GiB", below, above}, {"2GiB", above, below}, {"none", "", "GOMEMLIMIT"}} {

@@ -17,6 +17,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/base/stunserver"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/frontend"
 	pb "github.com/tombolo-io/tombolo/proto"
 )
 
@@ -49,10 +50,10 @@ func (h *Hub) Run(ctx, hard context.Context) error {
 	inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	g := run.NewGroup(inner)
-	h.sockets = h.newSockets(inner)
+	h.sockets = frontend.NewSockets(inner, h.cfg.RunDir, h.bindSocket, h.log)
 	if err := h.startSockets(); err != nil {
-		h.sockets.group.Stop()
-		return errors.Join(err, ls.close(), h.mirror.Close(), h.sockets.group.Wait())
+		h.sockets.Stop()
+		return errors.Join(err, ls.close(), h.mirror.Close(), h.sockets.Wait())
 	}
 	api := h.apiHandler()
 	g.Go("main port", func(ctx context.Context) error { return h.serveFront(ctx, h.sparing(ls.front)) })
@@ -75,7 +76,7 @@ func (h *Hub) Run(ctx, hard context.Context) error {
 	case <-g.Context().Done(): // a part failed; Wait says which
 	}
 	cancel()
-	err = errors.Join(g.Wait(), h.sockets.group.Wait())
+	err = errors.Join(g.Wait(), h.sockets.Wait())
 	h.tellCounted(time.Now()) // what was refused since the last interval, to the very end
 	return err
 }
@@ -85,13 +86,13 @@ func (h *Hub) startSockets() error {
 	if err != nil {
 		return err
 	}
-	if err := h.sockets.load(records); err != nil {
+	if err := h.sockets.Load(records); err != nil {
 		return err
 	}
-	for _, c := range h.settings.Load().clusters {
-		h.clusters.add(c.name)
+	for _, c := range h.settings.Load().sockets.Clusters {
+		h.clusters.add(c.Name)
 	}
-	return h.sockets.apply(h.settings.Load())
+	return h.sockets.Apply(&h.settings.Load().sockets)
 }
 
 func (h *Hub) adminSocket() string { return AdminSocket(h.cfg.RunDir) }
@@ -111,10 +112,10 @@ func (h *Hub) openListeners(ctx context.Context) (ls listeners, err error) {
 	if ls.admin, err = listener.Listen(ctx, "--admin-listen", h.cfg.AdminListen); err != nil {
 		return ls, err
 	}
-	if err = privateDir(filepath.Dir(h.adminSocket())); err != nil {
+	if err = frontend.PrivateDir(filepath.Dir(h.adminSocket())); err != nil {
 		return ls, err
 	}
-	socket, err := listenUnix(socketSpec{path: h.adminSocket(), mode: 0o600, uid: -1, gid: -1})
+	socket, err := frontend.ListenUnix(frontend.SocketSpec{Path: h.adminSocket(), Mode: 0o600, UID: -1, GID: -1})
 	if err == nil { // else a nil that is no nil
 		ls.socket = socket
 	}

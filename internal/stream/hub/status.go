@@ -36,7 +36,7 @@ func (h *Hub) statusOf(cluster string) admin.Status {
 	stun := admin.STUN(h.mirror.Status())
 	out.Hub.STUN = &stun
 	for _, c := range h.clusters.all() {
-		cs := admin.ClusterStatus{Name: c.name.String(), Policy: h.access.version(c.name.String()).String(), Sockets: h.sockets.of(c.name), Agents: c.agents()}
+		cs := admin.ClusterStatus{Name: c.name.String(), Policy: h.access.version(c.name.String()).String(), Sockets: h.sockets.Of(c.name), Agents: c.agents()}
 		cs.Relay = c.relay.Status(false)
 		cs.LimitHits, cs.Pressed = c.accounts.Hits(), c.accounts.Pressed()
 		if cs.Agents == nil {

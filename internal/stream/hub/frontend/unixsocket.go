@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package hub
+package frontend
 
 import (
 	"errors"
@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -18,59 +19,59 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/private"
 )
 
-// socketSpec is one unix socket as it shall be. It is comparable.
-type socketSpec struct {
-	path     string
-	mode     fs.FileMode
-	uid, gid int    // -1: leave
-	egress   string // name of the egress selection that uses it
+// SocketSpec is one unix socket as it shall be. It is comparable.
+type SocketSpec struct {
+	Path     string
+	Mode     fs.FileMode
+	UID, GID int    // -1: leave
+	Egress   string // name of the egress selection that uses it
 }
 
-// unixListener removes its path when closed, if the path still is its own.
-type unixListener struct {
+// Listener removes its path when closed, if the path still is its own.
+type Listener struct {
 	*net.UnixListener
 	path string
 	self fs.FileInfo
 }
 
-// listenUnix makes a socket at spec.path. It is born under another name with
+// ListenUnix makes a socket at spec.path. It is born under another name with
 // its final owner and mode and then renamed, so that nobody ever meets it with
 // wrong permissions, and a stale file is replaced in one step. A socket that a
 // live process serves is left alone.
-func listenUnix(spec socketSpec) (*unixListener, error) {
-	if n := len(spec.path); n >= limit.SocketPath {
-		return nil, fault.Newf(fault.CodeSocketPath, "the socket path %s has %d bytes", spec.path, n).
+func ListenUnix(spec SocketSpec) (*Listener, error) {
+	if n := len(spec.Path); n >= limit.SocketPath {
+		return nil, fault.Newf(fault.CodeSocketPath, "the socket path %s has %d bytes", spec.Path, n).
 			Whyf("the kernel takes at most %d", limit.SocketPath-1).Hint("choose a shorter --run-dir or an explicit path")
 	}
-	if err := openDirs(filepath.Dir(spec.path)); err != nil {
-		return nil, socketFault(spec.path, err)
+	if err := openDirs(filepath.Dir(spec.Path)); err != nil {
+		return nil, socketFault(spec.Path, err)
 	}
-	if err := checkStale(spec.path); err != nil {
+	if err := checkStale(spec.Path); err != nil {
 		return nil, err
 	}
 	// The directory is made private and the name short: sun_path bounds it too.
-	staging, err := os.MkdirTemp(filepath.Dir(spec.path), ".t")
+	staging, err := os.MkdirTemp(filepath.Dir(spec.Path), ".t")
 	if err != nil {
-		return nil, socketFault(spec.path, err)
+		return nil, socketFault(spec.Path, err)
 	}
 	defer os.RemoveAll(staging)
 	born, err := bindShort(filepath.Join(staging, "s"))
 	if err != nil {
-		return nil, socketFault(spec.path, err)
+		return nil, socketFault(spec.Path, err)
 	}
 	at := filepath.Join(staging, "s")
-	err = errors.Join(os.Chmod(at, spec.mode), chown(at, spec))
+	err = errors.Join(os.Chmod(at, spec.Mode), chown(at, spec))
 	if err == nil {
-		err = os.Rename(at, spec.path)
+		err = os.Rename(at, spec.Path)
 	}
 	if err != nil {
-		return nil, errors.Join(socketFault(spec.path, err), born.Close())
+		return nil, errors.Join(socketFault(spec.Path, err), born.Close())
 	}
-	self, err := os.Lstat(spec.path)
+	self, err := os.Lstat(spec.Path)
 	if err != nil {
-		return nil, errors.Join(socketFault(spec.path, err), born.Close())
+		return nil, errors.Join(socketFault(spec.Path, err), born.Close())
 	}
-	return &unixListener{born, spec.path, self}, nil
+	return &Listener{born, spec.Path, self}, nil
 }
 
 // bindShort binds through /proc/self/fd if the path is too long for sun_path,
@@ -83,7 +84,7 @@ func bindShort(path string) (*net.UnixListener, error) {
 			return nil, err
 		}
 		defer dir.Close()
-		name = filepath.Join("/proc/self/fd", itoa(int(dir.Fd())), filepath.Base(path))
+		name = filepath.Join("/proc/self/fd", strconv.Itoa(int(dir.Fd())), filepath.Base(path))
 	}
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: name, Net: "unix"})
 	if err == nil {
@@ -95,26 +96,26 @@ func bindShort(path string) (*net.UnixListener, error) {
 // permit gives the socket at the spec's path its owner and mode, if it is still the one
 // that we made: in a folder of another user a link may stand there by now, to a file that
 // is none of theirs.
-func permit(spec socketSpec, self fs.FileInfo) error {
-	fd, err := unix.Open(spec.path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+func permit(spec SocketSpec, self fs.FileInfo) error {
+	fd, err := unix.Open(spec.Path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return &fs.PathError{Op: "open", Path: spec.path, Err: err}
+		return &fs.PathError{Op: "open", Path: spec.Path, Err: err}
 	}
-	f := os.NewFile(uintptr(fd), spec.path)
+	f := os.NewFile(uintptr(fd), spec.Path)
 	defer f.Close()
 	if now, err := f.Stat(); err != nil || !os.SameFile(now, self) {
-		return errors.Join(fault.New(fault.CodeSocketPath, "something else stands at "+spec.path).
+		return errors.Join(fault.New(fault.CodeSocketPath, "something else stands at "+spec.Path).
 			Whyf("the socket that the hub has made there is gone").Hint("remove it, and restart the hub"), err)
 	}
-	at := filepath.Join("/proc/self/fd", itoa(fd)) // of what is open: the path may lead elsewhere by now
-	return errors.Join(chown(at, spec), os.Chmod(at, spec.mode))
+	at := filepath.Join("/proc/self/fd", strconv.Itoa(fd)) // of what is open: the path may lead elsewhere by now
+	return errors.Join(chown(at, spec), os.Chmod(at, spec.Mode))
 }
 
-func chown(path string, spec socketSpec) error {
-	if spec.uid < 0 && spec.gid < 0 {
+func chown(path string, spec SocketSpec) error {
+	if spec.UID < 0 && spec.GID < 0 {
 		return nil
 	}
-	return os.Chown(path, spec.uid, spec.gid)
+	return os.Chown(path, spec.UID, spec.GID)
 }
 
 // checkStale decides whether what stands at path may be replaced: nothing, or a
@@ -158,7 +159,7 @@ func socketFault(path string, err error) error {
 }
 
 // Close stops listening and removes the path, unless another socket has taken it.
-func (l *unixListener) Close() error {
+func (l *Listener) Close() error {
 	if now, err := os.Lstat(l.path); err == nil && os.SameFile(now, l.self) {
 		os.Remove(l.path)
 	}
@@ -183,8 +184,8 @@ func openDirs(dir string) error {
 	return os.Chmod(dir, 0o755)
 }
 
-// privateDir makes the directory of the admin socket, which only its owner may enter.
-func privateDir(dir string) error {
+// PrivateDir makes the directory of the admin socket, which only its owner may enter.
+func PrivateDir(dir string) error {
 	if err := openDirs(filepath.Dir(dir)); err != nil {
 		return socketFault(dir, err)
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package hub
+package frontend
 
 import (
 	"context"
@@ -24,20 +24,32 @@ import (
 	"github.com/tombolo-io/tombolo/internal/stream/wire"
 )
 
-// sockets owns the unix sockets of all clusters and the frontends behind them.
-type sockets struct {
-	runDir    string
-	sparing   func(net.Listener) net.Listener
-	metered   func(ctx context.Context, ln net.Listener) net.Listener
-	frontends map[string]Frontend // by protocol
-	dialer    func(c id.Cluster, frontend, caller string) DialFunc
-	log       *slog.Logger
-	group     *run.Group
+// Sockets owns the unix sockets of all clusters and the frontends behind them.
+type Sockets struct {
+	runDir string
+	bind   Bind
+	log    *slog.Logger
+	group  *run.Group
 
 	mu    sync.Mutex
 	asked map[id.Cluster][]string // protocols asked for at run time
 	open  map[socketKey]*openSocket
 }
+
+// Bind says who serves a cluster's socket, and how: a context that may say more, a listener
+// around the socket and the dials into the cluster.
+type Bind func(ctx context.Context, c id.Cluster, protocol string, ln net.Listener) (context.Context, Frontend, net.Listener, DialFunc)
+
+// NewSockets prepares the sockets below runDir; nothing is open. They end with ctx.
+func NewSockets(ctx context.Context, runDir string, bind Bind, log *slog.Logger) *Sockets {
+	return &Sockets{runDir: runDir, bind: bind, log: log, group: run.NewGroup(ctx), asked: map[id.Cluster][]string{}, open: map[socketKey]*openSocket{}}
+}
+
+// Wait waits until all frontends have returned; Stop ends them.
+func (s *Sockets) Wait() error { return s.group.Wait() }
+
+// Stop is described at Wait.
+func (s *Sockets) Stop() { s.group.Stop() }
 
 type socketKey struct {
 	cluster  id.Cluster
@@ -46,7 +58,7 @@ type socketKey struct {
 }
 
 type openSocket struct {
-	spec   socketSpec
+	spec   SocketSpec
 	self   fs.FileInfo            // of the socket itself
 	egress atomic.Pointer[string] // of spec, for the dials
 	stop   func()                 // stop accepting and end what runs
@@ -55,17 +67,17 @@ type openSocket struct {
 
 // want lists the sockets that shall be open: those of the configuration and
 // those that were asked for at run time.
-func want(r *Reloadable, asked map[id.Cluster][]string, runDir string) map[socketKey]socketSpec {
-	out := map[socketKey]socketSpec{}
-	for _, c := range r.clusters {
-		for _, s := range c.sockets {
-			out[socketKey{c.name, s.protocol, s.spec.path}] = s.spec
+func want(r *Config, asked map[id.Cluster][]string, runDir string) map[socketKey]SocketSpec {
+	out := map[socketKey]SocketSpec{}
+	for _, c := range r.Clusters {
+		for _, s := range c.Sockets {
+			out[socketKey{c.Name, s.Protocol, s.Spec.Path}] = s.Spec
 		}
 	}
 	for c, protocols := range asked {
 		for _, p := range protocols {
 			spec := plainSpec(r, runDir, c, p)
-			key := socketKey{c, p, spec.path}
+			key := socketKey{c, p, spec.Path}
 			if _, configured := out[key]; !configured {
 				out[key] = spec
 			}
@@ -75,15 +87,15 @@ func want(r *Reloadable, asked map[id.Cluster][]string, runDir string) map[socke
 }
 
 // plainSpec is a socket of which nothing more was said.
-func plainSpec(r *Reloadable, runDir string, c id.Cluster, protocol string) socketSpec {
-	return socketSpec{
-		path: socketPath(runDir, c, protocol, defaultEgress), egress: defaultEgress,
-		mode: r.sockets.mode, uid: r.sockets.uid, gid: r.sockets.gid,
+func plainSpec(r *Config, runDir string, c id.Cluster, protocol string) SocketSpec {
+	return SocketSpec{
+		Path: SocketPath(runDir, c, protocol, DefaultEgress), Egress: DefaultEgress,
+		Mode: r.Defaults.Mode, UID: r.Defaults.UID, GID: r.Defaults.GID,
 	}
 }
 
-// load takes over what was asked for before this process began.
-func (s *sockets) load(records []state.Cluster) error {
+// Load takes over what was asked for before this process began.
+func (s *Sockets) Load(records []state.Cluster) error {
 	for _, rec := range records {
 		c, err := id.ParseCluster(rec.Name)
 		if err != nil {
@@ -96,10 +108,10 @@ func (s *sockets) load(records []state.Cluster) error {
 	return nil
 }
 
-// apply opens what is missing, gives what is open its new owner and mode, and
+// Apply opens what is missing, gives what is open its new owner and mode, and
 // then closes what is no longer wanted. If anything cannot be opened, nothing
 // changes; the error names every such socket.
-func (s *sockets) apply(r *Reloadable) error {
+func (s *Sockets) Apply(r *Config) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	wanted := want(r, s.asked, s.runDir)
@@ -135,7 +147,7 @@ func (s *sockets) apply(r *Reloadable) error {
 }
 
 // reopen brings back what was yielded for a configuration that is refused.
-func (s *sockets) reopen(yielded map[socketKey]socketSpec) error {
+func (s *Sockets) reopen(yielded map[socketKey]SocketSpec) error {
 	var errs []error
 	for key, spec := range yielded {
 		o, err := s.start(key, spec)
@@ -149,8 +161,8 @@ func (s *sockets) reopen(yielded map[socketKey]socketSpec) error {
 }
 
 // yield closes sockets whose path goes to another cluster or protocol.
-func (s *sockets) yield(wanted map[socketKey]socketSpec) map[socketKey]socketSpec {
-	yielded := map[socketKey]socketSpec{}
+func (s *Sockets) yield(wanted map[socketKey]SocketSpec) map[socketKey]SocketSpec {
+	yielded := map[socketKey]SocketSpec{}
 	paths := map[string]socketKey{}
 	for key := range wanted {
 		paths[key.path] = key
@@ -172,40 +184,32 @@ func (o *openSocket) end() {
 }
 
 // permit changes owner and mode in place, so that no stream is dropped for it.
-func (o *openSocket) permit(spec socketSpec) error {
+func (o *openSocket) permit(spec SocketSpec) error {
 	if spec == o.spec {
 		return nil
 	}
 	if err := permit(spec, o.self); err != nil {
-		return socketFault(spec.path, err)
+		return socketFault(spec.Path, err)
 	}
 	o.spec = spec
-	o.egress.Store(&spec.egress)
+	o.egress.Store(&spec.Egress)
 	return nil
 }
 
-func (s *sockets) start(key socketKey, spec socketSpec) (*openSocket, error) {
-	own, err := listenUnix(spec)
+func (s *Sockets) start(key socketKey, spec SocketSpec) (*openSocket, error) {
+	own, err := ListenUnix(spec)
 	if err != nil {
 		return nil, err
 	}
-	ln := s.sparing(own) // below what hides the descriptor
-	frontend := s.frontends[key.protocol]
-	caller := "unix:" + key.cluster.String() + "/" + key.protocol
-	dial := s.dialer(key.cluster, key.protocol, caller)
-	ctx, cancel := context.WithCancel(withParty(s.group.Context(), party{
-		cluster: key.cluster, frontend: key.protocol, caller: caller,
-	}))
-	if key.protocol != ProtocolConnect { // which counts its connections itself
-		ln = s.metered(ctx, ln)
-	}
+	ctx, cancel := context.WithCancel(s.group.Context())
+	ctx, frontend, ln, dial := s.bind(ctx, key.cluster, key.protocol, own)
 	o := &openSocket{spec: spec, self: own.self, stop: cancel, done: make(chan struct{})}
-	o.egress.Store(&spec.egress)
+	o.egress.Store(&spec.Egress)
 	typed := func(ctx context.Context, d wire.Dial) (carrier.Stream, error) {
 		d.EgressType = *o.egress.Load()
 		return dial(ctx, d)
 	}
-	s.log.Info("socket opened", telemetry.AttrCluster, key.cluster, "protocol", key.protocol, "path", spec.path)
+	s.log.Info("socket opened", telemetry.AttrCluster, key.cluster, "protocol", key.protocol, "path", spec.Path)
 	s.group.Do(func(context.Context) {
 		defer close(o.done)
 		defer cancel()
@@ -216,17 +220,17 @@ func (s *sockets) start(key socketKey, spec socketSpec) (*openSocket, error) {
 	return o, nil
 }
 
-// ensure opens one socket of a cluster at run time and gives its path.
-func (s *sockets) ensure(c id.Cluster, protocol string, r *Reloadable) (string, error) {
+// Ensure opens one socket of a cluster at run time and gives its path.
+func (s *Sockets) Ensure(c id.Cluster, protocol string, r *Config) (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for key, o := range s.open {
-		if key.cluster == c && key.protocol == protocol && o.spec.egress == defaultEgress {
+		if key.cluster == c && key.protocol == protocol && o.spec.Egress == DefaultEgress {
 			return key.path, nil
 		}
 	}
 	spec := plainSpec(r, s.runDir, c, protocol)
-	path := spec.path
+	path := spec.Path
 	key := socketKey{c, protocol, path}
 	o, err := s.start(key, spec)
 	if err != nil {
@@ -239,22 +243,22 @@ func (s *sockets) ensure(c id.Cluster, protocol string, r *Reloadable) (string, 
 	return path, nil
 }
 
-// forget closes the sockets that were asked for at run time, and forgets them.
-func (s *sockets) forget(c id.Cluster, r *Reloadable) error {
+// Forget closes the sockets that were asked for at run time, and forgets them.
+func (s *Sockets) Forget(c id.Cluster, r *Config) error {
 	s.mu.Lock()
 	delete(s.asked, c)
 	s.mu.Unlock()
-	return s.apply(r)
+	return s.Apply(r)
 }
 
-// of lists a cluster's open sockets.
-func (s *sockets) of(c id.Cluster) []admin.Socket {
+// Of lists a cluster's open sockets.
+func (s *Sockets) Of(c id.Cluster) []admin.Socket {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := []admin.Socket{}
 	for key, o := range s.open {
 		if key.cluster == c {
-			out = append(out, admin.Socket{Protocol: key.protocol, Path: key.path, Egress: o.spec.egress})
+			out = append(out, admin.Socket{Protocol: key.protocol, Path: key.path, Egress: o.spec.Egress})
 		}
 	}
 	slices.SortFunc(out, func(a, b admin.Socket) int { return strings.Compare(a.Path, b.Path) })

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package hub
+package frontend
 
 import (
 	"errors"
@@ -17,11 +17,11 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 )
 
-func plain(path string) socketSpec { return socketSpec{path: path, mode: 0o600, uid: -1, gid: -1} }
+func plain(path string) SocketSpec { return SocketSpec{Path: path, Mode: 0o600, UID: -1, GID: -1} }
 
-func listen(t *testing.T, spec socketSpec) net.Listener {
+func listen(t *testing.T, spec SocketSpec) net.Listener {
 	t.Helper()
-	ln, err := listenUnix(spec)
+	ln, err := ListenUnix(spec)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +124,7 @@ func TestASocketIsNotMade(t *testing.T) {
 		"over one that is served, but busy": {full, fault.CodeSocketBusy},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := listenUnix(plain(c.path))
+			_, err := ListenUnix(plain(c.path))
 			if f := fault.From(err); f == nil || f.Code != c.want || !strings.Contains(f.Error(), c.path) {
 				t.Errorf("%v, want %s", err, c.want)
 			}
@@ -183,9 +183,9 @@ func fillQueue(t *testing.T, path string) {
 // while sockets come and go there.
 func TestASocketIsNeverSeenWithWrongPermissions(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
-	spec := socketSpec{path: path, mode: 0o612, uid: -1, gid: -1}
+	spec := SocketSpec{Path: path, Mode: 0o612, UID: -1, GID: -1}
 	if os.Getuid() == 0 {
-		spec.uid, spec.gid = 65532, 65531
+		spec.UID, spec.GID = 65532, 65531
 	}
 	stop, done := make(chan struct{}), make(chan struct{})
 	seen := 0
@@ -213,7 +213,7 @@ func TestASocketIsNeverSeenWithWrongPermissions(t *testing.T) {
 		}
 	}()
 	for i := range 200 {
-		ln, err := listenUnix(spec)
+		ln, err := ListenUnix(spec)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -243,25 +243,25 @@ func describe(info fs.FileInfo) string {
 	return fmt.Sprint(info.Mode(), uid, gid)
 }
 
-func wanted(s socketSpec) string { return fmt.Sprint(fs.ModeSocket|s.mode, s.uid, s.gid) }
+func wanted(s SocketSpec) string { return fmt.Sprint(fs.ModeSocket|s.Mode, s.UID, s.GID) }
 
 // TestAnOpenSocketIsPermittedAsItself: what stands in its place by now keeps its mode,
 // be it a link or another socket.
 func TestAnOpenSocketIsPermittedAsItself(t *testing.T) {
 	dir := t.TempDir()
 	spec := plain(filepath.Join(dir, "s"))
-	ln, err := listenUnix(spec)
+	ln, err := ListenUnix(spec)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer ln.Close()
 	wider := spec
-	wider.mode = 0o666
+	wider.Mode = 0o666
 	o := &openSocket{spec: spec, self: ln.self}
 	if err := o.permit(wider); err != nil {
 		t.Fatal(err)
 	}
-	if info, err := os.Lstat(spec.path); err != nil || info.Mode() != fs.ModeSocket|0o666 {
+	if info, err := os.Lstat(spec.Path); err != nil || info.Mode() != fs.ModeSocket|0o666 {
 		t.Errorf("the socket is %v, %v", info.Mode(), err)
 	}
 	victim := filepath.Join(dir, "victim")
@@ -270,19 +270,19 @@ func TestAnOpenSocketIsPermittedAsItself(t *testing.T) {
 	}
 	listen(t, plain(filepath.Join(dir, "other")))
 	for what, put := range map[string]func() error{
-		"a link":         func() error { return os.Symlink(victim, spec.path) },
-		"another socket": func() error { return os.Link(filepath.Join(dir, "other"), spec.path) },
-		"a file":         func() error { return os.Link(victim, spec.path) },
+		"a link":         func() error { return os.Symlink(victim, spec.Path) },
+		"another socket": func() error { return os.Link(filepath.Join(dir, "other"), spec.Path) },
+		"a file":         func() error { return os.Link(victim, spec.Path) },
 	} {
-		if err := errors.Join(os.Remove(spec.path), put()); err != nil {
+		if err := errors.Join(os.Remove(spec.Path), put()); err != nil {
 			t.Fatal(err)
 		}
-		before, _ := os.Stat(spec.path)
+		before, _ := os.Stat(spec.Path)
 		o := &openSocket{spec: spec, self: ln.self}
 		if err := o.permit(wider); !fault.Has(err, fault.CodeSocketPath) {
 			t.Errorf("%s: %v", what, err)
 		}
-		if after, _ := os.Stat(spec.path); after.Mode() != before.Mode() {
+		if after, _ := os.Stat(spec.Path); after.Mode() != before.Mode() {
 			t.Errorf("%s is %v now", what, after.Mode())
 		}
 	}
@@ -291,7 +291,7 @@ func TestAnOpenSocketIsPermittedAsItself(t *testing.T) {
 func TestAClosedSocketLeavesItsSuccessorAlone(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	first := listen(t, plain(path))
-	first.(*unixListener).UnixListener.Close() // as if its process had died
+	first.(*Listener).UnixListener.Close() // as if its process had died
 	second := listen(t, plain(path))
 	first.Close()
 	if !reaches(t, path, second) {
@@ -315,7 +315,7 @@ func TestTheDirectoryOfTheAdminSocketIsPrivate(t *testing.T) {
 		if err := prepare(); err != nil {
 			t.Fatal(err)
 		}
-		if err := privateDir(dir); err != nil {
+		if err := PrivateDir(dir); err != nil {
 			t.Fatal(err)
 		}
 		if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
@@ -330,7 +330,7 @@ func TestTheDirectoryOfTheAdminSocketIsPrivate(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, bad := range []string{file, filepath.Join(file, "x"), filepath.Join(file, "x", "y"), "/proc/self/x"} {
-		if err := privateDir(bad); !fault.Has(err, fault.CodeSocketPath) {
+		if err := PrivateDir(bad); !fault.Has(err, fault.CodeSocketPath) {
 			t.Errorf("%s: %v", bad, err)
 		}
 	}
