@@ -22,13 +22,13 @@ func callRules() []callRule {
 	const oneDecide = "who may reach what is decided by policy.Decide, where a hop decides or says what it would (docs/decisions/0014)"
 	return []callRule{
 		{"github.com/tombolo-io/tombolo/internal/access/policy", []string{"Decide"}, []string{
-			"internal/stream/hub/access.go", "internal/stream/hub/own.go", "internal/stream/hub/explain.go", // the hub; its explanation
+			"internal/stream/hub/authz", "internal/stream/hub/explain.go", // the hub; its explanation
 			"internal/stream/agent/dial.go", "internal/stream/agent/live.go", "internal/stream/agent/audit.go", // the agent; its record of what it refused
 			"cmd/tombolo/policytest.go", // recorded traffic
 		}, oneDecide},
 		{"net/netip", []string{"Prefix", "ParsePrefix", "MustParsePrefix", "PrefixFrom"}, []string{
 			"internal/access/policy",
-			"internal/stream/hub/hub.go", "internal/stream/hub/own.go", "internal/stream/agent/own.go", // addresses of the machine, as the kernel writes them
+			"internal/stream/hub/hub.go", "internal/stream/hub/authz", "internal/stream/agent/own.go", // addresses of the machine, as the kernel writes them
 			"internal/discovery/callers.go", "internal/discovery/config.go", // whose word on an address counts: nobody is let in by it
 			"internal/mesh/nat", "internal/mesh/kernel/machine", // addresses of the machine, and ranges that mean something: announced, nobody is let in by them
 			"internal/mesh", "cmd/tombolo/meshverbs.go", // ranges of peers, as they were planned: led through and shown, not decided

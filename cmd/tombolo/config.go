@@ -23,6 +23,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/mesh/meshconf"
 	"github.com/tombolo-io/tombolo/internal/stream/agent"
 	"github.com/tombolo-io/tombolo/internal/stream/hub"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/policyfile"
 )
 
 //go:embed example/hub.yaml
@@ -87,8 +88,8 @@ func configKinds() []configKind {
 			return nil, err
 		}},
 		{v1alpha1.KindAccessPolicy, "policy", examplePolicy, func(file string, data []byte) ([]string, error) {
-			_, findings := hub.ParsePolicy(file, data)
-			return nil, hub.PolicyFault(file, findings)
+			_, findings := policyfile.Parse(file, data)
+			return nil, policyfile.Fault(file, findings)
 		}},
 	}
 }

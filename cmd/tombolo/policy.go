@@ -20,6 +20,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/private"
 	"github.com/tombolo-io/tombolo/internal/stream/hub"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/policyfile"
 )
 
 func newPolicyCommand() *cobra.Command {
@@ -42,12 +43,12 @@ type policySet struct {
 
 // readPolicies reads files and folders. Mistakes are findings, not errors.
 func readPolicies(paths []string) (s policySet, err error) {
-	if s.files, err = hub.PolicyFiles(paths); err != nil {
+	if s.files, err = policyfile.List(paths); err != nil {
 		return s, fault.From(err).Hint("name files that can be read, or folders of them")
 	}
 	first := map[string]string{}
 	for _, file := range s.files {
-		p, findings, err := hub.ReadPolicy(file)
+		p, findings, err := policyfile.Read(file)
 		if err != nil {
 			return s, err
 		}
@@ -90,7 +91,7 @@ func (s policySet) good() ([]*policy.Policy, error) {
 				of = append(of, f)
 			}
 		}
-		if err := hub.PolicyFault(file, of); err != nil {
+		if err := policyfile.Fault(file, of); err != nil {
 			return nil, err
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/access/policy"
 	"github.com/tombolo-io/tombolo/internal/base/admin"
 	"github.com/tombolo-io/tombolo/internal/stream/hub"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/policyfile"
 )
 
 func newPolicyDiffCommand() *cobra.Command {
@@ -66,7 +67,7 @@ func readSide(path string) (out side, err error) {
 			out.rules[name] = r
 			out.order = append(out.order, name)
 		}
-		lists, err := hub.PolicyLists(s.files[i])
+		lists, err := policyfile.Lists(s.files[i])
 		if err != nil {
 			return out, err
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/id"
 	"github.com/tombolo-io/tombolo/internal/stream/carrier"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/authz"
 	"github.com/tombolo-io/tombolo/internal/stream/splice"
 	"github.com/tombolo-io/tombolo/internal/stream/wire"
 )
@@ -61,14 +62,6 @@ func sourceOf(ctx context.Context) netip.Addr {
 	}
 	return at.Addr().Unmap().WithZone("")
 }
-
-// ruled is a refusal with the ruling that made it.
-type ruled struct {
-	error
-	ruling ruling
-}
-
-func (r ruled) Unwrap() error { return r.error }
 
 // dialRecorded dials, and leaves a record of the refusal, of the failure, or of the
 // stream when it has ended. told says of an error whether the log is to tell of it
@@ -149,9 +142,9 @@ func (s *recordedStream) fail(err error) {
 	if f.Code == fault.CodePolicyDenied {
 		s.record.Verdict, s.record.Rule, s.record.Policy = audit.Deny, "", ""
 	}
-	var by ruled
+	var by authz.Refusal
 	if errors.As(err, &by) {
-		s.record.Rule, s.record.Policy = by.ruling.Rule, by.ruling.version.String()
+		s.record.Rule, s.record.Policy = by.Ruling.Rule, by.Ruling.Version.String()
 	}
 	s.record.Duration = audit.Millis(time.Since(s.begun))
 	s.record.End(f)
@@ -164,8 +157,8 @@ func (s *recordedStream) opened(inner *hubStream) {
 	if q := inner.request; q.Addr.IsValid() {
 		s.record.Resolved = netip.AddrPortFrom(q.Addr, q.Port).String()
 	}
-	if inner.policy.generation > 0 { // a policy was asked
-		s.record.Verdict, s.record.Rule, s.record.Policy = audit.Allow, inner.rule, inner.policy.String()
+	if inner.allowed.Judged {
+		s.record.Verdict, s.record.Rule, s.record.Policy = audit.Allow, inner.allowed.Rule, inner.allowed.Version.String()
 	}
 }
 
@@ -178,7 +171,7 @@ func (s *recordedStream) ended() {
 		if s.inner != nil && s.inner.ended != "" {
 			s.record.End(fault.New(s.inner.ended, ""))
 			if r := s.inner.against.Load(); r != nil && s.inner.ended == fault.CodePolicyDenied {
-				s.record.Verdict, s.record.Rule, s.record.Policy = audit.Deny, r.Rule, r.version.String()
+				s.record.Verdict, s.record.Rule, s.record.Policy = audit.Deny, r.Rule, r.Version.String()
 				s.record.Reason = "a changed policy refuses the stream"
 			}
 		}

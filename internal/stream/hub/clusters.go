@@ -4,7 +4,6 @@ package hub
 
 import (
 	"fmt"
-	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -55,7 +54,7 @@ func (h *Hub) openTokens() (map[string]int, error) {
 func (h *Hub) clusterInfo(c *cluster, rec state.Cluster, tokens int) admin.ClusterInfo {
 	return admin.ClusterInfo{
 		Name: c.name.String(), Created: rec.Created, Agents: c.connected(), Nodes: len(c.relay.All()), Tokens: tokens,
-		Sockets: len(h.sockets.Of(c.name)), Configured: h.configures(c.name), Policies: h.access.naming(c.name.String()),
+		Sockets: len(h.sockets.Of(c.name)), Configured: h.configures(c.name), Policies: h.access.Naming(c.name.String()),
 	}
 }
 
@@ -144,13 +143,6 @@ func stillNamed(c admin.ClusterInfo) (out []string) {
 		out = append(out, fmt.Sprintf("the policy %s names cluster %s", file, c.Name))
 	}
 	return out
-}
-
-// naming lists the policy files that name a cluster.
-func (a *access) naming(cluster string) []string {
-	a.mu.RLock()
-	defer a.mu.RUnlock()
-	return slices.Sorted(maps.Keys(a.cluster[cluster]))
 }
 
 // connected counts the agents with a session.

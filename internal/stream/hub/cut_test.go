@@ -17,6 +17,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/stream/carrier"
 	"github.com/tombolo-io/tombolo/internal/stream/heartbeat"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/authz"
 	"github.com/tombolo-io/tombolo/internal/stream/splice"
 )
 
@@ -79,11 +80,15 @@ func deafEaters(t *testing.T, h *Hub, name string, streams int) *eaters {
 // streams and then one of another cluster ends them all while its session is still
 // blocked. So it is with those that are cut for want of memory.
 func TestAnAgentThatDoesNotReadDelaysNoCut(t *testing.T) {
-	for name, end := range map[string]func(h *Hub, refused []overruled){
-		"by a changed policy": func(h *Hub, refused []overruled) { h.cut(refused) },
-		"for want of memory": func(_ *Hub, refused []overruled) {
+	for name, end := range map[string]func(refused []authz.Overruled){
+		"by a changed policy": func(refused []authz.Overruled) {
 			for _, r := range refused {
-				r.stream.cut(fault.New(fault.CodePolicyDenied, "short"))
+				r.Overrule(r.Ruling)
+			}
+		},
+		"for want of memory": func(refused []authz.Overruled) {
+			for _, r := range refused {
+				r.Stream.(*hubStream).cut(fault.New(fault.CodePolicyDenied, "short"))
 			}
 		},
 	} {
@@ -98,14 +103,14 @@ func TestAnAgentThatDoesNotReadDelaysNoCut(t *testing.T) {
 				_, err := stuck.streams[1].Read(make([]byte, 1))
 				reader <- err
 			}()
-			refused := h.access.replace(true, map[string]*policy.Policy{})
+			refused := h.access.Replace(true, map[string]*policy.Policy{})
 			if len(refused) != 201 {
 				t.Fatalf("%d streams are refused", len(refused))
 			}
-			slices.SortStableFunc(refused, func(a, b overruled) int {
-				return strings.Compare(a.stream.request.Cluster, b.stream.request.Cluster)
+			slices.SortStableFunc(refused, func(a, b authz.Overruled) int {
+				return strings.Compare(a.Request().Cluster, b.Request().Cluster)
 			})
-			end(h, refused)
+			end(refused)
 			select {
 			case <-stuck.session.link.Done():
 				t.Fatal("who ends the streams waited for the agent that does not read")

@@ -17,6 +17,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/stream/carrier"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/authz"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/quota"
 	"github.com/tombolo-io/tombolo/internal/stream/splice"
 	"github.com/tombolo-io/tombolo/internal/stream/wire"
@@ -58,7 +59,7 @@ func (h *Hub) Dial(ctx context.Context, name id.Cluster, d wire.Dial) (carrier.S
 	}
 	q := policy.Request{
 		Cluster: name.String(), Caller: d.Caller, Local: d.Peer.Known, UID: d.Peer.UID, Egress: d.EgressType, Flow: policy.FlowDial,
-		Source: sourceOf(ctx), Name: target.Name, Addr: target.Addr, Port: target.Port, Own: h.own.list().far,
+		Source: sourceOf(ctx), Name: target.Name, Addr: target.Addr, Port: target.Port, Own: h.own.FromAfar(),
 	}
 	if err := h.decideFirst(ctx, q); err != nil {
 		held.Cancel()
@@ -71,9 +72,9 @@ func (h *Hub) Dial(ctx context.Context, name id.Cluster, d wire.Dial) (carrier.S
 	}
 	stream.begun = time.Now()
 	stream.hold(held)
-	if r, ok := h.access.enter(name, stream); !ok {
+	if r, ok := h.access.Enter(name, stream); !ok {
 		stream.Reset(splice.ResetCode(fault.CodePolicyDenied))
-		return nil, denied(r, stream.request)
+		return nil, authz.Denied(r, stream.request)
 	}
 	return stream, nil
 }
@@ -157,10 +158,10 @@ const dialRequest = 256
 // dialThrough asks one agent. A session that has been silent must answer a ping
 // first, so that a dial does not wait on a dead one.
 func (h *Hub) dialThrough(ctx context.Context, s *session, d wire.Dial, q policy.Request) (_ *hubStream, err error) {
-	q.Own = h.seenFrom(s)
+	q.Own = h.own.From(s.peer)
 	if q.MeetsOwn() {
-		if r := h.rule(s, q); !r.Allow {
-			return nil, denied(r, q)
+		if r := h.access.DecideThrough(s.ranges, q); !r.Allow {
+			return nil, authz.Denied(r, q)
 		}
 	}
 	s.streams.Add(1)
@@ -202,7 +203,7 @@ func (h *Hub) dialThrough(ctx context.Context, s *session, d wire.Dial, q policy
 	}
 	if err != nil {
 		code := fault.CodeDialCanceled
-		if errors.As(err, new(ruled)) {
+		if errors.As(err, new(authz.Refusal)) {
 			code = fault.CodePolicyDenied // for the agent's record
 		}
 		stream.Reset(splice.ResetCode(code))
@@ -212,9 +213,9 @@ func (h *Hub) dialThrough(ctx context.Context, s *session, d wire.Dial, q policy
 		q.Addr = at.Addr().Unmap()
 	}
 	if q.MeetsOwn() { // a name led there
-		if r := h.rule(s, q); !r.Allow {
+		if r := h.access.DecideThrough(s.ranges, q); !r.Allow {
 			stream.Reset(splice.ResetCode(fault.CodePolicyDenied))
-			return nil, denied(r, q)
+			return nil, authz.Denied(r, q)
 		}
 	}
 	done = true
@@ -231,7 +232,7 @@ func (u unasked) Unwrap() error { return u.error }
 // dialled. Where a policy decides, an agent that cannot be asked gets no name to
 // dial: it would connect first, and how that went would tell of what is denied.
 func (h *Hub) askable(s *session, q policy.Request) (bool, error) {
-	if q.Name == "" || !h.access.configured() {
+	if q.Name == "" || !h.access.Configured() {
 		return false, nil
 	}
 	if !s.chooses {
@@ -250,11 +251,11 @@ func (h *Hub) answer(ctx context.Context, stream carrier.Stream, asked bool, q p
 	if err != nil || !asked {
 		return resolved, err
 	}
-	var first ruling
+	var first authz.Ruling
 	allowed := addresses[:0]
 	for i, a := range addresses {
 		q.Addr = a.Addr()
-		r := h.access.decide(q)
+		r := h.access.Decide(q)
 		if i == 0 {
 			first = r
 			trailOf(ctx).leadsTo(q, a)
@@ -268,7 +269,7 @@ func (h *Hub) answer(ctx context.Context, stream carrier.Stream, asked bool, q p
 		}
 	}
 	if len(allowed) == 0 {
-		return "", denied(first, q)
+		return "", authz.Denied(first, q)
 	}
 	if err := wire.Write(stream, wire.Choice(allowed)); err != nil {
 		return "", err

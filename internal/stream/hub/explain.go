@@ -13,6 +13,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/access/policy"
 	"github.com/tombolo-io/tombolo/internal/base/admin"
 	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/authz"
 )
 
 // apiExplain says what each hop would decide, without dialling.
@@ -54,9 +55,9 @@ func (h *Hub) apiExplain(r *http.Request) (any, error) {
 // hopThrough is what the hub would do with one agent, and the agent by its own list.
 func (h *Hub) hopThrough(s *session, q policy.Request) admin.Hop {
 	own := q
-	own.Own = h.seenFrom(s)
+	own.Own = h.own.From(s.peer)
 	hop := agentHop(s.agent.String(), s.ranges, q)
-	if r := h.rule(s, own); own.MeetsOwn() && !r.Allow { // what the hub says once it knows through whom
+	if r := h.access.DecideThrough(s.ranges, own); own.MeetsOwn() && !r.Allow { // what the hub says once it knows through whom
 		hop.Verdict, hop.Rule, hop.Why = admin.VerdictDenied, r.Rule, "the hub does not ask this agent: "+r.Why()
 	} else if _, err := h.askable(s, q); err != nil {
 		f := fault.From(err)
@@ -67,11 +68,11 @@ func (h *Hub) hopThrough(s *session, q policy.Request) admin.Hop {
 
 // hubHop is what the hub decides before it picks an agent.
 func (h *Hub) hubHop(q policy.Request) admin.Hop {
-	q.Own = h.own.list().far
-	r := h.access.decide(q)
+	q.Own = h.own.FromAfar()
+	r := h.access.Decide(q)
 	hop := hopOf("hub", h.cfg.Name, r.Verdict)
-	hop.Version = r.version.String()
-	if !r.judged {
+	hop.Version = r.Version.String()
+	if !r.Judged {
 		hop.Why = "the hub has no policy: the agents' own lists are the policy"
 	}
 	return hop
@@ -123,7 +124,7 @@ func Explain(q policy.Request, policies ...*policy.Policy) admin.Explanation {
 }
 
 func explanation(q policy.Request) admin.Explanation {
-	out := admin.Explanation{Meta: meta("Explanation"), Cluster: q.Cluster, Target: destination(q), Caller: q.Caller, Egress: q.Egress}
+	out := admin.Explanation{Meta: meta("Explanation"), Cluster: q.Cluster, Target: authz.Destination(q), Caller: q.Caller, Egress: q.Egress}
 	if q.Source.IsValid() {
 		out.Source = q.Source.String()
 	}

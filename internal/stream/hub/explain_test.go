@@ -9,6 +9,7 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/access/policy"
 	"github.com/tombolo-io/tombolo/internal/base/admin"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/authz"
 )
 
 // TestExplainKnowsAgentsThatAreTooOldForNames: it says what a dial would meet.
@@ -25,8 +26,8 @@ func TestExplainKnowsAgentsThatAreTooOldForNames(t *testing.T) {
 		"a new agent and a name":      {true, true, name, false},
 		"a hub without a policy":      {false, false, name, false},
 	} {
-		h := &Hub{access: newAccess(), own: newOwn()}
-		h.access.set = c.set
+		h := &Hub{access: authz.NewTable(), own: authz.NewOwnListeners()}
+		h.access.Replace(c.set, nil)
 		s := &session{chooses: c.chooses, ranges: []string{"db.example", "10.0.0.0/8"}}
 		hop := h.hopThrough(s, c.q)
 		if denied := hop.Verdict == admin.VerdictDenied; denied != c.denied || denied != strings.Contains(hop.Why, "too old for names") {

@@ -28,7 +28,9 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/stunserver"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/stream/carrier"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/authz"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/frontend"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/policyfile"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/quota"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/relay"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/state"
@@ -49,9 +51,9 @@ type Hub struct {
 	splicer  *splice.Splicer
 	heads    sync.Pool // buffers for CONNECT requests
 
-	access   *access
-	own      *own
-	policies *policies
+	access   *authz.Table
+	own      *authz.OwnListeners
+	policies *policyfile.Files
 	memory   *memory
 
 	state       *state.Store
@@ -103,9 +105,13 @@ func New(cfg Config, o Options) (*Hub, error) {
 	}
 	h := &Hub{
 		cfg: cfg, log: o.Log, now: o.Now, reg: o.Reg, audit: o.Audit, trace: o.Trace, splicer: splice.New(), clusters: newRegistry(cfg.limits),
-		access: newAccess(), own: newOwn(), policies: newPolicies(), memory: newMemory(o.Memory),
+		access: authz.NewTable(), own: authz.NewOwnListeners(), memory: newMemory(o.Memory),
 		clients: newTracked(), cores: runtime.GOMAXPROCS(0), descriptors: newDescriptors(), since: o.Now(), ready: make(chan struct{}),
 	}
+	h.policies = policyfile.New(policyfile.Options{
+		Paths: func() []string { return h.settings.Load().policies }, Table: h.access, Log: h.log, Now: h.now,
+		Reloaded: func(err error) { h.metrics.PolicyReloads.WithLabelValues(outcome(fault.From(err))).Inc() },
+	})
 	h.clusters.counted = func(s quota.Scope, k quota.Resource) { h.metrics.Limits.WithLabelValues(string(s), k.String()).Inc() }
 	h.memory.choose(h.clusters.memoryLimit())
 	h.adviseMemory()
@@ -126,7 +132,7 @@ func New(cfg Config, o Options) (*Hub, error) {
 		return nil, errors.Join(err, s.Close())
 	}
 	h.metrics, h.mirrored = telemetry.NewHub(o.Reg, h.readings()), telemetry.NewMirror(o.Reg)
-	if err := h.loadPolicies(); err != nil {
+	if err := h.policies.Load(); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return h, nil
@@ -213,8 +219,8 @@ func (h *Hub) readings() telemetry.HubReadings {
 		MemoryLimit: h.memoryLimit,
 		Sessions:    count(func(c *cluster) float64 { return float64(len(c.live())) }),
 		Clusters:    count(func(*cluster) float64 { return 1 }),
-		PolicyFiles: func() float64 { return float64(h.policies.inForce().Files) },
-		PolicyRules: func() float64 { return float64(h.policies.inForce().Rules) },
+		PolicyFiles: func() float64 { return float64(h.policies.Status().Files) },
+		PolicyRules: func() float64 { return float64(h.policies.Status().Rules) },
 		ClustersConnected: count(func(c *cluster) float64 {
 			if len(c.live()) > 0 {
 				return 1
@@ -287,7 +293,7 @@ func (h *Hub) Reload(next Config) error {
 	if fixed := fixedChanges(h.cfg, next); len(fixed) > 0 {
 		h.log.Warn("these settings change only with a restart", "settings", fixed)
 	}
-	if err := h.judgePolicies(next.policies); err != nil { // before anything is applied
+	if err := h.policies.Judge(next.policies); err != nil { // before anything is applied
 		return err
 	}
 	if err := h.sockets.Apply(&next.sockets); err != nil {
@@ -302,13 +308,10 @@ func (h *Hub) Reload(next Config) error {
 		h.clusters.add(c.Name)
 	}
 	h.settings.Store(&next.Reloadable)
-	if err := h.loadPolicies(); err != nil { // counted there, and told by the status
-		h.tellPolicies(err, "; the rest of the configuration is in force")
+	if err := h.policies.Load(); err != nil { // counted there, and told by the status
+		h.policies.LogRefused(err, "; the rest of the configuration is in force")
 	}
-	select {
-	case h.policies.moved <- struct{}{}: // the watcher looks where they are
-	default:
-	}
+	h.policies.Moved()
 	return nil
 }
 

@@ -72,7 +72,7 @@ func (e *eaters) open(t *testing.T, n, size int) {
 		e.hub.metrics.Streams.Inc()
 		s := &hubStream{Stream: inner, hub: e.hub, session: e.session, begun: time.Now(), request: policy.Request{Cluster: e.name.String(), Caller: "me"}}
 		s.hold(held)
-		if _, ok := e.hub.access.enter(e.name, s); !ok {
+		if _, ok := e.hub.access.Enter(e.name, s); !ok {
 			t.Fatal("it may not live")
 		}
 		far, err := e.agent.AcceptStream(t.Context())

@@ -19,7 +19,7 @@ import (
 // noon is the time of the tests of pure functions.
 func noon() time.Time { return time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC) }
 
-func named(t testing.TB, name string) id.Cluster {
+func clusterOf(t testing.TB, name string) id.Cluster {
 	t.Helper()
 	c, err := id.ParseCluster(name)
 	if err != nil {
@@ -99,7 +99,7 @@ func TestNoAgentTellsWhoWasSeen(t *testing.T) {
 			fault.CodeNoAgent, "a1 left 1s ago (x); a2 left 1s ago (x); a3 left 1s ago (x) and 2 more"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := noAgent(named(t, "c1"), c.agents, noon())
+			f := noAgent(clusterOf(t, "c1"), c.agents, noon())
 			if f.Code != c.code || f.Why != c.why || f.What != "cluster c1 has no live agent" {
 				t.Errorf("%s\nwant %s: ...: %s", f, c.code, c.why)
 			}
@@ -112,17 +112,17 @@ func TestNoAgentTellsWhoWasSeen(t *testing.T) {
 
 func TestTheRegistry(t *testing.T) {
 	r := newRegistry(nil)
-	c1, c0 := r.add(named(t, "c1")), r.add(named(t, "c0"))
-	if r.add(named(t, "c1")) != c1 {
+	c1, c0 := r.add(clusterOf(t, "c1")), r.add(clusterOf(t, "c0"))
+	if r.add(clusterOf(t, "c1")) != c1 {
 		t.Error("a second registration made another cluster")
 	}
-	if got, err := r.get(named(t, "c0")); err != nil || got != c0 {
+	if got, err := r.get(clusterOf(t, "c0")); err != nil || got != c0 {
 		t.Errorf("%v", err)
 	}
 	if all := r.all(); len(all) != 2 || all[0] != c0 || all[1] != c1 {
 		t.Error("the list is not by name")
 	}
-	_, err := r.get(named(t, "unknown"))
+	_, err := r.get(clusterOf(t, "unknown"))
 	if f := fault.From(err); f == nil || f.Code != fault.CodeClusterUnknown || !strings.Contains(f.Next, "tombolo token create --cluster unknown") {
 		t.Errorf("%v", err)
 	}

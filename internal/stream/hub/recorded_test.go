@@ -103,3 +103,10 @@ func TestMalformedMetadataIsRecorded(t *testing.T) {
 		t.Errorf("%+v", out)
 	}
 }
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

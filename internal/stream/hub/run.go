@@ -42,8 +42,7 @@ func (h *Hub) Run(ctx, hard context.Context) error {
 		return errors.Join(err, ls.close())
 	}
 	h.serving = newServing(h.ca, h.cfg.Name, h.addresses(at), h.now)
-	h.own.advertised = func() []string { return h.advertise }
-	h.own.bind(ls.front, ls.admin)
+	h.own.Bind(h.advertise, ls.front, ls.admin)
 	h.joinHTTP, h.apiHTTP = listener.NewHandoff(ls.front.Addr()), listener.NewHandoff(ls.front.Addr())
 
 	// Everything that carries streams lives until the drain is over.
@@ -63,7 +62,7 @@ func (h *Hub) Run(ctx, hard context.Context) error {
 	probes := listener.Few(ls.admin, listener.Spare(h.descriptors.most), func() { h.metrics.Refused.WithLabelValues(string(fault.CodeLimit)).Inc() })
 	h.serveHTTP(g, "admin port", tls.NewListener(probes, h.adminTLS()), h.probes())
 	g.Go("STUN", h.mirror.Run)
-	g.Go("policy watcher", h.watchPolicies)
+	g.Go("policy watcher", h.policies.Watch)
 	g.Go("memory", h.keepMemory)
 	g.Go("refusals", h.tellKnocks)
 	close(h.ready)

@@ -27,16 +27,16 @@ func (h *Hub) statusOf(cluster string) admin.Status {
 		},
 		Clusters: []admin.ClusterStatus{},
 	}
-	if h.access.configured() {
-		st := h.policies.inForce()
-		st.Version = h.access.whole().String()
+	if h.access.Configured() {
+		st := h.policies.Status()
+		st.Version = h.access.Whole().String()
 		out.Policy = &st
 	}
 	out.Hub.Memory = h.memoryStatus()
 	stun := admin.STUN(h.mirror.Status())
 	out.Hub.STUN = &stun
 	for _, c := range h.clusters.all() {
-		cs := admin.ClusterStatus{Name: c.name.String(), Policy: h.access.version(c.name.String()).String(), Sockets: h.sockets.Of(c.name), Agents: c.agents()}
+		cs := admin.ClusterStatus{Name: c.name.String(), Policy: h.access.Version(c.name.String()).String(), Sockets: h.sockets.Of(c.name), Agents: c.agents()}
 		cs.Relay = c.relay.Status(false)
 		cs.LimitHits, cs.Pressed = c.accounts.Hits(), c.accounts.Pressed()
 		if cs.Agents == nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/stream/carrier"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/authz"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/quota"
 	"github.com/tombolo-io/tombolo/internal/stream/splice"
 )
@@ -21,10 +22,9 @@ type hubStream struct {
 	carrier.Stream
 	hub     *Hub
 	session *session
-	request policy.Request // with the address that the agent says it dialled
-	rule    string         // by which it lives
-	policy  version
-	against atomic.Pointer[ruling] // of a changed policy, by which it ended
+	request policy.Request               // with the address that the agent says it dialled
+	allowed authz.Ruling                 // by which it lives
+	against atomic.Pointer[authz.Ruling] // of a changed policy, by which it ended
 	places  quota.Grant
 	in, out quota.Throttle // where it pays for its bytes into and out of the cluster
 	waits   atomic.Int64   // bytes that a frontend holds for it
@@ -36,6 +36,18 @@ type hubStream struct {
 	why     atomic.Pointer[fault.Fault] // of an end by the hub's own will
 }
 
+// Request, Allowed and Overrule are for the policy, which is asked again when it changes.
+func (s *hubStream) Request() policy.Request { return s.request }
+
+// Allowed is described at Request.
+func (s *hubStream) Allowed(r authz.Ruling) { s.allowed = r }
+
+// Overrule is described at Request.
+func (s *hubStream) Overrule(r authz.Ruling) {
+	s.against.Store(&r)
+	s.Reset(splice.ResetCode(fault.CodePolicyDenied))
+}
+
 // release ends the accounting; the first reason stands, empty for an orderly end.
 func (s *hubStream) release(code fault.Code) {
 	s.once.Do(func() {
@@ -43,7 +55,7 @@ func (s *hubStream) release(code fault.Code) {
 		s.in.End()
 		s.out.End()
 		s.places.Finish()
-		s.hub.access.leave(s.session.cluster.name, s)
+		s.hub.access.Leave(s.session.cluster.name, s)
 		s.session.streams.Add(-1)
 		s.session.beat.Busy(-1)
 		s.hub.metrics.Streams.Dec()

@@ -10,6 +10,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/id"
 	"github.com/tombolo-io/tombolo/internal/base/otlp"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/authz"
 	"github.com/tombolo-io/tombolo/internal/stream/wire"
 )
 
@@ -49,10 +50,10 @@ func endSpan(s otlp.Span, err error) {
 // decideFirst asks the policy about what is known before an agent is asked.
 func (h *Hub) decideFirst(ctx context.Context, q policy.Request) (err error) {
 	span := otlp.Of(ctx).Child("decide", otlp.Internal)
-	r := h.access.decide(q)
+	r := h.access.Decide(q)
 	trailOf(ctx).ruled(r)
 	if !r.Allow && !r.Open {
-		err = denied(r, q)
+		err = authz.Denied(r, q)
 	}
 	span.Set("tombolo.rule", r.Rule)
 	endSpan(span, err)
@@ -70,7 +71,7 @@ func (h *Hub) ask(ctx context.Context, s *session, d wire.Dial, q policy.Request
 	d.Trace, d.TraceState = span.Context()
 	stream, err := h.dialThrough(ctx, s, d, q)
 	if err == nil {
-		span.Set("tombolo.resolved", destination(stream.request))
+		span.Set("tombolo.resolved", authz.Destination(stream.request))
 	}
 	endSpan(span, err)
 	return stream, err

@@ -8,12 +8,13 @@ import (
 	"github.com/tombolo-io/tombolo/internal/access/policy"
 	"github.com/tombolo-io/tombolo/internal/base/id"
 	"github.com/tombolo-io/tombolo/internal/base/otlp"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/authz"
 	"github.com/tombolo-io/tombolo/internal/stream/wire"
 )
 
 // TestADialWithoutTracingPaysNothing runs what the spans add to a dial.
 func TestADialWithoutTracingPaysNothing(t *testing.T) {
-	h := &Hub{access: newAccess()}
+	h := &Hub{access: authz.NewTable()}
 	c, err := id.ParseCluster("c1")
 	if err != nil {
 		t.Fatal(err)

@@ -8,13 +8,14 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/access/audit"
 	"github.com/tombolo-io/tombolo/internal/access/policy"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/authz"
 )
 
 // trail is how far a dial came, for the record of one that becomes no stream. It is
 // written by the goroutine that dials. nil notes nothing.
 type trail struct {
 	agent    string         // that was asked last
-	ruling   ruling         // the newest
+	ruling   authz.Ruling   // the newest
 	resolved netip.AddrPort // of a name: what was tried, or refused first
 }
 
@@ -35,7 +36,7 @@ func (t *trail) asks(s *session) {
 	}
 }
 
-func (t *trail) ruled(r ruling) {
+func (t *trail) ruled(r authz.Ruling) {
 	if t != nil {
 		t.ruling = r
 	}
@@ -62,7 +63,7 @@ func (t *trail) note(r *audit.Record) {
 	if t.resolved.IsValid() {
 		r.Resolved = t.resolved.String()
 	}
-	if t.ruling.judged && t.ruling.Allow {
-		r.Verdict, r.Rule, r.Policy = audit.Allow, t.ruling.Rule, t.ruling.version.String()
+	if t.ruling.Judged && t.ruling.Allow {
+		r.Verdict, r.Rule, r.Policy = audit.Allow, t.ruling.Rule, t.ruling.Version.String()
 	}
 }

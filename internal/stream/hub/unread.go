@@ -79,14 +79,15 @@ func (r *registry) leavers() (out []leaver) {
 // given back: what each holds by that measure, and what it costs beside that. Where it costs nothing,
 // one that holds nothing is no use. It says how many those were.
 func (h *Hub) cutLargest(c id.Cluster, need, cost int64, measure func(*hubStream) int64, why *fault.Fault) int {
-	streams := h.access.streams(c)
+	streams := h.access.Streams(c)
 	held := make([]holding, len(streams))
 	for i, s := range streams {
-		held[i] = holding{measure(s), s.begun}
+		live := s.(*hubStream)
+		held[i] = holding{measure(live), live.begun}
 	}
 	chosen := newestLargest(held, need, cost)
 	for _, i := range chosen {
-		streams[i].cut(why)
+		streams[i].(*hubStream).cut(why)
 	}
 	return len(chosen)
 }

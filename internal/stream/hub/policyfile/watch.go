@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package hub
+package policyfile
 
 import (
 	"context"
@@ -22,7 +22,7 @@ import (
 //	event ──► a file that is known, or could be a policy ──► it is read
 //	     └──► anything that paths may lead through ────────► every stamp is looked at
 type watcher struct {
-	h       *Hub
+	of      *Files
 	fs      *fsnotify.Watcher
 	watched map[string]string // folders, to what they are without links
 	missing map[string]bool   // folders that could not be watched
@@ -30,19 +30,19 @@ type watcher struct {
 	all     bool              // look at every file
 }
 
-// watchPolicies loads changed policies until ctx ends.
-func (h *Hub) watchPolicies(ctx context.Context) error {
-	for len(h.settings.Load().policies) == 0 { // an inotify instance is not taken in vain
+// Watch loads changed policies until ctx ends.
+func (p *Files) Watch(ctx context.Context) error {
+	for len(p.paths()) == 0 { // an inotify instance is not taken in vain
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-h.policies.moved:
+		case <-p.moved:
 		}
 	}
-	w := watcher{h: h, watched: map[string]string{}, missing: map[string]bool{}, named: map[string]bool{}, all: true}
+	w := watcher{of: p, watched: map[string]string{}, missing: map[string]bool{}, named: map[string]bool{}, all: true}
 	var err error
 	if w.fs, err = fsnotify.NewWatcher(); err != nil {
-		h.log.Warn("changes of the policy are noticed on SIGHUP only", telemetry.AttrReason, err)
+		p.Log.Warn("changes of the policy are noticed on SIGHUP only", telemetry.AttrReason, err)
 		return nil
 	}
 	defer w.fs.Close()
@@ -54,7 +54,7 @@ func (h *Hub) watchPolicies(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-h.policies.moved:
+		case <-p.moved:
 			w.all = true
 		case <-again.C:
 			if !w.retry() {
@@ -71,7 +71,7 @@ func (h *Hub) watchPolicies(ctx context.Context) error {
 			settle.Reset(max(0, min(limit.ConfigDebounce, time.Until(first.Add(limit.PolicySettle)))))
 			continue
 		case err := <-w.fs.Errors: // events were lost
-			h.log.Warn("the policy's folders are looked at anew", telemetry.AttrReason, err)
+			p.Log.Warn("the policy's folders are looked at anew", telemetry.AttrReason, err)
 			w.all = true
 			settle.Reset(limit.ConfigDebounce)
 			continue
@@ -85,12 +85,12 @@ func (h *Hub) watchPolicies(ctx context.Context) error {
 // note takes an event and says whether it matters.
 func (w *watcher) note(event fsnotify.Event) bool {
 	path := filepath.Clean(event.Name)
-	files, all := w.h.policies.affected(w.h.settings.Load().policies, path)
+	files, all := w.of.affected(w.of.paths(), path)
 	if w.watched[path] != "" && event.Has(fsnotify.Remove|fsnotify.Rename) {
 		all = true // a folder went, and the watch of it
 	}
 	if event.Op == fsnotify.Chmod { // a file may be readable now; what was read is the same
-		files = slices.DeleteFunc(files, func(f string) bool { return !w.h.policies.isRefused(f) })
+		files = slices.DeleteFunc(files, func(f string) bool { return !w.of.isRefused(f) })
 	}
 	for _, f := range files {
 		w.named[f] = true
@@ -107,9 +107,9 @@ func (w *watcher) load() {
 		if len(named) == 0 {
 			return
 		}
-		w.tell(w.h.loadPolicies(named...))
+		w.tell(w.of.Load(named...))
 		// What changed in a folder before it was watched is seen by its stamp.
-		w.all = w.watch(w.h.policies.foldersOf(named))
+		w.all = w.watch(w.of.foldersOf(named))
 	}
 	for w.all {
 		w.all = false
@@ -120,12 +120,12 @@ func (w *watcher) load() {
 		clear(w.watched)
 		clear(w.missing)
 		w.watch(w.folders())
-		w.tell(w.h.loadPolicies())
+		w.tell(w.of.Load())
 		w.all = w.watch(w.folders())
 	}
 }
 
-func (w *watcher) folders() []string { return w.h.policies.folders(w.h.settings.Load().policies) }
+func (w *watcher) folders() []string { return w.of.folders(w.of.paths()) }
 
 // watch adds folders, and says whether one of them is new and watched now.
 func (w *watcher) watch(folders []string) (added bool) {
@@ -139,7 +139,7 @@ func (w *watcher) watch(folders []string) (added bool) {
 		}
 		if err != nil {
 			if !w.missing[f] {
-				w.h.log.Debug("a folder of the policy cannot be watched yet", telemetry.AttrReason, err)
+				w.of.Log.Debug("a folder of the policy cannot be watched yet", telemetry.AttrReason, err)
 			}
 			w.missing[f] = true
 			continue
@@ -170,6 +170,6 @@ func (w *watcher) retry() bool {
 
 func (w *watcher) tell(err error) {
 	if err != nil {
-		w.h.tellPolicies(err, "")
+		w.of.LogRefused(err, "")
 	}
 }

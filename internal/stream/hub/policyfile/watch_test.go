@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package hub
+package policyfile
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,25 +16,27 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
-
+	"github.com/tombolo-io/tombolo/internal/access/policy"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/runtest"
-	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/authz"
 )
 
 const watchedHead = "apiVersion: tombolo.dev/v1alpha1\nkind: AccessPolicy\n"
 
-// watchRig is a hub of which nothing runs but the watcher of its policy.
+// watchRig is a folder of policies and what watches it.
 type watchRig struct {
 	t     *testing.T
-	h     *Hub
+	files *Files
+	table *authz.Table
+	paths atomic.Pointer[[]string]
 	root  string
 	dir   string // the folder of policies, within root
 	reads atomic.Int64
 
-	mu   sync.Mutex
-	last []string // what was read
+	mu     sync.Mutex
+	last   []string           // what was read
+	counts map[fault.Code]int // of refused readings
 }
 
 func newWatchRig(t *testing.T, files int) *watchRig {
@@ -53,7 +56,7 @@ func (r *watchRig) run(paths ...string) {
 	r.load(paths...)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
-	go func() { done <- r.h.watchPolicies(ctx) }()
+	go func() { done <- r.files.Watch(ctx) }()
 	r.t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {
@@ -73,18 +76,27 @@ func (r *watchRig) load(paths ...string) {
 	if len(paths) == 0 {
 		paths = []string{r.dir}
 	}
-	r.h = &Hub{log: slog.New(slog.DiscardHandler), access: newAccess(), policies: newPolicies(), now: time.Now}
-	one := func() float64 { return 1 }
-	r.h.metrics = telemetry.NewHub(prometheus.NewRegistry(), telemetry.HubReadings{Sessions: one})
-	r.h.settings.Store(&Reloadable{policies: paths})
-	r.h.policies.read = func(path string, most int64) ([]byte, error) {
+	r.table, r.counts = authz.NewTable(), map[fault.Code]int{}
+	r.paths.Store(&paths)
+	r.files = New(Options{
+		Paths: func() []string { return *r.paths.Load() }, Table: r.table, Log: slog.New(slog.DiscardHandler), Now: time.Now,
+		Reloaded: func(err error) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			f := fault.From(err)
+			if f != nil {
+				r.counts[f.Code]++
+			}
+		},
+	})
+	r.files.read = func(path string, most int64) ([]byte, error) {
 		r.reads.Add(1)
 		r.mu.Lock()
 		r.last = append(r.last, path)
 		r.mu.Unlock()
 		return readBounded(path, most)
 	}
-	if err := r.h.loadPolicies(); err != nil {
+	if err := r.files.Load(); err != nil {
 		r.t.Fatal(err)
 	}
 }
@@ -107,8 +119,9 @@ func (r *watchRig) write(name, text string) {
 }
 
 func (r *watchRig) allows(cluster, addr string) bool {
-	ruling := r.h.access.decide(dialTo(cluster, addr))
-	return ruling.judged && ruling.Allow
+	at := netip.MustParseAddrPort(addr)
+	ruling := r.table.Decide(policy.Request{Cluster: cluster, Flow: policy.FlowDial, Addr: at.Addr(), Port: at.Port()})
+	return ruling.Judged && ruling.Allow
 }
 
 func (r *watchRig) eventually(cluster, addr string, allowed bool) {
@@ -188,10 +201,10 @@ func TestAChangedListIsNoticed(t *testing.T) {
 	}
 	// A bad list keeps the last good one, and a list that comes later is noticed.
 	must(t, os.WriteFile(list, []byte("11.0.0.1/8\n"), 0o600))
-	runtest.Eventually(t, "the list is refused", func() bool { return r.h.policies.inForce().Refusal != nil })
+	runtest.Eventually(t, "the list is refused", func() bool { return r.files.Status().Refusal != nil })
 	must(t, os.Remove(list))
 	runtest.Eventually(t, "the list is missing", func() bool {
-		refusal := r.h.policies.inForce().Refusal
+		refusal := r.files.Status().Refusal
 		return refusal != nil && strings.Contains(refusal.Reason, "no such file")
 	})
 	if !r.allows("l", "11.0.0.1:1") {
@@ -199,7 +212,7 @@ func TestAChangedListIsNoticed(t *testing.T) {
 	}
 	must(t, os.WriteFile(list, []byte("12.0.0.0/8\n"), 0o600))
 	r.eventually("l", "12.0.0.1:1", true)
-	if st := r.h.policies.inForce(); st.Refusal != nil || st.Files != 2 || st.Rules != 2 {
+	if st := r.files.Status(); st.Refusal != nil || st.Files != 2 || st.Rules != 2 {
 		t.Errorf("%+v", st)
 	}
 }
@@ -230,8 +243,8 @@ func TestABadPolicyKeepsTheLastGoodOne(t *testing.T) {
 	r := newWatchRig(t, 2)
 	r.run()
 	r.write("c0.yaml", "rules:\n- {name: r, clusters: [c0], allow: []}\n")
-	runtest.Eventually(t, "the file is refused", func() bool { return r.h.policies.inForce().Refusal != nil })
-	refusal := r.h.policies.inForce().Refusal
+	runtest.Eventually(t, "the file is refused", func() bool { return r.files.Status().Refusal != nil })
+	refusal := r.files.Status().Refusal
 	if refusal.File != filepath.Join(r.dir, "c0.yaml") || !strings.Contains(refusal.Reason, "c0.yaml:4:") || refusal.At.IsZero() {
 		t.Errorf("%+v", refusal)
 	}
@@ -240,12 +253,12 @@ func TestABadPolicyKeepsTheLastGoodOne(t *testing.T) {
 	if !r.allows("c0", "10.0.0.1:1") {
 		t.Error("the last good content is not in force")
 	}
-	if st := r.h.policies.inForce(); st.Refusal == nil || st.Files != 2 || st.Rules != 2 {
+	if st := r.files.Status(); st.Refusal == nil || st.Files != 2 || st.Rules != 2 {
 		t.Errorf("%+v", st)
 	}
 	r.write("c0.yaml", allowRule("c0", "12.0.0.0/8"))
 	r.eventually("c0", "12.0.0.1:1", true)
-	if st := r.h.policies.inForce(); st.Refusal != nil {
+	if st := r.files.Status(); st.Refusal != nil {
 		t.Errorf("%+v", st.Refusal)
 	}
 }
@@ -264,15 +277,15 @@ func TestAFolderThatIsGoneForAMoment(t *testing.T) {
 	}
 	away := filepath.Join(r.root, "away")
 	must(t, os.Rename(r.dir, away))
-	runtest.Eventually(t, "it is noticed", func() bool { return r.reloads("config_invalid") > 0 })
+	runtest.Eventually(t, "it is noticed", func() bool { return r.refusals(fault.CodeConfig) > 0 })
 	hold("moved away")
 	must(t, os.Rename(away, r.dir))
 	r.settled()
 	hold("moved back")
 
-	before := r.reloads("config_invalid")
+	before := r.refusals(fault.CodeConfig)
 	must(t, os.RemoveAll(r.dir))
-	runtest.Eventually(t, "it is noticed", func() bool { return r.reloads("config_invalid") > before })
+	runtest.Eventually(t, "it is noticed", func() bool { return r.refusals(fault.CodeConfig) > before })
 	hold("removed")
 	must(t, os.Mkdir(r.dir, 0o700))
 	r.eventually("c0", "10.0.0.1:1", false) // an empty folder is a decision
@@ -310,14 +323,14 @@ func TestPoliciesThatAreConfiguredLater(t *testing.T) {
 	r.run()
 	more := filepath.Join(r.root, "more.yaml")
 	must(t, os.WriteFile(more, []byte(watchedHead+allowRule("more", "10.0.0.0/8")), 0o600))
-	r.h.settings.Store(&Reloadable{policies: []string{r.dir, more}})
-	r.h.policies.moved <- struct{}{}
+	r.paths.Store(&[]string{r.dir, more})
+	r.files.Moved()
 	r.eventually("more", "10.0.0.1:1", true)
 	must(t, os.WriteFile(more, []byte(watchedHead+allowRule("more", "11.0.0.0/8")), 0o600))
 	r.eventually("more", "11.0.0.1:1", true)
 	// A file that the configuration names stays in force without being there.
 	must(t, os.Remove(more))
-	runtest.Eventually(t, "it is noticed", func() bool { return r.reloads("config_invalid") > 0 })
+	runtest.Eventually(t, "it is noticed", func() bool { return r.refusals(fault.CodeConfig) > 0 })
 	if !r.allows("more", "11.0.0.1:1") {
 		t.Error("a file that is missing closed what was open")
 	}
@@ -331,7 +344,7 @@ func TestAFileOfPathsThatWereLeft(t *testing.T) {
 	r.run()
 	left := filepath.Join(r.root, "left.yaml")
 	must(t, os.WriteFile(left, []byte(watchedHead+allowRule("left", "10.0.0.0/8")), 0o600))
-	if err := r.h.loadPolicies(left, filepath.Join(r.root, "no.yaml")); err != nil {
+	if err := r.files.Load(left, filepath.Join(r.root, "no.yaml")); err != nil {
 		t.Error(err)
 	}
 	if r.allows("left", "10.0.0.1:1") || !r.allows("c0", "10.0.0.1:1") {
@@ -355,11 +368,9 @@ func TestAFolderBehindALink(t *testing.T) {
 	r.eventually("more", "10.0.0.1:1", false)
 }
 
-func (r *watchRig) reloads(outcome string) float64 {
-	r.t.Helper()
-	var m dto.Metric
-	if err := r.h.metrics.PolicyReloads.WithLabelValues(outcome).Write(&m); err != nil {
-		r.t.Fatal(err)
-	}
-	return m.GetCounter().GetValue()
+// refusals counts the readings that were refused with a code.
+func (r *watchRig) refusals(code fault.Code) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.counts[code]
 }

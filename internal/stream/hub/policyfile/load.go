@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package hub
+package policyfile
 
 import (
 	"errors"
@@ -17,11 +17,13 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/private"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/authz"
+	"github.com/tombolo-io/tombolo/internal/stream/wire"
 )
 
-// PolicyFiles lists the files that paths name: files themselves, and in folders
+// List lists the files that paths name: files themselves, and in folders
 // what ends in .yaml or .yml and is not hidden, without going deeper.
-func PolicyFiles(paths []string) ([]string, error) {
+func List(paths []string) ([]string, error) {
 	var out []string
 	var errs []error
 	for _, p := range paths {
@@ -39,7 +41,7 @@ func PolicyFiles(paths []string) ([]string, error) {
 			continue
 		}
 		for _, e := range entries {
-			if isPolicyName(e.Name()) {
+			if isName(e.Name()) {
 				out = append(out, filepath.Join(p, e.Name()))
 			}
 		}
@@ -52,41 +54,41 @@ func unreadable(path string, err error) error {
 	return fault.Newf(fault.CodeConfig, "the policy %s cannot be read", path).Because(err).Hint("correct policies")
 }
 
-// isPolicyName says whether a folder's entry of this name is a policy.
-func isPolicyName(name string) bool {
+// isName says whether a folder's entry of this name is a policy.
+func isName(name string) bool {
 	ext := filepath.Ext(name)
 	return !strings.HasPrefix(name, ".") && (ext == ".yaml" || ext == ".yml")
 }
 
-// ReadPolicy compiles one file with its lists; the policy is nil if a finding
+// Read compiles one file with its lists; the policy is nil if a finding
 // is more than a warning.
-func ReadPolicy(file string) (*policy.Policy, []policy.Finding, error) {
-	p, findings, _, err := readPolicy(file, readBounded)
+func Read(file string) (*policy.Policy, []policy.Finding, error) {
+	p, findings, _, err := read(file, readBounded)
 	return p, findings, err
 }
 
 // reader gives the content of a file of at most so many bytes.
 type reader func(path string, most int64) ([]byte, error)
 
-func readPolicy(file string, read reader) (*policy.Policy, []policy.Finding, policyFile, error) {
+func read(file string, read reader) (*policy.Policy, []policy.Finding, reading, error) {
 	stamp := stampOf(file) // before it is read
 	data, err := read(file, limit.ConfigFile)
 	if err != nil {
 		err = fault.Newf(fault.CodeConfig, "the policy %s cannot be read", file).Because(err).Hint("correct the file, or take it away")
-		return nil, nil, policyFile{stamps: []fileStamp{stamp}}, err
+		return nil, nil, reading{stamps: []fileStamp{stamp}}, err
 	}
-	p, findings, f := parsePolicy(file, data, read)
+	p, findings, f := parse(file, data, read)
 	f.stamps, f.rules = append(f.stamps, stamp), p.Size()
 	return p, findings, f, nil
 }
 
-// ParsePolicy is ReadPolicy of a file that was read already.
-func ParsePolicy(file string, data []byte) (*policy.Policy, []policy.Finding) {
-	p, findings, _ := parsePolicy(file, data, readBounded)
+// Parse is ReadPolicy of a file that was read already.
+func Parse(file string, data []byte) (*policy.Policy, []policy.Finding) {
+	p, findings, _ := parse(file, data, readBounded)
 	return p, findings
 }
 
-func parsePolicy(file string, data []byte, read reader) (p *policy.Policy, findings []policy.Finding, f policyFile) {
+func parse(file string, data []byte, read reader) (p *policy.Policy, findings []policy.Finding, f reading) {
 	p, findings = policy.Read(file, data, func(path string) ([]byte, error) {
 		if !filepath.IsAbs(path) {
 			path = filepath.Join(filepath.Dir(file), path)
@@ -97,8 +99,8 @@ func parsePolicy(file string, data []byte, read reader) (p *policy.Policy, findi
 	return p, findings, f
 }
 
-// PolicyLists are the lists of a file that was found good.
-func PolicyLists(file string) ([]policy.List, error) {
+// Lists are the lists of a file that was found good.
+func Lists(file string) ([]policy.List, error) {
 	data, err := readBounded(file, limit.ConfigFile)
 	if err != nil {
 		return nil, fault.Newf(fault.CodeConfig, "the policy %s cannot be read", file).Because(err)
@@ -115,92 +117,106 @@ func readBounded(path string, most int64) ([]byte, error) {
 	return private.ReadPublic(path, int(most))
 }
 
-// judgePolicies says what is wrong with files that other paths than those in force
+// Judge says what is wrong with files that other paths than those in force
 // lead to. They have no last good content that could stay, and what they deny must
 // not be open meanwhile. A file that is known is judged when it is read anew.
-func (h *Hub) judgePolicies(paths []string) error {
-	if slices.Equal(paths, h.settings.Load().policies) {
+func (p *Files) Judge(paths []string) error {
+	if slices.Equal(paths, p.paths()) {
 		return nil
 	}
-	h.policies.mu.Lock()
-	defer h.policies.mu.Unlock()
-	files, err := PolicyFiles(paths)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	files, err := List(paths)
 	errs := []error{err}
 	for _, file := range files {
-		_, seen := h.policies.seen[file]
-		if _, refused := h.policies.refused[file]; seen || refused {
+		_, seen := p.seen[file]
+		if _, refused := p.refused[file]; seen || refused {
 			continue
 		}
-		_, findings, _, err := readPolicy(file, h.policies.read)
-		errs = append(errs, err, PolicyFault(file, findings))
+		_, findings, _, err := read(file, p.read)
+		errs = append(errs, err, Fault(file, findings))
 	}
 	return errors.Join(errs...)
 }
 
-// loadPolicies reads what has changed and puts it into force: of all files of the
+// Load reads what has changed and puts it into force: of all files of the
 // settings, or only of those that are named. A file with mistakes keeps its last
 // good content; the others go on. Its error names every mistake.
-func (h *Hub) loadPolicies(named ...string) error {
-	h.policies.mu.Lock()
-	defer h.policies.mu.Unlock()
-	paths := h.settings.Load().policies // in turn with others, so that none puts old paths into force
-	defer h.policies.count()
-	files, gone, err := h.policies.look(paths, named)
+func (p *Files) Load(named ...string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	paths := p.paths() // in turn with others, so that none puts old paths into force
+	defer p.publish()
+	files, gone, err := p.look(paths, named)
 	if err != nil { // a folder that is gone for a moment must not open or close anything
-		h.metrics.PolicyReloads.WithLabelValues(outcome(fault.From(err))).Inc()
+		p.Reloaded(err)
 		return err
 	}
 	changed := map[string]*policy.Policy{}
-	var refused policiesRefused
+	var refused refusals
 	for _, file := range files {
-		if _, bad := h.policies.refused[file]; !bad && len(named) == 0 && h.policies.seen[file].fresh() {
+		if _, bad := p.refused[file]; !bad && len(named) == 0 && p.seen[file].fresh() {
 			continue // one that is named was written, whatever its stamp says
 		}
-		p, findings, f, err := readPolicy(file, h.policies.read)
+		compiled, findings, f, err := read(file, p.read)
 		if err == nil {
-			h.warn(findings)
-			err = PolicyFault(file, findings)
+			p.warn(findings)
+			err = Fault(file, findings)
 		}
-		h.policies.uses(file, f)
+		p.remember(file, f)
 		if err != nil {
-			_, known := h.policies.seen[file]
-			h.policies.refused[file] = admin.PolicyRefusal{File: file, Reason: oneLine(err), At: h.now().UTC(), New: !known}
-			h.metrics.PolicyReloads.WithLabelValues(outcome(fault.From(err))).Inc()
-			refused = append(refused, policyRefused{err, known})
+			_, known := p.seen[file]
+			p.refused[file] = admin.PolicyRefusal{File: file, Reason: oneLine(err), At: p.Now().UTC(), New: !known}
+			p.Reloaded(err)
+			refused = append(refused, refusal{err, known})
 			continue
 		}
-		h.policies.take(file, f)
-		changed[file] = p
+		p.accept(file, f)
+		changed[file] = compiled
 	}
 	for _, file := range gone {
-		if _, known := h.policies.seen[file]; known {
+		if _, known := p.seen[file]; known {
 			changed[file] = nil
 		}
-		h.policies.forget(file)
+		p.forget(file)
 	}
-	if set := len(paths) > 0; len(changed) > 0 || set != h.access.configured() {
-		h.cut(h.access.replace(set, changed))
-		h.metrics.PolicyReloads.WithLabelValues(outcome(nil)).Inc()
-		h.log.Info("policy loaded", "files", len(h.policies.seen), "changed", len(changed))
+	if set := len(paths) > 0; len(changed) > 0 || set != p.Table.Configured() {
+		p.end(p.Table.Replace(set, changed))
+		p.Reloaded(nil)
+		p.Log.Info("policy loaded", "files", len(p.seen), "changed", len(changed))
 	}
 	return refused.err()
 }
 
-// oneLine is a fault as a status shows it.
-func oneLine(err error) string {
-	return clip(strings.Join(strings.Fields(fault.From(err).Error()), " "), 400)
+// end ends streams that a changed policy refuses, each with the ruling in its record.
+func (p *Files) end(refused []authz.Overruled) {
+	for _, r := range refused {
+		q := r.Request()
+		p.Log.Debug("a stream ends that the changed policy refuses", telemetry.AttrCluster, q.Cluster, telemetry.AttrTarget, authz.Destination(q),
+			telemetry.AttrCaller, q.Caller, telemetry.AttrReason, r.Ruling.Why())
+		r.Overrule(r.Ruling)
+	}
+	if len(refused) > 0 {
+		p.Log.Info("streams ended that the changed policy refuses", "streams", len(refused), "version", p.Table.Whole().String())
+	}
 }
 
-func (h *Hub) warn(findings []policy.Finding) {
+// oneLine is a fault as a status shows it.
+func oneLine(err error) string {
+	text := strings.Join(strings.Fields(fault.From(err).Error()), " ")
+	return wire.Clean(text[:min(len(text), 400)])
+}
+
+func (p *Files) warn(findings []policy.Finding) {
 	for _, f := range findings {
 		if f.Warning {
-			h.log.Warn("policy", telemetry.AttrReason, f.String())
+			p.Log.Warn("policy", telemetry.AttrReason, f.String())
 		}
 	}
 }
 
-// PolicyFault makes one fault of what is wrong with a file, nil if nothing is.
-func PolicyFault(file string, findings []policy.Finding) error {
+// Fault makes one fault of what is wrong with a file, nil if nothing is.
+func Fault(file string, findings []policy.Finding) error {
 	var lines []string
 	for _, f := range findings {
 		if !f.Warning {

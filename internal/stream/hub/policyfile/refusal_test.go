@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package hub
+package policyfile
 
 import (
 	"bytes"
@@ -21,16 +21,16 @@ func TestARefusedPolicySaysWhatIsInForce(t *testing.T) {
 	r := newWatchRig(t, 2)
 	r.load()
 	var log bytes.Buffer
-	r.h.log = slog.New(slog.NewTextHandler(&log, nil))
+	r.files.Log = slog.New(slog.NewTextHandler(&log, nil))
 	for range 2 { // and what was new and bad stays so
 		log.Reset()
 		r.write("c0.yaml", "rules:\n- {name: r, clusters: [c0], allow: []}\n")
 		r.write("new.yaml", "rules:\n- {name: r, clusters: [c9], allow: []}\n")
-		err := r.h.loadPolicies()
+		err := r.files.Load()
 		if !fault.Has(err, fault.CodeConfig) {
 			t.Fatal(err)
 		}
-		r.h.tellPolicies(err, "; the rest goes on")
+		r.files.LogRefused(err, "; the rest goes on")
 		lines := strings.Split(strings.TrimSpace(log.String()), "\n")
 		if len(lines) != 2 {
 			t.Fatalf("the log says\n%s", &log)
@@ -51,7 +51,7 @@ func TestARefusedPolicySaysWhatIsInForce(t *testing.T) {
 		r.write(fmt.Sprintf("d%d.yaml", n), "rules: 1\n")
 	}
 	log.Reset()
-	r.h.tellPolicies(r.h.loadPolicies(), "")
+	r.files.LogRefused(r.files.Load(), "")
 	if n := strings.Count(log.String(), "\n"); n != limit.PoliciesTold+1 || !strings.Contains(log.String(), fmt.Sprintf("files=%d", limit.PoliciesTold+2)) {
 		t.Errorf("%d lines: %s", n, &log)
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package hub
+package authz
 
 import (
 	"errors"
@@ -69,7 +69,7 @@ func TestOwnAddressesThatChange(t *testing.T) {
 	clock, asked := time.Unix(1_000_000, 0), 0
 	machine := []netip.Addr{netip.MustParseAddr("10.0.0.5")}
 	var failed error
-	o := newOwn()
+	o := NewOwnListeners()
 	o.now = func() time.Time { return clock }
 	o.interfaces = func() ([]netip.Addr, error) { asked++; return machine, failed }
 	port := netip.MustParseAddrPort(ln.Addr().String()).Port()
@@ -84,7 +84,7 @@ func TestOwnAddressesThatChange(t *testing.T) {
 		}
 	}
 	want("before it listens", 1)
-	o.bind(ln)
+	o.Bind(nil, ln)
 	want("then", 2, "10.0.0.5")
 	machine = []netip.Addr{netip.MustParseAddr("10.0.0.6"), netip.MustParseAddr("fd00::6")}
 	want("at once", 2, "10.0.0.5")

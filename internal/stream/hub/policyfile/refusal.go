@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package hub
+package policyfile
 
 import (
 	"errors"
@@ -10,29 +10,29 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 )
 
-// policiesRefused is what is wrong with files of the policy.
-type policiesRefused []policyRefused
+// refusals is what is wrong with files of the policy.
+type refusals []refusal
 
-// policyRefused is one file. If it is known its last good content stays in force, a
+// refusal is one file. If it is known its last good content stays in force, a
 // new one has none.
-type policyRefused struct {
+type refusal struct {
 	error
 	known bool
 }
 
-func (p policyRefused) Unwrap() error { return p.error }
+func (p refusal) Unwrap() error { return p.error }
 
 // err is nil if nothing is refused.
-func (p policiesRefused) err() error {
+func (p refusals) err() error {
 	if len(p) == 0 {
 		return nil
 	}
 	return p
 }
 
-func (p policiesRefused) Error() string { return errors.Join(p.Unwrap()...).Error() }
+func (p refusals) Error() string { return errors.Join(p.Unwrap()...).Error() }
 
-func (p policiesRefused) Unwrap() (out []error) {
+func (p refusals) Unwrap() (out []error) {
 	for _, one := range p {
 		out = append(out, one)
 	}
@@ -41,7 +41,7 @@ func (p policiesRefused) Unwrap() (out []error) {
 
 // staying says what is in force instead of what err refuses.
 func staying(err error) string {
-	var one policyRefused
+	var one refusal
 	switch {
 	case !errors.As(err, &one):
 		return "everything stays as it was" // a folder cannot be read
@@ -51,20 +51,20 @@ func staying(err error) string {
 	return "it was never good, and nothing of it is in force"
 }
 
-// tellPolicies logs the files of the policy that are refused. The metrics have
+// LogRefused logs the files of the policy that are refused. The metrics have
 // counted them.
-func (h *Hub) tellPolicies(err error, rest string) {
+func (p *Files) LogRefused(err error, rest string) {
 	errs := []error{err}
-	var all policiesRefused
+	var all refusals
 	if errors.As(err, &all) {
 		errs = all.Unwrap()
 	}
 	for i, err := range errs {
 		if i == limit.PoliciesTold {
-			h.log.Error("more policies are refused; 'tombolo policy check' names them", "files", len(errs)-i)
+			p.Log.Error("more policies are refused; 'tombolo policy check' names them", "files", len(errs)-i)
 			return
 		}
 		f := fault.From(err)
-		h.log.Error("a policy is refused; "+staying(err)+rest, telemetry.AttrCode, f.Code, telemetry.AttrReason, f.Error())
+		p.Log.Error("a policy is refused; "+staying(err)+rest, telemetry.AttrCode, f.Code, telemetry.AttrReason, f.Error())
 	}
 }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package hub
+package policyfile
 
 import (
 	"errors"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,31 +14,53 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/admin"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/authz"
 )
 
-// policies is what is known of the files of the policy.
-type policies struct {
+// Options are what policies need.
+type Options struct {
+	Paths    func() []string // files and folders, as they are configured now
+	Table    *authz.Table    // where the policy is put into force
+	Log      *slog.Logger
+	Now      func() time.Time
+	Reloaded func(error) // counts a change, nil, or what was refused
+}
+
+// Files is what is known about the files of the policy.
+type Files struct {
+	Options
+
 	mu      sync.Mutex                     // one reading at a time
 	read    reader                         // of the file system
-	seen    map[string]policyFile          // by file: of its last good content
+	seen    map[string]reading             // by file: of its last good content
 	total   int                            // rules of all of them
-	last    map[string]policyFile          // by file: of the last reading, good or not
-	users   map[string][]string            // the files that a path is read for: itself, lists, where links lead
+	last    map[string]reading             // by file: of the last reading, good or not
+	readFor map[string][]string            // the files that a path is read for: itself, lists, where links lead
 	refused map[string]admin.PolicyRefusal // by file, until it is good again
 
 	moved  chan struct{} // the paths have changed: the watcher shall look at them
 	status atomic.Pointer[admin.PolicyStatus]
 }
 
-func newPolicies() *policies {
-	return &policies{
-		read: readBounded, seen: map[string]policyFile{}, last: map[string]policyFile{},
-		users: map[string][]string{}, refused: map[string]admin.PolicyRefusal{}, moved: make(chan struct{}, 1),
+func New(o Options) *Files {
+	return &Files{
+		Options: o, read: readBounded, seen: map[string]reading{}, last: map[string]reading{},
+		readFor: map[string][]string{}, refused: map[string]admin.PolicyRefusal{}, moved: make(chan struct{}, 1),
 	}
 }
 
-// policyFile is what was read of one file.
-type policyFile struct {
+func (p *Files) paths() []string { return p.Paths() }
+
+// Moved says that the paths may have changed: Watch looks at them.
+func (p *Files) Moved() {
+	select {
+	case p.moved <- struct{}{}:
+	default: // it will
+	}
+}
+
+// reading is what was read of one file.
+type reading struct {
 	stamps []fileStamp // of the file and of its lists
 	rules  int
 }
@@ -70,12 +93,12 @@ func canonical(path string) string {
 	return path
 }
 
-func (f policyFile) fresh() bool {
+func (f reading) fresh() bool {
 	return len(f.stamps) > 0 && !slices.ContainsFunc(f.stamps, func(s fileStamp) bool { return stampOf(s.path) != s })
 }
 
 // paths are those by which a change of the file or of its lists shows.
-func (f policyFile) paths() []string {
+func (f reading) paths() []string {
 	out := make([]string, 0, 2*len(f.stamps))
 	for _, s := range f.stamps {
 		if out = append(out, s.path); s.real != s.path {
@@ -86,9 +109,9 @@ func (f policyFile) paths() []string {
 }
 
 // look lists the files to read, and those that are gone.
-func (p *policies) look(paths, named []string) (files, gone []string, err error) {
+func (p *Files) look(paths, named []string) (files, gone []string, err error) {
 	if len(named) == 0 {
-		if files, err = PolicyFiles(paths); err != nil {
+		if files, err = List(paths); err != nil {
 			return nil, nil, err
 		}
 		for file := range p.last {
@@ -116,42 +139,42 @@ func (p *policies) look(paths, named []string) (files, gone []string, err error)
 	return files, gone, nil
 }
 
-// uses remembers what a reading of file looked at.
-func (p *policies) uses(file string, f policyFile) {
-	p.unuse(file)
+// remember remembers what a reading of file looked at.
+func (p *Files) remember(file string, f reading) {
+	p.unlink(file)
 	p.last[file] = f
 	for _, path := range f.paths() {
-		if !slices.Contains(p.users[path], file) {
-			p.users[path] = append(p.users[path], file)
+		if !slices.Contains(p.readFor[path], file) {
+			p.readFor[path] = append(p.readFor[path], file)
 		}
 	}
 }
 
-func (p *policies) unuse(file string) {
+func (p *Files) unlink(file string) {
 	for _, path := range p.last[file].paths() {
-		if p.users[path] = slices.DeleteFunc(p.users[path], func(f string) bool { return f == file }); len(p.users[path]) == 0 {
-			delete(p.users, path)
+		if p.readFor[path] = slices.DeleteFunc(p.readFor[path], func(f string) bool { return f == file }); len(p.readFor[path]) == 0 {
+			delete(p.readFor, path)
 		}
 	}
 }
 
-// take puts a good reading in the place of the one before.
-func (p *policies) take(file string, f policyFile) {
+// accept puts a good reading in the place of the one before.
+func (p *Files) accept(file string, f reading) {
 	p.total += f.rules - p.seen[file].rules
 	p.seen[file] = f
 	delete(p.refused, file)
 }
 
-func (p *policies) forget(file string) {
-	p.unuse(file)
+func (p *Files) forget(file string) {
+	p.unlink(file)
 	p.total -= p.seen[file].rules
 	delete(p.seen, file)
 	delete(p.last, file)
 	delete(p.refused, file)
 }
 
-// count says for the metrics and the status what is in force.
-func (p *policies) count() {
+// publish says for the metrics and the status what is in force.
+func (p *Files) publish() {
 	st := &admin.PolicyStatus{Files: len(p.seen), Rules: p.total}
 	for _, r := range p.refused {
 		if st.Refusal == nil || r.At.After(st.Refusal.At) || r.At.Equal(st.Refusal.At) && r.File < st.Refusal.File {
@@ -161,8 +184,8 @@ func (p *policies) count() {
 	p.status.Store(st)
 }
 
-// inForce is safe to call while files are read.
-func (p *policies) inForce() admin.PolicyStatus {
+// Status is safe to call while files are read.
+func (p *Files) Status() admin.PolicyStatus {
 	if st := p.status.Load(); st != nil {
 		return *st
 	}
@@ -175,12 +198,12 @@ func (p *policies) inForce() admin.PolicyStatus {
 // A plain file that is neither known nor could be a policy is somebody's temporary
 // file; a link or a folder may be what known paths lead through, as a ConfigMap's
 // ..data.
-func (p *policies) affected(paths []string, path string) (files []string, all bool) {
+func (p *Files) affected(paths []string, path string) (files []string, all bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	real := canonical(path)
 	for _, same := range []string{path, real} {
-		if files = slices.Clone(p.users[same]); len(files) > 0 {
+		if files = slices.Clone(p.readFor[same]); len(files) > 0 {
 			return files, false
 		}
 	}
@@ -189,7 +212,7 @@ func (p *policies) affected(paths []string, path string) (files []string, all bo
 		if configured == path || canonical(configured) == real {
 			return nil, true
 		}
-		if base := filepath.Base(path); isPolicyName(base) && canonical(filepath.Join(configured, base)) == real {
+		if base := filepath.Base(path); isName(base) && canonical(filepath.Join(configured, base)) == real {
 			return []string{filepath.Join(configured, base)}, false
 		}
 	}
@@ -198,7 +221,7 @@ func (p *policies) affected(paths []string, path string) (files []string, all bo
 }
 
 // isRefused says whether the last reading of a file was refused.
-func (p *policies) isRefused(file string) bool {
+func (p *Files) isRefused(file string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	_, bad := p.refused[file]
@@ -207,7 +230,7 @@ func (p *policies) isRefused(file string) bool {
 
 // folders lists where something may change that paths and the files lead to, those
 // of paths first, so that events have the names by which the files are known.
-func (p *policies) folders(paths []string) (out []string) {
+func (p *Files) folders(paths []string) (out []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, path := range paths {
@@ -218,7 +241,7 @@ func (p *policies) folders(paths []string) (out []string) {
 		out = append(out, filepath.Dir(path))
 	}
 	known := map[string]bool{}
-	for path := range p.users {
+	for path := range p.readFor {
 		if dir := filepath.Dir(path); !known[dir] {
 			known[dir], out = true, append(out, dir)
 		}
@@ -227,7 +250,7 @@ func (p *policies) folders(paths []string) (out []string) {
 }
 
 // foldersOf is folders for some files alone.
-func (p *policies) foldersOf(files []string) (out []string) {
+func (p *Files) foldersOf(files []string) (out []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, file := range files {

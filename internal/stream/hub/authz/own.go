@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package hub
+package authz
 
 import (
 	"net"
@@ -14,20 +14,20 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 )
 
-// own knows the hub's listeners by the addresses under which others may reach them:
+// OwnListeners knows the hub's listeners by every address under which they may be reached:
 // an agent in the hub's network, or on its machine, must not be a way back in
-// (CVE-2022-3294). Only a rule with exactly the address and port opens one.
-type own struct {
+// (CVE-2022-3294). Only a rule with exactly that address and port allows one.
+type OwnListeners struct {
 	interfaces func() ([]netip.Addr, error) // of the machine
-	advertised func() []string              // host:port; a balancer's address leads back to the hub
 	now        func() time.Time
 
-	mu    sync.Mutex // of who looks at the interfaces
-	bound []netip.AddrPort
-	known atomic.Pointer[listening]
+	mu         sync.Mutex // held while the interfaces are looked at
+	bound      []netip.AddrPort
+	advertised []string // host:port; a balancer's address leads back to the hub
+	known      atomic.Pointer[listening]
 }
 
-// listening is what is known at one time.
+// listening is what was found at one time.
 type listening struct {
 	until time.Time
 	// far is without loopback addresses: those of another machine are not ours.
@@ -35,7 +35,7 @@ type listening struct {
 	machine   []netip.Addr
 }
 
-func newOwn() *own { return &own{interfaces: interfaceAddrs, now: time.Now} }
+func NewOwnListeners() *OwnListeners { return &OwnListeners{interfaces: interfaceAddrs, now: time.Now} }
 
 func interfaceAddrs() (out []netip.Addr, err error) {
 	addrs, err := net.InterfaceAddrs()
@@ -47,10 +47,11 @@ func interfaceAddrs() (out []netip.Addr, err error) {
 	return out, err
 }
 
-// bind sets what is listened on.
-func (o *own) bind(listeners ...net.Listener) {
+// Bind sets what is listened on, and under which addresses it is advertised.
+func (o *OwnListeners) Bind(advertised []string, listeners ...net.Listener) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	o.advertised = advertised
 	o.bound = nil
 	for _, l := range listeners {
 		if at, err := netip.ParseAddrPort(l.Addr().String()); err == nil {
@@ -60,8 +61,8 @@ func (o *own) bind(listeners ...net.Listener) {
 	o.known.Store(nil)
 }
 
-// list is quick: the machine's interfaces are looked at once in limit.OwnAddresses.
-func (o *own) list() *listening {
+// list is cheap: the machine's interfaces are listed once in limit.OwnAddresses.
+func (o *OwnListeners) list() *listening {
 	if l := o.known.Load(); l != nil && o.now().Before(l.until) {
 		return l
 	}
@@ -74,11 +75,7 @@ func (o *own) list() *listening {
 	if l := o.known.Load(); err != nil && l != nil { // what was known is better than nothing
 		machine = l.machine
 	}
-	var advertised []string
-	if o.advertised != nil {
-		advertised = o.advertised()
-	}
-	l := listenersOf(o.bound, machine, advertised)
+	l := listenersOf(o.bound, machine, o.advertised)
 	l.until = o.now().Add(limit.OwnAddresses)
 	o.known.Store(l)
 	return l
@@ -116,8 +113,8 @@ func listenersOf(bound []netip.AddrPort, machine []netip.Addr, advertised []stri
 	return l
 }
 
-// seenBy is what a dialler at this address could reach: on the hub's own machine
-// loopback leads to the hub, too.
+// seenBy is what a dialler at this address could reach. On the hub's own machine loopback
+// leads to the hub, too.
 func (l *listening) seenBy(peer netip.Addr) []policy.Listener {
 	if peer = peer.Unmap().WithZone(""); peer.IsLoopback() || slices.Contains(l.machine, peer) {
 		return l.near
@@ -125,23 +122,14 @@ func (l *listening) seenBy(peer netip.Addr) []policy.Listener {
 	return l.far
 }
 
-// seenFrom is what the agent of a session could reach.
-func (h *Hub) seenFrom(s *session) []policy.Listener {
-	at, err := netip.ParseAddrPort(s.peer)
+// From is what a dialler at this transport address could reach.
+func (o *OwnListeners) From(peer string) []policy.Listener {
+	at, err := netip.ParseAddrPort(peer)
 	if err != nil {
-		return h.own.list().near
+		return o.list().near
 	}
-	return h.own.list().seenBy(at.Addr())
+	return o.list().seenBy(at.Addr())
 }
 
-// rule judges a request that goes through one agent. Where no policy is configured
-// the agent's own list is the policy, for the hub's own listeners as well.
-func (h *Hub) rule(s *session, q policy.Request) ruling {
-	r := h.access.decide(q)
-	if r.judged || !q.MeetsOwn() {
-		return r
-	}
-	p, _ := policy.CompileAllow(s.ranges)
-	r.Verdict = policy.Decide(q, p)
-	return r
-}
+// FromAfar is what a dialler on another machine could reach.
+func (o *OwnListeners) FromAfar() []policy.Listener { return o.list().far }
