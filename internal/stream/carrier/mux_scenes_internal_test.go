@@ -169,7 +169,7 @@ func scenes() map[string]scene {
 			[]doing{all(accepts, wants, writes("ok")), nil},
 			lost("ok", "hi"),
 		},
-		"a stream that has moved to B goes on, MOVED is repeated": {
+		"a stream that has moved to B continues, MOVED is repeated": {
 			[]doing{opening("hi"), nil, all(wants, writes("!")), nil, finishes("?")},
 			[]doing{all(accepts, wants, writes("ok")), nil, nil, finishes(".")},
 			func(x *stage) {
@@ -200,7 +200,7 @@ func scenes() map[string]scene {
 				}
 			},
 		},
-		"another stream in place of one that was lost, such as a control stream, begins on the connection that is left": {
+		"another stream in place of one that was lost, such as a control stream, begins on the remaining connection": {
 			[]doing{opening("hi"), nil, opening("hi")}, []doing{nil, all(accepts, accepts, writes("ok"))},
 			func(x *stage) {
 				lost("", "hi")(x)
