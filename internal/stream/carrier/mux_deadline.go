@@ -22,13 +22,14 @@ func (st *muxStream) SetWriteDeadline(t time.Time) error {
 	return nil
 }
 
-// deadline is guarded by the stream's lock. A stream without one has none.
+// deadline is guarded by the stream's lock. A stream without one has none, and a
+// timer only while somebody waits: most deadlines are met without a wait.
 type deadline struct {
-	past  bool
+	at    time.Time
 	timer *time.Timer
 }
 
-func (d *deadline) over() bool { return d != nil && d.past }
+func (d *deadline) over() bool { return d != nil && !time.Now().Before(d.at) }
 
 // stop forgets the timer; else it would keep the stream in memory.
 func (d *deadline) stop() {
@@ -43,25 +44,23 @@ func (st *muxStream) setDeadline(at **deadline, t time.Time, wake *cond) {
 	defer st.mu.Unlock()
 	(*at).stop()
 	*at = nil
-	if t.IsZero() {
-		return
+	if !t.IsZero() {
+		*at = &deadline{at: t}
+		wake.broadcast() // whoever waits has a timer made, or has waited too long
 	}
-	d := &deadline{}
-	*at = d
-	left := time.Until(t)
-	if left <= 0 {
-		d.past = true
-		wake.broadcast()
-		return
+}
+
+// wait waits until it is woken, or d is over. It needs the lock.
+func (st *muxStream) wait(on *cond, d *deadline) {
+	if d != nil && d.timer == nil {
+		d.timer = time.AfterFunc(time.Until(d.at), func() {
+			st.mu.Lock()
+			defer st.mu.Unlock()
+			d.timer = nil // another one follows if the clock was set back
+			on.broadcast()
+		})
 	}
-	d.timer = time.AfterFunc(left, func() {
-		st.mu.Lock()
-		defer st.mu.Unlock()
-		if *at == d { // not replaced meanwhile
-			d.past = true
-			wake.broadcast()
-		}
-	})
+	on.wait(&st.mu)
 }
 
 // cond is a sync.Cond that takes no memory before somebody waits: most streams

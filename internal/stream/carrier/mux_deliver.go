@@ -60,7 +60,7 @@ func (st *muxStream) await() error {
 		case st.rerr != nil:
 			return st.rerr
 		}
-		st.readable.wait(&st.mu)
+		st.wait(&st.readable, st.reading)
 	}
 }
 

@@ -175,7 +175,7 @@ func (st *muxStream) room() error {
 		case (st.outs == 0 || st.pace.bulk && st.outs < mostOut) && !st.s.crowded(st):
 			return nil
 		}
-		st.writable.wait(&st.mu)
+		st.wait(&st.writable, st.sending)
 	}
 }
 
@@ -252,7 +252,7 @@ func (st *muxStream) credited(c *chunk, n int, end int64) (accepted int, err err
 			st.charge()
 			return n - int(end-kept), err
 		}
-		st.writable.wait(&st.mu)
+		st.wait(&st.writable, st.sending)
 	}
 	if st.sent+st.out.n < end { // given up meanwhile
 		return max(0, n-int(end-st.sent)), st.writeError()
