@@ -3,11 +3,13 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"syscall"
 	"time"
 
@@ -36,17 +38,45 @@ type targetDialer struct {
 // those whose connection does not come about: they hold one while they wait.
 func sparing(most int) *net.Dialer {
 	first := most - listener.Reserve(most)
-	return &net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
-		full := false
-		if err := c.Control(func(fd uintptr) { full = int(fd) >= first }); err != nil {
-			return err
-		}
-		if full {
-			return syscall.EMFILE
-		}
-		return nil
+	return &net.Dialer{Control: func(_, address string, c syscall.RawConn) error {
+		var failed error
+		err := c.Control(func(fd uintptr) {
+			if int(fd) >= first {
+				failed = syscall.EMFILE
+				return
+			}
+			failed = connect(int(fd), address)
+		})
+		return cmp.Or(err, failed)
 	}}
 }
+
+// connect begins to connect before package net does, which then finds the connection
+// of a target on this machine made, and need not wait for it with a deadline and a hook
+// on the context. Any other target it waits for as ever.
+func connect(fd int, address string) error {
+	to, err := netip.ParseAddrPort(address)
+	if err != nil || to.Addr().Zone() != "" {
+		return nil // left to package net
+	}
+	var at syscall.Sockaddr = &syscall.SockaddrInet6{Port: int(to.Port()), Addr: to.Addr().As16()}
+	if to.Addr().Is4() {
+		at = &syscall.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()}
+	}
+	if err := syscall.Connect(fd, at); err != nil && err != syscall.EINPROGRESS {
+		return os.NewSyscallError("connect", err)
+	}
+	return nil
+}
+
+// within is a context with a deadline that package net and a stream's deadlines look at
+// by themselves: it needs no timer, and whoever waits for Done alone adds one.
+type within struct {
+	context.Context
+	end time.Time
+}
+
+func (w within) Deadline() (time.Time, bool) { return w.end, true }
 
 // choice picks some of the addresses that the policy allows, one at least. Its
 // errors are faults.
@@ -109,6 +139,11 @@ func (t *targetDialer) decide(ctx context.Context, p *policy.Policy, d wire.Dial
 }
 
 func (t *targetDialer) resolve(ctx context.Context, name string) ([]netip.Addr, error) {
+	if end, ok := ctx.Deadline(); ok {
+		var cancel func()
+		ctx, cancel = context.WithDeadline(ctx, end)
+		defer cancel()
+	}
 	addrs, err := t.resolver.LookupNetIP(ctx, "ip", name)
 	if err == nil && len(addrs) == 0 {
 		err = errors.New("there is no address")

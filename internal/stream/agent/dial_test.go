@@ -348,7 +348,7 @@ func TestRealSockets(t *testing.T) {
 	}
 	closed.Close()
 	r := &names{answers: map[string][][]string{"db.example": {{"127.0.0.1"}}}}
-	d := &targetDialer{resolver: r, dial: (&net.Dialer{}).DialContext, own: func() []policy.Listener { return nil }}
+	d := &targetDialer{resolver: r, dial: sparing(1 << 20).DialContext, own: func() []policy.Listener { return nil }}
 	p := allow(t, "127.0.0.0/8")
 
 	_, port, _ := net.SplitHostPort(ln.Addr().String())

@@ -132,7 +132,7 @@ func (a *Agent) serveStream(ctx context.Context, stream carrier.Stream) {
 	}
 	start := time.Now()
 	set := a.settings.Load()
-	dctx, cancel := context.WithTimeout(ctx, min(d.Timeout, set.DialTimeout))
+	dctx := context.Context(within{ctx, start.Add(min(d.Timeout, set.DialTimeout))})
 	var choose choice
 	if d.Ask {
 		choose = func(ctx context.Context, allowed []netip.AddrPort) ([]netip.AddrPort, error) {
@@ -146,7 +146,6 @@ func (a *Agent) serveStream(ctx context.Context, stream carrier.Stream) {
 	if err == nil {
 		conn, resolved, err = a.dialer.Dial(dctx, set.Policy, d, choose)
 	}
-	cancel()
 	if ctx.Err() != nil { // we stop, the caller did not: another agent may serve it
 		if conn != nil {
 			conn.Close()
