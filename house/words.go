@@ -53,7 +53,7 @@ func bannedPhrases() (out []bannedPhrase) {
 		{`direct ways?`, "direct path"},
 		{`hears? of`, "learns of"},
 		{`is said of`, "is stated about"},
-		{`(is|are|has|have|needs?|counts?|knows?) no more`, "no longer"},
+		{`(is|are|needs?|counts?|knows?) no more`, "no longer"},
 	} {
 		out = append(out, bannedPhrase{regexp.MustCompile(`(?i)\b` + p[0] + `\b`), p[1]})
 	}
