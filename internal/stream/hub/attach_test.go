@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,6 +23,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/runtest"
 	"github.com/tombolo-io/tombolo/internal/stream/carrier"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/conns"
 	"github.com/tombolo-io/tombolo/internal/stream/wire"
 	pb "github.com/tombolo-io/tombolo/proto"
 )
@@ -30,7 +32,14 @@ import (
 // whatever this machine has.
 func runningHub(t *testing.T) *Hub {
 	t.Helper()
+	return runningHubWith(t, func(*Hub) {})
+}
+
+// runningHubWith is runningHub with something changed before it runs.
+func runningHubWith(t *testing.T, change func(*Hub)) *Hub {
+	t.Helper()
 	h := bareHub(t)
+	change(h)
 	h.cfg.RunDir, h.cfg.Listen, h.cfg.AdminListen = runtest.Dir(t), "127.0.0.1:0", "127.0.0.1:0"
 	h.cores = 8
 	set := *h.settings.Load()
@@ -295,23 +304,24 @@ func TestARevocationBetweenHelloAndSession(t *testing.T) {
 // TestFewDescriptorsAllowOneConnection: the budget is looked at for each session
 // and again for each further connection.
 func TestFewDescriptorsAllowOneConnection(t *testing.T) {
-	h := runningHub(t)
+	var used atomic.Int64
+	h := runningHubWith(t, func(h *Hub) {
+		h.descriptors = conns.NewDescriptorsOf(100, func() (int, error) { return int(used.Load()), nil })
+	})
 	cfg := h.agentTLS(t, "a1")
 	secret := h.hold(t, cfg).secret
-	count := func(n int) {
-		h.descriptors.mu.Lock()
-		defer h.descriptors.mu.Unlock()
-		h.descriptors.most, h.descriptors.at = 100, time.Time{}
-		h.descriptors.list = func() (int, error) { return n, nil }
+	count := func(n int64, may int) {
+		used.Store(n)
+		runtest.Eventually(t, "the descriptors are counted", func() bool { return h.connections(h.settings.Load()) == may })
 	}
-	count(51)
+	count(51, 1)
 	if _, w := h.meet(t, cfg, &pb.Hello{Attach: secret}); refusedWith(w) != fault.CodeLimit {
 		t.Errorf("a further connection: %v", w)
 	}
 	if _, w := h.meet(t, cfg, &pb.Hello{}); w.GetRefusal() != nil || w.GetConnections() > 1 || len(w.GetSecret()) > 0 {
 		t.Errorf("another session: %v", w)
 	}
-	count(10)
+	count(10, 3)
 	if _, w := h.meet(t, cfg, &pb.Hello{Attach: secret}); w.GetRefusal() != nil {
 		t.Errorf("with descriptors again: %v", w)
 	}

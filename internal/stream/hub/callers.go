@@ -8,7 +8,9 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/id"
+	"github.com/tombolo-io/tombolo/internal/base/listener"
 	"github.com/tombolo-io/tombolo/internal/stream/carrier"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/conns"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/frontend"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/quota"
 	"github.com/tombolo-io/tombolo/internal/stream/wire"
@@ -23,6 +25,15 @@ func (h *Hub) bindSocket(ctx context.Context, c id.Cluster, protocol string, ln 
 		ln = h.metered(ctx, ln)
 	}
 	return ctx, h.frontends[protocol], ln, h.dialer(c, protocol, caller)
+}
+
+// sparing wraps a listener whose connections may not use up the descriptors.
+func (h *Hub) sparing(ln net.Listener) net.Listener {
+	most := h.descriptors.Most()
+	return conns.Reserve(ln, most, func(conn net.Conn) {
+		h.refused(party{}, conn, fault.New(fault.CodeLimit, "the hub has no descriptor left for agents and callers").
+			Whyf("%d are in use, the rest is kept for the admin port", most-listener.Reserve(most)))
+	})
 }
 
 // metered wraps the listener of a frontend that does not count connections itself;

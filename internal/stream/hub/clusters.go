@@ -97,7 +97,7 @@ func (h *Hub) apiRemoveCluster(r *http.Request) (any, error) {
 		out.Connections++
 	}
 	for _, cert := range gone.Clients {
-		out.Connections += h.clients.closeAll(cert.Serial, "")
+		out.Connections += h.clients.CloseAll(cert.Serial, "")
 	}
 	out.Connections += c.endSessions(r.Context(), why, func(*session) bool { return true })
 	h.clusters.remove(name)

@@ -21,6 +21,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/stream/carrier"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/conns"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/frontend"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/quota"
 	"github.com/tombolo-io/tombolo/internal/stream/splice"
@@ -39,13 +40,13 @@ func (h *Hub) serveFront(ctx context.Context, ln net.Listener) error {
 	stop := run.OnDone(ctx, func() { ln.Close() })
 	defer stop()
 	g := run.NewGroup(ctx)
-	unknown := newStrangers(limit.Strangers, func() { h.metrics.Refused.WithLabelValues(string(fault.CodeLimit)).Inc() })
+	unknown := conns.NewUnauthenticated(limit.Strangers, func() { h.metrics.Refused.WithLabelValues(string(fault.CodeLimit)).Inc() })
 	err := listener.Accept(ctx, ln, func(raw net.Conn) {
-		stranger := unknown.add(ctx, raw)
+		stranger := unknown.Add(ctx, raw)
 		g.Do(func(ctx context.Context) {
 			conn, err := h.shake(ctx, raw)
 			if err != nil {
-				stranger.gone()
+				stranger.Gone()
 				h.refused(party{}, raw, err)
 				raw.Close()
 				return
@@ -76,25 +77,25 @@ func (h *Hub) shake(ctx context.Context, raw net.Conn) (*tls.Conn, error) {
 
 // route passes a connection to what it is for. It is a stranger until its peer has
 // an identity, or is gone.
-func (h *Hub) route(ctx context.Context, conn *tls.Conn, raw net.Conn, stranger *stranger) (next func(context.Context)) {
+func (h *Hub) route(ctx context.Context, conn *tls.Conn, raw net.Conn, stranger *conns.Pending) (next func(context.Context)) {
 	switch conn.ConnectionState().NegotiatedProtocol {
 	case trust.ALPNSession:
-		defer stranger.gone()
+		defer stranger.Gone()
 		if err := carrier.MarkSession(raw); err != nil {
 			h.log.Debug("socket option not set", telemetry.AttrReason, err)
 		}
-		return h.serveSession(ctx, conn, stranger.known)
+		return h.serveSession(ctx, conn, stranger.Authenticated)
 	case trust.ALPNRelay:
-		defer stranger.gone()
+		defer stranger.Gone()
 		if err := carrier.MarkSession(raw); err != nil {
 			h.log.Debug("socket option not set", telemetry.AttrReason, err)
 		}
-		return h.serveRelay(ctx, conn, stranger.known)
+		return h.serveRelay(ctx, conn, stranger.Authenticated)
 	case trust.ALPNJoin:
-		h.joinHTTP.Hand(judgedConn{conn, stranger.gone}) // a stranger until the end
+		h.joinHTTP.Hand(judgedConn{conn, stranger.Gone}) // a stranger until the end
 	default:
-		defer stranger.gone()
-		h.routeHTTP(ctx, conn, stranger.known)
+		defer stranger.Gone()
+		h.routeHTTP(ctx, conn, stranger.Authenticated)
 	}
 	return nil
 }
@@ -120,7 +121,7 @@ func (h *Hub) routeHTTP(ctx context.Context, conn *tls.Conn, known func()) {
 	if who.Role == id.RoleOperator {
 		most += limit.OperatorConnections
 	}
-	if !h.clients.add(serial, conn, most) {
+	if !h.clients.Add(serial, conn, most) {
 		f := fault.Newf(fault.CodeLimit, "%d connections of clients and operators are open on the main port", most)
 		h.refuseKnown(ctx, conn, wire.Peer{}, f)
 		answerAtOnce(conn, f)
@@ -130,7 +131,7 @@ func (h *Hub) routeHTTP(ctx context.Context, conn *tls.Conn, known func()) {
 	if who.Role == id.RoleClient {
 		caller = h.callerOf(ctx)
 		if f := caller.Connect(); f != nil {
-			h.clients.remove(serial, conn)
+			h.clients.Remove(serial, conn)
 			h.refuseKnown(ctx, conn, wire.Peer{}, f)
 			answerAtOnce(conn, f)
 			return
@@ -138,7 +139,7 @@ func (h *Hub) routeHTTP(ctx context.Context, conn *tls.Conn, known func()) {
 	}
 	gone := sync.OnceFunc(func() {
 		caller.Disconnect()
-		h.clients.remove(serial, conn)
+		h.clients.Remove(serial, conn)
 	})
 	leaf := conn.ConnectionState().PeerCertificates[0]
 	if h.revoked.has(serial) || h.holders.refusal(who, issuedAt(leaf)) != nil { // since it was identified: the revocation did not see this connection
@@ -246,58 +247,6 @@ func withPeer(ctx context.Context, c net.Conn) context.Context {
 func peerOf(ctx context.Context) []*x509.Certificate {
 	chain, _ := ctx.Value(peerKey{}).([]*x509.Certificate)
 	return chain
-}
-
-// tracked knows the live connections of each certificate, so that a revocation
-// ends them too.
-type tracked struct {
-	mu    sync.Mutex
-	conns map[string]map[net.Conn]struct{}
-	total int
-}
-
-func newTracked() *tracked { return &tracked{conns: map[string]map[net.Conn]struct{}{}} }
-
-// add reports false if there are as many connections already as there may be.
-func (t *tracked) add(serial string, c net.Conn, most int) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.total >= most {
-		return false
-	}
-	if t.conns[serial] == nil {
-		t.conns[serial] = map[net.Conn]struct{}{}
-	}
-	t.conns[serial][c] = struct{}{}
-	t.total++
-	return true
-}
-
-func (t *tracked) remove(serial string, c net.Conn) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	delete(t.conns[serial], c)
-	t.total--
-	if len(t.conns[serial]) == 0 {
-		delete(t.conns, serial)
-	}
-}
-
-// closeAll closes the connections of a certificate but for the one from the address
-// except, and counts them.
-func (t *tracked) closeAll(serial, except string) int {
-	t.mu.Lock()
-	conns := make([]net.Conn, 0, len(t.conns[serial]))
-	for c := range t.conns[serial] {
-		if addrText(c) != except {
-			conns = append(conns, c)
-		}
-	}
-	t.mu.Unlock()
-	for _, c := range conns {
-		c.Close()
-	}
-	return len(conns)
 }
 
 // revocations is the set of revoked serial numbers.

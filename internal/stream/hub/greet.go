@@ -14,6 +14,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/id"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/run"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/conns"
 	"github.com/tombolo-io/tombolo/internal/stream/wire"
 	pb "github.com/tombolo-io/tombolo/proto"
 )
@@ -126,8 +127,8 @@ func (h *Hub) agree(a arrival, g *agreement, welcome *pb.Welcome) (f *fault.Faul
 
 // connections says how many connections a session may have now.
 func (h *Hub) connections(set *Reloadable) int {
-	used, most := h.descriptors.used(time.Now())
-	return connections(means{
-		configured: set.connections, cores: h.cores, used: used, most: most,
+	used, most := h.descriptors.Used(time.Now())
+	return conns.PerSession(conns.Means{
+		Configured: set.connections, Cores: h.cores, Used: used, Most: most,
 	})
 }

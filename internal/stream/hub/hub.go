@@ -29,6 +29,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/stream/carrier"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/authz"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/conns"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/frontend"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/policyfile"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/quota"
@@ -67,9 +68,9 @@ type Hub struct {
 	renewals    renewals
 	knocks      knocks
 	refusals    audit.Tally
-	clients     *tracked
+	clients     *conns.ByCertificate
 	cores       int // that the scheduler may use
-	descriptors *descriptors
+	descriptors *conns.Descriptors
 	settings    atomic.Pointer[Reloadable]
 	draining    atomic.Bool
 	since       time.Time
@@ -106,7 +107,7 @@ func New(cfg Config, o Options) (*Hub, error) {
 	h := &Hub{
 		cfg: cfg, log: o.Log, now: o.Now, reg: o.Reg, audit: o.Audit, trace: o.Trace, splicer: splice.New(), clusters: newRegistry(cfg.limits),
 		access: authz.NewTable(), own: authz.NewOwnListeners(), memory: newMemory(o.Memory),
-		clients: newTracked(), cores: runtime.GOMAXPROCS(0), descriptors: newDescriptors(), since: o.Now(), ready: make(chan struct{}),
+		clients: conns.NewByCertificate(), cores: runtime.GOMAXPROCS(0), descriptors: conns.NewDescriptors(), since: o.Now(), ready: make(chan struct{}),
 	}
 	h.policies = policyfile.New(policyfile.Options{
 		Paths: func() []string { return h.settings.Load().policies }, Table: h.access, Log: h.log, Now: h.now,

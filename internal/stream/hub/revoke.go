@@ -171,7 +171,7 @@ func (h *Hub) revokeCertificates(r *http.Request, who id.Identity, serial string
 	for _, c := range certs {
 		h.revoked.add(c.Serial)
 		// An operator who revokes itself gets an answer; its next request is refused.
-		out.Connections += h.clients.closeAll(c.Serial, r.RemoteAddr)
+		out.Connections += h.clients.CloseAll(c.Serial, r.RemoteAddr)
 		out.Serials = append(out.Serials, c.Serial)
 		out.Revoked = c.Revoked
 	}

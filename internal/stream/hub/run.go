@@ -59,7 +59,7 @@ func (h *Hub) Run(ctx, hard context.Context) error {
 	h.serveHTTP(g, "enrolment", h.joinHTTP, h.joinHandler())
 	h.serveHTTP(g, "remote admin API", h.apiHTTP, h.operatorsOnly(api))
 	h.serveHTTP(g, "admin socket", ls.socket, api)
-	probes := listener.Few(ls.admin, listener.Spare(h.descriptors.most), func() { h.metrics.Refused.WithLabelValues(string(fault.CodeLimit)).Inc() })
+	probes := listener.Few(ls.admin, listener.Spare(h.descriptors.Most()), func() { h.metrics.Refused.WithLabelValues(string(fault.CodeLimit)).Inc() })
 	h.serveHTTP(g, "admin port", tls.NewListener(probes, h.adminTLS()), h.probes())
 	g.Go("STUN", h.mirror.Run)
 	g.Go("policy watcher", h.policies.Watch)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package hub
+package conns
 
 import (
 	"context"
@@ -34,20 +34,20 @@ func closed(conns []*ended) (out []int) {
 	return out
 }
 
-// TestStrangersWait: on a full hub one more waits for a place, or for the oldest
+// TestUnauthenticatedConnectionsWait: on a full hub one more waits for a place, or for the oldest
 // to have kept us waiting for its grace. One that waits for us keeps its place.
-func TestStrangersWait(t *testing.T) {
+func TestUnauthenticatedConnectionsWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		unread := map[net.Conn]int{}
-		s := newStrangers(2, func() {})
+		s := NewUnauthenticated(2, func() {})
 		s.unread = func(c net.Conn) int { return unread[c] }
 		conns := make([]*ended, 6)
 		for i := range conns {
 			conns[i] = &ended{}
 		}
-		took := func(i int) (*stranger, time.Duration) {
+		took := func(i int) (*Pending, time.Duration) {
 			begin := time.Now()
-			return s.add(t.Context(), conns[i]), time.Since(begin)
+			return s.Add(t.Context(), conns[i]), time.Since(begin)
 		}
 		want := func(i int, got, want time.Duration, shed ...int) {
 			t.Helper()
@@ -60,7 +60,7 @@ func TestStrangersWait(t *testing.T) {
 		time.Sleep(limit.StrangerGrace / 4)
 		_, d = took(1)
 		want(1, d, 0)
-		time.AfterFunc(limit.StrangerGrace/4, first.known)
+		time.AfterFunc(limit.StrangerGrace/4, first.Authenticated)
 		_, d = took(2)
 		want(2, d, limit.StrangerGrace/4) // a place has become free
 		_, d = took(3)
@@ -73,24 +73,24 @@ func TestStrangersWait(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		begin := time.Now()
-		last := s.add(ctx, conns[5])
+		last := s.Add(ctx, conns[5])
 		if time.Since(begin) != 0 {
 			t.Error("it waits although the hub ends")
 		}
-		last.gone()
+		last.Gone()
 		before := s.order.Len()
-		last.known()
-		first.gone()
+		last.Authenticated()
+		first.Gone()
 		if s.order.Len() != before {
 			t.Error("a place was given back twice")
 		}
 	})
 }
 
-// TestGrace: as long as strangers turn out to be known they have time; a flood of
+// TestGrace: as long as connections authenticate they have time; a flood of
 // silent ones has little, and it comes back afterwards.
 func TestGrace(t *testing.T) {
-	l := luck(1)
+	l := successRate(1)
 	step := func(n int, known bool) time.Duration {
 		for range n {
 			l.add(known)
