@@ -90,9 +90,6 @@ func printMesh(w io.Writer, st mesh.Status, candidates bool, now time.Time) erro
 	if i := st.Identity; i != nil && i.Fault != nil {
 		fmt.Fprintf(w, "warning: %s\n", i.Fault.Fault().Error())
 	}
-	if r := st.Rotation; r != nil {
-		fmt.Fprintf(w, "a new key %s takes over: %d of %d peers, until %s at the latest\n", r.Next, r.Shifted, r.Peers, moment(r.Until))
-	}
 	fmt.Fprintln(w)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "PEER\tADDRESS\tSTATE\tBY\tFOR\tRTT\tHANDSHAKE\tSENT\tRECEIVED\tWHY")
@@ -344,12 +341,14 @@ func newMeshKeysCommand() *cobra.Command {
 	var from meshFlags
 	var out outputFlag
 	rotate := &cobra.Command{
-		Use: "rotate", Short: "Begin to use a new key pair, beside the old one until every peer has it", Args: exactArgs(),
-		Long: `Draw a new key pair and run it beside the old one. Others learn it by discovery, and
-move to it one by one; the old one ends when every live peer has shaken hands with
-the new one, or after one lease. 'tombolo mesh status' shows how far it is.
+		Use: "rotate", Short: "Replace the node's key pair of WireGuard", Args: exactArgs(),
+		Long: `Draw a new key pair of WireGuard and use it at once. Peers learn the new key by
+discovery and make a new session then; until they do, about a second, packets between
+this node and them wait or are lost. Without a discovery service that would tell it to
+the others the key is not replaced.
 
-The key of a cluster's secret is another matter: see 'tombolo discovery secret'.`,
+The node's id, addresses and name stay. The key of a cluster's secret is another matter:
+see 'tombolo discovery secret'.`,
 		Example: "  tombolo mesh keys rotate",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var done mesh.Rotated
@@ -357,7 +356,7 @@ The key of a cluster's secret is another matter: see 'tombolo discovery secret'.
 				return err
 			}
 			return out.print(cmd.OutOrStdout(), done, func(w io.Writer) error {
-				_, err := fmt.Fprintf(w, "the new key is %s; the old one ends when all have moved (%s), or at %s\n", done.Next, plural(done.Peers, "peer"), moment(done.Until))
+				_, err := fmt.Fprintf(w, "the new key is %s; %s will hear of it by discovery\n", done.PublicKey, plural(done.Peers, "peer"))
 				return err
 			})
 		},

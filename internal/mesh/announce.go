@@ -16,15 +16,15 @@ import (
 
 // saying is what a node says of itself beside its configuration.
 type saying struct {
-	key, previous member.Key
-	overlay       overlay
-	addresses     []netip.Addr    // of the machine, as others may try them
-	endpoints     []seal.Endpoint // the configured ones are among them
-	cluster       string          // of the certificate
-	hubs          []string
-	mesh          uint32         // version of the path protocol
-	withheld      []netip.Prefix // ranges of the configuration that must not be announced now
-	stated        []netip.Prefix // ranges that others say are behind this node
+	key       member.Key
+	overlay   overlay
+	addresses []netip.Addr    // of the machine, as others may try them
+	endpoints []seal.Endpoint // the configured ones are among them
+	cluster   string          // of the certificate
+	hubs      []string
+	mesh      uint32         // version of the path protocol
+	withheld  []netip.Prefix // ranges of the configuration that must not be announced now
+	stated    []netip.Prefix // ranges that others say are behind this node
 }
 
 // over is what a node announces.
@@ -32,7 +32,7 @@ func (s saying) over(base seal.Member) seal.Member {
 	out := base
 	out.Ranges = slices.DeleteFunc(slices.Clone(base.Ranges), func(p netip.Prefix) bool { return slices.Contains(s.withheld, p) })
 	out.Mesh = s.mesh
-	out.WireGuard, out.PreviousKey = s.key, s.previous
+	out.WireGuard = s.key
 	out.Overlay6, out.Overlay4 = s.overlay.Six, s.overlay.Four
 	// What a node has in a range of its own is reached by the mesh: were it told as an address
 	// outside of it, all would refuse the range.
@@ -76,10 +76,7 @@ func (m *Mesh) saying() saying {
 	for _, t := range m.stated {
 		s.stated = append(s.stated, t.Ranges...)
 	}
-	s.key = m.keys.now.public
-	if !m.keys.next.isZero() {
-		s.key, s.previous = m.keys.next.public, s.key
-	}
+	s.key = m.key.public
 	return s
 }
 
@@ -112,7 +109,7 @@ func (m *Mesh) facts() roster.Facts {
 
 func (m *Mesh) factsOf(s seal.Member) roster.Facts {
 	f := roster.Facts{
-		ID: m.id, Node: s.Node, Key: s.WireGuard, PreviousKey: s.PreviousKey,
+		ID: m.id, Node: s.Node, Key: s.WireGuard,
 		Overlay6: s.Overlay6, Overlay4: s.Overlay4, Addresses: s.Addresses, Ranges: s.Ranges, Excluded: s.Excluded,
 	}
 	for _, e := range s.Endpoints {
@@ -160,16 +157,10 @@ func (m *Mesh) followSelf(ctx context.Context) error {
 	}
 }
 
-// prove has the finder prove the keys that are announced.
+// prove has the finder prove the key that is announced.
 func (m *Mesh) prove() {
 	m.mu.Lock()
-	now, next := m.keys.now.proof, m.keys.next.proof
-	rotating := !m.keys.next.isZero()
+	k := m.key.proof
 	m.mu.Unlock()
-	if rotating {
-		m.finder.Prove(next)
-		m.finder.ProvePrevious(now)
-		return
-	}
-	m.finder.Prove(now)
+	m.finder.Prove(k)
 }

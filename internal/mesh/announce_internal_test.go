@@ -33,7 +33,7 @@ func TestIntroduced(t *testing.T) {
 	m, k = room()
 	m.Introduce()
 	s := k.last(t)
-	if s.WireGuard != m.keys.now.public || !slices.Equal(k.now, []member.Key{s.WireGuard}) || s.Overlay6 != o.Six || s.Overlay4 != o.Four || !slices.Equal(s.Ranges, ranges) {
+	if s.WireGuard != m.key.public || !slices.Equal(k.now, []member.Key{s.WireGuard}) || s.Overlay6 != o.Six || s.Overlay4 != o.Four || !slices.Equal(s.Ranges, ranges) {
 		t.Errorf("its first word is %+v, proven are %v", s, k.now)
 	}
 }

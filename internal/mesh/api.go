@@ -30,7 +30,7 @@ func meta(kind string) admin.Meta { return admin.Meta{APIVersion: v1alpha1.Versi
 //	GET  /v1/netcheck           what the network in front of this node lets through
 //	POST /v1/ping?peer=&wait=   one echo through the tunnel, and the path that it took
 //	POST /v1/forget?node=       closed ranges of a node that is gone are opened
-//	POST /v1/keys/rotate        a new key pair begins to take the old one's place
+//	POST /v1/keys/rotate        a new key pair takes the old one's place
 func (m *Mesh) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) { answer(w, m.Status()) })

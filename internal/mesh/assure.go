@@ -24,9 +24,9 @@ func (m *Mesh) wasHere() bool {
 func (m *Mesh) evidence(r roster.Result, waiting []string, names bool) evidence {
 	m.mu.Lock()
 	chosen := m.cfg.Announce.Overlay6.IsValid()
-	now, next := m.keys.now.public, m.keys.next.public
+	own := m.key.public
 	m.mu.Unlock()
-	e := evidence{secrets: m.clusters(), id: m.cfg.ClusterID, before: m.before, members: sightings(r.Members, names, now, next), unopened: m.finder.Unopened(), waiting: waiting, nobody: m.cfg.Sourceless}
+	e := evidence{secrets: m.clusters(), id: m.cfg.ClusterID, before: m.before, members: sightings(r.Members, names, own), unopened: m.finder.Unopened(), waiting: waiting, nobody: m.cfg.Sourceless}
 	if !chosen {
 		e.named = namedPrefix(m.cfg.ClusterID)
 	}

@@ -141,19 +141,6 @@ func (m *Mesh) able() []*fault.Fault {
 // its socket for itself.
 func (m *Mesh) probes() bool { return m.cfg.Engine != meshconf.Kernel }
 
-// standing says what of an earlier run the engine cannot go on with.
-func (m *Mesh) standing() error {
-	m.mu.Lock()
-	rotating := !m.keys.next.isZero()
-	m.mu.Unlock()
-	if m.probes() || !rotating {
-		return nil
-	}
-	return fault.New(fault.CodeUnsupported, "the kernel's WireGuard").
-		Whyf("a change of this node's key is under way, and it has one key only").
-		Hint("run it with mesh.engine: userspace until 'tombolo mesh status' shows no rotation: that takes a lease at most")
-}
-
 // asked are the STUN servers that are asked by the socket of WireGuard.
 func (m *Mesh) asked() []endpoint.Server {
 	if !m.probes() {

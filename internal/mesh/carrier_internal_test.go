@@ -7,7 +7,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/discovery/seal"
 	"github.com/tombolo-io/tombolo/internal/mesh/meshconf"
@@ -45,43 +44,6 @@ func TestAKernelNodeSaysThatItHasNoProbes(t *testing.T) {
 	out := saying{}.over(seal.Member{})
 	if out.Mesh != 0 || out.RelayCluster != "" || out.Relays != nil {
 		t.Errorf("it says %+v", out)
-	}
-}
-
-// TestAKernelNodeKeepsItsKey: neither a new change of keys begins, nor one that is under way
-// goes on; nothing is written.
-func TestAKernelNodeKeepsItsKey(t *testing.T) {
-	dir := t.TempDir()
-	k, err := readKeys(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m := &Mesh{cfg: Config{Config: meshconf.Config{Engine: meshconf.Kernel}, StateDir: dir}, keys: k}
-	if err := m.standing(); err != nil {
-		t.Errorf("with one key: %v", err)
-	}
-	if _, err := m.RotateKey(); !fault.Has(err, fault.CodeUnsupported) || fault.From(err).Next == "" {
-		t.Errorf("a change: %v", err)
-	}
-	if again, err := readKeys(dir); err != nil || !again.next.isZero() || again.now.public != k.now.public {
-		t.Errorf("after it: %v", err)
-	}
-	next, err := drawKey()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if m.keys, err = m.keys.begin(dir, next); err != nil {
-		t.Fatal(err)
-	}
-	if err := m.standing(); !fault.Has(err, fault.CodeUnsupported) || fault.From(err).Next == "" {
-		t.Errorf("under way: %v", err)
-	}
-	if err := m.Preflight(); !fault.Has(err, fault.CodeUnsupported) {
-		t.Errorf("the start: %v", err)
-	}
-	m.cfg.Engine = meshconf.Userspace
-	if err := m.standing(); err != nil {
-		t.Errorf("with the other engine: %v", err)
 	}
 }
 

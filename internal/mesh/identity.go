@@ -3,11 +3,11 @@
 package mesh
 
 import (
+	"crypto/ecdh"
 	"crypto/rand"
 	"encoding/base64"
 	"errors"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -22,18 +22,11 @@ import (
 
 // The files of a node in its state directory, beside those of discovery.
 const (
-	keyFile         = "wireguard.key"  // base64, as wg genkey writes it
-	nextFile        = "wireguard.next" // a new key that takes its place
-	overlayFile     = "overlay"        // the addresses that were chosen
-	podsFile        = "pods"           // what Kubernetes has said of this node's pods
-	knownRangesFile = "ranges"         // of the members, for when they are silent
+	keyFile         = "wireguard.key" // base64, as wg genkey writes it
+	overlayFile     = "overlay"       // the addresses that were chosen
+	podsFile        = "pods"          // what Kubernetes has said of this node's pods
+	knownRangesFile = "ranges"        // of the members, for when they are silent
 )
-
-// keys are a node's key pairs: the one in force, and while it is replaced the next one.
-type keys struct {
-	now, next key
-	owed      error // why the one in force is on disk as the next one still; nil: it is in its place
-}
 
 // key is a private key in the forms in which others want it. The zero value is none.
 type key struct {
@@ -70,50 +63,37 @@ func drawKey() (key, error) {
 
 func (k key) encode() []byte { return []byte(base64.StdEncoding.EncodeToString(k.raw[:]) + "\n") }
 
-// readKeys reads the key pair, or draws one at the first start.
-func readKeys(dir string) (keys, error) {
-	var out keys
-	var err error
-	if out.now, err = readKey(filepath.Join(dir, keyFile)); err != nil {
-		return keys{}, err
+// private is the key as crypto/ecdh has it.
+func (k key) private() (*ecdh.PrivateKey, error) {
+	p, err := ecdh.X25519().NewPrivateKey(k.raw[:])
+	if err != nil {
+		return nil, fault.New(fault.CodeInternal, "the node's key is none of X25519").Because(err)
 	}
-	if out.next, err = readKey(filepath.Join(dir, nextFile)); err != nil {
-		return keys{}, err
-	}
-	if out.next.public == out.now.public && !out.now.isZero() { // a crash after the new one had taken its place
-		return out.drop(dir)
-	}
-	if !out.now.isZero() {
-		return out, nil
-	}
-	if out.now, err = drawKey(); err != nil {
-		return keys{}, err
-	}
-	out.next = key{}
-	return out, writeKey(filepath.Join(dir, keyFile), out.now)
+	return p, nil
 }
 
-func readKey(path string) (key, error) {
+// readKey reads the node's key, or draws one at the first start.
+func readKey(dir string) (key, error) {
+	path := filepath.Join(dir, keyFile)
 	text, err := private.ReadState(path, limit.PrivateFile)
-	if errors.Is(err, fs.ErrNotExist) {
-		return key{}, nil
-	}
-	if fault.Has(err, fault.CodeSecret) {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		k, err := drawKey()
+		if err != nil {
+			return key{}, err
+		}
+		return k, writeKey(path, k)
+	case fault.Has(err, fault.CodeSecret):
 		return key{}, err
-	}
-	if err != nil {
+	case err != nil:
 		return key{}, fault.New(fault.CodeStateAccess, "the node's key is not read").Because(err).Hint("run as the user that owns %s", path)
 	}
 	return parseKey(path, text)
 }
 
 func parseKey(path string, text []byte) (key, error) {
-	broken := fault.New(fault.CodeStateCorrupt, "the node's key in "+path+" cannot be read").Whyf("it is not one line as 'wg genkey' writes it")
-	if filepath.Base(path) == nextFile {
-		broken = broken.Hint("remove the file: the node goes on with the key that it has, and 'tombolo mesh keys rotate' draws another")
-	} else {
-		broken = broken.Hint("put it back from a backup; or remove the file: the node then draws a new key, and the others learn it")
-	}
+	broken := fault.New(fault.CodeStateCorrupt, "the node's key in "+path+" cannot be read").Whyf("it is not one line as 'wg genkey' writes it").
+		Hint("put it back from a backup; or remove the file: the node then draws a new key, and the others learn it")
 	raw, err := base64.StdEncoding.Strict().DecodeString(strings.TrimSpace(string(text)))
 	if err != nil || len(raw) != 32 {
 		return key{}, broken
@@ -132,53 +112,4 @@ func written(path string, err error) error {
 		return nil
 	}
 	return fault.New(fault.CodeStateAccess, "the state of the node is not written").Because(err).Hint("see that there is room and permission for %s", path)
-}
-
-// begin keeps a new key that shall take the old one's place. That has to be in its own place
-// before: after a crash the one there is announced as what the new one takes the place of.
-func (k keys) begin(dir string, next key) (keys, error) {
-	k, err := k.place(dir)
-	if err != nil {
-		return k, err
-	}
-	if err := writeKey(filepath.Join(dir, nextFile), next); err != nil {
-		return k, err
-	}
-	return keys{now: k.now, next: next}, nil
-}
-
-// drop gives up a new key of which nobody has heard.
-func (k keys) drop(dir string) (keys, error) {
-	next := filepath.Join(dir, nextFile)
-	if err := os.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return keys{now: k.now}, written(next, err)
-	}
-	return keys{now: k.now}, nil
-}
-
-// end puts the new key into the old one's place. It is in force whatever comes of that; what
-// the disk does not take is owed.
-func (k keys) end(dir string) (keys, error) { return keys{now: k.next}.put(dir) }
-
-// place puts the key in force into its place on disk if that is owed.
-func (k keys) place(dir string) (keys, error) {
-	if k.owed == nil {
-		return k, nil
-	}
-	return k.put(dir)
-}
-
-// put takes two steps: a crash between them leaves the key in both files.
-func (k keys) put(dir string) (keys, error) {
-	path := filepath.Join(dir, keyFile)
-	err := store.Write(path, k.now.encode())
-	if err == nil {
-		k, err = k.drop(dir)
-	}
-	k.owed = nil
-	if err != nil {
-		k.owed = fault.New(fault.CodeStateAccess, "the new key of this node is in force, and not in its place on disk").Because(err).
-			Hint("see that there is room and permission for %s: it is tried again every %v", path, limit.MeshKeep)
-	}
-	return k, k.owed
 }

@@ -19,55 +19,23 @@ import (
 
 func TestAKeyIsDrawnOnce(t *testing.T) {
 	dir := t.TempDir()
-	first, err := readKeys(dir)
+	first, err := readKey(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := readKeys(dir)
-	if err != nil || again.now.public != first.now.public || !again.next.isZero() {
-		t.Errorf("%v, %v: %v", first.now, again, err)
+	again, err := readKey(dir)
+	if err != nil || again.public != first.public {
+		t.Errorf("%v, %v: %v", first, again, err)
 	}
 	info, err := os.Stat(filepath.Join(dir, keyFile))
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v: %v", info.Mode(), err)
 	}
 	text, _ := os.ReadFile(filepath.Join(dir, keyFile))
-	for _, shown := range []string{fmt.Sprint(first), fmt.Sprintf("%v", first.now), fmt.Sprintf("%#v", first.now)} {
+	for _, shown := range []string{fmt.Sprint(first), fmt.Sprintf("%v", first), fmt.Sprintf("%#v", first)} {
 		if strings.Contains(shown, strings.TrimSpace(string(text))) {
 			t.Error("a private key is shown")
 		}
-	}
-}
-
-// TestANewKeyOutlivesACrash ends after each of the steps by which one key takes the
-// other's place, and reads what is there then.
-func TestANewKeyOutlivesACrash(t *testing.T) {
-	dir := t.TempDir()
-	k, err := readKeys(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	next, err := drawKey()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if k, err = k.begin(dir, next); err != nil {
-		t.Fatal(err)
-	}
-	if got, err := readKeys(dir); err != nil || got.now.public != k.now.public || got.next.public != next.public {
-		t.Fatalf("begun: %v, %v", got, err)
-	}
-	if err := writeKey(filepath.Join(dir, keyFile), next); err != nil { // the first step of the end
-		t.Fatal(err)
-	}
-	if got, err := readKeys(dir); err != nil || got.now.public != next.public || !got.next.isZero() {
-		t.Fatalf("in the middle of the end: %v, %v", got, err)
-	}
-	if k, err = k.end(dir); err != nil || k.now.public != next.public {
-		t.Fatal(err)
-	}
-	if got, err := readKeys(dir); err != nil || got.now.public != next.public || !got.next.isZero() {
-		t.Fatalf("ended: %v, %v", got, err)
 	}
 }
 
@@ -82,18 +50,16 @@ func TestKeysThatCannotBeUsed(t *testing.T) {
 		"zero":            {"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\n", 0o600, fault.CodeStateCorrupt},
 		"others may read": {"CQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\n", 0o644, fault.CodeSecret},
 	} {
-		for _, file := range []string{keyFile, nextFile} {
-			dir := t.TempDir()
-			path := filepath.Join(dir, file)
-			if err := os.WriteFile(path, []byte(c.text), c.mode); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := readKeys(dir); !fault.Has(err, c.want) {
-				t.Errorf("%s in %s: %v, want %s", name, file, err, c.want)
-			}
-			if left, _ := os.ReadFile(path); string(left) != c.text {
-				t.Errorf("%s in %s: the file was changed", name, file)
-			}
+		dir := t.TempDir()
+		path := filepath.Join(dir, keyFile)
+		if err := os.WriteFile(path, []byte(c.text), c.mode); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := readKey(dir); !fault.Has(err, c.want) {
+			t.Errorf("%s: %v, want %s", name, err, c.want)
+		}
+		if left, _ := os.ReadFile(path); string(left) != c.text {
+			t.Errorf("%s: the file was changed", name)
 		}
 	}
 }

@@ -183,12 +183,11 @@ func (m *Mesh) input(result roster.Result) topology.Input {
 // has none: whoever knows our public key could keep us from starting.
 func (m *Mesh) believed(members []roster.Member) []topology.Member {
 	m.mu.Lock()
-	now, next := m.keys.now.public, m.keys.next.public
+	own := m.key.public
 	m.mu.Unlock()
 	out := routing.MembersOf(members)
 	for i := range out {
-		ours := out[i].Key == now || out[i].Key == next
-		if ours && !slices.ContainsFunc(members[i].Entries, func(e roster.Entry) bool { return e.Proven }) {
+		if out[i].Key == own && !proven(&members[i]) {
 			out[i].Key = member.Key{}
 		}
 	}
@@ -228,7 +227,7 @@ func (m *Mesh) tunnels() {
 			continue // it has just gone, or come: the next look has both
 		}
 		out = append(out, peering.Peer{
-			ID: t.ID, Name: t.Node, Keys: keysOf(t, r), Succeeds: succeeds(r), Ranges: t.Allowed, Sources: t.Sources, Secrets: m.secrets(t.ID),
+			ID: t.ID, Name: t.Node, Key: t.Key, Proven: proven(r), Ranges: t.Allowed, Sources: t.Sources, Secrets: m.secrets(t.ID),
 			Facts: meshpath.Facts{Candidates: s.candidates(r), Relays: meet(cluster, hubs, r), Probes: m.probes() && r.Mesh >= limit.MeshVersion, Lazy: m.lazy},
 		})
 	}
@@ -242,18 +241,9 @@ func (m *Mesh) tunnels() {
 	m.refused = err
 }
 
-// keysOf are a peer's keys, the one that it gives up last.
-func keysOf(t topology.Peer, r *roster.Member) []member.Key {
-	out := []member.Key{t.Key}
-	if r.PreviousKey != (member.Key{}) && r.PreviousKey != t.Key {
-		out = append(out, r.PreviousKey)
-	}
-	return out
-}
-
-// succeeds reports whether the key that a member gives up is shown to be its own.
-func succeeds(r *roster.Member) bool {
-	return slices.ContainsFunc(r.Entries, func(e roster.Entry) bool { return e.Previous })
+// proven reports whether a member is shown to have the key that it announces.
+func proven(r *roster.Member) bool {
+	return slices.ContainsFunc(r.Entries, func(e roster.Entry) bool { return e.Proven })
 }
 
 // secrets are those that this node and a member have, the newest first. Of a member that

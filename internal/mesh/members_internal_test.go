@@ -17,25 +17,21 @@ import (
 // node from starting; of who has signed with it we have been copied.
 func TestOurKeyCountsForWhoProvesIt(t *testing.T) {
 	var m Mesh
-	for _, k := range []*key{&m.keys.now, &m.keys.next} {
-		var err error
-		if *k, err = drawKey(); err != nil {
-			t.Fatal(err)
-		}
+	var err error
+	if m.key, err = drawKey(); err != nil {
+		t.Fatal(err)
 	}
-	for name, ours := range map[string]key{"now": m.keys.now, "next": m.keys.next} {
-		for _, proven := range []bool{false, true} {
-			other := member.Key{1}
-			got := m.believed([]roster.Member{
-				{Facts: roster.Facts{ID: "says", Key: ours.public}, Entries: []roster.Entry{{ID: "says", Proven: proven}}},
-				{Facts: roster.Facts{ID: "other", Key: other}, Entries: []roster.Entry{{ID: "other"}}},
-			})
-			if has := got[0].Key == ours.public; has != proven || !has && got[0].Key != (member.Key{}) {
-				t.Errorf("%s, proven %v: it has the key %x", name, proven, got[0].Key)
-			}
-			if got[1].Key != other {
-				t.Errorf("another's key is %x", got[1].Key)
-			}
+	for _, proven := range []bool{false, true} {
+		other := member.Key{1}
+		got := m.believed([]roster.Member{
+			{Facts: roster.Facts{ID: "says", Key: m.key.public}, Entries: []roster.Entry{{ID: "says", Proven: proven}}},
+			{Facts: roster.Facts{ID: "other", Key: other}, Entries: []roster.Entry{{ID: "other"}}},
+		})
+		if has := got[0].Key == m.key.public; has != proven || !has && got[0].Key != (member.Key{}) {
+			t.Errorf("proven %v: it has the key %x", proven, got[0].Key)
+		}
+		if got[1].Key != other {
+			t.Errorf("another's key is %x", got[1].Key)
 		}
 	}
 }

@@ -4,7 +4,6 @@ package mesh
 
 import (
 	"context"
-	"crypto/ecdh"
 	"errors"
 	"iter"
 	"log/slog"
@@ -55,7 +54,6 @@ type Config struct {
 type Finder interface {
 	Announce(seal.Member) error
 	Prove(seal.WireGuardPrivate)
-	ProvePrevious(seal.WireGuardPrivate)
 	Result() (roster.Result, <-chan struct{})
 	Merged() roster.Result
 	AwaitSettled(ctx context.Context, most time.Duration) []string
@@ -96,9 +94,8 @@ type Mesh struct {
 	parts   atomicParts                               // what there is once Run has made it
 	keyring atomic.Pointer[iter.Seq2[int, seal.Keys]] // of the secrets; a reload makes them others
 
-	say   chan struct{} // what this node says of itself may be another
-	look  chan struct{} // members, health or this machine's networks may be others
-	turns chan struct{} // a new key pair has taken over
+	say  chan struct{} // what this node says of itself may be another
+	look chan struct{} // members, health or this machine's networks may be others
 
 	reading  sync.Mutex    // held by who reads the policy and puts it into force
 	files    chan struct{} // the policy has other files
@@ -107,7 +104,7 @@ type Mesh struct {
 	giving   sync.Mutex    // held by who gives peering its peers: what is newer is given later; taken before mu
 
 	mu        sync.Mutex
-	keys      keys
+	key       key
 	overlay   overlay
 	set       meshconf.Config // that are in force
 	links     []netip.Prefix
@@ -134,7 +131,7 @@ type Mesh struct {
 func New(cfg Config, o Options) (*Mesh, error) {
 	m := &Mesh{
 		cfg: cfg, log: o.Log, reg: o.Reg, finder: o.Finder, since: time.Now(), set: cfg.Config,
-		say: make(chan struct{}, 1), look: make(chan struct{}, 1), turns: make(chan struct{}, 1), files: make(chan struct{}, 1),
+		say: make(chan struct{}, 1), look: make(chan struct{}, 1), files: make(chan struct{}, 1),
 	}
 	id, ok := o.Finder.ID()
 	if !ok {
@@ -144,7 +141,7 @@ func New(cfg Config, o Options) (*Mesh, error) {
 	m.keyring.Store(&cfg.Keys)
 	m.cfg.Keys = func(yield func(int, seal.Keys) bool) { (*m.keyring.Load())(yield) }
 	var err error
-	if m.keys, err = readKeys(cfg.StateDir); err != nil {
+	if m.key, err = readKey(cfg.StateDir); err != nil {
 		return nil, err
 	}
 	var broken error
@@ -168,12 +165,12 @@ func New(cfg Config, o Options) (*Mesh, error) {
 		m.log.Warn("what an earlier start may have left in the kernel under other names is not known", telemetry.AttrCode, fault.From(err).Code, telemetry.AttrReason, err)
 	}
 	m.cfg.Options.Owner = m.applied.Owner
-	private, err := ecdh.X25519().NewPrivateKey(m.keys.now.raw[:])
+	private, err := m.key.private()
 	if err != nil {
-		return nil, fault.New(fault.CodeInternal, "the node's key is none of X25519").Because(err)
+		return nil, err
 	}
 	m.peering, err = peering.New(peering.Parts{
-		Private: private, Endpoints: m.called, Changed: m.stir, Lost: m.lost, Rotated: m.turned, Log: o.Log, Metrics: o.Reg,
+		Private: private, Endpoints: m.called, Changed: m.stir, Lost: m.lost, Log: o.Log, Metrics: o.Reg,
 	})
 	if err != nil {
 		return nil, err
@@ -247,7 +244,6 @@ func (m *Mesh) Run(ctx context.Context) (err error) {
 	g.Go("members", m.followMembers)
 	g.Go("announcement", m.followSelf)
 	g.Go("policy", m.followPolicies)
-	g.Go("key rotation", m.followRotation)
 	g.Go("link", func(ctx context.Context) error {
 		select {
 		case <-p.carrier.Done():
@@ -271,9 +267,6 @@ func (m *Mesh) Run(ctx context.Context) (err error) {
 // Preflight says why the node cannot run here, before anybody hears of it and before
 // anything is changed: what the kernel lacks, or somebody else uses.
 func (m *Mesh) Preflight() (err error) {
-	if err := m.standing(); err != nil {
-		return err
-	}
 	names := routing.Names(m.cfg.Options)
 	k, err := kernel.New(names)
 	if err != nil {

@@ -72,7 +72,7 @@ func (m *Mesh) make(ctx context.Context, k *kernel.Kernel, names kernel.Names) (
 		return nil, errors.Join(err, p.carrier.Abandon())
 	}
 	m.peering.Use(p.carrier, p.carrier)
-	return p, m.peering.Set(nil) // the device has its key: a rotation that goes on begins a second one
+	return p, m.peering.Set(nil) // the device has its key
 }
 
 // untaken refuses a start with a range that another member has, which this node did not

@@ -37,11 +37,11 @@ func (m *Mesh) Status() Status {
 	}
 	m.identityInto(&s)
 	m.mu.Lock()
-	s.Node, s.Cluster, s.Secrets, s.PublicKey = m.cfg.Announce.Node, m.clusterName(), m.clusters(), m.keys.now.public.String()
+	s.Node, s.Cluster, s.Secrets, s.PublicKey = m.cfg.Announce.Node, m.clusterName(), m.clusters(), m.key.public.String()
 	s.Overlay6, s.Overlay4, s.Lazy, s.Bypass = m.overlay.Six, m.overlay.Four, m.lazy, m.set.Options.Bypass
 	s.Ranges = slices.Clone(m.own.Ranges)
 	stated := m.cfg.Announce.Ranges
-	for _, e := range []error{m.refused, m.silent, m.ranges.failed, m.uncleared, m.unwritten, m.keys.owed} {
+	for _, e := range []error{m.refused, m.silent, m.ranges.failed, m.uncleared, m.unwritten} {
 		if e != nil {
 			s.Warnings = append(s.Warnings, e.Error())
 		}
@@ -76,9 +76,6 @@ func (m *Mesh) Status() Status {
 	}
 	slices.SortFunc(s.Peers, func(a, b Peer) int { return strings.Compare(a.Node, b.Node) })
 	s.Warnings = append(s.Warnings, elsewhere(m.overlay.Prefix, kin(m.peers, m.members, s.Secrets))...)
-	if r, is := m.peering.Rotating(); is {
-		s.Rotation = &Rotation{Since: r.Began, Until: r.Until, Next: r.New.String(), Peers: len(m.peers), Shifted: len(m.peers) - len(r.Left)}
-	}
 	return s
 }
 

@@ -27,6 +27,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 	"github.com/tombolo-io/tombolo/internal/discovery/seal"
+	"github.com/tombolo-io/tombolo/internal/mesh/endpoint"
 	"github.com/tombolo-io/tombolo/internal/mesh/meshconf"
 	"github.com/tombolo-io/tombolo/internal/mesh/path"
 	"github.com/tombolo-io/tombolo/internal/mesh/topology"
@@ -40,7 +41,6 @@ type knower struct {
 	mu       sync.Mutex
 	said     []seal.Member
 	now      []member.Key // proven, the newest last
-	previous []member.Key
 	result   roster.Result
 	under    map[string][]seal.ClusterID
 	refuses  error
@@ -62,12 +62,6 @@ func (k *knower) Prove(p seal.WireGuardPrivate) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.now = append(k.now, p.Public())
-}
-
-func (k *knower) ProvePrevious(p seal.WireGuardPrivate) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.previous = append(k.previous, p.Public())
 }
 
 func (k *knower) Result() (roster.Result, <-chan struct{}) { return k.result, nil }
@@ -104,20 +98,21 @@ func (k *knower) last(t *testing.T) seal.Member {
 // device is a WireGuard that does what it is told.
 type device struct {
 	mu      sync.Mutex
-	next    int // how many key pairs it was given beside the first
+	key     member.Key
 	refuses error
 }
 
-func (d *device) Begin(tunnel.Config) error {
+func (d *device) Apply(c tunnel.Config) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.refuses == nil {
-		d.next++
+	if d.refuses != nil {
+		return d.refuses
 	}
-	return d.refuses
+	var err error
+	d.key, err = c.Key.Public()
+	return err
 }
 
-func (d *device) Apply(tunnel.Config) error                          { return nil }
 func (d *device) SetWay(member.Key, path.Way, netip.Addr) bool       { return true }
 func (d *device) Watch(member.Key)                                   {}
 func (d *device) Receive(member.Key, []byte) bool                    { return true }
@@ -125,11 +120,6 @@ func (d *device) TryPSK(member.Key, tunnel.Secret) error             { return ni
 func (d *device) Handshake(member.Key) error                         { return nil }
 func (d *device) Activity(member.Key) (tunnel.Activity, bool)        { return tunnel.Activity{}, false }
 func (d *device) Stats() ([]tunnel.Stat, error)                      { return nil, nil }
-func (d *device) ApplyNext(tunnel.Config) error                      { return nil }
-func (d *device) HandshakeNext(member.Key) error                     { return nil }
-func (d *device) Shift(member.Key) error                             { return nil }
-func (d *device) StatsNext() ([]tunnel.Stat, error)                  { return nil, nil }
-func (d *device) End() error                                         { return nil }
 func (d *device) Send(netip.AddrPort, netip.Addr, []byte) error      { return nil }
 func (d *device) SendWhole(netip.AddrPort, netip.Addr, []byte) error { return nil }
 
@@ -168,7 +158,7 @@ func TestWhatANodeSays(t *testing.T) {
 		addresses = append(addresses, netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}))
 		many = append(many, seal.Endpoint{At: netip.AddrPortFrom(addresses[i], 1), Kind: seal.KindOwn})
 	}
-	key, old := member.Key{1}, member.Key{2}
+	key := member.Key{1}
 	base := seal.Member{Node: "a", Ranges: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}}
 	with := func(change func(*seal.Member)) seal.Member {
 		m := base
@@ -184,7 +174,6 @@ func TestWhatANodeSays(t *testing.T) {
 			func(m *seal.Member) {
 				m.WireGuard, m.Overlay6, m.Overlay4, m.Addresses, m.Endpoints = key, six, four, addresses[:1], []seal.Endpoint{own}
 			}},
-		"a new key": {saying{key: key, previous: old}, base, func(m *seal.Member) { m.WireGuard, m.PreviousKey = key, old }},
 		"addresses that are stated": {saying{addresses: addresses[:3]}, with(func(m *seal.Member) { m.Addresses = addresses[5:6] }),
 			func(m *seal.Member) { m.Addresses = addresses[5:6] }},
 		"stated endpoints are first, and each is there once": {saying{endpoints: []seal.Endpoint{{At: static.At, Kind: seal.KindOwn}, own, own}},
@@ -210,24 +199,8 @@ func TestWhatANodeSays(t *testing.T) {
 }
 
 func sameMember(a, b seal.Member) bool {
-	return a.Node == b.Node && a.Mesh == b.Mesh && a.WireGuard == b.WireGuard && a.PreviousKey == b.PreviousKey && a.Overlay6 == b.Overlay6 && a.Overlay4 == b.Overlay4 &&
+	return a.Node == b.Node && a.Mesh == b.Mesh && a.WireGuard == b.WireGuard && a.Overlay6 == b.Overlay6 && a.Overlay4 == b.Overlay4 &&
 		a.RelayCluster == b.RelayCluster && slices.Equal(a.Addresses, b.Addresses) && slices.Equal(a.Endpoints, b.Endpoints) && slices.Equal(a.Relays, b.Relays) && slices.Equal(a.Ranges, b.Ranges)
-}
-
-func TestKeysOfAPeer(t *testing.T) {
-	k, old := member.Key{1}, member.Key{2}
-	for name, c := range map[string]struct {
-		previous member.Key
-		want     []member.Key
-	}{
-		"one":                     {member.Key{}, []member.Key{{1}}},
-		"one that it gives up":    {old, []member.Key{{1}, {2}}},
-		"it gives up what it has": {member.Key{1}, []member.Key{{1}}},
-	} {
-		if got := keysOf(topology.Peer{Key: k}, &roster.Member{Facts: roster.Facts{PreviousKey: c.previous}}); !slices.Equal(got, c.want) {
-			t.Errorf("%s: %v", name, got)
-		}
-	}
 }
 
 // TestSecretsOfAPair: those that both are under, the newest first, and the same for both ends.
@@ -352,90 +325,75 @@ func TestTheAPIRefuses(t *testing.T) {
 	}
 }
 
-// TestAKeyRotates: the new key is on disk before it is announced, one change is under way
-// at a time, and a restart in the middle goes on with it.
+// takeAway has nothing written into a folder, as on a full disk, until it is called back.
+func takeAway(t *testing.T, dir string) (back func()) {
+	t.Helper()
+	aside := dir + ".aside"
+	if err := errors.Join(os.Rename(dir, aside), os.WriteFile(dir, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		t.Helper()
+		if err := errors.Join(os.Remove(dir), os.Rename(aside, dir)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestAKeyRotates: the new key is on disk, in force and announced, and none is drawn while no service
+// would tell it to the others.
 func TestAKeyRotates(t *testing.T) {
 	dir := t.TempDir()
-	m, k := newRoom(t, dir, nil)
+	m, k := newRoom(t, dir, func(c *Config) { c.Services = []endpoint.Server{{Name: "s"}} })
 	d := &device{}
 	m.peering.Use(d, d)
-	first := m.keys.now.public
+	first := m.key.public
+	if _, err := m.RotateKey(); !fault.Has(err, fault.CodeServiceAway) || fault.From(err).Next == "" {
+		t.Errorf("without a service: %v", err)
+	}
+	if left, err := readKey(dir); err != nil || left.public != first {
+		t.Errorf("on disk is %v, %v", left, err)
+	}
+	k.attends = []string{"s"}
 	done, err := m.RotateKey()
 	if err != nil {
 		t.Fatal(err)
 	}
-	next, err := readKey(filepath.Join(dir, nextFile))
-	if err != nil || done.Next != next.public.String() || done.Kind != KindRotation || d.next != 1 || done.Until.Sub(done.Since) != k.Lease() {
+	next, err := readKey(dir)
+	if err != nil || done.PublicKey != next.public.String() || done.Previous != first.String() || done.Kind != KindRotation || d.key != next.public || next.public == first {
 		t.Errorf("%+v, and on disk %v (%v)", done, next, err)
 	}
-	if s := m.member(); s.WireGuard != next.public || s.PreviousKey != first {
-		t.Errorf("announced are %v and %v", s.WireGuard, s.PreviousKey)
-	}
-	m.prove()
-	if len(k.now) != 1 || k.now[0] != next.public || len(k.previous) != 1 || k.previous[0] != first {
-		t.Errorf("proven are %v and %v", k.now, k.previous)
-	}
-	if _, err := m.RotateKey(); !fault.Has(err, fault.CodeStateBusy) || fault.From(err).Next == "" {
-		t.Errorf("a second change: %v", err)
-	}
-	if s := m.Status(); s.Rotation == nil || s.Rotation.Next != done.Next || s.PublicKey != first.String() {
-		t.Errorf("the status tells %+v", s.Rotation)
-	}
-
-	again, k := newRoom(t, dir, nil) // as after a crash
-	d = &device{}
-	again.peering.Use(d, d)
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- again.followRotation(ctx) }()
-	<-again.say
-	if s := again.member(); s.WireGuard != next.public || s.PreviousKey != first || d.next != 1 {
-		t.Errorf("after a restart %v and %v are announced", s.WireGuard, s.PreviousKey)
-	}
-	if err := again.peering.End(); err != nil {
-		t.Fatal(err)
-	}
-	again.turned(next.public)
-	<-again.say
-	cancel()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
-	if s := again.member(); s.WireGuard != next.public || !s.PreviousKey.IsZero() {
-		t.Errorf("at the end %v and %v are announced", s.WireGuard, s.PreviousKey)
-	}
-	k.now, k.previous = nil, nil
-	if again.prove(); len(k.now) != 1 || k.now[0] != next.public || len(k.previous) != 0 {
-		t.Errorf("at the end are proven %v and %v", k.now, k.previous)
-	}
-	if left, err := readKeys(dir); err != nil || left.now.public != next.public || !left.next.isZero() {
-		t.Errorf("on disk is %v, %v", left, err)
+	if m.prove(); m.member().WireGuard != next.public || !slices.Equal(k.now, []member.Key{next.public}) || m.Status().PublicKey != done.PublicKey {
+		t.Errorf("announced is %v, proven %v", m.member().WireGuard, k.now)
 	}
 }
 
-// TestAKeyThatCannotRotate: what the engine refuses leaves everything as it was, on disk
-// too, and can be tried again.
+// TestAKeyThatCannotRotate: what the engine or the disk refuses leaves everything as it was, and can
+// be tried again.
 func TestAKeyThatCannotRotate(t *testing.T) {
-	dir := t.TempDir()
+	dir := filepath.Join(t.TempDir(), "state")
 	m, _ := newRoom(t, dir, nil)
-	d := &device{refuses: errors.New("no second device")}
-	first := m.keys.now.public
-	if _, err := m.RotateKey(); !fault.Has(err, fault.CodeMeshAway) {
-		t.Errorf("before there is an engine: %v", err)
+	first := m.key.public
+	refused := func(what string, is func(error) bool) {
+		t.Helper()
+		if _, err := m.RotateKey(); !is(err) {
+			t.Errorf("%s: %v", what, err)
+		}
+		if s := m.member(); s.WireGuard != first {
+			t.Errorf("%s: announced is %v", what, s.WireGuard)
+		}
 	}
+	refused("before there is an engine", func(err error) bool { return fault.Has(err, fault.CodeMeshAway) })
+	d := &device{refuses: errors.New("no other key")}
 	m.peering.Use(d, d)
-	for range 2 {
-		if _, err := m.RotateKey(); err == nil || !strings.Contains(err.Error(), "no second device") {
-			t.Errorf("refused with %v", err)
-		}
-		if s := m.member(); s.WireGuard != first || !s.PreviousKey.IsZero() {
-			t.Errorf("announced are %v and %v", s.WireGuard, s.PreviousKey)
-		}
-		if left, err := readKeys(dir); err != nil || left.now.public != first || !left.next.isZero() {
-			t.Errorf("on disk is %v, %v", left, err)
-		}
-	}
+	refused("the engine", func(err error) bool { return err != nil && strings.Contains(err.Error(), "no other key") })
 	d.refuses = nil
+	back := takeAway(t, dir)
+	refused("the disk", func(err error) bool { return fault.Has(err, fault.CodeStateAccess) })
+	back()
+	if left, err := readKey(dir); err != nil || left.public != first {
+		t.Errorf("on disk is %v, %v", left, err)
+	}
 	if _, err := m.RotateKey(); err != nil {
 		t.Error(err)
 	}

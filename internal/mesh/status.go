@@ -55,7 +55,6 @@ type Status struct {
 	Identity  *Identity        `json:"identity,omitempty"`
 	Router    *Router          `json:"portMapping,omitempty"`
 	Servers   []Server         `json:"stun,omitempty"`
-	Rotation  *Rotation        `json:"rotation,omitempty"`
 	Lazy      bool             `json:"lazy"` // idle peers are not kept
 	Bypass    bool             `json:"bypass"`
 	Offloads  []Offload        `json:"offloads"`
@@ -143,15 +142,6 @@ type Offload struct {
 	Name string `json:"name"`
 	On   bool   `json:"on"`
 	Why  string `json:"why,omitempty"`
-}
-
-// Rotation is a key pair that takes another's place.
-type Rotation struct {
-	Since   time.Time `json:"since"`
-	Until   time.Time `json:"until"` // then at the latest
-	Next    string    `json:"next"`  // the new public key
-	Shifted int       `json:"shifted"`
-	Peers   int       `json:"peers"` // that are to be shifted
 }
 
 // Peer is another node.
@@ -256,7 +246,9 @@ type Ping struct {
 // Rotated is the answer to POST /v1/keys/rotate.
 type Rotated struct {
 	admin.Meta
-	Rotation
+	PublicKey string `json:"publicKey"`
+	Previous  string `json:"previous"`
+	Peers     int    `json:"peers"` // that have to hear of it
 }
 
 // Netcheck is the answer to GET /v1/netcheck.

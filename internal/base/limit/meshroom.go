@@ -51,9 +51,6 @@ const (
 	// have, if it is the first of the two in order: the other one, once it sees this, gives it up
 	// in a few seconds, unless it knows that it was there all the while.
 	MeshDispute = time.Minute
-	// MeshKeep is how often a key that the disk did not take is tried again: a start until then does a
-	// whole rotation once more.
-	MeshKeep = 10 * time.Second
 	// MeshProbe is how long a node looks for the address by which it reaches a service.
 	MeshProbe = time.Second
 )

@@ -15,8 +15,8 @@ const (
 	// PeeringLook is how often it is looked whether a peer has traffic that had some lately,
 	// and how its handshakes do while they decide of something.
 	PeeringLook = time.Second
-	// PeeringSoon is the same while a range is to move from one key to another: packets that
-	// come in between are lost.
+	// PeeringSoon is how often WireGuard is asked while the first handshake with a peer is under way:
+	// a little later it may say another address of a peer without probes.
 	PeeringSoon = 100 * time.Millisecond
 	// PeeringStats is how often WireGuard is asked about all peers while nothing hangs on it.
 	PeeringStats = 30 * time.Second
@@ -27,14 +27,17 @@ const (
 	// own: WireGuard has tried twice.
 	PeeringAsk = 10 * time.Second
 	// PeeringWish is how long a peer with traffic has to begin a session itself: a round trip on a
-	// continent. Where it takes longer both begin, and one of the two handshakes gives way.
+	// continent.
 	PeeringWish = 100 * time.Millisecond
+	// PeeringYield is for how long a handshake that either end may begin is left to the end with
+	// the greater key: a round trip around the world, and what the two learned apart.
+	PeeringYield = 500 * time.Millisecond
 	// PeeringTry is for how long after a packet the preshared keys of a lazy peer are tried: each
 	// try is a handshake, which must not keep alive what nobody wants.
 	PeeringTry = 2 * time.Minute
-	// PeeringSettle is the least time for which a node has its old key pair beside the new one,
-	// so that those who have no path to it now hear of the new key.
-	PeeringSettle = 30 * time.Second
+	// PeeringRekey is for how long a first handshake, or the first one with a peer's new key, is
+	// pressed for: whoever does not answer then has no traffic, and begins one with the first packet.
+	PeeringRekey = 30 * time.Second
 	// PeeringKeepalive is WireGuard's, of peers that speak no probes: below the 30 s after which
 	// routers forget.
 	PeeringKeepalive = 25 * time.Second

@@ -19,8 +19,7 @@ const (
 	TunnelProbes, TunnelSTUN = 1024, 64
 	// TunnelProbe bounds a packet that is no WireGuard's: a ping of a full Ethernet frame.
 	TunnelProbe = 1500
-	// TunnelInject bounds the packets that came by a relay, or for another device,
-	// and wait for WireGuard.
+	// TunnelInject bounds the packets that came by a relay and wait for WireGuard.
 	TunnelInject = 1024
 	// TunnelPacket bounds one of them, in bytes: what a relay carries.
 	TunnelPacket = 9000
@@ -33,34 +32,9 @@ const (
 	// TunnelIndexes bounds the indexes of one peer: a handshake that is not answered
 	// gets a new one each 5 s, for as long as one counts.
 	TunnelIndexes = 64
-	// TunnelPlaces bounds the places to which handshakes were answered of peers without probes: a
-	// peer is answered 50 times a second at most, from wherever it says to be, which are 10,000
-	// within TunnelIndex. 4 MiB.
-	TunnelPlaces = 16_384
 	// TunnelAgain is how old a handshake may be that is sent again by another way: after it
 	// WireGuard sends one of its own.
 	TunnelAgain = 5 * time.Second
-	// TunnelHold is how long a handshake waits for that of a kernel's WireGuard that may go first:
-	// longer than it takes to the other side of the world, and shorter than a wait that is felt.
-	TunnelHold = 150 * time.Millisecond
-	// TunnelHeld bounds those that wait, 200 KiB: what is more is sent at once.
-	TunnelHeld = 1024
-	// TunnelFirst is for how long the handshakes of one end go first, while none of them is answered:
-	// the first one and one try more.
-	TunnelFirst = 2 * TunnelAgain
-	// TunnelCrossed is for how long what the other end began counts as begun before our handshake
-	// was done: what a machine under load takes between two packets.
-	TunnelCrossed = 250 * time.Millisecond
-	// TunnelBeside is how long a handshake of ours waits for the answer that WireGuard may be making
-	// to another one.
-	TunnelBeside = 10 * time.Millisecond
-	// TunnelGives is for how long no handshake is begun with a peer that does not use our answer to one
-	// of its own: it tries again after 5 s and up to a third of a second. Where that try is lost, so
-	// are other packets.
-	TunnelGives = 7 * time.Second
-	// TunnelCrossing bounds the handshakes that are looked into in a second, to see whether they
-	// cross one of our own: 50 µs each, as many as a large mesh makes when it starts.
-	TunnelCrossing = 1000
 	// TunnelSelfTest is how long a datagram over loopback may take before its
 	// offload counts as broken.
 	TunnelSelfTest = time.Second

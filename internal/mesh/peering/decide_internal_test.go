@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/limit"
-	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/discovery/seal"
 	"github.com/tombolo-io/tombolo/internal/mesh/path"
 )
@@ -64,68 +63,17 @@ func TestWindow(t *testing.T) {
 	}
 }
 
-// TestCarrier: the newest key with which there was a handshake has the ranges, else the newest.
-func TestCarrier(t *testing.T) {
-	o := &own{key: member.Key{9}}
-	newest, previous := member.Key{1}, member.Key{2}
-	shaken := func(yes bool) *session {
-		if yes {
-			return &session{shook: time.Now()}
-		}
-		return &session{}
-	}
-	for _, c := range []struct {
-		one, other bool
-		want       member.Key
-	}{{false, false, newest}, {false, true, previous}, {true, true, newest}, {true, false, newest}} {
-		x := &peer{Peer: Peer{Keys: []member.Key{newest, previous}}}
-		x.links = []*link{{of: x, own: o, key: newest, session: shaken(c.one)}, {of: x, own: o, key: previous, session: shaken(c.other)}}
-		if got := x.carrier(o); got != c.want {
-			t.Errorf("%+v: %v", c, got)
-		}
-	}
-}
-
-// TestSpeak: what was heard last counts as long as it is there, else our oldest and its newest.
+// TestSpeak: the secret of the newest probe counts as long as it is there, else the newest secret.
 func TestSpeak(t *testing.T) {
-	old, fresh := &own{key: member.Key{8}}, &own{key: member.Key{9}}
 	x := newPeer()
-	for _, o := range []*own{old, fresh} {
-		for _, k := range []member.Key{{1}, {2}} {
-			l := &link{of: x, own: o, key: k, session: &session{}}
-			for n := range byte(2) {
-				l.secrets = append(l.secrets, Secret{ID: seal.ClusterID{n}})
-				l.pairs = append(l.pairs, nil)
-			}
-			x.links = append(x.links, l)
-		}
+	x.link = &link{of: x, session: &session{}}
+	for n := range byte(2) {
+		x.link.secrets = append(x.link.secrets, Secret{ID: seal.ClusterID{n + 1}})
+		x.link.pairs = append(x.link.pairs, newTestPair(t, n+1))
 	}
-	for i, l := range x.links { // pairs that differ
-		for j := range l.pairs {
-			l.pairs[j] = newTestPair(t, byte(10*i+j+1))
-		}
-	}
-	if x.speak() != x.links[0].pairs[0] {
-		t.Error("nothing was heard yet")
-	}
-	x.voice = voice{fresh.key, member.Key{2}, seal.ClusterID{1}}
-	if x.speak() != x.links[3].pairs[1] {
-		t.Error("what was heard is not used")
-	}
-	x.voice.secret = seal.ClusterID{7}
-	if x.speak() != x.links[0].pairs[0] {
-		t.Error("a secret that is gone is used")
-	}
-}
-
-func TestRotationDue(t *testing.T) {
-	began := time.Now()
-	r := rotation{began: began, until: began.Add(time.Minute)}
-	for _, c := range []struct{ now, want time.Duration }{
-		{0, limit.PeeringSettle}, {40 * time.Second, 40*time.Second + limit.PeeringLook}, {2 * time.Minute, time.Minute},
-	} {
-		if got := r.due(began.Add(c.now)).Sub(began); got != c.want {
-			t.Errorf("after %v: %v, not %v", c.now, got, c.want)
+	for heard, want := range map[byte]int{0: 0, 2: 1, 7: 0} {
+		if x.heard = (seal.ClusterID{heard}); x.speak() != x.link.pairs[want] {
+			t.Errorf("after a probe under %d it is not pair %d", heard, want)
 		}
 	}
 }

@@ -3,7 +3,6 @@
 package peering
 
 import (
-	"slices"
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/limit"
@@ -11,18 +10,16 @@ import (
 	"github.com/tombolo-io/tombolo/internal/mesh/tunnel"
 )
 
-// sessionFresh is for how long WireGuard uses a session before it makes another one, and
-// sessionEnd for how long at all (whitepaper, section 6.1).
-const sessionFresh, sessionEnd = 120 * time.Second, 180 * time.Second
+// sessionEnd is for how long WireGuard uses a session (whitepaper, section 6.1).
+const sessionEnd = 180 * time.Second
 
-// keys looks after the keys of a link: the preshared one, handshakes that must be made, and
-// which key has the ranges.
+// keys looks after the preshared key of a pair, and handshakes that this node must begin.
 func (p *Peering) keys(now time.Time, l *link, do *todo) {
 	x := l.of
 	asked := p.pending(now, l)
 	switch {
 	case !l.turnPSK(now, asked):
-	case len(p.own) > 1 || x.state == path.Idle: // a device each has its own; nobody wants a handshake
+	case x.state == path.Idle || !l.patient: // nobody wants a handshake, or the peer begins it
 		do.apply = true
 	default:
 		do.tries = append(do.tries, l)
@@ -33,30 +30,20 @@ func (p *Peering) keys(now time.Time, l *link, do *todo) {
 	if left := limit.PeeringWish - now.Sub(l.wished); l.shook.IsZero() && recent(l.wished, now, limit.PeeringWish) {
 		p.again(now, x, left) // a look at the peer's traffic has put it off
 	}
-	if p.wantsHandshake(now, l) {
-		p.again(now, x, limit.PeeringLook)
-		if l.shook.IsZero() && recent(l.made, now, limit.PeeringSettle) { // whoever never answers is not worth it
-			p.askBy(now.Add(p.often()))
-		}
-		if !recent(l.tried, now, limit.PeeringShake) {
-			l.tried = now
-			if l.asking.IsZero() {
-				l.asking = now
-			}
-			if l.own == p.own[0] {
-				do.shakes = append(do.shakes, l.key)
-			} else {
-				do.nexts = append(do.nexts, l.key)
-			}
-		}
+	wait, wants := p.wantsHandshake(now, l)
+	if wait > 0 {
+		p.again(now, x, wait)
 	}
-	carrier := x.carrier(l.own)
-	if x.carries[l.own.key] != carrier {
-		do.apply = true
+	if !wants || wait > 0 {
+		return
 	}
-	if l.own != p.own[0] && l.key == carrier && !l.shook.IsZero() && !l.shifted {
-		l.shifted = true
-		do.shifts = append(do.shifts, l.key)
+	p.again(now, x, limit.PeeringLook)
+	if l.shook.IsZero() && recent(l.made, now, limit.PeeringRekey) {
+		p.askBy(now.Add(p.often()))
+	}
+	if !recent(l.tried, now, limit.PeeringShake) {
+		l.tried = now
+		do.shakes = append(do.shakes, l.key)
 	}
 }
 
@@ -74,12 +61,7 @@ func (p *Peering) pending(now time.Time, l *link) time.Time {
 	if x.wanted.After(late) {
 		late = x.wanted
 	}
-	switch {
-	case x.state == path.Idle, x.Facts.Lazy && !recent(late, now, limit.PeeringTry):
-		return time.Time{}
-	case l.own != p.own[0]: // what the engine counts is of both devices
-		return l.asking
-	case len(p.own) > 1 && recent(l.shook, now, sessionFresh):
+	if x.state == path.Idle || x.Facts.Lazy && !recent(late, now, limit.PeeringTry) {
 		return time.Time{}
 	}
 	a, ok := p.parts.Engine.Activity(l.key)
@@ -89,26 +71,34 @@ func (p *Peering) pending(now time.Time, l *link) time.Time {
 	return a.Asked
 }
 
-// wantsHandshake reports whether this node must begin one by itself: WireGuard does so with a
-// packet alone.
-func (p *Peering) wantsHandshake(now time.Time, l *link) bool {
+// wantsHandshake reports whether this node must begin one by itself, and how long it leaves that to
+// the peer: WireGuard does so with a packet alone.
+func (p *Peering) wantsHandshake(now time.Time, l *link) (wait time.Duration, wants bool) {
 	x := l.of
+	if x.state == path.Idle || x.way.IsZero() {
+		return 0, false
+	}
+	// Handshakes that both ends begin within a round trip fail, and WireGuard tries again after
+	// 5 s only: where both know the reason at one time, the end with the greater key goes first.
+	yield := func(since time.Time) time.Duration {
+		if l.patient {
+			return 0
+		}
+		return max(0, limit.PeeringYield-now.Sub(since))
+	}
 	switch {
-	case x.state == path.Idle || x.way.IsZero():
-		return false
-	case l.key == x.Keys[0] && (len(x.Keys) > 1 || l.own != p.own[0]) && l.shook.IsZero():
-		return true // one of the two has a new key
-	case l.key == x.carrier(l.own) && l.psk.Since.After(l.shook) && recent(l.shook, now, sessionEnd):
-		return true // the session is of another preshared key: both have time to agree before it ends
+	case l.rekeyed && l.shook.IsZero() && recent(l.made, now, limit.PeeringRekey):
+		return 0, true // the peer has a new key, and its own handshakes were dropped until now
+	case l.psk.Since.After(l.shook) && recent(l.shook, now, sessionEnd):
+		return yield(l.psk.Since), true // the session is of another preshared key: both have time to agree before it ends
+	case l.shook.IsZero() && recent(l.wished, now, limit.PathActive) && now.Sub(l.wished) >= limit.PeeringWish:
+		return 0, true // it may have a session with us of our last run, and notices after 15 s
+	case recent(x.begged, now, limit.PeeringShake):
+		return 0, true // we drop its handshakes: its clock was put back
+	case !x.Facts.Probes && x.way.Direct() && !recent(l.shook, now, limit.PathHandshake):
+		return yield(l.made), true
 	}
-	if l.key == x.carrier(l.own) && l.shook.IsZero() && recent(l.wished, now, limit.PathActive) && now.Sub(l.wished) >= limit.PeeringWish {
-		return true // it may have a session with us of our last run, and notices after 15 s
-	}
-	if l.key == x.carrier(l.own) && l.own == p.own[0] && recent(x.begged, now, limit.PeeringShake) {
-		return true // we drop its handshakes: its clock was put back
-	}
-	return !x.Facts.Probes && l.own == p.own[0] && l.key == x.carrier(l.own) && x.way.Direct() &&
-		!recent(l.shook, now, limit.PathHandshake)
+	return 0, false
 }
 
 // wish notes that a peer has traffic for us. Mostly it begins a session itself; one that has
@@ -127,8 +117,7 @@ func (p *Peering) wish(now time.Time, l *link) {
 // to ask it for one of its own. It drops all as replays while this machine's clock is behind
 // the time of a handshake that it had from us before.
 func (p *Peering) unanswered(now time.Time, x *peer) time.Duration {
-	answered := func(l *link) bool { return l.shook.After(x.asked) } // it was seen since
-	if x.asked.IsZero() || !x.Facts.Probes || slices.ContainsFunc(x.links, answered) {
+	if x.asked.IsZero() || !x.Facts.Probes || x.link.shook.After(x.asked) { // it was seen since
 		return 0
 	}
 	if p.asked.Before(x.asked.Add(limit.PeeringAsk)) { // WireGuard has not been asked since
@@ -153,7 +142,8 @@ func (p *Peering) beg(now time.Time, x *peer) {
 	}
 }
 
-// often is how often WireGuard is asked while ranges are to move.
+// often is how often WireGuard is asked while a first handshake is under way: the more peers, the
+// more an answer costs.
 func (p *Peering) often() time.Duration {
 	return min(limit.PeeringLook, limit.PeeringSoon*time.Duration(1+len(p.peers)/50))
 }
@@ -173,15 +163,9 @@ func (p *Peering) ask() {
 
 // refresh asks WireGuard. The caller holds turn.
 func (p *Peering) refresh() {
-	stats := make([][]tunnel.Stat, len(p.own))
-	var err error
-	if stats[0], err = p.parts.Engine.Stats(); err != nil {
+	stats, err := p.parts.Engine.Stats()
+	if err != nil {
 		p.log.Warn("WireGuard says nothing of its peers", "error", err)
-	}
-	if len(p.own) > 1 {
-		if stats[1], err = p.parts.Engine.StatsNext(); err != nil {
-			p.log.Warn("WireGuard says nothing of its peers under the new key", "error", err)
-		}
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -190,15 +174,9 @@ func (p *Peering) refresh() {
 	if !p.askAt.After(now) {
 		p.askAt = now.Add(limit.PeeringStats)
 	}
-	for i, o := range p.own {
-		for _, s := range stats[i] {
-			x := p.seen.Load().keys[s.Key]
-			if x == nil {
-				continue
-			}
-			if l := x.link(o, s.Key); l != nil {
-				p.note(now, l, s)
-			}
+	for _, s := range stats {
+		if x := p.seen.Load().keys[s.Key]; x != nil {
+			p.note(now, x.link, s)
 		}
 	}
 }
@@ -219,7 +197,7 @@ func (p *Peering) note(now time.Time, l *link, s tunnel.Stat) {
 		return
 	}
 	at := now.Add(-s.Age) // of a link that was taken over
-	l.handshake, l.shook, l.asking = s.Handshake, at, time.Time{}
+	l.handshake, l.shook = s.Handshake, at
 	p.m.Handshakes.Inc()
 	l.of.path.Shook(now, at, path.Way{Addr: unmapped(s.Heard)})
 	p.touch(l.of)

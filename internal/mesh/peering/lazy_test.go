@@ -10,7 +10,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/mesh/path"
 	"github.com/tombolo-io/tombolo/internal/mesh/peering"
 )
@@ -89,7 +88,7 @@ func TestALazyPeerThatIsAway(t *testing.T) {
 		if n := w.count() - was; n != 0 || a.state(b) != path.Idle {
 			t.Errorf("%d packets were sent to a peer that is %s", n, a.state(b))
 		}
-		if a.engine.called("TryPSK") == 0 {
+		if a.engine.called("TryPSK")+a.engine.called("Apply") < 2 { // the end with the lesser key begins no handshake for it
 			t.Error("the other secret was not tried")
 		}
 	})
@@ -193,7 +192,7 @@ func TestPeersComeAndGo(t *testing.T) {
 		// The same peer with another key, without a change of keys between.
 		_, key := newPrivate(t)
 		d := b.peer()
-		d.Keys = []member.Key{key}
+		d.Key = key
 		if err := a.p.Set([]peering.Peer{d}); err != nil {
 			t.Fatal(err)
 		}

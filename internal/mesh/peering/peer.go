@@ -27,12 +27,12 @@ type Secret struct {
 
 // Peer is another node, as its owner wants it.
 type Peer struct {
-	ID   string       // as topology has it
-	Name string       // as relays know it
-	Keys []member.Key // the newest first; a second one is what it gives up
-	// Succeeds says that the second key has been shown to be its own: what a hub has vouched
-	// for with that one it may keep.
-	Succeeds bool
+	ID   string     // as topology has it
+	Name string     // as relays know it
+	Key  member.Key // of WireGuard
+	// Proven says that the member with this ID is shown to have Key: the name that a hub has
+	// vouched for stays with it when the key changes.
+	Proven bool
 	// Secrets are the common ones, the newest first, by the keys of both.
 	Secrets func(own, peer member.Key) []Secret
 	Facts   path.Facts
@@ -43,15 +43,15 @@ type Peer struct {
 // peer is one that is in force. All but what Set gives is under mu.
 type peer struct {
 	Peer
-	path  *path.Peer
-	links []*link // one for each own key and key of the peer
+	path *path.Peer
+	link *link
 
 	way    path.Way // that the engine was told
-	told   bool     // of all keys
+	told   bool     // false: the engine has the peer's key anew
 	from   netip.Addr
 	state  path.State
-	size   int   // of the largest IP packet that passes the way in use, once it is known
-	voice  voice // zero: it was not heard yet
+	size   int            // of the largest IP packet that passes the way in use, once it is known
+	heard  seal.ClusterID // the secret of its newest valid probe; zero: none
 	locals map[path.Way]*local
 	direct window // pings and calls by the way in use
 	other  window // and by others
@@ -63,9 +63,7 @@ type peer struct {
 	begged  time.Time // when the peer last said that we answer none of its own
 	lookAt  time.Time // when its traffic is looked at next
 	unsent  error
-	carries map[member.Key]member.Key // by own key: the key of the peer that has its ranges
-
-	vouched map[member.Key]string // names of certificates by which hubs have led probes of its keys
+	vouched string // name of the certificate by which a hub has led a probe of its key
 
 	touched bool
 	gone    bool
@@ -73,13 +71,13 @@ type peer struct {
 	at      int // in the heap, from 1; 0: not there
 }
 
-// link is what one of our keys has with one of the peer's: a session of WireGuard, and
-// probes. It stays as it is made, but for the session, which is under mu.
+// link is what depends on the two keys of a pair, ours and the peer's: pairs for probes, and what is
+// known of WireGuard's session. It is never changed, but for the session, which is under mu.
 type link struct {
 	of      *peer
 	own     *own
 	key     member.Key
-	patient bool
+	patient bool // this node has the greater key: see psk.Facts
 	secrets []Secret
 	pairs   []*disco.Pair // of the secrets
 	*session
@@ -88,20 +86,13 @@ type link struct {
 // session is what is known of WireGuard's between two keys.
 type session struct {
 	made           time.Time
+	rekeyed        bool // the peer has had another key before: this node begins the handshake
 	psk            psk.State[seal.ClusterID]
 	handshake      time.Time // the newest, by the wall clock
 	shook          time.Time // when it was seen
-	asking         time.Time // when the first one was asked for since
 	tried          time.Time // when one was last asked for
 	wished         time.Time // since when the peer has traffic for us, while there is no session
 	sent, received uint64    // bytes
-	shifted        bool      // the new device sends to it
-}
-
-// voice is under which keys a peer was heard last.
-type voice struct {
-	own, key member.Key
-	secret   seal.ClusterID
 }
 
 // local are the addresses of this machine that a way leaves from.
@@ -126,23 +117,26 @@ func (w *window) take(now time.Time, most int) bool {
 	return w.n <= most
 }
 
-// newLink derives the keys of a link; those of one that there is are kept as far as they
-// are the same.
-func newLink(x *peer, f Peer, o *own, k member.Key, was *link) (*link, error) {
-	secrets := f.Secrets(o.key, k)
+// newLink derives the keys of a pair. Of the former link of the peer all that still holds is kept.
+func newLink(f Peer, o *own, x *peer) (*link, error) {
+	secrets := f.Secrets(o.key, f.Key)
 	secrets = secrets[:min(len(secrets), limit.PeeringSecrets)]
 	if len(secrets) == 0 {
 		return nil, fault.Newf(fault.CodeSecret, "peer %s", f.Name).Whyf("it and this node have no secret in common")
 	}
-	l := &link{of: x, own: o, key: k, patient: bytes.Compare(o.key[:], k[:]) > 0, secrets: secrets, session: &session{made: time.Now()}}
-	if was != nil {
+	was := x.link
+	l := &link{of: x, own: o, key: f.Key, patient: bytes.Compare(o.key[:], f.Key[:]) > 0, secrets: secrets}
+	if was != nil && was.own == o && was.key == f.Key {
 		l.session = was.session
+	} else {
+		l.session = &session{made: time.Now(), rekeyed: was != nil && was.key != f.Key}
+		was = nil
 	}
 	for _, s := range secrets {
 		pair := was.pair(s)
 		if pair == nil {
 			var err error
-			if pair, err = disco.NewPair(o.private, k, s.PSK.Bytes()); err != nil {
+			if pair, err = disco.NewPair(o.private, f.Key, s.PSK.Bytes()); err != nil {
 				return nil, fault.Newf(fault.CodeEntryInvalid, "peer %s", f.Name).Because(err).
 					Hint("make that node a new key: 'tombolo mesh keys rotate'")
 			}
@@ -190,41 +184,15 @@ func (l *link) turnPSK(now, asked time.Time) bool {
 	return l.psk.Use != was
 }
 
-// link finds that of two keys.
-func (x *peer) link(o *own, k member.Key) *link {
-	for _, l := range x.links {
-		if l.own.key == o.key && l.key == k {
-			return l
-		}
-	}
-	return nil
-}
-
-// speak gives the keys for what is sent to a peer: those by which it was heard last, else
-// our oldest and its newest.
+// speak returns the keys for probes to a peer: under the secret of the newest probe from it, else
+// under the newest one.
 func (x *peer) speak() *disco.Pair {
-	for _, l := range x.links {
-		if l.own.key != x.voice.own || l.key != x.voice.key {
-			continue
-		}
-		for i, s := range l.secrets {
-			if s.ID == x.voice.secret {
-				return l.pairs[i]
-			}
+	for i, s := range x.link.secrets {
+		if s.ID == x.heard {
+			return x.link.pairs[i]
 		}
 	}
-	return x.links[0].pairs[0]
-}
-
-// carrier is the key of the peer that has its ranges, seen from one of ours: the newest one
-// with which there was a handshake.
-func (x *peer) carrier(o *own) member.Key {
-	for _, k := range x.Keys {
-		if l := x.link(o, k); l != nil && !l.shook.IsZero() {
-			return k
-		}
-	}
-	return x.Keys[0]
+	return x.link.pairs[0]
 }
 
 // leave is the address of this machine that a packet to a way leaves from: the one that

@@ -39,13 +39,6 @@ type Engine interface {
 	Handshake(member.Key) error
 	Activity(member.Key) (tunnel.Activity, bool)
 	Stats() ([]tunnel.Stat, error)
-
-	Begin(tunnel.Config) error
-	ApplyNext(tunnel.Config) error
-	HandshakeNext(member.Key) error
-	Shift(member.Key) error
-	StatsNext() ([]tunnel.Stat, error)
-	End() error
 }
 
 // Relay passes datagrams to a peer by a hub, and says how many were taken. It copies what it
@@ -68,9 +61,7 @@ type Parts struct {
 	Changed func()
 	// Lost is called likewise when a direct way went, and none took its place: what the world
 	// sees of this node may be another endpoint. It may be nil.
-	Lost func()
-	// Rotated is called likewise when the new key pair has taken the old one's place.
-	Rotated func(member.Key)
+	Lost    func()
 	Log     *slog.Logger
 	Metrics prometheus.Registerer // may be nil
 }
@@ -84,25 +75,23 @@ type Peering struct {
 	news   *run.Alarm
 	seen   atomic.Pointer[view]
 	bytes  traffic
-	ending atomic.Pointer[member.Key] // of which Rotated is to tell
-	health atomic.Bool                // of which Changed is
-	lost   atomic.Bool                // of which Lost is
+	health atomic.Bool // of which Changed is
+	lost   atomic.Bool // of which Lost is
 
 	wokenMu sync.Mutex
 	woken   map[member.Key]bool
 
 	turn sync.Mutex // held by who changes the engine; taken before mu
 
-	mu       sync.Mutex
-	own      []*own // the oldest first: one, or two in a rotation
-	rotation rotation
-	peers    map[string]*peer
-	refused  []Report
-	due      dueHeap
-	touched  []*peer
-	asked    time.Time // of Engine.Stats
-	askAt    time.Time // when it is asked next
-	stale    bool      // the engine refused what it was to be
+	mu      sync.Mutex
+	own     *own // changed under turn too
+	peers   map[string]*peer
+	refused []Report
+	due     dueHeap
+	touched []*peer
+	asked   time.Time // of Engine.Stats
+	askAt   time.Time // when it is asked next
+	stale   bool      // the engine refused what it was to be
 }
 
 // own is a key pair of this node.
@@ -136,7 +125,7 @@ func New(parts Parts) (*Peering, error) {
 	}
 	p := &Peering{
 		parts: parts, log: parts.Log,
-		own: []*own{newOwn(parts.Private)}, peers: map[string]*peer{},
+		own: newOwn(parts.Private), peers: map[string]*peer{},
 	}
 	p.seen.Store(&view{})
 	p.alarm, p.news = run.NewAlarm(p.tick), run.NewAlarm(p.tellNews)
@@ -177,9 +166,6 @@ func (p *Peering) Run(ctx context.Context) error {
 
 // tellNews calls who wants to know.
 func (p *Peering) tellNews() time.Duration {
-	if k := p.ending.Swap(nil); k != nil && p.parts.Rotated != nil {
-		p.parts.Rotated(*k)
-	}
 	if p.lost.Swap(false) && p.parts.Lost != nil {
 		p.parts.Lost()
 	}

@@ -39,7 +39,6 @@ func (p *Peering) Relayed(hub, name string, b []byte) {
 	}
 	switch disco.KindOf(b) {
 	case disco.WireGuard:
-		// Which of a peer's keys does not matter: the packet itself says for which session it is.
 		if p.parts.Engine.Receive(x.key, b) {
 			p.bytes.relayedReceived.Add(uint64(len(b)))
 		}
@@ -149,8 +148,10 @@ func (p *Peering) heed(a arrival, l *link, secret int, m disco.Message) (wants b
 	case m.Call != nil:
 		x.path.Called(now, p.callable(m.Call.Endpoints))
 	}
-	p.vouch(x, l.key, a.peer)
-	x.voice = voice{l.own.key, l.key, l.secrets[secret].ID}
+	if l == x.link {
+		p.vouch(x, a.peer)
+	}
+	x.heard = l.secrets[secret].ID
 	p.touch(x)
 	return x.path.Wants(now), ""
 }

@@ -18,13 +18,12 @@ import (
 // Report is what is known of a peer, for routing and for people.
 type Report struct {
 	ID, Name string
-	Keys     []member.Key // the newest first
-	Key      member.Key   // that packets go to
+	Key      member.Key
 	path.Report
 	MTU            int           // of the tunnel's packets that pass; 0: not known, or no bound
 	Handshake      time.Time     // the newest, by the wall clock; zero: none yet
 	Age            time.Duration // of it, by a clock that does not jump
-	Sent, Received uint64        // bytes of WireGuard, with those of keys that are gone
+	Sent, Received uint64        // bytes of WireGuard, since the keys of both
 	Traffic        time.Time     // the newest packet with content, as far as it is known
 	Secret         seal.ClusterID
 	Patient        bool  // it stays longer with a preshared key than the peer does
@@ -60,26 +59,12 @@ func compare(a, b string) int { return strings.Compare(a, b) }
 
 func (p *Peering) reportOf(now time.Time, x *peer) Report {
 	r := Report{
-		ID: x.ID, Name: x.Name, Keys: slices.Clone(x.Keys), Report: x.path.Report(now),
+		ID: x.ID, Name: x.Name, Key: x.Key, Report: x.path.Report(now),
 		MTU: tunnelMTU(x.way, x.size), Traffic: x.packet, Unsent: x.unsent,
+		Handshake: x.link.handshake, Sent: x.link.sent, Received: x.link.received, Secret: x.link.psk.Use, Patient: x.link.patient,
 	}
-	for _, o := range p.own {
-		l := x.link(o, x.carrier(o))
-		r.Key, r.Secret, r.Patient = l.key, l.psk.Use, l.patient
-		if l.own == p.own[0] || l.shifted {
-			break
-		}
-	}
-	var shook time.Time
-	for _, l := range x.links {
-		r.Sent += l.session.sent
-		r.Received += l.received
-		if l.shook.After(shook) {
-			shook, r.Handshake = l.shook, l.handshake
-		}
-	}
-	if !shook.IsZero() {
-		r.Age = now.Sub(shook)
+	if !x.link.shook.IsZero() {
+		r.Age = now.Sub(x.link.shook)
 	}
 	if long := p.unanswered(now, x); long > 0 && r.State != path.Down && r.State != path.Idle {
 		why := fmt.Sprintf("no handshake is answered for %v", long.Round(time.Second))

@@ -125,12 +125,10 @@ type node struct {
 	kernel  *wireguardtest.Kernel // instead of engine
 	reg     *prometheus.Registry
 	changed int
-	rotated []member.Key
 	stop    func()
 	lazy    bool
 	probes  bool
 	secrets []byte
-	keys    []member.Key // announced
 	hubbed  bool
 	left    netip.Addr // where the newest packet left from
 }
@@ -152,7 +150,6 @@ func (w *world) add(name string, change func(*node, *site)) *node {
 		n.addr = netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, i, 0, 2}), 51820)
 	}
 	n.private, n.key = newPrivate(w.t)
-	n.keys = []member.Key{n.key}
 	n.reg = prometheus.NewRegistry()
 	n.engine = newEngine(n)
 	var err error
@@ -163,7 +160,6 @@ func (w *world) add(name string, change func(*node, *site)) *node {
 	n.p, err = peering.New(peering.Parts{
 		Private: n.private, Socket: n, Engine: carries, Relay: hub{n}, Endpoints: n.endpoints, Metrics: n.reg, Log: quiet(),
 		Changed: func() { w.mu.Lock(); n.changed++; w.mu.Unlock() },
-		Rotated: func(k member.Key) { w.mu.Lock(); n.rotated = append(n.rotated, k); w.mu.Unlock() },
 	})
 	if err != nil {
 		w.t.Fatal(err)
@@ -263,7 +259,7 @@ func (n *node) peer() peering.Peer {
 		f.Relays = []string{"h1"}
 	}
 	return peering.Peer{
-		ID: "id-" + n.name, Name: n.name, Keys: n.keys, Secrets: under(n.secrets...), Facts: f,
+		ID: "id-" + n.name, Name: n.name, Key: n.key, Proven: true, Secrets: under(n.secrets...), Facts: f,
 		Ranges: []netip.Prefix{netip.PrefixFrom(n.inside, 32)}, Sources: []netip.Prefix{netip.PrefixFrom(n.addr.Addr(), 32)},
 	}
 }

@@ -13,10 +13,6 @@ import (
 
 // perform does what a tick found to do. The caller holds turn, and not mu.
 func (p *Peering) perform(do todo) {
-	if do.end {
-		p.finish()
-		do.apply = true
-	}
 	if do.apply {
 		if err := p.apply(); err != nil {
 			p.log.Warn("WireGuard does not take its peers; it is tried again", "error", err)
@@ -35,14 +31,6 @@ func (p *Peering) perform(do todo) {
 	}
 	for _, k := range do.shakes {
 		failed("handshake", p.parts.Engine.Handshake(k))
-	}
-	if !do.end {
-		for _, k := range do.nexts {
-			failed("handshake with the new key", p.parts.Engine.HandshakeNext(k))
-		}
-		for _, k := range do.shifts {
-			failed("change to the new key", p.parts.Engine.Shift(k))
-		}
 	}
 	p.send(do.sends)
 }

@@ -30,7 +30,7 @@ type view struct {
 // named is the peer that a relay means.
 type named struct {
 	*peer
-	key member.Key // its newest
+	key member.Key
 }
 
 // ranges are looked up by address.
@@ -72,8 +72,8 @@ func (r ranges) contain(a netip.Addr) bool {
 // draft is a peer that is to be in force.
 type draft struct {
 	Peer
-	of    *peer
-	links []*link
+	of   *peer
+	link *link
 }
 
 // Set makes the peers those that are given. What is known of those that stay is kept. A peer
@@ -102,9 +102,6 @@ func (p *Peering) Set(all []Peer) error {
 func (p *Peering) drafts(all []Peer) (out []draft, refused []Report) {
 	inside := newRanges(all)
 	taken := map[member.Key]bool{}
-	for _, o := range p.own {
-		taken[o.key] = true
-	}
 	ids := map[string]bool{}
 	for _, f := range all {
 		if ids[f.ID] {
@@ -116,74 +113,32 @@ func (p *Peering) drafts(all []Peer) (out []draft, refused []Report) {
 		if d.of == nil {
 			d.of = newPeer()
 		}
-		err := p.claim(&d, taken)
+		err := p.judge(f, taken)
+		if err == nil {
+			d.link, err = newLink(f, p.own, d.of)
+		}
 		if err != nil {
-			refused = append(refused, Report{ID: f.ID, Name: f.Name, Keys: f.Keys, Problem: err, Report: path.Report{State: path.Down, Why: err.Error()}})
+			refused = append(refused, Report{ID: f.ID, Name: f.Name, Key: f.Key, Problem: err, Report: path.Report{State: path.Down, Why: err.Error()}})
 			continue
 		}
+		taken[f.Key] = true
 		out = append(out, d)
-	}
-	for i := range out { // nobody's previous key is another one's key
-		d := &out[i]
-		d.Keys = slices.DeleteFunc(slices.Clone(d.Keys[:min(len(d.Keys), 2)]), func(k member.Key) bool {
-			if k == d.Keys[0] {
-				return false
-			}
-			was := taken[k]
-			taken[k] = true
-			return was
-		})
-		var kept []*link
-		for _, o := range p.own {
-			for _, k := range d.Keys {
-				l := findLink(d.links, o, k)
-				if l == nil {
-					var err error
-					if l, err = newLink(d.of, d.Peer, o, k, d.of.link(o, k)); err != nil {
-						continue // the previous key is none, or has no secret: it is done without
-					}
-				}
-				kept = append(kept, l)
-			}
-		}
-		d.links = kept
-		d.Keys = slices.DeleteFunc(d.Keys, func(k member.Key) bool {
-			return !slices.ContainsFunc(kept, func(l *link) bool { return l.key == k })
-		})
 	}
 	return out, refused
 }
 
-// claim judges a peer's newest key and derives what is under it.
-func (p *Peering) claim(d *draft, taken map[member.Key]bool) error {
+// judge says why a peer cannot be one.
+func (p *Peering) judge(f Peer, taken map[member.Key]bool) error {
+	const copied = "one of the two was copied: remove its state directory, so that it makes a key of its own"
 	switch {
-	case len(d.Keys) == 0 || d.Keys[0] == member.Key{}:
-		return fault.Newf(fault.CodeEntryInvalid, "peer %s", d.Name).Whyf("it has no key")
-	case slices.ContainsFunc(p.own, func(o *own) bool { return o.key == d.Keys[0] }):
-		return fault.Newf(fault.CodeSelf, "peer %s", d.Name).Whyf("it has this node's key").
-			Hint("one of the two was copied: remove its state directory, so that it makes a key of its own")
-	case taken[d.Keys[0]]:
-		return fault.Newf(fault.CodeSelf, "peer %s", d.Name).Whyf("another peer has its key").
-			Hint("one of the two was copied: remove its state directory, so that it makes a key of its own")
-	case d.Secrets == nil:
-		return fault.Newf(fault.CodeSecret, "peer %s", d.Name).Whyf("it and this node have no secret in common")
-	}
-	for _, o := range p.own {
-		l, err := newLink(d.of, d.Peer, o, d.Keys[0], d.of.link(o, d.Keys[0]))
-		if err != nil {
-			return err
-		}
-		d.links = append(d.links, l)
-	}
-	taken[d.Keys[0]] = true
-	return nil
-}
-
-func findLink(all []*link, o *own, k member.Key) *link {
-	for _, l := range all {
-		if l.own.key == o.key && l.key == k {
-			return l
-		}
+	case f.Key == member.Key{}:
+		return fault.Newf(fault.CodeEntryInvalid, "peer %s", f.Name).Whyf("it has no key")
+	case f.Key == p.own.key:
+		return fault.Newf(fault.CodeSelf, "peer %s", f.Name).Whyf("it has this node's key").Hint(copied)
+	case taken[f.Key]:
+		return fault.Newf(fault.CodeSelf, "peer %s", f.Name).Whyf("another peer has its key").Hint(copied)
+	case f.Secrets == nil:
+		return fault.Newf(fault.CodeSecret, "peer %s", f.Name).Whyf("it and this node have no secret in common")
 	}
 	return nil
 }
@@ -204,7 +159,7 @@ func unmapped(a netip.AddrPort) netip.AddrPort {
 }
 
 func newPeer() *peer {
-	return &peer{path: path.New(number), locals: map[path.Way]*local{}, carries: map[member.Key]member.Key{}}
+	return &peer{path: path.New(number), locals: map[path.Way]*local{}}
 }
 
 // adopt puts peers in force. The caller holds both locks.
@@ -214,25 +169,24 @@ func (p *Peering) adopt(now time.Time, drafts []draft) {
 	for _, d := range drafts {
 		x := d.of
 		fresh := p.peers[d.ID] == nil
-		known := x.Keys
-		x.Peer, x.links = d.Peer, d.links
-		x.inherit()
+		if x.Key != d.Key {
+			x.told = false
+			if !x.Proven || !d.Proven {
+				x.vouched = ""
+			}
+		}
+		x.Peer, x.link = d.Peer, d.link
 		next[d.ID] = x
 		all = append(all, d.Peer)
 		x.path.Learn(now, d.Facts)
-		for _, l := range x.links {
-			if l.psk.Since.IsZero() {
-				l.turnPSK(now, time.Time{})
-			}
+		if x.link.psk.Since.IsZero() {
+			x.link.turnPSK(now, time.Time{})
 		}
 		if fresh {
-			p.log.Debug("peer", telemetry.AttrNode, x.Name, "key", x.Keys[0])
+			p.log.Debug("peer", telemetry.AttrNode, x.Name, "key", x.Key)
 			if !x.Facts.Probes {
 				p.askBy(now) // before another way is tried than the one that an ended run has left
 			}
-		}
-		if slices.ContainsFunc(x.Keys, func(k member.Key) bool { return !slices.Contains(known, k) }) {
-			x.told = false
 		}
 		p.touch(x)
 	}
@@ -258,15 +212,11 @@ func (p *Peering) look(all []Peer) {
 	for _, f := range all {
 		x := p.peers[f.ID]
 		if _, taken := v.by[x.Name]; !taken {
-			v.by[x.Name] = named{x, x.Keys[0]}
+			v.by[x.Name] = named{x, x.Key}
 		}
-		for _, k := range x.Keys {
-			v.names[k], v.keys[k] = x.Name, x
-		}
-		for _, l := range x.links {
-			h := l.pairs[0].Hint
-			v.hints[h] = append(v.hints[h], l)
-		}
+		v.names[x.Key], v.keys[x.Key] = x.Name, x
+		h := x.link.pairs[0].Hint
+		v.hints[h] = append(v.hints[h], x.link)
 	}
 	p.seen.Store(v)
 }
@@ -275,12 +225,9 @@ func (p *Peering) look(all []Peer) {
 // by and by.
 func (p *Peering) apply() error {
 	p.mu.Lock()
-	configs := p.configs()
+	cfg := p.config()
 	p.mu.Unlock()
-	err := p.parts.Engine.Apply(configs[0])
-	if len(configs) > 1 {
-		err = errors.Join(err, p.parts.Engine.ApplyNext(configs[1]))
-	}
+	err := p.parts.Engine.Apply(cfg)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.stale = err != nil
@@ -295,27 +242,17 @@ func first(all []path.Candidate) (at netip.AddrPort) {
 	return at
 }
 
-// configs are those of our key pairs, the oldest first.
-func (p *Peering) configs() (out []tunnel.Config) {
-	for _, o := range p.own {
-		cfg := tunnel.Config{Key: o.secret(), Peers: make([]tunnel.Peer, 0, len(p.peers))}
-		for _, x := range p.peers {
-			x.carries[o.key] = x.carrier(o)
-			for _, l := range x.links {
-				if l.own != o {
-					continue
-				}
-				t := tunnel.Peer{Key: l.key, PSK: l.inForce(), Probes: x.Facts.Probes, First: first(x.Facts.Candidates)}
-				if !x.Facts.Probes && !x.Facts.Lazy {
-					t.Keepalive = limit.PeeringKeepalive
-				}
-				if l.key == x.carries[o.key] {
-					t.Ranges = slices.Concat(x.Ranges, x.Sources)
-				}
-				cfg.Peers = append(cfg.Peers, t)
-			}
+// config is what the engine shall be.
+func (p *Peering) config() tunnel.Config {
+	cfg := tunnel.Config{Key: p.own.secret(), Peers: make([]tunnel.Peer, 0, len(p.peers))}
+	for _, x := range p.peers {
+		t := tunnel.Peer{
+			Key: x.Key, PSK: x.link.inForce(), Probes: x.Facts.Probes, First: first(x.Facts.Candidates), Ranges: slices.Concat(x.Ranges, x.Sources),
 		}
-		out = append(out, cfg)
+		if !x.Facts.Probes && !x.Facts.Lazy {
+			t.Keepalive = limit.PeeringKeepalive
+		}
+		cfg.Peers = append(cfg.Peers, t)
 	}
-	return out
+	return cfg
 }

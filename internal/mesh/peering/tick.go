@@ -16,12 +16,9 @@ import (
 // todo is what one tick found to do.
 type todo struct {
 	apply  bool
-	end    bool // of a rotation
 	ways   []wayOf
 	tries  []*link // preshared keys
 	shakes []member.Key
-	nexts  []member.Key // handshakes of the new device
-	shifts []member.Key
 	sends  []sending
 }
 
@@ -61,7 +58,6 @@ func (p *Peering) tick() time.Duration {
 			p.step(now, x, &do)
 		}
 	}
-	do.end = p.rotated(now)
 	do.apply = do.apply || p.stale
 	p.mu.Unlock()
 	p.perform(do)
@@ -72,15 +68,12 @@ func (p *Peering) tick() time.Duration {
 func (p *Peering) wait() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.peers) == 0 && len(p.own) == 1 && !p.stale {
+	if len(p.peers) == 0 && !p.stale {
 		return -1
 	}
 	due := p.askAt
 	if len(p.due) > 0 {
 		due = sooner(due, p.due[0].due)
-	}
-	if len(p.own) > 1 {
-		due = sooner(due, p.rotation.due(time.Now()))
 	}
 	if p.stale {
 		due = sooner(due, time.Now().Add(limit.PeeringLook))
@@ -135,34 +128,24 @@ func (p *Peering) step(now time.Time, x *peer, do *todo) {
 		do.sends = append(do.sends, sending{Send: s, peer: x.Name, from: x.leave(s.To), pair: x.speak(), asks: x.asks})
 	}
 	p.follow(now, x, do)
-	for _, l := range x.links {
-		p.keys(now, l, do)
-	}
+	p.keys(now, x.link, do)
 	p.due.plan(x, sooner(due, x.lookAt))
 }
 
 // traffic looks whether a peer has some. One that has none is watched: its next packet rings.
 func (p *Peering) traffic(now time.Time, x *peer) {
-	active := recent(x.packet, now, limit.PathActive)
+	if !recent(x.packet, now, limit.PathActive) {
+		p.parts.Engine.Watch(x.Key) // before it is looked: a packet in between rings
+	}
 	newest, asked := x.packet, time.Time{}
 	x.unsent = nil
-	for _, k := range x.Keys {
-		if !active {
-			p.parts.Engine.Watch(k) // before it is looked: a packet in between rings
-		}
-		a, ok := p.parts.Engine.Activity(k)
-		if !ok {
-			continue
-		}
+	if a, ok := p.parts.Engine.Activity(x.Key); ok {
 		for _, at := range []time.Time{a.LastSent, a.LastReceived} {
 			if at.After(newest) {
 				newest = at
 			}
 		}
-		asked = sooner(asked, a.Asked)
-		if a.Unsent != nil {
-			x.unsent = a.Unsent
-		}
+		asked, x.unsent = a.Asked, a.Unsent
 	}
 	if newest.After(x.packet) {
 		x.packet = newest
@@ -191,9 +174,7 @@ func (p *Peering) follow(now time.Time, x *peer, do *todo) {
 	settled := state == path.Idle && was != path.Idle && !x.Facts.Probes
 	changed := way != x.way
 	if changed || !x.told || from != x.from || settled { // WireGuard itself may have roamed
-		for _, k := range x.Keys {
-			do.ways = append(do.ways, wayOf{k, way, from})
-		}
+		do.ways = append(do.ways, wayOf{x.Key, way, from})
 	}
 	if changed && x.way.Direct() && !way.Direct() && state != path.Idle {
 		p.lost.Store(true)
@@ -202,10 +183,8 @@ func (p *Peering) follow(now time.Time, x *peer, do *todo) {
 	if changed {
 		p.m.Ways.WithLabelValues(kindOf(x.way), kindOf(way)).Inc()
 		p.log.Debug("way", telemetry.AttrNode, x.Name, "from", x.way.String(), "to", way.String())
-		for _, l := range x.links {
-			if !x.Facts.Probes {
-				l.tried = time.Time{}
-			}
+		if !x.Facts.Probes {
+			x.link.tried = time.Time{}
 		}
 	}
 	if size == 0 && !changed && way.Direct() {

@@ -17,13 +17,11 @@ import (
 )
 
 // engine is a twin of tunnel.Engine without cryptography: handshakes that need the same
-// preshared key at both ends, sessions of 180 s, ranges that one key has, two devices.
+// preshared key at both ends, sessions of 180 s, and another key of its own, which ends them.
 type engine struct {
 	n       *node
 	mu      sync.Mutex
 	now     *device
-	next    *device
-	shifted map[member.Key]bool
 	ways    map[member.Key]path.Way
 	locals  map[member.Key]netip.Addr
 	watched map[member.Key]bool
@@ -32,7 +30,7 @@ type engine struct {
 	roamed  map[member.Key]netip.AddrPort // of peers without probes
 	refused int
 	calls   map[string]int
-	fail    error // of the next Apply or Begin
+	fail    error // of the next Apply
 	deaf    bool  // to handshakes of others, as to those of a clock that was put back
 }
 
@@ -66,8 +64,10 @@ func (e *engine) apply(d *device, cfg tunnel.Config) error {
 	if err != nil {
 		return err
 	}
-	if d.key != (member.Key{}) && d.key != key {
-		return errors.New("a device keeps its key")
+	if d.key != key {
+		for _, w := range d.peers {
+			w.session, w.pending, w.asking, w.began = time.Time{}, 0, 0, time.Time{}
+		}
 	}
 	d.key = key
 	was := d.peers
@@ -122,52 +122,6 @@ func (e *engine) Apply(cfg tunnel.Config) error {
 	return e.apply(e.now, cfg)
 }
 
-func (e *engine) Begin(cfg tunnel.Config) error {
-	defer e.locked("Begin")()
-	if e.next != nil {
-		return errors.New("there are two devices")
-	}
-	if err := e.fail; err != nil {
-		e.fail = nil
-		return err
-	}
-	e.next, e.shifted = &device{peers: map[member.Key]*wgPeer{}}, map[member.Key]bool{}
-	return e.apply(e.next, cfg)
-}
-
-func (e *engine) ApplyNext(cfg tunnel.Config) error {
-	defer e.locked("ApplyNext")()
-	if e.next == nil {
-		return errors.New("there is no second device")
-	}
-	return e.apply(e.next, cfg)
-}
-
-func (e *engine) Shift(k member.Key) error {
-	defer e.locked("Shift")()
-	if e.next == nil {
-		return errors.New("there is no second device")
-	}
-	e.shifted[k] = true
-	return nil
-}
-
-func (e *engine) End() error {
-	defer e.locked("End")()
-	if e.next == nil {
-		return errors.New("there is no second device")
-	}
-	e.now, e.next, e.shifted = e.next, nil, nil
-	return nil
-}
-
-func (e *engine) devices() []*device {
-	if e.next != nil {
-		return []*device{e.now, e.next}
-	}
-	return []*device{e.now}
-}
-
 func (e *engine) SetWay(k member.Key, w path.Way, local netip.Addr) bool {
 	defer e.locked("SetWay")()
 	if e.act[k] == nil {
@@ -176,11 +130,8 @@ func (e *engine) SetWay(k member.Key, w path.Way, local netip.Addr) bool {
 	was := e.ways[k]
 	e.ways[k], e.locals[k] = w, local
 	delete(e.roamed, k)
-	for _, d := range e.devices() {
-		p := d.peers[k]
-		if p != nil && was != w && !p.began.IsZero() && time.Since(p.began) < 5*time.Second {
-			e.emit(k, message(1, d.key, k, id(p.asking)))
-		}
+	if p := e.now.peers[k]; p != nil && was != w && !p.began.IsZero() && time.Since(p.began) < 5*time.Second {
+		e.emit(k, message(1, e.now.key, k, id(p.asking)))
 	}
 	return true
 }
@@ -202,20 +153,9 @@ func (e *engine) TryPSK(k member.Key, psk tunnel.Secret) error {
 
 func (e *engine) Handshake(k member.Key) error {
 	defer e.locked("Handshake")()
-	for _, d := range e.devices() {
-		if p := d.peers[k]; p != nil {
-			e.shake(d, p)
-		}
+	if p := e.now.peers[k]; p != nil {
+		e.shake(e.now, p)
 	}
-	return nil
-}
-
-func (e *engine) HandshakeNext(k member.Key) error {
-	defer e.locked("HandshakeNext")()
-	if e.next == nil || e.next.peers[k] == nil {
-		return errors.New("no such peer")
-	}
-	e.shake(e.next, e.next.peers[k])
 	return nil
 }
 
@@ -249,14 +189,6 @@ func (e *engine) Stats() ([]tunnel.Stat, error) {
 		}
 	}
 	return e.stats(e.now), nil
-}
-
-func (e *engine) StatsNext() ([]tunnel.Stat, error) {
-	defer e.locked("StatsNext")()
-	if e.next == nil {
-		return nil, errors.New("there is no second device")
-	}
-	return e.stats(e.next), nil
 }
 
 // shake begins a handshake, unless one began just now; it is repeated.
@@ -306,14 +238,10 @@ func (e *engine) emit(k member.Key, b []byte) {
 func (e *engine) say(to netip.Addr, number uint64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	var d *device
-	var p *wgPeer
-	for _, one := range e.devices() {
-		for k, w := range one.peers {
-			has := slices.ContainsFunc(w.Ranges, func(r netip.Prefix) bool { return r.Contains(to) })
-			if has && (p == nil || e.shifted[k]) {
-				d, p = one, w
-			}
+	d, p := e.now, (*wgPeer)(nil)
+	for _, w := range d.peers {
+		if slices.ContainsFunc(w.Ranges, func(r netip.Prefix) bool { return r.Contains(to) }) {
+			p = w
 		}
 	}
 	if p == nil {
@@ -353,13 +281,11 @@ func (e *engine) come(at netip.AddrPort, b []byte) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	from, to, rest := member.Key(b[4:36]), member.Key(b[36:68]), b[68:]
-	for _, d := range e.devices() {
-		if p := d.peers[from]; d.key == to && p != nil {
-			if !p.Probes && at.IsValid() && at != e.ways[from].Addr {
-				e.roamed[from] = at
-			}
-			e.handle(d, p, b[0], rest)
+	if p := e.now.peers[from]; e.now.key == to && p != nil {
+		if !p.Probes && at.IsValid() && at != e.ways[from].Addr {
+			e.roamed[from] = at
 		}
+		e.handle(e.now, p, b[0], rest)
 	}
 }
 
@@ -419,7 +345,7 @@ func (e *engine) called(what string) int {
 	return e.calls[what]
 }
 
-// psk is the preshared key that a peer has in the first device.
+// psk is the preshared key that a peer has.
 func (e *engine) psk(k member.Key) tunnel.Secret {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -6,57 +6,54 @@ import (
 	"crypto/ecdh"
 	"crypto/rand"
 	"testing"
+	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/member"
+	"github.com/tombolo-io/tombolo/internal/discovery/seal"
+	"github.com/tombolo-io/tombolo/internal/mesh/tunnel"
 )
 
-// TestANameGoesOverToTheNextKey: of a key that a hub has vouched for, to the one that is
-// shown to take its place, and to no other one.
+// TestANameGoesOverToTheNextKey: the name that a hub has vouched for stays with a member that is shown
+// to have both keys, and with no other one.
 func TestANameGoesOverToTheNextKey(t *testing.T) {
-	before, after := member.Key{1}, member.Key{2}
+	before, after := member.Key{9}, member.Key{11}
+	secrets := func(member.Key, member.Key) []Secret {
+		return []Secret{{ID: seal.ClusterID{1}, PSK: tunnel.NewSecret([32]byte{1})}}
+	}
 	for name, c := range map[string]struct {
-		succeeds bool
-		keys     []member.Key
-		vouched  string
-		want     bool
+		was, is bool // proven
+		key     member.Key
+		vouched string
+		want    bool
 	}{
-		"shown":                       {true, []member.Key{after, before}, "n", true},
-		"claimed":                     {false, []member.Key{after, before}, "n", false},
-		"another key":                 {true, []member.Key{after, {3}}, "n", false},
-		"one key":                     {true, []member.Key{after}, "n", false},
-		"vouched for by another name": {true, []member.Key{after, before}, "o", false},
+		"shown":                       {true, true, after, "n", true},
+		"the same key":                {false, false, before, "n", true},
+		"claimed":                     {true, false, after, "n", false},
+		"claimed before":              {false, true, after, "n", false},
+		"vouched for by another name": {true, true, after, "o", false},
+		"not vouched for":             {true, true, after, "", false},
 	} {
 		p, err := New(Parts{Private: privateOf(t)})
 		if err != nil {
 			t.Fatal(err)
 		}
-		x := newPeer()
-		x.Peer = Peer{ID: "m", Name: "n", Keys: []member.Key{before}}
-		p.peers["m"] = x
-		p.vouch(x, before, c.vouched)
+		set := func(k member.Key, proven bool) {
+			t.Helper()
+			drafts, refused := p.drafts([]Peer{{ID: "m", Name: "n", Key: k, Proven: proven, Secrets: secrets}})
+			if len(refused) > 0 {
+				t.Fatal(refused[0].Problem)
+			}
+			p.adopt(time.Now(), drafts)
+		}
+		set(before, c.was)
+		p.vouch(p.peers["m"], c.vouched)
 		if p.Certified("m") != (c.vouched == "n") {
 			t.Errorf("%s: certified before", name)
 		}
-		x.Keys, x.Succeeds = c.keys, c.succeeds
-		x.inherit()
+		set(c.key, c.is)
 		if got := p.Certified("m"); got != c.want {
 			t.Errorf("%s: certified %v", name, got)
 		}
-		x.Keys = []member.Key{after} // the old one is given up
-		if got := p.Certified("m"); got != c.want {
-			t.Errorf("%s: certified at the end %v", name, got)
-		}
-	}
-	p, err := New(Parts{Private: privateOf(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	x := newPeer() // the hub leads a probe of the old key while both count
-	x.Peer = Peer{ID: "m", Name: "n", Keys: []member.Key{after, before}, Succeeds: true}
-	p.peers["m"] = x
-	p.vouch(x, before, "n")
-	if !p.Certified("m") {
-		t.Error("not certified by the old key")
 	}
 }
 

@@ -3,17 +3,15 @@
 package tunnel
 
 import (
-	"encoding/binary"
+	"bytes"
 	"errors"
 	"fmt"
 	"net"
 	"os"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	"golang.org/x/crypto/blake2s"
 	"golang.zx2c4.com/wireguard/conn"
 
 	"github.com/tombolo-io/tombolo/internal/base/limit"
@@ -27,41 +25,25 @@ type Relay interface {
 	Relay(hub string, peer member.Key, packets [][]byte)
 }
 
-// Bind is the Socket as a device of wireguard-go sees it. It is opened and closed by
-// the device; the Socket stays open.
+// Bind is the Socket as wireguard-go's device sees it. The device opens and closes it; the
+// Socket stays open.
 type Bind struct {
 	socket *Socket
 	peers  *peers
 	relay  Relay
 	inject *queue
-	held   *held
-	mac    atomic.Pointer[[blake2s.Size]byte] // of handshakes that are for it
-	public atomic.Pointer[member.Key]
-
-	crossing crossing
 
 	mu     sync.Mutex
-	closed chan struct{} // nil while it was not opened
-
-	// Owned by the socket's sessions.
-	indexes map[holder][]given
-	places  int // of indexes, those of no peer
-	swept   time.Time
+	closed chan struct{} // nil while it is not open
 }
 
 var _ conn.Bind = (*Bind)(nil)
 
 func newBind(s *Socket, p *peers, r Relay) *Bind {
-	b := &Bind{
-		socket: s, peers: p, relay: r, indexes: map[holder][]given{},
-		inject: newQueue(limit.TunnelInject, limit.TunnelPacket, &s.counts.Inject),
-	}
-	b.held = newHeld(b)
-	return b
+	return &Bind{socket: s, peers: p, relay: r, inject: newQueue(limit.TunnelInject, limit.TunnelPacket, &s.counts.Inject)}
 }
 
-// Open gives the device its receivers: one for each family, and one for what came by
-// a relay or for another device of this socket.
+// Open gives the device its receivers: one for each family, and one for what comes by a relay.
 func (b *Bind) Open(uint16) ([]conn.ReceiveFunc, uint16, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -69,18 +51,18 @@ func (b *Bind) Open(uint16) ([]conn.ReceiveFunc, uint16, error) {
 		return nil, 0, conn.ErrBindAlreadyOpen
 	}
 	closed := make(chan struct{})
-	b.closed = closed
 	fns := []conn.ReceiveFunc{b.injected(closed)}
 	for _, f := range b.socket.families {
+		if err := f.conn.SetReadDeadline(time.Time{}); err != nil {
+			return nil, 0, err
+		}
 		fns = append(fns, b.receiver(f, closed))
 	}
-	b.socket.sessions.add(b)
-	b.held.alarm.Start()
+	b.closed = closed
 	return fns, b.socket.port, nil
 }
 
-// Close ends the receivers. The socket's readers are woken by a deadline: one of
-// another bind goes on.
+// Close ends the receivers; a deadline wakes those that wait.
 func (b *Bind) Close() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -89,9 +71,6 @@ func (b *Bind) Close() error {
 	}
 	close(b.closed)
 	b.closed = nil
-	b.held.alarm.Stop()
-	b.held.drop()
-	b.socket.sessions.remove(b)
 	for _, f := range b.socket.families {
 		if err := f.conn.SetReadDeadline(time.Unix(1, 0)); err != nil && !errors.Is(err, net.ErrClosed) {
 			return err
@@ -128,10 +107,10 @@ func (b *Bind) ParseEndpoint(s string) (conn.Endpoint, error) {
 func (b *Bind) Send(packets [][]byte, to conn.Endpoint) error {
 	switch e := to.(type) {
 	case *endpoint:
-		b.sendPeer(packets, e)
+		e.went(packets)
+		b.learn(packets, e)
+		b.carry(packets, e)
 	case *heard:
-		b.learn(packets, holder{at: e.addr})
-		b.held.answered(packets)
 		if sent, err := b.socket.send(e.addr, e.local, packets, true); err != nil {
 			b.socket.counts.Unsent.Add(uint64(len(packets) - sent))
 		}
@@ -139,27 +118,6 @@ func (b *Bind) Send(packets [][]byte, to conn.Endpoint) error {
 		return conn.ErrWrongEndpointType
 	}
 	return nil
-}
-
-func (b *Bind) sendPeer(packets [][]byte, e *endpoint) {
-	e.went(packets)
-	if len(packets) != 1 || !isInitiation(packets[0]) {
-		b.learn(packets, holder{peer: e})
-		b.carry(packets, e)
-		return
-	}
-	now := time.Now()
-	if e.answer.Load().forbids(b, now) {
-		b.socket.counts.Crossed.Add(1)
-		return
-	}
-	b.crossing.begun(now)
-	shake := b.learn(packets, holder{peer: e})
-	if wait := b.yields(e, now); wait > 0 {
-		b.held.put(e, shake, wait)
-		return
-	}
-	b.carry(packets, e)
 }
 
 // carry sends packets by the way that the peer has now.
@@ -179,29 +137,21 @@ func (b *Bind) carry(packets [][]byte, e *endpoint) {
 	}
 }
 
-// learn reads the indexes of handshakes. Who answers one has given up its own: the answer
-// is what another way has to carry then. The newest is returned, of a peer's.
-func (b *Bind) learn(packets [][]byte, to holder) (newest *handshake) {
+// learn reads the session indexes of handshakes that are sent, and keeps the newest handshake, in
+// case another way has to carry it.
+func (b *Bind) learn(packets [][]byte, e *endpoint) {
 	for _, p := range packets {
-		if !isInitiation(p) && (len(p) != sizeResponse || p[0] != typeResponse) {
-			continue
-		}
-		b.socket.sessions.gave(b, to, p)
-		if e := to.peer; e != nil {
-			newest = newHandshake(b, p, e.newest.Load())
-			e.newest.Store(newest)
-			if !isInitiation(p) {
-				e.answer.Store(&answer{bind: b, index: binary.LittleEndian.Uint32(p[4:]), at: time.Now()})
-			}
+		if isInitiation(p) || len(p) == sizeResponse && p[0] == typeResponse {
+			b.socket.sessions.gave(e, p)
+			e.newest.Store(&handshake{bind: b, packet: bytes.Clone(p), at: time.Now()})
 		}
 	}
-	return newest
 }
 
 func isInitiation(p []byte) bool { return len(p) == sizeInitiation && p[0] == typeInitiation }
 
-// Receive takes a packet that came from a peer by a relay, and says false if it
-// is not for WireGuard. It never waits.
+// Receive takes a packet that came from a peer by a relay, and reports false if it is not for
+// WireGuard. It never waits.
 func (b *Bind) Receive(peer member.Key, packet []byte) bool {
 	e := b.peers.get(peer)
 	if e == nil || disco.KindOf(packet) != disco.WireGuard {
@@ -210,16 +160,12 @@ func (b *Bind) Receive(peer member.Key, packet []byte) bool {
 	}
 	look := b.socket.sessions.look()
 	defer look.done()
-	owner, _ := look.find(packet)
-	if owner == nil {
+	if _, ok := look.find(packet); !ok {
 		b.socket.counts.Stray.Add(1)
 		return true
 	}
-	if owner.crosses(packet) {
-		return true
-	}
-	e.came(owner, packet)
-	owner.inject.put(slot{data: packet, end: e})
+	e.came(packet)
+	b.inject.put(slot{data: packet, end: e})
 	return true
 }
 
@@ -250,8 +196,8 @@ func (b *Bind) injected(closed chan struct{}) conn.ReceiveFunc {
 	}
 }
 
-// receiver receives from one family. Binds of one socket take turns: who waits for
-// packets holds the baton.
+// receiver receives from one family. Its error is net.ErrClosed or none: any other one would end
+// the device's receiver for good.
 func (b *Bind) receiver(f *family, closed chan struct{}) conn.ReceiveFunc {
 	from := make([]source, limit.TunnelBatch)
 	return func(bufs [][]byte, sizes []int, eps []conn.Endpoint) (int, error) {
@@ -260,10 +206,9 @@ func (b *Bind) receiver(f *family, closed chan struct{}) conn.ReceiveFunc {
 			select {
 			case <-closed:
 				return 0, net.ErrClosed
-			case f.baton <- struct{}{}:
+			default:
 			}
-			n, err := b.turn(f, closed, in)
-			<-f.baton
+			n, err := b.receive(f, in)
 			if n > 0 || err != nil {
 				return n, err
 			}
@@ -271,29 +216,18 @@ func (b *Bind) receiver(f *family, closed chan struct{}) conn.ReceiveFunc {
 	}
 }
 
-// turn reads once. The error is net.ErrClosed or none: any other one would end the
-// device's receiver for good.
-func (b *Bind) turn(f *family, closed chan struct{}, in room) (int, error) {
-	select {
-	case <-closed: // both were ready
-		return 0, net.ErrClosed
-	default:
-	}
+// receive reads once.
+func (b *Bind) receive(f *family, in room) (int, error) {
 	n, err := f.in.read(f.raw, f.gro.Load(), in)
 	switch {
-	case errors.Is(err, os.ErrDeadlineExceeded): // some bind was closed
-		if err := f.conn.SetReadDeadline(time.Time{}); err != nil {
-			return 0, net.ErrClosed
-		}
-		return 0, nil
-	case errors.Is(err, net.ErrClosed):
+	case errors.Is(err, net.ErrClosed), errors.Is(err, os.ErrDeadlineExceeded): // Close
 		return 0, net.ErrClosed
 	case err != nil:
 		b.socket.counts.Failed.Add(1)
 		return 0, nil
 	}
 	in.sizes = in.sizes[:n]
-	if b.socket.sort(b, f.in, in) == 0 {
+	if b.socket.sort(f.in, in) == 0 {
 		return 0, nil
 	}
 	return n, nil

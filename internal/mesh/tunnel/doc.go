@@ -15,11 +15,6 @@
 // swapped by SetWay, from one packet to the next, and no session notices. WireGuard's
 // own roaming is off for peers that speak probes, and on for others.
 //
-// # Two devices on one socket
-//
-// A packet of WireGuard says for whom it is by the receiver's index (types 2, 3 and 4),
-// which the receiver chose and sent: the socket learns it from what its binds send.
-// Type 1 bears a MAC under the receiver's public key. So several devices, each with
-// a Bind of its own, share one Socket: whichever reads hands over what is the
-// other's.
+// An engine has one device and one key. Another key ends all sessions; a re-handshake costs a round
+// trip, and is what peers do once they hear of the key.
 package tunnel

@@ -7,14 +7,13 @@ import "sync/atomic"
 // Counts are what a Socket and its engines dropped, in packets, by reason.
 type Counts struct {
 	Unknown   atomic.Uint64 // no kind of packet that we know
-	Stray     atomic.Uint64 // WireGuard's, for no session and no key of ours
-	Crossed   atomic.Uint64 // handshakes that had to give way to ours, or ours to the other end's
+	Stray     atomic.Uint64 // handshakes of WireGuard for another key, or no message of it at all
 	NoWay     atomic.Uint64 // to a peer that cannot be reached
 	Unsent    atomic.Uint64 // the kernel refused to send it
 	Unrelayed atomic.Uint64 // by a relay, of a peer that is not configured, or no WireGuard
 	Probes    atomic.Uint64 // probes that were too large, or came faster than they were taken
 	STUN      atomic.Uint64 // packets of STUN, likewise
-	Inject    atomic.Uint64 // by a relay, or of another device here, likewise
+	Inject    atomic.Uint64 // by a relay, likewise
 	Failed    atomic.Uint64 // reads that failed
 }
 
@@ -52,7 +51,6 @@ func (c *Counts) drops(link uint64) []Drop {
 		{"unknown", c.Unknown.Load()},
 		{"stray", c.Stray.Load()},
 		{"stranger", c.Unrelayed.Load()},
-		{"crossed", c.Crossed.Load()},
 		{"no_way", c.NoWay.Load()},
 		{"unsent", c.Unsent.Load()},
 		{"probes", c.Probes.Load()},

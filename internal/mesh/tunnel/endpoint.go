@@ -3,7 +3,6 @@
 package tunnel
 
 import (
-	"encoding/binary"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -30,9 +29,7 @@ type endpoint struct {
 	lastReceived   atomic.Int64
 	asked          atomic.Int64 // the first handshake that was sent since one was completed
 	watched        atomic.Bool
-	probes         atomic.Bool // it is one of ours, and knows what to do with a handshake that crosses its own
 	newest         atomic.Pointer[handshake]
-	answer         atomic.Pointer[answer] // our newest, until the peer uses its session
 
 	mu     sync.Mutex
 	shaken time.Time // by WireGuard's clock, which may jump
@@ -50,38 +47,20 @@ type way struct {
 
 type failure struct{ error }
 
-// handshake is the beginning of one that was sent, or the answer to one.
+// handshake is the newest initiation or response that was sent.
 type handshake struct {
 	bind   *Bind
 	packet []byte
 	at     time.Time
-	first  time.Time     // when the first one was sent of those that have had no answer
-	held   atomic.Bool   // it waits to be sent
-	rival  atomic.Uint32 // index of the peer's that was let in while it waits; 0: none
-
-	answered atomic.Int64 // since at, in nanoseconds; 0: not yet
 }
 
-// refused is in place of the time of an answer where the peer gave a cookie: it is under load, and
-// wants another handshake.
-const refused = -1
-
-// answer is that to a handshake of a peer, which may have been made with another secret than
-// ours: the peer does not use its session then.
-type answer struct {
-	bind  *Bind
-	index uint32 // of what comes by its session
-	at    time.Time
-	old   atomic.Bool // packets of another session came since
-}
-
-// take has packets go by a way from now on. A handshake that was sent by the one before, or
-// by none, is sent again, and so is an answer: WireGuard would wait for 5 s. If it did arrive,
-// the peer drops this one as a replay.
+// take sets the way of packets from now on. A handshake that was sent by the old way, or could not
+// be sent at all, is sent again: WireGuard would wait for 5 s. If the first one did arrive, the
+// peer drops this one as a replay.
 func (e *endpoint) take(w *way) {
 	was := e.way.Swap(w)
 	h := e.newest.Load()
-	if w.IsZero() || was.Way == w.Way || h == nil || h.held.Load() || time.Since(h.at) > limit.TunnelAgain {
+	if w.IsZero() || was.Way == w.Way || h == nil || time.Since(h.at) > limit.TunnelAgain {
 		return
 	}
 	h.bind.carry([][]byte{h.packet}, e)
@@ -162,30 +141,15 @@ func (e *endpoint) went(packets [][]byte) {
 	}
 }
 
-// came counts what is received for a device. The packet was not opened yet: that it bears an
-// index of the peer's session is enough to know that somebody is awake.
-func (e *endpoint) came(of *Bind, packet []byte) {
-	if e == nil {
+// came counts a received packet, before it is decrypted: that it bears an index of the peer's
+// session is enough to know that the peer is awake.
+func (e *endpoint) came(packet []byte) {
+	if e == nil || packet[0] != typeTransport || len(packet) <= sizeTransport {
 		return
 	}
-	if packet[0] != typeTransport {
-		if h := e.newest.Load(); h != nil {
-			h.answer(e.key, packet)
-		}
-		return
-	}
-	if a := e.answer.Load(); a != nil && a.bind == of { // a session of another device is beside it, and not in place of it
-		if binary.LittleEndian.Uint32(packet[4:]) == a.index {
-			e.answer.CompareAndSwap(a, nil)
-		} else if !a.old.Load() {
-			a.old.Store(true)
-		}
-	}
-	if len(packet) > sizeTransport {
-		e.received.Add(1)
-		e.lastReceived.Store(e.now())
-		e.wake()
-	}
+	e.received.Add(1)
+	e.lastReceived.Store(e.now())
+	e.wake()
 }
 
 func (e *endpoint) wake() {

@@ -4,9 +4,7 @@ package tunnel
 
 import (
 	"context"
-	"crypto/ecdh"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -14,10 +12,10 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.zx2c4.com/wireguard/device"
+	"golang.zx2c4.com/wireguard/tun"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/member"
@@ -27,8 +25,8 @@ import (
 // Parts are what an Engine works with. The Socket stays its owner's.
 type Parts struct {
 	Socket *Socket
-	Tun    Link  // closed with the engine
-	Relay  Relay // may be nil
+	Tun    tun.Device // closed with the engine
+	Relay  Relay      // may be nil
 	Log    *slog.Logger
 	// Wake is called with the first packet to or from a peer that was watched. It is called
 	// by what carries packets: it must return at once, and call nothing of this package.
@@ -38,51 +36,27 @@ type Parts struct {
 // Engine is WireGuard in this process. Its methods may be called by several
 // goroutines.
 type Engine struct {
-	parts Parts
-	log   *device.Logger
-	peers *peers
-	fork  *fork
-	bind  atomic.Pointer[Bind] // of now: another device's packets it hands over
+	socket *Socket
+	peers  *peers
+	bind   *Bind
+	dev    *device.Device
 
-	mu      sync.Mutex
-	now     *unit
-	next    *unit               // of a new key pair, while there are two
-	shifted map[member.Key]bool // peers to which next sends
-}
-
-// unit is a device: what has one key pair.
-type unit struct {
-	bind *Bind
-	dev  *device.Device
-	side *side
+	mu   sync.Mutex
 	key  Secret
 	have map[member.Key]Peer
 }
 
 // Open starts an engine that has no key and no peers.
 func Open(ctx context.Context, p Parts) (*Engine, error) {
-	e := &Engine{
-		parts: p, log: logger(context.WithoutCancel(ctx), p.Log), fork: newFork(ctx, p.Tun, &p.Socket.counts.Inject),
-		peers: &peers{of: map[member.Key]*endpoint{}, wake: p.Wake},
-	}
-	u, err := e.unit()
-	if err != nil {
-		return nil, errors.Join(err, e.fork.close())
-	}
-	e.now = u
-	e.bind.Store(u.bind)
-	return e, nil
-}
-
-func (e *Engine) unit() (*unit, error) {
-	u := &unit{bind: newBind(e.parts.Socket, e.peers, e.parts.Relay), side: e.fork.side(), have: map[member.Key]Peer{}}
-	u.dev = device.NewDevice(u.side, u.bind, e.log)
-	u.dev.DisableSomeRoamingForBrokenMobileSemantics() // for peers that are made with an endpoint
-	if err := u.dev.Up(); err != nil {
-		u.dev.Close()
+	e := &Engine{socket: p.Socket, peers: &peers{of: map[member.Key]*endpoint{}, wake: p.Wake}, have: map[member.Key]Peer{}}
+	e.bind = newBind(p.Socket, e.peers, p.Relay)
+	e.dev = device.NewDevice(p.Tun, e.bind, logger(context.WithoutCancel(ctx), p.Log))
+	e.dev.DisableSomeRoamingForBrokenMobileSemantics() // for peers that are made with an endpoint
+	if err := e.dev.Up(); err != nil {
+		e.dev.Close()
 		return nil, fmt.Errorf("WireGuard: %w", err)
 	}
-	return u, nil
+	return e, nil
 }
 
 // logger has wireguard-go write to ours. It shortens keys itself.
@@ -97,15 +71,11 @@ func logger(ctx context.Context, log *slog.Logger) *device.Logger {
 	return &device.Logger{Verbosef: at(slog.LevelDebug), Errorf: at(slog.LevelWarn)}
 }
 
-// Apply makes the peers those of cfg. Sessions of peers that stay go on. The key is
-// that of the first Apply for good: for another one see Begin.
+// Apply makes the key and the peers those of cfg. Sessions of peers that stay go on, but with
+// another key: then each peer has to make a new one.
 func (e *Engine) Apply(cfg Config) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.apply(e.now, cfg)
-}
-
-func (e *Engine) apply(u *unit, cfg Config) error {
 	if cfg.Key.IsZero() {
 		return fault.New(fault.CodeConfig, "WireGuard's key").Whyf("there is none")
 	}
@@ -117,63 +87,38 @@ func (e *Engine) apply(u *unit, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	if err := u.setKey(cfg.Key, public); err != nil {
+	if err := e.setKey(cfg.Key, public); err != nil {
 		return err
 	}
-	for k, p := range want {
-		e.peers.add(k).probes.Store(p.Probes)
+	for k := range want {
+		e.peers.add(k)
 	}
-	if text := script(u.have, want); text != "" {
-		if err := u.dev.IpcSet(text); err != nil {
+	if text := script(e.have, want); text != "" {
+		if err := e.dev.IpcSet(text); err != nil {
 			return fmt.Errorf("WireGuard's peers: %w", err)
 		}
 	}
-	was := u.have
-	u.have = want
+	was := e.have
+	e.have = want
 	for k := range was {
-		if _, ok := want[k]; ok {
-			continue
+		if _, ok := want[k]; !ok {
+			e.socket.sessions.forget(e.peers.remove(k))
 		}
-		e.parts.Socket.sessions.forget(u.bind, e.peers.get(k))
-		if !e.has(k) {
-			e.peers.remove(k)
-		}
-	}
-	if e.next != nil {
-		e.route()
 	}
 	return nil
 }
 
-// has reports whether any device has a peer.
-func (e *Engine) has(k member.Key) bool {
-	_, ok := e.now.have[k]
-	if !ok && e.next != nil {
-		_, ok = e.next.have[k]
-	}
-	return ok
-}
-
-func (u *unit) setKey(s Secret, public member.Key) error {
-	if !u.key.IsZero() {
-		if u.key.Equal(s) {
-			return nil
-		}
-		return fault.New(fault.CodeInternal, "WireGuard's key").Whyf("a device keeps the one that it began with")
+// setKey gives the device its key. With another one it sends nothing by the old sessions any more.
+func (e *Engine) setKey(s Secret, public member.Key) error {
+	if e.key.Equal(s) && !e.key.IsZero() {
+		return nil
 	}
 	k := s.bytes()
-	mac := macKey(public)
-	u.bind.mac.Store(&mac)
-	u.bind.public.Store(&public)
-	private, err := ecdh.X25519().NewPrivateKey(k[:])
-	if err != nil {
-		return fmt.Errorf("private key: %w", err)
-	}
-	u.bind.crossing.private.Store(private)
-	if err := u.dev.IpcSet("private_key=" + hex.EncodeToString(k[:]) + "\n"); err != nil {
+	e.socket.sessions.setKey(public)
+	if err := e.dev.IpcSet("private_key=" + hex.EncodeToString(k[:]) + "\n"); err != nil {
 		return fmt.Errorf("WireGuard's key: %w", err)
 	}
-	u.key = s
+	e.key = s
 	return nil
 }
 
@@ -216,16 +161,9 @@ func (e *Engine) SetWay(k member.Key, w path.Way, local netip.Addr) bool {
 	end.take(&way{Way: w, local: local})
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for _, u := range []*unit{e.now, e.next} {
-		if u == nil {
-			continue
-		}
-		if p, ok := u.have[k]; ok && !p.Probes { // it may have roamed
-			text := fmt.Sprintf("public_key=%x\nupdate_only=true\nendpoint=%s%s\n", k[:], endpointPrefix, k.String())
-			if err := u.dev.IpcSet(text); err != nil {
-				return false
-			}
-		}
+	if p, ok := e.have[k]; ok && !p.Probes { // it may have roamed
+		text := fmt.Sprintf("public_key=%x\nupdate_only=true\nendpoint=%s%s\n", k[:], endpointPrefix, k.String())
+		return e.dev.IpcSet(text) == nil
 	}
 	return true
 }
@@ -240,36 +178,26 @@ func (e *Engine) Watch(k member.Key) {
 // Receive takes a packet that came from a peer by a relay, and says false if it
 // is not for WireGuard. It never waits.
 func (e *Engine) Receive(peer member.Key, packet []byte) bool {
-	return e.bind.Load().Receive(peer, packet)
+	return e.bind.Receive(peer, packet)
 }
 
-// TryPSK has a peer use another preshared key from its next handshake on, which is
-// begun now, unless the last one began less than 5 s ago. The session that there is
-// carries on.
+// TryPSK has a peer use another preshared key from its next handshake on. The session that there
+// is carries on.
 func (e *Engine) TryPSK(k member.Key, psk Secret) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	found := false
-	for _, u := range []*unit{e.now, e.next} {
-		if u == nil {
-			continue
-		}
-		p, ok := u.have[k]
-		if !ok || p.PSK.Equal(psk) {
-			found = found || ok
-			continue
-		}
-		found = true
-		next := p
-		next.PSK = psk
-		if err := u.dev.IpcSet(script(map[member.Key]Peer{k: p}, map[member.Key]Peer{k: next})); err != nil {
-			return fmt.Errorf("preshared key of %v: %w", k, err)
-		}
-		u.have[k] = next
-	}
-	if !found {
+	p, ok := e.have[k]
+	if !ok {
 		return fault.Newf(fault.CodeNotFound, "peer %s", k.Short())
 	}
+	next := p
+	next.PSK = psk
+	if text := script(map[member.Key]Peer{k: p}, map[member.Key]Peer{k: next}); text != "" {
+		if err := e.dev.IpcSet(text); err != nil {
+			return fmt.Errorf("preshared key of %v: %w", k, err)
+		}
+	}
+	e.have[k] = next
 	return e.handshake(k)
 }
 
@@ -281,35 +209,20 @@ func (e *Engine) Handshake(k member.Key) error {
 }
 
 func (e *Engine) handshake(k member.Key) error {
-	var errs []error
-	found := false
-	for _, u := range []*unit{e.now, e.next} {
-		if u == nil {
-			continue
-		}
-		if p := u.dev.LookupPeer(device.NoisePublicKey(k)); p != nil {
-			found = true
-			errs = append(errs, p.SendHandshakeInitiation(false))
-		}
-	}
-	if !found {
+	p := e.dev.LookupPeer(device.NoisePublicKey(k))
+	if p == nil {
 		return fault.Newf(fault.CodeNotFound, "peer %s", k.Short())
 	}
-	return errors.Join(errs...)
+	return p.SendHandshakeInitiation(false)
 }
 
 // Done is closed when the engine has ended: by Close, or because the TUN is gone.
-func (e *Engine) Done() <-chan struct{} { return e.fork.dead }
+func (e *Engine) Done() <-chan struct{} { return e.dev.Wait() }
 
 // Close ends the engine and its TUN. The Socket stays.
 func (e *Engine) Close() error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.now.dev.Close()
-	if e.next != nil {
-		e.next.dev.Close()
-	}
-	return e.fork.close()
+	e.dev.Close()
+	return nil
 }
 
 // Stat is what is known of a peer.
@@ -337,25 +250,18 @@ func (e *Engine) Activity(k member.Key) (Activity, bool) {
 
 // Stats are those of all peers, by key.
 func (e *Engine) Stats() ([]Stat, error) {
-	e.mu.Lock()
-	u := e.now
-	e.mu.Unlock()
-	out, err := u.stats()
+	text, err := e.dev.IpcGet() // it has the keys too: it must not be printed
+	if err != nil {
+		return nil, fmt.Errorf("state of WireGuard: %w", err)
+	}
+	out := stats(text)
 	for i := range out {
 		if end := e.peers.get(out[i].Key); end != nil {
 			out[i].Shakes = end.shook(out[i].Handshake)
 			out[i].Activity = end.activity()
 		}
 	}
-	return out, err
-}
-
-func (u *unit) stats() ([]Stat, error) {
-	text, err := u.dev.IpcGet() // it has the keys too: it must not be printed
-	if err != nil {
-		return nil, fmt.Errorf("state of WireGuard: %w", err)
-	}
-	return stats(text), nil
+	return out, nil
 }
 
 // stats reads wireguard-go's own text.

@@ -13,7 +13,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/mesh/disco"
 )
 
-// reader receives for one family. Who has the family's baton uses it.
+// reader receives for one family.
 //
 // With UDP_GRO one message may bring up to 64 packets, of which each goes into a buffer
 // of its own. Messages are received some buffers apart from each other: the first
@@ -181,10 +181,9 @@ func (h *heard) DstToBytes() []byte {
 	return b
 }
 
-// sort gives what was received its ends: packets of WireGuard for this bind stay, with an
-// endpoint each; those of another bind, probes and STUN are handed on, and everything
-// else is dropped. Where nothing stays its size is 0.
-func (s *Socket) sort(own *Bind, r *reader, in room) (stayed int) {
+// sort gives each packet of WireGuard an endpoint, hands probes and STUN on, and drops everything
+// else: the size of what does not stay is set to 0.
+func (s *Socket) sort(r *reader, in room) (stayed int) {
 	look := s.sessions.look()
 	defer look.done()
 	for i, size := range in.sizes {
@@ -195,20 +194,14 @@ func (s *Socket) sort(own *Bind, r *reader, in room) (stayed int) {
 		in.sizes[i] = 0
 		switch disco.KindOf(p) {
 		case disco.WireGuard:
-			owner, peer := look.find(p)
-			switch {
-			case owner == nil:
+			peer, ok := look.find(p)
+			if !ok {
 				s.counts.Stray.Add(1)
 				continue
-			case owner.crosses(p):
-				continue
-			case owner == own:
-				in.sizes[i], in.eps[i] = size, r.heard(in.from[i])
-				stayed++
-			default:
-				owner.inject.put(slot{data: p, end: r.heard(in.from[i])})
 			}
-			peer.came(owner, p)
+			in.sizes[i], in.eps[i] = size, r.heard(in.from[i])
+			stayed++
+			peer.came(p)
 		case disco.Probe:
 			s.probes.put(slot{data: p, from: in.from[i].addr, local: in.from[i].local})
 		case disco.STUN:

@@ -10,7 +10,6 @@ import (
 	"os"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -96,7 +95,7 @@ func TestAReadThatFails(t *testing.T) {
 	s.sessions.init()
 	b := newBind(s, &peers{of: map[member.Key]*endpoint{}}, nil)
 	in := room{bufs: [][]byte{make([]byte, 100)}, sizes: make([]int, 1)}
-	if n, err := b.turn(&family{raw: broken{}, in: newReader()}, nil, in); n != 0 || err != nil {
+	if n, err := b.receive(&family{raw: broken{}, in: newReader()}, in); n != 0 || err != nil {
 		t.Errorf("%d packets, %v", n, err)
 	}
 	tn := &Tun{}
@@ -105,18 +104,6 @@ func TestAReadThatFails(t *testing.T) {
 		if want := map[string]uint64{"read": 1, "link": 2}[d.Reason]; d.Packets != want {
 			t.Errorf("%s: %d, want %d", d.Reason, d.Packets, want)
 		}
-	}
-}
-
-// TestOneDeviceIsTooSlow: what another one reads of the link for it is bounded, and the rest is counted.
-func TestOneDeviceIsTooSlow(t *testing.T) {
-	var lost atomic.Uint64
-	to := (&fork{lost: &lost}).side()
-	for range cap(to.in.full) + 3 {
-		to.in.put(slot{data: []byte("packet")})
-	}
-	if lost.Load() != 3 {
-		t.Errorf("%d are counted", lost.Load())
 	}
 }
 
@@ -190,32 +177,5 @@ func TestTunRefusals(t *testing.T) {
 	}
 	if _, more := <-tn.Events(); more {
 		t.Error("the events do not end")
-	}
-}
-
-func TestTable(t *testing.T) {
-	one, two := &side{}, &side{}
-	tab := newTable(map[netip.Prefix]*side{
-		netip.MustParsePrefix("10.0.0.0/8"): one, netip.MustParsePrefix("10.1.0.0/16"): two,
-		netip.MustParsePrefix("fd00::/8"): two, netip.MustParsePrefix("fd00::1/128"): one,
-	})
-	for to, want := range map[string]*side{"10.0.0.1": one, "10.1.0.1": two, "10.2.0.1": one, "192.0.2.1": nil, "fd00::1": one, "fd00::2": two, "2001:db8::1": nil} {
-		a := netip.MustParseAddr(to)
-		p := make([]byte, 60)
-		if a.Is4() {
-			p[0] = 0x45
-			copy(p[16:], a.AsSlice())
-		} else {
-			p[0] = 0x60
-			copy(p[24:], a.AsSlice())
-		}
-		if got := tab.find(p); got != want {
-			t.Errorf("%s goes to %p, want %p", to, got, want)
-		}
-	}
-	for _, p := range [][]byte{nil, {0x45}, make([]byte, 60), {0x60, 0, 0, 0}} {
-		if tab.find(p) != nil {
-			t.Errorf("%x goes somewhere", p)
-		}
 	}
 }

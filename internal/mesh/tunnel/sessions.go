@@ -5,8 +5,8 @@ package tunnel
 import (
 	"crypto/hmac"
 	"encoding/binary"
-	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/crypto/blake2s"
@@ -25,117 +25,57 @@ const (
 	sizeInitiation = 148
 	sizeResponse   = 92
 	sizeCookie     = 64
-	sizeTransport  = 32 // of one without content: a keepalive
+	sizeTransport  = 32 // without content: a keepalive
 )
 
-// sessions know for which bind a packet of WireGuard is, and of which peer, by the
-// indexes that the binds gave away in what they sent.
+// sessions map the receiver index of a WireGuard packet to the peer of that session, so that
+// received traffic counts for its peer before the packet is decrypted. The indexes are read from
+// the handshakes that this node sends.
 type sessions struct {
+	mac atomic.Pointer[[blake2s.Size]byte] // key of the first MAC of handshakes for this node
+
 	mu    sync.RWMutex
-	owner map[uint32]owner
-	binds []*Bind
+	owner map[uint32]*endpoint
+	given map[*endpoint][]given
 }
 
-// owner is who gave an index away.
-type owner struct {
-	bind *Bind
-	peer *endpoint // nil if it went to an address that WireGuard heard of
-}
-
-func (s *sessions) init() { s.owner = map[uint32]owner{} }
-
-func (s *sessions) add(b *Bind) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.binds = append(s.binds, b)
-}
-
-func (s *sessions) remove(b *Bind) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for i, other := range s.binds {
-		if other == b {
-			s.binds = append(s.binds[:i:i], s.binds[i+1:]...)
-			break
-		}
-	}
-	for _, given := range b.indexes {
-		for _, g := range given {
-			delete(s.owner, g.index)
-		}
-	}
-	b.indexes, b.places = map[holder][]given{}, 0
-}
-
-// holder is to whom indexes were given: a peer, or, of those without probes, the place where
-// WireGuard heard of one. Each has its own: nobody's handshakes end another one's session.
-type holder struct {
-	peer *endpoint
-	at   netip.AddrPort
-}
-
-// given is an index of a session, and when it was given away.
+// given is a session index of this node, and when it was sent to the peer.
 type given struct {
 	index uint32
 	at    time.Time
 }
 
+func (s *sessions) init() {
+	s.owner, s.given = map[uint32]*endpoint{}, map[*endpoint][]given{}
+}
+
 // gave learns the index of a handshake that is sent.
-func (s *sessions) gave(b *Bind, to holder, packet []byte) {
+func (s *sessions) gave(peer *endpoint, packet []byte) {
 	index := binary.LittleEndian.Uint32(packet[4:])
 	now := time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all, known := b.indexes[to]
-	if !known && to.peer == nil {
-		if b.places >= limit.TunnelPlaces {
-			s.sweep(b, now)
-		}
-		if b.places >= limit.TunnelPlaces { // who is there already stays
-			return
-		}
-		b.places++
-	}
+	all := s.given[peer]
 	for len(all) > 0 && (now.Sub(all[0].at) > limit.TunnelIndex || len(all) >= limit.TunnelIndexes) {
-		if s.owner[all[0].index].bind == b {
+		if s.owner[all[0].index] == peer {
 			delete(s.owner, all[0].index)
 		}
 		all = all[1:]
 	}
-	b.indexes[to] = append(all, given{index, now})
-	s.owner[index] = owner{b, to.peer}
+	s.given[peer] = append(all, given{index, now})
+	s.owner[index] = peer
 }
 
-// sweep drops the places of which no session can live any more, once in a second at most.
-func (s *sessions) sweep(b *Bind, now time.Time) {
-	if now.Sub(b.swept) < time.Second {
-		return
-	}
-	b.swept = now
-	for h, all := range b.indexes {
-		if h.peer != nil || now.Sub(all[len(all)-1].at) <= limit.TunnelIndex {
-			continue
-		}
-		for _, g := range all {
-			if s.owner[g.index].bind == b {
-				delete(s.owner, g.index)
-			}
-		}
-		delete(b.indexes, h)
-		b.places--
-	}
-}
-
-// forget drops the indexes of a peer that is gone.
-func (s *sessions) forget(b *Bind, peer *endpoint) {
+// forget drops the indexes of a removed peer.
+func (s *sessions) forget(peer *endpoint) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, g := range b.indexes[holder{peer: peer}] {
-		if s.owner[g.index].peer == peer {
+	for _, g := range s.given[peer] {
+		if s.owner[g.index] == peer {
 			delete(s.owner, g.index)
 		}
 	}
-	delete(b.indexes, holder{peer: peer})
+	delete(s.given, peer)
 }
 
 // lookup is one look at the sessions for a batch of packets.
@@ -143,7 +83,7 @@ type lookup struct {
 	s     *sessions
 	known bool
 	index uint32
-	owner owner
+	peer  *endpoint
 }
 
 func (s *sessions) look() lookup {
@@ -153,45 +93,38 @@ func (s *sessions) look() lookup {
 
 func (l *lookup) done() { l.s.mu.RUnlock() }
 
-// find says for whom a packet is; no bind if for none.
-func (l *lookup) find(p []byte) (*Bind, *endpoint) {
+// find returns the peer of a packet's session, nil if it is not known: sessions with peers that
+// speak no probes have none. It reports false for what is no message of WireGuard, or a handshake
+// for another key.
+func (l *lookup) find(p []byte) (*endpoint, bool) {
 	at := 4
 	switch {
 	case p[0] == typeInitiation && len(p) == sizeInitiation:
-		return l.addressed(p), nil
-	case p[0] == typeResponse && len(p) == sizeResponse:
+		return nil, l.s.isFor(p)
+	case p[0] == typeResponse && len(p) == sizeResponse && l.s.isFor(p):
 		at = 8
 	case p[0] == typeCookie && len(p) == sizeCookie, p[0] == typeTransport && len(p) >= sizeTransport:
 	default:
-		return nil, nil
+		return nil, false
 	}
 	index := binary.LittleEndian.Uint32(p[at:])
 	if !l.known || index != l.index {
-		l.known, l.index, l.owner = true, index, l.s.owner[index]
+		l.known, l.index, l.peer = true, index, l.s.owner[index]
 	}
-	return l.owner.bind, l.owner.peer
+	return l.peer, true
 }
 
-// addressed finds the bind whose public key the first MAC of a handshake is made with. Who
-// does not know the key fills no device's queue of handshakes: a full one has honest
-// peers prove their address first.
-func (l *lookup) addressed(p []byte) *Bind {
-	for _, b := range l.s.binds {
-		if b.isFor(p) {
-			return b
-		}
-	}
-	return nil
+// setKey sets the public key that handshakes for this node name.
+func (s *sessions) setKey(public member.Key) {
+	mac := blake2s.Sum256(append([]byte("mac1----"), public[:]...))
+	s.mac.Store(&mac)
 }
 
-// macKey is the key of the first MAC of what is sent to a public key.
-func macKey(public member.Key) [blake2s.Size]byte {
-	return blake2s.Sum256(append([]byte("mac1----"), public[:]...))
-}
-
-// isFor reports whether a handshake's first MAC is made with this bind's public key.
-func (b *Bind) isFor(p []byte) bool {
-	key := b.mac.Load()
+// isFor reports whether the first MAC of a handshake is made with this node's public key. Whoever
+// does not know the key cannot fill WireGuard's queue of handshakes with junk: a full queue makes
+// honest peers prove their address first.
+func (s *sessions) isFor(p []byte) bool {
+	key := s.mac.Load()
 	if key == nil {
 		return false
 	}

@@ -52,14 +52,13 @@ type Socket struct {
 
 // family is one of the two sockets.
 type family struct {
-	conn  *net.UDPConn
-	raw   syscall.RawConn
-	v6    bool
-	gso   atomic.Bool
-	gro   atomic.Bool
-	baton chan struct{} // held by who reads
-	in    *reader
-	give  func(*batch) error // sends what it can of a batch
+	conn *net.UDPConn
+	raw  syscall.RawConn
+	v6   bool
+	gso  atomic.Bool
+	gro  atomic.Bool
+	in   *reader
+	give func(*batch) error // sends what it can of a batch
 }
 
 // OpenSocket opens the port. What the offloads promise is tried over loopback
@@ -136,7 +135,7 @@ func openFamily(ctx context.Context, v6 bool, port uint16, mark uint32, gro bool
 		return nil, errors.Join(err, c.Close())
 	}
 	give := func(b *batch) error { return raw.Write(b.send) }
-	return &family{conn: c, raw: raw, v6: v6, baton: make(chan struct{}, 1), in: newReader(), give: give}, nil
+	return &family{conn: c, raw: raw, v6: v6, in: newReader(), give: give}, nil
 }
 
 // setUp sets the options of a socket. Ordinary packets are sent as IPv4's usual way

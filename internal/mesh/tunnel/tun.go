@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"os"
 	"sync/atomic"
-	"time"
 
 	"golang.org/x/sys/unix"
 	"golang.zx2c4.com/wireguard/tun"
@@ -171,20 +170,6 @@ func (t *Tun) wrote(n int, packets int, err error) (int, error) {
 	}
 	t.Lost.Add(uint64(packets))
 	return n, nil
-}
-
-// Read gives packets for WireGuard; none when it was woken.
-func (t *Tun) Read(bufs [][]byte, sizes []int, offset int) (int, error) {
-	n, err := t.Device.Read(bufs, sizes, offset)
-	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return 0, t.File().SetReadDeadline(time.Time{})
-	}
-	return n, err
-}
-
-// Wake has a Read that waits return without a packet.
-func (t *Tun) Wake() {
-	_ = t.File().SetReadDeadline(time.Unix(1, 0)) // it fails when the file is closed, and then nobody waits
 }
 
 // Close removes the link.

@@ -228,9 +228,6 @@ type meshStatus struct {
 		Name      string `json:"name"`
 		Connected bool   `json:"connected"`
 	} `json:"hubs"`
-	Rotation *struct {
-		Next string `json:"next"`
-	} `json:"rotation"`
 	Announced []struct {
 		Range   string   `json:"range"`
 		Sources []string `json:"sources"`

@@ -215,8 +215,8 @@ func TestNoTun(t *testing.T) {
 	}
 }
 
-// TestANewKeyPairUnderTCP: the second device takes the TUN over, and the connection stays.
-func TestANewKeyPairUnderTCP(t *testing.T) {
+// TestANewKeyUnderTCP: both ends take the new key, and the connection goes on.
+func TestANewKeyUnderTCP(t *testing.T) {
 	a, b := pair(t, 1420, tunnel.AllOffloads(), nil)
 	conn := a.dial(t, b.echo(t))
 	text := bytes.Repeat([]byte(marker), 256<<10/len(marker))
@@ -225,27 +225,9 @@ func TestANewKeyPairUnderTCP(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	secret, key := tunnel.NewSecret([32]byte(k.Bytes())), member.Key(k.PublicKey().Bytes())
-	one := tunnel.Peer{Key: b.key, Probes: true, Ranges: []netip.Prefix{netip.PrefixFrom(b.inside, 32)}}
-	// The device is made in the namespace: it asks for the MTU.
-	if err := a.host.Do(func() error { return a.engine.Begin(tunnel.Config{Key: secret, Peers: []tunnel.Peer{one}}) }); err != nil {
-		t.Fatal(err)
-	}
-	exchange(t, conn, text)
-	theirs := tunnel.Config{Key: b.secret, Peers: []tunnel.Peer{{Key: a.key, Probes: true}, {Key: key, Probes: true, Ranges: []netip.Prefix{netip.PrefixFrom(a.inside, 32)}}}}
-	if err := b.engine.Apply(theirs); err != nil {
-		t.Fatal(err)
-	}
-	if !b.engine.SetWay(key, direct("192.0.2.1"), netip.Addr{}) {
-		t.Fatal("no such peer")
-	}
-	if err := a.engine.Shift(b.key); err != nil {
-		t.Fatal(err)
-	}
-	exchange(t, conn, text)
-	if err := a.engine.End(); err != nil {
-		t.Fatal(err)
-	}
+	a.secret, a.key = tunnel.NewSecret([32]byte(k.Bytes())), member.Key(k.PublicKey().Bytes())
+	meet(t, a, b)
+	b.way(t, a, direct("192.0.2.1"))
 	exchange(t, conn, text)
 }
 

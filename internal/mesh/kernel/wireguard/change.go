@@ -40,9 +40,6 @@ func (d *Device) Apply(cfg tunnel.Config) error {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.own != (member.Key{}) && d.own != own {
-		return fault.New(fault.CodeInternal, "WireGuard's key").Whyf("a device keeps the one that it began with")
-	}
 	have, err := d.parts.Control.Device(d.name)
 	if err != nil {
 		return d.failed("reading", err)
@@ -54,7 +51,6 @@ func (d *Device) Apply(cfg tunnel.Config) error {
 			return fmt.Errorf("WireGuard's key: %w", d.failed("changing", err))
 		}
 	}
-	d.own = own
 	for k := range want {
 		if d.peers[k] == nil {
 			d.peers[k] = &seen{}

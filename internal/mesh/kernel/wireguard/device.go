@@ -79,7 +79,6 @@ type Device struct {
 	gone  chan struct{}
 
 	mu     sync.Mutex
-	own    member.Key
 	peers  map[member.Key]*seen
 	looked time.Time
 	missed time.Time // since when there is no link of the name; zero: there is one
@@ -317,31 +316,4 @@ func (d *Device) Stats() ([]tunnel.Stat, error) {
 		out = append(out, s.stat(k))
 	}
 	return sorted(out), nil
-}
-
-// A second key pair would need a second link with a port of its own, which no peer knows.
-
-// Begin refuses.
-func (d *Device) Begin(tunnel.Config) error { return NoRotation() }
-
-// ApplyNext refuses.
-func (d *Device) ApplyNext(tunnel.Config) error { return NoRotation() }
-
-// HandshakeNext refuses.
-func (d *Device) HandshakeNext(member.Key) error { return NoRotation() }
-
-// Shift refuses.
-func (d *Device) Shift(member.Key) error { return NoRotation() }
-
-// StatsNext refuses.
-func (d *Device) StatsNext() ([]tunnel.Stat, error) { return nil, NoRotation() }
-
-// End refuses.
-func (d *Device) End() error { return NoRotation() }
-
-// NoRotation is why a key pair cannot be replaced while this engine runs.
-func NoRotation() *fault.Fault {
-	return fault.New(fault.CodeUnsupported, "a new key pair with the kernel's WireGuard").
-		Whyf("one link has one key, and a second one has another port").
-		Hint("set mesh.engine: userspace, restart the mesh, rotate with 'tombolo mesh keys rotate', and set it back when that is over")
 }

@@ -27,13 +27,12 @@ type Pipe struct {
 	closed  chan struct{}
 	once    sync.Once
 	events  chan tun.Event
-	wake    chan struct{}
 }
 
 // NewPipe holds 4,096 packets each way. With lossy it drops what comes when nobody
 // reads In; else the tunnel waits.
 func NewPipe(lossy bool) *Pipe {
-	return &Pipe{In: make(chan []byte, 4096), Out: make(chan []byte, 4096), lossy: lossy, closed: make(chan struct{}), events: make(chan tun.Event), wake: make(chan struct{}, 1)}
+	return &Pipe{In: make(chan []byte, 4096), Out: make(chan []byte, 4096), lossy: lossy, closed: make(chan struct{}), events: make(chan tun.Event)}
 }
 
 // File is of no use: there is none.
@@ -57,21 +56,11 @@ func (p *Pipe) Close() error {
 	return nil
 }
 
-// Wake has Read return without a packet.
-func (p *Pipe) Wake() {
-	select {
-	case p.wake <- struct{}{}:
-	default:
-	}
-}
-
 // Read takes from Out; after Close it gives os.ErrClosed.
 func (p *Pipe) Read(bufs [][]byte, sizes []int, offset int) (n int, err error) {
 	select {
 	case <-p.closed:
 		return 0, os.ErrClosed
-	case <-p.wake:
-		return 0, nil
 	case b := <-p.Out:
 		sizes[0] = copy(bufs[0][offset:], b)
 	}
