@@ -22,12 +22,21 @@ func (a *Agent) ownListeners() []policy.Listener {
 	a.mu.Unlock()
 	var hubs []netip.AddrPort
 	for _, s := range a.sessions.list() {
-		if at, err := netip.ParseAddrPort(s.link.RemoteAddr().String()); err == nil {
+		if at := addrPort(s.link.RemoteAddr()); at.IsValid() {
 			hubs = append(hubs, at)
 		}
 	}
 	slices.SortFunc(hubs, netip.AddrPort.Compare) // sessions come in any order
 	return a.own.list(health, hubs, a.machine.list())
+}
+
+// addrPort is a connection's address; the one of TCP is not written and read for that.
+func addrPort(a net.Addr) netip.AddrPort {
+	if t, ok := a.(*net.TCPAddr); ok {
+		return t.AddrPort()
+	}
+	at, _ := netip.ParseAddrPort(a.String())
+	return at
 }
 
 // ownList remembers the last answer: a dial needs it, and it changes with a session

@@ -172,7 +172,9 @@ func (h *Hub) readConnect(ctx context.Context, conn net.Conn, caller splice.Conn
 	defer h.heads.Put(buf)
 	defer buf.Reset(nil)
 	buf.Reset(bounded)
-	bad := fault.New(fault.CodeRequest, "the CONNECT request is malformed")
+	bad := func(why string, args ...any) *fault.Fault {
+		return fault.New(fault.CodeRequest, "the CONNECT request is malformed").Whyf(why, args...)
+	}
 	req, err := http.ReadRequest(buf)
 	var timeout net.Error
 	switch {
@@ -180,30 +182,30 @@ func (h *Hub) readConnect(ctx context.Context, conn net.Conn, caller splice.Conn
 	case bounded.N <= 0:
 		return asking{}, fault.New(fault.CodeHeaderTooLarge, "the request header is too large").Whyf("at most %d bytes are read", limit.RequestHeader)
 	case errors.Is(from.err, io.EOF):
-		return asking{}, bad.Whyf("the connection ended within the header")
+		return asking{}, bad("the connection ended within the header")
 	case errors.As(from.err, &timeout) && timeout.Timeout():
-		return asking{}, bad.Whyf("the header did not arrive within %v", limit.RequestHeaderTime)
+		return asking{}, bad("the header did not arrive within %v", limit.RequestHeaderTime)
 	default:
 		// The parser quotes what it could not read, all of it.
-		return asking{}, bad.Whyf("%s", clip(err.Error(), 200)).Hint("send: CONNECT host:port HTTP/1.1")
+		return asking{}, bad("%s", clip(err.Error(), 200)).Hint("send: CONNECT host:port HTTP/1.1")
 	}
 	switch {
 	case req.Method != http.MethodConnect:
 		return asking{}, fault.Newf(fault.CodeMethod, "method %s is not served here", clip(req.Method, 32)).Whyf("this socket speaks CONNECT only")
 	case req.ProtoMajor != 1 || req.ProtoMinor != 1:
-		return asking{}, bad.Whyf("it is HTTP/%d.%d; HTTP/1.1 is expected", req.ProtoMajor, req.ProtoMinor)
+		return asking{}, bad("it is HTTP/%d.%d; HTTP/1.1 is expected", req.ProtoMajor, req.ProtoMinor)
 	case req.ContentLength > 0 || len(req.TransferEncoding) > 0:
-		return asking{}, bad.Whyf("a CONNECT has no body")
+		return asking{}, bad("a CONNECT has no body")
 	case buf.Buffered() > 0:
 		return asking{}, earlyData()
 	}
 	for name := range req.Header { // RFC 9112 section 5.1: no space before the colon
 		if !httpguts.ValidHeaderFieldName(name) {
-			return asking{}, bad.Whyf("%q is no name of a header", clip(name, 64))
+			return asking{}, bad("%q is no name of a header", clip(name, 64))
 		}
 	}
 	if _, err := policy.ParseTarget(req.RequestURI); err != nil {
-		return asking{}, bad.Whyf("%s", clip(err.Error(), 200)).Hint("send: CONNECT host:port HTTP/1.1")
+		return asking{}, bad("%s", clip(err.Error(), 200)).Hint("send: CONNECT host:port HTTP/1.1")
 	}
 	return readRequest(req.RequestURI, req.Header)
 }
