@@ -61,7 +61,7 @@ func TestALabelIsOneOfRFC1123(t *testing.T) {
 
 func TestEveryFormOfURI(t *testing.T) {
 	for text, want := range map[string]id.Identity{
-		"spiffe://tombolo.internal/stream/hub/h1":        {TrustDomain: "tombolo.internal", Role: id.RoleHub, Name: "h1"},
+		"spiffe://tombolo.internal/hub/h1":               {TrustDomain: "tombolo.internal", Role: id.RoleHub, Name: "h1"},
 		"spiffe://x/discovery/d1":                        {TrustDomain: "x", Role: id.RoleDiscovery, Name: "d1"},
 		"spiffe://x/operator/anna":                       {TrustDomain: "x", Role: id.RoleOperator, Name: "anna"},
 		"spiffe://a.b.c/cluster/c1/agent/agent-1":        {TrustDomain: "a.b.c", Role: id.RoleAgent, Cluster: cluster(t, "c1"), Name: "agent-1"},
@@ -155,7 +155,7 @@ func TestWhatIsRenderedIsRead(t *testing.T) {
 }
 
 func FuzzParseURI(f *testing.F) {
-	f.Add("spiffe://tombolo.internal/stream/hub/h")
+	f.Add("spiffe://tombolo.internal/hub/h")
 	f.Add("spiffe://td/cluster/c1/agent/a")
 	f.Add("spiffe://td/cluster/c1/client/a%2f")
 	f.Fuzz(func(t *testing.T, text string) {
