@@ -99,6 +99,18 @@ func (r *registry) each(fn func(*cluster)) {
 	}
 }
 
+// memoryLimit is what is configured, 0 if nothing is.
+func (r *registry) memoryLimit() int64 {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.limits.Memory
+}
+
+// books visits the accounts of all clusters, with the memory that their relays take.
+func (r *registry) books(visit func(c id.Cluster, book *quota.Book, relay int64)) {
+	r.each(func(c *cluster) { visit(c.name, c.accounts, c.relay.Holds()) })
+}
+
 // limitUse is the greatest share that anybody uses of one of its limits.
 func (r *registry) limitUse(name string) (most float64) {
 	r.each(func(c *cluster) { most = max(most, c.accounts.GreatestUse(name)) })

@@ -24,6 +24,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/otlp"
 	"github.com/tombolo-io/tombolo/internal/base/stunserver"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/frontend"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/memory"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/quota"
 	"github.com/tombolo-io/tombolo/internal/stream/wire"
 )
@@ -304,4 +305,10 @@ func fixedChanges(old, next Config) []string {
 		{"audit", old.Audit == next.Audit && old.OTLP.Logs == next.OTLP.Logs},
 		{"tracing", old.OTLP.Traces == next.OTLP.Traces && old.OTLP.Ratio == next.OTLP.Ratio},
 	}.Changed()
+}
+
+// MemoryAdvice is for a configuration that a process with this GOMEMLIMIT (the largest
+// number: none) and in this one's cgroup would run with.
+func (c Config) MemoryAdvice(environment int64) []string {
+	return memory.Advice(c.limits.Memory, environment)
 }

@@ -88,7 +88,7 @@ func TestAnAgentThatDoesNotReadDelaysNoCut(t *testing.T) {
 		},
 		"for want of memory": func(refused []authz.Overruled) {
 			for _, r := range refused {
-				r.Stream.(*hubStream).cut(fault.New(fault.CodePolicyDenied, "short"))
+				r.Stream.(*hubStream).Cut(fault.New(fault.CodePolicyDenied, "short"))
 			}
 		},
 	} {

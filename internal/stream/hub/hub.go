@@ -31,6 +31,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/stream/hub/authz"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/conns"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/frontend"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/memory"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/policyfile"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/quota"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/relay"
@@ -55,7 +56,7 @@ type Hub struct {
 	access   *authz.Table
 	own      *authz.OwnListeners
 	policies *policyfile.Files
-	memory   *memory
+	memory   *memory.Guard
 
 	state       *state.Store
 	ca          *trust.Authority
@@ -106,7 +107,7 @@ func New(cfg Config, o Options) (*Hub, error) {
 	}
 	h := &Hub{
 		cfg: cfg, log: o.Log, now: o.Now, reg: o.Reg, audit: o.Audit, trace: o.Trace, splicer: splice.New(), clusters: newRegistry(cfg.limits),
-		access: authz.NewTable(), own: authz.NewOwnListeners(), memory: newMemory(o.Memory),
+		access: authz.NewTable(), own: authz.NewOwnListeners(),
 		clients: conns.NewByCertificate(), cores: runtime.GOMAXPROCS(0), descriptors: conns.NewDescriptors(), since: o.Now(), ready: make(chan struct{}),
 	}
 	h.policies = policyfile.New(policyfile.Options{
@@ -114,8 +115,10 @@ func New(cfg Config, o Options) (*Hub, error) {
 		Reloaded: func(err error) { h.metrics.PolicyReloads.WithLabelValues(outcome(fault.From(err))).Inc() },
 	})
 	h.clusters.counted = func(s quota.Scope, k quota.Resource) { h.metrics.Limits.WithLabelValues(string(s), k.String()).Inc() }
-	h.memory.choose(h.clusters.memoryLimit())
-	h.adviseMemory()
+	h.memory = memory.New(memory.Options{
+		Log: h.log, Configured: h.clusters.memoryLimit, Full: &h.clusters.memory, Clusters: h.clusters.books, Streams: h.streamsOf, SetLimit: o.Memory,
+		Shed: func(n int) { h.metrics.Shed.Add(float64(n)) },
+	})
 	h.settings.Store(&cfg.Reloadable)
 	h.frontends = map[string]Frontend{ProtocolConnect: connectFrontend{h}}
 	for name, f := range o.Extra {
@@ -216,8 +219,8 @@ func (h *Hub) readings() telemetry.HubReadings {
 		Connections: sessions(func(i carrier.Info) int { return i.Connections }),
 		Unread:      count(func(c *cluster) float64 { return float64(c.accounts.Budget.Unread()) }),
 		LimitUse:    h.clusters.limitUse,
-		MemoryUsed:  func() float64 { return float64(h.memory.used.Load()) },
-		MemoryLimit: h.memoryLimit,
+		MemoryUsed:  func() float64 { return float64(h.memory.Used()) },
+		MemoryLimit: func() float64 { return float64(h.memory.Status().Limit) },
 		Sessions:    count(func(c *cluster) float64 { return float64(len(c.live())) }),
 		Clusters:    count(func(*cluster) float64 { return 1 }),
 		PolicyFiles: func() float64 { return float64(h.policies.Status().Files) },
@@ -245,6 +248,16 @@ func (h *Hub) readings() telemetry.HubReadings {
 			return firstClientEnd(certs)
 		},
 	}
+}
+
+// streamsOf lists the live streams of a cluster.
+func (h *Hub) streamsOf(c id.Cluster) []memory.Stream {
+	all := h.access.Streams(c)
+	out := make([]memory.Stream, len(all))
+	for i, s := range all {
+		out[i] = s.(*hubStream)
+	}
+	return out
 }
 
 // Ready is closed when everything listens.
@@ -303,7 +316,7 @@ func (h *Hub) Reload(next Config) error {
 	before := h.clusters.memoryLimit()
 	h.clusters.bound(next.limits)
 	if h.clusters.memoryLimit() != before {
-		h.adviseMemory()
+		h.memory.Advise()
 	}
 	for _, c := range next.sockets.Clusters {
 		h.clusters.add(c.Name)

@@ -7,8 +7,6 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"math"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -23,10 +21,12 @@ import (
 	"github.com/tombolo-io/tombolo/internal/stream/carrier"
 	"github.com/tombolo-io/tombolo/internal/stream/heartbeat"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/frontend"
-	"github.com/tombolo-io/tombolo/internal/stream/hub/quota"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/memory"
 	"github.com/tombolo-io/tombolo/internal/stream/splice"
 	"github.com/tombolo-io/tombolo/internal/stream/wire"
 )
+
+const mib = 1 << 20
 
 // eaters is a cluster whose callers do not read.
 type eaters struct {
@@ -94,9 +94,9 @@ func (e *eaters) open(t *testing.T, n, size int) {
 func TestTheLargestGivesMemoryBack(t *testing.T) {
 	const each = 240 << 10
 	h := bareHub(t)
-	h.memory.collect = func() {}
+	h.memory.Collect = func() {}
 	used := func() int64 { return 64*mib + h.clusters.add(clusterOf(t, "c1")).accounts.Budget.Unread() }
-	h.memory.usage = func() usage { return usage{total: used()} }
+	h.memory.Usage = func() memory.Usage { return memory.Usage{Total: used()} }
 	h.clusters.limits.Memory = 128 * mib
 
 	greedy, quiet := eat(t, h, "c1"), eat(t, h, "c2")
@@ -107,11 +107,11 @@ func TestTheLargestGivesMemoryBack(t *testing.T) {
 	}
 	idle := 30
 	greedy.open(t, idle, 1) // idle ones, the oldest of all
-	for used() < percent(128*mib, 82) {
+	for used() < 128*mib*82/100 {
 		greedy.open(t, 1, each)
 	}
 	now := time.Now()
-	h.lookAtMemory(now)
+	h.memory.Look(now)
 	if f := fault.From(dial(greedy)); f.Code != fault.CodeLimit || !strings.Contains(f.Why, "cluster c1 uses the most of it") || f.Again == 0 {
 		t.Errorf("short of memory, its largest consumer is told %v", f)
 	}
@@ -128,12 +128,12 @@ func TestTheLargestGivesMemoryBack(t *testing.T) {
 	}
 
 	greedy.accounts.Press(false) // those that were under way
-	for used() < percent(128*mib, 91) {
+	for used() < 128*mib*91/100 {
 		greedy.open(t, 1, each)
 	}
-	want := used() - percent(128*mib, limit.MemoryCut)
-	h.lookAtMemory(now)
-	runtest.Eventually(t, "what was cut is given back", func() bool { return used() <= percent(128*mib, limit.MemoryCalm) })
+	want := used() - 128*mib*limit.MemoryCut/100
+	h.memory.Look(now)
+	runtest.Eventually(t, "what was cut is given back", func() bool { return used() <= 128*mib*limit.MemoryCalm/100 })
 	cut := 0
 	for i, s := range greedy.streams {
 		switch {
@@ -166,7 +166,7 @@ func TestTheLargestGivesMemoryBack(t *testing.T) {
 		t.Errorf("the neighbour read %d, %v", n, err)
 	}
 
-	h.lookAtMemory(now) // calm by now
+	h.memory.Look(now) // calm by now
 	if err := dial(greedy); !fault.Has(err, fault.CodeNoAgent) {
 		t.Errorf("with room again it is told %v", err)
 	}
@@ -191,17 +191,14 @@ func TestCallersAreCharged(t *testing.T) {
 	c := eat(t, h, "c1")
 	c.open(t, 1, 1)
 	holds := func() (int64, int64) {
-		all, unread := h.clusters.consumers()
-		if len(all) != 1 {
-			t.Fatalf("consumers: %v", all)
-		}
-		return all[0].holds, unread
+		holds, unread := c.accounts.Holds()
+		return holds, unread
 	}
 	one, unread := holds()
-	before := c.streams[0].holds()
+	before := c.streams[0].Held()
 	c.streams[0].Charge(4 * mib)
-	if n, u := holds(); n-one != 4*mib || u-unread != 4*mib || c.streams[0].holds()-before != 4*mib {
-		t.Errorf("charged, the cluster holds %d more, %d of it unread, the stream %d", n-one, u-unread, c.streams[0].holds()-before)
+	if n, u := holds(); n-one != 4*mib || u-unread != 4*mib || c.streams[0].Held()-before != 4*mib {
+		t.Errorf("charged, the cluster holds %d more, %d of it unread, the stream %d", n-one, u-unread, c.streams[0].Held()-before)
 	}
 	c.streams[0].Charge(-4 * mib)
 	who := c.accounts.Caller("me")
@@ -225,137 +222,25 @@ func TestCallersAreCharged(t *testing.T) {
 // Where it is nobody's doing, nobody gets more, and nobody is cut.
 func TestFullMemory(t *testing.T) {
 	h := bareHub(t)
-	h.memory.usage = func() usage { return usage{total: 200 * mib} }
+	h.memory.Usage = func() memory.Usage { return memory.Usage{Total: 200 * mib} }
 	h.clusters.limits.Memory = 128 * mib
 	c := eat(t, h, "c1")
 	c.open(t, 1, 1)
-	h.lookAtMemory(time.Now())
+	h.memory.Look(time.Now())
 	if _, err := c.accounts.Admit(context.Background(), "me"); !strings.Contains(fault.From(err).Why, "all of limits.memory") {
 		t.Errorf("got %v", err)
 	}
-	if c.streams[0].ended != "" || !h.memoryStatus().Full {
+	if c.streams[0].ended != "" || !h.memory.Status().Full {
 		t.Error("cut, or not told")
 	}
-	h.memory.usage = func() usage { return usage{total: 10 * mib} }
-	h.lookAtMemory(time.Now())
-	if p, err := c.accounts.Admit(context.Background(), "me"); err != nil || h.memoryStatus().Full {
+	h.memory.Usage = func() memory.Usage { return memory.Usage{Total: 10 * mib} }
+	h.memory.Look(time.Now())
+	if p, err := c.accounts.Admit(context.Background(), "me"); err != nil || h.memory.Status().Full {
 		t.Errorf("with room: %v", err)
 	} else {
 		p.Cancel()
 	}
 	c.streams[0].Reset(1)
-}
-
-// What is in use is what the collector found, with what came and went since then.
-func TestMemoryInUse(t *testing.T) {
-	m := &memory{}
-	for i, c := range []struct {
-		u            usage
-		unread, want int64
-	}{
-		{usage{total: 90}, 0, 90}, // it has not worked yet
-		{usage{total: 900, live: 300, rest: 50, cycle: 1}, 200, 350},
-		{usage{total: 900, live: 300, rest: 50, cycle: 1}, 500, 650},
-		{usage{total: 900, live: 300, rest: 50, cycle: 1}, 100, 250},
-		{usage{total: 900, live: 300, rest: 50, cycle: 1}, 5000, 900},
-		{usage{total: 900, live: 600, rest: 50, cycle: 2}, 5000, 650},
-	} {
-		if got := m.look(c.u, c.unread); got != c.want {
-			t.Errorf("%d: %d, want %d", i, got, c.want)
-		}
-	}
-	if u := readUsage(); u.total <= 0 || u.total < u.live || u.rest <= 0 {
-		t.Errorf("of this process: %+v", u)
-	}
-}
-
-// TestWhichMemoryLimitCounts, and what the collector is told.
-func TestWhichMemoryLimitCounts(t *testing.T) {
-	for name, c := range map[string]struct {
-		configured, environment, group int64
-		want, collector                int64
-	}{
-		"nothing":                              {0, math.MaxInt64, quota.Unbounded, quota.Unbounded, math.MaxInt64},
-		"the configuration":                    {500, 400, 300, 500, 400},
-		"the configuration, below the others":  {100, 400, 300, 100, 100},
-		"no limit, by the configuration":       {quota.Unbounded, math.MaxInt64, 300, quota.Unbounded, math.MaxInt64},
-		"the environment before the cgroup":    {0, 400, 300, 400, 400},
-		"the cgroup's, with room for sockets'": {0, math.MaxInt64, 1000, 900, 900},
-	} {
-		told := c.environment
-		m := newMemory(func(n int64) int64 {
-			before := told
-			if n >= 0 {
-				told = n
-			}
-			return before
-		})
-		m.group = c.group
-		m.choose(c.configured)
-		if m.most.Load() != c.want || told != c.collector {
-			t.Errorf("%s: %d, the collector %d", name, m.most.Load(), told)
-		}
-	}
-}
-
-func TestTheCgroupsLimit(t *testing.T) {
-	for name, c := range map[string]struct {
-		self  string
-		files map[string]string
-		want  int64
-	}{
-		"no cgroup":                    {"", nil, quota.Unbounded},
-		"version 2":                    {"0::/a.slice/b.service\n", map[string]string{"a.slice/b.service/memory.max": "1000\n"}, 1000},
-		"version 2, of one above":      {"0::/a.slice/b.service\n", map[string]string{"a.slice/b.service/memory.max": "1000\n", "a.slice/memory.max": "900\n"}, 900},
-		"none":                         {"0::/a.slice\n", map[string]string{"a.slice/memory.max": "max\n"}, quota.Unbounded},
-		"a container that sees itself": {"0::/kubepods/pod1\n", map[string]string{"memory.max": "77\n"}, 77},
-		"version 1":                    {"5:cpu,memory:/x\n4:cpuset:/y\n", map[string]string{"memory/x/memory.limit_in_bytes": "55\n", "memory/memory.limit_in_bytes": "9223372036854771712\n"}, 55},
-		"text that is none":            {"nonsense\n0::/a\n", map[string]string{"a/memory.max": "-5\n"}, quota.Unbounded},
-	} {
-		dir := t.TempDir()
-		self := filepath.Join(dir, "self")
-		os.WriteFile(self, []byte(c.self), 0o600)
-		for path, text := range c.files {
-			os.MkdirAll(filepath.Dir(filepath.Join(dir, path)), 0o700)
-			os.WriteFile(filepath.Join(dir, path), []byte(text), 0o600)
-		}
-		if got := groupLimit(self, dir); got != c.want {
-			t.Errorf("%s: %d, want %d", name, got, c.want)
-		}
-	}
-}
-
-// TestLimitsThatContradict: what is said, of configuration, environment and cgroup.
-func TestLimitsThatContradict(t *testing.T) {
-	const none, gib = int64(quota.Unbounded), int64(1 << 30)
-	for name, c := range map[string]struct {
-		configured, environment, group int64
-		says                           []string
-	}{
-		"nothing":                           {0, none, none, nil},
-		"the cgroup alone":                  {0, none, gib, nil},
-		"as it should be":                   {gib, none, 2 * gib, nil},
-		"the cgroup's own":                  {gib, none, gib, nil},
-		"all the same":                      {gib, gib, gib, nil},
-		"none, on purpose":                  {quota.Unbounded, gib, gib, nil},
-		"above the cgroup":                  {4 * gib, none, 2 * gib, []string{"limits.memory is 4 GiB, above the cgroup's limit of 2 GiB", "set limits.memory to at most 1843 MiB"}},
-		"the environment above it":          {0, 4 * gib, 2 * gib, []string{"GOMEMLIMIT is 4 GiB, above the cgroup's limit of 2 GiB", "set GOMEMLIMIT to at most"}},
-		"the environment below it":          {0, gib, 2 * gib, nil},
-		"the environment below":             {2 * gib, gib, none, []string{"GOMEMLIMIT (1 GiB) is below limits.memory (2 GiB)", "unset GOMEMLIMIT"}},
-		"the environment above":             {gib, 2 * gib, none, []string{"GOMEMLIMIT (2 GiB) is above limits.memory (1 GiB) and of no use"}},
-		"both":                              {4 * gib, 5 * gib, gib, []string{"limits.memory is 4 GiB, above", "GOMEMLIMIT (5 GiB) is above"}},
-		"an odd number is told as one, too": {0, 4*gib + 1, 2*gib + 4096, []string{"GOMEMLIMIT is 4 GiB, above the cgroup's limit of 2 GiB"}},
-	} {
-		got := strings.Join(memoryAdvice(c.configured, c.environment, c.group), "\n")
-		if (got == "") != (len(c.says) == 0) {
-			t.Errorf("%s: %q", name, got)
-		}
-		for _, text := range c.says {
-			if !strings.Contains(got, text) {
-				t.Errorf("%s: %q does not say %q", name, got, text)
-			}
-		}
-	}
 }
 
 // They stand in the log, at the start and when a reload moves the limit, and in the status.

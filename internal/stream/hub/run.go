@@ -63,7 +63,7 @@ func (h *Hub) Run(ctx, hard context.Context) error {
 	h.serveHTTP(g, "admin port", tls.NewListener(probes, h.adminTLS()), h.probes())
 	g.Go("STUN", h.mirror.Run)
 	g.Go("policy watcher", h.policies.Watch)
-	g.Go("memory", h.keepMemory)
+	g.Go("memory", h.memory.Run)
 	g.Go("refusals", h.tellKnocks)
 	close(h.ready)
 	h.log.Info("hub is ready", "listen", h.listen, "advertise", h.advertise, "admin", ls.admin.Addr().String(), "stun", h.mirror.Status().Listen,

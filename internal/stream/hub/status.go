@@ -32,7 +32,8 @@ func (h *Hub) statusOf(cluster string) admin.Status {
 		st.Version = h.access.Whole().String()
 		out.Policy = &st
 	}
-	out.Hub.Memory = h.memoryStatus()
+	memory := h.memory.Status()
+	out.Hub.Memory = &memory
 	stun := admin.STUN(h.mirror.Status())
 	out.Hub.STUN = &stun
 	for _, c := range h.clusters.all() {
@@ -48,7 +49,7 @@ func (h *Hub) statusOf(cluster string) admin.Status {
 		out.Warnings = append(out.Warnings, shared(c)...)
 		out.Clusters = append(out.Clusters, cs)
 	}
-	out.Warnings = append(out.Warnings, h.memoryAdvice()...)
+	out.Warnings = append(out.Warnings, h.memory.Advice()...)
 	certs, err := h.state.Certificates()
 	if err != nil {
 		out.Warnings = append(out.Warnings, err.Error())

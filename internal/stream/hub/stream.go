@@ -169,8 +169,11 @@ func (s *hubStream) forsaken() {
 	}
 }
 
-// cut ends a stream by the hub's will: who reads or writes it is told why.
-func (s *hubStream) cut(why *fault.Fault) {
+// Begun is when the stream began.
+func (s *hubStream) Begun() time.Time { return s.begun }
+
+// Cut ends a stream by the hub's will: who reads or writes it is told why.
+func (s *hubStream) Cut(why *fault.Fault) {
 	s.why.CompareAndSwap(nil, why)
 	s.Reset(splice.ResetCode(why.Code))
 }
@@ -182,8 +185,8 @@ func (s *hubStream) told(err error) error {
 	return err
 }
 
-// holds is what the stream has in memory beside itself.
-func (s *hubStream) holds() int64 {
+// Held is what the stream has in memory beside itself.
+func (s *hubStream) Held() int64 {
 	n := s.waits.Load()
 	if h, ok := s.Stream.(carrier.Holder); ok {
 		n += h.Held()
@@ -191,8 +194,8 @@ func (s *hubStream) holds() int64 {
 	return n
 }
 
-// unread is what the stream has of its cluster's and its caller's unread bytes.
-func (s *hubStream) unread() int64 {
+// UnreadBytes is what the stream has of its cluster's and its caller's unread bytes.
+func (s *hubStream) UnreadBytes() int64 {
 	n := s.waits.Load()
 	if h, ok := s.Stream.(carrier.Holder); ok {
 		n += h.Unread()

@@ -35,7 +35,7 @@ func TestUnreadOfACaller(t *testing.T) {
 	want(2600)
 	e.streams[1].Charge(5000)
 	want(7600)
-	if n := e.streams[1].unread(); n != 6000 {
+	if n := e.streams[1].UnreadBytes(); n != 6000 {
 		t.Errorf("the stream has %d of it", n)
 	}
 	e.streams[1].Reset(1)
@@ -98,8 +98,8 @@ func TestStalledUploadsAreCut(t *testing.T) {
 	if f := fault.From(e.accounts.Room(e.accounts.Caller("me"))); f == nil || f.Code != fault.CodeLimit || !strings.Contains(f.Why, "cluster.unreadBytes") {
 		t.Fatalf("a dial is told %v", f)
 	}
-	h.lookAtUnread()
-	h.lookAtUnread()
+	h.memory.LookAtUnread()
+	h.memory.LookAtUnread()
 	cut := 0
 	for i, s := range e.streams {
 		if s.ended != "" {

@@ -4,60 +4,17 @@ package hub
 
 import (
 	"errors"
-	"fmt"
 	"io"
-	"maps"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
-	"github.com/tombolo-io/tombolo/internal/base/id"
 	"github.com/tombolo-io/tombolo/internal/base/runtest"
 	"github.com/tombolo-io/tombolo/internal/stream/carrier"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/quota"
 	"github.com/tombolo-io/tombolo/internal/stream/splice"
 )
-
-// TestWhoIsOverdue: at a bound of 100.
-func TestWhoIsOverdue(t *testing.T) {
-	for name, c := range map[string]struct {
-		unread, before, cut, beyond string
-	}{
-		"nobody":                         {"", "", "", ""},
-		"below the bound, for long":      {"a:99", "", "", ""},
-		"at the bound":                   {"a:100", "a", "", ""},
-		"beyond it for the first time":   {"a:300", "", "", "a"},
-		"still, the second time":         {"a:300", "a", "a:200", ""},
-		"it was a burst":                 {"a:20", "a", "", ""},
-		"and again after it has given":   {"a:101", "", "", "a"},
-		"each for itself":                {"a:150 b:150 c:50", "a", "a:50", "b"},
-		"who has nothing is not kept":    {"b:150", "a", "", "b"},
-		"both":                           {"a:101 b:900", "a b", "a:1 b:800", ""},
-		"who was cut has two looks more": {"a:300 b:1", "b", "", "a"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			var all []leaver
-			each := func(text string, do func(who id.Cluster, n int64)) {
-				for _, f := range strings.Fields(text) {
-					var n int64
-					who, rest, _ := strings.Cut(f, ":")
-					fmt.Sscan(rest, &n)
-					do(clusterOf(t, who), n)
-				}
-			}
-			before, cut, beyond := map[id.Cluster]bool{}, map[id.Cluster]int64{}, map[id.Cluster]bool{}
-			each(c.unread, func(who id.Cluster, n int64) { all = append(all, leaver{&cluster{name: who}, n, 100}) })
-			each(c.before, func(who id.Cluster, _ int64) { before[who] = true })
-			each(c.cut, func(who id.Cluster, n int64) { cut[who] = n })
-			each(c.beyond, func(who id.Cluster, _ int64) { beyond[who] = true })
-			gotCut, gotBeyond := overdue(all, before)
-			if !maps.Equal(gotCut, cut) || !maps.Equal(gotBeyond, beyond) {
-				t.Errorf("cut %v, beyond %v", gotCut, gotBeyond)
-			}
-		})
-	}
-}
 
 // Streams that were idle when they got their windows bring more than the cluster may
 // leave unread: it comes back below its bound, without a limit of memory, and nobody
@@ -84,17 +41,17 @@ func TestUnreadComesBackBelowItsBound(t *testing.T) {
 		}
 	}
 	runtest.Eventually(t, "all of it is there", func() bool { return greedy.cluster.accounts.Budget.Unread() == n*(each+1) })
-	h.lookAtUnread()
+	h.memory.LookAtUnread()
 	if got := greedy.cluster.accounts.Budget.Unread(); got != n*(each+1) {
 		t.Fatalf("a burst was cut to %d", got)
 	}
-	h.lookAtUnread()
+	h.memory.LookAtUnread()
 	runtest.Eventually(t, "it is below its bound", func() bool { return greedy.cluster.accounts.Budget.Unread() <= bound })
 	if got := greedy.cluster.accounts.Budget.Unread(); got < bound-each-1 {
 		t.Errorf("%d bytes are unread, the bound is %d", got, bound)
 	}
-	h.lookAtUnread()
-	h.lookAtUnread()
+	h.memory.LookAtUnread()
+	h.memory.LookAtUnread()
 
 	cut := 0
 	for i, s := range greedy.streams {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package hub
+package memory
 
 import (
 	"fmt"
@@ -10,9 +10,9 @@ import (
 	"github.com/tombolo-io/tombolo/internal/stream/hub/quota"
 )
 
-// memoryAdvice says where the limits of the memory contradict each other, and what to
+// advice says where the limits of the memory contradict each other, and what to
 // do: what is configured (0: nothing), GOMEMLIMIT, and the cgroup's (unbounded: none).
-func memoryAdvice(configured, environment, group int64) (out []string) {
+func advice(configured, environment, group int64) (out []string) {
 	const field, variable = "limits.memory", "GOMEMLIMIT"
 	name, most := field, configured
 	if configured == 0 {
@@ -44,21 +44,19 @@ func roughly(n int64) string {
 	return quota.SizeText(n)
 }
 
-// MemoryAdvice is for a configuration that a process with this GOMEMLIMIT
-// (the largest number: none) and in this one's cgroup would run with.
-func (c Config) MemoryAdvice(environment int64) []string {
-	return memoryAdvice(c.limits.Memory, environment, groupLimit(ownGroup, groupRoot))
+// Advice is for a process with this GOMEMLIMIT (the largest number: none), in this
+// one's cgroup, that would run with what is configured.
+func Advice(configured, environment int64) []string {
+	return advice(configured, environment, groupLimit(ownGroup, groupRoot))
 }
 
-// memoryAdvice is for the hub as it runs.
-func (h *Hub) memoryAdvice() []string {
-	return memoryAdvice(h.clusters.memoryLimit(), h.memory.first, h.memory.group)
-}
+// Advice is for the process as it runs.
+func (m *Guard) Advice() []string { return advice(m.Configured(), m.first, m.group) }
 
-// adviseMemory logs it.
-func (h *Hub) adviseMemory() {
-	for _, text := range h.memoryAdvice() {
-		h.log.Warn("limits of the memory contradict each other", telemetry.AttrReason, text)
+// Advise logs it.
+func (m *Guard) Advise() {
+	for _, text := range m.Advice() {
+		m.Log.Warn("limits of the memory contradict each other", telemetry.AttrReason, text)
 	}
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package hub
+package memory
 
 import (
 	"cmp"
@@ -12,29 +12,29 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 )
 
-// consumer is a cluster as the memory sees it.
+// consumer is a cluster with what it takes of the memory.
 type consumer struct {
 	cluster id.Cluster
 	holds   int64 // what its sessions and streams take, with the bytes in them
 	pressed bool  // it gets no more already
 }
 
-// relief is what shall happen for want of memory.
-type relief struct {
+// action is what is to be done because memory is short.
+type action struct {
 	press []id.Cluster         // get no more
 	cut   map[id.Cluster]int64 // give back so many bytes
 	all   bool                 // nobody gets more
 }
 
-// relieve decides who has to do without when used of most is in use:
+// decide says which clusters get no more and which give back when used of most is in use:
 //
 //	calm ──MemoryShort──► the largest get no more ──MemoryOver──► their streams are cut
 //	  ▲                         │                                     │ to MemoryCut
 //	  └───── MemoryCalm ◄───────┴─────────────────────────────────────┘
 //
-// What has to be given back is taken from the largest until it is no larger than the
-// next one, then from both, and so on: whoever is below that level is not touched.
-func relieve(used, most int64, consumers []consumer) (r relief) {
+// What has to be given back is taken from the largest until it is no larger than the next
+// one, then from both, and so on: a cluster below that level is not touched.
+func decide(used, most int64, consumers []consumer) (r action) {
 	over := used >= percent(most, limit.MemoryOver)
 	short := over || used >= percent(most, limit.MemoryShort)
 	if used <= percent(most, limit.MemoryCalm) {
@@ -63,8 +63,8 @@ func relieve(used, most int64, consumers []consumer) (r relief) {
 	return r
 }
 
-// levelFor is how much each may keep so that need bytes come together. Nobody is
-// cut below limit.MemoryKept, for what is left then is not theirs.
+// levelFor is how much each may keep so that together they give back need bytes. Nobody is
+// cut below limit.MemoryKept.
 func levelFor(sorted []consumer, need int64) int64 {
 	sum := int64(0) // of the first i+1
 	for i, c := range sorted {
@@ -81,16 +81,15 @@ func levelFor(sorted []consumer, need int64) int64 {
 	return limit.MemoryKept
 }
 
-// holding is a live stream as the memory sees it.
+// holding is what a live stream holds, and since when.
 type holding struct {
 	holds int64
 	begun time.Time
 }
 
-// newestLargest chooses streams to cut so that need bytes are given back: the largest
-// first, and the newest among those that are about as large, which is within a
-// power of two. Each gives back what it holds and its cost. It gives their indices in
-// that order.
+// newestLargest chooses streams to cut so that need bytes are given back: the largest first,
+// and the newest among those of about the same size, which is within a power of two. Each
+// gives back what it holds and its cost. It returns their indices in that order.
 func newestLargest(all []holding, need, cost int64) []int {
 	order := make([]int, len(all))
 	for i := range order {

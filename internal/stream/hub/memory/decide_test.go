@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package hub
+package memory
 
 import (
 	"fmt"
@@ -11,10 +11,20 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/tombolo-io/tombolo/internal/base/id"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 )
 
 const mib = 1 << 20
+
+func clusterOf(t testing.TB, name string) id.Cluster {
+	t.Helper()
+	c, err := id.ParseCluster(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
 
 // TestWhoIsRelieved: at a limit of 1000 MiB the memory is short from 800 and calm again
 // at 750, and over from 900, from where it is cut to 650.
@@ -48,7 +58,7 @@ func TestWhoIsRelieved(t *testing.T) {
 				fmt.Sscan(strings.TrimSuffix(rest, "!"), &n)
 				all = append(all, consumer{clusterOf(t, who), n * mib, strings.HasSuffix(rest, "!")})
 			}
-			if got := relieve(c.used*mib, 1000*mib, all).text(all); got != c.want {
+			if got := decide(c.used*mib, 1000*mib, all).text(all); got != c.want {
 				t.Errorf("%q, want %q", got, c.want)
 			}
 		})
@@ -56,7 +66,7 @@ func TestWhoIsRelieved(t *testing.T) {
 }
 
 // text renders a relief, cuts in MiB.
-func (r relief) text(all []consumer) string {
+func (r action) text(all []consumer) string {
 	var out []string
 	var press, cut []string
 	for _, c := range r.press {
@@ -95,7 +105,7 @@ func TestReliefIsFairAndEnough(t *testing.T) {
 			all = append(all, c)
 			spare += max(0, c.holds-limit.MemoryKept)
 		}
-		r := relieve(used, most, all)
+		r := decide(used, most, all)
 		sum := int64(0)
 		for _, c := range all {
 			sum += r.cut[c.cluster]
