@@ -8,7 +8,7 @@ func Exceptions() []Exception {
 		{"floors", "internal/demo/", "test/lab",
 			"the demonstration is the lab told as a story; the lab imports no testing package, see its doc.go"},
 		{"log-lines", "internal/stream/agent/agent.go", "", "what is tried again is one of three literals of its callers"},
-		{"log-lines", "internal/stream/hub/holders.go", "", "agents and nodes, each with a message of its own"},
+		{"log-lines", "internal/stream/hub/join.go", "", "agents and nodes, each with a message of its own"},
 		{"log-lines", "internal/stream/hub/policyfile/refusal.go", "", "what stays and what else is in force are a few literals, put together"},
 		{"log-lines", "internal/mesh/peering/send.go", "", "what was tried is one of a few literals, right below it"},
 		{"metrics", "internal/mesh/topology/options.go", "tombolo_mesh", "the name of a table of nftables, as the issue has it"},

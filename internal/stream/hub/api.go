@@ -114,7 +114,7 @@ func (h *Hub) apiCreateToken(r *http.Request) (any, error) {
 	}
 	_, unknown := h.clusters.get(cluster)
 	h.clusters.add(cluster)
-	join := trust.Join{TokenID: t.ID, Secret: secret, Hubs: h.advertise, Cluster: cluster, Pin: trust.Pin(h.ca.Certificate())}.String()
+	join := trust.Join{TokenID: t.ID, Secret: secret, Hubs: h.advertise, Cluster: cluster, Pin: trust.Pin(h.credentials.CA().Certificate())}.String()
 	out := admin.Token{
 		Meta: meta("Token"), ID: t.ID, Cluster: q.Cluster, Expires: t.Expires, Uses: q.Uses,
 		Join: join, NewCluster: unknown != nil,
@@ -154,7 +154,7 @@ func (h *Hub) apiIssue(r *http.Request) (any, error) {
 	if err := readJSON(r, limit.AdminBody, &q); err != nil {
 		return nil, err
 	}
-	who := id.Identity{TrustDomain: h.ca.TrustDomain(), Role: id.Role(q.Role), Name: q.Name}
+	who := id.Identity{TrustDomain: h.credentials.CA().TrustDomain(), Role: id.Role(q.Role), Name: q.Name}
 	switch who.Role {
 	case id.RoleClient:
 		cluster, err := parseCluster(q.Cluster)
@@ -176,18 +176,14 @@ func (h *Hub) apiIssue(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	leaf, err := h.ca.Issue(trust.Request{Identity: who, Key: key, Life: h.settings.Load().clientLife}, h.now())
+	rec, leaf, err := h.credentials.Issue(who, key, h.settings.Load().clientLife)
 	if err != nil {
-		return nil, err
-	}
-	rec := state.Certificate{Serial: trust.Serial(leaf), Identity: who.URI(), Issued: h.now().UTC(), Expires: leaf.NotAfter.UTC()}
-	if err := h.state.PutCertificate(rec, h.now()); err != nil {
 		return nil, err
 	}
 	h.log.Info("certificate issued", "identity", rec.Identity, "serial", rec.Serial, "expires", rec.Expires)
 	return admin.Certificate{
 		Meta: meta("Certificate"), Serial: rec.Serial, Identity: rec.Identity, Expires: rec.Expires,
-		Certificate: string(trust.EncodeCertificate(leaf.Raw)), CA: string(h.ca.CertificatePEM()), Advertise: h.advertise,
+		Certificate: string(trust.EncodeCertificate(leaf.Raw)), CA: string(h.credentials.CA().CertificatePEM()), Advertise: h.advertise,
 	}, nil
 }
 
@@ -208,6 +204,10 @@ func (h *Hub) apiCertificates(*http.Request) (any, error) {
 		out.Certificates = append(out.Certificates, holderInfo(n))
 	}
 	return out, nil
+}
+
+func holderInfo(n state.Holder) admin.CertificateInfo {
+	return admin.CertificateInfo{Serial: n.Serial, Identity: n.Identity, Issued: n.Issued, Expires: n.Expires, Revoked: n.Revoked, Token: n.Token}
 }
 
 func certificateInfo(c state.Certificate) admin.CertificateInfo {

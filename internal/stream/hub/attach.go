@@ -13,6 +13,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/stream/carrier"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/credentials"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/state"
 )
 
@@ -72,7 +73,7 @@ func (h *Hub) attach(a arrival, s *session) error {
 		s.missing.Add(missing)
 		return err
 	}
-	if f := h.holders.refusal(a.who, issuedAt(a.leaf())); f != nil { // since it was identified: the revocation did not see this connection
+	if f := h.credentials.Refusal(a.who, credentials.IssuedAt(a.leaf())); f != nil { // since it was identified: the revocation did not see this connection
 		s.end(f)
 	}
 	say := h.log.Debug

@@ -70,13 +70,13 @@ func (h *Hub) agentTLS(t *testing.T, name string) *tls.Config {
 	if err != nil {
 		t.Fatal(err)
 	}
-	leaf, err := h.ca.Issue(trust.Request{
+	leaf, err := h.credentials.CA().Issue(trust.Request{
 		Identity: id.Identity{Role: id.RoleAgent, Cluster: cluster, Name: name}, Key: key.Public(), Life: time.Hour,
 	}, h.now())
 	if err != nil {
 		t.Fatal(err)
 	}
-	check := func() trust.Check { return trust.Check{Roots: h.roots, Now: h.now()} }
+	check := func() trust.Check { return trust.Check{Roots: h.credentials.Roots(), Now: h.now()} }
 	cert := &tls.Certificate{Certificate: [][]byte{leaf.Raw}, PrivateKey: key, Leaf: leaf}
 	return trust.HubClientConfig(check, cert, trust.ALPNSession)
 }

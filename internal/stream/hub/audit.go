@@ -46,7 +46,7 @@ func (h *Hub) withOperator(r *http.Request) context.Context {
 		return withParty(r.Context(), party{peer: peer})
 	}
 	p := party{serial: trust.Serial(chain[0]), source: r.RemoteAddr}
-	if who, ours := h.authentic(chain); ours {
+	if who, ours := h.credentials.Authentic(chain); ours {
 		p.operator = who.URI()
 	}
 	return withParty(r.Context(), p)

@@ -82,7 +82,7 @@ func (h *Hub) apiRemoveCluster(r *http.Request) (any, error) {
 	if f := inUse(info); f != nil && r.URL.Query().Get("force") != "true" {
 		return nil, f
 	}
-	gone, err := h.state.RemoveCluster(name, h.now())
+	gone, err := h.credentials.RemoveCluster(name) // from now on nobody of it comes in
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +90,6 @@ func (h *Hub) apiRemoveCluster(r *http.Request) (any, error) {
 		Meta: meta("ClusterRemoval"), Name: name.String(), Tokens: gone.Tokens, Agents: gone.Agents, Nodes: gone.Nodes, Clients: len(gone.Clients),
 		Warnings: stillNamed(info),
 	}
-	h.holders.remove(gone.Removed) // from now on nobody of it comes in
 	why := state.RemovedCluster(name.String())
 	for _, n := range c.relay.All() {
 		n.End(why)

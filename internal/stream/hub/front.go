@@ -22,6 +22,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/stream/carrier"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/conns"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/credentials"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/frontend"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/quota"
 	"github.com/tombolo-io/tombolo/internal/stream/splice"
@@ -62,7 +63,7 @@ func (h *Hub) serveFront(ctx context.Context, ln net.Listener) error {
 // shake makes TLS of an accepted connection, whatever it will turn out to be
 // for. A session's mux looks for its own layer, which is the lowest.
 func (h *Hub) shake(ctx context.Context, raw net.Conn) (*tls.Conn, error) {
-	cfg, err := h.serving.config(h.now())
+	cfg, err := h.serving.Config(h.now())
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +102,7 @@ func (h *Hub) route(ctx context.Context, conn *tls.Conn, raw net.Conn, stranger 
 }
 
 func (h *Hub) routeHTTP(ctx context.Context, conn *tls.Conn, known func()) {
-	who, err := h.identify(conn, 0)
+	who, err := h.identify(conn)
 	if err == nil && who.Role != id.RoleOperator && who.Role != id.RoleClient {
 		err = fault.Newf(fault.CodeUnauthorized, "%s may not use this port for HTTP", who).
 			Hint("use a client certificate: tombolo egress-config CLUSTER --mode connect-tls")
@@ -142,7 +143,7 @@ func (h *Hub) routeHTTP(ctx context.Context, conn *tls.Conn, known func()) {
 		h.clients.Remove(serial, conn)
 	})
 	leaf := conn.ConnectionState().PeerCertificates[0]
-	if h.revoked.has(serial) || h.holders.refusal(who, issuedAt(leaf)) != nil { // since it was identified: the revocation did not see this connection
+	if h.credentials.Revoked(serial) || h.credentials.Refusal(who, credentials.IssuedAt(leaf)) != nil { // since it was identified: the revocation did not see this connection
 		gone()
 		conn.Close()
 		return
@@ -166,21 +167,8 @@ func (h *Hub) refuseHTTP(ctx context.Context, conn *tls.Conn, err error) {
 }
 
 // identify says who is at the other end of a finished handshake.
-func (h *Hub) identify(conn *tls.Conn, grace time.Duration) (id.Identity, error) {
-	return h.verify(conn.ConnectionState().PeerCertificates, grace)
-}
-
-func (h *Hub) verify(chain []*x509.Certificate, grace time.Duration) (id.Identity, error) {
-	who, err := trust.Check{
-		Roots: h.roots, TrustDomain: h.ca.TrustDomain(), Now: h.now(), Grace: grace, Revoked: h.revoked.has,
-	}.Verify(chain)
-	if err != nil {
-		return who, err
-	}
-	if f := h.holders.refusal(who, issuedAt(chain[0])); f != nil {
-		return id.Identity{}, f
-	}
-	return who, nil
+func (h *Hub) identify(conn *tls.Conn) (id.Identity, error) {
+	return h.credentials.Verify(conn.ConnectionState().PeerCertificates, 0)
 }
 
 // dialer binds a frontend's dials to one cluster and one caller, and counts them.
@@ -247,26 +235,4 @@ func withPeer(ctx context.Context, c net.Conn) context.Context {
 func peerOf(ctx context.Context) []*x509.Certificate {
 	chain, _ := ctx.Value(peerKey{}).([]*x509.Certificate)
 	return chain
-}
-
-// revocations is the set of revoked serial numbers.
-type revocations struct {
-	mu  sync.RWMutex
-	set map[string]struct{}
-}
-
-func (r *revocations) has(serial string) bool {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	_, ok := r.set[serial]
-	return ok
-}
-
-func (r *revocations) add(serial string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.set == nil {
-		r.set = map[string]struct{}{}
-	}
-	r.set[serial] = struct{}{}
 }

@@ -153,7 +153,7 @@ func (h *Hub) judgeCertificate(t *testing.T, r *http.Request, out []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	who, err := h.verify(certs, 0)
+	who, err := h.credentials.Verify(certs, 0)
 	if err != nil || who.URI() != made.Identity || who.Role != id.RoleClient && who.Role != id.RoleOperator {
 		t.Errorf("a certificate for %v: %v", who, err)
 	}
@@ -179,7 +179,7 @@ func FuzzJoin(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	leaf, err := h.ca.Issue(trust.Request{Identity: id.Identity{Role: id.RoleAgent, Cluster: c1, Name: "a1"}, Key: key.Public(), Life: time.Hour}, time.Now())
+	leaf, err := h.credentials.CA().Issue(trust.Request{Identity: id.Identity{Role: id.RoleAgent, Cluster: c1, Name: "a1"}, Key: key.Public(), Life: time.Hour}, time.Now())
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -227,7 +227,7 @@ func FuzzJoin(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		who, err := h.verify(certs, 0)
+		who, err := h.credentials.Verify(certs, 0)
 		if err != nil || who.Role != id.RoleAgent || who.Cluster != c1 || who.Name != a.Agent || a.Cluster != "c1" {
 			t.Errorf("%s made %v of %+v, %v", r.URL.Path, who, a, err)
 		}

@@ -32,7 +32,7 @@ type arrival struct {
 // one: a resumed handshake shows the certificate of the first.
 func (h *Hub) admit(conn *tls.Conn) (a arrival, err error) {
 	a.conn = conn
-	who, err := h.identify(conn, 0)
+	who, err := h.identify(conn)
 	if err != nil {
 		return a, err
 	}

@@ -4,7 +4,6 @@ package hub
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"log/slog"
 	"net"
@@ -19,7 +18,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tombolo-io/tombolo/internal/access/audit"
-	"github.com/tombolo-io/tombolo/internal/access/trust"
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/id"
 	"github.com/tombolo-io/tombolo/internal/base/listener"
@@ -30,6 +28,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/stream/carrier"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/authz"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/conns"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/credentials"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/frontend"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/memory"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/policyfile"
@@ -59,14 +58,10 @@ type Hub struct {
 	memory   *memory.Guard
 
 	state       *state.Store
-	ca          *trust.Authority
-	roots       *x509.CertPool
-	serving     *serving
+	credentials *credentials.Credentials
+	serving     *credentials.ServerCertificate
 	clusters    *registry
 	sockets     *frontend.Sockets
-	revoked     revocations
-	holders     holders
-	renewals    renewals
 	knocks      knocks
 	refusals    audit.Tally
 	clients     *conns.ByCertificate
@@ -144,10 +139,13 @@ func New(cfg Config, o Options) (*Hub, error) {
 
 // loadState takes over the CA, the clusters and the revocations.
 func (h *Hub) loadState() error {
-	ca, err := h.state.Authority(h.cfg.TrustDomain, h.now())
+	c, err := credentials.New(credentials.Options{
+		Store: h.state, TrustDomain: h.cfg.TrustDomain, Now: h.now, Life: func() time.Duration { return h.settings.Load().agentLife },
+	})
 	if err != nil {
 		return err
 	}
+	ca := c.CA()
 	if ca.TrustDomain() != h.cfg.TrustDomain {
 		if h.cfg.TrustDomain != id.DefaultTrustDomain {
 			return fault.Newf(fault.CodeConfig, "the trust domain is fixed to %s", ca.TrustDomain()).
@@ -156,7 +154,7 @@ func (h *Hub) loadState() error {
 		}
 		h.cfg.TrustDomain = ca.TrustDomain()
 	}
-	h.ca, h.roots = ca, ca.Roots()
+	h.credentials = c
 	// A copy for people and for scrapers; the original is in the state.
 	if err := os.WriteFile(filepath.Join(h.cfg.StateDir, "ca.crt"), ca.CertificatePEM(), 0o644); err != nil {
 		return fault.New(fault.CodeStateAccess, "write ca.crt").Because(err)
@@ -171,29 +169,6 @@ func (h *Hub) loadState() error {
 			return fault.New(fault.CodeStateCorrupt, "a stored cluster has no usable name").Because(err)
 		}
 		h.clusters.add(name)
-	}
-	certs, err := h.state.Certificates()
-	if err != nil {
-		return err
-	}
-	for _, c := range certs {
-		if !c.Revoked.IsZero() {
-			h.revoked.add(c.Serial)
-		}
-	}
-	holders, err := h.state.Holders()
-	if err != nil {
-		return err
-	}
-	removed, err := h.state.RemovedClusters()
-	if err != nil {
-		return err
-	}
-	for _, c := range removed {
-		h.holders.remove(c)
-	}
-	for _, n := range holders {
-		h.holders.set(n)
 	}
 	return nil
 }
@@ -280,7 +255,7 @@ func (h *Hub) refused(who party, peer interface{ RemoteAddr() net.Addr }, err er
 
 // proven is who a peer is by its certificate, if that is one of ours.
 func (h *Hub) proven(conn *tls.Conn) party {
-	who, ours := h.authentic(conn.ConnectionState().PeerCertificates)
+	who, ours := h.credentials.Authentic(conn.ConnectionState().PeerCertificates)
 	if !ours {
 		return party{}
 	}

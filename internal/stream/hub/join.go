@@ -17,6 +17,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/id"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/credentials"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/state"
 )
 
@@ -24,7 +25,7 @@ import (
 // for longer than its certificate lives.
 func (h *Hub) operatorsOnly(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		who, err := h.verify(peerOf(r.Context()), 0)
+		who, err := h.credentials.Verify(peerOf(r.Context()), 0)
 		if err == nil && who.Role != id.RoleOperator {
 			err = fault.Newf(fault.CodeUnauthorized, "%s may not use the admin API", who).Whyf("only operators may")
 		}
@@ -86,11 +87,14 @@ func (h *Hub) enrol(r *http.Request) (admin.JoinAnswer, error) {
 			return admin.JoinAnswer{}, err
 		}
 	}
-	answer, err := h.enrolAs(role, use, key, r.RemoteAddr)
+	cluster, name, leaf, err := h.credentials.Enrol(role, use, key)
 	if err != nil {
 		h.log.Warn("join refused", telemetry.AttrPeer, r.RemoteAddr, telemetry.AttrCode, fault.From(err).Code, telemetry.AttrReason, err)
+		return admin.JoinAnswer{}, err
 	}
-	return answer, err
+	h.clusters.add(cluster)
+	h.log.Info(string(role)+" joined", telemetry.AttrCluster, cluster, attrOf(role), name, telemetry.AttrPeer, r.RemoteAddr)
+	return h.joined(cluster, name, leaf), nil
 }
 
 // renew issues a new certificate to an agent that proves the key of its old
@@ -100,7 +104,7 @@ func (h *Hub) renew(r *http.Request) (admin.JoinAnswer, error) {
 	if err := readJSON(r, limit.JoinBody, &q); err != nil {
 		return admin.JoinAnswer{}, err
 	}
-	who, err := h.verify(peerOf(r.Context()), h.settings.Load().renewGrace)
+	who, err := h.credentials.Verify(peerOf(r.Context()), h.settings.Load().renewGrace)
 	if err != nil {
 		return admin.JoinAnswer{}, err
 	}
@@ -111,13 +115,41 @@ func (h *Hub) renew(r *http.Request) (admin.JoinAnswer, error) {
 	if err != nil {
 		return admin.JoinAnswer{}, err
 	}
-	return h.renewHolder(who, issuedAt(peerOf(r.Context())[0]), key)
+	leaf, err := h.credentials.Renew(who, credentials.IssuedAt(peerOf(r.Context())[0]), key)
+	if err != nil {
+		return admin.JoinAnswer{}, err
+	}
+	h.clusters.add(who.Cluster)
+	h.log.Info(string(who.Role)+" renewed its certificate", telemetry.AttrCluster, who.Cluster, attrOf(who.Role), who.Name)
+	return h.joined(who.Cluster, who.Name, leaf), nil
+}
+
+// nodeUse adds to a use of a token what a node asks for.
+func nodeUse(q admin.JoinRequest, use *state.Use) (err error) {
+	if q.Role != string(id.RoleNode) {
+		return fault.Newf(fault.CodeRequest, "nobody joins as %q", clip(q.Role, 32)).Whyf("agents, without a role, and nodes do")
+	}
+	use.Node = true
+	if q.Node != "" {
+		if use.Name, err = id.ParseNode(q.Node); err != nil {
+			return fault.New(fault.CodeRequest, "the node's name is not usable").Because(err)
+		}
+	}
+	return nil
+}
+
+// attrOf is the name of a log attribute for who has the role.
+func attrOf(role id.Role) string {
+	if role == id.RoleNode {
+		return telemetry.AttrNode
+	}
+	return telemetry.AttrAgent
 }
 
 func (h *Hub) joined(cluster id.Cluster, name string, leaf *x509.Certificate) admin.JoinAnswer {
 	return admin.JoinAnswer{
 		Cluster: cluster.String(), Agent: name, Certificate: string(trust.EncodeCertificate(leaf.Raw)),
-		CA: string(h.ca.CertificatePEM()), UnixMillis: h.now().UnixMilli(),
+		CA: string(h.credentials.CA().CertificatePEM()), UnixMillis: h.now().UnixMilli(),
 	}
 }
 

@@ -13,7 +13,6 @@ import (
 	"github.com/tombolo-io/tombolo/internal/access/audit"
 	"github.com/tombolo-io/tombolo/internal/access/trust"
 	"github.com/tombolo-io/tombolo/internal/base/fault"
-	"github.com/tombolo-io/tombolo/internal/base/id"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
@@ -114,7 +113,7 @@ func (h *Hub) recordKnock(frontend string, chain []*x509.Certificate, source str
 	}
 	f := fault.From(err)
 	p := party{frontend: frontend, source: source}
-	if who, ours := h.authentic(chain); ours {
+	if who, ours := h.credentials.Authentic(chain); ours {
 		p.cluster, p.caller, p.serial = who.Cluster, who.URI(), trust.Serial(chain[0])
 	}
 	now := time.Now()
@@ -127,16 +126,6 @@ func (h *Hub) recordKnock(frontend string, chain []*x509.Certificate, source str
 	s.record.Kind = audit.KindRefusal
 	s.fail(err)
 	h.audit.Write(s.record)
-}
-
-// authentic says whose certificate it is, if our CA has made it and whatever
-// became of it since. What another one says of itself is nobody's word.
-func (h *Hub) authentic(chain []*x509.Certificate) (id.Identity, bool) {
-	if len(chain) == 0 {
-		return id.Identity{}, false
-	}
-	who, err := trust.Check{Roots: h.roots, TrustDomain: h.ca.TrustDomain(), Now: chain[0].NotAfter}.Verify(chain)
-	return who, err == nil
 }
 
 func (h *Hub) recordMore(ended []more) {

@@ -9,12 +9,13 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/id"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/credentials"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/relay"
 )
 
 // admitRelay judges who wants to use the relay.
 func (h *Hub) admitRelay(conn *tls.Conn) (who id.Identity, c *cluster, err error) {
-	if who, err = h.identify(conn, 0); err != nil {
+	if who, err = h.identify(conn); err != nil {
 		return who, nil, err
 	}
 	if who.Role != id.RoleNode {
@@ -36,7 +37,7 @@ func (h *Hub) serveRelay(ctx context.Context, conn *tls.Conn, known func()) (nex
 	who, c, err := h.admitRelay(conn)
 	if err == nil {
 		known()
-		n, err = c.relay.Join(conn, who.Name, issuedAt(chain[0]), h.now())
+		n, err = c.relay.Join(conn, who.Name, credentials.IssuedAt(chain[0]), h.now())
 	}
 	if err != nil {
 		if len(chain) > 0 {
@@ -46,7 +47,7 @@ func (h *Hub) serveRelay(ctx context.Context, conn *tls.Conn, known func()) (nex
 		relay.Refuse(ctx, conn, err)
 		return nil
 	}
-	if f := h.holders.refusal(who, n.Issued); f != nil { // revoked since it was judged: the revocation did not see this connection
+	if f := h.credentials.Refusal(who, n.Issued); f != nil { // revoked since it was judged: the revocation did not see this connection
 		n.End(f)
 	}
 	if h.draining.Load() {
@@ -81,7 +82,7 @@ func (h *Hub) endRelayed(who id.Identity) int {
 	if n == nil {
 		return 0
 	}
-	f := h.holders.refusal(who, n.Issued)
+	f := h.credentials.Refusal(who, n.Issued)
 	if f == nil {
 		return 0
 	}

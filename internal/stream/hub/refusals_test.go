@@ -155,7 +155,7 @@ func (h *Hub) withCertificate(t *testing.T, operator string) *http.Request {
 	t.Helper()
 	key, err := trust.NewKey()
 	must(t, err)
-	leaf, err := h.ca.Issue(trust.Request{Identity: id.Identity{Role: id.RoleOperator, Name: operator}, Key: key.Public(), Life: time.Hour}, h.now())
+	leaf, err := h.credentials.CA().Issue(trust.Request{Identity: id.Identity{Role: id.RoleOperator, Name: operator}, Key: key.Public(), Life: time.Hour}, h.now())
 	must(t, err)
 	return httptest.NewRequestWithContext(context.WithValue(t.Context(), peerKey{}, []*x509.Certificate{leaf}), "GET", "/", nil)
 }

@@ -51,7 +51,7 @@ func (h *Hub) whomToRevoke(q admin.RevocationRequest) (who id.Identity, serial s
 		return who, "", fault.Newf(fault.CodeRequest, "the role %q cannot be revoked", clip(q.Role, 32)).Whyf("agent, node, client and operator can")
 	}
 	if q.Serial == "" {
-		who = id.Identity{TrustDomain: h.ca.TrustDomain(), Role: role, Name: q.Name}
+		who = id.Identity{TrustDomain: h.credentials.CA().TrustDomain(), Role: role, Name: q.Name}
 		if role != id.RoleOperator {
 			if who.Cluster, err = parseCluster(q.Cluster); err != nil {
 				return who, "", err
@@ -102,16 +102,13 @@ func (h *Hub) revokeHolder(r *http.Request, who id.Identity, unknown bool) (out 
 			return out, err
 		}
 	}
-	rec, known, err := h.state.RevokeHolder(who, unknown, h.now())
+	rec, known, err := h.credentials.RevokeHolder(who, unknown)
 	if err != nil {
 		return out, err
 	}
 	if !known && !unknown {
 		return out, fault.Newf(fault.CodeNotFound, "this hub knows no %s", who).
 			Hint("'tombolo certificate list' shows who joined; --unknown revokes a name that was lost, as after a restore")
-	}
-	if err := h.holders.learn(h.state, rec.Identity); err != nil {
-		return out, err
 	}
 	out.Revoked, out.Token = rec.Revoked, rec.Token
 	if out.Warning, err = h.stillOpen(rec.Token); err != nil {
@@ -164,12 +161,11 @@ func (h *Hub) wasHere(who id.Identity) (bool, error) {
 // revokeCertificates revokes the certificate with the serial number, or all of the
 // client or operator, and ends the connections that use them.
 func (h *Hub) revokeCertificates(r *http.Request, who id.Identity, serial string) (out admin.Revocation, err error) {
-	certs, err := h.state.Revoke(who.URI(), serial, h.now())
+	certs, err := h.credentials.Revoke(who, serial)
 	if err != nil {
 		return out, err
 	}
 	for _, c := range certs {
-		h.revoked.add(c.Serial)
 		// An operator who revokes itself gets an answer; its next request is refused.
 		out.Connections += h.clients.CloseAll(c.Serial, r.RemoteAddr)
 		out.Serials = append(out.Serials, c.Serial)
@@ -188,7 +184,7 @@ func (h *Hub) revokedIdentities(certs []state.Certificate, cluster string) (out 
 			})
 		}
 	}
-	for _, rec := range h.holders.all() {
+	for _, rec := range h.credentials.RevokedHolders() {
 		add(rec.Identity, "", rec.Revoked)
 	}
 	for _, c := range certs {

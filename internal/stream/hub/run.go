@@ -17,6 +17,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/base/stunserver"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/credentials"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/frontend"
 	pb "github.com/tombolo-io/tombolo/proto"
 )
@@ -41,7 +42,7 @@ func (h *Hub) Run(ctx, hard context.Context) error {
 	if h.mirror, err = stunserver.Open(ctx, stunserver.Of(h.cfg.STUN, h.listen, ""), h.mirrored); err != nil {
 		return errors.Join(err, ls.close())
 	}
-	h.serving = newServing(h.ca, h.cfg.Name, h.addresses(at), h.now)
+	h.serving = credentials.NewServerCertificate(h.credentials.CA(), h.cfg.Name, h.addresses(at), h.now)
 	h.own.Bind(h.advertise, ls.front, ls.admin)
 	h.joinHTTP, h.apiHTTP = listener.NewHandoff(ls.front.Addr()), listener.NewHandoff(ls.front.Addr())
 
@@ -139,7 +140,7 @@ func (h *Hub) adminTLS() *tls.Config {
 	return &tls.Config{
 		MinVersion:     tls.VersionTLS13,
 		NextProtos:     []string{"http/1.1"},
-		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return h.serving.get(h.now()) },
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return h.serving.Get(h.now()) },
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/stream/carrier"
 	"github.com/tombolo-io/tombolo/internal/stream/heartbeat"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/credentials"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/quota"
 	"github.com/tombolo-io/tombolo/internal/stream/splice"
 	"github.com/tombolo-io/tombolo/internal/stream/wire"
@@ -146,7 +147,7 @@ func (h *Hub) beginSession(a arrival, g agreement) (serve func(context.Context),
 	s := &session{
 		cluster: a.cluster, agent: a.agent, account: account, instance: g.hello.GetInstance(), software: clip(g.hello.GetSoftware(), 64),
 		ranges: clipAll(g.hello.GetRanges()), since: h.now(), peer: a.conn.RemoteAddr().String(),
-		certEnd: a.leaf().NotAfter, who: a.who, issued: issuedAt(a.leaf()), secret: g.secret, chooses: g.chooses,
+		certEnd: a.leaf().NotAfter, who: a.who, issued: credentials.IssuedAt(a.leaf()), secret: g.secret, chooses: g.chooses,
 	}
 	further := newControls()
 	link, err := carrier.Server(a.conn, carrier.Options{
@@ -166,7 +167,7 @@ func (h *Hub) beginSession(a arrival, g agreement) (serve func(context.Context),
 
 // partyOf is whose session it is.
 func (h *Hub) partyOf(s *session) party {
-	who := id.Identity{TrustDomain: h.ca.TrustDomain(), Role: id.RoleAgent, Cluster: s.cluster.name, Name: s.agent.String()}
+	who := id.Identity{TrustDomain: h.credentials.CA().TrustDomain(), Role: id.RoleAgent, Cluster: s.cluster.name, Name: s.agent.String()}
 	return party{cluster: who.Cluster, caller: who.URI()}
 }
 
@@ -206,7 +207,7 @@ func (h *Hub) runSession(ctx context.Context, s *session, controls *controls) {
 	log.Info("agent connected", "software", s.software, "ranges", s.ranges)
 
 	stop := run.OnDone(ctx, func() { s.end(fault.New(fault.CodeDraining, "the hub stopped")) })
-	if f := h.holders.refusal(s.who, s.issued); f != nil { // since it was identified: the revocation did not see this session
+	if f := h.credentials.Refusal(s.who, s.issued); f != nil { // since it was identified: the revocation did not see this session
 		s.ended.CompareAndSwap(nil, f)
 		s.link.Close()
 	}

@@ -22,8 +22,8 @@ func (h *Hub) statusOf(cluster string) admin.Status {
 	out := admin.Status{
 		Meta: meta("Status"),
 		Hub: admin.HubStatus{
-			Version: h.cfg.Version, Since: h.since.UTC(), TrustDomain: h.ca.TrustDomain(), Listen: h.listen,
-			Advertise: h.advertise, CAPin: trust.Pin(h.ca.Certificate()), Draining: h.draining.Load(),
+			Version: h.cfg.Version, Since: h.since.UTC(), TrustDomain: h.credentials.CA().TrustDomain(), Listen: h.listen,
+			Advertise: h.advertise, CAPin: trust.Pin(h.credentials.CA().Certificate()), Draining: h.draining.Load(),
 		},
 		Clusters: []admin.ClusterStatus{},
 	}

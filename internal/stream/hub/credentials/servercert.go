@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package hub
+package credentials
 
 import (
 	"crypto/tls"
@@ -13,11 +13,11 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 )
 
-// serving holds the hub's own certificate and makes a new one in half-time. Each
+// ServerCertificate holds the hub's own certificate and makes a new one in half-time. Each
 // certificate has a TLS configuration of its own, and with it its own keys for
 // session tickets: no resumed handshake vouches for a certificate that the hub
 // does not show any more.
-type serving struct {
+type ServerCertificate struct {
 	renew func(now time.Time) (*tls.Certificate, error)
 	clock func() time.Time
 
@@ -27,13 +27,13 @@ type serving struct {
 	front *tls.Config
 }
 
-func (s *serving) get(now time.Time) (*tls.Certificate, error) {
+func (s *ServerCertificate) Get(now time.Time) (*tls.Certificate, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.getLocked(now)
 }
 
-func (s *serving) getLocked(now time.Time) (*tls.Certificate, error) {
+func (s *ServerCertificate) getLocked(now time.Time) (*tls.Certificate, error) {
 	if s.cert == nil || now.After(s.leaf.NotBefore.Add(s.leaf.NotAfter.Sub(s.leaf.NotBefore)/2)) || now.Before(s.leaf.NotBefore) {
 		cert, err := s.renew(now)
 		if err != nil {
@@ -44,8 +44,8 @@ func (s *serving) getLocked(now time.Time) (*tls.Certificate, error) {
 	return s.cert, nil
 }
 
-// config is the TLS of the main port.
-func (s *serving) config(now time.Time) (*tls.Config, error) {
+// Config is the TLS of the main port.
+func (s *ServerCertificate) Config(now time.Time) (*tls.Config, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_, err := s.getLocked(now)
@@ -68,10 +68,10 @@ func frontTLS(cert tls.Certificate, clock func() time.Time) *tls.Config {
 	}
 }
 
-// newServing issues certificates for the hub itself; the key stays in memory
+// NewServerCertificate issues certificates for the hub itself; the key stays in memory
 // and the CA is sent along for agents that know only its pin.
-func newServing(ca *trust.Authority, name string, hosts []string, clock func() time.Time) *serving {
-	return &serving{clock: clock, renew: func(now time.Time) (*tls.Certificate, error) {
+func NewServerCertificate(ca *trust.Authority, name string, hosts []string, clock func() time.Time) *ServerCertificate {
+	return &ServerCertificate{clock: clock, renew: func(now time.Time) (*tls.Certificate, error) {
 		key, err := trust.NewKey()
 		if err != nil {
 			return nil, err

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package hub
+package credentials
 
 import (
 	"sync"
@@ -27,7 +27,7 @@ func (r *renewals) take(identity string, now time.Time, agentLife time.Duration)
 	defer r.mu.Unlock()
 	one := r.of[identity]
 	if one == nil {
-		r.makeRoom(now)
+		r.makeRoomLocked(now)
 		one = rate.NewLimiter(rate.Every(period), limit.RenewBurst)
 		r.of[identity] = one
 	}
@@ -40,8 +40,8 @@ func (r *renewals) take(identity string, now time.Time, agentLife time.Duration)
 		Hint("it is served again in %v; look why it joins or renews so often", wait.Round(time.Second)).After(wait)
 }
 
-// makeRoom forgets who has used nothing lately, or else who has used least.
-func (r *renewals) makeRoom(now time.Time) {
+// makeRoomLocked forgets identities that have used nothing lately, or else the one that used least.
+func (r *renewals) makeRoomLocked(now time.Time) {
 	if r.of == nil {
 		r.of = map[string]*rate.Limiter{}
 	}

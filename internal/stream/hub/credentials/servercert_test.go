@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package hub
+package credentials
 
 import (
 	"crypto/tls"
 	"io"
+	"net"
 	"testing"
 	"time"
 
@@ -15,10 +16,10 @@ import (
 
 // handshake connects to a server with the certificate that s shows now, and
 // reads the ticket.
-func handshake(t *testing.T, s *serving, client *tls.Config) (tls.ConnectionState, error) {
+func handshake(t *testing.T, s *ServerCertificate, client *tls.Config) (tls.ConnectionState, error) {
 	t.Helper()
-	near, far := tcpPair(t)
-	cfg, err := s.config(s.clock())
+	near, far := twoEnds(t)
+	cfg, err := s.Config(s.clock())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +58,7 @@ func TestATicketEndsWithTheHubsCertificate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := newServing(ca, "h1", []string{"127.0.0.1"}, clock)
+	s := NewServerCertificate(ca, "h1", []string{"127.0.0.1"}, clock)
 	client := trust.HubClientConfig(func() trust.Check { return trust.Check{Roots: ca.Roots(), Now: now} }, nil, trust.ALPNSession)
 	client.ClientSessionCache, client.ServerName, client.Time = tls.NewLRUClientSessionCache(4), "hub", clock
 	step := func(what string, after time.Duration, resumed bool) {
@@ -74,9 +75,27 @@ func TestATicketEndsWithTheHubsCertificate(t *testing.T) {
 	step("with a renewed certificate", 2*time.Hour, false)
 	step("and again", time.Hour, true)
 
-	s.renew = newServing(other, "h1", []string{"127.0.0.1"}, clock).renew
+	s.renew = NewServerCertificate(other, "h1", []string{"127.0.0.1"}, clock).renew
 	now = now.Add(limit.HubCertificate / 2)
 	if state, err := handshake(t, s, client); !fault.Has(err, fault.CodeCAMismatch) {
 		t.Errorf("a certificate of another CA: resumed=%v, %v", state.DidResume, err)
 	}
+}
+
+// twoEnds are the two ends of a connection on loopback.
+func twoEnds(t *testing.T) (near, far net.Conn) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	if near, err = net.Dial("tcp", ln.Addr().String()); err != nil {
+		t.Fatal(err)
+	}
+	if far, err = ln.Accept(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { near.Close(); far.Close() })
+	return near, far
 }
