@@ -29,6 +29,6 @@ type AgentConfig struct {
 	Audit AuditConfig `json:"audit,omitempty"`
 	// Tracing says where the spans of dials go.
 	Tracing TracingConfig `json:"tracing,omitempty"`
-	// DrainTimeout is how long live streams may go on after SIGTERM. Default 25s.
+	// DrainTimeout is how long live streams may continue after SIGTERM. Default 25s.
 	DrainTimeout Duration `json:"drainTimeout,omitempty"`
 }

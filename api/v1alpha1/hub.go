@@ -69,7 +69,7 @@ type HubConfig struct {
 	// Connections bounds the connections of one session, 1 to 4. Default 4; never
 	// more than twice the cores of this machine.
 	Connections *int `json:"connections,omitempty"`
-	// DrainTimeout is how long live streams may go on after SIGTERM. Default 25s.
+	// DrainTimeout is how long live streams may continue after SIGTERM. Default 25s.
 	DrainTimeout Duration `json:"drainTimeout,omitempty"`
 	// Policies are files of kind AccessPolicy, and folders of them. With none, the
 	// agents' own lists are the policy.

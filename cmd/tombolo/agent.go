@@ -35,7 +35,7 @@ link-local or metadata addresses unless a rule lies within those ranges. Without
 --allow it dials nothing.
 
 Rules: CIDR[:ports], address[:ports], name[:ports] or *.suffix[:ports], where
-ports are 443, 80,443 or 8000-8999; an IPv6 range with ports stands in brackets.
+ports are 443, 80,443 or 8000-8999; an IPv6 range with ports needs brackets.
 
 A SIGTERM drains, a second one stops at once.`,
 		Example: `  tombolo agent --join tombolo://... --allow 10.0.0.0/8 --allow '*.svc.cluster.local:443'
@@ -50,7 +50,7 @@ A SIGTERM drains, a second one stops at once.`,
 	fl.StringVar(&f.stateDir, "state-dir", d.StateDir, "`DIR` for the agent's key and certificate")
 	fl.StringArrayVar(&f.allow, "allow", nil, "`RULE` for what may be reached; may be repeated")
 	fl.StringVar(&f.healthListen, "health-listen", d.HealthListen, "`ADDRESS` for http probes and metrics")
-	fl.DurationVar(&f.drain, "drain-timeout", d.Drain, "how long live streams may go on after SIGTERM")
+	fl.DurationVar(&f.drain, "drain-timeout", d.Drain, "how long live streams may continue after SIGTERM")
 	fl.StringVar(&f.logFormat, "log-format", "text", "text or json")
 	fl.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
 	cmd.AddCommand(newAgentManifestCommand())

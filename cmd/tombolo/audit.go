@@ -40,7 +40,7 @@ func newAuditQueryCommand() *cobra.Command {
 		Use:   "query FILE...",
 		Short: "Print the records that match",
 		Long: "Reads files of audit records, each with its rotated files, the oldest first; - is stdin. A record of lost records\n" +
-			"is shown whatever the filters but the time are. A line that is no record is told of on stderr and left out.",
+			"is shown whatever the filters, except that of time. A line that is not a record is reported on stderr and left out.",
 		Example: "  tombolo audit query /var/log/tombolo/hub-audit.jsonl --cluster c1 --denied --since 24h\n" +
 			"  tombolo audit query hub-audit.jsonl --target 10.0.0.0/8 --caller 'unix:c1/*' -o json | jq .rule",
 		Args:        atLeastOne("FILE"),
@@ -67,9 +67,9 @@ func newAuditTailCommand() *cobra.Command {
 	var lines int
 	cmd := &cobra.Command{
 		Use:   "tail FILE",
-		Short: "Print the newest records, and with -f those that come",
-		Long: "Prints the last records that match, from the rotated files too, the newest last. With -f it goes on until it is\n" +
-			"interrupted, over rotations, also of a file that is not there yet.",
+		Short: "Print the newest records, and with -f new ones as they come",
+		Long: "Prints the last records that match, from the rotated files too, the newest last. With -f it continues until it is\n" +
+			"interrupted, across rotations, and waits for a file that does not exist yet.",
 		Example:     "  tombolo audit tail /var/log/tombolo/hub-audit.jsonl\n  tombolo audit tail -f /var/log/tombolo/hub-audit.jsonl --denied",
 		Args:        exactArgs("FILE"),
 		Annotations: map[string]string{takesFile: "yes"},
@@ -92,7 +92,7 @@ func newAuditTailCommand() *cobra.Command {
 		},
 	}
 	f.register(cmd)
-	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with what is written from now on")
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "follow what is written from now on")
 	cmd.Flags().IntVarP(&lines, "lines", "n", 10, "print the last `NUMBER` records")
 	return cmd
 }

@@ -74,7 +74,7 @@ func newCertificateIssueCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "issue --role operator|client --name NAME --out FILE",
 		Short: "Issue a certificate and write it with its key and the CA into one file",
-		Long: `Issue a certificate for a key that is made here and never leaves this machine,
+		Long: `Issue a certificate for a key that is generated here and never leaves this machine,
 and write key, certificate and CA into one file of mode 0600. An operator may
 use the hub's admin API from elsewhere; a client may CONNECT into one cluster.`,
 		Example: `  tombolo certificate issue --role operator --name alice --out alice.pem

@@ -77,10 +77,10 @@ func newClusterRemoveCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "remove CLUSTER", Short: "Unregister a cluster, with its tokens, names, client certificates and sockets",
 		Long: `Unregister a cluster, with its tokens, the names of its agents and nodes, its
-client certificates and the sockets that were asked for. While agents or nodes are
-connected, or a token can be used, it is refused; --force revokes all of that.
-No certificate of the cluster counts afterwards, also if a cluster of that name is
-registered again: everybody joins anew.`,
+client certificates and requested sockets. While agents or nodes are connected, or a
+token can be used, it is refused; --force revokes all of that. No certificate of the
+cluster counts afterwards, even if a cluster of that name is registered again:
+everybody joins again.`,
 		Example: "  tombolo cluster remove pord\n  tombolo cluster remove c1 --force",
 		Args:    exactArgs("CLUSTER"),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -30,9 +30,9 @@ func newConnectCommand() *cobra.Command {
 		Short: "Open a connection into a cluster, on stdin and stdout or on a local port",
 		Long: `Open a connection to HOST:PORT through an agent of the cluster and join it to
 stdin and stdout, or with --listen open one for each connection to a local
-address. HOST is resolved on the agent's side. What --metadata and --traceparent
-say stands in the audit records of the hub and of the agent; nothing is decided
-upon it.`,
+address. HOST is resolved on the agent's side. --metadata and --traceparent appear
+in the audit records of the hub and of the agent; nothing is decided upon
+them.`,
 		Example: `  tombolo connect c1 10.0.0.7:22
   tombolo connect c1 db.svc:5432 --metadata ticket=OPS-1234
   ssh -o ProxyCommand='tombolo connect c1 %h:%p' node1

@@ -37,8 +37,8 @@ func newDiscoveryCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "discovery",
 		Short: "Run a discovery service, where members of clusters find each other",
-		Long: `Run a discovery service, where members of clusters find each other. It sees
-sealed bytes only. With nothing but a state directory it makes its own CA,
+		Long: `Run a discovery service, where members of clusters find each other. It sees only
+sealed bytes. With nothing but a state directory it creates its own CA,
 serves Tombolo's nodes and Talos nodes on :8446, and probes and metrics on
 http://127.0.0.1:8447.
 
@@ -129,9 +129,9 @@ func newDiscoveryStatusCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show how the discovery service, or the announcement, of this machine does",
-		Long: `Show how the discovery service of this machine does: how many members it has, and
-how it keeps them. Where a 'tombolo discovery announce' runs instead, or with
---of announce, show how that does: its sources with their state and last error,
+		Long: `Show the state of this machine's discovery service: how many members it has, and
+how it stores them. If a 'tombolo discovery announce' runs instead, or with
+--of announce, show the state of that: its sources with their state and last error,
 until when each knows this node, the cache, and conflicts between members.`,
 		Example: `  tombolo discovery status
   tombolo discovery status --cluster t1-... -o json

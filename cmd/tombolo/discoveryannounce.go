@@ -31,7 +31,7 @@ func newAnnounceCommand() *cobra.Command {
 		Use: "announce --config FILE", Short: "Run a member: announce this node, and keep what is known of the others", Args: exactArgs(),
 		Long: `Announce this node to the discovery services and the Kubernetes API of the
 configuration until SIGTERM, and keep the cache of the others. Others know the node
-until its lease ends, so that a restart is no farewell; with --leave a SIGTERM is one.`,
+until its lease ends, so a restart is not a farewell; with --leave a SIGTERM is one.`,
 		Example: "  tombolo discovery announce --config /etc/tombolo/mesh.yaml",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if file.path == "" {

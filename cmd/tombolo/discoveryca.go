@@ -23,7 +23,7 @@ type caOf struct {
 func newDiscoveryCACommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ca",
-		Short: "Make the CA that several discovery services share",
+		Short: "Create the CA that several discovery services share",
 		Args:  onlyCommands,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -32,8 +32,8 @@ func newDiscoveryCACommand() *cobra.Command {
 		Use: "create DIR", Short: "Write a new CA to ca.crt and ca.key in a folder, and print its pin", Args: exactArgs("DIR"),
 		Long: `Write a new CA to ca.crt and ca.key in a folder that has neither, and print its
 pin. Services that share their members in etcd need one CA: copy both files into
-the state directory of each, ca.key with mode 0600. A service that is alone
-makes its own.`,
+the state directory of each, ca.key with mode 0600. A single service creates
+its own.`,
 		Example:     "  tombolo discovery ca create ./ca",
 		Annotations: map[string]string{takesFile: "yes"},
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -28,7 +28,7 @@ func newDowngradeCommand() *cobra.Command {
 		Use: "downgrade SERVICE", Short: "Let this node speak the older protocol with a discovery service again", Args: exactArgs("SERVICE"),
 		Long: `Let this node speak the older protocol with a discovery service again. A service that
 has spoken the native protocol with it once is not believed to know only the older one,
-in which whoever knows the cluster's id may write: the node stays away from it, and its
+in which anyone who knows the cluster's id may write: the node stays away from it, and its
 status says so. A running 'tombolo discovery announce' or 'tombolo mesh' takes the change
 over within a minute; if the service speaks the native protocol it is used all the same.
 

@@ -17,15 +17,15 @@ func newDiscoveryManifestCommand() *cobra.Command {
 		Short: "Print what Kubernetes needs: for members, for a service, for announcements",
 		Long: `Print the Kubernetes objects by which nodes find each other at the API server,
 for 'kubectl apply -f -': the kind Member, a policy that lets each node write the
-object of its own name only, and a role for those who are members.
+object of its own name only, and a role for members.
 
 Below it are the manifests of a discovery service and of a DaemonSet that announces
 the nodes.
 
 Kubelets are members by their certificates (group system:nodes). Pods are with
 --service-account, each for the node that it runs on: Kubernetes 1.32 and later
-writes that into their tokens. Nothing in a Member is secret, but everyone who may
-read it learns where the nodes are.`,
+writes that into their tokens. Nothing in a Member is secret, but every reader
+learns where the nodes are.`,
 		Example: `  tombolo discovery manifest | kubectl apply -f -
   tombolo discovery manifest --kubelets=false --service-account kube-system/tombolo-mesh | kubectl apply -f -
   kubectl get members.tombolo.dev -o wide`,
@@ -55,8 +55,8 @@ func newMeetManifestCommand() *cobra.Command {
 
 Without --etcd it is one replica with a volume for snapshots of the members and
 for its CA. With --etcd the members are there, and several replicas share them.
-Its certificate is of its own CA (--host), of a Secret (--tls-secret, such as
-cert-manager's), or none where something in front ends TLS (--no-tls).
+Its certificate is from its own CA (--host), from a Secret (--tls-secret, such as
+cert-manager's), or none if something in front terminates TLS (--no-tls).
 
 The pod runs as uid 65532, with a read-only root, without capabilities and
 without an API token.`,
@@ -95,7 +95,7 @@ func newAnnounceManifestCommand() *cobra.Command {
 		Use:   "announce --image IMAGE --secret NAME",
 		Short: "Print the Kubernetes objects that announce each node",
 		Long: `Print a DaemonSet that announces each node of a cluster, for 'kubectl apply -f -':
-at the API server, where the kind Member and its policy are to be first
+at the API server, which first needs the kind Member and its policy
 ('tombolo discovery manifest'), and at the discovery services of --service.
 
 The pod runs as uid 65532 in the network of its node, with a read-only root and

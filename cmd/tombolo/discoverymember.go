@@ -16,21 +16,21 @@ import (
 func newMemberCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "member",
-		Short: "Show the key of this member, and put a new one into its place",
+		Short: "Show the key of this member, and replace it",
 		Args:  onlyCommands,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(
 		memberVerb(&cobra.Command{
 			Use: "show --config FILE", Short: "Print the id of this member, and which one it succeeds",
-			Long: `Print the id of this member, which is a hash of its public key. An old id stands
-beside it for as long as a service may not know that its key is over.`,
+			Long: `Print the id of this member, which is a hash of its public key. An old id is
+shown as long as a service may not know that its key has ended.`,
 			Example: "  tombolo discovery member show --config /etc/tombolo/mesh.yaml",
 		}, discoveryclient.Own),
 		memberVerb(&cobra.Command{
 			Use: "rotate --config FILE", Short: "Give this member a new key, which succeeds the old one",
-			Long: `Draw a new key for this member, which the old one signs for: others see the
-member change its id, and never see it go. A running 'tombolo discovery announce'
+			Long: `Generate a new key for this member, signed by the old one: others see the
+member change its id, and never see it leave. A running 'tombolo discovery announce'
 takes it over within seconds, else the next one does. It removes the old key at
 each service that has taken the new one, and from the disk when all have, or
 after 30 minutes. Until then there is no further rotation.`,

@@ -130,11 +130,11 @@ func newMembersCommand() *cobra.Command {
 	var out outputFlag
 	cmd := &cobra.Command{
 		Use: "members [NAME]", Short: "List the members of a cluster, with the source of every fact", Args: atMostOne("NAME"),
-		Long: `List the members of a cluster. The 'tombolo discovery announce' that runs on this
-machine is asked, at the socket of the configuration or the default one; where
-none runs, or with --attend, the discovery services, the Kubernetes API, the file
-and the cache of the configuration are asked themselves. With a NAME, each fact of
-that member is shown with its sources. It announces nothing.`,
+		Long: `List the members of a cluster. It asks the 'tombolo discovery announce' that runs on
+this machine, at the socket of the configuration or the default one; if none runs,
+or with --attend, it asks the discovery services, the Kubernetes API, the file and
+the cache of the configuration. With a NAME, it shows each fact of that member with
+its sources. It announces nothing.`,
 		Example: "  tombolo discovery members\n" +
 			"  tombolo discovery members --config /etc/tombolo/mesh.yaml\n" +
 			"  tombolo discovery members --secret-file cluster.secret --service https://discovery.example.com -o json",
@@ -306,14 +306,14 @@ func newWatchCommand() *cobra.Command {
 	var format string
 	cmd := &cobra.Command{
 		Use: "watch", Short: "Print what happens to the members of a cluster, as it happens", Args: exactArgs(),
-		Long: `Print a line for each member that is known, "listed", and then a line for each
+		Long: `Print a line for each known member, "listed", and then a line for each
 that joins, changes or leaves, and for each conflict; with -o json a line of JSON
-each. Who is asked is said as for 'tombolo discovery members'.
+each. It asks the same sources as 'tombolo discovery members'.
 
-A source that cannot be reached is told of on stderr, once and when that changes, and
-so is a 'tombolo discovery announce' that does not answer. A reader that is slow is told so ("lost"), and the list begins anew: whoever is
-not in it is gone. It ends with exit code 3 when the 'tombolo discovery announce'
-that it follows ends.`,
+A source that cannot be reached is reported on stderr, once and when that changes, and
+so is a 'tombolo discovery announce' that does not answer. A slow reader gets a line
+"lost", and the list begins again: members that are not in it are gone. It ends with
+exit code 3 when the 'tombolo discovery announce' that it follows ends.`,
 		Example: "  tombolo discovery watch\n  tombolo discovery watch --config /etc/tombolo/mesh.yaml -o json",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if format != "text" && format != "json" {

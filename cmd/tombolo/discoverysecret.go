@@ -17,7 +17,7 @@ import (
 func newSecretCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "secret",
-		Short: "Make a cluster's secret, and see which cluster one stands for",
+		Short: "Create a cluster's secret, and show which cluster it stands for",
 		Args:  onlyCommands,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -38,7 +38,7 @@ func newSecretCreateCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "create FILE", Short: "Write a new secret to a file of mode 0600, and print the cluster's id", Args: exactArgs("FILE"),
 		Long: `Write a new secret to a file of mode 0600 that does not exist yet, and print the
-id of its cluster. Who has the secret is in the cluster; the id alone lets nobody
+id of its cluster. Anyone with the secret is in the cluster; the id alone lets nobody
 in. With - for the file, the secret itself is printed, and nothing else.`,
 		Example:     "  tombolo discovery secret create /etc/tombolo/cluster.secret\n  tombolo discovery secret create - | kubectl create secret generic cluster --from-file=secret=/dev/stdin",
 		Annotations: map[string]string{takesFile: "yes"},

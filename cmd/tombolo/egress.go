@@ -72,10 +72,10 @@ func newEgressConfigCommand() *cobra.Command {
 		Use:   "egress-config CLUSTER --mode grpc-uds|connect-uds|connect-tls",
 		Short: "Print the EgressSelectorConfiguration with which kube-apiserver uses the hub",
 		Long: `Print a ready EgressSelectorConfiguration for kube-apiserver's flag
---egress-selector-config-file, and make what it refers to: the cluster's unix
+--egress-selector-config-file, and create what it refers to: the cluster's unix
 socket at the running hub (grpc-uds, connect-uds), or a client certificate, its
 key and the CA in --out-dir (connect-tls). With --out it is written to a file, which
-is replaced only by a complete one: 'egress-config … > FILE' empties it even where
+is replaced only by a complete one: 'egress-config … > FILE' would empty it even if
 the command fails.
 
 kube-apiserver reads the file and the certificate once, at its start. The

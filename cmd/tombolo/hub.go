@@ -34,7 +34,7 @@ func newHubCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "hub",
 		Short: "Run a hub, which accepts agents and opens streams through them",
-		Long: `Run a hub. With nothing but a state directory it makes its CA, listens for
+		Long: `Run a hub. With nothing but a state directory it creates its CA, listens for
 agents on :8443 and serves probes and metrics on https://127.0.0.1:8444.
 
 A SIGTERM drains: no new streams, live ones may end within the drain timeout; a
@@ -146,7 +146,7 @@ func newHubBackupCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "backup --to FILE",
 		Short:   "Copy the state of the running hub into a file",
-		Long:    "Copy the state of the running hub, consistently and while it works, into a file of mode 0600.\nThe file holds the CA's private key: keep it as you keep that.",
+		Long:    "Copy the state of the running hub, consistently and while it works, into a file of mode 0600.\nThe file contains the CA's private key: protect it accordingly.",
 		Example: "  tombolo hub backup --to hub-$(date +%F).backup",
 		Args:    exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -210,7 +210,7 @@ func newHubRestoreCommand() *cobra.Command {
 	var force bool
 	cmd := &cobra.Command{
 		Use:     "restore --from FILE --state-dir DIR",
-		Short:   "Make the state of a hub from a backup, while no hub runs on it",
+		Short:   "Restore the state of a hub from a backup, while no hub runs on it",
 		Example: "  tombolo hub restore --from hub.backup --state-dir /var/lib/tombolo/hub",
 		Args:    exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -54,14 +54,14 @@ A hub runs beside the control planes; an agent in each private network dials out
 to it; kube-apiserver then reaches kubelets, pods, services and webhooks through
 the hub ('tombolo hub', 'tombolo agent').
 
-Nodes anywhere become one encrypted network, direct where their NATs let them, by
-a hub's relay where nothing else passes ('tombolo mesh', 'tombolo discovery').
+Nodes anywhere become one encrypted network, directly through their NATs where
+possible, else through a hub's relay ('tombolo mesh', 'tombolo discovery').
 
 Commands that ask a hub, node or discovery service of this machine wait up to 5 s
-for one that is not there yet; TOMBOLO_WAIT=0 in the environment lets them fail at once.
+for one that is starting; with TOMBOLO_WAIT=0 in the environment they fail at once.
 
 Exit codes: 0 done; 1 failed; 2 wrong usage or configuration; 3 the hub, agent,
-node or discovery service is not there; 4 not allowed.`,
+node or discovery service is not running; 4 not allowed.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Version:       version,

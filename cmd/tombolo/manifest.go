@@ -32,8 +32,8 @@ new pod uses the token once more, so a token for a Deployment needs --uses and
 --ttl to match. With --persist each replica keeps its identity in a volume, and
 the token is used once per replica.
 
-The output holds the join line. Keep it as you keep the token; --out makes the
-file with mode 0600.`,
+The output contains the join line. Keep it as you keep the token; --out creates
+the file with mode 0600.`,
 		Example: `  tombolo token create --cluster c1 -o json | jq -r .join |
     tombolo agent manifest --cluster c1 --join - --image registry.example/tombolo:v1 \
       --allow 10.96.0.0/12 --allow 10.244.0.0/16 | kubectl --context c1 apply -f -`,
@@ -54,7 +54,7 @@ file with mode 0600.`,
 	f.IntVar(&o.Replicas, "replicas", o.Replicas, "`NUMBER` of agents")
 	f.StringVar(&o.Persist, "persist", "", "keep each replica's identity in a volume of this `SIZE`, such as 64Mi (makes a StatefulSet)")
 	commonManifestFlags(f, &o.Common)
-	drainFlag(f, &o.Common, "live streams may go on")
+	drainFlag(f, &o.Common, "live streams may continue")
 	return cmd
 }
 
@@ -117,7 +117,7 @@ A cluster's sockets are then DIRECTORY/clusters/<cluster>/konnectivity.sock and
 	f.StringArrayVar(&o.SocketProtocols, "socket", nil, "`PROTOCOL` of the sockets of each --cluster: konnectivity or connect; may be repeated (konnectivity if --socket-host-path is given)")
 	f.StringVar(&o.SocketMode, "socket-mode", o.SocketMode, "octal `MODE` of the sockets")
 	commonManifestFlags(f, &o.Common)
-	drainFlag(f, &o.Common, "live streams may go on")
+	drainFlag(f, &o.Common, "live streams may continue")
 	return cmd
 }
 

@@ -46,17 +46,17 @@ func newMeshCommand() *cobra.Command {
 		Use:   "mesh --config FILE",
 		Short: "Run this node of the mesh: one encrypted network of nodes anywhere",
 		Long: `Run this node of the mesh. It finds the other members of its cluster by discovery,
-a path to each through whatever stands between, and routes their addresses and
-ranges over WireGuard. Where no UDP passes, packets go by the relay of a hub,
-which sees ciphertext. It needs root or CAP_NET_ADMIN, TUN and nftables.
+and a path to each through NATs and firewalls, and routes their addresses and
+ranges over WireGuard. Where UDP is blocked, packets go through the relay of a hub,
+which sees only ciphertext. It needs root or CAP_NET_ADMIN, TUN and nftables.
 
 With --join, or mesh.join in the configuration, the node gets a certificate from a
 hub once, and uses its relay from then on; the line is that of
 'tombolo token create --cluster NAME --node'.
 
-A SIGTERM takes away what was made in the kernel. SIGHUP, or a change of the file,
+A SIGTERM removes everything from the kernel. SIGHUP, or a change of the file,
 loads the configuration again; a bad one is refused and the last good one stays.
-It announces the node as well: 'tombolo discovery announce' is not needed beside it.`,
+It also announces the node: 'tombolo discovery announce' is not needed.`,
 		Example: `  tombolo mesh --config /etc/tombolo/mesh.yaml
   tombolo mesh --secret-file cluster.secret --service https://192.0.2.10:8446 --pin PIN --join tombolo://...
   tombolo mesh status`,

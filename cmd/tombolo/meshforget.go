@@ -20,9 +20,9 @@ func newMeshForgetCommand() *cobra.Command {
 	var out outputFlag
 	cmd := &cobra.Command{
 		Use: "forget NODE", Short: "Open the ranges of a node that is gone for good", Args: exactArgs("NODE"),
-		Long: `Open the ranges of a node of which, or of whose key, nothing is heard any more, and which has not said
-farewell. Until then packets for them are lost on this node, so that nothing leaves in
-clear; afterwards they go by this machine's own routes. Each node decides for itself.
+		Long: `Open the ranges of a node that is no longer heard of, or whose key is not, and that has
+not said farewell. Until then packets for them are lost on this node, so that nothing
+leaves in clear; afterwards they take this machine's own routes. Each node decides for itself.
 
 NODE is the name of the node, or its member id; 'tombolo mesh status' lists them.`,
 		Example: "  tombolo mesh forget node-2",

@@ -27,12 +27,12 @@ func newMeshNetcheckCommand() *cobra.Command {
 	f := meshRunFlags{}
 	cmd := &cobra.Command{
 		Use: "netcheck", Short: "Find out what the network in front of this node lets through", Args: exactArgs(),
-		Long: `Find out, within 5 seconds, which kind of NAT stands in front of this node, whether
-UDP passes, by which IP versions, whether the router maps ports, how far the hubs
-are, and with whom direct paths will come about.
+		Long: `Find out, within 5 seconds, which kind of NAT is in front of this node, whether UDP
+passes, with which IP versions, whether the router maps ports, how far the hubs are,
+and to whom direct paths will be possible.
 
-The node that runs here is asked, whose own socket is looked at. Where none runs,
---config says which STUN servers and hubs are asked, from a port of its own.`,
+It asks the node that runs here to check its own socket. If none runs, --config
+names the STUN servers and hubs, which are asked from another port.`,
 		Example: "  tombolo mesh netcheck\n  tombolo mesh netcheck --config /etc/tombolo/mesh.yaml -o json",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var n mesh.Netcheck
@@ -74,13 +74,13 @@ func newMeshDownCommand() *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
 		Use: "down", Short: "Take away what a mesh that was killed has left in the kernel", Args: exactArgs(),
-		Long: `Take away the link, routes, rules and the nftables table of a mesh that does not run
-any more: after kill -9, or after an end with mesh.keep. Until then they fail closed:
-nothing for peers leaves in clear. What it left under names that its configuration
-had before goes too. What is not ours, or another mesh's, is not touched.
+		Long: `Remove the link, routes, rules and the nftables table of a mesh that no longer runs:
+after kill -9, or after a stop with mesh.keep. Until then they fail closed: nothing
+for peers leaves in clear. What it left under earlier names of its configuration is
+removed too. What is not ours, or belongs to another mesh, is not touched.
 
-It refuses while a node runs; a SIGTERM ends that, and takes the same away. Of a node
-with the kernel's WireGuard it knows by its state directory alone: name its --config.`,
+It refuses while a node runs; a SIGTERM ends that, and removes the same. It finds a node
+with the kernel's WireGuard only by its state directory: name its --config.`,
 		Example: "  tombolo mesh down\n  tombolo mesh down --config /etc/tombolo/mesh.yaml",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			options, stateDir := meshconf.Default().Options, discoveryclient.DefaultStateDir

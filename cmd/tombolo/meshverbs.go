@@ -29,9 +29,9 @@ func newMeshStatusCommand() *cobra.Command {
 	var candidates bool
 	cmd := &cobra.Command{
 		Use: "status [PEER]", Short: "Show the peers of this node: by which path each is reached, and why", Args: atMostOne("PEER"),
-		Long: `Show this node and its peers: whether a peer is reached directly or by a relay, and
-why not otherwise; the round trip, the age of the last handshake, bytes, and with
---candidates (or a PEER) every way that was tried and what came of it. Warnings at its
+		Long: `Show this node and its peers: whether a peer is reached directly or through a relay,
+and why not otherwise; the round trip, the age of the last handshake, bytes, and with
+--candidates (or a PEER) every path that was tried, and the result. Warnings at the
 end say, among others, why a changed configuration was refused, and which of its
 settings wait for a restart.`,
 		Example: "  tombolo mesh status\n  tombolo mesh status node-2\n  tombolo mesh status -o json",
@@ -205,7 +205,7 @@ func newMeshExplainCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "explain IP", Short: "Show how a packet of this machine to an address goes", Args: exactArgs("IP"),
 		Long: `Show which set has an address, which mark a packet to it gets, which rule, table and
-route it meets, which peer gets it and by which path. Nothing is sent.`,
+route apply, and which peer gets it on which path. Nothing is sent.`,
 		Example: "  tombolo mesh explain 10.244.2.7",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ip, err := netip.ParseAddr(args[0])
@@ -235,7 +235,7 @@ func newMeshPingCommand() *cobra.Command {
 		Use: "ping PEER", Short: "Send echoes to a peer through the tunnel, and show by which path they go", Args: exactArgs("PEER"),
 		Long: `Send ICMP echoes to a peer's overlay address, through the kernel and the tunnel as
 all packets go. Each line shows the path at that moment. With --until-direct it
-ends well once the peer is reached directly and has answered, and badly when the
+succeeds once the peer is reached directly and has answered, and fails when the
 timeout is over.
 
 PEER is the name of its node, its member id, its public key or its overlay address.`,
@@ -264,7 +264,7 @@ PEER is the name of its node, its member id, its public key or its overlay addre
 	cmd.ValidArgsFunction = from.completePeer
 	fl := cmd.Flags()
 	fl.IntVarP(&p.count, "count", "c", 4, "how many echoes, one each second; 0: until the timeout")
-	fl.BoolVar(&p.untilDirect, "until-direct", false, "go on until the peer is reached directly")
+	fl.BoolVar(&p.untilDirect, "until-direct", false, "continue until the peer is reached directly")
 	fl.DurationVar(&p.timeout, "timeout", 30*time.Second, "how long at most")
 	from.register(cmd)
 	out.register(cmd)
@@ -335,7 +335,7 @@ func pingLine(a mesh.Ping) string {
 
 func newMeshKeysCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "keys", Short: "Put a new key pair of WireGuard into the place of this node's", Args: onlyCommands,
+		Use: "keys", Short: "Replace this node's WireGuard key pair", Args: onlyCommands,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	var from meshFlags

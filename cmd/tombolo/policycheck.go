@@ -25,10 +25,11 @@ func newPolicyCheckCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check PATH...",
 		Short: "List every problem of policies with file:line:column",
-		Long: "Reads files of kind AccessPolicy, and folders of them, and lists what is wrong (error) and what was hardly meant\n" +
+		Long: "Reads files of kind AccessPolicy, and folders of them, and lists what is wrong (error) and what was hardly intended\n" +
 			"(warning), such as a rule that changes no verdict because another one of its file covers it, or one for a cluster\n" +
-			"that there is not. Which clusters there are says --known, else the hub; where none answers, that is left out and\n" +
-			"said. Where no rule names a cluster, as between nodes of a mesh, no hub is asked. The exit code is 2 if there is an error, or with --strict a warning.",
+			"that does not exist. --known names the clusters, else the hub is asked; if none answers, a note says that this is\n" +
+			"not checked. If no rule names a cluster, as between nodes of a mesh, no hub is asked. The exit code is 2 if there\n" +
+			"is an error, or with --strict a warning.",
 		Example:     "  tombolo policy check /etc/tombolo/policies\n  tombolo policy check c1.yaml --known c1,c2 --strict --overlaps",
 		Args:        atLeastOne("PATH"),
 		Annotations: map[string]string{takesFile: "yes"},

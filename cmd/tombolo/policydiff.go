@@ -22,8 +22,8 @@ func newPolicyDiffCommand() *cobra.Command {
 	var out outputFlag
 	cmd := &cobra.Command{
 		Use: "diff A B", Short: "List the rules and ranges that differ between two policies, files or folders", Args: exactArgs("A", "B"),
-		Long: "Compares rules and lists by their names, whatever file they stand in and in whatever order. The exit code is 0 whether\n" +
-			"or not something differs. What recorded traffic would have met says 'tombolo policy test'.",
+		Long: "Compares rules and lists by their names, whatever their file and order. The exit code is 0 whether or not\n" +
+			"something differs. 'tombolo policy test' shows the effect on recorded traffic.",
 		Example:     "  tombolo policy diff /etc/tombolo/policies ./policies",
 		Annotations: map[string]string{takesFile: "yes"},
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -28,9 +28,9 @@ func newPolicyTestCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "test PATH... --audit FILE",
 		Short: "Say what a policy would refuse or admit of the traffic in audit records",
-		Long: "Decides every dial that a hub has recorded once more by the policies of the paths, and lists where the verdict\n" +
-			"differs, the most frequent first. Nothing is dialled. A name of which no address was recorded counts as open.\n" +
-			"A refusal of the agent's, and what has no verdict, such as a failure or a refusal by a limit, is counted apart.\n" +
+		Long: "Decides every recorded dial of a hub again by the policies of the paths, and lists where the verdict\n" +
+			"differs, the most frequent first. Nothing is dialled. A name without a recorded address counts as open. Refusals\n" +
+			"by the agent, and records without a verdict, such as a failure or a refusal by a limit, are counted separately.\n" +
 			"With --strict the exit code is 4 if something that was allowed would be refused.",
 		Example:     "  tombolo policy test ./policies --audit /var/log/tombolo/audit.jsonl",
 		Args:        atLeastOne("PATH"),

@@ -20,12 +20,12 @@ func newRevokeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "revoke",
 		Short: "Revoke an agent, a node, a client or an operator, and end its connections",
-		Long: `Revoke who is named by CLUSTER/NAME, by NAME with --cluster, or by the serial
-number of a certificate ('tombolo certificate list' shows both). It acts at once:
+		Long: `Revoke the party named by CLUSTER/NAME, by NAME with --cluster, or by the serial
+number of a certificate ('tombolo certificate list' shows both). It takes effect at once:
 sessions, streams and places in the relay end, new and resumed connections are
 refused, and nothing is renewed. An agent or a node loses all of its certificates,
 and the token that it joined with does not bring it back; a node's name is given
-again only by a token that is made afterwards, an agent's name never.`,
+again only by a token that is created afterwards, an agent's name never.`,
 		Example: "  tombolo revoke agent c1/agent-cqyhxst4\n  tombolo revoke node worker-1 --cluster c1\n  tombolo revoke operator alice",
 		Args:    onlyCommands,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },

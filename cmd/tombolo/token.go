@@ -19,7 +19,7 @@ import (
 func newTokenCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "token",
-		Short: "Make, list and revoke the join tokens of agents",
+		Short: "Create, list and revoke the join tokens of agents",
 		Args:  onlyCommands,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -39,13 +39,13 @@ func newTokenCreateCommand() *cobra.Command {
 		Short: "Print the command with which an agent joins, or the line for nodes; a new cluster is registered",
 		Long: `Print the one line with which an agent of the cluster joins this hub. The token
 in it works once (or --uses times, for the replicas of a Deployment), lives 15
-minutes unless --ttl says otherwise, and is stored as a hash only: the line is
+minutes unless --ttl says otherwise, and is stored only as a hash: the line is
 shown here and never again.
 
-With --node it is for nodes of the mesh, whose names are their own; with --node=NAME
-for the one node of that name. The line alone is printed then, which --join of
-'tombolo mesh', or mesh.join in its configuration, takes. The relay of this hub is
-for nodes that joined.`,
+With --node it is for nodes of the mesh, which name themselves; with --node=NAME only
+for the node of that name. Then only the line is printed, for --join of
+'tombolo mesh', or mesh.join in its configuration. Only nodes that joined use the
+relay of this hub.`,
 		Example: "  tombolo token create --cluster c1\n  tombolo token create --cluster c1 --uses 3 --ttl 24h -o json\n  tombolo token create --cluster c1 --node=worker-1",
 		Args:    exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
