@@ -192,18 +192,18 @@ func (s *shares) move(c claim, b Bounds) (*share, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.add(c.by, -c.was, 0)
+	s.addLocked(c.by, -c.was, 0)
 	if !owner.IsValid() || c.now == 0 {
 		return nil, nil
 	}
-	to := s.find(owner)
-	s.add(to, c.now, c.clusters)
+	to := s.findLocked(owner)
+	s.addLocked(to, c.now, c.clusters)
 	return to, nil
 }
 
-// find is the share of a party, made with those around it if there is none. The lock
+// findLocked is the share of a party, made with those around it if there is none. The lock
 // is held, and what is made must be counted in: an empty one is never forgotten.
-func (s *shares) find(party netip.Addr) *share {
+func (s *shares) findLocked(party netip.Addr) *share {
 	var first, below *share
 	for _, bits := range around(party) {
 		n := areaOf(party, bits)
@@ -226,9 +226,9 @@ func (s *shares) find(party netip.Addr) *share {
 	return first
 }
 
-// add counts in a share and in those around it, which are forgotten when they are
+// addLocked counts in a share and in those around it, which are forgotten when they are
 // empty. The lock is held.
-func (s *shares) add(to *share, bytes int64, clusters int) {
+func (s *shares) addLocked(to *share, bytes int64, clusters int) {
 	for ; to != nil; to = to.up {
 		to.bytes += bytes
 		to.clusters += clusters
@@ -246,7 +246,7 @@ func (s *shares) drop(of *share, bytes int64) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.add(of, -bytes, -1)
+	s.addLocked(of, -bytes, -1)
 }
 
 // admission is the part of a bound up to which new members are taken. The rest is

@@ -137,12 +137,12 @@ func (w *Watcher) since() (out []Listing, changed <-chan struct{}, err error) {
 	c := w.c
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	out, w.seen, err = c.after(w.seen)
+	out, w.seen, err = c.afterLocked(w.seen)
 	return out, c.changed, err
 }
 
-// after are the changes after one, and up to which they are. The lock is held.
-func (c *cluster) after(seen uint64) (out []Listing, upTo uint64, err error) {
+// afterLocked are the changes after one, and up to which they are. The lock is held.
+func (c *cluster) afterLocked(seen uint64) (out []Listing, upTo uint64, err error) {
 	missed := c.seq - seen
 	if missed > uint64(len(c.log)) {
 		return nil, seen, fault.New(fault.CodeWatchLost, "the watch is ended").
@@ -189,7 +189,7 @@ func (w *Watcher) changes(render func([]Listing) [][]byte) (d *delta, changed <-
 		return d, changed, nil
 	}
 	d = &delta{from: w.seen, seq: c.seq}
-	all, to, err := c.after(w.seen)
+	all, to, err := c.afterLocked(w.seen)
 	c.mu.RUnlock()
 	w.seen = to
 	if err != nil || len(all) == 0 {

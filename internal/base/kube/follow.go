@@ -87,7 +87,7 @@ func (f *follower) turn(ctx context.Context, version *string) error {
 func (f *follower) listed(l listing) {
 	f.mu.Lock()
 	problems := f.book.listed(f.clock(), l)
-	f.met()
+	f.metLocked()
 	over := l.over && !f.over
 	f.over = l.over
 	f.mu.Unlock()
@@ -109,7 +109,7 @@ func (f *follower) listed(l listing) {
 func (f *follower) event(kind string, raw json.RawMessage) {
 	now := f.clock()
 	f.mu.Lock()
-	f.met()
+	f.metLocked()
 	if kind == eventBookmark {
 		f.mu.Unlock()
 		return
@@ -155,8 +155,8 @@ func (f *follower) part() Part {
 	return p
 }
 
-// met notes that the API server answers. The caller holds mu.
-func (f *follower) met() {
+// metLocked notes that the API server answers.
+func (f *follower) metLocked() {
 	f.contact, f.err = f.clock(), nil
 	f.told = ""
 }

@@ -104,26 +104,26 @@ func (s *Store) take(n news) error {
 		p, ours := place(s.prefix, e.key)
 		switch {
 		case !ours && !e.gone && !s.note(e.key):
-			s.strange(e.key)
+			s.strangeLocked(e.key)
 		case !ours && e.key == s.odd:
-			s.strange("")
+			s.strangeLocked("")
 		case !ours:
 		case e.gone:
-			s.gone(p, e.rev)
+			s.goneLocked(p, e.rev)
 		case e.rev > s.known[p].rev:
 			v, err := decode(e.value)
 			if err != nil {
-				s.strange(e.key)
+				s.strangeLocked(e.key)
 				continue
 			}
-			s.put(member{p: p, v: v, pair: e.pair, end: s.word.Add(v.left)})
+			s.putLocked(member{p: p, v: v, pair: e.pair, end: s.word.Add(v.left)})
 		}
 	}
 	// The header's revision may be ahead of the events, but for a sign of life.
 	if k := len(n.events); k > 0 {
-		s.saw(n.events[k-1].rev)
+		s.sawLocked(n.events[k-1].rev)
 	} else if n.alive {
-		s.saw(n.rev)
+		s.sawLocked(n.rev)
 	}
 	return nil
 }
@@ -133,8 +133,8 @@ func (s *Store) note(key string) bool {
 	return key == s.prefix+"/"+markerName || key == s.prefix+"/"+partName
 }
 
-// put puts a member as etcd has it. mu is held.
-func (s *Store) put(m member) {
+// putLocked puts a member as etcd has it.
+func (s *Store) putLocked(m member) {
 	l, _ := m.v.at(m.end).ExpireEndpoints(time.Now())
 	s.known[m.p] = kept{rev: m.rev, id: m.lease, ttl: m.v.ttl}
 	s.board.Follow(m.p, netip.Addr{}, l)

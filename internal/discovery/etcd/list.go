@@ -58,15 +58,15 @@ func (s *Store) list(ctx context.Context, first bool) error {
 	for _, m := range all.members {
 		there[m.p] = true
 		if m.rev > s.known[m.p].rev {
-			s.put(m)
+			s.putLocked(m)
 		}
 	}
 	for p := range s.known {
 		if !there[p] {
-			s.gone(p, all.rev)
+			s.goneLocked(p, all.rev)
 		}
 	}
-	s.there(all.rev, all.odd)
+	s.thereLocked(all.rev, all.odd)
 	return nil
 }
 

@@ -174,24 +174,24 @@ func codeOf(err error) string {
 	return ""
 }
 
-// saw notes that the board shows everything up to a revision. mu is held.
-func (s *Store) saw(rev int64) {
+// sawLocked notes that the board shows everything up to a revision.
+func (s *Store) sawLocked(rev int64) {
 	s.seen = max(s.seen, rev)
 	s.top = max(s.top, rev)
 }
 
-// there notes that etcd is there. mu is held.
-func (s *Store) there(rev int64, odd string) {
+// thereLocked notes that etcd is there.
+func (s *Store) thereLocked(rev int64, odd string) {
 	if s.away != nil {
 		s.log.Info("etcd can be used again", "prefix", s.prefix, "away", time.Since(s.since).Round(time.Second))
 	}
-	s.saw(rev)
+	s.sawLocked(rev)
 	s.away, s.since, s.word = nil, time.Time{}, time.Now()
-	s.strange(odd)
+	s.strangeLocked(odd)
 }
 
-// strange notes a key of somebody else's, or that there is none. mu is held.
-func (s *Store) strange(key string) {
+// strangeLocked notes a key of somebody else's, or that there is none.
+func (s *Store) strangeLocked(key string) {
 	if key != "" && s.odd == "" {
 		s.oddAt = time.Now()
 		s.log.Error("somebody else writes to the prefix in etcd", "prefix", s.prefix, "key", key)

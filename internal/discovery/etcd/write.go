@@ -186,7 +186,7 @@ func (w *write) remove(ctx context.Context) (done bool, err error) {
 	defer w.mu.Unlock()
 	w.top = max(w.top, answer.rev)
 	if rev := answer.rev; rev > w.seen && rev > w.Store.known[w.p].rev {
-		w.gone(w.p, rev)
+		w.goneLocked(w.p, rev)
 		w.Store.known[w.p] = kept{rev: rev} // a write from before it, of which we hear late, stays away
 	}
 	return true, nil
@@ -258,8 +258,8 @@ func (s *Store) wrote(p discovery.Place, from netip.Addr, l roster.Lease, k kept
 	}
 }
 
-// gone takes a member away that was not there at a revision. mu is held.
-func (s *Store) gone(p discovery.Place, rev int64) {
+// goneLocked takes a member away that was not there at a revision.
+func (s *Store) goneLocked(p discovery.Place, rev int64) {
 	if s.known[p].rev > rev {
 		return
 	}

@@ -130,7 +130,7 @@ func (c *Client) start(g *run.Group) {
 // time to look again.
 func (c *Client) look() time.Duration {
 	c.mu.Lock()
-	names, next := c.names(time.Now())
+	names, next := c.namesLocked(time.Now())
 	c.forget()
 	changed := !slices.Equal(names, c.told)
 	c.told = names
@@ -154,12 +154,12 @@ func (c *Client) ring() {
 func (c *Client) Names() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	names, _ := c.names(time.Now())
+	names, _ := c.namesLocked(time.Now())
 	return names
 }
 
-// names needs the lock; next is when the first of them may be none any more.
-func (c *Client) names(now time.Time) (names []string, next time.Duration) {
+// namesLocked needs the lock; next is when the first of them may be none any more.
+func (c *Client) namesLocked(now time.Time) (names []string, next time.Duration) {
 	next = time.Hour
 	for _, h := range c.sorted() {
 		left := h.until.Sub(now)

@@ -159,7 +159,7 @@ func (b *Bind) Receive(peer member.Key, packet []byte) bool {
 		return false
 	}
 	look := b.socket.sessions.look()
-	defer look.done()
+	defer look.unlock()
 	if _, ok := look.find(packet); !ok {
 		b.socket.counts.Stray.Add(1)
 		return true

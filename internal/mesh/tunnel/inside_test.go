@@ -226,7 +226,7 @@ func TestSessions(t *testing.T) {
 	b.learn([][]byte{shake(typeResponse, sizeResponse, 22), shake(typeTransport, 100, 33)}, two)
 	find := func(m []byte) (*endpoint, bool) {
 		l := s.sessions.look()
-		defer l.done()
+		defer l.unlock()
 		return l.find(m)
 	}
 	answer := shake(typeResponse, sizeResponse, 0)

@@ -185,7 +185,7 @@ func (h *heard) DstToBytes() []byte {
 // else: the size of what does not stay is set to 0.
 func (s *Socket) sort(r *reader, in room) (stayed int) {
 	look := s.sessions.look()
-	defer look.done()
+	defer look.unlock()
 	for i, size := range in.sizes {
 		if size == 0 {
 			continue

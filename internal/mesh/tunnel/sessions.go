@@ -91,7 +91,7 @@ func (s *sessions) look() lookup {
 	return lookup{s: s}
 }
 
-func (l *lookup) done() { l.s.mu.RUnlock() }
+func (l *lookup) unlock() { l.s.mu.RUnlock() }
 
 // find returns the peer of a packet's session, nil if it is not known: sessions with peers that
 // speak no probes have none. It reports false for what is no message of WireGuard, or a handshake

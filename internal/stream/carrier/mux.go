@@ -151,7 +151,7 @@ func (s *muxSession) ponged(sent time.Duration) {
 	s.trips.add(now-sent, now)
 	s.least.Store(int64(s.trips.least()))
 	s.samples++
-	l := s.primary()
+	l := s.primaryLocked()
 	again := s.samples < firstSamples && l != nil
 	s.mu.Unlock()
 	if again {
@@ -167,7 +167,7 @@ func (s *muxSession) measure(now, every time.Duration) {
 		return
 	}
 	s.mu.Lock()
-	l := s.primary()
+	l := s.primaryLocked()
 	s.mu.Unlock()
 	if l != nil {
 		l.ping()

@@ -30,7 +30,7 @@ func (st *muxStream) Close() error {
 		st.mu.Unlock()
 		return nil
 	}
-	freed := st.leaveOff()
+	freed := st.leaveOffLocked()
 	if st.werr != nil {
 		st.finSent = true
 	} else {
@@ -39,35 +39,34 @@ func (st *muxStream) Close() error {
 			st.rst, st.rstCode = true, resetClosed
 		}
 	}
-	st.closed(freed)
+	st.unlockClosed(freed)
 	return nil
 }
 
 // Reset ends both directions at once. What has no credit is not sent any more.
 func (st *muxStream) Reset(code uint32) error {
 	st.mu.Lock()
-	freed := st.leaveOff()
+	freed := st.leaveOffLocked()
 	if st.werr == nil && !(st.finSent && st.finished) {
 		st.drop, st.rst, st.rstCode = true, true, code
 	}
-	st.closed(freed)
+	st.unlockClosed(freed)
 	return nil
 }
 
-// leaveOff begins the end by our application: nobody waits or reads any more. It
-// needs the lock.
-func (st *muxStream) leaveOff() (unread chunkList) {
+// leaveOffLocked begins the end by our application: nobody waits or reads any more.
+func (st *muxStream) leaveOffLocked() (unread chunkList) {
 	st.ended = true
 	st.reading.stop()
 	st.sending.stop()
 	st.reading, st.sending = nil, nil
-	st.wake()
-	return st.forget()
+	st.wakeLocked()
+	return st.forgetLocked()
 }
 
-// closed ends the end: it unlocks, and sends what is due or removes the stream.
-func (st *muxStream) closed(unread chunkList) {
-	over := st.over()
+// unlockClosed ends the end: it unlocks, and sends what is due or removes the stream.
+func (st *muxStream) unlockClosed(unread chunkList) {
+	over := st.overLocked()
 	st.mu.Unlock()
 	st.s.free(unread)
 	if over {
@@ -87,15 +86,14 @@ func (st *muxStream) fail(err error) {
 		st.rerr = err
 	}
 	st.finSent, st.rst, st.fin = true, false, false
-	st.dropOut()
-	freed := st.forgetEarly()
-	st.wake()
+	st.dropOutLocked()
+	freed := st.forgetEarlyLocked()
+	st.wakeLocked()
 	st.mu.Unlock()
 	st.s.free(freed)
 }
 
-// wake needs the lock.
-func (st *muxStream) wake() {
+func (st *muxStream) wakeLocked() {
 	st.readable.broadcast()
 	st.writable.broadcast()
 }

@@ -41,8 +41,8 @@ func (s *muxSession) place(st *muxStream, bulk bool, now time.Duration) {
 		return
 	}
 	to := s.lanes[i]
-	s.count(st, to, bulk, now)
-	ask := s.enough(now)
+	s.countLocked(st, to, bulk, now)
+	ask := s.enoughLocked(now)
 	s.mu.Unlock()
 	st.mu.Lock()
 	st.want = to
@@ -52,8 +52,8 @@ func (s *muxSession) place(st *muxStream, bulk bool, now time.Duration) {
 	}
 }
 
-// count moves a stream in the counts of bulk directions. It needs the lock.
-func (s *muxSession) count(st *muxStream, to *lane, bulk bool, now time.Duration) {
+// countLocked moves a stream in the counts of bulk directions.
+func (s *muxSession) countLocked(st *muxStream, to *lane, bulk bool, now time.Duration) {
 	if st.counted != nil {
 		st.counted.bulk--
 		st.counted.needed = now
@@ -67,8 +67,8 @@ func (s *muxSession) count(st *muxStream, to *lane, bulk bool, now time.Duration
 	}
 }
 
-// enough says how to get more connections, nil if there are enough. It needs the lock.
-func (s *muxSession) enough(now time.Duration) func() {
+// enoughLocked says how to get more connections, nil if there are enough.
+func (s *muxSession) enoughLocked(now time.Duration) func() {
 	bulk := 0
 	for _, l := range s.lanes {
 		bulk += l.bulk
@@ -82,13 +82,13 @@ func (s *muxSession) enough(now time.Duration) func() {
 		return nil
 	}
 	if s.client {
-		return s.dialMore(now)
+		return s.dialMoreLocked(now)
 	}
 	if now < s.asking {
 		return nil
 	}
 	s.asking = now + askEvery
-	l := s.primary()
+	l := s.primaryLocked()
 	frame := binary.BigEndian.AppendUint32(appendHeader(nil, frameConnections, 4, 0), uint32(want))
 	return func() {
 		l.control(frame)
@@ -96,8 +96,7 @@ func (s *muxSession) enough(now time.Duration) func() {
 	}
 }
 
-// dialMore needs the lock.
-func (s *muxSession) dialMore(now time.Duration) func() {
+func (s *muxSession) dialMoreLocked(now time.Duration) func() {
 	if s.o.Dial == nil || s.dialling || now < s.dialAfter || s.closed || len(s.lanes) >= s.o.Connections {
 		return nil
 	}
@@ -113,7 +112,7 @@ func (s *muxSession) dial() {
 	s.mu.Lock()
 	s.dialling = false
 	if err != nil {
-		s.failed()
+		s.failedLocked()
 		s.mu.Unlock()
 		return
 	}
@@ -123,26 +122,26 @@ func (s *muxSession) dial() {
 		return
 	}
 	s.mu.Lock()
-	ask := s.enough(s.now())
+	ask := s.enoughLocked(s.now())
 	s.mu.Unlock()
 	if ask != nil {
 		ask()
 	}
 }
 
-// failed puts the next dial off. It needs the lock.
-func (s *muxSession) failed() {
+// failedLocked puts the next dial off.
+func (s *muxSession) failedLocked() {
 	s.failures++
 	s.dialAfter = s.now() + min(askEvery<<min(s.failures, 6), time.Minute)
 }
 
-// backOff judges a dial by how long its connection lived. It needs the lock.
-func (s *muxSession) backOff(l *lane) {
+// backOffLocked judges a dial by how long its connection lived.
+func (s *muxSession) backOffLocked(l *lane) {
 	switch lived := s.now() - l.born; {
 	case l.weLeft && l.heLeft, lived > laneIdle:
 		s.failures = 0
 	default:
-		s.failed()
+		s.failedLocked()
 	}
 }
 
@@ -151,7 +150,7 @@ func (s *muxSession) asked(n int) {
 	s.mu.Lock()
 	var dial func()
 	if s.client && n > len(s.lanes) {
-		dial = s.dialMore(s.now())
+		dial = s.dialMoreLocked(s.now())
 	}
 	s.mu.Unlock()
 	if dial != nil {
@@ -263,7 +262,7 @@ func (s *muxSession) onTick() {
 	}
 	s.retire(now)
 	s.mu.Lock()
-	ask := s.enough(now) // streams that stay bulk do not ask again after a loss, or a dial that failed
+	ask := s.enoughLocked(now) // streams that stay bulk do not ask again after a loss, or a dial that failed
 	if len(s.hot) > 0 || len(s.lanes) > 1 {
 		s.armLocked()
 	}

@@ -50,8 +50,8 @@ func (st *muxStream) setDeadline(at **deadline, t time.Time, wake *cond) {
 	}
 }
 
-// wait waits until it is woken, or d is over. It needs the lock.
-func (st *muxStream) wait(on *cond, d *deadline) {
+// waitLocked waits until it is woken, or d is over.
+func (st *muxStream) waitLocked(on *cond, d *deadline) {
 	if d != nil && d.timer == nil {
 		d.timer = time.AfterFunc(time.Until(d.at), func() {
 			st.mu.Lock()
@@ -60,15 +60,15 @@ func (st *muxStream) wait(on *cond, d *deadline) {
 			on.broadcast()
 		})
 	}
-	on.wait(&st.mu)
+	on.waitLocked(&st.mu)
 }
 
 // cond is a sync.Cond that takes no memory before somebody waits: most streams
 // that are idle have nobody who waits to write.
 type cond struct{ c *sync.Cond }
 
-// wait needs the lock, mu, as do the others.
-func (c *cond) wait(mu *sync.Mutex) {
+// waitLocked waits with mu, as those that wake it hold it.
+func (c *cond) waitLocked(mu *sync.Mutex) {
 	if c.c == nil {
 		c.c = sync.NewCond(mu)
 	}

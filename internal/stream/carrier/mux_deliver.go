@@ -20,7 +20,7 @@ func (st *muxStream) Read(b []byte) (int, error) {
 	st.readOne.Lock()
 	defer st.readOne.Unlock()
 	st.mu.Lock()
-	if err := st.await(); err != nil {
+	if err := st.awaitLocked(); err != nil {
 		st.mu.Unlock()
 		return 0, err
 	}
@@ -41,8 +41,8 @@ func (st *muxStream) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// await waits for data; it needs the lock.
-func (st *muxStream) await() error {
+// awaitLocked waits for data.
+func (st *muxStream) awaitLocked() error {
 	for {
 		d := st.direct
 		switch {
@@ -60,7 +60,7 @@ func (st *muxStream) await() error {
 		case st.rerr != nil:
 			return st.rerr
 		}
-		st.wait(&st.readable, st.reading)
+		st.waitLocked(&st.readable, st.reading)
 	}
 }
 
@@ -75,7 +75,7 @@ func (st *muxStream) CopyTo(dst io.Writer, moved func(int)) (dstErr, err error) 
 	for {
 		st.mu.Lock()
 		st.direct = d
-		err := st.await()
+		err := st.awaitLocked()
 		st.direct = nil
 		if err == nil && d != nil && d.err != nil {
 			dstErr = d.err
@@ -197,7 +197,7 @@ func (st *muxStream) takeControl(b []byte) []byte {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	st.ctlLane = nil
-	if st.over() {
+	if st.overLocked() {
 		return b // its peer has forgotten it
 	}
 	if owes := st.window.owes(); st.windowDue || owes > 0 && owes >= st.window.much()/2 && !st.ended && !st.finished && st.rerr == nil {
@@ -212,8 +212,8 @@ func (st *muxStream) takeControl(b []byte) []byte {
 	return b
 }
 
-// forget gives up what was not read. It needs the lock.
-func (st *muxStream) forget() chunkList {
+// forgetLocked gives up what was not read.
+func (st *muxStream) forgetLocked() chunkList {
 	all := st.data
 	st.data = chunkList{}
 	if m := st.coming; m != nil {
@@ -223,8 +223,8 @@ func (st *muxStream) forget() chunkList {
 	return all
 }
 
-// forgetEarly gives up what will never be in order. It needs the lock.
-func (st *muxStream) forgetEarly() chunkList {
+// forgetEarlyLocked gives up what will never be in order.
+func (st *muxStream) forgetEarlyLocked() chunkList {
 	m := st.coming
 	if m == nil {
 		return chunkList{}

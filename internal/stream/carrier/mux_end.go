@@ -82,12 +82,12 @@ func (s *muxSession) remove(st *muxStream) {
 	if s.streams[st.id] == st {
 		delete(s.streams, st.id)
 		if at := st.unheard(); at != nil {
-			s.remember(st.id, at)
+			s.rememberLocked(st.id, at)
 		}
 		if (st.id%2 == 1) != s.client {
 			s.incoming--
-			size, changed := s.levels()
-			s.announce(changed, size)
+			size, changed := s.levelsLocked()
+			s.announceLocked(changed, size)
 		}
 		st.noteShort()
 	}
@@ -149,7 +149,7 @@ func (s *muxSession) lost(l *lane, why error) {
 		if at := s.begin.Add(time.Duration(l.last.Load())); at.After(s.past.LastReceived) {
 			s.past.LastReceived = at
 		}
-		s.backOff(l)
+		s.backOffLocked(l)
 	}
 	s.several.Store(len(s.lanes) > 1)
 	remain, closed, clean := len(s.lanes), s.closed, l.weLeft && l.heLeft
@@ -165,8 +165,8 @@ func (s *muxSession) lost(l *lane, why error) {
 	for _, st := range s.streams {
 		streams = append(streams, st)
 	}
-	other, again := s.primary(), s.weGone
-	gone := s.forgotten(l)
+	other, again := s.primaryLocked(), s.weGone
+	gone := s.forgottenLocked(l)
 	if clean { // all that was sent on it has been read, or will be
 		gone = nil
 	}
@@ -193,7 +193,7 @@ func (s *muxSession) lost(l *lane, why error) {
 	var frames []byte
 	s.mu.Lock()
 	for _, id := range gone {
-		s.remember(id, other)
+		s.rememberLocked(id, other)
 		frames = binary.BigEndian.AppendUint32(appendHeader(frames, frameRst, 4, id), resetLost)
 	}
 	s.mu.Unlock()
@@ -239,9 +239,9 @@ type underWay struct {
 	at time.Duration
 }
 
-// remember keeps one for as long as bytes can be under way: then they have
-// arrived, or the connection is dead. It needs the lock.
-func (s *muxSession) remember(id uint32, l *lane) {
+// rememberLocked keeps one for as long as bytes can be under way: then they have
+// arrived, or the connection is dead.
+func (s *muxSession) rememberLocked(id uint32, l *lane) {
 	now := s.now()
 	for len(s.under) > 0 && now-s.under[0].at > limit.DeadIdle {
 		s.under = s.under[1:]
@@ -249,9 +249,8 @@ func (s *muxSession) remember(id uint32, l *lane) {
 	s.under = append(s.under, underWay{id, l, now})
 }
 
-// forgotten gives those of which something was under way on l, which is lost. It
-// needs the lock.
-func (s *muxSession) forgotten(l *lane) (ids []uint32) {
+// forgottenLocked gives those of which something was under way on l, which is lost.
+func (s *muxSession) forgottenLocked(l *lane) (ids []uint32) {
 	s.under = slices.DeleteFunc(s.under, func(u underWay) bool {
 		if u.l == l {
 			ids = append(ids, u.id)

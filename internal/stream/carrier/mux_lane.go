@@ -125,8 +125,8 @@ func (l *lane) kick() { l.kickFor(0) }
 // about to send may do so first if there are such: one write for many.
 func (l *lane) kickFor(id uint32) {
 	l.mu.Lock()
-	together := l.together(id)
-	if l.turn || l.failed || !l.something() {
+	together := l.togetherLocked(id)
+	if l.turn || l.failed || !l.somethingLocked() {
 		l.mu.Unlock()
 		return
 	}
@@ -142,10 +142,10 @@ func (l *lane) kickFor(id uint32) {
 	l.send(true)
 }
 
-// together says whether somebody else is likely to send as well: the frame before was
-// another stream's. Who talks alone does not wait, nor does anybody where bulk does. It
-// needs the lock.
-func (l *lane) together(id uint32) bool {
+// togetherLocked says whether somebody else is likely to send as well: the frame before
+// was another stream's. Who talks alone does not wait, nor does anybody where bulk
+// does.
+func (l *lane) togetherLocked(id uint32) bool {
 	if id == 0 {
 		return false
 	}
@@ -154,8 +154,7 @@ func (l *lane) together(id uint32) bool {
 	return before != 0 && before != id && l.old.head == nil
 }
 
-// something needs the lock.
-func (l *lane) something() bool {
+func (l *lane) somethingLocked() bool {
 	return len(l.raw) > 0 || l.due || l.ctl.head != nil || l.fresh.head != nil || l.old.head != nil ||
 		l.sock != nil && l.sock.pending()
 }

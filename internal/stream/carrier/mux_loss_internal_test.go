@@ -121,7 +121,7 @@ func TestLossOfEnded(t *testing.T) {
 	for i := range s.under {
 		s.under[i].at -= limit.DeadIdle + 1 // they are history by now
 	}
-	s.remember(99, nil)
+	s.rememberLocked(99, nil)
 	if len(s.under) != 1 {
 		t.Errorf("%d ended streams are remembered for ever", len(s.under)-1)
 	}

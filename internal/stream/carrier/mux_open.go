@@ -25,14 +25,14 @@ func (s *muxSession) OpenStream(ctx context.Context, first []byte) (Stream, erro
 		s.mu.Unlock()
 		return nil, fault.New(fault.CodeDraining, "the peer takes no new streams").Hint("try again")
 	}
-	l := s.primary()
+	l := s.primaryLocked()
 	if l == nil {
 		err := lostSession(s.why)
 		s.mu.Unlock()
 		return nil, err
 	}
-	receive, _ := s.levels()
-	st := newMuxStream(s, s.nextID(), l, s.assumed, max(receive, leastWindow))
+	receive, _ := s.levelsLocked()
+	st := newMuxStream(s, s.nextIDLocked(), l, s.assumed, max(receive, leastWindow))
 	st.opening = true
 	s.streams[st.id] = st
 	s.mu.Unlock()
@@ -62,9 +62,9 @@ func (s *muxSession) OpenStream(ctx context.Context, first []byte) (Stream, erro
 	return st, nil
 }
 
-// primary is the connection for what is new and interactive: the oldest that
-// stays, nil if none lives. It needs the lock.
-func (s *muxSession) primary() *lane {
+// primaryLocked is the connection for what is new and interactive: the oldest that
+// stays, nil if none lives.
+func (s *muxSession) primaryLocked() *lane {
 	for _, l := range s.lanes {
 		if !l.leaving && !l.heLeft {
 			return l
@@ -76,8 +76,7 @@ func (s *muxSession) primary() *lane {
 	return nil
 }
 
-// nextID needs the lock.
-func (s *muxSession) nextID() uint32 {
+func (s *muxSession) nextIDLocked() uint32 {
 	for {
 		switch {
 		case s.newest == 0 && s.client, s.newest >= mostID-1 && s.client:
@@ -93,9 +92,9 @@ func (s *muxSession) nextID() uint32 {
 	}
 }
 
-// levels are the first windows that new streams get: the size, and the size that
-// the peer should know. It needs the lock.
-func (s *muxSession) levels() (size int64, changed bool) {
+// levelsLocked are the first windows that new streams get: the size, and the size that
+// the peer should know.
+func (s *muxSession) levelsLocked() (size int64, changed bool) {
 	// Streams that were reset before anybody accepted them take room as well.
 	used := int64(max(s.incoming, len(s.accepted)))
 	size = min(first(used, int64(max(s.o.Incoming, 1))), first(s.budget.Unread(), s.budget.most.Load()))
@@ -116,14 +115,14 @@ func (s *muxSession) opened(l *lane, id, grant, assumed uint32) error {
 		s.mu.Unlock()
 		return net.ErrClosed
 	}
-	size, changed := s.levels()
+	size, changed := s.levelsLocked()
 	refuse := size == 0 || s.weGone || s.closed
 	var st, astray *muxStream
 	if !refuse {
 		st = newMuxStream(s, id, l, int64(grant), int64(assumed))
 		st.known = true
 		if l.leaving || l.heLeft { // our direction does not begin there
-			st.want, astray = s.primary(), st
+			st.want, astray = s.primaryLocked(), st
 		}
 		s.streams[id] = st
 		s.incoming++
@@ -135,7 +134,7 @@ func (s *muxSession) opened(l *lane, id, grant, assumed uint32) error {
 			}
 		}
 	}
-	s.announce(changed, size)
+	s.announceLocked(changed, size)
 	s.mu.Unlock()
 	if refuse {
 		return s.sendReset(l, id, ResetRefused)
@@ -149,9 +148,9 @@ func (s *muxSession) opened(l *lane, id, grant, assumed uint32) error {
 	return nil
 }
 
-// announce tells the peer a new first window. It needs the lock.
-func (s *muxSession) announce(changed bool, size int64) {
-	l := s.primary()
+// announceLocked tells the peer a new first window.
+func (s *muxSession) announceLocked(changed bool, size int64) {
+	l := s.primaryLocked()
 	if !changed || l == nil {
 		return
 	}
@@ -213,7 +212,7 @@ func (s *muxSession) AcceptStream(ctx context.Context) (Stream, error) {
 // GoAway is described at Session.
 func (s *muxSession) GoAway() {
 	s.mu.Lock()
-	l := s.primary()
+	l := s.primaryLocked()
 	if s.closed || s.weGone || l == nil {
 		s.mu.Unlock()
 		return

@@ -250,7 +250,7 @@ func TestTalks(t *testing.T) {
 				continue
 			}
 			st.pace.sent(f.n, f.at)
-			if got := st.talks(f.n, f.at); got != f.talks {
+			if got := st.talksLocked(f.n, f.at); got != f.talks {
 				t.Errorf("%s, frame %d: talks %v", name, i, got)
 			}
 		}
@@ -258,7 +258,7 @@ func TestTalks(t *testing.T) {
 	st := &muxStream{}
 	st.Background()
 	for range 10 {
-		if st.talks(1, time.Hour) {
+		if st.talksLocked(1, time.Hour) {
 			t.Fatal("what a stream says in the background is talk")
 		}
 	}
@@ -310,7 +310,7 @@ func TestConnectionsBesideTalk(t *testing.T) {
 				s.busy.note(s.now())
 			}
 		}
-		ask := s.enough(askEvery)
+		ask := s.enoughLocked(askEvery)
 		s.lanes[0].bulk = 0
 		s.mu.Unlock()
 		ask()
@@ -333,7 +333,7 @@ func TestBulkIsPlacedOnANewConnection(t *testing.T) {
 	p.attach(s)
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	if !st.paced(1, now) {
+	if !st.pacedLocked(1, now) {
 		t.Error("it is not placed anew")
 	}
 }

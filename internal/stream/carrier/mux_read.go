@@ -122,7 +122,7 @@ func (l *lane) skip(n int) error {
 func (l *lane) retire() {
 	l.mu.Lock()
 	l.ending = true
-	idle := !l.turn && !l.something()
+	idle := !l.turn && !l.somethingLocked()
 	l.mu.Unlock()
 	if idle {
 		l.lose(net.ErrClosed, false)

@@ -85,7 +85,7 @@ func (st *muxStream) stored(followed bool, err error) error {
 		return err
 	}
 	st.mu.Lock()
-	over := st.over()
+	over := st.overLocked()
 	st.mu.Unlock()
 	if over {
 		st.s.remove(st)
@@ -136,14 +136,14 @@ func (st *muxStream) store(l *lane, small []byte, c *chunk) (d *direct, followed
 		st.s.hold(n)
 		st.count(n)
 		if c == nil {
-			c = st.behind(to, small)
+			c = st.behindLocked(to, small)
 		}
 		if c != nil {
 			to.append(c)
 		}
 	}
 	if followed = st.coming != nil && st.offset == st.coming.at; followed {
-		st.follow()
+		st.followLocked()
 	}
 	if d == nil {
 		st.readable.signal()
@@ -151,10 +151,10 @@ func (st *muxStream) store(l *lane, small []byte, c *chunk) (d *direct, followed
 	return d, followed, nil
 }
 
-// behind copies small bytes behind the last chunk of the list where there is
-// room, so that many small frames take no more memory than their bytes. It
-// gives a new chunk if there is none. It needs the lock.
-func (st *muxStream) behind(to *chunkList, small []byte) *chunk {
+// behindLocked copies small bytes behind the last chunk of the list where there is
+// room, so that many small frames take no more memory than their bytes. It gives a new
+// chunk if there is none.
+func (st *muxStream) behindLocked(to *chunkList, small []byte) *chunk {
 	if t := to.tail; t != nil && len(t.b)-t.w >= len(small) {
 		t.w += copy(t.b[t.w:], small)
 		to.n += int64(len(small))
@@ -169,8 +169,8 @@ func (st *muxStream) behind(to *chunkList, small []byte) *chunk {
 	return c
 }
 
-// follow makes the next connection the stream's. It needs the lock.
-func (st *muxStream) follow() {
+// followLocked makes the next connection the stream's.
+func (st *muxStream) followLocked() {
 	m := st.coming
 	st.receiver.lane, st.coming = m.lane, nil
 	st.switched++
@@ -182,7 +182,7 @@ func (st *muxStream) follow() {
 		st.readable.broadcast()
 	}
 	if m.rst {
-		st.wasReset(m.code)
+		st.wasResetLocked(m.code)
 	}
 }
 
@@ -190,8 +190,8 @@ func (st *muxStream) follow() {
 func (st *muxStream) handle(l *lane, kind byte, p []byte) error {
 	st.mu.Lock()
 	err := st.handleLocked(l, kind, p)
-	over := st.over()
-	again := err == nil && !over && !st.queued && st.something()
+	over := st.overLocked()
+	again := err == nil && !over && !st.queued && st.somethingLocked()
 	if again {
 		st.queued = true
 	}
@@ -219,18 +219,18 @@ func (st *muxStream) handleLocked(l *lane, kind byte, p []byte) error {
 	case frameWindow:
 		if limit := binary.BigEndian.Uint64(p); limit < 1<<62 {
 			st.limit = max(st.limit, int64(limit))
-			st.charge()
+			st.chargeLocked()
 			st.writable.signal()
 		}
 	case frameFin:
-		st.handleFin(l)
+		st.handleFinLocked(l)
 	case frameRst:
 		code := binary.BigEndian.Uint32(p)
 		if st.coming.on(l) {
 			st.coming.rst, st.coming.code = true, code
 			return nil
 		}
-		st.wasReset(code)
+		st.wasResetLocked(code)
 	case frameMove:
 		at := binary.BigEndian.Uint64(p)
 		if st.coming != nil || l == st.receiver.lane || at > 1<<62 || int64(at) < st.offset {
@@ -241,7 +241,7 @@ func (st *muxStream) handleLocked(l *lane, kind byte, p []byte) error {
 		}
 		st.coming = &coming{lane: l, at: int64(at)}
 		if st.offset == st.coming.at {
-			st.follow()
+			st.followLocked()
 		}
 	case frameMoved:
 		if binary.BigEndian.Uint64(p) == uint64(st.moves) && !st.moving {
@@ -251,8 +251,7 @@ func (st *muxStream) handleLocked(l *lane, kind byte, p []byte) error {
 	return nil
 }
 
-// handleFin needs the lock.
-func (st *muxStream) handleFin(l *lane) {
+func (st *muxStream) handleFinLocked(l *lane) {
 	switch {
 	case st.finished || st.ended: // it came behind a MOVE before, or nobody cares
 	case l == st.receiver.lane:
@@ -264,8 +263,7 @@ func (st *muxStream) handleFin(l *lane) {
 	}
 }
 
-// wasReset needs the lock.
-func (st *muxStream) wasReset(code uint32) {
+func (st *muxStream) wasResetLocked(code uint32) {
 	var err error = &ResetError{code}
 	if code == resetLost {
 		err = lostConnection()
@@ -277,6 +275,6 @@ func (st *muxStream) wasReset(code uint32) {
 		st.rerr = err
 	}
 	st.finSent, st.rst = true, false
-	st.dropOut()
-	st.wake()
+	st.dropOutLocked()
+	st.wakeLocked()
 }

@@ -114,7 +114,7 @@ func (l *lane) wait() error {
 // gather fills the batch, or ends the turn if there is nothing.
 func (l *lane) gather() bool {
 	l.mu.Lock()
-	if l.failed || !l.something() {
+	if l.failed || !l.somethingLocked() {
 		l.turn = false
 		b := l.batch
 		l.batch = nil
@@ -131,7 +131,7 @@ func (l *lane) gather() bool {
 		}
 		return false
 	}
-	b := l.begin()
+	b := l.beginLocked()
 	if len(l.raw) > 0 {
 		b.add(l.raw, nil)
 		l.raw = nil
@@ -164,8 +164,8 @@ func (l *lane) gather() bool {
 	return true
 }
 
-// begin makes the batch ready. It needs the lock.
-func (l *lane) begin() *batch {
+// beginLocked makes the batch ready.
+func (l *lane) beginLocked() *batch {
 	if l.batch == nil {
 		b, ok := l.s.budget.batches.Get().(*batch)
 		if !ok {
@@ -190,7 +190,7 @@ func (l *lane) begin() *batch {
 // kickLater is kick for the owner of another lane's turn, who must not work for both.
 func (l *lane) kickLater() {
 	l.mu.Lock()
-	start := !l.turn && !l.failed && l.something()
+	start := !l.turn && !l.failed && l.somethingLocked()
 	if start {
 		l.turn = true
 	}

@@ -166,7 +166,7 @@ func (st *muxStream) room() error {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	for {
-		err := st.writeError()
+		err := st.writeErrorLocked()
 		switch {
 		case err != nil:
 			return err
@@ -175,7 +175,7 @@ func (st *muxStream) room() error {
 		case (st.outs == 0 || st.pace.bulk && st.outs < mostOut) && !st.s.crowded(st):
 			return nil
 		}
-		st.wait(&st.writable, st.sending)
+		st.waitLocked(&st.writable, st.sending)
 	}
 }
 
@@ -185,7 +185,7 @@ func (st *muxStream) room() error {
 func (st *muxStream) submit(c *chunk) (accepted int, err error) {
 	now, n := st.s.now(), c.len()
 	st.mu.Lock()
-	if err := st.writeError(); err != nil {
+	if err := st.writeErrorLocked(); err != nil {
 		st.mu.Unlock()
 		st.s.budget.pools.put(c)
 		return 0, err
@@ -193,10 +193,10 @@ func (st *muxStream) submit(c *chunk) (accepted int, err error) {
 	st.out.append(c)
 	st.outs++
 	end := st.sent + st.out.n
-	st.charge()
-	choose := st.paced(n, now)
+	st.chargeLocked()
+	choose := st.pacedLocked(n, now)
 	bulk, l := st.pace.bulk, st.lane
-	talks := st.talks(n, now)
+	talks := st.talksLocked(n, now)
 	st.mu.Unlock()
 
 	if talks {
@@ -210,9 +210,9 @@ func (st *muxStream) submit(c *chunk) (accepted int, err error) {
 	return st.credited(c, n, end)
 }
 
-// talks says whether a frame of n bytes, which is counted already, is a sign of
-// somebody who waits for an answer. It needs the lock.
-func (st *muxStream) talks(n int, now time.Duration) bool {
+// talksLocked says whether a frame of n bytes, which is counted already, is a sign of
+// somebody who waits for an answer.
+func (st *muxStream) talksLocked(n int, now time.Duration) bool {
 	if st.background || n >= smallFrame {
 		return false
 	}
@@ -223,9 +223,9 @@ func (st *muxStream) talks(n int, now time.Duration) bool {
 	return !st.pace.bulk && st.pace.little(now) && st.heard.little(now)
 }
 
-// paced counts n bytes that are to be sent, and says whether it is time to choose
-// a connection. It needs the lock.
-func (st *muxStream) paced(n int, now time.Duration) (choose bool) {
+// pacedLocked counts n bytes that are to be sent, and says whether it is time to choose
+// a connection.
+func (st *muxStream) pacedLocked(n int, now time.Duration) (choose bool) {
 	was := st.pace.bulk
 	st.pace.sent(n, now)
 	choose = st.pace.bulk != was || st.s.several.Load() && now-st.placed > placeEvery
@@ -241,7 +241,7 @@ func (st *muxStream) credited(c *chunk, n int, end int64) (accepted int, err err
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	for st.sent+st.out.n >= end && end > st.limit {
-		if err = st.writeError(); err == nil && st.sending.over() {
+		if err = st.writeErrorLocked(); err == nil && st.sending.over() {
 			err = os.ErrDeadlineExceeded
 		}
 		if err != nil {
@@ -249,19 +249,19 @@ func (st *muxStream) credited(c *chunk, n int, end int64) (accepted int, err err
 			if st.out.trim(end - kept); c.len() == 0 {
 				st.outs--
 			}
-			st.charge()
+			st.chargeLocked()
 			return n - int(end-kept), err
 		}
-		st.wait(&st.writable, st.sending)
+		st.waitLocked(&st.writable, st.sending)
 	}
 	if st.sent+st.out.n < end { // given up meanwhile
-		return max(0, n-int(end-st.sent)), st.writeError()
+		return max(0, n-int(end-st.sent)), st.writeErrorLocked()
 	}
 	return n, nil
 }
 
-// writeError is why nothing can be written any more. It needs the lock.
-func (st *muxStream) writeError() error {
+// writeErrorLocked is why nothing can be written any more.
+func (st *muxStream) writeErrorLocked() error {
 	if st.ended || st.fin {
 		return net.ErrClosed
 	}
@@ -282,7 +282,7 @@ const placeEvery = 100 * time.Millisecond
 // send queues the stream for sending and sends.
 func (st *muxStream) send() {
 	st.mu.Lock()
-	l, bulk, ok := st.lane, st.pace.bulk, !st.queued && st.something()
+	l, bulk, ok := st.lane, st.pace.bulk, !st.queued && st.somethingLocked()
 	if ok {
 		st.queued = true
 	}

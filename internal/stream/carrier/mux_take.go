@@ -7,19 +7,19 @@ import (
 	"net"
 )
 
-// charge counts what waits and may be sent. It needs the lock.
-func (st *muxStream) charge() {
+// chargeLocked counts what waits and may be sent.
+func (st *muxStream) chargeLocked() {
 	may := max(0, min(st.out.n, st.limit-st.sent))
 	st.s.queued.Add(may - int64(st.charged))
 	st.charged = int32(may)
 }
 
-// something says whether a frame may be sent now. It needs the lock.
-func (st *muxStream) something() bool {
+// somethingLocked says whether a frame may be sent now.
+func (st *muxStream) somethingLocked() bool {
 	switch {
 	case st.werr != nil:
 		return false
-	case st.opening || st.moving || st.mayMove():
+	case st.opening || st.moving || st.mayMoveLocked():
 		return true
 	case st.out.n > 0 && st.sent < st.limit:
 		return true
@@ -29,9 +29,8 @@ func (st *muxStream) something() bool {
 	return st.fin && !st.finSent || st.rst
 }
 
-// mayMove says that our direction shall travel elsewhere and nothing forbids it.
-// It needs the lock.
-func (st *muxStream) mayMove() bool {
+// mayMoveLocked says that our direction shall travel elsewhere and nothing forbids it.
+func (st *muxStream) mayMoveLocked() bool {
 	return st.want != st.lane && st.prev == nil && st.known && st.werr == nil
 }
 
@@ -39,27 +38,26 @@ func (st *muxStream) mayMove() bool {
 // the stream has more to send, on lane to.
 func (st *muxStream) take(l *lane, b *batch, alone bool) (to *lane, again, bulk bool) {
 	st.mu.Lock()
-	defer st.finish() // unlocks
+	defer st.unlockFinished() // unlocks
 	if st.want != st.lane && (st.want.dead.Load() || st.want.shut.Load()) {
 		st.want = st.lane
 	}
-	if st.mayMove() {
+	if st.mayMoveLocked() {
 		st.prev, st.lane, st.moving = st.lane, st.want, true
 		st.moves++
 		st.movedAt = st.sent
 		st.finSent = false // MOVE may overtake FIN, so FIN comes again behind it
 	}
 	if st.lane == l {
-		st.fill(l, b, alone)
+		st.fillLocked(l, b, alone)
 	}
-	if again = st.something() && !st.lane.dead.Load(); !again {
+	if again = st.somethingLocked() && !st.lane.dead.Load(); !again {
 		st.queued, st.deficit = false, 0
 	}
 	return st.lane, again, st.pace.bulk
 }
 
-// fill needs the lock.
-func (st *muxStream) fill(l *lane, b *batch, alone bool) {
+func (st *muxStream) fillLocked(l *lane, b *batch, alone bool) {
 	from := len(b.small)
 	if st.opening {
 		st.opening = false
@@ -75,14 +73,14 @@ func (st *muxStream) fill(l *lane, b *batch, alone bool) {
 	if len(b.small) > from {
 		b.grown(from)
 	}
-	st.fillData(l, b, alone)
+	st.fillDataLocked(l, b, alone)
 	from = len(b.small)
 	if st.out.n == 0 && st.fin && !st.finSent {
 		st.finSent = true
 		b.small = appendHeader(b.small, frameFin, 0, st.id)
 	}
 	if st.rst && (st.out.n == 0 || st.drop && st.sent >= st.limit) {
-		st.dropOut()
+		st.dropOutLocked()
 		st.rst, st.finSent = false, true
 		st.werr = net.ErrClosed
 		b.small = appendHeader(b.small, frameRst, 4, st.id)
@@ -93,8 +91,7 @@ func (st *muxStream) fill(l *lane, b *batch, alone bool) {
 	}
 }
 
-// fillData needs the lock.
-func (st *muxStream) fillData(l *lane, b *batch, alone bool) {
+func (st *muxStream) fillDataLocked(l *lane, b *batch, alone bool) {
 	if st.out.n == 0 || st.sent >= st.limit {
 		return
 	}
@@ -105,14 +102,14 @@ func (st *muxStream) fillData(l *lane, b *batch, alone bool) {
 	room := max(b.most-b.size-headerSize, quantum+headerSize)
 	for st.out.n > 0 && st.sent < st.limit && room > smallFrame {
 		n := min(st.out.head.len(), quota, room, int(min(st.limit-st.sent, mostPayload)))
-		st.frame(l, b, n)
+		st.frameLocked(l, b, n)
 		quota -= n
 		room -= n + headerSize
 		if quota <= smallFrame || cap(b.small)-len(b.small) < mostTake {
 			break
 		}
 	}
-	st.charge()
+	st.chargeLocked()
 	st.deficit = int32(quota)
 	if alone || st.out.n == 0 {
 		st.deficit = 0
@@ -122,8 +119,8 @@ func (st *muxStream) fillData(l *lane, b *batch, alone bool) {
 	}
 }
 
-// frame moves n bytes of DATA into the batch, all from one chunk. It needs the lock.
-func (st *muxStream) frame(l *lane, b *batch, n int) {
+// frameLocked moves n bytes of DATA into the batch, all from one chunk.
+func (st *muxStream) frameLocked(l *lane, b *batch, n int) {
 	c := st.out.head
 	if n <= smallFrame {
 		from := len(b.small)
@@ -146,18 +143,18 @@ func (st *muxStream) frame(l *lane, b *batch, n int) {
 	st.sent += int64(n)
 }
 
-// dropOut gives up what was not sent. A sender may still be reading the chunks, so
-// that they are not for the pool. It needs the lock.
-func (st *muxStream) dropOut() {
+// dropOutLocked gives up what was not sent. A sender may still be reading the chunks,
+// so that they are not for the pool.
+func (st *muxStream) dropOutLocked() {
 	if st.out.n > 0 {
 		st.out, st.outs = chunkList{}, 0
-		st.charge()
+		st.chargeLocked()
 	}
 }
 
-// finish unlocks and removes the stream if it has ended both ways.
-func (st *muxStream) finish() {
-	over := st.over()
+// unlockFinished unlocks and removes the stream if it has ended both ways.
+func (st *muxStream) unlockFinished() {
+	over := st.overLocked()
 	st.mu.Unlock()
 	if over {
 		st.s.remove(st)
@@ -165,7 +162,6 @@ func (st *muxStream) finish() {
 	st.s.feed()
 }
 
-// over needs the lock.
-func (st *muxStream) over() bool {
+func (st *muxStream) overLocked() bool {
 	return st.finSent && (st.finished || st.ended) && !st.rst || st.werr != nil && st.finSent
 }

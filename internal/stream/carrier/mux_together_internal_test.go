@@ -31,7 +31,7 @@ func TestWhoWaitsForOthers(t *testing.T) {
 		if c.bulk {
 			l.old.push(&muxStream{})
 		}
-		if got := l.together(c.id); got != c.want {
+		if got := l.togetherLocked(c.id); got != c.want {
 			t.Errorf("step %d: stream %d waits: %v", i, c.id, got)
 		}
 	}

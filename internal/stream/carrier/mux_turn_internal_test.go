@@ -251,7 +251,7 @@ func TestManyControls(t *testing.T) {
 	x, _ := stall(t)
 	const streams = 1000
 	for range streams {
-		st := newMuxStream(x.s, x.s.nextID(), x.l, 0, 100)
+		st := newMuxStream(x.s, x.s.nextIDLocked(), x.l, 0, 100)
 		x.s.streams[st.id] = st
 		st.windowDue = true
 		st.sendControl((*lane).kick)

@@ -143,9 +143,9 @@ func (p *pair) copy(d *direction) {
 // end. srcErr is nil unless d.from has ended already.
 func (p *pair) discard(d *direction, srcErr, cause error) {
 	p.mu.Lock()
-	p.note(reason(cause), cause)
+	p.noteLocked(reason(cause), cause)
 	if p.gone = cause; p.finished.Load() > 0 {
-		p.armLinger()
+		p.armLingerLocked()
 	}
 	p.mu.Unlock()
 	if srcErr == nil {
@@ -164,18 +164,18 @@ func (p *pair) ended() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.finished.Add(1) == 1 && p.gone != nil {
-		p.armLinger()
+		p.armLingerLocked()
 	}
 }
 
-// armLinger needs the lock.
-func (p *pair) armLinger() {
+// armLingerLocked needs the lock.
+func (p *pair) armLingerLocked() {
 	cause := p.gone
 	p.linger = time.AfterFunc(limit.Linger, func() { p.abort(reason(cause), cause) })
 }
 
-// note keeps the first reason. It needs the lock.
-func (p *pair) note(code fault.Code, err error) {
+// noteLocked keeps the first reason. It needs the lock.
+func (p *pair) noteLocked(code fault.Code, err error) {
 	if p.code == "" {
 		p.code, p.err = code, err
 	}
@@ -184,7 +184,7 @@ func (p *pair) note(code fault.Code, err error) {
 // abort resets both sides, once; the first reason stands.
 func (p *pair) abort(code fault.Code, err error) {
 	p.mu.Lock()
-	p.note(code, err)
+	p.noteLocked(code, err)
 	code = p.code
 	first := !p.aborted
 	p.aborted = true

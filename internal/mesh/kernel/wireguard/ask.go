@@ -32,7 +32,7 @@ func (d *Device) SetWay(k member.Key, w path.Way, _ netip.Addr) bool {
 	to := unmapped(w.Addr)
 	shakes := s.shakes
 	if time.Since(d.looked) >= limit.WireGuardStale {
-		if err := d.look(); err != nil {
+		if err := d.lookLocked(); err != nil {
 			return false
 		}
 	}

@@ -177,7 +177,7 @@ func (d *Device) Run(ctx context.Context) error {
 	for {
 		began := time.Now()
 		d.mu.Lock()
-		err := d.look()
+		err := d.lookLocked()
 		d.mu.Unlock()
 		if err != nil {
 			d.parts.Log.Debug("the link is not read", telemetry.AttrReason, err)
@@ -189,8 +189,8 @@ func (d *Device) Run(ctx context.Context) error {
 	}
 }
 
-// look learns what the kernel says of the peers. The caller holds mu.
-func (d *Device) look() error {
+// lookLocked learns what the kernel says of the peers.
+func (d *Device) lookLocked() error {
 	have, err := d.parts.Control.Device(d.name)
 	if err != nil {
 		if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENODEV) {
@@ -308,7 +308,7 @@ func (d *Device) Activity(k member.Key) (tunnel.Activity, bool) {
 func (d *Device) Stats() ([]tunnel.Stat, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := d.look(); err != nil {
+	if err := d.lookLocked(); err != nil {
 		return nil, err
 	}
 	out := make([]tunnel.Stat, 0, len(d.peers))
