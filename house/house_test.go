@@ -101,6 +101,18 @@ func tree(t *testing.T, files fstest.MapFS) *Tree {
 	return tree
 }
 
+// TestEveryRowHasAFolder: the table of floors shows what there is.
+func TestEveryRowHasAFolder(t *testing.T) {
+	for _, b := range emptyRows(repository(t), Packages()) {
+		t.Error(b)
+	}
+	bad := tree(t, fstest.MapFS{"internal/base/id/id.go": {Data: []byte("package id\n")}})
+	rows := []Package{{Path: "internal/base/id"}, {Path: "internal/base/..."}, {Path: "internal/edge/..."}}
+	if got := emptyRows(bad, rows); len(got) != 1 || !strings.Contains(got[0].Text, "internal/edge/...") {
+		t.Errorf("%v", got)
+	}
+}
+
 // one judges a single file.
 func one(t *testing.T, path, source string, check func(*Tree) []Breach) []Breach {
 	t.Helper()

@@ -207,14 +207,11 @@ func selector(imports map[string]string, n ast.Node) (pkg, name string) {
 }
 
 // within says whether a folder is one of the places; a place that ends in
-// "/..." stands for all below it too, "x/*" for what lies directly in x.
+// "/..." stands for all below it too.
 func within(dir string, places []string) bool {
 	return slices.ContainsFunc(places, func(place string) bool {
 		if base, ok := strings.CutSuffix(place, "/..."); ok {
 			return dir == base || strings.HasPrefix(dir, base+"/")
-		}
-		if base, ok := strings.CutSuffix(place, "/*"); ok {
-			return path.Dir(dir) == base
 		}
 		return dir == place
 	})
