@@ -4,97 +4,14 @@ package main
 
 import (
 	"bytes"
-	"context"
-	"io"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
-
-	// Parts of the program that is built here: a result that the go command keeps
-	// must not be one of an older program.
-	_ "github.com/tombolo-io/tombolo/internal/discovery"
-	_ "github.com/tombolo-io/tombolo/internal/stream/agent"
-	_ "github.com/tombolo-io/tombolo/internal/stream/hub"
-	"github.com/tombolo-io/tombolo/test/lab"
-	"github.com/tombolo-io/tombolo/test/roles"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// program builds the real one.
-func program(t *testing.T) string {
-	bin := filepath.Join(t.TempDir(), "tombolo")
-	build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-o", bin, "./cmd/tombolo")
-	build.Dir = "../.."
-	build.Env = append(os.Environ(), "CGO_ENABLED=0") // as make build, which has compiled it
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	return bin
-}
-
-// TestShort is the program for one round of short faults.
-func TestShort(t *testing.T) {
-	t.Parallel()
-	bin := program(t)
-	var table, log bytes.Buffer
-	d := &driver{stdout: &table, stderr: &log, options: options{
-		length: time.Second, program: bin, seed: 1, workers: 2,
-		pace: pace{fault: time.Second, calm: 200 * time.Millisecond, life: 5 * time.Second},
-	}}
-	if err := d.all(t.Context()); err != nil {
-		t.Fatalf("%v\n%s", err, log.String())
-	}
-	for _, l := range d.lines {
-		// How many streams and how fast is the machine's business.
-		if name, value, target, verdict := l.cells(); l.short() && !strings.HasPrefix(name, "streams that ended whole") && l.unit != " s" {
-			t.Errorf("%s: %s, %s: %s", name, value, target, verdict)
-		}
-	}
-	if len(d.lines) < 9 || strings.Count(table.String(), "\n") != len(d.lines) {
-		t.Errorf("the table:\n%s", table.String())
-	}
-	if t.Failed() {
-		t.Logf("%s", log.String())
-	}
-}
-
-// TestMeetingShort is the play with one discovery service, one round of it.
-func TestMeetingShort(t *testing.T) {
-	t.Parallel()
-	meetShort(t, 10, time.Second, (*driver).meet)
-}
-
-// TestFleetShort is the play with three that share an etcd, one round of it. It has
-// the machine to itself: there are many processes.
-func TestFleetShort(t *testing.T) {
-	meetShort(t, 8, 400*time.Millisecond, (*driver).meetFleet)
-}
-
-func meetShort(t *testing.T, lines int, fault time.Duration, meet func(d *driver, ctx context.Context, l *lab.Lab) error) {
-	var log bytes.Buffer
-	d := &driver{stdout: io.Discard, stderr: &log, began: time.Now(), options: options{
-		meeting: time.Second, fleet: time.Second, program: program(t), seed: 1, pace: pace{fault: fault, calm: fault / 5, last: time.Minute},
-	}}
-	if err := roles.InLab("chaos", func(l *lab.Lab) error { return meet(d, t.Context(), l) }); err != nil {
-		t.Fatalf("%v\n%s", err, log.String())
-	}
-	for _, l := range d.lines {
-		// How many messages is the machine's business.
-		if name, value, target, verdict := l.cells(); l.short() && !strings.Contains(name, "messages that") {
-			t.Errorf("%s: %s, %s: %s", name, value, target, verdict)
-		}
-	}
-	if len(d.lines) != lines {
-		t.Errorf("there are %d lines", len(d.lines))
-	}
-	t.Logf("%s", log.String())
-}
 
 func TestOptions(t *testing.T) {
 	for _, c := range []struct {

@@ -157,22 +157,21 @@ func (c config) unit(s *stageRun) error {
 	if err != nil {
 		return err
 	}
-	// The test of faults says that nobody is hurt who has none; the load of other packages beside it
-	// is a fault of all.
-	chaos := func(p string) bool { return strings.HasSuffix(p, "/test/chaos") }
-	packages := slices.DeleteFunc(strings.Fields(list), func(p string) bool { return strings.HasSuffix(p, "/tombolo/house") })
-	apart := c.suiteOf(slices.DeleteFunc(slices.Clone(packages), func(p string) bool { return !chaos(p) })...)
-	packages = longFirst(slices.DeleteFunc(packages, chaos))
-	// Built beforehand where its progress is seen, and not in a test's time.
-	if err := s.do(command{dir: c.root, args: []string{"go", "run", "./test/kube/tools/build", "etcd"}}); err != nil {
+	packages := longFirst(slices.DeleteFunc(strings.Fields(list), func(p string) bool { return strings.HasSuffix(p, "/tombolo/house") }))
+	if err := c.etcd(s); err != nil {
 		return err
 	}
 	main := c.suiteOf(packages...)
 	main.planted = true
 	tools := c.suiteOf("./...")
 	tools.dir = filepath.Join(c.root, "tools")
-	main.env, apart.env, tools.env = withC, withC, withC
-	return errors.Join(s.test(main, raced(atATime("p"))...), s.test(apart, raced()...), s.test(tools, raced()...))
+	main.env, tools.env = withC, withC
+	return errors.Join(s.test(main, raced(atATime("p"))...), s.test(tools, raced()...))
+}
+
+// etcd is built beforehand where its progress is seen, and not in a test's time.
+func (c config) etcd(s *stageRun) error {
+	return s.do(command{dir: c.root, args: []string{"go", "run", "./test/kube/tools/build", "etcd"}})
 }
 
 // raced are the flags of the race detector. It does not look into libraries that compute on bytes and start no
@@ -227,6 +226,9 @@ func (c config) lab(s *stageRun) error {
 	}
 	packages, names, err := c.tagged("lab")
 	if err != nil {
+		return err
+	}
+	if err := c.etcd(s); err != nil {
 		return err
 	}
 	within := "20m"
