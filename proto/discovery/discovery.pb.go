@@ -980,9 +980,7 @@ type Member struct {
 	Mesh            uint32                 `protobuf:"varint,16,opt,name=mesh,proto3" json:"mesh,omitempty"`                                          // version of the path protocol; 0: WireGuard alone
 	RelayCluster    string                 `protobuf:"bytes,17,opt,name=relay_cluster,json=relayCluster,proto3" json:"relay_cluster,omitempty"`       // of its certificate at hubs; empty: it has no relay
 	Relays          []string               `protobuf:"bytes,18,rep,name=relays,proto3" json:"relays,omitempty"`                                       // names of the hubs that it is attached to
-	PreviousKey     []byte                 `protobuf:"bytes,19,opt,name=previous_key,json=previousKey,proto3" json:"previous_key,omitempty"`          // 32 bytes: the WireGuard key that it gives up; empty: none
 	WireguardProof  []byte                 `protobuf:"bytes,20,opt,name=wireguard_proof,json=wireguardProof,proto3" json:"wireguard_proof,omitempty"` // 64 bytes: wireguard_key says that it is this member's; empty: nobody does
-	PreviousProof   []byte                 `protobuf:"bytes,21,opt,name=previous_proof,json=previousProof,proto3" json:"previous_proof,omitempty"`    // 64 bytes: the same of previous_key
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -1143,23 +1141,9 @@ func (x *Member) GetRelays() []string {
 	return nil
 }
 
-func (x *Member) GetPreviousKey() []byte {
-	if x != nil {
-		return x.PreviousKey
-	}
-	return nil
-}
-
 func (x *Member) GetWireguardProof() []byte {
 	if x != nil {
 		return x.WireguardProof
-	}
-	return nil
-}
-
-func (x *Member) GetPreviousProof() []byte {
-	if x != nil {
-		return x.PreviousProof
 	}
 	return nil
 }
@@ -1503,7 +1487,7 @@ const file_proto_discovery_discovery_proto_rawDesc = "" +
 	"Succession\x12\x1d\n" +
 	"\n" +
 	"old_member\x18\x01 \x01(\fR\toldMember\x12\x1c\n" +
-	"\tsignature\x18\x02 \x01(\fR\tsignature\"\x83\x06\n" +
+	"\tsignature\x18\x02 \x01(\fR\tsignature\"\xc5\x05\n" +
 	"\x06Member\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x1a\n" +
 	"\bhostname\x18\x02 \x01(\tR\bhostname\x12\x1a\n" +
@@ -1523,10 +1507,8 @@ const file_proto_discovery_discovery_proto_rawDesc = "" +
 	"\bsoftware\x18\x0f \x01(\tR\bsoftware\x12\x12\n" +
 	"\x04mesh\x18\x10 \x01(\rR\x04mesh\x12#\n" +
 	"\rrelay_cluster\x18\x11 \x01(\tR\frelayCluster\x12\x16\n" +
-	"\x06relays\x18\x12 \x03(\tR\x06relays\x12!\n" +
-	"\fprevious_key\x18\x13 \x01(\fR\vpreviousKey\x12'\n" +
-	"\x0fwireguard_proof\x18\x14 \x01(\fR\x0ewireguardProof\x12%\n" +
-	"\x0eprevious_proof\x18\x15 \x01(\fR\rpreviousProof\"B\n" +
+	"\x06relays\x18\x12 \x03(\tR\x06relays\x12'\n" +
+	"\x0fwireguard_proof\x18\x14 \x01(\fR\x0ewireguardProofJ\x04\b\x13\x10\x14J\x04\b\x15\x10\x16\"B\n" +
 	"\bEndpoint\x12\x0e\n" +
 	"\x02ip\x18\x01 \x01(\fR\x02ip\x12\x12\n" +
 	"\x04port\x18\x02 \x01(\rR\x04port\x12\x12\n" +

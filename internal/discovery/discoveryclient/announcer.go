@@ -4,7 +4,6 @@ package discoveryclient
 
 import (
 	"crypto/rand"
-	"errors"
 	"log/slog"
 	"reflect"
 	"sync"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
-	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/discovery/seal"
 	"github.com/tombolo-io/tombolo/proto/discovery"
@@ -30,7 +28,6 @@ type announcer struct {
 	mu      sync.Mutex
 	keys    []seal.Keys           // as the configuration lists them
 	private seal.WireGuardPrivate // proves the key that is announced, if it is that one's
-	before  seal.WireGuardPrivate // proves the previous one
 	rival   rivalry
 	stale   bool // what is announced has another proof
 	now     word
@@ -220,35 +217,26 @@ func (a *announcer) granted(by *attending, ttl time.Duration) {
 	a.paced = make(chan struct{})
 }
 
-// proven is what is announced, with the words of its WireGuard keys.
+// proven is what is announced, with the proof of its WireGuard key.
 func (a *announcer) proven(k seal.Keys, w word, private seal.WireGuardPrivate) (*discovery.Member, error) {
 	m := w.member.Message()
-	sign := func(private seal.WireGuardPrivate, public member.Key) ([]byte, error) {
-		if private.IsZero() || private.Public() != public {
-			return nil, nil
-		}
-		return k.ProveWireGuard(rand.Reader, private, w.id.key.ID())
+	if private.IsZero() || private.Public() != w.member.WireGuard {
+		return m, nil
 	}
-	var err, err2 error
-	m.WireguardProof, err = sign(private, w.member.WireGuard)
-	m.PreviousProof, err2 = sign(a.before, w.member.PreviousKey)
-	return m, errors.Join(err, err2)
+	var err error
+	m.WireguardProof, err = k.ProveWireGuard(rand.Reader, private, w.id.key.ID())
+	return m, err
 }
 
 // prove sets the key that is proven from the next announcement on. The same content
 // with another proof is announced anew.
-func (a *announcer) prove(private seal.WireGuardPrivate) { a.sign(&a.private, private) }
-
-// provePrevious is prove for the previous key.
-func (a *announcer) provePrevious(private seal.WireGuardPrivate) { a.sign(&a.before, private) }
-
-func (a *announcer) sign(with *seal.WireGuardPrivate, private seal.WireGuardPrivate) {
+func (a *announcer) prove(private seal.WireGuardPrivate) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if with.IsZero() == private.IsZero() && (private.IsZero() || with.Public() == private.Public()) {
+	if a.private.IsZero() == private.IsZero() && (private.IsZero() || a.private.Public() == private.Public()) {
 		return
 	}
-	*with, a.stale = private, true
+	a.private, a.stale = private, true
 }
 
 // say is for who holds the lock.

@@ -15,7 +15,7 @@ import (
 // factsOf is a checked member as facts of a tier that calls it id.
 func factsOf(id string, m seal.Member) roster.Facts {
 	f := roster.Facts{
-		ID: id, Node: m.Node, Hostname: m.Hostname, Nodename: m.Nodename, Key: m.WireGuard, PreviousKey: m.PreviousKey,
+		ID: id, Node: m.Node, Hostname: m.Hostname, Nodename: m.Nodename, Key: m.WireGuard,
 		Overlay6: m.Overlay6, Overlay4: m.Overlay4, Addresses: m.Addresses, Ranges: m.Ranges, Excluded: m.Excluded,
 		Role: string(m.Role), APIServerPort: m.APIServerPort, OS: m.OperatingSystem, Software: m.Software,
 		Mesh: m.Mesh, RelayCluster: m.RelayCluster, Relays: m.Relays,
@@ -37,7 +37,7 @@ func observedOf(m seal.Member) []roster.Observation {
 // MemberOf is what a node may announce of facts that its configuration states.
 func MemberOf(f roster.Facts) seal.Member {
 	m := seal.Member{
-		Node: f.Node, Hostname: f.Hostname, Nodename: f.Nodename, WireGuard: f.Key, PreviousKey: f.PreviousKey,
+		Node: f.Node, Hostname: f.Hostname, Nodename: f.Nodename, WireGuard: f.Key,
 		Overlay6: f.Overlay6, Overlay4: f.Overlay4, Addresses: f.Addresses, Ranges: f.Ranges, Excluded: f.Excluded,
 		Role: seal.Role(f.Role), APIServerPort: f.APIServerPort, OperatingSystem: f.OS, Software: f.Software,
 		Mesh: f.Mesh, RelayCluster: f.RelayCluster, Relays: f.Relays,

@@ -172,9 +172,6 @@ func (f *Finder) Announce(m seal.Member) error {
 // announcement on, that the public one is its own.
 func (f *Finder) Prove(private seal.WireGuardPrivate) { f.self.prove(private) }
 
-// ProvePrevious is Prove for the key that the node gives up, Member.PreviousKey.
-func (f *Finder) ProvePrevious(private seal.WireGuardPrivate) { f.self.provePrevious(private) }
-
 // Self is what this node says of itself; nothing, for one that only watches.
 func (f *Finder) Self() roster.Facts {
 	w, _ := f.self.current()

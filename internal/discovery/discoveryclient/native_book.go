@@ -59,7 +59,6 @@ type signedWord struct {
 	observed []roster.Observation
 	replaces string
 	proven   bool      // the WireGuard key is shown to be the member's
-	previous bool      // and so is the one before
 	until    time.Time // the end of the lease
 	began    time.Time // when this version was heard first; zero: the cache knows its end
 	first    time.Time // since when the member has been known without a break
@@ -196,7 +195,7 @@ func (b *nativeBook) hear(now time.Time, keys seal.Keys, from heardFrom, e *disc
 		return id, heardStale, nil
 	case known != nil && e.GetRemoved():
 		w.facts, w.before = known.facts, known.all() // to know whom it meant
-		w.proven, w.previous = known.proven, known.previous
+		w.proven = known.proven
 		w.replaces = known.replaces // whom it had succeeded does not come back
 		if known.entry.GetRemoved() {
 			w.before = known.before
@@ -288,7 +287,7 @@ func open(now time.Time, keys seal.Keys, e *discovery.Entry) (*signedWord, seal.
 		return nil, id, err
 	}
 	w.facts, w.observed = factsOf(id.String(), m), observedOf(m)
-	w.proven, w.previous = len(message.GetWireguardProof()) > 0, len(message.GetPreviousProof()) > 0 // Open has verified them
+	w.proven = len(message.GetWireguardProof()) > 0 // Open has verified it
 	if e.GetSuccession() != nil {
 		old, err := seal.VerifySuccession(keys.Cluster(), e)
 		if err != nil {
@@ -377,7 +376,7 @@ func (b *nativeBook) said(now time.Time) []roster.Said {
 		for _, h := range w.sources {
 			out = append(out, roster.Said{
 				Source: roster.Source{Tier: roster.TierNative, Name: h.name, Cached: h.cached}, Facts: w.facts, Version: w.entry.GetVersion(),
-				Until: until, Stale: stale, Held: end, Heard: h.at, First: w.first, Proven: w.proven, Previous: w.previous, Removed: w.entry.GetRemoved(), Past: past, Replaces: w.replaces, Observed: w.observed,
+				Until: until, Stale: stale, Held: end, Heard: h.at, First: w.first, Proven: w.proven, Removed: w.entry.GetRemoved(), Past: past, Replaces: w.replaces, Observed: w.observed,
 			})
 		}
 	}

@@ -18,7 +18,7 @@ import (
 func (w *signedWord) renews(now time.Time, known *signedWord) bool {
 	same := now.Before(known.until) && len(known.sources) > 0 && now.Add(limit.FinderRenewals).Before(w.until) &&
 		w.cluster == known.cluster && len(known.others) == 0 && !w.entry.GetRemoved() && !known.entry.GetRemoved() &&
-		w.replaces == known.replaces && w.proven == known.proven && w.previous == known.previous &&
+		w.replaces == known.replaces && w.proven == known.proven &&
 		!slices.ContainsFunc(known.sources, func(h heardFrom) bool { return h.cached }) &&
 		reflect.DeepEqual(w.facts, known.facts) && reflect.DeepEqual(w.observed, known.observed)
 	if !same {

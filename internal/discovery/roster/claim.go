@@ -9,20 +9,25 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/member"
 )
 
+// claim is a key as one tier states it.
+type claim struct {
+	tier Tier
+	key  member.Key
+}
+
 // claimKeys leaves one entry of a tier for each key: the one that the key has signed
 // for; of several such, which is one node under two ids, the newest; of several for
 // which nobody has signed, the one that was known first. Where nobody has signed, the
-// endpoints of the others are tried as well: WireGuard proves who answers. A key that
-// another one gives up, and that has signed for it, is of nobody for whom it has not.
+// endpoints of the others are tried as well: WireGuard proves who answers.
 func (m *merging) claimKeys() []*entry {
-	claims, past := map[claim][]*entry{}, m.claimPrevious()
+	claims := map[claim][]*entry{}
 	for _, e := range m.entries {
 		if !e.dead && e.head.Key != (member.Key{}) {
 			claims[claim{e.tier, e.head.Key}] = append(claims[claim{e.tier, e.head.Key}], e)
 		}
 	}
 	lost := map[*entry]bool{}
-	for at, rivals := range claims {
+	for _, rivals := range claims {
 		slices.SortFunc(rivals, func(a, b *entry) int {
 			version := 0
 			if a.proven && b.proven {
@@ -30,16 +35,11 @@ func (m *merging) claimKeys() []*entry {
 			}
 			return cmp.Or(compareBool(b.self, a.self), compareBool(b.proven, a.proven), version, compareEntries(a, b))
 		})
-		has, others := rivals[0], rivals[1:]
-		if old := past[at]; old != nil && (has.self || has.proven || !old.previous) {
-			m.losePrevious(old, has, whyPrevious)
-		} else if old != nil {
-			has, others = old, rivals
-		}
-		for _, e := range others {
+		has := rivals[0]
+		for _, e := range rivals[1:] {
 			lost[e] = true
 			m.refuse(e, has, FieldKey, e.head.Key.String(), whyKey(has, e))
-			if !has.proven && has != past[at] {
+			if !has.proven {
 				has.rivals = append(has.rivals, e)
 			}
 		}
@@ -49,8 +49,6 @@ func (m *merging) claimKeys() []*entry {
 
 func whyKey(has, claims *entry) string {
 	switch {
-	case has.head.Key != claims.head.Key:
-		return "one key, two members: the holder of the key has signed that the other one gives it up"
 	case claims.proven:
 		return "one key, two members: the holder of the key has signed for both, and the newest word has it"
 	case has.proven:
@@ -70,7 +68,7 @@ func (g *group) silences(e *entry) bool {
 		(e.tier != TierOlder || slices.ContainsFunc(e.said, func(s *Said) bool { return s.Heard.After(past) })) {
 		return false
 	}
-	if e.head.Key != (member.Key{}) && (dead.proven && e.head.Key == dead.head.Key || dead.previous && e.head.Key == dead.head.PreviousKey) {
+	if e.head.Key != (member.Key{}) && dead.proven && e.head.Key == dead.head.Key {
 		return true
 	}
 	agree := func(a, b string) bool { return a == "" || b == "" || a == b }

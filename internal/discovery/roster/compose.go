@@ -34,7 +34,6 @@ func (m *merging) result() Result {
 			keys[k] = i
 		}
 	}
-	m.settlePrevious(members, keys)
 	var out Result
 	for i, g := range m.groups {
 		for s := range g.words() {
@@ -128,7 +127,7 @@ func (g *group) member(all []rule) draft {
 	for s := range g.words() {
 		out.Stale = out.Stale && s.Stale
 		out.Sources[FieldID] = append(out.Sources[FieldID], s.Source)
-		out.Entries = append(out.Entries, Entry{s.Source, s.Facts.ID, s.Version, s.Until, s.Heard, s.Stale, s.First, s.Proven, s.Previous, s.Replaces})
+		out.Entries = append(out.Entries, Entry{s.Source, s.Facts.ID, s.Version, s.Until, s.Heard, s.Stale, s.First, s.Proven, s.Replaces})
 		forever = forever || s.Until.IsZero()
 		out.Until = later(out.Until, s.Until)
 	}

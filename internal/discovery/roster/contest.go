@@ -101,7 +101,7 @@ func (m *merging) yieldsNames(e *entry, held map[has]*entry, same []*entry) bool
 			if o == nil || !o.before(e) {
 				continue
 			}
-			if o.head.Key == e.head.Key || e.previous && o.head.Key == e.head.PreviousKey {
+			if o.head.Key == e.head.Key {
 				break
 			}
 			if e.stale && !o.stale {

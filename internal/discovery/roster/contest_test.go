@@ -151,7 +151,7 @@ func TestLaterTakesNoKey(t *testing.T) {
 		}
 		later := rapid.SliceOfN(anySaid(), 0, 6).Draw(t, "later")
 		for i := range later {
-			later[i].Source.Tier, later[i].First, later[i].Proven, later[i].Previous, later[i].Removed = TierNative, in(-1), false, false, false
+			later[i].Source.Tier, later[i].First, later[i].Proven, later[i].Removed = TierNative, in(-1), false, false
 			later[i].Facts.Nodename = rapid.SampledFrom([]string{"", "i1", "i2", "i3"}).Draw(t, "claims")
 		}
 		r := Merge(now(), me(), slices.Concat(said, later), Rules{})

@@ -46,7 +46,6 @@ type Facts struct {
 	Hostname      string         `json:"hostname,omitempty"`
 	Nodename      string         `json:"nodename,omitempty"` // of the Kubernetes node
 	Key           member.Key     `json:"publicKey,omitzero"`
-	PreviousKey   member.Key     `json:"previousKey,omitzero"` // which Key takes the place of
 	Overlay6      netip.Addr     `json:"overlay6,omitzero"`
 	Overlay4      netip.Addr     `json:"overlay4,omitzero"`
 	Addresses     []netip.Addr   `json:"addresses,omitempty"`
@@ -70,11 +69,10 @@ type Entry struct {
 	Version  uint64    `json:"version,omitempty"`
 	Until    time.Time `json:"until,omitzero"`
 	Heard    time.Time `json:"heard,omitzero"`
-	Stale    bool      `json:"stale,omitempty"`          // its lease is over, and no service can tell whether the member is
-	First    time.Time `json:"first,omitzero"`           // since when the member has been known there without a break
-	Proven   bool      `json:"proven,omitempty"`         // the holder of the key has signed that it is this member's
-	Previous bool      `json:"previousProven,omitempty"` // the same of the previous key
-	Succeeds string    `json:"succeeds,omitempty"`       // the id of the same tier whose place it has taken
+	Stale    bool      `json:"stale,omitempty"`    // its lease is over, and no service can tell whether the member is
+	First    time.Time `json:"first,omitzero"`     // since when the member has been known there without a break
+	Proven   bool      `json:"proven,omitempty"`   // the holder of the key has signed that it is this member's
+	Succeeds string    `json:"succeeds,omitempty"` // the id of the same tier whose place it has taken
 }
 
 // Member is what is known of a node, with the source of every fact.
@@ -109,7 +107,6 @@ const (
 	FieldRelayCluster Field = "relayCluster"
 	FieldRelays       Field = "relays"
 	FieldClusters     Field = "clusters"
-	FieldPrevious     Field = "previousKey"
 	FieldEndpoints    Field = "endpoints" // united, each with sources of its own
 	FieldID           Field = "id"
 	FieldStale        Field = "stale" // of events: it became stale, or is so no more
@@ -144,7 +141,6 @@ func rules() []rule {
 		one(FieldRelayCluster, func(f *Facts) *string { return &f.RelayCluster }),
 		many(FieldRelays, func(f *Facts) *[]string { return &f.Relays }, strings.Compare),
 		many(FieldClusters, func(f *Facts) *[]string { return &f.Clusters }, strings.Compare),
-		one(FieldPrevious, func(f *Facts) *member.Key { return &f.PreviousKey }),
 	}
 }
 

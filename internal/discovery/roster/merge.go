@@ -89,13 +89,12 @@ type entry struct {
 	dead bool // removed by its member
 	self bool
 
-	first    time.Time // since when this node has known it; zero: for ever
-	proven   bool      // the key of head is shown to be its own
-	previous bool      // and so is the previous one
-	stale    bool      // all that counts is
-	until    time.Time // when the last lease ends or did; zero: never
-	rivals   []*entry  // who claim the same key
-	lost     []Field   // which a lower tier's entry has
+	first  time.Time // since when this node has known it; zero: for ever
+	proven bool      // the key of head is shown to be its own
+	stale  bool      // all that counts is
+	until  time.Time // when the last lease ends or did; zero: never
+	rivals []*entry  // who claim the same key
+	lost   []Field   // which a lower tier's entry has
 }
 
 // entries gathers what still counts. What is older than the newest version of an
@@ -137,15 +136,11 @@ func entries(now time.Time, said []Said) []*entry {
 				r.take(&e.head, &known[i].Facts)
 			}
 		}
-		if old := e.head.PreviousKey; old != (member.Key{}) && (old == e.head.Key || e.head.Key == member.Key{}) {
-			e.lose(FieldPrevious) // there is none that takes its place
-		}
 		e.first, e.until = known[0].First, ended(e.said)
 		e.stale = !slices.ContainsFunc(e.said, func(s *Said) bool { return !s.Stale })
 		for _, s := range known {
 			e.first = earlier(e.first, s.First)
 			e.proven = e.proven || s.Proven && s.Facts.Key == e.head.Key
-			e.previous = e.previous || s.Previous && e.head.PreviousKey != (member.Key{}) && s.Facts.PreviousKey == e.head.PreviousKey
 		}
 	}
 	return out
@@ -254,7 +249,7 @@ type merging struct {
 func (m *merging) own(e *entry) bool {
 	me := m.self.Facts
 	byID := e.tier == m.self.Tier && e.id == me.ID
-	byKey := e.head.Key != (member.Key{}) && (e.head.Key == me.Key || e.head.Key == me.PreviousKey)
+	byKey := e.head.Key != (member.Key{}) && e.head.Key == me.Key
 	self := Claimant{ID: me.ID, Tier: m.self.Tier, Sources: []Source{{Tier: m.self.Tier, Name: "self"}}}
 	switch {
 	case e.tier == m.self.Tier && e.id == m.self.Replaces && e.id != "":
@@ -370,9 +365,6 @@ func (m *merging) add(g *group, e *entry) {
 	g.ids.Node = cmp.Or(g.ids.Node, e.head.Node)
 	g.ids.Nodename = cmp.Or(g.ids.Nodename, e.head.Nodename)
 	if k := g.ids.Key; k != (member.Key{}) && (m.keys[k] == nil || m.keys[k].dead) { // who is not silenced by a removal has the key
-		m.keys[k] = g
-	}
-	if k := e.head.PreviousKey; e.previous && (m.keys[k] == nil || m.keys[k].dead) { // what a lower tier still says of it
 		m.keys[k] = g
 	}
 	for _, n := range names(&g.ids) {

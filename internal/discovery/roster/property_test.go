@@ -44,9 +44,6 @@ func anySaid() *rapid.Generator[Said] {
 		if k := rapid.SampledFrom([]byte{0, 1, 2, 3, 99}).Draw(t, "key"); k > 0 {
 			f.Key = key(k)
 		}
-		if k := rapid.SampledFrom([]byte{0, 0, 0, 1, 2, 3, 4, 99}).Draw(t, "previous"); k > 0 && s.Source.Tier == TierNative { // no other one states it
-			f.PreviousKey, s.Previous = key(k), rapid.Bool().Draw(t, "previous proven")
-		}
 		f.Mesh = rapid.Uint32Range(0, 2).Draw(t, "mesh")
 		f.RelayCluster, f.Relays = word("c").Draw(t, "cluster"), rapid.SliceOfN(rapid.SampledFrom([]string{"h1", "h2"}), 0, 2).Draw(t, "relays")
 		if o := rapid.IntRange(0, 3).Draw(t, "overlay"); o > 0 {
@@ -114,12 +111,6 @@ func TestMergeHasNoTwins(t *testing.T) {
 				}
 				seen[v] = true
 			}
-			if v := string(FieldKey) + " " + m.PreviousKey.String(); m.PreviousKey != (member.Key{}) {
-				if seen[v] {
-					t.Fatalf("two members have %s, and one gives it up", v)
-				}
-				seen[v] = true
-			}
 		}
 		for _, m := range r.Members {
 			if m.Key == me().Facts.Key || m.Overlay4 == me().Facts.Overlay4 || m.ID == "me" && m.Tier == TierNative {
@@ -166,15 +157,7 @@ func TestLowerTierChangesNothing(t *testing.T) {
 			if i < 0 {
 				t.Fatalf("a lower tier took %s/%s away", m.Tier, m.ID)
 			}
-			gives := func(s Said) bool { // what nobody has proven is given up for as long only as nobody has it
-				return s.Previous && s.Facts.PreviousKey == m.PreviousKey && slices.ContainsFunc(m.Entries, func(e Entry) bool {
-					return e.Previous && e.Source == s.Source && e.ID == s.Facts.ID && e.Version == s.Version
-				})
-			}
 			for _, u := range rules() {
-				if u.field == FieldPrevious && !slices.ContainsFunc(said, gives) {
-					continue
-				}
 				if u.stated(&m.Facts) && !u.equal(&m.Facts, &all.Members[i].Facts) {
 					t.Fatalf("a lower tier changed %s of %s from %s to %s", u.field, m.ID, u.text(&m.Facts), u.text(&all.Members[i].Facts))
 				}
@@ -186,7 +169,7 @@ func TestLowerTierChangesNothing(t *testing.T) {
 			}
 		}
 		for _, c := range alone.Conflicts {
-			if c.Field != FieldPrevious && !conflictsOf(all)[c.name()] {
+			if !conflictsOf(all)[c.name()] {
 				t.Fatalf("a lower tier hid the conflict %+v", c)
 			}
 		}

@@ -85,7 +85,6 @@ type Said struct {
 	Heard    time.Time     // when it was first heard, for people
 	First    time.Time     // since when this node has known the member in this tier; zero: for ever
 	Proven   bool          // the holder of Facts.Key has signed that it is this member's
-	Previous bool          // the same of Facts.PreviousKey
 	Stale    bool          // the lease is over, and nobody can tell whether the member is
 	Held     time.Time     // of what is stale: until when it counts
 	Removed  bool          // a signed removal; Facts are what was known of the member before it

@@ -211,9 +211,6 @@ func (k Keys) Open(e *discovery.Entry) (MemberID, *discovery.Member, error) {
 	if !k.provenOrNot(id, m.GetWireguardKey(), m.GetWireguardProof()) {
 		return refuse("the WireGuard key that it names does not say that it is this member's")
 	}
-	if !k.provenOrNot(id, m.GetPreviousKey(), m.GetPreviousProof()) {
-		return refuse("the previous WireGuard key that it names does not say that it is this member's")
-	}
 	return id, m, nil
 }
 

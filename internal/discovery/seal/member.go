@@ -29,7 +29,6 @@ type Member struct {
 	OperatingSystem          string
 	Software                 string
 	WireGuard                member.Key // zero: none
-	PreviousKey              member.Key // which WireGuard takes the place of; zero: none
 	Overlay6, Overlay4       netip.Addr // not valid: none
 	Addresses                []netip.Addr
 	Endpoints                []Endpoint
@@ -83,8 +82,8 @@ func ParseMember(m *discovery.Member) (Member, error) {
 	out := Member{
 		Node: p.text("node", m.GetNode()), Hostname: p.text("hostname", m.GetHostname()), Nodename: p.text("nodename", m.GetNodename()),
 		OperatingSystem: cleanText(m.GetOperatingSystem()), Software: cleanText(m.GetSoftware()),
-		WireGuard: p.wireGuard("wireguard_key", m.GetWireguardKey()), PreviousKey: p.wireGuard("previous_key", m.GetPreviousKey()),
-		Overlay6: p.overlay("overlay6", m.GetOverlay6(), 16), Overlay4: p.overlay("overlay4", m.GetOverlay4(), 4),
+		WireGuard: p.wireGuard("wireguard_key", m.GetWireguardKey()),
+		Overlay6:  p.overlay("overlay6", m.GetOverlay6(), 16), Overlay4: p.overlay("overlay4", m.GetOverlay4(), 4),
 		Addresses: list(&p, "addresses", limit.DiscoveryFacts, m.GetAddresses(), ParseAddr),
 		Endpoints: list(&p, "endpoints", limit.DiscoveryEndpoints, m.GetEndpoints(), endpointOf),
 		Ranges:    list(&p, "ranges", limit.DiscoveryFacts, m.GetRanges(), prefixOf),
@@ -110,13 +109,6 @@ func ParseMember(m *discovery.Member) (Member, error) {
 
 // mesh reads what a member says for the mesh.
 func (p *parser) mesh(out *Member, m *discovery.Member) {
-	switch old := out.PreviousKey; {
-	case old.IsZero():
-	case out.WireGuard.IsZero():
-		p.bad("previous_key", errors.New("there is no wireguard_key that takes its place"))
-	case old == out.WireGuard:
-		p.bad("previous_key", errors.New("it is wireguard_key"))
-	}
 	out.Mesh = m.GetMesh()
 	if out.RelayCluster = m.GetRelayCluster(); out.RelayCluster != "" {
 		if _, err := id.ParseCluster(out.RelayCluster); err != nil {
@@ -139,9 +131,6 @@ func (m Member) Message() *discovery.Member {
 	}
 	if !m.WireGuard.IsZero() {
 		out.WireguardKey = m.WireGuard[:]
-	}
-	if !m.PreviousKey.IsZero() {
-		out.PreviousKey = m.PreviousKey[:]
 	}
 	for _, a := range m.Addresses {
 		out.Addresses = append(out.Addresses, a.AsSlice())

@@ -37,7 +37,7 @@ func full() *discovery.Member {
 		Excluded: []*discovery.Prefix{{Ip: []byte{0, 0, 0, 0}, Bits: 0}, {Ip: make([]byte, 16), Bits: 0}, {Ip: global, Bits: 128}},
 		Observed: []*discovery.Observation{{WireguardKey: wgKey(), Endpoint: &discovery.Endpoint{Ip: ten, Port: 65535, Kind: "observed"}}},
 		Role:     "controlplane", ApiServerPort: 6443, OperatingSystem: "an\x1b[31m OS\u202e", Software: strings.Repeat("é", 200),
-		Mesh: 7, RelayCluster: "c1", Relays: []string{"hub-2", "hub-1", "hub-2"}, PreviousKey: append([]byte{11}, make([]byte, 31)...),
+		Mesh: 7, RelayCluster: "c1", Relays: []string{"hub-2", "hub-1", "hub-2"},
 	}
 }
 
@@ -56,7 +56,7 @@ func TestParseMember(t *testing.T) {
 		Ranges:    []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24"), netip.MustParsePrefix("2001:db8::/64"), netip.MustParsePrefix("10.0.0.1/32")},
 		Excluded:  []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0"), netip.MustParsePrefix("2001:db8::5/128")},
 		Observed:  []seal.Observation{{Key: member.Key(wgKey()), Endpoint: seal.Endpoint{At: at("10.0.0.5:65535"), Kind: seal.KindObserved}}},
-		Mesh:      7, RelayCluster: "c1", Relays: []string{"hub-2", "hub-1"}, PreviousKey: member.Key{11},
+		Mesh:      7, RelayCluster: "c1", Relays: []string{"hub-2", "hub-1"},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
@@ -110,11 +110,6 @@ func TestParseMemberRefuses(t *testing.T) {
 		"observed[0]: a key has":               func(m *m) { m.Observed[0].WireguardKey = nil },
 		"observed[0]: an address has":          func(m *m) { m.Observed[0].Endpoint = nil },
 		"observed: there are 257":              func(m *m) { m.Observed = make([]*discovery.Observation, limit.DiscoveryFacts+1) },
-		"previous_key: a key has 32":           func(m *m) { m.PreviousKey = m.PreviousKey[:31] },
-		"previous_key: the key is zero":        func(m *m) { m.PreviousKey = make([]byte, 32) },
-		"previous_key: the key is of low":      func(m *m) { m.PreviousKey = append([]byte{1}, make([]byte, 31)...) },
-		"previous_key: it is wireguard_key":    func(m *m) { m.PreviousKey = m.WireguardKey },
-		"previous_key: there is no":            func(m *m) { m.WireguardKey = nil },
 		"relay_cluster: cluster name":          func(m *m) { m.RelayCluster = "C1" },
 		"relay_cluster: it is empty":           func(m *m) { m.RelayCluster = "" },
 		"relays[1]: hub name":                  func(m *m) { m.Relays[1] = "a.b" },

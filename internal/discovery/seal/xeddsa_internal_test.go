@@ -148,13 +148,6 @@ func TestOpenVerifiesTheProof(t *testing.T) {
 		if _, _, err := k.Open(e); (err == nil) != c.ok || err != nil && !fault.Has(err, fault.CodeEntryInvalid) {
 			t.Errorf("%s: %v", name, err)
 		}
-		says := &discovery.Member{Node: "a", PreviousKey: c.key, PreviousProof: c.proof} // the same of the key before
-		if e, err = k.Seal(rand.Reader, m, Content{Version: 1, TTL: limit.DiscoveryTTL, Member: says}); err != nil {
-			t.Fatal(err)
-		}
-		if _, _, err := k.Open(e); (err == nil) != c.ok || err != nil && !fault.Has(err, fault.CodeEntryInvalid) {
-			t.Errorf("%s, as the previous one: %v", name, err)
-		}
 	}
 }
 

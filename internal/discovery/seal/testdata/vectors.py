@@ -124,11 +124,10 @@ def wireguard(private, random):
     return public, xeddsa(private, b"tombolo discovery wireguard 1\0" + cluster + member_id + public, random)
 
 
-wg_private, previous_private, proof_random = seq(0x11), seq(0x52), seq(0x33, 64)
+wg_private, proof_random = seq(0x11), seq(0x33, 64)
 wg_public, wg_proof = wireguard(wg_private, proof_random)
-previous_public, previous_proof = wireguard(previous_private, proof_random)
 mesh_plain = (field(1, "machine-1") + field(6, wg_public) + field(16, 1) + field(17, "c1") + field(18, "hub-1") + field(18, "hub-2")
-              + field(19, previous_public) + field(20, wg_proof) + field(21, previous_proof) + field(1000, "a field of tomorrow"))
+              + field(20, wg_proof) + field(1000, "a field of tomorrow"))
 mesh_sealed = nonce + AESGCM(data_key).encrypt(nonce, mesh_plain, associated)
 proof_message = b"tombolo discovery proof 1\0" + challenge + cluster
 
@@ -159,7 +158,7 @@ print(json.dumps({
     "version": version, "ttl": ttl, "nonce": nonce.hex(), "plain": plain.hex(),
     "entry": entry(version, ttl, sealed, 0, b"").hex(),
     "entry_with_succession": entry(version, ttl, sealed, 0, succession).hex(),
-    "wireguard_private": b64(wg_private), "previous_private": b64(previous_private), "proof_random": proof_random.hex(),
+    "wireguard_private": b64(wg_private), "proof_random": proof_random.hex(),
     "mesh_plain": mesh_plain.hex(), "entry_for_the_mesh": entry(version, ttl, mesh_sealed, 0, b"").hex(),
     "removal": entry(version + 1, ttl, b"", 1, b"").hex(),
     "challenge": challenge.hex(), "software": "tombolo/1.0.0",
