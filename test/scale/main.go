@@ -73,7 +73,6 @@ type size struct {
 	soak        time.Duration
 	sample      time.Duration // between two looks of the soak
 	settle      time.Duration // between a step and the look at it
-	clusters    int           // of the simulated fleet; 0: a million
 	meeting     meetingSize
 }
 
@@ -122,7 +121,6 @@ type options struct {
 	quick   bool
 	out     string
 	profile bool
-	costs   costs // of the simulated fleet
 }
 
 func parseOptions(args []string) (o options, err error) {
@@ -133,8 +131,6 @@ func parseOptions(args []string) (o options, err error) {
 	f.BoolVar(&o.quick, "quick", false, "take smaller steps, under 3 minutes")
 	f.DurationVar(&soak, "soak", 0, "length of the soak (default 20m, in the quick run 60s)")
 	f.StringVar(&o.out, "out", "bench-out", "folder of scale.jsonl and of profiles")
-	o.costs = measured()
-	f.Var(&o.costs, "costs", "what a hub of the simulated fleet spends (KB, ms, us) and has (GB)")
 	f.BoolVar(&o.profile, "profile", false, "leave profiles of the hub in -out")
 	if err := f.Parse(args); err != nil {
 		return o, err

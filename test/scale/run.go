@@ -39,7 +39,7 @@ func measurements() []measurement {
 	return []measurement{
 		{"sessions", takeSessions}, {"streams", takeStreams}, {"dials", takeDials},
 		{"storm", takeStorm}, {"policy", takePolicy}, {"neighbour", takeNeighbour}, {"soak", takeSoak},
-		{"members", takeMembers}, {"updates", takeUpdates}, {"watchers", takeWatchers}, {"placement", takePlacement},
+		{"members", takeMembers}, {"updates", takeUpdates}, {"watchers", takeWatchers},
 	}
 }
 

@@ -34,7 +34,7 @@ func tiny() size {
 	return size{
 		sessions: []int{20, 50}, streams: []int{50, 100}, carriers: 5, dialled: 10, rate: 100, dialFor: 100 * time.Millisecond,
 		storm: []int{20, 50}, policies: []int{5, 20}, changes: 2, noisyRounds: 1, noisyFor: 100 * time.Millisecond,
-		soak: 1500 * time.Millisecond, sample: 20 * time.Millisecond, settle: 50 * time.Millisecond, clusters: 2000,
+		soak: 1500 * time.Millisecond, sample: 20 * time.Millisecond, settle: 50 * time.Millisecond,
 		meeting: meetingSize{members: []int{200, 300}, large: 200, settle: 50 * time.Millisecond, joins: 5, rounds: 1, updates: 50 * time.Millisecond, watchers: 40, watched: 3},
 	}
 }
@@ -53,7 +53,6 @@ func TestEveryLine(t *testing.T) {
 		"storm of 50 agents", "streams of another hub", "one change of a policy of 20 clusters, of that of 5", "p99 of pings beside a flood with bounds", "throughput beside it, without bounds",
 		"throughput beside it, with the default bounds",
 		"RSS, growth", "live heap, growth", "goroutines, growth", "descriptors, growth",
-		"sessions of the fullest hub", "a zone is cut off, two sessions",
 		"RSS of a member beyond its own bytes, 300 in clusters of 100", "live memory of a member beyond its own bytes, 300 in clusters of 100",
 		"RSS of a member beyond its own bytes, 200 in one cluster", "live memory of a member beyond its own bytes, 200 in one cluster",
 		"p99 from a join until 10 watchers see it, with 300 members elsewhere", "updates a second, of an empty echo with the same messages", "signed updates a second", "40 watchers of 3 clusters come back, of plain gRPC",
