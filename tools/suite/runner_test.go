@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -223,6 +224,42 @@ func TestLongPackagesComeFirst(t *testing.T) {
 	for _, path := range long {
 		if tests, err := filepath.Glob(filepath.Join(root, path, "*_test.go")); err != nil || len(tests) == 0 {
 			t.Errorf("%s has no tests (%v)", path, err)
+		}
+	}
+}
+
+// TestSequentialPackagesStartNothing: by the law of the house our code starts goroutines in three packages alone.
+func TestSequentialPackagesStartNothing(t *testing.T) {
+	root, err := findRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	starts := regexp.MustCompile(`(?m)^\s*go \w|\.Go\(|\.Parallel\(`)
+	tagged := regexp.MustCompile(`(?m)^//go:build (lab|kube)`)
+	for _, path := range sequential {
+		deps, err := output(root, "go", "list", "-deps", "-test", "."+path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, dep := range strings.Fields(deps) {
+			for _, one := range []string{"internal/base/run", "internal/stream/splice", "internal/stream/carrier"} {
+				if dep == modulePath+one {
+					t.Errorf("%s imports %s", path, one)
+				}
+			}
+		}
+		files, err := filepath.Glob(filepath.Join(root, path, "*.go"))
+		if err != nil || len(files) == 0 {
+			t.Errorf("%s has no files (%v)", path, err)
+		}
+		for _, file := range files {
+			data, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if starts.Match(data) && !tagged.Match(data) {
+				t.Errorf("%s starts a goroutine", file)
+			}
 		}
 	}
 }
