@@ -3,7 +3,6 @@
 package discovery
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"io"
@@ -34,27 +33,10 @@ type rig struct {
 	*Service
 	t    *testing.T
 	raw  v1alpha1.DiscoveryConfig
-	log  *safeBuffer
+	log  *runtest.Transcript
 	stop func() error // begins the drain and waits for the end
 	soft context.CancelFunc
 	hard context.CancelFunc
-}
-
-type safeBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (s *safeBuffer) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-func (s *safeBuffer) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
 }
 
 func serve(t *testing.T, edit func(*v1alpha1.DiscoveryConfig)) *rig {
@@ -73,7 +55,7 @@ func serveWith(t *testing.T, opt Options, edit func(*v1alpha1.DiscoveryConfig)) 
 	if edit != nil {
 		edit(&raw)
 	}
-	r := &rig{t: t, raw: raw, log: &safeBuffer{}}
+	r := &rig{t: t, raw: raw, log: &runtest.Transcript{}}
 	log := slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	opt.Log, opt.Reg = log, prometheus.NewRegistry()
 	r.Service = New(r.valid(raw), opt)

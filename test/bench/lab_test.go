@@ -14,12 +14,11 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/tombolo-io/tombolo/internal/base/runtest"
 	"github.com/tombolo-io/tombolo/test/lab"
-	"github.com/tombolo-io/tombolo/test/roles"
 )
 
 // TestLossyCableLoses: bytes arrive all the same, and packets were dropped at
@@ -83,7 +82,7 @@ func TestInterruptLeavesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		pid := cmd.Process.Pid
-		waitFor(t, "a sample", func() bool {
+		runtest.Eventually(t, "a sample", func() bool {
 			data, _ := os.ReadFile(filepath.Join(out, "results.jsonl"))
 			return bytes.Count(data, []byte("\n")) >= 2
 		})
@@ -108,18 +107,6 @@ func TestInterruptLeavesNothing(t *testing.T) {
 			if err := unix.Kill(role, 0); !errors.Is(err, unix.ESRCH) {
 				t.Errorf("%v: process %d still lives (%v)", sig, role, err)
 			}
-		}
-	}
-}
-
-// waitFor waits for a condition.
-func waitFor(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(roles.Patience); !ok(); <-tick.C {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within %v: %s", roles.Patience, what)
 		}
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
 
+	"github.com/tombolo-io/tombolo/internal/base/runtest"
 	"github.com/tombolo-io/tombolo/internal/discovery"
 	store "github.com/tombolo-io/tombolo/internal/discovery/etcd"
 )
@@ -214,10 +215,10 @@ func settled(t *testing.T, h *history, all ...*replica) {
 	t.Helper()
 	for i := range churners {
 		for _, r := range all {
-			await(t, "the last word", r.shows(at(fmt.Sprint("m", i)), fmt.Sprint(rounds-1, " [] v0 removed=false")))
+			runtest.Eventually(t, "the last word", r.shows(at(fmt.Sprint("m", i)), fmt.Sprint(rounds-1, " [] v0 removed=false")))
 		}
 	}
-	await(t, "the watcher knows what a service knows", func() bool { return h.agrees(all[0].board) })
+	runtest.Eventually(t, "the watcher knows what a service knows", func() bool { return h.agrees(all[0].board) })
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	last := map[string]int{}
@@ -284,7 +285,7 @@ func TestTheLeaderOfEtcdIsKilledUnderChurn(t *testing.T) {
 		return []*replica{a, b}[(i+n)%2].Update(t.Context(), at(fmt.Sprint("m", i)), says(data, time.Minute)) == nil
 	})
 	for _, r := range []*replica{a, b} {
-		await(t, "it is well again", func() bool { return r.State().Degraded == "" })
+		runtest.Eventually(t, "it is well again", func() bool { return r.State().Degraded == "" })
 	}
 	if is := leader(t, servers); is.URL == killed {
 		t.Error("the leader is the one that was killed")
@@ -295,7 +296,7 @@ func TestTheLeaderOfEtcdIsKilledUnderChurn(t *testing.T) {
 // leader is the member of etcd that leads.
 func leader(t *testing.T, servers []*Server) (out *Server) {
 	t.Helper()
-	await(t, "etcd has a leader", func() bool {
+	runtest.Eventually(t, "etcd has a leader", func() bool {
 		for _, s := range servers {
 			if s.cmd == nil {
 				continue

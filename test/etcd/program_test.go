@@ -55,7 +55,7 @@ func TestBadStartsWithEtcd(t *testing.T) {
 	root := server.secure(t, good)
 	for key, value := range map[string]string{"/foreign/x": "theirs", "/newer/format": "tombolo discovery 2\n", "/odd/format": "something",
 		"/orphans/v1/s/63/61": "a member without a marker"} {
-		await(t, "etcd answers", func() bool {
+		runtest.Eventually(t, "etcd answers", func() bool {
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 			defer cancel()
 			_, err := root.Put(ctx, prefix+"/bad"+key, value)

@@ -14,6 +14,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/runtest"
 	"github.com/tombolo-io/tombolo/internal/discovery"
 	"github.com/tombolo-io/tombolo/internal/discovery/discoverytest"
 	store "github.com/tombolo-io/tombolo/internal/discovery/etcd"
@@ -60,22 +61,6 @@ func run(t *testing.T, c store.Config, board *discovery.Board) *replica {
 	r := &replica{Store: st, board: board, stop: sync.OnceFunc(func() { cancel(); wg.Wait() })}
 	t.Cleanup(r.stop)
 	return r
-}
-
-// await waits for a condition; the deadline is for a test that hangs.
-func await(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	end := time.NewTimer(time.Minute)
-	defer end.Stop()
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-end.C:
-			t.Fatalf("%s: it did not come to be", what)
-		}
-	}
 }
 
 func at(member string) discovery.Place {
@@ -137,7 +122,7 @@ func TestEtcdIsAStore(t *testing.T) {
 			t.Parallel()
 			body(t, func(t *testing.T, b *discovery.Board) (discovery.Store, func()) {
 				r := run(t, store.Config{Endpoints: []string{server.URL}, Prefix: prefix, Times: quick()}, b)
-				await(t, "it has settled", func() bool { return r.State().Settled })
+				runtest.Eventually(t, "it has settled", func() bool { return r.State().Settled })
 				return r.Store, r.stop
 			})
 		})
@@ -154,14 +139,14 @@ func TestNothingIsLeftBehind(t *testing.T) {
 		u := says(fmt.Sprint(i), time.Duration(60+i%4)*time.Second, fmt.Sprint(i%3))
 		must(t, []*replica{a, b}[i%2].Update(t.Context(), at(fmt.Sprint(i%5)), u))
 	}
-	await(t, "both know all", func() bool { return len(b.board.List(at("").Cluster)) == 5 && len(a.board.List(at("").Cluster)) == 5 })
+	runtest.Eventually(t, "both know all", func() bool { return len(b.board.List(at("").Cluster)) == 5 && len(a.board.List(at("").Cluster)) == 5 })
 	if n := leases(t, client); n != 5 {
 		t.Errorf("5 members have %d leases", n)
 	}
 	for i := range 5 {
 		must(t, a.Delete(t.Context(), at(fmt.Sprint(i))))
 	}
-	await(t, "nothing is left", func() bool { _, n, _ := b.board.Counts(); return n == 0 && len(b.board.List(at("").Cluster)) == 0 })
+	runtest.Eventually(t, "nothing is left", func() bool { _, n, _ := b.board.Counts(); return n == 0 && len(b.board.List(at("").Cluster)) == 0 })
 	if n := leases(t, client); n != 0 {
 		t.Errorf("%d leases are left", n)
 	}
@@ -177,8 +162,8 @@ func TestEtcdEndsMembersAndTheStoreEndsEndpoints(t *testing.T) {
 	must(t, a.Update(t.Context(), at("short"), says("x", 2*time.Second)))
 	late := start(t, server, discovery.Bounds{})
 	for _, r := range []*replica{a, b, late} {
-		await(t, "the endpoint ends", r.shows(at("long"), "x [] v0 removed=false"))
-		await(t, "the member ends", r.shows(at("short"), "none"))
+		runtest.Eventually(t, "the endpoint ends", r.shows(at("long"), "x [] v0 removed=false"))
+		runtest.Eventually(t, "the member ends", r.shows(at("short"), "none"))
 	}
 }
 
@@ -199,8 +184,8 @@ func TestTwoThatWriteAtOnceLoseNothing(t *testing.T) {
 	}
 	wg.Wait()
 	want := " [00 01 02 03 04 05 10 11 12 13 14 15] v0 removed=false"
-	await(t, "all at a", a.shows(at("m"), want))
-	await(t, "all at b", b.shows(at("m"), want))
+	runtest.Eventually(t, "all at a", a.shows(at("m"), want))
+	runtest.Eventually(t, "all at b", b.shows(at("m"), want))
 	if n := leases(t, client); n != 1 {
 		t.Errorf("one member has %d leases", n)
 	}

@@ -21,6 +21,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/runtest"
 	"github.com/tombolo-io/tombolo/internal/discovery"
 	store "github.com/tombolo-io/tombolo/internal/discovery/etcd"
 )
@@ -81,7 +82,7 @@ func TestEtcdOverTLS(t *testing.T) {
 		defer s.Close()
 		return s.Update(t.Context(), at("1"), says("x", time.Minute))
 	}
-	await(t, "etcd answers", func() bool { return open(good) == nil })
+	runtest.Eventually(t, "etcd answers", func() bool { return open(good) == nil })
 	foreign, stranger, none := good, good, good
 	foreign.CAFile = others.file("ca")
 	stranger.CertFile, stranger.KeyFile = others.file("client"), others.file("client-key")

@@ -16,6 +16,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/runtest"
 	"github.com/tombolo-io/tombolo/internal/discovery"
 	store "github.com/tombolo-io/tombolo/internal/discovery/etcd"
 	"github.com/tombolo-io/tombolo/internal/discovery/roster"
@@ -114,7 +115,7 @@ func TestEtcdIsKilledAndComesBack(t *testing.T) {
 	}
 	h := record(t, a.board)
 	server.Kill()
-	await(t, "it is noticed", func() bool { return a.State().Degraded != "" })
+	runtest.Eventually(t, "it is noticed", func() bool { return a.State().Degraded != "" })
 	if err := a.Update(t.Context(), at("new"), says("x", time.Minute)); !fault.Has(err, fault.CodeStoreAway) {
 		t.Errorf("a write without etcd: %v", err)
 	}
@@ -122,12 +123,12 @@ func TestEtcdIsKilledAndComesBack(t *testing.T) {
 		t.Errorf("a removal without etcd: %v", err)
 	}
 	server.Again()
-	await(t, "it is well again", func() bool { return a.State().Degraded == "" })
+	runtest.Eventually(t, "it is well again", func() bool { return a.State().Degraded == "" })
 	if n := len(a.board.List(at("").Cluster)); n != 5 || h.count() != 0 {
 		t.Errorf("there are %d members of 5, and %d events", n, h.count())
 	}
 	must(t, a.Update(t.Context(), at("new"), says("x", time.Minute)))
-	await(t, "one event", func() bool { return h.count() == 1 })
+	runtest.Eventually(t, "one event", func() bool { return h.count() == 1 })
 }
 
 // TestEtcdStandsStill is the outage of ten minutes with leases of two seconds:
@@ -141,10 +142,10 @@ func TestEtcdStandsStill(t *testing.T) {
 	must(t, a.Update(t.Context(), at("1"), says("y", 3*time.Second)))
 	h := record(t, a.board)
 	server.Stop()
-	await(t, "it is noticed", func() bool { return a.State().Degraded != "" })
+	runtest.Eventually(t, "it is noticed", func() bool { return a.State().Degraded != "" })
 	kept := a.board.Get(at("1")) // an endpoint may have ended before it was noticed
 	over := time.Now().Add(6 * time.Second)
-	await(t, "longer than the lease", func() bool {
+	runtest.Eventually(t, "longer than the lease", func() bool {
 		if err := a.Update(t.Context(), at("2"), says("x", time.Minute)); !fault.Has(err, fault.CodeStoreAway) {
 			t.Fatalf("a write while etcd stands still: %v", err)
 		}
@@ -154,8 +155,8 @@ func TestEtcdStandsStill(t *testing.T) {
 		return time.Now().After(over)
 	})
 	server.Go()
-	await(t, "it is well again", func() bool { return a.State().Degraded == "" })
-	await(t, "what ran out in etcd is told", func() bool { return !a.board.Get(at("1")).Exists() && h.count() > 0 })
+	runtest.Eventually(t, "it is well again", func() bool { return a.State().Degraded == "" })
+	runtest.Eventually(t, "what ran out in etcd is told", func() bool { return !a.board.Get(at("1")).Exists() && h.count() > 0 })
 	must(t, a.Update(t.Context(), at("2"), says("x", time.Minute)))
 }
 
@@ -171,8 +172,8 @@ func TestWhatWasForgottenMeanwhileIsMadeGood(t *testing.T) {
 	}
 	h := record(t, a.board)
 	relay.cut()
-	await(t, "it is noticed", func() bool { return a.State().Degraded != "" })
-	await(t, "b has all", func() bool { return len(b.board.List(at("").Cluster)) == 3 })
+	runtest.Eventually(t, "it is noticed", func() bool { return a.State().Degraded != "" })
+	runtest.Eventually(t, "b has all", func() bool { return len(b.board.List(at("").Cluster)) == 3 })
 	must(t, b.Update(t.Context(), at("changed"), says("y", time.Minute)))
 	must(t, b.Update(t.Context(), at("new"), says("z", time.Minute)))
 	must(t, b.Delete(t.Context(), at("gone")))
@@ -181,8 +182,8 @@ func TestWhatWasForgottenMeanwhileIsMadeGood(t *testing.T) {
 	_, err = client.Compact(t.Context(), answer.Header.Revision)
 	must(t, err)
 	relay.mend(t)
-	await(t, "it is well again", func() bool { return a.State().Degraded == "" })
-	await(t, "the watcher knows it", func() bool { return h.agrees(b.board) })
+	runtest.Eventually(t, "it is well again", func() bool { return a.State().Degraded == "" })
+	runtest.Eventually(t, "the watcher knows it", func() bool { return h.agrees(b.board) })
 	if n := h.count(); n != 3 {
 		t.Errorf("three changes were told as %d: %v", n, h.events)
 	}
@@ -199,7 +200,7 @@ func TestEtcdComesBackOlder(t *testing.T) {
 	backup := filepath.Join(t.TempDir(), "backup")
 	must(t, os.CopyFS(backup, os.DirFS(server.data())))
 	server.Again()
-	await(t, "it is well again", func() bool {
+	runtest.Eventually(t, "it is well again", func() bool {
 		return a.State().Degraded == "" && a.Update(t.Context(), at("1"), says("new", time.Minute)) == nil
 	})
 	must(t, a.Update(t.Context(), at("2"), says("new", time.Minute)))
@@ -208,7 +209,7 @@ func TestEtcdComesBackOlder(t *testing.T) {
 	must(t, os.RemoveAll(server.data()))
 	must(t, os.CopyFS(server.data(), os.DirFS(backup)))
 	server.Again()
-	await(t, "it is told", func() bool { return strings.Contains(a.State().Degraded, "older state") })
+	runtest.Eventually(t, "it is told", func() bool { return strings.Contains(a.State().Degraded, "older state") })
 	if err := a.Update(t.Context(), at("3"), says("x", time.Minute)); !fault.Has(err, fault.CodeStoreAway) {
 		t.Errorf("a write: %v", err)
 	}
@@ -216,7 +217,7 @@ func TestEtcdComesBackOlder(t *testing.T) {
 		t.Errorf("%s is served, and watchers were told %q", got, h.events)
 	}
 	late := start(t, server, discovery.Bounds{})
-	await(t, "who begins has what etcd has", late.shows(at("1"), "old [] v0 removed=false"))
+	runtest.Eventually(t, "who begins has what etcd has", late.shows(at("1"), "old [] v0 removed=false"))
 	all, err := client.Get(t.Context(), prefix+"/incomplete")
 	must(t, err)
 	if len(all.Kvs) != 1 {
@@ -234,7 +235,7 @@ func TestEtcdLosesItsMarker(t *testing.T) {
 	h := record(t, a.board)
 	_, err := client.Delete(t.Context(), prefix+"/", clientv3.WithPrefix())
 	must(t, err)
-	await(t, "it is told", func() bool { return strings.Contains(a.State().Degraded, "forgotten") })
+	runtest.Eventually(t, "it is told", func() bool { return strings.Contains(a.State().Degraded, "forgotten") })
 	if err := a.Update(t.Context(), at("2"), says("x", time.Minute)); !fault.Has(err, fault.CodeStoreAway) {
 		t.Errorf("a write: %v", err)
 	}
@@ -276,9 +277,9 @@ func TestAPrefixThatIsNotOurs(t *testing.T) {
 	a := start(t, server, discovery.Bounds{})
 	_, err := client.Put(t.Context(), prefix+"/later", "x")
 	must(t, err)
-	await(t, "what comes later is told", func() bool { return a.State().Degraded != "" })
+	runtest.Eventually(t, "what comes later is told", func() bool { return a.State().Degraded != "" })
 	must(t, a.Update(t.Context(), at("1"), roster.Update{Data: []byte("x"), TTL: time.Minute}))
 	_, err = client.Delete(t.Context(), prefix+"/later")
 	must(t, err)
-	await(t, "it is well again", func() bool { return a.State().Degraded == "" })
+	runtest.Eventually(t, "it is well again", func() bool { return a.State().Degraded == "" })
 }

@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -25,7 +24,7 @@ type machine struct {
 	name      string
 	pid       int // of its first process
 	terminals map[string]*terminal
-	log       *watched // of all machines, in the order in which it was printed
+	log       *runtest.Transcript // of all machines, in the order in which it was printed
 }
 
 const setup = `set -e
@@ -52,7 +51,7 @@ func start(t *testing.T, name, bin string) *machine {
 	cmd := exec.Command("unshare", "--mount", "--uts", "--net", "--ipc", "--pid", "--fork", "--kill-child", "--mount-proc",
 		"bash", "-c", fmt.Sprintf(setup, name, t.TempDir(), bin))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	var said, wrong watched
+	var said, wrong runtest.Transcript
 	cmd.Stdout, cmd.Stderr = &said, &wrong
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -116,29 +115,11 @@ func children(t *testing.T, pid int) (out []int) {
 	return out
 }
 
-// watched is output that is read while it grows.
-type watched struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (w *watched) Write(p []byte) (int, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.text.Write(p)
-}
-
-func (w *watched) String() string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.text.String()
-}
-
 // terminal is a shell of a machine into which blocks are pasted.
 type terminal struct {
 	shell *exec.Cmd
 	in    io.Writer
-	out   watched
+	out   runtest.Transcript
 	last  int    // number of the last block
 	goes  string // what is expected to run in the foreground
 }

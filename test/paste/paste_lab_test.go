@@ -35,7 +35,7 @@ func TestPages(t *testing.T) {
 type reader struct {
 	page, bin string
 	machines  map[string]*machine
-	log       watched
+	log       runtest.Transcript
 }
 
 func newReader(t *testing.T, page, bin string) *reader {

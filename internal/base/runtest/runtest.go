@@ -9,7 +9,13 @@ package runtest
 import (
 	"bytes"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
+	"math/big"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -57,7 +63,7 @@ func Eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	deadline := time.NewTimer(Patience)
 	defer deadline.Stop()
-	tick := time.NewTicker(5 * time.Millisecond)
+	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	for !holds() {
 		select {
@@ -86,3 +92,24 @@ func (s *Transcript) String() string {
 	defer s.mu.Unlock()
 	return s.buf.String()
 }
+
+// Certificate is one that signs for itself: for connections over TLS whose peers are not verified.
+func Certificate(t testing.TB) tls.Certificate {
+	t.Helper()
+	c, err := oneCertificate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// oneCertificate serves all tests of a process, which may make hundreds of connections.
+var oneCertificate = sync.OnceValues(func() (tls.Certificate, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, err
+})

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/runtest"
 )
 
 // TestRefusals: above the bound of streams new ones get RST 7, below it smaller
@@ -100,7 +101,7 @@ func TestUnacceptedBytes(t *testing.T) {
 	read := accept(t, s)
 	p.conn.Close()
 	done(t, "the session has ended", s.Done())
-	eventually(t, "only what the application holds is unread", func() bool { return budget.Unread() == 5000 })
+	runtest.Eventually(t, "only what the application holds is unread", func() bool { return budget.Unread() == 5000 })
 	got, err := io.ReadAll(read)
 	if len(got) != 5000 || !fault.Has(err, fault.CodeSessionLost) {
 		t.Errorf("%d bytes, %v", len(got), err)
@@ -213,7 +214,7 @@ func TestStarvedOnce(t *testing.T) {
 		_, err := st.Write([]byte("x"))
 		wrote <- err
 	}()
-	eventually(t, "it waits", func() bool { return s.starved.n.Load() > 0 })
+	runtest.Eventually(t, "it waits", func() bool { return s.starved.n.Load() > 0 })
 	for i := range 100 {
 		p.send(numbered(3, 1, uint64(300000+i)))
 		p.settle()

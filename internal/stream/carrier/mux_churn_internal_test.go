@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/runtest"
 )
 
 // churn is two sessions with several connections, on which streams exchange
@@ -92,14 +93,14 @@ func (c *churn) streams(rows, each int, lossy bool) {
 	close(accepting)
 	close(c.stop)
 	for _, s := range []*muxSession{c.agent, c.hub} {
-		eventually(c.t, "the streams are gone", func() bool { return s.Info().Streams == 0 })
+		runtest.Eventually(c.t, "the streams are gone", func() bool { return s.Info().Streams == 0 })
 	}
 	for _, s := range []*muxSession{c.agent, c.hub} { // lets the accepting end
 		c.one(s, 1, 1, false)
 	}
 	served.Wait()
 	for _, s := range []*muxSession{c.agent, c.hub} {
-		eventually(c.t, "the last streams are gone", func() bool { return s.Info().Streams == 0 })
+		runtest.Eventually(c.t, "the last streams are gone", func() bool { return s.Info().Streams == 0 })
 	}
 }
 
@@ -277,7 +278,7 @@ func TestLossesAtRandom(t *testing.T) {
 		if l := c.some(s); l != nil && c.dice.IntN(200) == 0 {
 			l.conn.(interface{ NetConn() net.Conn }).NetConn().Close()
 			losses++
-			eventually(t, "the loss is known", func() bool { return !has(s, l) })
+			runtest.Eventually(t, "the loss is known", func() bool { return !has(s, l) })
 		}
 		if s.Info().Connections < 3 {
 			c.connect()

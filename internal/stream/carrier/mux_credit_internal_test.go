@@ -6,6 +6,8 @@ import (
 	"io"
 	"testing"
 	"time"
+
+	"github.com/tombolo-io/tombolo/internal/base/runtest"
 )
 
 // TestCreditGrows only by a WINDOW above the newest limit.
@@ -52,7 +54,7 @@ func TestCreditFollowsReading(t *testing.T) {
 	p.quiet()
 	read(14)
 	p.want(numbered(3, 1, 125))
-	eventually(t, "nobody sends", func() bool { // who does still would take the next credit along
+	runtest.Eventually(t, "nobody sends", func() bool { // who does still would take the next credit along
 		s.lanes[0].mu.Lock()
 		defer s.lanes[0].mu.Unlock()
 		return !s.lanes[0].turn
@@ -84,7 +86,7 @@ func TestNoWindowAfterEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.send("05 000004 00000001 00000001")
-	eventually(t, "the stream has ended", func() bool { return s.Info().Streams == 0 })
+	runtest.Eventually(t, "the stream has ended", func() bool { return s.Info().Streams == 0 })
 	release()
 	p.quiet()
 }
@@ -104,7 +106,7 @@ func strayed(t *testing.T) (s *muxSession, l *lane, p, q *peer, release func()) 
 	p.send("02 000008 00000001 00040000 00001000") // it may send 4096
 	st := accept(t, s)
 	p.send(data(1, 4096))
-	eventually(t, "the bytes are there", func() bool {
+	runtest.Eventually(t, "the bytes are there", func() bool {
 		st.mu.Lock()
 		defer st.mu.Unlock()
 		return st.data.n == 4096

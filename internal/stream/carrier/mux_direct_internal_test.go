@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/runtest"
 )
 
 // gate is a sink whose WriteNow stands still until the test lets it go on.
@@ -35,7 +36,7 @@ func (g *gate) WriteNow(b []byte) (int, error) {
 // waitsDirect waits until a reader of the stream waits for what comes.
 func waitsDirect(t testing.TB, st *muxStream) {
 	t.Helper()
-	eventually(t, "the reader waits", func() bool {
+	runtest.Eventually(t, "the reader waits", func() bool {
 		st.mu.Lock()
 		defer st.mu.Unlock()
 		return st.direct != nil
@@ -98,7 +99,7 @@ func TestDirect(t *testing.T) {
 			}
 			isError(t, e.err, c.err)
 			st.Close()
-			eventually(t, "nothing counts as unread", func() bool { return s.unread.Load() == 0 })
+			runtest.Eventually(t, "nothing counts as unread", func() bool { return s.unread.Load() == 0 })
 		})
 	}
 }
@@ -120,7 +121,7 @@ func TestDirectAcrossAMove(t *testing.T) {
 	p.send(text("abc"))
 	<-g.came
 	q.send(move(3), text("de"), "04 000000 00000001")
-	eventually(t, "the stream has moved", func() bool {
+	runtest.Eventually(t, "the stream has moved", func() bool {
 		st.mu.Lock()
 		defer st.mu.Unlock()
 		return st.data.n == 2 && st.finished

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/runtest"
 )
 
 // FuzzFrame: the parser takes any eight bytes, refuses with frame_invalid, and
@@ -81,7 +82,7 @@ func FuzzSession(f *testing.F) {
 		x := fuzzing(t, in[0])
 		x.feed(in[1:])
 		x.finish(in[0])
-		eventually(t, "no goroutine is left", func() bool { return runtime.NumGoroutine() <= before })
+		runtest.Eventually(t, "no goroutine is left", func() bool { return runtime.NumGoroutine() <= before })
 	})
 }
 
@@ -214,7 +215,7 @@ func (x *fuzzed) finish(flags byte) {
 	if left := unclosed(x.s); len(left) > 0 {
 		x.t.Errorf("%d streams are left", len(left))
 	}
-	eventually(x.t, "no connection is left", func() bool { return x.s.Info().Connections == 0 })
+	runtest.Eventually(x.t, "no connection is left", func() bool { return x.s.Info().Connections == 0 })
 }
 
 // fuzzSeeds are the page's vectors and what the tests of the rules send; two

@@ -6,6 +6,8 @@ import (
 	"io"
 	"sync/atomic"
 	"testing"
+
+	"github.com/tombolo-io/tombolo/internal/base/runtest"
 )
 
 // TestTally: what a stream has unread counts for whoever tallies it, from what had
@@ -83,7 +85,7 @@ func TestTallyOfWhatIsEarly(t *testing.T) {
 		t.Errorf("%d bytes are counted", n.Load())
 	}
 	p.conn.Close()
-	eventually(t, "what is never in order is given up", func() bool { return n.Load() == 2 })
+	runtest.Eventually(t, "what is never in order is given up", func() bool { return n.Load() == 2 })
 	st.Reset(1)
 	if n.Load() != 0 || s.budget.Unread() != 0 {
 		t.Errorf("%d bytes stay counted, %d unread", n.Load(), s.budget.Unread())

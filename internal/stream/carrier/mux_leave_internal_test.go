@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/runtest"
 )
 
 // TestLeaveOfPeer: our directions move away, those that have ended too, then we
@@ -55,7 +56,7 @@ func TestLeaveOfPeer(t *testing.T) {
 	p.send(numbered(10, 7, 1), numbered(9, 7, 0))
 	p.want(numbered(10, 7, 1))
 	q.conn.Close()
-	eventually(t, "one connection is left", func() bool { return s.Info().Connections == 1 })
+	runtest.Eventually(t, "one connection is left", func() bool { return s.Info().Connections == 1 })
 	p.quiet() // nothing was lost
 	live.Write([]byte("b"))
 	p.want("01 000001 00000001 62")
@@ -91,7 +92,7 @@ func TestLeaveOfOurs(t *testing.T) {
 	if frames := q.rest(); len(frames) > 1 {
 		t.Errorf("the session says %q", frames)
 	}
-	eventually(t, "one connection is left", func() bool { return s.Info().Connections == 1 })
+	runtest.Eventually(t, "one connection is left", func() bool { return s.Info().Connections == 1 })
 	p.send("01 000001 00000002 61", "04 000000 00000002")
 	reads(t, st, "a", io.EOF)
 	p.quiet()
@@ -157,7 +158,7 @@ func TestConnections(t *testing.T) {
 	}
 	p.send("0c 000004 00000000 00000010")
 	q := done(t, "a connection is dialled", dialled)
-	eventually(t, "the connection belongs to the session", func() bool { return s.Info().Connections == 2 })
+	runtest.Eventually(t, "the connection belongs to the session", func() bool { return s.Info().Connections == 2 })
 	p.send("0c 000004 00000000 00000010")
 	p.quiet()
 	q.quiet()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/runtest"
 )
 
 // TestLoss of a connection: which streams end, which go on, what is said and
@@ -111,7 +112,7 @@ func TestLossOfEnded(t *testing.T) {
 		t.Fatalf("%d streams live, the session said %q", n, frames)
 	}
 	u.conn.Close() // had nothing to do with them
-	eventually(t, "the loss is known", func() bool { return s.Info().Connections == 3 })
+	runtest.Eventually(t, "the loss is known", func() bool { return s.Info().Connections == 3 })
 	p.quiet()
 	r.conn.Close()
 	p.want("05 000004 00000001 00000008", "05 000004 00000003 00000008")

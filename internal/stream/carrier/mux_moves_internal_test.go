@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/tombolo-io/tombolo/internal/base/runtest"
 )
 
 // text is a DATA frame of stream 1 with letters.
@@ -76,7 +78,7 @@ func TestMoves(t *testing.T) {
 			if n := s.budget.Unread(); n != 0 {
 				t.Errorf("%d bytes are unread", n)
 			}
-			eventually(t, "the stream is gone", func() bool { return s.Info().Streams == 0 })
+			runtest.Eventually(t, "the stream is gone", func() bool { return s.Info().Streams == 0 })
 		})
 	}
 }
@@ -94,7 +96,7 @@ func TestMoveOfClosed(t *testing.T) {
 	q.send(move(5), text("fg"))
 	q.quiet()
 	p.send(text("cde"), "63 000000 00000000")
-	eventually(t, "the stream is read on B", func() bool {
+	runtest.Eventually(t, "the stream is read on B", func() bool {
 		st.mu.Lock()
 		defer st.mu.Unlock()
 		return st.receiver.lane == s.lanes[1] && st.offset == 7

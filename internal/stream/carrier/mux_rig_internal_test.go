@@ -4,12 +4,7 @@ package carrier
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"math/big"
 	"net"
 	"os"
 	"sync"
@@ -54,18 +49,6 @@ func done[T any](t testing.TB, what string, c <-chan T) (v T) {
 		t.Fatalf("not within %v: %s", patience, what)
 	}
 	return v
-}
-
-// eventually waits for what no event announces.
-func eventually(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for end := time.Now().Add(patience); !holds(); <-tick.C {
-		if time.Now().After(end) {
-			t.Fatalf("not within %v: %s", patience, what)
-		}
-	}
 }
 
 // pair is two connected sockets without a network. What one of them writes
@@ -131,13 +114,10 @@ type rig struct {
 
 func newRig(t testing.TB) *rig {
 	t.Helper()
-	key := must[*ecdsa.PrivateKey](t)(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
-	der := must[[]byte](t)(x509.CreateCertificate(rand.Reader, template, template, key.Public(), key))
 	ln := must[net.Listener](t)(listener.Listen(t.Context(), "", "127.0.0.1:0"))
 	t.Cleanup(func() { ln.Close() })
 	var mu sync.Mutex // pairs dials with accepts
-	return &rig{t, tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, func(ctx context.Context) (near, far net.Conn, err error) {
+	return &rig{t, runtest.Certificate(t), func(ctx context.Context) (near, far net.Conn, err error) {
 		mu.Lock()
 		defer mu.Unlock()
 		near, err = Dialer().DialContext(ctx, "tcp", ln.Addr().String())

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/runtest"
 )
 
 // lossSection begins the vectors that take two ends and two connections.
@@ -270,7 +271,7 @@ func play(t *testing.T, role byte, steps []sceneStep, do []doing) *stage {
 		case 'x':
 			p.conn.Close()
 			delete(x.peers, step.on)
-			eventually(t, "the loss is known", func() bool { return s.Info().Connections == len(x.peers) })
+			runtest.Eventually(t, "the loss is known", func() bool { return s.Info().Connections == len(x.peers) })
 		default:
 			p.send(strings.Join(step.frames, ""))
 			p.settleAll(x.peers)

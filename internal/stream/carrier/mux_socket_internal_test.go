@@ -20,6 +20,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/tombolo-io/tombolo/internal/base/runtest"
 )
 
 // wrapped is a socket whose kernel holds little, and its far end.
@@ -231,7 +233,7 @@ func exchange(t *testing.T, agent, hub *muxSession, streams, size int) {
 	}
 	all.Wait()
 	for _, s := range []*muxSession{agent, hub} {
-		eventually(t, "the streams are gone", func() bool { return s.Info().Streams == 0 })
+		runtest.Eventually(t, "the streams are gone", func() bool { return s.Info().Streams == 0 })
 		if n := s.budget.Unread(); n != 0 {
 			t.Errorf("%d bytes are unread", n)
 		}

@@ -7,6 +7,8 @@ import (
 	"runtime"
 	"sync"
 	"testing"
+
+	"github.com/tombolo-io/tombolo/internal/base/runtest"
 )
 
 // stalled is a session whose link does not move: the test has its turn, and sees
@@ -75,7 +77,7 @@ func (p *pieces) Read(b []byte) (int, error) { return min(p.size, len(b)), nil }
 func (x *stalled) write() (frames []frameSeen) {
 	x.t.Helper()
 	for _, st := range x.full {
-		eventually(x.t, "the writer has given a piece", func() bool {
+		runtest.Eventually(x.t, "the writer has given a piece", func() bool {
 			st.mu.Lock()
 			defer st.mu.Unlock()
 			least := 1

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/runtest"
 )
 
 // TestOpen: OPEN and the first bytes leave in one write, in order, and carry the
@@ -184,7 +185,7 @@ func TestGivenUp(t *testing.T) {
 		n, _ := st.Write(make([]byte, 100))
 		wrote <- n
 	}()
-	eventually(t, "it waits for credit", func() bool {
+	runtest.Eventually(t, "it waits for credit", func() bool {
 		st.mu.Lock()
 		defer st.mu.Unlock()
 		return st.out.n == 3*sendPayload+100

@@ -6,6 +6,8 @@ import (
 	"io"
 	"testing"
 	"time"
+
+	"github.com/tombolo-io/tombolo/internal/base/runtest"
 )
 
 // TestCloseOfStuckLink: a link that does not move keeps nobody: neither the
@@ -22,7 +24,7 @@ func TestCloseOfStuckLink(t *testing.T) {
 		_, err := io.Copy(st, &pieces{1 << 20})
 		wrote <- err
 	}()
-	eventually(t, "the link is full", func() bool {
+	runtest.Eventually(t, "the link is full", func() bool {
 		s.lanes[0].mu.Lock()
 		defer s.lanes[0].mu.Unlock()
 		return s.lanes[0].waits
@@ -54,7 +56,7 @@ func TestCloseOfFullLink(t *testing.T) {
 	near.SetWriteDeadline(time.Time{})
 	release()
 	s.Close()
-	eventually(t, "the connection is closed", func() bool { return s.Info().Connections == 0 })
+	runtest.Eventually(t, "the connection is closed", func() bool { return s.Info().Connections == 0 })
 }
 
 // TestFarewellBehindATurn: who has the turn says the last word and closes.

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/runtest"
 )
 
 // cutter is one end of a connection that dies when so many frames have left it.
@@ -155,7 +156,7 @@ func (x *swept) dialogue(near, far *lane) *dialogue {
 	if err := d.say(); err != nil {
 		x.t.Fatal(err)
 	}
-	eventually(x.t, "both directions have moved", func() bool { return d.on(near, far) })
+	runtest.Eventually(x.t, "both directions have moved", func() bool { return d.on(near, far) })
 	return d
 }
 
@@ -334,7 +335,7 @@ func (x *swept) run(which, end, frames int, within bool) bool {
 		x.over()
 		return false
 	}
-	eventually(t, "both ends know", func() bool { return agent[which].dead.Load() && x.connections() == [2]int{1, 1} })
+	runtest.Eventually(t, "both ends know", func() bool { return agent[which].dead.Load() && x.connections() == [2]int{1, 1} })
 	for _, d := range append(half, there) {
 		if err := d.lost(); err != nil {
 			t.Errorf("a stream with a direction on the lost connection: %v", err)
@@ -377,7 +378,7 @@ func (x *swept) repaired(other *dialogue) {
 			t.Errorf("a stream that moves to the new connection: %v", err)
 		}
 	}
-	eventually(t, "it has moved", func() bool { return other.on(added[0], added[1]) })
+	runtest.Eventually(t, "it has moved", func() bool { return other.on(added[0], added[1]) })
 	for end := range x.ends() {
 		if err := x.wander(end); err != nil {
 			t.Errorf("a new stream beside the new connection: %v", err)
@@ -391,9 +392,9 @@ func (x *swept) repaired(other *dialogue) {
 // over wants the sessions to live and to hold nothing.
 func (x *swept) over() {
 	for _, s := range x.ends() {
-		eventually(x.t, "the streams are gone", func() bool { return s.Info().Streams == 0 })
+		runtest.Eventually(x.t, "the streams are gone", func() bool { return s.Info().Streams == 0 })
 		// Who echoes may still have to read what came before a reset.
-		eventually(x.t, "no byte is unread or queued", func() bool { return s.budget.Unread()|s.queued.Load() == 0 })
+		runtest.Eventually(x.t, "no byte is unread or queued", func() bool { return s.budget.Unread()|s.queued.Load() == 0 })
 		select {
 		case <-s.Done():
 			x.t.Errorf("the session has ended: %v", s.why)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/runtest"
 	"github.com/tombolo-io/tombolo/internal/stream/carrier"
 	"github.com/tombolo-io/tombolo/internal/stream/carrier/carriertest"
 )
@@ -208,7 +209,7 @@ func budgetKept(t *testing.T, ends func(carriertest.Pair, []carrier.Stream)) {
 		t.Errorf("%d streams fill the budget; it should get smaller ones before it refuses", len(far))
 	}
 	ends(p, far)
-	until(t, func() bool { return budget.Unread() == 0 })
+	runtest.Eventually(t, "the budget counts what is unread", func() bool { return budget.Unread() == 0 })
 	select {
 	case <-p.B.Done():
 	default:
@@ -236,7 +237,7 @@ func overfill(t *testing.T, p carriertest.Pair, budget *carrier.Budget) (far []c
 		n, _ := near.Write(make([]byte, 200<<10))
 		near.CloseWrite()
 		total += int64(n)
-		until(t, func() bool { return budget.Unread() == total })
+		runtest.Eventually(t, "the budget counts what is unread", func() bool { return budget.Unread() == total })
 	}
 	t.Fatalf("%d bytes are unread and nothing is refused", total)
 	return nil
@@ -262,15 +263,4 @@ func knock(t *testing.T, p carriertest.Pair) (near, far carrier.Stream, err erro
 	cancel()
 	<-answered
 	return near, far, err
-}
-
-func until(t *testing.T, holds func() bool) {
-	t.Helper()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for end := time.Now().Add(20 * time.Second); !holds(); <-tick.C {
-		if time.Now().After(end) {
-			t.Fatal("it does not come to hold")
-		}
-	}
 }

@@ -7,6 +7,8 @@ import (
 	"io"
 	"slices"
 	"testing"
+
+	"github.com/tombolo-io/tombolo/internal/base/runtest"
 )
 
 // TestControlFirst: what the session says comes before what streams say, and
@@ -19,7 +21,7 @@ func TestControlFirst(t *testing.T) {
 	if _, err := io.ReadFull(far, make([]byte, 65536)); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "a PONG is due", func() bool {
+	runtest.Eventually(t, "a PONG is due", func() bool {
 		x.l.mu.Lock()
 		defer x.l.mu.Unlock()
 		return x.l.due && x.l.pong[7] == 8

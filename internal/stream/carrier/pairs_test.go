@@ -4,13 +4,8 @@ package carrier_test
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
-	"math/big"
 	"net"
 	"sync"
 	"testing"
@@ -19,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tombolo-io/tombolo/internal/base/listener"
+	"github.com/tombolo-io/tombolo/internal/base/runtest"
 	"github.com/tombolo-io/tombolo/internal/stream/carrier"
 	"github.com/tombolo-io/tombolo/internal/stream/carrier/carriertest"
 )
@@ -82,7 +78,7 @@ func newPlant(t *testing.T) *plant {
 		t: t, ln: ln, accepted: make(chan *tls.Conn),
 		client: &tls.Config{MinVersion: tls.VersionTLS13, InsecureSkipVerify: true, DynamicRecordSizingDisabled: true},
 		server: &tls.Config{MinVersion: tls.VersionTLS13, DynamicRecordSizingDisabled: true,
-			Certificates: []tls.Certificate{certificate(t)}},
+			Certificates: []tls.Certificate{runtest.Certificate(t)}},
 	}
 	ended := make(chan struct{})
 	go func() {
@@ -239,26 +235,6 @@ func grown(t *testing.T, connections int, o carrier.Options) (carriertest.Pair, 
 	})
 	return p, f
 }
-
-func certificate(t *testing.T) tls.Certificate {
-	t.Helper()
-	c, err := oneCertificate()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
-}
-
-// oneCertificate serves all tests, which make hundreds of connections.
-var oneCertificate = sync.OnceValues(func() (tls.Certificate, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return tls.Certificate{}, err
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, err
-})
 
 // TestAcceptByCall: streams are given to who asked for that, in their order, and
 // may be reset at once; AcceptStream gives none.

@@ -3,13 +3,8 @@
 package splice_test
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
 	"io"
-	"math/big"
 	"net"
 	"path/filepath"
 	"testing"
@@ -79,7 +74,7 @@ func unixEnd(t testing.TB) (splice.Conn, peer, func()) {
 
 func tlsEnd(t testing.TB) (splice.Conn, peer, func()) {
 	near, far := pairOn(t, "tcp", "127.0.0.1:0")
-	server := tls.Server(splice.Below(carrier.Wrap(near)), &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{certificate(t)}})
+	server := tls.Server(splice.Below(carrier.Wrap(near)), &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{runtest.Certificate(t)}})
 	client := tls.Client(far, &tls.Config{MinVersion: tls.VersionTLS13, InsecureSkipVerify: true})
 	shaken := make(chan error, 1)
 	go func() { shaken <- server.Handshake() }()
@@ -91,20 +86,6 @@ func tlsEnd(t testing.TB) (splice.Conn, peer, func()) {
 	}
 	// The party vanishes without close_notify.
 	return splice.Net(server), client, func() { far.Close() }
-}
-
-func certificate(t testing.TB) tls.Certificate {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
 func carrierEnd(t testing.TB) (splice.Conn, peer, func()) {

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tombolo-io/tombolo/internal/base/runtest"
 	"github.com/tombolo-io/tombolo/internal/stream/carrier"
 	"github.com/tombolo-io/tombolo/internal/stream/splice"
 )
@@ -55,7 +56,7 @@ func tlsLink(t *testing.T, version uint16, nearRole, farRole func(net.Conn, *tls
 	t.Helper()
 	a, b := pairOn(t, "tcp", "127.0.0.1:0")
 	d := &dribble{Conn: b}
-	cfg := &tls.Config{MinVersion: version, MaxVersion: version, InsecureSkipVerify: true, Certificates: []tls.Certificate{certificate(t)}}
+	cfg := &tls.Config{MinVersion: version, MaxVersion: version, InsecureSkipVerify: true, Certificates: []tls.Certificate{runtest.Certificate(t)}}
 	near, far := nearRole(splice.Below(carrier.Wrap(a)), cfg), farRole(d, cfg)
 	shaken := make(chan error, 1)
 	go func() { shaken <- far.Handshake() }()

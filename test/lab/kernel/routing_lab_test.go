@@ -16,7 +16,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sys/unix"
@@ -25,6 +24,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/base/plan"
 	"github.com/tombolo-io/tombolo/internal/base/run"
+	"github.com/tombolo-io/tombolo/internal/base/runtest"
 	"github.com/tombolo-io/tombolo/internal/mesh/kernel"
 	"github.com/tombolo-io/tombolo/internal/mesh/kernel/kerneltest"
 	"github.com/tombolo-io/tombolo/internal/mesh/routing"
@@ -74,27 +74,10 @@ func (r *router) stop() error {
 	return r.ended
 }
 
-// until waits for what somebody else does.
-func until(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	look := time.NewTicker(5 * time.Millisecond)
-	defer look.Stop()
-	for end := time.After(patience); ; {
-		if holds() {
-			return
-		}
-		select {
-		case <-look.C:
-		case <-end:
-			t.Fatalf("%s: in vain", what)
-		}
-	}
-}
-
 func (r *router) reach(what string, in topology.Input) {
 	r.n.t.Helper()
 	want, _, _ := topology.Plan(in)
-	until(r.n.t, what, func() bool {
+	runtest.Eventually(r.n.t, what, func() bool {
 		have, err := r.n.Observe()
 		return err == nil && len(plan.Diff(have, want)) == 0 && r.Status().InForce
 	})
@@ -240,7 +223,7 @@ func TestRoutingPutsBackWhatIsTakenAway(t *testing.T) {
 	} {
 		before := r.Status().Repairs
 		n.run("", strings.Fields(args)...)
-		until(t, args, func() bool { return r.Status().Repairs > before })
+		runtest.Eventually(t, args, func() bool { return r.Status().Repairs > before })
 		r.reach(args, in)
 		if text := n.run("", "nft", "list", "ruleset"); i == 0 && strings.Contains(text, "theirs") {
 			t.Errorf("what others had is there again:\n%s", text)
@@ -285,7 +268,7 @@ func TestAPolicyChangesUnderTraffic(t *testing.T) {
 		before := r.Status().Steps
 		err := r.Reload([]string{file}, "c1")
 		if err == nil {
-			until(t, "the policy", func() bool { return r.Status().Steps > before })
+			runtest.Eventually(t, "the policy", func() bool { return r.Status().Steps > before })
 		}
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/plan"
+	"github.com/tombolo-io/tombolo/internal/base/runtest"
 	"github.com/tombolo-io/tombolo/internal/mesh/kernel"
 	"github.com/tombolo-io/tombolo/internal/mesh/kernel/kerneltest"
 	"github.com/tombolo-io/tombolo/internal/mesh/routing"
@@ -49,7 +50,7 @@ func TestTheNextStartTakesOver(t *testing.T) {
 		})
 		first.start()
 		first.Set(input())
-		until(t, "the first one", func() bool { s := first.Status(); return s.Fault != nil || s.InForce })
+		runtest.Eventually(t, "the first one", func() bool { s := first.Status(); return s.Fault != nil || s.InForce })
 		if err := first.stop(); err != nil {
 			t.Fatal(err)
 		}

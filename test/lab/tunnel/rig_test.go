@@ -92,7 +92,7 @@ func newNode(t *testing.T, h *lab.Host, inside string, r *relay) *node {
 func (n *node) start(t *testing.T, mtu int, want tunnel.Offloads) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	var text lockedText
+	var text runtest.Transcript
 	err := n.host.Do(func() (err error) {
 		if n.tun, err = tunnel.OpenTun(ctx, link, mtu, want); err != nil {
 			return err
@@ -132,23 +132,6 @@ func (n *node) start(t *testing.T, mtu int, want tunnel.Offloads) {
 		}
 	})
 	t.Cleanup(n.stop)
-}
-
-type lockedText struct {
-	mu sync.Mutex
-	bytes.Buffer
-}
-
-func (l *lockedText) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.Buffer.Write(p)
-}
-
-func (l *lockedText) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.Buffer.String()
 }
 
 // setUp gives the TUN its address, with a range of /24, and sets it up.
