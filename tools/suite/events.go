@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"maps"
 	"slices"
@@ -27,12 +28,26 @@ type event struct {
 type tally struct {
 	passed, failed int
 	skips          []string // "package.Test: reason"
+	times          []timing // of tests that are no subtests
+}
+
+// timing is what one test took.
+type timing struct {
+	test    string
+	seconds float64
 }
 
 func (t *tally) add(other tally) {
 	t.passed += other.passed
 	t.failed += other.failed
 	t.skips = append(t.skips, other.skips...)
+	t.times = append(t.times, other.times...)
+}
+
+// slowest gives the tests that took longest.
+func (t *tally) slowest(n int) []timing {
+	sorted := slices.SortedStableFunc(slices.Values(t.times), func(a, b timing) int { return cmp.Compare(b.seconds, a.seconds) })
+	return sorted[:min(n, len(sorted))]
 }
 
 // counter turns events into a tally and lines to show.
@@ -129,6 +144,9 @@ func (c *counter) testEvent(e event) {
 func (c *counter) finished(e event, p *pkgRun, t *testResult) {
 	children, childFailed := p.children(e.Test)
 	top := !strings.Contains(e.Test, "/")
+	if top {
+		p.times = append(p.times, timing{short(e.Package) + "." + e.Test, e.Elapsed})
+	}
 	switch e.Action {
 	case "pass":
 		if !children {

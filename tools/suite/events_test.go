@@ -96,3 +96,17 @@ func TestWriteTakesPieces(t *testing.T) {
 		t.Errorf("%d passed, want 1", c.passed)
 	}
 }
+
+// TestTheSlowestAreNamed: of tests alone, whose subtests are in their time.
+func TestTheSlowestAreNamed(t *testing.T) {
+	c := newCounter(false, func(string, ...any) {})
+	for _, e := range []string{`"Test":"A/1","Elapsed":9`, `"Test":"A","Elapsed":9.5`, `"Test":"B","Elapsed":1`, `"Test":"C","Elapsed":12`, `"Elapsed":30`} {
+		fmt.Fprintf(c, "{\"Action\":\"pass\",\"Package\":\"p\",%s}\n", e)
+	}
+	if got := fmt.Sprint(c.slowest(2)); got != "[{p.C 12} {p.A 9.5}]" {
+		t.Errorf("got %s", got)
+	}
+	if got := c.slowest(20); len(got) != 3 {
+		t.Errorf("got %v", got)
+	}
+}

@@ -112,6 +112,9 @@ func (r *runner) summary(results []result) error {
 		r.say("  %-8s %-8s %7d %7d %7d %8.1f", res.name, res.state, res.passed, res.failed, len(res.skips), res.took.Seconds())
 		total.add(res.tally)
 	}
+	for _, t := range total.slowest(20) {
+		r.say("  slow: %6.1f s  %s", t.seconds, t.test)
+	}
 	skipped := len(total.skips)
 	slices.Sort(total.skips) // one that two stages run is named once
 	for _, skip := range slices.Compact(total.skips) {
