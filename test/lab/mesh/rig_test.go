@@ -12,13 +12,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -28,18 +26,9 @@ import (
 	"github.com/tombolo-io/tombolo/test/lab/labtest"
 )
 
-// worlds is how many there are at once, each of some ten processes: two processors bear them.
-const worlds = 3
-
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == withoutNftables {
 		os.Exit(runWithoutNftables(os.Args[2:]))
-	}
-	// Worlds of their own mostly wait, so that some go on at once on any machine. Tests that
-	// promise a time, and those that measure, are not among them: they have it to themselves.
-	if err := flag.Set("test.parallel", strconv.Itoa(worlds)); err != nil {
-		fmt.Fprintln(os.Stderr, "error:", err)
-		os.Exit(1)
 	}
 	os.Exit(labtest.MainWithProgram(m))
 }
