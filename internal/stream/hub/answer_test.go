@@ -20,6 +20,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/id"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/stream/carrier"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/record"
 	"github.com/tombolo-io/tombolo/internal/stream/wire"
 )
 
@@ -125,7 +126,7 @@ func TestAnswerIsWrittenAloneAndOnlyAfterTheDial(t *testing.T) {
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
-		h.serveConnect(context.Background(), conn, func(_ context.Context, d wire.Dial) (carrier.Stream, error) {
+		h.serveConnect(context.Background(), conn, record.Party{}, func(_ context.Context, d wire.Dial) (carrier.Stream, error) {
 			if len(conn.all) > 0 {
 				t.Errorf("before the dial succeeded the caller got %q", conn.all)
 			}
@@ -172,7 +173,7 @@ func TestBytesBeforeAFastAnswer(t *testing.T) {
 		served := make(chan struct{})
 		go func() {
 			defer close(served)
-			h.serveConnect(t.Context(), conn, func(context.Context, wire.Dial) (carrier.Stream, error) {
+			h.serveConnect(t.Context(), conn, record.Party{}, func(context.Context, wire.Dial) (carrier.Stream, error) {
 				io.WriteString(caller, early)
 				return fakeStream{agentEnd}, nil
 			})

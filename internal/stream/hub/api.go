@@ -291,13 +291,11 @@ func (h *Hub) apiStream(w http.ResponseWriter, r *http.Request) {
 	}
 	asked, err := readRequest(r.URL.Query().Get("target"), r.Header)
 	if err != nil {
-		p, _ := h.withOperator(r).Value(partyKey{}).(party)
-		p.cluster, p.frontend, p.caller = name, adminFrontend, operatorCaller
-		h.recordRefusal(withParty(r.Context(), p), wire.Peer{}, err)
+		h.record.RefusedRequest(h.operator(r, name), wire.Peer{}, err)
 		writeFault(w, err)
 		return
 	}
-	stream, err := h.dialer(name, adminFrontend, operatorCaller)(h.withOperator(r), asked.dial())
+	stream, err := h.dialer(h.operator(r, name))(r.Context(), asked.dial())
 	if err != nil {
 		writeFault(w, err)
 		return

@@ -108,7 +108,7 @@ func (h *Hub) apiRemoveCluster(r *http.Request) (any, error) {
 	}
 	h.log.Info("cluster removed", telemetry.AttrCluster, name, "agents", gone.Agents, "nodes", gone.Nodes, "tokens", gone.Tokens, "clients", len(gone.Clients),
 		"connections", out.Connections)
-	h.recordChange(r, audit.KindRemoval, name, name.String(), fmt.Sprintf(
+	h.record.Change(h.operator(r, name), audit.KindRemoval, name.String(), fmt.Sprintf(
 		"cluster %s was removed with %d agents, %d nodes, %d tokens and %d client certificates; connections that ended: %d",
 		name, gone.Agents, gone.Nodes, gone.Tokens, len(gone.Clients), out.Connections))
 	return out, nil

@@ -25,12 +25,16 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/stream/carrier"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/frontend"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/record"
 	"github.com/tombolo-io/tombolo/internal/stream/splice"
 )
 
 // connectFrontend serves HTTP CONNECT (RFC 9110 section 9.3.6) as
 // kube-apiserver speaks it: one connection for each dial.
-type connectFrontend struct{ hub *Hub }
+type connectFrontend struct {
+	hub *Hub
+	who record.Party
+}
 
 // Serve accepts connections, as many at a time as the caller may have.
 func (f connectFrontend) Serve(ctx context.Context, ln net.Listener, dial frontend.DialFunc) error {
@@ -38,27 +42,27 @@ func (f connectFrontend) Serve(ctx context.Context, ln net.Listener, dial fronte
 	defer stop()
 	g := run.NewGroup(ctx)
 	err := listener.Accept(ctx, ln, func(conn net.Conn) {
-		caller := f.hub.callerOf(ctx) // as it is now
+		caller := f.hub.callerOf(f.who) // as it is now
 		if full := caller.Connect(); full != nil {
-			f.hub.refuseKnown(ctx, conn, carrier.UnixPeer(conn), full)
+			f.hub.record.RefusedConnection(f.who, conn, carrier.UnixPeer(conn), full)
 			answerAtOnce(conn, full)
 			return
 		}
 		g.Do(func(ctx context.Context) {
 			defer caller.Disconnect()
-			f.hub.serveConnect(ctx, conn, dial)
+			f.hub.serveConnect(ctx, conn, f.who, dial)
 		})
 	})
 	return errors.Join(err, g.Wait())
 }
 
 // serveConnect reads one CONNECT, dials, answers and copies.
-func (h *Hub) serveConnect(ctx context.Context, conn net.Conn, dial frontend.DialFunc) {
+func (h *Hub) serveConnect(ctx context.Context, conn net.Conn, who record.Party, dial frontend.DialFunc) {
 	caller := splice.Net(conn)
 	asked, err := h.readConnect(ctx, conn, caller)
 	if err != nil {
 		h.metrics.Refused.WithLabelValues(outcome(fault.From(err))).Inc()
-		h.recordRefusal(ctx, carrier.UnixPeer(conn), err)
+		h.record.RefusedRequest(who, carrier.UnixPeer(conn), err)
 		h.refuseConnect(conn, err)
 		return
 	}

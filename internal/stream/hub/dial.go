@@ -19,6 +19,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/stream/carrier"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/authz"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/quota"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/record"
 	"github.com/tombolo-io/tombolo/internal/stream/splice"
 	"github.com/tombolo-io/tombolo/internal/stream/wire"
 )
@@ -28,6 +29,15 @@ import (
 // answer about the target. It is bounded by the hub's dial timeout whatever ctx
 // says. Every error is a fault.
 func (h *Hub) Dial(ctx context.Context, name id.Cluster, d wire.Dial) (carrier.Stream, error) {
+	stream, err := h.dial(ctx, name, d, nil)
+	if err != nil {
+		return nil, err // not a nil in an interface
+	}
+	return stream, nil
+}
+
+// dial is Dial that notes how far it came.
+func (h *Hub) dial(ctx context.Context, name id.Cluster, d wire.Dial, at *record.Progress) (*hubStream, error) {
 	if h.draining.Load() {
 		return nil, shuttingDown()
 	}
@@ -59,13 +69,13 @@ func (h *Hub) Dial(ctx context.Context, name id.Cluster, d wire.Dial) (carrier.S
 	}
 	q := policy.Request{
 		Cluster: name.String(), Caller: d.Caller, Local: d.Peer.Known, UID: d.Peer.UID, Egress: d.EgressType, Flow: policy.FlowDial,
-		Source: sourceOf(ctx), Name: target.Name, Addr: target.Addr, Port: target.Port, Own: h.own.FromAfar(),
+		Source: d.Source, Name: target.Name, Addr: target.Addr, Port: target.Port, Own: h.own.FromAfar(),
 	}
-	if err := h.decideFirst(ctx, q); err != nil {
+	if err := h.decideFirst(ctx, q, at); err != nil {
 		held.Cancel()
 		return nil, err
 	}
-	stream, err := h.dialAny(ctx, c, held, d, q)
+	stream, err := h.dialAny(ctx, c, held, d, q, at)
 	if err != nil {
 		held.Cancel()
 		return nil, err
@@ -85,7 +95,7 @@ func shuttingDown() error {
 
 // dialAny tries the cluster's sessions, the best first; one of them twice if the
 // first try was lost with a connection and the session goes on over another.
-func (h *Hub) dialAny(ctx context.Context, c *cluster, held *quota.Grant, d wire.Dial, q policy.Request) (*hubStream, error) {
+func (h *Hub) dialAny(ctx context.Context, c *cluster, held *quota.Grant, d wire.Dial, q policy.Request, at *record.Progress) (*hubStream, error) {
 	tried, again := map[*session]bool{}, map[*session]int{}
 	var last error
 	for {
@@ -108,7 +118,7 @@ func (h *Hub) dialAny(ctx context.Context, c *cluster, held *quota.Grant, d wire
 			tried[s], last = true, err
 			continue
 		}
-		stream, err := h.ask(ctx, s, d, q)
+		stream, err := h.ask(ctx, s, d, q, at)
 		if err != nil {
 			held.Drop()
 		}
@@ -157,7 +167,7 @@ const dialRequest = 256
 
 // dialThrough asks one agent. A session that has been silent must answer a ping
 // first, so that a dial does not wait on a dead one.
-func (h *Hub) dialThrough(ctx context.Context, s *session, d wire.Dial, q policy.Request) (_ *hubStream, err error) {
+func (h *Hub) dialThrough(ctx context.Context, s *session, d wire.Dial, q policy.Request, at *record.Progress) (_ *hubStream, err error) {
 	q.Own = h.own.From(s.peer)
 	if q.MeetsOwn() {
 		if r := h.access.DecideThrough(s.ranges, q); !r.Allow {
@@ -195,7 +205,7 @@ func (h *Hub) dialThrough(ctx context.Context, s *session, d wire.Dial, q policy
 	giveUp := func() { stream.Reset(splice.ResetCode(fault.CodeDialCanceled)) }
 	stop := run.OnDone(ctx, giveUp)
 	calm := s.whenSilent(giveUp)
-	resolved, err := h.answer(ctx, stream, d.Ask, q)
+	resolved, err := h.answer(stream, d.Ask, q, at)
 	calm()
 	stop()
 	if err == nil && ctx.Err() != nil {
@@ -209,8 +219,8 @@ func (h *Hub) dialThrough(ctx context.Context, s *session, d wire.Dial, q policy
 		stream.Reset(splice.ResetCode(code))
 		return nil, dialError(ctx, s, err)
 	}
-	if at, err := netip.ParseAddrPort(resolved); err == nil {
-		q.Addr = at.Addr().Unmap()
+	if to, err := netip.ParseAddrPort(resolved); err == nil {
+		q.Addr = to.Addr().Unmap()
 	}
 	if q.MeetsOwn() { // a name led there
 		if r := h.access.DecideThrough(s.ranges, q); !r.Allow {
@@ -245,9 +255,9 @@ func (h *Hub) askable(s *session, q policy.Request) (bool, error) {
 
 // answer reads what the agent says. If it was asked for the addresses of a name,
 // the policy chooses among them before one is dialled.
-func (h *Hub) answer(ctx context.Context, stream carrier.Stream, asked bool, q policy.Request) (resolved string, err error) {
+func (h *Hub) answer(stream carrier.Stream, asked bool, q policy.Request, at *record.Progress) (resolved string, err error) {
 	resolved, addresses, err := wire.ReadReply(stream, asked)
-	trailOf(ctx).leads(q, resolved)
+	at.Leads(q, resolved)
 	if err != nil || !asked {
 		return resolved, err
 	}
@@ -258,12 +268,12 @@ func (h *Hub) answer(ctx context.Context, stream carrier.Stream, asked bool, q p
 		r := h.access.Decide(q)
 		if i == 0 {
 			first = r
-			trailOf(ctx).leadsTo(q, a)
+			at.LeadsTo(q, a)
 		}
 		if r.Allow && a.Port() == q.Port {
 			if len(allowed) == 0 {
-				trailOf(ctx).ruled(r)
-				trailOf(ctx).leadsTo(q, a)
+				at.Ruled(r)
+				at.LeadsTo(q, a)
 			}
 			allowed = append(allowed, a)
 		}
@@ -275,7 +285,7 @@ func (h *Hub) answer(ctx context.Context, stream carrier.Stream, asked bool, q p
 		return "", err
 	}
 	resolved, _, err = wire.ReadReply(stream, false)
-	trailOf(ctx).leads(q, resolved)
+	at.Leads(q, resolved)
 	return resolved, err
 }
 

@@ -25,6 +25,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/stream/hub/credentials"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/frontend"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/quota"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/record"
 	"github.com/tombolo-io/tombolo/internal/stream/splice"
 	"github.com/tombolo-io/tombolo/internal/stream/wire"
 )
@@ -48,7 +49,7 @@ func (h *Hub) serveFront(ctx context.Context, ln net.Listener) error {
 			conn, err := h.shake(ctx, raw)
 			if err != nil {
 				stranger.Gone()
-				h.refused(party{}, raw, err)
+				h.record.LogPeer(record.Party{}, raw, err)
 				raw.Close()
 				return
 			}
@@ -109,7 +110,7 @@ func (h *Hub) routeHTTP(ctx context.Context, conn *tls.Conn, known func()) {
 	}
 	if err != nil {
 		if chain := conn.ConnectionState().PeerCertificates; len(chain) > 0 {
-			h.recordKnock("connect-tls", chain, addrText(conn), err)
+			h.record.RefusedPeer("connect-tls", chain, addrText(conn), err)
 		}
 		defer run.OnDone(ctx, func() { conn.Close() })()
 		h.refuseHTTP(ctx, conn, err)
@@ -117,23 +118,23 @@ func (h *Hub) routeHTTP(ctx context.Context, conn *tls.Conn, known func()) {
 	}
 	known()
 	serial := trust.Serial(conn.ConnectionState().PeerCertificates[0])
-	ctx = withParty(ctx, party{cluster: who.Cluster, frontend: "connect-tls", caller: who.URI(), serial: serial, source: addrText(conn)})
+	asks := record.Party{Cluster: who.Cluster, Frontend: "connect-tls", Caller: who.URI(), Serial: serial, Source: addrText(conn)}
 	most := limit.ClientConnections
 	if who.Role == id.RoleOperator {
 		most += limit.OperatorConnections
 	}
 	if !h.clients.Add(serial, conn, most) {
 		f := fault.Newf(fault.CodeLimit, "%d connections of clients and operators are open on the main port", most)
-		h.refuseKnown(ctx, conn, wire.Peer{}, f)
+		h.record.RefusedConnection(asks, conn, wire.Peer{}, f)
 		answerAtOnce(conn, f)
 		return
 	}
 	var caller *quota.Account
 	if who.Role == id.RoleClient {
-		caller = h.callerOf(ctx)
+		caller = h.callerOf(asks)
 		if f := caller.Connect(); f != nil {
 			h.clients.Remove(serial, conn)
-			h.refuseKnown(ctx, conn, wire.Peer{}, f)
+			h.record.RefusedConnection(asks, conn, wire.Peer{}, f)
 			answerAtOnce(conn, f)
 			return
 		}
@@ -153,7 +154,7 @@ func (h *Hub) routeHTTP(ctx context.Context, conn *tls.Conn, known func()) {
 		return
 	}
 	defer gone()
-	h.serveConnect(ctx, conn, h.dialer(who.Cluster, "connect-tls", who.URI()))
+	h.serveConnect(ctx, conn, asks, h.dialer(asks))
 }
 
 // refuseHTTP waits for the request's head before it answers, because a client
@@ -172,28 +173,57 @@ func (h *Hub) identify(conn *tls.Conn) (id.Identity, error) {
 }
 
 // dialer binds a frontend's dials to one cluster and one caller, and counts them.
-func (h *Hub) dialer(c id.Cluster, frontend, caller string) frontend.DialFunc {
+func (h *Hub) dialer(who record.Party) frontend.DialFunc {
+	source := who.Address()
 	return func(ctx context.Context, d wire.Dial) (carrier.Stream, error) {
 		start := time.Now()
-		d.Caller = caller
-		ctx, span := h.beginTrace(ctx, c, frontend, &d)
-		stream, told, err := h.dialRecorded(ctx, c, frontend, d)
+		d.Caller, d.Source = who.Caller, source
+		ctx, span := h.beginTrace(ctx, who.Cluster, who.Frontend, &d)
+		stream, told, err := h.dialRecorded(ctx, who, d)
 		endSpan(span, err)
-		h.metrics.DialDuration.WithLabelValues(frontend).Observe(time.Since(start).Seconds())
+		h.metrics.DialDuration.WithLabelValues(who.Frontend).Observe(time.Since(start).Seconds())
 		f := fault.From(err)
-		h.metrics.Dials.WithLabelValues(frontend, outcome(f)).Inc()
+		h.metrics.Dials.WithLabelValues(who.Frontend, outcome(f)).Inc()
 		if f != nil {
 			level := slog.LevelWarn
 			if !told {
 				level = slog.LevelDebug
 			}
-			h.log.Log(ctx, level, "dial failed", telemetry.AttrCluster, c, telemetry.AttrTarget, wire.Clean(audit.Destination(d.Address)), telemetry.AttrCaller, caller,
+			h.log.Log(ctx, level, "dial failed", telemetry.AttrCluster, who.Cluster, telemetry.AttrTarget, wire.Clean(audit.Destination(d.Address)), telemetry.AttrCaller, who.Caller,
 				telemetry.AttrCode, f.Code, telemetry.AttrReason, f.Error())
 			return nil, err
 		}
-		h.log.Debug("dialled", telemetry.AttrCluster, c, telemetry.AttrTarget, d.Address, telemetry.AttrCaller, caller)
+		h.log.Debug("dialled", telemetry.AttrCluster, who.Cluster, telemetry.AttrTarget, d.Address, telemetry.AttrCaller, who.Caller)
 		return stream, nil
 	}
+}
+
+// dialRecorded dials, and leaves a record of the refusal, of the failure, or of the stream
+// when it has ended. told says of an error whether the log should have it too: of a flood of
+// refusals it has the sum alone.
+func (h *Hub) dialRecorded(ctx context.Context, who record.Party, d wire.Dial) (_ carrier.Stream, told bool, err error) {
+	begun := time.Now()
+	var rec *record.Dial
+	var at *record.Progress
+	if h.record.On() {
+		rec = h.record.Dial(who, d, begun)
+		at = rec.Progress()
+		err = h.record.Admit()
+	}
+	var stream *hubStream
+	if err == nil {
+		stream, err = h.dial(ctx, who.Cluster, d, at)
+	}
+	switch {
+	case err != nil:
+		if rec == nil {
+			rec = h.record.Dial(who, d, begun)
+		}
+		return nil, h.record.Failed(rec, err), err
+	case rec == nil:
+		return stream, false, nil
+	}
+	return rec.Opened(stream), false, nil
 }
 
 func outcome(f *fault.Fault) string {

@@ -4,6 +4,7 @@ package hub
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"log/slog"
 	"net"
@@ -33,6 +34,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/stream/hub/memory"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/policyfile"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/quota"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/record"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/relay"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/state"
 	"github.com/tombolo-io/tombolo/internal/stream/splice"
@@ -47,8 +49,8 @@ type Hub struct {
 	metrics  *telemetry.Hub
 	mirrored *telemetry.Mirror
 	mirror   *stunserver.Mirror // set before ready
-	audit    *audit.Writer      // nil: no records
-	trace    *otlp.Tracer       // nil: no traces
+	record   *record.Recorder
+	trace    *otlp.Tracer // nil: no traces
 	splicer  *splice.Splicer
 	heads    sync.Pool // buffers for CONNECT requests
 
@@ -62,8 +64,6 @@ type Hub struct {
 	serving     *credentials.ServerCertificate
 	clusters    *registry
 	sockets     *frontend.Sockets
-	knocks      knocks
-	refusals    audit.Tally
 	clients     *conns.ByCertificate
 	cores       int // that the scheduler may use
 	descriptors *conns.Descriptors
@@ -101,7 +101,7 @@ func New(cfg Config, o Options) (*Hub, error) {
 		o.Now = time.Now
 	}
 	h := &Hub{
-		cfg: cfg, log: o.Log, now: o.Now, reg: o.Reg, audit: o.Audit, trace: o.Trace, splicer: splice.New(), clusters: newRegistry(cfg.limits),
+		cfg: cfg, log: o.Log, now: o.Now, reg: o.Reg, trace: o.Trace, splicer: splice.New(), clusters: newRegistry(cfg.limits),
 		access: authz.NewTable(), own: authz.NewOwnListeners(),
 		clients: conns.NewByCertificate(), cores: runtime.GOMAXPROCS(0), descriptors: conns.NewDescriptors(), since: o.Now(), ready: make(chan struct{}),
 	}
@@ -114,8 +114,13 @@ func New(cfg Config, o Options) (*Hub, error) {
 		Log: h.log, Configured: h.clusters.memoryLimit, Full: &h.clusters.memory, Clusters: h.clusters.books, Streams: h.streamsOf, SetLimit: o.Memory,
 		Shed: func(n int) { h.metrics.Shed.Add(float64(n)) },
 	})
+	h.record = record.New(record.Options{
+		Audit: o.Audit, Log: h.log, Now: h.now, Hub: cfg.Name,
+		Authentic: func(chain []*x509.Certificate) (id.Identity, bool) { return h.credentials.Authentic(chain) },
+		Count:     func(err error) { h.metrics.Refused.WithLabelValues(outcome(fault.From(err))).Inc() },
+	})
 	h.settings.Store(&cfg.Reloadable)
-	h.frontends = map[string]Frontend{ProtocolConnect: connectFrontend{h}}
+	h.frontends = map[string]Frontend{}
 	for name, f := range o.Extra {
 		h.frontends[name] = f
 	}
@@ -241,25 +246,13 @@ func (h *Hub) Ready() <-chan struct{} { return h.ready }
 // Listen is the bound address of the main port, once ready.
 func (h *Hub) Listen() string { return h.listen }
 
-// refused counts and logs that a peer was refused. The log bounds what it has of each
-// cluster and caller, and of strangers: so it needs to know who, as far as that is proven.
-func (h *Hub) refused(who party, peer interface{ RemoteAddr() net.Addr }, err error) {
-	f := fault.From(err)
-	h.metrics.Refused.WithLabelValues(outcome(f)).Inc()
-	log := h.log
-	if who.caller != "" {
-		log = log.With(telemetry.AttrCluster, who.cluster, telemetry.AttrCaller, who.caller)
-	}
-	log.Info("refused", telemetry.AttrPeer, addrText(peer), telemetry.AttrCode, f.Code, telemetry.AttrReason, clip(f.Error(), 400))
-}
-
 // proven is who a peer is by its certificate, if that is one of ours.
-func (h *Hub) proven(conn *tls.Conn) party {
+func (h *Hub) proven(conn *tls.Conn) record.Party {
 	who, ours := h.credentials.Authentic(conn.ConnectionState().PeerCertificates)
 	if !ours {
-		return party{}
+		return record.Party{}
 	}
-	return party{cluster: who.Cluster, caller: who.URI()}
+	return record.Party{Cluster: who.Cluster, Caller: who.URI()}
 }
 
 func addrText(peer interface{ RemoteAddr() net.Addr }) string {

@@ -30,7 +30,7 @@ func (h *Hub) operatorsOnly(next http.Handler) http.Handler {
 			err = fault.Newf(fault.CodeUnauthorized, "%s may not use the admin API", who).Whyf("only operators may")
 		}
 		if err != nil {
-			h.recordKnock("admin", peerOf(r.Context()), r.RemoteAddr, err)
+			h.record.RefusedPeer("admin", peerOf(r.Context()), r.RemoteAddr, err)
 			w.Header().Set("Connection", "close")
 			writeFault(w, err)
 			return
@@ -58,7 +58,7 @@ func (h *Hub) answerJoin(w http.ResponseWriter, r *http.Request, kind string, do
 	answer, err := do()
 	h.metrics.Joins.WithLabelValues(kind, outcome(fault.From(err))).Inc()
 	if err != nil {
-		h.recordKnock(kind, peerOf(r.Context()), r.RemoteAddr, err)
+		h.record.RefusedPeer(kind, peerOf(r.Context()), r.RemoteAddr, err)
 		writeFault(w, err)
 		return
 	}

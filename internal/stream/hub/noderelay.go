@@ -41,9 +41,9 @@ func (h *Hub) serveRelay(ctx context.Context, conn *tls.Conn, known func()) (nex
 	}
 	if err != nil {
 		if len(chain) > 0 {
-			h.recordKnock(relayFrontend, chain, addrText(conn), err)
+			h.record.RefusedPeer(relayFrontend, chain, addrText(conn), err)
 		}
-		h.refused(h.proven(conn), conn, err)
+		h.record.LogPeer(h.proven(conn), conn, err)
 		relay.Refuse(ctx, conn, err)
 		return nil
 	}

@@ -21,6 +21,7 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/access/audit"
 	"github.com/tombolo-io/tombolo/internal/base/runtest"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/record"
 )
 
 // records runs fn with a hub that writes audit records, and gives what it wrote.
@@ -29,7 +30,7 @@ func records(t *testing.T, fn func(h *Hub)) (out []audit.Record) {
 	h, path := bareHub(t), filepath.Join(runtest.Dir(t), "audit.jsonl")
 	w, err := audit.New(audit.Config{Path: path, MaxSize: mib, MaxAge: time.Hour, Keep: 1}, audit.Options{Log: slog.New(slog.DiscardHandler), Reg: prometheus.NewRegistry()})
 	must(t, err)
-	h.audit = w
+	h.record.Audit = w
 	must(t, w.While(context.Background(), func() error { fn(h); return nil }))
 	text, err := os.ReadFile(path)
 	must(t, err)
@@ -46,14 +47,14 @@ func records(t *testing.T, fn func(h *Hub)) (out []audit.Record) {
 func TestConnectionsBeyondTheBoundAreRecorded(t *testing.T) {
 	out := records(t, func(h *Hub) {
 		c := clusterOf(t, "c1")
-		who := party{cluster: c, frontend: ProtocolKonnectivity, caller: "unix:c1/konnectivity"}
+		who := record.Party{Cluster: c, Frontend: ProtocolKonnectivity, Caller: "unix:c1/konnectivity"}
 		path := filepath.Join(runtest.Dir(t), "k.sock")
 		inner, err := net.Listen("unix", path)
 		must(t, err)
-		ln := h.metered(withParty(t.Context(), who), inner)
-		b := h.clusters.add(c).accounts.Caller(who.caller).Bounds()
+		ln := h.metered(who, inner)
+		b := h.clusters.add(c).accounts.Caller(who.Caller).Bounds()
 		b.Sessions = 1
-		h.clusters.add(c).accounts.Caller(who.caller).Bound(b)
+		h.clusters.add(c).accounts.Caller(who.Caller).Bound(b)
 
 		first, err := net.Dial("unix", path)
 		must(t, err)

@@ -27,6 +27,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/id"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/runtest"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/record"
 	"github.com/tombolo-io/tombolo/internal/stream/wire"
 )
 
@@ -47,31 +48,31 @@ func TestFloodsOfKnownCallersAreCounted(t *testing.T) {
 	var dials, refused int64
 	out := records(t, func(h *Hub) {
 		h.log = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelInfo}))
+		h.record.Log = h.log
 		c := clusterOf(t, "c1")
-		who := party{cluster: c, frontend: ProtocolKonnectivity, caller: "unix:c1/konnectivity"}
-		account := h.clusters.add(c).accounts.Caller(who.caller)
+		who := record.Party{Cluster: c, Frontend: ProtocolKonnectivity, Caller: "unix:c1/konnectivity"}
+		account := h.clusters.add(c).accounts.Caller(who.Caller)
 		b := account.Bounds()
 		b.Pending, b.Sessions = 0, 0
 		account.Bound(b)
-		ctx := withParty(t.Context(), who)
 		for n := range flood {
 			d := wire.Dial{Network: "tcp", Address: fmt.Sprintf("10.0.0.1:%d", n+1)}
-			if _, err := h.dialer(c, who.frontend, who.caller)(ctx, d); !fault.Has(err, fault.CodeLimit) {
+			if _, err := h.dialer(who)(t.Context(), d); !fault.Has(err, fault.CodeLimit) {
 				t.Fatal(err)
 			}
 		}
-		h.metered(ctx, nil).(interface{ Refused(wire.Peer, error) }).Refused(wire.Peer{}, fault.New(fault.CodeLimit, "the socket takes no more streams"))
+		h.metered(who, nil).(interface{ Refused(wire.Peer, error) }).Refused(wire.Peer{}, fault.New(fault.CodeLimit, "the socket takes no more streams"))
 		near, far := net.Pipe()
 		defer far.Close()
-		if _, err := h.metered(ctx, &given{conns: []net.Conn{near}}).Accept(); !errors.Is(err, net.ErrClosed) {
+		if _, err := h.metered(who, &given{conns: []net.Conn{near}}).Accept(); !errors.Is(err, net.ErrClosed) {
 			t.Error(err)
 		}
-		if _, err := h.dialer(c, "connect", "unix:c1/connect")(t.Context(), wire.Dial{Network: "tcp", Address: "no address"}); !fault.Has(err, fault.CodeRequest) {
+		if _, err := h.dialer(record.Party{Cluster: c, Frontend: "connect", Caller: "unix:c1/connect"})(t.Context(), wire.Dial{Network: "tcp", Address: "no address"}); !fault.Has(err, fault.CodeRequest) {
 			t.Error(err)
 		}
-		dials = counterOf(t, h.metrics.Dials.WithLabelValues(who.frontend, "limit_reached"))
+		dials = counterOf(t, h.metrics.Dials.WithLabelValues(who.Frontend, "limit_reached"))
 		refused = counterOf(t, h.metrics.Refused.WithLabelValues("limit_reached"))
-		h.tellCounted(time.Now())
+		h.record.Turn(time.Now())
 	})
 	var single, summed, other int64
 	for _, r := range out {
@@ -105,12 +106,13 @@ func TestFloodsAreBoundedInTheLogAlone(t *testing.T) {
 	var log bytes.Buffer
 	h := bareHub(t)
 	h.log = slog.New(slog.NewTextHandler(&log, nil))
+	h.record.Log = h.log
 	for range 1000 {
-		if _, err := h.dialer(clusterOf(t, "none"), "connect", "x")(t.Context(), wire.Dial{Address: "10.0.0.1:80"}); err == nil {
+		if _, err := h.dialer(record.Party{Cluster: clusterOf(t, "none"), Frontend: "connect", Caller: "x"})(t.Context(), wire.Dial{Address: "10.0.0.1:80"}); err == nil {
 			t.Fatal("a dial into no cluster")
 		}
 	}
-	h.tellCounted(time.Now())
+	h.record.Turn(time.Now())
 	if n := strings.Count(log.String(), "\n"); n != limit.AuditAlike+1 {
 		t.Errorf("%d lines in the log:\n%s", n, &log)
 	}
@@ -131,7 +133,7 @@ func TestRecordsNameTheOperator(t *testing.T) {
 	defer near.Close()
 	out := records(t, func(h *Hub) {
 		for _, r := range []*http.Request{overSocket(t, near), h.withCertificate(t, "alice")} {
-			if _, err := h.dialer(clusterOf(t, "none"), adminFrontend, operatorCaller)(h.withOperator(r), wire.Dial{Address: "10.0.0.1:80"}); err == nil {
+			if _, err := h.dialer(h.operator(r, clusterOf(t, "none")))(t.Context(), wire.Dial{Address: "10.0.0.1:80"}); err == nil {
 				t.Error("a dial into no cluster")
 			}
 		}

@@ -14,7 +14,6 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/id"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/state"
-	"github.com/tombolo-io/tombolo/internal/stream/wire"
 )
 
 // apiRevoke revokes an agent or a node with all of its certificates, or certificates of
@@ -39,7 +38,7 @@ func (h *Hub) apiRevoke(r *http.Request) (any, error) {
 	}
 	out.Meta, out.Identity = meta("Revocation"), who.URI()
 	h.log.Info("revoked", "identity", out.Identity, "serials", out.Serials, "connections", out.Connections)
-	h.recordChange(r, audit.KindRevocation, who.Cluster, out.Identity,
+	h.record.Change(h.operator(r, who.Cluster), audit.KindRevocation, out.Identity,
 		fmt.Sprintf("%s was revoked; connections that ended: %d", who, out.Connections))
 	return out, nil
 }
@@ -195,18 +194,4 @@ func (h *Hub) revokedIdentities(certs []state.Certificate, cluster string) (out 
 		return out[:limit.RevokedListed], more
 	}
 	return out, 0
-}
-
-// recordChange records that an operator has changed who may use this hub.
-func (h *Hub) recordChange(r *http.Request, kind audit.Kind, c id.Cluster, subject, what string) {
-	if h.audit == nil {
-		return
-	}
-	p, _ := h.withOperator(r).Value(partyKey{}).(party)
-	p.cluster, p.frontend, p.caller = c, adminFrontend, operatorCaller
-	rec := h.newRecord(p, wire.Peer{})
-	rec.Kind, rec.Subject = kind, subject
-	rec.End(nil)
-	rec.Reason = what
-	h.audit.Write(rec)
 }

@@ -65,7 +65,7 @@ func (h *Hub) Run(ctx, hard context.Context) error {
 	g.Go("STUN", h.mirror.Run)
 	g.Go("policy watcher", h.policies.Watch)
 	g.Go("memory", h.memory.Run)
-	g.Go("refusals", h.tellKnocks)
+	g.Go("refusals", h.record.Run)
 	close(h.ready)
 	h.log.Info("hub is ready", "listen", h.listen, "advertise", h.advertise, "admin", ls.admin.Addr().String(), "stun", h.mirror.Status().Listen,
 		"adminSocket", h.adminSocket(), "clusters", len(h.clusters.all()))
@@ -77,7 +77,7 @@ func (h *Hub) Run(ctx, hard context.Context) error {
 	}
 	cancel()
 	err = errors.Join(g.Wait(), h.sockets.Wait())
-	h.tellCounted(time.Now()) // what was refused since the last interval, to the very end
+	h.record.Turn(time.Now()) // what was refused since the last interval, to the very end
 	return err
 }
 

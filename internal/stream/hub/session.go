@@ -19,6 +19,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/stream/heartbeat"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/credentials"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/quota"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/record"
 	"github.com/tombolo-io/tombolo/internal/stream/splice"
 	"github.com/tombolo-io/tombolo/internal/stream/wire"
 	pb "github.com/tombolo-io/tombolo/proto"
@@ -120,7 +121,7 @@ func (h *Hub) serveSession(ctx context.Context, conn *tls.Conn, known func()) (n
 	if refusal == nil {
 		a.known = known
 	} else if chain := conn.ConnectionState().PeerCertificates; len(chain) > 0 {
-		h.recordKnock("session", chain, addrText(conn), refusal)
+		h.record.RefusedPeer("session", chain, addrText(conn), refusal)
 	}
 	g, err := h.greet(ctx, a, refusal)
 	switch {
@@ -132,7 +133,7 @@ func (h *Hub) serveSession(ctx context.Context, conn *tls.Conn, known func()) (n
 		next, err = h.beginSession(a, g)
 	}
 	if err != nil {
-		h.refused(h.proven(conn), conn, err)
+		h.record.LogPeer(h.proven(conn), conn, err)
 		conn.Close()
 	}
 	return next
@@ -166,9 +167,9 @@ func (h *Hub) beginSession(a arrival, g agreement) (serve func(context.Context),
 }
 
 // partyOf is whose session it is.
-func (h *Hub) partyOf(s *session) party {
+func (h *Hub) partyOf(s *session) record.Party {
 	who := id.Identity{TrustDomain: h.credentials.CA().TrustDomain(), Role: id.RoleAgent, Cluster: s.cluster.name, Name: s.agent.String()}
-	return party{cluster: who.Cluster, caller: who.URI()}
+	return record.Party{Cluster: who.Cluster, Caller: who.URI()}
 }
 
 // runSession takes the agent's control stream, makes the session available and
@@ -177,7 +178,7 @@ func (h *Hub) runSession(ctx context.Context, s *session, controls *controls) {
 	control, err := controls.take(ctx, s.link.Done())
 	if err != nil {
 		s.account.Arrived()
-		h.refused(h.partyOf(s), s.link, err)
+		h.record.LogPeer(h.partyOf(s), s.link, err)
 		return
 	}
 	s.beat = heartbeat.New(heartbeat.Options{
@@ -192,7 +193,7 @@ func (h *Hub) runSession(ctx context.Context, s *session, controls *controls) {
 	older, err := s.cluster.join(s)
 	s.account.Arrived() // it is counted as a session now, or never will be
 	if err != nil {
-		h.refused(h.partyOf(s), s.link, err)
+		h.record.LogPeer(h.partyOf(s), s.link, err)
 		control.SetWriteDeadline(time.Now().Add(limit.Farewell))
 		if wire.Write(control, goodbye(fault.From(err))) == nil {
 			s.leave()

@@ -48,6 +48,15 @@ func (s *hubStream) Overrule(r authz.Ruling) {
 	s.Reset(splice.ResetCode(fault.CodePolicyDenied))
 }
 
+// Agent, Ruling and Ended are for the record.
+func (s *hubStream) Agent() string { return s.session.agent.String() }
+
+// Ruling is described at Agent.
+func (s *hubStream) Ruling() authz.Ruling { return s.allowed }
+
+// Ended is described at Agent.
+func (s *hubStream) Ended() (fault.Code, *authz.Ruling) { return s.ended, s.against.Load() }
+
 // release ends the accounting; the first reason stands, empty for an orderly end.
 func (s *hubStream) release(code fault.Code) {
 	s.once.Do(func() {

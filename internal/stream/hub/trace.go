@@ -11,6 +11,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/id"
 	"github.com/tombolo-io/tombolo/internal/base/otlp"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/authz"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/record"
 	"github.com/tombolo-io/tombolo/internal/stream/wire"
 )
 
@@ -48,10 +49,10 @@ func endSpan(s otlp.Span, err error) {
 }
 
 // decideFirst asks the policy about what is known before an agent is asked.
-func (h *Hub) decideFirst(ctx context.Context, q policy.Request) (err error) {
+func (h *Hub) decideFirst(ctx context.Context, q policy.Request, at *record.Progress) (err error) {
 	span := otlp.Of(ctx).Child("decide", otlp.Internal)
 	r := h.access.Decide(q)
-	trailOf(ctx).ruled(r)
+	at.Ruled(r)
 	if !r.Allow && !r.Open {
 		err = authz.Denied(r, q)
 	}
@@ -61,15 +62,15 @@ func (h *Hub) decideFirst(ctx context.Context, q policy.Request) (err error) {
 }
 
 // ask is dialThrough with its span, of which the agent's are a part.
-func (h *Hub) ask(ctx context.Context, s *session, d wire.Dial, q policy.Request) (*hubStream, error) {
-	trailOf(ctx).asks(s)
+func (h *Hub) ask(ctx context.Context, s *session, d wire.Dial, q policy.Request, at *record.Progress) (*hubStream, error) {
+	at.Asks(s.agent.String())
 	span := otlp.Of(ctx).Child("ask", otlp.Client)
 	if !span.On() {
-		return h.dialThrough(ctx, s, d, q)
+		return h.dialThrough(ctx, s, d, q, at)
 	}
 	span.Set("tombolo.agent", s.agent.String())
 	d.Trace, d.TraceState = span.Context()
-	stream, err := h.dialThrough(ctx, s, d, q)
+	stream, err := h.dialThrough(ctx, s, d, q, at)
 	if err == nil {
 		span.Set("tombolo.resolved", authz.Destination(stream.request))
 	}

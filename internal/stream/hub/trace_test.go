@@ -24,7 +24,7 @@ func TestADialWithoutTracingPaysNothing(t *testing.T) {
 	q := policy.Request{Cluster: "c1", Caller: "unix:c1/connect", Port: 443}
 	if n := testing.AllocsPerRun(1000, func() {
 		ctx, span := h.beginTrace(t.Context(), c, "connect", &d)
-		if h.decideFirst(ctx, q) != nil {
+		if h.decideFirst(ctx, q, nil) != nil {
 			t.Error("nobody denies")
 		}
 		otlp.Of(ctx).Child("pick", otlp.Internal).End("")

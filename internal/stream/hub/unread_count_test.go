@@ -5,10 +5,13 @@ package hub
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/quota"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/record"
+	"github.com/tombolo-io/tombolo/internal/stream/wire"
 )
 
 // What a caller has unread is what came for it and it did not read, and what frontends
@@ -123,7 +126,7 @@ func TestRecordedStreamsAreCharged(t *testing.T) {
 	h := bareHub(t)
 	e := eat(t, h, "c1")
 	e.open(t, 1, 1)
-	s := &recordedStream{Stream: e.streams[0], inner: e.streams[0]}
+	s := h.record.Dial(record.Party{}, wire.Dial{}, time.Now()).Opened(e.streams[0]).(*record.Dial)
 	s.Charge(1000)
 	if n := e.accounts.Unread(e.accounts.Cluster); n != 1001 {
 		t.Errorf("%d bytes are counted", n)

@@ -90,6 +90,7 @@ type Dial struct {
 	Metadata   []reqmeta.Pair // from the caller; nothing is decided upon it
 	Ask        bool           // for the addresses before one is dialled
 	Peer       Peer           // of a unix socket; the hub's alone, it is not sent
+	Source     netip.Addr     // of the caller's connection, not valid for a unix socket; it is not sent
 }
 
 // Peer is who is at the other end of a unix socket, as the kernel says (SO_PEERCRED).

@@ -36,9 +36,9 @@ type Sockets struct {
 	open  map[socketKey]*openSocket
 }
 
-// Bind says who serves a cluster's socket, and how: a context that may say more, a listener
-// around the socket and the dials into the cluster.
-type Bind func(ctx context.Context, c id.Cluster, protocol string, ln net.Listener) (context.Context, Frontend, net.Listener, DialFunc)
+// Bind says who serves a cluster's socket, the listener around it and the dials into the
+// cluster.
+type Bind func(c id.Cluster, protocol string, ln net.Listener) (Frontend, net.Listener, DialFunc)
 
 // NewSockets prepares the sockets below runDir; nothing is open. They end with ctx.
 func NewSockets(ctx context.Context, runDir string, bind Bind, log *slog.Logger) *Sockets {
@@ -202,7 +202,7 @@ func (s *Sockets) start(key socketKey, spec SocketSpec) (*openSocket, error) {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(s.group.Context())
-	ctx, frontend, ln, dial := s.bind(ctx, key.cluster, key.protocol, own)
+	frontend, ln, dial := s.bind(key.cluster, key.protocol, own)
 	o := &openSocket{spec: spec, self: own.self, stop: cancel, done: make(chan struct{})}
 	o.egress.Store(&spec.Egress)
 	typed := func(ctx context.Context, d wire.Dial) (carrier.Stream, error) {

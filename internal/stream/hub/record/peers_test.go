@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package hub
+package record
 
 import (
 	"fmt"
@@ -11,14 +11,14 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 )
 
-// TestAFloodOfKnocksIsBounded has strangers knock a hundred thousand times, and
+// TestAFloodOfRefusedPeersIsBounded has strangers refused a hundred thousand times, and
 // agents with certificates that ran out among them.
-func TestAFloodOfKnocksIsBounded(t *testing.T) {
-	var k knocks
+func TestAFloodOfRefusedPeersIsBounded(t *testing.T) {
+	var k peerRefusals
 	now := time.Unix(1_000_000, 0)
-	stranger := knock{frontend: "session", code: fault.CodeCAMismatch}
+	stranger := peerRefusal{frontend: "session", code: fault.CodeCAMismatch}
 	records, counted := map[bool]int{}, map[bool]int64{}
-	tally := func(q knock, record bool, ended []more) {
+	tally := func(q peerRefusal, record bool, ended []summary) {
 		if record {
 			records[q.identity != ""]++
 		}
@@ -38,7 +38,7 @@ func TestAFloodOfKnocksIsBounded(t *testing.T) {
 		}
 	}
 	for n := range known * each {
-		q := knock{"connect-tls", fault.CodeCertExpired, fmt.Sprint("c", n%known%4), fmt.Sprint("spiffe://d/client/", n%known)}
+		q := peerRefusal{"connect-tls", fault.CodeCertExpired, fmt.Sprint("c", n%known%4), fmt.Sprint("spiffe://d/client/", n%known)}
 		record, ended := k.take(now, q)
 		tally(q, record, ended)
 		if n < known && !record {
@@ -46,7 +46,7 @@ func TestAFloodOfKnocksIsBounded(t *testing.T) {
 		}
 	}
 	now = now.Add(limit.AuditTold)
-	last := knock{"renew", fault.CodeCertRevoked, "c1", "new"}
+	last := peerRefusal{"renew", fault.CodeCertRevoked, "c1", "new"}
 	record, ended := k.take(now, last)
 	if !record {
 		t.Error("a new interval begins with records")
@@ -61,37 +61,37 @@ func TestAFloodOfKnocksIsBounded(t *testing.T) {
 }
 
 func TestOneIdentityHidesNoOther(t *testing.T) {
-	var k knocks
+	var k peerRefusals
 	now := time.Unix(1_000_000, 0)
 	n := 0
 	for range 10 * limit.AuditKnown {
-		if record, _ := k.take(now, knock{"session", fault.CodeCertRevoked, "c1", "loud"}); record {
+		if record, _ := k.take(now, peerRefusal{"session", fault.CodeCertRevoked, "c1", "loud"}); record {
 			n++
 		}
 	}
 	if n != limit.AuditKnownEach {
 		t.Errorf("%d records of one identity", n)
 	}
-	if record, _ := k.take(now, knock{"session", fault.CodeCertRevoked, "c1", "other"}); !record {
+	if record, _ := k.take(now, peerRefusal{"session", fault.CodeCertRevoked, "c1", "other"}); !record {
 		t.Error("another one is hidden")
 	}
-	ended := k.turn(now)
-	if len(ended) != 1 || ended[0].n != int64(10*limit.AuditKnown-n) || len(k.turn(now)) != 0 {
+	ended := k.Turn(now)
+	if len(ended) != 1 || ended[0].n != int64(10*limit.AuditKnown-n) || len(k.Turn(now)) != 0 {
 		t.Errorf("%+v", ended)
 	}
 }
 
 // TestOneClusterHidesNoOther has clusters with many agents, as somebody with a join
-// token may make them, knock all the time: what another cluster's agent is refused is
+// token may make them, peerRefusal all the time: what another cluster's agent is refused is
 // recorded none the less, and the sums name the clusters.
 func TestOneClusterHidesNoOther(t *testing.T) {
-	var k knocks
+	var k peerRefusals
 	now := time.Unix(1_000_000, 0)
 	const loud, agents, each = 10, 50, 20
 	records := map[string]int{}
 	for cluster := range loud {
 		for n := range agents * each {
-			q := knock{"session", fault.CodeCertRevoked, fmt.Sprint("loud", cluster), fmt.Sprint("spiffe://d/agent/", cluster, "/", n%agents)}
+			q := peerRefusal{"session", fault.CodeCertRevoked, fmt.Sprint("loud", cluster), fmt.Sprint("spiffe://d/agent/", cluster, "/", n%agents)}
 			if record, _ := k.take(now, q); record {
 				records[q.cluster]++
 			}
@@ -107,12 +107,12 @@ func TestOneClusterHidesNoOther(t *testing.T) {
 		t.Errorf("%d records of all", all)
 	}
 	for _, agent := range []string{"a", "b"} {
-		if record, _ := k.take(now, knock{"session", fault.CodeCertRevoked, "quiet", agent}); !record {
+		if record, _ := k.take(now, peerRefusal{"session", fault.CodeCertRevoked, "quiet", agent}); !record {
 			t.Errorf("agent %s of another cluster is hidden", agent)
 		}
 	}
 	counted := map[string]int64{}
-	for _, m := range k.turn(now) {
+	for _, m := range k.Turn(now) {
 		counted[m.cluster] += m.n
 	}
 	for cluster, n := range records {
