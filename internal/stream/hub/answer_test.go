@@ -5,6 +5,7 @@ package hub
 import (
 	"context"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"path/filepath"
@@ -109,6 +110,21 @@ func bareHub(t testing.TB) *Hub {
 	return h
 }
 
+// TestANewHubIsMeasured: every reading has its part.
+func TestANewHubIsMeasured(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	cfg := DefaultConfig()
+	cfg.StateDir = t.TempDir()
+	h, err := New(cfg, Options{Log: slog.New(slog.DiscardHandler), Reg: reg})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { h.state.Close() })
+	if all, err := reg.Gather(); err != nil || len(all) == 0 {
+		t.Errorf("%d metrics, %v", len(all), err)
+	}
+}
+
 // kube-apiserver fails a dial if a byte of the target comes along with the 200,
 // so the head has a write of its own, even when the target has spoken before,
 // and nothing is written before the dial has succeeded.
@@ -126,7 +142,7 @@ func TestAnswerIsWrittenAloneAndOnlyAfterTheDial(t *testing.T) {
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
-		h.serveConnect(context.Background(), conn, record.Party{}, func(_ context.Context, d wire.Dial) (carrier.Stream, error) {
+		h.connect.serveConnect(context.Background(), conn, record.Party{}, func(_ context.Context, d wire.Dial) (carrier.Stream, error) {
 			if len(conn.all) > 0 {
 				t.Errorf("before the dial succeeded the caller got %q", conn.all)
 			}
@@ -173,7 +189,7 @@ func TestBytesBeforeAFastAnswer(t *testing.T) {
 		served := make(chan struct{})
 		go func() {
 			defer close(served)
-			h.serveConnect(t.Context(), conn, record.Party{}, func(context.Context, wire.Dial) (carrier.Stream, error) {
+			h.connect.serveConnect(t.Context(), conn, record.Party{}, func(context.Context, wire.Dial) (carrier.Stream, error) {
 				io.WriteString(caller, early)
 				return fakeStream{agentEnd}, nil
 			})

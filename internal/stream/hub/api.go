@@ -15,14 +15,24 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/record"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/state"
 	"github.com/tombolo-io/tombolo/internal/stream/splice"
 	"github.com/tombolo-io/tombolo/internal/stream/wire"
 )
 
+// api serves operators.
+type api struct {
+	*parts
+	dials   *dialer
+	agents  *agents
+	relays  *relays
+	connect *connect
+}
+
 // apiHandler is the admin API. Whoever reaches it is an operator: through the
 // admin socket, which lies in a private directory, or with an operator certificate.
-func (h *Hub) apiHandler() http.Handler {
+func (ap *api) apiHandler() http.Handler {
 	mux := http.NewServeMux()
 	handle := func(pattern string, fn func(r *http.Request) (any, error)) {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
@@ -34,29 +44,29 @@ func (h *Hub) apiHandler() http.Handler {
 			writeJSON(w, answer)
 		})
 	}
-	handle("GET /v1/status", h.apiStatus)
-	handle("POST /v1/tokens", h.apiCreateToken)
-	handle("GET /v1/tokens", h.apiTokens)
-	handle("DELETE /v1/tokens/{id}", h.apiDeleteToken)
-	handle("POST /v1/certificates", h.apiIssue)
-	handle("GET /v1/certificates", h.apiCertificates)
-	handle("POST /v1/revocations", h.apiRevoke)
-	handle("GET /v1/clusters", h.apiClusters)
-	handle("DELETE /v1/clusters/{cluster}", h.apiRemoveCluster)
-	handle("POST /v1/clusters/{cluster}/sockets", h.apiSocket)
-	handle("POST /v1/clusters/{cluster}/ping", h.apiPing)
-	handle("GET /v1/clusters/{cluster}/explain", h.apiExplain)
-	mux.HandleFunc("GET /v1/clusters/{cluster}/stream", h.apiStream)
-	mux.HandleFunc("GET /v1/backup", h.apiBackup)
+	handle("GET /v1/status", ap.apiStatus)
+	handle("POST /v1/tokens", ap.apiCreateToken)
+	handle("GET /v1/tokens", ap.apiTokens)
+	handle("DELETE /v1/tokens/{id}", ap.apiDeleteToken)
+	handle("POST /v1/certificates", ap.apiIssue)
+	handle("GET /v1/certificates", ap.apiCertificates)
+	handle("POST /v1/revocations", ap.apiRevoke)
+	handle("GET /v1/clusters", ap.apiClusters)
+	handle("DELETE /v1/clusters/{cluster}", ap.apiRemoveCluster)
+	handle("POST /v1/clusters/{cluster}/sockets", ap.apiSocket)
+	handle("POST /v1/clusters/{cluster}/ping", ap.apiPing)
+	handle("GET /v1/clusters/{cluster}/explain", ap.apiExplain)
+	mux.HandleFunc("GET /v1/clusters/{cluster}/stream", ap.apiStream)
+	mux.HandleFunc("GET /v1/backup", ap.apiBackup)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		writeFault(w, fault.Newf(fault.CodeNotFound, "there is no %s %s", clip(r.Method, 16), clip(r.URL.Path, 128)))
 	})
 	return mux
 }
 
-func (h *Hub) apiStatus(r *http.Request) (any, error) {
+func (ap *api) apiStatus(r *http.Request) (any, error) {
 	only := r.URL.Query().Get("cluster")
-	out := h.statusOf(only)
+	out := ap.statusOf(only)
 	if only == "" {
 		return out, nil
 	}
@@ -64,7 +74,7 @@ func (h *Hub) apiStatus(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := h.clusters.get(name)
+	c, err := ap.clusters.get(name)
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +94,7 @@ func parseCluster(s string) (id.Cluster, error) {
 	return c, nil
 }
 
-func (h *Hub) apiCreateToken(r *http.Request) (any, error) {
+func (ap *api) apiCreateToken(r *http.Request) (any, error) {
 	var q admin.TokenRequest
 	if err := readJSON(r, limit.AdminBody, &q); err != nil {
 		return nil, err
@@ -100,7 +110,7 @@ func (h *Hub) apiCreateToken(r *http.Request) (any, error) {
 	if q.Uses < 1 || q.Uses > limit.TokenUses {
 		return nil, fault.Newf(fault.CodeRequest, "a token cannot have %d uses", q.Uses).Whyf("1 to %d are possible", limit.TokenUses)
 	}
-	t, secret := trust.NewToken(cluster, ttl, q.Uses, h.now())
+	t, secret := trust.NewToken(cluster, ttl, q.Uses, ap.now())
 	if t.Nodes, t.Node = q.Nodes || q.Node != "", q.Node; q.Node != "" {
 		if _, err := id.ParseNode(q.Node); err != nil {
 			return nil, fault.New(fault.CodeRequest, "the node's name is not usable").Because(err)
@@ -109,12 +119,12 @@ func (h *Hub) apiCreateToken(r *http.Request) (any, error) {
 			return nil, fault.Newf(fault.CodeRequest, "a token for the node %s cannot have %d uses", q.Node, q.Uses).Whyf("a name is for one node")
 		}
 	}
-	if err := h.state.PutToken(t, h.now()); err != nil {
+	if err := ap.state.PutToken(t, ap.now()); err != nil {
 		return nil, err
 	}
-	_, unknown := h.clusters.get(cluster)
-	h.clusters.add(cluster)
-	join := trust.Join{TokenID: t.ID, Secret: secret, Hubs: h.advertise, Cluster: cluster, Pin: trust.Pin(h.credentials.CA().Certificate())}.String()
+	_, unknown := ap.clusters.get(cluster)
+	ap.clusters.add(cluster)
+	join := trust.Join{TokenID: t.ID, Secret: secret, Hubs: ap.advertise, Cluster: cluster, Pin: trust.Pin(ap.credentials.CA().Certificate())}.String()
 	out := admin.Token{
 		Meta: meta("Token"), ID: t.ID, Cluster: q.Cluster, Expires: t.Expires, Uses: q.Uses,
 		Join: join, NewCluster: unknown != nil,
@@ -122,15 +132,15 @@ func (h *Hub) apiCreateToken(r *http.Request) (any, error) {
 	if !t.Nodes { // what a node needs beside the line, the hub does not know
 		out.Command = "tombolo agent --join " + join
 	}
-	if h.guessed {
+	if ap.guessed {
 		out.Warning = "the address in the line was guessed; start the hub with --advertise to set it"
 	}
-	h.log.Info("token created", telemetry.AttrCluster, cluster, "token", t.ID, "uses", t.Uses, "expires", t.Expires)
+	ap.log.Info("token created", telemetry.AttrCluster, cluster, "token", t.ID, "uses", t.Uses, "expires", t.Expires)
 	return out, nil
 }
 
-func (h *Hub) apiTokens(*http.Request) (any, error) {
-	tokens, err := h.state.Tokens()
+func (ap *api) apiTokens(*http.Request) (any, error) {
+	tokens, err := ap.state.Tokens()
 	if err != nil {
 		return nil, err
 	}
@@ -145,23 +155,23 @@ func (h *Hub) apiTokens(*http.Request) (any, error) {
 	return out, nil
 }
 
-func (h *Hub) apiDeleteToken(r *http.Request) (any, error) {
-	return struct{}{}, h.state.DeleteToken(r.PathValue("id"))
+func (ap *api) apiDeleteToken(r *http.Request) (any, error) {
+	return struct{}{}, ap.state.DeleteToken(r.PathValue("id"))
 }
 
-func (h *Hub) apiIssue(r *http.Request) (any, error) {
+func (ap *api) apiIssue(r *http.Request) (any, error) {
 	var q admin.CertificateRequest
 	if err := readJSON(r, limit.AdminBody, &q); err != nil {
 		return nil, err
 	}
-	who := id.Identity{TrustDomain: h.credentials.CA().TrustDomain(), Role: id.Role(q.Role), Name: q.Name}
+	who := id.Identity{TrustDomain: ap.credentials.CA().TrustDomain(), Role: id.Role(q.Role), Name: q.Name}
 	switch who.Role {
 	case id.RoleClient:
 		cluster, err := parseCluster(q.Cluster)
 		if err != nil {
 			return nil, err
 		}
-		if _, err := h.clusters.get(cluster); err != nil {
+		if _, err := ap.clusters.get(cluster); err != nil {
 			return nil, err
 		}
 		who.Cluster = cluster
@@ -176,19 +186,19 @@ func (h *Hub) apiIssue(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	rec, leaf, err := h.credentials.Issue(who, key, h.settings.Load().clientLife)
+	rec, leaf, err := ap.credentials.Issue(who, key, ap.settings.Load().clientLife)
 	if err != nil {
 		return nil, err
 	}
-	h.log.Info("certificate issued", "identity", rec.Identity, "serial", rec.Serial, "expires", rec.Expires)
+	ap.log.Info("certificate issued", "identity", rec.Identity, "serial", rec.Serial, "expires", rec.Expires)
 	return admin.Certificate{
 		Meta: meta("Certificate"), Serial: rec.Serial, Identity: rec.Identity, Expires: rec.Expires,
-		Certificate: string(trust.EncodeCertificate(leaf.Raw)), CA: string(h.credentials.CA().CertificatePEM()), Advertise: h.advertise,
+		Certificate: string(trust.EncodeCertificate(leaf.Raw)), CA: string(ap.credentials.CA().CertificatePEM()), Advertise: ap.advertise,
 	}, nil
 }
 
-func (h *Hub) apiCertificates(*http.Request) (any, error) {
-	certs, err := h.state.Certificates()
+func (ap *api) apiCertificates(*http.Request) (any, error) {
+	certs, err := ap.state.Certificates()
 	if err != nil {
 		return nil, err
 	}
@@ -196,7 +206,7 @@ func (h *Hub) apiCertificates(*http.Request) (any, error) {
 	for _, c := range certs {
 		out.Certificates = append(out.Certificates, certificateInfo(c))
 	}
-	holders, err := h.state.Holders()
+	holders, err := ap.state.Holders()
 	if err != nil {
 		return nil, err
 	}
@@ -215,7 +225,7 @@ func certificateInfo(c state.Certificate) admin.CertificateInfo {
 }
 
 // apiSocket opens a cluster's unix socket and remembers it.
-func (h *Hub) apiSocket(r *http.Request) (any, error) {
+func (ap *api) apiSocket(r *http.Request) (any, error) {
 	var q admin.SocketRequest
 	if err := readJSON(r, limit.AdminBody, &q); err != nil {
 		return nil, err
@@ -224,35 +234,35 @@ func (h *Hub) apiSocket(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := h.clusters.get(name); err != nil {
+	if _, err := ap.clusters.get(name); err != nil {
 		return nil, err
 	}
 	if q.Protocol != ProtocolKonnectivity && q.Protocol != ProtocolConnect {
 		return nil, fault.Newf(fault.CodeRequest, "there is no protocol %q", clip(q.Protocol, 32)).Whyf("%s and %s are possible", ProtocolKonnectivity, ProtocolConnect)
 	}
-	path, err := h.sockets.Ensure(name, q.Protocol, &h.settings.Load().sockets)
+	path, err := ap.sockets.Ensure(name, q.Protocol, &ap.settings.Load().sockets)
 	if err != nil {
 		return nil, err
 	}
-	if err := h.state.AddSocket(name, q.Protocol, h.now()); err != nil {
+	if err := ap.state.AddSocket(name, q.Protocol, ap.now()); err != nil {
 		return nil, err
 	}
 	return admin.Socket{Protocol: q.Protocol, Path: path}, nil
 }
 
 // apiPing measures the round trip to every agent of a cluster.
-func (h *Hub) apiPing(r *http.Request) (any, error) {
+func (ap *api) apiPing(r *http.Request) (any, error) {
 	name, err := parseCluster(r.PathValue("cluster"))
 	if err != nil {
 		return nil, err
 	}
-	c, err := h.clusters.get(name)
+	c, err := ap.clusters.get(name)
 	if err != nil {
 		return nil, err
 	}
 	sessions := c.live()
 	if len(sessions) == 0 {
-		return nil, noAgent(name, c.agents(), h.now())
+		return nil, noAgent(name, c.agents(), ap.now())
 	}
 	out := admin.PingResult{Meta: meta("PingResult"), Cluster: name.String(), Agents: make([]admin.AgentPing, len(sessions))}
 	g := run.NewGroup(r.Context())
@@ -280,7 +290,7 @@ const (
 
 // apiStream opens a stream for 'tombolo connect': after 101 the connection
 // carries the stream's bytes.
-func (h *Hub) apiStream(w http.ResponseWriter, r *http.Request) {
+func (ap *api) apiStream(w http.ResponseWriter, r *http.Request) {
 	name, err := parseCluster(r.PathValue("cluster"))
 	if err == nil && r.Header.Get("Upgrade") != admin.StreamProtocol {
 		err = fault.New(fault.CodeRequest, "the request does not ask for a stream").Whyf("the header Upgrade: %s is missing", admin.StreamProtocol)
@@ -291,11 +301,11 @@ func (h *Hub) apiStream(w http.ResponseWriter, r *http.Request) {
 	}
 	asked, err := readRequest(r.URL.Query().Get("target"), r.Header)
 	if err != nil {
-		h.record.RefusedRequest(h.operator(r, name), wire.Peer{}, err)
+		ap.record.RefusedRequest(ap.operator(r, name), wire.Peer{}, err)
 		writeFault(w, err)
 		return
 	}
-	stream, err := h.dialer(h.operator(r, name))(r.Context(), asked.dial())
+	stream, err := ap.dials.forCaller(ap.operator(r, name))(r.Context(), asked.dial())
 	if err != nil {
 		writeFault(w, err)
 		return
@@ -312,14 +322,30 @@ func (h *Hub) apiStream(w http.ResponseWriter, r *http.Request) {
 		conn.Close()
 		return
 	}
-	h.spliceStream(r.Context(), conn, splice.Net(conn), stream)
+	ap.connect.spliceStream(r.Context(), conn, splice.Net(conn), stream)
 }
 
-func (h *Hub) apiBackup(w http.ResponseWriter, _ *http.Request) {
+func (ap *api) apiBackup(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "application/octet-stream")
-	if err := h.state.Backup(w); err != nil {
-		h.log.Error("backup failed", telemetry.AttrReason, err)
+	if err := ap.state.Backup(w); err != nil {
+		ap.log.Error("backup failed", telemetry.AttrReason, err)
 		// The head is out; breaking the connection is the only way to say that it failed.
 		panic(http.ErrAbortHandler)
 	}
+}
+
+// operator is which operator asks: over the admin port one with a certificate, over the
+// admin socket a user of this machine who may open it.
+func (ap *api) operator(r *http.Request, c id.Cluster) record.Party {
+	p := record.Party{Cluster: c, Frontend: adminFrontend, Caller: operatorCaller}
+	chain := peerOf(r.Context())
+	if len(chain) == 0 {
+		p.Peer, _ = r.Context().Value(socketPeerKey{}).(wire.Peer)
+		return p
+	}
+	p.Serial, p.Source = trust.Serial(chain[0]), r.RemoteAddr
+	if who, ours := ap.credentials.Authentic(chain); ours {
+		p.Operator = who.URI()
+	}
+	return p
 }

@@ -67,18 +67,18 @@ func (s *session) add(conn net.Conn) error {
 }
 
 // attach adds a connection, whose place is taken, to its session, which owns it from then on.
-func (h *Hub) attach(a arrival, s *session) error {
+func (ag *agents) attach(a arrival, s *session) error {
 	missing := s.missing.Swap(0) // before: this one may be lost at once, too
 	if err := s.add(a.conn); err != nil {
 		s.missing.Add(missing)
 		return err
 	}
-	if f := h.credentials.Refusal(a.who, credentials.IssuedAt(a.leaf())); f != nil { // since it was identified: the revocation did not see this connection
+	if f := ag.credentials.Refusal(a.who, credentials.IssuedAt(a.leaf())); f != nil { // since it was identified: the revocation did not see this connection
 		s.end(f)
 	}
-	say := h.log.Debug
+	say := ag.log.Debug
 	if missing > 0 {
-		say = h.log.Info // those who saw the loss want to see its repair
+		say = ag.log.Info // those who saw the loss want to see its repair
 	}
 	say("connection added", telemetry.AttrCluster, s.cluster.name, telemetry.AttrAgent, s.agent, telemetry.AttrPeer, addrText(a.conn),
 		"connections", s.link.Info().Connections, "resumed", a.conn.ConnectionState().DidResume)
@@ -87,25 +87,25 @@ func (h *Hub) attach(a arrival, s *session) error {
 
 // lost notes that a session has lost a connection. One that was not needed any
 // more is no news. It may come before the session has its link.
-func (h *Hub) lost(s *session, l carrier.Loss) {
-	say := h.log.Debug
+func (ag *agents) lost(s *session, l carrier.Loss) {
+	say := ag.log.Debug
 	if l.Cause != carrier.CauseLeft {
-		say = h.log.Info
+		say = ag.log.Info
 		s.missing.Add(1)
 		s.mu.Lock()
 		s.losses++
-		s.newest = &admin.Loss{Cause: string(l.Cause), Reason: l.Why.Error(), At: h.now().UTC()}
+		s.newest = &admin.Loss{Cause: string(l.Cause), Reason: l.Why.Error(), At: ag.now().UTC()}
 		s.mu.Unlock()
 	}
 	say("connection lost", telemetry.AttrCluster, s.cluster.name, telemetry.AttrAgent, s.agent, telemetry.AttrPeer, s.peer,
 		telemetry.AttrCause, l.Cause, telemetry.AttrReason, l.Why.Error(), "remain", l.Remain)
-	h.metrics.Losses.WithLabelValues(string(l.Cause)).Inc() // when all else is known
+	ag.metrics.Losses.WithLabelValues(string(l.Cause)).Inc() // when all else is known
 }
 
 // endAgent ends the sessions of an agent that was revoked, with all of their
 // connections, and counts them.
-func (h *Hub) endAgent(ctx context.Context, who id.Identity) int {
-	c, err := h.clusters.get(who.Cluster)
+func (ag *agents) endAgent(ctx context.Context, who id.Identity) int {
+	c, err := ag.clusters.get(who.Cluster)
 	if err != nil {
 		return 0
 	}

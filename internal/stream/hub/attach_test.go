@@ -156,7 +156,7 @@ func refusedWith(w *pb.Welcome) fault.Code {
 func (h *Hub) revokeAgent(t *testing.T, name string) admin.Revocation {
 	t.Helper()
 	body := strings.NewReader(fmt.Sprintf(`{"role":"agent","cluster":"c1","name":%q,"unknown":true}`, name))
-	out, err := h.apiRevoke(httptest.NewRequest(http.MethodPost, "/v1/revocations", body))
+	out, err := h.api.apiRevoke(httptest.NewRequest(http.MethodPost, "/v1/revocations", body))
 	if err != nil {
 		t.Error(err)
 		return admin.Revocation{}
@@ -312,7 +312,7 @@ func TestFewDescriptorsAllowOneConnection(t *testing.T) {
 	secret := h.hold(t, cfg).secret
 	count := func(n int64, may int) {
 		used.Store(n)
-		runtest.Eventually(t, "the descriptors are counted", func() bool { return h.connections(h.settings.Load()) == may })
+		runtest.Eventually(t, "the descriptors are counted", func() bool { return h.agents.connections(h.settings.Load()) == may })
 	}
 	count(51, 1)
 	if _, w := h.meet(t, cfg, &pb.Hello{Attach: secret}); refusedWith(w) != fault.CodeLimit {

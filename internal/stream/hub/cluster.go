@@ -17,6 +17,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/stream/carrier"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/quota"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/record"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/relay"
 )
 
@@ -32,11 +33,12 @@ type registry struct {
 	past     past
 }
 
-func newRegistry(l *quota.Table) *registry {
+// newRegistry has no clusters. counted is called each time that a limit holds somebody up.
+func newRegistry(l *quota.Table, counted func(quota.Scope, quota.Resource)) *registry {
 	if l == nil {
 		l = quota.Parse(v1alpha1.HubLimitsConfig{}, func(string, string, ...any) {})
 	}
-	return &registry{clusters: map[id.Cluster]*cluster{}, unread: carrier.NewBudget(limit.ClusterUnread), limits: l, counted: func(quota.Scope, quota.Resource) {}}
+	return &registry{clusters: map[id.Cluster]*cluster{}, unread: carrier.NewBudget(limit.ClusterUnread), limits: l, counted: counted}
 }
 
 // bound puts other limits into force, for live clusters too.
@@ -76,6 +78,15 @@ func (r *registry) get(name id.Cluster) (*cluster, error) {
 	}
 	return nil, fault.Newf(fault.CodeClusterUnknown, "cluster %q is not registered at this hub", name).
 		Hint("'tombolo status' lists the clusters; 'tombolo token create --cluster %s' registers it", name)
+}
+
+// callerOf is the account of who asks over a connection, nil if its cluster is not known.
+func (r *registry) callerOf(p record.Party) *quota.Account {
+	c, err := r.get(p.Cluster)
+	if err != nil {
+		return nil
+	}
+	return c.accounts.Caller(p.Caller)
 }
 
 // all lists the clusters by name.

@@ -19,8 +19,8 @@ import (
 )
 
 // apiClusters lists the clusters, with what keeps them from being removed.
-func (h *Hub) apiClusters(*http.Request) (any, error) {
-	records, err := h.state.Clusters()
+func (ap *api) apiClusters(*http.Request) (any, error) {
+	records, err := ap.state.Clusters()
 	if err != nil {
 		return nil, err
 	}
@@ -28,61 +28,61 @@ func (h *Hub) apiClusters(*http.Request) (any, error) {
 	for _, rec := range records {
 		created[rec.Name] = rec
 	}
-	open, err := h.openTokens()
+	open, err := ap.openTokens()
 	if err != nil {
 		return nil, err
 	}
 	out := admin.ClusterList{Meta: meta("ClusterList"), Clusters: []admin.ClusterInfo{}}
-	for _, c := range h.clusters.all() {
-		out.Clusters = append(out.Clusters, h.clusterInfo(c, created[c.name.String()], open[c.name.String()]))
+	for _, c := range ap.clusters.all() {
+		out.Clusters = append(out.Clusters, ap.clusterInfo(c, created[c.name.String()], open[c.name.String()]))
 	}
 	return out, nil
 }
 
 // openTokens counts the tokens of each cluster that can be used still.
-func (h *Hub) openTokens() (map[string]int, error) {
-	tokens, err := h.state.Tokens()
+func (ap *api) openTokens() (map[string]int, error) {
+	tokens, err := ap.state.Tokens()
 	open := map[string]int{}
 	for _, t := range tokens {
-		if h.now().Before(t.Expires) && len(t.Claims) < t.Uses {
+		if ap.now().Before(t.Expires) && len(t.Claims) < t.Uses {
 			open[t.Cluster]++
 		}
 	}
 	return open, err
 }
 
-func (h *Hub) clusterInfo(c *cluster, rec state.Cluster, tokens int) admin.ClusterInfo {
+func (ap *api) clusterInfo(c *cluster, rec state.Cluster, tokens int) admin.ClusterInfo {
 	return admin.ClusterInfo{
 		Name: c.name.String(), Created: rec.Created, Agents: c.connected(), Nodes: len(c.relay.All()), Tokens: tokens,
-		Sockets: len(h.sockets.Of(c.name)), Configured: h.configures(c.name), Policies: h.access.Naming(c.name.String()),
+		Sockets: len(ap.sockets.Of(c.name)), Configured: ap.configures(c.name), Policies: ap.access.Naming(c.name.String()),
 	}
 }
 
 // configures says whether the configuration names a cluster.
-func (h *Hub) configures(name id.Cluster) bool {
-	return slices.ContainsFunc(h.settings.Load().sockets.Clusters, func(c frontend.Cluster) bool { return c.Name == name })
+func (ap *api) configures(name id.Cluster) bool {
+	return slices.ContainsFunc(ap.settings.Load().sockets.Clusters, func(c frontend.Cluster) bool { return c.Name == name })
 }
 
 // apiRemoveCluster unregisters a cluster. What is connected to it, or could join it,
 // refuses that, unless it is forced.
-func (h *Hub) apiRemoveCluster(r *http.Request) (any, error) {
+func (ap *api) apiRemoveCluster(r *http.Request) (any, error) {
 	name, err := parseCluster(r.PathValue("cluster"))
 	if err != nil {
 		return nil, err
 	}
-	c, err := h.clusters.get(name)
+	c, err := ap.clusters.get(name)
 	if err != nil {
 		return nil, err
 	}
-	open, err := h.openTokens()
+	open, err := ap.openTokens()
 	if err != nil {
 		return nil, err
 	}
-	info := h.clusterInfo(c, state.Cluster{}, open[name.String()])
+	info := ap.clusterInfo(c, state.Cluster{}, open[name.String()])
 	if f := inUse(info); f != nil && r.URL.Query().Get("force") != "true" {
 		return nil, f
 	}
-	gone, err := h.credentials.RemoveCluster(name) // from now on nobody of it comes in
+	gone, err := ap.credentials.RemoveCluster(name) // from now on nobody of it comes in
 	if err != nil {
 		return nil, err
 	}
@@ -96,19 +96,19 @@ func (h *Hub) apiRemoveCluster(r *http.Request) (any, error) {
 		out.Connections++
 	}
 	for _, cert := range gone.Clients {
-		out.Connections += h.clients.CloseAll(cert.Serial, "")
+		out.Connections += ap.clients.CloseAll(cert.Serial, "")
 	}
 	out.Connections += c.endSessions(r.Context(), why, func(*session) bool { return true })
-	h.clusters.remove(name)
+	ap.clusters.remove(name)
 	if info.Configured {
-		h.clusters.add(name) // as after a restart
+		ap.clusters.add(name) // as after a restart
 	}
-	if err := h.sockets.Forget(name, &h.settings.Load().sockets); err != nil {
+	if err := ap.sockets.Forget(name, &ap.settings.Load().sockets); err != nil {
 		out.Warnings = append(out.Warnings, fault.From(err).Error())
 	}
-	h.log.Info("cluster removed", telemetry.AttrCluster, name, "agents", gone.Agents, "nodes", gone.Nodes, "tokens", gone.Tokens, "clients", len(gone.Clients),
+	ap.log.Info("cluster removed", telemetry.AttrCluster, name, "agents", gone.Agents, "nodes", gone.Nodes, "tokens", gone.Tokens, "clients", len(gone.Clients),
 		"connections", out.Connections)
-	h.record.Change(h.operator(r, name), audit.KindRemoval, name.String(), fmt.Sprintf(
+	ap.record.Change(ap.operator(r, name), audit.KindRemoval, name.String(), fmt.Sprintf(
 		"cluster %s was removed with %d agents, %d nodes, %d tokens and %d client certificates; connections that ended: %d",
 		name, gone.Agents, gone.Nodes, gone.Tokens, len(gone.Clients), out.Connections))
 	return out, nil

@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/net/http/httpguts"
@@ -29,10 +30,17 @@ import (
 	"github.com/tombolo-io/tombolo/internal/stream/splice"
 )
 
+// connect serves HTTP CONNECT on a connection.
+type connect struct {
+	*parts
+	splicer *splice.Splicer
+	heads   sync.Pool // buffers for requests
+}
+
 // connectFrontend serves HTTP CONNECT (RFC 9110 section 9.3.6) as
 // kube-apiserver speaks it: one connection for each dial.
 type connectFrontend struct {
-	hub *Hub
+	*connect
 	who record.Party
 }
 
@@ -42,37 +50,37 @@ func (f connectFrontend) Serve(ctx context.Context, ln net.Listener, dial fronte
 	defer stop()
 	g := run.NewGroup(ctx)
 	err := listener.Accept(ctx, ln, func(conn net.Conn) {
-		caller := f.hub.callerOf(f.who) // as it is now
+		caller := f.clusters.callerOf(f.who) // as it is now
 		if full := caller.Connect(); full != nil {
-			f.hub.record.RefusedConnection(f.who, conn, carrier.UnixPeer(conn), full)
+			f.record.RefusedConnection(f.who, conn, carrier.UnixPeer(conn), full)
 			answerAtOnce(conn, full)
 			return
 		}
 		g.Do(func(ctx context.Context) {
 			defer caller.Disconnect()
-			f.hub.serveConnect(ctx, conn, f.who, dial)
+			f.serveConnect(ctx, conn, f.who, dial)
 		})
 	})
 	return errors.Join(err, g.Wait())
 }
 
 // serveConnect reads one CONNECT, dials, answers and copies.
-func (h *Hub) serveConnect(ctx context.Context, conn net.Conn, who record.Party, dial frontend.DialFunc) {
+func (cn *connect) serveConnect(ctx context.Context, conn net.Conn, who record.Party, dial frontend.DialFunc) {
 	caller := splice.Net(conn)
-	asked, err := h.readConnect(ctx, conn, caller)
+	asked, err := cn.readConnect(ctx, conn, caller)
 	if err != nil {
-		h.metrics.Refused.WithLabelValues(outcome(fault.From(err))).Inc()
-		h.record.RefusedRequest(who, carrier.UnixPeer(conn), err)
-		h.refuseConnect(conn, err)
+		cn.metrics.Refused.WithLabelValues(outcome(fault.From(err))).Inc()
+		cn.record.RefusedRequest(who, carrier.UnixPeer(conn), err)
+		cn.refuseConnect(conn, err)
 		return
 	}
-	stream, err := dialQuietly(ctx, h.settings.Load().dialTimeout, conn, caller, func(ctx context.Context) (carrier.Stream, error) {
+	stream, err := dialQuietly(ctx, cn.settings.Load().dialTimeout, conn, caller, func(ctx context.Context) (carrier.Stream, error) {
 		d := asked.dial()
 		d.EgressType, d.Peer = frontend.DefaultEgress, carrier.UnixPeer(conn)
 		return dial(ctx, d)
 	})
 	if err != nil {
-		h.refuseConnect(conn, err)
+		cn.refuseConnect(conn, err)
 		return
 	}
 	if err := established(conn, caller); err != nil {
@@ -80,7 +88,7 @@ func (h *Hub) serveConnect(ctx context.Context, conn net.Conn, who record.Party,
 		conn.Close()
 		return
 	}
-	h.spliceStream(ctx, conn, caller, stream)
+	cn.spliceStream(ctx, conn, caller, stream)
 }
 
 // established answers a CONNECT in one write with the head alone: kube-apiserver
@@ -153,27 +161,27 @@ func earlyData() error {
 }
 
 // spliceStream copies between conn, whose end is caller, and a stream until both have ended.
-func (h *Hub) spliceStream(ctx context.Context, conn net.Conn, caller splice.Conn, stream carrier.Stream) {
+func (cn *connect) spliceStream(ctx context.Context, conn net.Conn, caller splice.Conn, stream carrier.Stream) {
 	if w, ok := stream.(interface {
 		Watch(left func() (sends, takes bool))
 	}); ok {
 		w.Watch(splice.PeerOf(conn).Left)
 	}
-	h.splicer.Both(ctx, caller, stream, splice.Options{Idle: h.settings.Load().idleTimeout})
+	cn.splicer.Both(ctx, caller, stream, splice.Options{Idle: cn.settings.Load().idleTimeout})
 }
 
 // readConnect reads the request's head, bounded in size and time, or until ctx ends.
 // Anything but exactly one well-formed CONNECT is refused.
-func (h *Hub) readConnect(ctx context.Context, conn net.Conn, caller splice.Conn) (asked asking, err error) {
+func (cn *connect) readConnect(ctx context.Context, conn net.Conn, caller splice.Conn) (asked asking, err error) {
 	from := &headReader{ctx: ctx, conn: conn}
 	from.now, _ = caller.(promptReader)
 	defer from.end()
 	bounded := &io.LimitedReader{R: from, N: limit.RequestHeader}
-	buf, ok := h.heads.Get().(*bufio.Reader)
+	buf, ok := cn.heads.Get().(*bufio.Reader)
 	if !ok {
 		buf = bufio.NewReaderSize(nil, 4<<10)
 	}
-	defer h.heads.Put(buf)
+	defer cn.heads.Put(buf)
 	defer buf.Reset(nil)
 	buf.Reset(bounded)
 	bad := func(why string, args ...any) *fault.Fault {
@@ -248,7 +256,7 @@ func (r *headReader) end() {
 }
 
 // refuseConnect answers with status, code and reason, and closes.
-func (h *Hub) refuseConnect(conn net.Conn, err error) {
+func (cn *connect) refuseConnect(conn net.Conn, err error) {
 	defer conn.Close()
 	f := fault.From(err)
 	if f.Code == fault.CodeDialCanceled {

@@ -24,12 +24,15 @@ import (
 	"github.com/tombolo-io/tombolo/internal/stream/wire"
 )
 
+// dialer opens streams for callers: this is where a dial is refused, or finds its agent.
+type dialer struct{ *parts }
+
 // Dial opens a stream to d.Address through an agent of the cluster. It fails
 // over to another agent when one is lost or drains, never when an agent gave an
 // answer about the target. It is bounded by the hub's dial timeout whatever ctx
 // says. Every error is a fault.
-func (h *Hub) Dial(ctx context.Context, name id.Cluster, d wire.Dial) (carrier.Stream, error) {
-	stream, err := h.dial(ctx, name, d, nil)
+func (dl *dialer) Dial(ctx context.Context, name id.Cluster, d wire.Dial) (carrier.Stream, error) {
+	stream, err := dl.dial(ctx, name, d, nil)
 	if err != nil {
 		return nil, err // not a nil in an interface
 	}
@@ -37,11 +40,11 @@ func (h *Hub) Dial(ctx context.Context, name id.Cluster, d wire.Dial) (carrier.S
 }
 
 // dial is Dial that notes how far it came.
-func (h *Hub) dial(ctx context.Context, name id.Cluster, d wire.Dial, at *record.Progress) (*hubStream, error) {
-	if h.draining.Load() {
+func (dl *dialer) dial(ctx context.Context, name id.Cluster, d wire.Dial, at *record.Progress) (*hubStream, error) {
+	if dl.draining.Load() {
 		return nil, shuttingDown()
 	}
-	c, err := h.clusters.get(name)
+	c, err := dl.clusters.get(name)
 	if err != nil {
 		return nil, err
 	}
@@ -50,7 +53,7 @@ func (h *Hub) dial(ctx context.Context, name id.Cluster, d wire.Dial, at *record
 		return nil, fault.New(fault.CodeRequest, "the destination cannot be read").Because(err)
 	}
 	d.Address = target.String()
-	timeout := h.settings.Load().dialTimeout
+	timeout := dl.settings.Load().dialTimeout
 	if d.Timeout <= 0 || d.Timeout > timeout {
 		d.Timeout = timeout
 	}
@@ -63,26 +66,26 @@ func (h *Hub) dial(ctx context.Context, name id.Cluster, d wire.Dial, at *record
 	if err != nil {
 		return nil, err
 	}
-	if h.draining.Load() { // while the dial waited for its turn
+	if dl.draining.Load() { // while the dial waited for its turn
 		held.Cancel()
 		return nil, shuttingDown()
 	}
 	q := policy.Request{
 		Cluster: name.String(), Caller: d.Caller, Local: d.Peer.Known, UID: d.Peer.UID, Egress: d.EgressType, Flow: policy.FlowDial,
-		Source: d.Source, Name: target.Name, Addr: target.Addr, Port: target.Port, Own: h.own.FromAfar(),
+		Source: d.Source, Name: target.Name, Addr: target.Addr, Port: target.Port, Own: dl.own.FromAfar(),
 	}
-	if err := h.decideFirst(ctx, q, at); err != nil {
+	if err := dl.decideFirst(ctx, q, at); err != nil {
 		held.Cancel()
 		return nil, err
 	}
-	stream, err := h.dialAny(ctx, c, held, d, q, at)
+	stream, err := dl.dialAny(ctx, c, held, d, q, at)
 	if err != nil {
 		held.Cancel()
 		return nil, err
 	}
 	stream.begun = time.Now()
 	stream.hold(held)
-	if r, ok := h.access.Enter(name, stream); !ok {
+	if r, ok := dl.access.Enter(name, stream); !ok {
 		stream.Reset(splice.ResetCode(fault.CodePolicyDenied))
 		return nil, authz.Denied(r, stream.request)
 	}
@@ -95,7 +98,7 @@ func shuttingDown() error {
 
 // dialAny tries the cluster's sessions, the best first; one of them twice if the
 // first try was lost with a connection and the session goes on over another.
-func (h *Hub) dialAny(ctx context.Context, c *cluster, held *quota.Grant, d wire.Dial, q policy.Request, at *record.Progress) (*hubStream, error) {
+func (dl *dialer) dialAny(ctx context.Context, c *cluster, held *quota.Grant, d wire.Dial, q policy.Request, at *record.Progress) (*hubStream, error) {
 	tried, again := map[*session]bool{}, map[*session]int{}
 	var last error
 	for {
@@ -103,7 +106,7 @@ func (h *Hub) dialAny(ctx context.Context, c *cluster, held *quota.Grant, d wire
 		sessions := c.live()
 		options := make([]candidate, len(sessions))
 		for i, s := range sessions {
-			options[i] = s.candidate(tried[s], h.now())
+			options[i] = s.candidate(tried[s], dl.now())
 		}
 		i, ok := pick(options)
 		span.End("")
@@ -111,14 +114,14 @@ func (h *Hub) dialAny(ctx context.Context, c *cluster, held *quota.Grant, d wire
 			if last != nil && len(c.live()) > 0 {
 				return nil, last
 			}
-			return nil, noAgent(c.name, c.agents(), h.now())
+			return nil, noAgent(c.name, c.agents(), dl.now())
 		}
 		s := sessions[i]
 		if err := c.accounts.TakeAt(s.account, held); err != nil {
 			tried[s], last = true, err
 			continue
 		}
-		stream, err := h.ask(ctx, s, d, q, at)
+		stream, err := dl.ask(ctx, s, d, q, at)
 		if err != nil {
 			held.Drop()
 		}
@@ -135,7 +138,7 @@ func (h *Hub) dialAny(ctx context.Context, c *cluster, held *quota.Grant, d wire
 		}
 		again[s]++
 		last = err
-		h.log.Debug("dial fails over", telemetry.AttrCluster, c.name, telemetry.AttrAgent, s.agent, telemetry.AttrReason, err)
+		dl.log.Debug("dial fails over", telemetry.AttrCluster, c.name, telemetry.AttrAgent, s.agent, telemetry.AttrReason, err)
 	}
 }
 
@@ -167,10 +170,10 @@ const dialRequest = 256
 
 // dialThrough asks one agent. A session that has been silent must answer a ping
 // first, so that a dial does not wait on a dead one.
-func (h *Hub) dialThrough(ctx context.Context, s *session, d wire.Dial, q policy.Request, at *record.Progress) (_ *hubStream, err error) {
-	q.Own = h.own.From(s.peer)
+func (dl *dialer) dialThrough(ctx context.Context, s *session, d wire.Dial, q policy.Request, at *record.Progress) (_ *hubStream, err error) {
+	q.Own = dl.own.From(s.peer)
 	if q.MeetsOwn() {
-		if r := h.access.DecideThrough(s.ranges, q); !r.Allow {
+		if r := dl.access.DecideThrough(s.ranges, q); !r.Allow {
 			return nil, authz.Denied(r, q)
 		}
 	}
@@ -191,7 +194,7 @@ func (h *Hub) dialThrough(ctx context.Context, s *session, d wire.Dial, q policy
 	if deadline, ok := ctx.Deadline(); ok {
 		d.Timeout = time.Until(deadline)
 	}
-	if d.Ask, err = h.askable(s, q); err != nil {
+	if d.Ask, err = dl.askable(s, q); err != nil {
 		return nil, err
 	}
 	request, err := wire.Append(make([]byte, 0, dialRequest), d.Message())
@@ -205,7 +208,7 @@ func (h *Hub) dialThrough(ctx context.Context, s *session, d wire.Dial, q policy
 	giveUp := func() { stream.Reset(splice.ResetCode(fault.CodeDialCanceled)) }
 	stop := run.OnDone(ctx, giveUp)
 	calm := s.whenSilent(giveUp)
-	resolved, err := h.answer(stream, d.Ask, q, at)
+	resolved, err := dl.answer(stream, d.Ask, q, at)
 	calm()
 	stop()
 	if err == nil && ctx.Err() != nil {
@@ -223,14 +226,14 @@ func (h *Hub) dialThrough(ctx context.Context, s *session, d wire.Dial, q policy
 		q.Addr = to.Addr().Unmap()
 	}
 	if q.MeetsOwn() { // a name led there
-		if r := h.access.DecideThrough(s.ranges, q); !r.Allow {
+		if r := dl.access.DecideThrough(s.ranges, q); !r.Allow {
 			stream.Reset(splice.ResetCode(fault.CodePolicyDenied))
 			return nil, authz.Denied(r, q)
 		}
 	}
 	done = true
-	h.metrics.Streams.Inc()
-	return &hubStream{Stream: stream, hub: h, session: s, request: q}, nil
+	dl.metrics.Streams.Inc()
+	return &hubStream{Stream: stream, parts: dl.parts, session: s, request: q}, nil
 }
 
 // unasked is the refusal of a name for an agent that cannot be asked.
@@ -241,8 +244,8 @@ func (u unasked) Unwrap() error { return u.error }
 // askable says whether the agent is asked for the addresses of a name before one is
 // dialled. Where a policy decides, an agent that cannot be asked gets no name to
 // dial: it would connect first, and how that went would tell of what is denied.
-func (h *Hub) askable(s *session, q policy.Request) (bool, error) {
-	if q.Name == "" || !h.access.Configured() {
+func (dl *dialer) askable(s *session, q policy.Request) (bool, error) {
+	if q.Name == "" || !dl.access.Configured() {
 		return false, nil
 	}
 	if !s.chooses {
@@ -255,7 +258,7 @@ func (h *Hub) askable(s *session, q policy.Request) (bool, error) {
 
 // answer reads what the agent says. If it was asked for the addresses of a name,
 // the policy chooses among them before one is dialled.
-func (h *Hub) answer(stream carrier.Stream, asked bool, q policy.Request, at *record.Progress) (resolved string, err error) {
+func (dl *dialer) answer(stream carrier.Stream, asked bool, q policy.Request, at *record.Progress) (resolved string, err error) {
 	resolved, addresses, err := wire.ReadReply(stream, asked)
 	at.Leads(q, resolved)
 	if err != nil || !asked {
@@ -265,7 +268,7 @@ func (h *Hub) answer(stream carrier.Stream, asked bool, q policy.Request, at *re
 	allowed := addresses[:0]
 	for i, a := range addresses {
 		q.Addr = a.Addr()
-		r := h.access.Decide(q)
+		r := dl.access.Decide(q)
 		if i == 0 {
 			first = r
 			at.LeadsTo(q, a)

@@ -17,12 +17,12 @@ import (
 )
 
 // apiExplain says what each hop would decide, without dialling.
-func (h *Hub) apiExplain(r *http.Request) (any, error) {
+func (ap *api) apiExplain(r *http.Request) (any, error) {
 	name, err := parseCluster(r.PathValue("cluster"))
 	if err != nil {
 		return nil, err
 	}
-	c, err := h.clusters.get(name)
+	c, err := ap.clusters.get(name)
 	if err != nil {
 		return nil, err
 	}
@@ -32,11 +32,11 @@ func (h *Hub) apiExplain(r *http.Request) (any, error) {
 	}
 	sessions := c.live()
 	out := explanation(q)
-	hop := h.hubHop(q)
+	hop := ap.hubHop(q)
 	out.Hops = append(out.Hops, hop)
 	agents := admin.VerdictDenied
 	for _, s := range sessions {
-		hop := h.hopThrough(s, q)
+		hop := ap.hopThrough(s, q)
 		if better(hop.Verdict, agents) {
 			agents = hop.Verdict
 		}
@@ -53,13 +53,13 @@ func (h *Hub) apiExplain(r *http.Request) (any, error) {
 }
 
 // hopThrough is what the hub would do with one agent, and the agent by its own list.
-func (h *Hub) hopThrough(s *session, q policy.Request) admin.Hop {
+func (ap *api) hopThrough(s *session, q policy.Request) admin.Hop {
 	own := q
-	own.Own = h.own.From(s.peer)
+	own.Own = ap.own.From(s.peer)
 	hop := agentHop(s.agent.String(), s.ranges, q)
-	if r := h.access.DecideThrough(s.ranges, own); own.MeetsOwn() && !r.Allow { // what the hub says once it knows through whom
+	if r := ap.access.DecideThrough(s.ranges, own); own.MeetsOwn() && !r.Allow { // what the hub says once it knows through whom
 		hop.Verdict, hop.Rule, hop.Why = admin.VerdictDenied, r.Rule, "the hub does not ask this agent: "+r.Why()
-	} else if _, err := h.askable(s, q); err != nil {
+	} else if _, err := ap.dials.askable(s, q); err != nil {
 		f := fault.From(err)
 		hop.Verdict, hop.Rule, hop.Why = admin.VerdictDenied, "", f.What+": "+f.Why
 	}
@@ -67,10 +67,10 @@ func (h *Hub) hopThrough(s *session, q policy.Request) admin.Hop {
 }
 
 // hubHop is what the hub decides before it picks an agent.
-func (h *Hub) hubHop(q policy.Request) admin.Hop {
-	q.Own = h.own.FromAfar()
-	r := h.access.Decide(q)
-	hop := hopOf("hub", h.cfg.Name, r.Verdict)
+func (ap *api) hubHop(q policy.Request) admin.Hop {
+	q.Own = ap.own.FromAfar()
+	r := ap.access.Decide(q)
+	hop := hopOf("hub", ap.cfg.Name, r.Verdict)
 	hop.Version = r.Version.String()
 	if !r.Judged {
 		hop.Why = "the hub has no policy: the agents' own lists are the policy"

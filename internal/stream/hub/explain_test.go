@@ -26,7 +26,8 @@ func TestExplainKnowsAgentsThatAreTooOldForNames(t *testing.T) {
 		"a new agent and a name":      {true, true, name, false},
 		"a hub without a policy":      {false, false, name, false},
 	} {
-		h := &Hub{access: authz.NewTable(), own: authz.NewOwnListeners()}
+		p := &parts{access: authz.NewTable(), own: authz.NewOwnListeners()}
+		h := &api{parts: p, dials: &dialer{p}}
 		h.access.Replace(c.set, nil)
 		s := &session{chooses: c.chooses, ranges: []string{"db.example", "10.0.0.0/8"}}
 		hop := h.hopThrough(s, c.q)

@@ -101,9 +101,9 @@ func FuzzAPI(f *testing.F) {
 	h.advertise = []string{"hub.example:8443"}
 	h.clusters.add(c1)
 	ctx, cancel := context.WithCancel(context.Background())
-	h.sockets = frontend.NewSockets(ctx, h.cfg.RunDir, h.bindSocket, h.log)
+	h.sockets = frontend.NewSockets(ctx, h.cfg.RunDir, h.front.bindSocket, h.log)
 	f.Cleanup(func() { cancel(); h.sockets.Wait() })
-	api := h.apiHandler()
+	api := h.api.apiHandler()
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		r := asked(raw)
 		if r == nil || r.RequestURI == "*" || strings.HasSuffix(r.URL.Path, "/backup") {
@@ -204,7 +204,7 @@ func FuzzJoin(f *testing.F) {
 	f.Add(request("POST", "/v1/renew", string(renewal)), true)
 	f.Add(request("POST", "/v1/renew", string(renewal)), false)
 	f.Add(request("POST", "/v1/join", "{} {}"), false)
-	handler := h.joinHandler()
+	handler := h.join.joinHandler()
 	f.Fuzz(func(t *testing.T, raw []byte, agent bool) {
 		r := asked(raw)
 		if r == nil || r.URL.Path != "/v1/join" && r.URL.Path != "/v1/renew" || r.Method != http.MethodPost {

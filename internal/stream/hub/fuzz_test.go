@@ -55,7 +55,7 @@ func FuzzReadConnect(f *testing.F) {
 		f.Add([]byte(s), uint16(1<<15))
 		f.Add([]byte(s), uint16(1))
 	}
-	h := &Hub{}
+	h := &connect{}
 	f.Fuzz(func(t *testing.T, text []byte, piece uint16) {
 		conn := &spoken{text: text, piece: max(1, int(piece))}
 		asked, err := h.readConnect(t.Context(), conn, splice.Net(conn))
@@ -189,7 +189,7 @@ func FuzzHello(f *testing.F) {
 			return
 		}
 		g, welcome := agreement{hello: m.GetHello()}, &pb.Welcome{}
-		if refused := h.agree(a, &g, welcome); refused != nil {
+		if refused := h.agents.agree(a, &g, welcome); refused != nil {
 			if refused.Code == "" || refused.Code == fault.CodeInternal || refused.What == "" {
 				t.Errorf("refused without a code: %v", refused)
 			}

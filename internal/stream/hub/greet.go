@@ -30,9 +30,9 @@ type arrival struct {
 
 // admit judges the certificate of a connection for sessions. It does so for each
 // one: a resumed handshake shows the certificate of the first.
-func (h *Hub) admit(conn *tls.Conn) (a arrival, err error) {
+func (ag *agents) admit(conn *tls.Conn) (a arrival, err error) {
 	a.conn = conn
-	who, err := h.identify(conn)
+	who, err := ag.identify(conn)
 	if err != nil {
 		return a, err
 	}
@@ -43,7 +43,7 @@ func (h *Hub) admit(conn *tls.Conn) (a arrival, err error) {
 	if a.agent, err = id.ParseAgent(who.Name); err != nil {
 		return a, err
 	}
-	a.cluster, err = h.clusters.get(who.Cluster)
+	a.cluster, err = ag.clusters.get(who.Cluster)
 	return a, err
 }
 
@@ -61,7 +61,7 @@ type agreement struct {
 
 // greet reads Hello and answers it. refusal, if not nil, is the answer. A place
 // in the session that the connection joins is the caller's to give back.
-func (h *Hub) greet(ctx context.Context, a arrival, refusal error) (agreement, error) {
+func (ag *agents) greet(ctx context.Context, a arrival, refusal error) (agreement, error) {
 	defer run.OnDone(ctx, func() { a.conn.Close() })()
 	a.conn.SetDeadline(time.Now().Add(limit.Hello))
 	defer a.conn.SetDeadline(time.Time{})
@@ -78,12 +78,12 @@ func (h *Hub) greet(ctx context.Context, a arrival, refusal error) (agreement, e
 	g, welcome := agreement{hello: m.GetHello()}, &pb.Welcome{}
 	f := fault.From(refusal)
 	if f == nil {
-		f = h.agree(a, &g, welcome)
+		f = ag.agree(a, &g, welcome)
 	}
 	if f != nil {
 		welcome = &pb.Welcome{Refusal: wire.ToFault(f)}
 	}
-	welcome.Software, welcome.Hub, welcome.UnixMillis = h.cfg.Version, h.cfg.Name, h.now().UnixMilli()
+	welcome.Software, welcome.Hub, welcome.UnixMillis = ag.cfg.Version, ag.cfg.Name, ag.now().UnixMilli()
 	err := wire.Write(a.conn, &pb.Control{Frame: &pb.Control_Welcome{Welcome: welcome}})
 	if f != nil {
 		return agreement{}, f
@@ -95,25 +95,25 @@ func (h *Hub) greet(ctx context.Context, a arrival, refusal error) (agreement, e
 }
 
 // agree decides on an admitted agent's Hello.
-func (h *Hub) agree(a arrival, g *agreement, welcome *pb.Welcome) (f *fault.Fault) {
+func (ag *agents) agree(a arrival, g *agreement, welcome *pb.Welcome) (f *fault.Fault) {
 	if g.hello.GetInstance() == "" || len(g.hello.GetInstance()) > 64 {
 		return fault.New(fault.CodeFrameInvalid, "the first frame is no usable Hello")
 	}
 	if welcome.Version, f = wire.Negotiate(g.hello.GetVersionMin(), g.hello.GetVersionMax()); f != nil {
 		return f
 	}
-	if h.draining.Load() {
+	if ag.draining.Load() {
 		return fault.New(fault.CodeDraining, "the hub is shutting down").Hint("the agent tries again by itself")
 	}
-	set := h.settings.Load()
+	set := ag.settings.Load()
 	if welcome.Capabilities, f = wire.Choose(g.hello.GetCapabilities()); f != nil {
 		return f
 	}
 	g.chooses = slices.Contains(welcome.Capabilities, wire.CapabilityChoice)
-	g.connections = h.connections(set)
+	g.connections = ag.connections(set)
 	if attach := g.hello.GetAttach(); len(attach) > 0 {
 		if g.joins, f = a.cluster.attaching(a.agent, attach, g.connections); f != nil {
-			h.metrics.Attaches.WithLabelValues(outcome(f)).Inc()
+			ag.metrics.Attaches.WithLabelValues(outcome(f)).Inc()
 		}
 		return f
 	}
@@ -126,9 +126,9 @@ func (h *Hub) agree(a arrival, g *agreement, welcome *pb.Welcome) (f *fault.Faul
 }
 
 // connections says how many connections a session may have now.
-func (h *Hub) connections(set *Reloadable) int {
-	used, most := h.descriptors.Used(time.Now())
+func (ag *agents) connections(set *Reloadable) int {
+	used, most := ag.descriptors.Used(time.Now())
 	return conns.PerSession(conns.Means{
-		Configured: set.connections, Cores: h.cores, Used: used, Most: most,
+		Configured: set.connections, Cores: ag.cores, Used: used, Most: most,
 	})
 }

@@ -3,8 +3,8 @@
 package hub
 
 import (
+	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"log/slog"
 	"net"
@@ -12,16 +12,15 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tombolo-io/tombolo/internal/access/audit"
+	"github.com/tombolo-io/tombolo/internal/base/admin"
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/id"
-	"github.com/tombolo-io/tombolo/internal/base/listener"
 	"github.com/tombolo-io/tombolo/internal/base/otlp"
 	"github.com/tombolo-io/tombolo/internal/base/private"
 	"github.com/tombolo-io/tombolo/internal/base/stunserver"
@@ -38,45 +37,56 @@ import (
 	"github.com/tombolo-io/tombolo/internal/stream/hub/relay"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/state"
 	"github.com/tombolo-io/tombolo/internal/stream/splice"
+	"github.com/tombolo-io/tombolo/internal/stream/wire"
 )
 
-// Hub is a running hub.
+// Hub is a running hub. It composes its servers of what they share.
 type Hub struct {
+	*parts
+	reg      *prometheus.Registry
+	mirrored *telemetry.Mirror
+
+	dials   *dialer
+	agents  *agents
+	relays  *relays
+	connect *connect
+	front   *front
+	join    *join
+	api     *api
+	ready   chan struct{}
+}
+
+// parts is what the servers of a hub share: the packages below it, its settings and what it
+// is. It decides nothing.
+type parts struct {
 	cfg      Config
 	log      *slog.Logger
 	now      func() time.Time
-	reg      *prometheus.Registry
-	metrics  *telemetry.Hub
-	mirrored *telemetry.Mirror
-	mirror   *stunserver.Mirror // set before ready
-	record   *record.Recorder
-	trace    *otlp.Tracer // nil: no traces
-	splicer  *splice.Splicer
-	heads    sync.Pool // buffers for CONNECT requests
+	since    time.Time
+	settings atomic.Pointer[Reloadable]
+	draining atomic.Bool
 
-	access   *authz.Table
-	own      *authz.OwnListeners
-	policies *policyfile.Files
-	memory   *memory.Guard
+	metrics *telemetry.Hub
+	trace   *otlp.Tracer // nil: no traces
+	record  *record.Recorder
 
 	state       *state.Store
 	credentials *credentials.Credentials
-	serving     *credentials.ServerCertificate
+	access      *authz.Table
+	own         *authz.OwnListeners
+	policies    *policyfile.Files
 	clusters    *registry
-	sockets     *frontend.Sockets
+	memory      *memory.Guard
 	clients     *conns.ByCertificate
-	cores       int // that the scheduler may use
 	descriptors *conns.Descriptors
-	settings    atomic.Pointer[Reloadable]
-	draining    atomic.Bool
-	since       time.Time
-	listen      string   // the bound address
-	advertise   []string // host:port
-	guessed     bool     // advertise was not configured
+	cores       int // that the scheduler may use
 
-	joinHTTP, apiHTTP *listener.Handoff
-	frontends         map[string]Frontend
-	ready             chan struct{}
+	// Set by Run before anything is served.
+	sockets   *frontend.Sockets
+	mirror    *stunserver.Mirror
+	listen    string   // the bound address
+	advertise []string // host:port
+	guessed   bool     // advertise was not configured
 }
 
 // Frontend serves the callers of one cluster.
@@ -100,30 +110,6 @@ func New(cfg Config, o Options) (*Hub, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	h := &Hub{
-		cfg: cfg, log: o.Log, now: o.Now, reg: o.Reg, trace: o.Trace, splicer: splice.New(), clusters: newRegistry(cfg.limits),
-		access: authz.NewTable(), own: authz.NewOwnListeners(),
-		clients: conns.NewByCertificate(), cores: runtime.GOMAXPROCS(0), descriptors: conns.NewDescriptors(), since: o.Now(), ready: make(chan struct{}),
-	}
-	h.policies = policyfile.New(policyfile.Options{
-		Paths: func() []string { return h.settings.Load().policies }, Table: h.access, Log: h.log, Now: h.now,
-		Reloaded: func(err error) { h.metrics.PolicyReloads.WithLabelValues(outcome(fault.From(err))).Inc() },
-	})
-	h.clusters.counted = func(s quota.Scope, k quota.Resource) { h.metrics.Limits.WithLabelValues(string(s), k.String()).Inc() }
-	h.memory = memory.New(memory.Options{
-		Log: h.log, Configured: h.clusters.memoryLimit, Full: &h.clusters.memory, Clusters: h.clusters.books, Streams: h.streamsOf, SetLimit: o.Memory,
-		Shed: func(n int) { h.metrics.Shed.Add(float64(n)) },
-	})
-	h.record = record.New(record.Options{
-		Audit: o.Audit, Log: h.log, Now: h.now, Hub: cfg.Name,
-		Authentic: func(chain []*x509.Certificate) (id.Identity, bool) { return h.credentials.Authentic(chain) },
-		Count:     func(err error) { h.metrics.Refused.WithLabelValues(outcome(fault.From(err))).Inc() },
-	})
-	h.settings.Store(&cfg.Reloadable)
-	h.frontends = map[string]Frontend{}
-	for name, f := range o.Extra {
-		h.frontends[name] = f
-	}
 	if err := private.StateDir(cfg.StateDir, o.Log); err != nil {
 		return nil, err
 	}
@@ -131,40 +117,70 @@ func New(cfg Config, o Options) (*Hub, error) {
 	if err != nil {
 		return nil, err
 	}
-	h.state = s
-	if err := h.loadState(); err != nil {
+	p, err := newParts(cfg, o, s)
+	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
-	h.metrics, h.mirrored = telemetry.NewHub(o.Reg, h.readings()), telemetry.NewMirror(o.Reg)
-	if err := h.policies.Load(); err != nil {
-		return nil, errors.Join(err, s.Close())
-	}
+	h := &Hub{parts: p, reg: o.Reg, mirrored: telemetry.NewMirror(o.Reg), ready: make(chan struct{})}
+	h.dials = &dialer{p}
+	h.agents, h.relays = &agents{p}, &relays{p}
+	h.connect = &connect{parts: p, splicer: splice.New()}
+	h.front = &front{parts: p, dials: h.dials, agents: h.agents, relays: h.relays, connect: h.connect, frontends: o.Extra}
+	h.join = &join{p}
+	h.api = &api{parts: p, dials: h.dials, agents: h.agents, relays: h.relays, connect: h.connect}
 	return h, nil
 }
 
+// newParts builds what the servers share, from the ground up.
+func newParts(cfg Config, o Options, s *state.Store) (*parts, error) {
+	p := &parts{
+		cfg: cfg, log: o.Log, now: o.Now, since: o.Now(), trace: o.Trace, state: s, access: authz.NewTable(), own: authz.NewOwnListeners(),
+		clients: conns.NewByCertificate(), descriptors: conns.NewDescriptors(), cores: runtime.GOMAXPROCS(0),
+	}
+	p.settings.Store(&cfg.Reloadable)
+	p.clusters = newRegistry(cfg.limits, func(s quota.Scope, k quota.Resource) { p.metrics.Limits.WithLabelValues(string(s), k.String()).Inc() })
+	p.metrics = telemetry.NewHub(o.Reg, p.readings()) // they read what is made below when somebody asks
+	p.memory = memory.New(memory.Options{
+		Log: o.Log, Configured: p.clusters.memoryLimit, Full: &p.clusters.memory, Clusters: p.clusters.books, Streams: streamsOf(p.access),
+		SetLimit: o.Memory, Shed: func(n int) { p.metrics.Shed.Add(float64(n)) },
+	})
+	if err := p.loadState(); err != nil {
+		return nil, err
+	}
+	p.record = record.New(record.Options{
+		Audit: o.Audit, Log: o.Log, Now: o.Now, Hub: cfg.Name, Authentic: p.credentials.Authentic,
+		Count: func(err error) { p.metrics.Refused.WithLabelValues(outcome(fault.From(err))).Inc() },
+	})
+	p.policies = policyfile.New(policyfile.Options{
+		Paths: func() []string { return p.settings.Load().policies }, Table: p.access, Log: o.Log, Now: o.Now,
+		Reloaded: func(err error) { p.metrics.PolicyReloads.WithLabelValues(outcome(fault.From(err))).Inc() },
+	})
+	return p, p.policies.Load()
+}
+
 // loadState takes over the CA, the clusters and the revocations.
-func (h *Hub) loadState() error {
+func (p *parts) loadState() error {
 	c, err := credentials.New(credentials.Options{
-		Store: h.state, TrustDomain: h.cfg.TrustDomain, Now: h.now, Life: func() time.Duration { return h.settings.Load().agentLife },
+		Store: p.state, TrustDomain: p.cfg.TrustDomain, Now: p.now, Life: func() time.Duration { return p.settings.Load().agentLife },
 	})
 	if err != nil {
 		return err
 	}
 	ca := c.CA()
-	if ca.TrustDomain() != h.cfg.TrustDomain {
-		if h.cfg.TrustDomain != id.DefaultTrustDomain {
+	if ca.TrustDomain() != p.cfg.TrustDomain {
+		if p.cfg.TrustDomain != id.DefaultTrustDomain {
 			return fault.Newf(fault.CodeConfig, "the trust domain is fixed to %s", ca.TrustDomain()).
-				Whyf("the CA in %s was made for it; the configuration says %s", h.cfg.StateDir, h.cfg.TrustDomain).
+				Whyf("the CA in %s was made for it; the configuration says %s", p.cfg.StateDir, p.cfg.TrustDomain).
 				Hint("correct trustDomain, or begin with a new state directory")
 		}
-		h.cfg.TrustDomain = ca.TrustDomain()
+		p.cfg.TrustDomain = ca.TrustDomain()
 	}
-	h.credentials = c
+	p.credentials = c
 	// A copy for people and for scrapers; the original is in the state.
-	if err := os.WriteFile(filepath.Join(h.cfg.StateDir, "ca.crt"), ca.CertificatePEM(), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(p.cfg.StateDir, "ca.crt"), ca.CertificatePEM(), 0o644); err != nil {
 		return fault.New(fault.CodeStateAccess, "write ca.crt").Because(err)
 	}
-	records, err := h.state.Clusters()
+	records, err := p.state.Clusters()
 	if err != nil {
 		return err
 	}
@@ -173,15 +189,16 @@ func (h *Hub) loadState() error {
 		if err != nil {
 			return fault.New(fault.CodeStateCorrupt, "a stored cluster has no usable name").Because(err)
 		}
-		h.clusters.add(name)
+		p.clusters.add(name)
 	}
 	return nil
 }
 
-func (h *Hub) readings() telemetry.HubReadings {
+// readings are what is measured when somebody asks for it.
+func (p *parts) readings() telemetry.HubReadings {
 	count := func(fn func(c *cluster) float64) func() float64 {
 		return func() (sum float64) {
-			for _, c := range h.clusters.all() {
+			for _, c := range p.clusters.all() {
 				sum += fn(c)
 			}
 			return sum
@@ -198,30 +215,30 @@ func (h *Hub) readings() telemetry.HubReadings {
 	return telemetry.HubReadings{
 		Connections: sessions(func(i carrier.Info) int { return i.Connections }),
 		Unread:      count(func(c *cluster) float64 { return float64(c.accounts.Budget.Unread()) }),
-		LimitUse:    h.clusters.limitUse,
-		MemoryUsed:  func() float64 { return float64(h.memory.Used()) },
-		MemoryLimit: func() float64 { return float64(h.memory.Status().Limit) },
+		LimitUse:    p.clusters.limitUse,
+		MemoryUsed:  func() float64 { return float64(p.memory.Used()) },
+		MemoryLimit: func() float64 { return float64(p.memory.Status().Limit) },
 		Sessions:    count(func(c *cluster) float64 { return float64(len(c.live())) }),
 		Clusters:    count(func(*cluster) float64 { return 1 }),
-		PolicyFiles: func() float64 { return float64(h.policies.Status().Files) },
-		PolicyRules: func() float64 { return float64(h.policies.Status().Rules) },
+		PolicyFiles: func() float64 { return float64(p.policies.Status().Files) },
+		PolicyRules: func() float64 { return float64(p.policies.Status().Rules) },
 		ClustersConnected: count(func(c *cluster) float64 {
 			if len(c.live()) > 0 {
 				return 1
 			}
 			return 0
 		}),
-		BytesToCluster:   h.clusters.sum(func(c *cluster) int64 { up, _ := c.traffic(); return up }, func(p *past) int64 { return p.up }),
-		BytesFromCluster: h.clusters.sum(func(c *cluster) int64 { _, down := c.traffic(); return down }, func(p *past) int64 { return p.down }),
-		RelayNodes:       func() float64 { return float64(h.clusters.relayed.Nodes()) },
-		RelayRefused:     h.clusters.sum(func(c *cluster) int64 { return c.relay.Refused() }, func(p *past) int64 { return p.refused }),
-		RelayPackets:     h.clusters.sumRelay(func(c *relay.Counts) int64 { return c.Packets() }),
-		RelayBytes:       h.clusters.sumRelay(func(c *relay.Counts) int64 { return c.Bytes() }),
+		BytesToCluster:   p.clusters.sum(func(c *cluster) int64 { up, _ := c.traffic(); return up }, func(q *past) int64 { return q.up }),
+		BytesFromCluster: p.clusters.sum(func(c *cluster) int64 { _, down := c.traffic(); return down }, func(q *past) int64 { return q.down }),
+		RelayNodes:       func() float64 { return float64(p.clusters.relayed.Nodes()) },
+		RelayRefused:     p.clusters.sum(func(c *cluster) int64 { return c.relay.Refused() }, func(q *past) int64 { return q.refused }),
+		RelayPackets:     p.clusters.sumRelay(func(c *relay.Counts) int64 { return c.Packets() }),
+		RelayBytes:       p.clusters.sumRelay(func(c *relay.Counts) int64 { return c.Bytes() }),
 		RelayDropped: func(reason string) float64 {
-			return h.clusters.sumRelay(func(c *relay.Counts) int64 { return c.DroppedFor(reason) })()
+			return p.clusters.sumRelay(func(c *relay.Counts) int64 { return c.DroppedFor(reason) })()
 		},
 		ClientCertificateEnd: func() float64 {
-			certs, err := h.state.Certificates()
+			certs, err := p.state.Certificates()
 			if err != nil {
 				return 0
 			}
@@ -231,29 +248,30 @@ func (h *Hub) readings() telemetry.HubReadings {
 }
 
 // streamsOf lists the live streams of a cluster.
-func (h *Hub) streamsOf(c id.Cluster) []memory.Stream {
-	all := h.access.Streams(c)
-	out := make([]memory.Stream, len(all))
-	for i, s := range all {
-		out[i] = s.(*hubStream)
+func streamsOf(table *authz.Table) func(id.Cluster) []memory.Stream {
+	return func(c id.Cluster) []memory.Stream {
+		all := table.Streams(c)
+		out := make([]memory.Stream, len(all))
+		for i, s := range all {
+			out[i] = s.(*hubStream)
+		}
+		return out
 	}
-	return out
 }
+
+// Dial opens a stream to d.Address through an agent of the cluster. See dialer.Dial.
+func (h *Hub) Dial(ctx context.Context, c id.Cluster, d wire.Dial) (carrier.Stream, error) {
+	return h.dials.Dial(ctx, c, d)
+}
+
+// Status describes the hub, its clusters and their agents.
+func (h *Hub) Status() admin.Status { return h.api.statusOf("") }
 
 // Ready is closed when everything listens.
 func (h *Hub) Ready() <-chan struct{} { return h.ready }
 
 // Listen is the bound address of the main port, once ready.
 func (h *Hub) Listen() string { return h.listen }
-
-// proven is who a peer is by its certificate, if that is one of ours.
-func (h *Hub) proven(conn *tls.Conn) record.Party {
-	who, ours := h.credentials.Authentic(conn.ConnectionState().PeerCertificates)
-	if !ours {
-		return record.Party{}
-	}
-	return record.Party{Cluster: who.Cluster, Caller: who.URI()}
-}
 
 func addrText(peer interface{ RemoteAddr() net.Addr }) string {
 	if a := peer.RemoteAddr(); a != nil {
@@ -344,4 +362,13 @@ func (h *Hub) addresses(port string) (hosts []string) {
 		hosts = append(hosts, host)
 	}
 	return hosts
+}
+
+// proven is who a peer is by its certificate, if that is one of ours.
+func (p *parts) proven(conn *tls.Conn) record.Party {
+	who, ours := p.credentials.Authentic(conn.ConnectionState().PeerCertificates)
+	if !ours {
+		return record.Party{}
+	}
+	return record.Party{Cluster: who.Cluster, Caller: who.URI()}
 }

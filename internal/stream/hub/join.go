@@ -21,16 +21,19 @@ import (
 	"github.com/tombolo-io/tombolo/internal/stream/hub/state"
 )
 
+// join serves enrolment and renewal.
+type join struct{ *parts }
+
 // operatorsOnly judges the peer anew for each request: a connection may be kept
 // for longer than its certificate lives.
-func (h *Hub) operatorsOnly(next http.Handler) http.Handler {
+func (jn *join) operatorsOnly(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		who, err := h.credentials.Verify(peerOf(r.Context()), 0)
+		who, err := jn.credentials.Verify(peerOf(r.Context()), 0)
 		if err == nil && who.Role != id.RoleOperator {
 			err = fault.Newf(fault.CodeUnauthorized, "%s may not use the admin API", who).Whyf("only operators may")
 		}
 		if err != nil {
-			h.record.RefusedPeer("admin", peerOf(r.Context()), r.RemoteAddr, err)
+			jn.record.RefusedPeer("admin", peerOf(r.Context()), r.RemoteAddr, err)
 			w.Header().Set("Connection", "close")
 			writeFault(w, err)
 			return
@@ -40,25 +43,25 @@ func (h *Hub) operatorsOnly(next http.Handler) http.Handler {
 }
 
 // joinHandler serves enrolment with a token and renewal with the old certificate.
-func (h *Hub) joinHandler() http.Handler {
+func (jn *join) joinHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /v1/join", func(w http.ResponseWriter, r *http.Request) {
-		h.answerJoin(w, r, "join", func() (admin.JoinAnswer, error) { return h.enrol(r) })
+		jn.answerJoin(w, r, "join", func() (admin.JoinAnswer, error) { return jn.enrol(r) })
 	})
 	mux.HandleFunc("POST /v1/renew", func(w http.ResponseWriter, r *http.Request) {
-		h.answerJoin(w, r, "renew", func() (admin.JoinAnswer, error) { return h.renew(r) })
+		jn.answerJoin(w, r, "renew", func() (admin.JoinAnswer, error) { return jn.renew(r) })
 	})
 	return mux
 }
 
-func (h *Hub) answerJoin(w http.ResponseWriter, r *http.Request, kind string, do func() (admin.JoinAnswer, error)) {
+func (jn *join) answerJoin(w http.ResponseWriter, r *http.Request, kind string, do func() (admin.JoinAnswer, error)) {
 	// One request for each connection, which must have come within a bound.
 	w.Header().Set("Connection", "close")
 	http.NewResponseController(w).SetReadDeadline(time.Now().Add(limit.RequestHeaderTime))
 	answer, err := do()
-	h.metrics.Joins.WithLabelValues(kind, outcome(fault.From(err))).Inc()
+	jn.metrics.Joins.WithLabelValues(kind, outcome(fault.From(err))).Inc()
 	if err != nil {
-		h.record.RefusedPeer(kind, peerOf(r.Context()), r.RemoteAddr, err)
+		jn.record.RefusedPeer(kind, peerOf(r.Context()), r.RemoteAddr, err)
 		writeFault(w, err)
 		return
 	}
@@ -66,7 +69,7 @@ func (h *Hub) answerJoin(w http.ResponseWriter, r *http.Request, kind string, do
 }
 
 // enrol lets an agent or a node join with a token.
-func (h *Hub) enrol(r *http.Request) (admin.JoinAnswer, error) {
+func (jn *join) enrol(r *http.Request) (admin.JoinAnswer, error) {
 	var q admin.JoinRequest
 	if err := readJSON(r, limit.JoinBody, &q); err != nil {
 		return admin.JoinAnswer{}, err
@@ -87,24 +90,24 @@ func (h *Hub) enrol(r *http.Request) (admin.JoinAnswer, error) {
 			return admin.JoinAnswer{}, err
 		}
 	}
-	cluster, name, leaf, err := h.credentials.Enrol(role, use, key)
+	cluster, name, leaf, err := jn.credentials.Enrol(role, use, key)
 	if err != nil {
-		h.log.Warn("join refused", telemetry.AttrPeer, r.RemoteAddr, telemetry.AttrCode, fault.From(err).Code, telemetry.AttrReason, err)
+		jn.log.Warn("join refused", telemetry.AttrPeer, r.RemoteAddr, telemetry.AttrCode, fault.From(err).Code, telemetry.AttrReason, err)
 		return admin.JoinAnswer{}, err
 	}
-	h.clusters.add(cluster)
-	h.log.Info(string(role)+" joined", telemetry.AttrCluster, cluster, attrOf(role), name, telemetry.AttrPeer, r.RemoteAddr)
-	return h.joined(cluster, name, leaf), nil
+	jn.clusters.add(cluster)
+	jn.log.Info(string(role)+" joined", telemetry.AttrCluster, cluster, attrOf(role), name, telemetry.AttrPeer, r.RemoteAddr)
+	return jn.joined(cluster, name, leaf), nil
 }
 
 // renew issues a new certificate to an agent that proves the key of its old
 // one, which may have run out within the grace.
-func (h *Hub) renew(r *http.Request) (admin.JoinAnswer, error) {
+func (jn *join) renew(r *http.Request) (admin.JoinAnswer, error) {
 	var q admin.RenewRequest
 	if err := readJSON(r, limit.JoinBody, &q); err != nil {
 		return admin.JoinAnswer{}, err
 	}
-	who, err := h.credentials.Verify(peerOf(r.Context()), h.settings.Load().renewGrace)
+	who, err := jn.credentials.Verify(peerOf(r.Context()), jn.settings.Load().renewGrace)
 	if err != nil {
 		return admin.JoinAnswer{}, err
 	}
@@ -115,13 +118,13 @@ func (h *Hub) renew(r *http.Request) (admin.JoinAnswer, error) {
 	if err != nil {
 		return admin.JoinAnswer{}, err
 	}
-	leaf, err := h.credentials.Renew(who, credentials.IssuedAt(peerOf(r.Context())[0]), key)
+	leaf, err := jn.credentials.Renew(who, credentials.IssuedAt(peerOf(r.Context())[0]), key)
 	if err != nil {
 		return admin.JoinAnswer{}, err
 	}
-	h.clusters.add(who.Cluster)
-	h.log.Info(string(who.Role)+" renewed its certificate", telemetry.AttrCluster, who.Cluster, attrOf(who.Role), who.Name)
-	return h.joined(who.Cluster, who.Name, leaf), nil
+	jn.clusters.add(who.Cluster)
+	jn.log.Info(string(who.Role)+" renewed its certificate", telemetry.AttrCluster, who.Cluster, attrOf(who.Role), who.Name)
+	return jn.joined(who.Cluster, who.Name, leaf), nil
 }
 
 // nodeUse adds to a use of a token what a node asks for.
@@ -146,10 +149,10 @@ func attrOf(role id.Role) string {
 	return telemetry.AttrAgent
 }
 
-func (h *Hub) joined(cluster id.Cluster, name string, leaf *x509.Certificate) admin.JoinAnswer {
+func (jn *join) joined(cluster id.Cluster, name string, leaf *x509.Certificate) admin.JoinAnswer {
 	return admin.JoinAnswer{
 		Cluster: cluster.String(), Agent: name, Certificate: string(trust.EncodeCertificate(leaf.Raw)),
-		CA: string(h.credentials.CA().CertificatePEM()), UnixMillis: h.now().UnixMilli(),
+		CA: string(jn.credentials.CA().CertificatePEM()), UnixMillis: jn.now().UnixMilli(),
 	}
 }
 

@@ -13,51 +13,54 @@ import (
 	"github.com/tombolo-io/tombolo/internal/stream/hub/relay"
 )
 
+// relays serves the connections of nodes to the relays of their clusters.
+type relays struct{ *parts }
+
 // admitRelay judges who wants to use the relay.
-func (h *Hub) admitRelay(conn *tls.Conn) (who id.Identity, c *cluster, err error) {
-	if who, err = h.identify(conn); err != nil {
+func (rl *relays) admitRelay(conn *tls.Conn) (who id.Identity, c *cluster, err error) {
+	if who, err = rl.identify(conn); err != nil {
 		return who, nil, err
 	}
 	if who.Role != id.RoleNode {
 		return who, nil, fault.Newf(fault.CodeUnauthorized, "%s may not use the relay", who).Whyf("only nodes may").
 			Hint("join as a node: tombolo token create --cluster NAME --node")
 	}
-	if h.draining.Load() {
+	if rl.draining.Load() {
 		return who, nil, fault.New(fault.CodeDraining, "the hub is shutting down").Hint("the node tries again by itself")
 	}
-	c, err = h.clusters.get(who.Cluster)
+	c, err = rl.clusters.get(who.Cluster)
 	return who, c, err
 }
 
 // serveRelay welcomes a node's connection, or tells it why not. What is to be done while
 // it lives is returned, as with sessions.
-func (h *Hub) serveRelay(ctx context.Context, conn *tls.Conn, known func()) (next func(context.Context)) {
+func (rl *relays) serveRelay(ctx context.Context, conn *tls.Conn, known func()) (next func(context.Context)) {
 	chain := conn.ConnectionState().PeerCertificates
 	var n *relay.Node
-	who, c, err := h.admitRelay(conn)
+	who, c, err := rl.admitRelay(conn)
 	if err == nil {
 		known()
-		n, err = c.relay.Join(conn, who.Name, credentials.IssuedAt(chain[0]), h.now())
+		n, err = c.relay.Join(conn, who.Name, credentials.IssuedAt(chain[0]), rl.now())
 	}
 	if err != nil {
 		if len(chain) > 0 {
-			h.record.RefusedPeer(relayFrontend, chain, addrText(conn), err)
+			rl.record.RefusedPeer(relayFrontend, chain, addrText(conn), err)
 		}
-		h.record.LogPeer(h.proven(conn), conn, err)
+		rl.record.LogPeer(rl.proven(conn), conn, err)
 		relay.Refuse(ctx, conn, err)
 		return nil
 	}
-	if f := h.credentials.Refusal(who, n.Issued); f != nil { // revoked since it was judged: the revocation did not see this connection
+	if f := rl.credentials.Refusal(who, n.Issued); f != nil { // revoked since it was judged: the revocation did not see this connection
 		n.End(f)
 	}
-	if h.draining.Load() {
+	if rl.draining.Load() {
 		n.Drain()
 	}
 	return func(ctx context.Context) {
-		h.log.Debug("node connected to the relay", telemetry.AttrCluster, c.name, telemetry.AttrNode, n.Name, telemetry.AttrPeer, n.Peer)
-		why := n.Serve(ctx, h.now)
-		h.metrics.RelayEnds.WithLabelValues(outcome(orderly(why))).Inc()
-		h.log.Debug("node left the relay", telemetry.AttrCluster, c.name, telemetry.AttrNode, n.Name, telemetry.AttrPeer, n.Peer,
+		rl.log.Debug("node connected to the relay", telemetry.AttrCluster, c.name, telemetry.AttrNode, n.Name, telemetry.AttrPeer, n.Peer)
+		why := n.Serve(ctx, rl.now)
+		rl.metrics.RelayEnds.WithLabelValues(outcome(orderly(why))).Inc()
+		rl.log.Debug("node left the relay", telemetry.AttrCluster, c.name, telemetry.AttrNode, n.Name, telemetry.AttrPeer, n.Peer,
 			telemetry.AttrCode, why.Code, telemetry.AttrReason, why.Explain())
 	}
 }
@@ -73,8 +76,8 @@ func orderly(f *fault.Fault) *fault.Fault {
 }
 
 // endRelayed ends the connection of a node whose certificates are revoked, and counts it.
-func (h *Hub) endRelayed(who id.Identity) int {
-	c, err := h.clusters.get(who.Cluster)
+func (rl *relays) endRelayed(who id.Identity) int {
+	c, err := rl.clusters.get(who.Cluster)
 	if err != nil {
 		return 0
 	}
@@ -82,7 +85,7 @@ func (h *Hub) endRelayed(who id.Identity) int {
 	if n == nil {
 		return 0
 	}
-	f := h.credentials.Refusal(who, n.Issued)
+	f := rl.credentials.Refusal(who, n.Issued)
 	if f == nil {
 		return 0
 	}
@@ -91,8 +94,8 @@ func (h *Hub) endRelayed(who id.Identity) int {
 }
 
 // drainRelays tells all nodes that the hub stops soon.
-func (h *Hub) drainRelays() {
-	for _, c := range h.clusters.all() {
+func (rl *relays) drainRelays() {
+	for _, c := range rl.clusters.all() {
 		for _, n := range c.relay.All() {
 			n.Drain()
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/id"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/quota"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/state"
 )
 
@@ -111,7 +112,7 @@ func TestNoAgentTellsWhoWasSeen(t *testing.T) {
 }
 
 func TestTheRegistry(t *testing.T) {
-	r := newRegistry(nil)
+	r := newRegistry(nil, func(quota.Scope, quota.Resource) {})
 	c1, c0 := r.add(clusterOf(t, "c1")), r.add(clusterOf(t, "c0"))
 	if r.add(clusterOf(t, "c1")) != c1 {
 		t.Error("a second registration made another cluster")

@@ -51,7 +51,7 @@ func TestConnectionsBeyondTheBoundAreRecorded(t *testing.T) {
 		path := filepath.Join(runtest.Dir(t), "k.sock")
 		inner, err := net.Listen("unix", path)
 		must(t, err)
-		ln := h.metered(who, inner)
+		ln := h.front.metered(who, inner)
 		b := h.clusters.add(c).accounts.Caller(who.Caller).Bounds()
 		b.Sessions = 1
 		h.clusters.add(c).accounts.Caller(who.Caller).Bound(b)
@@ -94,7 +94,7 @@ func TestMalformedMetadataIsRecorded(t *testing.T) {
 		r.Header.Set("Upgrade", "tombolo-stream")
 		r.Header.Set("Tombolo-Metadata", "no pair")
 		w := httptest.NewRecorder()
-		h.apiStream(w, r)
+		h.api.apiStream(w, r)
 		if w.Code != 400 || !strings.Contains(w.Body.String(), "metadata") {
 			t.Errorf("it answers %d %s", w.Code, w.Body)
 		}

@@ -57,17 +57,17 @@ func TestFloodsOfKnownCallersAreCounted(t *testing.T) {
 		account.Bound(b)
 		for n := range flood {
 			d := wire.Dial{Network: "tcp", Address: fmt.Sprintf("10.0.0.1:%d", n+1)}
-			if _, err := h.dialer(who)(t.Context(), d); !fault.Has(err, fault.CodeLimit) {
+			if _, err := h.dials.forCaller(who)(t.Context(), d); !fault.Has(err, fault.CodeLimit) {
 				t.Fatal(err)
 			}
 		}
-		h.metered(who, nil).(interface{ Refused(wire.Peer, error) }).Refused(wire.Peer{}, fault.New(fault.CodeLimit, "the socket takes no more streams"))
+		h.front.metered(who, nil).(interface{ Refused(wire.Peer, error) }).Refused(wire.Peer{}, fault.New(fault.CodeLimit, "the socket takes no more streams"))
 		near, far := net.Pipe()
 		defer far.Close()
-		if _, err := h.metered(who, &given{conns: []net.Conn{near}}).Accept(); !errors.Is(err, net.ErrClosed) {
+		if _, err := h.front.metered(who, &given{conns: []net.Conn{near}}).Accept(); !errors.Is(err, net.ErrClosed) {
 			t.Error(err)
 		}
-		if _, err := h.dialer(record.Party{Cluster: c, Frontend: "connect", Caller: "unix:c1/connect"})(t.Context(), wire.Dial{Network: "tcp", Address: "no address"}); !fault.Has(err, fault.CodeRequest) {
+		if _, err := h.dials.forCaller(record.Party{Cluster: c, Frontend: "connect", Caller: "unix:c1/connect"})(t.Context(), wire.Dial{Network: "tcp", Address: "no address"}); !fault.Has(err, fault.CodeRequest) {
 			t.Error(err)
 		}
 		dials = counterOf(t, h.metrics.Dials.WithLabelValues(who.Frontend, "limit_reached"))
@@ -108,7 +108,7 @@ func TestFloodsAreBoundedInTheLogAlone(t *testing.T) {
 	h.log = slog.New(slog.NewTextHandler(&log, nil))
 	h.record.Log = h.log
 	for range 1000 {
-		if _, err := h.dialer(record.Party{Cluster: clusterOf(t, "none"), Frontend: "connect", Caller: "x"})(t.Context(), wire.Dial{Address: "10.0.0.1:80"}); err == nil {
+		if _, err := h.dials.forCaller(record.Party{Cluster: clusterOf(t, "none"), Frontend: "connect", Caller: "x"})(t.Context(), wire.Dial{Address: "10.0.0.1:80"}); err == nil {
 			t.Fatal("a dial into no cluster")
 		}
 	}
@@ -133,7 +133,7 @@ func TestRecordsNameTheOperator(t *testing.T) {
 	defer near.Close()
 	out := records(t, func(h *Hub) {
 		for _, r := range []*http.Request{overSocket(t, near), h.withCertificate(t, "alice")} {
-			if _, err := h.dialer(h.operator(r, clusterOf(t, "none")))(t.Context(), wire.Dial{Address: "10.0.0.1:80"}); err == nil {
+			if _, err := h.dials.forCaller(h.api.operator(r, clusterOf(t, "none")))(t.Context(), wire.Dial{Address: "10.0.0.1:80"}); err == nil {
 				t.Error("a dial into no cluster")
 			}
 		}

@@ -18,39 +18,39 @@ import (
 
 // apiRevoke revokes an agent or a node with all of its certificates, or certificates of
 // a client or an operator. What they have open ends.
-func (h *Hub) apiRevoke(r *http.Request) (any, error) {
+func (ap *api) apiRevoke(r *http.Request) (any, error) {
 	var q admin.RevocationRequest
 	if err := readJSON(r, limit.AdminBody, &q); err != nil {
 		return nil, err
 	}
-	who, serial, err := h.whomToRevoke(q)
+	who, serial, err := ap.whomToRevoke(q)
 	if err != nil {
 		return nil, err
 	}
 	var out admin.Revocation
 	if who.Role == id.RoleAgent || who.Role == id.RoleNode {
-		out, err = h.revokeHolder(r, who, q.Unknown)
+		out, err = ap.revokeHolder(r, who, q.Unknown)
 	} else {
-		out, err = h.revokeCertificates(r, who, serial)
+		out, err = ap.revokeCertificates(r, who, serial)
 	}
 	if err != nil {
 		return nil, err
 	}
 	out.Meta, out.Identity = meta("Revocation"), who.URI()
-	h.log.Info("revoked", "identity", out.Identity, "serials", out.Serials, "connections", out.Connections)
-	h.record.Change(h.operator(r, who.Cluster), audit.KindRevocation, out.Identity,
+	ap.log.Info("revoked", "identity", out.Identity, "serials", out.Serials, "connections", out.Connections)
+	ap.record.Change(ap.operator(r, who.Cluster), audit.KindRevocation, out.Identity,
 		fmt.Sprintf("%s was revoked; connections that ended: %d", who, out.Connections))
 	return out, nil
 }
 
 // whomToRevoke finds whose name or serial number it is. serial is empty for a name.
-func (h *Hub) whomToRevoke(q admin.RevocationRequest) (who id.Identity, serial string, err error) {
+func (ap *api) whomToRevoke(q admin.RevocationRequest) (who id.Identity, serial string, err error) {
 	role := id.Role(q.Role)
 	if !slices.Contains([]id.Role{id.RoleAgent, id.RoleNode, id.RoleClient, id.RoleOperator}, role) {
 		return who, "", fault.Newf(fault.CodeRequest, "the role %q cannot be revoked", clip(q.Role, 32)).Whyf("agent, node, client and operator can")
 	}
 	if q.Serial == "" {
-		who = id.Identity{TrustDomain: h.credentials.CA().TrustDomain(), Role: role, Name: q.Name}
+		who = id.Identity{TrustDomain: ap.credentials.CA().TrustDomain(), Role: role, Name: q.Name}
 		if role != id.RoleOperator {
 			if who.Cluster, err = parseCluster(q.Cluster); err != nil {
 				return who, "", err
@@ -61,7 +61,7 @@ func (h *Hub) whomToRevoke(q admin.RevocationRequest) (who id.Identity, serial s
 		}
 		return who, "", nil
 	}
-	identity, err := h.identityOf(q.Serial)
+	identity, err := ap.identityOf(q.Serial)
 	if err != nil {
 		return who, "", err
 	}
@@ -75,12 +75,12 @@ func (h *Hub) whomToRevoke(q admin.RevocationRequest) (who id.Identity, serial s
 	return who, q.Serial, nil
 }
 
-func (h *Hub) identityOf(serial string) (string, error) {
-	holder, found, err := h.state.HolderBySerial(serial)
+func (ap *api) identityOf(serial string) (string, error) {
+	holder, found, err := ap.state.HolderBySerial(serial)
 	if found || err != nil {
 		return holder.Identity, err
 	}
-	certs, err := h.state.Certificates()
+	certs, err := ap.state.Certificates()
 	for _, c := range certs {
 		if c.Serial == serial {
 			return c.Identity, nil
@@ -95,13 +95,13 @@ func (h *Hub) identityOf(serial string) (string, error) {
 
 // revokeHolder puts the revocation of an agent or a node into force: none of its
 // certificates counts any more, and its sessions or its place in the relay end.
-func (h *Hub) revokeHolder(r *http.Request, who id.Identity, unknown bool) (out admin.Revocation, err error) {
+func (ap *api) revokeHolder(r *http.Request, who id.Identity, unknown bool) (out admin.Revocation, err error) {
 	if !unknown {
-		if unknown, err = h.wasHere(who); err != nil {
+		if unknown, err = ap.wasHere(who); err != nil {
 			return out, err
 		}
 	}
-	rec, known, err := h.credentials.RevokeHolder(who, unknown)
+	rec, known, err := ap.credentials.RevokeHolder(who, unknown)
 	if err != nil {
 		return out, err
 	}
@@ -110,25 +110,25 @@ func (h *Hub) revokeHolder(r *http.Request, who id.Identity, unknown bool) (out 
 			Hint("'tombolo certificate list' shows who joined; --unknown revokes a name that was lost, as after a restore")
 	}
 	out.Revoked, out.Token = rec.Revoked, rec.Token
-	if out.Warning, err = h.stillOpen(rec.Token); err != nil {
+	if out.Warning, err = ap.stillOpen(rec.Token); err != nil {
 		return out, err
 	}
 	if rec.Serial != "" {
 		out.Serials = []string{rec.Serial}
 	}
 	if who.Role == id.RoleAgent {
-		out.Connections = h.endAgent(r.Context(), who)
+		out.Connections = ap.agents.endAgent(r.Context(), who)
 	} else {
-		out.Connections = h.endRelayed(who)
+		out.Connections = ap.relays.endRelayed(who)
 	}
 	return out, nil
 }
 
 // stillOpen warns of a token with which somebody can still join, if under another name.
-func (h *Hub) stillOpen(token string) (string, error) {
-	tokens, err := h.state.Tokens()
+func (ap *api) stillOpen(token string) (string, error) {
+	tokens, err := ap.state.Tokens()
 	for _, t := range tokens {
-		if t.ID == token && h.now().Before(t.Expires) && len(t.Claims) < t.Uses {
+		if t.ID == token && ap.now().Before(t.Expires) && len(t.Claims) < t.Uses {
 			return fmt.Sprintf("the token %s, by which it joined, has uses left, and gives other names: tombolo token revoke %s", token, token), nil
 		}
 	}
@@ -137,16 +137,16 @@ func (h *Hub) stillOpen(token string) (string, error) {
 
 // wasHere says whether an agent or a node was seen of which there may be no record: it
 // joined before this hub kept any, or after the backup that was restored.
-func (h *Hub) wasHere(who id.Identity) (bool, error) {
+func (ap *api) wasHere(who id.Identity) (bool, error) {
 	if who.Role == id.RoleNode {
-		c, err := h.clusters.get(who.Cluster)
+		c, err := ap.clusters.get(who.Cluster)
 		return err == nil && c.relay.Find([]byte(who.Name)) != nil, nil
 	}
-	if c, err := h.clusters.get(who.Cluster); err == nil &&
+	if c, err := ap.clusters.get(who.Cluster); err == nil &&
 		slices.ContainsFunc(c.agents(), func(a admin.AgentStatus) bool { return a.ID == who.Name }) {
 		return true, nil
 	}
-	tokens, err := h.state.Tokens()
+	tokens, err := ap.state.Tokens()
 	for _, t := range tokens {
 		for _, c := range t.Claims {
 			if !t.Nodes && t.Cluster == who.Cluster.String() && c.Agent == who.Name {
@@ -159,14 +159,14 @@ func (h *Hub) wasHere(who id.Identity) (bool, error) {
 
 // revokeCertificates revokes the certificate with the serial number, or all of the
 // client or operator, and ends the connections that use them.
-func (h *Hub) revokeCertificates(r *http.Request, who id.Identity, serial string) (out admin.Revocation, err error) {
-	certs, err := h.credentials.Revoke(who, serial)
+func (ap *api) revokeCertificates(r *http.Request, who id.Identity, serial string) (out admin.Revocation, err error) {
+	certs, err := ap.credentials.Revoke(who, serial)
 	if err != nil {
 		return out, err
 	}
 	for _, c := range certs {
 		// An operator who revokes itself gets an answer; its next request is refused.
-		out.Connections += h.clients.CloseAll(c.Serial, r.RemoteAddr)
+		out.Connections += ap.clients.CloseAll(c.Serial, r.RemoteAddr)
 		out.Serials = append(out.Serials, c.Serial)
 		out.Revoked = c.Revoked
 	}
@@ -174,7 +174,7 @@ func (h *Hub) revokeCertificates(r *http.Request, who id.Identity, serial string
 }
 
 // revokedIdentities lists who is revoked, the newest first, of one cluster unless that is empty.
-func (h *Hub) revokedIdentities(certs []state.Certificate, cluster string) (out []admin.RevokedIdentity, more int) {
+func (ap *api) revokedIdentities(certs []state.Certificate, cluster string) (out []admin.RevokedIdentity, more int) {
 	add := func(identity, serial string, at time.Time) {
 		who, err := id.ParseURI(identity)
 		if err == nil && !at.IsZero() && (cluster == "" || who.Cluster.String() == cluster) {
@@ -183,7 +183,7 @@ func (h *Hub) revokedIdentities(certs []state.Certificate, cluster string) (out 
 			})
 		}
 	}
-	for _, rec := range h.credentials.RevokedHolders() {
+	for _, rec := range ap.credentials.RevokedHolders() {
 		add(rec.Identity, "", rec.Revoked)
 	}
 	for _, c := range certs {

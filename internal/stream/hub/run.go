@@ -42,23 +42,23 @@ func (h *Hub) Run(ctx, hard context.Context) error {
 	if h.mirror, err = stunserver.Open(ctx, stunserver.Of(h.cfg.STUN, h.listen, ""), h.mirrored); err != nil {
 		return errors.Join(err, ls.close())
 	}
-	h.serving = credentials.NewServerCertificate(h.credentials.CA(), h.cfg.Name, h.addresses(at), h.now)
+	h.front.serving = credentials.NewServerCertificate(h.credentials.CA(), h.cfg.Name, h.addresses(at), h.now)
 	h.own.Bind(h.advertise, ls.front, ls.admin)
-	h.joinHTTP, h.apiHTTP = listener.NewHandoff(ls.front.Addr()), listener.NewHandoff(ls.front.Addr())
+	h.front.joinHTTP, h.front.apiHTTP = listener.NewHandoff(ls.front.Addr()), listener.NewHandoff(ls.front.Addr())
 
 	// Everything that carries streams lives until the drain is over.
 	inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	g := run.NewGroup(inner)
-	h.sockets = frontend.NewSockets(inner, h.cfg.RunDir, h.bindSocket, h.log)
+	h.sockets = frontend.NewSockets(inner, h.cfg.RunDir, h.front.bindSocket, h.log)
 	if err := h.startSockets(); err != nil {
 		h.sockets.Stop()
 		return errors.Join(err, ls.close(), h.mirror.Close(), h.sockets.Wait())
 	}
-	api := h.apiHandler()
-	g.Go("main port", func(ctx context.Context) error { return h.serveFront(ctx, h.sparing(ls.front)) })
-	h.serveHTTP(g, "enrolment", h.joinHTTP, h.joinHandler())
-	h.serveHTTP(g, "remote admin API", h.apiHTTP, h.operatorsOnly(api))
+	api := h.api.apiHandler()
+	g.Go("main port", func(ctx context.Context) error { return h.front.serveFront(ctx, h.front.sparing(ls.front)) })
+	h.serveHTTP(g, "enrolment", h.front.joinHTTP, h.join.joinHandler())
+	h.serveHTTP(g, "remote admin API", h.front.apiHTTP, h.join.operatorsOnly(api))
 	h.serveHTTP(g, "admin socket", ls.socket, api)
 	probes := listener.Few(ls.admin, listener.Spare(h.descriptors.Most()), func() { h.metrics.Refused.WithLabelValues(string(fault.CodeLimit)).Inc() })
 	h.serveHTTP(g, "admin port", tls.NewListener(probes, h.adminTLS()), h.probes())
@@ -140,7 +140,7 @@ func (h *Hub) adminTLS() *tls.Config {
 	return &tls.Config{
 		MinVersion:     tls.VersionTLS13,
 		NextProtos:     []string{"http/1.1"},
-		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return h.serving.Get(h.now()) },
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return h.front.serving.Get(h.now()) },
 	}
 }
 
@@ -163,7 +163,7 @@ func (h *Hub) drain(hard context.Context) {
 			s.beat.Send(&pb.Control{Frame: &pb.Control_Drain{Drain: &pb.Drain{Reason: "the hub is shutting down"}}})
 		}
 	}
-	h.drainRelays()
+	h.relays.drainRelays()
 	bound, cancel := context.WithTimeout(hard, h.cfg.Drain)
 	defer cancel()
 	h.log.Info("draining", "streams", h.liveStreams(), "bound", h.cfg.Drain)

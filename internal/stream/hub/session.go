@@ -25,6 +25,9 @@ import (
 	pb "github.com/tombolo-io/tombolo/proto"
 )
 
+// agents serves the sessions of agents.
+type agents struct{ *parts }
+
 // session is one live agent. Its life:
 //
 //	TLS done --Hello--> checked --Welcome--> live --Drain--> draining --> ended
@@ -116,44 +119,44 @@ func (s *session) leave() {
 // to the session that it belongs to. What is to be done for as long as a session
 // lives is given back: a handshake needs a large stack, and ten thousand sessions
 // shall not keep it.
-func (h *Hub) serveSession(ctx context.Context, conn *tls.Conn, known func()) (next func(context.Context)) {
-	a, refusal := h.admit(conn)
+func (ag *agents) serveSession(ctx context.Context, conn *tls.Conn, known func()) (next func(context.Context)) {
+	a, refusal := ag.admit(conn)
 	if refusal == nil {
 		a.known = known
 	} else if chain := conn.ConnectionState().PeerCertificates; len(chain) > 0 {
-		h.record.RefusedPeer("session", chain, addrText(conn), refusal)
+		ag.record.RefusedPeer("session", chain, addrText(conn), refusal)
 	}
-	g, err := h.greet(ctx, a, refusal)
+	g, err := ag.greet(ctx, a, refusal)
 	switch {
 	case err != nil:
 	case g.joins != nil:
-		err = h.attach(a, g.joins)
-		h.metrics.Attaches.WithLabelValues(outcome(fault.From(err))).Inc()
+		err = ag.attach(a, g.joins)
+		ag.metrics.Attaches.WithLabelValues(outcome(fault.From(err))).Inc()
 	default:
-		next, err = h.beginSession(a, g)
+		next, err = ag.beginSession(a, g)
 	}
 	if err != nil {
-		h.record.LogPeer(h.proven(conn), conn, err)
+		ag.record.LogPeer(ag.proven(conn), conn, err)
 		conn.Close()
 	}
 	return next
 }
 
 // beginSession puts the mux on a connection; serve keeps the session.
-func (h *Hub) beginSession(a arrival, g agreement) (serve func(context.Context), err error) {
+func (ag *agents) beginSession(a arrival, g agreement) (serve func(context.Context), err error) {
 	account := a.cluster.accounts.Agent(a.agent)
 	if !account.Arrive() {
 		return nil, fault.Newf(fault.CodeLimit, "agent %s has %d connections that are no session yet", a.agent, limit.SessionsComing)
 	}
 	s := &session{
 		cluster: a.cluster, agent: a.agent, account: account, instance: g.hello.GetInstance(), software: clip(g.hello.GetSoftware(), 64),
-		ranges: clipAll(g.hello.GetRanges()), since: h.now(), peer: a.conn.RemoteAddr().String(),
+		ranges: clipAll(g.hello.GetRanges()), since: ag.now(), peer: a.conn.RemoteAddr().String(),
 		certEnd: a.leaf().NotAfter, who: a.who, issued: credentials.IssuedAt(a.leaf()), secret: g.secret, chooses: g.chooses,
 	}
 	further := newControls()
 	link, err := carrier.Server(a.conn, carrier.Options{
 		Incoming: limit.AgentStreams, Accept: further.offer, Connections: g.connections, Budget: a.cluster.accounts.Budget, Tally: account.UnreadTally(),
-		Lost: func(l carrier.Loss) { h.lost(s, l) },
+		Lost: func(l carrier.Loss) { ag.lost(s, l) },
 	})
 	if err != nil {
 		account.Arrived()
@@ -162,23 +165,23 @@ func (h *Hub) beginSession(a arrival, g agreement) (serve func(context.Context),
 	s.link = link
 	return func(ctx context.Context) {
 		defer link.Close()
-		h.runSession(ctx, s, further)
+		ag.runSession(ctx, s, further)
 	}, nil
 }
 
 // partyOf is whose session it is.
-func (h *Hub) partyOf(s *session) record.Party {
-	who := id.Identity{TrustDomain: h.credentials.CA().TrustDomain(), Role: id.RoleAgent, Cluster: s.cluster.name, Name: s.agent.String()}
+func (ag *agents) partyOf(s *session) record.Party {
+	who := id.Identity{TrustDomain: ag.credentials.CA().TrustDomain(), Role: id.RoleAgent, Cluster: s.cluster.name, Name: s.agent.String()}
 	return record.Party{Cluster: who.Cluster, Caller: who.URI()}
 }
 
 // runSession takes the agent's control stream, makes the session available and
 // keeps it until it ends.
-func (h *Hub) runSession(ctx context.Context, s *session, controls *controls) {
+func (ag *agents) runSession(ctx context.Context, s *session, controls *controls) {
 	control, err := controls.take(ctx, s.link.Done())
 	if err != nil {
 		s.account.Arrived()
-		h.record.LogPeer(h.partyOf(s), s.link, err)
+		ag.record.LogPeer(ag.partyOf(s), s.link, err)
 		return
 	}
 	s.beat = heartbeat.New(heartbeat.Options{
@@ -187,13 +190,13 @@ func (h *Hub) runSession(ctx context.Context, s *session, controls *controls) {
 		Done:         s.link.Done(),
 		End:          func() { s.link.Close() },
 		LastReceived: func() time.Time { return s.link.Traffic().LastReceived },
-		OnFrame:      func(f *pb.Control) { h.onFrame(s, f) },
-		OnRTT:        func(d time.Duration) { h.metrics.RTT.Observe(d.Seconds()) },
+		OnFrame:      func(f *pb.Control) { ag.onFrame(s, f) },
+		OnRTT:        func(d time.Duration) { ag.metrics.RTT.Observe(d.Seconds()) },
 	})
 	older, err := s.cluster.join(s)
 	s.account.Arrived() // it is counted as a session now, or never will be
 	if err != nil {
-		h.record.LogPeer(h.partyOf(s), s.link, err)
+		ag.record.LogPeer(ag.partyOf(s), s.link, err)
 		control.SetWriteDeadline(time.Now().Add(limit.Farewell))
 		if wire.Write(control, goodbye(fault.From(err))) == nil {
 			s.leave()
@@ -203,12 +206,12 @@ func (h *Hub) runSession(ctx context.Context, s *session, controls *controls) {
 	for _, old := range older {
 		old.suspect()
 	}
-	h.metrics.Sessions.Inc()
-	log := h.log.With(telemetry.AttrCluster, s.cluster.name, telemetry.AttrAgent, s.agent, telemetry.AttrPeer, s.peer)
+	ag.metrics.Sessions.Inc()
+	log := ag.log.With(telemetry.AttrCluster, s.cluster.name, telemetry.AttrAgent, s.agent, telemetry.AttrPeer, s.peer)
 	log.Info("agent connected", "software", s.software, "ranges", s.ranges)
 
 	stop := run.OnDone(ctx, func() { s.end(fault.New(fault.CodeDraining, "the hub stopped")) })
-	if f := h.credentials.Refusal(s.who, s.issued); f != nil { // since it was identified: the revocation did not see this session
+	if f := ag.credentials.Refusal(s.who, s.issued); f != nil { // since it was identified: the revocation did not see this session
 		s.ended.CompareAndSwap(nil, f)
 		s.link.Close()
 	}
@@ -221,20 +224,20 @@ func (h *Hub) runSession(ctx context.Context, s *session, controls *controls) {
 	s.ended.CompareAndSwap(nil, why)
 	s.link.Close()
 	why = s.ended.Load()
-	s.cluster.leave(s, why, h.now())
-	h.metrics.SessionEnds.WithLabelValues(telemetry.Outcome(why.Code)).Inc()
+	s.cluster.leave(s, why, ag.now())
+	ag.metrics.SessionEnds.WithLabelValues(telemetry.Outcome(why.Code)).Inc()
 	log.Info("agent left", telemetry.AttrCode, why.Code, telemetry.AttrReason, why.Error())
 }
 
 // onFrame handles what the agent says on the control stream. Frames that are
 // not for a hub are ignored, as the protocol asks.
-func (h *Hub) onFrame(s *session, f *pb.Control) {
+func (ag *agents) onFrame(s *session, f *pb.Control) {
 	switch x := f.GetFrame().(type) {
 	case *pb.Control_Load:
 		s.load.Store(int64(x.Load.GetStreams()))
 	case *pb.Control_Drain:
 		if !s.draining.Swap(true) {
-			h.log.Info("agent drains", telemetry.AttrCluster, s.cluster.name, telemetry.AttrAgent, s.agent)
+			ag.log.Info("agent drains", telemetry.AttrCluster, s.cluster.name, telemetry.AttrAgent, s.agent)
 		}
 	case *pb.Control_Goodbye:
 		why := wire.FromFault(x.Goodbye.GetReason())

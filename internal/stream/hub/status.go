@@ -14,30 +14,27 @@ import (
 	"github.com/tombolo-io/tombolo/internal/stream/hub/state"
 )
 
-// Status describes the hub, its clusters and their agents.
-func (h *Hub) Status() admin.Status { return h.statusOf("") }
-
 // statusOf lists who was revoked of one cluster only, unless that is empty.
-func (h *Hub) statusOf(cluster string) admin.Status {
+func (ap *api) statusOf(cluster string) admin.Status {
 	out := admin.Status{
 		Meta: meta("Status"),
 		Hub: admin.HubStatus{
-			Version: h.cfg.Version, Since: h.since.UTC(), TrustDomain: h.credentials.CA().TrustDomain(), Listen: h.listen,
-			Advertise: h.advertise, CAPin: trust.Pin(h.credentials.CA().Certificate()), Draining: h.draining.Load(),
+			Version: ap.cfg.Version, Since: ap.since.UTC(), TrustDomain: ap.credentials.CA().TrustDomain(), Listen: ap.listen,
+			Advertise: ap.advertise, CAPin: trust.Pin(ap.credentials.CA().Certificate()), Draining: ap.draining.Load(),
 		},
 		Clusters: []admin.ClusterStatus{},
 	}
-	if h.access.Configured() {
-		st := h.policies.Status()
-		st.Version = h.access.Whole().String()
+	if ap.access.Configured() {
+		st := ap.policies.Status()
+		st.Version = ap.access.Whole().String()
 		out.Policy = &st
 	}
-	memory := h.memory.Status()
+	memory := ap.memory.Status()
 	out.Hub.Memory = &memory
-	stun := admin.STUN(h.mirror.Status())
+	stun := admin.STUN(ap.mirror.Status())
 	out.Hub.STUN = &stun
-	for _, c := range h.clusters.all() {
-		cs := admin.ClusterStatus{Name: c.name.String(), Policy: h.access.Version(c.name.String()).String(), Sockets: h.sockets.Of(c.name), Agents: c.agents()}
+	for _, c := range ap.clusters.all() {
+		cs := admin.ClusterStatus{Name: c.name.String(), Policy: ap.access.Version(c.name.String()).String(), Sockets: ap.sockets.Of(c.name), Agents: c.agents()}
 		cs.Relay = c.relay.Status(false)
 		cs.LimitHits, cs.Pressed = c.accounts.Hits(), c.accounts.Pressed()
 		if cs.Agents == nil {
@@ -49,13 +46,13 @@ func (h *Hub) statusOf(cluster string) admin.Status {
 		out.Warnings = append(out.Warnings, shared(c)...)
 		out.Clusters = append(out.Clusters, cs)
 	}
-	out.Warnings = append(out.Warnings, h.memory.Advice()...)
-	certs, err := h.state.Certificates()
+	out.Warnings = append(out.Warnings, ap.memory.Advice()...)
+	certs, err := ap.state.Certificates()
 	if err != nil {
 		out.Warnings = append(out.Warnings, err.Error())
 	}
-	out.Warnings = append(out.Warnings, expiring(certs, h.now())...)
-	out.Revoked, out.RevokedMore = h.revokedIdentities(certs, cluster)
+	out.Warnings = append(out.Warnings, expiring(certs, ap.now())...)
+	out.Revoked, out.RevokedMore = ap.revokedIdentities(certs, cluster)
 	return out
 }
 

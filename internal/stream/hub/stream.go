@@ -20,7 +20,7 @@ import (
 // hubStream counts a stream's bytes for its session and ends its accounting once.
 type hubStream struct {
 	carrier.Stream
-	hub     *Hub
+	parts   *parts
 	session *session
 	request policy.Request               // with the address that the agent says it dialled
 	allowed authz.Ruling                 // by which it lives
@@ -64,11 +64,11 @@ func (s *hubStream) release(code fault.Code) {
 		s.in.End()
 		s.out.End()
 		s.places.Finish()
-		s.hub.access.Leave(s.session.cluster.name, s)
+		s.parts.access.Leave(s.session.cluster.name, s)
 		s.session.streams.Add(-1)
 		s.session.beat.Busy(-1)
-		s.hub.metrics.Streams.Dec()
-		s.hub.metrics.StreamEnds.WithLabelValues(telemetry.Outcome(code)).Inc()
+		s.parts.metrics.Streams.Dec()
+		s.parts.metrics.StreamEnds.WithLabelValues(telemetry.Outcome(code)).Inc()
 	})
 }
 

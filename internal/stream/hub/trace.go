@@ -21,13 +21,13 @@ import (
 //	       ├─ pick
 //	       └─ ask ──► the agent: dial ──┬─ decide
 //	                                    └─ connect
-func (h *Hub) beginTrace(ctx context.Context, c id.Cluster, frontend string, d *wire.Dial) (context.Context, otlp.Span) {
-	if h.trace == nil {
+func (dl *dialer) beginTrace(ctx context.Context, c id.Cluster, frontend string, d *wire.Dial) (context.Context, otlp.Span) {
+	if dl.trace == nil {
 		return ctx, otlp.Span{}
 	}
-	span := h.trace.Begin(ctx, "dial", d.Trace, d.TraceState)
+	span := dl.trace.Begin(ctx, "dial", d.Trace, d.TraceState)
 	span.Set("tombolo.at", "hub")
-	span.Set("tombolo.hub", h.cfg.Name)
+	span.Set("tombolo.hub", dl.cfg.Name)
 	span.Set("tombolo.cluster", c.String())
 	span.Set("tombolo.frontend", frontend)
 	span.Set("tombolo.caller", d.Caller)
@@ -49,9 +49,9 @@ func endSpan(s otlp.Span, err error) {
 }
 
 // decideFirst asks the policy about what is known before an agent is asked.
-func (h *Hub) decideFirst(ctx context.Context, q policy.Request, at *record.Progress) (err error) {
+func (dl *dialer) decideFirst(ctx context.Context, q policy.Request, at *record.Progress) (err error) {
 	span := otlp.Of(ctx).Child("decide", otlp.Internal)
-	r := h.access.Decide(q)
+	r := dl.access.Decide(q)
 	at.Ruled(r)
 	if !r.Allow && !r.Open {
 		err = authz.Denied(r, q)
@@ -62,15 +62,15 @@ func (h *Hub) decideFirst(ctx context.Context, q policy.Request, at *record.Prog
 }
 
 // ask is dialThrough with its span, of which the agent's are a part.
-func (h *Hub) ask(ctx context.Context, s *session, d wire.Dial, q policy.Request, at *record.Progress) (*hubStream, error) {
+func (dl *dialer) ask(ctx context.Context, s *session, d wire.Dial, q policy.Request, at *record.Progress) (*hubStream, error) {
 	at.Asks(s.agent.String())
 	span := otlp.Of(ctx).Child("ask", otlp.Client)
 	if !span.On() {
-		return h.dialThrough(ctx, s, d, q, at)
+		return dl.dialThrough(ctx, s, d, q, at)
 	}
 	span.Set("tombolo.agent", s.agent.String())
 	d.Trace, d.TraceState = span.Context()
-	stream, err := h.dialThrough(ctx, s, d, q, at)
+	stream, err := dl.dialThrough(ctx, s, d, q, at)
 	if err == nil {
 		span.Set("tombolo.resolved", authz.Destination(stream.request))
 	}
