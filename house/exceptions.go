@@ -10,7 +10,6 @@ func Exceptions() []Exception {
 		{"methods", "internal/stream/carrier/mux_stream.go", "type muxStream", "its two directions end together under one lock, and share the way " +
 			"between connections; decisions are in window, activity and policy of their own"},
 		{"methods", "internal/stream/carrier/mux.go", "type muxSession", "at the alarm: what its connections and streams share; each of these is a type of its own"},
-		{"methods", "internal/stream/hub/hub.go", "type Hub", "to be split by state"},
 		{"methods", "internal/mesh/mesh.go", "type Mesh", "to become one loop"},
 		{"methods", "internal/mesh/peering/peering.go", "type Peering", "to be split with Mesh"},
 		{"methods", "internal/discovery/discoveryclient/finder.go", "type Finder", "to be split by state"},

@@ -78,7 +78,7 @@ func (dl *dialer) dial(ctx context.Context, name id.Cluster, d wire.Dial, at *re
 		held.Cancel()
 		return nil, err
 	}
-	stream, err := dl.dialAny(ctx, c, held, d, q, at)
+	stream, err := dl.dialAny(ctx, c, held, dialled{d, q, at})
 	if err != nil {
 		held.Cancel()
 		return nil, err
@@ -96,9 +96,17 @@ func shuttingDown() error {
 	return fault.New(fault.CodeDraining, "the hub is shutting down").Hint("try again")
 }
 
+// dialled is what is asked for: as the agent gets it, as the policy judges it, and how far
+// it came.
+type dialled struct {
+	wire   wire.Dial
+	policy policy.Request
+	at     *record.Progress
+}
+
 // dialAny tries the cluster's sessions, the best first; one of them twice if the
 // first try was lost with a connection and the session goes on over another.
-func (dl *dialer) dialAny(ctx context.Context, c *cluster, held *quota.Grant, d wire.Dial, q policy.Request, at *record.Progress) (*hubStream, error) {
+func (dl *dialer) dialAny(ctx context.Context, c *cluster, held *quota.Grant, d dialled) (*hubStream, error) {
 	tried, again := map[*session]bool{}, map[*session]int{}
 	var last error
 	for {
@@ -121,7 +129,7 @@ func (dl *dialer) dialAny(ctx context.Context, c *cluster, held *quota.Grant, d 
 			tried[s], last = true, err
 			continue
 		}
-		stream, err := dl.ask(ctx, s, d, q, at)
+		stream, err := dl.ask(ctx, s, d)
 		if err != nil {
 			held.Drop()
 		}
@@ -170,7 +178,8 @@ const dialRequest = 256
 
 // dialThrough asks one agent. A session that has been silent must answer a ping
 // first, so that a dial does not wait on a dead one.
-func (dl *dialer) dialThrough(ctx context.Context, s *session, d wire.Dial, q policy.Request, at *record.Progress) (_ *hubStream, err error) {
+func (dl *dialer) dialThrough(ctx context.Context, s *session, asked dialled) (_ *hubStream, err error) {
+	d, q := asked.wire, asked.policy
 	q.Own = dl.own.From(s.peer)
 	if q.MeetsOwn() {
 		if r := dl.access.DecideThrough(s.ranges, q); !r.Allow {
@@ -208,7 +217,7 @@ func (dl *dialer) dialThrough(ctx context.Context, s *session, d wire.Dial, q po
 	giveUp := func() { stream.Reset(splice.ResetCode(fault.CodeDialCanceled)) }
 	stop := run.OnDone(ctx, giveUp)
 	calm := s.whenSilent(giveUp)
-	resolved, err := dl.answer(stream, d.Ask, q, at)
+	resolved, err := dl.answer(stream, d.Ask, q, asked.at)
 	calm()
 	stop()
 	if err == nil && ctx.Err() != nil {

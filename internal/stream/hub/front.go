@@ -54,16 +54,16 @@ func (fr *front) serveFront(ctx context.Context, ln net.Listener) error {
 	g := run.NewGroup(ctx)
 	unknown := conns.NewUnauthenticated(limit.Strangers, func() { fr.metrics.Refused.WithLabelValues(string(fault.CodeLimit)).Inc() })
 	err := listener.Accept(ctx, ln, func(raw net.Conn) {
-		stranger := unknown.Add(ctx, raw)
+		pending := unknown.Add(ctx, raw)
 		g.Do(func(ctx context.Context) {
 			conn, err := fr.shake(ctx, raw)
 			if err != nil {
-				stranger.Gone()
+				pending.Gone()
 				fr.record.LogPeer(record.Party{}, raw, err)
 				raw.Close()
 				return
 			}
-			if next := fr.route(ctx, conn, raw, stranger); next != nil {
+			if next := fr.route(ctx, conn, raw, pending); next != nil {
 				g.Do(next)
 			}
 		})
@@ -87,27 +87,27 @@ func (fr *front) shake(ctx context.Context, raw net.Conn) (*tls.Conn, error) {
 	return conn, nil
 }
 
-// route passes a connection to what it is for. It is a stranger until its peer has
+// route passes a connection to what it is for. It is pending until its peer has
 // an identity, or is gone.
-func (fr *front) route(ctx context.Context, conn *tls.Conn, raw net.Conn, stranger *conns.Pending) (next func(context.Context)) {
+func (fr *front) route(ctx context.Context, conn *tls.Conn, raw net.Conn, pending *conns.Pending) (next func(context.Context)) {
 	switch conn.ConnectionState().NegotiatedProtocol {
 	case trust.ALPNSession:
-		defer stranger.Gone()
+		defer pending.Gone()
 		if err := carrier.MarkSession(raw); err != nil {
 			fr.log.Debug("socket option not set", telemetry.AttrReason, err)
 		}
-		return fr.agents.serveSession(ctx, conn, stranger.Authenticated)
+		return fr.agents.serveSession(ctx, conn, pending.Authenticated)
 	case trust.ALPNRelay:
-		defer stranger.Gone()
+		defer pending.Gone()
 		if err := carrier.MarkSession(raw); err != nil {
 			fr.log.Debug("socket option not set", telemetry.AttrReason, err)
 		}
-		return fr.relays.serveRelay(ctx, conn, stranger.Authenticated)
+		return fr.relays.serveRelay(ctx, conn, pending.Authenticated)
 	case trust.ALPNJoin:
-		fr.joinHTTP.Hand(judgedConn{conn, stranger.Gone}) // a stranger until the end
+		fr.joinHTTP.Hand(judgedConn{conn, pending.Gone}) // until the end
 	default:
-		defer stranger.Gone()
-		fr.routeHTTP(ctx, conn, stranger.Authenticated)
+		defer pending.Gone()
+		fr.routeHTTP(ctx, conn, pending.Authenticated)
 	}
 	return nil
 }

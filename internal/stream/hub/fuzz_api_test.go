@@ -159,7 +159,7 @@ func (h *Hub) judgeCertificate(t *testing.T, r *http.Request, out []byte) {
 	}
 }
 
-// FuzzJoin asks the enrolment port anything, as a stranger and as an agent whose
+// FuzzJoin asks the enrolment port anything, without a certificate and as an agent whose
 // certificate is good. Nobody gets another identity than the token's or its own.
 func FuzzJoin(f *testing.F) {
 	h := bareHub(f)

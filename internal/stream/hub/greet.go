@@ -25,7 +25,7 @@ type arrival struct {
 	who     id.Identity
 	agent   id.Agent
 	cluster *cluster
-	known   func() // gives back the place of a stranger, once the peer has said Hello
+	known   func() // gives back the place among the unauthenticated, once the peer has said Hello
 }
 
 // admit judges the certificate of a connection for sessions. It does so for each

@@ -43,8 +43,8 @@ import (
 // Hub is a running hub. It composes its servers of what they share.
 type Hub struct {
 	*parts
-	reg      *prometheus.Registry
-	mirrored *telemetry.Mirror
+	reg         *prometheus.Registry
+	stunMetrics *telemetry.Mirror
 
 	dials   *dialer
 	agents  *agents
@@ -83,7 +83,7 @@ type parts struct {
 
 	// Set by Run before anything is served.
 	sockets   *frontend.Sockets
-	mirror    *stunserver.Mirror
+	stun      *stunserver.Mirror
 	listen    string   // the bound address
 	advertise []string // host:port
 	guessed   bool     // advertise was not configured
@@ -121,7 +121,7 @@ func New(cfg Config, o Options) (*Hub, error) {
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
-	h := &Hub{parts: p, reg: o.Reg, mirrored: telemetry.NewMirror(o.Reg), ready: make(chan struct{})}
+	h := &Hub{parts: p, reg: o.Reg, stunMetrics: telemetry.NewMirror(o.Reg), ready: make(chan struct{})}
 	h.dials = &dialer{p}
 	h.agents, h.relays = &agents{p}, &relays{p}
 	h.connect = &connect{parts: p, splicer: splice.New()}

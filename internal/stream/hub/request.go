@@ -12,22 +12,22 @@ import (
 
 // asking is what a caller asks for over HTTP, and what it says about that.
 type asking struct {
-	target  string
-	remarks reqmeta.Remarks
+	target string
+	said   reqmeta.Remarks
 }
 
 // readRequest reads what the caller says in the headers.
 func readRequest(target string, header http.Header) (asking, error) {
-	remarks, err := reqmeta.Read(header)
+	said, err := reqmeta.Read(header)
 	if err != nil {
 		return asking{}, fault.New(fault.CodeRequest, "the metadata of the request is refused").Because(err).
 			Hint("send %s: key=value for each pair, percent-encoded", reqmeta.HeaderMetadata)
 	}
-	return asking{target, remarks}, nil
+	return asking{target, said}, nil
 }
 
 func (q asking) dial() wire.Dial {
 	return wire.Dial{
-		Network: "tcp", Address: q.target, Trace: q.remarks.Trace, TraceState: q.remarks.State, Metadata: q.remarks.Pairs,
+		Network: "tcp", Address: q.target, Trace: q.said.Trace, TraceState: q.said.State, Metadata: q.said.Pairs,
 	}
 }

@@ -39,7 +39,7 @@ func (h *Hub) Run(ctx, hard context.Context) error {
 		return err
 	}
 	h.listen = ls.front.Addr().String()
-	if h.mirror, err = stunserver.Open(ctx, stunserver.Of(h.cfg.STUN, h.listen, ""), h.mirrored); err != nil {
+	if h.stun, err = stunserver.Open(ctx, stunserver.Of(h.cfg.STUN, h.listen, ""), h.stunMetrics); err != nil {
 		return errors.Join(err, ls.close())
 	}
 	h.front.serving = credentials.NewServerCertificate(h.credentials.CA(), h.cfg.Name, h.addresses(at), h.now)
@@ -53,7 +53,7 @@ func (h *Hub) Run(ctx, hard context.Context) error {
 	h.sockets = frontend.NewSockets(inner, h.cfg.RunDir, h.front.bindSocket, h.log)
 	if err := h.startSockets(); err != nil {
 		h.sockets.Stop()
-		return errors.Join(err, ls.close(), h.mirror.Close(), h.sockets.Wait())
+		return errors.Join(err, ls.close(), h.stun.Close(), h.sockets.Wait())
 	}
 	api := h.api.apiHandler()
 	g.Go("main port", func(ctx context.Context) error { return h.front.serveFront(ctx, h.front.sparing(ls.front)) })
@@ -62,12 +62,12 @@ func (h *Hub) Run(ctx, hard context.Context) error {
 	h.serveHTTP(g, "admin socket", ls.socket, api)
 	probes := listener.Few(ls.admin, listener.Spare(h.descriptors.Most()), func() { h.metrics.Refused.WithLabelValues(string(fault.CodeLimit)).Inc() })
 	h.serveHTTP(g, "admin port", tls.NewListener(probes, h.adminTLS()), h.probes())
-	g.Go("STUN", h.mirror.Run)
+	g.Go("STUN", h.stun.Run)
 	g.Go("policy watcher", h.policies.Watch)
 	g.Go("memory", h.memory.Run)
 	g.Go("refusals", h.record.Run)
 	close(h.ready)
-	h.log.Info("hub is ready", "listen", h.listen, "advertise", h.advertise, "admin", ls.admin.Addr().String(), "stun", h.mirror.Status().Listen,
+	h.log.Info("hub is ready", "listen", h.listen, "advertise", h.advertise, "admin", ls.admin.Addr().String(), "stun", h.stun.Status().Listen,
 		"adminSocket", h.adminSocket(), "clusters", len(h.clusters.all()))
 
 	select {

@@ -31,7 +31,7 @@ func (ap *api) statusOf(cluster string) admin.Status {
 	}
 	memory := ap.memory.Status()
 	out.Hub.Memory = &memory
-	stun := admin.STUN(ap.mirror.Status())
+	stun := admin.STUN(ap.stun.Status())
 	out.Hub.STUN = &stun
 	for _, c := range ap.clusters.all() {
 		cs := admin.ClusterStatus{Name: c.name.String(), Policy: ap.access.Version(c.name.String()).String(), Sockets: ap.sockets.Of(c.name), Agents: c.agents()}

@@ -4,6 +4,7 @@ package hub
 
 import (
 	"io"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/stream/carrier"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/authz"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/quota"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/record"
 	"github.com/tombolo-io/tombolo/internal/stream/splice"
 )
 
@@ -48,13 +50,12 @@ func (s *hubStream) Overrule(r authz.Ruling) {
 	s.Reset(splice.ResetCode(fault.CodePolicyDenied))
 }
 
-// Agent, Ruling and Ended are for the record.
-func (s *hubStream) Agent() string { return s.session.agent.String() }
+// Start and Ended are for the record.
+func (s *hubStream) Start() record.Start {
+	return record.Start{Agent: s.session.agent.String(), At: netip.AddrPortFrom(s.request.Addr, s.request.Port), Ruling: s.allowed}
+}
 
-// Ruling is described at Agent.
-func (s *hubStream) Ruling() authz.Ruling { return s.allowed }
-
-// Ended is described at Agent.
+// Ended is described at Start.
 func (s *hubStream) Ended() (fault.Code, *authz.Ruling) { return s.ended, s.against.Load() }
 
 // release ends the accounting; the first reason stands, empty for an orderly end.

@@ -62,15 +62,15 @@ func (dl *dialer) decideFirst(ctx context.Context, q policy.Request, at *record.
 }
 
 // ask is dialThrough with its span, of which the agent's are a part.
-func (dl *dialer) ask(ctx context.Context, s *session, d wire.Dial, q policy.Request, at *record.Progress) (*hubStream, error) {
-	at.Asks(s.agent.String())
+func (dl *dialer) ask(ctx context.Context, s *session, d dialled) (*hubStream, error) {
+	d.at.Asks(s.agent.String())
 	span := otlp.Of(ctx).Child("ask", otlp.Client)
 	if !span.On() {
-		return dl.dialThrough(ctx, s, d, q, at)
+		return dl.dialThrough(ctx, s, d)
 	}
 	span.Set("tombolo.agent", s.agent.String())
-	d.Trace, d.TraceState = span.Context()
-	stream, err := dl.dialThrough(ctx, s, d, q, at)
+	d.wire.Trace, d.wire.TraceState = span.Context()
+	stream, err := dl.dialThrough(ctx, s, d)
 	if err == nil {
 		span.Set("tombolo.resolved", authz.Destination(stream.request))
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/stream/carrier"
 )
 
-// bulk moves bytes through a toll in chunks until the time is over, and gives how many.
+// bulk moves bytes through a throttle in chunks until the time is over, and gives how many.
 func bulk(to *Throttle, chunk int, over time.Time) (n int64) {
 	for time.Now().Before(over) {
 		n += int64(chunk)

@@ -155,12 +155,12 @@ func (t *Throttle) Writer(w io.Writer) io.Writer {
 
 type throttledWriter struct {
 	io.Writer
-	toll *Throttle
+	throttle *Throttle
 }
 
 func (w throttledWriter) Write(b []byte) (int, error) {
 	n, err := w.Writer.Write(b)
-	w.toll.Pay(n)
+	w.throttle.Pay(n)
 	return n, err
 }
 
@@ -172,14 +172,14 @@ type throttledPrompt struct {
 // WriteNow is called by who reads the session's connection, and must not wait: at
 // the bound it takes nothing, and the stream's own copy goes on with Write.
 func (w throttledPrompt) WriteNow(b []byte) (int, error) {
-	if w.toll.free() {
+	if w.throttle.free() {
 		return w.prompt.WriteNow(b)
 	}
-	if !w.toll.open() {
+	if !w.throttle.open() {
 		return 0, nil
 	}
 	n, err := w.prompt.WriteNow(b)
-	w.toll.Charge(n)
+	w.throttle.Charge(n)
 	return n, err
 }
 

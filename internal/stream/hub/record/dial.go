@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/access/audit"
-	"github.com/tombolo-io/tombolo/internal/access/policy"
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/stream/carrier"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/authz"
@@ -22,12 +21,17 @@ type Stream interface {
 	carrier.Stream
 	Charge(n int64)
 	Watch(left func() (sends, takes bool))
-	Agent() string
-	Request() policy.Request
-	Ruling() authz.Ruling // by which it lives
+	Start() Start
 	// Ended is why it ended, empty for an orderly end, and the ruling of a changed policy that
 	// ended it, if one did.
 	Ended() (fault.Code, *authz.Ruling)
+}
+
+// Start is what is known of a stream from its start.
+type Start struct {
+	Agent  string
+	At     netip.AddrPort // that was dialled
+	Ruling authz.Ruling   // by which it lives
 }
 
 // Dial is the record of a dial, and the stream that it becomes, whose end writes it.
@@ -69,11 +73,12 @@ func (s *Dial) fail(err error) {
 // Opened gives the stream that the dial has become.
 func (s *Dial) Opened(inner Stream) carrier.Stream {
 	s.Stream = inner
-	s.record.Agent = inner.Agent()
-	if q := inner.Request(); q.Addr.IsValid() {
-		s.record.Resolved = netip.AddrPortFrom(q.Addr, q.Port).String()
+	start := inner.Start()
+	s.record.Agent = start.Agent
+	if start.At.IsValid() {
+		s.record.Resolved = start.At.String()
 	}
-	if r := inner.Ruling(); r.Judged {
+	if r := start.Ruling; r.Judged {
 		s.record.Verdict, s.record.Rule, s.record.Policy = audit.Allow, r.Rule, r.Version.String()
 	}
 	return s

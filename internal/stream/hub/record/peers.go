@@ -135,7 +135,7 @@ func (r *Recorder) writeSummaries(ended []summary) {
 	for _, m := range ended {
 		rec := r.newRecord(Party{Frontend: m.frontend}, wire.Peer{})
 		rec.Kind, rec.Count, rec.Since, rec.Cluster = audit.KindRefusal, m.n, m.since, m.cluster
-		who := "strangers"
+		who := "unknown peers"
 		if m.ours {
 			who = "peers with a certificate of this hub"
 		}

@@ -11,12 +11,12 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 )
 
-// TestAFloodOfRefusedPeersIsBounded has strangers refused a hundred thousand times, and
+// TestAFloodOfRefusedPeersIsBounded has unknown peers refused a hundred thousand times, and
 // agents with certificates that ran out among them.
 func TestAFloodOfRefusedPeersIsBounded(t *testing.T) {
 	var k peerRefusals
 	now := time.Unix(1_000_000, 0)
-	stranger := peerRefusal{frontend: "session", code: fault.CodeCAMismatch}
+	unknown := peerRefusal{frontend: "session", code: fault.CodeCAMismatch}
 	records, counted := map[bool]int{}, map[bool]int64{}
 	tally := func(q peerRefusal, record bool, ended []summary) {
 		if record {
@@ -31,8 +31,8 @@ func TestAFloodOfRefusedPeersIsBounded(t *testing.T) {
 	}
 	const flood, known, each = 100_000, 40, 10
 	for n := range flood {
-		record, ended := k.take(now, stranger)
-		tally(stranger, record, ended)
+		record, ended := k.take(now, unknown)
+		tally(unknown, record, ended)
 		if n%1000 == 0 {
 			now = now.Add(time.Second)
 		}
@@ -42,7 +42,7 @@ func TestAFloodOfRefusedPeersIsBounded(t *testing.T) {
 		record, ended := k.take(now, q)
 		tally(q, record, ended)
 		if n < known && !record {
-			t.Errorf("the flood of strangers hides %s", q.identity)
+			t.Errorf("the flood of unknown peers hides %s", q.identity)
 		}
 	}
 	now = now.Add(limit.AuditTold)
@@ -53,7 +53,7 @@ func TestAFloodOfRefusedPeersIsBounded(t *testing.T) {
 	}
 	tally(last, record, ended)
 	if records[false] != 2*limit.AuditStrangers || counted[false] != int64(flood-records[false]) {
-		t.Errorf("strangers: %d records, %d counted", records[false], counted[false])
+		t.Errorf("unknown peers: %d records, %d counted", records[false], counted[false])
 	}
 	if records[true] > limit.AuditKnown+1 || counted[true] != int64(known*each+1-records[true]) {
 		t.Errorf("ours: %d records, %d counted", records[true], counted[true])
