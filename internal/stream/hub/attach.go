@@ -57,7 +57,7 @@ func (s *session) release() {
 	s.coming--
 }
 
-// add puts a connection into its place. Who counts meanwhile waits, or would find it
+// add puts a connection into its place. A concurrent count waits, or would find it
 // both coming and there, or neither. The link does not wait for its peer.
 func (s *session) add(conn net.Conn) error {
 	s.places.Lock()

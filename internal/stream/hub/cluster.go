@@ -80,7 +80,7 @@ func (r *registry) get(name id.Cluster) (*cluster, error) {
 		Hint("'tombolo status' lists the clusters; 'tombolo token create --cluster %s' registers it", name)
 }
 
-// callerOf is the account of who asks over a connection, nil if its cluster is not known.
+// callerOf is the account of a caller, nil if its cluster is not known.
 func (r *registry) callerOf(p record.Party) *quota.Account {
 	c, err := r.get(p.Cluster)
 	if err != nil {

@@ -132,7 +132,7 @@ func inUse(c admin.ClusterInfo) *fault.Fault {
 		Hint("stop them, or revoke all of it with: tombolo cluster remove %s --force", c.Name)
 }
 
-// stillNamed says what speaks of a removed cluster.
+// stillNamed warns of what still names a removed cluster.
 func stillNamed(c admin.ClusterInfo) (out []string) {
 	if c.Configured {
 		out = append(out, fmt.Sprintf("the hub's configuration names cluster %s, which therefore stays registered, empty: "+

@@ -252,7 +252,7 @@ func (u unasked) Unwrap() error { return u.error }
 
 // askable says whether the agent is asked for the addresses of a name before one is
 // dialled. Where a policy decides, an agent that cannot be asked gets no name to
-// dial: it would connect first, and how that went would tell of what is denied.
+// dial: it would connect first, and how that went would reveal what is denied.
 func (dl *dialer) askable(s *session, q policy.Request) (bool, error) {
 	if q.Name == "" || !dl.access.Configured() {
 		return false, nil

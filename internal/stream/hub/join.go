@@ -141,7 +141,7 @@ func nodeUse(q admin.JoinRequest, use *state.Use) (err error) {
 	return nil
 }
 
-// attrOf is the name of a log attribute for who has the role.
+// attrOf is the log attribute for the name of an agent or a node.
 func attrOf(role id.Role) string {
 	if role == id.RoleNode {
 		return telemetry.AttrNode

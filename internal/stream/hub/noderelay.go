@@ -16,7 +16,7 @@ import (
 // relays serves the connections of nodes to the relays of their clusters.
 type relays struct{ *parts }
 
-// admitRelay judges who wants to use the relay.
+// admitRelay judges a peer that wants to use the relay.
 func (rl *relays) admitRelay(conn *tls.Conn) (who id.Identity, c *cluster, err error) {
 	if who, err = rl.identify(conn); err != nil {
 		return who, nil, err

@@ -103,7 +103,7 @@ func (s *hubStream) CopyTo(dst io.Writer, moved func(int)) (dstErr, err error) {
 	return dstErr, s.told(err)
 }
 
-// counting adds what moves to a total, and tells moved, if there is one.
+// counting adds what moves to a total, and calls moved, if there is one.
 func counting(total *splice.Counter, moved func(int)) func(int) {
 	return func(n int) {
 		total.Add(int64(n))
@@ -182,7 +182,7 @@ func (s *hubStream) forsaken() {
 // Begun is when the stream began.
 func (s *hubStream) Begun() time.Time { return s.begun }
 
-// Cut ends a stream by the hub's will: who reads or writes it is told why.
+// Cut ends a stream by the hub's will: its reader and its writer get the reason.
 func (s *hubStream) Cut(why *fault.Fault) {
 	s.why.CompareAndSwap(nil, why)
 	s.Reset(splice.ResetCode(why.Code))
@@ -213,7 +213,7 @@ func (s *hubStream) UnreadBytes() int64 {
 	return n
 }
 
-// Charge tells of bytes that a frontend holds until the stream takes them.
+// Charge counts bytes that a frontend holds until the stream takes them.
 func (s *hubStream) Charge(n int64) {
 	s.waits.Add(n)
 	s.session.cluster.accounts.Charge(s.caller, n)

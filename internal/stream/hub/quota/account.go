@@ -130,9 +130,9 @@ func (a *Account) Hit(k Resource) {
 	a.counted(a.scope, k)
 }
 
-// begin takes a place for a dial and the stream that it shall become. With a wait
-// the place is held: until its turn comes, which is within its patience, or with an
-// error until it is told of the refusal.
+// begin takes a place for a dial and the stream that it is to become. A dial that has to wait
+// holds the place: until its turn comes, which is within its patience, or, with an error,
+// until it is told of the refusal.
 func (a *Account) begin(patience time.Duration) (t reservation, err error) {
 	a.newest.Store(time.Now().UnixNano())
 	b := a.bounds.Load()
@@ -185,7 +185,7 @@ func (a *Account) dial(patience time.Duration) (t reservation, ok bool) {
 	return t, true
 }
 
-// giveBack gives a turn back that nobody waits for any more.
+// giveBack returns a turn that is no longer waited for.
 func (a *Account) giveBack(t reservation) {
 	if t.held != nil {
 		a.rate.Lock()

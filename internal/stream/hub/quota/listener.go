@@ -10,8 +10,8 @@ import (
 	"github.com/tombolo-io/tombolo/internal/stream/wire"
 )
 
-// Listener is a listener that gives a caller so many connections at a time and no
-// more; refuse answers the others, and closes them.
+// Listener bounds the connections of a caller at a time; refuse answers and closes what is
+// beyond.
 type Listener struct {
 	net.Listener
 	account func() *Account // as it is when a connection comes

@@ -10,9 +10,9 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 )
 
-// shaper holds the streams of an account to a rate of bytes. Who has moved bytes
-// pays for them before it moves more: what it has of the rate is a bucket that
-// fills with time, and those who find it empty stand in line.
+// shaper holds the streams of an account to a rate of bytes. A stream pays for the bytes it
+// has moved before it moves more: from a bucket that fills with time, or, when that is
+// empty, by waiting in line.
 //
 //	            small, or the bucket has something
 //	pay(n) ──────────────────────────────────────► goes on
@@ -44,7 +44,7 @@ type debt struct {
 
 func newShaper(stalled func()) *shaper { return &shaper{stalled: stalled} }
 
-// setRate puts another rate into force, also for those who wait.
+// setRate puts another rate into force, also for streams that wait.
 func (s *shaper) setRate(each int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -88,7 +88,7 @@ func (s *shaper) open() bool {
 }
 
 // pay takes n bytes that have moved from the rate. If there is nothing for them,
-// they are owed: the debt tells when it is paid.
+// they are owed: the debt says when it is paid.
 func (s *shaper) pay(n int64, recent *pace) *debt {
 	if !s.on.Load() {
 		return nil
@@ -127,8 +127,8 @@ func (s *shaper) charge(n int64, recent *pace) {
 	s.filled -= float64(n)
 }
 
-// assume takes one who waits out of the line, for its stream has ended. The others
-// pay for it, or short streams would have no rate at all.
+// assume takes a debt out of the line because its stream has ended. The bucket pays for it,
+// or short streams would have no rate at all.
 func (s *shaper) assume(d *debt) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -184,8 +184,8 @@ func (s *shaper) used() (each int64, waiting int) {
 	return s.moved.last(time.Now()), len(s.line)
 }
 
-// pace tells who moves little from who moves much. It is used by one direction of
-// one stream, under the lock of a shaper.
+// pace tells streams that move little from those that move much. It belongs to one direction
+// of one stream and is used under the lock of a shaper.
 type pace struct {
 	since time.Time
 	moved int64

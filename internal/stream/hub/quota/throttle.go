@@ -15,15 +15,14 @@ import (
 // Throttle is where one direction of a stream pays for its bytes: to its cluster, its
 // agent and its caller. Where no rate is bounded that is three looks at a flag.
 //
-// Bytes are paid for after they have moved, and before the next ones do: who waits
-// has nothing in its hand that could be lost at the stream's end, and its peer runs
-// out of the stream's window meanwhile.
+// Bytes are paid for after they have moved and before the next ones do: a stream that waits
+// holds nothing that could be lost at its end, and its peer runs out of window meanwhile.
 type Throttle struct {
 	to   [3]*shaper
 	pace [3]pace
 
-	// Who has left does not wait, and keeps no place for that: what its stream has
-	// moved is paid for by others, as after its end.
+	// A caller that has left does not wait and keeps no place: the bucket pays for what its
+	// stream has moved, as after its end.
 	lost    <-chan struct{} // closed when the session has ended
 	Left    func() bool     // whether the caller has; nil: that is told by the stream's end
 	excused atomic.Bool
@@ -74,7 +73,7 @@ func (t *Throttle) Pay(n int) {
 	}
 }
 
-// wait reports false if there was no time for it, or nobody to wait for.
+// wait reports false if the deadline passed or the caller is gone.
 func (t *Throttle) wait(d *debt) bool {
 	for {
 		t.mu.Lock()
@@ -111,26 +110,26 @@ func (t *Throttle) wait(d *debt) bool {
 	}
 }
 
-// Deadline is that of who waits.
+// Deadline is how long a wait may take.
 func (t *Throttle) Deadline() time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.deadline
 }
 
-// SetDeadline sets the deadline of who waits.
+// SetDeadline bounds waits, also one that is under way.
 func (t *Throttle) SetDeadline(deadline time.Time) { t.change(func() { t.deadline = deadline }) }
 
-// Excuse lets nobody wait any more, whose bytes others pay for.
+// Excuse ends all waits: the bucket pays for the bytes of the stream from now on.
 func (t *Throttle) Excuse() {
 	t.excused.Store(true)
 	t.change(func() {})
 }
 
-// Excused says that nobody waits, or will.
+// Excused says whether Excuse was called, or the caller was found to be gone.
 func (t *Throttle) Excused() bool { return t.excused.Load() }
 
-// end lets nobody wait any more.
+// end ends all waits because the stream has ended.
 func (t *Throttle) End() { t.change(func() { t.ended = true }) }
 
 func (t *Throttle) change(fn func()) {
@@ -169,7 +168,7 @@ type throttledPrompt struct {
 	prompt carrier.PromptWriter
 }
 
-// WriteNow is called by who reads the session's connection, and must not wait: at
+// WriteNow is called by the reader of the session's connection and must not wait: at
 // the bound it takes nothing, and the stream's own copy goes on with Write.
 func (w throttledPrompt) WriteNow(b []byte) (int, error) {
 	if w.throttle.free() {
