@@ -409,9 +409,9 @@ func TestARateHoldsForWhoSendsNoMore(t *testing.T) {
 // Who leaves too much unread gets no more streams until it has read; others do.
 func TestUnreadBytesAreLimited(t *testing.T) {
 	bound := func(who string) string {
-		return fmt.Sprintf("carrier: mux\nlimits: {%s: {unreadBytes: 64KiB}}\n", who)
+		return fmt.Sprintf("limits: {%s: {unreadBytes: 64KiB}}\n", who)
 	}
-	h, _ := pair(t, hubSpec{extra: bound("caller")}, agentSpec{extra: "carrier: mux"})
+	h, _ := pair(t, hubSpec{extra: bound("caller")}, agentSpec{})
 	to, fast := runtest.Echo(t), flood(t)
 	ways := h.ways("c1")
 	live := openOnEach(t, ways, to.Addr())
