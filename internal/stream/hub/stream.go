@@ -25,7 +25,8 @@ type hubStream struct {
 	parts   *parts
 	session *session
 	request policy.Request               // with the address that the agent says it dialled
-	allowed authz.Ruling                 // by which it lives
+	rule    string                       // by which it lives
+	version authz.Version                // of the policy that allowed it
 	against atomic.Pointer[authz.Ruling] // of a changed policy, by which it ended
 	places  quota.Grant
 	in, out quota.Throttle // where it pays for its bytes into and out of the cluster
@@ -42,7 +43,7 @@ type hubStream struct {
 func (s *hubStream) Request() policy.Request { return s.request }
 
 // Allowed is described at Request.
-func (s *hubStream) Allowed(r authz.Ruling) { s.allowed = r }
+func (s *hubStream) Allowed(r authz.Ruling) { s.rule, s.version = r.Rule, r.Version }
 
 // Overrule is described at Request.
 func (s *hubStream) Overrule(r authz.Ruling) {
@@ -52,7 +53,7 @@ func (s *hubStream) Overrule(r authz.Ruling) {
 
 // Start and Ended are for the record.
 func (s *hubStream) Start() record.Start {
-	return record.Start{Agent: s.session.agent.String(), At: netip.AddrPortFrom(s.request.Addr, s.request.Port), Ruling: s.allowed}
+	return record.Start{Agent: s.session.agent.String(), At: netip.AddrPortFrom(s.request.Addr, s.request.Port), Rule: s.rule, Policy: s.version}
 }
 
 // Ended is described at Start.

@@ -56,6 +56,9 @@ type Version struct {
 	content    policy.Digest
 }
 
+// Known says whether a policy was configured.
+func (v Version) Known() bool { return v.generation > 0 }
+
 // String is empty if no policy is configured.
 func (v Version) String() string {
 	if v.generation == 0 {

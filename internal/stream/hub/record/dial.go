@@ -31,7 +31,8 @@ type Stream interface {
 type Start struct {
 	Agent  string
 	At     netip.AddrPort // that was dialled
-	Ruling authz.Ruling   // by which it lives
+	Rule   string         // by which it lives
+	Policy authz.Version  // that allowed it; unknown without one
 }
 
 // Dial is the record of a dial, and the stream that it becomes, whose end writes it.
@@ -78,8 +79,8 @@ func (s *Dial) Opened(inner Stream) carrier.Stream {
 	if start.At.IsValid() {
 		s.record.Resolved = start.At.String()
 	}
-	if r := start.Ruling; r.Judged {
-		s.record.Verdict, s.record.Rule, s.record.Policy = audit.Allow, r.Rule, r.Version.String()
+	if start.Policy.Known() {
+		s.record.Verdict, s.record.Rule, s.record.Policy = audit.Allow, start.Rule, start.Policy.String()
 	}
 	return s
 }
