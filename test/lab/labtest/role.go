@@ -3,12 +3,14 @@
 package labtest
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -78,4 +80,78 @@ func logs(t testing.TB, dir string) []string {
 		t.Error(err)
 	}
 	return list
+}
+
+// Eventually asks until the answer is nil, and returns how long that took. It gives up when the process, if one is
+// named, has ended.
+func Eventually(t testing.TB, what string, within time.Duration, p *lab.Process, ask func() error) time.Duration {
+	t.Helper()
+	var ended <-chan struct{}
+	if p != nil {
+		ended = p.Done()
+	}
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for begin := time.Now(); ; {
+		err := ask()
+		took := time.Since(begin)
+		if err == nil {
+			return took
+		}
+		if took > within {
+			t.Fatalf("not within %v: %s: %v", within, what, err)
+		}
+		select {
+		case <-ended:
+			t.Fatalf("waiting until %s: the process has ended: %v", what, p.Wait())
+		case <-tick.C:
+		}
+	}
+}
+
+// Run runs a program on a host, with more in its environment, and returns what it prints.
+func Run(h *lab.Host, within time.Duration, env []string, program string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), within)
+	defer cancel()
+	var stdout, stderr strings.Builder
+	cmd := exec.Command(program, args...)
+	cmd.Stdout, cmd.Stderr, cmd.Env, cmd.Dir = &stdout, &stderr, append(Environment(), env...), "/"
+	if err := h.Run(ctx, cmd); err != nil {
+		return stdout.String(), fmt.Errorf("%s %s: %w\n%s", filepath.Base(program), strings.Join(args, " "), err, stderr.String())
+	}
+	return stdout.String(), nil
+}
+
+// Environment is ours without what would lead the programs elsewhere.
+func Environment() []string {
+	var env []string
+	for _, entry := range os.Environ() {
+		name, _, _ := strings.Cut(entry, "=")
+		if !strings.HasPrefix(name, "TOMBOLO_") && !strings.HasSuffix(strings.ToUpper(name), "_PROXY") && name != "NODE_NAME" {
+			env = append(env, entry)
+		}
+	}
+	return env
+}
+
+// Start starts a program whose output is appended to a log: as root, or confined.
+func Start(t testing.TB, h *lab.Host, log string, confined *lab.Confinement, line ...string) *lab.Process {
+	t.Helper()
+	out, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	cmd := exec.Command(line[0], line[1:]...)
+	cmd.Stdout, cmd.Stderr, cmd.Dir, cmd.Env = out, out, "/", Environment()
+	var p *lab.Process
+	if confined != nil {
+		p, err = h.StartConfined(cmd, *confined)
+	} else {
+		p, err = h.Start(cmd)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/discovery/discoveryclient"
 	"github.com/tombolo-io/tombolo/internal/mesh/topology"
 	"github.com/tombolo-io/tombolo/test/lab"
+	"github.com/tombolo-io/tombolo/test/lab/labtest"
 )
 
 // plainPort is where the plain peer's WireGuard listens.
@@ -117,7 +118,7 @@ func (r *rig) plainPeer(place *lab.Place, nodes ...*node) netip.Addr {
 
 	link := fmt.Sprintf("p%d", os.Getpid()%100000) // its socket is the machine's
 	cmd := exec.Command(program, "-f", link)
-	cmd.Env = append(environment(), "LOG_LEVEL=error")
+	cmd.Env = append(labtest.Environment(), "LOG_LEVEL=error")
 	process, err := place.Host.Start(cmd)
 	if err != nil {
 		r.t.Fatal(err)

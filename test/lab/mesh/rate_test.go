@@ -26,6 +26,7 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/test/lab"
+	"github.com/tombolo-io/tombolo/test/lab/labtest"
 )
 
 // sink is the port at which bytes are taken and counted.
@@ -214,7 +215,7 @@ func (r *rig) wireguardGo(a, b *lab.Host, at netip.Addr) wireguards {
 	} {
 		link := fmt.Sprintf("r%d%s", os.Getpid()%100000, x.host.Name()) // its socket is the machine's
 		cmd := exec.Command(program, "-f", link)
-		cmd.Env = append(environment(), "LOG_LEVEL=error")
+		cmd.Env = append(labtest.Environment(), "LOG_LEVEL=error")
 		process, err := x.host.Start(cmd)
 		if err != nil {
 			r.t.Fatal(err)

@@ -20,6 +20,7 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/mesh/kernel/wireguard"
 	"github.com/tombolo-io/tombolo/test/lab"
+	"github.com/tombolo-io/tombolo/test/lab/labtest"
 )
 
 // refusal is a start that must fail with a code before anything is changed.
@@ -77,8 +78,6 @@ func (r *rig) refusals() []refusal {
 			within: inMounts("mount --bind /proc/sys /proc/sys && mount -o remount,bind,ro /proc/sys")},
 		{name: "no nftables", code: "mesh_unsupported", exit: 1, says: "nf_tables", within: []string{os.Args[0], withoutNftables}},
 		{name: "a key that is none", code: "state_corrupt", exit: 1, says: "wireguard.key", files: map[string]string{"wireguard.key": "junk\n"}},
-		{name: "a next key that is none", code: "state_corrupt", exit: 1, says: "wireguard.next",
-			files: map[string]string{"wireguard.key": aKey, "wireguard.next": "junk\n"}},
 		{name: "a secret that others can read", code: "secret_invalid", exit: 2, says: "chmod 600", set: secretIn(bare)},
 		{name: "a secret that is none", code: "secret_invalid", exit: 2, says: "junk.secret cannot be read", set: secretIn(r.write("junk.secret", "junk\n"))},
 		{name: "no secret", code: "secret_invalid", exit: 2, says: "/nowhere", set: secretIn("/nowhere")},
@@ -195,16 +194,11 @@ func startAsStranger(t *testing.T, n *node) {
 	err := filepath.WalkDir(n.dir, func(path string, _ os.DirEntry, err error) error {
 		return errors.Join(err, os.Chown(path, stranger, stranger))
 	})
-	log, openErr := os.OpenFile(n.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err = errors.Join(err, openErr, os.Chown(n.rig.secret, stranger, stranger)); err != nil {
+	if err = errors.Join(err, os.Chown(n.rig.secret, stranger, stranger)); err != nil {
 		t.Fatal(err)
 	}
-	defer log.Close()
-	cmd := exec.Command(n.rig.program, n.args...)
-	cmd.Stdout, cmd.Stderr, cmd.Dir, cmd.Env = log, log, "/", environment()
-	if n.process, err = n.host.StartConfined(cmd, lab.Confinement{UID: stranger, GID: stranger, Writable: []string{n.dir}}); err != nil {
-		t.Fatal(err)
-	}
+	confined := &lab.Confinement{UID: stranger, GID: stranger, Writable: []string{n.dir}}
+	n.process = labtest.Start(t, n.host, n.log, confined, append([]string{n.rig.program}, n.args...)...)
 }
 
 // shell runs commands on a host, one a line.

@@ -9,12 +9,10 @@
 package mesh
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -35,9 +33,6 @@ func TestMain(m *testing.M) {
 
 // patience bounds what must happen; nobody waits so long unless it does not.
 const patience = 40 * time.Second
-
-// tick is how often something is looked at again.
-const tick = 20 * time.Millisecond
 
 // stopGrace is for a graceful end: leaving discovery, taking everything away.
 const stopGrace = 20 * time.Second
@@ -203,29 +198,7 @@ func (r *rig) role(name string, host *lab.Host, args ...string) *role {
 // start starts a program as root; what it says is appended to its log.
 func (r *rig) start(x *role) {
 	r.t.Helper()
-	log, err := os.OpenFile(x.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	defer log.Close()
-	line := slices.Concat(x.within, []string{r.program}, x.args)
-	cmd := exec.Command(line[0], line[1:]...)
-	cmd.Stdout, cmd.Stderr, cmd.Dir, cmd.Env = log, log, "/", environment()
-	if x.process, err = x.host.Start(cmd); err != nil {
-		r.t.Fatal(err)
-	}
-}
-
-// environment is ours without what would lead the programs elsewhere.
-func environment() []string {
-	var env []string
-	for _, entry := range os.Environ() {
-		name, _, _ := strings.Cut(entry, "=")
-		if !strings.HasPrefix(name, "TOMBOLO_") && !strings.HasSuffix(strings.ToUpper(name), "_PROXY") && name != "NODE_NAME" {
-			env = append(env, entry)
-		}
-	}
-	return env
+	x.process = labtest.Start(r.t, x.host, x.log, nil, slices.Concat(x.within, []string{r.program}, x.args)...)
 }
 
 // verb runs a verb of the program, on a host of the lab or on this machine.
@@ -247,15 +220,7 @@ func (r *rig) command(h *lab.Host, env []string, program string, args ...string)
 	if h == nil {
 		h = r.lab.Here()
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience+stopGrace)
-	defer cancel()
-	var stdout, stderr strings.Builder
-	cmd := exec.Command(program, args...)
-	cmd.Stdout, cmd.Stderr, cmd.Env, cmd.Dir = &stdout, &stderr, append(environment(), env...), "/"
-	if err := h.Run(ctx, cmd); err != nil {
-		return stdout.String(), fmt.Errorf("%s %s: %w\n%s", filepath.Base(program), strings.Join(args, " "), err, stderr.String())
-	}
-	return stdout.String(), nil
+	return labtest.Run(h, patience+stopGrace, env, program, args...)
 }
 
 // write makes a file of the rig that nobody else reads.
@@ -280,26 +245,11 @@ func (r *rig) plantFile(what, path string) {
 // eventually asks until it gets nil; it gives up when the program has ended.
 func (r *rig) eventually(what string, x *role, ask func() error) time.Duration {
 	r.t.Helper()
-	var ended <-chan struct{}
+	var p *lab.Process
 	if x != nil {
-		ended = x.process.Done()
+		p = x.process
 	}
-	begin := time.Now()
-	for {
-		err := ask()
-		took := time.Since(begin)
-		if err == nil {
-			return took
-		}
-		if took > patience {
-			r.t.Fatalf("not within %v: %s: %v", patience, what, err)
-		}
-		select {
-		case <-ended:
-			r.t.Fatalf("waiting until %s: %s has ended: %v", what, x.name, x.process.Wait())
-		case <-time.After(tick):
-		}
-	}
+	return labtest.Eventually(r.t, what, patience, p, ask)
 }
 
 // handOver gives what was logged to the suite, which looks for secrets in it, and

@@ -8,8 +8,6 @@ package product
 
 import (
 	"bufio"
-	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,7 +15,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -119,17 +116,8 @@ func (r *rig) directory(name string) string {
 // start starts a role: without rights, on a read-only root.
 func (r *rig) start(x *role) {
 	r.t.Helper()
-	log, err := os.OpenFile(x.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	defer log.Close()
-	cmd := exec.Command(r.program, x.args...)
-	cmd.Stdout, cmd.Stderr, cmd.Dir = log, log, "/"
-	x.process, err = x.host.StartConfined(cmd, lab.Confinement{UID: user, GID: user, Writable: x.writable})
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	confined := &lab.Confinement{UID: user, GID: user, Writable: x.writable}
+	x.process = labtest.Start(r.t, x.host, x.log, confined, append([]string{r.program}, x.args...)...)
 }
 
 // startHub starts the hub in the control plane and waits until it is ready.
@@ -190,16 +178,8 @@ func (r *rig) verb(args ...string) string {
 }
 
 func (r *rig) tryVerb(args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
-	defer cancel()
-	var stdout, stderr bytes.Buffer
-	cmd := exec.Command(r.program, args...)
-	cmd.Env = append(os.Environ(), "TOMBOLO_ADMIN_SOCKET="+filepath.Join(r.dir, "run", "admin", "hub.sock"))
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	if err := r.world.Control.Run(ctx, cmd); err != nil {
-		return "", fmt.Errorf("tombolo %s: %w\n%s", strings.Join(args, " "), err, &stderr)
-	}
-	return stdout.String(), nil
+	env := []string{"TOMBOLO_ADMIN_SOCKET=" + filepath.Join(r.dir, "run", "admin", "hub.sock")}
+	return labtest.Run(r.world.Control, 15*time.Second, env, r.program, args...)
 }
 
 func (r *rig) verbJSON(into any, args ...string) {
@@ -253,25 +233,11 @@ func (r *rig) connected(cluster string) int {
 // eventually asks until the answer is nil, and returns how long that took.
 func (r *rig) eventually(what string, within time.Duration, x *role, ask func() error) time.Duration {
 	r.t.Helper()
-	begin := time.Now()
-	for {
-		err := ask()
-		took := time.Since(begin)
-		if err == nil {
-			return took
-		}
-		if took > within {
-			r.t.Fatalf("not within %v: %s: %v", within, what, err)
-		}
-		if x != nil {
-			select {
-			case <-x.process.Done():
-				r.t.Fatalf("waiting until %s: the process has ended: %v", what, x.process.Wait())
-			default:
-			}
-		}
-		time.Sleep(20 * time.Millisecond)
+	var p *lab.Process
+	if x != nil {
+		p = x.process
 	}
+	return labtest.Eventually(r.t, what, within, p, ask)
 }
 
 // waitConnected waits until so many agents of the cluster hold a session.
