@@ -58,7 +58,7 @@ func readable(v any) error {
 	}
 	why, _ := protowire.ConsumeBytes(m.ProtoReflect().GetUnknown()[n:])
 	return fault.New(fault.CodeEntryInvalid, "the call is refused").Whyf("%q", why).
-		Hint("send a message as docs/reference/discovery.md says, ids in UTF-8")
+		Hint("send a message as docs/reference/discovery-wire.md says, ids in UTF-8")
 }
 
 // The fields of the messages that are put together here, because most of their

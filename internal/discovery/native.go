@@ -22,7 +22,7 @@ import (
 // attendVersion is the one version of Attend that there is.
 const attendVersion = 1
 
-// ours serves the protocol of our own nodes: docs/reference/discovery.md, section 3.
+// ours serves the protocol of our own nodes: docs/reference/discovery-wire.md, section 3.
 //
 //	challenge ─► proof ─► welcome, snapshot ─► changes, answers to entries ─► drain
 //	               └─ refusal, end                └─ refusals                    └─ end

@@ -17,7 +17,7 @@ import (
 	sdr "github.com/tombolo-io/tombolo/proto/sidero"
 )
 
-// older serves the protocol that Talos nodes speak: docs/reference/discovery.md,
+// older serves the protocol that Talos nodes speak: docs/reference/discovery-wire.md,
 // section 4. Nobody proves anything in it.
 type older struct {
 	sdr.UnimplementedClusterServer
@@ -25,7 +25,7 @@ type older struct {
 }
 
 func entryInvalid(what string) *fault.Fault {
-	return fault.New(fault.CodeEntryInvalid, "the call is refused").Whyf("%s", what).Hint("see docs/reference/discovery.md, section 4")
+	return fault.New(fault.CodeEntryInvalid, "the call is refused").Whyf("%s", what).Hint("see docs/reference/discovery-wire.md, section 4")
 }
 
 func checkID(what, id string) error {

@@ -21,7 +21,7 @@ import (
 // nativeVersion is the version of the native protocol that this client speaks.
 const nativeVersion = 1
 
-// attending is a session of the native protocol (docs/reference/discovery.md, section 3).
+// attending is a session of the native protocol (docs/reference/discovery-wire.md, section 3).
 //
 //	Challenge ─▶ Proof ─▶ Welcome ─▶ Snapshot... ─▶ listed
 //	                         └─▶ Put ─▶ Ack or Refusal, and again with each change

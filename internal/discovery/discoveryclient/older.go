@@ -21,7 +21,7 @@ import (
 	pb "github.com/tombolo-io/tombolo/proto/sidero"
 )
 
-// attendOlder runs a session of the older protocol (docs/reference/discovery.md,
+// attendOlder runs a session of the older protocol (docs/reference/discovery-wire.md,
 // section 4): Hello, perhaps elsewhere, Watch, and what is announced each half lease.
 func (c *client) attendOlder(ctx context.Context, s *session) error {
 	at, to := netip.Addr{}, c.service.place

@@ -19,7 +19,7 @@ import (
 	"github.com/tombolo-io/tombolo/proto/discovery"
 )
 
-// How a new key takes over (docs/reference/discovery.md, section 2):
+// How a new key takes over (docs/reference/discovery-wire.md, section 2):
 //
 //	file changes ─▶ entries by the new key, with its succession ─▶ sessions by it, beside the old ones
 //	                   └─ taken by a service ─▶ there: the removal by the old key

@@ -100,7 +100,7 @@ func TestSideroChangedByOneBit(t *testing.T) {
 	}
 }
 
-// resign signs an entry as docs/reference/discovery.md has it, whatever is in it:
+// resign signs an entry as docs/reference/discovery-wire.md has it, whatever is in it:
 // what a member with the secret and a program of its own can do.
 func resign(k seal.Keys, private ed25519.PrivateKey, e *discovery.Entry) *discovery.Entry {
 	e = proto.Clone(e).(*discovery.Entry)

@@ -2,7 +2,7 @@
 
 // Package seal turns what a member says of itself into bytes that only its
 // cluster reads and only the member can have written, and back:
-// docs/reference/discovery.md, sections 1 to 4. A discovery service uses Verify,
+// docs/reference/discovery-wire.md. A discovery service uses Verify,
 // VerifySuccession and VerifyProof, which need no secret; members use the rest.
 //
 // It draws no random numbers (they come from the caller's reader), keeps no

@@ -9,7 +9,7 @@ import (
 )
 
 // PairPSK is WireGuard's preshared key of two members, by their public keys in
-// any order: docs/reference/mesh.md section 1.
+// any order: docs/reference/mesh-wire.md section 1.
 func (k Keys) PairPSK(one, other [32]byte) (psk [size]byte) {
 	if bytes.Compare(one[:], other[:]) > 0 {
 		one, other = other, one

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package attach keeps a node of the mesh at its hubs: it gets the node its certificate,
-// renews it, and holds the connections to the relay (docs/reference/mesh.md section 5).
+// renews it, and holds the connections to the relay (docs/reference/mesh-wire.md section 4).
 // It does not decide which peer is sent to by a hub, and the mesh goes on without it.
 //
 //	            line            accepted             2/3 of the life

@@ -3,7 +3,7 @@
 // Package path decides by which way packets reach a peer of the mesh: which of
 // its candidates are pinged and when, which of those that answer is used, when
 // a path is dead, and when a relay carries. It reads no clock, sends nothing
-// and knows no keys; docs/reference/mesh.md section 4 is its specification.
+// and knows no keys; docs/reference/mesh.md ("Paths") is its specification.
 //
 //	p := path.New(rand)
 //	p.Learn(now, path.Facts{Candidates: ..., Relays: ..., Probes: true})

@@ -3,7 +3,7 @@
 // Package peering keeps this node's paths to its peers: it owns the engine of WireGuard and
 // what is known of the ways to each peer, sends and answers probes, and chooses preshared
 // keys and key pairs. Which ranges go to whom it is told; the kernel and endpoints of this
-// node are others' (docs/reference/mesh.md sections 1, 3, 4 and 5).
+// node are others' (docs/reference/mesh.md, docs/reference/mesh-wire.md).
 //
 //	Set ──────────► pairs, peers ──► Engine.Apply
 //	Probe, Relayed ─► path.Peer ─┐

@@ -298,7 +298,7 @@ func TestCandidatesWithinTheMesh(t *testing.T) {
 }
 
 // TestAnUnknownTypeIsIgnored: a peer of a newer version says something that this one does not
-// know. The keys are those of docs/reference/mesh.md section 3.
+// know. The keys are those of docs/reference/mesh-wire.md section 3.
 func TestAnUnknownTypeIsIgnored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, a, b := settled(t)

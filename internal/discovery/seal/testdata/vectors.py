@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Computes vectors.json from docs/reference/discovery.md alone, with nothing of
+"""Computes vectors.json from docs/reference/discovery-wire.md alone, with nothing of
 the program: HKDF, hashes, protobuf and XEdDSA by hand, Ed25519, X25519 and AES of
 the Python package "cryptography".
 

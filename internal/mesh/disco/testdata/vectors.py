@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Computes vectors.json from docs/reference/mesh.md section 3 alone, with nothing
+"""Computes vectors.json from docs/reference/mesh-wire.md section 3 alone, with nothing
 of the program: HKDF and HChaCha20 by hand, X25519 and ChaCha20-Poly1305 of the
 Python package "cryptography".
 

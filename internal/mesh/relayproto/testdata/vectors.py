@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Computes vectors.json from docs/reference/mesh.md section 5 alone, with nothing
+"""Computes vectors.json from docs/reference/mesh-wire.md section 4 alone, with nothing
 of the program.
 
     python3 vectors.py > vectors.json
