@@ -130,7 +130,7 @@ func (d *Dialer) dial(ctx context.Context, network, address string) (net.Conn, e
 	if err := checkTarget(address); err != nil {
 		return nil, fault.New(fault.CodeRequest, "the destination cannot be read").Because(err)
 	}
-	said, err := d.remarks(ctx)
+	said, err := d.metadata(ctx)
 	if err != nil {
 		return nil, fault.New(fault.CodeRequest, "the metadata is refused").Because(err)
 	}
@@ -191,8 +191,8 @@ func firstCause(ctx context.Context, err error) error {
 	return fault.New(fault.CodeDialTimeout, "the dial did not end in time").Because(cause)
 }
 
-// remarks puts together what is said of a dial.
-func (d *Dialer) remarks(ctx context.Context) (r reqmeta.Remarks, err error) {
+// metadata is what is sent with a dial.
+func (d *Dialer) metadata(ctx context.Context) (r reqmeta.Metadata, err error) {
 	all := maps.Clone(d.Metadata)
 	if more, ok := ctx.Value(metadataKey{}).(map[string]string); ok {
 		if all == nil {
@@ -251,7 +251,7 @@ func (d *Dialer) raw(ctx context.Context, network, address string) (net.Conn, er
 }
 
 // ask says CONNECT and reads the answer.
-func (c *Conn) ask(target string, said reqmeta.Remarks) error {
+func (c *Conn) ask(target string, said reqmeta.Metadata) error {
 	var b strings.Builder
 	b.WriteString("CONNECT " + target + " HTTP/1.1\r\nHost: " + target + "\r\n")
 	said.Write(func(name, value string) { b.WriteString(name + ": " + value + "\r\n") })

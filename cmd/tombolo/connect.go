@@ -39,7 +39,7 @@ them.`,
   tombolo connect c1 grafana.monitoring.svc:80 --listen 127.0.0.1:3000`,
 		Args: exactArgs("CLUSTER", "HOST:PORT"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			said, err := remarks(metadata, trace)
+			said, err := requestMetadata(metadata, trace)
 			if err != nil {
 				return err
 			}
@@ -67,8 +67,8 @@ them.`,
 	return cmd
 }
 
-// remarks reads the flags that say something about the connection.
-func remarks(metadata []string, trace string) (r reqmeta.Remarks, err error) {
+// requestMetadata reads the flags for metadata and trace context.
+func requestMetadata(metadata []string, trace string) (r reqmeta.Metadata, err error) {
 	for _, text := range metadata {
 		p, err := reqmeta.ParsePair(text)
 		if err != nil {

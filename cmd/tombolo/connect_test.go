@@ -20,7 +20,7 @@ import (
 
 func TestWhatConnectMaySay(t *testing.T) {
 	const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-	r, err := remarks([]string{"ticket=OPS-1", "note=a=b c"}, parent)
+	r, err := requestMetadata([]string{"ticket=OPS-1", "note=a=b c"}, parent)
 	if want := []reqmeta.Pair{{Key: "ticket", Value: "OPS-1"}, {Key: "note", Value: "a=b c"}}; err != nil || r.Trace != parent || !slices.Equal(r.Pairs, want) {
 		t.Errorf("%+v, %v", r, err)
 	}
@@ -35,7 +35,7 @@ func TestWhatConnectMaySay(t *testing.T) {
 		"another trace":    {nil, "0af7651916cd43dd8448eb211c80319c"},
 		"upper case trace": {nil, strings.ToUpper(parent)},
 	} {
-		if _, err := remarks(c.metadata, c.trace); !fault.Has(err, fault.CodeUsage) || fault.From(err).Next == "" {
+		if _, err := requestMetadata(c.metadata, c.trace); !fault.Has(err, fault.CodeUsage) || fault.From(err).Next == "" {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

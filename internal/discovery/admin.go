@@ -31,7 +31,7 @@ func (s *Service) Status() admin.DiscoveryStatus {
 		Watchers: s.watchers.Load(), Connections: s.connections.Load(),
 		Limits: admin.DiscoveryLimits{Clusters: l.Clusters, Members: l.Members, Endpoints: l.Endpoints, Bytes: l.Bytes, Connections: min(l.Connections, s.most)},
 	}
-	out.STUN = admin.STUN(s.mirror.Status())
+	out.STUN = admin.STUN(s.stunServer.Status())
 	out.Clusters, out.Members, out.Bytes = s.board.Counts()
 	if s.certs != nil && s.certs.own != nil {
 		out.CAPin = trust.Pin(s.certs.own.ca.Certificate())

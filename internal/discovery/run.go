@@ -53,7 +53,7 @@ func (s *Service) Run(ctx, hard context.Context) (err error) {
 		return err
 	}
 	s.listen, s.adminAt = ls.front.Addr().String(), ls.admin.Addr().String()
-	if s.mirror, err = stunserver.Open(ctx, stunserver.Of(s.cfg.STUN, s.listen, stunserver.Port), s.mirrored); err != nil {
+	if s.stunServer, err = stunserver.Open(ctx, stunserver.Of(s.cfg.STUN, s.listen, stunserver.Port), s.stunMetrics); err != nil {
 		return errors.Join(err, ls.close())
 	}
 	s.standing = newStandings(s.store)
@@ -77,7 +77,7 @@ func (s *Service) Run(ctx, hard context.Context) (err error) {
 		}
 		return nil
 	})
-	g.Go("STUN", s.mirror.Run)
+	g.Go("STUN", s.stunServer.Run)
 	s.serveHTTP(g, "landing page", few(pages), listener.Served(http.HandlerFunc(s.page)))
 	s.serveHTTP(g, "admin port", few(ls.admin), s.probes())
 	s.serveHTTP(g, "admin socket", few(ls.socket), listener.Served(s.api()))
@@ -100,7 +100,7 @@ func (s *Service) tellReady() {
 		// Members need the one or the other.
 		attrs = append(attrs, "ca", filepath.Join(s.cfg.StateDir, caFile), "caPin", trust.Pin(s.certs.own.ca.Certificate()))
 	}
-	stun := s.mirror.Status()
+	stun := s.stunServer.Status()
 	s.log.Info("discovery service is ready", append(attrs, "stun", stun.Listen, "stunWithout", stun.Without)...)
 }
 

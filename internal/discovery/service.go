@@ -44,14 +44,14 @@ type Options struct {
 // Service is a discovery service: the two protocols over one store, the landing
 // page beside them, and what its operator sees of it.
 type Service struct {
-	cfg      Config
-	opt      Options
-	log      *slog.Logger
-	metrics  *telemetry.Discovery
-	stored   *telemetry.DiscoveryStore
-	mirrored *telemetry.Mirror
-	mirror   *stunserver.Mirror // set before ready
-	began    time.Time
+	cfg         Config
+	opt         Options
+	log         *slog.Logger
+	metrics     *telemetry.Discovery
+	stored      *telemetry.DiscoveryStore
+	stunMetrics *telemetry.STUN
+	stunServer  *stunserver.Server // set before ready
+	began       time.Time
 
 	settings atomic.Pointer[Reloadable]
 	callers  *callers
@@ -91,7 +91,7 @@ func New(cfg Config, opt Options) *Service {
 	first.moved = make(chan struct{})
 	s.settings.Store(&first)
 	s.metrics, s.stored = telemetry.NewDiscovery(opt.Reg, s.readings()), telemetry.NewDiscoveryStore(opt.Reg, s.storeReadings)
-	s.mirrored = telemetry.NewMirror(opt.Reg)
+	s.stunMetrics = telemetry.NewSTUN(opt.Reg)
 	return s
 }
 

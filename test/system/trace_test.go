@@ -29,8 +29,8 @@ const secretOfTests = "planted-3k9x-metadata-7w2m"
 
 const parentOfTests = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
-// remarking are the ways on which a caller can say something of its dial.
-func (h *testHub) remarking(cluster string) map[string]func(ctx context.Context, target string, lines ...string) (net.Conn, error) {
+// withMetadata are the ways in which a caller sends metadata with its dial.
+func (h *testHub) withMetadata(cluster string) map[string]func(ctx context.Context, target string, lines ...string) (net.Conn, error) {
 	unix := h.socket(cluster, hub.ProtocolConnect)
 	cert := h.issue(admin.CertificateRequest{Role: "client", Cluster: cluster, Name: "tool"})
 	return map[string]func(context.Context, string, ...string) (net.Conn, error){
@@ -70,7 +70,7 @@ func TestWhatACallerSaysIsRecordedAtBothEnds(t *testing.T) {
 	dir := runtest.Dir(t)
 	hubFile, agentFile := filepath.Join(dir, "hub.jsonl"), filepath.Join(dir, "agent.jsonl")
 	h, _ := pair(t, hubSpec{extra: fmt.Sprintf("audit: {path: %q}\n", hubFile)}, agentSpec{extra: fmt.Sprintf("audit: {path: %q}\n", agentFile)})
-	for name, dial := range h.remarking("c1") {
+	for name, dial := range h.withMetadata("c1") {
 		t.Run(name, func(t *testing.T) {
 			target := runtest.Echo(t)
 			conn, err := dial(runtest.Within(t), target.Addr(), "Tombolo-Metadata: ticket=OPS-1", "Tombolo-Metadata: who=J%C3%B6rg",
@@ -117,7 +117,7 @@ func TestMetadataIsNoIdentity(t *testing.T) {
 	f := policyFolder(t)
 	f.put("p.yaml", fmt.Sprintf("- {name: ops, callers: [operator], allow: [%q]}\n", target.Addr()))
 	h, _ := pair(t, hubSpec{extra: f.extra()}, agentSpec{})
-	for name, dial := range h.remarking("c1") {
+	for name, dial := range h.withMetadata("c1") {
 		_, err := dial(runtest.Within(t), target.Addr(), "Tombolo-Metadata: caller=operator", "Tombolo-Metadata: egress=cluster", "Tombolo-Metadata: cluster=c2")
 		if name == "admin" {
 			if err != nil {
@@ -143,14 +143,14 @@ func TestADialIsTracedFromCallerToTarget(t *testing.T) {
 	tracing := "tracing: {" + to + "}\n"
 	h, _ := pair(t, hubSpec{extra: tracing + fmt.Sprintf("audit: {path: %q, otlp: {%s}}\n", hubFile, to)}, agentSpec{extra: tracing})
 	target := runtest.Echo(t)
-	conn, err := h.remarking("c1")["connect"](runtest.Within(t), target.Addr(), "Traceparent: "+parentOfTests)
+	conn, err := h.withMetadata("c1")["connect"](runtest.Within(t), target.Addr(), "Traceparent: "+parentOfTests)
 	if err != nil {
 		t.Fatal(err)
 	}
 	conn.Close()
 	_, port, _ := net.SplitHostPort(target.Addr())
 	target.Stop()
-	if _, err := h.remarking("c1")["connect"](runtest.Within(t), "127.0.0.1:"+port, "Tracestate: a=1"); err == nil {
+	if _, err := h.withMetadata("c1")["connect"](runtest.Within(t), "127.0.0.1:"+port, "Tracestate: a=1"); err == nil {
 		t.Fatal("nobody listens there")
 	}
 	spans, decides := map[string]*tracepb.Span{}, map[string]bool{}

@@ -212,11 +212,11 @@ func readFault(res *http.Response) error {
 
 // Stream opens a stream to target in a cluster.
 func (c *Client) Stream(ctx context.Context, cluster, target string) (net.Conn, error) {
-	return c.StreamWith(ctx, cluster, target, reqmeta.Remarks{})
+	return c.StreamWith(ctx, cluster, target, reqmeta.Metadata{})
 }
 
 // StreamWith opens a stream and says something of it, for the records.
-func (c *Client) StreamWith(ctx context.Context, cluster, target string, said reqmeta.Remarks) (net.Conn, error) {
+func (c *Client) StreamWith(ctx context.Context, cluster, target string, said reqmeta.Metadata) (net.Conn, error) {
 	if _, bounded := ctx.Deadline(); !bounded {
 		within, cancel := context.WithTimeout(ctx, limit.Dial+limit.RequestHeaderTime)
 		defer cancel()

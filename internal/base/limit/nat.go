@@ -30,22 +30,22 @@ const (
 	STUNSlow = 5 * time.Minute
 	// STUNAgain is when a server that did not answer is asked again.
 	STUNAgain = time.Minute
-	// STUNHurry is the least time between two requests to a server that is asked because another
+	// STUNRecheck is the least time between two requests to a server that is asked because another
 	// one saw a change: two that never agree make no storm.
-	STUNHurry = time.Second
+	STUNRecheck = time.Second
 	// STUNHold is how long an endpoint counts that no server confirms: peers may reach it
 	// while the servers are away.
 	STUNHold = time.Minute
 
-	// MirrorRate and MirrorBurst bound the answers of a STUN server to one address (one /64
+	// STUNServerRate and STUNServerBurst bound the answers of a STUN server to one address (one /64
 	// of IPv6): a node asks three times a minute, and a provider's NAT hides a thousand.
-	MirrorRate, MirrorBurst = 50, 200
-	// MirrorTotal and MirrorTotalBurst bound all its answers in a second: 20,000 of them are 2 MB,
+	STUNServerRate, STUNServerBurst = 50, 200
+	// STUNServerTotal and STUNServerTotalBurst bound all its answers in a second: 20,000 of them are 2 MB,
 	// which is all that a flood with forged sources can make it send.
-	MirrorTotal, MirrorTotalBurst = 20_000, 5_000
-	// MirrorSources bounds the addresses that are counted; the one that was quiet for
+	STUNServerTotal, STUNServerTotalBurst = 20_000, 5_000
+	// STUNServerSources bounds the addresses that are counted; the one that was quiet for
 	// longest is forgotten.
-	MirrorSources = 16_384
+	STUNServerSources = 16_384
 
 	// GatewayTime bounds one question to a router.
 	GatewayTime = 3 * time.Second

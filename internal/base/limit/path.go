@@ -19,11 +19,11 @@ const (
 	PathAnswer = time.Second
 	// PathMissed pings in a row without an answer make a path a dead one.
 	PathMissed = 3
-	// PathLive is the ping interval of a path with traffic; with PathHurry it makes
+	// PathLive is the ping interval of a path with traffic; with PathRetry it makes
 	// a dead path known 2.5 to 4.5 s after its last answer.
 	PathLive = 2 * time.Second
-	// PathHurry is the interval after a ping that had no answer.
-	PathHurry = 500 * time.Millisecond
+	// PathRetry is the interval after a ping that had no answer.
+	PathRetry = 500 * time.Millisecond
 	// PathActive is how long after its last packet a path has traffic.
 	PathActive = 30 * time.Second
 	// PathKeep is the interval without traffic. Routers forget a UDP mapping after 30 s

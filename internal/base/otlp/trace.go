@@ -31,7 +31,7 @@ type Span struct {
 	ctx    context.Context // with span, as OpenTelemetry wants it
 }
 
-// Begin starts a span for what the remarks say it is a part of, or one of its own.
+// Begin starts a span in the trace that the caller named, or in a new one.
 func (t *Tracer) Begin(ctx context.Context, name, parent, state string) Span {
 	if t == nil {
 		return Span{}

@@ -28,7 +28,7 @@ type source struct {
 }
 
 func newRates() *rates {
-	return &rates{total: rate.NewLimiter(limit.MirrorTotal, limit.MirrorTotalBurst), sources: map[netip.Addr]*list.Element{}}
+	return &rates{total: rate.NewLimiter(limit.STUNServerTotal, limit.STUNServerTotalBurst), sources: map[netip.Addr]*list.Element{}}
 }
 
 // refuse gives the reason why an address gets no answer now, or "".
@@ -38,10 +38,10 @@ func (r *rates) refuse(a netip.Addr, now time.Time) string {
 	defer r.mu.Unlock()
 	e := r.sources[key]
 	if e == nil {
-		if len(r.sources) >= limit.MirrorSources {
+		if len(r.sources) >= limit.STUNServerSources {
 			delete(r.sources, r.recent.Remove(r.recent.Front()).(*source).key)
 		}
-		e = r.recent.PushBack(&source{key, rate.NewLimiter(limit.MirrorRate, limit.MirrorBurst)})
+		e = r.recent.PushBack(&source{key, rate.NewLimiter(limit.STUNServerRate, limit.STUNServerBurst)})
 		r.sources[key] = e
 	} else {
 		r.recent.MoveToBack(e)

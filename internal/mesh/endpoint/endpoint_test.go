@@ -143,7 +143,7 @@ func TestARebindingIsTold(t *testing.T) {
 		w.run(func() {
 			after(time.Minute)
 			w.set(func() { w.sees, w.lease.External = always("203.0.113.77:1024"), at("203.0.113.77:51820") })
-			after(limit.STUNKeepLate + limit.STUNHurry + limit.EndpointSettle)
+			after(limit.STUNKeepLate + limit.STUNRecheck + limit.EndpointSettle)
 			w.want(ownAt, "mapped 203.0.113.77:1024", "portmap 203.0.113.77:51820")
 			after(limit.EndpointApart)
 			if w.tally().changed != 2 && w.tally().changed != 3 || w.tally().moved != 0 || figure(w.p.Metrics.Rebindings) != 2 || w.tally().maps < 2 || w.tally().maps > 3 {
@@ -192,7 +192,7 @@ func TestFlappingIsBounded(t *testing.T) {
 		w.sees = func(netip.AddrPort) netip.AddrPort { n++; return netip.AddrPortFrom(ip("203.0.113.5"), n) }
 		w.run(func() {
 			after(10 * time.Minute)
-			if requests, most := w.requests(), 2*int(10*time.Minute/limit.STUNHurry); requests > most {
+			if requests, most := w.requests(), 2*int(10*time.Minute/limit.STUNRecheck); requests > most {
 				t.Errorf("%d requests in ten minutes, at most %d", requests, most)
 			}
 			if most := int(10*time.Minute/limit.EndpointApart) + 2; w.tally().changed > most || w.tally().maps > most {

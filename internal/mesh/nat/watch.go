@@ -162,19 +162,19 @@ func (w *Watch) heard(e Event, now time.Time, d *Decision) {
 	if s.mapped != reply.Mapped {
 		if s.mapped.IsValid() {
 			d.Rebound = append(d.Rebound, Rebinding{s.Server, s.mapped, reply.Mapped})
-			w.hurry(s)
+			w.askSoon(s)
 		}
 		s.mapped = reply.Mapped
 	}
 	s.rtt, s.at, s.tries, s.failed, s.due = reply.RTT, now, 0, time.Time{}, now.Add(w.interval())
 }
 
-// hurry asks the other servers of a family at once: what changed for one of them has
+// askSoon asks the other servers of a family at once: what changed for one of them has
 // changed for all. One that answered just now waits for a moment.
-func (w *Watch) hurry(but *asked) {
+func (w *Watch) askSoon(but *asked) {
 	for _, s := range w.servers {
 		if s != but && s.tries == 0 && s.Addr.Addr().Is4() == but.Addr.Addr().Is4() {
-			if soon := s.at.Add(limit.STUNHurry); soon.Before(s.due) {
+			if soon := s.at.Add(limit.STUNRecheck); soon.Before(s.due) {
 				s.due = soon
 			}
 		}

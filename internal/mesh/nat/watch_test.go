@@ -183,7 +183,7 @@ func TestServersThatNeverAgreeMakeNoStorm(t *testing.T) {
 	}, "192.0.2.1:1", "192.0.2.2:1")
 	s.run(time.Minute)
 	for server, times := range s.asked {
-		if most := int(time.Minute/limit.STUNHurry) + 2; len(times) > most {
+		if most := int(time.Minute/limit.STUNRecheck) + 2; len(times) > most {
 			t.Errorf("%v was asked %d times in a minute, at most %d", server, len(times), most)
 		}
 	}

@@ -176,13 +176,13 @@ func TestIsBounded(t *testing.T) {
 
 // TestOverRealSockets: against our own server, without NAT.
 func TestOverRealSockets(t *testing.T) {
-	m, err := stunserver.Open(t.Context(), stunserver.Config{Listen: "127.0.0.1:0", Second: "127.0.0.1:0"}, telemetry.NewMirror(prometheus.NewRegistry()))
+	m, err := stunserver.Open(t.Context(), stunserver.Config{Listen: "127.0.0.1:0", Second: "127.0.0.1:0"}, telemetry.NewSTUN(prometheus.NewRegistry()))
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	g := run.NewGroup(ctx)
-	g.Go("mirror", m.Run)
+	g.Go("STUN server", m.Run)
 	var check *Check
 	ready := make(chan struct{})
 	s, err := Open(t.Context(), 0, func(from netip.AddrPort, b []byte) {

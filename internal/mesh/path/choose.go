@@ -106,7 +106,7 @@ func (p *Peer) use(now time.Time, w Way) {
 		t.better = time.Time{}
 	}
 	if t := p.ways[w]; t != nil {
-		t.hurry(now)
+		t.pingNow(now)
 	}
 	if lost {
 		p.seek = seeking{}

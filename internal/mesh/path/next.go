@@ -76,7 +76,7 @@ func (p *Peer) Next(now time.Time) (sends []Send, due time.Time) {
 	doubt := false
 	for w, t := range p.ways {
 		if t.overdue(now) > 0 && w == p.now { // without traffic the next ping would be far away
-			t.hurry(now)
+			t.pingNow(now)
 			doubt = true
 		}
 	}
@@ -110,7 +110,7 @@ func (p *Peer) Next(now time.Time) (sends []Send, due time.Time) {
 // answered meanwhile says nothing of the paths.
 func (p *Peer) wake(now time.Time) {
 	late := now.Sub(p.due)
-	if p.due.IsZero() || late < limit.PathHurry/2 {
+	if p.due.IsZero() || late < limit.PathRetry/2 {
 		return
 	}
 	for _, t := range p.ways {
@@ -125,7 +125,7 @@ func (p *Peer) wake(now time.Time) {
 // Ask has the peer pinged by the way in use at the next occasion: there is something to tell it.
 func (p *Peer) Ask(now time.Time) {
 	if t := p.ways[p.now]; t != nil {
-		t.hurry(now)
+		t.pingNow(now)
 	}
 }
 
@@ -135,7 +135,7 @@ func (p *Peer) Ask(now time.Time) {
 func (p *Peer) askOthers(now time.Time) {
 	for w, t := range p.ways {
 		if w.Direct() && w != p.now && t.alive(now, 2*limit.PathSpare) {
-			t.hurry(now)
+			t.pingNow(now)
 		}
 	}
 }
@@ -215,7 +215,7 @@ func (p *Peer) send(now time.Time, w Way, t *track, size int) Send {
 func (p *Peer) interval(now time.Time, w Way, t *track) time.Duration {
 	switch {
 	case w == p.now && t.missed > 0:
-		return limit.PathHurry
+		return limit.PathRetry
 	case w == p.now && (p.isActive(now) || w.Direct() && !t.size.found()):
 		return limit.PathLive
 	case w == p.now, !w.Direct():
@@ -223,7 +223,7 @@ func (p *Peer) interval(now time.Time, w Way, t *track) time.Duration {
 	case !p.now.Direct():
 		return limit.PathSeek // rounds come earlier
 	case p.inDoubt() && t.alive(now, 2*limit.PathSpare):
-		return limit.PathHurry
+		return limit.PathRetry
 	case t.alive(now, 2*limit.PathSpare):
 		return limit.PathSpare
 	}
@@ -259,7 +259,7 @@ func (p *Peer) nextDue(now time.Time) time.Time {
 		sooner(later(p.traffic, p.wanted).Add(limit.PathIdle))
 	}
 	if !due.IsZero() && !due.After(now) { // what is due now was sent
-		due = now.Add(limit.PathHurry)
+		due = now.Add(limit.PathRetry)
 	}
 	return due
 }

@@ -195,7 +195,7 @@ func (p *Peer) Heard(now time.Time, w Way, wanted bool) {
 	}
 	t.heard = now
 	if !p.now.Direct() && t.answered.IsZero() { // the hole is open now: use it
-		t.hurry(now)
+		t.pingNow(now)
 	}
 }
 
@@ -240,7 +240,7 @@ func (p *Peer) Called(now time.Time, endpoints []netip.AddrPort) {
 	// calls again with the next ones. Two that began anew for each other's calls would do so for ever.
 	for w, t := range p.ways {
 		if w.Direct() {
-			t.hurry(now)
+			t.pingNow(now)
 		}
 	}
 }

@@ -97,7 +97,7 @@ func TestWhateverHappens(t *testing.T) {
 			},
 		})
 		// Each event may start a round at most; beyond that the schedules bound it.
-		most := (restarts+2)*(1+20+2)*8 + int(now.Sub(began)/limit.PathHurry+8)*30
+		most := (restarts+2)*(1+20+2)*8 + int(now.Sub(began)/limit.PathRetry+8)*30
 		if sent > most {
 			t.Fatalf("%d packets in %v after %d events", sent, now.Sub(began), restarts)
 		}

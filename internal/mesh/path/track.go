@@ -32,8 +32,8 @@ type ping struct {
 	size int // 0: the smallest
 }
 
-// hurry has the way pinged at the next occasion.
-func (t *track) hurry(now time.Time) {
+// pingNow has the path pinged at the next occasion.
+func (t *track) pingNow(now time.Time) {
 	if t.next.After(now) || t.next.IsZero() {
 		t.next = now
 	}

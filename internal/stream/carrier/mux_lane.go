@@ -36,7 +36,7 @@ type lane struct {
 	old    streamQueue // bulk streams with something to send
 	newest uint32      // the stream that queued the newest frame; 0: none did
 	ending bool        // to be closed when nothing is left to send
-	hurry  bool        // and as soon as the link does not take it at once
+	noWait bool        // and as soon as the link does not take it at once
 	waits  bool        // who has the turn waits for the link
 	failed bool
 	why    error // of failed
@@ -171,7 +171,7 @@ func (l *lane) ping() {
 func (l *lane) farewell(frame []byte) {
 	l.mu.Lock()
 	l.raw = append(l.raw, frame...)
-	l.ending, l.hurry = true, true
+	l.ending, l.noWait = true, true
 	stuck := l.waits || l.sock == nil
 	l.mu.Unlock()
 	if stuck {

@@ -99,7 +99,7 @@ func (l *lane) finish() {
 // wait sends the rest, however long the link takes.
 func (l *lane) wait() error {
 	l.mu.Lock()
-	l.waits = !l.hurry
+	l.waits = !l.noWait
 	l.mu.Unlock()
 	if !l.waits {
 		return net.ErrClosed

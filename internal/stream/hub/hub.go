@@ -44,7 +44,7 @@ import (
 type Hub struct {
 	*parts
 	reg         *prometheus.Registry
-	stunMetrics *telemetry.Mirror
+	stunMetrics *telemetry.STUN
 
 	dials   *dialer
 	agents  *agents
@@ -83,7 +83,7 @@ type parts struct {
 
 	// Set by Run before anything is served.
 	sockets   *frontend.Sockets
-	stun      *stunserver.Mirror
+	stun      *stunserver.Server
 	listen    string   // the bound address
 	advertise []string // host:port
 	guessed   bool     // advertise was not configured
@@ -121,7 +121,7 @@ func New(cfg Config, o Options) (*Hub, error) {
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
-	h := &Hub{parts: p, reg: o.Reg, stunMetrics: telemetry.NewMirror(o.Reg), ready: make(chan struct{})}
+	h := &Hub{parts: p, reg: o.Reg, stunMetrics: telemetry.NewSTUN(o.Reg), ready: make(chan struct{})}
 	h.dials = &dialer{p}
 	h.agents, h.relays = &agents{p}, &relays{p}
 	h.connect = &connect{parts: p, splicer: splice.New()}

@@ -13,7 +13,7 @@ import (
 // asking is what a caller asks for over HTTP, and what it says about that.
 type asking struct {
 	target string
-	said   reqmeta.Remarks
+	said   reqmeta.Metadata
 }
 
 // readRequest reads what the caller says in the headers.

@@ -56,7 +56,7 @@ func vectors() map[string]proto.Message {
 			Network: "tcp", Address: "kubernetes.default.svc:443", Timeout: 30 * time.Second,
 			Caller: "unix:c1/konnectivity", EgressType: "cluster", Trace: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
 		}.Message(),
-		"dial request with remarks": wire.Dial{
+		"dial request with metadata": wire.Dial{
 			Network: "tcp", Address: "db.svc:5432", Trace: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
 			TraceState: "a=1", Metadata: []reqmeta.Pair{{Key: "ticket", Value: "OPS-1"}},
 		}.Message(),

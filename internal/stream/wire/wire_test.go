@@ -181,7 +181,7 @@ func TestADialSurvivesTheWire(t *testing.T) {
 			Timeout: time.Duration(rapid.Int64Range(1, 120_000).Draw(t, "timeout")) * time.Millisecond,
 			Caller:  text.Draw(t, "caller"), EgressType: text.Draw(t, "egress type"), Ask: rapid.Bool().Draw(t, "ask"),
 		}
-		if rapid.Bool().Draw(t, "with remarks") {
+		if rapid.Bool().Draw(t, "with metadata") {
 			want.Trace, want.TraceState = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "a=1,b=2"
 			want.Metadata = []reqmeta.Pair{{Key: "ticket", Value: "OPS-1"}, {Key: "who", Value: "Jörg"}}
 		}
@@ -196,8 +196,8 @@ func TestADialSurvivesTheWire(t *testing.T) {
 	})
 }
 
-// TestRemarksOfAHubThatChecksNothing reads a request as no honest hub sends it.
-func TestRemarksOfAHubThatChecksNothing(t *testing.T) {
+// TestMetadataFromAHubThatChecksNothing reads a request as no honest hub sends it.
+func TestMetadataFromAHubThatChecksNothing(t *testing.T) {
 	m := wire.Dial{Network: "tcp", Address: "a:1", Trace: "x\ny", TraceState: "a=1"}.Message()
 	for i := range 100 {
 		m.Metadata = append(m.Metadata, &pb.Pair{Key: fmt.Sprint("k", i), Value: strings.Repeat("v", 40)})

@@ -111,20 +111,20 @@ type facts struct {
 	}
 }
 
-// mirrors starts our STUN servers: two ports on the hub, one on the other server.
-func mirrors(t *testing.T, g *lab.Grid) (all []string) {
+// stunServers starts our STUN servers: two ports on the hub, one on the other server.
+func stunServers(t *testing.T, g *lab.Grid) (all []string) {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
 	group := run.NewGroup(ctx)
 	open := func(h *lab.Host, c stunserver.Config) {
-		var m *stunserver.Mirror
+		var m *stunserver.Server
 		if err := h.Do(func() (err error) {
-			m, err = stunserver.Open(ctx, c, telemetry.NewMirror(prometheus.NewRegistry()))
+			m, err = stunserver.Open(ctx, c, telemetry.NewSTUN(prometheus.NewRegistry()))
 			return err
 		}); err != nil {
 			t.Fatal(err)
 		}
-		group.Go("mirror", m.Run)
+		group.Go("STUN server", m.Run)
 	}
 	open(g.Hub, stunserver.Config{Listen: ":8446", Second: ":8447"})
 	open(g.Other, stunserver.Config{Listen: ":8446"})
@@ -206,7 +206,7 @@ func TestKinds(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			f := netcheckAt(t, g, mirrors(t, g))
+			f := netcheckAt(t, g, stunServers(t, g))
 			if f.UDP != want.udp || f.MappingVariesByDestination != want.varies || f.CGNAT.Suspected != want.cgnat || f.IPv4.Mapping != want.mapping ||
 				f.IPv4.Filtering != want.filtering || f.IPv6.Mapping != want.mapping6 {
 				t.Errorf("UDP %s, varies %s, CGNAT %s, mapping %s, filtering %s, mapping of IPv6 %s; want %+v", f.UDP, f.MappingVariesByDestination,
@@ -231,7 +231,7 @@ func TestKinds(t *testing.T) {
 func TestUPnP(t *testing.T) {
 	t.Parallel()
 	g := gridOf(t, "port-mapped")
-	f := netcheckAt(t, g, mirrors(t, g), onlyUPnP+"=1")
+	f := netcheckAt(t, g, stunServers(t, g), onlyUPnP+"=1")
 	want := netip.AddrPortFrom(g.A.Public4, lab.NodePort).String()
 	if f.PortMapping == nil || f.PortMapping.Method != "upnp" || f.PortMapping.External != want || f.CGNAT.Suspected != nat.No {
 		t.Errorf("%+v, want %s", f, want)

@@ -26,26 +26,26 @@ const (
 // Pair is one pair of metadata.
 type Pair struct{ Key, Value string }
 
-// Remarks are what a caller said, bounded. The zero value has none.
-type Remarks struct {
+// Metadata are what a caller said, bounded. The zero value has none.
+type Metadata struct {
 	Trace string // traceparent of version 00, or empty
 	State string // tracestate, or empty; never without Trace
 	Pairs []Pair
 }
 
-// Read takes the remarks out of a request's header. Metadata that breaks a bound
+// Read takes the metadata from a request's header. Metadata that breaks a bound
 // is refused; of a trace context the malformed part is ignored, as W3C Trace
 // Context section 4.3 asks.
-func Read(header map[string][]string) (Remarks, error) {
-	var r Remarks
+func Read(header map[string][]string) (Metadata, error) {
+	var r Metadata
 	r.Trace, r.State = Trace(header[HeaderTraceparent], header[HeaderTracestate])
 	for _, text := range header[HeaderMetadata] {
 		p, err := parseHeader(text)
 		if err != nil {
-			return Remarks{}, err
+			return Metadata{}, err
 		}
 		if len(r.Pairs) == limit.AuditPairs {
-			return Remarks{}, fmt.Errorf("there are more than %d pairs of metadata", limit.AuditPairs)
+			return Metadata{}, fmt.Errorf("there are more than %d pairs of metadata", limit.AuditPairs)
 		}
 		r.Pairs = append(r.Pairs, p)
 	}
@@ -53,7 +53,7 @@ func Read(header map[string][]string) (Remarks, error) {
 }
 
 // Write gives the lines of a header that Read understands.
-func (r Remarks) Write(add func(name, value string)) {
+func (r Metadata) Write(add func(name, value string)) {
 	if r.Trace != "" {
 		add(HeaderTraceparent, r.Trace)
 		if r.State != "" {

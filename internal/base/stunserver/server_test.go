@@ -34,16 +34,16 @@ func count(t *testing.T, c prometheus.Counter) float64 {
 	return m.Counter.GetValue()
 }
 
-// serve starts a mirror and gives its endpoints on an address.
-func serve(t *testing.T, c Config, on string) (*Mirror, []netip.AddrPort) {
+// serve starts a server and gives its endpoints on an address.
+func serve(t *testing.T, c Config, on string) (*Server, []netip.AddrPort) {
 	t.Helper()
-	m, err := Open(t.Context(), c, telemetry.NewMirror(prometheus.NewRegistry()))
+	m, err := Open(t.Context(), c, telemetry.NewSTUN(prometheus.NewRegistry()))
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	g := run.NewGroup(ctx)
-	g.Go("mirror", m.Run)
+	g.Go("STUN server", m.Run)
 	t.Cleanup(func() {
 		stop()
 		if err := g.Wait(); err != nil {
@@ -176,7 +176,7 @@ func TestRates(t *testing.T) {
 	now := time.Unix(1000, 0)
 	a := netip.MustParseAddr
 	r := newRates()
-	for i := range limit.MirrorBurst {
+	for i := range limit.STUNServerBurst {
 		if why := r.refuse(a("192.0.2.1"), now); why != "" {
 			t.Fatalf("answer %d: %s", i, why)
 		}
@@ -187,28 +187,28 @@ func TestRates(t *testing.T) {
 	if why := r.refuse(a("192.0.2.2"), now); why != "" {
 		t.Errorf("another address: %s", why)
 	}
-	if why := r.refuse(a("192.0.2.1"), now.Add(time.Second/limit.MirrorRate)); why != "" {
+	if why := r.refuse(a("192.0.2.1"), now.Add(time.Second/limit.STUNServerRate)); why != "" {
 		t.Errorf("later: %s", why)
 	}
-	for i := range limit.MirrorBurst + 1 {
+	for i := range limit.STUNServerBurst + 1 {
 		b := a("2001:db8::").As16()
 		b[15], b[8] = byte(i), byte(i)
 		why := r.refuse(netip.AddrFrom16(b), now)
-		if want := map[bool]string{true: dropSource}[i == limit.MirrorBurst]; why != want {
+		if want := map[bool]string{true: dropSource}[i == limit.STUNServerBurst]; why != want {
 			t.Fatalf("a site's address %d: %q", i, why)
 		}
 	}
 	r = newRates()
 	refused := 0
-	for i := range 2 * limit.MirrorSources {
+	for i := range 2 * limit.STUNServerSources {
 		if why := r.refuse(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), now); why == dropTotal {
 			refused++
 		}
 	}
-	if want := 2*limit.MirrorSources - limit.MirrorTotalBurst; refused != want {
+	if want := 2*limit.STUNServerSources - limit.STUNServerTotalBurst; refused != want {
 		t.Errorf("%d are refused for the total, want %d", refused, want)
 	}
-	if len(r.sources) != limit.MirrorSources || r.recent.Len() != limit.MirrorSources {
+	if len(r.sources) != limit.STUNServerSources || r.recent.Len() != limit.STUNServerSources {
 		t.Errorf("%d sources are kept, %d in order", len(r.sources), r.recent.Len())
 	}
 }
@@ -232,7 +232,7 @@ func TestPortsThatAreTaken(t *testing.T) {
 		"an address that is none": {c: Config{Listen: "nonsense"}, fails: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m, err := Open(t.Context(), c.c, telemetry.NewMirror(prometheus.NewRegistry()))
+			m, err := Open(t.Context(), c.c, telemetry.NewSTUN(prometheus.NewRegistry()))
 			if c.fails {
 				if !fault.Has(err, fault.CodeAddressBusy) || !strings.Contains(err.Error(), "stun.") {
 					t.Fatalf("%v", err)

@@ -4,16 +4,16 @@ package telemetry
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Mirror are the metrics of a STUN server.
-type Mirror struct {
+// STUN are the metrics of a STUN server.
+type STUN struct {
 	Answers *prometheus.CounterVec // family
 	Dropped *prometheus.CounterVec // reason
 }
 
-// NewMirror registers the metrics of a STUN server.
-func NewMirror(reg prometheus.Registerer) *Mirror {
+// NewSTUN registers the metrics of a STUN server.
+func NewSTUN(reg prometheus.Registerer) *STUN {
 	f := factory{reg}
-	m := &Mirror{
+	m := &STUN{
 		Answers: f.counterVec("tombolo_stun_answers_total", "Binding requests that were answered, by IP version.", "family"),
 		Dropped: f.counterVec("tombolo_stun_dropped_total", "Packets that were not answered, by reason.", "reason"),
 	}

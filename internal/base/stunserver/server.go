@@ -48,7 +48,7 @@ func Configure(c v1alpha1.STUNConfig, add conf.Report) v1alpha1.STUNConfig {
 	return c
 }
 
-// Of is the mirror beside a main port, which is where it listens now. Second is the
+// Of is the server beside a main port, which is where it listens at present. Second is the
 // number of the second port by default, at the same address; empty: none.
 func Of(c v1alpha1.STUNConfig, main, second string) Config {
 	out := Config{Listen: c.Listen, Second: c.Second, Main: main}
@@ -66,17 +66,17 @@ const (
 	dropSend      = "send"
 )
 
-// Mirror answers on one or two ports.
-type Mirror struct {
+// Server answers on one or two ports.
+type Server struct {
 	ports   []*sock
 	rates   *rates
-	metrics *telemetry.Mirror
+	metrics *telemetry.STUN
 	without []string // what was wished by default and is not there, and why
 }
 
 // Open takes the ports. Only one that was asked for by name must be free.
-func Open(ctx context.Context, c Config, metrics *telemetry.Mirror) (*Mirror, error) {
-	m := &Mirror{rates: newRates(), metrics: metrics}
+func Open(ctx context.Context, c Config, metrics *telemetry.STUN) (*Server, error) {
+	m := &Server{rates: newRates(), metrics: metrics}
 	if c.Listen == Off {
 		return m, nil
 	}
@@ -99,7 +99,7 @@ func Open(ctx context.Context, c Config, metrics *telemetry.Mirror) (*Mirror, er
 	return m, nil
 }
 
-func (m *Mirror) open(ctx context.Context, setting, address string, must bool) error {
+func (m *Server) open(ctx context.Context, setting, address string, must bool) error {
 	s, err := listen(ctx, address)
 	if err == nil {
 		m.ports = append(m.ports, s)
@@ -113,11 +113,11 @@ func (m *Mirror) open(ctx context.Context, setting, address string, must bool) e
 	return nil
 }
 
-// Status is what people are told of a mirror.
+// Status is what people see of a STUN server.
 type Status struct{ Listen, Without []string }
 
 // Status says where it answers, and what was wished by default and could not be had.
-func (m *Mirror) Status() Status {
+func (m *Server) Status() Status {
 	out := Status{Listen: []string{}}
 	if m == nil {
 		return out // nothing runs yet
@@ -129,8 +129,8 @@ func (m *Mirror) Status() Status {
 	return out
 }
 
-// Close gives up the ports of a mirror that does not run.
-func (m *Mirror) Close() (err error) {
+// Close gives up the ports of a server that does not run.
+func (m *Server) Close() (err error) {
 	for _, s := range m.ports {
 		err = errors.Join(err, s.conn.Close())
 	}
@@ -138,7 +138,7 @@ func (m *Mirror) Close() (err error) {
 }
 
 // Run answers until ctx ends.
-func (m *Mirror) Run(ctx context.Context) error {
+func (m *Server) Run(ctx context.Context) error {
 	g := run.NewGroup(ctx)
 	for i, s := range m.ports {
 		var other *sock
@@ -150,7 +150,7 @@ func (m *Mirror) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-func (m *Mirror) serve(ctx context.Context, s, other *sock) error {
+func (m *Server) serve(ctx context.Context, s, other *sock) error {
 	stop := run.OnDone(ctx, func() { s.conn.Close() })
 	defer stop()
 	// One byte more than a message may have, so that a longer one is seen to be.
@@ -179,7 +179,7 @@ type question struct {
 	to     netip.Addr
 }
 
-func (m *Mirror) answer(s, other *sock, from netip.AddrPort, q question) {
+func (m *Server) answer(s, other *sock, from netip.AddrPort, q question) {
 	drop := func(why string) { m.metrics.Dropped.WithLabelValues(why).Inc() }
 	ask, err := nat.Parse(q.packet)
 	if err != nil || ask.Class != nat.ClassRequest || from.Port() == 0 {

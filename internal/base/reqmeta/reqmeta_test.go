@@ -123,7 +123,7 @@ func TestMetadataInAHeader(t *testing.T) {
 func TestWhatIsWrittenIsRead(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		pairs := rapid.MapOfN(rapid.StringMatching(`[a-zA-Z0-9._/-]{1,64}`), rapid.String(), 0, limit.AuditPairs).Draw(t, "pairs")
-		want := reqmeta.Remarks{Trace: parent, State: "a=1"}
+		want := reqmeta.Metadata{Trace: parent, State: "a=1"}
 		for _, k := range slices.Sorted(maps.Keys(pairs)) {
 			want.Pairs = append(want.Pairs, reqmeta.Pair{Key: k, Value: pairs[k]})
 		}

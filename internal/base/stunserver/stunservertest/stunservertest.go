@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package stunservertest is what every program that has a mirror must do with it: one
+// Package stunservertest is what every program with a STUN server must do with it: one
 // contract, which runs over the hub and over the discovery service.
 package stunservertest
 
