@@ -9,13 +9,13 @@ import (
 	"strings"
 )
 
-// analysis looks for rules that change no verdict: an allow rule that one deny
-// rule covers, and a rule that another one of its action covers. A rule covers
-// another one if it speaks of every request that the other one speaks of. What
-// only several rules cover together is not found; what is said is true.
+// analysis looks for rules that change no verdict: an allow rule that a deny rule covers, and a
+// rule that another one of its action covers. A rule covers another if it matches every request
+// that the other matches. Rules that only several others cover together are not found; what is
+// found is certain.
 //
-// For each destination the tries give the rules that hold it, and only those that
-// hold all destinations before stay, so most rules cost one look-up.
+// For each destination the tries give the rules that contain it, and only rules that contain all
+// earlier destinations stay, so most rules cost one look-up.
 type analysis struct {
 	c      *compiler
 	order  map[*rule]int
@@ -25,15 +25,14 @@ type analysis struct {
 	sorted map[entryList]*callersides // long lists of entries
 }
 
-// How many steps the analysis takes: some for each rule and range, so that a file
-// that was made to be slow costs what its length costs. Beyond it the search ends,
-// which is a warning itself.
+// Limits the steps of the analysis: some for each rule and range, so that a file made to be slow
+// costs no more than its length. Beyond it the search ends, which is a warning too.
 const (
 	stepsAtLeast = 1 << 20
 	stepsEach    = 8
 )
 
-// analyse warns of rules that change nothing.
+// analyse warns about rules that change nothing.
 func (c *compiler) analyse() {
 	a := analysis{c: c, order: make(map[*rule]int, len(c.p.rules)), seen: map[*rule]int{}, steps: stepsAtLeast, sorted: map[entryList]*callersides{}}
 	for i, r := range c.p.rules {
@@ -65,9 +64,9 @@ func (c *compiler) analyse() {
 	}
 }
 
-// choose picks the rule to name: the first deny rule that shadows an allow rule,
-// else the first of the same action. Of two that cover each other the later one
-// is redundant, else both would be and nothing would be left of them.
+// choose picks the rule to name: the first deny rule that shadows an allow rule, else the first of
+// the same action. If two cover each other, the later one is redundant; otherwise both would be,
+// and nothing would be left of them.
 func (a *analysis) choose(r *rule, covers []*rule) (by *rule, deny bool) {
 	slices.SortFunc(covers, func(x, y *rule) int { return a.order[x] - a.order[y] })
 	for _, x := range covers {
@@ -83,7 +82,7 @@ func (a *analysis) choose(r *rule, covers []*rule) (by *rule, deny bool) {
 	return nil, false
 }
 
-// covering lists the rules that cover r; with only, it says whether that one does.
+// covering lists the rules that cover r; with only set, it reports whether that one does.
 func (a *analysis) covering(r, only *rule) []*rule {
 	sets := []*set{a.c.p.shared}
 	if r.named() { // what covers it speaks of its first cluster too
@@ -124,8 +123,8 @@ func (a *analysis) covering(r, only *rule) []*rule {
 	return covers
 }
 
-// sharing says whether all rules have the list that d names, so that its ranges
-// need not be looked up one by one.
+// sharing reports whether all rules use the list that d names, so that its ranges need no
+// individual look-up.
 func (a *analysis) sharing(covers []*rule, r *rule, d destination) bool {
 	for _, x := range covers {
 		a.steps--
@@ -143,8 +142,8 @@ func (a *analysis) sharing(covers []*rule, r *rule, d destination) bool {
 	return true
 }
 
-// holding lists the rules with a destination that holds all of d, and marks them
-// as seen by this look-up. They are deny rules, or of r's action.
+// holding lists the rules with a destination that contains all of d, and marks them as seen by this
+// look-up. They are deny rules, or of r's action.
 func (a *analysis) holding(r *rule, d destination, sets []*set) (out []*rule) {
 	a.looks++
 	special, isSpecial := reserved(d.prefix)
@@ -213,12 +212,12 @@ func sortCallers(entries []entry) *callersides {
 	return by
 }
 
-// manyEntries is from when on a list is sorted: thousands of rules may name one
-// destination, each for a caller of its own.
+// manyEntries is the length from which a list is sorted: thousands of rules may name one
+// destination, each for another caller.
 const manyEntries = 32
 
-// maybe leaves out entries whose rules cannot speak of all callers of r. What is
-// wider than r speaks of its first caller: it names it, or has a star, or none.
+// maybe leaves out entries whose rules cannot match all callers of r. A rule wider than r matches
+// its first caller: it names it, or has a star, or names none.
 func (a *analysis) maybe(entries []entry, r *rule) (out []entry) {
 	if len(entries) < manyEntries {
 		return entries
@@ -247,8 +246,8 @@ func parent(name string) string {
 	return ""
 }
 
-// reserved is the special range within which a rule must lie to open what a rule
-// for p opens; there is none if p opens nothing special.
+// reserved is the special range within which a rule must lie to open what a rule for p opens; none
+// if p opens nothing special.
 func reserved(p netip.Prefix) (netip.Prefix, bool) {
 	if !p.IsValid() {
 		return p, false
@@ -265,7 +264,7 @@ func reserved(p netip.Prefix) (netip.Prefix, bool) {
 	return netip.Prefix{}, false
 }
 
-// wider says whether x speaks of every caller that r speaks of.
+// wider reports whether x matches every caller that r matches.
 func (a *analysis) wider(x, r *rule) bool {
 	if r.caller == nil && x.caller != nil && !x.deny {
 		return false // r allows a caller that is not known, x does not
@@ -274,7 +273,7 @@ func (a *analysis) wider(x, r *rule) bool {
 		a.patterns(x.cluster, r.cluster) && users(x.uid, r.uid) && a.sources(x, r)
 }
 
-// users says whether all of narrow are among wide; nil is any.
+// users reports whether all of narrow are among wide; nil is any.
 func users(wide, narrow []uint32) bool {
 	return wide == nil || narrow != nil && !slices.ContainsFunc(narrow, func(u uint32) bool { return !slices.Contains(wide, u) })
 }
@@ -301,8 +300,8 @@ func (p pattern) covers(n pattern) bool {
 	return p.wild && strings.HasPrefix(n.head, p.head) && strings.HasSuffix(n.tail, p.tail)
 }
 
-// sources: a deny rule with sources speaks of an unknown one too, an allow rule
-// does not; so what both have decides in each of the three cases.
+// Sources: a deny rule with sources also matches an unknown one, an allow rule does not; so what
+// both have decides in each of the three cases.
 func (a *analysis) sources(x, r *rule) bool {
 	if x.source.any() || r.source.any() {
 		return x.source.any()
@@ -335,7 +334,7 @@ func (a *analysis) source(x *rule, p netip.Prefix) bool {
 	return slices.ContainsFunc(x.source.few, func(q netip.Prefix) bool { return q.Bits() <= p.Bits() && q.Contains(p.Addr()) })
 }
 
-// cover says whether each port of others is one of ps.
+// cover reports whether each port of others is one of ps.
 func (ps ports) cover(others ports) bool {
 	if len(ps) == 0 {
 		return true
@@ -351,13 +350,12 @@ func (ps ports) cover(others ports) bool {
 	return true
 }
 
-// exact says whether one port is named by itself, which opens a listener of the
-// dialler's own.
+// exact reports whether a single port is named, which opens one of the dialler's own listeners.
 func (ps ports) exact() bool {
 	return slices.ContainsFunc(ps, func(p portRange) bool { return p.first == p.last })
 }
 
-// keep says whether each port that others name by itself is so named in ps.
+// keep reports whether each port that others name singly is named singly in ps.
 func (ps ports) keep(others ports) bool {
 	return !slices.ContainsFunc(others, func(o portRange) bool { return o.first == o.last && !slices.Contains(ps, o) })
 }

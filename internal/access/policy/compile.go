@@ -19,11 +19,11 @@ type Problem struct {
 	Message string
 }
 
-// mostProblems bounds how many are listed: nobody reads more at once.
+// mostProblems limits how many are listed: nobody reads more at once.
 const mostProblems = 1000
 
-// Compile reads rules, and warns of those that change no verdict. With a problem
-// that is no warning the policy is nil.
+// Compile reads rules, and warns about those that change no verdict. If any problem is not a
+// warning, the policy is nil.
 func Compile(rules []Rule, lists []List) (*Policy, []Problem) {
 	c := newCompiler()
 	c.readLists(lists)
@@ -40,8 +40,8 @@ func Compile(rules []Rule, lists []List) (*Policy, []Problem) {
 	return c.p, c.listed()
 }
 
-// CompileAllow reads an agent's own list: each text is a rule of that name which
-// allows one destination to every caller. What is wrong is left out.
+// CompileAllow reads an agent's own list: each text is a rule of that name which allows one
+// destination to every caller. Mistakes are left out.
 func CompileAllow(texts []string) (*Policy, []Problem) {
 	c := newCompiler()
 	c.p.texts = []string{}
@@ -146,7 +146,7 @@ func (c *compiler) unused(lists []List) {
 	}
 }
 
-// checkName accepts what fits into a log line, a metric's label and a file's name.
+// checkName accepts names that fit into a log line, a metric label and a file name.
 func checkName(s string) error {
 	switch {
 	case s == "":
@@ -159,7 +159,7 @@ func checkName(s string) error {
 	return nil
 }
 
-// rule compiles one rule; path is where it stands.
+// rule compiles one rule; path is its place.
 func (c *compiler) rule(path string, w Rule) {
 	before := len(c.problems)
 	if err := checkName(w.Name); err != nil {
@@ -217,7 +217,7 @@ func (c *compiler) patterns(path string, texts []string) patterns {
 	return out
 }
 
-// knownFlows refuses what matches no flow that there is.
+// knownFlows refuses patterns that match no existing flow.
 func (c *compiler) knownFlows(path string, texts []string) {
 	for i, text := range texts {
 		if p, err := parsePattern(text); err == nil && !p.among(flows()) {
@@ -226,7 +226,7 @@ func (c *compiler) knownFlows(path string, texts []string) {
 	}
 }
 
-// fewSources is the number up to which looking at each is quicker than a trie.
+// fewSources is the number up to which a linear search is faster than a trie.
 const fewSources = 8
 
 func (c *compiler) sources(path string, texts []string) sources {

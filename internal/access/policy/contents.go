@@ -29,7 +29,7 @@ func (p *Policy) Rules() []Rule {
 	return out
 }
 
-// named says whether a rule lists its clusters one by one.
+// named reports whether a rule lists its clusters one by one.
 func (r *rule) named() bool {
 	return len(r.cluster) > 0 && !slices.ContainsFunc(r.cluster, func(p pattern) bool { return p.wild })
 }
@@ -42,18 +42,18 @@ func (p *Policy) Clusters() []string {
 	return slices.Sorted(maps.Keys(p.cluster))
 }
 
-// Wide says whether some rule does not name its clusters one by one.
+// Wide reports whether some rule does not name its clusters one by one.
 func (p *Policy) Wide() bool {
 	return p != nil && slices.ContainsFunc(p.rules, func(r *rule) bool { return !r.named() })
 }
 
-// AnyMatches says whether a text with at most one * fits one of the names.
+// AnyMatches reports whether a text with at most one * matches one of the names.
 func AnyMatches(text string, names []string) bool {
 	p, err := parsePattern(text)
 	return err == nil && slices.ContainsFunc(names, p.matches)
 }
 
-// Unreached names the rules that speak of none of these clusters.
+// Unreached names the rules that match none of these clusters.
 func (p *Policy) Unreached(known []string) (names []string) {
 	if p == nil {
 		return nil

@@ -8,17 +8,16 @@ import (
 	"strings"
 )
 
-// Decide answers a request by the rules of all policies together: denied if a
-// deny rule matches, else allowed if an allow rule does, else denied. The order
-// of rules and of policies does not count. It allocates nothing.
+// Decide answers a request by the rules of all policies together: denied if a deny rule matches,
+// else allowed if an allow rule does, else denied. The order of rules and of policies does not
+// matter. It allocates nothing.
 //
-// What is not known fails closed: a deny rule that looks at the caller, its address or its
-// user matches an unknown one, an allow rule does not. Without the address of a name
-// the verdict is a refusal if the name alone decides that, and else Open.
+// Unknown facts fail closed: a deny rule that looks at the caller, its address or its user matches
+// an unknown one, an allow rule does not. Without the address of a name the verdict is a refusal if
+// the name alone decides it, and otherwise Open.
 //
-// Special addresses (loopback, link-local, metadata services and the like) and the
-// dialler's own listeners need an allow rule that names them; a wide range or a
-// name does not reach them.
+// Special addresses (loopback, link-local, metadata services and the like) and the dialler's own
+// listeners need an allow rule that names them; a wide range or a name does not reach them.
 func Decide(q Request, policies ...*Policy) Verdict {
 	d := decision{q: q, addr: q.Addr.Unmap().WithZone("")}
 	v := Verdict{name: q.Name, at: netip.AddrPortFrom(d.addr, q.Port), caller: q.Caller}
@@ -73,7 +72,7 @@ func Decide(q Request, policies ...*Policy) Verdict {
 	return v
 }
 
-// decision is one under way.
+// decision is a decision in progress.
 type decision struct {
 	q           Request
 	addr        netip.Addr   // not valid: not known
@@ -85,8 +84,8 @@ type decision struct {
 	mayAllow    bool
 }
 
-// found is the rule that a verdict shall name: the one that speaks most exactly
-// of the destination, by name among equals, so that it is the same every time.
+// found is the rule that a verdict names: the one with the most exact destination, by name among
+// equals, so that it is the same every time.
 type found struct {
 	rule  *rule
 	exact int
@@ -98,7 +97,7 @@ func (f *found) take(r *rule, exact int) {
 	}
 }
 
-// How exactly a destination is named, beside the length of a range (0 to 128).
+// How exactly a destination is named, in addition to the length of a range (0 to 128).
 const (
 	exactAny    = -1
 	exactSuffix = 200 // and the length of the suffix
@@ -158,7 +157,7 @@ func (d *decision) each(entries []entry, exact int, p netip.Prefix) {
 	}
 }
 
-// opens says whether an allow rule reaches an address that a wide one must not.
+// opens reports whether an allow rule reaches an address that a wide one must not.
 func (d *decision) opens(e entry, p netip.Prefix) bool {
 	if d.special.what != "" && (!p.IsValid() || p.Bits() < d.special.within.Bits() || !d.special.within.Contains(p.Addr())) {
 		return false
@@ -166,7 +165,7 @@ func (d *decision) opens(e entry, p netip.Prefix) bool {
 	return !d.own || p.IsValid() && p.IsSingleIP() && slices.Contains(e.ports, portRange{d.q.Port, d.q.Port})
 }
 
-// guess says whether an address could be allowed by its range.
+// guess reports whether an address could be allowed by its range.
 func (d *decision) guess(s *set) {
 	if d.mayAllow {
 		return
@@ -179,7 +178,7 @@ func (d *decision) guess(s *set) {
 	}
 }
 
-// speaksOf says whether a rule is about this caller.
+// speaksOf reports whether a rule applies to this caller.
 func (r *rule) speaksOf(q *Request) bool {
 	if !r.source.any() {
 		a := q.Source.Unmap().WithZone("")

@@ -10,11 +10,10 @@ import (
 	"math/bits"
 )
 
-// Digest tells contents of policies apart. Digests add up: that of several policies
-// does not depend on their order, and one that is changed costs one subtraction
-// and one addition, however many there are. It tells what its authors wrote from
-// what they wrote before; it is no defence against one who makes up contents so
-// that their sums agree.
+// Digest tells contents of policies apart. Digests add up: that of several policies does not depend
+// on their order, and a changed one costs one subtraction and one addition, however many there are.
+// It distinguishes versions by the same authors; it is no defence against somebody who constructs
+// contents with equal sums.
 type Digest [2]uint64
 
 // Plus is the digest of both.
@@ -31,10 +30,10 @@ func (d Digest) Minus(o Digest) Digest {
 	return Digest{high, low}
 }
 
-// String is short enough for a line of a log: a change shows in it.
+// String is short enough for a log line: a change shows in it.
 func (d Digest) String() string { return fmt.Sprintf("%012x", d[0]>>16) }
 
-// Digest is of the rules and lists as they were written, whatever file they stand in.
+// Digest covers the rules and lists as they were written, whatever their file.
 func (p *Policy) Digest() Digest {
 	if p == nil {
 		return Digest{}
@@ -58,7 +57,7 @@ func (d *digesting) text(s string) {
 	d.hash.Write([]byte(s))
 }
 
-// texts keeps a list that is left out apart from an empty one.
+// texts distinguishes an omitted list from an empty one.
 func (d *digesting) texts(list []string) {
 	if list == nil {
 		d.number(^uint64(0))

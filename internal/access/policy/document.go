@@ -19,14 +19,14 @@ type Finding struct {
 	Warning bool
 }
 
-// Read compiles an AccessPolicy of a file. open gives the content of a list's
-// file. With a finding that is no warning the policy is nil.
+// Read compiles an AccessPolicy of a file. open returns the content of a list's file. If any
+// finding is not a warning, the policy is nil.
 func Read(file string, data []byte, open func(path string) ([]byte, error)) (*Policy, []Finding) {
 	return read(file, data, open, func(*Policy) []Problem { return nil })
 }
 
-// ReadBetweenPeers is Read for a policy between the peers of a mesh: what has no
-// meaning there is refused.
+// ReadBetweenPeers is Read for a policy between the peers of a mesh: rules without a meaning there
+// are refused.
 func ReadBetweenPeers(cluster, file string, data []byte, open func(path string) ([]byte, error)) (*Policy, []Finding) {
 	return read(file, data, open, func(p *Policy) []Problem { return p.BetweenPeers(cluster) })
 }
@@ -68,7 +68,7 @@ func read(file string, data []byte, open func(path string) ([]byte, error), furt
 	return p, out
 }
 
-// Lists are those of a file with what stands in the files that they name.
+// Lists are those of a file, with the contents of the files that they name.
 func Lists(file string, data []byte, open func(path string) ([]byte, error)) (out []List) {
 	var raw v1alpha1.AccessPolicy
 	r := reader{doc: conf.Decode(file, data, &raw), open: open}
@@ -96,7 +96,7 @@ type reader struct {
 	files []listFile
 }
 
-// listFile says which ranges of a list stand in a file.
+// listFile returns the ranges of a list's file.
 type listFile struct {
 	path  string // of the list: lists[0]
 	file  string
@@ -146,7 +146,7 @@ func (r *reader) rule(path string, w v1alpha1.AccessRule) Rule {
 	return out
 }
 
-// users keeps nil apart from an empty list.
+// users distinguishes nil from an empty list.
 func (r *reader) users(path string, in []int) []uint32 {
 	if in == nil {
 		return nil

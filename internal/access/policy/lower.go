@@ -20,7 +20,7 @@ type Party struct {
 	Ranges []netip.Prefix
 }
 
-// name is the last part of the identity: within a cluster it says which node is meant.
+// name is the last part of the identity: within a cluster it identifies the node.
 func (p Party) name() string { return p.Caller[strings.LastIndexByte(p.Caller, '/')+1:] }
 
 // CallerAt is the caller of the party that has an address, empty if none has it.
@@ -33,8 +33,8 @@ func CallerAt(parties []Party, a netip.Addr) string {
 	return ""
 }
 
-// Lowered are rules as lines of a chain, with the sets at which they look. What no
-// line accepts is to be dropped by who puts them into force.
+// Lowered is a policy as lines of a chain, with the sets that they use. The enforcer must drop what
+// no line accepts.
 type Lowered struct {
 	Sets  []plan.Set
 	Lines []plan.Line
@@ -43,17 +43,17 @@ type Lowered struct {
 // transports are the protocols with ports: TCP, UDP, SCTP.
 func transports() []string { return []string{"6", "17", "132"} }
 
-// Lower makes lines of all rules that speak of a cluster, with the meaning that
-// Decide gives them, where a source of no party has no caller: deny lines, then allow lines, with special addresses closed
-// between those that name them and the others. An entry without ports is about every
-// protocol. An address of IPv6 that carries one of IPv4 is not reached at all. Where the
-// cluster is not known (empty), it can be any that a deny rule names, and none of an allow rule.
+// Lower makes lines of all rules that apply to a cluster, with the meaning that Decide gives them,
+// where a source of no party has no caller: deny lines, then allow lines, with special addresses
+// closed between those that name them and the others. An entry without ports covers every protocol.
+// An IPv6 address that carries an IPv4 address is not reachable at all. An unknown cluster (empty)
+// can be any that a deny rule names, and none of an allow rule.
 func Lower(cluster string, parties []Party, policies ...*Policy) (Lowered, []Problem) {
 	return (&lowerer{parties: parties}).lower(cluster, policies)
 }
 
-// LowerAny gives the problems that Lower could have with any parties: rules whose
-// callers are nobody now may mean somebody later.
+// LowerAny returns the problems that Lower could have with any parties: rules whose callers match
+// nobody now may match somebody later.
 func LowerAny(cluster string, policies ...*Policy) []Problem {
 	_, problems := (&lowerer{anybody: true}).lower(cluster, policies)
 	return problems
@@ -81,7 +81,7 @@ func (l *lowerer) lower(cluster string, policies []*Policy) (Lowered, []Problem)
 		}
 		l.drop(s.within)
 	}
-	for _, p := range []netip.Prefix{carriers.nat64, carriers.nat64Local, carriers.translated, carriers.compatible, carriers.sixToFour, carriers.teredo} {
+	for _, p := range []netip.Prefix{embedders.nat64, embedders.nat64Local, embedders.translated, embedders.compatible, embedders.sixToFour, embedders.teredo} {
 		l.drop(p)
 	}
 	for _, r := range l.rules {
@@ -99,7 +99,7 @@ func (l *lowerer) lower(cluster string, policies []*Policy) (Lowered, []Problem)
 	return l.out, nil
 }
 
-// BetweenPeers gives the rules that have no meaning between peers, with their place.
+// BetweenPeers returns the rules that have no meaning between peers, with their place.
 func (p *Policy) BetweenPeers(cluster string) []Problem {
 	var out []Problem
 	named := p.named(cluster)
@@ -169,7 +169,7 @@ type portsTo struct {
 	ranges []netip.Prefix
 }
 
-// collect finds the destinations of the rules that speak of a cluster.
+// collect finds the destinations of the rules that apply to a cluster.
 func (l *lowerer) collect(p *Policy, cluster string) {
 	known := map[*rule]*lowering{}
 	for _, r := range p.rules {
@@ -200,8 +200,8 @@ func (l *lowerer) collect(p *Policy, cluster string) {
 	}
 }
 
-// meant says whether a rule may be about peers of a cluster. One that means nothing between
-// peers is refused (BetweenPeers) once it is known to be.
+// meant reports whether a rule may apply to peers of a cluster. One without a meaning between peers
+// is refused (BetweenPeers) once that is known.
 func (r *rule) meant(cluster string) bool {
 	return r.cluster.match(cluster) || cluster == "" && r.deny && r.uid == nil && r.egress == nil && r.flow == nil
 }
@@ -215,7 +215,7 @@ func (r *lowering) add(ps ports, prefix netip.Prefix) {
 	r.to[at].ranges = append(r.to[at].ranges, prefix)
 }
 
-// drop closes a range for all that follows; ranges in a row are one set.
+// drop closes a range for all lines that follow; consecutive ranges are one set.
 func (l *lowerer) drop(p netip.Prefix) { l.closed = append(l.closed, plan.RangeOf(p)) }
 
 func (l *lowerer) close() {
@@ -300,7 +300,7 @@ func (l *lowerer) set(name string, f plan.Family, ranges []plan.Range) {
 	}
 }
 
-// origins are the sources that a rule speaks of: any, those in ranges, or those in none of them.
+// origins are the sources that a rule matches: any, those in ranges, or those in none of them.
 type origins struct {
 	any, but bool
 	ranges   []plan.Range
@@ -309,9 +309,9 @@ type origins struct {
 // in reports whether there may be such a source in a family.
 func (o origins) in(f plan.Family) bool { return o.any || o.but || len(ofFamily(o.ranges, f)) > 0 }
 
-// sources are those that a rule speaks of. An allow rule with callers speaks of the parties
-// that it names. A deny rule speaks of every source but those of parties that it does not
-// name: a source without a caller could be anybody's.
+// sources are those that a rule matches. An allow rule with callers matches the parties that it
+// names. A deny rule matches every source except those of parties that it does not name: a source
+// without a caller could be anybody's.
 func (l *lowerer) sources(r *lowering) origins {
 	var written []plan.Range
 	if !r.source.any() {
@@ -368,8 +368,7 @@ func ofFamily(ranges []plan.Range, f plan.Family) []plan.Range {
 	return slices.DeleteFunc(slices.Clone(ranges), func(r plan.Range) bool { return plan.FamilyOf(r.From) != f })
 }
 
-// rangesWithin are those that a class of special addresses has in whole; without a
-// class all.
+// rangesWithin are those that a class of special addresses contains entirely; without a class all.
 func rangesWithin(prefixes []netip.Prefix, within *special) []plan.Range {
 	if within == nil {
 		return rangesOf(prefixes)

@@ -10,17 +10,16 @@ import (
 	"strings"
 )
 
-// Overlap is a place where an allow rule and a deny rule speak of the same request.
-// That is what a deny rule is for; it is no mistake.
+// Overlap is a place where an allow rule and a deny rule match the same request. That is what a
+// deny rule is for, and no mistake.
 type Overlap struct {
 	Allow, Deny string // names of the rules
 	At          string // the first destination that both hold, such as 10.1.0.0/16
 }
 
-// Overlaps lists the pairs of an allow and a deny rule that meet in part, at most
-// a thousand; an allow rule that a deny rule covers wholly is a warning of
-// Compile and not listed. A name and a range meet nowhere here: nobody knows what
-// the name resolves to.
+// Overlaps lists the pairs of an allow and a deny rule that overlap in part, at most a thousand; an
+// allow rule that a deny rule covers entirely is a warning of Compile and not listed. A name and a
+// range never overlap here: nobody knows what the name resolves to.
 func (p *Policy) Overlaps() []Overlap {
 	if p == nil || p.shared == nil {
 		return nil
@@ -43,7 +42,7 @@ func (p *Policy) Overlaps() []Overlap {
 	return out
 }
 
-// meeting collects the pairs that meet.
+// meeting collects the pairs that overlap.
 type meeting struct {
 	p     *Policy
 	found map[[2]*rule]string // allow and deny, to the place
@@ -94,7 +93,7 @@ func (m *meeting) meet(some, others []entry, at string) {
 	}
 }
 
-// meets says whether a caller exists of whom both rules speak.
+// meets reports whether a caller exists that both rules match.
 func (r *rule) meets(o *rule) bool {
 	return r.cluster.meet(o.cluster) && r.caller.meet(o.caller) && r.egress.meet(o.egress) && r.flow.meet(o.flow) &&
 		r.source.meet(o.source) && (r.uid == nil || o.uid == nil || slices.ContainsFunc(r.uid, func(u uint32) bool { return slices.Contains(o.uid, u) }))
@@ -106,8 +105,8 @@ func (ps patterns) meet(others patterns) bool {
 	})
 }
 
-// meets says whether a text exists that both match. Of two with a star it is the
-// longer head and the longer tail.
+// meets reports whether a text exists that both match. Of two with a star it has the longer head
+// and the longer tail.
 func (p pattern) meets(o pattern) bool {
 	switch {
 	case !o.wild:

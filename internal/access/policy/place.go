@@ -4,7 +4,7 @@ package policy
 
 import "slices"
 
-// sets are where a rule belongs: with each cluster that it names, else with what all share.
+// sets are where a rule belongs: to each cluster that it names, else to the set that all share.
 func (c *compiler) sets(r *rule) []*set {
 	if !r.named() {
 		return []*set{c.p.shared}
@@ -23,7 +23,7 @@ func (c *compiler) sets(r *rule) []*set {
 	return out
 }
 
-// combination is a range's group with one entry more.
+// combination is a range's group with one more entry.
 type combination struct {
 	with group
 	rule *rule

@@ -13,8 +13,7 @@ import (
 	"github.com/gaissmai/bart"
 )
 
-// Policy is what was compiled from one source. It never changes. The zero value
-// and nil have no rule.
+// Policy is compiled from one source. It never changes. The zero value and nil have no rules.
 type Policy struct {
 	rules   []*rule
 	texts   []string        // of an agent's list
@@ -33,7 +32,7 @@ func (p *Policy) Size() int {
 	return len(p.rules)
 }
 
-// rule is what is left of a Rule for a decision, but for its destinations.
+// rule is the part of a Rule that a decision needs, without its destinations.
 type rule struct {
 	name                          string
 	deny                          bool
@@ -43,7 +42,7 @@ type rule struct {
 	written                       *Rule    // nil in an agent's list, where each entry is one
 }
 
-// set finds the rules that speak of a destination.
+// set finds the rules for a destination.
 type set struct {
 	ranges   bart.Table[group]
 	groups   [][]entry
@@ -91,7 +90,7 @@ type Request struct {
 	Own     []Listener // of the dialler itself, and of the hub
 }
 
-// Listener is where the machinery itself listens; no wide rule opens it.
+// Listener is one of the hub's or the agent's own listeners; no wide rule opens it.
 type Listener struct {
 	At netip.AddrPort
 	Of string // whose it is, such as ListenerOfAgent
@@ -114,8 +113,8 @@ func (q *Request) at(addr netip.Addr) (Listener, bool) {
 	return Listener{}, false
 }
 
-// MeetsOwn says whether the request's address, or an IPv4 one that it carries, is
-// a Listener of Own.
+// MeetsOwn reports whether the request's address, or an IPv4 one that it carries, is a Listener of
+// Own.
 func (q Request) MeetsOwn() bool {
 	addr := q.Addr.Unmap().WithZone("")
 	if !addr.IsValid() || len(q.Own) == 0 {

@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// Rule is one entry as written. In each list but Destinations nil means any; a
-// list that is written empty is a mistake, not any.
+// Rule is one entry as written. In each list but Destinations nil means any; an empty list is a
+// mistake, not any.
 type Rule struct {
 	Name    string // what verdicts, logs and audit records speak of
 	Comment string
@@ -22,16 +22,16 @@ type Rule struct {
 	Egress  []string // cluster, controlplane, etcd, or another name of an egress selection
 	Flow    []string // FlowDial, with at most one *
 	Source  []string // CIDR, address or @list: where the caller is
-	// Destination is CIDR[:ports], address[:ports], name[:ports], *.suffix[:ports],
-	// *[:ports] or @list[:ports]. An IPv6 range with ports stands in brackets.
+	// Destination is CIDR[:ports], address[:ports], name[:ports], *.suffix[:ports], *[:ports] or
+	// @list[:ports]. An IPv6 range with ports needs brackets.
 	Destination []string
 }
 
 // FlowDial is the flow of a stream that a hub opens for a caller.
 const FlowDial = "dial"
 
-// flows are all that there are. A rule for another one would never count, and a deny
-// rule that never counts is an open door.
+// flows are all that exist. A rule for another one would never count, and a deny rule that never
+// counts is an open door.
 func flows() []string { return []string{FlowDial} }
 
 // List is a list of ranges that rules name as @Name.
@@ -40,7 +40,7 @@ type List struct {
 	Ranges []string // CIDR or address
 }
 
-// pattern is a text, or what lies around its one *.
+// pattern is a text, or the parts around its one *.
 type pattern struct {
 	head, tail string
 	wild       bool
@@ -66,7 +66,7 @@ func (p pattern) matches(s string) bool {
 	return len(s) >= len(p.head)+len(p.tail) && strings.HasPrefix(s, p.head) && strings.HasSuffix(s, p.tail)
 }
 
-// among says whether one of the texts matches.
+// among reports whether one of the texts matches.
 func (p pattern) among(texts []string) bool { return slices.ContainsFunc(texts, p.matches) }
 
 // patterns are nil for any.
@@ -76,7 +76,7 @@ func (ps patterns) match(s string) bool {
 	return ps == nil || slices.ContainsFunc(ps, func(p pattern) bool { return p.matches(s) })
 }
 
-// ofSockets reports whether they name callers at unix sockets alone. No peer is one.
+// ofSockets reports whether they only name callers at unix sockets. No peer is one.
 func (ps patterns) ofSockets() bool {
 	return ps != nil && !slices.ContainsFunc(ps, func(p pattern) bool { return !strings.HasPrefix(p.head, "unix:") })
 }
@@ -129,7 +129,7 @@ func parseDestination(text string) (d destination, err error) {
 	return d, nil
 }
 
-// isRange says whether text is meant as a CIDR or an address.
+// isRange reports whether text is meant as a CIDR or an address.
 func isRange(text string) bool {
 	_, err := netip.ParseAddr(text)
 	return err == nil || strings.Contains(text, "/")

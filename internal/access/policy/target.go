@@ -91,8 +91,8 @@ func ParseName(s string) (string, error) {
 	return s, nil
 }
 
-// numeric follows the WHATWG URL rule "ends in a number": such a host is an
-// address in some resolver's eyes.
+// numeric follows the WHATWG URL rule "ends in a number": some resolvers take such a host for an
+// address.
 func numeric(label string) bool {
 	if strings.Trim(label, "0123456789") == "" {
 		return true
@@ -152,8 +152,8 @@ func classify(addr netip.Addr) special {
 	return special{}
 }
 
-// carriers are the IPv6 ranges whose addresses carry an IPv4 address.
-var carriers = struct{ nat64, nat64Local, translated, compatible, sixToFour, teredo netip.Prefix }{
+// embedders are the IPv6 ranges whose addresses carry an IPv4 address.
+var embedders = struct{ nat64, nat64Local, translated, compatible, sixToFour, teredo netip.Prefix }{
 	nat64:      netip.MustParsePrefix("64:ff9b::/96"),
 	nat64Local: netip.MustParsePrefix("64:ff9b:1::/48"),
 	translated: netip.MustParsePrefix("::ffff:0:0:0/96"),
@@ -175,21 +175,21 @@ func embedded(addr netip.Addr) []netip.Addr {
 		return []netip.Addr{last}
 	}
 	switch {
-	case carriers.nat64.Contains(addr), carriers.translated.Contains(addr), carriers.compatible.Contains(addr):
+	case embedders.nat64.Contains(addr), embedders.translated.Contains(addr), embedders.compatible.Contains(addr):
 		return []netip.Addr{last}
-	case carriers.nat64Local.Contains(addr):
+	case embedders.nat64Local.Contains(addr):
 		return translated(b, last)
-	case carriers.sixToFour.Contains(addr):
+	case embedders.sixToFour.Contains(addr):
 		return []netip.Addr{netip.AddrFrom4([4]byte(b[2:6]))}
-	case carriers.teredo.Contains(addr):
+	case embedders.teredo.Contains(addr):
 		return []netip.Addr{netip.AddrFrom4([4]byte{^b[12], ^b[13], ^b[14], ^b[15]})}
 	}
 	return nil
 }
 
-// translated reads an address of the NAT64 prefix for local use, whose length
-// only its owner knows, by each length of RFC 6052 section 2.2. A reading in
-// 0.0.0.0/8 means that the length is another one, unless all of them do.
+// translated reads an address of the NAT64 prefix for local use, whose length only its owner knows,
+// with each length of RFC 6052 section 2.2. A result in 0.0.0.0/8 means that the length is another
+// one, unless all of them give that.
 func translated(b [16]byte, last netip.Addr) []netip.Addr {
 	out := []netip.Addr{
 		last,

@@ -28,7 +28,7 @@ type request struct {
 	sent    time.Time
 }
 
-// NewClient makes a client. The seed is random and nobody else's.
+// NewClient makes a client. The seed is random and secret.
 func NewClient(seed [32]byte) *Client { return &Client{seed: seed, open: map[ID]request{}} }
 
 // Reply is an answer that counts, or a request of our own that came back.
@@ -42,7 +42,7 @@ type Reply struct {
 	From    netip.AddrPort
 }
 
-// random gives bytes that nobody without the seed can tell.
+// random returns bytes that nobody can guess without the seed.
 func (c *Client) random() [32]byte {
 	c.count++
 	return sha256.Sum256(binary.BigEndian.AppendUint64(c.seed[:], c.count))
@@ -89,7 +89,7 @@ func (c *Client) Forget(before time.Time) {
 }
 
 // Awaits reports whether a datagram has the id of an open request. It costs next to nothing:
-// whoever sends junk does not know one. Take says whether it counts.
+// senders of junk do not know one. Take decides whether it counts.
 func (c *Client) Awaits(datagram []byte) bool {
 	if !IsSTUN(datagram) {
 		return false
@@ -100,9 +100,9 @@ func (c *Client) Awaits(datagram []byte) bool {
 
 var errUnasked = errors.New("an answer to nothing that was asked")
 
-// Take reads a datagram. Only an answer with the id of an open request, from the
-// address that was asked, with an endpoint that can be ours, is a reply. Of a server
-// that refuses, or says what cannot be, the error comes with what it was asked.
+// Take reads a datagram. Only an answer with the id of an open request, from the address that was
+// asked, with an endpoint that can be ours, is a reply. For a server that refuses, or reports an
+// impossible endpoint, the error comes with the request.
 func (c *Client) Take(from netip.AddrPort, datagram []byte, now time.Time) (Reply, error) {
 	m, err := Parse(datagram)
 	if err != nil {

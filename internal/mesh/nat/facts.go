@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Asked is what became of a question to a STUN server. All of a check come from one
-// socket for each family.
+// Asked is the result of a request to a STUN server. All requests of a check come from one socket
+// for each family.
 type Asked struct {
 	Server Server
 	Mapped netip.AddrPort // not valid: no answer
@@ -18,7 +18,7 @@ type Asked struct {
 	Why    string // there is none
 }
 
-// Tri is yes, no, or not known.
+// Tri is yes, no, or unknown.
 type Tri string
 
 // The answers.
@@ -28,7 +28,7 @@ const (
 	No      Tri = "no"
 )
 
-// TriOf is the answer to something that was found out.
+// TriOf converts a fact that was found out.
 func TriOf(yes bool) Tri {
 	if yes {
 		return Yes
@@ -42,7 +42,7 @@ type Tried struct {
 	Why    string `json:"why,omitempty"` // it is not used
 }
 
-// PortMapping is what the router says to a wish for a port.
+// PortMapping is the router's answer to the request for a port.
 type PortMapping struct {
 	Method   string         `json:"method,omitempty"` // nat-pmp or upnp; empty: none
 	External netip.AddrPort `json:"external,omitzero"`
@@ -50,7 +50,7 @@ type PortMapping struct {
 	Tried    []Tried        `json:"tried,omitempty"`
 }
 
-// Relay is what is known of a hub as a relay.
+// Relay is what is known about a hub as a relay.
 type Relay struct {
 	Name    string
 	Latency time.Duration
@@ -86,7 +86,7 @@ const (
 	AtMostAddress Behaviour = "endpoint-independent or address-dependent"
 )
 
-// Family is what is known of one IP version.
+// Family is what is known about one IP version.
 type Family struct {
 	Address   Tri              `json:"address"`          // the machine has one that others may try
 	UDP       Tri              `json:"udp"`              // a STUN server answered
@@ -96,7 +96,7 @@ type Family struct {
 	Filtering Behaviour        `json:"filtering"`
 }
 
-// Report is what is known of the network in front of a node.
+// Report is what is known about the network in front of a node.
 type Report struct {
 	UDP         Tri
 	IPv4, IPv6  Family
@@ -109,7 +109,7 @@ type Report struct {
 	Servers     []Asked
 }
 
-// Classify tells what facts mean.
+// Classify interprets facts.
 func Classify(f Facts) Report {
 	r := Report{
 		IPv4: f.family(true), IPv6: f.family(false), Hairpin: f.Hairpin, PortMapping: f.Mapping,
@@ -120,14 +120,14 @@ func Classify(f Facts) Report {
 	}
 	r.UDP = either(r.IPv4.UDP, r.IPv6.UDP)
 	r.Varies = either(varies(r.IPv4.Mapping), varies(r.IPv6.Mapping))
-	r.CGNAT, r.CGNATWhy = f.carrier(r.IPv4)
+	r.CGNAT, r.CGNATWhy = f.cgnat(r.IPv4)
 	slices.SortStableFunc(r.Relays, func(a, b Relay) int {
 		return cmp.Or(cmp.Compare(rankOf(a), rankOf(b)), cmp.Compare(a.Latency, b.Latency))
 	})
 	return r
 }
 
-// rankOf puts relays that can be reached before the others.
+// rankOf puts reachable relays before the others.
 func rankOf(l Relay) int {
 	if l.Why == "" {
 		return 0
@@ -135,7 +135,7 @@ func rankOf(l Relay) int {
 	return 1
 }
 
-// either is yes if one is, no if none is and one says so.
+// either is yes if one is, no if none is and at least one is no.
 func either(a, b Tri) Tri {
 	switch {
 	case a == Yes || b == Yes:
@@ -197,7 +197,7 @@ func (f Facts) local(m netip.AddrPort) bool {
 	})
 }
 
-// beside are the answers to the other socket.
+// beside are the answers for the other socket.
 func (f Facts) beside(mine func(netip.Addr) bool) (out []Asked) {
 	for _, a := range f.Beside {
 		if mine(a.Server.Addr.Addr()) && a.Mapped.IsValid() {
@@ -207,8 +207,8 @@ func (f Facts) beside(mine func(netip.Addr) bool) (out []Asked) {
 	return out
 }
 
-// mapping compares what servers see of one socket. Two ports of one server tell more than
-// two servers.
+// mapping compares what servers see of one socket. Two ports of one server say more than two
+// servers.
 func mapping(answers, beside []Asked, nat Tri) Behaviour {
 	if nat == No {
 		return None
@@ -248,14 +248,14 @@ func mapping(answers, beside []Asked, nat Tri) Behaviour {
 	return NotKnown
 }
 
-// distinct reports whether servers with different addresses answered: two ports of
-// one say nothing of another address.
+// distinct reports whether servers with different addresses answered: two ports of one say nothing
+// about another address.
 func distinct(answers []Asked) bool {
 	return slices.ContainsFunc(answers, func(a Asked) bool { return a.Server.Addr.Addr() != answers[0].Server.Addr.Addr() })
 }
 
-// filtering is what answers from another port of a server tell. It applies to what
-// does not translate, too: a firewall.
+// filtering interprets answers from another port of a server. It also applies without translation:
+// to a firewall.
 func (f Facts) filtering(answers []Asked) Behaviour {
 	out := NotKnown
 	for _, a := range f.OtherPort {
@@ -271,9 +271,9 @@ func (f Facts) filtering(answers []Asked) Behaviour {
 	return out
 }
 
-// carrier tells a provider's NAT by its address range, by an outer address of the
-// router that is not public, or that is not the one that the world sees.
-func (f Facts) carrier(v4 Family) (Tri, string) {
+// cgnat detects a carrier-grade NAT by its address range, by an outer address of the router that is
+// not public, or that differs from the one seen from outside.
+func (f Facts) cgnat(v4 Family) (Tri, string) {
 	shared := func(a netip.Addr) bool { return a.Is4() && IsShared(a) }
 	if i := slices.IndexFunc(f.Own, shared); i >= 0 {
 		return Yes, "this machine has " + f.Own[i].String() + ", of the range for providers' NATs (RFC 6598)"

@@ -14,7 +14,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 )
 
-// ID is the transaction id of a request. Who cannot guess it cannot answer.
+// ID is the transaction id of a request. Only somebody who can guess it can forge an answer.
 type ID [12]byte
 
 // Class is what a message is.
@@ -42,7 +42,7 @@ type Message struct {
 	Fingerprint   bool     // it has one, as shall the answer
 }
 
-// AttrChangeRequest is the attribute by which another endpoint is wished (RFC 5780).
+// AttrChangeRequest is the attribute that asks for an answer from another endpoint (RFC 5780).
 const AttrChangeRequest = uint16(stun.AttrChangeRequest)
 
 const (
@@ -121,8 +121,8 @@ func (m *Message) read(raw *stun.Message) error {
 	return nil
 }
 
-// attribute takes what a request asks. What proves who asks is understood and not
-// needed: everybody may know where he comes from.
+// attribute reads what a request asks. Attributes that authenticate the caller are understood and
+// not needed: everybody may know their own address.
 func (m *Message) attribute(a stun.RawAttribute) {
 	switch a.Type {
 	case stun.AttrChangeRequest:
@@ -138,7 +138,7 @@ func (m *Message) attribute(a stun.RawAttribute) {
 	}
 }
 
-// Wish is what a request asks beside where it came from.
+// Wish is what a request asks in addition to its source address.
 type Wish uint8
 
 // The wishes (RFC 5780).
@@ -160,10 +160,9 @@ func Request(id ID, w Wish) []byte {
 	return m.Raw
 }
 
-// Answer is what a server says to a request. It is 12 bytes longer than a request
-// without attributes, 24 with an address of IPv6. The server's other endpoint is in
-// it only for who speaks of that, and so pays 8 bytes: an answer is worth no forged
-// request.
+// Answer is a server's answer to a request. It is 12 bytes longer than a request without
+// attributes, 24 with an IPv6 address. It contains the server's other endpoint only for requests
+// with that attribute, which cost 8 bytes more: so forging a request gains nothing.
 func Answer(to Message, from, other netip.AddrPort) []byte {
 	m := begin(stun.BindingSuccess, to.ID)
 	addr := from.Addr().Unmap()
@@ -180,7 +179,7 @@ func Answer(to Message, from, other netip.AddrPort) []byte {
 	return end(m, to.Fingerprint)
 }
 
-// Refusal is what a server says to a request with attributes that it does not know.
+// Refusal is a server's answer to a request with unknown attributes.
 func Refusal(to Message) []byte {
 	m := begin(stun.BindingError, to.ID)
 	m.Add(stun.AttrErrorCode, []byte{0, 0, 4, 20})

@@ -29,8 +29,8 @@ type Choice struct {
 	Overlay []netip.Prefix
 }
 
-// DefaultWithout lists the interfaces of containers, virtual machines and overlays,
-// by their usual names: what stands behind them is announced as ranges, if at all.
+// DefaultWithout lists the interfaces of containers, virtual machines and overlays, by their usual
+// names: networks behind them are announced as ranges, if at all.
 func DefaultWithout() []string {
 	return []string{
 		"lo", "tombolo*", "kubespan*", "cni*", "docker*", "br-" + strings.Repeat("[0-9a-f]", 12), "veth*", "cali*", "vxlan*", "tunl*", "flannel*",
@@ -39,7 +39,7 @@ func DefaultWithout() []string {
 	}
 }
 
-// CheckPatterns finds the first pattern that is none.
+// CheckPatterns finds the first invalid pattern.
 func CheckPatterns(patterns []string) (bad string, err error) {
 	for _, p := range patterns {
 		if _, err := path.Match(p, ""); err != nil {
@@ -55,9 +55,9 @@ type Refused struct {
 	Why string
 }
 
-// Own lists the addresses of a machine that others may try: public ones first, then
-// private ones, each in the order of the kernel. Temporary addresses of IPv6 are left
-// out where the same link has a lasting one: they are gone tomorrow.
+// Own lists the addresses of a machine that others may try: public ones first, then private ones,
+// each in the order of the kernel. Temporary IPv6 addresses are left out if the same link has a
+// permanent one: they are gone tomorrow.
 func Own(all []Address, c Choice) (out []netip.Addr, refused []Refused) {
 	if c.Without == nil {
 		c.Without = DefaultWithout()
@@ -133,12 +133,12 @@ func prefixes(texts ...string) []netip.Prefix {
 	return out
 }
 
-// IsShared reports whether an address is of the range of providers' NATs (RFC 6598).
+// IsShared reports whether an address is in the range of carrier-grade NATs (RFC 6598).
 func IsShared(a netip.Addr) bool { return netip.MustParsePrefix("100.64.0.0/10").Contains(a.Unmap()) }
 
-// IsPublic reports whether the internet may know an address: it is none of the special
-// ranges (RFC 6890) that have no meaning beyond a site. Ranges of documentation count as
-// public: nobody has them, but tests.
+// IsPublic reports whether an address may be known to the internet: it is in none of the special
+// ranges (RFC 6890) without a meaning beyond a site. Documentation ranges count as public: only
+// tests have them.
 func IsPublic(a netip.Addr) bool {
 	a = a.Unmap()
 	if !a.IsGlobalUnicast() || a.IsPrivate() || IsShared(a) {

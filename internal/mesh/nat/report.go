@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Text is the report for people, a line for each thing.
+// Text is the report for people, one fact per line.
 func (r Report) Text() string {
 	var b strings.Builder
 	line := func(name, format string, args ...any) {
@@ -159,7 +159,7 @@ func (r Report) cgnatText() string {
 	return "not known"
 }
 
-// Outlook says with whom direct paths will come about.
+// Outlook says to whom direct paths will be possible.
 func (r Report) Outlook() string {
 	mapped := r.PortMapping != nil && r.PortMapping.Method != "" && r.CGNAT != Yes
 	switch {
@@ -181,8 +181,8 @@ func (r Report) Outlook() string {
 	return "over IPv6 only"
 }
 
-// open reports whether packets come in from every port of an address that was written to,
-// at an endpoint that others can know: so even from a NAT with another port for each destination.
+// open reports whether packets come in from every port of an address to which one was sent, at an
+// endpoint that others can know: so even from a NAT with another port for each destination.
 func (f Family) open() bool {
 	return f.UDP == Yes && varies(f.Mapping) == No && f.Filtering == AtMostAddress
 }

@@ -18,7 +18,7 @@ type Server struct {
 	Addr netip.AddrPort
 }
 
-// Event is something that happened to a socket. The zero value: time went by.
+// Event is something that happened to a socket. The zero value: time has passed.
 type Event struct {
 	Servers []Server // the list, if it is not nil
 	Needed  *bool    // whether somebody needs the mapping to stay
@@ -27,14 +27,14 @@ type Event struct {
 	Packet  []byte // a STUN packet that came from From
 }
 
-// Mapped is an endpoint at which the world sees the socket.
+// Mapped is an endpoint of the socket as seen from outside.
 type Mapped struct {
 	Addr   netip.AddrPort
 	Server Server    // that said so last
 	At     time.Time // when it was seen last
 }
 
-// Rebinding is a mapping that became another one.
+// Rebinding is a change of a mapping.
 type Rebinding struct {
 	Server   Server
 	From, To netip.AddrPort
@@ -46,7 +46,7 @@ type Packet struct {
 	Data []byte
 }
 
-// Decision is what is to be done after an event, and what is known then.
+// Decision is what to do after an event, and what is known then.
 type Decision struct {
 	Send    []Packet
 	Mapped  []Mapped // all of them, the one that was seen last first
@@ -56,7 +56,7 @@ type Decision struct {
 	Wake    time.Time // when Next is to be called if nothing happens; zero: never
 }
 
-// ServerState is what is known of a server, for people.
+// ServerState is what is known about a server, for people.
 type ServerState struct {
 	Server
 	Used    bool           // it is being asked
@@ -88,8 +88,7 @@ type asked struct {
 // NewWatch makes a watch. The seed is random and secret.
 func NewWatch(seed [32]byte) *Watch { return &Watch{client: NewClient(seed), needed: true} }
 
-// Awaits reports whether a datagram has the id of a request that was not answered yet. With
-// another one it is nothing that Next could use.
+// Awaits reports whether a datagram has the id of an open request. Others are of no use to Next.
 func (w *Watch) Awaits(datagram []byte) bool { return w.client.Awaits(datagram) }
 
 // Next takes an event and decides.
@@ -118,7 +117,7 @@ func (w *Watch) Next(e Event, now time.Time) Decision {
 	return d
 }
 
-// list takes a new list of servers; what is known of those that stay is kept.
+// list takes a new list of servers; state of remaining ones is kept.
 func (w *Watch) list(servers []Server) {
 	var next []*asked
 	for _, s := range servers {
@@ -137,8 +136,8 @@ func (w *Watch) list(servers []Server) {
 	w.servers = next
 }
 
-// anew forgets what was true of another network. What was mapped stays until the
-// servers say otherwise, or nothing: peers may still reach it.
+// anew forgets what was true for another network. Mapped endpoints stay until the servers report
+// others, or nothing: peers may still reach them.
 func (w *Watch) anew() {
 	w.client.Forget(never())
 	for _, s := range w.servers {
@@ -181,7 +180,7 @@ func (w *Watch) askSoon(but *asked) {
 	}
 }
 
-// interval is until the next request to a server that answered.
+// interval is the time to the next request to a server that answered.
 func (w *Watch) interval() time.Duration {
 	if !w.needed {
 		return limit.STUNSlow
@@ -191,8 +190,8 @@ func (w *Watch) interval() time.Duration {
 	return limit.STUNKeep + time.Duration(binary.BigEndian.Uint32(random[:])%uint32(spread/time.Millisecond))*time.Millisecond
 }
 
-// late counts requests whose time is over, and forgets what nobody has confirmed for
-// long: it is no endpoint to tell others.
+// late counts requests that timed out, and forgets endpoints that nobody has confirmed for long:
+// they are not to be announced.
 func (w *Watch) late(now time.Time) {
 	for _, s := range w.servers {
 		if s.tries >= limit.STUNTries && !now.Before(s.due) {
@@ -208,8 +207,8 @@ func (w *Watch) late(now time.Time) {
 	w.client.Forget(now.Add(-4 * limit.STUNWait * (1 << limit.STUNTries)))
 }
 
-// again is until the next request to a server that does not answer: if no other one of
-// the family does, the network may be at fault, and its return is to be noticed.
+// again is the time to the next request to a server that does not answer: if no other of the family
+// does either, the network may be at fault, and its return should be noticed.
 func (w *Watch) again(s *asked) time.Duration {
 	other := func(o *asked) bool {
 		return o != s && o.failed.IsZero() && o.mapped.IsValid() && o.Addr.Addr().Is4() == s.Addr.Addr().Is4()
@@ -220,8 +219,8 @@ func (w *Watch) again(s *asked) time.Duration {
 	return limit.STUNAgain
 }
 
-// used lists the servers to ask: of each family those that answer, in the order of
-// the list. Where too few do, those that fail are asked beside them, each at its time.
+// used lists the servers to ask: of each family those that answer, in the order of the list. If
+// there are too few, failing ones are asked too, each at its time.
 func (w *Watch) used() []*asked {
 	var out []*asked
 	var n4, n6 int
@@ -266,7 +265,7 @@ func sooner(a, b time.Time) time.Time {
 	return a
 }
 
-// tell says what is mapped, and whether it is what was said before.
+// tell returns what is mapped, and whether it has changed.
 func (w *Watch) tell(d *Decision) {
 	d.Mapped = w.Mapped()
 	var addrs []netip.AddrPort
@@ -278,8 +277,8 @@ func (w *Watch) tell(d *Decision) {
 	w.known = addrs
 }
 
-// Mapped lists the endpoints at which the world sees the socket. Of servers that are
-// no longer asked it takes only what others confirm.
+// Mapped lists the socket's endpoints as seen from outside. From servers that are no longer asked
+// it takes only what others confirm.
 func (w *Watch) Mapped() []Mapped {
 	var out []Mapped
 	for _, s := range w.used() {
@@ -298,8 +297,8 @@ func (w *Watch) Mapped() []Mapped {
 	return out
 }
 
-// Varies reports whether servers of one family see different endpoints: what they
-// see is then of no use to others.
+// Varies reports whether servers of one family see different endpoints: these are then of no use to
+// others.
 func (w *Watch) Varies(v4 bool) bool {
 	var first netip.AddrPort
 	for _, s := range w.used() {
@@ -314,7 +313,7 @@ func (w *Watch) Varies(v4 bool) bool {
 	return false
 }
 
-// Servers says what is known of each server.
+// Servers returns what is known about each server.
 func (w *Watch) Servers() []ServerState {
 	used := w.used()
 	out := make([]ServerState, 0, len(w.servers))

@@ -9,7 +9,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 )
 
-// choose puts the best way in use.
+// choose puts the best path in use.
 func (p *Peer) choose(now time.Time) {
 	if !p.facts.Probes {
 		return
@@ -24,8 +24,8 @@ func (p *Peer) choose(now time.Time) {
 	p.use(now, best)
 }
 
-// best is the direct way that answers and costs the least, else a relay. A way that is not in
-// use and has missed a ping comes after that: it may have died with the one that was.
+// best is the cheapest direct path that answers, else a relay. A path that is not in use and has
+// missed a ping comes last: it may have died together with the one in use.
 func (p *Peer) best(now time.Time) Way {
 	var best, doubtful Way
 	for w, t := range p.ways {
@@ -50,7 +50,7 @@ func (p *Peer) best(now time.Time) Way {
 	return doubtful
 }
 
-// contend is the way in use, or the one that has been better for long enough.
+// contend returns the path in use, or another one that has been better for long enough.
 func (p *Peer) contend(now time.Time, best Way) Way {
 	use := p.ways[p.now]
 	for w, t := range p.ways {
@@ -71,13 +71,13 @@ func (p *Peer) contend(now time.Time, best Way) Way {
 	return best
 }
 
-// clearly reports whether one way is so much better than the other that a change is worth it.
+// clearly reports whether a path is so much better than the one in use that changing is worth it.
 func (t *track) clearly(w Way, use *track, now Way) bool {
 	mine, its := t.cost(w), use.cost(now)
 	return mine*10 < its*8 && its-mine >= limit.PathGain
 }
 
-// relay is the first hub of ours at which the peer may be.
+// relay is the first of our hubs at which the peer may be.
 func (p *Peer) relay(now time.Time) Way {
 	var doubtful Way
 	for _, name := range p.facts.Relays {
@@ -114,15 +114,15 @@ func (p *Peer) use(now time.Time, w Way) {
 	}
 }
 
-// rotation is the turn of candidates of a peer that speaks no probes.
+// rotation is whose turn it is among the candidates of a peer without probes.
 type rotation struct {
 	at    int
 	began time.Time
 	shook time.Time // its newest handshake
 }
 
-// Shook says when the newest handshake with the peer was, and where WireGuard
-// heard of it last. For a peer without probes that is the proof of a path.
+// Shook reports the time of the newest handshake with the peer, and the address from which
+// WireGuard last heard it. For a peer without probes this proves a path.
 func (p *Peer) Shook(now, at time.Time, from Way) {
 	if !at.After(p.turn.shook) {
 		return
@@ -139,7 +139,7 @@ func (p *Peer) Shook(now, at time.Time, from Way) {
 	}
 }
 
-// rotate tries one candidate after the other until there is a handshake.
+// rotate tries one candidate after the other until a handshake succeeds.
 func (p *Peer) rotate(now time.Time) time.Time {
 	if !p.isWanted(now) {
 		return time.Time{}

@@ -10,8 +10,8 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 )
 
-// seeking is the schedule of rounds while there is no direct path: in each, all
-// candidates are pinged, and the peer is called by the relay.
+// seeking is the schedule of rounds while there is no direct path: each round pings all candidates,
+// and calls the peer through the relay.
 type seeking struct {
 	began time.Time
 	round int
@@ -51,8 +51,8 @@ func (s *seeking) step(now time.Time) bool {
 	return true
 }
 
-// Pong says that the answer to a ping came by the way by which that was sent, and
-// reports whether there was such a ping.
+// Pong takes the answer to a ping, received on the path on which the ping was sent, and reports
+// whether there was such a ping.
 func (p *Peer) Pong(now time.Time, w Way, id uint64) bool {
 	t := p.ways[w]
 	if t == nil || !t.answer(now, id) {
@@ -65,8 +65,8 @@ func (p *Peer) Pong(now time.Time, w Way, id uint64) bool {
 	return true
 }
 
-// Next gives what to send now, and when to ask again unless something happens;
-// the zero time if only then.
+// Next returns what to send now, and when to ask again if nothing happens before; the zero time:
+// never.
 func (p *Peer) Next(now time.Time) (sends []Send, due time.Time) {
 	p.wake(now)
 	if !p.facts.Probes {
@@ -106,8 +106,8 @@ func (p *Peer) Next(now time.Time) (sends []Send, due time.Time) {
 	return sends, p.due
 }
 
-// wake makes up for a time in which this process did not run: what was not
-// answered meanwhile says nothing of the paths.
+// wake makes up for a time in which this process did not run: missing answers from then say nothing
+// about the paths.
 func (p *Peer) wake(now time.Time) {
 	late := now.Sub(p.due)
 	if p.due.IsZero() || late < limit.PathRetry/2 {
@@ -122,16 +122,16 @@ func (p *Peer) wake(now time.Time) {
 	}
 }
 
-// Ask has the peer pinged by the way in use at the next occasion: there is something to tell it.
+// Ask requests a ping on the path in use as soon as possible: there is something to tell the peer.
 func (p *Peer) Ask(now time.Time) {
 	if t := p.ways[p.now]; t != nil {
 		t.pingNow(now)
 	}
 }
 
-// askOthers has the other ways that answer asked together with the one in use, which has missed
-// a ping: what takes over must not be a way that has died with it. One after the other would
-// take as long as each of them.
+// askOthers pings the other answering paths together with the one in use, which has missed a ping:
+// the next path in use must not be one that died with it, and trying them one after the other would
+// take too long.
 func (p *Peer) askOthers(now time.Time) {
 	for w, t := range p.ways {
 		if w.Direct() && w != p.now && t.alive(now, 2*limit.PathSpare) {
@@ -140,15 +140,15 @@ func (p *Peer) askOthers(now time.Time) {
 	}
 }
 
-// inDoubt reports whether the way in use has missed a ping.
+// inDoubt reports whether the path in use has missed a ping.
 func (p *Peer) inDoubt() bool {
 	t := p.ways[p.now]
 	return t != nil && t.missed > 0
 }
 
-// calls reports whether a round comes with a call. That wakes the other end: a lazy peer that is
-// awake for the other one's sake alone says in the first rounds where it is now, and would
-// keep both awake for ever by more.
+// calls reports whether a round includes a call. A call wakes the other end: a lazy peer that is
+// only awake because the other end is announces its endpoints in the first rounds; further calls
+// would keep both awake forever.
 func (p *Peer) calls(now time.Time) bool {
 	asks := !p.facts.Lazy || p.Wants(now) || recent(p.seek.began, now, limit.PathSeekLong)
 	return asks && !recent(p.called, now, limit.PathCall)
@@ -164,7 +164,7 @@ func (p *Peer) seekNow(now time.Time) bool {
 	return p.seek.step(now)
 }
 
-// order gives the ways in a stable order.
+// order returns the paths in a stable order.
 func (p *Peer) order() []Way {
 	out := make([]Way, 0, len(p.ways))
 	for w := range p.ways {
@@ -176,7 +176,7 @@ func (p *Peer) order() []Way {
 	return out
 }
 
-// ping gives the pings that are due by a way.
+// ping returns the pings that are due on a path.
 func (p *Peer) ping(now time.Time, w Way, t *track) (out []Send) {
 	if !w.Direct() && w != p.relay(now) {
 		return nil
@@ -211,7 +211,7 @@ func (p *Peer) send(now time.Time, w Way, t *track, size int) Send {
 	return Send{To: w, Ping: id, Size: size, Wanted: p.Wants(now)}
 }
 
-// interval is when a way is pinged next, if all stays as it is.
+// interval is the time to the next ping on a path, if nothing changes.
 func (p *Peer) interval(now time.Time, w Way, t *track) time.Duration {
 	switch {
 	case w == p.now && t.missed > 0:
@@ -230,7 +230,7 @@ func (p *Peer) interval(now time.Time, w Way, t *track) time.Duration {
 	return limit.PathHopeless
 }
 
-// nextDue is the earliest of what comes by itself.
+// nextDue is the earliest time at which something is due by itself.
 func (p *Peer) nextDue(now time.Time) time.Time {
 	var due time.Time
 	sooner := func(at time.Time) {

@@ -11,17 +11,17 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 )
 
-// Way is how packets reach a peer: straight to an address, or by a relay at a
-// hub. The zero value is no way at all.
+// Way is one path to a peer: directly to an address, or through the relay of a hub. The zero value
+// is no path.
 type Way struct {
 	Addr  netip.AddrPort
 	Relay string // name of the hub
 }
 
-// Direct reports whether no relay is between.
+// Direct reports whether the path goes without a relay.
 func (w Way) Direct() bool { return w.Addr.IsValid() }
 
-// IsZero reports whether there is no way.
+// IsZero reports whether there is no path.
 func (w Way) IsZero() bool { return w == Way{} }
 
 func (w Way) String() string {
@@ -34,8 +34,7 @@ func (w Way) String() string {
 	return "none"
 }
 
-// Kind says how an address became a candidate, the ones that are most likely
-// right first.
+// Kind says how an address became a candidate; the most promising kinds come first.
 type Kind uint8
 
 // The kinds.
@@ -51,14 +50,14 @@ func (k Kind) String() string {
 	return [...]string{"static", "own", "mapped", "heard", "observed"}[k]
 }
 
-// Candidate is where a peer may be reached.
+// Candidate is an endpoint at which a peer may be reached.
 type Candidate struct {
 	Addr netip.AddrPort
 	Kind Kind
 	Near bool // on a link of this machine, or in a private network that both are in
 }
 
-// Facts are what is known of a peer from elsewhere.
+// Facts are what other sources know about a peer.
 type Facts struct {
 	Candidates []Candidate // at most limit.PathCandidates count, by kind
 	Relays     []string    // hubs at which both are, in the order of this node
@@ -79,8 +78,7 @@ type Send struct {
 // Call reports whether it is a call, which names this node's endpoints.
 func (s Send) Call() bool { return s.Ping == 0 }
 
-// Peer is what one node knows of its ways to one other. It is not for several
-// goroutines.
+// Peer is what one node knows about its paths to another. It is not safe for concurrent use.
 type Peer struct {
 	rand  func() uint64
 	facts Facts
@@ -97,16 +95,16 @@ type Peer struct {
 	turn    rotation  // of a peer without probes
 }
 
-// New is a peer of which nothing is known. rand gives ids of pings, which a peer
-// must not be able to guess.
+// New returns a peer about which nothing is known. rand generates ids of pings, which a peer must
+// not be able to guess.
 func New(rand func() uint64) *Peer { return &Peer{rand: rand, ways: map[Way]*track{}} }
 
-// Way is how packets are sent now.
+// Way is the path in use.
 func (p *Peer) Way() Way { return p.now }
 
-// Learn takes new facts. What is known of candidates that stay is kept; those
-// that are gone are forgotten, but for the one that is in use while it answers:
-// what a service forgets may well live.
+// Learn takes new facts. State of remaining candidates is kept; removed candidates are forgotten,
+// except the one in use while it answers: a candidate that a service has forgotten may well be
+// alive.
 func (p *Peer) Learn(now time.Time, f Facts) {
 	f.Candidates = chosen(f.Candidates)
 	f.Relays = f.Relays[:min(len(f.Relays), limit.PathRelays)]
@@ -142,8 +140,8 @@ func (p *Peer) Learn(now time.Time, f Facts) {
 	p.choose(now)
 }
 
-// chosen are the candidates that count: each address once, by its best kind, the
-// best kinds first.
+// chosen returns the candidates that count: each address once, with its best kind, the best kinds
+// first.
 func chosen(in []Candidate) []Candidate {
 	out := slices.Clone(in)
 	slices.SortStableFunc(out, func(a, b Candidate) int {
@@ -158,7 +156,7 @@ func chosen(in []Candidate) []Candidate {
 	return out[:min(len(out), limit.PathCandidates)]
 }
 
-// Traffic says that a packet went to the peer or came from it. It wakes a lazy one.
+// Traffic reports that a packet went to the peer or came from it. It wakes a lazy one.
 func (p *Peer) Traffic(now time.Time) {
 	if !p.isWanted(now) {
 		p.seek.restart(now)
@@ -166,8 +164,8 @@ func (p *Peer) Traffic(now time.Time) {
 	p.traffic = now
 }
 
-// Moved says that this machine has other addresses, or was asleep: every path
-// must prove itself, at once.
+// Moved reports that this machine has other addresses, or was suspended: every path must prove
+// itself again, at once.
 func (p *Peer) Moved(now time.Time) {
 	for _, t := range p.ways {
 		t.open, t.missed, t.next, t.size = nil, 0, now, sizing{}
@@ -175,8 +173,8 @@ func (p *Peer) Moved(now time.Time) {
 	p.seek.restart(now)
 }
 
-// Heard says that a valid ping of the peer came by a way, and whether the peer has
-// traffic with this node.
+// Heard reports that a valid ping of the peer came on a path, and whether the peer has traffic with
+// this node.
 func (p *Peer) Heard(now time.Time, w Way, wanted bool) {
 	if wanted {
 		p.want(now)
@@ -199,8 +197,8 @@ func (p *Peer) Heard(now time.Time, w Way, wanted bool) {
 	}
 }
 
-// forgetHeard makes room for one that was heard: those heard the longest ago that
-// never answered go first.
+// forgetHeard makes room for another source of pings: those heard longest ago that never answered
+// go first.
 func (p *Peer) forgetHeard() {
 	for {
 		var oldest Way
@@ -221,8 +219,7 @@ func (p *Peer) forgetHeard() {
 	}
 }
 
-// Called says that the peer pings us now at all that we have, and what it has
-// itself: its endpoints, as of this moment.
+// Called reports that the peer pings all our endpoints now, and its own endpoints at this moment.
 func (p *Peer) Called(now time.Time, endpoints []netip.AddrPort) {
 	if !p.heeded.IsZero() && now.Sub(p.heeded) < limit.PathCalled {
 		return
@@ -236,8 +233,9 @@ func (p *Peer) Called(now time.Time, endpoints []netip.AddrPort) {
 			p.ways[w] = &track{since: now, kind: Heard}
 		}
 	}
-	// One round, at once, and no call: it opens our NAT while the peer's pings come, and the peer
-	// calls again with the next ones. Two that began anew for each other's calls would do so for ever.
+	// One round, at once, and no call: it opens our NAT while the peer's pings arrive, and the
+	// peer's next pings come with another call. Two nodes that start again at each other's calls
+	// would never stop.
 	for w, t := range p.ways {
 		if w.Direct() {
 			t.pingNow(now)
@@ -245,7 +243,7 @@ func (p *Peer) Called(now time.Time, endpoints []netip.AddrPort) {
 	}
 }
 
-// Absent says that a hub does not know the peer.
+// Absent reports that a hub does not know the peer.
 func (p *Peer) Absent(now time.Time, hub string) {
 	if t := p.ways[Way{Relay: hub}]; t != nil {
 		t.absent = now

@@ -11,7 +11,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 )
 
-// State is what a peer's path is, in a word.
+// State is the state of a peer's path, in a word.
 type State string
 
 // The states.
@@ -22,7 +22,7 @@ const (
 	Down    State = "down"    // nothing carries
 )
 
-// Report is what is known of a peer's ways, for people.
+// Report is what is known about the paths to a peer, for people.
 type Report struct {
 	State      State
 	Why        string
@@ -33,7 +33,7 @@ type Report struct {
 	Candidates []Tried
 }
 
-// Tried is one candidate, and what came of it.
+// Tried is one candidate, and the result.
 type Tried struct {
 	Way      Way
 	Kind     Kind
@@ -45,7 +45,7 @@ type Tried struct {
 	Why      string
 }
 
-// Report tells what is known.
+// Report returns what is known.
 func (p *Peer) Report(now time.Time) Report {
 	r := Report{Way: p.now, Since: p.changed}
 	if t := p.ways[p.now]; t != nil {
@@ -62,8 +62,8 @@ func (p *Peer) Report(now time.Time) Report {
 	return r
 }
 
-// State is the state alone, and the largest IP packet that passes by the way in use; 0 while
-// that is not known for good.
+// State returns only the state, and the largest IP packet that passes on the path in use; 0 while
+// that is uncertain.
 func (p *Peer) State(now time.Time) (State, int) {
 	s, _ := p.state(now)
 	if t := p.ways[p.now]; t != nil && p.now.Direct() && t.size.found() {
@@ -72,8 +72,8 @@ func (p *Peer) State(now time.Time) (State, int) {
 	return s, 0
 }
 
-// Places are where the peer has shown itself to be, without a relay, in order: what it says of
-// its addresses is a word.
+// Places are the addresses at which the peer has proven to be, without a relay, in order; the
+// addresses it announces are only claims.
 func (p *Peer) Places(now time.Time) []netip.Addr {
 	var out []netip.Addr
 	add := func(w Way) {
@@ -109,7 +109,7 @@ const (
 	byTheHub
 )
 
-// state is asked of all peers again and again: it makes no text.
+// state is called for all peers again and again, so it builds no text.
 func (p *Peer) state(now time.Time) (State, reason) {
 	t := p.ways[p.now]
 	switch {
@@ -162,7 +162,7 @@ func (p *Peer) reasoned(now time.Time) (State, string) {
 	return s, ""
 }
 
-// why says what is known of a way, or why it is not in use.
+// why says what is known about a path, or why it is not in use.
 func (p *Peer) why(now time.Time, w Way, t *track) string {
 	switch {
 	case w == p.now:

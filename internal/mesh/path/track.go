@@ -8,7 +8,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 )
 
-// track is what is known of one way.
+// track is what is known about one path.
 type track struct {
 	kind     Kind
 	near     bool
@@ -32,20 +32,20 @@ type ping struct {
 	size int // 0: the smallest
 }
 
-// pingNow has the path pinged at the next occasion.
+// pingNow makes the path due for a ping.
 func (t *track) pingNow(now time.Time) {
 	if t.next.After(now) || t.next.IsZero() {
 		t.next = now
 	}
 }
 
-// alive reports whether packets can be sent by it: it answered, lately, and
-// misses no more pings than get lost.
+// alive reports whether packets can be sent on it: it answered lately, and misses no more pings
+// than get lost normally.
 func (t *track) alive(now time.Time, keep time.Duration) bool {
 	return recent(t.answered, now, keep) && t.missed < limit.PathMissed
 }
 
-// worth orders ways that were heard by what would be lost with them.
+// worth orders heard paths by what would be lost with them.
 func (t *track) worth(o *track) int {
 	if t.answered.IsZero() != o.answered.IsZero() {
 		if t.answered.IsZero() {
@@ -56,8 +56,8 @@ func (t *track) worth(o *track) int {
 	return t.heard.Compare(o.heard)
 }
 
-// overdue takes back pings that had no answer in time, and gives their number
-// among those that count: a large one may be too large, and says nothing.
+// overdue drops pings without an answer in time, and returns how many of them count: a large one
+// may be too large for the path, and proves nothing.
 func (t *track) overdue(now time.Time) (n int) {
 	kept := t.open[:0]
 	for _, o := range t.open {
@@ -104,8 +104,8 @@ func (t *track) answer(now time.Time, id uint64) bool {
 	return false
 }
 
-// cost is what ways are compared by: the round trip, with a bonus for those that
-// cross less of the world, or no address translation.
+// cost compares paths: the round trip, with a bonus for paths that stay within a network or need no
+// address translation.
 func (t *track) cost(w Way) time.Duration {
 	c := t.trip
 	if t.near {
@@ -117,7 +117,7 @@ func (t *track) cost(w Way) time.Duration {
 	return c
 }
 
-// sizing finds the largest packet that a way passes.
+// sizing finds the largest packet that passes on a path.
 type sizing struct {
 	passes int // the largest that was answered
 	fails  int // the smallest that never was; 0: none
@@ -125,11 +125,11 @@ type sizing struct {
 	at     time.Time
 }
 
-// sizes are those of IP packets that are tried: the least of IPv6, what remains
-// of an Ethernet in a tunnel or two, a PPPoE line, an Ethernet.
+// sizes are the IP packet sizes to try: the minimum of IPv6, what remains of an Ethernet frame in
+// one or two tunnels, a PPPoE line, Ethernet.
 func sizes() []int { return []int{1280, 1380, 1420, 1480, 1492, 1500} }
 
-// next is the size to try now; 0 if all is known for a while.
+// next is the size to try now; 0 if everything is known for a while.
 func (s *sizing) next(now time.Time) int {
 	if recent(s.at, now, limit.PathSize) && s.found() {
 		return 0
