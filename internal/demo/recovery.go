@@ -28,7 +28,7 @@ func (p *play) killAgent(ctx context.Context) (string, error) {
 	var told *refusal
 	err := until(ctx, nil, fetchWithin, func(ctx context.Context) error {
 		_, err := site.backend.fetch(ctx, site.through, fetchWithin)
-		// A dial may meet the session while it ends, and is told of that: it is not yet
+		// A dial may meet the session while it ends, and is told so: it is not yet
 		// the answer that callers have from then on.
 		if told = refused(err); told != nil && told.code == fault.CodeNoAgent {
 			return nil

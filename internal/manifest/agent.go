@@ -20,7 +20,7 @@ type AgentOptions struct {
 	Replicas int
 	// Persist is the size of a volume claim per replica. Without it the
 	// identity lives as long as the pod, and a new pod needs a token that is
-	// still good; with it a replica keeps its identity for ever.
+	// still good; with it a replica keeps its identity forever.
 	Persist string
 }
 

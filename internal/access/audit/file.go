@@ -91,7 +91,7 @@ func openFile(cfg Config, log *slog.Logger) (*file, error) {
 	return f, nil
 }
 
-// begin opens the path, and goes on behind what is there.
+// begin opens the path, and continues behind what is there.
 func (f *file) begin() error {
 	to, err := f.open(f.cfg.Path)
 	if err != nil {

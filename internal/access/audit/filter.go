@@ -19,7 +19,7 @@ type Filter struct {
 	Denied                             bool
 }
 
-// Match says whether a record is wanted. Of lost records only the time is asked:
+// Match reports whether a record is wanted. Of lost records only the time is asked:
 // what they would have said is not known.
 func (f Filter) Match(r Record) bool {
 	switch {

@@ -25,7 +25,7 @@ type Listener struct {
 	CaughtUp func() error
 }
 
-// Follow gives what the file at path holds and what is added to it, until ctx
+// Follow returns what the file at path holds and what is added to it, until ctx
 // ends, also to those that follow it when it is rotated, however fast. A path that
 // leads nowhere is waited for. older are the rotated files, of Older, that were read
 // already: what was rotated since is given as well.
@@ -184,7 +184,7 @@ func (f *follower) place(all []old) (at int, there bool) {
 	return 0, false
 }
 
-// packedAs says whether a rotated file that is packed, or was since it was listed, is
+// packedAs reports whether a rotated file that is packed, or was since it was listed, is
 // the open one: they begin alike, and no two records do.
 func (f *follower) packedAs(o old) bool {
 	if _, err := os.Stat(o.path); err == nil && !o.packed {
@@ -201,7 +201,7 @@ func (f *follower) packedAs(o old) bool {
 	return n > 0 && bytes.Equal(theirs[:n], ours[:m])
 }
 
-// drain gives the whole lines that are there.
+// drain returns the whole lines that are there.
 func (f *follower) drain() error {
 	for {
 		piece, err := f.in.ReadSlice('\n')
@@ -223,7 +223,7 @@ func (f *follower) drain() error {
 	}
 }
 
-// whole gives the line that has been put together.
+// whole returns the line that has been put together.
 func (f *follower) whole(torn bool) error {
 	line := f.begun
 	f.begun = f.begun[:0]
@@ -266,7 +266,7 @@ func (f *follower) end() error {
 	return nil
 }
 
-// rest gives what is left of the last line.
+// rest returns what is left of the last line.
 func (f *follower) rest() error {
 	if len(f.begun) == 0 {
 		return nil

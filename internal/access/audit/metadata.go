@@ -54,10 +54,10 @@ func MetadataOf(pairs []reqmeta.Pair) Metadata {
 // IsZero says that there is none.
 func (m Metadata) IsZero() bool { return len(m.pairs) == 0 }
 
-// Get gives the value of a key.
+// Get returns the value of a key.
 func (m Metadata) Get(key string) string { return m.pairs[key] }
 
-// All gives the pairs in the order of their keys.
+// All returns the pairs in the order of their keys.
 func (m Metadata) All() (pairs [][2]string) {
 	for _, k := range slices.Sorted(maps.Keys(m.pairs)) {
 		pairs = append(pairs, [2]string{k, m.pairs[k]})
@@ -78,7 +78,7 @@ func (m *Metadata) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// secretKey says whether a key is of the kind under which secrets travel. It
+// secretKey reports whether a key is of the kind under which secrets travel. It
 // looks at letters and digits alone: X-Api-Key and apikey are one.
 func secretKey(key string) bool {
 	key = strings.Map(func(r rune) rune {

@@ -40,8 +40,8 @@ func NewReader(name string, in io.Reader) *Reader {
 	return &Reader{name: name, in: bufio.NewReaderSize(in, limit.AuditLine)}
 }
 
-// Next gives the next record, *Broken for a line that is none, and io.EOF at the
-// end. After *Broken the reading goes on with the next line.
+// Next returns the next record, *Broken for a line that is none, and io.EOF at the
+// end. After *Broken the reading continues with the next line.
 func (r *Reader) Next() (Record, error) {
 	for {
 		line, err := r.in.ReadSlice('\n')

@@ -54,7 +54,7 @@ type kind struct {
 	since          time.Time // of the first of them
 }
 
-// Take notes a refusal. It says whether to tell of it, and gives the sums of kinds
+// Take notes a refusal. It reports whether to tell of it, and gives the sums of kinds
 // that are forgotten and of an interval that has ended, which are to be told as well.
 func (t *Tally) Take(now time.Time, r Record) (tell bool, sums []Record) {
 	q := refusedOf(r)
@@ -138,7 +138,7 @@ func refusedOf(r Record) refused {
 	return q
 }
 
-// anywhere says whether a refusal speaks of how much is asked, or that it cannot be
+// anywhere reports whether a refusal speaks of how much is asked, or that it cannot be
 // read, and not of where it was to go.
 func anywhere(code string) bool {
 	return fault.ClassOf(fault.Code(code)) == fault.Exhausted || code == string(fault.CodeAudit) || code == string(fault.CodeRequest)

@@ -32,14 +32,14 @@ const (
 	lostStop  = "stopped"    // the process ended before they were written
 )
 
-// Writer writes records. Whoever has a record hands it over and goes on; one
+// Writer writes records. Whoever has a record hands it over and continues; one
 // goroutine writes.
 //
 //	Write ──► queue (bounded) ──► own ──► sink: a file that rotates, stdout, or a collector
 //	   └─ full: counted, and told of by a record of kind lost
 //
 // With a file and a collector each has a queue of its own, so that neither waits
-// for the other, and a loss is told of where it happened.
+// for the other, and a loss is reported where it happened.
 //
 // A nil Writer is one that is turned off: it admits everything and keeps nothing.
 type Writer struct {
@@ -132,7 +132,7 @@ func newMetrics(o Options) *telemetry.Audit {
 		[]string{lostQueue, lostDisk, lostAway, lostSpurn, lostStop})
 }
 
-// Admit says whether a dial may begin: in strict mode only while its record can
+// Admit reports whether a dial may begin: in strict mode only while its record can
 // be kept.
 func (w *Writer) Admit() error {
 	if w == nil || !w.strict {
@@ -353,7 +353,7 @@ func (w *Writer) put(ctx context.Context, b []byte) {
 	}
 }
 
-// losses are records that were lost and that no record tells of yet.
+// losses are records that were lost and that no record reports yet.
 type losses struct {
 	mu    sync.Mutex
 	n     int64

@@ -133,7 +133,7 @@ var specials = func() [19]special {
 	}
 }()
 
-// classify gives the special class of an address, looking through the IPv6
+// classify returns the special class of an address, looking through the IPv6
 // forms that carry an IPv4 address: a NAT64, 6to4 or Teredo gateway on the path
 // would deliver them to it.
 func classify(addr netip.Addr) special {

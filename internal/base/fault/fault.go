@@ -101,7 +101,7 @@ func (f *Fault) Explain() string {
 	return f.Error() + "; " + f.Next
 }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (f *Fault) Unwrap() error { return f.err }
 
 // Is makes two faults of one code equal for errors.Is.
@@ -129,7 +129,7 @@ func Has(err error, code Code) bool {
 	return errors.As(err, &f) && f.Code == code
 }
 
-// ClassOf gives the class of a code; a code that this version does not know is Internal.
+// ClassOf returns the class of a code; a code that this version does not know is Internal.
 func ClassOf(code Code) Class {
 	for _, e := range Table() {
 		if e.Code == code {

@@ -24,7 +24,7 @@ import (
 // serviceAccount is where a pod finds its token and the CA.
 const serviceAccount = "/var/run/secrets/kubernetes.io/serviceaccount"
 
-// Access is where the API server is and who we are there. Files are read anew for
+// Access is where the API server is and who we are there. Files are read again for
 // each connection, tokens for each request: they are rotated under us.
 type Access struct {
 	Server     *url.URL

@@ -151,7 +151,7 @@ func (b *book) listed(now time.Time, l listing) (problems []error) {
 	return problems
 }
 
-// put takes one object as it is now. clock is the API server's; zero: it was
+// put takes one object as it is at present. clock is the API server's; zero: it was
 // written just now.
 func (b *book) put(now, clock time.Time, o object) (problem error) {
 	old, known := b.known[o.name]
@@ -172,7 +172,7 @@ func (b *book) put(now, clock time.Time, o object) (problem error) {
 	return o.err
 }
 
-// due is when an object that was put in the place of an old one has to be told of:
+// due is when an object that was put in the place of an old one has to be reported:
 // at once if it says something else, and if it only is renewed, well before the old
 // lease ends. Of ten thousand members one or another is renewed at any time.
 func due(now time.Time, old, o word) time.Time {

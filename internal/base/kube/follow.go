@@ -161,7 +161,7 @@ func (f *follower) metLocked() {
 	f.told = ""
 }
 
-// mistake tells of an object that cannot be read, now and then: whoever writes
+// mistake reports an object that cannot be read, now and then: whoever writes
 // one may write it a thousand times.
 func (f *follower) mistake(name string, err error) {
 	if err == nil {
@@ -181,7 +181,7 @@ func (f *follower) mistake(name string, err error) {
 	}
 }
 
-// report notes how a turn ended, and tells of a failure once.
+// report notes how a turn ended, and reports a failure once.
 func (f *follower) report(err error) {
 	if err == nil || answered(err) == http.StatusGone || errors.Is(err, errPartial) {
 		return

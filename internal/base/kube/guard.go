@@ -94,7 +94,7 @@ func unguarded(why string) error {
 		Hint("apply what 'tombolo discovery manifest' prints; API servers have such policies since Kubernetes 1.30")
 }
 
-// found notes what is missing, and tells of it once.
+// found notes what is missing, and reports it once.
 func (g *guard) found(lack error) {
 	g.mu.Lock()
 	before := g.lack

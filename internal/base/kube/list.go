@@ -143,7 +143,7 @@ func (c *Client) page(ctx context.Context, what collection, size int, next strin
 	return out, nil
 }
 
-// The kinds of events of a watch that are not an object as it is now.
+// The kinds of events of a watch that are not an object as it is at present.
 const (
 	eventDeleted  = "DELETED"
 	eventBookmark = "BOOKMARK"
@@ -157,7 +157,7 @@ type event struct {
 }
 
 // watch hands out events from a version on, until the server ends it: first a bookmark, when
-// the server has agreed. It gives the version from which the next one goes on.
+// the server has agreed. It gives the version from which the next one continues.
 func (c *Client) watch(ctx context.Context, what collection, version string, lasts time.Duration, on func(kind string, raw json.RawMessage)) (string, error) {
 	// The server ends a watch after lasts; one that does not is ended here.
 	ctx, cancel := context.WithTimeout(ctx, lasts+limit.KubeAnswer)

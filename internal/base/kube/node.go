@@ -25,7 +25,7 @@ type Node struct {
 	PodCIDRs []string
 }
 
-// ownNode follows the one Node, and tells of it each time that the API server says what it
+// ownNode follows the one Node, and reports it each time that the API server says what it
 // is, also if nothing is new: so who listens knows for how long it was not said again.
 //
 //	list of the one ──► watch of the one ──┐ it ended
@@ -207,7 +207,7 @@ func readOwn(raw json.RawMessage) (name string, n Node, err error) {
 	return o.Metadata.Name, Node{UID: o.Metadata.UID, PodCIDRs: ranges}, nil
 }
 
-// report notes how a turn ended, and tells of a failure once.
+// report notes how a turn ended, and reports a failure once.
 func (o *ownNode) report(err error) {
 	if err == nil {
 		return

@@ -47,7 +47,7 @@ func (t *Tracer) start(ctx context.Context, name string, kind Kind) Span {
 	return Span{span, t, ctx}
 }
 
-// On says whether there is a trace, be it recorded or only passed on.
+// On reports whether there is a trace, be it recorded or only passed on.
 func (s Span) On() bool { return s.span != nil }
 
 // Child starts a step of a step.

@@ -9,7 +9,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 )
 
-// Diff gives the steps from one state to another, in an order in which nothing leaks
+// Diff returns the steps from one state to another, in an order in which nothing leaks
 // between two of them:
 //
 //	links that go are set down      nothing comes by them any more
@@ -186,7 +186,7 @@ func (d *differ) chains(have, want Table) {
 	}
 }
 
-// elements gives the changes of a set in pieces. What overlaps is in one piece: an
+// elements returns the changes of a set in pieces. What overlaps is in one piece: an
 // address that stays in the set is never out of it.
 func elements(name SetName, have, want []Range) []Elements {
 	var out []Elements

@@ -157,13 +157,13 @@ type Chain struct {
 
 func (c Chain) head() Chain { c.Lines = nil; return c }
 
-// Equal says whether both are the same.
+// Equal reports whether both are the same.
 func (c Chain) Equal(o Chain) bool {
 	return c.Name == o.Name && c.Hook == o.Hook && c.Type == o.Type && c.Priority == o.Priority &&
 		slices.EqualFunc(c.Lines, o.Lines, func(a, b Line) bool { return slices.Equal(a, b) })
 }
 
-// Normal gives the state in its order, with ranges of a set that overlap united.
+// Normal returns the state in its order, with ranges of a set that overlap united.
 func (s State) Normal() State {
 	n := State{
 		Links:     sorted(s.Links, func(a, b Link) int { return strings.Compare(a.Name, b.Name) }),

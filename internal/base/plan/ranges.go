@@ -22,12 +22,12 @@ func RangeOf(p netip.Prefix) Range {
 	return Range{p.Addr(), last}
 }
 
-// Contains says whether an address is in the range.
+// Contains reports whether an address is in the range.
 func (r Range) Contains(a netip.Addr) bool {
 	return a.BitLen() == r.From.BitLen() && r.From.Compare(a) <= 0 && a.Compare(r.To) <= 0
 }
 
-// Overlaps says whether two ranges have an address in common.
+// Overlaps reports whether two ranges have an address in common.
 func (r Range) Overlaps(o Range) bool {
 	return r.From.BitLen() == o.From.BitLen() && r.From.Compare(o.To) <= 0 && o.From.Compare(r.To) <= 0
 }
@@ -145,7 +145,7 @@ func apart(sorted []Range) bool {
 	return true
 }
 
-// Find gives the range of a sorted list without overlaps that has the address.
+// Find returns the range of a sorted list without overlaps that has the address.
 func Find(ranges []Range, a netip.Addr) (Range, bool) {
 	i, found := slices.BinarySearchFunc(ranges, a, func(r Range, a netip.Addr) int { return r.From.Compare(a) })
 	if !found {

@@ -81,7 +81,7 @@ func (c ChainIn) String() string {
 	return b.String()
 }
 
-// Print gives the steps, a line each.
+// Print returns the steps, a line each.
 func Print(steps []Step) string {
 	var b strings.Builder
 	for _, s := range steps {

@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// With gives the state after a step, as the kernel would have it: what is impossible
+// With returns the state after a step, as the kernel would have it: what is impossible
 // there is refused here. The twin of package kernel lives by it.
 func (s State) With(step Step) (State, error) {
 	out := s
@@ -102,7 +102,7 @@ func (s State) inTable(name string, f func(*Table) error) ([]Table, error) {
 	return out, f(&out[at])
 }
 
-// uses says whether a line of the table names a set (with @) or a chain.
+// uses reports whether a line of the table names a set (with @) or a chain.
 func (t *Table) uses(name string) bool {
 	for _, c := range t.Chains {
 		for _, l := range c.Lines {

@@ -73,7 +73,7 @@ type folder struct {
 	mounted  bool // it is where a file system is mounted
 }
 
-// judge says whether a state directory is to be narrowed, or why it is not used. uid and
+// judge reports whether a state directory is to be narrowed, or why it is not used. uid and
 // gid are those of this process.
 //
 //	a volume, root's              used as it is: a pod has it for itself, and kubelet opens it
@@ -98,7 +98,7 @@ func (d folder) judge(uid, gid int) (narrow bool, refuse string) {
 	return d.uid == uid && perm&0o077 != 0, ""
 }
 
-// mounted says whether a directory is the root of a mount. Where the kernel does not
+// mounted reports whether a directory is the root of a mount. Where the kernel does not
 // know that (before 5.8), it is not.
 func mounted(d *os.File) bool {
 	var s unix.Statx_t

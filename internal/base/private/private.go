@@ -41,7 +41,7 @@ func CheckState(path string) error {
 }
 
 // ReadPublic reads a file that everybody may read, as far as that: a pipe would have
-// us wait for a writer, whom nobody can end, and a device goes on for ever.
+// us wait for a writer, whom nobody can end, and a device goes on forever.
 func ReadPublic(path string, most int) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {

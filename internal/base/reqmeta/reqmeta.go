@@ -52,7 +52,7 @@ func Read(header map[string][]string) (Metadata, error) {
 	return r, Check(r.Pairs)
 }
 
-// Write gives the lines of a header that Read understands.
+// Write returns the lines of a header that Read understands.
 func (r Metadata) Write(add func(name, value string)) {
 	if r.Trace != "" {
 		add(HeaderTraceparent, r.Trace)

@@ -50,7 +50,7 @@ func traceparent(s string) string {
 	return "00-" + trace + "-" + parent + "-" + flags
 }
 
-// IsTraceparent says whether s is a well-formed traceparent of version 00.
+// IsTraceparent reports whether s is a well-formed traceparent of version 00.
 func IsTraceparent(s string) bool { return s != "" && traceparent(s) == s }
 
 // TraceID is the trace id of a well-formed traceparent.
@@ -70,7 +70,7 @@ func isHex(s string) bool {
 	return true
 }
 
-// tracestate gives the members of the list, empty if one is malformed, cut to
+// tracestate returns the members of the list, empty if one is malformed, cut to
 // the bound as section 3.3.1.5 says: long members first, then the last ones.
 func tracestate(s string) string {
 	var members []string

@@ -35,7 +35,7 @@ func Every(ctx context.Context, every time.Duration, fn func()) error {
 	}
 }
 
-// Backoff gives the wait before try number n (from 0) to reach a service: from
+// Backoff returns the wait before try number n (from 0) to reach a service: from
 // limit.BackoffFirst exponential up to most, and full jitter, so that the thousand
 // callers of one that was restarted do not return in one instant. random is uniform
 // in [0, 1).

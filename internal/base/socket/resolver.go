@@ -19,7 +19,7 @@ func Resolver(mark uint32) *net.Resolver {
 	}}
 }
 
-// Permitted is an error of Mark without the one that tells of a permission that is lacking.
+// Permitted is an error of Mark without the one about a missing permission.
 func Permitted(err error) error {
 	if errors.Is(err, os.ErrPermission) {
 		return nil

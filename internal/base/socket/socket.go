@@ -14,7 +14,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 )
 
-// HungUp says whether the other end of a unix socket is closed altogether, and not
+// HungUp reports whether the other end of a unix socket is closed altogether, and not
 // only in its direction (poll(2), POLLHUP): a unix socket knows no reset. Of another
 // connection it knows nothing.
 func HungUp(c net.Conn) bool {

@@ -30,7 +30,7 @@ func Lock(file *os.File) (err error) {
 // good, or leaves all as it was. It makes the folder, mode 0700.
 func Write(path string, data []byte) error { return WriteBy(path, data, func(string) {}) }
 
-// WriteBy is Write, and tells of each step before it is done: a test ends there.
+// WriteBy is Write, and reports each step before it is done: a test ends there.
 func WriteBy(path string, data []byte, at func(step string)) (err error) {
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o700); err != nil {

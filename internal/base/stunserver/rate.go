@@ -31,7 +31,7 @@ func newRates() *rates {
 	return &rates{total: rate.NewLimiter(limit.STUNServerTotal, limit.STUNServerTotalBurst), sources: map[netip.Addr]*list.Element{}}
 }
 
-// refuse gives the reason why an address gets no answer now, or "".
+// refuse returns the reason why an address gets no answer now, or "".
 func (r *rates) refuse(a netip.Addr, now time.Time) string {
 	key := site(a)
 	r.mu.Lock()

@@ -59,8 +59,8 @@ type Pong struct {
 	ID   uint64
 	From netip.AddrPort // where the ping came from
 	Size uint16         // of the UDP payload that came, in bytes
-	// Wanted says that the sender has traffic with the receiver: one that has just started
-	// anew is told with the first answer that its peer waits for a session.
+	// Wanted says that the sender has traffic with the receiver: a restarted node learns from the
+	// first answer that its peer waits for a session.
 	Wanted bool
 }
 

@@ -87,7 +87,7 @@ func (k *Kernel) foreignTable() *fault.Fault {
 }
 
 // rehearse sends our chains under another name in a transaction that cannot come
-// into force, since it ends with what is not possible: the kernel says whether
+// into force, since it ends with what is not possible: the kernel reports whether
 // it knows all that they need.
 func (k *Kernel) rehearse(want plan.State) *fault.Fault {
 	for _, table := range want.Tables {
@@ -119,7 +119,7 @@ func bare(t plan.Table, name string) plan.Table {
 	return t
 }
 
-// ruleClashes says whether a rule of somebody else takes our bits of a mark for its
+// ruleClashes reports whether a rule of somebody else takes our bits of a mark for its
 // own, leads into our table, or has our priority.
 func ruleClashes(r netlink.Rule, want plan.State) []*fault.Fault {
 	text := ruleText(r)
@@ -142,7 +142,7 @@ func ruleClashes(r netlink.Rule, want plan.State) []*fault.Fault {
 	return nil
 }
 
-// shared says whether a table is the machine's own: default, main or local.
+// shared reports whether a table is the machine's own: default, main or local.
 func shared(table int) bool { return table >= unix.RT_TABLE_DEFAULT && table <= unix.RT_TABLE_LOCAL }
 
 func maskOf(r netlink.Rule) uint32 {
@@ -184,7 +184,7 @@ func (k *Kernel) routeClashes(routes []netlink.Route, family int, want plan.Stat
 	return out
 }
 
-// tunnels says whether a link may be a tunnel's. One of another type bears our name
+// tunnels reports whether a link may be a tunnel's. One of another type bears our name
 // by chance, and is not ours; nor is one of WireGuard that somebody else has made.
 func tunnels(l netlink.Link) bool {
 	if l.Type() == "wireguard" {
@@ -193,7 +193,7 @@ func tunnels(l netlink.Link) bool {
 	return slices.Contains([]string{"tuntap", "tun"}, l.Type())
 }
 
-// InUse says whether a program has the link open now. One of userspace that stays without a
+// InUse reports whether a program has the link open now. One of userspace that stays without a
 // program does not come from us, and of the kernel's WireGuard nobody can tell.
 func (k *Kernel) InUse() (bool, error) {
 	link, err := k.route.LinkByName(k.names.Link)

@@ -256,7 +256,7 @@ func (e *encoder) clamp(t plan.Term) error {
 	return nil
 }
 
-// same says whether the kernel has the expressions that we would write.
+// same reports whether the kernel has the expressions that we would write.
 func same(want, have []expr.Any) bool {
 	if len(want) != len(have) {
 		return false

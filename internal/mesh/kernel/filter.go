@@ -62,7 +62,7 @@ func (k *Kernel) tables(s *plan.State) error {
 	return nil
 }
 
-// chains gives those of our table, not nil if it is there, and whether it is somebody else's.
+// chains returns those of our table, not nil if it is there, and whether it is somebody else's.
 func (k *Kernel) chains() (out []*nftables.Chain, theirs bool, err error) {
 	tables, err := k.nft.ListTablesOfFamily(nftables.TableFamilyINet)
 	if err != nil {
@@ -214,7 +214,7 @@ func (k *Kernel) Counts() ([]Count, error) {
 	return out, nil
 }
 
-// lineOf gives the line that a rule bears as its comment, if it does what that says.
+// lineOf returns the line that a rule bears as its comment, if it does what that says.
 func lineOf(r *nftables.Rule) plan.Line {
 	text, ok := userdata.GetString(r.UserData, userdata.TypeComment)
 	if !ok {

@@ -32,7 +32,7 @@ type Names struct {
 	Filter   string // table of nftables
 	Table    int    // of routes; its number is that of the mesh's routes and rules elsewhere too
 	Protocol uint8  // of routes and rules
-	// Former are names that count no more: of links that bear one only the kernel's WireGuard
+	// Former are names that count no longer: of links that bear one only the kernel's WireGuard
 	// is ours. One of a process ended with it, so who has such a name now is somebody else.
 	Former bool
 }
@@ -86,14 +86,14 @@ func (k *Kernel) Close() error {
 	return k.nft.CloseLasting()
 }
 
-// Sent gives what was sent to nftables so far.
+// Sent returns what was sent to nftables so far.
 func (k *Kernel) Sent() Sent { return k.sent }
 
 func (k *Kernel) table() *nftables.Table {
 	return &nftables.Table{Name: k.names.Filter, Family: nftables.TableFamilyINet}
 }
 
-// again opens the socket to nftables anew after an error, for answers may be left in
+// again opens the socket to nftables again after an error, for answers may be left in
 // it. Where there was no room, the next transactions are smaller.
 func (k *Kernel) again(why error) {
 	if crowded(why) {
@@ -107,7 +107,7 @@ func (k *Kernel) again(why error) {
 	k.nft = nft
 }
 
-// crowded says whether the buffers of a socket were too small for a transaction.
+// crowded reports whether the buffers of a socket were too small for a transaction.
 func crowded(err error) bool { return errors.Is(err, unix.ENOBUFS) || errors.Is(err, unix.EMSGSIZE) }
 
 // unsupported is the fault of a kernel, or of rights, that do not suffice.
@@ -140,7 +140,7 @@ func failed(what fmt.Stringer, err error) error {
 	return refused(what.String(), err)
 }
 
-// missing says whether an error means that what was to be removed is not there.
+// missing reports whether an error means that what was to be removed is not there.
 func missing(err error) bool {
 	for _, e := range []error{unix.ESRCH, unix.ENOENT, unix.ENODEV, unix.EADDRNOTAVAIL} {
 		if errors.Is(err, e) {

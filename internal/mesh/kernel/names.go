@@ -13,17 +13,17 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/plan"
 )
 
-// ours says whether a link that has our name is ours.
+// ours reports whether a link that has our name is ours.
 func (n Names) ours(l netlink.Link) bool {
 	return tunnels(l) && (!n.Former || l.Type() == "wireguard")
 }
 
-// rule says whether a rule is ours: it leads into our table, or is about our link.
+// rule reports whether a rule is ours: it leads into our table, or is about our link.
 func (n Names) rule(r netlink.Rule) bool {
 	return r.Protocol == n.Protocol && (n.Table != 0 && r.Table == n.Table || n.Link != "" && r.IifName == n.Link)
 }
 
-// route says whether a route is ours: it is in our table, or goes by our link, or refuses in
+// route reports whether a route is ours: it is in our table, or goes by our link, or refuses in
 // the main table what no link takes, with the metric that is our table's.
 func (n Names) route(r netlink.Route, byLink bool) bool {
 	switch {
@@ -38,12 +38,12 @@ func (n Names) route(r netlink.Route, byLink bool) bool {
 		r.Table == unix.RT_TABLE_MAIN && r.Type == unix.RTN_UNREACHABLE && uint32(r.Priority) == plan.Refusing(n.Table)
 }
 
-// by says whether a route goes by the link of an index.
+// by reports whether a route goes by the link of an index.
 func by(r netlink.Route, index int) bool {
 	return index != 0 && r.LinkIndex == index && r.Type != unix.RTN_UNREACHABLE
 }
 
-// any says whether something bears a name of ours, present or former.
+// any reports whether something bears a name of ours, present or former.
 func (k *Kernel) any(bears func(Names) bool) bool {
 	return bears(k.names) || slices.ContainsFunc(k.former, bears)
 }

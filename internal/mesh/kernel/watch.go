@@ -85,12 +85,12 @@ func (w *Watch) Route(ctx context.Context, notify func()) error {
 	return w.follow(ctx, w.files[1], w.inRoute, notify)
 }
 
-// inFilter says whether a message about nftables may speak of our table.
+// inFilter reports whether a message about nftables may speak of our table.
 func (n Names) inFilter(_ uint16, body []byte) bool {
 	return bytes.Contains(body, append([]byte(n.Filter), 0))
 }
 
-// inRoute says whether another message may speak of what is ours. Only Route calls it.
+// inRoute reports whether another message may speak of what is ours. Only Route calls it.
 func (w *Watch) inRoute(kind uint16, body []byte) bool {
 	switch kind {
 	case unix.RTM_NEWLINK, unix.RTM_DELLINK: // struct ifinfomsg: the index is its second word

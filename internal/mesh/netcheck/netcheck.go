@@ -134,7 +134,7 @@ func (q *question) asked() nat.Asked {
 	return nat.Asked{Server: q.server, Mapped: q.reply.Mapped, RTT: q.reply.RTT}
 }
 
-// stun asks about the socket, but for one thing: what comes from a server's other port tells of
+// stun asks about the socket, but for one thing: what comes from a server's other port shows
 // a filter only as long as nothing was ever sent there, by this check or one before. So what
 // that port sees is asked from another socket.
 func (c *Check) stun(ctx context.Context, facts *nat.Facts) {

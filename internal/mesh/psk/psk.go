@@ -27,7 +27,7 @@ type Facts[ID comparable] struct {
 	Asked time.Time
 	// Patient is one of the two: the one whose public key is the larger. It stays with each
 	// key for so long that the other one comes round to it. Were both to turn at one pace,
-	// they might miss each other for ever.
+	// they might miss each other forever.
 	Patient bool
 }
 

@@ -14,7 +14,7 @@ import (
 )
 
 // link is an address by which a hub is reached. Which one it is, the hub's certificate
-// says, anew with each connection.
+// says, again with each connection.
 type link struct {
 	client  *Client
 	address string
@@ -95,14 +95,14 @@ func (l *link) keep(ctx context.Context) {
 	}
 }
 
-// refusal says whether the hub has answered, and does not want us: never another way
+// refusal reports whether the hub has answered, and does not want us: never another way
 // after a refusal.
 func refusal(err error) bool {
 	f := fault.From(err)
 	return f != nil && f.Code != fault.CodeHubAway
 }
 
-// orderly says whether a hub that ended the connection so will have us again soon.
+// orderly reports whether a hub that ended the connection so will have us again soon.
 func orderly(f *fault.Fault) bool {
 	return f == nil || f.Code == fault.CodeHubAway || f.Code == fault.CodeDraining || f.Code == fault.CodeSessionLost
 }
@@ -193,7 +193,7 @@ func (l *link) begin() {
 	l.opening = true
 }
 
-// failed is after a connection that did not come about: one that was ended for it is no more.
+// failed is after a connection that did not come about: one that was ended for it is no longer.
 func (l *link) failed() {
 	l.client.mu.Lock()
 	over := l.over
@@ -204,7 +204,7 @@ func (l *link) failed() {
 	}
 }
 
-// ended notes why a connection that had not been replaced is no more. The hub ends one when it
+// ended notes why a connection that had not been replaced is no longer. The hub ends one when it
 // welcomes the next, and either may be here first: what is to be sent meanwhile waits for the next.
 func (l *link) ended(of *conn, err error, stopped bool) {
 	c, h, f := l.client, of.hub, fault.From(err)

@@ -56,7 +56,7 @@ func (o *outbox) ring() {
 	}
 }
 
-// take gives what waits, in exchange for a buffer that was written.
+// take returns what waits, in exchange for a buffer that was written.
 func (o *outbox) take(written []byte) []byte {
 	o.mu.Lock()
 	defer o.mu.Unlock()

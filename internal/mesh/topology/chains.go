@@ -217,7 +217,7 @@ func (d *draft) clamps(way plan.Key) []plan.Line {
 	return out
 }
 
-// masquerade gives what this machine itself sends a source that peers know: its
+// masquerade returns what this machine itself sends a source that peers know: its
 // sockets took theirs before they were sent into the mesh.
 func (d *draft) masquerade() []plan.Line {
 	var out []plan.Line

@@ -109,7 +109,7 @@ func (d *draft) answer() {
 	}
 }
 
-// contested tells of disputed addresses of a claim.
+// contested reports disputed addresses of a claim.
 func (d *draft) contested(c *claim, disputed places) []Problem {
 	var out []Problem
 	for _, at := range disputed[:min(len(disputed), aboutMost)] {

@@ -215,12 +215,12 @@ func (d *draft) refuses(c *claim) reason {
 	return reason{"it is outside of mesh.accept", true}
 }
 
-// pooled says whether an address is one of those from which nodes get theirs in the mesh.
+// pooled reports whether an address is one of those from which nodes get theirs in the mesh.
 func (d *draft) pooled(a netip.Addr) bool {
 	return d.o.Overlay6.IsValid() && d.o.Overlay6.Contains(a) || d.o.Overlay4.IsValid() && d.o.Overlay4.Contains(a)
 }
 
-// ours says whether an address of this machine is in a range that it announces, as
+// ours reports whether an address of this machine is in a range that it announces, as
 // that of a bridge for pods, which counts before the other one.
 func (d *draft) ours(a netip.Addr, other netip.Prefix) bool {
 	return slices.ContainsFunc(d.in.Self.Ranges, func(p netip.Prefix) bool { return p.Contains(a) && p.Bits() > other.Bits() })

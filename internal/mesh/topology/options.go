@@ -96,7 +96,7 @@ func (o Options) Check() []*fault.Fault {
 	return out
 }
 
-// Never gives the reason why a range may be nobody's, on whatever machine, or "".
+// Never returns the reason why a range may be nobody's, on whatever machine, or "".
 func Never(p netip.Prefix) string {
 	switch {
 	case !p.IsValid() || p != p.Masked() || p.Addr().Is4In6():

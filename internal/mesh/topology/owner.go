@@ -30,7 +30,7 @@ const (
 	ofOverlay // its address in the mesh
 )
 
-// better says whether an address of both belongs to a: overlay addresses before
+// better reports whether an address of both belongs to a: overlay addresses before
 // ranges, the more specific before the wider, the smaller id before the greater.
 func (a *claim) better(b *claim) bool {
 	if a.kind != b.kind {
@@ -100,7 +100,7 @@ func closed(in Input) []*claim {
 	return out
 }
 
-// underlay gives the reason why this node must not announce a range, or "": its packets to
+// underlay returns the reason why this node must not announce a range, or "": its packets to
 // peers would be for the mesh.
 func (l Local) underlay(p netip.Prefix) string {
 	for _, s := range []struct {
@@ -116,7 +116,7 @@ func (l Local) underlay(p netip.Prefix) string {
 	return ""
 }
 
-// stated gives the reason why a range contradicts what this node says of its addresses, or
+// stated returns the reason why a range contradicts what this node says of its addresses, or
 // "". It is nothing that keeps packets out of the mesh.
 func (in Input) stated(p netip.Prefix) string {
 	for _, a := range slices.Concat(in.Self.Addresses, in.Self.Endpoints) {

@@ -21,7 +21,7 @@ func pools() []netip.Prefix {
 	}
 }
 
-// badPool gives the reason why a pool may be nobody's, on whatever machine, or "".
+// badPool returns the reason why a pool may be nobody's, on whatever machine, or "".
 func badPool(p netip.Prefix) string {
 	switch why := Never(p); {
 	case !p.Addr().Is4() || p.Bits() > 30 || p != p.Masked():
@@ -34,7 +34,7 @@ func badPool(p netip.Prefix) string {
 	return ""
 }
 
-// needsOf gives the reason why this machine cannot have a route to a whole pool, or "": what
+// needsOf returns the reason why this machine cannot have a route to a whole pool, or "": what
 // it needs lies there, and would go into the mesh.
 func (l Local) needsOf(pool netip.Prefix) string {
 	type need struct {

@@ -177,7 +177,7 @@ func (b *Beat) read(stream Stream) error {
 // standings is how many kinds of frames stand for long.
 const standings = 3
 
-// standing says whether a frame stands for long, and in which place: of each
+// standing reports whether a frame stands for long, and in which place: of each
 // kind the newest counts.
 func standing(f *pb.Control) (place int, ok bool) {
 	switch f.GetFrame().(type) {
@@ -204,7 +204,7 @@ func (b *Beat) forget() {
 	b.sent = b.sent[:0]
 }
 
-// broke says whether a stream was cut, which another one may repair. One that
+// broke reports whether a stream was cut, which another one may repair. One that
 // its peer ended in order, and one with a frame that cannot be, are an end.
 func broke(err error) bool {
 	var f *fault.Fault

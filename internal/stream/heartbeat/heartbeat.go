@@ -192,7 +192,7 @@ func (b *Beat) facts() liveness.Facts {
 	return f
 }
 
-// coolingLocked says whether the session was live a moment ago. It then still
+// coolingLocked reports whether the session was live a moment ago. It then still
 // counts as live: else a series of short dials on a dead link would give it a
 // new beginning with each.
 func (b *Beat) coolingLocked(now time.Time) bool {

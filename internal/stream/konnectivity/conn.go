@@ -174,7 +174,7 @@ func (w *toCaller) Write(b []byte) (n int, err error) {
 	return n, nil
 }
 
-// settle does so once, before the first that the caller hears of the target.
+// settle does so once, before the first that the caller learns of the target.
 func (w *toCaller) settle() {
 	if !w.settled {
 		w.settled = true

@@ -91,7 +91,7 @@ func (f *Frontend) Serve(ctx context.Context, ln net.Listener, dial func(context
 	return errors.Join(err, g.Wait())
 }
 
-// refuser tells of streams that are refused: to the listener, if it counts and
+// refuser reports streams that are refused: to the listener, if it counts and
 // records what its callers are refused, else to the log.
 func (f *Frontend) refuser(ln net.Listener) func(wire.Peer, error) {
 	if to, ok := ln.(interface{ Refused(wire.Peer, error) }); ok {

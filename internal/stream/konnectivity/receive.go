@@ -65,7 +65,7 @@ func newPool() mem.BufferPool {
 	return mem.NewTieredBufferPool(1<<10, 4<<10, 16<<10, 32<<10, 64<<10, 128<<10, 256<<10, 512<<10, 1<<20, 2<<20, 4<<20)
 }
 
-// next gives a packet, which done gives back; nil at the end.
+// next returns a packet, which done gives back; nil at the end.
 func (r *receiver) next(target *atomic.Pointer[carrier.Stream]) (*packet, *mistake) {
 	var header [5]byte
 	if err := r.from.ReadMessageHeader(header[:]); err != nil {

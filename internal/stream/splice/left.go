@@ -45,7 +45,7 @@ func (p Peer) Left() (sends, takes bool) {
 	return sends || err != nil, takes || err != nil // closed by ourselves
 }
 
-// waits says whether bytes came that were not read, beyond the last words of TLS.
+// waits reports whether bytes came that were not read, beyond the last words of TLS.
 func waits(fd int) bool {
 	n, err := unix.IoctlGetInt(fd, unix.SIOCINQ)
 	return err == nil && n > limit.LastWords

@@ -22,7 +22,7 @@ import (
 //
 // Reading TLS is the same: crypto/tls reads records through the door (Below),
 // which says "nothing there" like a deadline that has passed. That is an error
-// after which TLS goes on with the half record that it has.
+// after which TLS continues with the half record that it has.
 type patientConn struct {
 	netConn
 	raw     syscall.RawConn
@@ -37,7 +37,7 @@ type patientConn struct {
 	err  error
 }
 
-// newPatientConn gives nil for a connection that cannot be read like that.
+// newPatientConn returns nil for a connection that cannot be read like that.
 func newPatientConn(n netConn) *patientConn {
 	p := &patientConn{netConn: n}
 	under := n.Conn

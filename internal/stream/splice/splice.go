@@ -134,7 +134,7 @@ func (p *pair) copy(d *direction) {
 	}
 }
 
-// discard goes on after d.to has stopped taking bytes. What it had sent before
+// discard continues after d.to has stopped taking bytes. What it had sent before
 // that may still be on its way to d.from, and a reset would overtake and destroy
 // it, which no TCP would do: a server that has answered and closed must not lose
 // its answer because the client sent one byte more. So this direction is thrown
@@ -219,7 +219,7 @@ func (p *pair) look() {
 	}
 }
 
-// idleFor gives the bound that is reached. Below it, it is 0, and the watch goes on.
+// idleFor returns the bound that is reached. Below it, it is 0, and the watch continues.
 func (p *pair) idleFor() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()

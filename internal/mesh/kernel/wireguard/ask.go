@@ -16,7 +16,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/mesh/tunnel"
 )
 
-// SetWay has packets to a peer go to an endpoint from now on. No way, or one by a relay,
+// SetWay has packets to a peer go to an endpoint from now on. No way, or one through a relay,
 // leaves the one that WireGuard has: it knows no better. Where packets leave from, the
 // kernel chooses. It says false of a peer that is not configured.
 func (d *Device) SetWay(k member.Key, w path.Way, _ netip.Addr) bool {

@@ -15,7 +15,7 @@
 // becomes one from none (set_peer in drivers/net/wireguard/netlink.c: it sends a keepalive
 // at once, and that begins a handshake where there is no session). While a session stands
 // nothing begins one: another preshared key counts with the kernel's own next handshake,
-// after 120 s at the latest while there is traffic, and the session goes on until 180 s. An
+// after 120 s at the latest while there is traffic, and the session continues until 180 s. An
 // initiation that has no answer is repeated every 5 s, for 90 s, by whichever endpoint is
 // set then: a turn of candidates needs no second request.
 //
@@ -24,6 +24,6 @@
 // is given to a peer that nobody is, and that is removed in the same message: what stays is
 // never away in between.
 //
-// What it tells of a peer are bytes and the time of the newest handshake. They are looked
+// What it shows of a peer are bytes and the time of the newest handshake. They are looked
 // at again and again; who looks finds out what a peer with traffic is.
 package wireguard

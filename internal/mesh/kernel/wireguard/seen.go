@@ -16,7 +16,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/mesh/tunnel"
 )
 
-// seen is what looks have told of a peer.
+// seen is what looks have shown of a peer.
 type seen struct {
 	handshake time.Time     // as the kernel says, by the wall clock
 	counts    bool          // it is one to tell: not from long before this process

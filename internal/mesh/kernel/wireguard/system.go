@@ -17,7 +17,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/plan"
 )
 
-// Able says whether the kernel has WireGuard, which it loads for that if it can. It changes
+// Able reports whether the kernel has WireGuard, which it loads for that if it can. It changes
 // nothing else.
 func Able() *fault.Fault {
 	_, err := netlink.GenlFamilyGet(unix.WG_GENL_NAME)
