@@ -42,7 +42,7 @@ func newPolicyCheckCommand() *cobra.Command {
 				return err
 			}
 			if known != nil {
-				s.strangers(known)
+				s.unknownClusters(known)
 			}
 			if overlaps {
 				s.overlap()
@@ -94,9 +94,9 @@ func (s *policySet) clusters(cmd *cobra.Command, remote remoteFlags, known []str
 	return known, nil
 }
 
-// strangers warns of rules that speak of no known cluster, and of names in them that
+// unknownClusters warns about rules that match no known cluster, and of names in them that
 // none has.
-func (s *policySet) strangers(known []string) {
+func (s *policySet) unknownClusters(known []string) {
 	for i, p := range s.policies {
 		strange := map[string]bool{}
 		for _, name := range p.Unreached(known) {

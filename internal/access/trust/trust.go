@@ -296,7 +296,7 @@ func ParseCSR(data []byte) (crypto.PublicKey, error) {
 	if err != nil {
 		return nil, bad.Because(err)
 	}
-	// The key first: a signature of a huge key would cost a stranger nothing and us much.
+	// The key first: a signature of a huge key would cost an attacker nothing and us much.
 	if err := checkKey(csr.PublicKey); err != nil {
 		return nil, err
 	}

@@ -183,8 +183,8 @@ func away(r call, err error) error {
 	}
 	f := fault.Newf(fault.CodeKubeAway, "%s %s at the Kubernetes API", r.method, r.path).Because(err).
 		Hint("it is tried again; what is known stays until its lease ends")
-	var stranger *tls.CertificateVerificationError
-	if errors.As(err, &stranger) {
+	var untrusted *tls.CertificateVerificationError
+	if errors.As(err, &untrusted) {
 		f.Code = fault.CodeCAMismatch
 		f.Hint("compare server and certificate-authority of the kubeconfig with the API server's certificate; what is known stays until its lease ends")
 	}
