@@ -18,7 +18,6 @@ func Exceptions() []Exception {
 		{"interfaces", "internal/mesh/carrier.go", "interface carrier", "to be split by its consumers"},
 		{"interfaces", "internal/mesh/mesh.go", "interface Finder", "to be split by its consumers"},
 		{"interfaces", "internal/mesh/peering/peering.go", "interface Engine", "to be split by its consumers"},
-		{"locked", "internal/discovery/discoveryclient/", "", "to be renamed when its state is split"},
 		{"locked", "internal/mesh/closed.go", "", "to be renamed when its state is split"},
 		{"locked", "internal/mesh/peering/", "", "to be renamed when its state is split"},
 		{"log-lines", "internal/stream/agent/agent.go", "", "what is tried again is one of three literals of its callers"},

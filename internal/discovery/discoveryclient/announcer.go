@@ -22,13 +22,13 @@ type announcer struct {
 	ttl  time.Duration
 	last func(version uint64) error // keeps it on disk
 	log  *slog.Logger
-	// rivals counts entries with our key that we did not make.
-	rivals func()
+	// clashed counts entries with our key that we did not make.
+	clashed func()
 
 	mu      sync.Mutex
 	keys    []seal.Keys           // as the configuration lists them
 	private seal.WireGuardPrivate // proves the key that is announced, if it is that one's
-	rival   rivalry
+	clash   keyClash
 	stale   bool // what is announced has another proof
 	now     word
 	changed chan struct{}                // closed when now is another one
@@ -63,7 +63,7 @@ func newAnnouncer(key seal.MemberKey, keys []seal.Keys, ttl time.Duration, versi
 		keys: keys, ttl: ttl, now: word{id: identity{key: key}, version: version}, changed: make(chan struct{}),
 		grants: map[*attending]time.Duration{}, paced: make(chan struct{}),
 		last: func(uint64) error { return nil }, log: slog.New(slog.DiscardHandler),
-		rivals: func() {}, rival: rivalry{wake: make(chan struct{}, 1)},
+		clashed: func() {}, clash: keyClash{wake: make(chan struct{}, 1)},
 	}
 }
 
@@ -90,7 +90,7 @@ func (a *announcer) announce(now time.Time, m seal.Member) error {
 	if !same {
 		next.content++
 	}
-	if err := a.seal(now, next); err != nil {
+	if err := a.sealLocked(now, next); err != nil {
 		return err
 	}
 	a.stale = false
@@ -104,7 +104,7 @@ func (a *announcer) takes(keys []seal.Keys, m seal.Member, private seal.WireGuar
 	defer a.mu.Unlock()
 	next := a.now
 	next.member, next.version = &m, max(next.version, 1)
-	_, err := a.entriesOf(next, keys, private)
+	_, err := a.entriesLocked(next, keys, private)
 	return err
 }
 
@@ -115,7 +115,7 @@ func (a *announcer) renew(now time.Time) error {
 	if a.now.member == nil || a.now.leaving {
 		return nil
 	}
-	return a.seal(now, a.now)
+	return a.sealLocked(now, a.now)
 }
 
 // raise takes a version of ours that a service knows and we do not: the state
@@ -124,20 +124,20 @@ func (a *announcer) renew(now time.Time) error {
 func (a *announcer) raise(now time.Time, known uint64, signed bool) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	most, have := uint64(max(0, now.Add(limit.FinderAhead).UnixNano())), max(a.now.version, a.rival.floor)
+	most, have := uint64(max(0, now.Add(limit.FinderAhead).UnixNano())), max(a.now.version, a.clash.floor)
 	switch {
 	case signed && known == lastVersionEver:
 		return fault.Newf(fault.CodeEntryStale, "member %s is over", a.now.id.key.ID()).
 			Whyf("another key has succeeded this one: the state directory is an older one").
 			Hint("bring the newer %s back; or remove it, so that a new member begins", keyFile)
-	case known < have, signed && known == have, !signed && known == have && !a.rival.due.IsZero():
+	case known < have, signed && known == have, !signed && known == have && !a.clash.due.IsZero():
 		return nil
 	case !signed && known > max(most, have):
 		return fault.Newf(fault.CodeEntryStale, "a service knows version %d of this member", known).
 			Whyf("that is more than ten years ahead of the clock, and is not believed").
 			Hint("see to the clock; if the service is right, remove the member's key, so that a new one begins")
 	}
-	return a.answer(now, known)
+	return a.answerLocked(now, known)
 }
 
 // leave makes the removal.
@@ -150,15 +150,15 @@ func (a *announcer) leave(now time.Time) error {
 	next := a.now
 	next.leaving = true
 	next.content++
-	return a.seal(now, next)
+	return a.sealLocked(now, next)
 }
 
-// seal makes the entries of a word and tells those who wait. Where the disk takes
+// sealLocked makes the entries of a word, and wakes those who wait. Where the disk takes
 // no version, it goes on: the next start takes the clock's.
-func (a *announcer) seal(now time.Time, next word) error {
-	next.version = seal.NextVersion(max(next.version, a.rival.floor), now)
-	a.rival.due = time.Time{}
-	entries, err := a.entriesOf(next, a.keys, a.private)
+func (a *announcer) sealLocked(now time.Time, next word) error {
+	next.version = seal.NextVersion(max(next.version, a.clash.floor), now)
+	a.clash.due = time.Time{}
+	entries, err := a.entriesLocked(next, a.keys, a.private)
 	if err != nil {
 		return err
 	}
@@ -167,12 +167,12 @@ func (a *announcer) seal(now time.Time, next word) error {
 		a.log.Warn("the version of this member cannot be kept on disk", telemetry.AttrReason, err)
 	}
 	a.sealed = now
-	a.say(next)
+	a.sayLocked(next)
 	return nil
 }
 
-// entriesOf are the entries of a word under secrets. It is for who holds the lock.
-func (a *announcer) entriesOf(w word, keys []seal.Keys, private seal.WireGuardPrivate) (out []*discovery.Entry, err error) {
+// entriesLocked are the entries of a word under secrets.
+func (a *announcer) entriesLocked(w word, keys []seal.Keys, private seal.WireGuardPrivate) (out []*discovery.Entry, err error) {
 	for _, k := range keys {
 		if w.leaving {
 			out = append(out, k.Remove(w.id.key, w.version, limit.DiscoveryTTL))
@@ -239,8 +239,7 @@ func (a *announcer) prove(private seal.WireGuardPrivate) {
 	a.private, a.stale = private, true
 }
 
-// say is for who holds the lock.
-func (a *announcer) say(next word) {
+func (a *announcer) sayLocked(next word) {
 	a.now = next
 	close(a.changed)
 	a.changed = make(chan struct{})
@@ -254,10 +253,10 @@ func (a *announcer) succeed(now time.Time, next identity) error {
 	word := a.now
 	word.id = next
 	if next.key.ID() == a.now.id.key.ID() || word.member == nil {
-		a.say(word)
+		a.sayLocked(word)
 		return nil
 	}
-	return a.seal(now, word)
+	return a.sealLocked(now, word)
 }
 
 // rekey goes on under other secrets.
@@ -269,7 +268,7 @@ func (a *announcer) rekey(now time.Time, keys []seal.Keys) error {
 	if a.now.member == nil || a.now.leaving {
 		return nil
 	}
-	if err := a.seal(now, a.now); err != nil {
+	if err := a.sealLocked(now, a.now); err != nil {
 		a.keys = before
 		return err
 	}

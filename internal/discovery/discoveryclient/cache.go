@@ -248,7 +248,7 @@ func (b *olderBook) remember(until, first time.Time, a cachedOlder) bool {
 	if len(a.Data) == 0 || b.members[a.ID] != nil {
 		return false
 	}
-	b.hearOne(until, &pb.Affiliate{Id: a.ID, Data: a.Data, Endpoints: a.Endpoints})
+	b.hearOneLocked(until, &pb.Affiliate{Id: a.ID, Data: a.Data, Endpoints: a.Endpoints})
 	w := b.members[a.ID]
 	if w == nil {
 		return false
@@ -278,7 +278,7 @@ func (b *nativeBook) cache(now time.Time) (out []cachedNative, past []cachedPast
 		past = append(past, cachedPast{id, p.version, at(p.until)})
 	}
 	for id, w := range b.members {
-		end := b.end(now, w)
+		end := b.endLocked(now, w)
 		if over := !now.Before(end); over || len(w.sources) == 0 {
 			last := w.entry.GetVersion()
 			if !over { // no service says it any more; another one may
@@ -313,7 +313,7 @@ func (b *olderBook) cache(now time.Time, secret seal.ClusterID) []cachedOlder {
 	defer b.mu.Unlock()
 	var out []cachedOlder
 	for id, w := range b.members {
-		until := b.end(now, w)
+		until := b.endLocked(now, w)
 		if now.Before(b.here.end(now, until)) {
 			at := func(t time.Time) time.Time { return now.Round(0).Add(t.Sub(now)) }
 			out = append(out, cachedOlder{Source: b.name, Secret: secret, ID: id, Data: w.data, Endpoints: w.endpoints,

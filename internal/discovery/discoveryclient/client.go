@@ -30,21 +30,21 @@ import (
 //	  ▲         │ fails         │ ends
 //	  └─backoff─┴───────────────┘
 type client struct {
-	service Service
-	keys    seal.Keys
-	secret  int // its place in the configuration when it was made
-	native  *nativeBook
-	older   *olderBook   // nil: there is no id for the older protocol
-	alike   []*olderBook // of the session that speaks: those of the other secrets at the same service
-	self    *announcer   // nil: it only watches
-	dial    dialer
-	log     *slog.Logger
-	metrics *telemetry.Finder
-	changed func() // something is to be merged
-	renewed func() // leases alone are others
-	agent   string // software and version, for people
-	spoken  *spoken
-	unmet   unmet
+	service        Service
+	keys           seal.Keys
+	secret         int // its place in the configuration when it was made
+	native         *nativeBook
+	older          *olderBook   // nil: there is no id for the older protocol
+	alike          []*olderBook // of the session that speaks: those of the other secrets at the same service
+	self           *announcer   // nil: it only watches
+	dial           dialer
+	log            *slog.Logger
+	metrics        *telemetry.Finder
+	changed        func() // something is to be merged
+	renewed        func() // leases alone are others
+	agent          string // software and version, for people
+	nativeServices *nativeServices
+	connErrors     connErrors
 
 	taken    chan struct{} // an announcement was taken, of takenOf
 	takenOf  atomic.Pointer[seal.MemberID]
@@ -87,7 +87,7 @@ func (f *Finder) newClient(s Service, secret int, h *held) *client {
 	keys := h.keys[secret]
 	c := &client{
 		service: s, keys: keys, secret: secret, native: f.native, self: f.self, dial: f.dial, log: f.log, metrics: f.metrics,
-		changed: f.stir, renewed: f.stirLater, agent: "tombolo " + f.version, spoken: f.spoken, left: make(chan struct{}), taken: make(chan struct{}, 1),
+		changed: f.stir, renewed: f.stirLater, agent: "tombolo " + f.version, nativeServices: f.nativeServices, left: make(chan struct{}), taken: make(chan struct{}, 1),
 	}
 	f.native.presence(keys.Cluster(), s.Name) // it is asked, from now on
 	if f.cfg.ClusterID != "" {
@@ -232,7 +232,7 @@ func (c *client) attend(ctx context.Context, s *session) error {
 	if c.service.Protocol != ProtocolAuto || status.Code(unwrapped(err)) != codes.Unimplemented {
 		return c.explain(err)
 	}
-	if c.spoken.has(c.service.URL()) {
+	if c.nativeServices.has(c.service.URL()) {
 		return fault.Newf(fault.CodeVersion, "the discovery service %s speaks the older protocol only", c.service.Name).
 			Whyf("it has spoken the native one with this node before; 'tombolo discovery downgrade %s' permits it", c.service.URL()).
 			Hint("see which service answers at %s", c.service.URL())
@@ -265,7 +265,7 @@ func (c *client) explain(err error) error {
 	text := st.Message()
 	switch st.Code() {
 	case codes.Unavailable:
-		if why, next := c.unmet.why(); why != "" {
+		if why, next := c.connErrors.why(); why != "" {
 			text, hint = why, cmp.Or(next, hint)
 		}
 	case codes.ResourceExhausted:
@@ -285,7 +285,7 @@ func (c *client) explain(err error) error {
 
 // speaksNative notes that the service does.
 func (c *client) speaksNative() {
-	if err := c.spoken.note(c.service.URL()); err != nil && c.status.get().Protocol != ProtocolNative {
+	if err := c.nativeServices.note(c.service.URL()); err != nil && c.status.get().Protocol != ProtocolNative {
 		f := fault.From(err)
 		c.log.Warn("it is not kept that a discovery service speaks the native protocol", "service", c.service.Name, telemetry.AttrCode, f.Code, telemetry.AttrReason, f.Explain())
 	}
@@ -296,9 +296,34 @@ func (c *client) hasLeft() { c.leftOnce.Do(func() { close(c.left) }) }
 // connect makes a connection of its own for a session, so that a load balancer
 // may choose another service for the next one.
 func (c *client) connect(to place, p Protocol) (*grpc.ClientConn, error) {
-	conn, err := grpc.NewClient("passthrough:///"+to.address, c.service.options(to, c.dial, ping(p), &c.unmet)...)
+	conn, err := grpc.NewClient("passthrough:///"+to.address, c.service.options(to, c.dial, ping(p), &c.connErrors)...)
 	if err != nil {
 		return nil, fault.Newf(fault.CodeConfig, "the discovery service %s cannot be called", c.service.Name).Because(err)
 	}
 	return conn, nil
+}
+
+// received is what a stream of a service gave.
+type received[T any] struct {
+	frame T
+	err   error
+}
+
+// receive reads a stream of either protocol until it fails or the group ends.
+func receive[T any](g *run.Group, next func() (T, error)) <-chan received[T] {
+	out := make(chan received[T])
+	g.Do(func(ctx context.Context) {
+		for {
+			frame, err := next()
+			select {
+			case out <- received[T]{frame, err}:
+			case <-ctx.Done():
+				return
+			}
+			if err != nil {
+				return
+			}
+		}
+	})
+	return out
 }

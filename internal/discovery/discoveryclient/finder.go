@@ -39,22 +39,22 @@ type Options struct {
 
 // Finder knows the members of this node's cluster.
 type Finder struct {
-	cfg     Config
-	log     *slog.Logger
-	metrics *telemetry.Finder
-	self    *announcer // nil: it only watches
-	native  *nativeBook
-	wake    chan struct{}
-	late    chan struct{} // what may be merged later
-	noCache error         // why the cache is left as it is
-	told    chan<- struct{}
-	locked  *os.File // the lock of the state directory; nil: it only watches
-	held    atomic.Pointer[held]
-	taking  sync.Mutex    // held by who takes other secrets
-	recast  chan struct{} // there are other clients
-	version string        // of the software
-	spoken  *spoken
-	dial    dialer
+	cfg            Config
+	log            *slog.Logger
+	metrics        *telemetry.Finder
+	self           *announcer // nil: it only watches
+	native         *nativeBook
+	wake           chan struct{}
+	late           chan struct{} // what may be merged later
+	noCache        error         // why the cache is left as it is
+	told           chan<- struct{}
+	locked         *os.File // the lock of the state directory; nil: it only watches
+	held           atomic.Pointer[held]
+	taking         sync.Mutex    // held by who takes other secrets
+	recast         chan struct{} // there are other clients
+	version        string        // of the software
+	nativeServices *nativeServices
+	dial           dialer
 
 	mu     sync.Mutex
 	boxes  []*mailbox
@@ -66,7 +66,7 @@ type Finder struct {
 // New makes a finder; Run sets it to work. It reads or makes the member's key,
 // and reads the cache.
 func New(cfg Config, o Options) (*Finder, error) {
-	f := &Finder{cfg: cfg, log: o.Log, native: newNativeBook(), wake: make(chan struct{}, 1), late: make(chan struct{}, 1), seen: make(chan struct{}), recast: make(chan struct{}, 1), version: o.Version, dial: o.Dial, spoken: &spoken{}}
+	f := &Finder{cfg: cfg, log: o.Log, native: newNativeBook(), wake: make(chan struct{}, 1), late: make(chan struct{}, 1), seen: make(chan struct{}), recast: make(chan struct{}, 1), version: o.Version, dial: o.Dial, nativeServices: &nativeServices{}}
 	f.held.Store(&held{secrets: cfg.secrets, keys: cfg.keys})
 	f.metrics = telemetry.NewFinder(o.Reg, telemetry.FinderReadings{
 		Members:   func() float64 { r, _ := f.Result(); return float64(len(r.Members)) },
@@ -83,7 +83,7 @@ func New(cfg Config, o Options) (*Finder, error) {
 		if f.locked, err = lockState(cfg.StateDir); err != nil {
 			return nil, err
 		}
-		f.spoken.dir = cfg.StateDir
+		f.nativeServices.dir = cfg.StateDir
 		if err := f.begin(); err != nil {
 			return nil, errors.Join(err, f.locked.Close())
 		}
@@ -115,7 +115,7 @@ func (f *Finder) begin() error {
 	f.self = newAnnouncer(me.key, f.keys(), f.cfg.Lease, lastVersion(f.cfg.StateDir))
 	f.self.now.id = me
 	f.self.last, f.self.log = func(v uint64) error { return keepVersion(f.cfg.StateDir, v) }, f.log
-	f.self.rivals = f.metrics.Rivals.Inc
+	f.self.clashed = f.metrics.Rivals.Inc
 	f.self.prove(f.cfg.WireGuard)
 	if f.cfg.Announce.Node == "" {
 		return nil
@@ -242,7 +242,7 @@ func (f *Finder) renew(ctx context.Context) error {
 				f.log.Error("this member cannot be announced any longer", telemetry.AttrReason, err)
 			}
 		case <-paced:
-		case <-f.self.rival.wake:
+		case <-f.self.clash.wake:
 		case <-ctx.Done():
 			stop()
 			return nil

@@ -54,8 +54,8 @@ func victimAt(t testing.TB, now time.Time) *victim {
 		t.Fatal(err)
 	}
 	v := &victim{known: fixedKey(t, 'k'), client: &client{
-		spoken:  &spoken{},
-		service: Service{Name: "svc", place: place{secure: true, host: "svc", address: "svc:443"}}, keys: keys, native: newNativeBook(), self: self,
+		nativeServices: &nativeServices{},
+		service:        Service{Name: "svc", place: place{secure: true, host: "svc", address: "svc:443"}}, keys: keys, native: newNativeBook(), self: self,
 		older: newOlderBook("svc", "cluster", secret.Sidero()), log: slog.New(slog.DiscardHandler), metrics: telemetry.NewFinder(prometheus.NewRegistry(), telemetry.FinderReadings{}),
 		changed: func() {}, renewed: func() {}, taken: make(chan struct{}, 1), left: make(chan struct{}),
 	}}

@@ -53,24 +53,7 @@ func (c *client) attendNative(ctx context.Context, conn grpc.ClientConnInterface
 	if err != nil {
 		return err
 	}
-	type received struct {
-		frame *discovery.FromService
-		err   error
-	}
-	frames := make(chan received)
-	g.Do(func(ctx context.Context) {
-		for {
-			f, err := stream.Recv()
-			select {
-			case frames <- received{f, err}:
-			case <-ctx.Done():
-				return
-			}
-			if err != nil {
-				return
-			}
-		}
-	})
+	frames := receive(g, stream.Recv)
 	a := &attending{c: c, s: s, stream: stream, next: time.NewTimer(limit.FinderHello)}
 	defer a.next.Stop()
 	if c.self != nil {

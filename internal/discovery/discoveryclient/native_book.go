@@ -125,9 +125,9 @@ func (b *nativeBook) presence(cluster seal.ClusterID, service string) *presence 
 	return b.here[at]
 }
 
-// heres are the services that can tell of a word: those that have said it, or all,
-// where none of them is asked any more. It and end are for who holds the lock.
-func (b *nativeBook) heres(w *signedWord) (out []*presence) {
+// presencesLocked are those of the services that can state a word: the ones that have said it, or
+// all, if none of them is asked any more.
+func (b *nativeBook) presencesLocked(w *signedWord) (out []*presence) {
 	for _, h := range w.sources {
 		if p := b.here[hereOf{w.cluster, h.name}]; p != nil {
 			out = append(out, p)
@@ -144,14 +144,14 @@ func (b *nativeBook) heres(w *signedWord) (out []*presence) {
 	return out
 }
 
-// end is when a member counts no longer: as soon as one of its services says so. A
+// endLocked is when a member counts no longer: as soon as one of its services says so. A
 // removal is its own word, and not held.
-func (b *nativeBook) end(now time.Time, w *signedWord) time.Time {
+func (b *nativeBook) endLocked(now time.Time, w *signedWord) time.Time {
 	if w.entry.GetRemoved() {
 		return w.until
 	}
 	end := new(presence).end(now, w.until)
-	for _, p := range b.heres(w) {
+	for _, p := range b.presencesLocked(w) {
 		end = sooner(end, p.end(now, w.until))
 	}
 	return end
@@ -205,7 +205,7 @@ func (b *nativeBook) hear(now time.Time, keys seal.Keys, from heardFrom, e *disc
 	if w.first.IsZero() {
 		w.first = from.at
 	}
-	b.inherit(now, known, w)
+	b.inheritLocked(now, known, w)
 	delete(b.past, id)
 	b.members[id] = w
 	if known != nil && w.renews(now, known) {
@@ -222,16 +222,16 @@ func (w *signedWord) lengthen(e *discovery.Entry) {
 	}
 }
 
-// inherit keeps since when a member is known, through its keys as well. One that was
+// inheritLocked keeps since when a member is known, through its keys as well. One that was
 // gone begins anew.
-func (b *nativeBook) inherit(now time.Time, known, w *signedWord) {
+func (b *nativeBook) inheritLocked(now time.Time, known, w *signedWord) {
 	if old, err := seal.ParseMemberID(w.replaces); err == nil && known == nil {
 		known = b.members[old]
 	}
 	if known != nil {
 		w.prior = known.clusters()
 	}
-	if known != nil && now.Before(b.end(now, known)) && (!known.entry.GetRemoved() || w.entry.GetRemoved()) && known.first.Before(w.first) {
+	if known != nil && now.Before(b.endLocked(now, known)) && (!known.entry.GetRemoved() || w.entry.GetRemoved()) && known.first.Before(w.first) {
 		w.first = known.first
 	}
 }
@@ -362,7 +362,7 @@ func (b *nativeBook) said(now time.Time) []roster.Said {
 		}
 	}
 	for id, w := range b.members {
-		end := b.end(now, w)
+		end := b.endLocked(now, w)
 		if !now.Before(end) {
 			if w.entry.GetRemoved() || !now.Before(end.Add(limit.FinderRemember)) {
 				delete(b.members, id)

@@ -79,24 +79,7 @@ func (c *client) watch(ctx context.Context, svc pb.ClusterClient, s *session) er
 	if err != nil {
 		return err
 	}
-	type received struct {
-		news *pb.WatchResponse
-		err  error
-	}
-	news := make(chan received)
-	g.Do(func(ctx context.Context) {
-		for {
-			r, err := stream.Recv()
-			select {
-			case news <- received{r, err}:
-			case <-ctx.Done():
-				return
-			}
-			if err != nil {
-				return
-			}
-		}
-	})
+	news := receive(g, stream.Recv)
 	// The service may hold the first list back for as long as it settles; it
 	// answers who pushes meanwhile.
 	for listed := false; ; {
@@ -112,7 +95,7 @@ func (c *client) watch(ctx context.Context, svc pb.ClusterClient, s *session) er
 				return r.err
 			}
 			c.status.contact()
-			w.hear(r.news, !listed)
+			w.hear(r.frame, !listed)
 			listed = true
 			c.status.settled(true)
 			s.isReady()

@@ -59,32 +59,32 @@ func newOlderBook(name, cluster string, key seal.SideroKey) *olderBook {
 func (b *olderBook) snapshot(now time.Time, list []*pb.Affiliate) (junk int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.freeze(now)
+	b.freezeLocked(now)
 	if !b.live && !b.refuses { // our push may have been refused before it told all
 		b.here.tells(now, graceOf(false))
 	}
 	b.live = true
 	clear(b.sealed)
-	return b.hear(now, list)
+	return b.hearLocked(now, list)
 }
 
 // news takes what has changed.
 func (b *olderBook) news(now time.Time, list []*pb.Affiliate) (junk int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.hear(now, list)
+	return b.hearLocked(now, list)
 }
 
-func (b *olderBook) hear(now time.Time, list []*pb.Affiliate) (junk int) {
+func (b *olderBook) hearLocked(now time.Time, list []*pb.Affiliate) (junk int) {
 	for _, a := range list {
-		junk += b.hearOne(now, a)
+		junk += b.hearOneLocked(now, a)
 	}
 	return junk
 }
 
-// hearOne takes an affiliate. Data that cannot be read says nothing: what was
+// hearOneLocked takes an affiliate. Data that cannot be read says nothing: what was
 // known of the member stays until its lease ends, which runs from then.
-func (b *olderBook) hearOne(now time.Time, a *pb.Affiliate) (junk int) {
+func (b *olderBook) hearOneLocked(now time.Time, a *pb.Affiliate) (junk int) {
 	id := a.GetId()
 	w := b.members[id]
 	switch {
@@ -100,7 +100,7 @@ func (b *olderBook) hearOne(now time.Time, a *pb.Affiliate) (junk int) {
 		m, err := b.open(id, a.GetData())
 		if err != nil {
 			if w != nil && w.listed { // sealed with another secret, perhaps: what was known is not said any more
-				w.until, w.listed = b.end(now, w), false
+				w.until, w.listed = b.endLocked(now, w), false
 			}
 			if slices.ContainsFunc(b.others, func(k seal.SideroKey) bool { _, err := k.OpenData(a.GetData()); return err == nil }) {
 				return 0
@@ -160,13 +160,13 @@ func (b *olderBook) deleted(now time.Time, list []*pb.Affiliate) {
 	for _, a := range list {
 		delete(b.sealed, a.GetId())
 		if w := b.members[a.GetId()]; w != nil && w.doubted.IsZero() {
-			w.doubted, w.listed, w.until = now, false, b.end(now, w)
+			w.doubted, w.listed, w.until = now, false, b.endLocked(now, w)
 		}
 	}
 }
 
-// end is when the lease of a member that nobody lists any more is over.
-func (b *olderBook) end(now time.Time, w *olderWord) time.Time {
+// endLocked is when the lease of a member that nobody lists any more is over.
+func (b *olderBook) endLocked(now time.Time, w *olderWord) time.Time {
 	if b.live && w.listed {
 		return now.Add(limit.DiscoveryTTL)
 	}
@@ -191,7 +191,7 @@ func (b *olderBook) doubts() (next time.Time) {
 func (b *olderBook) settle(now time.Time, list []*pb.Affiliate) (junk int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	junk = b.hear(now, list)
+	junk = b.hearLocked(now, list)
 	for id, w := range b.members {
 		switch due := w.doubted.Add(limit.FinderGrace); {
 		case w.doubted.IsZero() || now.Before(due):
@@ -220,7 +220,7 @@ func (b *olderBook) unsettled(now time.Time) {
 func (b *olderBook) away(now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.freeze(now)
+	b.freezeLocked(now)
 	if b.live && !b.refuses {
 		b.here.ends(now)
 	}
@@ -243,9 +243,9 @@ func (b *olderBook) refused(now time.Time, yes bool) {
 	}
 }
 
-func (b *olderBook) freeze(now time.Time) {
+func (b *olderBook) freezeLocked(now time.Time) {
 	for _, w := range b.members {
-		w.until, w.listed = b.end(now, w), false
+		w.until, w.listed = b.endLocked(now, w), false
 	}
 }
 
@@ -255,7 +255,7 @@ func (b *olderBook) said(now time.Time) []roster.Said {
 	defer b.mu.Unlock()
 	var out []roster.Said
 	for id, w := range b.members {
-		until := b.end(now, w)
+		until := b.endLocked(now, w)
 		end := b.here.end(now, until)
 		if !now.Before(end) {
 			delete(b.members, id)
@@ -285,7 +285,7 @@ func (b *olderBook) count(now time.Time) (n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, w := range b.members {
-		if !w.cached && now.Before(b.end(now, w)) {
+		if !w.cached && now.Before(b.endLocked(now, w)) {
 			n++
 		}
 	}

@@ -130,14 +130,14 @@ func ping(p Protocol) time.Duration {
 }
 
 // options are how a connection to a place is made.
-func (s Service) options(to place, dial dialer, ping time.Duration, unmet *unmet) []grpc.DialOption {
+func (s Service) options(to place, dial dialer, ping time.Duration, connErrors *connErrors) []grpc.DialOption {
 	secure := insecure.NewCredentials()
 	if to.secure {
 		secure = credentials.NewTLS(s.tls(to.host))
 	}
 	return []grpc.DialOption{
-		grpc.WithTransportCredentials(handshakes{secure, unmet}),
-		grpc.WithContextDialer(unmet.dialer(func(ctx context.Context, address string) (net.Conn, error) { return s.dial(ctx, dial, to, address) })),
+		grpc.WithTransportCredentials(handshakes{secure, connErrors}),
+		grpc.WithContextDialer(connErrors.dialer(func(ctx context.Context, address string) (net.Conn, error) { return s.dial(ctx, dial, to, address) })),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(limit.FinderMessage)),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: ping, Timeout: limit.FinderHello}),
 		grpc.WithDisableServiceConfig(), grpc.WithDisableRetry(),

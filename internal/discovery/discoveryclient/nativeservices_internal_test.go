@@ -78,9 +78,9 @@ func TestNobodyForcesTheOlderProtocol(t *testing.T) {
 // TestServicesThatHaveSpokenNatively as they are kept: a file that cannot be read permits nothing.
 func TestServicesThatHaveSpokenNatively(t *testing.T) {
 	dir := t.TempDir()
-	s := &spoken{dir: dir}
+	s := &nativeServices{dir: dir}
 	if s.has("http://one:80") {
-		t.Error("nobody has spoken yet")
+		t.Error("no service has spoken it yet")
 	}
 	for range 2 {
 		if err := s.note("http://one:80"); err != nil {
@@ -90,7 +90,7 @@ func TestServicesThatHaveSpokenNatively(t *testing.T) {
 	if err := s.note("https://two:443"); err != nil {
 		t.Fatal(err)
 	}
-	again := &spoken{dir: dir}
+	again := &nativeServices{dir: dir}
 	if !again.has("http://one:80") || !again.has("https://two:443") || again.has("https://three:443") {
 		t.Error("it is not kept")
 	}
@@ -112,7 +112,7 @@ func TestServicesThatHaveSpokenNatively(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, nativeFile), []byte(damaged), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		unread := &spoken{dir: dir}
+		unread := &nativeServices{dir: dir}
 		if !unread.has("https://three:443") || unread.note("https://three:443") == nil {
 			t.Errorf("a file that cannot be read permits the older protocol: %.40q", damaged)
 		}
@@ -123,7 +123,7 @@ func TestServicesThatHaveSpokenNatively(t *testing.T) {
 	if _, err := Downgrade(dir, "one:443"); err != nil || again.has("https://one:443") {
 		t.Errorf("the last one is permitted: %v", err)
 	}
-	memory := &spoken{}
+	memory := &nativeServices{}
 	if err := memory.note("http://one:80"); err != nil || !memory.has("http://one:80") || memory.has("https://two:443") {
 		t.Errorf("without a directory: %v", err)
 	}

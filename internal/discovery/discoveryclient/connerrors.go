@@ -12,13 +12,13 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 )
 
-// unmet keeps why a service cannot be reached: gRPC gives that as text, in words of its own.
-type unmet struct{ last atomic.Pointer[error] }
+// connErrors keeps why a service cannot be reached: gRPC gives that as text, in words of its own.
+type connErrors struct{ last atomic.Pointer[error] }
 
-func (u *unmet) note(err error) { u.last.Store(&err) }
+func (u *connErrors) note(err error) { u.last.Store(&err) }
 
 // why is what keeps us from the service, and the next step if one is known; empty if nothing does.
-func (u *unmet) why() (why, hint string) {
+func (u *connErrors) why() (why, hint string) {
 	err := u.last.Load()
 	if err == nil || *err == nil {
 		return "", ""
@@ -33,7 +33,7 @@ func (u *unmet) why() (why, hint string) {
 }
 
 // dialer notes what becomes of the connections.
-func (u *unmet) dialer(dial func(context.Context, string) (net.Conn, error)) func(context.Context, string) (net.Conn, error) {
+func (u *connErrors) dialer(dial func(context.Context, string) (net.Conn, error)) func(context.Context, string) (net.Conn, error) {
 	return func(ctx context.Context, address string) (net.Conn, error) {
 		conn, err := dial(ctx, address)
 		u.note(err)
@@ -44,17 +44,17 @@ func (u *unmet) dialer(dial func(context.Context, string) (net.Conn, error)) fun
 // handshakes notes what becomes of the handshakes.
 type handshakes struct {
 	credentials.TransportCredentials
-	unmet *unmet
+	connErrors *connErrors
 }
 
 // ClientHandshake implements credentials.TransportCredentials.
 func (h handshakes) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	conn, info, err := h.TransportCredentials.ClientHandshake(ctx, authority, raw)
-	h.unmet.note(err)
+	h.connErrors.note(err)
 	return conn, info, err
 }
 
 // Clone implements credentials.TransportCredentials.
 func (h handshakes) Clone() credentials.TransportCredentials {
-	return handshakes{h.TransportCredentials.Clone(), h.unmet}
+	return handshakes{h.TransportCredentials.Clone(), h.connErrors}
 }

@@ -10,10 +10,10 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 )
 
-// rivalry is how often others spoke with this member's key of late. Once is a state
+// keyClash counts how often others spoke with this member's key lately. Once is a state
 // directory that was put back; again and again is a machine that was copied, and two
 // that answer each other at once would do so for ever.
-type rivalry struct {
+type keyClash struct {
 	floor uint64 // the version that the next entry must be above
 	times int
 	last  time.Time
@@ -22,7 +22,7 @@ type rivalry struct {
 }
 
 // met counts an entry that we did not make, and says how long to wait before it is answered.
-func (r *rivalry) met(now time.Time) time.Duration {
+func (r *keyClash) met(now time.Time) time.Duration {
 	if now.Sub(r.last) >= limit.DiscoveryTTL {
 		r.times = 0
 	}
@@ -33,54 +33,52 @@ func (r *rivalry) met(now time.Time) time.Duration {
 	return min(limit.FinderRival<<min(r.times-2, 16), limit.FinderRivalMost)
 }
 
-// answer makes the next entry above a version, at once or later. It is for who holds
-// the lock.
-func (a *announcer) answer(now time.Time, known uint64) error {
-	a.rival.floor = max(a.rival.floor, known)
+// answerLocked makes the next entry above a version, at once or later.
+func (a *announcer) answerLocked(now time.Time, known uint64) error {
+	a.clash.floor = max(a.clash.floor, known)
 	if a.now.member == nil && !a.now.leaving {
 		return nil
 	}
-	wait := a.rival.met(now)
-	a.rivals()
-	if n := a.rival.times; n >= limit.FinderRivals && n&(n-1) == 0 {
-		f := a.shared(now)
+	wait := a.clash.met(now)
+	a.clashed()
+	if n := a.clash.times; n >= limit.FinderRivals && n&(n-1) == 0 {
+		f := a.sharedLocked(now)
 		a.log.Error("another machine announces itself with this member's key", telemetry.AttrCode, f.Code, telemetry.AttrReason, f.Explain())
 	}
 	if wait == 0 || a.now.leaving {
-		return a.seal(now, a.now)
+		return a.sealLocked(now, a.now)
 	}
-	a.rival.due = sooner(a.rival.due, now.Add(wait))
+	a.clash.due = sooner(a.clash.due, now.Add(wait))
 	select {
-	case a.rival.wake <- struct{}{}:
+	case a.clash.wake <- struct{}{}:
 	default:
 	}
 	return nil
 }
 
-// shared says that somebody else has this member's key; nil: nobody of late. It is for
-// who holds the lock.
-func (a *announcer) shared(now time.Time) *fault.Fault {
-	if a.rival.times < limit.FinderRivals || now.Sub(a.rival.last) >= limit.DiscoveryTTL {
+// sharedLocked reports that another machine has this member's key; nil: none did lately.
+func (a *announcer) sharedLocked(now time.Time) *fault.Fault {
+	if a.clash.times < limit.FinderRivals || now.Sub(a.clash.last) >= limit.DiscoveryTTL {
 		return nil
 	}
 	return fault.Newf(fault.CodeMemberShared, "another machine announces itself as member %s", a.now.id.key.ID()).
-		Whyf("%d entries with this member's key were not made here", a.rival.times).
+		Whyf("%d entries with this member's key were not made here", a.clash.times).
 		Hint("this machine or another one is a copy: stop one, remove %s from its node.stateDir, and start it: it is another member then", keyFile)
 }
 
-// sharedKey is shared for others.
+// sharedKey is sharedLocked with the lock.
 func (a *announcer) sharedKey(now time.Time) *fault.Fault {
 	if a == nil {
 		return nil
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.shared(now)
+	return a.sharedLocked(now)
 }
 
 // answerDue is when an entry is to be made out of turn; zero: none is.
 func (a *announcer) answerDue() time.Time {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.rival.due
+	return a.clash.due
 }

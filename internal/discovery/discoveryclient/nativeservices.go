@@ -20,10 +20,10 @@ import (
 // node, one in each line.
 const nativeFile = "services.native"
 
-// spoken knows which services have spoken the native protocol with this node: none of them
+// nativeServices knows which services have spoken the native protocol with this node: none of them
 // is spoken to in the older one again before an operator permits it (Downgrade). The file
 // is read each time, as another process may have changed it.
-type spoken struct {
+type nativeServices struct {
 	dir string // of the file; empty: this run alone is remembered
 
 	mu  sync.Mutex
@@ -32,7 +32,7 @@ type spoken struct {
 
 // has reports whether a service has spoken it. A file that cannot be read does not say that
 // it has not.
-func (s *spoken) has(url string) bool {
+func (s *nativeServices) has(url string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	all, err := s.read()
@@ -40,7 +40,7 @@ func (s *spoken) has(url string) bool {
 }
 
 // note remembers that a service has spoken it.
-func (s *spoken) note(url string) error {
+func (s *nativeServices) note(url string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	all, err := s.read()
@@ -60,7 +60,7 @@ func (s *spoken) note(url string) error {
 	return err
 }
 
-func (s *spoken) read() ([]string, error) {
+func (s *nativeServices) read() ([]string, error) {
 	if s.dir == "" {
 		return nil, nil
 	}

@@ -84,7 +84,7 @@ func TestOnePutBack(t *testing.T) {
 	if err := a.raise(now, uint64(now.UnixNano()), true); err != nil || a.sharedKey(now) != nil {
 		t.Errorf("%v, %v", err, a.sharedKey(now))
 	}
-	var r rivalry
+	var r keyClash
 	var waits []time.Duration
 	for range 14 {
 		waits = append(waits, r.met(now)/time.Second)
