@@ -38,6 +38,7 @@ func callRules() []callRule {
 			"internal/mesh/tunnel",                                                                                             // what WireGuard takes of a peer, as it was planned: handed on, not decided
 			"internal/mesh/peering",                                                                                            // the same, and that no probe goes into the mesh
 			"internal/discovery/seal",                                                                                          // what members say is behind them: read, not decided
+			"internal/base/member",                                                                                             // addresses in the mesh, as they follow from an id: computed, not decided
 			"internal/discovery/roster/member.go", "internal/discovery/roster/parse.go", "internal/discovery/roster/stated.go", // what a member says is behind it: kept and compared as a whole, nobody is let in by it
 			// Who is behind which range, and how the kernel is told: policy lowers its verdicts to it.
 			"internal/base/plan", "internal/mesh/topology", "internal/mesh/kernel/...",

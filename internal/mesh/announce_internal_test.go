@@ -6,11 +6,9 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/discovery/seal"
-	"github.com/tombolo-io/tombolo/internal/mesh/topology"
 )
 
 // TestIntroduced: the first word of a node that has run before has its key, with the proof,
@@ -25,8 +23,8 @@ func TestIntroduced(t *testing.T) {
 	if m.Introduce(); len(k.said) > 0 || len(k.now) > 0 {
 		t.Errorf("before it ever ran it says %+v", k.said)
 	}
-	prefix := topology.Overlay6("x")
-	o := overlay{Clusters: m.clusters(), Node: "a", Prefix: prefix, Six: prefix.Addr().Next(), Four: netip.MustParseAddr("100.112.0.1"), Since: time.Now()}
+	prefix := member.Overlay6("x")
+	o := overlay{Clusters: m.clusters(), ID: m.id, Prefix: prefix, Six: prefix.Addr().Next(), Four: netip.MustParseAddr("100.112.0.1")}
 	if err := o.write(dir); err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,6 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/base/private"
 	"github.com/tombolo-io/tombolo/internal/discovery/roster"
-	"github.com/tombolo-io/tombolo/internal/mesh/topology"
 )
 
 // evidence is what a node knows of which cluster it is in, before it changes anything in the
@@ -55,7 +54,7 @@ type sighted struct {
 	opened bool     // its word came under a secret of this node
 	under  []string // ids of the secrets that it says it has; nil: it says nothing of them
 	six    netip.Addr
-	guess  bool // six is one that the program has chosen: its prefix is of a cluster's name
+	guess  bool // the prefix of six is one that the program makes of a cluster's name
 }
 
 // sightings are the members whose word counts: what is stale is of a time that is over, who
@@ -72,7 +71,7 @@ func sightings(members []roster.Member, guess bool, own ...member.Key) (out []si
 		}
 		s := sighted{name: called(m.Node, m.ID), opened: of(roster.TierNative, roster.TierOlder), under: m.Clusters, six: m.Overlay6}
 		// What stands under the very id of the cluster in the older protocol has no other one.
-		s.guess = guess && chosen6(m.Overlay6, m.Node) && of(roster.TierNative, roster.TierKubernetes, roster.TierStatic)
+		s.guess = guess && member.IsOverlay6(netip.PrefixFrom(m.Overlay6, 64).Masked()) && of(roster.TierNative, roster.TierKubernetes, roster.TierStatic)
 		out = append(out, s)
 	}
 	return out
@@ -83,17 +82,6 @@ func called(node, id string) string {
 		return id
 	}
 	return node + " (" + id + ")"
-}
-
-// chosen6 says whether an overlay address is as the program makes one: of a hardware address of
-// 6 bytes, or of the node's name. Of one that an operator has chosen the prefix says nothing.
-func chosen6(a netip.Addr, node string) bool {
-	if !a.Is6() {
-		return false
-	}
-	prefix := netip.PrefixFrom(a, 64).Masked()
-	b := a.As16()
-	return topology.IsOverlay6(prefix) && (b[11] == 0xff && b[12] == 0xfe || a == topology.Named6(prefix, node))
 }
 
 // verdict is what follows from evidence.
@@ -211,7 +199,7 @@ func (v *verdict) name(e evidence) {
 	}
 	why := fmt.Sprintf("it makes the prefix %s, and overlay addresses of %s are in %s", e.named, listed(names), theirs)
 	hint := "give this node the cluster.id of the others ('tombolo mesh status -o json' there has it as cluster), or leave it out: it takes their prefix then"
-	if i := slices.IndexFunc(e.secrets, func(id string) bool { return topology.Overlay6(id) == theirs }); i >= 0 {
+	if i := slices.IndexFunc(e.secrets, func(id string) bool { return member.Overlay6(id) == theirs }); i >= 0 {
 		why += ", which is that of the secret " + e.secrets[i]
 		hint = "the others have no cluster.id: leave it out here"
 	}

@@ -21,8 +21,8 @@ import (
 // node was in that cluster before; where it may be so that is told, and the node comes up.
 func TestWhichClusterItIs(t *testing.T) {
 	const ours, second, theirs = "t1-ours", "t1-second", "t1-theirs"
-	named, other := topology.Overlay6("named"), topology.Overlay6("another name")
-	at := func(p netip.Prefix, node string) netip.Addr { return topology.Named6(p, node) }
+	named, other := member.Overlay6("named"), member.Overlay6("another name")
+	at := func(p netip.Prefix, node string) netip.Addr { return member.Address6(p, node) }
 	under := func(node string, ids ...string) sighted { return sighted{name: node, under: ids} }
 	opened := sighted{name: "b", opened: true}
 	in := func(p netip.Prefix, guess bool) sighted {
@@ -63,7 +63,7 @@ func TestWhichClusterItIs(t *testing.T) {
 
 		// cluster.id.
 		"another id":                          {evidence{id: "named", named: named, members: []sighted{in(other, true)}}, []string{"mesh_cluster: overlay addresses of b are in " + other.String() + ";"}, nil, ""},
-		"others have none":                    {evidence{id: "named", named: named, members: []sighted{in(topology.Overlay6(ours), true)}}, []string{"mesh_cluster: the others have no cluster.id: leave it out"}, nil, ""},
+		"others have none":                    {evidence{id: "named", named: named, members: []sighted{in(member.Overlay6(ours), true)}}, []string{"mesh_cluster: the others have no cluster.id: leave it out"}, nil, ""},
 		"the same id":                         {evidence{id: "named", named: named, members: []sighted{in(named, true)}}, nil, nil, ""},
 		"one has it":                          {evidence{id: "named", named: named, members: []sighted{in(other, true), in(named, true)}}, nil, nil, ""},
 		"as it ran before":                    {evidence{id: "named", named: named, before: trace{[]string{ours}, named}, members: []sighted{in(other, true)}}, nil, nil, ""},
@@ -118,8 +118,9 @@ func TestANodeWithoutSources(t *testing.T) {
 
 // TestWhoIsSighted: what a member says counts while it lives and has a key of its own.
 func TestWhoIsSighted(t *testing.T) {
-	p := topology.Overlay6("x")
+	p := member.Overlay6("x")
 	eui, chosen := netip.MustParseAddr("fd7f:175a:b97c:5602:2c1a:b6ff:fe53:8169"), p.Addr().Next()
+	hand := netip.MustParseAddr("fd00::7")
 	entry := func(tier roster.Tier) []roster.Entry { return []roster.Entry{{Source: roster.Source{Tier: tier}}} }
 	heard := func(tier roster.Tier, change func(*roster.Member)) roster.Member {
 		m := roster.Member{Facts: roster.Facts{ID: "id", Node: "b", Key: member.Key{7}}, Entries: entry(tier)}
@@ -130,17 +131,16 @@ func TestWhoIsSighted(t *testing.T) {
 		m    roster.Member
 		want *sighted
 	}{
-		"native":      {heard(roster.TierNative, func(*roster.Member) {}), &sighted{name: "b (id)", opened: true}},
-		"older":       {heard(roster.TierOlder, func(m *roster.Member) { m.Overlay6 = eui }), &sighted{name: "b (id)", opened: true, six: eui}},
-		"static":      {heard(roster.TierStatic, func(m *roster.Member) { m.Overlay6 = eui }), &sighted{name: "b (id)", six: eui, guess: true}},
-		"Kubernetes":  {heard(roster.TierKubernetes, func(m *roster.Member) { m.Clusters = []string{"c"} }), &sighted{name: "b (id)", under: []string{"c"}}},
-		"by its name": {heard(roster.TierNative, func(m *roster.Member) { m.Overlay6 = topology.Named6(p, "b") }), &sighted{name: "b (id)", opened: true, six: topology.Named6(p, "b"), guess: true}},
-		"as another":  {heard(roster.TierNative, func(m *roster.Member) { m.Overlay6 = topology.Named6(p, "c") }), &sighted{name: "b (id)", opened: true, six: topology.Named6(p, "c")}},
-		"by hand":     {heard(roster.TierNative, func(m *roster.Member) { m.Overlay6 = chosen }), &sighted{name: "b (id)", opened: true, six: chosen}},
-		"stale":       {heard(roster.TierNative, func(m *roster.Member) { m.Stale = true }), nil},
-		"no key":      {heard(roster.TierNative, func(m *roster.Member) { m.Key = member.Key{} }), nil},
-		"ourselves":   {heard(roster.TierKubernetes, func(m *roster.Member) { m.Key = member.Key{1} }), nil},
-		"no name":     {heard(roster.TierNative, func(m *roster.Member) { m.Node = "" }), &sighted{name: "id", opened: true}},
+		"native":     {heard(roster.TierNative, func(*roster.Member) {}), &sighted{name: "b (id)", opened: true}},
+		"older":      {heard(roster.TierOlder, func(m *roster.Member) { m.Overlay6 = eui }), &sighted{name: "b (id)", opened: true, six: eui}},
+		"static":     {heard(roster.TierStatic, func(m *roster.Member) { m.Overlay6 = eui }), &sighted{name: "b (id)", six: eui, guess: true}},
+		"Kubernetes": {heard(roster.TierKubernetes, func(m *roster.Member) { m.Clusters = []string{"c"} }), &sighted{name: "b (id)", under: []string{"c"}}},
+		"of a name":  {heard(roster.TierNative, func(m *roster.Member) { m.Overlay6 = chosen }), &sighted{name: "b (id)", opened: true, six: chosen, guess: true}},
+		"by hand":    {heard(roster.TierNative, func(m *roster.Member) { m.Overlay6 = hand }), &sighted{name: "b (id)", opened: true, six: hand}},
+		"stale":      {heard(roster.TierNative, func(m *roster.Member) { m.Stale = true }), nil},
+		"no key":     {heard(roster.TierNative, func(m *roster.Member) { m.Key = member.Key{} }), nil},
+		"ourselves":  {heard(roster.TierKubernetes, func(m *roster.Member) { m.Key = member.Key{1} }), nil},
+		"no name":    {heard(roster.TierNative, func(m *roster.Member) { m.Node = "" }), &sighted{name: "id", opened: true}},
 	} {
 		got := sightings([]roster.Member{c.m}, true, member.Key{1}, member.Key{})
 		if c.want == nil {
@@ -161,8 +161,8 @@ func TestTheTraceOfARun(t *testing.T) {
 	if got := readTrace(dir); len(got.Clusters) > 0 || got.Prefix.IsValid() {
 		t.Errorf("without a file: %+v", got)
 	}
-	p := topology.Overlay6("x")
-	if err := (overlay{Clusters: []string{"a", "b"}, Node: "n", Prefix: p}).write(dir); err != nil {
+	p := member.Overlay6("x")
+	if err := (overlay{Clusters: []string{"a", "b"}, ID: "n", Prefix: p}).write(dir); err != nil {
 		t.Fatal(err)
 	}
 	if got := readTrace(dir); !slices.Equal(got.Clusters, []string{"a", "b"}) || got.Prefix != p {
@@ -201,8 +201,8 @@ func TestAStartThatIsSure(t *testing.T) {
 	} {
 		dir := t.TempDir()
 		if c.before != nil {
-			p := topology.Overlay6(c.before[0])
-			if err := (overlay{Clusters: c.before, Node: "a", Prefix: p, Six: topology.Named6(p, "a"), Four: netip.MustParseAddr("100.112.0.9")}).write(dir); err != nil {
+			p := member.Overlay6(c.before[0])
+			if err := (overlay{Clusters: c.before, ID: seal.MemberID{1}.String(), Prefix: p, Six: member.Address6(p, "a"), Four: netip.MustParseAddr("100.112.0.9")}).write(dir); err != nil {
 				t.Fatal(err)
 			}
 		}

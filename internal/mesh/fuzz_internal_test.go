@@ -11,40 +11,40 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
-	"github.com/tombolo-io/tombolo/internal/mesh/topology"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 )
 
 // FuzzOverlayFile: whatever stands in the file, the addresses that come of it are in the
 // cluster's prefix and in the pool, and what is written of them reads the same.
 func FuzzOverlayFile(f *testing.F) {
-	c := choice{derived: topology.Overlay6("c"), pool: netip.MustParsePrefix("100.112.0.0/12"), id: "m5", young: time.Hour}
-	now := time.Unix(1_800_000_000, 0).UTC()
 	clusters := []string{"c"}
-	text, err := json.Marshal(overlay{Clusters: clusters, Node: "n"}.choose(c, now))
+	c := choice{clusters: clusters, derived: member.Overlay6("c"), pool: netip.MustParsePrefix("100.112.0.0/12")}
+	now := time.Unix(1_800_000_000, 0).UTC()
+	text, err := json.Marshal(overlay{ID: "n"}.choose(c, now))
 	if err != nil {
 		f.Fatal(err)
 	}
 	f.Add(text)
 	f.Add(text[:len(text)/2])
-	f.Add([]byte(`{"clusters":["other"],"node":"n"}`))
-	f.Add([]byte(`{"clusters":["c"],"node":"n","since":"9999-12-31T23:59:59Z"}`))
+	f.Add([]byte(`{"clusters":["other"],"id":"n"}`))
+	f.Add([]byte(`{"clusters":["c"],"id":"n","gave":{"id":"m"}}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		was, err := parseOverlay(text, "n", clusters)
 		if err != nil {
-			was = overlay{Clusters: clusters, Node: "n"}
+			was = overlay{ID: "n"}
 		}
 		got := was.choose(c, now)
-		if !topology.IsOverlay6(got.Prefix) || !got.Prefix.Contains(got.Six) || got.Six.Zone() != "" || !c.pool.Contains(got.Four) || got.Node != "n" || !reflect.DeepEqual(got.Clusters, clusters) {
+		if !member.IsOverlay6(got.Prefix) || !got.Prefix.Contains(got.Six) || got.Six.Zone() != "" || !c.pool.Contains(got.Four) || got.ID != "n" || !reflect.DeepEqual(got.Clusters, clusters) {
 			t.Fatalf("%q gives %+v", text, got)
 		}
-		if again := got.choose(c, now); !again.equal(got) {
+		if again := got.choose(c, now); !again.sameAddresses(got) {
 			t.Errorf("chosen again it is %+v, and was %+v", again, got)
 		}
 		out, err := json.Marshal(got)
 		if err != nil {
 			t.Fatalf("%q gives what cannot be written: %v", text, err)
 		}
-		if again, err := parseOverlay(out, "n", clusters); err != nil || !again.equal(got) || !again.Since.Equal(got.Since) {
+		if again, err := parseOverlay(out, "n", clusters); err != nil || !reflect.DeepEqual(again, got) {
 			t.Errorf("%s reads as %+v", out, again)
 		}
 	})

@@ -7,14 +7,13 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/discovery/roster"
-	"github.com/tombolo-io/tombolo/internal/mesh/topology"
 )
 
 func TestAKeyIsDrawnOnce(t *testing.T) {
@@ -66,51 +65,49 @@ func TestKeysThatCannotBeUsed(t *testing.T) {
 
 func TestOverlayAddresses(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
-	prefix := topology.Overlay6("c")
-	pool := netip.MustParsePrefix("100.112.0.0/12")
-	mac := []byte{0x2e, 0x1a, 0xb6, 0x53, 0x81, 0x69}
-	base := choice{derived: prefix, pool: pool, hardware: mac, id: "m5", young: time.Hour}
-	fresh := overlay{Clusters: []string{"c"}, Node: "n"}
+	prefix, pool := member.Overlay6("c"), netip.MustParsePrefix("100.112.0.0/12")
+	base := choice{clusters: []string{"c"}, derived: prefix, pool: pool}
+	fresh := overlay{ID: "m5"}
 	chosen := fresh.choose(base, now)
-	host, named := topology.Host6(prefix, mac), topology.Named6(prefix, "n")
-	free := func(netip.Addr) bool { return false }
-	first4 := topology.Choose4(pool, "n", free)
-	second4 := topology.Choose4(pool, "n", func(a netip.Addr) bool { return a == first4 })
-	member := func(id, node string, six, four netip.Addr) roster.Member {
-		return roster.Member{
-			Facts: roster.Facts{ID: id, Node: node, Overlay6: six, Overlay4: four}, Tier: roster.TierNative,
-			Entries: []roster.Entry{{ID: id, Source: roster.Source{Tier: roster.TierNative, Name: "s"}}},
-		}
+	six := member.Address6(prefix, "m5")
+	first4 := member.Address4(pool, "m5", func(netip.Addr) bool { return false })
+	second4 := member.Address4(pool, "m5", func(a netip.Addr) bool { return a == first4 })
+	third4 := member.Address4(pool, "m5", func(a netip.Addr) bool { return a == first4 || a == second4 })
+	other := func(tier roster.Tier, id string, four netip.Addr) roster.Member {
+		return roster.Member{Facts: roster.Facts{ID: id, Node: "x", Overlay4: four}, Tier: tier}
 	}
-	kept := chosen
-	kept.Since = now.Add(-2 * time.Hour)
 	for name, c := range map[string]struct {
 		was       overlay
 		change    func(*choice)
 		six, four netip.Addr
+		gave      bool
 	}{
-		"alone":                       {fresh, func(*choice) {}, host, first4},
-		"without hardware":            {fresh, func(c *choice) { c.hardware = nil }, named, first4},
-		"another has both":            {fresh, func(c *choice) { c.others = []roster.Member{member("m9", "x", host, first4)} }, named, second4},
-		"what is chosen stays":        {chosen, func(c *choice) { c.hardware = nil }, host, first4},
-		"we ourselves, as remembered": {fresh, func(c *choice) { c.others = []roster.Member{member("m1", "n", host, first4)} }, host, first4},
-		"young, to a smaller id":      {chosen, func(c *choice) { c.others = []roster.Member{member("m1", "x", host, first4)} }, named, second4},
-		"young, from a greater id":    {chosen, func(c *choice) { c.others = []roster.Member{member("m9", "x", host, first4)} }, host, first4},
-		"old, from a smaller id":      {kept, func(c *choice) { c.others = []roster.Member{member("m1", "x", host, first4)} }, host, first4},
-		"another pool":                {kept, func(c *choice) { c.pool = netip.MustParsePrefix("10.9.0.0/16") }, host, topology.Choose4(netip.MustParsePrefix("10.9.0.0/16"), "n", free)},
-		"no pool":                     {kept, func(c *choice) { c.pool = netip.Prefix{} }, host, netip.Addr{}},
-		"as the operator wants": {kept, func(c *choice) {
+		"alone":                     {fresh, func(*choice) {}, six, first4, false},
+		"another has the first":     {fresh, func(c *choice) { c.others = []roster.Member{other(roster.TierNative, "m9", first4)} }, six, second4, false},
+		"and one in Kubernetes":     {fresh, func(c *choice) { c.others = []roster.Member{other(roster.TierKubernetes, "m9", first4)} }, six, second4, false},
+		"both, from the smaller id": {chosen, func(c *choice) { c.others = []roster.Member{other(roster.TierNative, "m1", first4)} }, six, second4, true},
+		"both, and it has the next": {chosen, func(c *choice) {
+			c.others = []roster.Member{other(roster.TierNative, "m1", first4), other(roster.TierNative, "m2", second4)}
+		}, six, third4, true},
+		"both, from the greater id":   {chosen, func(c *choice) { c.others = []roster.Member{other(roster.TierNative, "m9", first4)} }, six, first4, false},
+		"a smaller id without a word": {chosen, func(c *choice) { c.others = []roster.Member{other(roster.TierKubernetes, "m1", first4)} }, six, first4, false},
+		"another pool": {chosen, func(c *choice) { c.pool = netip.MustParsePrefix("10.9.0.0/16") }, six,
+			member.Address4(netip.MustParsePrefix("10.9.0.0/16"), "m5", func(netip.Addr) bool { return false }), false},
+		"no pool": {chosen, func(c *choice) { c.pool = netip.Prefix{} }, six, netip.Addr{}, false},
+		"as the operator wants": {chosen, func(c *choice) {
 			c.six, c.four = netip.MustParseAddr("fd00::7"), netip.MustParseAddr("100.64.0.7")
-		}, netip.MustParseAddr("fd00::7"), netip.MustParseAddr("100.64.0.7")},
+		}, netip.MustParseAddr("fd00::7"), netip.MustParseAddr("100.64.0.7"), false},
+		"what the operator wants is kept": {overlay{ID: "m5", Four: first4}, func(c *choice) {
+			c.four, c.others = first4, []roster.Member{other(roster.TierNative, "m1", first4)}
+		}, six, first4, false},
 	} {
 		in := base
 		c.change(&in)
-		in.claims = claimsOf(roster.Result{Members: in.others}, in.id)
 		got := c.was.choose(in, now)
-		if got.Six != c.six || got.Four != c.four {
-			t.Errorf("%s: %v and %v, want %v and %v", name, got.Six, got.Four, c.six, c.four)
+		if got.Six != c.six || got.Four != c.four || (got.Gave != nil) != c.gave {
+			t.Errorf("%s: %v and %v, gave %+v; want %v and %v", name, got.Six, got.Four, got.Gave, c.six, c.four)
 		}
-		if again := got.choose(in, now.Add(time.Second)); again.Six != got.Six || again.Four != got.Four {
+		if again := got.choose(in, now.Add(time.Second)); !again.sameAddresses(got) {
 			t.Errorf("%s: the same facts give another choice", name)
 		}
 	}
@@ -119,21 +116,43 @@ func TestOverlayAddresses(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
-		node     string
-		clusters []string
-		counts   bool
+		id                string
+		clusters          []string
+		prefix, addresses bool
 	}{
-		{"n", []string{"c"}, true},
-		{"n", []string{"d", "c"}, true}, // a new secret beside the old one
-		{"n", []string{"d"}, false},     // another cluster
-		{"o", []string{"c"}, false},     // another name
+		{"m5", []string{"c"}, true, true},
+		{"m5", []string{"d", "c"}, true, true}, // a new secret beside the old one
+		{"m5", []string{"d"}, false, false},    // another cluster
+		{"m6", []string{"c"}, true, false},     // another member
 	} {
-		got, err := readOverlay(dir, c.node, c.clusters)
+		got, err := readOverlay(dir, c.id, c.clusters)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if c.counts != (got.Six == chosen.Six && got.Four == chosen.Four && got.Prefix == chosen.Prefix && got.Since.Equal(chosen.Since)) || !slices.Equal(got.Clusters, c.clusters) {
-			t.Errorf("%s of %v reads %+v", c.node, c.clusters, got)
+		if c.prefix != (got.Prefix == prefix) || c.addresses != got.sameAddresses(chosen) || got.ID != c.id {
+			t.Errorf("%s of %v reads %+v", c.id, c.clusters, got)
+		}
+	}
+}
+
+// TestAfterAPartition: two members with one address, whichever sees the other first, come to
+// different ones, and it is the greater id that moves.
+func TestAfterAPartition(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0)
+	c := choice{derived: member.Overlay6("c"), pool: netip.MustParsePrefix("100.112.0.0/12")}
+	four := netip.MustParseAddr("100.112.0.9")
+	for _, order := range [][]int{{0, 1}, {1, 0}} {
+		nodes := []overlay{{ID: "m1", Four: four}, {ID: "m2", Four: four}}
+		for range 3 {
+			for _, i := range order {
+				o := nodes[1-i]
+				in := c
+				in.others = []roster.Member{{Facts: roster.Facts{ID: o.ID, Overlay4: o.Four}, Tier: roster.TierNative}}
+				nodes[i] = nodes[i].choose(in, now)
+			}
+		}
+		if nodes[0].Four != four || nodes[1].Four == four || nodes[1].Gave == nil || nodes[1].Gave.Address != four || nodes[1].Gave.fault().Code != fault.CodeOverlay {
+			t.Errorf("in the order %v they have %v and %v, and tell %+v", order, nodes[0].Four, nodes[1].Four, nodes[1].Gave)
 		}
 	}
 }
@@ -141,14 +160,14 @@ func TestOverlayAddresses(t *testing.T) {
 // TestABrokenOverlayFileIsTold, and replaced; one that is not there is nothing special.
 func TestABrokenOverlayFileIsTold(t *testing.T) {
 	dir := t.TempDir()
-	if got, err := readOverlay(dir, "n", []string{"c"}); err != nil || got.Six.IsValid() {
+	if got, err := readOverlay(dir, "m5", []string{"c"}); err != nil || got.Six.IsValid() {
 		t.Errorf("without a file: %+v, %v", got, err)
 	}
-	for _, text := range []string{"", "\x00\x00", `{"clusters":["c"],"node":"n","overlay6":"fd00::`, `{"clusters":["c"],"node":"n","prefix":"::/0"}`} {
+	for _, text := range []string{"", "\x00\x00", `{"clusters":["c"],"id":"m5","overlay6":"fd00::`, `{"clusters":["c"],"id":"m5","prefix":"::/0"}`} {
 		if err := os.WriteFile(filepath.Join(dir, overlayFile), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := readOverlay(dir, "n", []string{"c"}); !fault.Has(err, fault.CodeStateCorrupt) || got.Prefix.IsValid() || got.Node != "n" {
+		if got, err := readOverlay(dir, "m5", []string{"c"}); !fault.Has(err, fault.CodeStateCorrupt) || got.Prefix.IsValid() || got.ID != "m5" {
 			t.Errorf("%q: %+v, %v", text, got, err)
 		}
 	}
@@ -157,7 +176,7 @@ func TestABrokenOverlayFileIsTold(t *testing.T) {
 // TestThePrefixOutlivesASecret: it is that of the first secret, for who was there and
 // for who comes later.
 func TestThePrefixOutlivesASecret(t *testing.T) {
-	first, second, named := topology.Overlay6("first"), topology.Overlay6("second"), topology.Overlay6("by name")
+	first, second, named := member.Overlay6("first"), member.Overlay6("second"), member.Overlay6("by name")
 	at := func(p netip.Prefix, n byte) roster.Member {
 		a := p.Addr().As16()
 		a[15] = n
@@ -176,7 +195,7 @@ func TestThePrefixOutlivesASecret(t *testing.T) {
 		"no prefix of ours":      {netip.Prefix{}, choice{derived: second, others: []roster.Member{strange, strange}}, second},
 		"the operator gave name": {first, choice{derived: second, named: named, others: []roster.Member{at(first, 1)}}, named},
 	} {
-		if got := (overlay{Node: "n", Prefix: c.was}).prefix(c.in); got != c.want {
+		if got := (overlay{Prefix: c.was}).prefix(c.in); got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"context"
 	"net"
 	"net/netip"
-	"path"
 	"slices"
 	"time"
 
@@ -18,7 +17,6 @@ import (
 	"github.com/tombolo-io/tombolo/internal/mesh/attach"
 	"github.com/tombolo-io/tombolo/internal/mesh/endpoint"
 	"github.com/tombolo-io/tombolo/internal/mesh/kernel/machine"
-	"github.com/tombolo-io/tombolo/internal/mesh/nat"
 	"github.com/tombolo-io/tombolo/internal/mesh/netcheck"
 	meshpath "github.com/tombolo-io/tombolo/internal/mesh/path"
 	"github.com/tombolo-io/tombolo/internal/mesh/peering"
@@ -68,7 +66,7 @@ func (m *Mesh) follow(result roster.Result) (again time.Duration) {
 		m.log.Error("the overlay addresses are not kept", telemetry.AttrReason, err)
 	}
 	if changed {
-		m.tellGiven(was)
+		m.logAddresses(was)
 		ring(m.say)
 	}
 	m.doubt(result)
@@ -360,24 +358,4 @@ func (m *Mesh) govern(r *routing.Routing) error {
 	m.governed = &cluster // refused or not: a file that is bad is read again when it is loaded again
 	m.mu.Unlock()
 	return r.Reload(files, cluster)
-}
-
-// firstHardware is the hardware address of the first interface that is none of a
-// container or an overlay; nothing, if there is none.
-func firstHardware(without []string) []byte {
-	if without == nil {
-		without = nat.DefaultWithout()
-	}
-	all, err := net.Interfaces()
-	if err != nil {
-		return nil
-	}
-	slices.SortFunc(all, func(a, b net.Interface) int { return a.Index - b.Index })
-	for _, i := range all {
-		matches := func(pattern string) bool { ok, err := path.Match(pattern, i.Name); return ok && err == nil }
-		if i.Flags&net.FlagLoopback == 0 && len(i.HardwareAddr) > 0 && !slices.ContainsFunc(without, matches) {
-			return i.HardwareAddr
-		}
-	}
-	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"iter"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/discovery/roster"
@@ -58,12 +60,12 @@ type Finder interface {
 	Merged() roster.Result
 	AwaitSettled(ctx context.Context, most time.Duration) []string
 	ID() (seal.MemberID, bool)
+	Attending() []string // the names of the services that tell of members now
 	Under(member string) []seal.ClusterID
 	Shared() *fault.Fault // another machine has this member's key
 	Warnings() []string   // of sources, of what does not pass by itself
 	Lease() time.Duration
 	Observed() []netip.Addr // where services see this node
-	Attending() []string    // the names of the services that tell of members now
 	// Unopened is how many entries of this cluster a service tells of that no secret opens.
 	Unopened() map[string]int
 }
@@ -111,7 +113,7 @@ type Mesh struct {
 	local     topology.Local // of this machine, as it was looked at last
 	stated    []roster.Statement
 	ranges    rangeMemory
-	unwritten error // why when services were attended is not
+	unwritten error // why the secrets beside the addresses are not
 	peers     topology.Peers
 	known     bool            // peers are: somebody has planned
 	outside   []seal.Endpoint // where others see this node, without STUN
@@ -154,7 +156,7 @@ func New(cfg Config, o Options) (*Mesh, error) {
 	telemetry.NewPods(o.Reg, m.pods.count)
 	m.metrics = telemetry.NewMesh(o.Reg, tunnel.DropReasons(), m.readings())
 	m.before = readTrace(cfg.StateDir)
-	if m.overlay, err = readOverlay(cfg.StateDir, cfg.Announce.Node, m.clusters()); err != nil {
+	if m.overlay, err = readOverlay(cfg.StateDir, m.id, m.clusters()); err != nil {
 		m.log.Warn("the overlay addresses are chosen anew", telemetry.AttrCode, fault.From(err).Code, telemetry.AttrReason, err)
 	}
 	if m.ranges.known, err = readKnownRanges(cfg.StateDir); err != nil {
@@ -320,30 +322,26 @@ func (m *Mesh) choose(ctx context.Context) error {
 // reconsider chooses overlay addresses by what is known of the others, and reports
 // whether they are others than before.
 func (m *Mesh) reconsider(result roster.Result) (changed bool, err error) {
-	o, now := m.overlayNow(), time.Now()
-	c := m.choice(result)
-	next := o.attend(m.finder.Attending(), now, c.young).choose(c, now)
-	if next.equal(o) && !o.Since.IsZero() && !next.witness.due(o.kept, c.young) {
-		m.mu.Lock()
-		m.overlay = next
-		m.mu.Unlock()
+	o := m.overlayNow()
+	next := o.choose(m.choice(result), time.Now())
+	moved := !next.sameAddresses(o)
+	m.mu.Lock()
+	unwritten := m.unwritten
+	m.mu.Unlock()
+	if !moved && unwritten == nil && slices.Equal(next.Clusters, o.Clusters) {
 		return false, nil
 	}
-	next.kept = next.witness.clone()
 	err = next.write(m.cfg.StateDir)
-	if err != nil && (!next.equal(o) || o.Since.IsZero()) {
+	if err != nil && moved {
 		return false, err
 	}
-	if err != nil { // the addresses are there: a full disk keeps no node from starting with them
-		next.kept = o.kept
-	}
 	m.mu.Lock()
-	if err != nil && m.unwritten == nil {
-		m.log.Warn("when services were attended is not kept", telemetry.AttrReason, err)
+	defer m.mu.Unlock()
+	if err != nil && unwritten == nil { // the addresses are on disk: a full one keeps no node from starting with them
+		m.log.Warn("the secrets of this node are not kept beside its overlay addresses", telemetry.AttrReason, err)
 	}
 	m.overlay, m.unwritten = next, err
-	m.mu.Unlock()
-	return next.Six != o.Six || next.Four != o.Four || next.Prefix != o.Prefix, nil
+	return moved, nil
 }
 
 func (m *Mesh) choice(r roster.Result) choice {
@@ -351,9 +349,8 @@ func (m *Mesh) choice(r roster.Result) choice {
 	base := m.cfg.Announce
 	m.mu.Unlock()
 	return choice{
-		named: namedPrefix(m.cfg.ClusterID), derived: topology.Overlay6(m.derivedName()), pool: m.cfg.Options.Overlay4,
-		hardware: firstHardware(m.cfg.Without), six: base.Overlay6, four: base.Overlay4,
-		id: m.id, others: r.Members, claims: claimsOf(r, m.id), young: m.finder.Lease(),
+		clusters: m.clusters(), named: namedPrefix(m.cfg.ClusterID), derived: member.Overlay6(m.derivedName()),
+		pool: m.cfg.Options.Overlay4, six: base.Overlay6, four: base.Overlay4, others: r.Members,
 	}
 }
 
@@ -361,7 +358,7 @@ func namedPrefix(id string) netip.Prefix {
 	if id == "" {
 		return netip.Prefix{}
 	}
-	return topology.Overlay6(id)
+	return member.Overlay6(id)
 }
 
 // derivedName is the name of a cluster that has none: its oldest secret's id.

@@ -13,46 +13,44 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/base/private"
 	"github.com/tombolo-io/tombolo/internal/base/store"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/discovery/roster"
-	"github.com/tombolo-io/tombolo/internal/mesh/topology"
 )
 
-// overlay are the addresses of this node in the mesh, and the prefix of all nodes'.
+// overlay is the prefix of all nodes in the mesh, and the addresses of this node. The
+// addresses follow from the prefix, the pool and the member id (docs/decisions/0020).
 type overlay struct {
-	Clusters []string     `json:"clusters"` // native ids of the secrets under which it was chosen, and since
-	Node     string       `json:"node"`
+	Clusters []string     `json:"clusters"` // native ids of the secrets under which the prefix was chosen, and since
+	ID       string       `json:"id"`       // of the member whose addresses these are
 	Prefix   netip.Prefix `json:"prefix,omitzero"`
 	Six      netip.Addr   `json:"overlay6,omitzero"`
 	Four     netip.Addr   `json:"overlay4,omitzero"`
-	Since    time.Time    `json:"since,omitzero"` // when the newer of them was chosen
 	Gave     *gave        `json:"gave,omitempty"` // what was given up last
-	witness
-	kept     witness              // as it is on disk
-	disputes map[string]time.Time // since when another member has an address of this node, by its id
 }
 
-// readOverlay reads what was chosen before; nothing if there is none, or if it was for
-// another name or for a cluster of which no secret is ours any more. What cannot be read
-// is chosen anew: it is no secret, and mostly becomes the same. broken says why it cannot.
-func readOverlay(dir, node string, clusters []string) (o overlay, broken error) {
+// readOverlay reads what an earlier run had; nothing if there is none, or if it is of a cluster
+// of which this node has no secret any more. What cannot be read is chosen anew: it is no
+// secret, and mostly becomes the same. broken says why it cannot.
+func readOverlay(dir, id string, clusters []string) (o overlay, broken error) {
 	path := filepath.Join(dir, overlayFile)
 	text, err := private.ReadPublic(path, limit.PrivateFile)
 	if errors.Is(err, fs.ErrNotExist) {
-		return overlay{Clusters: clusters, Node: node}, nil
+		return overlay{ID: id}, nil
 	}
 	if err == nil {
-		o, err = parseOverlay(text, node, clusters)
+		o, err = parseOverlay(text, id, clusters)
 	}
 	if err != nil {
-		return overlay{Clusters: clusters, Node: node}, fault.New(fault.CodeStateCorrupt, "the overlay addresses in "+path+" cannot be read").Because(err).
+		return overlay{ID: id}, fault.New(fault.CodeStateCorrupt, "the overlay addresses in "+path+" cannot be read").Because(err).
 			Hint("the node has chosen them anew; where they are not what others have written down, put the file back from a backup and start the node again")
 	}
 	return o, nil
 }
 
-func parseOverlay(text []byte, node string, clusters []string) (overlay, error) {
+func parseOverlay(text []byte, id string, clusters []string) (overlay, error) {
 	var o overlay
 	if err := json.Unmarshal(text, &o); err != nil {
 		return o, err
@@ -60,19 +58,20 @@ func parseOverlay(text []byte, node string, clusters []string) (overlay, error) 
 	if !o.can() {
 		return o, errors.New("they are no addresses of a mesh")
 	}
-	ours := func(c string) bool { return slices.Contains(clusters, c) }
-	if o.Node != node || !slices.ContainsFunc(o.Clusters, ours) {
-		return overlay{Clusters: clusters, Node: node}, nil
+	if !slices.ContainsFunc(o.Clusters, func(c string) bool { return slices.Contains(clusters, c) }) {
+		return overlay{ID: id}, nil
 	}
-	o.Clusters = clusters // a secret that came or went changes no address
+	if o.ID != id { // the prefix is the cluster's; the addresses were another member's
+		o = overlay{Clusters: o.Clusters, ID: id, Prefix: o.Prefix}
+	}
 	return o, nil
 }
 
-// can says whether these may be what was chosen: a prefix as wide as the internet, in a
+// can reports whether these may be what was chosen: a prefix as wide as the internet, in a
 // damaged file, would lead all of it into the mesh.
 func (o overlay) can() bool {
 	six, four := o.Six, o.Four
-	return (!o.Prefix.IsValid() || topology.IsOverlay6(o.Prefix)) && (!four.IsValid() || four.Is4()) &&
+	return (!o.Prefix.IsValid() || member.IsOverlay6(o.Prefix)) && (!four.IsValid() || four.Is4()) &&
 		(!six.IsValid() || six.Is6() && !six.Is4In6() && six.Zone() == "")
 }
 
@@ -87,61 +86,50 @@ func (o overlay) write(dir string) error {
 
 // choice is what overlay addresses depend on.
 type choice struct {
-	// named is the prefix of the cluster's configured name; not valid: it has none, and is
-	// as old as its first secret, which derived is made of.
+	clusters []string // native ids of the secrets
+	// named is the prefix of the cluster's configured name; not valid: it has none, and the
+	// prefix is derived, from its first secret.
 	named, derived netip.Prefix
 	pool           netip.Prefix // of IPv4; not valid: none
-	hardware       []byte       // the machine's first hardware address; may be none
 	six, four      netip.Addr   // that the operator wants; not valid: none
-	id             string       // this node's member id
 	others         []roster.Member
-	claims         []claim
-	young          time.Duration // for how long after a choice it is given up to who has the smaller id
 }
 
-// choose keeps the addresses that still hold, and chooses what is missing. One that
-// somebody else has too is given up where yields says so.
+// choose gives the addresses that follow from a choice. Of the small pool of IPv4 a member
+// keeps what it has, unless another member that signs its entry and has the smaller id has
+// it too; and it takes nothing that anybody has.
 func (o overlay) choose(c choice, now time.Time) overlay {
 	next := o
-	next.disputes = o.disputed(c.claims, now)
-	taken := func(of func(*roster.Member) netip.Addr, mine netip.Addr) func(netip.Addr) bool {
-		return func(a netip.Addr) bool {
-			if a == mine {
-				_, lost := next.loses(c, a, now)
-				return lost
-			}
-			return slices.ContainsFunc(c.others, func(m roster.Member) bool { return of(&m) == a && m.Node != o.Node })
-		}
+	next.Clusters, next.Prefix = c.clusters, o.prefix(c)
+	if next.Six = c.six; !c.six.IsValid() {
+		next.Six = member.Address6(next.Prefix, o.ID)
 	}
-	six := taken(func(m *roster.Member) netip.Addr { return m.Overlay6 }, o.Six)
-	four := taken(func(m *roster.Member) netip.Addr { return m.Overlay4 }, o.Four)
-	next.Prefix = o.prefix(c)
-	switch {
-	case c.six.IsValid():
-		next.Six = c.six
-	case !o.Six.IsValid() || !next.Prefix.Contains(o.Six) || six(o.Six):
-		next.Six = topology.Choose6(next.Prefix, c.hardware, o.Node, six)
-	}
+	winner := o.winner(c)
 	switch {
 	case c.four.IsValid():
 		next.Four = c.four
 	case !c.pool.IsValid():
 		next.Four = netip.Addr{}
-	case !o.Four.IsValid() || !c.pool.Contains(o.Four) || four(o.Four):
-		next.Four = topology.Choose4(c.pool, o.Node, four)
+	case !o.Four.IsValid() || !c.pool.Contains(o.Four) || winner != nil:
+		next.Four = member.Address4(c.pool, o.ID, func(a netip.Addr) bool {
+			return slices.ContainsFunc(c.others, func(m roster.Member) bool { return m.Overlay4 == a })
+		})
 	}
-	for _, mine := range []struct{ was, is netip.Addr }{{o.Six, next.Six}, {o.Four, next.Four}} {
-		if to, lost := next.loses(c, mine.was, now); lost && mine.was.IsValid() && mine.is != mine.was {
-			next.Gave = &gave{Address: mine.was, Now: mine.is, Node: to.node, ID: to.id, At: now.Round(0)}
-		}
-	}
-	if next.Six != o.Six || next.Four != o.Four {
-		next.Since, next.disputes = now, nil
-		if !o.Since.IsZero() { // nobody has missed what was chosen just now
-			next.Absent = nil
-		}
+	if winner != nil && next.Four != o.Four {
+		next.Gave = &gave{Address: o.Four, Now: next.Four, Node: winner.Node, ID: winner.ID, At: now.Round(0)}
 	}
 	return next
+}
+
+// winner is the member that has this node's address of the pool, with a better right to it.
+func (o overlay) winner(c choice) *roster.Member {
+	i := slices.IndexFunc(c.others, func(m roster.Member) bool {
+		return o.Four.IsValid() && m.Overlay4 == o.Four && m.Tier == roster.TierNative && m.ID < o.ID
+	})
+	if i < 0 {
+		return nil
+	}
+	return &c.others[i]
 }
 
 // prefix is that of all nodes. A cluster without a configured name keeps the one of its
@@ -155,7 +143,7 @@ func (o overlay) prefix(c choice) netip.Prefix {
 	}
 	count := map[netip.Prefix]int{}
 	for i := range c.others {
-		if p := netip.PrefixFrom(c.others[i].Overlay6, c.derived.Bits()).Masked(); topology.IsOverlay6(p) {
+		if p := netip.PrefixFrom(c.others[i].Overlay6, c.derived.Bits()).Masked(); member.IsOverlay6(p) {
 			count[p]++
 		}
 	}
@@ -168,6 +156,33 @@ func (o overlay) prefix(c choice) netip.Prefix {
 	return best
 }
 
-func (o overlay) equal(p overlay) bool {
-	return slices.Equal(o.Clusters, p.Clusters) && o.Node == p.Node && o.Prefix == p.Prefix && o.Six == p.Six && o.Four == p.Four
+// sameAddresses reports whether nothing moves: what is not written then is no reason not to start.
+func (o overlay) sameAddresses(p overlay) bool {
+	return o.Prefix == p.Prefix && o.Six == p.Six && o.Four == p.Four
+}
+
+// gave is an address that was given up.
+type gave struct {
+	Address netip.Addr `json:"address"`
+	Now     netip.Addr `json:"now,omitzero"`
+	Node    string     `json:"node,omitempty"`
+	ID      string     `json:"id"`
+	At      time.Time  `json:"at"`
+}
+
+func (g *gave) fault() *fault.Fault {
+	return fault.Newf(fault.CodeOverlay, "this node has given up the overlay address %s", g.Address).
+		Whyf("%s (member %s) has it too, and the smaller id: this node has %s now", g.Node, g.ID, g.Now).
+		Hint("correct where the old address is written down; announce.overlay4 chooses an address")
+}
+
+// logAddresses logs other addresses than before.
+func (m *Mesh) logAddresses(before *gave) {
+	o := m.overlayNow()
+	if o.Gave != nil && o.Gave != before {
+		f := o.Gave.fault()
+		m.log.Warn("this node takes another overlay address", telemetry.AttrCode, f.Code, telemetry.AttrReason, f.Error(), "overlay6", o.Six, "overlay4", o.Four)
+		return
+	}
+	m.log.Warn("this node takes other overlay addresses", "overlay6", o.Six, "overlay4", o.Four)
 }

@@ -350,7 +350,7 @@ func (m *Mesh) Reload(next Config) ([]string, error) {
 	fixed := m.cfg.Config.Fixed(next.Config)
 	m.keyring.Store(&next.Keys)
 	m.mu.Lock()
-	if name := m.cfg.Announce.Node; name != next.Announce.Node { // the certificate has it, and the overlay addresses are made of it
+	if name := m.cfg.Announce.Node; name != next.Announce.Node { // the certificate has it
 		fixed, next.Announce.Node = append(fixed, "node.name"), name
 	}
 	m.set = m.set.Take(next.Config)

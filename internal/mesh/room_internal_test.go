@@ -45,10 +45,10 @@ type knower struct {
 	under    map[string][]seal.ClusterID
 	refuses  error
 	shared   *fault.Fault
-	attends  []string
 	awaited  int
 	waiting  []string // who never tells
 	unopened map[string]int
+	attends  []string
 }
 
 func (k *knower) Announce(m seal.Member) error {
@@ -70,11 +70,11 @@ func (k *knower) Merged() roster.Result { return k.result }
 
 func (k *knower) Observed() []netip.Addr { return nil }
 
-func (k *knower) Attending() []string { return k.attends }
-
 func (k *knower) AwaitSettled(context.Context, time.Duration) []string { k.awaited++; return k.waiting }
 
 func (k *knower) Unopened() map[string]int { return k.unopened }
+
+func (k *knower) Attending() []string { return k.attends }
 
 func (k *knower) ID() (seal.MemberID, bool) { return seal.MemberID{1}, true }
 
@@ -228,7 +228,7 @@ func TestSecretsOfAPair(t *testing.T) {
 }
 
 func TestNamesOfOtherClusters(t *testing.T) {
-	one, two, three := topology.Overlay6("one"), topology.Overlay6("two"), topology.Overlay6("three")
+	one, two, three := member.Overlay6("one"), member.Overlay6("two"), member.Overlay6("three")
 	at := func(node string, p netip.Prefix) topology.Peer {
 		return topology.Peer{Node: node, Overlay6: p.Addr().Next()}
 	}

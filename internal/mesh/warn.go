@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 	"github.com/tombolo-io/tombolo/internal/mesh/topology"
 )
@@ -28,7 +29,7 @@ func elsewhere(own netip.Prefix, peers topology.Peers) []string {
 			continue
 		}
 		in := netip.PrefixFrom(p.Overlay6, 64).Masked()
-		if in != own && topology.IsOverlay6(in) {
+		if in != own && member.IsOverlay6(in) {
 			nodes[in] = append(nodes[in], p.Node)
 		}
 	}

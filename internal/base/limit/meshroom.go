@@ -47,10 +47,6 @@ const (
 	// MeshApplied bounds the names under which a node may still have something in the kernel: each
 	// start with other ones after a kill adds to them, and one that comes up leaves its own alone.
 	MeshApplied = 8
-	// MeshDispute is how long a node that may have missed another one keeps an address that both
-	// have, if it is the first of the two in order: the other one, once it sees this, gives it up
-	// in a few seconds, unless it knows that it was there all the while.
-	MeshDispute = time.Minute
 	// MeshProbe is how long a node looks for the address by which it reaches a service.
 	MeshProbe = time.Second
 )

@@ -3,7 +3,6 @@
 package roster
 
 import (
-	"net/netip"
 	"slices"
 	"testing"
 )
@@ -46,13 +45,11 @@ func TestWhoHasTheKey(t *testing.T) {
 	}
 }
 
-// TestWhoHasTheName: who was known first, whatever the ids, for each name and address.
+// TestWhoHasTheName: who was known first, whatever the ids, for each name.
 func TestWhoHasTheName(t *testing.T) {
 	for field, state := range map[Field]func(*Facts){
 		FieldNode:     func(f *Facts) { f.Node = "n" },
 		FieldNodename: func(f *Facts) { f.Nodename = "n" },
-		FieldOverlay4: func(f *Facts) { f.Overlay4 = netip.MustParseAddr("100.64.0.7") },
-		FieldOverlay6: func(f *Facts) { f.Overlay6 = netip.MustParseAddr("fd00::7") },
 	} {
 		victim, evil := Facts{ID: "z", Key: key(1)}, Facts{ID: "a", Key: key(2)}
 		state(&victim)

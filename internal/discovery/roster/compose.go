@@ -68,36 +68,47 @@ func (m *merging) result() Result {
 	return out
 }
 
-// settle gives a value that several members claim to one of them: to this node if
-// it is an address of its own, else to the highest tier, else to who was known first,
-// else to the smallest id.
+// settle gives a value that several members claim to one of them: an address to the member
+// from whose id it follows, else the highest tier, else the smallest id; a name to the
+// highest tier, else who was known first.
 func (m *merging) settle(r rule) {
 	type claim struct {
-		group *group
-		entry *entry
+		group   *group
+		entry   *entry
+		derived bool
 	}
 	byValue := map[string][]claim{}
 	for _, g := range m.groups {
 		i := slices.IndexFunc(g.entries, func(e *entry) bool { return r.stated(&e.head) })
 		if i >= 0 {
-			value := r.text(&g.entries[i].head)
-			byValue[value] = append(byValue[value], claim{g, g.entries[i]})
+			e := g.entries[i]
+			value := r.text(&e.head)
+			byValue[value] = append(byValue[value], claim{g, e, r.field == FieldOverlay6 && e.derived6()})
 		}
 	}
 	address := r.field == FieldOverlay4 || r.field == FieldOverlay6
+	why := "two members claim it: the higher tier has it, then who was known first, then the smaller id"
+	if address {
+		why = "two members claim it: the one from whose id it follows has it, then the higher tier, then the smaller id"
+	}
 	for value, claims := range byValue {
 		slices.SortFunc(claims, func(a, b claim) int {
-			mine := 0
 			if address {
-				mine = compareBool(b.group.self, a.group.self)
+				return cmp.Or(compareBool(b.derived, a.derived), cmp.Compare(b.entry.tier, a.entry.tier), strings.Compare(a.entry.id, b.entry.id))
 			}
-			return cmp.Or(mine, compareEntries(a.entry, b.entry))
+			return compareEntries(a.entry, b.entry)
 		})
 		for _, c := range claims[1:] {
 			c.group.lost = append(c.group.lost, r.field)
-			m.refuse(c.entry, claims[0].entry, r.field, value, "two members claim it: the higher tier has it, then who was known first, then the smaller id")
+			m.refuse(c.entry, claims[0].entry, r.field, value, why)
 		}
 	}
+}
+
+// derived6 reports whether the overlay address of a signed entry follows from its id. Nobody
+// else can have such an id.
+func (e *entry) derived6() bool {
+	return e.tier == TierNative && member.Derives6(e.id, e.head.Overlay6)
 }
 
 // words gives all that is said in a group, in the order in which it counts.

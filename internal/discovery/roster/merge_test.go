@@ -65,6 +65,7 @@ func show(r Result) string {
 }
 
 func TestMerge(t *testing.T) {
+	derived := member.Address6(member.Overlay6("c"), "z")
 	a := Facts{ID: "a", Node: "na", Key: key(1)}
 	with := func(f Facts, change func(*Facts)) Facts { change(&f); return f }
 	overlay := netip.MustParseAddr("100.64.0.1")
@@ -98,7 +99,12 @@ func TestMerge(t *testing.T) {
 		{"two of a tier with one key", []Said{native(Facts{ID: "b", Node: "nb", Key: key(1)}, 9), native(a, 1)}, "a 1 na\n! publicKey native/a over native/b\n"},
 		{"two with one overlay address", []Said{native(with(a, func(f *Facts) { f.Overlay4 = overlay }), 1), from(TierStatic, Facts{ID: "z", Node: "nz", Key: key(2), Overlay4: overlay})},
 			"a 1 na\nz 2 nz 100.64.0.1\n! overlay4 static/z over native/a\n"},
-		{"this node's overlay address", []Said{from(TierStatic, with(a, func(f *Facts) { f.Overlay4 = me().Facts.Overlay4 }))}, "a 1 na\n! overlay4 native/me over static/a\n"},
+		{"this node's overlay address", []Said{from(TierStatic, with(a, func(f *Facts) { f.Overlay4 = me().Facts.Overlay4 }))}, "a 1 na 100.64.0.99\n! overlay4 static/a over native/me\n"},
+		{"this node's overlay address, by a smaller id", []Said{native(with(a, func(f *Facts) { f.Overlay4 = me().Facts.Overlay4 }), 1)}, "a 1 na 100.64.0.99\n! overlay4 native/a over native/me\n"},
+		{"this node's overlay address, by a greater id", []Said{native(Facts{ID: "z", Key: key(2), Node: "nz", Overlay4: me().Facts.Overlay4}, 1)}, "z 2 nz\n! overlay4 native/me over native/z\n"},
+		{"an overlay address that follows from the greater id", []Said{
+			native(Facts{ID: "z", Key: key(2), Node: "nz", Overlay6: derived}, 1), native(with(a, func(f *Facts) { f.Overlay6 = derived }), 1),
+		}, "a 1 na\nz 2 nz\n! overlay6 native/z over native/a\n"},
 		{"this node's key", []Said{native(Facts{ID: "b", Key: key(99)}, 1)}, "! publicKey native/me over native/b\n"},
 		{"this node's id", []Said{native(Facts{ID: "me", Key: key(3)}, 1)}, "! id native/me over native/me\n"},
 		{"this node as others see it", []Said{native(me().Facts, 1), from(TierOlder, Facts{ID: "x", Key: key(99)}), from(TierKubernetes, Facts{ID: "k", Node: "here"})}, ""},

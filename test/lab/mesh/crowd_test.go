@@ -22,8 +22,8 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/discovery/seal"
-	"github.com/tombolo-io/tombolo/internal/mesh/topology"
 	"github.com/tombolo-io/tombolo/proto/discovery"
 	"github.com/tombolo-io/tombolo/test/lab"
 )
@@ -70,7 +70,7 @@ func (r *rig) newCrowd(most int) *crowd {
 		r.t.Fatal(err)
 	}
 	c := &crowd{r: r, keys: secret.Keys(), seen: map[seal.MemberID]uint64{}, news: make(chan struct{}, 1)}
-	c.prefix = topology.Overlay6(c.keys.Cluster().String())
+	c.prefix = member.Overlay6(c.keys.Cluster().String())
 	r.admit(most)
 	for range crowdConnections {
 		conn, err := grpc.NewClient("passthrough:///"+lab.OtherAddr+":443",

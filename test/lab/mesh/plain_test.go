@@ -18,7 +18,6 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/discovery/discoveryclient"
-	"github.com/tombolo-io/tombolo/internal/mesh/topology"
 	"github.com/tombolo-io/tombolo/test/lab"
 	"github.com/tombolo-io/tombolo/test/lab/labtest"
 )
@@ -113,7 +112,7 @@ func (r *rig) plainPeer(place *lab.Place, nodes ...*node) netip.Addr {
 	}
 	private := newKey(r.t)
 	own := member.Key(private.PublicKey().Bytes())
-	prefix := topology.Overlay6(clusterID)
+	prefix := member.Overlay6(clusterID)
 	to := prefix.Addr().Next()
 
 	link := fmt.Sprintf("p%d", os.Getpid()%100000) // its socket is the machine's
