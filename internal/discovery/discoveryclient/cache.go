@@ -46,7 +46,6 @@ type cachedNative struct {
 	Before  []byte         `json:"before,omitempty"` // the entry that a removal ended
 	Until   time.Time      `json:"until"`
 	Heard   time.Time      `json:"heard"`
-	First   time.Time      `json:"first,omitzero"`
 	Sources []string       `json:"sources"`
 }
 
@@ -65,7 +64,6 @@ type cachedOlder struct {
 	Endpoints [][]byte       `json:"endpoints,omitempty"`
 	Until     time.Time      `json:"until"`
 	Heard     time.Time      `json:"heard"`
-	First     time.Time      `json:"first,omitzero"`
 }
 
 // encodeCache seals the cache so that each of the secrets opens it: in the last step of
@@ -173,7 +171,7 @@ func (f *Finder) remember(now time.Time, c cached) (n int) {
 		if wall.Before(c.Saved) { // the clock has gone back: what was heard before a removal stays so
 			a.Heard = ago(now, c.Saved, a.Heard)
 		}
-		if clients[i].older.remember(now.Add(rest), ago(now, c.Saved, a.First), a) {
+		if clients[i].older.remember(now.Add(rest), a) {
 			n++
 		}
 	}
@@ -201,7 +199,7 @@ func (f *Finder) rememberNative(now time.Time, c cached, e cachedNative, before 
 		f.native.forgot(now, seal.MemberOf(entry.GetMember()), entry.GetVersion(), rest+limit.FinderRemember)
 		return false
 	}
-	from := heardFrom{cached: true, at: e.Heard, first: ago(now, c.Saved, e.First)}
+	from := heardFrom{cached: true, at: e.Heard}
 	if before {
 		ended := new(discovery.Entry)
 		if len(e.Before) > 0 && proto.Unmarshal(e.Before, ended) == nil {
@@ -242,7 +240,7 @@ func (b *nativeBook) shorten(id seal.MemberID, until time.Time) {
 }
 
 // remember takes an affiliate from the cache.
-func (b *olderBook) remember(until, first time.Time, a cachedOlder) bool {
+func (b *olderBook) remember(until time.Time, a cachedOlder) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(a.Data) == 0 || b.members[a.ID] != nil {
@@ -253,7 +251,7 @@ func (b *olderBook) remember(until, first time.Time, a cachedOlder) bool {
 	if w == nil {
 		return false
 	}
-	w.listed, w.cached, w.until, w.heard, w.first = false, true, until, a.Heard, first
+	w.listed, w.cached, w.until, w.heard = false, true, until, a.Heard
 	return true
 }
 
@@ -293,7 +291,7 @@ func (b *nativeBook) cache(now time.Time) (out []cachedNative, past []cachedPast
 			if err != nil {
 				continue
 			}
-			e := cachedNative{Cluster: cluster, Entry: data, Until: at(w.until), Heard: w.sources[0].at.Round(0), First: at(w.first)}
+			e := cachedNative{Cluster: cluster, Entry: data, Until: at(w.until), Heard: w.sources[0].at.Round(0)}
 			for _, h := range w.sources {
 				e.Sources = append(e.Sources, h.name)
 			}
@@ -317,7 +315,7 @@ func (b *olderBook) cache(now time.Time, secret seal.ClusterID) []cachedOlder {
 		if now.Before(b.here.end(now, until)) {
 			at := func(t time.Time) time.Time { return now.Round(0).Add(t.Sub(now)) }
 			out = append(out, cachedOlder{Source: b.name, Secret: secret, ID: id, Data: w.data, Endpoints: w.endpoints,
-				Until: at(until), Heard: w.heard.Round(0), First: at(w.first)})
+				Until: at(until), Heard: w.heard.Round(0)})
 		}
 	}
 	return out

@@ -281,7 +281,7 @@ func TestTheCacheOutlivesASecret(t *testing.T) {
 			for _, name := range []string{"b", "c", "d"} {
 				defer w.start(setup{name: name, secrets: secrets, services: services[:1]}).stop()
 			}
-			e := w.start(setup{name: "e", id: "cluster", secrets: secrets, services: services})
+			e := w.start(setup{name: "e", id: "cluster", secrets: secrets, services: services, member: proves(t)})
 			a.knows(15*time.Minute, "b", "c", "d", "e")
 			endOlder() // which has e still
 			e.Leave(t.Context())

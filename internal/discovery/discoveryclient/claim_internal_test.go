@@ -50,6 +50,12 @@ func TestPrivateKeyFile(t *testing.T) {
 	}
 }
 
+// proves has a member prove its key.
+func proves(t *testing.T) func(*v1alpha1.MeshAnnounce) {
+	private := privateFile(t, alicePrivate, 0o600)
+	return func(m *v1alpha1.MeshAnnounce) { m.PublicKey, m.PrivateKeyFile = "", private }
+}
+
 // TestProvenKeyBeatsAClaim: who names another's key has it until its holder comes, who
 // proves it, and for longer than the claim lasts in the cache and after a new member key.
 func TestProvenKeyBeatsAClaim(t *testing.T) {
@@ -62,10 +68,7 @@ func TestProvenKeyBeatsAClaim(t *testing.T) {
 		evil := w.start(setup{name: "evil", secrets: []string{secret}, services: s, member: func(m *v1alpha1.MeshAnnounce) { m.PublicKey = alicePublic }})
 		defer evil.stop()
 		a.knows(settle, "evil")
-		private := privateFile(t, alicePrivate, 0o600)
-		own := setup{name: "b", dir: t.TempDir(), secrets: []string{secret}, services: s, member: func(m *v1alpha1.MeshAnnounce) {
-			m.PublicKey, m.PrivateKeyFile = "", private
-		}}
+		own := setup{name: "b", dir: t.TempDir(), secrets: []string{secret}, services: s, member: proves(t)}
 		b := w.start(own)
 		defer b.stop()
 		a.knows(settle, "b")
@@ -87,76 +90,6 @@ func TestProvenKeyBeatsAClaim(t *testing.T) {
 			t.Errorf("under the new key: %+v", m)
 		}
 	})
-}
-
-// TestIncumbentKeepsItsName: whoever comes later with the same name does not get it, and
-// not by a restart of who looks either.
-func TestIncumbentKeepsItsName(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, secret, svc := newWorld(t), newSecret(t), newNativeFake(t)
-		defer w.serve("one:80", svc.register)()
-		s := []v1alpha1.MeshService{native("one")}
-		looks := setup{name: "a", dir: t.TempDir(), secrets: []string{secret}, services: s}
-		a := w.start(looks)
-		b := w.start(setup{name: "b", secrets: []string{secret}, services: s})
-		defer b.stop()
-		a.knows(settle, "b")
-		for range 4 { // one of them has a smaller id, but in 1 of 16 runs
-			time.Sleep(time.Minute)
-			evil := w.start(setup{name: "b", secrets: []string{secret}, services: s, member: func(m *v1alpha1.MeshAnnounce) { m.PublicKey = alicePublic }})
-			defer evil.stop()
-			time.Sleep(settle)
-			for range 2 {
-				synctest.Wait()
-				if m := a.member("b"); m == nil || m.ID != b.Self().ID {
-					t.Errorf("the name went to another one")
-				}
-				a.stop()
-				a = w.start(looks)
-				time.Sleep(settle)
-			}
-			evil.stop()
-		}
-		a.stop()
-	})
-}
-
-// TestIncumbencyIsInherited: a new key of a member is as old as the one before, and who
-// was gone begins anew.
-func TestIncumbencyIsInherited(t *testing.T) {
-	k, now, b := secretOf(t, newSecret(t)).Keys(), time.Now(), newNativeBook()
-	keys := map[string]seal.MemberKey{}
-	for _, n := range []string{"old", "new"} {
-		keys[n] = drawnKey(t)
-	}
-	at := func(m int) heardFrom {
-		t := now.Add(time.Duration(m) * time.Minute)
-		return heardFrom{name: "s", at: t, first: t}
-	}
-	first := func(m int, name string) int {
-		for _, s := range b.said(at(m).at) {
-			if s.Facts.ID == keys[name].ID().String() {
-				return int(s.First.Sub(now) / time.Minute)
-			}
-		}
-		return -1
-	}
-	b.hear(at(0).at, k, at(0), sealed(t, k, keys["old"], 1, "a"))
-	b.hear(at(10).at, k, at(10), sealed(t, k, keys["old"], 2, "a"))
-	if got := first(10, "old"); got != 0 {
-		t.Errorf("a renewal makes it known since minute %d", got)
-	}
-	e := sealedAs(t, k, keys["new"], seal.Content{Version: 3, TTL: limit.DiscoveryTTL, Succession: k.Succeed(keys["old"], keys["new"].ID())})
-	b.hear(at(20).at, k, at(20), e)
-	if got := first(20, "new"); got != 0 {
-		t.Errorf("a new key makes it known since minute %d", got)
-	}
-	p := b.presence(k.Cluster(), "s")
-	p.tells(now, 0)
-	b.hear(at(120).at, k, at(120), sealed(t, k, keys["new"], 4, "a"))
-	if got := first(120, "new"); got != 120 {
-		t.Errorf("it was gone, and is known since minute %d", got)
-	}
 }
 
 // announced is what others read of it.

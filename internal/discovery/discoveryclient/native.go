@@ -32,7 +32,6 @@ type attending struct {
 	as      seal.MemberKey // who attends; zero: one who only watches
 	proven  bool
 	welcome bool
-	since   time.Time // of welcome
 	listed  bool
 	telling bool             // it counts for presence
 	refuses bool             // our own Put was not taken, as the service can take none
@@ -204,7 +203,7 @@ func (c *client) prove(ch *discovery.Challenge, as seal.MemberKey) (*discovery.F
 }
 
 func (a *attending) begin(w *discovery.Welcome) {
-	a.welcome, a.since, a.bounds = true, time.Now(), boundsOf(w)
+	a.welcome, a.bounds = true, boundsOf(w)
 	if a.c.self != nil && a.bounds.ttl >= limit.FinderLease {
 		a.c.self.granted(a, a.bounds.ttl)
 	}
@@ -219,10 +218,7 @@ func (a *attending) begin(w *discovery.Welcome) {
 
 func (a *attending) hear(entries []*discovery.Entry, listed bool) {
 	c, now := a.c, time.Now()
-	from := heardFrom{name: c.service.Name, listed: listed, at: now, first: now}
-	if listed {
-		from.first = a.since
-	}
+	from := heardFrom{name: c.service.Name, listed: listed, at: now}
 	news, renewed := false, false
 	for _, e := range entries {
 		id, how, err := c.native.hear(now, c.keys, from, e)

@@ -61,7 +61,6 @@ type signedWord struct {
 	proven   bool      // the WireGuard key is shown to be the member's
 	until    time.Time // the end of the lease
 	began    time.Time // when this version was heard first; zero: the cache knows its end
-	first    time.Time // since when the member has been known without a break
 	sources  []heardFrom
 	prior    []seal.ClusterID // those of the version before
 	renewed  []string         // of a renewal: the services that said the version before
@@ -107,7 +106,6 @@ type heardFrom struct {
 	cached bool
 	listed bool // it came with a snapshot: how much of its lease was left is not known
 	at     time.Time
-	first  time.Time // when it counts as heard first: who is in one snapshot was heard at once
 }
 
 func newNativeBook() *nativeBook {
@@ -201,11 +199,8 @@ func (b *nativeBook) hear(now time.Time, keys seal.Keys, from heardFrom, e *disc
 			w.before = known.before
 		}
 	}
-	w.sources, w.first = []heardFrom{from}, from.first
-	if w.first.IsZero() {
-		w.first = from.at
-	}
-	b.inheritLocked(now, known, w)
+	w.sources = []heardFrom{from}
+	b.inheritLocked(known, w)
 	delete(b.past, id)
 	b.members[id] = w
 	if known != nil && w.renews(now, known) {
@@ -222,17 +217,14 @@ func (w *signedWord) lengthen(e *discovery.Entry) {
 	}
 }
 
-// inheritLocked keeps since when a member is known, through its keys as well. One that was
-// gone begins anew.
-func (b *nativeBook) inheritLocked(now time.Time, known, w *signedWord) {
+// inheritLocked keeps the secrets under which the version before was, through the
+// member's keys too.
+func (b *nativeBook) inheritLocked(known, w *signedWord) {
 	if old, err := seal.ParseMemberID(w.replaces); err == nil && known == nil {
 		known = b.members[old]
 	}
 	if known != nil {
 		w.prior = known.clusters()
-	}
-	if known != nil && now.Before(b.endLocked(now, known)) && (!known.entry.GetRemoved() || w.entry.GetRemoved()) && known.first.Before(w.first) {
-		w.first = known.first
 	}
 }
 
@@ -376,7 +368,7 @@ func (b *nativeBook) said(now time.Time) []roster.Said {
 		for _, h := range w.sources {
 			out = append(out, roster.Said{
 				Source: roster.Source{Tier: roster.TierNative, Name: h.name, Cached: h.cached}, Facts: w.facts, Version: w.entry.GetVersion(),
-				Until: until, Stale: stale, Held: end, Heard: h.at, First: w.first, Proven: w.proven, Removed: w.entry.GetRemoved(), Past: past, Replaces: w.replaces, Observed: w.observed,
+				Until: until, Stale: stale, Held: end, Heard: h.at, Proven: w.proven, Removed: w.entry.GetRemoved(), Past: past, Replaces: w.replaces, Observed: w.observed,
 			})
 		}
 	}

@@ -17,7 +17,7 @@ func TestRemovalEndsWhatIsHeld(t *testing.T) {
 	b, k := newNativeBook(), secretOf(t, newSecret(t)).Keys()
 	m := drawnKey(t)
 	now := time.Now()
-	from := heardFrom{name: "s", at: now, first: now}
+	from := heardFrom{name: "s", at: now}
 	b.hear(now, k, from, sealed(t, k, m, 5, "a"))
 	later := now.Add(2 * time.Hour)
 	if said := b.said(later); len(said) != 1 || !said[0].Stale {

@@ -43,7 +43,6 @@ type olderWord struct {
 	endpoints [][]byte
 	facts     roster.Facts
 	heard     time.Time
-	first     time.Time // since when it has been known without a break
 	listed    bool
 	cached    bool
 	until     time.Time // of one that is not listed by a live service
@@ -110,11 +109,7 @@ func (b *olderBook) hearOneLocked(now time.Time, a *pb.Affiliate) (junk int) {
 			}
 			return junk + 1
 		}
-		first := now
-		if w != nil {
-			first = w.first
-		}
-		w = &olderWord{data: a.GetData(), facts: factsOf(id, m), heard: now, first: first}
+		w = &olderWord{data: a.GetData(), facts: factsOf(id, m), heard: now}
 		b.members[id] = w
 	}
 	delete(b.sealed, id)
@@ -263,7 +258,7 @@ func (b *olderBook) said(now time.Time) []roster.Said {
 		}
 		out = append(out, roster.Said{
 			Source: roster.Source{Tier: roster.TierOlder, Name: b.name, Cached: w.cached}, Facts: w.facts,
-			Until: until, Stale: !now.Before(until), Held: end, Heard: w.heard, First: w.first,
+			Until: until, Stale: !now.Before(until), Held: end, Heard: w.heard,
 		})
 	}
 	return out

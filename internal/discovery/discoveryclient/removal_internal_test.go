@@ -25,7 +25,7 @@ func TestAFarewellOutlivesWhatIsHeld(t *testing.T) {
 			set := setup{name: "a", id: "cluster", dir: t.TempDir(), secrets: []string{secret}, services: services}
 			a := w.start(set)
 			defer func() { a.stop() }()
-			other := setup{name: "b", id: "cluster", dir: t.TempDir(), secrets: []string{secret}, services: services}
+			other := setup{name: "b", id: "cluster", dir: t.TempDir(), secrets: []string{secret}, services: services, member: proves(t)}
 			b := w.start(other)
 			a.knows(settle, "b")
 			endOld()

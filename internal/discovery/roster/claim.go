@@ -17,8 +17,7 @@ type claim struct {
 
 // claimKeys leaves one entry of a tier for each key: the one that the key has signed
 // for; of several such, which is one node under two ids, the newest; of several for
-// which nobody has signed, the one that was known first. Where nobody has signed, the
-// endpoints of the others are tried as well: WireGuard proves who answers.
+// which nobody has signed, the one with the smallest id.
 func (m *merging) claimKeys() []*entry {
 	claims := map[claim][]*entry{}
 	for _, e := range m.entries {
@@ -39,9 +38,6 @@ func (m *merging) claimKeys() []*entry {
 		for _, e := range rivals[1:] {
 			lost[e] = true
 			m.refuse(e, has, FieldKey, e.head.Key.String(), whyKey(has, e))
-			if !has.proven {
-				has.rivals = append(has.rivals, e)
-			}
 		}
 	}
 	return slices.DeleteFunc(slices.Clone(m.entries), func(e *entry) bool { return lost[e] })
@@ -54,12 +50,11 @@ func whyKey(has, claims *entry) string {
 	case has.proven:
 		return "one key, two members: the holder of the key has signed for the other one"
 	}
-	return "one key, two members: nobody proves the key; who was known first has it, then the smaller id"
+	return "one key, two members: nobody proves the key, and the smaller id has it"
 }
 
-// silences reports whether the removal of a node speaks of an entry of a lower tier: if
-// the node had proven the key, of whatever has it; else of what agrees with it in key
-// and names, and was not known before it: a stranger may have claimed either. One that is
+// silences reports whether the removal of a node speaks of an entry of a lower tier: of one
+// with a key, if the node had proven that key; of one without, if their names agree. One that is
 // long ago speaks of the older protocol's words that are from before it alone, as they
 // may be held or come back; what its member has said since is news.
 func (g *group) silences(e *entry) bool {
@@ -68,10 +63,9 @@ func (g *group) silences(e *entry) bool {
 		(e.tier != TierOlder || slices.ContainsFunc(e.said, func(s *Said) bool { return s.Heard.After(past) })) {
 		return false
 	}
-	if e.head.Key != (member.Key{}) && dead.proven && e.head.Key == dead.head.Key {
-		return true
+	if e.head.Key != (member.Key{}) {
+		return dead.proven && e.head.Key == dead.head.Key
 	}
 	agree := func(a, b string) bool { return a == "" || b == "" || a == b }
-	key := e.head.Key == (member.Key{}) || dead.head.Key == (member.Key{}) || e.head.Key == dead.head.Key
-	return key && agree(e.head.Node, dead.head.Node) && agree(e.head.Nodename, dead.head.Nodename) && !e.first.Before(dead.first)
+	return agree(e.head.Node, dead.head.Node) && agree(e.head.Nodename, dead.head.Nodename)
 }

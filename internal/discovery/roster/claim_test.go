@@ -7,15 +7,15 @@ import (
 	"testing"
 )
 
-// known is a native entry that was heard first some minutes ago.
-func known(minutes int, f Facts, version uint64, proven bool) Said {
+// proves is a native entry whose key its holder has signed for, or not.
+func proves(f Facts, version uint64, proven bool) Said {
 	s := native(f, version)
-	s.First, s.Proven = in(-minutes), proven
+	s.Proven = proven
 	return s
 }
 
 // TestWhoHasTheKey: a key is that of the member for which its holder has signed,
-// whatever the ids; where nobody has, that of the one who was known first.
+// whatever the ids; where nobody has, that of the smaller id.
 func TestWhoHasTheKey(t *testing.T) {
 	victim := Facts{ID: "z", Node: "nz", Key: key(1), Endpoints: at(KindOwn, "192.0.2.1:1")}
 	evil := Facts{ID: "a", Node: "na", Key: key(1), Endpoints: at(KindOwn, "192.0.2.9:9")}
@@ -25,16 +25,14 @@ func TestWhoHasTheKey(t *testing.T) {
 		said []Said
 		want string
 	}{
-		{"the proven one, with a larger id and heard later", []Said{known(1, victim, 1, true), known(9, evil, 9, false)},
+		{"the proven one, with a larger id", []Said{proves(victim, 1, true), proves(evil, 9, false)},
 			"z 1 nz 192.0.2.1:1/own\n! publicKey native/z over native/a\n"},
-		{"nobody proves it: the incumbent, and both places are tried", []Said{known(9, victim, 1, false), known(1, evil, 9, false)},
-			"z 1 nz 192.0.2.1:1/own 192.0.2.9:9/own\n! publicKey native/z over native/a\n"},
-		{"heard at once: the smaller id", []Said{known(1, victim, 1, false), known(1, evil, 9, false)},
-			"a 1 na 192.0.2.9:9/own 192.0.2.1:1/own\n! publicKey native/a over native/z\n"},
-		{"both prove it: the newest word of the node", []Said{known(1, victim, 5, true), known(9, evil, 3, true)},
+		{"nobody proves it: the smaller id", []Said{proves(victim, 1, false), proves(evil, 9, false)},
+			"a 1 na 192.0.2.9:9/own\n! publicKey native/a over native/z\n"},
+		{"both prove it: the newest word of the node", []Said{proves(victim, 5, true), proves(evil, 3, true)},
 			"z 1 nz 192.0.2.1:1/own\n! publicKey native/z over native/a\n"},
-		{"a file says whose it is", []Said{static, known(9, evil, 1, false), known(1, victim, 1, false)},
-			"s 1 nz 192.0.2.9:9/own 192.0.2.1:1/own\n! publicKey native/a over native/z\n"},
+		{"a file says whose it is", []Said{static, proves(evil, 1, false), proves(victim, 1, false)},
+			"s 1 nz 192.0.2.9:9/own\n! publicKey native/a over native/z\n"},
 	} {
 		for range 2 {
 			if got := show(Merge(now(), me(), c.said, Rules{})); got != c.want {
@@ -45,7 +43,7 @@ func TestWhoHasTheKey(t *testing.T) {
 	}
 }
 
-// TestWhoHasTheName: who was known first, whatever the ids, for each name.
+// TestWhoHasTheName: the smaller id, whoever proves a key; a key of one's own is no right to a name.
 func TestWhoHasTheName(t *testing.T) {
 	for field, state := range map[Field]func(*Facts){
 		FieldNode:     func(f *Facts) { f.Node = "n" },
@@ -54,25 +52,12 @@ func TestWhoHasTheName(t *testing.T) {
 		victim, evil := Facts{ID: "z", Key: key(1)}, Facts{ID: "a", Key: key(2)}
 		state(&victim)
 		state(&evil)
-		for _, proven := range []bool{false, true} { // a key of one's own is no right to a name
-			r := Merge(now(), me(), []Said{known(9, victim, 1, false), known(1, evil, 9, proven)}, Rules{})
-			if len(r.Members) != 2 || len(r.Conflicts) != 1 || r.Conflicts[0].Field != field || r.Conflicts[0].Kept.ID != "z" {
+		for _, proven := range []bool{false, true} {
+			r := Merge(now(), me(), []Said{proves(victim, 1, proven), proves(evil, 9, false)}, Rules{})
+			if len(r.Members) != 2 || len(r.Conflicts) != 1 || r.Conflicts[0].Field != field || r.Conflicts[0].Kept.ID != "a" {
 				t.Errorf("%s: %s", field, show(r))
 			}
 		}
-	}
-}
-
-// TestRivalsDisplaceNoPlaces: however many claim a key, the endpoints of the one who
-// has it come first.
-func TestRivalsDisplaceNoPlaces(t *testing.T) {
-	said := []Said{known(9, Facts{ID: "z", Key: key(1), Endpoints: at(KindMapped, "203.0.113.1:1", "203.0.113.2:1")}, 1, false)}
-	for _, id := range []string{"a", "b", "c"} {
-		said = append(said, known(1, Facts{ID: id, Key: key(1), Endpoints: at(KindOwn, "192.0.2.1:1", "192.0.2.2:1", "192.0.2.3:1")}, 1, false))
-	}
-	r := Merge(now(), me(), said, Rules{Endpoints: 3})
-	if len(r.Members) != 1 || len(r.Members[0].Endpoints) != 3 || r.Members[0].Endpoints[0].Addr.String() != "203.0.113.1:1" || r.Members[0].Endpoints[1].Addr.String() != "203.0.113.2:1" {
-		t.Errorf("%s", show(r))
 	}
 }
 
@@ -80,9 +65,8 @@ func TestRivalsDisplaceNoPlaces(t *testing.T) {
 // that signed it, and of no other one whose key or name it had claimed.
 func TestRemovalSilencesItsOwnNode(t *testing.T) {
 	victim := from(TierKubernetes, Facts{ID: "talos-1", Node: "talos-1", Nodename: "talos-1", Key: key(1)})
-	victim.First = in(-9)
-	gone := func(minutes int, f Facts, proven bool) Said {
-		s := known(minutes, f, 2, proven)
+	gone := func(f Facts, proven bool) Said {
+		s := proves(f, 2, proven)
 		s.Removed = true
 		return s
 	}
@@ -92,11 +76,10 @@ func TestRemovalSilencesItsOwnNode(t *testing.T) {
 		removal Said
 		want    string
 	}{
-		{"its key, under another name", gone(20, Facts{ID: "evil", Node: "x", Key: key(1)}, false), lives},
-		{"its name, with another key", gone(20, Facts{ID: "evil", Node: "talos-1", Key: key(2)}, false), lives},
-		{"its key and name, later", gone(1, Facts{ID: "evil", Node: "talos-1", Key: key(1)}, false), lives},
-		{"its key and name, from before", gone(20, Facts{ID: "it", Node: "talos-1", Key: key(1)}, false), ""},
-		{"its key, and it was proven", gone(1, Facts{ID: "it", Node: "x", Key: key(1)}, true), ""},
+		{"its key, under another name", gone(Facts{ID: "evil", Node: "x", Key: key(1)}, false), lives},
+		{"its name, with another key", gone(Facts{ID: "evil", Node: "talos-1", Key: key(2)}, false), lives},
+		{"its key and name, unproven", gone(Facts{ID: "evil", Node: "talos-1", Key: key(1)}, false), lives},
+		{"its key, and it was proven", gone(Facts{ID: "it", Node: "x", Key: key(1)}, true), ""},
 	} {
 		said := []Said{victim, c.removal}
 		for range 2 {

@@ -69,8 +69,7 @@ func (m *merging) result() Result {
 }
 
 // settle gives a value that several members claim to one of them: an address to the member
-// from whose id it follows, else the highest tier, else the smallest id; a name to the
-// highest tier, else who was known first.
+// from whose id it follows, else to the highest tier, else to the smallest id.
 func (m *merging) settle(r rule) {
 	type claim struct {
 		group   *group
@@ -86,17 +85,10 @@ func (m *merging) settle(r rule) {
 			byValue[value] = append(byValue[value], claim{g, e, r.field == FieldOverlay6 && e.derived6()})
 		}
 	}
-	address := r.field == FieldOverlay4 || r.field == FieldOverlay6
-	why := "two members claim it: the higher tier has it, then who was known first, then the smaller id"
-	if address {
-		why = "two members claim it: the one from whose id it follows has it, then the higher tier, then the smaller id"
-	}
+	const why = "two members claim it: the one from whose id it follows has it, then the higher tier, then the smaller id"
 	for value, claims := range byValue {
 		slices.SortFunc(claims, func(a, b claim) int {
-			if address {
-				return cmp.Or(compareBool(b.derived, a.derived), cmp.Compare(b.entry.tier, a.entry.tier), strings.Compare(a.entry.id, b.entry.id))
-			}
-			return compareEntries(a.entry, b.entry)
+			return cmp.Or(compareBool(b.derived, a.derived), compareEntries(a.entry, b.entry))
 		})
 		for _, c := range claims[1:] {
 			c.group.lost = append(c.group.lost, r.field)
@@ -138,15 +130,12 @@ func (g *group) member(all []rule) draft {
 	for s := range g.words() {
 		out.Stale = out.Stale && s.Stale
 		out.Sources[FieldID] = append(out.Sources[FieldID], s.Source)
-		out.Entries = append(out.Entries, Entry{s.Source, s.Facts.ID, s.Version, s.Until, s.Heard, s.Stale, s.First, s.Proven, s.Replaces})
+		out.Entries = append(out.Entries, Entry{s.Source, s.Facts.ID, s.Version, s.Until, s.Heard, s.Stale, s.Proven, s.Replaces})
 		forever = forever || s.Until.IsZero()
 		out.Until = later(out.Until, s.Until)
 	}
 	for _, e := range g.entries {
-		out.claimed(e.said, false)
-		for _, r := range e.rivals {
-			out.claimed(r.said, true)
-		}
+		out.claimed(e.said)
 	}
 	if forever {
 		out.Until = time.Time{}
@@ -157,9 +146,7 @@ func (g *group) member(all []rule) draft {
 			continue
 		}
 		for _, e := range g.entries {
-			if !slices.Contains(e.lost, r.field) {
-				out.state(r, e.said)
-			}
+			out.state(r, e.said)
 		}
 	}
 	for f, s := range out.Sources {
@@ -183,11 +170,10 @@ func (m *draft) state(r rule, said []*Said) {
 	}
 }
 
-// claimed adds the endpoints that an entry names, or one that claims the same key.
-func (m *draft) claimed(said []*Said, rival bool) {
+// claimed adds the endpoints that an entry names.
+func (m *draft) claimed(said []*Said) {
 	for _, s := range said {
 		for _, w := range s.Facts.Endpoints {
-			w.rival = rival
 			m.where(w, s.Source)
 		}
 	}
@@ -200,7 +186,7 @@ func (m *draft) where(w Where, from Source) {
 		if m.at != nil {
 			m.at[w.Addr] = len(m.Endpoints)
 		}
-		m.Endpoints = append(m.Endpoints, Where{Addr: w.Addr, Kind: w.Kind, Sources: []Source{from}, Observers: slices.Clone(w.Observers), rival: w.rival})
+		m.Endpoints = append(m.Endpoints, Where{Addr: w.Addr, Kind: w.Kind, Sources: []Source{from}, Observers: slices.Clone(w.Observers)})
 		return
 	}
 	have := &m.Endpoints[i]
@@ -231,8 +217,7 @@ func (m *draft) find(a netip.AddrPort) int {
 }
 
 // trim brings the endpoints into order, and keeps the best of them: those that
-// the highest tiers name, so that a flood in a lower one displaces none of these, and last
-// those of who claims the key and does not have it, in whatever tier.
+// the highest tiers name, so that a flood in a lower one displaces none of these.
 func (m *Member) trim(most int) {
 	for i := range m.Endpoints {
 		w := &m.Endpoints[i]
@@ -241,7 +226,7 @@ func (m *Member) trim(most int) {
 		w.Observers = slices.Compact(w.Observers)
 	}
 	slices.SortFunc(m.Endpoints, func(a, b Where) int {
-		return cmp.Or(compareBool(a.rival, b.rival), cmp.Compare(b.Sources[0].Tier, a.Sources[0].Tier), cmp.Compare(kindRank(a.Kind), kindRank(b.Kind)), a.Addr.Compare(b.Addr))
+		return cmp.Or(cmp.Compare(b.Sources[0].Tier, a.Sources[0].Tier), cmp.Compare(kindRank(a.Kind), kindRank(b.Kind)), a.Addr.Compare(b.Addr))
 	})
 	m.Endpoints = m.Endpoints[:min(len(m.Endpoints), most)]
 }

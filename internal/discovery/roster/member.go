@@ -27,11 +27,7 @@ type Where struct {
 	Kind      string         `json:"kind"`
 	Sources   []Source       `json:"sources,omitempty"`
 	Observers []string       `json:"observers,omitempty"` // ids of the members that saw it
-	rival     bool           // named by who claims the member's key and does not have it
 }
-
-// Rival says whether only who claims the member's key, and does not have it, names it.
-func (w Where) Rival() bool { return w.rival }
 
 // Observation is where a member has seen the holder of a key.
 type Observation struct {
@@ -70,7 +66,6 @@ type Entry struct {
 	Until    time.Time `json:"until,omitzero"`
 	Heard    time.Time `json:"heard,omitzero"`
 	Stale    bool      `json:"stale,omitempty"`    // its lease is over, and no service can tell whether the member is
-	First    time.Time `json:"first,omitzero"`     // since when the member has been known there without a break
 	Proven   bool      `json:"proven,omitempty"`   // the holder of the key has signed that it is this member's
 	Succeeds string    `json:"succeeds,omitempty"` // the id of the same tier whose place it has taken
 }

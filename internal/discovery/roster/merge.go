@@ -74,7 +74,7 @@ func Merge(now time.Time, self Self, said []Said, rules Rules) Result {
 	me := Said{Source: Source{Tier: self.Tier, Name: "self"}, Facts: self.Facts}
 	m.entries = append(m.entries, &entry{tier: self.Tier, id: self.Facts.ID, said: []*Said{&me}, head: self.Facts, self: true})
 	slices.SortFunc(m.entries, compareEntries)
-	for _, e := range m.contest(m.claimKeys()) {
+	for _, e := range m.claimKeys() {
 		m.place(e)
 	}
 	return m.result()
@@ -89,12 +89,8 @@ type entry struct {
 	dead bool // removed by its member
 	self bool
 
-	first  time.Time // since when this node has known it; zero: for ever
-	proven bool      // the key of head is shown to be its own
-	stale  bool      // all that counts is
-	until  time.Time // when the last lease ends or did; zero: never
-	rivals []*entry  // who claim the same key
-	lost   []Field   // which a lower tier's entry has
+	proven bool // the key of head is shown to be its own
+	stale  bool // all that counts is
 }
 
 // entries gathers what still counts. What is older than the newest version of an
@@ -136,10 +132,8 @@ func entries(now time.Time, said []Said) []*entry {
 				r.take(&e.head, &known[i].Facts)
 			}
 		}
-		e.first, e.until = known[0].First, ended(e.said)
 		e.stale = !slices.ContainsFunc(e.said, func(s *Said) bool { return !s.Stale })
 		for _, s := range known {
-			e.first = earlier(e.first, s.First)
 			e.proven = e.proven || s.Proven && s.Facts.Key == e.head.Key
 		}
 	}
@@ -199,10 +193,11 @@ func leaders(next map[string]string) map[string]bool {
 	return out
 }
 
-// compareEntries is the order in which entries are placed: within a tier, who was
-// known first. It knows neither leases nor versions, which move with each renewal.
+// compareEntries is the order in which entries are placed, and which of two keeps what both
+// claim. It knows neither leases, versions nor what was heard first, so that all nodes with
+// the same entries come to the same.
 func compareEntries(a, b *entry) int {
-	return cmp.Or(cmp.Compare(b.tier, a.tier), compareBool(a.dead, b.dead), a.first.Compare(b.first), strings.Compare(a.id, b.id), compareBool(b.self, a.self))
+	return cmp.Or(cmp.Compare(b.tier, a.tier), compareBool(a.dead, b.dead), strings.Compare(a.id, b.id), compareBool(b.self, a.self))
 }
 
 func compareBool(a, b bool) int {
@@ -271,7 +266,7 @@ func (m *merging) own(e *entry) bool {
 func (m *merging) place(e *entry) {
 	if g := m.byKey(e.head.Key); g != nil && !(g.dead && !g.silences(e)) {
 		if other := g.of(e.tier); other != nil && !e.dead && !g.dead {
-			m.refuse(e, other, FieldKey, e.head.Key.String(), "one key, two members: who was known first has it, then the smaller id")
+			m.refuse(e, other, FieldKey, e.head.Key.String(), "one key, two members: the smaller id has it")
 			return
 		}
 		m.join(g, e)
@@ -286,8 +281,6 @@ func (m *merging) place(e *entry) {
 	switch {
 	case g == nil, g.dead && differ, e.dead && differ, e.self && differ:
 		m.found(e)
-	case !g.dead && !e.dead && m.apart(g, e, field):
-		m.found(e) // settle says who has the name
 	case differ && g.keyTier > e.tier:
 		m.refuse(e, g.keyed(), FieldKey, e.head.Key.String(), "a higher tier gives "+string(field)+" another key")
 	case differ, !g.dead && !e.dead && g.of(e.tier) != nil:

@@ -142,14 +142,20 @@ func removed(f Facts, version uint64) Said {
 func TestRemoval(t *testing.T) {
 	a := Facts{ID: "a", Node: "na", Key: key(1)}
 	older := from(TierOlder, Facts{ID: "x", Node: "na", Key: key(1)})
+	proven := func(s Said) Said {
+		s.Proven = true
+		return s
+	}
 	for _, c := range []struct {
 		name string
 		said []Said
 		want string
 	}{
 		{"at once, and at every service", []Said{native(a, 1), removed(Facts{ID: "a"}, 2)}, ""},
-		{"lower tiers too", []Said{removed(a, 2), older, from(TierKubernetes, Facts{ID: "k", Node: "na"})}, ""},
-		{"who it was is known of the entry before", []Said{native(a, 1), removed(Facts{ID: "a"}, 2), older}, ""},
+		{"lower tiers too", []Said{proven(removed(a, 2)), older, from(TierKubernetes, Facts{ID: "k", Node: "na"})}, ""},
+		{"what has its name and no key, unproven too", []Said{removed(a, 2), from(TierKubernetes, Facts{ID: "k", Node: "na"})}, ""},
+		{"not of a key that it had not proven", []Said{removed(a, 2), older}, "x 1 na\n"},
+		{"who it was is known of the entry before", []Said{proven(native(a, 1)), removed(Facts{ID: "a"}, 2), older}, ""},
 		{"not what a higher tier states", []Said{removed(a, 2), older, from(TierStatic, Facts{ID: "s", Key: key(1)})}, "s 1 na\n"},
 		{"not another member of the name", []Said{removed(a, 2), native(Facts{ID: "b", Node: "na", Key: key(2)}, 1)}, "b 2 na\n"},
 		{"not a lower entry with another key", []Said{removed(a, 2), from(TierOlder, Facts{ID: "x", Node: "na", Key: key(2)})}, "x 2 na\n"},

@@ -31,9 +31,6 @@ func anySaid() *rapid.Generator[Said] {
 		if s.Stale = rapid.IntRange(0, 7).Draw(t, "stale") == 0; s.Stale {
 			s.Held = in(rapid.IntRange(-1, 3).Draw(t, "held"))
 		}
-		if f := rapid.IntRange(0, 3).Draw(t, "first"); f > 0 {
-			s.First = in(-f)
-		}
 		s.Replaces = rapid.SampledFrom([]string{"", "", "", "i1", "i2", "i3"}).Draw(t, "replaces")
 		if m := rapid.IntRange(-1, 3).Draw(t, "until"); m < 3 {
 			s.Until = in(m)
@@ -137,17 +134,11 @@ func TestMergeHasNoTwins(t *testing.T) {
 
 // TestLowerTierChangesNothing: with all that a lower tier says, each member that
 // the higher ones know has every fact that they state, and no range or address
-// more, but for what the lower one has known longer (TestLaterTakesNoKey), which does not
-// touch the file. Alone a lower tier says as much as ever.
+// more. Alone a lower tier says as much as ever.
 func TestLowerTierChangesNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		said := rapid.SliceOfN(anySaid(), 0, 14).Draw(t, "said")
 		tier := rapid.SampledFrom([]Tier{TierKubernetes, TierNative, TierStatic}).Draw(t, "tier")
-		for i := range said {
-			if tier < TierStatic {
-				said[i].First = time.Time{}
-			}
-		}
 		self := me()
 		self.Tier = TierStatic // else this node itself is what is taken away
 		higher := slices.DeleteFunc(slices.Clone(said), func(s Said) bool { return s.Source.Tier < tier })

@@ -83,7 +83,6 @@ type Said struct {
 	Version  uint64        // 0 where the source has none
 	Until    time.Time     // end of the lease; zero: for as long as the source says it
 	Heard    time.Time     // when it was first heard, for people
-	First    time.Time     // since when this node has known the member in this tier; zero: for ever
 	Proven   bool          // the holder of Facts.Key has signed that it is this member's
 	Stale    bool          // the lease is over, and nobody can tell whether the member is
 	Held     time.Time     // of what is stale: until when it counts

@@ -73,32 +73,6 @@ func TestMembersOfTheRoster(t *testing.T) {
 	})
 }
 
-// Who claims a member's key says nothing of where that is.
-func TestARivalsEndpointDoesNotCount(t *testing.T) {
-	said := func(tier roster.Tier, id, at string, first int64) roster.Said {
-		return roster.Said{Source: roster.Source{Tier: tier, Name: "s"}, First: time.Unix(first, 0), Facts: roster.Facts{
-			ID: id, Key: member.Key{9}, Endpoints: []roster.Where{{Addr: netip.MustParseAddrPort(at), Kind: roster.KindOwn}},
-		}}
-	}
-	got := roster.Merge(time.Unix(100, 0), roster.Self{Tier: roster.TierNative, Facts: roster.Facts{ID: "self", Key: member.Key{1}}}, []roster.Said{
-		said(roster.TierNative, "a", "192.0.2.1:1", 10), said(roster.TierNative, "b", "10.2.2.2:1", 20),
-	}, roster.Rules{})
-	rivals, endpoints := 0, []netip.Addr(nil)
-	for _, m := range got.Members {
-		for _, e := range m.Endpoints {
-			if e.Rival() {
-				rivals++
-			}
-		}
-		if m.Key != (member.Key{}) {
-			endpoints = append(endpoints, MemberOf(m).Endpoints...)
-		}
-	}
-	if rivals != 1 || !slices.Equal(endpoints, addrs("192.0.2.1")) {
-		t.Errorf("%d rivals, endpoints %v of %+v", rivals, endpoints, got.Members)
-	}
-}
-
 func TestIDsOfMembersAreUnique(t *testing.T) {
 	in := []roster.Member{
 		{Facts: roster.Facts{ID: "n1"}, Tier: roster.TierKubernetes}, {Facts: roster.Facts{ID: "n1"}, Tier: roster.TierStatic},

@@ -19,7 +19,7 @@ func MemberOf(m roster.Member) topology.Member {
 	}
 	for _, e := range m.Endpoints {
 		// What others say of it must not keep its ranges, or anybody's, from being routed.
-		if a := e.Addr.Addr(); e.Kind != roster.KindObserved && !e.Rival() && !slices.Contains(out.Endpoints, a) {
+		if a := e.Addr.Addr(); e.Kind != roster.KindObserved && !slices.Contains(out.Endpoints, a) {
 			out.Endpoints = append(out.Endpoints, a)
 		}
 	}
