@@ -16,13 +16,13 @@ import (
 	"strings"
 	"syscall"
 	"time"
-	"unicode"
 
 	"github.com/spf13/cobra"
 
 	"github.com/tombolo-io/tombolo/internal/access/audit"
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/untrusted"
 )
 
 func newAuditCommand() *cobra.Command {
@@ -253,7 +253,7 @@ func plain(s string) string {
 	if s == "" {
 		return "-"
 	}
-	if strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
+	if !untrusted.Printable(s) {
 		return strconv.QuoteToASCII(s)
 	}
 	return s

@@ -15,6 +15,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/reqmeta"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+	"github.com/tombolo-io/tombolo/internal/base/untrusted"
 )
 
 // Version is the version of the format.
@@ -134,14 +135,8 @@ func Destination(s string) string {
 	return s[strings.LastIndexByte(s, '@')+1:]
 }
 
-// clip cuts a text at a whole rune.
+// clip cuts a text between two characters. What does not print is escaped when the
+// record is written, so that it stays what was sent.
 func clip(s string, n int) string {
-	s = strings.ToValidUTF8(s[:min(len(s), n+utf8.UTFMax)], string(utf8.RuneError))
-	if len(s) <= n {
-		return s
-	}
-	for n > 0 && !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return s[:n]
+	return untrusted.Clip(strings.ToValidUTF8(s[:min(len(s), n+utf8.UTFMax)], string(utf8.RuneError)), n)
 }

@@ -15,10 +15,10 @@ import (
 	"net/url"
 	"strings"
 	"sync"
-	"unicode"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/untrusted"
 )
 
 type dialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
@@ -233,18 +233,7 @@ func remedy(r call, status int) string {
 }
 
 // shown is what a server wrote, fit for a line of a log.
-func shown(s string) string {
-	s = strings.Map(func(c rune) rune {
-		if !unicode.IsPrint(c) {
-			return ' '
-		}
-		return c
-	}, s)
-	if len(s) > limit.KubeMessage {
-		s = strings.ToValidUTF8(s[:limit.KubeMessage], "") + "..."
-	}
-	return s
-}
+func shown(s string) string { return untrusted.Text(s, limit.KubeMessage) }
 
 // ask sends a request and reads its answer into out, which may be nil.
 func (c *Client) ask(ctx context.Context, r call, out any) error {

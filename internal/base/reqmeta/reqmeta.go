@@ -10,10 +10,9 @@ import (
 	"fmt"
 	"net/url"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/untrusted"
 )
 
 // Names of HTTP headers, in their canonical form.
@@ -80,7 +79,7 @@ func parseHeader(text string) (Pair, error) {
 		return Pair{}, err
 	}
 	if p.Value, err = url.PathUnescape(p.Value); err != nil {
-		return Pair{}, fmt.Errorf("the value of metadata %s has a %% that is not followed by two hexadecimal digits", printable(p.Key))
+		return Pair{}, fmt.Errorf("the value of metadata %s has a %% that is not followed by two hexadecimal digits", untrusted.Text(p.Key, limit.AuditKey))
 	}
 	return p, nil
 }
@@ -94,10 +93,10 @@ func Check(pairs []Pair) error {
 	for _, p := range pairs {
 		switch {
 		case !isKey(p.Key):
-			return fmt.Errorf("the key %q of metadata is not 1 to %d of letters, digits and . _ - /", printable(p.Key), limit.AuditKey)
+			return fmt.Errorf("the key %q of metadata is not 1 to %d of letters, digits and . _ - /", untrusted.Text(p.Key, limit.AuditKey), limit.AuditKey)
 		case len(p.Value) > limit.AuditValue:
 			return fmt.Errorf("the value of metadata %s has %d bytes, and at most %d are taken", p.Key, len(p.Value), limit.AuditValue)
-		case !utf8.ValidString(p.Value) || strings.ContainsFunc(p.Value, func(r rune) bool { return !unicode.IsPrint(r) }):
+		case !untrusted.Printable(p.Value):
 			return fmt.Errorf("the value of metadata %s is no printable UTF-8", p.Key)
 		case seen[p.Key]:
 			return fmt.Errorf("the key %s of metadata comes twice", p.Key)
@@ -122,14 +121,4 @@ func isKey(s string) bool {
 	return s != "" && len(s) <= limit.AuditKey && !strings.ContainsFunc(s, func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._-/", r))
 	})
-}
-
-// printable is a key as it may be shown: short, and nothing that steers a terminal.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return '?'
-		}
-		return r
-	}, strings.ToValidUTF8(s[:min(len(s), limit.AuditKey)], "?"))
 }

@@ -4,10 +4,9 @@ package discoveryclient
 
 import (
 	"net/netip"
-	"strings"
-	"unicode"
 
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/untrusted"
 	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 	"github.com/tombolo-io/tombolo/internal/discovery/seal"
 )
@@ -59,15 +58,4 @@ func endpointsOf(at []netip.AddrPort) []roster.Where {
 }
 
 // shown is a text of a service as it may be shown and logged.
-func shown(s string) string {
-	s = strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return '?'
-	}, strings.ToValidUTF8(s, "?"))
-	if len(s) > limit.FinderReason {
-		s = strings.ToValidUTF8(s[:limit.FinderReason], "") + "..."
-	}
-	return s
-}
+func shown(s string) string { return untrusted.Text(s, limit.FinderReason) }

@@ -6,11 +6,10 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
-	"unicode"
 
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/member"
+	"github.com/tombolo-io/tombolo/internal/base/untrusted"
 )
 
 // reading collects facts from text. report gets every problem with the name of
@@ -24,7 +23,7 @@ func (r reading) text(path, s string) string {
 		r.report(path, "%d bytes, at most %d are allowed", len(s), limit.RosterText)
 		return ""
 	}
-	if i := strings.IndexFunc(s, func(c rune) bool { return c == unicode.ReplacementChar || !unicode.IsPrint(c) }); i >= 0 {
+	if !untrusted.Printable(s) {
 		r.report(path, "%q has a character that cannot be printed", short(s))
 		return ""
 	}

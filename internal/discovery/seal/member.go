@@ -10,14 +10,12 @@ import (
 	"math"
 	"net/netip"
 	"slices"
-	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/id"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/member"
+	"github.com/tombolo-io/tombolo/internal/base/untrusted"
 	"github.com/tombolo-io/tombolo/proto/discovery"
 )
 
@@ -266,22 +264,5 @@ func list[In any, Out comparable](p *parser, place string, most int, in []In, re
 	return out
 }
 
-// cleanText is a text for people that can be shown in a terminal and a log: what
-// cannot be printed becomes '?', and what is beyond the bound is left out.
-func cleanText(s string) string {
-	s = strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return '?'
-	}, strings.ToValidUTF8(s, "?"))
-	end := 0 // of the last character that is whole within the bound
-	for i, r := range s {
-		next := i + utf8.RuneLen(r)
-		if next > limit.DiscoveryText {
-			return s[:end]
-		}
-		end = next
-	}
-	return s
-}
+// cleanText is a text for people.
+func cleanText(s string) string { return untrusted.Text(s, limit.DiscoveryText) }

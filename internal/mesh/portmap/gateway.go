@@ -7,11 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"strings"
 	"time"
-	"unicode"
 
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/untrusted"
 	"github.com/tombolo-io/tombolo/internal/mesh/nat"
 )
 
@@ -59,19 +58,7 @@ func try(ctx context.Context, ways []Mapper, r Router, port uint16) (Mapper, nat
 }
 
 // short is an error as a line for people: a router may put anything into it.
-func short(err error) string {
-	const most = 200
-	text := strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return ' '
-		}
-		return r
-	}, err.Error())
-	if len(text) > most {
-		text = strings.ToValidUTF8(text[:most], "") + "..."
-	}
-	return text
-}
+func short(err error) string { return untrusted.Text(err.Error(), 200) }
 
 // ask bounds a question in time, and its answer in sense.
 func ask(ctx context.Context, w Mapper, r Router, port uint16) (Lease, error) {

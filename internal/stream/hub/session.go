@@ -15,6 +15,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+	"github.com/tombolo-io/tombolo/internal/base/untrusted"
 	"github.com/tombolo-io/tombolo/internal/stream/carrier"
 	"github.com/tombolo-io/tombolo/internal/stream/heartbeat"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/credentials"
@@ -255,9 +256,7 @@ func (ag *agents) onFrame(s *session, f *pb.Control) {
 	}
 }
 
-func clip(s string, n int) string {
-	return wire.Clean(s[:min(len(s), n)])
-}
+func clip(s string, n int) string { return untrusted.Text(s, n) }
 
 // untold stands for ranges that are not kept.
 const untold = "..."

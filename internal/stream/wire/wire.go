@@ -12,14 +12,13 @@ import (
 	"net/netip"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/reqmeta"
+	"github.com/tombolo-io/tombolo/internal/base/untrusted"
 	pb "github.com/tombolo-io/tombolo/proto"
 )
 
@@ -219,20 +218,8 @@ func FromFault(m *pb.Fault) *fault.Fault {
 	}
 }
 
-// Clean cuts a text of a peer to limit.FaultText and replaces what does not
-// print (control characters of both sets, line separators, marks that turn the
-// direction of writing), so that it cannot forge log lines, headers or a screen.
-func Clean(s string) string {
-	if len(s) > limit.FaultText {
-		s = s[:limit.FaultText]
-	}
-	return strings.Map(func(r rune) rune {
-		if r == utf8.RuneError || !unicode.IsPrint(r) {
-			return ' '
-		}
-		return r
-	}, s)
-}
+// Clean is a text of a peer as it may be shown, of limit.FaultText bytes at most.
+func Clean(s string) string { return untrusted.Text(s, limit.FaultText) }
 
 func cleanCode(s string) string {
 	if len(s) > 64 {

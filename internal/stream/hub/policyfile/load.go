@@ -17,8 +17,8 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/private"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+	"github.com/tombolo-io/tombolo/internal/base/untrusted"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/authz"
-	"github.com/tombolo-io/tombolo/internal/stream/wire"
 )
 
 // List lists the files that paths name: files themselves, and in folders
@@ -203,8 +203,7 @@ func (p *Files) end(refused []authz.Overruled) {
 
 // oneLine is a fault as a status shows it.
 func oneLine(err error) string {
-	text := strings.Join(strings.Fields(fault.From(err).Error()), " ")
-	return wire.Clean(text[:min(len(text), 400)])
+	return untrusted.Text(strings.Join(strings.Fields(fault.From(err).Error()), " "), 400)
 }
 
 func (p *Files) warn(findings []policy.Finding) {
