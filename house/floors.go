@@ -40,6 +40,7 @@ func Packages() []Package {
 		{"proto/...", Words, false, "generated messages; read by deciders and above"},
 		{"internal/base/id", Words, true, "names of the parties: every package speaks of them"},
 		{"internal/base/fault", Words, true, "codes of failure: every package fails"},
+		{"internal/base/secret", Words, true, "values that print as nothing"},
 		{"internal/base/untrusted", Words, true, "texts of peers, cleaned and cut"},
 		{"internal/base/limit", Words, true, "bounds: every parser has one"},
 		{"internal/base/member", Words, true, "what a member is: every package of the mesh and of discovery speaks of them"},

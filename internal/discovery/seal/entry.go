@@ -65,7 +65,7 @@ func (k Keys) Seal(rand io.Reader, member MemberKey, c Content) (*discovery.Entr
 	if _, err := io.ReadFull(rand, sealed); err != nil {
 		return nil, fault.New(fault.CodeInternal, "no random numbers").Because(err)
 	}
-	sealed = k.get().data.Seal(sealed, sealed, plain, k.associated(member.ID(), c.Version))
+	sealed = k.Get().data.Seal(sealed, sealed, plain, k.associated(member.ID(), c.Version))
 	e := &discovery.Entry{Version: c.Version, Ttl: seconds(c.TTL), Sealed: sealed, Succession: c.Succession}
 	k.sign(member, e)
 	if _, err := Verify(k.Cluster(), k.Verifier(), e); err != nil {
@@ -92,7 +92,7 @@ func (k Keys) Relet(member MemberKey, e *discovery.Entry, ttl time.Duration) *di
 func (k Keys) sign(member MemberKey, e *discovery.Entry) {
 	e.Member = member.Public()
 	e.Admission = k.Admit(e.Member)
-	e.Signature = ed25519.Sign(member.get().private, k.get().cluster.signed(e))
+	e.Signature = ed25519.Sign(member.Get().private, k.Get().cluster.signed(e))
 }
 
 // seconds rounds up: a lease of less than a second is one of a second, and one
@@ -103,7 +103,7 @@ func seconds(d time.Duration) uint32 {
 
 // associated is bound to the sealed bytes, so that they open nowhere else.
 func (k Keys) associated(id MemberID, version uint64) []byte {
-	return message("tombolo discovery data 1", k.get().cluster[:], id[:], binary.BigEndian.AppendUint64(nil, version))
+	return message("tombolo discovery data 1", k.Get().cluster[:], id[:], binary.BigEndian.AppendUint64(nil, version))
 }
 
 // signed is what an entry's signature is over.
@@ -200,7 +200,7 @@ func (k Keys) Open(e *discovery.Entry) (MemberID, *discovery.Member, error) {
 			Hint("see to the software of that member: its entry is signed, and what it holds is damaged")
 	}
 	sealed := e.GetSealed()
-	plain, err := k.get().data.Open(nil, sealed[:nonceSize], sealed[nonceSize:], k.associated(id, e.GetVersion()))
+	plain, err := k.Get().data.Open(nil, sealed[:nonceSize], sealed[nonceSize:], k.associated(id, e.GetVersion()))
 	if err != nil {
 		return refuse("it is not sealed with the cluster's secret, for this member and version")
 	}
@@ -221,7 +221,7 @@ func (k Keys) provenOrNot(id MemberID, key, proof []byte) bool {
 
 // Succeed is the old key's word that next takes its place.
 func (k Keys) Succeed(old MemberKey, next MemberID) *discovery.Succession {
-	return &discovery.Succession{OldMember: old.Public(), Signature: ed25519.Sign(old.get().private, succession(k.get().cluster, old.ID(), next))}
+	return &discovery.Succession{OldMember: old.Public(), Signature: ed25519.Sign(old.Get().private, succession(k.Get().cluster, old.ID(), next))}
 }
 
 func succession(cluster ClusterID, old, next MemberID) []byte {

@@ -14,10 +14,11 @@ import (
 	"slices"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/secret"
 )
 
 // Keys are what comes of a cluster's secret. They are safe for use by many.
-type Keys struct{ veil[keys] }
+type Keys struct{ secret.Value[keys] }
 
 type keys struct {
 	cluster  ClusterID
@@ -33,21 +34,21 @@ func (s Secret) Keys() Keys {
 	k.data = gcm(s.derive("discovery data"))
 	k.cache = gcm(s.derive("discovery cache"))
 	k.cluster = ClusterOf(public(k.verifier))
-	return Keys{cover(k)}
+	return Keys{secret.Hide(k)}
 }
 
 // Cluster is the cluster's native id.
-func (k Keys) Cluster() ClusterID { return k.get().cluster }
+func (k Keys) Cluster() ClusterID { return k.Get().cluster }
 
 // Verifier is the public key of which Cluster is the hash.
-func (k Keys) Verifier() ed25519.PublicKey { return public(k.get().verifier) }
+func (k Keys) Verifier() ed25519.PublicKey { return public(k.Get().verifier) }
 
 // MeshPSK is the base of WireGuard's preshared keys: a secret.
-func (k Keys) MeshPSK() [size]byte { return k.get().mesh }
+func (k Keys) MeshPSK() [size]byte { return k.Get().mesh }
 
 // Admit is the verifier's signature that lets a member's key into the cluster.
 func (k Keys) Admit(member ed25519.PublicKey) []byte {
-	return ed25519.Sign(k.get().verifier, admission(k.get().cluster, member))
+	return ed25519.Sign(k.Get().verifier, admission(k.Get().cluster, member))
 }
 
 func admission(cluster ClusterID, member ed25519.PublicKey) []byte {
@@ -55,7 +56,7 @@ func admission(cluster ClusterID, member ed25519.PublicKey) []byte {
 }
 
 // MemberKey is a member's own key: with it entries are signed. The zero value is none.
-type MemberKey struct{ veil[memberKey] }
+type MemberKey struct{ secret.Value[memberKey] }
 
 type memberKey struct {
 	private ed25519.PrivateKey
@@ -83,17 +84,17 @@ func ParseMemberKey(text string) (MemberKey, error) {
 
 func memberKeyOf(seed *[size]byte) MemberKey {
 	private := ed25519.NewKeyFromSeed(seed[:])
-	return MemberKey{cover(&memberKey{private, MemberOf(public(private))})}
+	return MemberKey{secret.Hide(&memberKey{private, MemberOf(public(private))})}
 }
 
 // Encode is the text that ParseMemberKey reads: write it to a file of mode 0600 only.
-func (m MemberKey) Encode() string { return base64.StdEncoding.EncodeToString(m.get().private.Seed()) }
+func (m MemberKey) Encode() string { return base64.StdEncoding.EncodeToString(m.Get().private.Seed()) }
 
 // ID is the member's.
-func (m MemberKey) ID() MemberID { return m.get().id }
+func (m MemberKey) ID() MemberID { return m.Get().id }
 
 // Public is the key that others check signatures with.
-func (m MemberKey) Public() ed25519.PublicKey { return public(m.get().private) }
+func (m MemberKey) Public() ed25519.PublicKey { return public(m.Get().private) }
 
 func public(k ed25519.PrivateKey) ed25519.PublicKey {
 	return slices.Clone(ed25519.PublicKey(k[ed25519.SeedSize:]))

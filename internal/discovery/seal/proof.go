@@ -41,12 +41,12 @@ func Prove(k Keys, member *MemberKey, nonce []byte, software string) (*discovery
 	if len(nonce) != NonceSize {
 		return nil, fault.New(fault.CodeFrameInvalid, "the service's challenge is not answered").Whyf("it has %d bytes, not %d", len(nonce), NonceSize)
 	}
-	msg := challenge(nonce, k.get().cluster)
-	p := &discovery.Proof{Verifier: k.Verifier(), VerifierSignature: ed25519.Sign(k.get().verifier, msg), Software: cleanText(software)}
+	msg := challenge(nonce, k.Get().cluster)
+	p := &discovery.Proof{Verifier: k.Verifier(), VerifierSignature: ed25519.Sign(k.Get().verifier, msg), Software: cleanText(software)}
 	if member != nil {
 		p.Member = member.Public()
 		p.Admission = k.Admit(p.Member)
-		p.MemberSignature = ed25519.Sign(member.get().private, msg)
+		p.MemberSignature = ed25519.Sign(member.Get().private, msg)
 	}
 	return p, nil
 }

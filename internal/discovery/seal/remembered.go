@@ -16,7 +16,7 @@ func (k Keys) SealCache(rand io.Reader, plain []byte) ([]byte, error) {
 	if _, err := io.ReadFull(rand, out); err != nil {
 		return nil, fault.New(fault.CodeInternal, "no random numbers").Because(err)
 	}
-	return k.get().cache.Seal(out, out, plain, cacheLabel()), nil
+	return k.Get().cache.Seal(out, out, plain, cacheLabel()), nil
 }
 
 // OpenCache opens what SealCache sealed, and reports false for anything else.
@@ -24,7 +24,7 @@ func (k Keys) OpenCache(sealed []byte) ([]byte, bool) {
 	if len(sealed) < overhead {
 		return nil, false
 	}
-	plain, err := k.get().cache.Open(nil, sealed[:nonceSize], sealed[nonceSize:], cacheLabel())
+	plain, err := k.Get().cache.Open(nil, sealed[:nonceSize], sealed[nonceSize:], cacheLabel())
 	return plain, err == nil
 }
 

@@ -12,37 +12,14 @@ import (
 	"strings"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/secret"
 )
 
 // size is the length of secrets, keys, seeds, ids and nonces of proofs alike.
 const size = 32
 
-// hidden is what a secret looks like.
-const hidden = "(secret)"
-
-// veil holds a T that prints as hidden, and that == does not take: it would compare
-// pointers. fmt calls no methods of unexported fields and then follows a pointer,
-// but never a pointer to a pointer.
-type veil[T any] struct {
-	_ [0]func()
-	p **T
-}
-
-func cover[T any](v *T) veil[T] { return veil[T]{p: &v} }
-
-// get panics for the zero value.
-func (v veil[T]) get() *T { return *v.p }
-
-// IsZero reports whether there is nothing; to use it then is a defect that panics.
-func (v veil[T]) IsZero() bool { return v.p == nil }
-
-// String, Format and MarshalText show nothing: for fmt, logs and JSON.
-func (veil[T]) String() string               { return hidden }
-func (veil[T]) Format(s fmt.State, _ rune)   { _, _ = io.WriteString(s, hidden) }
-func (veil[T]) MarshalText() ([]byte, error) { return []byte(hidden), nil }
-
 // Secret is what the members of a cluster have in common. The zero value is none.
-type Secret struct{ veil[[size]byte] }
+type Secret struct{ secret.Value[[size]byte] }
 
 // ParseSecret reads standard base64 with padding of 32 bytes; white space around
 // it is that of a file. Its error shows nothing of the text.
@@ -52,7 +29,7 @@ func ParseSecret(text string) (Secret, error) {
 		return Secret{}, fault.New(fault.CodeSecret, "the cluster's secret cannot be read").Because(err).
 			Hint("write it with 'tombolo discovery secret create', or copy the whole line again")
 	}
-	return Secret{cover(key)}, nil
+	return Secret{secret.Hide(key)}, nil
 }
 
 // NewSecret draws a secret.
@@ -61,23 +38,23 @@ func NewSecret(rand io.Reader) (Secret, error) {
 	if err != nil {
 		return Secret{}, err
 	}
-	return Secret{cover(key)}, nil
+	return Secret{secret.Hide(key)}, nil
 }
 
 // Encode is the text that ParseSecret reads: write it to a file of mode 0600 only.
-func (s Secret) Encode() string { return base64.StdEncoding.EncodeToString(s.get()[:]) }
+func (s Secret) Encode() string { return base64.StdEncoding.EncodeToString(s.Get()[:]) }
 
 // Equal compares in a time that does not depend on the bytes.
 func (s Secret) Equal(other Secret) bool {
 	if s.IsZero() || other.IsZero() {
 		return s.IsZero() && other.IsZero()
 	}
-	return subtle.ConstantTimeCompare(s.get()[:], other.get()[:]) == 1
+	return subtle.ConstantTimeCompare(s.Get()[:], other.Get()[:]) == 1
 }
 
 // derive is HKDF-SHA256 (RFC 5869) for one purpose.
 func (s Secret) derive(info string) []byte {
-	out, err := hkdf.Key(sha256.New, s.get()[:], []byte("tombolo cluster secret 1"), info, size)
+	out, err := hkdf.Key(sha256.New, s.Get()[:], []byte("tombolo cluster secret 1"), info, size)
 	if err != nil {
 		panic("seal: " + err.Error()) // for lengths alone, and this one is constant
 	}

@@ -15,13 +15,14 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/secret"
 	"github.com/tombolo-io/tombolo/proto/sidero/sealed"
 )
 
 // SideroKey seals for the older protocol: section 4. What it opens is what some
 // member once sealed: of this cluster, but perhaps another member's, and old.
 // Nothing vouches for an endpoint at all. It is safe for use by many.
-type SideroKey struct{ veil[sideroKey] }
+type SideroKey struct{ secret.Value[sideroKey] }
 
 type sideroKey struct {
 	data  cipher.AEAD
@@ -30,7 +31,7 @@ type sideroKey struct {
 
 // Sidero is the secret as a key of the older protocol.
 func (s Secret) Sidero() SideroKey {
-	return SideroKey{cover(&sideroKey{gcm(s.get()[:]), block(s.get()[:])})}
+	return SideroKey{secret.Hide(&sideroKey{gcm(s.Get()[:]), block(s.Get()[:])})}
 }
 
 // SealData seals a member's data; fields that are not known are sealed with it.
@@ -50,7 +51,7 @@ func (s SideroKey) SealData(rand io.Reader, a *sealed.Affiliate) ([]byte, error)
 	if _, err := io.ReadFull(rand, out); err != nil {
 		return nil, fault.New(fault.CodeInternal, "no random numbers").Because(err)
 	}
-	return s.get().data.Seal(out, out, plain, nil), nil
+	return s.Get().data.Seal(out, out, plain, nil), nil
 }
 
 // OpenData opens what SealData sealed. Nothing in it has been looked at beyond
@@ -63,7 +64,7 @@ func (s SideroKey) OpenData(data []byte) (*sealed.Affiliate, error) {
 	if len(data) < overhead || len(data) > limit.DiscoveryData {
 		return refuse(fmt.Sprintf("they have %d bytes, not %d to %d", len(data), overhead, limit.DiscoveryData))
 	}
-	plain, err := s.get().data.Open(nil, data[:nonceSize], data[nonceSize:], nil)
+	plain, err := s.Get().data.Open(nil, data[:nonceSize], data[nonceSize:], nil)
 	if err != nil {
 		return refuse("they are not sealed with the cluster's secret")
 	}
@@ -89,7 +90,7 @@ func (s SideroKey) SealEndpoint(at netip.AddrPort) ([]byte, error) {
 	plain[0] = byte(len(plain) - 1)
 	plain = append(plain, make([]byte, -len(plain)&(aes.BlockSize-1))...)
 	for b := plain; len(b) > 0; b = b[aes.BlockSize:] {
-		s.get().block.Encrypt(b, b)
+		s.Get().block.Encrypt(b, b)
 	}
 	return plain, nil
 }
@@ -106,7 +107,7 @@ func (s SideroKey) OpenEndpoint(blob []byte) (netip.AddrPort, error) {
 	}
 	plain := make([]byte, len(blob))
 	for i := 0; i < len(blob); i += aes.BlockSize {
-		s.get().block.Decrypt(plain[i:], blob[i:])
+		s.Get().block.Decrypt(plain[i:], blob[i:])
 	}
 	n := int(plain[0])
 	if n == 0 || n >= len(plain) {

@@ -15,11 +15,12 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/member"
+	"github.com/tombolo-io/tombolo/internal/base/secret"
 )
 
 // WireGuardPrivate is a private key of WireGuard. With it a member proves that the
 // public key which it names is its own. The zero value is none.
-type WireGuardPrivate struct{ veil[wireGuardPrivate] }
+type WireGuardPrivate struct{ secret.Value[wireGuardPrivate] }
 
 type wireGuardPrivate struct {
 	scalar [size]byte // clamped
@@ -51,11 +52,11 @@ func NewWireGuardPrivate(raw [size]byte) (WireGuardPrivate, error) {
 	}
 	raw[0] &= 248
 	raw[31] = raw[31]&127 | 64
-	return WireGuardPrivate{cover(&wireGuardPrivate{raw, member.Key(private.PublicKey().Bytes())})}, nil
+	return WireGuardPrivate{secret.Hide(&wireGuardPrivate{raw, member.Key(private.PublicKey().Bytes())})}, nil
 }
 
 // Public is the key that others know.
-func (w WireGuardPrivate) Public() member.Key { return w.get().public }
+func (w WireGuardPrivate) Public() member.Key { return w.Get().public }
 
 // ProveWireGuard is the word of a WireGuard key that it belongs to a member. Random is
 // 64 bytes from rand.
@@ -64,7 +65,7 @@ func (k Keys) ProveWireGuard(rand io.Reader, private WireGuardPrivate, member Me
 	if _, err := io.ReadFull(rand, z[:]); err != nil {
 		return nil, fault.New(fault.CodeInternal, "no random numbers").Because(err)
 	}
-	key := private.get()
+	key := private.Get()
 	return signX25519(&key.scalar, wireGuardProof(k.Cluster(), member, key.public), z), nil
 }
 

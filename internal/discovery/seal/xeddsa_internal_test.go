@@ -39,12 +39,12 @@ func TestEdwardsOf(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		a, err := edwards25519.NewScalar().SetBytesWithClamping(w.get().scalar[:])
+		a, err := edwards25519.NewScalar().SetBytesWithClamping(w.Get().scalar[:])
 		if err != nil {
 			t.Fatal(err)
 		}
 		point := new(edwards25519.Point).ScalarBaseMult(a)
-		if !bytes.Equal(point.BytesMontgomery(), w.get().public[:]) {
+		if !bytes.Equal(point.BytesMontgomery(), w.Get().public[:]) {
 			t.Fatal("the scalar is not that of the public key")
 		}
 		want := point.Bytes()
@@ -163,7 +163,7 @@ func TestParseWireGuardPrivate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := "\x85\x20\xf0\x09\x89\x30\xa7\x54"; string(w.get().public[:8]) != want {
+	if want := "\x85\x20\xf0\x09\x89\x30\xa7\x54"; string(w.Get().public[:8]) != want {
 		t.Errorf("its public key is %x", w.Public())
 	}
 }

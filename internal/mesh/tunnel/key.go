@@ -8,16 +8,14 @@ import (
 	"fmt"
 
 	"github.com/tombolo-io/tombolo/internal/base/member"
+	"github.com/tombolo-io/tombolo/internal/base/secret"
 )
 
 // Secret is a private or preshared key. It prints as nothing. The zero value is no key.
-type Secret struct{ get func() [32]byte }
+type Secret struct{ secret.Value[[32]byte] }
 
 // NewSecret keeps a key.
-func NewSecret(b [32]byte) Secret { return Secret{func() [32]byte { return b }} }
-
-// IsZero reports whether there is no key.
-func (s Secret) IsZero() bool { return s.get == nil }
+func NewSecret(b [32]byte) Secret { return Secret{secret.Hide(&b)} }
 
 // Equal compares in constant time.
 func (s Secret) Equal(t Secret) bool {
@@ -35,17 +33,12 @@ func (s Secret) Public() (member.Key, error) {
 	return member.Key(k.PublicKey().Bytes()), nil
 }
 
-func (s Secret) String() string { return "(secret)" }
-
-// GoString is for %#v.
-func (s Secret) GoString() string { return s.String() }
-
 // Bytes are the key itself, for what derives others from it. They must not be printed.
 func (s Secret) Bytes() [32]byte { return s.bytes() }
 
 func (s Secret) bytes() (b [32]byte) {
-	if s.get != nil {
-		b = s.get()
+	if !s.IsZero() {
+		b = *s.Get()
 	}
 	return b
 }
