@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 )
 
 // Stdout is the path that means standard output.
@@ -27,7 +26,7 @@ type Config struct {
 // problem with the field at a path.
 func Configure(raw v1alpha1.AuditConfig, add func(path, format string, args ...any)) Config {
 	c := Config{
-		Path: raw.Path, MaxSize: int64(raw.MaxSize), MaxAge: raw.MaxAge.Duration, Keep: limit.AuditKept,
+		Path: raw.Path, MaxSize: int64(raw.MaxSize), MaxAge: raw.MaxAge.Duration, Keep: auditKept,
 		Compress: raw.Compress, Strict: raw.Strict,
 	}
 	rotated := raw.MaxSize != 0 || raw.MaxAge.Duration != 0 || raw.Keep != nil || raw.Compress
@@ -44,19 +43,19 @@ func Configure(raw v1alpha1.AuditConfig, add func(path, format string, args ...a
 	}
 	switch {
 	case c.MaxSize == 0:
-		c.MaxSize = limit.AuditFile
-	case c.MaxSize < limit.AuditFileLeast:
-		add("audit.maxSize", "%s is less than %s", raw.MaxSize, v1alpha1.Size(limit.AuditFileLeast))
+		c.MaxSize = auditFile
+	case c.MaxSize < auditFileLeast:
+		add("audit.maxSize", "%s is less than %s", raw.MaxSize, v1alpha1.Size(auditFileLeast))
 	}
 	switch {
 	case c.MaxAge == 0:
-		c.MaxAge = limit.AuditAge
-	case c.MaxAge < limit.AuditAgeLeast:
-		add("audit.maxAge", "%v is less than %v", c.MaxAge, limit.AuditAgeLeast)
+		c.MaxAge = auditAge
+	case c.MaxAge < auditAgeLeast:
+		add("audit.maxAge", "%v is less than %v", c.MaxAge, auditAgeLeast)
 	}
 	if raw.Keep != nil {
-		if c.Keep = *raw.Keep; c.Keep < 1 || c.Keep > limit.AuditKeptMost {
-			add("audit.keep", "%d is not between 1 and %d", c.Keep, limit.AuditKeptMost)
+		if c.Keep = *raw.Keep; c.Keep < 1 || c.Keep > auditKeptMost {
+			add("audit.keep", "%d is not between 1 and %d", c.Keep, auditKeptMost)
 		}
 	}
 	return c

@@ -10,7 +10,6 @@ import (
 
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
 	"github.com/tombolo-io/tombolo/internal/base/conf"
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 )
 
 func parse(text string) (Config, error) {
@@ -21,7 +20,7 @@ func parse(text string) (Config, error) {
 }
 
 func TestConfigurations(t *testing.T) {
-	off := Config{MaxSize: limit.AuditFile, MaxAge: limit.AuditAge, Keep: limit.AuditKept}
+	off := Config{MaxSize: auditFile, MaxAge: auditAge, Keep: auditKept}
 	file, out := off, off
 	file.Path, out.Path, out.Strict = "/a/b", "-", true
 	for text, want := range map[string]Config{

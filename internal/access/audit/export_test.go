@@ -108,10 +108,10 @@ func TestACollectorDoesNotHoldUpTheFile(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var log runtest.Transcript
 			cfg := config(t)
-			cfg.Strict, cfg.MaxSize = true, limit.AuditFile
+			cfg.Strict, cfg.MaxSize = true, auditFile
 			w, collector := sending(t, cfg, &log)
 			c.away(collector)
-			const many = limit.AuditQueue + 2000
+			const many = auditQueue + 2000
 			lost := func() float64 { return lostCount(w, lostAway) + lostCount(w, lostQueue) }
 			if err := w.While(t.Context(), func() error {
 				for n := range many {

@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/runtest"
 )
 
@@ -57,7 +56,7 @@ func TestKilledWithinALine(t *testing.T) {
 
 // writeForever is the process that is killed.
 func writeForever(t *testing.T, path string) {
-	w := newFileWriter(t, Config{Path: path, MaxSize: limit.AuditFile, MaxAge: limit.AuditAge, Keep: 1}, &runtest.Transcript{})
+	w := newFileWriter(t, Config{Path: path, MaxSize: auditFile, MaxAge: auditAge, Keep: 1}, &runtest.Transcript{})
 	w.While(t.Context(), func() error {
 		r := full()
 		r.Time = time.Now() // a file of old records would be rotated by who goes on with it

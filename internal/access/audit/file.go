@@ -117,7 +117,7 @@ func look(path string, info fs.FileInfo) (begun time.Time, torn bool) {
 		return begun, true // an empty line more is harmless
 	}
 	defer in.Close()
-	if line, err := bufio.NewReaderSize(in, limit.AuditLine).ReadSlice('\n'); err == nil {
+	if line, err := bufio.NewReaderSize(in, auditLine).ReadSlice('\n'); err == nil {
 		if r, err := decode(line); err == nil {
 			begun = r.Time
 		}

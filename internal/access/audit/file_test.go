@@ -20,14 +20,13 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/runtest"
 )
 
 // config is one for a file in a folder of the test's own.
 func config(t testing.TB) Config {
 	t.Helper()
-	return Config{Path: filepath.Join(t.TempDir(), "audit.jsonl"), MaxSize: limit.AuditFile, MaxAge: limit.AuditAge, Keep: 3}
+	return Config{Path: filepath.Join(t.TempDir(), "audit.jsonl"), MaxSize: auditFile, MaxAge: auditAge, Keep: 3}
 }
 
 func newFileWriter(t testing.TB, cfg Config, log *runtest.Transcript) *Writer {
@@ -330,7 +329,7 @@ func TestAPackingThatIsCutShort(t *testing.T) {
 // TestASecondWriterIsRefused opens one file twice, before and after it was rotated.
 func TestASecondWriterIsRefused(t *testing.T) {
 	var log runtest.Transcript
-	cfg := Config{Path: filepath.Join(t.TempDir(), "audit.jsonl"), MaxSize: limit.AuditFile, MaxAge: time.Hour, Keep: 3}
+	cfg := Config{Path: filepath.Join(t.TempDir(), "audit.jsonl"), MaxSize: auditFile, MaxAge: time.Hour, Keep: 3}
 	first, err := openFile(cfg, options(t, &log).Log)
 	if err != nil {
 		t.Fatal(err)

@@ -30,7 +30,7 @@ type Listener struct {
 // leads nowhere is waited for. older are the rotated files, of Older, that were read
 // already: what was rotated since is given as well.
 func Follow(ctx context.Context, path string, older []string, to Listener) error {
-	tick := time.NewTicker(limit.AuditPoll)
+	tick := time.NewTicker(auditPoll)
 	defer tick.Stop()
 	f := &follower{path: filepath.Clean(path), to: to}
 	for _, file := range older {
@@ -81,7 +81,7 @@ type reading struct {
 }
 
 func readFrom(name string, in io.Reader) reading {
-	return reading{name: name, in: bufio.NewReaderSize(in, limit.AuditBatch)}
+	return reading{name: name, in: bufio.NewReaderSize(in, auditBatch)}
 }
 
 // look reads what is new. When the path leads to another file, the old one is read
@@ -206,7 +206,7 @@ func (f *follower) drain() error {
 	for {
 		piece, err := f.in.ReadSlice('\n')
 		f.read += int64(len(piece))
-		if len(f.begun)+len(piece) <= limit.AuditLine { // what is longer is no record, and is told of at its end
+		if len(f.begun)+len(piece) <= auditLine { // what is longer is no record, and is told of at its end
 			f.begun = append(f.begun, piece...)
 		}
 		switch {

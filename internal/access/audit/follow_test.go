@@ -13,7 +13,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/runtest"
 )
 
@@ -51,7 +50,7 @@ func (f *followed) all() (got, bad []string) {
 // expect looks after a poll.
 func (f *followed) expect(bad []string, want ...string) {
 	f.t.Helper()
-	time.Sleep(2 * limit.AuditPoll)
+	time.Sleep(2 * auditPoll)
 	synctest.Wait()
 	got, wrong := f.all()
 	if !slices.Equal(got, want) || len(wrong) != len(bad) {
@@ -141,7 +140,7 @@ func TestNoRotatedFileIsSkipped(t *testing.T) {
 			f.rotate()
 			f.write("c")
 			f.rotate()
-			time.Sleep(3 * limit.AuditPoll)
+			time.Sleep(3 * auditPoll)
 			f.write("d")
 		}, "c d", nil},
 		"the one that was read is removed": {func(f *followed) {
@@ -170,9 +169,9 @@ func TestNoRotatedFileIsSkipped(t *testing.T) {
 		}, "d e", []string{"1 rotated files were removed before they were read"}},
 		"the folder is cleared": {func(f *followed) {
 			f.rotate()
-			time.Sleep(2 * limit.AuditPoll)
+			time.Sleep(2 * auditPoll)
 			f.write("c")
-			time.Sleep(2 * limit.AuditPoll)
+			time.Sleep(2 * auditPoll)
 			all, err := Older(f.path)
 			if err != nil {
 				f.t.Fatal(err)
@@ -187,7 +186,7 @@ func TestNoRotatedFileIsSkipped(t *testing.T) {
 		"another program renames": {func(f *followed) { os.Rename(f.path, f.path+".old"); f.write("c") }, "c", nil},
 		"it is emptied": {func(f *followed) {
 			os.Truncate(f.path, 0)
-			time.Sleep(2 * limit.AuditPoll)
+			time.Sleep(2 * auditPoll)
 			f.write("c")
 		}, "c", nil},
 	} {
@@ -244,7 +243,7 @@ func TestAFastWriterIsFollowed(t *testing.T) {
 	const all = 20_000
 	for _, compress := range []bool{false, true} {
 		cfg := config(t)
-		cfg.MaxSize, cfg.Keep, cfg.Compress = 20<<10, limit.AuditKeptMost, compress
+		cfg.MaxSize, cfg.Keep, cfg.Compress = 20<<10, auditKeptMost, compress
 		w := newFileWriter(t, cfg, &runtest.Transcript{})
 		f := follow(t, cfg.Path, nil)
 		if err := w.While(t.Context(), func() error {

@@ -9,8 +9,6 @@ import (
 	"net"
 	"net/netip"
 	"testing"
-
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 )
 
 // FuzzReader reads anything: every line is a record or a broken one with its
@@ -42,7 +40,7 @@ func FuzzReader(f *testing.F) {
 			default:
 				line := Append(nil, rec)
 				again, err := decode(line)
-				if err != nil || !bytes.Equal(Append(nil, again), line) || len(line) > limit.AuditLine {
+				if err != nil || !bytes.Equal(Append(nil, again), line) || len(line) > auditLine {
 					t.Fatalf("%q is written as %q: %v", data, line, err)
 				}
 			}

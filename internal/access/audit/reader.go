@@ -37,7 +37,7 @@ type Reader struct {
 
 // NewReader reads records from in; name stands in places.
 func NewReader(name string, in io.Reader) *Reader {
-	return &Reader{name: name, in: bufio.NewReaderSize(in, limit.AuditLine)}
+	return &Reader{name: name, in: bufio.NewReaderSize(in, auditLine)}
 }
 
 // Next returns the next record, *Broken for a line that is none, and io.EOF at the
@@ -77,7 +77,7 @@ func (r *Reader) skip() error {
 		case errors.Is(err, bufio.ErrBufferFull):
 			continue
 		case err == nil, errors.Is(err, io.EOF):
-			return &Broken{r.name, r.line, err != nil, fmt.Sprintf("the line is longer than %d bytes", limit.AuditLine)}
+			return &Broken{r.name, r.line, err != nil, fmt.Sprintf("the line is longer than %d bytes", auditLine)}
 		}
 		return r.failed(err)
 	}

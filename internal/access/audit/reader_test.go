@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 )
 
 // TestBrokenLinesHaveAPlace mixes records with all that is none.
@@ -31,7 +30,7 @@ func TestBrokenLinesHaveAPlace(t *testing.T) {
 		`{"time":"2026-01-01T00:00:00Z","kind":"dial"}` + "\n" + // 7
 		`{"v":1,"time":"2026-01-01T00:00:00Z","kind":"party"}` + "\n" + // 8
 		`{"v":1,"kind":"dial"}` + "\n" + // 9
-		strings.Repeat("x", limit.AuditLine+1) + "\n" + // 10
+		strings.Repeat("x", auditLine+1) + "\n" + // 10
 		fullLine + // 11
 		fullLine[:len(fullLine)-1] // 12: whole but for its end, which is on its way
 	r := NewReader("f", strings.NewReader(text))
@@ -222,7 +221,7 @@ func TestFollowing(t *testing.T) {
 		}
 		expect := func(want ...string) {
 			t.Helper()
-			time.Sleep(2 * limit.AuditPoll)
+			time.Sleep(2 * auditPoll)
 			synctest.Wait()
 			if !slices.Equal(got, want) {
 				t.Fatalf("%v came, not %v", got, want)

@@ -70,8 +70,8 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 		if again := Append(nil, once); !bytes.Equal(again, line) {
 			t.Fatalf("%q became %q", line, again)
 		}
-		if !bytes.HasSuffix(line, []byte("}\n")) || bytes.Count(line, []byte("\n")) != 1 || len(line) > limit.AuditLine {
-			t.Fatalf("%q is not one line of at most %d bytes", line, limit.AuditLine)
+		if !bytes.HasSuffix(line, []byte("}\n")) || bytes.Count(line, []byte("\n")) != 1 || len(line) > auditLine {
+			t.Fatalf("%q is not one line of at most %d bytes", line, auditLine)
 		}
 		for _, c := range string(line[:len(line)-1]) {
 			if !unicode.IsPrint(c) {
@@ -97,8 +97,8 @@ func TestTheLongestRecordCanBeRead(t *testing.T) {
 	}
 	r.Metadata = NewMetadata(pairs)
 	line := Append(nil, r)
-	if len(line) > limit.AuditLine {
-		t.Errorf("the line has %d bytes, a reader takes %d", len(line), limit.AuditLine)
+	if len(line) > auditLine {
+		t.Errorf("the line has %d bytes, a reader takes %d", len(line), auditLine)
 	}
 	if _, err := NewReader("x", bytes.NewReader(line)).Next(); err != nil {
 		t.Error(err)

@@ -63,9 +63,9 @@ func (t *Tally) Take(now time.Time, r Record) (tell bool, sums []Record) {
 	if now.Sub(t.begun) >= limit.AuditTold {
 		sums = t.turn(now)
 	}
-	from, most := &t.distinct, limit.AuditDistinct
+	from, most := &t.distinct, auditDistinct
 	if anywhere(r.Code) {
-		from, most = &t.limits, limit.AuditCallers
+		from, most = &t.limits, auditCallers
 	}
 	k, gone := from.meet(q, most)
 	if gone != nil && gone.more > 0 {

@@ -135,10 +135,10 @@ func TestATallyIsBoundedAndLosesNothing(t *testing.T) {
 	one := func(r Record) {
 		asked[r.Caller]++
 		c.take(now, r)
-		if n := c.limits.order.Len(); n > limit.AuditCallers || n != len(c.limits.of) {
+		if n := c.limits.order.Len(); n > auditCallers || n != len(c.limits.of) {
 			t.Fatalf("%d callers in the list, %d in the map", n, len(c.limits.of))
 		}
-		if n := c.distinct.order.Len(); n > limit.AuditDistinct || n != len(c.distinct.of) {
+		if n := c.distinct.order.Len(); n > auditDistinct || n != len(c.distinct.of) {
 			t.Fatalf("%d destinations in the list, %d in the map", n, len(c.distinct.of))
 		}
 	}

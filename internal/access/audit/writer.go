@@ -119,7 +119,7 @@ func newWriter(cfg Config, o Options, s sink) *Writer {
 // newLane makes a Writer without its sink.
 func newLane(cfg Config, o Options, m *telemetry.Audit) *Writer {
 	return &Writer{
-		strict: cfg.Strict, log: o.Log, queue: make(chan []byte, limit.AuditQueue), run: strings.ToLower(rand.Text()[:10]), metrics: m,
+		strict: cfg.Strict, log: o.Log, queue: make(chan []byte, auditQueue), run: strings.ToLower(rand.Text()[:10]), metrics: m,
 	}
 }
 
@@ -147,7 +147,7 @@ func (w *Writer) Admit() error {
 		return f.Whyf("the records cannot be written").Hint("see to %s; the log says more", w.where)
 	case w.stopped.Load():
 		return f.Whyf("the records are closed").Hint("try again")
-	case len(w.queue) == cap(w.queue) || w.waiting.Load() >= limit.AuditQueueBytes:
+	case len(w.queue) == cap(w.queue) || w.waiting.Load() >= auditQueueBytes:
 		return f.Whyf("too many records wait to be written").Hint("try again; if it lasts, %s is too slow", w.where)
 	}
 	return nil
@@ -167,7 +167,7 @@ func (w *Writer) Write(r Record) {
 		w.lose(lostStop, 1)
 		return
 	}
-	if w.waiting.Add(int64(len(line))) <= limit.AuditQueueBytes {
+	if w.waiting.Add(int64(len(line))) <= auditQueueBytes {
 		select {
 		case w.queue <- line:
 			w.accepted(r.Kind)
@@ -291,7 +291,7 @@ func (w *Writer) collect(b, first []byte) []byte {
 	}
 	b = append(b, first...)
 	w.waiting.Add(-int64(len(first)))
-	for len(b) < limit.AuditBatch {
+	for len(b) < auditBatch {
 		select {
 		case line := <-w.queue:
 			b = append(b, line...)

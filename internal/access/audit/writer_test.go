@@ -168,7 +168,7 @@ func TestASlowSinkHoldsNobodyUp(t *testing.T) {
 					w.Write(dial("first"))
 					synctest.Wait() // it is being written now
 					begun := time.Now()
-					for range limit.AuditQueue + lost {
+					for range auditQueue + lost {
 						w.Write(dial("x"))
 					}
 					if d := time.Since(begun); d != 0 {
@@ -197,7 +197,7 @@ func TestASlowSinkHoldsNobodyUp(t *testing.T) {
 						}
 					}
 				}
-				if len(all) != 1+limit.AuditQueue+1 || told != lost || lostCount(w, lostQueue) != lost {
+				if len(all) != 1+auditQueue+1 || told != lost || lostCount(w, lostQueue) != lost {
 					t.Errorf("%d records, %d told of as lost, %v counted", len(all), told, lostCount(w, lostQueue))
 				}
 				if n := strings.Count(log.String(), "audit records are lost"); n != 1 {
@@ -217,7 +217,7 @@ func TestTheQueueIsBoundedInBytes(t *testing.T) {
 	for range 1000 { // of 12 KiB each
 		w.Write(big)
 	}
-	if n := w.waiting.Load(); n > limit.AuditQueueBytes || lostCount(w, lostQueue) == 0 {
+	if n := w.waiting.Load(); n > auditQueueBytes || lostCount(w, lostQueue) == 0 {
 		t.Errorf("%d bytes wait, %v records are lost", n, lostCount(w, lostQueue))
 	}
 }
@@ -227,7 +227,7 @@ func TestALossIsToldOfOnceAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log runtest.Transcript
 		w := newWriter(Config{Path: "x"}, options(t, &log), &tap{})
-		for range limit.AuditQueue {
+		for range auditQueue {
 			w.Write(dial("x"))
 		}
 		for range 130 { // a loss each second
@@ -258,7 +258,7 @@ func TestADiskThatIsFull(t *testing.T) {
 					if err := w.Admit(); !fault.Has(err, fault.CodeAudit) {
 						t.Errorf("a dial gets %v", err)
 					}
-					for range limit.AuditQueue + 5 {
+					for range auditQueue + 5 {
 						w.Write(dial("c"))
 					}
 					s.set(nil)
@@ -276,7 +276,7 @@ func TestADiskThatIsFull(t *testing.T) {
 					ids[r.ID] = true
 					told += r.Count
 				}
-				if len(all) != 2+limit.AuditQueue+1 || len(ids) != len(all) || told != 5 || lostCount(w, lostDisk) != 5 {
+				if len(all) != 2+auditQueue+1 || len(ids) != len(all) || told != 5 || lostCount(w, lostDisk) != 5 {
 					t.Errorf("%d records, %d ids, %d told of as lost, %v counted", len(all), len(ids), told, lostCount(w, lostDisk))
 				}
 				for _, line := range []string{"audit records cannot be written", "audit records are written again", "audit records are lost"} {

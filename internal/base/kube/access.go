@@ -17,7 +17,6 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/private"
 )
 
@@ -54,7 +53,7 @@ func (m material) read() ([]byte, error) {
 func (m material) String() string { return cmp.Or(m.file, "(given in the file)") }
 
 func readFile(path string) ([]byte, error) {
-	return private.ReadPublic(path, limit.KubeConfigFile)
+	return private.ReadPublic(path, kubeConfigFile)
 }
 
 // Load reads a kubeconfig, or without one takes what Kubernetes gives to a pod.
@@ -252,9 +251,9 @@ func (a Access) transport(dial dialFunc) (*http.Transport, error) {
 	}
 	out := &http.Transport{
 		TLSClientConfig: conf, ForceAttemptHTTP2: true, DialContext: dial,
-		TLSHandshakeTimeout: limit.KubeAnswer, MaxResponseHeaderBytes: 64 << 10,
+		TLSHandshakeTimeout: kubeAnswer, MaxResponseHeaderBytes: 64 << 10,
 		Proxy: http.ProxyFromEnvironment,
-		HTTP2: &http.HTTP2Config{SendPingTimeout: limit.KubePing, PingTimeout: limit.KubePong},
+		HTTP2: &http.HTTP2Config{SendPingTimeout: kubePing, PingTimeout: kubePong},
 	}
 	if a.Proxy != nil {
 		out.Proxy = http.ProxyURL(a.Proxy)

@@ -21,7 +21,6 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 )
 
 // kubeletConf is what kubeadm writes for kubelet, with fields that we do not know.
@@ -106,7 +105,7 @@ func TestLoad(t *testing.T) {
 	if _, err := Load(file, getenv); !fault.Has(err, fault.CodeConfig) {
 		t.Errorf("no file: %v", err)
 	}
-	if err := os.WriteFile(file, make([]byte, limit.KubeConfigFile+1), 0o600); err != nil {
+	if err := os.WriteFile(file, make([]byte, kubeConfigFile+1), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := Load(file, getenv); !fault.Has(err, fault.CodeConfig) || !strings.Contains(err.Error(), "bytes") {

@@ -70,10 +70,10 @@ func (a *announcer) run(ctx context.Context) error {
 
 // pause waits until there is something to write.
 func (a *announcer) pause(ctx context.Context, d time.Duration) bool {
-	if !run.Wait(ctx, min(limit.KubeWriteGap, d)) { // changes that come in a burst are written together
+	if !run.Wait(ctx, min(kubeWriteGap, d)) { // changes that come in a burst are written together
 		return false
 	}
-	t := time.NewTimer(d - min(limit.KubeWriteGap, d))
+	t := time.NewTimer(d - min(kubeWriteGap, d))
 	defer t.Stop()
 	select {
 	case <-ctx.Done():

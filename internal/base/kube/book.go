@@ -11,7 +11,6 @@ import (
 
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
 	"github.com/tombolo-io/tombolo/internal/base/fault"
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 )
 
@@ -158,8 +157,8 @@ func (b *book) put(now, clock time.Time, o object) (problem error) {
 	if o.name == "" {
 		return o.err // nobody's
 	}
-	if !known && len(b.known) >= limit.KubeObjects {
-		return fault.Newf(fault.CodeLimit, "more than %d objects of a kind are not read", limit.KubeObjects)
+	if !known && len(b.known) >= kubeObjects {
+		return fault.Newf(fault.CodeLimit, "more than %d objects of a kind are not read", kubeObjects)
 	}
 	o.said.Heard = now
 	if known && old.states {
@@ -179,7 +178,7 @@ func due(now time.Time, old, o word) time.Time {
 	if !old.states || !o.states || old.said.Until.IsZero() || o.said.Until.IsZero() || !reflect.DeepEqual(old.said.Facts, o.said.Facts) {
 		return now
 	}
-	return now.Add(max(0, min(limit.KubeRenewed, old.said.Until.Sub(now)/2)))
+	return now.Add(max(0, min(kubeRenewed, old.said.Until.Sub(now)/2)))
 }
 
 // until is when the lease of an object ends, by our clock.

@@ -101,7 +101,7 @@ func TestBook(t *testing.T) {
 // TestBookIsBounded: nobody makes us keep more, and those who are known stay.
 func TestBookIsBounded(t *testing.T) {
 	b, read := newBook(), readMember("m")
-	for i := range limit.KubeObjects {
+	for i := range kubeObjects {
 		if err := b.put(begin(), time.Time{}, read(begin(), raw(fmt.Sprint("n", i), "1", 60, begin()))); err != nil {
 			t.Fatal(err)
 		}
@@ -112,7 +112,7 @@ func TestBookIsBounded(t *testing.T) {
 	if err := b.put(begin(), time.Time{}, read(begin(), raw("n7", "2", 60, begin()))); err != nil {
 		t.Errorf("one that is known: %v", err)
 	}
-	if n, states, bad := b.count(); n != limit.KubeObjects || states != n || bad != 0 {
+	if n, states, bad := b.count(); n != kubeObjects || states != n || bad != 0 {
 		t.Errorf("%d are known, %d say something, %d are bad", n, states, bad)
 	}
 }
@@ -128,7 +128,7 @@ func TestRetry(t *testing.T) {
 	if d := retry(denied, 1, 0); d > 2*time.Second {
 		t.Errorf("a second refusal: %v", d)
 	}
-	if low, high := retry(denied, 5, 0), retry(denied, 5, 0.999); low != limit.KubeRetryDenied || high > 2*limit.KubeRetryDenied {
+	if low, high := retry(denied, 5, 0), retry(denied, 5, 0.999); low != kubeRetryDenied || high > 2*kubeRetryDenied {
 		t.Errorf("later refusals: %v to %v", low, high)
 	}
 }
@@ -153,12 +153,12 @@ func TestRefusals(t *testing.T) {
 		401: fault.CodeKubeDenied, 403: fault.CodeKubeDenied, 404: fault.CodeNotFound, 422: fault.CodeAnnotation,
 		410: fault.CodeKubeAway, 429: fault.CodeKubeAway, 500: fault.CodeKubeAway, 302: fault.CodeKubeAway, 0: fault.CodeKubeAway,
 	} {
-		err := refusal(call{method: "GET", path: "/x"}, status, "a\nb\x1b[2J"+strings.Repeat("ü", limit.KubeMessage))
+		err := refusal(call{method: "GET", path: "/x"}, status, "a\nb\x1b[2J"+strings.Repeat("ü", kubeMessage))
 		var f *fault.Fault
 		if !errors.As(err, &f) || f.Code != code || answered(err) != status || f.Next == "" {
 			t.Errorf("%d: %v", status, err)
 		}
-		if text := f.Explain(); strings.ContainsAny(text, "\n\x1b") || len(text) > 2*limit.KubeMessage || strings.ContainsRune(text, '\uFFFD') {
+		if text := f.Explain(); strings.ContainsAny(text, "\n\x1b") || len(text) > 2*kubeMessage || strings.ContainsRune(text, '\uFFFD') {
 			t.Errorf("%d: %q", status, text)
 		}
 	}

@@ -17,7 +17,6 @@ import (
 	"sync"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/untrusted"
 )
 
@@ -48,7 +47,7 @@ func NewClient(a Access, dial dialFunc) *Client {
 // after us, and is written again when it joins another one.
 func NewClientOf(load func() (Access, error), dial dialFunc) *Client {
 	if dial == nil {
-		dial = (&net.Dialer{Timeout: limit.KubeAnswer}).DialContext
+		dial = (&net.Dialer{Timeout: kubeAnswer}).DialContext
 	}
 	return &Client{load: load, dial: dial}
 }
@@ -233,23 +232,23 @@ func remedy(r call, status int) string {
 }
 
 // shown is what a server wrote, fit for a line of a log.
-func shown(s string) string { return untrusted.Text(s, limit.KubeMessage) }
+func shown(s string) string { return untrusted.Text(s, kubeMessage) }
 
 // ask sends a request and reads its answer into out, which may be nil.
 func (c *Client) ask(ctx context.Context, r call, out any) error {
-	ctx, cancel := context.WithTimeout(ctx, limit.KubeAnswer)
+	ctx, cancel := context.WithTimeout(ctx, kubeAnswer)
 	defer cancel()
 	res, err := c.do(ctx, r)
 	if err != nil {
 		return err
 	}
 	defer res.Body.Close()
-	data, err := io.ReadAll(io.LimitReader(res.Body, limit.KubeObject+1))
+	data, err := io.ReadAll(io.LimitReader(res.Body, kubeObject+1))
 	switch {
 	case err != nil:
 		return away(r, err)
-	case len(data) > limit.KubeObject:
-		return away(r, errTooLarge(limit.KubeObject))
+	case len(data) > kubeObject:
+		return away(r, errTooLarge(kubeObject))
 	case out == nil:
 		return nil
 	}

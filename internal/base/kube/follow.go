@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/discovery/roster"
@@ -56,7 +55,7 @@ func (f *follower) run(ctx context.Context) error {
 			break
 		}
 		f.report(err)
-		if f.clock().Sub(begin) >= limit.KubeSettled {
+		if f.clock().Sub(begin) >= kubeSettled {
 			failed = tries{}
 		}
 		if !run.Wait(ctx, retry(err, failed.next(err), f.random())) {
@@ -76,7 +75,7 @@ func (f *follower) turn(ctx context.Context, version *string) error {
 		f.listed(l)
 		*version = l.version
 	}
-	lasts := limit.KubeWatch + time.Duration(f.random()*float64(limit.KubeWatch))
+	lasts := kubeWatch + time.Duration(f.random()*float64(kubeWatch))
 	next, err := f.client.watch(ctx, f.what, *version, lasts, f.event)
 	if *version = next; answered(err) == http.StatusGone {
 		*version = ""
@@ -92,7 +91,7 @@ func (f *follower) listed(l listing) {
 	f.over = l.over
 	f.mu.Unlock()
 	if over {
-		f.log.Warn("Kubernetes has more objects than are read", telemetry.AttrCode, fault.CodeLimit, "path", f.what.path, "bound", limit.KubeObjects)
+		f.log.Warn("Kubernetes has more objects than are read", telemetry.AttrCode, fault.CodeLimit, "path", f.what.path, "bound", kubeObjects)
 	}
 	for _, o := range l.items {
 		f.mistake(o.name, o.err)
@@ -170,7 +169,7 @@ func (f *follower) mistake(name string, err error) {
 	now := f.clock()
 	f.mu.Lock()
 	last, before := f.mistakes[name]
-	quiet := before && now.Sub(last) < limit.KubeComplain || !before && len(f.mistakes) > limit.KubeObjects
+	quiet := before && now.Sub(last) < kubeComplain || !before && len(f.mistakes) > kubeObjects
 	if !quiet {
 		f.mistakes[name] = now
 	}
@@ -223,11 +222,11 @@ func (t *tries) next(err error) int {
 // not come back in one instant.
 func retry(err error, n int, random float64) time.Duration {
 	if denied(err) && n > 4 { // a grant may be on its way while things are set up
-		return limit.KubeRetryDenied + time.Duration(random*float64(limit.KubeRetryDenied))
+		return kubeRetryDenied + time.Duration(random*float64(kubeRetryDenied))
 	}
-	top := limit.KubeRetryMost
+	top := kubeRetryMost
 	if n < 8 {
-		top = min(limit.KubeRetryFirst<<n, limit.KubeRetryMost)
+		top = min(kubeRetryFirst<<n, kubeRetryMost)
 	}
 	return top/2 + time.Duration(random*float64(top))/2
 }

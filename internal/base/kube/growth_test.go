@@ -13,7 +13,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 )
@@ -83,7 +82,7 @@ func (c *crowded) object(i, renewal int, host string) json.RawMessage {
 // TestWorkOfAChange: what is copied for changes all the time has a bound that does not know the number of members;
 // one change after silence is told at once.
 func TestWorkOfAChange(t *testing.T) {
-	for _, n := range []int{100, limit.KubeObjects} {
+	for _, n := range []int{100, kubeObjects} {
 		synctest.Test(t, func(t *testing.T) {
 			c := newCrowd(t, n)
 			defer c.stop()
@@ -98,10 +97,10 @@ func TestWorkOfAChange(t *testing.T) {
 				f.event("MODIFIED", c.object(i%n, i+2, fmt.Sprint("h", i)))
 				time.Sleep(10 * time.Millisecond)
 			}
-			if bound, did := int(changes*10*time.Millisecond/limit.KubeGatherEach)+2*n, c.sofar().copied-first.copied; did > bound {
+			if bound, did := int(changes*10*time.Millisecond/kubeGatherEach)+2*n, c.sofar().copied-first.copied; did > bound {
 				t.Errorf("%d members: %d words copied in 10 s of changes, at most %d should be", n, did, bound)
 			}
-			time.Sleep(limit.KubeGather + time.Duration(n)*limit.KubeGatherEach)
+			time.Sleep(kubeGather + time.Duration(n)*kubeGatherEach)
 			found := false
 			for _, s := range c.sofar().last {
 				found = found || s.Facts.Hostname == fmt.Sprint("h", changes-1)
@@ -154,7 +153,7 @@ func TestDue(t *testing.T) {
 		old, now word
 		want     time.Duration
 	}{
-		"a renewal":                    {of("a", 10*time.Minute), of("a", 15*time.Minute), limit.KubeRenewed},
+		"a renewal":                    {of("a", 10*time.Minute), of("a", 15*time.Minute), kubeRenewed},
 		"of a short lease":             {of("a", 10*time.Second), of("a", 20*time.Second), 5 * time.Second},
 		"after the end":                {of("a", -time.Second), of("a", 20*time.Second), 0},
 		"a change":                     {of("a", 10*time.Minute), of("b", 15*time.Minute), 0},
@@ -170,7 +169,7 @@ func TestDue(t *testing.T) {
 }
 
 func BenchmarkEvent(b *testing.B) {
-	for _, n := range []int{100, limit.KubeObjects} {
+	for _, n := range []int{100, kubeObjects} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			s, err := New(NewClient(Access{}, nil), Options{Log: slog.New(slog.DiscardHandler)})
 			if err != nil {

@@ -10,7 +10,6 @@ import (
 	"sync"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 )
@@ -37,12 +36,12 @@ func (g *guard) run(ctx context.Context) error {
 	var failed tries
 	for ctx.Err() == nil {
 		lack, err := g.look(ctx)
-		pause := limit.KubeGuard
+		pause := kubeGuard
 		if err == nil {
 			failed = tries{}
 			g.found(lack)
 		} else {
-			pause = min(retry(err, failed.next(err), g.random()), limit.KubeGuard)
+			pause = min(retry(err, failed.next(err), g.random()), kubeGuard)
 		}
 		if !run.Wait(ctx, pause) {
 			break

@@ -14,8 +14,6 @@ import (
 	"net/url"
 	"strconv"
 	"time"
-
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 )
 
 // collection is a kind whose objects are read.
@@ -63,7 +61,7 @@ var errPartial = errors.New("the list changed while it was read")
 // smaller ones, so that no object, however fat, keeps the others from being read.
 func (c *Client) list(ctx context.Context, what collection, now func() time.Time) (listing, error) {
 	var out listing
-	size, next := limit.KubePage, ""
+	size, next := kubePage, ""
 	for {
 		page, err := c.page(ctx, what, size, next)
 		var big *tooLargeError
@@ -80,7 +78,7 @@ func (c *Client) list(ctx context.Context, what collection, now func() time.Time
 			out.when = page.when
 		}
 		for _, raw := range page.Items { // read at once: a page is larger than what is said in it
-			if out.over = len(out.items) == limit.KubeObjects; out.over {
+			if out.over = len(out.items) == kubeObjects; out.over {
 				break
 			}
 			out.items = append(out.items, what.read(now(), raw))
@@ -108,7 +106,7 @@ type page struct {
 }
 
 func (c *Client) page(ctx context.Context, what collection, size int, next string) (page, error) {
-	ctx, cancel := context.WithTimeout(ctx, limit.KubeAnswer)
+	ctx, cancel := context.WithTimeout(ctx, kubeAnswer)
 	defer cancel()
 	// Without a resourceVersion: what is true now, not what a cache has held for long.
 	query := url.Values{"limit": {strconv.Itoa(size)}}
@@ -122,15 +120,15 @@ func (c *Client) page(ctx context.Context, what collection, size int, next strin
 		return page{}, err
 	}
 	defer res.Body.Close()
-	if res.ContentLength > limit.KubePageBytes {
-		return page{}, away(r, &tooLargeError{limit.KubePageBytes})
+	if res.ContentLength > kubePageBytes {
+		return page{}, away(r, &tooLargeError{kubePageBytes})
 	}
-	data, err := io.ReadAll(io.LimitReader(res.Body, limit.KubePageBytes+1))
+	data, err := io.ReadAll(io.LimitReader(res.Body, kubePageBytes+1))
 	switch {
 	case err != nil:
 		return page{}, away(r, err)
-	case len(data) > limit.KubePageBytes:
-		return page{}, away(r, &tooLargeError{limit.KubePageBytes})
+	case len(data) > kubePageBytes:
+		return page{}, away(r, &tooLargeError{kubePageBytes})
 	}
 	var out page
 	if err := json.Unmarshal(data, &out); err != nil {
@@ -160,7 +158,7 @@ type event struct {
 // the server has agreed. It gives the version from which the next one continues.
 func (c *Client) watch(ctx context.Context, what collection, version string, lasts time.Duration, on func(kind string, raw json.RawMessage)) (string, error) {
 	// The server ends a watch after lasts; one that does not is ended here.
-	ctx, cancel := context.WithTimeout(ctx, lasts+limit.KubeAnswer)
+	ctx, cancel := context.WithTimeout(ctx, lasts+kubeAnswer)
 	defer cancel()
 	query := url.Values{
 		"watch": {"1"}, "allowWatchBookmarks": {"true"}, "resourceVersion": {version},
@@ -175,7 +173,7 @@ func (c *Client) watch(ctx context.Context, what collection, version string, las
 	defer res.Body.Close()
 	on(eventBookmark, nil) // it stands, and where nothing happens it may say nothing for long
 	lines := bufio.NewScanner(res.Body)
-	lines.Buffer(make([]byte, 0, 16<<10), limit.KubeObject)
+	lines.Buffer(make([]byte, 0, 16<<10), kubeObject)
 	for lines.Scan() {
 		if len(bytes.TrimSpace(lines.Bytes())) == 0 {
 			continue

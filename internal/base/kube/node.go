@@ -67,11 +67,11 @@ func (o *ownNode) run(ctx context.Context) error {
 			break
 		}
 		o.report(err)
-		if o.clock().Sub(begin) >= limit.KubeSettled {
+		if o.clock().Sub(begin) >= kubeSettled {
 			failed = tries{}
 		}
 		if err != nil {
-			pause = min(retry(err, failed.next(err), o.random()), limit.KubePoll)
+			pause = min(retry(err, failed.next(err), o.random()), kubePoll)
 		}
 		if !run.Wait(ctx, pause) {
 			break
@@ -84,7 +84,7 @@ func (o *ownNode) run(ctx context.Context) error {
 // before the next one.
 func (o *ownNode) turn(ctx context.Context) (time.Duration, error) {
 	what := ownNodeOf(o.node)
-	if !o.denied.IsZero() && o.clock().Sub(o.denied) < limit.KubeWatch {
+	if !o.denied.IsZero() && o.clock().Sub(o.denied) < kubeWatch {
 		return o.poll(ctx)
 	}
 	page, err := o.client.page(ctx, what, 1, "")
@@ -104,12 +104,12 @@ func (o *ownNode) turn(ctx context.Context) (time.Duration, error) {
 		return 0, err
 	}
 	o.say(n)
-	lasts := limit.KubeWatch + time.Duration(o.random()*float64(limit.KubeWatch))
+	lasts := kubeWatch + time.Duration(o.random()*float64(kubeWatch))
 	_, err = o.client.watch(ctx, what, page.Metadata.ResourceVersion, lasts, o.event)
 	if answered(err) == http.StatusGone {
 		err = nil // the next list has it
 	}
-	return limit.KubeRetryFirst, err
+	return kubeRetryFirst, err
 }
 
 // poll asks for the one Node by its name.
@@ -129,10 +129,10 @@ func (o *ownNode) poll(ctx context.Context) (time.Duration, error) {
 	o.say(n)
 	if len(n.PodCIDRs) == 0 { // they come soon after the Node
 		o.bare++
-		return min(retry(nil, o.bare-1, o.random()), limit.KubePoll), nil
+		return min(retry(nil, o.bare-1, o.random()), kubePoll), nil
 	}
 	o.bare = 0
-	return limit.KubePoll/2 + time.Duration(o.random()*float64(limit.KubePoll))/2, nil
+	return kubePoll/2 + time.Duration(o.random()*float64(kubePoll))/2, nil
 }
 
 // among finds the Node in a list, which a server that does not heed what is asked for may

@@ -179,7 +179,7 @@ func (s *Source) hand(ctx context.Context, out func([]roster.Said)) error {
 		for _, f := range s.followers {
 			f.gave()
 		}
-		if !run.Wait(ctx, limit.KubeGather+time.Duration(len(all))*limit.KubeGatherEach) {
+		if !run.Wait(ctx, kubeGather+time.Duration(len(all))*kubeGatherEach) {
 			return nil
 		}
 	}

@@ -81,7 +81,7 @@ func TestForgottenVersion(t *testing.T) {
 // TestCutList: of a list that comes to no end nothing is taken; those whom it did not reach live on.
 func TestCutList(t *testing.T) {
 	t.Parallel()
-	const all = limit.KubePage + 50
+	const all = kube.KubePage + 50
 	s, r := world(t, all, 0) // without a lease nothing else would keep them
 	var cuts atomic.Int32
 	s.Mangle(func(req *http.Request, _ http.ResponseWriter) bool {
@@ -214,11 +214,11 @@ func TestFatPages(t *testing.T) {
 		if _, err := fmt.Sscan(r.URL.Query().Get("limit"), &n); err != nil || n <= 8 {
 			return false
 		}
-		if n < limit.KubePage { // once without saying so before, then with
-			w.Header().Set("Content-Length", fmt.Sprint(limit.KubePageBytes+1))
+		if n < kube.KubePage { // once without saying so before, then with
+			w.Header().Set("Content-Length", fmt.Sprint(kube.KubePageBytes+1))
 			return true
 		}
-		for range limit.KubePageBytes>>20 + 1 {
+		for range kube.KubePageBytes>>20 + 1 {
 			if _, err := w.Write(fat); err != nil {
 				return true
 			}

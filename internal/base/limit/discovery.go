@@ -26,8 +26,6 @@ const (
 	// DiscoveryFacts bounds each list of what a member says of itself but its
 	// endpoints: what fits into DiscoverySealed, and can be compared pair by pair.
 	DiscoveryFacts = 256
-	// DiscoveryText bounds a name or text of a member in bytes: a host name has 253.
-	DiscoveryText = 256
 	// DiscoveryClusters bounds the clusters of a service.
 	DiscoveryClusters = 100_000
 	// DiscoveryBytes bounds the memory of all members: 100,000 of 4 KiB each, which
@@ -140,27 +138,10 @@ const (
 	// RosterEndpoints bounds the endpoints of a member after all sources are merged:
 	// what two services keep of one, as each is tried in turn.
 	RosterEndpoints = 128
-	// RosterFacts bounds each list that a source states of a member.
-	RosterFacts = 1024
 	// RosterText bounds each name that a source states of a member in bytes.
 	RosterText = 253
 	// RosterList bounds the members of a file.
 	RosterList = 10_000
-	// RosterAnnotation bounds an annotation: all of an object have 256 KiB.
-	RosterAnnotation = 64 << 10
-	// KubeObjects bounds the objects of a kind that are read: Kubernetes itself promises
-	// 5,000 nodes.
-	KubeObjects = 10_000
-	// KubePage is how many objects are asked for at once, KubePageBytes what their answer
-	// may have: 100 nodes that each fill 256 KiB of annotations. A larger one is asked
-	// for in smaller pages.
-	KubePage, KubePageBytes = 100, 32 << 20
-	// KubeObject bounds one object in bytes: twice what etcd keeps by default.
-	KubeObject = 3 << 20
-	// KubeConfigFile bounds a kubeconfig, and each file that it names.
-	KubeConfigFile = 1 << 20
-	// KubeMessage bounds what is shown of the API server's own words.
-	KubeMessage = 400
 	// PodRanges bounds the ranges of pods that are taken of a Node: Kubernetes itself gives one
 	// of each IP version. PodRangeText bounds one as a text, which is longer than any CIDR.
 	PodRanges, PodRangeText = 8, 64
@@ -171,35 +152,6 @@ const (
 	// KubeLease is the lease of an object Member: renewed at a third, a node may miss two
 	// renewals. Each one is told to all other nodes: shorter ones are dear in a large cluster.
 	KubeLease = 15 * time.Minute
-	// KubeAnswer is how long the API server may take for all of an answer.
-	KubeAnswer = 30 * time.Second
-	// KubeWatch is how long a watch is asked for, at least; up to twice that, so that
-	// those of a thousand nodes do not end at once.
-	KubeWatch = 5 * time.Minute
-	// KubePing is after how much silence the connection to the API server is tried,
-	// KubePong how long it has for that.
-	KubePing, KubePong = 30 * time.Second, 15 * time.Second
-	// KubeRetryFirst and KubeRetryMost bound the wait between two tries to reach the API
-	// server, KubeRetryDenied is the wait after a refusal, which people have to mend.
-	KubeRetryFirst, KubeRetryMost, KubeRetryDenied = time.Second, time.Minute, 2 * time.Minute
-	// KubeSettled is how long a watch must have lasted for the next try to count as the first.
-	KubeSettled = 10 * time.Second
-	// KubePoll is how often the own Node is asked for where it may not be watched, at most,
-	// and how long its reading waits after a failure: 1,000 nodes ask 33 to 66 times a second.
-	KubePoll = 30 * time.Second
-	// KubeGuard is how often each node looks whether the API server has the policy for Members.
-	KubeGuard = 5 * time.Minute
-	// KubeWriteGap is the least time between two writes of the own object.
-	KubeWriteGap = time.Second
-	// KubeGather and KubeGatherEach, for each member that is known, are between two times
-	// that what the API server says is handed on: with 10,000 members 1.1 s, so that at
-	// most 10,000 words a second are copied however many there are.
-	KubeGather, KubeGatherEach = 100 * time.Millisecond, 100 * time.Microsecond
-	// KubeRenewed is how long a renewal that changes nothing else may wait, if it leaves
-	// half of the old lease: 10,000 members with the usual lease renew 33 times a second.
-	KubeRenewed = time.Minute
-	// KubeComplain is how often one object that cannot be read is told of.
-	KubeComplain = 10 * time.Minute
 	// DiscoveryTTL is the longest lease: a member that is gone is not looked for longer.
 	DiscoveryTTL = 30 * time.Minute
 	// DiscoverySettle is how long a service that began without its state says nothing
@@ -214,12 +166,6 @@ const (
 	DiscoverySweep = time.Second
 	// DiscoverySnapshot is how often the state is written, if it has changed.
 	DiscoverySnapshot = time.Minute
-	// DiscoveryStoreWait bounds an answer of etcd: an election takes a second or two.
-	DiscoveryStoreWait = 3 * time.Second
-	// DiscoveryStoreProbe is how often etcd is asked for a sign of life, and
-	// DiscoveryStoreSilence how long none may come before etcd counts as away.
-	DiscoveryStoreProbe   = 3 * time.Second
-	DiscoveryStoreSilence = 10 * time.Second
 	// DiscoveryStoreRetry is how often an etcd that is away is tried.
 	DiscoveryStoreRetry = time.Second
 	// DiscoveryBegin bounds a connection's way to its first call, an attending
@@ -247,10 +193,4 @@ const (
 const (
 	// DiscoveryStorePage is how many keys are asked for at once: 2 MiB of small entries.
 	DiscoveryStorePage = 1000
-	// DiscoveryStoreTries bounds how often an update that others overtake is tried
-	// again: of n at once, one goes through each time.
-	DiscoveryStoreTries = 32
-	// DiscoveryStoreAsks bounds how many leases etcd is asked about at once at the
-	// start: 100,000 take seconds, and one after the other minutes.
-	DiscoveryStoreAsks = 64
 )

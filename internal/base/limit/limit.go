@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package limit is the one page with every bound of Tombolo and its reason. It
-// does not enforce anything.
+// Package limit holds the bounds that several packages share, each with its reason.
+// The bounds and timings of one package alone stand in its limits.go. It does not
+// enforce anything.
 package limit
 
 import "time"
@@ -69,9 +70,6 @@ const (
 	// RateLeast is the lowest rate of bytes that may be configured: one chunk of a copy
 	// is paid for within a second, while nobody else waits.
 	RateLeast = 64 << 10
-	// LastWords is what the end of a TLS connection takes, an alert in its record: a
-	// caller of which no more waits to be read has nothing to say.
-	LastWords = 64
 	// SessionCost is what a live session of an agent takes of the hub's memory
 	// (docs/scaling.md).
 	SessionCost = 60 << 10
@@ -89,20 +87,9 @@ const (
 	// SessionSecret is the length of the secret that ties further connections to
 	// a session: it cannot be guessed, and it is checked beside a certificate.
 	SessionSecret = 16
-	// KonnectivityData bounds one DATA packet that we send; the reference's
-	// own size for the server, well below gRPC's 4 MiB.
-	KonnectivityData = 32 << 10
 	// KonnectivityPacket bounds a packet that we take, as gRPC does by default and with
 	// it the reference. Its client makes one DATA of each Write, which may be a body.
 	KonnectivityPacket = 4 << 20
-	// KonnectivityRequest bounds a packet on a stream that has no target yet: a name
-	// of 255 bytes and a port. Whoever has not dialled shall not make the hub hold more.
-	KonnectivityRequest = 4 << 10
-	// KonnectivityHeld bounds the large packets of one konnectivity socket that have
-	// been announced and that their streams to the agents have not taken: sixteen of
-	// the largest at a time. Those of at most KonnectivityData are not refused for it,
-	// which is what kube-apiserver sends: a window lets as much come anyway.
-	KonnectivityHeld = 64 << 20
 	// KonnectivityWindow bounds what a gRPC stream holds that was not taken yet,
 	// but for a packet that has begun: as much as a stream of a session begins with.
 	// Left to gRPC, it grows to 16 MiB for every stream of a fast caller.
@@ -111,18 +98,7 @@ const (
 )
 
 // Traces, and what is sent to a collector.
-const (
-	// SpanQueue bounds the spans that wait to be sent: a second of a busy hub, which
-	// makes six for each dial, in some 5 MiB.
-	SpanQueue = 8_192
-	// SpanBatch is how many spans are sent at once.
-	SpanBatch = 512
-	// SpanAttributes bounds the attributes of a span; ours have up to ten.
-	SpanAttributes = 32
-	// CollectorAnswer bounds what is read of a collector's answer, which has a
-	// number and a sentence.
-	CollectorAnswer = 64 << 10
-)
+const ()
 
 // Counts.
 const (
@@ -141,13 +117,6 @@ const (
 	// Strangers bounds the connections on a hub's main port whose peer is not
 	// known yet, below a small machine's 1,024 descriptors.
 	Strangers = 512
-	// SpareDescriptors are those that agents and callers of a hub, and targets of an
-	// agent, cannot take: the connections of the admin or health port, and half as
-	// many for the admin socket, the agent's next session and files.
-	SpareDescriptors = 96
-	// AdminConnections bounds the connections of the admin port and of an agent's
-	// health port, which carry probes and metrics: dozens of scrapers.
-	AdminConnections = 64
 	// SessionsComing bounds the connections of one agent's identity that have said
 	// Hello and are no session yet: that takes them a round trip.
 	SessionsComing = 32
@@ -227,9 +196,6 @@ const (
 	// MemoryLook is how often the memory is looked at: at 1 GiB a second, which is
 	// more than two cores receive, 100 MiB come in between.
 	MemoryLook = 100 * time.Millisecond
-	// KonnectivityStall is how long a target takes nothing, or a stream whose caller has
-	// closed it does not end, until its window is charged.
-	KonnectivityStall = MemoryLook
 	// MemoryAgain is the least time between two cuts, so that the collector can show
 	// what the first one gave.
 	MemoryAgain = time.Second
@@ -288,8 +254,6 @@ const (
 	// PingIdle is the ping interval of an idle session; it also keeps NAT
 	// entries alive (RFC 5382 asks for 124 minutes, cheap routers give 30 s to 60 s).
 	PingIdle = 10 * time.Second
-	// PingTrip is the interval of pings while bytes come, for the round trip.
-	PingTrip = 30 * time.Second
 	// DeadIdle is the silence after which an idle session counts as dead, of
 	// the 30 s that are promised.
 	DeadIdle = 29 * time.Second
@@ -356,10 +320,6 @@ const (
 	// DescriptorsCounted is how long a count of the open files is good for: reading
 	// the list of 20,000 takes milliseconds.
 	DescriptorsCounted = time.Second
-	// AuditAge is the age at which a file of audit records is rotated.
-	AuditAge = 24 * time.Hour
-	// AuditAgeLeast is the least such age.
-	AuditAgeLeast = time.Minute
 	// AuditRetry is the wait after records could not be written.
 	AuditRetry = time.Second
 	// AuditTold is the least time between two lines of the log about lost records.
@@ -367,20 +327,8 @@ const (
 	// LogTold is how long lines of the log are counted before a sum tells of those that
 	// were left out.
 	LogTold = time.Minute
-	// SpanDelay is how long a span waits for others to be sent with it.
-	SpanDelay = time.Second
 	// CollectorTimeout bounds one request to a collector: OTLP's own default.
 	CollectorTimeout = 10 * time.Second
-	// CollectorTimeoutLeast is the least such time, CollectorTimeoutMost the most:
-	// what waits meanwhile is kept in memory.
-	CollectorTimeoutLeast = 100 * time.Millisecond
-	// CollectorTimeoutMost bounds it from above.
-	CollectorTimeoutMost = time.Minute
-	// CollectorWait bounds what a collector may ask for with Retry-After: longer than
-	// that what waits would be lost anyway, and dials be refused in strict mode.
-	CollectorWait = 2 * time.Minute
-	// AuditPoll is how often a followed file is looked at for new records.
-	AuditPoll = 250 * time.Millisecond
 	// ConfigDebounce collects the several events of one file replacement.
 	ConfigDebounce = 200 * time.Millisecond
 	// OwnAddresses is how old the list of the machine's addresses may be by which the

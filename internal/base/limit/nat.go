@@ -9,8 +9,6 @@ const (
 	// STUNMessage bounds a STUN message: RFC 8489 keeps those of UDP within the
 	// smallest MTU of IPv4, 576 bytes with the headers.
 	STUNMessage = 548
-	// STUNUnknown bounds the attributes that an answer names as unknown.
-	STUNUnknown = 4
 	// STUNServers bounds the servers that a node has in its list, and STUNAsked how
 	// many of a family it asks: with two it sees whether its mapping is the same for both.
 	STUNServers, STUNAsked = 16, 2
@@ -37,47 +35,17 @@ const (
 	// while the servers are away.
 	STUNHold = time.Minute
 
-	// STUNServerRate and STUNServerBurst bound the answers of a STUN server to one address (one /64
-	// of IPv6): a node asks three times a minute, and a provider's NAT hides a thousand.
-	STUNServerRate, STUNServerBurst = 50, 200
-	// STUNServerTotal and STUNServerTotalBurst bound all its answers in a second: 20,000 of them are 2 MB,
-	// which is all that a flood with forged sources can make it send.
-	STUNServerTotal, STUNServerTotalBurst = 20_000, 5_000
-	// STUNServerSources bounds the addresses that are counted; the one that was quiet for
-	// longest is forgotten.
-	STUNServerSources = 16_384
-
-	// GatewayTime bounds one question to a router.
-	GatewayTime = 3 * time.Second
-	// GatewayDocument bounds what a router's web server may answer: descriptions of
-	// real ones have 10 to 30 KiB.
-	GatewayDocument = 128 << 10
-	// GatewayAnswers bounds the answers to a search that are read.
-	GatewayAnswers = 32
-	// GatewayLife is the lifetime that a port mapping is asked for, and GatewayLeast and
-	// GatewayMost bound what is believed of the answer: RFC 6886 recommends two hours.
-	GatewayLife, GatewayLeast, GatewayMost = 2 * time.Hour, 2 * time.Minute, 24 * time.Hour
 	// GatewayAgain is how long after a failure a router is asked again.
 	GatewayAgain = 5 * time.Minute
 	// GatewayLook is the longest time until a mapping is renewed, whatever its life: a router that
 	// was restarted has forgotten it, and says so to nobody.
 	GatewayLook = 10 * time.Minute
-	// GatewayEnd bounds the removal of a mapping at the end.
-	GatewayEnd = 2 * time.Second
 
 	// NetcheckTime bounds a check of the network as a whole.
 	NetcheckTime = 5 * time.Second
-	// NetcheckRelays bounds the relays that are measured at a time.
-	NetcheckRelays = 16
 
 	// LocalAddresses bounds the addresses of this machine that are announced.
 	LocalAddresses = 32
-	// LocalSettle is how long changes of addresses are collected: a link that comes up
-	// makes a dozen of them.
-	LocalSettle = 250 * time.Millisecond
-	// LocalClock is how often the clocks are compared, and LocalGap the least sleep that
-	// counts as one.
-	LocalClock, LocalGap = 2 * time.Second, time.Second
 
 	// EndpointSettle is how long what is new of a node's endpoints is gathered, and EndpointApart
 	// the least time between two lists that are told: a NAT that flaps does not burden discovery.

@@ -7,16 +7,14 @@ import (
 	"math"
 	"net"
 	"syscall"
-
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 )
 
 // Reserve is how many descriptors a process keeps for who governs and probes it,
 // and for the files that it needs. A small bound is shared out.
-func Reserve(most int) int { return min(limit.SpareDescriptors, most/4) }
+func Reserve(most int) int { return min(spareDescriptors, most/4) }
 
 // Spare is how many connections of the port for probes the reserve has room for.
-func Spare(most int) int { return min(limit.AdminConnections, max(1, Reserve(most)*2/3)) }
+func Spare(most int) int { return min(adminConnections, max(1, Reserve(most)*2/3)) }
 
 // Descriptors is how many this process may have.
 func Descriptors() int {

@@ -17,7 +17,7 @@ import (
 //	live:   |-1 s-ping-1 s-ping-1 s-|          dead
 //
 // While bytes come nobody needs to ask for them, but for the round trip, every
-// limit.PingTrip. A session that becomes live is given the full live bound from
+// pingTrip. A session that becomes live is given the full live bound from
 // then on: its last byte may rightly be old. Of a silence only that counts during
 // which we listened: see Looks.
 type Facts struct {
@@ -48,7 +48,7 @@ func Next(f Facts, now time.Time) Step {
 		return Step{Dead: true}
 	}
 	next := later(f.LastPing, heard).Add(interval)
-	if trip := f.LastPing.Add(limit.PingTrip); trip.Before(next) {
+	if trip := f.LastPing.Add(pingTrip); trip.Before(next) {
 		next = trip
 	}
 	if !now.Before(next) {

@@ -106,7 +106,7 @@ func (c *client) post(ctx context.Context, body []byte) (rejected int64, err err
 		return 0, err
 	}
 	defer res.Body.Close()
-	answer, err := io.ReadAll(io.LimitReader(res.Body, limit.CollectorAnswer))
+	answer, err := io.ReadAll(io.LimitReader(res.Body, collectorAnswer))
 	switch {
 	case res.StatusCode/100 == 2:
 		return partial(answer), err

@@ -83,8 +83,8 @@ func endpoint(raw v1alpha1.OTLPConfig, at, path string, add func(path, format st
 	switch {
 	case e.Timeout == 0:
 		e.Timeout = limit.CollectorTimeout
-	case e.Timeout < limit.CollectorTimeoutLeast || e.Timeout > limit.CollectorTimeoutMost:
-		add(at+".timeout", "%v is not between %v and %v", e.Timeout, limit.CollectorTimeoutLeast, limit.CollectorTimeoutMost)
+	case e.Timeout < collectorTimeoutLeast || e.Timeout > collectorTimeoutMost:
+		add(at+".timeout", "%v is not between %v and %v", e.Timeout, collectorTimeoutLeast, collectorTimeoutMost)
 	}
 	return e
 }

@@ -45,7 +45,7 @@ func retryAfter(status int, h http.Header, now time.Time) time.Duration {
 	}
 	text := h.Get("Retry-After")
 	if n, err := strconv.ParseUint(text, 10, 64); err == nil || errors.Is(err, strconv.ErrRange) {
-		return time.Duration(min(n, uint64(limit.CollectorWait/time.Second))) * time.Second
+		return time.Duration(min(n, uint64(collectorWait/time.Second))) * time.Second
 	}
 	at, err := http.ParseTime(text)
 	if err != nil {
@@ -54,5 +54,5 @@ func retryAfter(status int, h http.Header, now time.Time) time.Duration {
 	if theirs, err := http.ParseTime(h.Get("Date")); err == nil {
 		now = theirs
 	}
-	return min(max(0, at.Sub(now)), limit.CollectorWait)
+	return min(max(0, at.Sub(now)), collectorWait)
 }

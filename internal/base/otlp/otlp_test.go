@@ -150,7 +150,7 @@ func TestTheCallerDecidesOnRecording(t *testing.T) {
 // every span is either sent or counted as lost, and what waited arrives when the
 // collector is back.
 func TestACollectorThatTakesNothing(t *testing.T) {
-	const many = 3 * limit.SpanQueue
+	const many = 3 * otlp.SpanQueue
 	for name, c := range map[string]struct{ away, back func(*otlptest.Collector) }{
 		"dead": {func(c *otlptest.Collector) { c.Stop() }, func(c *otlptest.Collector) { c.Return() }},
 		"hung": {func(c *otlptest.Collector) { c.Hang() }, func(c *otlptest.Collector) { c.Release() }},
@@ -163,7 +163,7 @@ func TestACollectorThatTakesNothing(t *testing.T) {
 				for range many { // returns although nothing is taken
 					r.Begin(t.Context(), "dial", "", "").End("")
 				}
-				if lost := r.count(t, "tombolo_trace_spans_lost_total", "queue_full"); lost < many-limit.SpanQueue-2*limit.SpanBatch {
+				if lost := r.count(t, "tombolo_trace_spans_lost_total", "queue_full"); lost < many-otlp.SpanQueue-2*otlp.SpanBatch {
 					t.Errorf("%v of %d are counted as lost", lost, many)
 				}
 				c.back(r.collector)
@@ -175,7 +175,7 @@ func TestACollectorThatTakesNothing(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := len(r.collector.Spans()); float64(got) < r.count(t, "tombolo_trace_spans_total", "") || got < limit.SpanQueue {
+			if got := len(r.collector.Spans()); float64(got) < r.count(t, "tombolo_trace_spans_total", "") || got < otlp.SpanQueue {
 				t.Errorf("%d arrived", got)
 			}
 			if !strings.Contains(r.log.String(), "spans of traces are lost") {

@@ -62,12 +62,12 @@ func NewTracer(c Config, o Options) (*Tracer, error) {
 		return nil, err
 	}
 	t := &Tracer{
-		log: o.Log, client: client, queue: make(chan sdk.ReadOnlySpan, limit.SpanQueue),
+		log: o.Log, client: client, queue: make(chan sdk.ReadOnlySpan, spanQueue),
 		metrics: telemetry.NewTraces(o.Reg, []string{lostQueue, lostRefused, lostStop}),
 	}
 	t.exporter = otlptrace.NewUnstarted(upload{t})
 	most := sdk.SpanLimits{
-		AttributeValueLengthLimit: limit.AuditText, AttributeCountLimit: limit.SpanAttributes, EventCountLimit: 1, LinkCountLimit: 1,
+		AttributeValueLengthLimit: limit.AuditText, AttributeCountLimit: spanAttributes, EventCountLimit: 1, LinkCountLimit: 1,
 		AttributePerEventCountLimit: 1, AttributePerLinkCountLimit: 1,
 	}
 	provider := sdk.NewTracerProvider(
@@ -144,7 +144,7 @@ func (t *Tracer) While(ctx context.Context, fn func() error) error {
 // own is the one goroutine that sends. When ctx has ended it tries once more for
 // each batch, until hard ends.
 func (t *Tracer) own(ctx, hard context.Context) {
-	tick := time.NewTicker(limit.SpanDelay)
+	tick := time.NewTicker(spanDelay)
 	defer tick.Stop()
 	var batch []sdk.ReadOnlySpan
 	for ctx.Err() == nil {
@@ -152,7 +152,7 @@ func (t *Tracer) own(ctx, hard context.Context) {
 		select {
 		case s := <-t.queue:
 			batch = append(batch, s)
-			due = len(batch) >= limit.SpanBatch
+			due = len(batch) >= spanBatch
 		case <-tick.C:
 			due = len(batch) > 0
 		case <-ctx.Done():
@@ -162,7 +162,7 @@ func (t *Tracer) own(ctx, hard context.Context) {
 		}
 	}
 	for {
-		for len(batch) < limit.SpanBatch && len(t.queue) > 0 {
+		for len(batch) < spanBatch && len(t.queue) > 0 {
 			batch = append(batch, <-t.queue)
 		}
 		if len(batch) == 0 {

@@ -53,7 +53,7 @@ func TestTraceparent(t *testing.T) {
 
 func TestTracestate(t *testing.T) {
 	long := "k=" + strings.Repeat("v", 200)
-	many := make([]string, limit.TraceMembers+1)
+	many := make([]string, reqmeta.TraceMembers+1)
 	for i := range many {
 		many[i] = "k" + strings.Repeat("a", i) + "=v"
 	}
@@ -147,7 +147,7 @@ func FuzzRead(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if r.Trace != "" && !reqmeta.IsTraceparent(r.Trace) || r.Trace == "" && r.State != "" || len(r.State) > limit.TraceState {
+		if r.Trace != "" && !reqmeta.IsTraceparent(r.Trace) || r.Trace == "" && r.State != "" || len(r.State) > reqmeta.TraceState {
 			t.Fatalf("%q %q", r.Trace, r.State)
 		}
 		h := http.Header{}

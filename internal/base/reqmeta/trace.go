@@ -4,8 +4,6 @@ package reqmeta
 
 import (
 	"strings"
-
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 )
 
 // traceparent of version 00: 00-<32 hex>-<16 hex>-<2 hex>.
@@ -82,19 +80,19 @@ func tracestate(s string) string {
 			continue
 		}
 		key, value, ok := strings.Cut(m, "=")
-		if !ok || !isStateKey(key) || !isStateValue(value) || seen[key] || len(members) == limit.TraceMembers {
+		if !ok || !isStateKey(key) || !isStateValue(value) || seen[key] || len(members) == traceMembers {
 			return ""
 		}
 		seen[key] = true
 		members, size = append(members, m), size+len(m)+1
 	}
-	for i := len(members) - 1; i >= 0 && size-1 > limit.TraceState; i-- {
-		if len(members[i]) > limit.TraceMember {
+	for i := len(members) - 1; i >= 0 && size-1 > traceState; i-- {
+		if len(members[i]) > traceMember {
 			size -= len(members[i]) + 1
 			members = append(members[:i], members[i+1:]...)
 		}
 	}
-	for size-1 > limit.TraceState {
+	for size-1 > traceState {
 		last := len(members) - 1
 		size -= len(members[last]) + 1
 		members = members[:last]

@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
-
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 )
 
 // rates bound the answers: to each source, so that nobody's address can be made a
@@ -28,7 +26,7 @@ type source struct {
 }
 
 func newRates() *rates {
-	return &rates{total: rate.NewLimiter(limit.STUNServerTotal, limit.STUNServerTotalBurst), sources: map[netip.Addr]*list.Element{}}
+	return &rates{total: rate.NewLimiter(stunServerTotal, stunServerTotalBurst), sources: map[netip.Addr]*list.Element{}}
 }
 
 // refuse returns the reason why an address gets no answer now, or "".
@@ -38,10 +36,10 @@ func (r *rates) refuse(a netip.Addr, now time.Time) string {
 	defer r.mu.Unlock()
 	e := r.sources[key]
 	if e == nil {
-		if len(r.sources) >= limit.STUNServerSources {
+		if len(r.sources) >= stunServerSources {
 			delete(r.sources, r.recent.Remove(r.recent.Front()).(*source).key)
 		}
-		e = r.recent.PushBack(&source{key, rate.NewLimiter(limit.STUNServerRate, limit.STUNServerBurst)})
+		e = r.recent.PushBack(&source{key, rate.NewLimiter(stunServerRate, stunServerBurst)})
 		r.sources[key] = e
 	} else {
 		r.recent.MoveToBack(e)

@@ -176,7 +176,7 @@ func TestRates(t *testing.T) {
 	now := time.Unix(1000, 0)
 	a := netip.MustParseAddr
 	r := newRates()
-	for i := range limit.STUNServerBurst {
+	for i := range stunServerBurst {
 		if why := r.refuse(a("192.0.2.1"), now); why != "" {
 			t.Fatalf("answer %d: %s", i, why)
 		}
@@ -187,28 +187,28 @@ func TestRates(t *testing.T) {
 	if why := r.refuse(a("192.0.2.2"), now); why != "" {
 		t.Errorf("another address: %s", why)
 	}
-	if why := r.refuse(a("192.0.2.1"), now.Add(time.Second/limit.STUNServerRate)); why != "" {
+	if why := r.refuse(a("192.0.2.1"), now.Add(time.Second/stunServerRate)); why != "" {
 		t.Errorf("later: %s", why)
 	}
-	for i := range limit.STUNServerBurst + 1 {
+	for i := range stunServerBurst + 1 {
 		b := a("2001:db8::").As16()
 		b[15], b[8] = byte(i), byte(i)
 		why := r.refuse(netip.AddrFrom16(b), now)
-		if want := map[bool]string{true: dropSource}[i == limit.STUNServerBurst]; why != want {
+		if want := map[bool]string{true: dropSource}[i == stunServerBurst]; why != want {
 			t.Fatalf("a site's address %d: %q", i, why)
 		}
 	}
 	r = newRates()
 	refused := 0
-	for i := range 2 * limit.STUNServerSources {
+	for i := range 2 * stunServerSources {
 		if why := r.refuse(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), now); why == dropTotal {
 			refused++
 		}
 	}
-	if want := 2*limit.STUNServerSources - limit.STUNServerTotalBurst; refused != want {
+	if want := 2*stunServerSources - stunServerTotalBurst; refused != want {
 		t.Errorf("%d are refused for the total, want %d", refused, want)
 	}
-	if len(r.sources) != limit.STUNServerSources || r.recent.Len() != limit.STUNServerSources {
+	if len(r.sources) != stunServerSources || r.recent.Len() != stunServerSources {
 		t.Errorf("%d sources are kept, %d in order", len(r.sources), r.recent.Len())
 	}
 }

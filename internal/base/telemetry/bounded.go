@@ -132,7 +132,7 @@ func (l *lines) take(r slog.Record, who causer) (write bool, sums []slog.Record)
 	}
 	kind := lineKind{r.Level, r.Message, who.code}
 	c := l.kinds[kind]
-	if c == nil && len(l.kinds) >= limit.LogKinds {
+	if c == nil && len(l.kinds) >= logKinds {
 		kind = lineKind{level: r.Level}
 		c = l.kinds[kind]
 	}
@@ -159,8 +159,8 @@ func rationAt(level slog.Level) Ration {
 		times = limit.LogDebug
 	}
 	return Ration{
-		Each: times * limit.LogEach, Group: times * limit.LogGroup, All: times * limit.LogAll,
-		Share: times * limit.LogShare, Groups: limit.LogGroups,
+		Each: times * limit.LogEach, Group: times * logGroup, All: times * logAll,
+		Share: times * logShare, Groups: logGroups,
 	}
 }
 

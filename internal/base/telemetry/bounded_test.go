@@ -58,22 +58,22 @@ func TestLogIsBounded(t *testing.T) {
 		}, limit.LogEach, []string{"c1"}},
 		"agents of one cluster": {func(log *slog.Logger, n int) {
 			log.Info("agent connected", telemetry.AttrCluster, "c1", telemetry.AttrAgent, fmt.Sprint("a", n))
-		}, limit.LogGroup, []string{"c1"}},
+		}, telemetry.LogGroup, []string{"c1"}},
 		"clusters together": {func(log *slog.Logger, n int) {
 			log.Info("agent connected", telemetry.AttrCluster, fmt.Sprint("c", n%6), telemetry.AttrAgent, fmt.Sprint("a", n))
-		}, limit.LogAll + 6*limit.LogShare, []string{"c0", "c1", "c2", "c3", "c4", "c5"}},
+		}, telemetry.LogAll + 6*telemetry.LogShare, []string{"c0", "c1", "c2", "c3", "c4", "c5"}},
 		"codes that a peer makes up": {func(log *slog.Logger, n int) {
 			log.Info("refused", telemetry.AttrPeer, "192.0.2.1:1", telemetry.AttrCode, fmt.Sprint("made_up_", n))
 		}, limit.LogEach, []string{""}},
 		"names of nobody's": {func(log *slog.Logger, n int) {
 			log.Info("this program has done it", "n", n)
-		}, limit.LogGroup, []string{""}},
+		}, telemetry.LogGroup, []string{""}},
 		"debug": {func(log *slog.Logger, n int) {
 			log.Debug("dialled", telemetry.AttrCluster, "c1", telemetry.AttrCaller, "x")
 		}, limit.LogDebug * limit.LogEach, []string{"c1"}},
 		"a library": {func(log *slog.Logger, n int) {
 			slog.NewLogLogger(telemetry.Texts(log, "http"), slog.LevelWarn).Printf("junk of %d", n)
-		}, limit.LogGroup, []string{""}},
+		}, telemetry.LogGroup, []string{""}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			log, got := bounded(t)
@@ -121,7 +121,7 @@ func TestLogTellsWhatItLeftOut(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for range limit.LogGroup + 5 {
+	for range telemetry.LogGroup + 5 {
 		write("said")
 	}
 	at = at.Add(limit.LogTold)
@@ -130,10 +130,10 @@ func TestLogTellsWhatItLeftOut(t *testing.T) {
 	if lines := got(); len(lines) != 2 || lines[0]["msg"] != telemetry.LeftOut || lines[0]["count"] != 5.0 || lines[0]["line"] != "said" {
 		t.Errorf("%v", lines)
 	}
-	for n := range 3 * limit.LogKinds {
+	for n := range 3 * telemetry.LogKinds {
 		write(fmt.Sprint("made up ", n))
 	}
-	if n := len(got()); n > limit.LogKinds+limit.LogGroup {
+	if n := len(got()); n > telemetry.LogKinds+telemetry.LogGroup {
 		t.Errorf("%d lines of made up messages", n)
 	}
 }

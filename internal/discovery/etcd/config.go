@@ -53,8 +53,8 @@ func (t Times) filled() Times {
 		at *time.Duration
 		d  time.Duration
 	}{
-		{&t.Wait, limit.DiscoveryStoreWait}, {&t.Probe, limit.DiscoveryStoreProbe},
-		{&t.Silence, limit.DiscoveryStoreSilence}, {&t.Retry, limit.DiscoveryStoreRetry},
+		{&t.Wait, discoveryStoreWait}, {&t.Probe, discoveryStoreProbe},
+		{&t.Silence, discoveryStoreSilence}, {&t.Retry, limit.DiscoveryStoreRetry},
 		{&t.Settle, limit.DiscoverySettle},
 	} {
 		if *f.at == 0 {

@@ -152,7 +152,7 @@ func (s *Store) ends(ctx context.Context, all []member) error {
 	s.mu.Unlock()
 	var next atomic.Int64
 	g := run.NewGroup(ctx)
-	for range min(limit.DiscoveryStoreAsks, len(ask)) {
+	for range min(discoveryStoreAsks, len(ask)) {
 		g.Go("ask", func(ctx context.Context) error {
 			for i := next.Add(1) - 1; i < int64(len(ask)); i = next.Add(1) - 1 {
 				if err := s.ask(ctx, ask[i]); err != nil {

@@ -153,7 +153,7 @@ func TestEtcdIsAwayForTenMinutes(t *testing.T) {
 				w := b.Watch(member1(1).Cluster)
 				defer w.Close()
 				c.go_(f)
-				time.Sleep(limit.DiscoveryStoreSilence + 2*limit.DiscoveryStoreProbe)
+				time.Sleep(discoveryStoreSilence + 2*discoveryStoreProbe)
 				away := time.Now()
 				for time.Since(away) < 10*time.Minute {
 					begin := time.Now()
@@ -181,7 +181,7 @@ func TestEtcdIsAwayForTenMinutes(t *testing.T) {
 					t.Errorf("degraded is %v", v)
 				}
 				c.back(f)
-				time.Sleep(limit.DiscoveryStoreWait + 2*limit.DiscoveryStoreRetry)
+				time.Sleep(discoveryStoreWait + 2*limit.DiscoveryStoreRetry)
 				synctest.Wait()
 				if state := s.State(); state.Degraded != "" || state.Closed || !state.Since.IsZero() {
 					t.Fatalf("%+v", state)
@@ -387,7 +387,7 @@ func TestManyAreReadInPages(t *testing.T) {
 		b := discovery.NewBoard(discovery.Bounds{})
 		_, stop = running(t, f, Config{}, b)
 		defer stop()
-		rounds := (members/2 + limit.DiscoveryStoreAsks - 1) / limit.DiscoveryStoreAsks
+		rounds := (members/2 + discoveryStoreAsks - 1) / discoveryStoreAsks
 		if took := time.Since(begin); took != time.Duration(rounds)*f.slow {
 			t.Errorf("%d questions took %v", members/2, took)
 		}

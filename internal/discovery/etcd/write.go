@@ -54,7 +54,7 @@ func (s *Store) write(caller context.Context, p discovery.Place, try func(contex
 	defer cancel()
 	w := &write{Store: s, p: p, key: key(s.prefix, p)}
 	w.read()
-	for range limit.DiscoveryStoreTries {
+	for range discoveryStoreTries {
 		done, err := try(ctx, w)
 		if err != nil {
 			w.drop(ctx, errors.As(err, new(errUnsure)))
@@ -67,7 +67,7 @@ func (s *Store) write(caller context.Context, p discovery.Place, try func(contex
 	}
 	w.drop(ctx, false)
 	return fault.New(fault.CodeStoreAway, "the member is not taken").
-		Whyf("others changed it %d times meanwhile", limit.DiscoveryStoreTries).Hint("try again").After(limit.DiscoveryStoreRetry)
+		Whyf("others changed it %d times meanwhile", discoveryStoreTries).Hint("try again").After(limit.DiscoveryStoreRetry)
 }
 
 // outcome is the code of a fault; whoever gave up has none.

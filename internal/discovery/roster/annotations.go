@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 )
 
 // The annotations of a Kubernetes node by which Talos nodes find each other.
@@ -33,8 +32,8 @@ func ReadAnnotations(source, nodename string, in map[string]string) (Said, bool,
 		problems = append(problems, path+": "+fmt.Sprintf(format, args...))
 	}}
 	list := func(name string) []string {
-		if len(in[name]) > limit.RosterAnnotation {
-			r.report(name, "%d bytes, at most %d are read", len(in[name]), limit.RosterAnnotation)
+		if len(in[name]) > rosterAnnotation {
+			r.report(name, "%d bytes, at most %d are read", len(in[name]), rosterAnnotation)
 			return nil
 		}
 		if in[name] == "" {

@@ -117,8 +117,8 @@ func (r reading) role(path, s string) string {
 
 // each reads the items of a list at path[0], path[1]...
 func each[T any](r reading, path string, in []string, read func(path, s string) T) []T {
-	if len(in) > limit.RosterFacts {
-		r.report(path, "%d items, at most %d are allowed", len(in), limit.RosterFacts)
+	if len(in) > rosterFacts {
+		r.report(path, "%d items, at most %d are allowed", len(in), rosterFacts)
 		return nil
 	}
 	var out []T

@@ -127,7 +127,7 @@ func FuzzProof(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if got.Cluster != k.Cluster() || !bytes.Equal(got.Verifier, k.Verifier()) || got.Member != nil && *got.Member != member.ID() || len(got.Software) > limit.DiscoveryText {
+		if got.Cluster != k.Cluster() || !bytes.Equal(got.Verifier, k.Verifier()) || got.Member != nil && *got.Member != member.ID() || len(got.Software) > seal.DiscoveryText {
 			t.Errorf("proven: %+v", got)
 		}
 	})

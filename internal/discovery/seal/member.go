@@ -196,7 +196,7 @@ func (p *parser) bad(place string, why error) {
 // text is a name: one that was cut or cleaned would be another one's.
 func (p *parser) text(place, s string) string {
 	if cleanText(s) != s {
-		p.bad(place, fmt.Errorf("it has more than %d bytes, or characters that cannot be shown", limit.DiscoveryText))
+		p.bad(place, fmt.Errorf("it has more than %d bytes, or characters that cannot be shown", discoveryText))
 	}
 	return s
 }
@@ -265,4 +265,4 @@ func list[In any, Out comparable](p *parser, place string, most int, in []In, re
 }
 
 // cleanText is a text for people.
-func cleanText(s string) string { return untrusted.Text(s, limit.DiscoveryText) }
+func cleanText(s string) string { return untrusted.Text(s, discoveryText) }

@@ -49,7 +49,7 @@ func TestParseMember(t *testing.T) {
 	at := netip.MustParseAddrPort
 	want := seal.Member{
 		Node: "machine-1", Hostname: "worker-1.example", Nodename: "worker-1", Role: seal.RoleControlPlane, APIServerPort: 6443,
-		OperatingSystem: "an?[31m OS?", Software: strings.Repeat("é", limit.DiscoveryText/2), WireGuard: member.Key(wgKey()),
+		OperatingSystem: "an?[31m OS?", Software: strings.Repeat("é", seal.DiscoveryText/2), WireGuard: member.Key(wgKey()),
 		Overlay6: netip.MustParseAddr("fd00::a"), Overlay4: netip.MustParseAddr("100.64.0.1"),
 		Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.5"), netip.MustParseAddr("2001:db8::5")},
 		Endpoints: []seal.Endpoint{{At: at("10.0.0.5:51820"), Kind: seal.KindOwn}, {At: at("[2001:db8::5]:1")}},
@@ -80,7 +80,7 @@ func TestParseMemberRefuses(t *testing.T) {
 	}
 	for why, change := range map[string]func(*m){
 		"node: the member does not say":        func(m *m) { m.Node = "" },
-		"node: it has more":                    func(m *m) { m.Node = strings.Repeat("a", limit.DiscoveryText+1) },
+		"node: it has more":                    func(m *m) { m.Node = strings.Repeat("a", seal.DiscoveryText+1) },
 		"hostname: it has more":                func(m *m) { m.Hostname = "a\nb" },
 		"nodename: it has more":                func(m *m) { m.Nodename = "a\u202eb" },
 		"addresses[1]: an address has 4":       func(m *m) { m.Addresses[1] = ten[:3] },

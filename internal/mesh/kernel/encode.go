@@ -15,7 +15,6 @@ import (
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/plan"
 )
 
@@ -30,8 +29,8 @@ const (
 
 // encode makes the expressions of a line.
 func encode(l plan.Line) ([]expr.Any, error) {
-	if n := len(l.String()); n > limit.PlanLine {
-		return nil, fmt.Errorf("line %q has %d bytes, at most %d are possible", l, n, limit.PlanLine)
+	if n := len(l.String()); n > planLine {
+		return nil, fmt.Errorf("line %q has %d bytes, at most %d are possible", l, n, planLine)
 	}
 	var e encoder
 	for _, t := range l {

@@ -16,7 +16,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/plan"
 )
 
@@ -25,7 +24,7 @@ func TestLinesThatCannotBe(t *testing.T) {
 		"odd thing", "do nothing", "mark 0x20", "mark/0x60 many", "mark/0x60 0x80", "state old", "status snat", "family 5",
 		"saddr4 10.0.0.1/8", "saddr4 fd00::/8", "daddr6 10.0.0.0/8", "saddr4 @a daddr6 @b", "dport 80", "proto 300", "proto 6 dport 90-80",
 		"proto 6 dport !80", "proto 17 mss 1200", "mss 1200", "tcp syn mss much", "family 4 saddr6 @a",
-		"in " + strings.Repeat("x", limit.PlanLine),
+		"in " + strings.Repeat("x", planLine),
 	} {
 		line, err := plan.ParseLine(text)
 		if err != nil {
@@ -125,9 +124,9 @@ func TestFaults(t *testing.T) {
 }
 
 func TestSmallerTransactionsWhereThereIsNoRoom(t *testing.T) {
-	k := &Kernel{nft: &nftables.Conn{}, most: limit.KernelRanges}
+	k := &Kernel{nft: &nftables.Conn{}, most: kernelRanges}
 	k.again(unix.EINVAL)
-	if k.most != limit.KernelRanges {
+	if k.most != kernelRanges {
 		t.Errorf("after another error: %d", k.most)
 	}
 	for range 20 {
@@ -143,7 +142,7 @@ func TestWhatChangesMeanwhileIsReadAgain(t *testing.T) {
 	for _, tc := range []struct {
 		interrupted, reads int
 		ok                 bool
-	}{{0, 1, true}, {3, 4, true}, {100, limit.KernelReads, false}} {
+	}{{0, 1, true}, {3, 4, true}, {100, kernelReads, false}} {
 		reads := 0
 		err := whole(func() error {
 			if reads++; reads <= tc.interrupted {

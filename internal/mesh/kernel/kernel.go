@@ -18,7 +18,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 )
 
 // Protocol marks routes and rules as ours (rtm_protocol, FRA_PROTOCOL): a number that
@@ -60,7 +59,7 @@ func New(names Names) (*Kernel, error) {
 	if err != nil {
 		return nil, unsupported("opening netlink", err)
 	}
-	k := &Kernel{names: names, route: route, most: limit.KernelRanges}
+	k := &Kernel{names: names, route: route, most: kernelRanges}
 	if k.nft, err = nftables.New(nftables.AsLasting(), nftables.WithSockOptions(widen)); err != nil {
 		route.Close()
 		return nil, unsupported("opening nftables", err)
@@ -77,7 +76,7 @@ func widen[C interface {
 	SetReadBuffer(int) error
 	SetWriteBuffer(int) error
 }](c C) error {
-	return errors.Join(c.SetReadBuffer(limit.KernelBuffer), c.SetWriteBuffer(limit.KernelBuffer))
+	return errors.Join(c.SetReadBuffer(kernelBuffer), c.SetWriteBuffer(kernelBuffer))
 }
 
 // Close closes the sockets. What was applied stays.

@@ -11,7 +11,6 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/plan"
 )
 
@@ -38,7 +37,7 @@ func (k *Kernel) Observe() (plan.State, error) {
 // node routes come and go all the time.
 func whole(read func() error) error {
 	var err error
-	for range limit.KernelReads {
+	for range kernelReads {
 		if err = read(); !errors.Is(err, netlink.ErrDumpInterrupted) {
 			return err
 		}

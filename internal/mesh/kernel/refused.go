@@ -10,7 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 )
 
 // refused is the fault of a kernel that could do what was asked, and did not: mostly somebody
@@ -45,7 +44,7 @@ func (f folded) Error() string {
 		all[n] = append(all[n], e)
 	}
 	var out []string
-	for _, n := range numbers[:min(len(numbers), limit.KernelTold)] {
+	for _, n := range numbers[:min(len(numbers), kernelTold)] {
 		text := all[n][0].Error()
 		if times := len(all[n]); times > 1 {
 			text = fmt.Sprintf("%s (%d times)", text, times)

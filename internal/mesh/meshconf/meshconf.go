@@ -258,7 +258,7 @@ func (r reading) servers(path string, in []string, most int) []string {
 }
 
 func (r reading) patterns(in []string) []string {
-	r.bound("mesh.without", len(in), limit.MeshPatterns)
+	r.bound("mesh.without", len(in), meshPatterns)
 	for i, p := range in {
 		if _, err := nat.CheckPatterns(in[i : i+1]); err != nil || p == "" {
 			r.add(fmt.Sprintf("mesh.without[%d]", i), "%q is no pattern of names: tombolo*, br-[0-9]* and eth? are", short(p))
@@ -268,7 +268,7 @@ func (r reading) patterns(in []string) []string {
 }
 
 func (r reading) files(in []string) []string {
-	r.bound("mesh.policies", len(in), limit.MeshPolicies)
+	r.bound("mesh.policies", len(in), meshPolicies)
 	for i, f := range in {
 		at := fmt.Sprintf("mesh.policies[%d]", i)
 		if f == "" {
@@ -281,7 +281,7 @@ func (r reading) files(in []string) []string {
 }
 
 func (r reading) prefixes(path string, in []string) []netip.Prefix {
-	r.bound(path, len(in), limit.MeshRanges)
+	r.bound(path, len(in), meshRanges)
 	out := make([]netip.Prefix, 0, len(in))
 	for i, s := range in {
 		out = append(out, r.prefix(fmt.Sprintf("%s[%d]", path, i), s))

@@ -141,7 +141,7 @@ func TestReadRefuses(t *testing.T) {
 		{"filter", strings.Repeat("a", limit.MeshFilter+1), "mesh.filter: "},
 		{"accept", "[10.0.0.0/8, 224.0.0.0/4]", "mesh.yaml:1:29: mesh.accept[1]: 224.0.0.0/4 is multicast"},
 		{"accept", "[10.0.0.1/8]", "mesh.accept[0]: 10.0.0.1/8 has bits"},
-		{"accept", many(limit.MeshRanges, "10.0.0.0/8"), "mesh.accept: there are 257"},
+		{"accept", many(meshconf.MeshRanges, "10.0.0.0/8"), "mesh.accept: there are 257"},
 		{"exclude", "[10.0.0.0]", `mesh.exclude[0]: "10.0.0.0" is no range`},
 		{"exclude", `["::ffff:10.0.0.0/104"]`, "mesh.exclude[0]: "},
 		{"policies", `["", a, a]`, "mesh.policies[0]: it is empty"},
@@ -154,7 +154,7 @@ func TestReadRefuses(t *testing.T) {
 		{"stun", many(limit.MeshServers, `"a:1"`), "mesh.stun: there are 17"},
 		{"without", `["eth["]`, `mesh.without[0]: "eth[" is no pattern`},
 		{"without", `[""]`, "mesh.without[0]: "},
-		{"without", many(limit.MeshPatterns, "a"), "mesh.without: there are 65"},
+		{"without", many(meshconf.MeshPatterns, "a"), "mesh.without: there are 65"},
 		{"join", "nonsense", "mesh.yaml:1:14: mesh.join: it does not begin with"},
 		{"join", `"@"`, "mesh.join: there is no file behind"},
 		{"hubs", `["hub:0"]`, "mesh.hubs[0]: "},
@@ -296,7 +296,7 @@ func FuzzRead(f *testing.F) {
 		if len(c.Fixed(again)) > 0 || !reflect.DeepEqual(without(c), without(again)) {
 			t.Errorf("%+v and %+v", c, again)
 		}
-		if bad := c.Options.Check(); len(bad) > 0 || len(c.STUN) > limit.MeshServers || len(c.Options.Accept) > limit.MeshRanges || c.LazyAbove < 0 {
+		if bad := c.Options.Check(); len(bad) > 0 || len(c.STUN) > limit.MeshServers || len(c.Options.Accept) > meshconf.MeshRanges || c.LazyAbove < 0 {
 			t.Errorf("taken: %+v, %v", c, bad)
 		}
 	})

@@ -133,7 +133,7 @@ func (m *Message) attribute(a stun.RawAttribute) {
 	case stun.AttrUsername, stun.AttrMessageIntegrity, stun.AttrMessageIntegritySHA256, stun.AttrRealm, stun.AttrNonce, stun.AttrUserhash:
 		return
 	}
-	if a.Type < 0x8000 && len(m.Unknown) < limit.STUNUnknown {
+	if a.Type < 0x8000 && len(m.Unknown) < stunUnknown {
 		m.Unknown = append(m.Unknown, uint16(a.Type))
 	}
 }

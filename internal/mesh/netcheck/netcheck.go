@@ -67,7 +67,7 @@ type packet struct {
 // New prepares a check.
 func New(o Options) *Check {
 	o.Servers = o.Servers[:min(len(o.Servers), limit.STUNServers)]
-	o.Relays = o.Relays[:min(len(o.Relays), limit.NetcheckRelays)]
+	o.Relays = o.Relays[:min(len(o.Relays), netcheckRelays)]
 	return &Check{o: o, client: nat.NewClient(o.Seed), in: make(chan packet, limit.STUNOpen)}
 }
 

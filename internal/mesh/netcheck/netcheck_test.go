@@ -152,7 +152,7 @@ func TestIsBounded(t *testing.T) {
 		hang := func(ctx context.Context) (time.Duration, error) { <-ctx.Done(); return 0, ctx.Err() }
 		relays := []Relay{{"slow", hang}, {"near", func(context.Context) (time.Duration, error) { return time.Millisecond, nil }},
 			{"away", func(context.Context) (time.Duration, error) { return 0, errors.New("connection refused") }}}
-		for range 2 * limit.NetcheckRelays {
+		for range 2 * netcheckRelays {
 			relays = append(relays, Relay{"more", hang})
 		}
 		begin := time.Now()
@@ -167,7 +167,7 @@ func TestIsBounded(t *testing.T) {
 		if d := time.Since(begin); d > limit.NetcheckTime {
 			t.Errorf("took %v", d)
 		}
-		if len(r.Relays) != limit.NetcheckRelays || r.Relays[0].Name != "near" || r.Relays[1].Why == "" || r.PortMapping == nil ||
+		if len(r.Relays) != netcheckRelays || r.Relays[0].Name != "near" || r.Relays[1].Why == "" || r.PortMapping == nil ||
 			!strings.Contains(r.Servers[0].Why, "unreachable") {
 			t.Errorf("%s", r.Text())
 		}

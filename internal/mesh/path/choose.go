@@ -17,7 +17,7 @@ func (p *Peer) choose(now time.Time) {
 	best := p.best(now)
 	if p.now.Direct() {
 		t := p.ways[p.now]
-		if t != nil && t.missed < limit.PathMissed {
+		if t != nil && t.missed < pathMissed {
 			best = p.contend(now, best)
 		}
 	}
@@ -29,7 +29,7 @@ func (p *Peer) choose(now time.Time) {
 func (p *Peer) best(now time.Time) Way {
 	var best, doubtful Way
 	for w, t := range p.ways {
-		if !w.Direct() || !t.alive(now, 2*limit.PathSpare) {
+		if !w.Direct() || !t.alive(now, 2*pathSpare) {
 			continue
 		}
 		of := &best
@@ -65,7 +65,7 @@ func (p *Peer) contend(now time.Time, best Way) Way {
 	if t.better.IsZero() {
 		t.better = now
 	}
-	if now.Sub(t.better) < limit.PathBetter {
+	if now.Sub(t.better) < pathBetter {
 		return p.now
 	}
 	return best
@@ -74,7 +74,7 @@ func (p *Peer) contend(now time.Time, best Way) Way {
 // clearly reports whether a path is so much better than the one in use that changing is worth it.
 func (t *track) clearly(w Way, use *track, now Way) bool {
 	mine, its := t.cost(w), use.cost(now)
-	return mine*10 < its*8 && its-mine >= limit.PathGain
+	return mine*10 < its*8 && its-mine >= pathGain
 }
 
 // relay is the first of our hubs at which the peer may be.
@@ -83,10 +83,10 @@ func (p *Peer) relay(now time.Time) Way {
 	for _, name := range p.facts.Relays {
 		w := Way{Relay: name}
 		t := p.ways[w]
-		if recent(t.absent, now, limit.PathAbsent) {
+		if recent(t.absent, now, pathAbsent) {
 			continue
 		}
-		if t.missed < limit.PathMissed {
+		if t.missed < pathMissed {
 			return w
 		}
 		if doubtful.IsZero() {
@@ -160,12 +160,12 @@ func (p *Peer) rotate(now time.Time) time.Time {
 	if p.turn.began.IsZero() || !slices.Contains(direct, p.now) {
 		p.turn.began = now
 		p.use(now, direct[p.turn.at%len(direct)])
-	} else if now.Sub(p.turn.began) >= limit.PathTurn {
+	} else if now.Sub(p.turn.began) >= pathTurn {
 		t := p.ways[p.now]
 		t.missed++
 		t.sent++
 		p.turn.at, p.turn.began = (slices.Index(direct, p.now)+1)%len(direct), now
 		p.use(now, direct[p.turn.at])
 	}
-	return p.turn.began.Add(limit.PathTurn)
+	return p.turn.began.Add(pathTurn)
 }

@@ -24,7 +24,7 @@ func firstRounds() []time.Duration {
 }
 
 func (s *seeking) restart(now time.Time) {
-	if s.round <= 1 && recent(s.began, now, limit.PathCalled) { // it has only just begun
+	if s.round <= 1 && recent(s.began, now, pathCalled) { // it has only just begun
 		return
 	}
 	*s = seeking{began: now, next: now}
@@ -43,10 +43,10 @@ func (s *seeking) step(now time.Time) bool {
 		if s.next.Before(now) {
 			s.next = now.Add(first[1])
 		}
-	case now.Sub(s.began) < limit.PathSeekLong:
-		s.next = now.Add(limit.PathSeekOften)
+	case now.Sub(s.began) < pathSeekLong:
+		s.next = now.Add(pathSeekOften)
 	default:
-		s.next = now.Add(limit.PathSeek)
+		s.next = now.Add(pathSeek)
 	}
 	return true
 }
@@ -58,7 +58,7 @@ func (p *Peer) Pong(now time.Time, w Way, id uint64) bool {
 	if t == nil || !t.answer(now, id) {
 		return false
 	}
-	if at := now.Add(limit.PathSpare); w != p.now && p.now.Direct() && t.next.After(at) { // it was hopeless
+	if at := now.Add(pathSpare); w != p.now && p.now.Direct() && t.next.After(at) { // it was hopeless
 		t.next = at
 	}
 	p.choose(now)
@@ -110,11 +110,11 @@ func (p *Peer) Next(now time.Time) (sends []Send, due time.Time) {
 // about the paths.
 func (p *Peer) wake(now time.Time) {
 	late := now.Sub(p.due)
-	if p.due.IsZero() || late < limit.PathRetry/2 {
+	if p.due.IsZero() || late < pathRetry/2 {
 		return
 	}
 	for _, t := range p.ways {
-		if late >= limit.PathAnswer { // an answer by now would prove what was, not what is
+		if late >= pathAnswer { // an answer by now would prove what was, not what is
 			t.open = nil
 			continue
 		}
@@ -134,7 +134,7 @@ func (p *Peer) Ask(now time.Time) {
 // take too long.
 func (p *Peer) askOthers(now time.Time) {
 	for w, t := range p.ways {
-		if w.Direct() && w != p.now && t.alive(now, 2*limit.PathSpare) {
+		if w.Direct() && w != p.now && t.alive(now, 2*pathSpare) {
 			t.pingNow(now)
 		}
 	}
@@ -150,8 +150,8 @@ func (p *Peer) inDoubt() bool {
 // only awake because the other end is announces its endpoints in the first rounds; further calls
 // would keep both awake forever.
 func (p *Peer) calls(now time.Time) bool {
-	asks := !p.facts.Lazy || p.Wants(now) || recent(p.seek.began, now, limit.PathSeekLong)
-	return asks && !recent(p.called, now, limit.PathCall)
+	asks := !p.facts.Lazy || p.Wants(now) || recent(p.seek.began, now, pathSeekLong)
+	return asks && !recent(p.called, now, pathCall)
 }
 
 func (p *Peer) seekNow(now time.Time) bool {
@@ -215,19 +215,19 @@ func (p *Peer) send(now time.Time, w Way, t *track, size int) Send {
 func (p *Peer) interval(now time.Time, w Way, t *track) time.Duration {
 	switch {
 	case w == p.now && t.missed > 0:
-		return limit.PathRetry
+		return pathRetry
 	case w == p.now && (p.isActive(now) || w.Direct() && !t.size.found()):
-		return limit.PathLive
+		return pathLive
 	case w == p.now, !w.Direct():
-		return limit.PathKeep
+		return pathKeep
 	case !p.now.Direct():
-		return limit.PathSeek // rounds come earlier
-	case p.inDoubt() && t.alive(now, 2*limit.PathSpare):
-		return limit.PathRetry
-	case t.alive(now, 2*limit.PathSpare):
-		return limit.PathSpare
+		return pathSeek // rounds come earlier
+	case p.inDoubt() && t.alive(now, 2*pathSpare):
+		return pathRetry
+	case t.alive(now, 2*pathSpare):
+		return pathSpare
 	}
-	return limit.PathHopeless
+	return pathHopeless
 }
 
 // nextDue is the earliest time at which something is due by itself.
@@ -243,13 +243,13 @@ func (p *Peer) nextDue(now time.Time) time.Time {
 			sooner(t.next)
 		}
 		if !t.absent.IsZero() {
-			sooner(t.absent.Add(limit.PathAbsent))
+			sooner(t.absent.Add(pathAbsent))
 		}
 		for _, o := range t.open {
-			sooner(o.at.Add(limit.PathAnswer))
+			sooner(o.at.Add(pathAnswer))
 		}
 		if !t.better.IsZero() {
-			sooner(t.better.Add(limit.PathBetter))
+			sooner(t.better.Add(pathBetter))
 		}
 	}
 	if !p.now.Direct() {
@@ -259,7 +259,7 @@ func (p *Peer) nextDue(now time.Time) time.Time {
 		sooner(later(p.traffic, p.wanted).Add(limit.PathIdle))
 	}
 	if !due.IsZero() && !due.After(now) { // what is due now was sent
-		due = now.Add(limit.PathRetry)
+		due = now.Add(pathRetry)
 	}
 	return due
 }

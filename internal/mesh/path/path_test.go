@@ -170,8 +170,8 @@ func TestABetterPathIsTakenOnceAndLate(t *testing.T) {
 	one.run()
 	// Both answer at the candidate's address: a packet to it comes from it in this world.
 	took := w.until(time.Minute, "the better path", func() bool { return one.peer.Way().Addr == fast })
-	if took < limit.PathBetter {
-		t.Errorf("it was taken after %v, before it was better for %v", took, limit.PathBetter)
+	if took < path.PathBetter {
+		t.Errorf("it was taken after %v, before it was better for %v", took, path.PathBetter)
 	}
 	ways := len(one.ways)
 	for range 200 { // both are much the same now, with jitter
@@ -319,10 +319,10 @@ func TestAHubWithoutThePeerIsPassedOver(t *testing.T) {
 	if r := p.Report(now); r.State != path.Down {
 		t.Errorf("the state is %v", r.State)
 	}
-	now = now.Add(limit.PathAbsent)
+	now = now.Add(path.PathAbsent)
 	p.Next(now)
 	if p.Way().Relay != "a" {
-		t.Errorf("after %v the way is %v", limit.PathAbsent, p.Way())
+		t.Errorf("after %v the way is %v", path.PathAbsent, p.Way())
 	}
 }
 
@@ -391,9 +391,9 @@ func TestAPeerWithoutProbes(t *testing.T) {
 		}
 	}
 	step(one, path.Down)
-	now = now.Add(limit.PathTurn)
+	now = now.Add(path.PathTurn)
 	step(two, path.Down)
-	now = now.Add(limit.PathTurn)
+	now = now.Add(path.PathTurn)
 	step(one, path.Down)
 	p.Shook(now, now, other) // WireGuard roamed
 	step(other, path.Direct)
@@ -401,11 +401,11 @@ func TestAPeerWithoutProbes(t *testing.T) {
 	p.Shook(now, now, other)
 	now = now.Add(limit.PathHandshake - time.Second)
 	step(other, path.Direct)
-	now = now.Add(limit.PathTurn + time.Second)
+	now = now.Add(path.PathTurn + time.Second)
 	if _, due := p.Next(now); due.IsZero() {
 		t.Fatal("nothing is due although the path is dead")
 	}
-	now = now.Add(limit.PathTurn)
+	now = now.Add(path.PathTurn)
 	p.Next(now)
 	if p.Way() == other {
 		t.Errorf("the way is still %v", p.Way())
@@ -419,7 +419,7 @@ func TestDeadWithoutTraffic(t *testing.T) {
 	w.until(5*time.Second, "a direct path", func() bool { return one.direct() && two.direct() })
 	w.pass(10 * time.Minute)
 	w.cut = func(_, _ netip.AddrPort) bool { return true }
-	if took := w.until(time.Minute, "the relay", func() bool { return !one.direct() }); took > limit.PathKeep+3*time.Second {
+	if took := w.until(time.Minute, "the relay", func() bool { return !one.direct() }); took > path.PathKeep+3*time.Second {
 		t.Errorf("it took %v", took)
 	}
 }

@@ -107,7 +107,7 @@ func (p *Peer) Way() Way { return p.now }
 // alive.
 func (p *Peer) Learn(now time.Time, f Facts) {
 	f.Candidates = chosen(f.Candidates)
-	f.Relays = f.Relays[:min(len(f.Relays), limit.PathRelays)]
+	f.Relays = f.Relays[:min(len(f.Relays), pathRelays)]
 	p.facts = f
 	stay := map[Way]bool{}
 	fresh := false
@@ -221,7 +221,7 @@ func (p *Peer) forgetHeard() {
 
 // Called reports that the peer pings all our endpoints now, and its own endpoints at this moment.
 func (p *Peer) Called(now time.Time, endpoints []netip.AddrPort) {
-	if !p.heeded.IsZero() && now.Sub(p.heeded) < limit.PathCalled {
+	if !p.heeded.IsZero() && now.Sub(p.heeded) < pathCalled {
 		return
 	}
 	p.heeded = now

@@ -88,16 +88,16 @@ func TestWhateverHappens(t *testing.T) {
 				if again, _ := p.Next(now); len(again) > 0 {
 					t.Fatalf("asked twice it sends twice: %v", again)
 				}
-				if w := p.Way(); w.Direct() && now.Sub(answered[w]) > 2*limit.PathSpare+time.Minute {
+				if w := p.Way(); w.Direct() && now.Sub(answered[w]) > 2*path.PathSpare+time.Minute {
 					t.Fatalf("%v is in use and last answered at %v", w, answered[w])
 				}
-				if n := len(p.Report(now).Candidates); n > limit.PathCandidates+limit.PathHeard+limit.PathRelays {
+				if n := len(p.Report(now).Candidates); n > limit.PathCandidates+limit.PathHeard+path.PathRelays {
 					t.Fatalf("%d ways are kept", n)
 				}
 			},
 		})
 		// Each event may start a round at most; beyond that the schedules bound it.
-		most := (restarts+2)*(1+20+2)*8 + int(now.Sub(began)/limit.PathRetry+8)*30
+		most := (restarts+2)*(1+20+2)*8 + int(now.Sub(began)/path.PathRetry+8)*30
 		if sent > most {
 			t.Fatalf("%d packets in %v after %d events", sent, now.Sub(began), restarts)
 		}

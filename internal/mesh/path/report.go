@@ -115,7 +115,7 @@ func (p *Peer) state(now time.Time) (State, reason) {
 	switch {
 	case !p.isWanted(now):
 		return Idle, unwanted
-	case !p.facts.Probes && p.now.Direct() && recent(p.turn.shook, now, limit.PathHandshake+limit.PathTurn):
+	case !p.facts.Probes && p.now.Direct() && recent(p.turn.shook, now, limit.PathHandshake+pathTurn):
 		return Direct, provenByHandshake
 	case !p.facts.Probes && len(p.facts.Candidates) == 0:
 		return Down, silentNowhere
@@ -127,9 +127,9 @@ func (p *Peer) state(now time.Time) (State, reason) {
 		return Down, nowhere
 	case p.now.IsZero():
 		return Down, unanswered
-	case recent(t.absent, now, limit.PathAbsent):
+	case recent(t.absent, now, pathAbsent):
 		return Down, notAtTheHub
-	case t.missed >= limit.PathMissed:
+	case t.missed >= pathMissed:
 		return Down, silentAtTheHub
 	}
 	return Relayed, byTheHub
@@ -167,7 +167,7 @@ func (p *Peer) why(now time.Time, w Way, t *track) string {
 	switch {
 	case w == p.now:
 		return "in use"
-	case recent(t.absent, now, limit.PathAbsent):
+	case recent(t.absent, now, pathAbsent):
 		return "the hub does not know the peer"
 	case t.sent == 0 && !w.Direct():
 		return "not needed"
@@ -175,14 +175,14 @@ func (p *Peer) why(now time.Time, w Way, t *track) string {
 		return "not tried yet"
 	case t.answered.IsZero():
 		return fmt.Sprintf("no answer to %d pings", t.sent)
-	case t.missed >= limit.PathMissed:
+	case t.missed >= pathMissed:
 		return fmt.Sprintf("no answer to the last %d pings; answered %v ago", t.missed, now.Sub(t.answered).Round(time.Second))
-	case !recent(t.answered, now, 2*limit.PathSpare):
+	case !recent(t.answered, now, 2*pathSpare):
 		return fmt.Sprintf("answered %v ago", now.Sub(t.answered).Round(time.Second))
 	case !w.Direct():
 		return "answers; a direct path is better"
 	case !t.better.IsZero():
-		return fmt.Sprintf("better for %v; taken after %v", now.Sub(t.better).Round(time.Second), limit.PathBetter)
+		return fmt.Sprintf("better for %v; taken after %v", now.Sub(t.better).Round(time.Second), pathBetter)
 	}
 	return "answers; not better than the one in use"
 }

@@ -4,8 +4,6 @@ package path
 
 import (
 	"time"
-
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 )
 
 // track is what is known about one path.
@@ -42,7 +40,7 @@ func (t *track) pingNow(now time.Time) {
 // alive reports whether packets can be sent on it: it answered lately, and misses no more pings
 // than get lost normally.
 func (t *track) alive(now time.Time, keep time.Duration) bool {
-	return recent(t.answered, now, keep) && t.missed < limit.PathMissed
+	return recent(t.answered, now, keep) && t.missed < pathMissed
 }
 
 // worth orders heard paths by what would be lost with them.
@@ -62,7 +60,7 @@ func (t *track) overdue(now time.Time) (n int) {
 	kept := t.open[:0]
 	for _, o := range t.open {
 		switch {
-		case now.Sub(o.at) < limit.PathAnswer:
+		case now.Sub(o.at) < pathAnswer:
 			kept = append(kept, o)
 		case o.size > 0:
 			t.size.failed(o.size)
@@ -131,7 +129,7 @@ func sizes() []int { return []int{1280, 1380, 1420, 1480, 1492, 1500} }
 
 // next is the size to try now; 0 if everything is known for a while.
 func (s *sizing) next(now time.Time) int {
-	if recent(s.at, now, limit.PathSize) && s.found() {
+	if recent(s.at, now, pathSize) && s.found() {
 		return 0
 	}
 	if s.found() { // it may be more by now, or less
@@ -165,7 +163,7 @@ func (s *sizing) failed(n int) {
 	if n <= s.passes {
 		return
 	}
-	if s.tries++; s.tries >= limit.PathSizeTries {
+	if s.tries++; s.tries >= pathSizeTries {
 		s.fails, s.tries = n, 0
 	}
 }

@@ -62,7 +62,7 @@ func short(err error) string { return untrusted.Text(err.Error(), 200) }
 
 // ask bounds a question in time, and its answer in sense.
 func ask(ctx context.Context, w Mapper, r Router, port uint16) (Lease, error) {
-	inner, cancel := context.WithTimeout(ctx, limit.GatewayTime)
+	inner, cancel := context.WithTimeout(ctx, gatewayTime)
 	defer cancel()
 	lease, err := w.Map(inner, r, port)
 	if err != nil {
@@ -70,12 +70,12 @@ func ask(ctx context.Context, w Mapper, r Router, port uint16) (Lease, error) {
 	}
 	if err := plausible(lease.External, r); err != nil {
 		// What was mapped is of no use, and is not left behind.
-		end, stop := context.WithTimeout(context.WithoutCancel(ctx), limit.GatewayEnd)
+		end, stop := context.WithTimeout(context.WithoutCancel(ctx), gatewayEnd)
 		defer stop()
 		return Lease{}, errors.Join(err, w.Unmap(end, r, port))
 	}
-	lease.Lifetime = min(lease.Lifetime, limit.GatewayMost)
-	if lease.Lifetime < limit.GatewayLeast {
+	lease.Lifetime = min(lease.Lifetime, gatewayMost)
+	if lease.Lifetime < gatewayLeast {
 		return Lease{}, fmt.Errorf("the router maps for %v only", lease.Lifetime)
 	}
 	return lease, nil
@@ -163,7 +163,7 @@ func (k Keeper) remove(ctx context.Context, by Mapper, r Router) {
 	if by == nil {
 		return
 	}
-	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit.GatewayEnd)
+	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), gatewayEnd)
 	defer cancel()
 	_ = by.Unmap(end, r, k.Port) // else it ends by itself
 }
@@ -184,7 +184,7 @@ func sleep(ctx context.Context, changed <-chan struct{}, d time.Duration) bool {
 func Check(ctx context.Context, ways []Mapper, r Router, port uint16) nat.PortMapping {
 	by, out := try(ctx, ways, r, port)
 	if by != nil {
-		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit.GatewayEnd)
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), gatewayEnd)
 		defer cancel()
 		_ = by.Unmap(end, r, port) // else it ends by itself
 	}

@@ -314,7 +314,7 @@ func TestUPnP(t *testing.T) {
 		}}, want: "sends elsewhere"},
 		"huge": {i: &igd{describe: func(w http.ResponseWriter) {
 			io.WriteString(w, `<?xml version="1.0"?><root xmlns="urn:schemas-upnp-org:device-1-0">`)
-			for range 2 * limit.GatewayDocument / 4 {
+			for range 2 * gatewayDocument / 4 {
 				if _, err := io.WriteString(w, "<a/>"); err != nil {
 					return
 				}
@@ -331,7 +331,7 @@ func TestUPnP(t *testing.T) {
 			defer cancel()
 			r := loop(t, 3)
 			by, got := try(ctx, []Mapper{c.i.serve(t, r)}, r, 51820)
-			if by != nil && (got.External.String() != c.want || got.Lifetime != limit.GatewayLife) ||
+			if by != nil && (got.External.String() != c.want || got.Lifetime != gatewayLife) ||
 				by == nil && (len(got.Tried) != 1 || !strings.Contains(got.Tried[0].Why, c.want)) {
 				t.Errorf("%+v, want %s", got, c.want)
 			}
@@ -380,7 +380,7 @@ func TestAKeeperRenewsAndRemoves(t *testing.T) {
 	if asked < 3 { // also where nothing is new
 		t.Errorf("told of %d questions", asked)
 	}
-	if len(all) < 4 || all[0] != [3]int{51820, 51820, int(limit.GatewayLife / time.Second)} || all[len(all)-1] != [3]int{51820, 0, 0} {
+	if len(all) < 4 || all[0] != [3]int{51820, 51820, int(gatewayLife / time.Second)} || all[len(all)-1] != [3]int{51820, 0, 0} {
 		t.Errorf("asked for %v", all)
 	}
 }

@@ -11,8 +11,6 @@ import (
 	"time"
 
 	natpmp "github.com/jackpal/go-nat-pmp"
-
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 )
 
 // PMP asks by NAT-PMP. The answers come over a connected socket: from the router's
@@ -23,7 +21,7 @@ type PMP struct{}
 func (PMP) Method() string { return "nat-pmp" }
 
 func client(ctx context.Context, r Router) (*natpmp.Client, error) {
-	left := limit.GatewayTime
+	left := gatewayTime
 	if end, ok := ctx.Deadline(); ok {
 		left = min(left, time.Until(end))
 	}
@@ -44,7 +42,7 @@ func (PMP) Map(ctx context.Context, r Router, port uint16) (Lease, error) {
 	if err != nil {
 		return Lease{}, err
 	}
-	m, err := c.AddPortMapping("udp", int(port), int(port), int(limit.GatewayLife/time.Second))
+	m, err := c.AddPortMapping("udp", int(port), int(port), int(gatewayLife/time.Second))
 	if err != nil {
 		return Lease{}, err
 	}

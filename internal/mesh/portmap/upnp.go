@@ -20,7 +20,6 @@ import (
 	"github.com/huin/goupnp/dcps/internetgateway2"
 	"github.com/huin/goupnp/soap"
 
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/run"
 )
 
@@ -63,7 +62,7 @@ func (u UPnP) Map(ctx context.Context, r Router, port uint16) (Lease, error) {
 	if err != nil {
 		return Lease{}, fmt.Errorf("the router's outer address is %.60q", outer.NewExternalIPAddress)
 	}
-	life := limit.GatewayLife
+	life := gatewayLife
 	err = s.add(ctx, r, port, life)
 	var no refusal
 	if errors.As(err, &no) && no.code == onlyPermanent {
@@ -185,7 +184,7 @@ func (u UPnP) locate(ctx context.Context, r Router) (*url.URL, error) {
 		}
 	}
 	b := make([]byte, 2048)
-	for range limit.GatewayAnswers {
+	for range gatewayAnswers {
 		n, from, err := conn.ReadFromUDPAddrPort(b)
 		if err != nil {
 			break
@@ -219,10 +218,10 @@ func locationOf(b []byte) *url.URL {
 func careful(r Router) (*http.Client, func()) {
 	dialer := &net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(r.Own, 0))}
 	t := &http.Transport{
-		DialContext: dialer.DialContext, MaxResponseHeaderBytes: limit.GatewayDocument, DisableCompression: true, DisableKeepAlives: true,
+		DialContext: dialer.DialContext, MaxResponseHeaderBytes: gatewayDocument, DisableCompression: true, DisableKeepAlives: true,
 	}
 	return &http.Client{
-		Transport: bounded{t}, Timeout: limit.GatewayTime,
+		Transport: bounded{t}, Timeout: gatewayTime,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return errors.New("the router sends elsewhere") },
 	}, t.CloseIdleConnections
 }
@@ -235,7 +234,7 @@ func (b bounded) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	resp.Body = &body{resp.Body, limit.GatewayDocument}
+	resp.Body = &body{resp.Body, gatewayDocument}
 	return resp, nil
 }
 
@@ -246,7 +245,7 @@ type body struct {
 
 func (b *body) Read(p []byte) (int, error) {
 	if b.left <= 0 {
-		return 0, fmt.Errorf("the router says more than %d bytes", limit.GatewayDocument)
+		return 0, fmt.Errorf("the router says more than %d bytes", gatewayDocument)
 	}
 	n, err := b.ReadCloser.Read(p[:min(len(p), b.left)])
 	b.left -= n

@@ -9,8 +9,6 @@ package psk
 import (
 	"slices"
 	"time"
-
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 )
 
 // State is what a node uses with one other. The zero value is nothing yet.
@@ -45,7 +43,7 @@ func Next[ID comparable](s State[ID], f Facts[ID], now time.Time) State[ID] {
 	case f.Asked.IsZero() || len(f.Common) == 1:
 		return s
 	}
-	turn := limit.PSKTurn
+	turn := pskTurn
 	if f.Patient { // a whole round of the other one, and what the end of one round cuts off
 		turn *= time.Duration(len(f.Common) + 1)
 	}

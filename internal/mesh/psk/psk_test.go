@@ -65,7 +65,7 @@ func TestTheyMeet(t *testing.T) {
 		retry := time.Duration(rapid.IntRange(5000, 5400).Draw(t, "retry")) * time.Millisecond
 		asked := now
 		const step = 100 * time.Millisecond
-		round := limit.PSKTurn * time.Duration((count+1)*(count+1))
+		round := psk.PSKTurn * time.Duration((count+1)*(count+1))
 		var next time.Time
 		for ; now.Sub(asked) <= round; now = now.Add(step) {
 			for i := range ends {

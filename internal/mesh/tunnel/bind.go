@@ -14,7 +14,6 @@ import (
 
 	"golang.zx2c4.com/wireguard/conn"
 
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/mesh/disco"
 )
@@ -40,7 +39,7 @@ type Bind struct {
 var _ conn.Bind = (*Bind)(nil)
 
 func newBind(s *Socket, p *peers, r Relay) *Bind {
-	return &Bind{socket: s, peers: p, relay: r, inject: newQueue(limit.TunnelInject, limit.TunnelPacket, &s.counts.Inject)}
+	return &Bind{socket: s, peers: p, relay: r, inject: newQueue(tunnelInject, tunnelPacket, &s.counts.Inject)}
 }
 
 // Open gives the device its receivers: one for each family, and one for what comes by a relay.
@@ -83,7 +82,7 @@ func (b *Bind) Close() error {
 func (b *Bind) SetMark(uint32) error { return nil }
 
 // BatchSize is how many packets a receiver or Send takes.
-func (b *Bind) BatchSize() int { return limit.TunnelBatch }
+func (b *Bind) BatchSize() int { return tunnelBatch }
 
 // ParseEndpoint finds the endpoint of a peer, which is the same object each time.
 func (b *Bind) ParseEndpoint(s string) (conn.Endpoint, error) {
@@ -199,7 +198,7 @@ func (b *Bind) injected(closed chan struct{}) conn.ReceiveFunc {
 // receiver receives from one family. Its error is net.ErrClosed or none: any other one would end
 // the device's receiver for good.
 func (b *Bind) receiver(f *family, closed chan struct{}) conn.ReceiveFunc {
-	from := make([]source, limit.TunnelBatch)
+	from := make([]source, tunnelBatch)
 	return func(bufs [][]byte, sizes []int, eps []conn.Endpoint) (int, error) {
 		in := room{bufs[:min(len(bufs), len(from))], sizes, eps, from}
 		for {

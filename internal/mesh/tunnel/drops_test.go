@@ -10,7 +10,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/base/runtest"
 	"github.com/tombolo-io/tombolo/internal/mesh/path"
@@ -90,7 +89,7 @@ func TestEveryDropIsCounted(t *testing.T) {
 	a.tun.Out <- tunneltest.Packet(inA, inB, 1, 100)
 	own := toB.initiation(t)
 	_, nobody := tunneltest.Key(t)
-	long := make([]byte, limit.TunnelPacket+1)
+	long := make([]byte, tunnel.TunnelPacket+1)
 	long[0] = 4
 	binary.LittleEndian.PutUint32(long[4:], binary.LittleEndian.Uint32(own[4:]))
 
@@ -113,8 +112,8 @@ func TestEveryDropIsCounted(t *testing.T) {
 		{"stray", func() { a.engine.Receive(peer, shake) }},
 		{"stranger", func() { a.engine.Receive(nobody, shake) }},
 		{"queue", func() { a.engine.Receive(peer, long) }},
-		{"probes", func() { write(append(bytes.Clone(probeHead), make([]byte, limit.TunnelProbe)...)) }},
-		{"stun", func() { write(append(bytes.Clone(stunHead), make([]byte, limit.TunnelProbe)...)) }},
+		{"probes", func() { write(append(bytes.Clone(probeHead), make([]byte, tunnel.TunnelProbe)...)) }},
+		{"stun", func() { write(append(bytes.Clone(stunHead), make([]byte, tunnel.TunnelProbe)...)) }},
 	} {
 		step.drop()
 		counted(a, step.reason)

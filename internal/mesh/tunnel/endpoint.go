@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/mesh/path"
 )
@@ -60,7 +59,7 @@ type handshake struct {
 func (e *endpoint) take(w *way) {
 	was := e.way.Swap(w)
 	h := e.newest.Load()
-	if w.IsZero() || was.Way == w.Way || h == nil || time.Since(h.at) > limit.TunnelAgain {
+	if w.IsZero() || was.Way == w.Way || h == nil || time.Since(h.at) > tunnelAgain {
 		return
 	}
 	h.bind.carry([][]byte{h.packet}, e)

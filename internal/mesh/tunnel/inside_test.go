@@ -16,7 +16,6 @@ import (
 	"golang.zx2c4.com/wireguard/conn"
 	"pgregory.net/rapid"
 
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/member"
 )
 
@@ -82,7 +81,7 @@ func TestNames(t *testing.T) {
 func TestSpread(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := newReader()
-		in := room{bufs: make([][]byte, limit.TunnelBatch), sizes: make([]int, limit.TunnelBatch), from: make([]source, limit.TunnelBatch)}
+		in := room{bufs: make([][]byte, tunnelBatch), sizes: make([]int, tunnelBatch), from: make([]source, tunnelBatch)}
 		for i := range in.bufs {
 			in.bufs[i] = make([]byte, 1<<16)
 		}
@@ -95,10 +94,10 @@ func TestSpread(t *testing.T) {
 			}
 		}
 		apart := rapid.SampledFrom([]int{1, fitNear, fitAll}).Draw(t, "apart")
-		messages := rapid.IntRange(1, limit.TunnelBatch/apart).Draw(t, "messages")
+		messages := rapid.IntRange(1, tunnelBatch/apart).Draw(t, "messages")
 		for i := range messages {
 			segment := rapid.IntRange(1, 900).Draw(t, "segment")
-			count := rapid.IntRange(1, limit.TunnelSegments).Draw(t, "count")
+			count := rapid.IntRange(1, tunnelSegments).Draw(t, "count")
 			if apart == 1 {
 				count = 1
 			}
@@ -181,7 +180,7 @@ func FuzzSort(f *testing.F) {
 			return
 		}
 		s := &Socket{}
-		s.probes, s.stuns = newQueue(4, limit.TunnelProbe, &s.counts.Probes), newQueue(4, limit.TunnelProbe, &s.counts.STUN)
+		s.probes, s.stuns = newQueue(4, tunnelProbe, &s.counts.Probes), newQueue(4, tunnelProbe, &s.counts.STUN)
 		s.sessions.init()
 		p := &peers{of: map[member.Key]*endpoint{}}
 		bind := newBind(s, p, nil)
@@ -257,14 +256,14 @@ func TestSessions(t *testing.T) {
 			t.Errorf("%s: %p, %v", c.name, peer, ok)
 		}
 	}
-	for i := range uint32(2 * limit.TunnelIndexes) {
+	for i := range uint32(2 * tunnelIndexes) {
 		b.learn([][]byte{shake(typeInitiation, sizeInitiation, 1000+i)}, one)
 	}
-	if n := len(s.sessions.given[one]); n > limit.TunnelIndexes || len(s.sessions.owner) != n+1 {
+	if n := len(s.sessions.given[one]); n > tunnelIndexes || len(s.sessions.owner) != n+1 {
 		t.Errorf("%d indexes of a peer, %d in all", n, len(s.sessions.owner))
 	}
 	s.sessions.forget(one)
-	if peer, _ := find(shake(typeTransport, 32, 1000+2*limit.TunnelIndexes-1)); peer != nil || len(s.sessions.owner) != 1 {
+	if peer, _ := find(shake(typeTransport, 32, 1000+2*tunnelIndexes-1)); peer != nil || len(s.sessions.owner) != 1 {
 		t.Error("a peer that is gone has a session")
 	}
 }

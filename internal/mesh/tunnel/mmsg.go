@@ -11,8 +11,6 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 )
 
 // mmsghdr is struct mmsghdr of recvmmsg(2) and sendmmsg(2).
@@ -28,10 +26,10 @@ const controlSize = 64
 // batch is what one system call takes or gives. It is made once and used again and
 // again: nothing is allocated for a packet.
 type batch struct {
-	msgs  [limit.TunnelBatch]mmsghdr
-	iovs  [limit.TunnelBatch]unix.Iovec
-	ctl   [limit.TunnelBatch][controlSize]byte
-	names [limit.TunnelBatch]unix.RawSockaddrInet6 // either family's fits
+	msgs  [tunnelBatch]mmsghdr
+	iovs  [tunnelBatch]unix.Iovec
+	ctl   [tunnelBatch][controlSize]byte
+	names [tunnelBatch]unix.RawSockaddrInet6 // either family's fits
 
 	from, to int // messages of the call
 	done     int // how many of them were taken or given

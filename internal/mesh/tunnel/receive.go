@@ -9,7 +9,6 @@ import (
 
 	"golang.zx2c4.com/wireguard/conn"
 
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/mesh/disco"
 )
 
@@ -27,7 +26,7 @@ type reader struct {
 	spill  []byte   // packets that did not fit
 	spilt  []int    // their sizes
 	from   []source // and senders
-	heards [limit.TunnelHeard]*heard
+	heards [tunnelHeard]*heard
 }
 
 // source is where a packet came from, and to which address of ours.
@@ -39,8 +38,8 @@ type source struct {
 // With messages fitNear buffers apart 16 of them come at once; as far apart as the kernel
 // joins packets, two.
 const (
-	fitNear = limit.TunnelBatch / 16
-	fitAll  = limit.TunnelSegments
+	fitNear = tunnelBatch / 16
+	fitAll  = tunnelSegments
 	// calmAfter receives in a row without a long message they are received near again.
 	calmAfter = 64
 )
@@ -65,7 +64,7 @@ func (r *reader) read(raw syscall.RawConn, gro bool, in room) (n int, err error)
 		apart = min(r.apart, len(bufs))
 	}
 	b := r.b
-	messages := min(len(bufs)/apart, limit.TunnelBatch)
+	messages := min(len(bufs)/apart, tunnelBatch)
 	for i := range messages {
 		buf := bufs[i*apart]
 		b.iovs[i].Base = &buf[0]
@@ -162,7 +161,7 @@ func (r *reader) heard(s source) *heard {
 	for _, c := range a {
 		i = i*31 + uint32(c)
 	}
-	h := &r.heards[i%limit.TunnelHeard]
+	h := &r.heards[i%tunnelHeard]
 	if *h == nil || (*h).source != s {
 		*h = &heard{s}
 	}

@@ -11,8 +11,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 )
 
 // tryOffloads says which of the wanted offloads of UDP work over loopback.
@@ -62,10 +60,10 @@ func tryOverLoopback(ctx context.Context, joined, split bool) error {
 }
 
 func expect(f *family, split bool, want [][]byte) error {
-	if err := f.conn.SetReadDeadline(time.Now().Add(limit.TunnelSelfTest)); err != nil {
+	if err := f.conn.SetReadDeadline(time.Now().Add(tunnelSelfTest)); err != nil {
 		return err
 	}
-	in := room{bufs: make([][]byte, limit.TunnelBatch), sizes: make([]int, limit.TunnelBatch), from: make([]source, limit.TunnelBatch)}
+	in := room{bufs: make([][]byte, tunnelBatch), sizes: make([]int, tunnelBatch), from: make([]source, tunnelBatch)}
 	for i := range in.bufs {
 		in.bufs[i] = make([]byte, 1<<12)
 	}

@@ -9,8 +9,6 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 )
 
 // The largest datagrams: what the length fields of UDP and of IPv4 leave.
@@ -68,7 +66,7 @@ func (s *Socket) sendLocked(f *family, to netip.AddrPort, local netip.Addr, pack
 	defer s.batches.Put(b)
 	to = netip.AddrPortFrom(to.Addr().Unmap(), to.Port())
 	for len(packets) > 0 {
-		part := packets[:min(len(packets), limit.TunnelBatch)]
+		part := packets[:min(len(packets), tunnelBatch)]
 		packets = packets[len(part):]
 		for len(part) > 0 {
 			n := b.fill(to, local, part, join && f.gso.Load())
@@ -112,7 +110,7 @@ func (b *batch) fill(to netip.AddrPort, local netip.Addr, packets [][]byte, join
 			b.iovs[i].Base = &p[0]
 		}
 		b.iovs[i].SetLen(len(p))
-		if last := messages - 1; !ended && len(p) <= segment && total+len(p) <= most && b.msgs[last].hdr.Iovlen < limit.TunnelSegments {
+		if last := messages - 1; !ended && len(p) <= segment && total+len(p) <= most && b.msgs[last].hdr.Iovlen < tunnelSegments {
 			b.msgs[last].hdr.Iovlen++
 			total += len(p)
 			ended = len(p) < segment

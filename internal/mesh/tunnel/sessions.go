@@ -11,7 +11,6 @@ import (
 
 	"golang.org/x/crypto/blake2s"
 
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/member"
 )
 
@@ -56,7 +55,7 @@ func (s *sessions) gave(peer *endpoint, packet []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	all := s.given[peer]
-	for len(all) > 0 && (now.Sub(all[0].at) > limit.TunnelIndex || len(all) >= limit.TunnelIndexes) {
+	for len(all) > 0 && (now.Sub(all[0].at) > tunnelIndex || len(all) >= tunnelIndexes) {
 		if s.owner[all[0].index] == peer {
 			delete(s.owner, all[0].index)
 		}

@@ -65,8 +65,8 @@ type family struct {
 // first, and left where it does not work.
 func OpenSocket(ctx context.Context, cfg SocketConfig) (*Socket, error) {
 	s := &Socket{probe: cfg.Probe, stun: cfg.STUN, offloads: &offloads{}}
-	s.probes = newQueue(limit.TunnelProbes, limit.TunnelProbe, &s.counts.Probes)
-	s.stuns = newQueue(limit.TunnelSTUN, limit.TunnelProbe, &s.counts.STUN)
+	s.probes = newQueue(limit.TunnelProbes, tunnelProbe, &s.counts.Probes)
+	s.stuns = newQueue(limit.TunnelSTUN, tunnelProbe, &s.counts.STUN)
 	s.batches.New = func() any { return newBatch() }
 	s.sessions.init()
 	gso, gro := s.tryOffloads(ctx, cfg.Offloads)
@@ -147,11 +147,11 @@ func setUp(fd int, v6 bool, mark uint32, gro bool) error {
 		level, info = unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO
 	}
 	for _, o := range []int{unix.SO_RCVBUFFORCE, unix.SO_SNDBUFFORCE} {
-		if unix.SetsockoptInt(fd, unix.SOL_SOCKET, o, limit.TunnelBuffer) == nil {
+		if unix.SetsockoptInt(fd, unix.SOL_SOCKET, o, tunnelBuffer) == nil {
 			continue
 		}
 		plain := map[int]int{unix.SO_RCVBUFFORCE: unix.SO_RCVBUF, unix.SO_SNDBUFFORCE: unix.SO_SNDBUF}[o]
-		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, plain, limit.TunnelBuffer); err != nil { // as much as permitted
+		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, plain, tunnelBuffer); err != nil { // as much as permitted
 			return fmt.Errorf("socket buffer: %w", err)
 		}
 	}

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/runtest"
 	"github.com/tombolo-io/tombolo/internal/mesh/tunnel"
 	"github.com/tombolo-io/tombolo/internal/mesh/tunnel/tunneltest"
@@ -139,7 +138,7 @@ func TestJunkHarmsNoTraffic(t *testing.T) {
 		append([]byte{1, 0, 0, 0}, make([]byte, 144)...), // a handshake with a wrong MAC
 		append([]byte{2, 0, 0, 0}, make([]byte, 88)...),
 		append([]byte{4, 0, 0, 0, 9, 9, 9, 9}, make([]byte, 200)...), // of no session
-		append(bytes.Clone(probeHead), make([]byte, limit.TunnelProbe)...),
+		append(bytes.Clone(probeHead), make([]byte, tunnel.TunnelProbe)...),
 	}
 	c := stranger(t, b.at)
 	go func() {

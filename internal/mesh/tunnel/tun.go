@@ -14,7 +14,6 @@ import (
 	"golang.zx2c4.com/wireguard/tun"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/run"
 )
 
@@ -35,8 +34,8 @@ type Tun struct {
 
 // OpenTun makes the link. Its addresses, routes and state are not set.
 func OpenTun(ctx context.Context, name string, mtu int, want Offloads) (*Tun, error) {
-	if mtu < limit.TunnelMTU {
-		return nil, fault.Newf(fault.CodeConfig, "MTU %d of link %s", mtu, name).Whyf("less than %d, which IPv6 needs", limit.TunnelMTU)
+	if mtu < tunnelMTU {
+		return nil, fault.Newf(fault.CodeConfig, "MTU %d of link %s", mtu, name).Whyf("less than %d, which IPv6 needs", tunnelMTU)
 	}
 	file, err := openTunFile(name, want.TunTSO || want.TunGRO)
 	if err != nil {

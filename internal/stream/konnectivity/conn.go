@@ -152,7 +152,7 @@ func (c *conn) pump(target carrier.Stream) error {
 	return c.send(&packet{kind: closeResponse, body: body{connectID: c.id, errText: err.Error()}})
 }
 
-// toCaller sends what is written to it as DATA, of at most limit.KonnectivityData
+// toCaller sends what is written to it as DATA, of at most konnectivityData
 // in a packet.
 type toCaller struct {
 	*conn
@@ -165,7 +165,7 @@ func (w *toCaller) Write(b []byte) (n int, err error) {
 		if w.isClosed() {
 			return n, net.ErrClosed
 		}
-		piece := b[n:min(len(b), n+limit.KonnectivityData)]
+		piece := b[n:min(len(b), n+konnectivityData)]
 		if err := w.send(&packet{kind: data, body: body{connectID: w.id, payload: piece}}); err != nil {
 			return n, err
 		}
@@ -281,7 +281,7 @@ func (c *conn) unheard() {
 	if c.charged == nil {
 		return
 	}
-	wait := time.NewTimer(limit.KonnectivityStall)
+	wait := time.NewTimer(konnectivityStall)
 	defer wait.Stop()
 	select {
 	case <-c.stream.Context().Done():

@@ -19,6 +19,7 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/stream/carrier"
+	"github.com/tombolo-io/tombolo/internal/stream/konnectivity"
 )
 
 // TestMalformed: each abuse has its answer and touches nobody else, not even on
@@ -100,8 +101,8 @@ func TestMalformed(t *testing.T) {
 func TestDataIsBounded(t *testing.T) {
 	c := call(t, connect(t, newRig(t)), proxy)
 	id := c.open("coarse:1")
-	sent := bytes.Repeat([]byte("0123456789abcdef"), limit.KonnectivityData)
-	sent = sent[:6*limit.KonnectivityData+10] // two pieces of the stream
+	sent := bytes.Repeat([]byte("0123456789abcdef"), konnectivity.KonnectivityData)
+	sent = sent[:6*konnectivity.KonnectivityData+10] // two pieces of the stream
 	for rest := sent; len(rest) > 0; {
 		n := min(len(rest), 60_000)
 		c.say(dataPacket(id, rest[:n]))
@@ -109,8 +110,8 @@ func TestDataIsBounded(t *testing.T) {
 	}
 	for got := 0; got < len(sent); {
 		m := c.want(pb.PacketType_DATA).GetData().GetData()
-		if len(m) == 0 || len(m) > limit.KonnectivityData || !bytes.Equal(m, sent[got:min(len(sent), got+len(m))]) {
-			t.Fatalf("%d bytes after %d, at most %d of what was sent are meant", len(m), got, limit.KonnectivityData)
+		if len(m) == 0 || len(m) > konnectivity.KonnectivityData || !bytes.Equal(m, sent[got:min(len(sent), got+len(m))]) {
+			t.Fatalf("%d bytes after %d, at most %d of what was sent are meant", len(m), got, konnectivity.KonnectivityData)
 		}
 		got += len(m)
 	}

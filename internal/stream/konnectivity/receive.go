@@ -104,7 +104,7 @@ func torn(err error) *mistake {
 func (r *receiver) take(n int64, target *carrier.Stream) *mistake {
 	most := int64(limit.KonnectivityPacket)
 	if target == nil {
-		most = limit.KonnectivityRequest
+		most = konnectivityRequest
 	}
 	if n > most {
 		return &mistake{codes.ResourceExhausted, fault.New(fault.CodeFrameInvalid, "a konnectivity packet is too large").
@@ -114,10 +114,10 @@ func (r *receiver) take(n int64, target *carrier.Stream) *mistake {
 	if n > 0 {
 		size = 1 << bits.Len64(uint64(n-1)) // as the pool rounds
 	}
-	if !r.held.take(size, n > limit.KonnectivityData+packetHead) {
+	if !r.held.take(size, n > konnectivityData+packetHead) {
 		return &mistake{codes.ResourceExhausted, fault.New(fault.CodeLimit, "the socket holds too much that its targets do not take").
-			Whyf("with a packet of %d bytes it were more than %d", n, limit.KonnectivityHeld).
-			Hint("send at most %d bytes at a time, or find the targets that do not read", limit.KonnectivityData)}
+			Whyf("with a packet of %d bytes it were more than %d", n, konnectivityHeld).
+			Hint("send at most %d bytes at a time, or find the targets that do not read", konnectivityData)}
 	}
 	r.size = size
 	if target != nil && r.charged == nil {
@@ -151,7 +151,7 @@ type budget struct{ n atomic.Int64 }
 
 // take counts n bytes; bounded ones are refused beyond the bound.
 func (b *budget) take(n int64, bounded bool) bool {
-	if sum := b.n.Add(n); bounded && sum > limit.KonnectivityHeld {
+	if sum := b.n.Add(n); bounded && sum > konnectivityHeld {
 		b.n.Add(-n)
 		return false
 	}

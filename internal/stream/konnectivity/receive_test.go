@@ -19,6 +19,7 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/stream/carrier"
+	"github.com/tombolo-io/tombolo/internal/stream/konnectivity"
 	"github.com/tombolo-io/tombolo/internal/stream/wire"
 )
 
@@ -77,18 +78,18 @@ func TestUploadsToStalledTargetsAreBounded(t *testing.T) {
 			}
 		}()
 	}
-	live := limit.KonnectivityHeld / (4 << 20) // as the buffers are
+	live := konnectivity.KonnectivityHeld / (4 << 20) // as the buffers are
 	for range streams - live {
 		if err := soon(t, "the end of one beyond the budget", ended); status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "limit_reached") {
 			t.Fatalf("it ended with %v", err)
 		}
 	}
-	comesTo(t, &held, int64(limit.KonnectivityHeld+live*limit.KonnectivityWindow))
+	comesTo(t, &held, int64(konnectivity.KonnectivityHeld+live*limit.KonnectivityWindow))
 	witness.echoes(safe)
 	small := call(t, conn, proxy)
 	small.open("echo:1")
 	// The budget, the callers' own packets of those that live, and what the rest has in windows.
-	most := int64(limit.KonnectivityHeld + live*size + streams*limit.KonnectivityWindow)
+	most := int64(konnectivity.KonnectivityHeld + live*size + streams*limit.KonnectivityWindow)
 	if n := heap() - before; n > most {
 		t.Errorf("the heap grew by %d, want at most %d", n, most)
 	}
@@ -229,7 +230,7 @@ func TestNothingLargeBeforeADial(t *testing.T) {
 	r := newRig(t)
 	conn := connect(t, r)
 	c := call(t, conn, proxy)
-	c.say(dialRequest(strings.Repeat("a", limit.KonnectivityRequest)))
+	c.say(dialRequest(strings.Repeat("a", konnectivity.KonnectivityRequest)))
 	c.ends(codes.ResourceExhausted, "too large")
 	c = call(t, conn, proxy)
 	c.say(dialRequest("never:1"))

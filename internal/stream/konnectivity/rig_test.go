@@ -19,7 +19,6 @@ import (
 	"sigs.k8s.io/apiserver-network-proxy/konnectivity-client/pkg/client"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/runtest"
 	"github.com/tombolo-io/tombolo/internal/stream/carrier"
 	"github.com/tombolo-io/tombolo/internal/stream/konnectivity"
@@ -161,7 +160,7 @@ func (r *rig) dial(ctx context.Context, d wire.Dial) (carrier.Stream, error) {
 type coarse struct{ carrier.Stream }
 
 func (s coarse) CopyTo(dst io.Writer, moved func(int)) (dstErr, err error) {
-	for buf := make([]byte, 3*limit.KonnectivityData+5); ; {
+	for buf := make([]byte, 3*konnectivity.KonnectivityData+5); ; {
 		n, err := io.ReadFull(s, buf)
 		if _, dstErr := dst.Write(buf[:n]); dstErr != nil {
 			return dstErr, nil

@@ -10,8 +10,8 @@ import (
 	"google.golang.org/grpc/codes"
 	pb "sigs.k8s.io/apiserver-network-proxy/konnectivity-client/proto/client"
 
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/runtest"
+	"github.com/tombolo-io/tombolo/internal/stream/konnectivity"
 )
 
 // TestAStreamThatIsNotReadKeepsItsPlace: gRPC has what its target sent, though the target
@@ -27,7 +27,7 @@ func TestAStreamThatIsNotReadKeepsItsPlace(t *testing.T) {
 	deaf := call(t, conn, proxy)
 	deaf.open("target:1")
 	target := r.target()
-	if _, err := target.Write(make([]byte, 64<<10+limit.KonnectivityData)); err != nil {
+	if _, err := target.Write(make([]byte, 64<<10+konnectivity.KonnectivityData)); err != nil {
 		t.Fatal(err)
 	}
 	target.CloseWrite()

@@ -12,7 +12,7 @@ import (
 // stall charges a target's stream with the window of its caller while the target
 // takes nothing: gRPC fills the window behind the packet in hand, and tells nobody
 // how far. It is limit.KonnectivityWindow whatever the caller has sent, from
-// limit.KonnectivityStall on: what is taken at once costs nobody anything.
+// konnectivityStall on: what is taken at once costs nobody anything.
 //
 //	          begin              the timer
 //	taken ─────────────► waits ─────────────► charged
@@ -39,10 +39,10 @@ func (s *stall) begin(to Charged) {
 	s.state.Store(stallWaits)
 	if s.timer == nil {
 		s.to = to
-		s.timer = time.AfterFunc(limit.KonnectivityStall, s.charge)
+		s.timer = time.AfterFunc(konnectivityStall, s.charge)
 		return
 	}
-	s.timer.Reset(limit.KonnectivityStall)
+	s.timer.Reset(konnectivityStall)
 }
 
 func (s *stall) charge() {

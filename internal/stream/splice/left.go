@@ -7,8 +7,6 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 )
 
 // Peer asks the kernel whether the other end of a TCP or unix connection, or of TLS
@@ -48,5 +46,5 @@ func (p Peer) Left() (sends, takes bool) {
 // waits reports whether bytes came that were not read, beyond the last words of TLS.
 func waits(fd int) bool {
 	n, err := unix.IoctlGetInt(fd, unix.SIOCINQ)
-	return err == nil && n > limit.LastWords
+	return err == nil && n > lastWords
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/mesh/nat"
 )
@@ -181,7 +180,7 @@ func follow(ctx context.Context, s sources, tell func()) error {
 	waiting := false
 	note := func() {
 		if !waiting {
-			settle.Reset(limit.LocalSettle)
+			settle.Reset(localSettle)
 			waiting = true
 		}
 	}
@@ -258,7 +257,7 @@ func Sleeps(ctx context.Context, tell func(time.Duration)) error {
 		return err
 	}
 	s := sleeper{first, tell}
-	return run.Every(ctx, limit.LocalClock, func() {
+	return run.Every(ctx, localClock, func() {
 		if now, err := slept(); err == nil { // it worked before; the next look will
 			s.look(now)
 		}
@@ -272,7 +271,7 @@ type sleeper struct {
 }
 
 func (s *sleeper) look(now time.Duration) {
-	if gap := now - s.last; gap >= limit.LocalGap {
+	if gap := now - s.last; gap >= localGap {
 		s.tell(gap)
 	}
 	s.last = now

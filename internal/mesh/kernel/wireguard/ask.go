@@ -10,7 +10,6 @@ import (
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/mesh/path"
 	"github.com/tombolo-io/tombolo/internal/mesh/tunnel"
@@ -31,7 +30,7 @@ func (d *Device) SetWay(k member.Key, w path.Way, _ netip.Addr) bool {
 	}
 	to := unmapped(w.Addr)
 	shakes := s.shakes
-	if time.Since(d.looked) >= limit.WireGuardStale {
+	if time.Since(d.looked) >= wireGuardStale {
 		if err := d.lookLocked(); err != nil {
 			return false
 		}
@@ -85,7 +84,7 @@ func (d *Device) Handshake(k member.Key) error {
 // shake has the keepalive interval become one from none, and leaves it as it was. Within
 // the first 120 s of a session that would begin nothing.
 func (d *Device) shake(k member.Key, s *seen) error {
-	if !s.shook.IsZero() && time.Since(s.shook) < limit.WireGuardFresh {
+	if !s.shook.IsZero() && time.Since(s.shook) < wireGuardFresh {
 		return nil
 	}
 	intervals := []time.Duration{0, max(s.keepalive, time.Second)}

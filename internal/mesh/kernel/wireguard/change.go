@@ -15,7 +15,6 @@ import (
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/mesh/tunnel"
 )
@@ -101,7 +100,7 @@ func changes(have []wgtypes.Peer, want map[member.Key]tunnel.Peer, sink [32]byte
 			}
 		}
 	}
-	for part := range slices.Chunk(gone, limit.WireGuardRanges) {
+	for part := range slices.Chunk(gone, wireGuardRanges) {
 		m.done = append(m.done, []wgtypes.PeerConfig{
 			{PublicKey: sink, AllowedIPs: networks(part)},
 			{PublicKey: sink, Remove: true},
@@ -124,7 +123,7 @@ type messages struct {
 }
 
 func (m *messages) add(p wgtypes.PeerConfig) {
-	if len(m.now) >= limit.WireGuardPeers || m.ranges+len(p.AllowedIPs) > limit.WireGuardRanges {
+	if len(m.now) >= wireGuardPeers || m.ranges+len(p.AllowedIPs) > wireGuardRanges {
 		m.end()
 	}
 	m.now = append(m.now, p)
@@ -163,10 +162,10 @@ func (m *messages) change(k member.Key, have wgtypes.Peer, want tunnel.Peer, fre
 			more = append(more, r)
 		}
 	}
-	for len(more) > limit.WireGuardRanges {
-		c.AllowedIPs = networks(more[:limit.WireGuardRanges])
+	for len(more) > wireGuardRanges {
+		c.AllowedIPs = networks(more[:wireGuardRanges])
 		m.add(c)
-		more, differs = more[limit.WireGuardRanges:], true
+		more, differs = more[wireGuardRanges:], true
 		c = wgtypes.PeerConfig{PublicKey: wgtypes.Key(k), UpdateOnly: true}
 	}
 	if c.AllowedIPs = networks(more); differs || len(more) > 0 {

@@ -13,7 +13,6 @@ import (
 	"golang.zx2c4.com/wireguard/wgctrl"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/plan"
 )
 
@@ -111,7 +110,7 @@ func (System) Remove(name string) error {
 // Free is that of Links: the kernel would say it only when the link is set up.
 func (s System) Free(port uint16) (uint16, error) {
 	var err error
-	for range limit.WireGuardPorts {
+	for range wireGuardPorts {
 		var free uint16
 		if free, err = s.take(port); err == nil || port != 0 {
 			return free, err
