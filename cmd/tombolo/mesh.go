@@ -203,7 +203,11 @@ func (n *meshNode) make() (err error) {
 	if err != nil {
 		return err
 	}
-	n.mesh, err = mesh.New(n.cfg.mesh, mesh.Options{Log: n.log, Reg: n.reg, Finder: n.member})
+	if id, ok := n.member.ID(); ok {
+		n.cfg.mesh.ID = id.String()
+	}
+	n.cfg.mesh.Lease = n.member.Lease()
+	n.mesh, err = mesh.New(n.cfg.mesh, mesh.Options{Log: n.log, Reg: n.reg, Members: n.member, Announcer: n.member, Services: n.member})
 	return err
 }
 

@@ -23,6 +23,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/runtest"
 	"github.com/tombolo-io/tombolo/internal/mesh/attach"
+	"github.com/tombolo-io/tombolo/internal/mesh/relay"
 )
 
 // connectProxy is an HTTP proxy that asks for a password and counts its tunnels.
@@ -83,19 +84,21 @@ func proxiedNode(t *testing.T, name, line string, via *atomic.Pointer[url.URL]) 
 		StateDir: t.TempDir(), Node: name, Join: line, Proxy: func(*url.URL) (*url.URL, error) { return via.Load(), nil },
 	}, attach.Options{
 		Log: slog.New(slog.NewTextHandler(p.log, nil)), Reg: prometheus.NewRegistry(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	to := relay.Handlers{
 		Receive: func(_, peer string, d []byte) {
 			if p.came.Add(1); len(d) > 4 {
 				tell(peer + " " + string(d[4:]))
 			}
 		},
 		Absent: func(_, peer string) { tell(peer + " is absent") },
-	})
-	if err != nil {
-		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
-	go func() { done <- p.Run(ctx) }()
+	go func() { done <- p.Run(ctx, to) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {

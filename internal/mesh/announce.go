@@ -3,13 +3,11 @@
 package mesh
 
 import (
-	"context"
 	"net/netip"
 	"slices"
 
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/member"
-	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 	"github.com/tombolo-io/tombolo/internal/discovery/seal"
 )
@@ -59,108 +57,53 @@ func (s saying) over(base seal.Member) seal.Member {
 }
 
 // saying is what there is to say now.
-func (m *Mesh) saying() saying {
-	s := saying{}
-	if m.probes() {
-		s.mesh, s.cluster, s.hubs = limit.MeshVersion, m.attach.Cluster(), m.attach.Hubs()
+func (s *state) saying() saying {
+	out := saying{
+		key: s.key.public, overlay: s.overlay, withheld: s.world.local.Withheld(s.base.Ranges),
+		addresses: s.world.addresses, endpoints: s.world.endpoints,
 	}
-	if p := m.parts.Load(); p != nil {
-		s.addresses, s.endpoints = p.endpoints.Addresses(), p.endpoints.List()
-		if !m.probes() {
-			s.endpoints = append(s.endpoints, m.observed(p.carrier.Port())...)
+	if s.probes() {
+		out.mesh, out.cluster, out.hubs = limit.MeshVersion, s.world.cluster, s.world.hubs
+	} else { // a NAT that keeps ports lets peers in at the port of the kernel's WireGuard
+		out.endpoints = slices.Concat(out.endpoints, outer(s.world.observed, s.inside(), s.world.port))
+	}
+	for _, t := range s.world.result.Stated {
+		out.stated = append(out.stated, t.Ranges...)
+	}
+	return out
+}
+
+// member is what this node announces.
+func (s *state) member() seal.Member { return s.saying().over(s.configured()) }
+
+// configured is what the configuration announces, with the ranges of this node's pods.
+func (s *state) configured() seal.Member {
+	out := s.base
+	out.Ranges = slices.Clone(out.Ranges)
+	for _, r := range s.pods.ranges {
+		if !slices.Contains(out.Ranges, r) {
+			out.Ranges = append(out.Ranges, r)
 		}
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	s.overlay, s.withheld = m.overlay, m.local.Withheld(m.cfg.Announce.Ranges)
-	for _, t := range m.stated {
-		s.stated = append(s.stated, t.Ranges...)
-	}
-	s.key = m.key.public
-	return s
+	return out
 }
 
-func (m *Mesh) member() seal.Member {
-	s := m.saying()
-	return s.over(m.announcing(s))
-}
-
-// announcing is what the configuration states of this node, with the ranges of its pods.
-func (m *Mesh) announcing(s saying) seal.Member {
-	m.mu.Lock()
-	base := m.cfg.Announce
-	m.mu.Unlock()
-	base.Ranges = m.withPods(base, s)
-	return base
-}
-
-// facts are those of the member, as the roster has them, with all that is behind it: what
-// must not be announced the plan refuses, and what others say of it they are routed by.
-func (m *Mesh) facts() roster.Facts {
-	s := m.saying()
-	base := m.announcing(s)
-	f := m.factsOf(s.over(base))
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	r := roster.Result{Stated: m.stated}
-	f.Ranges, f.Excluded = r.Behind(base.Ranges, base.Excluded)
+// facts are those of this node as the roster has them, with all that is behind it: the plan
+// refuses what must not be announced, and what others say of this node it is routed by.
+func (s *state) facts() roster.Facts {
+	base := s.configured()
+	f := s.factsOf(s.saying().over(base))
+	f.Ranges, f.Excluded = s.world.result.Behind(base.Ranges, base.Excluded)
 	return f
 }
 
-func (m *Mesh) factsOf(s seal.Member) roster.Facts {
+func (s *state) factsOf(m seal.Member) roster.Facts {
 	f := roster.Facts{
-		ID: m.id, Node: s.Node, Key: s.WireGuard,
-		Overlay6: s.Overlay6, Overlay4: s.Overlay4, Addresses: s.Addresses, Ranges: s.Ranges, Excluded: s.Excluded,
+		ID: s.id, Node: m.Node, Key: m.WireGuard,
+		Overlay6: m.Overlay6, Overlay4: m.Overlay4, Addresses: m.Addresses, Ranges: m.Ranges, Excluded: m.Excluded,
 	}
-	for _, e := range s.Endpoints {
+	for _, e := range m.Endpoints {
 		f.Endpoints = append(f.Endpoints, roster.Where{Addr: e.At, Kind: string(e.Kind)})
 	}
 	return f
-}
-
-// Introduce has the finder say from its first word on who this node was when it ran last,
-// and must come before it runs: a member whose key is not known takes no part, and what
-// others send to its ranges would go in clear until the mesh is up. Who has never run says
-// nothing yet.
-func (m *Mesh) Introduce() {
-	if !m.overlayNow().Six.IsValid() {
-		return
-	}
-	if err := m.networks(); err != nil {
-		m.log.Warn("the addresses of this machine cannot be read", telemetry.AttrReason, err)
-	}
-	m.announce()
-}
-
-// announce says what there is to say now.
-func (m *Mesh) announce() {
-	m.prove()
-	err := m.finder.Announce(m.member())
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if err != nil && m.silent == nil {
-		m.log.Error("what is new of this node is not announced", telemetry.AttrReason, err)
-	}
-	m.silent = err
-}
-
-// followSelf announces what is new of this node, until ctx ends.
-func (m *Mesh) followSelf(ctx context.Context) error {
-	for {
-		m.announce()
-		ring(m.look) // what we have ourselves counts in the plan
-		select {
-		case <-m.say:
-		case <-ctx.Done():
-			return nil
-		}
-	}
-}
-
-// prove has the finder prove the key that is announced.
-func (m *Mesh) prove() {
-	m.mu.Lock()
-	k := m.key.proof
-	m.mu.Unlock()
-	m.finder.Prove(k)
 }

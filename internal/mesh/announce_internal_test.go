@@ -24,14 +24,14 @@ func TestIntroduced(t *testing.T) {
 		t.Errorf("before it ever ran it says %+v", k.said)
 	}
 	prefix := member.Overlay6("x")
-	o := overlay{Clusters: m.clusters(), ID: m.id, Prefix: prefix, Six: prefix.Addr().Next(), Four: netip.MustParseAddr("100.112.0.1")}
+	o := overlay{Clusters: m.state.Load().clusters(), ID: m.cfg.ID, Prefix: prefix, Six: prefix.Addr().Next(), Four: netip.MustParseAddr("100.112.0.1")}
 	if err := o.write(dir); err != nil {
 		t.Fatal(err)
 	}
 	m, k = room()
 	m.Introduce()
 	s := k.last(t)
-	if s.WireGuard != m.key.public || !slices.Equal(k.now, []member.Key{s.WireGuard}) || s.Overlay6 != o.Six || s.Overlay4 != o.Four || !slices.Equal(s.Ranges, ranges) {
+	if s.WireGuard != m.state.Load().key.public || !slices.Equal(k.now, []member.Key{s.WireGuard}) || s.Overlay6 != o.Six || s.Overlay4 != o.Four || !slices.Equal(s.Ranges, ranges) {
 		t.Errorf("its first word is %+v, proven are %v", s, k.now)
 	}
 }

@@ -5,6 +5,7 @@ package mesh
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net/netip"
 	"slices"
 
@@ -18,17 +19,33 @@ import (
 	"github.com/tombolo-io/tombolo/internal/mesh/tunnel"
 )
 
-// carrier is what carries packets: a link with WireGuard behind it, and its socket.
-type carrier interface {
+// carrier is what carries packets: WireGuard, the link before it and the socket behind it.
+type carrier struct {
 	peering.Engine
+	peering.Traffic
+	socket
+	link
+	counters
+}
+
+// socket is the one that WireGuard has.
+type socket interface {
 	peering.Socket
 	endpoint.Socket
-	Run(ctx context.Context) error
+}
+
+// link is the machine's way into the mesh.
+type link interface {
+	Run(ctx context.Context, to tunnel.Handlers) error
 	Done() <-chan struct{} // the link is gone
-	Offloads() []tunnel.Offload
-	Drops() []tunnel.Drop  // nil: the kernel has them, in the counters of its link
 	Close(keep bool) error // with the link, but for one that works on by itself and is kept
 	Abandon() error        // what a start that failed has made
+}
+
+// counters are what the status shows of a carrier.
+type counters interface {
+	Offloads() []tunnel.Offload
+	Drops() []tunnel.Drop // nil: the kernel has them, in the counters of its link
 }
 
 // userspace is WireGuard in this process.
@@ -38,18 +55,8 @@ type userspace struct {
 	tun    *tunnel.Tun
 }
 
-func (u userspace) Send(to netip.AddrPort, local netip.Addr, b []byte) error {
-	return u.socket.Send(to, local, b)
-}
-
-func (u userspace) SendWhole(to netip.AddrPort, local netip.Addr, b []byte) error {
-	return u.socket.SendWhole(to, local, b)
-}
-
-func (u userspace) Has(a netip.Addr) bool         { return u.socket.Has(a) }
-func (u userspace) Port() uint16                  { return u.socket.Port() }
-func (u userspace) Run(ctx context.Context) error { return u.socket.Run(ctx) }
-func (u userspace) Abandon() error                { return u.Close(false) }
+func (u userspace) Run(ctx context.Context, to tunnel.Handlers) error { return u.socket.Run(ctx, to) }
+func (u userspace) Abandon() error                                    { return u.Close(false) }
 
 func (u userspace) Offloads() []tunnel.Offload {
 	return slices.Concat(u.socket.Offloads(), u.tun.Offloads())
@@ -63,6 +70,9 @@ func (u userspace) Close(bool) error { return errors.Join(u.Engine.Close(), u.so
 // inKernel is the kernel's WireGuard.
 type inKernel struct{ *wireguard.Device }
 
+// Run ignores the handlers: the kernel's WireGuard has its socket for itself.
+func (k inKernel) Run(ctx context.Context, _ tunnel.Handlers) error { return k.Device.Run(ctx) }
+
 // Offloads are those of the other engine: the kernel does all this without being asked.
 func (inKernel) Offloads() []tunnel.Offload {
 	return tunnel.NoOffloads("not applicable: the kernel's WireGuard does without")
@@ -70,64 +80,59 @@ func (inKernel) Offloads() []tunnel.Offload {
 
 func (inKernel) Drops() []tunnel.Drop { return nil }
 
-// carry makes the link by the engine that is chosen.
-func (m *Mesh) carry(ctx context.Context) (carrier, error) {
-	if m.cfg.Engine == meshconf.Kernel {
-		return m.carryInKernel()
+// openCarrier makes the link by the engine that is chosen.
+func openCarrier(ctx context.Context, cfg Config, log *slog.Logger, data *peering.Datapath) (carrier, error) {
+	if cfg.Engine == meshconf.Kernel {
+		return openInKernel(cfg, log, data)
 	}
-	return m.carryHere(ctx)
+	return openUserspace(ctx, cfg, log, data)
 }
 
-func (m *Mesh) carryHere(ctx context.Context) (_ carrier, err error) {
-	o := m.cfg.Options
+func openUserspace(ctx context.Context, cfg Config, log *slog.Logger, data *peering.Datapath) (carrier, error) {
+	o := cfg.Options
 	// A killed run of the other engine has left its link, with our name and our port. What is
 	// planned fails closed without it.
 	if was, err := wireguard.Leave(wireguard.System{}, o.Link); err != nil {
-		return nil, err
+		return carrier{}, err
 	} else if was {
-		m.log.Info("the link of the kernel's WireGuard is removed: this node runs its own now", "link", o.Link)
+		log.Info("the link of the kernel's WireGuard is removed: this node runs its own now", "link", o.Link)
 	}
-	socket, err := tunnel.OpenSocket(ctx, tunnel.SocketConfig{
-		Port: m.cfg.Port, Mark: o.Marks.Own, Offloads: m.cfg.Offloads, Probe: m.peering.Probe,
-		STUN: func(from netip.AddrPort, _ netip.Addr, b []byte) {
-			if p := m.parts.Load(); p != nil {
-				p.endpoints.STUN(from, b)
-			}
-		},
-	})
+	socket, err := tunnel.OpenSocket(ctx, tunnel.SocketConfig{Port: cfg.Port, Mark: o.Marks.Own, Offloads: cfg.Offloads})
 	if err != nil {
-		return nil, err
+		return carrier{}, err
 	}
-	tun, err := tunnel.OpenTun(ctx, o.Link, o.MTU, m.cfg.Offloads)
+	tun, err := tunnel.OpenTun(ctx, o.Link, o.MTU, cfg.Offloads)
 	if err != nil {
-		return nil, errors.Join(err, socket.Close())
+		return carrier{}, errors.Join(err, socket.Close())
 	}
-	engine, err := tunnel.Open(ctx, tunnel.Parts{Socket: socket, Tun: tun, Relay: m.peering, Log: m.log, Wake: m.peering.Wake})
+	engine, err := tunnel.Open(ctx, tunnel.Parts{Socket: socket, Tun: tun, Relay: data, Log: log, Wake: data.Wake})
 	if err != nil {
-		return nil, errors.Join(err, tun.Close(), socket.Close())
+		return carrier{}, errors.Join(err, tun.Close(), socket.Close())
 	}
-	return userspace{engine, socket, tun}, nil
+	u := userspace{engine, socket, tun}
+	return carrier{engine, engine, socket, u, u}, nil
 }
 
-func (m *Mesh) carryInKernel() (carrier, error) {
+func openInKernel(cfg Config, log *slog.Logger, data *peering.Datapath) (carrier, error) {
 	control, err := wireguard.Dial()
 	if err != nil {
-		return nil, err
+		return carrier{}, err
 	}
-	o := m.cfg.Options
+	o := cfg.Options
 	d, err := wireguard.Open(
-		wireguard.Settings{Link: o.Link, MTU: o.MTU, Port: m.cfg.Port, Mark: o.Marks.Own},
-		wireguard.Parts{Control: control, Links: wireguard.System{}, Log: m.log, Wake: m.peering.Wake},
+		wireguard.Settings{Link: o.Link, MTU: o.MTU, Port: cfg.Port, Mark: o.Marks.Own},
+		wireguard.Parts{Control: control, Links: wireguard.System{}, Log: log, Wake: data.Wake},
 	)
 	if err != nil {
-		return nil, errors.Join(err, control.Close())
+		return carrier{}, errors.Join(err, control.Close())
 	}
-	return inKernel{d}, nil
+	k := inKernel{d}
+	return carrier{d, d, d, k, k}, nil
 }
 
 // able says what this process and kernel lack for the engine that is chosen.
-func (m *Mesh) able() []*fault.Fault {
-	if m.cfg.Engine != meshconf.Kernel {
+func able(engine string) []*fault.Fault {
+	if engine != meshconf.Kernel {
 		return kernel.Able(true)
 	}
 	out := kernel.Able(false)
@@ -135,44 +140,6 @@ func (m *Mesh) able() []*fault.Fault {
 		out = append(out, f)
 	}
 	return out
-}
-
-// probes reports whether this node speaks the path protocol: the kernel's WireGuard has
-// its socket for itself.
-func (m *Mesh) probes() bool { return m.cfg.Engine != meshconf.Kernel }
-
-// asked are the STUN servers that are asked by the socket of WireGuard.
-func (m *Mesh) asked() []endpoint.Server {
-	if !m.probes() {
-		return nil
-	}
-	return m.stun()
-}
-
-// observed are the addresses at which hubs and discovery see this node, with WireGuard's
-// own port. A NAT that keeps ports, as most do while nobody else has them, lets peers in
-// there; of another one nobody tells the kernel's WireGuard the port.
-func (m *Mesh) observed(port uint16) []seal.Endpoint {
-	var all []netip.Addr
-	for _, h := range m.attach.Status().Hubs {
-		all = append(all, h.Observed.Addr())
-	}
-	return outer(append(all, m.finder.Observed()...), m.inside(), port)
-}
-
-// lookOutside has this node announced anew when others see it elsewhere.
-func (m *Mesh) lookOutside() {
-	if m.probes() {
-		return
-	}
-	now := m.observed(m.parts.Load().carrier.Port())
-	m.mu.Lock()
-	same := slices.Equal(now, m.outside)
-	m.outside = now
-	m.mu.Unlock()
-	if !same {
-		ring(m.say)
-	}
 }
 
 // outer are those that others can reach: public ones, or within a provider's NAT.

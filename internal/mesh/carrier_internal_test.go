@@ -36,9 +36,10 @@ func TestWhereOthersSeeTheKernelsWireGuard(t *testing.T) {
 // TestAKernelNodeSaysThatItHasNoProbes, and no relay.
 func TestAKernelNodeSaysThatItHasNoProbes(t *testing.T) {
 	for engine, want := range map[string]uint32{meshconf.Kernel: 0, meshconf.Userspace: limit.MeshVersion} {
-		m := &Mesh{cfg: Config{Config: meshconf.Config{Engine: engine}}}
-		if m.probes() != (want > 0) {
-			t.Errorf("%s: probes: %v", engine, m.probes())
+		s := &state{cfg: &Config{Config: meshconf.Config{Engine: engine}}}
+		s.world.endpoints, s.world.hubs, s.world.cluster = nil, []string{"h"}, "c"
+		if said := s.saying(); s.probes() != (want > 0) || said.mesh != want || (len(said.hubs) > 0) != (want > 0) {
+			t.Errorf("%s: %+v", engine, said)
 		}
 	}
 	out := saying{}.over(seal.Member{})

@@ -42,11 +42,3 @@ func problemsOf(conflicts []roster.Conflict, self, node string, named func(id st
 func problemOf(q topology.Problem) Problem {
 	return Problem{Kind: string(q.Kind), Node: cmp.Or(q.Node, q.Member), Range: q.Range, Other: q.Other, Why: q.Why}
 }
-
-// named is the name of a member; empty if it has none, or another one has it.
-func (m *Mesh) named(id string) string {
-	if r := m.members[id]; r != nil {
-		return r.Node
-	}
-	return ""
-}

@@ -21,8 +21,8 @@ import (
 func TestWhatTheTunnelDropsIsTold(t *testing.T) {
 	const name = "tombolo_mesh_tunnel_dropped_packets_total"
 	reg, dir := prometheus.NewRegistry(), t.TempDir()
-	m, err := New(Config{Config: meshconf.Default(), StateDir: dir, RunDir: dir, Keys: slices.All([]seal.Keys{keysFrom(t, "n")})},
-		Options{Log: slog.New(slog.DiscardHandler), Reg: reg, Finder: &knower{}})
+	m, err := New(Config{Config: meshconf.Default(), ID: "m", StateDir: dir, RunDir: dir, Keys: slices.All([]seal.Keys{keysFrom(t, "n")})},
+		Options{Log: slog.New(slog.DiscardHandler), Reg: reg, Members: &knower{}, Announcer: &knower{}, Services: &knower{}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +48,7 @@ func TestWhatTheTunnelDropsIsTold(t *testing.T) {
 		}
 	}()
 	tun := &tunnel.Tun{}
-	p := &parts{carrier: userspace{nil, socket, tun}}
+	p := &parts{carrier: carrier{counters: userspace{nil, socket, tun}}}
 	m.parts.Store(p)
 	c := socket.Counts()
 	want := map[string]int{}
@@ -63,16 +63,15 @@ func TestWhatTheTunnelDropsIsTold(t *testing.T) {
 		d.add(uint64(i + 1))
 		check(d.reason, want)
 	}
-	var s Status
-	p.dropsInto(&s)
-	for _, d := range s.TunnelDropped {
+	shown := tunnelDropped(p.carrier)
+	for _, d := range shown {
 		if int(d.Packets) != want[d.Reason] {
 			t.Errorf("the status has %d of %s, want %d", d.Packets, d.Reason, want[d.Reason])
 		}
 	}
-	if len(s.TunnelDropped) != len(want) {
-		t.Errorf("the status has %v", s.TunnelDropped)
+	if len(shown) != len(want) {
+		t.Errorf("the status has %v", shown)
 	}
-	m.parts.Store(&parts{carrier: inKernel{}})
+	m.parts.Store(&parts{carrier: carrier{counters: inKernel{}}})
 	check("with the kernel's WireGuard", nil)
 }

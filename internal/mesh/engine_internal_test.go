@@ -30,31 +30,27 @@ func TestTheEngineIsSwitchedOnOneDirectory(t *testing.T) {
 			c.Engine, c.Announce = engine, seal.Member{Node: "a", Ranges: ranges}
 		})
 		if i > 0 { // from the disk, before anybody was heard
-			if got := m.ranges.known; len(got.Members) != 2 || !slices.EqualFunc(got.Members, known, func(a, b knownMember) bool {
+			if got := m.state.Load().ranges.known; len(got.Members) != 2 || !slices.EqualFunc(got.Members, known, func(a, b knownMember) bool {
 				return a.ID == b.ID && slices.Equal(a.Ranges, b.Ranges) && slices.Equal(a.Keys, b.Keys)
 			}) || !slices.Equal(got.Own, ranges) {
 				t.Errorf("with %s it knows %+v, before %+v", engine, got, known)
 			}
 		}
 		k.result = there
-		if _, err := m.reconsider(there); err != nil {
-			t.Fatal(err)
-		}
-		m.learn(there, now.Add(time.Duration(i)*time.Minute))
-		m.had(ranges)
-		m.announce()
+		do := turn(m, seen(m, k, there), now.Add(time.Duration(i)*time.Minute))
+		turn(m, up{}, now.Add(time.Duration(i)*time.Minute))
 		said, status := k.last(t), m.Status()
 		if want := map[string]uint32{meshconf.Userspace: limit.MeshVersion}[engine]; said.Mesh != want || status.Engine != engine {
 			t.Errorf("with %s it speaks the paths' version %d, want %d; its engine is %s", engine, said.Mesh, want, status.Engine)
 		}
 		said.Mesh = 0
 		if i == 0 {
-			first, known = said, m.ranges.known.Members
+			first, known = said, m.state.Load().ranges.known.Members
 		}
 		if !sameMember(said, first) || said.WireGuard.IsZero() || !said.Overlay6.IsValid() || !said.Overlay4.IsValid() || !slices.Equal(k.now, []member.Key{first.WireGuard}) {
 			t.Errorf("with %s it says %+v and proves %v, at first %+v", engine, said, k.now, first)
 		}
-		if in := m.input(there); len(in.Members) != 2 || len(in.Closed) > 0 {
+		if in := do.plan; len(in.Members) != 2 || len(in.Closed) > 0 {
 			t.Errorf("with %s it plans with %+v", engine, in)
 		}
 	}

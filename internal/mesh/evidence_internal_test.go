@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/member"
@@ -107,7 +108,7 @@ func TestANodeWithoutSources(t *testing.T) {
 	if !s.Sourceless || len(s.Warnings) != 1 || !strings.Contains(s.Warnings[0], "no source of members is configured") {
 		t.Errorf("%v, %q", s.Sourceless, s.Warnings)
 	}
-	if v := m.evidence(roster.Result{}, nil, true).judge(); v.alone != noSource {
+	if v := m.state.Load().evidence(roster.Result{}, nil, true).judge(); v.alone != noSource {
 		t.Errorf("the log says %q", v.alone)
 	}
 	m, _ = newRoom(t, t.TempDir(), nil)
@@ -209,7 +210,7 @@ func TestAStartThatIsSure(t *testing.T) {
 		had, _ := os.ReadFile(filepath.Join(dir, overlayFile))
 		m, k := newRoom(t, dir, func(c *Config) { c.Keys = slices.All([]seal.Keys{keysFrom(t, "n")}) })
 		k.result, k.waiting = c.result, []string{"a source that is away"}
-		err := m.choose(t.Context())
+		err := m.settle(t.Context())
 		if c.refused == "" && err != nil || c.refused != "" && !fault.Has(err, c.refused) || k.awaited != c.waits {
 			t.Errorf("%s: %v, after %d waits", name, err, k.awaited)
 		}
@@ -224,7 +225,7 @@ func TestAStartThatIsSure(t *testing.T) {
 			continue
 		}
 		k.result.Members = []roster.Member{{Facts: roster.Facts{ID: "c", Node: "c", Key: member.Key{8}}, Entries: []roster.Entry{{Source: roster.Source{Tier: roster.TierNative}}}}}
-		if m.doubt(k.result); len(m.Status().Warnings) > 0 {
+		if turn(m, seen(m, k, k.result), time.Now()); len(m.Status().Warnings) > 0 {
 			t.Errorf("%s: a member of the cluster has come, and the status warns %q", name, m.Status().Warnings)
 		}
 	}

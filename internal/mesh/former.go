@@ -58,10 +58,10 @@ func (m *Mesh) apply(names kernel.Names, former []kernel.Names) error {
 }
 
 // clear removes what bears former names, once the new ones are in force. What stays in spite of
-// that is told, and tried again at the next start.
-func (m *Mesh) clear(names kernel.Names) {
+// that is tried again at the next start.
+func (m *Mesh) clear(names kernel.Names) error {
 	if !m.applied.Others(names) {
-		return
+		return nil
 	}
 	steps, err := routing.Clear(m.applied, names)
 	if len(steps) > 0 {
@@ -71,14 +71,12 @@ func (m *Mesh) clear(names kernel.Names) {
 		next := m.applied.Only(names)
 		if err = next.Write(m.cfg.StateDir); err == nil {
 			m.applied = next
-			return
+			return nil
 		}
 	}
 	f := fault.From(err)
 	m.log.Error("what an earlier start had in the kernel under other names stays; it is tried again at the next start", telemetry.AttrCode, f.Code, telemetry.AttrReason, f.Error())
-	m.mu.Lock()
-	m.uncleared = err
-	m.mu.Unlock()
+	return err
 }
 
 // prepared is what stands in the way of a state, where former names stand in nobody's.

@@ -169,32 +169,32 @@ func TestWhoIsKnownForLongIsNotDisplaced(t *testing.T) {
 // be read refuses the start, for it would open what is closed.
 func TestKnownRangesOutliveTheProcess(t *testing.T) {
 	dir := t.TempDir()
-	m, _ := newRoom(t, dir, nil)
+	m, k := newRoom(t, dir, nil)
 	now := time.Now().Round(0)
 	there := roster.Result{Members: []roster.Member{ranged("b", "nb", "10.2.0.0/16")}}
-	m.learn(there, now)
-	m.learn(there, now.Add(time.Second)) // which is not worth a write
-	m.keepLast()
-	if in := m.input(there); len(in.Closed) > 0 {
-		t.Errorf("closed are %v", in.Closed)
+	turn(m, seen(m, k, there), now)
+	do := turn(m, seen(m, k, there), now.Add(time.Second)) // which is not worth a write
+	turn(m, ending{}, now.Add(time.Second))
+	if len(do.plan.Closed) > 0 {
+		t.Errorf("closed are %v", do.plan.Closed)
 	}
-	m, _ = newRoom(t, dir, nil)
-	m.learn(roster.Result{}, now.Add(time.Minute))
-	m, k := newRoom(t, dir, nil)
-	if in := m.input(k.result); len(in.Closed) != 1 || in.Closed[0].Node != "nb" {
+	m, k = newRoom(t, dir, nil)
+	turn(m, seen(m, k, roster.Result{}), now.Add(time.Minute))
+	m, k = newRoom(t, dir, nil)
+	if in := m.state.Load().plan(); len(in.Closed) != 1 || in.Closed[0].Node != "nb" {
 		t.Fatalf("closed are %v", in.Closed)
 	}
 	if s := m.Status(); len(s.Closed) != 1 || s.Closed[0].Node != "nb" || !s.Closed[0].Until.After(s.Closed[0].Since) {
 		t.Errorf("the status tells %+v", s.Closed)
 	}
-	if _, err := m.Forget("nobody"); !fault.Has(err, fault.CodeNotFound) || fault.From(err).Next == "" {
-		t.Errorf("of nobody: %v", err)
+	if do := turn(m, forget{"nobody"}, now); !fault.Has(do.answer.err, fault.CodeNotFound) || fault.From(do.answer.err).Next == "" || do.soon {
+		t.Errorf("of nobody: %+v", do.answer)
 	}
-	if done, err := m.Forget("nb"); err != nil || len(done.Ranges) != 1 {
-		t.Errorf("%+v, %v", done, err)
+	if do := turn(m, forget{"nb"}, now); do.answer.err != nil || len(do.answer.value.(Forgotten).Ranges) != 1 || !do.soon {
+		t.Errorf("%+v", do.answer)
 	}
 	m, _ = newRoom(t, dir, nil)
-	if in := m.input(k.result); len(in.Closed) > 0 {
+	if in := m.state.Load().plan(); len(in.Closed) > 0 {
 		t.Errorf("what was opened is closed after a restart: %v", in.Closed)
 	}
 	path := filepath.Join(dir, knownRangesFile)
@@ -213,7 +213,7 @@ func TestKnownRangesOutliveTheProcess(t *testing.T) {
 // and no later than that; a disk that takes nothing is not tried all the time.
 func TestWhoComesIsOnDiskBeforeItIsRouted(t *testing.T) {
 	dir := t.TempDir()
-	m, _ := newRoom(t, dir, nil)
+	m, k := newRoom(t, dir, nil)
 	onDisk := func() int {
 		t.Helper()
 		b, err := readKnownRanges(dir)
@@ -223,12 +223,13 @@ func TestWhoComesIsOnDiskBeforeItIsRouted(t *testing.T) {
 		return len(b.Members)
 	}
 	now := time.Now().Round(0)
-	m.learn(roster.Result{}, now)
+	turn(m, seen(m, k, roster.Result{}), now)
 	b := ranged("b", "nb", "10.2.0.0/16")
 	step := func(after time.Duration, want int, again bool, members ...roster.Member) {
 		t.Helper()
 		now = now.Add(after)
-		got := m.learn(roster.Result{Members: members}, now)
+		turn(m, seen(m, k, roster.Result{Members: members}), now)
+		got := m.state.Load().ranges.again(now)
 		if n := onDisk(); n != want || (got > 0) != again || got > limit.MeshQuiet {
 			t.Errorf("%d of %d members are on disk, want %d; again after %v", n, len(members), want, got)
 		}
@@ -249,7 +250,9 @@ func TestWhoComesIsOnDiskBeforeItIsRouted(t *testing.T) {
 		t.Fatal(err)
 	}
 	crowd = append(crowd, ranged("last", "nlast", "10.4.0.0/16"))
-	if again := m.learn(roster.Result{Members: crowd}, now.Add(time.Minute)); again != limit.MeshQuiet {
+	now = now.Add(time.Minute)
+	turn(m, seen(m, k, roster.Result{Members: crowd}), now)
+	if again := m.state.Load().ranges.again(now); again != limit.MeshQuiet {
 		t.Errorf("what the disk does not take is tried again after %v", again)
 	}
 }
@@ -257,19 +260,19 @@ func TestWhoComesIsOnDiskBeforeItIsRouted(t *testing.T) {
 // TestStatedRangesAreOurOwn: what a file or Kubernetes says is behind this node is its own,
 // and addresses in it are told to nobody.
 func TestStatedRangesAreOurOwn(t *testing.T) {
-	m, _ := newRoom(t, t.TempDir(), nil)
+	m, k := newRoom(t, t.TempDir(), nil)
 	p := netip.MustParsePrefix("10.244.1.0/24")
-	stated := roster.Result{Stated: []roster.Statement{{Source: roster.Source{Tier: roster.TierKubernetes}, Ranges: []netip.Prefix{p}}}}
-	if in := m.input(stated); !slices.Equal(in.Self.Ranges, []netip.Prefix{p}) {
-		t.Errorf("the ranges are %v", in.Self.Ranges)
+	stated := seen(m, k, roster.Result{Stated: []roster.Statement{{Source: roster.Source{Tier: roster.TierKubernetes}, Ranges: []netip.Prefix{p}}}})
+	stated.world.addresses = []netip.Addr{netip.MustParseAddr("10.244.1.1"), netip.MustParseAddr("192.0.2.1")}
+	do := turn(m, stated, time.Now())
+	if !slices.Equal(do.plan.Self.Ranges, []netip.Prefix{p}) {
+		t.Errorf("the ranges are %v", do.plan.Self.Ranges)
 	}
-	s := m.saying()
-	s.addresses = []netip.Addr{netip.MustParseAddr("10.244.1.1"), netip.MustParseAddr("192.0.2.1")}
-	if said := s.over(m.announcing(m.saying())); len(said.Addresses) != 1 || len(said.Ranges) != 0 {
-		t.Errorf("said is %+v", said)
+	if len(do.say.Addresses) != 1 || len(do.say.Ranges) != 0 {
+		t.Errorf("said is %+v", do.say)
 	}
-	if in := m.input(roster.Result{}); len(in.Self.Ranges) != 0 {
-		t.Errorf("nobody states it any more: %v", in.Self.Ranges)
+	if do := turn(m, seen(m, k, roster.Result{}), time.Now()); len(do.plan.Self.Ranges) != 0 {
+		t.Errorf("nobody states it any more: %v", do.plan.Self.Ranges)
 	}
 }
 
@@ -277,19 +280,21 @@ func TestStatedRangesAreOurOwn(t *testing.T) {
 // else hears of it.
 func TestWithheld(t *testing.T) {
 	p, q := netip.MustParsePrefix("192.168.7.0/24"), netip.MustParsePrefix("10.7.0.0/16")
-	m, _ := newRoom(t, t.TempDir(), func(c *Config) { c.Announce.Ranges = []netip.Prefix{p, q} })
-	if said := m.member(); len(said.Ranges) != 2 {
-		t.Fatalf("said is %v", said.Ranges)
+	m, k := newRoom(t, t.TempDir(), func(c *Config) { c.Announce.Ranges = []netip.Prefix{p, q} })
+	look := seen(m, k, roster.Result{})
+	if do := turn(m, look, time.Now()); len(do.say.Ranges) != 2 {
+		t.Fatalf("said is %v", do.say.Ranges)
 	}
-	m.local.Underlay = []netip.Addr{netip.MustParseAddr("192.168.7.9")}
-	if said := m.member(); !slices.Equal(said.Ranges, []netip.Prefix{q}) {
-		t.Errorf("said is %v", said.Ranges)
+	look.world.local.Underlay = []netip.Addr{netip.MustParseAddr("192.168.7.9")}
+	do := turn(m, look, time.Now())
+	if !slices.Equal(do.say.Ranges, []netip.Prefix{q}) {
+		t.Errorf("said is %v", do.say.Ranges)
 	}
-	if in := m.input(roster.Result{}); len(in.Self.Ranges) != 2 {
-		t.Errorf("planned is with %v: the problem is not told", in.Self.Ranges)
+	if len(do.plan.Self.Ranges) != 2 {
+		t.Errorf("planned is with %v: the problem is not told", do.plan.Self.Ranges)
 	}
-	m.local.Underlay = nil
-	if said := m.member(); len(said.Ranges) != 2 {
-		t.Errorf("the address is gone, and said is %v", said.Ranges)
+	look.world.local.Underlay = nil
+	if do := turn(m, look, time.Now()); len(do.say.Ranges) != 2 {
+		t.Errorf("the address is gone, and said is %v", do.say.Ranges)
 	}
 }

@@ -16,18 +16,18 @@ import (
 // TestOurKeyCountsForWhoProvesIt: who only says that it has a key of ours would keep this
 // node from starting; of who has signed with it we have been copied.
 func TestOurKeyCountsForWhoProvesIt(t *testing.T) {
-	var m Mesh
-	var err error
-	if m.key, err = drawKey(); err != nil {
+	ours, err := drawKey()
+	if err != nil {
 		t.Fatal(err)
 	}
+	s := &state{key: ours}
 	for _, proven := range []bool{false, true} {
 		other := member.Key{1}
-		got := m.believed([]roster.Member{
-			{Facts: roster.Facts{ID: "says", Key: m.key.public}, Entries: []roster.Entry{{ID: "says", Proven: proven}}},
+		got := s.believed([]roster.Member{
+			{Facts: roster.Facts{ID: "says", Key: ours.public}, Entries: []roster.Entry{{ID: "says", Proven: proven}}},
 			{Facts: roster.Facts{ID: "other", Key: other}, Entries: []roster.Entry{{ID: "other"}}},
 		})
-		if has := got[0].Key == m.key.public; has != proven || !has && got[0].Key != (member.Key{}) {
+		if has := got[0].Key == ours.public; has != proven || !has && got[0].Key != (member.Key{}) {
 			t.Errorf("proven %v: it has the key %x", proven, got[0].Key)
 		}
 		if got[1].Key != other {

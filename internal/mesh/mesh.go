@@ -9,15 +9,12 @@ import (
 	"log/slog"
 	"net/netip"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
-	"github.com/tombolo-io/tombolo/internal/base/limit"
-	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/discovery/roster"
@@ -26,7 +23,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/mesh/endpoint"
 	"github.com/tombolo-io/tombolo/internal/mesh/kernel"
 	"github.com/tombolo-io/tombolo/internal/mesh/meshconf"
-	"github.com/tombolo-io/tombolo/internal/mesh/peering"
+	"github.com/tombolo-io/tombolo/internal/mesh/relay"
 	"github.com/tombolo-io/tombolo/internal/mesh/routing"
 	"github.com/tombolo-io/tombolo/internal/mesh/topology"
 	"github.com/tombolo-io/tombolo/internal/mesh/tunnel"
@@ -44,6 +41,8 @@ type Config struct {
 	Sourceless bool
 	Keys       iter.Seq2[int, seal.Keys] // of the secrets, the newest first
 	Announce   seal.Member               // what the configuration states of this node
+	ID         string                    // the member id
+	Lease      time.Duration             // of members
 	PodsOf     string                    // the Node in Kubernetes whose ranges of pods are announced; empty: none are
 	// STUN are servers beside those of hubs and of the configuration: the discovery services.
 	Services []endpoint.Server
@@ -52,162 +51,119 @@ type Config struct {
 	ReadJoin func(string) (string, error)
 }
 
-// Finder is who knows the members: *finder.Finder, which somebody else runs.
-type Finder interface {
-	Announce(seal.Member) error
-	Prove(seal.WireGuardPrivate)
+// Members is what discovery knows of this node's cluster.
+type Members interface {
 	Result() (roster.Result, <-chan struct{})
 	Merged() roster.Result
 	AwaitSettled(ctx context.Context, most time.Duration) []string
-	ID() (seal.MemberID, bool)
-	Attending() []string // the names of the services that tell of members now
 	Under(member string) []seal.ClusterID
-	Shared() *fault.Fault // another machine has this member's key
-	Warnings() []string   // of sources, of what does not pass by itself
-	Lease() time.Duration
-	Observed() []netip.Addr // where services see this node
-	// Unopened is how many entries of this cluster a service tells of that no secret opens.
-	Unopened() map[string]int
 }
 
-// Options are what a Mesh gets from its owner.
+// Announcer has the other members hear of this node.
+type Announcer interface {
+	Announce(seal.Member) error
+	Prove(seal.WireGuardPrivate)
+}
+
+// Services are the discovery services of this node.
+type Services interface {
+	Attending() []string      // the names of those that tell of members now
+	Observed() []netip.Addr   // where they see this node
+	Unopened() map[string]int // how many entries of this cluster each has that no secret opens
+	Warnings() []string       // of sources, of what does not pass by itself
+	Shared() *fault.Fault     // another machine has this member's key
+}
+
+// Options are what a Mesh gets from its owner. The discovery client, which somebody else runs,
+// is Members, Announcer and Services.
 type Options struct {
-	Log    *slog.Logger
-	Reg    prometheus.Registerer
-	Finder Finder
+	Log       *slog.Logger
+	Reg       prometheus.Registerer
+	Members   Members
+	Announcer Announcer
+	Services  Services
 }
 
-// Mesh is a node of the mesh.
+// Mesh is a node of the mesh. Its loop owns the state; everybody else reads what the loop has
+// published, or asks it.
 type Mesh struct {
-	cfg    Config
-	log    *slog.Logger
-	reg    prometheus.Registerer
-	finder Finder
-	since  time.Time
-	id     string // member id
-	before trace  // of an earlier run
-
+	cfg     Config
+	o       Options
+	log     *slog.Logger
+	since   time.Time
 	metrics *telemetry.Mesh
+	attach  *attach.Attach
 	applied routing.Applied // names in the kernel; of New, Preflight and Run alone, one after the other
 
-	pods    *pods
-	attach  *attach.Attach
-	peering *peering.Peering
-	parts   atomicParts                               // what there is once Run has made it
-	keyring atomic.Pointer[iter.Seq2[int, seal.Keys]] // of the secrets; a reload makes them others
+	state   atomic.Pointer[state]
+	parts   atomic.Pointer[parts]    // what runs, once there is something
+	pods    atomic.Pointer[assigned] // what Kubernetes has said last of this machine's Node
+	reloads reloadLog
 
-	say  chan struct{} // what this node says of itself may be another
-	look chan struct{} // members, health or this machine's networks may be others
-
-	reading  sync.Mutex    // held by who reads the policy and puts it into force
-	files    chan struct{} // the policy has other files
-	rotating sync.Mutex    // held by who begins a rotation
-	learning sync.Mutex    // held by who changes ranges; taken before mu
-	giving   sync.Mutex    // held by who gives peering its peers: what is newer is given later; taken before mu
-
-	mu        sync.Mutex
-	key       key
-	overlay   overlay
-	set       meshconf.Config // that are in force
-	links     []netip.Prefix
-	local     topology.Local // of this machine, as it was looked at last
-	stated    []roster.Statement
-	ranges    rangeMemory
-	unwritten error // why the secrets beside the addresses are not
-	peers     topology.Peers
-	known     bool            // peers are: somebody has planned
-	outside   []seal.Endpoint // where others see this node, without STUN
-	members   map[string]*roster.Member
-	disputed  []roster.Conflict
-	own       topology.Member // as it was planned with last
-	lazy      bool
-	governed  *string        // the cluster for which the policy was read last
-	uncleared error          // why names of before are in the kernel still
-	refused   error          // why peers are left out
-	silent    error          // why what is announced is not
-	reloads   reloads        // of the configuration
-	doubts    []*fault.Fault // that this is the cluster of the others
+	look  chan struct{} // what a look finds may be new
+	moved chan struct{} // this machine has other addresses or routes, or slept
+	files chan struct{} // the policy has other files
+	asks  chan request
+	over  chan struct{} // closed when the loop has ended
 }
 
 // New reads who this node is. It changes nothing but the state directory.
 func New(cfg Config, o Options) (*Mesh, error) {
 	m := &Mesh{
-		cfg: cfg, log: o.Log, reg: o.Reg, finder: o.Finder, since: time.Now(), set: cfg.Config,
-		say: make(chan struct{}, 1), look: make(chan struct{}, 1), files: make(chan struct{}, 1),
+		cfg: cfg, o: o, log: o.Log, since: time.Now(),
+		look: make(chan struct{}, 1), moved: make(chan struct{}, 1), files: make(chan struct{}, 1), asks: make(chan request), over: make(chan struct{}),
 	}
-	id, ok := o.Finder.ID()
-	if !ok {
+	if cfg.ID == "" {
 		return nil, fault.New(fault.CodeInternal, "the node has no member id")
 	}
-	m.id = id.String()
-	m.keyring.Store(&cfg.Keys)
-	m.cfg.Keys = func(yield func(int, seal.Keys) bool) { (*m.keyring.Load())(yield) }
 	var err error
-	if m.key, err = readKey(cfg.StateDir); err != nil {
-		return nil, err
-	}
-	var broken error
-	if m.pods, broken, err = readPods(cfg.StateDir, cfg.PodsOf); err != nil {
-		return nil, err
-	}
-	if broken != nil {
-		m.log.Warn("the ranges of this node's pods are learned anew", telemetry.AttrCode, fault.From(broken).Code, telemetry.AttrReason, broken)
-	}
-	telemetry.NewPods(o.Reg, m.pods.count)
-	m.metrics = telemetry.NewMesh(o.Reg, tunnel.DropReasons(), m.readings())
-	m.before = readTrace(cfg.StateDir)
-	if m.overlay, err = readOverlay(cfg.StateDir, m.id, m.clusters()); err != nil {
-		m.log.Warn("the overlay addresses are chosen anew", telemetry.AttrCode, fault.From(err).Code, telemetry.AttrReason, err)
-	}
-	if m.ranges.known, err = readKnownRanges(cfg.StateDir); err != nil {
-		return nil, err
-	}
-	m.ranges.onDisk = m.ranges.known
 	if m.applied, err = routing.ReadApplied(cfg.StateDir); err != nil {
 		m.log.Warn("what an earlier start may have left in the kernel under other names is not known", telemetry.AttrCode, fault.From(err).Code, telemetry.AttrReason, err)
 	}
 	m.cfg.Options.Owner = m.applied.Owner
-	private, err := m.key.private()
+	s, err := readState(&m.cfg, m.log)
 	if err != nil {
 		return nil, err
 	}
-	m.peering, err = peering.New(peering.Parts{
-		Private: private, Endpoints: m.called, Changed: m.stir, Lost: m.lost, Log: o.Log, Metrics: o.Reg,
-	})
-	if err != nil {
-		return nil, err
-	}
+	m.state.Store(&s)
+	telemetry.NewPods(o.Reg, func(state string) float64 { return m.state.Load().pods.count(state) })
+	m.metrics = telemetry.NewMesh(o.Reg, tunnel.DropReasons(), m.readings())
 	m.attach, err = attach.Open(attachConfig(cfg), attach.Options{
-		Log: o.Log, Reg: o.Reg, ReadJoin: cfg.ReadJoin, Receive: m.peering.Relayed, Absent: m.peering.Absent,
-		Changed: func() { ring(m.say); ring(m.look) },
+		Log: o.Log, Reg: o.Reg, ReadJoin: cfg.ReadJoin, Changed: func() { ring(m.look) },
 	})
 	if err != nil {
 		return nil, err
 	}
-	m.peering.UseRelay(m.attach)
 	return m, nil
+}
+
+// readState reads what the state directory holds.
+func readState(cfg *Config, log *slog.Logger) (s state, err error) {
+	s = state{cfg: cfg, id: cfg.ID, set: cfg.Config, base: cfg.Announce, secrets: cfg.Keys}
+	if s.key, err = readKey(cfg.StateDir); err != nil {
+		return s, err
+	}
+	var broken error
+	if s.pods, broken, err = readPods(cfg.StateDir, cfg.PodsOf); err != nil {
+		return s, err
+	}
+	if broken != nil {
+		log.Warn("the ranges of this node's pods are learned anew", telemetry.AttrCode, fault.From(broken).Code, telemetry.AttrReason, broken)
+	}
+	s.before = readTrace(cfg.StateDir)
+	if s.overlay, err = readOverlay(cfg.StateDir, s.id, s.clusters()); err != nil {
+		log.Warn("the overlay addresses are chosen anew", telemetry.AttrCode, fault.From(err).Code, telemetry.AttrReason, err)
+	}
+	if s.ranges.known, err = readKnownRanges(cfg.StateDir); err != nil {
+		return s, err
+	}
+	s.ranges.onDisk = s.ranges.known
+	return s, nil
 }
 
 func attachConfig(cfg Config) attach.Config {
 	return attach.Config{
 		StateDir: cfg.StateDir, Node: cfg.Announce.Node, Join: cfg.Join, Hubs: cfg.Hubs, Proxy: cfg.Proxy.Choose, Mark: cfg.Options.Marks.Own,
-	}
-}
-
-func (m *Mesh) clusters() []string {
-	var out []string
-	for _, k := range m.cfg.Keys {
-		out = append(out, k.Cluster().String())
-	}
-	return out
-}
-
-func (m *Mesh) stir() { ring(m.look) }
-
-// lost is told that a direct way went.
-func (m *Mesh) lost() {
-	if p := m.parts.Load(); p != nil {
-		p.endpoints.Suspect()
 	}
 }
 
@@ -219,7 +175,7 @@ func ring(c chan struct{}) {
 	}
 }
 
-// Run is the node until ctx ends. The finder must run already. What was made in the
+// Run is the node until ctx ends. The discovery client must run already. What was made in the
 // kernel is gone after it, unless the configuration keeps it.
 func (m *Mesh) Run(ctx context.Context) (err error) {
 	names := routing.Names(m.cfg.Options)
@@ -228,7 +184,7 @@ func (m *Mesh) Run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, k.Close()) }()
-	if err := m.choose(ctx); err != nil || ctx.Err() != nil {
+	if err := m.settle(ctx); err != nil || ctx.Err() != nil {
 		return err
 	}
 	p, err := m.make(ctx, k, names)
@@ -239,13 +195,21 @@ func (m *Mesh) Run(ctx context.Context) (err error) {
 	m.parts.Store(p)
 	g := run.NewGroup(ctx)
 	g.Go("routing", p.routing.Run)
-	g.Go("socket", p.carrier.Run)
-	g.Go("paths", m.peering.Run)
+	g.Go("socket", func(ctx context.Context) error {
+		return p.carrier.Run(ctx, tunnel.Handlers{
+			Probe: p.peering.Probe,
+			STUN:  func(from netip.AddrPort, _ netip.Addr, b []byte) { p.endpoints.STUN(from, b) },
+		})
+	})
+	g.Go("paths", p.peering.Run)
 	g.Go("endpoints", p.endpoints.Run)
-	g.Go("hubs", m.attach.Run)
-	g.Go("members", m.followMembers)
-	g.Go("announcement", m.followSelf)
-	g.Go("policy", m.followPolicies)
+	g.Go("hubs", func(ctx context.Context) error {
+		return m.attach.Run(ctx, relay.Handlers{Receive: p.peering.Relayed, Absent: p.peering.Absent})
+	})
+	g.Go("state", func(ctx context.Context) error { return m.loop(ctx, p) })
+	g.Go("policy", func(ctx context.Context) error {
+		return followFiles(ctx, m.log, p.policy, p.routing.Governing, m.files, func() { m.ask(edited{}) })
+	})
 	g.Go("link", func(ctx context.Context) error {
 		select {
 		case <-p.carrier.Done():
@@ -257,118 +221,25 @@ func (m *Mesh) Run(ctx context.Context) (err error) {
 	g.Do(func(ctx context.Context) {
 		select {
 		case <-p.routing.Up():
-			m.had(m.announcing(m.saying()).Ranges)
-			m.clear(names)
-			m.log.Info("mesh is up", "link", m.cfg.Options.Link, "overlay6", m.overlayNow().Six, "overlay4", m.overlayNow().Four, "port", p.carrier.Port(), "engine", m.cfg.Engine)
+			m.ask(up{})
+			if err := m.clear(names); err != nil {
+				m.ask(kernelCleared{err})
+			}
+			o := m.state.Load().overlay
+			m.log.Info("mesh is up", "link", m.cfg.Options.Link, "overlay6", o.Six, "overlay4", o.Four, "port", p.carrier.Port(), "engine", m.cfg.Engine)
 		case <-ctx.Done():
 		}
 	})
 	return g.Wait()
 }
 
-// Preflight says why the node cannot run here, before anybody hears of it and before
-// anything is changed: what the kernel lacks, or somebody else uses.
-func (m *Mesh) Preflight() (err error) {
-	names := routing.Names(m.cfg.Options)
-	k, err := kernel.New(names)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, k.Close()) }()
-	r, err := routing.New(routing.Parts{
-		Kernel: k, Able: m.able, Options: m.cfg.Options, Log: m.log,
-		Local: m.around,
-	})
-	if err != nil {
-		return err
-	}
-	if err := r.Reload(m.cfg.Policies, m.attach.Cluster()); err != nil {
-		return err
-	}
-	in := m.input(roster.Result{})
-	o := m.overlayNow().choose(m.choice(roster.Result{}), time.Now())
-	in.Options.Overlay6, in.Self.Overlay6, in.Self.Overlay4 = o.Prefix, o.Six, o.Four
-	_, err = m.prepared(k, names, func() error { return r.Prepare(in) })
-	return err
+// OwnNode takes what Kubernetes says of this machine's Node, each time that it says it, also if
+// that is nothing new. Without a uid there is no such Node.
+func (m *Mesh) OwnNode(uid string, ranges []string) {
+	m.pods.Store(&assigned{UID: uid, Ranges: slices.Clone(ranges), Said: time.Now().Round(0)})
+	ring(m.look)
 }
 
-// choose makes sure that there are overlay addresses, in the cluster of the others. Who has
-// none yet, or was of another cluster, looks first who is there, for a moment.
-func (m *Mesh) choose(ctx context.Context) error {
-	o := m.overlayNow()
-	var waiting []string
-	if !m.wasHere() || !o.Six.IsValid() || m.cfg.Options.Overlay4.IsValid() && !o.Four.IsValid() {
-		if waiting = m.finder.AwaitSettled(ctx, limit.MeshSettle); len(waiting) > 0 {
-			m.log.Warn("the node starts before all members are known", "sources", waiting)
-		}
-	}
-	m.finder.Merged() // what was told while we waited is not gathered any longer
-	result, more := m.finder.Result()
-	for result.Self.ID == "" { // not even the cache has been read: what a killed run left fails closed would open
-		select {
-		case <-more:
-		case <-ctx.Done():
-			return nil
-		}
-		result, more = m.finder.Result()
-	}
-	if err := m.assure(result, waiting); err != nil {
-		return err
-	}
-	_, err := m.reconsider(result)
-	return err
-}
-
-// reconsider chooses overlay addresses by what is known of the others, and reports
-// whether they are others than before.
-func (m *Mesh) reconsider(result roster.Result) (changed bool, err error) {
-	o := m.overlayNow()
-	next := o.choose(m.choice(result), time.Now())
-	moved := !next.sameAddresses(o)
-	m.mu.Lock()
-	unwritten := m.unwritten
-	m.mu.Unlock()
-	if !moved && unwritten == nil && slices.Equal(next.Clusters, o.Clusters) {
-		return false, nil
-	}
-	err = next.write(m.cfg.StateDir)
-	if err != nil && moved {
-		return false, err
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if err != nil && unwritten == nil { // the addresses are on disk: a full one keeps no node from starting with them
-		m.log.Warn("the secrets of this node are not kept beside its overlay addresses", telemetry.AttrReason, err)
-	}
-	m.overlay, m.unwritten = next, err
-	return moved, nil
-}
-
-func (m *Mesh) choice(r roster.Result) choice {
-	m.mu.Lock()
-	base := m.cfg.Announce
-	m.mu.Unlock()
-	return choice{
-		clusters: m.clusters(), named: namedPrefix(m.cfg.ClusterID), derived: member.Overlay6(m.derivedName()),
-		pool: m.cfg.Options.Overlay4, six: base.Overlay6, four: base.Overlay4, others: r.Members,
-	}
-}
-
-func namedPrefix(id string) netip.Prefix {
-	if id == "" {
-		return netip.Prefix{}
-	}
-	return member.Overlay6(id)
-}
-
-// derivedName is the name of a cluster that has none: its oldest secret's id.
-func (m *Mesh) derivedName() string {
-	all := m.clusters()
-	return all[len(all)-1]
-}
-
-func (m *Mesh) overlayNow() overlay {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.overlay
-}
+// Join gets the node's certificate where it has none yet, before anything is changed. Only a
+// refusal for good is an error: everything else Run tries again.
+func (m *Mesh) Join(ctx context.Context) error { return m.attach.Join(ctx) }

@@ -16,7 +16,6 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/base/private"
 	"github.com/tombolo-io/tombolo/internal/base/store"
-	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 )
 
@@ -174,15 +173,4 @@ func (g *gave) fault() *fault.Fault {
 	return fault.Newf(fault.CodeOverlay, "this node has given up the overlay address %s", g.Address).
 		Whyf("%s (member %s) has it too, and the smaller id: this node has %s now", g.Node, g.ID, g.Now).
 		Hint("correct where the old address is written down; announce.overlay4 chooses an address")
-}
-
-// logAddresses logs other addresses than before.
-func (m *Mesh) logAddresses(before *gave) {
-	o := m.overlayNow()
-	if o.Gave != nil && o.Gave != before {
-		f := o.Gave.fault()
-		m.log.Warn("this node takes another overlay address", telemetry.AttrCode, f.Code, telemetry.AttrReason, f.Error(), "overlay6", o.Six, "overlay4", o.Four)
-		return
-	}
-	m.log.Warn("this node takes other overlay addresses", "overlay6", o.Six, "overlay4", o.Four)
 }

@@ -8,8 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
-	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 )
 
@@ -18,55 +18,50 @@ import (
 // on disk is none.
 func TestAFullDiskKeepsTheAddresses(t *testing.T) {
 	dir := t.TempDir()
-	m, _ := newRoom(t, dir, nil)
-	if _, err := m.reconsider(roster.Result{}); err != nil {
-		t.Fatal(err)
-	}
-	was := m.overlay
-	m, _ = newRoom(t, dir, nil)
-	m.overlay.Clusters = nil                         // another secret has come
-	m.cfg.StateDir = filepath.Join(dir, overlayFile) // which is no directory
+	m, k := newRoom(t, dir, nil)
+	turn(m, seen(m, k, roster.Result{}), time.Now())
+	was := m.state.Load().overlay
+	m, k = newRoom(t, dir, nil)
+	become(m, func(s *state) { s.overlay.Clusters = nil }) // another secret has come
+	m.cfg.StateDir = filepath.Join(dir, overlayFile)       // which is no directory
 	for range 2 {
-		if changed, err := m.reconsider(roster.Result{}); err != nil || changed || !m.overlay.sameAddresses(was) {
-			t.Fatalf("it has %v, changed %v, %v", m.overlay, changed, err)
+		if turn(m, seen(m, k, roster.Result{}), time.Now()); !m.state.Load().overlay.sameAddresses(was) {
+			t.Fatalf("it has %v", m.state.Load().overlay)
 		}
 		if w := strings.Join(m.Status().Warnings, "\n"); !strings.Contains(w, "state_unwritable") {
 			t.Errorf("the status warns of %q", w)
 		}
 	}
-	m.overlay.Four = netip.Addr{}
-	if _, err := m.reconsider(roster.Result{}); !fault.Has(err, fault.CodeStateAccess) {
-		t.Errorf("an address is chosen that is not kept: %v", err)
+	become(m, func(s *state) { s.overlay.Four = netip.Addr{} })
+	if turn(m, seen(m, k, roster.Result{}), time.Now()); m.state.Load().overlay.Four.IsValid() {
+		t.Error("an address is used that is not kept")
 	}
 	m.cfg.StateDir = dir
-	if _, err := m.reconsider(roster.Result{}); err != nil {
-		t.Fatal(err)
-	}
+	turn(m, seen(m, k, roster.Result{}), time.Now())
 	if w := m.Status().Warnings; len(w) > 0 {
 		t.Errorf("the status still warns of %q", w)
 	}
-	if again, _ := newRoom(t, dir, nil); !slices.Equal(again.overlay.Clusters, m.clusters()) {
-		t.Errorf("the secrets are not kept: %v", again.overlay.Clusters)
+	if again, _ := newRoom(t, dir, nil); !slices.Equal(again.state.Load().overlay.Clusters, m.state.Load().clusters()) {
+		t.Errorf("the secrets are not kept: %v", again.state.Load().overlay.Clusters)
 	}
 }
 
-// TestAnAddressIsGivenUp: the node takes another one, keeps it, and says so in its status.
+// TestAnAddressIsGivenUp: the node takes another one, keeps it, announces it, and says so in its status.
 func TestAnAddressIsGivenUp(t *testing.T) {
 	dir := t.TempDir()
-	m, _ := newRoom(t, dir, nil)
-	if _, err := m.reconsider(roster.Result{}); err != nil {
-		t.Fatal(err)
-	}
-	four := m.overlay.Four
+	m, k := newRoom(t, dir, nil)
+	turn(m, seen(m, k, roster.Result{}), time.Now())
+	four := m.state.Load().overlay.Four
 	has := roster.Result{Members: []roster.Member{{Facts: roster.Facts{ID: "!", Node: "b", Overlay4: four}, Tier: roster.TierNative}}}
-	changed, err := m.reconsider(has)
-	if err != nil || !changed || m.overlay.Four == four || !m.overlay.Four.IsValid() {
-		t.Fatalf("it has %v, changed %v, %v", m.overlay.Four, changed, err)
+	turn(m, seen(m, k, has), time.Now())
+	next := m.state.Load().overlay.Four
+	if next == four || !next.IsValid() || k.last(t).Overlay4 != next {
+		t.Fatalf("it has %v, and announces %v", next, k.last(t).Overlay4)
 	}
 	if w := strings.Join(m.Status().Warnings, "\n"); !strings.Contains(w, "mesh_overlay") || !strings.Contains(w, four.String()) || !strings.Contains(w, "b (member !)") {
 		t.Errorf("the status warns of %q", w)
 	}
-	if again, _ := newRoom(t, dir, nil); again.overlay.Four != m.overlay.Four {
-		t.Errorf("after a restart it has %v", again.overlay.Four)
+	if again, _ := newRoom(t, dir, nil); again.state.Load().overlay.Four != next {
+		t.Errorf("after a restart it has %v", again.state.Load().overlay.Four)
 	}
 }

@@ -6,113 +6,130 @@ import (
 	"context"
 	"errors"
 	"net/netip"
-	"sync/atomic"
 
+	"github.com/tombolo-io/tombolo/internal/base/fault"
 	marked "github.com/tombolo-io/tombolo/internal/base/socket"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/mesh/endpoint"
 	"github.com/tombolo-io/tombolo/internal/mesh/kernel"
+	"github.com/tombolo-io/tombolo/internal/mesh/netcheck"
+	"github.com/tombolo-io/tombolo/internal/mesh/peering"
 	"github.com/tombolo-io/tombolo/internal/mesh/routing"
 	"github.com/tombolo-io/tombolo/internal/mesh/topology"
 )
 
-type atomicParts struct{ atomic.Pointer[parts] }
-
-// parts are what a running mesh consists of beside attach and peering.
+// parts are what a running mesh consists of beside attach, each made of those before it. What they
+// have to tell goes to the loop.
 type parts struct {
-	carrier   carrier
 	routing   *routing.Routing
-	endpoints *endpoint.Endpoints
 	policy    fileStamps // of what governs routing, as it was before it was first read
+	carrier   carrier
+	endpoints *endpoint.Endpoints
+	peering   *peering.Peering
 }
 
 // make takes the port, asks whether the kernel's state can be put into force, and makes
 // the link only then.
 func (m *Mesh) make(ctx context.Context, k *kernel.Kernel, names kernel.Names) (_ *parts, err error) {
 	p := &parts{}
+	s := *m.state.Load()
 	o := m.cfg.Options
-	m.mu.Lock()
-	o.Overlay6 = m.overlay.Prefix
-	m.mu.Unlock()
+	o.Overlay6 = s.overlay.Prefix
 	p.routing, err = routing.New(routing.Parts{
-		Kernel: k, Watch: func() (routing.Watch, error) { return kernel.NewWatch(names) }, Able: m.able,
-		Local:   m.around,
-		Options: o, Keep: m.cfg.Keep, Peers: m.planned, Caller: m.caller, Log: m.log, Metrics: m.reg,
+		Kernel: k, Watch: func() (routing.Watch, error) { return kernel.NewWatch(names) }, Able: func() []*fault.Fault { return able(m.cfg.Engine) },
+		Local: m.around, Options: o, Keep: m.cfg.Keep,
+		Peers: func(peers topology.Peers) { m.ask(tunneled{peers}) }, Caller: m.caller, Log: m.log, Metrics: m.o.Reg,
 	})
 	if err != nil {
 		return nil, err
 	}
-	m.mu.Lock()
-	p.policy = stampsOf(m.set.Policies)
-	m.mu.Unlock()
-	if err := m.govern(p.routing); err != nil {
+	p.policy = stampsOf(s.set.Policies)
+	cluster := s.world.cluster
+	if err := p.routing.Reload(s.set.Policies, cluster); err != nil {
 		return nil, err
 	}
+	s.reads = &cluster
 	p.policy.add(p.routing.Governing())
-	if err := m.networks(); err != nil {
-		return nil, err
-	}
-	result, _ := m.finder.Result()
-	in := m.input(result)
+	s.world = m.gather(nil, s.world.result)
+	in := s.plan()
 	former, err := m.prepared(k, names, func() error { return p.routing.Prepare(in) })
 	if err != nil {
 		return nil, err
 	}
-	if err := m.untaken(); err != nil {
+	if err := s.untaken(); err != nil {
 		return nil, err
 	}
 	if err := m.apply(names, former); err != nil {
 		return nil, err
 	}
-	if p.carrier, err = m.carry(ctx); err != nil {
+	m.state.Store(&s)
+	if err := m.connect(ctx, p); err != nil {
 		return nil, err
 	}
-	p.endpoints, err = endpoint.New(m.endpointParts(p.carrier))
+	return p, nil
+}
+
+// connect makes what carries packets, and what finds the ways for them.
+func (m *Mesh) connect(ctx context.Context, p *parts) (err error) {
+	private, err := m.state.Load().key.private()
 	if err != nil {
-		return nil, errors.Join(err, p.carrier.Abandon())
+		return err
 	}
-	m.peering.Use(p.carrier, p.carrier)
-	return p, m.peering.Set(nil) // the device has its key
-}
-
-// untaken refuses a start with a range that another member has, which this node did not
-// have when it ran last: with what it has had it starts again, whatever others say. Nobody knows us by a key yet: nothing of it was routed to us.
-func (m *Mesh) untaken() error {
-	m.mu.Lock()
-	shared, before := m.set.Shared, m.ranges.known.Own
-	m.mu.Unlock()
-	if shared {
-		return nil
+	data := peering.NewDatapath(m.attach)
+	if p.carrier, err = openCarrier(ctx, m.cfg, m.log, data); err != nil {
+		return err
 	}
-	return routing.Taken(topology.Taken(m.against(m.facts()), before))
+	if p.endpoints, err = endpoint.New(m.endpointParts(p.carrier.socket)); err != nil {
+		return errors.Join(err, p.carrier.Abandon())
+	}
+	p.peering, err = peering.New(peering.Parts{
+		Private: private, Socket: p.carrier.socket, Engine: p.carrier, Traffic: p.carrier, Datapath: data, Endpoints: p.called,
+		Changed: func() { ring(m.look) }, Lost: p.endpoints.Suspect, Log: m.log, Metrics: m.o.Reg,
+	})
+	if err == nil {
+		err = p.peering.Set(nil) // the device has its key
+	}
+	if err != nil {
+		return errors.Join(err, p.carrier.Abandon())
+	}
+	return nil
 }
 
-// around is what this machine itself must reach in clear.
-func (m *Mesh) around() (topology.Local, error) {
-	o := m.cfg.Options
-	return routing.Around{Link: o.Link, Mark: o.Marks.Own, Resolvers: routing.ResolverFiles(), Services: m.needs()}.Local()
+// called are the endpoints that a call names.
+func (p *parts) called() []netip.AddrPort {
+	var out []netip.AddrPort
+	for _, e := range p.endpoints.List() {
+		out = append(out, e.At)
+	}
+	return out
 }
 
-func (m *Mesh) endpointParts(socket endpoint.Socket) endpoint.Parts {
+func (m *Mesh) endpointParts(s endpoint.Socket) endpoint.Parts {
 	var static []netip.AddrPort
 	for _, e := range m.cfg.Announce.Endpoints {
 		static = append(static, e.At)
 	}
 	return endpoint.Parts{
-		Resolver: marked.Resolver(m.cfg.Options.Marks.Own),
-		Socket:   socket, Servers: m.asked, Static: static, Without: m.without, PortMapping: m.cfg.PortMapping,
-		Overlay: m.inside, Needed: m.needed, Relays: m.relays,
-		Moved: m.moved, Changed: func() { ring(m.say) }, Log: m.log, Metrics: telemetry.NewEndpoint(m.reg),
+		Resolver: marked.Resolver(m.cfg.Options.Marks.Own), Socket: s, Static: static, PortMapping: m.cfg.PortMapping,
+		Servers: func() []endpoint.Server {
+			if s := m.state.Load(); s.probes() {
+				return s.servers(m.attach.Addresses())
+			}
+			return nil // the kernel's WireGuard has the socket for itself
+		},
+		Without: func() []string { return m.state.Load().set.Without },
+		Overlay: func() []netip.Prefix { return m.state.Load().inside() },
+		Needed:  func() bool { return len(m.state.Load().peers) > 0 },
+		Relays:  func() []netcheck.Relay { return relaysOf(m.attach) },
+		Moved:   func() { ring(m.moved) }, Changed: func() { ring(m.look) },
+		Log: m.log, Metrics: telemetry.NewEndpoint(m.o.Reg),
 	}
 }
 
-// moved says that this machine's addresses or routes are others, or that it slept.
-func (m *Mesh) moved() {
-	m.peering.Moved()
-	m.attach.Again()
-	if p := m.parts.Load(); p != nil {
-		p.routing.Moved()
+// caller is the identity of a peer in its certificate, once a hub has vouched for it.
+func (m *Mesh) caller(p topology.Peer) string {
+	if m.state.Load().world.certified[p.ID] {
+		return m.attach.Named(p.Node)
 	}
-	ring(m.look)
-	ring(m.say)
+	return ""
 }

@@ -193,72 +193,70 @@ func TestANodeWithPods(t *testing.T) {
 	of := func(node string) func(*Config) {
 		return func(c *Config) { c.PodsOf, c.Announce.Ranges = node, ranges("10.1.0.0/24") }
 	}
-	m, _ := newRoom(t, dir, of("ka"))
+	m, k := newRoom(t, dir, of("ka"))
+	look := func(members ...roster.Member) effects {
+		r := seen(m, k, roster.Result{Members: members})
+		return turn(m, r, time.Now())
+	}
 	announces := func(when string, want ...string) {
 		t.Helper()
-		if got := m.member().Ranges; !slices.Equal(got, ranges(want...)) {
+		if got := m.state.Load().member().Ranges; !slices.Equal(got, ranges(want...)) {
 			t.Errorf("%s: %v, want %v", when, got, want)
 		}
 	}
-	rung := func(when string, want bool) {
-		t.Helper()
-		select {
-		case <-m.say:
-			if !want {
-				t.Errorf("%s: it is said again", when)
-			}
-		default:
-			if want {
-				t.Errorf("%s: it is not said", when)
-			}
-		}
-	}
+	look()
 	announces("before", "10.1.0.0/24")
-	rung("before", false)
 	m.OwnNode("u1", nil)
-	rung("a Node without ranges", true)
+	look()
 	announces("a Node without ranges", "10.1.0.0/24")
 	m.OwnNode("u1", []string{"10.244.3.0/24", "0.0.0.0/0"})
-	rung("ranges", true)
+	if do := look(); do.say == nil || do.pods == nil || !slices.Contains(do.plan.Self.Ranges, ranges("10.244.3.0/24")[0]) {
+		t.Errorf("ranges: %+v", do)
+	}
 	announces("ranges", "10.1.0.0/24", "10.244.3.0/24")
 	m.OwnNode("u1", []string{"10.244.3.0/24", "0.0.0.0/0"})
-	<-m.say // of the ranges themselves, which are others than those before
+	if do := look(); do.say != nil || do.pods != nil || len(do.log) > 0 {
+		t.Errorf("the same again: %+v", do)
+	}
 	announces("the same again", "10.1.0.0/24", "10.244.3.0/24")
-	rung("the same again", false)
 	if s := m.Status(); len(s.Announced) != 2 || len(s.Problems) != 1 || s.Problems[0].Node != "a" || !strings.Contains(s.Problems[0].Why, "default route") || len(s.Warnings) != 0 {
 		t.Errorf("the status: %+v %+v %q", s.Announced, s.Problems, s.Warnings)
 	}
-	if n, r := m.pods.count("announced"), m.pods.count("refused"); n != 1 || r != 1 {
-		t.Errorf("%v are announced, %v refused", n, r)
-	}
-	if own := m.input(roster.Result{}).Self.Ranges; !slices.Contains(own, ranges("10.244.3.0/24")[0]) {
-		t.Errorf("what is planned with has the own ranges %v", own)
+	if p := m.state.Load().pods; p.count("announced") != 1 || p.count("refused") != 1 {
+		t.Errorf("%v are announced, %v refused", p.ranges, p.problems)
 	}
 
-	m, _ = newRoom(t, dir, of("kb")) // another Node
+	m, k = newRoom(t, dir, of("kb")) // another Node
+	look()
 	announces("of another Node", "10.1.0.0/24")
-	m, _ = newRoom(t, dir, of("ka"))
+	m, k = newRoom(t, dir, of("ka"))
+	look()
 	announces("after a restart", "10.1.0.0/24", "10.244.3.0/24")
-	m.input(roster.Result{Members: []roster.Member{{Facts: roster.Facts{ID: "b", Node: "b", Ranges: ranges("10.244.3.0/24")}}}})
+	other := roster.Member{Facts: roster.Facts{ID: "b", Node: "b", Ranges: ranges("10.244.3.0/24")}}
+	look(other)
+	look(other)
 	announces("beside another", "10.1.0.0/24", "10.244.3.0/24")
-	m.pods.mu.Lock()
-	m.pods.said.Said = time.Now().Add(-limit.PodRangeLease - time.Minute)
-	m.pods.mu.Unlock()
+	become(m, func(s *state) { s.pods.said.Said = time.Now().Add(-limit.PodRangeLease - time.Minute) })
+	look(other)
 	announces("an hour later", "10.1.0.0/24")
-	m.mu.Lock()
-	m.members = nil
-	m.mu.Unlock()
+	look()
+	look()
 	announces("it is not taken back", "10.1.0.0/24")
 	m.OwnNode("u1", []string{"10.244.3.0/24"})
+	look()
 	announces("it is said again", "10.1.0.0/24", "10.244.3.0/24")
 	m.OwnNode("", nil)
+	look()
 	announces("the Node is gone", "10.1.0.0/24")
-	m, _ = newRoom(t, dir, of("ka"))
+	m, k = newRoom(t, dir, of("ka"))
+	look()
 	announces("after a restart without a Node", "10.1.0.0/24")
 	m.OwnNode("u2", []string{"10.244.7.0/24"})
+	look()
 	announces("another Node of the name", "10.1.0.0/24", "10.244.7.0/24")
-	m, _ = newRoom(t, dir, of(""))
+	m, k = newRoom(t, dir, of(""))
 	m.OwnNode("u2", []string{"10.244.7.0/24"})
+	look()
 	announces("not wanted", "10.1.0.0/24")
 	if _, err := os.Stat(filepath.Join(dir, podsFile)); !os.IsNotExist(err) {
 		t.Errorf("what nobody wants is kept: %v", err)

@@ -51,8 +51,8 @@ func TestABrokenPodsFileIsTold(t *testing.T) {
 		}
 		var log bytes.Buffer
 		_, err = New(Config{
-			Config: meshconf.Default(), StateDir: dir, RunDir: dir, Keys: slices.All([]seal.Keys{keysFrom(t, "n")}), Announce: seal.Member{Node: "a"}, PodsOf: "ka",
-		}, Options{Log: slog.New(slog.NewTextHandler(&log, nil)), Reg: prometheus.NewRegistry(), Finder: &knower{}})
+			Config: meshconf.Default(), StateDir: dir, RunDir: dir, Keys: slices.All([]seal.Keys{keysFrom(t, "n")}), Announce: seal.Member{Node: "a"}, PodsOf: "ka", ID: "m",
+		}, Options{Log: slog.New(slog.NewTextHandler(&log, nil)), Reg: prometheus.NewRegistry(), Members: &knower{}, Announcer: &knower{}, Services: &knower{}})
 		if told := strings.Contains(log.String(), "code=state_corrupt") && strings.Contains(log.String(), podsFile); err != nil || told != c.broken {
 			t.Errorf("%s: %v, and the log says %q", name, err, log.String())
 		}

@@ -4,6 +4,7 @@ package mesh
 
 import (
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/admin"
@@ -41,18 +42,46 @@ func (r reloads) into(s *Status) {
 	}
 }
 
-// Reloaded is told how a reload of the configuration has ended, whoever found out: which
-// settings wait for a restart, or why it was refused.
+// reloadLog has how the configuration on disk stands to what runs.
+type reloadLog struct {
+	mu  sync.Mutex
+	now reloads
+}
+
+func (l *reloadLog) get() reloads {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.now
+}
+
+func (l *reloadLog) note(waiting []string, f *fault.Fault) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.now = l.now.next(waiting, f, time.Now())
+}
+
+// Reload takes over what a running node can, and names the settings that need a restart.
+func (m *Mesh) Reload(next Config) ([]string, error) {
+	if m.parts.Load() == nil {
+		return nil, fault.New(fault.CodeStateBusy, "the mesh is not up yet").Hint("load the configuration again in a moment")
+	}
+	fixed, err := m.ask(reload{next})
+	if err != nil {
+		return nil, err
+	}
+	return fixed.([]string), nil
+}
+
+// Reloaded notes how a reload of the configuration has ended, whoever found out: which settings
+// wait for a restart, or why it was refused.
 func (m *Mesh) Reloaded(waiting []string, err error) {
-	f, now := fault.From(err), time.Now()
+	f := fault.From(err)
 	code := fault.Code("")
 	if f != nil {
 		code = f.Code
 	}
 	m.metrics.Reloads.WithLabelValues(telemetry.Outcome(code)).Inc()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.reloads = m.reloads.next(waiting, f, now)
+	m.reloads.note(waiting, f)
 }
 
 // policyInto tells of the policy between peers.
@@ -71,12 +100,23 @@ func policyInto(s *Status, p routing.PolicyStatus) {
 // readings are what metrics say of this node itself.
 func (m *Mesh) readings() telemetry.MeshReadings {
 	return telemetry.MeshReadings{
-		Waiting: func() float64 {
-			m.mu.Lock()
-			defer m.mu.Unlock()
-			return float64(len(m.reloads.waiting))
+		Waiting: func() float64 { return float64(len(m.reloads.get().waiting)) },
+		Closed: func() float64 {
+			n := 0
+			for _, c := range m.state.Load().closed() {
+				n += len(c.Ranges)
+			}
+			return float64(n)
 		},
-		Closed:  func() float64 { return float64(m.closedRanges()) },
-		Dropped: m.dropped,
+		Dropped: func(reason string) float64 {
+			if p := m.parts.Load(); p != nil {
+				for _, d := range p.carrier.Drops() {
+					if d.Reason == reason {
+						return float64(d.Packets)
+					}
+				}
+			}
+			return 0
+		},
 	}
 }

@@ -87,7 +87,7 @@ func TestHowThePolicyStands(t *testing.T) {
 // TestReloadsAreTold by the API and by metrics, whoever found out how they ended.
 func TestReloadsAreTold(t *testing.T) {
 	m, _ := newRoom(t, t.TempDir(), nil)
-	reg := m.reg.(*prometheus.Registry)
+	reg := m.o.Reg.(*prometheus.Registry)
 	status := func() (c Configuration) {
 		t.Helper()
 		w := httptest.NewRecorder()
@@ -119,8 +119,8 @@ func TestReloadsAreTold(t *testing.T) {
 // TestClosedRangesAreCounted as the status lists them: each range, none of who is there, and
 // none where nothing is closed.
 func TestClosedRangesAreCounted(t *testing.T) {
-	m, _ := newRoom(t, t.TempDir(), nil)
-	reg := m.reg.(*prometheus.Registry)
+	m, k := newRoom(t, t.TempDir(), nil)
+	reg := m.o.Reg.(*prometheus.Registry)
 	now := time.Now().Round(0)
 	b, c, d := ranged("b", "nb", "10.2.0.0/16", "fd00:2::/64"), ranged("c", "nc", "10.3.0.0/16"), ranged("d", "nd", "10.4.0.0/16")
 	check := func(when string, want int) {
@@ -134,18 +134,16 @@ func TestClosedRangesAreCounted(t *testing.T) {
 		}
 	}
 	check("at first", 0)
-	m.learn(roster.Result{Members: []roster.Member{b, c, d}}, now)
+	turn(m, seen(m, k, roster.Result{Members: []roster.Member{b, c, d}}), now)
 	check("all are there", 0)
-	m.learn(roster.Result{Members: []roster.Member{d}}, now.Add(time.Minute))
+	turn(m, seen(m, k, roster.Result{Members: []roster.Member{d}}), now.Add(time.Minute))
 	check("two are gone", 3)
-	m.set.Options.Bypass = true
+	become(m, func(s *state) { s.set.Options.Bypass = true })
 	check("with a bypass", 0)
-	m.set.Options.Bypass = false
-	m.learn(roster.Result{Members: []roster.Member{b, d}}, now.Add(2*time.Minute))
+	become(m, func(s *state) { s.set.Options.Bypass = false })
+	turn(m, seen(m, k, roster.Result{Members: []roster.Member{b, d}}), now.Add(2*time.Minute))
 	check("one is back", 1)
-	if _, err := m.Forget("nc"); err != nil {
-		t.Fatal(err)
-	}
+	turn(m, forget{"nc"}, now.Add(2*time.Minute))
 	check("the other one is forgotten", 0)
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/base/admin"
 	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 	"github.com/tombolo-io/tombolo/internal/discovery/seal"
 	"github.com/tombolo-io/tombolo/internal/mesh/attach"
@@ -23,67 +24,88 @@ import (
 	"github.com/tombolo-io/tombolo/internal/mesh/path"
 	"github.com/tombolo-io/tombolo/internal/mesh/peering"
 	"github.com/tombolo-io/tombolo/internal/mesh/relay"
-	"github.com/tombolo-io/tombolo/internal/mesh/routing"
 	"github.com/tombolo-io/tombolo/internal/mesh/topology"
 )
 
 func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// Status tells how this node and its peers are.
+// Status is how this node and its peers are.
 func (m *Mesh) Status() Status {
-	s := Status{
-		Meta: meta(KindStatus), Version: m.cfg.Version, Since: m.since, ID: m.id,
-		Sourceless: m.cfg.Sourceless, Link: m.cfg.Options.Link, MTU: m.cfg.Options.MTU, Engine: m.cfg.Engine, Endpoints: []Endpoint{}, Peers: []Peer{}, Offloads: []Offload{},
-	}
-	m.identityInto(&s)
-	m.mu.Lock()
-	s.Node, s.Cluster, s.Secrets, s.PublicKey = m.cfg.Announce.Node, m.clusterName(), m.clusters(), m.key.public.String()
-	s.Overlay6, s.Overlay4, s.Lazy, s.Bypass = m.overlay.Six, m.overlay.Four, m.lazy, m.set.Options.Bypass
-	s.Ranges = slices.Clone(m.own.Ranges)
-	stated := m.cfg.Announce.Ranges
-	for _, e := range []error{m.refused, m.silent, m.ranges.failed, m.uncleared, m.unwritten} {
-		if e != nil {
-			s.Warnings = append(s.Warnings, e.Error())
-		}
-	}
-	for _, f := range m.doubts {
-		s.Warnings = append(s.Warnings, f.Explain())
-	}
-	m.mu.Unlock()
-	if m.cfg.Sourceless {
-		s.Warnings = append(s.Warnings, noSource+" ('sources' in the configuration, or --service)")
-	}
-	m.pods.into(&s, stated)
-	s.Warnings = append(s.Warnings, m.finder.Warnings()...)
-	if f := m.finder.Shared(); f != nil {
-		s.Warnings = append(s.Warnings, f.Explain())
+	s := m.state.Load()
+	out := s.status(time.Now())
+	out.Version, out.Since = m.cfg.Version, m.since
+	m.identityInto(&out)
+	out.Warnings = append(out.Warnings, m.o.Services.Warnings()...)
+	if f := m.o.Services.Shared(); f != nil {
+		out.Warnings = append(out.Warnings, f.Explain())
 	}
 	if p := m.parts.Load(); p != nil {
-		p.into(&s)
+		p.into(&out)
 	}
-	reports := m.peering.Reports()
-	byID := map[string]peering.Report{}
-	for _, r := range reports {
-		byID[r.ID] = r
+	m.reloads.get().into(&out)
+	reports := m.reports()
+	for _, t := range s.peers {
+		out.Peers = append(out.Peers, peerOf(t, s.members[t.ID], reports[t.ID]))
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.reloads.into(&s)
-	m.closedInto(&s, time.Now())
-	s.Problems = append(s.Problems, problemsOf(m.disputed, m.id, m.cfg.Announce.Node, m.named)...)
-	for _, t := range m.peers {
-		s.Peers = append(s.Peers, peerOf(t, m.members[t.ID], byID[t.ID]))
-	}
-	slices.SortFunc(s.Peers, func(a, b Peer) int { return strings.Compare(a.Node, b.Node) })
-	s.Warnings = append(s.Warnings, elsewhere(m.overlay.Prefix, kin(m.peers, m.members, s.Secrets))...)
-	return s
+	slices.SortFunc(out.Peers, func(a, b Peer) int { return strings.Compare(a.Node, b.Node) })
+	return out
 }
 
-func (m *Mesh) clusterName() string {
-	if m.cfg.ClusterID != "" {
-		return m.cfg.ClusterID
+// reports are what is known of the ways to peers, by id.
+func (m *Mesh) reports() map[string]peering.Report {
+	out := map[string]peering.Report{}
+	if p := m.parts.Load(); p != nil {
+		for _, r := range p.peering.Reports() {
+			out[r.ID] = r
+		}
 	}
-	return m.derivedName()
+	return out
+}
+
+// status is what the state alone shows.
+func (s *state) status(now time.Time) Status {
+	o := s.cfg.Options
+	out := Status{
+		Meta: meta(KindStatus), ID: s.id, Node: s.base.Node, Cluster: s.clusterName(), Secrets: s.clusters(), Sourceless: s.cfg.Sourceless,
+		PublicKey: s.key.public.String(), Link: o.Link, MTU: o.MTU, Engine: s.cfg.Engine, Lazy: s.lazy(), Bypass: s.set.Options.Bypass,
+		Overlay6: s.overlay.Six, Overlay4: s.overlay.Four, Ranges: slices.Clone(s.self.Ranges), Closed: s.closed(),
+		Endpoints: []Endpoint{}, Peers: []Peer{}, Offloads: []Offload{},
+	}
+	for _, e := range append(s.troubles.all(), s.ranges.failed) {
+		if e != nil {
+			out.Warnings = append(out.Warnings, e.Error())
+		}
+	}
+	for _, f := range s.doubts {
+		out.Warnings = append(out.Warnings, f.Explain())
+	}
+	if s.cfg.Sourceless {
+		out.Warnings = append(out.Warnings, noSource+" ('sources' in the configuration, or --service)")
+	}
+	s.pods.into(&out, s.base.Ranges, now)
+	if s.ranges.left > 0 {
+		out.Warnings = append(out.Warnings, fmt.Sprintf("there are more members with ranges than are kept for when nothing is heard of them (%d, with %d ranges): those of %d that are known for the shortest time would be sent in clear",
+			limit.MeshLearned, limit.MeshLearnedRanges, s.ranges.left))
+	}
+	if g := s.overlay.Gave; g != nil && now.Sub(g.At).Abs() < s.cfg.Lease {
+		out.Warnings = append(out.Warnings, g.fault().Error())
+	}
+	out.Warnings = append(out.Warnings, elsewhere(s.overlay.Prefix, kin(s.peers, s.members, out.Secrets))...)
+	out.Problems = append(out.Problems, problemsOf(s.world.result.Conflicts, s.id, s.base.Node, s.named)...)
+	return out
+}
+
+// closed are the members whose ranges are closed.
+func (s *state) closed() (out []Closed) {
+	if s.set.Options.Bypass {
+		return nil
+	}
+	for _, l := range s.ranges.known.Members {
+		if l.closed() {
+			out = append(out, Closed{Node: l.Node, ID: l.ID, Ranges: l.Ranges, Since: l.Gone, Until: l.Gone.Add(s.set.ClosedFor)})
+		}
+	}
+	return out
 }
 
 // identityInto tells of the certificate and the hubs.
@@ -121,7 +143,7 @@ func (p *parts) into(s *Status) {
 		s.Dropped = append(s.Dropped, Dropped{reason, n})
 	}
 	slices.SortFunc(s.Dropped, func(a, b Dropped) int { return strings.Compare(a.Reason, b.Reason) })
-	p.dropsInto(s)
+	s.TunnelDropped = tunnelDropped(p.carrier)
 	e := p.endpoints.Status()
 	for _, at := range e.Endpoints {
 		s.Endpoints = append(s.Endpoints, Endpoint{at.At, string(at.Kind)})
@@ -141,6 +163,14 @@ func (p *parts) into(s *Status) {
 	for _, o := range p.carrier.Offloads() {
 		s.Offloads = append(s.Offloads, Offload{o.Name, o.On, o.Why})
 	}
+}
+
+// tunnelDropped is what the tunnel has dropped, for each reason that there is.
+func tunnelDropped(c carrier) (out []Dropped) {
+	for _, d := range c.Drops() {
+		out = append(out, Dropped{d.Reason, d.Packets})
+	}
+	return out
 }
 
 // peerOf is a peer as it is shown. Of one that was planned just now there may be no
@@ -194,7 +224,7 @@ func rangesOf(t topology.Peer) []netip.Prefix {
 func (m *Mesh) Explain(ctx context.Context, to netip.Addr) (Explanation, error) {
 	p := m.parts.Load()
 	if p == nil {
-		return Explanation{}, fault.New(fault.CodeMeshAway, "the mesh is not up yet").Hint("try again in a moment")
+		return Explanation{}, notUp()
 	}
 	e, err := p.routing.Explain(ctx, to)
 	if err != nil {
@@ -237,8 +267,10 @@ func (m *Mesh) Ping(ctx context.Context, name string, wait time.Duration) (Ping,
 	if err != nil {
 		return Ping{}, err
 	}
-	m.peering.Want(peer.ID)
-	o := m.overlayNow()
+	if p := m.parts.Load(); p != nil {
+		p.peering.Want(peer.ID)
+	}
+	o := m.state.Load().overlay
 	from, to := o.Four, peer.Overlay4
 	if !from.IsValid() || !to.IsValid() || to == netip.MustParseAddr("0.0.0.0") {
 		from, to = o.Six, peer.Overlay6
@@ -257,12 +289,10 @@ func (m *Mesh) Ping(ctx context.Context, name string, wait time.Duration) (Ping,
 		out.Fault = admin.BodyOf(fault.From(err))
 	}
 	out.RTT = millis(took)
-	for _, r := range m.peering.Reports() {
-		if r.ID == peer.ID {
-			out.State, out.Trip, out.Why = string(r.State), millis(r.Trip), r.Why
-			if !r.Way.IsZero() {
-				out.Way = r.Way.String()
-			}
+	if r, ok := m.reports()[peer.ID]; ok {
+		out.State, out.Trip, out.Why = string(r.State), millis(r.Trip), r.Why
+		if !r.Way.IsZero() {
+			out.Way = r.Way.String()
 		}
 	}
 	return out, nil
@@ -272,10 +302,10 @@ func (m *Mesh) Ping(ctx context.Context, name string, wait time.Duration) (Ping,
 func (m *Mesh) Netcheck(ctx context.Context) (Netcheck, error) {
 	p := m.parts.Load()
 	if p == nil {
-		return Netcheck{}, fault.New(fault.CodeMeshAway, "the mesh is not up yet").Hint("try again in a moment")
+		return Netcheck{}, notUp()
 	}
-	if !m.probes() { // the socket is WireGuard's alone: the check has one of its own
-		return check(ctx, m.cfg, m.stun(), m.relays())
+	if s := m.state.Load(); !s.probes() { // the socket is WireGuard's alone: the check has one of its own
+		return check(ctx, m.cfg, s.servers(m.attach.Addresses()), relaysOf(m.attach))
 	}
 	r, err := p.endpoints.Netcheck(ctx)
 	if err != nil {
@@ -317,49 +347,31 @@ func (m *Mesh) Ready() *fault.Fault {
 	return nil
 }
 
-// Reload takes over what a running node can, and names the settings that need a restart.
-func (m *Mesh) Reload(next Config) ([]string, error) {
-	p := m.parts.Load()
-	if p == nil {
-		return nil, fault.New(fault.CodeStateBusy, "the mesh is not up yet").Hint("load the configuration again in a moment")
+// Forget opens the ranges of a member that is gone.
+func (m *Mesh) Forget(node string) (out Forgotten, err error) {
+	if m.parts.Load() == nil {
+		return out, notUp()
 	}
-	said := m.factsOf(m.saying().over(next.Announce))
-	said.Ranges = next.Announce.Ranges
-	if !next.Shared {
-		m.mu.Lock()
-		before := slices.Concat(m.ranges.known.Own, m.cfg.Announce.Ranges)
-		m.mu.Unlock()
-		if err := routing.Taken(topology.Taken(m.against(said), before)); err != nil {
-			return nil, err
-		}
+	v, err := m.ask(forget{node})
+	if err != nil {
+		return out, err
 	}
-	if err := p.routing.Announced(topology.Input{Self: routing.MemberOf(roster.Member{Facts: said})}); err != nil {
-		return nil, err
+	return v.(Forgotten), nil
+}
+
+// RotateKey replaces the key pair of this node. Every session ends; a peer begins a new one as soon
+// as discovery has told it the new key.
+func (m *Mesh) RotateKey() (out Rotated, err error) {
+	if m.parts.Load() == nil {
+		return out, notUp()
 	}
-	m.reading.Lock()
-	defer m.reading.Unlock()
-	cluster := m.attach.Cluster()
-	if _, err := routing.ReadAccess(next.Policies, cluster); err == nil { // what is refused below changes nothing here either
-		if err := m.attach.Reload(attachConfig(next)); err != nil {
-			return nil, err
-		}
+	v, err := m.ask(rotate{})
+	if err != nil {
+		return out, err
 	}
-	if err := p.routing.Reload(next.Policies, cluster); err != nil {
-		return nil, err
-	}
-	fixed := m.cfg.Config.Fixed(next.Config)
-	m.keyring.Store(&next.Keys)
-	m.mu.Lock()
-	if name := m.cfg.Announce.Node; name != next.Announce.Node { // the certificate has it
-		fixed, next.Announce.Node = append(fixed, "node.name"), name
-	}
-	m.set = m.set.Take(next.Config)
-	m.cfg.Announce = next.Announce
-	m.mu.Unlock()
-	m.had(next.Announce.Ranges)
-	p.endpoints.Refresh()
-	ring(m.say)
-	ring(m.look)
-	ring(m.files)
-	return fixed, nil
+	return v.(Rotated), nil
+}
+
+func notUp() *fault.Fault {
+	return fault.New(fault.CodeMeshAway, "the mesh is not up yet").Hint("try again in a moment")
 }

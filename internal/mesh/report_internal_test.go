@@ -3,12 +3,10 @@
 package mesh
 
 import (
-	"context"
 	"errors"
 	"net/netip"
 	"reflect"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -86,55 +84,31 @@ func TestServersInTheirOrder(t *testing.T) {
 	}
 }
 
-// TestManyWantANewKey at one moment: each gets one, and at the end the engine, the disk and the others
-// know the same.
-func TestManyWantANewKey(t *testing.T) {
-	dir := t.TempDir()
-	m, _ := newRoom(t, dir, nil)
-	d := &device{}
-	m.peering.Use(d, d)
-	var group sync.WaitGroup
-	for range 8 {
-		group.Go(func() {
-			if _, err := m.RotateKey(); err != nil {
-				t.Errorf("refused with %v", err)
-			}
-		})
-	}
-	group.Wait()
-	if left, err := readKey(dir); err != nil || d.key != left.public || m.member().WireGuard != left.public {
-		t.Errorf("the engine has %v, the disk %v (%v), announced is %v", d.key, left, err, m.member().WireGuard)
-	}
-}
-
-// TestWhatIsNewIsAnnounced, with its proof; and that it is not shows in the status until
+// TestWhatIsNewIsAnnounced, with its proof, and once; and that it is not shows in the status until
 // it is.
 func TestWhatIsNewIsAnnounced(t *testing.T) {
 	m, k := newRoom(t, t.TempDir(), nil)
 	k.refuses = errors.New("no room for it")
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- m.followSelf(ctx) }()
-	<-m.look // it has been said, and counts in the plan
+	turn(m, seen(m, k, roster.Result{}), time.Now())
 	if s := k.last(t); s.Node != "a" || s.WireGuard != k.now[0] {
 		t.Errorf("announced is %+v", s)
 	}
 	if w := m.Status().Warnings; len(w) != 1 || w[0] != "no room for it" {
 		t.Errorf("the status warns of %q", w)
 	}
-	k.mu.Lock()
 	k.refuses = nil
-	k.mu.Unlock()
-	m.mu.Lock()
-	m.overlay.Six = netip.MustParseAddr("fd00::a")
-	m.mu.Unlock()
-	ring(m.say)
-	<-m.look
-	cancel()
-	if err := <-ended; err != nil {
-		t.Error(err)
+	turn(m, seen(m, k, roster.Result{}), time.Now())
+	if w := m.Status().Warnings; len(w) != 0 || len(k.said) != 2 {
+		t.Errorf("the status warns of %q, after %d announcements", w, len(k.said))
 	}
-	if w, s := m.Status().Warnings, k.last(t); len(w) != 0 || s.Overlay6.String() != "fd00::a" {
-		t.Errorf("the status warns of %q, and announced is %+v", w, s)
+	turn(m, seen(m, k, roster.Result{}), time.Now())
+	if len(k.said) != 2 {
+		t.Error("what is nothing new is announced")
+	}
+	look := seen(m, k, roster.Result{})
+	look.world.addresses = []netip.Addr{netip.MustParseAddr("192.0.2.1")}
+	turn(m, look, time.Now())
+	if s := k.last(t); len(k.said) != 3 || len(s.Addresses) != 1 {
+		t.Errorf("announced is %+v", s)
 	}
 }

@@ -6,13 +6,11 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -27,11 +25,8 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 	"github.com/tombolo-io/tombolo/internal/discovery/seal"
-	"github.com/tombolo-io/tombolo/internal/mesh/endpoint"
 	"github.com/tombolo-io/tombolo/internal/mesh/meshconf"
-	"github.com/tombolo-io/tombolo/internal/mesh/path"
 	"github.com/tombolo-io/tombolo/internal/mesh/topology"
-	"github.com/tombolo-io/tombolo/internal/mesh/tunnel"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -45,10 +40,10 @@ type knower struct {
 	under    map[string][]seal.ClusterID
 	refuses  error
 	shared   *fault.Fault
+	attends  []string
 	awaited  int
 	waiting  []string // who never tells
 	unopened map[string]int
-	attends  []string
 }
 
 func (k *knower) Announce(m seal.Member) error {
@@ -70,20 +65,16 @@ func (k *knower) Merged() roster.Result { return k.result }
 
 func (k *knower) Observed() []netip.Addr { return nil }
 
+func (k *knower) Attending() []string { return k.attends }
+
 func (k *knower) AwaitSettled(context.Context, time.Duration) []string { k.awaited++; return k.waiting }
 
 func (k *knower) Unopened() map[string]int { return k.unopened }
-
-func (k *knower) Attending() []string { return k.attends }
-
-func (k *knower) ID() (seal.MemberID, bool) { return seal.MemberID{1}, true }
 
 func (k *knower) Under(member string) []seal.ClusterID { return k.under[member] }
 
 func (k *knower) Shared() *fault.Fault { return k.shared }
 func (k *knower) Warnings() []string   { return nil }
-
-func (k *knower) Lease() time.Duration { return 30 * time.Minute }
 
 func (k *knower) last(t *testing.T) seal.Member {
 	t.Helper()
@@ -94,34 +85,6 @@ func (k *knower) last(t *testing.T) seal.Member {
 	}
 	return k.said[len(k.said)-1]
 }
-
-// device is a WireGuard that does what it is told.
-type device struct {
-	mu      sync.Mutex
-	key     member.Key
-	refuses error
-}
-
-func (d *device) Apply(c tunnel.Config) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.refuses != nil {
-		return d.refuses
-	}
-	var err error
-	d.key, err = c.Key.Public()
-	return err
-}
-
-func (d *device) SetWay(member.Key, path.Way, netip.Addr) bool       { return true }
-func (d *device) Watch(member.Key)                                   {}
-func (d *device) Receive(member.Key, []byte) bool                    { return true }
-func (d *device) TryPSK(member.Key, tunnel.Secret) error             { return nil }
-func (d *device) Handshake(member.Key) error                         { return nil }
-func (d *device) Activity(member.Key) (tunnel.Activity, bool)        { return tunnel.Activity{}, false }
-func (d *device) Stats() ([]tunnel.Stat, error)                      { return nil, nil }
-func (d *device) Send(netip.AddrPort, netip.Addr, []byte) error      { return nil }
-func (d *device) SendWhole(netip.AddrPort, netip.Addr, []byte) error { return nil }
 
 func keysFrom(t testing.TB, c string) seal.Keys {
 	t.Helper()
@@ -136,15 +99,46 @@ func keysFrom(t testing.TB, c string) seal.Keys {
 func newRoom(t testing.TB, dir string, change func(*Config)) (*Mesh, *knower) {
 	t.Helper()
 	k := &knower{under: map[string][]seal.ClusterID{}}
-	cfg := Config{Config: meshconf.Default(), Version: "v", StateDir: dir, RunDir: dir, Keys: slices.All([]seal.Keys{keysFrom(t, "n"), keysFrom(t, "o")}), Announce: seal.Member{Node: "a"}}
+	cfg := Config{Config: meshconf.Default(), Version: "v", StateDir: dir, RunDir: dir, Keys: slices.All([]seal.Keys{keysFrom(t, "n"), keysFrom(t, "o")}), Announce: seal.Member{Node: "a"}, ID: seal.MemberID{1}.String(), Lease: 30 * time.Minute}
 	if change != nil {
 		change(&cfg)
 	}
-	m, err := New(cfg, Options{Log: slog.New(slog.DiscardHandler), Reg: prometheus.NewRegistry(), Finder: k})
+	m, err := New(cfg, Options{Log: slog.New(slog.DiscardHandler), Reg: prometheus.NewRegistry(), Members: k, Announcer: k, Services: k})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return m, k
+}
+
+// turn has a node that does not run take an event, and gives all that came of it.
+func turn(m *Mesh, e event, now time.Time) effects {
+	s, do := step(*m.state.Load(), e, now)
+	m.state.Store(&s)
+	here := do // what needs nothing that runs
+	here.policy, here.plan, here.tunnels, here.reload, here.rotate, here.refresh = nil, nil, false, nil, false, false
+	for _, e := range m.carryOut(nil, here) {
+		next := turn(m, e, now)
+		if next.plan != nil {
+			do.plan, do.tunnels, do.peers, do.policy = next.plan, next.tunnels, next.peers, next.policy
+		}
+		if next.say != nil {
+			do.say = next.say
+		}
+		do.log = append(do.log, next.log...)
+	}
+	return do
+}
+
+// seen is a look that finds these members, and nothing else.
+func seen(m *Mesh, k *knower, r roster.Result) looked {
+	return looked{world{result: r, under: k.under, attending: k.attends, unopened: k.unopened, pods: m.pods.Load()}}
+}
+
+// become changes the state of a node that does not run.
+func become(m *Mesh, change func(*state)) {
+	s := *m.state.Load()
+	change(&s)
+	m.state.Store(&s)
 }
 
 func TestWhatANodeSays(t *testing.T) {
@@ -210,11 +204,12 @@ func TestSecretsOfAPair(t *testing.T) {
 	k.under["b"] = []seal.ClusterID{old.Cluster()}
 	k.under["c"] = []seal.ClusterID{old.Cluster(), fresh.Cluster()}
 	k.under["d"] = []seal.ClusterID{{9}}
+	become(m, func(s *state) { s.world.under = k.under })
 	for peer, want := range map[string][]seal.ClusterID{
 		"b": {old.Cluster()}, "c": {fresh.Cluster(), old.Cluster()}, "d": nil, "of a file": {fresh.Cluster(), old.Cluster()},
 	} {
 		var got []seal.ClusterID
-		mine, its := m.secrets(peer)(member.Key{1}, member.Key{2}), m.secrets(peer)(member.Key{2}, member.Key{1})
+		mine, its := m.state.Load().pairSecrets(peer)(member.Key{1}, member.Key{2}), m.state.Load().pairSecrets(peer)(member.Key{2}, member.Key{1})
 		for i, s := range mine {
 			got = append(got, s.ID)
 			if s.PSK.IsZero() || s.ID != its[i].ID || !s.PSK.Equal(its[i].PSK) {
@@ -290,6 +285,7 @@ func TestTheAPIRefuses(t *testing.T) {
 		{"GET /v1/ping?peer=b&wait=1s", 404, fault.CodeNotFound},
 		{"GET /v1/keys/rotate", 404, fault.CodeNotFound},
 		{"POST /v1/keys/rotate", 503, fault.CodeMeshAway},
+		{"POST /v1/forget?node=b", 503, fault.CodeMeshAway},
 		{"POST /v1/status", 404, fault.CodeNotFound},
 		{"GET /v2/status", 404, fault.CodeNotFound},
 		{"GET /", 404, fault.CodeNotFound},
@@ -322,79 +318,5 @@ func TestTheAPIRefuses(t *testing.T) {
 	}
 	if entries, _ := os.ReadDir(m.cfg.StateDir); len(entries) != 1 || entries[0].Name() != keyFile {
 		t.Errorf("the state directory holds %v", entries)
-	}
-}
-
-// takeAway has nothing written into a folder, as on a full disk, until it is called back.
-func takeAway(t *testing.T, dir string) (back func()) {
-	t.Helper()
-	aside := dir + ".aside"
-	if err := errors.Join(os.Rename(dir, aside), os.WriteFile(dir, nil, 0o600)); err != nil {
-		t.Fatal(err)
-	}
-	return func() {
-		t.Helper()
-		if err := errors.Join(os.Remove(dir), os.Rename(aside, dir)); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-// TestAKeyRotates: the new key is on disk, in force and announced, and none is drawn while no service
-// would tell it to the others.
-func TestAKeyRotates(t *testing.T) {
-	dir := t.TempDir()
-	m, k := newRoom(t, dir, func(c *Config) { c.Services = []endpoint.Server{{Name: "s"}} })
-	d := &device{}
-	m.peering.Use(d, d)
-	first := m.key.public
-	if _, err := m.RotateKey(); !fault.Has(err, fault.CodeServiceAway) || fault.From(err).Next == "" {
-		t.Errorf("without a service: %v", err)
-	}
-	if left, err := readKey(dir); err != nil || left.public != first {
-		t.Errorf("on disk is %v, %v", left, err)
-	}
-	k.attends = []string{"s"}
-	done, err := m.RotateKey()
-	if err != nil {
-		t.Fatal(err)
-	}
-	next, err := readKey(dir)
-	if err != nil || done.PublicKey != next.public.String() || done.Previous != first.String() || done.Kind != KindRotation || d.key != next.public || next.public == first {
-		t.Errorf("%+v, and on disk %v (%v)", done, next, err)
-	}
-	if m.prove(); m.member().WireGuard != next.public || !slices.Equal(k.now, []member.Key{next.public}) || m.Status().PublicKey != done.PublicKey {
-		t.Errorf("announced is %v, proven %v", m.member().WireGuard, k.now)
-	}
-}
-
-// TestAKeyThatCannotRotate: what the engine or the disk refuses leaves everything as it was, and can
-// be tried again.
-func TestAKeyThatCannotRotate(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "state")
-	m, _ := newRoom(t, dir, nil)
-	first := m.key.public
-	refused := func(what string, is func(error) bool) {
-		t.Helper()
-		if _, err := m.RotateKey(); !is(err) {
-			t.Errorf("%s: %v", what, err)
-		}
-		if s := m.member(); s.WireGuard != first {
-			t.Errorf("%s: announced is %v", what, s.WireGuard)
-		}
-	}
-	refused("before there is an engine", func(err error) bool { return fault.Has(err, fault.CodeMeshAway) })
-	d := &device{refuses: errors.New("no other key")}
-	m.peering.Use(d, d)
-	refused("the engine", func(err error) bool { return err != nil && strings.Contains(err.Error(), "no other key") })
-	d.refuses = nil
-	back := takeAway(t, dir)
-	refused("the disk", func(err error) bool { return fault.Has(err, fault.CodeStateAccess) })
-	back()
-	if left, err := readKey(dir); err != nil || left.public != first {
-		t.Errorf("on disk is %v, %v", left, err)
-	}
-	if _, err := m.RotateKey(); err != nil {
-		t.Error(err)
 	}
 }

@@ -4,6 +4,7 @@ package mesh
 
 import (
 	"context"
+	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
@@ -11,19 +12,18 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 
-	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 )
 
-// fileStamp tells a file from another one, or from itself before; following links.
+// fileStamp identifies a version of a file; links are followed.
 type fileStamp struct {
 	size int64
 	at   time.Time
 	real string
 }
 
-// fileStamps are those of files by their names.
+// fileStamps are the stamps of files, by name.
 type fileStamps map[string]fileStamp
 
 func stampsOf(files []string) fileStamps {
@@ -32,7 +32,7 @@ func stampsOf(files []string) fileStamps {
 	return out
 }
 
-// add takes the stamps of those files that have none yet.
+// add takes the stamps of files that have none yet.
 func (f fileStamps) add(files []string) {
 	for _, file := range files {
 		if _, known := f[file]; known {
@@ -47,13 +47,10 @@ func (f fileStamps) add(files []string) {
 	}
 }
 
-// followPolicies loads the policy between peers when one of its files, or of the lists that
-// they name, has changed, until ctx ends. Folders are watched, because editors and
-// Kubernetes replace a file by renaming. What no folder tells of is seen by the files
-// themselves, a moment later.
-func (m *Mesh) followPolicies(ctx context.Context) error {
-	p := m.parts.Load()
-	r, before := p.routing, p.policy
+// followFiles calls changed when one of the files that files gives has changed, until ctx ends.
+// Folders are watched, because editors and Kubernetes replace a file by renaming. What folders
+// do not show is found by a look at the files themselves, a moment later.
+func followFiles(ctx context.Context, log *slog.Logger, before fileStamps, files func() []string, other <-chan struct{}, changed func()) error {
 	watched := map[string]bool{}
 	var events chan fsnotify.Event
 	var errs chan error
@@ -62,7 +59,7 @@ func (m *Mesh) followPolicies(ctx context.Context) error {
 		defer fs.Close()
 		events, errs = fs.Events, fs.Errors
 	} else {
-		m.log.Warn("the policy's files are looked at again and again: their folders cannot be watched", telemetry.AttrReason, err)
+		log.Warn("the policy's files are looked at again and again: their folders cannot be watched", telemetry.AttrReason, err)
 	}
 	settle, again := time.NewTimer(limit.ConfigDebounce), time.NewTicker(limit.PolicyFolders)
 	defer settle.Stop()
@@ -82,31 +79,16 @@ func (m *Mesh) followPolicies(ctx context.Context) error {
 			settle.Reset(limit.ConfigDebounce)
 			continue
 		case <-errs: // events were lost
-		case <-m.files:
+		case <-other:
 		case <-settle.C:
 		case <-again.C:
 		}
-		now := stampsOf(r.Governing())
+		now := stampsOf(files())
 		if maps.Equal(now, before) {
 			continue
 		}
-		m.loadPolicy()
+		changed()
 		before = now
-		before.add(r.Governing())
+		before.add(files())
 	}
-}
-
-// loadPolicy reads the policy again.
-func (m *Mesh) loadPolicy() {
-	m.reading.Lock()
-	defer m.reading.Unlock()
-	m.mu.Lock()
-	files := m.set.Policies
-	m.mu.Unlock()
-	if err := m.parts.Load().routing.Reload(files, m.attach.Cluster()); err != nil {
-		f := fault.From(err)
-		m.log.Error("the new policy between peers is refused; the last good one stays", telemetry.AttrCode, f.Code, telemetry.AttrReason, f.Explain())
-		return
-	}
-	m.log.Info("policy between peers loaded", "files", files)
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/runtest"
 	"github.com/tombolo-io/tombolo/internal/mesh/attach"
+	"github.com/tombolo-io/tombolo/internal/mesh/relay"
 )
 
 // meshNode is a node that is attached to hubs.
@@ -66,11 +67,16 @@ func openNode(t *testing.T, cfg attach.Config, now func() time.Time) (*meshNode,
 	var err error
 	n.Attach, err = attach.Open(cfg, attach.Options{
 		Log: n.log.logger(), Reg: n.reg, Now: now,
-		Receive: func(_, peer string, d []byte) { n.note(&n.got, fmt.Sprint(peer, " ", number(d))) },
-		Absent:  func(_, peer string) { n.note(&n.absent, peer) },
 		Changed: func() { n.changes.Add(1) },
 	})
 	return n, err
+}
+
+func (n *meshNode) handlers() relay.Handlers {
+	return relay.Handlers{
+		Receive: func(_, peer string, d []byte) { n.note(&n.got, fmt.Sprint(peer, " ", number(d))) },
+		Absent:  func(_, peer string) { n.note(&n.absent, peer) },
+	}
 }
 
 func startNode(t *testing.T, cfg attach.Config, now func() time.Time) *meshNode {
@@ -79,7 +85,7 @@ func startNode(t *testing.T, cfg attach.Config, now func() time.Time) *meshNode 
 	if err != nil {
 		t.Fatal(err)
 	}
-	n.process = start(func(soft, _ context.Context) error { return n.Run(soft) })
+	n.process = start(func(soft, _ context.Context) error { return n.Run(soft, n.handlers()) })
 	t.Cleanup(func() {
 		if err := n.stop(); err != nil {
 			t.Error(err)

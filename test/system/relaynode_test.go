@@ -106,6 +106,8 @@ func relayed(t *testing.T, me *enrol.Identity, addresses ...string) *relayNode {
 		},
 		TLS: func() (*tls.Config, error) { return relayTLS(n.identity()), nil },
 		Log: log.logger(), Random: func() float64 { return 0 },
+	})
+	to := relay.Handlers{
 		Receive: func(_, peer string, d []byte) {
 			n.mu.Lock()
 			defer n.mu.Unlock()
@@ -116,9 +118,9 @@ func relayed(t *testing.T, me *enrol.Identity, addresses ...string) *relayNode {
 			defer n.mu.Unlock()
 			n.absent = append(n.absent, peer)
 		},
-	})
+	}
 	n.Use(addresses)
-	n.process = start(func(soft, _ context.Context) error { return n.Run(soft) })
+	n.process = start(func(soft, _ context.Context) error { return n.Run(soft, to) })
 	t.Cleanup(func() {
 		if err := n.stop(); err != nil {
 			t.Error(err)

@@ -46,9 +46,7 @@ type Options struct {
 	// Control is called with each socket before it connects; nil sets Config.Mark. If it
 	// fails the connection is made all the same, and the status says so.
 	Control func(network, address string, c syscall.RawConn) error
-	Receive func(hub, peer string, datagram []byte) // good until it returns
-	Absent  func(hub, peer string)                  // that peer is not at that hub
-	Changed func()                                  // Cluster or Hubs give another answer
+	Changed func() // Cluster or Hubs give another answer
 }
 
 // Attach is a node at its hubs.
@@ -92,7 +90,7 @@ func Open(cfg Config, o Options) (*Attach, error) {
 		return nil, err
 	}
 	a.client = relay.New(relay.Config{
-		Dial: a.dialRelay, TLS: a.tls, Log: o.Log, Receive: o.Receive, Absent: o.Absent, Changed: a.changed, Tried: a.tried, Ended: a.ended, Random: rand.Float64,
+		Dial: a.dialRelay, TLS: a.tls, Log: o.Log, Changed: a.changed, Tried: a.tried, Ended: a.ended, Random: rand.Float64,
 	})
 	a.metrics = telemetry.NewMeshRelay(o.Reg, a.readings())
 	if me.Joined() {

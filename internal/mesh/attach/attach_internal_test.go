@@ -29,6 +29,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/id"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/runtest"
+	"github.com/tombolo-io/tombolo/internal/mesh/relay"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -196,7 +197,7 @@ func TestNoHub(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
-	go func() { done <- a.Run(ctx) }()
+	go func() { done <- a.Run(ctx, relay.Handlers{}) }()
 	if a.Send("h", "p", []byte{4, 0, 0, 0}) != 0 || a.Enabled() || len(a.Hubs()) != 0 || a.Cluster() != "" || len(a.Status().Hubs) != 0 {
 		t.Errorf("%+v", a.Status())
 	}
@@ -230,7 +231,7 @@ func TestAHubThatIsAwayForLong(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
-		go func() { done <- a.Run(ctx) }()
+		go func() { done <- a.Run(ctx, relay.Handlers{}) }()
 		time.Sleep(time.Minute)
 		first, err := enrol.Load(dir)
 		if err != nil || first == nil || first.Joined() {
@@ -290,7 +291,7 @@ func TestALineThatIsRefusedForGood(t *testing.T) {
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan error)
-			go func() { done <- a.Run(ctx) }()
+			go func() { done <- a.Run(ctx, relay.Handlers{}) }()
 			for range 3 {
 				time.Sleep(time.Hour)
 				a.Again()

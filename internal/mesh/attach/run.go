@@ -13,6 +13,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+	"github.com/tombolo-io/tombolo/internal/mesh/relay"
 )
 
 // Join gets the certificate before the node changes anything, if it has none yet and may
@@ -38,9 +39,9 @@ func (a *Attach) Join(ctx context.Context) error {
 
 // Run joins, renews and relays until ctx ends. What hubs refuse is in the status, and
 // ends nothing: direct paths need no hub.
-func (a *Attach) Run(ctx context.Context) error {
+func (a *Attach) Run(ctx context.Context, to relay.Handlers) error {
 	g := run.NewGroup(ctx)
-	g.Go("relay", a.client.Run)
+	g.Go("relay", func(ctx context.Context) error { return a.client.Run(ctx, to) })
 	g.Go("certificate", a.certify)
 	return g.Wait()
 }

@@ -110,23 +110,22 @@ func newMachine(t *testing.T, name, inside string, r *exchange) *machine {
 	m := &machine{name: name, inside: netip.MustParseAddr(inside), tun: tunneltest.NewPipe(true)}
 	m.private, m.key = newPrivate(t)
 	ctx, cancel := context.WithCancel(context.Background())
+	data := peering.NewDatapath(by{r, name})
 	var err error
+	if m.socket, err = tunnel.OpenSocket(ctx, tunnel.SocketConfig{}); err != nil {
+		t.Fatal(err)
+	}
+	if m.engine, err = tunnel.Open(ctx, tunnel.Parts{Socket: m.socket, Tun: m.tun, Relay: data, Wake: data.Wake, Log: quiet()}); err != nil {
+		t.Fatal(err)
+	}
+	m.at = netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), m.socket.Port())
 	m.p, err = peering.New(peering.Parts{
-		Private: m.private, Changed: func() { m.changed.Add(1) },
+		Private: m.private, Socket: m.socket, Engine: m.engine, Traffic: m.engine, Datapath: data, Changed: func() { m.changed.Add(1) },
 		Endpoints: func() []netip.AddrPort { return nil },
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m.socket, err = tunnel.OpenSocket(ctx, tunnel.SocketConfig{Probe: m.p.Probe}); err != nil {
-		t.Fatal(err)
-	}
-	if m.engine, err = tunnel.Open(ctx, tunnel.Parts{Socket: m.socket, Tun: m.tun, Relay: m.p, Wake: m.p.Wake, Log: quiet()}); err != nil {
-		t.Fatal(err)
-	}
-	m.at = netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), m.socket.Port())
-	m.p.Use(m.socket, m.engine)
-	m.p.UseRelay(by{r, name})
 	var wg sync.WaitGroup
 	come := make(chan delivery, 1024)
 	r.mu.Lock()
@@ -148,7 +147,7 @@ func newMachine(t *testing.T, name, inside string, r *exchange) *machine {
 		}
 	})
 	wg.Go(func() {
-		if err := m.socket.Run(ctx); err != nil {
+		if err := m.socket.Run(ctx, tunnel.Handlers{Probe: m.p.Probe}); err != nil {
 			t.Error(err)
 		}
 	})

@@ -15,6 +15,9 @@ type Health struct {
 	Down bool
 	MTU  int          // as Report has it
 	At   []netip.Addr // where the peer has answered without a relay
+	// Certified says that a hub has vouched for the peer's name: a member may call itself as it likes,
+	// and only a certificate says who it is.
+	Certified bool
 }
 
 // Healths are those of all peers, in no order. They are asked for with each change of the mesh,
@@ -29,7 +32,7 @@ func (p *Peering) Healths() []Health {
 	}
 	for _, x := range p.peers {
 		s, _ := x.path.State(now)
-		out = append(out, Health{ID: x.ID, Down: s == path.Down, MTU: tunnelMTU(x.way, x.size), At: x.path.Places(now)})
+		out = append(out, Health{ID: x.ID, Down: s == path.Down, MTU: tunnelMTU(x.way, x.size), At: x.path.Places(now), Certified: x.certified()})
 	}
 	return out
 }

@@ -22,6 +22,7 @@ func TestHealths(t *testing.T) {
 		c := w.add("c", nil)
 		meet(a, b, c)
 		w.until(5*time.Second, "direct", both(a, c, path.Direct))
+		certified := map[string]bool{"id-b": true} // a hub has led a probe of it
 		same := func(down ...string) {
 			t.Helper()
 			var want []peering.Health
@@ -33,7 +34,7 @@ func TestHealths(t *testing.T) {
 					}
 				}
 				slices.SortFunc(at, netip.Addr.Compare)
-				want = append(want, peering.Health{ID: r.ID, Down: slices.Contains(down, r.ID), MTU: r.MTU, At: at})
+				want = append(want, peering.Health{ID: r.ID, Down: slices.Contains(down, r.ID), MTU: r.MTU, At: at, Certified: certified[r.ID]})
 			}
 			got := a.p.Healths()
 			slices.SortFunc(got, func(x, y peering.Health) int { return strings.Compare(x.ID, y.ID) })
@@ -49,6 +50,7 @@ func TestHealths(t *testing.T) {
 		b.stop()
 		a.p.Moved()
 		w.until(time.Minute, "down", func() bool { return a.state(b) == path.Down })
+		certified["id-c"] = true
 		same("id-b")
 		twin := c.peer()
 		twin.ID, twin.Name = "id-twin", "twin" // with c's key

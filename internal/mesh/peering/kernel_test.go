@@ -274,7 +274,8 @@ func TestAKernelNodeIsTakenOver(t *testing.T) {
 			t.Errorf("%d lost while nobody was there", lost)
 		}
 		a.kernel.Told()
-		next, err := peering.New(peering.Parts{Private: a.private, Socket: a, Engine: a.inKernel(), Log: quiet()})
+		kernel := a.inKernel()
+		next, err := peering.New(peering.Parts{Private: a.private, Socket: a, Engine: kernel, Traffic: kernel, Datapath: peering.NewDatapath(nil), Log: quiet()})
 		if err != nil {
 			t.Fatal(err)
 		}

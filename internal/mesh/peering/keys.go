@@ -64,7 +64,7 @@ func (p *Peering) pending(now time.Time, l *link) time.Time {
 	if x.state == path.Idle || x.Facts.Lazy && !recent(late, now, limit.PeeringTry) {
 		return time.Time{}
 	}
-	a, ok := p.parts.Engine.Activity(l.key)
+	a, ok := p.parts.Traffic.Activity(l.key)
 	if !ok || !a.Asked.After(l.shook) {
 		return time.Time{}
 	}
@@ -163,7 +163,7 @@ func (p *Peering) ask() {
 
 // refresh asks WireGuard. The caller holds turn.
 func (p *Peering) refresh() {
-	stats, err := p.parts.Engine.Stats()
+	stats, err := p.parts.Traffic.Stats()
 	if err != nil {
 		p.log.Warn("WireGuard says nothing of its peers", "error", err)
 	}

@@ -29,31 +29,29 @@ type Socket interface {
 	SendWhole(to netip.AddrPort, local netip.Addr, packet []byte) error
 }
 
-// Engine is WireGuard: a *tunnel.Engine.
+// Engine is WireGuard as it is told what to do: a *tunnel.Engine.
 type Engine interface {
 	Apply(tunnel.Config) error
 	SetWay(k member.Key, w path.Way, local netip.Addr) bool
-	Watch(member.Key)
-	Receive(peer member.Key, packet []byte) bool
 	TryPSK(k member.Key, psk tunnel.Secret) error
 	Handshake(member.Key) error
+}
+
+// Traffic is what WireGuard carries, and shows of it: the same *tunnel.Engine.
+type Traffic interface {
+	Receive(peer member.Key, packet []byte) bool // from a relay
+	Watch(member.Key)                            // the next packet wakes the Datapath
 	Activity(member.Key) (tunnel.Activity, bool)
 	Stats() ([]tunnel.Stat, error)
 }
 
-// Relay passes datagrams to a peer by a hub, and says how many were taken. It copies what it
-// keeps, and never waits.
-type Relay interface {
-	Send(hub, peer string, datagrams ...[]byte) int
-}
-
 // Parts are what a Peering works with.
 type Parts struct {
-	Private *ecdh.PrivateKey // X25519
-	// Socket and Engine may be given later, by Use: they want this package's methods themselves.
-	Socket Socket
-	Engine Engine
-	Relay  Relay // may be nil, or given later by UseRelay
+	Private  *ecdh.PrivateKey // X25519
+	Socket   Socket
+	Engine   Engine
+	Traffic  Traffic
+	Datapath *Datapath // of the engine
 	// Endpoints are those of this node, for calls. It may be nil, and must not call this package.
 	Endpoints func() []netip.AddrPort
 	// Changed is called, from a goroutine of its own and never twice at a time, when a peer went
@@ -68,18 +66,15 @@ type Parts struct {
 
 // Peering is the owner of all paths. Its methods may be called by several goroutines.
 type Peering struct {
-	parts  Parts
-	log    *slog.Logger
-	m      *telemetry.Peering
-	alarm  *run.Alarm
-	news   *run.Alarm
-	seen   atomic.Pointer[view]
+	parts Parts
+	log   *slog.Logger
+	m     *telemetry.Peering
+	alarm *run.Alarm
+	news  *run.Alarm
+	*Datapath
 	bytes  traffic
 	health atomic.Bool // of which Changed is
 	lost   atomic.Bool // of which Lost is
-
-	wokenMu sync.Mutex
-	woken   map[member.Key]bool
 
 	turn sync.Mutex // held by who changes the engine; taken before mu
 
@@ -108,14 +103,17 @@ func (o *own) secret() tunnel.Secret { return tunnel.NewSecret([32]byte(o.privat
 
 // traffic counts bytes of WireGuard.
 type traffic struct {
-	sent, received               atomic.Uint64 // by any way
-	relayedSent, relayedReceived atomic.Uint64
+	sent, received  atomic.Uint64 // by any way
+	relayedReceived atomic.Uint64
 }
 
 // New makes a Peering without peers.
 func New(parts Parts) (*Peering, error) {
 	if parts.Private == nil || parts.Private.Curve() != ecdh.X25519() {
 		return nil, fault.New(fault.CodeConfig, "WireGuard's key").Whyf("it is no key of X25519")
+	}
+	if parts.Socket == nil || parts.Engine == nil || parts.Traffic == nil || parts.Datapath == nil {
+		return nil, fault.New(fault.CodeInternal, "paths of the mesh").Whyf("there is no socket or no engine")
 	}
 	if parts.Log == nil {
 		parts.Log = slog.New(slog.DiscardHandler)
@@ -124,44 +122,29 @@ func New(parts Parts) (*Peering, error) {
 		parts.Metrics = prometheus.NewRegistry()
 	}
 	p := &Peering{
-		parts: parts, log: parts.Log,
+		parts: parts, log: parts.Log, Datapath: parts.Datapath,
 		own: newOwn(parts.Private), peers: map[string]*peer{},
 	}
-	p.seen.Store(&view{})
 	p.alarm, p.news = run.NewAlarm(p.tick), run.NewAlarm(p.tellNews)
 	p.m = telemetry.NewPeering(parts.Metrics, p.readings())
 	return p, nil
 }
 
-// Use gives the socket and the engine, before Set and Run.
-func (p *Peering) Use(s Socket, e Engine) {
-	p.turn.Lock()
-	defer p.turn.Unlock()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.parts.Socket, p.parts.Engine = s, e
-}
-
-// UseRelay gives the relay, before Set and Run: it wants Relayed and Absent itself.
-func (p *Peering) UseRelay(r Relay) {
-	p.turn.Lock()
-	defer p.turn.Unlock()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.parts.Relay = r
-}
-
 // Run keeps the paths until ctx ends.
 func (p *Peering) Run(ctx context.Context) error {
-	if p.parts.Socket == nil || p.parts.Engine == nil {
-		return fault.New(fault.CodeInternal, "paths of the mesh").Whyf("there is no socket or no engine")
-	}
 	p.news.Start()
 	p.alarm.Start()
-	<-ctx.Done()
-	p.alarm.Stop()
-	p.news.Stop()
-	return nil
+	for {
+		select {
+		case <-p.bell:
+			p.alarm.Ring()
+			continue
+		case <-ctx.Done():
+		}
+		p.alarm.Stop()
+		p.news.Stop()
+		return nil
+	}
 }
 
 // tellNews calls who wants to know.
@@ -173,29 +156,6 @@ func (p *Peering) tellNews() time.Duration {
 		p.parts.Changed()
 	}
 	return -1
-}
-
-// Wake says that a peer which was watched has traffic. It waits for nobody.
-func (p *Peering) Wake(k member.Key) {
-	p.wokenMu.Lock()
-	if p.woken == nil {
-		p.woken = map[member.Key]bool{}
-	}
-	p.woken[k] = true
-	p.wokenMu.Unlock()
-	p.alarm.Ring()
-}
-
-// Relay sends packets of WireGuard to the peer of a key by a hub.
-func (p *Peering) Relay(hub string, k member.Key, packets [][]byte) {
-	name, ok := p.seen.Load().names[k]
-	if !ok || p.parts.Relay == nil {
-		return
-	}
-	for _, b := range packets {
-		p.bytes.relayedSent.Add(uint64(len(b)))
-	}
-	p.parts.Relay.Send(hub, name, packets...)
 }
 
 // Moved says that this machine has other addresses, or slept: every path must prove itself.

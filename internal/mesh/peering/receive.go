@@ -39,7 +39,7 @@ func (p *Peering) Relayed(hub, name string, b []byte) {
 	}
 	switch disco.KindOf(b) {
 	case disco.WireGuard:
-		if p.parts.Engine.Receive(x.key, b) {
+		if p.parts.Traffic.Receive(x.key, b) {
 			p.bytes.relayedReceived.Add(uint64(len(b)))
 		}
 	case disco.Probe:

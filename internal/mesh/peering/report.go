@@ -95,7 +95,7 @@ func (p *Peering) readings() telemetry.PeeringReadings {
 		},
 		Relayed: func(direction string) float64 {
 			if direction == "sent" {
-				return float64(p.bytes.relayedSent.Load())
+				return float64(p.relayedSent.Load())
 			}
 			return float64(p.bytes.relayedReceived.Load())
 		},

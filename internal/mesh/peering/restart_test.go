@@ -25,7 +25,7 @@ func TestRestartWhileAPeerSends(t *testing.T) {
 			b.stop()
 			synctest.Wait()
 			b.engine = newEngine(b)
-			next, err := peering.New(peering.Parts{Private: b.private, Socket: b, Engine: b.engine, Relay: hub{b}, Endpoints: b.endpoints, Log: quiet()})
+			next, err := peering.New(peering.Parts{Private: b.private, Socket: b, Engine: b.engine, Traffic: b.engine, Datapath: peering.NewDatapath(hub{b}), Endpoints: b.endpoints, Log: quiet()})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -23,6 +23,12 @@ import (
 	"github.com/tombolo-io/tombolo/internal/mesh/peering"
 )
 
+// wireGuard is one that Peering can drive.
+type wireGuard interface {
+	peering.Engine
+	peering.Traffic
+}
+
 func quiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
 
 // world is a network in the time of a bubble: nodes behind NATs, and one hub.
@@ -153,12 +159,12 @@ func (w *world) add(name string, change func(*node, *site)) *node {
 	n.reg = prometheus.NewRegistry()
 	n.engine = newEngine(n)
 	var err error
-	var carries peering.Engine = n.engine
+	var carries wireGuard = n.engine
 	if n.kernel != nil {
 		carries = n.inKernel()
 	}
 	n.p, err = peering.New(peering.Parts{
-		Private: n.private, Socket: n, Engine: carries, Relay: hub{n}, Endpoints: n.endpoints, Metrics: n.reg, Log: quiet(),
+		Private: n.private, Socket: n, Engine: carries, Traffic: carries, Datapath: peering.NewDatapath(hub{n}), Endpoints: n.endpoints, Metrics: n.reg, Log: quiet(),
 		Changed: func() { w.mu.Lock(); n.changed++; w.mu.Unlock() },
 	})
 	if err != nil {

@@ -21,8 +21,6 @@ func (p *Peering) Rotate(next *ecdh.PrivateKey) error {
 	}
 	o := newOwn(next)
 	switch {
-	case p.parts.Engine == nil:
-		return fault.New(fault.CodeMeshAway, what).Whyf("the mesh is not up yet").Hint("try again in a moment")
 	case o.key == p.own.key:
 		return fault.New(fault.CodeInternal, what).Whyf("the new key is the old one")
 	case p.seen.Load().keys[o.key] != nil:

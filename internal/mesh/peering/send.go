@@ -66,7 +66,7 @@ func (p *Peering) send(all []sending) {
 func (p *Peering) give(to path.Way, peer string, from netip.Addr, b []byte, whole bool) bool {
 	switch {
 	case !to.Direct():
-		return p.parts.Relay != nil && p.parts.Relay.Send(to.Relay, peer, b) == 1
+		return p.relay != nil && p.relay.Send(to.Relay, peer, b) == 1
 	case p.seen.Load().inside.contain(to.Addr.Addr()):
 		return false
 	case whole:

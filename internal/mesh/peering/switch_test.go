@@ -21,12 +21,12 @@ func (n *node) as(kernel bool, others ...*node) {
 	synctest.Wait()
 	n.probes, n.hubbed, n.kernel = !kernel, !kernel, nil
 	n.engine = newEngine(n)
-	var carries peering.Engine = n.engine
+	var carries wireGuard = n.engine
 	if kernel {
 		n.kernel = wireguardtest.New()
 		carries = n.inKernel()
 	}
-	p, err := peering.New(peering.Parts{Private: n.private, Socket: n, Engine: carries, Relay: hub{n}, Endpoints: n.endpoints, Log: quiet()})
+	p, err := peering.New(peering.Parts{Private: n.private, Socket: n, Engine: carries, Traffic: carries, Datapath: peering.NewDatapath(hub{n}), Endpoints: n.endpoints, Log: quiet()})
 	if err != nil {
 		n.w.t.Fatal(err)
 	}

@@ -95,11 +95,7 @@ func recent(at, now time.Time, within time.Duration) bool {
 
 // wake heeds the peers that have traffic after a silence.
 func (p *Peering) wake(now time.Time) {
-	p.wokenMu.Lock()
-	woken := p.woken
-	p.woken = nil
-	p.wokenMu.Unlock()
-	for k := range woken {
+	for k := range p.wakes() {
 		x := p.seen.Load().keys[k]
 		if x == nil || x.gone {
 			continue
@@ -135,11 +131,11 @@ func (p *Peering) step(now time.Time, x *peer, do *todo) {
 // traffic looks whether a peer has some. One that has none is watched: its next packet rings.
 func (p *Peering) traffic(now time.Time, x *peer) {
 	if !recent(x.packet, now, limit.PathActive) {
-		p.parts.Engine.Watch(x.Key) // before it is looked: a packet in between rings
+		p.parts.Traffic.Watch(x.Key) // before it is looked: a packet in between rings
 	}
 	newest, asked := x.packet, time.Time{}
 	x.unsent = nil
-	if a, ok := p.parts.Engine.Activity(x.Key); ok {
+	if a, ok := p.parts.Traffic.Activity(x.Key); ok {
 		for _, at := range []time.Time{a.LastSent, a.LastReceived} {
 			if at.After(newest) {
 				newest = at

@@ -13,11 +13,5 @@ func (p *Peering) vouch(x *peer, name string) {
 	p.news.Ring()
 }
 
-// Certified reports whether a hub has vouched for a peer's name: a member may call itself as
-// it likes, and only a certificate says who it is.
-func (p *Peering) Certified(id string) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	x := p.peers[id]
-	return x != nil && x.vouched != "" && x.vouched == x.Name
-}
+// certified reports whether a hub has vouched for a peer's name. The caller holds mu.
+func (x *peer) certified() bool { return x.vouched != "" && x.vouched == x.Name }

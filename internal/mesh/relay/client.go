@@ -28,10 +28,6 @@ type Config struct {
 	// nobody but a hub passes.
 	TLS func() (*tls.Config, error)
 	Log *slog.Logger
-	// Receive gets a datagram from a peer, which is good until it returns.
-	Receive func(hub, peer string, datagram []byte)
-	// Absent is told that a peer is not at a hub.
-	Absent func(hub, peer string)
 	// Changed is called when Names gives another answer than before; may be nil.
 	Changed func()
 	// Tried is told of each attempt to connect, nil of one that came to its end; Ended
@@ -40,9 +36,16 @@ type Config struct {
 	Random       func() float64 // in [0, 1), for the backoff
 }
 
+// Handlers take what hubs send. They must be fit for use by several goroutines, and must not block.
+type Handlers struct {
+	Receive func(hub, peer string, datagram []byte) // a datagram from a peer, good until it returns
+	Absent  func(hub, peer string)                  // the peer is not at the hub
+}
+
 // Client keeps a connection to each hub that its addresses lead to.
 type Client struct {
 	cfg   Config
+	to    Handlers // of Run
 	total totals
 	view  atomic.Pointer[map[string]*hub] // a copy of hubs
 	wake  chan struct{}                   // one place
@@ -88,7 +91,8 @@ func (c *Client) Use(addresses []string) {
 }
 
 // Run keeps the connections until ctx ends.
-func (c *Client) Run(ctx context.Context) error {
+func (c *Client) Run(ctx context.Context, to Handlers) error {
+	c.to = to
 	g := run.NewGroup(ctx)
 	timer := time.NewTimer(0)
 	defer timer.Stop()

@@ -121,13 +121,15 @@ func play(t *testing.T, addresses []string, fn func(s *scene)) {
 			},
 			Log: slog.New(slog.DiscardHandler), Random: func() float64 { return 0.5 },
 			Changed: func() { s.changes.Add(1) },
+		})
+		to := relay.Handlers{
 			Receive: func(hub, peer string, d []byte) { s.note("%s %s %d", hub, peer, len(d)) },
 			Absent:  func(hub, peer string) { s.note("%s %s absent", hub, peer) },
-		})
+		}
 		s.client.Use(addresses)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
-		go func() { done <- s.client.Run(ctx) }()
+		go func() { done <- s.client.Run(ctx, to) }()
 		fn(s)
 		cancel()
 		if err := <-done; err != nil {

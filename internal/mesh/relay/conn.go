@@ -266,12 +266,12 @@ func (c *conn) handle(kind relayproto.Type, body []byte) error {
 		}
 		if kind == relayproto.Absent {
 			c.link.client.total.absent.Add(1)
-			c.link.client.cfg.Absent(c.hub.name, string(name))
+			c.link.client.to.Absent(c.hub.name, string(name))
 			return nil
 		}
 		c.hub.received.add(1, int64(len(datagram)))
 		c.link.client.total.received.add(1, int64(len(datagram)))
-		c.link.client.cfg.Receive(c.hub.name, string(name), datagram)
+		c.link.client.to.Receive(c.hub.name, string(name), datagram)
 	case relayproto.Ping:
 		id, err := relayproto.ParsePing(body)
 		if err != nil {

@@ -94,7 +94,7 @@ func newNode(t testing.TB, inside string, r *relay, want tunnel.Offloads) *node 
 			}
 		}
 	}
-	s, err := tunnel.OpenSocket(ctx, tunnel.SocketConfig{Offloads: want, Probe: take("probe"), STUN: take("STUN")})
+	s, err := tunnel.OpenSocket(ctx, tunnel.SocketConfig{Offloads: want})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +111,7 @@ func newNode(t testing.TB, inside string, r *relay, want tunnel.Offloads) *node 
 		t.Fatal(err)
 	}
 	ran := make(chan error, 1)
-	go func() { ran <- s.Run(ctx) }()
+	go func() { ran <- s.Run(ctx, tunnel.Handlers{Probe: take("probe"), STUN: take("STUN")}) }()
 	n.stop = sync.OnceFunc(func() {
 		if err := n.engine.Close(); err != nil {
 			t.Error(err)

@@ -29,8 +29,11 @@ type SocketConfig struct {
 	Port     uint16 // 0: the kernel chooses
 	Mark     uint32 // SO_MARK, so that our own rules send nothing of it into the mesh
 	Offloads Offloads
-	Probe    Handler // may be nil
-	STUN     Handler // may be nil
+}
+
+// Handlers take what a Socket reads that is not WireGuard's; each may be nil.
+type Handlers struct {
+	Probe, STUN Handler
 }
 
 // Socket is one UDP port, IPv4 and IPv6, for WireGuard, STUN and probes. It is read
@@ -40,8 +43,6 @@ type Socket struct {
 	families []*family // one or two
 	probes   *queue
 	stuns    *queue
-	probe    Handler
-	stun     Handler
 	offloads *offloads
 	batches  sync.Pool // of *batch, for sends
 	sizing   sync.RWMutex
@@ -64,7 +65,7 @@ type family struct {
 // OpenSocket opens the port. What the offloads promise is tried over loopback
 // first, and left where it does not work.
 func OpenSocket(ctx context.Context, cfg SocketConfig) (*Socket, error) {
-	s := &Socket{probe: cfg.Probe, stun: cfg.STUN, offloads: &offloads{}}
+	s := &Socket{offloads: &offloads{}}
 	s.probes = newQueue(limit.TunnelProbes, tunnelProbe, &s.counts.Probes)
 	s.stuns = newQueue(limit.TunnelSTUN, tunnelProbe, &s.counts.STUN)
 	s.batches.New = func() any { return newBatch() }
@@ -234,11 +235,11 @@ func (s *Socket) Offloads() []Offload {
 	return []Offload{s.offloads.state(udpGSO), s.offloads.state(udpGRO)}
 }
 
-// Run hands probes and STUN to their callbacks until ctx ends.
-func (s *Socket) Run(ctx context.Context) error {
+// Run hands probes and STUN on until ctx ends.
+func (s *Socket) Run(ctx context.Context, to Handlers) error {
 	g := run.NewGroup(ctx)
-	g.Go("probes", func(ctx context.Context) error { return hand(ctx, s.probes, s.probe) })
-	g.Go("STUN", func(ctx context.Context) error { return hand(ctx, s.stuns, s.stun) })
+	g.Go("probes", func(ctx context.Context) error { return hand(ctx, s.probes, to.Probe) })
+	g.Go("STUN", func(ctx context.Context) error { return hand(ctx, s.stuns, to.STUN) })
 	return g.Wait()
 }
 

@@ -176,13 +176,14 @@ func TestJunkHarmsNoTraffic(t *testing.T) {
 func TestAFullQueueDrops(t *testing.T) {
 	hold, let := make(chan struct{}), make(chan struct{}, 1)
 	ctx, cancel := context.WithCancel(context.Background())
-	s, err := tunnel.OpenSocket(ctx, tunnel.SocketConfig{Probe: func(netip.AddrPort, netip.Addr, []byte) {
+	block := tunnel.Handlers{Probe: func(netip.AddrPort, netip.Addr, []byte) {
 		select {
 		case let <- struct{}{}:
 		default:
 		}
 		<-hold
-	}})
+	}}
+	s, err := tunnel.OpenSocket(ctx, tunnel.SocketConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -195,7 +196,7 @@ func TestAFullQueueDrops(t *testing.T) {
 		t.Fatal(err)
 	}
 	ran := make(chan error)
-	go func() { ran <- s.Run(ctx) }()
+	go func() { ran <- s.Run(ctx, block) }()
 	c := stranger(t, netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), s.Port()))
 	runtest.Eventually(t, "probes that are dropped", func() bool {
 		for range 200 {

@@ -67,13 +67,7 @@ func beNode(text string) (err error) {
 	if err != nil {
 		return err
 	}
-	var e *endpoint.Endpoints
-	ready := make(chan struct{})
-	socket, err := tunnel.OpenSocket(ctx, tunnel.SocketConfig{Port: lab.NodePort, Mark: 0x20, Offloads: tunnel.AllOffloads(),
-		STUN: func(from netip.AddrPort, _ netip.Addr, b []byte) {
-			<-ready
-			e.STUN(from, b)
-		}})
+	socket, err := tunnel.OpenSocket(ctx, tunnel.SocketConfig{Port: lab.NodePort, Mark: 0x20, Offloads: tunnel.AllOffloads()})
 	if err != nil {
 		return err
 	}
@@ -91,12 +85,14 @@ func beNode(text string) (err error) {
 	if c.UPnP {
 		p.Ways = []portmap.Mapper{portmap.UPnP{}}
 	}
-	if e, err = endpoint.New(p); err != nil {
+	e, err := endpoint.New(p)
+	if err != nil {
 		return err
 	}
-	close(ready)
 	g := run.NewGroup(ctx)
-	g.Go("socket", socket.Run)
+	g.Go("socket", func(ctx context.Context) error {
+		return socket.Run(ctx, tunnel.Handlers{STUN: func(from netip.AddrPort, _ netip.Addr, b []byte) { e.STUN(from, b) }})
+	})
 	g.Go("endpoints", e.Run)
 	out := json.NewEncoder(os.Stdout)
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {

@@ -97,9 +97,7 @@ func (n *node) start(t *testing.T, mtu int, want tunnel.Offloads) {
 		if n.tun, err = tunnel.OpenTun(ctx, link, mtu, want); err != nil {
 			return err
 		}
-		if n.socket, err = tunnel.OpenSocket(ctx, tunnel.SocketConfig{Port: 51820, Mark: 0x20, Offloads: want, Probe: func(_ netip.AddrPort, _ netip.Addr, p []byte) {
-			n.probes <- bytes.Clone(p)
-		}}); err != nil {
+		if n.socket, err = tunnel.OpenSocket(ctx, tunnel.SocketConfig{Port: 51820, Mark: 0x20, Offloads: want}); err != nil {
 			return err
 		}
 		parts := tunnel.Parts{Socket: n.socket, Tun: n.tun, Log: slog.New(slog.NewTextHandler(&text, nil))}
@@ -118,7 +116,9 @@ func (n *node) start(t *testing.T, mtu int, want tunnel.Offloads) {
 		t.Fatal(err)
 	}
 	ran := make(chan error, 1)
-	go func() { ran <- n.socket.Run(ctx) }()
+	go func() {
+		ran <- n.socket.Run(ctx, tunnel.Handlers{Probe: func(_ netip.AddrPort, _ netip.Addr, p []byte) { n.probes <- bytes.Clone(p) }})
+	}()
 	n.stop = sync.OnceFunc(func() {
 		ended := n.engine.Close()
 		cancel()

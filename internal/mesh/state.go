@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mesh
+
+import (
+	"iter"
+	"net/netip"
+	"slices"
+
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/member"
+	"github.com/tombolo-io/tombolo/internal/discovery/roster"
+	"github.com/tombolo-io/tombolo/internal/discovery/seal"
+	"github.com/tombolo-io/tombolo/internal/mesh/endpoint"
+	"github.com/tombolo-io/tombolo/internal/mesh/meshconf"
+	"github.com/tombolo-io/tombolo/internal/mesh/nat"
+	"github.com/tombolo-io/tombolo/internal/mesh/topology"
+)
+
+// state is all that a node knows and has decided. Its loop owns it: step makes the next state, and
+// the loop publishes it. What is published stays as it is, so that everybody may read it.
+type state struct {
+	cfg     *Config                   // of the start; it stays
+	id      string                    // member id
+	set     meshconf.Config           // settings in force
+	base    seal.Member               // what the configuration announces
+	secrets iter.Seq2[int, seal.Keys] // of the cluster, the newest first
+	before  trace                     // of an earlier run
+	key     key                       // of WireGuard
+	overlay overlay                   // addresses of this node in the mesh
+	ranges  rangeMemory               // of all members, for when they are silent
+	pods    podRanges                 // of this node's pods
+	world   world                     // as the last look found it
+	members map[string]*roster.Member // that were planned with last, by id
+	self    topology.Member           // likewise
+	peers   topology.Peers            // that have a tunnel
+	planned bool                      // peers are known
+	reads   *string                   // the cluster for which the policy was read last
+	said    *seal.Member              // what was announced last
+	doubts  []*fault.Fault            // that this is the cluster of the others
+	troubles
+}
+
+// troubles are what did not succeed, for the status.
+type troubles struct {
+	tunnels   error // some peers have no tunnel
+	announced error // the announcement is refused
+	kernel    error // something under former names stays in the kernel
+	overlay   error // the secrets beside the overlay addresses are not on disk
+}
+
+func (t troubles) all() []error { return []error{t.tunnels, t.announced, t.kernel, t.overlay} }
+
+// world is what a node sees around itself. A look gathers it anew.
+type world struct {
+	result    roster.Result
+	under     map[string][]seal.ClusterID // secrets under which services know a member, by its id
+	attending []string                    // services that tell of members now
+	unopened  map[string]int              // entries that no secret opens, by service
+	pods      *assigned                   // what Kubernetes said last of this machine's Node; nil: nothing
+
+	interfaces []nat.Address
+	local      topology.Local
+
+	cluster  string       // of the certificate
+	hubs     []string     // at which this node is
+	observed []netip.Addr // where hubs and services see this node
+	port     uint16       // of WireGuard
+
+	addresses []netip.Addr    // of this machine, as others may try them
+	endpoints []seal.Endpoint // likewise
+	has       func(netip.Addr) bool
+	health    map[string]topology.Health
+	certified map[string]bool // peers for whose names a hub has vouched, by id
+}
+
+// links are the networks of this machine's interfaces.
+func (w world) links(mesh string) []netip.Prefix {
+	var out []netip.Prefix
+	for _, a := range w.interfaces {
+		if a.Interface != mesh && a.Up && !a.Prefix.IsSingleIP() && !a.Prefix.Addr().IsLinkLocalUnicast() && !a.Prefix.Addr().IsLoopback() {
+			out = append(out, a.Prefix.Masked())
+		}
+	}
+	return out
+}
+
+// clusters are the ids of the secrets, the newest first.
+func (s *state) clusters() []string {
+	var out []string
+	for _, k := range s.secrets {
+		out = append(out, k.Cluster().String())
+	}
+	return out
+}
+
+// derivedName is the name of a cluster that has none: its oldest secret's id.
+func (s *state) derivedName() string {
+	all := s.clusters()
+	return all[len(all)-1]
+}
+
+func (s *state) clusterName() string {
+	if s.cfg.ClusterID != "" {
+		return s.cfg.ClusterID
+	}
+	return s.derivedName()
+}
+
+// probes reports whether this node speaks the path protocol: the kernel's WireGuard has
+// its socket for itself.
+func (s *state) probes() bool { return s.cfg.Engine != meshconf.Kernel }
+
+// lazy reports whether idle peers are left alone.
+func (s *state) lazy() bool { return len(s.members) > s.set.LazyAbove }
+
+// overlayRanges are where the mesh has its own addresses.
+func (s *state) overlayRanges() []netip.Prefix {
+	out := []netip.Prefix{s.overlay.Prefix}
+	if four := s.overlay.Four; four.IsValid() { // not the pool: a provider's NAT may use the rest of it
+		out = append(out, netip.PrefixFrom(four, four.BitLen()))
+	}
+	return out
+}
+
+// inside is all that lies in the mesh.
+func (s *state) inside() []netip.Prefix {
+	out := s.overlayRanges()
+	for _, p := range s.peers {
+		out = append(out, p.Allowed...)
+	}
+	return out
+}
+
+// servers are the STUN servers that the socket of WireGuard may ask.
+func (s *state) servers(hubs []string) []endpoint.Server {
+	return serversOf(s.set.STUN, hubs, s.cfg.Services)
+}
+
+// needs are the services that this node needs outside of the mesh, as far as an operator has
+// written down their addresses: what a name means is a resolver's word, which must not decide
+// what is sent in clear.
+func (s *state) needs(hubs []string) []topology.Service {
+	return append(servicesOf(s.set.STUN, hubs, s.cfg.Services), s.cfg.Needs...)
+}
+
+// named is the name of a member; empty if it has none, or another one has it.
+func (s *state) named(id string) string {
+	if r := s.members[id]; r != nil {
+		return r.Node
+	}
+	return ""
+}
+
+// evidence is what is known of the cluster that this node is in; waiting are the sources that have
+// not told yet. A start looks at names, too.
+func (s *state) evidence(r roster.Result, waiting []string, names bool) evidence {
+	e := evidence{
+		secrets: s.clusters(), id: s.cfg.ClusterID, before: s.before, members: sightings(r.Members, names, s.key.public),
+		unopened: s.world.unopened, waiting: waiting, nobody: s.cfg.Sourceless,
+	}
+	if !s.base.Overlay6.IsValid() {
+		e.named = namedPrefix(s.cfg.ClusterID)
+	}
+	return e
+}
+
+// wasHere says whether this node was a member under a secret and a name that it has now: such a
+// node comes up as it was, and waits for nobody.
+func (s *state) wasHere() bool {
+	named := namedPrefix(s.cfg.ClusterID)
+	return slices.ContainsFunc(s.before.Clusters, func(id string) bool { return slices.Contains(s.clusters(), id) }) &&
+		(!named.IsValid() || named == s.before.Prefix)
+}
+
+// choice is what the overlay addresses depend on.
+func (s *state) choice(r roster.Result) choice {
+	return choice{
+		clusters: s.clusters(), named: namedPrefix(s.cfg.ClusterID), derived: member.Overlay6(s.derivedName()),
+		pool: s.cfg.Options.Overlay4, six: s.base.Overlay6, four: s.base.Overlay4, others: r.Members,
+	}
+}
+
+func namedPrefix(id string) netip.Prefix {
+	if id == "" {
+		return netip.Prefix{}
+	}
+	return member.Overlay6(id)
+}
