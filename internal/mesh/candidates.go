@@ -10,9 +10,9 @@ import (
 	"github.com/tombolo-io/tombolo/internal/mesh/path"
 )
 
-// sight is what this node knows of its own place when it judges where others say
+// viewpoint is what this node knows of its own place when it judges where others say
 // they are.
-type sight struct {
+type viewpoint struct {
 	own     []netip.Addr          // of this machine: nobody else is there
 	links   []netip.Prefix        // of this machine's links
 	overlay []netip.Prefix        // of the mesh
@@ -21,16 +21,16 @@ type sight struct {
 
 // candidates are the ways to a member that may be tried: none of the overlay, which would
 // lead a path through itself. Those within ranges of peers peering leaves out.
-func (s sight) candidates(m *roster.Member) []path.Candidate {
+func (v viewpoint) candidates(m *roster.Member) []path.Candidate {
 	var out []path.Candidate
 	for _, e := range m.Endpoints {
 		at := netip.AddrPortFrom(e.Addr.Addr().Unmap(), e.Addr.Port())
 		a := at.Addr()
 		switch {
 		case !at.IsValid() || at.Port() == 0 || a.IsUnspecified() || a.IsMulticast() || a.IsLoopback() || a.IsLinkLocalUnicast():
-		case slices.Contains(s.own, a), within(s.overlay, a), s.has != nil && !s.has(a):
+		case slices.Contains(v.own, a), within(v.overlay, a), v.has != nil && !v.has(a):
 		default:
-			out = append(out, path.Candidate{Addr: at, Kind: kindOf(e.Kind), Near: s.near(a, e.Kind)})
+			out = append(out, path.Candidate{Addr: at, Kind: kindOf(e.Kind), Near: v.near(a, e.Kind)})
 		}
 	}
 	return out
@@ -38,8 +38,8 @@ func (s sight) candidates(m *roster.Member) []path.Candidate {
 
 // near is an address of a link of ours; or a private one that the peer has itself: if
 // the peer answers from there, both are in one network.
-func (s sight) near(a netip.Addr, kind string) bool {
-	return within(s.links, a) || kind == roster.KindOwn && a.IsPrivate()
+func (v viewpoint) near(a netip.Addr, kind string) bool {
+	return within(v.links, a) || kind == roster.KindOwn && a.IsPrivate()
 }
 
 func within(ranges []netip.Prefix, a netip.Addr) bool {

@@ -12,7 +12,7 @@ import (
 )
 
 func TestCandidatesThatMayBeTried(t *testing.T) {
-	s := sight{
+	s := viewpoint{
 		own:     []netip.Addr{netip.MustParseAddr("192.168.1.10")},
 		links:   []netip.Prefix{netip.MustParsePrefix("192.168.1.0/24"), netip.MustParsePrefix("2001:db8:1::/64")},
 		overlay: []netip.Prefix{netip.MustParsePrefix("fd7f:175a:b97c:5602::/64"), netip.MustParsePrefix("100.112.0.0/12")},

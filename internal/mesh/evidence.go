@@ -99,8 +99,8 @@ func (e evidence) judge() (v verdict) {
 	return v
 }
 
-// stranger says whether a member has, by its own word, none of these secrets.
-func stranger(m *roster.Member, secrets []string) bool {
+// hasOtherSecret says whether a member has, by its own word, none of these secrets.
+func hasOtherSecret(m *roster.Member, secrets []string) bool {
 	if m == nil || len(m.Clusters) == 0 || slices.ContainsFunc(m.Clusters, func(id string) bool { return slices.Contains(secrets, id) }) {
 		return false
 	}

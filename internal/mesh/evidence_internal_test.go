@@ -231,8 +231,8 @@ func TestAStartThatIsSure(t *testing.T) {
 	}
 }
 
-// TestKin: who says that it has another secret is no node with another cluster.id.
-func TestKin(t *testing.T) {
+// TestPeersOfTheSameSecret: who says that it has another secret is no node with another cluster.id.
+func TestPeersOfTheSameSecret(t *testing.T) {
 	of := func(tier roster.Tier, ids ...string) *roster.Member {
 		return &roster.Member{Facts: roster.Facts{Clusters: ids}, Entries: []roster.Entry{{Source: roster.Source{Tier: tier}}}}
 	}
@@ -244,7 +244,7 @@ func TestKin(t *testing.T) {
 		peers = append(peers, topology.Peer{ID: id})
 	}
 	var got []string
-	for _, p := range kin(peers, members, []string{"ours"}) {
+	for _, p := range sameSecret(peers, members, []string{"ours"}) {
 		got = append(got, p.ID)
 	}
 	if want := []string{"says nothing", "ours", "known to a service", "gone"}; !slices.Equal(got, want) {

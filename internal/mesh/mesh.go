@@ -93,7 +93,7 @@ type Mesh struct {
 	since   time.Time
 	metrics *telemetry.Mesh
 	attach  *attach.Attach
-	applied routing.Applied // names in the kernel; of New, Preflight and Run alone, one after the other
+	names   *kernelNames
 
 	state   atomic.Pointer[state]
 	parts   atomic.Pointer[parts]    // what runs, once there is something
@@ -116,11 +116,8 @@ func New(cfg Config, o Options) (*Mesh, error) {
 	if cfg.ID == "" {
 		return nil, fault.New(fault.CodeInternal, "the node has no member id")
 	}
-	var err error
-	if m.applied, err = routing.ReadApplied(cfg.StateDir); err != nil {
-		m.log.Warn("what an earlier start may have left in the kernel under other names is not known", telemetry.AttrCode, fault.From(err).Code, telemetry.AttrReason, err)
-	}
-	m.cfg.Options.Owner = m.applied.Owner
+	m.names = readNames(cfg.StateDir, m.log)
+	m.cfg.Options.Owner = m.names.applied.Owner
 	s, err := readState(&m.cfg, m.log)
 	if err != nil {
 		return nil, err
@@ -222,7 +219,7 @@ func (m *Mesh) Run(ctx context.Context) (err error) {
 		select {
 		case <-p.routing.Up():
 			m.ask(up{})
-			if err := m.clear(names); err != nil {
+			if err := m.names.clear(names); err != nil {
 				m.ask(kernelCleared{err})
 			}
 			o := m.state.Load().overlay

@@ -52,14 +52,14 @@ func (m *Mesh) make(ctx context.Context, k *kernel.Kernel, names kernel.Names) (
 	p.policy.add(p.routing.Governing())
 	s.world = m.gather(nil, s.world.result)
 	in := s.plan()
-	former, err := m.prepared(k, names, func() error { return p.routing.Prepare(in) })
+	previous, err := m.names.prepare(k, names, func() error { return p.routing.Prepare(in) })
 	if err != nil {
 		return nil, err
 	}
 	if err := s.untaken(); err != nil {
 		return nil, err
 	}
-	if err := m.apply(names, former); err != nil {
+	if err := m.names.keep(names, previous); err != nil {
 		return nil, err
 	}
 	m.state.Store(&s)

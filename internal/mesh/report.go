@@ -90,7 +90,7 @@ func (s *state) status(now time.Time) Status {
 	if g := s.overlay.Gave; g != nil && now.Sub(g.At).Abs() < s.cfg.Lease {
 		out.Warnings = append(out.Warnings, g.fault().Error())
 	}
-	out.Warnings = append(out.Warnings, elsewhere(s.overlay.Prefix, kin(s.peers, s.members, out.Secrets))...)
+	out.Warnings = append(out.Warnings, otherPrefixes(s.overlay.Prefix, sameSecret(s.peers, s.members, out.Secrets))...)
 	out.Problems = append(out.Problems, problemsOf(s.world.result.Conflicts, s.id, s.base.Node, s.named)...)
 	return out
 }

@@ -243,7 +243,7 @@ func TestNamesOfOtherClusters(t *testing.T) {
 		"two others":         {topology.Peers{at("b", two), at("c", three)}, [][]string{{three.String()}, {two.String()}}},
 		"more than are told": {many, [][]string{{"of a, b, c, d, e, f, g, h and 4 more are"}}},
 	} {
-		got := elsewhere(one, c.peers)
+		got := otherPrefixes(one, c.peers)
 		if len(got) != len(c.want) {
 			t.Errorf("%s: %q", name, got)
 			continue

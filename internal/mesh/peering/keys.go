@@ -27,7 +27,7 @@ func (p *Peering) keys(now time.Time, l *link, do *todo) {
 	if !asked.IsZero() && len(l.secrets) > 1 {
 		p.again(now, x, limit.PeeringLook)
 	}
-	if left := limit.PeeringWish - now.Sub(l.wished); l.shook.IsZero() && recent(l.wished, now, limit.PeeringWish) {
+	if left := limit.PeeringWish - now.Sub(l.demandSince); l.shook.IsZero() && recent(l.demandSince, now, limit.PeeringWish) {
 		p.again(now, x, left) // a look at the peer's traffic has put it off
 	}
 	wait, wants := p.wantsHandshake(now, l)
@@ -91,9 +91,9 @@ func (p *Peering) wantsHandshake(now time.Time, l *link) (wait time.Duration, wa
 		return 0, true // the peer has a new key, and its own handshakes were dropped until now
 	case l.psk.Since.After(l.shook) && recent(l.shook, now, sessionEnd):
 		return yield(l.psk.Since), true // the session is of another preshared key: both have time to agree before it ends
-	case l.shook.IsZero() && recent(l.wished, now, limit.PathActive) && now.Sub(l.wished) >= limit.PeeringWish:
+	case l.shook.IsZero() && recent(l.demandSince, now, limit.PathActive) && now.Sub(l.demandSince) >= limit.PeeringWish:
 		return 0, true // it may have a session with us of our last run, and notices after 15 s
-	case recent(x.begged, now, limit.PeeringShake):
+	case recent(x.missedByPeer, now, limit.PeeringShake):
 		return 0, true // we drop its handshakes: its clock was put back
 	case !x.Facts.Probes && x.way.Direct() && !recent(l.shook, now, limit.PathHandshake):
 		return yield(l.made), true
@@ -101,14 +101,14 @@ func (p *Peering) wantsHandshake(now time.Time, l *link) (wait time.Duration, wa
 	return 0, false
 }
 
-// wish notes that a peer has traffic for us. Mostly it begins a session itself; one that has
+// noteDemand notes that a peer has traffic for us. Mostly it begins a session itself; one that has
 // a session with a node that has started anew since does not, and what it sends is lost.
-func (p *Peering) wish(now time.Time, l *link) {
+func (p *Peering) noteDemand(now time.Time, l *link) {
 	if !l.shook.IsZero() {
 		return
 	}
-	if !recent(l.wished, now, limit.PathActive) {
-		l.wished = now
+	if !recent(l.demandSince, now, limit.PathActive) {
+		l.demandSince = now
 	}
 	p.again(now, l.of, limit.PeeringWish)
 }
@@ -126,8 +126,8 @@ func (p *Peering) unanswered(now time.Time, x *peer) time.Duration {
 	return now.Sub(x.asked)
 }
 
-// beg has pings say whether a peer answers no handshake, the first of them at once.
-func (p *Peering) beg(now time.Time, x *peer) {
+// tellUnanswered has pings say whether a peer answers no handshake, the first of them at once.
+func (p *Peering) tellUnanswered(now time.Time, x *peer) {
 	asks := p.unanswered(now, x) > 0
 	if asks && !x.asks {
 		x.path.Ask(now)

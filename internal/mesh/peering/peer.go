@@ -56,14 +56,14 @@ type peer struct {
 	direct window // pings and calls by the way in use
 	other  window // and by others
 
-	packet  time.Time // the newest one with content that is known of
-	wanted  time.Time // the newest wake
-	asked   time.Time // the handshake that waited when it was last looked
-	asks    bool      // pings say that it answers none
-	begged  time.Time // when the peer last said that we answer none of its own
-	lookAt  time.Time // when its traffic is looked at next
-	unsent  error
-	vouched string // name of the certificate by which a hub has led a probe of its key
+	packet       time.Time // the newest one with content that is known of
+	wanted       time.Time // the newest wake
+	asked        time.Time // the handshake that waited when it was last looked
+	asks         bool      // pings say that it answers none
+	missedByPeer time.Time // when the peer last said that we answer none of its own
+	lookAt       time.Time // when its traffic is looked at next
+	unsent       error
+	certifiedAs  string // name of the certificate by which a hub has led a probe of its key
 
 	touched bool
 	gone    bool
@@ -91,7 +91,7 @@ type session struct {
 	handshake      time.Time // the newest, by the wall clock
 	shook          time.Time // when it was seen
 	tried          time.Time // when one was last asked for
-	wished         time.Time // since when the peer has traffic for us, while there is no session
+	demandSince    time.Time // since when the peer has traffic for us, while there is no session
 	sent, received uint64    // bytes
 }
 

@@ -127,10 +127,10 @@ func (p *Peering) heed(a arrival, l *link, secret int, m disco.Message) (wants b
 	case m.Ping != nil:
 		x.path.Heard(now, a.way, m.Ping.Wanted)
 		if m.Ping.Wanted {
-			p.wish(now, l)
+			p.noteDemand(now, l)
 		}
 		if m.Ping.Asks {
-			x.begged = now
+			x.missedByPeer = now
 		}
 		if a.way.Direct() {
 			x.localOf(a.way).heard = a.local
@@ -140,7 +140,7 @@ func (p *Peering) heed(a arrival, l *link, secret int, m disco.Message) (wants b
 			return false, "unasked"
 		}
 		if m.Pong.Wanted {
-			p.wish(now, l)
+			p.noteDemand(now, l)
 		}
 		if a.way.Direct() {
 			x.localOf(a.way).answered = a.local
@@ -149,7 +149,7 @@ func (p *Peering) heed(a arrival, l *link, secret int, m disco.Message) (wants b
 		x.path.Called(now, p.callable(m.Call.Endpoints))
 	}
 	if l == x.link {
-		p.vouch(x, a.peer)
+		p.certify(x, a.peer)
 	}
 	x.heard = l.secrets[secret].ID
 	p.touch(x)

@@ -172,7 +172,7 @@ func (p *Peering) adopt(now time.Time, drafts []draft) {
 		if x.Key != d.Key {
 			x.told = false
 			if !x.Proven || !d.Proven {
-				x.vouched = ""
+				x.certifiedAs = ""
 			}
 		}
 		x.Peer, x.link = d.Peer, d.link

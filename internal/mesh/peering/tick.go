@@ -100,14 +100,14 @@ func (p *Peering) wake(now time.Time) {
 		if x == nil || x.gone {
 			continue
 		}
-		p.rouse(now, x)
+		p.wakeIdle(now, x)
 		p.touch(x)
 	}
 }
 
-// rouse wakes a peer that is idle: a handshake is what the first packet makes. Those that come
+// wakeIdle wakes a peer that is idle: a handshake is what the first packet makes. Those that come
 // later are no traffic: they must not keep alive what does not answer.
-func (p *Peering) rouse(now time.Time, x *peer) {
+func (p *Peering) wakeIdle(now time.Time, x *peer) {
 	if s, _ := x.path.State(now); s == path.Idle {
 		x.wanted = now
 		x.path.Traffic(now)
@@ -118,7 +118,7 @@ func (p *Peering) rouse(now time.Time, x *peer) {
 func (p *Peering) step(now time.Time, x *peer, do *todo) {
 	x.touched = false
 	p.traffic(now, x)
-	p.beg(now, x)
+	p.tellUnanswered(now, x)
 	sends, due := x.path.Next(now)
 	for _, s := range sends {
 		do.sends = append(do.sends, sending{Send: s, peer: x.Name, from: x.leave(s.To), pair: x.speak(), asks: x.asks})
@@ -148,7 +148,7 @@ func (p *Peering) traffic(now time.Time, x *peer) {
 		x.path.Traffic(now)
 	}
 	if !asked.Equal(x.asked) && !asked.IsZero() {
-		p.rouse(now, x)
+		p.wakeIdle(now, x)
 	}
 	x.asked = asked
 	x.lookAt = time.Time{}

@@ -14,15 +14,15 @@ import (
 	"github.com/tombolo-io/tombolo/internal/mesh/topology"
 )
 
-// kin are the peers that are not known to have another secret, whose prefix is their own.
-func kin(peers topology.Peers, members map[string]*roster.Member, secrets []string) topology.Peers {
-	return slices.DeleteFunc(slices.Clone(peers), func(p topology.Peer) bool { return stranger(members[p.ID], secrets) })
+// sameSecret are the peers that are not known to have another secret, whose prefix is their own.
+func sameSecret(peers topology.Peers, members map[string]*roster.Member, secrets []string) topology.Peers {
+	return slices.DeleteFunc(slices.Clone(peers), func(p topology.Peer) bool { return hasOtherSecret(members[p.ID], secrets) })
 }
 
-// elsewhere tells of peers with overlay addresses of another cluster's name: all have one
+// otherPrefixes warns of peers with overlay addresses of another cluster's name: all have one
 // secret, so they are one network, but somebody's cluster.id is a mistake. An address that
 // an operator has chosen is of no name.
-func elsewhere(own netip.Prefix, peers topology.Peers) []string {
+func otherPrefixes(own netip.Prefix, peers topology.Peers) []string {
 	nodes := map[netip.Prefix][]string{}
 	for _, p := range peers {
 		if !p.Overlay6.IsValid() {

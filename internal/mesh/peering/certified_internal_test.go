@@ -21,10 +21,10 @@ func TestANameGoesOverToTheNextKey(t *testing.T) {
 		return []Secret{{ID: seal.ClusterID{1}, PSK: tunnel.NewSecret([32]byte{1})}}
 	}
 	for name, c := range map[string]struct {
-		was, is bool // proven
-		key     member.Key
-		vouched string
-		want    bool
+		was, is     bool // proven
+		key         member.Key
+		certifiedAs string
+		want        bool
 	}{
 		"shown":                       {true, true, after, "n", true},
 		"the same key":                {false, false, before, "n", true},
@@ -46,8 +46,8 @@ func TestANameGoesOverToTheNextKey(t *testing.T) {
 			p.adopt(time.Now(), drafts)
 		}
 		set(before, c.was)
-		p.vouch(p.peers["m"], c.vouched)
-		if p.peers["m"].certified() != (c.vouched == "n") {
+		p.certify(p.peers["m"], c.certifiedAs)
+		if p.peers["m"].certified() != (c.certifiedAs == "n") {
 			t.Errorf("%s: certified before", name)
 		}
 		set(c.key, c.is)
