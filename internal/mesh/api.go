@@ -50,7 +50,8 @@ func (m *Mesh) Handler() http.Handler {
 	mux.HandleFunc("POST /v1/ping", func(w http.ResponseWriter, r *http.Request) {
 		wait, err := time.ParseDuration(r.URL.Query().Get("wait"))
 		if err != nil || wait <= 0 || wait > limit.MeshPing {
-			refuse(w, fault.Newf(fault.CodeRequest, "wait=%.40q is not within 0s and %v", r.URL.Query().Get("wait"), limit.MeshPing))
+			refuse(w, fault.Newf(fault.CodeRequest, "wait=%.40q is not within 0s and %v", r.URL.Query().Get("wait"),
+				limit.MeshPing))
 			return
 		}
 		p, err := m.Ping(r.Context(), r.URL.Query().Get("peer"), wait)
@@ -65,7 +66,8 @@ func (m *Mesh) Handler() http.Handler {
 		reply(w, done, err)
 	})
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
-		refuse(w, fault.New(fault.CodeNotFound, "there is no such request").Hint("'tombolo mesh --help' lists what can be asked of a node"))
+		refuse(w, fault.New(fault.CodeNotFound, "there is no such request").
+			Hint("'tombolo mesh --help' lists what can be asked of a node"))
 	})
 	return mux
 }
@@ -73,7 +75,8 @@ func (m *Mesh) Handler() http.Handler {
 // Serve serves the API until ctx ends.
 func (m *Mesh) Serve(ctx context.Context, ln net.Listener) error {
 	shed := func() { m.log.Debug("a connection of the admin socket lost its place to a newer one") }
-	return listener.HTTP{Handler: listener.Served(m.Handler()), Header: limit.RequestHeader, Log: m.log, Conn: listener.WithFew}.
+	return listener.HTTP{Handler: listener.Served(m.Handler()), Header: limit.RequestHeader, Log: m.log,
+		Conn: listener.WithFew}.
 		Serve(ctx, listener.Few(ln, limit.DiscoveryPages, shed))
 }
 

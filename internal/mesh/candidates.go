@@ -27,7 +27,8 @@ func (v viewpoint) candidates(m *roster.Member) []path.Candidate {
 		at := netip.AddrPortFrom(e.Addr.Addr().Unmap(), e.Addr.Port())
 		a := at.Addr()
 		switch {
-		case !at.IsValid() || at.Port() == 0 || a.IsUnspecified() || a.IsMulticast() || a.IsLoopback() || a.IsLinkLocalUnicast():
+		case !at.IsValid() || at.Port() == 0 || a.IsUnspecified() || a.IsMulticast() || a.IsLoopback() ||
+			a.IsLinkLocalUnicast():
 		case slices.Contains(v.own, a), within(v.overlay, a), v.has != nil && !v.has(a):
 		default:
 			out = append(out, path.Candidate{Addr: at, Kind: kindOf(e.Kind), Near: v.near(a, e.Kind)})

@@ -92,7 +92,8 @@ func (known knownRanges) next(r roster.Result, now time.Time, bounds rangeBounds
 	replaced[keyOf(roster.TierNative, r.Self.ID)] = true
 	for i := range r.Members {
 		m := &r.Members[i]
-		l := knownMember{ID: m.ID, Keys: keysOfMember(m), Node: m.Node, Ranges: m.Ranges, Excluded: m.Excluded, First: now, Keyed: m.Key != member.Key{}}
+		l := knownMember{ID: m.ID, Keys: keysOfMember(m), Node: m.Node, Ranges: m.Ranges, Excluded: m.Excluded, First: now,
+			Keyed: m.Key != member.Key{}}
 		for _, e := range m.Entries {
 			if e.Source.Tier >= roster.TierNative {
 				replaced[keyOf(e.Source.Tier, e.Succeeds)] = true
@@ -206,7 +207,8 @@ func (known knownRanges) lacks(now knownRanges) bool {
 	}
 	return slices.ContainsFunc(now.Members, func(l knownMember) bool {
 		was := filed[l.Keys[0]]
-		return l.Keyed && (was == nil || !was.Keyed || !slices.Equal(was.Ranges, l.Ranges) || !slices.Equal(was.Excluded, l.Excluded))
+		return l.Keyed && (was == nil || !was.Keyed || !slices.Equal(was.Ranges, l.Ranges) ||
+			!slices.Equal(was.Excluded, l.Excluded))
 	})
 }
 
@@ -233,7 +235,8 @@ func readKnownRanges(dir string) (knownRanges, error) {
 		return knownRanges{}, nil
 	}
 	if err != nil {
-		return knownRanges{}, fault.New(fault.CodeStateAccess, "the known ranges are not read").Because(err).Hint("run as the user that owns %s", path)
+		return knownRanges{}, fault.New(fault.CodeStateAccess, "the known ranges are not read").Because(err).
+			Hint("run as the user that owns %s", path)
 	}
 	return parseKnownRanges(path, text)
 }
@@ -241,7 +244,8 @@ func readKnownRanges(dir string) (knownRanges, error) {
 func parseKnownRanges(path string, text []byte) (knownRanges, error) {
 	var out knownRanges
 	err := json.Unmarshal(text, &out)
-	if err == nil && (len(out.Members) > limit.MeshLearned || slices.ContainsFunc(out.Members, func(l knownMember) bool { return l.ID == "" || len(l.Keys) == 0 })) {
+	if err == nil && (len(out.Members) > limit.MeshLearned || slices.ContainsFunc(out.Members,
+		func(l knownMember) bool { return l.ID == "" || len(l.Keys) == 0 })) {
 		err = errors.New("it is none of ours")
 	}
 	if err != nil {

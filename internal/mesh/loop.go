@@ -145,7 +145,8 @@ func (m *Mesh) carryOut(p *parts, do effects) (out []event) {
 	}
 	if do.pods != nil {
 		if err := do.pods.write(m.cfg.StateDir); err != nil {
-			m.log.Warn("the ranges of pods are not kept: a start without the API server announces none, or old ones", telemetry.AttrCode, fault.From(err).Code, telemetry.AttrReason, err)
+			m.log.Warn("the ranges of pods are not kept: a start without the API server announces none, or old ones",
+				telemetry.AttrCode, fault.From(err).Code, telemetry.AttrReason, err)
 		}
 	}
 	if do.ranges != nil {
@@ -185,7 +186,8 @@ func (m *Mesh) readPolicy(p *parts, of policyRead) {
 	switch {
 	case err != nil:
 		f := fault.From(err)
-		m.log.Error("the new policy between peers is refused; the last good one stays", telemetry.AttrCode, f.Code, telemetry.AttrReason, f.Explain())
+		m.log.Error("the new policy between peers is refused; the last good one stays", telemetry.AttrCode, f.Code,
+			telemetry.AttrReason, f.Explain())
 	case of.edited:
 		m.log.Info("policy between peers loaded", "files", of.files)
 	}
@@ -277,5 +279,6 @@ func (m *Mesh) gather(p *parts, result roster.Result) world {
 // around is what this machine itself must reach in clear.
 func (m *Mesh) around() (topology.Local, error) {
 	o := m.cfg.Options
-	return routing.Around{Link: o.Link, Mark: o.Marks.Own, Resolvers: routing.ResolverFiles(), Services: m.state.Load().needs(m.attach.Addresses())}.Local()
+	return routing.Around{Link: o.Link, Mark: o.Marks.Own, Resolvers: routing.ResolverFiles(),
+		Services: m.state.Load().needs(m.attach.Addresses())}.Local()
 }

@@ -111,7 +111,8 @@ type Mesh struct {
 func New(cfg Config, o Options) (*Mesh, error) {
 	m := &Mesh{
 		cfg: cfg, o: o, log: o.Log, since: time.Now(),
-		look: make(chan struct{}, 1), moved: make(chan struct{}, 1), files: make(chan struct{}, 1), asks: make(chan request), over: make(chan struct{}),
+		look: make(chan struct{}, 1), moved: make(chan struct{}, 1), files: make(chan struct{}, 1),
+		asks: make(chan request), over: make(chan struct{}),
 	}
 	if cfg.ID == "" {
 		return nil, fault.New(fault.CodeInternal, "the node has no member id")
@@ -145,7 +146,8 @@ func readState(cfg *Config, log *slog.Logger) (s state, err error) {
 		return s, err
 	}
 	if broken != nil {
-		log.Warn("the ranges of this node's pods are learned anew", telemetry.AttrCode, fault.From(broken).Code, telemetry.AttrReason, broken)
+		log.Warn("the ranges of this node's pods are learned anew", telemetry.AttrCode, fault.From(broken).Code,
+			telemetry.AttrReason, broken)
 	}
 	s.before = readTrace(cfg.StateDir)
 	if s.overlay, err = readOverlay(cfg.StateDir, s.id, s.clusters()); err != nil {
@@ -210,7 +212,8 @@ func (m *Mesh) Run(ctx context.Context) (err error) {
 	g.Go("link", func(ctx context.Context) error {
 		select {
 		case <-p.carrier.Done():
-			return fault.New(fault.CodeClash, "the link "+m.cfg.Options.Link+" was taken away").Hint("whoever removes it must leave it; the mesh makes it anew when it starts again")
+			return fault.New(fault.CodeClash, "the link "+m.cfg.Options.Link+" was taken away").
+				Hint("whoever removes it must leave it; the mesh makes it anew when it starts again")
 		case <-ctx.Done():
 			return nil
 		}
@@ -223,7 +226,8 @@ func (m *Mesh) Run(ctx context.Context) (err error) {
 				m.ask(kernelCleared{err})
 			}
 			o := m.state.Load().overlay
-			m.log.Info("mesh is up", "link", m.cfg.Options.Link, "overlay6", o.Six, "overlay4", o.Four, "port", p.carrier.Port(), "engine", m.cfg.Engine)
+			m.log.Info("mesh is up", "link", m.cfg.Options.Link, "overlay6", o.Six, "overlay4", o.Four,
+				"port", p.carrier.Port(), "engine", m.cfg.Engine)
 		case <-ctx.Done():
 		}
 	})

@@ -16,7 +16,9 @@ import (
 
 // sameSecret are the peers that are not known to have another secret, whose prefix is their own.
 func sameSecret(peers topology.Peers, members map[string]*roster.Member, secrets []string) topology.Peers {
-	return slices.DeleteFunc(slices.Clone(peers), func(p topology.Peer) bool { return hasOtherSecret(members[p.ID], secrets) })
+	return slices.DeleteFunc(slices.Clone(peers), func(p topology.Peer) bool {
+		return hasOtherSecret(members[p.ID], secrets)
+	})
 }
 
 // otherPrefixes warns of peers with overlay addresses of another cluster's name: all have one

@@ -69,7 +69,8 @@ func (s *state) tunnels(do *effects) {
 	if !s.planned {
 		return
 	}
-	at := viewpoint{links: s.world.links(s.cfg.Options.Link), own: s.self.Addresses, overlay: s.overlayRanges(), has: s.world.has}
+	at := viewpoint{links: s.world.links(s.cfg.Options.Link), own: s.self.Addresses, overlay: s.overlayRanges(),
+		has: s.world.has}
 	for _, t := range s.peers {
 		r := s.members[t.ID]
 		if r == nil {

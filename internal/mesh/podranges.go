@@ -47,7 +47,8 @@ func judgePods(in podInput) (out []netip.Prefix, problems []Problem) {
 	room := limit.DiscoveryFacts - len(in.stated)
 	for i, text := range in.texts {
 		if i >= limit.PodRanges {
-			problems = append(problems, Problem{Kind: string(topology.Refused), Why: fmt.Sprintf("its Node has more than %d ranges of pods, and the first count", limit.PodRanges)})
+			problems = append(problems, Problem{Kind: string(topology.Refused),
+				Why: fmt.Sprintf("its Node has more than %d ranges of pods, and the first count", limit.PodRanges)})
 			break
 		}
 		p, why := in.refuses(text)
@@ -56,11 +57,13 @@ func judgePods(in podInput) (out []netip.Prefix, problems []Problem) {
 			problems = append(problems, Problem{Kind: string(topology.Refused), Range: p, Why: why})
 		case slices.Contains(out, p):
 		case l >= 0:
-			problems = append(problems, Problem{Kind: string(topology.Overlap), Range: p, Other: in.lost[l].node, Why: fmt.Sprintf(
-				"member %s announces %s, and the API server has not said for %v that it is this node's", in.lost[l].node, in.lost[l].by, limit.PodRangeLease)})
+			problems = append(problems, Problem{Kind: string(topology.Overlap), Range: p, Other: in.lost[l].node,
+				Why: fmt.Sprintf("member %s announces %s, and the API server has not said for %v that it is this node's",
+					in.lost[l].node, in.lost[l].by, limit.PodRangeLease)})
 		case in.excludes(p):
 		case len(out) >= room && !slices.Contains(in.stated, p):
-			problems = append(problems, Problem{Kind: string(topology.Refused), Range: p, Why: fmt.Sprintf("a node announces at most %d ranges", limit.DiscoveryFacts)})
+			problems = append(problems, Problem{Kind: string(topology.Refused), Range: p,
+				Why: fmt.Sprintf("a node announces at most %d ranges", limit.DiscoveryFacts)})
 		default:
 			out = append(out, p)
 		}

@@ -109,7 +109,9 @@ func (p podRanges) hear(a assigned) (next podRanges, fresh, write bool) {
 // judge decides which ranges are announced, and gives the problems that are new. A range that is
 // given up to another member is not taken back before the API server is heard: two nodes would
 // take it from each other forever.
-func (p podRanges) judge(in podInput, own string, members map[string]*roster.Member, now time.Time) (next podRanges, fresh []Problem) {
+func (p podRanges) judge(
+	in podInput, own string, members map[string]*roster.Member, now time.Time,
+) (next podRanges, fresh []Problem) {
 	if now.Sub(p.said.Said).Abs() > limit.PodRangeLease {
 		given := slices.Clone(p.lost)
 		for _, l := range lostTo(p.said.Ranges, own, p.said.Node, members) {
@@ -135,7 +137,8 @@ func (s *state) judgePods(now time.Time, do *effects) {
 	if said := s.world.pods; said != nil {
 		next, fresh, write := s.pods.hear(*said)
 		if s.pods = next; fresh {
-			do.logs(slog.LevelInfo, "Kubernetes says which ranges the pods of this node have", "node", next.said.Node, "uid", next.said.UID, "ranges", next.said.Ranges)
+			do.logs(slog.LevelInfo, "Kubernetes says which ranges the pods of this node have", "node", next.said.Node,
+				"uid", next.said.UID, "ranges", next.said.Ranges)
 		}
 		if write {
 			do.pods = &next.said
@@ -147,7 +150,8 @@ func (s *state) judgePods(now time.Time, do *effects) {
 	next, fresh := s.pods.judge(s.podInput(), s.base.Node, s.members, now)
 	s.pods = next
 	for _, q := range fresh {
-		do.logs(slog.LevelWarn, "a range of this node's pods is not announced", telemetry.AttrCode, fault.CodeRange, "range", prefixText(q.Range), telemetry.AttrReason, q.Why)
+		do.logs(slog.LevelWarn, "a range of this node's pods is not announced", telemetry.AttrCode, fault.CodeRange,
+			"range", prefixText(q.Range), telemetry.AttrReason, q.Why)
 	}
 }
 

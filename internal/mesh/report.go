@@ -102,7 +102,8 @@ func (s *state) closed() (out []Closed) {
 	}
 	for _, l := range s.ranges.known.Members {
 		if l.closed() {
-			out = append(out, Closed{Node: l.Node, ID: l.ID, Ranges: l.Ranges, Since: l.Gone, Until: l.Gone.Add(s.set.ClosedFor)})
+			out = append(out, Closed{Node: l.Node, ID: l.ID, Ranges: l.Ranges, Since: l.Gone,
+				Until: l.Gone.Add(s.set.ClosedFor)})
 		}
 	}
 	return out
@@ -114,7 +115,8 @@ func (m *Mesh) identityInto(s *Status) {
 	if !a.Enabled {
 		return
 	}
-	s.Identity = &Identity{URI: a.Identity, Expires: a.CertificateEnd, Renewal: a.NextRenewal, Fault: admin.BodyOf(a.Fault)}
+	s.Identity = &Identity{URI: a.Identity, Expires: a.CertificateEnd, Renewal: a.NextRenewal,
+		Fault: admin.BodyOf(a.Fault)}
 	for _, h := range a.Hubs {
 		s.Hubs = append(s.Hubs, hubOf(h))
 	}
@@ -155,7 +157,8 @@ func (p *parts) into(s *Status) {
 		}
 	}
 	for _, a := range e.Servers {
-		s.Servers = append(s.Servers, Server{Name: a.Name, Addr: a.Address, Mapped: a.Mapped, RTT: a.RTT * 1000, Failing: a.Failing, Why: a.Why})
+		s.Servers = append(s.Servers, Server{Name: a.Name, Addr: a.Address, Mapped: a.Mapped, RTT: a.RTT * 1000,
+			Failing: a.Failing, Why: a.Why})
 	}
 	for _, w := range e.Problems {
 		s.Warnings = append(s.Warnings, fmt.Sprintf("%s: %s", w.What, w.Why))
@@ -230,7 +233,8 @@ func (m *Mesh) Explain(ctx context.Context, to netip.Addr) (Explanation, error) 
 	if err != nil {
 		return Explanation{}, err
 	}
-	out := Explanation{Meta: meta(KindExplanation), Address: to, InMesh: e.ToPeer && !e.Local, Local: e.Local, Set: e.Set, Text: e.String()}
+	out := Explanation{Meta: meta(KindExplanation), Address: to, InMesh: e.ToPeer && !e.Local, Local: e.Local, Set: e.Set,
+		Text: e.String()}
 	if e.Set != "" {
 		out.Element = e.Range.String()
 	}
@@ -276,7 +280,8 @@ func (m *Mesh) Ping(ctx context.Context, name string, wait time.Duration) (Ping,
 		from, to = o.Six, peer.Overlay6
 	}
 	if !to.IsValid() {
-		return Ping{}, fault.Newf(fault.CodeNotFound, "%s has no overlay address", peer.Node).Whyf("another member has it").Hint("'tombolo mesh status' shows the problem")
+		return Ping{}, fault.Newf(fault.CodeNotFound, "%s has no overlay address", peer.Node).Whyf("another member has it").
+			Hint("'tombolo mesh status' shows the problem")
 	}
 	bound, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
@@ -316,7 +321,8 @@ func (m *Mesh) Netcheck(ctx context.Context) (Netcheck, error) {
 
 // Check checks the network of a machine on which no mesh runs.
 func Check(ctx context.Context, cfg Config) (Netcheck, error) {
-	a, err := attach.Open(attachConfig(cfg), attach.Options{Log: slog.New(slog.DiscardHandler), Reg: prometheus.NewRegistry(), ReadJoin: cfg.ReadJoin})
+	a, err := attach.Open(attachConfig(cfg), attach.Options{Log: slog.New(slog.DiscardHandler),
+		Reg: prometheus.NewRegistry(), ReadJoin: cfg.ReadJoin})
 	if err != nil {
 		return Netcheck{}, err
 	}
@@ -325,7 +331,8 @@ func Check(ctx context.Context, cfg Config) (Netcheck, error) {
 
 // check checks the network by a socket of its own.
 func check(ctx context.Context, cfg Config, servers []endpoint.Server, relays []netcheck.Relay) (Netcheck, error) {
-	r, err := endpoint.Check(ctx, endpoint.Standalone{PortMapping: cfg.PortMapping, Without: cfg.Without, Relays: relays, Servers: servers})
+	r, err := endpoint.Check(ctx, endpoint.Standalone{PortMapping: cfg.PortMapping, Without: cfg.Without, Relays: relays,
+		Servers: servers})
 	if err != nil {
 		return Netcheck{}, err
 	}

@@ -78,7 +78,8 @@ type world struct {
 func (w world) links(mesh string) []netip.Prefix {
 	var out []netip.Prefix
 	for _, a := range w.interfaces {
-		if a.Interface != mesh && a.Up && !a.Prefix.IsSingleIP() && !a.Prefix.Addr().IsLinkLocalUnicast() && !a.Prefix.Addr().IsLoopback() {
+		if a.Interface != mesh && a.Up && !a.Prefix.IsSingleIP() && !a.Prefix.Addr().IsLinkLocalUnicast() &&
+			!a.Prefix.Addr().IsLoopback() {
 			out = append(out, a.Prefix.Masked())
 		}
 	}

@@ -209,7 +209,8 @@ func (s *state) logMove(before *gave, do *effects) {
 	o := s.overlay
 	if o.Gave != nil && o.Gave != before {
 		f := o.Gave.fault()
-		do.logs(slog.LevelWarn, "this node takes another overlay address", telemetry.AttrCode, f.Code, telemetry.AttrReason, f.Error(), "overlay6", o.Six, "overlay4", o.Four)
+		do.logs(slog.LevelWarn, "this node takes another overlay address", telemetry.AttrCode, f.Code,
+			telemetry.AttrReason, f.Error(), "overlay6", o.Six, "overlay4", o.Four)
 		return
 	}
 	do.logs(slog.LevelWarn, "this node takes other overlay addresses", "overlay6", o.Six, "overlay4", o.Four)
@@ -236,7 +237,8 @@ func (s *state) follow(now time.Time, do *effects) {
 func (s *state) doubt(now []*fault.Fault, do *effects) {
 	for _, f := range now {
 		if !slices.ContainsFunc(s.doubts, func(o *fault.Fault) bool { return o.Code == f.Code && o.What == f.What }) {
-			do.logs(slog.LevelWarn, "this node may be in another cluster than it should", telemetry.AttrCode, f.Code, telemetry.AttrReason, f.Explain())
+			do.logs(slog.LevelWarn, "this node may be in another cluster than it should", telemetry.AttrCode, f.Code,
+				telemetry.AttrReason, f.Explain())
 		}
 	}
 	s.doubts = now
@@ -339,5 +341,6 @@ func (s *state) rotated(e rotated, do *effects) {
 	was := s.key
 	s.key = e.next
 	s.announce(do)
-	do.soon, do.answer = true, &outcome{value: Rotated{meta(KindRotation), e.next.public.String(), was.public.String(), len(s.peers)}}
+	do.soon, do.answer = true, &outcome{value: Rotated{meta(KindRotation), e.next.public.String(), was.public.String(),
+		len(s.peers)}}
 }

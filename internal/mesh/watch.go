@@ -50,7 +50,9 @@ func (f fileStamps) add(files []string) {
 // followFiles calls changed when one of the files that files gives has changed, until ctx ends.
 // Folders are watched, because editors and Kubernetes replace a file by renaming. What folders
 // do not show is found by a look at the files themselves, a moment later.
-func followFiles(ctx context.Context, log *slog.Logger, before fileStamps, files func() []string, other <-chan struct{}, changed func()) error {
+func followFiles(
+	ctx context.Context, log *slog.Logger, before fileStamps, files func() []string, other <-chan struct{}, changed func(),
+) error {
 	watched := map[string]bool{}
 	var events chan fsnotify.Event
 	var errs chan error
@@ -59,7 +61,8 @@ func followFiles(ctx context.Context, log *slog.Logger, before fileStamps, files
 		defer fs.Close()
 		events, errs = fs.Events, fs.Errors
 	} else {
-		log.Warn("the policy's files are looked at again and again: their folders cannot be watched", telemetry.AttrReason, err)
+		log.Warn("the policy's files are looked at again and again: their folders cannot be watched",
+			telemetry.AttrReason, err)
 	}
 	settle, again := time.NewTimer(limit.ConfigDebounce), time.NewTicker(limit.PolicyFolders)
 	defer settle.Stop()
