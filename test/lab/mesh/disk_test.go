@@ -37,6 +37,7 @@ func TestMeshFullDisk(t *testing.T) {
 			return strings.Contains(w, "state_unwritable") && strings.Contains(w, "no space left")
 		}), err
 	}
+	a.change(func(whole map[string]any) { whole["announce"] = map[string]any{"ranges": []string{"10.77.0.0/24"}} }) // which b cannot keep
 	r.eventually("the status of "+b.name+" warns of the disk", b.role, func() error {
 		if is, err := warned(); err != nil || !is {
 			return errors.Join(errNotYet, err)
