@@ -206,9 +206,7 @@ func (m *Mesh) Run(ctx context.Context) (err error) {
 		return m.attach.Run(ctx, relay.Handlers{Receive: p.peering.Relayed, Absent: p.peering.Absent})
 	})
 	g.Go("state", func(ctx context.Context) error { return m.loop(ctx, p) })
-	g.Go("policy", func(ctx context.Context) error {
-		return followFiles(ctx, m.log, p.policy, p.routing.Governing, m.files, func() { m.ask(edited{}) })
-	})
+	g.Go("policy", fileWatch{m.log, p.policy, p.routing.Governing, m.files, func() { m.ask(edited{}) }}.run)
 	g.Go("link", func(ctx context.Context) error {
 		select {
 		case <-p.carrier.Done():

@@ -47,12 +47,20 @@ func (f fileStamps) add(files []string) {
 	}
 }
 
-// followFiles calls changed when one of the files that files gives has changed, until ctx ends.
-// Folders are watched, because editors and Kubernetes replace a file by renaming. What folders
-// do not show is found by a look at the files themselves, a moment later.
-func followFiles(
-	ctx context.Context, log *slog.Logger, before fileStamps, files func() []string, other <-chan struct{}, changed func(),
-) error {
+// fileWatch tells when files change.
+type fileWatch struct {
+	log     *slog.Logger
+	before  fileStamps      // as they were read
+	files   func() []string // to watch
+	other   <-chan struct{} // files gives others
+	changed func()
+}
+
+// run calls changed when a file has changed, until ctx ends. Folders are watched, because editors
+// and Kubernetes replace a file by renaming. What folders do not show is found by a look at the
+// files themselves, a moment later.
+func (w fileWatch) run(ctx context.Context) error {
+	before := w.before
 	watched := map[string]bool{}
 	var events chan fsnotify.Event
 	var errs chan error
@@ -61,7 +69,7 @@ func followFiles(
 		defer fs.Close()
 		events, errs = fs.Events, fs.Errors
 	} else {
-		log.Warn("the policy's files are looked at again and again: their folders cannot be watched",
+		w.log.Warn("the policy's files are looked at again and again: their folders cannot be watched",
 			telemetry.AttrReason, err)
 	}
 	settle, again := time.NewTimer(limit.ConfigDebounce), time.NewTicker(limit.PolicyFolders)
@@ -82,16 +90,16 @@ func followFiles(
 			settle.Reset(limit.ConfigDebounce)
 			continue
 		case <-errs: // events were lost
-		case <-other:
+		case <-w.other:
 		case <-settle.C:
 		case <-again.C:
 		}
-		now := stampsOf(files())
+		now := stampsOf(w.files())
 		if maps.Equal(now, before) {
 			continue
 		}
-		changed()
+		w.changed()
 		before = now
-		before.add(files())
+		before.add(w.files())
 	}
 }
