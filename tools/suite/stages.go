@@ -167,7 +167,7 @@ func (c config) unit(s *stageRun) error {
 	tools := c.suiteOf("./...")
 	tools.dir = filepath.Join(c.root, "tools")
 	main.env, tools.env = withC, withC
-	return errors.Join(s.test(main, raced(atATime("p"))...), s.test(alone), s.test(tools, raced()...))
+	return errors.Join(s.test(main, "-race", atATime("p")), s.test(alone), s.test(tools, "-race"))
 }
 
 // sequential are packages that the race detector makes slow and has nothing to find in: neither they, nor what they
@@ -181,16 +181,6 @@ func isSequential(p string) bool {
 // etcd is built beforehand where its progress is seen, and not in a test's time.
 func (c config) etcd(s *stageRun) error {
 	return s.do(command{dir: c.root, args: []string{"go", "run", "./test/kube/tools/build", "etcd"}})
-}
-
-// raced are the flags of the race detector. It does not look into libraries that compute on bytes and start no
-// goroutine: it would take more time for them than for everything else, and find nothing.
-func raced(more ...string) []string {
-	flags := append(more, "-race")
-	for _, computing := range []string{"crypto/...", "vendor/golang.org/x/crypto/...", "golang.org/x/crypto/...", "filippo.io/...", "math/big", "compress/..."} {
-		flags = append(flags, "-gcflags="+computing+"=-race=false")
-	}
-	return append(flags, "-gcflags=crypto/tls=") // it has connections; the last pattern that matches counts
 }
 
 // withC is for the race detector, which is written in it.
