@@ -207,14 +207,14 @@ func TestKubernetesBesideAService(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Put(kubetest.Members, "kb", string(changed))
-	runtest.Eventually(t, "the conflicts", func() bool { // the Node's name is the object's; the name and the address of the mesh the higher tier's
-		why := map[string]string{}
-		for _, c := range a.conflicts() {
-			why[string(c.Field)] = c.Why
-		}
-		return len(why) == 3 && strings.Contains(why[string(roster.FieldNodename)], "a lower tier has known the name before") &&
-			strings.Contains(why[string(roster.FieldNode)], "higher tier") && strings.Contains(why[string(roster.FieldOverlay6)], "higher tier")
+	runtest.Eventually(t, "the conflicts", func() bool {
+		found := a.conflicts() // the object with another key is refused as a whole
+		return len(found) == 1 && found[0].Field == string(roster.FieldKey) && strings.Contains(found[0].Why, "a higher tier")
 	})
+	facts := tombolo(t, "discovery", "members", "kb", "--config", a.config).out
+	if !strings.Contains(lineOf(facts, "publicKey"), kubetest.Facts(2).Key.String()) || !strings.Contains(lineOf(facts, "role"), "worker") {
+		t.Errorf("the object has changed what the service says:\n%s", facts)
+	}
 	s.Away(true)
 	a.measures(`tombolo_finder_kubernetes_answers{part="members"} 0`)
 	if code, text := a.get("/readyz"); code != http.StatusOK {
