@@ -180,7 +180,7 @@ func TestKnownRangesOutliveTheProcess(t *testing.T) {
 	}
 	m, k = newRoom(t, dir, nil)
 	turn(m, seen(m, k, roster.Result{}), now.Add(time.Minute))
-	m, k = newRoom(t, dir, nil)
+	m, _ = newRoom(t, dir, nil)
 	if in := m.state.Load().plan(); len(in.Closed) != 1 || in.Closed[0].Node != "nb" {
 		t.Fatalf("closed are %v", in.Closed)
 	}

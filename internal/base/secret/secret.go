@@ -29,7 +29,11 @@ func (v Value[T]) Get() *T { return *v.p }
 // IsZero reports whether there is nothing; to use it then is a defect that panics.
 func (v Value[T]) IsZero() bool { return v.p == nil }
 
-// String, Format and MarshalText show nothing.
-func (Value[T]) String() string               { return hidden }
-func (Value[T]) Format(s fmt.State, _ rune)   { _, _ = io.WriteString(s, hidden) }
+// String shows nothing.
+func (Value[T]) String() string { return hidden }
+
+// Format shows nothing, whatever the verb.
+func (Value[T]) Format(s fmt.State, _ rune) { _, _ = io.WriteString(s, hidden) }
+
+// MarshalText shows nothing, in JSON and in logs too.
 func (Value[T]) MarshalText() ([]byte, error) { return []byte(hidden), nil }

@@ -129,7 +129,7 @@ func (t *Throttle) Excuse() {
 // Excused says whether Excuse was called, or the caller was found to be gone.
 func (t *Throttle) Excused() bool { return t.excused.Load() }
 
-// end ends all waits because the stream has ended.
+// End ends all waits because the stream has ended.
 func (t *Throttle) End() { t.change(func() { t.ended = true }) }
 
 func (t *Throttle) change(fn func()) {

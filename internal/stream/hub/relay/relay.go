@@ -53,10 +53,10 @@ func (c *Counts) dropped() int64 {
 	return c.full.Load() + c.rated.Load() + c.absent.Load() + c.foreign.Load()
 }
 
-// Packets, Bytes and Dropped are for status and metrics.
+// Packets is how many were passed on.
 func (c *Counts) Packets() int64 { return c.packets.Load() }
 
-// Bytes is described at Packets.
+// Bytes is how many they had.
 func (c *Counts) Bytes() int64 { return c.bytes.Load() }
 
 // Add takes over what another one has counted.
