@@ -138,12 +138,12 @@ func dialQuietly(
 		}
 	})
 	stream, err := dial(ctx)
-	switch {
-	case !watch.Stop():
+	if !watch.Stop() {
 		conn.SetReadDeadline(time.Unix(1, 0))
 		<-watched
 		conn.SetReadDeadline(time.Time{})
-	case ok:
+	}
+	if ok && !early { // who was to watch may have come too late to look
 		n, _ := now.ReadNow(make([]byte, 1))
 		early = n > 0
 	}
