@@ -16,10 +16,16 @@ import (
 	"github.com/tombolo-io/tombolo/internal/stream/splice"
 )
 
+// metered is what a stream's rate is asked for.
+type metered interface {
+	Charge(n int64)
+	Excuse() // konnectivity's caller takes no more
+}
+
 // Stream is a stream of which a record is kept.
 type Stream interface {
 	carrier.Stream
-	Charge(n int64)
+	metered
 	Watch(left func() (sends, takes bool))
 	Start() Start
 	// Ended is why it ended, empty for an orderly end, and the ruling of a changed policy that
