@@ -82,8 +82,10 @@ func (m *Mesh) loop(ctx context.Context, p *parts) error {
 	defer m.handle(p, ending{})
 	var seen roster.Result // by the last look
 	pace := pace{stale: true}
+	var known <-chan struct{} // of the result before
 	for {
 		result, more := m.o.Members.Result()
+		pace.news, known = pace.news || more != known, more // also if something else woke us
 		if now := time.Now(); pace.due(now, func() bool { return len(roster.Events(seen, result)) > 0 }) {
 			_, soon := m.handle(p, looked{m.gather(p, result)})
 			seen = result
@@ -108,7 +110,6 @@ func (m *Mesh) loop(ctx context.Context, p *parts) error {
 		case <-m.look:
 			pace.stale = true
 		case <-more:
-			pace.news = true
 		case <-wake:
 		}
 	}
@@ -237,7 +238,7 @@ func (m *Mesh) gather(p *parts, result roster.Result) world {
 	w := world{
 		result: result, under: map[string][]seal.ClusterID{}, attending: m.o.Services.Attending(), unopened: m.o.Services.Unopened(), pods: m.pods.Load(),
 		cluster: m.attach.Cluster(), hubs: m.attach.Hubs(),
-		health: map[string]topology.Health{}, certified: map[string]bool{},
+		health: map[string]topology.Health{}, certified: map[string]vouched{},
 	}
 	for i := range result.Members {
 		id := result.Members[i].ID
@@ -262,7 +263,7 @@ func (m *Mesh) gather(p *parts, result roster.Result) world {
 			w.health[h.ID] = t
 		}
 		if h.Certified {
-			w.certified[h.ID] = true
+			w.certified[h.ID] = vouched{h.Key, h.Name}
 		}
 	}
 	w.port, w.has = p.carrier.Port(), p.carrier.Has

@@ -24,7 +24,7 @@ func TestOurKeyCountsForWhoProvesIt(t *testing.T) {
 	for _, proven := range []bool{false, true} {
 		other := member.Key{1}
 		got := s.believed([]roster.Member{
-			{Facts: roster.Facts{ID: "says", Key: ours.public}, Entries: []roster.Entry{{ID: "says", Proven: proven}}},
+			{Facts: roster.Facts{ID: "says", Key: ours.public}, Proven: proven},
 			{Facts: roster.Facts{ID: "other", Key: other}, Entries: []roster.Entry{{ID: "other"}}},
 		})
 		if has := got[0].Key == ours.public; has != proven || !has && got[0].Key != (member.Key{}) {

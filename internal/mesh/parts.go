@@ -128,7 +128,7 @@ func (m *Mesh) endpointParts(s endpoint.Socket) endpoint.Parts {
 
 // caller is the identity of a peer in its certificate, once a hub has vouched for it.
 func (m *Mesh) caller(p topology.Peer) string {
-	if m.state.Load().world.certified[p.ID] {
+	if m.state.Load().world.certified[p.ID] == (vouched{p.Key, p.Node}) {
 		return m.attach.Named(p.Node)
 	}
 	return ""

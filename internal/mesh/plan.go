@@ -40,16 +40,11 @@ func (s *state) plan() topology.Input {
 func (s *state) believed(members []roster.Member) []topology.Member {
 	out := routing.MembersOf(members)
 	for i := range out {
-		if out[i].Key == s.key.public && !proven(&members[i]) {
+		if out[i].Key == s.key.public && !members[i].Proven {
 			out[i].Key = member.Key{}
 		}
 	}
 	return out
-}
-
-// proven reports whether a member is shown to have the key that it announces.
-func proven(r *roster.Member) bool {
-	return slices.ContainsFunc(r.Entries, func(e roster.Entry) bool { return e.Proven })
 }
 
 // against is what a member of these facts is compared with: those that are there now.
@@ -77,7 +72,7 @@ func (s *state) tunnels(do *effects) {
 			continue // it has just gone, or come: the next look has both
 		}
 		do.peers = append(do.peers, peering.Peer{
-			ID: t.ID, Name: t.Node, Key: t.Key, Proven: proven(r), Ranges: t.Allowed, Sources: t.Sources, Secrets: s.pairSecrets(t.ID),
+			ID: t.ID, Name: t.Node, Key: t.Key, Proven: r.Proven && r.Key == t.Key, Ranges: t.Allowed, Sources: t.Sources, Secrets: s.pairSecrets(t.ID),
 			Facts: meshpath.Facts{
 				Candidates: at.candidates(r), Relays: meet(s.world.cluster, s.world.hubs, r),
 				Probes: s.probes() && r.Mesh >= limit.MeshVersion, Lazy: s.lazy(),

@@ -71,7 +71,13 @@ type world struct {
 	endpoints []seal.Endpoint // likewise
 	has       func(netip.Addr) bool
 	health    map[string]topology.Health
-	certified map[string]bool // peers for whose names a hub has vouched, by id
+	certified map[string]vouched // peers for whose names a hub has vouched, by id
+}
+
+// vouched is what a hub has vouched for: that who has the key has the name.
+type vouched struct {
+	key  member.Key
+	name string
 }
 
 // links are the networks of this machine's interfaces.

@@ -317,7 +317,7 @@ func (s *state) reloaded(e reloaded, now time.Time, do *effects) {
 		fixed, e.next.Announce.Node = append(fixed, "node.name"), name
 	}
 	s.secrets, s.set, s.base = e.next.Keys, s.set.Take(e.next.Config), e.next.Announce
-	s.ranges.known.Own = slices.Clone(e.next.Announce.Ranges)
+	s.ranges.known.Own = slices.Clone(s.configured().Ranges)
 	s.keepRanges(now, do)
 	do.refresh, do.soon, do.answer = true, true, &outcome{value: fixed}
 }

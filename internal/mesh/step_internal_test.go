@@ -11,6 +11,7 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 	"github.com/tombolo-io/tombolo/internal/discovery/seal"
 	"github.com/tombolo-io/tombolo/internal/mesh/endpoint"
@@ -169,5 +170,38 @@ func TestAnotherKey(t *testing.T) {
 	out, _ := do.answer.value.(Rotated)
 	if out.PublicKey != next.public.String() || out.Previous != was.public.String() || do.say == nil || do.say.WireGuard != next.public || k.now[len(k.now)-1] != do.say.WireGuard {
 		t.Errorf("%+v, announced is %+v", out, do.say)
+	}
+}
+
+// TestWhatANextKeyProves: what proves the key that a member tells now says nothing of the one that routing has planned with.
+func TestWhatANextKeyProves(t *testing.T) {
+	m, k := newRoom(t, t.TempDir(), nil)
+	b := ranged("b", "nb", "10.2.0.0/16")
+	b.Key = member.Key{1}
+	next := b
+	next.Key, next.Proven = member.Key{2}, true
+	for _, c := range []struct {
+		said    roster.Member
+		planned member.Key
+		want    bool
+	}{{b, b.Key, false}, {next, b.Key, false}, {next, next.Key, true}} {
+		turn(m, seen(m, k, roster.Result{Members: []roster.Member{c.said}}), time.Now())
+		do := turn(m, tunneled{topology.Peers{{ID: "b", Node: "nb", Key: c.planned}}}, time.Now())
+		if len(do.peers) != 1 || do.peers[0].Key != c.planned || do.peers[0].Proven != c.want {
+			t.Errorf("said %x, planned %x: %+v", c.said.Key[:1], c.planned[:1], do.peers)
+		}
+	}
+}
+
+// TestACallerIsWhoWasVouchedFor: a hub's word is for one key and one name.
+func TestACallerIsWhoWasVouchedFor(t *testing.T) {
+	m, _ := newRoom(t, t.TempDir(), nil)
+	s := *m.state.Load()
+	s.world.certified = map[string]vouched{"b": {member.Key{1}, "nb"}}
+	m.state.Store(&s)
+	for _, p := range []topology.Peer{{ID: "b", Node: "nb", Key: member.Key{2}}, {ID: "b", Node: "victim", Key: member.Key{1}}, {ID: "c", Node: "nb", Key: member.Key{1}}} {
+		if got := m.caller(p); got != "" {
+			t.Errorf("%+v is taken for %s", p, got)
+		}
 	}
 }

@@ -117,3 +117,24 @@ func TestStale(t *testing.T) {
 		t.Errorf("it comes back as %+v", e)
 	}
 }
+
+// TestProvenIsTheKeyThatCounts: what an entry proves of its key says nothing of another entry's.
+func TestProvenIsTheKeyThatCounts(t *testing.T) {
+	own, others := Facts{ID: "x", Node: "nx", Key: key(1)}, Facts{ID: "x", Node: "nx", Key: key(7)}
+	static := from(TierStatic, Facts{ID: "s", Node: "nx", Key: key(7)})
+	for name, c := range map[string]struct {
+		said []Said
+		want bool
+	}{
+		"shown":                     {[]Said{proves(own, 1, true)}, true},
+		"claimed":                   {[]Said{proves(own, 1, false)}, false},
+		"a newer one of another":    {[]Said{proves(own, 1, true), proves(others, 2, false)}, false},
+		"a list has another key":    {[]Said{static, proves(own, 1, true)}, false},
+		"a newer one that is shown": {[]Said{proves(others, 1, false), proves(own, 2, true)}, true},
+	} {
+		r := Merge(now(), me(), c.said, Rules{})
+		if len(r.Members) != 1 || r.Members[0].Proven != c.want {
+			t.Errorf("%s: %+v", name, r.Members)
+		}
+	}
+}

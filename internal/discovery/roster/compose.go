@@ -149,6 +149,7 @@ func (g *group) member(all []rule) draft {
 			out.state(r, e.said)
 		}
 	}
+	out.Proven = first.proven && first.head.Key == out.Key
 	for f, s := range out.Sources {
 		out.Sources[f] = sourcesOf(s)
 	}

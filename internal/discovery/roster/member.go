@@ -73,6 +73,7 @@ type Entry struct {
 // Member is what is known of a node, with the source of every fact.
 type Member struct {
 	Facts
+	Proven  bool               `json:"-"`               // the entry of the id is shown to have the key
 	Tier    Tier               `json:"tier"`            // of the highest source: that of the id
 	Until   time.Time          `json:"until,omitzero"`  // the last of its sources' leases; zero: none ends
 	Sources map[Field][]Source `json:"sources"`         // who states the value that counts

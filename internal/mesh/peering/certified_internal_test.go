@@ -57,6 +57,31 @@ func TestANameGoesOverToTheNextKey(t *testing.T) {
 	}
 }
 
+// TestANameIsNotTakenAlong: no other name is certified by a hub's word, and routing plans anew; and what is known
+// of a next key, which routing has not planned with yet, says nothing of the key before.
+func TestANameIsNotTakenAlong(t *testing.T) {
+	p, err := New(Parts{Private: privateOf(t), Socket: silent{}, Engine: silent{}, Traffic: silent{}, Datapath: NewDatapath(nil)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := func(name string) {
+		drafts, _ := p.drafts([]Peer{{ID: "m", Name: name, Key: member.Key{9}, Secrets: func(member.Key, member.Key) []Secret {
+			return []Secret{{ID: seal.ClusterID{1}, PSK: tunnel.NewSecret([32]byte{1})}}
+		}}})
+		p.adopt(time.Now(), drafts)
+	}
+	set("x")
+	p.certify(p.peers["m"], "x")
+	p.health.Store(false)
+	if h := p.Healths()[0]; !h.Certified || h.Name != "x" || h.Key != (member.Key{9}) {
+		t.Fatalf("%+v", h)
+	}
+	set("v")
+	if h := p.Healths()[0]; h.Certified || h.Name != "v" || !p.health.Load() {
+		t.Errorf("%+v, and routing is rung: %v", h, p.health.Load())
+	}
+}
+
 // silent is a socket and an engine that nobody needs.
 type silent struct {
 	Socket

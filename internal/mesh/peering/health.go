@@ -6,12 +6,15 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/mesh/path"
 )
 
 // Health is what routing looks at of a peer.
 type Health struct {
 	ID   string
+	Name string // as it was set, and the key
+	Key  member.Key
 	Down bool
 	MTU  int          // as Report has it
 	At   []netip.Addr // where the peer has answered without a relay
@@ -28,11 +31,11 @@ func (p *Peering) Healths() []Health {
 	now := time.Now()
 	out := make([]Health, 0, len(p.peers)+len(p.refused))
 	for _, r := range p.refused {
-		out = append(out, Health{ID: r.ID, Down: !r.Up(), MTU: r.MTU})
+		out = append(out, Health{ID: r.ID, Name: r.Name, Key: r.Key, Down: !r.Up(), MTU: r.MTU})
 	}
 	for _, x := range p.peers {
 		s, _ := x.path.State(now)
-		out = append(out, Health{ID: x.ID, Down: s == path.Down, MTU: tunnelMTU(x.way, x.size), At: x.path.Places(now), Certified: x.certified()})
+		out = append(out, Health{ID: x.ID, Name: x.Name, Key: x.Key, Down: s == path.Down, MTU: tunnelMTU(x.way, x.size), At: x.path.Places(now), Certified: x.certified()})
 	}
 	return out
 }

@@ -34,7 +34,7 @@ func TestHealths(t *testing.T) {
 					}
 				}
 				slices.SortFunc(at, netip.Addr.Compare)
-				want = append(want, peering.Health{ID: r.ID, Down: slices.Contains(down, r.ID), MTU: r.MTU, At: at, Certified: certified[r.ID]})
+				want = append(want, peering.Health{ID: r.ID, Name: r.Name, Key: r.Key, Down: slices.Contains(down, r.ID), MTU: r.MTU, At: at, Certified: certified[r.ID]})
 			}
 			got := a.p.Healths()
 			slices.SortFunc(got, func(x, y peering.Health) int { return strings.Compare(x.ID, y.ID) })

@@ -169,11 +169,17 @@ func (p *Peering) adopt(now time.Time, drafts []draft) {
 	for _, d := range drafts {
 		x := d.of
 		fresh := p.peers[d.ID] == nil
+		if x.certifiedAs != "" && (x.Key != d.Key || x.Name != d.Name) { // others know it as it was
+			p.health.Store(true)
+			p.news.Ring()
+		}
 		if x.Key != d.Key {
 			x.told = false
 			if !x.Proven || !d.Proven {
 				x.certifiedAs = ""
 			}
+		} else {
+			d.Proven = d.Proven || x.Proven // the member may have told the next key already
 		}
 		x.Peer, x.link = d.Peer, d.link
 		next[d.ID] = x

@@ -114,10 +114,10 @@ func (e *Engine) setKey(s Secret, public member.Key) error {
 		return nil
 	}
 	k := s.bytes()
-	e.socket.sessions.setKey(public)
 	if err := e.dev.IpcSet("private_key=" + hex.EncodeToString(k[:]) + "\n"); err != nil {
 		return fmt.Errorf("WireGuard's key: %w", err)
 	}
+	e.socket.sessions.setKey(public)
 	e.key = s
 	return nil
 }

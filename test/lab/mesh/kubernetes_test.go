@@ -86,6 +86,11 @@ func (k kubernetes) announces(n, by *node, ranges ...string) {
 		}
 		return err
 	})
+	if by != nil { // the status shows what is planned, explain what the kernel has
+		for _, r := range ranges {
+			by.explainedTo(netip.MustParsePrefix(r).Addr().Next().String(), n)
+		}
+	}
 }
 
 // TestMeshByKubernetesAlone: nodes that know of each other what the API server says, and nothing else, are
