@@ -203,6 +203,7 @@ func TestMeshTwiceOnAMachine(t *testing.T) {
 			t.Fatal(err)
 		}
 		delete(whole["mesh"].(map[string]any), "join")
+		whole["node"].(map[string]any)["name"] = "second" // the name of two members has the smaller id
 		if health != "" {
 			whole["healthListen"] = "127.0.0.1:" + health
 		}
