@@ -5,6 +5,7 @@ package peering_test
 import (
 	"fmt"
 	"net/netip"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -272,6 +273,7 @@ func TestManyAtOnce(t *testing.T) {
 		other.Ranges = nil
 		private, key := newPrivate(t)
 		before := a.key
+		var wg sync.WaitGroup
 		for i, do := range []func(){
 			func() { a.knows(b) },
 			func() { a.p.Set([]peering.Peer{other}) },
@@ -287,13 +289,14 @@ func TestManyAtOnce(t *testing.T) {
 			func() { a.p.Rotate(private) },
 			func() { a.metric("tombolo_mesh_peers", "") },
 		} {
-			go func() {
+			wg.Go(func() {
 				for range 30 {
 					do()
 					time.Sleep(time.Duration(1+i%3) * time.Millisecond)
 				}
-			}()
+			})
 		}
+		wg.Wait() // not by time alone: the race detector knows no order of sleeps
 		time.Sleep(10 * time.Second)
 		a.key = key
 		meet(a, b)
