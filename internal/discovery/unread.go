@@ -64,7 +64,8 @@ func (s *Service) newSending(v any, to *greeted, end func()) (*sending, error) {
 	if len(m.data) == 0 {
 		m.add(mem.SliceBuffer(nil)) // an empty message is sent, too
 	}
-	m.timer = time.AfterFunc(s.patience, m.look)
+	m.timer = time.AfterFunc(time.Hour, m.look)
+	m.timer.Reset(s.patience) // not before m.timer is set: look reads it
 	return m, nil
 }
 
