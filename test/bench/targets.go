@@ -86,7 +86,7 @@ func targets(lanes int) []target {
 		{"ping beside bulk, p99", "of TLS", 0.3, 0, true, beside(p99, key{measurement: "pingbulk", transport: tls})},
 		{"CPU per GB", "of yamux", 0.85, 0, true, append(both("bulk1", "mux1", "yamux1", cost), both("bulk16", mux, yamux, cost)...)},
 		{"ping beside bulk, p50", "of yamux", 0.4, 0.2, true, beside(p50, key{measurement: "pingbulk", transport: yamux})},
-		{"memory of an idle stream, hub", "of yamux", 0.55, 0, true, against("memstreams", "mux1", "yamux1", hubBytes, "10000")},
+		{"memory of an idle stream, hub", "of yamux", 0.5, 0, true, against("memstreams", "mux1", "yamux1", hubBytes, "10000")},
 		{"opens per second", "of TCP connects", 3, 0, false, against("opens", mux, kindTCP, perSecond, "32")},
 		{"end to end, CONNECTs per second", "of TCP connects", 0.3, 0.36, false, against("e2eopens", tombolo, chainDirect, perSecond, "32")},
 		{"end to end, one stream, rate", "of a TLS relay", 0.75, 0.85, false, both("e2e1", tombolo, relay, rate)},
