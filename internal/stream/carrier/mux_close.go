@@ -57,9 +57,9 @@ func (st *muxStream) Reset(code uint32) error {
 // leaveOffLocked begins the end by our application: nobody waits or reads any more.
 func (st *muxStream) leaveOffLocked() (unread chunkList) {
 	st.ended = true
-	st.reading.stop()
-	st.sending.stop()
-	st.reading, st.sending = nil, nil
+	st.deadlines.read().stop()
+	st.deadlines.write().stop()
+	st.deadlines = nil
 	st.wakeLocked()
 	return st.forgetLocked()
 }

@@ -13,12 +13,12 @@ func (st *muxStream) SetDeadline(t time.Time) error {
 }
 
 func (st *muxStream) SetReadDeadline(t time.Time) error {
-	st.setDeadline(&st.reading, t, &st.readable)
+	st.setDeadline(func(d *deadlines) **deadline { return &d.reading }, t, &st.readable)
 	return nil
 }
 
 func (st *muxStream) SetWriteDeadline(t time.Time) error {
-	st.setDeadline(&st.sending, t, &st.writable)
+	st.setDeadline(func(d *deadlines) **deadline { return &d.sending }, t, &st.writable)
 	return nil
 }
 
@@ -39,9 +39,33 @@ func (d *deadline) stop() {
 	}
 }
 
-func (st *muxStream) setDeadline(at **deadline, t time.Time, wake *cond) {
+// deadlines are those of a stream. Most streams have none: a nil pointer has none either.
+type deadlines struct{ reading, sending *deadline }
+
+func (d *deadlines) read() *deadline {
+	if d == nil {
+		return nil
+	}
+	return d.reading
+}
+
+func (d *deadlines) write() *deadline {
+	if d == nil {
+		return nil
+	}
+	return d.sending
+}
+
+func (st *muxStream) setDeadline(of func(*deadlines) **deadline, t time.Time, wake *cond) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
+	if st.deadlines == nil {
+		if t.IsZero() {
+			return
+		}
+		st.deadlines = &deadlines{}
+	}
+	at := of(st.deadlines)
 	(*at).stop()
 	*at = nil
 	if !t.IsZero() {

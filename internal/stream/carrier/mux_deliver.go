@@ -51,7 +51,7 @@ func (st *muxStream) awaitLocked() error {
 			return nil
 		case st.ended:
 			return net.ErrClosed
-		case st.reading.over():
+		case st.deadlines.read().over():
 			return os.ErrDeadlineExceeded
 		case st.data.n > 0:
 			return nil
@@ -60,7 +60,7 @@ func (st *muxStream) awaitLocked() error {
 		case st.rerr != nil:
 			return st.rerr
 		}
-		st.waitLocked(&st.readable, st.reading)
+		st.waitLocked(&st.readable, st.deadlines.read())
 	}
 }
 
@@ -239,7 +239,7 @@ func (st *muxStream) forgetEarlyLocked() chunkList {
 func (st *muxStream) repeat(gone *lane) {
 	st.mu.Lock()
 	owes := st.window.owes() >= st.window.much()/2 // what was queued on gone was not counted as given
-	st.windowDue = (owes || st.window.granted > st.window.least) && !st.finished && !st.ended
+	st.windowDue = (owes || st.window.granted > int64(st.window.least)) && !st.finished && !st.ended
 	st.movedDue = st.switched > 0
 	if st.ctlLane == gone {
 		st.ctlLane = nil

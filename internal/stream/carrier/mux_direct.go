@@ -34,7 +34,7 @@ func (st *muxStream) deliver(d *direct, p []byte, c *chunk) {
 	} else {
 		n = len(p)
 	}
-	if st.data.n > 0 || err != nil || st.finished || st.rerr != nil || st.ended || st.reading.over() {
+	if st.data.n > 0 || err != nil || st.finished || st.rerr != nil || st.ended || st.deadlines.read().over() {
 		st.readable.signal()
 	}
 	st.mu.Unlock()

@@ -23,11 +23,10 @@ type muxStream struct {
 
 	writing sync.Mutex // one writer at a time
 
-	mu       sync.Mutex
-	readable cond
-	writable cond
-	reading  *deadline // nil: none
-	sending  *deadline
+	mu        sync.Mutex
+	readable  cond
+	writable  cond
+	deadlines *deadlines // nil: none
 
 	// Sending.
 	out        chunkList // waits to be sent
@@ -36,7 +35,6 @@ type muxStream struct {
 	lane       *lane     // our direction travels here
 	want       *lane     // and shall travel here
 	prev       *lane     // bytes may still be under way here; nil once the peer said MOVED
-	moves      int64     // how many MOVEs of ours there were
 	movedAt    int64     // offset of the newest
 	queued     bool      // in a lane's queue for sending
 	opening    bool      // OPEN is due
@@ -54,7 +52,8 @@ type muxStream struct {
 	ended      bool // by our application: Close or Reset
 	finished   bool // FIN came in order
 	rstCode    uint32
-	charged    int32 // of out, in the session's count of what waits
+	moves      uint32 // how many MOVEs of ours there were
+	charged    int32  // of out, in the session's count of what waits
 	deficit    int32
 	pace       pace
 	placed     time.Duration // when its lane was chosen
@@ -170,12 +169,12 @@ func (st *muxStream) room() error {
 		switch {
 		case err != nil:
 			return err
-		case st.sending.over():
+		case st.deadlines.write().over():
 			return os.ErrDeadlineExceeded
 		case (st.outs == 0 || st.pace.bulk && st.outs < mostOut) && !st.s.crowded(st):
 			return nil
 		}
-		st.waitLocked(&st.writable, st.sending)
+		st.waitLocked(&st.writable, st.deadlines.write())
 	}
 }
 
@@ -241,7 +240,7 @@ func (st *muxStream) credited(c *chunk, n int, end int64) (accepted int, err err
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	for st.sent+st.out.n >= end && end > st.limit {
-		if err = st.writeErrorLocked(); err == nil && st.sending.over() {
+		if err = st.writeErrorLocked(); err == nil && st.deadlines.write().over() {
 			err = os.ErrDeadlineExceeded
 		}
 		if err != nil {
@@ -252,7 +251,7 @@ func (st *muxStream) credited(c *chunk, n int, end int64) (accepted int, err err
 			st.chargeLocked()
 			return n - int(end-kept), err
 		}
-		st.waitLocked(&st.writable, st.sending)
+		st.waitLocked(&st.writable, st.deadlines.write())
 	}
 	if st.sent+st.out.n < end { // given up meanwhile
 		return max(0, n-int(end-st.sent)), st.writeErrorLocked()

@@ -11,18 +11,20 @@ import "time"
 //	   |--- unread ---|--- peer may send ---|
 //	   |------------- at most size ---------|
 type window struct {
-	size     int64 // what the peer may have on the way or unread
-	least    int64 // where it started
 	granted  int64
 	received int64
 	consumed int64
 
-	epoch    time.Duration // begin of the epoch, on the session's clock
-	epochAt  int64         // consumed at that time
-	newest   time.Duration // newest read
-	reserved int64         // of the session's budget of growth
-	eager    bool          // it wanted to be larger when it was judged last
-	over     bool          // the stream has ended; nothing is reserved any more
+	epoch   time.Duration // begin of the epoch, on the session's clock
+	epochAt int64         // consumed at that time
+	newest  time.Duration // newest read
+
+	// At most mostWindow each; an idle stream is mostly this struct.
+	size     int32 // what the peer may have on the way or unread
+	least    int32 // where it started
+	reserved int32 // of the session's budget of growth
+	eager    bool  // it wanted to be larger when it was judged last
+	over     bool  // the stream has ended; nothing is reserved any more
 }
 
 const (
@@ -34,7 +36,7 @@ const (
 )
 
 func newWindow(size int64) window {
-	return window{size: size, least: size, granted: size}
+	return window{size: int32(size), least: int32(size), granted: size}
 }
 
 // receive counts n bytes that came; false if the peer had no credit for them.
@@ -62,36 +64,36 @@ func (w *window) consume(n int64, now, trip time.Duration, room int64) (reserve 
 }
 
 // owes is how much credit the peer could have beyond what it was given.
-func (w *window) owes() int64 { return w.size - (w.granted - w.consumed) }
+func (w *window) owes() int64 { return int64(w.size) - (w.granted - w.consumed) }
 
 // much is how much the reader may owe before the peer is told. What owes half of
 // it may be told together with another stream that owes all: one write for many.
-func (w *window) much() int64 { return min(w.size/4, mostOwed) }
+func (w *window) much() int64 { return int64(min(w.size/4, mostOwed)) }
 
 // grant gives the peer all that it can have.
 func (w *window) grant() {
-	w.granted = max(w.granted, w.consumed+w.size)
+	w.granted = max(w.granted, w.consumed+int64(w.size))
 }
 
 // grow raises the window towards target, within room.
 func (w *window) grow(target float64, room int64) {
-	size := min(int64(target), mostWindow, 2*w.size)
+	size := int32(min(target, mostWindow, 2*float64(w.size)))
 	w.eager = size > w.size
 	// What is reserved already covers sizes up to least+reserved.
-	size = min(size, w.least+w.reserved+max(room, 0))
+	size = min(size, w.least+w.reserved+int32(min(max(room, 0), mostWindow)))
 	w.size = max(w.size, size)
 }
 
 // settle is the change of what the window takes from the budget of growth: the
 // size above its start, or credit that was given before the window shrank.
 func (w *window) settle() int64 {
-	want := max(w.size, w.granted-w.consumed) - w.least
+	want := int32(max(int64(w.size), w.granted-w.consumed)) - w.least
 	if w.over {
 		want = 0
 	}
 	change := want - w.reserved
 	w.reserved = want
-	return change
+	return int64(change)
 }
 
 // rest shrinks a window whose stream has been idle, without waiting for its next byte.

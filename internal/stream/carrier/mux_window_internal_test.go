@@ -6,6 +6,7 @@ import (
 	"container/heap"
 	"testing"
 	"time"
+	"unsafe"
 
 	"pgregory.net/rapid"
 )
@@ -78,7 +79,7 @@ func TestWindowSteps(t *testing.T) {
 					t.Fatalf("read %d: grant %d, reserve %d; want %d, %d", i, grant, reserve, r.grant, r.reserve)
 				}
 			}
-			if reserve := w.drop(); reserve != -(max(w.size, w.granted-w.consumed) - c.least) {
+			if reserve := w.drop(); reserve != -(max(int64(w.size), w.granted-w.consumed) - c.least) {
 				t.Errorf("drop gives %d back", reserve)
 			}
 			if w.drop() != 0 || w.reserved != 0 {
@@ -204,10 +205,10 @@ func (p path) run(t rapid.TB, w *window, end time.Duration, steps int) (rate flo
 			unread -= next.bytes
 			grant, reserve := readFrom(w, next.bytes, now, p.trip, p.room())
 			reserved += reserve
-			if reserved != w.reserved || reserved < 0 {
+			if reserved != int64(w.reserved) || reserved < 0 {
 				t.Fatalf("%d were reserved in all, the window says %d", reserved, w.reserved)
 			}
-			if grant < 0 || w.granted != granted0+grant || grant > 0 && w.granted-w.consumed != w.size || w.size > mostWindow || w.size < w.least {
+			if grant < 0 || w.granted != granted0+grant || grant > 0 && w.granted-w.consumed != int64(w.size) || w.size > mostWindow || w.size < w.least {
 				t.Fatalf("granted %d beyond %d: %+v", grant, granted0, *w)
 			}
 			granted0 = w.granted
@@ -260,11 +261,11 @@ func TestWindowAlways(t *testing.T) {
 			return 0
 		}
 		w := newWindow(rapid.SampledFrom([]int64{1, 16 << 10, 64 << 10, 256 << 10}).Draw(t, "first"))
-		p.room = func() int64 { return budget - w.reserved }
-		most := w.least
+		p.room = func() int64 { return budget - int64(w.reserved) }
+		most := int64(w.least)
 		p.check = func(w *window, _ int64) {
-			most = max(most, w.size)
-			if w.reserved > budget {
+			most = max(most, int64(w.size))
+			if int64(w.reserved) > budget {
 				t.Fatalf("%d of %d are reserved", w.reserved, budget)
 			}
 		}
@@ -293,7 +294,7 @@ func TestWindowFollowsThePath(t *testing.T) {
 			w := newWindow(firstWindow)
 			c.path.room = all
 			rate := c.path.run(t, &w, 3*time.Second, 2e6)
-			if w.size > c.size || float64(w.size) < c.least || rate < c.rate {
+			if int64(w.size) > c.size || float64(w.size) < c.least || rate < c.rate {
 				t.Errorf("a window of %d KiB, want %.0f to %d; %.1f MB/s, want %.1f", w.size>>10, c.least/1024, c.size>>10, rate/1e6, c.rate/1e6)
 			}
 			t.Logf("%d KiB, %.1f MB/s", w.size>>10, rate/1e6)
@@ -357,7 +358,7 @@ func TestGrowthBudget(t *testing.T) {
 		st.window.epoch, st.window.epochAt = s.now()-time.Hour, -1<<30 // it reads fast
 		st.mu.Unlock()
 		st.Read(make([]byte, 262144))
-		if got := st.window.size - firstWindow; got != want {
+		if got := int64(st.window.size) - firstWindow; got != want {
 			t.Errorf("stream %d grows by %d, want %d", st.id, got, want)
 		}
 		p.want(numbered(3, st.id, uint64(2*firstWindow+want)))
@@ -370,5 +371,13 @@ func TestGrowthBudget(t *testing.T) {
 	p.settle()
 	if got := s.growth.Load(); got != mostGrowth-300_000 {
 		t.Errorf("after the end of the streams the growth is %d, want %d", got, mostGrowth-300_000)
+	}
+}
+
+// An idle stream is mostly its struct. The allocator rounds it up to a size class: one more word
+// here is 32 bytes of each stream.
+func TestAStreamFillsItsSizeClass(t *testing.T) {
+	if n := unsafe.Sizeof(muxStream{}); n > 416 {
+		t.Errorf("a stream takes %d bytes; the size class is 416", n)
 	}
 }
