@@ -25,8 +25,9 @@ func modes() []rig.Mode { return []rig.Mode{rig.GRPCUDS, rig.ConnectUDS, rig.Con
 const quickly = 20 * time.Second
 
 // TestKube brings one rig up and runs everything on it in order: bringing it up once is what keeps the whole
-// short. kube-apiserver alone is restarted between modes.
+// short. kube-apiserver alone is restarted between modes. It runs beside TestMembers: both wait most of the time.
 func TestKube(t *testing.T) {
+	t.Parallel()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	t.Cleanup(stop)
 	begin := time.Now()

@@ -29,6 +29,7 @@ import (
 // TestMembers has nodes find each other at a real kube-apiserver: the kind, the roles and the policy that
 // `tombolo discovery manifest` prints, with kubelets' certificates and with service accounts' tokens.
 func TestMembers(t *testing.T) {
+	t.Parallel()
 	begin := time.Now()
 	r, err := rig.New(t.Context(), rig.Options{Minor: os.Getenv("TOMBOLO_KUBE_VERSION"), Progress: func(line string) {
 		t.Logf("%6.1fs  %s", time.Since(begin).Seconds(), line)

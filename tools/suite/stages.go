@@ -166,7 +166,7 @@ func (c config) unit(s *stageRun) error {
 	main.planted = true
 	tools := c.suiteOf("./...")
 	tools.dir = filepath.Join(c.root, "tools")
-	main.env, tools.env = withC, withC
+	main.env, tools.env = withRaces(), withRaces()
 	return errors.Join(s.test(main, "-race", atATime("p")), s.test(alone), s.test(tools, "-race"))
 }
 
@@ -183,8 +183,11 @@ func (c config) etcd(s *stageRun) error {
 	return s.do(command{dir: c.root, args: []string{"go", "run", "./test/kube/tools/build", "etcd"}})
 }
 
-// withC is for the race detector, which is written in it.
-var withC = []string{"CGO_ENABLED=1"}
+// withRaces is the environment of the race detector. It is written in C. At the end of a process it waits for
+// goroutines that are left, a second by default: about 100 test programs do so, and each process that they start.
+func withRaces() []string {
+	return []string{"CGO_ENABLED=1", "GORACE=" + strings.TrimSpace(os.Getenv("GORACE")+" atexit_sleep_ms=10")}
+}
 
 // waiting is how many packages or tests more than processors run at a time: each waits for a good
 // part of its time.
