@@ -29,7 +29,8 @@ func (f Filter) Match(r Record) bool {
 		return true
 	}
 	return glob(f.Cluster, r.Cluster) && glob(f.Caller, r.Caller) && glob(f.Agent, r.Agent) && glob(f.Rule, r.Rule) &&
-		(f.Code == "" || f.Code == r.Code) && (!f.Denied || r.Verdict == Deny) && (f.Target.match(r.Asked) || f.Target.match(r.Resolved))
+		(f.Code == "" || f.Code == r.Code) && (!f.Denied || r.Verdict == Deny) &&
+		(f.Target.match(r.Asked) || f.Target.match(r.Resolved))
 }
 
 // glob compares with a pattern that may hold one *.

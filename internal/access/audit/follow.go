@@ -151,7 +151,8 @@ func (f *follower) between(o old) error {
 	}
 	f.done, f.loose = o.number, false
 	if gone > 0 {
-		if err := f.to.Broken(&Broken{f.path, 0, false, fmt.Sprintf("%d rotated files were removed before they were read", gone)}); err != nil {
+		if err := f.to.Broken(&Broken{f.path, 0, false,
+			fmt.Sprintf("%d rotated files were removed before they were read", gone)}); err != nil {
 			return err
 		}
 	}

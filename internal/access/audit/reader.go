@@ -164,5 +164,6 @@ type unpacked struct {
 func (u unpacked) Close() error { return errors.Join(u.Reader.Close(), u.file.Close()) }
 
 func cannotRead(path string, err error) error {
-	return fault.New(fault.CodeUsage, path+" cannot be read").Because(err).Hint("name the file of audit.path, or one of its rotated files")
+	return fault.New(fault.CodeUsage, path+" cannot be read").Because(err).
+		Hint("name the file of audit.path, or one of its rotated files")
 }

@@ -126,8 +126,9 @@ func (s *kinds) meet(q refused, most int) (k, gone *kind) {
 
 func refusedOf(r Record) refused {
 	q := refused{
-		cluster: r.Cluster, frontend: r.Frontend, caller: clip(r.Caller, limit.AuditText), operator: clip(r.Operator, limit.AuditText),
-		serial: clip(r.Serial, limit.AuditText), code: clip(r.Code, limit.AuditText),
+		cluster: r.Cluster, frontend: r.Frontend, caller: clip(r.Caller, limit.AuditText),
+		operator: clip(r.Operator, limit.AuditText),
+		serial:   clip(r.Serial, limit.AuditText), code: clip(r.Code, limit.AuditText),
 	}
 	if r.Peer != nil { // each process has another pid
 		q.local, q.uid, q.gid = true, r.Peer.UID, r.Peer.GID
@@ -141,12 +142,14 @@ func refusedOf(r Record) refused {
 // anywhere reports whether a refusal speaks of how much is asked, or that it cannot be
 // read, and not of where it was to go.
 func anywhere(code string) bool {
-	return fault.ClassOf(fault.Code(code)) == fault.Exhausted || code == string(fault.CodeAudit) || code == string(fault.CodeRequest)
+	return fault.ClassOf(fault.Code(code)) == fault.Exhausted || code == string(fault.CodeAudit) ||
+		code == string(fault.CodeRequest)
 }
 
 func (k *kind) sum(now time.Time) Record {
 	r := Record{
-		Kind: KindRefusal, Time: now, At: k.at, Hub: k.hub, Agent: k.agent, Cluster: k.cluster, Frontend: k.frontend, Caller: k.caller, Operator: k.operator,
+		Kind: KindRefusal, Time: now, At: k.at, Hub: k.hub, Agent: k.agent, Cluster: k.cluster, Frontend: k.frontend,
+		Caller: k.caller, Operator: k.operator,
 		Serial: k.serial, Asked: k.asked, Rule: k.rule, Code: k.code, Count: k.more, Since: k.since,
 		Reason: fmt.Sprintf("%d more refusals like those before", k.more),
 	}

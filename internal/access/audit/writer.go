@@ -119,7 +119,8 @@ func newWriter(cfg Config, o Options, s sink) *Writer {
 // newLane makes a Writer without its sink.
 func newLane(cfg Config, o Options, m *telemetry.Audit) *Writer {
 	return &Writer{
-		strict: cfg.Strict, log: o.Log, queue: make(chan []byte, auditQueue), run: strings.ToLower(rand.Text()[:10]), metrics: m,
+		strict: cfg.Strict, log: o.Log, queue: make(chan []byte, auditQueue), run: strings.ToLower(rand.Text()[:10]),
+		metrics: m,
 	}
 }
 

@@ -47,7 +47,8 @@ func (c Client) Join(ctx context.Context, j trust.Join, key crypto.Signer) (*Ide
 	if err != nil {
 		return nil, err
 	}
-	body := admin.JoinRequest{TokenID: j.TokenID, Secret: j.Secret, Cluster: j.Cluster.String(), CSR: string(csr), Role: c.Role, Node: c.Node}
+	body := admin.JoinRequest{TokenID: j.TokenID, Secret: j.Secret, Cluster: j.Cluster.String(), CSR: string(csr),
+		Role: c.Role, Node: c.Node}
 	answer, err := c.ask(ctx, j.Hubs, "/v1/join", body, func() *tls.Config { return trust.PinnedConfig(j.Pin, c.Now) })
 	if err != nil {
 		return nil, err
@@ -56,7 +57,8 @@ func (c Client) Join(ctx context.Context, j trust.Join, key crypto.Signer) (*Ide
 	if err := out.SetCertificates(answer.Certificate, answer.CA); err != nil {
 		return nil, err
 	}
-	if trust.Pin(out.CA) != j.Pin || out.Who.Cluster != j.Cluster || out.Who.Role != c.role() || c.Node != "" && out.Who.Name != c.Node {
+	if trust.Pin(out.CA) != j.Pin || out.Who.Cluster != j.Cluster || out.Who.Role != c.role() ||
+		c.Node != "" && out.Who.Name != c.Node {
 		return nil, fault.New(fault.CodeCertInvalid, "the hub issued a certificate that does not fit the join line")
 	}
 	return out, nil
@@ -84,7 +86,8 @@ func (c Client) Renew(ctx context.Context, old *Identity, hubs []string) (*Ident
 		return nil, err
 	}
 	if out.Who != old.Who {
-		return nil, fault.New(fault.CodeCertInvalid, "the hub renewed to another identity").Whyf("%s instead of %s", out.Who, old.Who)
+		return nil, fault.New(fault.CodeCertInvalid, "the hub renewed to another identity").
+			Whyf("%s instead of %s", out.Who, old.Who)
 	}
 	return out, nil
 }
@@ -97,7 +100,8 @@ func (i *Identity) Check(now func() time.Time) func() trust.Check {
 }
 
 // ask posts to each hub address in turn until one answers.
-func (c Client) ask(ctx context.Context, hubs []string, path string, body any, tlsConfig func() *tls.Config) (admin.JoinAnswer, error) {
+func (c Client) ask(ctx context.Context, hubs []string, path string, body any,
+	tlsConfig func() *tls.Config) (admin.JoinAnswer, error) {
 	var last error
 	for _, hub := range hubs {
 		answer, err := c.askOne(ctx, hub, path, body, tlsConfig())
@@ -115,7 +119,8 @@ func (c Client) ask(ctx context.Context, hubs []string, path string, body any, t
 	return admin.JoinAnswer{}, last
 }
 
-func (c Client) askOne(ctx context.Context, hub, path string, body any, cfg *tls.Config) (answer admin.JoinAnswer, err error) {
+func (c Client) askOne(ctx context.Context, hub, path string, body any,
+	cfg *tls.Config) (answer admin.JoinAnswer, err error) {
 	ctx, cancel := context.WithTimeout(ctx, limit.Dial)
 	defer cancel()
 	data, err := json.Marshal(body)

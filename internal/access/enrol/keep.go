@@ -72,7 +72,8 @@ func (k Keeper) Renew(ctx context.Context) (again time.Duration) {
 	if f.Code == fault.CodeCertRevoked {
 		again = limit.AttachRefused // nothing will become of it soon
 	}
-	log.Warn("certificate not renewed", telemetry.AttrCode, f.Code, telemetry.AttrReason, f.Explain(), "certificateEnd", me.Cert.NotAfter, "retryIn", again)
+	log.Warn("certificate not renewed", telemetry.AttrCode, f.Code, telemetry.AttrReason, f.Explain(),
+		"certificateEnd", me.Cert.NotAfter, "retryIn", again)
 	k.Tried(nil, err)
 	return again
 }

@@ -34,7 +34,8 @@ const (
 
 // analyse warns about rules that change nothing.
 func (c *compiler) analyse() {
-	a := analysis{c: c, order: make(map[*rule]int, len(c.p.rules)), seen: map[*rule]int{}, steps: stepsAtLeast, sorted: map[entryList]*callersides{}}
+	a := analysis{c: c, order: make(map[*rule]int, len(c.p.rules)), seen: map[*rule]int{}, steps: stepsAtLeast,
+		sorted: map[entryList]*callersides{}}
 	for i, r := range c.p.rules {
 		a.order[r] = i
 		a.steps += stepsEach * (1 + len(r.written.Destination))
@@ -48,8 +49,8 @@ func (c *compiler) analyse() {
 		by, deny := a.choose(r, a.covering(r, nil))
 		switch {
 		case a.steps <= 0: // what was not looked at to its end is not said
-			c.warn(path, "the search for rules that change nothing ended here, after %d of %d rules: too many speak of the same destinations and callers",
-				i, len(c.p.rules))
+			c.warn(path, "the search for rules that change nothing ended here, after %d of %d rules: "+
+				"too many name the same destinations and callers", i, len(c.p.rules))
 			return
 		case by == nil:
 		case deny:
@@ -275,7 +276,8 @@ func (a *analysis) wider(x, r *rule) bool {
 
 // users reports whether all of narrow are among wide; nil is any.
 func users(wide, narrow []uint32) bool {
-	return wide == nil || narrow != nil && !slices.ContainsFunc(narrow, func(u uint32) bool { return !slices.Contains(wide, u) })
+	return wide == nil || narrow != nil &&
+		!slices.ContainsFunc(narrow, func(u uint32) bool { return !slices.Contains(wide, u) })
 }
 
 func (a *analysis) patterns(wide, narrow patterns) bool {
@@ -331,7 +333,8 @@ func (a *analysis) source(x *rule, p netip.Prefix) bool {
 	if x.source.many != nil {
 		return x.source.many.LookupPrefix(p)
 	}
-	return slices.ContainsFunc(x.source.few, func(q netip.Prefix) bool { return q.Bits() <= p.Bits() && q.Contains(p.Addr()) })
+	return slices.ContainsFunc(x.source.few,
+		func(q netip.Prefix) bool { return q.Bits() <= p.Bits() && q.Contains(p.Addr()) })
 }
 
 // cover reports whether each port of others is one of ps.

@@ -159,7 +159,8 @@ func (d *decision) each(entries []entry, exact int, p netip.Prefix) {
 
 // opens reports whether an allow rule reaches an address that a wide one must not.
 func (d *decision) opens(e entry, p netip.Prefix) bool {
-	if d.special.what != "" && (!p.IsValid() || p.Bits() < d.special.within.Bits() || !d.special.within.Contains(p.Addr())) {
+	if d.special.what != "" && (!p.IsValid() || p.Bits() < d.special.within.Bits() ||
+		!d.special.within.Contains(p.Addr())) {
 		return false
 	}
 	return !d.own || p.IsValid() && p.IsSingleIP() && slices.Contains(e.ports, portRange{d.q.Port, d.q.Port})

@@ -31,7 +31,8 @@ func ReadBetweenPeers(cluster, file string, data []byte, open func(path string) 
 	return read(file, data, open, func(p *Policy) []Problem { return p.BetweenPeers(cluster) })
 }
 
-func read(file string, data []byte, open func(path string) ([]byte, error), further func(*Policy) []Problem) (*Policy, []Finding) {
+func read(file string, data []byte, open func(path string) ([]byte, error),
+	further func(*Policy) []Problem) (*Policy, []Finding) {
 	var raw v1alpha1.AccessPolicy
 	doc := conf.Decode(file, data, &raw)
 	if doc.Unread() {
@@ -85,7 +86,8 @@ func refusals(doc *conf.Document) []Finding {
 	}
 	if n := doc.Unlisted(); n > 0 { // stays behind the last that is listed
 		last := out[len(out)-1]
-		out = append(out, Finding{Problem: conf.Problem{File: last.File, Line: last.Line, Column: last.Column, Message: fmt.Sprintf("and %d more", n)}})
+		out = append(out, Finding{Problem: conf.Problem{File: last.File, Line: last.Line, Column: last.Column,
+			Message: fmt.Sprintf("and %d more", n)}})
 	}
 	return out
 }
@@ -131,7 +133,8 @@ func (r *reader) list(path string, w v1alpha1.RangeList) List {
 
 func (r *reader) rule(path string, w v1alpha1.AccessRule) Rule {
 	out := Rule{
-		Name: w.Name, Comment: w.Comment, Cluster: w.Clusters, Caller: w.Callers, UID: r.users(path+".uids", w.UIDs), Egress: w.Egress, Flow: w.Flows,
+		Name: w.Name, Comment: w.Comment, Cluster: w.Clusters, Caller: w.Callers, UID: r.users(path+".uids", w.UIDs),
+		Egress: w.Egress, Flow: w.Flows,
 		Source: w.Sources, Destination: w.Allow,
 	}
 	switch {

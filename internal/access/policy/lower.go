@@ -81,7 +81,8 @@ func (l *lowerer) lower(cluster string, policies []*Policy) (Lowered, []Problem)
 		}
 		l.drop(s.within)
 	}
-	for _, p := range []netip.Prefix{embedders.nat64, embedders.nat64Local, embedders.translated, embedders.compatible, embedders.sixToFour, embedders.teredo} {
+	for _, p := range []netip.Prefix{embedders.nat64, embedders.nat64Local, embedders.translated, embedders.compatible,
+		embedders.sixToFour, embedders.teredo} {
 		l.drop(p)
 	}
 	for _, r := range l.rules {
@@ -91,7 +92,9 @@ func (l *lowerer) lower(cluster string, policies []*Policy) (Lowered, []Problem)
 	}
 	l.close()
 	if n := len(l.out.Lines); n > limit.PolicyLines {
-		problems = append(problems, Problem{Path: "rules", Message: fmt.Sprintf("they are %d rules of nftables, at most %d are possible: name lists instead of single ports", n, limit.PolicyLines)})
+		problems = append(problems, Problem{Path: "rules",
+			Message: fmt.Sprintf("they are %d rules of nftables, at most %d are possible: name lists instead of single ports", n,
+				limit.PolicyLines)})
 	}
 	if len(problems) > 0 {
 		return Lowered{}, problems
@@ -288,7 +291,8 @@ func (l *lowerer) lines(r *lowering, from, to plan.Line, ps ports) {
 			if p.last != p.first {
 				port += "-" + strconv.Itoa(int(p.last))
 			}
-			l.out.Lines = append(l.out.Lines, slices.Concat(start, plan.Line{plan.If(plan.KeyProto, proto), plan.If(plan.KeyPort, port)}, verdict))
+			l.out.Lines = append(l.out.Lines, slices.Concat(start,
+				plan.Line{plan.If(plan.KeyProto, proto), plan.If(plan.KeyPort, port)}, verdict))
 		}
 	}
 }
@@ -344,7 +348,8 @@ func (l *lowerer) parted(r *lowering, named bool) []plan.Range {
 	var out []plan.Range
 	if l.anybody {
 		if named {
-			out = rangesOf([]netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)})
+			out = rangesOf([]netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0),
+				netip.PrefixFrom(netip.IPv6Unspecified(), 0)})
 		}
 		return out
 	}

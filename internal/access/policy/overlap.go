@@ -96,7 +96,8 @@ func (m *meeting) meet(some, others []entry, at string) {
 // meets reports whether a caller exists that both rules match.
 func (r *rule) meets(o *rule) bool {
 	return r.cluster.meet(o.cluster) && r.caller.meet(o.caller) && r.egress.meet(o.egress) && r.flow.meet(o.flow) &&
-		r.source.meet(o.source) && (r.uid == nil || o.uid == nil || slices.ContainsFunc(r.uid, func(u uint32) bool { return slices.Contains(o.uid, u) }))
+		r.source.meet(o.source) && (r.uid == nil || o.uid == nil ||
+		slices.ContainsFunc(r.uid, func(u uint32) bool { return slices.Contains(o.uid, u) }))
 }
 
 func (ps patterns) meet(others patterns) bool {

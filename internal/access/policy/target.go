@@ -34,7 +34,8 @@ func (t Target) String() string {
 // spellings of addresses (0x7f.1, 127.1) are names with numeric last labels and refused.
 func ParseTarget(s string) (Target, error) {
 	if len(s) > limit.AuthorityLength {
-		return Target{}, fmt.Errorf("the destination has %d characters, at most %d are accepted", len(s), limit.AuthorityLength)
+		return Target{}, fmt.Errorf("the destination has %d characters, at most %d are accepted", len(s),
+			limit.AuthorityLength)
 	}
 	if strings.Contains(s, "@") { // not quoted: a password may stand before it
 		return Target{}, errors.New("the destination has an @; host:port is expected, without a user")

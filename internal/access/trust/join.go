@@ -164,7 +164,8 @@ func hashSecret(secret string) string {
 // UnknownToken is the answer to an id that does not exist and to a wrong secret
 // alike: who does not have the secret learns nothing.
 func UnknownToken() error {
-	return fault.New(fault.CodeTokenUnknown, "the token is not known").Hint("make a new join line on the hub: tombolo token create")
+	return fault.New(fault.CodeTokenUnknown, "the token is not known").
+		Hint("make a new join line on the hub: tombolo token create")
 }
 
 // Use decides whether secret and key may claim the token, and gives the token
@@ -173,7 +174,8 @@ func UnknownToken() error {
 // been lost. Whether the name was revoked since, the caller knows. It stores the result in the same transaction.
 func (t Token) Use(secret, keyHash string, newName string, now time.Time) (Token, string, error) {
 	refuse := func(code fault.Code, what string) (Token, string, error) {
-		return t, "", fault.New(code, what).Hint("make a new join line on the hub: tombolo token create --cluster %s", t.Cluster)
+		return t, "", fault.New(code, what).
+			Hint("make a new join line on the hub: tombolo token create --cluster %s", t.Cluster)
 	}
 	if subtle.ConstantTimeCompare([]byte(hashSecret(secret)), []byte(t.SecretHash)) != 1 {
 		return t, "", UnknownToken()

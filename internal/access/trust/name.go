@@ -17,7 +17,8 @@ const tagURI = 6
 // URIs in parts, and put together again several texts become one: SPIFFE:// for
 // spiffe://, or none for an empty fragment. An identity has one spelling.
 func nameOf(leaf *x509.Certificate) (id.Identity, error) {
-	none := fault.New(fault.CodeCertInvalid, "the peer cannot be identified").Whyf("its certificate does not carry exactly one SPIFFE URI")
+	none := fault.New(fault.CodeCertInvalid, "the peer cannot be identified").
+		Whyf("its certificate does not carry exactly one SPIFFE URI")
 	if leaf.IsCA {
 		return id.Identity{}, none
 	}

@@ -91,7 +91,8 @@ func ParseAuthority(certPEM, keyPEM []byte) (*Authority, error) {
 	}
 	cert := certs[0]
 	if !cert.IsCA || len(cert.URIs) != 1 || !samePublicKey(cert.PublicKey, key.Public()) {
-		return nil, fault.New(fault.CodeStateCorrupt, "the stored CA is unusable").Whyf("certificate and key do not belong together")
+		return nil, fault.New(fault.CodeStateCorrupt, "the stored CA is unusable").
+			Whyf("certificate and key do not belong together")
 	}
 	if err := cert.CheckSignatureFrom(cert); err != nil {
 		return nil, fault.New(fault.CodeStateCorrupt, "the stored CA is unusable").Because(err)

@@ -51,7 +51,8 @@ func (c Check) Verify(chain []*x509.Certificate) (id.Identity, error) {
 			Whyf("its trust domain is %s, not %s", who.TrustDomain, c.TrustDomain)
 	}
 	if want := usageOf(who.Role); !hasUsage(leaf, want) {
-		return id.Identity{}, fault.New(fault.CodeCertInvalid, "the peer cannot be identified").Whyf("its certificate is not meant for its role")
+		return id.Identity{}, fault.New(fault.CodeCertInvalid, "the peer cannot be identified").
+			Whyf("its certificate is not meant for its role")
 	}
 	if c.Revoked != nil && c.Revoked(Serial(leaf)) {
 		return id.Identity{}, fault.Newf(fault.CodeCertRevoked, "the certificate of %s was revoked", who).
@@ -93,7 +94,9 @@ func (c Check) explain(leaf *x509.Certificate, err error) error {
 	var unknown x509.UnknownAuthorityError
 	if errors.As(err, &unknown) {
 		return fault.New(fault.CodeCAMismatch, "the peer's certificate comes from another CA").
-			Whyf("%v", err).Hint("check the address; if the hub was set up anew, remove identity.json from the state directory and join again")
+			Whyf("%v", err).
+			Hint("check the address; if the hub was set up anew, " +
+				"remove identity.json from the state directory and join again")
 	}
 	return fault.New(fault.CodeCertInvalid, "the peer's certificate was refused").Because(err)
 }
