@@ -125,7 +125,8 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 
 func (d *Dialer) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	if network != "tcp" {
-		return nil, fault.Newf(fault.CodeUsage, "network %q is not dialled", network).Because(net.UnknownNetworkError(network))
+		return nil, fault.Newf(fault.CodeUsage, "network %q is not dialled", network).
+			Because(net.UnknownNetworkError(network))
 	}
 	if err := checkTarget(address); err != nil {
 		return nil, fault.New(fault.CodeRequest, "the destination cannot be read").Because(err)
@@ -271,7 +272,8 @@ func (c *Conn) ask(target string, said reqmeta.Metadata) error {
 	length := min(max(res.ContentLength, 0), limit.RequestHeader)
 	c.head.N = length
 	text, err := io.ReadAll(io.LimitReader(c.buf, length))
-	refused := &Error{Code: res.Header.Get("Tombolo-Fault"), Status: res.StatusCode, Reason: strings.TrimSpace(string(text))}
+	refused := &Error{Code: res.Header.Get("Tombolo-Fault"), Status: res.StatusCode,
+		Reason: strings.TrimSpace(string(text))}
 	if err != nil || refused.Reason == "" {
 		refused.Reason = res.Status
 	}

@@ -34,7 +34,8 @@ type Conn struct {
 // are closed by an end and by a cut alike, and io.EOF says nothing of which it was.
 func (c *Conn) Read(b []byte) (int, error) {
 	n, err := c.buf.Read(b)
-	if err == io.EOF && (c.below != nil && c.below.ended.Load() || c.below == nil && !c.wrote.Load() && socket.HungUp(c.raw)) {
+	if err == io.EOF && (c.below != nil && c.below.ended.Load() ||
+		c.below == nil && !c.wrote.Load() && socket.HungUp(c.raw)) {
 		err = ErrCut
 	}
 	return n, err

@@ -56,7 +56,8 @@ func (d *Dialer) load() (*tls.Config, error) {
 		Hint("make one: tombolo egress-config CLUSTER --mode connect-tls --out-dir DIR")
 	var texts [3][]byte
 	for i, path := range []string{d.Certificate, d.Key, d.CA} {
-		text, err := private.ReadPublic(path, limit.PrivateFile) // who may read the key is its owner's affair: a Secret volume is open to all of the pod
+		// who may read the key is its owner's affair: a Secret volume is open to all of the pod
+		text, err := private.ReadPublic(path, limit.PrivateFile)
 		if err != nil {
 			return nil, bad.Because(err)
 		}
@@ -83,7 +84,8 @@ func (d *Dialer) load() (*tls.Config, error) {
 		}
 	}
 	roots := trust.RootsOf(cas...)
-	cfg := trust.HubClientConfig(func() trust.Check { return trust.Check{Roots: roots, Now: time.Now()} }, &pair, "http/1.1")
+	cfg := trust.HubClientConfig(func() trust.Check { return trust.Check{Roots: roots, Now: time.Now()} }, &pair,
+		"http/1.1")
 	cfg.ClientSessionCache = tls.NewLRUClientSessionCache(1)
 	return cfg, nil
 }

@@ -69,7 +69,8 @@ func Run(ctx context.Context, o Options) error {
 	o.Screen.line("")
 	if ctx.Err() != nil && left == nil {
 		o.Screen.line("demo: interrupted, and everything that it made is gone")
-		return fault.New(fault.CodeInterrupted, "the demo was ended early").Because(context.Cause(ctx)).Hint("nothing of it is left; run it again")
+		return fault.New(fault.CodeInterrupted, "the demo was ended early").Because(context.Cause(ctx)).
+			Hint("nothing of it is left; run it again")
 	}
 	o.Screen.line("%s", o.Screen.paint(red, "demo: failed"))
 	return explain(errors.Join(err, left), o.Screen, told)

@@ -76,7 +76,8 @@ func (m *meshPlay) build(ctx context.Context, o Options) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("%d network namespaces: 3 nodes, their 3 routers, the internet with 2 servers", m.stage.lab.Hosts()), nil
+	return fmt.Sprintf("%d network namespaces: 3 nodes, their 3 routers, the internet with 2 servers",
+		m.stage.lab.Hosts()), nil
 }
 
 // firstPackets sends from each node to each other one, from now to the end.
@@ -96,7 +97,8 @@ func (m *meshPlay) firstPackets(ctx context.Context) (string, error) {
 			if err != nil {
 				return "", err
 			}
-			m.flows = append(m.flows, &flow{Flood: flood, from: one, to: other, direct: lab.Theory(one.place.Kind, other.place.Kind).Direct})
+			m.flows = append(m.flows, &flow{Flood: flood, from: one, to: other,
+				direct: lab.Theory(one.place.Kind, other.place.Kind).Direct})
 		}
 	}
 	var slowest time.Duration
@@ -148,7 +150,8 @@ func (m *meshPlay) directPaths(ctx context.Context) (string, error) {
 			if p.State != relayed {
 				return "", fmt.Errorf("%s has %s %s, which cannot be: %s", f.from.name, f.to.name, p.State, theory.Why)
 			}
-			said = append(said, fmt.Sprintf("%s ── hub ── %s, through the relay: no direct path exists between these two NATs", f.from.name, f.to.name))
+			said = append(said, fmt.Sprintf("%s ── hub ── %s, through the relay: no direct path exists between these two NATs",
+				f.from.name, f.to.name))
 			continue
 		}
 		for _, of := range [][2]*member{{f.from, f.to}, {f.to, f.from}} {
@@ -160,7 +163,8 @@ func (m *meshPlay) directPaths(ctx context.Context) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		said = append(said, fmt.Sprintf("%s ───────── %s, direct: it is at %s (after %.2f s)", f.from.name, f.to.name, p.Way, time.Since(begin).Seconds()))
+		said = append(said, fmt.Sprintf("%s ───────── %s, direct: it is at %s (after %.2f s)", f.from.name, f.to.name, p.Way,
+			time.Since(begin).Seconds()))
 	}
 	return strings.Join(said, "\n"), nil
 }
@@ -214,7 +218,8 @@ func (m *meshPlay) cutPath(ctx context.Context) (string, error) {
 	if err := m.awaitState(ctx, a, c, direct); err != nil {
 		return "", err
 	}
-	return strings.Join(append(said, fmt.Sprintf("direct again %.2f s after the cut ended", time.Since(restored).Seconds())), "\n"), nil
+	said = append(said, fmt.Sprintf("direct again %.2f s after the cut ended", time.Since(restored).Seconds()))
+	return strings.Join(said, "\n"), nil
 }
 
 // between are the flows of two members, in both directions.
@@ -278,5 +283,6 @@ func (m *meshPlay) tidy(context.Context) (string, error) {
 		f.End()
 	}
 	hosts, err := m.stage.strike()
-	return fmt.Sprintf("nodes, discovery and hub ended by themselves; %d namespaces and the directory are gone", hosts), err
+	return fmt.Sprintf("nodes, discovery and hub ended by themselves; %d namespaces and the directory are gone", hosts),
+		err
 }

@@ -63,11 +63,13 @@ func (m *meshPlay) startServices(ctx context.Context) (string, error) {
 	s.hub, m.discovery = s.node("hub", m.grid.Hub), s.node("discovery", m.grid.Other)
 	state := filepath.Join(s.dir, "hub")
 	s.hub.args = []string{
-		"hub", "--state-dir", state, "--run-dir", s.runDir(), "--listen", s.listen, "--advertise", s.listen, "--admin-listen", s.admin,
+		"hub", "--state-dir", state, "--run-dir", s.runDir(), "--listen", s.listen, "--advertise", s.listen,
+		"--admin-listen", s.admin,
 	}
 	config, err := s.write("discovery.yaml", map[string]any{
 		"apiVersion": "tombolo.dev/v1alpha1", "kind": "DiscoveryConfig",
-		"stateDir": filepath.Join(s.dir, "discovery"), "runDir": filepath.Join(s.dir, "discovery-run"), "listen": lab.OtherAddr + ":443",
+		"stateDir": filepath.Join(s.dir, "discovery"), "runDir": filepath.Join(s.dir, "discovery-run"),
+		"listen": lab.OtherAddr + ":443",
 		// The lab's own server has the other port.
 		"stun": map[string]any{"listen": lab.OtherAddr + ":443", "second": "none"},
 	})
@@ -105,7 +107,8 @@ func (m *meshPlay) startServices(ctx context.Context) (string, error) {
 // learnPin asks the discovery service for the pin of its CA.
 func (m *meshPlay) learnPin(ctx context.Context) error {
 	socket := filepath.Join(m.stage.dir, "discovery-run", "discovery", "discovery.sock")
-	printed, err := m.stage.tomboloAt(ctx, m.discovery.host, nil, "discovery", "status", "--admin-socket", socket, "-o", "json")
+	printed, err := m.stage.tomboloAt(ctx, m.discovery.host, nil, "discovery", "status", "--admin-socket", socket, "-o",
+		"json")
 	if err != nil {
 		return err
 	}
@@ -167,9 +170,11 @@ func (m *meshPlay) startMember(ctx context.Context, place *lab.Place) error {
 	}
 	config, err := s.write(name+".yaml", map[string]any{
 		"apiVersion": "tombolo.dev/v1alpha1", "kind": "MeshConfig",
-		"cluster":      map[string]any{"secretFiles": []string{m.secret}},
-		"node":         map[string]any{"name": name, "stateDir": filepath.Join(x.dir, "state"), "runDir": filepath.Join(x.dir, "run")},
-		"sources":      map[string]any{"services": []any{map[string]any{"url": "https://" + lab.OtherAddr + ":443", "pin": m.pin}}},
+		"cluster": map[string]any{"secretFiles": []string{m.secret}},
+		"node": map[string]any{"name": name, "stateDir": filepath.Join(x.dir, "state"),
+			"runDir": filepath.Join(x.dir, "run")},
+		"sources": map[string]any{"services": []any{map[string]any{"url": "https://" + lab.OtherAddr + ":443",
+			"pin": m.pin}}},
 		"healthListen": "127.0.0.1:8448",
 		"mesh":         map[string]any{"join": "@" + join},
 	})

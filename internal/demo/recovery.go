@@ -94,8 +94,8 @@ func (p *play) measure(ctx context.Context) (string, error) {
 		note += ", gateway 1 opened for it and shut again"
 	}
 	fast, slow := median(directs), median(tunnels)
-	return fmt.Sprintf("one https stream, median of %d rounds in turn\ndirect %6.0f MB/s\ntunnel %6.0f MB/s  (%.0f %%)\n%s",
-		rounds, fast/1e6, slow/1e6, 100*slow/fast, note), nil
+	return fmt.Sprintf("one https stream, median of %d rounds in turn\n"+
+		"direct %6.0f MB/s\ntunnel %6.0f MB/s  (%.0f %%)\n%s", rounds, fast/1e6, slow/1e6, 100*slow/fast, note), nil
 }
 
 // median of an odd number of values.

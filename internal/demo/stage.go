@@ -70,7 +70,8 @@ func newStage(ctx context.Context, program string, machines func(*stage) error) 
 		if errors.As(err, &system) {
 			err = system
 		}
-		return nil, fault.New(fault.CodeStateAccess, "the demo's directory cannot be made").Because(errors.Join(err, l.Close())).
+		return nil, fault.New(fault.CodeStateAccess, "the demo's directory cannot be made").
+			Because(errors.Join(err, l.Close())).
 			Hint("set TMPDIR to a folder that exists and can be written, on a disk with free space")
 	}
 	if err := machines(s); err != nil {

@@ -37,7 +37,8 @@ func Agent(o AgentOptions) ([]byte, error) {
 	selector, tolerations := p.common(o.Common)
 	p.join(o)
 	if len(o.Allow) == 0 {
-		p.add("allow", "is missing: without a rule the agent refuses every destination; give the cluster's pod, service and node ranges")
+		p.add("allow", "is missing: without a rule the agent refuses every destination; "+
+			"give the cluster's pod, service and node ranges")
 	}
 	for _, rule := range o.Allow {
 		if rule == "" || strings.ContainsAny(rule, " \t") || hasControl(rule) {
@@ -88,12 +89,14 @@ func (p *problems) join(o AgentOptions) {
 }
 
 func agentComment(o AgentOptions) []string {
-	out := []string{"Made by 'tombolo agent manifest'. It holds a join line: treat it as a secret until the token is used or has run out."}
+	out := []string{"Made by 'tombolo agent manifest'. It holds a join line: treat it as a secret " +
+		"until the token is used or has expired."}
 	switch {
 	case o.Persist != "":
 		out = append(out, "Each replica joins once, with one use of the token, and keeps its identity in its volume.")
 	default:
-		out = append(out, "Each new pod joins with one use of the token ('tombolo token create --uses N --ttl D'); a container that restarts in its pod keeps its identity.")
+		out = append(out, "Each new pod joins with one use of the token ('tombolo token create --uses N --ttl D'); "+
+			"a container that restarts in its pod keeps its identity.")
 	}
 	return out
 }

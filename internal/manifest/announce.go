@@ -62,18 +62,22 @@ func Announce(o AnnounceOptions) ([]byte, error) {
 	docs := append(namespaceObject(o.Common, o.HostNetwork || o.StateHostPath != ""), accountObject(o.Common, "announce"))
 	comment := []string{"Made by 'tombolo discovery manifest announce'."}
 	if o.Kubernetes {
-		comment = append(comment, "The kind Member and the policy that holds each node to its own name come first: tombolo discovery manifest | kubectl apply -f -")
+		comment = append(comment, "Apply the kind Member, and the policy that holds each node to its own name, first: "+
+			"tombolo discovery manifest | kubectl apply -f -")
 		const group = "rbac.authorization.k8s.io"
 		role := meta{Name: o.Namespace + "-" + o.Name, Labels: m.Labels}
-		docs = append(docs, clusterRole{group + "/v1", "ClusterRole", role, append(memberRules(o.NodeAnnotations), podRule())},
+		docs = append(docs, clusterRole{group + "/v1", "ClusterRole", role,
+			append(memberRules(o.NodeAnnotations), podRule())},
 			clusterRoleBinding{group + "/v1", "ClusterRoleBinding", role, roleRef{group, "ClusterRole", role.Name},
 				[]subject{{Kind: "ServiceAccount", Namespace: o.Namespace, Name: o.Name}}})
 	}
-	comment = append(comment, "The cluster's secret: tombolo discovery secret create - | kubectl -n "+o.Namespace+" create secret generic "+o.Secret+" --from-file="+o.SecretKeys[0]+"=/dev/stdin")
+	comment = append(comment, "The cluster's secret: tombolo discovery secret create - | "+
+		"kubectl -n "+o.Namespace+" create secret generic "+o.Secret+" --from-file="+o.SecretKeys[0]+"=/dev/stdin")
 	if o.StateHostPath != "" {
 		comment = append(comment, "On each node: install -d -o 65532 -g 65532 -m 0700 "+o.StateHostPath)
 	}
-	docs = append(docs, configMap{"v1", "ConfigMap", m, map[string]string{meshFile: config}}, announceWorkload(o, selector, tolerations))
+	docs = append(docs, configMap{"v1", "ConfigMap", m, map[string]string{meshFile: config}},
+		announceWorkload(o, selector, tolerations))
 	return render(comment, docs...)
 }
 
@@ -88,7 +92,8 @@ func (p *problems) announce(o AnnounceOptions) {
 		p.add("secret-key", "there are %d, 1 to %d are needed", len(o.SecretKeys), limit.FinderSecrets)
 	}
 	for i, key := range o.SecretKeys {
-		if key == "" || key == "." || strings.HasPrefix(key, "..") || len(key) > 253 || strings.Trim(key, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.") != "" {
+		if key == "" || key == "." || strings.HasPrefix(key, "..") || len(key) > 253 ||
+			strings.Trim(key, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.") != "" {
 			p.add("secret-key", "%q is no key of a Secret", key)
 		}
 		for _, other := range o.SecretKeys[:i] {
@@ -124,7 +129,8 @@ func (p *problems) announceServices(o AnnounceOptions) {
 	for _, text := range o.Services {
 		u, err := url.Parse(text)
 		switch {
-		case err != nil || u.Host == "" || u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Scheme != "http" && u.Scheme != "https":
+		case err != nil || u.Host == "" || u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" ||
+			u.Scheme != "http" && u.Scheme != "https":
 			p.add("service", "%q is not https://host[:port]", text)
 		case u.Scheme == "http" && !o.Insecure:
 			p.add("service", "%q shows all traffic to anybody on the way: write https, or --insecure", text)
@@ -138,7 +144,8 @@ func (p *problems) announceServices(o AnnounceOptions) {
 		p.add("pin", "stands in place of --ca-config-map: give one of them")
 	case secure && o.Pin == "" && o.CAConfig == "":
 		p.add("pin", "is missing, or --ca-config-map: there are no CAs in the image")
-	case o.Pin != "" && (len(o.Pin) != 43 || strings.Trim(o.Pin, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_") != ""):
+	case o.Pin != "" && (len(o.Pin) != 43 ||
+		strings.Trim(o.Pin, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_") != ""):
 		p.add("pin", "%q is no pin: 43 characters, as 'tombolo discovery status' shows it", o.Pin)
 	}
 }
@@ -185,7 +192,8 @@ type meshKubernetes struct {
 func meshConfigOf(o AnnounceOptions) meshConfig {
 	c := meshConfig{
 		APIVersion: v1alpha1.Version, Kind: v1alpha1.KindMeshConfig, Cluster: meshCluster{ID: o.ClusterID},
-		Node: meshNode{StateRoot + "/mesh", RunDir}, HealthListen: ":" + strconv.Itoa(MemberHealth), Log: configLog{"json", o.LogLevel},
+		Node: meshNode{StateRoot + "/mesh", RunDir}, HealthListen: ":" + strconv.Itoa(MemberHealth),
+		Log: configLog{"json", o.LogLevel},
 	}
 	if o.HostNetwork {
 		c.HealthListen = loopback + c.HealthListen
@@ -232,7 +240,8 @@ func announceWorkload(o AnnounceOptions, selector map[string]string, tolerations
 		box.Args = append(box.Args, "--leave")
 	}
 	volumes := []volume{
-		{Name: "config", ConfigMap: &configMapVolume{o.Name, 0o444}}, {Name: "secret", Secret: &secretVolume{o.Secret, secretMode}},
+		{Name: "config", ConfigMap: &configMapVolume{o.Name, 0o444}},
+		{Name: "secret", Secret: &secretVolume{o.Secret, secretMode}},
 		state, {Name: runVolume, EmptyDir: &emptyDir{"16Mi"}},
 	}
 	if o.CAConfig != "" {

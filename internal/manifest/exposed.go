@@ -44,7 +44,8 @@ func exposedPorts(component string, main int, second ...int) []containerPort {
 
 // serviceObject leads to the ports that are exposed. STUN tells callers their address,
 // which kube-proxy replaces by the node's unless traffic stays on the node it came to.
-func serviceObject(c Common, component string, o Exposed, annotations map[string]string, exposed []containerPort) service {
+func serviceObject(c Common, component string, o Exposed, annotations map[string]string,
+	exposed []containerPort) service {
 	m := objectMeta(c, component)
 	m.Annotations = annotations
 	spec := serviceSpec{Type: o.ServiceType, Selector: selectorLabels(c)}

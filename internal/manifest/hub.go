@@ -27,7 +27,8 @@ type HubOptions struct {
 
 // HubDefaults are the options that nobody needs to give.
 func HubDefaults() HubOptions {
-	out := HubOptions{Common: commonDefaults(), Exposed: Exposed{ServiceType: "LoadBalancer"}, StorageSize: "1Gi", SocketMode: "0600"}
+	out := HubOptions{Common: commonDefaults(), Exposed: Exposed{ServiceType: "LoadBalancer"}, StorageSize: "1Gi",
+		SocketMode: "0600"}
 	out.Name = "tombolo-hub"
 	return out
 }
@@ -172,10 +173,12 @@ func hubConfig(o HubOptions) (string, error) {
 func hubComment(o HubOptions) []string {
 	out := []string{
 		"Made by 'tombolo hub manifest'.",
-		"A join line for a cluster: kubectl -n " + o.Namespace + " exec " + o.Name + "-0 -- tombolo token create --cluster NAME",
+		"A join line for a cluster: kubectl -n " + o.Namespace + " exec " + o.Name +
+			"-0 -- tombolo token create --cluster NAME",
 	}
 	if o.SocketHostPath != "" {
-		out = append(out, "The node's directory for the sockets must exist and belong to uid 65532: install -d -o 65532 -g 65532 -m 0755 DIRECTORY")
+		out = append(out, "The node's directory for the sockets must exist and belong to uid 65532: "+
+			"install -d -o 65532 -g 65532 -m 0755 DIRECTORY")
 	}
 	return out
 }

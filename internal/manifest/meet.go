@@ -29,7 +29,8 @@ type MeetOptions struct {
 
 // MeetDefaults are the options that nobody needs to give.
 func MeetDefaults() MeetOptions {
-	out := MeetOptions{Common: commonDefaults(), Exposed: Exposed{ServiceType: "LoadBalancer"}, StorageSize: "1Gi", Replicas: 1}
+	out := MeetOptions{Common: commonDefaults(), Exposed: Exposed{ServiceType: "LoadBalancer"}, StorageSize: "1Gi",
+		Replicas: 1}
 	out.Name = "tombolo-discovery"
 	return out
 }
@@ -58,7 +59,8 @@ func Meet(o MeetOptions) ([]byte, error) {
 		serviceObject(o.Common, "discovery", o.Exposed, annotations, exposedPorts("discovery", MeetPort, MeetSTUN)),
 		meetWorkload(o, selector, tolerations))
 	if o.Replicas > 1 {
-		docs = append(docs, disruptionBudget{"policy/v1", "PodDisruptionBudget", m, disruptionBudgetSpec{1, labelSelector{selectorLabels(o.Common)}}})
+		docs = append(docs, disruptionBudget{"policy/v1", "PodDisruptionBudget", m,
+			disruptionBudgetSpec{1, labelSelector{selectorLabels(o.Common)}}})
 	}
 	return render(meetComment(o), docs...)
 }
@@ -76,13 +78,15 @@ func (p *problems) meet(o MeetOptions) map[string]string {
 	case o.NoTLS && (o.TLSSecret != "" || len(o.Hosts) > 0), o.TLSSecret != "" && len(o.Hosts) > 0:
 		p.add("no-tls", "one of --host, --tls-secret and --no-tls says how callers come")
 	case len(o.Etcd) > 0 && !o.NoTLS && o.TLSSecret == "":
-		p.add("tls-secret", "is missing: with --etcd each replica would make a CA of its own (or --no-tls behind what ends TLS)")
+		p.add("tls-secret", "is missing: with --etcd each replica would make a CA of its own "+
+			"(or --no-tls behind a proxy that terminates TLS)")
 	case !o.NoTLS && o.TLSSecret == "" && len(o.Hosts) == 0:
 		p.add("host", "is missing: under which name or address do nodes call the service? Or --tls-secret, or --no-tls")
 	}
 	for _, text := range o.TrustedProxies {
 		// By its form only: the service reads it, and says what is wrong with it.
-		if address, bits, network := strings.Cut(text, "/"); net.ParseIP(address) == nil || network && (bits == "" || !only(bits, digits)) {
+		if address, bits, network := strings.Cut(text, "/"); net.ParseIP(address) == nil ||
+			network && (bits == "" || !only(bits, digits)) {
 			p.add("trusted-proxy", "%q is neither an address nor a network", text)
 		}
 	}
@@ -95,7 +99,8 @@ func (p *problems) etcd(o MeetOptions) {
 	secure := true
 	for _, text := range o.Etcd {
 		u, err := url.Parse(text)
-		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || hasControl(text) {
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil ||
+			strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || hasControl(text) {
 			p.add("etcd", "%q is not http(s)://host:port", text)
 			continue
 		}
@@ -114,7 +119,8 @@ func (p *problems) etcd(o MeetOptions) {
 		most = 16
 	}
 	if o.Replicas < 1 || o.Replicas > most {
-		p.add("replicas", "%d is not between 1 and %d: without --etcd the members are in one service's memory", o.Replicas, most)
+		p.add("replicas", "%d is not between 1 and %d: without --etcd the members are in one service's memory", o.Replicas,
+			most)
 	}
 	if o.StorageClass != "" && len(o.Etcd) > 0 {
 		p.add("storage-class", "means nothing with --etcd: there is no volume")
@@ -160,7 +166,8 @@ type meetEtcd struct {
 func meetConfigOf(o MeetOptions) meetConfig {
 	c := meetConfig{
 		APIVersion: v1alpha1.Version, Kind: v1alpha1.KindDiscoveryConfig, StateDir: StateRoot + "/discovery", RunDir: RunDir,
-		Listen: ":" + strconv.Itoa(MeetPort), Admin: configAdmin{":" + strconv.Itoa(MeetAdmin)}, Log: configLog{"json", o.LogLevel},
+		Listen: ":" + strconv.Itoa(MeetPort), Admin: configAdmin{":" + strconv.Itoa(MeetAdmin)},
+		Log: configLog{"json", o.LogLevel},
 		TLS: meetTLS{Self: true, Hosts: o.Hosts}, TrustedProxies: o.TrustedProxies, DrainTimeout: o.DrainTimeout.String(),
 	}
 	if o.HostNetwork {
@@ -188,7 +195,8 @@ func meetComment(o MeetOptions) []string {
 	case len(o.Etcd) > 0:
 		out = append(out, "The members are in etcd; what the pods keep themselves may be lost.")
 	case o.TLSSecret == "" && !o.NoTLS:
-		out = append(out, "The pin of its CA, for nodes: kubectl -n "+o.Namespace+" exec "+o.Name+"-0 -- tombolo discovery status")
+		out = append(out, "The pin of its CA, for nodes: "+
+			"kubectl -n "+o.Namespace+" exec "+o.Name+"-0 -- tombolo discovery status")
 	}
 	return out
 }
@@ -196,8 +204,9 @@ func meetComment(o MeetOptions) []string {
 func meetWorkload(o MeetOptions, selector map[string]string, tolerations []toleration) document {
 	live, ready := probes(o.Common, MeetAdmin, "HTTP")
 	box := container{
-		Args:           []string{"discovery", "--config", configDir + "/" + meetFile},
-		Ports:          ports(o.Common, append(exposedPorts("discovery", MeetPort, MeetSTUN), containerPort{"admin", MeetAdmin, "TCP"})...),
+		Args: []string{"discovery", "--config", configDir + "/" + meetFile},
+		Ports: ports(o.Common, append(exposedPorts("discovery", MeetPort, MeetSTUN),
+			containerPort{"admin", MeetAdmin, "TCP"})...),
 		LivenessProbe:  live,
 		ReadinessProbe: ready,
 		VolumeMounts: []volumeMount{
@@ -206,7 +215,8 @@ func meetWorkload(o MeetOptions, selector map[string]string, tolerations []toler
 			{Name: "config", MountPath: configDir, ReadOnly: true},
 		},
 	}
-	volumes := []volume{{Name: "config", ConfigMap: &configMapVolume{o.Name, 0o444}}, {Name: runVolume, EmptyDir: &emptyDir{"16Mi"}}}
+	volumes := []volume{{Name: "config", ConfigMap: &configMapVolume{o.Name, 0o444}},
+		{Name: runVolume, EmptyDir: &emptyDir{"16Mi"}}}
 	for _, s := range []struct{ name, secret, dir string }{{"tls", o.TLSSecret, tlsDir}, {"etcd", o.EtcdSecret, etcdDir}} {
 		if s.secret == "" {
 			continue

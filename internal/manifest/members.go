@@ -101,13 +101,16 @@ func granted(name string, rules []roleRule, to []subject) []document {
 func memberRules(annotations bool) []roleRule {
 	rules := []roleRule{
 		// No update: whoever has that may write all members, says the policy.
-		{APIGroups: []string{"tombolo.dev"}, Resources: []string{"members"}, Verbs: []string{"get", "list", "watch", "create", "patch", "delete"}},
+		{APIGroups: []string{"tombolo.dev"}, Resources: []string{"members"},
+			Verbs: []string{"get", "list", "watch", "create", "patch", "delete"}},
 		// To see whether the policy is there.
-		{APIGroups: []string{"admissionregistration.k8s.io"}, Resources: []string{"validatingadmissionpolicies", "validatingadmissionpolicybindings"},
-			Names: []string{"members.tombolo.dev"}, Verbs: []string{"get"}},
+		{APIGroups: []string{"admissionregistration.k8s.io"},
+			Resources: []string{"validatingadmissionpolicies", "validatingadmissionpolicybindings"},
+			Names:     []string{"members.tombolo.dev"}, Verbs: []string{"get"}},
 	}
 	if annotations {
-		rules = append(rules, roleRule{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"list", "watch"}})
+		rules = append(rules, roleRule{APIGroups: []string{""}, Resources: []string{"nodes"},
+			Verbs: []string{"list", "watch"}})
 	}
 	return rules
 }

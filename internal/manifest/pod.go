@@ -52,7 +52,8 @@ func objectMeta(c Common, component string) meta {
 
 // newPod is the pod that asks for nothing: no root, no capability, no writable
 // path but its volumes, no API token.
-func newPod(c Common, component string, box container, selector map[string]string, tolerations []toleration) podTemplate {
+func newPod(c Common, component string, box container, selector map[string]string,
+	tolerations []toleration) podTemplate {
 	box.Name, box.Image, box.ImagePullPolicy = component, c.Image, c.ImagePullPolicy
 	box.SecurityContext = securityContext{
 		ReadOnlyRootFilesystem: true,

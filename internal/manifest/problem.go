@@ -137,7 +137,8 @@ func (p *problems) quantity(option, s string) {
 		}
 	}
 	whole, part, dot := strings.Cut(number, ".")
-	if whole == "" || !only(whole, digits) || dot && part == "" || !only(part, digits) || strings.Trim(number, "0.") == "" {
+	if whole == "" || !only(whole, digits) || dot && part == "" || !only(part, digits) ||
+		strings.Trim(number, "0.") == "" {
 		p.add(option, "%q is not a quantity such as 50m or 64Mi", s)
 	}
 }
