@@ -385,6 +385,7 @@ const StreamProtocol = "tombolo-stream"
 
 // SwitchProtocols writes the head after which a connection carries a stream.
 func SwitchProtocols(w io.Writer) error {
-	_, err := io.WriteString(w, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: "+StreamProtocol+"\r\n\r\n")
+	_, err := io.WriteString(w, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n"+
+		"Upgrade: "+StreamProtocol+"\r\n\r\n")
 	return err
 }

@@ -228,7 +228,8 @@ func (c *Client) StreamWith(ctx context.Context, cluster, target string, said re
 	}
 	attended := run.OnDone(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
 	defer attended()
-	req, err := http.NewRequest(http.MethodGet, "http://hub/v1/clusters/"+url.PathEscape(cluster)+"/stream?target="+url.QueryEscape(target), nil)
+	req, err := http.NewRequest(http.MethodGet,
+		"http://hub/v1/clusters/"+url.PathEscape(cluster)+"/stream?target="+url.QueryEscape(target), nil)
 	if err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}

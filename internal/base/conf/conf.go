@@ -263,7 +263,8 @@ func (d *Document) wants(path string, n *yaml.Node, kind yaml.Kind, what string)
 	if n.Kind == kind {
 		return true
 	}
-	got := map[yaml.Kind]string{yaml.MappingNode: "a mapping", yaml.SequenceNode: "a list", yaml.ScalarNode: "a single value"}[n.Kind]
+	got := map[yaml.Kind]string{yaml.MappingNode: "a mapping", yaml.SequenceNode: "a list",
+		yaml.ScalarNode: "a single value"}[n.Kind]
 	d.Add(path, "%s is expected, not %s", what, got)
 	return false
 }

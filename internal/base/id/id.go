@@ -160,9 +160,11 @@ func ParseURI(s string) (Identity, error) {
 		return Identity{}, err
 	}
 	switch {
-	case len(parts) == 3 && (parts[1] == string(RoleHub) || parts[1] == string(RoleOperator) || parts[1] == string(RoleDiscovery)):
+	case len(parts) == 3 && (parts[1] == string(RoleHub) || parts[1] == string(RoleOperator) ||
+		parts[1] == string(RoleDiscovery)):
 		out.Role, out.Name = Role(parts[1]), parts[2]
-	case len(parts) == 5 && parts[1] == "cluster" && (parts[3] == string(RoleAgent) || parts[3] == string(RoleClient) || parts[3] == string(RoleNode)):
+	case len(parts) == 5 && parts[1] == "cluster" &&
+		(parts[3] == string(RoleAgent) || parts[3] == string(RoleClient) || parts[3] == string(RoleNode)):
 		c, err := ParseCluster(parts[2])
 		if err != nil {
 			return Identity{}, err

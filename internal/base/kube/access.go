@@ -227,7 +227,8 @@ func (r *fields) url(name, text string, schemes ...string) *url.URL {
 			return u
 		}
 	}
-	r.problem = cmp.Or(r.problem, fmt.Sprintf("%s begins with %s://: %s is needed", name, u.Scheme, strings.Join(schemes, " or ")))
+	r.problem = cmp.Or(r.problem, fmt.Sprintf("%s begins with %s://: %s is needed", name, u.Scheme,
+		strings.Join(schemes, " or ")))
 	return nil
 }
 

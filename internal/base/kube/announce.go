@@ -144,8 +144,9 @@ func (a *announcer) put(ctx context.Context, uid string, facts roster.Facts) err
 	}
 	if !a.older {
 		a.older = true
-		a.log.Warn("the object of this node lacks its name and the ids of its secrets: no hub's relay is used by who knows it by Kubernetes alone, and another secret is not told as such",
-			telemetry.AttrReason, err, "next", "apply the kind Member anew: 'tombolo discovery manifest' prints it")
+		a.log.Warn("the kind Member is older than this release: this node's object lacks its name and secret ids",
+			telemetry.AttrReason, err, "next", "apply the kind Member again ('tombolo discovery manifest' prints it): "+
+				"members that know this node from Kubernetes alone use no relay to it and do not notice another secret")
 	}
 	return nil
 }
@@ -265,7 +266,8 @@ func memberObject(node, uid string, facts roster.Facts, now time.Time, lease tim
 	out.Spec.Nodename = node
 	out.Spec.RenewTime = now.UTC().Format("2006-01-02T15:04:05.000000Z")
 	out.Spec.LeaseSeconds = int(lease / time.Second)
-	for name, n := range map[string]int{"addresses": len(out.Spec.Addresses), "ranges": len(out.Spec.Ranges), "excluded": len(out.Spec.Excluded)} {
+	for name, n := range map[string]int{"addresses": len(out.Spec.Addresses), "ranges": len(out.Spec.Ranges),
+		"excluded": len(out.Spec.Excluded)} {
 		if n > limit.DiscoveryFacts {
 			return applied{}, fault.Newf(fault.CodeLimit, "this node has %d %s", n, name).
 				Whyf("an object Member holds %d", limit.DiscoveryFacts).Hint("announce fewer: ranges can be joined")
@@ -291,6 +293,7 @@ func (a *announcer) report(err error) {
 	a.told = x.Code
 	a.mu.Unlock()
 	if !quiet {
-		a.log.Warn("this node cannot be announced to Kubernetes", telemetry.AttrCode, x.Code, telemetry.AttrReason, x.Explain())
+		a.log.Warn("this node cannot be announced to Kubernetes", telemetry.AttrCode, x.Code,
+			telemetry.AttrReason, x.Explain())
 	}
 }

@@ -175,7 +175,8 @@ func (b *book) put(now, clock time.Time, o object) (problem error) {
 // at once if it says something else, and if it only is renewed, well before the old
 // lease ends. Of ten thousand members one or another is renewed at any time.
 func due(now time.Time, old, o word) time.Time {
-	if !old.states || !o.states || old.said.Until.IsZero() || o.said.Until.IsZero() || !reflect.DeepEqual(old.said.Facts, o.said.Facts) {
+	if !old.states || !o.states || old.said.Until.IsZero() || o.said.Until.IsZero() ||
+		!reflect.DeepEqual(old.said.Facts, o.said.Facts) {
 		return now
 	}
 	return now.Add(max(0, min(kubeRenewed, old.said.Until.Sub(now)/2)))

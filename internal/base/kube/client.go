@@ -185,7 +185,8 @@ func away(r call, err error) error {
 	var untrusted *tls.CertificateVerificationError
 	if errors.As(err, &untrusted) {
 		f.Code = fault.CodeCAMismatch
-		f.Hint("compare server and certificate-authority of the kubeconfig with the API server's certificate; what is known stays until its lease ends")
+		f.Hint("compare server and certificate-authority of the kubeconfig with the API server's certificate; " +
+			"what is known stays until its lease ends")
 	}
 	return f
 }

@@ -91,7 +91,8 @@ func (f *follower) listed(l listing) {
 	f.over = l.over
 	f.mu.Unlock()
 	if over {
-		f.log.Warn("Kubernetes has more objects than are read", telemetry.AttrCode, fault.CodeLimit, "path", f.what.path, "bound", kubeObjects)
+		f.log.Warn("Kubernetes has more objects than are read", telemetry.AttrCode, fault.CodeLimit, "path", f.what.path,
+			"bound", kubeObjects)
 	}
 	for _, o := range l.items {
 		f.mistake(o.name, o.err)

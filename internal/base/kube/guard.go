@@ -102,7 +102,8 @@ func (g *guard) found(lack error) {
 	switch {
 	case lack != nil && before == nil:
 		x := fault.From(lack)
-		g.log.Warn("the admission policy for Members is not in force", telemetry.AttrCode, x.Code, telemetry.AttrReason, x.Explain())
+		g.log.Warn("the admission policy for Members is not in force", telemetry.AttrCode, x.Code,
+			telemetry.AttrReason, x.Explain())
 	case lack == nil && before != nil:
 		g.log.Info("the admission policy for Members is in force")
 	}

@@ -156,7 +156,8 @@ type event struct {
 
 // watch hands out events from a version on, until the server ends it: first a bookmark, when
 // the server has agreed. It gives the version from which the next one continues.
-func (c *Client) watch(ctx context.Context, what collection, version string, lasts time.Duration, on func(kind string, raw json.RawMessage)) (string, error) {
+func (c *Client) watch(ctx context.Context, what collection, version string, lasts time.Duration,
+	on func(kind string, raw json.RawMessage)) (string, error) {
 	// The server ends a watch after lasts; one that does not is ended here.
 	ctx, cancel := context.WithTimeout(ctx, lasts+kubeAnswer)
 	defer cancel()

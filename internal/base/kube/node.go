@@ -219,7 +219,8 @@ func (o *ownNode) report(err error) {
 	o.told = x.Code
 	o.mu.Unlock()
 	if !quiet {
-		o.log.Warn("this machine's Node in Kubernetes cannot be read", telemetry.AttrCode, x.Code, telemetry.AttrReason, x.Explain())
+		o.log.Warn("this machine's Node in Kubernetes cannot be read", telemetry.AttrCode, x.Code,
+			telemetry.AttrReason, x.Explain())
 	}
 }
 

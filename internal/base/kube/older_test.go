@@ -47,7 +47,7 @@ func TestAnOlderKind(t *testing.T) {
 		before := s.Requests("PATCH", kubetest.Members+"/ka")
 		changed <- struct{}{}
 		runtest.Eventually(t, "the next announcement", func() bool { return s.Requests("PATCH", kubetest.Members+"/ka") >= before+2 })
-		if n := r.Log.Count("apply the kind Member anew"); n != 1 {
+		if n := r.Log.Count("apply the kind Member again"); n != 1 {
 			t.Errorf("told %d times:\n%s", n, r.Log)
 		}
 	}
@@ -62,7 +62,7 @@ func TestAnOlderKind(t *testing.T) {
 	})
 	r := kubetest.Start(t, s.Client(t, "ka"), kube.Options{Node: "ka", Self: func() roster.Facts { return kubetest.Facts(1) }})
 	runtest.Eventually(t, "the refusal", func() bool { return fault.Has(r.Part("announcement").Err, fault.CodeKubeAway) })
-	if r.Log.Count("apply the kind Member anew") > 0 {
+	if r.Log.Count("apply the kind Member again") > 0 {
 		t.Errorf("an API server that takes nothing is told to have an older kind:\n%s", r.Log)
 	}
 }

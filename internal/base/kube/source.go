@@ -95,7 +95,8 @@ func New(client *Client, o Options) (*Source, error) {
 	if writes {
 		s.announcer = &announcer{
 			client: client, log: o.Log, clock: time.Now, random: rand.Float64, node: o.Node, lease: lease,
-			annotations: o.WriteAnnotations, object: !o.SkipObject, self: o.Self, changed: o.Changed, lost: make(chan struct{}, 1),
+			annotations: o.WriteAnnotations, object: !o.SkipObject, self: o.Self, changed: o.Changed,
+			lost: make(chan struct{}, 1),
 		}
 		if !o.SkipMembers {
 			s.followers[0].removed = s.removed

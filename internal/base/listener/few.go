@@ -47,8 +47,9 @@ type few struct {
 // loses its place. The server's handler is to be Served.
 func Few(ln net.Listener, most int, shed func()) net.Listener {
 	return &few{
-		Listener: ln, most: most, shed: shed, unread: socket.Unread, freed: make(chan struct{}, 1), closed: make(chan struct{}),
-		open: map[*oneOfFew]struct{}{},
+		Listener: ln, most: most, shed: shed, unread: socket.Unread, freed: make(chan struct{}, 1),
+		closed: make(chan struct{}),
+		open:   map[*oneOfFew]struct{}{},
 	}
 }
 
@@ -225,7 +226,9 @@ func quiet(conn net.Conn) (d time.Duration) {
 		return 0
 	}
 	var info *unix.TCPInfo
-	failed := raw.Control(func(fd uintptr) { info, err = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO) })
+	failed := raw.Control(func(fd uintptr) {
+		info, err = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
+	})
 	if failed != nil || err != nil {
 		return 0
 	}

@@ -63,7 +63,8 @@ func (p Probes) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte("ok\n")) })
 	mux.HandleFunc("GET /readyz", p.Ready)
-	mux.Handle("GET /metrics", promhttp.HandlerFor(p.Metrics, promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: limit.Dial}))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(p.Metrics,
+		promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: limit.Dial}))
 	if p.Pprof {
 		mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 		mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
@@ -83,7 +84,8 @@ type Health struct {
 // Serve owns ln. It serves until ctx ends, to as many as the reserve has room for.
 func (h Health) Serve(ctx context.Context, ln net.Listener) error {
 	probes := Probes{Ready: h.ready, Metrics: h.Metrics}
-	srv := HTTP{Handler: probes.Handler(), Header: limit.RequestHeader, Read: limit.RequestHeaderTime, Log: h.Log, Conn: WithFew}
+	srv := HTTP{Handler: probes.Handler(), Header: limit.RequestHeader, Read: limit.RequestHeaderTime, Log: h.Log,
+		Conn: WithFew}
 	shed := func() { h.Log.Debug("a connection of the health port lost its place to a newer one") }
 	return srv.Serve(ctx, Few(ln, Spare(Descriptors()), shed))
 }

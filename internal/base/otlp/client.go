@@ -42,20 +42,23 @@ func newClient(e Endpoint) (*client, error) {
 		}
 		cfg.RootCAs = x509.NewCertPool()
 		if !cfg.RootCAs.AppendCertsFromPEM(text) {
-			return nil, fault.Newf(fault.CodeConfig, "there is no certificate in %s", e.CAFile).Hint("correct caFile; PEM is expected")
+			return nil, fault.Newf(fault.CodeConfig, "there is no certificate in %s", e.CAFile).
+				Hint("correct caFile; PEM is expected")
 		}
 	}
 	if _, err := c.headers(); fault.Has(err, fault.CodeSecret) {
 		return nil, err
 	} else if err != nil {
-		return nil, fault.New(fault.CodeConfig, "the headers for the collector cannot be read").Because(err).Hint("correct headersFile")
+		return nil, fault.New(fault.CodeConfig, "the headers for the collector cannot be read").Because(err).
+			Hint("correct headersFile")
 	}
 	c.http = &http.Client{
 		Transport: &http.Transport{
 			TLSClientConfig: cfg, ForceAttemptHTTP2: true, MaxIdleConns: 1, IdleConnTimeout: time.Minute,
 			TLSHandshakeTimeout: e.Timeout, MaxResponseHeaderBytes: limit.RequestHeader,
 		},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // the headers are for this one
+		// The headers are for this server only.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	return c, nil
 }
@@ -113,7 +116,8 @@ func (c *client) post(ctx context.Context, body []byte) (rejected int64, err err
 	case !retryable(res.StatusCode):
 		return 0, fmt.Errorf("%w: status %d", errRefused, res.StatusCode)
 	}
-	err = fmt.Errorf("the collector answers with status %d", res.StatusCode) // its text is not quoted: it may repeat a header
+	// its text is not quoted: it may repeat a header
+	err = fmt.Errorf("the collector answers with status %d", res.StatusCode)
 	if wait := retryAfter(res.StatusCode, res.Header, time.Now()); wait > 0 {
 		err = laterError{err, wait}
 	}

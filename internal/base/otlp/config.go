@@ -29,7 +29,8 @@ type Config struct {
 
 // Configure validates the fields audit.otlp and tracing of a role's
 // configuration; add takes a problem with the field at a path.
-func Configure(audit v1alpha1.AuditConfig, tracing v1alpha1.TracingConfig, add func(path, format string, args ...any)) Config {
+func Configure(audit v1alpha1.AuditConfig, tracing v1alpha1.TracingConfig,
+	add func(path, format string, args ...any)) Config {
 	c := Config{
 		Logs:   endpoint(audit.OTLP, "audit.otlp", "/v1/logs", add),
 		Traces: endpoint(tracing.OTLPConfig, "tracing", "/v1/traces", add),

@@ -59,7 +59,8 @@ func (l *Logs) Export(ctx context.Context, lines []byte) (rejected int64, err er
 		}
 	}
 	// LogsData has the bytes of ExportLogsServiceRequest.
-	body, err := proto.Marshal(&logspb.LogsData{ResourceLogs: []*logspb.ResourceLogs{{Resource: l.resource, ScopeLogs: []*logspb.ScopeLogs{scope}}}})
+	body, err := proto.Marshal(&logspb.LogsData{ResourceLogs: []*logspb.ResourceLogs{{Resource: l.resource,
+		ScopeLogs: []*logspb.ScopeLogs{scope}}}})
 	if err != nil {
 		return int64(len(scope.LogRecords)), nil // texts that are no UTF-8, which no line has
 	}

@@ -67,7 +67,8 @@ func NewTracer(c Config, o Options) (*Tracer, error) {
 	}
 	t.exporter = otlptrace.NewUnstarted(upload{t})
 	most := sdk.SpanLimits{
-		AttributeValueLengthLimit: limit.AuditText, AttributeCountLimit: spanAttributes, EventCountLimit: 1, LinkCountLimit: 1,
+		AttributeValueLengthLimit: limit.AuditText, AttributeCountLimit: spanAttributes, EventCountLimit: 1,
+		LinkCountLimit:              1,
 		AttributePerEventCountLimit: 1, AttributePerLinkCountLimit: 1,
 	}
 	provider := sdk.NewTracerProvider(

@@ -43,8 +43,8 @@ func StateDir(path string, log *slog.Logger) error {
 	case why != "":
 		return fault.New(fault.CodeStateAccess, "the state directory "+path+" is not used").
 			Whyf("its mode is %04o, its owner uid %d and gid %d: %s", unixMode(dir.mode), dir.uid, dir.gid, why).
-			Hint("see that nobody has changed what is in it, then: chown %d %s && chmod 700 %s; or choose another with --state-dir (stateDir)",
-				os.Geteuid(), path, path)
+			Hint("see that nobody has changed what is in it, then: chown %d %s && chmod 700 %s; "+
+				"or choose another with --state-dir (stateDir)", os.Geteuid(), path, path)
 	case narrow:
 		if err := d.Chmod(0o700); err != nil { // of what was judged, wherever the path leads by now
 			return fault.New(fault.CodeStateAccess, "the state directory "+path+" cannot be closed to others").

@@ -133,11 +133,13 @@ func exposed(f found, gid int, ours bool) (why, next string) {
 	case !f.mode.IsRegular():
 		return "it is no regular file", "name the file itself, not %s"
 	case f.mode.Perm()&0o007 != 0:
-		return "everybody may use it", "chmod 600 %s, in Kubernetes defaultMode: 0440 and an fsGroup; if others may have read it, make a new one"
+		return "everybody may use it", "chmod 600 %s, in Kubernetes defaultMode: 0440 and an fsGroup; " +
+			"if others may have read it, make a new one"
 	case group == 0, f.uid == 0 && group == 0o040, ours && f.gid == gid:
 		return "", ""
 	case f.uid == 0:
 		return "its group may write it", "chmod 640 %s, or 600; if others may have written it, make a new one"
 	}
-	return "its group may use it", "chmod 600 %s, or have it belong to root with mode 640; if others may have read it, make a new one"
+	return "its group may use it", "chmod 600 %s, or have it belong to root with mode 640; " +
+		"if others may have read it, make a new one"
 }

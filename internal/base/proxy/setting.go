@@ -66,7 +66,8 @@ func Configure(at string, n Named, add conf.Report) (Setting, error) {
 func parse(text string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.Path != "" && u.Path != "/" {
-		return nil, errors.New("http://host:port or https://host:port is expected, with user:password@ before the host if need be")
+		return nil, errors.New("http://host:port or https://host:port is expected, " +
+			"with user:password@ before the host if need be")
 	}
 	return u, nil
 }

@@ -79,7 +79,8 @@ func parseHeader(text string) (Pair, error) {
 		return Pair{}, err
 	}
 	if p.Value, err = url.PathUnescape(p.Value); err != nil {
-		return Pair{}, fmt.Errorf("the value of metadata %s has a %% that is not followed by two hexadecimal digits", untrusted.Text(p.Key, limit.AuditKey))
+		return Pair{}, fmt.Errorf("the value of metadata %s has a %% that is not followed by two hexadecimal digits",
+			untrusted.Text(p.Key, limit.AuditKey))
 	}
 	return p, nil
 }
@@ -93,9 +94,11 @@ func Check(pairs []Pair) error {
 	for _, p := range pairs {
 		switch {
 		case !isKey(p.Key):
-			return fmt.Errorf("the key %q of metadata is not 1 to %d of letters, digits and . _ - /", untrusted.Text(p.Key, limit.AuditKey), limit.AuditKey)
+			return fmt.Errorf("the key %q of metadata is not 1 to %d of letters, digits and . _ - /",
+				untrusted.Text(p.Key, limit.AuditKey), limit.AuditKey)
 		case len(p.Value) > limit.AuditValue:
-			return fmt.Errorf("the value of metadata %s has %d bytes, and at most %d are taken", p.Key, len(p.Value), limit.AuditValue)
+			return fmt.Errorf("the value of metadata %s has %d bytes, and at most %d are taken", p.Key, len(p.Value),
+				limit.AuditValue)
 		case !untrusted.Printable(p.Value):
 			return fmt.Errorf("the value of metadata %s is no printable UTF-8", p.Key)
 		case seen[p.Key]:

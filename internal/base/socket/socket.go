@@ -61,7 +61,9 @@ func KeepAlive() net.KeepAliveConfig {
 // routing and nftables heed. It takes a permission.
 func Mark(c syscall.RawConn, mark uint32) error {
 	var failed error
-	if err := c.Control(func(fd uintptr) { failed = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_MARK, int(mark)) }); err != nil {
+	if err := c.Control(func(fd uintptr) {
+		failed = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_MARK, int(mark))
+	}); err != nil {
 		return err
 	}
 	return failed

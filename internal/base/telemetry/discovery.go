@@ -28,13 +28,19 @@ func NewDiscovery(reg prometheus.Registerer, r DiscoveryReadings) *Discovery {
 	f.gaugeFunc("tombolo_discovery_watchers", "Calls that follow a cluster.", r.Watchers)
 	f.gaugeFunc("tombolo_discovery_connections", "Connections of the main port.", r.Connections)
 	f.gaugeFunc("tombolo_discovery_unread_bytes", "Bytes of answers that callers have not read yet.", r.Unread)
-	f.gaugeFunc("tombolo_discovery_certificate_expiry_timestamp_seconds", "When the certificate of the main port ends, as a Unix time; 0 without TLS.", r.CertificateEnd)
+	f.gaugeFunc("tombolo_discovery_certificate_expiry_timestamp_seconds",
+		"When the certificate of the main port ends, as a Unix time; 0 without TLS.", r.CertificateEnd)
 	d := &Discovery{
-		Calls:        f.counterVec("tombolo_discovery_calls_total", "Calls and native entries that were answered, by method and outcome (ok or a fault code).", "method", "outcome"),
-		Refused:      f.counterVec("tombolo_discovery_refused_connections_total", "Connections that were refused before a call, by fault code.", "code"),
-		Unread:       f.counter("tombolo_discovery_unread_connections_total", "Connections that were ended as their answers were not read."),
-		Reloads:      f.counterVec("tombolo_discovery_config_reloads_total", "Reloads of the configuration, by outcome.", "outcome"),
-		Certificates: f.counterVec("tombolo_discovery_certificate_failures_total", "Certificates that could not be taken over, by fault code.", "code"),
+		Calls: f.counterVec("tombolo_discovery_calls_total",
+			"Calls and native entries that were answered, by method and outcome (ok or a fault code).", "method", "outcome"),
+		Refused: f.counterVec("tombolo_discovery_refused_connections_total",
+			"Connections that were refused before a call, by fault code.", "code"),
+		Unread: f.counter("tombolo_discovery_unread_connections_total",
+			"Connections that were ended as their answers were not read."),
+		Reloads: f.counterVec("tombolo_discovery_config_reloads_total", "Reloads of the configuration, by outcome.",
+			"outcome"),
+		Certificates: f.counterVec("tombolo_discovery_certificate_failures_total",
+			"Certificates that could not be taken over, by fault code.", "code"),
 	}
 	for _, m := range []string{"Hello", "AffiliateUpdate", "AffiliateDelete", "List", "Watch", "Attend", "Put"} {
 		d.Calls.WithLabelValues(m, Outcome(""))

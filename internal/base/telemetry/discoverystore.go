@@ -25,14 +25,18 @@ func NewDiscoveryStore(reg prometheus.Registerer, read func() DiscoveryStoreStat
 			func() float64 { return flag(read().Settled) })
 		f.gaugeFunc("tombolo_discovery_store_degraded", "1 while what is known is not safe or not new, as when etcd is away.",
 			func() float64 { return flag(read().Degraded) })
-		f.gaugeFunc("tombolo_discovery_store_degraded_since_timestamp_seconds", "Since when, as a Unix time; 0 while all is well.",
+		f.gaugeFunc("tombolo_discovery_store_degraded_since_timestamp_seconds",
+			"Since when, as a Unix time; 0 while all is well.",
 			func() float64 { return read().Since })
-		f.gaugeFunc("tombolo_discovery_store_saved_timestamp_seconds", "When the last snapshot was written, or etcd last heard, as a Unix time; 0 for never.",
+		f.gaugeFunc("tombolo_discovery_store_saved_timestamp_seconds",
+			"When the last snapshot was written, or etcd last heard, as a Unix time; 0 for never.",
 			func() float64 { return read().Saved })
 	}
 	return &DiscoveryStore{
-		Writes:    f.counterVec("tombolo_discovery_store_writes_total", "Updates and removals, by outcome (ok, a fault code, or other).", "outcome"),
-		Conflicts: f.counter("tombolo_discovery_store_conflicts_total", "Writes that another service was quicker with, and that were tried again."),
+		Writes: f.counterVec("tombolo_discovery_store_writes_total",
+			"Updates and removals, by outcome (ok, a fault code, or other).", "outcome"),
+		Conflicts: f.counter("tombolo_discovery_store_conflicts_total",
+			"Writes that another service was quicker with, and that were tried again."),
 	}
 }
 

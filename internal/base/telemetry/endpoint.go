@@ -19,13 +19,16 @@ type Endpoint struct {
 func NewEndpoint(reg prometheus.Registerer) *Endpoint {
 	f := factory{reg}
 	e := &Endpoint{
-		Requests:       f.counter("tombolo_mesh_stun_requests_total", "STUN requests that were sent, those of checks of the network left out."),
-		Answers:        f.counter("tombolo_mesh_stun_answers_total", "Answers of STUN servers that count."),
-		Failures:       f.counterVec("tombolo_mesh_stun_failures_total", "STUN requests, answers and servers that failed, by reason.", "reason"),
-		Rebindings:     f.counter("tombolo_mesh_rebindings_total", "Mapped endpoints that became other ones."),
-		PortMapping:    f.gauge("tombolo_mesh_port_mapping", "1 while the router hands a port on to this node."),
-		MachineChanges: f.counter("tombolo_mesh_machine_changes_total", "Changes of this machine's addresses or default routes."),
-		Sleeps:         f.counter("tombolo_mesh_sleeps_total", "Times that this machine slept."),
+		Requests: f.counter("tombolo_mesh_stun_requests_total",
+			"STUN requests that were sent, those of checks of the network left out."),
+		Answers: f.counter("tombolo_mesh_stun_answers_total", "Answers of STUN servers that count."),
+		Failures: f.counterVec("tombolo_mesh_stun_failures_total",
+			"STUN requests, answers and servers that failed, by reason.", "reason"),
+		Rebindings:  f.counter("tombolo_mesh_rebindings_total", "Mapped endpoints that became other ones."),
+		PortMapping: f.gauge("tombolo_mesh_port_mapping", "1 while the router hands a port on to this node."),
+		MachineChanges: f.counter("tombolo_mesh_machine_changes_total",
+			"Changes of this machine's addresses or default routes."),
+		Sleeps: f.counter("tombolo_mesh_sleeps_total", "Times that this machine slept."),
 	}
 	begin(e.Failures, []string{"unsent", "unanswered", "refused", "dropped"})
 	return e

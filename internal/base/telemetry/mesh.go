@@ -20,10 +20,14 @@ type MeshReadings struct {
 // that there are.
 func NewMesh(reg prometheus.Registerer, reasons []string, r MeshReadings) *Mesh {
 	f := factory{reg}
-	f.gaugeFunc("tombolo_mesh_settings_waiting", "Settings that were changed in the configuration and wait for a restart.", r.Waiting)
-	f.gaugeFunc("tombolo_mesh_closed_ranges", "Ranges of members of which, or of whose key, nothing is heard any more: packets for them are lost.", r.Closed)
-	f.counterFuncs("tombolo_mesh_tunnel_dropped_packets_total", "Packets that were dropped between the network and the link, by reason.", "reason", reasons, r.Dropped)
-	m := &Mesh{Reloads: f.counterVec("tombolo_mesh_config_reloads_total", "Reloads of the configuration, by outcome (ok or a fault code).", "outcome")}
+	f.gaugeFunc("tombolo_mesh_settings_waiting", "Settings that were changed in the configuration and wait for a restart.",
+		r.Waiting)
+	f.gaugeFunc("tombolo_mesh_closed_ranges",
+		"Ranges of members of which, or of whose key, nothing is heard any more: packets for them are lost.", r.Closed)
+	f.counterFuncs("tombolo_mesh_tunnel_dropped_packets_total",
+		"Packets that were dropped between the network and the link, by reason.", "reason", reasons, r.Dropped)
+	m := &Mesh{Reloads: f.counterVec("tombolo_mesh_config_reloads_total",
+		"Reloads of the configuration, by outcome (ok or a fault code).", "outcome")}
 	begin(m.Reloads, []string{Outcome("")})
 	return m
 }

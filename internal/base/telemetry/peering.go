@@ -24,15 +24,20 @@ type PeeringReadings struct {
 // NewPeering registers the metrics of a mesh node's ways to its peers.
 func NewPeering(reg prometheus.Registerer, r PeeringReadings) *Peering {
 	f := factory{reg}
-	f.gaugeFuncs("tombolo_mesh_peers", "Peers of this node, by the state of the path to them.", "state", []string{"idle", "direct", "relayed", "down"}, r.Peers)
+	f.gaugeFuncs("tombolo_mesh_peers", "Peers of this node, by the state of the path to them.", "state",
+		[]string{"idle", "direct", "relayed", "down"}, r.Peers)
 	directions := []string{"sent", "received"}
-	f.counterFuncs("tombolo_mesh_bytes_total", "Bytes of WireGuard to and from peers, by any way; as new as the last look at it.", "direction", directions, r.Bytes)
-	f.counterFuncs("tombolo_mesh_relayed_bytes_total", "Of WireGuard's bytes, those that went or came by a relay.", "direction", directions, r.Relayed)
+	f.counterFuncs("tombolo_mesh_bytes_total",
+		"Bytes of WireGuard to and from peers, by any way; as new as the last look at it.", "direction", directions, r.Bytes)
+	f.counterFuncs("tombolo_mesh_relayed_bytes_total", "Of WireGuard's bytes, those that went or came by a relay.",
+		"direction", directions, r.Relayed)
 	m := &Peering{
-		Sent:       f.counterVec("tombolo_mesh_probes_sent_total", "Probes that were sent, by kind.", "kind"),
-		Received:   f.counterVec("tombolo_mesh_probes_received_total", "Probes of peers that counted, by kind.", "kind"),
-		Dropped:    f.counterVec("tombolo_mesh_probes_dropped_total", "Probes and packets of the relay that did not count, and probes that could not be sent, by reason.", "reason"),
-		Ways:       f.counterVec("tombolo_mesh_way_changes_total", "Changes of the way to a peer, by the kinds of both.", "from", "to"),
+		Sent:     f.counterVec("tombolo_mesh_probes_sent_total", "Probes that were sent, by kind.", "kind"),
+		Received: f.counterVec("tombolo_mesh_probes_received_total", "Probes of peers that counted, by kind.", "kind"),
+		Dropped: f.counterVec("tombolo_mesh_probes_dropped_total",
+			"Probes and packets of the relay that did not count, and probes that could not be sent, by reason.", "reason"),
+		Ways: f.counterVec("tombolo_mesh_way_changes_total", "Changes of the way to a peer, by the kinds of both.",
+			"from", "to"),
 		Handshakes: f.counter("tombolo_mesh_handshakes_total", "Handshakes of WireGuard that were completed."),
 	}
 	begin(m.Sent, []string{"ping", "pong", "call"})

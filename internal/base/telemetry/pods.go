@@ -7,5 +7,7 @@ import "github.com/prometheus/client_golang/prometheus"
 // NewPods registers the metrics of the ranges of a mesh node's own pods.
 func NewPods(reg prometheus.Registerer, read func(state string) float64) {
 	f := factory{reg}
-	f.gaugeFuncs("tombolo_mesh_pod_ranges", "Ranges that Kubernetes has of this node's pods, by whether they are announced or refused.", "state", []string{"announced", "refused"}, read)
+	f.gaugeFuncs("tombolo_mesh_pod_ranges",
+		"Ranges that Kubernetes has of this node's pods, by whether they are announced or refused.",
+		"state", []string{"announced", "refused"}, read)
 }

@@ -25,14 +25,20 @@ func NewRouting(reg prometheus.Registerer, kinds, reasons []string, r RoutingRea
 	f := factory{reg}
 	f.gaugeFunc("tombolo_mesh_in_force", "1 while the kernel has what the mesh wants, as far as is known.", r.InForce)
 	f.gaugeFunc("tombolo_mesh_kernel_watched", "1 while the kernel tells of its changes.", r.Watching)
-	f.gaugeFunc("tombolo_mesh_ranges", "Ranges that are routed to peers, their addresses in the mesh among them.", r.Ranges)
+	f.gaugeFunc("tombolo_mesh_ranges", "Ranges that are routed to peers, their addresses in the mesh among them.",
+		r.Ranges)
 	f.gaugeFuncs("tombolo_mesh_problems", "Members and ranges that do not count, by kind.", "kind", kinds, r.Problems)
-	f.counterFuncs("tombolo_mesh_dropped_packets_total", "Packets that our rules of nftables dropped, by reason.", "reason", reasons, r.Dropped)
+	f.counterFuncs("tombolo_mesh_dropped_packets_total", "Packets that our rules of nftables dropped, by reason.",
+		"reason", reasons, r.Dropped)
 	out := &Routing{
-		Steps:    f.counterVec("tombolo_mesh_steps_total", "Changes of the kernel, by verb and what they are on.", "verb", "object"),
-		Applies:  f.counterVec("tombolo_mesh_applies_total", "Times that the kernel was compared and changed where it had to be, by outcome (ok or a fault code).", "outcome"),
-		Repairs:  f.counter("tombolo_mesh_repairs_total", "Times that something of the mesh's was put back, which others had taken away or changed."),
-		Policies: f.counterVec("tombolo_mesh_policy_reloads_total", "Readings of the policy between peers, by outcome (ok or a fault code).", "outcome"),
+		Steps: f.counterVec("tombolo_mesh_steps_total", "Changes of the kernel, by verb and what they are on.", "verb",
+			"object"),
+		Applies: f.counterVec("tombolo_mesh_applies_total",
+			"Times that the kernel was compared and changed where it had to be, by outcome (ok or a fault code).", "outcome"),
+		Repairs: f.counter("tombolo_mesh_repairs_total",
+			"Times that something of the mesh's was put back, which others had taken away or changed."),
+		Policies: f.counterVec("tombolo_mesh_policy_reloads_total",
+			"Readings of the policy between peers, by outcome (ok or a fault code).", "outcome"),
 	}
 	out.Applies.WithLabelValues(Outcome(""))
 	out.Policies.WithLabelValues(Outcome(""))

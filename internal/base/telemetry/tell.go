@@ -38,7 +38,8 @@ func Logger(w io.Writer, format, level string) (*slog.Logger, error) {
 	var l slog.Level
 	if level != "" {
 		if err := l.UnmarshalText([]byte(level)); err != nil {
-			return nil, fault.Newf(fault.CodeUsage, "log level %q", level).Whyf("it is none of debug, info, warn, error").Hint("correct --log-level or log.level")
+			return nil, fault.Newf(fault.CodeUsage, "log level %q", level).Whyf("it is none of debug, info, warn, error").
+				Hint("correct --log-level or log.level")
 		}
 	}
 	o := &slog.HandlerOptions{Level: l}
@@ -48,7 +49,8 @@ func Logger(w io.Writer, format, level string) (*slog.Logger, error) {
 	case "json":
 		return slog.New(newBounded(slog.NewJSONHandler(w, o))), nil
 	}
-	return nil, fault.Newf(fault.CodeUsage, "log format %q", format).Whyf("it is neither text nor json").Hint("correct --log-format or log.format")
+	return nil, fault.Newf(fault.CodeUsage, "log format %q", format).Whyf("it is neither text nor json").
+		Hint("correct --log-format or log.format")
 }
 
 // Outcome is a code as a label value: "ok" for none, "other" for a code of a
@@ -119,31 +121,46 @@ func NewHub(reg prometheus.Registerer, r HubReadings) *Hub {
 	f.gaugeFunc("tombolo_hub_policy_rules", "Rules of the access policy in force.", r.PolicyRules)
 	f.gaugeFunc("tombolo_hub_memory_used_bytes", "Memory in use, without what the collector may free.", r.MemoryUsed)
 	f.gaugeFunc("tombolo_hub_memory_limit_bytes", "Memory that may be in use; 0 without a limit.", r.MemoryLimit)
-	f.gaugeFuncs("tombolo_hub_limit_use_ratio", "The greatest use of a limit by any cluster, agent or caller, as a share of it.", "limit", limits(), r.LimitUse)
+	f.gaugeFuncs("tombolo_hub_limit_use_ratio",
+		"The greatest use of a limit by any cluster, agent or caller, as a share of it.", "limit", limits(), r.LimitUse)
 	f.gaugeFunc("tombolo_hub_relay_nodes", "Nodes that are connected to the relay.", r.RelayNodes)
-	f.counterFunc("tombolo_hub_relay_refused_nodes_total", "Connections of nodes that found no place in the relay.", r.RelayRefused)
+	f.counterFunc("tombolo_hub_relay_refused_nodes_total", "Connections of nodes that found no place in the relay.",
+		r.RelayRefused)
 	f.counterFunc("tombolo_hub_relay_packets_total", "Packets that the relay passed on.", r.RelayPackets)
 	f.counterFunc("tombolo_hub_relay_bytes_total", "Bytes of packets that the relay passed on.", r.RelayBytes)
-	f.counterFuncs("tombolo_hub_relay_dropped_packets_total", "Packets that the relay did not pass on, by reason.", "reason", relayDrops(), r.RelayDropped)
+	f.counterFuncs("tombolo_hub_relay_dropped_packets_total", "Packets that the relay did not pass on, by reason.",
+		"reason", relayDrops(), r.RelayDropped)
 	h := &Hub{
-		RelayEnds:    f.counterVec("tombolo_hub_relay_ends_total", "Connections of nodes to the relay that ended, by reason (a fault code, or ok where the node closed).", "reason"),
-		Attaches:     f.counterVec("tombolo_hub_connections_added_total", "Further connections of sessions, by outcome (ok or a fault code).", "outcome"),
-		Losses:       f.counterVec("tombolo_hub_connections_lost_total", "Connections that live sessions lost, by cause.", "cause"),
-		Sessions:     f.counter("tombolo_hub_sessions_total", "Agent sessions that were accepted."),
-		SessionEnds:  f.counterVec("tombolo_hub_session_ends_total", "Sessions that ended, by reason (a fault code, or ok for an orderly end).", "reason"),
-		Joins:        f.counterVec("tombolo_hub_joins_total", "Enrolments and renewals, by outcome.", "kind", "outcome"),
-		Streams:      f.gauge("tombolo_hub_streams", "Streams that are live."),
-		Dials:        f.counterVec("tombolo_hub_dials_total", "Dials, by frontend and outcome (ok or a fault code).", "frontend", "outcome"),
-		DialDuration: f.histogramVec("tombolo_hub_dial_duration_seconds", "Time from a dial request to its answer.", "frontend"),
-		StreamEnds:   f.counterVec("tombolo_hub_stream_ends_total", "Streams that ended, by fault code (ok for an orderly end).", "code"),
-		RTT:          f.histogram("tombolo_hub_session_rtt_seconds", "Round trip of the pings on live sessions."),
-		Reloads:      f.counterVec("tombolo_hub_config_reloads_total", "Reloads of the configuration, by outcome.", "outcome"),
-		Refused:      f.counterVec("tombolo_hub_refused_connections_total", "Connections and requests that were refused without a dial, by fault code.", "code"),
+		RelayEnds: f.counterVec("tombolo_hub_relay_ends_total",
+			"Connections of nodes to the relay that ended, by reason (a fault code, or ok where the node closed).", "reason"),
+		Attaches: f.counterVec("tombolo_hub_connections_added_total",
+			"Further connections of sessions, by outcome (ok or a fault code).", "outcome"),
+		Losses: f.counterVec("tombolo_hub_connections_lost_total", "Connections that live sessions lost, by cause.",
+			"cause"),
+		Sessions: f.counter("tombolo_hub_sessions_total", "Agent sessions that were accepted."),
+		SessionEnds: f.counterVec("tombolo_hub_session_ends_total",
+			"Sessions that ended, by reason (a fault code, or ok for an orderly end).", "reason"),
+		Joins:   f.counterVec("tombolo_hub_joins_total", "Enrolments and renewals, by outcome.", "kind", "outcome"),
+		Streams: f.gauge("tombolo_hub_streams", "Streams that are live."),
+		Dials: f.counterVec("tombolo_hub_dials_total", "Dials, by frontend and outcome (ok or a fault code).",
+			"frontend", "outcome"),
+		DialDuration: f.histogramVec("tombolo_hub_dial_duration_seconds", "Time from a dial request to its answer.",
+			"frontend"),
+		StreamEnds: f.counterVec("tombolo_hub_stream_ends_total",
+			"Streams that ended, by fault code (ok for an orderly end).", "code"),
+		RTT: f.histogram("tombolo_hub_session_rtt_seconds", "Round trip of the pings on live sessions."),
+		Reloads: f.counterVec("tombolo_hub_config_reloads_total", "Reloads of the configuration, by outcome.",
+			"outcome"),
+		Refused: f.counterVec("tombolo_hub_refused_connections_total",
+			"Connections and requests that were refused without a dial, by fault code.", "code"),
 
-		Limits: f.counterVec("tombolo_hub_limit_hits_total", "Times that a limit refused something or kept bytes waiting, by whose limit it is.", "scope", "limit"),
-		Shed:   f.counter("tombolo_hub_memory_shed_streams_total", "Streams that were cut because the hub was short of memory."),
+		Limits: f.counterVec("tombolo_hub_limit_hits_total",
+			"Times that a limit refused something or kept bytes waiting, by whose limit it is.", "scope", "limit"),
+		Shed: f.counter("tombolo_hub_memory_shed_streams_total",
+			"Streams that were cut because the hub was short of memory."),
 
-		PolicyReloads: f.counterVec("tombolo_hub_policy_reloads_total", "Changes of the access policy, by outcome.", "outcome"),
+		PolicyReloads: f.counterVec("tombolo_hub_policy_reloads_total", "Changes of the access policy, by outcome.",
+			"outcome"),
 	}
 	for _, scope := range scopes() {
 		for _, l := range append(limits(), "memory") {
@@ -164,7 +181,8 @@ func relayDrops() []string { return []string{"queue", "rate", "absent", "foreign
 func scopes() []string { return []string{"cluster", "agent", "caller"} }
 
 func limits() []string {
-	return []string{"sessions", "streams", "pendingDials", "dialsPerSecond", "bytesInPerSecond", "bytesOutPerSecond", "unreadBytes"}
+	return []string{"sessions", "streams", "pendingDials", "dialsPerSecond", "bytesInPerSecond", "bytesOutPerSecond",
+		"unreadBytes"}
 }
 
 // causes are the values of the label cause, as the carrier names them.
@@ -203,22 +221,29 @@ type AgentReadings struct {
 func NewAgent(reg prometheus.Registerer, r AgentReadings) *Agent {
 	f := factory{reg}
 	f.gaugeFunc("tombolo_agent_sessions", "Sessions to hubs that are live.", r.Sessions)
-	f.gaugeFunc("tombolo_agent_certificate_expiry_timestamp_seconds", "When the agent's certificate ends, as a Unix time.", r.CertificateEnd)
+	f.gaugeFunc("tombolo_agent_certificate_expiry_timestamp_seconds", "When the agent's certificate ends, as a Unix time.",
+		r.CertificateEnd)
 	f.counterFunc("tombolo_agent_bytes_to_target_total", "Bytes carried from the hub to targets.", r.BytesToTarget)
 	f.counterFunc("tombolo_agent_bytes_from_target_total", "Bytes carried from targets to the hub.", r.BytesToCaller)
 	f.gaugeFunc("tombolo_agent_session_connections", "Connections of the sessions that are live.", r.Connections)
 	f.gaugeFunc("tombolo_agent_unread_bytes", "Bytes that came from hubs and were not read yet.", r.Unread)
 	a := &Agent{
-		Attaches:     f.counterVec("tombolo_agent_connections_added_total", "Further connections of sessions, by outcome (ok or a fault code).", "outcome"),
-		Losses:       f.counterVec("tombolo_agent_connections_lost_total", "Connections that live sessions lost, by cause.", "cause"),
-		SessionEnds:  f.counterVec("tombolo_agent_session_ends_total", "Sessions that ended, by reason (a fault code).", "reason"),
-		Connects:     f.counterVec("tombolo_agent_connects_total", "Attempts to reach a hub, by outcome (ok or a fault code).", "outcome"),
-		Streams:      f.gauge("tombolo_agent_streams", "Streams that are live."),
-		Dials:        f.counterVec("tombolo_agent_dials_total", "Dials to targets, by outcome (ok or a fault code).", "outcome"),
+		Attaches: f.counterVec("tombolo_agent_connections_added_total",
+			"Further connections of sessions, by outcome (ok or a fault code).", "outcome"),
+		Losses: f.counterVec("tombolo_agent_connections_lost_total", "Connections that live sessions lost, by cause.",
+			"cause"),
+		SessionEnds: f.counterVec("tombolo_agent_session_ends_total", "Sessions that ended, by reason (a fault code).",
+			"reason"),
+		Connects: f.counterVec("tombolo_agent_connects_total",
+			"Attempts to reach a hub, by outcome (ok or a fault code).", "outcome"),
+		Streams: f.gauge("tombolo_agent_streams", "Streams that are live."),
+		Dials: f.counterVec("tombolo_agent_dials_total", "Dials to targets, by outcome (ok or a fault code).",
+			"outcome"),
 		DialDuration: f.histogram("tombolo_agent_dial_duration_seconds", "Time from a dial request to its answer."),
-		StreamEnds:   f.counterVec("tombolo_agent_stream_ends_total", "Streams that ended, by fault code (ok for an orderly end).", "code"),
-		RTT:          f.histogram("tombolo_agent_session_rtt_seconds", "Round trip of the pings on live sessions."),
-		Renewals:     f.counterVec("tombolo_agent_renewals_total", "Renewals of the certificate, by outcome.", "outcome"),
+		StreamEnds: f.counterVec("tombolo_agent_stream_ends_total",
+			"Streams that ended, by fault code (ok for an orderly end).", "code"),
+		RTT:      f.histogram("tombolo_agent_session_rtt_seconds", "Round trip of the pings on live sessions."),
+		Renewals: f.counterVec("tombolo_agent_renewals_total", "Renewals of the certificate, by outcome.", "outcome"),
 	}
 	a.Attaches.WithLabelValues(Outcome(""))
 	begin(a.Losses, causes())

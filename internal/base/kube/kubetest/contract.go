@@ -147,7 +147,8 @@ func (r *Reader) Find(source, name string) (roster.Said, bool) {
 // Knows reports whether the objects say of a name what its number gives.
 func (r *Reader) Knows(name string, n byte) bool {
 	s, ok := r.Find("members", name)
-	return ok && s.Facts.Key == Facts(n).Key && s.Facts.Nodename == name && len(s.Facts.Ranges) == 1 && s.Facts.Ranges[0] == Facts(n).Ranges[0]
+	return ok && s.Facts.Key == Facts(n).Key && s.Facts.Nodename == name &&
+		len(s.Facts.Ranges) == 1 && s.Facts.Ranges[0] == Facts(n).Ranges[0]
 }
 
 // Part is a part of the source by name.
@@ -171,8 +172,10 @@ func Contract(t *testing.T, w World) {
 	w.AddNode(t, "ka")
 	p.uidB = w.AddNode(t, "kb")
 	p.clientA = w.Client(t, "ka")
-	p.a = Start(t, p.clientA, kube.Options{Node: "ka", Self: func() roster.Facts { return Facts(1) }, Lease: p.lease, NodeAnnotations: true})
-	p.b = Start(t, w.Client(t, "kb"), kube.Options{Node: "kb", Self: p.selfB, Changed: p.changed, Lease: p.lease, WriteAnnotations: true})
+	p.a = Start(t, p.clientA, kube.Options{Node: "ka", Self: func() roster.Facts { return Facts(1) }, Lease: p.lease,
+		NodeAnnotations: true})
+	p.b = Start(t, w.Client(t, "kb"), kube.Options{Node: "kb", Self: p.selfB, Changed: p.changed, Lease: p.lease,
+		WriteAnnotations: true})
 	t.Run("each sees all", p.each)
 	t.Run("none writes another's", p.others)
 	t.Run("nodes cannot be listed, which harms nothing", p.nodes)
@@ -236,15 +239,18 @@ func (p *pair) others(t *testing.T) {
 	if !p.a.Knows("kb", 2) {
 		t.Error("what kb says was touched")
 	}
-	other := Start(t, p.clientA, kube.Options{Node: "kb", SkipMembers: true, SkipObject: true, OwnNode: func(n kube.Node) { t.Errorf("the Node of another is read: %+v", n) }})
-	runtest.Eventually(t, "the refusal of another's Node", func() bool { return fault.Has(other.Part("node").Err, fault.CodeKubeDenied) })
+	other := Start(t, p.clientA, kube.Options{Node: "kb", SkipMembers: true, SkipObject: true,
+		OwnNode: func(n kube.Node) { t.Errorf("the Node of another is read: %+v", n) }})
+	runtest.Eventually(t, "the refusal of another's Node",
+		func() bool { return fault.Has(other.Part("node").Err, fault.CodeKubeDenied) })
 	if err := p.a.Part("members").Warning; err != nil {
 		t.Errorf("the policy is there, and yet: %v", err)
 	}
 }
 
 func (p *pair) nodes(t *testing.T) {
-	runtest.Eventually(t, "the refusal", func() bool { return fault.Has(p.a.Part("annotations").Err, fault.CodeKubeDenied) })
+	runtest.Eventually(t, "the refusal",
+		func() bool { return fault.Has(p.a.Part("annotations").Err, fault.CodeKubeDenied) })
 	if n := p.a.Log.Count("code=" + string(fault.CodeKubeDenied)); n != 1 {
 		t.Errorf("said %d times:\n%s", n, p.a.Log)
 	}
@@ -286,10 +292,12 @@ func (p *pair) expire(t *testing.T) {
 	p.b.Stop()
 	end := time.Now()
 	s, ok := p.a.Find("members", "kb")
-	if left, _ := roster.Expire(end.Add(p.lease+time.Second), p.a.Said()); !ok || s.Until.IsZero() || slices.ContainsFunc(left, func(s roster.Said) bool { return s.Facts.ID == "kb" }) {
+	if left, _ := roster.Expire(end.Add(p.lease+time.Second), p.a.Said()); !ok || s.Until.IsZero() ||
+		slices.ContainsFunc(left, func(s roster.Said) bool { return s.Facts.ID == "kb" }) {
 		t.Errorf("kb lives until %v, %v after its end", s.Until, s.Until.Sub(end))
 	}
-	if left, _ := roster.Expire(end.Add(time.Second), p.a.Said()); !slices.ContainsFunc(left, func(s roster.Said) bool { return s.Facts.ID == "kb" }) {
+	left, _ := roster.Expire(end.Add(time.Second), p.a.Said())
+	if !slices.ContainsFunc(left, func(s roster.Said) bool { return s.Facts.ID == "kb" }) {
 		t.Errorf("kb's lease ended at %v, at once", s.Until)
 	}
 }

@@ -44,7 +44,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case collection == "":
 		status(w, http.StatusNotFound, "the server could not find the requested resource")
 	case collection == Nodes && !s.mayNodes(name, selected(r), node):
-		status(w, http.StatusForbidden, fmt.Sprintf(`nodes is forbidden: User "system:node:%s" cannot %s resource "nodes" in API group "" at the cluster scope`, node, strings.ToLower(what)))
+		status(w, http.StatusForbidden, fmt.Sprintf(`nodes is forbidden: User "system:node:%s" cannot %s `+
+			`resource "nodes" in API group "" at the cluster scope`, node, strings.ToLower(what)))
 	case watching:
 		s.watch(w, r, collection)
 	case name == "":
@@ -67,7 +68,8 @@ func (s *Server) policy(w http.ResponseWriter, path string) {
 	case lacks == "right":
 		status(w, http.StatusForbidden, kind+" is forbidden")
 		return
-	case name != "members.tombolo.dev" || kind == "validatingadmissionpolicies" && lacks == "policy" || kind == "validatingadmissionpolicybindings" && lacks == "binding":
+	case name != "members.tombolo.dev" || kind == "validatingadmissionpolicies" && lacks == "policy" ||
+		kind == "validatingadmissionpolicybindings" && lacks == "binding":
 		status(w, http.StatusNotFound, kind+" not found")
 		return
 	case kind == "validatingadmissionpolicybindings" && lacks == "deny":
@@ -154,7 +156,8 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, collection string
 		away, gone, changed, version := s.away, from < s.forgotten, s.changed, s.version
 		var events []change
 		for _, c := range s.log {
-			if c.version > from && c.collection == collection && (selected(r) == "" || c.object["metadata"].(map[string]any)["name"] == selected(r)) {
+			if c.version > from && c.collection == collection &&
+				(selected(r) == "" || c.object["metadata"].(map[string]any)["name"] == selected(r)) {
 				events = append(events, c)
 			}
 		}
@@ -163,14 +166,16 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, collection string
 			return
 		}
 		if gone {
-			_ = out.Encode(map[string]any{"type": "ERROR", "object": map[string]any{"code": 410, "message": "too old resource version"}})
+			_ = out.Encode(map[string]any{"type": "ERROR",
+				"object": map[string]any{"code": 410, "message": "too old resource version"}})
 			return
 		}
 		for _, e := range events {
 			_ = out.Encode(map[string]any{"type": e.kind, "object": e.object})
 		}
 		from = version
-		_ = out.Encode(map[string]any{"type": "BOOKMARK", "object": map[string]any{"metadata": map[string]any{"resourceVersion": strconv.Itoa(version)}}})
+		_ = out.Encode(map[string]any{"type": "BOOKMARK",
+			"object": map[string]any{"metadata": map[string]any{"resourceVersion": strconv.Itoa(version)}}})
 		if flush.Flush() != nil {
 			return
 		}
@@ -189,7 +194,8 @@ func (s *Server) one(w http.ResponseWriter, r *http.Request, collection, name, n
 	defer s.mu.Unlock()
 	old := s.objects[collection][name]
 	if r.Method != http.MethodGet && node != name && node != "admin" && (s.unguarded == "" || s.unguarded == "right") {
-		status(w, http.StatusForbidden, "ValidatingAdmissionPolicy 'members.tombolo.dev' denied request: a node writes the Member of its own name only")
+		status(w, http.StatusForbidden, "ValidatingAdmissionPolicy 'members.tombolo.dev' denied request: "+
+			"a node writes the Member of its own name only")
 		return
 	}
 	if old == nil && r.Header.Get("Content-Type") != "application/apply-patch+yaml" {
