@@ -19,28 +19,33 @@ type callRule struct {
 }
 
 func callRules() []callRule {
-	const oneDecide = "who may reach what is decided by policy.Decide, where a hop decides or says what it would (docs/decisions/0014)"
+	const oneDecide = "who may reach what is decided by policy.Decide, " +
+		"where a hop decides or explains what it would decide (docs/decisions/0014)"
 	return []callRule{
 		{"github.com/tombolo-io/tombolo/internal/access/policy", []string{"Decide"}, []string{
 			"internal/stream/hub/authz", "internal/stream/hub/explain.go", // the hub; its explanation
-			"internal/stream/agent/dial.go", "internal/stream/agent/live.go", "internal/stream/agent/audit.go", // the agent; its record of what it refused
+			// The agent; its record of what it refused.
+			"internal/stream/agent/dial.go", "internal/stream/agent/live.go", "internal/stream/agent/audit.go",
 			"cmd/tombolo/policytest.go", // recorded traffic
 		}, oneDecide},
 		{"net/netip", []string{"Prefix", "ParsePrefix", "MustParsePrefix", "PrefixFrom"}, []string{
 			"internal/access/policy",
-			"internal/stream/hub/hub.go", "internal/stream/hub/authz", "internal/stream/agent/own.go", // addresses of the machine, as the kernel writes them
-			"internal/discovery/callers.go", "internal/discovery/config.go", // whose word on an address counts: nobody is let in by it
-			"internal/mesh/nat", "internal/mesh/kernel/machine", // addresses of the machine, and ranges that mean something: announced, nobody is let in by them
-			"internal/mesh", "cmd/tombolo/meshverbs.go", // ranges of peers, as they were planned: led through and shown, not decided
-			"internal/mesh/meshconf",                                                                                           // what a node's operator says of ranges: read for topology, which decides
-			"internal/access/audit/filter.go",                                                                                  // which records are shown
-			"internal/mesh/endpoint",                                                                                           // ranges of the mesh that are left out of what is announced and asked: nobody is let in by them
-			"internal/mesh/tunnel",                                                                                             // what WireGuard takes of a peer, as it was planned: handed on, not decided
-			"internal/mesh/peering",                                                                                            // the same, and that no probe goes into the mesh
-			"internal/discovery/seal",                                                                                          // what members say is behind them: read, not decided
-			"internal/base/member",                                                                                             // addresses in the mesh, as they follow from an id: computed, not decided
-			"internal/discovery/roster/member.go", "internal/discovery/roster/parse.go", "internal/discovery/roster/stated.go", // what a member says is behind it: kept and compared as a whole, nobody is let in by it
-			// Who is behind which range, and how the kernel is told: policy lowers its verdicts to it.
+			"internal/access/audit/filter.go", // which records are shown
+			// Addresses of the machine, as the kernel writes them.
+			"internal/stream/hub/hub.go", "internal/stream/hub/authz", "internal/stream/agent/own.go",
+			// Proxies whose word on a caller's address counts: it grants no access.
+			"internal/discovery/callers.go", "internal/discovery/config.go",
+			// Ranges that a member announces: read, kept and compared as a whole, and they grant no access.
+			"internal/discovery/seal",
+			"internal/discovery/roster/member.go", "internal/discovery/roster/parse.go", "internal/discovery/roster/stated.go",
+			"internal/base/member", // addresses in the mesh: computed from an id
+			// Addresses of the machine and special ranges: announced, and they grant no access.
+			"internal/mesh/nat", "internal/mesh/kernel/machine",
+			"internal/mesh/endpoint", // ranges of the mesh, which are neither announced nor probed
+			"internal/mesh/meshconf", // ranges that the operator configures: topology decides about them
+			// Ranges of peers, as topology planned them: passed on and shown.
+			"internal/mesh", "internal/mesh/tunnel", "internal/mesh/peering", "cmd/tombolo/meshverbs.go",
+			// What is behind which range, and the kernel's form of it: policy lowers its verdicts to it.
 			"internal/base/plan", "internal/mesh/topology", "internal/mesh/kernel/...",
 		}, oneDecide},
 		{"net", []string{"ParseCIDR", "IPNet", "CIDRMask"}, []string{"internal/mesh/kernel/..."}, oneDecide},
@@ -64,7 +69,8 @@ func callRules() []callRule {
 			"a logger comes by constructor"},
 		{"log/slog", []string{"NewTextHandler", "NewJSONHandler"}, []string{"internal/base/telemetry"},
 			"peers can have lines written without end: the handlers of tell.Logger bound them"},
-		{"log/slog", []string{"NewLogLogger"}, []string{"internal/base/listener", "internal/discovery/announce", "internal/demo"},
+		{"log/slog", []string{"NewLogLogger"},
+			[]string{"internal/base/listener", "internal/discovery/announce", "internal/demo"},
 			"its texts may be a peer's: give it tell.Texts"},
 		{"os", []string{"Stderr"}, []string{"cmd/..."}, "what is written is written by the logger, which bounds it"},
 		{"github.com/prometheus/client_golang/prometheus", []string{"MustRegister", "Register", "DefaultRegisterer",
@@ -73,7 +79,8 @@ func callRules() []callRule {
 			"it serves the default registry: use HandlerFor"},
 		{"flag", []string{"Parse", "CommandLine", "String", "Bool", "Int", "Duration", "Var"}, nil,
 			"flags belong to the command"},
-		{"os/signal", []string{"Notify", "NotifyContext"}, []string{"cmd/..."}, "signals reach the program, which tells the rooms"},
+		{"os/signal", []string{"Notify", "NotifyContext"}, []string{"cmd/..."},
+			"signals reach the program, which tells the rooms"},
 		{"os", []string{"Setenv", "Unsetenv", "Clearenv", "Chdir"}, nil, "the environment is shared by the process"},
 		{"syscall", []string{"Umask"}, nil, "the mask is shared by the process: set modes on the file"},
 		{"golang.org/x/sys/unix", []string{"Umask"}, nil, "the mask is shared by the process: set modes on the file"},
@@ -123,12 +130,14 @@ func pureRules() []callRule {
 			"Resolver", "DefaultResolver", "LookupAddr", "LookupHost", "LookupIP", "LookupPort", "LookupCNAME", "LookupSRV",
 			"LookupTXT", "LookupMX", "LookupNS", "ResolveTCPAddr", "ResolveUDPAddr", "ResolveIPAddr", "ResolveUnixAddr",
 			"Interfaces", "InterfaceAddrs", "InterfaceByName", "InterfaceByIndex", "FileConn", "FileListener"}, nil, io},
-		{"time", []string{"Now", "Since", "Until", "After", "AfterFunc", "NewTimer", "NewTicker", "Tick", "Sleep"}, owner, clock},
+		{"time", []string{"Now", "Since", "Until", "After", "AfterFunc", "NewTimer", "NewTicker", "Tick", "Sleep"}, owner,
+			clock},
 		{"context", []string{"WithTimeout", "WithTimeoutCause"}, owner, clock},
 		{"os", nil, nil, io}, {"os/exec", nil, nil, io}, {"os/signal", nil, nil, io}, {"os/user", nil, nil, io},
 		{"io/fs", nil, nil, io}, {"path/filepath", []string{"Walk", "WalkDir", "Glob", "Abs", "EvalSymlinks"}, nil, io},
 		{"net/http", nil, nil, io}, {"crypto/tls", nil, nil, io}, {"syscall", nil, nil, io},
-		{"golang.org/x/sys/unix", nil, nil, io}, {"google.golang.org/grpc", nil, nil, io}, {"log/slog", nil, []string{"internal/base/run", "internal/base/telemetry"}, io},
+		{"golang.org/x/sys/unix", nil, nil, io}, {"google.golang.org/grpc", nil, nil, io},
+		{"log/slog", nil, []string{"internal/base/run", "internal/base/telemetry"}, io},
 		{"math/rand/v2", nil, nil, dice}, {"math/rand", nil, nil, dice}, {"crypto/rand", nil, nil, dice},
 	}
 }
@@ -304,7 +313,8 @@ func isErrorText(e ast.Expr) bool {
 			return true
 		case sel.Sel.Name == "Error" && len(call.Args) == 0:
 			found = true
-		case strings.HasPrefix(sel.Sel.Name, "Sprint") && len(call.Args) > 0 && lastName(call.Args[len(call.Args)-1]) == "err":
+		case strings.HasPrefix(sel.Sel.Name, "Sprint") && len(call.Args) > 0 &&
+			lastName(call.Args[len(call.Args)-1]) == "err":
 			found = true
 		}
 		return !found

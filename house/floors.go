@@ -59,14 +59,16 @@ func Packages() []Package {
 		{"internal/mesh/path", Deciders, false, "candidates and answers to the way that packets take"},
 		{"internal/mesh/psk", Deciders, false, "preshared keys that two nodes share to the one that is tried"},
 		{"internal/mesh/disco", Deciders, false, "packets of a node beside WireGuard, to values and back"},
-		{"internal/mesh/nat", Deciders, false, "what a node learns of the NAT in front of it, and which addresses others may try"},
+		{"internal/mesh/nat", Deciders, false,
+			"what a node learns of the NAT in front of it, and which addresses others may try"},
 		{"internal/mesh/relayproto", Deciders, false, "frames of the relay, to values and back"},
 
 		{"internal/mesh/kernel/...", Hands, false, "netlink, nftables, addresses, WireGuard and IPsec of the kernel"},
 		{"internal/base/stunserver", Hands, false, "a STUN server: it tells callers where they come from"},
 		{"internal/mesh/portmap", Hands, false, "port mappings of the router"},
 		{"internal/mesh/netcheck", Hands, false, "what the network in front of a node lets through, asked and measured"},
-		{"internal/mesh/tunnel", Hands, true, "WireGuard over one socket and a TUN: the packets of the mesh; the kernel's speaks its words"},
+		{"internal/mesh/tunnel", Hands, true,
+			"WireGuard over one socket and a TUN: the packets of the mesh; the kernel's speaks its words"},
 		{"internal/stream/carrier", Hands, false, "sessions with streams over a network"},
 		{"internal/base/listener", Hands, false, "the side that listens: ports, connections handed on, HTTP"},
 		{"internal/stream/splice", Hands, false, "copies between connections"},
@@ -78,7 +80,8 @@ func Packages() []Package {
 		{"internal/base/otlp", Hands, false, "traces and records to an OpenTelemetry collector"},
 		{"internal/base/private", Hands, true, "files that others must not read: every key and secret is one"},
 		{"internal/base/socket", Hands, true, "what the kernel knows of a connection: the hub's clients ask it"},
-		{"internal/discovery/discoveryclient", Hands, false, "members of this node's clusters, asked of services, files and a cache"},
+		{"internal/discovery/discoveryclient", Hands, false,
+			"members of this node's clusters, asked of services, files and a cache"},
 		{"internal/base/store", Hands, true, "state on disk: what keeps some itself replaces and locks it alike"},
 		{"internal/access/enrol", Hands, false, "certificates of agents and nodes: asked for, renewed and kept"},
 		{"internal/base/proxy", Hands, true, "tunnels through an HTTP proxy: all that dials out may need one"},
@@ -123,7 +126,8 @@ func checkFloors(t *Tree) []Breach {
 	for _, f := range t.Go(func(f *File) bool { return governed(f.Path) }) {
 		self, ok := place(f.Dir())
 		if !ok {
-			out = append(out, Breach{f.Path, 0, "package " + f.Dir() + " is not in the table of house/floors.go: give it a floor, and say why"})
+			out = append(out, Breach{f.Path, 0, "package " + f.Dir() +
+				" is not in the table of house/floors.go: give it a floor, and say why"})
 			continue
 		}
 		for _, spec := range f.AST.Imports {
@@ -179,7 +183,8 @@ func mayImport(f *File, self Package, dir string) string {
 	case other.Floor == self.Floor && (other.Open || testing):
 		return ""
 	case other.Floor == self.Floor:
-		return fmt.Sprintf("imports %s: both stand on %s; let a value or a small interface of the consumer join them", dir, self.Floor)
+		return fmt.Sprintf("imports %s: both stand on %s; let a value or a small interface of the consumer join them", dir,
+			self.Floor)
 	}
 	return fmt.Sprintf("imports %s (%s) from %s: imports go down", dir, other.Floor, self.Floor)
 }

@@ -41,7 +41,8 @@ func checkSize(t *Tree) []Breach {
 				out = append(out, t.breach(f, fn, "func %s has %d lines, the alarm rings at %d", fn.Name.Name, n, funcLimit))
 			}
 			if n := fn.Type.Params.NumFields(); n > maxParams {
-				out = append(out, t.breach(f, fn, "func %s has %d parameters, the alarm rings at %d: make a struct", fn.Name.Name, n, maxParams))
+				out = append(out, t.breach(f, fn, "func %s has %d parameters, the alarm rings at %d: make a struct", fn.Name.Name,
+					n, maxParams))
 			}
 			return true
 		})
@@ -99,7 +100,10 @@ func checkPackageComments(t *Tree) []Breach {
 	}
 	pkgs := map[string]*pkg{}
 	var dirs []string
-	for _, f := range t.Go(func(f *File) bool { return !f.Test() && mainModule(f) || strings.HasPrefix(f.Path, "house/") }) {
+	for _, f := range t.Go(func(f *File) bool {
+		return !f.Test() && mainModule(f) ||
+			strings.HasPrefix(f.Path, "house/")
+	}) {
 		p := pkgs[f.Dir()]
 		if p == nil {
 			p = &pkg{first: f}
@@ -118,14 +122,16 @@ func checkPackageComments(t *Tree) []Breach {
 		if name == "main" {
 			start = "Command " + path.Base(dir) + " "
 		}
-		bare := strings.HasPrefix(p.comment, "Package main ") || strings.HasPrefix(p.comment, strings.TrimPrefix(start, "Command "))
+		bare := strings.HasPrefix(p.comment, "Package main ") ||
+			strings.HasPrefix(p.comment, strings.TrimPrefix(start, "Command "))
 		switch {
 		case p.comment == "":
 			out = append(out, Breach{p.first.Path, 0, "the package has no comment: what does it do, what does it not do?"})
 		case !strings.HasPrefix(p.comment, start) && !(name == "main" && bare):
 			out = append(out, Breach{p.first.Path, 0, sprintf("the package comment does not begin with %q", start)})
 		case strings.HasPrefix(dir, "internal/") && !isTwin(dir) && !negation().MatchString(p.comment):
-			out = append(out, Breach{p.first.Path, 0, `the package comment does not say what the package does not do ("It does not ...")`})
+			out = append(out, Breach{p.first.Path, 0,
+				`the package comment does not say what the package does not do ("It does not ...")`})
 		}
 	}
 	return out

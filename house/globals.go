@@ -91,7 +91,8 @@ func (t *Tree) declared(f *File, vars map[string]bool) []Breach {
 				continue // an assertion
 			}
 			if what, shared := sharedValue(names, value); shared {
-				out = append(out, t.breach(f, value, "package variable %s holds shared state (%s): give it to a struct", value.Names[0].Name, what))
+				out = append(out, t.breach(f, value, "package variable %s holds shared state (%s): give it to a struct",
+					value.Names[0].Name, what))
 			}
 		}
 	}

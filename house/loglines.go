@@ -23,7 +23,8 @@ func checkLogLines(t *Tree) []Breach {
 				return true
 			}
 			if text, is := call.Args[at].(*ast.BasicLit); !is || text.Kind != token.STRING {
-				out = append(out, t.breach(f, call, "the message of this line of the log is no literal: put what varies into attributes"))
+				out = append(out, t.breach(f, call,
+					"the message of this line of the log is no literal: put what varies into attributes"))
 			}
 			return true
 		})

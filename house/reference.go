@@ -74,7 +74,8 @@ func checkMetrics(t *Tree) []Breach {
 		registered, out = append(registered, found...), append(out, breaches...)
 	}
 	if len(registered) == 0 && t.usesPrometheus() {
-		return append(out, Breach{"internal", 0, "prometheus is imported but no metric name is found: this law has lost its subject"})
+		return append(out, Breach{"internal", 0,
+			"prometheus is imported but no metric name is found: this law has lost its subject"})
 	}
 	rows := documentedRows(t, metricsPage, regexp.MustCompile("`(tombolo_[a-z0-9_]+)`"))
 	return append(out, t.compare(registered, rows, metricsPage, "metric")...)
@@ -204,7 +205,8 @@ func checkToolVersions(t *Tree) []Breach {
 	if want == "" || have == want {
 		return nil
 	}
-	return []Breach{{tools, 0, sprintf("%s is %q here and %s in %s: generated code must match its runtime", runtime, have, want, main)}}
+	return []Breach{{tools, 0, sprintf("%s is %q here and %s in %s: generated code must match its runtime", runtime, have,
+		want, main)}}
 }
 
 func requirement(t *Tree, file, module string) string {

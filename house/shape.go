@@ -67,7 +67,8 @@ func checkInterfaces(t *Tree) []Breach {
 // checkLocked holds functions that run under their caller's lock to the suffix
 // Locked, and their callers to having one.
 func checkLocked(t *Tree) []Breach {
-	underLock := regexp.MustCompile(`\b(needs? (the|a|both) locks?|(The lock|The locks|mu) (is|are) held|holds? (the|both|its) locks?|holds? mu)\b`)
+	underLock := regexp.MustCompile(`\b(needs? (the|a|both) locks?|(The lock|The locks|mu) (is|are) held|` +
+		`holds? (the|both|its) locks?|holds? mu)\b`)
 	var out []Breach
 	for _, f := range t.Go(handwritten) {
 		for _, decl := range f.AST.Decls {
@@ -81,12 +82,14 @@ func checkLocked(t *Tree) []Breach {
 				out = append(out, t.breach(f, fn, "%s runs under its caller's lock: call it %sLocked", name, name))
 			}
 			calls := called(fn.Body)
-			takes := slices.ContainsFunc(calls, func(c call) bool { return slices.Contains([]string{"Lock", "RLock", "TryLock", "lock"}, c.name) })
+			takes := slices.ContainsFunc(calls,
+				func(c call) bool { return slices.Contains([]string{"Lock", "RLock", "TryLock", "lock"}, c.name) })
 			for _, c := range calls {
 				switch {
 				case takes || locked:
 				case strings.HasSuffix(c.name, "Locked"):
-					out = append(out, t.breach(f, c.at, "%s takes no lock and calls %s: call it %sLocked, or take the lock", name, c.name, name))
+					out = append(out, t.breach(f, c.at, "%s takes no lock and calls %s: call it %sLocked, or take the lock", name,
+						c.name, name))
 				case c.name == "Unlock" || c.name == "RUnlock":
 					out = append(out, t.breach(f, c.at, "%s gives back a lock that it does not take: its name must say so", name))
 				}
@@ -116,16 +119,13 @@ func called(body ast.Node) (out []call) {
 // The numbers only go down.
 func longLines() map[string]int {
 	return map[string]int{
-		"api/v1alpha1":       32,
-		"client":             30,
+
 		"cmd/tombolo":        201,
-		"internal/access":    60,
-		"internal/base":      138,
-		"internal/demo":      39,
+		"internal/base":      10,
 		"internal/discovery": 236,
-		"internal/manifest":  56,
-		"internal/mesh":      189,
-		"internal/stream":    174,
+
+		"internal/mesh":   189,
+		"internal/stream": 174,
 	}
 }
 
@@ -143,7 +143,7 @@ func checkColumns(t *Tree) []Breach {
 	long := map[string][]line{}
 	for _, f := range t.Go(handwritten) {
 		for i, text := range bytes.Split(f.Data, []byte("\n")) {
-			if utf8.RuneCount(text) > maxColumns {
+			if utf8.RuneCount(text) > maxColumns && !bytes.Contains(text, []byte("// +kubebuilder:")) {
 				long[wing(f)] = append(long[wing(f)], line{f, i + 1})
 			}
 		}

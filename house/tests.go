@@ -76,7 +76,8 @@ func checkSleeps(t *Tree) []Breach {
 		}
 		ast.Inspect(f.AST, func(n ast.Node) bool {
 			if pkg, name := selector(known, n); pkg == "time" && name == "Sleep" {
-				out = append(out, t.breach(f, n, "time.Sleep in a test without simulated time: use testing/synctest, or wait for a condition"))
+				out = append(out, t.breach(f, n,
+					"time.Sleep in a test without simulated time: use testing/synctest, or wait for a condition"))
 			}
 			return true
 		})

@@ -69,7 +69,8 @@ func checkWords(t *Tree) []Breach {
 	var out []Breach
 	for _, f := range t.Files {
 		switch {
-		case path.Ext(f.Path) == ".md" && f.Path != "docs/glossary.md" && f.Path != "CHANGELOG.md" && f.Dir() != "docs/decisions":
+		case path.Ext(f.Path) == ".md" && f.Path != "docs/glossary.md" && f.Path != "CHANGELOG.md" &&
+			f.Dir() != "docs/decisions":
 			out = append(out, pageWords(f)...)
 		case f.AST != nil && f.Product() && !f.Test() && !f.Generated:
 			out = append(out, t.codeWords(f)...)
@@ -136,7 +137,8 @@ func hasWord(text, word string) bool {
 		if end < len(text) && text[end] == 's' {
 			end++
 		}
-		before := at == 0 || !unicode.IsLetter(rune(text[at-1])) || unicode.IsUpper(rune(text[at])) && unicode.IsLower(rune(text[at-1]))
+		before := at == 0 || !unicode.IsLetter(rune(text[at-1])) ||
+			unicode.IsUpper(rune(text[at])) && unicode.IsLower(rune(text[at-1]))
 		after := end == len(text) || !unicode.IsLower(rune(text[end]))
 		if before && after {
 			return true

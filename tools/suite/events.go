@@ -46,7 +46,8 @@ func (t *tally) add(other tally) {
 
 // slowest gives the tests that took longest.
 func (t *tally) slowest(n int) []timing {
-	sorted := slices.SortedStableFunc(slices.Values(t.times), func(a, b timing) int { return cmp.Compare(b.seconds, a.seconds) })
+	sorted := slices.SortedStableFunc(slices.Values(t.times),
+		func(a, b timing) int { return cmp.Compare(b.seconds, a.seconds) })
 	return sorted[:min(n, len(sorted))]
 }
 

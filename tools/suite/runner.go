@@ -109,7 +109,8 @@ func (r *runner) summary(results []result) error {
 	r.headline("summary")
 	r.say("  %-8s %-8s %7s %7s %7s %8s", "stage", "result", "passed", "failed", "skipped", "seconds")
 	for _, res := range results {
-		r.say("  %-8s %-8s %7d %7d %7d %8.1f", res.name, res.state, res.passed, res.failed, len(res.skips), res.took.Seconds())
+		r.say("  %-8s %-8s %7d %7d %7d %8.1f", res.name, res.state, res.passed, res.failed, len(res.skips),
+			res.took.Seconds())
 		total.add(res.tally)
 	}
 	for _, t := range total.slowest(20) {
@@ -247,7 +248,8 @@ func (s *stageRun) test(t testRun, flags ...string) error {
 	if err != nil {
 		return err
 	}
-	run := command{dir: t.dir, env: append(t.env, "TMPDIR="+tmp.dir, plantedFolder+"="+planted.dir), args: append(args, t.packages...)}
+	run := command{dir: t.dir, env: append(t.env, "TMPDIR="+tmp.dir, plantedFolder+"="+planted.dir),
+		args: append(args, t.packages...)}
 	err = s.procs.run(run, io.MultiWriter(count, kept), lines)
 	lines.flush()
 	count.cut()
@@ -261,7 +263,8 @@ func (s *stageRun) test(t testRun, flags ...string) error {
 	err = errors.Join(err, planted.remove())
 	if t.noSkips && len(count.skips) > 0 {
 		count.failed += len(count.skips)
-		err = errors.Join(err, fmt.Errorf("skipped %d %s: in this stage each has to run", len(count.skips), plural(len(count.skips), "test")))
+		err = errors.Join(err, fmt.Errorf("skipped %d %s: in this stage each has to run", len(count.skips),
+			plural(len(count.skips), "test")))
 		count.skips = nil
 	}
 	s.add(count.tally)

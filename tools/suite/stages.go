@@ -70,8 +70,10 @@ func (c config) lint(s *stageRun) error {
 	failed := []error{c.gofmt(s)}
 	for _, cmd := range append(vets, []command{
 		{dir: filepath.Join(c.root, "tools"), args: []string{"go", "vet", "./..."}, show: "go vet ./... (in tools)"},
-		{dir: c.root, args: []string{filepath.Join(tools, "staticcheck"), "-tags", tags, "./..."}, show: "staticcheck -tags " + tags + " ./..."},
-		{dir: filepath.Join(c.root, "tools"), args: []string{filepath.Join(tools, "staticcheck"), "./..."}, show: "staticcheck ./... (in tools)"},
+		{dir: c.root, args: []string{filepath.Join(tools, "staticcheck"), "-tags", tags, "./..."},
+			show: "staticcheck -tags " + tags + " ./..."},
+		{dir: filepath.Join(c.root, "tools"), args: []string{filepath.Join(tools, "staticcheck"), "./..."},
+			show: "staticcheck ./... (in tools)"},
 	}...) {
 		failed = append(failed, s.do(cmd))
 	}
@@ -101,7 +103,8 @@ func (c config) gofmt(s *stageRun) error {
 		return err
 	}
 	var out bytes.Buffer
-	if err := s.do(command{dir: c.root, args: append([]string{"gofmt", "-l", "-s"}, files...), out: &out, show: "gofmt"}); err != nil {
+	if err := s.do(command{dir: c.root, args: append([]string{"gofmt", "-l", "-s"}, files...), out: &out,
+		show: "gofmt"}); err != nil {
 		return err
 	}
 	if out.Len() > 0 {
@@ -157,7 +160,8 @@ func (c config) unit(s *stageRun) error {
 	if err != nil {
 		return err
 	}
-	packages := longFirst(slices.DeleteFunc(strings.Fields(list), func(p string) bool { return strings.HasSuffix(p, "/tombolo/house") }))
+	packages := longFirst(slices.DeleteFunc(strings.Fields(list),
+		func(p string) bool { return strings.HasSuffix(p, "/tombolo/house") }))
 	if err := c.etcd(s); err != nil {
 		return err
 	}
@@ -172,7 +176,8 @@ func (c config) unit(s *stageRun) error {
 
 // sequential are packages that the race detector makes slow and has nothing to find in: neither they, nor what they
 // import of ours, nor their tests start a goroutine.
-var sequential = []string{"/deploy", "/deploy/image", "/internal/access/policy", "/internal/discovery/roster", "/internal/mesh/path", "/internal/mesh/topology"}
+var sequential = []string{"/deploy", "/deploy/image", "/internal/access/policy", "/internal/discovery/roster",
+	"/internal/mesh/path", "/internal/mesh/topology"}
 
 func isSequential(p string) bool {
 	return slices.ContainsFunc(sequential, func(end string) bool { return strings.HasSuffix(p, end) })
@@ -194,7 +199,8 @@ func withRaces() []string {
 const waiting = 2
 
 // long are the packages whose tests take longest.
-var long = []string{"/test/etcd", "/test/system", "/cmd/tombolo", "/internal/stream/carrier", "/internal/discovery/discoveryclient", "/test/scale"}
+var long = []string{"/test/etcd", "/test/system", "/cmd/tombolo", "/internal/stream/carrier",
+	"/internal/discovery/discoveryclient", "/test/scale"}
 
 // longFirst puts them before the others, so that none of them goes on alone at the end.
 func longFirst(packages []string) []string {
@@ -220,7 +226,8 @@ func (c config) counts(s *stageRun) error {
 }
 
 // errNotRoot says what to do where network namespaces are out of reach.
-var errNotRoot = errors.New("network namespaces need root: run it as root, or `make lint test-unit` for what needs none")
+var errNotRoot = errors.New("network namespaces need root: run it as root, " +
+	"or run `make lint test-unit`, which needs none")
 
 func (c config) lab(s *stageRun) error {
 	if os.Geteuid() != 0 {
@@ -246,7 +253,8 @@ func (c config) lab(s *stageRun) error {
 	for _, packages := range [][]string{beside, alone} {
 		run := c.suiteOf(packages...)
 		run.only, run.verbose, run.noSkips, run.planted = names, true, true, true
-		failed = append(failed, s.test(run, "-tags", "lab", "-count=1", atATime("p"), atATime("parallel"), "-timeout", within))
+		failed = append(failed, s.test(run, "-tags", "lab", "-count=1", atATime("p"), atATime("parallel"), "-timeout",
+			within))
 	}
 	return errors.Join(failed...)
 }
