@@ -38,7 +38,8 @@ func callRules() []callRule {
 			// Ranges that a member announces: read, kept and compared as a whole, and they grant no access.
 			"internal/discovery/seal",
 			"internal/discovery/roster/member.go", "internal/discovery/roster/parse.go", "internal/discovery/roster/stated.go",
-			"internal/base/member", // addresses in the mesh: computed from an id
+			"internal/demo/network", // routes of its own namespaces
+			"internal/base/member",  // addresses in the mesh: computed from an id
 			// Addresses of the machine and special ranges: announced, and they grant no access.
 			"internal/mesh/nat", "internal/mesh/kernel/machine",
 			"internal/mesh/endpoint", // ranges of the mesh, which are neither announced nor probed
@@ -48,7 +49,7 @@ func callRules() []callRule {
 			// What is behind which range, and the kernel's form of it: policy lowers its verdicts to it.
 			"internal/base/plan", "internal/mesh/topology", "internal/mesh/kernel/...",
 		}, oneDecide},
-		{"net", []string{"ParseCIDR", "IPNet", "CIDRMask"}, []string{"internal/mesh/kernel/..."}, oneDecide},
+		{"net", []string{"ParseCIDR", "IPNet", "CIDRMask"}, []string{"internal/mesh/kernel/...", "internal/demo/network"}, oneDecide},
 		{"context", []string{"Background", "TODO"}, []string{"cmd/..."},
 			"a context begins where the program begins; take the caller's"},
 		{"os", []string{"Exit"}, []string{"cmd/tombolo/main.go"},

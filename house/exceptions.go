@@ -5,8 +5,6 @@ package house
 // Exceptions lists who may break which law, and why.
 func Exceptions() []Exception {
 	return append(wordsLeft(), []Exception{
-		{"floors", "internal/demo/", "test/lab",
-			"the demonstration is the lab told as a story; the lab imports no testing package, see its doc.go"},
 		{"methods", "internal/stream/carrier/mux_stream.go", "type muxStream",
 			"its two directions end together under one lock, and share the way " +
 				"between connections; decisions are in window, activity and policy of their own"},

@@ -20,11 +20,11 @@ func doorRules() []doorRule {
 	return []doorRule{
 		{"k8s.io/client-go/...", []string{"internal/base/kube/...", "internal/controller/..."}, false,
 			"one place talks to Kubernetes: the rest gets values"},
-		{"github.com/vishvananda/netlink/...", []string{"internal/mesh/kernel/...", "test/lab/..."}, false,
+		{"github.com/vishvananda/netlink/...", []string{"internal/mesh/kernel/...", "internal/demo/network", "test/lab/..."}, false,
 			"one place changes the kernel, as a difference of plans"},
 		{"github.com/vishvananda/netns/...", []string{"internal/mesh/kernel/...", "test/...", "internal/demo/..."}, false,
 			"switching namespaces pins a thread: few may know how"},
-		{"github.com/google/nftables/...", []string{"internal/mesh/kernel/...", "test/lab/..."}, false,
+		{"github.com/google/nftables/...", []string{"internal/mesh/kernel/...", "internal/demo/network", "test/lab/..."}, false,
 			"one place changes the kernel, as a difference of plans"},
 		{"golang.zx2c4.com/wireguard/wgctrl/...", []string{"internal/mesh/kernel/...", "test/lab/..."}, false,
 			"one place changes the kernel, as a difference of plans"},

@@ -19,7 +19,7 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/run"
-	"github.com/tombolo-io/tombolo/test/lab"
+	"github.com/tombolo-io/tombolo/internal/demo/network"
 )
 
 // dialer makes one connection to host:port, by whatever way.
@@ -62,7 +62,7 @@ func throughHub(socket string) dialer {
 }
 
 // tcp dials from a machine, without any hub.
-func tcp(host *lab.Host) dialer {
+func tcp(host *network.Host) dialer {
 	return func(ctx context.Context, hostport string) (net.Conn, error) {
 		return host.DialContext(ctx, "tcp", hostport)
 	}

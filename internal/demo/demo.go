@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
-	"github.com/tombolo-io/tombolo/test/lab"
+	"github.com/tombolo-io/tombolo/internal/demo/network"
 )
 
 // Options say how to play.
@@ -39,7 +39,7 @@ func Run(ctx context.Context, o Options) error {
 			Hint("leave out --rootless and run it as root (sudo tombolo demo --mesh), or leave out --mesh")
 	}
 	if !o.Rootless {
-		if err := lab.Check(); err != nil {
+		if err := network.Check(ctx); err != nil {
 			return fault.New(fault.CodeUnauthorized, "the demo builds its networks in namespaces").Because(err).
 				Hint("%s", withRoot(o.Mesh))
 		}
@@ -161,7 +161,7 @@ func (p *play) introduce(rootless bool) {
 			"NAT, partition and equal address ranges need network namespaces, and those need root.")
 		return
 	}
-	p.screen.title("tombolo demo: one hub, two clusters behind NAT, both with the range "+lab.SiteRange,
+	p.screen.title("tombolo demo: one hub, two clusters behind NAT, both with the range "+network.SiteRange,
 		"control plane              internet        private networks",
 		"198.51.100.10                 ┌─ gateway 1 ── c1: agent 10.42.0.11, https backend 10.42.0.80",
 		"   hub <───── agents dial ────┤  (NAT, lets nothing in)",

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tombolo-io/tombolo/test/lab"
+	"github.com/tombolo-io/tombolo/internal/demo/network"
 )
 
 // marker begins what nodes say to each other, and nobody on the way may read.
@@ -22,7 +22,7 @@ const inClear = "said in clear, beside the mesh"
 // meshPlay is the mesh told as a story: nodes behind three kinds of NAT.
 type meshPlay struct {
 	*play
-	grid      *lab.Grid
+	homes     *network.Homes
 	discovery *node
 	pin       string // of the discovery service's CA
 	secret    string // file of the cluster's
@@ -32,17 +32,23 @@ type meshPlay struct {
 
 // flow is packets from one member to another and back.
 type flow struct {
-	*lab.Flood
+	*network.Flood
 	from, to *member
 	direct   bool // theory says that they find a direct way
 }
 
-// places are where the members stand.
-func places() []string { return []string{"port-restricted", "symmetric", "restricted"} }
+// nats are what is in front of the members.
+func nats() []network.Translation {
+	return []network.Translation{
+		{Mapping: network.Independent, Filtering: network.AddressPortDependent},
+		{Mapping: network.AddressPortDependent, Filtering: network.AddressPortDependent},
+		{Mapping: network.Independent, Filtering: network.AddressDependent},
+	}
+}
 
 func (m *meshPlay) all(ctx context.Context, o Options) error {
 	m.screen.title("tombolo demo --mesh: three nodes behind three kinds of NAT become one network",
-		"internet: hub with its relay at "+lab.HubAddr+", discovery service at "+lab.OtherAddr,
+		"internet: hub with its relay at "+network.HubAddr+", discovery service at "+network.OtherAddr,
 		"  ├─ home router (usual) ─────────────────────────────── a",
 		"  ├─ NAT of a cloud (another port for each destination) ─ b",
 		"  └─ home router (lets in whom its node has written to) ─ c",
@@ -64,20 +70,15 @@ func (m *meshPlay) all(ctx context.Context, o Options) error {
 func (m *meshPlay) build(ctx context.Context, o Options) (string, error) {
 	var err error
 	m.stage, err = newStage(ctx, o.Program, func(s *stage) error {
-		var kinds []lab.Kind
-		for _, name := range places() {
-			kind, _ := lab.KindOf(name)
-			kinds = append(kinds, kind)
-		}
 		var err error
-		m.grid, err = s.lab.NewPlaces(kinds...)
+		m.homes, err = s.network.NewHomes(nats()...)
 		return err
 	})
 	if err != nil {
 		return "", err
 	}
 	return fmt.Sprintf("%d network namespaces: 3 nodes, their 3 routers, the internet with 2 servers",
-		m.stage.lab.Hosts()), nil
+		m.stage.network.Hosts()), nil
 }
 
 // firstPackets sends from each node to each other one, from now to the end.
@@ -98,7 +99,7 @@ func (m *meshPlay) firstPackets(ctx context.Context) (string, error) {
 				return "", err
 			}
 			m.flows = append(m.flows, &flow{Flood: flood, from: one, to: other,
-				direct: lab.Theory(one.place.Kind, other.place.Kind).Direct})
+				direct: one.home.DirectWith(other.home)})
 		}
 	}
 	var slowest time.Duration
@@ -141,14 +142,13 @@ func (m *meshPlay) directPaths(ctx context.Context) (string, error) {
 		if f.from.name > f.to.name {
 			continue
 		}
-		theory := lab.Theory(f.from.place.Kind, f.to.place.Kind)
-		if !theory.Direct {
+		if !f.direct {
 			p, err := m.peerOf(ctx, f.from, f.to)
 			if err != nil {
 				return "", err
 			}
 			if p.State != relayed {
-				return "", fmt.Errorf("%s has %s %s, which cannot be: %s", f.from.name, f.to.name, p.State, theory.Why)
+				return "", fmt.Errorf("%s has %s %s, which these NATs do not let happen", f.from.name, f.to.name, p.State)
 			}
 			said = append(said, fmt.Sprintf("%s ── hub ── %s, through the relay: no direct path exists between these two NATs",
 				f.from.name, f.to.name))
@@ -183,7 +183,7 @@ func (m *meshPlay) showMesh(ctx context.Context) (string, error) {
 // cutPath cuts the direct path between a and c while packets flow, and restores it.
 func (m *meshPlay) cutPath(ctx context.Context) (string, error) {
 	a, c := m.members[0], m.members[2]
-	cut := m.grid.Cut(a.place, c.place)
+	cut := m.homes.Internet.BlockBoth(a.name, c.name)
 	if err := cut.On(); err != nil {
 		return "", err
 	}
@@ -274,7 +274,7 @@ func (m *meshPlay) sayInClear(x *member) error {
 		return err
 	}
 	defer conn.Close()
-	_, err = conn.WriteToUDPAddrPort([]byte(inClear), netip.MustParseAddrPort(lab.HubAddr+":9"))
+	_, err = conn.WriteToUDPAddrPort([]byte(inClear), netip.MustParseAddrPort(network.HubAddr+":9"))
 	return err
 }
 

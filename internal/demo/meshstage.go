@@ -16,7 +16,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/tombolo-io/tombolo/test/lab"
+	"github.com/tombolo-io/tombolo/internal/demo/network"
 )
 
 // meshWithin bounds each wait of the mesh's story; a path that was cut is tried again
@@ -35,9 +35,9 @@ const (
 // member is a node of the mesh.
 type member struct {
 	*node
-	place              *lab.Place
+	home               *network.Home
 	dir                string
-	wire               *lab.Capture // of its cable
+	wire               *network.Capture // of its cable
 	overlay4, overlay6 netip.Addr
 }
 
@@ -59,8 +59,8 @@ type meshPeer struct {
 // cluster's secret.
 func (m *meshPlay) startServices(ctx context.Context) (string, error) {
 	s := m.stage
-	s.listen, s.admin = lab.HubAddr+":443", "127.0.0.1:8444"
-	s.hub, m.discovery = s.node("hub", m.grid.Hub), s.node("discovery", m.grid.Other)
+	s.listen, s.admin = network.HubAddr+":443", "127.0.0.1:8444"
+	s.hub, m.discovery = s.node("hub", m.homes.Hub), s.node("discovery", m.homes.Other)
 	state := filepath.Join(s.dir, "hub")
 	s.hub.args = []string{
 		"hub", "--state-dir", state, "--run-dir", s.runDir(), "--listen", s.listen, "--advertise", s.listen,
@@ -69,9 +69,8 @@ func (m *meshPlay) startServices(ctx context.Context) (string, error) {
 	config, err := s.write("discovery.yaml", map[string]any{
 		"apiVersion": "tombolo.dev/v1alpha1", "kind": "DiscoveryConfig",
 		"stateDir": filepath.Join(s.dir, "discovery"), "runDir": filepath.Join(s.dir, "discovery-run"),
-		"listen": lab.OtherAddr + ":443",
-		// The lab's own server has the other port.
-		"stun": map[string]any{"listen": lab.OtherAddr + ":443", "second": "none"},
+		"listen": network.OtherAddr + ":443",
+		"stun":   map[string]any{"listen": network.OtherAddr + ":443", "second": "none"},
 	})
 	if err != nil {
 		return "", err
@@ -134,8 +133,8 @@ func (s *stage) write(name string, config any) (string, error) {
 }
 
 func (m *meshPlay) startMembers(ctx context.Context) (string, error) {
-	for _, place := range m.grid.All {
-		if err := m.startMember(ctx, place); err != nil {
+	for _, home := range m.homes.All {
+		if err := m.startMember(ctx, home); err != nil {
 			return "", err
 		}
 	}
@@ -150,9 +149,9 @@ func (m *meshPlay) startMembers(ctx context.Context) (string, error) {
 	return "each joined with a one-time token, and has addresses of the mesh:\n" + strings.Join(said, "\n"), nil
 }
 
-func (m *meshPlay) startMember(ctx context.Context, place *lab.Place) error {
-	s, name := m.stage, place.Host.Name()
-	x := &member{node: s.node(name, place.Host), place: place, dir: filepath.Join(s.dir, "node-"+name)}
+func (m *meshPlay) startMember(ctx context.Context, home *network.Home) error {
+	s, name := m.stage, home.Host.Name()
+	x := &member{node: s.node(name, home.Host), home: home, dir: filepath.Join(s.dir, "node-"+name)}
 	m.members = append(m.members, x)
 	printed, err := s.tombolo(ctx, "token", "create", "--cluster", "c1", "--node="+name, "-o", "json")
 	if err != nil {
@@ -173,7 +172,7 @@ func (m *meshPlay) startMember(ctx context.Context, place *lab.Place) error {
 		"cluster": map[string]any{"secretFiles": []string{m.secret}},
 		"node": map[string]any{"name": name, "stateDir": filepath.Join(x.dir, "state"),
 			"runDir": filepath.Join(x.dir, "run")},
-		"sources": map[string]any{"services": []any{map[string]any{"url": "https://" + lab.OtherAddr + ":443",
+		"sources": map[string]any{"services": []any{map[string]any{"url": "https://" + network.OtherAddr + ":443",
 			"pin": m.pin}}},
 		"healthListen": "127.0.0.1:8448",
 		"mesh":         map[string]any{"join": "@" + join},
@@ -181,10 +180,10 @@ func (m *meshPlay) startMember(ctx context.Context, place *lab.Place) error {
 	if err != nil {
 		return err
 	}
-	if x.wire, err = place.Router.Capture(name); err != nil {
+	if x.wire, err = home.Router.Capture(name); err != nil {
 		return err
 	}
-	if err := place.Host.Echo(echoPort); err != nil {
+	if err := home.Host.Echo(echoPort); err != nil {
 		return err
 	}
 	x.args = []string{"mesh", "--config", config}

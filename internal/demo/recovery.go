@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
-	"github.com/tombolo-io/tombolo/test/lab"
+	"github.com/tombolo-io/tombolo/internal/demo/network"
 )
 
 // killAgent kills the agent of c1, shows what a caller is told meanwhile and
@@ -110,13 +110,13 @@ func median(values []float64) float64 {
 func (p *play) openDirect(site *site) (dialer, func() error, error) {
 	w := p.stage.world
 	if w == nil {
-		here := p.stage.lab.Here()
+		here := p.stage.network.Here()
 		return tcp(here), func() error { return nil }, nil
 	}
-	if err := errors.Join(site.net.Firewall.Off(), w.Internet.Route(lab.SiteRange, site.net.Public)); err != nil {
+	if err := errors.Join(site.net.Firewall.Off(), w.Internet.Route(network.SiteRange, site.net.Public)); err != nil {
 		return nil, nil, err
 	}
 	return tcp(w.Control), func() error {
-		return errors.Join(site.net.Firewall.On(), w.Internet.Unroute(lab.SiteRange, site.net.Public))
+		return errors.Join(site.net.Firewall.On(), w.Internet.Unroute(network.SiteRange, site.net.Public))
 	}, nil
 }

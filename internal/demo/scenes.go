@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
-	"github.com/tombolo-io/tombolo/test/lab"
+	"github.com/tombolo-io/tombolo/internal/demo/network"
 )
 
 func (p *play) build(ctx context.Context, o Options) (string, error) {
@@ -35,7 +35,7 @@ func (p *play) build(ctx context.Context, o Options) (string, error) {
 	if o.Rootless {
 		return "two https backends on the loopback", nil
 	}
-	return fmt.Sprintf("%d network namespaces: 2 gateways with NAT, 2 https backends", p.stage.lab.Hosts()), nil
+	return fmt.Sprintf("%d network namespaces: 2 gateways with NAT, 2 https backends", p.stage.network.Hosts()), nil
 }
 
 func (p *play) startHub(ctx context.Context) (string, error) {
@@ -66,7 +66,7 @@ func (p *play) startHub(ctx context.Context) (string, error) {
 }
 
 // ready asks a readiness probe from the machine itself.
-func ready(ctx context.Context, host *lab.Host, url string, trust *x509.CertPool) error {
+func ready(ctx context.Context, host *network.Host, url string, trust *x509.CertPool) error {
 	client := &http.Client{Transport: &http.Transport{
 		DialContext:       host.DialContext,
 		TLSClientConfig:   &tls.Config{RootCAs: trust, MinVersion: tls.VersionTLS13},

@@ -18,17 +18,17 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/run"
-	"github.com/tombolo-io/tombolo/test/lab"
+	"github.com/tombolo-io/tombolo/internal/demo/network"
 )
 
 // stage is where the demo plays: machines, addresses and the program.
 type stage struct {
 	program string
-	lab     *lab.Lab
-	group   *run.Group // of the backends
-	dir     string     // state, sockets and logs
-	world   *lab.World // nil without root
-	nodes   []*node    // in the order in which they are to begin
+	network *network.Network
+	group   *run.Group     // of the backends
+	dir     string         // state, sockets and logs
+	world   *network.World // nil without root
+	nodes   []*node        // in the order in which they are to begin
 	hub     *node
 	listen  string // of the hub
 	admin   string // of the hub
@@ -38,10 +38,10 @@ type stage struct {
 // node is a hub, an agent, or another tombolo process, that can be started again.
 type node struct {
 	name    string
-	host    *lab.Host
+	host    *network.Host
 	args    []string
 	logPath string
-	process *lab.Process
+	process *network.Process
 }
 
 // site is one cluster.
@@ -52,7 +52,7 @@ type site struct {
 	allow   string // what its agent may dial
 	backend *backend
 	through dialer // the hub's way into the cluster
-	net     *lab.Site
+	net     *network.Site
 }
 
 // clusters are the names of the clusters.
@@ -60,11 +60,11 @@ func clusters() []string { return []string{"c1", "c2"} }
 
 // newStage makes a stage, and the machines on it by one of the functions below.
 func newStage(ctx context.Context, program string, machines func(*stage) error) (*stage, error) {
-	l, err := lab.New("demo")
+	l, err := network.New(ctx, "demo")
 	if err != nil {
 		return nil, err
 	}
-	s := &stage{program: program, lab: l, group: run.NewGroup(ctx)}
+	s := &stage{program: program, network: l, group: run.NewGroup(ctx)}
 	if s.dir, err = l.Dir(); err != nil {
 		var system *fs.PathError
 		if errors.As(err, &system) {
@@ -83,18 +83,18 @@ func newStage(ctx context.Context, program string, machines func(*stage) error) 
 // inNamespaces makes the control plane and two sites.
 func (s *stage) inNamespaces() error {
 	var err error
-	if s.world, err = s.lab.NewWorld(len(clusters()), 1); err != nil {
+	if s.world, err = s.network.NewWorld(len(clusters()), 1); err != nil {
 		return err
 	}
 	s.hub = s.node("hub", s.world.Control)
-	s.listen = lab.ControlAddr + ":8443"
+	s.listen = network.ControlAddr + ":8443"
 	s.admin = "127.0.0.1:8444"
 	for i, name := range clusters() {
 		site := &site{
 			name: name, agent: s.node("agent-"+name, s.world.Sites[i].Agents[0]),
-			health: "127.0.0.1:8445", allow: lab.SiteRange, net: s.world.Sites[i],
+			health: "127.0.0.1:8445", allow: network.SiteRange, net: s.world.Sites[i],
 		}
-		if err := s.addBackend(site, s.world.Sites[i].Backend, lab.BackendAddr+":443"); err != nil {
+		if err := s.addBackend(site, s.world.Sites[i].Backend, network.BackendAddr+":443"); err != nil {
 			return err
 		}
 	}
@@ -103,7 +103,7 @@ func (s *stage) inNamespaces() error {
 
 // onLoopback has them all on this machine.
 func (s *stage) onLoopback(ctx context.Context) error {
-	here := s.lab.Here()
+	here := s.network.Here()
 	ports, err := freePorts(ctx, 2+len(clusters()))
 	if err != nil {
 		return err
@@ -123,7 +123,7 @@ func (s *stage) onLoopback(ctx context.Context) error {
 	return nil
 }
 
-func (s *stage) addBackend(site *site, host *lab.Host, addr string) error {
+func (s *stage) addBackend(site *site, host *network.Host, addr string) error {
 	listener, err := host.Listen("tcp", addr)
 	if err != nil {
 		return err
@@ -136,7 +136,7 @@ func (s *stage) addBackend(site *site, host *lab.Host, addr string) error {
 	return nil
 }
 
-func (s *stage) node(name string, host *lab.Host) *node {
+func (s *stage) node(name string, host *network.Host) *node {
 	n := &node{name: name, host: host, logPath: filepath.Join(s.dir, name+".log")}
 	s.nodes = append(s.nodes, n)
 	return n
@@ -192,7 +192,7 @@ func (s *stage) tombolo(ctx context.Context, args ...string) (string, error) {
 }
 
 // tomboloAt runs a verb on a machine, with more in its environment.
-func (s *stage) tomboloAt(ctx context.Context, host *lab.Host, env []string, args ...string) (string, error) {
+func (s *stage) tomboloAt(ctx context.Context, host *network.Host, env []string, args ...string) (string, error) {
 	cmd := exec.Command(s.program, args...)
 	var stdout, stderr bytes.Buffer
 	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = append(s.environment(), env...), s.dir, &stdout, &stderr
@@ -267,7 +267,7 @@ func (s *stage) stop(grace time.Duration) error {
 // strike ends all programs in order, then removes everything, and returns how many
 // namespaces there were.
 func (s *stage) strike() (hosts int, err error) {
-	hosts = s.lab.Hosts()
+	hosts = s.network.Hosts()
 	if err := s.stop(stopGrace); err != nil {
 		return hosts, err
 	}
@@ -277,5 +277,5 @@ func (s *stage) strike() (hosts int, err error) {
 // close removes everything, whatever state it is in.
 func (s *stage) close() error {
 	s.group.Stop()
-	return errors.Join(s.group.Wait(), s.lab.Close())
+	return errors.Join(s.group.Wait(), s.network.Close())
 }

@@ -65,10 +65,10 @@ func (b *bench) lossyCable() (place, error) {
 		return at, err
 	}
 	for _, h := range []*lab.Host{at.loadHost, at.serveHost} {
-		if err := h.SinglePackets("eth0"); err != nil {
+		if err := lab.SinglePackets(h, "eth0"); err != nil {
 			return at, err
 		}
-		loss := h.Lose("eth0", lossOneIn)
+		loss := lab.Lose(h, "eth0", lossOneIn)
 		if err := loss.On(); err != nil {
 			return at, err
 		}

@@ -38,7 +38,8 @@ func (b *builder) server(internet *Host, name, addr, addr6 string) *Host {
 	if b.err != nil {
 		return nil
 	}
-	b.do(b.lab.Link(End{h, "eth0", addr, addr6}, End{internet, name, gateway, gateway6}))
+	b.do(b.lab.Link(End{Host: h, Name: "eth0", Addr: addr, Addr6: addr6},
+		End{Host: internet, Name: name, Addr: gateway, Addr6: gateway6}))
 	b.routes(h, gateway, gateway6)
 	return h
 }
@@ -55,7 +56,7 @@ func (b *builder) routes(h *Host, via ...string) {
 // carrierNAT is a provider's NAT with its firewall, on.
 type carrierNAT struct {
 	host     *Host
-	nat      *NAT
+	nat      *Filter
 	firewall *Filter
 	up       uplink
 }
@@ -91,7 +92,7 @@ func (b *builder) uplink(g *Grid, router *Host, index int, kind Kind) uplink {
 		b.do(b.lab.Link(here, there))
 	} else {
 		var err error
-		u.delay, err = b.lab.SlowLink(here, there, kind.Delay)
+		u.delay, err = SlowLink(b.lab, here, there, kind.Delay)
 		b.do(err)
 	}
 	b.routes(router, there.Addr, there.Addr6)
@@ -185,7 +186,7 @@ func (b *builder) lan(p *Place, g *Grid) {
 	if b.err != nil {
 		return
 	}
-	b.do(p.Router.LAN("lan", prefixes...))
+	b.do(LAN(p.Router, "lan", prefixes...))
 	if v4.IsValid() && !p.Kind.NAT {
 		b.do(g.Internet.Route(v4.Masked().String(), p.Public4.String()))
 	}
@@ -222,7 +223,7 @@ func (b *builder) plug(p *Place, h *Host, number int) {
 			own, via = append(own, nth(prefix, number).String()), append(via, prefix.Addr().String())
 		}
 	}
-	b.do(p.Router.Join("lan", h, "eth0", own...))
+	b.do(Join(p.Router, "lan", h, "eth0", own...))
 	b.routes(h, via...)
 	if v4.IsValid() {
 		p.Addr4 = nth(v4, number).Addr()
@@ -279,15 +280,15 @@ func (b *builder) filters(p *Place, g *Grid) {
 		b.do(p.NAT.On())
 	}
 	p.Firewall = p.Router.DropNew("wan")
-	p.IPv4Block, p.IPv6Block = p.Router.BlockFamily("wan", 4), p.Router.BlockFamily("wan", 6)
-	p.UDPBlock, p.AllBlock = p.Router.BlockUDP("wan"), p.Router.BlockForward("wan")
+	p.IPv4Block, p.IPv6Block = BlockFamily(p.Router, "wan", 4), BlockFamily(p.Router, "wan", 6)
+	p.UDPBlock, p.AllBlock = BlockUDP(p.Router, "wan"), BlockForward(p.Router, "wan")
 	p.Uplink = p.outer.Partition("wan")
-	p.UplinkIn, p.UplinkOut = p.outer.CutIn("wan"), p.outer.CutOut("wan")
+	p.UplinkIn, p.UplinkOut = CutIn(p.outer, "wan"), CutOut(p.outer, "wan")
 	oneIn := k.LoseOneIn
 	if oneIn == 0 {
 		oneIn = 10
 	}
-	p.LossIn, p.LossOut = p.outer.Lose("wan", oneIn), g.Internet.Lose(p.site, oneIn)
+	p.LossIn, p.LossOut = Lose(p.outer, "wan", oneIn), Lose(g.Internet, p.site, oneIn)
 
 	for _, f := range []struct {
 		filter *Filter
@@ -333,12 +334,12 @@ func (b *builder) settle(g *Grid) {
 func (b *builder) services(p *Place, g *Grid) {
 	if p.Kind.ProxyOnly {
 		var err error
-		p.Proxy, err = p.Router.Proxy(netip.AddrPortFrom(p.Gateway4, 3128).String(), "", "")
+		p.Proxy, err = StartProxy(p.Router, netip.AddrPortFrom(p.Gateway4, 3128).String(), "", "")
 		b.do(err)
 	}
 	if p.Kind.PortMapping {
 		var err error
-		p.Mapping, err = p.Router.PortMapping("lan", "wan", true)
+		p.Mapping, err = StartPortMapping(p.Router, "lan", "wan", true)
 		b.do(err)
 	}
 	if p.Kind.Neighbour {

@@ -22,6 +22,11 @@ type Confinement struct {
 	Writable []string
 }
 
+// StartConfined starts the command in the host as a stranger with hardly any right.
+func StartConfined(h *Host, cmd *exec.Cmd, c Confinement) (*Process, error) {
+	return h.StartWith(cmd, c.apply)
+}
+
 // apply prepares the calling thread, from which the command is started next
 // and which does nothing else afterwards.
 func (c Confinement) apply(cmd *exec.Cmd) error {

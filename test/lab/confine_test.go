@@ -44,7 +44,7 @@ func TestConfinedProcessHasNoRights(t *testing.T) {
 	var out strings.Builder
 	cmd := exec.Command("/bin/sh", "-c", script)
 	cmd.Stdout, cmd.Stderr = &out, &out
-	p, err := h.StartConfined(cmd, lab.Confinement{UID: 65532, GID: 65532, Writable: []string{state}})
+	p, err := lab.StartConfined(h, cmd, lab.Confinement{UID: 65532, GID: 65532, Writable: []string{state}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,32 +10,43 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// conntrack opens the host's connection tracking.
+func conntrack(h *Host) (*netlink.Handle, error) {
+	var handle *netlink.Handle
+	err := h.Do(func() error {
+		var err error
+		handle, err = netlink.NewHandle(unix.NETLINK_NETFILTER)
+		return err
+	})
+	return handle, err
+}
+
 // ForgetConnections flushes the host's connection tracking.
-func (h *Host) ForgetConnections() error {
-	handle, err := netlink.NewHandleAt(h.ns, unix.NETLINK_NETFILTER)
+func ForgetConnections(h *Host) error {
+	handle, err := conntrack(h)
 	if err != nil {
-		return fmt.Errorf("opening conntrack of %s: %w", h.name, err)
+		return fmt.Errorf("opening conntrack of %s: %w", h.Name(), err)
 	}
 	defer handle.Close()
 	if err := handle.ConntrackTableFlush(netlink.ConntrackTable); err != nil {
-		return fmt.Errorf("flushing the connections of %s: %w", h.name, err)
+		return fmt.Errorf("flushing the connections of %s: %w", h.Name(), err)
 	}
 	return nil
 }
 
 // UDPConnections returns how many UDP connections the host tracks, of both IP
 // versions.
-func (h *Host) UDPConnections() (int, error) {
-	handle, err := netlink.NewHandleAt(h.ns, unix.NETLINK_NETFILTER)
+func UDPConnections(h *Host) (int, error) {
+	handle, err := conntrack(h)
 	if err != nil {
-		return 0, fmt.Errorf("opening conntrack of %s: %w", h.name, err)
+		return 0, fmt.Errorf("opening conntrack of %s: %w", h.Name(), err)
 	}
 	defer handle.Close()
 	count := 0
 	for _, family := range []netlink.InetFamily{unix.AF_INET, unix.AF_INET6} {
 		flows, err := handle.ConntrackTableList(netlink.ConntrackTable, family)
 		if err != nil {
-			return 0, fmt.Errorf("listing the connections of %s: %w", h.name, err)
+			return 0, fmt.Errorf("listing the connections of %s: %w", h.Name(), err)
 		}
 		for _, flow := range flows {
 			if flow.Forward.Protocol == unix.IPPROTO_UDP {
@@ -49,7 +60,7 @@ func (h *Host) UDPConnections() (int, error) {
 // ForgetAfter sets how long the host remembers UDP in whole seconds: one without
 // an answer, and one that has gone both ways for a while. It holds for packets
 // from then on.
-func (h *Host) ForgetAfter(unanswered, stream time.Duration) error {
+func ForgetAfter(h *Host, unanswered, stream time.Duration) error {
 	for file, d := range map[string]time.Duration{
 		"netfilter/nf_conntrack_udp_timeout": unanswered, "netfilter/nf_conntrack_udp_timeout_stream": stream,
 	} {

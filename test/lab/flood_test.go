@@ -28,7 +28,7 @@ func TestFlood(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	g, err := l.NewPlaces(kind(t, "dual-stack"))
+	g, err := lab.NewPlaces(l, kind(t, "dual-stack"))
 	if err != nil {
 		t.Fatal(err)
 	}

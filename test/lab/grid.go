@@ -5,6 +5,8 @@ package lab
 import (
 	"fmt"
 	"net/netip"
+
+	"github.com/tombolo-io/tombolo/internal/demo/network"
 )
 
 // NodePort is the UDP port that a Neighbour has used before the node.
@@ -45,14 +47,14 @@ type Grid struct {
 
 // Addresses of the public servers.
 const (
-	HubAddr    = "198.51.100.10"
+	HubAddr    = network.HubAddr
 	HubAddr6   = "2001:db8:100::10"
-	OtherAddr  = "198.51.100.20"
+	OtherAddr  = network.OtherAddr
 	OtherAddr6 = "2001:db8:100::20"
 )
 
 // NewGrid builds the world of a pair. Everything that its kinds say is in force.
-func (l *Lab) NewGrid(pair Pair) (*Grid, error) {
+func NewGrid(l *Lab, pair Pair) (*Grid, error) {
 	b := &builder{lab: l}
 	g := b.internet()
 	g.Pair = pair
@@ -78,7 +80,7 @@ func (l *Lab) NewGrid(pair Pair) (*Grid, error) {
 }
 
 // NewPlaces builds a world of up to 16 places, apart, with one node each: a, b, c...
-func (l *Lab) NewPlaces(kinds ...Kind) (*Grid, error) {
+func NewPlaces(l *Lab, kinds ...Kind) (*Grid, error) {
 	const most = 16
 	if len(kinds) < 1 || len(kinds) > most {
 		return nil, fmt.Errorf("a world of %d places: want 1 to %d", len(kinds), most)
@@ -106,7 +108,7 @@ func (b *builder) internet() *Grid {
 	if b.err != nil {
 		return g
 	}
-	g.hiding = g.Internet.HideTooBig()
+	g.hiding = HideTooBig(g.Internet)
 	for _, stun := range []struct {
 		host *Host
 		addr string
@@ -117,7 +119,7 @@ func (b *builder) internet() *Grid {
 		{g.Hub, HubAddr6, STUNPort, &g.STUN6}, {g.Hub, HubAddr6, STUNOtherPort, &g.STUN6}, {g.Other, OtherAddr6, STUNPort, &g.STUN6},
 	} {
 		at := netip.AddrPortFrom(netip.MustParseAddr(stun.addr), stun.port)
-		b.do(stun.host.Reflect(at))
+		b.do(Reflect(stun.host, at))
 		*stun.list = append(*stun.list, at)
 	}
 	return g
@@ -126,30 +128,33 @@ func (b *builder) internet() *Grid {
 // CutFrom drops what goes from one place to the other; the answers pass, and so
 // does what goes to the hub. Nil where nothing is between them but their LAN.
 func (g *Grid) CutFrom(from, to *Place) *Filter {
-	at, one, two := g.Internet, from.site, to.site
-	if from.outer == to.outer { // one provider's NAT
-		at, one, two = from.outer, letter(from.index), letter(to.index)
-	}
 	if from.Router == to.Router {
 		return nil
 	}
+	at, one, two := g.between(from, to)
 	return at.Block(one, two)
 }
 
 // Cut is CutFrom in both directions.
-func (g *Grid) Cut(one, two *Place) *Filter {
-	f, back := g.CutFrom(one, two), g.CutFrom(two, one)
-	if f == nil {
+func (g *Grid) Cut(from, to *Place) *Filter {
+	if from.Router == to.Router {
 		return nil
 	}
-	f.table = "between-" + letter(one.index) + letter(two.index)
-	f.chains[0].rules = append(f.chains[0].rules, back.chains[0].rules...)
-	return f
+	at, one, two := g.between(from, to)
+	return at.BlockBoth(one, two)
+}
+
+// between is the router on the way from one place to the other, and its links to them.
+func (g *Grid) between(from, to *Place) (at *Host, one, two string) {
+	if from.outer == to.outer { // one provider's NAT
+		return from.outer, letter(from.index), letter(to.index)
+	}
+	return g.Internet, from.site, to.site
 }
 
 // Second adds a node to a place's LAN. What is around it is the first one's.
 func (p *Place) Second(name string) (*Place, error) {
-	b := &builder{lab: p.Host.lab}
+	b := &builder{lab: p.Host.Network()}
 	second := b.second(p, name, nil)
 	b.do(b.lab.AwaitLinks())
 	return second, b.err
@@ -159,14 +164,10 @@ func (p *Place) Second(name string) (*Place, error) {
 // laptop that is carried there: its programs and sockets go on, its address is
 // another. It returns where the node stands then.
 func (p *Place) MoveTo(there *Place) (*Place, error) {
-	link, err := p.Host.link.LinkByName("eth0")
-	if err != nil {
-		return nil, fmt.Errorf("finding eth0 of %s: %w", p.Host.name, err)
+	if err := change(p.Host, "eth0", p.Host.Netlink().LinkDel); err != nil {
+		return nil, err
 	}
-	if err := p.Host.link.LinkDel(link); err != nil {
-		return nil, fmt.Errorf("unplugging %s: %w", p.Host.name, err)
-	}
-	b := &builder{lab: p.Host.lab}
+	b := &builder{lab: p.Host.Network()}
 	moved := b.second(there, "", p.Host)
 	b.do(b.lab.AwaitLinks())
 	return moved, b.err

@@ -40,7 +40,7 @@ func kind(t testing.TB, name string) lab.Kind {
 // gridOf builds the world of two kinds.
 func gridOf(t testing.TB, pair lab.Pair) *lab.Grid {
 	t.Helper()
-	g, err := labtest.New(t, "grid").NewGrid(pair)
+	g, err := lab.NewGrid(labtest.New(t, "grid"), pair)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,7 +157,7 @@ type family struct {
 func TestProxyAsksForAPassword(t *testing.T) {
 	g := against(t, "proxy-only")
 	greeter(t, g.Hub, lab.HubAddr+":443", "hub")
-	strict, err := g.A.Router.Proxy("192.168.1.1:3129", "user", "secret")
+	strict, err := lab.StartProxy(g.A.Router, "192.168.1.1:3129", "user", "secret")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -186,7 +186,7 @@ func TestProxyAsksForAPassword(t *testing.T) {
 // TestManyPlaces: more than two nodes, several on one LAN, and the way between any
 // two can be cut alone.
 func TestManyPlaces(t *testing.T) {
-	g, err := labtest.New(t, "many").NewPlaces(kind(t, "port-restricted"), kind(t, "open"), kind(t, "dual-stack"))
+	g, err := lab.NewPlaces(labtest.New(t, "many"), kind(t, "port-restricted"), kind(t, "open"), kind(t, "dual-stack"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -224,7 +224,7 @@ func TestManyPlaces(t *testing.T) {
 	if g.Cut(g.All[0], second) != nil {
 		t.Error("a LAN can be cut at its router")
 	}
-	if _, err := labtest.New(t, "few").NewPlaces(); err == nil {
+	if _, err := lab.NewPlaces(labtest.New(t, "few")); err == nil {
 		t.Error("a world without a place was built")
 	}
 }
@@ -317,7 +317,7 @@ func TestNoGoroutineIsLeft(t *testing.T) {
 	}
 	slow := kind(t, "port-mapped")
 	slow.Delay = time.Millisecond
-	g, err := l.NewGrid(lab.Pair{A: slow, B: kind(t, "proxy-only")})
+	g, err := lab.NewGrid(l, lab.Pair{A: slow, B: kind(t, "proxy-only")})
 	if err != nil {
 		t.Fatal(err)
 	}

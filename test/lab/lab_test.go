@@ -228,7 +228,7 @@ func TestNothingInTheRootNamespace(t *testing.T) {
 			t.Errorf("%s of the lab is in the root namespace", link.Name)
 		}
 	}
-	links, err := w.Sites[0].Gateway.Links()
+	links, err := lab.Links(w.Sites[0].Gateway)
 	if err != nil || len(links) != 4 {
 		t.Errorf("gateway1 has links %q (%v), want wan, two agents and the backend", links, err)
 	}

@@ -28,11 +28,11 @@ func TestLose(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, h := range []*lab.Host{a, b} {
-		if err := h.SinglePackets("eth0"); err != nil {
+		if err := lab.SinglePackets(h, "eth0"); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := a.SinglePackets("eth1"); err == nil {
+	if err := lab.SinglePackets(a, "eth1"); err == nil {
 		t.Error("a link that does not exist was changed")
 	}
 	var to *net.UDPConn
@@ -48,7 +48,7 @@ func TestLose(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer from.Close()
-	loss := b.Lose("eth0", 2)
+	loss := lab.Lose(b, "eth0", 2)
 	for _, c := range []struct {
 		on   bool
 		word string

@@ -35,7 +35,7 @@ func say(t *testing.T, conn *net.UDPConn, word string, to netip.AddrPort) {
 }
 
 // behind is a router with the NAT and two hosts on its LAN, and two servers.
-func behind(t *testing.T, nat lab.Translation) (g *lab.Grid, router *lab.NAT) {
+func behind(t *testing.T, nat lab.Translation) (g *lab.Grid, router *lab.Filter) {
 	t.Helper()
 	k := kind(t, "port-restricted")
 	g = gridOf(t, lab.Pair{A: k, B: k, Near: lab.SameLAN})
@@ -147,7 +147,7 @@ func TestHairpin(t *testing.T) {
 func TestCarrierTranslatesTwice(t *testing.T) {
 	g := against(t, "cgnat")
 	within := netip.MustParseAddrPort("100.64.0.1:3478")
-	if err := g.A.Carrier.Reflect(within); err != nil {
+	if err := lab.Reflect(g.A.Carrier, within); err != nil {
 		t.Fatal(err)
 	}
 	conn := udp(t, g.A.Host, "udp4", ":51820")
@@ -176,7 +176,7 @@ func TestLossRate(t *testing.T) {
 		filter      *lab.Filter
 		least, most uint64
 	}{
-		{"counted", g.Internet.LoseEvery("a", oneIn), sent / oneIn, sent/oneIn + noise/oneIn + 1},
+		{"counted", lab.LoseEvery(g.Internet, "a", oneIn), sent / oneIn, sent/oneIn + noise/oneIn + 1},
 		// Six standard deviations: once in 500 million runs.
 		{"random", g.A.LossOut, sent/oneIn - 81, sent/oneIn + 81},
 	} {

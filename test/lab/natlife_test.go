@@ -114,7 +114,7 @@ func TestMappingDiesOfSilence(t *testing.T) {
 
 func connections(t *testing.T, h *lab.Host) int {
 	t.Helper()
-	n, err := h.UDPConnections()
+	n, err := lab.UDPConnections(h)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,7 +26,7 @@ type Place struct {
 	Proxy    *Proxy     // of kinds that have nothing else; HTTPS_PROXY=http:// and its Addr
 	Mapping  *PortMapping
 
-	NAT, CarrierNAT           *NAT    // nil without
+	NAT, CarrierNAT           *Filter // nil without
 	Firewall, CarrierFirewall *Filter // what begins outside is dropped
 	IPv4Block, IPv6Block      *Filter // off: one IP version does not pass the router
 	UDPBlock                  *Filter // at the router, outwards and inwards
@@ -50,13 +50,12 @@ type Place struct {
 // Forget loses the NAT's mappings, as when the router is switched off and on.
 func (p *Place) Forget() error {
 	var errs []error
-	for _, nat := range []*NAT{p.NAT, p.CarrierNAT} {
-		if nat != nil {
-			errs = append(errs, nat.Forget())
-		}
+	if p.NAT != nil {
+		errs = append(errs, p.NAT.Off(), p.NAT.On())
 	}
-	if p.NAT == nil {
-		errs = append(errs, p.Router.ForgetConnections())
+	errs = append(errs, ForgetConnections(p.Router))
+	if p.CarrierNAT != nil {
+		errs = append(errs, p.CarrierNAT.Off(), p.CarrierNAT.On(), ForgetConnections(p.Carrier))
 	}
 	return errors.Join(errs...)
 }
@@ -68,7 +67,7 @@ func (p *Place) ForgetAfter(d time.Duration) error {
 	var errs []error
 	for _, router := range []*Host{p.Router, p.Carrier} {
 		if router != nil {
-			errs = append(errs, router.ForgetAfter(d, d))
+			errs = append(errs, ForgetAfter(router, d, d))
 		}
 	}
 	return errors.Join(errs...)
@@ -85,12 +84,12 @@ func (p *Place) BlackHole(mtu int) error {
 	width := lanMTU
 	if mtu != 0 {
 		width = mtu
-		p.clamp, p.hiding = p.outer.ClampMSS(mtu), p.outer.HideTooBig()
+		p.clamp, p.hiding = ClampMSS(p.outer, mtu), HideTooBig(p.outer)
 		if err := errors.Join(p.clamp.On(), p.hiding.On(), p.grid.hiding.On()); err != nil {
 			return err
 		}
 	}
-	return errors.Join(p.outer.SetMTU("wan", width), p.grid.Internet.SetMTU(p.site, width))
+	return errors.Join(setMTU(p.outer, "wan", width), setMTU(p.grid.Internet, p.site, width))
 }
 
 // SwallowedTooBig returns how many words on too big packets were kept back on
@@ -120,17 +119,20 @@ func (p *Place) Renumber() (netip.Addr, error) {
 	bytes[3] += 16
 	fresh := netip.AddrFrom4(bytes)
 	p.moves++
-	internet, nat := p.grid.Internet, p.NAT
+	nat := p.NAT
 	if p.CarrierNAT != nil {
 		nat = p.CarrierNAT
 	}
 	for _, step := range []func() error{
-		func() error { return p.outer.unaddress("wan", old, p.gateway) },
-		func() error { return internet.unaddress(p.site, p.gateway, old) },
-		func() error { return p.outer.address("wan", fresh, p.gateway) },
-		func() error { return internet.address(p.site, p.gateway, fresh) },
-		func() error { return p.outer.Reroute("0.0.0.0/0", p.gateway.String()) },
-		nat.Renumbered,
+		func() error {
+			return readdress(p.outer, "wan", [2]netip.Addr{old, p.gateway}, [2]netip.Addr{fresh, p.gateway})
+		},
+		func() error {
+			return readdress(p.grid.Internet, p.site, [2]netip.Addr{p.gateway, old}, [2]netip.Addr{p.gateway, fresh})
+		},
+		func() error { return redefault(p.outer, p.gateway) },
+		nat.Off, nat.On, // it loses its mappings, as routers do when they connect anew
+		func() error { return ForgetConnections(p.outer) },
 	} {
 		if err := step(); err != nil {
 			return netip.Addr{}, fmt.Errorf("renumbering %s: %w", p.Kind.Name, err)

@@ -4,9 +4,7 @@ package lab
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -15,7 +13,8 @@ import (
 	"time"
 
 	"github.com/google/nftables"
-	"github.com/vishvananda/netlink"
+
+	"github.com/tombolo-io/tombolo/internal/demo/network"
 )
 
 // PortMapping is miniupnpd at work on a router: it maps ports when a host of the
@@ -29,30 +28,35 @@ type PortMapping struct {
 // natPMPPort is where NAT-PMP and PCP are asked (RFC 6886, RFC 6887).
 const natPMPPort = 5351
 
-// portMappingPatience bounds its start.
-const portMappingPatience = 10 * time.Second
+// portMappingPatience bounds its start, portMappingGrace its end.
+const (
+	portMappingPatience = 10 * time.Second
+	portMappingGrace    = 2 * time.Second
+)
 
-// PortMapping starts miniupnpd between the router's LAN and its way out, which
+// StartPortMapping starts miniupnpd between the router's LAN and its way out, which
 // needs an outer address that is neither private nor of a documentation range:
 // miniupnpd maps nothing otherwise. Secure, it maps ports only to who asks.
-func (h *Host) PortMapping(lan, wan string, secure bool) (*PortMapping, error) {
+func StartPortMapping(h *Host, lan, wan string, secure bool) (*PortMapping, error) {
 	program, err := programPath("miniupnpd")
 	if err != nil {
 		return nil, err
 	}
-	inside, err := h.addr4(lan)
+	inside, err := h.Addr4(lan)
 	if err != nil {
 		return nil, err
 	}
-	dir, err := h.lab.Dir()
+	dir, err := h.Network().Dir()
 	if err != nil {
 		return nil, err
 	}
-	m := &PortMapping{log: &log{}, tables: &Filter{host: h, table: "miniupnpd", chains: []chain{
-		{name: "forward"},
-		{name: "pre", kind: nftables.ChainTypeNAT, hook: nftables.ChainHookPrerouting, priority: nftables.ChainPriorityNATDest},
-		{name: "post", kind: nftables.ChainTypeNAT, hook: nftables.ChainHookPostrouting, priority: nftables.ChainPriorityNATSource},
-	}}}
+	m := &PortMapping{log: &log{}, tables: h.Filter("miniupnpd",
+		network.Chain{Name: "forward"},
+		network.Chain{Name: "pre", Type: nftables.ChainTypeNAT,
+			Hook: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityNATDest},
+		network.Chain{Name: "post", Type: nftables.ChainTypeNAT,
+			Hook: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityNATSource},
+	)}
 	if err := m.tables.On(); err != nil {
 		return nil, err
 	}
@@ -60,7 +64,7 @@ func (h *Host) PortMapping(lan, wan string, secure bool) (*PortMapping, error) {
 	if secure {
 		word = "yes"
 	}
-	base := filepath.Join(dir, h.name+"-miniupnpd")
+	base := filepath.Join(dir, h.Name()+"-miniupnpd")
 	config := fmt.Sprintf(`ext_ifname=%s
 listening_ip=%s
 enable_natpmp=yes
@@ -88,7 +92,7 @@ upnp_nat_postrouting_chain=post
 
 // Stop ends the service and takes its mappings away.
 func (m *PortMapping) Stop() error {
-	_ = m.Process.Stop(pipeGrace) // its exit code says nothing
+	_ = m.Process.Stop(portMappingGrace) // its exit code says nothing
 	return m.tables.Off()
 }
 
@@ -115,7 +119,7 @@ func (m *PortMapping) awaitReady(h *Host, at netip.AddrPort) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("miniupnpd in %s does not answer:\n%s", h.name, m.Log())
+	return fmt.Errorf("miniupnpd in %s does not answer:\n%s", h.Name(), m.Log())
 }
 
 // programPath finds a program that may stand where only root looks.
@@ -128,23 +132,6 @@ func programPath(program string) (string, error) {
 		return "", fmt.Errorf("%s is not on this machine (apt-get install --no-install-recommends %s, or make deps)", program, program)
 	}
 	return path, nil
-}
-
-// addr4 is the first IPv4 address of a link.
-func (h *Host) addr4(name string) (netip.Addr, error) {
-	link, err := h.link.LinkByName(name)
-	if err != nil {
-		return netip.Addr{}, fmt.Errorf("finding %s of %s: %w", name, h.name, err)
-	}
-	addrs, err := h.link.AddrList(link, netlink.FAMILY_V4)
-	if err != nil {
-		return netip.Addr{}, err
-	}
-	if len(addrs) == 0 {
-		return netip.Addr{}, errors.New(name + " of " + h.name + " has no IPv4 address")
-	}
-	addr, _ := netip.AddrFromSlice(net.IP.To4(addrs[0].IP))
-	return addr, nil
 }
 
 // log keeps what a process says.

@@ -104,7 +104,7 @@ func TestUPnP(t *testing.T) {
 					t.Fatal(err)
 				}
 				var err error
-				if g.A.Mapping, err = g.A.Router.PortMapping("lan", "wan", false); err != nil {
+				if g.A.Mapping, err = lab.StartPortMapping(g.A.Router, "lan", "wan", false); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -35,9 +35,9 @@ const proxyPort = 443
 // proxyPatience bounds a proxy's own connecting.
 const proxyPatience = 10 * time.Second
 
-// Proxy starts a proxy on the host. With a user, clients have to say that and
+// StartProxy starts a proxy on the host. With a user, clients have to say that and
 // the password. It ends with the lab.
-func (h *Host) Proxy(address, user, password string) (*Proxy, error) {
+func StartProxy(h *Host, address, user, password string) (*Proxy, error) {
 	listener, err := h.Listen("tcp", address)
 	if err != nil {
 		return nil, err
@@ -46,7 +46,7 @@ func (h *Host) Proxy(address, user, password string) (*Proxy, error) {
 	if user != "" {
 		p.want = "Basic " + base64.StdEncoding.EncodeToString([]byte(user+":"+password))
 	}
-	h.lab.keep(p)
+	h.Network().Keep(p)
 	go p.accept()
 	return p, nil
 }

@@ -13,26 +13,9 @@ import (
 	"time"
 )
 
-// ListenUDP opens a UDP socket in the host, at the latest until the lab is
-// closed. The address is an IP (or none, for all of the network's family) and a
-// port.
-func (h *Host) ListenUDP(network, address string) (*net.UDPConn, error) {
-	var conn net.PacketConn
-	err := h.Do(func() error {
-		var err error
-		conn, err = net.ListenPacket(network, address)
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("opening %s %s in %s: %w", network, address, h.name, err)
-	}
-	h.lab.keep(conn)
-	return conn.(*net.UDPConn), nil
-}
-
 // Reflect answers STUN binding requests (RFC 8489) on the address: it tells
 // everybody from where it saw them come. It ends with the lab.
-func (h *Host) Reflect(address netip.AddrPort) error {
+func Reflect(h *Host, address netip.AddrPort) error {
 	network := "udp4"
 	if address.Addr().Is6() {
 		network = "udp6"

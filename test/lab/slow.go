@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tombolo-io/tombolo/internal/demo/network"
 )
 
 // slowQueue is how many packets may be on their way in one direction of a slow
@@ -28,20 +30,17 @@ type Delay struct {
 // SlowLink is Link with a delay, the same each way. It is made of two TUN devices
 // and a copy between them in this process, since not every kernel can delay
 // packets: for a few thousand packets a second, not for throughput.
-func (l *Lab) SlowLink(a, b End, each time.Duration) (*Delay, error) {
-	pairs, err := ends(a, b)
-	if err != nil {
-		return nil, err
-	}
+func SlowLink(l *Lab, a, b End, each time.Duration) (*Delay, error) {
+	var err error
 	d := &Delay{}
 	d.Set(each)
 	for i, end := range []End{a, b} {
-		if d.ends[i], err = end.Host.tun(end.Name); err != nil {
+		if d.ends[i], err = tun(end.Host, end.Name); err != nil {
 			return nil, errors.Join(err, d.Close())
 		}
 	}
-	l.keep(d)
-	if err := bear(a, b, pairs); err != nil {
+	l.Keep(d)
+	if err := network.Bear(a, b); err != nil {
 		return nil, err
 	}
 	go d.carry(d.ends[0], d.ends[1])
@@ -97,9 +96,9 @@ func (d *Delay) carry(from, to *os.File) {
 }
 
 // tun makes a TUN device in the host.
-func (h *Host) tun(name string) (*os.File, error) {
-	if !namePattern.MatchString(name) || h.link == nil {
-		return nil, fmt.Errorf("slow link %q of %s: want a lower-case word of at most 15 letters, in a namespace", name, h.name)
+func tun(h *Host, name string) (*os.File, error) {
+	if h.Netlink() == nil {
+		return nil, fmt.Errorf("slow link %q of %s: it needs a namespace of its own", name, h.Name())
 	}
 	request, err := unix.NewIfreq(name)
 	if err != nil {
@@ -119,7 +118,7 @@ func (h *Host) tun(name string) (*os.File, error) {
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("slow link %s of %s: %w", name, h.name, err)
+		return nil, fmt.Errorf("slow link %s of %s: %w", name, h.Name(), err)
 	}
 	return file, nil
 }

@@ -94,7 +94,7 @@ func TestSweepRemovesWhatAKilledRunLeft(t *testing.T) {
 		}
 	}
 	_ = cmd.Wait()
-	if _, err := kept.Links(); err != nil {
+	if _, err := lab.Links(kept); err != nil {
 		t.Errorf("the lab that lives: %v", err)
 	}
 }

@@ -29,7 +29,7 @@ func TestTheKernelsWireGuardKeepsTheContract(t *testing.T) {
 		if err := w.Make("tombolo0", 1420); f.Code != fault.CodeUnsupported || f.Next == "" || err == nil {
 			t.Errorf("refused with %v (%s), and the link is made with %v", f, f.Next, err)
 		}
-		links, err := h.Links()
+		links, err := lab.Links(h)
 		if err != nil || slices.ContainsFunc(links, func(l string) bool { return strings.HasPrefix(l, "tombolo") }) {
 			t.Errorf("left are %v, %v", links, err)
 		}

@@ -146,7 +146,7 @@ func Start(t testing.TB, h *lab.Host, log string, confined *lab.Confinement, lin
 	cmd.Stdout, cmd.Stderr, cmd.Dir, cmd.Env = out, out, "/", Environment()
 	var p *lab.Process
 	if confined != nil {
-		p, err = h.StartConfined(cmd, *confined)
+		p, err = lab.StartConfined(h, cmd, *confined)
 	} else {
 		p, err = h.Start(cmd)
 	}

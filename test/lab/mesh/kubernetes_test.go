@@ -30,7 +30,7 @@ func withKubernetes(t *testing.T, kinds ...string) kubernetes {
 	for _, name := range kinds {
 		list = append(list, kind(t, name))
 	}
-	g, err := l.NewPlaces(list...)
+	g, err := lab.NewPlaces(l, list...)
 	if err != nil {
 		t.Fatal(err)
 	}

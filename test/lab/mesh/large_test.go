@@ -143,7 +143,7 @@ func (r *rig) swallow() (all []*lab.Filter) {
 	r.t.Helper()
 	for _, place := range r.grid.All {
 		for _, network := range crowdNetworks() {
-			f := place.Router.Swallow(network)
+			f := lab.Swallow(place.Router, network)
 			if err := f.On(); err != nil {
 				r.t.Fatal(err)
 			}

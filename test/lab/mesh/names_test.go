@@ -118,7 +118,7 @@ func (m *lone) refusedWith(other *lone) {
 func TestMeshNamesOfBefore(t *testing.T) {
 	t.Parallel()
 	l := labtest.New(t, "mesh")
-	g, err := l.NewPlaces(kind(t, "open"))
+	g, err := lab.NewPlaces(l, kind(t, "open"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -69,7 +69,7 @@ type role struct {
 func ofPair(t *testing.T, pair lab.Pair) *rig {
 	t.Helper()
 	l := labtest.New(t, "mesh")
-	g, err := l.NewGrid(pair)
+	g, err := lab.NewGrid(l, pair)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +84,7 @@ func ofPlaces(t *testing.T, kinds ...string) *rig {
 	for _, name := range kinds {
 		list = append(list, kind(t, name))
 	}
-	g, err := l.NewPlaces(list...)
+	g, err := lab.NewPlaces(l, list...)
 	if err != nil {
 		t.Fatal(err)
 	}

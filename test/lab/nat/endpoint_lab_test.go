@@ -317,7 +317,7 @@ func TestEndpointsOfARouterThatMaps(t *testing.T) {
 				t.Fatal(err)
 			}
 			var err error
-			if g.A.Mapping, err = g.A.Router.PortMapping("lan", "wan", true); err != nil {
+			if g.A.Mapping, err = lab.StartPortMapping(g.A.Router, "lan", "wan", true); err != nil {
 				t.Fatal(err)
 			}
 			n.await("mapped again", func([]string) bool { return strings.Contains(rules(), "51820") })

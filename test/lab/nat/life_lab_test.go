@@ -26,7 +26,7 @@ func gridOf(t *testing.T, name string) *lab.Grid {
 	if !ok {
 		t.Fatal("there is no such kind")
 	}
-	g, err := labtest.New(t, "nat").NewGrid(lab.Pair{A: k, B: open})
+	g, err := lab.NewGrid(labtest.New(t, "nat"), lab.Pair{A: k, B: open})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -202,7 +202,7 @@ func TestKinds(t *testing.T) {
 			if !ok {
 				t.Fatal("there is no such kind")
 			}
-			g, err := labtest.New(t, "nat").NewGrid(lab.Pair{A: k, B: open})
+			g, err := lab.NewGrid(labtest.New(t, "nat"), lab.Pair{A: k, B: open})
 			if err != nil {
 				t.Fatal(err)
 			}

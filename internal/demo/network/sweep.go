@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package lab
+package network
 
 import (
 	"errors"
@@ -29,7 +29,7 @@ func Sweep() ([]string, error) {
 }
 
 // SweepOwn removes what this very process made, for a signal handler that is
-// about to exit and holds no Lab.
+// about to exit and holds no Network.
 func SweepOwn() ([]string, error) {
 	me, err := self()
 	if err != nil {

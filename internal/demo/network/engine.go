@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package lab
+package network
 
 import (
 	"slices"
@@ -35,18 +35,18 @@ type engine struct {
 	own  [4]byte // address of the link
 }
 
-func (e engine) chains() []chain {
-	chains := []chain{
-		{name: "in", kind: nftables.ChainTypeNAT, hook: nftables.ChainHookPrerouting,
-			priority: nftables.ChainPriorityNATDest, rules: e.inward()},
-		{name: "out", kind: nftables.ChainTypeNAT, hook: nftables.ChainHookPostrouting,
-			priority: nftables.ChainPriorityNATSource, rules: e.outward()},
-		{name: "learn", kind: nftables.ChainTypeFilter, hook: nftables.ChainHookPostrouting,
-			priority: nftables.ChainPriorityRef(*nftables.ChainPriorityNATSource + 1), rules: e.learn(), silent: true},
+func (e engine) chains() []Chain {
+	chains := []Chain{
+		{Name: "in", Type: nftables.ChainTypeNAT, Hook: nftables.ChainHookPrerouting,
+			Priority: nftables.ChainPriorityNATDest, Rules: e.inward()},
+		{Name: "out", Type: nftables.ChainTypeNAT, Hook: nftables.ChainHookPostrouting,
+			Priority: nftables.ChainPriorityNATSource, Rules: e.outward()},
+		{Name: "learn", Type: nftables.ChainTypeFilter, Hook: nftables.ChainHookPostrouting,
+			Priority: nftables.ChainPriorityRef(*nftables.ChainPriorityNATSource + 1), Rules: e.learn(), silent: true},
 	}
 	if e.t.Hairpin {
-		chains = append(chains, chain{name: "round", kind: nftables.ChainTypeNAT, hook: nftables.ChainHookPostrouting,
-			priority: nftables.ChainPriorityNATSource, rules: [][]expr.Any{e.round()}, silent: true})
+		chains = append(chains, Chain{Name: "round", Type: nftables.ChainTypeNAT, Hook: nftables.ChainHookPostrouting,
+			Priority: nftables.ChainPriorityNATSource, Rules: [][]expr.Any{e.round()}, silent: true})
 	}
 	return chains
 }
@@ -89,35 +89,36 @@ func (e engine) inward() [][]expr.Any {
 		port(key0, destination), look("in", key0, data0),
 	}
 	dnat := &expr.NAT{Type: expr.NATTypeDestNAT, Family: unix.NFPROTO_IPV4, RegAddrMin: data0, RegProtoMin: data1}
-	udp := layer4(unix.IPPROTO_UDP)
+	udp := Layer4(unix.IPPROTO_UDP)
 	var rules [][]expr.Any
 	switch e.t.Filtering {
 	case Independent:
-		rules = append(rules, rule(slices.Concat(through(expr.MetaKeyIIFNAME, e.link), udp, send), dnat))
+		rules = append(rules, Rule(slices.Concat(Through(expr.MetaKeyIIFNAME, e.link), udp, send), dnat))
 	case AddressDependent:
 		met := []expr.Any{port(key0, destination), address(key1, source), look("met", key0, 0)}
-		rules = append(rules, rule(slices.Concat(through(expr.MetaKeyIIFNAME, e.link), udp, met, send), dnat))
+		rules = append(rules, Rule(slices.Concat(Through(expr.MetaKeyIIFNAME, e.link), udp, met, send), dnat))
 	}
 	if e.t.Hairpin {
 		own := []expr.Any{
 			&expr.Fib{Register: 1, FlagDADDR: true, ResultADDRTYPE: true},
 			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: binaryutil.NativeEndian.PutUint32(unix.RTN_LOCAL)},
 		}
-		rules = append(rules, rule(slices.Concat(not(through(expr.MetaKeyIIFNAME, e.link)), udp, own, send), dnat))
+		rules = append(rules, Rule(slices.Concat(not(Through(expr.MetaKeyIIFNAME, e.link)), udp, own, send), dnat))
 	}
 	return rules
 }
 
 // outward gives packets from inside their outer port.
 func (e engine) outward() [][]expr.Any {
-	out, udp := through(expr.MetaKeyOIFNAME, e.link), layer4(unix.IPPROTO_UDP)
+	out, udp := Through(expr.MetaKeyOIFNAME, e.link), Layer4(unix.IPPROTO_UDP)
 	mapped := append(e.inner(), look("out", key0, data0))
 	taken := []expr.Any{port(key0, source), look("in", key0, data0)}
 	// Not masquerade where the port is chosen here: the library cannot say that
 	// it is to go by the ports.
 	own := []expr.Any{&expr.Immediate{Register: key0, Data: e.own[:]}}
 	snat := func(first, last uint32) expr.Any {
-		return &expr.NAT{Type: expr.NATTypeSourceNAT, Family: unix.NFPROTO_IPV4, RegAddrMin: key0, RegProtoMin: first, RegProtoMax: last}
+		return &expr.NAT{Type: expr.NATTypeSourceNAT, Family: unix.NFPROTO_IPV4,
+			RegAddrMin: key0, RegProtoMin: first, RegProtoMax: last}
 	}
 	choose := []expr.Any{}
 	var first, fresh expr.Any = &expr.Masq{FullyRandom: e.t.Mapping != Independent}, &expr.Masq{FullyRandom: true}
@@ -130,11 +131,11 @@ func (e engine) outward() [][]expr.Any {
 		first = fresh
 	}
 	rules := [][]expr.Any{
-		rule(slices.Concat(out, udp, mapped, own), snat(data0, data0)),
+		Rule(slices.Concat(out, udp, mapped, own), snat(data0, data0)),
 		// Another socket inside has this port as its outer one.
-		rule(slices.Concat(out, udp, taken, choose), fresh),
-		rule(slices.Concat(out, udp, choose), first),
-		rule(out, &expr.Masq{}),
+		Rule(slices.Concat(out, udp, taken, choose), fresh),
+		Rule(slices.Concat(out, udp, choose), first),
+		Rule(out, &expr.Masq{}),
 	}
 	return rules
 }
@@ -142,7 +143,7 @@ func (e engine) outward() [][]expr.Any {
 // round lets the neighbour see the sender's outer endpoint, at the address that
 // the sender used for the neighbour's.
 func (e engine) round() []expr.Any {
-	return rule(slices.Concat(not(through(expr.MetaKeyOIFNAME, e.link)), layer4(unix.IPPROTO_UDP),
+	return Rule(slices.Concat(not(Through(expr.MetaKeyOIFNAME, e.link)), Layer4(unix.IPPROTO_UDP),
 		anyBit(expr.CtKeySTATUS, sentOn), e.inner(), []expr.Any{look("out", key0, data0),
 			&expr.Ct{Key: expr.CtKeyDST, Register: data1, Direction: original}}),
 		&expr.NAT{Type: expr.NATTypeSourceNAT, Family: unix.NFPROTO_IPV4, RegAddrMin: data1, RegProtoMin: data0})
@@ -154,8 +155,8 @@ func (e engine) round() []expr.Any {
 func (e engine) learn() [][]expr.Any {
 	var rules [][]expr.Any
 	remember := func(set string, data uint32, match ...[]expr.Any) {
-		rules = append(rules, rule(
-			slices.Concat(append([][]expr.Any{through(expr.MetaKeyOIFNAME, e.link), layer4(unix.IPPROTO_UDP)}, match...)...),
+		rules = append(rules, Rule(
+			slices.Concat(append([][]expr.Any{Through(expr.MetaKeyOIFNAME, e.link), Layer4(unix.IPPROTO_UDP)}, match...)...),
 			&expr.Dynset{SetName: set, Operation: uint32(unix.NFT_DYNSET_OP_UPDATE), SrcRegKey: key0, SrcRegData: data}))
 	}
 	for _, direction := range []uint32{original, reply} {

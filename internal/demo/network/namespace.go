@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package lab
+package network
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -11,11 +12,13 @@ import (
 
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"github.com/tombolo-io/tombolo/internal/base/run"
 )
 
-// Check reports why a lab cannot be built here, or nil.
-func Check() error {
-	err := onThread(func() error { return unix.Unshare(unix.CLONE_NEWNET | unix.CLONE_NEWNS) })
+// Check reports why a network cannot be built here, or nil.
+func Check(ctx context.Context) error {
+	err := onThread(ctx, func() error { return unix.Unshare(unix.CLONE_NEWNET | unix.CLONE_NEWNS) })
 	if err == nil {
 		return nil
 	}
@@ -27,22 +30,21 @@ func Check() error {
 // The goroutine is never unlocked from its thread, so the runtime throws the
 // thread away, and no other goroutine can inherit what f did to it. New threads
 // are never cloned from a locked one (they come from the runtime's template).
-func onThread(f func() error) error {
-	result := make(chan error, 1)
-	go func() {
+func onThread(ctx context.Context, f func() error) error {
+	err := errors.New("the function left its goroutine without returning")
+	group := run.NewGroup(ctx)
+	group.Do(func(context.Context) {
 		runtime.LockOSThread()
-		err := errors.New("the function left its goroutine without returning")
-		defer func() { result <- err }()
 		err = f()
-	}()
-	return <-result
+	})
+	return errors.Join(group.Wait(), err)
 }
 
 // newNamespace makes a network namespace under the given path and returns a
 // handle to it. The path is bound to it until removeNamespace.
-func newNamespace(path string) (netns.NsHandle, error) {
+func newNamespace(ctx context.Context, path string) (netns.NsHandle, error) {
 	handle := netns.None()
-	err := onThread(func() error {
+	err := onThread(ctx, func() error {
 		if err := createFile(path); err != nil {
 			return err
 		}
@@ -89,7 +91,7 @@ func createFile(path string) error {
 // Sockets that f opens belong to the namespace for good. Goroutines that f
 // starts do not run there.
 func (h *Host) Do(f func() error) error {
-	return onThread(func() error {
+	return onThread(h.net.ctx, func() error {
 		if h.ns.IsOpen() {
 			if err := netns.Set(h.ns); err != nil {
 				return fmt.Errorf("entering the namespace of %s: %w", h.name, err)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package lab
+package network
 
 import (
 	"fmt"
@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// prefix begins the name of every namespace and directory of a lab. Sweep
+// prefix begins the name of every namespace and directory of a network. Sweep
 // looks at nothing that does not begin with it.
 const prefix = "tombolo-lab-"
 

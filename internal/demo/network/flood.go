@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package lab
+package network
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -12,13 +13,15 @@ import (
 	"net/netip"
 	"sync"
 	"time"
+
+	"github.com/tombolo-io/tombolo/internal/base/run"
 )
 
 // maxDatagram is the largest that an echo gives back.
 const maxDatagram = 2048
 
 // Echo gives back what comes to the port by UDP and TCP, at any address of the host,
-// also those that it gets later. It ends with the lab.
+// also those that it gets later. It ends with the network.
 func (h *Host) Echo(port uint16) error {
 	at := fmt.Sprintf(":%d", port)
 	for _, network := range []string{"udp4", "udp6"} {
@@ -26,13 +29,13 @@ func (h *Host) Echo(port uint16) error {
 		if err != nil {
 			return err
 		}
-		go echoDatagrams(conn)
+		h.net.start(func() { echoDatagrams(conn) })
 	}
 	listener, err := h.Listen("tcp", at)
 	if err != nil {
 		return err
 	}
-	go h.echoStreams(listener)
+	h.net.start(func() { h.echoStreams(listener) })
 	return nil
 }
 
@@ -55,32 +58,24 @@ func (h *Host) echoStreams(listener net.Listener) {
 		if err != nil {
 			return
 		}
-		h.lab.keep(conn)
-		go func() {
-			defer h.lab.drop(conn)
+		h.net.Keep(conn)
+		h.net.start(func() {
+			defer h.net.drop(conn)
 			_, _ = io.Copy(conn, conn) // until the client has enough
-		}()
+		})
 	}
 }
 
-// drop closes what the lab would have closed in the end.
-func (l *Lab) drop(c io.Closer) {
-	l.mu.Lock()
-	delete(l.listeners, c)
-	l.mu.Unlock()
-	_ = c.Close() // closed twice is no error worth telling
-}
-
 // Flood sends numbered packets to an Echo again and again, and notes which of them
-// came back. It ends with the lab, or by End.
+// came back. It ends with the network, or by End.
 type Flood struct {
 	from string
 	to   netip.AddrPort
 	word []byte
-	lab  *Lab
+	net  *Network
 	conn *net.UDPConn
 	done chan struct{}
-	wait sync.WaitGroup
+	run  *run.Group
 	once sync.Once
 
 	mu   sync.Mutex
@@ -103,15 +98,16 @@ func (h *Host) Flood(to netip.AddrPort, word string) (*Flood, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &Flood{from: h.name, to: to, word: []byte(word), lab: h.lab, conn: conn, done: make(chan struct{})}
-	f.wait.Go(f.send)
-	f.wait.Go(f.receive)
+	f := &Flood{from: h.name, to: to, word: []byte(word), net: h.net,
+		run: run.NewGroup(h.net.ctx), conn: conn, done: make(chan struct{})}
+	f.run.Do(f.send)
+	f.run.Do(f.receive)
 	return f, nil
 }
 
 func (f *Flood) String() string { return f.from + " to " + f.to.Addr().String() }
 
-func (f *Flood) send() {
+func (f *Flood) send(context.Context) {
 	every := time.NewTicker(FloodEvery)
 	defer func() {
 		every.Stop()
@@ -137,7 +133,7 @@ func (f *Flood) send() {
 	}
 }
 
-func (f *Flood) receive() {
+func (f *Flood) receive(context.Context) {
 	packet := make([]byte, maxDatagram)
 	for {
 		n, _, err := f.conn.ReadFromUDPAddrPort(packet)
@@ -166,8 +162,8 @@ const floodLate = 2 * time.Second
 func (f *Flood) End() {
 	f.once.Do(func() {
 		close(f.done)
-		timer := time.AfterFunc(floodLate, func() { f.lab.drop(f.conn) })
-		f.wait.Wait()
+		timer := time.AfterFunc(floodLate, func() { f.net.drop(f.conn) })
+		_ = f.run.Wait()
 		timer.Stop()
 	})
 }
@@ -185,7 +181,7 @@ func (f *Flood) settle() {
 			return
 		}
 	}
-	f.lab.drop(f.conn)
+	f.net.drop(f.conn)
 }
 
 // FirstAfter returns when the first of the packets came back that were sent after a

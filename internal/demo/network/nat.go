@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package lab
+package network
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
@@ -45,17 +44,12 @@ type Translation struct {
 	// kept where it is free.
 	FirstPort, LastPort uint16
 	// Lifetime is how long a mapping lives without a packet from inside; 0: two
-	// minutes. It is not that of the kernel's connections, see ForgetAfter.
+	// minutes. It is not that of the kernel's connections.
 	Lifetime time.Duration
 }
 
-// NAT is a Translation at work on one link of a router. Its count is the number
-// of connections that it translated.
-type NAT struct {
-	*Filter
-}
-
-// Translate returns the NAT, off, for what leaves through the link. A firewall
+// Translate returns the NAT, off, for what leaves through the link. Its count is
+// the number of connections that it translated. A firewall
 // in front of it (DropNew) belongs to every kind: without it, a packet from
 // outside that comes first takes the place that the mapping needs.
 //
@@ -65,22 +59,22 @@ type NAT struct {
 //	out: inner address . port [. destination] -> outer port
 //	in:  outer port -> inner address . port
 //	met: outer port . address [. port] that was sent to
-func (h *Host) Translate(link string, t Translation) (*NAT, error) {
+func (h *Host) Translate(link string, t Translation) (*Filter, error) {
 	if err := t.check(); err != nil {
 		return nil, fmt.Errorf("NAT of %s on %s: %w", h.name, link, err)
 	}
 	f := &Filter{host: h, table: "nat-" + link, family: nftables.TableFamilyIPv4}
 	e := engine{link: link, t: t}
 	if !t.kept() {
-		f.chains = []chain{{name: "out", kind: nftables.ChainTypeNAT,
-			hook: nftables.ChainHookPostrouting, priority: nftables.ChainPriorityNATSource,
-			rules: [][]expr.Any{rule(through(expr.MetaKeyOIFNAME, link),
+		f.chains = []Chain{{Name: "out", Type: nftables.ChainTypeNAT,
+			Hook: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityNATSource,
+			Rules: [][]expr.Any{Rule(Through(expr.MetaKeyOIFNAME, link),
 				&expr.Masq{FullyRandom: t.Mapping == AddressPortDependent})}}}
-		return &NAT{f}, nil
+		return f, nil
 	}
 	f.sets = e.sets()
 	f.fresh = func() error {
-		own, err := h.addr4(link)
+		own, err := h.Addr4(link)
 		if err != nil {
 			return err
 		}
@@ -88,15 +82,17 @@ func (h *Host) Translate(link string, t Translation) (*NAT, error) {
 		f.chains = e.chains()
 		return nil
 	}
-	return &NAT{f}, nil
+	return f, nil
 }
 
 func (t Translation) check() error {
 	switch {
-	case t.Mapping < Independent || t.Mapping > AddressPortDependent || t.Filtering < Independent || t.Filtering > AddressPortDependent:
+	case t.Mapping < Independent || t.Mapping > AddressPortDependent ||
+		t.Filtering < Independent || t.Filtering > AddressPortDependent:
 		return fmt.Errorf("mapping %d, filtering %d: want behaviours of RFC 4787", t.Mapping, t.Filtering)
 	case t.Mapping != Independent && (t.Filtering != AddressPortDependent || t.Hairpin):
-		return fmt.Errorf("%s mapping with %s filtering, hairpin %v: only built strict and without", t.Mapping, t.Filtering, t.Hairpin)
+		return fmt.Errorf("%s mapping with %s filtering, hairpin %v: only built strict and without",
+			t.Mapping, t.Filtering, t.Hairpin)
 	case t.Mapping == AddressPortDependent && t.FirstPort != 0:
 		return fmt.Errorf("%s mapping to a range of ports: not built", t.Mapping)
 	case (t.FirstPort == 0) != (t.LastPort == 0) || t.FirstPort > t.LastPort:
@@ -109,39 +105,4 @@ func (t Translation) check() error {
 func (t Translation) kept() bool {
 	return t.Mapping == AddressDependent ||
 		t.Mapping == Independent && (t.Filtering != AddressPortDependent || t.Hairpin || t.FirstPort != 0)
-}
-
-// Forget loses every mapping and connection of the router, as if it had been
-// switched off and on. Mappings by NAT-PMP or UPnP stay: they are rules.
-func (n *NAT) Forget() error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.on && len(n.sets) > 0 {
-		c, table, err := n.connect()
-		if err != nil {
-			return err
-		}
-		for _, set := range n.sets {
-			set.Table = table
-			c.FlushSet(&set)
-		}
-		if err := c.Flush(); err != nil {
-			return fmt.Errorf("flushing the mappings of %s: %w", n.host.name, err)
-		}
-	}
-	return n.host.ForgetConnections()
-}
-
-// Renumbered tells the NAT that the address of its link is another. It loses its
-// mappings, as routers do when they connect anew.
-func (n *NAT) Renumbered() error {
-	n.mu.Lock()
-	on := n.on
-	n.mu.Unlock()
-	if on {
-		if err := errors.Join(n.Off(), n.On()); err != nil {
-			return err
-		}
-	}
-	return n.host.ForgetConnections()
 }

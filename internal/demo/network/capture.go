@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package lab
+package network
 
 import (
 	"bytes"
@@ -13,6 +13,8 @@ import (
 )
 
 const (
+	// maxPacket is the largest of IP.
+	maxPacket = 65535
 	// captureMost bounds what a capture keeps, in bytes; it counts on.
 	captureMost = 256 << 20
 	// captureBuffer is the kernel's, so that a burst is not missed.
@@ -31,7 +33,7 @@ type Capture struct {
 	missed  uint32
 }
 
-// Capture begins to listen on a link of the host. It ends with the lab.
+// Capture begins to listen on a link of the host. It ends with the network.
 func (h *Host) Capture(link string) (*Capture, error) {
 	l, err := h.link.LinkByName(link)
 	if err != nil {
@@ -55,8 +57,8 @@ func (h *Host) Capture(link string) (*Capture, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listening on %s of %s: %w", link, h.name, err)
 	}
-	h.lab.keep(c)
-	go c.read()
+	h.net.Keep(c)
+	h.net.start(c.read)
 	return c, nil
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package lab
+package network
 
 import "fmt"
 
@@ -42,27 +42,21 @@ type Site struct {
 }
 
 // NewWorld builds a World with so many sites of so many agent hosts each.
-func (l *Lab) NewWorld(sites, agents int) (*World, error) {
+func (n *Network) NewWorld(sites, agents int) (*World, error) {
 	const most = 60 // /30s of the documentation range; hosts below the backend's address
 	if sites < 1 || sites > most || agents < 1 || agents > most {
 		return nil, fmt.Errorf("a world of %d sites with %d agents: want 1 to %d of both", sites, agents, most)
 	}
 	w := &World{}
 	var err error
-	if w.Internet, err = l.Router("internet"); err != nil {
+	if w.Internet, err = n.Router("internet"); err != nil {
 		return nil, err
 	}
-	if w.Control, err = l.Host("control"); err != nil {
-		return nil, err
-	}
-	if err = l.Link(End{Host: w.Control, Name: "eth0", Addr: ControlAddr}, End{Host: w.Internet, Name: "control", Addr: internetToControl}); err != nil {
-		return nil, err
-	}
-	if err = w.Control.Default(internetToControl); err != nil {
+	if w.Control, err = n.behind(w.Internet, "control", ControlAddr, internetToControl); err != nil {
 		return nil, err
 	}
 	for i := range sites {
-		site, err := l.newSite(w.Internet, i, agents)
+		site, err := n.newSite(w.Internet, i, agents)
 		if err != nil {
 			return nil, err
 		}
@@ -71,9 +65,9 @@ func (l *Lab) NewWorld(sites, agents int) (*World, error) {
 	return w, nil
 }
 
-func (l *Lab) newSite(internet *Host, index, agents int) (*Site, error) {
+func (n *Network) newSite(internet *Host, index, agents int) (*Site, error) {
 	number := index + 1
-	gateway, err := l.Router(fmt.Sprintf("gateway%d", number))
+	gateway, err := n.Router(fmt.Sprintf("gateway%d", number))
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +76,8 @@ func (l *Lab) newSite(internet *Host, index, agents int) (*Site, error) {
 		NAT: gateway.Masquerade("wan"), Firewall: gateway.DropNew("wan"), Uplink: gateway.Partition("wan"),
 	}
 	provider := fmt.Sprintf("203.0.113.%d", 4*index+1)
-	err = l.Link(End{Host: gateway, Name: "wan", Addr: s.Public}, End{Host: internet, Name: fmt.Sprintf("site%d", number), Addr: provider})
+	err = n.Link(End{Host: gateway, Name: "wan", Addr: s.Public},
+		End{Host: internet, Name: fmt.Sprintf("site%d", number), Addr: provider})
 	if err != nil {
 		return nil, err
 	}
@@ -97,23 +92,24 @@ func (l *Lab) newSite(internet *Host, index, agents int) (*Site, error) {
 	}
 	for k := range agents {
 		name := fmt.Sprintf("agent%d", k+1)
-		host, err := l.inSite(s, number, name, fmt.Sprintf("10.42.0.%d", 11+k))
+		host, err := n.inSite(s, number, name, fmt.Sprintf("10.42.0.%d", 11+k))
 		if err != nil {
 			return nil, err
 		}
 		s.Agents = append(s.Agents, host)
 	}
-	s.Backend, err = l.inSite(s, number, "backend", BackendAddr)
+	s.Backend, err = n.inSite(s, number, "backend", BackendAddr)
 	return s, err
 }
 
 // inSite adds a host behind a site's gateway.
-func (l *Lab) inSite(s *Site, number int, name, addr string) (*Host, error) {
-	host, err := l.Host(fmt.Sprintf("s%d-%s", number, name))
+func (n *Network) inSite(s *Site, number int, name, addr string) (*Host, error) {
+	host, err := n.Host(fmt.Sprintf("s%d-%s", number, name))
 	if err != nil {
 		return nil, err
 	}
-	if err := l.Link(End{Host: host, Name: "eth0", Addr: addr}, End{Host: s.Gateway, Name: name, Addr: siteGatewayAddr}); err != nil {
+	err = n.Link(End{Host: host, Name: "eth0", Addr: addr}, End{Host: s.Gateway, Name: name, Addr: siteGatewayAddr})
+	if err != nil {
 		return nil, err
 	}
 	return host, host.Default(siteGatewayAddr)

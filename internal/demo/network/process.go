@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package lab
+package network
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -21,7 +20,7 @@ import (
 // output open.
 const pipeGrace = 2 * time.Second
 
-// Process is a program that runs in a host. It dies with the lab, and with
+// Process is a program that runs in a host. It dies with the network, and with
 // this process even if that is killed with -9.
 type Process struct {
 	cmd  *exec.Cmd
@@ -34,16 +33,12 @@ type Process struct {
 // in order. When we die it gets SIGKILL, or the Pdeathsig that the command asks
 // for.
 func (h *Host) Start(cmd *exec.Cmd) (*Process, error) {
-	return h.start(cmd, nil)
+	return h.StartWith(cmd, nil)
 }
 
-// StartConfined starts the command as a stranger with hardly any right; see
-// Confinement.
-func (h *Host) StartConfined(cmd *exec.Cmd, c Confinement) (*Process, error) {
-	return h.start(cmd, &c)
-}
-
-func (h *Host) start(cmd *exec.Cmd, confined *Confinement) (*Process, error) {
+// StartWith is Start with a function, if any, that prepares the thread from which
+// the command starts, and the command.
+func (h *Host) StartWith(cmd *exec.Cmd, prepare func(*exec.Cmd) error) (*Process, error) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}
@@ -58,12 +53,12 @@ func (h *Host) start(cmd *exec.Cmd, confined *Confinement) (*Process, error) {
 	started := make(chan error, 1)
 	// The death signal is sent when the *thread* that forked ends, so the
 	// thread that forks also waits: it lives exactly as long as its child.
-	go func() {
+	if !h.net.start(func() {
 		defer close(p.done)
 		p.err = h.Do(func() error {
-			if confined != nil {
-				if err := confined.apply(cmd); err != nil {
-					err = fmt.Errorf("confining %s: %w", cmd.Path, err)
+			if prepare != nil {
+				if err := prepare(cmd); err != nil {
+					err = fmt.Errorf("preparing %s: %w", cmd.Path, err)
 					started <- err
 					return err
 				}
@@ -80,12 +75,14 @@ func (h *Host) start(cmd *exec.Cmd, confined *Confinement) (*Process, error) {
 		case started <- p.err:
 		default:
 		}
-	}()
+	}) {
+		return nil, errClosed
+	}
 	if err := <-started; err != nil {
 		<-p.done
 		return nil, fmt.Errorf("starting %s in %s: %w", cmd.Path, h.name, err)
 	}
-	if !h.lab.adopt(p) {
+	if !h.net.adopt(p) {
 		p.Kill()
 		<-p.done
 		return nil, errClosed
@@ -93,13 +90,13 @@ func (h *Host) start(cmd *exec.Cmd, confined *Confinement) (*Process, error) {
 	return p, nil
 }
 
-func (l *Lab) adopt(p *Process) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.closed {
+func (n *Network) adopt(p *Process) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.closed {
 		return false
 	}
-	l.processes[p] = struct{}{}
+	n.processes[p] = struct{}{}
 	return true
 }
 
@@ -162,14 +159,14 @@ func (h *Host) Run(ctx context.Context, cmd *exec.Cmd) error {
 		<-p.done
 		return fmt.Errorf("%s in %s was ended: %w", cmd.Path, h.name, context.Cause(ctx))
 	}
-	h.lab.forget(p)
+	h.net.forget(p)
 	return p.err
 }
 
-func (l *Lab) forget(p *Process) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.processes, p)
+func (n *Network) forget(p *Process) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.processes, p)
 }
 
 // DialContext dials from the host. The address must be an IP and a port: names
@@ -187,27 +184,34 @@ func (h *Host) DialContext(ctx context.Context, network, address string) (net.Co
 	return conn, err
 }
 
-// Listen listens in the host, at the latest until the lab is closed.
+// Listen listens in the host, at the latest until the network is closed.
 func (h *Host) Listen(network, address string) (net.Listener, error) {
 	var listener net.Listener
 	err := h.Do(func() error {
 		var err error
-		listener, err = new(net.ListenConfig).Listen(context.Background(), network, address)
+		listener, err = new(net.ListenConfig).Listen(h.net.ctx, network, address)
 		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("listening on %s in %s: %w", address, h.name, err)
 	}
-	h.lab.keep(listener)
+	h.net.Keep(listener)
 	return listener, nil
 }
 
-func (l *Lab) keep(c io.Closer) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.closed {
-		c.Close()
-		return
+// ListenUDP opens a UDP socket in the host, at the latest until the network is
+// closed. The address is an IP (or none, for all of the network's family) and a
+// port.
+func (h *Host) ListenUDP(network, address string) (*net.UDPConn, error) {
+	var conn net.PacketConn
+	err := h.Do(func() error {
+		var err error
+		conn, err = net.ListenPacket(network, address)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("opening %s %s in %s: %w", network, address, h.name, err)
 	}
-	l.listeners[c] = struct{}{}
+	h.net.Keep(conn)
+	return conn.(*net.UDPConn), nil
 }

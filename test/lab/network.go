@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"context"
+
+	"github.com/tombolo-io/tombolo/internal/demo/network"
+)
+
+// The parts of a lab: those that the demo has, too.
+type (
+	Lab         = network.Network
+	Host        = network.Host
+	End         = network.End
+	Process     = network.Process
+	Filter      = network.Filter
+	World       = network.World
+	Capture     = network.Capture
+	Flood       = network.Flood
+	Translation = network.Translation
+	Behaviour   = network.Behaviour
+)
+
+// Behaviours of NATs and firewalls.
+const (
+	Blocked              = network.Blocked
+	Independent          = network.Independent
+	AddressDependent     = network.AddressDependent
+	AddressPortDependent = network.AddressPortDependent
+)
+
+// Addresses of a World.
+const (
+	ControlAddr = network.ControlAddr
+	SiteRange   = network.SiteRange
+	BackendAddr = network.BackendAddr
+)
+
+// New returns an empty lab. The word is part of the names of what it makes.
+func New(word string) (*Lab, error) { return network.New(context.Background(), word) }
+
+// Check reports why a lab cannot be built here, or nil.
+func Check() error { return network.Check(context.Background()) }
+
+// Sweep, SweepOwn and Leftovers are those of the demo's networks.
+func Sweep() ([]string, error)     { return network.Sweep() }
+func SweepOwn() ([]string, error)  { return network.SweepOwn() }
+func Leftovers() ([]string, error) { return network.Leftovers() }
