@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
@@ -14,7 +15,6 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/conf"
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/kube"
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/listener"
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
@@ -62,7 +62,7 @@ func runAnnounce(cmd *cobra.Command, file *configFile, leave bool) error {
 		return err
 	}
 	reg := newRegistry()
-	var member *discoveryclient.Finder
+	var member *discoveryclient.Client
 	changed := make(chan struct{}, 1)
 	kubernetes, err := newKubeSource(cfg.Kubernetes, nil, kube.Options{Log: log, Changed: changed, Self: func() roster.Facts { return member.Self() }})
 	if err != nil {
@@ -107,7 +107,10 @@ type announcing struct {
 	reg    *prometheus.Registry
 }
 
-func announceUntil(soft, hard context.Context, member *discoveryclient.Finder, a announcing) error {
+// farewellTimeout bounds the farewell to all services.
+const farewellTimeout = 5 * time.Second
+
+func announceUntil(soft, hard context.Context, member *discoveryclient.Client, a announcing) error {
 	ln, err := listener.Listen(soft, "healthListen", a.listen)
 	if err != nil {
 		return err
@@ -140,14 +143,14 @@ func announceUntil(soft, hard context.Context, member *discoveryclient.Finder, a
 }
 
 func farewell(hard context.Context, log *slog.Logger, leave func(context.Context) error) {
-	ctx, cancel := context.WithTimeout(hard, limit.FinderLeave)
+	ctx, cancel := context.WithTimeout(hard, farewellTimeout)
 	defer cancel()
 	if err := leave(ctx); err != nil {
 		log.Warn("the farewell did not arrive everywhere", telemetry.AttrCode, fault.From(err).Code, telemetry.AttrReason, err)
 	}
 }
 
-func healthOf(member *discoveryclient.Finder, a announcing) listener.Health {
+func healthOf(member *discoveryclient.Client, a announcing) listener.Health {
 	return listener.Health{Metrics: a.reg, Log: a.log, Ready: func() *fault.Fault {
 		if member.Ready() {
 			return nil

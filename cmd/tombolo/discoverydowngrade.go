@@ -55,7 +55,7 @@ SERVICE is its URL, or its host:port.`,
 			}
 			v := downgraded{APIVersion: v1alpha1.Version, Kind: "DiscoveryDowngrade", Service: url}
 			return out.print(cmd.OutOrStdout(), v, func(w io.Writer) error {
-				_, err := fmt.Fprintf(w, "%s may be spoken to in the older protocol; a process that runs tries it within %v\n", v.Service, limit.FinderBackoff)
+				_, err := fmt.Fprintf(w, "%s may be spoken to in the older protocol; a process that runs tries it within %v\n", v.Service, limit.DiscoveryBackoff)
 				return err
 			})
 		},

@@ -21,7 +21,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/mesh/topology"
 )
 
-// kubeSource joins the API server of a configuration to a finder. A nil one is none.
+// kubeSource connects the API server of a configuration with a discovery client. Nil means none.
 type kubeSource struct {
 	source *kube.Source
 	server string // kubeconfig, or in-cluster
@@ -59,7 +59,7 @@ func newKubeSource(cfg *discoveryclient.Kubernetes, dial dialer, o kube.Options)
 	return &kubeSource{source, server}, nil
 }
 
-// sources are what a finder reads.
+// sources are what a discovery client reads.
 func (k *kubeSource) sources() []discoveryclient.Source {
 	if k == nil {
 		return nil

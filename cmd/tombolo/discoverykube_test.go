@@ -120,10 +120,10 @@ func TestKubernetesAlone(t *testing.T) {
 	if code, text := b.get("/readyz"); code == http.StatusOK {
 		t.Errorf("kb is ready without its only source: %s", text)
 	}
-	a.measures("tombolo_finder_members 1", `tombolo_finder_kubernetes_members{part="annotations"} 2`) // its own among them
+	a.measures("tombolo_discovery_client_members 1", `tombolo_discovery_client_kubernetes_members{part="annotations"} 2`) // its own among them
 	b.write(b.kubeconfig, string(s.Kubeconfig("kb")))
-	a.measures("tombolo_finder_members 2", `tombolo_finder_kubernetes_answers{part="announcement"} 1`, `tombolo_finder_kubernetes_objects{part="members"} 2`)
-	b.measures("tombolo_finder_members 2")
+	a.measures("tombolo_discovery_client_members 2", `tombolo_discovery_client_kubernetes_answers{part="announcement"} 1`, `tombolo_discovery_client_kubernetes_objects{part="members"} 2`)
+	b.measures("tombolo_discovery_client_members 2")
 	if code, text := b.get("/readyz"); code != http.StatusOK {
 		t.Errorf("kb is not ready: %s", text)
 	}
@@ -134,10 +134,10 @@ func TestKubernetesAlone(t *testing.T) {
 	})
 
 	s.Away(true)
-	a.measures(`tombolo_finder_kubernetes_answers{part="members"} 0`, "tombolo_finder_members 2", `tombolo_finder_kubernetes_objects{part="members"} 2`)
+	a.measures(`tombolo_discovery_client_kubernetes_answers{part="members"} 0`, "tombolo_discovery_client_members 2", `tombolo_discovery_client_kubernetes_objects{part="members"} 2`)
 	pa.says(t, "kubernetes_unreachable")
 	s.Away(false)
-	a.measures(`tombolo_finder_kubernetes_answers{part="members"} 1`, `tombolo_finder_kubernetes_answers{part="announcement"} 1`)
+	a.measures(`tombolo_discovery_client_kubernetes_answers{part="members"} 1`, `tombolo_discovery_client_kubernetes_answers{part="announcement"} 1`)
 
 	text, err := os.ReadFile(b.config)
 	if err != nil {
@@ -216,7 +216,7 @@ func TestKubernetesBesideAService(t *testing.T) {
 		t.Errorf("the object has changed what the service says:\n%s", facts)
 	}
 	s.Away(true)
-	a.measures(`tombolo_finder_kubernetes_answers{part="members"} 0`)
+	a.measures(`tombolo_discovery_client_kubernetes_answers{part="members"} 0`)
 	if code, text := a.get("/readyz"); code != http.StatusOK {
 		t.Errorf("ka has a service, and is not ready without the API server: %s", text)
 	}
@@ -276,7 +276,7 @@ func TestKubernetesInTrouble(t *testing.T) {
 			for _, say := range tc.says {
 				p.says(t, say)
 			}
-			a.measures("tombolo_finder_members 1", `tombolo_finder_kubernetes_answers{part="`+tc.part+`"} 0`)
+			a.measures("tombolo_discovery_client_members 1", `tombolo_discovery_client_kubernetes_answers{part="`+tc.part+`"} 0`)
 			if code, text := a.get("/readyz"); code != http.StatusOK {
 				t.Errorf("not ready: %s", text)
 			}

@@ -35,8 +35,8 @@ func discoveryMemberCommands() []*cobra.Command {
 	return []*cobra.Command{newMembersCommand(), newWatchCommand(), newAnnounceCommand(), newSecretCommand(), newDowngradeCommand()}
 }
 
-// finderFlags say which cluster is looked at, and where.
-type finderFlags struct {
+// lookupFlags name a cluster and where to look up its members.
+type lookupFlags struct {
 	config, secretFile, clusterID string
 	services                      []string
 	protocol, caFile, pin         string
@@ -46,7 +46,7 @@ type finderFlags struct {
 	attend                        bool
 }
 
-func (f *finderFlags) register(cmd *cobra.Command) {
+func (f *lookupFlags) register(cmd *cobra.Command) {
 	fl := cmd.Flags()
 	fl.StringVar(&f.config, "config", "", "configuration `FILE` (kind MeshConfig); or --secret-file and --service")
 	fl.StringVar(&f.socket, "admin-socket", "", "`PATH` of the admin socket of the 'tombolo discovery announce' that is asked (env "+announceSocket+")")
@@ -63,7 +63,7 @@ func (f *finderFlags) register(cmd *cobra.Command) {
 }
 
 // load gives the configuration of the file or of the flags.
-func (f *finderFlags) load() (discoveryclient.Config, error) {
+func (f *lookupFlags) load() (discoveryclient.Config, error) {
 	switch {
 	case f.config != "" && (f.secretFile != "" || len(f.services) > 0):
 		return discoveryclient.Config{}, usage("--config stands beside --secret-file or --service", "give --config alone, or the other two")
@@ -83,8 +83,8 @@ func (f *finderFlags) load() (discoveryclient.Config, error) {
 	return discoveryclient.FromFlags(f.secretFile, f.clusterID, services)
 }
 
-// look runs fn beside a finder that only watches.
-func (f *finderFlags) look(cmd *cobra.Command, fn func(ctx context.Context, l *discoveryclient.Finder) error) error {
+// look runs fn beside a discovery client that only watches.
+func (f *lookupFlags) look(cmd *cobra.Command, fn func(ctx context.Context, l *discoveryclient.Client) error) error {
 	cfg, err := f.load()
 	if err != nil {
 		return err
@@ -109,7 +109,7 @@ func (f *finderFlags) look(cmd *cobra.Command, fn func(ctx context.Context, l *d
 }
 
 // ask says who is asked of members.
-func (f *finderFlags) ask() (asked, error) {
+func (f *lookupFlags) ask() (asked, error) {
 	return f.whom(os.Getenv(announceSocket), mayExist, func() (string, error) {
 		cfg, err := f.load()
 		return cfg.RunDir, err
@@ -117,7 +117,7 @@ func (f *finderFlags) ask() (asked, error) {
 }
 
 // fallBack reports whether the sources are asked because no member answers.
-func (f *finderFlags) fallBack(cmd *cobra.Command, a asked, err error) bool {
+func (f *lookupFlags) fallBack(cmd *cobra.Command, a asked, err error) bool {
 	if a.must || !fault.Has(err, fault.CodeServiceAway) && !fault.Has(err, fault.CodeUnauthorized) {
 		return false
 	}
@@ -126,7 +126,7 @@ func (f *finderFlags) fallBack(cmd *cobra.Command, a asked, err error) bool {
 }
 
 func newMembersCommand() *cobra.Command {
-	var f finderFlags
+	var f lookupFlags
 	var out outputFlag
 	cmd := &cobra.Command{
 		Use: "members [NAME]", Short: "List the members of a cluster, with the source of every fact", Args: atMostOne("NAME"),
@@ -139,8 +139,8 @@ its sources. It announces nothing.`,
 			"  tombolo discovery members --config /etc/tombolo/mesh.yaml\n" +
 			"  tombolo discovery members --secret-file cluster.secret --service https://discovery.example.com -o json",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if f.wait < 0 || f.wait > limit.FinderWait {
-				return usage(fmt.Sprintf("--wait %v is not within 0s and %v", f.wait, limit.FinderWait), "--wait 10s")
+			if f.wait < 0 || f.wait > limit.DiscoveryWait {
+				return usage(fmt.Sprintf("--wait %v is not within 0s and %v", f.wait, limit.DiscoveryWait), "--wait 10s")
 			}
 			a, err := f.ask()
 			if err != nil {
@@ -155,7 +155,7 @@ its sources. It announces nothing.`,
 					return err
 				}
 			}
-			return f.look(cmd, func(ctx context.Context, l *discoveryclient.Finder) error {
+			return f.look(cmd, func(ctx context.Context, l *discoveryclient.Client) error {
 				l.AwaitSettled(ctx, f.wait)
 				return printMembers(cmd, out, announce.ListOf(l), args)
 			})
@@ -302,7 +302,7 @@ func word(s, otherwise string) string {
 }
 
 func newWatchCommand() *cobra.Command {
-	var f finderFlags
+	var f lookupFlags
 	var format string
 	cmd := &cobra.Command{
 		Use: "watch", Short: "Print what happens to the members of a cluster, as it happens", Args: exactArgs(),
@@ -342,7 +342,7 @@ exit code 3 when the 'tombolo discovery announce' that it follows ends.`,
 					return err
 				}
 			}
-			return f.look(cmd, func(ctx context.Context, l *discoveryclient.Finder) error {
+			return f.look(cmd, func(ctx context.Context, l *discoveryclient.Client) error {
 				l.AwaitSettled(ctx, f.wait)
 				g := run.NewGroup(ctx)
 				defer func() { g.Stop(); g.Wait() }()

@@ -44,7 +44,7 @@ func (a asked) at(cmd *cobra.Command) at {
 }
 
 // whom decides who is asked. runDir gives that of the configuration.
-func (f *finderFlags) whom(env string, exists func(path string) bool, runDir func() (string, error)) (asked, error) {
+func (f *lookupFlags) whom(env string, exists func(path string) bool, runDir func() (string, error)) (asked, error) {
 	flags := f.secretFile != "" || len(f.services) > 0
 	switch {
 	case f.socket != "" && (flags || f.attend):

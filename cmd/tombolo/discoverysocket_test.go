@@ -34,24 +34,24 @@ func TestWhomIsAsked(t *testing.T) {
 	const of, standard = "/of/announce/announce.sock", "/run/tombolo/announce/announce.sock"
 	for _, c := range []struct {
 		name  string
-		flags finderFlags
+		flags lookupFlags
 		env   string
 		there string
 		want  asked
 		code  fault.Code
 	}{
-		{"nothing is said", finderFlags{}, "", "", asked{}, fault.CodeUsage},
-		{"the default one", finderFlags{}, "", standard, asked{standard, true}, ""},
-		{"a flag", finderFlags{socket: "/s", config: "c"}, "/e", standard, asked{"/s", true}, ""},
-		{"the environment", finderFlags{}, "/e", standard, asked{"/e", true}, ""},
-		{"the configuration's, not the environment's", finderFlags{config: "c"}, "/e", of, asked{of, false}, ""},
-		{"the configuration's does not run", finderFlags{config: "c"}, "/e", standard, asked{}, ""},
-		{"attend", finderFlags{config: "c", attend: true}, "/e", of, asked{}, ""},
-		{"a secret", finderFlags{secretFile: "f", services: []string{"u"}}, "/e", standard, asked{}, ""},
-		{"a service without a secret", finderFlags{services: []string{"u"}}, "/e", standard, asked{}, ""}, // load says what is missing
-		{"a flag and a secret", finderFlags{socket: "/s", secretFile: "f"}, "", "", asked{}, fault.CodeUsage},
-		{"a flag and attend", finderFlags{socket: "/s", attend: true}, "", "", asked{}, fault.CodeUsage},
-		{"a bad configuration", finderFlags{config: "bad"}, "", standard, asked{}, fault.CodeConfig},
+		{"nothing is said", lookupFlags{}, "", "", asked{}, fault.CodeUsage},
+		{"the default one", lookupFlags{}, "", standard, asked{standard, true}, ""},
+		{"a flag", lookupFlags{socket: "/s", config: "c"}, "/e", standard, asked{"/s", true}, ""},
+		{"the environment", lookupFlags{}, "/e", standard, asked{"/e", true}, ""},
+		{"the configuration's, not the environment's", lookupFlags{config: "c"}, "/e", of, asked{of, false}, ""},
+		{"the configuration's does not run", lookupFlags{config: "c"}, "/e", standard, asked{}, ""},
+		{"attend", lookupFlags{config: "c", attend: true}, "/e", of, asked{}, ""},
+		{"a secret", lookupFlags{secretFile: "f", services: []string{"u"}}, "/e", standard, asked{}, ""},
+		{"a service without a secret", lookupFlags{services: []string{"u"}}, "/e", standard, asked{}, ""}, // load says what is missing
+		{"a flag and a secret", lookupFlags{socket: "/s", secretFile: "f"}, "", "", asked{}, fault.CodeUsage},
+		{"a flag and attend", lookupFlags{socket: "/s", attend: true}, "", "", asked{}, fault.CodeUsage},
+		{"a bad configuration", lookupFlags{config: "bad"}, "", standard, asked{}, fault.CodeConfig},
 	} {
 		got, err := c.flags.whom(c.env, func(path string) bool { return path == c.there }, func() (string, error) {
 			if c.flags.config == "bad" {

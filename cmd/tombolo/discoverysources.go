@@ -13,7 +13,7 @@ import (
 
 // tellSources prints which sources do not tell of members, and again when that changes:
 // a watch that prints nothing must not look like a cluster in which nothing happens.
-func tellSources(ctx context.Context, w io.Writer, l *discoveryclient.Finder) {
+func tellSources(ctx context.Context, w io.Writer, l *discoveryclient.Client) {
 	last := map[string]string{}
 	for {
 		_, seen := l.Result()

@@ -179,7 +179,7 @@ type meshNode struct {
 	log        *slog.Logger
 	reg        *prometheus.Registry
 	leave      bool
-	member     *discoveryclient.Finder
+	member     *discoveryclient.Client
 	mesh       *mesh.Mesh
 	kubernetes *kubeSource
 }

@@ -149,7 +149,7 @@ func peerRow(p mesh.Peer, now time.Time) string {
 		name += " (stale)"
 	}
 	return strings.Join([]string{
-		name, cmp.Or(address, "-"), p.State, cmp.Or(p.Way, "-"), age(p.Since), millis(p.RTT), age(p.Handshake), size(int64(p.Sent)), size(int64(p.Received)), p.Why,
+		name, cmp.Or(address, "-"), p.State, cmp.Or(p.Path, "-"), age(p.Since), millis(p.RTT), age(p.Handshake), size(int64(p.Sent)), size(int64(p.Received)), p.Why,
 	}, "\t")
 }
 
@@ -321,8 +321,8 @@ func (p *pinging) run(ctx context.Context) error {
 
 func pingLine(a mesh.Ping) string {
 	by := a.State
-	if a.Way != "" {
-		by += " by " + a.Way
+	if a.Path != "" {
+		by += " by " + a.Path
 	}
 	if a.Trip > 0 {
 		by += ", path " + millis(a.Trip)

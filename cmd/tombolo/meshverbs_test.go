@@ -75,12 +75,12 @@ func meshStatusOf(now time.Time) mesh.Status {
 		InForce: true, Endpoints: []mesh.Endpoint{{At: netip.MustParseAddrPort("192.0.2.1:51820"), Kind: "own"}}, Offloads: []mesh.Offload{},
 		Peers: []mesh.Peer{
 			{ID: "id-b", Node: "b", PublicKey: "KEYB", Overlay6: addr("fd00::b"), Overlay4: addr("100.112.0.2"), Ranges: []netip.Prefix{prefix("10.1.0.0/16")},
-				State: "direct", Way: "192.0.2.2:51820", Since: now.Add(-time.Hour), RTT: 1.25, Handshake: now.Add(-10 * time.Second), Sent: 1500, Received: 2_000_000, Probes: true,
+				State: "direct", Path: "192.0.2.2:51820", Since: now.Add(-time.Hour), RTT: 1.25, Handshake: now.Add(-10 * time.Second), Sent: 1500, Received: 2_000_000, Probes: true,
 				Candidates: []mesh.Candidate{
 					{At: "192.0.2.2:51820", Kind: "own", Near: true, Sent: 3, Answers: 3, RTT: 1.25},
 					{At: "relay h1", Sent: 1, Why: "a direct path is better"},
 				}},
-			{ID: "id-c", Node: "c", Overlay6: addr("fd00::c"), State: "relayed", Way: "relay h1", Since: now.Add(-5 * time.Second), RTT: 40, Why: "no candidate answers"},
+			{ID: "id-c", Node: "c", Overlay6: addr("fd00::c"), State: "relayed", Path: "relay h1", Since: now.Add(-5 * time.Second), RTT: 40, Why: "no candidate answers"},
 			{ID: "id-d", Node: "d", State: "down", Why: "nothing leads there"},
 			{ID: "id-e", Node: "e", Overlay4: addr("100.112.0.5"), State: "idle", Stale: true},
 		},
@@ -174,7 +174,7 @@ func TestMeshVerbs(t *testing.T) {
 	now := time.Now()
 	status := meshStatusOf(now)
 	explanation := mesh.Explanation{Meta: metaOf(mesh.KindExplanation), Address: netip.MustParseAddr("10.1.2.3"), InMesh: true, Text: "line one\nline two\n"}
-	ping := mesh.Ping{Meta: metaOf(mesh.KindPing), Seq: 1, Node: "b", To: netip.MustParseAddr("100.112.0.2"), RTT: 3, State: "direct", Way: "192.0.2.2:1", Trip: 1.5}
+	ping := mesh.Ping{Meta: metaOf(mesh.KindPing), Seq: 1, Node: "b", To: netip.MustParseAddr("100.112.0.2"), RTT: 3, State: "direct", Path: "192.0.2.2:1", Trip: 1.5}
 	netcheck := mesh.Netcheck{Meta: metaOf(mesh.KindNetcheck), Report: json.RawMessage(`{"udp":true}`), Text: "UDP passes\n"}
 	rotated := mesh.Rotated{Meta: metaOf(mesh.KindRotation), PublicKey: "NEXT", Previous: "OLD", Peers: 1}
 	n := startMeshNode(t, map[string]any{
@@ -341,8 +341,8 @@ func TestPinging(t *testing.T) {
 
 func TestPingLines(t *testing.T) {
 	for want, p := range map[string]mesh.Ping{
-		"b (100.112.0.2): 3.0ms, direct by 192.0.2.2:1, path 1.5ms": {RTT: 3, State: "direct", Way: "192.0.2.2:1", Trip: 1.5},
-		"b (100.112.0.2): 40ms, relayed by relay h1":                {RTT: 40, State: "relayed", Way: "relay h1"},
+		"b (100.112.0.2): 3.0ms, direct by 192.0.2.2:1, path 1.5ms": {RTT: 3, State: "direct", Path: "192.0.2.2:1", Trip: 1.5},
+		"b (100.112.0.2): 40ms, relayed by relay h1":                {RTT: 40, State: "relayed", Path: "relay h1"},
 		"b (100.112.0.2): dial_timeout: no answer; down: nothing leads there": {State: "down", Why: "nothing leads there",
 			Fault: admin.BodyOf(fault.New(fault.CodeDialTimeout, "no answer"))},
 	} {

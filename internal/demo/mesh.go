@@ -163,7 +163,7 @@ func (m *meshPlay) directPaths(ctx context.Context) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		said = append(said, fmt.Sprintf("%s ───────── %s, direct: it is at %s (after %.2f s)", f.from.name, f.to.name, p.Way,
+		said = append(said, fmt.Sprintf("%s ───────── %s, direct: it is at %s (after %.2f s)", f.from.name, f.to.name, p.Path,
 			time.Since(begin).Seconds()))
 	}
 	return strings.Join(said, "\n"), nil

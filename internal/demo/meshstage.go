@@ -52,7 +52,7 @@ type meshPeer struct {
 	Node  string `json:"node"`
 	State string `json:"state"`
 	Why   string `json:"why"`
-	Way   string `json:"way"`
+	Path  string `json:"path"`
 }
 
 // startServices starts hub and discovery service on the internet, and makes the

@@ -25,14 +25,14 @@ import (
 //	TLS with ALPN http/1.1, or bytes of HTTP/1.1    the landing page
 //	TLS with ALPN h2, or the preface of HTTP/2      gRPC
 //
-// A caller who offers both is a browser, and gets the page. Until it is known, a
-// connection is a stranger: there are so many, the oldest makes room for one more,
-// and each has limit.DiscoveryBegin.
+// A caller that offers both is a browser, and gets the page. Until then a connection is
+// undecided: their number is bounded, the oldest makes room for a new one, and each has
+// limit.DiscoveryBegin.
 func (s *Service) serveFront(ctx context.Context, ln net.Listener, calls, pages *listener.Handoff) error {
 	stop := run.OnDone(ctx, func() { ln.Close() })
 	defer stop()
 	g := run.NewGroup(ctx)
-	unknown := newStrangers(limit.DiscoveryStrangers, s.refused)
+	unknown := newUndecided(mostUndecided, s.refused)
 	err := listener.Accept(ctx, ln, func(raw net.Conn) {
 		conn, err := s.enter(raw)
 		if err != nil {
@@ -197,20 +197,23 @@ func sniff(read func([]byte) (int, error)) (first []byte, http2 bool, err error)
 	}
 }
 
-// strangers are the connections that have not said what they are for. One more
-// than there may be costs the oldest its place.
-type strangers struct {
+// mostUndecided bounds the undecided connections: handshakes of a whole site that reconnects at once.
+const mostUndecided = 4096
+
+// undecided are the connections that have not shown their protocol yet. When there are too
+// many, the oldest loses its place.
+type undecided struct {
 	most  int
 	shed  func(net.Conn, error)
 	mu    sync.Mutex
 	order list.List // of net.Conn
 }
 
-func newStrangers(most int, shed func(net.Conn, error)) *strangers {
-	return &strangers{most: most, shed: shed}
+func newUndecided(most int, shed func(net.Conn, error)) *undecided {
+	return &undecided{most: most, shed: shed}
 }
 
-func (s *strangers) add(conn net.Conn) (known func()) {
+func (s *undecided) add(conn net.Conn) (known func()) {
 	s.mu.Lock()
 	var old net.Conn
 	if s.order.Len() >= s.most {

@@ -266,9 +266,9 @@ func TestConnectionsAreBounded(t *testing.T) {
 	}
 }
 
-func TestStrangersMakeRoom(t *testing.T) {
+func TestUndecidedConnectionsMakeRoom(t *testing.T) {
 	shed := 0
-	s := newStrangers(2, func(net.Conn, error) { shed++ })
+	s := newUndecided(2, func(net.Conn, error) { shed++ })
 	var ends []net.Conn
 	var known []func()
 	for range 3 {

@@ -56,7 +56,7 @@ func TestTenThousandMembers(t *testing.T) {
 	plain := sdr.NewClusterClient(r.dial(nil)) // gRPC's own bound of 4 MiB
 	_, err := plain.List(runtest.Within(t), &sdr.ListRequest{ClusterId: older.ID})
 	wantCode(t, err, codes.ResourceExhausted, "larger than max")
-	large := sdr.NewClusterClient(r.dial(nil, grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(limit.FinderMessage))))
+	large := sdr.NewClusterClient(r.dial(nil, grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(limit.DiscoveryList))))
 	list, err := large.List(runtest.Within(t), &sdr.ListRequest{ClusterId: older.ID})
 	if err != nil || len(list.GetAffiliates()) != members || proto.Size(list) < 4<<20 {
 		t.Fatalf("List gives %d members in %d bytes, %v", len(list.GetAffiliates()), proto.Size(list), err)

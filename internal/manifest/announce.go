@@ -88,8 +88,8 @@ func (p *problems) announce(o AnnounceOptions) {
 	}
 	p.optionalName("secret", o.Secret)
 	p.optionalName("ca-config-map", o.CAConfig)
-	if len(o.SecretKeys) == 0 || len(o.SecretKeys) > limit.FinderSecrets {
-		p.add("secret-key", "there are %d, 1 to %d are needed", len(o.SecretKeys), limit.FinderSecrets)
+	if len(o.SecretKeys) == 0 || len(o.SecretKeys) > limit.ClusterSecrets {
+		p.add("secret-key", "there are %d, 1 to %d are needed", len(o.SecretKeys), limit.ClusterSecrets)
 	}
 	for i, key := range o.SecretKeys {
 		if key == "" || key == "." || strings.HasPrefix(key, "..") || len(key) > 253 ||
@@ -122,8 +122,8 @@ func (p *problems) announce(o AnnounceOptions) {
 }
 
 func (p *problems) announceServices(o AnnounceOptions) {
-	if len(o.Services) > limit.FinderServices {
-		p.add("service", "there are %d, at most %d are allowed", len(o.Services), limit.FinderServices)
+	if len(o.Services) > limit.DiscoveryServices {
+		p.add("service", "there are %d, at most %d are allowed", len(o.Services), limit.DiscoveryServices)
 	}
 	secure := false
 	for _, text := range o.Services {

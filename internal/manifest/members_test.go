@@ -144,7 +144,7 @@ func TestTheKindHasOurBounds(t *testing.T) {
 	fields, _, _ := schema(t)
 	for path, want := range map[string]int{
 		"endpoints maxItems": limit.DiscoveryEndpoints, "ranges maxItems": limit.DiscoveryFacts, "excluded maxItems": limit.DiscoveryFacts,
-		"addresses maxItems": limit.DiscoveryFacts, "hostname maxLength": limit.RosterText, "node maxLength": limit.RosterText, "clusters maxItems": limit.FinderSecrets, "nodename maxLength": limit.RosterText,
+		"addresses maxItems": limit.DiscoveryFacts, "hostname maxLength": limit.RosterText, "node maxLength": limit.RosterText, "clusters maxItems": limit.ClusterSecrets, "nodename maxLength": limit.RosterText,
 		"operatingSystem maxLength": limit.RosterText, "relays maxItems": limit.MeshRelays, "leaseSeconds maximum": int(limit.DiscoveryTTL.Seconds()),
 	} {
 		field, what, _ := strings.Cut(path, " ")

@@ -28,7 +28,7 @@ func TestWhatTheTunnelDropsIsTold(t *testing.T) {
 	}
 	check := func(when string, want map[string]int) {
 		t.Helper()
-		reasons := slices.Sorted(slices.Values([]string{"link", "no_way", "probes", "queue", "read", "stranger", "stray", "stun", "unknown", "unsent"}))
+		reasons := slices.Sorted(slices.Values([]string{"link", "no_path", "probes", "queue", "read", "no_peer", "stray", "stun", "unknown", "unsent"}))
 		var lines []string
 		for _, r := range reasons {
 			lines = append(lines, fmt.Sprintf("%s{%s} %d", name, r, want[r]))
@@ -56,7 +56,7 @@ func TestWhatTheTunnelDropsIsTold(t *testing.T) {
 		reason string
 		add    func(uint64) uint64
 	}{
-		{"unknown", c.Unknown.Add}, {"stray", c.Stray.Add}, {"stranger", c.Unrelayed.Add}, {"no_way", c.NoWay.Add}, {"unsent", c.Unsent.Add},
+		{"unknown", c.Unknown.Add}, {"stray", c.Stray.Add}, {"no_peer", c.Unrelayed.Add}, {"no_path", c.NoWay.Add}, {"unsent", c.Unsent.Add},
 		{"probes", c.Probes.Add}, {"stun", c.STUN.Add}, {"queue", c.Inject.Add}, {"link", tun.Lost.Add}, {"read", c.Failed.Add},
 	} {
 		want[d.reason] = i + 1

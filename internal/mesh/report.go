@@ -181,14 +181,14 @@ func tunnelDropped(c carrier) (out []Dropped) {
 func peerOf(t topology.Peer, member *roster.Member, r peering.Report) Peer {
 	p := Peer{
 		ID: t.ID, Node: t.Node, PublicKey: t.Key.String(), Overlay6: t.Overlay6, Overlay4: t.Overlay4, Ranges: rangesOf(t),
-		State: string(r.State), Why: r.Why, Way: r.Way.String(), Since: r.Since, RTT: millis(r.Trip), MTU: r.Size, Handshake: r.Handshake,
+		State: string(r.State), Why: r.Why, Path: r.Way.String(), Since: r.Since, RTT: millis(r.Trip), MTU: r.Size, Handshake: r.Handshake,
 		Sent: r.Sent, Received: r.Received,
 	}
 	if r.Secret != (seal.ClusterID{}) {
 		p.Secret = r.Secret.String()
 	}
 	if r.Way.IsZero() {
-		p.Way = ""
+		p.Path = ""
 	}
 	if r.Unsent != nil {
 		p.Unsent = r.Unsent.Error()
@@ -253,8 +253,8 @@ func (m *Mesh) Explain(ctx context.Context, to netip.Addr) (Explanation, error) 
 	if peer, err := m.Status().Peer(e.Peer.ID); err == nil {
 		out.Peer = &peer
 		by := peer.State
-		if peer.Way != "" {
-			by += " by " + peer.Way
+		if peer.Path != "" {
+			by += " by " + peer.Path
 		}
 		out.Text = strings.TrimRight(out.Text, "\n") + fmt.Sprintf("\npath: %s", by)
 		if peer.Why != "" {
@@ -297,7 +297,7 @@ func (m *Mesh) Ping(ctx context.Context, name string, wait time.Duration) (Ping,
 	if r, ok := m.reports()[peer.ID]; ok {
 		out.State, out.Trip, out.Why = string(r.State), millis(r.Trip), r.Why
 		if !r.Way.IsZero() {
-			out.Way = r.Way.String()
+			out.Path = r.Way.String()
 		}
 	}
 	return out, nil

@@ -39,11 +39,11 @@ func TestAPeerAsItIsShown(t *testing.T) {
 	}{
 		"heard of just now": {nil, peering.Report{}, func(p *Peer) { p.State, p.Why = "down", "it was heard of just now" }},
 		"direct": {&roster.Member{Facts: roster.Facts{Mesh: 1}}, direct, func(p *Peer) {
-			p.State, p.Way, p.Since, p.RTT, p.MTU, p.Handshake, p.Sent, p.Received, p.Probes = "direct", "192.0.2.2:51820", since, 1.5, 1400, since, 1, 2, true
+			p.State, p.Path, p.Since, p.RTT, p.MTU, p.Handshake, p.Sent, p.Received, p.Probes = "direct", "192.0.2.2:51820", since, 1.5, 1400, since, 1, 2, true
 			p.Candidates = []Candidate{{At: "192.0.2.2:51820", Kind: "own", Near: true, Sent: 3, Answers: 2, RTT: 1}, {At: "relay h1", Sent: 1, Why: "a direct path is better"}}
 		}},
 		"stale": {&roster.Member{Stale: true}, peering.Report{Report: path.Report{State: path.Relayed, Way: path.Way{Relay: "h1"}, Why: "no candidate answers"}},
-			func(p *Peer) { p.State, p.Way, p.Why, p.Stale = "relayed", "relay h1", "no candidate answers", true }},
+			func(p *Peer) { p.State, p.Path, p.Why, p.Stale = "relayed", "relay h1", "no candidate answers", true }},
 		"the kernel refuses": {nil, peering.Report{Report: path.Report{State: path.Direct}, Unsent: errors.New("operation not permitted")},
 			func(p *Peer) { p.State, p.Unsent = "direct", "operation not permitted" }},
 		"refused": {&roster.Member{}, peering.Report{Report: path.Report{State: path.Idle}, Problem: errors.New("its key is ours")},

@@ -31,7 +31,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// knower is a finder that knows what the test says, and keeps what it is told.
+// knower is a discovery client that knows what the test says, and keeps what it is told.
 type knower struct {
 	mu       sync.Mutex
 	said     []seal.Member

@@ -154,7 +154,7 @@ type Peer struct {
 	Ranges    []netip.Prefix `json:"ranges,omitempty"`
 	State     string         `json:"state"` // idle, direct, relayed, down
 	Why       string         `json:"why,omitempty"`
-	Way       string         `json:"way,omitempty"` // an endpoint, or "relay " and the hub's name
+	Path      string         `json:"path,omitempty"` // an endpoint, or "relay " and the hub's name
 	Since     time.Time      `json:"since,omitzero"`
 	RTT       float64        `json:"rttMillis,omitempty"`
 	MTU       int            `json:"mtu,omitempty"` // of the path in bytes of IP; 0: not known
@@ -237,7 +237,7 @@ type Ping struct {
 	To    netip.Addr       `json:"to"`
 	RTT   float64          `json:"rttMillis,omitempty"` // through the tunnel; 0: no answer came
 	State string           `json:"state"`
-	Way   string           `json:"way,omitempty"`
+	Path  string           `json:"path,omitempty"`
 	Trip  float64          `json:"pathRttMillis,omitempty"` // smoothed, of the path's own probes
 	Why   string           `json:"why,omitempty"`
 	Fault *admin.FaultBody `json:"fault,omitempty"`

@@ -363,11 +363,11 @@ func (w *members) announce(t *testing.T) {
 			return err == nil && strings.Contains(text, "\n"+line+"\n")
 		})
 	}
-	metric("kp", 8448, `tombolo_finder_kubernetes_answers{part="announcement"} 1`)
+	metric("kp", 8448, `tombolo_discovery_client_kubernetes_answers{part="announcement"} 1`)
 	if err := w.UseEgress(t.Context(), rig.Direct); err != nil { // kube-apiserver goes, and comes back
 		t.Fatal(err)
 	}
-	metric("kp", 8448, `tombolo_finder_kubernetes_answers{part="members"} 1`)
+	metric("kp", 8448, `tombolo_discovery_client_kubernetes_answers{part="members"} 1`)
 	// What is deleted before kp has read all again stays until its lease ends: so nobody leaves before kp knows who is new.
 	w.AddNode(t, "ks")
 	kubetest.Start(t, w.Client(t, "ks"), kube.Options{Node: "ks", Self: func() roster.Facts { return kubetest.Facts(23) }})

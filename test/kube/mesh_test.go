@@ -77,7 +77,7 @@ func mesh(t *testing.T, r *rig.Rig) {
 	for m, other := range map[*rig.Machine]*rig.Machine{x: y, y: x} {
 		runtest.Eventually(t, "a direct way", func() bool {
 			s, err := m.Status(t.Context())
-			return err == nil && len(s.Peers) == 1 && s.Peers[0].State == "direct" && s.Peers[0].Way == other.Address+":51820" && s.Peers[0].Received > 0
+			return err == nil && len(s.Peers) == 1 && s.Peers[0].State == "direct" && s.Peers[0].Path == other.Address+":51820" && s.Peers[0].Received > 0
 		})
 	}
 	step("a direct way, and pods are reached")

@@ -106,8 +106,8 @@ func TestStrangersAreBounded(t *testing.T) {
 	h, _ := pair(t, hubSpec{}, agentSpec{})
 	live := openVia(t, h, runtest.Echo(t))
 	const extra = 30
-	turned := make(chan struct{}, limit.Strangers+extra)
-	for range limit.Strangers + extra {
+	turned := make(chan struct{}, limit.Unauthenticated+extra)
+	for range limit.Unauthenticated + extra {
 		conn := h.dialTCP()
 		go func() {
 			io.Copy(io.Discard, conn) // ends when the hub closes, or the test
@@ -119,7 +119,7 @@ func TestStrangersAreBounded(t *testing.T) {
 	}
 	mustEcho(t, live, "while all places are taken")
 	othersServed(t, h) // at the cost of the oldest
-	for range limit.Strangers {
+	for range limit.Unauthenticated {
 		<-turned // after limit.Handshake at the latest
 	}
 	othersServed(t, h)

@@ -70,7 +70,7 @@ func TestAnAgentComesThroughHalfHandshakes(t *testing.T) {
 		}
 	}()
 	s.during(func() error {
-		for i := range limit.Strangers + 50 {
+		for i := range limit.Unauthenticated + 50 {
 			conn, err := net.Dial("tcp", s.listen)
 			if err != nil {
 				return err
@@ -80,7 +80,7 @@ func TestAnAgentComesThroughHalfHandshakes(t *testing.T) {
 		}
 		return nil
 	})
-	s.costs(limit.Strangers+50, 30)
+	s.costs(limit.Unauthenticated+50, 30)
 	s.holds(64 << 20)
 	a := startAgent(t, agentSpec{join: join})
 	s.others("while strangers hold every place")

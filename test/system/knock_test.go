@@ -111,7 +111,7 @@ func TestAFloodOfStrangersDoesNotDrownTheRecords(t *testing.T) {
 	file := filepath.Join(runtest.Dir(t), "audit.jsonl")
 	h := startHub(t, hubSpec{extra: fmt.Sprintf("audit: {path: %q}\n", file)})
 	lie := forged(t, id.Identity{TrustDomain: "tombolo.internal", Role: id.RoleOperator, Name: "root"}, time.Hour)
-	const flood = limit.AuditStrangers + 20
+	const flood = limit.AuditUnauthenticated + 20
 	for range flood {
 		if _, err := connectOver(runtest.Within(t), h.dialTLS(lie), "10.0.0.1:80"); err == nil {
 			t.Fatal("it is forged")
@@ -128,7 +128,7 @@ func TestAFloodOfStrangersDoesNotDrownTheRecords(t *testing.T) {
 			single++
 		}
 	}
-	if single+counted != flood || single > 2*limit.AuditStrangers || single < limit.AuditStrangers {
+	if single+counted != flood || single > 2*limit.AuditUnauthenticated || single < limit.AuditUnauthenticated {
 		t.Errorf("%d records, %d counted, of %d", single, counted, flood)
 	}
 }

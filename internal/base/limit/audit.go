@@ -13,9 +13,9 @@ const (
 	AuditKey = 64
 	// AuditValue bounds a value of the metadata.
 	AuditValue = 256
-	// AuditStrangers bounds the records of refused strangers in each AuditTold, that
-	// is 46,000 a day, 15 MiB: what is beyond is counted in one record.
-	AuditStrangers = 32
+	// AuditUnauthenticated bounds the records of refused unauthenticated connections in each
+	// AuditTold, that is 46,000 a day, 15 MiB: what is beyond is counted in one record.
+	AuditUnauthenticated = 32
 	// AuditKnown bounds those of peers with a certificate of the hub that has run
 	// out or was revoked, of all clusters together.
 	AuditKnown = 128
@@ -27,13 +27,13 @@ const (
 	// AuditKnownEach bounds those of one identity, whatever certificates it shows: an
 	// agent tries every 15 s.
 	AuditKnownEach = 4
-	// AuditClusters bounds the clusters whose knocks are counted apart.
+	// AuditClusters bounds the clusters whose refused peers are counted apart.
 	AuditClusters = 4_096
 	// AuditAlike bounds the records of refusals of one kind of a known caller in each
 	// AuditTold, that is 23,000 a day, 12 MiB: what is beyond is counted in one record.
 	AuditAlike = 16
 	// LogEach bounds the lines of one kind (message and fault code) in each LogTold of
-	// one agent, node or caller, and of all strangers together: 46,000 a day, 10 MB.
+	// one agent, node or caller, and of all unauthenticated peers together: 46,000 a day, 10 MB.
 	LogEach = 32
 	// LogDebug is how many times more lines of the level debug there may be: whoever
 	// has asked for them looks for one.

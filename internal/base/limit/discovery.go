@@ -95,7 +95,7 @@ const (
 	DiscoveryWhole = 3 << 20
 	// DiscoveryList bounds the answer of the older protocol's List, which cannot be split:
 	// what our own nodes take. A request of a few bytes must not cost more.
-	DiscoveryList = FinderMessage
+	DiscoveryList = 16 << 20
 	// DiscoveryUnread bounds the bytes of answers that callers have not read yet, beside
 	// what watches hold; one address may have the DiscoveryShare-th part: two of the
 	// largest lists. DiscoveryAnswer is what one counts as beside a list's bytes: gRPC's
@@ -109,9 +109,6 @@ const (
 	// DiscoveryStreams bounds the calls of one connection: a proxy carries those of
 	// many nodes on one.
 	DiscoveryStreams = 1000
-	// DiscoveryStrangers bounds the connections that have not said yet which protocol
-	// they speak: handshakes of a whole site that comes back at once.
-	DiscoveryStrangers = 4096
 	// DiscoveryConnections bounds the connections of a service, DiscoveryFrom those of
 	// one address (a NAT with a cluster of nodes behind it, four times).
 	DiscoveryConnections, DiscoveryFrom = 50_000, 4096
@@ -135,6 +132,9 @@ const (
 	// DiscoveryWindow is what may come of a call or a connection before it is read:
 	// what HTTP/2 begins with is more than any message.
 	DiscoveryWindow = 64 << 10
+	// DiscoveryServices bounds the services of a node's configuration, ClusterSecrets the
+	// secrets: each pair is a session.
+	DiscoveryServices, ClusterSecrets = 16, 4
 	// RosterEndpoints bounds the endpoints of a member after all sources are merged:
 	// what two services keep of one, as each is tried in turn.
 	RosterEndpoints = 128
@@ -185,6 +185,14 @@ const (
 	// DiscoveryCertificate is the life of a certificate that a service makes for
 	// itself; a new one is made in half-time.
 	DiscoveryCertificate = 30 * 24 * time.Hour
+	// DiscoveryBackoff is the longest wait of a node between two tries to reach a service: leases
+	// are far longer, and thousands of members wait for a service that is away.
+	DiscoveryBackoff = time.Minute
+	// DiscoveryRenewals is how long a node gathers renewals of leases, which change nothing else: of
+	// 1,000 members some come at any moment, and each merge looks at all of them.
+	DiscoveryRenewals = 10 * time.Second
+	// DiscoveryWait bounds how long a command may have the admin socket wait for all sources.
+	DiscoveryWait = 5 * time.Minute
 	// DiscoveryStamp is how often the files of a certificate are looked at, at most.
 	DiscoveryStamp = time.Second
 )

@@ -26,6 +26,12 @@ const (
 	AdminAnswer = 64 << 20
 	// JoinBody bounds an enrolment request: a P-256 CSR in PEM has under 1 KiB.
 	JoinBody = 16 << 10
+	// KeyFile bounds the files of keys, secrets, credentials and versions.
+	KeyFile = 4 << 10
+	// PrivateFile bounds a file with a key or an identity, with a few certificates beside it.
+	PrivateFile = 1 << 20
+	// ProxyHead bounds a proxy's answer to CONNECT.
+	ProxyHead = 16 << 10
 	// ConfigFile bounds a configuration file.
 	ConfigFile = 4 << 20
 	// PolicyList bounds a file of ranges: a million IPv6 ones have 40 MiB at most.
@@ -114,9 +120,9 @@ const (
 	Tickets = 16
 	// SessionsPerCluster bounds the live agents of one cluster.
 	SessionsPerCluster = 256
-	// Strangers bounds the connections on a hub's main port whose peer is not
-	// known yet, below a small machine's 1,024 descriptors.
-	Strangers = 512
+	// Unauthenticated bounds the unauthenticated connections on a hub's main port, below a
+	// small machine's 1,024 descriptors.
+	Unauthenticated = 512
 	// SessionsComing bounds the connections of one agent's identity that have said
 	// Hello and are no session yet: that takes them a round trip.
 	SessionsComing = 32
@@ -208,12 +214,12 @@ const (
 	CallerKept = time.Minute
 	// Handshake bounds a TLS handshake with its ALPN.
 	Handshake = 10 * time.Second
-	// StrangerGrace is how long a stranger on a full hub keeps its place although it
-	// is silent: a machine from which five thousand agents come back is slow.
-	StrangerGrace = time.Second
-	// StrangerLeast is the same while most turn out to be nobody: a long round trip.
+	// SilentGrace is how long an unauthenticated connection of a full hub keeps its place although
+	// it is silent: a machine to which five thousand agents reconnect is slow.
+	SilentGrace = time.Second
+	// SilentLeast is the same while most of them never authenticate: a long round trip.
 	// It is also how long a connection of a full admin or health port may be silent.
-	StrangerLeast = 100 * time.Millisecond
+	SilentLeast = 100 * time.Millisecond
 	// Hello bounds the exchange of Hello and Welcome.
 	Hello = 10 * time.Second
 	// RequestHeaderTime bounds the arrival of a request header (slowloris).

@@ -12,9 +12,6 @@ const (
 	// Completion is how long a shell waits for the words of peers: who has pressed Tab
 	// waits no longer.
 	Completion = time.Second
-	// FinderUnder is how long a member counts as one under a secret under which its newest
-	// word has not come yet: it tells one service after the other.
-	FinderUnder = 10 * time.Second
 )
 
 const (

@@ -7,7 +7,7 @@ import "time"
 // Paths between nodes of the mesh.
 const (
 	// PathCandidates bounds the candidates of a peer: a member states 64 at most,
-	// and strangers who learn its key must not make it ping the world.
+	// and anyone who learns its key must not make it ping the world.
 	PathCandidates = 64
 	// PathHeard bounds those of them that were only heard: whoever replays a ping
 	// from many addresses displaces no candidate that a member stated.

@@ -107,7 +107,7 @@ func (l *few) room(c *oneOfFew, now time.Time) (gone *oneOfFew, wait time.Durati
 		if c.patience(now) <= 0 {
 			return c, 0
 		}
-		wait = limit.StrangerLeast
+		wait = limit.SilentLeast
 		for other := range l.open {
 			p := other.patience(now)
 			if wait = min(wait, max(p, time.Millisecond)); p <= 0 && (gone == nil || other.since.Before(gone.since)) {
@@ -138,10 +138,10 @@ type oneOfFew struct {
 
 // patience is how much longer it may keep us waiting.
 func (c *oneOfFew) patience(now time.Time) time.Duration {
-	grace := limit.StrangerLeast
+	grace := limit.SilentLeast
 	switch {
 	case c.writing: // it does not read its answer
-		grace = limit.StrangerGrace
+		grace = limit.SilentGrace
 	case c.busy > 0, c.placed && !c.reading: // it waits for us
 		return grace
 	}

@@ -81,7 +81,7 @@ func TestOneOfFewMore(t *testing.T) {
 			if l.enter(newSilent(0), time.Now()) == nil || *shed != 1 || !a.isClosed() || b.isClosed() {
 				t.Errorf("%d shed; a %v, b %v", *shed, a.isClosed(), b.isClosed())
 			}
-			if waited := time.Since(begun); waited < limit.StrangerLeast-10*time.Millisecond || waited > limit.StrangerLeast {
+			if waited := time.Since(begun); waited < limit.SilentLeast-10*time.Millisecond || waited > limit.SilentLeast {
 				t.Errorf("it waited for %v", waited)
 			}
 			b.Close()
@@ -92,7 +92,7 @@ func TestOneOfFewMore(t *testing.T) {
 			a, late := newSilent(0), newSilent(0)
 			l, shed := fewOf(t, a)
 			begun := time.Now()
-			if l.enter(late, begun.Add(-limit.StrangerLeast)) != nil || *shed != 1 || a.isClosed() || !late.isClosed() || time.Since(begun) != 0 {
+			if l.enter(late, begun.Add(-limit.SilentLeast)) != nil || *shed != 1 || a.isClosed() || !late.isClosed() || time.Since(begun) != 0 {
 				t.Errorf("%d shed after %v", *shed, time.Since(begun))
 			}
 			a.Close()
@@ -142,7 +142,7 @@ func TestOneOfFewMore(t *testing.T) {
 			}
 			begun := time.Now()
 			close(write)
-			if <-in == nil || *shed != 1 || !a.isClosed() || time.Since(begun) < limit.StrangerGrace {
+			if <-in == nil || *shed != 1 || !a.isClosed() || time.Since(begun) < limit.SilentGrace {
 				t.Errorf("%d shed after %v", *shed, time.Since(begun))
 			}
 		})

@@ -90,7 +90,7 @@ func (d Dialer) connect(conn net.Conn, user *url.Userinfo, address string) (net.
 	if err := ask.Write(conn); err != nil {
 		return nil, &Refusal{"it took no request"}
 	}
-	head := &io.LimitedReader{R: conn, N: limit.FinderProxyHead}
+	head := &io.LimitedReader{R: conn, N: limit.ProxyHead}
 	r := bufio.NewReader(head)
 	answer, err := http.ReadResponse(r, ask)
 	if err != nil {

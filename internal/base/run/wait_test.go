@@ -43,7 +43,7 @@ func TestEvery(t *testing.T) {
 func TestBackoffIsBounded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(0, 1_000_000).Draw(t, "try")
-		most := rapid.SampledFrom([]time.Duration{limit.BackoffMost, limit.FinderBackoff}).Draw(t, "most")
+		most := rapid.SampledFrom([]time.Duration{limit.BackoffMost, limit.DiscoveryBackoff}).Draw(t, "most")
 		random := rapid.Float64Range(0, 1).Filter(func(f float64) bool { return f < 1 }).Draw(t, "random")
 		got := run.Backoff(n, most, random)
 		if got < limit.BackoffFirst/2 || got > limit.BackoffFirst/2+most {

@@ -22,8 +22,8 @@ const LeftOut = "lines of the log were left out"
 // is written: so of each kind of line, which is its message and its fault code, the
 // first of a minute are written, and the rest are counted in one line at its end. Who
 // causes lines uses up nobody else's: see Ration. The groups are clusters. In a group
-// each agent, node, caller or identity has its own bound; strangers, of which the line
-// tells the address alone, have one together. What tells of nobody is the doing of this
+// each agent, node, caller or identity has its own bound; unauthenticated peers, of which the
+// line has only the address, share one. What tells of nobody is the doing of this
 // program or of its operator.
 type bounded struct {
 	slog.Handler
@@ -53,7 +53,7 @@ func (c *causer) see(a slog.Attr) {
 
 func (c causer) one() string {
 	if c.name == "" && c.address {
-		return "a stranger"
+		return "unauthenticated"
 	}
 	return c.name
 }

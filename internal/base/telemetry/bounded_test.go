@@ -50,7 +50,7 @@ func TestLogIsBounded(t *testing.T) {
 		most int
 		sums []string // clusters; "": of none
 	}{
-		"strangers": {func(log *slog.Logger, n int) {
+		"unauthenticated peers": {func(log *slog.Logger, n int) {
 			log.Info("refused", telemetry.AttrPeer, fmt.Sprint("192.0.2.1:", n), telemetry.AttrCode, fault.CodeCertInvalid, telemetry.AttrReason, n)
 		}, limit.LogEach, []string{""}},
 		"one agent": {func(log *slog.Logger, n int) {

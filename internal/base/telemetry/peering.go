@@ -36,13 +36,13 @@ func NewPeering(reg prometheus.Registerer, r PeeringReadings) *Peering {
 		Received: f.counterVec("tombolo_mesh_probes_received_total", "Probes of peers that counted, by kind.", "kind"),
 		Dropped: f.counterVec("tombolo_mesh_probes_dropped_total",
 			"Probes and packets of the relay that did not count, and probes that could not be sent, by reason.", "reason"),
-		Ways: f.counterVec("tombolo_mesh_way_changes_total", "Changes of the way to a peer, by the kinds of both.",
+		Ways: f.counterVec("tombolo_mesh_path_changes_total", "Changes of the path to a peer, by the kinds of both.",
 			"from", "to"),
 		Handshakes: f.counter("tombolo_mesh_handshakes_total", "Handshakes of WireGuard that were completed."),
 	}
 	begin(m.Sent, []string{"ping", "pong", "call"})
 	begin(m.Received, []string{"ping", "pong", "call"})
-	begin(m.Dropped, []string{"malformed", "stranger", "forged", "unknown", "rate", "unasked", "inside", "unsent"})
+	begin(m.Dropped, []string{"malformed", "no_peer", "forged", "unknown", "rate", "unasked", "inside", "unsent"})
 	for _, from := range []string{"none", "direct", "relayed"} {
 		for _, to := range []string{"none", "direct", "relayed"} {
 			if from != "none" || to != "none" { // by another address, another hub

@@ -22,7 +22,6 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/base/admin"
 	"github.com/tombolo-io/tombolo/internal/base/fault"
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/listener"
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/base/runtest"
@@ -63,7 +62,7 @@ func members(n, turn int) (out []roster.Said) {
 
 type rig struct {
 	*API
-	member *discoveryclient.Finder
+	member *discoveryclient.Client
 	source *teller
 	path   string
 	stop   func()
@@ -219,7 +218,7 @@ func TestASlowReaderLosesItsPlaceInTheStory(t *testing.T) {
 		kept = max(kept, b.lines.Len())
 		return b.lost
 	})
-	if most := 2 * limit.FinderBacklog; kept > most || b.lines.Len() != 0 {
+	if most := 2 * backlogBytes; kept > most || b.lines.Len() != 0 {
 		t.Errorf("%d bytes were kept for it, and %d are", kept, b.lines.Len())
 	}
 	close(gate)
@@ -234,8 +233,8 @@ func TestWatchersAreBounded(t *testing.T) {
 	ctx, cancel := context.WithCancel(runtest.Within(t))
 	g := run.NewGroup(ctx)
 	var listed sync.WaitGroup
-	listed.Add(limit.FinderWatchers)
-	for range limit.FinderWatchers {
+	listed.Add(mostWatchers)
+	for range mostWatchers {
 		g.Do(func(ctx context.Context) {
 			admin.OverSocket(r.path).Download(ctx, "/v1/watch", &Lines{Each: func(l Line) error {
 				if l.What == Listed {
@@ -249,7 +248,7 @@ func TestWatchersAreBounded(t *testing.T) {
 	if _, err := words(t, r, func(Line) bool { return true }); !fault.Has(err, fault.CodeLimit) {
 		t.Errorf("one more: %v", err)
 	}
-	if st := r.Status(); st.Watchers != limit.FinderWatchers {
+	if st := r.Status(); st.Watchers != mostWatchers {
 		t.Errorf("%d watchers", st.Watchers)
 	}
 	cancel()
@@ -274,7 +273,7 @@ func TestTheEndDoesNotWaitForAReader(t *testing.T) {
 }
 
 func TestLinesRefuseWhatIsNone(t *testing.T) {
-	for name, text := range map[string]string{"no JSON": "hello\n", "no end": strings.Repeat("x", limit.FinderLine+1), "a tier of nobody": `{"what":"joined","member":{"tier":"x"}}` + "\n"} {
+	for name, text := range map[string]string{"no JSON": "hello\n", "no end": strings.Repeat("x", lineBytes+1), "a tier of nobody": `{"what":"joined","member":{"tier":"x"}}` + "\n"} {
 		l := &Lines{Each: func(Line) error { return nil }}
 		if _, err := l.Write([]byte(text)); !fault.Has(err, fault.CodeServiceAway) {
 			t.Errorf("%s: %v", name, err)

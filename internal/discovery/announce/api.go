@@ -47,14 +47,14 @@ type List struct {
 }
 
 // ListOf is what a member knows at this moment.
-func ListOf(m *discoveryclient.Finder) List {
+func ListOf(m *discoveryclient.Client) List {
 	r := m.Merged()
 	return List{admin.Meta{APIVersion: v1alpha1.Version, Kind: "DiscoveryMembers"}, r.Members, r.Conflicts, m.Status()}
 }
 
 // API serves what a member knows.
 type API struct {
-	member  *discoveryclient.Finder
+	member  *discoveryclient.Client
 	version string
 	began   time.Time
 	ending  chan struct{} // closed when those who follow are to be told the end
@@ -63,8 +63,8 @@ type API struct {
 }
 
 // New makes the API of a member.
-func New(m *discoveryclient.Finder, version string) *API {
-	return &API{member: m, version: version, began: time.Now(), ending: make(chan struct{}), places: run.NewLimiter(limit.FinderWatchers), seats: counter()}
+func New(m *discoveryclient.Client, version string) *API {
+	return &API{member: m, version: version, began: time.Now(), ending: make(chan struct{}), places: run.NewLimiter(mostWatchers), seats: counter()}
 }
 
 // Status is how the member does.
@@ -93,8 +93,8 @@ func (a *API) Handler() http.Handler {
 	mux.HandleFunc("GET /v1/members", func(w http.ResponseWriter, r *http.Request) {
 		if text := r.URL.Query().Get("wait"); text != "" {
 			wait, err := time.ParseDuration(text)
-			if err != nil || wait < 0 || wait > limit.FinderWait {
-				refuse(w, fault.Newf(fault.CodeRequest, "wait=%q is not within 0s and %v", text, limit.FinderWait))
+			if err != nil || wait < 0 || wait > limit.DiscoveryWait {
+				refuse(w, fault.Newf(fault.CodeRequest, "wait=%q is not within 0s and %v", text, limit.DiscoveryWait))
 				return
 			}
 			a.member.AwaitSettled(r.Context(), wait)

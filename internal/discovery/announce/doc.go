@@ -4,7 +4,7 @@
 // its user and root reach: how its sources do, whom it knows, and what happens to
 // them (docs/reference/discovery.md, "The admin socket").
 //
-//	finder.Finder ─┬─▶ /v1/status, /v1/members   one answer
+//	discoveryclient.Client ─┬─▶ /v1/status, /v1/members   one answer
 //	               └─▶ /v1/watch ─▶ backlog ─▶ reader, or "lost" for one that is too slow
 //
 // It changes nothing and holds no secrets.

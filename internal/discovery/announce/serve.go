@@ -35,7 +35,7 @@ func (a *API) Serve(g *run.Group, ln net.Listener, log *slog.Logger) {
 			case <-inner.Done(): // Serve has ended by itself
 			}
 			close(a.ending)
-			bound, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit.FinderStop)
+			bound, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 			defer cancel()
 			if srv.Shutdown(bound) != nil { // who does not read is not waited for
 				srv.Close()

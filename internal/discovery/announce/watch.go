@@ -13,7 +13,6 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/base/admin"
 	"github.com/tombolo-io/tombolo/internal/base/fault"
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/discovery/discoveryclient"
 	"github.com/tombolo-io/tombolo/internal/discovery/roster"
@@ -39,7 +38,7 @@ func counter() func(by int) int {
 
 func (a *API) watch(w http.ResponseWriter, r *http.Request) {
 	if !a.places.TryAcquire() {
-		refuse(w, fault.Newf(fault.CodeLimit, "%d follow this member already", limit.FinderWatchers).Hint("end one of them"))
+		refuse(w, fault.Newf(fault.CodeLimit, "%d follow this member already", mostWatchers).Hint("end one of them"))
 		return
 	}
 	defer a.places.Release()
@@ -59,11 +58,11 @@ func (a *API) watch(w http.ResponseWriter, r *http.Request) {
 // ends, ending is closed, the reader has lost something, or write fails. What happens
 // while write waits for its reader is kept, up to a bound; beyond it the reader is
 // told so once it reads again, and has to begin anew. last says that nothing follows at once.
-func Tell(ctx context.Context, ending <-chan struct{}, m *discoveryclient.Finder, write func(line []byte, last bool) error) error {
+func Tell(ctx context.Context, ending <-chan struct{}, m *discoveryclient.Client, write func(line []byte, last bool) error) error {
 	return newBacklog().tell(ctx, ending, m, write)
 }
 
-func (b *backlog) tell(ctx context.Context, ending <-chan struct{}, m *discoveryclient.Finder, write func(line []byte, last bool) error) error {
+func (b *backlog) tell(ctx context.Context, ending <-chan struct{}, m *discoveryclient.Client, write func(line []byte, last bool) error) error {
 	watcher := m.Watch()
 	for _, e := range watcher.Now() { // not kept: a large cluster fills it
 		if err := write(encode(Line{Event: e}), false); err != nil {
@@ -107,7 +106,7 @@ func (b *backlog) add(events []roster.Event) bool {
 		b.lines.Write(encode(Line{Event: e}))
 	}
 	// What comes in one instant is no fault of a reader who has taken all before.
-	if b.lost = waiting > 0 && b.lines.Len() > limit.FinderBacklog; b.lost {
+	if b.lost = waiting > 0 && b.lines.Len() > backlogBytes; b.lost {
 		b.lines = bytes.Buffer{}
 	}
 	select {
@@ -147,7 +146,7 @@ func (b *backlog) drain(ctx context.Context, ending <-chan struct{}, write func(
 
 func tooSlow() *fault.Fault {
 	return fault.New(fault.CodeWatchLost, "this reader was too slow").
-		Whyf("more than %d bytes waited for it", limit.FinderBacklog).Hint("what is known follows anew, after which nobody else is there")
+		Whyf("more than %d bytes waited for it", backlogBytes).Hint("what is known follows anew, after which nobody else is there")
 }
 
 func encode(l Line) []byte {
@@ -171,8 +170,8 @@ func (l *Lines) Write(p []byte) (int, error) {
 	n := len(p)
 	for {
 		line, rest, whole := bytes.Cut(p, []byte("\n"))
-		if l.part = append(l.part, line...); len(l.part) > limit.FinderLine {
-			return 0, unreadable().Whyf("a line has more than %d bytes", limit.FinderLine)
+		if l.part = append(l.part, line...); len(l.part) > lineBytes {
+			return 0, unreadable().Whyf("a line has more than %d bytes", lineBytes)
 		}
 		if !whole {
 			return n, nil

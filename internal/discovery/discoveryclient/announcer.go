@@ -124,7 +124,7 @@ func (a *announcer) renew(now time.Time) error {
 func (a *announcer) raise(now time.Time, known uint64, signed bool) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	most, have := uint64(max(0, now.Add(limit.FinderAhead).UnixNano())), max(a.now.version, a.clash.floor)
+	most, have := uint64(max(0, now.Add(versionAhead).UnixNano())), max(a.now.version, a.clash.floor)
 	switch {
 	case signed && known == lastVersionEver:
 		return fault.Newf(fault.CodeEntryStale, "member %s is over", a.now.id.key.ID()).

@@ -6,9 +6,9 @@ import "slices"
 
 // Attending are the names of the services that tell this node of members now, and have
 // taken its own word.
-func (f *Finder) Attending() []string {
+func (f *Client) Attending() []string {
 	var out []string
-	for _, c := range f.clients() {
+	for _, c := range f.subscriptions() {
 		if s := c.status.get(); s.State == StateAttending && s.Refused == "" && !slices.Contains(out, c.service.Name) {
 			out = append(out, c.service.Name)
 		}

@@ -10,7 +10,7 @@ import (
 // TestWhoIsAttended: a service counts once, while it tells of members and has taken this
 // node's word.
 func TestWhoIsAttended(t *testing.T) {
-	f, all := &Finder{}, &held{}
+	f, all := &Client{}, &held{}
 	for _, s := range []struct {
 		name    string
 		state   State
@@ -18,9 +18,9 @@ func TestWhoIsAttended(t *testing.T) {
 	}{
 		{"a", StateAway, ""}, {"b", StateAttending, ""}, {"b", StateAttending, ""}, {"c", StateConnecting, ""}, {"d", StateAttending, "full"}, {"a", StateAttending, ""},
 	} {
-		c := &client{service: Service{Name: s.name}}
+		c := &subscription{service: Service{Name: s.name}}
 		c.status.init(Status{State: s.state, Refused: s.refused})
-		all.clients = append(all.clients, c)
+		all.subscriptions = append(all.subscriptions, c)
 	}
 	f.held.Store(all)
 	if got := f.Attending(); !slices.Equal(got, []string{"b", "a"}) {

@@ -31,11 +31,11 @@ func boundsOf(w *discovery.Welcome) bounds {
 
 // fit makes of an entry what the service takes, or says why nothing is put there.
 // That changes with what the service or the member says alone: it is not tried again.
-func (b bounds) fit(c *client, as seal.MemberKey, e *discovery.Entry) (*discovery.Entry, *fault.Fault) {
+func (b bounds) fit(c *subscription, as seal.MemberKey, e *discovery.Entry) (*discovery.Entry, *fault.Fault) {
 	what := fault.Newf(fault.CodeLimit, "this member is not announced at the discovery service %s", c.service.Name)
 	switch {
-	case b.ttl < limit.FinderLease:
-		return nil, what.Whyf("it grants leases of %v, and %v is the shortest that is asked for", b.ttl, limit.FinderLease).
+	case b.ttl < shortestLease:
+		return nil, what.Whyf("it grants leases of %v, and %v is the shortest that is asked for", b.ttl, shortestLease).
 			Hint("see to that service; what it says of others is taken")
 	case len(e.GetSealed()) > b.sealed:
 		return nil, what.Whyf("the member has %d bytes sealed, and the service takes %d", len(e.GetSealed()), b.sealed).

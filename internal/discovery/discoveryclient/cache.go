@@ -117,7 +117,7 @@ func corruptCache(why string) (cached, error) {
 
 // readCache reads the file; one that is not there is an empty cache.
 func readCache(path string, keys []seal.Keys) (cached, error) {
-	data, err := private.ReadPublic(path, limit.FinderCacheFile)
+	data, err := private.ReadPublic(path, mostCacheBytes)
 	var disk *fs.PathError
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -150,7 +150,7 @@ func ago(now, saved, at time.Time) time.Time {
 }
 
 // remember fills the books with what is left of the cache.
-func (f *Finder) remember(now time.Time, c cached) (n int) {
+func (f *Client) remember(now time.Time, c cached) (n int) {
 	for _, before := range []bool{true, false} { // whom a removal meant is known first
 		for _, e := range c.Native {
 			if f.rememberNative(now, c, e, before) {
@@ -160,12 +160,12 @@ func (f *Finder) remember(now time.Time, c cached) (n int) {
 	}
 	wall := now.Round(0)
 	for _, a := range c.Older {
-		clients := f.clients()
-		i := slices.IndexFunc(clients, func(cl *client) bool {
+		clients := f.subscriptions()
+		i := slices.IndexFunc(clients, func(cl *subscription) bool {
 			return cl.older != nil && cl.service.Name == a.Source && cl.keys.Cluster() == a.Secret
 		})
 		rest := left(wall, c.Saved, a.Until, limit.DiscoveryTTL)
-		if i < 0 || rest <= -limit.FinderHold || rest <= 0 && clients[i].service.Protocol == ProtocolNative {
+		if i < 0 || rest <= -staleHold || rest <= 0 && clients[i].service.Protocol == ProtocolNative {
 			continue
 		}
 		if wall.Before(c.Saved) { // the clock has gone back: what was heard before a removal stays so
@@ -182,7 +182,7 @@ func (f *Finder) remember(now time.Time, c cached) (n int) {
 }
 
 // rememberNative takes an entry from the cache, or the one that it ended.
-func (f *Finder) rememberNative(now time.Time, c cached, e cachedNative, before bool) (news bool) {
+func (f *Client) rememberNative(now time.Time, c cached, e cachedNative, before bool) (news bool) {
 	i := slices.IndexFunc(f.keys(), func(k seal.Keys) bool { return k.Cluster() == e.Cluster })
 	entry := new(discovery.Entry)
 	if i < 0 || proto.Unmarshal(e.Entry, entry) != nil {
@@ -191,12 +191,12 @@ func (f *Finder) rememberNative(now time.Time, c cached, e cachedNative, before 
 	most := limit.DiscoveryTTL
 	if entry.GetRemoved() {
 		if most = removalCounts; c.first {
-			e.Until = e.Until.Add(limit.FinderHold)
+			e.Until = e.Until.Add(staleHold)
 		}
 	}
 	rest := left(now.Round(0), c.Saved, e.Until, most)
-	if rest <= -limit.FinderHold || rest <= 0 && (entry.GetRemoved() || !f.asks(ProtocolSidero)) {
-		f.native.forgot(now, seal.MemberOf(entry.GetMember()), entry.GetVersion(), rest+limit.FinderRemember)
+	if rest <= -staleHold || rest <= 0 && (entry.GetRemoved() || !f.asks(ProtocolSidero)) {
+		f.native.forgot(now, seal.MemberOf(entry.GetMember()), entry.GetVersion(), rest+rememberGone)
 		return false
 	}
 	from := heardFrom{cached: true, at: e.Heard}
@@ -220,14 +220,14 @@ func (f *Finder) rememberNative(now time.Time, c cached, e cachedNative, before 
 func (b *nativeBook) forgot(now time.Time, id seal.MemberID, version uint64, rest time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if rest > 0 && len(b.past) < limit.FinderMembers {
-		b.past[id] = pastVersion{version, now.Add(min(rest, limit.FinderRemember+limit.FinderHold))}
+	if rest > 0 && len(b.past) < mostMembers {
+		b.past[id] = pastVersion{version, now.Add(min(rest, rememberGone+staleHold))}
 	}
 }
 
 // asks reports whether a service is asked that speaks another protocol than one.
-func (f *Finder) asks(not Protocol) bool {
-	return slices.ContainsFunc(f.clients(), func(c *client) bool { return c.service.Protocol != not })
+func (f *Client) asks(not Protocol) bool {
+	return slices.ContainsFunc(f.subscriptions(), func(c *subscription) bool { return c.service.Protocol != not })
 }
 
 // shorten ends a lease no later than at a time.
@@ -256,11 +256,11 @@ func (b *olderBook) remember(until time.Time, a cachedOlder) bool {
 }
 
 // gather is what the books hold, for the file.
-func (f *Finder) gather(now time.Time) cached {
+func (f *Client) gather(now time.Time) cached {
 	wall := now.Round(0)
 	c := cached{Saved: wall}
 	c.Native, c.Past = f.native.cache(now)
-	for _, cl := range f.clients() {
+	for _, cl := range f.subscriptions() {
 		if cl.older != nil {
 			c.Older = append(c.Older, cl.older.cache(now, cl.keys.Cluster())...)
 		}
@@ -282,7 +282,7 @@ func (b *nativeBook) cache(now time.Time) (out []cachedNative, past []cachedPast
 			if !over { // no service says it any more; another one may
 				last--
 			}
-			past = append(past, cachedPast{id, last, at(end.Add(limit.FinderRemember))})
+			past = append(past, cachedPast{id, last, at(end.Add(rememberGone))})
 			continue
 		}
 		all := w.all()

@@ -39,7 +39,7 @@ func TestARebootDuringAnOutageFindsThePeers(t *testing.T) {
 		c.stop()
 		removed := svc.putsOf()
 		b.stop()
-		a.knows(limit.FinderSave+settle, "b", "d")
+		a.knows(saveInterval+settle, "b", "d")
 		endNative()
 		endOlder()
 		a.stop()
@@ -166,7 +166,7 @@ func TestABadCache(t *testing.T) {
 				t.Fatal(err)
 			}
 			a := w.start(setup{name: "a", secrets: []string{newSecret(t)}, dir: dir})
-			time.Sleep(limit.FinderSave + settle)
+			time.Sleep(saveInterval + settle)
 			a.stop()
 			after, err := os.ReadFile(path)
 			if err != nil || bytes.Equal(after, tc.data) != (tc.code == fault.CodeStateVersion) {
@@ -246,7 +246,7 @@ func TestPrivateFiles(t *testing.T) {
 		t.Errorf("a folder: %v", err)
 	}
 	long := filepath.Join(dir, "long")
-	if err := os.WriteFile(long, []byte(strings.Repeat("s", limit.FinderKeyFile+1)), 0o600); err != nil {
+	if err := os.WriteFile(long, []byte(strings.Repeat("s", limit.KeyFile+1)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := ReadSecret(long); !fault.Has(err, fault.CodeSecret) || strings.Contains(err.Error(), "sss") {
@@ -286,11 +286,11 @@ func TestTheCacheOutlivesASecret(t *testing.T) {
 			endOlder() // which has e still
 			e.Leave(t.Context())
 			e.stop()
-			a.knows(limit.FinderSave+settle, "b", "c", "d")
+			a.knows(saveInterval+settle, "b", "c", "d")
 			end()
 			a.stop()
 			a = w.start(set) // and what was read is written for both again
-			a.knows(limit.FinderSave+settle, "b", "c", "d")
+			a.knows(saveInterval+settle, "b", "c", "d")
 			a.stop()
 			set.secrets = []string{young}
 			a = w.start(set)
@@ -317,10 +317,10 @@ func TestARemovalOfTheFormatBefore(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, first := range []bool{true, false} {
-		f := &Finder{native: newNativeBook()}
+		f := &Client{native: newNativeBook()}
 		f.held.Store(&held{keys: []seal.Keys{keys}})
 		f.remember(now, cached{first: first, Saved: now, Native: []cachedNative{{Cluster: keys.Cluster(), Entry: removal, Until: now.Add(-time.Minute), Heard: now, Sources: []string{"x"}}}})
-		if w := f.native.members[key.ID()]; (w != nil) != first || first && !w.until.Equal(now.Add(limit.FinderHold-time.Minute)) {
+		if w := f.native.members[key.ID()]; (w != nil) != first || first && !w.until.Equal(now.Add(staleHold-time.Minute)) {
 			t.Errorf("of the first format %v: %+v", first, w)
 		}
 	}
@@ -349,8 +349,8 @@ func FuzzCache(f *testing.F) {
 		if err != nil {
 			return
 		}
-		fd := &Finder{cfg: Config{ClusterID: "x"}, native: newNativeBook()}
-		fd.held.Store(&held{keys: keys, clients: []*client{{service: Service{Name: "x"}, keys: keys[0], older: newOlderBook("x", "x", s.Sidero())}}})
+		fd := &Client{cfg: Config{ClusterID: "x"}, native: newNativeBook()}
+		fd.held.Store(&held{keys: keys, subscriptions: []*subscription{{service: Service{Name: "x"}, keys: keys[0], older: newOlderBook("x", "x", s.Sidero())}}})
 		now := time.Unix(1e9, 0)
 		n := fd.remember(now, c)
 		if said := fd.native.said(now); len(said) > n {

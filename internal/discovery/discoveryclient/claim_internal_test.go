@@ -11,7 +11,6 @@ import (
 
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
 	"github.com/tombolo-io/tombolo/internal/base/fault"
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/discovery/seal"
 	"github.com/tombolo-io/tombolo/proto/discovery"
@@ -85,7 +84,7 @@ func TestProvenKeyBeatsAClaim(t *testing.T) {
 		if _, err := Rotate(w.config(own)); err != nil {
 			t.Fatal(err)
 		}
-		a.knows(limit.FinderLook+settle, "b")
+		a.knows(lookInterval+settle, "b")
 		if m := a.member("b"); m == nil || m.ID != b.Self().ID || !m.Entries[0].Proven {
 			t.Errorf("under the new key: %+v", m)
 		}

@@ -3,327 +3,384 @@
 package discoveryclient
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"log/slog"
-	"math/rand/v2"
-	"slices"
+	"net"
+	"os"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/private"
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 	"github.com/tombolo-io/tombolo/internal/discovery/seal"
 )
 
-// client keeps a session to one service for one secret.
-//
-//	begin ─▶ session ─ready─▶ live ─drain─▶ begin another one, and end this when it is ready
-//	  ▲         │ fails         │ ends
-//	  └─backoff─┴───────────────┘
-type client struct {
-	service        Service
-	keys           seal.Keys
-	secret         int // its place in the configuration when it was made
-	native         *nativeBook
-	older          *olderBook   // nil: there is no id for the older protocol
-	alike          []*olderBook // of the session that speaks: those of the other secrets at the same service
-	self           *announcer   // nil: it only watches
-	dial           dialer
+// Options are what a Client gets from its owner.
+type Options struct {
+	Log     *slog.Logger
+	Reg     prometheus.Registerer
+	Version string   // of the software, for people
+	Sources []Source // further ones
+	// Announced gets a sign, if it has room, when Self says something else; may be nil.
+	Announced chan<- struct{}
+	Dial      func(ctx context.Context, network, address string) (net.Conn, error)
+	// Watch makes a client that announces nothing, and keeps nothing on disk.
+	Watch bool
+}
+
+// Client knows the members of this node's cluster.
+type Client struct {
+	cfg            Config
 	log            *slog.Logger
-	metrics        *telemetry.Finder
-	changed        func() // something is to be merged
-	renewed        func() // leases alone are others
-	agent          string // software and version, for people
+	metrics        *telemetry.DiscoveryClient
+	self           *announcer // nil: it only watches
+	native         *nativeBook
+	wake           chan struct{}
+	late           chan struct{} // what may be merged later
+	noCache        error         // why the cache is left as it is
+	told           chan<- struct{}
+	locked         *os.File // the lock of the state directory; nil: it only watches
+	held           atomic.Pointer[held]
+	taking         sync.Mutex    // held by who takes other secrets
+	recast         chan struct{} // there are other clients
+	version        string        // of the software
 	nativeServices *nativeServices
-	connErrors     connErrors
+	dial           dialer
 
-	taken    chan struct{} // an announcement was taken, of takenOf
-	takenOf  atomic.Pointer[seal.MemberID]
-	retired  atomic.Pointer[seal.MemberID] // the old key of ours that this service knows to be over
-	left     chan struct{}                 // closed when a farewell was taken
-	leftOnce sync.Once
-	status   statusBoard
+	mu     sync.Mutex
+	boxes  []*mailbox
+	result roster.Result
+	seen   chan struct{} // closed when result is another one
+	cache  Status
 }
 
-// clientsOf are those of all services and secrets; had are kept. What is known of a service
-// of the older protocol is for each secret one, and the session of the first secret tells it.
-func (f *Finder) clientsOf(h *held, had []*client) (out []*client) {
-	older := make([]presence, len(h.keys))
-	for _, s := range f.cfg.Services {
-		var first *client
-		for i, k := range h.keys {
-			at := slices.IndexFunc(had, func(c *client) bool { return c.service.Name == s.Name && c.keys.Cluster() == k.Cluster() })
-			if at >= 0 {
-				out = append(out, had[at])
-				continue
-			}
-			c := f.newClient(s, i, h)
-			out = append(out, c)
-			if first == nil {
-				first = c
-			}
-			if c.older == nil {
-				continue
-			}
-			c.older.here = &older[i]
-			if c != first {
-				first.alike = append(first.alike, c.older)
-			}
+// New makes a client; Run starts it. It reads or makes the member's key,
+// and reads the cache.
+func New(cfg Config, o Options) (*Client, error) {
+	f := &Client{cfg: cfg, log: o.Log, native: newNativeBook(), wake: make(chan struct{}, 1), late: make(chan struct{}, 1), seen: make(chan struct{}), recast: make(chan struct{}, 1), version: o.Version, dial: o.Dial, nativeServices: &nativeServices{}}
+	f.held.Store(&held{secrets: cfg.secrets, keys: cfg.keys})
+	f.metrics = telemetry.NewDiscoveryClient(o.Reg, telemetry.DiscoveryClientReadings{
+		Members:   func() float64 { r, _ := f.Result(); return float64(len(r.Members)) },
+		Stale:     func() float64 { return float64(f.stale()) },
+		Conflicts: func() float64 { r, _ := f.Result(); return float64(len(r.Conflicts)) },
+		Sessions:  func() float64 { return float64(len(f.subscriptions())) },
+		Attending: func() float64 { return float64(f.attending()) },
+	})
+	if !o.Watch {
+		var err error
+		if err = private.StateDir(cfg.StateDir, f.log); err != nil {
+			return nil, err
+		}
+		if f.locked, err = lockState(cfg.StateDir); err != nil {
+			return nil, err
+		}
+		f.nativeServices.dir = cfg.StateDir
+		if err := f.begin(); err != nil {
+			return nil, errors.Join(err, f.locked.Close())
 		}
 	}
-	return out
+	if f.dial == nil {
+		f.dial = (&net.Dialer{Timeout: limit.Dial}).DialContext
+	}
+	h := &held{secrets: cfg.secrets, keys: cfg.keys}
+	h.subscriptions = f.subscriptionsOf(h, nil)
+	f.held.Store(h)
+	if cfg.File != "" {
+		f.boxes = append(f.boxes, &mailbox{source: newListFile(cfg.File)})
+	}
+	for _, s := range o.Sources {
+		f.boxes = append(f.boxes, &mailbox{source: s})
+	}
+	f.readCache()
+	f.merge(time.Now())
+	f.told = o.Announced
+	return f, nil
 }
 
-func (f *Finder) newClient(s Service, secret int, h *held) *client {
-	keys := h.keys[secret]
-	c := &client{
-		service: s, keys: keys, secret: secret, native: f.native, self: f.self, dial: f.dial, log: f.log, metrics: f.metrics,
-		changed: f.stir, renewed: f.stirLater, agent: "tombolo " + f.version, nativeServices: f.nativeServices, left: make(chan struct{}), taken: make(chan struct{}, 1),
+// begin is this member as its state directory has it.
+func (f *Client) begin() error {
+	me, err := readIdentity(f.cfg.StateDir)
+	if err != nil {
+		return err
 	}
-	f.native.presence(keys.Cluster(), s.Name) // it is asked, from now on
-	if f.cfg.ClusterID != "" {
-		c.older = newOlderBook(s.Name, f.cfg.ClusterID, h.secrets[secret].Sidero())
-		for i, s := range h.secrets {
-			if i != secret {
-				c.older.others = append(c.older.others, s.Sidero())
-			}
+	f.self = newAnnouncer(me.key, f.keys(), f.cfg.Lease, lastVersion(f.cfg.StateDir))
+	f.self.now.id = me
+	f.self.last, f.self.log = func(v uint64) error { return keepVersion(f.cfg.StateDir, v) }, f.log
+	f.self.clashed = f.metrics.Rivals.Inc
+	f.self.prove(f.cfg.WireGuard)
+	if f.cfg.Announce.Node == "" {
+		return nil
+	}
+	return f.Announce(f.cfg.Announce)
+}
+
+// readCache remembers whom the last run knew.
+func (f *Client) readCache() {
+	if !f.cfg.Cache {
+		return
+	}
+	path := filepath.Join(f.cfg.StateDir, cacheFile)
+	f.cache = Status{Source: path, Kind: KindCache, State: StateAttending}
+	c, err := readCache(path, f.keys())
+	if err != nil {
+		why := fault.From(err)
+		f.log.Warn("the cache of members is not used", telemetry.AttrCode, why.Code, telemetry.AttrReason, why.Explain())
+		f.cache.State, f.cache.Code, f.cache.Reason = StateBroken, why.Code, why.Error()
+		if why.Code == fault.CodeStateVersion {
+			f.noCache = err
 		}
+		return
 	}
-	c.status.init(Status{Source: s.Name, Kind: KindService, URL: s.URL(), Protocol: s.Protocol, Cluster: keys.Cluster().String(), State: StateOff})
-	return c
+	f.cache.Members, f.cache.LastContact = f.remember(time.Now(), c), c.Saved
 }
 
-// session is one connection to a service, and what is told of it.
-type session struct {
-	ready   chan struct{} // closed when the service has told all, and knows us
-	drained chan struct{} // closed when another one shall take over
-	done    chan struct{} // closed at its end; err is why
-	err     error
-	stop    context.CancelFunc
-	gone    atomic.Bool // another one has taken over: its end changes nothing
-
-	readyOnce, drainOnce sync.Once
-}
-
-func (s *session) isReady() { s.readyOnce.Do(func() { close(s.ready) }) }
-func (s *session) drain()   { s.drainOnce.Do(func() { close(s.drained) }) }
-
-func (s *session) over() bool {
+// stir asks for a merge soon. Any number of askers make one.
+func (f *Client) stir() {
 	select {
-	case <-s.done:
-		return true
+	case f.wake <- struct{}{}:
 	default:
-		return false
 	}
 }
 
-// run keeps sessions until ctx ends.
-func (c *client) run(ctx context.Context) error {
-	g := run.NewGroup(ctx)
-	if c.self != nil {
-		g.Do(c.retire)
+// Announce changes what this node says of itself.
+func (f *Client) Announce(m seal.Member) error {
+	if _, err := seal.ParseMember(m.Message()); err != nil { // the others would not take it
+		return err
 	}
-	c.keep(ctx, g)
-	g.Stop()
-	err := g.Wait()
-	c.status.set(StateOff, nil)
+	before, _ := f.self.current()
+	err := f.self.announce(time.Now(), m)
+	f.stir()
+	if now, _ := f.self.current(); now.content != before.content {
+		select {
+		case f.told <- struct{}{}:
+		default:
+		}
+	}
 	return err
 }
 
-func (c *client) keep(ctx context.Context, g *run.Group) {
-	var live *session
-	var began time.Time
-	for tries := 0; ctx.Err() == nil; {
-		next := c.begin(g)
+// Prove sets the private key of WireGuard by which this node proves, from its next
+// announcement on, that the public one is its own.
+func (f *Client) Prove(private seal.WireGuardPrivate) { f.self.prove(private) }
+
+// Self is what this node says of itself; nothing, for one that only watches.
+func (f *Client) Self() roster.Facts {
+	w, _ := f.self.current()
+	if w.member == nil {
+		return roster.Facts{}
+	}
+	out := factsOf(w.id.key.ID().String(), *w.member)
+	for _, c := range f.Clusters() {
+		out.Clusters = append(out.Clusters, c.String())
+	}
+	return out
+}
+
+// ID is this node's member id; none for one that only watches.
+func (f *Client) ID() (seal.MemberID, bool) {
+	if f.self == nil {
+		return seal.MemberID{}, false
+	}
+	w, _ := f.self.current()
+	return w.id.key.ID(), true
+}
+
+// Shared says that another machine has this member's key; nil: none of late.
+func (f *Client) Shared() *fault.Fault { return f.self.sharedKey(time.Now()) }
+
+// Run keeps sessions to all services and reads all sources until ctx ends. Its
+// members stay announced until their leases end: Leave says farewell before.
+func (f *Client) Run(ctx context.Context) error {
+	if f.locked != nil {
+		defer f.locked.Close()
+	}
+	g := run.NewGroup(ctx)
+	g.Go("services", f.keepSubscriptions)
+	for _, b := range f.boxes {
+		g.Go("source", func(ctx context.Context) error {
+			return b.source.Run(ctx, func(said []roster.Said) {
+				f.mu.Lock()
+				b.said, b.at = said, time.Now()
+				f.mu.Unlock()
+				f.stir()
+			})
+		})
+	}
+	if f.self != nil {
+		g.Go("lease", f.renew)
+		g.Go("key", f.keepKey)
+	}
+	g.Go("merge", f.keepMerged)
+	return g.Wait()
+}
+
+// renew makes new entries each third of a lease, and when one is due out of turn.
+func (f *Client) renew(ctx context.Context) error {
+	tried := time.Now()
+	for {
+		due, paced := f.self.due()
+		if soonest := tried.Add(shortestLease / 3); due.Before(soonest) {
+			due = soonest // nothing is announced yet, or it cannot be
+		}
+		if at := f.self.answerDue(); !at.IsZero() {
+			due = sooner(due, at)
+		}
+		timer, stop := timerAt(due)
 		select {
-		case <-next.ready:
-			if live != nil { // make before break
-				live.gone.Store(true)
-				live.stop()
+		case <-timer:
+			tried = time.Now()
+			if err := f.self.renew(tried); err != nil {
+				f.log.Error("this member cannot be announced any longer", telemetry.AttrReason, err)
 			}
-			c.attends(live == nil)
-			live, began = next, time.Now()
-			c.metrics.Attempts.WithLabelValues(telemetry.Outcome("")).Inc()
-		case <-next.done:
-			c.failed(next, live == nil || live.over())
-			if !run.Wait(ctx, run.Backoff(tries, limit.FinderBackoff, rand.Float64())) {
-				return
+		case <-paced:
+		case <-f.self.clash.wake:
+		case <-ctx.Done():
+			stop()
+			return nil
+		}
+		stop()
+	}
+}
+
+// gathering is how long news of n words are gathered: the more there is to merge,
+// the less often it is done, so that the work of a second has a bound.
+func gathering(n int) time.Duration {
+	return gatherLeast + time.Duration(n)*gatherEach
+}
+
+// keepMerged merges what is said whenever something is said or over, but not more
+// often than gathering says, and keeps the cache.
+func (f *Client) keepMerged(ctx context.Context) error {
+	saved := time.Time{}
+	var pace time.Duration // how long after the last time the cache is written; 0: not at all
+	for {
+		next, words := f.merge(time.Now())
+		if pace > 0 && time.Since(saved) >= pace {
+			f.save(time.Now())
+			saved, pace = time.Now(), 0
+		}
+		if pace > 0 {
+			next = sooner(next, saved.Add(pace))
+		}
+		news, renewed := f.await(ctx, next)
+		switch {
+		case !f.cfg.Cache:
+		case news:
+			pace = saveInterval
+		case renewed && pace == 0: // a lease that ended a little earlier is no loss
+			pace = saveRenewalsInterval
+		}
+		if news || words > gatherFew { // the leases of many end one after the other
+			run.Wait(ctx, gathering(words))
+		}
+		if ctx.Err() != nil {
+			if f.cfg.Cache {
+				f.save(time.Now())
 			}
-			tries++
-			continue
-		case <-ctx.Done():
-			return
+			return nil
 		}
-		select {
-		case <-live.drained:
-		case <-live.done:
-			c.failed(live, true)
-			live = nil
-		case <-ctx.Done():
-			return
-		}
-		if time.Since(began) >= limit.FinderLived { // one that ends at once is no success
-			tries = 0
-		}
-		if !run.Wait(ctx, run.Backoff(tries, limit.FinderBackoff, rand.Float64())) { // all of a cluster are sent on at once
-			return
-		}
-		tries++
 	}
 }
 
-// attends says once that a service tells of members, and again after it was away.
-func (c *client) attends(anew bool) {
-	if s := c.status.get(); anew {
-		c.log.Info("attending the discovery service", "service", c.service.Name, "protocol", s.Protocol, telemetry.AttrCluster, c.keys.Cluster().String())
+func sooner(a, b time.Time) time.Time {
+	if a.IsZero() || b.Before(a) {
+		return b
+	}
+	return a
+}
+
+func (f *Client) save(now time.Time) {
+	if f.noCache != nil || f.self == nil {
+		return
+	}
+	data, err := encodeCache(f.keys(), f.gather(now))
+	if err == nil && len(data) > mostCacheBytes {
+		err = fault.New(fault.CodeStateAccess, "the cache of members is not written").Whyf("it has %d bytes, at most %d are read", len(data), mostCacheBytes)
+	}
+	if err == nil {
+		err = writeFile(filepath.Join(f.cfg.StateDir, cacheFile), data)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	before := f.cache.State
+	f.cache.State, f.cache.Code, f.cache.Reason, f.cache.LastContact = StateAttending, "", "", now
+	if err == nil {
+		return
+	}
+	why := fault.From(err)
+	f.cache.State, f.cache.Code, f.cache.Reason = StateBroken, why.Code, why.Error()
+	if before != StateBroken {
+		f.log.Warn("the cache of members cannot be written: a restart during an outage finds nobody", telemetry.AttrCode, why.Code, telemetry.AttrReason, why.Explain())
 	}
 }
 
-// failed says why a session has ended; alone if no other one lives beside it.
-func (c *client) failed(s *session, alone bool) {
-	f := fault.From(s.err)
-	if f == nil {
-		f = fault.New(fault.CodeServiceAway, "the discovery service has ended the session")
-	}
-	c.metrics.Attempts.WithLabelValues(telemetry.Outcome(f.Code)).Inc()
-	if alone {
-		if c.status.set(StateAway, f) {
-			c.log.Warn("discovery service away; while no service tells of members, those that are known stay, as stale when their leases are over, for a day", "service", c.service.Name, telemetry.AttrCode, f.Code, telemetry.AttrReason, f.Error())
+// said is all that every source says now.
+func (f *Client) said(now time.Time) []roster.Said {
+	out := f.native.said(now)
+	for _, c := range f.subscriptions() {
+		if c.older != nil {
+			out = append(out, c.older.said(now)...)
 		}
 	}
-	c.changed()
-}
-
-func (c *client) begin(g *run.Group) *session {
-	s := &session{ready: make(chan struct{}), drained: make(chan struct{}), done: make(chan struct{})}
-	ctx, cancel := context.WithCancel(g.Context())
-	s.stop = cancel
-	c.status.begin()
-	g.Do(func(context.Context) {
-		defer close(s.done)
-		defer cancel()
-		s.err = c.attend(ctx, s)
-	})
-	return s
-}
-
-// attend runs a session in the protocol of the configuration. With auto the native one is
-// tried each time: a service may have been replaced. Who has spoken it once is not believed
-// to know only the older one: there, whoever knows the cluster's id may write.
-func (c *client) attend(ctx context.Context, s *session) error {
-	if c.service.Protocol == ProtocolSidero {
-		return c.attendOlder(ctx, s)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, b := range f.boxes {
+		out = append(out, b.said...)
 	}
-	conn, err := c.connect(c.service.place, ProtocolNative)
-	if err != nil {
+	return out
+}
+
+// merge makes the result of now, and gives when the next lease in it ends, and how
+// much is said.
+func (f *Client) merge(now time.Time) (next time.Time, words int) {
+	said, next := roster.Expire(now, f.said(now))
+	f.metrics.Merged.Add(float64(len(said)))
+	me := roster.Self{Tier: roster.TierNative}
+	if w, _ := f.self.current(); w.member != nil {
+		me.Facts, me.Replaces = factsOf(w.id.key.ID().String(), *w.member), w.id.before()
+	}
+	result := roster.Merge(now, me, said, roster.Rules{})
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.result = result
+	close(f.seen)
+	f.seen = make(chan struct{})
+	return next, len(said)
+}
+
+// Leave says farewell to all services: others forget this node at once. It ends
+// when every service that can be reached has taken it, or with ctx.
+func (f *Client) Leave(ctx context.Context) error {
+	if f.self == nil {
+		return nil
+	}
+	if err := f.self.leave(time.Now()); err != nil {
 		return err
 	}
-	defer conn.Close()
-	err = c.attendNative(ctx, conn, s)
-	if c.service.Protocol != ProtocolAuto || status.Code(unwrapped(err)) != codes.Unimplemented {
-		return c.explain(err)
+	var missing []string
+	for _, c := range f.subscriptions() {
+		if c.status.get().State != StateAttending {
+			missing = append(missing, c.service.Name)
+			continue
+		}
+		select {
+		case <-c.left:
+		case <-ctx.Done():
+			missing = append(missing, c.service.Name)
+		}
 	}
-	if c.nativeServices.has(c.service.URL()) {
-		return fault.Newf(fault.CodeVersion, "the discovery service %s speaks the older protocol only", c.service.Name).
-			Whyf("it has spoken the native one with this node before; 'tombolo discovery downgrade %s' permits it", c.service.URL()).
-			Hint("see which service answers at %s", c.service.URL())
-	}
-	if c.older == nil {
-		return fault.Newf(fault.CodeVersion, "the discovery service %s speaks the older protocol only", c.service.Name).
-			Whyf("there is no id of the cluster for it").Hint("set cluster.id in the configuration")
-	}
-	conn.Close()
-	return c.attendOlder(ctx, s)
-}
-
-// unwrapped finds the status within what explain wraps.
-func unwrapped(err error) error {
-	var s interface{ GRPCStatus() *status.Status }
-	if errors.As(err, &s) {
-		return s.GRPCStatus().Err()
+	if len(missing) > 0 {
+		return fault.New(fault.CodeServiceAway, "not every service has taken the farewell").Whyf("%v did not", missing).
+			Hint("nothing needs to be done: what they have of this node ends with its lease")
 	}
 	return nil
-}
-
-// explain makes a fault of what a call gave.
-func (c *client) explain(err error) error {
-	var f *fault.Fault
-	if err == nil || errors.As(err, &f) {
-		return err
-	}
-	code, hint := fault.CodeServiceAway, "see whether the service runs and can be reached from here; known members stay for a day, as stale when their leases are over"
-	st, _ := status.FromError(err)
-	text := st.Message()
-	switch st.Code() {
-	case codes.Unavailable:
-		if why, next := c.connErrors.why(); why != "" {
-			text, hint = why, cmp.Or(next, hint)
-		}
-	case codes.ResourceExhausted:
-		code, hint = fault.CodeLimit, "the service's bounds are reached; it is tried again"
-	case codes.InvalidArgument, codes.FailedPrecondition, codes.OutOfRange:
-		code, hint = fault.CodeRequest, "the service does not take what is announced: see why"
-	case codes.Unimplemented:
-		code, hint = fault.CodeVersion, "see whether a discovery service answers at this address, and set its protocol"
-	case codes.PermissionDenied, codes.Unauthenticated:
-		code, hint = fault.CodeUnauthorized, "see to the rights of this node at the service"
-	case codes.Aborted:
-		code, hint = fault.CodeWatchLost, "it is asked again"
-	}
-	// The cause is kept out of the chain: its text is a stranger's.
-	return fault.Newf(code, "the discovery service %s gave no answer that helps", c.service.Name).Whyf("%s", shown(text)).Hint("%s", hint)
-}
-
-// speaksNative notes that the service does.
-func (c *client) speaksNative() {
-	if err := c.nativeServices.note(c.service.URL()); err != nil && c.status.get().Protocol != ProtocolNative {
-		f := fault.From(err)
-		c.log.Warn("it is not kept that a discovery service speaks the native protocol", "service", c.service.Name, telemetry.AttrCode, f.Code, telemetry.AttrReason, f.Explain())
-	}
-}
-
-func (c *client) hasLeft() { c.leftOnce.Do(func() { close(c.left) }) }
-
-// connect makes a connection of its own for a session, so that a load balancer
-// may choose another service for the next one.
-func (c *client) connect(to place, p Protocol) (*grpc.ClientConn, error) {
-	conn, err := grpc.NewClient("passthrough:///"+to.address, c.service.options(to, c.dial, ping(p), &c.connErrors)...)
-	if err != nil {
-		return nil, fault.Newf(fault.CodeConfig, "the discovery service %s cannot be called", c.service.Name).Because(err)
-	}
-	return conn, nil
-}
-
-// received is what a stream of a service gave.
-type received[T any] struct {
-	frame T
-	err   error
-}
-
-// receive reads a stream of either protocol until it fails or the group ends.
-func receive[T any](g *run.Group, next func() (T, error)) <-chan received[T] {
-	out := make(chan received[T])
-	g.Do(func(ctx context.Context) {
-		for {
-			frame, err := next()
-			select {
-			case out <- received[T]{frame, err}:
-			case <-ctx.Done():
-				return
-			}
-			if err != nil {
-				return
-			}
-		}
-	})
-	return out
 }

@@ -129,14 +129,14 @@ func (v *validator) config(raw v1alpha1.MeshConfig) Config {
 	if c.Lease == 0 {
 		c.Lease = limit.DiscoveryTTL
 	}
-	if c.Lease < limit.FinderLease || c.Lease > limit.DiscoveryTTL {
-		v.add("announce.lease", "%v is not within %v and %v", c.Lease, limit.FinderLease, limit.DiscoveryTTL)
+	if c.Lease < shortestLease || c.Lease > limit.DiscoveryTTL {
+		v.add("announce.lease", "%v is not within %v and %v", c.Lease, shortestLease, limit.DiscoveryTTL)
 	}
 	c.Kubernetes = v.kubernetes(&raw)
 	v.podRanges(c, raw.Sources.Kubernetes)
 	v.announce(&c, raw)
-	if n := len(raw.Sources.Services); n > limit.FinderServices {
-		v.add("sources.services", "there are %d, at most %d are allowed", n, limit.FinderServices)
+	if n := len(raw.Sources.Services); n > limit.DiscoveryServices {
+		v.add("sources.services", "there are %d, at most %d are allowed", n, limit.DiscoveryServices)
 		raw.Sources.Services = nil
 	}
 	names := map[string]int{}
@@ -161,8 +161,8 @@ func (v *validator) secretsInto(c *Config, raw v1alpha1.MeshCluster) {
 	switch n := len(raw.SecretFiles); {
 	case n == 0:
 		v.add("cluster.secretFiles", "a cluster has a secret: 'tombolo discovery secret create' writes one")
-	case n > limit.FinderSecrets:
-		v.add("cluster.secretFiles", "there are %d, at most %d are allowed", n, limit.FinderSecrets)
+	case n > limit.ClusterSecrets:
+		v.add("cluster.secretFiles", "there are %d, at most %d are allowed", n, limit.ClusterSecrets)
 		return
 	}
 	if len(raw.ID) > limit.DiscoveryID {
@@ -285,7 +285,7 @@ func (v *validator) service(at string, raw v1alpha1.MeshService) Service {
 }
 
 func (v *validator) roots(at, file string) *x509.CertPool {
-	data, err := readBounded(file, limit.FinderProxyHead*64)
+	data, err := readBounded(file, limit.PrivateFile)
 	pool := x509.NewCertPool()
 	if err != nil || !pool.AppendCertsFromPEM(data) {
 		v.add(at, "%s holds no certificate in PEM that can be read", file)

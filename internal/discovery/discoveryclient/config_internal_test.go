@@ -54,7 +54,7 @@ func TestMistakesHaveTheirPlace(t *testing.T) {
 		"a protocol":                {service("{url: 'https://a', protocol: tomorrow}"), "sources.services[0].protocol"},
 		"the older one, no id":      {service("{url: 'https://a', protocol: sidero}"), "sources.services[0].protocol"},
 		"a name twice":              {service("{url: 'https://a'}, {url: 'https://a:443'}"), "sources.services[1].name"},
-		"too many services":         {service(many(limit.FinderServices + 1)), "sources.services"},
+		"too many services":         {service(many(limit.DiscoveryServices + 1)), "sources.services"},
 		"a proxy":                   {service("{url: 'https://a', proxy: 'socks5://user:pa55@p'}"), "sources.services[0].proxy"},
 		"a proxy and its file":      {service("{url: 'https://a', proxy: none, proxyFile: " + secret + "}"), "sources.services[0].proxyFile"},
 		"a short lease":             {good + "announce: {lease: 1s}\n", "announce.lease"},
@@ -167,14 +167,14 @@ func TestTheFileOfMembers(t *testing.T) {
 			t.Errorf("the status without a file: %+v", s)
 		}
 		write(list + "  - name: b\n  - name: c\n")
-		a.knows(limit.FinderLook+settle, "b", "c")
+		a.knows(lookInterval+settle, "b", "c")
 		write(list + "  - name: b\n  - mame: c\n")
-		a.knows(limit.FinderLook+settle, "b", "c")
+		a.knows(lookInterval+settle, "b", "c")
 		if s := a.Status()[0]; s.State != StateBroken || !strings.Contains(s.Reason, "mame") {
 			t.Errorf("the status of a mistake: %+v", s)
 		}
 		write(list + "  - name: c\n")
-		a.knows(limit.FinderLook+settle, "c")
+		a.knows(lookInterval+settle, "c")
 		if s := a.Status()[0]; s.State != StateAttending || s.Members != 1 || !s.Settled {
 			t.Errorf("the status: %+v", s)
 		}

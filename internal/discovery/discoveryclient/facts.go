@@ -5,7 +5,6 @@ package discoveryclient
 import (
 	"net/netip"
 
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/untrusted"
 	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 	"github.com/tombolo-io/tombolo/internal/discovery/seal"
@@ -58,4 +57,4 @@ func endpointsOf(at []netip.AddrPort) []roster.Where {
 }
 
 // shown is a text of a service as it may be shown and logged.
-func shown(s string) string { return untrusted.Text(s, limit.FinderReason) }
+func shown(s string) string { return untrusted.Text(s, reasonBytes) }

@@ -45,7 +45,7 @@ func readPrivate(file string) (string, error) {
 func readState(file string) (string, error) { return readable(file, private.ReadState) }
 
 func readable(file string, read func(path string, most int) ([]byte, error)) (string, error) {
-	data, err := read(file, limit.FinderKeyFile)
+	data, err := read(file, limit.KeyFile)
 	if err == nil || fault.Has(err, fault.CodeSecret) {
 		return string(data), err
 	}

@@ -23,7 +23,7 @@ import (
 
 // victim is a client whose service says whatever a fuzzer likes.
 type victim struct {
-	*client
+	*subscription
 	sent  []*discovery.FromMember
 	known seal.MemberKey // a member that was heard of before
 	entry *discovery.Entry
@@ -53,10 +53,10 @@ func victimAt(t testing.TB, now time.Time) *victim {
 	if err := self.announce(now, seal.Member{Node: "me"}); err != nil {
 		t.Fatal(err)
 	}
-	v := &victim{known: fixedKey(t, 'k'), client: &client{
+	v := &victim{known: fixedKey(t, 'k'), subscription: &subscription{
 		nativeServices: &nativeServices{},
 		service:        Service{Name: "svc", place: place{secure: true, host: "svc", address: "svc:443"}}, keys: keys, native: newNativeBook(), self: self,
-		older: newOlderBook("svc", "cluster", secret.Sidero()), log: slog.New(slog.DiscardHandler), metrics: telemetry.NewFinder(prometheus.NewRegistry(), telemetry.FinderReadings{}),
+		older: newOlderBook("svc", "cluster", secret.Sidero()), log: slog.New(slog.DiscardHandler), metrics: telemetry.NewDiscoveryClient(prometheus.NewRegistry(), telemetry.DiscoveryClientReadings{}),
 		changed: func() {}, renewed: func() {}, taken: make(chan struct{}, 1), left: make(chan struct{}),
 	}}
 	v.entry = entryOf(t, keys, v.known, seal.Content{Version: 100, TTL: time.Minute, Member: (&seal.Member{Node: "known"}).Message()})
@@ -132,7 +132,7 @@ func FuzzNativeFrame(f *testing.F) {
 		v := victimAt(t, now)
 		before, _ := v.self.current()
 		s := &session{ready: make(chan struct{}), drained: make(chan struct{}), done: make(chan struct{})}
-		a := &attending{c: v.client, s: s, stream: sink{v: v}, as: before.id.key, next: time.NewTimer(time.Hour)}
+		a := &attending{c: v.subscription, s: s, stream: sink{v: v}, as: before.id.key, next: time.NewTimer(time.Hour)}
 		defer a.next.Stop()
 		a.proven, a.welcome, a.listed = stage&1 != 0, stage&2 != 0, stage&4 != 0
 		a.sent = uint64(stage>>3) * before.version
@@ -172,7 +172,7 @@ func FuzzNativeFrame(f *testing.F) {
 		if w := v.native.members[v.known.ID()]; w == nil || w.entry.GetVersion() < v.entry.GetVersion() {
 			t.Error("what was known is gone")
 		}
-		if after, _ := v.self.current(); after.version > uint64(now.Add(limit.FinderAhead).UnixNano())+2 && !anySigned(v, before.id.key.ID(), entries) {
+		if after, _ := v.self.current(); after.version > uint64(now.Add(versionAhead).UnixNano())+2 && !anySigned(v, before.id.key.ID(), entries) {
 			t.Errorf("a version of ours is %d by a service's word", after.version)
 		}
 		v.native.said(now)
@@ -233,7 +233,7 @@ func FuzzOlderMessage(f *testing.F) {
 			t.Fatal(err)
 		}
 		v.older.snapshot(now, []*pb.Affiliate{{Id: "known", Data: mine}})
-		w := &watching{c: v.client}
+		w := &watching{c: v.subscription}
 		said := 0
 		switch kind % olderMessages {
 		case olderFirst, olderNews:

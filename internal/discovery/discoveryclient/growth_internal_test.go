@@ -50,7 +50,7 @@ func TestWorkOfMerging(t *testing.T) {
 				time.Sleep(long / changes)
 			}
 			synctest.Wait()
-			bound := float64(long/limit.FinderGatherEach + 2*time.Duration(n))
+			bound := float64(long/gatherEach + 2*time.Duration(n))
 			if did := merged() - before; did > bound {
 				t.Errorf("%d members: %.0f words merged for changes all the time, at most %.0f should be", n, did, bound)
 			}
@@ -64,7 +64,7 @@ func TestWorkOfMerging(t *testing.T) {
 			before = merged()
 			time.Sleep(long + time.Second + gathering(n))
 			synctest.Wait()
-			if did := merged() - before; did > bound+float64((2*time.Second+gathering(n))/limit.FinderGatherEach) {
+			if did := merged() - before; did > bound+float64((2*time.Second+gathering(n))/gatherEach) {
 				t.Errorf("%d members: %.0f words merged while all leases ended, at most %.0f should be", n, did, bound)
 			}
 			if left := a.names(); len(left) > 0 {

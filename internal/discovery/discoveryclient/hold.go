@@ -5,8 +5,6 @@ package discoveryclient
 import (
 	"sync"
 	"time"
-
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 )
 
 // presence is whether a service tells of members for one secret, and takes their word.
@@ -14,7 +12,7 @@ import (
 // not have been renewed.
 //
 //	absent ──a session has told all──▶ grace ──it is over──▶ present ──the last session ends──▶ absent
-//	  held, FinderHold at most           held                 leases end members
+//	  held, staleHold at most           held                 leases end members
 type presence struct {
 	mu       sync.Mutex
 	sessions int
@@ -59,7 +57,7 @@ func (p *presence) end(now, until time.Time) time.Time {
 	if now.Before(until) || !lastly.IsZero() && !lastly.Before(until) {
 		return until
 	}
-	end := until.Add(limit.FinderHold)
+	end := until.Add(staleHold)
 	if p.sessions > 0 {
 		end = sooner(end, p.from)
 	}
@@ -70,7 +68,7 @@ func (p *presence) end(now, until time.Time) time.Time {
 // knows: longer to one that has lost its state, or whose clients we do not know.
 func graceOf(settled bool) time.Duration {
 	if settled {
-		return limit.FinderReturn
+		return returnGrace
 	}
-	return limit.FinderReturnSlow
+	return returnGraceSlow
 }

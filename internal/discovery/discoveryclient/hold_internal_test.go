@@ -91,11 +91,11 @@ func TestOutageBeyondTheLease(t *testing.T) {
 		c.stop()
 		svc = newNativeFake(t) // it comes back knowing nobody
 		defer w.serve("one:80", svc.register)()
-		a.knows(limit.FinderBackoff+settle, "b", "c")
+		a.knows(limit.DiscoveryBackoff+settle, "b", "c")
 		if a.stale("b") {
 			t.Error("b has come back, and is stale")
 		}
-		a.knows(limit.FinderReturn, "b")
+		a.knows(returnGrace, "b")
 		a.stop()
 	})
 }
@@ -152,8 +152,8 @@ func TestOlderOutage(t *testing.T) {
 		}
 		svc = newSideroFake()
 		defer w.serve("one:80", func(s *grpc.Server) { svc.register(s) })()
-		a.knows(limit.FinderReturnSlow, "b")
-		a.knows(limit.FinderBackoff + settle)
+		a.knows(returnGraceSlow, "b")
+		a.knows(limit.DiscoveryBackoff + settle)
 	})
 }
 
@@ -216,11 +216,11 @@ func TestServiceThatTakesNothing(t *testing.T) {
 			svc.mu.Lock()
 			svc.onPut = nil
 			svc.mu.Unlock()
-			a.knows(limit.FinderRetry+settle, "b", "c")
+			a.knows(announceRetry+settle, "b", "c")
 			if a.stale("b") {
 				t.Error("b has renewed its lease, and is stale")
 			}
-			a.knows(limit.FinderReturn, "b")
+			a.knows(returnGrace, "b")
 		})
 	}
 }
@@ -250,7 +250,7 @@ func TestRetrySoonForShortLeases(t *testing.T) {
 		svc.mu.Unlock()
 		time.Sleep(12 * time.Second)
 		before = len(svc.putsOf())
-		time.Sleep(limit.FinderRetry - 13*time.Second)
+		time.Sleep(announceRetry - 13*time.Second)
 		synctest.Wait()
 		if after := len(svc.putsOf()); after != before {
 			t.Errorf("what a bound refuses was put %d times in less than a minute", after-before)
@@ -276,7 +276,7 @@ func TestClosedService(t *testing.T) {
 			t.Error("b is not marked")
 		}
 		svc.tell(standing(false, true))
-		a.knows(limit.FinderReturn-settle, "b")
+		a.knows(returnGrace-settle, "b")
 		a.knows(2 * settle)
 	})
 }
@@ -298,7 +298,7 @@ func TestSettledLater(t *testing.T) {
 			if says {
 				svc.tell(standing(false, true))
 			} else {
-				a.knows(limit.FinderReturnSlow - 2*settle)
+				a.knows(returnGraceSlow - 2*settle)
 				if len(a.Settled()) != 1 {
 					t.Error("it is settled before it may be")
 				}
@@ -363,12 +363,12 @@ func TestExpiredInTheGrace(t *testing.T) {
 		b.stop()
 		time.Sleep(20 * time.Minute)
 		defer w.serve("one:80", svc.register)()
-		time.Sleep(limit.FinderBackoff + settle)
+		time.Sleep(limit.DiscoveryBackoff + settle)
 		svc.tell(expired)
 		a.knows(settle, "b")
 		if !a.stale("b") {
 			t.Error("b is not marked")
 		}
-		a.knows(limit.FinderReturn)
+		a.knows(returnGrace)
 	})
 }

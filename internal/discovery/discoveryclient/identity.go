@@ -86,7 +86,7 @@ func (i *identity) line(words []string) error {
 		}
 		i.old = old
 		return err
-	case len(words) == 4 && words[0] == pastWord && len(i.past) < limit.FinderSecrets:
+	case len(words) == 4 && words[0] == pastWord && len(i.past) < limit.ClusterSecrets:
 		cluster, err := seal.ParseClusterID(words[1])
 		if err != nil {
 			return err

@@ -143,7 +143,7 @@ func TestKeysThatAreNotTaken(t *testing.T) {
 			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(2 * limit.FinderLook)
+			time.Sleep(2 * lookInterval)
 			synctest.Wait()
 			if now, _ := a.ID(); now != id {
 				t.Errorf("%s: it goes on as %v", name, now)
@@ -176,7 +176,7 @@ func TestIdentitiesAreReadBack(t *testing.T) {
 	if !slices.EqualFunc(got.past, i.past, func(a, b succession) bool { return a.cluster == b.cluster && proto.Equal(a.word, b.word) }) {
 		t.Error("the words are others")
 	}
-	if over := got.forget([]seal.Keys{k1, k2}); !over.old.IsZero() || over.before() != i.old.ID().String() || len(over.encode()) > limit.FinderKeyFile {
+	if over := got.forget([]seal.Keys{k1, k2}); !over.old.IsZero() || over.before() != i.old.ID().String() || len(over.encode()) > limit.KeyFile {
 		t.Errorf("forgotten: %v", over)
 	}
 	if text := fmt.Sprintf("%+v %v", i, i); strings.Contains(text, i.key.Encode()) || strings.Contains(text, i.old.Encode()) {

@@ -30,7 +30,7 @@ func (r *keyClash) met(now time.Time) time.Duration {
 	if r.times < 2 {
 		return 0
 	}
-	return min(limit.FinderRival<<min(r.times-2, 16), limit.FinderRivalMost)
+	return min(rivalWait<<min(r.times-2, 16), rivalWaitMost)
 }
 
 // answerLocked makes the next entry above a version, at once or later.
@@ -41,7 +41,7 @@ func (a *announcer) answerLocked(now time.Time, known uint64) error {
 	}
 	wait := a.clash.met(now)
 	a.clashed()
-	if n := a.clash.times; n >= limit.FinderRivals && n&(n-1) == 0 {
+	if n := a.clash.times; n >= copiedRivals && n&(n-1) == 0 {
 		f := a.sharedLocked(now)
 		a.log.Error("another machine announces itself with this member's key", telemetry.AttrCode, f.Code, telemetry.AttrReason, f.Explain())
 	}
@@ -58,7 +58,7 @@ func (a *announcer) answerLocked(now time.Time, known uint64) error {
 
 // sharedLocked reports that another machine has this member's key; nil: none did lately.
 func (a *announcer) sharedLocked(now time.Time) *fault.Fault {
-	if a.clash.times < limit.FinderRivals || now.Sub(a.clash.last) >= limit.DiscoveryTTL {
+	if a.clash.times < copiedRivals || now.Sub(a.clash.last) >= limit.DiscoveryTTL {
 		return nil
 	}
 	return fault.Newf(fault.CodeMemberShared, "another machine announces itself as member %s", a.now.id.key.ID()).

@@ -61,7 +61,7 @@ func TestCopiedMachine(t *testing.T) {
 			}
 		}
 		b.stop()
-		time.Sleep(limit.DiscoveryTTL + limit.FinderRivalMost)
+		time.Sleep(limit.DiscoveryTTL + rivalWaitMost)
 		if f := sharedOf(a); f != nil {
 			t.Errorf("it goes on complaining: %+v", f)
 		}

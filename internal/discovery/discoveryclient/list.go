@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/private"
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/discovery/roster"
@@ -43,7 +42,7 @@ func (l *listFile) Status() []Status { return []Status{l.status.get()} }
 func (l *listFile) Run(ctx context.Context, out func([]roster.Said)) error {
 	var before [sha256.Size]byte
 	for first := true; ; first = false {
-		data, err := readBounded(l.path, limit.FinderListFile)
+		data, err := readBounded(l.path, mostListBytes)
 		sum := sha256.Sum256(data)
 		if err != nil || first || sum != before {
 			said, perr := []roster.Said(nil), err
@@ -60,7 +59,7 @@ func (l *listFile) Run(ctx context.Context, out func([]roster.Said)) error {
 				l.status.set(StateBroken, fault.From(perr))
 			}
 		}
-		if !run.Wait(ctx, limit.FinderLook) {
+		if !run.Wait(ctx, lookInterval) {
 			return nil
 		}
 	}

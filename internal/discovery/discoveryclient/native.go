@@ -11,7 +11,6 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/discovery/seal"
@@ -26,7 +25,7 @@ const nativeVersion = 1
 //	Challenge ─▶ Proof ─▶ Welcome ─▶ Snapshot... ─▶ listed
 //	                         └─▶ Put ─▶ Ack or Refusal, and again with each change
 type attending struct {
-	c       *client
+	c       *subscription
 	s       *session
 	stream  grpc.BidiStreamingClient[discovery.FromMember, discovery.FromService]
 	as      seal.MemberKey // who attends; zero: one who only watches
@@ -45,7 +44,7 @@ type attending struct {
 	next    *time.Timer // by when the next frame of the beginning must have come
 }
 
-func (c *client) attendNative(ctx context.Context, conn grpc.ClientConnInterface, s *session) error {
+func (c *subscription) attendNative(ctx context.Context, conn grpc.ClientConnInterface, s *session) error {
 	g := run.NewGroup(ctx)
 	defer func() { g.Stop(); g.Wait() }()
 	stream, err := discovery.NewDiscoveryClient(conn).Attend(g.Context())
@@ -53,7 +52,7 @@ func (c *client) attendNative(ctx context.Context, conn grpc.ClientConnInterface
 		return err
 	}
 	frames := receive(g, stream.Recv)
-	a := &attending{c: c, s: s, stream: stream, next: time.NewTimer(limit.FinderHello)}
+	a := &attending{c: c, s: s, stream: stream, next: time.NewTimer(helloTimeout)}
 	defer a.next.Stop()
 	if c.self != nil {
 		defer c.self.granted(a, 0)
@@ -83,7 +82,7 @@ func (c *client) attendNative(ctx context.Context, conn grpc.ClientConnInterface
 			a.settle(true)
 		case <-a.next.C:
 			return fault.Newf(fault.CodeServiceAway, "the discovery service %s does not go on", c.service.Name).
-				Whyf("there was no answer for %v", limit.FinderHello).Hint("see whether a discovery service answers at this address")
+				Whyf("there was no answer for %v", helloTimeout).Hint("see whether a discovery service answers at this address")
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -99,7 +98,7 @@ func (a *attending) take(f *discovery.FromService) error {
 		a.begin(f.GetWelcome())
 	case f.GetSnapshot() != nil && a.welcome:
 		a.hear(f.GetSnapshot().GetEntries(), !a.listed)
-		a.next.Reset(limit.FinderSnapshot)
+		a.next.Reset(snapshotTimeout)
 		if f.GetSnapshot().GetLast() {
 			a.listed = true
 			a.next.Stop()
@@ -144,7 +143,7 @@ func (a *attending) take(f *discovery.FromService) error {
 func (a *attending) settle(yes bool) {
 	a.settled, a.settles = yes, nil
 	if !yes {
-		a.settles = time.After(limit.FinderReturnSlow)
+		a.settles = time.After(returnGraceSlow)
 	}
 	a.c.status.settled(yes)
 }
@@ -185,7 +184,7 @@ func (a *attending) prove(ch *discovery.Challenge) error {
 }
 
 // prove answers a challenge as a member, or as one who only watches.
-func (c *client) prove(ch *discovery.Challenge, as seal.MemberKey) (*discovery.FromMember, error) {
+func (c *subscription) prove(ch *discovery.Challenge, as seal.MemberKey) (*discovery.FromMember, error) {
 	if ch.GetVersionMin() > nativeVersion || ch.GetVersionMax() < nativeVersion {
 		return nil, fault.Newf(fault.CodeVersion, "the discovery service %s speaks other versions", c.service.Name).
 			Whyf("it speaks %d to %d, this node %d", ch.GetVersionMin(), ch.GetVersionMax(), nativeVersion).Hint("update the older of the two")
@@ -204,10 +203,10 @@ func (c *client) prove(ch *discovery.Challenge, as seal.MemberKey) (*discovery.F
 
 func (a *attending) begin(w *discovery.Welcome) {
 	a.welcome, a.bounds = true, boundsOf(w)
-	if a.c.self != nil && a.bounds.ttl >= limit.FinderLease {
+	if a.c.self != nil && a.bounds.ttl >= shortestLease {
 		a.c.self.granted(a, a.bounds.ttl)
 	}
-	a.next.Reset(limit.FinderSnapshot)
+	a.next.Reset(snapshotTimeout)
 	at, err := seal.ParseAddr(w.GetObservedIp())
 	if err != nil || w.GetObservedPort() > 65535 {
 		at = netip.Addr{}
@@ -245,7 +244,7 @@ func (a *attending) hear(entries []*discovery.Entry, listed bool) {
 }
 
 // passed counts what was not taken.
-func (c *client) passed(how hearing, err error) {
+func (c *subscription) passed(how hearing, err error) {
 	c.metrics.Passed.WithLabelValues(string(how)).Inc()
 	c.status.passed(how)
 	c.log.Debug("passed over what a discovery service says", "service", c.service.Name, "what", string(how), telemetry.AttrReason, junkReason(err))
@@ -308,7 +307,7 @@ func (a *attending) refused(r *discovery.Refusal) error {
 		}
 		f = fault.From(err)
 	}
-	wait := limit.FinderRetry
+	wait := announceRetry
 	if a.refuses = passing(f.Code); a.refuses { // our lease runs meanwhile
 		wait = min(wait, min(a.c.self.ttl, a.bounds.ttl)/10)
 	}
@@ -329,7 +328,7 @@ func passing(code fault.Code) bool {
 }
 
 // refusal is a service's own words, as they may be shown.
-func (c *client) refusal(r *discovery.Refusal) *fault.Fault {
+func (c *subscription) refusal(r *discovery.Refusal) *fault.Fault {
 	return fault.New(fault.Code(shown(r.GetCode())), fmt.Sprintf("the discovery service %s refuses: %s", c.service.Name, shown(r.GetWhat()))).
 		Whyf("%s", shown(r.GetWhy())).Hint("%s", shown(r.GetNext()))
 }

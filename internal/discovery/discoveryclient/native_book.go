@@ -176,7 +176,7 @@ func (b *nativeBook) hear(now time.Time, keys seal.Keys, from heardFrom, e *disc
 	switch {
 	case known == nil && !b.believes(now, id, from, e.GetVersion()):
 		return id, heardStale, nil
-	case known == nil && len(b.members) >= limit.FinderMembers:
+	case known == nil && len(b.members) >= mostMembers:
 		return id, heardFull, nil
 	case known != nil && proto.Equal(known.entry, e):
 		return id, b.heardToo(known, from), nil
@@ -237,22 +237,22 @@ func (b *nativeBook) believes(now time.Time, id seal.MemberID, from heardFrom, v
 	switch {
 	case seen && now.Before(past.until):
 		return version > past.version
-	case from.cached || version < oldestClock || now.UnixNano() < 0 || version >= uint64(now.Add(-limit.FinderReplay).UnixNano()):
+	case from.cached || version < oldestClock || now.UnixNano() < 0 || version >= uint64(now.Add(-replayAge).UnixNano()):
 		return true
-	case len(b.past) >= limit.FinderMembers:
+	case len(b.past) >= mostMembers:
 		return true
 	}
-	b.past[id] = pastVersion{version, now.Add(limit.FinderRemember)}
+	b.past[id] = pastVersion{version, now.Add(rememberGone)}
 	return false
 }
 
 // removalCounts is as long as anything from before a removal may be about: a lease, and
 // for as long as what has none left is held.
-const removalCounts = limit.DiscoveryTTL + limit.FinderHold
+const removalCounts = limit.DiscoveryTTL + staleHold
 
 // removal is until when one counts in full, and since when it has counted if that is over.
 func (w *signedWord) removal(now time.Time) (until, past time.Time) {
-	if full := w.until.Add(-limit.FinderHold); now.Before(full) {
+	if full := w.until.Add(-staleHold); now.Before(full) {
 		return full, time.Time{}
 	}
 	return w.until, w.until.Add(-removalCounts)
@@ -356,7 +356,7 @@ func (b *nativeBook) said(now time.Time) []roster.Said {
 	for id, w := range b.members {
 		end := b.endLocked(now, w)
 		if !now.Before(end) {
-			if w.entry.GetRemoved() || !now.Before(end.Add(limit.FinderRemember)) {
+			if w.entry.GetRemoved() || !now.Before(end.Add(rememberGone)) {
 				delete(b.members, id)
 			}
 			continue

@@ -10,7 +10,6 @@ import (
 
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
 	"github.com/tombolo-io/tombolo/internal/base/fault"
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 	"github.com/tombolo-io/tombolo/internal/discovery/seal"
 	"github.com/tombolo-io/tombolo/proto/discovery"
@@ -257,7 +256,7 @@ func TestExpiredEndsWhatWasListed(t *testing.T) {
 		b.stop()
 		a := w.start(setup{name: "a", secrets: []string{secret}, services: services})
 		defer a.stop()
-		a.knows(settle+limit.FinderReturn, "b") // the grace of a service that we know since now
+		a.knows(settle+returnGrace, "b") // the grace of a service that we know since now
 		id, _ := b.ID()
 		svc.tell(&discovery.FromService{Frame: &discovery.FromService_Change{Change: &discovery.Change{Expired: [][]byte{id[:]}}}})
 		a.knows(settle)

@@ -68,7 +68,7 @@ func (s *nativeServices) read() ([]string, error) {
 }
 
 func readSpoken(dir string) ([]string, error) {
-	data, err := private.ReadState(filepath.Join(dir, nativeFile), limit.FinderKeyFile)
+	data, err := private.ReadState(filepath.Join(dir, nativeFile), limit.KeyFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -91,7 +91,7 @@ func readSpoken(dir string) ([]string, error) {
 // writeSpoken keeps the newest, as many as can be read again.
 func writeSpoken(dir string, urls []string) error {
 	text := []byte(strings.Join(urls, "\n") + "\n")
-	for len(text) > limit.FinderKeyFile {
+	for len(text) > limit.KeyFile {
 		_, text, _ = bytes.Cut(text, []byte("\n"))
 	}
 	return writeFile(filepath.Join(dir, nativeFile), text)

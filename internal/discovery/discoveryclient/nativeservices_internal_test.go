@@ -37,7 +37,7 @@ func TestNobodyForcesTheOlderProtocol(t *testing.T) {
 		defer w.serve("one:80", old.register)()
 		refused := func(when string) {
 			t.Helper()
-			time.Sleep(3 * limit.FinderBackoff)
+			time.Sleep(3 * limit.DiscoveryBackoff)
 			synctest.Wait()
 			s := a.Status()[0]
 			if s.State != StateAway || s.Code != fault.CodeVersion || !strings.Contains(s.Reason, "has spoken the native one") {
@@ -67,7 +67,7 @@ func TestNobodyForcesTheOlderProtocol(t *testing.T) {
 		if url, err := Downgrade(dir, "http://one"); err != nil || url != "http://one:80" {
 			t.Errorf("%q, %v", url, err)
 		}
-		time.Sleep(3 * limit.FinderBackoff)
+		time.Sleep(3 * limit.DiscoveryBackoff)
 		synctest.Wait()
 		if s := a.Status()[0]; s.State != StateAttending || s.Protocol != ProtocolSidero || len(a.Warnings()) > 0 {
 			t.Errorf("the operator permits it: %+v", s)
@@ -102,13 +102,13 @@ func TestServicesThatHaveSpokenNatively(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if info, err := os.Stat(filepath.Join(dir, nativeFile)); err != nil || info.Size() > limit.FinderKeyFile || info.Mode().Perm() != 0o600 {
+	if info, err := os.Stat(filepath.Join(dir, nativeFile)); err != nil || info.Size() > limit.KeyFile || info.Mode().Perm() != 0o600 {
 		t.Errorf("%+v, %v", info, err)
 	}
 	if all, err := readSpoken(dir); err != nil || len(all) < 20 {
 		t.Errorf("%d are left, %v", len(all), err)
 	}
-	for _, damaged := range []string{"", strings.Repeat("\x00", 40), "https://one:443\nhttps://three:44", "https://o\x00e:443\n", strings.Repeat("x", limit.FinderKeyFile+1)} {
+	for _, damaged := range []string{"", strings.Repeat("\x00", 40), "https://one:443\nhttps://three:44", "https://o\x00e:443\n", strings.Repeat("x", limit.KeyFile+1)} {
 		if err := os.WriteFile(filepath.Join(dir, nativeFile), []byte(damaged), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -23,7 +23,7 @@ import (
 
 // attendOlder runs a session of the older protocol (docs/reference/discovery-wire.md,
 // section 4): Hello, perhaps elsewhere, Watch, and what is announced each half lease.
-func (c *client) attendOlder(ctx context.Context, s *session) error {
+func (c *subscription) attendOlder(ctx context.Context, s *session) error {
 	at, to := netip.Addr{}, c.service.place
 	for hops := 0; ; hops++ {
 		conn, err := c.connect(to, ProtocolSidero)
@@ -50,15 +50,15 @@ func (c *client) attendOlder(ctx context.Context, s *session) error {
 	}
 }
 
-func (c *client) hello(ctx context.Context, svc pb.ClusterClient) (*pb.HelloResponse, error) {
-	ctx, cancel := context.WithTimeout(ctx, limit.FinderHello)
+func (c *subscription) hello(ctx context.Context, svc pb.ClusterClient) (*pb.HelloResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
 	defer cancel()
 	return svc.Hello(ctx, &pb.HelloRequest{ClusterId: c.older.cluster, ClientVersion: c.agent})
 }
 
 // watching is what an older session waits for.
 type watching struct {
-	c       *client
+	c       *subscription
 	svc     pb.ClusterClient
 	sent    uint64 // the content that was pushed last
 	data    []byte // sealed
@@ -70,7 +70,7 @@ type watching struct {
 	later   <-chan time.Time // when they may be so again
 }
 
-func (c *client) watch(ctx context.Context, svc pb.ClusterClient, s *session) error {
+func (c *subscription) watch(ctx context.Context, svc pb.ClusterClient, s *session) error {
 	g := run.NewGroup(ctx)
 	defer func() { g.Stop(); g.Wait() }()
 	w := &watching{c: c, svc: svc, refresh: time.NewTimer(limit.DiscoveryTTL / 2)}
@@ -147,7 +147,7 @@ func (w *watching) hear(r *pb.WatchResponse, first bool) {
 
 // settle asks whether those that were said to be gone are.
 func (w *watching) settle(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, limit.FinderHello)
+	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
 	defer cancel()
 	list, err := w.svc.List(ctx, &pb.ListRequest{ClusterId: w.c.older.cluster})
 	if status.Code(err) == codes.ResourceExhausted { // larger than an answer can be, or too many have asked
@@ -178,7 +178,7 @@ func (w *watching) push(ctx context.Context, word word) error {
 		return nil
 	}
 	within := ctx
-	ctx, cancel := context.WithTimeout(within, limit.FinderPush)
+	ctx, cancel := context.WithTimeout(within, pushTimeout)
 	defer cancel()
 	if word.leaving {
 		w.c.status.took(0)
@@ -220,7 +220,7 @@ func (w *watching) notTaken(ctx context.Context, err error) error {
 		return ctx.Err()
 	}
 	f := fault.From(w.c.explain(err))
-	w.retry = time.After(limit.FinderRetry)
+	w.retry = time.After(announceRetry)
 	w.refused(passing(f.Code))
 	w.c.status.refused(f)
 	w.c.log.Warn("a discovery service does not take what is announced", "service", w.c.service.Name, telemetry.AttrCode, f.Code, telemetry.AttrReason, f.Error())
@@ -251,10 +251,10 @@ func (w *watching) ends() {
 
 // speaks reports whether the session says what is announced by the older protocol: data
 // are sealed with one secret there, and two would take turns with the same affiliate.
-func (c *client) speaks() bool { return c.secret == 0 }
+func (c *subscription) speaks() bool { return c.secret == 0 }
 
 // mend pushes again if somebody has put other data under this node's id: anybody can,
-// who knows the cluster's. It does so at once, and then each FinderRetry at most.
+// who knows the cluster's. It does so at once, and then each announceRetry at most.
 func (w *watching) mend(now time.Time, list []*pb.Affiliate) {
 	word, _ := w.c.self.current()
 	if word.member == nil || word.leaving || w.data == nil {
@@ -272,7 +272,7 @@ func (w *watching) mend(now time.Time, list []*pb.Affiliate) {
 
 // mendAt makes good what is wrong, now or when it may be done again.
 func (w *watching) mendAt(now time.Time) {
-	switch due := w.mended.Add(limit.FinderRetry); {
+	switch due := w.mended.Add(announceRetry); {
 	case !w.wrong || w.later != nil:
 	case now.Before(due):
 		w.later = time.After(due.Sub(now))
@@ -315,7 +315,7 @@ func (w *watching) announcement(m seal.Member) ([]*pb.AffiliateUpdateRequest, er
 	return out, nil
 }
 
-func (c *client) update(id string, endpoints []seal.Endpoint) (*pb.AffiliateUpdateRequest, error) {
+func (c *subscription) update(id string, endpoints []seal.Endpoint) (*pb.AffiliateUpdateRequest, error) {
 	r := &pb.AffiliateUpdateRequest{ClusterId: c.older.cluster, AffiliateId: id, Ttl: &pb.Duration{Seconds: int64(limit.DiscoveryTTL / time.Second)}}
 	for _, e := range endpoints {
 		blob, err := c.older.key.SealEndpoint(e.At)

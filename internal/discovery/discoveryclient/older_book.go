@@ -19,7 +19,7 @@ import (
 // olderBook is what one service of the older protocol says of one cluster.
 // Nobody signs anything there, so that only time takes a member away:
 //
-//	listed ──deleted──▶ doubted ──FinderGrace, and a list lacks it──▶ gone
+//	listed ──deleted──▶ doubted ──removalGrace, and a list lacks it──▶ gone
 //	  ▲  │                 │
 //	  │  └─ the stream     └─ listed again: as if nothing had been said
 //	  │     ends, or a list lacks it
@@ -91,7 +91,7 @@ func (b *olderBook) hearOneLocked(now time.Time, a *pb.Affiliate) (junk int) {
 		return 0 // endpoints of somebody who has not said who he is
 	case id == "" || len(id) > limit.DiscoveryID:
 		return 1
-	case w == nil && len(b.members) >= limit.FinderMembers:
+	case w == nil && len(b.members) >= mostMembers:
 		return 1
 	}
 	at, blobs, junk := b.places(a.GetEndpoints())
@@ -104,7 +104,7 @@ func (b *olderBook) hearOneLocked(now time.Time, a *pb.Affiliate) (junk int) {
 			if slices.ContainsFunc(b.others, func(k seal.SideroKey) bool { _, err := k.OpenData(a.GetData()); return err == nil }) {
 				return 0
 			}
-			if len(b.sealed) < limit.FinderMembers {
+			if len(b.sealed) < mostMembers {
 				b.sealed[id] = true
 			}
 			return junk + 1
@@ -173,7 +173,7 @@ func (b *olderBook) doubts() (next time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, w := range b.members {
-		if due := w.doubted.Add(limit.FinderGrace); !w.doubted.IsZero() && (next.IsZero() || due.Before(next)) {
+		if due := w.doubted.Add(removalGrace); !w.doubted.IsZero() && (next.IsZero() || due.Before(next)) {
 			next = due
 		}
 	}
@@ -188,7 +188,7 @@ func (b *olderBook) settle(now time.Time, list []*pb.Affiliate) (junk int) {
 	defer b.mu.Unlock()
 	junk = b.hearLocked(now, list)
 	for id, w := range b.members {
-		switch due := w.doubted.Add(limit.FinderGrace); {
+		switch due := w.doubted.Add(removalGrace); {
 		case w.doubted.IsZero() || now.Before(due):
 		case b.refuses:
 			w.doubted = time.Time{}
@@ -205,7 +205,7 @@ func (b *olderBook) unsettled(now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, w := range b.members {
-		if !w.doubted.IsZero() && !now.Before(w.doubted.Add(limit.FinderGrace)) {
+		if !w.doubted.IsZero() && !now.Before(w.doubted.Add(removalGrace)) {
 			w.doubted = time.Time{}
 		}
 	}

@@ -34,7 +34,7 @@ func TestOlderServiceThatTakesNothing(t *testing.T) {
 		t.Errorf("it is not held: %+v", said)
 	}
 	b.refused(now, false)
-	if said := b.said(now.Add(limit.DiscoveryTTL + limit.FinderReturnSlow)); len(said) != 0 {
+	if said := b.said(now.Add(limit.DiscoveryTTL + returnGraceSlow)); len(said) != 0 {
 		t.Errorf("it is held while the service tells and takes: %+v", said)
 	}
 	b.refused(now, true)
@@ -56,7 +56,7 @@ func TestOlderRemovalWhileNothingIsTaken(t *testing.T) {
 		now = now.Add(time.Hour)
 		b.refused(now, refuses)
 		b.deleted(now, []*pb.Affiliate{{Id: "b"}})
-		now = now.Add(limit.FinderGrace)
+		now = now.Add(removalGrace)
 		b.settle(now, nil)
 		for _, at := range []time.Time{now, now.Add(limit.DiscoveryTTL)} {
 			if said := b.said(at); len(said) != want || want == 1 && said[0].Stale != at.After(now) {
@@ -67,7 +67,7 @@ func TestOlderRemovalWhileNothingIsTaken(t *testing.T) {
 			t.Errorf("refuses %v: it is to be settled again at %v", refuses, due)
 		}
 		b.refused(now, false)
-		if said := b.said(now.Add(limit.DiscoveryTTL + limit.FinderReturnSlow)); len(said) != 0 {
+		if said := b.said(now.Add(limit.DiscoveryTTL + returnGraceSlow)); len(said) != 0 {
 			t.Errorf("refuses %v: it is held though it could have come back: %+v", refuses, said)
 		}
 	}
@@ -98,7 +98,7 @@ func TestOlderPushSaysWhetherItTakes(t *testing.T) {
 		tells := func(after time.Duration) bool {
 			time.Sleep(after)
 			synctest.Wait()
-			here := a.clients()[0].older.here
+			here := a.subscriptions()[0].older.here
 			here.mu.Lock()
 			defer here.mu.Unlock()
 			return here.sessions == 1
@@ -107,7 +107,7 @@ func TestOlderPushSaysWhetherItTakes(t *testing.T) {
 			t.Error("it counts though it takes nothing")
 		}
 		svc.closed.Store(false)
-		if !tells(limit.FinderRetry) {
+		if !tells(announceRetry) {
 			t.Error("it takes entries again, and does not count")
 		}
 	})
@@ -142,11 +142,11 @@ func TestOlderServiceThatTakesNothingUnderTheOtherSecret(t *testing.T) {
 			t.Error("who cannot renew its lease is not marked")
 		}
 		svc.closed.Store(false)
-		a.knows(limit.FinderRetry+settle, "b", "c")
+		a.knows(announceRetry+settle, "b", "c")
 		if a.stale("b") || !a.stale("c") {
 			t.Errorf("b is stale: %v, c: %v; want c alone", a.stale("b"), a.stale("c"))
 		}
-		a.knows(limit.FinderReturnSlow+limit.FinderRetry, "b")
+		a.knows(returnGraceSlow+announceRetry, "b")
 	})
 }
 
@@ -161,14 +161,14 @@ func TestWhatOneSessionKnowsEndsWithIt(t *testing.T) {
 		time.Sleep(settle)
 		synctest.Wait()
 		counts := func() (out []int) {
-			for _, c := range a.clients() {
+			for _, c := range a.subscriptions() {
 				c.older.here.mu.Lock()
 				out = append(out, c.older.here.sessions)
 				c.older.here.mu.Unlock()
 			}
 			return out
 		}
-		session := &watching{c: a.clients()[0], refresh: time.NewTimer(time.Hour)}
+		session := &watching{c: a.subscriptions()[0], refresh: time.NewTimer(time.Hour)}
 		for _, step := range []struct {
 			what string
 			do   func()
@@ -178,9 +178,9 @@ func TestWhatOneSessionKnowsEndsWithIt(t *testing.T) {
 			{"it is refused", func() { session.refused(true) }, []int{0, 0, 0}},
 			{"and again", func() { session.refused(true) }, []int{0, 0, 0}},
 			{"it is over", func() { session.ends() }, []int{0, 1, 1}},
-			{"the second secret's is over", func() { a.clients()[1].older.away(time.Now()) }, []int{0, 0, 1}},
+			{"the second secret's is over", func() { a.subscriptions()[1].older.away(time.Now()) }, []int{0, 0, 1}},
 			{"the next one is refused", func() { session.refused(true) }, []int{0, 0, 0}},
-			{"the second secret's is back", func() { a.clients()[1].older.snapshot(time.Now(), nil) }, []int{0, 0, 0}},
+			{"the second secret's is back", func() { a.subscriptions()[1].older.snapshot(time.Now(), nil) }, []int{0, 0, 0}},
 			{"it is taken", func() { session.refused(false) }, []int{0, 1, 1}},
 		} {
 			if step.do(); !slices.Equal(counts(), step.want) {

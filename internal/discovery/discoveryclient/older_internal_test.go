@@ -82,7 +82,7 @@ func TestOlderMembersFindEachOther(t *testing.T) {
 				t.Errorf("deleted: %v", svc.deletes)
 			}
 		})
-		b.knows(limit.FinderGrace + settle)
+		b.knows(removalGrace + settle)
 	})
 }
 
@@ -170,7 +170,7 @@ func TestOlderRemovals(t *testing.T) {
 				defer a.stop()
 				a.knows(settle, "b")
 				svc.with(func() { tc.then(svc, b) })
-				for after, want := range map[time.Duration]bool{limit.FinderGrace - time.Second: tc.before} {
+				for after, want := range map[time.Duration]bool{removalGrace - time.Second: tc.before} {
 					time.Sleep(after)
 					synctest.Wait()
 					if known := a.member("b") != nil; known != want {
@@ -200,7 +200,7 @@ func TestWhoIsRemovedComesBack(t *testing.T) {
 		defer b.stop()
 		a.knows(settle, "b")
 		svc.with(func() { svc.remove("b") })
-		a.knows(limit.FinderGrace+settle, "b")
+		a.knows(removalGrace+settle, "b")
 		svc.with(func() {
 			if svc.members["b"] == nil {
 				t.Error("b did not come back")
@@ -360,7 +360,7 @@ func TestAListThatIsTooLarge(t *testing.T) {
 		gone  time.Duration
 		still time.Duration
 	}{
-		"5 MiB":  {0, limit.FinderGrace + settle, limit.FinderGrace - time.Minute/2},
+		"5 MiB":  {0, removalGrace + settle, removalGrace - time.Minute/2},
 		"20 MiB": {1700, limit.DiscoveryTTL + settle, limit.DiscoveryTTL - time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -15,7 +15,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/proto/discovery"
 	pb "github.com/tombolo-io/tombolo/proto/sidero"
 )
@@ -63,7 +62,7 @@ func TestRefusedPushKeepsTheWatch(t *testing.T) {
 		})
 		a.knows(settle, "b", "c")
 		svc.on.Store(false)
-		time.Sleep(limit.FinderRetry + settle)
+		time.Sleep(announceRetry + settle)
 		synctest.Wait()
 		if s := a.Status()[0]; s.Refused != "" || s.Announced.IsZero() {
 			t.Errorf("%+v", s)
@@ -110,7 +109,7 @@ func TestJunkOverOwnData(t *testing.T) {
 		if n := count() - before; n < 4 || n > 6 {
 			t.Errorf("it was put right %d times in 5 minutes", n)
 		}
-		b.knows(limit.FinderRetry+settle, "a")
+		b.knows(announceRetry+settle, "a")
 		fresh := older(w, secret, "c")
 		defer fresh.stop()
 		fresh.knows(settle, "a", "b")

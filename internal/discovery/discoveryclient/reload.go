@@ -9,9 +9,9 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/conf"
 )
 
-// Reload takes over what a running finder can: what the node says of itself, and other
+// Reload takes over what a running client can: what the node says of itself, and other
 // secrets, all or nothing. It names the settings that differ and need a restart.
-func (f *Finder) Reload(next Config) (fixed []string, err error) {
+func (f *Client) Reload(next Config) (fixed []string, err error) {
 	fixed = f.Fixed(next)
 	if f.self == nil {
 		return fixed, nil
@@ -27,7 +27,7 @@ func (f *Finder) Reload(next Config) (fixed []string, err error) {
 }
 
 // Fixed names the settings that differ and need a restart.
-func (f *Finder) Fixed(next Config) []string {
+func (f *Client) Fixed(next Config) []string {
 	return conf.Settings{
 		{"cluster", f.cfg.ClusterID == next.ClusterID && (f.exchangeable() || slices.Equal(f.Clusters(), next.Clusters()))},
 		{"node.stateDir", f.cfg.StateDir == next.StateDir},

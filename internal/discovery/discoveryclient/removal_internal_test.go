@@ -32,7 +32,7 @@ func TestAFarewellOutlivesWhatIsHeld(t *testing.T) {
 			time.Sleep(time.Minute)
 			b.Leave(t.Context()) // the older service is away
 			b.stop()
-			a.knows(limit.FinderSave + settle)
+			a.knows(saveInterval + settle)
 			for _, after := range []time.Duration{15 * time.Minute, 17 * time.Minute, 10 * time.Minute, 10 * time.Hour} {
 				if restart {
 					a.stop()
@@ -41,7 +41,7 @@ func TestAFarewellOutlivesWhatIsHeld(t *testing.T) {
 				if restart {
 					a = w.start(set)
 				}
-				a.knows(limit.FinderSave + settle)
+				a.knows(saveInterval + settle)
 			}
 			defer w.serve("one:80", old.register)() // with all that it had
 			a.knows(5 * time.Minute)
@@ -61,8 +61,8 @@ func TestARemovalInTheCache(t *testing.T) {
 		until, past time.Duration
 	}{
 		"at once":                  {removalCounts, limit.DiscoveryTTL, 0},
-		"a moment before":          {limit.FinderHold + 1, 1, 0},
-		"when nothing is lasting":  {limit.FinderHold, limit.FinderHold, -limit.DiscoveryTTL},
+		"a moment before":          {staleHold + 1, 1, 0},
+		"when nothing is lasting":  {staleHold, staleHold, -limit.DiscoveryTTL},
 		"when nothing can be held": {1, 1, 1 - removalCounts},
 	} {
 		w := &signedWord{until: now.Add(tc.rest)}

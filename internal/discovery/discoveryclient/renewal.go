@@ -16,7 +16,7 @@ import (
 // a member is, a new version tells. Whom no service says any more comes back, and a lease that
 // may end before the next merge cannot wait for it.
 func (w *signedWord) renews(now time.Time, known *signedWord) bool {
-	same := now.Before(known.until) && len(known.sources) > 0 && now.Add(limit.FinderRenewals).Before(w.until) &&
+	same := now.Before(known.until) && len(known.sources) > 0 && now.Add(limit.DiscoveryRenewals).Before(w.until) &&
 		w.cluster == known.cluster && len(known.others) == 0 && !w.entry.GetRemoved() && !known.entry.GetRemoved() &&
 		w.replaces == known.replaces && w.proven == known.proven &&
 		!slices.ContainsFunc(known.sources, func(h heardFrom) bool { return h.cached }) &&
@@ -34,7 +34,7 @@ func (w *signedWord) renews(now time.Time, known *signedWord) bool {
 }
 
 // stirLater asks for a merge by and by: leases alone are others.
-func (f *Finder) stirLater() {
+func (f *Client) stirLater() {
 	select {
 	case f.late <- struct{}{}:
 	default:
@@ -43,7 +43,7 @@ func (f *Finder) stirLater() {
 
 // await waits for news, for a time, or for a while after leases were renewed: in a large
 // cluster some are at any moment, and a merge looks at all members.
-func (f *Finder) await(ctx context.Context, next time.Time) (news, renewed bool) {
+func (f *Client) await(ctx context.Context, next time.Time) (news, renewed bool) {
 	timer, stop := timerAt(next)
 	defer stop()
 	late := f.late
@@ -53,7 +53,7 @@ func (f *Finder) await(ctx context.Context, next time.Time) (news, renewed bool)
 		case <-f.wake:
 			return true, renewed
 		case <-late:
-			renewed, late, over = true, nil, time.After(limit.FinderRenewals)
+			renewed, late, over = true, nil, time.After(limit.DiscoveryRenewals)
 		case <-over:
 			return false, renewed
 		case <-timer:

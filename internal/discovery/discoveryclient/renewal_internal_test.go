@@ -130,8 +130,8 @@ func TestARenewalThatCannotWait(t *testing.T) {
 		ttl  time.Duration
 		want hearing
 	}{
-		"a long lease":                      {false, limit.FinderRenewals + time.Second, heardRenewed},
-		"a lease that ends before":          {false, limit.FinderRenewals, heardNews},
+		"a long lease":                      {false, limit.DiscoveryRenewals + time.Second, heardRenewed},
+		"a lease that ends before":          {false, limit.DiscoveryRenewals, heardNews},
 		"its service said that it was over": {true, limit.DiscoveryTTL, heardNews},
 	} {
 		b := newNativeBook()

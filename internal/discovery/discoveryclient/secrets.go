@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/discovery/seal"
@@ -17,27 +16,27 @@ import (
 // held are the secrets that this node has, and the sessions for them. They stay as they
 // are made; a reload makes others.
 type held struct {
-	secrets []seal.Secret
-	keys    []seal.Keys // of secrets
-	clients []*client   // of each service, for each secret
+	secrets       []seal.Secret
+	keys          []seal.Keys     // of secrets
+	subscriptions []*subscription // of each service, for each secret
 }
 
 func (h *held) has(cluster seal.ClusterID) bool {
 	return slices.ContainsFunc(h.keys, func(k seal.Keys) bool { return k.Cluster() == cluster })
 }
 
-func (f *Finder) keys() []seal.Keys  { return f.held.Load().keys }
-func (f *Finder) clients() []*client { return f.held.Load().clients }
+func (f *Client) keys() []seal.Keys              { return f.held.Load().keys }
+func (f *Client) subscriptions() []*subscription { return f.held.Load().subscriptions }
 
 // exchangeable reports whether other secrets can be taken over while it runs. A service of
 // the older protocol has one entry of a node, which one secret seals: that takes a restart.
-func (f *Finder) exchangeable() bool {
+func (f *Client) exchangeable() bool {
 	return f.cfg.ClusterID == "" || !slices.ContainsFunc(f.cfg.Services, func(s Service) bool { return s.Protocol != ProtocolNative })
 }
 
-// Heir is a configuration as this finder takes it over: with the secrets of now, where
+// Heir is a configuration as this client takes it over: with the secrets of now, where
 // others take a restart.
-func (f *Finder) Heir(next Config) Config {
+func (f *Client) Heir(next Config) Config {
 	if !f.exchangeable() {
 		h := f.held.Load()
 		next.secrets, next.keys = h.secrets, h.keys
@@ -50,7 +49,7 @@ func (f *Finder) Heir(next Config) Config {
 // before it attends their clusters, and forgets who was known under another one alone. Under
 // those that are given up it says nothing any more, and its leases there end: a farewell would open
 // its ranges to who has such a one alone, though it lives on.
-func (f *Finder) TakeSecrets(next Config) error {
+func (f *Client) TakeSecrets(next Config) error {
 	f.taking.Lock()
 	defer f.taking.Unlock()
 	next = f.Heir(next)
@@ -63,7 +62,7 @@ func (f *Finder) TakeSecrets(next Config) error {
 		return err
 	}
 	to := &held{secrets: next.secrets, keys: next.keys}
-	to.clients = f.clientsOf(to, now.clients)
+	to.subscriptions = f.subscriptionsOf(to, now.subscriptions)
 	f.held.Store(to)
 	f.log.Info("this member goes on under other secrets of the cluster", "secrets", next.Clusters())
 	select {
@@ -84,13 +83,13 @@ type attendance struct {
 	over chan struct{}
 }
 
-// keepClients runs those that there are until ctx ends.
-func (f *Finder) keepClients(ctx context.Context) error {
+// keepSubscriptions runs those that there are until ctx ends.
+func (f *Client) keepSubscriptions(ctx context.Context) error {
 	g := run.NewGroup(ctx)
-	running := map[*client]attendance{}
+	running := map[*subscription]attendance{}
 	for {
 		h := f.held.Load()
-		for _, c := range h.clients {
+		for _, c := range h.subscriptions {
 			if _, runs := running[c]; runs {
 				continue
 			}
@@ -104,7 +103,7 @@ func (f *Finder) keepClients(ctx context.Context) error {
 			})
 		}
 		for c, a := range running {
-			if slices.Contains(h.clients, c) {
+			if slices.Contains(h.subscriptions, c) {
 				continue
 			}
 			a.stop()
@@ -152,8 +151,8 @@ func (b *nativeBook) drop(now time.Time, cluster seal.ClusterID) {
 			w.cluster, w.lent = w.prior[0], true
 		default:
 			delete(b.members, id)
-			if len(b.past) < limit.FinderMembers {
-				b.past[id] = pastVersion{w.entry.GetVersion() - 1, now.Add(limit.FinderRemember)}
+			if len(b.past) < mostMembers {
+				b.past[id] = pastVersion{w.entry.GetVersion() - 1, now.Add(rememberGone)}
 			}
 		}
 	}

@@ -68,8 +68,8 @@ func TestSecretsAreExchangedAtAReload(t *testing.T) {
 				t.Errorf("%s attends %+v", n, s)
 			}
 		}
-		nodes["a"].knows(limit.DiscoveryTTL+limit.FinderReturnSlow, "b") // leases are renewed under the new one
-		nodes["late"].knows(0)                                           // and have ended under the old one
+		nodes["a"].knows(limit.DiscoveryTTL+returnGraceSlow, "b") // leases are renewed under the new one
+		nodes["late"].knows(0)                                    // and have ended under the old one
 	})
 }
 

@@ -104,8 +104,8 @@ func follow(from place, endpoint string, hops int) (place, error) {
 		return place{}, fault.Newf(fault.CodeServiceAway, "the discovery service %s sends us elsewhere", from.address).
 			Whyf("%s", why).Hint("see to that service, or name another one")
 	}
-	if hops >= limit.FinderRedirects {
-		return refuse(fmt.Sprintf("more than %d times, at last to %q", limit.FinderRedirects, shown(endpoint)))
+	if hops >= mostRedirects {
+		return refuse(fmt.Sprintf("more than %d times, at last to %q", mostRedirects, shown(endpoint)))
 	}
 	if !strings.Contains(endpoint, "://") {
 		endpoint = map[bool]string{true: "https://", false: "http://"}[from.secure] + endpoint
@@ -124,9 +124,9 @@ func follow(from place, endpoint string, hops int) (place, error) {
 // count with max(10 s, lease/10) and may refuse more.
 func ping(p Protocol) time.Duration {
 	if p == ProtocolSidero {
-		return max(limit.FinderPingLeast, limit.DiscoveryTTL/10)
+		return max(shortestPing, limit.DiscoveryTTL/10)
 	}
-	return limit.FinderPing
+	return pingInterval
 }
 
 // options are how a connection to a place is made.
@@ -138,8 +138,8 @@ func (s Service) options(to place, dial dialer, ping time.Duration, connErrors *
 	return []grpc.DialOption{
 		grpc.WithTransportCredentials(handshakes{secure, connErrors}),
 		grpc.WithContextDialer(connErrors.dialer(func(ctx context.Context, address string) (net.Conn, error) { return s.dial(ctx, dial, to, address) })),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(limit.FinderMessage)),
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: ping, Timeout: limit.FinderHello}),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(limit.DiscoveryList)),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: ping, Timeout: helloTimeout}),
 		grpc.WithDisableServiceConfig(), grpc.WithDisableRetry(),
 	}
 }

@@ -26,9 +26,9 @@ import (
 //	                        └─ all services, or the longest lease later ─▶ the old key is forgotten
 
 // keepKey looks at the member's key, and forgets the old one when it is over.
-func (f *Finder) keepKey(ctx context.Context) error {
+func (f *Client) keepKey(ctx context.Context) error {
 	since := time.Now()
-	for complained := ""; run.Wait(ctx, limit.FinderLook); {
+	for complained := ""; run.Wait(ctx, lookInterval); {
 		changed, err := f.takeKey(time.Now())
 		if changed {
 			since = time.Now()
@@ -46,7 +46,7 @@ func (f *Finder) keepKey(ctx context.Context) error {
 }
 
 // takeKey goes on under the key of the file, if that succeeds the one of now.
-func (f *Finder) takeKey(now time.Time) (changed bool, err error) {
+func (f *Client) takeKey(now time.Time) (changed bool, err error) {
 	text, err := readState(filepath.Join(f.cfg.StateDir, keyFile))
 	if err != nil {
 		return false, err
@@ -75,12 +75,12 @@ func (f *Finder) takeKey(now time.Time) (changed bool, err error) {
 
 // forgetOld removes the old key from the disk once all services know that it is
 // over, or it could not be alive anywhere any more.
-func (f *Finder) forgetOld(late bool) error {
+func (f *Client) forgetOld(late bool) error {
 	w, _ := f.self.current()
 	if w.id.old.IsZero() {
 		return nil
 	}
-	for _, c := range f.clients() {
+	for _, c := range f.subscriptions() {
 		if told := c.retired.Load(); !late && (told == nil || *told != w.id.old.ID()) {
 			return nil
 		}
@@ -100,7 +100,7 @@ func (f *Finder) forgetOld(late bool) error {
 }
 
 // wasTaken says that a service has taken an announcement of a key of ours.
-func (c *client) wasTaken(of seal.MemberID) {
+func (c *subscription) wasTaken(of seal.MemberID) {
 	c.takenOf.Store(&of)
 	select {
 	case c.taken <- struct{}{}:
@@ -109,7 +109,7 @@ func (c *client) wasTaken(of seal.MemberID) {
 }
 
 // retire removes the entry of our old key at a service that has taken one of the new.
-func (c *client) retire(ctx context.Context) {
+func (c *subscription) retire(ctx context.Context) {
 	for {
 		select {
 		case <-c.taken:
@@ -131,7 +131,7 @@ func (c *client) retire(ctx context.Context) {
 				break
 			}
 			c.log.Debug("the old key of this member is not over yet", "service", c.service.Name, telemetry.AttrReason, junkReason(c.explain(err)))
-			if !run.Wait(ctx, run.Backoff(tries, limit.FinderBackoff, rand.Float64())) {
+			if !run.Wait(ctx, run.Backoff(tries, limit.DiscoveryBackoff, rand.Float64())) {
 				return
 			}
 		}
@@ -140,7 +140,7 @@ func (c *client) retire(ctx context.Context) {
 
 // remove attends as a key of ours, for its removal alone. A service of the older
 // protocol knows no keys of members.
-func (c *client) remove(ctx context.Context, as seal.MemberKey, version uint64) error {
+func (c *subscription) remove(ctx context.Context, as seal.MemberKey, version uint64) error {
 	if c.service.Protocol == ProtocolSidero {
 		return nil
 	}
@@ -149,7 +149,7 @@ func (c *client) remove(ctx context.Context, as seal.MemberKey, version uint64) 
 		return err
 	}
 	defer conn.Close()
-	ctx, cancel := context.WithTimeout(ctx, limit.FinderSnapshot)
+	ctx, cancel := context.WithTimeout(ctx, snapshotTimeout)
 	defer cancel()
 	stream, err := discovery.NewDiscoveryClient(conn).Attend(ctx)
 	if err != nil {

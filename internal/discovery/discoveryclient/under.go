@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/discovery/seal"
 )
 
@@ -15,7 +14,7 @@ func (c Config) Keys() []seal.Keys { return slices.Clone(c.keys) }
 
 // Under are the clusters, of this node's, in which a member has an entry of its own
 // now: the secrets that it has. Of a member that only others speak of nothing is known.
-func (f *Finder) Under(id string) []seal.ClusterID {
+func (f *Client) Under(id string) []seal.ClusterID {
 	member, err := seal.ParseMemberID(id)
 	if err != nil {
 		return nil
@@ -39,7 +38,7 @@ func (b *nativeBook) under(now time.Time, member seal.MemberID) []seal.ClusterID
 	if w == nil || w.entry.GetRemoved() {
 		return nil
 	}
-	if now.Sub(w.began) < limit.FinderUnder {
+	if now.Sub(w.began) < underGrace {
 		return append(w.clusters(), w.prior...)
 	}
 	return w.clusters()

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/discovery/seal"
 	"github.com/tombolo-io/tombolo/proto/discovery"
 )
@@ -25,8 +24,8 @@ func TestUnderWhichSecretsAMemberIs(t *testing.T) {
 		want  []seal.ClusterID
 	}{
 		{0, []seal.ClusterID{one, two}},
-		{limit.FinderUnder - 1, []seal.ClusterID{one, two}},
-		{limit.FinderUnder, []seal.ClusterID{one}},
+		{underGrace - 1, []seal.ClusterID{one, two}},
+		{underGrace, []seal.ClusterID{one}},
 	} {
 		got := b.under(began.Add(c.after), id)
 		for _, cluster := range []seal.ClusterID{one, two} {

@@ -5,9 +5,9 @@ package discoveryclient
 // Unopened is how many entries of this node's cluster each service of the older protocol
 // tells of, by its name, that none of the secrets opens: of a cluster with another secret, or
 // junk of who knows the cluster's id. Services without such entries are left out.
-func (f *Finder) Unopened() map[string]int {
+func (f *Client) Unopened() map[string]int {
 	out := map[string]int{}
-	for _, c := range f.clients() {
+	for _, c := range f.subscriptions() {
 		if c.older == nil {
 			continue
 		}

@@ -9,13 +9,12 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 	"github.com/tombolo-io/tombolo/internal/discovery/seal"
 )
 
 // Result is what is known now, and a channel that is closed when there is more.
-func (f *Finder) Result() (roster.Result, <-chan struct{}) {
+func (f *Client) Result() (roster.Result, <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.result, f.seen
@@ -24,13 +23,13 @@ func (f *Finder) Result() (roster.Result, <-chan struct{}) {
 // Watcher tells one consumer what has happened since it asked last. A slow one is
 // told less often and misses nothing that lasts; nothing is kept for it.
 type Watcher struct {
-	f    *Finder
+	f    *Client
 	last roster.Result
 	seen <-chan struct{}
 }
 
 // Watch begins with nothing: the first events are all members that are known.
-func (f *Finder) Watch() *Watcher { return &Watcher{f: f} }
+func (f *Client) Watch() *Watcher { return &Watcher{f: f} }
 
 // Now gives what has happened until now without waiting: at first the members that
 // are known, if there are any.
@@ -58,10 +57,10 @@ func (w *Watcher) Next(ctx context.Context) ([]roster.Event, roster.Result, erro
 }
 
 // Status is how every source does.
-func (f *Finder) Status() []Status {
+func (f *Client) Status() []Status {
 	now := time.Now()
 	var out []Status
-	for _, c := range f.clients() {
+	for _, c := range f.subscriptions() {
 		s := c.status.get()
 		if s.Members = c.native.count(now, c.service.Name); s.Protocol == ProtocolSidero && c.older != nil {
 			s.Members = c.older.count(now)
@@ -86,7 +85,7 @@ func (f *Finder) Status() []Status {
 
 // Warnings are those of sources that nothing but an operator ends: what a cluster lacks to be
 // safe, and a service that speaks another protocol.
-func (f *Finder) Warnings() (out []string) {
+func (f *Client) Warnings() (out []string) {
 	for _, s := range f.Status() {
 		switch {
 		case s.Warning != "":
@@ -99,9 +98,9 @@ func (f *Finder) Warnings() (out []string) {
 }
 
 // Observed are the addresses at which services see this node.
-func (f *Finder) Observed() []netip.Addr {
+func (f *Client) Observed() []netip.Addr {
 	var out []netip.Addr
-	for _, c := range f.clients() {
+	for _, c := range f.subscriptions() {
 		if s := c.status.get(); s.State == StateAttending && s.Observed.IsValid() {
 			out = append(out, s.Observed.Addr())
 		}
@@ -109,8 +108,8 @@ func (f *Finder) Observed() []netip.Addr {
 	return out
 }
 
-func (f *Finder) attending() (n int) {
-	for _, c := range f.clients() {
+func (f *Client) attending() (n int) {
+	for _, c := range f.subscriptions() {
 		if c.status.get().State == StateAttending {
 			n++
 		}
@@ -118,7 +117,7 @@ func (f *Finder) attending() (n int) {
 	return n
 }
 
-func (f *Finder) stale() (n int) {
+func (f *Client) stale() (n int) {
 	r, _ := f.Result()
 	for i := range r.Members {
 		if r.Members[i].Stale {
@@ -129,7 +128,7 @@ func (f *Finder) stale() (n int) {
 }
 
 // Settled reports whether every source has told all it knows, and those that have not.
-func (f *Finder) Settled() (waiting []string) {
+func (f *Client) Settled() (waiting []string) {
 	for _, s := range f.Status() {
 		if s.Kind != KindCache && s.Kind != KindAnnouncement && !s.Settled {
 			waiting = append(waiting, s.Source)
@@ -140,7 +139,7 @@ func (f *Finder) Settled() (waiting []string) {
 
 // AwaitSettled waits until every source has told all it knows, and names those that
 // have not when the time is over.
-func (f *Finder) AwaitSettled(ctx context.Context, most time.Duration) []string {
+func (f *Client) AwaitSettled(ctx context.Context, most time.Duration) []string {
 	end := time.NewTimer(most)
 	defer end.Stop()
 	for {
@@ -148,7 +147,7 @@ func (f *Finder) AwaitSettled(ctx context.Context, most time.Duration) []string 
 		if len(waiting) == 0 {
 			return nil
 		}
-		look := time.NewTimer(limit.FinderSettled)
+		look := time.NewTimer(settledPoll)
 		select {
 		case <-look.C:
 		case <-end.C:
@@ -162,7 +161,7 @@ func (f *Finder) AwaitSettled(ctx context.Context, most time.Duration) []string 
 }
 
 // Version is that of what this node announces now; 0 for nothing.
-func (f *Finder) Version() uint64 {
+func (f *Client) Version() uint64 {
 	w, _ := f.self.current()
 	if w.member == nil {
 		return 0
@@ -171,17 +170,17 @@ func (f *Finder) Version() uint64 {
 }
 
 // Lease is how long others know this node after they have heard it last.
-func (f *Finder) Lease() time.Duration { return f.cfg.Lease }
+func (f *Client) Lease() time.Duration { return f.cfg.Lease }
 
 // Merged is what is known at this moment, without waiting for what is gathered.
-func (f *Finder) Merged() roster.Result {
+func (f *Client) Merged() roster.Result {
 	f.merge(time.Now())
 	r, _ := f.Result()
 	return r
 }
 
 // Ready reports whether some source tells of members, or none is configured.
-func (f *Finder) Ready() bool {
+func (f *Client) Ready() bool {
 	wanted := 0
 	for _, s := range f.Status() {
 		switch {
@@ -196,4 +195,4 @@ func (f *Finder) Ready() bool {
 }
 
 // Clusters are the native ids of this node's clusters, the newest secret's first.
-func (f *Finder) Clusters() []seal.ClusterID { return Config{keys: f.keys()}.Clusters() }
+func (f *Client) Clusters() []seal.ClusterID { return Config{keys: f.keys()}.Clusters() }

@@ -84,9 +84,9 @@ func newSecret(t *testing.T) string {
 	return file
 }
 
-// node is a finder under test.
+// node is a client under test.
 type node struct {
-	*Finder
+	*Client
 	t    *testing.T
 	stop func()
 }

@@ -150,7 +150,7 @@ func (c Config) password() (string, error) {
 	if c.Username == "" {
 		return "", nil
 	}
-	text, err := private.Read(c.PasswordFile, limit.FinderKeyFile)
+	text, err := private.Read(c.PasswordFile, limit.KeyFile)
 	if fault.Has(err, fault.CodeSecret) {
 		return "", err
 	}

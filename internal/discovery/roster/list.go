@@ -128,8 +128,8 @@ func (r reading) mesh(at string, s v1alpha1.MemberSpec, f *Facts) {
 // labels reads what an object says of itself beside the facts of a file.
 func (r reading) labels(at string, l v1alpha1.MemberLabels, f *Facts) {
 	f.Node = r.text(at+"node", l.Node)
-	if n := len(l.Clusters); n > limit.FinderSecrets {
-		r.report(at+"clusters", "%d items, at most %d are allowed", n, limit.FinderSecrets)
+	if n := len(l.Clusters); n > limit.ClusterSecrets {
+		r.report(at+"clusters", "%d items, at most %d are allowed", n, limit.ClusterSecrets)
 		return
 	}
 	f.Clusters = each(r, at+"clusters", l.Clusters, func(path, s string) string {

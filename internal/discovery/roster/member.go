@@ -173,7 +173,7 @@ func many[T comparable](name Field, at func(*Facts) *[]T, compare func(a, b T) i
 	}
 }
 
-// short keeps what a stranger wrote from filling a line.
+// short keeps untrusted text from filling a line.
 func short(s string) string {
 	if len(s) > 64 {
 		return s[:64] + "..."

@@ -77,8 +77,8 @@ func TestJunk(t *testing.T) {
 			data   []byte
 		}{
 			{"malformed", good[:20]},
-			{"stranger", sealed(t, pairOf(t, stranger, a.key, 1), ping(1))},
-			{"stranger", sealed(t, pairOf(t, a.private, b.key, 1), ping(1))}, // our own, sent back
+			{"no_peer", sealed(t, pairOf(t, stranger, a.key, 1), ping(1))},
+			{"no_peer", sealed(t, pairOf(t, a.private, b.key, 1), ping(1))}, // our own, sent back
 			{"forged", forged},
 			{"forged", other},
 			{"unasked", unknown},
@@ -96,7 +96,7 @@ func TestJunk(t *testing.T) {
 			reason, name string
 			data         []byte
 		}{
-			{"stranger", "nobody", good}, {"stranger", "c", good}, {"malformed", "b", []byte("GET / HTTP/1.1")},
+			{"no_peer", "nobody", good}, {"no_peer", "c", good}, {"malformed", "b", []byte("GET / HTTP/1.1")},
 		} {
 			before := a.dropped(r.reason)
 			a.p.Relayed("h1", r.name, r.data)

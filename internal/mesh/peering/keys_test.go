@@ -219,11 +219,11 @@ func TestARotationThatCannotBegin(t *testing.T) {
 		if _, lost := talk(a, b, 100*time.Millisecond, 2*time.Second); lost > 0 || a.state(b) != path.Direct {
 			t.Errorf("%d packets were lost, %s", lost, a.state(b))
 		}
-		// What was derived for it is gone: a probe for that key is a stranger's.
+		// What was derived for it is gone: a probe for that key belongs to no peer.
 		next := member.Key(private.PublicKey().Bytes())
-		was := a.dropped("stranger")
+		was := a.dropped("no_peer")
 		a.p.Probe(b.addr, a.addr.Addr(), sealed(t, pairOf(t, b.private, next, 1), ping(1)))
-		if a.dropped("stranger") != was+1 {
+		if a.dropped("no_peer") != was+1 {
 			t.Error("the key that was given up is answered")
 		}
 	})

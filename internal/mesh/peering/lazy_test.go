@@ -184,10 +184,10 @@ func TestPeersComeAndGo(t *testing.T) {
 			t.Errorf("%d pings, %d before", got, sent)
 		}
 		a.knows(b)
-		was := a.dropped("stranger")
+		was := a.dropped("no_peer")
 		time.Sleep(time.Minute)
-		if a.dropped("stranger") == was || len(a.p.Reports()) != 1 {
-			t.Errorf("%d strangers, %d peers", a.dropped("stranger")-was, len(a.p.Reports()))
+		if a.dropped("no_peer") == was || len(a.p.Reports()) != 1 {
+			t.Errorf("%d of no peer, %d peers", a.dropped("no_peer")-was, len(a.p.Reports()))
 		}
 		// The same peer with another key, without a change of keys between.
 		_, key := newPrivate(t)

@@ -34,7 +34,7 @@ func (p *Peering) Probe(from netip.AddrPort, at netip.Addr, b []byte) {
 func (p *Peering) Relayed(hub, name string, b []byte) {
 	x, ok := p.seen.Load().by[name]
 	if !ok {
-		p.drop("stranger")
+		p.drop("no_peer")
 		return
 	}
 	switch disco.KindOf(b) {
@@ -63,7 +63,7 @@ func (p *Peering) open(a arrival, b []byte) {
 		links = slices.DeleteFunc(slices.Clone(links), func(l *link) bool { return p.seen.Load().names[l.key] != a.peer })
 	}
 	if len(links) == 0 {
-		p.drop("stranger")
+		p.drop("no_peer")
 		return
 	}
 	for _, l := range links {
@@ -110,7 +110,7 @@ func (p *Peering) heed(a arrival, l *link, secret int, m disco.Message) (wants b
 	defer p.mu.Unlock()
 	x, now := l.of, time.Now()
 	if x.gone {
-		return false, "stranger"
+		return false, "no_peer"
 	}
 	if m.Pong == nil {
 		// What comes by the way in use has a bound of its own: whoever replays pings from

@@ -164,7 +164,7 @@ func TestCutAndBack(t *testing.T) {
 		if changed() == was {
 			t.Error("nobody was told")
 		}
-		if n := a.metric("tombolo_mesh_way_changes_total", "relayed"); n < 2 {
+		if n := a.metric("tombolo_mesh_path_changes_total", "relayed"); n < 2 {
 			t.Errorf("%v changes with a relay", n)
 		}
 		close(stop)

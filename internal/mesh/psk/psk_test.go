@@ -55,7 +55,7 @@ func TestNext(t *testing.T) {
 func TestTheyMeet(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-		count := rapid.IntRange(2, limit.FinderSecrets).Draw(t, "secrets")
+		count := rapid.IntRange(2, limit.ClusterSecrets).Draw(t, "secrets")
 		all := []string{"4", "3", "2", "1"}[:count]
 		var ends [2]state
 		for i := range ends {

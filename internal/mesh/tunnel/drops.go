@@ -50,8 +50,8 @@ func (c *Counts) drops(link uint64) []Drop {
 	return []Drop{
 		{"unknown", c.Unknown.Load()},
 		{"stray", c.Stray.Load()},
-		{"stranger", c.Unrelayed.Load()},
-		{"no_way", c.NoWay.Load()},
+		{"no_peer", c.Unrelayed.Load()},
+		{"no_path", c.NoWay.Load()},
 		{"unsent", c.Unsent.Load()},
 		{"probes", c.Probes.Load()},
 		{"stun", c.STUN.Load()},

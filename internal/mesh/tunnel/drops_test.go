@@ -110,7 +110,7 @@ func TestEveryDropIsCounted(t *testing.T) {
 		{"unknown", func() { write([]byte("junk")) }},
 		{"stray", func() { write(shake) }},
 		{"stray", func() { a.engine.Receive(peer, shake) }},
-		{"stranger", func() { a.engine.Receive(nobody, shake) }},
+		{"no_peer", func() { a.engine.Receive(nobody, shake) }},
 		{"queue", func() { a.engine.Receive(peer, long) }},
 		{"probes", func() { write(append(bytes.Clone(probeHead), make([]byte, tunnel.TunnelProbe)...)) }},
 		{"stun", func() { write(append(bytes.Clone(stunHead), make([]byte, tunnel.TunnelProbe)...)) }},
@@ -119,8 +119,8 @@ func TestEveryDropIsCounted(t *testing.T) {
 		counted(a, step.reason)
 	}
 	for reason, way := range map[string]path.Way{
-		"no_way": {},
-		"unsent": {Addr: netip.MustParseAddrPort("127.0.0.1:0")}, // no port
+		"no_path": {},
+		"unsent":  {Addr: netip.MustParseAddrPort("127.0.0.1:0")}, // no port
 	} {
 		n, _ := kept(t, secret, peer, inB, way)
 		n.tun.Out <- tunneltest.Packet(inA, inB, 1, 100)

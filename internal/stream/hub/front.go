@@ -52,7 +52,7 @@ func (fr *front) serveFront(ctx context.Context, ln net.Listener) error {
 	stop := run.OnDone(ctx, func() { ln.Close() })
 	defer stop()
 	g := run.NewGroup(ctx)
-	unknown := conns.NewUnauthenticated(limit.Strangers, func() { fr.metrics.Refused.WithLabelValues(string(fault.CodeLimit)).Inc() })
+	unknown := conns.NewUnauthenticated(limit.Unauthenticated, func() { fr.metrics.Refused.WithLabelValues(string(fault.CodeLimit)).Inc() })
 	err := listener.Accept(ctx, ln, func(raw net.Conn) {
 		pending := unknown.Add(ctx, raw)
 		g.Do(func(ctx context.Context) {

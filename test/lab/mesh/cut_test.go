@@ -128,10 +128,10 @@ func TestMeshHomeNAT(t *testing.T) {
 		f.End()
 	}
 	t.Logf("all direct after %v", time.Since(begin).Round(time.Millisecond))
-	if p := awaitState(a, c, direct); !withinLAN(p.Way) {
-		t.Errorf("a reaches its neighbour by %s, want by the LAN", p.Way)
+	if p := awaitState(a, c, direct); !withinLAN(p.Path) {
+		t.Errorf("a reaches its neighbour by %s, want by the LAN", p.Path)
 	}
-	toA, toC := awaitState(b, a, direct).Way, awaitState(b, c, direct).Way
+	toA, toC := awaitState(b, a, direct).Path, awaitState(b, c, direct).Path
 	if toA == toC {
 		t.Errorf("b reaches both at %s", toA)
 	}

@@ -197,8 +197,8 @@ func requireRelayed(a, b *node) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if p.State != relayed || !strings.HasPrefix(p.Way, "relay ") {
-				t.Fatalf("%s has %s %s by %q (%s), which theory says cannot be", of[0].name, of[1].name, p.State, p.Way, p.Why)
+			if p.State != relayed || !strings.HasPrefix(p.Path, "relay ") {
+				t.Fatalf("%s has %s %s by %q (%s), which theory says cannot be", of[0].name, of[1].name, p.State, p.Path, p.Why)
 			}
 		}
 	}

@@ -22,7 +22,7 @@ func (c *crowd) measure(rest time.Duration, nodes ...*node) {
 	for _, n := range nodes {
 		before = append(before, spent(t, []int{n.process.Pid()}))
 	}
-	merged := nodes[0].metrics().sum("tombolo_finder_merged_words_total")
+	merged := nodes[0].metrics().sum("tombolo_discovery_client_merged_entries_total")
 	stop := c.renewing()
 	began := time.Now()
 	<-time.After(rest)
@@ -35,8 +35,8 @@ func (c *crowd) measure(rest time.Duration, nodes ...*node) {
 	}
 	t.Logf("in %v %d leases were renewed", took.Round(time.Millisecond), stop())
 	// A renewal is nothing new: all are looked at together, by and by.
-	words, all := nodes[0].metrics().sum("tombolo_finder_merged_words_total")-merged, float64(len(c.members)+len(r.nodes))
-	if most := all * (3 + took.Seconds()/limit.FinderRenewals.Seconds()); words > most {
+	words, all := nodes[0].metrics().sum("tombolo_discovery_client_merged_entries_total")-merged, float64(len(c.members)+len(r.nodes))
+	if most := all * (3 + took.Seconds()/limit.DiscoveryRenewals.Seconds()); words > most {
 		t.Errorf("%s has looked at %.0f words of %.0f members, want at most %.0f", nodes[0].name, words, all, most)
 	}
 }

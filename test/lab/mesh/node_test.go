@@ -272,7 +272,7 @@ type peerStatus struct {
 	Ranges     []string  `json:"ranges"`
 	State      string    `json:"state"`
 	Why        string    `json:"why"`
-	Way        string    `json:"way"`
+	Path       string    `json:"path"`
 	Since      time.Time `json:"since"`
 	MTU        int       `json:"mtu"`
 	Handshake  string    `json:"handshake"`
@@ -370,9 +370,9 @@ func requireWay(n, other *node, families []int) {
 	t := n.rig.t
 	t.Helper()
 	p := awaitState(n, other, direct)
-	at, err := netip.ParseAddrPort(p.Way)
+	at, err := netip.ParseAddrPort(p.Path)
 	if err != nil {
-		t.Errorf("%s reaches %s by %q, want an endpoint", n.name, other.name, p.Way)
+		t.Errorf("%s reaches %s by %q, want an endpoint", n.name, other.name, p.Path)
 		return
 	}
 	family := 6
@@ -380,9 +380,9 @@ func requireWay(n, other *node, families []int) {
 		family = 4
 	}
 	if !slices.Contains(families, family) {
-		t.Errorf("%s reaches %s by %s, which theory does not have: IPv%v", n.name, other.name, p.Way, families)
+		t.Errorf("%s reaches %s by %s, which theory does not have: IPv%v", n.name, other.name, p.Path, families)
 	}
 	if at.Addr() == other.overlay4 || at.Addr() == other.overlay6 {
-		t.Errorf("%s reaches %s by %s, through the mesh itself", n.name, other.name, p.Way)
+		t.Errorf("%s reaches %s by %s, through the mesh itself", n.name, other.name, p.Path)
 	}
 }

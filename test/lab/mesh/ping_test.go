@@ -15,11 +15,11 @@ import (
 
 // pinged is a line of `tombolo mesh ping -o json`.
 type pinged struct {
-	Kind, Node, State, Way, Why string
-	To                          netip.Addr
-	Seq                         int
-	RTTMillis, PathRTTMillis    float64
-	Fault                       *faultBody
+	Kind, Node, State, Path, Why string
+	To                           netip.Addr
+	Seq                          int
+	RTTMillis, PathRTTMillis     float64
+	Fault                        *faultBody
 }
 
 // pings asks for so many, each a document of its own.
@@ -65,7 +65,7 @@ func TestMeshPingIsTrue(t *testing.T) {
 			}
 			for i, p := range all {
 				if p.Kind != "MeshPing" || p.Seq != i+1 || p.Node != to.peer.host.Name() || p.To != to.peer.overlay4 || p.Fault != nil || p.RTTMillis <= 0 ||
-					p.State != to.state || !strings.HasPrefix(p.Way, to.way) {
+					p.State != to.state || !strings.HasPrefix(p.Path, to.way) {
 					t.Errorf("%+v, want an answer of %s at %s, %s by %s", p, to.peer.host.Name(), to.peer.overlay4, to.state, to.way)
 				}
 				if to.state == direct && p.PathRTTMillis <= 0 || to.state == relayed && !strings.Contains(p.Why, "answers") {

@@ -64,8 +64,8 @@ func TestMeshPlainPeer(t *testing.T) {
 			}
 			return fmt.Errorf("its peers are %+v", s.Peers)
 		})
-		t.Logf("%s reaches the plain peer by %s after %v", n.name, p.Way, time.Since(begin).Round(time.Millisecond))
-		if want := netip.AddrPortFrom(plain.Addr4, plainPort).String(); p.Probes || p.Way != want || len(p.Candidates) < 2 {
+		t.Logf("%s reaches the plain peer by %s after %v", n.name, p.Path, time.Since(begin).Round(time.Millisecond))
+		if want := netip.AddrPortFrom(plain.Addr4, plainPort).String(); p.Probes || p.Path != want || len(p.Candidates) < 2 {
 			t.Errorf("%s says of it %+v, want no probes, and the way %s", n.name, p, want)
 		}
 		f := n.flood(to)

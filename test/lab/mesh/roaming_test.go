@@ -148,8 +148,8 @@ func (w *walk) renumbered(t *testing.T) {
 	w.again(t, "with another address")
 	w.eventually("b reaches a at its new address", nil, func() error {
 		p, err := w.b.peer(w.a)
-		if err == nil && !strings.HasPrefix(p.Way, fresh.String()+":") {
-			err = fmt.Errorf("it does by %s; the address was %s, and is %s", p.Way, old, fresh)
+		if err == nil && !strings.HasPrefix(p.Path, fresh.String()+":") {
+			err = fmt.Errorf("it does by %s; the address was %s, and is %s", p.Path, old, fresh)
 		}
 		return err
 	})
@@ -283,8 +283,8 @@ func (w *walk) moved(t *testing.T) {
 	w.wires["a at its other place"] = w.a.wire
 	w.again(t, "in another network")
 	p, err := w.b.peer(w.a)
-	if err != nil || !strings.HasPrefix(p.Way, place.Public4.String()+":") {
-		t.Errorf("b reaches a by %q, want by %s (%v)", p.Way, place.Public4, err)
+	if err != nil || !strings.HasPrefix(p.Path, place.Public4.String()+":") {
+		t.Errorf("b reaches a by %q, want by %s (%v)", p.Path, place.Public4, err)
 	}
 	w.requireNoClearText(w.a, w.b)
 }

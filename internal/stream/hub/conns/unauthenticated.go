@@ -83,7 +83,7 @@ func (s *Unauthenticated) room(now time.Time) (wait time.Duration) {
 		oldest.since = now
 		s.order.MoveToBack(oldest.place)
 		s.mu.Unlock()
-		return limit.StrangerGrace / 10
+		return limit.SilentGrace / 10
 	}
 	if wait > 0 {
 		s.mu.Unlock()
@@ -141,5 +141,5 @@ func (l *successRate) add(known bool) {
 
 // grace is how long a connection may keep us waiting before it can lose its place.
 func (l successRate) grace() time.Duration {
-	return limit.StrangerLeast + time.Duration(float64(l)*float64(limit.StrangerGrace-limit.StrangerLeast))
+	return limit.SilentLeast + time.Duration(float64(l)*float64(limit.SilentGrace-limit.SilentLeast))
 }

@@ -57,17 +57,17 @@ func TestUnauthenticatedConnectionsWait(t *testing.T) {
 		}
 		first, d := took(0)
 		want(0, d, 0)
-		time.Sleep(limit.StrangerGrace / 4)
+		time.Sleep(limit.SilentGrace / 4)
 		_, d = took(1)
 		want(1, d, 0)
-		time.AfterFunc(limit.StrangerGrace/4, first.Authenticated)
+		time.AfterFunc(limit.SilentGrace/4, first.Authenticated)
 		_, d = took(2)
-		want(2, d, limit.StrangerGrace/4) // a place has become free
+		want(2, d, limit.SilentGrace/4) // a place has become free
 		_, d = took(3)
-		want(3, d, limit.StrangerGrace*3/4, 1) // the oldest was silent for its grace
+		want(3, d, limit.SilentGrace*3/4, 1) // the oldest was silent for its grace
 		unread[conns[2]] = 5
 		_, d = took(4)
-		if d < limit.StrangerGrace*19/20 || !slices.Equal(closed(conns), []int{1, 3}) {
+		if d < limit.SilentGrace*19/20 || !slices.Equal(closed(conns), []int{1, 3}) {
 			t.Errorf("after %v closed %v: whoever waits for us loses no place", d, closed(conns))
 		}
 		ctx, cancel := context.WithCancel(t.Context())
@@ -102,12 +102,12 @@ func TestGrace(t *testing.T) {
 		known       bool
 		least, most time.Duration
 	}{
-		{0, true, limit.StrangerGrace, limit.StrangerGrace},
-		{10_000, true, limit.StrangerGrace, limit.StrangerGrace},
-		{1, false, limit.StrangerGrace * 9 / 10, limit.StrangerGrace},
-		{500, false, limit.StrangerLeast, limit.StrangerLeast + time.Millisecond},
-		{1_000_000, false, limit.StrangerLeast, limit.StrangerLeast + time.Millisecond},
-		{500, true, limit.StrangerGrace - time.Millisecond, limit.StrangerGrace},
+		{0, true, limit.SilentGrace, limit.SilentGrace},
+		{10_000, true, limit.SilentGrace, limit.SilentGrace},
+		{1, false, limit.SilentGrace * 9 / 10, limit.SilentGrace},
+		{500, false, limit.SilentLeast, limit.SilentLeast + time.Millisecond},
+		{1_000_000, false, limit.SilentLeast, limit.SilentLeast + time.Millisecond},
+		{500, true, limit.SilentGrace - time.Millisecond, limit.SilentGrace},
 	} {
 		if got := step(c.n, c.known); got < c.least || got > c.most {
 			t.Errorf("after %d with known %v the grace is %v, want %v to %v", c.n, c.known, got, c.least, c.most)

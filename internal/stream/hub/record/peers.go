@@ -63,7 +63,7 @@ func (k *peerRefusals) take(now time.Time, q peerRefusal) (record bool, ended []
 	}
 	switch {
 	case q.identity == "":
-		record = k.unknown < limit.AuditStrangers
+		record = k.unknown < limit.AuditUnauthenticated
 		if record {
 			k.unknown++
 		}

@@ -52,7 +52,7 @@ func TestAFloodOfRefusedPeersIsBounded(t *testing.T) {
 		t.Error("a new interval begins with records")
 	}
 	tally(last, record, ended)
-	if records[false] != 2*limit.AuditStrangers || counted[false] != int64(flood-records[false]) {
+	if records[false] != 2*limit.AuditUnauthenticated || counted[false] != int64(flood-records[false]) {
 		t.Errorf("unknown peers: %d records, %d counted", records[false], counted[false])
 	}
 	if records[true] > limit.AuditKnown+1 || counted[true] != int64(known*each+1-records[true]) {
