@@ -22,8 +22,8 @@ type Config struct {
 	Strict   bool
 }
 
-// Configure validates the field audit of a role's configuration; add takes a
-// problem with the field at a path.
+// Configure validates the audit section of a role's configuration. It reports each
+// problem through add, with the path of the field.
 func Configure(raw v1alpha1.AuditConfig, add func(path, format string, args ...any)) Config {
 	c := Config{
 		Path: raw.Path, MaxSize: int64(raw.MaxSize), MaxAge: raw.MaxAge.Duration, Keep: auditKept,

@@ -14,11 +14,11 @@ import (
 	"unicode/utf8"
 )
 
-// Millis is a duration that is written as milliseconds with three decimals.
+// Millis is a duration that is written in milliseconds, with three decimals.
 type Millis time.Duration
 
-// mostMillis bounds a duration, about 285 years, where a float64 still tells
-// microseconds apart.
+// mostMillis is the longest duration, about 285 years, at which a float64 still
+// resolves microseconds.
 const mostMillis = 9_000_000_000_000
 
 // MarshalJSON writes milliseconds.
@@ -31,27 +31,27 @@ func (m Millis) MarshalJSON() ([]byte, error) {
 func (m *Millis) UnmarshalJSON(text []byte) error {
 	ms, err := strconv.ParseFloat(string(text), 64)
 	if err != nil || !(math.Abs(ms) <= mostMillis) {
-		return fmt.Errorf("%q is no number of milliseconds", text)
+		return fmt.Errorf("%q is not a number of milliseconds", text)
 	}
 	*m = Millis(time.Duration(math.Round(ms*1000)) * time.Microsecond)
 	return nil
 }
 
-// Append adds the record to b as one line with its end.
+// Append appends the record to b as one line, with a final newline.
 func Append(b []byte, r Record) []byte {
 	r.clean()
 	var out bytes.Buffer
 	enc := json.NewEncoder(&out)
 	enc.SetEscapeHTML(false)
 	if enc.Encode(r) != nil {
-		return b // no field can fail: times are bounded, texts are texts
+		return b // no field can fail to encode: times are bounded
 	}
 	return escape(b, out.Bytes())
 }
 
-// escape adds a line of JSON to b in which every rune that does not print is
-// written as \u: encoding/json leaves those above 0x7e as they are, and a record
-// that is shown on a terminal must not steer it.
+// escape appends a line of JSON to b with every non-printing rune as \u:
+// encoding/json leaves those above 0x7e as they are, and a record that is shown on
+// a terminal must not control it.
 func escape(b, line []byte) []byte {
 	for i := 0; i < len(line); {
 		c := line[i]
@@ -75,7 +75,7 @@ func escape(b, line []byte) []byte {
 	return b
 }
 
-// decode reads one line and says what is wrong with it.
+// decode parses one line; its error says what is wrong with the line.
 func decode(line []byte) (Record, error) {
 	var r Record
 	var head struct {
@@ -86,7 +86,7 @@ func decode(line []byte) (Record, error) {
 	}
 	switch {
 	case head.Version > Version:
-		return r, fmt.Errorf("version %d of the format is newer than this program", head.Version)
+		return r, fmt.Errorf("format version %d is newer than this program", head.Version)
 	case head.Version < 1:
 		return r, fmt.Errorf("it has no version (v)")
 	}

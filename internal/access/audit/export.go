@@ -9,14 +9,15 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 )
 
-// Exporter sends records elsewhere than into a file.
+// Exporter sends records to a collector.
 type Exporter interface {
-	// Export sends whole lines, as Append writes them. After an error none of them
-	// has arrived for certain, and they are sent again; rejected ones never will be.
+	// Export sends whole lines, as Append writes them. After an error all of them
+	// are sent again; rejected is the number of records that the collector refused,
+	// which are not.
 	Export(ctx context.Context, lines []byte) (rejected int64, err error)
-	// Where names the other end, for people.
+	// Where names the collector, for messages.
 	Where() string
-	// Close lets go of it.
+	// Close releases its connections.
 	Close()
 }
 
@@ -28,12 +29,12 @@ type exporting struct {
 	lose  func(n int64)
 }
 
-// newExporting makes the Writer of a collector, with the queue and the rules of
+// newExporting makes the Writer for a collector. It queues and retries like the
 // one for a file.
 func newExporting(cfg Config, o Options, m *telemetry.Audit) *Writer {
 	w := newLane(cfg, o, m)
 	w.where, w.down = "the collector "+o.Export.Where(), lostAway
-	s := &exporting{Exporter: o.Export, lose: func(n int64) { w.lose(lostSpurn, n) }}
+	s := &exporting{Exporter: o.Export, lose: func(n int64) { w.lose(lostRejected, n) }}
 	w.sink = s
 	return w
 }

@@ -189,7 +189,7 @@ func TestRecordsThatTheCollectorDoesNotWant(t *testing.T) {
 	if err := w.While(t.Context(), func() error {
 		c.Answer(400, nil)
 		w.Write(dial("x"))
-		runtest.Eventually(t, "it is counted", func() bool { return lostCount(w, lostSpurn) == 1 })
+		runtest.Eventually(t, "it is counted", func() bool { return lostCount(w, lostRejected) == 1 })
 		c.Answer(200, nil)
 		w.Write(dial("y"))
 		return nil
@@ -225,7 +225,7 @@ func TestACollectorThatAsksForAPause(t *testing.T) {
 		runtest.Eventually(t, "it refuses", func() bool { return len(c.Times()) == 1 })
 		c.Answer(200, []byte{0x0a, 2, 0x08, 1}) // partial_success: rejected 1
 		c.Later("")
-		runtest.Eventually(t, "what is rejected counts", func() bool { return lostCount(w, lostSpurn) == 1 })
+		runtest.Eventually(t, "what is rejected counts", func() bool { return lostCount(w, lostRejected) == 1 })
 		c.Answer(200, nil)
 		return nil
 	}); err != nil {

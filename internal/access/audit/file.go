@@ -21,13 +21,13 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 )
 
-// file is a sink that begins a new file by size and age. The one that is written
-// has the configured path; when it is full it is renamed to path.N, where N only
-// grows, so that nothing else has to be renamed and names sort by age.
+// file is a sink that rotates by size and age. The current file has the configured
+// path; a full one is renamed to path.N, where N only grows, so that nothing else
+// has to be renamed and names sort by age.
 //
-// It is synced when it is rotated and closed, not for each record: what a crash
-// of the process leaves is complete, what a crash of the machine takes is what
-// the kernel had not written yet.
+// It is synced when it is rotated and closed, not for each record: a crash of the
+// process loses nothing that was written, a crash of the machine loses what the
+// kernel had not flushed yet.
 type file struct {
 	cfg     Config
 	log     *slog.Logger
@@ -37,11 +37,11 @@ type file struct {
 	size    int64
 	begun   time.Time // of the first record
 	torn    bool      // the file ends within a line
-	retry   time.Time // not to be rotated before, after that failed
+	retry   time.Time // no rotation before this time, after one failed
 	rotated chan struct{}
 }
 
-// target is what a file sink needs of an open file.
+// target is the part of an open file that a file sink uses.
 type target interface {
 	io.WriteCloser
 	Stat() (fs.FileInfo, error)
@@ -49,32 +49,32 @@ type target interface {
 	Truncate(size int64) error
 }
 
-// opener opens the path to append, and makes it with mode 0600 if it is not there.
+// opener opens the path for appending, and creates it with mode 0600 if necessary.
 type opener func(path string) (target, error)
 
 func osOpen(path string) (target, error) {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is no ordinary file, its mode is %s", path, info.Mode())
+		return nil, fmt.Errorf("%s is not a regular file, its mode is %s", path, info.Mode())
 	}
 	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, err
 	}
 	// Two processes would tear each other's lines and rotate the file under each
-	// other. The lock goes with the process, whatever becomes of it.
+	// other. The kernel releases the lock however the process ends.
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		if errors.Is(err, unix.EWOULDBLOCK) {
 			err = errShared
 		}
 		return nil, errors.Join(err, f.Close())
 	}
-	if err := f.Chmod(0o600); err != nil { // it may have been there with another mode
+	if err := f.Chmod(0o600); err != nil { // it may have existed with another mode
 		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
 }
 
-// errShared says that another process writes the file.
+// errShared is the error of a file that another process writes.
 var errShared = errors.New("another process writes it")
 
 func openFile(cfg Config, log *slog.Logger) (*file, error) {
@@ -87,11 +87,11 @@ func openFile(cfg Config, log *slog.Logger) (*file, error) {
 		return nil, fault.Newf(fault.CodeAudit, "the audit file %s cannot be written", cfg.Path).Because(err).
 			Hint("correct audit.path, or give its folder to the user of this process (uid %d)", os.Getuid())
 	}
-	f.wake() // files that an earlier run has left
+	f.wake() // for files of an earlier run
 	return f, nil
 }
 
-// begin opens the path, and continues behind what is there.
+// begin opens the path, and appends to what is there.
 func (f *file) begin() error {
 	to, err := f.open(f.cfg.Path)
 	if err != nil {
@@ -108,13 +108,13 @@ func (f *file) begin() error {
 	return nil
 }
 
-// look reads how old the first record of a file is, and whether its last line has
-// no end: the process that wrote it was killed within a write.
+// look reads the time of a file's first record, and whether its last line is torn:
+// the process that wrote it was killed within a write.
 func look(path string, info fs.FileInfo) (begun time.Time, torn bool) {
 	begun = info.ModTime()
 	in, err := os.Open(path)
 	if err != nil {
-		return begun, true // an empty line more is harmless
+		return begun, true // an extra empty line is harmless
 	}
 	defer in.Close()
 	if line, err := bufio.NewReaderSize(in, auditLine).ReadSlice('\n'); err == nil {
@@ -153,36 +153,36 @@ func (f *file) Write(b []byte) (int, error) {
 		f.size += int64(n)
 		return n, nil
 	}
-	if n > 0 && f.f.Truncate(f.size) == nil { // no reader shall meet half a line
+	if n > 0 && f.f.Truncate(f.size) == nil { // readers must not see half a line
 		return 0, err
 	}
 	f.size += int64(n)
 	return n, err
 }
 
-// present makes sure that the path leads to the file that is open.
+// present makes sure that the path still names the open file.
 func (f *file) present() error {
 	if f.f != nil {
 		now, err := os.Stat(f.cfg.Path)
 		if err == nil && os.SameFile(now, f.self) {
 			return nil
 		}
-		f.log.Warn("the audit file has been taken away; a new one is made", "path", f.cfg.Path)
+		f.log.Warn("the audit file was removed or renamed; a new one is created", "path", f.cfg.Path)
 		f.shut()
 	}
 	return f.begin()
 }
 
-// shut closes the open file. What fails here cannot be repaired: the records are
-// with the kernel, which says that it could not keep them.
+// shut closes the open file. A failure cannot be repaired: the kernel has the
+// records and reports that it could not store them.
 func (f *file) shut() {
 	if err := errors.Join(f.f.Sync(), f.f.Close()); err != nil {
-		f.log.Error("the audit file could not be closed in order", "path", f.cfg.Path, telemetry.AttrReason, err)
+		f.log.Error("the audit file could not be closed cleanly", "path", f.cfg.Path, telemetry.AttrReason, err)
 	}
 	f.f = nil
 }
 
-// Due is when the first record is as old as it may be.
+// Due is the time at which the first record reaches the greatest age.
 func (f *file) Due() time.Time {
 	if f.f == nil || f.size == 0 || f.begun.IsZero() {
 		return time.Time{}
@@ -195,7 +195,7 @@ func (f *file) Due() time.Time {
 }
 
 // Rotate renames the file and lets the next write begin a new one. If that fails
-// the file grows on: no record is lost for it.
+// the file keeps growing, and no record is lost.
 func (f *file) Rotate() {
 	if time.Now().Before(f.retry) || f.present() != nil || f.size == 0 {
 		return
@@ -206,12 +206,12 @@ func (f *file) Rotate() {
 	}
 	if err != nil {
 		f.retry = time.Now().Add(limit.AuditTold)
-		f.log.Error("the audit file cannot be rotated; it grows on", "path", f.cfg.Path, telemetry.AttrReason, err)
+		f.log.Error("the audit file cannot be rotated; it keeps growing", "path", f.cfg.Path, telemetry.AttrReason, err)
 		return
 	}
 	f.shut()
 	if err := f.begin(); err != nil {
-		f.log.Error("no new audit file", "path", f.cfg.Path, telemetry.AttrReason, err)
+		f.log.Error("no new audit file can be opened", "path", f.cfg.Path, telemetry.AttrReason, err)
 	}
 	f.wake()
 }
@@ -224,7 +224,7 @@ func (f *file) Close() error {
 	return errors.Join(f.f.Sync(), f.f.Close())
 }
 
-// wake makes Tidy look.
+// wake makes Tidy run once.
 func (f *file) wake() {
 	select {
 	case f.rotated <- struct{}{}:
@@ -232,7 +232,7 @@ func (f *file) wake() {
 	}
 }
 
-// Tidy removes and packs rotated files, in a goroutine of its own.
+// Tidy removes and compresses rotated files each time that it is woken, until ctx ends.
 func (f *file) Tidy(ctx context.Context) {
 	for {
 		select {
@@ -241,7 +241,8 @@ func (f *file) Tidy(ctx context.Context) {
 			return
 		}
 		if err := tidy(ctx, f.cfg); err != nil && ctx.Err() == nil {
-			f.log.Error("old audit files could not be seen to", "folder", filepath.Dir(f.cfg.Path), telemetry.AttrReason, err)
+			f.log.Error("old audit files could not be compressed or removed", "folder", filepath.Dir(f.cfg.Path),
+				telemetry.AttrReason, err)
 		}
 	}
 }

@@ -225,7 +225,7 @@ func TestAFileThatIsTakenAway(t *testing.T) {
 				one(t, w, cfg.Path, "b")
 				return nil
 			})
-			if !strings.Contains(log.String(), "taken away") {
+			if !strings.Contains(log.String(), "removed or renamed") {
 				t.Errorf("the log does not say so: %s", log.String())
 			}
 		})

@@ -10,17 +10,17 @@ import (
 	"time"
 )
 
-// Filter chooses records. An empty field chooses all. Cluster, Caller, Agent and
-// Rule may hold one * for any text.
+// Filter selects records. An empty field matches all. Cluster, Caller, Agent and
+// Rule may contain one * for any text.
 type Filter struct {
 	Cluster, Caller, Agent, Rule, Code string
-	Since, Until                       time.Time // of the begin; Until is excluded
+	Since, Until                       time.Time // of the record's start; Until is exclusive
 	Target                             Target
 	Denied                             bool
 }
 
-// Match reports whether a record is wanted. Of lost records only the time is asked:
-// what they would have said is not known.
+// Match reports whether a record matches. A record of lost records is matched by
+// its time only, since their content is unknown.
 func (f Filter) Match(r Record) bool {
 	switch {
 	case !f.Since.IsZero() && r.Time.Before(f.Since), !f.Until.IsZero() && !r.Time.Before(f.Until):
@@ -33,7 +33,7 @@ func (f Filter) Match(r Record) bool {
 		(f.Target.match(r.Asked) || f.Target.match(r.Resolved))
 }
 
-// glob compares with a pattern that may hold one *.
+// glob matches s against a pattern with at most one *.
 func glob(pattern, s string) bool {
 	if pattern == "" {
 		return true
@@ -45,7 +45,7 @@ func glob(pattern, s string) bool {
 	return len(s) >= len(head)+len(tail) && strings.HasPrefix(s, head) && strings.HasSuffix(s, tail)
 }
 
-// Target is a destination to look for: a name, an address or a range, and a port.
+// Target is a destination to search for: a name, an address or a range, and a port.
 type Target struct {
 	host   string
 	ranges netip.Prefix
@@ -58,7 +58,7 @@ func ParseTarget(s string) (Target, error) {
 		return Target{}, nil
 	}
 	if p, err := netip.ParsePrefix(s); err == nil {
-		if p.Addr().Is4In6() && p.Bits() >= 96 { // records are compared in the IPv4 form
+		if p.Addr().Is4In6() && p.Bits() >= 96 { // records hold the IPv4 form
 			p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
 		}
 		return Target{ranges: p.Masked()}, nil
@@ -84,8 +84,8 @@ func ParseTarget(s string) (Target, error) {
 	return t, nil
 }
 
-// single is the range of one address. An address with a zone is in no range: it
-// is looked for as it is written, in what was asked for and refused.
+// single is the range of one address. An address with a zone is in no range: it is
+// compared as text with what refused callers asked for.
 func single(s string) (netip.Prefix, bool) {
 	a, err := netip.ParseAddr(s)
 	if err != nil || a.Zone() != "" {

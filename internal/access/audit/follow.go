@@ -17,18 +17,18 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 )
 
-// Listener takes what Follow finds. An error of Take or Broken ends it.
+// Listener receives what Follow finds. An error of Take or Broken ends Follow.
 type Listener struct {
 	Take   func(Record) error
 	Broken func(*Broken) error
-	// CaughtUp is called once, when what was there at first has been given.
+	// CaughtUp is called once, after the records that existed at the start.
 	CaughtUp func() error
 }
 
-// Follow returns what the file at path holds and what is added to it, until ctx
-// ends, also to those that follow it when it is rotated, however fast. A path that
-// leads nowhere is waited for. older are the rotated files, of Older, that were read
-// already: what was rotated since is given as well.
+// Follow reports the records in the file at path, and those appended later, until
+// ctx ends, across rotations, however fast they come. It waits for a file that does
+// not exist yet. older are the rotated files (from Older) that were read already;
+// files rotated since then are read as well.
 func Follow(ctx context.Context, path string, older []string, to Listener) error {
 	tick := time.NewTicker(auditPoll)
 	defer tick.Stop()
@@ -54,28 +54,29 @@ func Follow(ctx context.Context, path string, older []string, to Listener) error
 	}
 }
 
-// follower reads the file at path, and before it what was rotated since it looked
-// last:
+// follower reads the file at path, and before it the files rotated since its last
+// look:
 //
 //	path ──► open ──► those rotated since done, up to the open one ──► the open one, as it grows
 //	          ▲                                                          │ path leads elsewhere
 //	          └────────── done is the number that it was rotated to ◄────┘
 //
-// All that was rotated before the open file was made is in the folder by then.
+// All files that were rotated before the open file was created are in the folder by
+// then.
 type follower struct {
 	path  string
 	to    Listener
 	done  int  // the number of the newest rotated file that was read
-	loose bool // one more was read, whose number was never seen
+	loose bool // one more was read, whose number is unknown
 	file  *os.File
 	reading
 }
 
 // reading is how far a file has been read.
 type reading struct {
-	name  string // for people
+	name  string // for messages
 	in    *bufio.Reader
-	begun []byte // a line that has no end yet
+	begun []byte // an incomplete line
 	read  int64
 	line  int
 }
@@ -84,8 +85,8 @@ func readFrom(name string, in io.Reader) reading {
 	return reading{name: name, in: bufio.NewReaderSize(in, auditBatch)}
 }
 
-// look reads what is new. When the path leads to another file, the old one is read
-// to its end first: it is not written any more.
+// look reads what is new. When the path names another file, the old one is read to
+// its end first: it is no longer written.
 func (f *follower) look() error {
 	for {
 		now, err := os.Stat(f.path)
@@ -97,7 +98,7 @@ func (f *follower) look() error {
 				return e
 			}
 			if self, e := f.file.Stat(); err != nil || e == nil && os.SameFile(self, now) && self.Size() >= f.read {
-				return nil // the same, or nothing yet in its place
+				return nil // the same file, or no new one yet
 			}
 			if e := f.end(); e != nil {
 				return e
@@ -112,7 +113,7 @@ func (f *follower) look() error {
 	}
 }
 
-// open opens what the path leads to, and reads what was rotated before it.
+// open opens the file at the path, after reading those rotated before it.
 func (f *follower) open() error {
 	file, err := os.Open(f.path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -127,7 +128,7 @@ func (f *follower) open() error {
 		return cannotRead(f.path, err)
 	}
 	at, there := f.place(all)
-	if there { // it was rotated a moment ago: its turn comes
+	if there { // it was rotated a moment ago, and is read later
 		all = all[:at]
 	}
 	for _, o := range all {
@@ -142,8 +143,8 @@ func (f *follower) open() error {
 	return nil
 }
 
-// between reads a rotated file that was never seen under the path itself, and tells
-// of those that are gone already.
+// between reads a rotated file that was never seen under the path itself, and
+// reports those that are gone already.
 func (f *follower) between(o old) error {
 	gone := o.number - f.done - 1
 	if f.loose && gone > 0 {
@@ -168,7 +169,7 @@ func (f *follower) between(o old) error {
 	return errors.Join(f.drain(), f.rest())
 }
 
-// place finds the open file among the rotated ones.
+// place finds the index of the open file among the rotated ones.
 func (f *follower) place(all []old) (at int, there bool) {
 	self, err := f.file.Stat()
 	if err != nil {
@@ -185,8 +186,8 @@ func (f *follower) place(all []old) (at int, there bool) {
 	return 0, false
 }
 
-// packedAs reports whether a rotated file that is packed, or was since it was listed, is
-// the open one: they begin alike, and no two records do.
+// packedAs reports whether a compressed rotated file is the open one: their first
+// records are equal, and no two records are.
 func (f *follower) packedAs(o old) bool {
 	if _, err := os.Stat(o.path); err == nil && !o.packed {
 		return false
@@ -202,12 +203,12 @@ func (f *follower) packedAs(o old) bool {
 	return n > 0 && bytes.Equal(theirs[:n], ours[:m])
 }
 
-// drain returns the whole lines that are there.
+// drain takes the complete lines that are available.
 func (f *follower) drain() error {
 	for {
 		piece, err := f.in.ReadSlice('\n')
 		f.read += int64(len(piece))
-		if len(f.begun)+len(piece) <= auditLine { // what is longer is no record, and is told of at its end
+		if len(f.begun)+len(piece) <= auditLine { // a longer line is no record, and is reported at its end
 			f.begun = append(f.begun, piece...)
 		}
 		switch {
@@ -224,7 +225,7 @@ func (f *follower) drain() error {
 	}
 }
 
-// whole returns the line that has been put together.
+// whole takes the line that has been put together.
 func (f *follower) whole(torn bool) error {
 	line := f.begun
 	f.begun = f.begun[:0]
@@ -242,7 +243,7 @@ func (f *follower) whole(torn bool) error {
 	return f.to.Broken(&Broken{f.name, f.line, false, "this is no record: " + clip(err.Error(), limit.AuditText)})
 }
 
-// end leaves a file that has been rotated, with what is left of its last line.
+// end leaves a rotated file, after the rest of its last line.
 func (f *follower) end() error {
 	defer f.close()
 	if err := f.rest(); err != nil {
@@ -257,9 +258,9 @@ func (f *follower) end() error {
 	case there:
 		f.done, f.loose = all[at].number, false
 	case len(all) > 0 && all[len(all)-1].number > f.done:
-		f.loose = true // it was rotated and is gone already, or was taken away
+		f.loose = true // it was rotated and is gone already, or was removed
 	case len(all) == 0 || all[len(all)-1].number < f.done:
-		f.done = 0 // somebody has cleared the folder: numbers begin anew
+		f.done = 0 // the folder was cleared: numbers start again
 		if len(all) > 0 {
 			f.done = all[len(all)-1].number
 		}
@@ -267,7 +268,7 @@ func (f *follower) end() error {
 	return nil
 }
 
-// rest returns what is left of the last line.
+// rest takes what is left of the last line.
 func (f *follower) rest() error {
 	if len(f.begun) == 0 {
 		return nil

@@ -8,33 +8,33 @@ import (
 
 // The bounds of this package alone.
 const (
-	// auditLine bounds a line that is read: a record whose texts are all of the
-	// greatest length and all escaped has about 64 KiB.
+	// auditLine bounds a line that is read: a record whose texts all have the
+	// greatest length and are all escaped takes about 64 KiB.
 	auditLine = 96 << 10
-	// auditQueue bounds the records that wait for the disk: a second of a busy hub.
+	// auditQueue bounds the records that wait for the disk: one second of a busy hub.
 	auditQueue = 8_192
 	// auditQueueBytes bounds the memory that they take.
 	auditQueueBytes = 8 << 20
-	// auditBatch is what is written at once when records queue up.
+	// auditBatch is the size of one write when records queue up.
 	auditBatch = 64 << 10
 	// auditFile is the size at which a file is rotated: some 200,000 records.
 	auditFile = 100 << 20
-	// auditFileLeast is the least such size: below it files would come by the minute.
+	// auditFileLeast is the least such size: below it a file would last minutes.
 	auditFileLeast = 64 << 10
-	// auditCallers bounds the callers whose refusals at limits are told apart, by
-	// code, in some 2 MiB.
+	// auditCallers bounds the callers, by code, whose refusals at limits are counted
+	// separately; they take some 2 MiB.
 	auditCallers = 4_096
 	// auditDistinct bounds the destinations, by caller and rule, whose refusals are
-	// told apart: a caller that tries every port of a machine in some minutes.
+	// counted separately: a caller tries every port of a machine in some minutes.
 	auditDistinct = 8_192
 	// auditKept is how many rotated files stay: two weeks of one each day.
 	auditKept = 14
-	// auditKeptMost bounds them, for they are listed at each rotation.
+	// auditKeptMost bounds auditKept, for the files are listed at each rotation.
 	auditKeptMost = 1_000
-	// auditAge is the age at which a file of audit records is rotated.
+	// auditAge is the age at which a file is rotated.
 	auditAge = 24 * time.Hour
 	// auditAgeLeast is the least such age.
 	auditAgeLeast = time.Minute
-	// auditPoll is how often a followed file is looked at for new records.
+	// auditPoll is the interval at which a followed file is checked for new records.
 	auditPoll = 250 * time.Millisecond
 )

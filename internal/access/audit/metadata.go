@@ -12,15 +12,14 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/reqmeta"
 )
 
-// Redacted stands for a value that may be a secret.
+// Redacted replaces a value that may be a secret.
 const Redacted = "[redacted]"
 
-// Metadata is what a caller said about its request, bounded, and without what
-// looks like a secret. The zero value has none.
+// Metadata is the request metadata of a caller, bounded, with likely secrets
+// redacted. The zero value is empty.
 type Metadata struct{ pairs map[string]string }
 
-// NewMetadata takes the pairs that a record may hold: at most limit.AuditPairs,
-// the first in the order of their keys.
+// NewMetadata keeps at most limit.AuditPairs pairs, the first in key order.
 func NewMetadata(pairs map[string]string) Metadata {
 	var m Metadata
 	for _, k := range slices.Sorted(maps.Keys(pairs)) {
@@ -39,7 +38,7 @@ func NewMetadata(pairs map[string]string) Metadata {
 	return m
 }
 
-// MetadataOf takes what a caller said.
+// MetadataOf is NewMetadata for the pairs of a request.
 func MetadataOf(pairs []reqmeta.Pair) Metadata {
 	if len(pairs) == 0 {
 		return Metadata{}
@@ -51,13 +50,13 @@ func MetadataOf(pairs []reqmeta.Pair) Metadata {
 	return NewMetadata(all)
 }
 
-// IsZero says that there is none.
+// IsZero reports whether there are no pairs.
 func (m Metadata) IsZero() bool { return len(m.pairs) == 0 }
 
 // Get returns the value of a key.
 func (m Metadata) Get(key string) string { return m.pairs[key] }
 
-// All returns the pairs in the order of their keys.
+// All returns the pairs in key order.
 func (m Metadata) All() (pairs [][2]string) {
 	for _, k := range slices.Sorted(maps.Keys(m.pairs)) {
 		pairs = append(pairs, [2]string{k, m.pairs[k]})
@@ -78,8 +77,8 @@ func (m *Metadata) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// secretKey reports whether a key is of the kind under which secrets travel. It
-// looks at letters and digits alone: X-Api-Key and apikey are one.
+// secretKey reports whether a key usually carries a secret. It compares letters and
+// digits only: X-Api-Key and apikey are the same.
 func secretKey(key string) bool {
 	key = strings.Map(func(r rune) rune {
 		switch {
@@ -94,7 +93,7 @@ func secretKey(key string) bool {
 		"session", "signature", "bearer", "jwt"}, func(s string) bool { return strings.Contains(key, s) })
 }
 
-// secretValue knows secrets that came under another key.
+// secretValue recognises secrets under any key.
 func secretValue(v string) bool {
 	v = strings.ToLower(strings.TrimSpace(v))
 	return slices.ContainsFunc([]string{"bearer ", "basic ", "tombolo://", "-----begin", "eyj"},

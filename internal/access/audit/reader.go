@@ -18,11 +18,11 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 )
 
-// Broken is a line that is no record, with its place. It does not end the reading.
+// Broken is a line that is not a record, with its position. Reading continues after it.
 type Broken struct {
 	File string
 	Line int
-	Torn bool // the last line, without an end: its writer was killed, or is writing now
+	Torn bool // the last line is incomplete: its writer was killed, or is writing now
 	Why  string
 }
 
@@ -35,13 +35,13 @@ type Reader struct {
 	line int
 }
 
-// NewReader reads records from in; name stands in places.
+// NewReader reads records from in; name is used in error positions.
 func NewReader(name string, in io.Reader) *Reader {
 	return &Reader{name: name, in: bufio.NewReaderSize(in, auditLine)}
 }
 
-// Next returns the next record, *Broken for a line that is none, and io.EOF at the
-// end. After *Broken the reading continues with the next line.
+// Next returns the next record, a *Broken error for a line that is not a record, and
+// io.EOF at the end. It can be called again after *Broken.
 func (r *Reader) Next() (Record, error) {
 	for {
 		line, err := r.in.ReadSlice('\n')
@@ -69,7 +69,7 @@ func (r *Reader) Next() (Record, error) {
 	}
 }
 
-// skip leaves a line that is too long to be a record.
+// skip skips a line that is too long to be a record.
 func (r *Reader) skip() error {
 	for {
 		_, err := r.in.ReadSlice('\n')
@@ -83,10 +83,10 @@ func (r *Reader) skip() error {
 	}
 }
 
-// cutShort says that a packed file ends too early, as one on a full disk does.
+// cutShort reports whether a compressed file ends too early, as one on a full disk does.
 func cutShort(err error) bool { return errors.Is(err, io.ErrUnexpectedEOF) }
 
-// failed is the end, or a failure with its place.
+// failed is io.EOF, or err with its position.
 func (r *Reader) failed(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.EOF
@@ -94,9 +94,9 @@ func (r *Reader) failed(err error) error {
 	return fmt.Errorf("%s, after line %d: %w", r.name, r.line, err)
 }
 
-// Files lists what belongs to the given paths: for the path of a configuration
-// its rotated files, the oldest first, and then itself; a rotated file alone is
-// itself. None is listed twice.
+// Files lists the files of the given paths: for a configured path its rotated files,
+// oldest first, and then the file itself; for a rotated file that file alone. No file
+// is listed twice.
 func Files(paths ...string) ([]string, error) {
 	var out []string
 	seen := map[string]bool{}
@@ -122,7 +122,7 @@ func Files(paths ...string) ([]string, error) {
 	return out, nil
 }
 
-// Older lists the rotated files of a path, the oldest first.
+// Older lists the rotated files of a path, oldest first.
 func Older(path string) (out []string, err error) {
 	all, err := rotated(filepath.Clean(path))
 	if err != nil {
@@ -134,8 +134,8 @@ func Older(path string) (out []string, err error) {
 	return out, nil
 }
 
-// Open opens a file of records, packed or not. One that was packed since it was
-// listed is found under its new name.
+// Open opens a file of records, compressed or not. One that was compressed since it
+// was listed is found under its new name.
 func Open(path string) (io.ReadCloser, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) && !strings.HasSuffix(path, packed) {

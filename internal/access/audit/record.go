@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package audit writes and reads the records of who reached what: one line of
-// JSON for each dial and each refusal (docs/reference/audit.md). It does not
-// decide anything and never holds up a stream; a record that it cannot keep is
-// counted and told of.
+// Package audit writes and reads the records of who reached what: one line of JSON
+// for each dial and each refusal (docs/reference/audit.md). It decides nothing and
+// never blocks a stream; records that it cannot keep are counted and reported.
 package audit
 
 import (
@@ -21,40 +20,40 @@ import (
 // Version is the version of the format.
 const Version = 1
 
-// Kind says what a record tells of.
+// Kind is the event that a record describes.
 type Kind string
 
 // The kinds.
 const (
 	KindDial    Kind = "dial"    // a dial that was tried, with its stream if there was one
-	KindRefusal Kind = "refusal" // a request that was turned away without trying
+	KindRefusal Kind = "refusal" // a request that was refused without a dial
 	KindLost    Kind = "lost"    // records that could not be kept
 
 	KindRevocation Kind = "revocation" // an operator has revoked an identity
 	KindRemoval    Kind = "removal"    // an operator has removed a cluster
 )
 
-// Kinds are all of them.
+// Kinds returns all kinds.
 func Kinds() []Kind { return []Kind{KindDial, KindRefusal, KindLost, KindRevocation, KindRemoval} }
 
-// The values of At: which end of a session wrote the record.
+// The values of At: the end of the session that wrote the record.
 const (
 	AtHub   = "hub"
 	AtAgent = "agent"
 )
 
-// The values of Verdict; empty: no policy was asked.
+// The values of Verdict; empty: no policy was consulted.
 const (
 	Allow = "allow"
 	Deny  = "deny"
 )
 
-// Record is one line. It has no field for headers, tokens or bytes of a stream,
-// and what a caller chose is bounded and cleaned when it is written.
+// Record is one line. It has no field for headers, tokens or stream data, and what a
+// caller chose is bounded and cleaned when it is written.
 type Record struct {
 	Version     int       `json:"v"`
-	Time        time.Time `json:"time"` // of the begin
-	ID          string    `json:"id"`   // set by the Writer; consecutive within one run of a process
+	Time        time.Time `json:"time"` // start of the event
+	ID          string    `json:"id"`   // set by the Writer; consecutive within one run of the process
 	Kind        Kind      `json:"kind"`
 	At          string    `json:"at,omitempty"`
 	Hub         string    `json:"hub,omitempty"`
@@ -62,30 +61,30 @@ type Record struct {
 	Cluster     string    `json:"cluster,omitempty"`
 	Frontend    string    `json:"frontend,omitempty"`
 	Caller      string    `json:"caller,omitempty"`
-	Operator    string    `json:"operator,omitempty"` // SPIFFE URI of one that came with a certificate
+	Operator    string    `json:"operator,omitempty"` // SPIFFE URI of an operator's certificate
 	Serial      string    `json:"serial,omitempty"`   // of the caller's certificate
 	Source      string    `json:"source,omitempty"`   // the caller's transport address
 	Peer        *Peer     `json:"peer,omitempty"`
 	Egress      string    `json:"egress,omitempty"`
 	Metadata    Metadata  `json:"metadata,omitzero"`
 	Traceparent string    `json:"traceparent,omitempty"`
-	Subject     string    `json:"subject,omitempty"` // whom or what an operator's change was about
+	Subject     string    `json:"subject,omitempty"` // the object of an operator's change
 	Asked       string    `json:"asked,omitempty"`
 	Resolved    string    `json:"resolved,omitempty"`
 	Verdict     string    `json:"verdict,omitempty"`
 	Rule        string    `json:"rule,omitempty"`
-	Policy      string    `json:"policy,omitempty"` // the version of what the rule stands in
+	Policy      string    `json:"policy,omitempty"` // the version of the policy with the rule
 	Duration    Millis    `json:"durationMillis,omitempty"`
 	Up          int64     `json:"bytesUp,omitempty"`   // from the caller to the target
 	Down        int64     `json:"bytesDown,omitempty"` // from the target to the caller
-	Code        string    `json:"code,omitempty"`      // why it ended: ok, or a fault code
-	Reason      string    `json:"reason,omitempty"`    // the same for people
+	Code        string    `json:"code,omitempty"`      // how it ended: ok, or a fault code
+	Reason      string    `json:"reason,omitempty"`    // the fault's text
 
-	Count int64     `json:"count,omitempty"` // of records lost
-	Since time.Time `json:"since,omitzero"`  // when the first of them was lost
+	Count int64     `json:"count,omitempty"` // number of lost records
+	Since time.Time `json:"since,omitzero"`  // time of the first lost record
 }
 
-// Peer is the process at the other end of a unix socket, as the kernel knew it
+// Peer is the process at the other end of a unix socket, as the kernel reported it
 // when it connected.
 type Peer struct {
 	UID uint32 `json:"uid"`
@@ -93,8 +92,8 @@ type Peer struct {
 	PID int32  `json:"pid"`
 }
 
-// End sets how it ended; nil is an orderly end. Of a fault's texts only What is
-// taken: Why may quote what a caller sent, such as a line of a header.
+// End sets code and reason; nil is an orderly end. Of the fault's texts it takes
+// only What: Why may quote what a caller sent, such as a header line.
 func (r *Record) End(f *fault.Fault) {
 	if f == nil {
 		r.Code, r.Reason = telemetry.Outcome(""), ""
@@ -103,7 +102,7 @@ func (r *Record) End(f *fault.Fault) {
 	r.Code, r.Reason = telemetry.Outcome(f.Code), f.What
 }
 
-// clean bounds every text and takes out what may hide a secret.
+// clean bounds every text and removes what may contain a secret.
 func (r *Record) clean() {
 	r.Version, r.Time, r.Since = Version, instant(r.Time), instant(r.Since)
 	r.Duration -= r.Duration % Millis(time.Microsecond)
@@ -118,7 +117,7 @@ func (r *Record) clean() {
 	}
 }
 
-// instant is a time as it can be written: in UTC, to the microsecond.
+// instant is a time as it is written: in UTC, to the microsecond.
 func instant(t time.Time) time.Time {
 	t = t.UTC().Truncate(time.Microsecond)
 	if y := t.Year(); y < 1 || y > 9999 {
@@ -127,8 +126,8 @@ func instant(t time.Time) time.Time {
 	return t
 }
 
-// Destination is an address without what may stand around it in a malformed
-// request: user and password before an @, a path or a query behind it.
+// Destination strips from an address what a malformed request may put around it:
+// user and password before an @, a path or a query after it.
 func Destination(s string) string {
 	if i := strings.IndexAny(s, "/?#"); i >= 0 {
 		s = s[:i]
@@ -136,8 +135,8 @@ func Destination(s string) string {
 	return s[strings.LastIndexByte(s, '@')+1:]
 }
 
-// clip cuts a text between two characters. What does not print is escaped when the
-// record is written, so that it stays what was sent.
+// clip truncates a text at a character boundary. Non-printing characters stay: they
+// are escaped when the record is written.
 func clip(s string, n int) string {
 	return untrusted.Clip(strings.ToValidUTF8(s[:min(len(s), n+utf8.UTFMax)], string(utf8.RuneError)), n)
 }

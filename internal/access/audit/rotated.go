@@ -19,7 +19,7 @@ import (
 
 const (
 	packed = ".gz"
-	part   = ".gz.part" // a packed file that is not complete
+	part   = ".gz.part" // an incomplete compressed file
 )
 
 // old is a rotated file.
@@ -29,7 +29,7 @@ type old struct {
 	packed bool
 }
 
-// rotatedName reads the number behind the path of a rotated file.
+// rotatedName parses the name of a rotated file: the path and a number.
 func rotatedName(path, name string) (o old, ok bool) {
 	digits, ok := strings.CutPrefix(name, filepath.Base(path)+".")
 	if !ok {
@@ -44,12 +44,12 @@ func rotatedName(path, name string) (o old, ok bool) {
 	return o, true
 }
 
-// number is how the number of a rotated file is written: so that a shell, too,
-// lists them in order.
+// number formats the number of a rotated file so that a shell lists the files in
+// order.
 func number(n int) string { return fmt.Sprintf("%06d", n) }
 
-// rotated lists the rotated files of a path, the oldest first. A file that is
-// there twice, because it was being packed, is listed as it was.
+// rotated lists the rotated files of a path, oldest first. A file that exists twice,
+// because it was being compressed, is listed uncompressed.
 func rotated(path string) ([]old, error) {
 	entries, err := os.ReadDir(filepath.Dir(path))
 	if err != nil {
@@ -73,7 +73,7 @@ func rotated(path string) ([]old, error) {
 	return slices.CompactFunc(out, func(a, b old) bool { return a.number == b.number }), nil
 }
 
-// nextName is where the file at path is renamed to.
+// nextName is the name to which the file at path is rotated.
 func nextName(path string) (string, error) {
 	all, err := rotated(path)
 	if err != nil {
@@ -86,7 +86,7 @@ func nextName(path string) (string, error) {
 	return path + "." + number(n), nil
 }
 
-// tidy removes rotated files beyond those to keep, and packs the rest.
+// tidy removes rotated files beyond cfg.Keep, and compresses the rest.
 func tidy(ctx context.Context, cfg Config) error {
 	all, err := rotated(cfg.Path)
 	if err != nil {
@@ -96,7 +96,7 @@ func tidy(ctx context.Context, cfg Config) error {
 	if extra := len(all) - cfg.Keep; extra > 0 {
 		for _, o := range all[:extra] {
 			errs = append(errs, os.Remove(o.path))
-			for _, half := range []string{packed, part} { // of a packing that was cut short
+			for _, half := range []string{packed, part} { // of an interrupted compression
 				if err := os.Remove(o.path + half); !o.packed && !errors.Is(err, fs.ErrNotExist) {
 					errs = append(errs, err)
 				}
@@ -112,7 +112,7 @@ func tidy(ctx context.Context, cfg Config) error {
 	return errors.Join(errs...)
 }
 
-// pack replaces a file by its packed form, which appears when it is complete.
+// pack replaces a file by its compressed form, which appears when it is complete.
 func pack(ctx context.Context, path string) (err error) {
 	in, err := os.Open(path)
 	if err != nil {

@@ -14,36 +14,35 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 )
 
-// Tally decides which refusals of known callers get a record, and a line of the log,
-// of their own. A caller is refused as fast as it asks, and must not push the
-// records of others out of the rotated files: in each interval the first of a kind
-// are told one by one, the rest are counted, and the interval ends with one record
-// for each kind, with their count. The zero Tally is ready.
+// Tally decides which refusals of known callers get a record, and a log line, of
+// their own. A caller that is refused in a loop must not push the records of others
+// out of the rotated files: in each interval the first refusals of a kind are
+// reported one by one, the rest are counted, and the interval ends with one record
+// per kind that holds the count. The zero Tally is ready to use.
 //
-// At a limit all refusals of one caller with one code are of a kind, and so are those
-// of what cannot be read, for which no rate is asked. Of all others only those of the
-// same destination and rule are, so that each distinct one has its record. What is
-// remembered is bounded: the kind that was not met for longest is told, with its count,
-// and forgotten for a new one.
+// Refusals of one caller with one code are of one kind if they are about a limit or
+// an unreadable request. All others are of one kind only if destination and rule are
+// the same too, so that each distinct one has its record. The number of kinds is
+// bounded: the least recently seen one is reported, with its count, and dropped.
 type Tally struct {
 	mu               sync.Mutex
 	begun            time.Time
 	limits, distinct kinds
 }
 
-// refused is what refusals of a kind have in common.
+// refused is the key of a kind: what its refusals have in common.
 type refused struct {
 	cluster, frontend, caller, operator, serial string
-	local                                       bool // uid and gid are known
+	local                                       bool // uid and gid are set
 	uid, gid                                    uint32
 	code                                        string
-	asked, rule                                 string // none if they are alike anywhere
+	asked, rule                                 string // empty if the kind spans all destinations
 }
 
-// kinds are the kinds that are remembered.
+// kinds are the remembered kinds, by key and by recency.
 type kinds struct {
 	of    map[refused]*list.Element
-	order list.List // of *kind, the longest not met first
+	order list.List // of *kind, least recently seen first
 }
 
 type kind struct {
@@ -54,8 +53,8 @@ type kind struct {
 	since          time.Time // of the first of them
 }
 
-// Take notes a refusal. It reports whether to tell of it, and gives the sums of kinds
-// that are forgotten and of an interval that has ended, which are to be told as well.
+// Take counts a refusal. It reports whether to write a record for it, and returns
+// the sums, to be written as well, of dropped kinds and of an interval that has ended.
 func (t *Tally) Take(now time.Time, r Record) (tell bool, sums []Record) {
 	q := refusedOf(r)
 	t.mu.Lock()
@@ -83,7 +82,7 @@ func (t *Tally) Take(now time.Time, r Record) (tell bool, sums []Record) {
 	return false, sums
 }
 
-// Turn begins a new interval and gives the sums of the last.
+// Turn starts a new interval and returns the sums of the last one.
 func (t *Tally) Turn(now time.Time) []Record {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -106,7 +105,7 @@ func (t *Tally) turn(now time.Time) (sums []Record) {
 	return sums
 }
 
-// meet finds a kind, or makes it. gone is one that had to be forgotten for it.
+// meet finds or creates a kind. gone is the kind that was dropped for it, if any.
 func (s *kinds) meet(q refused, most int) (k, gone *kind) {
 	if e := s.of[q]; e != nil {
 		s.order.MoveToBack(e)
@@ -130,7 +129,7 @@ func refusedOf(r Record) refused {
 		operator: clip(r.Operator, limit.AuditText),
 		serial:   clip(r.Serial, limit.AuditText), code: clip(r.Code, limit.AuditText),
 	}
-	if r.Peer != nil { // each process has another pid
+	if r.Peer != nil { // without the pid, which differs for each process
 		q.local, q.uid, q.gid = true, r.Peer.UID, r.Peer.GID
 	}
 	if !anywhere(r.Code) {
@@ -139,8 +138,8 @@ func refusedOf(r Record) refused {
 	return q
 }
 
-// anywhere reports whether a refusal speaks of how much is asked, or that it cannot be
-// read, and not of where it was to go.
+// anywhere reports whether a refusal is about the amount or the form of requests, and
+// not about their destination.
 func anywhere(code string) bool {
 	return fault.ClassOf(fault.Code(code)) == fault.Exhausted || code == string(fault.CodeAudit) ||
 		code == string(fault.CodeRequest)
@@ -151,7 +150,7 @@ func (k *kind) sum(now time.Time) Record {
 		Kind: KindRefusal, Time: now, At: k.at, Hub: k.hub, Agent: k.agent, Cluster: k.cluster, Frontend: k.frontend,
 		Caller: k.caller, Operator: k.operator,
 		Serial: k.serial, Asked: k.asked, Rule: k.rule, Code: k.code, Count: k.more, Since: k.since,
-		Reason: fmt.Sprintf("%d more refusals like those before", k.more),
+		Reason: fmt.Sprintf("%d more refusals like the previous ones", k.more),
 	}
 	if k.code == string(fault.CodePolicyDenied) {
 		r.Verdict = Deny

@@ -25,55 +25,54 @@ import (
 
 // Reasons for which records are lost.
 const (
-	lostQueue = "queue_full" // they came faster than they could be written
-	lostDisk  = "disk"       // the file, or standard output, took nothing
-	lostAway  = "collector"  // the collector took nothing
-	lostSpurn = "refused"    // the collector did not want them
-	lostStop  = "stopped"    // the process ended before they were written
+	lostQueue    = "queue_full" // they arrived faster than they could be written
+	lostDisk     = "disk"       // the file, or standard output, could not be written
+	lostAway     = "collector"  // the collector could not be reached
+	lostRejected = "refused"    // the collector rejected them
+	lostStop     = "stopped"    // the process ended before they were written
 )
 
-// Writer writes records. Whoever has a record hands it over and continues; one
-// goroutine writes.
+// Writer writes records. Write queues a record and returns; one goroutine writes.
 //
 //	Write ──► queue (bounded) ──► own ──► sink: a file that rotates, stdout, or a collector
-//	   └─ full: counted, and told of by a record of kind lost
+//	   └─ full: counted, and reported by a record of kind lost
 //
-// With a file and a collector each has a queue of its own, so that neither waits
-// for the other, and a loss is reported where it happened.
+// A file and a collector have a queue each, so that neither waits for the other, and
+// a loss is reported where it happened.
 //
-// A nil Writer is one that is turned off: it admits everything and keeps nothing.
+// A nil Writer is disabled: it admits everything and keeps nothing.
 type Writer struct {
 	strict  bool
-	where   string  // for people: the file, or the collector
-	down    string  // the reason of a loss while nothing can be written
-	also    *Writer // the collector's, beside a file
+	where   string  // for messages: the file, or the collector
+	down    string  // the loss reason while nothing can be written
+	also    *Writer // the collector's, if there is a file too
 	log     *slog.Logger
 	metrics *telemetry.Audit
 	sink    sink
 	queue   chan []byte
 	waiting atomic.Int64 // bytes in the queue
-	run     string       // begins every id
+	run     string       // prefix of every id
 	count   atomic.Int64
-	gaps    atomic.Int64 // that records tell of, where two number alike
+	gaps    atomic.Int64 // records of kind lost, whose ids two Writers share
 	broken  atomic.Bool  // the last write failed
 	stopped atomic.Bool
-	second  bool // another one counts the records
+	second  bool // the other Writer counts the records
 	lost    losses
-	told    atomic.Int64 // when the log was last told of a loss, Unix nanoseconds
+	told    atomic.Int64 // when a loss was last logged, Unix nanoseconds
 }
 
-// sink takes lines. As with io.Writer, n bytes of a Write that fails are there
-// to stay, and the rest may be written again later.
+// sink takes lines. As with io.Writer, a Write that fails has kept n bytes, and the
+// rest may be written again later.
 type sink interface {
 	io.WriteCloser
-	// Due says when the sink wants Rotate to be called; zero: never.
+	// Due is the time at which to call Rotate; zero: never.
 	Due() time.Time
 	Rotate()
-	// Tidy does what may take long, beside the writing, until ctx ends.
+	// Tidy does slow work concurrently with the writing, until ctx ends.
 	Tidy(ctx context.Context)
 }
 
-// Options are what a Writer needs beside its configuration.
+// Options are what a Writer needs besides its configuration.
 type Options struct {
 	Log    *slog.Logger
 	Reg    prometheus.Registerer
@@ -81,8 +80,8 @@ type Options struct {
 	Export Exporter  // nil: there is no collector
 }
 
-// New opens the file. Without a path and a collector it gives nil, which is a
-// Writer turned off.
+// New opens the file. Without a path and a collector it returns nil, which is a
+// disabled Writer. An error is a fault with the code CodeAudit.
 func New(cfg Config, o Options) (*Writer, error) {
 	if cfg.Path == "" && o.Export == nil {
 		return nil, nil
@@ -130,11 +129,10 @@ func newMetrics(o Options) *telemetry.Audit {
 		kinds = append(kinds, string(k))
 	}
 	return telemetry.NewAudit(o.Reg, kinds,
-		[]string{lostQueue, lostDisk, lostAway, lostSpurn, lostStop})
+		[]string{lostQueue, lostDisk, lostAway, lostRejected, lostStop})
 }
 
-// Admit reports whether a dial may begin: in strict mode only while its record can
-// be kept.
+// Admit refuses a dial, in strict mode, while its record cannot be kept.
 func (w *Writer) Admit() error {
 	if w == nil || !w.strict {
 		return nil
@@ -142,19 +140,19 @@ func (w *Writer) Admit() error {
 	if err := w.also.Admit(); err != nil {
 		return err
 	}
-	f := fault.New(fault.CodeAudit, "no dial without an audit record")
+	f := fault.New(fault.CodeAudit, "dials are refused while no audit record can be kept")
 	switch {
 	case w.broken.Load():
-		return f.Whyf("the records cannot be written").Hint("see to %s; the log says more", w.where)
+		return f.Whyf("the records cannot be written").Hint("check %s; the log says more", w.where)
 	case w.stopped.Load():
-		return f.Whyf("the records are closed").Hint("try again")
+		return f.Whyf("the audit log is closed").Hint("try again")
 	case len(w.queue) == cap(w.queue) || w.waiting.Load() >= auditQueueBytes:
-		return f.Whyf("too many records wait to be written").Hint("try again; if it lasts, %s is too slow", w.where)
+		return f.Whyf("too many records are queued").Hint("try again; if it lasts, %s is too slow", w.where)
 	}
 	return nil
 }
 
-// Write hands a record over. It never waits.
+// Write queues a record. It never blocks.
 func (w *Writer) Write(r Record) {
 	if w == nil {
 		return
@@ -190,7 +188,7 @@ func (w *Writer) accepted(k Kind) {
 	}
 }
 
-// lose counts records that will not be written, and tells the log now and then.
+// lose counts records that will not be written, and logs that at intervals.
 func (w *Writer) lose(reason string, n int64) {
 	if n == 0 {
 		return
@@ -204,8 +202,8 @@ func (w *Writer) lose(reason string, n int64) {
 	}
 }
 
-// While calls fn and writes meanwhile. When fn has returned it writes what still
-// waits, for limit.Shutdown at most, and closes the file.
+// While calls fn and writes meanwhile. After fn it writes what is still queued, for
+// limit.Shutdown at most, and closes the file.
 func (w *Writer) While(ctx context.Context, fn func() error) error {
 	if w == nil {
 		return fn()
@@ -225,7 +223,7 @@ func (w *Writer) While(ctx context.Context, fn func() error) error {
 	g.Stop()
 	bound, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit.Shutdown)
 	defer cancel()
-	if isCalls { // they can be called off
+	if isCalls { // they can be cancelled
 		defer run.OnDone(bound, calls.abort)()
 		g.Wait()
 		return err
@@ -233,12 +231,12 @@ func (w *Writer) While(ctx context.Context, fn func() error) error {
 	if !g.WaitContext(bound) {
 		w.told.Store(0)
 		w.lose(lostStop, int64(len(w.queue)))
-		w.log.Error("the audit file is left behind: a write to it does not return", "path", w.where)
+		w.log.Error("the audit file is abandoned: a write to it does not return", "path", w.where)
 	}
 	return err
 }
 
-// own is the one goroutine that writes, until ctx ends and the queue is empty.
+// own is the goroutine that writes, until ctx ends and the queue is empty.
 func (w *Writer) own(ctx context.Context) {
 	tidy := run.NewGroup(ctx)
 	defer tidy.Wait()
@@ -265,7 +263,7 @@ func (w *Writer) own(ctx context.Context) {
 	w.finish(ctx, batch)
 }
 
-// finish writes what is left; what fails now is lost.
+// finish writes what is left; records that fail now are lost.
 func (w *Writer) finish(ctx context.Context, batch []byte) {
 	for {
 		select {
@@ -280,14 +278,14 @@ func (w *Writer) finish(ctx context.Context, batch []byte) {
 		w.put(ctx, gap)
 	}
 	if err := w.sink.Close(); err != nil {
-		w.log.Error("the audit records could not be closed in order", "path", w.where, telemetry.AttrReason, err)
+		w.log.Error("the audit log could not be closed cleanly", "path", w.where, telemetry.AttrReason, err)
 	}
 }
 
-// collect adds to the first line what else waits, up to a batch. Records that
-// were lost before come first, as one record that counts them.
+// collect appends the first line and what else is queued, up to a batch. A record
+// that counts the records lost before comes first.
 func (w *Writer) collect(b, first []byte) []byte {
-	if !w.broken.Load() { // else it would be lost too, and count itself
+	if !w.broken.Load() { // otherwise it would be lost too, and count itself
 		b = w.gap(b)
 	}
 	b = append(b, first...)
@@ -305,7 +303,7 @@ func (w *Writer) collect(b, first []byte) []byte {
 	return b
 }
 
-// gap adds a record of what was lost since the last one, if anything was.
+// gap appends a record of the losses since the last one, if there are any.
 func (w *Writer) gap(b []byte) []byte {
 	n, since := w.lost.take()
 	if n == 0 {
@@ -313,7 +311,7 @@ func (w *Writer) gap(b []byte) []byte {
 	}
 	w.accepted(KindLost)
 	id := w.run + "-"
-	switch { // where there are two, the numbers are those of the records that both take
+	switch { // with two Writers, both number their common records alike
 	case w.also != nil:
 		id += "file-" + strconv.FormatInt(w.gaps.Add(1), 10)
 	case w.second:
@@ -324,7 +322,7 @@ func (w *Writer) gap(b []byte) []byte {
 	return Append(b, Record{ID: id, Kind: KindLost, Time: time.Now(), Count: n, Since: since})
 }
 
-// pause is how long to wait after a failure: what it says itself, if it does.
+// pause is how long to wait after a failure: as the error says, if it does.
 func pause(err error) time.Duration {
 	var says interface{ Wait() time.Duration }
 	if errors.As(err, &says) {
@@ -354,7 +352,7 @@ func (w *Writer) put(ctx context.Context, b []byte) {
 	}
 }
 
-// losses are records that were lost and that no record reports yet.
+// losses counts lost records that no record reports yet.
 type losses struct {
 	mu    sync.Mutex
 	n     int64

@@ -41,7 +41,7 @@ func (c Client) role() id.Role {
 }
 
 // Join trades a token for a certificate at the first hub address that answers.
-// Only the hub whose CA has the pin of the line is shown the token.
+// The token is sent only to a hub whose CA matches the pin of the line.
 func (c Client) Join(ctx context.Context, j trust.Join, key crypto.Signer) (*Identity, error) {
 	csr, err := trust.NewCSR(key)
 	if err != nil {
@@ -64,8 +64,8 @@ func (c Client) Join(ctx context.Context, j trust.Join, key crypto.Signer) (*Ide
 	return out, nil
 }
 
-// Renew gets a new certificate with a new key by proving the old one, which may
-// have run out not too long ago.
+// Renew gets a new certificate with a new key, authenticated by the old certificate,
+// which may have expired within the hub's grace period.
 func (c Client) Renew(ctx context.Context, old *Identity, hubs []string) (*Identity, error) {
 	key, err := trust.NewKey()
 	if err != nil {
@@ -92,7 +92,7 @@ func (c Client) Renew(ctx context.Context, old *Identity, hubs []string) (*Ident
 	return out, nil
 }
 
-// Check is what the certificate of a hub of the identity must satisfy.
+// Check returns what the certificate of the identity's hub must satisfy.
 func (i *Identity) Check(now func() time.Time) func() trust.Check {
 	return func() trust.Check {
 		return trust.Check{Roots: trust.RootsOf(i.CA), TrustDomain: i.Who.TrustDomain, Now: now()}
@@ -113,7 +113,7 @@ func (c Client) ask(ctx context.Context, hubs []string, path string, body any,
 		}
 		last = err
 		if !fault.Has(err, fault.CodeHubAway) {
-			return answer, err // an answer is an answer; another hub would not know better
+			return answer, err // a refusal is final: another hub would refuse too
 		}
 	}
 	return admin.JoinAnswer{}, last
@@ -161,7 +161,7 @@ func (c Client) askOne(ctx context.Context, hub, path string, body any,
 	return answer, nil
 }
 
-// retryAfter is when a refused request is worth another try; 0 if the hub does not say.
+// retryAfter is the Retry-After of a refusal; 0 if the hub does not say.
 func retryAfter(h http.Header) time.Duration {
 	seconds, err := strconv.ParseUint(h.Get("Retry-After"), 10, 16)
 	if err != nil {
@@ -170,13 +170,13 @@ func retryAfter(h http.Header) time.Duration {
 	return min(time.Duration(seconds)*time.Second, limit.AttachRefused)
 }
 
-// HubFault codes a failure to reach a hub; what the verification of its
-// certificate said passes.
+// HubFault makes a fault of a failure to reach a hub; the faults of certificate
+// verification pass unchanged.
 func HubFault(hub string, err error) error {
 	var f *fault.Fault
 	if errors.As(err, &f) {
 		return f
 	}
 	return fault.Newf(fault.CodeHubAway, "the hub %s cannot be reached", hub).Because(err).
-		Hint("check the address, the way through firewalls (TCP), and that the hub runs")
+		Hint("check the address, the firewalls (TCP), and that the hub runs")
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/store"
 )
 
-// File is the name of the file of an identity in its state directory.
+// File is the name of the identity file in a state directory.
 const File = "identity.json"
 
 const (
@@ -28,9 +28,9 @@ const (
 	identityVersion = 1
 )
 
-// Identity is what an agent or a node is: its key, its certificate and the CA it trusts.
-// Before the first join there is a key only, which is stored first, so that a
-// join whose answer was lost can be repeated with the same key.
+// Identity is the key of an agent or a node, its certificate and the CA that it
+// trusts. Before the first join there is only a key, stored in advance, so that a join
+// whose answer was lost can be repeated with the same key.
 type Identity struct {
 	Key  crypto.Signer
 	Cert *x509.Certificate // nil before the first join
@@ -39,12 +39,12 @@ type Identity struct {
 	Hubs []string
 	// Token is the id (not the secret) of the token with which it joined.
 	Token string
-	// tickets resume TLS with a hub. They belong to the certificate: a resumed
-	// handshake shows the one of the first, so a renewed certificate begins anew.
+	// Tickets resume TLS with a hub. They belong to the certificate: a resumed
+	// handshake presents that of the first, so a renewed certificate needs new ones.
 	Tickets tls.ClientSessionCache
 }
 
-// stored is the form of the identity file, mode 0600.
+// stored is the content of the identity file, mode 0600.
 type stored struct {
 	Version     int      `json:"version"`
 	Key         string   `json:"key"`
@@ -54,15 +54,16 @@ type stored struct {
 	Token       string   `json:"token,omitempty"`
 }
 
-// Joined says whether there is a certificate.
+// Joined reports whether there is a certificate.
 func (i *Identity) Joined() bool { return i != nil && i.Cert != nil }
 
-// TLS is the identity for a handshake.
+// TLS returns the identity as a certificate for TLS.
 func (i *Identity) TLS() *tls.Certificate {
 	return &tls.Certificate{Certificate: [][]byte{i.Cert.Raw}, PrivateKey: i.Key, Leaf: i.Cert}
 }
 
-// Load reads the identity; nil without error means that there is none.
+// Load reads the identity of a state directory; nil without an error means that there
+// is none.
 func Load(dir string) (*Identity, error) {
 	path := filepath.Join(dir, identityFile)
 	data, err := private.ReadState(path, limit.PrivateFile)
@@ -82,7 +83,7 @@ func Load(dir string) (*Identity, error) {
 		Version int `json:"version"`
 	}
 	if err := json.Unmarshal(data, &form); err != nil {
-		return nil, broken.Whyf("it is no JSON of ours")
+		return nil, broken.Whyf("it is not an identity file")
 	}
 	if form.Version > identityVersion {
 		return nil, fault.Newf(fault.CodeStateVersion, "the identity in %s has version %d", path, form.Version).
@@ -90,7 +91,7 @@ func Load(dir string) (*Identity, error) {
 	}
 	var s stored
 	if err := json.Unmarshal(data, &s); err != nil {
-		return nil, broken.Whyf("it is no JSON of ours")
+		return nil, broken.Whyf("it is not an identity file")
 	}
 	out := &Identity{Hubs: s.Hubs, Token: s.Token}
 	if out.Key, err = trust.ParseKey([]byte(s.Key)); err != nil {
@@ -105,7 +106,7 @@ func Load(dir string) (*Identity, error) {
 	return out, nil
 }
 
-// SetCertificates takes the certificate, which must be of the key, and the CA over.
+// SetCertificates takes over the certificate, which must belong to the key, and the CA.
 func (i *Identity) SetCertificates(certPEM, caPEM string) error {
 	certs, err := trust.ParseCertificates([]byte(certPEM))
 	if err != nil {

@@ -13,22 +13,22 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 )
 
-// Keeper renews a certificate in time and stores it.
+// Keeper renews a certificate before it expires, and stores it.
 type Keeper struct {
 	Client  Client
 	Dir     string
-	Current func() *Identity                // of now, joined
-	Hubs    func(*Identity) []string        // the addresses that are asked
-	Tried   func(next *Identity, err error) // the next identity, which is stored, or why there is none
+	Current func() *Identity                // the present one, joined
+	Hubs    func(*Identity) []string        // the addresses to ask
+	Tried   func(next *Identity, err error) // called with the next identity, already stored, or with the error
 }
 
-// RenewAt is when the certificate of an identity shall be renewed.
+// RenewAt is the time at which to renew the certificate.
 func (i *Identity) RenewAt() time.Time {
 	return RenewAt(i.Cert.NotBefore.Add(limit.ClockTolerance), i.Cert.NotAfter)
 }
 
-// Run renews at two thirds of the certificate's life, and at once if it has run out,
-// until ctx ends.
+// Run renews at two thirds of the certificate's lifetime, and at once if it has
+// expired, until ctx ends.
 func (k Keeper) Run(ctx context.Context) error {
 	for k.Due(ctx) {
 		if wait := k.Renew(ctx); !run.Wait(ctx, wait) {
@@ -38,21 +38,21 @@ func (k Keeper) Run(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Due waits until the certificate shall be renewed; false if ctx ends before.
+// Due waits until the certificate is due for renewal; false if ctx ends first.
 func (k Keeper) Due(ctx context.Context) bool {
 	for {
 		wait := k.Current().RenewAt().Sub(k.Client.Now())
 		if wait <= 0 {
 			return ctx.Err() == nil
 		}
-		// In slices, so that a clock that jumps or a machine that slept is noticed.
+		// In slices, to notice clock jumps and a machine that slept.
 		if !run.Wait(ctx, min(wait, time.Minute)) {
 			return false
 		}
 	}
 }
 
-// Renew tries once, and says how long to wait after it.
+// Renew tries once, and returns how long to wait until the next try.
 func (k Keeper) Renew(ctx context.Context) (again time.Duration) {
 	me, log := k.Current(), k.Client.Log
 	next, err := k.Client.Renew(ctx, me, k.Hubs(me))
@@ -70,7 +70,7 @@ func (k Keeper) Renew(ctx context.Context) (again time.Duration) {
 	f := fault.From(err)
 	again = max(RenewRetry(k.Client.Now(), me.Cert.NotAfter), f.Again)
 	if f.Code == fault.CodeCertRevoked {
-		again = limit.AttachRefused // nothing will become of it soon
+		again = limit.AttachRefused // a refusal does not change soon
 	}
 	log.Warn("certificate not renewed", telemetry.AttrCode, f.Code, telemetry.AttrReason, f.Explain(),
 		"certificateEnd", me.Cert.NotAfter, "retryIn", again)
@@ -78,8 +78,8 @@ func (k Keeper) Renew(ctx context.Context) (again time.Duration) {
 	return again
 }
 
-// Begin makes the key with which somebody joins, and stores it: a join whose answer was
-// lost can be repeated with the same key.
+// Begin makes the key for a join and stores it, so that a join whose answer was lost can
+// be repeated with the same key.
 func Begin(dir string, hubs []string) (*Identity, error) {
 	key, err := trust.NewKey()
 	if err != nil {
@@ -89,8 +89,8 @@ func Begin(dir string, hubs []string) (*Identity, error) {
 	return me, me.Save(dir)
 }
 
-// Fits says whether a join line is for the hub and cluster of the identity: the same
-// command can be run again, and nobody changes its cluster by accident.
+// Fits reports whether a join line is for the hub and cluster of the identity: the same
+// command can be run again, and does not move an agent to another cluster by accident.
 func (i *Identity) Fits(line trust.Join) bool {
 	return i.Who.Cluster == line.Cluster && trust.Pin(i.CA) == line.Pin
 }

@@ -9,30 +9,30 @@ import (
 	"strings"
 )
 
-// analysis looks for rules that change no verdict: an allow rule that a deny rule covers, and a
-// rule that another one of its action covers. A rule covers another if it matches every request
-// that the other matches. Rules that only several others cover together are not found; what is
-// found is certain.
+// analysis finds rules that change no verdict: an allow rule that a deny rule covers, and a rule
+// that another one of its action covers. A rule covers another if it matches every request that
+// the other matches. Rules that only several others together cover are not found; there are no
+// false positives.
 //
-// For each destination the tries give the rules that contain it, and only rules that contain all
-// earlier destinations stay, so most rules cost one look-up.
+// For each destination of a rule the tries give the rules that contain it, and only rules that
+// contain all earlier destinations remain, so most rules cost one look-up.
 type analysis struct {
 	c      *compiler
 	order  map[*rule]int
-	seen   map[*rule]int // to the number of the look-up that found it last
+	seen   map[*rule]int // the last look-up that found it
 	looks  int
-	steps  int                        // that are left
+	steps  int                        // remaining
 	sorted map[entryList]*callersides // long lists of entries
 }
 
-// Limits the steps of the analysis: some for each rule and range, so that a file made to be slow
-// costs no more than its length. Beyond it the search ends, which is a warning too.
+// The bound of the analysis: some steps for each rule and range, so that a hostile file costs no
+// more than its length. Beyond it the search ends with a warning.
 const (
 	stepsAtLeast = 1 << 20
 	stepsEach    = 8
 )
 
-// analyse warns about rules that change nothing.
+// analyse warns about rules that change no verdict.
 func (c *compiler) analyse() {
 	a := analysis{c: c, order: make(map[*rule]int, len(c.p.rules)), seen: map[*rule]int{}, steps: stepsAtLeast,
 		sorted: map[entryList]*callersides{}}
@@ -48,7 +48,7 @@ func (c *compiler) analyse() {
 		path := fmt.Sprintf("rules[%d]", i)
 		by, deny := a.choose(r, a.covering(r, nil))
 		switch {
-		case a.steps <= 0: // what was not looked at to its end is not said
+		case a.steps <= 0: // an unfinished search proves nothing
 			c.warn(path, "the search for rules that change nothing ended here, after %d of %d rules: "+
 				"too many name the same destinations and callers", i, len(c.p.rules))
 			return
@@ -65,9 +65,8 @@ func (c *compiler) analyse() {
 	}
 }
 
-// choose picks the rule to name: the first deny rule that shadows an allow rule, else the first of
-// the same action. If two cover each other, the later one is redundant; otherwise both would be,
-// and nothing would be left of them.
+// choose picks the rule to name in a warning: the first deny rule that shadows an allow rule, else
+// the first of the same action. Of two that cover each other only the later one is redundant.
 func (a *analysis) choose(r *rule, covers []*rule) (by *rule, deny bool) {
 	slices.SortFunc(covers, func(x, y *rule) int { return a.order[x] - a.order[y] })
 	for _, x := range covers {
@@ -83,10 +82,10 @@ func (a *analysis) choose(r *rule, covers []*rule) (by *rule, deny bool) {
 	return nil, false
 }
 
-// covering lists the rules that cover r; with only set, it reports whether that one does.
+// covering lists the rules that cover r; with only set, at most that one.
 func (a *analysis) covering(r, only *rule) []*rule {
 	sets := []*set{a.c.p.shared}
-	if r.named() { // what covers it speaks of its first cluster too
+	if r.named() { // what covers it applies to its first cluster too
 		sets = append(sets, a.c.p.cluster[r.cluster[0].head])
 	}
 	var covers []*rule
@@ -104,7 +103,7 @@ func (a *analysis) covering(r, only *rule) []*rule {
 	for _, text := range r.written.Destination {
 		d, err := parseDestination(text)
 		if err != nil {
-			return nil // it was refused before
+			return nil // refused earlier
 		}
 		if d.list == "" {
 			if !narrow(d) {
@@ -124,8 +123,8 @@ func (a *analysis) covering(r, only *rule) []*rule {
 	return covers
 }
 
-// sharing reports whether all rules use the list that d names, so that its ranges need no
-// individual look-up.
+// sharing reports whether all covering rules use the list that d names, so that its ranges need
+// no individual look-up.
 func (a *analysis) sharing(covers []*rule, r *rule, d destination) bool {
 	for _, x := range covers {
 		a.steps--
@@ -143,8 +142,8 @@ func (a *analysis) sharing(covers []*rule, r *rule, d destination) bool {
 	return true
 }
 
-// holding lists the rules with a destination that contains all of d, and marks them as seen by this
-// look-up. They are deny rules, or of r's action.
+// holding lists the deny rules, and those of r's action, with a destination that contains all of
+// d, and marks them as seen by this look-up.
 func (a *analysis) holding(r *rule, d destination, sets []*set) (out []*rule) {
 	a.looks++
 	special, isSpecial := reserved(d.prefix)
@@ -157,10 +156,10 @@ func (a *analysis) holding(r *rule, d destination, sets []*set) (out []*rule) {
 			}
 			if !x.deny && d.prefix.IsValid() {
 				if isSpecial && (!p.IsValid() || p.Bits() < special.Bits() || !special.Contains(p.Addr())) {
-					continue // r opens what x is too wide for
+					continue // r opens a special address, for which x is too wide
 				}
 				if d.prefix.IsSingleIP() && (p != d.prefix || !e.ports.keep(d.ports)) && d.ports.exact() {
-					continue // r opens a listener of the dialler's own, x does not
+					continue // r opens one of the dialler's listeners, x does not
 				}
 			}
 			a.seen[x] = a.looks
@@ -187,13 +186,13 @@ func (a *analysis) holding(r *rule, d destination, sets []*set) (out []*rule) {
 	return out
 }
 
-// callersides are the entries for one destination by the callers of their rules.
+// callersides are the entries for one destination, by the callers of their rules.
 type callersides struct {
-	one  map[string][]entry // of rules that name this caller
-	rest []entry            // of rules for any caller, or with a star
+	one  map[string][]entry // rules that name this caller
+	rest []entry            // rules for any caller, or with a star
 }
 
-// entryList is the identity of a list: groups that grew from each other share an array.
+// entryList identifies a list: groups that grew from each other share an array.
 type entryList struct {
 	first *entry
 	n     int
@@ -217,8 +216,8 @@ func sortCallers(entries []entry) *callersides {
 // destination, each for another caller.
 const manyEntries = 32
 
-// maybe leaves out entries whose rules cannot match all callers of r. A rule wider than r matches
-// its first caller: it names it, or has a star, or names none.
+// maybe drops entries whose rules cannot match all callers of r: a rule wider than r names r's
+// first caller, has a star, or names no caller.
 func (a *analysis) maybe(entries []entry, r *rule) (out []entry) {
 	if len(entries) < manyEntries {
 		return entries
@@ -247,8 +246,8 @@ func parent(name string) string {
 	return ""
 }
 
-// reserved is the special range within which a rule must lie to open what a rule for p opens; none
-// if p opens nothing special.
+// reserved is the special range within which a rule must lie to open what a rule for p opens; the
+// zero Prefix if p opens nothing special.
 func reserved(p netip.Prefix) (netip.Prefix, bool) {
 	if !p.IsValid() {
 		return p, false
@@ -268,13 +267,13 @@ func reserved(p netip.Prefix) (netip.Prefix, bool) {
 // wider reports whether x matches every caller that r matches.
 func (a *analysis) wider(x, r *rule) bool {
 	if r.caller == nil && x.caller != nil && !x.deny {
-		return false // r allows a caller that is not known, x does not
+		return false // r allows an unknown caller, x does not
 	}
 	return a.patterns(x.caller, r.caller) && a.patterns(x.egress, r.egress) && a.patterns(x.flow, r.flow) &&
 		a.patterns(x.cluster, r.cluster) && users(x.uid, r.uid) && a.sources(x, r)
 }
 
-// users reports whether all of narrow are among wide; nil is any.
+// users reports whether wide contains all of narrow; nil is any.
 func users(wide, narrow []uint32) bool {
 	return wide == nil || narrow != nil &&
 		!slices.ContainsFunc(narrow, func(u uint32) bool { return !slices.Contains(wide, u) })
@@ -302,8 +301,8 @@ func (p pattern) covers(n pattern) bool {
 	return p.wild && strings.HasPrefix(n.head, p.head) && strings.HasSuffix(n.tail, p.tail)
 }
 
-// Sources: a deny rule with sources also matches an unknown one, an allow rule does not; so what
-// both have decides in each of the three cases.
+// sources reports whether x matches every source that r matches. A deny rule with sources also
+// matches an unknown one, an allow rule does not, so comparing the ranges is enough.
 func (a *analysis) sources(x, r *rule) bool {
 	if x.source.any() || r.source.any() {
 		return x.source.any()
@@ -337,7 +336,7 @@ func (a *analysis) source(x *rule, p netip.Prefix) bool {
 		func(q netip.Prefix) bool { return q.Bits() <= p.Bits() && q.Contains(p.Addr()) })
 }
 
-// cover reports whether each port of others is one of ps.
+// cover reports whether ps contains each port of others.
 func (ps ports) cover(others ports) bool {
 	if len(ps) == 0 {
 		return true
@@ -353,12 +352,12 @@ func (ps ports) cover(others ports) bool {
 	return true
 }
 
-// exact reports whether a single port is named, which opens one of the dialler's own listeners.
+// exact reports whether ps names a single port, which opens one of the dialler's own listeners.
 func (ps ports) exact() bool {
 	return slices.ContainsFunc(ps, func(p portRange) bool { return p.first == p.last })
 }
 
-// keep reports whether each port that others name singly is named singly in ps.
+// keep reports whether ps names singly each port that others name singly.
 func (ps ports) keep(others ports) bool {
 	return !slices.ContainsFunc(others, func(o portRange) bool { return o.first == o.last && !slices.Contains(ps, o) })
 }

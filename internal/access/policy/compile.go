@@ -11,15 +11,15 @@ import (
 	"github.com/gaissmai/bart"
 )
 
-// Problem is one mistake in rules or lists.
+// Problem is a mistake in rules or lists.
 type Problem struct {
 	Index   int    // of the rule or list
-	Path    string // such as rules[3].allow[2]; of an agent's list [2]
-	Warning bool   // it can be lived with
+	Path    string // such as rules[3].allow[2]; in an agent's list [2]
+	Warning bool   // the policy is usable
 	Message string
 }
 
-// mostProblems limits how many are listed: nobody reads more at once.
+// mostProblems bounds the listed problems: nobody reads more at once.
 const mostProblems = 1000
 
 // Compile reads rules, and warns about those that change no verdict. If any problem is not a
@@ -40,8 +40,8 @@ func Compile(rules []Rule, lists []List) (*Policy, []Problem) {
 	return c.p, c.listed()
 }
 
-// CompileAllow reads an agent's own list: each text is a rule of that name which allows one
-// destination to every caller. Mistakes are left out.
+// CompileAllow reads an agent's own list: each text is a rule, named by the text, that allows one
+// destination to every caller. Entries with a mistake are left out.
 func CompileAllow(texts []string) (*Policy, []Problem) {
 	c := newCompiler()
 	c.p.texts = []string{}
@@ -68,11 +68,11 @@ type compiler struct {
 	p        *Policy
 	lists    map[string][]netip.Prefix
 	used     map[string]bool
-	names    map[string]string // of rules, to the path of the first
+	names    map[string]string // rule name to the path of its first rule
 	combined map[*set]map[combination]group
 	problems []Problem
 	unlisted int // problems beyond mostProblems
-	index    int // of what is being read
+	index    int // of the current rule or list
 }
 
 func newCompiler() *compiler {
@@ -95,12 +95,12 @@ func (c *compiler) problem(path string, warning bool, format string, args ...any
 		return
 	}
 	c.unlisted++
-	if !warning { // one that refuses must not get lost behind warnings
+	if !warning { // an error must not get lost behind warnings
 		c.problems[mostProblems-1] = Problem{c.index, path, warning, fmt.Sprintf(format, args...)}
 	}
 }
 
-// listed are the problems, and how many more there are.
+// listed returns the problems, and the number of those left out as the last one.
 func (c *compiler) listed() []Problem {
 	if c.unlisted == 0 {
 		return c.problems
@@ -210,7 +210,7 @@ func (c *compiler) patterns(path string, texts []string) patterns {
 			continue
 		}
 		if slices.Contains(out, p) {
-			c.warn(fmt.Sprintf("%s[%d]", path, i), "%q stands there twice", text)
+			c.warn(fmt.Sprintf("%s[%d]", path, i), "%q is listed twice", text)
 		}
 		out = append(out, p)
 	}
@@ -282,7 +282,7 @@ func (c *compiler) destinations(path string, texts []string) []destination {
 			continue
 		}
 		if slices.Contains(texts[:i], text) {
-			c.warn(at, "%q stands there twice", text)
+			c.warn(at, "%q is listed twice", text)
 		}
 		if d.list == "" {
 			out = append(out, d)

@@ -29,12 +29,12 @@ func (p *Policy) Rules() []Rule {
 	return out
 }
 
-// named reports whether a rule lists its clusters one by one.
+// named reports whether a rule lists its clusters, without a star.
 func (r *rule) named() bool {
 	return len(r.cluster) > 0 && !slices.ContainsFunc(r.cluster, func(p pattern) bool { return p.wild })
 }
 
-// Clusters lists the clusters that rules name one by one.
+// Clusters lists the clusters that rules name without a star.
 func (p *Policy) Clusters() []string {
 	if p == nil {
 		return nil
@@ -42,7 +42,7 @@ func (p *Policy) Clusters() []string {
 	return slices.Sorted(maps.Keys(p.cluster))
 }
 
-// Wide reports whether some rule does not name its clusters one by one.
+// Wide reports whether a rule applies to any cluster, or to clusters by a star.
 func (p *Policy) Wide() bool {
 	return p != nil && slices.ContainsFunc(p.rules, func(r *rule) bool { return !r.named() })
 }

@@ -12,12 +12,12 @@ import (
 // else allowed if an allow rule does, else denied. The order of rules and of policies does not
 // matter. It allocates nothing.
 //
-// Unknown facts fail closed: a deny rule that looks at the caller, its address or its user matches
-// an unknown one, an allow rule does not. Without the address of a name the verdict is a refusal if
-// the name alone decides it, and otherwise Open.
+// Unknown facts fail closed: a deny rule with callers, sources or users matches an unknown one, an
+// allow rule does not. For a name whose address is unknown the verdict is a refusal if the name
+// alone decides it, and otherwise Open.
 //
 // Special addresses (loopback, link-local, metadata services and the like) and the dialler's own
-// listeners need an allow rule that names them; a wide range or a name does not reach them.
+// listeners need an allow rule that names them; a wide range or a name does not open them.
 func Decide(q Request, policies ...*Policy) Verdict {
 	d := decision{q: q, addr: q.Addr.Unmap().WithZone("")}
 	v := Verdict{name: q.Name, at: netip.AddrPortFrom(d.addr, q.Port), caller: q.Caller}
@@ -75,8 +75,8 @@ func Decide(q Request, policies ...*Policy) Verdict {
 // decision is a decision in progress.
 type decision struct {
 	q           Request
-	addr        netip.Addr   // not valid: not known
-	inner       []netip.Addr // IPv4 addresses that an IPv6 one carries
+	addr        netip.Addr   // invalid: unknown
+	inner       []netip.Addr // IPv4 addresses embedded in an IPv6 one
 	special     special
 	own         bool
 	owner       Listener
@@ -84,8 +84,8 @@ type decision struct {
 	mayAllow    bool
 }
 
-// found is the rule that a verdict names: the one with the most exact destination, by name among
-// equals, so that it is the same every time.
+// found is the rule that a verdict names: the one with the most exact destination, the first by
+// name among equals, so that the result is deterministic.
 type found struct {
 	rule  *rule
 	exact int
@@ -100,7 +100,7 @@ func (f *found) take(r *rule, exact int) {
 // How exactly a destination is named, in addition to the length of a range (0 to 128).
 const (
 	exactAny    = -1
-	exactSuffix = 200 // and the length of the suffix
+	exactSuffix = 200 // plus the length of the suffix
 	exactName   = 1000
 )
 
@@ -127,26 +127,26 @@ func (d *decision) look(s *set) {
 	for p, g := range s.ranges.Supernets(netip.PrefixFrom(d.addr, d.addr.BitLen())) {
 		d.each(s.groups[g], p.Bits()+128-d.addr.BitLen(), p)
 	}
-	for _, inner := range d.inner { // what a gateway on the path would deliver it to
+	for _, inner := range d.inner { // a gateway on the path would deliver to these
 		for p, g := range s.ranges.Supernets(netip.PrefixFrom(inner, inner.BitLen())) {
 			d.refuse(s.groups[g], p.Bits()+128-inner.BitLen())
 		}
 	}
 }
 
-// refuse takes the deny rules that match.
+// refuse applies the deny rules that match.
 func (d *decision) refuse(entries []entry, exact int) {
 	for _, e := range entries {
-		if e.rule.deny && e.ports.match(d.q.Port) && e.rule.speaksOf(&d.q) {
+		if e.rule.deny && e.ports.match(d.q.Port) && e.rule.appliesTo(&d.q) {
 			d.deny.take(e.rule, exact)
 		}
 	}
 }
 
-// each takes the entries that match; p is the range that found them, if one did.
+// each applies the entries that match; p is the range under which they were found, if any.
 func (d *decision) each(entries []entry, exact int, p netip.Prefix) {
 	for _, e := range entries {
-		if !e.ports.match(d.q.Port) || !e.rule.speaksOf(&d.q) {
+		if !e.ports.match(d.q.Port) || !e.rule.appliesTo(&d.q) {
 			continue
 		}
 		if e.rule.deny {
@@ -157,7 +157,7 @@ func (d *decision) each(entries []entry, exact int, p netip.Prefix) {
 	}
 }
 
-// opens reports whether an allow rule reaches an address that a wide one must not.
+// opens reports whether an allow rule is narrow enough for a special address or an own listener.
 func (d *decision) opens(e entry, p netip.Prefix) bool {
 	if d.special.what != "" && (!p.IsValid() || p.Bits() < d.special.within.Bits() ||
 		!d.special.within.Contains(p.Addr())) {
@@ -166,21 +166,21 @@ func (d *decision) opens(e entry, p netip.Prefix) bool {
 	return !d.own || p.IsValid() && p.IsSingleIP() && slices.Contains(e.ports, portRange{d.q.Port, d.q.Port})
 }
 
-// guess reports whether an address could be allowed by its range.
+// guess looks for a rule that could allow the address of a name by its range.
 func (d *decision) guess(s *set) {
 	if d.mayAllow {
 		return
 	}
 	for _, e := range s.byRanges {
-		if !e.rule.deny && e.ports.match(d.q.Port) && e.rule.speaksOf(&d.q) {
+		if !e.rule.deny && e.ports.match(d.q.Port) && e.rule.appliesTo(&d.q) {
 			d.mayAllow = true
 			return
 		}
 	}
 }
 
-// speaksOf reports whether a rule applies to this caller.
-func (r *rule) speaksOf(q *Request) bool {
+// appliesTo reports whether a rule applies to the caller of a request.
+func (r *rule) appliesTo(q *Request) bool {
 	if !r.source.any() {
 		a := q.Source.Unmap().WithZone("")
 		if !a.IsValid() {

@@ -188,7 +188,7 @@ func TestReadProblems(t *testing.T) {
 		"a name with a space":    {"rules:\n- name: a b\n  allow: [\"*\"]\n", "p.yaml:4:9: rules[0].name:"},
 		"a name twice":           {"rules:\n- {name: a, allow: [\"*\"]}\n- {name: a, deny: [\"*\"]}\n", "p.yaml:5:10: rules[1].name: rules[0] has the name a already"},
 		"neither":                {"rules:\n- name: a\n", "p.yaml:4:3: rules[0]: the rule has neither allow nor deny"},
-		"both":                   {"rules:\n- name: a\n  allow: [\"*\"]\n  deny: [\"*\"]\n", "p.yaml:6:9: rules[0].deny: a rule allows or denies; write two"},
+		"both":                   {"rules:\n- name: a\n  allow: [\"*\"]\n  deny: [\"*\"]\n", "p.yaml:6:9: rules[0].deny: a rule either allows or denies: write two rules"},
 		"an action":              {"rules:\n- name: a\n  action: allow\n", "p.yaml:5:3:"},
 		"no destinations":        {"rules:\n- name: a\n  allow: []\n", "p.yaml:5:10: rules[0].allow: there is no destination"},
 		"nothing behind callers": {"rules:\n- name: a\n  callers:\n  allow: [\"*\"]\n", "p.yaml:5:3: rules[0].callers: the list is empty: leave the key out"},
@@ -204,7 +204,7 @@ func TestReadProblems(t *testing.T) {
 		"a line of a list":       {"lists: [{name: b, ranges: [10.9.0.0/16], file: bad.txt}]\nrules: [{name: a, allow: [\"@b\"]}]\n", "bad.txt:3:1: \"10.0.0.1/8\" has host bits set"},
 		"two stars":              {"rules: [{name: a, clusters: [\"a*b*\"], allow: [\"*\"]}]\n", "p.yaml:3:30: rules[0].clusters[0]: \"a*b*\" has more than one *"},
 		"an unused list":         {"lists: [{name: b, ranges: [10.0.0.0/8]}]\nrules: [{name: a, allow: [\"*\"]}]\n", "p.yaml:3:9: lists[0]: no rule uses list b"},
-		"a destination twice":    {"rules: [{name: a, allow: [10.0.0.0/8, 10.0.0.0/8]}]\n", "p.yaml:3:39: rules[0].allow[1]: \"10.0.0.0/8\" stands there twice"},
+		"a destination twice":    {"rules: [{name: a, allow: [10.0.0.0/8, 10.0.0.0/8]}]\n", "p.yaml:3:39: rules[0].allow[1]: \"10.0.0.0/8\" is listed twice"},
 		"another kind":           {"kind: HubConfig\n", "kind"},
 	} {
 		p, findings := policy.Read("p.yaml", []byte(head+c.text), func(path string) ([]byte, error) {

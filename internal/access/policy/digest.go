@@ -10,10 +10,9 @@ import (
 	"math/bits"
 )
 
-// Digest tells contents of policies apart. Digests add up: that of several policies does not depend
-// on their order, and a changed one costs one subtraction and one addition, however many there are.
-// It distinguishes versions by the same authors; it is no defence against somebody who constructs
-// contents with equal sums.
+// Digest identifies the content of policies. Digests add up: that of several policies does not
+// depend on their order, and a change of one costs a subtraction and an addition, however many
+// there are. It distinguishes versions of an honest author; it is not collision-resistant.
 type Digest [2]uint64
 
 // Plus is the digest of both.
@@ -23,14 +22,14 @@ func (d Digest) Plus(o Digest) Digest {
 	return Digest{high, low}
 }
 
-// Minus takes one out again.
+// Minus removes o again.
 func (d Digest) Minus(o Digest) Digest {
 	low, borrow := bits.Sub64(d[1], o[1], 0)
 	high, _ := bits.Sub64(d[0], o[0], borrow)
 	return Digest{high, low}
 }
 
-// String is short enough for a log line: a change shows in it.
+// String returns 12 hex digits, for logs.
 func (d Digest) String() string { return fmt.Sprintf("%012x", d[0]>>16) }
 
 // Digest covers the rules and lists as they were written, whatever their file.
@@ -41,7 +40,7 @@ func (p *Policy) Digest() Digest {
 	return p.digest
 }
 
-// digesting writes values so that no two sequences of them read the same.
+// digesting hashes values so that different sequences have different encodings.
 type digesting struct {
 	hash hash.Hash
 	room [8]byte

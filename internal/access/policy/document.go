@@ -13,20 +13,20 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/conf"
 )
 
-// Finding is a problem with its place.
+// Finding is a problem with its position in a file.
 type Finding struct {
 	conf.Problem
 	Warning bool
 }
 
-// Read compiles an AccessPolicy of a file. open returns the content of a list's file. If any
-// finding is not a warning, the policy is nil.
+// Read compiles the AccessPolicy in a file's data. open returns the content of a list's file. If
+// any finding is not a warning, the policy is nil.
 func Read(file string, data []byte, open func(path string) ([]byte, error)) (*Policy, []Finding) {
 	return read(file, data, open, func(*Policy) []Problem { return nil })
 }
 
-// ReadBetweenPeers is Read for a policy between the peers of a mesh: rules without a meaning there
-// are refused.
+// ReadBetweenPeers is Read for a policy between the peers of a mesh. It refuses rules that have no
+// meaning there.
 func ReadBetweenPeers(cluster, file string, data []byte, open func(path string) ([]byte, error)) (*Policy, []Finding) {
 	return read(file, data, open, func(p *Policy) []Problem { return p.BetweenPeers(cluster) })
 }
@@ -50,7 +50,7 @@ func read(file string, data []byte, open func(path string) ([]byte, error),
 		rules = append(rules, r.rule(fmt.Sprintf("rules[%d]", i), w))
 	}
 	if len(raw.Rules) == 0 {
-		doc.Add("rules", "there is no rule: everything would be denied")
+		doc.Add("rules", "there are no rules: everything would be denied")
 	}
 	p, problems := Compile(rules, lists)
 	if p != nil {
@@ -69,7 +69,7 @@ func read(file string, data []byte, open func(path string) ([]byte, error),
 	return p, out
 }
 
-// Lists are those of a file, with the contents of the files that they name.
+// Lists returns the lists of a file, with the contents of the files that they name.
 func Lists(file string, data []byte, open func(path string) ([]byte, error)) (out []List) {
 	var raw v1alpha1.AccessPolicy
 	r := reader{doc: conf.Decode(file, data, &raw), open: open}
@@ -84,7 +84,7 @@ func refusals(doc *conf.Document) []Finding {
 	for _, p := range doc.Problems() {
 		out = append(out, Finding{Problem: p})
 	}
-	if n := doc.Unlisted(); n > 0 { // stays behind the last that is listed
+	if n := doc.Unlisted(); n > 0 { // stays last in the list
 		last := out[len(out)-1]
 		out = append(out, Finding{Problem: conf.Problem{File: last.File, Line: last.Line, Column: last.Column,
 			Message: fmt.Sprintf("and %d more", n)}})
@@ -98,7 +98,7 @@ type reader struct {
 	files []listFile
 }
 
-// listFile returns the ranges of a list's file.
+// listFile is a list whose ranges are in a file of their own.
 type listFile struct {
 	path  string // of the list: lists[0]
 	file  string
@@ -139,12 +139,12 @@ func (r *reader) rule(path string, w v1alpha1.AccessRule) Rule {
 	}
 	switch {
 	case w.Allow != nil && w.Deny != nil:
-		r.doc.Add(path+".deny", "a rule allows or denies; write two")
+		r.doc.Add(path+".deny", "a rule either allows or denies: write two rules")
 	case w.Deny != nil:
 		out.Deny, out.Destination = true, w.Deny
 	case w.Allow == nil:
 		r.doc.Add(path, "the rule has neither allow nor deny")
-		out.Destination = []string{"*"} // said once
+		out.Destination = []string{"*"} // reported once
 	}
 	return out
 }
@@ -165,7 +165,7 @@ func (r *reader) users(path string, in []int) []uint32 {
 	return out
 }
 
-// place finds the line of a problem.
+// place finds the position of a problem.
 func (r *reader) place(q Problem) Finding {
 	for _, f := range r.files {
 		var i int

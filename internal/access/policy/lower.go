@@ -14,7 +14,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/plan"
 )
 
-// Party is a peer as a source of packets: a caller by the addresses that only it has.
+// Party is a peer as a source of packets: a caller and the addresses that only it has.
 type Party struct {
 	Caller string // SPIFFE URI of its certificate
 	Ranges []netip.Prefix
@@ -23,7 +23,7 @@ type Party struct {
 // name is the last part of the identity: within a cluster it identifies the node.
 func (p Party) name() string { return p.Caller[strings.LastIndexByte(p.Caller, '/')+1:] }
 
-// CallerAt is the caller of the party that has an address, empty if none has it.
+// CallerAt is the caller of the party with an address, empty if there is none.
 func CallerAt(parties []Party, a netip.Addr) string {
 	for _, p := range parties {
 		if slices.ContainsFunc(p.Ranges, func(r netip.Prefix) bool { return r.Contains(a) }) {
@@ -33,8 +33,8 @@ func CallerAt(parties []Party, a netip.Addr) string {
 	return ""
 }
 
-// Lowered is a policy as lines of a chain, with the sets that they use. The enforcer must drop what
-// no line accepts.
+// Lowered is a policy as lines of a chain, with their sets. The enforcer must drop what no line
+// accepts.
 type Lowered struct {
 	Sets  []plan.Set
 	Lines []plan.Line
@@ -43,17 +43,17 @@ type Lowered struct {
 // transports are the protocols with ports: TCP, UDP, SCTP.
 func transports() []string { return []string{"6", "17", "132"} }
 
-// Lower makes lines of all rules that apply to a cluster, with the meaning that Decide gives them,
-// where a source of no party has no caller: deny lines, then allow lines, with special addresses
-// closed between those that name them and the others. An entry without ports covers every protocol.
-// An IPv6 address that carries an IPv4 address is not reachable at all. An unknown cluster (empty)
-// can be any that a deny rule names, and none of an allow rule.
+// Lower compiles all rules that apply to a cluster to lines with the meaning that Decide gives
+// them, where the source of a packet is its caller only if a party has it: deny lines, then allow
+// lines, first those that name special addresses, then a drop of these, then the others. An entry
+// without ports covers every protocol. IPv6 addresses that embed an IPv4 address are dropped. An
+// unknown cluster (empty) matches the clusters of every deny rule and of no allow rule.
 func Lower(cluster string, parties []Party, policies ...*Policy) (Lowered, []Problem) {
 	return (&lowerer{parties: parties}).lower(cluster, policies)
 }
 
-// LowerAny returns the problems that Lower could have with any parties: rules whose callers match
-// nobody now may match somebody later.
+// LowerAny returns the problems that Lower could have for any parties: rules whose callers match
+// no party now may match one later.
 func LowerAny(cluster string, policies ...*Policy) []Problem {
 	_, problems := (&lowerer{anybody: true}).lower(cluster, policies)
 	return problems
@@ -102,7 +102,7 @@ func (l *lowerer) lower(cluster string, policies []*Policy) (Lowered, []Problem)
 	return l.out, nil
 }
 
-// BetweenPeers returns the rules that have no meaning between peers, with their place.
+// BetweenPeers returns a problem for each rule that has no meaning between peers.
 func (p *Policy) BetweenPeers(cluster string) []Problem {
 	var out []Problem
 	named := p.named(cluster)
@@ -120,20 +120,20 @@ func (p *Policy) BetweenPeers(cluster string) []Problem {
 			refuse("egress", "packets between peers have no egress selection")
 		}
 		if r.flow != nil {
-			refuse("flows", "packets between peers are no dials of a hub")
+			refuse("flows", "packets between peers are not dials of a hub")
 		}
 		if named[r] {
 			field := "allow"
 			if r.deny {
 				field = "deny"
 			}
-			refuse(field, "packets between peers bear no names: write ranges")
+			refuse(field, "packets between peers carry no names: write ranges")
 		}
 	}
 	return out
 }
 
-// named are the rules with a name among their destinations.
+// named returns the rules with a name among their destinations.
 func (p *Policy) named(cluster string) map[*rule]bool {
 	out := map[*rule]bool{}
 	for _, s := range []*set{p.shared, p.cluster[cluster]} {
@@ -149,12 +149,12 @@ func (p *Policy) named(cluster string) map[*rule]bool {
 	return out
 }
 
-// lowerer makes lines.
+// lowerer compiles rules to lines.
 type lowerer struct {
 	parties []Party
-	anybody bool // every caller is there, in both families
+	anybody bool // every caller may be present, in both families
 	rules   []*lowering
-	closed  []plan.Range // that no line says yet
+	closed  []plan.Range // not yet in a line
 	out     Lowered
 }
 
@@ -166,7 +166,7 @@ type lowering struct {
 	to     []portsTo
 }
 
-// portsTo are the ranges that an entry opens on the same ports.
+// portsTo are ranges that entries open on the same ports.
 type portsTo struct {
 	ports  ports
 	ranges []netip.Prefix
@@ -203,8 +203,8 @@ func (l *lowerer) collect(p *Policy, cluster string) {
 	}
 }
 
-// meant reports whether a rule may apply to peers of a cluster. One without a meaning between peers
-// is refused (BetweenPeers) once that is known.
+// meant reports whether a rule may apply to peers of a cluster. BetweenPeers refuses those that
+// have no meaning there.
 func (r *rule) meant(cluster string) bool {
 	return r.cluster.match(cluster) || cluster == "" && r.deny && r.uid == nil && r.egress == nil && r.flow == nil
 }
@@ -218,7 +218,7 @@ func (r *lowering) add(ps ports, prefix netip.Prefix) {
 	r.to[at].ranges = append(r.to[at].ranges, prefix)
 }
 
-// drop closes a range for all lines that follow; consecutive ranges are one set.
+// drop drops packets to a range before all later lines; consecutive ranges share a set.
 func (l *lowerer) drop(p netip.Prefix) { l.closed = append(l.closed, plan.RangeOf(p)) }
 
 func (l *lowerer) close() {
@@ -232,8 +232,8 @@ func (l *lowerer) close() {
 	l.closed = nil
 }
 
-// rule makes the lines of a rule: all, or those of its ranges within a class of
-// special addresses.
+// rule adds the lines of a rule: all, or those for its ranges within a class of special
+// addresses.
 func (l *lowerer) rule(r *lowering, within *special) {
 	sources := l.sources(r)
 	for _, f := range []plan.Family{plan.IPv4, plan.IPv6} {
@@ -304,18 +304,18 @@ func (l *lowerer) set(name string, f plan.Family, ranges []plan.Range) {
 	}
 }
 
-// origins are the sources that a rule matches: any, those in ranges, or those in none of them.
+// origins are the sources that a rule matches: any, those in ranges, or those outside them.
 type origins struct {
 	any, but bool
 	ranges   []plan.Range
 }
 
-// in reports whether there may be such a source in a family.
+// in reports whether a family may contain such a source.
 func (o origins) in(f plan.Family) bool { return o.any || o.but || len(ofFamily(o.ranges, f)) > 0 }
 
-// sources are those that a rule matches. An allow rule with callers matches the parties that it
-// names. A deny rule matches every source except those of parties that it does not name: a source
-// without a caller could be anybody's.
+// sources returns the sources that a rule matches. An allow rule with callers matches the parties
+// that it names. A deny rule matches every source except those of parties that it does not name: a
+// source without a known caller could be any caller's.
 func (l *lowerer) sources(r *lowering) origins {
 	var written []plan.Range
 	if !r.source.any() {
@@ -340,10 +340,10 @@ func (l *lowerer) sources(r *lowering) origins {
 		return origins{ranges: plan.Join(l.parted(r, true))}
 	}
 	named := l.parted(r, true)
-	return origins{ranges: plan.Less(named, plan.Less(named, written))} // what both have
+	return origins{ranges: plan.Less(named, plan.Less(named, written))} // the intersection
 }
 
-// parted are the ranges of the parties that a rule's callers name, or of the others.
+// parted returns the ranges of the parties that a rule's callers name, or of the other parties.
 func (l *lowerer) parted(r *lowering, named bool) []plan.Range {
 	var out []plan.Range
 	if l.anybody {
@@ -373,7 +373,7 @@ func ofFamily(ranges []plan.Range, f plan.Family) []plan.Range {
 	return slices.DeleteFunc(slices.Clone(ranges), func(r plan.Range) bool { return plan.FamilyOf(r.From) != f })
 }
 
-// rangesWithin are those that a class of special addresses contains entirely; without a class all.
+// rangesWithin returns the ranges entirely within a class of special addresses; without a class all.
 func rangesWithin(prefixes []netip.Prefix, within *special) []plan.Range {
 	if within == nil {
 		return rangesOf(prefixes)

@@ -10,11 +10,11 @@ import (
 	"strings"
 )
 
-// Overlap is a place where an allow rule and a deny rule match the same request. That is what a
-// deny rule is for, and no mistake.
+// Overlap is a pair of an allow rule and a deny rule that match the same request. That is what a
+// deny rule is for, not a mistake.
 type Overlap struct {
 	Allow, Deny string // names of the rules
-	At          string // the first destination that both hold, such as 10.1.0.0/16
+	At          string // the first common destination, such as 10.1.0.0/16
 }
 
 // Overlaps lists the pairs of an allow and a deny rule that overlap in part, at most a thousand; an
@@ -42,15 +42,15 @@ func (p *Policy) Overlaps() []Overlap {
 	return out
 }
 
-// meeting collects the pairs that overlap.
+// meeting collects overlapping pairs.
 type meeting struct {
 	p     *Policy
-	found map[[2]*rule]string // allow and deny, to the place
+	found map[[2]*rule]string // allow and deny rule, to the destination
 }
 
 // among finds the destinations of s that lie within one of t.
 func (m *meeting) among(s, t *set) {
-	done := map[[2]group]bool{} // the ranges of a list share a group: its pairs are compared once
+	done := map[[2]group]bool{} // ranges of a list share a group, whose pairs are compared once
 	for p, g := range s.ranges.AllSorted() {
 		for _, h := range t.ranges.Supernets(p) {
 			if pair := [2]group{g, h}; !done[pair] {
@@ -106,8 +106,8 @@ func (ps patterns) meet(others patterns) bool {
 	})
 }
 
-// meets reports whether a text exists that both match. Of two with a star it has the longer head
-// and the longer tail.
+// meets reports whether some text matches both patterns. For two with a star that is the longer
+// head followed by the longer tail.
 func (p pattern) meets(o pattern) bool {
 	switch {
 	case !o.wild:

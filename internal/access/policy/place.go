@@ -4,7 +4,7 @@ package policy
 
 import "slices"
 
-// sets are where a rule belongs: to each cluster that it names, else to the set that all share.
+// sets returns the sets of a rule: one for each cluster that it names, else the shared one.
 func (c *compiler) sets(r *rule) []*set {
 	if !r.named() {
 		return []*set{c.p.shared}
@@ -27,11 +27,11 @@ func (c *compiler) sets(r *rule) []*set {
 type combination struct {
 	with group
 	rule *rule
-	at   *portRange // of the entry's ports, which are shared by the ranges of a list
+	at   *portRange // identity of the entry's ports, which the ranges of a list share
 	n    int
 }
 
-// insert puts a rule where a decision finds it.
+// insert adds a rule to a set under a destination.
 func (c *compiler) insert(s *set, r *rule, d destination) {
 	e := entry{r, d.ports}
 	switch {
@@ -47,7 +47,7 @@ func (c *compiler) insert(s *set, r *rule, d destination) {
 	}
 }
 
-// with is the group of g's entries and e. Ranges of one list have the same.
+// with returns the group of g's entries and e. The ranges of a list share one.
 func (c *compiler) with(s *set, g group, e entry) group {
 	key := combination{with: g, rule: e.rule, n: len(e.ports)}
 	if len(e.ports) > 0 {
@@ -66,7 +66,7 @@ func (c *compiler) with(s *set, g group, e entry) group {
 	}
 	to := group(len(s.groups))
 	before, next := s.groups[g], combination{with: g}
-	if _, taken := known[next]; taken { // only the first that follows g may lie behind it in its array
+	if _, taken := known[next]; taken { // only the first successor of g may extend g's array
 		before = slices.Clip(before)
 	}
 	s.groups = append(s.groups, append(before, e))

@@ -13,12 +13,12 @@ import (
 	"github.com/gaissmai/bart"
 )
 
-// Policy is compiled from one source. It never changes. The zero value and nil have no rules.
+// Policy is compiled from one source and immutable. The zero value and nil have no rules.
 type Policy struct {
 	rules   []*rule
-	texts   []string        // of an agent's list
-	shared  *set            // of rules that look at the cluster, or at none
-	cluster map[string]*set // of rules that name clusters
+	texts   []string        // the entries of an agent's list
+	shared  *set            // rules for any cluster, or with a star
+	cluster map[string]*set // rules that name clusters
 
 	shadowed map[*rule]bool // allow rules that a deny rule covers
 	digest   Digest
@@ -42,13 +42,13 @@ type rule struct {
 	written                       *Rule    // nil in an agent's list, where each entry is one
 }
 
-// set finds the rules for a destination.
+// set indexes rules by destination.
 type set struct {
 	ranges   bart.Table[group]
 	groups   [][]entry
-	names    map[string][]entry // exact, and with a leading dot what names end in
+	names    map[string][]entry // exact names, and suffixes with a leading dot
 	any      []entry
-	byRanges []entry // all that lie in ranges, a list but once
+	byRanges []entry // all entries in ranges, those of a list once
 }
 
 // entry is a rule with the ports of one of its destinations.
@@ -57,7 +57,7 @@ type entry struct {
 	ports ports
 }
 
-// group is the index of entries that share a range.
+// group is the index of the entries that share a range.
 type group uint32
 
 // sources are the ranges of callers; nil: any.
@@ -78,32 +78,33 @@ func (s sources) contains(a netip.Addr) bool {
 // Request is one question: may this caller reach that destination?
 type Request struct {
 	Cluster string
-	Caller  string     // unix:<cluster>/<protocol> or SPIFFE URI; empty: not known
-	Local   bool       // the caller came by a unix socket, and UID is known
+	Caller  string     // unix:<cluster>/<protocol> or SPIFFE URI; empty: unknown
+	Local   bool       // the caller came over a unix socket, and UID is known
 	UID     uint32     // of the caller's process
-	Egress  string     // type of the egress selection, as far as it is known
-	Flow    string     // FlowDial, or one of the edge's
-	Source  netip.Addr // where the caller is; not valid: not known
+	Egress  string     // type of the egress selection, if known
+	Flow    string     // FlowDial
+	Source  netip.Addr // the caller's address; invalid: unknown
 	Name    string     // as asked, normalised by ParseTarget; empty if an address was asked for
-	Addr    netip.Addr // not valid: the name is not resolved yet
+	Addr    netip.Addr // invalid: the name is not resolved yet
 	Port    uint16
-	Own     []Listener // of the dialler itself, and of the hub
+	Own     []Listener // listeners of the dialler and of the hub
 }
 
-// Listener is one of the hub's or the agent's own listeners; no wide rule opens it.
+// Listener is one of the hub's or the agent's own listeners. Only a rule with exactly its address
+// and port opens it.
 type Listener struct {
 	At netip.AddrPort
 	Of string // whose it is, such as ListenerOfAgent
 }
 
-// Whose a Listener is.
+// The owners of a Listener.
 const (
 	ListenerOfAgent = "the agent's own listener"
 	ListenerOfHub   = "a listener of the hub"
 )
 
-// at finds the listener that a request would reach. One at an unspecified address
-// answers on every address of 127.0.0.0/8, not only on those that a machine lists.
+// at finds the listener that a request would reach. One at an unspecified address answers on every
+// address of 127.0.0.0/8, not only on those that the machine has.
 func (q *Request) at(addr netip.Addr) (Listener, bool) {
 	for _, o := range q.Own {
 		if a := o.At.Addr().Unmap(); o.At.Port() == q.Port && (a == addr || a.IsUnspecified() && addr.IsLoopback()) {
@@ -113,8 +114,8 @@ func (q *Request) at(addr netip.Addr) (Listener, bool) {
 	return Listener{}, false
 }
 
-// MeetsOwn reports whether the request's address, or an IPv4 one that it carries, is a Listener of
-// Own.
+// MeetsOwn reports whether the request's address, or an IPv4 address embedded in it, is a Listener
+// in Own.
 func (q Request) MeetsOwn() bool {
 	addr := q.Addr.Unmap().WithZone("")
 	if !addr.IsValid() || len(q.Own) == 0 {
@@ -129,7 +130,7 @@ func (q Request) MeetsOwn() bool {
 // Verdict is the answer.
 type Verdict struct {
 	Allow bool
-	Open  bool   // not allowed yet: the address of the name decides, so ask again with it
+	Open  bool   // not allowed yet: decide again with the resolved address
 	Rule  string // the name of the rule that decided, empty if none did
 
 	kind    kind
@@ -137,11 +138,11 @@ type Verdict struct {
 	at      netip.AddrPort
 	caller  string
 	special special
-	own     string // whose listener it is
+	own     string // owner of the listener
 	rules   int
 }
 
-// kind is why a verdict is what it is.
+// kind is the reason of a verdict.
 type kind uint8
 
 const (
@@ -157,7 +158,7 @@ const (
 	kindOpen
 )
 
-// Why is the reason in one sentence.
+// Why returns the reason in one sentence.
 func (v Verdict) Why() string {
 	what := describe(v.name, v.at)
 	switch v.kind {

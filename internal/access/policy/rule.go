@@ -10,18 +10,18 @@ import (
 	"strings"
 )
 
-// Rule is one entry as written. In each list but Destinations nil means any; an empty list is a
-// mistake, not any.
+// Rule is a rule as written. In each list except Destination nil means any; an empty list is an
+// error.
 type Rule struct {
-	Name    string // what verdicts, logs and audit records speak of
+	Name    string // as in verdicts, logs and audit records
 	Comment string
-	Deny    bool     // it refuses; otherwise it allows
+	Deny    bool     // denies; otherwise allows
 	Cluster []string // names, each with at most one *
 	Caller  []string // unix:<cluster>/<protocol> or SPIFFE URI, each with at most one *
 	UID     []uint32 // users at the other end of a unix socket
 	Egress  []string // cluster, controlplane, etcd, or another name of an egress selection
 	Flow    []string // FlowDial, with at most one *
-	Source  []string // CIDR, address or @list: where the caller is
+	Source  []string // CIDR, address or @list: the caller's address
 	// Destination is CIDR[:ports], address[:ports], name[:ports], *.suffix[:ports], *[:ports] or
 	// @list[:ports]. An IPv6 range with ports needs brackets.
 	Destination []string
@@ -30,8 +30,8 @@ type Rule struct {
 // FlowDial is the flow of a stream that a hub opens for a caller.
 const FlowDial = "dial"
 
-// flows are all that exist. A rule for another one would never count, and a deny rule that never
-// counts is an open door.
+// flows returns all flows. A rule for an unknown flow would never apply, which for a deny rule is a
+// hole.
 func flows() []string { return []string{FlowDial} }
 
 // List is a list of ranges that rules name as @Name.
@@ -66,7 +66,7 @@ func (p pattern) matches(s string) bool {
 	return len(s) >= len(p.head)+len(p.tail) && strings.HasPrefix(s, p.head) && strings.HasSuffix(s, p.tail)
 }
 
-// among reports whether one of the texts matches.
+// among reports whether one of the texts matches p.
 func (p pattern) among(texts []string) bool { return slices.ContainsFunc(texts, p.matches) }
 
 // patterns are nil for any.
@@ -76,7 +76,7 @@ func (ps patterns) match(s string) bool {
 	return ps == nil || slices.ContainsFunc(ps, func(p pattern) bool { return p.matches(s) })
 }
 
-// ofSockets reports whether they only name callers at unix sockets. No peer is one.
+// ofSockets reports whether all patterns are for callers at unix sockets, which no peer is.
 func (ps patterns) ofSockets() bool {
 	return ps != nil && !slices.ContainsFunc(ps, func(p pattern) bool { return !strings.HasPrefix(p.head, "unix:") })
 }
@@ -90,10 +90,10 @@ func (ps ports) match(port uint16) bool {
 	return len(ps) == 0 || slices.ContainsFunc(ps, func(p portRange) bool { return p.first <= port && port <= p.last })
 }
 
-// destination is one entry of a rule's list: exactly one of its first four is set.
+// destination is one entry of a rule's list: exactly one of its first four fields is set.
 type destination struct {
 	prefix netip.Prefix
-	name   string // exact, or with a leading dot what names end in
+	name   string // exact, or a suffix with a leading dot
 	list   string
 	any    bool
 	ports  ports
@@ -129,7 +129,7 @@ func parseDestination(text string) (d destination, err error) {
 	return d, nil
 }
 
-// isRange reports whether text is meant as a CIDR or an address.
+// isRange reports whether text looks like a CIDR or an address.
 func isRange(text string) bool {
 	_, err := netip.ParseAddr(text)
 	return err == nil || strings.Contains(text, "/")

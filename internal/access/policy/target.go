@@ -92,7 +92,7 @@ func ParseName(s string) (string, error) {
 	return s, nil
 }
 
-// numeric follows the WHATWG URL rule "ends in a number": some resolvers take such a host for an
+// numeric follows the WHATWG URL rule "ends in a number": some resolvers read such a host as an
 // address.
 func numeric(label string) bool {
 	if strings.Trim(label, "0123456789") == "" {
@@ -107,8 +107,8 @@ type special struct {
 	what   string
 }
 
-// specials lists the addresses that a wide rule must not open, the narrowest
-// first: the first that contains an address is its class.
+// specials lists the addresses that a wide rule must not open, narrowest first: the first
+// that contains an address is its class.
 var specials = func() [19]special {
 	s := func(prefix, what string) special { return special{netip.MustParsePrefix(prefix), what} }
 	return [...]special{
@@ -134,9 +134,8 @@ var specials = func() [19]special {
 	}
 }()
 
-// classify returns the special class of an address, looking through the IPv6
-// forms that carry an IPv4 address: a NAT64, 6to4 or Teredo gateway on the path
-// would deliver them to it.
+// classify returns the special class of an address, also for an IPv4 address embedded in an
+// IPv6 one: a NAT64, 6to4 or Teredo gateway on the path would deliver to it.
 func classify(addr netip.Addr) special {
 	for _, s := range specials {
 		if s.within.Contains(addr) {
@@ -153,7 +152,7 @@ func classify(addr netip.Addr) special {
 	return special{}
 }
 
-// embedders are the IPv6 ranges whose addresses carry an IPv4 address.
+// embedders are the IPv6 ranges whose addresses embed an IPv4 address.
 var embedders = struct{ nat64, nat64Local, translated, compatible, sixToFour, teredo netip.Prefix }{
 	nat64:      netip.MustParsePrefix("64:ff9b::/96"),
 	nat64Local: netip.MustParsePrefix("64:ff9b:1::/48"),
@@ -189,8 +188,8 @@ func embedded(addr netip.Addr) []netip.Addr {
 }
 
 // translated reads an address of the NAT64 prefix for local use, whose length only its owner knows,
-// with each length of RFC 6052 section 2.2. A result in 0.0.0.0/8 means that the length is another
-// one, unless all of them give that.
+// with each length of RFC 6052 section 2.2. A result in 0.0.0.0/8 means a wrong length, unless all
+// of them give that.
 func translated(b [16]byte, last netip.Addr) []netip.Addr {
 	out := []netip.Addr{
 		last,

@@ -18,8 +18,8 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/id"
 )
 
-// Join is what a new agent needs to know: where the hub is, which CA it has,
-// and the token. Its line is one word that needs no quoting in a shell:
+// Join is what a new agent needs to join: the hub's addresses, the pin of its CA, and
+// the token. Its line is one word that needs no quoting in a shell:
 //
 //	tombolo://<token id>.<secret>@<host:port>[,<host:port>...]/<cluster>/<CA pin>
 type Join struct {
@@ -31,12 +31,12 @@ type Join struct {
 
 const scheme = "tombolo://"
 
-// String renders the line, secret included: print it only for the one who asked.
+// String renders the line with the secret: print it only for the person who asked.
 func (j Join) String() string {
 	return scheme + j.TokenID + "." + j.Secret + "@" + strings.Join(j.Hubs, ",") + "/" + j.Cluster.String() + "/" + j.Pin
 }
 
-// ParseJoin reads a line. Its errors name the part that is wrong and never show the secret.
+// ParseJoin parses a line. Its errors name the wrong part and never show the secret.
 func ParseJoin(line string) (Join, error) {
 	bad := func(why string) (Join, error) {
 		return Join{}, fault.New(fault.CodeJoinLine, "the join line cannot be read").Whyf("%s", why).
@@ -54,7 +54,7 @@ func ParseJoin(line string) (Join, error) {
 	if !ok || !dot || !isToken(tokenID, tokenIDLength) || !isToken(secret, secretLength) {
 		return bad("the token part is damaged")
 	}
-	// What follows is not shown either: the secret may stand there by mistake.
+	// The rest is not shown either: the secret may be there by mistake.
 	parts := strings.Split(rest, "/")
 	if len(parts) != 3 {
 		return bad("it must end with /<cluster>/<pin>")
@@ -92,7 +92,7 @@ func isToken(s string, n int) bool {
 	return true
 }
 
-// Token is a join token as the hub keeps it: the secret is hashed.
+// Token is a join token as the hub stores it: the secret is hashed.
 type Token struct {
 	ID         string    `json:"id"`
 	Cluster    string    `json:"cluster"`
@@ -100,9 +100,9 @@ type Token struct {
 	Created    time.Time `json:"created"`
 	Expires    time.Time `json:"expires"`
 	Uses       int       `json:"uses"`   // how many agents may join
-	Claims     []Claim   `json:"claims"` // those that did
-	// Nodes says that it is for nodes of the mesh, not for agents; Node, if not empty,
-	// is the only name that may be taken with it.
+	Claims     []Claim   `json:"claims"` // by those that have joined
+	// Nodes is set on a token for nodes of the mesh instead of agents; Node, if not
+	// empty, is the only name that a node may take with it.
 	Nodes bool   `json:"nodes,omitempty"`
 	Node  string `json:"node,omitempty"`
 }
@@ -114,7 +114,8 @@ type Claim struct {
 	At      time.Time `json:"at"`
 }
 
-// NewToken draws a token and its secret (160 bits, so a plain hash protects it at rest).
+// NewToken makes a random token and its secret (160 bits, so a plain hash protects it
+// at rest).
 func NewToken(cluster id.Cluster, ttl time.Duration, uses int, now time.Time) (Token, string) {
 	secret := randomText(secretLength)
 	return Token{
@@ -123,8 +124,8 @@ func NewToken(cluster id.Cluster, ttl time.Duration, uses int, now time.Time) (T
 	}, secret
 }
 
-// NameFor decides which name an agent or node gets that joins with the token. asked
-// is the name that a node asks for; zero for an agent's wish, which gets fresh.
+// NameFor decides the name of an agent or node that joins with the token. asked is the
+// name that a node asks for, or zero; an agent gets fresh.
 func (t Token) NameFor(node bool, asked id.Node, fresh id.Agent) (string, error) {
 	switch {
 	case node != t.Nodes && t.Nodes:
@@ -147,7 +148,7 @@ func (t Token) NameFor(node bool, asked id.Node, fresh id.Agent) (string, error)
 	return asked.String(), nil
 }
 
-// NewAgentName draws a name for an agent that joins.
+// NewAgentName makes a random name for an agent that joins.
 func NewAgentName() (id.Agent, error) { return id.ParseAgent("agent-" + randomText(8)) }
 
 func randomText(n int) string {
@@ -161,17 +162,17 @@ func hashSecret(secret string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// UnknownToken is the answer to an id that does not exist and to a wrong secret
-// alike: who does not have the secret learns nothing.
+// UnknownToken is the answer both to an unknown id and to a wrong secret: without the
+// secret nothing can be learned.
 func UnknownToken() error {
 	return fault.New(fault.CodeTokenUnknown, "the token is not known").
 		Hint("make a new join line on the hub: tombolo token create")
 }
 
-// Use decides whether secret and key may claim the token, and gives the token
-// as it is afterwards with the agent's name. A key that has claimed before gets
-// its name again while the token lives: the answer to its first try may have
-// been lost. Whether the name was revoked since, the caller knows. It stores the result in the same transaction.
+// Use decides whether secret and key may claim the token, and returns the updated token
+// and the name of the agent. A key that has claimed before gets its name again while the
+// token is valid: the answer to its first try may have been lost. The caller checks that
+// the name was not revoked since, and stores the result in the same transaction.
 func (t Token) Use(secret, keyHash string, newName string, now time.Time) (Token, string, error) {
 	refuse := func(code fault.Code, what string) (Token, string, error) {
 		return t, "", fault.New(code, what).
@@ -181,7 +182,7 @@ func (t Token) Use(secret, keyHash string, newName string, now time.Time) (Token
 		return t, "", UnknownToken()
 	}
 	if !now.Before(t.Expires) {
-		return refuse(fault.CodeTokenExpired, "the token ran out at "+t.Expires.UTC().Format(time.RFC3339))
+		return refuse(fault.CodeTokenExpired, "the token expired at "+t.Expires.UTC().Format(time.RFC3339))
 	}
 	for _, c := range t.Claims {
 		if c.KeyHash == keyHash {

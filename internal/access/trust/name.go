@@ -13,9 +13,9 @@ import (
 // tagURI is uniformResourceIdentifier of a GeneralName (RFC 5280 section 4.2.1.6).
 const tagURI = 6
 
-// nameOf reads the identity of a certificate from its bytes. The library keeps
-// URIs in parts, and put together again several texts become one: SPIFFE:// for
-// spiffe://, or none for an empty fragment. An identity has one spelling.
+// nameOf reads the identity of a certificate from its bytes. The library parses URIs,
+// which makes several texts equal: SPIFFE:// and spiffe://, or an empty fragment and
+// none. An identity has one spelling.
 func nameOf(leaf *x509.Certificate) (id.Identity, error) {
 	none := fault.New(fault.CodeCertInvalid, "the peer cannot be identified").
 		Whyf("its certificate does not carry exactly one SPIFFE URI")

@@ -106,13 +106,13 @@ func (a *Authority) TrustDomain() string { return a.trustDomain }
 // Certificate is the CA's certificate.
 func (a *Authority) Certificate() *x509.Certificate { return a.cert }
 
-// CertificatePEM is the CA's certificate for others to keep.
+// CertificatePEM is the CA's certificate as PEM, for distribution.
 func (a *Authority) CertificatePEM() []byte { return EncodeCertificate(a.cert.Raw) }
 
-// KeyPEM is the CA's key in PKCS #8. It leaves the process only into the hub's state.
+// KeyPEM is the CA's key as PKCS #8 PEM, which may be written only to the hub's state.
 func (a *Authority) KeyPEM() ([]byte, error) { return EncodeKey(a.key) }
 
-// Roots is a pool with the CA alone.
+// Roots is a pool with only the CA.
 func (a *Authority) Roots() *x509.CertPool { return RootsOf(a.cert) }
 
 // RootsOf makes a pool of the given CA certificates.
@@ -135,7 +135,7 @@ type Request struct {
 	Identity id.Identity // its trust domain is set by the authority
 	Key      crypto.PublicKey
 	Life     time.Duration
-	Hosts    []string // DNS names and addresses, for who is dialled
+	Hosts    []string // DNS names and addresses, for a party that is dialled
 }
 
 // Issue signs a certificate for both ends of TLS and returns it parsed.
@@ -192,7 +192,7 @@ func earlier(a, b time.Time) time.Time {
 	return b
 }
 
-// checkKey accepts P-256 only: one kind to reason about, cheap to verify.
+// checkKey accepts only P-256: one kind of key, cheap to verify.
 func checkKey(key crypto.PublicKey) error {
 	if k, ok := key.(*ecdsa.PublicKey); ok && k.Curve == elliptic.P256() {
 		return nil
@@ -205,7 +205,7 @@ func samePublicKey(a, b crypto.PublicKey) bool {
 	return ok && k.Equal(b)
 }
 
-// newSerial draws 127 random bits (RFC 5280 section 4.1.2.2 allows up to 20 octets).
+// newSerial makes 127 random bits (RFC 5280 section 4.1.2.2 allows up to 20 octets).
 func newSerial() (*big.Int, error) {
 	return rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
 }
@@ -242,10 +242,10 @@ func ParseCertificates(data []byte) ([]*x509.Certificate, error) {
 	var out []*x509.Certificate
 	for len(bytes.TrimSpace(data)) > 0 {
 		block, rest := pem.Decode(data)
-		// The library passes over what is damaged, and the next one would take its place.
+		// The library skips a damaged block, and the next one would take its place.
 		passed := bytes.TrimSpace(data[:len(data)-len(rest)])
 		if block == nil || block.Type != "CERTIFICATE" || bytes.LastIndex(passed, []byte("-----BEGIN")) != 0 {
-			return nil, fault.New(fault.CodeCertInvalid, "read a certificate").Whyf("the text is not PEM certificates alone")
+			return nil, fault.New(fault.CodeCertInvalid, "read a certificate").Whyf("the text is not only PEM certificates")
 		}
 		c, err := x509.ParseCertificate(block.Bytes)
 		if err != nil {
@@ -263,7 +263,7 @@ func ParseCertificates(data []byte) ([]*x509.Certificate, error) {
 func ParseKey(data []byte) (crypto.Signer, error) {
 	block, _ := pem.Decode(data)
 	if block == nil || block.Type != "PRIVATE KEY" {
-		return nil, fault.New(fault.CodeCertInvalid, "read a private key").Whyf("the text is no PEM private key")
+		return nil, fault.New(fault.CodeCertInvalid, "read a private key").Whyf("the text is not a PEM private key")
 	}
 	key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
 	if err != nil {
@@ -285,19 +285,19 @@ func NewCSR(key crypto.Signer) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}), nil
 }
 
-// ParseCSR checks a request's signature and gives its key; names in it are
-// ignored, because identity comes from the token or the old certificate.
+// ParseCSR checks a request's signature and returns its key. Names in it are ignored:
+// the identity comes from the token or the old certificate.
 func ParseCSR(data []byte) (crypto.PublicKey, error) {
 	bad := fault.New(fault.CodeRequest, "read the certificate request")
 	block, rest := pem.Decode(data)
 	if block == nil || block.Type != "CERTIFICATE REQUEST" || len(bytes.TrimSpace(rest)) > 0 {
-		return nil, bad.Whyf("the text is no PEM certificate request")
+		return nil, bad.Whyf("the text is not a PEM certificate request")
 	}
 	csr, err := x509.ParseCertificateRequest(block.Bytes)
 	if err != nil {
 		return nil, bad.Because(err)
 	}
-	// The key first: a signature of a huge key would cost an attacker nothing and us much.
+	// The key first: verifying a signature of a huge key is expensive.
 	if err := checkKey(csr.PublicKey); err != nil {
 		return nil, err
 	}
@@ -307,5 +307,5 @@ func ParseCSR(data []byte) (crypto.PublicKey, error) {
 	return csr.PublicKey, nil
 }
 
-// errNoCertificate is kept apart for tests of Verify.
+// errNoCertificate is a variable for the tests of Verify.
 var errNoCertificate = errors.New("the peer sent no certificate")

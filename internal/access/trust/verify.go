@@ -15,14 +15,14 @@ import (
 // Check says what a peer's certificate must satisfy.
 type Check struct {
 	Roots       *x509.CertPool
-	TrustDomain string // empty: any that the roots vouch for
+	TrustDomain string // empty: any in the roots' certificates
 	Now         time.Time
-	Grace       time.Duration // how long after its end a certificate still counts
+	Grace       time.Duration // how long an expired certificate is still accepted
 	Revoked     func(serial string) bool
 }
 
-// Verify establishes who the peer is from the certificates of a finished TLS
-// handshake, in which it has proved its key. Every refusal is coded.
+// Verify returns the identity of the peer from the certificates of a finished TLS
+// handshake, in which the peer has proved its key. Every error is a fault.
 func (c Check) Verify(chain []*x509.Certificate) (id.Identity, error) {
 	if len(chain) == 0 {
 		return id.Identity{}, fault.New(fault.CodeCertInvalid, "the peer cannot be identified").Because(errNoCertificate)
@@ -77,23 +77,25 @@ func hasUsage(c *x509.Certificate, want x509.ExtKeyUsage) bool {
 	return false
 }
 
-// explain turns the library's error into a coded one. A certificate outside its
-// time is either old or seen by a wrong clock.
+// explain turns the library's error into a fault. A certificate outside its validity is
+// either expired or judged by a wrong clock.
 func (c Check) explain(leaf *x509.Certificate, err error) error {
 	var invalid x509.CertificateInvalidError
 	if errors.As(err, &invalid) && invalid.Reason == x509.Expired {
 		if c.Now.Before(leaf.NotBefore) {
 			return fault.New(fault.CodeClockSkew, "the peer's certificate is not valid yet by this machine's clock").
-				Whyf("it begins at %s, here it is %s", leaf.NotBefore.UTC().Format(time.RFC3339), c.Now.UTC().Format(time.RFC3339)).
-				Hint("compare the clocks of both machines ('date -u') and turn on time synchronisation")
+				Whyf("it is valid from %s, the time here is %s", leaf.NotBefore.UTC().Format(time.RFC3339), c.Now.UTC().
+					Format(time.RFC3339)).
+				Hint("compare the clocks of both machines ('date -u') and enable time synchronisation")
 		}
-		return fault.New(fault.CodeCertExpired, "the peer's certificate has run out").
-			Whyf("it ended at %s, here it is %s", leaf.NotAfter.UTC().Format(time.RFC3339), c.Now.UTC().Format(time.RFC3339)).
+		return fault.New(fault.CodeCertExpired, "the peer's certificate has expired").
+			Whyf("it expired at %s, the time here is %s", leaf.NotAfter.UTC().Format(time.RFC3339), c.Now.UTC().
+				Format(time.RFC3339)).
 			Hint("if the clocks are right ('date -u'), join again with a new token: tombolo token create")
 	}
 	var unknown x509.UnknownAuthorityError
 	if errors.As(err, &unknown) {
-		return fault.New(fault.CodeCAMismatch, "the peer's certificate comes from another CA").
+		return fault.New(fault.CodeCAMismatch, "the peer's certificate was issued by another CA").
 			Whyf("%v", err).
 			Hint("check the address; if the hub was set up anew, " +
 				"remove identity.json from the state directory and join again")
@@ -101,10 +103,10 @@ func (c Check) explain(leaf *x509.Certificate, err error) error {
 	return fault.New(fault.CodeCertInvalid, "the peer's certificate was refused").Because(err)
 }
 
-// HubClientConfig is the TLS configuration with which an agent dials a hub that
-// it knows by its CA. Host names play no part: the identity is the hub's role
-// in a certificate of our own CA. A resumed session is checked again, because
-// VerifyConnection runs on resumption too.
+// HubClientConfig is the TLS configuration with which an agent dials a hub whose CA it
+// knows. Host names do not matter: the certificate's identity must have the role of a
+// hub. A resumed session is checked again, because VerifyConnection runs on resumption
+// too.
 func HubClientConfig(check func() Check, cert *tls.Certificate, alpn string) *tls.Config {
 	cfg := &tls.Config{
 		MinVersion:         tls.VersionTLS13,
@@ -116,7 +118,7 @@ func HubClientConfig(check func() Check, cert *tls.Certificate, alpn string) *tl
 				return err
 			}
 			if who.Role != id.RoleHub {
-				return fault.New(fault.CodeCAMismatch, "the peer is no hub").Whyf("it is %s", who)
+				return fault.New(fault.CodeCAMismatch, "the peer is not a hub").Whyf("it is %s", who)
 			}
 			return nil
 		},
@@ -128,8 +130,8 @@ func HubClientConfig(check func() Check, cert *tls.Certificate, alpn string) *tl
 	return cfg
 }
 
-// PinnedConfig is the TLS configuration of a first contact, when only the pin
-// of the hub's CA is known: the hub sends its CA along, and it must match.
+// PinnedConfig is the TLS configuration of a first contact, when only the pin of the
+// hub's CA is known: the hub sends its CA, which must match the pin.
 func PinnedConfig(pin string, now func() time.Time) *tls.Config {
 	return &tls.Config{
 		MinVersion:         tls.VersionTLS13,
@@ -142,14 +144,14 @@ func PinnedConfig(pin string, now func() time.Time) *tls.Config {
 			}
 			who, err := Check{Roots: RootsOf(ca), Now: now()}.Verify(s.PeerCertificates)
 			if err == nil && who.Role != id.RoleHub {
-				err = fault.New(fault.CodeCAMismatch, "the peer is no hub").Whyf("it is %s", who)
+				err = fault.New(fault.CodeCAMismatch, "the peer is not a hub").Whyf("it is %s", who)
 			}
 			return err
 		},
 	}
 }
 
-// PinnedCA finds the CA with the pin in what a hub sent.
+// PinnedCA finds the CA that matches the pin in a hub's certificate chain.
 func PinnedCA(chain []*x509.Certificate, pin string) (*x509.Certificate, error) {
 	for _, c := range chain {
 		if c.IsCA && Pin(c) == pin {
