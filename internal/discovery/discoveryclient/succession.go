@@ -28,8 +28,15 @@ import (
 // keepKey looks at the member's key, and forgets the old one when it is over.
 func (f *Client) keepKey(ctx context.Context) error {
 	since := time.Now()
+	taken := "" // the file as it was taken: nothing is derived from it again
 	for complained := ""; run.Wait(ctx, lookInterval); {
-		changed, err := f.takeKey(time.Now())
+		text, err := readState(filepath.Join(f.cfg.StateDir, keyFile))
+		changed := false
+		if err == nil && text != taken {
+			if changed, err = f.takeKey(time.Now(), text); err == nil {
+				taken = text
+			}
+		}
 		if changed {
 			since = time.Now()
 		}
@@ -45,12 +52,8 @@ func (f *Client) keepKey(ctx context.Context) error {
 	return nil
 }
 
-// takeKey goes on under the key of the file, if that succeeds the one of now.
-func (f *Client) takeKey(now time.Time) (changed bool, err error) {
-	text, err := readState(filepath.Join(f.cfg.StateDir, keyFile))
-	if err != nil {
-		return false, err
-	}
+// takeKey continues under the key of the file, if it succeeds the current one.
+func (f *Client) takeKey(now time.Time, text string) (changed bool, err error) {
 	next, err := parseIdentity(text)
 	if err != nil {
 		return false, err
