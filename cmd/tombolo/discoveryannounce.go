@@ -16,11 +16,11 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/kube"
 	"github.com/tombolo-io/tombolo/internal/base/listener"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/discovery/announce"
 	"github.com/tombolo-io/tombolo/internal/discovery/discoveryclient"
-	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 	"github.com/tombolo-io/tombolo/internal/mesh/meshconf"
 )
 
@@ -62,14 +62,14 @@ func runAnnounce(cmd *cobra.Command, file *configFile, leave bool) error {
 		return err
 	}
 	reg := newRegistry()
-	var member *discoveryclient.Client
+	var client *discoveryclient.Client
 	changed := make(chan struct{}, 1)
-	kubernetes, err := newKubeSource(cfg.Kubernetes, nil, kube.Options{Log: log, Changed: changed, Self: func() roster.Facts { return member.Self() }})
+	kubernetes, err := newKubeSource(cfg.Kubernetes, nil, kube.Options{Log: log, Changed: changed, Self: func() member.Facts { return client.Self() }})
 	if err != nil {
 		return err
 	}
 	kubernetes.register(reg)
-	member, err = discoveryclient.New(cfg, discoveryclient.Options{Log: log, Reg: reg, Version: version, Sources: kubernetes.sources(), Announced: changed})
+	client, err = discoveryclient.New(cfg, discoveryclient.Options{Log: log, Reg: reg, Version: version, Sources: kubernetes.sources(), Announced: changed})
 	if err != nil {
 		return err
 	}
@@ -78,14 +78,14 @@ func runAnnounce(cmd *cobra.Command, file *configFile, leave bool) error {
 		if err != nil {
 			return err
 		}
-		fixed, err := member.Reload(next)
+		fixed, err := client.Reload(next)
 		if len(fixed) > 0 {
 			log.Warn("some settings are taken over at the next start only", "settings", fixed)
 		}
 		return err
 	}
 	return runRole(cmd.Context(), file, log, reload, func(soft, hard context.Context) error {
-		return announceUntil(soft, hard, member, announcing{cfg.HealthListen, cfg.RunDir, leave, kubernetes, log, reg})
+		return announceUntil(soft, hard, client, announcing{cfg.HealthListen, cfg.RunDir, leave, kubernetes, log, reg})
 	})
 }
 

@@ -238,7 +238,7 @@ func memberTable(w io.Writer, list announce.List) error {
 				at += fmt.Sprintf(" +%d", n-1)
 			}
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", word(m.Node, m.ID), word(m.Role, "-"), overlay, at, m.Tier, lease(m.Until, m.Stale), sources(m.Sources[roster.FieldID]))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", word(m.Node, m.ID), word(string(m.Role), "-"), overlay, at, m.Tier, lease(m.Until, m.Stale), sources(m.Sources[roster.FieldID]))
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -257,8 +257,8 @@ func memberFacts(w io.Writer, list announce.List) error {
 		for _, field := range m.Stated() {
 			fmt.Fprintf(t, "%s\t%s\t%s\n", field.Field, field.Text, sources(field.Sources))
 		}
-		for _, e := range m.Endpoints {
-			fmt.Fprintf(t, "%s\t%s %s\t%s\n", roster.FieldEndpoints, e.Addr, e.Kind, sources(e.Sources))
+		for i, e := range m.Endpoints {
+			fmt.Fprintf(t, "%s\t%s %s\t%s\n", roster.FieldEndpoints, e.Addr, e.Kind, sources(m.Origin(i).Sources))
 		}
 		fmt.Fprintln(t, "\nSOURCE\tVERSION\tLEASE\tHEARD")
 		for _, e := range m.Entries {

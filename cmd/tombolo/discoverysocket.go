@@ -197,8 +197,8 @@ func printAnnouncement(w io.Writer, st announce.Status, now time.Time) error {
 		fmt.Fprintf(w, "cluster %s\n", c)
 	}
 	fmt.Fprintf(w, "%s known beside it; %s\n", plural(st.Members, "member"), plural(st.Watchers, "follower"))
-	for _, e := range st.Self.Endpoints {
-		fmt.Fprintf(w, "reached at %s (%s, %s)\n", e.Addr, e.Kind, sources(e.Sources))
+	for i, e := range st.Self.Endpoints {
+		fmt.Fprintf(w, "reached at %s (%s, %s)\n", e.Addr, e.Kind, sources(st.Self.Origin(i).Sources))
 	}
 	fmt.Fprintln(w)
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)

@@ -23,6 +23,7 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/listener"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/base/runtest"
 	"github.com/tombolo-io/tombolo/internal/discovery/announce"
@@ -325,7 +326,7 @@ func TestASlowReaderListsAgain(t *testing.T) {
 	}()
 	many := func(turn int) (out []roster.Said) {
 		for i := range 40 {
-			f := roster.Facts{ID: fmt.Sprint("n", i), Node: fmt.Sprint("n", i)}
+			f := member.Facts{ID: fmt.Sprint("n", i), Node: fmt.Sprint("n", i)}
 			for j := range 1000 {
 				f.Ranges = append(f.Ranges, netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(turn), byte(j >> 8), byte(j)}), 32))
 			}
@@ -333,7 +334,7 @@ func TestASlowReaderListsAgain(t *testing.T) {
 		}
 		return out
 	}
-	final := roster.Said{Source: roster.Source{Tier: roster.TierStatic, Name: "test"}, Facts: roster.Facts{ID: "last", Node: "last"}}
+	final := roster.Said{Source: roster.Source{Tier: roster.TierStatic, Name: "test"}, Facts: member.Facts{ID: "last", Node: "last"}}
 	enough := errors.New("enough")
 	lists, lost, turn, known := 0, 0, 0, map[string]bool{}
 	_, err = follow(runtest.Within(t), at{socket: socket}, func(l announce.Line) error {

@@ -19,13 +19,13 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/kube"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/listener"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/base/private"
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/base/socket"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/discovery/announce"
 	"github.com/tombolo-io/tombolo/internal/discovery/discoveryclient"
-	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 	"github.com/tombolo-io/tombolo/internal/mesh"
 	"github.com/tombolo-io/tombolo/internal/mesh/endpoint"
 	"github.com/tombolo-io/tombolo/internal/mesh/meshconf"
@@ -186,7 +186,7 @@ type meshNode struct {
 
 func (n *meshNode) make() (err error) {
 	changed := make(chan struct{}, 1)
-	o := kube.Options{Log: n.log, Changed: changed, Self: func() roster.Facts { return n.member.Self() }}
+	o := kube.Options{Log: n.log, Changed: changed, Self: func() member.Facts { return n.member.Self() }}
 	if n.cfg.mesh.PodsOf != "" {
 		o.OwnNode = func(of kube.Node) { n.mesh.OwnNode(of.UID, of.PodCIDRs) }
 	}

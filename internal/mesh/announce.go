@@ -8,17 +8,15 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/member"
-	"github.com/tombolo-io/tombolo/internal/discovery/roster"
-	"github.com/tombolo-io/tombolo/internal/discovery/seal"
 )
 
 // saying is what a node says of itself beside its configuration.
 type saying struct {
 	key       member.Key
 	overlay   overlay
-	addresses []netip.Addr    // of the machine, as others may try them
-	endpoints []seal.Endpoint // the configured ones are among them
-	cluster   string          // of the certificate
+	addresses []netip.Addr      // of the machine, as others may try them
+	endpoints []member.Endpoint // the configured ones are among them
+	cluster   string            // of the certificate
 	hubs      []string
 	mesh      uint32         // version of the path protocol
 	withheld  []netip.Prefix // ranges of the configuration that must not be announced now
@@ -26,11 +24,11 @@ type saying struct {
 }
 
 // over is what a node announces.
-func (s saying) over(base seal.Member) seal.Member {
+func (s saying) over(base member.Facts) member.Facts {
 	out := base
 	out.Ranges = slices.DeleteFunc(slices.Clone(base.Ranges), func(p netip.Prefix) bool { return slices.Contains(s.withheld, p) })
 	out.Mesh = s.mesh
-	out.WireGuard = s.key
+	out.Key = s.key
 	out.Overlay6, out.Overlay4 = s.overlay.Six, s.overlay.Four
 	// What a node has in a range of its own is reached by the mesh: were it told as an address
 	// outside of it, all would refuse the range.
@@ -41,8 +39,8 @@ func (s saying) over(base seal.Member) seal.Member {
 	out.Addresses = out.Addresses[:min(len(out.Addresses), limit.DiscoveryFacts)]
 	out.Endpoints = nil
 	for _, e := range slices.Concat(base.Endpoints, s.endpoints) {
-		same := func(o seal.Endpoint) bool { return o.At == e.At }
-		if e.Kind == seal.KindOwn && behind(e.At.Addr()) {
+		same := func(o member.Endpoint) bool { return o.Addr == e.Addr }
+		if e.Kind == member.KindOwn && behind(e.Addr.Addr()) {
 			continue
 		}
 		if len(out.Endpoints) < limit.PathCandidates && !slices.ContainsFunc(out.Endpoints, same) {
@@ -74,10 +72,10 @@ func (s *state) saying() saying {
 }
 
 // member is what this node announces.
-func (s *state) member() seal.Member { return s.saying().over(s.configured()) }
+func (s *state) member() member.Facts { return s.saying().over(s.configured()) }
 
 // configured is what the configuration announces, with the ranges of this node's pods.
-func (s *state) configured() seal.Member {
+func (s *state) configured() member.Facts {
 	out := s.base
 	out.Ranges = slices.Clone(out.Ranges)
 	for _, r := range s.pods.ranges {
@@ -88,22 +86,12 @@ func (s *state) configured() seal.Member {
 	return out
 }
 
-// facts are those of this node as the roster has them, with all that is behind it: the plan
-// refuses what must not be announced, and what others say of this node it is routed by.
-func (s *state) facts() roster.Facts {
+// facts are those of this node with all that is behind it: the plan refuses what must not be announced, and routes by
+// what others state about this node, too.
+func (s *state) facts() member.Facts {
 	base := s.configured()
-	f := s.factsOf(s.saying().over(base))
+	f := s.saying().over(base)
+	f.ID = s.id
 	f.Ranges, f.Excluded = s.world.result.Behind(base.Ranges, base.Excluded)
-	return f
-}
-
-func (s *state) factsOf(m seal.Member) roster.Facts {
-	f := roster.Facts{
-		ID: s.id, Node: m.Node, Key: m.WireGuard,
-		Overlay6: m.Overlay6, Overlay4: m.Overlay4, Addresses: m.Addresses, Ranges: m.Ranges, Excluded: m.Excluded,
-	}
-	for _, e := range m.Endpoints {
-		f.Endpoints = append(f.Endpoints, roster.Where{Addr: e.At, Kind: string(e.Kind)})
-	}
 	return f
 }

@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/tombolo-io/tombolo/internal/base/member"
-	"github.com/tombolo-io/tombolo/internal/discovery/seal"
 )
 
 // TestIntroduced: the first word of a node that has run before has its key, with the proof,
@@ -17,7 +16,7 @@ func TestIntroduced(t *testing.T) {
 	dir := t.TempDir()
 	ranges := []netip.Prefix{netip.MustParsePrefix("10.9.0.0/16")}
 	room := func() (*Mesh, *knower) {
-		return newRoom(t, dir, func(c *Config) { c.Announce = seal.Member{Node: "a", Ranges: ranges} })
+		return newRoom(t, dir, func(c *Config) { c.Announce = member.Facts{Node: "a", Ranges: ranges} })
 	}
 	m, k := room()
 	if m.Introduce(); len(k.said) > 0 || len(k.now) > 0 {
@@ -31,7 +30,7 @@ func TestIntroduced(t *testing.T) {
 	m, k = room()
 	m.Introduce()
 	s := k.last(t)
-	if s.WireGuard != m.state.Load().key.public || !slices.Equal(k.now, []member.Key{s.WireGuard}) || s.Overlay6 != o.Six || s.Overlay4 != o.Four || !slices.Equal(s.Ranges, ranges) {
+	if s.Key != m.state.Load().key.public || !slices.Equal(k.now, []member.Key{s.Key}) || s.Overlay6 != o.Six || s.Overlay4 != o.Four || !slices.Equal(s.Ranges, ranges) {
 		t.Errorf("its first word is %+v, proven are %v", s, k.now)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 	"github.com/tombolo-io/tombolo/internal/mesh/path"
 )
@@ -39,21 +40,21 @@ func (v viewpoint) candidates(m *roster.Member) []path.Candidate {
 
 // near is an address of a link of ours; or a private one that the peer has itself: if
 // the peer answers from there, both are in one network.
-func (v viewpoint) near(a netip.Addr, kind string) bool {
-	return within(v.links, a) || kind == roster.KindOwn && a.IsPrivate()
+func (v viewpoint) near(a netip.Addr, kind member.Kind) bool {
+	return within(v.links, a) || kind == member.KindOwn && a.IsPrivate()
 }
 
 func within(ranges []netip.Prefix, a netip.Addr) bool {
 	return slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-func kindOf(kind string) path.Kind {
+func kindOf(kind member.Kind) path.Kind {
 	switch kind {
-	case roster.KindStatic:
+	case member.KindStatic:
 		return path.Static
-	case roster.KindOwn:
+	case member.KindOwn:
 		return path.Own
-	case roster.KindMapped:
+	case member.KindMapped:
 		return path.Mapped
 	}
 	return path.Observed

@@ -10,7 +10,7 @@ import (
 	"slices"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
-	"github.com/tombolo-io/tombolo/internal/discovery/seal"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/mesh/endpoint"
 	"github.com/tombolo-io/tombolo/internal/mesh/kernel"
 	"github.com/tombolo-io/tombolo/internal/mesh/kernel/wireguard"
@@ -143,11 +143,11 @@ func able(engine string) []*fault.Fault {
 }
 
 // outer are those that others can reach: public ones, or within a provider's NAT.
-func outer(all []netip.Addr, overlay []netip.Prefix, port uint16) []seal.Endpoint {
-	var out []seal.Endpoint
+func outer(all []netip.Addr, overlay []netip.Prefix, port uint16) []member.Endpoint {
+	var out []member.Endpoint
 	for _, a := range all {
 		a = a.Unmap().WithZone("")
-		e := seal.Endpoint{At: netip.AddrPortFrom(a, port), Kind: seal.KindMapped}
+		e := member.Endpoint{Addr: netip.AddrPortFrom(a, port), Kind: member.KindMapped}
 		if !a.IsValid() || !a.IsGlobalUnicast() || a.IsPrivate() || within(overlay, a) || slices.Contains(out, e) {
 			continue
 		}

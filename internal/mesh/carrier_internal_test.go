@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/tombolo-io/tombolo/internal/base/limit"
-	"github.com/tombolo-io/tombolo/internal/discovery/seal"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/mesh/meshconf"
 	"github.com/tombolo-io/tombolo/internal/mesh/tunnel"
 )
@@ -23,10 +23,10 @@ func TestWhereOthersSeeTheKernelsWireGuard(t *testing.T) {
 	inside := []netip.Prefix{netip.MustParsePrefix("100.112.0.9/32")}
 	var got []string
 	for _, e := range outer(all, inside, 51820) {
-		if e.Kind != seal.KindMapped {
-			t.Errorf("%v is of kind %v", e.At, e.Kind)
+		if e.Kind != member.KindMapped {
+			t.Errorf("%v is of kind %v", e.Addr, e.Kind)
 		}
-		got = append(got, e.At.String())
+		got = append(got, e.Addr.String())
 	}
 	if want := []string{"203.0.113.9:51820", "100.64.3.4:51820", "[2001:db8::1]:51820"}; !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
@@ -42,7 +42,7 @@ func TestAKernelNodeSaysThatItHasNoProbes(t *testing.T) {
 			t.Errorf("%s: %+v", engine, said)
 		}
 	}
-	out := saying{}.over(seal.Member{})
+	out := saying{}.over(member.Facts{})
 	if out.Mesh != 0 || out.RelayCluster != "" || out.Relays != nil {
 		t.Errorf("it says %+v", out)
 	}

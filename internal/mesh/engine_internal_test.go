@@ -11,7 +11,6 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/discovery/roster"
-	"github.com/tombolo-io/tombolo/internal/discovery/seal"
 	"github.com/tombolo-io/tombolo/internal/mesh/meshconf"
 )
 
@@ -23,11 +22,11 @@ func TestTheEngineIsSwitchedOnOneDirectory(t *testing.T) {
 	now := time.Now().Round(0)
 	there := roster.Result{Members: []roster.Member{ranged("b", "nb", "10.2.0.0/16"), ranged("c", "nc", "10.3.0.0/16")}}
 	ranges := []netip.Prefix{netip.MustParsePrefix("10.9.0.0/16")}
-	var first seal.Member
+	var first member.Facts
 	var known []knownMember
 	for i, engine := range []string{meshconf.Userspace, meshconf.Kernel, meshconf.Userspace} {
 		m, k := newRoom(t, dir, func(c *Config) {
-			c.Engine, c.Announce = engine, seal.Member{Node: "a", Ranges: ranges}
+			c.Engine, c.Announce = engine, member.Facts{Node: "a", Ranges: ranges}
 		})
 		if i > 0 { // from the disk, before anybody was heard
 			if got := m.state.Load().ranges.known; len(got.Members) != 2 || !slices.EqualFunc(got.Members, known, func(a, b knownMember) bool {
@@ -47,7 +46,7 @@ func TestTheEngineIsSwitchedOnOneDirectory(t *testing.T) {
 		if i == 0 {
 			first, known = said, m.state.Load().ranges.known.Members
 		}
-		if !sameMember(said, first) || said.WireGuard.IsZero() || !said.Overlay6.IsValid() || !said.Overlay4.IsValid() || !slices.Equal(k.now, []member.Key{first.WireGuard}) {
+		if !sameMember(said, first) || said.Key.IsZero() || !said.Overlay6.IsValid() || !said.Overlay4.IsValid() || !slices.Equal(k.now, []member.Key{first.Key}) {
 			t.Errorf("with %s it says %+v and proves %v, at first %+v", engine, said, k.now, first)
 		}
 		if in := do.plan; len(in.Members) != 2 || len(in.Closed) > 0 {

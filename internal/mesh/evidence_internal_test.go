@@ -124,7 +124,7 @@ func TestWhoIsSighted(t *testing.T) {
 	hand := netip.MustParseAddr("fd00::7")
 	entry := func(tier roster.Tier) []roster.Entry { return []roster.Entry{{Source: roster.Source{Tier: tier}}} }
 	heard := func(tier roster.Tier, change func(*roster.Member)) roster.Member {
-		m := roster.Member{Facts: roster.Facts{ID: "id", Node: "b", Key: member.Key{7}}, Entries: entry(tier)}
+		m := roster.Member{Facts: member.Facts{ID: "id", Node: "b", Key: member.Key{7}}, Entries: entry(tier)}
 		change(&m)
 		return m
 	}
@@ -181,8 +181,8 @@ func TestTheTraceOfARun(t *testing.T) {
 // comes up at once, whatever is said. A refusal leaves the state directory as it was.
 func TestAStartThatIsSure(t *testing.T) {
 	foreign := roster.Result{
-		Self:    roster.Member{Facts: roster.Facts{ID: "self"}},
-		Members: []roster.Member{{Facts: roster.Facts{ID: "b", Node: "b", Key: member.Key{7}, Clusters: []string{"t1-theirs"}}, Entries: []roster.Entry{{Source: roster.Source{Tier: roster.TierKubernetes}}}}},
+		Self:    roster.Member{Facts: member.Facts{ID: "self"}},
+		Members: []roster.Member{{Facts: member.Facts{ID: "b", Node: "b", Key: member.Key{7}, Clusters: []string{"t1-theirs"}}, Entries: []roster.Entry{{Source: roster.Source{Tier: roster.TierKubernetes}}}}},
 	}
 	alone := roster.Result{Self: foreign.Self}
 	ours := keysFrom(t, "n").Cluster().String()
@@ -224,7 +224,7 @@ func TestAStartThatIsSure(t *testing.T) {
 		if c.doubt == "" || c.refused != "" {
 			continue
 		}
-		k.result.Members = []roster.Member{{Facts: roster.Facts{ID: "c", Node: "c", Key: member.Key{8}}, Entries: []roster.Entry{{Source: roster.Source{Tier: roster.TierNative}}}}}
+		k.result.Members = []roster.Member{{Facts: member.Facts{ID: "c", Node: "c", Key: member.Key{8}}, Entries: []roster.Entry{{Source: roster.Source{Tier: roster.TierNative}}}}}
 		if turn(m, seen(m, k, k.result), time.Now()); len(m.Status().Warnings) > 0 {
 			t.Errorf("%s: a member of the cluster has come, and the status warns %q", name, m.Status().Warnings)
 		}
@@ -234,7 +234,7 @@ func TestAStartThatIsSure(t *testing.T) {
 // TestPeersOfTheSameSecret: who says that it has another secret is no node with another cluster.id.
 func TestPeersOfTheSameSecret(t *testing.T) {
 	of := func(tier roster.Tier, ids ...string) *roster.Member {
-		return &roster.Member{Facts: roster.Facts{Clusters: ids}, Entries: []roster.Entry{{Source: roster.Source{Tier: tier}}}}
+		return &roster.Member{Facts: member.Facts{Clusters: ids}, Entries: []roster.Entry{{Source: roster.Source{Tier: tier}}}}
 	}
 	members := map[string]*roster.Member{
 		"says nothing": of(roster.TierKubernetes), "ours": of(roster.TierKubernetes, "x", "ours"), "stranger": of(roster.TierKubernetes, "x"), "known to a service": of(roster.TierNative, "x"),

@@ -74,7 +74,7 @@ func TestOverlayAddresses(t *testing.T) {
 	second4 := member.Address4(pool, "m5", func(a netip.Addr) bool { return a == first4 })
 	third4 := member.Address4(pool, "m5", func(a netip.Addr) bool { return a == first4 || a == second4 })
 	other := func(tier roster.Tier, id string, four netip.Addr) roster.Member {
-		return roster.Member{Facts: roster.Facts{ID: id, Node: "x", Overlay4: four}, Tier: tier}
+		return roster.Member{Facts: member.Facts{ID: id, Node: "x", Overlay4: four}, Tier: tier}
 	}
 	for name, c := range map[string]struct {
 		was       overlay
@@ -147,7 +147,7 @@ func TestAfterAPartition(t *testing.T) {
 			for _, i := range order {
 				o := nodes[1-i]
 				in := c
-				in.others = []roster.Member{{Facts: roster.Facts{ID: o.ID, Overlay4: o.Four}, Tier: roster.TierNative}}
+				in.others = []roster.Member{{Facts: member.Facts{ID: o.ID, Overlay4: o.Four}, Tier: roster.TierNative}}
 				nodes[i] = nodes[i].choose(in, now)
 			}
 		}
@@ -180,9 +180,9 @@ func TestThePrefixOutlivesASecret(t *testing.T) {
 	at := func(p netip.Prefix, n byte) roster.Member {
 		a := p.Addr().As16()
 		a[15] = n
-		return roster.Member{Facts: roster.Facts{Node: string(rune('a' + n)), Overlay6: netip.AddrFrom16(a)}}
+		return roster.Member{Facts: member.Facts{Node: string(rune('a' + n)), Overlay6: netip.AddrFrom16(a)}}
 	}
-	strange := roster.Member{Facts: roster.Facts{Node: "z", Overlay6: netip.MustParseAddr("2001:db8::1")}}
+	strange := roster.Member{Facts: member.Facts{Node: "z", Overlay6: netip.MustParseAddr("2001:db8::1")}}
 	for name, c := range map[string]struct {
 		was  netip.Prefix
 		in   choice

@@ -20,7 +20,7 @@ import (
 )
 
 func ranged(id, node string, ranges ...string) roster.Member {
-	m := roster.Member{Facts: roster.Facts{ID: id, Node: node, Key: member.Key{id[0], id[len(id)-1]}}, Tier: roster.TierNative, Entries: []roster.Entry{entryOf(id, "")}}
+	m := roster.Member{Facts: member.Facts{ID: id, Node: node, Key: member.Key{id[0], id[len(id)-1]}}, Tier: roster.TierNative, Entries: []roster.Entry{entryOf(id, "")}}
 	for _, r := range ranges {
 		m.Ranges = append(m.Ranges, netip.MustParsePrefix(r))
 	}
@@ -33,7 +33,7 @@ func entryOf(id, succeeds string) roster.Entry {
 
 // lower is a member of the older protocol, where ids and names are free to choose.
 func lower(id, node string) roster.Member {
-	return roster.Member{Facts: roster.Facts{ID: id, Node: node}, Tier: roster.TierOlder, Entries: []roster.Entry{{ID: id, Source: roster.Source{Tier: roster.TierOlder}, Succeeds: "b"}}}
+	return roster.Member{Facts: member.Facts{ID: id, Node: node}, Tier: roster.TierOlder, Entries: []roster.Entry{{ID: id, Source: roster.Source{Tier: roster.TierOlder}, Succeeds: "b"}}}
 }
 
 // unkeyed is a member as it is known without its key.
@@ -53,7 +53,7 @@ func TestKnownRangesStayClosed(t *testing.T) {
 	begin := time.Unix(1_800_000_000, 0)
 	usual := rangeBounds{time.Hour, 100, 100}
 	a, b := ranged("a", "na", "10.1.0.0/16"), ranged("b", "nb", "10.2.0.0/16")
-	both := roster.Result{Self: roster.Member{Facts: roster.Facts{ID: "me"}}, Members: []roster.Member{a, b}}
+	both := roster.Result{Self: roster.Member{Facts: member.Facts{ID: "me"}}, Members: []roster.Member{a, b}}
 	first, _ := knownRanges{}.next(both, begin, usual)
 	for name, c := range map[string]struct {
 		result roster.Result
@@ -64,13 +64,13 @@ func TestKnownRangesStayClosed(t *testing.T) {
 		"nothing is heard of b":     {roster.Result{Members: []roster.Member{a}}, time.Minute, []string{"b"}},
 		"nothing of either":         {roster.Result{}, time.Minute, []string{"a", "b"}},
 		"b has said farewell":       {roster.Result{Members: []roster.Member{a}, Removed: []string{"b"}}, time.Minute, nil},
-		"b has another id now":      {roster.Result{Members: []roster.Member{a, {Facts: roster.Facts{ID: "c"}, Tier: roster.TierNative, Entries: []roster.Entry{entryOf("c", "b")}}}}, time.Minute, nil},
-		"b is named by another id":  {roster.Result{Members: []roster.Member{a, {Facts: roster.Facts{ID: "f"}, Tier: roster.TierStatic, Entries: []roster.Entry{{ID: "f", Source: roster.Source{Tier: roster.TierStatic}}, entryOf("b", "")}}}}, time.Minute, nil},
+		"b has another id now":      {roster.Result{Members: []roster.Member{a, {Facts: member.Facts{ID: "c"}, Tier: roster.TierNative, Entries: []roster.Entry{entryOf("c", "b")}}}}, time.Minute, nil},
+		"b is named by another id":  {roster.Result{Members: []roster.Member{a, {Facts: member.Facts{ID: "f"}, Tier: roster.TierStatic, Entries: []roster.Entry{{ID: "f", Source: roster.Source{Tier: roster.TierStatic}}, entryOf("b", "")}}}}, time.Minute, nil},
 		"b has no key any more":     {roster.Result{Members: []roster.Member{a, unkeyed(b)}}, time.Minute, []string{"b"}},
 		"b announces nothing more":  {roster.Result{Members: []roster.Member{a, ranged("b", "nb")}}, time.Minute, nil},
 		"another one with its name": {roster.Result{Members: []roster.Member{a, ranged("x", "nb", "10.9.0.0/16")}}, time.Minute, []string{"b"}},
 		"a lower tier has its id":   {roster.Result{Members: []roster.Member{a, lower("b", "nb")}}, time.Minute, []string{"b"}},
-		"it is this node":           {roster.Result{Self: roster.Member{Facts: roster.Facts{ID: "b"}}, Members: []roster.Member{a}}, time.Minute, nil},
+		"it is this node":           {roster.Result{Self: roster.Member{Facts: member.Facts{ID: "b"}}, Members: []roster.Member{a}}, time.Minute, nil},
 	} {
 		got, left := first.next(c.result, begin.Add(c.after), usual)
 		if !slices.Equal(closedOf(got), c.want) || left != 0 {

@@ -24,8 +24,8 @@ func TestOurKeyCountsForWhoProvesIt(t *testing.T) {
 	for _, proven := range []bool{false, true} {
 		other := member.Key{1}
 		got := s.believed([]roster.Member{
-			{Facts: roster.Facts{ID: "says", Key: ours.public}, Proven: proven},
-			{Facts: roster.Facts{ID: "other", Key: other}, Entries: []roster.Entry{{ID: "other"}}},
+			{Facts: member.Facts{ID: "says", Key: ours.public}, Proven: proven},
+			{Facts: member.Facts{ID: "other", Key: other}, Entries: []roster.Entry{{ID: "other"}}},
 		})
 		if has := got[0].Key == ours.public; has != proven || !has && got[0].Key != (member.Key{}) {
 			t.Errorf("proven %v: it has the key %x", proven, got[0].Key)
@@ -33,6 +33,20 @@ func TestOurKeyCountsForWhoProvesIt(t *testing.T) {
 		if got[1].Key != other {
 			t.Errorf("another's key is %x", got[1].Key)
 		}
+	}
+}
+
+func TestIDsOfMembersAreUnique(t *testing.T) {
+	in := []roster.Member{
+		{Facts: member.Facts{ID: "n1"}, Tier: roster.TierKubernetes}, {Facts: member.Facts{ID: "n1"}, Tier: roster.TierStatic},
+		{Facts: member.Facts{ID: "n2"}, Tier: roster.TierOlder},
+	}
+	var got []string
+	for _, m := range (&state{}).believed(in) {
+		got = append(got, m.ID)
+	}
+	if want := []string{"n1 (kubernetes)", "n1", "n2"}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/discovery/roster"
@@ -40,7 +41,7 @@ type Config struct {
 	// Sourceless says that no source of members is configured.
 	Sourceless bool
 	Keys       iter.Seq2[int, seal.Keys] // of the secrets, the newest first
-	Announce   seal.Member               // what the configuration states of this node
+	Announce   member.Facts              // what the configuration states of this node
 	ID         string                    // the member id
 	Lease      time.Duration             // of members
 	PodsOf     string                    // the Node in Kubernetes whose ranges of pods are announced; empty: none are
@@ -61,7 +62,7 @@ type Members interface {
 
 // Announcer has the other members hear of this node.
 type Announcer interface {
-	Announce(seal.Member) error
+	Announce(member.Facts) error
 	Prove(seal.WireGuardPrivate)
 }
 

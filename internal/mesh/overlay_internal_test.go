@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 )
 
@@ -52,7 +53,7 @@ func TestAnAddressIsGivenUp(t *testing.T) {
 	m, k := newRoom(t, dir, nil)
 	turn(m, seen(m, k, roster.Result{}), time.Now())
 	four := m.state.Load().overlay.Four
-	has := roster.Result{Members: []roster.Member{{Facts: roster.Facts{ID: "!", Node: "b", Overlay4: four}, Tier: roster.TierNative}}}
+	has := roster.Result{Members: []roster.Member{{Facts: member.Facts{ID: "!", Node: "b", Overlay4: four}, Tier: roster.TierNative}}}
 	turn(m, seen(m, k, has), time.Now())
 	next := m.state.Load().overlay.Four
 	if next == four || !next.IsValid() || k.last(t).Overlay4 != next {

@@ -99,7 +99,7 @@ func (m *Mesh) connect(ctx context.Context, p *parts) (err error) {
 func (p *parts) called() []netip.AddrPort {
 	var out []netip.AddrPort
 	for _, e := range p.endpoints.List() {
-		out = append(out, e.At)
+		out = append(out, e.Addr)
 	}
 	return out
 }
@@ -107,7 +107,7 @@ func (p *parts) called() []netip.AddrPort {
 func (m *Mesh) endpointParts(s endpoint.Socket) endpoint.Parts {
 	var static []netip.AddrPort
 	for _, e := range m.cfg.Announce.Endpoints {
-		static = append(static, e.At)
+		static = append(static, e.Addr)
 	}
 	return endpoint.Parts{
 		Resolver: marked.Resolver(m.cfg.Options.Marks.Own), Socket: s, Static: static, PortMapping: m.cfg.PortMapping,

@@ -10,7 +10,6 @@ import (
 	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 	meshpath "github.com/tombolo-io/tombolo/internal/mesh/path"
 	"github.com/tombolo-io/tombolo/internal/mesh/peering"
-	"github.com/tombolo-io/tombolo/internal/mesh/routing"
 	"github.com/tombolo-io/tombolo/internal/mesh/topology"
 	"github.com/tombolo-io/tombolo/internal/mesh/tunnel"
 )
@@ -18,13 +17,11 @@ import (
 // plan is what routing plans with; it notes the members that are in it.
 func (s *state) plan() topology.Input {
 	result := s.world.result
-	self := result.Self
-	self.Facts = s.facts()
 	o := s.cfg.Options
 	o.Overlay6 = s.overlay.Prefix
 	o.Bypass, o.Accept, o.Exclude = s.set.Options.Bypass, s.set.Options.Accept, s.set.Options.Exclude
 	in := topology.Input{
-		Self: routing.MemberOf(self), Members: s.believed(result.Members), Options: o,
+		Self: s.facts(), Members: s.believed(result.Members), Options: o,
 		Health: s.world.health, Closed: s.ranges.known.closed(),
 	}
 	s.members = make(map[string]*roster.Member, len(in.Members))
@@ -35,27 +32,38 @@ func (s *state) plan() topology.Input {
 	return in
 }
 
-// believed are members as topology sees them. A member that only says that it has this node's key
-// has none: whoever knows our public key could keep us from starting.
-func (s *state) believed(members []roster.Member) []topology.Member {
-	out := routing.MembersOf(members)
-	for i := range out {
-		if out[i].Key == s.key.public && !members[i].Proven {
-			out[i].Key = member.Key{}
+// believed are the members as topology takes them, those that are stale too: their packets must not go in clear. An id
+// is unique within its tier only, so of two with one id the one of the lower tier gets another. A member that only says
+// that it has this node's key has none: anyone who knows our public key could keep us from starting.
+func (s *state) believed(members []roster.Member) []member.Facts {
+	out := make([]member.Facts, 0, len(members))
+	highest := map[string]roster.Tier{}
+	for i := range members {
+		highest[members[i].ID] = max(highest[members[i].ID], members[i].Tier)
+	}
+	for i := range members {
+		m := &members[i]
+		f := m.Facts
+		if m.Tier != highest[m.ID] {
+			f.ID += " (" + m.Tier.String() + ")"
 		}
+		if f.Key == s.key.public && !m.Proven {
+			f.Key = member.Key{}
+		}
+		out = append(out, f)
 	}
 	return out
 }
 
 // against is what a member of these facts is compared with: those that are there now.
-func (s *state) against(self roster.Facts) topology.Input {
+func (s *state) against(self member.Facts) topology.Input {
 	var present []roster.Member
 	for _, r := range s.world.result.Members {
 		if !r.Stale {
 			present = append(present, r)
 		}
 	}
-	return topology.Input{Self: routing.MemberOf(roster.Member{Facts: self}), Members: s.believed(present)}
+	return topology.Input{Self: self, Members: s.believed(present)}
 }
 
 // tunnels has the peers that routing has planned get their tunnels, with the ways to them that are

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 	"github.com/tombolo-io/tombolo/internal/mesh/nat"
 	"github.com/tombolo-io/tombolo/internal/mesh/topology"
@@ -118,7 +119,7 @@ func TestPlacesOfAMachine(t *testing.T) {
 // it; a gateway with a wider one, this node as it was, and who is stale have not.
 func TestRangesThatAreLost(t *testing.T) {
 	member := func(node, nodename string, stale bool, of ...string) *roster.Member {
-		return &roster.Member{Stale: stale, Facts: roster.Facts{Node: node, Nodename: nodename, Ranges: ranges(of...)}}
+		return &roster.Member{Stale: stale, Facts: member.Facts{Node: node, Nodename: nodename, Ranges: ranges(of...)}}
 	}
 	for name, c := range map[string]struct {
 		member *roster.Member
@@ -232,7 +233,7 @@ func TestANodeWithPods(t *testing.T) {
 	m, k = newRoom(t, dir, of("ka"))
 	look()
 	announces("after a restart", "10.1.0.0/24", "10.244.3.0/24")
-	other := roster.Member{Facts: roster.Facts{ID: "b", Node: "b", Ranges: ranges("10.244.3.0/24")}}
+	other := roster.Member{Facts: member.Facts{ID: "b", Node: "b", Ranges: ranges("10.244.3.0/24")}}
 	look(other)
 	look(other)
 	announces("beside another", "10.1.0.0/24", "10.244.3.0/24")

@@ -15,11 +15,11 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/base/private"
 	"github.com/tombolo-io/tombolo/internal/base/store"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/discovery/roster"
-	"github.com/tombolo-io/tombolo/internal/discovery/seal"
 )
 
 // assigned is what Kubernetes has said of this machine's Node. It is kept on disk: a node that
@@ -173,8 +173,8 @@ func (s *state) podInput() podInput {
 		in.places = append(in.places, place{a, "an address that this node announces"})
 	}
 	for _, e := range slices.Concat(s.base.Endpoints, s.saying().endpoints) {
-		if e.Kind != seal.KindOwn {
-			in.places = append(in.places, place{e.At.Addr().Unmap(), "an endpoint of this node"})
+		if e.Kind != member.KindOwn {
+			in.places = append(in.places, place{e.Addr.Addr().Unmap(), "an endpoint of this node"})
 		}
 	}
 	return in

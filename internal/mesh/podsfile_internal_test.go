@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/discovery/seal"
 	"github.com/tombolo-io/tombolo/internal/mesh/meshconf"
 )
@@ -51,7 +52,7 @@ func TestABrokenPodsFileIsTold(t *testing.T) {
 		}
 		var log bytes.Buffer
 		_, err = New(Config{
-			Config: meshconf.Default(), StateDir: dir, RunDir: dir, Keys: slices.All([]seal.Keys{keysFrom(t, "n")}), Announce: seal.Member{Node: "a"}, PodsOf: "ka", ID: "m",
+			Config: meshconf.Default(), StateDir: dir, RunDir: dir, Keys: slices.All([]seal.Keys{keysFrom(t, "n")}), Announce: member.Facts{Node: "a"}, PodsOf: "ka", ID: "m",
 		}, Options{Log: slog.New(slog.NewTextHandler(&log, nil)), Reg: prometheus.NewRegistry(), Members: &knower{}, Announcer: &knower{}, Services: &knower{}})
 		if told := strings.Contains(log.String(), "code=state_corrupt") && strings.Contains(log.String(), podsFile); err != nil || told != c.broken {
 			t.Errorf("%s: %v, and the log says %q", name, err, log.String())

@@ -38,7 +38,7 @@ func TestAPeerAsItIsShown(t *testing.T) {
 		want   func(*Peer)
 	}{
 		"heard of just now": {nil, peering.Report{}, func(p *Peer) { p.State, p.Why = "down", "it was heard of just now" }},
-		"direct": {&roster.Member{Facts: roster.Facts{Mesh: 1}}, direct, func(p *Peer) {
+		"direct": {&roster.Member{Facts: member.Facts{Mesh: 1}}, direct, func(p *Peer) {
 			p.State, p.Path, p.Since, p.RTT, p.MTU, p.Handshake, p.Sent, p.Received, p.Probes = "direct", "192.0.2.2:51820", since, 1.5, 1400, since, 1, 2, true
 			p.Candidates = []Candidate{{At: "192.0.2.2:51820", Kind: "own", Near: true, Sent: 3, Answers: 2, RTT: 1}, {At: "relay h1", Sent: 1, Why: "a direct path is better"}}
 		}},
@@ -90,7 +90,7 @@ func TestWhatIsNewIsAnnounced(t *testing.T) {
 	m, k := newRoom(t, t.TempDir(), nil)
 	k.refuses = errors.New("no room for it")
 	turn(m, seen(m, k, roster.Result{}), time.Now())
-	if s := k.last(t); s.Node != "a" || s.WireGuard != k.now[0] {
+	if s := k.last(t); s.Node != "a" || s.Key != k.now[0] {
 		t.Errorf("announced is %+v", s)
 	}
 	if w := m.Status().Warnings; len(w) != 1 || w[0] != "no room for it" {

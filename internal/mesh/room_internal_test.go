@@ -34,7 +34,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // knower is a discovery client that knows what the test says, and keeps what it is told.
 type knower struct {
 	mu       sync.Mutex
-	said     []seal.Member
+	said     []member.Facts
 	now      []member.Key // proven, the newest last
 	result   roster.Result
 	under    map[string][]seal.ClusterID
@@ -46,7 +46,7 @@ type knower struct {
 	unopened map[string]int
 }
 
-func (k *knower) Announce(m seal.Member) error {
+func (k *knower) Announce(m member.Facts) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.said = append(k.said, m)
@@ -76,7 +76,7 @@ func (k *knower) Under(member string) []seal.ClusterID { return k.under[member] 
 func (k *knower) Shared() *fault.Fault { return k.shared }
 func (k *knower) Warnings() []string   { return nil }
 
-func (k *knower) last(t *testing.T) seal.Member {
+func (k *knower) last(t *testing.T) member.Facts {
 	t.Helper()
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -99,7 +99,7 @@ func keysFrom(t testing.TB, c string) seal.Keys {
 func newRoom(t testing.TB, dir string, change func(*Config)) (*Mesh, *knower) {
 	t.Helper()
 	k := &knower{under: map[string][]seal.ClusterID{}}
-	cfg := Config{Config: meshconf.Default(), Version: "v", StateDir: dir, RunDir: dir, Keys: slices.All([]seal.Keys{keysFrom(t, "n"), keysFrom(t, "o")}), Announce: seal.Member{Node: "a"}, ID: seal.MemberID{1}.String(), Lease: 30 * time.Minute}
+	cfg := Config{Config: meshconf.Default(), Version: "v", StateDir: dir, RunDir: dir, Keys: slices.All([]seal.Keys{keysFrom(t, "n"), keysFrom(t, "o")}), Announce: member.Facts{Node: "a"}, ID: seal.MemberID{1}.String(), Lease: 30 * time.Minute}
 	if change != nil {
 		change(&cfg)
 	}
@@ -144,40 +144,40 @@ func become(m *Mesh, change func(*state)) {
 func TestWhatANodeSays(t *testing.T) {
 	at := netip.MustParseAddrPort
 	six, four := netip.MustParseAddr("fd00::a"), netip.MustParseAddr("100.112.0.1")
-	own := seal.Endpoint{At: at("192.0.2.1:51820"), Kind: seal.KindOwn}
-	static := seal.Endpoint{At: at("203.0.113.1:51820"), Kind: seal.KindStatic}
-	var many []seal.Endpoint
+	own := member.Endpoint{Addr: at("192.0.2.1:51820"), Kind: member.KindOwn}
+	static := member.Endpoint{Addr: at("203.0.113.1:51820"), Kind: member.KindStatic}
+	var many []member.Endpoint
 	var addresses []netip.Addr
 	for i := range limit.DiscoveryFacts + 9 {
 		addresses = append(addresses, netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}))
-		many = append(many, seal.Endpoint{At: netip.AddrPortFrom(addresses[i], 1), Kind: seal.KindOwn})
+		many = append(many, member.Endpoint{Addr: netip.AddrPortFrom(addresses[i], 1), Kind: member.KindOwn})
 	}
 	key := member.Key{1}
-	base := seal.Member{Node: "a", Ranges: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}}
-	with := func(change func(*seal.Member)) seal.Member {
+	base := member.Facts{Node: "a", Ranges: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}}
+	with := func(change func(*member.Facts)) member.Facts {
 		m := base
 		change(&m)
 		return m
 	}
 	for name, c := range map[string]struct {
 		s    saying
-		base seal.Member
-		want func(*seal.Member)
+		base member.Facts
+		want func(*member.Facts)
 	}{
-		"a key and addresses": {saying{key: key, overlay: overlay{Six: six, Four: four}, addresses: addresses[:1], endpoints: []seal.Endpoint{own}}, base,
-			func(m *seal.Member) {
-				m.WireGuard, m.Overlay6, m.Overlay4, m.Addresses, m.Endpoints = key, six, four, addresses[:1], []seal.Endpoint{own}
+		"a key and addresses": {saying{key: key, overlay: overlay{Six: six, Four: four}, addresses: addresses[:1], endpoints: []member.Endpoint{own}}, base,
+			func(m *member.Facts) {
+				m.Key, m.Overlay6, m.Overlay4, m.Addresses, m.Endpoints = key, six, four, addresses[:1], []member.Endpoint{own}
 			}},
-		"addresses that are stated": {saying{addresses: addresses[:3]}, with(func(m *seal.Member) { m.Addresses = addresses[5:6] }),
-			func(m *seal.Member) { m.Addresses = addresses[5:6] }},
-		"stated endpoints are first, and each is there once": {saying{endpoints: []seal.Endpoint{{At: static.At, Kind: seal.KindOwn}, own, own}},
-			with(func(m *seal.Member) { m.Endpoints = []seal.Endpoint{static} }), func(m *seal.Member) { m.Endpoints = []seal.Endpoint{static, own} }},
+		"addresses that are stated": {saying{addresses: addresses[:3]}, with(func(m *member.Facts) { m.Addresses = addresses[5:6] }),
+			func(m *member.Facts) { m.Addresses = addresses[5:6] }},
+		"stated endpoints are first, and each is there once": {saying{endpoints: []member.Endpoint{{Addr: static.Addr, Kind: member.KindOwn}, own, own}},
+			with(func(m *member.Facts) { m.Endpoints = []member.Endpoint{static} }), func(m *member.Facts) { m.Endpoints = []member.Endpoint{static, own} }},
 		"as much as may be": {saying{addresses: addresses, endpoints: many}, base,
-			func(m *seal.Member) {
+			func(m *member.Facts) {
 				m.Addresses, m.Endpoints = addresses[:limit.DiscoveryFacts], many[:limit.PathCandidates]
 			}},
-		"hubs":                              {saying{cluster: "c1", hubs: []string{"h1"}}, base, func(m *seal.Member) { m.RelayCluster, m.Relays = "c1", []string{"h1"} }},
-		"hubs that do not know whose it is": {saying{hubs: []string{"h1"}}, base, func(*seal.Member) {}},
+		"hubs":                              {saying{cluster: "c1", hubs: []string{"h1"}}, base, func(m *member.Facts) { m.RelayCluster, m.Relays = "c1", []string{"h1"} }},
+		"hubs that do not know whose it is": {saying{hubs: []string{"h1"}}, base, func(*member.Facts) {}},
 	} {
 		want := c.base
 		want.Mesh, want.Endpoints = limit.MeshVersion, nil
@@ -192,8 +192,8 @@ func TestWhatANodeSays(t *testing.T) {
 	}
 }
 
-func sameMember(a, b seal.Member) bool {
-	return a.Node == b.Node && a.Mesh == b.Mesh && a.WireGuard == b.WireGuard && a.Overlay6 == b.Overlay6 && a.Overlay4 == b.Overlay4 &&
+func sameMember(a, b member.Facts) bool {
+	return a.Node == b.Node && a.Mesh == b.Mesh && a.Key == b.Key && a.Overlay6 == b.Overlay6 && a.Overlay4 == b.Overlay4 &&
 		a.RelayCluster == b.RelayCluster && slices.Equal(a.Addresses, b.Addresses) && slices.Equal(a.Endpoints, b.Endpoints) && slices.Equal(a.Relays, b.Relays) && slices.Equal(a.Ranges, b.Ranges)
 }
 

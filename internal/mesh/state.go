@@ -23,7 +23,7 @@ type state struct {
 	cfg     *Config                   // of the start; it stays
 	id      string                    // member id
 	set     meshconf.Config           // settings in force
-	base    seal.Member               // what the configuration announces
+	base    member.Facts              // what the configuration announces
 	secrets iter.Seq2[int, seal.Keys] // of the cluster, the newest first
 	before  trace                     // of an earlier run
 	key     key                       // of WireGuard
@@ -32,11 +32,11 @@ type state struct {
 	pods    podRanges                 // of this node's pods
 	world   world                     // as the last look found it
 	members map[string]*roster.Member // that were planned with last, by id
-	self    topology.Member           // likewise
+	self    member.Facts              // likewise
 	peers   topology.Peers            // that have a tunnel
 	planned bool                      // peers are known
 	reads   *string                   // the cluster for which the policy was read last
-	said    *seal.Member              // what was announced last
+	said    *member.Facts             // what was announced last
 	doubts  []*fault.Fault            // that this is the cluster of the others
 	troubles
 }
@@ -67,8 +67,8 @@ type world struct {
 	observed []netip.Addr // where hubs and services see this node
 	port     uint16       // of WireGuard
 
-	addresses []netip.Addr    // of this machine, as others may try them
-	endpoints []seal.Endpoint // likewise
+	addresses []netip.Addr      // of this machine, as others may try them
+	endpoints []member.Endpoint // likewise
 	has       func(netip.Addr) bool
 	health    map[string]topology.Health
 	certified map[string]vouched // peers for whose names a hub has vouched, by id

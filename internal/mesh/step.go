@@ -10,9 +10,8 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
-	"github.com/tombolo-io/tombolo/internal/discovery/roster"
-	"github.com/tombolo-io/tombolo/internal/discovery/seal"
 	"github.com/tombolo-io/tombolo/internal/mesh/peering"
 	"github.com/tombolo-io/tombolo/internal/mesh/routing"
 	"github.com/tombolo-io/tombolo/internal/mesh/topology"
@@ -55,11 +54,11 @@ type (
 // effects are what a step wants to be done, in this order. What is zero is left.
 type effects struct {
 	log     []line
-	overlay *overlay     // to be written; overlayWritten follows
-	pods    *assigned    // to be written
-	ranges  *knownRanges // to be written before anything is planned; rangesWritten follows
-	policy  *policyRead  // to be put into force
-	say     *seal.Member // to be announced; announced follows
+	overlay *overlay      // to be written; overlayWritten follows
+	pods    *assigned     // to be written
+	ranges  *knownRanges  // to be written before anything is planned; rangesWritten follows
+	policy  *policyRead   // to be put into force
+	say     *member.Facts // to be announced; announced follows
 	plan    *topology.Input
 	tunnels bool // peers are to get theirs; peersSet follows
 	peers   []peering.Peer
@@ -292,9 +291,8 @@ func (s *state) forget(node string, now time.Time, do *effects) {
 
 // reload judges another configuration before anything of it is in force.
 func (s *state) reload(next Config, do *effects) {
-	said := s.saying().over(next.Announce)
-	facts := s.factsOf(said)
-	facts.Ranges = next.Announce.Ranges
+	facts := s.saying().over(next.Announce)
+	facts.ID, facts.Ranges = s.id, next.Announce.Ranges
 	if !next.Shared {
 		before := slices.Concat(s.ranges.known.Own, s.base.Ranges)
 		if err := routing.Taken(topology.Taken(s.against(facts), before)); err != nil {
@@ -302,7 +300,7 @@ func (s *state) reload(next Config, do *effects) {
 			return
 		}
 	}
-	do.reload = &reloadWith{next, topology.Input{Self: routing.MemberOf(roster.Member{Facts: facts})}}
+	do.reload = &reloadWith{next, topology.Input{Self: facts}}
 }
 
 // reloaded takes over what a running node can of another configuration; the answer names the

@@ -13,7 +13,6 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/discovery/roster"
-	"github.com/tombolo-io/tombolo/internal/discovery/seal"
 	"github.com/tombolo-io/tombolo/internal/mesh/endpoint"
 	"github.com/tombolo-io/tombolo/internal/mesh/topology"
 )
@@ -64,7 +63,7 @@ func TestPeersGetTunnels(t *testing.T) {
 	m, k := newRoom(t, t.TempDir(), nil)
 	b := ranged("b", "nb", "10.2.0.0/16")
 	b.Mesh = limit.MeshVersion
-	b.Endpoints = []roster.Where{{Addr: netip.MustParseAddrPort("192.0.2.2:51820"), Kind: roster.KindStatic}}
+	b.Endpoints = []member.Endpoint{{Addr: netip.MustParseAddrPort("192.0.2.2:51820"), Kind: member.KindStatic}}
 	there := seen(m, k, roster.Result{Members: []roster.Member{b}})
 	if do := turn(m, there, time.Now()); do.tunnels {
 		t.Error("there are tunnels before anybody has planned")
@@ -122,7 +121,7 @@ func TestAReload(t *testing.T) {
 	if do := turn(m, reload{next}, time.Now()); do.reload == nil || do.answer != nil {
 		t.Errorf("a range that both shall have: %+v", do)
 	}
-	next.Announce = seal.Member{Node: "other", Ranges: ranges("10.3.0.0/16")}
+	next.Announce = member.Facts{Node: "other", Ranges: ranges("10.3.0.0/16")}
 	next.Port++
 	next.ClosedFor = time.Minute
 	do := turn(m, reload{next}, time.Now())
@@ -168,7 +167,7 @@ func TestAnotherKey(t *testing.T) {
 	}
 	do := turn(m, rotated{next, nil}, time.Now())
 	out, _ := do.answer.value.(Rotated)
-	if out.PublicKey != next.public.String() || out.Previous != was.public.String() || do.say == nil || do.say.WireGuard != next.public || k.now[len(k.now)-1] != do.say.WireGuard {
+	if out.PublicKey != next.public.String() || out.Previous != was.public.String() || do.say == nil || do.say.Key != next.public || k.now[len(k.now)-1] != do.say.Key {
 		t.Errorf("%+v, announced is %+v", out, do.say)
 	}
 }

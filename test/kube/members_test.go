@@ -20,8 +20,8 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/kube"
 	"github.com/tombolo-io/tombolo/internal/base/kube/kubetest"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/base/runtest"
-	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 	"github.com/tombolo-io/tombolo/internal/manifest"
 	"github.com/tombolo-io/tombolo/test/kube/rig"
 )
@@ -194,7 +194,7 @@ func (w *members) accounts(t *testing.T) {
 	if _, err := w.Kubectl(t.Context(), "label", "members.tombolo.dev", "kd", "by=admin"); err != nil {
 		t.Errorf("an administrator: %v", err)
 	}
-	reader := kubetest.Start(t, own, kube.Options{Node: "kd", Self: func() roster.Facts { return kubetest.Facts(6) }})
+	reader := kubetest.Start(t, own, kube.Options{Node: "kd", Self: func() member.Facts { return kubetest.Facts(6) }})
 	runtest.Eventually(t, "the pod's own announcement", func() bool { return reader.Knows("kd", 6) })
 	if text, err := w.Kubectl(t.Context(), "get", "members.tombolo.dev"); err != nil || !strings.Contains(text, "OVERLAY") || !strings.Contains(text, "fd00::6") {
 		t.Errorf("columns: %s %v", text, err)
@@ -242,7 +242,7 @@ func (w *members) annotations(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.apply(t, manifest.MembersOptions{Kubelets: true, NodeAnnotations: true})
-	f := kubetest.Start(t, w.Client(t, "kf"), kube.Options{Node: "kf", Self: func() roster.Facts { return kubetest.Facts(6) },
+	f := kubetest.Start(t, w.Client(t, "kf"), kube.Options{Node: "kf", Self: func() member.Facts { return kubetest.Facts(6) },
 		NodeAnnotations: true, WriteAnnotations: true})
 	for name, n := range map[string]byte{"kf": 6, "kg": 7} {
 		runtest.Eventually(t, "the annotations of "+name, func() bool {
@@ -286,9 +286,9 @@ func (w *members) restart(t *testing.T) {
 	var facts atomic.Uint32
 	facts.Store(11)
 	changed := make(chan struct{}, 1)
-	h := kubetest.Start(t, w.Client(t, "kh"), kube.Options{Node: "kh", Self: func() roster.Facts { return kubetest.Facts(10) }})
+	h := kubetest.Start(t, w.Client(t, "kh"), kube.Options{Node: "kh", Self: func() member.Facts { return kubetest.Facts(10) }})
 	kubetest.Start(t, w.Client(t, "ki"), kube.Options{Node: "ki", Changed: changed,
-		Self: func() roster.Facts { return kubetest.Facts(byte(facts.Load())) }})
+		Self: func() member.Facts { return kubetest.Facts(byte(facts.Load())) }})
 	runtest.Eventually(t, "both", func() bool { return h.Knows("kh", 10) && h.Knows("ki", 11) })
 	if err := w.UseEgress(t.Context(), rig.Direct); err != nil {
 		t.Fatal(err)
@@ -370,7 +370,7 @@ func (w *members) announce(t *testing.T) {
 	metric("kp", 8448, `tombolo_discovery_client_kubernetes_answers{part="members"} 1`)
 	// What is deleted before kp has read all again stays until its lease ends: so nobody leaves before kp knows who is new.
 	w.AddNode(t, "ks")
-	kubetest.Start(t, w.Client(t, "ks"), kube.Options{Node: "ks", Self: func() roster.Facts { return kubetest.Facts(23) }})
+	kubetest.Start(t, w.Client(t, "ks"), kube.Options{Node: "ks", Self: func() member.Facts { return kubetest.Facts(23) }})
 	sees("kp", "ks", kubetest.Facts(23).Key.String(), true)
 	started["kq"].Stop(20 * time.Second)
 	runtest.Eventually(t, "the end of kq", func() bool {

@@ -15,6 +15,7 @@ import (
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/discovery/roster"
@@ -34,7 +35,7 @@ type announcer struct {
 	lease       time.Duration
 	annotations bool // write those of the Node
 	object      bool // write the object
-	self        func() roster.Facts
+	self        func() member.Facts
 	changed     <-chan struct{}
 	lost        chan struct{} // somebody removed our object
 
@@ -127,7 +128,7 @@ func (a *announcer) announce(ctx context.Context) error {
 // fields, and an API server then refuses the object as a whole: so that an update of the
 // nodes parts nobody, what it has always known is written. One refusal is no sign: an API
 // server in trouble refuses so too, and what it knows already would be taken away.
-func (a *announcer) put(ctx context.Context, uid string, facts roster.Facts) error {
+func (a *announcer) put(ctx context.Context, uid string, facts member.Facts) error {
 	err := a.client.PutMember(ctx, a.node, uid, facts, a.lease)
 	switch answered(err) {
 	case http.StatusBadRequest, http.StatusUnprocessableEntity, http.StatusInternalServerError:
@@ -153,7 +154,7 @@ func (a *announcer) put(ctx context.Context, uid string, facts roster.Facts) err
 
 // annotate writes the annotations that differ, and none that readers would refuse.
 // A patch never makes a Node.
-func (a *announcer) annotate(ctx context.Context, at string, facts roster.Facts, node nodeObject) error {
+func (a *announcer) annotate(ctx context.Context, at string, facts member.Facts, node nodeObject) error {
 	want := roster.WriteAnnotations(facts)
 	if _, _, err := roster.ReadAnnotations("own", a.node, want); err != nil {
 		return err
@@ -232,7 +233,7 @@ type owner struct {
 
 // PutMember writes the object of a node, all of it, with a renewed lease. The
 // object goes with the Node that has the uid.
-func (c *Client) PutMember(ctx context.Context, node, uid string, facts roster.Facts, lease time.Duration) error {
+func (c *Client) PutMember(ctx context.Context, node, uid string, facts member.Facts, lease time.Duration) error {
 	m, err := memberObject(node, uid, facts, time.Now(), lease)
 	if err != nil {
 		return err
@@ -257,12 +258,12 @@ func (c *Client) DeleteMember(ctx context.Context, node string) error {
 }
 
 // memberObject is what is written of a node; it refuses what readers would refuse.
-func memberObject(node, uid string, facts roster.Facts, now time.Time, lease time.Duration) (applied, error) {
+func memberObject(node, uid string, facts member.Facts, now time.Time, lease time.Duration) (applied, error) {
 	var out applied
 	out.APIVersion, out.Kind = v1alpha1.Version, v1alpha1.KindMember
 	out.Metadata.Name = node
 	out.Metadata.Owners = []owner{{"v1", "Node", node, uid}}
-	out.Spec.MemberSpec, out.Spec.MemberLabels = facts.Spec(), facts.Labels()
+	out.Spec.MemberSpec, out.Spec.MemberLabels = roster.Spec(facts), roster.Labels(facts)
 	out.Spec.Nodename = node
 	out.Spec.RenewTime = now.UTC().Format("2006-01-02T15:04:05.000000Z")
 	out.Spec.LeaseSeconds = int(lease / time.Second)

@@ -13,6 +13,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/kube"
 	"github.com/tombolo-io/tombolo/internal/base/kube/kubetest"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/base/runtest"
 	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 )
@@ -50,7 +51,7 @@ func TestOwnAnnotations(t *testing.T) {
 	s.Put(kubetest.Nodes, "n000", `{"metadata":{"uid":"u","annotations":{"other":"kept","`+roster.AnnotationExcluded+`":"10.0.0.0/8"}}}`)
 	changed := make(chan struct{})
 	r := kubetest.Start(t, s.Client(t, "n000"), kube.Options{Node: "n000", WriteAnnotations: true, Changed: changed,
-		Self: func() roster.Facts { return kubetest.Facts(1) }})
+		Self: func() member.Facts { return kubetest.Facts(1) }})
 	written := func() bool { return !r.Part("announcement").Contact.IsZero() }
 	runtest.Eventually(t, "the announcement", written)
 	have := s.Object(kubetest.Nodes, "n000")["metadata"].(map[string]any)["annotations"].(map[string]any)
@@ -75,7 +76,7 @@ func TestOwnAnnotations(t *testing.T) {
 func TestNoNode(t *testing.T) {
 	t.Parallel()
 	s := kubetest.New(t)
-	r := kubetest.Start(t, s.Client(t, "n000"), kube.Options{Node: "n000", WriteAnnotations: true, Self: func() roster.Facts { return kubetest.Facts(1) }})
+	r := kubetest.Start(t, s.Client(t, "n000"), kube.Options{Node: "n000", WriteAnnotations: true, Self: func() member.Facts { return kubetest.Facts(1) }})
 	runtest.Eventually(t, "the failure", func() bool { return fault.Has(r.Part("announcement").Err, fault.CodeNotFound) })
 	if s.Object(kubetest.Members, "n000") != nil || s.Object(kubetest.Nodes, "n000") != nil {
 		t.Error("something was written")
@@ -111,7 +112,7 @@ func TestTooMuchToSay(t *testing.T) {
 	}
 	f = kubetest.Facts(1)
 	for i := range 80 {
-		f.Endpoints = append(f.Endpoints, roster.Where{Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, 9}), uint16(i+1))})
+		f.Endpoints = append(f.Endpoints, member.Endpoint{Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, 9}), uint16(i+1))})
 	}
 	if err := c.PutMember(t.Context(), "n000", "u", f, time.Minute); err != nil {
 		t.Error(err)
@@ -129,7 +130,7 @@ func TestBurst(t *testing.T) {
 	changed := make(chan struct{}, 1)
 	var n atomic.Uint32
 	r := kubetest.Start(t, s.Client(t, "n000"), kube.Options{Node: "n000", Changed: changed,
-		Self: func() roster.Facts { return kubetest.Facts(byte(n.Load())) }})
+		Self: func() member.Facts { return kubetest.Facts(byte(n.Load())) }})
 	for range 50 {
 		n.Add(1)
 		select {

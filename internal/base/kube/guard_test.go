@@ -9,8 +9,8 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/kube"
 	"github.com/tombolo-io/tombolo/internal/base/kube/kubetest"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/base/runtest"
-	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 )
 
 // TestAClusterWithoutThePolicyForMembers is seen by who reads or writes them, and told of
@@ -26,7 +26,7 @@ func TestAClusterWithoutThePolicyForMembers(t *testing.T) {
 			s := kubetest.New(t)
 			s.AddNode(t, "n1")
 			s.Unguard(lack)
-			r := kubetest.Start(t, s.Client(t, "n1"), kube.Options{Node: "n1", Self: func() roster.Facts { return kubetest.Facts(1) }})
+			r := kubetest.Start(t, s.Client(t, "n1"), kube.Options{Node: "n1", Self: func() member.Facts { return kubetest.Facts(1) }})
 			runtest.Eventually(t, "the own object", func() bool { return r.Knows("n1", 1) })
 			runtest.Eventually(t, "the look", func() bool {
 				err := r.Part("members").Warning

@@ -11,8 +11,8 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/kube"
 	"github.com/tombolo-io/tombolo/internal/base/kube/kubetest"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/base/runtest"
-	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 )
 
 // TestAnOlderKind: an API server whose kind Member lacks the newest fields refuses an object
@@ -39,7 +39,7 @@ func TestAnOlderKind(t *testing.T) {
 			return true
 		})
 		changed := make(chan struct{})
-		r := kubetest.Start(t, s.Client(t, "ka"), kube.Options{Node: "ka", Changed: changed, Self: func() roster.Facts { return kubetest.Facts(1) }})
+		r := kubetest.Start(t, s.Client(t, "ka"), kube.Options{Node: "ka", Changed: changed, Self: func() member.Facts { return kubetest.Facts(1) }})
 		runtest.Eventually(t, "the object", func() bool { return r.Knows("ka", 1) })
 		if said, _ := r.Find("members", "ka"); said.Facts.Node != "" || len(said.Facts.Clusters) > 0 {
 			t.Errorf("%+v", said.Facts)
@@ -60,7 +60,7 @@ func TestAnOlderKind(t *testing.T) {
 		}
 		return refuses
 	})
-	r := kubetest.Start(t, s.Client(t, "ka"), kube.Options{Node: "ka", Self: func() roster.Facts { return kubetest.Facts(1) }})
+	r := kubetest.Start(t, s.Client(t, "ka"), kube.Options{Node: "ka", Self: func() member.Facts { return kubetest.Facts(1) }})
 	runtest.Eventually(t, "the refusal", func() bool { return fault.Has(r.Part("announcement").Err, fault.CodeKubeAway) })
 	if r.Log.Count("apply the kind Member again") > 0 {
 		t.Errorf("an API server that takes nothing is told to have an older kind:\n%s", r.Log)

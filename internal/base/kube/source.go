@@ -13,6 +13,7 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 )
@@ -28,7 +29,7 @@ type Options struct {
 
 	// Node is the name of this machine's Node. Without it nothing is written.
 	Node string
-	Self func() roster.Facts // what this node says of itself now; needed with Node
+	Self func() member.Facts // what this node says of itself now; needed with Node
 	// Changed tells that Self says something else; may be nil.
 	Changed <-chan struct{}
 	// WriteAnnotations writes those of the own Node too. SkipObject writes no object.

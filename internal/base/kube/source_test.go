@@ -35,7 +35,7 @@ func TestContract(t *testing.T) {
 // object is a Member with a number; lease 0 has none.
 func object(n byte, lease int) string {
 	f := kubetest.Facts(n)
-	spec, err := json.Marshal(f.Spec())
+	spec, err := json.Marshal(roster.Spec(f))
 	if err != nil {
 		panic(err) // of the test's own making
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/admin"
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/listener"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/base/runtest"
 	"github.com/tombolo-io/tombolo/internal/discovery/discoveryclient"
@@ -51,7 +52,7 @@ func (s *teller) Status() []discoveryclient.Status {
 // members are n of them, each with many ranges, so that a few fill a backlog.
 func members(n, turn int) (out []roster.Said) {
 	for i := range n {
-		f := roster.Facts{ID: fmt.Sprintf("n%d", i), Node: fmt.Sprintf("n%d", i)}
+		f := member.Facts{ID: fmt.Sprintf("n%d", i), Node: fmt.Sprintf("n%d", i)}
 		for j := range 1000 {
 			f.Ranges = append(f.Ranges, netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(turn), byte(j >> 8), byte(j)}), 32))
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/discovery/seal"
 	"github.com/tombolo-io/tombolo/proto/discovery"
@@ -39,9 +40,9 @@ type announcer struct {
 
 // word is what is announced.
 type word struct {
-	id      identity     // who says it
-	member  *seal.Member // nil: nothing yet
-	content uint64       // grows when the member or leaving changes, not with a renewal
+	id      identity      // who says it
+	member  *member.Facts // nil: nothing yet
+	content uint64        // grows when the member or leaving changes, not with a renewal
 	version uint64
 	entries []*discovery.Entry // by secret
 	keys    []seal.Keys        // of these
@@ -78,7 +79,7 @@ func (a *announcer) current() (word, <-chan struct{}) {
 }
 
 // announce changes what is announced; the same again changes nothing.
-func (a *announcer) announce(now time.Time, m seal.Member) error {
+func (a *announcer) announce(now time.Time, m member.Facts) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	same := a.now.member != nil && reflect.DeepEqual(*a.now.member, m)
@@ -99,7 +100,7 @@ func (a *announcer) announce(now time.Time, m seal.Member) error {
 
 // takes says why a member cannot be announced under secrets, with the proof of a key; nil:
 // it can. Nothing is announced.
-func (a *announcer) takes(keys []seal.Keys, m seal.Member, private seal.WireGuardPrivate) error {
+func (a *announcer) takes(keys []seal.Keys, m member.Facts, private seal.WireGuardPrivate) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	next := a.now
@@ -219,8 +220,8 @@ func (a *announcer) granted(by *attending, ttl time.Duration) {
 
 // proven is what is announced, with the proof of its WireGuard key.
 func (a *announcer) proven(k seal.Keys, w word, private seal.WireGuardPrivate) (*discovery.Member, error) {
-	m := w.member.Message()
-	if private.IsZero() || private.Public() != w.member.WireGuard {
+	m := seal.Message(*w.member)
+	if private.IsZero() || private.Public() != w.member.Key {
 		return m, nil
 	}
 	var err error

@@ -7,6 +7,7 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/untrusted"
 	"github.com/tombolo-io/tombolo/internal/discovery/seal"
 	"github.com/tombolo-io/tombolo/proto/discovery"
 )
@@ -45,3 +46,6 @@ func (b bounds) fit(c *subscription, as seal.MemberKey, e *discovery.Entry) (*di
 	}
 	return e, nil
 }
+
+// shown is a text of a service as it may be shown and logged.
+func shown(s string) string { return untrusted.Text(s, reasonBytes) }

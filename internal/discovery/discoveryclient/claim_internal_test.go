@@ -37,8 +37,8 @@ func TestPrivateKeyFile(t *testing.T) {
 		return ParseConfig("x.yaml", []byte(head+"cluster: {secretFiles: ["+newSecret(t)+"]}\nnode: {name: a}\nannounce: {privateKeyFile: "+file+"}\n"))
 	}
 	cfg, err := config(privateFile(t, alicePrivate+"\n", 0o600))
-	if err != nil || factsOf("", cfg.Announce).Key.String() != alicePublic || cfg.WireGuard.Public() != cfg.Announce.WireGuard {
-		t.Errorf("%v, %v", cfg.Announce.WireGuard, err)
+	if err != nil || cfg.Announce.Key.String() != alicePublic || cfg.WireGuard.Public() != cfg.Announce.Key {
+		t.Errorf("%v, %v", cfg.Announce.Key, err)
 	}
 	for name, file := range map[string]string{
 		"everybody may read it": privateFile(t, alicePrivate, 0o644), "it is no key": privateFile(t, "x", 0o600), "it is not there": "/nowhere/key",
@@ -92,7 +92,7 @@ func TestProvenKeyBeatsAClaim(t *testing.T) {
 }
 
 // announced is what others read of it.
-func announced(t *testing.T, a *announcer, k seal.Keys, now time.Time, says seal.Member) (version uint64, m *discovery.Member) {
+func announced(t *testing.T, a *announcer, k seal.Keys, now time.Time, says member.Facts) (version uint64, m *discovery.Member) {
 	t.Helper()
 	if err := a.announce(now, says); err != nil {
 		t.Fatal(err)
@@ -115,7 +115,7 @@ func TestProofIsAddedLater(t *testing.T) {
 	a := newAnnouncer(drawnKey(t), []seal.Keys{k}, time.Minute, 0)
 	proof := func(key member.Key) (uint64, int) {
 		t.Helper()
-		version, m := announced(t, a, k, now, seal.Member{Node: "a", WireGuard: key})
+		version, m := announced(t, a, k, now, member.Facts{Node: "a", Key: key})
 		return version, len(m.GetWireguardProof())
 	}
 	before, n := proof(private.Public())

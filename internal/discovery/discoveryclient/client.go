@@ -17,6 +17,7 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/base/private"
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
@@ -152,8 +153,8 @@ func (f *Client) stir() {
 }
 
 // Announce changes what this node says of itself.
-func (f *Client) Announce(m seal.Member) error {
-	if _, err := seal.ParseMember(m.Message()); err != nil { // the others would not take it
+func (f *Client) Announce(m member.Facts) error {
+	if _, err := seal.ParseMember(seal.Message(m)); err != nil { // the others would not take it
 		return err
 	}
 	before, _ := f.self.current()
@@ -173,12 +174,13 @@ func (f *Client) Announce(m seal.Member) error {
 func (f *Client) Prove(private seal.WireGuardPrivate) { f.self.prove(private) }
 
 // Self is what this node says of itself; nothing, for one that only watches.
-func (f *Client) Self() roster.Facts {
+func (f *Client) Self() member.Facts {
 	w, _ := f.self.current()
 	if w.member == nil {
-		return roster.Facts{}
+		return member.Facts{}
 	}
-	out := factsOf(w.id.key.ID().String(), *w.member)
+	out := *w.member
+	out.ID = w.id.key.ID().String()
 	for _, c := range f.Clusters() {
 		out.Clusters = append(out.Clusters, c.String())
 	}
@@ -346,7 +348,8 @@ func (f *Client) merge(now time.Time) (next time.Time, words int) {
 	f.metrics.Merged.Add(float64(len(said)))
 	me := roster.Self{Tier: roster.TierNative}
 	if w, _ := f.self.current(); w.member != nil {
-		me.Facts, me.Replaces = factsOf(w.id.key.ID().String(), *w.member), w.id.before()
+		me.Facts, me.Replaces = *w.member, w.id.before()
+		me.Facts.ID = w.id.key.ID().String()
 	}
 	result := roster.Merge(now, me, said, roster.Rules{})
 	f.mu.Lock()

@@ -26,7 +26,7 @@ type Config struct {
 	ClusterID    string // for services of the older protocol; empty: none are asked
 	StateDir     string
 	RunDir       string
-	Announce     seal.Member
+	Announce     member.Facts
 	WireGuard    seal.WireGuardPrivate // of Announce's public key; zero: it is not known, and not proven
 	Lease        time.Duration
 	Services     []Service
@@ -221,11 +221,11 @@ func (v *validator) announce(c *Config, raw v1alpha1.MeshConfig) {
 	if facts.Node == "" || broken {
 		return
 	}
-	if c.Announce = MemberOf(facts); len(c.Announce.Message().GetEndpoints()) > limit.DiscoveryEndpoints {
-		v.add("announce.endpoints", "there are %d, at most %d are announced", len(c.Announce.Endpoints), limit.DiscoveryEndpoints)
+	if c.Announce = facts; len(facts.Endpoints) > limit.DiscoveryEndpoints {
+		v.add("announce.endpoints", "there are %d, at most %d are announced", len(facts.Endpoints), limit.DiscoveryEndpoints)
 		return
 	}
-	m, err := seal.ParseMember(c.Announce.Message())
+	m, err := seal.ParseMember(seal.Message(facts))
 	if err != nil {
 		v.add("announce", "%s", fault.From(err).Why)
 	}

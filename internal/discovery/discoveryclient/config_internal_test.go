@@ -16,6 +16,7 @@ import (
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 )
 
@@ -198,7 +199,7 @@ func (s teller) Run(ctx context.Context, out func([]roster.Said)) error {
 
 func static(names ...string) (out []roster.Said) {
 	for _, n := range names {
-		out = append(out, roster.Said{Source: roster.Source{Tier: roster.TierStatic, Name: "test"}, Facts: roster.Facts{ID: n, Node: n}})
+		out = append(out, roster.Said{Source: roster.Source{Tier: roster.TierStatic, Name: "test"}, Facts: member.Facts{ID: n, Node: n}})
 	}
 	return out
 }

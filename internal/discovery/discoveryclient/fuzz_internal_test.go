@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/discovery/seal"
 	"github.com/tombolo-io/tombolo/proto/discovery"
@@ -50,7 +51,7 @@ func victimAt(t testing.TB, now time.Time) *victim {
 	secret := fixedSecret(t, 's')
 	keys := secret.Keys()
 	self := newAnnouncer(fixedKey(t, 'm'), []seal.Keys{keys}, limit.DiscoveryTTL, 0)
-	if err := self.announce(now, seal.Member{Node: "me"}); err != nil {
+	if err := self.announce(now, member.Facts{Node: "me"}); err != nil {
 		t.Fatal(err)
 	}
 	v := &victim{known: fixedKey(t, 'k'), subscription: &subscription{
@@ -59,7 +60,7 @@ func victimAt(t testing.TB, now time.Time) *victim {
 		older: newOlderBook("svc", "cluster", secret.Sidero()), log: slog.New(slog.DiscardHandler), metrics: telemetry.NewDiscoveryClient(prometheus.NewRegistry(), telemetry.DiscoveryClientReadings{}),
 		changed: func() {}, renewed: func() {}, taken: make(chan struct{}, 1), left: make(chan struct{}),
 	}}
-	v.entry = entryOf(t, keys, v.known, seal.Content{Version: 100, TTL: time.Minute, Member: (&seal.Member{Node: "known"}).Message()})
+	v.entry = entryOf(t, keys, v.known, seal.Content{Version: 100, TTL: time.Minute, Member: seal.Message(member.Facts{Node: "known"})})
 	if _, how, err := v.native.hear(now, keys, heardFrom{name: "svc", at: now}, v.entry); how != heardNews {
 		t.Fatal(err)
 	}
@@ -90,7 +91,7 @@ func nativeFrames(t testing.TB) (out [][]byte) {
 	v := victimAt(t, time.Unix(1e9, 0))
 	strange := fixedSecret(t, 'x').Keys()
 	other, me := fixedKey(t, 'o'), fixedKey(t, 'm')
-	says := (&seal.Member{Node: "other"}).Message()
+	says := seal.Message(member.Facts{Node: "other"})
 	good := entryOf(t, v.keys, other, seal.Content{Version: 7, TTL: time.Minute, Member: says})
 	next := entryOf(t, v.keys, other, seal.Content{Version: 8, TTL: time.Minute, Member: says, Succession: v.keys.Succeed(v.known, other.ID())})
 	forged := proto.Clone(next).(*discovery.Entry)
@@ -100,7 +101,7 @@ func nativeFrames(t testing.TB) (out [][]byte) {
 		{}, {Frame: &discovery.FromService_Challenge{Challenge: &discovery.Challenge{Nonce: make([]byte, 32), VersionMin: 1, VersionMax: 1}}},
 		{Frame: &discovery.FromService_Welcome{Welcome: &discovery.Welcome{ObservedIp: []byte{1, 2, 3}, ObservedPort: 70000, TtlMax: 1, SealedMax: 1 << 31}}},
 		{Frame: &discovery.FromService_Snapshot{Snapshot: &discovery.Snapshot{Entries: []*discovery.Entry{good, v.entry, bad}, Last: true, Settled: true}}},
-		change(entryOf(t, v.keys, v.known, seal.Content{Version: 101, TTL: time.Minute, Member: (&seal.Member{Node: "known"}).Message()})), // its lease alone is another
+		change(entryOf(t, v.keys, v.known, seal.Content{Version: 101, TTL: time.Minute, Member: seal.Message(member.Facts{Node: "known"})})), // its lease alone is another
 		change(next), change(forged), change(good, good, v.keys.Remove(v.known, 101, time.Minute), v.keys.Remove(other, lastVersionEver, time.Minute)),
 		change(entryOf(t, strange, other, seal.Content{Version: 7, TTL: time.Minute, Member: says}), &discovery.Entry{}, nil),
 		change(entryOf(t, v.keys, me, seal.Content{Version: 1 << 60, TTL: time.Minute, Member: says}), v.keys.Remove(me, lastVersionEver, time.Minute)),
@@ -201,7 +202,7 @@ const (
 // FuzzOlderMessage gives a client one answer of a service of the older protocol.
 func FuzzOlderMessage(f *testing.F) {
 	key := fixedSecret(f, 's').Sidero()
-	data, err := key.SealData(strings.NewReader("0123456789ab"), (&seal.Member{Node: "b"}).Affiliate())
+	data, err := key.SealData(strings.NewReader("0123456789ab"), seal.Affiliate(member.Facts{Node: "b"}))
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -228,7 +229,7 @@ func FuzzOlderMessage(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, kind byte, raw []byte) {
 		v, now := victimAt(t, time.Now()), time.Now()
-		mine, err := v.older.key.SealData(strings.NewReader("ba9876543210"), (&seal.Member{Node: "known"}).Affiliate())
+		mine, err := v.older.key.SealData(strings.NewReader("ba9876543210"), seal.Affiliate(member.Facts{Node: "known"}))
 		if err != nil {
 			t.Fatal(err)
 		}

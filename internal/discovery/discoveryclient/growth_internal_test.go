@@ -12,6 +12,7 @@ import (
 
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 )
 
@@ -28,7 +29,7 @@ func TestWorkOfMerging(t *testing.T) {
 			said := make([]roster.Said, n)
 			begin := time.Now()
 			for i := range said {
-				said[i] = roster.Said{Source: roster.Source{Tier: roster.TierKubernetes, Name: "test"}, Facts: roster.Facts{ID: fmt.Sprint("m", i), Node: fmt.Sprint("m", i)},
+				said[i] = roster.Said{Source: roster.Source{Tier: roster.TierKubernetes, Name: "test"}, Facts: member.Facts{ID: fmt.Sprint("m", i), Node: fmt.Sprint("m", i)},
 					Until: begin.Add(10*time.Minute + time.Duration(i)*long/time.Duration(n))}
 			}
 			source.say <- said

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 	"github.com/tombolo-io/tombolo/internal/discovery/seal"
 	"github.com/tombolo-io/tombolo/proto/discovery"
@@ -55,8 +56,7 @@ type signedWord struct {
 	entry    *discovery.Entry
 	others   entriesOf    // the same version under the other secrets, for the cache
 	before   entriesOf    // of a removal: the entries that it ended
-	facts    roster.Facts // of a removal: what was known before
-	observed []roster.Observation
+	facts    member.Facts // of a removal: what was known before
 	replaces string
 	proven   bool      // the WireGuard key is shown to be the member's
 	until    time.Time // the end of the lease
@@ -268,7 +268,7 @@ func open(now time.Time, keys seal.Keys, e *discovery.Entry) (*signedWord, seal.
 	if err != nil {
 		return nil, id, err
 	}
-	w := &signedWord{cluster: keys.Cluster(), entry: e, began: now, facts: roster.Facts{ID: id.String()}}
+	w := &signedWord{cluster: keys.Cluster(), entry: e, began: now, facts: member.Facts{ID: id.String()}}
 	w.until = now.Add(time.Duration(e.GetTtl()) * time.Second)
 	if e.GetRemoved() {
 		w.until = now.Add(removalCounts)
@@ -278,7 +278,7 @@ func open(now time.Time, keys seal.Keys, e *discovery.Entry) (*signedWord, seal.
 	if err != nil {
 		return nil, id, err
 	}
-	w.facts, w.observed = factsOf(id.String(), m), observedOf(m)
+	w.facts, w.facts.ID = m, id.String()
 	w.proven = len(message.GetWireguardProof()) > 0 // Open has verified it
 	if e.GetSuccession() != nil {
 		old, err := seal.VerifySuccession(keys.Cluster(), e)
@@ -368,7 +368,7 @@ func (b *nativeBook) said(now time.Time) []roster.Said {
 		for _, h := range w.sources {
 			out = append(out, roster.Said{
 				Source: roster.Source{Tier: roster.TierNative, Name: h.name, Cached: h.cached}, Facts: w.facts, Version: w.entry.GetVersion(),
-				Until: until, Stale: stale, Held: end, Heard: h.at, Proven: w.proven, Removed: w.entry.GetRemoved(), Past: past, Replaces: w.replaces, Observed: w.observed,
+				Until: until, Stale: stale, Held: end, Heard: h.at, Proven: w.proven, Removed: w.entry.GetRemoved(), Past: past, Replaces: w.replaces,
 			})
 		}
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/discovery/seal"
@@ -282,8 +283,8 @@ func (w *watching) mendAt(now time.Time) {
 }
 
 // announcement is this node's own affiliate, and where it has seen others.
-func (w *watching) announcement(m seal.Member) ([]*pb.AffiliateUpdateRequest, error) {
-	c, message := w.c, m.Affiliate()
+func (w *watching) announcement(m member.Facts) ([]*pb.AffiliateUpdateRequest, error) {
+	c, message := w.c, seal.Affiliate(m)
 	data, err := c.older.key.SealData(rand.Reader, message)
 	if err != nil {
 		return nil, err
@@ -299,10 +300,10 @@ func (w *watching) announcement(m seal.Member) ([]*pb.AffiliateUpdateRequest, er
 	}
 	own.AffiliateData = data
 	out := []*pb.AffiliateUpdateRequest{own}
-	seen := map[string][]seal.Endpoint{}
-	for _, o := range observedOf(m) {
+	seen := map[string][]member.Endpoint{}
+	for _, o := range m.Observed {
 		if id, ok := c.older.idOf(o.Key); ok && id != m.Node {
-			seen[id] = append(seen[id], seal.Endpoint{At: o.Addr})
+			seen[id] = append(seen[id], member.Endpoint{Addr: o.Addr})
 		}
 	}
 	for id, at := range seen {
@@ -315,10 +316,10 @@ func (w *watching) announcement(m seal.Member) ([]*pb.AffiliateUpdateRequest, er
 	return out, nil
 }
 
-func (c *subscription) update(id string, endpoints []seal.Endpoint) (*pb.AffiliateUpdateRequest, error) {
+func (c *subscription) update(id string, endpoints []member.Endpoint) (*pb.AffiliateUpdateRequest, error) {
 	r := &pb.AffiliateUpdateRequest{ClusterId: c.older.cluster, AffiliateId: id, Ttl: &pb.Duration{Seconds: int64(limit.DiscoveryTTL / time.Second)}}
 	for _, e := range endpoints {
-		blob, err := c.older.key.SealEndpoint(e.At)
+		blob, err := c.older.key.SealEndpoint(e.Addr)
 		if err != nil {
 			return nil, err
 		}

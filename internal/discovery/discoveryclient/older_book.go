@@ -4,7 +4,6 @@ package discoveryclient
 
 import (
 	"bytes"
-	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -41,7 +40,7 @@ type olderBook struct {
 type olderWord struct {
 	data      []byte
 	endpoints [][]byte
-	facts     roster.Facts
+	facts     member.Facts
 	heard     time.Time
 	listed    bool
 	cached    bool
@@ -109,27 +108,28 @@ func (b *olderBook) hearOneLocked(now time.Time, a *pb.Affiliate) (junk int) {
 			}
 			return junk + 1
 		}
-		w = &olderWord{data: a.GetData(), facts: factsOf(id, m), heard: now}
+		m.ID = id
+		w = &olderWord{data: a.GetData(), facts: m, heard: now}
 		b.members[id] = w
 	}
 	delete(b.sealed, id)
-	w.facts.Endpoints, w.endpoints = endpointsOf(at), blobs
+	w.facts.Endpoints, w.endpoints = at, blobs
 	w.listed, w.cached, w.doubted = true, false, time.Time{}
 	w.until = now.Add(limit.DiscoveryTTL)
 	return junk
 }
 
-func (b *olderBook) open(id string, data []byte) (seal.Member, error) {
+func (b *olderBook) open(id string, data []byte) (member.Facts, error) {
 	message, err := b.key.OpenData(data)
 	if err != nil {
-		return seal.Member{}, err
+		return member.Facts{}, err
 	}
 	return seal.ParseAffiliate(id, message)
 }
 
-// places are those that can be read, and their blobs: what is kept of a member is
-// bounded, however much a service says of it.
-func (b *olderBook) places(all [][]byte) (at []netip.AddrPort, blobs [][]byte, junk int) {
+// places are the endpoints that can be read, and their blobs. What is kept of a member is bounded, however much a
+// service says of it. In this protocol others may add to a member's endpoints, and nobody can tell who wrote one.
+func (b *olderBook) places(all [][]byte) (at []member.Endpoint, blobs [][]byte, junk int) {
 	for i, blob := range all {
 		if i >= limit.RosterEndpoints {
 			return at, blobs, junk + len(all) - i
@@ -141,8 +141,8 @@ func (b *olderBook) places(all [][]byte) (at []netip.AddrPort, blobs [][]byte, j
 			}
 			continue
 		}
-		if !slices.Contains(at, a) {
-			at, blobs = append(at, a), append(blobs, blob)
+		if e := (member.Endpoint{Addr: a}); !slices.Contains(at, e) {
+			at, blobs = append(at, e), append(blobs, blob)
 		}
 	}
 	return at, blobs, junk

@@ -23,8 +23,8 @@ import (
 func affiliate(t *testing.T, secret, id, node string) *pb.Affiliate {
 	t.Helper()
 	key := secretOf(t, secret).Sidero()
-	m := seal.Member{Node: node, Hostname: node + ".example", Role: seal.RoleWorker, WireGuard: member.Key(keyOf(node))}
-	data, err := key.SealData(rand.Reader, m.Affiliate())
+	m := member.Facts{Node: node, Hostname: node + ".example", Role: member.RoleWorker, Key: member.Key(keyOf(node))}
+	data, err := key.SealData(rand.Reader, seal.Affiliate(m))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -310,7 +310,7 @@ func TestObservationsAreReported(t *testing.T) {
 		a.knows(settle, "b")
 		seen := netip.MustParseAddrPort("198.51.100.7:4242")
 		next := a.cfg.Announce
-		next.Observed = []seal.Observation{{Key: keyOf("b"), Endpoint: seal.Endpoint{At: seen}}, {Key: keyOf("nobody"), Endpoint: seal.Endpoint{At: seen}}}
+		next.Observed = []member.Observation{{Key: keyOf("b"), Addr: seen}, {Key: keyOf("nobody"), Addr: seen}}
 		if err := a.Announce(next); err != nil {
 			t.Fatal(err)
 		}

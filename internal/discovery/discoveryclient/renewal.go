@@ -20,7 +20,7 @@ func (w *signedWord) renews(now time.Time, known *signedWord) bool {
 		w.cluster == known.cluster && len(known.others) == 0 && !w.entry.GetRemoved() && !known.entry.GetRemoved() &&
 		w.replaces == known.replaces && w.proven == known.proven &&
 		!slices.ContainsFunc(known.sources, func(h heardFrom) bool { return h.cached }) &&
-		reflect.DeepEqual(w.facts, known.facts) && reflect.DeepEqual(w.observed, known.observed)
+		reflect.DeepEqual(w.facts, known.facts)
 	if !same {
 		return false
 	}

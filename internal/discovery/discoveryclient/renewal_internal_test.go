@@ -12,6 +12,7 @@ import (
 
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 	"github.com/tombolo-io/tombolo/internal/discovery/seal"
 	"github.com/tombolo-io/tombolo/proto/discovery"
@@ -81,7 +82,7 @@ func TestRenewalsAreGathered(t *testing.T) {
 		defer a.stop()
 		said := make([]roster.Said, n)
 		for i := range said {
-			said[i] = roster.Said{Source: roster.Source{Tier: roster.TierKubernetes, Name: "test"}, Facts: roster.Facts{ID: fmt.Sprint("m", i), Node: fmt.Sprint("m", i)}}
+			said[i] = roster.Said{Source: roster.Source{Tier: roster.TierKubernetes, Name: "test"}, Facts: member.Facts{ID: fmt.Sprint("m", i), Node: fmt.Sprint("m", i)}}
 		}
 		source.say <- said
 		time.Sleep(time.Minute)

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 )
 
 // The annotations of a Kubernetes node by which Talos nodes find each other.
@@ -45,7 +46,7 @@ func ReadAnnotations(source, nodename string, in map[string]string) (Said, bool,
 		}
 		return out
 	}
-	f := Facts{
+	f := member.Facts{
 		ID:        r.text("the node's name", nodename),
 		Nodename:  nodename,
 		Node:      r.text(AnnotationNodeID, in[AnnotationNodeID]),
@@ -54,9 +55,9 @@ func ReadAnnotations(source, nodename string, in map[string]string) (Said, bool,
 		Addresses: each(r, AnnotationAddresses, list(AnnotationAddresses), r.address),
 		Ranges:    each(r, AnnotationRanges, list(AnnotationRanges), r.prefix),
 		Excluded:  each(r, AnnotationExcluded, list(AnnotationExcluded), r.prefix),
-		Endpoints: each(r, AnnotationEndpoints, list(AnnotationEndpoints), func(path, s string) Where {
+		Endpoints: each(r, AnnotationEndpoints, list(AnnotationEndpoints), func(path, s string) member.Endpoint {
 			w := r.endpoint(path, s)
-			w.Kind = KindOwn
+			w.Kind = member.KindOwn
 			return w
 		}),
 	}
@@ -80,7 +81,7 @@ func ReadAnnotations(source, nodename string, in map[string]string) (Said, bool,
 }
 
 // WriteAnnotations gives every annotation of ours; an empty one is to be removed.
-func WriteAnnotations(f Facts) map[string]string {
+func WriteAnnotations(f member.Facts) map[string]string {
 	out := map[string]string{
 		AnnotationNodeID: f.Node, AnnotationKey: f.Key.String(), AnnotationOverlay: addrText(f.Overlay6), AnnotationPort: "",
 		AnnotationAddresses: strings.Join(texts(f.Addresses), ","), AnnotationRanges: strings.Join(texts(f.Ranges), ","),

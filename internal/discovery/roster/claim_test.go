@@ -5,10 +5,12 @@ package roster
 import (
 	"slices"
 	"testing"
+
+	"github.com/tombolo-io/tombolo/internal/base/member"
 )
 
 // proves is a native entry whose key its holder has signed for, or not.
-func proves(f Facts, version uint64, proven bool) Said {
+func proves(f member.Facts, version uint64, proven bool) Said {
 	s := native(f, version)
 	s.Proven = proven
 	return s
@@ -17,9 +19,9 @@ func proves(f Facts, version uint64, proven bool) Said {
 // TestWhoHasTheKey: a key is that of the member for which its holder has signed,
 // whatever the ids; where nobody has, that of the smaller id.
 func TestWhoHasTheKey(t *testing.T) {
-	victim := Facts{ID: "z", Node: "nz", Key: key(1), Endpoints: at(KindOwn, "192.0.2.1:1")}
-	evil := Facts{ID: "a", Node: "na", Key: key(1), Endpoints: at(KindOwn, "192.0.2.9:9")}
-	static := from(TierStatic, Facts{ID: "s", Node: "nz", Key: key(1)})
+	victim := member.Facts{ID: "z", Node: "nz", Key: key(1), Endpoints: at(member.KindOwn, "192.0.2.1:1")}
+	evil := member.Facts{ID: "a", Node: "na", Key: key(1), Endpoints: at(member.KindOwn, "192.0.2.9:9")}
+	static := from(TierStatic, member.Facts{ID: "s", Node: "nz", Key: key(1)})
 	for _, c := range []struct {
 		name string
 		said []Said
@@ -45,11 +47,11 @@ func TestWhoHasTheKey(t *testing.T) {
 
 // TestWhoHasTheName: the smaller id, whoever proves a key; a key of one's own is no right to a name.
 func TestWhoHasTheName(t *testing.T) {
-	for field, state := range map[Field]func(*Facts){
-		FieldNode:     func(f *Facts) { f.Node = "n" },
-		FieldNodename: func(f *Facts) { f.Nodename = "n" },
+	for field, state := range map[Field]func(*member.Facts){
+		FieldNode:     func(f *member.Facts) { f.Node = "n" },
+		FieldNodename: func(f *member.Facts) { f.Nodename = "n" },
 	} {
-		victim, evil := Facts{ID: "z", Key: key(1)}, Facts{ID: "a", Key: key(2)}
+		victim, evil := member.Facts{ID: "z", Key: key(1)}, member.Facts{ID: "a", Key: key(2)}
 		state(&victim)
 		state(&evil)
 		for _, proven := range []bool{false, true} {
@@ -64,8 +66,8 @@ func TestWhoHasTheName(t *testing.T) {
 // TestRemovalSilencesItsOwnNode: a removal takes along what lower tiers say of the node
 // that signed it, and of no other one whose key or name it had claimed.
 func TestRemovalSilencesItsOwnNode(t *testing.T) {
-	victim := from(TierKubernetes, Facts{ID: "talos-1", Node: "talos-1", Nodename: "talos-1", Key: key(1)})
-	gone := func(f Facts, proven bool) Said {
+	victim := from(TierKubernetes, member.Facts{ID: "talos-1", Node: "talos-1", Nodename: "talos-1", Key: key(1)})
+	gone := func(f member.Facts, proven bool) Said {
 		s := proves(f, 2, proven)
 		s.Removed = true
 		return s
@@ -76,10 +78,10 @@ func TestRemovalSilencesItsOwnNode(t *testing.T) {
 		removal Said
 		want    string
 	}{
-		{"its key, under another name", gone(Facts{ID: "evil", Node: "x", Key: key(1)}, false), lives},
-		{"its name, with another key", gone(Facts{ID: "evil", Node: "talos-1", Key: key(2)}, false), lives},
-		{"its key and name, unproven", gone(Facts{ID: "evil", Node: "talos-1", Key: key(1)}, false), lives},
-		{"its key, and it was proven", gone(Facts{ID: "it", Node: "x", Key: key(1)}, true), ""},
+		{"its key, under another name", gone(member.Facts{ID: "evil", Node: "x", Key: key(1)}, false), lives},
+		{"its name, with another key", gone(member.Facts{ID: "evil", Node: "talos-1", Key: key(2)}, false), lives},
+		{"its key and name, unproven", gone(member.Facts{ID: "evil", Node: "talos-1", Key: key(1)}, false), lives},
+		{"its key, and it was proven", gone(member.Facts{ID: "it", Node: "x", Key: key(1)}, true), ""},
 	} {
 		said := []Said{victim, c.removal}
 		for range 2 {
@@ -94,7 +96,7 @@ func TestRemovalSilencesItsOwnNode(t *testing.T) {
 // TestStale: what is stale says nothing beside what is not, counts until it is held no
 // longer, and its change is no leave.
 func TestStale(t *testing.T) {
-	a := native(Facts{ID: "a", Node: "na", Key: key(1), Ranges: ranges("10.0.0.0/24")}, 1)
+	a := native(member.Facts{ID: "a", Node: "na", Key: key(1), Ranges: ranges("10.0.0.0/24")}, 1)
 	a.Until, a.Stale, a.Held = in(-5), true, in(5)
 	r := Merge(now(), me(), []Said{a}, Rules{})
 	if len(r.Members) != 1 || !r.Members[0].Stale || !r.Members[0].Entries[0].Stale {
@@ -106,7 +108,7 @@ func TestStale(t *testing.T) {
 	if r := Merge(in(5), me(), []Said{a}, Rules{}); len(r.Members) != 0 {
 		t.Error("it is held for ever")
 	}
-	live := native(Facts{ID: "a", Node: "na", Key: key(1)}, 1)
+	live := native(member.Facts{ID: "a", Node: "na", Key: key(1)}, 1)
 	live.Source.Name = "d2"
 	both := Merge(now(), me(), []Said{a, live}, Rules{})
 	if len(both.Members) != 1 || both.Members[0].Stale || len(both.Members[0].Ranges) != 0 {
@@ -120,8 +122,8 @@ func TestStale(t *testing.T) {
 
 // TestProvenIsTheKeyThatCounts: what an entry proves of its key says nothing of another entry's.
 func TestProvenIsTheKeyThatCounts(t *testing.T) {
-	own, others := Facts{ID: "x", Node: "nx", Key: key(1)}, Facts{ID: "x", Node: "nx", Key: key(7)}
-	static := from(TierStatic, Facts{ID: "s", Node: "nx", Key: key(7)})
+	own, others := member.Facts{ID: "x", Node: "nx", Key: key(1)}, member.Facts{ID: "x", Node: "nx", Key: key(7)}
+	static := from(TierStatic, member.Facts{ID: "s", Node: "nx", Key: key(7)})
 	for name, c := range map[string]struct {
 		said []Said
 		want bool

@@ -37,9 +37,10 @@ func (m *merging) result() Result {
 	var out Result
 	for i, g := range m.groups {
 		for s := range g.words() {
-			for _, o := range s.Observed {
+			for _, o := range s.Facts.Observed {
 				if to, ok := keys[o.Key]; ok && to != i {
-					members[to].where(Where{Addr: o.Addr, Kind: KindObserved, Observers: []string{members[i].ID}}, s.Source)
+					seen := member.Endpoint{Addr: o.Addr, Kind: member.KindObserved}
+					members[to].where(seen, Origin{[]Source{s.Source}, []string{members[i].ID}})
 				}
 			}
 		}
@@ -119,12 +120,19 @@ func (g *group) words() func(yield func(*Said) bool) {
 // draft is a member while endpoints are added to it.
 type draft struct {
 	Member
-	at map[netip.AddrPort]int // where an endpoint stands, once there are many
+	reach []known
+	at    map[netip.AddrPort]int // where an endpoint stands in reach, once there are many
+}
+
+// known is an endpoint with its origin.
+type known struct {
+	member.Endpoint
+	Origin
 }
 
 func (g *group) member(all []rule) draft {
 	first := g.entries[0]
-	out := draft{Member: Member{Facts: Facts{ID: first.id}, Tier: first.tier, Sources: map[Field][]Source{}}}
+	out := draft{Member: Member{Facts: member.Facts{ID: first.id}, Tier: first.tier, Sources: map[Field][]Source{}}}
 	forever := false
 	out.Stale = true
 	for s := range g.words() {
@@ -175,40 +183,40 @@ func (m *draft) state(r rule, said []*Said) {
 func (m *draft) claimed(said []*Said) {
 	for _, s := range said {
 		for _, w := range s.Facts.Endpoints {
-			m.where(w, s.Source)
+			m.where(w, Origin{Sources: []Source{s.Source}})
 		}
 	}
 }
 
-// where adds an endpoint, or a source of it.
-func (m *draft) where(w Where, from Source) {
-	i := m.find(w.Addr)
+// where adds an endpoint, or another origin of it.
+func (m *draft) where(e member.Endpoint, from Origin) {
+	i := m.find(e.Addr)
 	if i < 0 {
 		if m.at != nil {
-			m.at[w.Addr] = len(m.Endpoints)
+			m.at[e.Addr] = len(m.reach)
 		}
-		m.Endpoints = append(m.Endpoints, Where{Addr: w.Addr, Kind: w.Kind, Sources: []Source{from}, Observers: slices.Clone(w.Observers)})
+		m.reach = append(m.reach, known{e, from})
 		return
 	}
-	have := &m.Endpoints[i]
-	if from.Tier == have.Sources[0].Tier && kindRank(w.Kind) < kindRank(have.Kind) {
-		have.Kind = w.Kind
+	have := &m.reach[i]
+	if from.Sources[0].Tier == have.Sources[0].Tier && kindRank(e.Kind) < kindRank(have.Kind) {
+		have.Kind = e.Kind
 	}
-	have.Sources = append(have.Sources, from)
-	have.Observers = append(have.Observers, w.Observers...)
+	have.Sources = append(have.Sources, from.Sources...)
+	have.Observers = append(have.Observers, from.Observers...)
 }
 
-// find gives the place of an endpoint. Thousands of members may each have seen one
-// member at places of their own: then an index is kept.
+// find gives the place of an endpoint. Thousands of members may each have seen one member at places of their own: then
+// an index is kept.
 func (m *draft) find(a netip.AddrPort) int {
 	const few = 16
-	if len(m.Endpoints) < few {
-		return slices.IndexFunc(m.Endpoints, func(h Where) bool { return h.Addr == a })
+	if len(m.reach) < few {
+		return slices.IndexFunc(m.reach, func(k known) bool { return k.Addr == a })
 	}
 	if m.at == nil {
 		m.at = make(map[netip.AddrPort]int, 2*few)
-		for i, w := range m.Endpoints {
-			m.at[w.Addr] = i
+		for i, k := range m.reach {
+			m.at[k.Addr] = i
 		}
 	}
 	if i, there := m.at[a]; there {
@@ -217,23 +225,26 @@ func (m *draft) find(a netip.AddrPort) int {
 	return -1
 }
 
-// trim brings the endpoints into order, and keeps the best of them: those that
-// the highest tiers name, so that a flood in a lower one displaces none of these.
-func (m *Member) trim(most int) {
-	for i := range m.Endpoints {
-		w := &m.Endpoints[i]
-		w.Sources = sourcesOf(w.Sources)
-		slices.Sort(w.Observers)
-		w.Observers = slices.Compact(w.Observers)
+// trim brings the endpoints into order and keeps the best: those that the highest tiers name, so that a flood in a
+// lower one displaces none of them.
+func (m *draft) trim(most int) {
+	for i := range m.reach {
+		k := &m.reach[i]
+		k.Sources = sourcesOf(k.Sources)
+		slices.Sort(k.Observers)
+		k.Observers = slices.Compact(k.Observers)
 	}
-	slices.SortFunc(m.Endpoints, func(a, b Where) int {
-		return cmp.Or(cmp.Compare(b.Sources[0].Tier, a.Sources[0].Tier), cmp.Compare(kindRank(a.Kind), kindRank(b.Kind)), a.Addr.Compare(b.Addr))
+	slices.SortFunc(m.reach, func(a, b known) int {
+		return cmp.Or(cmp.Compare(b.Sources[0].Tier, a.Sources[0].Tier),
+			cmp.Compare(kindRank(a.Kind), kindRank(b.Kind)), a.Addr.Compare(b.Addr))
 	})
-	m.Endpoints = m.Endpoints[:min(len(m.Endpoints), most)]
+	for _, k := range m.reach[:min(len(m.reach), most)] {
+		m.Endpoints, m.Origins = append(m.Endpoints, k.Endpoint), append(m.Origins, k.Origin)
+	}
 }
 
-func kindRank(kind string) int {
-	if i := slices.Index([]string{KindOwn, KindStatic, KindMapped, KindObserved}, kind); i >= 0 {
+func kindRank(kind member.Kind) int {
+	if i := slices.Index([]member.Kind{member.KindOwn, member.KindStatic, member.KindMapped, member.KindObserved}, kind); i >= 0 {
 		return i
 	}
 	return 4 // one that a newer member knows

@@ -164,7 +164,7 @@ func differences(all []rule, a, b *Member) []Field {
 func places(m *Member) []string {
 	out := make([]string, 0, len(m.Endpoints))
 	for _, w := range m.Endpoints {
-		out = append(out, w.Addr.String()+" "+w.Kind)
+		out = append(out, w.Addr.String()+" "+string(w.Kind))
 	}
 	slices.Sort(out)
 	return out

@@ -16,9 +16,9 @@ import (
 func crowd(n int) []Said {
 	var out []Said
 	for i := range n {
-		f := Facts{ID: fmt.Sprintf("i%06d", i), Node: fmt.Sprintf("n%06d", i), Nodename: fmt.Sprintf("k%06d", i), Key: member.Key{1, byte(i >> 16), byte(i >> 8), byte(i)},
+		f := member.Facts{ID: fmt.Sprintf("i%06d", i), Node: fmt.Sprintf("n%06d", i), Nodename: fmt.Sprintf("k%06d", i), Key: member.Key{1, byte(i >> 16), byte(i >> 8), byte(i)},
 			Overlay4:  netip.AddrFrom4([4]byte{100, 65 + byte(i>>16), byte(i >> 8), byte(i)}),
-			Endpoints: []Where{{Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, byte(i >> 8), byte(i)}), 1), Kind: KindOwn}}}
+			Endpoints: []member.Endpoint{{Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, byte(i >> 8), byte(i)}), 1), Kind: member.KindOwn}}}
 		out = append(out, native(f, 1))
 		k := f
 		k.ID = f.Nodename
@@ -53,9 +53,9 @@ func TestMergeGrowsWithItsInput(t *testing.T) {
 func TestEventsOfManyMembers(t *testing.T) {
 	before := Merge(now(), me(), crowd(3000), Rules{})
 	said := crowd(3000)
-	said[3].Facts.Hostname = "another"                                     // n000001
-	said = slices.Delete(said, 3*2998, 3*2999)                             // n002998
-	said = append(said, native(Facts{ID: "z", Node: "z", Key: key(5)}, 1)) // z
+	said[3].Facts.Hostname = "another"                                            // n000001
+	said = slices.Delete(said, 3*2998, 3*2999)                                    // n002998
+	said = append(said, native(member.Facts{ID: "z", Node: "z", Key: key(5)}, 1)) // z
 	after := Merge(now(), me(), said, Rules{})
 	got := ""
 	for _, e := range Events(before, after) {
@@ -92,9 +92,9 @@ func TestLongSuccession(t *testing.T) {
 // TestSeenAtManyPlaces: what a crowd has seen of one member is bounded, and each place is looked up once.
 func TestSeenAtManyPlaces(t *testing.T) {
 	said := crowd(2)
-	seen := native(Facts{ID: "o", Node: "o", Key: key(7)}, 1)
+	seen := native(member.Facts{ID: "o", Node: "o", Key: key(7)}, 1)
 	for i := range 40_000 {
-		seen.Observed = append(seen.Observed, Observation{Key: said[0].Facts.Key, Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{198, 51, byte(i >> 8), byte(i)}), 9)})
+		seen.Facts.Observed = append(seen.Facts.Observed, member.Observation{Key: said[0].Facts.Key, Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{198, 51, byte(i >> 8), byte(i)}), 9)})
 	}
 	r := Merge(now(), me(), append(said, seen), Rules{Endpoints: math.MaxInt})
 	i := slices.IndexFunc(r.Members, func(m Member) bool { return m.Node == "n000000" })

@@ -36,7 +36,7 @@ func ReadList(file string, data []byte) ([]Said, error) {
 	r := reading{doc.Add}
 	var out []Said
 	seen := map[string]string{} // value to where it stands
-	once := append(unique(), one(FieldKey, func(f *Facts) *member.Key { return &f.Key }))
+	once := append(unique(), one(FieldKey, func(f *member.Facts) *member.Key { return &f.Key }))
 	for i, m := range raw.Members {
 		path := fmt.Sprintf("members[%d]", i)
 		f := r.spec(path+".", m.MemberSpec)
@@ -67,13 +67,13 @@ func ReadList(file string, data []byte) ([]Said, error) {
 
 // ReadSpec reads what a node's own configuration states of it, at a place that
 // ends in a dot or is empty; report gets every problem.
-func ReadSpec(report func(path, format string, args ...any), at string, s v1alpha1.MemberSpec) Facts {
+func ReadSpec(report func(path, format string, args ...any), at string, s v1alpha1.MemberSpec) member.Facts {
 	return reading{report}.spec(at, s)
 }
 
 // spec reads what the file and the objects of Kubernetes have in common.
-func (r reading) spec(at string, s v1alpha1.MemberSpec) Facts {
-	f := Facts{
+func (r reading) spec(at string, s v1alpha1.MemberSpec) member.Facts {
+	f := member.Facts{
 		Nodename:  r.text(at+"nodename", s.Nodename),
 		Hostname:  r.text(at+"hostname", s.Hostname),
 		Key:       r.key(at+"publicKey", s.PublicKey),
@@ -84,9 +84,9 @@ func (r reading) spec(at string, s v1alpha1.MemberSpec) Facts {
 		Excluded:  each(r, at+"excluded", s.Excluded, r.prefix),
 		Role:      r.role(at+"role", s.Role),
 		OS:        r.text(at+"operatingSystem", s.OperatingSystem),
-		Endpoints: each(r, at+"endpoints", s.Endpoints, func(path, s string) Where {
+		Endpoints: each(r, at+"endpoints", s.Endpoints, func(path, s string) member.Endpoint {
 			w := r.endpoint(path, s)
-			w.Kind = KindStatic
+			w.Kind = member.KindStatic
 			return w
 		}),
 	}
@@ -102,7 +102,7 @@ func (r reading) spec(at string, s v1alpha1.MemberSpec) Facts {
 }
 
 // mesh reads by which ways the member may be reached.
-func (r reading) mesh(at string, s v1alpha1.MemberSpec, f *Facts) {
+func (r reading) mesh(at string, s v1alpha1.MemberSpec, f *member.Facts) {
 	if s.Mesh < 0 || s.Mesh > math.MaxUint16 {
 		r.report(at+"mesh", "%d is no version: 0 to 65535 are", s.Mesh)
 	} else {
@@ -126,7 +126,7 @@ func (r reading) mesh(at string, s v1alpha1.MemberSpec, f *Facts) {
 }
 
 // labels reads what an object says of itself beside the facts of a file.
-func (r reading) labels(at string, l v1alpha1.MemberLabels, f *Facts) {
+func (r reading) labels(at string, l v1alpha1.MemberLabels, f *member.Facts) {
 	f.Node = r.text(at+"node", l.Node)
 	if n := len(l.Clusters); n > limit.ClusterSecrets {
 		r.report(at+"clusters", "%d items, at most %d are allowed", n, limit.ClusterSecrets)
@@ -142,7 +142,7 @@ func (r reading) labels(at string, l v1alpha1.MemberLabels, f *Facts) {
 }
 
 // Labels writes what labels reads.
-func (f *Facts) Labels() v1alpha1.MemberLabels {
+func Labels(f member.Facts) v1alpha1.MemberLabels {
 	l := v1alpha1.MemberLabels{Node: f.Node, Clusters: f.Clusters}
 	if len(l.Node) > limit.RosterText { // longer than a certificate has it: no hub knows it
 		l.Node = ""
@@ -151,9 +151,9 @@ func (f *Facts) Labels() v1alpha1.MemberLabels {
 }
 
 // Spec writes what spec reads.
-func (f *Facts) Spec() v1alpha1.MemberSpec {
+func Spec(f member.Facts) v1alpha1.MemberSpec {
 	s := v1alpha1.MemberSpec{
-		Nodename: f.Nodename, Hostname: f.Hostname, PublicKey: f.Key.String(), Role: f.Role, OperatingSystem: f.OS,
+		Nodename: f.Nodename, Hostname: f.Hostname, PublicKey: f.Key.String(), Role: string(f.Role), OperatingSystem: f.OS,
 		Overlay6: addrText(f.Overlay6), Overlay4: addrText(f.Overlay4),
 		Addresses: texts(f.Addresses), Ranges: texts(f.Ranges), Excluded: texts(f.Excluded),
 		Mesh: int(min(f.Mesh, math.MaxUint16)), RelayCluster: f.RelayCluster, Relays: f.Relays,

@@ -12,50 +12,10 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/member"
 )
 
-// The kinds of endpoints, from the best known to the least.
-const (
-	KindOwn      = "own"      // an address of the member itself
-	KindStatic   = "static"   // configured by its operator
-	KindMapped   = "mapped"   // as a service saw it from outside
-	KindObserved = "observed" // as another member saw it
-)
-
-// Where is an endpoint: where a member may be reached. WireGuard proves who is there, so
-// that anyone may name one.
-type Where struct {
-	Addr      netip.AddrPort `json:"addr"`
-	Kind      string         `json:"kind"`
-	Sources   []Source       `json:"sources,omitempty"`
-	Observers []string       `json:"observers,omitempty"` // ids of the members that saw it
-}
-
-// Observation is where a member has seen the holder of a key.
-type Observation struct {
-	Key  member.Key
-	Addr netip.AddrPort
-}
-
-// Facts are what is said of a member. A zero value says nothing.
-type Facts struct {
-	ID            string         `json:"id"` // what its tier calls it: unique there
-	Node          string         `json:"node,omitempty"`
-	Hostname      string         `json:"hostname,omitempty"`
-	Nodename      string         `json:"nodename,omitempty"` // of the Kubernetes node
-	Key           member.Key     `json:"publicKey,omitzero"`
-	Overlay6      netip.Addr     `json:"overlay6,omitzero"`
-	Overlay4      netip.Addr     `json:"overlay4,omitzero"`
-	Addresses     []netip.Addr   `json:"addresses,omitempty"`
-	Endpoints     []Where        `json:"endpoints,omitempty"`
-	Ranges        []netip.Prefix `json:"ranges,omitempty"`
-	Excluded      []netip.Prefix `json:"excluded,omitempty"`
-	Role          string         `json:"role,omitempty"`
-	APIServerPort uint16         `json:"apiServerPort,omitempty"`
-	OS            string         `json:"operatingSystem,omitempty"`
-	Software      string         `json:"software,omitempty"`
-	Mesh          uint32         `json:"mesh,omitempty"`         // version of the path protocol; 0: WireGuard alone
-	RelayCluster  string         `json:"relayCluster,omitempty"` // of its certificate at hubs
-	Relays        []string       `json:"relays,omitempty"`       // the hubs that it is attached to
-	Clusters      []string       `json:"clusters,omitempty"`     // ids of the cluster's secrets that it says it has
+// Origin is where a node knows an endpoint from.
+type Origin struct {
+	Sources   []Source `json:"sources"`
+	Observers []string `json:"observers,omitempty"` // ids of the members that saw it
 }
 
 // Entry is one source's word of a member, for people.
@@ -72,13 +32,22 @@ type Entry struct {
 
 // Member is what is known of a node, with the source of every fact.
 type Member struct {
-	Facts
-	Proven  bool               `json:"-"`               // the entry of the id is shown to have the key
-	Tier    Tier               `json:"tier"`            // of the highest source: that of the id
-	Until   time.Time          `json:"until,omitzero"`  // the last of its sources' leases; zero: none ends
-	Sources map[Field][]Source `json:"sources"`         // who states the value that counts
-	Stale   bool               `json:"stale,omitempty"` // all that is known of it is stale
-	Entries []Entry            `json:"entries"`         // what was heard, source by source
+	member.Facts                    // Endpoints are those of all sources, the best first
+	Proven       bool               `json:"-"`                 // the entry of the id is shown to have the key
+	Tier         Tier               `json:"tier"`              // of the highest source: that of the id
+	Until        time.Time          `json:"until,omitzero"`    // the last of its sources' leases; zero: none ends
+	Sources      map[Field][]Source `json:"sources"`           // who states the value that counts
+	Origins      []Origin           `json:"origins,omitempty"` // of Endpoints, in their order
+	Stale        bool               `json:"stale,omitempty"`   // all that is known of it is stale
+	Entries      []Entry            `json:"entries"`           // what was heard, source by source
+}
+
+// Origin is where Endpoints[i] is known from; nothing, of a member whose list says nothing about it.
+func (m *Member) Origin(i int) Origin {
+	if i < len(m.Origins) {
+		return m.Origins[i]
+	}
+	return Origin{}
 }
 
 // Field names a fact.
@@ -112,31 +81,31 @@ const (
 // who may add a range to another's list may take its traffic.
 type rule struct {
 	field  Field
-	stated func(*Facts) bool
-	equal  func(a, b *Facts) bool
-	take   func(into, from *Facts)
-	text   func(*Facts) string
+	stated func(*member.Facts) bool
+	equal  func(a, b *member.Facts) bool
+	take   func(into, from *member.Facts)
+	text   func(*member.Facts) string
 }
 
 func rules() []rule {
 	return []rule{
-		one(FieldNode, func(f *Facts) *string { return &f.Node }),
-		one(FieldHostname, func(f *Facts) *string { return &f.Hostname }),
-		one(FieldNodename, func(f *Facts) *string { return &f.Nodename }),
-		one(FieldKey, func(f *Facts) *member.Key { return &f.Key }),
-		one(FieldOverlay6, func(f *Facts) *netip.Addr { return &f.Overlay6 }),
-		one(FieldOverlay4, func(f *Facts) *netip.Addr { return &f.Overlay4 }),
-		many(FieldAddresses, func(f *Facts) *[]netip.Addr { return &f.Addresses }, netip.Addr.Compare),
-		many(FieldRanges, func(f *Facts) *[]netip.Prefix { return &f.Ranges }, netip.Prefix.Compare),
-		many(FieldExcluded, func(f *Facts) *[]netip.Prefix { return &f.Excluded }, netip.Prefix.Compare),
-		one(FieldRole, func(f *Facts) *string { return &f.Role }),
-		one(FieldPort, func(f *Facts) *uint16 { return &f.APIServerPort }),
-		one(FieldOS, func(f *Facts) *string { return &f.OS }),
-		one(FieldSoftware, func(f *Facts) *string { return &f.Software }),
-		one(FieldMesh, func(f *Facts) *uint32 { return &f.Mesh }),
-		one(FieldRelayCluster, func(f *Facts) *string { return &f.RelayCluster }),
-		many(FieldRelays, func(f *Facts) *[]string { return &f.Relays }, strings.Compare),
-		many(FieldClusters, func(f *Facts) *[]string { return &f.Clusters }, strings.Compare),
+		one(FieldNode, func(f *member.Facts) *string { return &f.Node }),
+		one(FieldHostname, func(f *member.Facts) *string { return &f.Hostname }),
+		one(FieldNodename, func(f *member.Facts) *string { return &f.Nodename }),
+		one(FieldKey, func(f *member.Facts) *member.Key { return &f.Key }),
+		one(FieldOverlay6, func(f *member.Facts) *netip.Addr { return &f.Overlay6 }),
+		one(FieldOverlay4, func(f *member.Facts) *netip.Addr { return &f.Overlay4 }),
+		many(FieldAddresses, func(f *member.Facts) *[]netip.Addr { return &f.Addresses }, netip.Addr.Compare),
+		many(FieldRanges, func(f *member.Facts) *[]netip.Prefix { return &f.Ranges }, netip.Prefix.Compare),
+		many(FieldExcluded, func(f *member.Facts) *[]netip.Prefix { return &f.Excluded }, netip.Prefix.Compare),
+		one(FieldRole, func(f *member.Facts) *member.Role { return &f.Role }),
+		one(FieldPort, func(f *member.Facts) *uint16 { return &f.APIServerPort }),
+		one(FieldOS, func(f *member.Facts) *string { return &f.OS }),
+		one(FieldSoftware, func(f *member.Facts) *string { return &f.Software }),
+		one(FieldMesh, func(f *member.Facts) *uint32 { return &f.Mesh }),
+		one(FieldRelayCluster, func(f *member.Facts) *string { return &f.RelayCluster }),
+		many(FieldRelays, func(f *member.Facts) *[]string { return &f.Relays }, strings.Compare),
+		many(FieldClusters, func(f *member.Facts) *[]string { return &f.Clusters }, strings.Compare),
 	}
 }
 
@@ -147,29 +116,29 @@ func unique() []rule {
 	})
 }
 
-func one[T comparable](name Field, at func(*Facts) *T) rule {
+func one[T comparable](name Field, at func(*member.Facts) *T) rule {
 	var zero T
 	return rule{
 		field:  name,
-		stated: func(f *Facts) bool { return *at(f) != zero },
-		equal:  func(a, b *Facts) bool { return *at(a) == *at(b) },
-		take:   func(into, from *Facts) { *at(into) = *at(from) },
-		text:   func(f *Facts) string { return fmt.Sprint(*at(f)) },
+		stated: func(f *member.Facts) bool { return *at(f) != zero },
+		equal:  func(a, b *member.Facts) bool { return *at(a) == *at(b) },
+		take:   func(into, from *member.Facts) { *at(into) = *at(from) },
+		text:   func(f *member.Facts) string { return fmt.Sprint(*at(f)) },
 	}
 }
 
-func many[T comparable](name Field, at func(*Facts) *[]T, compare func(a, b T) int) rule {
-	sorted := func(f *Facts) []T {
+func many[T comparable](name Field, at func(*member.Facts) *[]T, compare func(a, b T) int) rule {
+	sorted := func(f *member.Facts) []T {
 		out := slices.Clone(*at(f))
 		slices.SortFunc(out, compare)
 		return slices.Compact(out)
 	}
 	return rule{
 		field:  name,
-		stated: func(f *Facts) bool { return len(*at(f)) > 0 },
-		equal:  func(a, b *Facts) bool { return slices.Equal(sorted(a), sorted(b)) },
-		take:   func(into, from *Facts) { *at(into) = sorted(from) },
-		text:   func(f *Facts) string { return fmt.Sprint(sorted(f)) },
+		stated: func(f *member.Facts) bool { return len(*at(f)) > 0 },
+		equal:  func(a, b *member.Facts) bool { return slices.Equal(sorted(a), sorted(b)) },
+		take:   func(into, from *member.Facts) { *at(into) = sorted(from) },
+		text:   func(f *member.Facts) string { return fmt.Sprint(sorted(f)) },
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 // Self is this node, as it announces itself.
 type Self struct {
 	Tier     Tier // in which ID is its id
-	Facts    Facts
+	Facts    member.Facts
 	Replaces string // id of the member, in that tier, whose place it has taken
 }
 
@@ -85,7 +85,7 @@ type entry struct {
 	tier Tier
 	id   string
 	said []*Said // the first that states a fact counts
-	head Facts
+	head member.Facts
 	dead bool // removed by its member
 	self bool
 
@@ -222,7 +222,7 @@ func (e *entry) claimant() Claimant {
 // group is the entries of one node.
 type group struct {
 	entries []*entry
-	ids     Facts // the first stated key, node and nodename
+	ids     member.Facts // the first stated key, node and nodename
 	keyTier Tier
 	dead    bool
 	self    bool
@@ -323,7 +323,7 @@ type called struct {
 }
 
 // names are those by which entries are linked, that which counts more first.
-func names(f *Facts) []called {
+func names(f *member.Facts) []called {
 	var out []called
 	for _, n := range []called{{FieldNode, f.Node, false}, {FieldNodename, f.Nodename, false}} {
 		if n.text != "" {

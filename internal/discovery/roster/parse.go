@@ -82,16 +82,16 @@ func useless(a netip.Addr) string {
 	return ""
 }
 
-func (r reading) endpoint(path, s string) Where {
+func (r reading) endpoint(path, s string) member.Endpoint {
 	a, err := netip.ParseAddrPort(s)
 	if err != nil || a.Port() == 0 || a.Addr().Zone() != "" || a.Addr().Is4In6() {
 		r.report(path, "%q is no endpoint: ip:port is expected, [ip]:port for IPv6", short(s))
-		return Where{}
+		return member.Endpoint{}
 	}
 	if why := useless(a.Addr()); why != "" {
 		r.report(path, "%s is %s: nobody can reach it", a.Addr(), why)
 	}
-	return Where{Addr: a}
+	return member.Endpoint{Addr: a}
 }
 
 func (r reading) prefix(path, s string) netip.Prefix {
@@ -107,12 +107,13 @@ func (r reading) prefix(path, s string) netip.Prefix {
 	return netip.Prefix{}
 }
 
-func (r reading) role(path, s string) string {
-	if !slices.Contains([]string{"", "controlplane", "worker"}, s) {
+func (r reading) role(path, s string) member.Role {
+	role := member.Role(s)
+	if !slices.Contains([]member.Role{member.RoleNone, member.RoleControlPlane, member.RoleWorker}, role) {
 		r.report(path, "%q is no role: controlplane and worker are", short(s))
-		return ""
+		return member.RoleNone
 	}
-	return s
+	return role
 }
 
 // each reads the items of a list at path[0], path[1]...

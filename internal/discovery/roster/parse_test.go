@@ -15,6 +15,7 @@ import (
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 )
 
 const listHead = "apiVersion: tombolo.dev/v1alpha1\nkind: MemberList\n"
@@ -122,12 +123,12 @@ func TestReadAnnotations(t *testing.T) {
 	if _, ok, err := ReadAnnotations("c1", "kn", map[string]string{"other": "thing"}); ok || err != nil {
 		t.Errorf("a node without any: %v %v", ok, err)
 	}
-	for _, v := range WriteAnnotations(Facts{}) {
+	for _, v := range WriteAnnotations(member.Facts{}) {
 		if v != "" {
 			t.Errorf("nothing is written as %q", v)
 		}
 	}
-	if got := slices.Sorted(maps.Keys(WriteAnnotations(Facts{}))); len(got) != len(annotations()) {
+	if got := slices.Sorted(maps.Keys(WriteAnnotations(member.Facts{}))); len(got) != len(annotations()) {
 		t.Errorf("%d annotations are written, %d are read", len(got), len(annotations()))
 	}
 }
@@ -154,11 +155,11 @@ func TestReadMember(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	spec := said[0].Facts.Spec()
+	spec := Spec(said[0].Facts)
 	m := v1alpha1.Member{Metadata: v1alpha1.MemberMeta{Name: "alpha.example", Generation: 4}, Spec: v1alpha1.MemberObjectSpec{
 		MemberSpec: spec, MemberLabels: v1alpha1.MemberLabels{Node: "alpha", Clusters: []string{"t1-" + strings.Repeat("0v", 26)}}, MemberLease: v1alpha1.MemberLease{LeaseSeconds: 60}}}
 	got, err := ReadMember("c1", now(), m)
-	if err != nil || got.Version != 4 || !got.Until.Equal(now().Add(time.Minute)) || got.Facts.Key != key(1) || !reflect.DeepEqual(got.Facts.Spec(), spec) || !reflect.DeepEqual(got.Facts.Labels(), m.Spec.MemberLabels) {
+	if err != nil || got.Version != 4 || !got.Until.Equal(now().Add(time.Minute)) || got.Facts.Key != key(1) || !reflect.DeepEqual(Spec(got.Facts), spec) || !reflect.DeepEqual(Labels(got.Facts), m.Spec.MemberLabels) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	for name, spoil := range map[string]func(*v1alpha1.Member){
@@ -243,7 +244,7 @@ func FuzzReadMember(f *testing.F) {
 		if said.Facts.ID == "" || said.Facts.Nodename != said.Facts.ID || !said.Until.IsZero() && (said.Until.Before(now()) || said.Until.After(now().Add(limit.DiscoveryTTL))) {
 			t.Errorf("taken: %+v", said)
 		}
-		m.Spec.MemberSpec, m.Spec.MemberLabels = said.Facts.Spec(), said.Facts.Labels()
+		m.Spec.MemberSpec, m.Spec.MemberLabels = Spec(said.Facts), Labels(said.Facts)
 		again, err := ReadMember("c", now(), m)
 		if err != nil || !reflect.DeepEqual(said, again) {
 			t.Errorf("%+v was written and read as %+v, %v", said, again, err)

@@ -37,7 +37,7 @@ func anySaid() *rapid.Generator[Said] {
 		}
 		f := &s.Facts
 		f.ID = rapid.SampledFrom([]string{"i1", "i2", "i3", "i4", "me"}).Draw(t, "id")
-		f.Node, f.Nodename, f.Role = word("n").Draw(t, "node"), word("k").Draw(t, "nodename"), word("r").Draw(t, "role")
+		f.Node, f.Nodename, f.Role = word("n").Draw(t, "node"), word("k").Draw(t, "nodename"), member.Role(word("r").Draw(t, "role"))
 		if k := rapid.SampledFrom([]byte{0, 1, 2, 3, 99}).Draw(t, "key"); k > 0 {
 			f.Key = key(k)
 		}
@@ -50,11 +50,11 @@ func anySaid() *rapid.Generator[Said] {
 			f.Ranges = append(f.Ranges, netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(n)}), 16))
 		}
 		for _, n := range rapid.SliceOfN(rapid.IntRange(1, 3), 0, 2).Draw(t, "endpoints") {
-			f.Endpoints = append(f.Endpoints, Where{Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(n)}), 1),
-				Kind: rapid.SampledFrom([]string{KindOwn, KindMapped, "new"}).Draw(t, "kind")})
+			f.Endpoints = append(f.Endpoints, member.Endpoint{Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(n)}), 1),
+				Kind: rapid.SampledFrom([]member.Kind{member.KindOwn, member.KindMapped, "new"}).Draw(t, "kind")})
 		}
 		if o := rapid.IntRange(0, 4).Draw(t, "observes"); o > 0 {
-			s.Observed = []Observation{{key(byte(o)), netip.MustParseAddrPort("198.51.100.1:1")}}
+			s.Facts.Observed = []member.Observation{{Key: key(byte(o)), Addr: netip.MustParseAddrPort("198.51.100.1:1")}}
 		}
 		return s
 	})
@@ -98,7 +98,7 @@ func TestMergeHasNoTwins(t *testing.T) {
 		r := Merge(now(), me(), said, Rules{})
 		seen := map[string]bool{}
 		for _, m := range append(slices.Clone(r.Members), r.Self) {
-			for _, u := range append(unique(), one(FieldKey, func(f *Facts) *member.Key { return &f.Key })) {
+			for _, u := range append(unique(), one(FieldKey, func(f *member.Facts) *member.Key { return &f.Key })) {
 				if !u.stated(&m.Facts) {
 					continue
 				}
@@ -123,9 +123,12 @@ func TestMergeHasNoTwins(t *testing.T) {
 					}
 				}
 			}
-			for _, w := range m.Endpoints {
-				if len(w.Sources) == 0 {
-					t.Fatalf("endpoint %v without a source", w.Addr)
+			if len(m.Origins) != len(m.Endpoints) {
+				t.Fatalf("%s has %d endpoints with %d origins", m.ID, len(m.Endpoints), len(m.Origins))
+			}
+			for i, o := range m.Origins {
+				if len(o.Sources) == 0 {
+					t.Fatalf("endpoint %v without a source", m.Endpoints[i].Addr)
 				}
 			}
 		}
@@ -154,7 +157,7 @@ func TestLowerTierChangesNothing(t *testing.T) {
 				}
 			}
 			for _, w := range m.Endpoints {
-				if !slices.ContainsFunc(all.Members[i].Endpoints, func(o Where) bool { return o.Addr == w.Addr && o.Kind == w.Kind }) {
+				if !slices.ContainsFunc(all.Members[i].Endpoints, func(o member.Endpoint) bool { return o == w }) {
 					t.Fatalf("a lower tier changed the endpoint %v of %s", w.Addr, m.ID)
 				}
 			}
@@ -171,7 +174,7 @@ func TestLowerTierChangesNothing(t *testing.T) {
 // what others state of members that it never spoke of is as it was.
 func TestSourceTakesItsFactsAlong(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		base := []Said{native(Facts{ID: "a", Node: "na", Key: key(41), OS: "o"}, 1), from(TierStatic, Facts{ID: "s", Node: "ns", Key: key(42)})}
+		base := []Said{native(member.Facts{ID: "a", Node: "na", Key: key(41), OS: "o"}, 1), from(TierStatic, member.Facts{ID: "s", Node: "ns", Key: key(42)})}
 		gone := Source{Tier: TierKubernetes, Name: "gone"}
 		more := rapid.SliceOfN(anySaid(), 0, 6).Draw(t, "more")
 		for i := range more {
@@ -179,9 +182,9 @@ func TestSourceTakesItsFactsAlong(t *testing.T) {
 		}
 		with, without := Merge(now(), me(), slices.Concat(base, more), Rules{}), Merge(now(), me(), base, Rules{})
 		for _, m := range with.Members {
-			m.Endpoints = nil // their sources are counted apart
+			m.Endpoints, m.Origins = nil, nil // their sources are counted apart
 			if !slices.ContainsFunc(m.Entries, func(e Entry) bool { return e.Source == gone }) {
-				if !slices.ContainsFunc(without.Members, func(o Member) bool { o.Endpoints = nil; return reflect.DeepEqual(o, m) }) {
+				if !slices.ContainsFunc(without.Members, func(o Member) bool { o.Endpoints, o.Origins = nil, nil; return reflect.DeepEqual(o, m) }) {
 					t.Fatalf("%s differs without a source that never spoke of it", m.ID)
 				}
 			}

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/tombolo-io/tombolo/internal/base/member"
 )
 
 // Tier is how much the word of a source counts: a higher one is not changed by a
@@ -79,17 +81,16 @@ func compareSources(a, b Source) int {
 // signatures and bounds.
 type Said struct {
 	Source   Source
-	Facts    Facts
-	Version  uint64        // 0 where the source has none
-	Until    time.Time     // end of the lease; zero: for as long as the source says it
-	Heard    time.Time     // when it was first heard, for people
-	Proven   bool          // the holder of Facts.Key has signed that it is this member's
-	Stale    bool          // the lease is over, and nobody can tell whether the member is
-	Held     time.Time     // of what is stale: until when it counts
-	Removed  bool          // a signed removal; Facts are what was known of the member before it
-	Past     time.Time     // of a removal that is long ago, when it came: it silences no later word
-	Replaces string        // id of the member, in the same tier, whose place this one has taken
-	Observed []Observation // where the member has seen others
+	Facts    member.Facts
+	Version  uint64    // 0 where the source has none
+	Until    time.Time // end of the lease; zero: for as long as the source says it
+	Heard    time.Time // when it was first heard, for people
+	Proven   bool      // the holder of Facts.Key has signed that it is this member's
+	Stale    bool      // the lease is over, and nobody can tell whether the member is
+	Held     time.Time // of what is stale: until when it counts
+	Removed  bool      // a signed removal; Facts are what was known of the member before it
+	Past     time.Time // of a removal that is long ago, when it came: it silences no later word
+	Replaces string    // id of the member, in the same tier, whose place this one has taken
 }
 
 // over reports whether the lease has ended.

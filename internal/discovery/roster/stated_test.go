@@ -17,9 +17,9 @@ import (
 func TestWhatOthersSayIsBehindUs(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	p := netip.MustParsePrefix
-	me := roster.Self{Tier: roster.TierNative, Facts: roster.Facts{ID: "me", Node: "here", Key: member.Key{1}}}
+	me := roster.Self{Tier: roster.TierNative, Facts: member.Facts{ID: "me", Node: "here", Key: member.Key{1}}}
 	said := func(tier roster.Tier, id, node string, key member.Key, ranges ...netip.Prefix) roster.Said {
-		return roster.Said{Source: roster.Source{Tier: tier, Name: "s"}, Facts: roster.Facts{ID: id, Node: node, Key: key, Ranges: ranges}}
+		return roster.Said{Source: roster.Source{Tier: tier, Name: "s"}, Facts: member.Facts{ID: id, Node: node, Key: key, Ranges: ranges}}
 	}
 	file := said(roster.TierStatic, "file", "here", member.Key{}, p("10.1.0.0/16"))
 	kube := said(roster.TierKubernetes, "here", "here", member.Key{1}, p("10.2.0.0/16"))
@@ -49,9 +49,9 @@ func TestWhatOthersSayIsBehindUs(t *testing.T) {
 // TestFarewellsAreTold: who has signed that it leaves is told, whose lease ends is not.
 func TestFarewellsAreTold(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
-	me := roster.Self{Tier: roster.TierNative, Facts: roster.Facts{ID: "me", Node: "here"}}
+	me := roster.Self{Tier: roster.TierNative, Facts: member.Facts{ID: "me", Node: "here"}}
 	of := func(id string, until time.Time, removed bool) roster.Said {
-		return roster.Said{Source: roster.Source{Tier: roster.TierNative, Name: "s"}, Facts: roster.Facts{ID: id, Node: id, Key: member.Key{id[0]}}, Version: 1, Until: until, Removed: removed}
+		return roster.Said{Source: roster.Source{Tier: roster.TierNative, Name: "s"}, Facts: member.Facts{ID: id, Node: id, Key: member.Key{id[0]}}, Version: 1, Until: until, Removed: removed}
 	}
 	later := now.Add(time.Hour)
 	r := roster.Merge(now, me, []roster.Said{of("a", later, false), of("b", later, true), of("c", now, false)}, roster.Rules{})

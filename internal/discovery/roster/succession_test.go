@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+
+	"github.com/tombolo-io/tombolo/internal/base/member"
 )
 
 // TestChainsOfSuccessions: the last of a chain counts, of a ring the smallest id,
@@ -30,9 +32,9 @@ func TestChainsOfSuccessions(t *testing.T) {
 			next[id(i)] = id(c.order(i))
 		}
 		for old, new := range next {
-			f := native(Facts{ID: new, Node: new}, 1)
+			f := native(member.Facts{ID: new, Node: new}, 1)
 			f.Replaces = old
-			said = append(said, native(Facts{ID: old, Node: old}, 1), f)
+			said = append(said, native(member.Facts{ID: old, Node: old}, 1), f)
 		}
 		if name == "each its neighbour" {
 			for i := 0; i < n; i += 2 {
@@ -57,7 +59,7 @@ func TestChainsOfSuccessions(t *testing.T) {
 func TestWhoThisNodeWas(t *testing.T) {
 	self := me()
 	self.Replaces = "old"
-	was := native(Facts{ID: "old", Node: "here", Key: key(99)}, 5)
+	was := native(member.Facts{ID: "old", Node: "here", Key: key(99)}, 5)
 	if r := Merge(now(), self, []Said{was}, Rules{}); len(r.Members) != 0 || len(r.Conflicts) != 0 {
 		t.Errorf("%+v", r)
 	}
@@ -68,8 +70,8 @@ func TestWhoThisNodeWas(t *testing.T) {
 
 // TestASuccessionIsAChange, also of a member that has no key in the mesh.
 func TestASuccessionIsAChange(t *testing.T) {
-	was := native(Facts{ID: "old", Node: "a"}, 5)
-	is := native(Facts{ID: "new", Node: "a"}, 6)
+	was := native(member.Facts{ID: "old", Node: "a"}, 5)
+	is := native(member.Facts{ID: "new", Node: "a"}, 6)
 	is.Replaces = "old"
 	before, after := Merge(now(), me(), []Said{was}, Rules{}), Merge(now(), me(), []Said{was, is}, Rules{})
 	events := Events(before, after)

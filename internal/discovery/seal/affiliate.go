@@ -10,6 +10,7 @@ import (
 	"net/netip"
 
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/proto/sidero/sealed"
 )
 
@@ -17,15 +18,15 @@ import (
 // ParseMember does for the native protocol. What it holds must name that id:
 // nothing else keeps the data of one affiliate from being shown as another's.
 // Endpoints stand beside the data in this protocol, and are not in it.
-func ParseAffiliate(id string, a *sealed.Affiliate) (Member, error) {
+func ParseAffiliate(id string, a *sealed.Affiliate) (member.Facts, error) {
 	p := parser{}
-	out := Member{
+	out := member.Facts{
 		Node: p.text("node_id", a.GetNodeId()), Hostname: p.text("hostname", a.GetHostname()), Nodename: p.text("nodename", a.GetNodename()),
-		Role: roleOf(a.GetMachineType()), OperatingSystem: cleanText(a.GetOperatingSystem()),
+		Role: roleOf(a.GetMachineType()), OS: cleanText(a.GetOperatingSystem()),
 		Addresses: list(&p, "addresses", limit.DiscoveryFacts, a.GetAddresses(), ParseAddr),
 	}
 	if k := a.GetKubespan(); k != nil {
-		out.WireGuard = p.wireGuard("kubespan.public_key", p.base64("kubespan.public_key", k.GetPublicKey()))
+		out.Key = p.wireGuard("kubespan.public_key", p.base64("kubespan.public_key", k.GetPublicKey()))
 		out.Overlay6 = p.overlay("kubespan.address", k.GetAddress(), 16)
 		out.Ranges = list(&p, "kubespan.additional_addresses", limit.DiscoveryFacts, k.GetAdditionalAddresses(), sealedPrefix)
 	}
@@ -38,22 +39,21 @@ func ParseAffiliate(id string, a *sealed.Affiliate) (Member, error) {
 		p.bad("node_id", errors.New("it is not the id under which the data stand"))
 	}
 	if p.err != nil {
-		return Member{}, p.err
+		return member.Facts{}, p.err
 	}
 	return out, nil
 }
 
-// Affiliate is the member as a message of the older protocol, which has no place
-// for overlay4, excluded ranges and observations.
-func (m Member) Affiliate() *sealed.Affiliate {
+// Affiliate writes a member for the older protocol, which has no place for overlay4, excluded ranges and observations.
+func Affiliate(m member.Facts) *sealed.Affiliate {
 	out := &sealed.Affiliate{
-		NodeId: m.Node, Hostname: m.Hostname, Nodename: m.Nodename, MachineType: string(m.Role), OperatingSystem: m.OperatingSystem,
+		NodeId: m.Node, Hostname: m.Hostname, Nodename: m.Nodename, MachineType: string(m.Role), OperatingSystem: m.OS,
 	}
 	for _, a := range m.Addresses {
 		out.Addresses = append(out.Addresses, a.AsSlice())
 	}
-	if !m.WireGuard.IsZero() {
-		out.Kubespan = &sealed.KubeSpan{PublicKey: base64.StdEncoding.EncodeToString(m.WireGuard[:]), Address: m.Overlay6.AsSlice()}
+	if !m.Key.IsZero() {
+		out.Kubespan = &sealed.KubeSpan{PublicKey: base64.StdEncoding.EncodeToString(m.Key[:]), Address: m.Overlay6.AsSlice()}
 		for _, r := range m.Ranges {
 			out.Kubespan.AdditionalAddresses = append(out.Kubespan.AdditionalAddresses, &sealed.IPPrefix{Ip: r.Addr().AsSlice(), Bits: uint32(r.Bits())})
 		}
@@ -65,14 +65,14 @@ func (m Member) Affiliate() *sealed.Affiliate {
 }
 
 // roleOf reads a machine type; "init" is the first control plane of older releases.
-func roleOf(machine string) Role {
+func roleOf(machine string) member.Role {
 	switch machine {
-	case "init", string(RoleControlPlane):
-		return RoleControlPlane
-	case string(RoleWorker):
-		return RoleWorker
+	case "init", string(member.RoleControlPlane):
+		return member.RoleControlPlane
+	case string(member.RoleWorker):
+		return member.RoleWorker
 	}
-	return RoleNone
+	return member.RoleNone
 }
 
 func sealedPrefix(p *sealed.IPPrefix) (netip.Prefix, error) {

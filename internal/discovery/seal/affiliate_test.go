@@ -32,19 +32,19 @@ func TestParseAffiliate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := seal.Member{
-		Node: "machine-1", Hostname: "worker-1.example", Nodename: "worker-1", Role: seal.RoleControlPlane, OperatingSystem: "an? OS",
-		WireGuard: member.Key(wgKey()), Overlay6: netip.MustParseAddr("fd00::a"), APIServerPort: 6443,
+	want := member.Facts{
+		Node: "machine-1", Hostname: "worker-1.example", Nodename: "worker-1", Role: member.RoleControlPlane, OS: "an? OS",
+		Key: member.Key(wgKey()), Overlay6: netip.MustParseAddr("fd00::a"), APIServerPort: 6443,
 		Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.5"), netip.MustParseAddr("2001:db8::5")},
 		Ranges:    []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24")},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
-	if again, err := seal.ParseAffiliate("machine-1", got.Affiliate()); err != nil || !reflect.DeepEqual(again, got) {
+	if again, err := seal.ParseAffiliate("machine-1", seal.Affiliate(got)); err != nil || !reflect.DeepEqual(again, got) {
 		t.Errorf("written and read: %+v, %v", again, err)
 	}
-	if few, err := seal.ParseAffiliate("x", &sealed.Affiliate{NodeId: "x"}); err != nil || !reflect.DeepEqual(few, seal.Member{Node: "x"}) {
+	if few, err := seal.ParseAffiliate("x", &sealed.Affiliate{NodeId: "x"}); err != nil || !reflect.DeepEqual(few, member.Facts{Node: "x"}) {
 		t.Errorf("of one that says little: %+v, %v", few, err)
 	}
 }
@@ -165,10 +165,10 @@ func FuzzAffiliate(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if m.WireGuard.IsZero() { // it stands in the same message
+		if m.Key.IsZero() { // it stands in the same message
 			m.Overlay6, m.Ranges = netip.Addr{}, nil
 		}
-		if again, err := seal.ParseAffiliate(id, m.Affiliate()); err != nil || !reflect.DeepEqual(again, m) {
+		if again, err := seal.ParseAffiliate(id, seal.Affiliate(m)); err != nil || !reflect.DeepEqual(again, m) {
 			t.Errorf("%+v is read again as %+v, %v", m, again, err)
 		}
 	})

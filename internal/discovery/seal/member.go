@@ -19,76 +19,23 @@ import (
 	"github.com/tombolo-io/tombolo/proto/discovery"
 )
 
-// Member is a message Member that has been checked: its addresses are addresses,
-// its lists are within bounds and hold nothing twice, its texts can be shown.
-type Member struct {
-	Node, Hostname, Nodename string // Node is never empty
-	Role                     Role
-	OperatingSystem          string
-	Software                 string
-	WireGuard                member.Key // zero: none
-	Overlay6, Overlay4       netip.Addr // not valid: none
-	Addresses                []netip.Addr
-	Endpoints                []Endpoint
-	Ranges, Excluded         []netip.Prefix
-	Observed                 []Observation
-	APIServerPort            uint16   // 0: none
-	Mesh                     uint32   // version of the path protocol; 0: WireGuard alone
-	RelayCluster             string   // of its certificate at hubs; empty: it has no relay
-	Relays                   []string // the hubs that it is attached to
-}
-
-// Role is what a node is to Kubernetes.
-type Role string
-
-// The roles. What this version does not know is none.
-const (
-	RoleNone         Role = ""
-	RoleControlPlane Role = "controlplane"
-	RoleWorker       Role = "worker"
-)
-
-// Kind is how a member came to know an endpoint.
-type Kind string
-
-// The kinds. What this version does not know is KindOther.
-const (
-	KindOther    Kind = ""
-	KindOwn      Kind = "own"      // an address of an interface
-	KindStatic   Kind = "static"   // configured
-	KindMapped   Kind = "mapped"   // by a router that was asked
-	KindObserved Kind = "observed" // by another one
-)
-
-// Endpoint is where a member may be reached.
-type Endpoint struct {
-	At   netip.AddrPort
-	Kind Kind
-}
-
-// Observation is where a member has seen another one.
-type Observation struct {
-	Key member.Key
-	Endpoint
-}
-
 // ParseMember checks a message that Open gave. It refuses all of a member for
 // one wrong fact, and names its place: half of what somebody says may mean
 // something else.
-func ParseMember(m *discovery.Member) (Member, error) {
+func ParseMember(m *discovery.Member) (member.Facts, error) {
 	p := parser{}
-	out := Member{
+	out := member.Facts{
 		Node: p.text("node", m.GetNode()), Hostname: p.text("hostname", m.GetHostname()), Nodename: p.text("nodename", m.GetNodename()),
-		OperatingSystem: cleanText(m.GetOperatingSystem()), Software: cleanText(m.GetSoftware()),
-		WireGuard: p.wireGuard("wireguard_key", m.GetWireguardKey()),
-		Overlay6:  p.overlay("overlay6", m.GetOverlay6(), 16), Overlay4: p.overlay("overlay4", m.GetOverlay4(), 4),
+		OS: cleanText(m.GetOperatingSystem()), Software: cleanText(m.GetSoftware()),
+		Key:      p.wireGuard("wireguard_key", m.GetWireguardKey()),
+		Overlay6: p.overlay("overlay6", m.GetOverlay6(), 16), Overlay4: p.overlay("overlay4", m.GetOverlay4(), 4),
 		Addresses: list(&p, "addresses", limit.DiscoveryFacts, m.GetAddresses(), ParseAddr),
 		Endpoints: list(&p, "endpoints", limit.DiscoveryEndpoints, m.GetEndpoints(), endpointOf),
 		Ranges:    list(&p, "ranges", limit.DiscoveryFacts, m.GetRanges(), prefixOf),
 		Excluded:  list(&p, "excluded", limit.DiscoveryFacts, m.GetExcluded(), prefixOf),
 		Observed:  list(&p, "observed", limit.DiscoveryFacts, m.GetObserved(), observationOf),
 	}
-	if r := Role(m.GetRole()); r == RoleControlPlane || r == RoleWorker {
+	if r := member.Role(m.GetRole()); r == member.RoleControlPlane || r == member.RoleWorker {
 		out.Role = r
 	}
 	if n := m.GetApiServerPort(); n > math.MaxUint16 {
@@ -100,13 +47,13 @@ func ParseMember(m *discovery.Member) (Member, error) {
 	}
 	p.mesh(&out, m)
 	if p.err != nil {
-		return Member{}, p.err
+		return member.Facts{}, p.err
 	}
 	return out, nil
 }
 
 // mesh reads what a member says for the mesh.
-func (p *parser) mesh(out *Member, m *discovery.Member) {
+func (p *parser) mesh(out *member.Facts, m *discovery.Member) {
 	out.Mesh = m.GetMesh()
 	if out.RelayCluster = m.GetRelayCluster(); out.RelayCluster != "" {
 		if _, err := id.ParseCluster(out.RelayCluster); err != nil {
@@ -119,25 +66,30 @@ func (p *parser) mesh(out *Member, m *discovery.Member) {
 	}
 }
 
-// Message is the member as a message, which ParseMember reads. The caller puts
-// what it does not know, from an older message, beside it.
-func (m Member) Message() *discovery.Member {
+// Message writes what ParseMember reads. The caller puts what it does not know, from an older message, beside it.
+func Message(f member.Facts) *discovery.Member {
 	out := &discovery.Member{
-		Node: m.Node, Hostname: m.Hostname, Nodename: m.Nodename, Role: string(m.Role), ApiServerPort: uint32(m.APIServerPort),
-		OperatingSystem: m.OperatingSystem, Software: m.Software, Overlay6: m.Overlay6.AsSlice(), Overlay4: m.Overlay4.AsSlice(),
-		Mesh: m.Mesh, RelayCluster: m.RelayCluster, Relays: m.Relays,
+		Node: f.Node, Hostname: f.Hostname, Nodename: f.Nodename, Role: string(f.Role),
+		ApiServerPort: uint32(f.APIServerPort), OperatingSystem: f.OS, Software: f.Software,
+		Overlay6: f.Overlay6.AsSlice(), Overlay4: f.Overlay4.AsSlice(),
+		Mesh: f.Mesh, RelayCluster: f.RelayCluster, Relays: f.Relays,
 	}
-	if !m.WireGuard.IsZero() {
-		out.WireguardKey = m.WireGuard[:]
+	if !f.Key.IsZero() {
+		out.WireguardKey = f.Key[:]
 	}
-	for _, a := range m.Addresses {
+	for _, a := range f.Addresses {
 		out.Addresses = append(out.Addresses, a.AsSlice())
 	}
-	for _, e := range m.Endpoints {
-		out.Endpoints = append(out.Endpoints, e.message())
+	endpoint := func(at netip.AddrPort, kind member.Kind) *discovery.Endpoint {
+		return &discovery.Endpoint{Ip: at.Addr().AsSlice(), Port: uint32(at.Port()), Kind: string(kind)}
 	}
-	for _, o := range m.Observed {
-		out.Observed = append(out.Observed, &discovery.Observation{WireguardKey: o.Key[:], Endpoint: o.message()})
+	for _, e := range f.Endpoints {
+		out.Endpoints = append(out.Endpoints, endpoint(e.Addr, e.Kind))
+	}
+	for _, o := range f.Observed {
+		out.Observed = append(out.Observed, &discovery.Observation{
+			WireguardKey: o.Key[:], Endpoint: endpoint(o.Addr, member.KindOther),
+		})
 	}
 	prefixes := func(all []netip.Prefix) (out []*discovery.Prefix) {
 		for _, p := range all {
@@ -145,18 +97,15 @@ func (m Member) Message() *discovery.Member {
 		}
 		return out
 	}
-	out.Ranges, out.Excluded = prefixes(m.Ranges), prefixes(m.Excluded)
+	out.Ranges, out.Excluded = prefixes(f.Ranges), prefixes(f.Excluded)
 	return out
 }
 
-func (e Endpoint) message() *discovery.Endpoint {
-	return &discovery.Endpoint{Ip: e.At.Addr().AsSlice(), Port: uint32(e.At.Port()), Kind: string(e.Kind)}
-}
-
-func endpointOf(e *discovery.Endpoint) (Endpoint, error) {
+func endpointOf(e *discovery.Endpoint) (member.Endpoint, error) {
 	at, err := parseEndpoint(e.GetIp(), e.GetPort())
-	out := Endpoint{At: at}
-	if k := Kind(e.GetKind()); slices.Contains([]Kind{KindOwn, KindStatic, KindMapped, KindObserved}, k) {
+	out := member.Endpoint{Addr: at}
+	known := []member.Kind{member.KindOwn, member.KindStatic, member.KindMapped, member.KindObserved}
+	if k := member.Kind(e.GetKind()); slices.Contains(known, k) {
 		out.Kind = k
 	}
 	return out, err
@@ -164,13 +113,13 @@ func endpointOf(e *discovery.Endpoint) (Endpoint, error) {
 
 func prefixOf(p *discovery.Prefix) (netip.Prefix, error) { return ParsePrefix(p.GetIp(), p.GetBits()) }
 
-func observationOf(o *discovery.Observation) (Observation, error) {
+func observationOf(o *discovery.Observation) (member.Observation, error) {
 	key, err := wireGuardOf(o.GetWireguardKey())
 	if err != nil {
-		return Observation{}, err
+		return member.Observation{}, err
 	}
-	e, err := endpointOf(o.GetEndpoint())
-	return Observation{key, e}, err
+	at, err := parseEndpoint(o.GetEndpoint().GetIp(), o.GetEndpoint().GetPort())
+	return member.Observation{Key: key, Addr: at}, err
 }
 
 func wireGuardOf(b []byte) (member.Key, error) {

@@ -47,25 +47,25 @@ func TestParseMember(t *testing.T) {
 		t.Fatal(err)
 	}
 	at := netip.MustParseAddrPort
-	want := seal.Member{
-		Node: "machine-1", Hostname: "worker-1.example", Nodename: "worker-1", Role: seal.RoleControlPlane, APIServerPort: 6443,
-		OperatingSystem: "an?[31m OS?", Software: strings.Repeat("é", seal.DiscoveryText/2), WireGuard: member.Key(wgKey()),
+	want := member.Facts{
+		Node: "machine-1", Hostname: "worker-1.example", Nodename: "worker-1", Role: member.RoleControlPlane, APIServerPort: 6443,
+		OS: "an?[31m OS?", Software: strings.Repeat("é", seal.DiscoveryText/2), Key: member.Key(wgKey()),
 		Overlay6: netip.MustParseAddr("fd00::a"), Overlay4: netip.MustParseAddr("100.64.0.1"),
 		Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.5"), netip.MustParseAddr("2001:db8::5")},
-		Endpoints: []seal.Endpoint{{At: at("10.0.0.5:51820"), Kind: seal.KindOwn}, {At: at("[2001:db8::5]:1")}},
+		Endpoints: []member.Endpoint{{Addr: at("10.0.0.5:51820"), Kind: member.KindOwn}, {Addr: at("[2001:db8::5]:1")}},
 		Ranges:    []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24"), netip.MustParsePrefix("2001:db8::/64"), netip.MustParsePrefix("10.0.0.1/32")},
 		Excluded:  []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0"), netip.MustParsePrefix("2001:db8::5/128")},
-		Observed:  []seal.Observation{{Key: member.Key(wgKey()), Endpoint: seal.Endpoint{At: at("10.0.0.5:65535"), Kind: seal.KindObserved}}},
+		Observed:  []member.Observation{{Key: member.Key(wgKey()), Addr: at("10.0.0.5:65535")}},
 		Mesh:      7, RelayCluster: "c1", Relays: []string{"hub-2", "hub-1"},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
-	if again, err := seal.ParseMember(got.Message()); err != nil || !reflect.DeepEqual(again, got) {
+	if again, err := seal.ParseMember(seal.Message(got)); err != nil || !reflect.DeepEqual(again, got) {
 		t.Errorf("as a message and back %+v, %v", again, err)
 	}
 	bare, err := seal.ParseMember(&discovery.Member{Node: "a", Role: "of tomorrow"})
-	if err != nil || !reflect.DeepEqual(bare, seal.Member{Node: "a"}) || !proto.Equal(bare.Message(), says("a")) {
+	if err != nil || !reflect.DeepEqual(bare, member.Facts{Node: "a"}) || !proto.Equal(seal.Message(bare), says("a")) {
 		t.Errorf("the least member: %+v, %v", bare, err)
 	}
 }
@@ -122,7 +122,7 @@ func TestParseMemberRefuses(t *testing.T) {
 			change(m)
 			got, err := seal.ParseMember(m)
 			refused(t, err, fault.CodeEntryInvalid, why)
-			if !reflect.DeepEqual(got, seal.Member{}) {
+			if !reflect.DeepEqual(got, member.Facts{}) {
 				t.Errorf("half of it is taken: %+v", got)
 			}
 		})

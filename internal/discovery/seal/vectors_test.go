@@ -16,6 +16,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/discovery/seal"
 	"github.com/tombolo-io/tombolo/proto/discovery"
 	"github.com/tombolo-io/tombolo/proto/sidero/sealed"
@@ -187,7 +188,7 @@ func TestVectorsOfEntries(t *testing.T) {
 		})
 	}
 	m, err := seal.ParseMember(says)
-	if err != nil || m.Node != "machine-1" || m.Role != seal.RoleWorker || m.Endpoints[0].At.String() != "10.0.0.5:51820" || m.Ranges[0].String() != "10.244.1.0/24" {
+	if err != nil || m.Node != "machine-1" || m.Role != "worker" || m.Endpoints[0].Addr.String() != "10.0.0.5:51820" || m.Ranges[0].String() != "10.244.1.0/24" {
 		t.Errorf("the member is %+v, %v", m, err)
 	}
 }
@@ -196,13 +197,13 @@ func TestVectorsOfEntries(t *testing.T) {
 func TestVectorsOfTheMesh(t *testing.T) {
 	v := readVectors(t)
 	k, self := secretOf(t, v.Secret).Keys(), memberOf(t, v.MemberSeed)
-	want := seal.Member{Node: "machine-1", Mesh: 1, RelayCluster: "c1", Relays: []string{"hub-1", "hub-2"}}
+	want := member.Facts{Node: "machine-1", Mesh: 1, RelayCluster: "c1", Relays: []string{"hub-1", "hub-2"}}
 	says := read(t, v.MeshPlain, new(discovery.Member))
 	private, err := seal.ParseWireGuardPrivate(v.WireGuard)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want.WireGuard = private.Public()
+	want.Key = private.Public()
 	proof, err := k.ProveWireGuard(bytes.NewReader(v.ProofRandom), private, self.ID())
 	if err != nil {
 		t.Fatal(err)

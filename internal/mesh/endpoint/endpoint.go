@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
-	"github.com/tombolo-io/tombolo/internal/discovery/seal"
 	"github.com/tombolo-io/tombolo/internal/mesh/kernel/machine"
 	"github.com/tombolo-io/tombolo/internal/mesh/nat"
 	"github.com/tombolo-io/tombolo/internal/mesh/netcheck"
@@ -186,12 +186,12 @@ func (e *Endpoints) STUN(from netip.AddrPort, b []byte) {
 }
 
 // List is where others may try to reach this node.
-func (e *Endpoints) List() []seal.Endpoint {
+func (e *Endpoints) List() []member.Endpoint {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	out := make([]seal.Endpoint, 0, len(e.told))
+	out := make([]member.Endpoint, 0, len(e.told))
 	for _, k := range e.told {
-		out = append(out, seal.Endpoint{At: k.At, Kind: k.Kind.seal()})
+		out = append(out, member.Endpoint{Addr: k.At, Kind: k.Kind.announced()})
 	}
 	return out
 }

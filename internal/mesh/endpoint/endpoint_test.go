@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/limit"
-	"github.com/tombolo-io/tombolo/internal/discovery/seal"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/mesh/nat"
 	"github.com/tombolo-io/tombolo/internal/mesh/portmap"
 )
@@ -41,12 +41,12 @@ func TestAllKinds(t *testing.T) {
 		w.p.Servers, w.p.Static, w.p.PortMapping = servers, []netip.AddrPort{at("203.0.113.9:443")}, true
 		w.sees, w.lease = always("203.0.113.5:1024"), portmap.Lease{External: at("203.0.113.5:51820"), Lifetime: 2 * time.Hour}
 		w.run(func() {
-			if got := w.e.List(); !slices.Equal(got, []seal.Endpoint{{At: at("203.0.113.9:443"), Kind: seal.KindStatic}, {At: at(own + ":51820"), Kind: seal.KindOwn}}) {
+			if got := w.e.List(); !slices.Equal(got, []member.Endpoint{{Addr: at("203.0.113.9:443"), Kind: member.KindStatic}, {Addr: at(own + ":51820"), Kind: member.KindOwn}}) {
 				t.Errorf("before Run: %v", got)
 			}
 			after(time.Second)
 			w.want("static 203.0.113.9:443", ownAt, "mapped 203.0.113.5:1024", "portmap 203.0.113.5:51820")
-			if got := w.e.List(); len(got) != 4 || got[2].Kind != seal.KindMapped || got[3].Kind != seal.KindMapped {
+			if got := w.e.List(); len(got) != 4 || got[2].Kind != member.KindMapped || got[3].Kind != member.KindMapped {
 				t.Errorf("told others %v", got)
 			}
 			if got := w.e.Addresses(); !slices.Equal(got, []netip.Addr{ip(own)}) {

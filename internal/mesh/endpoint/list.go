@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/limit"
-	"github.com/tombolo-io/tombolo/internal/discovery/seal"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/mesh/nat"
 )
 
@@ -26,15 +26,15 @@ const (
 	PortMapped Kind = "portmap" // the router hands it on
 )
 
-// seal is the kind that others are told.
-func (k Kind) seal() seal.Kind {
+// announced is the kind that other members learn.
+func (k Kind) announced() member.Kind {
 	switch k {
 	case Static:
-		return seal.KindStatic
+		return member.KindStatic
 	case Own:
-		return seal.KindOwn
+		return member.KindOwn
 	}
-	return seal.KindMapped
+	return member.KindMapped
 }
 
 // Endpoint is where this node can be reached, as far as it knows.

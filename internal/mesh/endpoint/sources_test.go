@@ -328,9 +328,9 @@ func TestNothingIsShared(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.run(func() {
 			after(time.Second)
-			w.e.Addresses()[0], w.e.List()[0].At, w.e.Status().Endpoints[0].At = ip("192.0.2.1"), at("192.0.2.1:1"), at("192.0.2.1:1")
+			w.e.Addresses()[0], w.e.List()[0].Addr, w.e.Status().Endpoints[0].At = ip("192.0.2.1"), at("192.0.2.1:1"), at("192.0.2.1:1")
 			w.want(ownAt)
-			if !slices.Equal(w.e.Addresses(), []netip.Addr{ip(own)}) || w.e.List()[0].At.Addr() != ip(own) {
+			if !slices.Equal(w.e.Addresses(), []netip.Addr{ip(own)}) || w.e.List()[0].Addr.Addr() != ip(own) {
 				t.Error("a caller changed it")
 			}
 		})

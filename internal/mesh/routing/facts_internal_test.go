@@ -9,10 +9,7 @@ import (
 	"reflect"
 	"slices"
 	"testing"
-	"time"
 
-	"github.com/tombolo-io/tombolo/internal/base/member"
-	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 	"github.com/tombolo-io/tombolo/internal/mesh/nat"
 	"github.com/tombolo-io/tombolo/internal/mesh/topology"
 )
@@ -29,62 +26,6 @@ func prefixes(texts ...string) (out []netip.Prefix) {
 		out = append(out, netip.MustParsePrefix(s))
 	}
 	return out
-}
-
-func TestMembersOfTheRoster(t *testing.T) {
-	where := func(at, kind string) roster.Where {
-		return roster.Where{Addr: netip.MustParseAddrPort(at), Kind: kind}
-	}
-	key := member.Key{7}
-	full := roster.Facts{
-		ID: "a", Node: "n1", Hostname: "h", Key: key, Overlay6: netip.MustParseAddr("fd00::1"), Overlay4: netip.MustParseAddr("100.112.0.9"),
-		Addresses: addrs("192.0.2.1"), Ranges: prefixes("10.1.0.0/24"), Excluded: prefixes("10.1.0.9/32"),
-		Endpoints: []roster.Where{
-			where("192.0.2.1:51820", roster.KindOwn), where("198.51.100.1:4000", roster.KindMapped), where("198.51.100.1:4001", roster.KindMapped),
-			where("203.0.113.5:1", roster.KindStatic), where("10.9.9.9:51820", roster.KindObserved),
-		},
-	}
-	want := topology.Member{
-		ID: "a", Node: "n1", Key: key, Overlay6: full.Overlay6, Overlay4: full.Overlay4, Addresses: full.Addresses,
-		Endpoints: addrs("192.0.2.1", "198.51.100.1", "203.0.113.5"), Ranges: full.Ranges, Excluded: full.Excluded,
-	}
-	for _, tc := range []struct {
-		name string
-		in   roster.Member
-		want topology.Member
-	}{
-		{"with everything", roster.Member{Facts: full, Tier: roster.TierNative}, want},
-		{"a stale one counts", roster.Member{Facts: full, Tier: roster.TierNative, Stale: true, Until: time.Unix(1, 0)}, want},
-		{"without a key", roster.Member{Facts: roster.Facts{ID: "b", Addresses: addrs("192.0.2.7")}}, topology.Member{ID: "b", Addresses: addrs("192.0.2.7")}},
-		{"nothing but an id", roster.Member{Facts: roster.Facts{ID: "c"}}, topology.Member{ID: "c"}},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			if got := MemberOf(tc.in); !reflect.DeepEqual(got, tc.want) {
-				t.Errorf("%+v\nwant %+v", got, tc.want)
-			}
-		})
-	}
-	t.Run("nothing is shared", func(t *testing.T) {
-		got := MemberOf(roster.Member{Facts: full})
-		got.Ranges[0] = netip.Prefix{}
-		if !full.Ranges[0].IsValid() {
-			t.Error("to change one changes the other")
-		}
-	})
-}
-
-func TestIDsOfMembersAreUnique(t *testing.T) {
-	in := []roster.Member{
-		{Facts: roster.Facts{ID: "n1"}, Tier: roster.TierKubernetes}, {Facts: roster.Facts{ID: "n1"}, Tier: roster.TierStatic},
-		{Facts: roster.Facts{ID: "n2"}, Tier: roster.TierOlder},
-	}
-	var got []string
-	for _, m := range MembersOf(in) {
-		got = append(got, m.ID)
-	}
-	if want := []string{"n1 (kubernetes)", "n1", "n2"}; !slices.Equal(got, want) {
-		t.Errorf("%v, want %v", got, want)
-	}
 }
 
 func TestLocalFacts(t *testing.T) {

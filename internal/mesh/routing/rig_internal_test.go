@@ -252,8 +252,8 @@ func input(others int) topology.Input {
 	return in
 }
 
-func aMember(n int, more ...string) topology.Member {
-	m := topology.Member{
+func aMember(n int, more ...string) member.Facts {
+	m := member.Facts{
 		ID: fmt.Sprintf("m%04d", n), Node: fmt.Sprintf("n%d", n), Key: member.Key{byte(n), byte(n >> 8)},
 		Overlay4: netip.AddrFrom4([4]byte{100, 112, byte(n >> 8), byte(n)}),
 		Overlay6: netip.AddrFrom16([16]byte{0: 0xfd, 7: 2, 14: byte(n >> 8), 15: byte(n)}),

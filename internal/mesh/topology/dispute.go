@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/base/plan"
 )
 
@@ -22,7 +23,7 @@ import (
 // place is an address outside of the mesh.
 type place struct {
 	addr    netip.Addr
-	member  *Member
+	member  *member.Facts
 	reached bool // this node has a path to the member there
 }
 
@@ -32,13 +33,10 @@ type places []place
 // its address in the mesh is no news.
 func underlay(in Input) places {
 	var out places
-	members := all(in)
-	for i := range members {
-		m := &members[i]
+	for _, m := range all(&in) {
 		at := in.Health[m.ID].At
 		var seen []netip.Addr
-		for _, a := range slices.Concat(m.Addresses, m.Endpoints) {
-			a = a.Unmap().WithZone("")
+		for _, a := range outside(m) {
 			if a.IsValid() && a != m.Overlay4 && a != m.Overlay6 && !slices.Contains(seen, a) {
 				seen = append(seen, a)
 				out = append(out, place{a, m, m.ID == in.Self.ID || slices.Contains(at, a)})

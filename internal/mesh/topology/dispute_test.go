@@ -38,7 +38,7 @@ func TestNobodyOpensAnothersRange(t *testing.T) {
 	}{
 		"a member says that it is there": {says("10.244.3.9"), "10.244.3.9", "lost", "10.244.3.9/32: it says that it is there itself, and it is in 10.244.3.0/24 of node3 (m3): the address is closed"},
 		"the rest is its owner's":        {says("10.244.3.9"), "10.244.3.8", "m3", ""},
-		"by an endpoint":                 {func(in *topology.Input) { in.Members[0].Endpoints = addrs("10.244.3.9") }, "10.244.3.9", "lost", "closed"},
+		"by an endpoint":                 {func(in *topology.Input) { in.Members[0].Endpoints = endpoints(addrs("10.244.3.9")...) }, "10.244.3.9", "lost", "closed"},
 		"it has a name alone":            {func(in *topology.Input) { says("10.244.3.9")(in); in.Members[0].Key = member.Key{} }, "10.244.3.9", "lost", "closed"},
 		"it has answered from there":     {answers("10.244.3.9"), "10.244.3.9", "clear", "reaches it there, without the mesh"},
 		"and the rest is routed":         {answers("10.244.3.9"), "10.244.3.8", "m3", ""},
@@ -90,7 +90,7 @@ func TestWhoAnsweredFromADisputedAddress(t *testing.T) {
 func TestNobodyTakesAnothersOverlayAddress(t *testing.T) {
 	in := three()
 	four, six := in.Members[1].Overlay4, in.Members[1].Overlay6
-	in.Members[0].Addresses, in.Members[0].Endpoints = []netip.Addr{four, six}, []netip.Addr{four, six}
+	in.Members[0].Addresses, in.Members[0].Endpoints = []netip.Addr{four, six}, endpoints(four, six)
 	in.Health = map[string]topology.Health{"m2": {At: []netip.Addr{four, six}}}
 	s, peers, problems := topology.Plan(in)
 	if peers[1].Overlay4 != four || peers[1].Overlay6 != six || len(peers[0].Sources) != 0 || len(problems) != 0 {

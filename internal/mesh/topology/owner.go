@@ -15,7 +15,7 @@ import (
 // claim is a range of a member. Two claims on an address are settled by better,
 // which looks at nothing but what the members say.
 type claim struct {
-	member *Member
+	member *member.Facts
 	prefix netip.Prefix
 	kind   kind
 	parts  []plan.Range // what is left after the member's exclusions
@@ -43,11 +43,10 @@ func (a *claim) better(b *claim) bool {
 }
 
 // claimed are the claims of the members that hold for every node alike.
-func claimed(in Input, keys []Member) ([]*claim, []Problem) {
+func claimed(in *Input, keys []*member.Facts) ([]*claim, []Problem) {
 	var out []*claim
 	var problems []Problem
-	for i := range keys {
-		m := &keys[i]
+	for _, m := range keys {
 		refuse := func(p netip.Prefix, why string, args ...any) {
 			problems = append(problems, Problem{Kind: Refused, Member: m.ID, Node: m.Node, Range: p, Why: fmt.Sprintf(why, args...)})
 		}
@@ -83,13 +82,13 @@ func claimed(in Input, keys []Member) ([]*claim, []Problem) {
 
 // closed are the claims of members that are gone. They keep nobody from anything: any other
 // claim is better.
-func closed(in Input) []*claim {
+func closed(in *Input) []*claim {
 	var out []*claim
 	if in.Options.Bypass { // what is down goes in clear
 		return nil
 	}
 	for _, c := range in.Closed {
-		m := &Member{ID: c.ID, Node: c.Node}
+		m := &member.Facts{ID: c.ID, Node: c.Node}
 		excluded := rangesOf(c.Excluded)
 		for _, p := range c.Ranges {
 			if Never(p) == "" {
@@ -118,9 +117,9 @@ func (l Local) underlay(p netip.Prefix) string {
 
 // stated returns the reason why a range contradicts what this node says of its addresses, or
 // "". It is nothing that keeps packets out of the mesh.
-func (in Input) stated(p netip.Prefix) string {
-	for _, a := range slices.Concat(in.Self.Addresses, in.Self.Endpoints) {
-		if a = a.Unmap().WithZone(""); p.Contains(a) && a != in.Self.Overlay4 && a != in.Self.Overlay6 {
+func (in *Input) stated(p netip.Prefix) string {
+	for _, a := range outside(&in.Self) {
+		if p.Contains(a) && a != in.Self.Overlay4 && a != in.Self.Overlay6 {
 			return fmt.Sprintf("it covers %s, by which this node says that it is reached without the mesh", a)
 		}
 	}
@@ -138,8 +137,8 @@ func (l Local) Withheld(ranges []netip.Prefix) []netip.Prefix {
 // the plan to settle.
 func Taken(in Input, before []netip.Prefix) []Problem {
 	var out []Problem
-	for _, m := range others(in) {
-		if m.Key == (member.Key{}) || m.Key == in.Self.Key {
+	for _, m := range others(&in) {
+		if m.Key.IsZero() || m.Key == in.Self.Key {
 			continue
 		}
 		for _, p := range in.Self.Ranges {

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/base/plan"
 	"github.com/tombolo-io/tombolo/internal/mesh/topology"
 )
@@ -17,7 +18,7 @@ type end struct {
 }
 
 func at(n byte, bypass bool, down ...string) *end {
-	members := []topology.Member{
+	members := []member.Facts{
 		aMember(1, "192.0.2.1", "10.244.1.0/24"), aMember(2, "192.0.2.2", "10.244.2.0/24"), aMember(3, "192.0.2.3", "10.244.3.0/24"),
 	}
 	in := topology.Input{Self: members[n-1], Members: members, Options: options(), Health: map[string]topology.Health{}}

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 )
 
 // Kind says what a problem means.
@@ -55,11 +56,11 @@ func (p Problem) Fault() *fault.Fault {
 	}
 }
 
-func selfProblem(m Member) Problem {
+func selfProblem(m *member.Facts) Problem {
 	return Problem{Kind: Self, Member: m.ID, Node: m.Node, Why: "it holds this node's key"}
 }
 
-func keyProblem(m, holder Member) Problem {
+func keyProblem(m, holder *member.Facts) Problem {
 	return Problem{Kind: Twice, Member: m.ID, Node: m.Node, Other: holder.ID, Why: called(holder.Node, holder.ID) + " has the same key, and counts"}
 }
 

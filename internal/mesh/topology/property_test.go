@@ -18,7 +18,7 @@ import (
 // crowd draws members whose ranges lie in 10.0.0.0/24 and overlap much. All that they name
 // begins in the first addresses of it, as many as it says: in few of them they meet often in
 // what is a single address, their own in the mesh and outside of it.
-func crowd(t *rapid.T) (members []topology.Member, first int) {
+func crowd(t *rapid.T) (members []member.Facts, first int) {
 	first = rapid.SampledFrom([]int{8, 256}).Draw(t, "first")
 	last := func(label string) byte { return byte(rapid.IntRange(0, first-1).Draw(t, label)) }
 	small := func(label string, least int) []netip.Prefix {
@@ -30,7 +30,7 @@ func crowd(t *rapid.T) (members []topology.Member, first int) {
 		return out
 	}
 	for n := range rapid.IntRange(1, 6).Draw(t, "members") {
-		m := topology.Member{
+		m := member.Facts{
 			ID: fmt.Sprintf("m%d", n), Key: member.Key{byte(n + 1)}, Ranges: small("ranges", 24),
 			Overlay6: netip.AddrFrom16([16]byte{0: 0xfd, 7: 2, 15: byte(n)}),
 			Overlay4: netip.AddrFrom4([4]byte{10, 0, 0, last("overlay")}),
@@ -40,7 +40,7 @@ func crowd(t *rapid.T) (members []topology.Member, first int) {
 			m.Addresses = []netip.Addr{netip.AddrFrom4([4]byte{10, 0, 0, last("underlay")})}
 		}
 		if rapid.IntRange(0, 5).Draw(t, "reachable") == 0 {
-			m.Endpoints = []netip.Addr{netip.AddrFrom4([4]byte{10, 0, 0, last("endpoint")})}
+			m.Endpoints = endpoints(netip.AddrFrom4([4]byte{10, 0, 0, last("endpoint")}))
 		}
 		if rapid.IntRange(0, 9).Draw(t, "without a key") == 0 {
 			m.Key = member.Key{}
@@ -50,9 +50,18 @@ func crowd(t *rapid.T) (members []topology.Member, first int) {
 	return members, first
 }
 
+// places are all addresses at which a member says that it is.
+func places(m member.Facts) []netip.Addr {
+	out := slices.Clone(m.Addresses)
+	for _, e := range m.Endpoints {
+		out = append(out, e.Addr.Addr())
+	}
+	return out
+}
+
 // owner is who has an address, by the rules as they are written, and whether as its own;
 // or that it is disputed, with a member that says that it is there itself.
-func owner(members []topology.Member, a netip.Addr) (best string, overlay, disputed bool) {
+func owner(members []member.Facts, a netip.Addr) (best string, overlay, disputed bool) {
 	bits := -1
 	for _, m := range members { // sorted by id
 		if m.Key == (member.Key{}) {
@@ -68,8 +77,8 @@ func owner(members []topology.Member, a netip.Addr) (best string, overlay, dispu
 			}
 		}
 	}
-	disputed = best != "" && slices.ContainsFunc(members, func(m topology.Member) bool {
-		return m.ID != best && m.Overlay4 != a && slices.Contains(slices.Concat(m.Addresses, m.Endpoints), a)
+	disputed = best != "" && slices.ContainsFunc(members, func(m member.Facts) bool {
+		return m.ID != best && m.Overlay4 != a && slices.Contains(places(m), a)
 	})
 	return best, overlay, disputed
 }
@@ -84,7 +93,7 @@ func TestEveryNodeComesToTheSameOwners(t *testing.T) {
 			for _, m := range members { // who has answered, from where he says or from elsewhere
 				if rapid.IntRange(0, 2).Draw(t, "answered") == 0 {
 					h := in.Health[m.ID]
-					h.At = append(slices.Concat(m.Addresses, m.Endpoints), netip.AddrFrom4([4]byte{10, 0, 0, byte(rapid.IntRange(0, first-1).Draw(t, "from"))}))
+					h.At = append(places(m), netip.AddrFrom4([4]byte{10, 0, 0, byte(rapid.IntRange(0, first-1).Draw(t, "from"))}))
 					in.Health[m.ID] = h
 				}
 			}
@@ -96,10 +105,10 @@ func TestEveryNodeComesToTheSameOwners(t *testing.T) {
 // TestCrowdsThatWereDrawn are those in which the rules as they are written and the plan once
 // differed.
 func TestCrowdsThatWereDrawn(t *testing.T) {
-	at := func(id string, overlay4 byte, key member.Key, under ...string) topology.Member {
-		return topology.Member{ID: id, Key: key, Overlay4: netip.AddrFrom4([4]byte{10, 0, 0, overlay4}), Addresses: addrs(under...)}
+	at := func(id string, overlay4 byte, key member.Key, under ...string) member.Facts {
+		return member.Facts{ID: id, Key: key, Overlay4: netip.AddrFrom4([4]byte{10, 0, 0, overlay4}), Addresses: addrs(under...)}
 	}
-	for name, members := range map[string][]topology.Member{
+	for name, members := range map[string][]member.Facts{
 		"who lost an overlay address names it, and so does another one": {
 			at("m0", 0, member.Key{1}, "10.0.0.0"), at("m1", 0, member.Key{2}, "10.0.0.0"), at("m2", 1, member.Key{}, "10.0.0.0"),
 		},
@@ -114,7 +123,7 @@ func TestCrowdsThatWereDrawn(t *testing.T) {
 
 // sameOwners compares what a node does with the first addresses of 10.0.0.0/24, of which there
 // are 256, with the rules as they are written. The members are sorted by id.
-func sameOwners(t rapid.TB, in topology.Input, members []topology.Member, first int) {
+func sameOwners(t rapid.TB, in topology.Input, members []member.Facts, first int) {
 	t.Helper()
 	self := in.Self
 	if self.Key == (member.Key{}) {
@@ -151,8 +160,8 @@ func sameOwners(t rapid.TB, in topology.Input, members []topology.Member, first 
 		// This machine is where it says, and where others have answered from that say so, but
 		// for what is their own address in the mesh: that it was lost to another one does not
 		// put it outside.
-		there := slices.ContainsFunc(members, func(m topology.Member) bool {
-			says := m.Overlay4 != a && slices.Contains(slices.Concat(m.Addresses, m.Endpoints), a)
+		there := slices.ContainsFunc(members, func(m member.Facts) bool {
+			says := m.Overlay4 != a && slices.Contains(places(m), a)
 			return says && m.ID != best && (m.ID == self.ID || slices.Contains(in.Health[m.ID].At, a))
 		})
 		shut := theirs && disputed && !there
@@ -210,7 +219,7 @@ func TestThousandsOfRanges(t *testing.T) {
 	in := topology.Input{Self: aMember(1, "192.0.2.1"), Options: options()}
 	const members, each = 200, 100
 	for n := range members {
-		m := topology.Member{ID: fmt.Sprintf("x%03d", n), Key: member.Key{1, byte(n), 7}, Ranges: prefixes("10.0.0.0/8")}
+		m := member.Facts{ID: fmt.Sprintf("x%03d", n), Key: member.Key{1, byte(n), 7}, Ranges: prefixes("10.0.0.0/8")}
 		for k := range each {
 			m.Ranges = append(m.Ranges, netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(n), byte(k), 0}), 24))
 		}
@@ -225,7 +234,7 @@ func TestThousandsOfRanges(t *testing.T) {
 		t.Errorf("together they are %v", joined)
 	}
 	more := in
-	more.Members = append(slices.Clone(in.Members), topology.Member{ID: "y", Key: member.Key{9}, Ranges: prefixes("192.168.7.0/24")})
+	more.Members = append(slices.Clone(in.Members), member.Facts{ID: "y", Key: member.Key{9}, Ranges: prefixes("192.168.7.0/24")})
 	next, _, _ := topology.Plan(more)
 	const one = "change set inet tombolo_mesh routed4 ipv4 + 192.168.7.0/24\n"
 	if got := plan.Print(plan.Diff(s, next)); got != one {

@@ -3,7 +3,7 @@
 // Package topology decides what the kernel of a node shall look like: which ranges go
 // to which peer, and by which links, routes, rules and sets they get there. All nodes
 // that know the same members come to the same owner of every address. It knows nothing
-// of endpoints and paths, and changes nothing.
+// of paths, and changes nothing.
 package topology
 
 import (
@@ -14,18 +14,6 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/base/plan"
 )
-
-// Member is a node, as the roster has it.
-type Member struct {
-	ID                 string
-	Node               string
-	Key                member.Key // zero: it takes no part
-	Overlay6, Overlay4 netip.Addr
-	Addresses          []netip.Addr   // of its links, without those of the mesh and of bridges within Ranges
-	Endpoints          []netip.Addr   // where it may be reached, as far as it says so itself
-	Ranges             []netip.Prefix // behind it
-	Excluded           []netip.Prefix // taken out of them
-}
 
 // Local is what this machine itself must reach in clear: addresses of its links that
 // are not announced, resolvers, default gateways.
@@ -66,8 +54,8 @@ type Access struct {
 
 // Input is all that a plan depends on.
 type Input struct {
-	Self    Member
-	Members []Member // this node may be among them, by its id
+	Self    member.Facts
+	Members []member.Facts // those without a key take no part; this node may be among them, by its id
 	Options Options
 	Local   Local
 	Health  map[string]Health // by id; not in it: up
@@ -103,9 +91,8 @@ func (ps Peers) Of(a netip.Addr) (Peer, bool) {
 // Plan decides. The problems are of members and ranges that do not count, in a
 // stable order; the state is right without them.
 func Plan(in Input) (plan.State, Peers, []Problem) {
-	in.Members = others(in)
-	keys, problems := keyed(in)
-	claims, more := claimed(in, keys)
+	keys, problems := keyed(&in)
+	claims, more := claimed(&in, keys)
 	problems = append(problems, more...)
 	pieces, more := owned(claims)
 	problems = append(problems, more...)
@@ -131,21 +118,32 @@ func Plan(in Input) (plan.State, Peers, []Problem) {
 	return d.state(), d.peers, problems
 }
 
-// others are the members without this node, each once, sorted.
-func others(in Input) []Member {
-	out := slices.DeleteFunc(slices.Clone(in.Members), func(m Member) bool { return m.ID == in.Self.ID })
-	slices.SortStableFunc(out, func(a, b Member) int { return strings.Compare(a.ID, b.ID) })
-	return slices.CompactFunc(out, func(a, b Member) bool { return a.ID == b.ID })
+// others are the members without this node, each id once, sorted.
+func others(in *Input) []*member.Facts {
+	var out []*member.Facts
+	for i := range in.Members {
+		if in.Members[i].ID != in.Self.ID {
+			out = append(out, &in.Members[i])
+		}
+	}
+	slices.SortStableFunc(out, func(a, b *member.Facts) int { return strings.Compare(a.ID, b.ID) })
+	return slices.CompactFunc(out, func(a, b *member.Facts) bool { return a.ID == b.ID })
 }
 
-// keyed are the members that take part, with this node, sorted; of two with one key
-// the one with the smaller id.
-func keyed(in Input) ([]Member, []Problem) {
-	var out []Member
+// all are this node and the others, sorted by id.
+func all(in *Input) []*member.Facts {
+	out := append(others(in), &in.Self)
+	slices.SortFunc(out, func(a, b *member.Facts) int { return strings.Compare(a.ID, b.ID) })
+	return out
+}
+
+// keyed are the members that take part, with this node, sorted; of two with one key, the one with the smaller id.
+func keyed(in *Input) ([]*member.Facts, []Problem) {
+	var out []*member.Facts
 	var problems []Problem
-	holders := map[member.Key]Member{}
+	holders := map[member.Key]*member.Facts{}
 	for _, m := range all(in) {
-		if m.Key == (member.Key{}) {
+		if m.Key.IsZero() {
 			continue
 		}
 		holder, taken := holders[m.Key]
@@ -159,7 +157,7 @@ func keyed(in Input) ([]Member, []Problem) {
 			if m.ID != in.Self.ID {
 				continue
 			}
-			out = slices.DeleteFunc(out, func(o Member) bool { return o.ID == holder.ID }) // never a tunnel to ourselves
+			out = slices.DeleteFunc(out, func(o *member.Facts) bool { return o.ID == holder.ID }) // no tunnel to ourselves
 		}
 		holders[m.Key] = m
 		out = append(out, m)
@@ -167,9 +165,17 @@ func keyed(in Input) ([]Member, []Problem) {
 	return out, problems
 }
 
-// all are this node and the others, sorted by id.
-func all(in Input) []Member {
-	out := append(slices.Clone(in.Members), in.Self)
-	slices.SortFunc(out, func(a, b Member) int { return strings.Compare(a.ID, b.ID) })
+// outside are the addresses at which a member is reached outside the mesh, as far as it says so itself: where others
+// say that they saw it must not keep anybody's ranges from being routed.
+func outside(m *member.Facts) []netip.Addr {
+	out := slices.Clone(m.Addresses)
+	for _, e := range m.Endpoints {
+		if e.Kind != member.KindObserved {
+			out = append(out, e.Addr.Addr())
+		}
+	}
+	for i, a := range out {
+		out[i] = a.Unmap().WithZone("")
+	}
 	return out
 }

@@ -33,9 +33,17 @@ func addrs(texts ...string) []netip.Addr {
 	return out
 }
 
+// endpoints are a member's own, at addresses.
+func endpoints(at ...netip.Addr) (out []member.Endpoint) {
+	for _, a := range at {
+		out = append(out, member.Endpoint{Addr: netip.AddrPortFrom(a, 51820), Kind: member.KindOwn})
+	}
+	return out
+}
+
 // member is one with overlay addresses by its number.
-func aMember(n byte, under string, ranges ...string) topology.Member {
-	return topology.Member{
+func aMember(n byte, under string, ranges ...string) member.Facts {
+	return member.Facts{
 		ID: fmt.Sprintf("m%d", n), Node: fmt.Sprintf("node%d", n), Key: member.Key{n},
 		Overlay6: netip.AddrFrom16([16]byte{0: 0xfd, 7: 2, 15: n}), Overlay4: netip.AddrFrom4([4]byte{100, 112, 0, n}),
 		Addresses: addrs(under), Ranges: prefixes(ranges...),
@@ -51,7 +59,7 @@ func options() topology.Options {
 func three() topology.Input {
 	return topology.Input{
 		Self: aMember(1, "192.0.2.1", "10.244.1.0/24", "fd10:1::/64"),
-		Members: []topology.Member{
+		Members: []member.Facts{
 			aMember(2, "192.0.2.2", "10.244.2.0/24", "fd10:2::/64", "10.96.0.0/12"),
 			aMember(3, "2001:db8::3", "10.244.3.0/24"),
 		},
@@ -158,7 +166,11 @@ func TestRangesThatAreRefused(t *testing.T) {
 		}, "", "8.8.8.0/24"},
 		{"an address of a third", func(in *topology.Input) { in.Members[1].Addresses = addrs("10.2.7.7") },
 			"refused of node3 (m3): 10.2.7.7/32: it says that it is there itself, and it is in 10.2.0.0/16 of node2 (m2): the address is closed", around},
-		{"an endpoint of a third", func(in *topology.Input) { in.Members[1].Endpoints = addrs("::ffff:10.2.7.7") }, "10.2.7.7/32: it says that it is there itself", around},
+		{"an endpoint of a third", func(in *topology.Input) { in.Members[1].Endpoints = endpoints(addrs("::ffff:10.2.7.7")...) }, "10.2.7.7/32: it says that it is there itself", around},
+		{"a third, as others saw it", func(in *topology.Input) {
+			in.Members[1].Endpoints = endpoints(addrs("10.2.7.7")...)
+			in.Members[1].Endpoints[0].Kind = member.KindObserved
+		}, "", "10.2.0.0/16"},
 		{"an endpoint of its own", func(in *topology.Input) { in.Members[0].Addresses = addrs("10.2.7.7") }, "", "10.2.0.0/16"},
 		{"an endpoint of ours", func(in *topology.Input) { in.Self.Addresses = addrs("10.2.7.7") }, "this node reaches it there, without the mesh", around},
 		{"an endpoint of one without a key", func(in *topology.Input) {
@@ -329,7 +341,7 @@ func TestPathsNarrowerThanIPv6Allows(t *testing.T) {
 // What others see as an endpoint is no source.
 func TestSourcesOfAPeer(t *testing.T) {
 	in := three()
-	in.Members[0].Endpoints = addrs("203.0.113.9")
+	in.Members[0].Endpoints = endpoints(addrs("203.0.113.9")...)
 	in.Members[1].Addresses = addrs("192.0.2.2", "192.0.2.1", "192.0.2.3", "127.0.0.1", "::ffff:192.0.2.3", "192.0.2.3")
 	_, peers, problems := topology.Plan(in)
 	if got := fmt.Sprint(peers[0].Sources, peers[1].Sources, problems); got != "[192.0.2.2/32] [192.0.2.3/32] []" {

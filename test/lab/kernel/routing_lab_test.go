@@ -398,7 +398,7 @@ func TestRoutingOfALargeMesh(t *testing.T) {
 	r := newRouter(t, n, func(p *routing.Parts) { p.Kernel = k })
 	in := input()
 	for i := range 1000 {
-		in.Members = append(in.Members, topology.Member{
+		in.Members = append(in.Members, member.Facts{
 			ID: fmt.Sprintf("p%04d", i), Key: member.Key{1, byte(i >> 8), byte(i)},
 			Overlay4: netip.AddrFrom4([4]byte{100, 113, byte(i >> 8), byte(i)}), Overlay6: netip.AddrFrom16([16]byte{0: 0xfd, 7: 2, 13: 1, 14: byte(i >> 8), 15: byte(i)}),
 			Ranges: []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 0}), 24)},

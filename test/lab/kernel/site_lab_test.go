@@ -76,8 +76,8 @@ func (n *nodeOf) run(args ...string) {
 }
 
 func input() topology.Input {
-	member := func(n byte, ranges ...string) topology.Member {
-		m := topology.Member{
+	numbered := func(n byte, ranges ...string) member.Facts {
+		m := member.Facts{
 			ID: fmt.Sprint("m", n), Key: member.Key{n}, Overlay4: netip.AddrFrom4([4]byte{100, 112, 0, n}),
 			Overlay6: netip.AddrFrom16([16]byte{0: 0xfd, 7: 2, 15: n}),
 		}
@@ -87,7 +87,7 @@ func input() topology.Input {
 		return m
 	}
 	in := topology.Input{
-		Self: member(1, "10.244.1.0/24"), Members: []topology.Member{member(2, "10.244.2.0/24"), member(3, "10.244.3.0/24")},
+		Self: numbered(1, "10.244.1.0/24"), Members: []member.Facts{numbered(2, "10.244.2.0/24"), numbered(3, "10.244.3.0/24")},
 		Options: topology.Defaults(), Health: map[string]topology.Health{},
 	}
 	in.Options.Overlay6 = netip.MustParsePrefix("fd00:0:0:2::/64")

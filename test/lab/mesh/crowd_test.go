@@ -202,13 +202,13 @@ func (c *crowd) absent(number int) (*absent, error) {
 	high, low := byte(2*number>>8), byte(2*number) // no neighbours of another one's, or the kernel would join them
 	six := c.prefix.Addr().As16()
 	six[13], six[14], six[15] = 1, high, low
-	m := seal.Member{
-		Node: a.node(), WireGuard: private.Public(), Mesh: limit.MeshVersion,
+	m := member.Facts{
+		Node: a.node(), Key: private.Public(), Mesh: limit.MeshVersion,
 		Overlay6: netip.AddrFrom16(six), Overlay4: netip.AddrFrom4([4]byte{100, 113, high, low}),
 		Ranges: a.ranges(), Addresses: []netip.Addr{netip.AddrFrom4([4]byte{172, 16, high, low})},
-		Endpoints: []seal.Endpoint{
-			{At: netip.AddrPortFrom(netip.AddrFrom4([4]byte{172, 16, high, low}), 51820), Kind: seal.KindOwn},
-			{At: netip.AddrPortFrom(netip.AddrFrom4([4]byte{198, 18, high, low}), 51820), Kind: seal.KindMapped},
+		Endpoints: []member.Endpoint{
+			{Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{172, 16, high, low}), 51820), Kind: member.KindOwn},
+			{Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{198, 18, high, low}), 51820), Kind: member.KindMapped},
 		},
 	}
 	if number%4 == 3 {
@@ -216,7 +216,7 @@ func (c *crowd) absent(number int) (*absent, error) {
 	} else if number%3 > 0 {
 		m.RelayCluster, m.Relays = cluster, []string{c.r.hubName()}
 	}
-	a.says = m.Message()
+	a.says = seal.Message(m)
 	a.says.WireguardProof, err = c.keys.ProveWireGuard(rand.Reader, private, key.ID())
 	return a, err
 }

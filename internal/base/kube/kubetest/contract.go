@@ -37,13 +37,13 @@ type World interface {
 }
 
 // Facts are those of a node with a number.
-func Facts(n byte) roster.Facts {
-	return roster.Facts{
+func Facts(n byte) member.Facts {
+	return member.Facts{
 		Node: fmt.Sprintf("node-%d", n), Clusters: []string{"t1-" + strings.Repeat("v", 52)},
 		Hostname: "host", Key: member.Key{n, 7}, Role: "worker", APIServerPort: 6443, OS: "Debian 12",
 		Overlay6:  netip.AddrFrom16([16]byte{0xfd, 15: n}),
 		Addresses: []netip.Addr{netip.AddrFrom4([4]byte{10, 0, 0, n})},
-		Endpoints: []roster.Where{{Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, n}), 51820)}},
+		Endpoints: []member.Endpoint{{Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, n}), 51820)}},
 		Ranges:    []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 244, n, 0}), 24)},
 	}
 }
@@ -172,7 +172,7 @@ func Contract(t *testing.T, w World) {
 	w.AddNode(t, "ka")
 	p.uidB = w.AddNode(t, "kb")
 	p.clientA = w.Client(t, "ka")
-	p.a = Start(t, p.clientA, kube.Options{Node: "ka", Self: func() roster.Facts { return Facts(1) }, Lease: p.lease,
+	p.a = Start(t, p.clientA, kube.Options{Node: "ka", Self: func() member.Facts { return Facts(1) }, Lease: p.lease,
 		NodeAnnotations: true})
 	p.b = Start(t, w.Client(t, "kb"), kube.Options{Node: "kb", Self: p.selfB, Changed: p.changed, Lease: p.lease,
 		WriteAnnotations: true})
@@ -198,10 +198,10 @@ type pair struct {
 	changed chan struct{}
 
 	mu  sync.Mutex
-	ofB roster.Facts
+	ofB member.Facts
 }
 
-func (p *pair) selfB() roster.Facts {
+func (p *pair) selfB() member.Facts {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.ofB
@@ -217,7 +217,7 @@ func (p *pair) each(t *testing.T) {
 	}
 	wanted := Facts(2)
 	wanted.Nodename = "kb"
-	got, want := s.Facts.Spec(), wanted.Spec()
+	got, want := roster.Spec(s.Facts), roster.Spec(wanted)
 	if gotText, wantText := text(got), text(want); gotText != wantText {
 		t.Errorf("of kb is known\n%s, not\n%s", gotText, wantText)
 	}
