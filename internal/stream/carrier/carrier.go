@@ -67,7 +67,8 @@ type Session interface {
 	// Attach adds a connection that the peer dialled for this session. A fault of
 	// code limit_reached says that the session takes no more.
 	Attach(conn net.Conn) error
-	// Close ends the session and all of its streams.
+	// Close ends the session and all of its streams, and waits until its goroutines
+	// have ended. Accept, Dial and Lost must not call it.
 	Close() error
 	// Done is closed when the session has ended, from whatever cause.
 	Done() <-chan struct{}

@@ -55,8 +55,10 @@ type muxSession struct {
 	closed    bool
 	why       error
 
-	came chan struct{} // something in accepted
-	done chan struct{}
+	came  chan struct{} // something in accepted
+	done  chan struct{}
+	owned atomic.Int64  // goroutines and the timer, and 1 until the session ends
+	quiet chan struct{} // closed when owned is 0
 }
 
 const (
@@ -86,10 +88,11 @@ func newMux(conn net.Conn, o Options, client bool) (Session, error) {
 	s := &muxSession{
 		o: o, client: client, budget: o.Budget, begin: time.Now(), local: conn.LocalAddr(), remote: conn.RemoteAddr(),
 		streams: map[uint32]*muxStream{}, announced: firstWindow, assumed: firstWindow,
-		came: make(chan struct{}, 1), done: make(chan struct{}),
+		came: make(chan struct{}, 1), done: make(chan struct{}), quiet: make(chan struct{}),
 	}
 	l := newLane(s, conn)
 	s.lanes = append(s.lanes, l)
+	s.owned.Store(2)
 	go l.serve()
 	l.ping()
 	return s, nil

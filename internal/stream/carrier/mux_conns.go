@@ -101,11 +101,13 @@ func (s *muxSession) dialMoreLocked(now time.Duration) func() {
 		return nil
 	}
 	s.dialling = true
+	s.owned.Add(1)
 	return func() { go s.dial() }
 }
 
 // dial opens one more connection in the background.
 func (s *muxSession) dial() {
+	defer s.release()
 	ctx, cancel := context.WithTimeout(life{s}, limit.Handshake+limit.Hello)
 	conn, err := s.o.Dial(ctx)
 	cancel()
@@ -172,6 +174,7 @@ func (s *muxSession) Attach(conn net.Conn) error {
 		return fault.New(fault.CodeLimit, "the session has as many connections as it may").Whyf("%d", s.o.Connections)
 	}
 	s.lanes = append(s.lanes, l)
+	s.owned.Add(1)
 	s.several.Store(true)
 	s.armLocked()
 	for st := range s.hot {
@@ -204,12 +207,14 @@ func (s *muxSession) watchLocked(st *muxStream) {
 
 func (s *muxSession) armLocked() {
 	if s.tick == nil && !s.closed {
+		s.owned.Add(1)
 		s.tick, s.tickDue = time.AfterFunc(tickEvery, s.onTick), s.now()+tickEvery
 	}
 }
 
 // onTick runs while there are several connections, or streams to be watched.
 func (s *muxSession) onTick() {
+	defer s.release()
 	now := s.now()
 	s.mu.Lock()
 	s.tick = nil

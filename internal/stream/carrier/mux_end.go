@@ -29,10 +29,29 @@ func lostConnection() error {
 		Whyf("the session goes on").Hint("try again")
 }
 
-// Close tells the peer, if the link takes it at once, and ends everything.
+// closeWithin bounds how long Close waits: for a Dial that ignores its context, and
+// where it was called by Accept, Dial or Lost, for itself.
+const closeWithin = 5 * time.Second
+
+// Close tells the peer, if the link takes it at once, ends everything, and waits for
+// the goroutines of the session.
 func (s *muxSession) Close() error {
 	s.end(nil, goAwayEnd)
+	timer := time.NewTimer(closeWithin)
+	defer timer.Stop()
+	select {
+	case <-s.quiet:
+	case <-timer.C:
+	}
 	return nil
+}
+
+// release ends what was counted in owned. What is started is counted while the
+// session, or the reader of its connection, still is: at 0 nothing starts any more.
+func (s *muxSession) release() {
+	if s.owned.Add(-1) == 0 {
+		close(s.quiet)
+	}
 }
 
 // end ends the session; why is nil if we want it.
@@ -51,8 +70,8 @@ func (s *muxSession) end(why error, code uint32) {
 	clear(s.streams)
 	unseen := s.accepted
 	s.accepted = nil
-	if s.tick != nil {
-		s.tick.Stop()
+	if s.tick != nil && s.tick.Stop() {
+		s.release() // never the last: the session itself is counted
 	}
 	s.mu.Unlock()
 	err := lostSession(why)
@@ -67,6 +86,7 @@ func (s *muxSession) end(why error, code uint32) {
 		st.Close()
 	}
 	close(s.done)
+	s.release()
 }
 
 // find gives a live stream, or nil.

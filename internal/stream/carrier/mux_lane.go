@@ -131,13 +131,15 @@ func (l *lane) kickFor(id uint32) {
 		return
 	}
 	l.turn = true
+	if l.sock == nil {
+		l.s.owned.Add(1)
+		l.mu.Unlock()
+		go l.proceed()
+		return
+	}
 	l.mu.Unlock()
 	if together {
 		runtime.Gosched()
-	}
-	if l.sock == nil {
-		go l.send(false)
-		return
 	}
 	l.send(true)
 }

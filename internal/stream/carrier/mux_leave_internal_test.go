@@ -121,13 +121,13 @@ func TestLeaveOfTheLast(t *testing.T) {
 		s, p := scripted(t, client, Options{Connections: 2})
 		p.send("0b 000000 00000000")
 		p.settle()
-		s.onTick()
+		tickNow(s)
 		p.quiet()
 		open(t, s, "a")
 		p.next()
 		p.next()
 		q := p.attach(s)
-		s.onTick()
+		tickNow(s)
 		open(t, s, "b") // the other one is left as soon as there is another
 		if f := q.next(); f[:2] != "02" {
 			t.Errorf("client %v: %s", client, f)

@@ -53,6 +53,17 @@ func still(s *muxSession) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.tick = time.NewTimer(time.Hour)
+	s.owned.Add(1)
+}
+
+// tickNow runs what the timer of the session would run.
+func tickNow(s *muxSession) {
+	s.mu.Lock()
+	stopped := s.tick != nil && s.tick.Stop()
+	s.mu.Unlock()
+	if stopped {
+		s.onTick()
+	}
 }
 
 // connected is scripted with several connections, each with a letter.

@@ -28,6 +28,7 @@ func (l *lane) Read(p []byte) (int, error) {
 
 // serve reads frames until the connection ends.
 func (l *lane) serve() {
+	defer l.s.release()
 	for {
 		err := l.frame()
 		if err != nil {

@@ -89,6 +89,9 @@ func session(t testing.TB, conn net.Conn, client bool, o Options) *muxSession {
 	}
 	t.Cleanup(func() {
 		s.Close()
+		if n := s.(*muxSession).owned.Load(); n != 0 {
+			t.Errorf("Close has left %d goroutines", n)
+		}
 		for _, st := range unclosed(s.(*muxSession)) {
 			t.Errorf("stream %d is left in the session after its end", st.id)
 		}

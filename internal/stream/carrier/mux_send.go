@@ -62,8 +62,8 @@ func (b *batch) add(bytes []byte, recycle *chunk) {
 // send is the turn. Inline it never blocks.
 func (l *lane) send(inline bool) {
 	for rounds := 0; ; rounds++ {
-		if inline && rounds == inlineRounds {
-			go l.send(false)
+		if inline && rounds >= inlineRounds && l.own() {
+			go l.proceed()
 			return
 		}
 		if !l.gather() {
@@ -73,7 +73,7 @@ func (l *lane) send(inline bool) {
 		if err == nil && l.sock != nil {
 			done := false
 			if done, err = l.sock.tryFlush(); err == nil && !done {
-				if inline {
+				if inline && l.own() {
 					go l.finish()
 					return
 				}
@@ -87,8 +87,26 @@ func (l *lane) send(inline bool) {
 	}
 }
 
-// finish goes on with a turn whose last write did not fit.
+// own counts a goroutine that is to go on with the turn; false if the connection is
+// lost, and there is none to start.
+func (l *lane) own() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.failed {
+		l.s.owned.Add(1)
+	}
+	return !l.failed
+}
+
+// proceed is the turn in a goroutine of its own.
+func (l *lane) proceed() {
+	defer l.s.release()
+	l.send(false)
+}
+
+// finish is proceed for a turn whose last write did not fit.
 func (l *lane) finish() {
+	defer l.s.release()
 	if err := l.wait(); err != nil {
 		l.lose(err, true)
 		return
@@ -193,10 +211,11 @@ func (l *lane) kickLater() {
 	start := !l.turn && !l.failed && l.somethingLocked()
 	if start {
 		l.turn = true
+		l.s.owned.Add(1)
 	}
 	l.mu.Unlock()
 	if start {
-		go l.send(false)
+		go l.proceed()
 	}
 }
 

@@ -27,8 +27,9 @@ func stall(t testing.TB) (*stalled, *peer) {
 	s, p := scripted(t, false, Options{})
 	p.settle()
 	x := &stalled{t: t, s: s, l: s.lanes[0]}
-	halt(x.l)
+	release := halt(x.l)
 	t.Cleanup(func() {
+		release()
 		s.Close()
 		x.writers.Wait()
 	})
