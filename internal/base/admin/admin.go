@@ -14,7 +14,7 @@ import (
 	pb "github.com/tombolo-io/tombolo/proto"
 )
 
-// Meta stands at the top of every answer, so that output can be told apart.
+// Meta is at the top of every answer, so that kinds of output can be distinguished.
 type Meta struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
@@ -24,10 +24,10 @@ type Meta struct {
 type Status struct {
 	Meta
 	Hub      HubStatus       `json:"hub"`
-	Policy   *PolicyStatus   `json:"policy,omitempty"` // none: the agents' own lists are the policy
+	Policy   *PolicyStatus   `json:"policy,omitempty"` // nil: only the agents' own lists apply
 	Clusters []ClusterStatus `json:"clusters"`
 	Warnings []string        `json:"warnings,omitempty"`
-	// Revoked are the newest 1,000 who were revoked, RevokedMore says how many more there are.
+	// Revoked are the 1,000 newest revocations, RevokedMore is the number of older ones.
 	Revoked     []RevokedIdentity `json:"revoked,omitempty"`
 	RevokedMore int               `json:"revokedMore,omitempty"`
 }
@@ -39,23 +39,23 @@ type HubStatus struct {
 	TrustDomain string    `json:"trustDomain"`
 	Listen      string    `json:"listen"`
 	Advertise   []string  `json:"advertise"`
-	STUN        *STUN     `json:"stun,omitempty"` // none: the hub is older
+	STUN        *STUN     `json:"stun,omitempty"` // nil: an older hub
 	CAPin       string    `json:"caPin"`
 	Draining    bool      `json:"draining"`
-	Memory      *Memory   `json:"memory,omitempty"` // none: the hub is older
+	Memory      *Memory   `json:"memory,omitempty"` // nil: an older hub
 }
 
-// STUN is where nodes learn under which address they are seen.
+// STUN describes the hub's STUN server, from which nodes learn their mapped endpoint.
 type STUN struct {
 	Listen  []string `json:"listen"`            // UDP
-	Without []string `json:"without,omitempty"` // what is missing of it, and why
+	Without []string `json:"without,omitempty"` // listeners that are missing, and why
 }
 
-// Memory is what the hub uses of what it may use.
+// Memory is the memory that the hub uses, and its limit.
 type Memory struct {
-	Used  int64 `json:"used"`            // bytes, without what may be freed
-	Limit int64 `json:"limit,omitempty"` // 0: none
-	Full  bool  `json:"full,omitempty"`  // nobody gets more
+	Used  int64 `json:"used"`            // bytes, without what can be freed
+	Limit int64 `json:"limit,omitempty"` // bytes; 0: none
+	Full  bool  `json:"full,omitempty"`  // no cluster gets more
 }
 
 // PolicyStatus describes the access policy in force.
@@ -63,54 +63,56 @@ type PolicyStatus struct {
 	Version string         `json:"version,omitempty"` // changes since the start, and a digest of the content
 	Files   int            `json:"files"`
 	Rules   int            `json:"rules"`
-	Refusal *PolicyRefusal `json:"refusal,omitempty"` // the newest, of a file that is not good yet
+	Refusal *PolicyRefusal `json:"refusal,omitempty"` // the newest, of a file that is still refused
 }
 
-// PolicyRefusal says why the last good content of a file stays in force, or none of it.
+// PolicyRefusal says why a policy file was refused; its last good content, if any, stays
+// in force.
 type PolicyRefusal struct {
 	File   string    `json:"file"`
 	Reason string    `json:"reason"`
 	At     time.Time `json:"at"`
-	New    bool      `json:"new,omitempty"` // it has no good content yet
+	New    bool      `json:"new,omitempty"` // the file has no good content yet
 }
 
 // ClusterStatus describes one cluster.
 type ClusterStatus struct {
 	Name    string        `json:"name"`
 	Streams int           `json:"streams"`
-	Policy  string        `json:"policy,omitempty"` // version of what speaks of the cluster
+	Policy  string        `json:"policy,omitempty"` // version of the rules for the cluster
 	Sockets []Socket      `json:"sockets"`
 	Agents  []AgentStatus `json:"agents"`
-	// LimitHits is how often a limit of the cluster, of its agents or of its callers
-	// refused something or kept bytes waiting, since the hub began.
+	// LimitHits is how often a limit of the cluster, its agents or its callers refused
+	// something or delayed bytes, since the hub started.
 	LimitHits int64        `json:"limitHits,omitempty"`
-	Pressed   bool         `json:"pressed,omitempty"` // the hub is short of memory, and it gets no more
-	Relay     *RelayStatus `json:"relay,omitempty"`   // none: no node has used it
-	// Limits are what is used of what may be used; only where one cluster is asked for.
+	Pressed   bool         `json:"pressed,omitempty"` // the hub is short of memory, and the cluster gets no more
+	Relay     *RelayStatus `json:"relay,omitempty"`   // nil: no node has used it
+	// Limits are the limits and their use; only in the answer for one cluster.
 	Limits []LimitStatus `json:"limits,omitempty"`
 }
 
-// RelayStatus is what the relay between the nodes of a cluster does, since the hub began.
+// RelayStatus describes the relay between the nodes of a cluster. Counts are since the
+// hub started.
 type RelayStatus struct {
 	Nodes   int        `json:"nodes"`             // connected now
-	Refused int64      `json:"refused,omitempty"` // connections of nodes that found no place
+	Refused int64      `json:"refused,omitempty"` // connections refused for lack of room
 	Packets int64      `json:"packets"`
 	Bytes   int64      `json:"bytes"` // of datagrams
 	Queued  int64      `json:"queued"`
 	Dropped RelayDrops `json:"dropped"`
-	// Connected are those nodes, at most 1,000; only where one cluster is asked for.
+	// Connected are those nodes, at most 1,000; only in the answer for one cluster.
 	Connected []RelayNode `json:"connected,omitempty"`
 }
 
-// RelayDrops are packets that were not passed on.
+// RelayDrops counts packets that the relay dropped.
 type RelayDrops struct {
-	Queue   int64 `json:"queue"`   // their destination does not read as fast
-	Rate    int64 `json:"rate"`    // beyond the rate of their source or its cluster
+	Queue   int64 `json:"queue"`   // their destination reads too slowly
+	Rate    int64 `json:"rate"`    // over the rate of their source or its cluster
 	Absent  int64 `json:"absent"`  // their destination is not connected
 	Foreign int64 `json:"foreign"` // neither WireGuard nor a probe, or too large
 }
 
-// RelayNode is a node that is connected to the relay. Counts are of this connection.
+// RelayNode is a node connected to the relay. Counts are of this connection.
 type RelayNode struct {
 	Name           string    `json:"name"`
 	Peer           string    `json:"peer"`
@@ -119,7 +121,7 @@ type RelayNode struct {
 	Packets        int64     `json:"packets"` // from it
 	Bytes          int64     `json:"bytes"`
 	Dropped        int64     `json:"dropped"` // of those from it
-	Lost           int64     `json:"lost"`    // of those to it, because it does not read as fast
+	Lost           int64     `json:"lost"`    // of those to it, because it reads too slowly
 }
 
 // LimitStatus is one limit of a cluster, an agent or a caller.
@@ -127,10 +129,10 @@ type LimitStatus struct {
 	Scope   string `json:"scope"`             // cluster, agent or caller
 	Who     string `json:"who,omitempty"`     // the agent or the caller
 	Limit   string `json:"limit"`             // as in the configuration
-	Used    int64  `json:"used"`              // rates: in the last full second
+	Used    int64  `json:"used"`              // for rates: in the last full second
 	Bound   int64  `json:"bound,omitempty"`   // 0: none
-	Hits    int64  `json:"hits"`              // since the hub began
-	Waiting int    `json:"waiting,omitempty"` // streams that a rate of bytes keeps waiting now
+	Hits    int64  `json:"hits"`              // since the hub started
+	Waiting int    `json:"waiting,omitempty"` // streams that a byte rate delays now
 }
 
 // Socket is one unix socket of a cluster.
@@ -145,7 +147,7 @@ type AgentStatus struct {
 	ID             string      `json:"id"`
 	Connected      bool        `json:"connected"`
 	Draining       bool        `json:"draining"`
-	Since          time.Time   `json:"since,omitzero"` // begin of the live or the last session
+	Since          time.Time   `json:"since,omitzero"` // start of the live or the last session
 	Peer           string      `json:"peer,omitempty"`
 	Software       string      `json:"software,omitempty"`
 	Connections    int         `json:"connections,omitempty"` // of the session; 0 when it has ended
@@ -156,19 +158,19 @@ type AgentStatus struct {
 	Ranges         []string    `json:"ranges"`
 	CertificateEnd time.Time   `json:"certificateEnd,omitzero"`
 	LastDisconnect *Disconnect `json:"lastDisconnect,omitempty"`
-	// Of the session: without those that it left because it did not need them.
+	// Connections that the session lost, without those that it closed itself.
 	ConnectionsLost int   `json:"connectionsLost,omitempty"`
 	LastLoss        *Loss `json:"lastLoss,omitempty"`
 }
 
-// Loss says why and when a session lost one of its connections.
+// Loss is the cause and time at which a session lost a connection.
 type Loss struct {
 	Cause  string    `json:"cause"` // silent, broken or violation
 	Reason string    `json:"reason"`
 	At     time.Time `json:"at"`
 }
 
-// Disconnect says why and when a session ended.
+// Disconnect is the reason and time at which a session ended.
 type Disconnect struct {
 	Code   string    `json:"code"`
 	Reason string    `json:"reason"`
@@ -181,12 +183,12 @@ type TokenRequest struct {
 	TTLSeconds int64  `json:"ttlSeconds"`
 	Uses       int    `json:"uses"`
 	// Nodes asks for a token for nodes of the mesh; Node, if not empty, is the only
-	// name that may be taken with it.
+	// name that a node can take with it.
 	Nodes bool   `json:"nodes,omitempty"`
 	Node  string `json:"node,omitempty"`
 }
 
-// Token is its answer; the secret is in Join and Command, and nowhere else.
+// Token is the answer; only Join and Command contain the secret.
 type Token struct {
 	Meta
 	ID      string    `json:"id"`
@@ -196,7 +198,7 @@ type Token struct {
 	Join    string    `json:"join"`
 	Command string    `json:"command,omitempty"` // of an agent
 	Warning string    `json:"warning,omitempty"`
-	// NewCluster says that the cluster was not registered before.
+	// NewCluster is set if the request registered the cluster.
 	NewCluster bool `json:"newCluster,omitempty"`
 }
 
@@ -227,7 +229,7 @@ type CertificateRequest struct {
 	CSR     string `json:"csr"` // PEM
 }
 
-// Certificate is its answer.
+// Certificate is the answer.
 type Certificate struct {
 	Meta
 	Serial      string    `json:"serial"`
@@ -245,7 +247,7 @@ type CertificateInfo struct {
 	Issued   time.Time `json:"issued"`
 	Expires  time.Time `json:"expires"`
 	Revoked  time.Time `json:"revoked,omitzero"`
-	Token    string    `json:"token,omitempty"` // id of the one by which an agent or a node joined
+	Token    string    `json:"token,omitempty"` // id of the token with which an agent or node joined
 }
 
 // RevocationRequest is the body of POST /v1/revocations.
@@ -254,27 +256,27 @@ type RevocationRequest struct {
 	Cluster string `json:"cluster,omitempty"` // of the name
 	Name    string `json:"name,omitempty"`
 	Serial  string `json:"serial,omitempty"` // instead of cluster and name
-	// Unknown revokes also the name of an agent or node of which the hub knows nothing.
+	// Unknown revokes the name even if the hub knows no such agent or node.
 	Unknown bool `json:"unknown,omitempty"`
 }
 
-// Revocation is its answer.
+// Revocation is the answer.
 type Revocation struct {
 	Meta
 	Identity    string    `json:"identity"`
 	Revoked     time.Time `json:"revoked"`
-	Serials     []string  `json:"serials,omitempty"` // of an agent or a node the newest
+	Serials     []string  `json:"serials,omitempty"` // the newest, for an agent or a node
 	Token       string    `json:"token,omitempty"`   // id of the one by which an agent or a node joined
-	Connections int       `json:"connections"`       // that ended
-	Warning     string    `json:"warning,omitempty"` // of a token that lets others in
+	Connections int       `json:"connections"`       // closed
+	Warning     string    `json:"warning,omitempty"` // about a token that can still be used
 }
 
-// RevokedIdentity is who was revoked.
+// RevokedIdentity is a revoked identity.
 type RevokedIdentity struct {
 	Role    string    `json:"role"`
 	Cluster string    `json:"cluster,omitempty"`
 	Name    string    `json:"name"`
-	Serial  string    `json:"serial,omitempty"` // of a client or an operator, who may have other certificates
+	Serial  string    `json:"serial,omitempty"` // for a client or operator, which may have other certificates
 	Revoked time.Time `json:"revoked"`
 }
 
@@ -310,7 +312,7 @@ type JoinRequest struct {
 	Cluster string `json:"cluster"` // that of the join line; the token must be for it
 	CSR     string `json:"csr"`
 	// Role is node for a node of the mesh, empty for an agent; Node is the name that a
-	// node asks for, empty if its token names it.
+	// node asks for, empty if its token has it.
 	Role string `json:"role,omitempty"`
 	Node string `json:"node,omitempty"`
 }
@@ -345,8 +347,8 @@ func BodyOf(f *fault.Fault) *FaultBody {
 	return &FaultBody{string(f.Code), f.What, f.Why, f.Next}
 }
 
-// Fault gives the fault back. It comes from the other end of a connection, and is
-// cut and cleaned like every text of a peer before it reaches a screen.
+// Fault converts the body back to a fault. Its texts come from a peer, so they are
+// truncated and cleaned before they reach a terminal.
 func (b *FaultBody) Fault() *fault.Fault {
 	code := b.Code
 	if code == "" {
@@ -355,7 +357,7 @@ func (b *FaultBody) Fault() *fault.Fault {
 	return wire.FromFault(&pb.Fault{Code: code, What: b.What, Why: b.Why, Next: b.Next})
 }
 
-// HTTPStatus maps a class to the status of an HTTP answer, the one place where that is done.
+// HTTPStatus maps a class to the HTTP status of an answer.
 func HTTPStatus(c fault.Class) int {
 	switch c {
 	case fault.Invalid:
@@ -383,7 +385,7 @@ func HTTPStatus(c fault.Class) int {
 // StreamProtocol is the Upgrade token of a stream.
 const StreamProtocol = "tombolo-stream"
 
-// SwitchProtocols writes the head after which a connection carries a stream.
+// SwitchProtocols writes the response head after which a connection carries a stream.
 func SwitchProtocols(w io.Writer) error {
 	_, err := io.WriteString(w, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n"+
 		"Upgrade: "+StreamProtocol+"\r\n\r\n")

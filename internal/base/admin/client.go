@@ -30,7 +30,7 @@ import (
 
 // Client calls the admin API of a running hub.
 type Client struct {
-	where string // for errors
+	where string // for messages
 	dial  func(ctx context.Context) (net.Conn, error)
 	http  *http.Client
 }
@@ -42,8 +42,8 @@ func OverSocket(path string) *Client {
 	})
 }
 
-// Await makes the client wait, for so long at most, while nobody serves the socket;
-// note is called when it begins to.
+// Await makes the client wait, for at most most, while no process serves the socket;
+// it calls note when it starts to wait.
 func (c *Client) Await(most time.Duration, note func()) *Client {
 	dial := c.dial
 	c.dial = func(ctx context.Context) (net.Conn, error) {
@@ -62,14 +62,15 @@ func (c *Client) Await(most time.Duration, note func()) *Client {
 	return c
 }
 
-// absent says that no process serves a socket: it was not made yet, or is left of one that was killed.
+// absent reports whether no process serves a socket: it does not exist yet, or a killed process
+// left it.
 func absent(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED)
 }
 
-// OverTLS makes a client for the hub's main port; cfg proves an operator and
-// checks the hub. below goes between the connection and TLS (splice.Below), so
-// that a stream that was cut is not taken for one that has ended.
+// OverTLS makes a client for the hub's main port; cfg authenticates an operator and
+// the hub. below wraps the connection under TLS (splice.Below), so that a reset stream
+// is not taken for one that ended.
 func OverTLS(address string, cfg *tls.Config, below func(net.Conn) net.Conn) *Client {
 	return newClient("the hub "+address, func(ctx context.Context) (net.Conn, error) {
 		cfg := cfg
@@ -124,8 +125,8 @@ func (c *Client) Call(ctx context.Context, method, path string, body, out any) e
 	return nil
 }
 
-// Download writes the answer's body to w and reports how many bytes it had. An
-// error of w is given as it is; every other one is a fault.
+// Download writes the answer's body to w and returns its length in bytes. An error of w
+// is returned unchanged; every other one is a fault.
 func (c *Client) Download(ctx context.Context, path string, w io.Writer) (int64, error) {
 	res, err := c.do(ctx, http.MethodGet, path, nil)
 	if err != nil {
@@ -143,7 +144,7 @@ func (c *Client) Download(ctx context.Context, path string, w io.Writer) (int64,
 	return n, nil
 }
 
-// receiver remembers that it was the writing that failed.
+// receiver remembers whether the writing failed.
 type receiver struct {
 	io.Writer
 	err error
@@ -186,7 +187,7 @@ func (c *Client) away(err error) error {
 	if errors.As(err, &f) {
 		return f
 	}
-	var asked *url.Error // its address is none that anybody knows
+	var asked *url.Error // its URL means nothing to the user
 	if errors.As(err, &asked) {
 		err = asked.Err
 	}
@@ -215,7 +216,7 @@ func (c *Client) Stream(ctx context.Context, cluster, target string) (net.Conn, 
 	return c.StreamWith(ctx, cluster, target, reqmeta.Metadata{})
 }
 
-// StreamWith opens a stream and says something of it, for the records.
+// StreamWith is Stream with request metadata for the audit records.
 func (c *Client) StreamWith(ctx context.Context, cluster, target string, said reqmeta.Metadata) (net.Conn, error) {
 	if _, bounded := ctx.Deadline(); !bounded {
 		within, cancel := context.WithTimeout(ctx, limit.Dial+limit.RequestHeaderTime)
@@ -254,12 +255,13 @@ func (c *Client) StreamWith(ctx context.Context, cluster, target string, said re
 	if ctx.Err() != nil {
 		return nil, errors.Join(c.streamless(ctx, ctx.Err()), conn.Close())
 	}
-	head.N = math.MaxInt64 // buf reads on through it, and the bound was the head's
+	head.N = math.MaxInt64 // the bound was for the head; buf keeps reading through it
 	conn.SetDeadline(time.Time{})
 	return &bufferedConn{Conn: conn, buf: buf}, nil
 }
 
-// streamless says why there is no stream: the end of ctx before what it brought about.
+// streamless is the fault of a stream that was not opened: the end of ctx first, not its
+// consequences.
 func (c *Client) streamless(ctx context.Context, err error) error {
 	f, end := fault.From(c.away(err)), run.Ended(ctx)
 	switch {
@@ -273,18 +275,17 @@ func (c *Client) streamless(ctx context.Context, err error) error {
 	}
 }
 
-// bufferedConn first gives the bytes that came along with the head, which may end in
-// the middle of what one read took. Its buffer reads through the same LimitedReader
-// that bounded the head: that is lifted once the head is read, for a stream has no
-// last byte that we know of. MaxInt64 stands for that; at 10 GB/s it is 29 years.
+// bufferedConn first returns the bytes that were read together with the head. Its buffer
+// reads through the LimitedReader that bounded the head, whose bound is lifted after it:
+// MaxInt64 bytes are 29 years at 10 GB/s.
 type bufferedConn struct {
 	net.Conn
 	buf  *bufio.Reader
 	done atomic.Bool // our direction has ended
 }
 
-// Read tells an end in order from a stream that broke: a unix socket knows no
-// reset, but a hub that closes it while we may still write has had no order.
+// Read distinguishes an orderly end from a broken stream: a unix socket has no reset, but
+// a hub that closes it before we have ended our direction has broken the stream.
 func (b *bufferedConn) Read(p []byte) (int, error) {
 	n, err := b.buf.Read(p)
 	if err == io.EOF && !b.done.Load() && socket.HungUp(b.Conn) {
@@ -293,7 +294,7 @@ func (b *bufferedConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// NetConn is what lies below TLS, as tls.Conn gives it.
+// NetConn is the connection under TLS, as of tls.Conn.
 func (b *bufferedConn) NetConn() net.Conn {
 	if t, ok := b.Conn.(*tls.Conn); ok {
 		return t.NetConn()

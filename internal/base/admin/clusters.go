@@ -10,19 +10,19 @@ type ClusterList struct {
 	Clusters []ClusterInfo `json:"clusters"`
 }
 
-// ClusterInfo is one row of it.
+// ClusterInfo is one row of a ClusterList.
 type ClusterInfo struct {
 	Name       string    `json:"name"`
-	Created    time.Time `json:"created,omitzero"` // zero: the configuration alone names it
+	Created    time.Time `json:"created,omitzero"` // zero: only the configuration names it
 	Agents     int       `json:"agents"`           // connected
 	Nodes      int       `json:"nodes"`            // connected to the relay
-	Tokens     int       `json:"tokens"`           // that can be used still
+	Tokens     int       `json:"tokens"`           // still usable
 	Sockets    int       `json:"sockets"`
 	Configured bool      `json:"configured,omitempty"` // the hub's configuration names it
 	Policies   []string  `json:"policies,omitempty"`   // files that name it
 }
 
-// ClusterRemoval is the answer to DELETE /v1/clusters/{cluster}: what went with it.
+// ClusterRemoval is the answer to DELETE /v1/clusters/{cluster}: what was removed with it.
 type ClusterRemoval struct {
 	Meta
 	Name        string   `json:"name"`
@@ -30,6 +30,6 @@ type ClusterRemoval struct {
 	Agents      int      `json:"agents"` // names
 	Nodes       int      `json:"nodes"`
 	Clients     int      `json:"clients"`     // certificates
-	Connections int      `json:"connections"` // that ended
+	Connections int      `json:"connections"` // closed
 	Warnings    []string `json:"warnings,omitempty"`
 }

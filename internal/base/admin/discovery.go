@@ -4,8 +4,8 @@ package admin
 
 import "time"
 
-// DiscoveryStatus is a discovery service's answer to GET /v1/status. It holds
-// numbers, and nothing of what members said.
+// DiscoveryStatus is a discovery service's answer to GET /v1/status. It has counts, and
+// nothing that members announced.
 type DiscoveryStatus struct {
 	Meta
 	Name        string            `json:"name"`
@@ -25,15 +25,15 @@ type DiscoveryStatus struct {
 	Watchers    int64             `json:"watchers"`
 	Connections int64             `json:"connections"`
 	Limits      DiscoveryLimits   `json:"limits"`
-	Cluster     *DiscoveryCluster `json:"cluster,omitempty"` // only where one is asked for
+	Cluster     *DiscoveryCluster `json:"cluster,omitempty"` // only in the answer for one cluster
 }
 
-// DiscoveryStore is how members are kept.
+// DiscoveryStore describes where members are stored.
 type DiscoveryStore struct {
 	Kind     string    `json:"kind"` // memory or etcd
 	Settled  bool      `json:"settled"`
 	Settles  time.Time `json:"settles,omitzero"`
-	Degraded string    `json:"degraded,omitempty"` // why what is kept is not safe, or not new
+	Degraded string    `json:"degraded,omitempty"` // why the stored members may be lost or stale
 	Since    time.Time `json:"degradedSince,omitzero"`
 	Saved    time.Time `json:"saved,omitzero"`
 }
@@ -47,12 +47,12 @@ type DiscoveryLimits struct {
 	Connections int   `json:"connections"`
 }
 
-// DiscoveryCluster counts one cluster.
+// DiscoveryCluster has the counts of one cluster.
 type DiscoveryCluster struct {
 	ID       string `json:"id"`
 	Protocol string `json:"protocol"` // native or sidero
 	Members  int    `json:"members"`
-	Removals int    `json:"removals"` // that are remembered
+	Removals int    `json:"removals"` // remembered
 	Bytes    int64  `json:"bytes"`
 	Watchers int    `json:"watchers"`
 }

@@ -11,7 +11,7 @@ type Explanation struct {
 	Caller  string `json:"caller,omitempty"`
 	Egress  string `json:"egress,omitempty"`
 	Source  string `json:"source,omitempty"`
-	// Verdict is that of all hops: allowed if the hub allows and an agent does.
+	// Verdict is the combined one: allowed if the hub and at least one agent allow.
 	Verdict string `json:"verdict"`
 	Hops    []Hop  `json:"hops"`
 }
@@ -23,12 +23,12 @@ type Hop struct {
 	Verdict string `json:"verdict"`
 	Rule    string `json:"rule,omitempty"`
 	Why     string `json:"why"`
-	Version string `json:"version,omitempty"` // of the policy that speaks of the cluster
+	Version string `json:"version,omitempty"` // of the policy for the cluster
 }
 
 // The verdicts of an explanation.
 const (
 	VerdictAllowed = "allowed"
 	VerdictDenied  = "denied"
-	VerdictOpen    = "open" // the address of the name decides, or what is not told
+	VerdictOpen    = "open" // it depends on the name's address, or on unknown facts
 )

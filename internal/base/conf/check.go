@@ -8,31 +8,31 @@ import (
 	"time"
 )
 
-// Report takes one problem with the field at path, as Document.Add does.
+// Report records a problem with the field at path, like Document.Add.
 type Report func(path, format string, args ...any)
 
-// Want reports a field that has to say one thing and does not.
+// Want reports a field that does not have its only valid value.
 func (d *Document) Want(path, want, got string) {
 	if got != want {
 		d.Add(path, "%q is expected", want)
 	}
 }
 
-// Listener reports what is no address to listen at. Port 0 is one: the kernel then
-// chooses.
+// Listener reports an invalid listen address. Port 0 is valid: the kernel then
+// chooses one.
 func (add Report) Listener(path, address string) {
 	if _, port, err := net.SplitHostPort(address); err != nil || !IsPort(port) {
 		add(path, "%q is not host:port or :port", address)
 	}
 }
 
-// IsPort accepts 0, too.
+// IsPort reports whether s is a port number, 0 included.
 func IsPort(s string) bool {
 	n, err := strconv.ParseUint(s, 10, 16)
 	return err == nil && (n > 0 || s == "0")
 }
 
-// Positive gives otherwise for 0, and reports what is less.
+// Positive returns d, or otherwise if d is 0, and reports a negative d.
 func (add Report) Positive(path string, d, otherwise time.Duration) time.Duration {
 	if d < 0 {
 		add(path, "%v is negative", d)
@@ -43,7 +43,7 @@ func (add Report) Positive(path string, d, otherwise time.Duration) time.Duratio
 	return d
 }
 
-// Log reports a format and a level that no logger has.
+// Log reports an unknown log format or level.
 func (add Report) Log(format, level string) {
 	switch format {
 	case "", "text", "json":
@@ -57,13 +57,13 @@ func (add Report) Log(format, level string) {
 	}
 }
 
-// Settings are what a changed file may not change, and whether it is the same.
+// Settings are the fields that a reload cannot change, each with whether it is unchanged.
 type Settings []struct {
 	Name string
 	Same bool
 }
 
-// Changed names those that are not.
+// Changed names the settings that have changed.
 func (s Settings) Changed() (out []string) {
 	for _, one := range s {
 		if !one.Same {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package conf decodes YAML strictly into a struct and reports every problem
-// with file:line:column and field path. It knows no room, and of meaning only what
-// the files of all have in common: a room validates the decoded value and places its
-// problems through the Document.
+// with file:line:column and field path. It knows no role's configuration, only checks
+// that are common to all: a role validates the decoded value and reports its problems
+// through the Document.
 package conf
 
 import (
@@ -27,14 +27,14 @@ import (
 // maxDepth bounds nesting, so that a hostile file cannot exhaust the stack.
 const maxDepth = 32
 
-// maxProblems bounds how many problems are listed: nobody reads more at once,
-// and a file of the largest size could have a million.
+// maxProblems bounds the listed problems: nobody reads more at once, and the largest
+// file could have a million.
 const maxProblems = 100
 
 // Problem is one mistake in a file.
 type Problem struct {
 	File         string
-	Line, Column int    // from 1; 0 where there is no place
+	Line, Column int    // from 1; 0 without a position
 	Path         string // field path such as clusters[0].name
 	Message      string
 }
@@ -54,7 +54,7 @@ func (p Problem) String() string {
 	return b.String()
 }
 
-// Document is a decoded file that remembers where each field stood.
+// Document is a decoded file that knows the position of each field.
 type Document struct {
 	file     string
 	places   map[string]place
@@ -73,13 +73,13 @@ func (d *Document) Problems() []Problem {
 	return d.problems
 }
 
-// Add reports a problem of meaning with the field at path; a field that the
-// file leaves out is placed at its nearest parent.
+// Add reports a problem with the value of the field at path. For a field that the file
+// leaves out the position is that of its nearest parent.
 func (d *Document) Add(path, format string, args ...any) {
 	d.report(d.find(path), path, fmt.Sprintf(format, args...))
 }
 
-// Place is a problem of the field at path that is not reported here.
+// Place returns a problem with the field at path, without reporting it.
 func (d *Document) Place(path, message string) Problem {
 	at := d.find(path)
 	return Problem{d.file, at.line, at.column, path, message}
@@ -102,17 +102,17 @@ func (d *Document) find(path string) place {
 	}
 }
 
-// Stands reports whether a path stands in the file, with a value or without.
+// Stands reports whether the file has a field at path, with a value or without.
 func (d *Document) Stands(path string) bool {
 	_, ok := d.places[path]
 	return ok
 }
 
-// Unlisted is how many problems there are beyond those that are listed.
+// Unlisted is the number of problems that Problems leaves out.
 func (d *Document) Unlisted() int { return d.unlisted }
 
-// Unread says that nothing of the file could be read, so that there is no
-// meaning to look at: it is empty, too large or no YAML.
+// Unread reports whether nothing of the file could be decoded, so that there is nothing
+// to validate: it is empty, too large or not YAML.
 func (d *Document) Unread() bool { return d.unread }
 
 // Err is nil if there are no problems, else one fault that lists them all.
@@ -132,9 +132,9 @@ func (d *Document) Err() error {
 		Hint("correct the lines named; 'tombolo config print' shows a complete example")
 }
 
-// Decode reads exactly one YAML document into the struct that into points to,
-// by its json tags. Unknown and duplicate keys, wrong types, aliases and merge
-// keys are problems. The value is usable only if the document has no problems.
+// Decode decodes exactly one YAML document into the struct that into points to, by its
+// json tags. Unknown and duplicate keys, wrong types, aliases and merge keys are
+// problems. The value is usable only if the Document has no problems.
 func Decode(file string, data []byte, into any) *Document {
 	d := &Document{file: file, places: map[string]place{"": {1, 1}}, unread: true}
 	if len(data) > limit.ConfigFile {
@@ -162,8 +162,8 @@ func Decode(file string, data []byte, into any) *Document {
 	return d
 }
 
-// syntax places an error of the library, which gives "yaml: line N: text" and
-// counts the lines from 1 if its scanner fails, but from 0 if its parser does.
+// syntax reports an error of the library, which is "yaml: line N: text" and counts lines
+// from 1 if its scanner fails, but from 0 if its parser fails.
 func (d *Document) syntax(err error, data []byte) {
 	text := strings.TrimPrefix(err.Error(), "yaml: ")
 	line := 1
@@ -195,8 +195,8 @@ func ofParser(text string) bool {
 func (d *Document) value(path string, n *yaml.Node, v reflect.Value, depth int) {
 	null := n.Kind == yaml.ScalarNode && n.Tag == "!!null"
 	if null && v.Kind() == reflect.Slice {
-		// To leave out a list of who may means everybody: that must be written, not
-		// happen to a template whose list came out empty. The place is the key's.
+		// An omitted list often means everybody: that must be written by hand, not
+		// happen to a template whose list came out empty. The position is the key's.
 		d.Add(path, "the list is empty: leave the key out, or write what is in it")
 		return
 	}
@@ -229,7 +229,7 @@ func (d *Document) value(path string, n *yaml.Node, v reflect.Value, depth int) 
 		before := len(d.problems) + d.unlisted
 		to := reflect.New(v.Type().Elem())
 		d.value(path, n, to.Elem(), depth)
-		if len(d.problems)+d.unlisted == before { // else it is left out, or a room would judge it once more
+		if len(d.problems)+d.unlisted == before { // otherwise the field stays out, so that it is not reported twice
 			v.Set(to)
 		}
 	case reflect.Struct:
@@ -250,7 +250,7 @@ func (d *Document) value(path string, n *yaml.Node, v reflect.Value, depth int) 
 	}
 }
 
-// item is a value of a list, where nothing is no default: as a user id it would be root.
+// item decodes an item of a list, which has no default: an empty user id would be root.
 func (d *Document) item(path string, n *yaml.Node, v reflect.Value, depth int) {
 	before := len(d.problems) + d.unlisted
 	d.value(path, n, v, depth)
@@ -299,7 +299,7 @@ func (d *Document) structure(path string, n *yaml.Node, v reflect.Value, depth i
 	}
 }
 
-// collect maps the json names of a struct's fields, those of embedded structs included.
+// collect maps the json names of a struct's fields, including embedded structs.
 func collect(v reflect.Value, into map[string]reflect.Value, names *[]string) {
 	for i := range v.NumField() {
 		f := v.Type().Field(i)
@@ -322,8 +322,8 @@ func join(path, key string) string {
 	return path + "." + key
 }
 
-// scalar accepts what YAML itself types the same way, so that "yes" is not a
-// number and 0660 is not silently octal for a string.
+// scalar requires the YAML type of the value to match the field's type, so that "yes" is
+// not a boolean and 0660 not silently an octal number.
 func (d *Document) scalar(path string, n *yaml.Node, v reflect.Value) {
 	switch v.Kind() {
 	case reflect.String:

@@ -4,9 +4,9 @@ package conf
 
 import "strings"
 
-// Near is the known word that was probably meant, "" if there is none.
+// Near returns the known word that was probably meant, "" if none is close.
 func Near(word string, known ...string) string {
-	best, least := "", max(1, len(word)/3)+1 // more than that is another word
+	best, least := "", max(1, len(word)/3)+1 // beyond that it is another word
 	for _, k := range known {
 		if d := distance(strings.ToLower(word), strings.ToLower(k)); d < least && d < len(k) {
 			best, least = k, d
@@ -23,8 +23,8 @@ func Meant(word string, known ...string) string {
 	return ""
 }
 
-// distance is how many letters are to be put in, taken away, changed or changed with
-// their neighbour. Both words are bounded, for the work is their product.
+// distance is the number of insertions, deletions, substitutions and transpositions
+// between two words. Both are truncated, for the cost is the product of their lengths.
 func distance(a, b string) int {
 	const most = 64
 	if len(a) > most || len(b) > most {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fault is the vocabulary of failure: a stable code, what failed, why,
-// and what to do next. Code crosses processes; text is for people and is never
-// matched. It does not know HTTP, gRPC or exit codes: the borders map a Class.
+// Package fault has the errors that users see: a stable code, what failed, why, and
+// what to do next. Programs may match the code, never the text. It does not know HTTP,
+// gRPC or exit codes: the borders map a Class to theirs.
 package fault
 
 import (
@@ -20,11 +20,11 @@ type Class uint8
 
 // The classes.
 const (
-	Internal        Class = iota // a defect of ours
+	Internal        Class = iota // a defect of Tombolo
 	Invalid                      // the input is wrong: correct it
-	Unauthenticated              // who you are could not be proved
-	Denied                       // who you are is known and may not
-	NotFound                     // the named thing does not exist
+	Unauthenticated              // the caller's identity is not proved
+	Denied                       // the identity is proved but lacks the permission
+	NotFound                     // the named object does not exist
 	Conflict                     // the state of the world is in the way
 	Unavailable                  // try again, or repair the other side
 	Timeout                      // no answer within the bound
@@ -32,14 +32,14 @@ const (
 	Exhausted                    // a bound was reached
 )
 
-// Fault is a coded failure. What says what failed, Why the cause in one
-// sentence, Next the command or change that helps.
+// Fault is an error with a code. What is what failed, Why the cause in one sentence,
+// Next the command or change that helps.
 type Fault struct {
 	Code Code
 	What string
 	Why  string
 	Next string
-	// Again is when it is worth another try; 0 says nothing about that.
+	// Again is how long to wait before another try; 0: unknown.
 	Again time.Duration
 	err   error // the cause, for errors.Is and errors.As within this process
 }
@@ -72,19 +72,19 @@ func (f *Fault) Hint(format string, args ...any) *Fault {
 	return f
 }
 
-// After adds when it is worth another try.
+// After adds how long to wait before another try.
 func (f *Fault) After(d time.Duration) *Fault {
 	f.Again = d
 	return f
 }
 
-// Error renders "code: what: why"; the next step is left to the border.
+// Error renders "code: what: why"; the borders show the next step.
 func (f *Fault) Error() string {
 	var b strings.Builder
 	b.WriteString(string(f.Code))
 	for _, s := range []string{f.What, f.Why} {
 		switch {
-		case strings.HasPrefix(s, "\n"): // a list, which begins its own line
+		case strings.HasPrefix(s, "\n"): // a list, which starts a line of its own
 			b.WriteString(":" + s)
 		case s != "":
 			b.WriteString(": " + s)
@@ -110,8 +110,8 @@ func (f *Fault) Is(target error) bool {
 	return ok && t.Code == f.Code
 }
 
-// From finds the fault in err's chain; an error that carries none becomes an
-// internal one. From(nil) is nil.
+// From finds the fault in err's chain; an error without one becomes an internal fault.
+// From(nil) is nil.
 func From(err error) *Fault {
 	if err == nil {
 		return nil

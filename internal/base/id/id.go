@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package id names the parties of Tombolo: clusters, agents, hubs, clients and
-// operators. A name is parsed once, at the border; after that it is a
-// comparable value that cannot be wrong. It does not decide who may do what.
+// operators. A name is parsed once, where it enters; after that it is a comparable
+// value that is always valid. It does not decide who may do what.
 package id
 
 import (
@@ -11,10 +11,10 @@ import (
 	"strings"
 )
 
-// DefaultTrustDomain is the trust domain of a hub that was given none.
+// DefaultTrustDomain is the trust domain of a hub for which none is configured.
 const DefaultTrustDomain = "tombolo.internal"
 
-// label bounds: RFC 1123 section 2.1, so that a name may stand in a host name,
+// maxLabel follows RFC 1123 section 2.1, so that a name can be used in a host name,
 // a file name, a socket path and a SPIFFE path without quoting.
 const maxLabel = 63
 
@@ -48,8 +48,8 @@ func ParseAgent(s string) (Agent, error) {
 // section 2.1), and what fits behind a length of one byte.
 const maxNode = 253
 
-// ParseNode accepts an RFC 1123 subdomain, labels with dots between them: nodes of
-// Kubernetes are called so.
+// ParseNode accepts an RFC 1123 subdomain, labels with dots between them, like the names
+// of Kubernetes nodes.
 func ParseNode(s string) (Node, error) {
 	if len(s) > maxNode {
 		return Node{}, fmt.Errorf("node name has %d characters, at most %d are allowed", len(s), maxNode)
@@ -64,7 +64,7 @@ func ParseNode(s string) (Node, error) {
 
 func (n Node) String() string { return n.s }
 
-// MarshalText makes the name of it in logs of JSON.
+// MarshalText makes JSON logs show the name.
 func (n Node) MarshalText() ([]byte, error) { return []byte(n.s), nil }
 
 // IsZero reports whether n names no node.
@@ -72,8 +72,7 @@ func (n Node) IsZero() bool { return n.s == "" }
 
 func (c Cluster) String() string { return c.s }
 
-// MarshalText makes the name of it in logs of JSON, where an unexported field is
-// not seen.
+// MarshalText makes JSON logs show the name, which is in an unexported field.
 func (c Cluster) MarshalText() ([]byte, error) { return []byte(c.s), nil }
 
 // IsZero reports whether c names no cluster.
@@ -81,13 +80,13 @@ func (c Cluster) IsZero() bool { return c.s == "" }
 
 func (a Agent) String() string { return a.s }
 
-// MarshalText makes the name of it in logs of JSON.
+// MarshalText makes JSON logs show the name.
 func (a Agent) MarshalText() ([]byte, error) { return []byte(a.s), nil }
 
-// CheckHub refuses what cannot be a hub's name in its certificate.
+// CheckHub refuses a string that cannot be a hub's name in its certificate.
 func CheckHub(s string) error { return checkLabel("hub name", s) }
 
-// checkLabel refuses what is not an RFC 1123 label; what names the thing in the error.
+// checkLabel refuses a string that is not an RFC 1123 label; what names it in the error.
 func checkLabel(what, s string) error {
 	switch {
 	case s == "":
@@ -106,7 +105,7 @@ func checkLabel(what, s string) error {
 	return nil
 }
 
-// Role says what kind of party a certificate stands for.
+// Role is the kind of party that a certificate identifies.
 type Role string
 
 // The roles.
@@ -132,7 +131,7 @@ type Identity struct {
 	TrustDomain string
 	Role        Role
 	Cluster     Cluster // zero for a hub or an operator
-	Name        string  // RFC 1123 label; of a node a subdomain
+	Name        string  // RFC 1123 label; for a node a subdomain
 }
 
 // URI renders the identity as a SPIFFE ID (SPIFFE-ID section 2).
@@ -145,10 +144,10 @@ func (i Identity) URI() string {
 
 func (i Identity) String() string { return i.URI() }
 
-// MarshalText makes the URI of it in logs of JSON.
+// MarshalText makes JSON logs show the URI.
 func (i Identity) MarshalText() ([]byte, error) { return []byte(i.URI()), nil }
 
-// ParseURI accepts exactly the six forms of Identity, in their one spelling.
+// ParseURI accepts exactly the six forms of Identity, each in its only spelling.
 func ParseURI(s string) (Identity, error) {
 	rest, ok := strings.CutPrefix(s, "spiffe://")
 	if !ok {

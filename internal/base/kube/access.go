@@ -20,21 +20,21 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/private"
 )
 
-// serviceAccount is where a pod finds its token and the CA.
+// serviceAccount is the folder of a pod's token and CA.
 const serviceAccount = "/var/run/secrets/kubernetes.io/serviceaccount"
 
-// Access is where the API server is and who we are there. Files are read again for
-// each connection, tokens for each request: they are rotated under us.
+// Access is the address of the API server and the credentials for it. Certificate files
+// are read again for each connection, tokens for each request, because they rotate.
 type Access struct {
 	Server     *url.URL
-	ServerName string // that the certificate must have; empty: the host of Server
+	ServerName string // in the server's certificate; empty: the host of Server
 	Proxy      *url.URL
 	CA         material // empty: the CAs of the system
 	Cert, Key  material
 	Token      material
 }
 
-// material is a piece of a credential, or the file that holds it.
+// material is a part of a credential, or the file with it.
 type material struct {
 	data []byte
 	file string
@@ -49,14 +49,14 @@ func (m material) read() ([]byte, error) {
 	return readFile(m.file)
 }
 
-// String never shows what is in it.
+// String never shows the content.
 func (m material) String() string { return cmp.Or(m.file, "(given in the file)") }
 
 func readFile(path string) ([]byte, error) {
 	return private.ReadPublic(path, kubeConfigFile)
 }
 
-// Load reads a kubeconfig, or without one takes what Kubernetes gives to a pod.
+// Load reads a kubeconfig, or without one uses a pod's service account.
 func Load(kubeconfig string, getenv func(string) string) (Access, error) {
 	if kubeconfig == "" {
 		return inCluster(getenv)
@@ -72,8 +72,8 @@ func Load(kubeconfig string, getenv func(string) string) (Access, error) {
 func inCluster(getenv func(string) string) (Access, error) {
 	host, port := getenv("KUBERNETES_SERVICE_HOST"), getenv("KUBERNETES_SERVICE_PORT")
 	if host == "" || port == "" {
-		return Access{}, fault.New(fault.CodeConfig, "there is no way to the Kubernetes API").
-			Whyf("no kubeconfig is named, and this is no pod: KUBERNETES_SERVICE_HOST is not set").
+		return Access{}, fault.New(fault.CodeConfig, "there is no access to the Kubernetes API").
+			Whyf("no kubeconfig is named, and this is not a pod: KUBERNETES_SERVICE_HOST is not set").
 			Hint("name a kubeconfig, such as kubelet's /etc/kubernetes/kubelet.conf")
 	}
 	return Access{
@@ -83,8 +83,8 @@ func inCluster(getenv func(string) string) (Access, error) {
 	}, nil
 }
 
-// kubeconfig is what is read of one. Other fields are other people's: it is not
-// our file, so that what is not known is no mistake.
+// kubeconfig has the fields that are read. Unknown fields are not an error, since the
+// file belongs to other programs.
 type kubeconfig struct {
 	Current  string `yaml:"current-context"`
 	Contexts []struct {
@@ -135,7 +135,7 @@ func ReadKubeconfig(file string, data []byte) (Access, error) {
 	}
 	var raw kubeconfig
 	if err := yaml.Unmarshal(data, &raw); err != nil {
-		return bad("it is no YAML of a kubeconfig") // the library quotes what it read, which may be a secret
+		return bad("it is not a kubeconfig in YAML") // the library's error may quote a secret
 	}
 	var cluster *kubeCluster
 	var user *kubeUser
@@ -155,7 +155,7 @@ func ReadKubeconfig(file string, data []byte) (Access, error) {
 		}
 	}
 	if cluster == nil || user == nil {
-		return bad("its current-context %q names no cluster and user that it has", raw.Current)
+		return bad("its current-context %q does not name a cluster and a user in it", raw.Current)
 	}
 	r := fields{dir: filepath.Dir(file)}
 	out := Access{
@@ -173,9 +173,9 @@ func ReadKubeconfig(file string, data []byte) (Access, error) {
 	}
 	switch {
 	case cluster.Insecure:
-		return bad("it has insecure-skip-tls-verify: whoever answers would be believed")
+		return bad("it has insecure-skip-tls-verify: any server would be trusted")
 	case user.Exec != nil || user.Provider != nil:
-		return bad("it has exec or auth-provider: no other program is run for a token")
+		return bad("it has exec or auth-provider: Tombolo runs no other program to get a token")
 	case user.Username != "" || user.As != "":
 		return bad("it has username or as: a client certificate or a token is needed")
 	case r.problem != "":
@@ -202,7 +202,7 @@ func (r *fields) path(p string) string {
 }
 
 func (r *fields) material(name, file, data string) material {
-	if data != "" { // as kubectl has it, the data go before the file
+	if data != "" { // as in kubectl, the data take precedence over the file
 		out, err := base64.StdEncoding.DecodeString(data)
 		if err != nil {
 			r.problem = cmp.Or(r.problem, name+"-data is not base64")
@@ -219,7 +219,7 @@ func (r *fields) url(name, text string, schemes ...string) *url.URL {
 	u, err := url.Parse(text)
 	if err != nil || u.Host == "" || u.RawQuery != "" || u.Fragment != "" || !strings.HasPrefix(text, u.Scheme+"://") ||
 		name == "server" && u.User != nil {
-		r.problem = cmp.Or(r.problem, name+" is no URL of a server")
+		r.problem = cmp.Or(r.problem, name+" is not the URL of a server")
 		return nil
 	}
 	for _, s := range schemes {
@@ -232,7 +232,7 @@ func (r *fields) url(name, text string, schemes ...string) *url.URL {
 	return nil
 }
 
-// transport makes connections with what the files hold now.
+// transport makes connections with the present content of the files.
 func (a Access) transport(dial dialFunc) (*http.Transport, error) {
 	conf := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: a.ServerName}
 	if !a.CA.empty() {

@@ -58,19 +58,19 @@ func TestReadKubeconfig(t *testing.T) {
 	const secret = "hush-hush"
 	for what, change := range map[string][2]string{
 		"current-context":            {"current-context: default", "current-context: gone"},
-		"names no cluster":           {"cluster: kubernetes,", "cluster: gone,"},
-		"names no cluster and user":  {"user: system:node:n1}", "user: gone}"},
-		"is no URL":                  {"https://192.0.2.1:6443", "192.0.2.1:6443"},
+		"name a cluster":             {"cluster: kubernetes,", "cluster: gone,"},
+		"does not name a cluster":    {"user: system:node:n1}", "user: gone}"},
+		"is not the URL":             {"https://192.0.2.1:6443", "192.0.2.1:6443"},
 		"https is needed":            {"https://192.0.2.1:6443", "http://192.0.2.1:6443"},
-		"server is no URL":           {"https://192.0.2.1:6443", "https://" + secret + "@192.0.2.1:6443"},
+		"server is not the URL":      {"https://192.0.2.1:6443", "https://" + secret + "@192.0.2.1:6443"},
 		"not base64":                 {"QUJD", `"@` + secret + `"`},
-		"believed":                   {"disable-compression", "insecure-skip-tls-verify"},
+		"trusted":                    {"disable-compression", "insecure-skip-tls-verify"},
 		"no other program":           {"client-key: kubelet-client-current.pem", "exec: {command: sh}"},
 		"belong together":            {"client-key: kubelet-client-current.pem", "{}"},
 		"neither a client":           {"client-key: kubelet-client-current.pem", "token: ''"},
 		"username or as":             {"client-key: kubelet-client-current.pem", "username: a\n    password: " + secret},
 		"proxy-url begins with ftp:": {"disable-compression: true", "proxy-url: ftp://proxy"},
-		"no YAML":                    {"token", "token"},
+		"in YAML":                    {"token", "token"},
 	} {
 		text := strings.Replace(kubeletConf, change[0], change[1], 1)
 		switch what {
@@ -78,7 +78,7 @@ func TestReadKubeconfig(t *testing.T) {
 			text = strings.Replace(kubeletConf, "    client-key: kubelet-client-current.pem\n", "", 1)
 		case "neither a client":
 			text = kubeletConf[:strings.Index(kubeletConf, "    client-certificate")] + "    token: ''\n"
-		case "no YAML":
+		case "in YAML":
 			text = "users: [{name: [" + secret
 		}
 		_, err := ReadKubeconfig("f", []byte(text))

@@ -21,11 +21,12 @@ import (
 	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 )
 
-// fieldManager is our name in managedFields: what we do not state any more is
-// taken away, what others added to the object stays.
+// fieldManager is our name in managedFields: fields that we no longer apply are removed,
+// fields of other managers stay.
 const fieldManager = "tombolo"
 
-// announcer keeps the object of this node, and its annotations if wanted.
+// announcer keeps the Member object of this node up to date, and the annotations of its
+// Node if configured.
 type announcer struct {
 	client      *Client
 	log         *slog.Logger
@@ -33,7 +34,7 @@ type announcer struct {
 	random      func() float64
 	node        string
 	lease       time.Duration
-	annotations bool // write those of the Node
+	annotations bool // write the annotations
 	object      bool // write the object
 	self        func() member.Facts
 	changed     <-chan struct{}
@@ -43,11 +44,11 @@ type announcer struct {
 	contact time.Time
 	err     error
 	told    fault.Code
-	refused int  // how often in a row the object was, in a way that an older kind may have
-	older   bool // the kind is an older one, and that was told
+	refused int  // consecutive refusals that an older kind can explain
+	older   bool // the kind is an older one, and that was logged
 }
 
-// run announces at once, at each change and at each third of the lease.
+// run announces at once, at each change, and every third of the lease.
 func (a *announcer) run(ctx context.Context) error {
 	var failed tries
 	for ctx.Err() == nil {
@@ -69,9 +70,9 @@ func (a *announcer) run(ctx context.Context) error {
 	return nil
 }
 
-// pause waits until there is something to write.
+// pause waits for a change, or for d.
 func (a *announcer) pause(ctx context.Context, d time.Duration) bool {
-	if !run.Wait(ctx, min(kubeWriteGap, d)) { // changes that come in a burst are written together
+	if !run.Wait(ctx, min(kubeWriteGap, d)) { // a burst of changes is written at once
 		return false
 	}
 	t := time.NewTimer(d - min(kubeWriteGap, d))
@@ -86,15 +87,15 @@ func (a *announcer) pause(ctx context.Context, d time.Duration) bool {
 	return true
 }
 
-// gone notes that our object was removed.
+// gone notes that our object was removed by somebody else.
 func (a *announcer) gone() {
 	select {
 	case a.lost <- struct{}{}:
-	default: // it is known
+	default: // already noted
 	}
 }
 
-// nodeObject is what we read of our own Node.
+// nodeObject has the fields that are read of our own Node.
 type nodeObject struct {
 	Metadata struct {
 		UID         string            `json:"uid"`
@@ -102,7 +103,7 @@ type nodeObject struct {
 	} `json:"metadata"`
 }
 
-// announce writes what this node says of itself.
+// announce writes this node's facts.
 func (a *announcer) announce(ctx context.Context) error {
 	facts := a.self()
 	at := nodesPath + "/" + url.PathEscape(a.node)
@@ -124,10 +125,10 @@ func (a *announcer) announce(ctx context.Context) error {
 	return errors.Join(err, a.annotate(ctx, at, facts, node))
 }
 
-// put writes the object. A kind that was applied by an older version does not know all
-// fields, and an API server then refuses the object as a whole: so that an update of the
-// nodes parts nobody, what it has always known is written. One refusal is no sign: an API
-// server in trouble refuses so too, and what it knows already would be taken away.
+// put writes the object. A kind that an older release applied lacks the newest fields,
+// and the API server then refuses the whole object: put writes it without them, so that
+// an upgrade of the nodes cuts no node off. That needs repeated refusals: an API server
+// in trouble refuses as well, and fields that it has already would be removed.
 func (a *announcer) put(ctx context.Context, uid string, facts member.Facts) error {
 	err := a.client.PutMember(ctx, a.node, uid, facts, a.lease)
 	switch answered(err) {
@@ -152,7 +153,7 @@ func (a *announcer) put(ctx context.Context, uid string, facts member.Facts) err
 	return nil
 }
 
-// annotate writes the annotations that differ, and none that readers would refuse.
+// annotate writes the annotations that differ, if readers would accept them.
 // A patch never makes a Node.
 func (a *announcer) annotate(ctx context.Context, at string, facts member.Facts, node nodeObject) error {
 	want := roster.WriteAnnotations(facts)
@@ -172,7 +173,7 @@ func (a *announcer) annotate(ctx context.Context, at string, facts member.Facts,
 	return a.patch(ctx, at, change)
 }
 
-// patch changes annotations of the own Node; nil removes one.
+// patch changes annotations of this machine's Node; nil removes one.
 func (a *announcer) patch(ctx context.Context, at string, change map[string]*string) error {
 	if len(change) == 0 {
 		return nil
@@ -185,8 +186,8 @@ func (a *announcer) patch(ctx context.Context, at string, change map[string]*str
 		query: url.Values{"fieldManager": {fieldManager}}}, nil)
 }
 
-// leave takes back what was written: the object, and of the annotations those that
-// still say what this node says.
+// leave removes what was written: the object, and the annotations that still have our
+// values.
 func (a *announcer) leave(ctx context.Context) error {
 	var gone error
 	if a.object {
@@ -199,7 +200,7 @@ func (a *announcer) leave(ctx context.Context) error {
 	var node nodeObject
 	err := a.client.ask(ctx, call{method: http.MethodGet, path: at, accept: asMetadata}, &node)
 	if answered(err) == http.StatusNotFound {
-		return gone // they went with the Node
+		return gone // the annotations went with the Node
 	}
 	change := map[string]*string{}
 	for name, value := range roster.WriteAnnotations(a.self()) {
@@ -213,7 +214,7 @@ func (a *announcer) leave(ctx context.Context) error {
 	return errors.Join(gone, err)
 }
 
-// applied is an object Member as it is written.
+// applied is a Member object as it is written.
 type applied struct {
 	v1alpha1.TypeMeta
 	Metadata struct {
@@ -223,7 +224,7 @@ type applied struct {
 	Spec v1alpha1.MemberObjectSpec `json:"spec"`
 }
 
-// owner has the object removed with the Node.
+// owner makes Kubernetes remove the object with the Node.
 type owner struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
@@ -231,8 +232,8 @@ type owner struct {
 	UID        string `json:"uid"`
 }
 
-// PutMember writes the object of a node, all of it, with a renewed lease. The
-// object goes with the Node that has the uid.
+// PutMember writes the whole Member object of a node with a renewed lease. Kubernetes
+// removes the object with the Node that has the uid.
 func (c *Client) PutMember(ctx context.Context, node, uid string, facts member.Facts, lease time.Duration) error {
 	m, err := memberObject(node, uid, facts, time.Now(), lease)
 	if err != nil {
@@ -248,7 +249,7 @@ func (c *Client) PutMember(ctx context.Context, node, uid string, facts member.F
 	}, nil)
 }
 
-// DeleteMember removes the object of a node; none is fine too.
+// DeleteMember removes the Member object of a node, if there is one.
 func (c *Client) DeleteMember(ctx context.Context, node string) error {
 	err := c.ask(ctx, call{method: http.MethodDelete, path: membersPath + "/" + url.PathEscape(node)}, nil)
 	if answered(err) == http.StatusNotFound {
@@ -257,7 +258,7 @@ func (c *Client) DeleteMember(ctx context.Context, node string) error {
 	return err
 }
 
-// memberObject is what is written of a node; it refuses what readers would refuse.
+// memberObject is the Member object of a node; it refuses facts that readers would refuse.
 func memberObject(node, uid string, facts member.Facts, now time.Time, lease time.Duration) (applied, error) {
 	var out applied
 	out.APIVersion, out.Kind = v1alpha1.Version, v1alpha1.KindMember
@@ -271,7 +272,7 @@ func memberObject(node, uid string, facts member.Facts, now time.Time, lease tim
 		"excluded": len(out.Spec.Excluded)} {
 		if n > limit.DiscoveryFacts {
 			return applied{}, fault.Newf(fault.CodeLimit, "this node has %d %s", n, name).
-				Whyf("an object Member holds %d", limit.DiscoveryFacts).Hint("announce fewer: ranges can be joined")
+				Whyf("a Member object holds %d", limit.DiscoveryFacts).Hint("announce fewer: ranges can be joined")
 		}
 	}
 	if over := len(out.Spec.Endpoints) - limit.DiscoveryEndpoints; over > 0 {

@@ -14,16 +14,16 @@ import (
 	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 )
 
-// book is what one collection says of members, by the names of its objects. It is
-// for one user at a time.
+// book holds the statements about members of one collection, by object name. It is not
+// safe for concurrent use.
 type book struct {
 	known       map[string]word
-	states, bad int // of these: that say something, and of which nothing counts
+	states, bad int // objects with a statement, and invalid ones
 }
 
 func newBook() *book { return &book{known: map[string]word{}} }
 
-// set puts a word in the place of what was known; nil takes it away.
+// set replaces the word of a name; nil removes it.
 func (b *book) set(name string, w *word) {
 	count := func(w word, by int) {
 		if w.states {
@@ -42,24 +42,24 @@ func (b *book) set(name string, w *word) {
 	b.known[name] = *w
 }
 
-// object is one object as it was read.
+// object is a parsed object.
 type object struct {
 	name    string
-	written time.Time // when somebody last changed it, by the API server's clock
+	written time.Time // the last change, by the API server's clock
 	said    roster.Said
-	states  bool // there is something said
+	states  bool // it states something about a member
 	lease   time.Duration
 	renewed string // the renewal from which the lease runs
-	err     error  // why nothing of it counts
+	err     error  // why it is ignored
 }
 
-// word is an object that is known.
+// word is the newest known form of an object.
 type word struct {
 	object
-	missing bool // the last list has it not: it lives on until its lease ends
+	missing bool // not in the last list: kept until its lease ends
 }
 
-// header is what every object has.
+// header has the fields that every object has.
 type header struct {
 	Metadata struct {
 		Name        string            `json:"name"`
@@ -71,7 +71,7 @@ type header struct {
 	} `json:"metadata"`
 }
 
-// written is when somebody last changed the object, by the API server's clock.
+// written is the time of the last change, by the API server's clock.
 func (h *header) written() time.Time {
 	var last time.Time
 	for _, f := range h.Metadata.Fields {
@@ -82,7 +82,7 @@ func (h *header) written() time.Time {
 	return last
 }
 
-// readHeader reads what every object has.
+// readHeader parses the fields that every object has.
 func readHeader(raw json.RawMessage) (header, object) {
 	var h header
 	if err := json.Unmarshal(raw, &h); err != nil {
@@ -91,7 +91,7 @@ func readHeader(raw json.RawMessage) (header, object) {
 	return h, object{name: h.Metadata.Name, written: h.written()}
 }
 
-// readMember reads an object of kind Member.
+// readMember parses a Member object.
 func readMember(source string) func(time.Time, json.RawMessage) object {
 	return func(seen time.Time, raw json.RawMessage) object {
 		_, o := readHeader(raw)
@@ -100,8 +100,8 @@ func readMember(source string) func(time.Time, json.RawMessage) object {
 		}
 		var m v1alpha1.Member
 		if err := json.Unmarshal(raw, &m); err != nil {
-			o.err = fault.Newf(fault.CodeAnnotation, "the object Member %q cannot be read", shown(o.name)).
-				Because(err).Hint("its schema is what 'tombolo discovery manifest' prints: is the cluster's another one?")
+			o.err = fault.Newf(fault.CodeAnnotation, "the Member object %q cannot be read", shown(o.name)).
+				Because(err).Hint("compare the cluster's kind Member with what 'tombolo discovery manifest' prints")
 			return o
 		}
 		o.said, o.err = roster.ReadMember(source, seen, m)
@@ -113,7 +113,7 @@ func readMember(source string) func(time.Time, json.RawMessage) object {
 	}
 }
 
-// readNode reads the annotations of a node.
+// readNode parses the annotations of a Node.
 func readNode(source string) func(time.Time, json.RawMessage) object {
 	return func(_ time.Time, raw json.RawMessage) object {
 		h, o := readHeader(raw)
@@ -124,8 +124,9 @@ func readNode(source string) func(time.Time, json.RawMessage) object {
 	}
 }
 
-// listed takes a whole list. What it lacks is gone where nothing else ends it; a
-// lease runs on: an API server whose store was lost, or put back, ends nobody.
+// listed takes a whole list. Objects that it lacks are gone if they have no lease; others
+// stay until their lease ends, so that an API server whose store was lost or restored
+// removes nobody.
 func (b *book) listed(now time.Time, l listing) (problems []error) {
 	there := make(map[string]bool, len(l.items))
 	for _, o := range l.items {
@@ -150,12 +151,12 @@ func (b *book) listed(now time.Time, l listing) (problems []error) {
 	return problems
 }
 
-// put takes one object as it is at present. clock is the API server's; zero: it was
-// written just now.
+// put takes the present form of one object. clock is the API server's time; zero: the
+// object was written just now.
 func (b *book) put(now, clock time.Time, o object) (problem error) {
 	old, known := b.known[o.name]
 	if o.name == "" {
-		return o.err // nobody's
+		return o.err // it has no name
 	}
 	if !known && len(b.known) >= kubeObjects {
 		return fault.Newf(fault.CodeLimit, "more than %d objects of a kind are not read", kubeObjects)
@@ -171,9 +172,9 @@ func (b *book) put(now, clock time.Time, o object) (problem error) {
 	return o.err
 }
 
-// due is when an object that was put in the place of an old one has to be reported:
-// at once if it says something else, and if it only is renewed, well before the old
-// lease ends. Of ten thousand members one or another is renewed at any time.
+// due is the time by which a replaced object has to be reported: at once if its content
+// changed, and well before the old lease ends if it was only renewed. With ten thousand
+// members there are renewals all the time.
 func due(now time.Time, old, o word) time.Time {
 	if !old.states || !o.states || old.said.Until.IsZero() || o.said.Until.IsZero() ||
 		!reflect.DeepEqual(old.said.Facts, o.said.Facts) {
@@ -182,24 +183,24 @@ func due(now time.Time, old, o word) time.Time {
 	return now.Add(max(0, min(kubeRenewed, old.said.Until.Sub(now)/2)))
 }
 
-// until is when the lease of an object ends, by our clock.
+// until is the end of an object's lease, by our clock.
 func (b *book) until(now, clock time.Time, o object) time.Time {
 	old := b.known[o.name]
 	switch {
 	case old.lease > 0 && old.renewed == o.renewed:
-		return old.said.Until // not renewed: its time runs on
+		return old.said.Until // not renewed: the end stays
 	case clock.IsZero() || o.written.IsZero() || !o.written.Before(clock):
 		return now.Add(o.lease)
 	}
-	// Two times of one clock that is not ours tell how old a renewal is that was made
-	// before we looked: a node that died yesterday is not alive again.
+	// The difference of two times of the server's clock is the age of a renewal that we
+	// did not see: a node that died yesterday must not become alive.
 	return now.Add(o.lease - clock.Sub(o.written))
 }
 
-// remove takes the end of an object.
+// remove takes the removal of an object.
 func (b *book) remove(name string) { b.set(name, nil) }
 
-// sweep forgets what is neither there nor alive.
+// sweep drops missing objects whose lease has ended.
 func (b *book) sweep(now time.Time) {
 	for name, w := range b.known {
 		if w.missing && !now.Before(w.said.Until) {
@@ -208,7 +209,7 @@ func (b *book) sweep(now time.Time) {
 	}
 }
 
-// said is what all objects say, in one order.
+// said returns the statements of all objects, sorted.
 func (b *book) said() []roster.Said {
 	out := make([]roster.Said, 0, b.states)
 	for _, name := range slices.Sorted(maps.Keys(b.known)) {
@@ -219,6 +220,5 @@ func (b *book) said() []roster.Said {
 	return out
 }
 
-// count is the number of objects, of those that say something, and of those of
-// which nothing counts.
+// count returns the number of objects, of those with a statement, and of invalid ones.
 func (b *book) count() (objects, states, bad int) { return len(b.known), b.states, b.bad }

@@ -22,7 +22,7 @@ import (
 
 type dialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
 
-// Client speaks to one API server. It is safe for use by many.
+// Client is a client of one API server. It is safe for concurrent use.
 type Client struct {
 	load func() (Access, error)
 	dial dialFunc
@@ -42,9 +42,9 @@ func NewClient(a Access, dial dialFunc) *Client {
 	return NewClientOf(func() (Access, error) { return a, nil }, dial)
 }
 
-// NewClientOf makes a client that asks for its access when a connection is begun
-// anew: the kubeconfig of a node is written when it joins its cluster, which may be
-// after us, and is written again when it joins another one.
+// NewClientOf makes a client that loads its access for each new connection: a node's
+// kubeconfig is written when it joins its cluster, possibly after we started, and again
+// when it joins another one.
 func NewClientOf(load func() (Access, error), dial dialFunc) *Client {
 	if dial == nil {
 		dial = (&net.Dialer{Timeout: kubeAnswer}).DialContext
@@ -62,8 +62,8 @@ type call struct {
 	body   []byte
 }
 
-// The forms that are asked for. Of a Node nothing but its metadata is wanted: the
-// rest is many kilobytes.
+// The accepted media types. Of a Node only the metadata is needed: the rest is many
+// kilobytes.
 const (
 	asJSON     = "application/json"
 	asMetadata = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
@@ -72,7 +72,7 @@ const (
 	mergePatch = "application/merge-patch+json"
 )
 
-// answerError is an answer that is no success.
+// answerError is an HTTP answer other than success.
 type answerError struct {
 	status int
 	reason string
@@ -80,7 +80,7 @@ type answerError struct {
 
 func (e *answerError) Error() string { return e.reason }
 
-// answered gives the HTTP status of an error; 0 where there was no answer.
+// answered returns the HTTP status of an error; 0 if there was no answer.
 func answered(err error) int {
 	var e *answerError
 	if errors.As(err, &e) {
@@ -89,7 +89,7 @@ func answered(err error) int {
 	return 0
 }
 
-// do sends a request. The answer is a success, and its body the caller's to close.
+// do sends a request. It returns successful answers only; the caller closes the body.
 func (c *Client) do(ctx context.Context, r call) (*http.Response, error) {
 	t, err := c.connection()
 	if err != nil {
@@ -128,12 +128,12 @@ func (c *Client) do(ctx context.Context, r call) (*http.Response, error) {
 	}
 	defer res.Body.Close()
 	if res.StatusCode == http.StatusUnauthorized {
-		c.drop(t) // the certificate was renewed, perhaps: read it again
+		c.drop(t) // the certificate may have been renewed: read it again
 	}
 	return nil, refused(r, res)
 }
 
-// connection is the transport that all requests share.
+// connection returns the transport that all requests share.
 func (c *Client) connection() (*way, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -162,7 +162,7 @@ func (c *Client) drop(t *way) {
 	t.CloseIdleConnections()
 }
 
-// Close ends the connections that nobody uses.
+// Close closes idle connections.
 func (c *Client) Close() {
 	c.mu.Lock()
 	t := c.way
@@ -173,8 +173,8 @@ func (c *Client) Close() {
 	}
 }
 
-// away is the fault of a request that had no answer to be used. What says itself
-// what is wrong, as a kubeconfig does, is left as it is.
+// away is the fault of a request without a usable answer. An error that is a fault
+// already, such as of the kubeconfig, stays unchanged.
 func away(r call, err error) error {
 	var own *fault.Fault
 	if errors.As(err, &own) {
@@ -217,11 +217,11 @@ func refusal(r call, status int, message string) error {
 	return f.Because(cause).Hint("%s", remedy(r, status))
 }
 
-// remedy is what people can do about a refusal.
+// remedy is the next step after a refusal.
 func remedy(r call, status int) string {
 	switch {
 	case status == http.StatusUnauthorized:
-		return "see to the credentials of the kubeconfig: the API server does not know them, or they have ended"
+		return "check the credentials of the kubeconfig: the API server does not accept them, or they have expired"
 	case status == http.StatusForbidden && r.path == nodesPath:
 		return "apply what 'tombolo discovery manifest --node-annotations' prints, or read no annotations"
 	case status == http.StatusNotFound && strings.HasPrefix(r.path, membersPath):
@@ -232,10 +232,10 @@ func remedy(r call, status int) string {
 	return "it is tried again; what is known stays until its lease ends"
 }
 
-// shown is what a server wrote, fit for a line of a log.
+// shown makes a server's text safe for a log line.
 func shown(s string) string { return untrusted.Text(s, kubeMessage) }
 
-// ask sends a request and reads its answer into out, which may be nil.
+// ask sends a request and decodes the answer into out, which may be nil.
 func (c *Client) ask(ctx context.Context, r call, out any) error {
 	ctx, cancel := context.WithTimeout(ctx, kubeAnswer)
 	defer cancel()

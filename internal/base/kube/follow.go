@@ -19,29 +19,29 @@ import (
 
 // follower keeps the book of one collection: a list, then a watch from there on.
 //
-//	list ──► watch ──┐ it ended, was cut, or cannot be reached: from the last version on
+//	list ──► watch ──┐ ended, cut or unreachable: continue from the last version
 //	  ▲        ▲─────┘
-//	  └──────── 410 Gone: that version is forgotten
+//	  └──────── 410 Gone: the server no longer has that version
 //
-// Nothing that is known is dropped on any of these ways.
+// None of these transitions drops known objects.
 type follower struct {
 	what    collection
 	client  *Client
 	log     *slog.Logger
 	clock   func() time.Time
 	random  func() float64
-	changed func(due time.Time) // what is said is another one, to be told by then
+	changed func(due time.Time) // the statements changed, and are due by then
 	removed func(name string)   // may be nil
 
 	mu       sync.Mutex
 	book     *book
-	contact  time.Time // when the API server last answered as it should
-	err      error     // why it did not since then
+	contact  time.Time // when the API server last answered correctly
+	err      error     // why not since then
 	over     bool
-	taken    bool                 // what was listed is among what is handed out now
-	handed   bool                 // and was handed out
-	told     fault.Code           // what was last complained of
-	mistakes map[string]time.Time // objects that cannot be read, and when that was last told
+	taken    bool                 // the list is part of what said returned last
+	handed   bool                 // and the receiver has it
+	told     fault.Code           // the fault that was logged last
+	mistakes map[string]time.Time // invalid objects, and when that was last logged
 }
 
 // run follows until ctx ends.
@@ -65,7 +65,7 @@ func (f *follower) run(ctx context.Context) error {
 	return nil
 }
 
-// turn lists if it has to, and watches once.
+// turn lists if necessary, and watches once.
 func (f *follower) turn(ctx context.Context, version *string) error {
 	if *version == "" {
 		l, err := f.client.list(ctx, f.what, f.clock)
@@ -140,7 +140,7 @@ func (f *follower) said() []roster.Said {
 	return f.book.said()
 }
 
-// gave notes that who listens has what said gave last.
+// gave notes that the receiver has what said returned last.
 func (f *follower) gave() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -155,14 +155,14 @@ func (f *follower) part() Part {
 	return p
 }
 
-// metLocked notes that the API server answers.
+// metLocked notes an answer of the API server.
 func (f *follower) metLocked() {
 	f.contact, f.err = f.clock(), nil
 	f.told = ""
 }
 
-// mistake reports an object that cannot be read, now and then: whoever writes
-// one may write it a thousand times.
+// mistake logs an invalid object, at intervals: its writer may write it a thousand
+// times.
 func (f *follower) mistake(name string, err error) {
 	if err == nil {
 		return
@@ -177,11 +177,11 @@ func (f *follower) mistake(name string, err error) {
 	f.mu.Unlock()
 	if !quiet {
 		x := fault.From(err)
-		f.log.Warn("an object of Kubernetes does not count", telemetry.AttrCode, x.Code, telemetry.AttrReason, x.Explain())
+		f.log.Warn("a Kubernetes object is ignored", telemetry.AttrCode, x.Code, telemetry.AttrReason, x.Explain())
 	}
 }
 
-// report notes how a turn ended, and reports a failure once.
+// report notes how a turn ended, and logs a failure once.
 func (f *follower) report(err error) {
 	if err == nil || answered(err) == http.StatusGone || errors.Is(err, errPartial) {
 		return
@@ -197,13 +197,13 @@ func (f *follower) report(err error) {
 	}
 }
 
-// denied says that the API server has refused, which people have to mend.
+// denied reports whether the API server has refused, which an administrator has to fix.
 func denied(err error) bool {
 	return fault.Has(err, fault.CodeKubeDenied) || fault.Has(err, fault.CodeNotFound)
 }
 
-// tries counts failures of one kind in a row. An API server that comes back refuses for some
-// seconds what it grants then: that it was away before is no refusal.
+// tries counts consecutive failures of one kind. An API server that starts refuses for some
+// seconds what it grants later, so failures to reach it do not count as refusals.
 type tries struct {
 	n      int
 	denied bool
@@ -218,11 +218,11 @@ func (t *tries) next(err error) int {
 	return t.n - 1
 }
 
-// retry is how long to wait after try number n (from 0) ended with err: twice as
-// long each time, up to a bound, and by chance, so that the nodes of a cluster do
-// not come back in one instant.
+// retry is how long to wait after try number n (from 0) failed with err: twice as long
+// each time, up to a bound, with jitter, so that the nodes of a cluster do not return
+// at the same moment.
 func retry(err error, n int, random float64) time.Duration {
-	if denied(err) && n > 4 { // a grant may be on its way while things are set up
+	if denied(err) && n > 4 { // permissions may arrive during setup
 		return kubeRetryDenied + time.Duration(random*float64(kubeRetryDenied))
 	}
 	top := kubeRetryMost

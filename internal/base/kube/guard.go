@@ -14,24 +14,24 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 )
 
-// policyName is that of the admission policy which holds each node to the Member of its own
-// name, and of its binding.
+// policyName is the name of the admission policy that restricts each node to the Member of its
+// own name, and of the policy's binding.
 const policyName = "members.tombolo.dev"
 
 const admission = "/apis/admissionregistration.k8s.io/v1/"
 
-// guard looks whether the API server has the policy: without it every node may write the
-// objects of all others, and nothing else shows that.
+// guard checks that the API server has the policy: without it every node may write the objects
+// of all others, and nothing else shows that.
 type guard struct {
 	client *Client
 	log    *slog.Logger
 	random func() float64
 
 	mu   sync.Mutex
-	lack error // nil: it is in force, or that is not known yet
+	lack error // nil: it is in force, or not checked yet
 }
 
-// run looks again and again until ctx ends.
+// run checks at intervals until ctx ends.
 func (g *guard) run(ctx context.Context) error {
 	var failed tries
 	for ctx.Err() == nil {
@@ -50,7 +50,7 @@ func (g *guard) run(ctx context.Context) error {
 	return nil
 }
 
-// look says what is missing. Without an answer of the API server that is not known.
+// look returns what is missing, or err if the API server does not answer.
 func (g *guard) look(ctx context.Context) (lack, err error) {
 	var policy struct {
 		Spec struct {
@@ -93,7 +93,7 @@ func unguarded(why string) error {
 		Hint("apply what 'tombolo discovery manifest' prints; API servers have such policies since Kubernetes 1.30")
 }
 
-// found notes what is missing, and reports it once.
+// found notes what is missing, and logs it once.
 func (g *guard) found(lack error) {
 	g.mu.Lock()
 	before := g.lack

@@ -19,8 +19,8 @@ import (
 // collection is a kind whose objects are read.
 type collection struct {
 	path   string
-	list   string // form of a list
-	object string // form of the objects of a watch
+	list   string // media type of a list
+	object string // media type of the objects of a watch
 	fields string // selects some of them; empty: all
 	read   func(seen time.Time, raw json.RawMessage) object
 }
@@ -33,7 +33,7 @@ func nodesOf(source string) collection {
 	return collection{path: nodesPath, list: asMetaList, object: asMetadata, read: readNode(source)}
 }
 
-// selects asks for some of the objects alone.
+// selects adds the field selector to a query.
 func (c collection) selects(query url.Values) {
 	if c.fields != "" {
 		query.Set("fieldSelector", c.fields)
@@ -46,19 +46,19 @@ const (
 	nodesPath   = "/api/v1/nodes"
 )
 
-// listing is all objects of a collection as they were at one moment.
+// listing is a consistent list of all objects of a collection.
 type listing struct {
 	version string
-	when    time.Time // by the API server's clock; zero: it did not say
+	when    time.Time // by the API server's clock; zero: unknown
 	items   []object
-	over    bool // there are more than are read
+	over    bool // there are more than the bound
 }
 
-// errPartial is a list that came to no end: it says nothing of what it lacks.
+// errPartial is the error of an incomplete list, which proves nothing about missing objects.
 var errPartial = errors.New("the list changed while it was read")
 
-// list reads a collection page by page. A page that is too large is asked for in
-// smaller ones, so that no object, however fat, keeps the others from being read.
+// list reads a collection page by page. A page that is too large is requested again in
+// smaller ones, so that a large object does not keep the others from being read.
 func (c *Client) list(ctx context.Context, what collection, now func() time.Time) (listing, error) {
 	var out listing
 	size, next := kubePage, ""
@@ -77,7 +77,7 @@ func (c *Client) list(ctx context.Context, what collection, now func() time.Time
 		if next == "" {
 			out.when = page.when
 		}
-		for _, raw := range page.Items { // read at once: a page is larger than what is said in it
+		for _, raw := range page.Items { // parsed at once: a page is larger than its statements
 			if out.over = len(out.items) == kubeObjects; out.over {
 				break
 			}
@@ -108,7 +108,7 @@ type page struct {
 func (c *Client) page(ctx context.Context, what collection, size int, next string) (page, error) {
 	ctx, cancel := context.WithTimeout(ctx, kubeAnswer)
 	defer cancel()
-	// Without a resourceVersion: what is true now, not what a cache has held for long.
+	// Without a resourceVersion: the newest state, not that of a cache.
 	query := url.Values{"limit": {strconv.Itoa(size)}}
 	if next != "" {
 		query.Set("continue", next)
@@ -135,13 +135,13 @@ func (c *Client) page(ctx context.Context, what collection, size int, next strin
 		return page{}, away(r, err)
 	}
 	if out.Metadata.ResourceVersion == "" {
-		return page{}, away(r, errors.New("the answer is no list: it has no resourceVersion"))
+		return page{}, away(r, errors.New("the answer is not a list: it has no resourceVersion"))
 	}
 	out.when, _ = http.ParseTime(res.Header.Get("Date")) // zero where there is none
 	return out, nil
 }
 
-// The kinds of events of a watch that are not an object as it is at present.
+// The kinds of watch events other than an added or modified object.
 const (
 	eventDeleted  = "DELETED"
 	eventBookmark = "BOOKMARK"
@@ -154,8 +154,8 @@ type event struct {
 	Object json.RawMessage `json:"object"`
 }
 
-// watch hands out events from a version on, until the server ends it: first a bookmark, when
-// the server has agreed. It gives the version from which the next one continues.
+// watch calls on for each event after version, until the server ends the watch: first with a
+// bookmark, when the server has accepted it. It returns the version from which to continue.
 func (c *Client) watch(ctx context.Context, what collection, version string, lasts time.Duration,
 	on func(kind string, raw json.RawMessage)) (string, error) {
 	// The server ends a watch after lasts; one that does not is ended here.
@@ -172,7 +172,7 @@ func (c *Client) watch(ctx context.Context, what collection, version string, las
 		return version, err
 	}
 	defer res.Body.Close()
-	on(eventBookmark, nil) // it stands, and where nothing happens it may say nothing for long
+	on(eventBookmark, nil) // accepted; without changes there may be no event for long
 	lines := bufio.NewScanner(res.Body)
 	lines.Buffer(make([]byte, 0, 16<<10), kubeObject)
 	for lines.Scan() {

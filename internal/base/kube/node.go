@@ -17,23 +17,23 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 )
 
-// Node is what the API server says of this machine's own Node.
+// Node has the facts about this machine's own Node.
 type Node struct {
 	UID string // empty: there is no such Node
-	// PodCIDRs are the ranges of its pods as they stand there. Nobody has checked them, and
-	// there may be one more than the limit, so that who checks them sees that there are.
+	// PodCIDRs are the ranges of its pods, unchecked. There may be one more than the
+	// limit, so that a check can see that the limit is exceeded.
 	PodCIDRs []string
 }
 
-// ownNode follows the one Node, and reports it each time that the API server says what it
-// is, also if nothing is new: so who listens knows for how long it was not said again.
+// ownNode follows this machine's Node, and reports it each time that the API server confirms
+// it, even unchanged: so the receiver knows how old the information is.
 //
-//	list of the one ──► watch of the one ──┐ it ended
+//	list of the Node ─► watch of the Node ─┐ it ended
 //	      ▲  └─ denied ─► get, each 30 s ──┤
 //	      └────────────────────────────────┘
 //
-// A kubelet may list and watch its own Node; a role of a service account cannot be bound to one, so
-// that its pods may get each Node by its name, and no more.
+// A kubelet may list and watch its own Node; a service account's role cannot be restricted to
+// one Node, so its pods may only get Nodes by name.
 type ownNode struct {
 	client *Client
 	log    *slog.Logger
@@ -42,17 +42,17 @@ type ownNode struct {
 	node   string
 	tell   func(Node)
 
-	denied time.Time // when it was let get, and not list; zero: it may
-	bare   int       // how often in a row it was got without ranges
+	denied time.Time // when it could get but not list; zero: it can list
+	bare   int       // consecutive gets without ranges
 
 	mu      sync.Mutex
 	contact time.Time
 	err     error
 	told    fault.Code
-	last    Node // that was told
+	last    Node // reported last
 }
 
-// ownNodeOf is the collection of the one Node.
+// ownNodeOf is the collection with only this Node.
 func ownNodeOf(name string) collection {
 	return collection{path: nodesPath, list: asJSON, object: asJSON, fields: "metadata.name=" + name}
 }
@@ -80,8 +80,8 @@ func (o *ownNode) run(ctx context.Context) error {
 	return nil
 }
 
-// turn reads the Node once, and follows it as far as it may. It gives how long to wait
-// before the next one.
+// turn reads the Node once, and watches it if it may. It returns how long to wait before
+// the next turn.
 func (o *ownNode) turn(ctx context.Context) (time.Duration, error) {
 	what := ownNodeOf(o.node)
 	if !o.denied.IsZero() && o.clock().Sub(o.denied) < kubeWatch {
@@ -90,7 +90,7 @@ func (o *ownNode) turn(ctx context.Context) (time.Duration, error) {
 	page, err := o.client.page(ctx, what, 1, "")
 	if answered(err) == http.StatusForbidden {
 		pause, err := o.poll(ctx)
-		if err == nil { // an API server that has just come up refuses all for a moment
+		if err == nil { // an API server that has just started refuses everything for a moment
 			o.denied = o.clock()
 		}
 		return pause, err
@@ -107,12 +107,12 @@ func (o *ownNode) turn(ctx context.Context) (time.Duration, error) {
 	lasts := kubeWatch + time.Duration(o.random()*float64(kubeWatch))
 	_, err = o.client.watch(ctx, what, page.Metadata.ResourceVersion, lasts, o.event)
 	if answered(err) == http.StatusGone {
-		err = nil // the next list has it
+		err = nil // the next turn lists again
 	}
 	return kubeRetryFirst, err
 }
 
-// poll asks for the one Node by its name.
+// poll gets the Node by its name.
 func (o *ownNode) poll(ctx context.Context) (time.Duration, error) {
 	var raw json.RawMessage
 	err := o.client.ask(ctx, call{method: http.MethodGet, path: nodesPath + "/" + url.PathEscape(o.node)}, &raw)
@@ -127,7 +127,7 @@ func (o *ownNode) poll(ctx context.Context) (time.Duration, error) {
 		}
 	}
 	o.say(n)
-	if len(n.PodCIDRs) == 0 { // they come soon after the Node
+	if len(n.PodCIDRs) == 0 { // the ranges come soon after the Node
 		o.bare++
 		return min(retry(nil, o.bare-1, o.random()), kubePoll), nil
 	}
@@ -135,8 +135,8 @@ func (o *ownNode) poll(ctx context.Context) (time.Duration, error) {
 	return kubePoll/2 + time.Duration(o.random()*float64(kubePoll))/2, nil
 }
 
-// among finds the Node in a list, which a server that does not heed what is asked for may
-// give of all nodes.
+// among finds the Node in a list, which a server that ignores field selectors may return of
+// all Nodes.
 func (o *ownNode) among(items []json.RawMessage) (Node, error) {
 	for _, raw := range items {
 		if name, n, err := readOwn(raw); err != nil || name == o.node {
@@ -146,8 +146,8 @@ func (o *ownNode) among(items []json.RawMessage) (Node, error) {
 	return Node{}, nil
 }
 
-// event takes one event of a watch. A bookmark says that what was said last still holds, but
-// not of a Node that could not be read since.
+// event takes one event of a watch. A bookmark confirms the last report, except for a Node
+// that could not be read since.
 func (o *ownNode) event(kind string, raw json.RawMessage) {
 	if kind == eventBookmark {
 		o.mu.Lock()
@@ -171,7 +171,7 @@ func (o *ownNode) event(kind string, raw json.RawMessage) {
 	o.say(n)
 }
 
-// say tells what the API server has just said.
+// say reports what the API server has just confirmed.
 func (o *ownNode) say(n Node) {
 	o.mu.Lock()
 	o.contact, o.err, o.told, o.last = o.clock(), nil, "", n
@@ -179,8 +179,8 @@ func (o *ownNode) say(n Node) {
 	o.tell(n)
 }
 
-// readOwn reads what we want of a Node. One list of ranges replaced the one range in
-// Kubernetes 1.16; where the list is empty the one counts.
+// readOwn parses our fields of a Node. Kubernetes 1.16 replaced the single range by a list;
+// if the list is empty the single range counts.
 func readOwn(raw json.RawMessage) (name string, n Node, err error) {
 	var o struct {
 		Metadata struct {
@@ -207,7 +207,7 @@ func readOwn(raw json.RawMessage) (name string, n Node, err error) {
 	return o.Metadata.Name, Node{UID: o.Metadata.UID, PodCIDRs: ranges}, nil
 }
 
-// report notes how a turn ended, and reports a failure once.
+// report notes how a turn ended, and logs a failure once.
 func (o *ownNode) report(err error) {
 	if err == nil {
 		return

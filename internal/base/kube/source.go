@@ -18,25 +18,26 @@ import (
 	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 )
 
-// Options say what a source reads and writes.
+// Options configure what a source reads and writes.
 type Options struct {
 	Name string // distinguishes several API servers; may be empty
 	Log  *slog.Logger
 
-	// NodeAnnotations reads those of all nodes too, for which Kubernetes gives a
-	// kubelet no permission since 1.32. SkipMembers leaves the objects Member unread.
+	// NodeAnnotations reads the annotations of all Nodes too, which Kubernetes does not
+	// permit a kubelet since 1.32. SkipMembers reads no Member objects.
 	NodeAnnotations, SkipMembers bool
 
 	// Node is the name of this machine's Node. Without it nothing is written.
 	Node string
-	Self func() member.Facts // what this node says of itself now; needed with Node
-	// Changed tells that Self says something else; may be nil.
+	Self func() member.Facts // this node's present facts; required with Node
+	// Changed signals that Self has changed; may be nil.
 	Changed <-chan struct{}
-	// WriteAnnotations writes those of the own Node too. SkipObject writes no object.
+	// WriteAnnotations writes the own Node's annotations too. SkipObject writes no
+	// Member object.
 	WriteAnnotations, SkipObject bool
 	Lease                        time.Duration // of the own object; 0: limit.KubeLease
-	// OwnNode is told what the API server says of this machine's own Node, again and again;
-	// nil: it is not asked. It must not wait.
+	// OwnNode is called each time that the API server confirms this machine's own Node;
+	// nil: the Node is not read. It must not block.
 	OwnNode func(Node)
 }
 
@@ -53,7 +54,7 @@ type Source struct {
 
 	wake chan struct{} // due is another one
 	mu   sync.Mutex
-	due  time.Time // when what is said is to be handed out; zero: it was
+	due  time.Time // when to report the statements; zero: they are reported
 }
 
 // New makes a source. It reads nothing yet.
@@ -62,9 +63,9 @@ func New(client *Client, o Options) (*Source, error) {
 	writes := o.Node != "" && (!o.SkipObject || o.WriteAnnotations)
 	switch {
 	case writes && o.Self == nil:
-		return nil, fault.New(fault.CodeInternal, "a node is to be announced of which nothing is known")
+		return nil, fault.New(fault.CodeInternal, "a node is to be announced without its facts")
 	case o.OwnNode != nil && o.Node == "":
-		return nil, fault.New(fault.CodeInternal, "the own Node is to be read, and its name is not known")
+		return nil, fault.New(fault.CodeInternal, "the own Node is to be read without its name")
 	case lease < 10*time.Second || lease > limit.DiscoveryTTL:
 		return nil, fault.Newf(fault.CodeConfig, "a lease of %v cannot be kept", lease).
 			Whyf("it is not within 10s and %v", limit.DiscoveryTTL).Hint("leave it out for %v", limit.KubeLease)
@@ -106,9 +107,9 @@ func New(client *Client, o Options) (*Source, error) {
 	return s, nil
 }
 
-// Run reads and writes until ctx ends. out gets everything that is said when some
-// of it has changed; leases in it end by themselves. It is never called twice at a
-// time, and the less often the more there is: see hand.
+// Run reads and writes until ctx ends. It calls out with all statements when some of
+// them have changed; an end of a lease is not a change. Calls do not overlap, and are
+// the rarer the more statements there are: see hand.
 func (s *Source) Run(ctx context.Context, out func([]roster.Said)) error {
 	defer s.client.Close()
 	group := run.NewGroup(ctx)
@@ -130,7 +131,7 @@ func (s *Source) Run(ctx context.Context, out func([]roster.Said)) error {
 	return group.Wait()
 }
 
-// stir has what is said handed out by a time.
+// stir makes hand report by the time due.
 func (s *Source) stir(due time.Time) {
 	s.mu.Lock()
 	sooner := s.due.IsZero() || due.Before(s.due)
@@ -147,9 +148,9 @@ func (s *Source) stir(due time.Time) {
 	}
 }
 
-// hand hands out what is said: news at once after silence, and then after a pause
-// that grows with how much there is. So the work of a second has a bound, however
-// many members there are and however often they change.
+// hand reports the statements: changes at once after a quiet time, and then after a
+// pause that grows with their number. So the work per second is bounded, however many
+// members there are and however often they change.
 func (s *Source) hand(ctx context.Context, out func([]roster.Said)) error {
 	for {
 		s.mu.Lock()
@@ -193,8 +194,8 @@ func (s *Source) removed(name string) {
 	}
 }
 
-// Leave removes what this node has written, after Run has ended: it will not come
-// back soon.
+// Leave removes what this node has written. Call it after Run has ended, when the node
+// will not return soon.
 func (s *Source) Leave(ctx context.Context) error {
 	if s.announcer == nil {
 		return nil
@@ -211,21 +212,21 @@ const (
 	PartNode         = "node"
 )
 
-// Part is how a part of a source does.
+// Part is the status of a part of a source.
 type Part struct {
 	Name    string
 	Writes  bool      // it is the announcement of this node
-	Own     bool      // it reads this machine's own Node, and tells of no member
-	Contact time.Time // when the API server last did as it was asked; zero: never
-	Told    bool      // who listens to the source has all that there was at the first contact
-	Objects int       // that are known
-	Members int       // of these, that say something of a member
-	Bad     int       // of these, that cannot be read: nothing of them counts
-	Err     error     // why not since Contact
-	Warning error     // of the first part: what the cluster lacks for it to be safe
+	Own     bool      // it reads this machine's own Node, and no members
+	Contact time.Time // when the API server last succeeded; zero: never
+	Told    bool      // the receiver has everything that existed at the first contact
+	Objects int       // known
+	Members int       // of these, about a member
+	Bad     int       // of these, invalid and ignored
+	Err     error     // failure since Contact
+	Warning error     // on the first part: what the cluster lacks to be safe
 }
 
-// Parts tells how the source does.
+// Parts returns the status of each part.
 func (s *Source) Parts() []Part {
 	var out []Part
 	for i, f := range s.followers {
