@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/test/kube/rig"
+	"github.com/tombolo-io/tombolo/test/lab"
 )
 
 // matrix is everything that a kube-apiserver does towards its cluster, in one mode.
@@ -84,7 +85,7 @@ func (x *cluster) logsFollow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer session.Stop()
+	defer session.Stop(0)
 	last := 0
 	for range 30 {
 		n := out.number(t, session)
@@ -116,7 +117,7 @@ func (x *cluster) attach(t *testing.T, word string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer session.Stop()
+	defer session.Stop(0)
 	defer write.Close() // before Stop, which waits for kubectl's input to end
 	if _, err := fmt.Fprintf(write, "attached by %s\n", word); err != nil {
 		t.Fatal(err)
@@ -168,7 +169,7 @@ func (x *cluster) portForward(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer session.Stop()
+	defer session.Stop(0)
 	var match []string
 	for match == nil {
 		match = regexp.MustCompile(`Forwarding from (127\.0\.0\.1:\d+)`).FindStringSubmatch(out.next(t, session))
@@ -302,7 +303,7 @@ func (l *lines) Write(data []byte) (int, error) {
 }
 
 // next waits for a line.
-func (l *lines) next(t *testing.T, s *rig.Session) string {
+func (l *lines) next(t *testing.T, s *lab.Process) string {
 	t.Helper()
 	select {
 	case line := <-l.full:
@@ -312,7 +313,7 @@ func (l *lines) next(t *testing.T, s *rig.Session) string {
 		case line := <-l.full:
 			return line
 		default:
-			t.Fatalf("kubectl ended: %v", s.Err())
+			t.Fatalf("kubectl ended: %v", s.Wait())
 		}
 	case <-time.After(time.Minute):
 		t.Fatal("no further line within a minute")
@@ -321,7 +322,7 @@ func (l *lines) next(t *testing.T, s *rig.Session) string {
 }
 
 // number waits for "line N" and returns N.
-func (l *lines) number(t *testing.T, s *rig.Session) int {
+func (l *lines) number(t *testing.T, s *lab.Process) int {
 	t.Helper()
 	line := l.next(t, s)
 	n, err := strconv.Atoi(strings.TrimPrefix(line, "line "))

@@ -47,3 +47,6 @@ func Check() error { return network.Check(context.Background()) }
 func Sweep() ([]string, error)     { return network.Sweep() }
 func SweepOwn() ([]string, error)  { return network.SweepOwn() }
 func Leftovers() ([]string, error) { return network.Leftovers() }
+
+// OwnerDead reports whether a name begins with that of a lab whose process is gone.
+func OwnerDead(name string) bool { return network.OwnerDead(name) }

@@ -38,6 +38,14 @@ func SweepOwn() ([]string, error) {
 	return sweep(func(o owner) bool { return o == me })
 }
 
+// OwnerDead reports whether a name begins with that of a network whose process is gone: who makes more than
+// namespaces and directories removes it by that.
+func OwnerDead(name string) bool {
+	me, err := self()
+	o, ok := parseOwner(name)
+	return err == nil && ok && o.dead(me)
+}
+
 // Leftovers lists what this process made and has not yet removed.
 func Leftovers() ([]string, error) {
 	me, err := self()

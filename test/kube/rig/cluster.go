@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"regexp"
 	"time"
+
+	"github.com/tombolo-io/tombolo/test/lab"
 )
 
 // Mode is how kube-apiserver reaches the cluster.
@@ -30,9 +32,9 @@ type Cluster struct {
 
 	rig     *Rig
 	dir     string
-	cpns    string // namespace names
-	natns   string
-	nodens  string
+	cp      *lab.Host
+	nat     *lab.Host
+	machine *lab.Host
 	control string // address of the control plane on the wan
 	router  string // address of the NAT router on the wan
 	join    string // join line of the agents
@@ -114,7 +116,6 @@ func (r *Rig) addCluster(name string) (*Cluster, error) {
 	}
 	n := len(r.clusters)
 	c := &Cluster{Name: name, rig: r, dir: filepath.Join(r.Dir, name),
-		cpns: r.ID + "-" + name + "-cp", natns: r.ID + "-" + name + "-nat", nodens: r.ID + "-" + name + "-node",
 		control: controlAddress(n), router: routerAddress(n)}
 	if err := os.Mkdir(c.dir, 0o755); err != nil {
 		return nil, fmt.Errorf("make the directory of cluster %s: %w", name, err)
@@ -126,9 +127,9 @@ func (r *Rig) addCluster(name string) (*Cluster, error) {
 // stop ends all processes of the cluster. What it made is test data: nothing is asked to finish its work.
 func (c *Cluster) stop() {
 	c.node.stop()
-	c.apiserver.Stop(0)
+	c.apiserver.stop()
 	for _, p := range c.others {
-		p.Stop(0)
+		p.stop()
 	}
 }
 

@@ -87,7 +87,7 @@ func (c *Cluster) makeClient() error {
 		TLSClientConfig:   &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{pair}},
 		DisableKeepAlives: true, // kube-apiserver is restarted between requests
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-			return dialIn(ctx, c.cpns, network, address)
+			return c.cp.DialContext(ctx, network, address)
 		},
 	}}
 	return nil
@@ -121,7 +121,7 @@ func (c *Cluster) startControlPlane(ctx context.Context, mode Mode) error {
 }
 
 func (c *Cluster) startOther(name, program string, args ...string) error {
-	p, err := c.rig.start(c.dir, launch{name: name, netns: c.cpns, args: append([]string{filepath.Join(c.rig.bin, program)}, args...)})
+	p, err := c.rig.start(c.dir, launch{name: name, host: c.cp, args: append([]string{filepath.Join(c.rig.bin, program)}, args...)})
 	if err != nil {
 		return err
 	}
@@ -138,8 +138,8 @@ func (c *Cluster) UseEgress(ctx context.Context, mode Mode) error {
 	}
 	// At once: etcd keeps what was written, and the longer kube-apiserver is away, the longer its clients wait
 	// before they ask again (up to 30 s).
-	c.apiserver.Stop(0)
-	c.apiserver, err = c.rig.start(c.dir, launch{name: "kube-apiserver", netns: c.cpns, args: append(c.apiserverArgs(), args...)})
+	c.apiserver.stop()
+	c.apiserver, err = c.rig.start(c.dir, launch{name: "kube-apiserver", host: c.cp, args: append(c.apiserverArgs(), args...)})
 	if err != nil {
 		return err
 	}

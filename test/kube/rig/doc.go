@@ -19,7 +19,7 @@
 // A node has a mount and a PID namespace of its own. When the process that made the rig dies, however it
 // dies, the kernel kills the node's first process and with it every container, shim and mount. What the
 // kernel does not remove (namespace names, directories, cgroups) carries the owner's pid and start time in
-// its name, and the next rig removes what belongs to the dead.
+// its name, as all that package lab makes, and the next rig removes what belongs to dead owners.
 //
 // Package rig does not build Kubernetes (package tools does) and asserts nothing (the tests do).
 package rig

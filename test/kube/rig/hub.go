@@ -32,7 +32,7 @@ func (r *Rig) StartHub(ctx context.Context) (*Hub, error) {
 	if err := os.Mkdir(h.dir, 0o755); err != nil {
 		return nil, err
 	}
-	proc, err := r.start(h.dir, launch{name: "hub", netns: r.hubns, args: []string{r.tombolo, "hub",
+	proc, err := r.start(h.dir, launch{name: "hub", host: r.hubHost, args: []string{r.tombolo, "hub",
 		"--state-dir", filepath.Join(h.dir, "state"), "--run-dir", h.runDir(),
 		"--listen", ":" + HubPort, "--advertise", HubAddress + ":" + HubPort}})
 	if err != nil {
@@ -64,7 +64,7 @@ func (r *Rig) HubLog() string {
 
 // Tombolo runs a verb of the program under test beside the hub and returns what it printed.
 func (h *Hub) Tombolo(ctx context.Context, args ...string) (string, error) {
-	return h.rig.output(ctx, h.rig.hubns, append([]string{"env",
+	return output(ctx, h.rig.hubHost, append([]string{"env",
 		"TOMBOLO_ADMIN_SOCKET=" + filepath.Join(h.runDir(), "admin/hub.sock"), h.rig.tombolo}, args...)...)
 }
 

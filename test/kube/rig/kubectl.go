@@ -11,6 +11,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"time"
+
+	"github.com/tombolo-io/tombolo/test/lab"
 )
 
 // kubectlArgs is the command line of kubectl against this cluster, inside the control plane's namespace.
@@ -21,12 +23,12 @@ func (c *Cluster) kubectlArgs(args []string) []string {
 
 // Kubectl runs kubectl and returns what it printed. Its error holds what kubectl wrote to stderr.
 func (c *Cluster) Kubectl(ctx context.Context, args ...string) (string, error) {
-	return c.rig.output(ctx, c.cpns, c.kubectlArgs(args)...)
+	return output(ctx, c.cp, c.kubectlArgs(args)...)
 }
 
 // KubectlInput is Kubectl with something on its standard input.
 func (c *Cluster) KubectlInput(ctx context.Context, in io.Reader, args ...string) (string, error) {
-	return c.rig.outputOf(ctx, c.cpns, in, c.kubectlArgs(args)...)
+	return outputOf(ctx, c.cp, in, c.kubectlArgs(args)...)
 }
 
 // Apply creates or changes the objects of a manifest.
@@ -37,57 +39,17 @@ func (c *Cluster) Apply(ctx context.Context, manifest io.Reader) error {
 
 // StartKubectl starts a kubectl that goes on until it is stopped or ctx ends, such as `logs -f` or
 // `port-forward`. out gets what it prints, errors too; in may be nil.
-func (c *Cluster) StartKubectl(ctx context.Context, in io.Reader, out io.Writer, args ...string) (*Session, error) {
+func (c *Cluster) StartKubectl(ctx context.Context, in io.Reader, out io.Writer, args ...string) (*lab.Process, error) {
 	line := c.kubectlArgs(args)
 	cmd := exec.CommandContext(ctx, line[0], line[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, out, out
 	cmd.WaitDelay = 5 * time.Second
-	if err := c.rig.starter.start(c.cpns, cmd); err != nil {
-		return nil, fmt.Errorf("start kubectl: %w", err)
-	}
-	s := &Session{done: make(chan struct{}), kill: cmd.Process.Kill}
-	go func() {
-		s.err = cmd.Wait()
-		close(s.done)
-	}()
-	return s, nil
-}
-
-// Session is a kubectl that runs beside the caller.
-type Session struct {
-	done chan struct{}
-	err  error
-	kill func() error
-}
-
-// Done is closed when kubectl has ended.
-func (s *Session) Done() <-chan struct{} { return s.done }
-
-// Err is how kubectl ended; valid once Done is closed.
-func (s *Session) Err() error { return s.err }
-
-// Stop ends kubectl and waits for it.
-func (s *Session) Stop() {
-	_ = s.kill() // fails only where it has ended
-	<-s.done
-}
-
-// Wait waits for kubectl to end by itself.
-func (s *Session) Wait(ctx context.Context) error {
-	select {
-	case <-s.done:
-		return s.err
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return c.cp.Start(cmd)
 }
 
 // Dial connects to a literal address from the control plane's namespace.
 func (c *Cluster) Dial(ctx context.Context, address string) (net.Conn, error) {
-	if err := literal(address); err != nil {
-		return nil, err
-	}
-	return dialIn(ctx, c.cpns, "tcp", address)
+	return c.cp.DialContext(ctx, "tcp", address)
 }
 
 // Expose makes kube-apiserver reachable on the host's loopback until ctx ends, and returns the path of a
@@ -114,7 +76,7 @@ func (c *Cluster) Expose(ctx context.Context) (string, error) {
 // carry joins a connection of the host with one to kube-apiserver.
 func (c *Cluster) carry(ctx context.Context, host net.Conn) {
 	defer host.Close()
-	server, err := dialIn(ctx, c.cpns, "tcp", c.control+":6443")
+	server, err := c.cp.DialContext(ctx, "tcp", c.control+":6443")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "kube-apiserver is not reachable:", err)
 		return

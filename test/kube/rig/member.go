@@ -40,7 +40,7 @@ sources: {kubernetes: {%[6]s}}
 `, secret, node, filepath.Join(dir, "state"), port, announce, kubernetes), 0o600); err != nil {
 		return nil, err
 	}
-	proc, err := c.rig.start(dir, launch{name: "announce", netns: c.cpns, args: []string{c.rig.tombolo, "discovery", "announce", "--leave", "--config", m.Config}})
+	proc, err := c.rig.start(dir, launch{name: "announce", host: c.cp, args: []string{c.rig.tombolo, "discovery", "announce", "--leave", "--config", m.Config}})
 	if err != nil {
 		return nil, err
 	}
@@ -72,5 +72,5 @@ func (m *Member) Members(ctx context.Context, args ...string) (string, error) {
 
 // Tombolo runs a verb of the program under test beside the control plane and returns what it printed.
 func (c *Cluster) Tombolo(ctx context.Context, args ...string) (string, error) {
-	return c.rig.output(ctx, c.cpns, append([]string{c.rig.tombolo}, args...)...)
+	return output(ctx, c.cp, append([]string{c.rig.tombolo}, args...)...)
 }

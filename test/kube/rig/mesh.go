@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/mesh"
+	"github.com/tombolo-io/tombolo/test/lab"
 )
 
 // Machine is a host on the wan that runs `tombolo mesh` for a Node.
@@ -22,7 +23,7 @@ type Machine struct {
 	*Process
 	Address string
 	c       *Cluster
-	netns   string
+	host    *lab.Host
 	dir     string
 }
 
@@ -32,18 +33,16 @@ const machineHealth = "8448"
 // StartMachine makes the n-th machine of the wan (from 0) and runs `tombolo mesh` on it: a member by what
 // stands in sources.kubernetes, and by nothing else.
 func (c *Cluster) StartMachine(ctx context.Context, node string, n int, kubernetes string) (*Machine, error) {
-	m := &Machine{Address: fmt.Sprintf("203.0.113.%d", 200+n), c: c, netns: c.rig.ID + "-" + node, dir: filepath.Join(c.dir, "machine-"+node)}
+	m := &Machine{Address: fmt.Sprintf("203.0.113.%d", 200+n), c: c, dir: filepath.Join(c.dir, "machine-"+node)}
 	if err := os.MkdirAll(m.dir, 0o700); err != nil {
 		return nil, err
 	}
-	if err := c.rig.addNetns(ctx, m.netns); err != nil {
-		return nil, err
-	}
-	if err := c.rig.plug(ctx, node, m.netns, m.Address); err != nil {
+	var err error
+	if m.host, err = c.rig.plug(ctx, node, node, m.Address); err != nil {
 		return nil, err
 	}
 	// A socket needs some route to get to where its packets are marked.
-	if err := c.rig.batch(ctx, m.netns, "route add default dev wan0"); err != nil {
+	if err := batch(ctx, m.host, "route add default dev wan0"); err != nil {
 		return nil, err
 	}
 	secret, err := c.clusterSecret(ctx)
@@ -62,7 +61,7 @@ mesh: {portMapping: false}
 `, secret, node, filepath.Join(m.dir, "state"), filepath.Join(m.dir, "run"), machineHealth, kubernetes), 0o600); err != nil {
 		return nil, err
 	}
-	m.Process, err = c.rig.start(m.dir, launch{name: "mesh", netns: m.netns, args: []string{c.rig.tombolo, "mesh", "--config", config}})
+	m.Process, err = c.rig.start(m.dir, launch{name: "mesh", host: m.host, args: []string{c.rig.tombolo, "mesh", "--config", config}})
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +72,7 @@ mesh: {portMapping: false}
 // Status is what `tombolo mesh status` says on the machine.
 func (m *Machine) Status(ctx context.Context) (mesh.Status, error) {
 	var s mesh.Status
-	text, err := m.c.rig.output(ctx, m.netns, m.c.rig.tombolo, "mesh", "status", "-o", "json", "--admin-socket", mesh.AdminSocket(filepath.Join(m.dir, "run")))
+	text, err := output(ctx, m.host, m.c.rig.tombolo, "mesh", "status", "-o", "json", "--admin-socket", mesh.AdminSocket(filepath.Join(m.dir, "run")))
 	if err != nil {
 		return s, err
 	}
@@ -83,16 +82,14 @@ func (m *Machine) Status(ctx context.Context) (mesh.Status, error) {
 // Pods gives the machine the first address of a range, as a network plugin does.
 func (m *Machine) Pods(ctx context.Context, of netip.Prefix) (netip.Addr, error) {
 	a := of.Addr().Next()
-	return a, m.c.rig.batch(ctx, m.netns, "link add cni0 type bridge", fmt.Sprintf("addr add %s/%d dev cni0", a, of.Bits()), "link set cni0 up")
+	return a, batch(ctx, m.host, "link add cni0 type bridge", fmt.Sprintf("addr add %s/%d dev cni0", a, of.Bits()), "link set cni0 up")
 }
 
 // Asks asks the program at an address for its health, from this machine.
 func (m *Machine) Asks(ctx context.Context, a netip.Addr) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-		return dialIn(ctx, m.netns, network, address)
-	}}}
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: m.host.DialContext}}
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+net.JoinHostPort(a.String(), machineHealth)+"/livez", nil)
 	if err != nil {
 		return err

@@ -5,9 +5,10 @@ package rig
 import (
 	"context"
 	"fmt"
-	"net/netip"
 	"strconv"
 	"strings"
+
+	"github.com/tombolo-io/tombolo/test/lab"
 )
 
 // Addresses. Everything behind a NAT router is the same in every cluster.
@@ -28,79 +29,72 @@ const (
 func controlAddress(n int) string { return "203.0.113." + strconv.Itoa(20+n) }
 func routerAddress(n int) string  { return "203.0.113." + strconv.Itoa(120+n) }
 
-// batch runs `ip -batch` inside a namespace.
-func (r *Rig) batch(ctx context.Context, netns string, lines ...string) error {
-	_, err := r.outputOf(ctx, netns, strings.NewReader(strings.Join(lines, "\n")+"\n"), "ip", "-batch", "-")
+// batch runs `ip -batch` on a host.
+func batch(ctx context.Context, host *lab.Host, lines ...string) error {
+	_, err := outputOf(ctx, host, strings.NewReader(strings.Join(lines, "\n")+"\n"), "ip", "-batch", "-")
 	return err
 }
 
-// nft loads a ruleset inside a namespace.
-func (r *Rig) nft(ctx context.Context, netns, rules string) error {
-	_, err := r.outputOf(ctx, netns, strings.NewReader(rules), "nft", "-f", "-")
+// nft loads a ruleset on a host.
+func nft(ctx context.Context, host *lab.Host, rules string) error {
+	_, err := outputOf(ctx, host, strings.NewReader(rules), "nft", "-f", "-")
 	return err
-}
-
-// addNetns makes an empty network namespace with loopback up.
-func (r *Rig) addNetns(ctx context.Context, name string) error {
-	if _, err := r.output(ctx, "", "ip", "netns", "add", name); err != nil {
-		return err
-	}
-	return r.batch(ctx, name, "link set lo up")
 }
 
 // layWan makes the public network: a bridge, and the hub on it.
-func (r *Rig) layWan(ctx context.Context) error {
-	for _, ns := range []string{r.wan, r.hubns} {
-		if err := r.addNetns(ctx, ns); err != nil {
-			return err
-		}
-	}
-	if err := r.batch(ctx, r.wan, "link add br0 type bridge", "link set br0 up"); err != nil {
+func (r *Rig) layWan(ctx context.Context) (err error) {
+	if r.wan, err = r.lab.Host("wan"); err != nil {
 		return err
 	}
-	return r.plug(ctx, "hub", r.hubns, HubAddress)
+	if err := batch(ctx, r.wan, "link add br0 type bridge", "link set br0 up"); err != nil {
+		return err
+	}
+	r.hubHost, err = r.plug(ctx, "hub", "hub", HubAddress)
+	return err
 }
 
-// plug connects a namespace to the wan.
-func (r *Rig) plug(ctx context.Context, port, netns, address string) error {
-	if err := r.batch(ctx, r.wan,
-		"link add "+port+" type veth peer name wan0 netns "+netns,
+// plug makes a host and connects it to the wan.
+func (r *Rig) plug(ctx context.Context, name, port, address string) (*lab.Host, error) {
+	h, err := r.lab.Host(name)
+	if err != nil {
+		return nil, err
+	}
+	if err := batch(ctx, r.wan,
+		"link add "+port+" type veth peer name wan0 netns "+h.Namespace(),
 		"link set "+port+" master br0 up"); err != nil {
-		return err
+		return nil, err
 	}
-	return r.batch(ctx, netns, "addr add "+address+wanBits+" dev wan0", "link set wan0 up")
+	return h, batch(ctx, h, "addr add "+address+wanBits+" dev wan0", "link set wan0 up")
 }
 
-// lay makes the cluster's namespaces: its control plane, its NAT router and its node.
-func (c *Cluster) lay(ctx context.Context) error {
-	for _, ns := range []string{c.cpns, c.natns, c.nodens} {
-		if err := c.rig.addNetns(ctx, ns); err != nil {
-			return err
-		}
-	}
-	if err := c.rig.plug(ctx, c.Name+"cp", c.cpns, c.control); err != nil {
+// lay makes the cluster's hosts: its control plane, its NAT router and its node.
+func (c *Cluster) lay(ctx context.Context) (err error) {
+	if c.cp, err = c.rig.plug(ctx, c.Name+"-cp", c.Name+"cp", c.control); err != nil {
 		return err
 	}
-	if err := c.rig.plug(ctx, c.Name+"nat", c.natns, c.router); err != nil {
+	if c.nat, err = c.rig.plug(ctx, c.Name+"-nat", c.Name+"nat", c.router); err != nil {
 		return err
 	}
-	if err := c.rig.batch(ctx, c.natns,
-		"link add lan0 type veth peer name eth0 netns "+c.nodens,
+	if c.machine, err = c.rig.lab.Host(c.Name + "-node"); err != nil {
+		return err
+	}
+	if err := batch(ctx, c.nat,
+		"link add lan0 type veth peer name eth0 netns "+c.machine.Namespace(),
 		"addr add "+gateway+"/24 dev lan0", "link set lan0 up",
 		// Were the firewall and the router's filter not there, the control plane could reach the pods: the
 		// partition is theirs alone, not a missing route's.
 		"route add "+PodRange+" via "+NodeAddress, "route add "+ServiceRange+" via "+NodeAddress); err != nil {
 		return err
 	}
-	if err := c.rig.batch(ctx, c.nodens, "addr add "+NodeAddress+"/24 dev eth0", "link set eth0 up",
+	if err := batch(ctx, c.machine, "addr add "+NodeAddress+"/24 dev eth0", "link set eth0 up",
 		"route add default via "+gateway); err != nil {
 		return err
 	}
-	if err := c.rig.batch(ctx, c.cpns, "route add default via "+c.router); err != nil {
+	if err := batch(ctx, c.cp, "route add default via "+c.router); err != nil {
 		return err
 	}
-	for _, ns := range []string{c.natns, c.nodens} {
-		if _, err := c.rig.output(ctx, ns, "sysctl", "-qw", "net.ipv4.ip_forward=1"); err != nil {
+	for _, h := range []*lab.Host{c.nat, c.machine} {
+		if err := h.Sysctl("ipv4/ip_forward", "1"); err != nil {
 			return err
 		}
 	}
@@ -108,19 +102,19 @@ func (c *Cluster) lay(ctx context.Context) error {
 }
 
 func (c *Cluster) layRules(ctx context.Context) error {
-	if err := c.rig.nft(ctx, c.natns, `table ip rig {
+	if err := nft(ctx, c.nat, `table ip rig {
 	chain post { type nat hook postrouting priority srcnat; oifname "wan0" ct state new masquerade; }
 	chain inbound { type filter hook forward priority filter; }
 }`); err != nil {
 		return err
 	}
 	// The node hides its pods from the router, as CNI plugins do.
-	if err := c.rig.nft(ctx, c.nodens, `table ip rig {
+	if err := nft(ctx, c.machine, `table ip rig {
 	chain post { type nat hook postrouting priority srcnat; oifname "eth0" ip saddr `+PodRange+` masquerade; }
 }`); err != nil {
 		return err
 	}
-	if err := c.rig.nft(ctx, c.cpns, `table ip rig {
+	if err := nft(ctx, c.cp, `table ip rig {
 	counter towards_node { }
 	chain out { type filter hook output priority filter; }
 }`); err != nil {
@@ -138,16 +132,16 @@ func (c *Cluster) Partition(ctx context.Context, closed bool) error {
 			" } ct state new counter name towards_node drop\n"
 		inbound += `add rule ip rig inbound iifname "wan0" ct state new counter drop` + "\n"
 	}
-	if err := c.rig.nft(ctx, c.natns, inbound); err != nil {
+	if err := nft(ctx, c.nat, inbound); err != nil {
 		return err
 	}
-	return c.rig.nft(ctx, c.cpns, out)
+	return nft(ctx, c.cp, out)
 }
 
 // FirewallDrops is how many packets of new connections from the control plane towards the node, its pods and
 // services the firewall has dropped.
 func (c *Cluster) FirewallDrops(ctx context.Context) (uint64, error) {
-	text, err := c.rig.output(ctx, c.cpns, "nft", "list", "counter", "ip", "rig", "towards_node")
+	text, err := output(ctx, c.cp, "nft", "list", "counter", "ip", "rig", "towards_node")
 	if err != nil {
 		return 0, err
 	}
@@ -158,12 +152,4 @@ func (c *Cluster) FirewallDrops(ctx context.Context) (uint64, error) {
 		}
 	}
 	return 0, fmt.Errorf("nft printed no counter: %q", text)
-}
-
-// literal fails for addresses that a dial inside a namespace cannot take.
-func literal(address string) error {
-	if _, err := netip.ParseAddrPort(address); err != nil {
-		return fmt.Errorf("dial %s: only literal addresses are dialled inside a namespace: %w", address, err)
-	}
-	return nil
 }

@@ -28,9 +28,9 @@ func (n *node) stop() {
 	if n == nil {
 		return
 	}
-	n.init.Stop(0) // returns when the namespace is empty
+	n.init.stop() // returns when the namespace is empty
 	for _, p := range n.procs {
-		p.Stop(0)
+		p.stop()
 	}
 }
 
@@ -68,7 +68,7 @@ func (c *Cluster) startRuntime(ctx context.Context) error {
 		return err
 	}
 	var err error
-	n.init, err = c.rig.start(c.dir, launch{name: "node-init", netns: c.nodens,
+	n.init, err = c.rig.start(c.dir, launch{name: "node-init", host: c.machine,
 		args: []string{"/bin/sh", "-c", initScript, "node-init", n.dir, c.rig.workload},
 		attr: &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS}})
 	if err != nil {
@@ -131,11 +131,11 @@ func (n *node) socket() string { return filepath.Join(n.dir, "containerd.sock") 
 
 // inside is the command line that runs args on the machine.
 func (n *node) inside(args []string) []string {
-	return append([]string{"nsenter", "-t", strconv.Itoa(n.init.PID()), "-m", "-p", "-n", "--"}, args...)
+	return append([]string{"nsenter", "-t", strconv.Itoa(n.init.Pid()), "-m", "-p", "-n", "--"}, args...)
 }
 
 func (c *Cluster) startOnNode(name string, args ...string) (*Process, error) {
-	p, err := c.rig.start(c.dir, launch{name: name, args: c.node.inside(args)})
+	p, err := c.rig.start(c.dir, launch{name: name, host: c.rig.lab.Here(), args: c.node.inside(args)})
 	if err == nil {
 		c.node.procs = append(c.node.procs, p)
 	}
@@ -143,7 +143,7 @@ func (c *Cluster) startOnNode(name string, args ...string) (*Process, error) {
 }
 
 func (c *Cluster) onNode(ctx context.Context, args ...string) (string, error) {
-	return c.rig.output(ctx, "", c.node.inside(args)...)
+	return output(ctx, c.rig.lab.Here(), c.node.inside(args)...)
 }
 
 // ImportImages loads an archive of images, docker's or OCI's, into the node's containerd.

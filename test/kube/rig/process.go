@@ -4,7 +4,6 @@ package rig
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -13,24 +12,23 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/tombolo-io/tombolo/test/lab"
 )
 
 // Process is a program that the rig started and that writes its output to a file.
 type Process struct {
+	*lab.Process
 	Name string
 	Log  string // path of what it wrote
-	cmd  *exec.Cmd
-	done chan struct{}
-	err  error // valid once done is closed
 }
 
 // launch describes a process to start.
 type launch struct {
-	name  string
-	netns string
-	args  []string
-	env   []string
-	attr  *syscall.SysProcAttr
+	name string
+	host *lab.Host
+	args []string
+	attr *syscall.SysProcAttr
 }
 
 // start runs a program until Stop; its output goes to <dir>/<name>.log.
@@ -42,49 +40,21 @@ func (r *Rig) start(dir string, l launch) (*Process, error) {
 	}
 	defer out.Close() // the child has its own copy
 	cmd := exec.Command(l.args[0], l.args[1:]...)
-	cmd.Env = append(os.Environ(), l.env...)
-	cmd.Stdout, cmd.Stderr = out, out
-	cmd.SysProcAttr = l.attr
-	if err := r.starter.start(l.netns, cmd); err != nil {
-		return nil, fmt.Errorf("start %s: %w", l.name, err)
+	cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = out, out, l.attr
+	p, err := l.host.Start(cmd)
+	if err != nil {
+		return nil, err
 	}
-	p := &Process{Name: l.name, Log: log, cmd: cmd, done: make(chan struct{})}
-	go func() {
-		p.err = cmd.Wait()
-		close(p.done)
-	}()
-	return p, nil
+	return &Process{Process: p, Name: l.name, Log: log}, nil
 }
 
-// PID is the process's number in the caller's PID namespace.
-func (p *Process) PID() int { return p.cmd.Process.Pid }
-
-// Signal sends a signal to a process that may have ended already.
-func (p *Process) Signal(s syscall.Signal) error {
-	if err := p.cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return err
-	}
-	return nil
-}
-
-// Done is closed when the process has ended.
-func (p *Process) Done() <-chan struct{} { return p.done }
-
-// Stop ends the process: politely first, and with SIGKILL after grace.
-func (p *Process) Stop(grace time.Duration) {
+// stop kills the process, if there is one: what it made is test data.
+func (p *Process) stop() {
 	if p == nil {
 		return
 	}
-	if grace > 0 {
-		_ = p.Signal(syscall.SIGTERM) // a failure ends in SIGKILL below
-		select {
-		case <-p.done:
-			return
-		case <-time.After(grace):
-		}
-	}
-	_ = p.Signal(syscall.SIGKILL) // fails only where the process is gone
-	<-p.done
+	p.Kill()
+	<-p.Done()
 }
 
 // Tail is the end of what the process wrote, for error messages.
@@ -117,7 +87,7 @@ func await(ctx context.Context, what string, p *Process, check func(context.Cont
 	var ended <-chan struct{} // never ready where no process is watched
 	said := func() string { return "" }
 	if p != nil {
-		ended = p.done
+		ended = p.Done()
 		said = func() string { return "\n--- end of " + p.Log + "\n" + p.Tail() }
 	}
 	for {
@@ -127,7 +97,7 @@ func await(ctx context.Context, what string, p *Process, check func(context.Cont
 		}
 		select {
 		case <-ended:
-			return fmt.Errorf("%s: %s ended (%v)%s", what, p.Name, p.err, said())
+			return fmt.Errorf("%s: %s ended (%v)%s", what, p.Name, p.Wait(), said())
 		case <-ctx.Done():
 			return fmt.Errorf("%s: %w; last: %v%s", what, ctx.Err(), last, said())
 		case <-tick.C:
@@ -135,25 +105,18 @@ func await(ctx context.Context, what string, p *Process, check func(context.Cont
 	}
 }
 
-// output runs a short command in a network namespace and returns what it printed.
-func (r *Rig) output(ctx context.Context, netns string, args ...string) (string, error) {
-	return r.outputOf(ctx, netns, nil, args...)
+// output runs a short command on a host and returns what it printed.
+func output(ctx context.Context, host *lab.Host, args ...string) (string, error) {
+	return outputOf(ctx, host, nil, args...)
 }
 
 // outputOf is output with something to read.
-func (r *Rig) outputOf(ctx context.Context, netns string, in io.Reader, args ...string) (string, error) {
+func outputOf(ctx context.Context, host *lab.Host, in io.Reader, args ...string) (string, error) {
 	var stdout, stderr strings.Builder
-	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, &stdout, &stderr
 	cmd.WaitDelay = 5 * time.Second
-	err := r.starter.start(netns, cmd)
-	if err == nil {
-		err = cmd.Wait()
-	}
-	if err != nil {
-		if ctx.Err() != nil {
-			err = fmt.Errorf("%w (%w)", ctx.Err(), err)
-		}
+	if err := host.Run(ctx, cmd); err != nil {
 		return stdout.String(), fmt.Errorf("%s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(stderr.String()))
 	}
 	return stdout.String(), nil

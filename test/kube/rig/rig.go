@@ -15,7 +15,11 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/base/runtest"
 	"github.com/tombolo-io/tombolo/test/kube/tools"
+	"github.com/tombolo-io/tombolo/test/lab"
 )
+
+// word is part of the names of what a rig makes.
+const word = "kube"
 
 // Options say what a rig is made of.
 type Options struct {
@@ -26,7 +30,7 @@ type Options struct {
 // Rig is the world of the clusters: the public network, the hub and what the clusters share.
 type Rig struct {
 	ID  string // the name that everything outside Dir begins with
-	Dir string // everything that the rig writes
+	Dir string // everything that the rig writes; its name is the ID
 
 	progress func(string)
 	repo     string
@@ -34,9 +38,9 @@ type Rig struct {
 	tombolo  string // the program under test
 	workload string // the program of the test pods
 	images   string // docker archive with the test images
-	wan      string // namespace names
-	hubns    string
-	starter  *starter
+	lab      *lab.Lab
+	wan      *lab.Host
+	hubHost  *lab.Host
 	hub      *Hub
 
 	mu       sync.Mutex
@@ -67,23 +71,21 @@ func New(ctx context.Context, o Options) (*Rig, error) {
 	if r.bin, err = tools.Ensure(ctx, repo, o.Minor, o.Progress); err != nil {
 		return nil, err
 	}
-	if r.ID, err = newID(); err != nil {
+	if r.lab, err = lab.New(word); err != nil {
 		return nil, err
 	}
-	r.Dir = filepath.Join(tempDir(), r.ID)
-	r.wan, r.hubns = r.ID+"-wan", r.ID+"-hub"
-	r.starter = newStarter()
+	if r.Dir, err = r.lab.Dir(); err != nil {
+		return nil, errors.Join(err, r.lab.Close())
+	}
+	r.ID = filepath.Base(r.Dir)
 	if err := r.furnish(ctx); err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
 	return r, nil
 }
 
-// furnish makes the directory, the test images and the public network.
+// furnish makes the test images and the public network.
 func (r *Rig) furnish(ctx context.Context) error {
-	if err := os.Mkdir(r.Dir, 0o755); err != nil {
-		return fmt.Errorf("make the rig's directory: %w", err)
-	}
 	r.workload = filepath.Join(r.Dir, "workload")
 	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", r.workload, "./test/kube/workload")
 	build.Dir = r.repo
@@ -110,16 +112,13 @@ func (r *Rig) Close() error {
 	}
 	r.closed = true
 	told := r.handOver() // before the nodes' disks go
-	var group sync.WaitGroup
 	for _, c := range r.clusters {
-		group.Go(c.stop)
+		c.stop()
 	}
-	group.Wait()
 	if r.hub != nil {
-		r.hub.proc.Stop(5 * time.Second)
+		_ = r.hub.proc.Stop(5 * time.Second) // how it ends is not what is tested here
 	}
-	r.starter.close() // and with it whatever is still running
-	return errors.Join(told, remove(r.ID))
+	return errors.Join(told, remove(r.ID), r.lab.Close())
 }
 
 // handOver gives what hub, agents and kube-apiservers have logged to the suite,
@@ -160,22 +159,12 @@ func checkHost() error {
 	if len(missing) > 0 {
 		return fmt.Errorf("the Kubernetes rig needs programs that are not here: %s", strings.Join(missing, ", "))
 	}
-	return nil
-}
-
-// tempDir is the usual directory for temporary files, unless its path is long (unix sockets below it may have
-// 108 bytes) or in a place that nodes cover with their own.
-func tempDir() string {
-	dir := filepath.Clean(os.TempDir())
 	for _, covered := range []string{"/run", "/var/run", "/var/lib", "/var/log", "/proc"} {
-		if dir == covered || strings.HasPrefix(dir, covered+"/") {
-			return "/tmp"
+		if dir := filepath.Clean(os.TempDir()); dir == covered || strings.HasPrefix(dir, covered+"/") {
+			return fmt.Errorf("TMPDIR is %s, which each node covers with its own: set it to another place", dir)
 		}
 	}
-	if len(dir) > 20 {
-		return "/tmp"
-	}
-	return dir
+	return nil
 }
 
 // step reports a step with the time it took.

@@ -9,90 +9,70 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/tombolo-io/tombolo/test/lab"
 )
 
 // Sweep removes what rigs left whose owners died without Close (kill -9, a panic). It touches only what bears
-// a rig's name, and only when the owner named in it is dead.
+// a lab's name, and only when the owner named in it is dead.
 func Sweep(ctx context.Context, progress func(string)) error {
-	dead := map[string]bool{}
-	for _, path := range traces("") {
-		if id, gone := ownerDead(filepath.Base(path)); gone {
-			dead[id] = true
-		}
-	}
 	var errs []error
-	for id := range dead {
+	for _, path := range traces("") {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		progress("removing what the dead rig " + id + " left")
-		errs = append(errs, remove(id))
+		if lab.OwnerDead(filepath.Base(path)) {
+			progress("removing what a dead rig left: " + path)
+			errs = append(errs, removePath(path))
+		}
 	}
-	return errors.Join(errs...)
+	_, err := lab.Sweep()
+	return errors.Join(append(errs, err)...)
 }
 
 // traces lists the paths that rigs, or the rig with this id, have outside their directory, and the directory.
 func traces(id string) []string {
 	var found []string
-	for _, pattern := range []string{
-		filepath.Join(tempDir(), prefix+"*"), "/tmp/" + prefix + "*", "/run/netns/" + prefix + "*",
-		"/sys/fs/cgroup/" + prefix + "*", "/sys/fs/cgroup/*/" + prefix + "*",
-	} {
-		matches, _ := filepath.Glob(pattern) // fails for malformed patterns only
-		for _, path := range matches {
-			name := filepath.Base(path)
-			if (id == "" || name == id || strings.HasPrefix(name, id+"-")) && !slices.Contains(found, path) {
-				found = append(found, path)
+	name := "tombolo-lab-*-" + word
+	if id != "" {
+		name = id
+	}
+	for _, dir := range []string{os.TempDir(), "/tmp", "/run/netns", "/sys/fs/cgroup", "/sys/fs/cgroup/*"} {
+		for _, pattern := range []string{name, name + "-*"} {
+			matches, _ := filepath.Glob(filepath.Join(dir, pattern)) // fails for malformed patterns only
+			for _, path := range matches {
+				if !slices.Contains(found, path) {
+					found = append(found, path)
+				}
 			}
 		}
 	}
 	return found
 }
 
-// remove deletes all traces of a rig whose processes are dead or may be killed.
+// remove deletes what a lab does not: the cgroups of a rig whose processes are dead or may be killed, and mounts.
 func remove(id string) error {
 	var errs []error
-	paths := traces(id)
-	for _, path := range paths {
-		if strings.HasPrefix(path, "/run/netns/") {
-			errs = append(errs, removeNetns(filepath.Base(path)))
-		}
-	}
-	for _, path := range paths {
-		if strings.HasPrefix(path, "/sys/fs/cgroup/") {
-			errs = append(errs, removeCgroup(path))
-		}
-	}
-	for _, path := range paths {
-		if !strings.HasPrefix(path, "/run/netns/") && !strings.HasPrefix(path, "/sys/fs/cgroup/") {
-			errs = append(errs, unmountBelow(path), os.RemoveAll(path))
-		}
+	for _, path := range traces(id) {
+		errs = append(errs, removePath(path))
 	}
 	return errors.Join(errs...)
 }
 
-// removeNetns kills what still runs in a namespace of ours, and deletes its name.
-func removeNetns(name string) error {
-	pids, err := exec.Command("ip", "netns", "pids", name).Output()
-	if err != nil {
-		return fmt.Errorf("list the processes in %s: %w", name, err)
+func removePath(path string) error {
+	switch {
+	case strings.HasPrefix(path, "/sys/fs/cgroup/"):
+		return removeCgroup(path)
+	case strings.HasPrefix(path, "/run/netns/"):
+		return nil
 	}
-	for _, word := range strings.Fields(string(pids)) {
-		if pid, err := strconv.Atoi(word); err == nil && pid != os.Getpid() {
-			_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended since
-		}
-	}
-	if text, err := exec.Command("ip", "netns", "del", name).CombinedOutput(); err != nil {
-		return fmt.Errorf("delete the namespace %s: %w: %s", name, err, strings.TrimSpace(string(text)))
-	}
-	return nil
+	return unmountBelow(path)
 }
 
 // removeCgroup deletes a cgroup and all below it. Its last processes may still be on their way out.
@@ -186,7 +166,7 @@ func unmountBelow(dir string) error {
 // Leftovers lists what there is of the rig with this id: paths, mounts and processes. It is empty after Close.
 func Leftovers(id string) ([]string, error) {
 	left := traces(id)
-	for _, path := range []string{filepath.Join(tempDir(), id), "/run/netns/" + id} {
+	for _, path := range []string{filepath.Join(os.TempDir(), id), "/tmp/" + id, "/run/netns/" + id} {
 		points, err := mountsBelow(path)
 		if err != nil {
 			return nil, err
