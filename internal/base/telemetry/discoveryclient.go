@@ -17,16 +17,9 @@ type DiscoveryClientReadings struct {
 	Members, Stale, Conflicts, Sessions, Attending func() float64
 }
 
-// NewDiscoveryClient registers the metrics of a node's discovery client.
-func NewDiscoveryClient(reg prometheus.Registerer, r DiscoveryClientReadings) *DiscoveryClient {
+// NewDiscoveryClient registers the counters of a node's discovery client.
+func NewDiscoveryClient(reg prometheus.Registerer) *DiscoveryClient {
 	f := factory{reg}
-	f.gaugeFunc("tombolo_discovery_client_members", "Other members that are known.", r.Members)
-	f.gaugeFunc("tombolo_discovery_client_members_stale",
-		"Of these, those past their lease while no service reports them.", r.Stale)
-	f.gaugeFunc("tombolo_discovery_client_conflicts", "Facts that two members claim.", r.Conflicts)
-	f.gaugeFunc("tombolo_discovery_client_sessions", "Wanted sessions: one for each service and secret.", r.Sessions)
-	f.gaugeFunc("tombolo_discovery_client_sessions_attending",
-		"Sessions in which a service reports members.", r.Attending)
 	out := &DiscoveryClient{
 		Attempts: f.counterVec("tombolo_discovery_client_attempts_total",
 			"Sessions that began (ok) or failed (a fault code).", "outcome"),
@@ -40,6 +33,18 @@ func NewDiscoveryClient(reg prometheus.Registerer, r DiscoveryClientReadings) *D
 	out.Attempts.WithLabelValues(Outcome(""))
 	begin(out.Passed, []string{"junk", "stale", "full"})
 	return out
+}
+
+// ReadDiscoveryClient registers what is read when metrics are scraped.
+func ReadDiscoveryClient(reg prometheus.Registerer, r DiscoveryClientReadings) {
+	f := factory{reg}
+	f.gaugeFunc("tombolo_discovery_client_members", "Other members that are known.", r.Members)
+	f.gaugeFunc("tombolo_discovery_client_members_stale",
+		"Of these, those past their lease while no service reports them.", r.Stale)
+	f.gaugeFunc("tombolo_discovery_client_conflicts", "Facts that two members claim.", r.Conflicts)
+	f.gaugeFunc("tombolo_discovery_client_sessions", "Wanted sessions: one for each service and secret.", r.Sessions)
+	f.gaugeFunc("tombolo_discovery_client_sessions_attending",
+		"Sessions in which a service reports members.", r.Attending)
 }
 
 // KubePart is how a part of an API server as a source does, in numbers.

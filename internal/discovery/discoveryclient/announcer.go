@@ -3,6 +3,7 @@
 package discoveryclient
 
 import (
+	"context"
 	"crypto/rand"
 	"log/slog"
 	"reflect"
@@ -78,6 +79,17 @@ func (a *announcer) current() (word, <-chan struct{}) {
 	return a.now, a.changed
 }
 
+// take checks and announces a member. It reports whether the content has changed.
+func (a *announcer) take(now time.Time, m member.Facts) (changed bool, err error) {
+	if _, err := seal.ParseMember(seal.Message(m)); err != nil { // others would not take it
+		return false, err
+	}
+	before, _ := a.current()
+	err = a.announce(now, m)
+	after, _ := a.current()
+	return after.content != before.content, err
+}
+
 // announce changes what is announced; the same again changes nothing.
 func (a *announcer) announce(now time.Time, m member.Facts) error {
 	a.mu.Lock()
@@ -117,6 +129,34 @@ func (a *announcer) renew(now time.Time) error {
 		return nil
 	}
 	return a.sealLocked(now, a.now)
+}
+
+// keepRenewed makes new entries each third of a lease, and when one is due out of turn.
+func (a *announcer) keepRenewed(ctx context.Context) error {
+	tried := time.Now()
+	for {
+		due, paced := a.due()
+		if soonest := tried.Add(shortestLease / 3); due.Before(soonest) {
+			due = soonest // nothing is announced yet, or it cannot be
+		}
+		if at := a.answerDue(); !at.IsZero() {
+			due = sooner(due, at)
+		}
+		timer, stop := timerAt(due)
+		select {
+		case <-timer:
+			tried = time.Now()
+			if err := a.renew(tried); err != nil {
+				a.log.Error("this member cannot be announced any longer", telemetry.AttrReason, err)
+			}
+		case <-paced:
+		case <-a.clash.wake:
+		case <-ctx.Done():
+			stop()
+			return nil
+		}
+		stop()
+	}
 }
 
 // raise takes a version of ours that a service knows and we do not: the state

@@ -10,7 +10,7 @@ import (
 // TestWhoIsAttended: a service counts once, while it tells of members and has taken this
 // node's word.
 func TestWhoIsAttended(t *testing.T) {
-	f, all := &Client{}, &held{}
+	subs, all := &subscriptions{}, &held{}
 	for _, s := range []struct {
 		name    string
 		state   State
@@ -20,9 +20,10 @@ func TestWhoIsAttended(t *testing.T) {
 	} {
 		c := &subscription{service: Service{Name: s.name}}
 		c.status.init(Status{State: s.state, Refused: s.refused})
-		all.subscriptions = append(all.subscriptions, c)
+		all.all = append(all.all, c)
 	}
-	f.held.Store(all)
+	subs.held.Store(all)
+	f := &Client{subs: subs}
 	if got := f.Attending(); !slices.Equal(got, []string{"b", "a"}) {
 		t.Errorf("%v", got)
 	}

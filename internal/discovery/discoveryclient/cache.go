@@ -8,8 +8,11 @@ import (
 	"encoding/json"
 	"errors"
 	"io/fs"
+	"log/slog"
+	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -17,6 +20,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/private"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/discovery/seal"
 	"github.com/tombolo-io/tombolo/proto/discovery"
 	pb "github.com/tombolo-io/tombolo/proto/sidero"
@@ -149,41 +153,110 @@ func ago(now, saved, at time.Time) time.Time {
 	return now.Add(-max(0, saved.Sub(at)))
 }
 
+// diskCache keeps the entries of all services on disk, so that a node that restarts in an outage
+// knows its members.
+type diskCache struct {
+	dir      string
+	readOnly bool // a client that only watches, or a file of a newer version
+	native   *nativeBook
+	subs     *subscriptions
+	log      *slog.Logger
+
+	mu     sync.Mutex
+	status Status
+}
+
+func (d *diskCache) get() Status {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.status
+}
+
+// read remembers the members that the last run knew.
+func (d *diskCache) read(now time.Time) {
+	path := filepath.Join(d.dir, cacheFile)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.status = Status{Source: path, Kind: KindCache, State: StateAttending}
+	was, err := readCache(path, d.subs.keys())
+	if err != nil {
+		if why, anew := d.brokenLocked(err); anew {
+			d.log.Warn("the cache of members is not used", telemetry.AttrCode, why.Code, telemetry.AttrReason, why.Explain())
+		}
+		d.readOnly = d.readOnly || d.status.Code == fault.CodeStateVersion
+		return
+	}
+	d.status.Members, d.status.LastContact = d.remember(now, was), was.Saved
+}
+
+// brokenLocked notes why the cache cannot be used, and reports whether it could until now.
+func (d *diskCache) brokenLocked(err error) (why *fault.Fault, anew bool) {
+	why, anew = fault.From(err), d.status.State != StateBroken
+	d.status.State, d.status.Code, d.status.Reason = StateBroken, why.Code, why.Error()
+	return why, anew
+}
+
+// save writes the cache; a nil one is none.
+func (d *diskCache) save(now time.Time) {
+	if d == nil || d.readOnly {
+		return
+	}
+	data, err := encodeCache(d.subs.keys(), d.gather(now))
+	if err == nil && len(data) > mostCacheBytes {
+		err = fault.New(fault.CodeStateAccess, "the cache of members is not written").
+			Whyf("it has %d bytes, at most %d are read", len(data), mostCacheBytes)
+	}
+	if err == nil {
+		err = writeFile(filepath.Join(d.dir, cacheFile), data)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.status.LastContact = now
+	if err != nil {
+		if why, anew := d.brokenLocked(err); anew {
+			d.log.Warn("the cache of members cannot be written: a restart during an outage finds nobody",
+				telemetry.AttrCode, why.Code, telemetry.AttrReason, why.Explain())
+		}
+		return
+	}
+	d.status.State, d.status.Code, d.status.Reason = StateAttending, "", ""
+}
+
 // remember fills the books with what is left of the cache.
-func (f *Client) remember(now time.Time, c cached) (n int) {
+func (d *diskCache) remember(now time.Time, c cached) (n int) {
 	for _, before := range []bool{true, false} { // whom a removal meant is known first
 		for _, e := range c.Native {
-			if f.rememberNative(now, c, e, before) {
+			if d.rememberNative(now, c, e, before) {
 				n++
 			}
 		}
 	}
 	wall := now.Round(0)
 	for _, a := range c.Older {
-		clients := f.subscriptions()
-		i := slices.IndexFunc(clients, func(cl *subscription) bool {
+		subs := d.subs.all()
+		i := slices.IndexFunc(subs, func(cl *subscription) bool {
 			return cl.older != nil && cl.service.Name == a.Source && cl.keys.Cluster() == a.Secret
 		})
 		rest := left(wall, c.Saved, a.Until, limit.DiscoveryTTL)
-		if i < 0 || rest <= -staleHold || rest <= 0 && clients[i].service.Protocol == ProtocolNative {
+		if i < 0 || rest <= -staleHold || rest <= 0 && subs[i].service.Protocol == ProtocolNative {
 			continue
 		}
 		if wall.Before(c.Saved) { // the clock has gone back: what was heard before a removal stays so
 			a.Heard = ago(now, c.Saved, a.Heard)
 		}
-		if clients[i].older.remember(now.Add(rest), a) {
+		if subs[i].older.remember(now.Add(rest), a) {
 			n++
 		}
 	}
 	for _, p := range c.Past {
-		f.native.forgot(now, p.ID, p.Version, p.Until.Sub(wall))
+		d.native.forgot(now, p.ID, p.Version, p.Until.Sub(wall))
 	}
 	return n
 }
 
 // rememberNative takes an entry from the cache, or the one that it ended.
-func (f *Client) rememberNative(now time.Time, c cached, e cachedNative, before bool) (news bool) {
-	i := slices.IndexFunc(f.keys(), func(k seal.Keys) bool { return k.Cluster() == e.Cluster })
+func (d *diskCache) rememberNative(now time.Time, c cached, e cachedNative, before bool) (news bool) {
+	i := slices.IndexFunc(d.subs.keys(), func(k seal.Keys) bool { return k.Cluster() == e.Cluster })
 	entry := new(discovery.Entry)
 	if i < 0 || proto.Unmarshal(e.Entry, entry) != nil {
 		return false
@@ -195,21 +268,21 @@ func (f *Client) rememberNative(now time.Time, c cached, e cachedNative, before 
 		}
 	}
 	rest := left(now.Round(0), c.Saved, e.Until, most)
-	if rest <= -staleHold || rest <= 0 && (entry.GetRemoved() || !f.asks(ProtocolSidero)) {
-		f.native.forgot(now, seal.MemberOf(entry.GetMember()), entry.GetVersion(), rest+rememberGone)
+	if rest <= -staleHold || rest <= 0 && (entry.GetRemoved() || !d.subs.asks(ProtocolSidero)) {
+		d.native.forgot(now, seal.MemberOf(entry.GetMember()), entry.GetVersion(), rest+rememberGone)
 		return false
 	}
 	from := heardFrom{cached: true, at: e.Heard}
 	if before {
 		ended := new(discovery.Entry)
 		if len(e.Before) > 0 && proto.Unmarshal(e.Before, ended) == nil {
-			f.native.hear(now, f.keys()[i], from, ended)
+			d.native.hear(now, d.subs.keys()[i], from, ended)
 		}
 		return false
 	}
 	for _, from.name = range e.Sources {
-		if id, how, _ := f.native.hear(now, f.keys()[i], from, entry); how == heardNews {
-			f.native.shorten(id, now.Add(rest))
+		if id, how, _ := d.native.hear(now, d.subs.keys()[i], from, entry); how == heardNews {
+			d.native.shorten(id, now.Add(rest))
 			news = true
 		}
 	}
@@ -225,9 +298,9 @@ func (b *nativeBook) forgot(now time.Time, id seal.MemberID, version uint64, res
 	}
 }
 
-// asks reports whether a service is asked that speaks another protocol than one.
-func (f *Client) asks(not Protocol) bool {
-	return slices.ContainsFunc(f.subscriptions(), func(c *subscription) bool { return c.service.Protocol != not })
+// asks reports whether a service may speak another protocol than one.
+func (s *subscriptions) asks(not Protocol) bool {
+	return slices.ContainsFunc(s.all(), func(c *subscription) bool { return c.service.Protocol != not })
 }
 
 // shorten ends a lease no later than at a time.
@@ -256,11 +329,11 @@ func (b *olderBook) remember(until time.Time, a cachedOlder) bool {
 }
 
 // gather is what the books hold, for the file.
-func (f *Client) gather(now time.Time) cached {
+func (d *diskCache) gather(now time.Time) cached {
 	wall := now.Round(0)
 	c := cached{Saved: wall}
-	c.Native, c.Past = f.native.cache(now)
-	for _, cl := range f.subscriptions() {
+	c.Native, c.Past = d.native.cache(now)
+	for _, cl := range d.subs.all() {
 		if cl.older != nil {
 			c.Older = append(c.Older, cl.older.cache(now, cl.keys.Cluster())...)
 		}

@@ -317,8 +317,8 @@ func TestARemovalOfTheFormatBefore(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, first := range []bool{true, false} {
-		f := &Client{native: newNativeBook()}
-		f.held.Store(&held{keys: []seal.Keys{keys}})
+		f := &diskCache{native: newNativeBook(), subs: &subscriptions{}}
+		f.subs.held.Store(&held{keys: []seal.Keys{keys}})
 		f.remember(now, cached{first: first, Saved: now, Native: []cachedNative{{Cluster: keys.Cluster(), Entry: removal, Until: now.Add(-time.Minute), Heard: now, Sources: []string{"x"}}}})
 		if w := f.native.members[key.ID()]; (w != nil) != first || first && !w.until.Equal(now.Add(staleHold-time.Minute)) {
 			t.Errorf("of the first format %v: %+v", first, w)
@@ -349,8 +349,10 @@ func FuzzCache(f *testing.F) {
 		if err != nil {
 			return
 		}
-		fd := &Client{cfg: Config{ClusterID: "x"}, native: newNativeBook()}
-		fd.held.Store(&held{keys: keys, subscriptions: []*subscription{{service: Service{Name: "x"}, keys: keys[0], older: newOlderBook("x", "x", s.Sidero())}}})
+		fd := &diskCache{native: newNativeBook(), subs: &subscriptions{}}
+		fd.subs.held.Store(&held{keys: keys, all: []*subscription{
+			{service: Service{Name: "x"}, keys: keys[0], older: newOlderBook("x", "x", s.Sidero())},
+		}})
 		now := time.Unix(1e9, 0)
 		n := fd.remember(now, c)
 		if said := fd.native.said(now); len(said) > n {

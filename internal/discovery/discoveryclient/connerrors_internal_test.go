@@ -40,7 +40,7 @@ func TestWhyAServiceIsNotReached(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			c := &subscription{service: Service{Name: "s"}, dial: tc.dial}
+			c := &subscription{service: Service{Name: "s"}, subscriptionParts: subscriptionParts{dial: tc.dial}}
 			conn, err := c.connect(to, ProtocolNative)
 			if err != nil {
 				t.Fatal(err)

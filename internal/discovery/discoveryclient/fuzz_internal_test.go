@@ -55,10 +55,13 @@ func victimAt(t testing.TB, now time.Time) *victim {
 		t.Fatal(err)
 	}
 	v := &victim{known: fixedKey(t, 'k'), subscription: &subscription{
-		nativeServices: &nativeServices{},
-		service:        Service{Name: "svc", place: place{secure: true, host: "svc", address: "svc:443"}}, keys: keys, native: newNativeBook(), self: self,
-		older: newOlderBook("svc", "cluster", secret.Sidero()), log: slog.New(slog.DiscardHandler), metrics: telemetry.NewDiscoveryClient(prometheus.NewRegistry(), telemetry.DiscoveryClientReadings{}),
-		changed: func() {}, renewed: func() {}, taken: make(chan struct{}, 1), left: make(chan struct{}),
+		subscriptionParts: subscriptionParts{
+			news: newNews(), self: self, native: newNativeBook(), nativeServices: &nativeServices{},
+			log: slog.New(slog.DiscardHandler), metrics: telemetry.NewDiscoveryClient(prometheus.NewRegistry()),
+		},
+		service: Service{Name: "svc", place: place{secure: true, host: "svc", address: "svc:443"}}, keys: keys,
+		older: newOlderBook("svc", "cluster", secret.Sidero()),
+		taken: make(chan struct{}, 1), left: make(chan struct{}),
 	}}
 	v.entry = entryOf(t, keys, v.known, seal.Content{Version: 100, TTL: time.Minute, Member: seal.Message(member.Facts{Node: "known"})})
 	if _, how, err := v.native.hear(now, keys, heardFrom{name: "svc", at: now}, v.entry); how != heardNews {

@@ -37,7 +37,7 @@ func TestWorkOfMerging(t *testing.T) {
 			synctest.Wait()
 			merged := func() float64 {
 				var m dto.Metric
-				if err := a.metrics.Merged.Write(&m); err != nil {
+				if err := a.members.merged.Write(&m); err != nil {
 					t.Fatal(err)
 				}
 				return m.GetCounter().GetValue()

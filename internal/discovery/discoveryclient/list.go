@@ -5,7 +5,7 @@ package discoveryclient
 import (
 	"context"
 	"crypto/sha256"
-	"time"
+	"sync"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/private"
@@ -81,9 +81,33 @@ func readBounded(path string, most int) ([]byte, error) {
 	return nil, fault.Newf(fault.CodeConfig, "the file of members %s cannot be read", path).Because(err).Hint("correct sources.file, or the file's rights")
 }
 
-// mailbox holds the newest word of a source.
+// mailbox holds what a source stated last.
 type mailbox struct {
 	source Source
-	said   []roster.Said
-	at     time.Time
+
+	mu   sync.Mutex
+	said []roster.Said
+}
+
+// mailboxes are those of a file of members, if there is one, and of further sources.
+func mailboxes(file string, sources []Source) (out []*mailbox) {
+	if file != "" {
+		out = append(out, &mailbox{source: newListFile(file)})
+	}
+	for _, s := range sources {
+		out = append(out, &mailbox{source: s})
+	}
+	return out
+}
+
+func (b *mailbox) put(said []roster.Said) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.said = said
+}
+
+func (b *mailbox) get() []roster.Said {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.said
 }

@@ -98,7 +98,7 @@ func TestOlderPushSaysWhetherItTakes(t *testing.T) {
 		tells := func(after time.Duration) bool {
 			time.Sleep(after)
 			synctest.Wait()
-			here := a.subscriptions()[0].older.here
+			here := a.subs.all()[0].older.here
 			here.mu.Lock()
 			defer here.mu.Unlock()
 			return here.sessions == 1
@@ -161,14 +161,14 @@ func TestWhatOneSessionKnowsEndsWithIt(t *testing.T) {
 		time.Sleep(settle)
 		synctest.Wait()
 		counts := func() (out []int) {
-			for _, c := range a.subscriptions() {
+			for _, c := range a.subs.all() {
 				c.older.here.mu.Lock()
 				out = append(out, c.older.here.sessions)
 				c.older.here.mu.Unlock()
 			}
 			return out
 		}
-		session := &watching{c: a.subscriptions()[0], refresh: time.NewTimer(time.Hour)}
+		session := &watching{c: a.subs.all()[0], refresh: time.NewTimer(time.Hour)}
 		for _, step := range []struct {
 			what string
 			do   func()
@@ -178,9 +178,9 @@ func TestWhatOneSessionKnowsEndsWithIt(t *testing.T) {
 			{"it is refused", func() { session.refused(true) }, []int{0, 0, 0}},
 			{"and again", func() { session.refused(true) }, []int{0, 0, 0}},
 			{"it is over", func() { session.ends() }, []int{0, 1, 1}},
-			{"the second secret's is over", func() { a.subscriptions()[1].older.away(time.Now()) }, []int{0, 0, 1}},
+			{"the second secret's is over", func() { a.subs.all()[1].older.away(time.Now()) }, []int{0, 0, 1}},
 			{"the next one is refused", func() { session.refused(true) }, []int{0, 0, 0}},
-			{"the second secret's is back", func() { a.subscriptions()[1].older.snapshot(time.Now(), nil) }, []int{0, 0, 0}},
+			{"the second secret's is back", func() { a.subs.all()[1].older.snapshot(time.Now(), nil) }, []int{0, 0, 0}},
 			{"it is taken", func() { session.refused(false) }, []int{0, 1, 1}},
 		} {
 			if step.do(); !slices.Equal(counts(), step.want) {

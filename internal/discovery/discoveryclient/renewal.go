@@ -3,7 +3,6 @@
 package discoveryclient
 
 import (
-	"context"
 	"reflect"
 	"slices"
 	"time"
@@ -31,35 +30,4 @@ func (w *signedWord) renews(now time.Time, known *signedWord) bool {
 		}
 	}
 	return true
-}
-
-// stirLater asks for a merge by and by: leases alone are others.
-func (f *Client) stirLater() {
-	select {
-	case f.late <- struct{}{}:
-	default:
-	}
-}
-
-// await waits for news, for a time, or for a while after leases were renewed: in a large
-// cluster some are at any moment, and a merge looks at all members.
-func (f *Client) await(ctx context.Context, next time.Time) (news, renewed bool) {
-	timer, stop := timerAt(next)
-	defer stop()
-	late := f.late
-	var over <-chan time.Time
-	for {
-		select {
-		case <-f.wake:
-			return true, renewed
-		case <-late:
-			renewed, late, over = true, nil, time.After(limit.DiscoveryRenewals)
-		case <-over:
-			return false, renewed
-		case <-timer:
-			return false, renewed
-		case <-ctx.Done():
-			return false, renewed
-		}
-	}
 }

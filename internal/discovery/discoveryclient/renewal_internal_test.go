@@ -88,7 +88,7 @@ func TestRenewalsAreGathered(t *testing.T) {
 		time.Sleep(time.Minute)
 		merged := func() float64 {
 			var m dto.Metric
-			if err := a.metrics.Merged.Write(&m); err != nil {
+			if err := a.members.merged.Write(&m); err != nil {
 				t.Fatal(err)
 			}
 			return m.GetCounter().GetValue() / n
@@ -96,10 +96,8 @@ func TestRenewalsAreGathered(t *testing.T) {
 		saved := map[time.Time]bool{}
 		renewing := func(d time.Duration) {
 			for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
-				a.stirLater()
-				a.mu.Lock()
-				saved[a.cache.LastContact] = true
-				a.mu.Unlock()
+				a.news.renewed()
+				saved[a.cache.get().LastContact] = true
 			}
 		}
 		renewing(4 * time.Minute)
@@ -175,7 +173,7 @@ func TestALeaseEndsWhileRenewalsAreGathered(t *testing.T) {
 		end := time.Now()
 		for a.member("b") != nil && time.Since(end) < time.Hour {
 			time.Sleep(50 * time.Millisecond)
-			a.stirLater()
+			a.news.renewed()
 			synctest.Wait()
 			if m := a.member("b"); m != nil {
 				end = m.Entries[0].Until

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"log/slog"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,21 +29,13 @@ import (
 //	  ▲         │ fails         │ ends
 //	  └─backoff─┴───────────────┘
 type subscription struct {
-	service        Service
-	keys           seal.Keys
-	secret         int // its place in the configuration when it was made
-	native         *nativeBook
-	older          *olderBook   // nil: there is no id for the older protocol
-	alike          []*olderBook // of the session that speaks: those of the other secrets at the same service
-	self           *announcer   // nil: it only watches
-	dial           dialer
-	log            *slog.Logger
-	metrics        *telemetry.DiscoveryClient
-	changed        func() // something is to be merged
-	renewed        func() // leases alone are others
-	agent          string // software and version, for people
-	nativeServices *nativeServices
-	connErrors     connErrors
+	subscriptionParts
+	service    Service
+	keys       seal.Keys
+	secret     int          // its place in the configuration when it was made
+	older      *olderBook   // nil: there is no id for the older protocol
+	alike      []*olderBook // of the session that speaks: those of the other secrets at the same service
+	connErrors connErrors
 
 	taken    chan struct{} // an announcement was taken, of takenOf
 	takenOf  atomic.Pointer[seal.MemberID]
@@ -54,51 +45,37 @@ type subscription struct {
 	status   statusBoard
 }
 
-// subscriptionsOf are those of all services and secrets; had are kept. What is known of a service
-// of the older protocol is for each secret one, and the session of the first secret tells it.
-func (f *Client) subscriptionsOf(h *held, had []*subscription) (out []*subscription) {
-	older := make([]presence, len(h.keys))
-	for _, s := range f.cfg.Services {
-		var first *subscription
-		for i, k := range h.keys {
-			at := slices.IndexFunc(had, func(c *subscription) bool { return c.service.Name == s.Name && c.keys.Cluster() == k.Cluster() })
-			if at >= 0 {
-				out = append(out, had[at])
-				continue
-			}
-			c := f.newSubscription(s, i, h)
-			out = append(out, c)
-			if first == nil {
-				first = c
-			}
-			if c.older == nil {
-				continue
-			}
-			c.older.here = &older[i]
-			if c != first {
-				first.alike = append(first.alike, c.older)
-			}
-		}
-	}
-	return out
+// subscriptionParts are what all subscriptions of a client share.
+type subscriptionParts struct {
+	*news
+	self           *announcer // nil: it only watches
+	native         *nativeBook
+	nativeServices *nativeServices
+	dial           dialer
+	log            *slog.Logger
+	metrics        *telemetry.DiscoveryClient
+	agent          string // software and version, for people
 }
 
-func (f *Client) newSubscription(s Service, secret int, h *held) *subscription {
-	keys := h.keys[secret]
+func newSubscription(parts subscriptionParts, s Service, clusterID string, secrets []seal.Secret, secret int) *subscription {
+	keys := secrets[secret].Keys()
 	c := &subscription{
-		service: s, keys: keys, secret: secret, native: f.native, self: f.self, dial: f.dial, log: f.log, metrics: f.metrics,
-		changed: f.stir, renewed: f.stirLater, agent: "tombolo " + f.version, nativeServices: f.nativeServices, left: make(chan struct{}), taken: make(chan struct{}, 1),
+		subscriptionParts: parts, service: s, keys: keys, secret: secret,
+		left: make(chan struct{}), taken: make(chan struct{}, 1),
 	}
-	f.native.presence(keys.Cluster(), s.Name) // it is asked, from now on
-	if f.cfg.ClusterID != "" {
-		c.older = newOlderBook(s.Name, f.cfg.ClusterID, h.secrets[secret].Sidero())
-		for i, s := range h.secrets {
+	c.native.presence(keys.Cluster(), s.Name) // it is asked, from now on
+	if clusterID != "" {
+		c.older = newOlderBook(s.Name, clusterID, secrets[secret].Sidero())
+		for i, other := range secrets {
 			if i != secret {
-				c.older.others = append(c.older.others, s.Sidero())
+				c.older.others = append(c.older.others, other.Sidero())
 			}
 		}
 	}
-	c.status.init(Status{Source: s.Name, Kind: KindService, URL: s.URL(), Protocol: s.Protocol, Cluster: keys.Cluster().String(), State: StateOff})
+	c.status.init(Status{
+		Source: s.Name, Kind: KindService, URL: s.URL(), Protocol: s.Protocol,
+		Cluster: keys.Cluster().String(), State: StateOff,
+	})
 	return c
 }
 

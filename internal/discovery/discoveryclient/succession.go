@@ -4,6 +4,7 @@ package discoveryclient
 
 import (
 	"context"
+	"log/slog"
 	"math/rand/v2"
 	"path/filepath"
 	"time"
@@ -25,15 +26,24 @@ import (
 //	                   └─ taken by a service ─▶ there: the removal by the old key
 //	                        └─ all services, or the longest lease later ─▶ the old key is forgotten
 
-// keepKey looks at the member's key, and forgets the old one when it is over.
-func (f *Client) keepKey(ctx context.Context) error {
+// rotation follows the key file: it takes over a new key, and forgets the old one.
+type rotation struct {
+	*news
+	dir  string
+	self *announcer
+	subs *subscriptions
+	log  *slog.Logger
+}
+
+// run looks at the member's key, and forgets the old one when it is over.
+func (r *rotation) run(ctx context.Context) error {
 	since := time.Now()
 	taken := "" // the file as it was taken: nothing is derived from it again
 	for complained := ""; run.Wait(ctx, lookInterval); {
-		text, err := readState(filepath.Join(f.cfg.StateDir, keyFile))
+		text, err := readState(filepath.Join(r.dir, keyFile))
 		changed := false
 		if err == nil && text != taken {
-			if changed, err = f.takeKey(time.Now(), text); err == nil {
+			if changed, err = r.takeKey(time.Now(), text); err == nil {
 				taken = text
 			}
 		}
@@ -41,11 +51,11 @@ func (f *Client) keepKey(ctx context.Context) error {
 			since = time.Now()
 		}
 		if err == nil {
-			err = f.forgetOld(time.Since(since) >= limit.DiscoveryTTL)
+			err = r.forgetOld(time.Since(since) >= limit.DiscoveryTTL)
 		}
 		if why := junkReason(err); why != complained {
 			if complained = why; err != nil {
-				f.log.Warn("the member's key stays as it is", telemetry.AttrCode, fault.From(err).Code, telemetry.AttrReason, why)
+				r.log.Warn("the member's key stays as it is", telemetry.AttrCode, fault.From(err).Code, telemetry.AttrReason, why)
 			}
 		}
 	}
@@ -53,12 +63,12 @@ func (f *Client) keepKey(ctx context.Context) error {
 }
 
 // takeKey continues under the key of the file, if it succeeds the current one.
-func (f *Client) takeKey(now time.Time, text string) (changed bool, err error) {
+func (r *rotation) takeKey(now time.Time, text string) (changed bool, err error) {
 	next, err := parseIdentity(text)
 	if err != nil {
 		return false, err
 	}
-	w, _ := f.self.current()
+	w, _ := r.self.current()
 	have := w.id.key.ID()
 	if next.key.ID() == have {
 		return false, nil
@@ -68,28 +78,28 @@ func (f *Client) takeKey(now time.Time, text string) (changed bool, err error) {
 			Whyf("member %s does not succeed %s, which runs here", next.key.ID(), have).
 			Hint("restart the member to take it; 'tombolo discovery member rotate' makes one that succeeds")
 	}
-	if err := f.self.succeed(now, next); err != nil {
+	if err := r.self.succeed(now, next); err != nil {
 		return false, err
 	}
-	f.log.Info("this member goes on under a new key", "old", have.String(), "new", next.key.ID().String())
-	f.stir()
+	r.log.Info("this member continues under a new key", "old", have.String(), "new", next.key.ID().String())
+	r.changed()
 	return true, nil
 }
 
 // forgetOld removes the old key from the disk once all services know that it is
 // over, or it could not be alive anywhere any more.
-func (f *Client) forgetOld(late bool) error {
-	w, _ := f.self.current()
+func (r *rotation) forgetOld(late bool) error {
+	w, _ := r.self.current()
 	if w.id.old.IsZero() {
 		return nil
 	}
-	for _, c := range f.subscriptions() {
+	for _, c := range r.subs.all() {
 		if told := c.retired.Load(); !late && (told == nil || *told != w.id.old.ID()) {
 			return nil
 		}
 	}
-	next := w.id.forget(f.keys())
-	err := changeIdentity(f.cfg.StateDir, noCrash, func(now identity) (identity, error) {
+	next := w.id.forget(r.subs.keys())
+	err := changeIdentity(r.dir, noCrash, func(now identity) (identity, error) {
 		if now.key.ID() != next.key.ID() {
 			return now, nil
 		}
@@ -98,8 +108,8 @@ func (f *Client) forgetOld(late bool) error {
 	if err != nil {
 		return err
 	}
-	f.log.Info("the old key of this member is over", "old", w.id.old.ID().String())
-	return f.self.succeed(time.Now(), next)
+	r.log.Info("the old key of this member is over", "old", w.id.old.ID().String())
+	return r.self.succeed(time.Now(), next)
 }
 
 // wasTaken says that a service has taken an announcement of a key of ours.

@@ -14,14 +14,14 @@ func (c Config) Keys() []seal.Keys { return slices.Clone(c.keys) }
 
 // Under are the clusters, of this node's, in which a member has an entry of its own
 // now: the secrets that it has. Of a member that only others speak of nothing is known.
-func (f *Client) Under(id string) []seal.ClusterID {
+func (c *Client) Under(id string) []seal.ClusterID {
 	member, err := seal.ParseMemberID(id)
 	if err != nil {
 		return nil
 	}
-	has := f.native.under(time.Now(), member)
+	has := c.native.under(time.Now(), member)
 	var out []seal.ClusterID
-	for _, k := range f.keys() {
+	for _, k := range c.subs.keys() {
 		if slices.Contains(has, k.Cluster()) {
 			out = append(out, k.Cluster())
 		}

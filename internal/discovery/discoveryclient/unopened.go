@@ -5,14 +5,14 @@ package discoveryclient
 // Unopened is how many entries of this node's cluster each service of the older protocol
 // tells of, by its name, that none of the secrets opens: of a cluster with another secret, or
 // junk of who knows the cluster's id. Services without such entries are left out.
-func (f *Client) Unopened() map[string]int {
+func (c *Client) Unopened() map[string]int {
 	out := map[string]int{}
-	for _, c := range f.subscriptions() {
-		if c.older == nil {
+	for _, sub := range c.subs.all() {
+		if sub.older == nil {
 			continue
 		}
-		if n := c.older.unopened(); n > 0 {
-			out[c.service.Name] = max(n, out[c.service.Name])
+		if n := sub.older.unopened(); n > 0 {
+			out[sub.service.Name] = max(n, out[sub.service.Name])
 		}
 	}
 	return out
