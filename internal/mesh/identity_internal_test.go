@@ -63,6 +63,16 @@ func TestKeysThatCannotBeUsed(t *testing.T) {
 	}
 }
 
+// hasFour is a member that one source knows with an address of the pool.
+func hasFour(tier roster.Tier, id string, four netip.Addr) roster.Member {
+	from := roster.Source{Tier: tier, Name: "s"}
+	return roster.Member{
+		Facts: member.Facts{ID: id, Node: "x", Overlay4: four}, Tier: tier,
+		Sources: map[roster.Field][]roster.Source{roster.FieldOverlay4: {from}},
+		Entries: []roster.Entry{{Source: from, ID: id}},
+	}
+}
+
 func TestOverlayAddresses(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	prefix, pool := member.Overlay6("c"), netip.MustParsePrefix("100.112.0.0/12")
@@ -73,8 +83,10 @@ func TestOverlayAddresses(t *testing.T) {
 	first4 := member.Address4(pool, "m5", func(netip.Addr) bool { return false })
 	second4 := member.Address4(pool, "m5", func(a netip.Addr) bool { return a == first4 })
 	third4 := member.Address4(pool, "m5", func(a netip.Addr) bool { return a == first4 || a == second4 })
-	other := func(tier roster.Tier, id string, four netip.Addr) roster.Member {
-		return roster.Member{Facts: member.Facts{ID: id, Node: "x", Overlay4: four}, Tier: tier}
+	listed := func(m roster.Member) roster.Member { // by a file on this machine, too
+		from := roster.Source{Tier: roster.TierStatic, Name: "members.yaml"}
+		m.ID, m.Tier, m.Entries = "x", roster.TierStatic, append([]roster.Entry{{Source: from, ID: "x"}}, m.Entries...)
+		return m
 	}
 	for name, c := range map[string]struct {
 		was       overlay
@@ -83,14 +95,20 @@ func TestOverlayAddresses(t *testing.T) {
 		gave      bool
 	}{
 		"alone":                     {fresh, func(*choice) {}, six, first4, false},
-		"another has the first":     {fresh, func(c *choice) { c.others = []roster.Member{other(roster.TierNative, "m9", first4)} }, six, second4, false},
-		"and one in Kubernetes":     {fresh, func(c *choice) { c.others = []roster.Member{other(roster.TierKubernetes, "m9", first4)} }, six, second4, false},
-		"both, from the smaller id": {chosen, func(c *choice) { c.others = []roster.Member{other(roster.TierNative, "m1", first4)} }, six, second4, true},
+		"another has the first":     {fresh, func(c *choice) { c.others = []roster.Member{hasFour(roster.TierNative, "m9", first4)} }, six, second4, false},
+		"and one in Kubernetes":     {fresh, func(c *choice) { c.others = []roster.Member{hasFour(roster.TierKubernetes, "m9", first4)} }, six, second4, false},
+		"both, from the smaller id": {chosen, func(c *choice) { c.others = []roster.Member{hasFour(roster.TierNative, "m1", first4)} }, six, second4, true},
 		"both, and it has the next": {chosen, func(c *choice) {
-			c.others = []roster.Member{other(roster.TierNative, "m1", first4), other(roster.TierNative, "m2", second4)}
+			c.others = []roster.Member{hasFour(roster.TierNative, "m1", first4), hasFour(roster.TierNative, "m2", second4)}
 		}, six, third4, true},
-		"both, from the greater id":   {chosen, func(c *choice) { c.others = []roster.Member{other(roster.TierNative, "m9", first4)} }, six, first4, false},
-		"a smaller id without a word": {chosen, func(c *choice) { c.others = []roster.Member{other(roster.TierKubernetes, "m1", first4)} }, six, first4, false},
+		"both, from the smaller id, which a file lists": {chosen, func(c *choice) {
+			c.others = []roster.Member{listed(hasFour(roster.TierNative, "m1", first4))}
+		}, six, second4, true},
+		"both, from the greater id, which a file lists": {chosen, func(c *choice) {
+			c.others = []roster.Member{listed(hasFour(roster.TierNative, "m9", first4))}
+		}, six, first4, false},
+		"both, from the greater id":   {chosen, func(c *choice) { c.others = []roster.Member{hasFour(roster.TierNative, "m9", first4)} }, six, first4, false},
+		"a smaller id without a word": {chosen, func(c *choice) { c.others = []roster.Member{hasFour(roster.TierKubernetes, "m1", first4)} }, six, first4, false},
 		"another pool": {chosen, func(c *choice) { c.pool = netip.MustParsePrefix("10.9.0.0/16") }, six,
 			member.Address4(netip.MustParsePrefix("10.9.0.0/16"), "m5", func(netip.Addr) bool { return false }), false},
 		"no pool": {chosen, func(c *choice) { c.pool = netip.Prefix{} }, six, netip.Addr{}, false},
@@ -98,7 +116,7 @@ func TestOverlayAddresses(t *testing.T) {
 			c.six, c.four = netip.MustParseAddr("fd00::7"), netip.MustParseAddr("100.64.0.7")
 		}, netip.MustParseAddr("fd00::7"), netip.MustParseAddr("100.64.0.7"), false},
 		"what the operator wants is kept": {overlay{ID: "m5", Four: first4}, func(c *choice) {
-			c.four, c.others = first4, []roster.Member{other(roster.TierNative, "m1", first4)}
+			c.four, c.others = first4, []roster.Member{hasFour(roster.TierNative, "m1", first4)}
 		}, six, first4, false},
 	} {
 		in := base
@@ -147,7 +165,7 @@ func TestAfterAPartition(t *testing.T) {
 			for _, i := range order {
 				o := nodes[1-i]
 				in := c
-				in.others = []roster.Member{{Facts: member.Facts{ID: o.ID, Overlay4: o.Four}, Tier: roster.TierNative}}
+				in.others = []roster.Member{hasFour(roster.TierNative, o.ID, o.Four)}
 				nodes[i] = nodes[i].choose(in, now)
 			}
 		}

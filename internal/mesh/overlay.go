@@ -43,8 +43,10 @@ func readOverlay(dir, id string, clusters []string) (o overlay, broken error) {
 		o, err = parseOverlay(text, id, clusters)
 	}
 	if err != nil {
-		return overlay{ID: id}, fault.New(fault.CodeStateCorrupt, "the overlay addresses in "+path+" cannot be read").Because(err).
-			Hint("the node has chosen them anew; where they are not what others have written down, put the file back from a backup and start the node again")
+		return overlay{ID: id}, fault.New(fault.CodeStateCorrupt, "the overlay addresses in "+path+" cannot be read").
+			Because(err).
+			Hint("the node has chosen new ones; if the old ones are written down somewhere, " +
+				"restore the file from a backup and start the node again")
 	}
 	return o, nil
 }
@@ -103,32 +105,39 @@ func (o overlay) choose(c choice, now time.Time) overlay {
 	if next.Six = c.six; !c.six.IsValid() {
 		next.Six = member.Address6(next.Prefix, o.ID)
 	}
-	winner := o.winner(c)
+	node, winner := o.winner(c)
 	switch {
 	case c.four.IsValid():
 		next.Four = c.four
 	case !c.pool.IsValid():
 		next.Four = netip.Addr{}
-	case !o.Four.IsValid() || !c.pool.Contains(o.Four) || winner != nil:
+	case !o.Four.IsValid() || !c.pool.Contains(o.Four) || winner != "":
 		next.Four = member.Address4(c.pool, o.ID, func(a netip.Addr) bool {
 			return slices.ContainsFunc(c.others, func(m roster.Member) bool { return m.Overlay4 == a })
 		})
 	}
-	if winner != nil && next.Four != o.Four {
-		next.Gave = &gave{Address: o.Four, Now: next.Four, Node: winner.Node, ID: winner.ID, At: now.Round(0)}
+	if winner != "" && next.Four != o.Four {
+		next.Gave = &gave{Address: o.Four, Now: next.Four, Node: node, ID: winner, At: now.Round(0)}
 	}
 	return next
 }
 
-// winner is the member that has this node's address of the pool, with a better right to it.
-func (o overlay) winner(c choice) *roster.Member {
-	i := slices.IndexFunc(c.others, func(m roster.Member) bool {
-		return o.Four.IsValid() && m.Overlay4 == o.Four && m.Tier == roster.TierNative && m.ID < o.ID
-	})
-	if i < 0 {
-		return nil
+// winner is the member that has this node's address of the pool, with a better right to it: it signs that it has the
+// address, and its id is smaller. A list on this machine that names the same member changes nothing.
+func (o overlay) winner(c choice) (node, id string) {
+	for i := range c.others {
+		m := &c.others[i]
+		signs := func(s roster.Source) bool { return s.Tier == roster.TierNative }
+		if !o.Four.IsValid() || m.Overlay4 != o.Four || !slices.ContainsFunc(m.Sources[roster.FieldOverlay4], signs) {
+			continue
+		}
+		for _, e := range m.Entries {
+			if signs(e.Source) && e.ID < o.ID {
+				return m.Node, e.ID
+			}
+		}
 	}
-	return &c.others[i]
+	return "", ""
 }
 
 // prefix is that of all nodes. A cluster without a configured name keeps the one of its

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 )
 
@@ -53,13 +52,13 @@ func TestAnAddressIsGivenUp(t *testing.T) {
 	m, k := newRoom(t, dir, nil)
 	turn(m, seen(m, k, roster.Result{}), time.Now())
 	four := m.state.Load().overlay.Four
-	has := roster.Result{Members: []roster.Member{{Facts: member.Facts{ID: "!", Node: "b", Overlay4: four}, Tier: roster.TierNative}}}
+	has := roster.Result{Members: []roster.Member{hasFour(roster.TierNative, "!", four)}}
 	turn(m, seen(m, k, has), time.Now())
 	next := m.state.Load().overlay.Four
 	if next == four || !next.IsValid() || k.last(t).Overlay4 != next {
 		t.Fatalf("it has %v, and announces %v", next, k.last(t).Overlay4)
 	}
-	if w := strings.Join(m.Status().Warnings, "\n"); !strings.Contains(w, "mesh_overlay") || !strings.Contains(w, four.String()) || !strings.Contains(w, "b (member !)") {
+	if w := strings.Join(m.Status().Warnings, "\n"); !strings.Contains(w, "mesh_overlay") || !strings.Contains(w, four.String()) || !strings.Contains(w, "x (member !)") {
 		t.Errorf("the status warns of %q", w)
 	}
 	if again, _ := newRoom(t, dir, nil); again.state.Load().overlay.Four != next {
