@@ -124,7 +124,6 @@ func longLines() map[string]int {
 		"internal/base":      10,
 		"internal/discovery": 236,
 
-		"internal/mesh":   189,
 		"internal/stream": 174,
 	}
 }

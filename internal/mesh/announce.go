@@ -26,7 +26,8 @@ type saying struct {
 // over is what a node announces.
 func (s saying) over(base member.Facts) member.Facts {
 	out := base
-	out.Ranges = slices.DeleteFunc(slices.Clone(base.Ranges), func(p netip.Prefix) bool { return slices.Contains(s.withheld, p) })
+	out.Ranges = slices.DeleteFunc(slices.Clone(base.Ranges),
+		func(p netip.Prefix) bool { return slices.Contains(s.withheld, p) })
 	out.Mesh = s.mesh
 	out.Key = s.key
 	out.Overlay6, out.Overlay4 = s.overlay.Six, s.overlay.Four

@@ -37,17 +37,17 @@ func TestWhichClusterItIs(t *testing.T) {
 		alone   string
 	}{
 		// Nobody can tell these apart.
-		"the first node, or a wrong secret at a discovery service": {evidence{}, nil, nil, "looks the same"},
-		"the same, and it was here before":                         {evidence{before: was(ours)}, nil, nil, "looks the same"},
-		"an outage":                                                {evidence{waiting: []string{"lab"}}, nil, nil, "not all sources have told yet (lab); where they know nobody, this is the first node"},
+		"the first node, or a wrong secret at a discovery service": {evidence{}, nil, nil, "it cannot tell which"},
+		"the same, and it was here before":                         {evidence{before: was(ours)}, nil, nil, "it cannot tell which"},
+		"an outage":                                                {evidence{waiting: []string{"lab"}}, nil, nil, "not all sources have answered yet (lab); if they know no members, this is the first node"},
 		"no source":                                                {evidence{nobody: true}, nil, nil, "no source of members is configured"},
 		"a static peer":                                            {evidence{members: []sighted{{name: "b"}}}, nil, nil, ""},
 
 		// The state directory.
-		"it was of another cluster, and nobody is known":      {evidence{before: was(theirs)}, nil, []string{"secret_invalid: under another secret: " + theirs}, "looks the same"},
+		"it was of another cluster, and nobody is known":      {evidence{before: was(theirs)}, nil, []string{"secret_invalid: under another secret: " + theirs}, "it cannot tell which"},
 		"it was of another cluster, and all sources are away": {evidence{before: was(theirs), waiting: []string{"lab"}}, nil, []string{"secret_invalid: under another secret"}, "not all"},
 		"it was of another cluster, and others have this one": {evidence{before: was(theirs), members: []sighted{opened}}, nil, nil, ""},
-		"it was of both in a rotation":                        {evidence{before: was(theirs, ours)}, nil, nil, "looks the same"},
+		"it was of both in a rotation":                        {evidence{before: was(theirs, ours)}, nil, nil, "it cannot tell which"},
 
 		// Kubernetes.
 		"all others have another secret":       {evidence{members: []sighted{under("b", theirs), under("c", theirs)}}, []string{"secret_invalid: b has " + theirs + "; c has " + theirs}, nil, ""},
@@ -55,11 +55,11 @@ func TestWhichClusterItIs(t *testing.T) {
 		"and this node was here under its own": {evidence{before: was(ours), members: []sighted{under("b", theirs)}}, nil, []string{"secret_invalid: replaced there while this node was away"}, ""},
 		"one in common":                        {evidence{secrets: []string{second, ours}, members: []sighted{under("b", ours, theirs)}}, nil, nil, ""},
 		"some of the others":                   {evidence{members: []sighted{under("b", ours), under("c", theirs)}}, nil, []string{"secret_invalid: c has " + theirs}, ""},
-		"a service knows one of ours":          {evidence{members: []sighted{opened, under("c", theirs)}}, nil, []string{"secret_invalid: no tunnel to those"}, ""},
+		"a service knows one of ours":          {evidence{members: []sighted{opened, under("c", theirs)}}, nil, []string{"secret_invalid: there is no tunnel to them"}, ""},
 		"more than are named":                  {evidence{members: slices.Repeat([]sighted{under("b", theirs)}, 11)}, []string{"secret_invalid: ; 3 more have others too"}, nil, ""},
 
 		// The older protocol, where anybody may write who knows the id.
-		"what nobody opens":             {evidence{id: "x", unopened: map[string]int{"talos": 2}}, nil, []string{"secret_invalid: 2 members of cluster.id \"x\""}, "looks the same"},
+		"what nobody opens":             {evidence{id: "x", unopened: map[string]int{"talos": 2}}, nil, []string{"secret_invalid: 2 members of cluster.id \"x\""}, "it cannot tell which"},
 		"what nobody opens, and others": {evidence{id: "x", unopened: map[string]int{"talos": 2}, members: []sighted{opened}}, nil, nil, ""},
 
 		// cluster.id.
@@ -71,7 +71,7 @@ func TestWhichClusterItIs(t *testing.T) {
 		"it ran with another one before":      {evidence{id: "named", named: named, before: trace{[]string{ours}, other}, members: []sighted{in(other, true)}}, []string{"mesh_cluster: --leave"}, nil, ""},
 		"addresses that operators chose":      {evidence{id: "named", named: named, members: []sighted{in(other, false)}}, nil, nil, ""},
 		"no id here":                          {evidence{members: []sighted{in(other, true)}}, nil, nil, ""},
-		"another id, and nobody is there yet": {evidence{id: "named", named: named}, nil, nil, "looks the same"},
+		"another id, and nobody is there yet": {evidence{id: "named", named: named}, nil, nil, "it cannot tell which"},
 		"another id and another secret": {evidence{id: "named", named: named, members: []sighted{{name: "b", under: []string{theirs}, six: at(other, "b"), guess: true}}},
 			[]string{"secret_invalid: b has", "mesh_cluster: it makes the prefix fd"}, nil, ""},
 	} {

@@ -86,13 +86,15 @@ func readKey(dir string) (key, error) {
 	case fault.Has(err, fault.CodeSecret):
 		return key{}, err
 	case err != nil:
-		return key{}, fault.New(fault.CodeStateAccess, "the node's key is not read").Because(err).Hint("run as the user that owns %s", path)
+		return key{}, fault.New(fault.CodeStateAccess, "the node's key is not read").Because(err).
+			Hint("run as the user that owns %s", path)
 	}
 	return parseKey(path, text)
 }
 
 func parseKey(path string, text []byte) (key, error) {
-	broken := fault.New(fault.CodeStateCorrupt, "the node's key in "+path+" cannot be read").Whyf("it is not one line as 'wg genkey' writes it").
+	broken := fault.New(fault.CodeStateCorrupt, "the node's key in "+path+" cannot be read").
+		Whyf("it is not one line as 'wg genkey' writes it").
 		Hint("put it back from a backup; or remove the file: the node then draws a new key, and the others learn it")
 	raw, err := base64.StdEncoding.Strict().DecodeString(strings.TrimSpace(string(text)))
 	if err != nil || len(raw) != 32 {
@@ -111,5 +113,6 @@ func written(path string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return fault.New(fault.CodeStateAccess, "the state of the node is not written").Because(err).Hint("see that there is room and permission for %s", path)
+	return fault.New(fault.CodeStateAccess, "the state of the node is not written").Because(err).
+		Hint("see that there is room and permission for %s", path)
 }

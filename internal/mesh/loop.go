@@ -236,7 +236,8 @@ func (m *Mesh) rotate(p *parts) (key, error) {
 func (m *Mesh) gather(p *parts, result roster.Result) world {
 	before := m.state.Load()
 	w := world{
-		result: result, under: map[string][]seal.ClusterID{}, attending: m.o.Services.Attending(), unopened: m.o.Services.Unopened(), pods: m.pods.Load(),
+		result: result, under: map[string][]seal.ClusterID{}, attending: m.o.Services.Attending(),
+		unopened: m.o.Services.Unopened(), pods: m.pods.Load(),
 		cluster: m.attach.Cluster(), hubs: m.attach.Hubs(),
 		health: map[string]topology.Health{}, certified: map[string]vouched{},
 	}

@@ -163,7 +163,8 @@ func readState(cfg *Config, log *slog.Logger) (s state, err error) {
 
 func attachConfig(cfg Config) attach.Config {
 	return attach.Config{
-		StateDir: cfg.StateDir, Node: cfg.Announce.Node, Join: cfg.Join, Hubs: cfg.Hubs, Proxy: cfg.Proxy.Choose, Mark: cfg.Options.Marks.Own,
+		StateDir: cfg.StateDir, Node: cfg.Announce.Node, Join: cfg.Join, Hubs: cfg.Hubs, Proxy: cfg.Proxy.Choose,
+		Mark: cfg.Options.Marks.Own,
 	}
 }
 

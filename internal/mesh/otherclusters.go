@@ -43,7 +43,8 @@ func otherPrefixes(own netip.Prefix, peers topology.Peers) []string {
 			more = fmt.Sprintf(" and %d more", len(names)-limit.MeshNames)
 			names = names[:limit.MeshNames]
 		}
-		out = append(out, fmt.Sprintf("overlay addresses of %s%s are in %s, those of this node in %s: cluster.id, of which the prefix is made, should be the same on all nodes",
+		out = append(out, fmt.Sprintf("overlay addresses of %s%s are in %s, those of this node in %s: "+
+			"cluster.id, from which the prefix is made, should be the same on all nodes",
 			strings.Join(names, ", "), more, in, own))
 	}
 	slices.Sort(out)

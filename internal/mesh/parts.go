@@ -36,7 +36,8 @@ func (m *Mesh) make(ctx context.Context, k *kernel.Kernel, names kernel.Names) (
 	o := m.cfg.Options
 	o.Overlay6 = s.overlay.Prefix
 	p.routing, err = routing.New(routing.Parts{
-		Kernel: k, Watch: func() (routing.Watch, error) { return kernel.NewWatch(names) }, Able: func() []*fault.Fault { return able(m.cfg.Engine) },
+		Kernel: k, Watch: func() (routing.Watch, error) { return kernel.NewWatch(names) },
+		Able:  func() []*fault.Fault { return able(m.cfg.Engine) },
 		Local: m.around, Options: o, Keep: m.cfg.Keep,
 		Peers: func(peers topology.Peers) { m.ask(tunneled{peers}) }, Caller: m.caller, Log: m.log, Metrics: m.o.Reg,
 	})
@@ -83,7 +84,8 @@ func (m *Mesh) connect(ctx context.Context, p *parts) (err error) {
 		return errors.Join(err, p.carrier.Abandon())
 	}
 	p.peering, err = peering.New(peering.Parts{
-		Private: private, Socket: p.carrier.socket, Engine: p.carrier, Traffic: p.carrier, Datapath: data, Endpoints: p.called,
+		Private: private, Socket: p.carrier.socket, Engine: p.carrier, Traffic: p.carrier,
+		Datapath: data, Endpoints: p.called,
 		Changed: func() { ring(m.look) }, Lost: p.endpoints.Suspect, Log: m.log, Metrics: m.o.Reg,
 	})
 	if err == nil {

@@ -116,7 +116,8 @@ func placesOf(all []nat.Address, without []string, link string, local topology.L
 	for _, a := range all {
 		matches := func(pattern string) bool { ok, err := path.Match(pattern, a.Interface); return ok && err == nil }
 		if a.Interface != link && !slices.ContainsFunc(without, matches) {
-			out = append(out, place{a.Prefix.Addr().Unmap(), "an address of this machine; if " + a.Interface + " is a bridge of pods, name it in mesh.without"})
+			out = append(out, place{a.Prefix.Addr().Unmap(), "an address of this machine; if " + a.Interface +
+				" is a bridge of pods, name it in mesh.without"})
 		}
 	}
 	for _, a := range local.Gateways {
@@ -184,13 +185,17 @@ func podWarning(a assigned, now time.Time) string {
 	case a.Node == "":
 		return ""
 	case a.Said.IsZero():
-		return fmt.Sprintf("the ranges of this node's pods are not known yet: the API server has said nothing of Node %q; 'tombolo discovery status --of announce' shows why", a.Node)
+		return fmt.Sprintf("the ranges of this node's pods are not known yet: the API server has not reported Node %q; "+
+			"'tombolo discovery status --of announce' shows why", a.Node)
 	case a.UID == "":
-		return fmt.Sprintf("Kubernetes has no Node %q whose ranges of pods could be announced: 'kubectl get nodes' shows the names, and sources.kubernetes.node is this one's", a.Node)
+		return fmt.Sprintf("Kubernetes has no Node %q, so no pod ranges can be announced: "+
+			"'kubectl get nodes' shows the names, and sources.kubernetes.node sets this node's", a.Node)
 	case len(a.Ranges) == 0:
-		return fmt.Sprintf("Node %q has no ranges of pods (spec.podCIDRs): kube-controller-manager assigns them with --allocate-node-cidrs; for a network plugin that has its own name them in announce.ranges", a.Node)
+		return fmt.Sprintf("Node %q has no ranges of pods (spec.podCIDRs): kube-controller-manager assigns them with "+
+			"--allocate-node-cidrs; if a network plugin assigns its own, name them in announce.ranges", a.Node)
 	case age > limit.PodRangeLease:
-		return fmt.Sprintf("the API server has said nothing of Node %q for %v: %s stay announced until it does, or another member announces them",
+		return fmt.Sprintf("the API server has not reported Node %q for %v: %s stay announced until it does, "+
+			"or until another member announces them",
 			a.Node, age.Round(time.Minute), strings.Join(a.Ranges, " and "))
 	}
 	return ""

@@ -61,7 +61,8 @@ func readPods(dir, node string) (p podRanges, broken, err error) {
 	}
 	if err != nil {
 		broken = fault.New(fault.CodeStateCorrupt, "the ranges of pods in "+file+" cannot be read").Because(err).
-			Hint("nothing needs to be done while the API server answers: it says them anew; until then none of them is announced")
+			Hint("nothing needs to be done while the API server answers: it reports them again; " +
+				"until then none of them is announced")
 	}
 	return p, broken, nil
 }

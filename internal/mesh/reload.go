@@ -35,10 +35,12 @@ func (r reloads) next(waiting []string, f *fault.Fault, now time.Time) reloads {
 func (r reloads) into(s *Status) {
 	s.Config = Configuration{Loaded: r.loaded, Refused: r.refused, Fault: admin.BodyOf(r.fault), Waiting: r.waiting}
 	if r.fault != nil {
-		s.Warnings = append(s.Warnings, "the configuration is refused, and the one before stays (SIGHUP loads it again): "+r.fault.Explain())
+		s.Warnings = append(s.Warnings,
+			"the configuration is refused, and the one before stays (SIGHUP loads it again): "+r.fault.Explain())
 	}
 	if len(r.waiting) > 0 {
-		s.Warnings = append(s.Warnings, "changed in the configuration, and taken over at the next start only: "+strings.Join(r.waiting, ", "))
+		s.Warnings = append(s.Warnings,
+			"changed in the configuration, and taken over at the next start only: "+strings.Join(r.waiting, ", "))
 	}
 }
 

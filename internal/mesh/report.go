@@ -66,8 +66,10 @@ func (m *Mesh) reports() map[string]peering.Report {
 func (s *state) status(now time.Time) Status {
 	o := s.cfg.Options
 	out := Status{
-		Meta: meta(KindStatus), ID: s.id, Node: s.base.Node, Cluster: s.clusterName(), Secrets: s.clusters(), Sourceless: s.cfg.Sourceless,
-		PublicKey: s.key.public.String(), Link: o.Link, MTU: o.MTU, Engine: s.cfg.Engine, Lazy: s.lazy(), Bypass: s.set.Options.Bypass,
+		Meta: meta(KindStatus), ID: s.id, Node: s.base.Node, Cluster: s.clusterName(), Secrets: s.clusters(),
+		Sourceless: s.cfg.Sourceless,
+		PublicKey:  s.key.public.String(), Link: o.Link, MTU: o.MTU, Engine: s.cfg.Engine, Lazy: s.lazy(),
+		Bypass:   s.set.Options.Bypass,
 		Overlay6: s.overlay.Six, Overlay4: s.overlay.Four, Ranges: slices.Clone(s.self.Ranges), Closed: s.closed(),
 		Endpoints: []Endpoint{}, Peers: []Peer{}, Offloads: []Offload{},
 	}
@@ -84,7 +86,9 @@ func (s *state) status(now time.Time) Status {
 	}
 	s.pods.into(&out, s.base.Ranges, now)
 	if s.ranges.left > 0 {
-		out.Warnings = append(out.Warnings, fmt.Sprintf("there are more members with ranges than are kept for when nothing is heard of them (%d, with %d ranges): those of %d that are known for the shortest time would be sent in clear",
+		out.Warnings = append(out.Warnings, fmt.Sprintf(
+			"there are more members with ranges than are remembered for an outage (%d, with %d ranges): "+
+				"packets to the %d known for the shortest time would then be sent in clear",
 			limit.MeshLearned, limit.MeshLearnedRanges, s.ranges.left))
 	}
 	if g := s.overlay.Gave; g != nil && now.Sub(g.At).Abs() < s.cfg.Lease {
@@ -181,8 +185,9 @@ func tunnelDropped(c carrier) (out []Dropped) {
 func peerOf(t topology.Peer, member *roster.Member, r peering.Report) Peer {
 	p := Peer{
 		ID: t.ID, Node: t.Node, PublicKey: t.Key.String(), Overlay6: t.Overlay6, Overlay4: t.Overlay4, Ranges: rangesOf(t),
-		State: string(r.State), Why: r.Why, Path: r.Way.String(), Since: r.Since, RTT: millis(r.Trip), MTU: r.Size, Handshake: r.Handshake,
-		Sent: r.Sent, Received: r.Received,
+		State: string(r.State), Why: r.Why, Path: r.Way.String(), Since: r.Since, RTT: millis(r.Trip), MTU: r.Size,
+		Handshake: r.Handshake,
+		Sent:      r.Sent, Received: r.Received,
 	}
 	if r.Secret != (seal.ClusterID{}) {
 		p.Secret = r.Secret.String()

@@ -70,12 +70,14 @@ type Status struct {
 
 // Configuration is how that on disk stands to what runs.
 type Configuration struct {
-	Loaded time.Time `json:"loaded,omitzero"` // when a changed one was taken over last; left out: the one of the start runs
+	// when a changed one was taken over last; left out: the one of the start runs
+	Loaded time.Time `json:"loaded,omitzero"`
 	// Refused is when it was refused last, and Fault says why, with file:line:column. Both
 	// are there until a good one is loaded: what ran before goes on.
 	Refused time.Time        `json:"refused,omitzero"`
 	Fault   *admin.FaultBody `json:"fault,omitempty"`
-	Waiting []string         `json:"waiting,omitempty"` // settings that were changed in it, and that only the next start takes over
+	// settings that were changed in it, and that only the next start takes over
+	Waiting []string `json:"waiting,omitempty"`
 }
 
 // Policy is the policy between peers.

@@ -182,7 +182,8 @@ func (s *state) look(w world, now time.Time, do *effects) {
 // nextOverlay are the overlay addresses by what is known now, and whether that is to be written.
 func (s *state) nextOverlay(now time.Time) (next overlay, write bool) {
 	next = s.overlay.choose(s.choice(s.world.result), now)
-	return next, !next.sameAddresses(s.overlay) || s.troubles.overlay != nil || !slices.Equal(next.Clusters, s.overlay.Clusters)
+	return next, !next.sameAddresses(s.overlay) || s.troubles.overlay != nil ||
+		!slices.Equal(next.Clusters, s.overlay.Clusters)
 }
 
 // takeOverlay takes addresses that were written, or not. What is not on disk is not used: after a
@@ -194,7 +195,8 @@ func (s *state) takeOverlay(e overlayWritten, do *effects) error {
 		return e.err
 	}
 	if e.err != nil && s.troubles.overlay == nil { // a full disk keeps no node from going on
-		do.logs(slog.LevelWarn, "the secrets of this node are not kept beside its overlay addresses", telemetry.AttrReason, e.err)
+		do.logs(slog.LevelWarn, "the secrets of this node are not kept beside its overlay addresses",
+			telemetry.AttrReason, e.err)
 	}
 	s.overlay, s.troubles.overlay = e.next, e.err
 	if moves {
@@ -252,7 +254,7 @@ func (s *state) learn(now time.Time, do *effects) {
 	}
 	closed := s.ranges.known.newlyClosed(was)
 	for _, l := range closed[:min(len(closed), limit.RoutingTold)] {
-		do.logs(slog.LevelWarn, "nothing is heard of a member, or of its key, any more: its ranges are closed, and packets for them are lost",
+		do.logs(slog.LevelWarn, "a member, or its key, is gone: its ranges are closed, and packets to them are lost",
 			"node", l.Node, "id", l.ID, "ranges", l.Ranges)
 	}
 }

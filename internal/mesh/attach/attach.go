@@ -225,7 +225,8 @@ func (a *Attach) tls() (*tls.Config, error) {
 	case !me.Joined():
 		return nil, fault.New(fault.CodeCertInvalid, "this node has no certificate yet")
 	case !a.now().Before(me.Cert.NotAfter):
-		return nil, fault.New(fault.CodeCertExpired, "the node's certificate has run out").Whyf("it ended at %s", me.Cert.NotAfter.UTC().Format(time.RFC3339)).
+		return nil, fault.New(fault.CodeCertExpired, "the node's certificate has run out").
+			Whyf("it ended at %s", me.Cert.NotAfter.UTC().Format(time.RFC3339)).
 			Hint("it is renewed by itself when a hub is reached; look at the status and at this machine's clock")
 	}
 	return trust.HubClientConfig(me.Check(a.now), me.TLS(), trust.ALPNRelay), nil

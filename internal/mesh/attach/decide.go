@@ -22,7 +22,8 @@ func judge(cfg Config, me *enrol.Identity, line *trust.Join) error {
 	file := filepath.Join(cfg.StateDir, enrol.File)
 	for _, at := range cfg.Hubs {
 		if _, err := policy.ParseTarget(at); err != nil {
-			return fault.Newf(fault.CodeConfig, "the address of a hub, %q, cannot be used", at).Because(err).Hint("mesh.hubs has host:port")
+			return fault.Newf(fault.CodeConfig, "the address of a hub, %q, cannot be used", at).Because(err).
+				Hint("mesh.hubs has host:port")
 		}
 	}
 	if line == nil && !me.Joined() {
@@ -40,9 +41,11 @@ func judge(cfg Config, me *enrol.Identity, line *trust.Join) error {
 			Hint("give the node a node.stateDir of its own")
 	}
 	if me.Who.Name != cfg.Node {
-		return fault.Newf(fault.CodeConfig, "node.name is %s, and the certificate in %s is of %s", cfg.Node, file, me.Who.Name).
+		return fault.Newf(fault.CodeConfig, "node.name is %s, and the certificate in %s is of %s",
+			cfg.Node, file, me.Who.Name).
 			Whyf("peers know a node at hubs by the name of its certificate").
-			Hint("correct node.name, or remove that file and join anew: tombolo token create --cluster %s --node", me.Who.Cluster)
+			Hint("correct node.name, or remove that file and join anew: tombolo token create --cluster %s --node",
+				me.Who.Cluster)
 	}
 	if line != nil && !me.Fits(*line) {
 		return fault.Newf(fault.CodeJoinLine, "the identity in %s belongs to another hub or cluster", file).
@@ -84,7 +87,8 @@ func final(c fault.Code) bool {
 
 // passing says whether a failure to join may be over any moment.
 func passing(c fault.Code) bool {
-	return c == fault.CodeHubAway || c == fault.CodeDraining || c == fault.CodeLimit || c == fault.CodeInternal || c == fault.CodeStateAccess
+	return c == fault.CodeHubAway || c == fault.CodeDraining || c == fault.CodeLimit || c == fault.CodeInternal ||
+		c == fault.CodeStateAccess
 }
 
 // spent says whether a hub, which has shown that it has the pinned CA, has refused a line

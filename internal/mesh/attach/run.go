@@ -102,12 +102,14 @@ func (a *Attach) join(ctx context.Context, line *trust.Join, anew bool, try int)
 		a.mu.Lock()
 		a.spent = line
 		a.mu.Unlock()
-		a.log.Error("the join line is refused for good; only another one is tried", telemetry.AttrCode, f.Code, telemetry.AttrReason, f.Explain())
+		a.log.Error("the join line is refused for good; only another one is tried", telemetry.AttrCode, f.Code,
+			telemetry.AttrReason, f.Explain())
 		return 0
 	}
 	again = pause(f, try, rand.Float64())
 	if was := a.failed(f); was == nil || was.Code != f.Code {
-		a.log.Warn("cannot join", telemetry.AttrCode, f.Code, telemetry.AttrReason, f.Explain(), "retryIn", again.Round(time.Millisecond))
+		a.log.Warn("cannot join", telemetry.AttrCode, f.Code, telemetry.AttrReason, f.Explain(),
+			"retryIn", again.Round(time.Millisecond))
 	}
 	return again
 }
@@ -159,7 +161,8 @@ func (a *Attach) take(me *enrol.Identity) {
 // keeper renews the certificate in time.
 func (a *Attach) keeper() enrol.Keeper {
 	return enrol.Keeper{
-		Client: a.enrolment(), Dir: a.cfg.StateDir, Current: a.identity, Hubs: func(*enrol.Identity) []string { return a.Addresses() },
+		Client: a.enrolment(), Dir: a.cfg.StateDir, Current: a.identity,
+		Hubs: func(*enrol.Identity) []string { return a.Addresses() },
 		Tried: func(next *enrol.Identity, err error) {
 			f := fault.From(err)
 			a.metrics.Renewals.WithLabelValues(outcome(f)).Inc()

@@ -28,7 +28,8 @@ func (a *Attach) Status() Status {
 	a.mu.Lock()
 	s := Status{Enabled: a.line != nil || a.me.Joined(), Fault: cmp.Or(a.barred, a.last), Mark: a.mark}
 	if me := a.me; me.Joined() {
-		s.Identity, s.Cluster, s.CertificateEnd, s.NextRenewal = me.Who.URI(), me.Who.Cluster.String(), me.Cert.NotAfter, me.RenewAt()
+		s.Identity, s.Cluster, s.CertificateEnd, s.NextRenewal = me.Who.URI(), me.Who.Cluster.String(),
+			me.Cert.NotAfter, me.RenewAt()
 	}
 	a.mu.Unlock()
 	s.Hubs = a.client.Status()

@@ -62,7 +62,8 @@ func NewPair(self *ecdh.PrivateKey, peer, psk [32]byte) (*Pair, error) {
 }
 
 func aead(secret []byte, sender, receiver [32]byte) (cipher.AEAD, error) {
-	key, err := hkdf.Key(sha256.New, secret, []byte("tombolo mesh probe 1"), string(sender[:])+string(receiver[:]), chacha20poly1305.KeySize)
+	key, err := hkdf.Key(sha256.New, secret, []byte("tombolo mesh probe 1"), string(sender[:])+string(receiver[:]),
+		chacha20poly1305.KeySize)
 	if err != nil {
 		return nil, err
 	}

@@ -117,9 +117,11 @@ type packet struct {
 func New(p Parts) (*Endpoints, error) {
 	p.fill()
 	e := &Endpoints{
-		p: p, in: make(chan packet, limit.TunnelSTUN), wake: make(chan struct{}, 1), router: make(chan struct{}, 1), names: make(chan struct{}, 1),
+		p: p, in: make(chan packet, limit.TunnelSTUN), wake: make(chan struct{}, 1), router: make(chan struct{}, 1),
+		names:  make(chan struct{}, 1),
 		checks: run.NewLimiter(1), keeping: p.PortMapping, needed: true,
-		found: map[string]found{}, failing: map[netip.AddrPort]time.Time{}, problems: map[string]Problem{}, round: make(chan struct{}),
+		found: map[string]found{}, failing: map[netip.AddrPort]time.Time{}, problems: map[string]Problem{},
+		round: make(chan struct{}),
 	}
 	var seed [32]byte
 	if _, err := rand.Read(seed[:]); err != nil {
@@ -333,7 +335,8 @@ func (e *Endpoints) refuses(at netip.AddrPort) string {
 func (e *Endpoints) list() []Endpoint {
 	choice := nat.Choice{Without: e.without, Overlay: e.overlay}
 	own, refused := nat.Own(e.addrs, choice)
-	s := sight{port: e.p.Socket.Port(), static: e.p.Static, own: own, mapped: e.watch.Mapped(), overlay: e.overlay, has: e.p.Socket.Has}
+	s := sight{port: e.p.Socket.Port(), static: e.p.Static, own: own, mapped: e.watch.Mapped(),
+		overlay: e.overlay, has: e.p.Socket.Has}
 	if e.mapping.Method != "" {
 		s.router = e.mapping.External
 	}

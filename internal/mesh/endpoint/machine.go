@@ -129,7 +129,8 @@ func (e *Endpoints) look() error {
 // Bridges of containers come and go without end: only what others may try counts.
 func (e *Endpoints) movement() bool {
 	slept := e.slept
-	changed := shifted(e.addrsBefore, e.addrs, nat.Choice{Without: e.without, Overlay: e.overlay}) || !slices.Equal(e.routesBefore, e.routes)
+	changed := shifted(e.addrsBefore, e.addrs, nat.Choice{Without: e.without, Overlay: e.overlay}) ||
+		!slices.Equal(e.routesBefore, e.routes)
 	e.slept, e.addrsBefore, e.routesBefore = false, e.addrs, e.routes
 	if changed {
 		e.p.Metrics.MachineChanges.Inc()

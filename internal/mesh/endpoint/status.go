@@ -50,14 +50,16 @@ func (e *Endpoints) Status() Status {
 	defer e.mu.Unlock()
 	out := Status{
 		Port: e.p.Socket.Port(), Endpoints: slices.Clone(e.told), Varies: e.watch.Varies(true), Servers: []Asked{},
-		PortMapping: PortMapping{Wanted: e.keeping, Method: e.mapping.Method, Asked: e.mappedAt, Tried: slices.Clone(e.mapping.Tried)},
-		Refused:     slices.Clone(e.refused),
+		PortMapping: PortMapping{Wanted: e.keeping, Method: e.mapping.Method, Asked: e.mappedAt,
+			Tried: slices.Clone(e.mapping.Tried)},
+		Refused: slices.Clone(e.refused),
 	}
 	if e.mapping.Method != "" {
 		out.PortMapping.External, out.PortMapping.Until = e.mapping.External, e.mappedAt.Add(e.mapping.Lifetime)
 	}
 	for _, s := range e.watch.Servers() {
-		a := Asked{Name: s.Name, Address: s.Addr.String(), Used: s.Used, Mapped: s.Mapped, RTT: s.RTT.Seconds(), Answer: s.Answer, Failing: s.Failing}
+		a := Asked{Name: s.Name, Address: s.Addr.String(), Used: s.Used, Mapped: s.Mapped, RTT: s.RTT.Seconds(),
+			Answer: s.Answer, Failing: s.Failing}
 		if !s.Failing.IsZero() {
 			a.Why = "no answer"
 		}

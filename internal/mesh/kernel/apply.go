@@ -100,7 +100,8 @@ func (k *Kernel) setAddress(v plan.Verb, a plan.Address) error {
 }
 
 func (k *Kernel) setRoute(v plan.Verb, r plan.Route) error {
-	route := &netlink.Route{Table: r.Table, Dst: ipnet(r.To), Priority: int(r.Metric), MTU: r.MTU, Protocol: netlink.RouteProtocol(k.names.Protocol)}
+	route := &netlink.Route{Table: r.Table, Dst: ipnet(r.To), Priority: int(r.Metric), MTU: r.MTU,
+		Protocol: netlink.RouteProtocol(k.names.Protocol)}
 	if r.Link == "" {
 		route.Type = unix.RTN_UNREACHABLE
 	} else {

@@ -68,7 +68,8 @@ func writable(want plan.State) *fault.Fault {
 		switch {
 		case errors.Is(err, os.ErrNotExist):
 			return fault.New(fault.CodeUnsupported, "sysctl "+path).Because(err).
-				Hint("the kernel was started without this family: see ipv6.disable of its command line, and that /proc/sys is there")
+				Hint("the kernel was started without this family: see ipv6.disable on its command line, " +
+					"and that /proc/sys is mounted")
 		case err != nil:
 			return unsupported("sysctl "+path, err)
 		}
@@ -83,7 +84,8 @@ func clash(what, why string, args ...any) *fault.Fault {
 
 func (k *Kernel) foreignTable() *fault.Fault {
 	return clash("table inet "+k.names.Filter+" of nftables", "somebody else has made it: it lacks the chain %s", marker).
-		Hint("look at it with nft list table inet %s; remove it with nft delete table inet %s if nobody needs it", k.names.Filter, k.names.Filter)
+		Hint("look at it with nft list table inet %s; remove it with nft delete table inet %s if nobody needs it",
+			k.names.Filter, k.names.Filter)
 }
 
 // rehearse sends our chains under another name in a transaction that cannot come
@@ -92,7 +94,8 @@ func (k *Kernel) foreignTable() *fault.Fault {
 func (k *Kernel) rehearse(want plan.State) *fault.Fault {
 	for _, table := range want.Tables {
 		steps := plan.Diff(plan.State{}, plan.State{Tables: []plan.Table{bare(table, k.names.Filter+"_rehearsal")}})
-		t := transaction{k: k, table: &nftables.Table{Name: k.names.Filter + "_rehearsal", Family: nftables.TableFamilyINet}, heads: map[string]plan.Chain{}}
+		t := transaction{k: k, table: &nftables.Table{Name: k.names.Filter + "_rehearsal", Family: nftables.TableFamilyINet},
+			heads: map[string]plan.Chain{}}
 		if err := t.all(steps); err != nil {
 			return fault.New(fault.CodeInternal, "making the rules of nftables").Because(err)
 		}
@@ -133,10 +136,12 @@ func ruleClashes(r netlink.Rule, want plan.State) []*fault.Fault {
 	}
 	for _, w := range want.Rules {
 		if r.Table == w.Table && !shared(w.Table) {
-			return []*fault.Fault{clash(text, "it leads into table %d, which the mesh uses", w.Table).Hint("choose another mesh.table, or remove it with ip rule")}
+			return []*fault.Fault{clash(text, "it leads into table %d, which the mesh uses", w.Table).
+				Hint("choose another mesh.table, or remove it with ip rule")}
 		}
 		if r.Priority == w.Priority {
-			return []*fault.Fault{clash(text, "it has priority %d, which the mesh uses", w.Priority).Hint("choose another mesh.rule, or remove it with ip rule")}
+			return []*fault.Fault{clash(text, "it has priority %d, which the mesh uses", w.Priority).
+				Hint("choose another mesh.rule, or remove it with ip rule")}
 		}
 	}
 	return nil
@@ -260,7 +265,8 @@ func (k *Kernel) others(links []netlink.Link, want plan.State) []*fault.Fault {
 		sign := ""
 		if at >= 0 {
 			sign = "link " + links[at].Attrs().Name
-		} else if at := slices.IndexFunc(chains, func(c *nftables.Chain) bool { return strings.HasPrefix(c.Name, u.chains) }); at >= 0 {
+		} else if at := slices.IndexFunc(chains,
+			func(c *nftables.Chain) bool { return strings.HasPrefix(c.Name, u.chains) }); at >= 0 {
 			sign = "chain " + chains[at].Name
 		} else {
 			continue

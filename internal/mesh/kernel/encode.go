@@ -66,7 +66,8 @@ func (e *encoder) term(t plan.Term) error {
 	case plan.KeySrc4, plan.KeySrc6, plan.KeyDst4, plan.KeyDst6:
 		return e.address(t)
 	case plan.KeyOwner:
-		e.add(&expr.Fib{Register: 1, FlagSADDR: true, ResultADDRTYPE: true}, compare(t, binaryutil.NativeEndian.PutUint32(unix.RTN_LOCAL)))
+		e.add(&expr.Fib{Register: 1, FlagSADDR: true, ResultADDRTYPE: true},
+			compare(t, binaryutil.NativeEndian.PutUint32(unix.RTN_LOCAL)))
 	case plan.KeyProto:
 		n, err := strconv.ParseUint(t.Arg, 10, 8)
 		e.ofProto(byte(n))
@@ -125,9 +126,11 @@ func (e *encoder) mark(t plan.Term) error {
 	if err != nil || t.Mask == 0 || uint32(n)&^t.Mask != 0 {
 		return fmt.Errorf("it is no number within a mask")
 	}
-	var load, store expr.Any = &expr.Meta{Key: expr.MetaKeyMARK, Register: 1}, &expr.Meta{Key: expr.MetaKeyMARK, SourceRegister: true, Register: 1}
+	var load, store expr.Any = &expr.Meta{Key: expr.MetaKeyMARK, Register: 1},
+		&expr.Meta{Key: expr.MetaKeyMARK, SourceRegister: true, Register: 1}
 	if t.Key == plan.KeyConn || t.Key == plan.KeySetConn {
-		load, store = &expr.Ct{Key: expr.CtKeyMARK, Register: 1}, &expr.Ct{Key: expr.CtKeyMARK, SourceRegister: true, Register: 1}
+		load, store = &expr.Ct{Key: expr.CtKeyMARK, Register: 1},
+			&expr.Ct{Key: expr.CtKeyMARK, SourceRegister: true, Register: 1}
 	}
 	e.add(load)
 	if t.Key == plan.KeyMark || t.Key == plan.KeyConn {
@@ -140,7 +143,8 @@ func (e *encoder) mark(t plan.Term) error {
 
 func (e *encoder) conn(t plan.Term) error {
 	key, bits := expr.CtKeySTATE, uint32(0)
-	known := map[string]uint32{"new": expr.CtStateBitNEW, "established": expr.CtStateBitESTABLISHED, "related": expr.CtStateBitRELATED}
+	known := map[string]uint32{"new": expr.CtStateBitNEW, "established": expr.CtStateBitESTABLISHED,
+		"related": expr.CtStateBitRELATED}
 	if t.Key == plan.KeyStatus {
 		key, known = expr.CtKeySTATUS, map[string]uint32{"dnat": statusDNAT}
 	}

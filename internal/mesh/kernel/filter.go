@@ -243,8 +243,10 @@ func tableFault(what string, err error) error {
 		return fault.New(fault.CodeClash, what).Whyf("a table of that name was made by somebody else: %v", err).
 			Hint("look at it with nft list table inet NAME, and remove it, or choose another name")
 	case crowded(err):
-		return fault.New(fault.CodeLimit, what).Whyf("the buffers of the socket to nftables are too small, and whether it is in force is not known: %v", err).
-			Hint("it is compared and tried again in smaller parts; raise net.core.wmem_max and net.core.rmem_max if this goes on")
+		return fault.New(fault.CodeLimit, what).
+			Whyf("the buffers of the socket to nftables are too small, and whether it is in force is not known: %v", err).
+			Hint("it is compared and tried again in smaller parts; " +
+				"raise net.core.wmem_max and net.core.rmem_max if this continues")
 	case denied(err), errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EPROTONOSUPPORT):
 		return unsupported(what, err)
 	}

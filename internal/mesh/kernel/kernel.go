@@ -131,7 +131,8 @@ func failed(what fmt.Stringer, err error) error {
 		return fault.New(fault.CodeClash, what.String()).Whyf("somebody else has made it: %v", err).
 			Hint("remove it, or choose another name or number in the mesh's configuration")
 	case errors.As(err, new(netlink.LinkNotFoundError)) || errors.Is(err, unix.ENODEV):
-		return fault.New(fault.CodeNotFound, what.String()).Whyf("the link is not there: the tunnel is gone, or was not made yet").
+		return fault.New(fault.CodeNotFound, what.String()).
+			Whyf("the link is not there: the tunnel is gone, or was not made yet").
 			Hint("if that lasts start the mesh again, which makes the link anew")
 	case denied(err) || errors.Is(err, unix.EOPNOTSUPP):
 		return unsupported(what.String(), err)

@@ -47,7 +47,8 @@ func whole(read func() error) error {
 
 // settings are the sysctls that we set on our link.
 func settings(link string) []string {
-	return []string{"ipv4/conf/" + link + "/rp_filter", "ipv4/conf/" + link + "/src_valid_mark", "ipv6/conf/" + link + "/disable_ipv6"}
+	return []string{"ipv4/conf/" + link + "/rp_filter", "ipv4/conf/" + link + "/src_valid_mark",
+		"ipv6/conf/" + link + "/disable_ipv6"}
 }
 
 func (k *Kernel) links(s *plan.State) error {
@@ -83,7 +84,8 @@ func (k *Kernel) links(s *plan.State) error {
 	}
 	for _, path := range settings(a.Name) {
 		data, err := os.ReadFile(sysctl(path))
-		if errors.Is(err, os.ErrNotExist) { // with an MTU below 1280 the kernel takes those of IPv6 away, until it is a larger one again
+		// with an MTU below 1280 the kernel takes those of IPv6 away, until it is a larger one again
+		if errors.Is(err, os.ErrNotExist) {
 			continue
 		}
 		if err != nil {

@@ -16,7 +16,8 @@ import (
 // has changed the same meanwhile.
 func refused(what string, err error) *fault.Fault {
 	return fault.New(fault.CodeKernel, what).Because(fold(err)).
-		Hint("it is compared and tried again; if it goes on, 'nft monitor' and 'ip monitor' show who changes the same, and dmesg may say why the kernel refuses")
+		Hint("it is compared and tried again; if it continues, 'nft monitor' and 'ip monitor' show what else changes " +
+			"the same, and dmesg may say why the kernel refuses")
 }
 
 // folded is an error that says once what many messages of a transaction were answered.

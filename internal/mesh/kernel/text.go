@@ -95,8 +95,10 @@ func family(of int) string {
 // kindOf is the word for a route that is none to a neighbour; empty for one that is.
 func kindOf(kind int) string {
 	return map[int]string{
-		unix.RTN_LOCAL: "local", unix.RTN_BROADCAST: "broadcast", unix.RTN_ANYCAST: "anycast", unix.RTN_MULTICAST: "multicast",
-		unix.RTN_BLACKHOLE: "blackhole", unix.RTN_UNREACHABLE: "unreachable", unix.RTN_PROHIBIT: "prohibit", unix.RTN_THROW: "throw",
+		unix.RTN_LOCAL: "local", unix.RTN_BROADCAST: "broadcast", unix.RTN_ANYCAST: "anycast",
+		unix.RTN_MULTICAST: "multicast",
+		unix.RTN_BLACKHOLE: "blackhole", unix.RTN_UNREACHABLE: "unreachable", unix.RTN_PROHIBIT: "prohibit",
+		unix.RTN_THROW: "throw",
 	}[kind]
 }
 

@@ -109,7 +109,8 @@ func (w *Watch) inRoute(kind uint16, body []byte) bool {
 	return true
 }
 
-func (w *Watch) follow(ctx context.Context, file *os.File, ours func(kind uint16, body []byte) bool, notify func()) error {
+func (w *Watch) follow(ctx context.Context, file *os.File, ours func(kind uint16, body []byte) bool,
+	notify func()) error {
 	stop := context.AfterFunc(ctx, func() { file.Close() })
 	defer stop()
 	buffer := make([]byte, 64<<10)

@@ -100,7 +100,8 @@ func announced(raw v1alpha1.MeshAnnounce, add conf.Report) {
 			continue
 		}
 		if k := slices.IndexFunc(own, p.Contains); k >= 0 {
-			add(at, "%s covers %s, by which this node is reached without the mesh: announce smaller ranges that leave it out", p, own[k])
+			add(at, "%s covers %s, by which this node is reached without the mesh: announce smaller ranges that leave it out",
+				p, own[k])
 		}
 	}
 }
@@ -166,8 +167,9 @@ func (r reading) config(raw v1alpha1.MeshOptions) Config {
 			UDPGSO: or(raw.Offloads.UDPGSO, true), UDPGRO: or(raw.Offloads.UDPGRO, true),
 			TunTSO: or(raw.Offloads.TUNTSO, true), TunGRO: or(raw.Offloads.TUNGRO, true),
 		},
-		STUN: r.servers("mesh.stun", raw.STUN, limit.MeshServers), Without: r.patterns(raw.Without), Policies: r.files(raw.Policies),
-		Join: raw.Join, Hubs: r.servers("mesh.hubs", raw.Hubs, limit.RelayHubs),
+		STUN: r.servers("mesh.stun", raw.STUN, limit.MeshServers), Without: r.patterns(raw.Without),
+		Policies: r.files(raw.Policies),
+		Join:     raw.Join, Hubs: r.servers("mesh.hubs", raw.Hubs, limit.RelayHubs),
 	}
 	if c.Engine != Userspace && c.Engine != Kernel {
 		r.add("mesh.engine", "%q is neither userspace nor kernel%s", c.Engine, conf.Meant(c.Engine, "userspace", "kernel"))
@@ -203,8 +205,10 @@ func (r reading) options(raw v1alpha1.MeshOptions) topology.Options {
 	if o.Link != "" && len(o.Link) <= 15 && (o.Link == "." || o.Link == ".." || strings.ContainsFunc(o.Link, notInLink)) {
 		r.add("mesh.link", "%q is no name of a link: letters, digits, '.', '_' and '-' are expected", o.Link)
 	}
-	if len(o.Filter) > limit.MeshFilter || strings.ContainsFunc(o.Filter, notInFilter) || strings.Contains("0123456789", o.Filter[:1]) {
-		r.add("mesh.filter", "%q is no name of a table: at most %d of a-z, A-Z, 0-9 and '_' are expected, the first a letter or '_'", short(o.Filter), limit.MeshFilter)
+	if len(o.Filter) > limit.MeshFilter || strings.ContainsFunc(o.Filter, notInFilter) ||
+		strings.Contains("0123456789", o.Filter[:1]) {
+		r.add("mesh.filter", "%q is no name of a table: at most %d of a-z, A-Z, 0-9 and '_' are expected, "+
+			"the first a letter or '_'", short(o.Filter), limit.MeshFilter)
 	}
 	for i, p := range o.Accept { // one by one, to name the place
 		one := topology.Defaults()
@@ -243,7 +247,8 @@ func (r reading) join(line string) {
 		return
 	}
 	if _, err := trust.ParseJoin(line); err != nil {
-		r.add("mesh.join", "%s; copy the whole line again from 'tombolo token create --node', or write @FILE", fault.From(err).Why)
+		r.add("mesh.join", "%s; copy the whole line again from 'tombolo token create --node', or write @FILE",
+			fault.From(err).Why)
 	}
 }
 

@@ -110,7 +110,8 @@ func (c *Client) Take(from netip.AddrPort, datagram []byte, now time.Time) (Repl
 	}
 	from = unmap(from)
 	r, ok := c.open[m.ID]
-	out := Reply{Server: r.server, Wish: r.wish, Other: m.Other, Hairpin: r.hairpin, From: from, RTT: max(0, now.Sub(r.sent)), Mapped: m.Mapped}
+	out := Reply{Server: r.server, Wish: r.wish, Other: m.Other, Hairpin: r.hairpin, From: from,
+		RTT: max(0, now.Sub(r.sent)), Mapped: m.Mapped}
 	switch {
 	case !ok || r.hairpin != (m.Class == ClassRequest):
 		return Reply{}, errUnasked

@@ -251,7 +251,8 @@ func mapping(answers, beside []Asked, nat Tri) Behaviour {
 // distinct reports whether servers with different addresses answered: two ports of one say nothing
 // about another address.
 func distinct(answers []Asked) bool {
-	return slices.ContainsFunc(answers, func(a Asked) bool { return a.Server.Addr.Addr() != answers[0].Server.Addr.Addr() })
+	return slices.ContainsFunc(answers,
+		func(a Asked) bool { return a.Server.Addr.Addr() != answers[0].Server.Addr.Addr() })
 }
 
 // filtering interprets answers from another port of a server. It also applies without translation:

@@ -82,7 +82,8 @@ func Parse(b []byte) (Message, error) {
 		return Message{}, errBinding
 	}
 	if _, m.Fingerprint = raw.Attributes.Get(stun.AttrFingerprint); m.Fingerprint {
-		if err := stun.Fingerprint.Check(raw); err != nil || raw.Attributes[len(raw.Attributes)-1].Type != stun.AttrFingerprint {
+		if err := stun.Fingerprint.Check(raw); err != nil ||
+			raw.Attributes[len(raw.Attributes)-1].Type != stun.AttrFingerprint {
 			return Message{}, errors.New("the fingerprint is wrong")
 		}
 	}
@@ -130,7 +131,8 @@ func (m *Message) attribute(a stun.RawAttribute) {
 			m.Change, m.ChangeAddress, m.ChangePort = true, a.Value[3]&changeAddress != 0, a.Value[3]&changePort != 0
 			return
 		}
-	case stun.AttrUsername, stun.AttrMessageIntegrity, stun.AttrMessageIntegritySHA256, stun.AttrRealm, stun.AttrNonce, stun.AttrUserhash:
+	case stun.AttrUsername, stun.AttrMessageIntegrity, stun.AttrMessageIntegritySHA256, stun.AttrRealm,
+		stun.AttrNonce, stun.AttrUserhash:
 		return
 	}
 	if a.Type < 0x8000 && len(m.Unknown) < stunUnknown {

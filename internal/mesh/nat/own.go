@@ -33,7 +33,8 @@ type Choice struct {
 // names: networks behind them are announced as ranges, if at all.
 func DefaultWithout() []string {
 	return []string{
-		"lo", "tombolo*", "kubespan*", "cni*", "docker*", "br-" + strings.Repeat("[0-9a-f]", 12), "veth*", "cali*", "vxlan*", "tunl*", "flannel*",
+		"lo", "tombolo*", "kubespan*", "cni*", "docker*", "br-" + strings.Repeat("[0-9a-f]", 12), "veth*", "cali*",
+		"vxlan*", "tunl*", "flannel*",
 		"cilium*", "lxc*", "lxd*", "kube-*", "nodelocaldns", "weave", "ovn-*", "ovs-*", "genev_*", "podman*", "virbr*",
 		"vnet*", "dummy*", "antrea-*", "kube-bridge", "incusbr*",
 	}

@@ -172,7 +172,8 @@ func (r Report) Outlook() string {
 	case r.IPv4.open() || r.IPv4.UDP != Yes && r.IPv6.open():
 		return "with everybody who has UDP and the same IP version"
 	case r.IPv4.UDP == Yes && varies(r.IPv4.Mapping) == Yes:
-		return "with those who let in every port of an address that they wrote to, and over IPv6; not with usual home routers, nor with NATs like this one"
+		return "with those who let in every port of an address that they wrote to, and over IPv6; " +
+			"not with usual home routers, nor with NATs like this one"
 	case r.IPv4.UDP == Yes && varies(r.IPv4.Mapping) == No:
 		return "with everybody but those whose mapping is another one for each destination"
 	case r.IPv4.UDP == Yes:

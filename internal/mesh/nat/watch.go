@@ -187,7 +187,8 @@ func (w *Watch) interval() time.Duration {
 	}
 	random := w.client.random()
 	spread := limit.STUNKeepLate - limit.STUNKeep
-	return limit.STUNKeep + time.Duration(binary.BigEndian.Uint32(random[:])%uint32(spread/time.Millisecond))*time.Millisecond
+	extra := binary.BigEndian.Uint32(random[:]) % uint32(spread/time.Millisecond)
+	return limit.STUNKeep + time.Duration(extra)*time.Millisecond
 }
 
 // late counts requests that timed out, and forgets endpoints that nobody has confirmed for long:

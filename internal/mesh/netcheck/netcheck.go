@@ -143,7 +143,8 @@ func (c *Check) stun(ctx context.Context, facts *nat.Facts) {
 		plain = append(plain, &question{server: s})
 		others = append(others, &question{server: s, wish: nat.WishOther})
 	}
-	c.round(ctx, slices.Concat(plain, others), func() bool { return answered(plain) && settled(plain, others) }, mappingTime)
+	c.round(ctx, slices.Concat(plain, others), func() bool { return answered(plain) && settled(plain, others) },
+		mappingTime)
 	for _, q := range plain {
 		facts.Asked = append(facts.Asked, q.asked())
 	}
@@ -166,7 +167,8 @@ func (c *Check) beside(ctx context.Context, ports []*question) (out []nat.Asked)
 	if len(ports) == 0 || c.o.Beside == nil {
 		return nil
 	}
-	other := New(Options{Seed: sha256.Sum256(append([]byte("beside"), c.o.Seed[:]...))}) // late answers to the first socket are not its own
+	// late answers to the first socket are not its own
+	other := New(Options{Seed: sha256.Sum256(append([]byte("beside"), c.o.Seed[:]...))})
 	socket, err := c.o.Beside(ctx, other.Handle)
 	if err != nil {
 		return nil // what it would tell is not known then

@@ -176,7 +176,8 @@ func (p *Peer) why(now time.Time, w Way, t *track) string {
 	case t.answered.IsZero():
 		return fmt.Sprintf("no answer to %d pings", t.sent)
 	case t.missed >= pathMissed:
-		return fmt.Sprintf("no answer to the last %d pings; answered %v ago", t.missed, now.Sub(t.answered).Round(time.Second))
+		return fmt.Sprintf("no answer to the last %d pings; answered %v ago", t.missed,
+			now.Sub(t.answered).Round(time.Second))
 	case !recent(t.answered, now, 2*pathSpare):
 		return fmt.Sprintf("answered %v ago", now.Sub(t.answered).Round(time.Second))
 	case !w.Direct():

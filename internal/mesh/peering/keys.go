@@ -27,7 +27,8 @@ func (p *Peering) keys(now time.Time, l *link, do *todo) {
 	if !asked.IsZero() && len(l.secrets) > 1 {
 		p.again(now, x, limit.PeeringLook)
 	}
-	if left := limit.PeeringWish - now.Sub(l.demandSince); l.shook.IsZero() && recent(l.demandSince, now, limit.PeeringWish) {
+	if left := limit.PeeringWish - now.Sub(l.demandSince); l.shook.IsZero() &&
+		recent(l.demandSince, now, limit.PeeringWish) {
 		p.again(now, x, left) // a look at the peer's traffic has put it off
 	}
 	wait, wants := p.wantsHandshake(now, l)

@@ -118,7 +118,8 @@ func (p *Peering) drafts(all []Peer) (out []draft, refused []Report) {
 			d.link, err = newLink(f, p.own, d.of)
 		}
 		if err != nil {
-			refused = append(refused, Report{ID: f.ID, Name: f.Name, Key: f.Key, Problem: err, Report: path.Report{State: path.Down, Why: err.Error()}})
+			refused = append(refused, Report{ID: f.ID, Name: f.Name, Key: f.Key, Problem: err,
+				Report: path.Report{State: path.Down, Why: err.Error()}})
 			continue
 		}
 		taken[f.Key] = true
@@ -253,7 +254,8 @@ func (p *Peering) config() tunnel.Config {
 	cfg := tunnel.Config{Key: p.own.secret(), Peers: make([]tunnel.Peer, 0, len(p.peers))}
 	for _, x := range p.peers {
 		t := tunnel.Peer{
-			Key: x.Key, PSK: x.link.inForce(), Probes: x.Facts.Probes, First: first(x.Facts.Candidates), Ranges: slices.Concat(x.Ranges, x.Sources),
+			Key: x.Key, PSK: x.link.inForce(), Probes: x.Facts.Probes, First: first(x.Facts.Candidates),
+			Ranges: slices.Concat(x.Ranges, x.Sources),
 		}
 		if !x.Facts.Probes && !x.Facts.Lazy {
 			t.Keepalive = limit.PeeringKeepalive

@@ -47,7 +47,8 @@ func (PMP) Map(ctx context.Context, r Router, port uint16) (Lease, error) {
 		return Lease{}, err
 	}
 	if m.InternalPort != port {
-		return Lease{}, errors.Join(fmt.Errorf("the router maps port %d of ours, asked for %d", m.InternalPort, port), PMP{}.Unmap(ctx, r, port))
+		return Lease{}, errors.Join(fmt.Errorf("the router maps port %d of ours, asked for %d", m.InternalPort, port),
+			PMP{}.Unmap(ctx, r, port))
 	}
 	return Lease{
 		netip.AddrPortFrom(netip.AddrFrom4(outer.ExternalIPAddress), m.MappedExternalPort),

@@ -44,7 +44,8 @@ type service struct {
 
 // services lists what can map, the newest first.
 func services() []string {
-	return []string{internetgateway2.URN_WANIPConnection_2, internetgateway2.URN_WANIPConnection_1, internetgateway2.URN_WANPPPConnection_1}
+	return []string{internetgateway2.URN_WANIPConnection_2, internetgateway2.URN_WANIPConnection_1,
+		internetgateway2.URN_WANPPPConnection_1}
 }
 
 // Map implements Mapper.
@@ -175,7 +176,8 @@ func (u UPnP) locate(ctx context.Context, r Router) (*url.URL, error) {
 	}
 	defer conn.Close()
 	defer run.OnDone(ctx, func() { conn.Close() })()
-	for _, urn := range []string{"urn:schemas-upnp-org:device:InternetGatewayDevice:2", "urn:schemas-upnp-org:device:InternetGatewayDevice:1"} {
+	for _, urn := range []string{"urn:schemas-upnp-org:device:InternetGatewayDevice:2",
+		"urn:schemas-upnp-org:device:InternetGatewayDevice:1"} {
 		ask := "M-SEARCH * HTTP/1.1\r\nHOST: " + ssdp + "\r\nMAN: \"ssdp:discover\"\r\nMX: 1\r\nST: " + urn + "\r\n\r\n"
 		for range 2 { // one may be lost
 			if _, err := conn.WriteToUDPAddrPort([]byte(ask), group); err != nil {
@@ -218,7 +220,8 @@ func locationOf(b []byte) *url.URL {
 func careful(r Router) (*http.Client, func()) {
 	dialer := &net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(r.Own, 0))}
 	t := &http.Transport{
-		DialContext: dialer.DialContext, MaxResponseHeaderBytes: gatewayDocument, DisableCompression: true, DisableKeepAlives: true,
+		DialContext: dialer.DialContext, MaxResponseHeaderBytes: gatewayDocument, DisableCompression: true,
+		DisableKeepAlives: true,
 	}
 	return &http.Client{
 		Transport: bounded{t}, Timeout: gatewayTime,
@@ -269,7 +272,8 @@ func describe(ctx context.Context, client *http.Client, location *url.URL) (*gou
 	root := new(goupnp.RootDevice)
 	d := xml.NewDecoder(resp.Body)
 	d.DefaultSpace = goupnp.DeviceXMLNamespace
-	d.CharsetReader = func(_ string, in io.Reader) (io.Reader, error) { return in, nil } // names are ASCII in all that we know
+	// names are ASCII in all that we know
+	d.CharsetReader = func(_ string, in io.Reader) (io.Reader, error) { return in, nil }
 	if err := d.Decode(root); err != nil {
 		return nil, fmt.Errorf("the router's description: %w", err)
 	}

@@ -318,8 +318,9 @@ type Totals struct {
 func (c *Client) Totals() Totals {
 	t := &c.total
 	out := Totals{
-		Sent: t.sent.datagrams.Load(), SentBytes: t.sent.bytes.Load(), Received: t.received.datagrams.Load(), ReceivedBytes: t.received.bytes.Load(),
-		DroppedAway: t.away.Load(), DroppedQueue: t.full.Load(), DroppedOdd: t.odd.Load(), Absent: t.absent.Load(),
+		Sent: t.sent.datagrams.Load(), SentBytes: t.sent.bytes.Load(), Received: t.received.datagrams.Load(),
+		ReceivedBytes: t.received.bytes.Load(),
+		DroppedAway:   t.away.Load(), DroppedQueue: t.full.Load(), DroppedOdd: t.odd.Load(), Absent: t.absent.Load(),
 	}
 	for _, h := range *c.view.Load() {
 		if h.cur.Load() != nil {

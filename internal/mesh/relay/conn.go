@@ -94,7 +94,8 @@ func (c *conn) greet(ctx context.Context) error {
 		return err
 	}
 	if p := c.tls.ConnectionState().NegotiatedProtocol; p == "" {
-		return fault.New(fault.CodeVersion, "the hub does not speak our protocol of the relay").Hint("it may be older than this node")
+		return fault.New(fault.CodeVersion, "the hub does not speak our protocol of the relay").
+			Hint("it may be older than this node")
 	}
 	for {
 		body, err := c.first()

@@ -64,7 +64,8 @@ func (c *Client) claim(l *link, s tls.ConnectionState) (*hub, error) {
 	if h == nil {
 		c.forget()
 		if len(c.hubs) >= 2*limit.RelayHubs { // a balancer that leads to another one each time
-			return nil, fault.New(fault.CodeLimit, "the addresses of hubs lead to too many of them").Whyf("%d are known", len(c.hubs))
+			return nil, fault.New(fault.CodeLimit, "the addresses of hubs lead to too many of them").
+				Whyf("%d are known", len(c.hubs))
 		}
 		h = &hub{name: who.Name, out: newOutbox()}
 		c.hubs[h.name] = h

@@ -183,7 +183,8 @@ func (l *link) swap(g *run.Group, old, next *conn) {
 	if c.cfg.Tried != nil {
 		c.cfg.Tried(nil)
 	}
-	c.cfg.Log.Info("connected to the relay", "hub", h.name, telemetry.AttrPeer, next.link.address, "observed", next.greeting.Observed)
+	c.cfg.Log.Info("connected to the relay", "hub", h.name, telemetry.AttrPeer, next.link.address,
+		"observed", next.greeting.Observed)
 	c.ring()
 }
 
@@ -253,6 +254,7 @@ func (l *link) note(f *fault.Fault, held bool) {
 	l.last, l.held = f, held
 	l.client.mu.Unlock()
 	if f != nil && (was == nil || was.Code != f.Code) {
-		l.client.cfg.Log.Warn("not connected to the relay", "address", l.address, telemetry.AttrCode, f.Code, telemetry.AttrReason, f.Explain())
+		l.client.cfg.Log.Warn("not connected to the relay", "address", l.address, telemetry.AttrCode, f.Code,
+			telemetry.AttrReason, f.Explain())
 	}
 }

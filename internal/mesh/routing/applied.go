@@ -67,7 +67,8 @@ func ReadApplied(dir string) (a Applied, broken error) {
 			code = fault.CodeStateVersion
 		}
 		broken = fault.New(code, "the names in "+path+" cannot be read").Because(err).
-			Hint("if mesh.link, mesh.filter or mesh.table was changed since a run that was killed, 'tombolo mesh down' with the file of before removes what that has left")
+			Hint("if mesh.link, mesh.filter or mesh.table was changed since a run that was killed, " +
+				"'tombolo mesh down' with the earlier file removes what that run left")
 	}
 	id := make([]byte, plan.OwnerDigits/2)
 	if _, err := rand.Read(id); err != nil {
@@ -95,7 +96,8 @@ func parseApplied(text []byte) (Applied, error) {
 	case in.Version != appliedVersion || d.More() || len(in.Names) > limit.MeshApplied:
 		return Applied{}, errForeign
 	}
-	if id, err := hex.DecodeString(in.Owner); err != nil || hex.EncodeToString(id) != in.Owner || len(in.Owner) != plan.OwnerDigits {
+	if id, err := hex.DecodeString(in.Owner); err != nil || hex.EncodeToString(id) != in.Owner ||
+		len(in.Owner) != plan.OwnerDigits {
 		return Applied{}, errForeign
 	}
 	out := Applied{Owner: in.Owner}
@@ -192,6 +194,7 @@ func (a Applied) strange(names kernel.Names, claims []plan.Claim) error {
 	if at < 0 || claims[at].Owner == "" || claims[at].Owner == a.Owner {
 		return nil
 	}
-	return fault.New(fault.CodeClash, "table inet "+names.Filter+" of nftables").Whyf("it is that of a mesh with another state directory").
+	return fault.New(fault.CodeClash, "table inet "+names.Filter+" of nftables").
+		Whyf("it is that of a mesh with another state directory").
 		Hint("give the configuration of the mesh that is to go with --config")
 }

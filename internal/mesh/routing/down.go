@@ -78,7 +78,8 @@ func removal(names kernel.Names) (steps []plan.Step, err error) {
 		return nil, err
 	}
 	if used {
-		return nil, fault.New(fault.CodeStateBusy, "removing what the mesh has in the kernel").Whyf("a program has the link %s open: a mesh runs", names.Link).
+		return nil, fault.New(fault.CodeStateBusy, "removing what the mesh has in the kernel").
+			Whyf("a program has the link %s open: a mesh runs", names.Link).
 			Hint("end it with SIGTERM, which takes the same away; or name its file with --config, if another mesh is meant")
 	}
 	return remove(k, true)
@@ -117,7 +118,8 @@ func remove(k Kernel, link bool) ([]plan.Step, error) {
 		return done, failed
 	case len(left) > 0 && (link || len(left) > len(have.Links)):
 		return done, fault.New(fault.CodeClash, "removing what the mesh has in the kernel").
-			Whyf("it comes back again and again, so somebody makes it: %s", left[0]).Hint("see that no mesh runs here, and try again")
+			Whyf("it comes back again and again, so somebody makes it: %s", left[0]).
+			Hint("see that no mesh runs here, and try again")
 	}
 	return done, nil
 }

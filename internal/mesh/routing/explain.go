@@ -41,7 +41,8 @@ func (e Explanation) String() string {
 		if e.Caller != "" {
 			fmt.Fprintf(&b, "a hub has vouched for %s as %s\n", e.Address, e.Caller)
 		} else {
-			fmt.Fprintf(&b, "no hub has vouched for a name of %s: allow rules with callers do not count for it, deny rules with callers do\n", e.Address)
+			fmt.Fprintf(&b, "no hub has vouched for a name of %s: "+
+				"allow rules with callers do not count for it, deny rules with callers do\n", e.Address)
 		}
 		fmt.Fprintf(&b, "what %s sends to this node is let in by the policy, or dropped, by the first of\n", e.Address)
 		for _, line := range append(slices.Clone(e.Lines), "anything else: drop") {
@@ -141,6 +142,7 @@ func looksAt(sets []plan.Set, line plan.Line, from netip.Addr) bool {
 			only = append(only, plan.If(plan.KeyFamily, "6"))
 		}
 	}
-	table := plan.Table{Sets: sets, Chains: []plan.Chain{{Name: accessChain, Lines: []plan.Line{append(only, plan.Do("accept"))}}}}
+	table := plan.Table{Sets: sets,
+		Chains: []plan.Chain{{Name: accessChain, Lines: []plan.Line{append(only, plan.Do("accept"))}}}}
 	return table.Walk(accessChain, &plan.Packet{Src: from, Dst: from}).Line != nil
 }

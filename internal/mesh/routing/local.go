@@ -94,7 +94,8 @@ func underlay(addresses []nat.Address, outward []string, sources []netip.Addr, l
 // towards is the address of this machine from which packets to another one leave, by the
 // kernel's own word: a UDP socket that is connected sends nothing.
 func (a Around) towards(to netip.Addr) netip.Addr {
-	d := net.Dialer{Timeout: limit.MeshProbe, Control: func(_, _ string, c syscall.RawConn) error { return socket.Permitted(socket.Mark(c, a.Mark)) }}
+	d := net.Dialer{Timeout: limit.MeshProbe,
+		Control: func(_, _ string, c syscall.RawConn) error { return socket.Permitted(socket.Mark(c, a.Mark)) }}
 	const discard = 9
 	conn, err := d.Dial("udp", netip.AddrPortFrom(to, discard).String())
 	if err != nil {
@@ -116,7 +117,8 @@ func localOf(addresses []nat.Address, gateways []netip.Addr, resolvers [][]byte,
 	var out topology.Local
 	add := func(to *[]netip.Addr, a netip.Addr) {
 		a = a.Unmap().WithZone("")
-		if a.IsValid() && !a.IsLoopback() && !a.IsUnspecified() && !a.IsLinkLocalUnicast() && !a.IsMulticast() && !slices.Contains(*to, a) {
+		if a.IsValid() && !a.IsLoopback() && !a.IsUnspecified() && !a.IsLinkLocalUnicast() && !a.IsMulticast() &&
+			!slices.Contains(*to, a) {
 			*to = append(*to, a)
 		}
 	}

@@ -80,7 +80,8 @@ func New(p Parts) (*Routing, error) {
 		return nil, fault.New(fault.CodeInternal, "routing lacks its kernel or its log")
 	}
 	r := &Routing{
-		parts: p, set: make(chan struct{}, 1), heard: make(chan struct{}, 1), moved: make(chan struct{}, 1), asks: make(chan ask),
+		parts: p, set: make(chan struct{}, 1), heard: make(chan struct{}, 1),
+		moved: make(chan struct{}, 1), asks: make(chan ask),
 		up: make(chan struct{}), over: make(chan struct{}),
 		status: Status{Dropped: map[string]uint64{}},
 	}
@@ -162,7 +163,8 @@ func announced(in topology.Input) (out []*fault.Fault) {
 	_, _, problems := topology.Plan(in)
 	for _, p := range problems {
 		if p.Kind == topology.Refused && p.Member == in.Self.ID && p != pool {
-			out = append(out, p.Fault().Hint("announce another range on this node, or smaller ones that leave out what is named: announce.ranges in its configuration"))
+			out = append(out, p.Fault().Hint("announce another range on this node, or smaller ones that leave out "+
+				"what is named: announce.ranges in its configuration"))
 		}
 	}
 	return out
@@ -172,7 +174,8 @@ func announced(in topology.Input) (out []*fault.Fault) {
 func Taken(problems []topology.Problem) error {
 	var out []*fault.Fault
 	for _, p := range problems {
-		out = append(out, p.Fault().Hint("announce another range on this node, or take it from the other one; if both shall have it, set mesh.shared: one of them has it then, the other one when that is gone"))
+		out = append(out, p.Fault().Hint("announce another range on this node, or take it from the other one; "+
+			"if both are to have it, set mesh.shared: one of them has it then, and the other when that is gone"))
 	}
 	return joined(out)
 }

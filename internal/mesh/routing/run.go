@@ -78,7 +78,8 @@ func (r *Routing) Run(ctx context.Context) error {
 	now := time.Now()
 	o := &owner{r: r, ctx: ctx, log: r.parts.Log, kernel: r.parts.Kernel, lost: make(chan error, 1)}
 	o.tally.begin(o.kernel)
-	o.due = due{look: now.Add(limit.RoutingBlind), count: now.Add(limit.RoutingCounts), settings: now.Add(limit.RoutingSettings)}
+	o.due = due{look: now.Add(limit.RoutingBlind), count: now.Add(limit.RoutingCounts),
+		settings: now.Add(limit.RoutingSettings)}
 	if r.parts.Watch != nil {
 		o.due.watch = now
 	}
@@ -194,7 +195,8 @@ func (o *owner) plan(in topology.Input) {
 	if rules != nil {
 		f, changed := o.lowered.renew(rules, parties(peers, o.r.parts.Caller))
 		if f != nil {
-			o.log.Error("the policy between peers cannot be put into force: nothing new is let in", telemetry.AttrCode, f.Code, telemetry.AttrReason, f.Error())
+			o.log.Error("the policy between peers cannot be put into force: nothing new is let in", telemetry.AttrCode, f.Code,
+				telemetry.AttrReason, f.Error())
 		}
 		if changed {
 			o.r.write(func(s *Status) { s.Policy.Closed = f })
@@ -306,7 +308,8 @@ func (o *owner) tellRepair(now time.Time, steps []plan.Step) {
 		return
 	}
 	o.told = now
-	o.log.Warn("somebody has changed what is the mesh's in the kernel; it is put back", "steps", len(steps), "first", steps[0].String())
+	o.log.Warn("somebody has changed what is the mesh's in the kernel; it is put back", "steps", len(steps),
+		"first", steps[0].String())
 }
 
 func (o *owner) fail(began time.Time, f *fault.Fault) {
@@ -315,7 +318,8 @@ func (o *owner) fail(began time.Time, f *fault.Fault) {
 	if f.Code == fault.CodeNotFound {
 		most = limit.RoutingLink
 	}
-	o.due.apply = now.Add(max(run.Backoff(o.tries, most, rand.Float64()), rested(now.Sub(began), limit.RoutingRest, limit.RoutingRestMost, limit.RoutingShare)))
+	o.due.apply = now.Add(max(run.Backoff(o.tries, most, rand.Float64()),
+		rested(now.Sub(began), limit.RoutingRest, limit.RoutingRestMost, limit.RoutingShare)))
 	if o.tries++; o.tries == 1 {
 		o.since = now
 	}
@@ -337,7 +341,8 @@ func (o *owner) locate(now time.Time) {
 	if err != nil {
 		if !o.unlocated {
 			f := fault.From(err)
-			o.log.Warn("the addresses of this machine cannot be read; those known before count", telemetry.AttrCode, f.Code, telemetry.AttrReason, f.Error())
+			o.log.Warn("the addresses of this machine cannot be read; those known before count", telemetry.AttrCode, f.Code,
+				telemetry.AttrReason, f.Error())
 		}
 		o.unlocated = true
 		o.due.local = now.Add(limit.RoutingBlind)

@@ -75,7 +75,8 @@ func (o *owner) close() {
 func (o *owner) blinded(now time.Time, err error) {
 	f := fault.From(err)
 	if o.blind == 0 {
-		o.log.Warn("the kernel does not tell of its changes; it is looked at more often", telemetry.AttrCode, f.Code, telemetry.AttrReason, f.Error())
+		o.log.Warn("the kernel does not tell of its changes; it is looked at more often", telemetry.AttrCode, f.Code,
+			telemetry.AttrReason, f.Error())
 	}
 	o.due.watch = now.Add(run.Backoff(o.blind, limit.RoutingBackoff, rand.Float64()))
 	o.blind++
@@ -97,12 +98,14 @@ func (o *owner) tellFailure(now time.Time, f *fault.Fault) {
 		o.refusals = map[fault.Code]time.Time{}
 	}
 	o.refusals[f.Code], o.toldOf = now, true
-	o.log.Error("the kernel does not take the mesh's state; it is tried again, and the status counts how often", telemetry.AttrCode, f.Code, telemetry.AttrReason, f.Error())
+	o.log.Error("the kernel does not take the mesh's state; it is tried again, and the status counts how often",
+		telemetry.AttrCode, f.Code, telemetry.AttrReason, f.Error())
 }
 
 // unsettled says whether somebody has changed a sysctl of our link.
 func (o *owner) unsettled() bool {
 	return o.settled && slices.ContainsFunc(o.kernel.Settings(), func(have plan.Sysctl) bool {
-		return slices.ContainsFunc(o.want.Sysctls, func(want plan.Sysctl) bool { return want.Path == have.Path && want != have })
+		return slices.ContainsFunc(o.want.Sysctls,
+			func(want plan.Sysctl) bool { return want.Path == have.Path && want != have })
 	})
 }

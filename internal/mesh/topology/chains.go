@@ -166,7 +166,8 @@ func (d *draft) marked() []plan.Line {
 // looked at the service's address).
 func (d *draft) forward() []plan.Line {
 	out := d.clamps(plan.KeyIn)
-	out = append(out, plan.Line{d.link(plan.KeyIn), d.link(plan.KeyOut), plan.IfNot(plan.KeyStatus, "dnat"), plan.Count(), plan.Do("drop")})
+	out = append(out, plan.Line{d.link(plan.KeyIn), d.link(plan.KeyOut), plan.IfNot(plan.KeyStatus, "dnat"),
+		plan.Count(), plan.Do("drop")})
 	return append(out, d.checked()...)
 }
 
@@ -200,7 +201,8 @@ func (d *draft) clamps(way plan.Key) []plan.Line {
 	var out []plan.Line
 	clamp := func(mtu, header int, terms ...plan.Term) {
 		line := append(plan.Line{d.link(way)}, terms...)
-		out = append(out, append(line, plan.If(plan.KeySyn, "syn"), plan.If(plan.KeyMSS, strconv.Itoa(mtu-header-tcpHeaders))))
+		out = append(out, append(line, plan.If(plan.KeySyn, "syn"),
+			plan.If(plan.KeyMSS, strconv.Itoa(mtu-header-tcpHeaders))))
 	}
 	for _, f := range families() {
 		clamp(d.o.MTU, f.header, plan.If(plan.KeyFamily, strconv.Itoa(int(f.Family))))

@@ -47,10 +47,12 @@ func (d *draft) arriving() []plan.Line {
 	local := plan.IfNot(plan.KeyIn, "lo")
 	var out []plan.Line
 	for _, f := range families() {
-		out = append(out, plan.Line{d.link(plan.KeyIn), plan.NotNamed(f.Dst(), of(setOwn, f.Family)), plan.Count(), plan.Do("drop")})
+		out = append(out, plan.Line{d.link(plan.KeyIn), plan.NotNamed(f.Dst(), of(setOwn, f.Family)),
+			plan.Count(), plan.Do("drop")})
 	}
 	for _, f := range families() {
-		out = append(out, plan.Line{foreign, local, plan.Named(f.Src(), of(setPeers, f.Family)), plan.Count(), plan.Do("drop")})
+		out = append(out, plan.Line{foreign, local, plan.Named(f.Src(), of(setPeers, f.Family)),
+			plan.Count(), plan.Do("drop")})
 		if a := d.overlay(f.Family); a.IsValid() {
 			out = append(out, plan.Line{foreign, local, plan.Within(f.Dst(), netip.PrefixFrom(a, a.BitLen())),
 				plan.NotNamed(f.Src(), of(setOwn, f.Family)), plan.Count(), plan.Do("drop")})
@@ -79,7 +81,8 @@ func (d *draft) leaving() []plan.Line {
 	multicast := plan.Within(plan.KeyDst6, netip.MustParsePrefix("ff00::/8"))
 	out = append(out, plan.Line{d.link(plan.KeyOut), multicast, plan.Do("accept")}) // the kernel's own, for nobody
 	for _, f := range families() {
-		out = append(out, plan.Line{d.link(plan.KeyOut), plan.NotNamed(f.Src(), of(setOwn, f.Family)), plan.If(plan.KeyJump, answersChain)})
+		out = append(out, plan.Line{d.link(plan.KeyOut), plan.NotNamed(f.Src(), of(setOwn, f.Family)),
+			plan.If(plan.KeyJump, answersChain)})
 	}
 	return out
 }
@@ -91,7 +94,8 @@ func (d *draft) leaving() []plan.Line {
 func (d *draft) answers() []plan.Line {
 	out := []plan.Line{{plan.If(plan.KeyWay, "reply"), plan.Do("return")}}
 	for _, f := range families() {
-		out = append(out, plan.Line{plan.If(plan.KeyState, "related"), plan.If(plan.KeyProto, icmp(f.Family)), plan.Do("return")})
+		out = append(out, plan.Line{plan.If(plan.KeyState, "related"),
+			plan.If(plan.KeyProto, icmp(f.Family)), plan.Do("return")})
 	}
 	return append(out, plan.Line{plan.Count(), plan.Do("drop")})
 }

@@ -92,10 +92,12 @@ func (d *draft) answer() {
 	for _, at := range d.under {
 		p := netip.PrefixFrom(at.addr, at.addr.BitLen())
 		i := index(plan.FamilyOf(at.addr))
-		if at.addr == before || !slices.ContainsFunc(at.member.Addresses, func(a netip.Addr) bool { return a.Unmap().WithZone("") == at.addr }) {
+		if at.addr == before || !slices.ContainsFunc(at.member.Addresses,
+			func(a netip.Addr) bool { return a.Unmap().WithZone("") == at.addr }) {
 			continue
 		}
-		if k, is := d.at[at.member.ID]; is && Never(p) == "" && !slices.ContainsFunc(here, func(a netip.Addr) bool { return a.Unmap().WithZone("") == at.addr }) {
+		if k, is := d.at[at.member.ID]; is && Never(p) == "" &&
+			!slices.ContainsFunc(here, func(a netip.Addr) bool { return a.Unmap().WithZone("") == at.addr }) {
 			if _, has := plan.Find(taken[i], at.addr); !has {
 				d.peers[k].Sources = append(d.peers[k].Sources, p)
 				d.sources[i] = append(d.sources[i], plan.RangeOf(p))
@@ -111,8 +113,10 @@ func (d *draft) answer() {
 func (d *draft) contested(c *claim, disputed places) []Problem {
 	var out []Problem
 	for _, at := range disputed[:min(len(disputed), aboutMost)] {
-		p := Problem{Kind: Refused, Member: at.member.ID, Node: at.member.Node, Range: netip.PrefixFrom(at.addr, at.addr.BitLen()), Other: c.member.ID}
-		p.Why = fmt.Sprintf("it says that it is there itself, and it is in %s of %s (%s)", c.prefix, c.member.Node, c.member.ID)
+		p := Problem{Kind: Refused, Member: at.member.ID, Node: at.member.Node,
+			Range: netip.PrefixFrom(at.addr, at.addr.BitLen()), Other: c.member.ID}
+		p.Why = fmt.Sprintf("it says that it is there itself, and it is in %s of %s (%s)", c.prefix,
+			c.member.Node, c.member.ID)
 		switch {
 		case c.member.ID == d.in.Self.ID:
 			p.Why += ": others send nothing there"

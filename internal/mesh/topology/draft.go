@@ -113,7 +113,8 @@ func (d *draft) told(c *claim, why string) (out []Problem) {
 	for _, s := range d.services() {
 		if a := s.Addr; c.kind == ofRange && c.prefix.Contains(a) && !d.ours(a, c.prefix) {
 			refused.Range = netip.PrefixFrom(a, a.BitLen())
-			refused.Why = fmt.Sprintf("%s of this node is there, and is reached without the mesh; the rest of %s is routed", s.What, c.prefix)
+			refused.Why = fmt.Sprintf("%s of this node is there, and is reached without the mesh; the rest of %s is routed",
+				s.What, c.prefix)
 			out = append(out, refused)
 		}
 	}
@@ -193,7 +194,8 @@ func (d *draft) refuses(c *claim) reason {
 		addrs []netip.Addr
 		what  string
 		open  bool
-	}{{l.Underlay, "an address", true}, {l.Gateways, "a default gateway", true}, {l.Addresses, "an address", !accepted || c.prefix.IsSingleIP()}}
+	}{{l.Underlay, "an address", true}, {l.Gateways, "a default gateway", true},
+		{l.Addresses, "an address", !accepted || c.prefix.IsSingleIP()}}
 	if c.kind == ofOverlay { // a range has a hole for it
 		for _, s := range d.services() {
 			if s.Addr == c.prefix.Addr() {
@@ -223,7 +225,8 @@ func (d *draft) pooled(a netip.Addr) bool {
 // ours reports whether an address of this machine is in a range that it announces, as
 // that of a bridge for pods, which counts before the other one.
 func (d *draft) ours(a netip.Addr, other netip.Prefix) bool {
-	return slices.ContainsFunc(d.in.Self.Ranges, func(p netip.Prefix) bool { return p.Contains(a) && p.Bits() > other.Bits() })
+	return slices.ContainsFunc(d.in.Self.Ranges,
+		func(p netip.Prefix) bool { return p.Contains(a) && p.Bits() > other.Bits() })
 }
 
 // state is the whole desired state.

@@ -84,7 +84,8 @@ func (w Way) About(gone []Closed, problems []Problem) []string {
 	for _, c := range gone {
 		in := func(p netip.Prefix) bool { return p.Contains(to) }
 		if len(out) < aboutMost && slices.ContainsFunc(c.Ranges, in) && !slices.ContainsFunc(c.Excluded, in) {
-			out = append(out, fmt.Sprintf("closed: it was in a range of %s (%s), of which, or of whose key, nothing is heard any more", c.Node, c.ID))
+			out = append(out, fmt.Sprintf(
+				"closed: it was in a range of %s (%s), of which, or of whose key, nothing is heard any more", c.Node, c.ID))
 		}
 	}
 	return out
@@ -123,7 +124,8 @@ func (w Way) steps() string {
 	}
 	switch {
 	case !w.Routed && w.ToPeer:
-		say("peer %s (%s) is down, and mesh.bypass is on: it goes in clear, by this machine's own routes", w.Peer.Node, w.Peer.ID)
+		say("peer %s (%s) is down, and mesh.bypass is on: it goes in clear, by this machine's own routes",
+			w.Peer.Node, w.Peer.ID)
 		return b.String()
 	case !w.Routed:
 		say("no route of the mesh: it goes in clear, by this machine's own routes")

@@ -70,7 +70,9 @@ func (o Options) Check() []*fault.Fault {
 	}
 	m := o.Marks
 	if m.Own == 0 || m.Mesh == 0 || m.Own&m.Mesh != 0 || m.both()&^m.Mask != 0 {
-		bad(fault.CodeConfig, "mesh.marks", "%#x and %#x with mask %#x: two marks without a bit in common, both within the mask, are expected", m.Own, m.Mesh, m.Mask)
+		bad(fault.CodeConfig, "mesh.marks",
+			"%#x and %#x with mask %#x: two marks without a bit in common, both within the mask, are expected",
+			m.Own, m.Mesh, m.Mask)
 	}
 	if o.Table <= 0 || o.Table >= 253 && o.Table <= 255 || o.Table > 1<<31-1 {
 		bad(fault.CodeConfig, "mesh.table", "%d is no table that is free: 1 to 252, or above 255", o.Table)
@@ -105,7 +107,8 @@ func Never(p netip.Prefix) string {
 		return "the default route"
 	}
 	for _, s := range []struct{ within, what string }{
-		{"0.0.0.0/8", "this network"}, {"127.0.0.0/8", "loopback"}, {"169.254.0.0/16", "link-local"}, {"224.0.0.0/4", "multicast"},
+		{"0.0.0.0/8", "this network"}, {"127.0.0.0/8", "loopback"}, {"169.254.0.0/16", "link-local"},
+		{"224.0.0.0/4", "multicast"},
 		{"255.255.255.255/32", "broadcast"}, {"::/127", "loopback"}, {"fe80::/10", "link-local"}, {"ff00::/8", "multicast"},
 	} {
 		if p.Overlaps(netip.MustParsePrefix(s.within)) {

@@ -48,7 +48,8 @@ func claimed(in *Input, keys []*member.Facts) ([]*claim, []Problem) {
 	var problems []Problem
 	for _, m := range keys {
 		refuse := func(p netip.Prefix, why string, args ...any) {
-			problems = append(problems, Problem{Kind: Refused, Member: m.ID, Node: m.Node, Range: p, Why: fmt.Sprintf(why, args...)})
+			problems = append(problems,
+				Problem{Kind: Refused, Member: m.ID, Node: m.Node, Range: p, Why: fmt.Sprintf(why, args...)})
 		}
 		for _, a := range []netip.Addr{m.Overlay6, m.Overlay4} {
 			if !a.IsValid() {
@@ -105,7 +106,8 @@ func (l Local) underlay(p netip.Prefix) string {
 	for _, s := range []struct {
 		addrs []netip.Addr
 		what  string
-	}{{l.Underlay, "the address by which this machine reaches the others"}, {l.Gateways, "a default gateway of this machine"}} {
+	}{{l.Underlay, "the address by which this machine reaches the others"},
+		{l.Gateways, "a default gateway of this machine"}} {
 		for _, a := range s.addrs {
 			if a = a.Unmap().WithZone(""); p.Contains(a) {
 				return fmt.Sprintf("it covers %s, %s", a, s.what)
@@ -223,8 +225,9 @@ func (s *sweep) tell(a, b *claim) {
 	}
 	if pair := [2]*claim{a, b}; !s.told[pair] {
 		s.told[pair] = true
-		s.problems = append(s.problems, Problem{Kind: Overlap, Member: b.member.ID, Node: b.member.Node, Range: b.prefix, Other: a.member.ID,
-			Why: fmt.Sprintf("%s of %s counts before it", a.prefix, called(a.member.Node, a.member.ID))})
+		s.problems = append(s.problems,
+			Problem{Kind: Overlap, Member: b.member.ID, Node: b.member.Node, Range: b.prefix, Other: a.member.ID,
+				Why: fmt.Sprintf("%s of %s counts before it", a.prefix, called(a.member.Node, a.member.ID))})
 	}
 }
 

@@ -17,7 +17,8 @@ const leastPool = 8
 func pools() []netip.Prefix {
 	return []netip.Prefix{
 		Defaults().Overlay4, netip.MustParsePrefix("100.80.0.0/12"), netip.MustParsePrefix("100.64.0.0/12"),
-		netip.MustParsePrefix("172.24.0.0/13"), netip.MustParsePrefix("10.192.0.0/12"), netip.MustParsePrefix("192.168.192.0/18"),
+		netip.MustParsePrefix("172.24.0.0/13"), netip.MustParsePrefix("10.192.0.0/12"),
+		netip.MustParsePrefix("192.168.192.0/18"),
 	}
 }
 
@@ -45,7 +46,8 @@ func (l Local) needsOf(pool netip.Prefix) string {
 	for _, s := range []struct {
 		addrs []netip.Addr
 		what  string
-	}{{l.Underlay, "the address by which this machine reaches the others"}, {l.Gateways, "a default gateway of this machine"}, {l.Resolvers, "a resolver of this machine"}} {
+	}{{l.Underlay, "the address by which this machine reaches the others"},
+		{l.Gateways, "a default gateway of this machine"}, {l.Resolvers, "a resolver of this machine"}} {
 		for _, a := range s.addrs {
 			all = append(all, need{a, s.what})
 		}
@@ -72,7 +74,8 @@ func Pool(in Input) (Problem, bool) {
 	if why == "" {
 		return Problem{}, false
 	}
-	return Problem{Kind: Refused, Member: in.Self.ID, Node: in.Self.Node, Range: p, Why: "mesh.overlay4: " + why + poolInstead}, true
+	return Problem{Kind: Refused, Member: in.Self.ID, Node: in.Self.Node, Range: p,
+		Why: "mesh.overlay4: " + why + poolInstead}, true
 }
 
 const poolInstead = "; only the addresses of peers are routed, not the whole pool"

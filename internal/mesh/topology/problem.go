@@ -61,7 +61,8 @@ func selfProblem(m *member.Facts) Problem {
 }
 
 func keyProblem(m, holder *member.Facts) Problem {
-	return Problem{Kind: Twice, Member: m.ID, Node: m.Node, Other: holder.ID, Why: called(holder.Node, holder.ID) + " has the same key, and counts"}
+	return Problem{Kind: Twice, Member: m.ID, Node: m.Node, Other: holder.ID,
+		Why: called(holder.Node, holder.ID) + " has the same key, and counts"}
 }
 
 // called is a member in a text: people know it by its name, and only the id is its own.
@@ -73,6 +74,7 @@ func called(node, id string) string {
 }
 
 func compareProblems(a, b Problem) int {
-	return cmp.Or(strings.Compare(a.Member, b.Member), strings.Compare(string(a.Kind), string(b.Kind)), a.Range.Compare(b.Range),
+	return cmp.Or(strings.Compare(a.Member, b.Member), strings.Compare(string(a.Kind), string(b.Kind)),
+		a.Range.Compare(b.Range),
 		strings.Compare(a.Other, b.Other), strings.Compare(a.Why, b.Why))
 }

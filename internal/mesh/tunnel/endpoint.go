@@ -159,11 +159,13 @@ func (e *endpoint) wake() {
 
 // The methods of conn.Endpoint.
 
-func (e *endpoint) ClearSrc()             {}
-func (e *endpoint) SrcToString() string   { return "" }
-func (e *endpoint) DstToString() string   { return endpointPrefix + e.key.String() }
-func (e *endpoint) DstToBytes() []byte    { return e.key[:] }
-func (e *endpoint) DstIP() netip.Addr     { return netip.AddrFrom16([16]byte(e.key[:16])) } // for rates of handshakes: one peer, one address
+func (e *endpoint) ClearSrc()           {}
+func (e *endpoint) SrcToString() string { return "" }
+func (e *endpoint) DstToString() string { return endpointPrefix + e.key.String() }
+func (e *endpoint) DstToBytes() []byte  { return e.key[:] }
+
+// DstIP is what WireGuard limits the rate of handshakes by: one address for each peer.
+func (e *endpoint) DstIP() netip.Addr     { return netip.AddrFrom16([16]byte(e.key[:16])) }
 func (e *endpoint) SrcIP() (a netip.Addr) { return a }
 
 // peers are the endpoints of all peers.

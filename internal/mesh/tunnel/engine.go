@@ -48,7 +48,8 @@ type Engine struct {
 
 // Open starts an engine that has no key and no peers.
 func Open(ctx context.Context, p Parts) (*Engine, error) {
-	e := &Engine{socket: p.Socket, peers: &peers{of: map[member.Key]*endpoint{}, wake: p.Wake}, have: map[member.Key]Peer{}}
+	e := &Engine{socket: p.Socket, peers: &peers{of: map[member.Key]*endpoint{}, wake: p.Wake},
+		have: map[member.Key]Peer{}}
 	e.bind = newBind(p.Socket, e.peers, p.Relay)
 	e.dev = device.NewDevice(p.Tun, e.bind, logger(context.WithoutCancel(ctx), p.Log))
 	e.dev.DisableSomeRoamingForBrokenMobileSemantics() // for peers that are made with an endpoint

@@ -49,7 +49,8 @@ func newBatch() *batch {
 // socket is ready.
 func (b *batch) call(trap, fd uintptr) bool {
 	for {
-		n, _, errno := unix.Syscall6(trap, fd, uintptr(unsafe.Pointer(&b.msgs[b.from])), uintptr(b.to-b.from), unix.MSG_DONTWAIT, 0, 0)
+		n, _, errno := unix.Syscall6(trap, fd, uintptr(unsafe.Pointer(&b.msgs[b.from])), uintptr(b.to-b.from),
+			unix.MSG_DONTWAIT, 0, 0)
 		switch errno {
 		case unix.EINTR:
 			continue

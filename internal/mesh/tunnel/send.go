@@ -61,7 +61,8 @@ func (s *Socket) send(to netip.AddrPort, local netip.Addr, packets [][]byte, joi
 	return s.sendLocked(f, to, local, packets, join)
 }
 
-func (s *Socket) sendLocked(f *family, to netip.AddrPort, local netip.Addr, packets [][]byte, join bool) (sent int, last error) {
+func (s *Socket) sendLocked(f *family, to netip.AddrPort, local netip.Addr, packets [][]byte,
+	join bool) (sent int, last error) {
 	b := s.batches.Get().(*batch)
 	defer s.batches.Put(b)
 	to = netip.AddrPortFrom(to.Addr().Unmap(), to.Port())
@@ -84,7 +85,8 @@ func (s *Socket) sendLocked(f *family, to netip.AddrPort, local netip.Addr, pack
 				s.offloads.off(udpGSO, fmt.Sprintf("sending to %v failed: %v", to.Addr(), err))
 			case joined: // longer than the path takes: one by one they are cut
 				join = false
-			case local.IsValid() && (errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EADDRNOTAVAIL) || errors.Is(err, unix.ENETUNREACH)):
+			case local.IsValid() && (errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EADDRNOTAVAIL) ||
+				errors.Is(err, unix.ENETUNREACH)):
 				local = netip.Addr{} // this machine has lost the address
 			default:
 				last = err
@@ -110,7 +112,8 @@ func (b *batch) fill(to netip.AddrPort, local netip.Addr, packets [][]byte, join
 			b.iovs[i].Base = &p[0]
 		}
 		b.iovs[i].SetLen(len(p))
-		if last := messages - 1; !ended && len(p) <= segment && total+len(p) <= most && b.msgs[last].hdr.Iovlen < tunnelSegments {
+		if last := messages - 1; !ended && len(p) <= segment && total+len(p) <= most &&
+			b.msgs[last].hdr.Iovlen < tunnelSegments {
 			b.msgs[last].hdr.Iovlen++
 			total += len(p)
 			ended = len(p) < segment

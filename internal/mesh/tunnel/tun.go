@@ -35,7 +35,8 @@ type Tun struct {
 // OpenTun makes the link. Its addresses, routes and state are not set.
 func OpenTun(ctx context.Context, name string, mtu int, want Offloads) (*Tun, error) {
 	if mtu < tunnelMTU {
-		return nil, fault.Newf(fault.CodeConfig, "MTU %d of link %s", mtu, name).Whyf("less than %d, which IPv6 needs", tunnelMTU)
+		return nil, fault.Newf(fault.CodeConfig, "MTU %d of link %s", mtu, name).
+			Whyf("less than %d, which IPv6 needs", tunnelMTU)
 	}
 	file, err := openTunFile(name, want.TunTSO || want.TunGRO)
 	if err != nil {
@@ -95,7 +96,8 @@ func openTunFile(name string, header bool) (*os.File, error) {
 	case errors.Is(err, unix.EPERM):
 		return nil, fault.New(fault.CodeUnsupported, what).Because(err).Hint("run as root, or grant CAP_NET_ADMIN")
 	case errors.Is(err, unix.EBUSY), errors.Is(err, unix.EINVAL):
-		return nil, fault.New(fault.CodeClash, what).Because(err).Hint("another program has a link of that name: choose another one")
+		return nil, fault.New(fault.CodeClash, what).Because(err).
+			Hint("another program has a link of that name: choose another one")
 	}
 	return nil, fault.New(fault.CodeUnsupported, what).Because(err)
 }

@@ -107,7 +107,8 @@ func gone(t *testing.T, fresh func(*testing.T) Subject) {
 	if err := k.Lose(Link); err != nil {
 		t.Fatal(err)
 	}
-	removals := slices.DeleteFunc(steps, func(s plan.Step) bool { return s.Verb != plan.Remove }) // the first sets the link down
+	// the first sets the link down
+	removals := slices.DeleteFunc(steps, func(s plan.Step) bool { return s.Verb != plan.Remove })
 	if err := k.Apply(removals); err != nil {
 		t.Fatal(err)
 	}
@@ -197,18 +198,22 @@ func filter(n int) plan.Table {
 		{Name: "access", Lines: []plan.Line{
 			{plan.If(plan.KeyState, "established,related"), accept},
 			{plan.If(plan.KeyState, "established"), plan.If(plan.KeyWay, "reply"), accept},
-			{plan.Within(plan.KeySrc4, netip.MustParsePrefix("10.1.0.0/16")), plan.If(plan.KeyProto, "6"), plan.If(plan.KeyPort, "443"), accept},
-			{plan.Within(plan.KeyDst6, netip.MustParsePrefix("fd07::/64")), plan.If(plan.KeyProto, "17"), plan.If(plan.KeyPort, "1000-2000"), plan.Do("return")},
+			{plan.Within(plan.KeySrc4, netip.MustParsePrefix("10.1.0.0/16")), plan.If(plan.KeyProto, "6"),
+				plan.If(plan.KeyPort, "443"), accept},
+			{plan.Within(plan.KeyDst6, netip.MustParsePrefix("fd07::/64")), plan.If(plan.KeyProto, "17"),
+				plan.If(plan.KeyPort, "1000-2000"), plan.Do("return")},
 			{plan.Count(), plan.Do("drop")},
 		}},
 		{Name: "prerouting", Hook: "prerouting", Type: "filter", Priority: -50, Lines: []plan.Line{
 			{plan.Bits(plan.KeyMark, 0x20, 0x60), accept},
-			{plan.IfNot(plan.KeyIn, Link), plan.Bits(plan.KeyConn, 0, 0x60), plan.If(plan.KeyState, "new"), plan.Bits(plan.KeySetConn, 0x40, 0x60)},
+			{plan.IfNot(plan.KeyIn, Link), plan.Bits(plan.KeyConn, 0, 0x60), plan.If(plan.KeyState, "new"),
+				plan.Bits(plan.KeySetConn, 0x40, 0x60)},
 			{plan.Named(plan.KeyDst4, "routed4"), plan.Bits(plan.KeySetMark, 0x40, 0x60), accept},
 			{plan.Named(plan.KeyDst6, "routed6"), plan.Bits(plan.KeySetMark, 0x40, 0x60), accept},
 		}},
 		{Name: "output", Hook: "output", Type: "route", Priority: -50, Lines: []plan.Line{
-			{plan.If(plan.KeyOut, "lo"), accept}, {plan.Named(plan.KeyDst4, "routed4"), plan.Bits(plan.KeySetMark, 0x40, 0x60), accept}}},
+			{plan.If(plan.KeyOut, "lo"), accept},
+			{plan.Named(plan.KeyDst4, "routed4"), plan.Bits(plan.KeySetMark, 0x40, 0x60), accept}}},
 		{Name: "forward", Hook: "forward", Type: "filter", Priority: n, Lines: []plan.Line{
 			{in, plan.If(plan.KeyFamily, "4"), plan.If(plan.KeySyn, "syn"), plan.If(plan.KeyMSS, "1368")},
 			{in, plan.If(plan.KeyOut, Link), plan.IfNot(plan.KeyStatus, "dnat"), plan.Do("drop")},
@@ -216,14 +221,16 @@ func filter(n int) plan.Table {
 			{in, plan.If(plan.KeyJump, "access")},
 		}},
 		{Name: "source", Hook: "postrouting", Type: "nat", Priority: 100, Lines: []plan.Line{
-			{plan.If(plan.KeyOut, Link), plan.NotNamed(plan.KeySrc6, "routed6"), plan.If(plan.KeyOwner, "local"), plan.Do("masquerade")}}},
+			{plan.If(plan.KeyOut, Link), plan.NotNamed(plan.KeySrc6, "routed6"), plan.If(plan.KeyOwner, "local"),
+				plan.Do("masquerade")}}},
 	}
 	if n == 2 {
 		t.Sets[0].Ranges = []plan.Range{r("10.1.0.0/17"), r("10.2.0.0/15"), odd}
 		t.Sets[2] = plan.Set{Name: "full4", Family: plan.IPv4, Ranges: []plan.Range{r("0.0.0.0/8"), r("255.255.255.255/32")}}
 		t.Chains[1].Lines = t.Chains[1].Lines[:3]
-		t.Chains = append(t.Chains[:2:2], append(t.Chains[3:], plan.Chain{Name: "input", Hook: "input", Type: "filter", Lines: []plan.Line{
-			{in, plan.Named(plan.KeySrc4, "full4"), plan.Do("drop")}}})...)
+		t.Chains = append(t.Chains[:2:2],
+			append(t.Chains[3:], plan.Chain{Name: "input", Hook: "input", Type: "filter", Lines: []plan.Line{
+				{in, plan.Named(plan.KeySrc4, "full4"), plan.Do("drop")}}})...)
 	}
 	return t
 }

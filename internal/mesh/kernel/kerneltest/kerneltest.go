@@ -32,7 +32,8 @@ func (k *Kernel) Make(name string) error {
 	if err != nil {
 		return err
 	}
-	for _, s := range [][3]string{{"ipv4", "rp_filter", "1"}, {"ipv4", "src_valid_mark", "0"}, {"ipv6", "disable_ipv6", "0"}} {
+	for _, s := range [][3]string{{"ipv4", "rp_filter", "1"}, {"ipv4", "src_valid_mark", "0"},
+		{"ipv6", "disable_ipv6", "0"}} {
 		next.Sysctls = append(next.Sysctls, plan.Sysctl{Link: name, Path: s[0] + "/conf/" + name + "/" + s[1], Value: s[2]})
 	}
 	k.state = next.Normal()

@@ -55,7 +55,8 @@ func Addresses() ([]nat.Address, error) {
 // Gateway is the default gateway of IPv4, and the address that this machine has
 // towards it.
 func Gateway() (gateway, own netip.Addr, err error) {
-	routes, err := netlink.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
+	routes, err := netlink.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Table: unix.RT_TABLE_MAIN},
+		netlink.RT_FILTER_TABLE)
 	if err != nil {
 		return gateway, own, fmt.Errorf("listing routes: %w", err)
 	}
@@ -152,15 +153,18 @@ func Watch(ctx context.Context, tell func()) error {
 			drain(&addrs, &links, &routes)
 		}
 	}()
-	if err := netlink.AddrSubscribeWithOptions(addrs, done, netlink.AddrSubscribeOptions{ErrorCallback: failed}); err != nil {
+	if err := netlink.AddrSubscribeWithOptions(addrs, done,
+		netlink.AddrSubscribeOptions{ErrorCallback: failed}); err != nil {
 		return fmt.Errorf("following addresses: %w", err)
 	}
 	open++
-	if err := netlink.LinkSubscribeWithOptions(links, done, netlink.LinkSubscribeOptions{ErrorCallback: failed}); err != nil {
+	if err := netlink.LinkSubscribeWithOptions(links, done,
+		netlink.LinkSubscribeOptions{ErrorCallback: failed}); err != nil {
 		return fmt.Errorf("following interfaces: %w", err)
 	}
 	open++
-	if err := netlink.RouteSubscribeWithOptions(routes, done, netlink.RouteSubscribeOptions{ErrorCallback: failed}); err != nil {
+	if err := netlink.RouteSubscribeWithOptions(routes, done,
+		netlink.RouteSubscribeOptions{ErrorCallback: failed}); err != nil {
 		return fmt.Errorf("following routes: %w", err)
 	}
 	open++
@@ -280,7 +284,8 @@ func (s *sleeper) look(now time.Duration) {
 // slept is how long the machine has slept since it began.
 func slept() (time.Duration, error) {
 	var boot, mono unix.Timespec
-	if err := errors.Join(unix.ClockGettime(unix.CLOCK_MONOTONIC, &mono), unix.ClockGettime(unix.CLOCK_BOOTTIME, &boot)); err != nil {
+	if err := errors.Join(unix.ClockGettime(unix.CLOCK_MONOTONIC, &mono),
+		unix.ClockGettime(unix.CLOCK_BOOTTIME, &boot)); err != nil {
 		return 0, fmt.Errorf("reading clocks: %w", err)
 	}
 	return time.Duration(boot.Nano() - mono.Nano()), nil

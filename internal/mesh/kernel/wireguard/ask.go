@@ -93,7 +93,8 @@ func (d *Device) shake(k member.Key, s *seen) error {
 	}
 	var cfg wgtypes.Config
 	for _, i := range intervals {
-		cfg.Peers = append(cfg.Peers, wgtypes.PeerConfig{PublicKey: wgtypes.Key(k), UpdateOnly: true, PersistentKeepaliveInterval: &i})
+		cfg.Peers = append(cfg.Peers,
+			wgtypes.PeerConfig{PublicKey: wgtypes.Key(k), UpdateOnly: true, PersistentKeepaliveInterval: &i})
 	}
 	if err := d.parts.Control.ConfigureDevice(d.name, cfg); err != nil {
 		return fmt.Errorf("handshake with %v: %w", k, err)

@@ -167,7 +167,8 @@ func (d *Device) failed(what string, err error) error {
 	case errors.Is(err, os.ErrNotExist), errors.Is(err, unix.ENODEV):
 		return fault.New(fault.CodeNotFound, what+" the link "+d.name).Whyf("it is gone")
 	case errors.Is(err, os.ErrPermission):
-		return fault.New(fault.CodeUnsupported, what+" the link "+d.name).Because(err).Hint("run it as root, or give it CAP_NET_ADMIN")
+		return fault.New(fault.CodeUnsupported, what+" the link "+d.name).Because(err).
+			Hint("run it as root, or give it CAP_NET_ADMIN")
 	}
 	return f
 }

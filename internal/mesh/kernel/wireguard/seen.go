@@ -106,7 +106,8 @@ func content(n uint64) bool {
 }
 
 func (s *seen) activity() tunnel.Activity {
-	return tunnel.Activity{Sent: s.sent, Received: s.received, LastSent: s.lastSent, LastReceived: s.lastReceived, Asked: s.asked}
+	return tunnel.Activity{Sent: s.sent, Received: s.received, LastSent: s.lastSent,
+		LastReceived: s.lastReceived, Asked: s.asked}
 }
 
 func (s *seen) stat(k member.Key) tunnel.Stat {

@@ -24,7 +24,8 @@ func Able() *fault.Fault {
 		return nil
 	}
 	return fault.New(fault.CodeUnsupported, "WireGuard in the kernel").Because(err).
-		Hint("load the module wireguard (Linux 5.6 or newer), or set mesh.engine: userspace: identity and peers stay the same")
+		Hint("load the module wireguard (Linux 5.6 or newer), or set mesh.engine: userspace: " +
+			"identity and peers stay the same")
 }
 
 // Dial opens what WireGuard is told by.
@@ -62,7 +63,8 @@ func find(name string) (netlink.Link, Kind, error) {
 // it gets its name when it says it. One that a run has left before that is in nobody's way.
 func (System) Make(name string, mtu int) error {
 	draft := name[:min(len(name), unix.IFNAMSIZ-2)] + "~"
-	if left, err := netlink.LinkByName(draft); err == nil && left.Type() == "wireguard" && left.Attrs().RawFlags&unix.IFF_UP == 0 {
+	if left, err := netlink.LinkByName(draft); err == nil && left.Type() == "wireguard" &&
+		left.Attrs().RawFlags&unix.IFF_UP == 0 {
 		if err := netlink.LinkDel(left); err != nil {
 			return fault.New(fault.CodeInternal, "removing the link "+draft).Because(err)
 		}

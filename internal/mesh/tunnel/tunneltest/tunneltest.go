@@ -32,7 +32,8 @@ type Pipe struct {
 // NewPipe holds 4,096 packets each way. With lossy it drops what comes when nobody
 // reads In; else the tunnel waits.
 func NewPipe(lossy bool) *Pipe {
-	return &Pipe{In: make(chan []byte, 4096), Out: make(chan []byte, 4096), lossy: lossy, closed: make(chan struct{}), events: make(chan tun.Event)}
+	return &Pipe{In: make(chan []byte, 4096), Out: make(chan []byte, 4096), lossy: lossy, closed: make(chan struct{}),
+		events: make(chan tun.Event)}
 }
 
 // File is of no use: there is none.

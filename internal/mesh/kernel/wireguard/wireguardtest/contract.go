@@ -60,7 +60,8 @@ func Key(t *testing.T) (tunnel.Secret, member.Key) {
 
 func open(t *testing.T, s Subject, port uint16) *wireguard.Device {
 	t.Helper()
-	d, err := wireguard.Open(wireguard.Settings{Link: Link, MTU: 1420, Port: port, Mark: 0x20}, wireguard.Parts{Control: s, Links: s})
+	d, err := wireguard.Open(wireguard.Settings{Link: Link, MTU: 1420, Port: port, Mark: 0x20},
+		wireguard.Parts{Control: s, Links: s})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +148,8 @@ func applied(t *testing.T, s Subject) {
 	_, a := Key(t)
 	psk := tunnel.NewSecret([32]byte{1, 2, 3})
 	at := netip.MustParseAddrPort("192.0.2.7:51820")
-	apply(t, d, own, tunnel.Peer{Key: a, PSK: psk, Ranges: nets("10.1.0.0/16", "fd00:1::/64"), Keepalive: 25 * time.Second, First: at})
+	apply(t, d, own, tunnel.Peer{Key: a, PSK: psk, Ranges: nets("10.1.0.0/16", "fd00:1::/64"),
+		Keepalive: 25 * time.Second, First: at})
 	same(t, "public key", device(t, s).PublicKey, wgtypes.Key(public))
 	p := find(t, s, a)
 	same(t, "preshared key", p.PresharedKey, wgtypes.Key(psk.Bytes()))
@@ -198,7 +200,8 @@ func moved(t *testing.T, s Subject) {
 	_, a := Key(t)
 	_, b := Key(t)
 	apply(t, d, own, tunnel.Peer{Key: a, Ranges: nets("10.1.0.0/16", "10.2.0.0/16", "10.3.0.0/16")}, tunnel.Peer{Key: b})
-	apply(t, d, own, tunnel.Peer{Key: a, Ranges: nets("10.1.0.0/16")}, tunnel.Peer{Key: b, Ranges: nets("10.2.0.0/16", "10.4.0.0/16")})
+	apply(t, d, own, tunnel.Peer{Key: a, Ranges: nets("10.1.0.0/16")},
+		tunnel.Peer{Key: b, Ranges: nets("10.2.0.0/16", "10.4.0.0/16")})
 	same(t, "ranges of the first", ranges(find(t, s, a)), []string{"10.1.0.0/16"})
 	same(t, "ranges of the second", ranges(find(t, s, b)), []string{"10.2.0.0/16", "10.4.0.0/16"})
 	same(t, "peers", len(device(t, s).Peers), 2)
@@ -210,7 +213,8 @@ func many(t *testing.T, s Subject) {
 	var all []tunnel.Peer
 	for i := range 70 {
 		_, k := Key(t)
-		p := tunnel.Peer{Key: k, PSK: tunnel.NewSecret([32]byte{byte(i), 1}), Ranges: []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 200, byte(i), 0}), 24)}}
+		p := tunnel.Peer{Key: k, PSK: tunnel.NewSecret([32]byte{byte(i), 1}),
+			Ranges: []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 200, byte(i), 0}), 24)}}
 		if i == 33 {
 			for j := range 600 {
 				p.Ranges = append(p.Ranges, netip.PrefixFrom(netip.AddrFrom4([4]byte{11, byte(j >> 8), byte(j), 0}), 24))

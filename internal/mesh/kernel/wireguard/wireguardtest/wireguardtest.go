@@ -78,7 +78,8 @@ type peer struct {
 
 // New is a machine without links.
 func New() *Kernel {
-	return &Kernel{Busy: map[uint16]bool{}, links: map[string]*link{}, holes: map[netip.Prefix]int{}, got: map[uint64]bool{}, last: 40_000}
+	return &Kernel{Busy: map[uint16]bool{}, links: map[string]*link{}, holes: map[netip.Prefix]int{},
+		got: map[uint64]bool{}, last: 40_000}
 }
 
 // Put makes a link of somebody else.
@@ -214,7 +215,8 @@ func (k *Kernel) Device(name string) (*wgtypes.Device, error) {
 			t.Endpoint = net.UDPAddrFromAddrPort(p.at)
 		}
 		for _, r := range p.owns {
-			t.AllowedIPs = append(t.AllowedIPs, net.IPNet{IP: r.Addr().AsSlice(), Mask: net.CIDRMask(r.Bits(), r.Addr().BitLen())})
+			t.AllowedIPs = append(t.AllowedIPs,
+				net.IPNet{IP: r.Addr().AsSlice(), Mask: net.CIDRMask(r.Bits(), r.Addr().BitLen())})
 		}
 		out.Peers = append(out.Peers, t)
 	}
