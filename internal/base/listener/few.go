@@ -17,25 +17,25 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/socket"
 )
 
-// few is a listener whose callers ask for little: at most so many connections are
-// open. One more costs one its place that has kept us waiting for its grace; if
-// none has, it waits, and with it everybody behind it, in the kernel's queue.
+// few is a listener for small requests with at most most open connections. One more
+// evicts a connection that has been silent beyond its grace; if there is none, it
+// waits, and all later ones with it, in the kernel's queue.
 //
-//	accept ──► place free ────────────────────────────────────────► in
-//	             └─ none: is the new one itself silent for long ──► shed it
-//	                        └─ else one of the others is ─────────► shed that, in
-//	                                  └─ none ────────────────────► wait for one, or for a place
+//	accept ──► slot free ─────────────────────────────────────────► in
+//	             └─ none: the new one has been silent too long ───► evict it
+//	                        └─ else one of the others has ────────► evict that, in
+//	                                  └─ none ────────────────────► wait for one, or for a slot
 //
-// Time in the queue counts, so that silent ones are shed as fast as they can be
-// accepted once they have waited there, and a probe, whose first bytes have come
-// meanwhile, is behind a flood for little more than one grace. Who is answered, or
-// has sent what we did not read yet, waits for us and keeps its place.
+// Time in the kernel's queue counts as silence, so that silent connections are evicted
+// as fast as they can be accepted, and a probe, whose first bytes have arrived
+// meanwhile, is delayed by a flood for little more than one grace. A connection that
+// is being answered, or has unread bytes, waits for us and keeps its slot.
 type few struct {
 	net.Listener
 	most   int
-	shed   func() // counts one that lost its place
+	shed   func() // counts an evicted connection
 	unread func(net.Conn) int
-	freed  chan struct{} // signalled when a place is given back
+	freed  chan struct{} // signalled when a slot is freed
 	closed chan struct{}
 	once   sync.Once
 
@@ -43,8 +43,8 @@ type few struct {
 	open map[*oneOfFew]struct{}
 }
 
-// Few bounds the connections that a listener has open at a time; shed counts who
-// loses its place. The server's handler is to be Served.
+// Few bounds the connections that a listener has open at a time; it calls shed for
+// each one that it evicts. Wrap the server's handler in Served.
 func Few(ln net.Listener, most int, shed func()) net.Listener {
 	return &few{
 		Listener: ln, most: most, shed: shed, unread: socket.Unread, freed: make(chan struct{}, 1),
@@ -70,7 +70,7 @@ func (l *few) Close() error {
 	return l.Listener.Close()
 }
 
-// enter gives a connection a place, or nil: it has lost its own.
+// enter gives a connection a slot; nil if it was evicted itself.
 func (l *few) enter(conn net.Conn, since time.Time) net.Conn {
 	c := &oneOfFew{Conn: conn, of: l, since: since}
 	for {
@@ -98,7 +98,7 @@ func (l *few) enter(conn net.Conn, since time.Time) net.Conn {
 	}
 }
 
-// room takes a place for c. Where there is none it says whom to shed for it, which
+// room takes a slot for c. If there is none it returns the connection to evict, which
 // may be c, or how long to wait.
 func (l *few) room(c *oneOfFew, now time.Time) (gone *oneOfFew, wait time.Duration) {
 	l.mu.Lock()
@@ -123,30 +123,30 @@ func (l *few) room(c *oneOfFew, now time.Time) (gone *oneOfFew, wait time.Durati
 	return gone, 0
 }
 
-// oneOfFew gives its place back when it is closed.
+// oneOfFew is a connection that frees its slot when it is closed.
 type oneOfFew struct {
 	net.Conn
 	of *few
 
 	// Under the lock of few.
-	since   time.Time // when it moved last
+	since   time.Time // last activity
 	placed  bool
 	busy    int // requests that are being answered
 	reading bool
 	writing bool
 }
 
-// patience is how much longer it may keep us waiting.
+// patience is how much longer the connection may stay silent.
 func (c *oneOfFew) patience(now time.Time) time.Duration {
 	grace := limit.SilentLeast
 	switch {
-	case c.writing: // it does not read its answer
+	case c.writing: // the peer does not read its answer
 		grace = limit.SilentGrace
-	case c.busy > 0, c.placed && !c.reading: // it waits for us
+	case c.busy > 0, c.placed && !c.reading: // the peer waits for us
 		return grace
 	}
 	left := c.since.Add(grace).Sub(now)
-	if left <= 0 && !c.writing && c.of.unread(c.Conn) > 0 { // so it does here
+	if left <= 0 && !c.writing && c.of.unread(c.Conn) > 0 { // so it does in this case
 		return grace
 	}
 	return left
@@ -181,7 +181,7 @@ func (c *oneOfFew) Write(b []byte) (int, error) {
 
 func (c *oneOfFew) Close() error {
 	c.of.mu.Lock()
-	delete(c.of.open, c) // nothing, if it has lost its place
+	delete(c.of.open, c) // a no-op if it was evicted
 	c.of.mu.Unlock()
 	select {
 	case c.of.freed <- struct{}{}:
@@ -192,7 +192,7 @@ func (c *oneOfFew) Close() error {
 
 type fewKey struct{}
 
-// WithFew makes a connection of Few known to Served. It is for the server's ConnContext.
+// WithFew makes a connection of Few known to Served: use it as the server's ConnContext.
 func WithFew(ctx context.Context, conn net.Conn) context.Context {
 	if over, ok := conn.(*tls.Conn); ok {
 		conn = over.NetConn()
@@ -203,7 +203,7 @@ func WithFew(ctx context.Context, conn net.Conn) context.Context {
 	return ctx
 }
 
-// Served lets connections keep their place while they are answered.
+// Served lets connections keep their slot while they are answered.
 func Served(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if c, ok := r.Context().Value(fewKey{}).(*oneOfFew); ok {
@@ -214,8 +214,8 @@ func Served(h http.Handler) http.Handler {
 	})
 }
 
-// quiet is how long ago the peer was heard last, data or not, as the kernel knows
-// it: of one that has said nothing, how long it has been connected.
+// quiet is the time since the last segment from the peer, as the kernel counts it; for a
+// silent peer the time since it connected.
 func quiet(conn net.Conn) (d time.Duration) {
 	c, ok := conn.(syscall.Conn)
 	if !ok {

@@ -25,12 +25,12 @@ import (
 type HTTP struct {
 	Handler http.Handler
 	Header  int           // bytes of a request's head
-	Read    time.Duration // for a whole request; 0: its handler sees to that
-	Log     *slog.Logger  // at debug, what callers do wrong
+	Read    time.Duration // for a whole request; 0: left to the handler
+	Log     *slog.Logger  // for errors of callers, at debug
 	Conn    func(context.Context, net.Conn) context.Context
 }
 
-// Serve owns ln. It serves until ctx ends, with which every request ends.
+// Serve owns ln. It serves until ctx ends, which ends every request.
 func (h HTTP) Serve(ctx context.Context, ln net.Listener) error {
 	srv := &http.Server{
 		Handler:           Prompt(h.Handler),
@@ -50,12 +50,11 @@ func (h HTTP) Serve(ctx context.Context, ln net.Listener) error {
 	return nil
 }
 
-// Probes answers who looks after a program: that it lives, whether it is ready, and
-// its metrics. It changes nothing.
+// Probes answers liveness and readiness probes, and scrapes of metrics.
 type Probes struct {
 	Ready   http.HandlerFunc
 	Metrics prometheus.Gatherer
-	Pprof   bool // profiles, too
+	Pprof   bool // serve profiles too
 }
 
 // Handler makes the handler.
@@ -74,19 +73,19 @@ func (p Probes) Handler() http.Handler {
 	return Served(mux)
 }
 
-// Health is the port of a program that has no other one.
+// Health is the health port of a program without an admin port.
 type Health struct {
-	Ready   func() *fault.Fault // nil: it is
+	Ready   func() *fault.Fault // nil: always ready
 	Metrics prometheus.Gatherer
 	Log     *slog.Logger
 }
 
-// Serve owns ln. It serves until ctx ends, to as many as the reserve has room for.
+// Serve owns ln. It serves until ctx ends, with at most Spare connections.
 func (h Health) Serve(ctx context.Context, ln net.Listener) error {
 	probes := Probes{Ready: h.ready, Metrics: h.Metrics}
 	srv := HTTP{Handler: probes.Handler(), Header: limit.RequestHeader, Read: limit.RequestHeaderTime, Log: h.Log,
 		Conn: WithFew}
-	shed := func() { h.Log.Debug("a connection of the health port lost its place to a newer one") }
+	shed := func() { h.Log.Debug("a silent connection of the health port was closed for a newer one") }
 	return srv.Serve(ctx, Few(ln, Spare(Descriptors()), shed))
 }
 

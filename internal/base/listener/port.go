@@ -18,10 +18,10 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/socket"
 )
 
-// Listen opens a TCP port; setting is what to correct if it cannot. Accepted
-// connections have keepalive only: Linux counts a peer that does not read as one that
-// does not acknowledge (tcp(7), TCP_USER_TIMEOUT), and a client may pause for as long
-// as it likes.
+// Listen opens a TCP port; setting is the name of the setting in its faults. Accepted
+// connections have keepalive but no TCP_USER_TIMEOUT: Linux counts a peer that does not
+// read as one that does not acknowledge (tcp(7)), and a client may pause for as long as
+// it likes.
 func Listen(ctx context.Context, setting, address string) (net.Listener, error) {
 	lc := net.ListenConfig{KeepAliveConfig: socket.KeepAlive()}
 	ln, err := lc.Listen(ctx, "tcp", address)
@@ -35,8 +35,8 @@ func Listen(ctx context.Context, setting, address string) (net.Listener, error) 
 	return ln, nil
 }
 
-// Accept hands connections to handle until ctx ends. Out of descriptors it waits a
-// little: the condition ends when others close theirs.
+// Accept passes connections to handle until ctx ends. Without a free descriptor it waits
+// and tries again.
 func Accept(ctx context.Context, ln net.Listener, handle func(net.Conn)) error {
 	const first = 5 * time.Millisecond
 	pause := first
@@ -55,7 +55,7 @@ func Accept(ctx context.Context, ln net.Listener, handle func(net.Conn)) error {
 	}
 }
 
-// Handoff is a listener that is fed with connections accepted elsewhere.
+// Handoff is a listener for connections that were accepted elsewhere.
 type Handoff struct {
 	conns chan net.Conn
 	done  chan struct{}
@@ -63,12 +63,12 @@ type Handoff struct {
 	addr  net.Addr
 }
 
-// NewHandoff makes one that says it listens at addr.
+// NewHandoff makes a Handoff with the address addr.
 func NewHandoff(addr net.Addr) *Handoff {
 	return &Handoff{conns: make(chan net.Conn), done: make(chan struct{}), addr: addr}
 }
 
-// Hand passes a connection on; it is closed if nobody listens any more.
+// Hand passes a connection to Accept; after Close it closes the connection.
 func (l *Handoff) Hand(conn net.Conn) {
 	select {
 	case l.conns <- conn:

@@ -9,14 +9,14 @@ import (
 	"syscall"
 )
 
-// Reserve is how many descriptors a process keeps for who governs and probes it,
-// and for the files that it needs. A small bound is shared out.
+// Reserve is how many of most file descriptors a process keeps for its admin and health
+// ports and for files: spareDescriptors, or a quarter of a small bound.
 func Reserve(most int) int { return min(spareDescriptors, most/4) }
 
-// Spare is how many connections of the port for probes the reserve has room for.
+// Spare is how many connections of the admin or health port fit into the reserve.
 func Spare(most int) int { return min(adminConnections, max(1, Reserve(most)*2/3)) }
 
-// Descriptors is how many this process may have.
+// Descriptors is the process's limit of file descriptors.
 func Descriptors() int {
 	var bound syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &bound); err != nil {
@@ -25,8 +25,8 @@ func Descriptors() int {
 	return int(min(bound.Cur, math.MaxInt))
 }
 
-// Descriptor is that of a connection, -1 for one without. The kernel gives each
-// the lowest that is free (open(2)): one above a bound says that all below are taken.
+// Descriptor is the file descriptor of a connection, -1 for one without. The kernel
+// assigns the lowest free one (open(2)): one above a bound shows that all below are taken.
 func Descriptor(conn net.Conn) (n int) {
 	n = -1
 	c, ok := conn.(syscall.Conn)

@@ -16,7 +16,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/store"
 )
 
-// Unix is an admin socket, and the lock that keeps a second process away from it.
+// Unix is an admin socket with the lock that excludes a second process.
 type Unix struct {
 	net.Listener
 	lock *os.File
@@ -25,9 +25,9 @@ type Unix struct {
 // Close implements net.Listener.
 func (u *Unix) Close() error { return errors.Join(u.Listener.Close(), u.lock.Close()) }
 
-// ListenUnix makes an admin socket in a directory that only its owner enters: nobody
-// meets it there with other rights than its own. Whoever has the lock may take away
-// what a killed process has left. setting is what to correct if it cannot.
+// ListenUnix makes an admin socket in a directory that only its owner can enter, so that
+// the socket never exists with wider permissions. The holder of the lock may remove a
+// socket that a killed process left. setting is the name of the setting in faults.
 func ListenUnix(setting, path string) (*Unix, error) {
 	if n := len(path); n >= limit.SocketPath {
 		return nil, fault.Newf(fault.CodeSocketPath, "the socket path %s has %d bytes", path, n).
@@ -72,10 +72,10 @@ func privateDir(dir string) error {
 	return private.Narrow(dir)
 }
 
-// inPlace listens in the place of a socket that nobody serves any more.
+// inPlace listens in place of a socket that no process serves.
 func inPlace(path string) (net.Listener, error) {
 	if info, err := os.Lstat(path); err == nil && info.Mode()&fs.ModeSocket == 0 {
-		return nil, errors.New("something that is no socket stands there")
+		return nil, errors.New("the path exists and is not a socket")
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err

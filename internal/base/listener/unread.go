@@ -9,13 +9,13 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 )
 
-// Prompt has each answer end, with its connection, if its caller takes nothing of
-// limit.AnswerPart bytes for limit.AnswerWait: what a handler has made, such as metrics, a
-// status or the snapshot of a database, is kept until then.
+// Prompt aborts an answer, with its connection, if the caller reads less than
+// limit.AnswerPart bytes within limit.AnswerWait: until then the answer, such as metrics,
+// a status or a database snapshot, is kept in memory.
 func Prompt(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p := prompt{w, http.NewResponseController(w)}
-		p.again() // of an answer without a body, too
+		p.again() // for an answer without a body too
 		h.ServeHTTP(p, r)
 	})
 }
@@ -25,7 +25,7 @@ type prompt struct {
 	control *http.ResponseController
 }
 
-// again begins the wait. An error is that of a test's writer, which never waits.
+// again restarts the wait. Only the writers of tests, which never wait, return an error.
 func (p prompt) again() { _ = p.control.SetWriteDeadline(time.Now().Add(limit.AnswerWait)) }
 
 // Unwrap is for http.ResponseController.

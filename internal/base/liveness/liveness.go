@@ -10,31 +10,30 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 )
 
-// Facts is what is known of a session.
+// Facts is what Next needs to know of a session.
 //
 //	        begin or a byte received
 //	idle:   |--10 s--ping--10 s--ping--10 s--| dead
 //	live:   |-1 s-ping-1 s-ping-1 s-|          dead
 //
-// While bytes come nobody needs to ask for them, but for the round trip, every
-// pingTrip. A session that becomes live is given the full live bound from
-// then on: its last byte may rightly be old. Of a silence only that counts during
-// which we listened: see Looks.
+// While bytes arrive, pings only measure the round trip, every pingTrip. A session that
+// becomes live gets the full live bound from then on: its last byte may be old for a
+// good reason. Silence counts only while this process was listening: see Looks.
 type Facts struct {
-	LastReceived time.Time     // newest byte of the peer, or the begin
-	LastPing     time.Time     // our newest ping, zero if none
+	LastReceived time.Time     // last byte of the peer, or the start
+	LastPing     time.Time     // our last ping, zero if none
 	LiveSince    time.Time     // since when streams or dials are live; zero if idle
 	Missed       time.Duration // of the silence; see Looks
 }
 
-// Step is what to do now, and when to ask again.
+// Step is what to do now, and when to call Next again.
 type Step struct {
 	Ping bool
 	Dead bool
-	Wait time.Duration // until the next question, if nothing changes
+	Wait time.Duration // until the next call, if nothing changes
 }
 
-// Next decides.
+// Next decides whether to ping or to end a session.
 func Next(f Facts, now time.Time) Step {
 	interval, bound, heard := limit.PingIdle, limit.DeadIdle, f.LastReceived
 	if !f.LiveSince.IsZero() {
@@ -57,18 +56,17 @@ func Next(f Facts, now time.Time) Step {
 	return Step{Wait: min(next.Sub(now), dead.Sub(now))}
 }
 
-// Looks knows how much of a silence we were not there ourselves: the machine stood
-// still, or had no processor for us. A look that comes late shows it. What the peer
-// sent meanwhile may lie in the kernel and be read in a moment, and what it did not
-// send it may owe to the same machine; either way the silence says nothing of the link.
-// The zero value is ready.
+// Looks measures how much of a silence this process was not running itself: the machine
+// slept, or was overloaded. A late look shows it. Bytes of the peer may wait in the kernel
+// and be read in a moment, and a peer on the same machine could not send; either way the
+// silence says nothing about the link. The zero value is ready to use.
 type Looks struct {
 	due    time.Time // the next look, zero before the first
 	heard  time.Time
 	missed time.Duration
 }
 
-// Look says at each look how much of the silence since heard was missed.
+// Look returns at each look how much of the silence since heard was missed.
 func (l *Looks) Look(heard, now time.Time) time.Duration {
 	if heard.After(l.heard) {
 		l.heard, l.missed = heard, 0

@@ -10,10 +10,10 @@ import (
 	"fmt"
 )
 
-// Key is a public key of WireGuard. The zero value is none.
+// Key is a WireGuard public key. The zero value is no key.
 type Key [32]byte
 
-// ParseKey reads the form of WireGuard's tools: base64 with padding.
+// ParseKey parses a key as WireGuard's tools write it: base64 with padding.
 func ParseKey(s string) (Key, error) {
 	b, err := base64.StdEncoding.Strict().DecodeString(s)
 	switch {
@@ -25,7 +25,7 @@ func ParseKey(s string) (Key, error) {
 	return Key(b), nil
 }
 
-// String is the whole key, as wg(8) shows it; empty for none.
+// String is the whole key in base64, as wg(8) shows it; empty for no key.
 func (k Key) String() string {
 	if k.IsZero() {
 		return ""
@@ -33,7 +33,7 @@ func (k Key) String() string {
 	return base64.StdEncoding.EncodeToString(k[:])
 }
 
-// Short is the key for logs, shortened as WireGuard does it.
+// Short is the key for logs, shortened as in WireGuard.
 func (k Key) Short() string {
 	s := base64.StdEncoding.EncodeToString(k[:])
 	return s[:4] + "…" + s[len(s)-5:len(s)-1]
@@ -45,7 +45,7 @@ func (k Key) IsZero() bool { return k == Key{} }
 // MarshalText writes what UnmarshalText reads.
 func (k Key) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
 
-// UnmarshalText is ParseKey; no text is no key.
+// UnmarshalText is ParseKey; an empty text is no key.
 func (k *Key) UnmarshalText(text []byte) (err error) {
 	*k = Key{}
 	if len(text) > 0 {

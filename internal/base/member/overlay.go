@@ -8,11 +8,11 @@ import (
 	"net/netip"
 )
 
-// meshPurpose is byte 7 of the prefix: other uses of a cluster's name have others.
+// meshPurpose is byte 7 of the prefix: other uses of a cluster's name differ in it.
 const meshPurpose = 0x02
 
-// Overlay6 is the prefix of a cluster's addresses: of SHA-256 over its name the last
-// 16 bytes, made a unique local prefix.
+// Overlay6 is the prefix of a cluster's addresses: the last 16 bytes of the SHA-256 of
+// its name, turned into a unique local /64.
 func Overlay6(cluster string) netip.Prefix {
 	sum := sha256.Sum256([]byte(cluster))
 	var a [16]byte
@@ -21,29 +21,29 @@ func Overlay6(cluster string) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom16(a), 64)
 }
 
-// IsOverlay6 reports whether a prefix can be one of Overlay6's.
+// IsOverlay6 reports whether a prefix has the form of Overlay6.
 func IsOverlay6(p netip.Prefix) bool {
 	a := p.Addr()
 	return a.Is6() && p.Bits() == 64 && p == p.Masked() && a.As16()[0] == 0xfd && a.As16()[7] == meshPurpose
 }
 
-// Address6 is the address of a member within a prefix of 64 bits. It follows from the
-// member's id alone.
+// Address6 is the address of a member within a /64. It follows from the member's id
+// alone.
 func Address6(prefix netip.Prefix, id string) netip.Addr {
 	sum := sha256.Sum256([]byte("tombolo mesh host 2\x00" + id))
 	a := prefix.Masked().Addr().As16()
 	copy(a[8:], sum[:8])
-	a[8] &^= 0x02 // not an address that a manufacturer gave (RFC 4291 appendix A)
+	a[8] &^= 0x02 // locally assigned (RFC 4291 appendix A)
 	return netip.AddrFrom16(a)
 }
 
-// Derives6 reports whether an address, of whatever prefix, follows from an id.
+// Derives6 reports whether an address, in any prefix, follows from an id.
 func Derives6(id string, a netip.Addr) bool {
 	return a.Is6() && a == Address6(netip.PrefixFrom(a, 64), id)
 }
 
-// Address4 is the first candidate of a member in the pool that nobody has; not valid where
-// all 256 are taken, or there is no pool. The candidates follow from the id.
+// Address4 is the first free candidate of a member in the pool; invalid if all 256 are
+// taken, or there is no pool. The candidates follow from the id.
 func Address4(pool netip.Prefix, id string, taken func(netip.Addr) bool) netip.Addr {
 	if !pool.IsValid() || !pool.Addr().Is4() || pool.Bits() > 30 {
 		return netip.Addr{}

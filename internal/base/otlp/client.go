@@ -22,15 +22,15 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/private"
 )
 
-// client posts to one signal of a collector.
+// client posts to the endpoint of one signal.
 type client struct {
 	Endpoint
 	http *http.Client
 }
 
-// errRefused says that the collector took the request for a wrong one: sent
-// again it would be refused again.
-var errRefused = errors.New("the collector refuses what it was sent")
+// errRefused is the error of a request that the collector rejected for good: a retry
+// would be rejected again.
+var errRefused = errors.New("the collector rejects the request")
 
 func newClient(e Endpoint) (*client, error) {
 	c := &client{Endpoint: e}
@@ -63,7 +63,7 @@ func newClient(e Endpoint) (*client, error) {
 	return c, nil
 }
 
-// headers reads the file of headers. Its errors quote no value.
+// headers reads the headers file. Its errors quote no value.
 func (c *client) headers() (http.Header, error) {
 	h := http.Header{}
 	if c.HeadersFile == "" {
@@ -90,8 +90,8 @@ func (c *client) headers() (http.Header, error) {
 	return h, nil
 }
 
-// post sends one request. rejected is how many items the collector did not take
-// of a request that it took as a whole.
+// post sends one request. rejected is the number of items that the collector rejected of
+// a request that it accepted.
 func (c *client) post(ctx context.Context, body []byte) (rejected int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
@@ -124,8 +124,8 @@ func (c *client) post(ctx context.Context, body []byte) (rejected int64, err err
 	return 0, err
 }
 
-// retryable are the answers after which the same request may be sent again (OTLP
-// 1.x, "Retryable Response Codes"); every other refuses it for good.
+// retryable reports whether the same request may be sent again (OTLP 1.x, "Retryable
+// Response Codes"); every other status rejects it for good.
 func retryable(status int) bool {
 	switch status {
 	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
@@ -137,8 +137,8 @@ func retryable(status int) bool {
 func (c *client) close() { c.http.CloseIdleConnections() }
 
 // partial reads how many items were rejected: field 1 of field 1 of
-// ExportTraceServiceResponse and ExportLogsServiceResponse. What cannot be read
-// rejects nothing.
+// ExportTraceServiceResponse and ExportLogsServiceResponse. An unreadable answer rejects
+// nothing.
 func partial(answer []byte) int64 {
 	success := field(answer, protowire.BytesType)
 	text, n := protowire.ConsumeBytes(success)
@@ -152,7 +152,7 @@ func partial(answer []byte) int64 {
 	return max(0, int64(rejected))
 }
 
-// field finds field 1 of a message, nil if there is none of this type.
+// field returns field 1 of a message, nil if there is none of this type.
 func field(b []byte, want protowire.Type) []byte {
 	for len(b) > 0 {
 		number, kind, n := protowire.ConsumeTag(b)

@@ -12,7 +12,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 )
 
-// Endpoint is a valid configuration of one signal. Without a URL it is turned off.
+// Endpoint is the valid configuration of one signal. Without a URL it is disabled.
 type Endpoint struct {
 	URL         string
 	CAFile      string
@@ -27,8 +27,8 @@ type Config struct {
 	Ratio  float64
 }
 
-// Configure validates the fields audit.otlp and tracing of a role's
-// configuration; add takes a problem with the field at a path.
+// Configure validates the sections audit.otlp and tracing of a role's configuration. It
+// reports each problem through add, with the path of the field.
 func Configure(audit v1alpha1.AuditConfig, tracing v1alpha1.TracingConfig,
 	add func(path, format string, args ...any)) Config {
 	c := Config{
@@ -56,7 +56,7 @@ func endpoint(raw v1alpha1.OTLPConfig, at, path string, add func(path, format st
 		add(at+".endpoint", "is missing, so nothing would be sent: name a collector, https://HOST:4318")
 		return Endpoint{}
 	case err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.Opaque != "":
-		add(at+".endpoint", "it is no URL such as https://collector.example:4318") // not quoted: it may hold a password
+		add(at+".endpoint", "it is not a URL such as https://collector.example:4318") // not quoted: it may hold a password
 		return Endpoint{}
 	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
 		add(at+".endpoint", "it has a user, a query or a fragment; secrets belong into headersFile")
@@ -67,7 +67,7 @@ func endpoint(raw v1alpha1.OTLPConfig, at, path string, add func(path, format st
 	}
 	e.URL = u.String()
 	if u.Scheme == "http" && e.CAFile != "" {
-		add(at+".caFile", "http is not encrypted, so no CA counts: write https")
+		add(at+".caFile", "http is not encrypted and has no CA: write https")
 	}
 	if u.Scheme == "http" && e.HeadersFile != "" && !loopback(u.Hostname()) {
 		add(at+".headersFile", "http would show the headers to everyone on the way: write https")

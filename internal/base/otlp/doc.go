@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package otlp sends traces of dials, and lines of audit records, to an
-// OpenTelemetry collector by OTLP over HTTP. It is the one place that knows
-// OpenTelemetry; rooms see Tracer and Span, which are free of cost when turned
-// off. It never holds up who hands something over: queues are bounded, and what
-// is lost is counted.
+// Package otlp sends traces of dials, and audit records, to an OpenTelemetry collector
+// with OTLP over HTTP. It is the only package that uses OpenTelemetry; others use Tracer
+// and Span, which cost nothing when disabled. It never blocks a caller: queues are
+// bounded, and losses are counted.
 //
-//	room ── Span.End ──► queue ──► While ──► collector, /v1/traces
+//	caller ── Span.End ──► queue ──► While ──► collector, /v1/traces
 //	audit.Writer ── Export (its own queue) ──► collector, /v1/logs
 package otlp

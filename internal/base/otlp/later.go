@@ -12,18 +12,18 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 )
 
-// laterError is a failure after which the collector wants to be left alone for a while.
+// laterError is a failure with a pause that the collector asked for.
 type laterError struct {
 	error
 	wait time.Duration
 }
 
 func (e laterError) Error() string {
-	return fmt.Sprintf("%v, and wants to be asked again in %v", e.error, e.wait)
+	return fmt.Sprintf("%v, and asks for a retry in %v", e.error, e.wait)
 }
 func (e laterError) Unwrap() error { return e.error }
 
-// Wait is how long the collector wants to be left alone.
+// Wait is the pause that the collector asked for.
 func (e laterError) Wait() time.Duration { return e.wait }
 
 // pause is how long to wait after a failure.
@@ -35,10 +35,9 @@ func pause(err error) time.Duration {
 	return limit.AuditRetry
 }
 
-// retryAfter reads how long a collector that is overloaded wants to be left alone
-// (OTLP 1.x, "OTLP/HTTP Throttling"; RFC 9110 section 10.2.3): whole seconds, or a date,
-// which is taken by the collector's own clock if it shows that. 0: it does not say,
-// or not so that it can be read. What it says is bounded.
+// retryAfter reads the pause that an overloaded collector asks for (OTLP 1.x, "OTLP/HTTP
+// Throttling"; RFC 9110 section 10.2.3): seconds, or a date, which is compared with the
+// collector's clock if the answer has its time. 0: none, or unreadable. It is bounded.
 func retryAfter(status int, h http.Header, now time.Time) time.Duration {
 	if status != http.StatusTooManyRequests && status != http.StatusServiceUnavailable {
 		return 0

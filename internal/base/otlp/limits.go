@@ -8,24 +8,23 @@ import (
 
 // The bounds of this package alone.
 const (
-	// spanQueue bounds the spans that wait to be sent: a second of a busy hub, which
-	// makes six for each dial, in some 5 MiB.
+	// spanQueue bounds the queued spans: one second of a busy hub, which makes six for
+	// each dial, in some 5 MiB.
 	spanQueue = 8_192
 	// spanBatch is how many spans are sent at once.
 	spanBatch = 512
 	// spanAttributes bounds the attributes of a span; ours have up to ten.
 	spanAttributes = 32
-	// collectorAnswer bounds what is read of a collector's answer, which has a
+	// collectorAnswer bounds what is read of a collector's answer, in bytes: it has a
 	// number and a sentence.
 	collectorAnswer = 64 << 10
-	// spanDelay is how long a span waits for others to be sent with it.
+	// spanDelay is how long a span waits for others in its batch.
 	spanDelay = time.Second
-	// collectorTimeoutLeast is the least such time, collectorTimeoutMost the most:
-	// what waits meanwhile is kept in memory.
+	// collectorTimeoutLeast is the least timeout of a request.
 	collectorTimeoutLeast = 100 * time.Millisecond
-	// collectorTimeoutMost bounds it from above.
+	// collectorTimeoutMost is the greatest one: what is queued meanwhile is kept in memory.
 	collectorTimeoutMost = time.Minute
-	// collectorWait bounds what a collector may ask for with Retry-After: longer than
-	// that what waits would be lost anyway, and dials be refused in strict mode.
+	// collectorWait bounds the pause of a Retry-After: in a longer one the queue would
+	// overflow, and dials be refused in strict mode.
 	collectorWait = 2 * time.Minute
 )

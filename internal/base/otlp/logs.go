@@ -26,7 +26,7 @@ type Logs struct {
 	resource *resourcepb.Resource
 }
 
-// NewLogs makes one, nil without an endpoint.
+// NewLogs makes a Logs, nil without an endpoint.
 func NewLogs(c Config, o Options) (*Logs, error) {
 	if c.Logs.URL == "" {
 		return nil, nil
@@ -45,11 +45,11 @@ func NewLogs(c Config, o Options) (*Logs, error) {
 // Where names the collector.
 func (l *Logs) Where() string { return l.client.URL }
 
-// Close lets go of the connection.
+// Close closes the connection.
 func (l *Logs) Close() { l.client.close() }
 
-// Export sends whole lines. With an error none of them has arrived for certain;
-// rejected ones will never be taken.
+// Export sends whole lines. After an error all of them may be sent again; rejected is
+// the number of lines that the collector refused for good.
 func (l *Logs) Export(ctx context.Context, lines []byte) (rejected int64, err error) {
 	scope := &logspb.ScopeLogs{Scope: &commonpb.InstrumentationScope{Name: "github.com/tombolo-io/tombolo/audit"}}
 	now := uint64(time.Now().UnixNano())
@@ -62,7 +62,7 @@ func (l *Logs) Export(ctx context.Context, lines []byte) (rejected int64, err er
 	body, err := proto.Marshal(&logspb.LogsData{ResourceLogs: []*logspb.ResourceLogs{{Resource: l.resource,
 		ScopeLogs: []*logspb.ScopeLogs{scope}}}})
 	if err != nil {
-		return int64(len(scope.LogRecords)), nil // texts that are no UTF-8, which no line has
+		return int64(len(scope.LogRecords)), nil // invalid UTF-8, which no line has
 	}
 	rejected, err = l.client.post(ctx, body)
 	if errors.Is(err, errRefused) {

@@ -13,7 +13,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/reqmeta"
 )
 
-// Kind says on which side of a call a span stands.
+// Kind is the side of a call that a span describes.
 type Kind = trace.SpanKind
 
 // The kinds.
@@ -23,12 +23,12 @@ const (
 	Client   = trace.SpanKindClient
 )
 
-// Span is one step of a dial. The zero value is one of a Tracer that is turned
-// off: everything that is done with it does nothing, and allocates nothing.
+// Span is one step of a dial. The zero value belongs to a disabled Tracer: its methods do
+// nothing, and allocate nothing.
 type Span struct {
 	span   trace.Span
 	tracer *Tracer
-	ctx    context.Context // with span, as OpenTelemetry wants it
+	ctx    context.Context // carries span, as OpenTelemetry requires
 }
 
 // Begin starts a span in the trace that the caller named, or in a new one.
@@ -47,7 +47,7 @@ func (t *Tracer) start(ctx context.Context, name string, kind Kind) Span {
 	return Span{span, t, ctx}
 }
 
-// On reports whether there is a trace, be it recorded or only passed on.
+// On reports whether there is a trace, recorded or only propagated.
 func (s Span) On() bool { return s.span != nil }
 
 // Child starts a step of a step.
@@ -58,14 +58,14 @@ func (s Span) Child(name string, kind Kind) Span {
 	return s.tracer.start(s.ctx, name, kind)
 }
 
-// Set notes something that is no secret.
+// Set sets an attribute. The value must not be a secret.
 func (s Span) Set(key, value string) {
 	if s.On() && value != "" {
 		s.span.SetAttributes(attribute.String(key, value))
 	}
 }
 
-// Context is what the next hop is told: traceparent and tracestate.
+// Context returns traceparent and tracestate for the next hop.
 func (s Span) Context() (parent, state string) {
 	if !s.On() {
 		return "", ""
@@ -75,7 +75,7 @@ func (s Span) Context() (parent, state string) {
 	return reqmeta.Trace([]string{m["traceparent"]}, []string{m["tracestate"]})
 }
 
-// End ends the step; code is empty or that of the fault by which it failed.
+// End ends the step; code is the fault code of its failure, or empty.
 func (s Span) End(code string) {
 	if !s.On() {
 		return
@@ -89,7 +89,7 @@ func (s Span) End(code string) {
 
 type spanKey struct{}
 
-// With makes the span known under ctx.
+// With returns a context with the span.
 func With(ctx context.Context, s Span) context.Context {
 	if !s.On() {
 		return ctx
@@ -97,7 +97,7 @@ func With(ctx context.Context, s Span) context.Context {
 	return context.WithValue(ctx, spanKey{}, s)
 }
 
-// Of is the span that With made known.
+// Of returns the span of a context from With.
 func Of(ctx context.Context) Span {
 	s, _ := ctx.Value(spanKey{}).(Span)
 	return s

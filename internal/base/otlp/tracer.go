@@ -25,12 +25,12 @@ import (
 
 // Reasons for which spans are lost.
 const (
-	lostQueue   = "queue_full" // they came faster than the collector took them
-	lostRefused = "refused"    // the collector did not want them
+	lostQueue   = "queue_full" // they arrived faster than the collector accepted them
+	lostRefused = "refused"    // the collector rejected them
 	lostStop    = "stopped"    // the process ended before they were sent
 )
 
-// Options say who sends.
+// Options identify the sender.
 type Options struct {
 	Log     *slog.Logger
 	Reg     prometheus.Registerer
@@ -39,7 +39,7 @@ type Options struct {
 	Name    string // of this instance
 }
 
-// Tracer makes spans. nil is one that is turned off.
+// Tracer makes spans. A nil Tracer is disabled.
 type Tracer struct {
 	tracer   trace.Tracer
 	log      *slog.Logger
@@ -48,8 +48,8 @@ type Tracer struct {
 	exporter *otlptrace.Exporter
 	queue    chan sdk.ReadOnlySpan
 	stopped  atomic.Bool
-	broken   bool         // the last try failed; of the sender alone
-	told     atomic.Int64 // when the log was last told of a loss, Unix nanoseconds
+	broken   bool         // the last try failed; used by the sending goroutine only
+	told     atomic.Int64 // when a loss was last logged, Unix nanoseconds
 }
 
 // NewTracer makes a tracer, nil without an endpoint.
@@ -87,7 +87,7 @@ func (o Options) attributes() []attribute.KeyValue {
 	}
 }
 
-// queued is a span processor that never waits.
+// queued is a span processor that never blocks.
 type queued struct{ t *Tracer }
 
 func (q queued) OnStart(context.Context, sdk.ReadWriteSpan) {}
@@ -106,7 +106,7 @@ func (q queued) OnEnd(s sdk.ReadOnlySpan) {
 	}
 }
 
-// lose counts spans that will not arrive, and tells the log now and then.
+// lose counts spans that will not arrive, and logs that at intervals.
 func (t *Tracer) lose(reason string, n int64) {
 	if n == 0 {
 		return
@@ -118,8 +118,8 @@ func (t *Tracer) lose(reason string, n int64) {
 	}
 }
 
-// While calls fn and sends meanwhile. When fn has returned it sends what still
-// waits, for limit.Shutdown at most.
+// While calls fn and sends meanwhile. After fn it sends what is still queued, for
+// limit.Shutdown at most.
 func (t *Tracer) While(ctx context.Context, fn func() error) error {
 	if t == nil {
 		return fn()
@@ -142,8 +142,8 @@ func (t *Tracer) While(ctx context.Context, fn func() error) error {
 	return err
 }
 
-// own is the one goroutine that sends. When ctx has ended it tries once more for
-// each batch, until hard ends.
+// own is the goroutine that sends. When ctx has ended it tries once more for each batch,
+// until hard ends.
 func (t *Tracer) own(ctx, hard context.Context) {
 	tick := time.NewTicker(spanDelay)
 	defer tick.Stop()
@@ -176,7 +176,7 @@ func (t *Tracer) own(ctx, hard context.Context) {
 	}
 }
 
-// send tries until the batch is taken or refused, or ctx ends.
+// send tries until the batch is accepted or rejected, or ctx ends.
 func (t *Tracer) send(ctx, hard context.Context, batch []sdk.ReadOnlySpan) (done bool) {
 	for {
 		err := t.exporter.ExportSpans(hard, batch)

@@ -7,29 +7,30 @@ import (
 	"strconv"
 )
 
-// Claim says in a table of nftables whose it is, and what that mesh uses beside it: of
-// routes, rules and links nobody can say so. Another mesh on the machine reads it.
+// Claim marks an nftables table with its owner, and with the other kernel objects of that
+// mesh: routes, rules and links have no room for such a mark. Another mesh on the machine
+// reads it.
 type Claim struct {
-	Filter string // the table that bears it
-	Owner  string // of OwnerDigits hexadecimal digits; empty: nobody says whose the table is
+	Filter string // the marked table
+	Owner  string // OwnerDigits hexadecimal digits; empty: unknown
 	Table  int    // of routes
 	Link   string
 }
 
-// OwnerDigits is how long the name of an owner is: kernels before 4.14 take no longer name of
-// a chain than 31 characters.
+// OwnerDigits is the length of an owner's name: before kernel 4.14 the name of a chain has at
+// most 31 characters.
 const OwnerDigits = 12
 
 func ownerChain() *regexp.Regexp {
 	return regexp.MustCompile(`^owner-([0-9a-f]{` + strconv.Itoa(OwnerDigits) + `})-([0-9]{1,10})$`)
 }
 
-// Chain is the claim as a chain that nothing jumps to.
+// Chain encodes the claim as a chain that nothing jumps to.
 func (c Claim) Chain() Chain {
 	return Chain{Name: "owner-" + c.Owner + "-" + itoa(c.Table), Lines: []Line{{If(KeyIn, c.Link), Do("return")}}}
 }
 
-// ClaimOf reads the claim of a chain, if it is one. Without its line the link is empty.
+// ClaimOf decodes the claim of a chain, if it is one. Without its line the link is empty.
 func ClaimOf(c Chain) (claim Claim, is bool) {
 	parts := ownerChain().FindStringSubmatch(c.Name)
 	if parts == nil || c.Hook != "" {
@@ -43,9 +44,9 @@ func ClaimOf(c Chain) (claim Claim, is bool) {
 	return claim, true
 }
 
-// Refusing is the metric of the unreachable routes of the mesh that has a table of routes:
-// above all that others choose (FRRouting takes its upper byte for the distance 255), and one
-// of its own, so that those in the main table can be told from another mesh's.
+// Refusing is the metric of the unreachable routes of the mesh with a given routing table:
+// above those that other programs choose (FRRouting reads its upper byte as the distance 255),
+// and different for each mesh, so that the routes of two meshes in the main table differ.
 func Refusing(table int) uint32 {
 	const usual, of = 8192, 180 // as in the kernel's documentation of VRF, for the usual table
 	return 255<<24 | uint32(usual+table-of)&(1<<24-1)

@@ -10,16 +10,16 @@ import (
 )
 
 // Diff returns the steps from one state to another, in an order in which nothing leaks
-// between two of them:
+// between two steps:
 //
-//	links that go are set down      nothing comes by them any more
+//	removed links are set down      no packet arrives over them
 //	unreachable routes, then rules  a marked packet is lost rather than sent in clear
-//	sets, then chains               marks begin where there is somewhere to go
-//	links, sysctls, addresses       and the other routes: packets begin to flow
-//	then what goes, in reverse
+//	sets, then chains               packets are marked once there is a route for them
+//	links, sysctls, addresses       and the other routes: packets start to flow
+//	then the removals, in reverse
 //
-// An address that a set has before and after is in it all the time, and a chain has
-// its old lines or its new ones.
+// An address that a set has before and after is in it all the time, and a chain always
+// has either its old lines or its new ones.
 func Diff(have, want State) []Step {
 	have, want = have.Normal(), want.Normal()
 	var d differ
@@ -56,7 +56,7 @@ type differ struct{ steps []Step }
 
 func (d *differ) add(v Verb, o Object) { d.steps = append(d.steps, Step{v, o}) }
 
-// pairing is what came, what changed and what is gone.
+// pairing has the objects that were added, changed and removed.
 type pairing[T any] struct {
 	fresh, changed, gone []T
 }
@@ -102,7 +102,7 @@ func set[T Object](d *differ, p pairing[T], keep func(T) bool) {
 	}
 }
 
-// gone removes in reverse.
+// gone removes objects in reverse order.
 func gone[T Object](d *differ, p pairing[T], keep func(T) bool) {
 	for _, o := range slices.Backward(p.gone) {
 		if keep == nil || keep(o) {
@@ -131,8 +131,8 @@ func (d *differ) tables(have, want []Table) {
 	}
 }
 
-// table changes what is in a table: what chains look at comes before them and goes
-// after them.
+// table changes the content of a table: sets are added before the chains that use them
+// and removed after them.
 func (d *differ) table(have, want Table) {
 	sets := map[string]Set{}
 	for _, s := range have.Sets {
@@ -162,7 +162,7 @@ func (d *differ) chains(have, want Table) {
 	for _, c := range have.Chains {
 		known[c.Name] = c
 	}
-	for _, based := range []bool{false, true} { // what is jumped to comes first
+	for _, based := range []bool{false, true} { // chains that are jumped to come first
 		for _, w := range want.Chains {
 			h, there := known[w.Name]
 			switch {
@@ -186,12 +186,12 @@ func (d *differ) chains(have, want Table) {
 	}
 }
 
-// elements returns the changes of a set in pieces. What overlaps is in one piece: an
-// address that stays in the set is never out of it.
+// elements returns the changes of a set in pieces. Overlapping ranges are in one piece, so
+// that an address that stays in the set is never out of it.
 func elements(name SetName, have, want []Range) []Elements {
 	var out []Elements
 	piece := Elements{Set: name}
-	var reach Range // of what is in the piece
+	var reach Range // covered by the piece
 	flush := func() {
 		if len(piece.Remove)+len(piece.Add) > 0 {
 			out = append(out, piece)

@@ -9,30 +9,30 @@ import (
 	"strings"
 )
 
-// Line is one rule of a chain: what must hold, then what is done. Its text is pairs
-// of words, and ParseLine reads it: the kernel keeps it beside the rule.
+// Line is one rule of a chain: conditions, then actions. Its text is pairs of words, which
+// ParseLine parses: the kernel stores it as the rule's comment.
 type Line []Term
 
-// Term is one condition or act of a line.
+// Term is one condition or action of a line.
 type Term struct {
 	Key  Key
-	Mask uint32 // of marks: the bits that are looked at or set
+	Mask uint32 // for marks: the bits that are compared or set
 	Not  bool
 	Arg  string
 }
 
-// Key says what a term looks at or does.
+// Key is what a term compares or does.
 type Key string
 
 // The conditions.
 const (
 	KeyMark   Key = "mark"   // the packet's mark: a number
 	KeyConn   Key = "ctmark" // its connection's mark: a number
-	KeyState  Key = "state"  // of its connection: names with commas between
+	KeyState  Key = "state"  // of its connection: comma-separated names
 	KeyStatus Key = "status" // of its connection: dnat
-	KeyWay    Key = "way"    // within its connection: original, as who began it sends, or reply
-	KeyIn     Key = "in"     // link by which it came
-	KeyOut    Key = "out"    // link by which it leaves
+	KeyWay    Key = "way"    // direction in its connection: original or reply
+	KeyIn     Key = "in"     // incoming link
+	KeyOut    Key = "out"    // outgoing link
 	KeyFamily Key = "family" // 4 or 6
 	KeySrc4   Key = "saddr4" // source: @set, address or range; implies the family
 	KeySrc6   Key = "saddr6"
@@ -41,10 +41,10 @@ const (
 	KeyOwner  Key = "from"  // local: the source is an address of this machine
 	KeyProto  Key = "proto" // number of the transport protocol
 	KeyPort   Key = "dport" // destination: number or first-last, after KeyProto
-	KeySyn    Key = "tcp"   // syn: it begins a connection, or answers that
+	KeySyn    Key = "tcp"   // syn: SYN or SYN-ACK
 )
 
-// The acts.
+// The actions.
 const (
 	KeySetMark Key = "set-mark"
 	KeySetConn Key = "set-ctmark"
@@ -54,10 +54,10 @@ const (
 	KeyDo      Key = "do" // accept, drop, masquerade, return
 )
 
-// keyUnknown stands for a rule in the kernel that we did not write.
+// keyUnknown is the key of a kernel rule that we did not write.
 const keyUnknown Key = "unknown"
 
-// Unknown is a rule in the kernel that is not ours: it equals no line that is wanted.
+// Unknown is a kernel rule that is not ours: it equals no desired line.
 func Unknown() Line { return Line{{Key: keyUnknown, Arg: "rule"}} }
 
 func (t Term) String() string {
@@ -82,11 +82,11 @@ func (l Line) String() string {
 	return strings.Join(texts, " ")
 }
 
-// ParseLine reads what String wrote.
+// ParseLine parses the text of String.
 func ParseLine(text string) (Line, error) {
 	words := strings.Fields(text)
 	if len(words)%2 != 0 || len(words) == 0 {
-		return nil, fmt.Errorf("%q is no line of a chain: pairs of words are expected", text)
+		return nil, fmt.Errorf("%q is not a line of a chain: pairs of words are expected", text)
 	}
 	var out Line
 	for i := 0; i < len(words); i += 2 {
@@ -109,10 +109,10 @@ func ParseLine(text string) (Line, error) {
 // If is a condition.
 func If(k Key, arg string) Term { return Term{Key: k, Arg: arg} }
 
-// IfNot is its opposite.
+// IfNot is a negated condition.
 func IfNot(k Key, arg string) Term { return Term{Key: k, Not: true, Arg: arg} }
 
-// Bits is a condition or act on some bits of a mark.
+// Bits is a condition or action on some bits of a mark.
 func Bits(k Key, value, mask uint32) Term {
 	return Term{Key: k, Mask: mask, Arg: fmt.Sprintf("%#x", value)}
 }
@@ -123,17 +123,17 @@ func (f Family) Src() Key { return Key("saddr" + strconv.Itoa(int(f))) }
 // Dst is the key of a destination address.
 func (f Family) Dst() Key { return Key("daddr" + strconv.Itoa(int(f))) }
 
-// Named is a condition on a set.
+// Named is a condition: the value is in a set.
 func Named(k Key, set string) Term { return Term{Key: k, Arg: "@" + set} }
 
-// NotNamed is its opposite.
+// NotNamed is the negation of Named.
 func NotNamed(k Key, set string) Term { return Term{Key: k, Not: true, Arg: "@" + set} }
 
-// Within is a condition on a prefix.
+// Within is a condition: the value is in a prefix.
 func Within(k Key, p netip.Prefix) Term { return Term{Key: k, Arg: p.String()} }
 
 // Do ends a line with a verdict.
 func Do(verdict string) Term { return Term{Key: KeyDo, Arg: verdict} }
 
-// Count counts the packets that come that far.
+// Count counts the packets that reach it.
 func Count() Term { return Term{Key: KeyCount, Arg: "packets"} }

@@ -9,14 +9,14 @@ import (
 	"strings"
 )
 
-// Packet is what the lines of chains look at and change.
+// Packet has the fields of a packet that lines of chains compare and change.
 type Packet struct {
 	Src, Dst    netip.Addr
 	In, Out     string // links
-	Mark, Conn  uint32 // its own and its connection's
-	Established bool   // it is not its connection's first
-	Reply       bool   // it goes to who began its connection
-	Related     bool   // it is about a connection, as an error of ICMP
+	Mark, Conn  uint32 // mark of the packet and of its connection
+	Established bool   // not the first packet of its connection
+	Reply       bool   // it goes to the originator of its connection
+	Related     bool   // it refers to a connection, such as an ICMP error
 	DNAT        bool   // its destination was translated
 	Local       bool   // its source is an address of this machine
 	Proto       uint8
@@ -28,10 +28,10 @@ type Packet struct {
 // Verdict is what a chain does with a packet.
 type Verdict struct {
 	Do   string // accept, drop, masquerade
-	Line Line   // that said so; nil: the end of the chain
+	Line Line   // the line that decided; nil: the end of the chain
 }
 
-// Walk leads a packet through a chain, as the kernel does.
+// Walk evaluates a chain for a packet, as the kernel does.
 func (t Table) Walk(chain string, p *Packet) Verdict {
 	v, done := t.walk(chain, p)
 	if !done {
@@ -118,8 +118,8 @@ func (t Table) holds(term Term, p *Packet) bool {
 	return false
 }
 
-// at looks an address up. The family is a condition of its own, also where the
-// term says not.
+// at evaluates a condition on an address. The family must match even if the term is
+// negated.
 func (t Table) at(term Term, p *Packet) bool {
 	a := p.Dst
 	if strings.HasPrefix(string(term.Key), "saddr") {
@@ -141,12 +141,12 @@ func (t Table) at(term Term, p *Packet) bool {
 }
 
 func number(s string) uint32 {
-	n, _ := strconv.ParseUint(s, 0, 32) // a text of ours
+	n, _ := strconv.ParseUint(s, 0, 32) // our own text
 	return uint32(n)
 }
 
-// Lookup finds the rule that takes a packet and the route of its table. Without a
-// rule it is what the main table has of ours.
+// Lookup finds the rule that matches a packet and the route in its table. Without a rule
+// it searches our routes in the main table.
 func (s State) Lookup(p Packet, main int) (rule Rule, route Route, found bool) {
 	rules := sorted(s.Rules, compareRules)
 	for _, r := range append(rules, Rule{Family: FamilyOf(p.Dst), Table: main}) {
@@ -156,7 +156,7 @@ func (s State) Lookup(p Packet, main int) (rule Rule, route Route, found bool) {
 		if route, found = s.route(r.Table, p.Dst); found {
 			return r, route, true
 		}
-		if r.Table == main { // others' routes decide
+		if r.Table == main { // routes of other programs decide
 			break
 		}
 	}

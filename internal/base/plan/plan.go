@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package plan has the values of which desired kernel state consists: links,
-// addresses, routes, rules, nftables tables and sysctls, and the difference of two
-// such states as steps. A step prints as one line, so that a dry run, a log and a
-// golden test show the same text. It decides neither what is desired, which package
-// topology does, nor changes anything, which package kernel does.
+// Package plan has the values that describe desired kernel state: links, addresses,
+// routes, rules, nftables tables and sysctls, and the difference of two states as steps.
+// A step prints as one line, so that a dry run, a log and a golden test show the same
+// text. It does not decide what is desired (package topology does), and changes nothing
+// (package kernel does).
 package plan
 
 import (
@@ -15,8 +15,7 @@ import (
 	"strings"
 )
 
-// State is everything in the kernel that bears our name. The order of its lists does
-// not count.
+// State is everything in the kernel that is ours. The order of its lists does not matter.
 type State struct {
 	Links     []Link
 	Addresses []Address
@@ -26,7 +25,7 @@ type State struct {
 	Sysctls   []Sysctl
 }
 
-// Alias is what a link of ours says of itself, where who makes it can say it at once.
+// Alias is the alias of our links, if the link's creator can set it in the same call.
 const Alias = "tombolo mesh"
 
 // Family is 4 or 6.
@@ -38,7 +37,7 @@ const (
 	IPv6 Family = 6
 )
 
-// FamilyOf is that of an address.
+// FamilyOf is the family of an address.
 func FamilyOf(a netip.Addr) Family {
 	if a.Is4() {
 		return IPv4
@@ -48,8 +47,8 @@ func FamilyOf(a netip.Addr) Family {
 
 func (f Family) String() string { return fmt.Sprintf("ipv%d", uint8(f)) }
 
-// Link is a network interface. Who makes the tunnel makes it; to add it here is to
-// set it up, and what is not desired any more is removed.
+// Link is a network interface. The tunnel creates it; adding it to a State means to set
+// it up, and a link that is no longer desired is removed.
 type Link struct {
 	Name string
 	MTU  int
@@ -72,14 +71,14 @@ type Address struct {
 
 func (a Address) String() string { return fmt.Sprintf("address %s dev %s", a.Prefix, a.Link) }
 
-// Route sends a range by a link, or refuses it if there is none. Table, range and
-// metric name it.
+// Route sends a range over a link, or makes it unreachable without one. Table, range and
+// metric identify it.
 type Route struct {
 	Table  int
 	To     netip.Prefix
 	Metric uint32
 	Link   string // empty: unreachable
-	MTU    int    // 0: that of the link
+	MTU    int    // 0: the link's
 }
 
 func (r Route) String() string {
@@ -107,8 +106,8 @@ type routeKey struct {
 
 func (r Route) key() routeKey { return routeKey{r.Table, r.To, r.Metric} }
 
-// Rule looks marked packets up in a table. In, if set, is the link by which they
-// came; "lo" for what this machine asks on its own account.
+// Rule routes marked packets by a table. In, if set, is their incoming link; "lo" for
+// packets of this machine.
 type Rule struct {
 	Family     Family
 	Priority   int
@@ -125,7 +124,7 @@ func (r Rule) String() string {
 	return fmt.Sprintf("rule %s priority %d%s mark %#x/%#x table %d", r.Family, r.Priority, in, r.Mark, r.Mask, r.Table)
 }
 
-// Sysctl is a setting of a link, and goes with it. Path begins below /proc/sys/net.
+// Sysctl is a setting of a link, removed with it. Path is relative to /proc/sys/net.
 type Sysctl struct {
 	Link, Path, Value string
 }
@@ -139,14 +138,14 @@ type Table struct {
 	Chains []Chain
 }
 
-// Set is a named interval set. Two of one name are of one family.
+// Set is a named interval set. Sets of one name have the same family.
 type Set struct {
 	Name   string
 	Family Family
 	Ranges []Range
 }
 
-// Chain is a list of lines. Without a hook it is for jumps of others.
+// Chain is a list of lines. Without a hook it is only the target of jumps.
 type Chain struct {
 	Name     string
 	Hook     string // prerouting, input, forward, output, postrouting
@@ -163,7 +162,7 @@ func (c Chain) Equal(o Chain) bool {
 		slices.EqualFunc(c.Lines, o.Lines, func(a, b Line) bool { return slices.Equal(a, b) })
 }
 
-// Normal returns the state in its order, with ranges of a set that overlap united.
+// Normal returns the state sorted, with overlapping ranges of a set merged.
 func (s State) Normal() State {
 	n := State{
 		Links:     sorted(s.Links, func(a, b Link) int { return strings.Compare(a.Name, b.Name) }),

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Range is all addresses from the first to the last, of one family.
+// Range is all addresses from From to To, both included, of one family.
 type Range struct{ From, To netip.Addr }
 
 // RangeOf is the range of a prefix.
@@ -43,7 +43,7 @@ func (r Range) String() string {
 	return r.From.String() + "-" + r.To.String()
 }
 
-// Prefixes are the fewest that make up the range.
+// Prefixes returns the smallest list of prefixes that makes up the range.
 func (r Range) Prefixes() []netip.Prefix {
 	var out []netip.Prefix
 	for from := r.From; ; {
@@ -72,8 +72,8 @@ func compareRanges(a, b Range) int {
 	return a.To.Compare(b.To)
 }
 
-// Unite sorts ranges and makes one of those that overlap. What only adjoins stays
-// apart: then a range that comes or goes changes no element but its own.
+// Unite sorts ranges and merges those that overlap. Adjacent ranges stay separate, so
+// that a range that is added or removed changes no element but its own.
 func Unite(in []Range) []Range {
 	if slices.IsSortedFunc(in, compareRanges) && apart(in) {
 		return slices.Clone(in)
@@ -93,7 +93,7 @@ func Unite(in []Range) []Range {
 	return out
 }
 
-// Join makes one of ranges that overlap or adjoin.
+// Join sorts ranges and merges those that overlap or are adjacent.
 func Join(in []Range) []Range {
 	out := Unite(in)
 	joined := out[:0]
@@ -107,7 +107,7 @@ func Join(in []Range) []Range {
 	return joined
 }
 
-// Less takes the addresses of some ranges out of others.
+// Less returns the addresses in from that are not in out.
 func Less(from, out []Range) []Range {
 	from, out = Unite(from), Unite(out)
 	var left []Range
@@ -145,7 +145,7 @@ func apart(sorted []Range) bool {
 	return true
 }
 
-// Find returns the range of a sorted list without overlaps that has the address.
+// Find returns the range that contains an address, in a sorted list without overlaps.
 func Find(ranges []Range, a netip.Addr) (Range, bool) {
 	i, found := slices.BinarySearchFunc(ranges, a, func(r Range, a netip.Addr) int { return r.From.Compare(a) })
 	if !found {

@@ -26,7 +26,7 @@ func (s Step) String() string { return string(s.Verb) + " " + s.On.String() }
 // SetName, Elements or ChainIn.
 type Object interface{ String() string }
 
-// TableName is a table without what is in it; to remove it removes that too.
+// TableName is a table without its content; removing it removes the content too.
 type TableName string
 
 func (t TableName) String() string { return "table inet " + string(t) }
@@ -41,7 +41,7 @@ func (s SetName) String() string {
 	return "set inet " + s.Table + " " + s.Name + " " + s.Family.String()
 }
 
-// Elements are ranges that leave a set and such as come into it, at once.
+// Elements are ranges that are removed from and added to a set, atomically.
 type Elements struct {
 	Set         SetName
 	Remove, Add []Range
@@ -58,7 +58,7 @@ func (e Elements) String() string {
 	return out
 }
 
-// ChainIn is a chain with all of its lines, which come into force at once.
+// ChainIn is a chain with all of its lines, which take effect atomically.
 type ChainIn struct {
 	Table string
 	Chain Chain
@@ -81,7 +81,7 @@ func (c ChainIn) String() string {
 	return b.String()
 }
 
-// Print returns the steps, a line each.
+// Print returns the steps, one per line.
 func Print(steps []Step) string {
 	var b strings.Builder
 	for _, s := range steps {

@@ -8,8 +8,8 @@ import (
 	"slices"
 )
 
-// With returns the state after a step, as the kernel would have it: what is impossible
-// there is refused here. The twin of package kernel lives by it.
+// With returns the state after a step, as in the kernel: it refuses what the kernel would
+// refuse. The test twin of package kernel is built on it.
 func (s State) With(step Step) (State, error) {
 	out := s
 	var err error
@@ -76,7 +76,7 @@ func put[T any, K comparable](in []T, v Verb, o T, key func(T) K) ([]T, error) {
 	}
 }
 
-// needs refuses what lies on a link that is not there.
+// needs refuses an object on a link that does not exist.
 func (s State) needs(link string) error {
 	if link != "" && !slices.ContainsFunc(s.Links, func(l Link) bool { return l.Name == link }) {
 		return fmt.Errorf("there is no link %s", link)
@@ -84,7 +84,7 @@ func (s State) needs(link string) error {
 	return nil
 }
 
-// without is the state when a link has gone: what lies on it goes too.
+// without returns the state after a link is removed, with everything on it.
 func (s State) without(link string) State {
 	s.Addresses = slices.DeleteFunc(slices.Clone(s.Addresses), func(a Address) bool { return a.Link == link })
 	s.Routes = slices.DeleteFunc(slices.Clone(s.Routes), func(r Route) bool { return r.Link == link })
@@ -116,7 +116,7 @@ func (t *Table) uses(name string) bool {
 	return false
 }
 
-// complete refuses a chain that names what is not there.
+// complete refuses a chain that refers to a missing set or chain.
 func (t *Table) complete(c Chain) error {
 	for _, l := range c.Lines {
 		for _, term := range l {

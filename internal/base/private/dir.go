@@ -15,10 +15,10 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 )
 
-// StateDir makes sure that the state directory is ours alone, before anything in it is
-// believed: a key that somebody else could have put there is no secret. What others may
-// only read is narrowed to mode 0700, with a warning. A directory
-// that does not exist is no fault: whoever writes there first makes it.
+// StateDir makes sure that the state directory is private, before anything in it is
+// trusted: a key that others could have put there is not secret. A directory that others
+// can only read is set to mode 0700, with a warning. A directory that does not exist is
+// not a fault: the first write creates it.
 func StateDir(path string, log *slog.Logger) error {
 	d, err := os.OpenFile(path, os.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
@@ -46,7 +46,7 @@ func StateDir(path string, log *slog.Logger) error {
 			Hint("see that nobody has changed what is in it, then: chown %d %s && chmod 700 %s; "+
 				"or choose another with --state-dir (stateDir)", os.Geteuid(), path, path)
 	case narrow:
-		if err := d.Chmod(0o700); err != nil { // of what was judged, wherever the path leads by now
+		if err := d.Chmod(0o700); err != nil { // of the directory that was checked, even if the path leads elsewhere now
 			return fault.New(fault.CodeStateAccess, "the state directory "+path+" cannot be closed to others").
 				Because(err).Hint("chmod 700 %s", path)
 		}
@@ -56,8 +56,8 @@ func StateDir(path string, log *slog.Logger) error {
 	return nil
 }
 
-// Narrow closes a directory to others, mode 0700. A link is none: it would lead to another
-// one, and its owner have us change that.
+// Narrow sets a directory to mode 0700. It does not follow a symbolic link, whose owner
+// could make us change another directory.
 func Narrow(path string) error {
 	d, err := os.OpenFile(path, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -66,19 +66,19 @@ func Narrow(path string) error {
 	return errors.Join(d.Chmod(0o700), d.Close())
 }
 
-// folder is a directory as it is on disk.
+// folder has the attributes of a directory.
 type folder struct {
 	mode     fs.FileMode
 	uid, gid int
-	mounted  bool // it is where a file system is mounted
+	mounted  bool // it is a mount point
 }
 
-// judge reports whether a state directory is to be narrowed, or why it is not used. uid and
-// gid are those of this process.
+// judge reports whether to narrow a state directory, or why to refuse it. uid and gid are
+// those of this process.
 //
 //	a volume, root's              used as it is: a pod has it for itself, and kubelet opens it
 //	ours, setgid for our group    the same, of a directory in such a volume
-//	another user's                refused, but root's: root may write everywhere
+//	another user's                refused, except root's: root may write everywhere
 //	others or a group may write   refused
 //	ours, and others may read     narrowed
 func (d folder) judge(uid, gid int) (narrow bool, refuse string) {
@@ -87,26 +87,26 @@ func (d folder) judge(uid, gid int) (narrow bool, refuse string) {
 	case d.mounted && d.uid == 0 && uid != 0:
 		return false, ""
 	case d.uid != uid && d.uid != 0:
-		return false, "another user owns it, and could have written there"
+		return false, "another user owns it, and could have written to it"
 	case perm&0o002 != 0:
-		return false, "everybody could have written there"
+		return false, "everybody could have written to it"
 	case d.gid == gid && d.mode&fs.ModeSetgid != 0:
 		return false, ""
 	case perm&0o020 != 0:
-		return false, "its group could have written there"
+		return false, "its group could have written to it"
 	}
 	return d.uid == uid && perm&0o077 != 0, ""
 }
 
-// mounted reports whether a directory is the root of a mount. Where the kernel does not
-// know that (before 5.8), it is not.
+// mounted reports whether a directory is a mount point; false on kernels before 5.8, which
+// do not report it.
 func mounted(d *os.File) bool {
 	var s unix.Statx_t
 	err := unix.Statx(int(d.Fd()), "", unix.AT_EMPTY_PATH, unix.STATX_BASIC_STATS, &s)
 	return err == nil && s.Attributes_mask&unix.STATX_ATTR_MOUNT_ROOT != 0 && s.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0
 }
 
-// unixMode is a mode as chmod takes it.
+// unixMode is a mode in the form of chmod.
 func unixMode(m fs.FileMode) uint32 {
 	out := uint32(m.Perm())
 	for bit, is := range map[uint32]fs.FileMode{

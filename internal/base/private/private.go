@@ -2,8 +2,8 @@
 
 // Package private reads files that others must not read or write: secrets, keys and
 // passwords, mounted by hand, by Kubernetes or by systemd, and the files of a state
-// directory. It decides by the mode and the owner of the open file, so that a link
-// counts as what it leads to (docs/decisions/0016-who-may-read-a-secret.md).
+// directory. It decides by the mode and the owner of the open file, so that the target of
+// a symbolic link counts (docs/decisions/0016-who-may-read-a-secret.md).
 package private
 
 import (
@@ -20,15 +20,15 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 )
 
-// Read reads a file that an operator gave us. The errors of the file system are given
-// as they are, a file that is not private is secret_invalid.
+// Read reads a file of at most most bytes that an operator provided. Errors of the file
+// system are returned unchanged; a file that is not private is a fault secret_invalid.
 func Read(path string, most int) ([]byte, error) { return read(path, most, false) }
 
-// ReadState reads a file that we have made, in our own state directory.
+// ReadState is Read for a file that we have written, in our own state directory.
 func ReadState(path string, most int) ([]byte, error) { return read(path, most, true) }
 
-// CheckState is ReadState for those who read the file by other means, and who say
-// themselves what is wrong if no file stands there.
+// CheckState makes the checks of ReadState for a file that is read by other means. A
+// missing file is not an error: the reader reports it.
 func CheckState(path string) error {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		return nil
@@ -40,8 +40,8 @@ func CheckState(path string) error {
 	return f.Close()
 }
 
-// ReadPublic reads a file that everybody may read, as far as that: a pipe would have
-// us wait for a writer, whom nobody can end, and a device goes on forever.
+// ReadPublic reads a file of at most most bytes that may be public. It must be a regular
+// file: a pipe would block until it has a writer, and a device has no end.
 func ReadPublic(path string, most int) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -58,7 +58,7 @@ func ReadPublic(path string, most int) ([]byte, error) {
 	return all(f, path, most)
 }
 
-// Pair reads a certificate, which is public, and its key.
+// Pair reads a certificate, which is public, and its private key.
 func Pair(certFile, keyFile string) (tls.Certificate, error) {
 	cert, err := ReadPublic(certFile, limit.PrivateFile)
 	if err != nil {
@@ -91,7 +91,7 @@ func all(f io.Reader, path string, most int) ([]byte, error) {
 	return data, nil
 }
 
-// open does not wait for a writer, as opening a pipe would.
+// open does not block, as opening a pipe would.
 func open(path string, ours bool) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -115,14 +115,14 @@ func open(path string, ours bool) (*os.File, error) {
 		Whyf("its mode is %04o, its owner uid %d and gid %d: %s", file.mode.Perm(), file.uid, file.gid, why).Hint(next, path)
 }
 
-// found is a file as it is on disk.
+// found has the attributes of a file.
 type found struct {
 	mode     fs.FileMode
 	uid, gid int
 }
 
-// exposed says why a file is not private, and what to do about it. Group gid is that
-// of this process, and ours a file of the state directory.
+// exposed returns why a file is not private, and what to do about it; empty if it is. gid
+// is the group of this process, and ours is set for a file of the state directory.
 //
 //	others                    none of their bits
 //	group, file of root       may read: the operator, kubelet (fsGroup) or systemd chose the group

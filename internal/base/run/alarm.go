@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// Alarm calls a function at the times that the function itself names, and
-// whenever it is rung. There is a goroutine only while the function runs: ten
-// thousand that wait cost ten thousand timers. What is due at once has no timer:
-// in a bubble of testing/synctest several that fire within their own Reset bring
-// down the race detector (golang/go#78156).
+// Alarm calls a function at the times that the function itself returns, and whenever it
+// is rung. There is a goroutine only while the function runs: ten thousand waiting alarms
+// cost ten thousand timers. A call that is due at once uses no timer: in a bubble of
+// testing/synctest several timers that fire within their own Reset crash the race detector
+// (golang/go#78156).
 type Alarm struct {
 	fn    func() (next time.Duration)
 	timer *time.Timer
@@ -21,8 +21,8 @@ type Alarm struct {
 	turn  sync.Mutex // held while fn runs
 }
 
-// NewAlarm makes an alarm, which Start sets going. fn is never called twice at a
-// time; below 0 it names no next time.
+// NewAlarm makes an alarm; Start starts it. Calls of fn do not overlap. fn returns how
+// long to wait until the next call; below 0 there is none.
 func NewAlarm(fn func() (next time.Duration)) *Alarm {
 	a := &Alarm{fn: fn}
 	a.timer = time.AfterFunc(time.Hour, a.run)
@@ -30,22 +30,22 @@ func NewAlarm(fn func() (next time.Duration)) *Alarm {
 	return a
 }
 
-// Start has fn called soon. Stop must follow.
+// Start makes the first call of fn. Stop must follow.
 func (a *Alarm) Start() {
 	a.live.Store(true)
 	a.rung.Store(true)
 	go a.run()
 }
 
-// Ring has fn called soon, and once more if it runs just now; not before Start,
-// nor after Stop.
+// Ring calls fn soon, and once more if it is running now. Before Start and after Stop it
+// does nothing.
 func (a *Alarm) Ring() {
-	if !a.rung.Swap(true) && a.live.Load() { // else somebody is about to look
+	if !a.rung.Swap(true) && a.live.Load() { // otherwise a call is about to start
 		go a.run()
 	}
 }
 
-// Stop waits for fn, which is not called any more. fn must not call it.
+// Stop waits for a running fn; there are no calls after it. fn must not call Stop.
 func (a *Alarm) Stop() {
 	a.turn.Lock()
 	defer a.turn.Unlock()
@@ -54,7 +54,7 @@ func (a *Alarm) Stop() {
 }
 
 func (a *Alarm) run() {
-	for a.turn.TryLock() { // else who has the turn finds that it was rung
+	for a.turn.TryLock() { // otherwise the running call sees that it was rung
 		if a.live.Load() {
 			a.rung.Store(false)
 			switch next := a.fn(); {

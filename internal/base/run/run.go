@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package run owns goroutines: a Group starts functions, hands each the same
-// context, and waits for all of them; and it has the waits between what they do. It
-// does not restart anything and knows nothing of what it runs.
+// context, and waits for all of them. It also has timers and backoff for such functions.
+// It restarts nothing and does not know what it runs.
 package run
 
 import (
@@ -29,7 +29,7 @@ func NewGroup(parent context.Context) *Group {
 	return &Group{ctx: ctx, cancel: cancel}
 }
 
-// Context is the context that every function of the group gets.
+// Context is the context of the group's functions.
 func (g *Group) Context() context.Context { return g.ctx }
 
 // Stop cancels the group's context; Wait then waits for the functions.
@@ -53,7 +53,7 @@ func (g *Group) Go(name string, fn func(context.Context) error) {
 	}()
 }
 
-// Do starts fn, whose end concerns nobody but itself: one connection, one stream.
+// Do starts fn, whose end does not affect the group: one connection, one stream.
 func (g *Group) Do(fn func(context.Context)) {
 	g.wg.Add(1)
 	go func() {
@@ -71,8 +71,8 @@ func (g *Group) Wait() error {
 	return errors.Join(g.errs...)
 }
 
-// WaitContext is Wait with a bound: it reports false if ctx ended first. The
-// functions then still run, and the caller must have a way to end them.
+// WaitContext waits like Wait; it reports false if ctx ended first. The functions then
+// still run, and the caller must have a way to end them.
 func (g *Group) WaitContext(ctx context.Context) bool {
 	done := make(chan struct{})
 	go func() {
@@ -96,7 +96,7 @@ func OnDone(ctx context.Context, fn func()) (stop func()) {
 	return h.stop
 }
 
-// hook is one OnDone; every stream has some.
+// hook is the state of one OnDone; every stream has several.
 type hook struct {
 	fn   func()
 	halt func() bool
@@ -109,19 +109,19 @@ func (h *hook) run() {
 }
 
 func (h *hook) stop() {
-	if h.halt() { // once at most, and never if run was called
+	if h.halt() { // at most once, and never if run was called
 		h.due.Done()
 	}
 	h.due.Wait()
 }
 
-// Limiter bounds how many of something are under way at once, without a queue.
+// Limiter bounds how many operations run at once, without a queue.
 type Limiter struct{ slots chan struct{} }
 
-// NewLimiter makes a limiter with n places.
+// NewLimiter makes a limiter with n slots.
 func NewLimiter(n int) *Limiter { return &Limiter{slots: make(chan struct{}, n)} }
 
-// TryAcquire takes a place and reports whether there was one.
+// TryAcquire takes a slot and reports whether one was free.
 func (l *Limiter) TryAcquire() bool {
 	select {
 	case l.slots <- struct{}{}:
@@ -131,7 +131,7 @@ func (l *Limiter) TryAcquire() bool {
 	}
 }
 
-// Acquire waits for a place or for the end of ctx.
+// Acquire waits for a slot or for the end of ctx.
 func (l *Limiter) Acquire(ctx context.Context) error {
 	select {
 	case l.slots <- struct{}{}:
@@ -141,5 +141,5 @@ func (l *Limiter) Acquire(ctx context.Context) error {
 	}
 }
 
-// Release gives a place back.
+// Release frees a slot.
 func (l *Limiter) Release() { <-l.slots }

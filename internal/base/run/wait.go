@@ -9,7 +9,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 )
 
-// Wait waits, and reports whether it was to the end: false if ctx ended first.
+// Wait waits for d, and reports false if ctx ended first.
 func Wait(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -21,7 +21,7 @@ func Wait(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// Every calls fn again and again until ctx ends.
+// Every calls fn at intervals until ctx ends.
 func Every(ctx context.Context, every time.Duration, fn func()) error {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -35,10 +35,9 @@ func Every(ctx context.Context, every time.Duration, fn func()) error {
 	}
 }
 
-// Backoff returns the wait before try number n (from 0) to reach a service: from
-// limit.BackoffFirst exponential up to most, and full jitter, so that the thousand
-// callers of one that was restarted do not return in one instant. random is uniform
-// in [0, 1).
+// Backoff returns the wait before try number n (from 0) to reach a service: exponential
+// from limit.BackoffFirst up to most, with full jitter, so that a thousand callers of a
+// restarted service do not return at the same moment. random is uniform in [0, 1).
 func Backoff(n int, most time.Duration, random float64) time.Duration {
 	top := most
 	if n < 16 {
@@ -47,9 +46,9 @@ func Backoff(n int, most time.Duration, random float64) time.Duration {
 	return limit.BackoffFirst/2 + time.Duration(random*float64(top))
 }
 
-// Ended is ctx.Err(), and says that the deadline has passed also where ctx does not
-// know it yet: package net looks at the deadline by itself, and on a busy machine its
-// error is there before the timer of ctx has run.
+// Ended is ctx.Err(), but reports a passed deadline even before ctx does: package net
+// checks the deadline itself, and on a busy machine its error comes before the timer of
+// ctx fires.
 func Ended(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err

@@ -12,16 +12,16 @@ import (
 	"strings"
 )
 
-// PlantedFolder names the environment variable with which the suite says where
-// secrets are told of, and what was written. After each stage it looks for the
-// ones in the others (tools/suite). Without it Plant and Wrote do nothing.
+// PlantedFolder is the environment variable with the folder where tests leave their
+// secrets, and what programs wrote. After each stage the suite searches for the secrets in
+// the writings (tools/suite). Without it Plant and Wrote do nothing.
 const PlantedFolder = "TOMBOLO_TEST_PLANTED"
 
-// leastSecret is the length below which a text may stand somewhere by chance.
+// leastSecret is the length below which a text may occur by chance.
 const leastSecret = 12
 
-// Plant tells the suite of a secret: of a text of several lines, such as a key in
-// PEM, each long one is.
+// Plant registers a secret with the suite; of a text of several lines, such as a PEM key,
+// each long line.
 func Plant(what, value string) error {
 	folder := os.Getenv(PlantedFolder)
 	if folder == "" {
@@ -44,7 +44,7 @@ func Plant(what, value string) error {
 	return nil
 }
 
-// Wrote hands over what the program under test wrote, in which no secret may stand.
+// Wrote registers what the program under test wrote, which must contain no secret.
 func Wrote(where, text string) error {
 	folder := os.Getenv(PlantedFolder)
 	if folder == "" || text == "" {
@@ -53,7 +53,7 @@ func Wrote(where, text string) error {
 	return leave(folder, "written-", where, text)
 }
 
-// WroteFile hands over a file; one that is not there has nothing in it.
+// WroteFile registers a file; a missing one counts as empty.
 func WroteFile(where, path string) error {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -62,7 +62,7 @@ func WroteFile(where, path string) error {
 	return errors.Join(err, Wrote(where, string(text)))
 }
 
-// leave makes a file: a line of JSON that says what it is, then the text.
+// leave writes a file: a line of JSON that describes it, then the text.
 func leave(folder, kind, what, text string) error {
 	head, err := json.Marshal(map[string]string{"what": what, "of": filepath.Base(os.Args[0])})
 	if err != nil {

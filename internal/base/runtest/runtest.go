@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package runtest is where hubs and agents run in tests, in this process or as
-// programs of their own: addresses and folders that are theirs alone, targets for
-// them to dial, what they have written, and waits without a measure of speed. It
-// does not start them, and knows nothing of what they are.
+// Package runtest has what tests need to run hubs and agents, in this process or as
+// programs: private addresses and folders, targets to dial, captured output, and waits
+// that do not measure speed. It does not start them, and does not know what they are.
 package runtest
 
 import (
@@ -23,18 +22,18 @@ import (
 	"time"
 )
 
-// Patience bounds every wait. It is no measure of speed: no test passes because
-// something was quick enough.
+// Patience bounds every wait. It does not measure speed: no test passes because something
+// was quick enough.
 const Patience = 40 * time.Second
 
 // addresses counts those that this process has handed out.
 var addresses atomic.Uint32
 
-// Address is a loopback address, with this port, that no other test of this run,
-// and hardly one of another process, uses. A hub can come back on it.
+// Address is a loopback address, with this port, that no other test of this process, and
+// hardly one of another, uses. A hub can restart on it.
 func Address(port int) string { return address(os.Getpid(), int(addresses.Add(1)), port) }
 
-// address gives each process 2,000 addresses before it takes those of another one.
+// address gives each process 2,000 addresses before it reuses those of another one.
 func address(pid, n, port int) string {
 	return fmt.Sprintf("127.%d.%d.%d:%d", 1+pid%250, (pid/250*8+n/250)%250, 1+n%250, port)
 }
@@ -74,13 +73,13 @@ func Eventually(t testing.TB, what string, holds func() bool) {
 	}
 }
 
-// Transcript is what something has written so far.
+// Transcript collects output.
 type Transcript struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
 }
 
-// Write takes more, from any goroutine.
+// Write appends; it is safe for concurrent use.
 func (s *Transcript) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -93,7 +92,7 @@ func (s *Transcript) String() string {
 	return s.buf.String()
 }
 
-// Certificate is one that signs for itself: for connections over TLS whose peers are not verified.
+// Certificate is self-signed: for TLS connections whose peers are not verified.
 func Certificate(t testing.TB) tls.Certificate {
 	t.Helper()
 	c, err := oneCertificate()

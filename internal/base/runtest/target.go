@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// Target is a server on the agent's side. Its connections are closed when the
-// test ends, unless what serves them does so before.
+// Target is a server on the agent's side. Its connections are closed when the test ends,
+// unless their handler closes them first.
 type Target struct {
 	listener net.Listener
 	mu       sync.Mutex
@@ -19,7 +19,7 @@ type Target struct {
 	wg       sync.WaitGroup
 }
 
-// Serve makes a target that gives each connection to serve.
+// Serve makes a target that calls serve for each connection.
 func Serve(t testing.TB, serve func(*net.TCPConn)) *Target {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -52,10 +52,10 @@ func Echo(t testing.TB) *Target {
 	})
 }
 
-// Addr is where it listens.
+// Addr is the listen address.
 func (s *Target) Addr() string { return s.listener.Addr().String() }
 
-// Accepted counts the connections that came.
+// Accepted is the number of connections so far.
 func (s *Target) Accepted() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -71,7 +71,7 @@ func (s *Target) keep(c net.Conn) bool {
 	return !s.stopped
 }
 
-// Stop ends the target and waits for what serves its connections.
+// Stop ends the target and waits for its handlers.
 func (s *Target) Stop() {
 	s.listener.Close()
 	s.mu.Lock()

@@ -10,8 +10,8 @@ import (
 	"syscall"
 )
 
-// Resolver resolves names as the system does, over sockets that bear a mark: its servers
-// may be where only what bears it gets. Where the mark is not permitted it is left out.
+// Resolver resolves names as the system does, over sockets with a mark: only marked packets
+// may reach the name servers. Without the permission the sockets have no mark.
 func Resolver(mark uint32) *net.Resolver {
 	d := net.Dialer{Control: func(_, _ string, c syscall.RawConn) error { return Permitted(Mark(c, mark)) }}
 	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -19,7 +19,7 @@ func Resolver(mark uint32) *net.Resolver {
 	}}
 }
 
-// Permitted is an error of Mark without the one about a missing permission.
+// Permitted returns an error of Mark, or nil if it is about a missing permission.
 func Permitted(err error) error {
 	if errors.Is(err, os.ErrPermission) {
 		return nil

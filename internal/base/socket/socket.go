@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package socket asks the kernel what a connection does not say of itself, and says
-// how it is to look after one. It reads and writes nothing.
+// Package socket reads and sets socket properties that package net does not expose. It
+// reads and writes no data.
 package socket
 
 import (
@@ -14,9 +14,8 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 )
 
-// HungUp reports whether the other end of a unix socket is closed altogether, and not
-// only in its direction (poll(2), POLLHUP): a unix socket knows no reset. Of another
-// connection it knows nothing.
+// HungUp reports whether the other end of a unix socket is closed in both directions
+// (poll(2), POLLHUP): a unix socket has no reset. It is false for other connections.
 func HungUp(c net.Conn) bool {
 	u, ok := c.(*net.UnixConn)
 	if !ok {
@@ -35,8 +34,8 @@ func HungUp(c net.Conn) bool {
 	return err == nil && up
 }
 
-// Unread is how many bytes a TCP connection has for a reader who is not there yet
-// (tcp(7), SIOCINQ); 0 of another connection.
+// Unread is the number of received bytes that nobody has read yet from a TCP connection
+// (tcp(7), SIOCINQ); 0 for other connections.
 func Unread(conn net.Conn) (n int) {
 	c, ok := conn.(*net.TCPConn)
 	if !ok {
@@ -52,13 +51,14 @@ func Unread(conn net.Conn) (n int) {
 	return n
 }
 
-// KeepAlive has the kernel notice that the other end of a silent TCP connection is gone.
+// KeepAlive is the keepalive configuration that detects a dead peer of a silent TCP
+// connection.
 func KeepAlive() net.KeepAliveConfig {
 	return net.KeepAliveConfig{Enable: true, Idle: limit.DeadIdle, Interval: 10 * time.Second, Count: 3}
 }
 
-// Mark has all that a socket sends bear a mark (socket(7), SO_MARK), which rules of
-// routing and nftables heed. It takes a permission.
+// Mark sets the mark of all packets of a socket (socket(7), SO_MARK), which routing rules
+// and nftables can match. It needs CAP_NET_ADMIN or CAP_NET_RAW.
 func Mark(c syscall.RawConn, mark uint32) error {
 	var failed error
 	if err := c.Control(func(fd uintptr) {

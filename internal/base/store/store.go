@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package store keeps state on disk: a file is held by one process, and replaced as
-// a whole or not at all. It does not know what a file says, and its errors are the
-// kernel's: who calls it knows what to do about them.
+// Package store keeps state on disk: a file is locked by one process, and replaced
+// atomically. It does not know the content of files, and returns the kernel's errors:
+// callers know what to do about them.
 package store
 
 import (
@@ -13,24 +13,24 @@ import (
 	"time"
 )
 
-// Lock keeps other processes out of a file until it is closed. It waits a second for
-// one that was killed just now and is not quite gone; then it gives EWOULDBLOCK.
+// Lock locks a file against other processes until it is closed. It waits a second for a
+// process that is just exiting; then it returns EWOULDBLOCK.
 func Lock(file *os.File) (err error) {
 	for range 20 {
 		err = syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 		if !errors.Is(err, syscall.EWOULDBLOCK) {
 			return err
 		}
-		<-time.After(50 * time.Millisecond) // flock(2) knows no bounded wait
+		<-time.After(50 * time.Millisecond) // flock(2) has no timeout
 	}
 	return err
 }
 
-// Write puts a file of mode 0600 into the place of the old one, at once and for
-// good, or leaves all as it was. It makes the folder, mode 0700.
+// Write replaces a file, with mode 0600, atomically and durably, or changes nothing. It
+// creates the folder, with mode 0700.
 func Write(path string, data []byte) error { return WriteBy(path, data, func(string) {}) }
 
-// WriteBy is Write, and reports each step before it is done: a test ends there.
+// WriteBy is Write, and calls at before each step, where a test can stop it.
 func WriteBy(path string, data []byte, at func(step string)) (err error) {
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -60,7 +60,7 @@ func WriteBy(path string, data []byte, at func(step string)) (err error) {
 	return SyncNames(dir)
 }
 
-// SyncNames makes sure that the names in a folder outlive a crash of the machine.
+// SyncNames makes the names in a folder survive a crash of the machine.
 func SyncNames(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {

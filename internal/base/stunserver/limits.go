@@ -10,7 +10,7 @@ const (
 	// stunServerTotal and stunServerTotalBurst bound all its answers in a second: 20,000 of them are 2 MB,
 	// which is all that a flood with forged sources can make it send.
 	stunServerTotal, stunServerTotalBurst = 20_000, 5_000
-	// stunServerSources bounds the addresses that are counted; the one that was quiet for
-	// longest is forgotten.
+	// stunServerSources bounds the addresses whose rate is counted; the least recent one
+	// is dropped.
 	stunServerSources = 16_384
 )

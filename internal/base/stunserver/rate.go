@@ -11,13 +11,13 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// rates bound the answers: to each source, so that nobody's address can be made a
-// target, and in total.
+// rates bounds the answers: to each source, so that forged requests cannot flood an
+// address, and in total.
 type rates struct {
 	mu      sync.Mutex
 	total   *rate.Limiter
 	sources map[netip.Addr]*list.Element
-	recent  list.List // of *source, the quietest first
+	recent  list.List // of *source, least recent first
 }
 
 type source struct {
@@ -53,7 +53,7 @@ func (r *rates) refuse(a netip.Addr, now time.Time) string {
 	return ""
 }
 
-// site is whom an address counts with: a site has a /64 of IPv6.
+// site is the unit by which addresses are counted: an IPv4 address or a /64 of IPv6.
 func site(a netip.Addr) netip.Addr {
 	a = a.Unmap().WithZone("")
 	if !a.Is6() {

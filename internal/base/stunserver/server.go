@@ -19,16 +19,16 @@ import (
 	"github.com/tombolo-io/tombolo/internal/mesh/nat"
 )
 
-// Off as an address is no STUN server.
+// Off as an address disables the STUN server.
 const Off = "none"
 
-// Config says where to answer. An address is host:port; empty is the default, which
-// need not succeed; Off is none.
+// Config has the listen addresses, host:port. Empty is the default, which may fail without
+// an error; Off is none.
 type Config struct {
 	Listen string // default: the number of the main port
 	Second string // another port, so that callers learn how their NAT filters; default: SecondDefault
-	// Main is where the program listens on TCP, and SecondDefault the second port if
-	// none is given; empty: none.
+	// Main is the TCP listen address of the program, and SecondDefault the default of
+	// Second; empty: none.
 	Main, SecondDefault string
 }
 
@@ -48,8 +48,8 @@ func Configure(c v1alpha1.STUNConfig, add conf.Report) v1alpha1.STUNConfig {
 	return c
 }
 
-// Of is the server beside a main port, which is where it listens at present. Second is the
-// number of the second port by default, at the same address; empty: none.
+// Of is the configuration of the server beside a main port, which is the address in use.
+// second is the default number of the second port, at the same address; empty: none.
 func Of(c v1alpha1.STUNConfig, main, second string) Config {
 	out := Config{Listen: c.Listen, Second: c.Second, Main: main}
 	if host, _, err := net.SplitHostPort(cmp.Or(c.Listen, main)); err == nil && second != "" {
@@ -58,7 +58,7 @@ func Of(c v1alpha1.STUNConfig, main, second string) Config {
 	return out
 }
 
-// Why answers were not given: values of the metric's label.
+// Why requests were not answered: values of the metric's label.
 const (
 	dropMalformed = "malformed"
 	dropSource    = "source_rate"
@@ -71,10 +71,10 @@ type Server struct {
 	ports   []*sock
 	rates   *rates
 	metrics *telemetry.STUN
-	without []string // what was wished by default and is not there, and why
+	without []string // default listeners that failed, and why
 }
 
-// Open takes the ports. Only one that was asked for by name must be free.
+// Open opens the ports. A port in use is an error only if it is configured.
 func Open(ctx context.Context, c Config, metrics *telemetry.STUN) (*Server, error) {
 	m := &Server{rates: newRates(), metrics: metrics}
 	if c.Listen == Off {
@@ -113,10 +113,10 @@ func (m *Server) open(ctx context.Context, setting, address string, must bool) e
 	return nil
 }
 
-// Status is what people see of a STUN server.
+// Status describes a STUN server for operators.
 type Status struct{ Listen, Without []string }
 
-// Status says where it answers, and what was wished by default and could not be had.
+// Status returns the open listeners, and the default ones that failed.
 func (m *Server) Status() Status {
 	out := Status{Listen: []string{}}
 	if m == nil {
@@ -129,7 +129,7 @@ func (m *Server) Status() Status {
 	return out
 }
 
-// Close gives up the ports of a server that does not run.
+// Close closes the ports of a server that does not run.
 func (m *Server) Close() (err error) {
 	for _, s := range m.ports {
 		err = errors.Join(err, s.conn.Close())
@@ -153,7 +153,7 @@ func (m *Server) Run(ctx context.Context) error {
 func (m *Server) serve(ctx context.Context, s, other *sock) error {
 	stop := run.OnDone(ctx, func() { s.conn.Close() })
 	defer stop()
-	// One byte more than a message may have, so that a longer one is seen to be.
+	// One byte more than the longest message, to detect a longer one.
 	packet, control := make([]byte, limit.STUNMessage+1), make([]byte, 128)
 	for failures := 0; ; {
 		n, oobn, _, from, err := s.conn.ReadMsgUDPAddrPort(packet, control)
@@ -161,7 +161,7 @@ func (m *Server) serve(ctx context.Context, s, other *sock) error {
 			if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
 				return nil
 			}
-			// An ICMP error of an answer, or no memory: nothing ends for it.
+			// An ICMP error for an answer, or no memory: keep running.
 			failures++
 			if !run.Wait(ctx, run.Backoff(failures, time.Second, 1)) {
 				return nil
@@ -173,7 +173,7 @@ func (m *Server) serve(ctx context.Context, s, other *sock) error {
 	}
 }
 
-// question is a packet and the address of ours to which it came.
+// question is a packet and our address to which it was sent.
 type question struct {
 	packet []byte
 	to     netip.Addr

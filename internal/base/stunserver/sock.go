@@ -14,13 +14,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sock is a UDP socket which answers from the address that was asked: a machine has
-// several, and callers take no answer from another one.
+// sock is a UDP socket that answers from the address to which a request was sent: a
+// machine has several, and callers accept no answer from another one.
 type sock struct {
 	conn *net.UDPConn
 	port uint16
-	v6   bool       // it is a socket of IPv6, which may carry IPv4 too
-	own  netip.Addr // the address that it is bound to; not valid: all
+	v6   bool       // an IPv6 socket, which may receive IPv4 too
+	own  netip.Addr // the bound address; invalid: all
 }
 
 func listen(ctx context.Context, address string) (*sock, error) {
@@ -53,7 +53,7 @@ func listen(ctx context.Context, address string) (*sock, error) {
 	return s, nil
 }
 
-// kind finds out of which family the socket is: the address of one for both tells not.
+// kind finds the family of the socket, which the address of a dual-stack one does not show.
 func (s *sock) kind() error {
 	raw, err := s.conn.SyscallConn()
 	if err != nil {
@@ -70,7 +70,7 @@ func (s *sock) kind() error {
 	return inner
 }
 
-// to is the address to which a packet came.
+// to is the destination address of a packet.
 func (s *sock) to(control []byte) netip.Addr {
 	if s.own.IsValid() {
 		return s.own
@@ -91,7 +91,7 @@ func (s *sock) to(control []byte) netip.Addr {
 	return a.Unmap()
 }
 
-// at is this socket's endpoint at one of the machine's addresses; none of no socket.
+// at is this socket's endpoint at one of the machine's addresses; none for a nil socket.
 func (s *sock) at(a netip.Addr) netip.AddrPort {
 	if s == nil || !a.IsValid() || s.own.IsValid() && s.own != a {
 		return netip.AddrPort{}

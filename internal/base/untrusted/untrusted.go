@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package untrusted makes texts of peers fit to be shown, logged and kept. It
-// does not judge them: whoever needs a name to be exact compares it with its Text.
+// Package untrusted makes texts of peers safe to show, log and keep. It does not validate
+// them: to require a clean text, compare it with its Text, or use Printable.
 package untrusted
 
 import (
@@ -10,10 +10,10 @@ import (
 	"unicode/utf8"
 )
 
-// Text is at most so many bytes of a text of a peer, without what does not print:
-// control characters, line separators, marks that turn the direction of writing
-// and invalid UTF-8. It cannot forge lines of a log, headers or a screen. What
-// replaces a character is never longer, so that a cut text stays a prefix.
+// Text returns at most most bytes of a peer's text, with control characters, line
+// separators, bidirectional marks and invalid UTF-8 replaced. The result cannot forge log
+// lines, headers or terminal output. A replacement is never longer than the original, so
+// that a truncated text stays a prefix.
 func Text(s string, most int) string {
 	s = strings.Map(func(r rune) rune {
 		switch {
@@ -27,7 +27,7 @@ func Text(s string, most int) string {
 	return Clip(s, most)
 }
 
-// Clip is at most so many bytes of a text, cut between two characters.
+// Clip returns at most most bytes of a text, cut between two characters.
 func Clip(s string, most int) string {
 	if len(s) <= most {
 		return s
