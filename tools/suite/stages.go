@@ -171,7 +171,9 @@ func (c config) unit(s *stageRun) error {
 	tools := c.suiteOf("./...")
 	tools.dir = filepath.Join(c.root, "tools")
 	main.env, tools.env = withRaces(), withRaces()
-	return errors.Join(s.test(main, "-race", atATime("p")), s.test(alone), s.test(tools, "-race"))
+	// Its packages keep the processors less busy than those of the lab.
+	packagesAtATime := fmt.Sprintf("-p=%d", runtime.NumCPU()+waiting+1)
+	return errors.Join(s.test(main, "-race", packagesAtATime), s.test(alone), s.test(tools, "-race"))
 }
 
 // sequential are packages that the race detector makes slow and has nothing to find in: neither they, nor what they

@@ -91,7 +91,7 @@ type Case struct {
 }
 
 // Run holds a carrier to its contract. The cases that go by numbers do not go far: 2,400 opens instead of 100,000,
-// 60 stalled streams instead of 1,000, 300 idle ones instead of 1,000.
+// 24 stalled streams instead of 1,000, 300 idle ones instead of 1,000.
 func Run(t *testing.T, pair MakePair) { run(t, pair, false) }
 
 // RunInFull plays the cases that go by numbers, with all of them: minutes with the race detector.
