@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// TestMembersAreThePrinted: the file for those who keep manifests in a repository is what the program prints.
-func TestMembersAreThePrinted(t *testing.T) {
-	want, err := exec.CommandContext(t.Context(), buildProgram(t), "discovery", "manifest").Output()
+// programPrintsTheMembers: the file for those who keep manifests in a repository is what the program prints.
+func programPrintsTheMembers(t *testing.T, program string) {
+	want, err := exec.CommandContext(t.Context(), program, "discovery", "manifest").Output()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,26 +17,20 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
+	"github.com/tombolo-io/tombolo/internal/base/runtest"
 	"github.com/tombolo-io/tombolo/internal/manifest"
 )
 
-// buildProgram builds the program that units and manifests start, in the way of make build:
-// what that has compiled is taken from the cache.
-func buildProgram(t *testing.T) string {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), "tombolo")
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-buildvcs=false", "-o", file, "../cmd/tombolo")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
-	return file
+// TestTheProgram asks the program for what units and manifests rely on.
+func TestTheProgram(t *testing.T) {
+	program := runtest.Program(t)
+	t.Run("has the flags", func(t *testing.T) { programHasTheFlags(t, program) })
+	t.Run("takes the configurations", func(t *testing.T) { programTakesTheConfigurations(t, program) })
+	t.Run("prints the members' manifest", func(t *testing.T) { programPrintsTheMembers(t, program) })
 }
 
-// TestTheProgramHasTheFlags asks the program for its flags and looks for each
-// that a unit or a manifest gives.
-func TestTheProgramHasTheFlags(t *testing.T) {
-	program := buildProgram(t)
+// programHasTheFlags looks for each flag that a unit or a manifest gives.
+func programHasTheFlags(t *testing.T, program string) {
 	for where, args := range commandLines(t) {
 		verb := args[:1]
 		if len(args) > 1 && !strings.HasPrefix(args[1], "-") {
@@ -81,10 +75,9 @@ func commandLines(t *testing.T) map[string][]string {
 	return out
 }
 
-// TestTheProgramTakesTheConfigurations gives the ConfigMaps' files to the
-// program's own check, and spoilt ones that it must refuse.
-func TestTheProgramTakesTheConfigurations(t *testing.T) {
-	program := buildProgram(t)
+// programTakesTheConfigurations gives the ConfigMaps' files to the program's own check, and spoilt ones that it
+// must refuse.
+func programTakesTheConfigurations(t *testing.T, program string) {
 	_, hub := manifests(t)
 	_, inCluster := reflect.TypeFor[v1alpha1.MeshSources]().FieldByName("Kubernetes") // whether the kind has such a source
 	meet, announce := discoveryManifests(t, inCluster)

@@ -14,25 +14,14 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
-)
 
-// program builds tombolo as a user would.
-func program(t *testing.T) string {
-	t.Helper()
-	bin := filepath.Join(t.TempDir(), "tombolo")
-	cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-o", bin, "./cmd/tombolo")
-	cmd.Dir = ".."
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0") // as make build, which has compiled it
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("tombolo does not build, so its documents cannot be checked: %v\n%s", err, out)
-	}
-	return bin
-}
+	"github.com/tombolo-io/tombolo/internal/base/runtest"
+)
 
 // TestConfigExamples loads every configuration that a page shows with the real
 // parser, and proves that the parser would have refused a wrong one.
 func TestConfigExamples(t *testing.T) {
-	bin := program(t)
+	bin := runtest.Program(t)
 	validate := func(e Example) error {
 		file := filepath.Join(t.TempDir(), "example.yaml")
 		if err := os.WriteFile(file, []byte(e.Text), 0o600); err != nil {

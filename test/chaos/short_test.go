@@ -10,13 +10,11 @@ import (
 	"errors"
 	"io"
 	"math/rand/v2"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/tombolo-io/tombolo/internal/base/runtest"
 	"github.com/tombolo-io/tombolo/test/lab"
 	"github.com/tombolo-io/tombolo/test/roles"
 )
@@ -26,7 +24,7 @@ import (
 
 // TestShort plays each part for one round of short faults.
 func TestShort(t *testing.T) {
-	bin := program(t)
+	bin := runtest.Program(t)
 	t.Run("beside each other", func(t *testing.T) {
 		t.Run("streams", func(t *testing.T) {
 			t.Parallel()
@@ -40,18 +38,6 @@ func TestShort(t *testing.T) {
 	// It has many processes.
 	t.Run("three that share an etcd", func(t *testing.T) { meetShort(t, bin, 8, 400*time.Millisecond, (*driver).meetFleet) })
 	t.Run("three that fail", func(t *testing.T) { fleetThatFails(t, bin) })
-}
-
-// program builds the real one.
-func program(t *testing.T) string {
-	bin := filepath.Join(t.TempDir(), "tombolo")
-	build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-o", bin, "./cmd/tombolo")
-	build.Dir = "../.."
-	build.Env = append(os.Environ(), "CGO_ENABLED=0") // as make build, which has compiled it
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	return bin
 }
 
 func streamsShort(t *testing.T, bin string) {

@@ -74,7 +74,7 @@ type site struct {
 
 func newSite(t *testing.T, services int) *site {
 	t.Helper()
-	s := &site{bin: program(t), dir: runtest.Dir(t)}
+	s := &site{bin: runtest.Program(t), dir: runtest.Dir(t)}
 	ours := newAuthority(t)
 	ours.issue(t, "server", false)
 	s.etcd = Start(t, Options{})

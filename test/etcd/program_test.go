@@ -21,25 +21,12 @@ import (
 	store "github.com/tombolo-io/tombolo/internal/discovery/etcd"
 )
 
-// program builds the real one.
-func program(t *testing.T) string {
-	t.Helper()
-	bin := filepath.Join(t.TempDir(), "tombolo")
-	build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-o", bin, "./cmd/tombolo")
-	build.Dir = "../.."
-	build.Env = append(os.Environ(), "CGO_ENABLED=0") // as make build, which has compiled it
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	return bin
-}
-
 // TestBadStartsWithEtcd, of the program: each is refused with its code, its exit
 // status and a next step, writes nothing into etcd, and harms no other service that
 // is there.
 func TestBadStartsWithEtcd(t *testing.T) {
 	t.Parallel()
-	bin := program(t)
+	bin := runtest.Program(t)
 	ours, others := newAuthority(t), newAuthority(t)
 	for _, a := range []*authority{ours, others} {
 		a.issue(t, "client", false)
