@@ -356,7 +356,7 @@ func TestACollectorThatAsksForAPause(t *testing.T) {
 	if times := r.collector.Times(); len(times) != 2 || times[1].Sub(times[0]) < 2*time.Second {
 		t.Errorf("it was asked at %v", times)
 	}
-	if !strings.Contains(r.log.String(), "again in 2s") {
+	if !strings.Contains(r.log.String(), "a retry in 2s") {
 		t.Errorf("the log does not say so: %s", r.log.String())
 	}
 }
