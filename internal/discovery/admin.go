@@ -28,8 +28,8 @@ func (s *Service) Status() admin.DiscoveryStatus {
 		Store: admin.DiscoveryStore{
 			Kind: store.Kind, Settled: store.Settled, Settles: store.Settles, Degraded: store.Degraded, Since: store.Since, Saved: store.Saved,
 		},
-		Watchers: s.watchers.Load(), Connections: s.connections.Load(),
-		Limits: admin.DiscoveryLimits{Clusters: l.Clusters, Members: l.Members, Endpoints: l.Endpoints, Bytes: l.Bytes, Connections: min(l.Connections, s.most)},
+		Watchers: s.watchers.Load(), Connections: s.connections.open.Load(),
+		Limits: admin.DiscoveryLimits{Clusters: l.Clusters, Members: l.Members, Endpoints: l.Endpoints, Bytes: l.Bytes, Connections: min(l.Connections, s.connections.most)},
 	}
 	out.STUN = admin.STUN(s.stunServer.Status())
 	out.Clusters, out.Members, out.Bytes = s.board.Counts()

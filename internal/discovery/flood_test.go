@@ -143,7 +143,7 @@ func TestFloodsLeaveNothing(t *testing.T) {
 	}
 	watches, attends, open = nil, nil, nil
 	runtest.Eventually(t, "nothing is left", func() bool {
-		return r.connections.Load() <= 1 && r.callers.held() <= 2 && runtime.NumGoroutine() < goroutines+(peak-goroutines)/20 && heap() < memory+4<<20
+		return r.connections.open.Load() <= 1 && r.callers.held() <= 2 && runtime.NumGoroutine() < goroutines+(peak-goroutines)/20 && heap() < memory+4<<20
 	})
 }
 

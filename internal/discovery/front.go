@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"log/slog"
 	"net"
 	"os"
 	"sync"
@@ -17,9 +18,20 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/listener"
 	"github.com/tombolo-io/tombolo/internal/base/run"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 )
 
-// serveFront accepts on the main port. What a connection is for follows from ALPN,
+// mainPort is where callers of both protocols and browsers come to.
+type mainPort struct {
+	connections *connections
+	certs       *certificates // nil: without TLS
+	settings    *atomic.Pointer[Reloadable]
+	answers     *answers
+	metrics     *telemetry.Discovery
+	log         *slog.Logger
+}
+
+// serve accepts connections. What a connection is for follows from ALPN,
 // and where that says nothing, from its first bytes:
 //
 //	TLS with ALPN http/1.1, or bytes of HTTP/1.1    the landing page
@@ -28,25 +40,25 @@ import (
 // A caller that offers both is a browser, and gets the page. Until then a connection is
 // undecided: their number is bounded, the oldest makes room for a new one, and each has
 // limit.DiscoveryBegin.
-func (s *Service) serveFront(ctx context.Context, ln net.Listener, calls, pages *listener.Handoff) error {
+func (p *mainPort) serve(ctx context.Context, ln net.Listener, calls, pages *listener.Handoff) error {
 	stop := run.OnDone(ctx, func() { ln.Close() })
 	defer stop()
 	g := run.NewGroup(ctx)
-	unknown := newUndecided(mostUndecided, s.refused)
+	unknown := newUndecided(mostUndecided, p.refused)
 	err := listener.Accept(ctx, ln, func(raw net.Conn) {
-		conn, err := s.enter(raw)
+		conn, err := p.connections.enter(raw)
 		if err != nil {
-			s.refused(raw, err)
+			p.refused(raw, err)
 			raw.Close()
 			return
 		}
 		g.Do(func(ctx context.Context) {
 			known := unknown.add(raw)
-			to, err := s.greet(ctx, conn)
+			to, err := p.greet(ctx, conn)
 			known()
 			switch {
 			case err != nil:
-				s.refused(raw, err)
+				p.refused(raw, err)
 				conn.Close()
 			case to.http2:
 				calls.Hand(to)
@@ -58,24 +70,37 @@ func (s *Service) serveFront(ctx context.Context, ln net.Listener, calls, pages 
 	return errors.Join(err, g.Wait())
 }
 
-func (s *Service) refused(conn net.Conn, err error) {
+func (p *mainPort) refused(conn net.Conn, err error) {
 	f := fault.From(err)
-	s.metrics.Refused.WithLabelValues(string(f.Code)).Inc()
-	s.log.Debug("connection refused", "peer", conn.RemoteAddr(), "code", f.Code, "reason", f.Error())
+	p.metrics.Refused.WithLabelValues(string(f.Code)).Inc()
+	p.log.Debug("connection refused", "peer", conn.RemoteAddr(), "code", f.Code, "reason", f.Error())
+}
+
+// connections owns the places of connections.
+type connections struct {
+	most     int // by the descriptors that there are
+	settings *atomic.Pointer[Reloadable]
+	callers  *callers
+	open     atomic.Int64
+}
+
+func newConnections(settings *atomic.Pointer[Reloadable], c *callers) *connections {
+	files := listener.Descriptors()
+	return &connections{most: max(1, files-listener.Reserve(files)), settings: settings, callers: c}
 }
 
 // enter takes a place for a connection, which it gives back when it is closed.
 // Behind a trusted proxy there are many callers, who are counted with their calls.
-func (s *Service) enter(raw net.Conn) (net.Conn, error) {
-	settings := s.settings.Load()
-	if n := s.connections.Add(1); n > int64(min(settings.limits.Connections, s.most)) {
-		s.connections.Add(-1)
+func (c *connections) enter(raw net.Conn) (net.Conn, error) {
+	settings := c.settings.Load()
+	if n := c.open.Add(1); n > int64(min(settings.limits.Connections, c.most)) {
+		c.open.Add(-1)
 		return nil, fault.New(fault.CodeLimit, "the connection is refused").Whyf("there are %d, which is the bound", n-1).
 			Hint("raise limits.connections of the service, and its open files (LimitNOFILE)")
 	}
-	leave := func() { s.connections.Add(-1) }
+	leave := func() { c.open.Add(-1) }
 	if at := addrOf(raw.RemoteAddr()).Addr(); at.IsValid() && !within(settings.proxies, at) {
-		release, err := s.callers.hold(at, holdConnection, 1, settings.limits.ConnectionsPerAddress, settings.limits.Connections)
+		release, err := c.callers.hold(at, holdConnection, 1, settings.limits.ConnectionsPerAddress, settings.limits.Connections)
 		if err != nil {
 			leave()
 			return nil, err
@@ -100,7 +125,7 @@ func (c *entered) Close() error {
 // greeted is a connection of which it is known what it is for.
 type greeted struct {
 	net.Conn
-	s      *Service
+	to     *answers
 	first  []byte // that were read to know it
 	http2  bool
 	deaf   atomic.Bool // its answers were not read, and it is ended
@@ -112,10 +137,10 @@ func (c *greeted) Write(b []byte) (int, error) {
 	if !c.http2 {
 		return c.Conn.Write(b) // the HTTP server has deadlines of its own
 	}
-	c.SetWriteDeadline(time.Now().Add(c.s.patience))
+	c.SetWriteDeadline(time.Now().Add(c.to.patience))
 	n, err := c.Conn.Write(b)
 	if errors.Is(err, os.ErrDeadlineExceeded) && !c.closed.Load() {
-		c.s.deaf(c) // gRPC leaves that to who reads
+		c.to.deaf(c) // gRPC leaves that to who reads
 	}
 	return n, err
 }
@@ -141,7 +166,7 @@ func (c *greeted) Read(b []byte) (int, error) {
 }
 
 // greet does the handshake, if there is one, and finds out what comes.
-func (s *Service) greet(ctx context.Context, conn net.Conn) (*greeted, error) {
+func (p *mainPort) greet(ctx context.Context, conn net.Conn) (*greeted, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit.DiscoveryBegin)
 	defer cancel()
 	below := conn
@@ -153,24 +178,24 @@ func (s *Service) greet(ctx context.Context, conn net.Conn) (*greeted, error) {
 	bad := func(what string, err error) error {
 		return fault.New(fault.CodeRequest, what).Because(err).Hint("speak gRPC over HTTP/2, or HTTP/1.1; with TLS if the service has it")
 	}
-	if s.certs != nil {
-		over := tls.Server(conn, s.certs.get(time.Now(), *s.settings.Load()))
+	if p.certs != nil {
+		over := tls.Server(conn, p.certs.get(time.Now(), *p.settings.Load()))
 		if err := over.HandshakeContext(ctx); err != nil {
 			return nil, bad("the TLS handshake failed", err)
 		}
 		conn = over
 		switch over.ConnectionState().NegotiatedProtocol {
 		case alpnHTTP2:
-			return &greeted{Conn: conn, s: s, http2: true}, nil
+			return &greeted{Conn: conn, to: p.answers, http2: true}, nil
 		case alpnHTTP1:
-			return &greeted{Conn: conn, s: s}, nil
+			return &greeted{Conn: conn, to: p.answers}, nil
 		}
 	}
 	first, http2, err := sniff(conn.Read)
 	if err != nil {
 		return nil, bad("the connection said nothing", err)
 	}
-	return &greeted{Conn: conn, s: s, first: first, http2: http2}, nil
+	return &greeted{Conn: conn, to: p.answers, first: first, http2: http2}, nil
 }
 
 // The ALPN names of HTTP (RFC 9113 section 3.1, RFC 7301 section 6). Ours comes in

@@ -254,13 +254,13 @@ func TestConnectionsAreBounded(t *testing.T) {
 	two := 2
 	r := serve(t, func(c *v1alpha1.DiscoveryConfig) { c.Limits.ConnectionsPerAddress = &two })
 	kept := []net.Conn{r.connect("tcp", r.Listen()), r.connect("tcp", r.Listen())}
-	runtest.Eventually(t, "both are in", func() bool { return r.connections.Load() == 2 })
+	runtest.Eventually(t, "both are in", func() bool { return r.connections.open.Load() == 2 })
 	third := r.connect("tcp", r.Listen())
 	if n, err := third.Read(make([]byte, 1)); err == nil || n != 0 {
 		t.Errorf("a third connection is answered: %d, %v", n, err)
 	}
 	kept[0].Close()
-	runtest.Eventually(t, "one is gone", func() bool { return r.connections.Load() == 1 })
+	runtest.Eventually(t, "one is gone", func() bool { return r.connections.open.Load() == 1 })
 	if status, _, _ := get(t, r.connect("tcp", r.Listen()), "/"); status != 200 {
 		t.Errorf("the page answers %d", status)
 	}

@@ -64,7 +64,7 @@ func FuzzFromMember(f *testing.F) {
 		board, id := NewBoard(Bounds{}), m.ID()
 		service := &Service{board: board, store: &Memory{cfg: MemoryConfig{Board: board}}, callers: newCallers(10, Rates{PerSecond: 100, Burst: 100})}
 		service.metrics = metrics
-		a := &attendance{Service: service, stream: s, answers: make(chan *pb.FromService, 2), who: seal.Proven{Cluster: k.Cluster(), Verifier: k.Verifier(), Member: &id}}
+		a := &attendance{Service: service, stream: s, replies: make(chan *pb.FromService, 2), who: seal.Proven{Cluster: k.Cluster(), Verifier: k.Verifier(), Member: &id}}
 		a.cluster = Cluster{Native, string(a.who.Cluster[:])}
 		proven := make(chan struct{})
 		close(proven)

@@ -37,7 +37,7 @@ type attendance struct {
 	stream  grpc.BidiStreamingServer[pb.FromMember, pb.FromService]
 	who     seal.Proven
 	cluster Cluster
-	answers chan *pb.FromService
+	replies chan *pb.FromService
 	end     chan error // why nothing more comes from the member
 }
 
@@ -55,7 +55,7 @@ func (o ours) Attend(stream grpc.BidiStreamingServer[pb.FromMember, pb.FromServi
 	if err != nil {
 		return err
 	}
-	a := &attendance{Service: o.s, stream: stream, answers: make(chan *pb.FromService, limit.DiscoveryInFlight), end: make(chan error, 1)}
+	a := &attendance{Service: o.s, stream: stream, replies: make(chan *pb.FromService, limit.DiscoveryInFlight), end: make(chan error, 1)}
 	proofs := make(chan *pb.Proof, 1)
 	proven := make(chan struct{})
 	// RecvMsg returns at the latest when this handler has.
@@ -120,7 +120,7 @@ func (a *attendance) receive(ctx context.Context, proofs chan<- *pb.Proof, prove
 			}
 			answer := a.put(ctx, frame.Put.GetEntry())
 			select {
-			case a.answers <- answer:
+			case a.replies <- answer:
 			case <-ctx.Done():
 				return context.Cause(ctx)
 			}
@@ -212,7 +212,7 @@ func (a *attendance) serve(ctx context.Context) error {
 			changed = now // look again, once what waits besides is done
 		}
 		select {
-		case answer := <-a.answers:
+		case answer := <-a.replies:
 			err = a.stream.SendMsg(answer)
 		case <-draining:
 			draining = nil
@@ -240,7 +240,7 @@ func (a *attendance) serve(ctx context.Context) error {
 func (a *attendance) rest(end error) error {
 	for {
 		select {
-		case answer := <-a.answers:
+		case answer := <-a.replies:
 			if err := a.stream.SendMsg(answer); err != nil {
 				return err
 			}
@@ -264,7 +264,7 @@ func (a *attendance) begin(ctx context.Context, w *Watcher) (told standing, err 
 	a.standing.look()
 	now, _ := a.standing.current()
 	told.settled = now.settled
-	if err := a.sendSnapshot(a.stream, w, nativeSnapshot); err != nil {
+	if err := a.answers.sendSnapshot(a.stream, w, nativeSnapshot); err != nil {
 		return told, err
 	}
 	return told, a.stream.SendMsg(&pb.FromService{Frame: &pb.FromService_Snapshot{Snapshot: &pb.Snapshot{Last: true, Settled: told.settled}}})

@@ -70,7 +70,10 @@ func (s *Service) Run(ctx, hard context.Context) (err error) {
 	g.Go("begun calls", func(ctx context.Context) error {
 		return run.Every(ctx, limit.DiscoverySweep, func() { s.begun.sweep(time.Now()) })
 	})
-	g.Go("main port", func(context.Context) error { return s.serveFront(front, ls.front, calls, pages) })
+	main := &mainPort{
+		connections: s.connections, certs: s.certs, settings: &s.settings, answers: s.answers, metrics: s.metrics, log: s.log,
+	}
+	g.Go("main port", func(context.Context) error { return main.serve(front, ls.front, calls, pages) })
 	g.Go("gRPC", func(context.Context) error {
 		if err := s.grpc.Serve(calls); !errors.Is(err, net.ErrClosed) && !errors.Is(err, grpc.ErrServerStopped) { // before it began, too
 			return err
@@ -187,8 +190,8 @@ func (s *Service) readings() telemetry.DiscoveryReadings {
 		Members:     counts(func(_, n int, _ int64) float64 { return float64(n) }),
 		Bytes:       counts(func(_, _ int, n int64) float64 { return float64(n) }),
 		Watchers:    func() float64 { return float64(s.watchers.Load()) },
-		Connections: func() float64 { return float64(s.connections.Load()) },
-		Unread:      func() float64 { return float64(s.unread.Load()) },
+		Connections: func() float64 { return float64(s.connections.open.Load()) },
+		Unread:      func() float64 { return float64(s.answers.unread.Load()) },
 		CertificateEnd: func() float64 {
 			if !s.serving() {
 				return 0

@@ -6,6 +6,8 @@ import (
 	"context"
 	"time"
 
+	"google.golang.org/grpc"
+
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 )
@@ -60,4 +62,14 @@ func (s *Service) follow(ctx context.Context) (leave func(), err error) {
 		s.watchers.Add(-1)
 		release()
 	}, nil
+}
+
+// followed calls a handler of a stream, which has a place until it returns.
+func (s *Service) followed(ctx context.Context, stream grpc.ServerStream, handle func(calledStream) error) error {
+	leave, err := s.follow(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	return handle(calledStream{stream, s.answers, ctx})
 }

@@ -23,7 +23,6 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
-	"github.com/tombolo-io/tombolo/internal/base/listener"
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/base/stunserver"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
@@ -62,15 +61,10 @@ type Service struct {
 	grpc     *grpc.Server
 	work     *run.Group // of calls: what sends and receives beside their handlers
 
-	codec    codec
-	mark     []byte        // empty, and large enough for gRPC to count who refers to it
-	patience time.Duration // with a caller that does not read
-
+	answers     *answers
+	connections *connections
 	begun       arrivals
-	most        int // connections, by the descriptors that there are
 	watchers    atomic.Int64
-	unread      atomic.Int64 // bytes of answers
-	connections atomic.Int64
 	draining    chan struct{} // closed when the drain begins
 	drainOnce   sync.Once
 	ready       chan struct{} // closed when Run serves
@@ -80,18 +74,18 @@ type Service struct {
 
 // New makes a service of a valid configuration. Run must follow.
 func New(cfg Config, opt Options) *Service {
-	files := listener.Descriptors()
 	s := &Service{
-		most: max(1, files-listener.Reserve(files)), cfg: cfg, opt: opt, log: opt.Log, began: time.Now(), callers: newCallers(limit.DiscoveryCallers, cfg.rates),
-		codec: newCodec(), mark: make([]byte, 0, 2<<10), patience: cmp.Or(opt.patience, limit.DiscoveryPatience),
+		cfg: cfg, opt: opt, log: opt.Log, began: time.Now(), callers: newCallers(limit.DiscoveryCallers, cfg.rates),
 		board: NewBoard(cfg.limits.board()), draining: make(chan struct{}), ready: make(chan struct{}),
 	}
 	s.callers.draining = s.draining
 	first := cfg.Reloadable
 	first.moved = make(chan struct{})
 	s.settings.Store(&first)
+	s.connections = newConnections(&s.settings, s.callers)
 	s.metrics, s.stored = telemetry.NewDiscovery(opt.Reg, s.readings()), telemetry.NewDiscoveryStore(opt.Reg, s.storeReadings)
 	s.stunMetrics = telemetry.NewSTUN(opt.Reg)
+	s.answers = newAnswers(cmp.Or(opt.patience, limit.DiscoveryPatience), &s.settings, s.callers, s.metrics, s.log)
 	return s
 }
 
@@ -107,7 +101,7 @@ func (s *Service) Admin() string { return s.adminAt }
 // newServer makes the gRPC server. Everything that a caller may take has a bound.
 func (s *Service) newServer() *grpc.Server {
 	srv := grpc.NewServer(
-		grpc.ForceServerCodecV2(s.codec),
+		grpc.ForceServerCodecV2(s.answers.codec),
 		grpc.Creds(newLines()),
 		grpc.MaxRecvMsgSize(limit.DiscoveryMessage),
 		grpc.MaxHeaderListSize(limit.DiscoveryHeader),
@@ -200,13 +194,13 @@ func (s *Service) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo
 // answer has a unary call answered. The answer counts before anything is done for it.
 func (s *Service) answer(ctx context.Context, req any, next grpc.UnaryHandler) (any, error) {
 	c := callOf(ctx)
-	release, err := s.claim(c.from.Addr(), limit.DiscoveryAnswer)
+	release, err := s.answers.claim(c.from.Addr(), limit.DiscoveryAnswer)
 	if err != nil {
 		return nil, err
 	}
 	out, err := next(ctx, req)
 	if err == nil {
-		out, err = s.reply(c, out, release)
+		out, err = s.answers.reply(c, out, release)
 	}
 	if err != nil {
 		release()

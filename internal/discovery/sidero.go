@@ -158,7 +158,7 @@ func (o older) List(ctx context.Context, r *sdr.ListRequest) (*sdr.ListResponse,
 	if err != nil {
 		return nil, err
 	}
-	all, err := o.s.board.Rendered(id, olderSnapshot, o.s.claims(ctx))
+	all, err := o.s.board.Rendered(id, olderSnapshot, o.s.answers.claims(ctx))
 	if err != nil || all == nil {
 		return &sdr.ListResponse{}, err
 	}
@@ -184,7 +184,7 @@ func (o older) Watch(r *sdr.WatchRequest, stream grpc.ServerStreamingServer[sdr.
 	if err := o.s.settled(ctx); err != nil {
 		return err
 	}
-	if err := o.s.sendSnapshot(stream, w, olderSnapshot); err != nil {
+	if err := o.s.answers.sendSnapshot(stream, w, olderSnapshot); err != nil {
 		return err
 	}
 	for {

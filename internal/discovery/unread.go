@@ -4,6 +4,7 @@ package discovery
 
 import (
 	"context"
+	"log/slog"
 	"net"
 	"net/netip"
 	"runtime"
@@ -18,18 +19,37 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 )
 
-// gRPC keeps what was sent to a caller who does not read until the stream or the
-// connection ends, long after the handler has returned. So an answer counts, and a watch
-// holds its place, until gRPC has let go of the message; and a caller that takes nothing
-// of a message for Service.patience loses its connection.
+// answers owns what callers have not read yet. gRPC keeps a message to a caller that does not
+// read until the stream or the connection ends, long after the handler has returned. So an
+// answer counts, and a watch holds its place, until gRPC has let go of the message; and a
+// caller that takes nothing of a message for as long as patience loses its connection.
+type answers struct {
+	codec    codec
+	mark     []byte // empty, and large enough for gRPC to count its references
+	patience time.Duration
+	settings *atomic.Pointer[Reloadable]
+	callers  *callers
+	metrics  *telemetry.Discovery
+	log      *slog.Logger
+	unread   atomic.Int64 // bytes
+}
+
+func newAnswers(patience time.Duration, settings *atomic.Pointer[Reloadable], c *callers, m *telemetry.Discovery,
+	log *slog.Logger) *answers {
+	return &answers{
+		codec: newCodec(), mark: make([]byte, 0, 2<<10), patience: patience,
+		settings: settings, callers: c, metrics: m, log: log,
+	}
+}
 
 // sending is a message that gRPC has not let go of yet. Behind each part of it stands a
 // mark, a buffer without bytes. gRPC frees the mark (see Put) once the part is written,
 // or given up together with the stream.
 type sending struct {
-	s     *Service
+	of    *answers
 	to    *greeted
 	data  mem.BufferSlice
 	end   func() // called once, when gRPC has let go of everything, or the connection is gone
@@ -43,8 +63,8 @@ type sending struct {
 type packed [][]byte
 
 // newSending makes a message ready to be sent.
-func (s *Service) newSending(v any, to *greeted, end func()) (*sending, error) {
-	m := &sending{s: s, to: to, end: end}
+func (a *answers) newSending(v any, to *greeted, end func()) (*sending, error) {
+	m := &sending{of: a, to: to, end: end}
 	switch v := v.(type) {
 	case raw:
 		m.split(v)
@@ -53,7 +73,7 @@ func (s *Service) newSending(v any, to *greeted, end func()) (*sending, error) {
 			m.split(part)
 		}
 	default:
-		data, err := s.codec.Marshal(v)
+		data, err := a.codec.Marshal(v)
 		if err != nil {
 			return nil, err
 		}
@@ -65,7 +85,7 @@ func (s *Service) newSending(v any, to *greeted, end func()) (*sending, error) {
 		m.add(mem.SliceBuffer(nil)) // an empty message is sent, too
 	}
 	m.timer = time.AfterFunc(time.Hour, m.look)
-	m.timer.Reset(s.patience) // not before m.timer is set: look reads it
+	m.timer.Reset(a.patience) // not before m.timer is set: look reads it
 	return m, nil
 }
 
@@ -80,7 +100,7 @@ func (m *sending) split(b []byte) {
 
 func (m *sending) add(part mem.Buffer) {
 	m.marks.Add(1)
-	m.data = append(m.data, part, mem.NewBuffer(&m.s.mark, m))
+	m.data = append(m.data, part, mem.NewBuffer(&m.of.mark, m))
 }
 
 // Get implements mem.BufferPool. Nobody calls it.
@@ -113,10 +133,10 @@ func (m *sending) look() {
 	case m.ended.Load():
 	case m.to.closed.Load():
 		m.over() // gRPC frees nothing of a connection that is gone
-	case m.moved.Swap(false), within(m.s.settings.Load().proxies, addrOf(m.to.RemoteAddr()).Addr()):
-		m.timer.Reset(m.s.patience)
+	case m.moved.Swap(false), within(m.of.settings.Load().proxies, addrOf(m.to.RemoteAddr()).Addr()):
+		m.timer.Reset(m.of.patience)
 	default:
-		m.s.deaf(m.to)
+		m.of.deaf(m.to)
 		m.over()
 	}
 }
@@ -145,37 +165,37 @@ func (gone) HandleRPC(ctx context.Context, what stats.RPCStats) {
 }
 
 // deaf ends the connection of a caller that does not read.
-func (s *Service) deaf(to *greeted) {
+func (a *answers) deaf(to *greeted) {
 	if to.deaf.Swap(true) {
 		return // another of its answers has told
 	}
-	s.metrics.Unread.Inc()
-	s.log.Debug("connection ended: its answers are not read", "peer", to.RemoteAddr(), "for", s.patience)
+	a.metrics.Unread.Inc()
+	a.log.Debug("connection ended: its answers are not read", "peer", to.RemoteAddr(), "for", a.patience)
 	to.cut()
 }
 
 // claim counts bytes that wait to be read with the address that asked for them.
-func (s *Service) claim(from netip.Addr, n int) (release func(), err error) {
-	if all := s.unread.Add(int64(n)); all > limit.DiscoveryUnread && all > int64(n) {
-		s.unread.Add(int64(-n))
+func (a *answers) claim(from netip.Addr, n int) (release func(), err error) {
+	if all := a.unread.Add(int64(n)); all > limit.DiscoveryUnread && all > int64(n) {
+		a.unread.Add(int64(-n))
 		return nil, fault.New(fault.CodeLimit, "the answer is not given").
 			Whyf("callers have not read %d bytes of earlier answers, and %d is the bound", all-int64(n), limit.DiscoveryUnread).
 			Hint("try again in a minute").After(time.Minute)
 	}
-	leave, err := s.callers.hold(from, holdUnread, n, limit.DiscoveryUnread/limit.DiscoveryShare, limit.DiscoveryUnread)
+	leave, err := a.callers.hold(from, holdUnread, n, limit.DiscoveryUnread/limit.DiscoveryShare, limit.DiscoveryUnread)
 	if err != nil {
-		s.unread.Add(int64(-n))
+		a.unread.Add(int64(-n))
 		return nil, err
 	}
 	return func() {
 		leave()
-		s.unread.Add(int64(-n))
+		a.unread.Add(int64(-n))
 	}, nil
 }
 
 // claims claims for who makes a call.
-func (s *Service) claims(ctx context.Context) Claim {
-	return func(n int) (func(), error) { return s.claim(callerOf(ctx).Addr(), n) }
+func (a *answers) claims(ctx context.Context) Claim {
+	return func(n int) (func(), error) { return a.claim(callerOf(ctx).Addr(), n) }
 }
 
 // called is one call: who makes it, over which connection, and what it is answered with.
@@ -198,11 +218,11 @@ func callOf(ctx context.Context) *called {
 func callerOf(ctx context.Context) netip.AddrPort { return callOf(ctx).from }
 
 // reply makes the answer of a unary call ready to be sent.
-func (s *Service) reply(c *called, v any, end func()) (*sending, error) {
+func (a *answers) reply(c *called, v any, end func()) (*sending, error) {
 	if c.list == nil {
-		return s.newSending(v, c.over, end)
+		return a.newSending(v, c.over, end)
 	}
-	return s.newSending(packed(c.list.Pieces), c.over, func() {
+	return a.newSending(packed(c.list.Pieces), c.over, func() {
 		c.list.Done()
 		end()
 	})
@@ -211,7 +231,7 @@ func (s *Service) reply(c *called, v any, end func()) (*sending, error) {
 // calledStream is a stream that knows the call.
 type calledStream struct {
 	grpc.ServerStream
-	s   *Service
+	of  *answers
 	ctx context.Context
 }
 
@@ -231,7 +251,7 @@ func (c calledStream) RecvMsg(m any) error {
 // so of each stream one message is in memory, and the call lasts until it was read.
 func (c calledStream) SendMsg(v any) error {
 	gone := make(chan struct{})
-	m, err := c.s.newSending(v, callOf(c.ctx).over, func() { close(gone) })
+	m, err := c.of.newSending(v, callOf(c.ctx).over, func() { close(gone) })
 	if err != nil {
 		return err
 	}
@@ -251,19 +271,9 @@ func (c calledStream) SendMsg(v any) error {
 	}
 }
 
-// followed calls a handler of a stream, which has a place until it returns.
-func (s *Service) followed(ctx context.Context, stream grpc.ServerStream, handle func(calledStream) error) error {
-	leave, err := s.follow(ctx)
-	if err != nil {
-		return err
-	}
-	defer leave()
-	return handle(calledStream{stream, s, ctx})
-}
-
 // sendSnapshot sends a whole cluster as bytes.
-func (s *Service) sendSnapshot(stream grpc.ServerStream, w *Watcher, render func([]Listing) [][]byte) error {
-	all, err := w.Snapshot(render, s.claims(stream.Context()))
+func (a *answers) sendSnapshot(stream grpc.ServerStream, w *Watcher, render func([]Listing) [][]byte) error {
+	all, err := w.Snapshot(render, a.claims(stream.Context()))
 	if err != nil {
 		return err
 	}

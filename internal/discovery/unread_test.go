@@ -91,13 +91,13 @@ func TestUnreadListsAreBounded(t *testing.T) {
 	if grown, n := heap()-before, r.calls("List", "ok"); grown > most+most/4 || n < 2 || n == calls {
 		t.Errorf("%d answers are unread, and take %d bytes", n, grown)
 	}
-	if n := r.unread.Load(); n > most || n < most/2 {
+	if n := r.answers.unread.Load(); n > most || n < most/2 {
 		t.Errorf("%d bytes count as unread", n)
 	}
 	d.hear()
 	runtest.Eventually(t, "they are read", func() bool {
 		done, _ := d.ended("0")
-		return done == r.calls("List", "ok") && r.unread.Load() == 0 && r.callers.held() <= 2
+		return done == r.calls("List", "ok") && r.answers.unread.Load() == 0 && r.callers.held() <= 2
 	})
 	if n, _ := d.ended("8"); n != r.calls("List", "limit_reached") {
 		t.Errorf("%d calls were refused as exhausted", n)
@@ -151,7 +151,7 @@ func TestWhoDoesNotReadLosesTheConnection(t *testing.T) {
 				return over != nil
 			})
 			runtest.Eventually(t, "nothing is left", func() bool {
-				return r.unread.Load() == 0 && r.watchers.Load() == 0 && r.callers.held() == 0 && r.connections.Load() == 0
+				return r.answers.unread.Load() == 0 && r.watchers.Load() == 0 && r.callers.held() == 0 && r.connections.open.Load() == 0
 			})
 			if _, body, _ := get(t, r.connect("tcp", r.Admin()), "/metrics"); !strings.Contains(body, "tombolo_discovery_unread_connections_total 1\n") {
 				t.Error("it is not counted")
@@ -164,13 +164,13 @@ func TestWhoDoesNotReadLosesTheConnection(t *testing.T) {
 		d.mu.Lock() // it reads no more
 		defer d.mu.Unlock()
 		runtest.Eventually(t, "the connection is ended", func() bool {
-			if r.connections.Load() == 0 {
+			if r.connections.open.Load() == 0 {
 				return true
 			}
 			d.write(methodList, &sdr.ListRequest{ClusterId: "c"}) // until the kernel takes no more
 			return false
 		})
-		runtest.Eventually(t, "nothing is left", func() bool { return r.unread.Load() == 0 && r.callers.held() == 0 })
+		runtest.Eventually(t, "nothing is left", func() bool { return r.answers.unread.Load() == 0 && r.callers.held() == 0 })
 	})
 }
 
@@ -192,7 +192,7 @@ func TestWhoReadsSlowlyStays(t *testing.T) {
 			r.Reload(r.valid(raw))
 			to := &greeted{Conn: r.connect("tcp", r.Admin())}
 			ended := false
-			m, err := r.newSending(packed{make([]byte, 3*limit.DiscoveryPart)}, to, func() { ended = true })
+			m, err := r.answers.newSending(packed{make([]byte, 3*limit.DiscoveryPart)}, to, func() { ended = true })
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -269,7 +269,7 @@ func TestWhatComesBehindTheEndOfACallIsNotUnread(t *testing.T) {
 	over := false
 	answered := func(ctx context.Context) *sending {
 		over = false
-		m, err := r.newSending(raw("x"), &greeted{}, func() { over = true })
+		m, err := r.answers.newSending(raw("x"), &greeted{}, func() { over = true })
 		if err != nil {
 			t.Fatal(err)
 		}
