@@ -45,7 +45,8 @@ A SIGTERM drains, a second one stops at once.`,
 	}
 	d := agent.DefaultConfig()
 	fl := cmd.Flags()
-	fl.StringVar(&f.config.path, "config", "", "configuration `FILE` (kind AgentConfig; see 'tombolo config print --role agent')")
+	fl.StringVar(&f.config.path, "config", "",
+		"configuration `FILE` (kind AgentConfig; see 'tombolo config print --role agent')")
 	fl.StringVar(&f.join, "join", "", "the `LINE` of 'tombolo token create', @FILE that holds it, or - for stdin")
 	fl.StringVar(&f.stateDir, "state-dir", d.StateDir, "`DIR` for the agent's key and certificate")
 	fl.StringArrayVar(&f.allow, "allow", nil, "`RULE` for what may be reached; may be repeated")
@@ -116,9 +117,10 @@ func runAgent(ctx context.Context, cmd *cobra.Command, f *agentFlags) error {
 	if err != nil {
 		return err
 	}
-	a := agent.New(cfg, agent.Options{Log: log, Reg: reg, Audit: records, Trace: traces, ReadJoin: func(value string) (string, error) {
-		return readJoin(cmd.InOrStdin(), value, "--join (join)")
-	}})
+	a := agent.New(cfg, agent.Options{Log: log, Reg: reg, Audit: records, Trace: traces,
+		ReadJoin: func(value string) (string, error) {
+			return readJoin(cmd.InOrStdin(), value, "--join (join)")
+		}})
 	reload := func() error {
 		next, err := loadAgent(cmd, f)
 		if err == nil {

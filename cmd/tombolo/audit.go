@@ -39,10 +39,11 @@ func newAuditQueryCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "query FILE...",
 		Short: "Print the records that match",
-		Long: "Reads files of audit records, each with its rotated files, the oldest first; - is stdin. A record of lost records\n" +
-			"is shown whatever the filters, except that of time. A line that is not a record is reported on stderr and left out.",
-		Example: "  tombolo audit query /var/log/tombolo/hub-audit.jsonl --cluster c1 --denied --since 24h\n" +
-			"  tombolo audit query hub-audit.jsonl --target 10.0.0.0/8 --caller 'unix:c1/*' -o json | jq .rule",
+		Long: `Reads files of audit records, each with its rotated files, the oldest first; - is
+stdin. A record of lost records is shown whatever the filters, except that of time. A
+line that is not a record is reported on stderr and left out.`,
+		Example: `  tombolo audit query /var/log/tombolo/hub-audit.jsonl --cluster c1 --denied --since 24h
+  tombolo audit query hub-audit.jsonl --target 10.0.0.0/8 --caller 'unix:c1/*' -o json | jq .rule`,
 		Args:        atLeastOne("FILE"),
 		Annotations: map[string]string{takesFile: "yes"},
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -68,9 +69,11 @@ func newAuditTailCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "tail FILE",
 		Short: "Print the newest records, and with -f new ones as they come",
-		Long: "Prints the last records that match, from the rotated files too, the newest last. With -f it continues until it is\n" +
-			"interrupted, across rotations, and waits for a file that does not exist yet.",
-		Example:     "  tombolo audit tail /var/log/tombolo/hub-audit.jsonl\n  tombolo audit tail -f /var/log/tombolo/hub-audit.jsonl --denied",
+		Long: `Prints the last records that match, from the rotated files too, the newest last. With
+-f it continues until it is interrupted, across rotations, and waits for a file that
+does not exist yet.`,
+		Example: `  tombolo audit tail /var/log/tombolo/hub-audit.jsonl
+  tombolo audit tail -f /var/log/tombolo/hub-audit.jsonl --denied`,
 		Args:        exactArgs("FILE"),
 		Annotations: map[string]string{takesFile: "yes"},
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -79,7 +82,8 @@ func newAuditTailCommand() *cobra.Command {
 				return err
 			}
 			if lines < 0 || lines > limit.AuditTail {
-				return usage(fmt.Sprintf("--lines is %d; 0 to %d are accepted", lines, limit.AuditTail), "tombolo audit tail -n 10 FILE, or tombolo audit query FILE for all")
+				return usage(fmt.Sprintf("--lines is %d; 0 to %d are accepted", lines, limit.AuditTail),
+					"tombolo audit tail -n 10 FILE, or tombolo audit query FILE for all")
 			}
 			last := &newest{most: lines, print: f.printer(cmd)}
 			if !follow {
@@ -111,7 +115,8 @@ func (f *auditFlags) register(cmd *cobra.Command) {
 	fl.StringVar(&f.want.Agent, "agent", "", "through this `AGENT`; one * stands for any text")
 	fl.StringVar(&f.want.Rule, "rule", "", "decided by this `RULE`; one * stands for any text")
 	fl.StringVar(&f.want.Code, "code", "", "that ended with this `CODE`: ok, or a fault code")
-	fl.StringVar(&f.since, "since", "", "that began at this `TIME` or later: 2006-01-02T15:04:05Z, 2006-01-02, or 90m for 90 minutes ago")
+	fl.StringVar(&f.since, "since", "", "that began at this `TIME` or later: 2006-01-02T15:04:05Z, 2006-01-02, or 90m "+
+		"for 90 minutes ago")
 	fl.StringVar(&f.until, "until", "", "that began before this `TIME`")
 	fl.StringVar(&f.target, "target", "", "to this `TARGET`, asked for or resolved: HOST, HOST:PORT, an address or a CIDR")
 	fl.BoolVar(&f.want.Denied, "denied", false, "that a policy denied")
@@ -122,13 +127,16 @@ func (f *auditFlags) filter(now time.Time) (audit.Filter, error) {
 	want := f.want
 	var err error
 	if want.Since, err = pointInTime(f.since, now); err != nil {
-		return want, fault.New(fault.CodeUsage, "--since cannot be read").Because(err).Hint("write 2006-01-02T15:04:05Z, 2006-01-02 or 90m")
+		return want, fault.New(fault.CodeUsage, "--since cannot be read").Because(err).
+			Hint("write 2006-01-02T15:04:05Z, 2006-01-02 or 90m")
 	}
 	if want.Until, err = pointInTime(f.until, now); err != nil {
-		return want, fault.New(fault.CodeUsage, "--until cannot be read").Because(err).Hint("write 2006-01-02T15:04:05Z, 2006-01-02 or 90m")
+		return want, fault.New(fault.CodeUsage, "--until cannot be read").Because(err).
+			Hint("write 2006-01-02T15:04:05Z, 2006-01-02 or 90m")
 	}
 	if want.Target, err = audit.ParseTarget(f.target); err != nil {
-		return want, fault.New(fault.CodeUsage, "--target cannot be read").Because(err).Hint("write 10.0.0.1, db.svc:5432, [fd00::1]:443 or 10.0.0.0/8")
+		return want, fault.New(fault.CodeUsage, "--target cannot be read").Because(err).
+			Hint("write 10.0.0.1, db.svc:5432, [fd00::1]:443 or 10.0.0.0/8")
 	}
 	for _, pattern := range []string{want.Cluster, want.Caller, want.Agent, want.Rule} {
 		if strings.Count(pattern, "*") > 1 {
@@ -211,7 +219,8 @@ func auditText(r audit.Record) string {
 	var b strings.Builder
 	b.WriteString(r.Time.Local().Format("2006-01-02 15:04:05.000 "))
 	if r.Kind == audit.KindLost {
-		fmt.Fprintf(&b, "lost     %d records are missing, the first since %s\n", r.Count, r.Since.Local().Format("15:04:05.000"))
+		fmt.Fprintf(&b, "lost     %d records are missing, the first since %s\n", r.Count,
+			r.Since.Local().Format("15:04:05.000"))
 		return b.String()
 	}
 	fmt.Fprintf(&b, "%-8s", r.Kind)
@@ -225,7 +234,8 @@ func auditText(r audit.Record) string {
 	if r.Resolved != "" && r.Resolved != r.Asked {
 		b.WriteString(" (" + plain(r.Resolved) + ")")
 	}
-	for _, part := range []struct{ name, value string }{{"via", r.Agent}, {"", r.Verdict}, {"by", r.Rule}, {"", r.Code}, {"uid", uid(r)}, {"serial", r.Serial},
+	for _, part := range []struct{ name, value string }{{"via", r.Agent}, {"", r.Verdict}, {"by", r.Rule}, {"", r.Code},
+		{"uid", uid(r)}, {"serial", r.Serial},
 		{"from", r.Source}} {
 		if part.value != "" {
 			b.WriteString(" " + strings.TrimLeft(part.name+" "+plain(part.value), " "))
@@ -294,7 +304,8 @@ func readRecords(cmd *cobra.Command, in *audit.Reader, filter audit.Filter, take
 		case errors.As(err, &bad):
 			fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s\n", bad)
 		case err != nil:
-			return fault.New(fault.CodeUsage, "the records cannot be read to their end").Because(err).Hint("name a file of audit records that is whole")
+			return fault.New(fault.CodeUsage, "the records cannot be read to their end").Because(err).
+				Hint("name a file of audit records that is whole")
 		case filter.Match(r):
 			if err := take(r); err != nil {
 				return err

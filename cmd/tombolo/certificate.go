@@ -33,7 +33,8 @@ func newCertificateListCommand() *cobra.Command {
 	var remote remoteFlags
 	var out outputFlag
 	cmd := &cobra.Command{
-		Use: "list", Short: "List the certificates of clients and operators, and the newest of each agent and node", Args: exactArgs(),
+		Use: "list", Short: "List the certificates of clients and operators, and the newest of each agent and node",
+		Args: exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			client, err := remote.client()
 			if err != nil {
@@ -109,7 +110,8 @@ use the hub's admin API from elsewhere; a client may CONNECT into one cluster.`,
 				return unused(err, issued)
 			}
 			files.keep()
-			fmt.Fprintf(cmd.ErrOrStderr(), "certificate %s for %s, until %s, in %s\n", issued.Serial, issued.Identity, moment(issued.Expires), file)
+			fmt.Fprintf(cmd.ErrOrStderr(), "certificate %s for %s, until %s, in %s\n", issued.Serial, issued.Identity,
+				moment(issued.Expires), file)
 			return nil
 		},
 	}

@@ -59,7 +59,8 @@ func newClusterListCommand() *cobra.Command {
 					if len(by) == 0 {
 						by = []string{"-"}
 					}
-					fmt.Fprintf(tw, "%s\t%s\t%d\t%d\t%d\t%s\n", c.Name, registered, c.Agents, c.Nodes, c.Tokens, strings.Join(by, ", "))
+					fmt.Fprintf(tw, "%s\t%s\t%d\t%d\t%d\t%s\n", c.Name, registered, c.Agents, c.Nodes, c.Tokens,
+						strings.Join(by, ", "))
 				}
 				return tw.Flush()
 			})
@@ -97,8 +98,9 @@ everybody joins again.`,
 				return err
 			}
 			return out.print(cmd.OutOrStdout(), gone, func(io.Writer) error {
-				fmt.Fprintf(cmd.ErrOrStderr(), "cluster %s is removed, with %s, %s, %s and %s; connections that ended: %d\n", gone.Name,
-					plural(gone.Agents, "agent"), plural(gone.Nodes, "node"), plural(gone.Tokens, "token"), plural(gone.Clients, "client certificate"), gone.Connections)
+				fmt.Fprintf(cmd.ErrOrStderr(), "cluster %s is removed, with %s, %s, %s and %s; connections that ended: %d\n",
+					gone.Name, plural(gone.Agents, "agent"), plural(gone.Nodes, "node"), plural(gone.Tokens, "token"),
+					plural(gone.Clients, "client certificate"), gone.Connections)
 				for _, warn := range gone.Warnings {
 					fmt.Fprintln(cmd.ErrOrStderr(), "warning: "+warn)
 				}

@@ -109,8 +109,10 @@ func newConfigPrintCommand() *cobra.Command {
 	roles, roleList := configNames(func(k configKind) string { return k.role })
 	kinds, kindList := configNames(func(k configKind) string { return k.kind })
 	cmd := &cobra.Command{
-		Use: "print --role " + strings.Join(roles, "|"), Short: "Print a commented example with every field", Args: exactArgs(),
-		Example: "  tombolo config print --role hub --out hub.yaml\n  tombolo config print --kind MemberList",
+		Use: "print --role " + strings.Join(roles, "|"), Short: "Print a commented example with every field",
+		Args: exactArgs(),
+		Example: `  tombolo config print --role hub --out hub.yaml
+  tombolo config print --kind MemberList`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if role != "" && kind != "" {
 				return usage("--role stands beside --kind", "give one of them")
@@ -124,9 +126,11 @@ func newConfigPrintCommand() *cobra.Command {
 				}
 			}
 			if kind != "" {
-				return usage(fmt.Sprintf("there is no kind %q of a configuration%s", kind, conf.Meant(kind, kinds...)), "--kind "+kindList)
+				return usage(fmt.Sprintf("there is no kind %q of a configuration%s", kind, conf.Meant(kind, kinds...)),
+					"--kind "+kindList)
 			}
-			return usage(fmt.Sprintf("there is no role %q with a configuration%s", role, conf.Meant(role, roles...)), "--role "+roleList)
+			return usage(fmt.Sprintf("there is no role %q with a configuration%s", role, conf.Meant(role, roles...)),
+				"--role "+roleList)
 		},
 	}
 	cmd.Flags().StringVar(&role, "role", "", roleList)
@@ -172,7 +176,8 @@ func validateConfig(file string, data []byte) (kind string, advice []string, err
 		}
 		return "", nil, fault.Newf(fault.CodeConfig, "%s:1:1: it is no configuration", file).Hint("%s", known)
 	case named == nil:
-		return "", nil, fault.Newf(fault.CodeConfig, "%s:%d:%d: kind: is missing", file, root.Line, root.Column).Hint("%s", known)
+		return "", nil, fault.Newf(fault.CodeConfig, "%s:%d:%d: kind: is missing", file, root.Line, root.Column).
+			Hint("%s", known)
 	}
 	for _, k := range configKinds() {
 		if k.kind == named.Value {
@@ -181,14 +186,16 @@ func validateConfig(file string, data []byte) (kind string, advice []string, err
 		}
 	}
 	words, _ := configNames(func(k configKind) string { return k.kind })
-	return "", nil, fault.Newf(fault.CodeConfig, "%s:%d:%d: kind: %q is unknown%s", file, named.Line, named.Column, named.Value, conf.Meant(named.Value, words...)).Hint("%s", known)
+	return "", nil, fault.Newf(fault.CodeConfig, "%s:%d:%d: kind: %q is unknown%s", file, named.Line, named.Column,
+		named.Value, conf.Meant(named.Value, words...)).Hint("%s", known)
 }
 
 // kindOf finds the first kind in the mapping of a file. It looks at the nodes,
 // so that other mistakes of the file do not hide which parser shall list them.
 func kindOf(data []byte) (root, kind *yaml.Node) {
 	var doc yaml.Node
-	if len(data) > limit.ConfigFile || yaml.Unmarshal(data, &doc) != nil || len(doc.Content) == 0 || doc.Content[0].Kind != yaml.MappingNode {
+	if len(data) > limit.ConfigFile || yaml.Unmarshal(data, &doc) != nil || len(doc.Content) == 0 ||
+		doc.Content[0].Kind != yaml.MappingNode {
 		return nil, nil
 	}
 	root = doc.Content[0]

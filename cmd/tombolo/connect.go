@@ -61,7 +61,8 @@ them.`,
 		},
 	}
 	cmd.Flags().StringVar(&listen, "listen", "", "local `ADDRESS` to accept connections on")
-	cmd.Flags().StringArrayVar(&metadata, "metadata", nil, "`KEY=VALUE` for the audit records; may be repeated, no secrets")
+	cmd.Flags().StringArrayVar(&metadata, "metadata", nil,
+		"`KEY=VALUE` for the audit records; may be repeated, no secrets")
 	cmd.Flags().StringVar(&trace, "traceparent", "", "W3C `TRACEPARENT` of which the dial is a part")
 	remote.register(cmd)
 	return cmd
@@ -111,7 +112,8 @@ func ended(r splice.Result) error {
 	return fault.New(r.Code, "the connection broke").Because(r.Err)
 }
 
-func connectListen(ctx context.Context, stderr io.Writer, open func(context.Context) (net.Conn, error), listen string, args []string) error {
+func connectListen(ctx context.Context, stderr io.Writer, open func(context.Context) (net.Conn, error),
+	listen string, args []string) error {
 	var lc net.ListenConfig
 	ln, err := lc.Listen(ctx, "tcp", listen)
 	if err != nil {

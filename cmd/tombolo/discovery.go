@@ -56,7 +56,8 @@ Kubernetes.`,
 	}
 	d := discovery.DefaultConfig()
 	fl := cmd.Flags()
-	fl.StringVar(&f.config.path, "config", "", "configuration `FILE` (kind DiscoveryConfig; see 'tombolo config print --role discovery')")
+	fl.StringVar(&f.config.path, "config", "",
+		"configuration `FILE` (kind DiscoveryConfig; see 'tombolo config print --role discovery')")
 	fl.StringVar(&f.stateDir, "state-dir", d.StateDir, "`DIR` for snapshots of members, and for the CA")
 	fl.StringVar(&f.runDir, "run-dir", d.RunDir, "`DIR` for the admin socket")
 	fl.StringVar(&f.listen, "listen", d.Listen, "`ADDRESS` for members")
@@ -86,7 +87,8 @@ func loadDiscovery(cmd *cobra.Command, f *discoveryFlags) (discovery.Config, err
 		value string
 	}{
 		"state-dir": {&cfg.StateDir, f.stateDir}, "run-dir": {&cfg.RunDir, f.runDir}, "listen": {&cfg.Listen, f.listen},
-		"admin-listen": {&cfg.AdminListen, f.adminListen}, "log-format": {&cfg.Log.Format, f.logFormat}, "log-level": {&cfg.Log.Level, f.logLevel},
+		"admin-listen": {&cfg.AdminListen, f.adminListen}, "log-format": {&cfg.Log.Format, f.logFormat},
+		"log-level": {&cfg.Log.Level, f.logLevel},
 	} {
 		if f.config.path == "" || cmd.Flags().Changed(name) {
 			*flag.into = flag.value
@@ -141,11 +143,13 @@ until when each knows this node, the cache, and conflicts between members.`,
 			if of != "" && of != "service" && of != "announce" {
 				return usage(fmt.Sprintf("--of %q is neither service nor announce", of), "--of announce")
 			}
-			service, member := discovery.AdminSocket(discovery.DefaultConfig().RunDir), announce.AdminSocket(discoveryclient.DefaultRunDir)
+			service := discovery.AdminSocket(discovery.DefaultConfig().RunDir)
+			member := announce.AdminSocket(discoveryclient.DefaultRunDir)
 			if of == "" && socket == "" { // who names one means it
 				socket = os.Getenv("TOMBOLO_DISCOVERY_SOCKET")
 			}
-			path, both := statusSocket(of, socket, word(os.Getenv("TOMBOLO_DISCOVERY_SOCKET"), service), word(os.Getenv(announceSocket), member), mayExist)
+			path, both := statusSocket(of, socket, word(os.Getenv("TOMBOLO_DISCOVERY_SOCKET"), service),
+				word(os.Getenv(announceSocket), member), mayExist)
 			if both {
 				fmt.Fprintln(cmd.ErrOrStderr(), "note: a 'tombolo discovery announce' runs here, too: --of announce shows it")
 			}
@@ -153,7 +157,9 @@ until when each knows this node, the cache, and conflicts between members.`,
 		},
 	}
 	fl := cmd.Flags()
-	fl.StringVar(&socket, "admin-socket", "", "`PATH` of the admin socket (env TOMBOLO_DISCOVERY_SOCKET for a service, "+announceSocket+" for an announcement; default below "+discovery.DefaultConfig().RunDir+")")
+	fl.StringVar(&socket, "admin-socket", "",
+		"`PATH` of the admin socket (env TOMBOLO_DISCOVERY_SOCKET for a service, "+announceSocket+" for an announcement; "+
+			"default below "+discovery.DefaultConfig().RunDir+")")
 	fl.StringVar(&of, "of", "", "service or announce (default that which runs here)")
 	fl.StringVar(&cluster, "cluster", "", "of a service: count the cluster with this `ID` as well")
 	offer(cmd, "of", "service", "announce")
@@ -214,7 +220,8 @@ func printDiscovery(w io.Writer, st admin.DiscoveryStatus, now time.Time) error 
 	if st.Draining {
 		draining = ", draining"
 	}
-	fmt.Fprintf(w, "discovery service %s %s, running for %s%s, on %s, TLS: %s\n", st.Name, st.Version, span(now.Sub(st.Since)), draining, st.Listen, st.TLS)
+	fmt.Fprintf(w, "discovery service %s %s, running for %s%s, on %s, TLS: %s\n", st.Name, st.Version,
+		span(now.Sub(st.Since)), draining, st.Listen, st.TLS)
 	fmt.Fprintln(w, stunLine(st.STUN))
 	if st.CAPin != "" {
 		fmt.Fprintf(w, "CA pin %s\n", st.CAPin)
@@ -233,7 +240,8 @@ func printDiscovery(w io.Writer, st admin.DiscoveryStatus, now time.Time) error 
 	}
 	fmt.Fprintf(w, "store: %s%s\n", st.Store.Kind, saved)
 	if c := st.Cluster; c != nil {
-		fmt.Fprintf(w, "cluster %q (%s): %d members, %d removals that are remembered, %s, %d watchers\n", c.ID, c.Protocol, c.Members, c.Removals, size(c.Bytes), c.Watchers)
+		fmt.Fprintf(w, "cluster %q (%s): %d members, %d removals that are remembered, %s, %d watchers\n", c.ID, c.Protocol,
+			c.Members, c.Removals, size(c.Bytes), c.Watchers)
 	}
 	if !st.Store.Settled {
 		fmt.Fprintln(w, "warning: the service began without its state, and awaits members")
@@ -245,11 +253,14 @@ func printDiscovery(w io.Writer, st admin.DiscoveryStatus, now time.Time) error 
 }
 
 // openEtcd makes the store in etcd known to a service.
-func openEtcd(log *slog.Logger) func(context.Context, discovery.EtcdConfig, *discovery.Board, *telemetry.DiscoveryStore) (discovery.Store, error) {
-	return func(ctx context.Context, c discovery.EtcdConfig, b *discovery.Board, t *telemetry.DiscoveryStore) (discovery.Store, error) {
+func openEtcd(log *slog.Logger) func(context.Context, discovery.EtcdConfig, *discovery.Board,
+	*telemetry.DiscoveryStore) (discovery.Store, error) {
+	return func(ctx context.Context, c discovery.EtcdConfig, b *discovery.Board,
+		t *telemetry.DiscoveryStore) (discovery.Store, error) {
 		s, err := etcd.Open(ctx, etcd.Config{
 			Endpoints: c.Endpoints, Prefix: c.Prefix, CAFile: c.CAFile, CertFile: c.CertFile, KeyFile: c.KeyFile,
-			Username: c.Username, PasswordFile: c.PasswordFile, Log: log, Tell: t, Times: etcd.Times{Settle: c.Settle}, Await: c.Await,
+			Username: c.Username, PasswordFile: c.PasswordFile, Log: log, Tell: t, Times: etcd.Times{Settle: c.Settle},
+			Await: c.Await,
 		}, b)
 		if err != nil {
 			return nil, err

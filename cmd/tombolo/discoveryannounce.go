@@ -28,19 +28,22 @@ func newAnnounceCommand() *cobra.Command {
 	var file configFile
 	var leave bool
 	cmd := &cobra.Command{
-		Use: "announce --config FILE", Short: "Run a member: announce this node, and keep what is known of the others", Args: exactArgs(),
+		Use: "announce --config FILE", Short: "Run a member: announce this node, and keep what is known of the others",
+		Args: exactArgs(),
 		Long: `Announce this node to the discovery services and the Kubernetes API of the
 configuration until SIGTERM, and keep the cache of the others. Others know the node
 until its lease ends, so a restart is not a farewell; with --leave a SIGTERM is one.`,
 		Example: "  tombolo discovery announce --config /etc/tombolo/mesh.yaml",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if file.path == "" {
-				return usage("--config is missing", "tombolo discovery announce --config FILE; see 'tombolo config print --role mesh'")
+				return usage("--config is missing", "tombolo discovery announce --config FILE; see 'tombolo config print "+
+					"--role mesh'")
 			}
 			return runAnnounce(cmd, &file, leave)
 		},
 	}
-	cmd.Flags().StringVar(&file.path, "config", "", "configuration `FILE` (kind MeshConfig; see 'tombolo config print --role mesh')")
+	cmd.Flags().StringVar(&file.path, "config", "",
+		"configuration `FILE` (kind MeshConfig; see 'tombolo config print --role mesh')")
 	cmd.Flags().BoolVar(&leave, "leave", false, "say farewell at the end: the others forget this node at once")
 	return cmd
 }
@@ -64,12 +67,14 @@ func runAnnounce(cmd *cobra.Command, file *configFile, leave bool) error {
 	reg := newRegistry()
 	var client *discoveryclient.Client
 	changed := make(chan struct{}, 1)
-	kubernetes, err := newKubeSource(cfg.Kubernetes, nil, kube.Options{Log: log, Changed: changed, Self: func() member.Facts { return client.Self() }})
+	kubernetes, err := newKubeSource(cfg.Kubernetes, nil, kube.Options{Log: log, Changed: changed,
+		Self: func() member.Facts { return client.Self() }})
 	if err != nil {
 		return err
 	}
 	kubernetes.register(reg)
-	client, err = discoveryclient.New(cfg, discoveryclient.Options{Log: log, Reg: reg, Version: version, Sources: kubernetes.sources(), Announced: changed})
+	client, err = discoveryclient.New(cfg, discoveryclient.Options{Log: log, Reg: reg, Version: version,
+		Sources: kubernetes.sources(), Announced: changed})
 	if err != nil {
 		return err
 	}
@@ -146,7 +151,8 @@ func farewell(hard context.Context, log *slog.Logger, leave func(context.Context
 	ctx, cancel := context.WithTimeout(hard, farewellTimeout)
 	defer cancel()
 	if err := leave(ctx); err != nil {
-		log.Warn("the farewell did not arrive everywhere", telemetry.AttrCode, fault.From(err).Code, telemetry.AttrReason, err)
+		log.Warn("the farewell did not arrive everywhere", telemetry.AttrCode, fault.From(err).Code,
+			telemetry.AttrReason, err)
 	}
 }
 

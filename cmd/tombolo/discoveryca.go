@@ -29,7 +29,8 @@ func newDiscoveryCACommand() *cobra.Command {
 	}
 	var out outputFlag
 	create := &cobra.Command{
-		Use: "create DIR", Short: "Write a new CA to ca.crt and ca.key in a folder, and print its pin", Args: exactArgs("DIR"),
+		Use: "create DIR", Short: "Write a new CA to ca.crt and ca.key in a folder, and print its pin",
+		Args: exactArgs("DIR"),
 		Long: `Write a new CA to ca.crt and ca.key in a folder that has neither, and print its
 pin. Services that share their members in etcd need one CA: copy both files into
 the state directory of each, ca.key with mode 0600. A single service creates

@@ -25,7 +25,8 @@ func newDowngradeCommand() *cobra.Command {
 	var out outputFlag
 	var file, dir string
 	cmd := &cobra.Command{
-		Use: "downgrade SERVICE", Short: "Let this node speak the older protocol with a discovery service again", Args: exactArgs("SERVICE"),
+		Use: "downgrade SERVICE", Short: "Let this node speak the older protocol with a discovery service again",
+		Args: exactArgs("SERVICE"),
 		Long: `Let this node speak the older protocol with a discovery service again. A service that
 has spoken the native protocol with it once is not believed to know only the older one,
 in which anyone who knows the cluster's id may write: the node stays away from it, and its
@@ -55,13 +56,15 @@ SERVICE is its URL, or its host:port.`,
 			}
 			v := downgraded{APIVersion: v1alpha1.Version, Kind: "DiscoveryDowngrade", Service: url}
 			return out.print(cmd.OutOrStdout(), v, func(w io.Writer) error {
-				_, err := fmt.Fprintf(w, "%s may be spoken to in the older protocol; a process that runs tries it within %v\n", v.Service, limit.DiscoveryBackoff)
+				_, err := fmt.Fprintf(w, "%s may be spoken to in the older protocol; a process that runs tries it within %v\n",
+					v.Service, limit.DiscoveryBackoff)
 				return err
 			})
 		},
 	}
 	cmd.Flags().StringVar(&file, "config", "", "configuration `FILE` (kind MeshConfig) of the node")
-	cmd.Flags().StringVar(&dir, "state-dir", discoveryclient.DefaultStateDir, "`DIR` of the node's state, where there is no configuration file")
+	cmd.Flags().StringVar(&dir, "state-dir", discoveryclient.DefaultStateDir,
+		"`DIR` of the node's state, where there is no configuration file")
 	out.register(cmd)
 	return cmd
 }

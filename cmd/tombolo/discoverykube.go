@@ -116,7 +116,8 @@ func (k *kubeSource) register(reg prometheus.Registerer) {
 			return telemetry.KubePart{}
 		}
 		p := parts[i]
-		out := telemetry.KubePart{Answers: p.Err == nil && !p.Contact.IsZero(), Objects: p.Objects, Members: p.Members, Bad: p.Bad}
+		out := telemetry.KubePart{Answers: p.Err == nil && !p.Contact.IsZero(), Objects: p.Objects, Members: p.Members,
+			Bad: p.Bad}
 		if !p.Contact.IsZero() {
 			out.Contact = float64(p.Contact.UnixMilli()) / 1000
 		}

@@ -38,8 +38,10 @@ learns where the nodes are.`,
 	f := cmd.Flags()
 	to.register(cmd, outReplaces)
 	f.BoolVar(&o.Kubelets, "kubelets", o.Kubelets, "kubelets may be members, with their own credentials")
-	f.StringArrayVar(&o.ServiceAccounts, "service-account", nil, "pods of the service account `NAMESPACE/NAME` may be members; may be repeated")
-	f.BoolVar(&o.NodeAnnotations, "node-annotations", false, "members may list all Nodes, to read the annotations by which Talos nodes find each other")
+	f.StringArrayVar(&o.ServiceAccounts, "service-account", nil,
+		"pods of the service account `NAMESPACE/NAME` may be members; may be repeated")
+	f.BoolVar(&o.NodeAnnotations, "node-annotations", false,
+		"members may list all Nodes, to read the annotations by which Talos nodes find each other")
 	cmd.AddCommand(newMeetManifestCommand(), newAnnounceManifestCommand())
 	return cmd
 }
@@ -60,7 +62,8 @@ cert-manager's), or none if something in front terminates TLS (--no-tls).
 
 The pod runs as uid 65532, with a read-only root, without capabilities and
 without an API token.`,
-		Example: `  tombolo discovery manifest service --image registry.example/tombolo:v1 --host discovery.example.com | kubectl apply -f -
+		Example: `  tombolo discovery manifest service --image registry.example/tombolo:v1 \
+    --host discovery.example.com | kubectl apply -f -
   kubectl -n tombolo-system exec tombolo-discovery-0 -- tombolo discovery status
   tombolo discovery manifest service --image registry.example/tombolo:v1 --tls-secret discovery-tls \
     --etcd https://etcd-0.etcd:2379 --etcd-secret etcd-client --replicas 3 | kubectl apply -f -`,
@@ -75,7 +78,8 @@ without an API token.`,
 	f.StringArrayVar(&o.Hosts, "host", nil, "`NAME` or address under which nodes call the service; may be repeated")
 	f.StringVar(&o.TLSSecret, "tls-secret", "", "`NAME` of a Secret with tls.crt and tls.key, in place of its own CA")
 	f.BoolVar(&o.NoTLS, "no-tls", false, "clear text, behind what ends TLS")
-	f.StringArrayVar(&o.TrustedProxies, "trusted-proxy", nil, "address or `NETWORK` whose forwarded-for headers count; may be repeated")
+	f.StringArrayVar(&o.TrustedProxies, "trusted-proxy", nil,
+		"address or `NETWORK` whose forwarded-for headers count; may be repeated")
 	f.StringArrayVar(&o.Etcd, "etcd", nil, "`URL` of an etcd that keeps the members; may be repeated")
 	f.StringVar(&o.EtcdPrefix, "etcd-prefix", "", "`PREFIX` of all keys there")
 	f.StringVar(&o.EtcdSecret, "etcd-secret", "", "`NAME` of a Secret with ca.crt, tls.crt and tls.key for etcd")
@@ -104,7 +108,8 @@ member's key as long as the pod lives, and says farewell at its end; with
 --state-host-path the key stays on the node, whose folder must exist and belong
 to uid 65532: install -d -o 65532 -g 65532 -m 0700 DIRECTORY`,
 		Example: `  tombolo discovery manifest | kubectl apply -f -
-  tombolo discovery secret create - | kubectl -n tombolo-system create secret generic cluster --from-file=secret=/dev/stdin
+  tombolo discovery secret create - |
+    kubectl -n tombolo-system create secret generic cluster --from-file=secret=/dev/stdin
   tombolo discovery manifest announce --image registry.example/tombolo:v1 --secret cluster | kubectl apply -f -
   tombolo discovery manifest announce --image registry.example/tombolo:v1 --secret cluster \
     --service https://discovery.example.com:8446 --pin PIN | kubectl apply -f -`,
@@ -122,10 +127,12 @@ to uid 65532: install -d -o 65532 -g 65532 -m 0700 DIRECTORY`,
 	f.StringArrayVar(&o.Services, "service", nil, "`URL` of a discovery service; may be repeated")
 	f.StringVar(&o.Protocol, "protocol", o.Protocol, "auto, native or sidero")
 	f.StringVar(&o.Pin, "pin", "", "`PIN` of the services' CA, as 'tombolo discovery status' shows it")
-	f.StringVar(&o.CAConfig, "ca-config-map", "", "`NAME` of a ConfigMap of the namespace with the services' CAs in ca.crt")
+	f.StringVar(&o.CAConfig, "ca-config-map", "",
+		"`NAME` of a ConfigMap of the namespace with the services' CAs in ca.crt")
 	f.BoolVar(&o.Insecure, "insecure", false, "permit http")
 	f.BoolVar(&o.Kubernetes, "kubernetes", o.Kubernetes, "nodes find each other at the API server, too")
-	f.BoolVar(&o.NodeAnnotations, "node-annotations", false, "read the annotations of all Nodes, by which Talos nodes find each other")
+	f.BoolVar(&o.NodeAnnotations, "node-annotations", false,
+		"read the annotations of all Nodes, by which Talos nodes find each other")
 	f.StringVar(&o.StateHostPath, "state-host-path", "", "`DIRECTORY` of each node that keeps the member's key")
 	commonManifestFlags(f, &o.Common)
 	offer(cmd, "protocol", "auto", "native", "sidero")

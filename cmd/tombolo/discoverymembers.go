@@ -4,15 +4,12 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"slices"
 	"strings"
-	"syscall"
 	"text/tabwriter"
 	"time"
 
@@ -32,7 +29,8 @@ import (
 
 // discoveryMemberCommands are those of a node's side.
 func discoveryMemberCommands() []*cobra.Command {
-	return []*cobra.Command{newMembersCommand(), newWatchCommand(), newAnnounceCommand(), newSecretCommand(), newDowngradeCommand()}
+	return []*cobra.Command{newMembersCommand(), newWatchCommand(), newAnnounceCommand(), newSecretCommand(),
+		newDowngradeCommand()}
 }
 
 // lookupFlags name a cluster and where to look up its members.
@@ -49,8 +47,10 @@ type lookupFlags struct {
 func (f *lookupFlags) register(cmd *cobra.Command) {
 	fl := cmd.Flags()
 	fl.StringVar(&f.config, "config", "", "configuration `FILE` (kind MeshConfig); or --secret-file and --service")
-	fl.StringVar(&f.socket, "admin-socket", "", "`PATH` of the admin socket of the 'tombolo discovery announce' that is asked (env "+announceSocket+")")
-	fl.BoolVar(&f.attend, "attend", false, "ask the sources of --config themselves, though a 'tombolo discovery announce' runs here")
+	fl.StringVar(&f.socket, "admin-socket", "",
+		"`PATH` of the admin socket of the 'tombolo discovery announce' that is asked (env "+announceSocket+")")
+	fl.BoolVar(&f.attend, "attend", false, "ask the sources of --config themselves, though a 'tombolo discovery "+
+		"announce' runs here")
 	fl.DurationVar(&f.wait, "wait", 5*time.Second, "how long the sources may take to tell all they know")
 	fl.StringVar(&f.secretFile, "secret-file", "", "`FILE` with the cluster's secret, mode 0600")
 	fl.StringVar(&f.clusterID, "cluster-id", "", "the cluster's `ID` at services of the older protocol")
@@ -66,7 +66,8 @@ func (f *lookupFlags) register(cmd *cobra.Command) {
 func (f *lookupFlags) load() (discoveryclient.Config, error) {
 	switch {
 	case f.config != "" && (f.secretFile != "" || len(f.services) > 0):
-		return discoveryclient.Config{}, usage("--config stands beside --secret-file or --service", "give --config alone, or the other two")
+		return discoveryclient.Config{}, usage("--config stands beside --secret-file or --service",
+			"give --config alone, or the other two")
 	case f.config != "":
 		data, err := readConfig(f.config)
 		if err != nil {
@@ -74,11 +75,13 @@ func (f *lookupFlags) load() (discoveryclient.Config, error) {
 		}
 		return discoveryclient.ParseConfig(f.config, data, meshconf.Check)
 	case f.secretFile == "" || len(f.services) == 0:
-		return discoveryclient.Config{}, usage("it is not said which cluster is meant", "--config FILE, or --secret-file FILE --service URL")
+		return discoveryclient.Config{}, usage("it is not said which cluster is meant",
+			"--config FILE, or --secret-file FILE --service URL")
 	}
 	var services []v1alpha1.MeshService
 	for _, u := range f.services {
-		services = append(services, v1alpha1.MeshService{URL: u, Protocol: f.protocol, CAFile: f.caFile, Pin: f.pin, Insecure: f.insecure})
+		services = append(services, v1alpha1.MeshService{URL: u, Protocol: f.protocol, CAFile: f.caFile, Pin: f.pin,
+			Insecure: f.insecure})
 	}
 	return discoveryclient.FromFlags(f.secretFile, f.clusterID, services)
 }
@@ -97,7 +100,8 @@ func (f *lookupFlags) look(cmd *cobra.Command, fn func(ctx context.Context, l *d
 	if err != nil {
 		return err
 	}
-	l, err := discoveryclient.New(cfg, discoveryclient.Options{Log: log, Reg: newRegistry(), Version: version, Watch: true, Sources: kubernetes.sources()})
+	l, err := discoveryclient.New(cfg, discoveryclient.Options{Log: log, Reg: newRegistry(), Version: version,
+		Watch: true, Sources: kubernetes.sources()})
 	if err != nil {
 		return err
 	}
@@ -121,7 +125,8 @@ func (f *lookupFlags) fallBack(cmd *cobra.Command, a asked, err error) bool {
 	if a.must || !fault.Has(err, fault.CodeServiceAway) && !fault.Has(err, fault.CodeUnauthorized) {
 		return false
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "note: no 'tombolo discovery announce' answers at %s; the sources are asked themselves\n", a.socket)
+	fmt.Fprintf(cmd.ErrOrStderr(), "note: no 'tombolo discovery announce' answers at %s; the sources are asked "+
+		"themselves\n", a.socket)
 	return true
 }
 
@@ -135,9 +140,9 @@ this machine, at the socket of the configuration or the default one; if none run
 or with --attend, it asks the discovery services, the Kubernetes API, the file and
 the cache of the configuration. With a NAME, it shows each fact of that member with
 its sources. It announces nothing.`,
-		Example: "  tombolo discovery members\n" +
-			"  tombolo discovery members --config /etc/tombolo/mesh.yaml\n" +
-			"  tombolo discovery members --secret-file cluster.secret --service https://discovery.example.com -o json",
+		Example: `  tombolo discovery members
+  tombolo discovery members --config /etc/tombolo/mesh.yaml
+  tombolo discovery members --secret-file cluster.secret --service https://discovery.example.com -o json`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.wait < 0 || f.wait > limit.DiscoveryWait {
 				return usage(fmt.Sprintf("--wait %v is not within 0s and %v", f.wait, limit.DiscoveryWait), "--wait 10s")
@@ -188,9 +193,11 @@ func printMembers(cmd *cobra.Command, out outputFlag, list announce.List, names 
 		return word(reason, string(s.State))
 	}
 	waiting := unsettled(list.Sources)
-	attended := slices.ContainsFunc(list.Sources, func(s discoveryclient.Status) bool { return s.State == discoveryclient.StateAttending })
+	attended := slices.ContainsFunc(list.Sources,
+		func(s discoveryclient.Status) bool { return s.State == discoveryclient.StateAttending })
 	if len(waiting) == len(list.Sources) && len(list.Members) == 0 && !attended {
-		f := fault.New(fault.CodeServiceAway, "no source tells of members").Hint("see to the services; --wait gives them longer")
+		f := fault.New(fault.CodeServiceAway, "no source tells of members").
+			Hint("see to the services; --wait gives them longer")
 		for _, s := range list.Sources {
 			f.Why += fmt.Sprintf("\n  %s: %s", s.Source, told(s))
 		}
@@ -209,7 +216,8 @@ func printMembers(cmd *cobra.Command, out outputFlag, list announce.List, names 
 	}
 	for _, s := range list.Sources {
 		if s.Junk > 0 {
-			fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s tells of %s that cannot be opened: of another secret, or damaged; 'tombolo discovery secret show' tells whose is whose\n",
+			fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s tells of %s that cannot be opened: of another secret, or damaged; "+
+				"'tombolo discovery secret show' tells whose is whose\n",
 				s.Source, plural(s.Junk, "message"))
 		}
 	}
@@ -238,7 +246,8 @@ func memberTable(w io.Writer, list announce.List) error {
 				at += fmt.Sprintf(" +%d", n-1)
 			}
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", word(m.Node, m.ID), word(string(m.Role), "-"), overlay, at, m.Tier, lease(m.Until, m.Stale), sources(m.Sources[roster.FieldID]))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", word(m.Node, m.ID), word(string(m.Role), "-"), overlay, at, m.Tier,
+			lease(m.Until, m.Stale), sources(m.Sources[roster.FieldID]))
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -291,7 +300,8 @@ func sources(in []roster.Source) string {
 }
 
 func conflict(c roster.Conflict) string {
-	return fmt.Sprintf("%s %s: %s (%s) has it, %s (%s) claims it: %s", c.Field, c.Value, c.Kept.ID, sources(c.Kept.Sources), c.Refused.ID, sources(c.Refused.Sources), c.Why)
+	return fmt.Sprintf("%s %s: %s (%s) has it, %s (%s) claims it: %s", c.Field, c.Value, c.Kept.ID,
+		sources(c.Kept.Sources), c.Refused.ID, sources(c.Refused.Sources), c.Why)
 }
 
 func word(s, otherwise string) string {
@@ -299,93 +309,4 @@ func word(s, otherwise string) string {
 		return otherwise
 	}
 	return s
-}
-
-func newWatchCommand() *cobra.Command {
-	var f lookupFlags
-	var format string
-	cmd := &cobra.Command{
-		Use: "watch", Short: "Print what happens to the members of a cluster, as it happens", Args: exactArgs(),
-		Long: `Print a line for each known member, "listed", and then a line for each
-that joins, changes or leaves, and for each conflict; with -o json a line of JSON
-each. It asks the same sources as 'tombolo discovery members'.
-
-A source that cannot be reached is reported on stderr, once and when that changes, and
-so is a 'tombolo discovery announce' that does not answer. A slow reader gets a line
-"lost", and the list begins again: members that are not in it are gone. It ends with
-exit code 3 when the 'tombolo discovery announce' that it follows ends.`,
-		Example: "  tombolo discovery watch\n  tombolo discovery watch --config /etc/tombolo/mesh.yaml -o json",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if format != "text" && format != "json" {
-				return usage(fmt.Sprintf("--output %q is neither text nor json", format), "--output text")
-			}
-			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM) // its end in order
-			defer stop()
-			cmd.SetContext(ctx)
-			a, err := f.ask()
-			if err != nil {
-				return err
-			}
-			each := func(l announce.Line) error { return printLine(cmd.OutOrStdout(), format, l) }
-			if a.socket != "" {
-				g := run.NewGroup(ctx)
-				g.Do(func(ctx context.Context) {
-					overhear(ctx, func(ctx context.Context) error {
-						var st announce.Status
-						return askSocket(ctx, limit.AdminWait, at{socket: a.socket}, "/v1/status", &st)
-					}, func(text string) { fmt.Fprintln(cmd.ErrOrStderr(), text) })
-				})
-				begun, err := follow(cmd.Context(), a.at(cmd), each)
-				g.Stop()
-				_ = g.Wait() // it has no errors
-				if begun || !f.fallBack(cmd, a, err) {
-					return err
-				}
-			}
-			return f.look(cmd, func(ctx context.Context, l *discoveryclient.Client) error {
-				l.AwaitSettled(ctx, f.wait)
-				g := run.NewGroup(ctx)
-				defer func() { g.Stop(); g.Wait() }()
-				g.Do(func(ctx context.Context) { tellSources(ctx, cmd.ErrOrStderr(), l) })
-				lines := &announce.Lines{Each: each}
-				for ctx.Err() == nil {
-					err := announce.Tell(ctx, nil, l, func(line []byte, _ bool) error {
-						_, err := lines.Write(line)
-						return err
-					})
-					if err != nil && ctx.Err() == nil {
-						return err
-					}
-				}
-				return nil
-			})
-		},
-	}
-	f.register(cmd)
-	cmd.Flags().StringVarP(&format, "output", "o", "text", "text, or json with a line for each event")
-	offer(cmd, "output", "text", "json")
-	return cmd
-}
-
-func printLine(w io.Writer, format string, l announce.Line) error {
-	if format == "json" {
-		return json.NewEncoder(w).Encode(l)
-	}
-	line := string(l.What)
-	switch {
-	case l.Fault != nil:
-		line += ": " + l.Fault.What + "; " + l.Fault.Next
-	case l.Conflict != nil:
-		line += " " + conflict(*l.Conflict)
-	case l.Member != nil:
-		line += " " + word(l.Member.Node, l.Member.ID)
-		for _, f := range l.Fields {
-			line += " " + string(f)
-		}
-		line += " (" + sources(l.Member.Sources[roster.FieldID]) + ")"
-	case l.What == announce.Listed:
-		line += ": these are known"
-	}
-	_, err := fmt.Fprintln(w, line)
-	return err
 }

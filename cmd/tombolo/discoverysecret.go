@@ -36,11 +36,13 @@ type clusterOf struct {
 func newSecretCreateCommand() *cobra.Command {
 	var out outputFlag
 	cmd := &cobra.Command{
-		Use: "create FILE", Short: "Write a new secret to a file of mode 0600, and print the cluster's id", Args: exactArgs("FILE"),
+		Use: "create FILE", Short: "Write a new secret to a file of mode 0600, and print the cluster's id",
+		Args: exactArgs("FILE"),
 		Long: `Write a new secret to a file of mode 0600 that does not exist yet, and print the
 id of its cluster. Anyone with the secret is in the cluster; the id alone lets nobody
 in. With - for the file, the secret itself is printed, and nothing else.`,
-		Example:     "  tombolo discovery secret create /etc/tombolo/cluster.secret\n  tombolo discovery secret create - | kubectl create secret generic cluster --from-file=secret=/dev/stdin",
+		Example: `  tombolo discovery secret create /etc/tombolo/cluster.secret
+  tombolo discovery secret create - | kubectl create secret generic cluster --from-file=secret=/dev/stdin`,
 		Annotations: map[string]string{takesFile: "yes"},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			secret, err := seal.NewSecret(rand.Reader)
@@ -70,7 +72,8 @@ in. With - for the file, the secret itself is printed, and nothing else.`,
 func newSecretShowCommand() *cobra.Command {
 	var out outputFlag
 	cmd := &cobra.Command{
-		Use: "show FILE", Short: "Print the id of the cluster that a secret stands for, and not the secret", Args: exactArgs("FILE"),
+		Use: "show FILE", Short: "Print the id of the cluster that a secret stands for, and not the secret",
+		Args:        exactArgs("FILE"),
 		Annotations: map[string]string{takesFile: "yes"},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			secret, err := discoveryclient.ReadSecret(args[0])

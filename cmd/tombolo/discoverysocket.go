@@ -48,7 +48,8 @@ func (f *lookupFlags) whom(env string, exists func(path string) bool, runDir fun
 	flags := f.secretFile != "" || len(f.services) > 0
 	switch {
 	case f.socket != "" && (flags || f.attend):
-		return asked{}, usage("--admin-socket stands beside --attend, --secret-file or --service", "ask the member that runs, or the services themselves")
+		return asked{}, usage("--admin-socket stands beside --attend, --secret-file or --service",
+			"ask the member that runs, or the services themselves")
 	case f.socket != "":
 		return asked{f.socket, true}, nil
 	case flags || f.attend:
@@ -83,7 +84,8 @@ func memberAway(err error, socket string) error {
 	switch {
 	case fault.Has(err, fault.CodeHubAway):
 		return noAnswer(err, "no 'tombolo discovery announce' answers at "+socket).
-			Hint("start it, or name its socket with --admin-socket (only its user and root may ask); with --config and --attend the sources are asked themselves")
+			Hint("start it, or name its socket with --admin-socket (only its user and root may ask); with --config and " +
+				"--attend the sources are asked themselves")
 	case fault.Has(err, fault.CodeNotFound):
 		return fault.New(fault.CodeUsage, "it is no 'tombolo discovery announce' that answers at "+socket).
 			Hint("%s is where one is by default", announce.AdminSocket(discoveryclient.DefaultRunDir))
@@ -100,7 +102,8 @@ func membersOf(ctx context.Context, a at, wait time.Duration) (announce.List, er
 
 // askSocket asks whoever serves a socket, for so long at most: it may be frozen.
 func askSocket(ctx context.Context, within time.Duration, a at, path string, out any) error {
-	frozen := fault.New(fault.CodeServiceAway, "whoever serves "+a.socket+" does not answer").Whyf("nothing came for %v", within).
+	frozen := fault.New(fault.CodeServiceAway, "whoever serves "+a.socket+" does not answer").
+		Whyf("nothing came for %v", within).
 		Hint("see whether it is stopped or the machine is overloaded, and its log; restart it if it stays so")
 	ctx, cancel := context.WithTimeoutCause(ctx, within, frozen)
 	defer cancel()
@@ -139,7 +142,8 @@ func follow(ctx context.Context, a at, each func(announce.Line) error) (begun bo
 		case err == nil && lost:
 			continue
 		case err == nil || begun && fault.Has(err, fault.CodeHubAway):
-			return begun, fault.New(fault.CodeServiceAway, "the 'tombolo discovery announce' at "+a.socket+" has ended without a word").
+			return begun, fault.New(fault.CodeServiceAway,
+				"the 'tombolo discovery announce' at "+a.socket+" has ended without a word").
 				Whyf("it was killed, or failed").Hint("see its log; watch again once it runs")
 		}
 		return begun, memberAway(err, a.socket)

@@ -32,7 +32,8 @@ func tellSources(ctx context.Context, w io.Writer, l *discoveryclient.Client) {
 // told of members from the beginning is no news.
 func sourceNews(last map[string]string, now []discoveryclient.Status) (out []string) {
 	for _, s := range now {
-		if s.Kind == discoveryclient.KindCache || s.State == discoveryclient.StateConnecting || s.State == discoveryclient.StateOff {
+		if s.Kind == discoveryclient.KindCache || s.State == discoveryclient.StateConnecting ||
+			s.State == discoveryclient.StateOff {
 			continue
 		}
 		name, state := s.Source+" "+s.Cluster, string(s.State)+" "+string(s.Code)
@@ -41,7 +42,8 @@ func sourceNews(last map[string]string, now []discoveryclient.Status) (out []str
 		switch {
 		case before == state:
 		case s.State != discoveryclient.StateAttending:
-			out = append(out, fmt.Sprintf("warning: %s is %s: %s; known members stay, and it is tried again", s.Source, s.State, word(s.Reason, string(s.Code))))
+			out = append(out, fmt.Sprintf("warning: %s is %s: %s; known members stay, and it is tried again", s.Source,
+				s.State, word(s.Reason, string(s.Code))))
 		case known:
 			out = append(out, fmt.Sprintf("note: %s tells of members again", s.Source))
 		}
@@ -55,13 +57,16 @@ func nobody(list announce.List) string {
 	junk, attended := 0, false
 	for _, s := range list.Sources {
 		junk += s.Junk
-		attended = attended || s.Kind == discoveryclient.KindService && s.State == discoveryclient.StateAttending && s.Settled && s.Code == "" && s.Refused == ""
+		attended = attended || s.Kind == discoveryclient.KindService && s.State == discoveryclient.StateAttending &&
+			s.Settled && s.Code == "" && s.Refused == ""
 	}
 	switch {
 	case len(list.Members) > 0 || !attended:
 		return ""
 	case junk > 0:
-		return fmt.Sprintf("note: nobody else is here who can be read with this secret, and %d entries are sealed with another one: check the secret and cluster.id", junk)
+		return fmt.Sprintf("note: nobody else is here who can be read with this secret, and %d entries are sealed with "+
+			"another one: check the secret and cluster.id", junk)
 	}
-	return "note: nobody else is here under this secret: compare the cluster id that 'tombolo discovery secret show' prints with that of another node"
+	return "note: nobody else is here under this secret: compare the cluster id that 'tombolo discovery secret show' " +
+		"prints with that of another node"
 }

@@ -98,8 +98,10 @@ certificate lives a year; 'tombolo status' warns 30 days before its end.`,
 	fl := cmd.Flags()
 	fl.StringVar(&mode, "mode", "", "grpc-uds, connect-uds or connect-tls")
 	fl.StringVar(&outDir, "out-dir", ".", "`DIR` for client.key, client.crt and ca.crt (connect-tls)")
-	fl.StringVar(&address, "hub-address", "", "`HOST:PORT` by which kube-apiserver reaches the hub (connect-tls; default: the first that the hub advertises)")
-	cmd.RegisterFlagCompletionFunc("mode", cobra.FixedCompletions([]string{"grpc-uds", "connect-uds", "connect-tls"}, cobra.ShellCompDirectiveNoFileComp))
+	fl.StringVar(&address, "hub-address", "",
+		"`HOST:PORT` by which kube-apiserver reaches the hub (connect-tls; default: the first that the hub advertises)")
+	cmd.RegisterFlagCompletionFunc("mode", cobra.FixedCompletions([]string{"grpc-uds", "connect-uds", "connect-tls"},
+		cobra.ShellCompDirectiveNoFileComp))
 	out.register(cmd, outReplaces)
 	remote.register(cmd)
 	return cmd
@@ -135,15 +137,18 @@ func writeEgress(ctx context.Context, w, stderr io.Writer, client *admin.Client,
 	return nil
 }
 
-func egressSocket(ctx context.Context, client *admin.Client, cluster, protocol, proxyProtocol string) (egressConnection, error) {
+func egressSocket(ctx context.Context, client *admin.Client, cluster, protocol,
+	proxyProtocol string) (egressConnection, error) {
 	var s admin.Socket
-	err := client.Call(ctx, http.MethodPost, "/v1/clusters/"+url.PathEscape(cluster)+"/sockets", admin.SocketRequest{Protocol: protocol}, &s)
+	err := client.Call(ctx, http.MethodPost, "/v1/clusters/"+url.PathEscape(cluster)+"/sockets",
+		admin.SocketRequest{Protocol: protocol}, &s)
 	return egressConnection{proxyProtocol, egressTransport{UDS: &egressUDS{s.Path}}}, err
 }
 
 // egressCertificate has a certificate issued for a key that never leaves this
 // machine, and refuses to overwrite files. The files stay only if keep is called.
-func egressCertificate(ctx context.Context, stderr io.Writer, client *admin.Client, q egressRequest) (conn egressConnection, files *newFiles, err error) {
+func egressCertificate(ctx context.Context, stderr io.Writer, client *admin.Client,
+	q egressRequest) (conn egressConnection, files *newFiles, err error) {
 	dir, err := filepath.Abs(q.dir)
 	if err != nil {
 		return conn, nil, fault.New(fault.CodeUsage, "--out-dir cannot be found").Because(err).Hint("give its full path")
@@ -166,7 +171,8 @@ func egressCertificate(ctx context.Context, stderr io.Writer, client *admin.Clie
 			made.discard()
 		}
 	}()
-	issued, keyPEM, err := issue(ctx, client, admin.CertificateRequest{Role: "client", Cluster: q.cluster, Name: "kube-apiserver"})
+	issued, keyPEM, err := issue(ctx, client, admin.CertificateRequest{Role: "client", Cluster: q.cluster,
+		Name: "kube-apiserver"})
 	if err != nil {
 		return conn, nil, err
 	}
@@ -176,7 +182,8 @@ func egressCertificate(ctx context.Context, stderr io.Writer, client *admin.Clie
 	if err := made.fill(keyPEM, []byte(issued.Certificate), []byte(issued.CA)); err != nil {
 		return conn, nil, unused(err, issued)
 	}
-	fmt.Fprintf(stderr, "certificate %s for %s, until %s; files in %s\n", issued.Serial, issued.Identity, moment(issued.Expires), dir)
+	fmt.Fprintf(stderr, "certificate %s for %s, until %s; files in %s\n", issued.Serial, issued.Identity,
+		moment(issued.Expires), dir)
 	return egressConnection{"HTTPConnect", egressTransport{TCP: &egressTCP{
 		URL:       "https://" + q.address,
 		TLSConfig: egressTLS{CABundle: ca, ClientKey: key, ClientCert: crt},
@@ -184,7 +191,8 @@ func egressCertificate(ctx context.Context, stderr io.Writer, client *admin.Clie
 }
 
 // issue makes a key, has the hub certify it, and gives both.
-func issue(ctx context.Context, client *admin.Client, q admin.CertificateRequest) (issued admin.Certificate, keyPEM []byte, err error) {
+func issue(ctx context.Context, client *admin.Client,
+	q admin.CertificateRequest) (issued admin.Certificate, keyPEM []byte, err error) {
 	key, err := trust.NewKey()
 	if err != nil {
 		return issued, nil, err

@@ -129,8 +129,10 @@ func cannotWrite(path, flag string, err error) error {
 	switch {
 	case errors.Is(err, fs.ErrExist):
 		return fault.Newf(fault.CodeUsage, "%s exists already", path).Hint("move it away, or choose another %s", flag)
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.EISDIR), errors.Is(err, syscall.ENAMETOOLONG):
-		return fault.New(fault.CodeUsage, path+" cannot be written").Because(err).Hint("choose a path in a folder that exists with %s", flag)
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.EISDIR),
+		errors.Is(err, syscall.ENAMETOOLONG):
+		return fault.New(fault.CodeUsage, path+" cannot be written").Because(err).
+			Hint("choose a path in a folder that exists with %s", flag)
 	}
 	return fault.New(fault.CodeOutput, path+" cannot be written").Because(err).
 		Hint("see to the rights and the free space there, or choose another place with %s", flag)

@@ -47,11 +47,13 @@ configuration again; a bad one is refused and the last good one stays.`,
 	}
 	d := hub.DefaultConfig()
 	fl := cmd.Flags()
-	fl.StringVar(&f.config.path, "config", "", "configuration `FILE` (kind HubConfig; see 'tombolo config print --role hub')")
+	fl.StringVar(&f.config.path, "config", "",
+		"configuration `FILE` (kind HubConfig; see 'tombolo config print --role hub')")
 	fl.StringVar(&f.stateDir, "state-dir", d.StateDir, "`DIR` for the CA, tokens and what must be remembered")
 	fl.StringVar(&f.runDir, "run-dir", d.RunDir, "`DIR` for unix sockets")
 	fl.StringVar(&f.listen, "listen", d.Listen, "`ADDRESS` for agents, CONNECT clients and remote operators")
-	fl.StringArrayVar(&f.advertise, "advertise", nil, "`HOST[:PORT]` by which agents and clients reach this hub; may be repeated")
+	fl.StringArrayVar(&f.advertise, "advertise", nil,
+		"`HOST[:PORT]` by which agents and clients reach this hub; may be repeated")
 	fl.StringVar(&f.adminListen, "admin-listen", d.AdminListen, "`ADDRESS` for https probes and metrics")
 	fl.StringVar(&f.logFormat, "log-format", "text", "text or json")
 	fl.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
@@ -144,9 +146,10 @@ func newHubBackupCommand() *cobra.Command {
 	var to string
 	var remote remoteFlags
 	cmd := &cobra.Command{
-		Use:     "backup --to FILE",
-		Short:   "Copy the state of the running hub into a file",
-		Long:    "Copy the state of the running hub, consistently and while it works, into a file of mode 0600.\nThe file contains the CA's private key: protect it accordingly.",
+		Use:   "backup --to FILE",
+		Short: "Copy the state of the running hub into a file",
+		Long: `Copy the state of the running hub, consistently and while it works, into a file of mode 0600.
+The file contains the CA's private key: protect it accordingly.`,
 		Example: "  tombolo hub backup --to hub-$(date +%F).backup",
 		Args:    exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -177,7 +180,8 @@ func newHubBackupCommand() *cobra.Command {
 // backupToStdout is for a pipe that encrypts or carries the backup elsewhere.
 func backupToStdout(cmd *cobra.Command, download func(io.Writer) (int64, error)) error {
 	if f := fileOf(cmd.OutOrStdout()); f != nil && term.IsTerminal(int(f.Fd())) {
-		return usage("a backup is not written to a terminal: it holds the CA's key", "name a file with --to, or lead stdout into one")
+		return usage("a backup is not written to a terminal: it holds the CA's key",
+			"name a file with --to, or lead stdout into one")
 	}
 	n, err := download(cmd.OutOrStdout())
 	if err != nil {

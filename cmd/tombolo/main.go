@@ -92,8 +92,9 @@ node or discovery service is not running; 4 not allowed.`,
 		return f.Hint("%s --help", cmd.CommandPath())
 	})
 	root.AddCommand(
-		newHubCommand(), newAgentCommand(), newMeshCommand(), newDiscoveryCommand(), newTokenCommand(), newStatusCommand(), newPingCommand(),
-		newConnectCommand(), newEgressConfigCommand(), newCertificateCommand(), newRevokeCommand(), newClusterCommand(), newConfigCommand(),
+		newHubCommand(), newAgentCommand(), newMeshCommand(), newDiscoveryCommand(), newTokenCommand(),
+		newStatusCommand(), newPingCommand(), newConnectCommand(), newEgressConfigCommand(),
+		newCertificateCommand(), newRevokeCommand(), newClusterCommand(), newConfigCommand(),
 		newPolicyCommand(), newAuditCommand(), newDemoCommand(), newVersionCommand(), newReferenceCommand(),
 	)
 	completeWords(root)
@@ -178,7 +179,8 @@ func onlyCommands(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	cmd.SuggestionsMinimumDistance = 2
-	f := fault.Newf(fault.CodeUsage, "there is no command %q", cmd.CommandPath()+" "+args[0]).Hint("%s --help lists the commands", cmd.CommandPath())
+	f := fault.Newf(fault.CodeUsage, "there is no command %q", cmd.CommandPath()+" "+args[0]).
+		Hint("%s --help lists the commands", cmd.CommandPath())
 	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 		f.Hint("did you mean %s? %s --help lists the commands", strings.Join(near, " or "), cmd.CommandPath())
 	}
@@ -191,7 +193,8 @@ func atLeastOne(name string) cobra.PositionalArgs {
 		if len(args) > 0 {
 			return nil
 		}
-		return usage(fmt.Sprintf("%s takes at least one %s; none is given", cmd.CommandPath(), name), cmd.CommandPath()+" --help")
+		return usage(fmt.Sprintf("%s takes at least one %s; none is given", cmd.CommandPath(), name),
+			cmd.CommandPath()+" --help")
 	}
 }
 
@@ -226,6 +229,7 @@ func atMostOne(name string) cobra.PositionalArgs {
 		if len(args) <= 1 {
 			return nil
 		}
-		return usage(fmt.Sprintf("%s takes at most one %s; %s", cmd.CommandPath(), name, given(args)), cmd.CommandPath()+" --help")
+		return usage(fmt.Sprintf("%s takes at most one %s; %s", cmd.CommandPath(), name, given(args)),
+			cmd.CommandPath()+" --help")
 	}
 }

@@ -50,9 +50,11 @@ the file with mode 0600.`,
 	to.register(cmd, outReplaces)
 	f.StringVar(&o.Cluster, "cluster", "", "refuse a join line that is for another `CLUSTER`")
 	f.StringVar(&join, "join", "", "join `LINE` of 'tombolo token create', @FILE that holds it, or - for stdin")
-	f.StringArrayVar(&o.Allow, "allow", nil, "what may be reached: `RULE` is CIDR[:ports], name[:ports] or *.suffix[:ports]; may be repeated")
+	f.StringArrayVar(&o.Allow, "allow", nil,
+		"what may be reached: `RULE` is CIDR[:ports], name[:ports] or *.suffix[:ports]; may be repeated")
 	f.IntVar(&o.Replicas, "replicas", o.Replicas, "`NUMBER` of agents")
-	f.StringVar(&o.Persist, "persist", "", "keep each replica's identity in a volume of this `SIZE`, such as 64Mi (makes a StatefulSet)")
+	f.StringVar(&o.Persist, "persist", "", "keep each replica's identity in a volume of this `SIZE`, such as 64Mi "+
+		"(makes a StatefulSet)")
 	commonManifestFlags(f, &o.Common)
 	drainFlag(f, &o.Common, "live streams may continue")
 	return cmd
@@ -114,7 +116,9 @@ A cluster's sockets are then DIRECTORY/clusters/<cluster>/konnectivity.sock and
 	exposedFlags(f, &o.Exposed)
 	f.StringVar(&o.StorageSize, "storage-size", o.StorageSize, "`SIZE` of the volume with CA, tokens and records")
 	f.StringVar(&o.SocketHostPath, "socket-host-path", "", "`DIRECTORY` of the node where the unix sockets appear")
-	f.StringArrayVar(&o.SocketProtocols, "socket", nil, "`PROTOCOL` of the sockets of each --cluster: konnectivity or connect; may be repeated (konnectivity if --socket-host-path is given)")
+	f.StringArrayVar(&o.SocketProtocols, "socket", nil,
+		"`PROTOCOL` of the sockets of each --cluster: konnectivity or connect; may be repeated (konnectivity if "+
+			"--socket-host-path is given)")
 	f.StringVar(&o.SocketMode, "socket-mode", o.SocketMode, "octal `MODE` of the sockets")
 	commonManifestFlags(f, &o.Common)
 	drainFlag(f, &o.Common, "live streams may continue")
@@ -127,11 +131,13 @@ func commonManifestFlags(f *pflag.FlagSet, c *manifest.Common) {
 	f.StringVar(&c.ImagePullPolicy, "image-pull-policy", c.ImagePullPolicy, "`POLICY`: Always, IfNotPresent or Never")
 	f.StringVar(&c.ImagePullSecret, "image-pull-secret", "", "`NAME` of a Secret in the namespace for the registry")
 	f.StringVar(&c.Namespace, "namespace", c.Namespace, "`NAMESPACE` of all objects")
-	f.BoolVar(&c.NoNamespace, "no-namespace", false, "do not print the Namespace: it exists, and its labels are someone else's")
+	f.BoolVar(&c.NoNamespace, "no-namespace", false,
+		"do not print the Namespace: it exists, and its labels are someone else's")
 	f.StringVar(&c.Name, "name", c.Name, "`NAME` of all objects")
 	f.BoolVar(&c.HostNetwork, "host-network", false, "use the network of the node")
 	f.StringArrayVar(&c.NodeSelector, "node-selector", nil, "run on nodes with this label, `KEY=VALUE`; may be repeated")
-	f.StringArrayVar(&c.Tolerations, "toleration", nil, "tolerate the `TAINT` KEY[=VALUE][:EFFECT], or * for all; may be repeated")
+	f.StringArrayVar(&c.Tolerations, "toleration", nil,
+		"tolerate the `TAINT` KEY[=VALUE][:EFFECT], or * for all; may be repeated")
 	f.StringVar(&c.PriorityClass, "priority-class", "", "`NAME` of a PriorityClass")
 	f.StringVar(&c.StorageClass, "storage-class", "", "`NAME` of the StorageClass of volumes")
 	f.StringVar(&c.CPURequest, "cpu-request", c.CPURequest, "`QUANTITY` of CPU to reserve")
@@ -142,7 +148,8 @@ func commonManifestFlags(f *pflag.FlagSet, c *manifest.Common) {
 
 // exposedFlags are of those that a Service leads to.
 func exposedFlags(f *pflag.FlagSet, o *manifest.Exposed) {
-	f.StringVar(&o.ServiceType, "service-type", o.ServiceType, "`TYPE` of the Service: LoadBalancer, NodePort or ClusterIP")
+	f.StringVar(&o.ServiceType, "service-type", o.ServiceType,
+		"`TYPE` of the Service: LoadBalancer, NodePort or ClusterIP")
 	f.StringArrayVar(&o.ServiceAnnotations, "service-annotation", nil, "`KEY=VALUE` on the Service; may be repeated")
 	f.IntVar(&o.NodePort, "node-port", 0, "`PORT` of the Service on every node, instead of one that Kubernetes picks")
 }

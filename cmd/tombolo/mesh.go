@@ -64,14 +64,16 @@ It also announces the node: 'tombolo discovery announce' is not needed.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runMesh(cmd, &f) },
 	}
 	fl := cmd.Flags()
-	fl.StringVar(&f.config.path, "config", "", "configuration `FILE` (kind MeshConfig; see 'tombolo config print --role mesh')")
+	fl.StringVar(&f.config.path, "config", "",
+		"configuration `FILE` (kind MeshConfig; see 'tombolo config print --role mesh')")
 	fl.StringVar(&f.join, "join", "", "the `LINE` of 'tombolo token create --node', @FILE that holds it, or - for stdin")
 	fl.BoolVar(&f.leave, "leave", false, "say farewell at the end: the others forget this node at once")
 	fl.StringVar(&f.secretFile, "secret-file", "", "`FILE` with the cluster's secret, instead of --config")
 	fl.StringArrayVar(&f.services, "service", nil, "`URL` of a discovery service, with --secret-file; may be repeated")
 	fl.StringVar(&f.pin, "pin", "", "the CA `PIN` of these services; without it the CAs of the system count")
 	fl.StringVar(&f.node, "node", "", "the `NAME` of this node; default NODE_NAME of the environment, else the host name")
-	fl.StringVar(&f.stateDir, "state-dir", "", "`DIR` for the node's keys, certificate and cache; default that of the configuration")
+	fl.StringVar(&f.stateDir, "state-dir", "",
+		"`DIR` for the node's keys, certificate and cache; default that of the configuration")
 	fl.StringVar(&f.runDir, "run-dir", "", "`DIR` for the admin sockets; default that of the configuration")
 	cmd.AddCommand(
 		newMeshStatusCommand(), newMeshPingCommand(), newMeshNetcheckCommand(), newMeshExplainCommand(),
@@ -97,9 +99,11 @@ func (f *meshRunFlags) load(cmd *cobra.Command) (loadedMesh, error) {
 	var member discoveryclient.Config
 	switch {
 	case f.config.path != "" && (f.secretFile != "" || len(f.services) > 0 || f.pin != ""):
-		return loadedMesh{}, usage("--config stands beside --secret-file, --service or --pin", "the file says which cluster and which services are meant")
+		return loadedMesh{}, usage("--config stands beside --secret-file, --service or --pin",
+			"the file says which cluster and which services are meant")
 	case f.secretFile != "" && f.pin != "" && len(f.services) == 0:
-		return loadedMesh{}, usage("--pin stands without --service", "it is the CA pin of the discovery services: name them with --service URL")
+		return loadedMesh{}, usage("--pin stands without --service",
+			"it is the CA pin of the discovery services: name them with --service URL")
 	case f.config.path != "":
 		data, err := f.config.load()
 		if err != nil {
@@ -118,19 +122,24 @@ func (f *meshRunFlags) load(cmd *cobra.Command) (loadedMesh, error) {
 			return loadedMesh{}, err
 		}
 	default:
-		return loadedMesh{}, usage("it is not said which cluster is meant", "tombolo mesh --config FILE, or --secret-file FILE --service URL; see 'tombolo config print --role mesh'")
+		return loadedMesh{}, usage("it is not said which cluster is meant",
+			"tombolo mesh --config FILE, or --secret-file FILE --service URL; see 'tombolo config print --role mesh'")
 	}
 	for _, set := range []struct {
 		into *string
 		by   string
-	}{{&member.Announce.Node, f.node}, {&member.StateDir, f.stateDir}, {&member.RunDir, f.runDir}, {&section.Join, f.join}} {
+	}{
+		{&member.Announce.Node, f.node}, {&member.StateDir, f.stateDir}, {&member.RunDir, f.runDir},
+		{&section.Join, f.join},
+	} {
 		if set.by != "" {
 			*set.into = set.by
 		}
 	}
 	out := loadedMesh{member, mesh.Config{
-		Config: section, Version: version, StateDir: member.StateDir, RunDir: member.RunDir, ClusterID: member.ClusterID, Sourceless: member.Sourceless(),
-		Keys: slices.All(member.Keys()), Announce: member.Announce,
+		Config: section, Version: version, StateDir: member.StateDir, RunDir: member.RunDir, ClusterID: member.ClusterID,
+		Sourceless: member.Sourceless(),
+		Keys:       slices.All(member.Keys()), Announce: member.Announce,
 		ReadJoin: func(line string) (string, error) { return readJoin(cmd.InOrStdin(), line, "--join (mesh.join)") },
 	}}
 	if member.PodRanges {
@@ -207,7 +216,8 @@ func (n *meshNode) make() (err error) {
 		n.cfg.mesh.ID = id.String()
 	}
 	n.cfg.mesh.Lease = n.member.Lease()
-	n.mesh, err = mesh.New(n.cfg.mesh, mesh.Options{Log: n.log, Reg: n.reg, Members: n.member, Announcer: n.member, Services: n.member})
+	n.mesh, err = mesh.New(n.cfg.mesh, mesh.Options{Log: n.log, Reg: n.reg, Members: n.member, Announcer: n.member,
+		Services: n.member})
 	return err
 }
 

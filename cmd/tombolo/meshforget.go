@@ -32,7 +32,8 @@ NODE is the name of the node, or its member id; 'tombolo mesh status' lists them
 				return err
 			}
 			return out.print(cmd.OutOrStdout(), done, func(w io.Writer) error {
-				_, err := fmt.Fprintf(w, "%s of %s: open, by this machine's own routes from now on\n", prefixTexts(done.Ranges), done.Node)
+				_, err := fmt.Fprintf(w, "%s of %s: open, by this machine's own routes from now on\n", prefixTexts(done.Ranges),
+					done.Node)
 				return err
 			})
 		},
@@ -49,7 +50,8 @@ func printClosed(w io.Writer, all []mesh.Closed, now time.Time) {
 		if !plainWord(forget) { // it is to be copied into a shell, and a member says itself how it is called
 			forget = c.ID
 		}
-		fmt.Fprintf(w, "closed: %s of %s, of which, or of whose key, nothing is heard for %s: lost until %s, or 'tombolo mesh forget %s'\n",
+		fmt.Fprintf(w, "closed: %s of %s, of which, or of whose key, nothing is heard for %s: lost until %s, or 'tombolo "+
+			"mesh forget %s'\n",
 			prefixTexts(c.Ranges), cmp.Or(c.Node, c.ID), span(now.Sub(c.Since)), moment(c.Until), forget)
 	}
 }

@@ -46,7 +46,8 @@ names the STUN servers and hubs, which are asked from another port.`,
 					n, err = mesh.Check(cmd.Context(), cfg.mesh)
 				}
 			} else if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) { // none runs
-				err = fault.From(err).Hint("name its file with --config, which needs no running node; or start it, or name its socket with --admin-socket")
+				err = fault.From(err).Hint("name its file with --config, which needs no running node; or start it, or name its " +
+					"socket with --admin-socket")
 			}
 			if err != nil {
 				return err
@@ -114,7 +115,8 @@ with the kernel's WireGuard only by its state directory: name its --config.`,
 			return told
 		},
 	}
-	cmd.Flags().StringVar(&file, "config", "", "configuration `FILE` of the mesh, if it has another link, table or state directory")
+	cmd.Flags().StringVar(&file, "config", "",
+		"configuration `FILE` of the mesh, if it has another link, table or state directory")
 	out.register(cmd)
 	return cmd
 }

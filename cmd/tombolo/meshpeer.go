@@ -27,7 +27,8 @@ type meshFlags struct {
 
 func (f *meshFlags) register(cmd *cobra.Command) {
 	fl := cmd.Flags()
-	fl.StringVar(&f.socket, "admin-socket", mesh.AdminSocket(discoveryclient.DefaultRunDir), "`PATH` of the node's admin socket (env "+meshSocket+")")
+	fl.StringVar(&f.socket, "admin-socket", mesh.AdminSocket(discoveryclient.DefaultRunDir),
+		"`PATH` of the node's admin socket (env "+meshSocket+")")
 	cmd.PreRun = func(*cobra.Command, []string) {
 		f.note(cmd)
 		f.resolve(cmd)
@@ -52,7 +53,8 @@ func (f *meshFlags) call(ctx context.Context, method, path string, out any) erro
 
 // completePeer offers the peers of the node that runs here, and nothing where none does:
 // a shell that waits for a word is no place for a fault.
-func (f *meshFlags) completePeer(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+func (f *meshFlags) completePeer(cmd *cobra.Command, args []string,
+	_ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	const noFiles = cobra.ShellCompDirectiveNoFileComp
 	if len(args) > 0 {
 		return nil, noFiles

@@ -28,7 +28,8 @@ func newMeshStatusCommand() *cobra.Command {
 	var out outputFlag
 	var candidates bool
 	cmd := &cobra.Command{
-		Use: "status [PEER]", Short: "Show the peers of this node: by which path each is reached, and why", Args: atMostOne("PEER"),
+		Use: "status [PEER]", Short: "Show the peers of this node: by which path each is reached, and why",
+		Args: atMostOne("PEER"),
 		Long: `Show this node and its peers: whether a peer is reached directly or through a relay,
 and why not otherwise; the round trip, the age of the last handshake, bytes, and with
 --candidates (or a PEER) every path that was tried, and the result. Warnings at the
@@ -62,7 +63,8 @@ settings wait for a restart.`,
 }
 
 func printMesh(w io.Writer, st mesh.Status, candidates bool, now time.Time) error {
-	fmt.Fprintf(w, "node %s %s, running for %s, link %s (mtu %d), UDP port %d\n", st.Node, st.Version, span(now.Sub(st.Since)), st.Link, st.MTU, st.Port)
+	fmt.Fprintf(w, "node %s %s, running for %s, link %s (mtu %d), UDP port %d\n", st.Node, st.Version,
+		span(now.Sub(st.Since)), st.Link, st.MTU, st.Port)
 	address := "no address yet"
 	if st.Overlay6.IsValid() {
 		address = "address " + st.Overlay6.String() + orNothing(" and ", addressText(st.Overlay4))
@@ -100,7 +102,8 @@ func printMesh(w io.Writer, st mesh.Status, candidates bool, now time.Time) erro
 		return err
 	}
 	if len(st.Peers) == 0 && !st.Sourceless { // a warning says it then
-		fmt.Fprintf(w, "no peer is known under the secret%s: this node is the first one, or the others have another secret ('tombolo discovery secret show FILE' names one).\n", orNothing(" ", strings.Join(st.Secrets, " or ")))
+		fmt.Fprintf(w, "no peer is known under the secret%s: this node is the first one, or the others have another "+
+			"secret ('tombolo discovery secret show FILE' names one).\n", orNothing(" ", strings.Join(st.Secrets, " or ")))
 		fmt.Fprintln(w, "'tombolo discovery members' shows whom discovery knows, and which services it has asked")
 	}
 	if candidates {
@@ -149,7 +152,8 @@ func peerRow(p mesh.Peer, now time.Time) string {
 		name += " (stale)"
 	}
 	return strings.Join([]string{
-		name, cmp.Or(address, "-"), p.State, cmp.Or(p.Path, "-"), age(p.Since), millis(p.RTT), age(p.Handshake), size(int64(p.Sent)), size(int64(p.Received)), p.Why,
+		name, cmp.Or(address, "-"), p.State, cmp.Or(p.Path, "-"), age(p.Since), millis(p.RTT), age(p.Handshake),
+		size(int64(p.Sent)), size(int64(p.Received)), p.Why,
 	}, "\t")
 }
 
@@ -164,7 +168,8 @@ func printCandidates(w io.Writer, p mesh.Peer) {
 		if c.Near {
 			near = ", near"
 		}
-		fmt.Fprintf(t, "  %s\t%s%s\t%d of %s answered\t%s\t%s\n", c.At, cmp.Or(c.Kind, "relay"), near, c.Answers, plural(c.Sent, "ping"), millis(c.RTT), c.Why)
+		fmt.Fprintf(t, "  %s\t%s%s\t%d of %s answered\t%s\t%s\n", c.At, cmp.Or(c.Kind, "relay"), near, c.Answers,
+			plural(c.Sent, "ping"), millis(c.RTT), c.Why)
 	}
 	t.Flush()
 }
@@ -232,7 +237,8 @@ func newMeshPingCommand() *cobra.Command {
 	var out outputFlag
 	p := pinging{every: time.Second}
 	cmd := &cobra.Command{
-		Use: "ping PEER", Short: "Send echoes to a peer through the tunnel, and show by which path they go", Args: exactArgs("PEER"),
+		Use: "ping PEER", Short: "Send echoes to a peer through the tunnel, and show by which path they go",
+		Args: exactArgs("PEER"),
 		Long: `Send ICMP echoes to a peer's overlay address, through the kernel and the tunnel as
 all packets go. Each line shows the path at that moment. With --until-direct it
 succeeds once the peer is reached directly and has answered, and fails when the
@@ -309,8 +315,11 @@ func (p *pinging) run(ctx context.Context) error {
 	}
 	switch {
 	case p.untilDirect:
-		return fault.New(fault.CodeDialTimeout, "the peer is not reached directly").Whyf("after %v it is %s%s", time.Since(start).Round(100*time.Millisecond), cmp.Or(last.State, "not known"), orNothing(": ", last.Why)).
-			Hint("'tombolo mesh status PEER' shows each way that was tried, and 'tombolo mesh netcheck' what the network lets through")
+		return fault.New(fault.CodeDialTimeout, "the peer is not reached directly").
+			Whyf("after %v it is %s%s", time.Since(start).Round(100*time.Millisecond), cmp.Or(last.State, "not known"),
+				orNothing(": ", last.Why)).
+			Hint("'tombolo mesh status PEER' shows each way that was tried, and 'tombolo mesh netcheck' what the network " +
+				"lets through")
 	case answered == 0 && last.Fault != nil:
 		return last.Fault.Fault()
 	case answered == 0:
@@ -356,7 +365,8 @@ see 'tombolo discovery secret'.`,
 				return err
 			}
 			return out.print(cmd.OutOrStdout(), done, func(w io.Writer) error {
-				_, err := fmt.Fprintf(w, "the new key is %s; %s will hear of it by discovery\n", done.PublicKey, plural(done.Peers, "peer"))
+				_, err := fmt.Fprintf(w, "the new key is %s; %s will hear of it by discovery\n", done.PublicKey,
+					plural(done.Peers, "peer"))
 				return err
 			})
 		},

@@ -81,7 +81,8 @@ func beginFile(o outFlag, flag string) (*outFile, error) {
 	case err != nil:
 		return nil, f.bad(err)
 	case !info.Mode().IsRegular():
-		return nil, fault.Newf(fault.CodeUsage, "%s is no regular file", o.path).Hint("choose another %s, or leave it out and redirect stdout", flag)
+		return nil, fault.Newf(fault.CodeUsage, "%s is no regular file", o.path).
+			Hint("choose another %s, or leave it out and redirect stdout", flag)
 	default:
 		f.mode = info.Mode().Perm()
 	}

@@ -105,10 +105,12 @@ func newPolicyExplainCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain CLUSTER HOST:PORT",
 		Short: "Say what the hub and each agent would decide about a dial, and by which rule",
-		Long: "Asks the running hub, or with --policy reads files instead. Nothing is dialled and no name is resolved: where only\n" +
-			"the address of a name decides, the verdict is open. The exit code is 0 whatever the verdict is.",
-		Example: "  tombolo policy explain c1 10.96.0.10:443 --as unix:c1/connect\n  tombolo policy explain c1 db.svc:5432 --policy ./policies",
-		Args:    exactArgs("CLUSTER", "HOST:PORT"),
+		Long: `Asks the running hub, or with --policy reads files instead. Nothing is dialled and no
+name is resolved: where only the address of a name decides, the verdict is open. The
+exit code is 0 whatever the verdict is.`,
+		Example: `  tombolo policy explain c1 10.96.0.10:443 --as unix:c1/connect
+  tombolo policy explain c1 db.svc:5432 --policy ./policies`,
+		Args: exactArgs("CLUSTER", "HOST:PORT"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			answer, err := e.explain(cmd, remote, args)
 			if err != nil {
@@ -134,7 +136,8 @@ type explainFlags struct {
 	paths                     []string // of policies; empty: those of the running hub
 }
 
-func (e explainFlags) explain(cmd *cobra.Command, remote remoteFlags, args []string) (answer admin.Explanation, err error) {
+func (e explainFlags) explain(cmd *cobra.Command, remote remoteFlags,
+	args []string) (answer admin.Explanation, err error) {
 	query := url.Values{"target": {args[1]}, "as": {e.caller}, "uid": {e.uid}, "egress": {e.egress}, "from": {e.from}}
 	q, err := hub.Question(args[0], query)
 	if err != nil {

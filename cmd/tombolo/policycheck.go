@@ -25,12 +25,15 @@ func newPolicyCheckCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check PATH...",
 		Short: "List every problem of policies with file:line:column",
-		Long: "Reads files of kind AccessPolicy, and folders of them, and lists what is wrong (error) and what was hardly intended\n" +
-			"(warning), such as a rule that changes no verdict because another one of its file covers it, or one for a cluster\n" +
-			"that does not exist. --known names the clusters, else the hub is asked; if none answers, a note says that this is\n" +
-			"not checked. If no rule names a cluster, as between nodes of a mesh, no hub is asked. The exit code is 2 if there\n" +
-			"is an error, or with --strict a warning.",
-		Example:     "  tombolo policy check /etc/tombolo/policies\n  tombolo policy check c1.yaml --known c1,c2 --strict --overlaps",
+		Long: `Reads files of kind AccessPolicy, and folders of them, and lists what is wrong
+(error) and what was hardly intended (warning), such as a rule that changes no
+verdict because another one of its file covers it, or one for a cluster that does not
+exist. --known names the clusters, else the hub is asked; if none answers, a note
+says that this is not checked. If no rule names a cluster, as between nodes of a
+mesh, no hub is asked. The exit code is 2 if there is an error, or with --strict a
+warning.`,
+		Example: `  tombolo policy check /etc/tombolo/policies
+  tombolo policy check c1.yaml --known c1,c2 --strict --overlaps`,
 		Args:        atLeastOne("PATH"),
 		Annotations: map[string]string{takesFile: "yes"},
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -50,9 +53,11 @@ func newPolicyCheckCommand() *cobra.Command {
 			return s.report(cmd, out, strict)
 		},
 	}
-	cmd.Flags().StringSliceVar(&known, "known", nil, "warn of rules for clusters that are none of these `NAMES`, without asking a hub")
+	cmd.Flags().StringSliceVar(&known, "known", nil,
+		"warn of rules for clusters that are none of these `NAMES`, without asking a hub")
 	cmd.Flags().BoolVar(&strict, "strict", false, "take a warning for an error")
-	cmd.Flags().BoolVar(&overlaps, "overlaps", false, "list where an allow and a deny rule of a file meet, so that deny wins there")
+	cmd.Flags().BoolVar(&overlaps, "overlaps", false,
+		"list where an allow and a deny rule of a file meet, so that deny wins there")
 	remote.register(cmd)
 	out.register(cmd)
 	return cmd
@@ -84,7 +89,8 @@ func (s *policySet) clusters(cmd *cobra.Command, remote remoteFlags, known []str
 		if asked {
 			return nil, err
 		}
-		s.note = "no hub answers at " + remote.socket + ", so clusters were not looked at: name them with --known, or the hub with --hub or --admin-socket"
+		s.note = "no hub answers at " + remote.socket +
+			", so clusters were not looked at: name them with --known, or the hub with --hub or --admin-socket"
 		return nil, nil
 	}
 	known = []string{} // a hub without clusters knows none
@@ -128,7 +134,8 @@ func (s *policySet) overlap() {
 			index[r.Name] = j
 		}
 		for _, o := range p.Overlaps() {
-			at := place(fmt.Sprintf("rules[%d]", index[o.Allow]), fmt.Sprintf("allow rule %s and deny rule %s meet at %s: deny wins", o.Allow, o.Deny, o.At))
+			at := place(fmt.Sprintf("rules[%d]", index[o.Allow]),
+				fmt.Sprintf("allow rule %s and deny rule %s meet at %s: deny wins", o.Allow, o.Deny, o.At))
 			s.overlaps = append(s.overlaps, finding{"information", at.File, at.Line, at.Column, at.Path, at.Message})
 		}
 	}
@@ -174,12 +181,14 @@ func (s policySet) report(cmd *cobra.Command, out outputFlag, strict bool) error
 			fmt.Fprintf(w, "%s: %s\n", answer.Findings[i].Severity, f.String())
 		}
 		for _, o := range s.overlaps {
-			fmt.Fprintf(w, "%s: %s\n", o.Severity, conf.Problem{File: o.File, Line: o.Line, Column: o.Column, Path: o.Path, Message: o.Message})
+			fmt.Fprintf(w, "%s: %s\n", o.Severity, conf.Problem{File: o.File, Line: o.Line, Column: o.Column, Path: o.Path,
+				Message: o.Message})
 		}
 		if s.note != "" {
 			fmt.Fprintf(w, "note: %s\n", s.note)
 		}
-		_, err := fmt.Fprintf(w, "%s, %s, %s\n", counted(answer.Files, "file"), counted(answer.Rules, "rule"), counted(len(answer.Findings), "finding"))
+		_, err := fmt.Fprintf(w, "%s, %s, %s\n", counted(answer.Files, "file"), counted(answer.Rules, "rule"),
+			counted(len(answer.Findings), "finding"))
 		return err
 	})
 	if err == nil && bad > 0 {

@@ -21,9 +21,10 @@ import (
 func newPolicyDiffCommand() *cobra.Command {
 	var out outputFlag
 	cmd := &cobra.Command{
-		Use: "diff A B", Short: "List the rules and ranges that differ between two policies, files or folders", Args: exactArgs("A", "B"),
-		Long: "Compares rules and lists by their names, whatever their file and order. The exit code is 0 whether or not\n" +
-			"something differs. 'tombolo policy test' shows the effect on recorded traffic.",
+		Use: "diff A B", Short: "List the rules and ranges that differ between two policies, files or folders",
+		Args: exactArgs("A", "B"),
+		Long: `Compares rules and lists by their names, whatever their file and order. The exit code is 0 whether or not
+something differs. 'tombolo policy test' shows the effect on recorded traffic.`,
 		Example:     "  tombolo policy diff /etc/tombolo/policies ./policies",
 		Annotations: map[string]string{takesFile: "yes"},
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -188,7 +189,10 @@ func ruleLine(r policy.Rule) string {
 	for _, part := range []struct {
 		what string
 		list []string
-	}{{"clusters", r.Cluster}, {"callers", r.Caller}, {"uids", users}, {"egress", r.Egress}, {"flows", r.Flow}, {"sources", r.Source}, {action, r.Destination}} {
+	}{
+		{"clusters", r.Cluster}, {"callers", r.Caller}, {"uids", users}, {"egress", r.Egress},
+		{"flows", r.Flow}, {"sources", r.Source}, {action, r.Destination},
+	} {
 		if part.list != nil {
 			fmt.Fprintf(&b, " %s=%s", part.what, strings.Join(part.list, ","))
 		}

@@ -28,10 +28,11 @@ func newPolicyTestCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "test PATH... --audit FILE",
 		Short: "Say what a policy would refuse or admit of the traffic in audit records",
-		Long: "Decides every recorded dial of a hub again by the policies of the paths, and lists where the verdict\n" +
-			"differs, the most frequent first. Nothing is dialled. A name without a recorded address counts as open. Refusals\n" +
-			"by the agent, and records without a verdict, such as a failure or a refusal by a limit, are counted separately.\n" +
-			"With --strict the exit code is 4 if something that was allowed would be refused.",
+		Long: `Decides every recorded dial of a hub again by the policies of the paths, and lists
+where the verdict differs, the most frequent first. Nothing is dialled. A name
+without a recorded address counts as open. Refusals by the agent, and records without
+a verdict, such as a failure or a refusal by a limit, are counted separately. With
+--strict the exit code is 4 if something that was allowed would be refused.`,
 		Example:     "  tombolo policy test ./policies --audit /var/log/tombolo/audit.jsonl",
 		Args:        atLeastOne("PATH"),
 		Annotations: map[string]string{takesFile: "yes"},
@@ -56,7 +57,8 @@ func newPolicyTestCommand() *cobra.Command {
 				return err
 			}
 			if strict && answer.Refused > 0 {
-				return fault.Newf(fault.CodePolicyDenied, "%d dials that were allowed would be refused", answer.Refused).Hint("the list names the rules")
+				return fault.Newf(fault.CodePolicyDenied, "%d dials that were allowed would be refused", answer.Refused).
+					Hint("the list names the rules")
 			}
 			return nil
 		},
@@ -139,7 +141,8 @@ func question(rec audit.Record) (q policy.Request, ok bool) {
 		return q, false
 	}
 	q = policy.Request{
-		Cluster: rec.Cluster, Caller: rec.Caller, Egress: rec.Egress, Flow: policy.FlowDial, Name: t.Name, Addr: t.Addr, Port: t.Port,
+		Cluster: rec.Cluster, Caller: rec.Caller, Egress: rec.Egress, Flow: policy.FlowDial, Name: t.Name, Addr: t.Addr,
+		Port: t.Port,
 	}
 	if rec.Peer != nil {
 		q.Local, q.UID = true, rec.Peer.UID
@@ -274,7 +277,8 @@ func (a rehearsed) text(w io.Writer) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tw, "DIALS\tCLUSTER\tCALLER\tTARGET\tBEFORE\tAFTER\tRULE\tWHY")
 	for _, d := range a.Differences {
-		fmt.Fprintf(tw, "%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", d.Dials, d.Cluster, d.Caller, d.Target, d.Before, d.After, cmp.Or(d.Rule, "-"), d.Why)
+		fmt.Fprintf(tw, "%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", d.Dials, d.Cluster, d.Caller, d.Target, d.Before, d.After,
+			cmp.Or(d.Rule, "-"), d.Why)
 	}
 	if a.More > 0 {
 		fmt.Fprintf(tw, "\nand %d more\n", a.More)

@@ -83,9 +83,11 @@ func (a at) client() *admin.Client {
 
 func (r *remoteFlags) register(cmd *cobra.Command) {
 	fl := cmd.Flags()
-	fl.StringVar(&r.socket, "admin-socket", hub.AdminSocket(hub.DefaultConfig().RunDir), "`PATH` of the hub's admin socket (env TOMBOLO_ADMIN_SOCKET)")
+	fl.StringVar(&r.socket, "admin-socket", hub.AdminSocket(hub.DefaultConfig().RunDir),
+		"`PATH` of the hub's admin socket (env TOMBOLO_ADMIN_SOCKET)")
 	fl.StringVar(&r.hub, "hub", "", "reach the hub at `HOST:PORT` instead (env TOMBOLO_HUB); needs --operator")
-	fl.StringVar(&r.operator, "operator", "", "`FILE` made by 'tombolo certificate issue --role operator' (env TOMBOLO_OPERATOR)")
+	fl.StringVar(&r.operator, "operator", "",
+		"`FILE` made by 'tombolo certificate issue --role operator' (env TOMBOLO_OPERATOR)")
 	cmd.PreRun = func(cmd *cobra.Command, _ []string) {
 		r.note(cmd)
 		r.fromEnvironment(cmd)
@@ -95,7 +97,9 @@ func (r *remoteFlags) register(cmd *cobra.Command) {
 // fromEnvironment sets what the command line does not say.
 func (r *remoteFlags) fromEnvironment(cmd *cobra.Command) {
 	fl := cmd.Flags()
-	for name, env := range map[string]string{"admin-socket": "TOMBOLO_ADMIN_SOCKET", "hub": "TOMBOLO_HUB", "operator": "TOMBOLO_OPERATOR"} {
+	for name, env := range map[string]string{
+		"admin-socket": "TOMBOLO_ADMIN_SOCKET", "hub": "TOMBOLO_HUB", "operator": "TOMBOLO_OPERATOR",
+	} {
 		if value := os.Getenv(env); value != "" && !fl.Changed(name) {
 			fl.Lookup(name).Value.Set(value)
 		}
@@ -110,7 +114,8 @@ func (r *remoteFlags) client() (*admin.Client, error) {
 		return at{r.socket, r.patient}.client(), nil
 	}
 	if r.operator == "" {
-		return nil, usage("--hub needs --operator", "make the file on the hub's machine: tombolo certificate issue --role operator --name NAME --out FILE")
+		return nil, usage("--hub needs --operator",
+			"make the file on the hub's machine: tombolo certificate issue --role operator --name NAME --out FILE")
 	}
 	address, err := hub.Advertised(r.hub, hub.DefaultConfig().Listen)
 	if err != nil {
@@ -131,7 +136,8 @@ func readOperator(path string) (*tls.Certificate, *x509.Certificate, error) {
 		return nil, nil, err
 	}
 	if err != nil {
-		return nil, nil, fault.New(fault.CodeUsage, "the operator file cannot be read").Because(err).Hint("correct --operator")
+		return nil, nil, fault.New(fault.CodeUsage, "the operator file cannot be read").Because(err).
+			Hint("correct --operator")
 	}
 	damaged := func() *fault.Fault {
 		return fault.New(fault.CodeCertInvalid, "the operator file "+path+" is damaged").
@@ -175,7 +181,8 @@ func (o *outputFlag) Set(s string) error {
 func (o *outputFlag) register(cmd *cobra.Command) {
 	o.format = "text"
 	cmd.Flags().VarP(o, "output", "o", "text, json or yaml")
-	cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"text", "json", "yaml"}, cobra.ShellCompDirectiveNoFileComp))
+	cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"text", "json", "yaml"},
+		cobra.ShellCompDirectiveNoFileComp))
 }
 
 // print renders v as the flag says; text renders it for people.

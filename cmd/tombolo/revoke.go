@@ -26,12 +26,15 @@ sessions, streams and places in the relay end, new and resumed connections are
 refused, and nothing is renewed. An agent or a node loses all of its certificates,
 and the token that it joined with does not bring it back; a node's name is given
 again only by a token that is created afterwards, an agent's name never.`,
-		Example: "  tombolo revoke agent c1/agent-cqyhxst4\n  tombolo revoke node worker-1 --cluster c1\n  tombolo revoke operator alice",
-		Args:    onlyCommands,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Example: `  tombolo revoke agent c1/agent-cqyhxst4
+  tombolo revoke node worker-1 --cluster c1
+  tombolo revoke operator alice`,
+		Args: onlyCommands,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(
-		newRevokeRoleCommand(id.RoleAgent, "Revoke an agent: its sessions and streams end, and it cannot renew or join again"),
+		newRevokeRoleCommand(id.RoleAgent,
+			"Revoke an agent: its sessions and streams end, and it cannot renew or join again"),
 		newRevokeRoleCommand(id.RoleNode, "Revoke a node of the mesh: it leaves the relay, and cannot renew or join again"),
 		newRevokeRoleCommand(id.RoleClient, "Revoke a client's certificates, or the one of a serial number"),
 		newRevokeRoleCommand(id.RoleOperator, "Revoke an operator's certificates, or the one of a serial number"),
@@ -105,7 +108,8 @@ func revocation(role id.Role, word, cluster string) (q admin.RevocationRequest, 
 	case cluster == "" && isSerial(word):
 		q.Serial = word
 	case cluster == "" && role != id.RoleOperator:
-		return q, usage(fmt.Sprintf("the cluster of %s is missing", word), fmt.Sprintf("tombolo revoke %s CLUSTER/%s", role, word))
+		return q, usage(fmt.Sprintf("the cluster of %s is missing", word),
+			fmt.Sprintf("tombolo revoke %s CLUSTER/%s", role, word))
 	default:
 		q.Name = word
 	}
@@ -133,7 +137,8 @@ func namesToRevoke(ctx context.Context, remote *remoteFlags, role id.Role, clust
 	seen := map[string]bool{}
 	for _, c := range list.Certificates {
 		who, err := id.ParseURI(c.Identity)
-		if err != nil || who.Role != role || !c.Revoked.IsZero() || cluster != "" && who.Cluster.String() != cluster || seen[c.Identity] {
+		if err != nil || who.Role != role || !c.Revoked.IsZero() || cluster != "" && who.Cluster.String() != cluster ||
+			seen[c.Identity] {
 			continue
 		}
 		seen[c.Identity] = true

@@ -29,7 +29,8 @@ import (
 // runRole runs a role: SIGTERM or SIGINT ends soft and begins the drain, the
 // next one ends hard and cuts the drain short. reload is called on SIGHUP and
 // when the file is no longer as it was last read.
-func runRole(parent context.Context, file *configFile, log *slog.Logger, reload func() error, role func(soft, hard context.Context) error) error {
+func runRole(parent context.Context, file *configFile, log *slog.Logger, reload func() error,
+	role func(soft, hard context.Context) error) error {
 	soft, cancelSoft := context.WithCancel(parent)
 	defer cancelSoft()
 	hard, cancelHard := context.WithCancel(context.WithoutCancel(parent))
@@ -64,7 +65,9 @@ func runRole(parent context.Context, file *configFile, log *slog.Logger, reload 
 func newRegistry() *prometheus.Registry {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	info := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: telemetry.BuildInfo, Help: "Always 1; the label names the version."}, []string{"version"})
+	info := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: telemetry.BuildInfo, Help: "Always 1; the label names the version.",
+	}, []string{"version"})
 	info.WithLabelValues(version).Set(1)
 	reg.MustRegister(info)
 	return reg
@@ -118,7 +121,8 @@ func reloader(ctx context.Context, file *configFile, log *slog.Logger, reload fu
 		}
 		if err := reload(); err != nil {
 			f := fault.From(err)
-			log.Error("the new configuration is refused; the last good one stays", telemetry.AttrCode, f.Code, telemetry.AttrReason, f.Error())
+			log.Error("the new configuration is refused; the last good one stays", telemetry.AttrCode, f.Code,
+				telemetry.AttrReason, f.Error())
 			continue
 		}
 		log.Info("configuration loaded", "file", file.path)
@@ -172,7 +176,8 @@ func readSecret(stdin io.Reader, value, flag string) (string, error) {
 		return value, nil
 	}
 	if err != nil {
-		return "", fault.Newf(fault.CodeUsage, "%s cannot be read", flag).Because(err).Hint("write the value itself, @FILE that holds it, or - for stdin")
+		return "", fault.Newf(fault.CodeUsage, "%s cannot be read", flag).Because(err).
+			Hint("write the value itself, @FILE that holds it, or - for stdin")
 	}
 	return strings.TrimSpace(string(data)), nil
 }

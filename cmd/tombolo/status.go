@@ -40,7 +40,9 @@ func newStatusCommand() *cobra.Command {
 			if err := client.Call(cmd.Context(), http.MethodGet, path, nil, &st); err != nil {
 				return err
 			}
-			return out.print(cmd.OutOrStdout(), st, func(w io.Writer) error { return printStatus(w, st, len(args) == 1, time.Now()) })
+			return out.print(cmd.OutOrStdout(), st, func(w io.Writer) error {
+				return printStatus(w, st, len(args) == 1, time.Now())
+			})
 		},
 	}
 	remote.register(cmd)
@@ -53,7 +55,8 @@ func printStatus(w io.Writer, st admin.Status, detail bool, now time.Time) error
 	if st.Hub.Draining {
 		draining = ", draining"
 	}
-	fmt.Fprintf(w, "hub %s, running for %s%s, reached at %s\n", st.Hub.Version, span(now.Sub(st.Hub.Since)), draining, strings.Join(st.Hub.Advertise, ", "))
+	fmt.Fprintf(w, "hub %s, running for %s%s, reached at %s\n", st.Hub.Version, span(now.Sub(st.Hub.Since)), draining,
+		strings.Join(st.Hub.Advertise, ", "))
 	if st.Hub.STUN != nil {
 		fmt.Fprintln(w, stunLine(*st.Hub.STUN))
 	}
@@ -112,7 +115,9 @@ func agentRow(a admin.AgentStatus, now time.Time) string {
 			state = "draining"
 		}
 	}
-	return strings.Join([]string{a.ID, state, since, rtt, connections, streams, size(a.BytesIn), size(a.BytesOut), last}, "\t")
+	return strings.Join([]string{
+		a.ID, state, since, rtt, connections, streams, size(a.BytesIn), size(a.BytesOut), last,
+	}, "\t")
 }
 
 // orNothing puts before in front of a text, unless that is empty: an older hub does not say.
@@ -134,7 +139,8 @@ func printCluster(w io.Writer, c admin.ClusterStatus) {
 				a.Peer, a.Software, connectionsOf(a.Connections), moment(a.CertificateEnd))
 		}
 		if l := a.LastLoss; l != nil {
-			fmt.Fprintf(w, "  lost      %d of its connections, the last at %s: %s, %s\n", a.ConnectionsLost, moment(l.At), l.Cause, l.Reason)
+			fmt.Fprintf(w, "  lost      %d of its connections, the last at %s: %s, %s\n", a.ConnectionsLost, moment(l.At),
+				l.Cause, l.Reason)
 		}
 		fmt.Fprintf(w, "  ranges    %s\n", orNone(a.Ranges))
 	}
@@ -176,7 +182,8 @@ func printRelay(w io.Writer, r *admin.RelayStatus) {
 	if r.Refused > 0 {
 		refused = fmt.Sprintf(", %d refused for want of a place", r.Refused)
 	}
-	fmt.Fprintf(w, "\nrelay\n  nodes     %d connected%s\n  passed    %d packets, %s\n  dropped   %d slow readers, %d beyond a rate, %d absent, %d foreign\n",
+	fmt.Fprintf(w, "\nrelay\n  nodes     %d connected%s\n  passed    %d packets, %s\n  dropped   %d slow readers, %d "+
+		"beyond a rate, %d absent, %d foreign\n",
 		r.Nodes, refused, r.Packets, size(r.Bytes), r.Dropped.Queue, r.Dropped.Rate, r.Dropped.Absent, r.Dropped.Foreign)
 	if len(r.Connected) == 0 {
 		return
@@ -184,7 +191,8 @@ func printRelay(w io.Writer, r *admin.RelayStatus) {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tw, "  NODE\tPEER\tSINCE\tPACKETS\tBYTES\tDROPPED\tLOST")
 	for _, n := range r.Connected {
-		fmt.Fprintf(tw, "  %s\t%s\t%s\t%d\t%s\t%d\t%d\n", n.Name, n.Peer, moment(n.Since), n.Packets, size(n.Bytes), n.Dropped, n.Lost)
+		fmt.Fprintf(tw, "  %s\t%s\t%s\t%d\t%s\t%d\t%d\n", n.Name, n.Peer, moment(n.Since), n.Packets, size(n.Bytes),
+			n.Dropped, n.Lost)
 	}
 	tw.Flush()
 	if more := r.Nodes - len(r.Connected); more > 0 {
@@ -270,7 +278,8 @@ func newPingCommand() *cobra.Command {
 			var failed error
 			for i := range count {
 				var r admin.PingResult
-				if err := client.Call(cmd.Context(), http.MethodPost, "/v1/clusters/"+url.PathEscape(args[0])+"/ping", nil, &r); err != nil {
+				path := "/v1/clusters/" + url.PathEscape(args[0]) + "/ping"
+				if err := client.Call(cmd.Context(), http.MethodPost, path, nil, &r); err != nil {
 					return err
 				}
 				failed = nil

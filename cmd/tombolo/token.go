@@ -46,8 +46,10 @@ With --node it is for nodes of the mesh, which name themselves; with --node=NAME
 for the node of that name. Then only the line is printed, for --join of
 'tombolo mesh', or mesh.join in its configuration. Only nodes that joined use the
 relay of this hub.`,
-		Example: "  tombolo token create --cluster c1\n  tombolo token create --cluster c1 --uses 3 --ttl 24h -o json\n  tombolo token create --cluster c1 --node=worker-1",
-		Args:    exactArgs(),
+		Example: `  tombolo token create --cluster c1
+  tombolo token create --cluster c1 --uses 3 --ttl 24h -o json
+  tombolo token create --cluster c1 --node=worker-1`,
+		Args: exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if cluster == "" {
 				return usage("--cluster is missing", "tombolo token create --cluster NAME")
@@ -72,16 +74,19 @@ relay of this hub.`,
 					fmt.Fprintln(cmd.ErrOrStderr(), "warning: "+t.Warning)
 				}
 				if t.NewCluster {
-					fmt.Fprintf(cmd.ErrOrStderr(), "Cluster %s is new at this hub and is registered now; if that is a mistake: tombolo cluster remove %s --force\n",
+					fmt.Fprintf(cmd.ErrOrStderr(), "Cluster %s is new at this hub and is registered now; if that is a mistake: "+
+						"tombolo cluster remove %s --force\n",
 						cluster, cluster)
 				}
 				text := t.Command
 				if q.Nodes {
 					text = t.Join
-					fmt.Fprintf(cmd.ErrOrStderr(), "Start 'tombolo mesh' with --join and this line, or write it to mesh.join of its configuration, within %v (%s):\n\n",
+					fmt.Fprintf(cmd.ErrOrStderr(), "Start 'tombolo mesh' with --join and this line, or write it to mesh.join of "+
+						"its configuration, within %v (%s):\n\n",
 						ttl, plural(uses, "node"))
 				} else {
-					fmt.Fprintf(cmd.ErrOrStderr(), "Run this where the cluster can be reached, within %v (%s); add --allow for what may be reached:\n\n",
+					fmt.Fprintf(cmd.ErrOrStderr(), "Run this where the cluster can be reached, within %v (%s); add --allow for "+
+						"what may be reached:\n\n",
 						ttl, plural(uses, "agent"))
 				}
 				_, err := fmt.Fprintln(w, text)
@@ -127,7 +132,8 @@ func newTokenListCommand() *cobra.Command {
 				tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 				fmt.Fprintln(tw, "ID\tCLUSTER\tUSED\tEXPIRES\tSTATE")
 				for _, t := range list.Tokens {
-					fmt.Fprintf(tw, "%s\t%s\t%d/%d\t%s\t%s\n", t.ID, t.Cluster, t.Used, t.Uses, moment(t.Expires), tokenState(t, time.Now()))
+					fmt.Fprintf(tw, "%s\t%s\t%d/%d\t%s\t%s\n", t.ID, t.Cluster, t.Used, t.Uses, moment(t.Expires),
+						tokenState(t, time.Now()))
 				}
 				return tw.Flush()
 			})
@@ -157,7 +163,8 @@ func newTokenRevokeCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := client.Call(cmd.Context(), http.MethodDelete, "/v1/tokens/"+url.PathEscape(args[0]), nil, &struct{}{}); err != nil {
+			path := "/v1/tokens/" + url.PathEscape(args[0])
+			if err := client.Call(cmd.Context(), http.MethodDelete, path, nil, &struct{}{}); err != nil {
 				return err
 			}
 			fmt.Fprintf(cmd.ErrOrStderr(), "token %s is revoked; who joined with it stays\n", args[0])

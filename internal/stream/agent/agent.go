@@ -78,13 +78,15 @@ func New(cfg Config, o Options) *Agent {
 	}
 	a := &Agent{
 		cfg: cfg, log: o.Log, now: o.Now, reg: o.Reg, audit: o.Audit, trace: o.Trace, splicer: splice.New(),
-		instance: rand.Text(), unread: carrier.NewBudget(limit.AgentUnread), renewed: make(chan struct{}, 1), readJoin: o.ReadJoin,
+		instance: rand.Text(), unread: carrier.NewBudget(limit.AgentUnread), renewed: make(chan struct{}, 1),
+		readJoin: o.ReadJoin,
 	}
 	if a.readJoin == nil {
 		a.readJoin = func(line string) (string, error) { return line, nil }
 	}
 	a.settings.Store(&cfg.Reloadable)
-	a.dialer = &targetDialer{resolver: &net.Resolver{}, dial: sparing(listener.Descriptors()).DialContext, own: a.ownListeners}
+	a.dialer = &targetDialer{resolver: &net.Resolver{}, dial: sparing(listener.Descriptors()).DialContext,
+		own: a.ownListeners}
 	a.metrics = telemetry.NewAgent(o.Reg, telemetry.AgentReadings{
 		Sessions:       func() float64 { return float64(len(a.sessions.list())) },
 		BytesToTarget:  func() float64 { return float64(a.up.Load()) },
@@ -190,7 +192,8 @@ func (a *Agent) prepare(ctx context.Context) error {
 		a.log.Info("using the stored identity", "identity", me.Who.URI(), "certificateEnd", me.Cert.NotAfter)
 		return nil
 	case line == nil:
-		return fault.New(fault.CodeJoinLine, "this agent has no identity yet").Whyf("there is none in %s and no join line was given", a.cfg.StateDir).
+		return fault.New(fault.CodeJoinLine, "this agent has no identity yet").
+			Whyf("there is none in %s and no join line was given", a.cfg.StateDir).
 			Hint("on the hub run: tombolo token create --cluster NAME, and start the agent with the line that it prints")
 	}
 	return a.join(ctx, me, *line)
@@ -235,11 +238,13 @@ func (a *Agent) pause(ctx context.Context, try int, what string, cause error) er
 	wait = max(wait, f.Again)
 	if f.Code == fault.CodeCertRevoked {
 		wait = run.Backoff(try, limit.AttachRefused, mathrand.Float64())
-		a.log.Error("this agent was revoked: the hub does not let it in any more", telemetry.AttrCode, f.Code, telemetry.AttrReason, f.Explain(),
+		a.log.Error("this agent was revoked: the hub does not let it in any more", telemetry.AttrCode, f.Code,
+			telemetry.AttrReason, f.Explain(),
 			"retryIn", wait.Round(time.Millisecond))
 		return waitFor(ctx, wait)
 	}
-	a.log.Warn(what, telemetry.AttrCode, f.Code, telemetry.AttrReason, f.Explain(), "retryIn", wait.Round(time.Millisecond))
+	a.log.Warn(what, telemetry.AttrCode, f.Code, telemetry.AttrReason, f.Explain(),
+		"retryIn", wait.Round(time.Millisecond))
 	return waitFor(ctx, wait)
 }
 

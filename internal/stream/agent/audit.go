@@ -30,7 +30,8 @@ func (a *Agent) account(d wire.Dial) *account {
 		return nil
 	}
 	r := audit.Record{
-		Kind: audit.KindDial, Time: a.now(), At: audit.AtAgent, Caller: wire.Clean(d.Caller), Egress: wire.Clean(d.EgressType),
+		Kind: audit.KindDial, Time: a.now(), At: audit.AtAgent, Caller: wire.Clean(d.Caller),
+		Egress:      wire.Clean(d.EgressType),
 		Traceparent: d.Trace, Metadata: audit.MetadataOf(d.Metadata), Asked: d.Address,
 	}
 	if me := a.identity(); me.Joined() {
@@ -101,7 +102,8 @@ func (a *Agent) tellSums(sums []audit.Record) {
 	for _, r := range sums {
 		r.Time = a.now()
 		a.audit.Write(r)
-		a.log.Warn("refusals are counted", telemetry.AttrTarget, wire.Clean(r.Asked), telemetry.AttrCaller, r.Caller, telemetry.AttrCode, r.Code,
+		a.log.Warn("refusals are counted", telemetry.AttrTarget, wire.Clean(r.Asked), telemetry.AttrCaller, r.Caller,
+			telemetry.AttrCode, r.Code,
 			"count", r.Count, "since", r.Since)
 	}
 }

@@ -115,13 +115,15 @@ func (a *Agent) lost(s *session, hub string, l carrier.Loss) {
 		say = a.log.Warn
 		s.missing.Add(1)
 	}
-	say("connection lost", "hub", hub, telemetry.AttrCause, l.Cause, telemetry.AttrReason, l.Why.Error(), "remain", l.Remain)
+	say("connection lost", "hub", hub, telemetry.AttrCause, l.Cause, telemetry.AttrReason, l.Why.Error(),
+		"remain", l.Remain)
 	a.metrics.Losses.WithLabelValues(string(l.Cause)).Inc() // when all else is known
 }
 
 // greeted dials, shakes hands and exchanges Hello and Welcome; with a secret the
 // connection is to join the session that has it.
-func (a *Agent) greeted(ctx context.Context, hub string, me *enrol.Identity, secret []byte) (*tls.Conn, *pb.Welcome, error) {
+func (a *Agent) greeted(ctx context.Context, hub string, me *enrol.Identity,
+	secret []byte) (*tls.Conn, *pb.Welcome, error) {
 	raw, err := carrier.Dialer().DialContext(ctx, "tcp", hub)
 	if err != nil {
 		return nil, nil, enrol.HubFault(hub, err)

@@ -86,7 +86,8 @@ type choice func(ctx context.Context, allowed []netip.AddrPort) ([]netip.AddrPor
 // checked is dialled: a name is resolved once and never again. choose may be nil.
 // After an error resolved is the first address that was tried or refused, if the
 // dial came so far.
-func (t *targetDialer) Dial(ctx context.Context, p *policy.Policy, d wire.Dial, choose choice) (conn net.Conn, resolved string, err error) {
+func (t *targetDialer) Dial(ctx context.Context, p *policy.Policy, d wire.Dial,
+	choose choice) (conn net.Conn, resolved string, err error) {
 	deciding := otlp.Of(ctx).Child("decide", otlp.Internal)
 	target, allowed, err := t.decide(ctx, p, d, choose)
 	endSpan(deciding, fault.From(err))
@@ -110,7 +111,8 @@ func (t *targetDialer) Dial(ctx context.Context, p *policy.Policy, d wire.Dial, 
 
 // decide gives the addresses that may be dialled, one at least; with an error those
 // that were refused, the first first.
-func (t *targetDialer) decide(ctx context.Context, p *policy.Policy, d wire.Dial, choose choice) (target policy.Target, allowed []netip.AddrPort, err error) {
+func (t *targetDialer) decide(ctx context.Context, p *policy.Policy, d wire.Dial,
+	choose choice) (target policy.Target, allowed []netip.AddrPort, err error) {
 	if d.Network != "tcp" {
 		return target, nil, fault.Newf(fault.CodePolicyDenied, "network %q is not dialled", d.Network).Whyf("only tcp is")
 	}
@@ -163,7 +165,8 @@ func (t *targetDialer) resolve(ctx context.Context, name string) ([]netip.Addr, 
 
 // filter keeps the addresses that the policy allows, IPv6 and IPv4 in turn (RFC
 // 8305 section 4), and gives the reason for the first that it does not.
-func (t *targetDialer) filter(p *policy.Policy, target policy.Target, addrs []netip.Addr) (allowed []netip.AddrPort, denied policy.Verdict) {
+func (t *targetDialer) filter(p *policy.Policy, target policy.Target,
+	addrs []netip.Addr) (allowed []netip.AddrPort, denied policy.Verdict) {
 	var six, four []netip.AddrPort
 	own, refused := t.own(), false
 	for _, a := range addrs {
@@ -251,14 +254,17 @@ func dialFault(target policy.Target, addrs []netip.AddrPort, err error) error {
 	switch {
 	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
 		return fault.New(fault.CodeLimit, "the agent has no descriptor left for targets").
-			Whyf("the last are kept for its health port and its session").Hint("raise the agent's limit of open files, or run another agent")
+			Whyf("the last are kept for its health port and its session").
+			Hint("raise the agent's limit of open files, or run another agent")
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return fault.Newf(fault.CodeDialRefused, "%s refused the connection", target).Whyf("nothing listens at %s", at).
 			Hint("check that the target runs and listens there")
-	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout(), errors.Is(err, syscall.ETIMEDOUT):
+	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout(),
+		errors.Is(err, syscall.ETIMEDOUT):
 		return fault.Newf(fault.CodeDialTimeout, "%s did not answer", target).Whyf("no answer from %s in time", at).
 			Hint("check that the target is up and that no firewall drops the agent's packets")
-	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EPERM), errors.Is(err, syscall.EADDRNOTAVAIL):
+	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EACCES),
+		errors.Is(err, syscall.EPERM), errors.Is(err, syscall.EADDRNOTAVAIL):
 		return fault.Newf(fault.CodeDialUnreachable, "%s cannot be reached from the agent", target).Because(err).
 			Hint("check the routes of the agent's machine")
 	case errors.Is(err, context.Canceled):

@@ -33,7 +33,8 @@ func (a *Agent) heard(ctx context.Context, err error) (again bool) {
 	}
 	if err != nil && ctx.Err() == nil {
 		f := fault.From(err)
-		a.log.Error("this agent was revoked, and its join line is refused", telemetry.AttrCode, f.Code, telemetry.AttrReason, f.Explain())
+		a.log.Error("this agent was revoked, and its join line is refused", telemetry.AttrCode, f.Code,
+			telemetry.AttrReason, f.Explain())
 	}
 	return err == nil
 }

@@ -185,7 +185,8 @@ func (a *Agent) serveStream(ctx context.Context, stream carrier.Stream) {
 		}
 		stream.Close()
 		if account.fail(f) {
-			a.log.Info("dial failed", telemetry.AttrTarget, wire.Clean(audit.Destination(d.Address)), telemetry.AttrCaller, wire.Clean(d.Caller), telemetry.AttrCode, f.Code, telemetry.AttrReason, f.Error())
+			a.log.Info("dial failed", telemetry.AttrTarget, wire.Clean(audit.Destination(d.Address)),
+				telemetry.AttrCaller, wire.Clean(d.Caller), telemetry.AttrCode, f.Code, telemetry.AttrReason, f.Error())
 		}
 		return
 	}

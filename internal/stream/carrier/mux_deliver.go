@@ -200,7 +200,8 @@ func (st *muxStream) takeControl(b []byte) []byte {
 	if st.overLocked() {
 		return b // its peer has forgotten it
 	}
-	if owes := st.window.owes(); st.windowDue || owes > 0 && owes >= st.window.much()/2 && !st.ended && !st.finished && st.rerr == nil {
+	if owes := st.window.owes(); st.windowDue || owes > 0 && owes >= st.window.much()/2 && !st.ended && !st.finished &&
+		st.rerr == nil {
 		st.windowDue = false
 		st.window.grant()
 		b = binary.BigEndian.AppendUint64(appendHeader(b, frameWindow, 8, st.id), uint64(st.window.granted))

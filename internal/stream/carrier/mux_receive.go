@@ -129,7 +129,8 @@ func (st *muxStream) store(l *lane, small []byte, c *chunk) (d *direct, followed
 	}
 	if st.ended { // nobody reads, but its peer may still move it
 		st.s.budget.pools.put(c)
-	} else if d = st.direct; d != nil && to == &st.data && to.n == 0 && !d.busy && d.err == nil && !st.deadlines.read().over() {
+	} else if d = st.direct; d != nil && to == &st.data && to.n == 0 && !d.busy && d.err == nil &&
+		!st.deadlines.read().over() {
 		d.busy = true
 	} else {
 		d = nil

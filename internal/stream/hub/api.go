@@ -105,10 +105,12 @@ func (ap *api) apiCreateToken(r *http.Request) (any, error) {
 	}
 	ttl := time.Duration(q.TTLSeconds) * time.Second
 	if q.TTLSeconds < 1 || q.TTLSeconds > int64(limit.TokenTTLMost/time.Second) {
-		return nil, fault.Newf(fault.CodeRequest, "a token cannot live %ds", q.TTLSeconds).Whyf("1s to %v are possible", limit.TokenTTLMost)
+		return nil, fault.Newf(fault.CodeRequest, "a token cannot live %ds", q.TTLSeconds).
+			Whyf("1s to %v are possible", limit.TokenTTLMost)
 	}
 	if q.Uses < 1 || q.Uses > limit.TokenUses {
-		return nil, fault.Newf(fault.CodeRequest, "a token cannot have %d uses", q.Uses).Whyf("1 to %d are possible", limit.TokenUses)
+		return nil, fault.Newf(fault.CodeRequest, "a token cannot have %d uses", q.Uses).
+			Whyf("1 to %d are possible", limit.TokenUses)
 	}
 	t, secret := trust.NewToken(cluster, ttl, q.Uses, ap.now())
 	if t.Nodes, t.Node = q.Nodes || q.Node != "", q.Node; q.Node != "" {
@@ -116,7 +118,8 @@ func (ap *api) apiCreateToken(r *http.Request) (any, error) {
 			return nil, fault.New(fault.CodeRequest, "the node's name is not usable").Because(err)
 		}
 		if q.Uses > 1 {
-			return nil, fault.Newf(fault.CodeRequest, "a token for the node %s cannot have %d uses", q.Node, q.Uses).Whyf("a name is for one node")
+			return nil, fault.Newf(fault.CodeRequest, "a token for the node %s cannot have %d uses", q.Node, q.Uses).
+				Whyf("a name is for one node")
 		}
 	}
 	if err := ap.state.PutToken(t, ap.now()); err != nil {
@@ -124,7 +127,8 @@ func (ap *api) apiCreateToken(r *http.Request) (any, error) {
 	}
 	_, unknown := ap.clusters.get(cluster)
 	ap.clusters.add(cluster)
-	join := trust.Join{TokenID: t.ID, Secret: secret, Hubs: ap.advertise, Cluster: cluster, Pin: trust.Pin(ap.credentials.CA().Certificate())}.String()
+	join := trust.Join{TokenID: t.ID, Secret: secret, Hubs: ap.advertise, Cluster: cluster,
+		Pin: trust.Pin(ap.credentials.CA().Certificate())}.String()
 	out := admin.Token{
 		Meta: meta("Token"), ID: t.ID, Cluster: q.Cluster, Expires: t.Expires, Uses: q.Uses,
 		Join: join, NewCluster: unknown != nil,
@@ -146,7 +150,8 @@ func (ap *api) apiTokens(*http.Request) (any, error) {
 	}
 	out := admin.TokenList{Meta: meta("TokenList"), Tokens: []admin.TokenInfo{}}
 	for _, t := range tokens {
-		info := admin.TokenInfo{ID: t.ID, Cluster: t.Cluster, Created: t.Created, Expires: t.Expires, Uses: t.Uses, Used: len(t.Claims), Agents: []string{}, Nodes: t.Nodes, Node: t.Node}
+		info := admin.TokenInfo{ID: t.ID, Cluster: t.Cluster, Created: t.Created, Expires: t.Expires, Uses: t.Uses,
+			Used: len(t.Claims), Agents: []string{}, Nodes: t.Nodes, Node: t.Node}
 		for _, c := range t.Claims {
 			info.Agents = append(info.Agents, c.Agent)
 		}
@@ -177,7 +182,8 @@ func (ap *api) apiIssue(r *http.Request) (any, error) {
 		who.Cluster = cluster
 	case id.RoleOperator:
 	default:
-		return nil, fault.Newf(fault.CodeRequest, "no certificate is issued for the role %q", clip(q.Role, 32)).Whyf("client and operator are possible")
+		return nil, fault.Newf(fault.CodeRequest, "no certificate is issued for the role %q", clip(q.Role, 32)).
+			Whyf("client and operator are possible")
 	}
 	if _, err := id.ParseURI(who.URI()); err != nil {
 		return nil, fault.New(fault.CodeRequest, "the name is not usable").Because(err)
@@ -193,7 +199,8 @@ func (ap *api) apiIssue(r *http.Request) (any, error) {
 	ap.log.Info("certificate issued", "identity", rec.Identity, "serial", rec.Serial, "expires", rec.Expires)
 	return admin.Certificate{
 		Meta: meta("Certificate"), Serial: rec.Serial, Identity: rec.Identity, Expires: rec.Expires,
-		Certificate: string(trust.EncodeCertificate(leaf.Raw)), CA: string(ap.credentials.CA().CertificatePEM()), Advertise: ap.advertise,
+		Certificate: string(trust.EncodeCertificate(leaf.Raw)), CA: string(ap.credentials.CA().CertificatePEM()),
+		Advertise: ap.advertise,
 	}, nil
 }
 
@@ -217,11 +224,13 @@ func (ap *api) apiCertificates(*http.Request) (any, error) {
 }
 
 func holderInfo(n state.Holder) admin.CertificateInfo {
-	return admin.CertificateInfo{Serial: n.Serial, Identity: n.Identity, Issued: n.Issued, Expires: n.Expires, Revoked: n.Revoked, Token: n.Token}
+	return admin.CertificateInfo{Serial: n.Serial, Identity: n.Identity, Issued: n.Issued, Expires: n.Expires,
+		Revoked: n.Revoked, Token: n.Token}
 }
 
 func certificateInfo(c state.Certificate) admin.CertificateInfo {
-	return admin.CertificateInfo{Serial: c.Serial, Identity: c.Identity, Issued: c.Issued, Expires: c.Expires, Revoked: c.Revoked}
+	return admin.CertificateInfo{Serial: c.Serial, Identity: c.Identity, Issued: c.Issued, Expires: c.Expires,
+		Revoked: c.Revoked}
 }
 
 // apiSocket opens a cluster's unix socket and remembers it.
@@ -238,7 +247,8 @@ func (ap *api) apiSocket(r *http.Request) (any, error) {
 		return nil, err
 	}
 	if q.Protocol != ProtocolKonnectivity && q.Protocol != ProtocolConnect {
-		return nil, fault.Newf(fault.CodeRequest, "there is no protocol %q", clip(q.Protocol, 32)).Whyf("%s and %s are possible", ProtocolKonnectivity, ProtocolConnect)
+		return nil, fault.Newf(fault.CodeRequest, "there is no protocol %q", clip(q.Protocol, 32)).
+			Whyf("%s and %s are possible", ProtocolKonnectivity, ProtocolConnect)
 	}
 	path, err := ap.sockets.Ensure(name, q.Protocol, &ap.settings.Load().sockets)
 	if err != nil {
@@ -264,7 +274,8 @@ func (ap *api) apiPing(r *http.Request) (any, error) {
 	if len(sessions) == 0 {
 		return nil, noAgent(name, c.agents(), ap.now())
 	}
-	out := admin.PingResult{Meta: meta("PingResult"), Cluster: name.String(), Agents: make([]admin.AgentPing, len(sessions))}
+	out := admin.PingResult{Meta: meta("PingResult"), Cluster: name.String(),
+		Agents: make([]admin.AgentPing, len(sessions))}
 	g := run.NewGroup(r.Context())
 	for i, s := range sessions {
 		g.Do(func(ctx context.Context) {
@@ -273,7 +284,8 @@ func (ap *api) apiPing(r *http.Request) (any, error) {
 			out.Agents[i].ID = s.agent.String()
 			start := time.Now()
 			if err := s.beat.Probe(ctx); err != nil {
-				out.Agents[i].Fault = admin.BodyOf(fault.Newf(fault.CodeSessionLost, "agent %s does not answer", s.agent).Whyf("no answer within %v", limit.DeadLive))
+				out.Agents[i].Fault = admin.BodyOf(fault.Newf(fault.CodeSessionLost, "agent %s does not answer", s.agent).
+					Whyf("no answer within %v", limit.DeadLive))
 				return
 			}
 			out.Agents[i].RTTMillis = float64(time.Since(start).Microseconds()) / 1000
@@ -293,7 +305,8 @@ const (
 func (ap *api) apiStream(w http.ResponseWriter, r *http.Request) {
 	name, err := parseCluster(r.PathValue("cluster"))
 	if err == nil && r.Header.Get("Upgrade") != admin.StreamProtocol {
-		err = fault.New(fault.CodeRequest, "the request does not ask for a stream").Whyf("the header Upgrade: %s is missing", admin.StreamProtocol)
+		err = fault.New(fault.CodeRequest, "the request does not ask for a stream").
+			Whyf("the header Upgrade: %s is missing", admin.StreamProtocol)
 	}
 	if err != nil {
 		writeFault(w, err)

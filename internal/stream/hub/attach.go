@@ -73,14 +73,16 @@ func (ag *agents) attach(a arrival, s *session) error {
 		s.missing.Add(missing)
 		return err
 	}
-	if f := ag.credentials.Refusal(a.who, credentials.IssuedAt(a.leaf())); f != nil { // since it was identified: the revocation did not see this connection
+	// Revoked since it was identified, when the revocation did not see this connection.
+	if f := ag.credentials.Refusal(a.who, credentials.IssuedAt(a.leaf())); f != nil {
 		s.end(f)
 	}
 	say := ag.log.Debug
 	if missing > 0 {
 		say = ag.log.Info // those who saw the loss want to see its repair
 	}
-	say("connection added", telemetry.AttrCluster, s.cluster.name, telemetry.AttrAgent, s.agent, telemetry.AttrPeer, addrText(a.conn),
+	say("connection added", telemetry.AttrCluster, s.cluster.name, telemetry.AttrAgent, s.agent,
+		telemetry.AttrPeer, addrText(a.conn),
 		"connections", s.link.Info().Connections, "resumed", a.conn.ConnectionState().DidResume)
 	return nil
 }
@@ -109,7 +111,8 @@ func (ag *agents) endAgent(ctx context.Context, who id.Identity) int {
 	if err != nil {
 		return 0
 	}
-	return c.endSessions(ctx, state.RevokedHolder(who.URI()), func(s *session) bool { return s.agent.String() == who.Name })
+	return c.endSessions(ctx, state.RevokedHolder(who.URI()),
+		func(s *session) bool { return s.agent.String() == who.Name })
 }
 
 // endSessions ends those sessions of a cluster, and counts them.

@@ -17,7 +17,8 @@ import (
 )
 
 // bindSocket serves a cluster's unix socket by the frontend of its protocol.
-func (fr *front) bindSocket(c id.Cluster, protocol string, ln net.Listener) (frontend.Frontend, net.Listener, frontend.DialFunc) {
+func (fr *front) bindSocket(c id.Cluster, protocol string,
+	ln net.Listener) (frontend.Frontend, net.Listener, frontend.DialFunc) {
 	who := record.Party{Cluster: c, Frontend: protocol, Caller: "unix:" + c.String() + "/" + protocol}
 	ln = fr.sparing(ln)              // below what hides the descriptor
 	if protocol == ProtocolConnect { // which counts its connections itself
@@ -30,7 +31,8 @@ func (fr *front) bindSocket(c id.Cluster, protocol string, ln net.Listener) (fro
 func (fr *front) sparing(ln net.Listener) net.Listener {
 	most := fr.descriptors.Most()
 	return conns.Reserve(ln, most, func(conn net.Conn) {
-		fr.record.LogPeer(record.Party{}, conn, fault.New(fault.CodeLimit, "the hub has no descriptor left for agents and callers").
+		fr.record.LogPeer(record.Party{}, conn, fault.
+			New(fault.CodeLimit, "the hub has no descriptor left for agents and callers").
 			Whyf("%d are in use, the rest is kept for the admin port", most-listener.Reserve(most)))
 	})
 }

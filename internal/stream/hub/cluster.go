@@ -38,7 +38,8 @@ func newRegistry(l *quota.Table, counted func(quota.Scope, quota.Resource)) *reg
 	if l == nil {
 		l = quota.Parse(v1alpha1.HubLimitsConfig{}, func(string, string, ...any) {})
 	}
-	return &registry{clusters: map[id.Cluster]*cluster{}, unread: carrier.NewBudget(limit.ClusterUnread), limits: l, counted: counted}
+	return &registry{clusters: map[id.Cluster]*cluster{}, unread: carrier.NewBudget(limit.ClusterUnread), limits: l,
+		counted: counted}
 }
 
 // bound puts other limits into force, for live clusters too.
@@ -260,7 +261,8 @@ func noAgent(name id.Cluster, agents []admin.AgentStatus, now time.Time) *fault.
 		case a.Connected:
 			seen = append(seen, a.ID+" is connected but does not answer")
 		case a.LastDisconnect != nil:
-			seen = append(seen, fmt.Sprintf("%s left %s ago (%s)", a.ID, ago(now.Sub(a.LastDisconnect.At)), a.LastDisconnect.Reason))
+			seen = append(seen, fmt.Sprintf("%s left %s ago (%s)", a.ID, ago(now.Sub(a.LastDisconnect.At)),
+				a.LastDisconnect.Reason))
 		}
 	}
 	const most = 3
@@ -275,7 +277,8 @@ func noAgent(name id.Cluster, agents []admin.AgentStatus, now time.Time) *fault.
 	if draining && len(agents) == len(seen) && allDraining(agents) {
 		f.Code = fault.CodeDraining
 	}
-	return f.Hint("look at the agent's log and at 'tombolo status %s'; a new agent joins with the line of 'tombolo token create --cluster %s'", name, name)
+	return f.Hint("look at the agent's log and at 'tombolo status %s'; a new agent joins with the line of 'tombolo "+
+		"token create --cluster %s'", name, name)
 }
 
 func allDraining(agents []admin.AgentStatus) bool {

@@ -60,7 +60,8 @@ func (ap *api) clusterInfo(c *cluster, rec state.Cluster, tokens int) admin.Clus
 
 // configures says whether the configuration names a cluster.
 func (ap *api) configures(name id.Cluster) bool {
-	return slices.ContainsFunc(ap.settings.Load().sockets.Clusters, func(c frontend.Cluster) bool { return c.Name == name })
+	return slices.ContainsFunc(ap.settings.Load().sockets.Clusters,
+		func(c frontend.Cluster) bool { return c.Name == name })
 }
 
 // apiRemoveCluster unregisters a cluster. What is connected to it, or could join it,
@@ -87,7 +88,8 @@ func (ap *api) apiRemoveCluster(r *http.Request) (any, error) {
 		return nil, err
 	}
 	out := admin.ClusterRemoval{
-		Meta: meta("ClusterRemoval"), Name: name.String(), Tokens: gone.Tokens, Agents: gone.Agents, Nodes: gone.Nodes, Clients: len(gone.Clients),
+		Meta: meta("ClusterRemoval"), Name: name.String(), Tokens: gone.Tokens, Agents: gone.Agents, Nodes: gone.Nodes,
+		Clients:  len(gone.Clients),
 		Warnings: stillNamed(info),
 	}
 	why := state.RemovedCluster(name.String())
@@ -106,7 +108,8 @@ func (ap *api) apiRemoveCluster(r *http.Request) (any, error) {
 	if err := ap.sockets.Forget(name, &ap.settings.Load().sockets); err != nil {
 		out.Warnings = append(out.Warnings, fault.From(err).Error())
 	}
-	ap.log.Info("cluster removed", telemetry.AttrCluster, name, "agents", gone.Agents, "nodes", gone.Nodes, "tokens", gone.Tokens, "clients", len(gone.Clients),
+	ap.log.Info("cluster removed", telemetry.AttrCluster, name, "agents", gone.Agents, "nodes", gone.Nodes,
+		"tokens", gone.Tokens, "clients", len(gone.Clients),
 		"connections", out.Connections)
 	ap.record.Change(ap.operator(r, name), audit.KindRemoval, name.String(), fmt.Sprintf(
 		"cluster %s was removed with %d agents, %d nodes, %d tokens and %d client certificates; connections that ended: %d",

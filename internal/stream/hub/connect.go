@@ -74,11 +74,12 @@ func (cn *connect) serveConnect(ctx context.Context, conn net.Conn, who record.P
 		cn.refuseConnect(conn, err)
 		return
 	}
-	stream, err := dialQuietly(ctx, cn.settings.Load().dialTimeout, conn, caller, func(ctx context.Context) (carrier.Stream, error) {
-		d := asked.dial()
-		d.EgressType, d.Peer = frontend.DefaultEgress, carrier.UnixPeer(conn)
-		return dial(ctx, d)
-	})
+	stream, err := dialQuietly(ctx, cn.settings.Load().dialTimeout, conn, caller,
+		func(ctx context.Context) (carrier.Stream, error) {
+			d := asked.dial()
+			d.EgressType, d.Peer = frontend.DefaultEgress, carrier.UnixPeer(conn)
+			return dial(ctx, d)
+		})
 	if err != nil {
 		cn.refuseConnect(conn, err)
 		return
@@ -119,7 +120,8 @@ type promptReader interface {
 // request be smuggled past the answer. After a fast dial a look is enough; a dial
 // that takes longer is watched, so that early bytes end it at once.
 func dialQuietly(
-	ctx context.Context, timeout time.Duration, conn net.Conn, caller splice.Conn, dial func(context.Context) (carrier.Stream, error),
+	ctx context.Context, timeout time.Duration, conn net.Conn, caller splice.Conn,
+	dial func(context.Context) (carrier.Stream, error),
 ) (carrier.Stream, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout) // that of Dial as well
 	defer cancel()
@@ -157,7 +159,8 @@ func dialQuietly(
 }
 
 func earlyData() error {
-	return fault.New(fault.CodeEarlyData, "bytes came before the answer to the CONNECT").Hint("wait for the 200 before sending")
+	return fault.New(fault.CodeEarlyData, "bytes came before the answer to the CONNECT").
+		Hint("wait for the 200 before sending")
 }
 
 // spliceStream copies between conn, whose end is caller, and a stream until both have ended.
@@ -192,7 +195,8 @@ func (cn *connect) readConnect(ctx context.Context, conn net.Conn, caller splice
 	switch {
 	case err == nil:
 	case bounded.N <= 0:
-		return asking{}, fault.New(fault.CodeHeaderTooLarge, "the request header is too large").Whyf("at most %d bytes are read", limit.RequestHeader)
+		return asking{}, fault.New(fault.CodeHeaderTooLarge, "the request header is too large").
+			Whyf("at most %d bytes are read", limit.RequestHeader)
 	case errors.Is(from.err, io.EOF):
 		return asking{}, bad("the connection ended within the header")
 	case errors.As(from.err, &timeout) && timeout.Timeout():
@@ -203,7 +207,8 @@ func (cn *connect) readConnect(ctx context.Context, conn net.Conn, caller splice
 	}
 	switch {
 	case req.Method != http.MethodConnect:
-		return asking{}, fault.Newf(fault.CodeMethod, "method %s is not served here", clip(req.Method, 32)).Whyf("this socket speaks CONNECT only")
+		return asking{}, fault.Newf(fault.CodeMethod, "method %s is not served here", clip(req.Method, 32)).
+			Whyf("this socket speaks CONNECT only")
 	case req.ProtoMajor != 1 || req.ProtoMinor != 1:
 		return asking{}, bad("it is HTTP/%d.%d; HTTP/1.1 is expected", req.ProtoMajor, req.ProtoMinor)
 	case req.ContentLength > 0 || len(req.TransferEncoding) > 0:

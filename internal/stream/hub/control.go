@@ -60,7 +60,8 @@ func (c *controls) take(ctx context.Context, done <-chan struct{}) (carrier.Stre
 		case <-done:
 			return nil, fault.New(fault.CodeSessionLost, "the session has ended")
 		case <-timer.C:
-			return nil, fault.New(fault.CodeSessionLost, "the agent opened no control stream").Whyf("none came within %v", limit.Hello)
+			return nil, fault.New(fault.CodeSessionLost, "the agent opened no control stream").
+				Whyf("none came within %v", limit.Hello)
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}

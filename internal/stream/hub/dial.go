@@ -71,7 +71,8 @@ func (dl *dialer) dial(ctx context.Context, name id.Cluster, d wire.Dial, at *re
 		return nil, shuttingDown()
 	}
 	q := policy.Request{
-		Cluster: name.String(), Caller: d.Caller, Local: d.Peer.Known, UID: d.Peer.UID, Egress: d.EgressType, Flow: policy.FlowDial,
+		Cluster: name.String(), Caller: d.Caller, Local: d.Peer.Known, UID: d.Peer.UID, Egress: d.EgressType,
+		Flow:   policy.FlowDial,
 		Source: d.Source, Name: target.Name, Addr: target.Addr, Port: target.Port, Own: dl.own.FromAfar(),
 	}
 	if err := dl.decideFirst(ctx, q, at); err != nil {
@@ -146,7 +147,8 @@ func (dl *dialer) dialAny(ctx context.Context, c *cluster, held *quota.Grant, d 
 		}
 		again[s]++
 		last = err
-		dl.log.Debug("dial fails over", telemetry.AttrCluster, c.name, telemetry.AttrAgent, s.agent, telemetry.AttrReason, err)
+		dl.log.Debug("dial fails over", telemetry.AttrCluster, c.name, telemetry.AttrAgent, s.agent,
+			telemetry.AttrReason, err)
 	}
 }
 
@@ -258,7 +260,8 @@ func (dl *dialer) askable(s *session, q policy.Request) (bool, error) {
 		return false, nil
 	}
 	if !s.chooses {
-		return false, unasked{fault.Newf(fault.CodePolicyDenied, "agent %s is too old for names under the hub's policy", s.agent).
+		return false, unasked{fault.Newf(fault.CodePolicyDenied, "agent %s is too old for names under the hub's policy",
+			s.agent).
 			Whyf("it does not let the hub choose among the addresses of %s before it dials", q.Name).
 			Hint("bring the agent to the hub's release, or dial an address")}
 	}
@@ -267,7 +270,8 @@ func (dl *dialer) askable(s *session, q policy.Request) (bool, error) {
 
 // answer reads what the agent says. If it was asked for the addresses of a name,
 // the policy chooses among them before one is dialled.
-func (dl *dialer) answer(stream carrier.Stream, asked bool, q policy.Request, at *record.Progress) (resolved string, err error) {
+func (dl *dialer) answer(stream carrier.Stream, asked bool, q policy.Request,
+	at *record.Progress) (resolved string, err error) {
 	resolved, addresses, err := wire.ReadReply(stream, asked)
 	at.Leads(q, resolved)
 	if err != nil || !asked {
@@ -383,7 +387,8 @@ func dialError(ctx context.Context, s *session, err error) error {
 			Whyf("the target may have reset the connection at once").Hint("look at the agent's log")
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return fault.Newf(fault.CodeDialTimeout, "the dial did not end in time").
-			Whyf("agent %s gave no answer about the target", s.agent).Hint("check that the target is alive: tombolo connect %s HOST:PORT", s.cluster.name)
+			Whyf("agent %s gave no answer about the target", s.agent).
+			Hint("check that the target is alive: tombolo connect %s HOST:PORT", s.cluster.name)
 	case ctx.Err() != nil:
 		return fault.New(fault.CodeDialCanceled, "the caller gave up")
 	}

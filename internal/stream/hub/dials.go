@@ -33,11 +33,13 @@ func (dl *dialer) forCaller(who record.Party) frontend.DialFunc {
 			if !told {
 				level = slog.LevelDebug
 			}
-			dl.log.Log(ctx, level, "dial failed", telemetry.AttrCluster, who.Cluster, telemetry.AttrTarget, wire.Clean(audit.Destination(d.Address)), telemetry.AttrCaller, who.Caller,
+			dl.log.Log(ctx, level, "dial failed", telemetry.AttrCluster, who.Cluster,
+				telemetry.AttrTarget, wire.Clean(audit.Destination(d.Address)), telemetry.AttrCaller, who.Caller,
 				telemetry.AttrCode, f.Code, telemetry.AttrReason, f.Error())
 			return nil, err
 		}
-		dl.log.Debug("dialled", telemetry.AttrCluster, who.Cluster, telemetry.AttrTarget, d.Address, telemetry.AttrCaller, who.Caller)
+		dl.log.Debug("dialled", telemetry.AttrCluster, who.Cluster, telemetry.AttrTarget, d.Address,
+			telemetry.AttrCaller, who.Caller)
 		return stream, nil
 	}
 }
@@ -45,7 +47,8 @@ func (dl *dialer) forCaller(who record.Party) frontend.DialFunc {
 // dialRecorded dials, and leaves a record of the refusal, of the failure, or of the stream
 // when it has ended. told says of an error whether the log should have it too: of a flood of
 // refusals it has the sum alone.
-func (dl *dialer) dialRecorded(ctx context.Context, who record.Party, d wire.Dial) (_ carrier.Stream, told bool, err error) {
+func (dl *dialer) dialRecorded(ctx context.Context, who record.Party,
+	d wire.Dial) (_ carrier.Stream, told bool, err error) {
 	begun := time.Now()
 	var rec *record.Dial
 	var at *record.Progress

@@ -43,7 +43,8 @@ func (ap *api) apiExplain(r *http.Request) (any, error) {
 		out.Hops = append(out.Hops, hop)
 	}
 	if len(sessions) == 0 {
-		out.Hops = append(out.Hops, admin.Hop{Place: "agent", Name: "-", Verdict: admin.VerdictDenied, Why: "no agent is connected"})
+		out.Hops = append(out.Hops, admin.Hop{Place: "agent", Name: "-", Verdict: admin.VerdictDenied,
+			Why: "no agent is connected"})
 	}
 	out.Verdict = hop.Verdict
 	if !better(agents, hop.Verdict) {
@@ -57,7 +58,8 @@ func (ap *api) hopThrough(s *session, q policy.Request) admin.Hop {
 	own := q
 	own.Own = ap.own.From(s.peer)
 	hop := agentHop(s.agent.String(), s.ranges, q)
-	if r := ap.access.DecideThrough(s.ranges, own); own.MeetsOwn() && !r.Allow { // what the hub says once it knows through whom
+	// what the hub says once it knows through whom
+	if r := ap.access.DecideThrough(s.ranges, own); own.MeetsOwn() && !r.Allow {
 		hop.Verdict, hop.Rule, hop.Why = admin.VerdictDenied, r.Rule, "the hub does not ask this agent: "+r.Why()
 	} else if _, err := ap.dials.askable(s, q); err != nil {
 		f := fault.From(err)
@@ -86,7 +88,8 @@ func Question(cluster string, asked url.Values) (policy.Request, error) {
 	}
 	t, err := policy.ParseTarget(asked.Get("target"))
 	if err != nil {
-		return policy.Request{}, fault.New(fault.CodeRequest, "the destination cannot be read").Because(err).Hint("write HOST:PORT")
+		return policy.Request{}, fault.New(fault.CodeRequest, "the destination cannot be read").Because(err).
+			Hint("write HOST:PORT")
 	}
 	q := policy.Request{
 		Cluster: cluster, Caller: asked.Get("as"), Egress: asked.Get("egress"), Flow: policy.FlowDial,
@@ -101,7 +104,8 @@ func Question(cluster string, asked url.Values) (policy.Request, error) {
 	}
 	if from := asked.Get("from"); from != "" {
 		if q.Source, err = netip.ParseAddr(from); err != nil {
-			return q, fault.New(fault.CodeRequest, "the caller's address cannot be read").Because(err).Hint("write an IP address")
+			return q, fault.New(fault.CodeRequest, "the caller's address cannot be read").Because(err).
+				Hint("write an IP address")
 		}
 	}
 	return q, nil
@@ -124,7 +128,8 @@ func Explain(q policy.Request, policies ...*policy.Policy) admin.Explanation {
 }
 
 func explanation(q policy.Request) admin.Explanation {
-	out := admin.Explanation{Meta: meta("Explanation"), Cluster: q.Cluster, Target: authz.Destination(q), Caller: q.Caller, Egress: q.Egress}
+	out := admin.Explanation{Meta: meta("Explanation"), Cluster: q.Cluster, Target: authz.Destination(q),
+		Caller: q.Caller, Egress: q.Egress}
 	if q.Source.IsValid() {
 		out.Source = q.Source.String()
 	}
@@ -151,7 +156,7 @@ func agentHop(name string, ranges []string, q policy.Request) admin.Hop {
 	hop := hopOf("agent", name, policy.Decide(q, p))
 	if len(told) < len(ranges) && hop.Verdict == admin.VerdictDenied {
 		hop.Verdict = admin.VerdictOpen
-		hop.Why = fmt.Sprintf("none of the %d ranges that the hub keeps of this agent's list allows it; the agent has more", len(told))
+		hop.Why = fmt.Sprintf("none of the first %d ranges of this agent's list, which the hub keeps, allows it", len(told))
 	}
 	return hop
 }

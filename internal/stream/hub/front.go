@@ -52,7 +52,8 @@ func (fr *front) serveFront(ctx context.Context, ln net.Listener) error {
 	stop := run.OnDone(ctx, func() { ln.Close() })
 	defer stop()
 	g := run.NewGroup(ctx)
-	unknown := conns.NewUnauthenticated(limit.Unauthenticated, func() { fr.metrics.Refused.WithLabelValues(string(fault.CodeLimit)).Inc() })
+	unknown := conns.NewUnauthenticated(limit.Unauthenticated,
+		func() { fr.metrics.Refused.WithLabelValues(string(fault.CodeLimit)).Inc() })
 	err := listener.Accept(ctx, ln, func(raw net.Conn) {
 		pending := unknown.Add(ctx, raw)
 		g.Do(func(ctx context.Context) {
@@ -89,7 +90,8 @@ func (fr *front) shake(ctx context.Context, raw net.Conn) (*tls.Conn, error) {
 
 // route passes a connection to what it is for. It is pending until its peer has
 // an identity, or is gone.
-func (fr *front) route(ctx context.Context, conn *tls.Conn, raw net.Conn, pending *conns.Pending) (next func(context.Context)) {
+func (fr *front) route(ctx context.Context, conn *tls.Conn, raw net.Conn,
+	pending *conns.Pending) (next func(context.Context)) {
 	switch conn.ConnectionState().NegotiatedProtocol {
 	case trust.ALPNSession:
 		defer pending.Gone()
@@ -128,7 +130,8 @@ func (fr *front) routeHTTP(ctx context.Context, conn *tls.Conn, known func()) {
 	}
 	known()
 	serial := trust.Serial(conn.ConnectionState().PeerCertificates[0])
-	asks := record.Party{Cluster: who.Cluster, Frontend: "connect-tls", Caller: who.URI(), Serial: serial, Source: addrText(conn)}
+	asks := record.Party{Cluster: who.Cluster, Frontend: "connect-tls", Caller: who.URI(), Serial: serial,
+		Source: addrText(conn)}
 	most := limit.ClientConnections
 	if who.Role == id.RoleOperator {
 		most += limit.OperatorConnections
@@ -154,7 +157,8 @@ func (fr *front) routeHTTP(ctx context.Context, conn *tls.Conn, known func()) {
 		fr.clients.Remove(serial, conn)
 	})
 	leaf := conn.ConnectionState().PeerCertificates[0]
-	if fr.credentials.Revoked(serial) || fr.credentials.Refusal(who, credentials.IssuedAt(leaf)) != nil { // since it was identified: the revocation did not see this connection
+	// Revoked since it was identified, when the revocation did not see this connection.
+	if fr.credentials.Revoked(serial) || fr.credentials.Refusal(who, credentials.IssuedAt(leaf)) != nil {
 		gone()
 		conn.Close()
 		return

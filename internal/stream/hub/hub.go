@@ -134,14 +134,18 @@ func New(cfg Config, o Options) (*Hub, error) {
 // newParts builds what the servers share, from the ground up.
 func newParts(cfg Config, o Options, s *state.Store) (*parts, error) {
 	p := &parts{
-		cfg: cfg, log: o.Log, now: o.Now, since: o.Now(), trace: o.Trace, state: s, access: authz.NewTable(), own: authz.NewOwnListeners(),
+		cfg: cfg, log: o.Log, now: o.Now, since: o.Now(), trace: o.Trace, state: s, access: authz.NewTable(),
+		own:     authz.NewOwnListeners(),
 		clients: conns.NewByCertificate(), descriptors: conns.NewDescriptors(), cores: runtime.GOMAXPROCS(0),
 	}
 	p.settings.Store(&cfg.Reloadable)
-	p.clusters = newRegistry(cfg.limits, func(s quota.Scope, k quota.Resource) { p.metrics.Limits.WithLabelValues(string(s), k.String()).Inc() })
+	p.clusters = newRegistry(cfg.limits, func(s quota.Scope, k quota.Resource) {
+		p.metrics.Limits.WithLabelValues(string(s), k.String()).Inc()
+	})
 	p.metrics = telemetry.NewHub(o.Reg, p.readings()) // they read what is made below when somebody asks
 	p.memory = memory.New(memory.Options{
-		Log: o.Log, Configured: p.clusters.memoryLimit, Full: &p.clusters.memory, Clusters: p.clusters.books, Streams: streamsOf(p.access),
+		Log: o.Log, Configured: p.clusters.memoryLimit, Full: &p.clusters.memory, Clusters: p.clusters.books,
+		Streams:  streamsOf(p.access),
 		SetLimit: o.Memory, Shed: func(n int) { p.metrics.Shed.Add(float64(n)) },
 	})
 	if err := p.loadState(); err != nil {
@@ -161,7 +165,8 @@ func newParts(cfg Config, o Options, s *state.Store) (*parts, error) {
 // loadState takes over the CA, the clusters and the revocations.
 func (p *parts) loadState() error {
 	c, err := credentials.New(credentials.Options{
-		Store: p.state, TrustDomain: p.cfg.TrustDomain, Now: p.now, Life: func() time.Duration { return p.settings.Load().agentLife },
+		Store: p.state, TrustDomain: p.cfg.TrustDomain, Now: p.now,
+		Life: func() time.Duration { return p.settings.Load().agentLife },
 	})
 	if err != nil {
 		return err
@@ -228,12 +233,15 @@ func (p *parts) readings() telemetry.HubReadings {
 			}
 			return 0
 		}),
-		BytesToCluster:   p.clusters.sum(func(c *cluster) int64 { up, _ := c.traffic(); return up }, func(q *past) int64 { return q.up }),
-		BytesFromCluster: p.clusters.sum(func(c *cluster) int64 { _, down := c.traffic(); return down }, func(q *past) int64 { return q.down }),
-		RelayNodes:       func() float64 { return float64(p.clusters.relayed.Nodes()) },
-		RelayRefused:     p.clusters.sum(func(c *cluster) int64 { return c.relay.Refused() }, func(q *past) int64 { return q.refused }),
-		RelayPackets:     p.clusters.sumRelay(func(c *relay.Counts) int64 { return c.Packets() }),
-		RelayBytes:       p.clusters.sumRelay(func(c *relay.Counts) int64 { return c.Bytes() }),
+		BytesToCluster: p.clusters.sum(func(c *cluster) int64 { up, _ := c.traffic(); return up },
+			func(q *past) int64 { return q.up }),
+		BytesFromCluster: p.clusters.sum(func(c *cluster) int64 { _, down := c.traffic(); return down },
+			func(q *past) int64 { return q.down }),
+		RelayNodes: func() float64 { return float64(p.clusters.relayed.Nodes()) },
+		RelayRefused: p.clusters.sum(func(c *cluster) int64 { return c.relay.Refused() },
+			func(q *past) int64 { return q.refused }),
+		RelayPackets: p.clusters.sumRelay(func(c *relay.Counts) int64 { return c.Packets() }),
+		RelayBytes:   p.clusters.sumRelay(func(c *relay.Counts) int64 { return c.Bytes() }),
 		RelayDropped: func(reason string) float64 {
 			return p.clusters.sumRelay(func(c *relay.Counts) int64 { return c.DroppedFor(reason) })()
 		},

@@ -92,11 +92,13 @@ func (jn *join) enrol(r *http.Request) (admin.JoinAnswer, error) {
 	}
 	cluster, name, leaf, err := jn.credentials.Enrol(role, use, key)
 	if err != nil {
-		jn.log.Warn("join refused", telemetry.AttrPeer, r.RemoteAddr, telemetry.AttrCode, fault.From(err).Code, telemetry.AttrReason, err)
+		jn.log.Warn("join refused", telemetry.AttrPeer, r.RemoteAddr, telemetry.AttrCode, fault.From(err).Code,
+			telemetry.AttrReason, err)
 		return admin.JoinAnswer{}, err
 	}
 	jn.clusters.add(cluster)
-	jn.log.Info(string(role)+" joined", telemetry.AttrCluster, cluster, attrOf(role), name, telemetry.AttrPeer, r.RemoteAddr)
+	jn.log.Info(string(role)+" joined", telemetry.AttrCluster, cluster, attrOf(role), name,
+		telemetry.AttrPeer, r.RemoteAddr)
 	return jn.joined(cluster, name, leaf), nil
 }
 
@@ -112,7 +114,8 @@ func (jn *join) renew(r *http.Request) (admin.JoinAnswer, error) {
 		return admin.JoinAnswer{}, err
 	}
 	if who.Role != id.RoleAgent && who.Role != id.RoleNode {
-		return admin.JoinAnswer{}, fault.Newf(fault.CodeUnauthorized, "%s may not renew here", who).Whyf("only agents and nodes may")
+		return admin.JoinAnswer{}, fault.Newf(fault.CodeUnauthorized, "%s may not renew here", who).
+			Whyf("only agents and nodes may")
 	}
 	key, err := trust.ParseCSR([]byte(q.CSR))
 	if err != nil {
@@ -123,14 +126,16 @@ func (jn *join) renew(r *http.Request) (admin.JoinAnswer, error) {
 		return admin.JoinAnswer{}, err
 	}
 	jn.clusters.add(who.Cluster)
-	jn.log.Info(string(who.Role)+" renewed its certificate", telemetry.AttrCluster, who.Cluster, attrOf(who.Role), who.Name)
+	jn.log.Info(string(who.Role)+" renewed its certificate",
+		telemetry.AttrCluster, who.Cluster, attrOf(who.Role), who.Name)
 	return jn.joined(who.Cluster, who.Name, leaf), nil
 }
 
 // nodeUse adds to a use of a token what a node asks for.
 func nodeUse(q admin.JoinRequest, use *state.Use) (err error) {
 	if q.Role != string(id.RoleNode) {
-		return fault.Newf(fault.CodeRequest, "nobody joins as %q", clip(q.Role, 32)).Whyf("agents, without a role, and nodes do")
+		return fault.Newf(fault.CodeRequest, "nobody joins as %q", clip(q.Role, 32)).
+			Whyf("agents, without a role, and nodes do")
 	}
 	use.Node = true
 	if q.Node != "" {

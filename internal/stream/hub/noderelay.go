@@ -50,17 +50,20 @@ func (rl *relays) serveRelay(ctx context.Context, conn *tls.Conn, known func()) 
 		relay.Refuse(ctx, conn, err)
 		return nil
 	}
-	if f := rl.credentials.Refusal(who, n.Issued); f != nil { // revoked since it was judged: the revocation did not see this connection
+	// Revoked since it was judged, when the revocation did not see this connection.
+	if f := rl.credentials.Refusal(who, n.Issued); f != nil {
 		n.End(f)
 	}
 	if rl.draining.Load() {
 		n.Drain()
 	}
 	return func(ctx context.Context) {
-		rl.log.Debug("node connected to the relay", telemetry.AttrCluster, c.name, telemetry.AttrNode, n.Name, telemetry.AttrPeer, n.Peer)
+		rl.log.Debug("node connected to the relay", telemetry.AttrCluster, c.name, telemetry.AttrNode, n.Name,
+			telemetry.AttrPeer, n.Peer)
 		why := n.Serve(ctx, rl.now)
 		rl.metrics.RelayEnds.WithLabelValues(outcome(orderly(why))).Inc()
-		rl.log.Debug("node left the relay", telemetry.AttrCluster, c.name, telemetry.AttrNode, n.Name, telemetry.AttrPeer, n.Peer,
+		rl.log.Debug("node left the relay", telemetry.AttrCluster, c.name, telemetry.AttrNode, n.Name,
+			telemetry.AttrPeer, n.Peer,
 			telemetry.AttrCode, why.Code, telemetry.AttrReason, why.Explain())
 	}
 }

@@ -47,7 +47,8 @@ func (ap *api) apiRevoke(r *http.Request) (any, error) {
 func (ap *api) whomToRevoke(q admin.RevocationRequest) (who id.Identity, serial string, err error) {
 	role := id.Role(q.Role)
 	if !slices.Contains([]id.Role{id.RoleAgent, id.RoleNode, id.RoleClient, id.RoleOperator}, role) {
-		return who, "", fault.Newf(fault.CodeRequest, "the role %q cannot be revoked", clip(q.Role, 32)).Whyf("agent, node, client and operator can")
+		return who, "", fault.Newf(fault.CodeRequest, "the role %q cannot be revoked", clip(q.Role, 32)).
+			Whyf("agent, node, client and operator can")
 	}
 	if q.Serial == "" {
 		who = id.Identity{TrustDomain: ap.credentials.CA().TrustDomain(), Role: role, Name: q.Name}
@@ -129,7 +130,8 @@ func (ap *api) stillOpen(token string) (string, error) {
 	tokens, err := ap.state.Tokens()
 	for _, t := range tokens {
 		if t.ID == token && ap.now().Before(t.Expires) && len(t.Claims) < t.Uses {
-			return fmt.Sprintf("the token %s, by which it joined, has uses left, and gives other names: tombolo token revoke %s", token, token), nil
+			return fmt.Sprintf("the token %s, by which it joined, has uses left, and gives other names: "+
+				"tombolo token revoke %s", token, token), nil
 		}
 	}
 	return "", err

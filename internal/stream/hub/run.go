@@ -60,14 +60,16 @@ func (h *Hub) Run(ctx, hard context.Context) error {
 	h.serveHTTP(g, "enrolment", h.front.joinHTTP, h.join.joinHandler())
 	h.serveHTTP(g, "remote admin API", h.front.apiHTTP, h.join.operatorsOnly(api))
 	h.serveHTTP(g, "admin socket", ls.socket, api)
-	probes := listener.Few(ls.admin, listener.Spare(h.descriptors.Most()), func() { h.metrics.Refused.WithLabelValues(string(fault.CodeLimit)).Inc() })
+	probes := listener.Few(ls.admin, listener.Spare(h.descriptors.Most()),
+		func() { h.metrics.Refused.WithLabelValues(string(fault.CodeLimit)).Inc() })
 	h.serveHTTP(g, "admin port", tls.NewListener(probes, h.adminTLS()), h.probes())
 	g.Go("STUN", h.stun.Run)
 	g.Go("policy watcher", h.policies.Watch)
 	g.Go("memory", h.memory.Run)
 	g.Go("refusals", h.record.Run)
 	close(h.ready)
-	h.log.Info("hub is ready", "listen", h.listen, "advertise", h.advertise, "admin", ls.admin.Addr().String(), "stun", h.stun.Status().Listen,
+	h.log.Info("hub is ready", "listen", h.listen, "advertise", h.advertise, "admin", ls.admin.Addr().String(),
+		"stun", h.stun.Status().Listen,
 		"adminSocket", h.adminSocket(), "clusters", len(h.clusters.all()))
 
 	select {
@@ -172,7 +174,8 @@ func (h *Hub) drain(hard context.Context) {
 	for h.liveStreams() > 0 {
 		select {
 		case <-bound.Done():
-			h.log.Warn("the drain is over: live streams are cut", "streams", h.liveStreams(), telemetry.AttrReason, drainEnd(hard))
+			h.log.Warn("the drain is over: live streams are cut", "streams", h.liveStreams(),
+				telemetry.AttrReason, drainEnd(hard))
 			return
 		case <-tick.C:
 		}

@@ -147,17 +147,20 @@ func (ag *agents) serveSession(ctx context.Context, conn *tls.Conn, known func()
 func (ag *agents) beginSession(a arrival, g agreement) (serve func(context.Context), err error) {
 	account := a.cluster.accounts.Agent(a.agent)
 	if !account.Arrive() {
-		return nil, fault.Newf(fault.CodeLimit, "agent %s has %d connections that are no session yet", a.agent, limit.SessionsComing)
+		return nil, fault.Newf(fault.CodeLimit, "agent %s has %d connections that are no session yet", a.agent,
+			limit.SessionsComing)
 	}
 	s := &session{
-		cluster: a.cluster, agent: a.agent, account: account, instance: g.hello.GetInstance(), software: clip(g.hello.GetSoftware(), 64),
-		ranges: clipAll(g.hello.GetRanges()), since: ag.now(), peer: a.conn.RemoteAddr().String(),
+		cluster: a.cluster, agent: a.agent, account: account, instance: g.hello.GetInstance(),
+		software: clip(g.hello.GetSoftware(), 64),
+		ranges:   clipAll(g.hello.GetRanges()), since: ag.now(), peer: a.conn.RemoteAddr().String(),
 		certEnd: a.leaf().NotAfter, who: a.who, issued: credentials.IssuedAt(a.leaf()), secret: g.secret, chooses: g.chooses,
 	}
 	further := newControls()
 	link, err := carrier.Server(a.conn, carrier.Options{
-		Incoming: limit.AgentStreams, Accept: further.offer, Connections: g.connections, Budget: a.cluster.accounts.Budget, Tally: account.UnreadTally(),
-		Lost: func(l carrier.Loss) { ag.lost(s, l) },
+		Incoming: limit.AgentStreams, Accept: further.offer, Connections: g.connections, Budget: a.cluster.accounts.Budget,
+		Tally: account.UnreadTally(),
+		Lost:  func(l carrier.Loss) { ag.lost(s, l) },
 	})
 	if err != nil {
 		account.Arrived()
@@ -172,7 +175,8 @@ func (ag *agents) beginSession(a arrival, g agreement) (serve func(context.Conte
 
 // partyOf is whose session it is.
 func (ag *agents) partyOf(s *session) record.Party {
-	who := id.Identity{TrustDomain: ag.credentials.CA().TrustDomain(), Role: id.RoleAgent, Cluster: s.cluster.name, Name: s.agent.String()}
+	who := id.Identity{TrustDomain: ag.credentials.CA().TrustDomain(), Role: id.RoleAgent, Cluster: s.cluster.name,
+		Name: s.agent.String()}
 	return record.Party{Cluster: who.Cluster, Caller: who.URI()}
 }
 
@@ -212,7 +216,8 @@ func (ag *agents) runSession(ctx context.Context, s *session, controls *controls
 	log.Info("agent connected", "software", s.software, "ranges", s.ranges)
 
 	stop := run.OnDone(ctx, func() { s.end(fault.New(fault.CodeDraining, "the hub stopped")) })
-	if f := ag.credentials.Refusal(s.who, s.issued); f != nil { // since it was identified: the revocation did not see this session
+	// Revoked since it was identified, when the revocation did not see this session.
+	if f := ag.credentials.Refusal(s.who, s.issued); f != nil {
 		s.ended.CompareAndSwap(nil, f)
 		s.link.Close()
 	}

@@ -34,7 +34,8 @@ func (ap *api) statusOf(cluster string) admin.Status {
 	stun := admin.STUN(ap.stun.Status())
 	out.Hub.STUN = &stun
 	for _, c := range ap.clusters.all() {
-		cs := admin.ClusterStatus{Name: c.name.String(), Policy: ap.access.Version(c.name.String()).String(), Sockets: ap.sockets.Of(c.name), Agents: c.agents()}
+		cs := admin.ClusterStatus{Name: c.name.String(), Policy: ap.access.Version(c.name.String()).String(),
+			Sockets: ap.sockets.Of(c.name), Agents: c.agents()}
 		cs.Relay = c.relay.Status(false)
 		cs.LimitHits, cs.Pressed = c.accounts.Hits(), c.accounts.Pressed()
 		if cs.Agents == nil {
@@ -69,7 +70,8 @@ func shared(c *cluster) (out []string) {
 	}
 	for name, all := range processes {
 		if len(all) > 1 {
-			out = append(out, fmt.Sprintf("cluster %s: %d processes use the identity of agent %s; give each its own (a copied state directory?)", c.name, len(all), name))
+			out = append(out, fmt.Sprintf("cluster %s: %d processes use the identity of agent %s; give each its own (a "+
+				"copied state directory?)", c.name, len(all), name))
 		}
 	}
 	slices.Sort(out)
@@ -90,7 +92,8 @@ func expiring(certs []state.Certificate, now time.Time) []string {
 		if left <= 0 {
 			when = "has ended"
 		}
-		out = append(out, fmt.Sprintf("client certificate %s of cluster %s %s; issue a new one (tombolo egress-config %s --mode connect-tls) and restart kube-apiserver", c.Serial, who.Cluster, when, who.Cluster))
+		out = append(out, fmt.Sprintf("client certificate %s of cluster %s %s; issue a new one (tombolo egress-config %s "+
+			"--mode connect-tls) and restart kube-apiserver", c.Serial, who.Cluster, when, who.Cluster))
 	}
 	return out
 }

@@ -53,7 +53,8 @@ func (s *hubStream) Overrule(r authz.Ruling) {
 
 // Start and Ended are for the record.
 func (s *hubStream) Start() record.Start {
-	return record.Start{Agent: s.session.agent.String(), At: netip.AddrPortFrom(s.request.Addr, s.request.Port), Rule: s.rule, Policy: s.version}
+	return record.Start{Agent: s.session.agent.String(), At: netip.AddrPortFrom(s.request.Addr, s.request.Port),
+		Rule: s.rule, Policy: s.version}
 }
 
 // Ended is described at Start.

@@ -21,7 +21,8 @@ import (
 //	       ├─ pick
 //	       └─ ask ──► the agent: dial ──┬─ decide
 //	                                    └─ connect
-func (dl *dialer) beginTrace(ctx context.Context, c id.Cluster, frontend string, d *wire.Dial) (context.Context, otlp.Span) {
+func (dl *dialer) beginTrace(ctx context.Context, c id.Cluster, frontend string,
+	d *wire.Dial) (context.Context, otlp.Span) {
 	if dl.trace == nil {
 		return ctx, otlp.Span{}
 	}

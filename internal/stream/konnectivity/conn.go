@@ -83,7 +83,8 @@ func (c *conn) serve(dial func(context.Context, wire.Dial) (carrier.Stream, erro
 		return c.protocolError()
 	case <-first.C:
 		asked()
-		return explain(codes.DeadlineExceeded, fault.New(fault.CodeRequest, "no DIAL_REQ came").Whyf("a stream is opened for one dial and waits %v for it", limit.Dial))
+		return explain(codes.DeadlineExceeded, fault.New(fault.CodeRequest, "no DIAL_REQ came").
+			Whyf("a stream is opened for one dial and waits %v for it", limit.Dial))
 	}
 	target, err := dial(c.ctx, wire.Dial{Network: req.protocol, Address: req.address, Peer: peerOf(c.ctx)})
 	if err != nil {
@@ -253,7 +254,8 @@ func (c *conn) receive() {
 			if ok = !asked; ok {
 				c.dials <- *p
 			} else {
-				c.bad.Store(&mistake{codes.InvalidArgument, fault.New(fault.CodeFrameInvalid, "a second DIAL_REQ on one stream").Hint("open one stream for each dial")})
+				c.bad.Store(&mistake{codes.InvalidArgument, fault.New(fault.CodeFrameInvalid, "a second DIAL_REQ on one stream").
+					Hint("open one stream for each dial")})
 			}
 			asked = true
 		case data:
@@ -298,7 +300,8 @@ func (c *conn) unheard() {
 func (c *conn) write(p *packet) bool {
 	target := c.target.Load()
 	if target == nil || p.connectID != c.id {
-		c.bad.Store(&mistake{codes.InvalidArgument, fault.Newf(fault.CodeFrameInvalid, "DATA for connection %d on the stream of %d", p.connectID, c.id)})
+		f := fault.Newf(fault.CodeFrameInvalid, "DATA for connection %d on the stream of %d", p.connectID, c.id)
+		c.bad.Store(&mistake{codes.InvalidArgument, f})
 		return false
 	}
 	if !c.heard {

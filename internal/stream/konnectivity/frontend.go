@@ -41,7 +41,8 @@ func New(log *slog.Logger) *Frontend {
 
 // Serve serves callers on ln until ctx ends; it owns ln. When it returns, every
 // connection that it served has ended.
-func (f *Frontend) Serve(ctx context.Context, ln net.Listener, dial func(context.Context, wire.Dial) (carrier.Stream, error)) error {
+func (f *Frontend) Serve(ctx context.Context, ln net.Listener,
+	dial func(context.Context, wire.Dial) (carrier.Stream, error)) error {
 	g := run.NewGroup(ctx)
 	streams, waiting := run.NewLimiter(f.most), run.NewLimiter(limit.PendingDials)
 	var held budget
@@ -98,7 +99,8 @@ func (f *Frontend) refuser(ln net.Listener) func(wire.Peer, error) {
 		return to.Refused
 	}
 	return func(peer wire.Peer, err error) {
-		f.log.Info("refused", telemetry.AttrPeer, fmt.Sprintf("%+v", peer), telemetry.AttrCode, fault.From(err).Code, telemetry.AttrReason, err)
+		f.log.Info("refused", telemetry.AttrPeer, fmt.Sprintf("%+v", peer), telemetry.AttrCode, fault.From(err).Code,
+			telemetry.AttrReason, err)
 	}
 }
 

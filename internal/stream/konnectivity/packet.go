@@ -92,7 +92,8 @@ func layoutOf(field protowire.Number) (layout, bool) {
 
 // fieldOf is 0 for a type that this version does not know.
 func fieldOf(kind packetType) protowire.Number {
-	fields := [...]protowire.Number{fieldDialRequest, fieldDialResponse, fieldCloseRequest, fieldCloseResponse, fieldData, fieldCloseDial, fieldDrain}
+	fields := [...]protowire.Number{fieldDialRequest, fieldDialResponse, fieldCloseRequest, fieldCloseResponse,
+		fieldData, fieldCloseDial, fieldDrain}
 	if kind < 0 || int(kind) >= len(fields) {
 		return 0
 	}

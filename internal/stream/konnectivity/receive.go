@@ -72,7 +72,8 @@ func (r *receiver) next(target *atomic.Pointer[carrier.Stream]) (*packet, *mista
 		return nil, torn(err)
 	}
 	if header[0] != 0 {
-		return nil, &mistake{codes.Internal, fault.New(fault.CodeFrameInvalid, "a konnectivity packet cannot be received").Whyf("it is compressed")}
+		return nil, &mistake{codes.Internal, fault.New(fault.CodeFrameInvalid, "a konnectivity packet cannot be received").
+			Whyf("it is compressed")}
 	}
 	n := int64(binary.BigEndian.Uint32(header[1:]))
 	if bad := r.take(n, target.Load()); bad != nil {
@@ -87,7 +88,8 @@ func (r *receiver) next(target *atomic.Pointer[carrier.Stream]) (*packet, *mista
 	p := &packet{buffer: raw.MaterializeToBuffer(r.pool)}
 	if err := p.unmarshal(p.buffer.ReadOnlyData()); err != nil {
 		r.done(p)
-		return nil, &mistake{codes.Internal, fault.New(fault.CodeFrameInvalid, "a konnectivity packet cannot be received").Because(err)}
+		return nil, &mistake{codes.Internal, fault.New(fault.CodeFrameInvalid, "a konnectivity packet cannot be received").
+			Because(err)}
 	}
 	return p, nil
 }
@@ -97,7 +99,8 @@ func torn(err error) *mistake {
 	if !errors.Is(err, io.ErrUnexpectedEOF) {
 		return nil
 	}
-	return &mistake{codes.Internal, fault.New(fault.CodeFrameInvalid, "a konnectivity packet cannot be received").Because(err)}
+	return &mistake{codes.Internal, fault.New(fault.CodeFrameInvalid, "a konnectivity packet cannot be received").
+		Because(err)}
 }
 
 // take answers for a packet of n bytes that is about to come.
@@ -115,7 +118,8 @@ func (r *receiver) take(n int64, target *carrier.Stream) *mistake {
 		size = 1 << bits.Len64(uint64(n-1)) // as the pool rounds
 	}
 	if !r.held.take(size, n > konnectivityData+packetHead) {
-		return &mistake{codes.ResourceExhausted, fault.New(fault.CodeLimit, "the socket holds too much that its targets do not take").
+		return &mistake{codes.ResourceExhausted, fault.
+			New(fault.CodeLimit, "the socket holds too much that its targets do not take").
 			Whyf("with a packet of %d bytes it were more than %d", n, konnectivityHeld).
 			Hint("send at most %d bytes at a time, or find the targets that do not read", konnectivityData)}
 	}

@@ -180,7 +180,8 @@ func texts(list []netip.AddrPort) []string {
 
 func readAddresses(in []string) ([]netip.AddrPort, error) {
 	if len(in) == 0 || len(in) > limit.ResolvedAddresses {
-		return nil, fault.Newf(fault.CodeFrameInvalid, "a frame has %d addresses", len(in)).Whyf("1 to %d are expected", limit.ResolvedAddresses)
+		return nil, fault.Newf(fault.CodeFrameInvalid, "a frame has %d addresses", len(in)).
+			Whyf("1 to %d are expected", limit.ResolvedAddresses)
 	}
 	out := make([]netip.AddrPort, len(in))
 	for i, text := range in {

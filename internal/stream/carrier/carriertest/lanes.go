@@ -92,7 +92,8 @@ func (f *flow) run(all *sync.WaitGroup, w, r carrier.Stream) {
 	})
 	all.Go(func() {
 		var dstErr error
-		dstErr, f.readErr = r.CopyTo(&prompt{Writer: &sink{of: f.of}, rng: seeded(uint64(f.of))}, func(n int) { f.got.Add(int64(n)) })
+		dstErr, f.readErr = r.CopyTo(&prompt{Writer: &sink{of: f.of}, rng: seeded(uint64(f.of))},
+			func(n int) { f.got.Add(int64(n)) })
 		if dstErr != nil {
 			f.readErr = dstErr
 			r.Reset(1)
@@ -240,8 +241,9 @@ func endsWhileMoving(t *testing.T, l Lanes) {
 	rng := seeded(11)
 	side := func() sidePlan {
 		size := rng.Int64N(3 << 20)
-		return sidePlan{Size: size, Copies: rng.IntN(2) == 0, Prompt: rng.IntN(2) == 0, Code: 1 + rng.Uint32N(6), EndRead: rng.Int64N(3 << 20),
-			End: []endKind{inOrder, early, aborted}[rng.IntN(3)]}
+		return sidePlan{Size: size, Copies: rng.IntN(2) == 0, Prompt: rng.IntN(2) == 0, Code: 1 + rng.Uint32N(6),
+			EndRead: rng.Int64N(3 << 20),
+			End:     []endKind{inOrder, early, aborted}[rng.IntN(3)]}
 	}
 	for range rounds {
 		var plans []streamPlan

@@ -210,7 +210,8 @@ func resetBothSides(t *testing.T, p Pair) {
 			n, err := s.Read(make([]byte, 1))
 			// The peer's reset may have come before the own one.
 			var first *carrier.ResetError
-			if byPeer := errors.As(err, &first) && first.Code == uint32(code); n != 0 || !byPeer && !errors.Is(err, net.ErrClosed) {
+			byPeer := errors.As(err, &first) && first.Code == uint32(code)
+			if n != 0 || !byPeer && !errors.Is(err, net.ErrClosed) {
 				t.Fatalf("read after both sides have reset: %d, %v; want net.ErrClosed or the peer's reset", n, err)
 			}
 			s.Close()

@@ -49,7 +49,8 @@ func haltedDeadlines(t *testing.T, p Pair, w *Wire) {
 		if _, err := near.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Fatalf("read: %v", err)
 		}
-		if srcErr, err := near.CopyFrom(&source{of: 2, size: 1 << 20, rng: seeded(1)}, nil); srcErr != nil || !errors.Is(err, os.ErrDeadlineExceeded) {
+		srcErr, err := near.CopyFrom(&source{of: 2, size: 1 << 20, rng: seeded(1)}, nil)
+		if srcErr != nil || !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Fatalf("copy from: %v, %v", srcErr, err)
 		}
 		near.SetDeadline(time.Now().Add(bound))

@@ -37,7 +37,8 @@ func deadlines(t *testing.T, p Pair) {
 		if err := writeBlocks(near); !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Fatalf("write: %v", err)
 		}
-		if srcErr, err := near.CopyFrom(bytes.NewReader(make([]byte, 100)), nil); srcErr != nil || !errors.Is(err, os.ErrDeadlineExceeded) {
+		srcErr, err := near.CopyFrom(bytes.NewReader(make([]byte, 100)), nil)
+		if srcErr != nil || !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Fatalf("copy from: %v, %v", srcErr, err)
 		}
 		// A deadline set from elsewhere wakes a reader that waits.

@@ -108,7 +108,8 @@ func (c *Credentials) Revoked(serial string) bool { return c.revoked.has(serial)
 func (c *Credentials) RevokedHolders() []state.Holder { return c.holders.all() }
 
 // Enrol consumes one use of a token and issues a certificate of the role, both or neither.
-func (c *Credentials) Enrol(role id.Role, use state.Use, key crypto.PublicKey) (cluster id.Cluster, name string, leaf *x509.Certificate, err error) {
+func (c *Credentials) Enrol(role id.Role, use state.Use,
+	key crypto.PublicKey) (cluster id.Cluster, name string, leaf *x509.Certificate, err error) {
 	var rec state.Holder
 	use.TrustDomain = c.ca.TrustDomain()
 	use.Again = c.mayRenew
@@ -157,12 +158,14 @@ func (c *Credentials) Renew(who id.Identity, shown time.Time, key crypto.PublicK
 }
 
 // Issue issues a certificate to a client or an operator.
-func (c *Credentials) Issue(who id.Identity, key crypto.PublicKey, life time.Duration) (state.Certificate, *x509.Certificate, error) {
+func (c *Credentials) Issue(who id.Identity, key crypto.PublicKey,
+	life time.Duration) (state.Certificate, *x509.Certificate, error) {
 	leaf, err := c.issue(who, key, life)
 	if err != nil {
 		return state.Certificate{}, nil, err
 	}
-	rec := state.Certificate{Serial: trust.Serial(leaf), Identity: who.URI(), Issued: c.Now().UTC(), Expires: leaf.NotAfter.UTC()}
+	rec := state.Certificate{Serial: trust.Serial(leaf), Identity: who.URI(), Issued: c.Now().UTC(),
+		Expires: leaf.NotAfter.UTC()}
 	return rec, leaf, c.Store.PutCertificate(rec, c.Now())
 }
 

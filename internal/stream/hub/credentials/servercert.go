@@ -34,7 +34,8 @@ func (s *ServerCertificate) Get(now time.Time) (*tls.Certificate, error) {
 }
 
 func (s *ServerCertificate) getLocked(now time.Time) (*tls.Certificate, error) {
-	if s.cert == nil || now.After(s.leaf.NotBefore.Add(s.leaf.NotAfter.Sub(s.leaf.NotBefore)/2)) || now.Before(s.leaf.NotBefore) {
+	if s.cert == nil || now.After(s.leaf.NotBefore.Add(s.leaf.NotAfter.Sub(s.leaf.NotBefore)/2)) ||
+		now.Before(s.leaf.NotBefore) {
 		cert, err := s.renew(now)
 		if err != nil {
 			return nil, err

@@ -42,7 +42,8 @@ type Bind func(c id.Cluster, protocol string, ln net.Listener) (Frontend, net.Li
 
 // NewSockets prepares the sockets below runDir; nothing is open. They end with ctx.
 func NewSockets(ctx context.Context, runDir string, bind Bind, log *slog.Logger) *Sockets {
-	return &Sockets{runDir: runDir, bind: bind, log: log, group: run.NewGroup(ctx), asked: map[id.Cluster][]string{}, open: map[socketKey]*openSocket{}}
+	return &Sockets{runDir: runDir, bind: bind, log: log, group: run.NewGroup(ctx), asked: map[id.Cluster][]string{},
+		open: map[socketKey]*openSocket{}}
 }
 
 // Wait waits until all frontends have returned; Stop ends them.
@@ -214,7 +215,8 @@ func (s *Sockets) start(key socketKey, spec SocketSpec) (*openSocket, error) {
 		defer close(o.done)
 		defer cancel()
 		if err := frontend.Serve(ctx, ln, typed); err != nil {
-			s.log.Error("frontend failed", telemetry.AttrCluster, key.cluster, "protocol", key.protocol, telemetry.AttrReason, err)
+			s.log.Error("frontend failed", telemetry.AttrCluster, key.cluster, "protocol", key.protocol,
+				telemetry.AttrReason, err)
 		}
 	})
 	return o, nil

@@ -19,19 +19,22 @@ func advice(configured, environment, group int64) (out []string) {
 		name, most = variable, environment
 	}
 	if most != quota.Unbounded && most > group {
-		out = append(out, fmt.Sprintf("%s is %s, above the cgroup's limit of %s: the kernel kills the hub before it takes from the largest cluster; "+
-			"set %s to at most %s, or raise the limit of the unit or the container", name, roughly(most), roughly(group), name, roughly(percent(group, limit.MemoryOfGroup))))
+		out = append(out, fmt.Sprintf("%s is %s, above the cgroup's limit of %s: "+
+			"the kernel kills the hub before it takes from the largest cluster; "+
+			"set %s to at most %s, or raise the limit of the unit or the container",
+			name, roughly(most), roughly(group), name, roughly(percent(group, limit.MemoryOfGroup))))
 	}
 	if configured == 0 || configured == quota.Unbounded || environment == quota.Unbounded {
 		return out
 	}
 	switch {
 	case environment < configured:
-		out = append(out, fmt.Sprintf("%s (%s) is below %s (%s): above it the garbage collector works without a pause, and the largest cluster may still take more; "+
+		out = append(out, fmt.Sprintf("%s (%s) is below %s (%s): "+
+			"above it the garbage collector works without a pause, and the largest cluster may still take more; "+
 			"unset %s, or set %s to the same", variable, roughly(environment), field, roughly(configured), variable, field))
 	case environment > configured:
-		out = append(out, fmt.Sprintf("%s (%s) is above %s (%s) and of no use, for the lower one holds; unset %s, or raise %s",
-			variable, roughly(environment), field, roughly(configured), variable, field))
+		out = append(out, fmt.Sprintf("%s (%s) is above %s (%s) and of no use, for the lower one holds; "+
+			"unset %s, or raise %s", variable, roughly(environment), field, roughly(configured), variable, field))
 	}
 	return out
 }

@@ -97,7 +97,8 @@ func newestLargest(all []holding, need, cost int64) []int {
 	}
 	slices.SortFunc(order, func(a, b int) int {
 		x, y := all[a], all[b]
-		return cmp.Or(cmp.Compare(bits.Len64(uint64(y.holds)), bits.Len64(uint64(x.holds))), y.begun.Compare(x.begun), cmp.Compare(a, b))
+		return cmp.Or(cmp.Compare(bits.Len64(uint64(y.holds)), bits.Len64(uint64(x.holds))), y.begun.Compare(x.begun),
+			cmp.Compare(a, b))
 	})
 	for n, i := range order {
 		gives := all[i].holds + cost

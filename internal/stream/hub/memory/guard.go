@@ -160,10 +160,12 @@ func (m *Guard) Look(now time.Time) {
 func (m *Guard) shed(c id.Cluster, need int64) {
 	n := m.cutLargest(c, need, limit.StreamCost, Stream.Held, fault.New(fault.CodeLimit, "the hub is short of memory").
 		Whyf("cluster %s uses the most of it, and this was among its newest and largest streams", c).
-		Hint("read what you ask for, or ask for less at a time; 'tombolo status %s' shows what is used", c).After(limit.MemoryAgain))
+		Hint("read what you ask for, or ask for less at a time; 'tombolo status %s' shows what is used",
+			c).After(limit.MemoryAgain))
 	if n > 0 {
 		m.Shed(n)
-		m.Log.Warn("streams cut: the hub is short of memory", telemetry.AttrCluster, c, "streams", n, "used", m.used.Load(), "limit", m.most.Load())
+		m.Log.Warn("streams cut: the hub is short of memory", telemetry.AttrCluster, c, "streams", n,
+			"used", m.used.Load(), "limit", m.most.Load())
 	}
 }
 

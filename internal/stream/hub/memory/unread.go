@@ -56,9 +56,10 @@ func (m *Guard) LookAtUnread() {
 			continue
 		}
 		a := l.book.Cluster
-		n := m.cutLargest(l.cluster, need, 0, Stream.UnreadBytes, fault.Newf(fault.CodeLimit, "%s may leave %s unread", a.Label(), quota.SizeText(l.bound)).
+		why := fault.Newf(fault.CodeLimit, "%s may leave %s unread", a.Label(), quota.SizeText(l.bound)).
 			Whyf("the bound cluster.%s was exceeded, and this was among the newest and largest streams", quota.UnreadBytes).
-			Hint("read what you ask for, or ask for less at a time; 'tombolo status %s' shows what is used", a.Name))
+			Hint("read what you ask for, or ask for less at a time; 'tombolo status %s' shows what is used", a.Name)
+		n := m.cutLargest(l.cluster, need, 0, Stream.UnreadBytes, why)
 		for range n {
 			a.Hit(quota.UnreadBytes)
 		}

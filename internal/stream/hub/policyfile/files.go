@@ -123,7 +123,9 @@ func (p *Files) look(paths, named []string) (files, gone []string, err error) {
 	}
 	for _, file := range named {
 		// Its folder, or the file itself if the configuration names it, has to be there.
-		i := slices.IndexFunc(paths, func(p string) bool { return filepath.Clean(p) == file || filepath.Clean(p) == filepath.Dir(file) })
+		i := slices.IndexFunc(paths, func(p string) bool {
+			return filepath.Clean(p) == file || filepath.Clean(p) == filepath.Dir(file)
+		})
 		if i < 0 {
 			continue // it was of paths that another reading has left
 		}
@@ -152,7 +154,8 @@ func (p *Files) remember(file string, f reading) {
 
 func (p *Files) unlink(file string) {
 	for _, path := range p.last[file].paths() {
-		if p.readFor[path] = slices.DeleteFunc(p.readFor[path], func(f string) bool { return f == file }); len(p.readFor[path]) == 0 {
+		p.readFor[path] = slices.DeleteFunc(p.readFor[path], func(f string) bool { return f == file })
+		if len(p.readFor[path]) == 0 {
 			delete(p.readFor, path)
 		}
 	}

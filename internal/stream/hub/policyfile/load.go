@@ -74,7 +74,8 @@ func read(file string, read reader) (*policy.Policy, []policy.Finding, reading, 
 	stamp := stampOf(file) // before it is read
 	data, err := read(file, limit.ConfigFile)
 	if err != nil {
-		err = fault.Newf(fault.CodeConfig, "the policy %s cannot be read", file).Because(err).Hint("correct the file, or take it away")
+		err = fault.Newf(fault.CodeConfig, "the policy %s cannot be read", file).Because(err).
+			Hint("correct the file, or take it away")
 		return nil, nil, reading{stamps: []fileStamp{stamp}}, err
 	}
 	p, findings, f := parse(file, data, read)
@@ -192,12 +193,14 @@ func (p *Files) Load(named ...string) error {
 func (p *Files) end(refused []authz.Overruled) {
 	for _, r := range refused {
 		q := r.Request()
-		p.Log.Debug("a stream ends that the changed policy refuses", telemetry.AttrCluster, q.Cluster, telemetry.AttrTarget, authz.Destination(q),
+		p.Log.Debug("a stream ends that the changed policy refuses", telemetry.AttrCluster, q.Cluster,
+			telemetry.AttrTarget, authz.Destination(q),
 			telemetry.AttrCaller, q.Caller, telemetry.AttrReason, r.Ruling.Why())
 		r.Overrule(r.Ruling)
 	}
 	if len(refused) > 0 {
-		p.Log.Info("streams ended that the changed policy refuses", "streams", len(refused), "version", p.Table.Whole().String())
+		p.Log.Info("streams ended that the changed policy refuses", "streams", len(refused),
+			"version", p.Table.Whole().String())
 	}
 }
 

@@ -42,7 +42,8 @@ const (
 // String is the field of the configuration, and the label of the metrics.
 func (k Resource) String() string {
 	return [resources]string{
-		"sessions", "streams", "pendingDials", "dialsPerSecond", "bytesInPerSecond", "bytesOutPerSecond", "unreadBytes", "memory",
+		"sessions", "streams", "pendingDials", "dialsPerSecond", "bytesInPerSecond", "bytesOutPerSecond", "unreadBytes",
+		"memory",
 	}[k]
 }
 
@@ -228,7 +229,8 @@ func (a *Account) refuse(k Resource, most int64, wait time.Duration) *fault.Faul
 	case UnreadBytes:
 		return f.Hint("someone reads slowly, or not at all; try again when that has ended")
 	}
-	return f.Hint("close what is not needed, or raise limits.%s.%s; 'tombolo status %s' shows what is used", a.scope, k, a.Name)
+	return f.Hint("close what is not needed, or raise limits.%s.%s; 'tombolo status %s' shows what is used", a.scope, k,
+		a.Name)
 }
 
 func (a *Account) links() string {
@@ -266,7 +268,8 @@ func (a *Account) Disconnect() {
 // idle says that the account knows nothing that matters: nothing is open or about to
 // be, and what its rates had granted is there again.
 func (a *Account) idle(now time.Time, kept time.Duration) bool {
-	return a.sessions.Load()|a.streams.Load()|a.coming.Load()|a.unread.Load() == 0 && now.UnixNano()-a.newest.Load() > int64(kept)
+	return a.sessions.Load()|a.streams.Load()|a.coming.Load()|a.unread.Load() == 0 &&
+		now.UnixNano()-a.newest.Load() > int64(kept)
 }
 
 // SizeText renders bytes in the largest unit of the configuration that fits.

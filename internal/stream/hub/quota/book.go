@@ -36,10 +36,12 @@ type Book struct {
 
 // NewBook makes the accounts of a cluster. counted is called each time that a limit holds
 // somebody up; memory says that all memory of the hub is in use.
-func NewBook(name id.Cluster, l Limits, budget *carrier.Budget, counted func(Scope, Resource), memory *atomic.Bool) *Book {
+func NewBook(name id.Cluster, l Limits, budget *carrier.Budget, counted func(Scope, Resource),
+	memory *atomic.Bool) *Book {
 	return &Book{
-		Budget: budget, name: name.String(), Cluster: newAccount(ScopeCluster, name.String(), "", l.Cluster, counted), counted: counted,
-		memory: memory, limits: l, agents: map[string]*Account{}, callers: map[string]*Account{},
+		Budget: budget, name: name.String(), Cluster: newAccount(ScopeCluster, name.String(), "", l.Cluster, counted),
+		counted: counted,
+		memory:  memory, limits: l, agents: map[string]*Account{}, callers: map[string]*Account{},
 	}
 }
 
@@ -120,7 +122,8 @@ func (b *Book) Enter(agent *Account) error {
 		return err
 	}
 	if most := agent.bounds.Load().Sessions; !take(&agent.sessions, most) {
-		return agent.refuse(Sessions, most, 0).Hint("give each agent its own identity: tombolo token create --cluster %s", b.name)
+		return agent.refuse(Sessions, most, 0).
+			Hint("give each agent its own identity: tombolo token create --cluster %s", b.name)
 	}
 	if most := b.Cluster.bounds.Load().Sessions; !take(&b.Cluster.sessions, most) {
 		agent.sessions.Add(-1)
@@ -143,7 +146,8 @@ func (b *Book) short() error {
 		return nil
 	}
 	b.Cluster.Hit(Memory)
-	f := fault.New(fault.CodeLimit, "the hub is short of memory").Hint("try again; 'tombolo status %s' shows what is used", b.name).After(limit.MemoryAgain)
+	f := fault.New(fault.CodeLimit, "the hub is short of memory").
+		Hint("try again; 'tombolo status %s' shows what is used", b.name).After(limit.MemoryAgain)
 	if pressed {
 		return f.Whyf("cluster %s uses the most of it and gets no more", b.name)
 	}
@@ -164,7 +168,8 @@ func (b *Book) Pressed() bool { return b.pressed.Load() }
 // in their buffers; unread counts those bytes alone.
 func (b *Book) Holds() (n, unread int64) {
 	unread = b.Unread(b.Cluster)
-	return unread + b.Cluster.sessions.Load()*limit.SessionCost + b.Cluster.streams.Load()*limit.StreamCost + b.idleCallers()*limit.CallerCost, unread
+	return unread + b.Cluster.sessions.Load()*limit.SessionCost + b.Cluster.streams.Load()*limit.StreamCost +
+		b.idleCallers()*limit.CallerCost, unread
 }
 
 // idleCallers counts the callers' connections that carry no stream: the cost of a stream

@@ -55,7 +55,8 @@ func Defaults() Limits {
 		In: Unbounded, Out: Unbounded, Unread: Unbounded,
 	}
 	l := Limits{none, none, none, RelayBounds{limit.RelayNodes, limit.RelayNodeRate, limit.RelayClusterRate}}
-	l.Cluster.Sessions, l.Cluster.Streams, l.Cluster.Pending = limit.SessionsPerCluster, limit.StreamsPerCluster, limit.PendingDials
+	l.Cluster.Sessions, l.Cluster.Streams = limit.SessionsPerCluster, limit.StreamsPerCluster
+	l.Cluster.Pending = limit.PendingDials
 	l.Cluster.Dials, l.Cluster.Burst = limit.DialsPerSecond, limit.DialBurst*limit.DialsPerSecond
 	l.Cluster.Unread = limit.ClusterUnread
 	l.Agent.Sessions, l.Agent.Streams = limit.SessionsPerAgent, limit.StreamsPerSession

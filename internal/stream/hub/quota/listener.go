@@ -20,7 +20,8 @@ type Listener struct {
 }
 
 // NewListener wraps ln. refused takes what the frontend itself refuses within a connection.
-func NewListener(ln net.Listener, account func() *Account, refuse func(net.Conn, *fault.Fault), refused func(wire.Peer, error)) *Listener {
+func NewListener(ln net.Listener, account func() *Account, refuse func(net.Conn, *fault.Fault),
+	refused func(wire.Peer, error)) *Listener {
 	return &Listener{ln, account, refuse, refused}
 }
 

@@ -69,7 +69,8 @@ func (b *Book) Status() (out []admin.LimitStatus) {
 			if bound == Unbounded && hits == 0 {
 				continue
 			}
-			st := admin.LimitStatus{Scope: string(one.scope), Who: one.who, Limit: k.String(), Used: used, Hits: hits, Waiting: waiting}
+			st := admin.LimitStatus{Scope: string(one.scope), Who: one.who, Limit: k.String(), Used: used, Hits: hits,
+				Waiting: waiting}
 			if bound != Unbounded {
 				st.Bound = bound
 			}

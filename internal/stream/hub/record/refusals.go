@@ -70,7 +70,8 @@ func (r *Recorder) RefusedWithin(p Party, peer wire.Peer, err error) {
 	f := fault.From(err)
 	r.Count(err)
 	if r.RefusedRequest(p, peer, err) {
-		r.Log.Info("refused", telemetry.AttrCluster, p.Cluster, telemetry.AttrCaller, p.Caller, telemetry.AttrPeer, fmt.Sprintf("%+v", peer),
+		r.Log.Info("refused", telemetry.AttrCluster, p.Cluster, telemetry.AttrCaller, p.Caller,
+			telemetry.AttrPeer, fmt.Sprintf("%+v", peer),
 			telemetry.AttrCode, f.Code, telemetry.AttrReason, clipped(f.Error(), 400))
 	}
 }
@@ -80,7 +81,8 @@ func (r *Recorder) writeSums(sums []audit.Record) {
 	for _, sum := range sums {
 		sum.Time = r.Now()
 		r.Audit.Write(sum)
-		r.Log.Warn("refusals are counted", telemetry.AttrCluster, sum.Cluster, telemetry.AttrCaller, sum.Caller, telemetry.AttrTarget, wire.Clean(sum.Asked),
+		r.Log.Warn("refusals are counted", telemetry.AttrCluster, sum.Cluster, telemetry.AttrCaller, sum.Caller,
+			telemetry.AttrTarget, wire.Clean(sum.Asked),
 			telemetry.AttrCode, sum.Code, "count", sum.Count, "since", sum.Since)
 	}
 }

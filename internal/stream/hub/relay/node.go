@@ -127,7 +127,8 @@ func (n *Node) read(clock func() time.Time) error {
 			}
 			alive = now
 			if !clock().Before(n.certEnd) {
-				return fault.New(fault.CodeCertExpired, "the certificate of the node has run out").Hint("the node renews it by itself; look at its log")
+				return fault.New(fault.CodeCertExpired, "the certificate of the node has run out").
+					Hint("the node renews it by itself; look at its log")
 			}
 		}
 		got, err := n.conn.Read(buf[have:])
@@ -254,10 +255,12 @@ func (r *Relay) Status(detail bool) *admin.RelayStatus {
 		return nil
 	}
 	out := &admin.RelayStatus{
-		Nodes: len(all), Packets: r.moved.packets.Load(), Bytes: r.moved.bytes.Load(), Queued: r.Holds() - int64(len(all))*limit.RelayCost,
+		Nodes: len(all), Packets: r.moved.packets.Load(), Bytes: r.moved.bytes.Load(),
+		Queued:  r.Holds() - int64(len(all))*limit.RelayCost,
 		Refused: r.full.Load(),
 		Dropped: admin.RelayDrops{
-			Queue: r.moved.full.Load(), Rate: r.moved.rated.Load(), Absent: r.moved.absent.Load(), Foreign: r.moved.foreign.Load(),
+			Queue: r.moved.full.Load(), Rate: r.moved.rated.Load(), Absent: r.moved.absent.Load(),
+			Foreign: r.moved.foreign.Load(),
 		},
 	}
 	if !detail {

@@ -116,7 +116,8 @@ func (r *Relay) roomLocked() error {
 		return fault.Newf(fault.CodeLimit, "%d nodes of the cluster are connected to the relay", r.most).
 			Hint("raise limits.relay.nodes of the hub, or connect to another hub")
 	case free <= 0:
-		return fault.Newf(fault.CodeLimit, "%d nodes are connected to the relay of this hub", limit.RelayHub).Hint("connect to another hub")
+		return fault.Newf(fault.CodeLimit, "%d nodes are connected to the relay of this hub", limit.RelayHub).
+			Hint("connect to another hub")
 	case has >= free:
 		return fault.Newf(fault.CodeLimit, "%d nodes of the cluster are connected to the relay", has).
 			Whyf("only %d places of the hub are free, which are for other clusters", free).Hint("connect to another hub")
@@ -188,7 +189,10 @@ func (b batch) into(c *Counts) {
 	for _, one := range []struct {
 		n    int64
 		into *atomic.Int64
-	}{{b.packets, &c.packets}, {b.bytes, &c.bytes}, {b.full, &c.full}, {b.rated, &c.rated}, {b.absent, &c.absent}, {b.foreign, &c.foreign}} {
+	}{
+		{b.packets, &c.packets}, {b.bytes, &c.bytes}, {b.full, &c.full}, {b.rated, &c.rated},
+		{b.absent, &c.absent}, {b.foreign, &c.foreign},
+	} {
 		if one.n > 0 {
 			one.into.Add(one.n)
 		}

@@ -98,8 +98,10 @@ func readMeta(raw []byte) (m boltMeta, ok bool) {
 	hash := fnv.New64a()
 	hash.Write(raw[:metaLength-8])
 	size := order.Uint32(raw[8:])
-	m = boltMeta{uint64(size), order.Uint64(raw[16:]), order.Uint64(raw[32:]), order.Uint64(raw[40:]), order.Uint64(raw[48:])}
-	ok = order.Uint32(raw) == boltMagic && order.Uint32(raw[4:]) == boltVersion && order.Uint64(raw[56:]) == hash.Sum64() &&
+	m = boltMeta{uint64(size), order.Uint64(raw[16:]), order.Uint64(raw[32:]), order.Uint64(raw[40:]),
+		order.Uint64(raw[48:])}
+	ok = order.Uint32(raw) == boltMagic && order.Uint32(raw[4:]) == boltVersion &&
+		order.Uint64(raw[56:]) == hash.Sum64() &&
 		size >= 1024 && size <= 64<<10 && size&(size-1) == 0
 	return m, ok
 }
@@ -147,7 +149,8 @@ func (c *checker) tree(n node) error {
 	}
 	damaged := fmt.Errorf("page %d is damaged", n.id)
 	all, ok := elements(raw, flags)
-	if !ok || n.depth > mostDepth || len(all) == 0 && (n.depth > 0 || flags == flagBranch) || !inOrder(all, n.low, n.high) {
+	if !ok || n.depth > mostDepth || len(all) == 0 && (n.depth > 0 || flags == flagBranch) ||
+		!inOrder(all, n.low, n.high) {
 		return damaged
 	}
 	for i, e := range all {

@@ -62,7 +62,8 @@ func (n Holder) free(keyHash string, now time.Time) (before time.Time, err error
 	// Certificates tell whole seconds: one of this second could not be told from an old one.
 	if !now.Truncate(time.Second).After(before) {
 		return before, fault.Newf(fault.CodeNodeTaken, "the name of %s is not free yet", n.Identity).
-			Whyf("its certificates until %s do not count", before.UTC().Format(time.RFC3339)).Hint("try again in a second; see to the hub's clock if that does not help")
+			Whyf("its certificates until %s do not count", before.UTC().Format(time.RFC3339)).
+			Hint("try again in a second; see to the hub's clock if that does not help")
 	}
 	return before, nil
 }
@@ -153,9 +154,11 @@ func RevokedHolder(identity string) *fault.Fault {
 func rejoin(identity string) string {
 	who, err := id.ParseURI(identity)
 	if err == nil && who.Role == id.RoleNode {
-		return fmt.Sprintf("if it shall come back, give it a new join line: tombolo token create --cluster %s --node", who.Cluster)
+		return fmt.Sprintf("if it shall come back, give it a new join line: tombolo token create --cluster %s --node",
+			who.Cluster)
 	}
-	return fmt.Sprintf("if it shall come back, remove its state and start it with a new join line: tombolo token create --cluster %s", who.Cluster)
+	return fmt.Sprintf("if it shall come back, remove its state and start it with a new join line: tombolo token "+
+		"create --cluster %s", who.Cluster)
 }
 
 // Holders lists the agents and nodes by identity.

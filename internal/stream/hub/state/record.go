@@ -142,7 +142,8 @@ func wrap(err error) error {
 		return err
 	}
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) {
-		return fault.New(fault.CodeStateAccess, "the state cannot be written").Because(err).Hint("free space on the disk of the state directory")
+		return fault.New(fault.CodeStateAccess, "the state cannot be written").Because(err).
+			Hint("free space on the disk of the state directory")
 	}
 	return fault.New(fault.CodeStateCorrupt, "the state cannot be used").Because(err)
 }

@@ -95,7 +95,8 @@ func verify(dir string) (err error) {
 	err = s.db.View(func(tx *bbolt.Tx) error {
 		ca, err := storedAuthority(tx)
 		if err == nil && ca == nil {
-			err = fault.New(fault.CodeStateCorrupt, "this is no backup of a hub").Whyf("it holds no CA").Hint("make one with: tombolo hub backup --to FILE")
+			err = fault.New(fault.CodeStateCorrupt, "this is no backup of a hub").Whyf("it holds no CA").
+				Hint("make one with: tombolo hub backup --to FILE")
 		}
 		return err
 	})

@@ -118,7 +118,8 @@ func open(path string) (*Store, error) {
 	switch {
 	case errors.As(err, &f):
 		return nil, f
-	case errors.Is(err, bolterrors.ErrInvalid), errors.Is(err, bolterrors.ErrChecksum), errors.Is(err, bolterrors.ErrVersionMismatch):
+	case errors.Is(err, bolterrors.ErrInvalid), errors.Is(err, bolterrors.ErrChecksum),
+		errors.Is(err, bolterrors.ErrVersionMismatch):
 		return nil, corrupt(path, err)
 	case err != nil:
 		return nil, unwritable(dir, err)
@@ -152,7 +153,8 @@ func (s *Store) prepare(path string) error {
 		if tx.Bucket([]byte(bucketMeta)) == nil {
 			return errors.New("it is not a hub's")
 		}
-		if found, err := get(tx, bucketMeta, keyFormat, &format); err != nil || !found || format < 1 || format > formatVersion {
+		if found, err := get(tx, bucketMeta, keyFormat, &format); err != nil || !found || format < 1 ||
+			format > formatVersion {
 			return err
 		}
 		return checkRecords(tx)
