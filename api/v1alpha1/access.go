@@ -5,14 +5,14 @@ package v1alpha1
 // KindAccessPolicy is the kind of a policy's file.
 const KindAccessPolicy = "AccessPolicy"
 
-// AccessPolicy says who may reach what. A request is allowed if an allow rule
-// matches and no deny rule does; the order of rules does not count.
+// AccessPolicy defines who may reach what. A request is allowed if an allow rule
+// matches and no deny rule does; the order of rules does not matter.
 type AccessPolicy struct {
 	TypeMeta
 
 	// Lists are ranges that rules name as @name.
 	Lists []RangeList `json:"lists,omitempty"`
-	// Rules are what counts, together with those of the other files.
+	// Rules apply together with those of the other files.
 	Rules []AccessRule `json:"rules"`
 }
 
@@ -21,13 +21,13 @@ type RangeList struct {
 	Name string `json:"name"`
 	// Ranges are CIDRs or addresses.
 	Ranges []string `json:"ranges,omitempty"`
-	// File has further ranges, one in each line; # begins a comment. A relative
-	// path starts at the policy's folder.
+	// File has further ranges, one per line; # starts a comment. A relative path is
+	// relative to the policy's folder.
 	File string `json:"file,omitempty"`
 }
 
-// AccessRule is one rule: exactly one of Allow and Deny is set. Another list that
-// is left out means any; a list that is written empty is refused.
+// AccessRule is one rule: exactly one of Allow and Deny is set. Any other list that
+// is left out means any; an empty list is an error.
 type AccessRule struct {
 	Name    string `json:"name"`
 	Comment string `json:"comment,omitempty"`
@@ -39,9 +39,9 @@ type AccessRule struct {
 	UIDs []int `json:"uids,omitempty"`
 	// Egress are names of egress selections: cluster, controlplane, etcd.
 	Egress []string `json:"egress,omitempty"`
-	// Flows are ways on which requests come: dial.
+	// Flows are kinds of requests: dial.
 	Flows []string `json:"flows,omitempty"`
-	// Sources are CIDRs, addresses or @list: where the caller is.
+	// Sources are CIDRs, addresses or @list: the caller's address.
 	Sources []string `json:"sources,omitempty"`
 	// Allow and Deny are CIDR[:ports], address[:ports], name[:ports],
 	// *.suffix[:ports], *[:ports] or @list[:ports].

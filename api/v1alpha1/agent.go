@@ -8,8 +8,8 @@ type AgentConfig struct {
 
 	// StateDir holds the agent's key and certificate. Default /var/lib/tombolo/agent.
 	StateDir string `json:"stateDir,omitempty"`
-	// Join is the join line, or @FILE that holds it. Needed once: afterwards
-	// the stored identity is used.
+	// Join is the join line, or @FILE with it. It is needed once: afterwards the agent
+	// uses the stored identity.
 	Join string `json:"join,omitempty"`
 	// Hubs overrides the hub addresses of the join line, host:port.
 	Hubs []string `json:"hubs,omitempty"`
@@ -18,16 +18,16 @@ type AgentConfig struct {
 	Allow []string `json:"allow,omitempty"`
 	// HealthListen serves /livez, /readyz and /metrics over http. Default 127.0.0.1:8445.
 	HealthListen string `json:"healthListen,omitempty"`
-	// Log says how to log.
+	// Log configures logging.
 	Log LogConfig `json:"log,omitempty"`
 	// Streams bounds dials and streams.
 	Streams StreamsConfig `json:"streams,omitempty"`
 	// Connections bounds the connections of one session, 1 to 4. Default 4; the
 	// hub may allow fewer.
 	Connections *int `json:"connections,omitempty"`
-	// Audit says where the records of dials go.
+	// Audit configures the records of dials.
 	Audit AuditConfig `json:"audit,omitempty"`
-	// Tracing says where the spans of dials go.
+	// Tracing configures the spans of dials.
 	Tracing TracingConfig `json:"tracing,omitempty"`
 	// DrainTimeout is how long live streams may continue after SIGTERM. Default 25s.
 	DrainTimeout Duration `json:"drainTimeout,omitempty"`

@@ -9,19 +9,19 @@ import (
 	"strings"
 )
 
-// AuditConfig says where the records of dials go and how their file is rotated.
+// AuditConfig configures where the records of dials go and how their file is rotated.
 type AuditConfig struct {
 	// Path is a file, or - for standard output. Empty: no records.
 	Path string `json:"path,omitempty"`
-	// MaxSize begins a new file before this one gets larger. Default 100MiB.
+	// MaxSize is the size at which the file is rotated. Default 100MiB.
 	MaxSize Size `json:"maxSize,omitempty"`
-	// MaxAge begins a new file when the first record is so old. Default 24h.
+	// MaxAge is the age of the first record at which the file is rotated. Default 24h.
 	MaxAge Duration `json:"maxAge,omitempty"`
-	// Keep is how many rotated files stay, 1 to 1000. Default 14.
+	// Keep is how many rotated files are kept, 1 to 1000. Default 14.
 	Keep *int `json:"keep,omitempty"`
-	// Compress packs rotated files with gzip.
+	// Compress compresses rotated files with gzip.
 	Compress bool `json:"compress,omitempty"`
-	// OTLP sends the records to an OpenTelemetry collector, beside a file or alone.
+	// OTLP sends the records to an OpenTelemetry collector, in addition to a file or alone.
 	OTLP OTLPConfig `json:"otlp,omitempty"`
 	// Strict refuses dials while records cannot be written.
 	Strict bool `json:"strict,omitempty"`
@@ -43,7 +43,7 @@ func (s *Size) UnmarshalText(text []byte) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%q is no size such as 64KiB, 100MiB or 1GiB", text)
+	return fmt.Errorf("%q is not a size such as 64KiB, 100MiB or 1GiB", text)
 }
 
 // MarshalText writes the largest unit that fits.

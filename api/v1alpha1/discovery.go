@@ -13,47 +13,47 @@ type DiscoveryConfig struct {
 	StateDir string `json:"stateDir,omitempty"`
 	// RunDir holds the admin socket. Default /run/tombolo.
 	RunDir string `json:"runDir,omitempty"`
-	// Listen is where members call. Default :8446.
+	// Listen is the address for members. Default :8446.
 	Listen string `json:"listen,omitempty"`
 	// Admin is the http port for probes and metrics. Default 127.0.0.1:8447.
 	Admin AdminConfig `json:"admin,omitempty"`
-	// STUN says where nodes learn under which address they are seen.
+	// STUN configures the STUN server, from which nodes learn their mapped endpoint.
 	STUN STUNConfig `json:"stun,omitempty"`
-	// TLS says with what certificate. Default: one of a CA of our own.
+	// TLS configures the certificate. Default: one of the service's own CA.
 	TLS DiscoveryTLSConfig `json:"tls,omitempty"`
-	// Store says where members are kept. Default: in memory.
+	// Store configures where members are stored. Default: in memory.
 	Store DiscoveryStoreConfig `json:"store,omitempty"`
-	// Limits bound what is kept, and who may have how much of it.
+	// Limits bound what is stored, in total and per address.
 	Limits DiscoveryLimitsConfig `json:"limits,omitempty"`
 	// Rates bound the calls of one address.
 	Rates DiscoveryRatesConfig `json:"rates,omitempty"`
-	// TrustedProxies are the addresses and networks whose word counts on who calls.
+	// TrustedProxies are the addresses and networks of proxies whose X-Forwarded-For is trusted.
 	TrustedProxies []string `json:"trustedProxies,omitempty"`
-	// Redirect is the host:port of another service, to which Talos nodes are sent.
+	// Redirect is the host:port of another service, to which Talos nodes are redirected.
 	Redirect string `json:"redirect,omitempty"`
-	// Settle is how long a service that began without all of its state says nothing of
-	// who is not there. Default 100s, and at a first start none.
+	// Settle is how long a service that started without all of its state reports no member
+	// as absent. Default 100s, and none at a first start.
 	Settle Duration `json:"settle,omitempty"`
-	// Log says how to log.
+	// Log configures logging.
 	Log LogConfig `json:"log,omitempty"`
 	// DrainTimeout is how long members may take to leave after SIGTERM. Default 25s.
 	DrainTimeout Duration `json:"drainTimeout,omitempty"`
 }
 
-// DiscoveryTLSConfig is one of three: files, a CA of our own, or none.
+// DiscoveryTLSConfig is one of three: files, the service's own CA, or none.
 type DiscoveryTLSConfig struct {
 	// CertFile and KeyFile are PEM; they are read again when they change.
 	CertFile string `json:"certFile,omitempty"`
 	KeyFile  string `json:"keyFile,omitempty"`
-	// Self makes a CA in the state directory, and certificates by it.
+	// Self makes a CA in the state directory, and issues certificates with it.
 	Self bool `json:"self,omitempty"`
-	// Hosts are the names and addresses in those. Default: those of this machine.
+	// Hosts are the names and addresses in those certificates. Default: this machine's.
 	Hosts []string `json:"hosts,omitempty"`
-	// None is clear text: behind a proxy that ends TLS.
+	// None is clear text, for a service behind a proxy that terminates TLS.
 	None bool `json:"none,omitempty"`
 }
 
-// DiscoveryStoreConfig is one of two.
+// DiscoveryStoreConfig configures one of two stores.
 type DiscoveryStoreConfig struct {
 	Memory *DiscoveryMemoryConfig `json:"memory,omitempty"`
 	Etcd   *DiscoveryEtcdConfig   `json:"etcd,omitempty"`
@@ -76,7 +76,7 @@ type DiscoveryEtcdConfig struct {
 	PasswordFile string   `json:"passwordFile,omitempty"`
 }
 
-// DiscoveryLimitsConfig bounds what a service takes.
+// DiscoveryLimitsConfig bounds what a service accepts.
 type DiscoveryLimitsConfig struct {
 	Clusters              *int `json:"clusters,omitempty"`
 	Members               *int `json:"members,omitempty"`   // of one cluster

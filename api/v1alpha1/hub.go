@@ -18,7 +18,7 @@ const (
 	KindAgentConfig = "AgentConfig"
 )
 
-// TypeMeta stands at the top of every configuration file.
+// TypeMeta is at the top of every configuration file.
 type TypeMeta struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
@@ -27,8 +27,8 @@ type TypeMeta struct {
 // Duration is a time.Duration written as "90s", "15m" or "24h" in a file.
 type Duration struct{ time.Duration }
 
-// UnmarshalText reads Go's duration syntax. A field that is left out has its
-// default, so that nothing must not look like a value.
+// UnmarshalText reads Go's duration syntax. An empty text is an error: the default
+// applies only to a field that is left out.
 func (d *Duration) UnmarshalText(text []byte) (err error) {
 	if d.Duration, err = time.ParseDuration(string(text)); err == nil && d.Duration == 0 {
 		err = fmt.Errorf("%q is no time; leave the key out for the default", text)
@@ -43,7 +43,7 @@ func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil
 type HubConfig struct {
 	TypeMeta
 
-	// StateDir holds the CA, the tokens and what the hub must remember. Default /var/lib/tombolo/hub.
+	// StateDir holds the CA, the tokens and the hub's other state. Default /var/lib/tombolo/hub.
 	StateDir string `json:"stateDir,omitempty"`
 	// RunDir holds the unix sockets. Default /run/tombolo.
 	RunDir string `json:"runDir,omitempty"`
@@ -51,16 +51,16 @@ type HubConfig struct {
 	TrustDomain string `json:"trustDomain,omitempty"`
 	// Listen is where agents, mTLS CONNECT clients and remote operators connect. Default :8443.
 	Listen string `json:"listen,omitempty"`
-	// Advertise lists host or host:port under which agents and clients reach
-	// Listen; they stand in join lines and in the hub's certificate.
+	// Advertise lists host or host:port at which agents and clients reach Listen; join
+	// lines and the hub's certificate contain them.
 	Advertise []string `json:"advertise,omitempty"`
 	// Admin is the https port for probes and metrics.
 	Admin AdminConfig `json:"admin,omitempty"`
-	// STUN says where nodes learn under which address they are seen.
+	// STUN configures the STUN server, from which nodes learn their mapped endpoint.
 	STUN STUNConfig `json:"stun,omitempty"`
-	// Log says how to log.
+	// Log configures logging.
 	Log LogConfig `json:"log,omitempty"`
-	// Certificates are the lives of what the hub issues.
+	// Certificates are the lifetimes of the certificates that the hub issues.
 	Certificates CertificatesConfig `json:"certificates,omitempty"`
 	// Sockets are the defaults of every cluster's unix sockets.
 	Sockets SocketDefaults `json:"sockets,omitempty"`
@@ -71,14 +71,14 @@ type HubConfig struct {
 	Connections *int `json:"connections,omitempty"`
 	// DrainTimeout is how long live streams may continue after SIGTERM. Default 25s.
 	DrainTimeout Duration `json:"drainTimeout,omitempty"`
-	// Policies are files of kind AccessPolicy, and folders of them. With none, the
-	// agents' own lists are the policy.
+	// Policies are files of kind AccessPolicy, and folders of them. Without any, only
+	// the agents' own lists apply.
 	Policies []string `json:"policies,omitempty"`
-	// Audit says where the records of dials go.
+	// Audit configures the records of dials.
 	Audit AuditConfig `json:"audit,omitempty"`
 	// Limits bounds what clusters, agents and callers may use.
 	Limits HubLimitsConfig `json:"limits,omitempty"`
-	// Tracing says where the spans of dials go.
+	// Tracing configures the spans of dials.
 	Tracing TracingConfig `json:"tracing,omitempty"`
 	// Clusters registers clusters and asks for their unix sockets.
 	Clusters []ClusterConfig `json:"clusters,omitempty"`
@@ -90,13 +90,13 @@ type AdminConfig struct {
 	Pprof  bool   `json:"pprof,omitempty"`
 }
 
-// LogConfig says how to log.
+// LogConfig configures logging.
 type LogConfig struct {
 	Format string `json:"format,omitempty"` // text or json; default text
 	Level  string `json:"level,omitempty"`  // debug, info, warn or error; default info
 }
 
-// CertificatesConfig are the lives of certificates.
+// CertificatesConfig are the lifetimes of certificates.
 type CertificatesConfig struct {
 	AgentLife  Duration `json:"agentLife,omitempty"`  // default 24h
 	RenewGrace Duration `json:"renewGrace,omitempty"` // default 720h

@@ -8,15 +8,15 @@ import (
 	"strings"
 )
 
-// HubLimitsConfig bounds what a hub gives to whom.
+// HubLimitsConfig bounds the resources of a hub, and of its clusters, agents and callers.
 type HubLimitsConfig struct {
-	// Memory is what the process may use. Default: GOMEMLIMIT, or nine tenths of
+	// Memory bounds the memory of the process. Default: GOMEMLIMIT, or nine tenths of
 	// the memory limit of its cgroup, or none.
 	Memory *Bytes `json:"memory,omitempty"`
 	LimitsConfig
 }
 
-// LimitsConfig bounds each cluster, and each identity within it.
+// LimitsConfig bounds each cluster, and each agent and caller in it.
 type LimitsConfig struct {
 	Cluster BoundsConfig `json:"cluster,omitempty"`
 	Agent   BoundsConfig `json:"agent,omitempty"`
@@ -32,7 +32,7 @@ type RelayLimitsConfig struct {
 	BytesPerSecond     *Bytes  `json:"bytesPerSecond,omitempty"`     // that all of them send; default 256MiB
 }
 
-// BoundsConfig are the bounds of one of them.
+// BoundsConfig are the bounds of a cluster, an agent or a caller.
 type BoundsConfig struct {
 	Sessions          *Amount `json:"sessions,omitempty"`          // of agents; connections of a caller
 	Streams           *Amount `json:"streams,omitempty"`           // live ones, dials under way included
@@ -41,10 +41,10 @@ type BoundsConfig struct {
 	DialBurst         *Amount `json:"dialBurst,omitempty"`         // at once; default 5 seconds' worth
 	BytesInPerSecond  *Bytes  `json:"bytesInPerSecond,omitempty"`  // into the cluster
 	BytesOutPerSecond *Bytes  `json:"bytesOutPerSecond,omitempty"` // out of the cluster
-	UnreadBytes       *Bytes  `json:"unreadBytes,omitempty"`       // that came and were not read yet
+	UnreadBytes       *Bytes  `json:"unreadBytes,omitempty"`       // received and not read yet
 }
 
-// none is how a bound is written that is not there.
+// none is the text for no bound.
 const none = "none"
 
 // Amount is a number from 1, or "none" in a file for no bound.

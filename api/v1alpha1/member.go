@@ -8,11 +8,11 @@ const (
 	KindMember     = "Member"     // an object of Kubernetes
 )
 
-// MemberList is a file of members that the operator of a machine states.
+// MemberList is a file of members that the operator of a machine writes.
 type MemberList struct {
 	TypeMeta
 
-	// Members are what is stated; this machine may be one of them.
+	// Members are the members; this machine may be one of them.
 	Members []MemberEntry `json:"members"`
 }
 

@@ -5,8 +5,8 @@ package v1alpha1
 // KindMeshConfig is a node's configuration.
 const KindMeshConfig = "MeshConfig"
 
-// MeshConfig configures a node: which cluster it belongs to, what it says of
-// itself, and where it learns of the others.
+// MeshConfig configures a node: its cluster, what it announces, and where it learns of
+// the others.
 type MeshConfig struct {
 	TypeMeta
 
@@ -14,7 +14,7 @@ type MeshConfig struct {
 	Cluster MeshCluster `json:"cluster"`
 	// Node is this machine.
 	Node MeshNode `json:"node,omitempty"`
-	// Announce is what the node says of itself.
+	// Announce is what the node announces.
 	Announce MeshAnnounce `json:"announce,omitempty"`
 	// Sources are where it learns of the others.
 	Sources MeshSources `json:"sources,omitempty"`
@@ -24,11 +24,11 @@ type MeshConfig struct {
 	Cache *bool `json:"cache,omitempty"`
 	// HealthListen serves /livez, /readyz and /metrics over http. Default 127.0.0.1:8448.
 	HealthListen string `json:"healthListen,omitempty"`
-	// Log says how to log.
+	// Log configures logging.
 	Log LogConfig `json:"log,omitempty"`
 }
 
-// MeshCluster is a cluster by its secrets.
+// MeshCluster identifies a cluster by its secrets.
 type MeshCluster struct {
 	// SecretFiles hold the cluster's secrets, mode 0600. More than one while a secret is
 	// rotated: the first is that of the older protocol.
@@ -39,8 +39,8 @@ type MeshCluster struct {
 
 // MeshNode is this machine.
 type MeshNode struct {
-	// Name is the stable name of the machine. Default NODE_NAME of the environment,
-	// as a pod is given it, else the host name.
+	// Name is the stable name of the machine. Default: the environment variable NODE_NAME,
+	// which pods have, else the host name.
 	Name string `json:"name,omitempty"`
 	// StateDir holds the member's key and the cache. Default /var/lib/tombolo/mesh.
 	StateDir string `json:"stateDir,omitempty"`
@@ -48,16 +48,16 @@ type MeshNode struct {
 	RunDir string `json:"runDir,omitempty"`
 }
 
-// MeshAnnounce is what a node says of itself; the fields are those of a member.
+// MeshAnnounce is what a node announces; the fields are those of a member.
 type MeshAnnounce struct {
 	MemberSpec
-	// PrivateKeyFile holds the node's WireGuard key instead of publicKey, base64 as wg
-	// genkey writes it, mode 0600. With it the node proves that the key is its own.
+	// PrivateKeyFile holds the node's WireGuard private key, in place of publicKey: base64 as
+	// from wg genkey, mode 0600. With it the node proves that the key is its own.
 	PrivateKeyFile string `json:"privateKeyFile,omitempty"`
-	// PodRanges announces the ranges of pods of this machine's Node too, as sources.kubernetes
-	// has them (spec.podCIDRs). Default false: other nodes send what is for these pods into the mesh.
+	// PodRanges also announces the pod ranges of this machine's Node (spec.podCIDRs), from
+	// sources.kubernetes: other nodes then send packets for these pods into the mesh. Default false.
 	PodRanges bool `json:"podRanges,omitempty"`
-	// Lease is how long the others know the node after it was heard last, 1m to 30m. Default 30m.
+	// Lease is how long others keep the node after its last announcement, 1m to 30m. Default 30m.
 	Lease Duration `json:"lease,omitempty"`
 }
 
@@ -67,25 +67,25 @@ type MeshSources struct {
 	Services []MeshService `json:"services,omitempty"`
 	// File is a file of kind MemberList.
 	File string `json:"file,omitempty"`
-	// Kubernetes is an API server at which nodes find each other.
+	// Kubernetes is an API server through which nodes find each other.
 	Kubernetes *MeshKubernetes `json:"kubernetes,omitempty"`
 }
 
-// MeshKubernetes is an API server as a place where nodes find each other.
+// MeshKubernetes is an API server through which nodes find each other.
 type MeshKubernetes struct {
-	// Kubeconfig is the file that says where the API server is and who we are there,
-	// such as kubelet's /etc/kubernetes/kubelet.conf. It may come later.
+	// Kubeconfig is the file with the API server's address and our credentials, such as
+	// kubelet's /etc/kubernetes/kubelet.conf. It may be created later.
 	Kubeconfig string `json:"kubeconfig,omitempty"`
-	// InCluster takes what Kubernetes gives to a pod instead.
+	// InCluster uses the pod's service account instead.
 	InCluster bool `json:"inCluster,omitempty"`
 	// Node is the name of this machine's Node. Default announce.nodename; in a pod the
 	// environment variable NODE_NAME.
 	Node string `json:"node,omitempty"`
-	// Read says what is read: members and annotations. Default members.
+	// Read is what to read: members and annotations. Default members.
 	Read *[]string `json:"read,omitempty"`
-	// Write says what of this node is written: members and annotations. Default members.
+	// Write is what to write about this node: members and annotations. Default members.
 	Write *[]string `json:"write,omitempty"`
-	// Lease is how long the own object Member counts after it was renewed, 1m to 30m. Default 15m.
+	// Lease is how long this node's Member object is valid after a renewal, 1m to 30m. Default 15m.
 	Lease Duration `json:"lease,omitempty"`
 }
 
@@ -95,10 +95,10 @@ type MeshService struct {
 	Name string `json:"name,omitempty"`
 	// URL is https://host[:port]; http needs insecure.
 	URL string `json:"url"`
-	// Protocol is auto, native or sidero. Default auto: native, and the older one
-	// where a service does not know it.
+	// Protocol is auto, native or sidero. Default auto: native, or the older one if the
+	// service does not support it.
 	Protocol string `json:"protocol,omitempty"`
-	// CAFile holds the CAs of the service's certificate. Default those of the system.
+	// CAFile holds the CAs of the service's certificate. Default: the system's.
 	CAFile string `json:"caFile,omitempty"`
 	// Pin is the base64url SHA-256 of a public key (SPKI) in the service's chain, in
 	// place of CAs: what 'tombolo discovery status' shows as CA pin.
@@ -106,7 +106,7 @@ type MeshService struct {
 	// Proxy is the URL of an HTTP proxy, none, or environment. Default environment:
 	// HTTPS_PROXY, HTTP_PROXY and NO_PROXY.
 	Proxy string `json:"proxy,omitempty"`
-	// ProxyFile holds the proxy's URL instead, mode 0600, where there is a password in it.
+	// ProxyFile holds the proxy's URL instead, mode 0600, for a URL with a password.
 	ProxyFile string `json:"proxyFile,omitempty"`
 	// Insecure permits http.
 	Insecure bool `json:"insecure,omitempty"`

@@ -10,49 +10,49 @@ import (
 
 // MeshOptions are what `tombolo mesh` does on this machine. Every field may be left out.
 type MeshOptions struct {
-	// Port is the UDP port of WireGuard; 0: any that is free. Default 51820.
+	// Port is the UDP port of WireGuard; 0: any free one. Default 51820.
 	Port *int `json:"port,omitempty"`
 	// Link is the name of the network interface. Default tombolo0.
 	Link string `json:"link,omitempty"`
-	// MTU is that of the link. Default 1420.
+	// MTU is the MTU of the link. Default 1420.
 	MTU *int `json:"mtu,omitempty"`
 	// Overlay4 is the pool of IPv4 addresses of the mesh, or none. Default 100.112.0.0/12.
 	Overlay4 string `json:"overlay4,omitempty"`
-	// Marks are bits of packets' marks. Default 0x20, 0x40 and 0x60.
+	// Marks are the bits of packet marks. Default 0x20, 0x40 and 0x60.
 	Marks MeshMarks `json:"marks,omitempty"`
-	// Table is that of the routes into the mesh. Default 180.
+	// Table is the routing table of the mesh. Default 180.
 	Table *int `json:"table,omitempty"`
-	// Rule is the priority of the first of two rules of routing. Default 32500.
+	// Rule is the priority of the first of two routing rules. Default 32500.
 	Rule *int `json:"rule,omitempty"`
-	// Filter is the name of the table of nftables. Default tombolo_mesh.
+	// Filter is the name of the nftables table. Default tombolo_mesh.
 	Filter string `json:"filter,omitempty"`
-	// Bypass sends in clear what is for peers that are down.
+	// Bypass sends packets for peers that are down in clear.
 	Bypass bool `json:"bypass,omitempty"`
-	// Keep leaves routes and rules in place at the end: nothing for peers goes in clear.
+	// Keep leaves routes and rules in place at a stop, so that no packet for a peer is sent in clear.
 	Keep bool `json:"keep,omitempty"`
 	// Accept are the ranges within which peers may have theirs. Default private, shared
 	// and unique local addresses.
 	Accept []string `json:"accept,omitempty"`
-	// Exclude are ranges that this node does not send into the mesh, whoever has them.
+	// Exclude are ranges that this node does not send into the mesh, whichever peer has them.
 	Exclude []string `json:"exclude,omitempty"`
-	// ClosedFor is for how long ranges of a member of which nothing is heard any more are lost
-	// rather than sent in clear. Default 168h.
+	// ClosedFor is how long packets for ranges of a member that is no longer heard of are lost
+	// instead of sent in clear. Default 168h.
 	ClosedFor Duration `json:"closedFor,omitempty"`
-	// Shared announces ranges that another member has already: one of them has them.
+	// Shared announces ranges that another member has already: one of the two gets the packets.
 	Shared bool `json:"shared,omitempty"`
 	// Policies are files of kind AccessPolicy: who may reach what between peers.
 	Policies []string `json:"policies,omitempty"`
-	// LazyAbove is the number of members above which peers without traffic are left alone. Default 50.
+	// LazyAbove is the number of members above which peers without traffic stay idle. Default 50.
 	LazyAbove *int `json:"lazyAbove,omitempty"`
 	// Engine is userspace or kernel. Default userspace.
 	Engine string `json:"engine,omitempty"`
-	// Offloads turn off what the kernel does in bulk.
+	// Offloads turns kernel offloads off.
 	Offloads MeshOffloads `json:"offloads,omitempty"`
-	// PortMapping asks the router to hand on the port. Default true.
+	// PortMapping asks the router to forward the port. Default true.
 	PortMapping *bool `json:"portMapping,omitempty"`
-	// STUN are further servers, host:port, beside hubs and discovery services.
+	// STUN are further STUN servers, host:port, in addition to hubs and discovery services.
 	STUN []string `json:"stun,omitempty"`
-	// Without are patterns of interfaces whose addresses are not announced. Default those
+	// Without are patterns of interfaces whose addresses are not announced. Default: those
 	// of containers and overlays.
 	Without []string `json:"without,omitempty"`
 	// Join is a line of 'tombolo token create --node', or @FILE with it.
@@ -62,21 +62,21 @@ type MeshOptions struct {
 	// Proxy is the URL of an HTTP proxy to the hubs, none, or environment. Default environment:
 	// HTTPS_PROXY, HTTP_PROXY and NO_PROXY.
 	Proxy string `json:"proxy,omitempty"`
-	// ProxyFile holds the proxy's URL instead, mode 0600, where there is a password in it.
+	// ProxyFile holds the proxy's URL instead, mode 0600, for a URL with a password.
 	ProxyFile string `json:"proxyFile,omitempty"`
 }
 
 // MeshMarks are the marks of packets.
 type MeshMarks struct {
-	// Own is on what WireGuard's socket sends.
+	// Own is the mark of packets from WireGuard's socket.
 	Own Mark `json:"own,omitempty"`
-	// Mesh is on what is to be sent into the mesh.
+	// Mesh is the mark of packets that go into the mesh.
 	Mesh Mark `json:"mesh,omitempty"`
-	// Mask are the bits that are the mesh's.
+	// Mask are the bits that the mesh uses.
 	Mask Mark `json:"mask,omitempty"`
 }
 
-// MeshOffloads are true if they are left out: what does not work goes off by itself.
+// MeshOffloads default to true: an offload that does not work is turned off automatically.
 type MeshOffloads struct {
 	UDPGSO *bool `json:"udpGSO,omitempty"`
 	UDPGRO *bool `json:"udpGRO,omitempty"`
@@ -84,11 +84,11 @@ type MeshOffloads struct {
 	TUNGRO *bool `json:"tunGRO,omitempty"`
 }
 
-// Mark is bits of a packet's mark, written 0x20 or 32.
+// Mark is a value for some bits of a packet's mark, written 0x20 or 32.
 type Mark uint32
 
-// UnmarshalText reads a number from 1 on, in hexadecimal behind 0x, else in decimal. A field
-// that is left out has its default, so that nothing must not look like a value.
+// UnmarshalText reads a number from 1, hexadecimal after 0x, else decimal. An empty text is an
+// error: the default applies only to a field that is left out.
 func (m *Mark) UnmarshalText(text []byte) error {
 	digits, base := string(text), 10
 	if hex, ok := strings.CutPrefix(digits, "0x"); ok {

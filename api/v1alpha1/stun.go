@@ -2,12 +2,13 @@
 
 package v1alpha1
 
-// STUNConfig says where nodes of a mesh are told under which address and port the
-// world sees them.
+// STUNConfig configures a STUN server, from which nodes of a mesh learn their mapped
+// address and port.
 type STUNConfig struct {
-	// Listen is a UDP port; none for no answers. Default: the number of the main port, if it is free.
+	// Listen is a UDP listen address; none disables the server. Default: the number of the main
+	// port, if it is free.
 	Listen string `json:"listen,omitempty"`
-	// Second is another one, by which nodes learn how their NAT filters; none for none.
-	// Default: 3478 of a discovery service, if it is free; none of a hub.
+	// Second is another one, by which nodes learn how their NAT filters; none disables it.
+	// Default: 3478 for a discovery service, if it is free; none for a hub.
 	Second string `json:"second,omitempty"`
 }

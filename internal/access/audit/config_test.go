@@ -42,7 +42,7 @@ func TestProblemsHaveAPlace(t *testing.T) {
 		"audit:\n  path: /x\n  maxSize: 1KiB\n":         "f:3:12: audit.maxSize: 1KiB is less than 64KiB",
 		"audit:\n  path: /x\n  maxSize: 0KiB\n":         `f:3:12: audit.maxSize: "0KiB" is no size`,
 		"audit:\n  path: /x\n  maxAge: 0s\n":            `f:3:11: audit.maxAge: "0s" is no time`,
-		"audit:\n  path: /x\n  maxSize: 100\n":          `f:3:12: audit.maxSize: "100" is no size such as 64KiB, 100MiB or 1GiB`,
+		"audit:\n  path: /x\n  maxSize: 100\n":          `f:3:12: audit.maxSize: "100" is not a size such as 64KiB, 100MiB or 1GiB`,
 		"audit:\n  path: /x\n  maxSize: -1MiB\n":        `f:3:12: audit.maxSize: "-1MiB" is no size`,
 		"audit:\n  path: /x\n  maxSize: 9000000TiB":     `f:3:12: audit.maxSize: "9000000TiB" is no size`,
 		"audit:\n  path: /x\n  maxAge: 1s\n":            "f:3:11: audit.maxAge: 1s is less than 1m0s",
