@@ -23,13 +23,16 @@ func (s *Service) Status() admin.DiscoveryStatus {
 	store, l := s.store.State(), s.settings.Load().limits
 	out := admin.DiscoveryStatus{
 		Meta: admin.Meta{APIVersion: v1alpha1.Version, Kind: "DiscoveryStatus"},
-		Name: s.cfg.Name, Version: s.cfg.Version, Since: s.began, Draining: s.isDraining(), Listen: s.listen, TLS: string(s.cfg.TLS),
+		Name: s.cfg.Name, Version: s.cfg.Version, Since: s.began, Draining: s.isDraining(), Listen: s.listen,
+		TLS:         string(s.cfg.TLS),
 		Certificate: s.certs.end(), Redirect: s.settings.Load().redirect,
 		Store: admin.DiscoveryStore{
-			Kind: store.Kind, Settled: store.Settled, Settles: store.Settles, Degraded: store.Degraded, Since: store.Since, Saved: store.Saved,
+			Kind: store.Kind, Settled: store.Settled, Settles: store.Settles, Degraded: store.Degraded, Since: store.Since,
+			Saved: store.Saved,
 		},
 		Watchers: s.watchers.Load(), Connections: s.connections.open.Load(),
-		Limits: admin.DiscoveryLimits{Clusters: l.Clusters, Members: l.Members, Endpoints: l.Endpoints, Bytes: l.Bytes, Connections: min(l.Connections, s.connections.most)},
+		Limits: admin.DiscoveryLimits{Clusters: l.Clusters, Members: l.Members, Endpoints: l.Endpoints, Bytes: l.Bytes,
+			Connections: min(l.Connections, s.connections.most)},
 	}
 	out.STUN = admin.STUN(s.stunServer.Status())
 	out.Clusters, out.Members, out.Bytes = s.board.Counts()
@@ -67,12 +70,14 @@ func (s *Service) clusterCounts(text string) (*admin.DiscoveryCluster, error) {
 	}
 	c := s.board.find(id, false)
 	if c == nil {
-		return nil, fault.New(fault.CodeNotFound, "the service does not know the cluster").Whyf("it has neither a member nor a watcher").
+		return nil, fault.New(fault.CodeNotFound, "the service does not know the cluster").
+			Whyf("it has neither a member nor a watcher").
 			Hint("write the native id (t1-...), or the id of the older protocol as its members send it")
 	}
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	out := &admin.DiscoveryCluster{ID: text, Protocol: protocol, Members: c.listed, Removals: len(c.members) - c.listed, Watchers: c.watchers}
+	out := &admin.DiscoveryCluster{ID: text, Protocol: protocol, Members: c.listed, Removals: len(c.members) - c.listed,
+		Watchers: c.watchers}
 	for id, l := range c.members {
 		out.Bytes += weight(id, l.Lease)
 	}
@@ -165,7 +170,7 @@ func landing() *template.Template {
 <head><meta charset="utf-8"><title>Tombolo discovery</title></head>
 <body>
 <h1>Tombolo discovery</h1>
-<p>Members of clusters find each other here, over gRPC. What they say of themselves is sealed: this service cannot read it.</p>
+<p>Members of clusters find each other here, over gRPC. Their entries are sealed: this service cannot read them.</p>
 <table>
 <tr><th scope="row">Clusters</th><td>{{.Clusters}}</td></tr>
 <tr><th scope="row">Members</th><td>{{.Members}}</td></tr>

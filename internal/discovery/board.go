@@ -154,7 +154,8 @@ func (b *Board) Apply(p Place, from netip.Addr, fn func(was roster.Lease) (roste
 	return err
 }
 
-func (c *cluster) apply(b *Board, member string, from netip.Addr, fn func(roster.Lease) (roster.Lease, roster.Change, error)) error {
+func (c *cluster) apply(b *Board, member string, from netip.Addr,
+	fn func(roster.Lease) (roster.Lease, roster.Change, error)) error {
 	was := c.members[member]
 	now, change, err := fn(was.Lease)
 	if err != nil {
@@ -243,7 +244,8 @@ func (b *Board) sweep(now time.Time, rule func(roster.Lease, time.Time) (roster.
 	return gone
 }
 
-func (c *cluster) expire(b *Board, now time.Time, rule func(roster.Lease, time.Time) (roster.Lease, roster.Change)) (gone int, idle bool) {
+func (c *cluster) expire(b *Board, now time.Time,
+	rule func(roster.Lease, time.Time) (roster.Lease, roster.Change)) (gone int, idle bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	next, told := int64(never), false

@@ -69,7 +69,8 @@ func (c *cluster) claim(s step) claim {
 
 // crowded is the refusal of a cluster more than there may be.
 func crowded(n int64) error {
-	return fault.New(fault.CodeLimit, "the cluster is not taken").Whyf("the service has %d clusters, which is its bound", n).
+	return fault.New(fault.CodeLimit, "the cluster is not taken").
+		Whyf("the service has %d clusters, which is its bound", n).
 		Hint("raise limits.clusters of the service, or use another service")
 }
 
@@ -86,7 +87,8 @@ func enough(all int64, ask claim, bounds Bounds) error {
 }
 
 func full(what string, n, most int64, key string) error {
-	return fault.New(fault.CodeLimit, "the member is not taken").Whyf("there are %d %s, and %d is the bound", n, what, most).
+	return fault.New(fault.CodeLimit, "the member is not taken").
+		Whyf("there are %d %s, and %d is the bound", n, what, most).
 		Hint("raise limits.%s of the service", key)
 }
 

@@ -42,7 +42,8 @@ func checkShared(cfg Config) error {
 		if _, err := os.Stat(filepath.Join(cfg.StateDir, name)); err != nil {
 			return fault.New(fault.CodeConfig, "this service makes no CA of its own").
 				Whyf("its members are in etcd, where several services share them, and each would have another CA: %v", err).
-				Hint("make one with 'tombolo discovery ca create DIR', and put %s and %s into %s of each service; or set tls.certFile and tls.keyFile, or tls.none behind a proxy",
+				Hint("make one with 'tombolo discovery ca create DIR', and put %s and %s into %s of each service; "+
+					"or set tls.certFile and tls.keyFile, or tls.none behind a proxy",
 					caFile, caKeyFile, cfg.StateDir)
 		}
 	}

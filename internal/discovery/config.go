@@ -117,7 +117,8 @@ func validate(raw v1alpha1.DiscoveryConfig, add conf.Report) Config {
 	c := Config{
 		Name:     label(host),
 		StateDir: cmp.Or(raw.StateDir, "/var/lib/tombolo/discovery"), RunDir: cmp.Or(raw.RunDir, "/run/tombolo"),
-		Listen: cmp.Or(raw.Listen, ":8446"), AdminListen: cmp.Or(raw.Admin.Listen, "127.0.0.1:8447"), Pprof: raw.Admin.Pprof, Log: raw.Log,
+		Listen: cmp.Or(raw.Listen, ":8446"), AdminListen: cmp.Or(raw.Admin.Listen, "127.0.0.1:8447"), Pprof: raw.Admin.Pprof,
+		Log:    raw.Log,
 		Await:  raw.Settle.Duration != 0,
 		Settle: between(raw.Settle, limit.DiscoverySettle, limit.DiscoveryTTL, "settle", add),
 		Drain:  between(raw.DrainTimeout, limit.Drain, time.Hour, "drainTimeout", add),
@@ -135,7 +136,8 @@ func validate(raw v1alpha1.DiscoveryConfig, add conf.Report) Config {
 	}
 	if c.redirect = raw.Redirect; c.redirect != "" {
 		host, number, err := net.SplitHostPort(c.redirect)
-		if _, bad := netip.ParseAddr(host); err != nil || bad != nil && !isName(host) || !conf.IsPort(number) || number == "0" {
+		if _, bad := netip.ParseAddr(host); err != nil || bad != nil && !isName(host) ||
+			!conf.IsPort(number) || number == "0" {
 			add("redirect", "%q is no host and port such as discovery.example.com:443", c.redirect)
 		}
 	}
@@ -147,7 +149,8 @@ func validate(raw v1alpha1.DiscoveryConfig, add conf.Report) Config {
 		if err != nil {
 			add(fmt.Sprintf("trustedProxies[%d]", i), "%q is neither an address nor a network without host bits", text)
 		} else if p.Bits() == 0 {
-			add(fmt.Sprintf("trustedProxies[%d]", i), "%q is everybody: each caller could say that he is another one, and no bound of an address would hold", text)
+			add(fmt.Sprintf("trustedProxies[%d]", i), "%q is everybody: each caller could "+
+				"name any address as its own, and no bound of an address would hold", text)
 		}
 		c.proxies = append(c.proxies, p)
 	}
@@ -205,7 +208,8 @@ func isName(h string) bool {
 func (c *Config) store(raw v1alpha1.DiscoveryStoreConfig, add conf.Report) {
 	c.Snapshot = limit.DiscoverySnapshot
 	if raw.Memory != nil {
-		c.Snapshot = between(raw.Memory.SnapshotInterval, limit.DiscoverySnapshot, time.Hour, "store.memory.snapshotInterval", add)
+		c.Snapshot = between(raw.Memory.SnapshotInterval, limit.DiscoverySnapshot, time.Hour,
+			"store.memory.snapshotInterval", add)
 		if c.Snapshot < time.Second {
 			add("store.memory.snapshotInterval", "%v is less than 1s", c.Snapshot)
 		}
@@ -222,7 +226,8 @@ func (c *Config) store(raw v1alpha1.DiscoveryStoreConfig, add conf.Report) {
 	}
 	for i, at := range e.Endpoints {
 		u, err := url.Parse(at)
-		if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.User != nil || u.Path != "" && u.Path != "/" {
+		if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.User != nil ||
+			u.Path != "" && u.Path != "/" {
 			add(fmt.Sprintf("store.etcd.endpoints[%d]", i), "it is no URL such as https://10.0.0.1:2379")
 		}
 	}
@@ -232,24 +237,28 @@ func (c *Config) store(raw v1alpha1.DiscoveryStoreConfig, add conf.Report) {
 	if (e.Username == "") != (e.PasswordFile == "") {
 		add("store.etcd", "username and passwordFile belong together")
 	}
-	for path, file := range map[string]string{"caFile": e.CAFile, "certFile": e.CertFile, "keyFile": e.KeyFile, "passwordFile": e.PasswordFile} {
+	for path, file := range map[string]string{"caFile": e.CAFile, "certFile": e.CertFile, "keyFile": e.KeyFile,
+		"passwordFile": e.PasswordFile} {
 		absolute("store.etcd."+path, file, add)
 	}
 	c.Etcd = &EtcdConfig{
-		Endpoints: e.Endpoints, Prefix: cmp.Or(e.Prefix, "/tombolo/discovery"), CAFile: e.CAFile, CertFile: e.CertFile, KeyFile: e.KeyFile,
+		Endpoints: e.Endpoints, Prefix: cmp.Or(e.Prefix, "/tombolo/discovery"), CAFile: e.CAFile, CertFile: e.CertFile,
+		KeyFile:  e.KeyFile,
 		Username: e.Username, PasswordFile: e.PasswordFile,
 	}
 }
 
 func limits(raw v1alpha1.DiscoveryLimitsConfig, add conf.Report) Limits {
 	l := Limits{
-		Clusters:              number(raw.Clusters, limit.DiscoveryClusters, 10_000_000, "limits.clusters", add),
-		Members:               number(raw.Members, limit.DiscoveryMembers, 1_000_000, "limits.members", add),
-		Endpoints:             number(raw.Endpoints, limit.DiscoveryEndpoints, 1024, "limits.endpoints", add),
-		Bytes:                 int64(raw.Bytes),
-		Connections:           number(raw.Connections, limit.DiscoveryConnections, 10_000_000, "limits.connections", add),
-		ConnectionsPerAddress: number(raw.ConnectionsPerAddress, limit.DiscoveryFrom, 10_000_000, "limits.connectionsPerAddress", add),
-		WatchesPerAddress:     number(raw.WatchesPerAddress, limit.DiscoveryWatches, 10_000_000, "limits.watchesPerAddress", add),
+		Clusters:    number(raw.Clusters, limit.DiscoveryClusters, 10_000_000, "limits.clusters", add),
+		Members:     number(raw.Members, limit.DiscoveryMembers, 1_000_000, "limits.members", add),
+		Endpoints:   number(raw.Endpoints, limit.DiscoveryEndpoints, 1024, "limits.endpoints", add),
+		Bytes:       int64(raw.Bytes),
+		Connections: number(raw.Connections, limit.DiscoveryConnections, 10_000_000, "limits.connections", add),
+		ConnectionsPerAddress: number(raw.ConnectionsPerAddress, limit.DiscoveryFrom, 10_000_000,
+			"limits.connectionsPerAddress", add),
+		WatchesPerAddress: number(raw.WatchesPerAddress, limit.DiscoveryWatches, 10_000_000, "limits.watchesPerAddress",
+			add),
 	}
 	l.Watches = number(raw.Watches, max(limit.DiscoveryAllWatches, 2*l.Connections), 20_000_000, "limits.watches", add)
 	if l.Bytes == 0 {
@@ -260,7 +269,9 @@ func limits(raw v1alpha1.DiscoveryLimitsConfig, add conf.Report) Limits {
 		add("limits.bytes", "%v is more than %v", raw.Bytes, most)
 	}
 	// A part of the whole, and where the whole is small, what one cluster needs.
-	l.ClustersPerAddress = number(raw.ClustersPerAddress, min(l.Clusters, max(l.Clusters/limit.DiscoveryShare, limit.DiscoveryShareClusters)), 10_000_000, "limits.clustersPerAddress", add)
+	l.ClustersPerAddress = number(raw.ClustersPerAddress,
+		min(l.Clusters, max(l.Clusters/limit.DiscoveryShare, limit.DiscoveryShareClusters)), 10_000_000,
+		"limits.clustersPerAddress", add)
 	if l.BytesPerAddress = int64(raw.BytesPerAddress); l.BytesPerAddress == 0 {
 		l.BytesPerAddress = min(l.Bytes, max(l.Bytes/limit.DiscoveryShare, limit.DiscoveryShareBytes))
 	}

@@ -75,7 +75,8 @@ func hold(dir string) (*os.File, error) {
 	}
 	switch err := store.Lock(file); {
 	case errors.Is(err, syscall.EWOULDBLOCK):
-		return nil, errors.Join(fault.New(fault.CodeStateBusy, "the state in "+dir+" is in use").Whyf("another discovery service holds it").
+		return nil, errors.Join(fault.New(fault.CodeStateBusy, "the state in "+dir+" is in use").
+			Whyf("another discovery service holds it").
 			Hint("stop that service, or give this one its own state directory"), file.Close())
 	case err != nil:
 		return nil, errors.Join(unusable(err), file.Close())

@@ -100,7 +100,8 @@ func (c *connections) enter(raw net.Conn) (net.Conn, error) {
 	}
 	leave := func() { c.open.Add(-1) }
 	if at := addrOf(raw.RemoteAddr()).Addr(); at.IsValid() && !within(settings.proxies, at) {
-		release, err := c.callers.hold(at, holdConnection, 1, settings.limits.ConnectionsPerAddress, settings.limits.Connections)
+		release, err := c.callers.hold(at, holdConnection, 1, settings.limits.ConnectionsPerAddress,
+			settings.limits.Connections)
 		if err != nil {
 			leave()
 			return nil, err
@@ -176,7 +177,8 @@ func (p *mainPort) greet(ctx context.Context, conn net.Conn) (*greeted, error) {
 		below.SetDeadline(time.Time{}) // it may have ended this very moment
 	}()
 	bad := func(what string, err error) error {
-		return fault.New(fault.CodeRequest, what).Because(err).Hint("speak gRPC over HTTP/2, or HTTP/1.1; with TLS if the service has it")
+		return fault.New(fault.CodeRequest, what).Because(err).
+			Hint("speak gRPC over HTTP/2, or HTTP/1.1; with TLS if the service has it")
 	}
 	if p.certs != nil {
 		over := tls.Server(conn, p.certs.get(time.Now(), *p.settings.Load()))
@@ -247,7 +249,8 @@ func (s *undecided) add(conn net.Conn) (known func()) {
 	place := s.order.PushBack(conn)
 	s.mu.Unlock()
 	if old != nil {
-		s.shed(old, fault.New(fault.CodeLimit, "the connection is refused").Whyf("it said nothing, and %d others wait", s.most))
+		s.shed(old, fault.New(fault.CodeLimit, "the connection is refused").
+			Whyf("it said nothing, and %d others wait", s.most))
 		old.SetDeadline(time.Unix(1, 0)) // its own goroutine closes it
 	}
 	return func() {

@@ -116,7 +116,8 @@ func (m *Memory) load() (whole bool, err error) {
 			return false, err
 		}
 	}
-	m.fresh = !m.cfg.Await && !whole && errors.Is(first, fs.ErrNotExist) && errors.Is(second, fs.ErrNotExist) && m.missing(damagedName) && m.missing(newName)
+	m.fresh = !m.cfg.Await && !whole && errors.Is(first, fs.ErrNotExist) && errors.Is(second, fs.ErrNotExist) &&
+		m.missing(damagedName) && m.missing(newName)
 	// From here on things happen. That the mark is gone is certain before the first does.
 	if err := m.disk.Remove(endedName); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return false, m.unusable(err)
@@ -137,15 +138,18 @@ func (m *Memory) load() (whole bool, err error) {
 	case m.fresh:
 		return false, nil
 	case first == nil:
-		log.Warn("the service did not end in order: who came after its last snapshot is awaited, and first answers wait for them", "settle", m.cfg.Settle)
+		log.Warn("the service did not end in order: members newer than its last snapshot are awaited before first answers",
+			"settle", m.cfg.Settle)
 	case second == nil && errors.Is(first, fs.ErrNotExist):
 		log.Warn("the last snapshot of members is missing; the one before it is used")
 	case second == nil:
-		log.Error("the last snapshot of members is damaged and put aside; the one before it is used", "file", damagedName, "error", first)
+		log.Error("the last snapshot of members is damaged and put aside; the one before it is used", "file", damagedName,
+			"error", first)
 	case errors.Is(first, fs.ErrNotExist) && errors.Is(second, fs.ErrNotExist):
 		log.Info("there is no snapshot of members yet; members are awaited", "settle", m.cfg.Settle)
 	default:
-		log.Error("no snapshot of members can be read: the service begins without its state, and awaits members", "settle", m.cfg.Settle,
+		log.Error("no snapshot of members can be read: the service begins without its state, and awaits members",
+			"settle", m.cfg.Settle,
 			"error", first, "before", second)
 	}
 	return false, nil
@@ -188,14 +192,17 @@ func (m *Memory) refusal(first, second error) error {
 		switch {
 		case errors.As(err, &newer):
 			return fault.Newf(fault.CodeStateVersion, "the snapshot of members in %s has format %d", m.cfg.Dir, uint32(newer)).
-				Whyf("this release reads up to format %d", snapshotFormat).Hint("run the newer release, or choose another state directory")
+				Whyf("this release reads up to format %d", snapshotFormat).
+				Hint("run the newer release, or choose another state directory")
 		case errors.As(err, &disk) && !errors.Is(err, fs.ErrNotExist):
 			return m.unusable(err)
 		}
 	}
 	ours := second != nil && !errors.Is(second, fs.ErrNotExist) && !errors.Is(second, errForeign)
-	if errors.Is(first, errForeign) && second != nil && !ours || errors.Is(second, errForeign) && errors.Is(first, fs.ErrNotExist) {
-		return fault.New(fault.CodeStoreForeign, "the file "+snapshotName+" in "+m.cfg.Dir+" is not ours").Because(errForeign).
+	if errors.Is(first, errForeign) && second != nil && !ours ||
+		errors.Is(second, errForeign) && errors.Is(first, fs.ErrNotExist) {
+		return fault.New(fault.CodeStoreForeign, "the file "+snapshotName+" in "+m.cfg.Dir+" is not ours").
+			Because(errForeign).
 			Hint("choose another state directory, or move the file away")
 	}
 	return nil
@@ -342,7 +349,8 @@ func (m *Memory) end() {
 		err = errors.Join(f.Close(), m.disk.Sync())
 	}
 	if err != nil {
-		m.cfg.Log.Warn("the end of the service could not be marked; the next start awaits members", "dir", m.cfg.Dir, "error", err)
+		m.cfg.Log.Warn("the end of the service could not be marked; the next start awaits members", "dir", m.cfg.Dir,
+			"error", err)
 	}
 }
 

@@ -55,7 +55,8 @@ func (o ours) Attend(stream grpc.BidiStreamingServer[pb.FromMember, pb.FromServi
 	if err != nil {
 		return err
 	}
-	a := &attendance{Service: o.s, stream: stream, replies: make(chan *pb.FromService, limit.DiscoveryInFlight), end: make(chan error, 1)}
+	a := &attendance{Service: o.s, stream: stream, replies: make(chan *pb.FromService, limit.DiscoveryInFlight),
+		end: make(chan error, 1)}
 	proofs := make(chan *pb.Proof, 1)
 	proven := make(chan struct{})
 	// RecvMsg returns at the latest when this handler has.
@@ -78,18 +79,21 @@ func (a *attendance) prove(nonce []byte, proofs <-chan *pb.Proof) (seal.Proven, 
 	case p := <-proofs:
 		if p.GetVersion() != attendVersion {
 			return seal.Proven{}, fault.New(fault.CodeVersion, "the proof is refused").
-				Whyf("it is of version %d, and version %d is spoken here", p.GetVersion(), attendVersion).Hint("update the older side")
+				Whyf("it is of version %d, and version %d is spoken here", p.GetVersion(), attendVersion).
+				Hint("update the older side")
 		}
 		return seal.VerifyProof(nonce, p)
 	case err := <-a.end:
 		if errors.Is(err, io.EOF) {
-			err = fault.New(fault.CodeRequest, "the call is ended").Whyf("the member has left before its proof").Hint("answer the challenge first")
+			err = fault.New(fault.CodeRequest, "the call is ended").Whyf("the member has left before its proof").
+				Hint("answer the challenge first")
 		}
 		return seal.Proven{}, err
 	case <-a.draining:
 		return seal.Proven{}, drained()
 	case <-timer.C:
-		return seal.Proven{}, fault.New(fault.CodeRequest, "the call is ended").Whyf("no proof came within %v", limit.DiscoveryBegin).
+		return seal.Proven{}, fault.New(fault.CodeRequest, "the call is ended").
+			Whyf("no proof came within %v", limit.DiscoveryBegin).
 			Hint("answer the challenge first")
 	}
 }
@@ -105,7 +109,8 @@ func (a *attendance) receive(ctx context.Context, proofs chan<- *pb.Proof, prove
 		switch frame := m.GetFrame().(type) {
 		case *pb.FromMember_Proof:
 			if !first {
-				return fault.New(fault.CodeRequest, "the call is ended").Whyf("a second proof came").Hint("send one, in answer to the challenge")
+				return fault.New(fault.CodeRequest, "the call is ended").Whyf("a second proof came").
+					Hint("send one, in answer to the challenge")
 			}
 			first = false
 			proofs <- frame.Proof
@@ -116,7 +121,8 @@ func (a *attendance) receive(ctx context.Context, proofs chan<- *pb.Proof, prove
 			}
 		case *pb.FromMember_Put:
 			if first {
-				return fault.New(fault.CodeRequest, "the call is ended").Whyf("an entry came before the proof").Hint("answer the challenge first")
+				return fault.New(fault.CodeRequest, "the call is ended").Whyf("an entry came before the proof").
+					Hint("answer the challenge first")
 			}
 			answer := a.put(ctx, frame.Put.GetEntry())
 			select {
@@ -160,7 +166,8 @@ func (a *attendance) take(ctx context.Context, e *pb.Entry) error {
 		return err
 	}
 	if a.who.Member == nil || *a.who.Member != member {
-		return fault.New(fault.CodeUnauthorized, "the entry is not taken").Whyf("it is of another member than the one who proved itself").
+		return fault.New(fault.CodeUnauthorized, "the entry is not taken").
+			Whyf("it is of another member than the one who proved itself").
 			Hint("prove the member's key first, on a stream of its own")
 	}
 	data, err := proto.MarshalOptions{Deterministic: true}.Marshal(e)
@@ -216,7 +223,8 @@ func (a *attendance) serve(ctx context.Context) error {
 			err = a.stream.SendMsg(answer)
 		case <-draining:
 			draining = nil
-			err = a.stream.SendMsg(&pb.FromService{Frame: &pb.FromService_Drain{Drain: &pb.Drain{Reason: "the service is about to stop"}}})
+			drain := &pb.Drain{Reason: "the service is about to stop"}
+			err = a.stream.SendMsg(&pb.FromService{Frame: &pb.FromService_Drain{Drain: drain}})
 			if err == nil && a.alone() { // the member has nowhere to go, and would stay to the end
 				return a.rest(drained())
 			}
@@ -253,7 +261,8 @@ func (a *attendance) rest(end error) error {
 // begin sends what comes first, and gives the standing that it tells of.
 func (a *attendance) begin(ctx context.Context, w *Watcher) (told standing, err error) {
 	at := callerOf(ctx)
-	hello := &pb.Welcome{TtlMax: uint32(limit.DiscoveryTTL / time.Second), SealedMax: limit.DiscoverySealed, Service: a.cfg.Name}
+	hello := &pb.Welcome{TtlMax: uint32(limit.DiscoveryTTL / time.Second), SealedMax: limit.DiscoverySealed,
+		Service: a.cfg.Name}
 	if at.IsValid() {
 		hello.ObservedIp, hello.ObservedPort = at.Addr().AsSlice(), uint32(at.Port())
 	}
@@ -267,7 +276,8 @@ func (a *attendance) begin(ctx context.Context, w *Watcher) (told standing, err 
 	if err := a.answers.sendSnapshot(a.stream, w, nativeSnapshot); err != nil {
 		return told, err
 	}
-	return told, a.stream.SendMsg(&pb.FromService{Frame: &pb.FromService_Snapshot{Snapshot: &pb.Snapshot{Last: true, Settled: told.settled}}})
+	last := &pb.Snapshot{Last: true, Settled: told.settled}
+	return told, a.stream.SendMsg(&pb.FromService{Frame: &pb.FromService_Snapshot{Snapshot: last}})
 }
 
 // nativeSnapshot is the cluster in pieces, removals that are remembered included:
@@ -278,7 +288,8 @@ func nativeSnapshot(all []Listing) (out [][]byte) {
 	for _, removed := range []bool{false, true} {
 		for _, m := range all {
 			if m.Lease.Removed == removed {
-				items = append(items, field(make([]byte, 0, fieldSize(snapshotEntries, len(m.Lease.Data))), snapshotEntries, m.Lease.Data))
+				items = append(items, field(make([]byte, 0, fieldSize(snapshotEntries, len(m.Lease.Data))), snapshotEntries,
+					m.Lease.Data))
 			}
 		}
 	}

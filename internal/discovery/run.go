@@ -53,7 +53,8 @@ func (s *Service) Run(ctx, hard context.Context) (err error) {
 		return err
 	}
 	s.listen, s.adminAt = ls.front.Addr().String(), ls.admin.Addr().String()
-	if s.stunServer, err = stunserver.Open(ctx, stunserver.Of(s.cfg.STUN, s.listen, stunserver.Port), s.stunMetrics); err != nil {
+	if s.stunServer, err = stunserver.Open(ctx, stunserver.Of(s.cfg.STUN, s.listen, stunserver.Port),
+		s.stunMetrics); err != nil {
 		return errors.Join(err, ls.close())
 	}
 	s.standing = newStandings(s.store)
@@ -75,7 +76,8 @@ func (s *Service) Run(ctx, hard context.Context) (err error) {
 	}
 	g.Go("main port", func(context.Context) error { return main.serve(front, ls.front, calls, pages) })
 	g.Go("gRPC", func(context.Context) error {
-		if err := s.grpc.Serve(calls); !errors.Is(err, net.ErrClosed) && !errors.Is(err, grpc.ErrServerStopped) { // before it began, too
+		// before it began, too
+		if err := s.grpc.Serve(calls); !errors.Is(err, net.ErrClosed) && !errors.Is(err, grpc.ErrServerStopped) {
 			return err
 		}
 		return nil
@@ -98,7 +100,8 @@ func (s *Service) Run(ctx, hard context.Context) (err error) {
 }
 
 func (s *Service) tellReady() {
-	attrs := []any{"listen", s.listen, "admin", s.adminAt, "adminSocket", AdminSocket(s.cfg.RunDir), "tls", s.cfg.TLS, "store", s.store.State().Kind}
+	attrs := []any{"listen", s.listen, "admin", s.adminAt, "adminSocket", AdminSocket(s.cfg.RunDir), "tls", s.cfg.TLS,
+		"store", s.store.State().Kind}
 	if s.certs != nil && s.certs.own != nil {
 		// Members need the one or the other.
 		attrs = append(attrs, "ca", filepath.Join(s.cfg.StateDir, caFile), "caPin", trust.Pin(s.certs.own.ca.Certificate()))
@@ -109,10 +112,12 @@ func (s *Service) tellReady() {
 
 func (s *Service) openStore(ctx context.Context) (Store, error) {
 	if s.cfg.Etcd == nil {
-		return OpenMemory(MemoryConfig{Board: s.board, Dir: s.cfg.StateDir, Settle: s.cfg.Settle, Await: s.cfg.Await, Snapshot: s.cfg.Snapshot, Log: s.log})
+		return OpenMemory(MemoryConfig{Board: s.board, Dir: s.cfg.StateDir, Settle: s.cfg.Settle, Await: s.cfg.Await,
+			Snapshot: s.cfg.Snapshot, Log: s.log})
 	}
 	if s.opt.Etcd == nil {
-		return nil, fault.New(fault.CodeConfig, "store.etcd cannot be used").Whyf("this program was built without it").Hint("take store.etcd away")
+		return nil, fault.New(fault.CodeConfig, "store.etcd cannot be used").Whyf("this program was built without it").
+			Hint("take store.etcd away")
 	}
 	c := *s.cfg.Etcd
 	c.Settle, c.Await = s.cfg.Settle, s.cfg.Await

@@ -37,7 +37,8 @@ func (s *Service) settled(ctx context.Context) error {
 }
 
 func drained() error {
-	return fault.New(fault.CodeDraining, "the service is about to stop").Hint("call again: another one, or this one when it is back, will answer")
+	return fault.New(fault.CodeDraining, "the service is about to stop").
+		Hint("call again: another one, or this one when it is back, will answer")
 }
 
 // follow takes a place for a call that follows a cluster; leave must follow.

@@ -83,7 +83,8 @@ func New(cfg Config, opt Options) *Service {
 	first.moved = make(chan struct{})
 	s.settings.Store(&first)
 	s.connections = newConnections(&s.settings, s.callers)
-	s.metrics, s.stored = telemetry.NewDiscovery(opt.Reg, s.readings()), telemetry.NewDiscoveryStore(opt.Reg, s.storeReadings)
+	s.metrics = telemetry.NewDiscovery(opt.Reg, s.readings())
+	s.stored = telemetry.NewDiscoveryStore(opt.Reg, s.storeReadings)
 	s.stunMetrics = telemetry.NewSTUN(opt.Reg)
 	s.answers = newAnswers(cmp.Or(opt.patience, limit.DiscoveryPatience), &s.settings, s.callers, s.metrics, s.log)
 	return s
@@ -114,7 +115,9 @@ func (s *Service) newServer() *grpc.Server {
 		grpc.KeepaliveParams(keepalive.ServerParameters{
 			Time: limit.DiscoveryPing, Timeout: limit.DiscoveryPong, MaxConnectionIdle: limit.DiscoveryUnused,
 		}),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: limit.DiscoveryPinged, PermitWithoutStream: true}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{
+			MinTime: limit.DiscoveryPinged, PermitWithoutStream: true,
+		}),
 		grpc.InTapHandle(s.begun.tap),
 		grpc.StatsHandler(gone{}),
 		grpc.UnaryInterceptor(s.unary),
@@ -172,8 +175,11 @@ func (s *Service) admit(ctx context.Context, method string) (context.Context, er
 		over, _ = p.AuthInfo.(known)
 	}
 	md, _ := metadata.FromIncomingContext(ctx)
-	at = realCaller(at, s.settings.Load().proxies, forwarded{realIP: md.Get("x-real-ip"), chain: md.Get("x-forwarded-for")})
-	return context.WithValue(ctx, calledKey{}, &called{from: at, over: over.greeted}), s.callers.turn(ctx, at.Addr(), costOf(method))
+	at = realCaller(at, s.settings.Load().proxies, forwarded{
+		realIP: md.Get("x-real-ip"), chain: md.Get("x-forwarded-for"),
+	})
+	return context.WithValue(ctx, calledKey{}, &called{from: at, over: over.greeted}),
+		s.callers.turn(ctx, at.Addr(), costOf(method))
 }
 
 func (s *Service) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
@@ -209,7 +215,8 @@ func (s *Service) answer(ctx context.Context, req any, next grpc.UnaryHandler) (
 	return out, nil
 }
 
-func (s *Service) streamed(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+func (s *Service) streamed(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo,
+	next grpc.StreamHandler) error {
 	if info.IsClientStream { // its handler reads all the time
 		came(stream.Context())
 	}

@@ -165,10 +165,12 @@ func (s *shares) room(n area, c claim, b Bounds) error {
 	switch {
 	case mostClusters > 0 && c.clusters > 0 && clusters > mostClusters:
 		return fault.New(fault.CodeLimit, "the cluster is not taken").
-			Whyf("%v began %d clusters, and its bound is %d", n, clusters-1, mostClusters).Hint("raise limits.clustersPerAddress of the service")
+			Whyf("%v began %d clusters, and its bound is %d", n, clusters-1, mostClusters).
+			Hint("raise limits.clustersPerAddress of the service")
 	case mostBytes > 0 && bytes > mostBytes:
 		return fault.New(fault.CodeLimit, "the member is not taken").
-			Whyf("%v has %d bytes of members, and its bound is %d", n, bytes-c.now, mostBytes).Hint("raise limits.bytesPerAddress of the service")
+			Whyf("%v has %d bytes of members, and its bound is %d", n, bytes-c.now, mostBytes).
+			Hint("raise limits.bytesPerAddress of the service")
 	}
 	return nil
 }

@@ -25,7 +25,8 @@ type older struct {
 }
 
 func entryInvalid(what string) *fault.Fault {
-	return fault.New(fault.CodeEntryInvalid, "the call is refused").Whyf("%s", what).Hint("see docs/reference/discovery-wire.md, section 4")
+	return fault.New(fault.CodeEntryInvalid, "the call is refused").Whyf("%s", what).
+		Hint("see docs/reference/discovery-wire.md, section 4")
 }
 
 func checkID(what, id string) error {
@@ -57,11 +58,13 @@ func olderUpdate(r *sdr.AffiliateUpdateRequest, endpoints int) (Place, roster.Up
 		return p, u, entryInvalid("").Whyf("affiliate_data has %d bytes, at most %d are taken", n, limit.DiscoveryData)
 	}
 	if i := slices.IndexFunc(u.Endpoints, noEndpoint); i >= 0 {
-		return p, u, entryInvalid("").Whyf("affiliate_endpoints[%d] has %d bytes, 1 to %d are taken", i, len(u.Endpoints[i]), limit.DiscoveryEndpoint)
+		return p, u, entryInvalid("").Whyf("affiliate_endpoints[%d] has %d bytes, 1 to %d are taken", i, len(u.Endpoints[i]),
+			limit.DiscoveryEndpoint)
 	}
 	u.Endpoints = firsts(u.Endpoints, endpoints)
 	if u.TTL = lease(r.GetTtl()); u.TTL <= 0 || u.TTL > limit.DiscoveryTTL {
-		return p, u, entryInvalid("").Whyf("ttl is %d s and %d ns: more than 0, and at most %v, is taken", r.GetTtl().GetSeconds(), r.GetTtl().GetNanos(), limit.DiscoveryTTL)
+		return p, u, entryInvalid("").Whyf("ttl is %d s and %d ns: more than 0, and at most %v, is taken",
+			r.GetTtl().GetSeconds(), r.GetTtl().GetNanos(), limit.DiscoveryTTL)
 	}
 	return p, u, nil
 }
@@ -125,7 +128,8 @@ func (o older) Hello(ctx context.Context, r *sdr.HelloRequest) (*sdr.HelloRespon
 }
 
 // AffiliateUpdate adds to a member, or makes it.
-func (o older) AffiliateUpdate(ctx context.Context, r *sdr.AffiliateUpdateRequest) (*sdr.AffiliateUpdateResponse, error) {
+func (o older) AffiliateUpdate(ctx context.Context,
+	r *sdr.AffiliateUpdateRequest) (*sdr.AffiliateUpdateResponse, error) {
 	p, u, err := olderUpdate(r, o.s.settings.Load().limits.Endpoints)
 	u.From = callerOf(ctx).Addr()
 	if err == nil {
@@ -138,7 +142,8 @@ func (o older) AffiliateUpdate(ctx context.Context, r *sdr.AffiliateUpdateReques
 }
 
 // AffiliateDelete takes a member away.
-func (o older) AffiliateDelete(ctx context.Context, r *sdr.AffiliateDeleteRequest) (*sdr.AffiliateDeleteResponse, error) {
+func (o older) AffiliateDelete(ctx context.Context,
+	r *sdr.AffiliateDeleteRequest) (*sdr.AffiliateDeleteResponse, error) {
 	p, err := olderPlace(r.GetClusterId(), r.GetAffiliateId())
 	if err == nil {
 		err = o.s.persist(ctx, func() error { return o.s.store.Delete(ctx, p) })
@@ -164,7 +169,8 @@ func (o older) List(ctx context.Context, r *sdr.ListRequest) (*sdr.ListResponse,
 	}
 	if all.size() > limit.DiscoveryList {
 		all.Done()
-		return nil, fault.New(fault.CodeLimit, "the cluster is not listed").Whyf("it has more than the %d bytes that fit into an answer", limit.DiscoveryList).
+		return nil, fault.New(fault.CodeLimit, "the cluster is not listed").
+			Whyf("it has more than the %d bytes that fit into an answer", limit.DiscoveryList).
 			Hint("watch it: its first answers are all of it")
 	}
 	callOf(ctx).list = all // a ListResponse as bytes, which Watch gives, too

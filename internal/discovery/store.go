@@ -72,7 +72,8 @@ type StoreState struct {
 
 // Stale is the refusal of an update that says what was said before, or less.
 func Stale(known, version uint64) error {
-	return fault.New(fault.CodeEntryStale, "the entry is not taken").Whyf("its version is %d, and version %d is known", version, known).
+	return fault.New(fault.CodeEntryStale, "the entry is not taken").
+		Whyf("its version is %d, and version %d is known", version, known).
 		Hint("send it again with a version above %d", known)
 }
 
@@ -81,6 +82,7 @@ func Removable(l roster.Lease) error {
 	if l.Version == 0 {
 		return nil
 	}
-	return fault.New(fault.CodeEntryInvalid, "the member is not removed").Whyf("its entry is signed, and so must its removal be").
+	return fault.New(fault.CodeEntryInvalid, "the member is not removed").
+		Whyf("its entry is signed, and so must its removal be").
 		Hint("let the member remove itself, or let its lease run out")
 }

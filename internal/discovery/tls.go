@@ -135,7 +135,8 @@ func (c *certificates) look(now time.Time, r Reloadable, reload bool) {
 func (c *certificates) fail(err error) {
 	c.bad(err)
 	f := fault.From(err)
-	c.log.Error("the new certificate is refused; the last good one stays", telemetry.AttrCode, f.Code, telemetry.AttrReason, f.Error())
+	c.log.Error("the new certificate is refused; the last good one stays", telemetry.AttrCode, f.Code,
+		telemetry.AttrReason, f.Error())
 }
 
 // issue makes a certificate by our own CA. Its key stays in memory, and the CA is
@@ -152,7 +153,8 @@ func (c *certificates) issue(now time.Time) error {
 	if err != nil {
 		return err
 	}
-	c.config = serverTLS(tls.Certificate{Certificate: [][]byte{leaf.Raw, c.own.ca.Certificate().Raw}, PrivateKey: key, Leaf: leaf})
+	c.config = serverTLS(tls.Certificate{Certificate: [][]byte{leaf.Raw, c.own.ca.Certificate().Raw}, PrivateKey: key,
+		Leaf: leaf})
 	c.until = leaf.NotBefore.Add(leaf.NotAfter.Sub(leaf.NotBefore) / 2)
 	return nil
 }
@@ -160,13 +162,15 @@ func (c *certificates) issue(now time.Time) error {
 // serverTLS asks nobody for a certificate: who may do what is proved within.
 // TLS 1.2 is there for what members have in front of them.
 func serverTLS(cert tls.Certificate) *tls.Config {
-	return &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{alpnHTTP1, alpnHTTP2}, Certificates: []tls.Certificate{cert}}
+	return &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{alpnHTTP1, alpnHTTP2},
+		Certificates: []tls.Certificate{cert}}
 }
 
 // readPair reads a certificate and its key. It says nothing of the key's content.
 func readPair(certFile, keyFile string) (*tls.Config, error) {
 	bad := func(err error) error {
-		return fault.New(fault.CodeCertInvalid, "the certificate "+certFile+" with the key "+keyFile+" cannot be used").Because(err).
+		return fault.New(fault.CodeCertInvalid, "the certificate "+certFile+" with the key "+keyFile+" cannot be used").
+			Because(err).
 			Hint("correct tls.certFile and tls.keyFile: PEM, the leaf first, and the key that belongs to it")
 	}
 	cert, err := private.Pair(certFile, keyFile)

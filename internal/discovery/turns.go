@@ -23,7 +23,8 @@ type allowance struct {
 
 // take pays for a call. It gives the wait until the call's turn, and false, with
 // nothing paid, for a call whose turn comes later than its caller waits.
-func (a allowance) take(now time.Time, r Rates, cost int, patience time.Duration) (next allowance, wait time.Duration, ok bool) {
+func (a allowance) take(now time.Time, r Rates, cost int,
+	patience time.Duration) (next allowance, wait time.Duration, ok bool) {
 	next = allowance{float64(r.Burst), now}
 	if !a.at.IsZero() {
 		next.left = min(next.left, a.left+now.Sub(a.at).Seconds()*float64(r.PerSecond))

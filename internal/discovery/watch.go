@@ -146,7 +146,8 @@ func (c *cluster) afterLocked(seen uint64) (out []Listing, upTo uint64, err erro
 	missed := c.seq - seen
 	if missed > uint64(len(c.log)) {
 		return nil, seen, fault.New(fault.CodeWatchLost, "the watch is ended").
-			Whyf("%d changes were missed, and %d are kept", missed, len(c.log)).Hint("watch again: the first answer is everything")
+			Whyf("%d changes were missed, and %d are kept", missed, len(c.log)).
+			Hint("watch again: the first answer is everything")
 	}
 	ids := c.log[uint64(len(c.log))-missed:]
 	if len(ids) < 2 { // the common case: nothing, or what woke us

@@ -64,7 +64,8 @@ type API struct {
 
 // New makes the API of a member.
 func New(m *discoveryclient.Client, version string) *API {
-	return &API{member: m, version: version, began: time.Now(), ending: make(chan struct{}), places: run.NewLimiter(mostWatchers), seats: counter()}
+	return &API{member: m, version: version, began: time.Now(), ending: make(chan struct{}),
+		places: run.NewLimiter(mostWatchers), seats: counter()}
 }
 
 // Status is how the member does.
@@ -73,7 +74,8 @@ func (a *API) Status() Status {
 	result, _ := a.member.Result()
 	s := Status{
 		Meta:    admin.Meta{APIVersion: v1alpha1.Version, Kind: KindStatus},
-		Version: a.version, Since: a.began, Node: result.Self.Node, Entry: a.member.Version(), Lease: a.member.Lease().String(),
+		Version: a.version, Since: a.began, Node: result.Self.Node, Entry: a.member.Version(),
+		Lease: a.member.Lease().String(),
 		Ready: a.member.Ready(), Self: result.Self, Members: len(list.Members), Watchers: a.seats(0),
 		Sources: list.Sources, Conflicts: list.Conflicts,
 	}
@@ -102,7 +104,8 @@ func (a *API) Handler() http.Handler {
 		answer(w, http.StatusOK, ListOf(a.member))
 	})
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
-		refuse(w, fault.New(fault.CodeNotFound, "there is no such request").Hint("GET /v1/status, /v1/members and /v1/watch are those of a member"))
+		refuse(w, fault.New(fault.CodeNotFound, "there is no such request").
+			Hint("GET /v1/status, /v1/members and /v1/watch are those of a member"))
 	})
 	all := http.NewServeMux()
 	all.HandleFunc("GET /v1/watch", a.watch) // whose reader may pause: what waits for it is bounded

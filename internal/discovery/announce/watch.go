@@ -58,11 +58,13 @@ func (a *API) watch(w http.ResponseWriter, r *http.Request) {
 // ends, ending is closed, the reader has lost something, or write fails. What happens
 // while write waits for its reader is kept, up to a bound; beyond it the reader is
 // told so once it reads again, and has to begin anew. last says that nothing follows at once.
-func Tell(ctx context.Context, ending <-chan struct{}, m *discoveryclient.Client, write func(line []byte, last bool) error) error {
+func Tell(ctx context.Context, ending <-chan struct{}, m *discoveryclient.Client,
+	write func(line []byte, last bool) error) error {
 	return newBacklog().tell(ctx, ending, m, write)
 }
 
-func (b *backlog) tell(ctx context.Context, ending <-chan struct{}, m *discoveryclient.Client, write func(line []byte, last bool) error) error {
+func (b *backlog) tell(ctx context.Context, ending <-chan struct{}, m *discoveryclient.Client,
+	write func(line []byte, last bool) error) error {
 	watcher := m.Watch()
 	for _, e := range watcher.Now() { // not kept: a large cluster fills it
 		if err := write(encode(Line{Event: e}), false); err != nil {
@@ -136,7 +138,8 @@ func (b *backlog) drain(ctx context.Context, ending <-chan struct{}, write func(
 				return err
 			}
 		case <-ending:
-			f := fault.New(fault.CodeDraining, "the member that is followed ends").Hint("follow it again once it is started again")
+			f := fault.New(fault.CodeDraining, "the member that is followed ends").
+				Hint("follow it again once it is started again")
 			return write(encode(Line{Event: roster.Event{What: Ended}, Fault: admin.BodyOf(f)}), true)
 		case <-ctx.Done():
 			return ctx.Err()
@@ -146,7 +149,8 @@ func (b *backlog) drain(ctx context.Context, ending <-chan struct{}, write func(
 
 func tooSlow() *fault.Fault {
 	return fault.New(fault.CodeWatchLost, "this reader was too slow").
-		Whyf("more than %d bytes waited for it", backlogBytes).Hint("what is known follows anew, after which nobody else is there")
+		Whyf("more than %d bytes waited for it", backlogBytes).
+		Hint("what is known follows anew, after which nobody else is there")
 }
 
 func encode(l Line) []byte {

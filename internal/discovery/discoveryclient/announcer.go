@@ -213,7 +213,8 @@ func (a *announcer) sealLocked(now time.Time, next word) error {
 }
 
 // entriesLocked are the entries of a word under secrets.
-func (a *announcer) entriesLocked(w word, keys []seal.Keys, private seal.WireGuardPrivate) (out []*discovery.Entry, err error) {
+func (a *announcer) entriesLocked(w word, keys []seal.Keys,
+	private seal.WireGuardPrivate) (out []*discovery.Entry, err error) {
 	for _, k := range keys {
 		if w.leaving {
 			out = append(out, k.Remove(w.id.key, w.version, limit.DiscoveryTTL))
@@ -223,7 +224,8 @@ func (a *announcer) entriesLocked(w word, keys []seal.Keys, private seal.WireGua
 		if err != nil {
 			return nil, err
 		}
-		e, err := k.Seal(rand.Reader, w.id.key, seal.Content{Version: w.version, TTL: a.ttl, Member: message, Succession: w.id.succession(k)})
+		e, err := k.Seal(rand.Reader, w.id.key, seal.Content{Version: w.version, TTL: a.ttl, Member: message,
+			Succession: w.id.succession(k)})
 		if err != nil {
 			return nil, err
 		}

@@ -127,9 +127,11 @@ func readCache(path string, keys []seal.Keys) (cached, error) {
 	case errors.Is(err, fs.ErrNotExist):
 		return cached{}, nil
 	case errors.As(err, &disk) && disk.Op == "open":
-		return cached{}, fault.New(fault.CodeStateAccess, "the cache of members cannot be read").Because(err).Hint("see to the rights of %s", path)
+		return cached{}, fault.New(fault.CodeStateAccess, "the cache of members cannot be read").Because(err).
+			Hint("see to the rights of %s", path)
 	case err != nil:
-		return cached{}, fault.New(fault.CodeStateCorrupt, "the cache of members is not used").Because(err).Hint("remove %s", path)
+		return cached{}, fault.New(fault.CodeStateCorrupt, "the cache of members is not used").Because(err).
+			Hint("remove %s", path)
 	}
 	return decodeCache(keys, data)
 }

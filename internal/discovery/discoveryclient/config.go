@@ -121,7 +121,8 @@ type validator struct {
 
 func (v *validator) config(raw v1alpha1.MeshConfig) Config {
 	c := Config{
-		ClusterID: raw.Cluster.ID, StateDir: cmp.Or(raw.Node.StateDir, DefaultStateDir), RunDir: cmp.Or(raw.Node.RunDir, DefaultRunDir), File: raw.Sources.File,
+		ClusterID: raw.Cluster.ID, StateDir: cmp.Or(raw.Node.StateDir, DefaultStateDir),
+		RunDir: cmp.Or(raw.Node.RunDir, DefaultRunDir), File: raw.Sources.File,
 		Cache: raw.Cache == nil || *raw.Cache, HealthListen: cmp.Or(raw.HealthListen, "127.0.0.1:8448"), Log: raw.Log,
 		Lease: raw.Announce.Lease.Duration, PodRanges: raw.Announce.PodRanges,
 	}
@@ -195,7 +196,8 @@ func (v *validator) announce(c *Config, raw v1alpha1.MeshConfig) {
 		broken = true
 		v.add(path, format, args...)
 	}, "announce.", raw.Announce.MemberSpec)
-	for name, stated := range map[string]bool{"mesh": facts.Mesh != 0, "relayCluster": facts.RelayCluster != "", "relays": len(facts.Relays) > 0} {
+	for name, stated := range map[string]bool{"mesh": facts.Mesh != 0, "relayCluster": facts.RelayCluster != "",
+		"relays": len(facts.Relays) > 0} {
 		if stated {
 			v.add("announce."+name, "the mesh itself says it, as it is: leave it out")
 		}
@@ -259,7 +261,8 @@ func (v *validator) service(at string, raw v1alpha1.MeshService) Service {
 		v.add(at+".name", "it has characters that cannot be shown, or is too long")
 	}
 	if !s.place.secure && !raw.Insecure {
-		v.add(at+".url", "http shows the cluster's id and all traffic to anybody on the way: write https, or set insecure: true")
+		v.add(at+".url", "http shows the cluster's id and all traffic to anyone on the path: "+
+			"write https, or set insecure: true")
 	}
 	if !s.place.secure && (raw.CAFile != "" || raw.Pin != "") {
 		v.add(at+".url", "http has no certificate for caFile or pin to check")
@@ -267,7 +270,8 @@ func (v *validator) service(at string, raw v1alpha1.MeshService) Service {
 	switch s.Protocol {
 	case ProtocolAuto, ProtocolNative, ProtocolSidero:
 	default:
-		v.add(at+".protocol", "%q is none of auto, native, sidero%s", shown(raw.Protocol), conf.Meant(raw.Protocol, "auto", "native", "sidero"))
+		v.add(at+".protocol", "%q is none of auto, native, sidero%s", shown(raw.Protocol),
+			conf.Meant(raw.Protocol, "auto", "native", "sidero"))
 	}
 	if raw.CAFile != "" && raw.Pin != "" {
 		v.add(at+".pin", "a pin stands in place of caFile: give one of them")

@@ -58,9 +58,11 @@ func (v *validator) kubernetes(raw *v1alpha1.MeshConfig) *Kubernetes {
 	case k.Node != "" && !nodeName(k.Node):
 		v.add(at+".node", "%q is no name of a Node: kubectl get nodes shows it", shown(k.Node))
 	case in.Node != "" && raw.Announce.Nodename != "" && in.Node != raw.Announce.Nodename:
-		v.add(at+".node", "%q is not announce.nodename, %q: a node has one name in Kubernetes", shown(in.Node), shown(raw.Announce.Nodename))
+		v.add(at+".node", "%q is not announce.nodename, %q: a node has one name in Kubernetes", shown(in.Node),
+			shown(raw.Announce.Nodename))
 	case k.Node == "" && writes && (v.read || !in.InCluster):
-		v.add(at+".node", "the name of this machine's Node is needed to write: node, announce.nodename, in a pod NODE_NAME; or write: []")
+		v.add(at+".node", "the name of this machine's Node is needed to write: "+
+			"node, announce.nodename, in a pod NODE_NAME; or write: []")
 	}
 	raw.Announce.Nodename = cmp.Or(raw.Announce.Nodename, k.Node)
 	return k
@@ -99,7 +101,8 @@ func (v *validator) kubeParts(at string, in *[]string) (members, annotations boo
 // nodeName reports whether a name can be that of a Node: a DNS subdomain (RFC 1123).
 func nodeName(s string) bool {
 	for _, label := range strings.Split(s, ".") {
-		if label == "" || strings.Trim(label, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" || label[0] == '-' || label[len(label)-1] == '-' {
+		if label == "" || strings.Trim(label, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" || label[0] == '-' ||
+			label[len(label)-1] == '-' {
 			return false
 		}
 	}

@@ -32,8 +32,11 @@ func (u *connErrors) why() (why, hint string) {
 	return (*err).Error(), ""
 }
 
+// addressDialer dials as gRPC asks for it.
+type addressDialer = func(context.Context, string) (net.Conn, error)
+
 // dialer notes what becomes of the connections.
-func (u *connErrors) dialer(dial func(context.Context, string) (net.Conn, error)) func(context.Context, string) (net.Conn, error) {
+func (u *connErrors) dialer(dial addressDialer) addressDialer {
 	return func(ctx context.Context, address string) (net.Conn, error) {
 		conn, err := dial(ctx, address)
 		u.note(err)
@@ -48,7 +51,8 @@ type handshakes struct {
 }
 
 // ClientHandshake implements credentials.TransportCredentials.
-func (h handshakes) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+func (h handshakes) ClientHandshake(ctx context.Context, authority string,
+	raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	conn, info, err := h.TransportCredentials.ClientHandshake(ctx, authority, raw)
 	h.connErrors.note(err)
 	return conn, info, err

@@ -49,7 +49,8 @@ func readable(file string, read func(path string, most int) ([]byte, error)) (st
 	if err == nil || fault.Has(err, fault.CodeSecret) {
 		return string(data), err
 	}
-	return "", fault.Newf(fault.CodeSecret, "the file %s cannot be read", file).Because(err).Hint("correct its path or its rights")
+	return "", fault.Newf(fault.CodeSecret, "the file %s cannot be read", file).Because(err).
+		Hint("correct its path or its rights")
 }
 
 // lastVersion reads the version that was announced last. A damaged file is none:
@@ -81,7 +82,8 @@ func noCrash(string) {}
 func writeFileBy(path string, data []byte, at step) error {
 	if err := store.WriteBy(path, data, at); err != nil {
 		return fault.Newf(fault.CodeStateAccess, "%s cannot be written", path).Because(err).
-			Hint("create %s for this user (uid %d) with free space, or choose another with node.stateDir", filepath.Dir(path), os.Getuid())
+			Hint("create %s for this user (uid %d) with free space, or choose another with node.stateDir", filepath.Dir(path),
+				os.Getuid())
 	}
 	return nil
 }

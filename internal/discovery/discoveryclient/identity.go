@@ -55,7 +55,8 @@ func (i identity) encode() []byte {
 	}
 	b64 := base64.StdEncoding
 	for _, p := range i.past {
-		out += fmt.Sprintf("%s %s %s %s\n", pastWord, p.cluster, b64.EncodeToString(p.word.GetOldMember()), b64.EncodeToString(p.word.GetSignature()))
+		out += fmt.Sprintf("%s %s %s %s\n", pastWord, p.cluster, b64.EncodeToString(p.word.GetOldMember()),
+			b64.EncodeToString(p.word.GetSignature()))
 	}
 	return []byte(out)
 }
@@ -213,11 +214,13 @@ func changeIdentity(dir string, at step, change func(identity) (identity, error)
 		return noMember(dir, err)
 	}
 	if err != nil {
-		return fault.Newf(fault.CodeStateAccess, "%s cannot be used", dir).Because(err).Hint("run it as the user of the member")
+		return fault.Newf(fault.CodeStateAccess, "%s cannot be used", dir).Because(err).
+			Hint("run it as the user of the member")
 	}
 	defer d.Close()
 	if err := syscall.Flock(int(d.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		return fault.Newf(fault.CodeStateBusy, "the member's key in %s is not changed", dir).Whyf("another process changes it").Hint("try it again")
+		return fault.Newf(fault.CodeStateBusy, "the member's key in %s is not changed", dir).
+			Whyf("another process changes it").Hint("try it again")
 	}
 	text, err := readState(path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -43,7 +43,8 @@ func (a *announcer) answerLocked(now time.Time, known uint64) error {
 	a.clashed()
 	if n := a.clash.times; n >= copiedRivals && n&(n-1) == 0 {
 		f := a.sharedLocked(now)
-		a.log.Error("another machine announces itself with this member's key", telemetry.AttrCode, f.Code, telemetry.AttrReason, f.Explain())
+		a.log.Error("another machine announces itself with this member's key", telemetry.AttrCode, f.Code,
+			telemetry.AttrReason, f.Explain())
 	}
 	if wait == 0 || a.now.leaving {
 		return a.sealLocked(now, a.now)
@@ -63,7 +64,8 @@ func (a *announcer) sharedLocked(now time.Time) *fault.Fault {
 	}
 	return fault.Newf(fault.CodeMemberShared, "another machine announces itself as member %s", a.now.id.key.ID()).
 		Whyf("%d entries with this member's key were not made here", a.clash.times).
-		Hint("this machine or another one is a copy: stop one, remove %s from its node.stateDir, and start it: it is another member then", keyFile)
+		Hint("this machine or another one is a copy: stop one, remove %s from its node.stateDir, and start it: "+
+			"it is another member then", keyFile)
 }
 
 // sharedKey is sharedLocked with the lock.

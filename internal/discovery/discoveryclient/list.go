@@ -78,7 +78,8 @@ func readBounded(path string, most int) ([]byte, error) {
 	if err == nil {
 		return data, nil
 	}
-	return nil, fault.Newf(fault.CodeConfig, "the file of members %s cannot be read", path).Because(err).Hint("correct sources.file, or the file's rights")
+	return nil, fault.Newf(fault.CodeConfig, "the file of members %s cannot be read", path).Because(err).
+		Hint("correct sources.file, or the file's rights")
 }
 
 // mailbox holds what a source stated last.

@@ -40,12 +40,14 @@ func lockState(dir string) (*os.File, error) {
 		if n, err := strconv.Atoi(strings.TrimSpace(string(text))); err == nil {
 			who = fmt.Sprintf("process %d", n)
 		}
-		return nil, errors.Join(fault.New(fault.CodeStateBusy, "the state of the member in "+dir+" is in use").Whyf("%s announces that member", who).
+		return nil, errors.Join(fault.New(fault.CodeStateBusy, "the state of the member in "+dir+" is in use").
+			Whyf("%s announces that member", who).
 			Hint("stop it, or give this one a node.stateDir of its own: it is another member then"), file.Close())
 	case err != nil:
 		return nil, errors.Join(unusable(err), file.Close())
 	}
-	if err := errors.Join(file.Truncate(0), writeAt(file, fmt.Sprintf("%d\n", os.Getpid()))); err != nil && !errors.Is(err, syscall.ENOSPC) {
+	if err := errors.Join(file.Truncate(0), writeAt(file, fmt.Sprintf("%d\n", os.Getpid()))); err != nil &&
+		!errors.Is(err, syscall.ENOSPC) {
 		return nil, errors.Join(unusable(err), file.Close())
 	}
 	return file, nil

@@ -112,7 +112,8 @@ func (a *attending) take(f *discovery.FromService) error {
 	case f.GetChange() != nil && a.welcome:
 		a.hear(f.GetChange().GetEntries(), false)
 		for _, raw := range f.GetChange().GetExpired() {
-			if len(raw) == len(seal.MemberID{}) && a.c.native.expired(time.Now(), a.c.service.Name, a.c.keys.Cluster(), seal.MemberID(raw)) {
+			if len(raw) == len(seal.MemberID{}) && a.c.native.expired(time.Now(), a.c.service.Name, a.c.keys.Cluster(),
+				seal.MemberID(raw)) {
 				a.c.changed()
 			}
 		}
@@ -187,7 +188,8 @@ func (a *attending) prove(ch *discovery.Challenge) error {
 func (c *subscription) prove(ch *discovery.Challenge, as seal.MemberKey) (*discovery.FromMember, error) {
 	if ch.GetVersionMin() > nativeVersion || ch.GetVersionMax() < nativeVersion {
 		return nil, fault.Newf(fault.CodeVersion, "the discovery service %s speaks other versions", c.service.Name).
-			Whyf("it speaks %d to %d, this node %d", ch.GetVersionMin(), ch.GetVersionMax(), nativeVersion).Hint("update the older of the two")
+			Whyf("it speaks %d to %d, this node %d", ch.GetVersionMin(), ch.GetVersionMax(), nativeVersion).
+			Hint("update the older of the two")
 	}
 	member := &as
 	if as.IsZero() {
@@ -247,7 +249,8 @@ func (a *attending) hear(entries []*discovery.Entry, listed bool) {
 func (c *subscription) passed(how hearing, err error) {
 	c.metrics.Passed.WithLabelValues(string(how)).Inc()
 	c.status.passed(how)
-	c.log.Debug("passed over what a discovery service says", "service", c.service.Name, "what", string(how), telemetry.AttrReason, junkReason(err))
+	c.log.Debug("passed over what a discovery service says", "service", c.service.Name, "what", string(how),
+		telemetry.AttrReason, junkReason(err))
 }
 
 // junkReason is why something is not taken, for a log.
@@ -277,7 +280,8 @@ func (a *attending) put(w word) error {
 	if refused != nil {
 		a.told = true
 		if a.c.status.refused(refused) {
-			a.c.log.Warn("this member is not announced at a discovery service", "service", a.c.service.Name, telemetry.AttrCode, refused.Code, telemetry.AttrReason, refused.Error())
+			a.c.log.Warn("this member is not announced at a discovery service", "service", a.c.service.Name,
+				telemetry.AttrCode, refused.Code, telemetry.AttrReason, refused.Error())
 		}
 		if w.leaving {
 			a.c.hasLeft() // nothing is there
@@ -314,7 +318,8 @@ func (a *attending) refused(r *discovery.Refusal) error {
 	a.stand()
 	a.told, a.retry = true, time.After(wait)
 	a.c.status.refused(f)
-	a.c.log.Warn("a discovery service does not take what is announced", "service", a.c.service.Name, telemetry.AttrCode, f.Code, telemetry.AttrReason, f.Error())
+	a.c.log.Warn("a discovery service does not take what is announced", "service", a.c.service.Name,
+		telemetry.AttrCode, f.Code, telemetry.AttrReason, f.Error())
 	return nil
 }
 
@@ -329,6 +334,7 @@ func passing(code fault.Code) bool {
 
 // refusal is a service's own words, as they may be shown.
 func (c *subscription) refusal(r *discovery.Refusal) *fault.Fault {
-	return fault.New(fault.Code(shown(r.GetCode())), fmt.Sprintf("the discovery service %s refuses: %s", c.service.Name, shown(r.GetWhat()))).
+	return fault.New(fault.Code(shown(r.GetCode())),
+		fmt.Sprintf("the discovery service %s refuses: %s", c.service.Name, shown(r.GetWhat()))).
 		Whyf("%s", shown(r.GetWhy())).Hint("%s", shown(r.GetNext()))
 }

@@ -109,7 +109,8 @@ type heardFrom struct {
 }
 
 func newNativeBook() *nativeBook {
-	return &nativeBook{members: map[seal.MemberID]*signedWord{}, here: map[hereOf]*presence{}, past: map[seal.MemberID]pastVersion{}}
+	return &nativeBook{members: map[seal.MemberID]*signedWord{}, here: map[hereOf]*presence{},
+		past: map[seal.MemberID]pastVersion{}}
 }
 
 // presence is whether a service tells of a cluster.
@@ -157,7 +158,8 @@ func (b *nativeBook) endLocked(now time.Time, w *signedWord) time.Time {
 
 // hear takes an entry. A lease begins when its version is heard first, whoever
 // repeats it: what is replayed lives no longer by it.
-func (b *nativeBook) hear(now time.Time, keys seal.Keys, from heardFrom, e *discovery.Entry) (seal.MemberID, hearing, error) {
+func (b *nativeBook) hear(now time.Time, keys seal.Keys, from heardFrom,
+	e *discovery.Entry) (seal.MemberID, hearing, error) {
 	if had := b.entryOf(seal.MemberOf(e.GetMember())); had != nil {
 		switch {
 		case proto.Equal(had, e): // verified when it came first
@@ -183,10 +185,12 @@ func (b *nativeBook) hear(now time.Time, keys seal.Keys, from heardFrom, e *disc
 	case known != nil && e.GetVersion() == known.entry.GetVersion() && known.cluster != w.cluster:
 		known.too(w.cluster, e) // the same for another secret
 		return id, b.heardToo(known, from), nil
-	case known != nil && known.lent && e.GetVersion() == known.entry.GetVersion() && e.GetRemoved() == known.entry.GetRemoved():
+	case known != nil && known.lent && e.GetVersion() == known.entry.GetVersion() &&
+		e.GetRemoved() == known.entry.GetRemoved():
 		known.entry, known.lent = e, false
 		return id, b.heardToo(known, from), nil
-	case known != nil && e.GetVersion() == known.entry.GetVersion() && bytes.Equal(e.GetSealed(), known.entry.GetSealed()) && e.GetRemoved() == known.entry.GetRemoved():
+	case known != nil && e.GetVersion() == known.entry.GetVersion() &&
+		bytes.Equal(e.GetSealed(), known.entry.GetSealed()) && e.GetRemoved() == known.entry.GetRemoved():
 		known.lengthen(e) // a service gave another lease for the same
 		return id, b.heardToo(known, from), nil
 	case known != nil && e.GetVersion() <= known.entry.GetVersion():
@@ -212,7 +216,8 @@ func (b *nativeBook) hear(now time.Time, keys seal.Keys, from heardFrom, e *disc
 // lengthen takes the longer of two leases of the same word, which runs from when
 // that was heard first.
 func (w *signedWord) lengthen(e *discovery.Entry) {
-	if until := w.began.Add(time.Duration(e.GetTtl()) * time.Second); !w.began.IsZero() && !e.GetRemoved() && until.After(w.until) {
+	until := w.began.Add(time.Duration(e.GetTtl()) * time.Second)
+	if !w.began.IsZero() && !e.GetRemoved() && until.After(w.until) {
 		w.until, w.entry = until, e
 	}
 }
@@ -367,8 +372,10 @@ func (b *nativeBook) said(now time.Time) []roster.Said {
 		}
 		for _, h := range w.sources {
 			out = append(out, roster.Said{
-				Source: roster.Source{Tier: roster.TierNative, Name: h.name, Cached: h.cached}, Facts: w.facts, Version: w.entry.GetVersion(),
-				Until: until, Stale: stale, Held: end, Heard: h.at, Proven: w.proven, Removed: w.entry.GetRemoved(), Past: past, Replaces: w.replaces,
+				Source: roster.Source{Tier: roster.TierNative, Name: h.name, Cached: h.cached}, Facts: w.facts,
+				Version: w.entry.GetVersion(),
+				Until:   until, Stale: stale, Held: end, Heard: h.at, Proven: w.proven, Removed: w.entry.GetRemoved(), Past: past,
+				Replaces: w.replaces,
 			})
 		}
 	}
@@ -380,7 +387,8 @@ func (b *nativeBook) count(now time.Time, source string) (n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, w := range b.members {
-		if now.Before(w.until) && !w.entry.GetRemoved() && slices.ContainsFunc(w.sources, func(h heardFrom) bool { return h.name == source && !h.cached }) {
+		if now.Before(w.until) && !w.entry.GetRemoved() &&
+			slices.ContainsFunc(w.sources, func(h heardFrom) bool { return h.name == source && !h.cached }) {
 			n++
 		}
 	}

@@ -82,8 +82,10 @@ func readSpoken(dir string) ([]string, error) {
 		err = errors.New("it is damaged")
 	}
 	if err != nil {
-		return nil, fault.New(fault.CodeStateAccess, "the list of services that speak the native protocol cannot be read").Because(err).
-			Hint("see to %s, or remove it: while it cannot be read no service is spoken to in the older protocol unless its 'protocol' is sidero", filepath.Join(dir, nativeFile))
+		return nil, fault.New(fault.CodeStateAccess, "the list of services that speak the native protocol cannot be read").
+			Because(err).
+			Hint("see to %s, or remove it: while it cannot be read no service is spoken to in the older protocol "+
+				"unless its 'protocol' is sidero", filepath.Join(dir, nativeFile))
 	}
 	return all, nil
 }
@@ -109,7 +111,8 @@ func Downgrade(dir, service string) (string, error) {
 		return url == service || err == nil && url == p.String() || strings.HasSuffix(url, "://"+service)
 	})
 	if at < 0 {
-		f := fault.Newf(fault.CodeNotFound, "%.200q has not spoken the native protocol with this node", service).Whyf("nothing keeps it from the older one")
+		f := fault.Newf(fault.CodeNotFound, "%.200q has not spoken the native protocol with this node", service).
+			Whyf("nothing keeps it from the older one")
 		if len(all) > 0 {
 			f = f.Whyf("these have: %s", strings.Join(all, ", ")).Hint("name one of them")
 		}

@@ -185,7 +185,8 @@ func (w *watching) push(ctx context.Context, word word) error {
 		w.c.status.took(0)
 		w.sent, w.again = word.content, false
 		if word.member != nil {
-			_, err := w.svc.AffiliateDelete(ctx, &pb.AffiliateDeleteRequest{ClusterId: w.c.older.cluster, AffiliateId: word.member.Node})
+			_, err := w.svc.AffiliateDelete(ctx, &pb.AffiliateDeleteRequest{ClusterId: w.c.older.cluster,
+				AffiliateId: word.member.Node})
 			if err != nil {
 				return err
 			}
@@ -224,7 +225,8 @@ func (w *watching) notTaken(ctx context.Context, err error) error {
 	w.retry = time.After(announceRetry)
 	w.refused(passing(f.Code))
 	w.c.status.refused(f)
-	w.c.log.Warn("a discovery service does not take what is announced", "service", w.c.service.Name, telemetry.AttrCode, f.Code, telemetry.AttrReason, f.Error())
+	w.c.log.Warn("a discovery service does not take what is announced", "service", w.c.service.Name,
+		telemetry.AttrCode, f.Code, telemetry.AttrReason, f.Error())
 	return nil
 }
 
@@ -317,7 +319,8 @@ func (w *watching) announcement(m member.Facts) ([]*pb.AffiliateUpdateRequest, e
 }
 
 func (c *subscription) update(id string, endpoints []member.Endpoint) (*pb.AffiliateUpdateRequest, error) {
-	r := &pb.AffiliateUpdateRequest{ClusterId: c.older.cluster, AffiliateId: id, Ttl: &pb.Duration{Seconds: int64(limit.DiscoveryTTL / time.Second)}}
+	r := &pb.AffiliateUpdateRequest{ClusterId: c.older.cluster, AffiliateId: id,
+		Ttl: &pb.Duration{Seconds: int64(limit.DiscoveryTTL / time.Second)}}
 	for _, e := range endpoints {
 		blob, err := c.older.key.SealEndpoint(e.Addr)
 		if err != nil {

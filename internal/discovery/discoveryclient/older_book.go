@@ -49,7 +49,8 @@ type olderWord struct {
 }
 
 func newOlderBook(name, cluster string, key seal.SideroKey) *olderBook {
-	return &olderBook{name: name, cluster: cluster, key: key, here: new(presence), members: map[string]*olderWord{}, sealed: map[string]bool{}}
+	return &olderBook{name: name, cluster: cluster, key: key, here: new(presence), members: map[string]*olderWord{},
+		sealed: map[string]bool{}}
 }
 
 // snapshot takes the whole cluster as the service lists it. Who is not in it is
@@ -100,7 +101,10 @@ func (b *olderBook) hearOneLocked(now time.Time, a *pb.Affiliate) (junk int) {
 			if w != nil && w.listed { // sealed with another secret, perhaps: what was known is not said any more
 				w.until, w.listed = b.endLocked(now, w), false
 			}
-			if slices.ContainsFunc(b.others, func(k seal.SideroKey) bool { _, err := k.OpenData(a.GetData()); return err == nil }) {
+			if slices.ContainsFunc(b.others, func(k seal.SideroKey) bool {
+				_, err := k.OpenData(a.GetData())
+				return err == nil
+			}) {
 				return 0
 			}
 			if len(b.sealed) < mostMembers {
@@ -136,7 +140,10 @@ func (b *olderBook) places(all [][]byte) (at []member.Endpoint, blobs [][]byte, 
 		}
 		a, err := b.key.OpenEndpoint(blob)
 		if err != nil {
-			if !slices.ContainsFunc(b.others, func(k seal.SideroKey) bool { _, err := k.OpenEndpoint(blob); return err == nil }) {
+			if !slices.ContainsFunc(b.others, func(k seal.SideroKey) bool {
+				_, err := k.OpenEndpoint(blob)
+				return err == nil
+			}) {
 				junk++
 			}
 			continue

@@ -29,7 +29,8 @@ func (c *Client) Reload(next Config) (fixed []string, err error) {
 // Fixed names the settings that differ and need a restart.
 func (c *Client) Fixed(next Config) []string {
 	return conf.Settings{
-		{"cluster", c.cfg.ClusterID == next.ClusterID && (c.subs.exchangeable() || slices.Equal(c.Clusters(), next.Clusters()))},
+		{"cluster", c.cfg.ClusterID == next.ClusterID &&
+			(c.subs.exchangeable() || slices.Equal(c.Clusters(), next.Clusters()))},
 		{"node.stateDir", c.cfg.StateDir == next.StateDir},
 		{"node.runDir", c.cfg.RunDir == next.RunDir},
 		{"announce.lease", c.cfg.Lease == next.Lease},

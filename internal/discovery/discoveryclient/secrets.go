@@ -84,7 +84,8 @@ func (s *subscriptions) make(h *held, had []*subscription) (out []*subscription)
 // exchangeable reports whether other secrets can be taken while it runs. A service of the
 // older protocol has one entry of a node, sealed with one secret: that takes a restart.
 func (s *subscriptions) exchangeable() bool {
-	return s.clusterID == "" || !slices.ContainsFunc(s.services, func(o Service) bool { return o.Protocol != ProtocolNative })
+	return s.clusterID == "" || !slices.ContainsFunc(s.services,
+		func(o Service) bool { return o.Protocol != ProtocolNative })
 }
 
 // heir is a configuration as a running client takes it: with the present secrets, where others

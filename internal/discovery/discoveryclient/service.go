@@ -52,7 +52,8 @@ type Service struct {
 // equal reports whether two configurations have the same service, what its files hold
 // included.
 func (s Service) equal(o Service) bool {
-	return s.given == o.given && s.place == o.place && s.proxy.Same(o.proxy) && (s.Roots == nil) == (o.Roots == nil) && (s.Roots == nil || s.Roots.Equal(o.Roots))
+	return s.given == o.given && s.place == o.place && s.proxy.Same(o.proxy) && (s.Roots == nil) == (o.Roots == nil) &&
+		(s.Roots == nil || s.Roots.Equal(o.Roots))
 }
 
 // place is where a service is.
@@ -135,9 +136,10 @@ func (s Service) options(to place, dial dialer, ping time.Duration, connErrors *
 	if to.secure {
 		secure = credentials.NewTLS(s.tls(to.host))
 	}
+	through := func(ctx context.Context, address string) (net.Conn, error) { return s.dial(ctx, dial, to, address) }
 	return []grpc.DialOption{
 		grpc.WithTransportCredentials(handshakes{secure, connErrors}),
-		grpc.WithContextDialer(connErrors.dialer(func(ctx context.Context, address string) (net.Conn, error) { return s.dial(ctx, dial, to, address) })),
+		grpc.WithContextDialer(connErrors.dialer(through)),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(limit.DiscoveryList)),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: ping, Timeout: helloTimeout}),
 		grpc.WithDisableServiceConfig(), grpc.WithDisableRetry(),
@@ -173,7 +175,8 @@ func bySystem(host string, chain []*x509.Certificate) error {
 	var unknown x509.UnknownAuthorityError
 	if errors.As(err, &unknown) {
 		return fault.New(fault.CodeCAMismatch, "no CA of the system has signed the service's certificate").
-			Whyf("the pin of its own CA is missing: name it by --pin, or pin in sources.services ('tombolo discovery status' on its machine shows it)")
+			Whyf("the pin of its own CA is missing: set it with --pin, or pin in sources.services " +
+				"('tombolo discovery status' on its machine shows it)")
 	}
 	return err
 }

@@ -57,7 +57,8 @@ type subscriptionParts struct {
 	agent          string // software and version, for people
 }
 
-func newSubscription(parts subscriptionParts, s Service, clusterID string, secrets []seal.Secret, secret int) *subscription {
+func newSubscription(parts subscriptionParts, s Service, clusterID string, secrets []seal.Secret,
+	secret int) *subscription {
 	keys := secrets[secret].Keys()
 	c := &subscription{
 		subscriptionParts: parts, service: s, keys: keys, secret: secret,
@@ -151,7 +152,8 @@ func (c *subscription) keep(ctx context.Context, g *run.Group) {
 		if time.Since(began) >= sessionLived { // one that ends at once is no success
 			tries = 0
 		}
-		if !run.Wait(ctx, run.Backoff(tries, limit.DiscoveryBackoff, rand.Float64())) { // all of a cluster are sent on at once
+		// all nodes of a cluster are redirected at once
+		if !run.Wait(ctx, run.Backoff(tries, limit.DiscoveryBackoff, rand.Float64())) {
 			return
 		}
 		tries++
@@ -161,7 +163,8 @@ func (c *subscription) keep(ctx context.Context, g *run.Group) {
 // attends says once that a service tells of members, and again after it was away.
 func (c *subscription) attends(anew bool) {
 	if s := c.status.get(); anew {
-		c.log.Info("attending the discovery service", "service", c.service.Name, "protocol", s.Protocol, telemetry.AttrCluster, c.keys.Cluster().String())
+		c.log.Info("attending the discovery service", "service", c.service.Name, "protocol", s.Protocol,
+			telemetry.AttrCluster, c.keys.Cluster().String())
 	}
 }
 
@@ -174,7 +177,8 @@ func (c *subscription) failed(s *session, alone bool) {
 	c.metrics.Attempts.WithLabelValues(telemetry.Outcome(f.Code)).Inc()
 	if alone {
 		if c.status.set(StateAway, f) {
-			c.log.Warn("discovery service away; while no service tells of members, those that are known stay, as stale when their leases are over, for a day", "service", c.service.Name, telemetry.AttrCode, f.Code, telemetry.AttrReason, f.Error())
+			c.log.Warn("discovery service away; while none reports members, known ones stay for a day as stale",
+				"service", c.service.Name, telemetry.AttrCode, f.Code, telemetry.AttrReason, f.Error())
 		}
 	}
 	c.changed()
@@ -211,7 +215,8 @@ func (c *subscription) attend(ctx context.Context, s *session) error {
 	}
 	if c.nativeServices.has(c.service.URL()) {
 		return fault.Newf(fault.CodeVersion, "the discovery service %s speaks the older protocol only", c.service.Name).
-			Whyf("it has spoken the native one with this node before; 'tombolo discovery downgrade %s' permits it", c.service.URL()).
+			Whyf("it has spoken the native one with this node before; 'tombolo discovery downgrade %s' permits it",
+				c.service.URL()).
 			Hint("see which service answers at %s", c.service.URL())
 	}
 	if c.older == nil {
@@ -237,7 +242,8 @@ func (c *subscription) explain(err error) error {
 	if err == nil || errors.As(err, &f) {
 		return err
 	}
-	code, hint := fault.CodeServiceAway, "see whether the service runs and can be reached from here; known members stay for a day, as stale when their leases are over"
+	code, hint := fault.CodeServiceAway, "see whether the service runs and can be reached from here; "+
+		"known members stay for a day, as stale when their leases are over"
 	st, _ := status.FromError(err)
 	text := st.Message()
 	switch st.Code() {
@@ -257,14 +263,16 @@ func (c *subscription) explain(err error) error {
 		code, hint = fault.CodeWatchLost, "it is asked again"
 	}
 	// The cause is kept out of the chain: its text is untrusted.
-	return fault.Newf(code, "the discovery service %s gave no answer that helps", c.service.Name).Whyf("%s", shown(text)).Hint("%s", hint)
+	return fault.Newf(code, "the discovery service %s gave no answer that helps", c.service.Name).Whyf("%s", shown(text)).
+		Hint("%s", hint)
 }
 
 // speaksNative notes that the service does.
 func (c *subscription) speaksNative() {
 	if err := c.nativeServices.note(c.service.URL()); err != nil && c.status.get().Protocol != ProtocolNative {
 		f := fault.From(err)
-		c.log.Warn("it is not kept that a discovery service speaks the native protocol", "service", c.service.Name, telemetry.AttrCode, f.Code, telemetry.AttrReason, f.Explain())
+		c.log.Warn("it is not kept that a discovery service speaks the native protocol", "service", c.service.Name,
+			telemetry.AttrCode, f.Code, telemetry.AttrReason, f.Explain())
 	}
 }
 

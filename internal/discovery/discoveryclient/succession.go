@@ -143,7 +143,8 @@ func (c *subscription) retire(ctx context.Context) {
 				c.retired.Store(&old)
 				break
 			}
-			c.log.Debug("the old key of this member is not over yet", "service", c.service.Name, telemetry.AttrReason, junkReason(c.explain(err)))
+			c.log.Debug("the old key of this member is not over yet", "service", c.service.Name,
+				telemetry.AttrReason, junkReason(c.explain(err)))
 			if !run.Wait(ctx, run.Backoff(tries, limit.DiscoveryBackoff, rand.Float64())) {
 				return
 			}
@@ -187,7 +188,8 @@ func (c *subscription) remove(ctx context.Context, as seal.MemberKey, version ui
 			}
 		case f.GetWelcome() != nil && proven:
 			removal := c.keys.Remove(as, version, boundsOf(f.GetWelcome()).ttl)
-			if err := stream.Send(&discovery.FromMember{Frame: &discovery.FromMember_Put{Put: &discovery.Put{Entry: removal}}}); err != nil {
+			put := &discovery.FromMember_Put{Put: &discovery.Put{Entry: removal}}
+			if err := stream.Send(&discovery.FromMember{Frame: put}); err != nil {
 				return err
 			}
 		case f.GetAck().GetVersion() == version:

@@ -70,7 +70,8 @@ func (c *Client) Status() []Status {
 		}
 	}
 	if shared := c.self.sharedKey(now); shared != nil {
-		out = append(out, Status{Source: keyFile, Kind: KindAnnouncement, State: StateBroken, Code: shared.Code, Reason: shared.Explain()})
+		out = append(out, Status{Source: keyFile, Kind: KindAnnouncement, State: StateBroken, Code: shared.Code,
+			Reason: shared.Explain()})
 	}
 	if c.cache != nil {
 		out = append(out, c.cache.get())
@@ -85,7 +86,8 @@ func (c *Client) Warnings() (out []string) {
 		switch {
 		case s.Warning != "":
 			out = append(out, s.Source+": "+s.Warning)
-		case s.Kind == KindService && s.Code == fault.CodeVersion && !slices.Contains(out, s.Reason): // for each secret the same
+		// for each secret the same
+		case s.Kind == KindService && s.Code == fault.CodeVersion && !slices.Contains(out, s.Reason):
 			out = append(out, s.Reason)
 		}
 	}

@@ -205,7 +205,8 @@ func contractRemoval(t *testing.T, open Opener) {
 	update(t, s, native("m"), roster.Update{Data: []byte("5"), Version: 5, TTL: long})
 	update(t, s, native("m"), roster.Update{Data: []byte("away"), Version: 6, Removed: true, TTL: time.Second})
 	wantIDs(t, b, native("").Cluster)
-	wantFault(t, s.Update(runtest.Within(t), native("m"), roster.Update{Data: []byte("5"), Version: 5, TTL: long}), fault.CodeEntryStale)
+	wantFault(t, s.Update(runtest.Within(t), native("m"), roster.Update{Data: []byte("5"), Version: 5, TTL: long}),
+		fault.CodeEntryStale)
 	if left := time.Until(b.Get(native("m")).Expires); left < 2*long {
 		t.Errorf("the removal is kept for %v", left)
 	}
@@ -304,11 +305,13 @@ func contractRestart(t *testing.T, open Opener) {
 	}
 	wantIDs(t, again, sidero("").Cluster, "a", "bare")
 	wantIDs(t, again, native("").Cluster, "m")
-	if got := again.Get(sidero("a")); string(got.Data) != "x" || len(got.Endpoints) != 1 || time.Until(got.Expires) > long {
+	if got := again.Get(sidero("a")); string(got.Data) != "x" || len(got.Endpoints) != 1 ||
+		time.Until(got.Expires) > long {
 		t.Errorf("%+v", got)
 	}
 	for _, member := range []string{"m", "gone"} {
-		wantFault(t, s.Update(runtest.Within(t), native(member), roster.Update{Data: []byte("4"), Version: 4, TTL: long}), fault.CodeEntryStale)
+		wantFault(t, s.Update(runtest.Within(t), native(member), roster.Update{Data: []byte("4"), Version: 4, TTL: long}),
+			fault.CodeEntryStale)
 	}
 	c1, m1, n1 := b.Counts()
 	if c2, m2, n2 := again.Counts(); c1 != c2 || m1 != m2 || n1 != n2 {

@@ -111,7 +111,8 @@ func (c Config) tls() (*tls.Config, error) {
 		return nil, nil
 	}
 	bad := func(what string) *fault.Fault {
-		return fault.New(fault.CodeCertInvalid, what).Hint("see store.etcd.caFile, certFile and keyFile: PEM files, readable by this user")
+		return fault.New(fault.CodeCertInvalid, what).
+			Hint("see store.etcd.caFile, certFile and keyFile: PEM files, readable by this user")
 	}
 	out := &tls.Config{MinVersion: tls.VersionTLS12}
 	if c.CAFile != "" {
@@ -159,7 +160,8 @@ func (c Config) password() (string, error) {
 	}
 	text = bytes.TrimRight(text, "\r\n")
 	if len(text) == 0 {
-		return "", invalid("the password for etcd is empty").Whyf("nothing is in %s", c.PasswordFile).Hint("see store.etcd.passwordFile")
+		return "", invalid("the password for etcd is empty").Whyf("nothing is in %s", c.PasswordFile).
+			Hint("see store.etcd.passwordFile")
 	}
 	return string(text), nil
 }
@@ -173,18 +175,22 @@ func (c Config) unreachable(err error) *fault.Fault {
 	f := fault.New(fault.CodeStoreAway, "etcd cannot be used").Because(err)
 	switch {
 	case refused(err):
-		return f.Hint("see store.etcd.username and passwordFile; the user needs a role that reads and writes %s/", strings.TrimRight(c.Prefix, "/"))
+		return f.Hint("see store.etcd.username and passwordFile; the user needs a role that reads and writes %s/",
+			strings.TrimRight(c.Prefix, "/"))
 	case errors.Is(err, context.DeadlineExceeded) || status.Code(err) == codes.DeadlineExceeded:
 		f.Whyf("%s did not answer in time: %v", strings.Join(c.Endpoints, ", "), err)
 	}
-	return f.Hint("see that etcd runs at %s and has a leader, and that its certificates are right", strings.Join(c.Endpoints, ", ")).
+	return f.Hint("see that etcd runs at %s and has a leader, and that its certificates are right",
+		strings.Join(c.Endpoints, ", ")).
 		After(limit.DiscoveryStoreRetry)
 }
 
 // refused says whether etcd knows us not, or does not let us.
 func refused(err error) bool {
-	for _, e := range []error{rpctypes.ErrAuthFailed, rpctypes.ErrPermissionDenied, rpctypes.ErrInvalidAuthToken, rpctypes.ErrUserEmpty,
-		rpctypes.ErrGRPCAuthFailed, rpctypes.ErrGRPCPermissionDenied, rpctypes.ErrGRPCInvalidAuthToken, rpctypes.ErrGRPCUserEmpty} {
+	for _, e := range []error{rpctypes.ErrAuthFailed, rpctypes.ErrPermissionDenied, rpctypes.ErrInvalidAuthToken,
+		rpctypes.ErrUserEmpty,
+		rpctypes.ErrGRPCAuthFailed, rpctypes.ErrGRPCPermissionDenied, rpctypes.ErrGRPCInvalidAuthToken,
+		rpctypes.ErrGRPCUserEmpty} {
 		if errors.Is(err, e) {
 			return true
 		}

@@ -111,14 +111,16 @@ func (s *Store) lapse(all listing) error {
 	defer s.mu.Unlock()
 	back := func(why string, args ...any) error {
 		s.origin.back = fault.New(fault.CodeStoreAway, "etcd has gone back to an older state").Whyf(why, args...).
-			Hint("restart every service of this prefix once etcd is as it is to stay: they begin with what it has, and members come back")
+			Hint("restart every service of this prefix once etcd is in its final state: " +
+				"they begin with what it has, and members come back")
 		return s.origin.back
 	}
 	switch {
 	case all.cluster != s.origin.cluster:
 		return fault.New(fault.CodeStoreAway, "etcd is another one").
 			Whyf("its cluster id is %x, and %x was followed", all.cluster, s.origin.cluster).
-			Hint("see that store.etcd.endpoints are of one etcd; if it was replaced, restart this service, which then begins with what it has")
+			Hint("see that store.etcd.endpoints are of one etcd; if it was replaced, restart this service, " +
+				"which then begins with what it has")
 	case all.marker == nil:
 		return fault.New(fault.CodeStoreAway, "etcd has forgotten its members").
 			Whyf("%s/%s is not there: it was emptied, or is another one", s.prefix, markerName).
@@ -244,7 +246,8 @@ func (s *Store) ours(kv pair) error {
 		return foreign(s.prefix, kv.key)
 	case n > format:
 		return fault.Newf(fault.CodeStateVersion, "the members in etcd are of a newer version").
-			Whyf("%s says format %d, and this program knows %d", kv.key, n, format).Hint("run the newer version, or choose another prefix")
+			Whyf("%s says format %d, and this program knows %d", kv.key, n, format).
+			Hint("run the newer version, or choose another prefix")
 	}
 	return nil
 }

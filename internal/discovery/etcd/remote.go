@@ -112,7 +112,8 @@ func (r real) Swap(ctx context.Context, key string, was int64, value []byte, lea
 	if value != nil {
 		do = clientv3.OpPut(key, string(value), clientv3.WithLease(clientv3.LeaseID(lease)))
 	}
-	answer, err := r.client.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(key), "=", was)).Then(do).Else(clientv3.OpGet(key)).Commit()
+	unchanged := clientv3.Compare(clientv3.ModRevision(key), "=", was)
+	answer, err := r.client.Txn(ctx).If(unchanged).Then(do).Else(clientv3.OpGet(key)).Commit()
 	if err != nil {
 		return swapped{}, told(err)
 	}
@@ -153,7 +154,8 @@ func (r real) Left(ctx context.Context, lease int64) (time.Duration, error) {
 }
 
 func (r real) Watch(ctx context.Context, from, to string, rev int64, take func(news) error) error {
-	for answer := range r.client.Watch(clientv3.WithRequireLeader(ctx), from, clientv3.WithRange(to), clientv3.WithRev(rev)) {
+	for answer := range r.client.Watch(clientv3.WithRequireLeader(ctx), from, clientv3.WithRange(to),
+		clientv3.WithRev(rev)) {
 		if err := answer.Err(); err != nil {
 			return told(err)
 		}

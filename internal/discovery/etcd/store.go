@@ -161,7 +161,8 @@ func (s *Store) lost(err error) {
 	s.away = err
 	s.mu.Unlock()
 	if first || other {
-		s.log.Error("etcd cannot be used: what is known is served, and nothing is taken", "prefix", s.prefix, "error", s.config.unreachable(err))
+		s.log.Error("etcd cannot be used: what is known is served, and nothing is taken", "prefix", s.prefix,
+			"error", s.config.unreachable(err))
 	}
 }
 

@@ -39,7 +39,8 @@ func key(prefix string, p discovery.Place) string {
 	if p.Protocol == discovery.Native {
 		kind = "n"
 	}
-	return prefix + "/v1/" + kind + "/" + hex.EncodeToString([]byte(p.Cluster.ID)) + "/" + hex.EncodeToString([]byte(p.Member))
+	return prefix + "/v1/" + kind + "/" + hex.EncodeToString([]byte(p.Cluster.ID)) + "/" +
+		hex.EncodeToString([]byte(p.Member))
 }
 
 // place is the member of a key.

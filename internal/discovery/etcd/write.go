@@ -45,7 +45,8 @@ type errUnsure struct{ error }
 func (e errUnsure) Unwrap() error { return e.error }
 
 // write tries until a try is done, or nothing more can be done.
-func (s *Store) write(caller context.Context, p discovery.Place, try func(context.Context, *write) (bool, error)) (err error) {
+func (s *Store) write(caller context.Context, p discovery.Place,
+	try func(context.Context, *write) (bool, error)) (err error) {
 	defer func() { s.tell.Writes.WithLabelValues(telemetry.Outcome(outcome(err))).Inc() }()
 	if err := s.gate(caller); err != nil {
 		return err

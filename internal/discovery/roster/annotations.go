@@ -99,5 +99,6 @@ func WriteAnnotations(f member.Facts) map[string]string {
 }
 
 func annotations() []string {
-	return []string{AnnotationNodeID, AnnotationAddresses, AnnotationPort, AnnotationOverlay, AnnotationKey, AnnotationRanges, AnnotationEndpoints, AnnotationExcluded}
+	return []string{AnnotationNodeID, AnnotationAddresses, AnnotationPort, AnnotationOverlay, AnnotationKey,
+		AnnotationRanges, AnnotationEndpoints, AnnotationExcluded}
 }

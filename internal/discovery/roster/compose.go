@@ -19,7 +19,9 @@ func (m *merging) result() Result {
 	for _, g := range m.groups {
 		if g.self {
 			g.entries = append(g.entries, m.mine...)
-			slices.SortStableFunc(g.entries, func(a, b *entry) int { return cmp.Or(compareBool(b.self, a.self), compareEntries(a, b)) })
+			slices.SortStableFunc(g.entries, func(a, b *entry) int {
+				return cmp.Or(compareBool(b.self, a.self), compareEntries(a, b))
+			})
 		}
 	}
 	for _, r := range unique() {
@@ -58,7 +60,8 @@ func (m *merging) result() Result {
 	})
 	slices.SortFunc(m.conflicts, func(a, b Conflict) int {
 		return cmp.Or(strings.Compare(string(a.Field), string(b.Field)), strings.Compare(a.Value, b.Value),
-			strings.Compare(a.Refused.ID, b.Refused.ID), cmp.Compare(b.Refused.Tier, a.Refused.Tier), strings.Compare(a.Kept.ID, b.Kept.ID))
+			strings.Compare(a.Refused.ID, b.Refused.ID), cmp.Compare(b.Refused.Tier, a.Refused.Tier),
+			strings.Compare(a.Kept.ID, b.Kept.ID))
 	})
 	out.Conflicts = m.conflicts
 	for _, e := range m.entries {
@@ -138,7 +141,8 @@ func (g *group) member(all []rule) draft {
 	for s := range g.words() {
 		out.Stale = out.Stale && s.Stale
 		out.Sources[FieldID] = append(out.Sources[FieldID], s.Source)
-		out.Entries = append(out.Entries, Entry{s.Source, s.Facts.ID, s.Version, s.Until, s.Heard, s.Stale, s.Proven, s.Replaces})
+		out.Entries = append(out.Entries, Entry{s.Source, s.Facts.ID, s.Version, s.Until, s.Heard, s.Stale, s.Proven,
+			s.Replaces})
 		forever = forever || s.Until.IsZero()
 		out.Until = later(out.Until, s.Until)
 	}
@@ -244,7 +248,8 @@ func (m *draft) trim(most int) {
 }
 
 func kindRank(kind member.Kind) int {
-	if i := slices.Index([]member.Kind{member.KindOwn, member.KindStatic, member.KindMapped, member.KindObserved}, kind); i >= 0 {
+	if i := slices.Index([]member.Kind{member.KindOwn, member.KindStatic, member.KindMapped, member.KindObserved},
+		kind); i >= 0 {
 		return i
 	}
 	return 4 // one that a newer member knows

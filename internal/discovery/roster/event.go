@@ -78,7 +78,8 @@ type named struct {
 }
 
 func indexOf(in []Member) index {
-	out := index{make(map[member.Key]*Member, len(in)), make(map[named][]*Member, len(in)), make(map[*Member]bool, len(in))}
+	out := index{make(map[member.Key]*Member, len(in)), make(map[named][]*Member, len(in)),
+		make(map[*Member]bool, len(in))}
 	for i := range in {
 		m := &in[i]
 		if m.Key != (member.Key{}) {

@@ -66,7 +66,8 @@ func (l Lease) Stale(u Update) bool { return l.Version > 0 && u.Version <= l.Ver
 // no answer, and says it again. It is acknowledged, and extends nothing, so that
 // nobody keeps a member alive by saying its last word for it.
 func (l Lease) Repeats(u Update) bool {
-	return l.Version > 0 && u.Version == l.Version && u.Removed == l.Removed && u.Data != nil && bytes.Equal(u.Data, l.Data)
+	return l.Version > 0 && u.Version == l.Version && u.Removed == l.Removed && u.Data != nil &&
+		bytes.Equal(u.Data, l.Data)
 }
 
 // Put is the lease after an update. The caller has looked at bounds and at Stale.

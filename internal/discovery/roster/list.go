@@ -208,7 +208,8 @@ func ReadMember(source string, seen time.Time, m v1alpha1.Member) (Said, error) 
 			Whyf("%s", strings.Join(problems[:min(len(problems), 10)], "; ")).
 			Hint("correct it: kubectl edit members.tombolo.dev NAME; nothing of it counts until then")
 	}
-	said := Said{Source: Source{Tier: TierKubernetes, Name: source}, Facts: f, Version: uint64(max(m.Metadata.Generation, 0)), Heard: seen}
+	said := Said{Source: Source{Tier: TierKubernetes, Name: source}, Facts: f,
+		Version: uint64(max(m.Metadata.Generation, 0)), Heard: seen}
 	if lease > 0 {
 		said.Until = seen.Add(lease)
 	}

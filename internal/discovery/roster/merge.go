@@ -72,7 +72,8 @@ func Merge(now time.Time, self Self, said []Said, rules Rules) Result {
 		}
 	}
 	me := Said{Source: Source{Tier: self.Tier, Name: "self"}, Facts: self.Facts}
-	m.entries = append(m.entries, &entry{tier: self.Tier, id: self.Facts.ID, said: []*Said{&me}, head: self.Facts, self: true})
+	m.entries = append(m.entries, &entry{tier: self.Tier, id: self.Facts.ID, said: []*Said{&me}, head: self.Facts,
+		self: true})
 	slices.SortFunc(m.entries, compareEntries)
 	for _, e := range m.claimKeys() {
 		m.place(e)
@@ -122,7 +123,8 @@ func entries(now time.Time, said []Said) []*entry {
 		first := e.said[0]
 		known := e.said
 		e.said = slices.DeleteFunc(slices.Clone(known), func(s *Said) bool {
-			return s.Version != first.Version && s.Version != 0 || s.Source.Cached && !first.Source.Cached || s.Stale && !first.Stale
+			return s.Version != first.Version && s.Version != 0 || s.Source.Cached && !first.Source.Cached || s.Stale &&
+				!first.Stale
 		})
 		if e.dead = slices.ContainsFunc(e.said, func(s *Said) bool { return s.Removed }); !e.dead {
 			known = e.said // of one that is gone, all that was known says who it was
@@ -197,7 +199,8 @@ func leaders(next map[string]string) map[string]bool {
 // claim. It knows neither leases, versions nor what was heard first, so that all nodes with
 // the same entries come to the same.
 func compareEntries(a, b *entry) int {
-	return cmp.Or(cmp.Compare(b.tier, a.tier), compareBool(a.dead, b.dead), strings.Compare(a.id, b.id), compareBool(b.self, a.self))
+	return cmp.Or(cmp.Compare(b.tier, a.tier), compareBool(a.dead, b.dead), strings.Compare(a.id, b.id),
+		compareBool(b.self, a.self))
 }
 
 func compareBool(a, b bool) int {
@@ -253,9 +256,11 @@ func (m *merging) own(e *entry) bool {
 		return false
 	case e.dead:
 	case byID && !byKey && e.head.Key != (member.Key{}):
-		m.conflicts = append(m.conflicts, Conflict{FieldID, me.ID, self, e.claimant(), "the id is this node's, and has another key"})
+		m.conflicts = append(m.conflicts, Conflict{FieldID, me.ID, self, e.claimant(),
+			"the id is this node's, and has another key"})
 	case byKey && !byID && e.tier == m.self.Tier:
-		m.conflicts = append(m.conflicts, Conflict{FieldKey, e.head.Key.String(), self, e.claimant(), "the key is this node's"})
+		m.conflicts = append(m.conflicts, Conflict{FieldKey, e.head.Key.String(), self, e.claimant(),
+			"the key is this node's"})
 	default:
 		m.mine = append(m.mine, e)
 	}
@@ -286,7 +291,8 @@ func (m *merging) place(e *entry) {
 	case differ, !g.dead && !e.dead && g.of(e.tier) != nil:
 		m.found(e) // another member with the same name: settle says who has it
 	case e.head.Key != (member.Key{}) && e.tier < m.rules.KeysFrom && !g.dead && !e.dead && g.ids.Key == (member.Key{}):
-		m.refuse(e, g.entries[0], FieldKey, e.head.Key.String(), "the tier may not name the keys of nodes that a higher one names")
+		m.refuse(e, g.entries[0], FieldKey, e.head.Key.String(),
+			"the tier may not name the keys of nodes that a higher one names")
 	default:
 		m.join(g, e)
 	}
@@ -357,7 +363,8 @@ func (m *merging) add(g *group, e *entry) {
 	}
 	g.ids.Node = cmp.Or(g.ids.Node, e.head.Node)
 	g.ids.Nodename = cmp.Or(g.ids.Nodename, e.head.Nodename)
-	if k := g.ids.Key; k != (member.Key{}) && (m.keys[k] == nil || m.keys[k].dead) { // who is not silenced by a removal has the key
+	// who is not silenced by a removal has the key
+	if k := g.ids.Key; k != (member.Key{}) && (m.keys[k] == nil || m.keys[k].dead) {
 		m.keys[k] = g
 	}
 	for _, n := range names(&g.ids) {

@@ -125,11 +125,13 @@ func Expire(now time.Time, said []Said) (left []Said, next time.Time) {
 // states a fact is the one that counts. What was heard comes before what is only
 // remembered, whose lease is that of the cache.
 func compareSaid(a, b *Said) int {
-	if c := cmp.Or(cmp.Compare(b.Version, a.Version), compareBool(a.Stale, b.Stale), compareCached(a, b), compareUntil(b.Until, a.Until),
+	if c := cmp.Or(cmp.Compare(b.Version, a.Version), compareBool(a.Stale, b.Stale), compareCached(a, b),
+		compareUntil(b.Until, a.Until),
 		strings.Compare(a.Facts.ID, b.Facts.ID), compareSources(a.Source, b.Source)); c != 0 {
 		return c
 	}
-	return strings.Compare(fmt.Sprint(*a), fmt.Sprint(*b)) // one source, twice, in one breath: any order will do that is one
+	// one source, twice, in one breath: any order will do that is one
+	return strings.Compare(fmt.Sprint(*a), fmt.Sprint(*b))
 }
 
 func compareCached(a, b *Said) int {

@@ -21,8 +21,9 @@ import (
 func ParseAffiliate(id string, a *sealed.Affiliate) (member.Facts, error) {
 	p := parser{}
 	out := member.Facts{
-		Node: p.text("node_id", a.GetNodeId()), Hostname: p.text("hostname", a.GetHostname()), Nodename: p.text("nodename", a.GetNodename()),
-		Role: roleOf(a.GetMachineType()), OS: cleanText(a.GetOperatingSystem()),
+		Node: p.text("node_id", a.GetNodeId()), Hostname: p.text("hostname", a.GetHostname()),
+		Nodename: p.text("nodename", a.GetNodename()),
+		Role:     roleOf(a.GetMachineType()), OS: cleanText(a.GetOperatingSystem()),
 		Addresses: list(&p, "addresses", limit.DiscoveryFacts, a.GetAddresses(), ParseAddr),
 	}
 	if k := a.GetKubespan(); k != nil {
@@ -55,7 +56,8 @@ func Affiliate(m member.Facts) *sealed.Affiliate {
 	if !m.Key.IsZero() {
 		out.Kubespan = &sealed.KubeSpan{PublicKey: base64.StdEncoding.EncodeToString(m.Key[:]), Address: m.Overlay6.AsSlice()}
 		for _, r := range m.Ranges {
-			out.Kubespan.AdditionalAddresses = append(out.Kubespan.AdditionalAddresses, &sealed.IPPrefix{Ip: r.Addr().AsSlice(), Bits: uint32(r.Bits())})
+			out.Kubespan.AdditionalAddresses = append(out.Kubespan.AdditionalAddresses,
+				&sealed.IPPrefix{Ip: r.Addr().AsSlice(), Bits: uint32(r.Bits())})
 		}
 	}
 	if m.APIServerPort != 0 {

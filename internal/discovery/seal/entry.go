@@ -84,7 +84,8 @@ func (k Keys) Remove(member MemberKey, version uint64, ttl time.Duration) *disco
 
 // Relet is the member's entry with another lease: what it says, and when, is the same.
 func (k Keys) Relet(member MemberKey, e *discovery.Entry, ttl time.Duration) *discovery.Entry {
-	out := &discovery.Entry{Version: e.GetVersion(), Ttl: seconds(ttl), Sealed: e.GetSealed(), Succession: e.GetSuccession(), Removed: e.GetRemoved()}
+	out := &discovery.Entry{Version: e.GetVersion(), Ttl: seconds(ttl), Sealed: e.GetSealed(),
+		Succession: e.GetSuccession(), Removed: e.GetRemoved()}
 	k.sign(member, out)
 	return out
 }
@@ -132,7 +133,8 @@ func Verify(cluster ClusterID, verifier ed25519.PublicKey, e *discovery.Entry) (
 
 func verify(cluster ClusterID, verifier ed25519.PublicKey, e *discovery.Entry, admitted bool) (MemberID, error) {
 	if err := checkPublic(e.GetMember()); err != nil {
-		return MemberID{}, fault.New(fault.CodeEntryInvalid, "the entry is not taken").Whyf("the member is not known: %v", err)
+		return MemberID{}, fault.New(fault.CodeEntryInvalid, "the entry is not taken").
+			Whyf("the member is not known: %v", err)
 	}
 	id := MemberOf(e.GetMember())
 	refuse := func(err error) (MemberID, error) {
@@ -182,7 +184,8 @@ func checkForm(e *discovery.Entry) error {
 		}
 	}
 	if unknown > limit.DiscoveryUnknown {
-		return fmt.Errorf("it has %d bytes of fields that are not known, at most %d are taken", unknown, limit.DiscoveryUnknown)
+		return fmt.Errorf("it has %d bytes of fields that are not known, at most %d are taken", unknown,
+			limit.DiscoveryUnknown)
 	}
 	return nil
 }
@@ -196,7 +199,8 @@ func (k Keys) Open(e *discovery.Entry) (MemberID, *discovery.Member, error) {
 		return id, nil, err
 	}
 	refuse := func(why string) (MemberID, *discovery.Member, error) {
-		return MemberID{}, nil, fault.New(fault.CodeEntryInvalid, "the entry of member "+id.String()+" cannot be opened").Whyf("%s", why).
+		return MemberID{}, nil, fault.New(fault.CodeEntryInvalid, "the entry of member "+id.String()+" cannot be opened").
+			Whyf("%s", why).
 			Hint("see to the software of that member: its entry is signed, and what it holds is damaged")
 	}
 	sealed := e.GetSealed()
@@ -221,7 +225,8 @@ func (k Keys) provenOrNot(id MemberID, key, proof []byte) bool {
 
 // Succeed is the old key's word that next takes its place.
 func (k Keys) Succeed(old MemberKey, next MemberID) *discovery.Succession {
-	return &discovery.Succession{OldMember: old.Public(), Signature: ed25519.Sign(old.Get().private, succession(k.Get().cluster, old.ID(), next))}
+	return &discovery.Succession{OldMember: old.Public(),
+		Signature: ed25519.Sign(old.Get().private, succession(k.Get().cluster, old.ID(), next))}
 }
 
 func succession(cluster ClusterID, old, next MemberID) []byte {

@@ -160,5 +160,6 @@ func smallOrders() []string {
 // the order and an R that is not in its one spelling, so that nobody but the
 // holder of the key can make a second signature of a first.
 func signed(key ed25519.PublicKey, msg, signature []byte) bool {
-	return len(key) == ed25519.PublicKeySize && len(signature) == ed25519.SignatureSize && ed25519.Verify(key, msg, signature)
+	return len(key) == ed25519.PublicKeySize && len(signature) == ed25519.SignatureSize &&
+		ed25519.Verify(key, msg, signature)
 }

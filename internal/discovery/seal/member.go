@@ -25,8 +25,9 @@ import (
 func ParseMember(m *discovery.Member) (member.Facts, error) {
 	p := parser{}
 	out := member.Facts{
-		Node: p.text("node", m.GetNode()), Hostname: p.text("hostname", m.GetHostname()), Nodename: p.text("nodename", m.GetNodename()),
-		OS: cleanText(m.GetOperatingSystem()), Software: cleanText(m.GetSoftware()),
+		Node: p.text("node", m.GetNode()), Hostname: p.text("hostname", m.GetHostname()),
+		Nodename: p.text("nodename", m.GetNodename()),
+		OS:       cleanText(m.GetOperatingSystem()), Software: cleanText(m.GetSoftware()),
 		Key:      p.wireGuard("wireguard_key", m.GetWireguardKey()),
 		Overlay6: p.overlay("overlay6", m.GetOverlay6(), 16), Overlay4: p.overlay("overlay4", m.GetOverlay4(), 4),
 		Addresses: list(&p, "addresses", limit.DiscoveryFacts, m.GetAddresses(), ParseAddr),
@@ -60,7 +61,8 @@ func (p *parser) mesh(out *member.Facts, m *discovery.Member) {
 			p.bad("relay_cluster", err)
 		}
 	}
-	out.Relays = list(p, "relays", limit.MeshRelays, m.GetRelays(), func(s string) (string, error) { return s, id.CheckHub(s) })
+	out.Relays = list(p, "relays", limit.MeshRelays, m.GetRelays(),
+		func(s string) (string, error) { return s, id.CheckHub(s) })
 	if len(out.Relays) > 0 && out.RelayCluster == "" {
 		p.bad("relay_cluster", errors.New("it is empty, and there are relays"))
 	}

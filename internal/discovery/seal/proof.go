@@ -30,7 +30,8 @@ type Proven struct {
 // Verify is Verify for an entry of the one who proved itself: what was checked
 // with the proof is not checked again.
 func (p Proven) Verify(e *discovery.Entry) (MemberID, error) {
-	admitted := len(p.admission) > 0 && bytes.Equal(p.MemberKey, e.GetMember()) && bytes.Equal(p.admission, e.GetAdmission())
+	admitted := len(p.admission) > 0 && bytes.Equal(p.MemberKey, e.GetMember()) &&
+		bytes.Equal(p.admission, e.GetAdmission())
 	return verify(p.Cluster, p.Verifier, e, admitted)
 }
 
@@ -39,10 +40,12 @@ func (p Proven) Verify(e *discovery.Entry) (MemberID, error) {
 // signed.
 func Prove(k Keys, member *MemberKey, nonce []byte, software string) (*discovery.Proof, error) {
 	if len(nonce) != NonceSize {
-		return nil, fault.New(fault.CodeFrameInvalid, "the service's challenge is not answered").Whyf("it has %d bytes, not %d", len(nonce), NonceSize)
+		return nil, fault.New(fault.CodeFrameInvalid, "the service's challenge is not answered").
+			Whyf("it has %d bytes, not %d", len(nonce), NonceSize)
 	}
 	msg := challenge(nonce, k.Get().cluster)
-	p := &discovery.Proof{Verifier: k.Verifier(), VerifierSignature: ed25519.Sign(k.Get().verifier, msg), Software: cleanText(software)}
+	p := &discovery.Proof{Verifier: k.Verifier(), VerifierSignature: ed25519.Sign(k.Get().verifier, msg),
+		Software: cleanText(software)}
 	if member != nil {
 		p.Member = member.Public()
 		p.Admission = k.Admit(p.Member)

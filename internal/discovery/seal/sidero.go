@@ -45,7 +45,8 @@ func (s SideroKey) SealData(rand io.Reader, a *sealed.Affiliate) ([]byte, error)
 		return refuse(err)
 	}
 	if n := len(plain) + overhead; n > limit.DiscoveryData {
-		return refuse(fmt.Errorf("they have %d bytes, a service of this protocol takes %d: announce fewer ranges", n, limit.DiscoveryData))
+		return refuse(fmt.Errorf("they have %d bytes, a service of this protocol takes %d: announce fewer ranges", n,
+			limit.DiscoveryData))
 	}
 	out := make([]byte, nonceSize, len(plain)+overhead)
 	if _, err := io.ReadFull(rand, out); err != nil {
