@@ -20,13 +20,12 @@ func TestOurKeyCountsForWhoProvesIt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &state{key: ours}
 	for _, proven := range []bool{false, true} {
 		other := member.Key{1}
-		got := s.believed([]roster.Member{
+		got := believed([]roster.Member{
 			{Facts: member.Facts{ID: "says", Key: ours.public}, Proven: proven},
 			{Facts: member.Facts{ID: "other", Key: other}, Entries: []roster.Entry{{ID: "other"}}},
-		})
+		}, ours.public)
 		if has := got[0].Key == ours.public; has != proven || !has && got[0].Key != (member.Key{}) {
 			t.Errorf("proven %v: it has the key %x", proven, got[0].Key)
 		}
@@ -42,7 +41,7 @@ func TestIDsOfMembersAreUnique(t *testing.T) {
 		{Facts: member.Facts{ID: "n2"}, Tier: roster.TierOlder},
 	}
 	var got []string
-	for _, m := range (&state{}).believed(in) {
+	for _, m := range believed(in, member.Key{9}) {
 		got = append(got, m.ID)
 	}
 	if want := []string{"n1 (kubernetes)", "n1", "n2"}; !slices.Equal(got, want) {

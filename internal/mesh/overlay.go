@@ -85,6 +85,15 @@ func (o overlay) write(dir string) error {
 	return written(path, store.Write(path, append(text, '\n')))
 }
 
+// ranges are where the mesh has addresses of its own: not the whole pool, the rest of which a provider's NAT may use.
+func (o overlay) ranges() []netip.Prefix {
+	out := []netip.Prefix{o.Prefix}
+	if o.Four.IsValid() {
+		out = append(out, netip.PrefixFrom(o.Four, o.Four.BitLen()))
+	}
+	return out
+}
+
 // choice is what overlay addresses depend on.
 type choice struct {
 	clusters []string // native ids of the secrets

@@ -3,11 +3,13 @@
 package mesh
 
 import (
+	"iter"
 	"slices"
 
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/discovery/roster"
+	"github.com/tombolo-io/tombolo/internal/discovery/seal"
 	meshpath "github.com/tombolo-io/tombolo/internal/mesh/path"
 	"github.com/tombolo-io/tombolo/internal/mesh/peering"
 	"github.com/tombolo-io/tombolo/internal/mesh/topology"
@@ -21,7 +23,7 @@ func (s *state) plan() topology.Input {
 	o.Overlay6 = s.overlay.Prefix
 	o.Bypass, o.Accept, o.Exclude = s.set.Options.Bypass, s.set.Options.Accept, s.set.Options.Exclude
 	in := topology.Input{
-		Self: s.facts(), Members: s.believed(result.Members), Options: o,
+		Self: s.facts(), Members: believed(result.Members, s.key.public), Options: o,
 		Health: s.world.health, Closed: s.ranges.known.closed(),
 	}
 	s.members = make(map[string]*roster.Member, len(in.Members))
@@ -34,8 +36,8 @@ func (s *state) plan() topology.Input {
 
 // believed are the members as topology takes them, those that are stale too: their packets must not go in clear. An id
 // is unique within its tier only, so of two with one id the one of the lower tier gets another. A member that only says
-// that it has this node's key has none: anyone who knows our public key could keep us from starting.
-func (s *state) believed(members []roster.Member) []member.Facts {
+// that it has this node's own key has none: anyone who knows our public key could keep us from starting.
+func believed(members []roster.Member, own member.Key) []member.Facts {
 	out := make([]member.Facts, 0, len(members))
 	highest := map[string]roster.Tier{}
 	for i := range members {
@@ -47,7 +49,7 @@ func (s *state) believed(members []roster.Member) []member.Facts {
 		if m.Tier != highest[m.ID] {
 			f.ID += " (" + m.Tier.String() + ")"
 		}
-		if f.Key == s.key.public && !m.Proven {
+		if f.Key == own && !m.Proven {
 			f.Key = member.Key{}
 		}
 		out = append(out, f)
@@ -63,7 +65,7 @@ func (s *state) against(self member.Facts) topology.Input {
 			present = append(present, r)
 		}
 	}
-	return topology.Input{Self: self, Members: s.believed(present)}
+	return topology.Input{Self: self, Members: believed(present, s.key.public)}
 }
 
 // tunnels has the peers that routing has planned get their tunnels, with the ways to them that are
@@ -72,7 +74,7 @@ func (s *state) tunnels(do *effects) {
 	if !s.planned {
 		return
 	}
-	at := viewpoint{links: s.world.links(s.cfg.Options.Link), own: s.self.Addresses, overlay: s.overlayRanges(),
+	at := viewpoint{links: s.world.links(s.cfg.Options.Link), own: s.self.Addresses, overlay: s.overlay.ranges(),
 		has: s.world.has}
 	for _, t := range s.peers {
 		r := s.members[t.ID]
@@ -81,7 +83,7 @@ func (s *state) tunnels(do *effects) {
 		}
 		do.peers = append(do.peers, peering.Peer{
 			ID: t.ID, Name: t.Node, Key: t.Key, Proven: r.Proven && r.Key == t.Key, Ranges: t.Allowed, Sources: t.Sources,
-			Secrets: s.pairSecrets(t.ID),
+			Secrets: pairSecrets(s.secrets, s.world.under[t.ID]),
 			Facts: meshpath.Facts{
 				Candidates: at.candidates(r), Relays: meet(s.world.cluster, s.world.hubs, r),
 				Probes: s.probes() && r.Mesh >= limit.MeshVersion, Lazy: s.lazy(),
@@ -91,10 +93,11 @@ func (s *state) tunnels(do *effects) {
 	do.tunnels = true
 }
 
-// pairSecrets are those that this node and a member have, the newest first. Of a member that no
-// service knows under a secret all of ours are tried.
-func (s *state) pairSecrets(id string) func(own, peer member.Key) []peering.Secret {
-	under, secrets := s.world.under[id], s.secrets
+// pairSecrets are the secrets that this node shares with a member, the newest first; under has the ids of those with
+// which services know the member. All are tried with a member that no service knows.
+func pairSecrets(
+	secrets iter.Seq2[int, seal.Keys], under []seal.ClusterID,
+) func(own, peer member.Key) []peering.Secret {
 	return func(own, peer member.Key) []peering.Secret {
 		var out []peering.Secret
 		for _, k := range secrets {

@@ -105,7 +105,8 @@ func (m *Mesh) readings() telemetry.MeshReadings {
 		Waiting: func() float64 { return float64(len(m.reloads.get().waiting)) },
 		Closed: func() float64 {
 			n := 0
-			for _, c := range m.state.Load().closed() {
+			s := m.state.Load()
+			for _, c := range closedMembers(s.ranges.known, s.set) {
 				n += len(c.Ranges)
 			}
 			return float64(n)

@@ -20,6 +20,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/discovery/seal"
 	"github.com/tombolo-io/tombolo/internal/mesh/attach"
 	"github.com/tombolo-io/tombolo/internal/mesh/endpoint"
+	"github.com/tombolo-io/tombolo/internal/mesh/meshconf"
 	"github.com/tombolo-io/tombolo/internal/mesh/netcheck"
 	"github.com/tombolo-io/tombolo/internal/mesh/path"
 	"github.com/tombolo-io/tombolo/internal/mesh/peering"
@@ -66,11 +67,12 @@ func (m *Mesh) reports() map[string]peering.Report {
 func (s *state) status(now time.Time) Status {
 	o := s.cfg.Options
 	out := Status{
-		Meta: meta(KindStatus), ID: s.id, Node: s.base.Node, Cluster: s.clusterName(), Secrets: s.clusters(),
+		Meta: meta(KindStatus), ID: s.id, Node: s.base.Node, Cluster: s.cluster().name(), Secrets: s.clusters(),
 		Sourceless: s.cfg.Sourceless,
 		PublicKey:  s.key.public.String(), Link: o.Link, MTU: o.MTU, Engine: s.cfg.Engine, Lazy: s.lazy(),
 		Bypass:   s.set.Options.Bypass,
-		Overlay6: s.overlay.Six, Overlay4: s.overlay.Four, Ranges: slices.Clone(s.self.Ranges), Closed: s.closed(),
+		Overlay6: s.overlay.Six, Overlay4: s.overlay.Four, Ranges: slices.Clone(s.self.Ranges),
+		Closed:    closedMembers(s.ranges.known, s.set),
 		Endpoints: []Endpoint{}, Peers: []Peer{}, Offloads: []Offload{},
 	}
 	for _, e := range append(s.troubles.all(), s.ranges.failed) {
@@ -95,19 +97,25 @@ func (s *state) status(now time.Time) Status {
 		out.Warnings = append(out.Warnings, g.fault().Error())
 	}
 	out.Warnings = append(out.Warnings, otherPrefixes(s.overlay.Prefix, sameSecret(s.peers, s.members, out.Secrets))...)
-	out.Problems = append(out.Problems, problemsOf(s.world.result.Conflicts, s.id, s.base.Node, s.named)...)
+	named := func(id string) string { // empty: it has no name, or another member has it
+		if r := s.members[id]; r != nil {
+			return r.Node
+		}
+		return ""
+	}
+	out.Problems = append(out.Problems, problemsOf(s.world.result.Conflicts, s.id, s.base.Node, named)...)
 	return out
 }
 
-// closed are the members whose ranges are closed.
-func (s *state) closed() (out []Closed) {
-	if s.set.Options.Bypass {
+// closedMembers are the members whose ranges are closed.
+func closedMembers(known knownRanges, set meshconf.Config) (out []Closed) {
+	if set.Options.Bypass {
 		return nil
 	}
-	for _, l := range s.ranges.known.Members {
+	for _, l := range known.Members {
 		if l.closed() {
 			out = append(out, Closed{Node: l.Node, ID: l.ID, Ranges: l.Ranges, Since: l.Gone,
-				Until: l.Gone.Add(s.set.ClosedFor)})
+				Until: l.Gone.Add(set.ClosedFor)})
 		}
 	}
 	return out

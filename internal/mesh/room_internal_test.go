@@ -209,7 +209,9 @@ func TestSecretsOfAPair(t *testing.T) {
 		"b": {old.Cluster()}, "c": {fresh.Cluster(), old.Cluster()}, "d": nil, "of a file": {fresh.Cluster(), old.Cluster()},
 	} {
 		var got []seal.ClusterID
-		mine, its := m.state.Load().pairSecrets(peer)(member.Key{1}, member.Key{2}), m.state.Load().pairSecrets(peer)(member.Key{2}, member.Key{1})
+		s := m.state.Load()
+		of := pairSecrets(s.secrets, s.world.under[peer])
+		mine, its := of(member.Key{1}, member.Key{2}), of(member.Key{2}, member.Key{1})
 		for i, s := range mine {
 			got = append(got, s.ID)
 			if s.PSK.IsZero() || s.ID != its[i].ID || !s.PSK.Equal(its[i].PSK) {

@@ -63,7 +63,9 @@ func (m *Mesh) Introduce() {
 func (m *Mesh) settle(ctx context.Context) error {
 	s := *m.state.Load()
 	var waiting []string
-	if o := s.overlay; !s.wasHere() || !o.Six.IsValid() || m.cfg.Options.Overlay4.IsValid() && !o.Four.IsValid() {
+	o := s.overlay
+	complete := o.Six.IsValid() && (o.Four.IsValid() || !m.cfg.Options.Overlay4.IsValid())
+	if !complete || !s.cluster().ranHere(s.before) {
 		if waiting = m.o.Members.AwaitSettled(ctx, limit.MeshSettle); len(waiting) > 0 {
 			m.log.Warn("the node starts before all members are known", "sources", waiting)
 		}
@@ -84,7 +86,7 @@ func (m *Mesh) settle(ctx context.Context) error {
 		return joined(v.refused)
 	}
 	var do effects
-	s.doubt(v.doubts, &do)
+	s.doubts = warn(s.doubts, v.doubts, &do)
 	if v.alone != "" {
 		m.log.Info("no other member is known", "secrets", s.clusters(), telemetry.AttrReason, v.alone)
 	}

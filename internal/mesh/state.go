@@ -5,7 +5,6 @@ package mesh
 import (
 	"iter"
 	"net/netip"
-	"slices"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/member"
@@ -101,18 +100,8 @@ func (s *state) clusters() []string {
 	return out
 }
 
-// derivedName is the name of a cluster that has none: its oldest secret's id.
-func (s *state) derivedName() string {
-	all := s.clusters()
-	return all[len(all)-1]
-}
-
-func (s *state) clusterName() string {
-	if s.cfg.ClusterID != "" {
-		return s.cfg.ClusterID
-	}
-	return s.derivedName()
-}
+// cluster is the one that this node belongs to.
+func (s *state) cluster() ownCluster { return ownCluster{s.cfg.ClusterID, s.clusters()} }
 
 // probes reports whether this node speaks the path protocol: the kernel's WireGuard has
 // its socket for itself.
@@ -121,18 +110,9 @@ func (s *state) probes() bool { return s.cfg.Engine != meshconf.Kernel }
 // lazy reports whether idle peers are left alone.
 func (s *state) lazy() bool { return len(s.members) > s.set.LazyAbove }
 
-// overlayRanges are where the mesh has its own addresses.
-func (s *state) overlayRanges() []netip.Prefix {
-	out := []netip.Prefix{s.overlay.Prefix}
-	if four := s.overlay.Four; four.IsValid() { // not the pool: a provider's NAT may use the rest of it
-		out = append(out, netip.PrefixFrom(four, four.BitLen()))
-	}
-	return out
-}
-
 // inside is all that lies in the mesh.
 func (s *state) inside() []netip.Prefix {
-	out := s.overlayRanges()
+	out := s.overlay.ranges()
 	for _, p := range s.peers {
 		out = append(out, p.Allowed...)
 	}
@@ -151,14 +131,6 @@ func (s *state) needs(hubs []string) []topology.Service {
 	return append(servicesOf(s.set.STUN, hubs, s.cfg.Services), s.cfg.Needs...)
 }
 
-// named is the name of a member; empty if it has none, or another one has it.
-func (s *state) named(id string) string {
-	if r := s.members[id]; r != nil {
-		return r.Node
-	}
-	return ""
-}
-
 // evidence is what is known of the cluster that this node is in; waiting are the sources that have
 // not told yet. A start looks at names, too.
 func (s *state) evidence(r roster.Result, waiting []string, names bool) evidence {
@@ -167,30 +139,14 @@ func (s *state) evidence(r roster.Result, waiting []string, names bool) evidence
 		unopened: s.world.unopened, waiting: waiting, nobody: s.cfg.Sourceless,
 	}
 	if !s.base.Overlay6.IsValid() {
-		e.named = namedPrefix(s.cfg.ClusterID)
+		e.named = s.cluster().named()
 	}
 	return e
 }
 
-// wasHere says whether this node was a member under a secret and a name that it has now: such a
-// node comes up as it was, and waits for nobody.
-func (s *state) wasHere() bool {
-	named := namedPrefix(s.cfg.ClusterID)
-	return slices.ContainsFunc(s.before.Clusters, func(id string) bool { return slices.Contains(s.clusters(), id) }) &&
-		(!named.IsValid() || named == s.before.Prefix)
-}
-
 // choice is what the overlay addresses depend on.
 func (s *state) choice(r roster.Result) choice {
-	return choice{
-		clusters: s.clusters(), named: namedPrefix(s.cfg.ClusterID), derived: member.Overlay6(s.derivedName()),
-		pool: s.cfg.Options.Overlay4, six: s.base.Overlay6, four: s.base.Overlay4, others: r.Members,
-	}
-}
-
-func namedPrefix(id string) netip.Prefix {
-	if id == "" {
-		return netip.Prefix{}
-	}
-	return member.Overlay6(id)
+	c := s.cluster().choice()
+	c.pool, c.six, c.four, c.others = s.cfg.Options.Overlay4, s.base.Overlay6, s.base.Overlay4, r.Members
+	return c
 }

@@ -200,14 +200,13 @@ func (s *state) takeOverlay(e overlayWritten, do *effects) error {
 	}
 	s.overlay, s.troubles.overlay = e.next, e.err
 	if moves {
-		s.logMove(was.Gave, do)
+		logMove(s.overlay, was.Gave, do)
 	}
 	return nil
 }
 
-// logMove logs other overlay addresses than before.
-func (s *state) logMove(before *gave, do *effects) {
-	o := s.overlay
+// logMove logs that this node has other overlay addresses than before.
+func logMove(o overlay, before *gave, do *effects) {
 	if o.Gave != nil && o.Gave != before {
 		f := o.Gave.fault()
 		do.logs(slog.LevelWarn, "this node takes another overlay address", telemetry.AttrCode, f.Code,
@@ -221,7 +220,7 @@ func (s *state) logMove(before *gave, do *effects) {
 func (s *state) follow(now time.Time, do *effects) {
 	var v verdict
 	v.secret(s.evidence(s.world.result, nil, false))
-	s.doubt(append(v.refused, v.doubts...), do)
+	s.doubts = warn(s.doubts, append(v.refused, v.doubts...), do)
 	s.learn(now, do)
 	if cluster := s.world.cluster; s.reads == nil || *s.reads != cluster {
 		s.reads = &cluster // refused or not: a bad file is read again when it has changed
@@ -234,15 +233,15 @@ func (s *state) follow(now time.Time, do *effects) {
 	s.tunnels(do)
 }
 
-// doubt keeps what is shown, and logs what is new in it.
-func (s *state) doubt(now []*fault.Fault, do *effects) {
+// warn logs the doubts that are new.
+func warn(before, now []*fault.Fault, do *effects) []*fault.Fault {
 	for _, f := range now {
-		if !slices.ContainsFunc(s.doubts, func(o *fault.Fault) bool { return o.Code == f.Code && o.What == f.What }) {
+		if !slices.ContainsFunc(before, func(o *fault.Fault) bool { return o.Code == f.Code && o.What == f.What }) {
 			do.logs(slog.LevelWarn, "this node may be in another cluster than it should", telemetry.AttrCode, f.Code,
 				telemetry.AttrReason, f.Explain())
 		}
 	}
-	s.doubts = now
+	return now
 }
 
 // learn takes over the ranges of the members that are there.
