@@ -226,7 +226,7 @@ func TestProbesDuringAFloodOfTheAdminPort(t *testing.T) {
 	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{ // Prometheus's own
 		DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
 	}}
-	const probes, tries = 60, 3
+	const probes, tries = 30, 3
 	var longest time.Duration
 	again := 0
 	for i := range probes {

@@ -272,7 +272,7 @@ func TestAFlood(t *testing.T) {
 
 // TestManyNodes cost two goroutines each.
 func TestManyNodes(t *testing.T) {
-	const many = 300
+	const many = 100
 	h := startHub(t, hubSpec{})
 	line := h.nodeToken("c1", "", many)
 	first, err := enroller(t, nil, "n0").Join(runtest.Within(t), line, newKey(t))
