@@ -9,7 +9,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -174,16 +173,4 @@ func (x *terminal) interrupt(t *testing.T) {
 		}
 		return x.idle()
 	})
-}
-
-// build makes the program.
-func build(t *testing.T) string {
-	t.Helper()
-	bin := filepath.Join(t.TempDir(), "tombolo")
-	cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-o", bin, "../../cmd/tombolo")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	return bin
 }

@@ -18,7 +18,7 @@ import (
 
 // TestPages pastes every block of README.md and the howtos.
 func TestPages(t *testing.T) {
-	bin := build(t)
+	bin := runtest.Program(t)
 	for name, text := range pages(t) {
 		t.Run(strings.TrimSuffix(filepath.Base(name), ".md"), func(t *testing.T) {
 			t.Parallel()
@@ -143,7 +143,7 @@ func (r *reader) validate(t *testing.T, where, text string) {
 
 // TestAPageThatDoesNotWork: what fails in the middle of a block is seen.
 func TestAPageThatDoesNotWork(t *testing.T) {
-	r := newReader(t, "page", build(t))
+	r := newReader(t, "page", runtest.Program(t))
 	x := r.machines["hub"].terminal(t, "")
 	x.paste(t, "false\ntrue")
 	runtest.Eventually(t, "the block ends", x.idle)

@@ -101,11 +101,7 @@ const plainName = "plain"
 // its address in the mesh.
 func (r *rig) plainPeer(place *lab.Place, nodes ...*node) netip.Addr {
 	r.t.Helper()
-	program := filepath.Join(r.dir, "wireguard-go")
-	build := exec.Command("go", "build", "-o", program, "golang.zx2c4.com/wireguard")
-	if out, err := build.CombinedOutput(); err != nil {
-		r.t.Fatalf("%v\n%s", err, out)
-	}
+	program := r.buildWireguardGo()
 	secret, err := discoveryclient.ReadSecret(r.secret)
 	if err != nil {
 		r.t.Fatal(err)

@@ -190,14 +190,20 @@ type wireguards struct {
 	pids []int
 }
 
-// wireguardGo builds the program of the library's authors and runs it on two hosts.
-func (r *rig) wireguardGo(a, b *lab.Host, at netip.Addr) wireguards {
+// buildWireguardGo builds the program of the library's authors.
+func (r *rig) buildWireguardGo() string {
 	r.t.Helper()
 	program := filepath.Join(r.dir, "wireguard-go")
-	build := exec.Command("go", "build", "-o", program, "golang.zx2c4.com/wireguard")
-	if out, err := build.CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-o", program, "golang.zx2c4.com/wireguard").CombinedOutput(); err != nil {
 		r.t.Fatalf("%v\n%s", err, out)
 	}
+	return program
+}
+
+// wireguardGo runs the program of the library's authors on two hosts.
+func (r *rig) wireguardGo(a, b *lab.Host, at netip.Addr) wireguards {
+	r.t.Helper()
+	program := r.buildWireguardGo()
 	const sockets = "/var/run/wireguard"
 	if _, err := os.Stat(sockets); errors.Is(err, fs.ErrNotExist) { // the program makes it, and leaves it behind
 		r.t.Cleanup(func() { os.Remove(sockets) }) // it stays if somebody else has a socket there by then
