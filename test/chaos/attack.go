@@ -71,8 +71,8 @@ func with(network, address string, attack func(conn net.Conn) error) func(time.T
 	}
 }
 
-// strangers come to the ports that everybody can reach.
-func (w *world) strangers(ctx context.Context) error {
+// unknownPeers connects to the ports that everybody can reach.
+func (w *world) unknownPeers(ctx context.Context) error {
 	forged, err := forge()
 	if err != nil {
 		return err

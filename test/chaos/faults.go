@@ -41,7 +41,7 @@ func faults() []fault {
 			return standStill(ctx, c.agent, w.pace.life+2*time.Second)
 		}},
 		{name: "readers that do not read", do: slowReaders},
-		{name: "hostile strangers", do: func(ctx context.Context, w *world, _ *cluster) error { return w.strangers(ctx) }},
+		{name: "hostile unknown peers", do: func(ctx context.Context, w *world, _ *cluster) error { return w.unknownPeers(ctx) }},
 		{name: "hostile callers", own: true, do: func(ctx context.Context, w *world, c *cluster) error { return w.callers(ctx, c) }},
 		{name: "the disk is full", disk: true, needs: func(w *world) string {
 			if !w.mounted {

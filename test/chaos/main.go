@@ -2,7 +2,7 @@
 
 // Command chaos lets everything go wrong that we know how to, while honest callers
 // dial and check every byte: killed and stopped hubs and agents, peers that say
-// nothing, slow readers, hostile strangers and callers, a full disk, certificates
+// nothing, slow readers, hostile unknown peers and callers, a full disk, certificates
 // that run out. Afterwards the history of all streams is held against the audit.
 //
 //	go run ./test/chaos -for 2m -tombolo bin/tombolo

@@ -23,12 +23,12 @@ import (
 	sdr "github.com/tombolo-io/tombolo/proto/sidero"
 )
 
-// besiege has strangers and members of foreign clusters do to a discovery service
-// whatever they can, from addresses of their own: rates and bounds are of an address.
+// besiege attacks a discovery service in every way that unknown peers and members of foreign clusters
+// have, from addresses of their own: rates and bounds are of an address.
 func (s *solo) besiege(ctx context.Context) error {
 	at := s.door(0)
 	var calls, taken atomic.Int64
-	kinds := append(s.knocks(at), s.calls(at, &calls, &taken)...)
+	kinds := append(s.halfCalls(at), s.calls(at, &calls, &taken)...)
 	for round := 0; round == 0 || taken.Load() == 0 && round < 20 && ctx.Err() == nil; round++ { // on a slow machine not all come through
 		if err := s.hostile(ctx, kinds); err != nil {
 			return err
@@ -56,8 +56,8 @@ func fromAddress(number byte, at string, attack func(conn net.Conn) error) func(
 	}
 }
 
-// knocks are connections that never come to a call, or break the rules of HTTP/2.
-func (s *solo) knocks(at string) (kinds []func(time.Time) error) {
+// halfCalls are connections that never come to a call, or break the rules of HTTP/2.
+func (s *solo) halfCalls(at string) (kinds []func(time.Time) error) {
 	shake := func(alpn string, then func(c *tls.Conn) error) func(net.Conn) error {
 		return func(conn net.Conn) error {
 			c := tls.Client(conn, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{alpn}})

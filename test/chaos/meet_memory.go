@@ -161,7 +161,7 @@ func (s *solo) own() []mishap {
 		{name: "the disk is full, and the service is killed", needs: s.noDisk, do: func(ctx context.Context, _ *rand.Rand) error {
 			return s.full(ctx, func() error { return s.kill(ctx, nil) })
 		}},
-		{name: "hostile strangers and members", do: func(ctx context.Context, _ *rand.Rand) error { return s.besiege(ctx) }},
+		{name: "hostile unknown peers and members", do: func(ctx context.Context, _ *rand.Rand) error { return s.besiege(ctx) }},
 	}
 }
 

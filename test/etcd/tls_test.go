@@ -83,11 +83,11 @@ func TestEtcdOverTLS(t *testing.T) {
 		return s.Update(t.Context(), at("1"), says("x", time.Minute))
 	}
 	runtest.Eventually(t, "etcd answers", func() bool { return open(good) == nil })
-	foreign, stranger, none := good, good, good
+	foreign, unknown, none := good, good, good
 	foreign.CAFile = others.file("ca")
-	stranger.CertFile, stranger.KeyFile = others.file("client"), others.file("client-key")
+	unknown.CertFile, unknown.KeyFile = others.file("client"), others.file("client-key")
 	none.CertFile, none.KeyFile = "", ""
-	for name, c := range map[string]store.Config{"another CA": foreign, "a certificate of another CA": stranger, "no certificate": none} {
+	for name, c := range map[string]store.Config{"another CA": foreign, "a certificate of another CA": unknown, "no certificate": none} {
 		if err := open(c); !fault.Has(err, fault.CodeStoreAway) || fault.From(err).Next == "" {
 			t.Errorf("%s: %v", name, err)
 		}

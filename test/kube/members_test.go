@@ -170,7 +170,7 @@ func (w *members) token(t testing.TB, account, node string) *kube.Client {
 func (w *members) accounts(t *testing.T) {
 	uid := w.AddNode(t, "kd")
 	defer w.DeleteNode(t, "kd")
-	for _, account := range []string{"mesh", "stranger"} {
+	for _, account := range []string{"mesh", "other"} {
 		if _, err := w.Kubectl(t.Context(), "create", "serviceaccount", account); err != nil {
 			t.Fatal(err)
 		}
@@ -182,7 +182,7 @@ func (w *members) accounts(t *testing.T) {
 	for what, err := range map[string]error{
 		"another's":                           own.PutMember(t.Context(), "ke", uid, kubetest.Facts(5), time.Minute),
 		"by a token that is bound to no node": w.token(t, "mesh", "").PutMember(t.Context(), "kd", uid, kubetest.Facts(5), time.Minute),
-		"by another account on that node":     w.token(t, "stranger", "kd").PutMember(t.Context(), "kd", uid, kubetest.Facts(5), time.Minute),
+		"by another account on that node":     w.token(t, "other", "kd").PutMember(t.Context(), "kd", uid, kubetest.Facts(5), time.Minute),
 	} {
 		if !fault.Has(err, fault.CodeKubeDenied) {
 			t.Errorf("%s: %v", what, err)

@@ -22,7 +22,7 @@ type Confinement struct {
 	Writable []string
 }
 
-// StartConfined starts the command in the host as a stranger with hardly any right.
+// StartConfined starts the command in the host as another user with hardly any right.
 func StartConfined(h *Host, cmd *exec.Cmd, c Confinement) (*Process, error) {
 	return h.StartWith(cmd, c.apply)
 }

@@ -97,11 +97,11 @@ func drops(t testing.TB, p *lab.Place) uint64 {
 	return sum
 }
 
-// knock sends a word from one socket to an endpoint until it is heard on another
+// sendUntilHeard sends a word from one socket to an endpoint until it is heard on another
 // (true, and from where) or a firewall of the place has dropped it.
-func knock(t testing.TB, from *net.UDPConn, at netip.AddrPort, hears *net.UDPConn, place *lab.Place) (bool, netip.AddrPort) {
+func sendUntilHeard(t testing.TB, from *net.UDPConn, at netip.AddrPort, hears *net.UDPConn, place *lab.Place) (bool, netip.AddrPort) {
 	t.Helper()
-	word := fmt.Sprintf("knock %d", time.Now().UnixNano())
+	word := fmt.Sprintf("probe %d", time.Now().UnixNano())
 	before := drops(t, place)
 	packet := make([]byte, 2000)
 	for end := time.Now().Add(patience); time.Now().Before(end); {
@@ -136,10 +136,10 @@ func filtering(t testing.TB, g *lab.Grid, place *lab.Place, network string, serv
 	at := mapped(t, conn, servers[0])
 	hub := udp(t, g.Hub, network, netip.AddrPortFrom(servers[0].Addr(), 9999).String())
 	other := udp(t, g.Other, network, netip.AddrPortFrom(servers[2].Addr(), 9999).String())
-	if heard, _ := knock(t, other, at, conn, place); heard {
+	if heard, _ := sendUntilHeard(t, other, at, conn, place); heard {
 		return lab.Independent
 	}
-	if heard, _ := knock(t, hub, at, conn, place); heard {
+	if heard, _ := sendUntilHeard(t, hub, at, conn, place); heard {
 		return lab.AddressDependent
 	}
 	return lab.AddressPortDependent

@@ -38,17 +38,17 @@ func TestMappingIsLost(t *testing.T) {
 				return at
 			}
 			at := open()
-			if heard, _ := knock(t, hub, at, conn, g.A); !heard {
+			if heard, _ := sendUntilHeard(t, hub, at, conn, g.A); !heard {
 				t.Fatal("the mapping is not there")
 			}
 			if err := g.A.Forget(); err != nil {
 				t.Fatal(err)
 			}
-			if heard, _ := knock(t, hub, at, conn, g.A); heard {
+			if heard, _ := sendUntilHeard(t, hub, at, conn, g.A); heard {
 				t.Error("the mapping outlives the router's restart")
 			}
 			again := open()
-			if heard, _ := knock(t, hub, again, conn, g.A); !heard {
+			if heard, _ := sendUntilHeard(t, hub, again, conn, g.A); !heard {
 				t.Error("there is no mapping after the restart")
 			}
 			if g.A.Kind.V4.Mapping == lab.AddressPortDependent && at == again {
@@ -81,7 +81,7 @@ func TestMappingDiesOfSilence(t *testing.T) {
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
-	if heard, _ := knock(t, hub, at, conn, g.A); heard {
+	if heard, _ := sendUntilHeard(t, hub, at, conn, g.A); heard {
 		t.Error("the mapping outlives its time")
 	}
 
@@ -91,18 +91,18 @@ func TestMappingDiesOfSilence(t *testing.T) {
 		t.Fatal(err)
 	}
 	conn = udp(t, g2.A.Host, "udp4", ":51820")
-	stranger := udp(t, g2.Other, "udp4", lab.OtherAddr+":9999")
+	outsider := udp(t, g2.Other, "udp4", lab.OtherAddr+":9999")
 	at = mapped(t, conn, g2.STUN4[0])
-	if heard, _ := knock(t, stranger, at, conn, g2.A); !heard {
+	if heard, _ := sendUntilHeard(t, outsider, at, conn, g2.A); !heard {
 		t.Fatal("the full cone is not open")
 	}
-	// A stranger's packets do not keep it alive (RFC 4787, REQ-6): every knock is
+	// Packets of a third host do not keep it alive (RFC 4787, REQ-6): every probe is
 	// from another port, or it would only ask the kernel for its connection.
 	began = time.Now()
 	for port := 10000; ; port++ {
-		stranger := udp(t, g2.Other, "udp4", fmt.Sprintf("%s:%d", lab.OtherAddr, port))
-		heard, _ := knock(t, stranger, at, conn, g2.A)
-		stranger.Close()
+		outsider := udp(t, g2.Other, "udp4", fmt.Sprintf("%s:%d", lab.OtherAddr, port))
+		heard, _ := sendUntilHeard(t, outsider, at, conn, g2.A)
+		outsider.Close()
 		if !heard {
 			break
 		}
@@ -138,7 +138,7 @@ func TestAddressChange(t *testing.T) {
 				return at
 			}
 			old := seen()
-			if heard, _ := knock(t, hub, old, conn, g.A); !heard {
+			if heard, _ := sendUntilHeard(t, hub, old, conn, g.A); !heard {
 				t.Fatal("the mapping is not there")
 			}
 			fresh, err := g.A.Renumber()
@@ -154,7 +154,7 @@ func TestAddressChange(t *testing.T) {
 			if old.Addr() == fresh || at.Addr() != fresh || g.A.Public4 != fresh {
 				t.Errorf("seen as %s, then as %s, want the new address %s", old, at, fresh)
 			}
-			if heard, _ := knock(t, hub, at, conn, g.A); !heard {
+			if heard, _ := sendUntilHeard(t, hub, at, conn, g.A); !heard {
 				t.Error("there is no mapping at the new address")
 			}
 			if want := g.A.Kind.V4; mapping(t, conn, g.STUN4) != want.Mapping || filtering(t, g, g.A, "udp4", g.STUN4) != want.Filtering {

@@ -55,20 +55,20 @@ func portMapped(t testing.TB, p *lab.Place, inner, outer uint16) netip.AddrPort 
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte(address[8:12])), binary.BigEndian.Uint16(port[10:]))
 }
 
-// TestPortMapping: a mapping appears on request, strangers come in through it to
+// TestPortMapping: a mapping appears on request, other hosts come in through it to
 // the port that asked, and it is gone with the service.
 func TestPortMapping(t *testing.T) {
 	g := against(t, "port-mapped")
 	conn := udp(t, g.A.Host, "udp4", ":51820")
-	stranger := udp(t, g.Other, "udp4", lab.OtherAddr+":9999")
+	outsider := udp(t, g.Other, "udp4", lab.OtherAddr+":9999")
 	at := netip.AddrPortFrom(g.A.Public4, 40000)
-	if heard, _ := knock(t, stranger, at, conn, g.A); heard {
+	if heard, _ := sendUntilHeard(t, outsider, at, conn, g.A); heard {
 		t.Fatal("the port is open before it was asked for")
 	}
 	if got := portMapped(t, g.A, 51820, 40000); got != at {
 		t.Fatalf("mapped at %s, want %s", got, at)
 	}
-	heard, from := knock(t, stranger, at, conn, g.A)
+	heard, from := sendUntilHeard(t, outsider, at, conn, g.A)
 	if want := netip.MustParseAddrPort(lab.OtherAddr + ":9999"); !heard || from != want {
 		t.Errorf("through the mapping: heard %v from %s, want from %s", heard, from, want)
 	}
@@ -77,8 +77,8 @@ func TestPortMapping(t *testing.T) {
 		t.Fatal(err)
 	}
 	packet := make([]byte, 100)
-	stranger.SetReadDeadline(time.Now().Add(patience))
-	if n, source, err := stranger.ReadFromUDPAddrPort(packet); err != nil || source != at || string(packet[:n]) != "answer" {
+	outsider.SetReadDeadline(time.Now().Add(patience))
+	if n, source, err := outsider.ReadFromUDPAddrPort(packet); err != nil || source != at || string(packet[:n]) != "answer" {
 		t.Errorf("the answer is %q from %s (%v), want it from %s", packet[:n], source, err, at)
 	}
 	if err := g.A.Mapping.Stop(); err != nil {
@@ -87,7 +87,7 @@ func TestPortMapping(t *testing.T) {
 	if err := g.A.Forget(); err != nil {
 		t.Fatal(err)
 	}
-	if heard, _ := knock(t, stranger, at, conn, g.A); heard {
+	if heard, _ := sendUntilHeard(t, outsider, at, conn, g.A); heard {
 		t.Error("the mapping outlives the service")
 	}
 }
@@ -120,8 +120,8 @@ func TestUPnP(t *testing.T) {
 				t.Errorf("mapping to %s: HTTP %d", other, code)
 			}
 			conn := udp(t, g.A.Host, "udp4", ":51820")
-			stranger := udp(t, g.Other, "udp4", lab.OtherAddr+":9999")
-			if heard, _ := knock(t, stranger, netip.AddrPortFrom(g.A.Public4, 40000), conn, g.A); !heard {
+			outsider := udp(t, g.Other, "udp4", lab.OtherAddr+":9999")
+			if heard, _ := sendUntilHeard(t, outsider, netip.AddrPortFrom(g.A.Public4, 40000), conn, g.A); !heard {
 				t.Error("nothing passes the mapping")
 			}
 		})

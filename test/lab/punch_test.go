@@ -137,7 +137,7 @@ func (p *puncher) endpoints(t *testing.T, family int, rule lab.UDP, server netip
 
 func (p *puncher) send() {
 	for _, at := range p.candidates {
-		_, _ = p.conn.WriteToUDPAddrPort([]byte("ping "+p.name), at) // no route to a stranger's LAN
+		_, _ = p.conn.WriteToUDPAddrPort([]byte("ping "+p.name), at) // no route to a outsider's LAN
 	}
 }
 

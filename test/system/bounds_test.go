@@ -101,7 +101,7 @@ func TestSessionsOfAClusterAreBounded(t *testing.T) {
 
 // Peers that do not finish their handshake fill a bounded number of places and
 // give them back; live streams do not notice.
-func TestStrangersAreBounded(t *testing.T) {
+func TestUnknownPeersAreBounded(t *testing.T) {
 	t.Parallel()
 	h, _ := pair(t, hubSpec{}, agentSpec{})
 	live := openVia(t, h, runtest.Echo(t))

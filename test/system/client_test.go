@@ -156,8 +156,8 @@ func TestTheLibraryReadsItsFilesAgain(t *testing.T) {
 		t.Errorf("a certificate for another cluster: %#v", err)
 	}
 	other := startHub(t, hubSpec{})
-	stranger := library(other.listen, dir)
-	if _, err := stranger.Dial("tcp", target.Addr()); !errors.As(err, &e) || e.Code != "ca_mismatch" {
+	foreign := library(other.listen, dir)
+	if _, err := foreign.Dial("tcp", target.Addr()); !errors.As(err, &e) || e.Code != "ca_mismatch" {
 		t.Errorf("a hub of another CA: %#v", err)
 	}
 }

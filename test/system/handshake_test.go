@@ -56,7 +56,7 @@ func TestTLSByteByByte(t *testing.T) {
 	s.lifted()
 }
 
-// Handshakes that stop half-way fill all places of strangers, and an agent still
+// Handshakes that stop half-way fill all places of unknown peers, and an agent still
 // gets in: they lose theirs to it.
 func TestAnAgentComesThroughHalfHandshakes(t *testing.T) {
 	s := besieged(t)
@@ -83,7 +83,7 @@ func TestAnAgentComesThroughHalfHandshakes(t *testing.T) {
 	s.costs(limit.Unauthenticated+50, 30)
 	s.holds(64 << 20)
 	a := startAgent(t, agentSpec{join: join})
-	s.others("while strangers hold every place")
+	s.others("while unknown peers hold every place")
 	a.stop()
 	for _, c := range stuck {
 		c.Close()

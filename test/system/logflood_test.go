@@ -20,7 +20,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/stream/hub"
 )
 
-// TestNobodyFloodsTheLog has strangers, callers and nodes do, again and again, whatever
+// TestNobodyFloodsTheLog has unknown peers, callers and nodes do, again and again, whatever
 // the hub and its agent write a line about, and wants of each line no more than its
 // bound, a sum of the rest, and the lines of others none the less.
 func TestNobodyFloodsTheLog(t *testing.T) {
@@ -65,20 +65,20 @@ func TestNobodyFloodsTheLog(t *testing.T) {
 		do(ctx)
 	}
 	for name, attack := range map[string]func(){
-		"no TLS":                     func() { say("tcp", h.listen, "SSH-2.0-x\r\n") },
-		"no TLS at the admin port":   func() { say("tcp", h.adminURL[len("https://"):], "SSH-2.0-x\r\n") },
-		"junk at the health port":    func() { say("tcp", a.health, "\x00\r\n\r\n") },
-		"junk at the CONNECT socket": func() { say("unix", connect, "\x00\r\n\r\n") },
-		"junk at konnectivity":       func() { say("unix", grpcSocket, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\njunkjunkjunk") },
-		"a session without a name":   func() { first(h.dialTLS(nil, trust.ALPNSession)) },
-		"a session under a lie":      func() { first(h.dialTLS(lie, trust.ALPNSession)) },
-		"a session that says junk":   func() { first(h.dialTLS(&agent.Certificate, trust.ALPNSession)) },
-		"the relay, for an agent":    func() { first(h.dialTLS(&agent.Certificate, trust.ALPNRelay)) },
-		"the relay, for a stranger":  func() { first(h.dialTLS(nil, trust.ALPNRelay)) },
-		"an agent as a client":       func() { first(h.dialTLS(&agent.Certificate)) },
-		"a client that says junk":    func() { first(h.dialTLS(&client.Certificate)) },
-		"a guessed token":            func() { postJoin(runtest.Within(t), h.listen, "/v1/join", guess, anyHub(nil, trust.ALPNJoin)) },
-		"a renewal for a stranger":   func() { postJoin(runtest.Within(t), h.listen, "/v1/renew", guess, anyHub(nil, trust.ALPNJoin)) },
+		"no TLS":                         func() { say("tcp", h.listen, "SSH-2.0-x\r\n") },
+		"no TLS at the admin port":       func() { say("tcp", h.adminURL[len("https://"):], "SSH-2.0-x\r\n") },
+		"junk at the health port":        func() { say("tcp", a.health, "\x00\r\n\r\n") },
+		"junk at the CONNECT socket":     func() { say("unix", connect, "\x00\r\n\r\n") },
+		"junk at konnectivity":           func() { say("unix", grpcSocket, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\njunkjunkjunk") },
+		"a session without a name":       func() { first(h.dialTLS(nil, trust.ALPNSession)) },
+		"a session under a lie":          func() { first(h.dialTLS(lie, trust.ALPNSession)) },
+		"a session that says junk":       func() { first(h.dialTLS(&agent.Certificate, trust.ALPNSession)) },
+		"the relay, for an agent":        func() { first(h.dialTLS(&agent.Certificate, trust.ALPNRelay)) },
+		"the relay, for an unknown peer": func() { first(h.dialTLS(nil, trust.ALPNRelay)) },
+		"an agent as a client":           func() { first(h.dialTLS(&agent.Certificate)) },
+		"a client that says junk":        func() { first(h.dialTLS(&client.Certificate)) },
+		"a guessed token":                func() { postJoin(runtest.Within(t), h.listen, "/v1/join", guess, anyHub(nil, trust.ALPNJoin)) },
+		"a renewal for an unknown peer":  func() { postJoin(runtest.Within(t), h.listen, "/v1/renew", guess, anyHub(nil, trust.ALPNJoin)) },
 		"a renewal of an agent": func() {
 			postJoin(runtest.Within(t), h.listen, "/v1/renew", guess, anyHub(&agent.Certificate, trust.ALPNJoin))
 		},

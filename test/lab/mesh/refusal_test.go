@@ -25,15 +25,15 @@ import (
 
 // refusal is a start that must fail with a code before anything is changed.
 type refusal struct {
-	name       string
-	make, undo string // commands on the node's machine, one a line
-	set        settings
-	within     []string          // what starts the program
-	files      map[string]string // in its state directory, with what is in them
-	stranger   bool              // started by a user without rights
-	code       string
-	exit       int
-	says       string
+	name         string
+	make, undo   string // commands on the node's machine, one a line
+	set          settings
+	within       []string          // what starts the program
+	files        map[string]string // in its state directory, with what is in them
+	unprivileged bool              // started by a user without rights
+	code         string
+	exit         int
+	says         string
 }
 
 // inMounts starts a program after a command in a mount namespace of its own.
@@ -82,7 +82,7 @@ func (r *rig) refusals() []refusal {
 		{name: "a secret that is none", code: "secret_invalid", exit: 2, says: "junk.secret cannot be read", set: secretIn(r.write("junk.secret", "junk\n"))},
 		{name: "no secret", code: "secret_invalid", exit: 2, says: "/nowhere", set: secretIn("/nowhere")},
 		{name: "a policy with a mistake", code: "config_invalid", exit: 2, says: "junk.yaml:1:1", set: settings{mesh: map[string]any{"policies": []string{r.write("junk.yaml", "rules: x\n")}}}},
-		{name: "a user without rights", code: "mesh_unsupported", exit: 1, says: "CAP_NET_ADMIN", stranger: true}, // files are its own from then on
+		{name: "a user without rights", code: "mesh_unsupported", exit: 1, says: "CAP_NET_ADMIN", unprivileged: true}, // files are its own from then on
 	}
 	if wireguard.Able() != nil { // where the kernel has it, it is no refusal
 		out = append(out, refusal{name: "a kernel without WireGuard", code: "mesh_unsupported", exit: 1, says: "WireGuard", set: settings{mesh: map[string]any{"engine": "kernel"}}})
@@ -112,7 +112,7 @@ func TestMeshRefusals(t *testing.T) {
 			r.shell(n.host, c.make)
 			t.Cleanup(func() { r.shell(n.host, c.undo) })
 			before, had := r.kernel(n.host), contentOf(t, state)
-			said, exit := refused(t, n, c.stranger)
+			said, exit := refused(t, n, c.unprivileged)
 			_, said, _ = strings.Cut(said, "error: ")
 			if exit != c.exit || !strings.HasPrefix(said, c.code+": ") || !strings.Contains(said, c.says) || !strings.Contains(said, "hint: ") {
 				t.Errorf("exit %d, and it said %q; want %d, the code %q, %q and a hint", exit, said, c.exit, c.code, c.says)
@@ -159,16 +159,16 @@ func requireKeysOnly(t *testing.T, before, after map[string]string) {
 	}
 }
 
-// stranger is a user without rights.
-const stranger = 65532
+// unprivilegedUser is a user without rights.
+const unprivilegedUser = 65532
 
 // refused starts a node's program, which must end by itself with a failure, and returns
 // what it said, and its exit status.
-func refused(t *testing.T, n *node, asStranger bool) (string, int) {
+func refused(t *testing.T, n *node, unprivileged bool) (string, int) {
 	t.Helper()
 	before, _ := os.ReadFile(n.log)
-	if asStranger {
-		startAsStranger(t, n)
+	if unprivileged {
+		startUnprivileged(t, n)
 	} else {
 		n.begin()
 	}
@@ -189,15 +189,15 @@ func refused(t *testing.T, n *node, asStranger bool) (string, int) {
 	return string(after[len(before):]), exit.ExitCode()
 }
 
-func startAsStranger(t *testing.T, n *node) {
+func startUnprivileged(t *testing.T, n *node) {
 	t.Helper()
 	err := filepath.WalkDir(n.dir, func(path string, _ os.DirEntry, err error) error {
-		return errors.Join(err, os.Chown(path, stranger, stranger))
+		return errors.Join(err, os.Chown(path, unprivilegedUser, unprivilegedUser))
 	})
-	if err = errors.Join(err, os.Chown(n.rig.secret, stranger, stranger)); err != nil {
+	if err = errors.Join(err, os.Chown(n.rig.secret, unprivilegedUser, unprivilegedUser)); err != nil {
 		t.Fatal(err)
 	}
-	confined := &lab.Confinement{UID: stranger, GID: stranger, Writable: []string{n.dir}}
+	confined := &lab.Confinement{UID: unprivilegedUser, GID: unprivilegedUser, Writable: []string{n.dir}}
 	n.process = labtest.Start(t, n.host, n.log, confined, append([]string{n.rig.program}, n.args...)...)
 }
 

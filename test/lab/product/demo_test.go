@@ -314,18 +314,18 @@ func TestDemoWhoseOutputEnds(t *testing.T) {
 
 func TestDemoWithoutRoot(t *testing.T) {
 	t.Parallel()
-	stranger := func(cmd *exec.Cmd) {
+	unprivileged := func(cmd *exec.Cmd) {
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: user, Gid: user, Groups: []uint32{}}
 		cmd.Dir = "/"
 	}
 	t.Run("says what it needs", func(t *testing.T) {
-		d := startDemo(t, false, stranger)
+		d := startDemo(t, false, unprivileged)
 		if code := d.wait(); code == 0 || !strings.Contains(d.said(), "root") || !strings.Contains(d.said(), "--rootless") {
 			t.Errorf("exit code %d; want a failure that names root and --rootless:\n%s", code, d.said())
 		}
 	})
 	t.Run("plays on the loopback", func(t *testing.T) {
-		d := startDemo(t, false, stranger, "--rootless")
+		d := startDemo(t, false, unprivileged, "--rootless")
 		d.requireOK(d.wait())
 		for _, want := range []string{"hello from c1", "policy_denied", "answers again", "need root"} {
 			if !strings.Contains(d.said(), want) {

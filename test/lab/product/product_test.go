@@ -318,7 +318,7 @@ func TestLosingOneOfThreeAgentsFailsNoDial(t *testing.T) {
 	t.Logf("%d dials, the slowest took %v", dials.Load(), time.Duration(slowest.Load()).Round(time.Millisecond))
 }
 
-// A stranger on the machine must not be able to read what the hub keeps.
+// Other users of the machine cannot read what the hub keeps.
 func TestStateIsPrivate(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "private", 1, 1)

@@ -105,9 +105,9 @@ func TestRefusedCertificatesLeaveARecord(t *testing.T) {
 	want("an expired certificate for a renewal", "renew", fault.CodeCertExpired, true, serial(&old.Certificate))
 }
 
-// TestAFloodOfStrangersDoesNotDrownTheRecords knocks more often than is recorded
+// TestAFloodOfUnknownPeersDoesNotDrownTheRecords connects more often than is recorded
 // one by one, and finds the rest counted at the end.
-func TestAFloodOfStrangersDoesNotDrownTheRecords(t *testing.T) {
+func TestAFloodOfUnknownPeersDoesNotDrownTheRecords(t *testing.T) {
 	file := filepath.Join(runtest.Dir(t), "audit.jsonl")
 	h := startHub(t, hubSpec{extra: fmt.Sprintf("audit: {path: %q}\n", file)})
 	lie := forged(t, id.Identity{TrustDomain: "tombolo.internal", Role: id.RoleOperator, Name: "root"}, time.Hour)
