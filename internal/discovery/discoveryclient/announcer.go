@@ -18,8 +18,8 @@ import (
 	"github.com/tombolo-io/tombolo/proto/discovery"
 )
 
-// announcer is this node's own word. One version serves all secrets and services,
-// so that each can be told the newest from any of them.
+// announcer owns this node's entry. One version serves all secrets and services, so that each
+// can learn the newest from any of them.
 type announcer struct {
 	ttl  time.Duration
 	last func(version uint64) error // keeps it on disk
@@ -35,13 +35,13 @@ type announcer struct {
 	now     word
 	changed chan struct{}                // closed when now is another one
 	grants  map[*attending]time.Duration // the leases of services that give shorter ones than ttl
-	paced   chan struct{}                // closed when grants are others
+	paced   chan struct{}                // closed when grants change
 	sealed  time.Time                    // when now was
 }
 
-// word is what is announced.
+// word is the announced entry.
 type word struct {
-	id      identity      // who says it
+	id      identity      // of the member
 	member  *member.Facts // nil: nothing yet
 	content uint64        // grows when the member or leaving changes, not with a renewal
 	version uint64
@@ -50,7 +50,7 @@ type word struct {
 	leaving bool
 }
 
-// under is the entry for a cluster; nil: none, as its secret is one no more.
+// under is the entry for a cluster; nil: its secret was given up.
 func (w word) under(cluster seal.ClusterID) *discovery.Entry {
 	for i, k := range w.keys {
 		if i < len(w.entries) && k.Cluster() == cluster {
@@ -110,8 +110,8 @@ func (a *announcer) announce(now time.Time, m member.Facts) error {
 	return nil
 }
 
-// takes says why a member cannot be announced under secrets, with the proof of a key; nil:
-// it can. Nothing is announced.
+// takes reports why a member cannot be announced under secrets, with the proof of a key. It
+// announces nothing.
 func (a *announcer) takes(keys []seal.Keys, m member.Facts, private seal.WireGuardPrivate) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -159,9 +159,9 @@ func (a *announcer) keepRenewed(ctx context.Context) error {
 	}
 }
 
-// raise takes a version of ours that a service knows and we do not: the state
-// directory was lost, or restored. A service may lie, so one far beyond the clock
-// is not believed unless it is signed, for it would use up those that follow.
+// raise takes over a version of this member that a service knows and we do not: the state
+// directory was lost, or restored. A service may lie, so an unsigned version far ahead of
+// the clock is not believed: it would use up those that follow.
 func (a *announcer) raise(now time.Time, known uint64, signed bool) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -194,8 +194,8 @@ func (a *announcer) leave(now time.Time) error {
 	return a.sealLocked(now, next)
 }
 
-// sealLocked makes the entries of a word, and wakes those who wait. Where the disk takes
-// no version, it goes on: the next start takes the clock's.
+// sealLocked makes new entries and wakes the sessions. If the version cannot be written to disk
+// it continues: the next start takes a version from the clock.
 func (a *announcer) sealLocked(now time.Time, next word) error {
 	next.version = seal.NextVersion(max(next.version, a.clash.floor), now)
 	a.clash.due = time.Time{}
@@ -288,8 +288,7 @@ func (a *announcer) sayLocked(next word) {
 	a.changed = make(chan struct{})
 }
 
-// succeed goes on under another key, or with the same one of which the old one
-// is over.
+// succeed continues under another key, or under the same one once the old one is retired.
 func (a *announcer) succeed(now time.Time, next identity) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -302,7 +301,7 @@ func (a *announcer) succeed(now time.Time, next identity) error {
 	return a.sealLocked(now, word)
 }
 
-// rekey goes on under other secrets.
+// rekey continues under other secrets.
 func (a *announcer) rekey(now time.Time, keys []seal.Keys) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -4,8 +4,7 @@ package discoveryclient
 
 import "slices"
 
-// Attending are the names of the services that tell this node of members now, and have
-// taken its own word.
+// Attending names the services that report members at present and have accepted this node's entry.
 func (c *Client) Attending() []string {
 	var out []string
 	for _, sub := range c.subs.all() {

@@ -136,9 +136,9 @@ func readCache(path string, keys []seal.Keys) (cached, error) {
 	return decodeCache(keys, data)
 }
 
-// left is how much of a lease is left, of which the file knows the end by a wall
-// clock. A clock that has gone back since gives no more than was left then, and
-// none gives more than the most there is. What is below zero is how long it is over.
+// left is how much of a lease is left; the file has its end by the wall clock. If the clock was
+// set back since, no more is left than when the file was saved, and never more than most. A
+// negative value is how long ago it ended.
 func left(now, saved, until time.Time, most time.Duration) time.Duration {
 	if now.Before(saved) {
 		now = saved
@@ -149,7 +149,7 @@ func left(now, saved, until time.Time, most time.Duration) time.Duration {
 // ago is a time of the file as one of this process, so that it can be compared with
 // others: none is later than now.
 func ago(now, saved, at time.Time) time.Time {
-	if at.IsZero() { // a file of before this was kept
+	if at.IsZero() { // a file from before this was saved
 		at = saved
 	}
 	return now.Add(-max(0, saved.Sub(at)))
@@ -354,7 +354,7 @@ func (b *nativeBook) cache(now time.Time) (out []cachedNative, past []cachedPast
 		end := b.endLocked(now, w)
 		if over := !now.Before(end); over || len(w.sources) == 0 {
 			last := w.entry.GetVersion()
-			if !over { // no service says it any more; another one may
+			if !over { // no service states it any longer; another one may
 				last--
 			}
 			past = append(past, cachedPast{id, last, at(end.Add(rememberGone))})

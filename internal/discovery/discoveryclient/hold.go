@@ -7,20 +7,20 @@ import (
 	"time"
 )
 
-// presence is whether a service tells of members for one secret, and takes their word.
-// Where none of a member's services does, a lease that runs out says nothing: it could
-// not have been renewed.
+// presence is whether a service reports members for one secret, and accepts their entries.
+// While no service of a member does, the end of its lease says nothing: it could not have
+// been renewed.
 //
 //	absent ──a session has told all──▶ grace ──it is over──▶ present ──the last session ends──▶ absent
 //	  held, staleHold at most           held                 leases end members
 type presence struct {
 	mu       sync.Mutex
 	sessions int
-	from     time.Time // from when a member that is not told of is gone
+	from     time.Time // from when a member that is not reported counts as gone
 	lastly   time.Time // when it was present last
 }
 
-// tells says that a session has told all it knows; what is lacking has grace to come.
+// tells notes a session that has received the whole list; members not in it have grace to come back.
 func (p *presence) tells(now time.Time, grace time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -29,7 +29,7 @@ func (p *presence) tells(now time.Time, grace time.Duration) {
 	}
 }
 
-// ends is the end of a session of which tells has said so.
+// ends notes the end of a session that tells has counted.
 func (p *presence) ends(now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -38,15 +38,15 @@ func (p *presence) ends(now time.Time) {
 	}
 }
 
-// present reports whether who is not told of is gone.
+// present reports whether members that are not reported are gone.
 func (p *presence) present(now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.sessions > 0 && !now.Before(p.from)
 }
 
-// end is when a member counts no longer whose lease ends at until. It is stale from
-// then on. What has ended once ends for good: time only adds to it.
+// end is when a member stops to count whose lease ends at until; from until on it is stale.
+// What has ended stays ended.
 func (p *presence) end(now, until time.Time) time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -64,8 +64,8 @@ func (p *presence) end(now, until time.Time) time.Time {
 	return end
 }
 
-// graceOf is how long members may take to come back to a service that has told all it
-// knows: longer to one that has lost its state, or whose clients we do not know.
+// graceOf is how long members may take to come back to a service after its first list: longer
+// for a service that has lost its state, or whose clients are not known to be ours.
 func graceOf(settled bool) time.Duration {
 	if settled {
 		return returnGrace

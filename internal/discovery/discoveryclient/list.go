@@ -13,8 +13,8 @@ import (
 	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 )
 
-// Source is one that tells what it says of members, all of it each time, until
-// ctx ends. It gives out as often as it likes: the newest counts.
+// Source reports what it states about members, all of it each time, until ctx ends. The last
+// report counts.
 type Source interface {
 	Run(ctx context.Context, out func([]roster.Said)) error
 }
@@ -22,7 +22,7 @@ type Source interface {
 // Reporter is a Source with a status, or with one for each of its parts.
 type Reporter interface{ Status() []Status }
 
-// listFile is a file of members. One mistake, and the last good file goes on counting.
+// listFile is a file of members. After a mistake the last good file keeps counting.
 type listFile struct {
 	path   string
 	status statusBoard

@@ -28,14 +28,14 @@ type attending struct {
 	c       *subscription
 	s       *session
 	stream  grpc.BidiStreamingClient[discovery.FromMember, discovery.FromService]
-	as      seal.MemberKey // who attends; zero: one who only watches
+	as      seal.MemberKey // who attends; zero: it only watches
 	proven  bool
 	welcome bool
 	listed  bool
 	telling bool             // it counts for presence
 	refuses bool             // our own Put was not taken, as the service can take none
 	closed  bool             // it says that it takes none
-	settled bool             // it knows who is not there
+	settled bool             // the service knows which members are not there
 	settles <-chan time.Time // when that is taken for granted
 	sent    uint64           // the version that was put last
 	told    bool             // what was put was answered
@@ -139,8 +139,8 @@ func (a *attending) take(f *discovery.FromService) error {
 	return nil
 }
 
-// settle notes whether the service knows who is not there. One that never says so, as
-// it is of before Standing, does after the longest grace.
+// settle notes whether the service knows which members are not there. One that never says so,
+// because it is older than Standing, is taken to know after the longest grace.
 func (a *attending) settle(yes bool) {
 	a.settled, a.settles = yes, nil
 	if !yes {
@@ -149,8 +149,8 @@ func (a *attending) settle(yes bool) {
 	a.c.status.settled(yes)
 }
 
-// stand has the session count for presence while the service has told all it knows
-// and takes entries: where it takes none, nobody can renew a lease.
+// stand counts the session for presence while the service has sent its list and accepts
+// entries: while it accepts none, no lease can be renewed.
 func (a *attending) stand() {
 	telling := a.listed && !a.refuses && !a.closed
 	if telling == a.telling {
@@ -165,7 +165,7 @@ func (a *attending) stand() {
 	a.c.changed()
 }
 
-// away says that this session tells nothing any more.
+// away notes that this session no longer reports anything.
 func (a *attending) away() {
 	a.listed = false
 	a.stand()
@@ -184,7 +184,7 @@ func (a *attending) prove(ch *discovery.Challenge) error {
 	return a.send(proof)
 }
 
-// prove answers a challenge as a member, or as one who only watches.
+// prove answers a challenge as a member, or as a watcher.
 func (c *subscription) prove(ch *discovery.Challenge, as seal.MemberKey) (*discovery.FromMember, error) {
 	if ch.GetVersionMin() > nativeVersion || ch.GetVersionMax() < nativeVersion {
 		return nil, fault.Newf(fault.CodeVersion, "the discovery service %s speaks other versions", c.service.Name).
@@ -245,7 +245,7 @@ func (a *attending) hear(entries []*discovery.Entry, listed bool) {
 	}
 }
 
-// passed counts what was not taken.
+// passed counts what was ignored.
 func (c *subscription) passed(how hearing, err error) {
 	c.metrics.Passed.WithLabelValues(string(how)).Inc()
 	c.status.passed(how)
@@ -293,9 +293,9 @@ func (a *attending) put(w word) error {
 
 func (a *attending) send(f *discovery.FromMember) error { return a.stream.Send(f) }
 
-// refused takes a refusal: of the proof, which is the end; of an old version, of
-// which there is a newer one to be told; of what the service does not take, which
-// is tried again later.
+// refused takes a refusal: of the proof, which ends the session; of an old version, which is
+// answered with a newer one; or of an entry that the service does not accept, which is tried
+// again later.
 func (a *attending) refused(r *discovery.Refusal) error {
 	f := a.c.refusal(r)
 	switch {
@@ -306,7 +306,7 @@ func (a *attending) refused(r *discovery.Refusal) error {
 	case f.Code == fault.CodeEntryStale && r.GetKnown() >= a.sent:
 		err := a.c.self.raise(time.Now(), r.GetKnown(), false)
 		if err == nil {
-			a.told = a.told || !a.c.self.answerDue().IsZero() // it is answered later; the session goes on
+			a.told = a.told || !a.c.self.answerDue().IsZero() // it is answered later; the session continues
 			return nil
 		}
 		f = fault.From(err)
@@ -323,7 +323,7 @@ func (a *attending) refused(r *discovery.Refusal) error {
 	return nil
 }
 
-// passing reports whether a refusal is for what befell the service, not for what was said.
+// passing reports whether a refusal is due to the state of the service, not to the entry.
 func passing(code fault.Code) bool {
 	switch fault.ClassOf(code) {
 	case fault.Unavailable, fault.Timeout, fault.Upstream:
@@ -332,7 +332,7 @@ func passing(code fault.Code) bool {
 	return false
 }
 
-// refusal is a service's own words, as they may be shown.
+// refusal is a service's refusal, fit to be shown.
 func (c *subscription) refusal(r *discovery.Refusal) *fault.Fault {
 	return fault.New(fault.Code(shown(r.GetCode())),
 		fmt.Sprintf("the discovery service %s refuses: %s", c.service.Name, shown(r.GetWhat()))).

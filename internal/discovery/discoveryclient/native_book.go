@@ -29,13 +29,13 @@ const (
 	heardFull    hearing = "full" // there are too many members
 )
 
-// nativeBook is what all native services have said, of all secrets: versions are
-// the member's own and count whoever repeats them.
+// nativeBook has the entries of all native services under all secrets: versions are the
+// member's own, and count whichever service repeats them.
 type nativeBook struct {
 	mu      sync.Mutex
 	members map[seal.MemberID]*signedWord
 	here    map[hereOf]*presence
-	past    map[seal.MemberID]pastVersion // of those who are forgotten, or were not believed yet
+	past    map[seal.MemberID]pastVersion // of members that were forgotten, or not believed yet
 }
 
 // hereOf is a service, for one secret.
@@ -79,7 +79,7 @@ func (w *signedWord) all() entriesOf {
 	return out
 }
 
-// clusters are those of all, that of which it was heard first before the others.
+// clusters are those of all entries; that of the first one heard comes first.
 func (w *signedWord) clusters() []seal.ClusterID {
 	out := []seal.ClusterID{w.cluster}
 	for cluster := range w.others {
@@ -113,7 +113,7 @@ func newNativeBook() *nativeBook {
 		past: map[seal.MemberID]pastVersion{}}
 }
 
-// presence is whether a service tells of a cluster.
+// presence is whether a service reports the members of a cluster.
 func (b *nativeBook) presence(cluster seal.ClusterID, service string) *presence {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -124,8 +124,8 @@ func (b *nativeBook) presence(cluster seal.ClusterID, service string) *presence 
 	return b.here[at]
 }
 
-// presencesLocked are those of the services that can state a word: the ones that have said it, or
-// all, if none of them is asked any more.
+// presencesLocked are those of the services that can state an entry: the ones that have, or
+// all, if none of them is asked any longer.
 func (b *nativeBook) presencesLocked(w *signedWord) (out []*presence) {
 	for _, h := range w.sources {
 		if p := b.here[hereOf{w.cluster, h.name}]; p != nil {
@@ -143,8 +143,8 @@ func (b *nativeBook) presencesLocked(w *signedWord) (out []*presence) {
 	return out
 }
 
-// endLocked is when a member counts no longer: as soon as one of its services says so. A
-// removal is its own word, and not held.
+// endLocked is when a member stops to count: as soon as one of its services says so. A
+// removal is the member's own statement, and is not held.
 func (b *nativeBook) endLocked(now time.Time, w *signedWord) time.Time {
 	if w.entry.GetRemoved() {
 		return w.until
@@ -156,8 +156,8 @@ func (b *nativeBook) endLocked(now time.Time, w *signedWord) time.Time {
 	return end
 }
 
-// hear takes an entry. A lease begins when its version is heard first, whoever
-// repeats it: what is replayed lives no longer by it.
+// hear takes an entry. Its lease begins when its version is first received, from whichever
+// service: a replay does not prolong it.
 func (b *nativeBook) hear(now time.Time, keys seal.Keys, from heardFrom,
 	e *discovery.Entry) (seal.MemberID, hearing, error) {
 	if had := b.entryOf(seal.MemberOf(e.GetMember())); had != nil {
@@ -233,10 +233,9 @@ func (b *nativeBook) inheritLocked(known, w *signedWord) {
 	}
 }
 
-// believes reports whether an entry of a member that is not known may be its word of
-// now. A version that was seen before is none; one that was made long ago, if its
-// maker's clock was right, may be a replay: it is believed once a newer one comes, as
-// one does of a member that lives.
+// believes reports whether an entry of an unknown member may be its present one. A version that
+// was seen before is not. One that was made long ago, by the clock of its maker, may be a
+// replay: it is believed once a newer one comes, as it does of a member that lives.
 func (b *nativeBook) believes(now time.Time, id seal.MemberID, from heardFrom, version uint64) bool {
 	past, seen := b.past[id]
 	switch {
@@ -263,8 +262,8 @@ func (w *signedWord) removal(now time.Time) (until, past time.Time) {
 	return w.until, w.until.Add(-removalCounts)
 }
 
-// oldestClock is the version of 2020: one below is of a machine without a clock, and
-// tells nothing of its age.
+// oldestClock is the version of 2020: a smaller one was made without a clock, and its age is
+// unknown.
 const oldestClock = 1577836800 * uint64(time.Second)
 
 // open verifies an entry and reads what it holds.
@@ -304,8 +303,7 @@ func (b *nativeBook) again(id seal.MemberID, from heardFrom) hearing {
 	return heardStale
 }
 
-// heardToo adds a source to what is known. What a service says is not only
-// remembered any more.
+// heardToo adds a source to a known entry, which then no longer comes from the cache alone.
 func (b *nativeBook) heardToo(w *signedWord, from heardFrom) hearing {
 	i := slices.IndexFunc(w.sources, func(h heardFrom) bool { return h.name == from.name })
 	switch {
@@ -322,10 +320,9 @@ func (b *nativeBook) heardToo(w *signedWord, from heardFrom) hearing {
 	return heardNews
 }
 
-// expired takes a service's word that a lease has run out. It counts for what the
-// service listed when we came, of which we do not know how much was left; the leases
-// of all else run here. Who had no time to come back to the service is stale by it, as
-// by the end of a lease of ours.
+// expired takes a service's report that a lease has run out. It counts for entries that came with
+// a list, as the rest of their leases is not known here; all other leases run here. A member that
+// had no time to come back to the service becomes stale, as at the end of a lease here.
 func (b *nativeBook) expired(now time.Time, source string, cluster seal.ClusterID, id seal.MemberID) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -382,7 +379,7 @@ func (b *nativeBook) said(now time.Time) []roster.Said {
 	return out
 }
 
-// count is how many members a source states.
+// count is how many members a source reports.
 func (b *nativeBook) count(now time.Time, source string) (n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

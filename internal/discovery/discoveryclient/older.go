@@ -82,7 +82,7 @@ func (c *subscription) watch(ctx context.Context, svc pb.ClusterClient, s *sessi
 	}
 	news := receive(g, stream.Recv)
 	// The service may hold the first list back for as long as it settles; it
-	// answers who pushes meanwhile.
+	// answers pushes meanwhile.
 	for listed := false; ; {
 		word, changed := c.self.current()
 		if err := w.push(ctx, word); err != nil {
@@ -129,7 +129,7 @@ func (w *watching) hear(r *pb.WatchResponse, first bool) {
 		junk = c.older.snapshot(now, r.GetAffiliates())
 	case r.GetDeleted():
 		c.older.deleted(now, r.GetAffiliates())
-		for _, a := range r.GetAffiliates() { // anybody may have said so: we are there
+		for _, a := range r.GetAffiliates() { // anyone may have sent that: we are there
 			if word, _ := c.self.current(); word.member != nil && !word.leaving && a.GetId() == word.member.Node {
 				w.again = true
 			}
@@ -146,12 +146,12 @@ func (w *watching) hear(r *pb.WatchResponse, first bool) {
 	c.changed()
 }
 
-// settle asks whether those that were said to be gone are.
+// settle asks whether the members that were reported gone are.
 func (w *watching) settle(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
 	defer cancel()
 	list, err := w.svc.List(ctx, &pb.ListRequest{ClusterId: w.c.older.cluster})
-	if status.Code(err) == codes.ResourceExhausted { // larger than an answer can be, or too many have asked
+	if status.Code(err) == codes.ResourceExhausted { // larger than an answer can be, or too many callers
 		w.c.older.unsettled(time.Now())
 		return nil
 	}
@@ -170,7 +170,7 @@ func (w *watching) push(ctx context.Context, word word) error {
 	if word.member == nil && !word.leaving || word.content == w.sent && !w.again || w.retry != nil && !word.leaving {
 		return nil
 	}
-	if !w.c.speaks() { // another session of this service says it, under the first secret
+	if !w.c.speaks() { // another session to this service announces it, under the first secret
 		w.sent, w.again = word.content, false
 		if word.leaving {
 			w.c.hasLeft()
@@ -195,7 +195,7 @@ func (w *watching) push(ctx context.Context, word word) error {
 		return nil
 	}
 	requests, err := w.announcement(*word.member)
-	if err != nil { // it can not be said in this protocol: the other facts of the node are not held up
+	if err != nil { // it cannot be encoded in this protocol: the session continues without it
 		w.c.status.refused(fault.From(err))
 		w.c.log.Warn("this member cannot be announced by the older protocol", "service", w.c.service.Name, "reason", err)
 		requests = nil
@@ -215,8 +215,8 @@ func (w *watching) push(ctx context.Context, word word) error {
 	return nil
 }
 
-// notTaken keeps the watch although the service does not take what is announced: it is
-// told again later. Whether the connection is lost the watch will know.
+// notTaken keeps the watch although the service refuses our announcement, which is sent again
+// later. If the connection is lost, the watch reports it.
 func (w *watching) notTaken(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -230,8 +230,8 @@ func (w *watching) notTaken(ctx context.Context, err error) error {
 	return nil
 }
 
-// refused notes whether the service takes nothing from anybody now: under no secret,
-// though it is told of one alone.
+// refused notes whether the service accepts nothing at present: that holds for all secrets,
+// though only one is announced.
 func (w *watching) refused(yes bool) {
 	now := time.Now()
 	for _, b := range append([]*olderBook{w.c.older}, w.c.alike...) {
@@ -240,8 +240,8 @@ func (w *watching) refused(yes bool) {
 	w.c.changed()
 }
 
-// ends is the end of the session: nobody knows any more whether the service takes
-// entries, and to those who do not ask it themselves it does until it is known again.
+// ends notes the end of the session: whether the service accepts entries is no longer known, and
+// the books of the other secrets assume so until it is known again.
 func (w *watching) ends() {
 	w.refresh.Stop()
 	now := time.Now()
@@ -252,12 +252,12 @@ func (w *watching) ends() {
 	w.c.changed()
 }
 
-// speaks reports whether the session says what is announced by the older protocol: data
-// are sealed with one secret there, and two would take turns with the same affiliate.
+// speaks reports whether this session announces in the older protocol: data are sealed with one
+// secret there, and two sessions would overwrite each other's affiliate.
 func (c *subscription) speaks() bool { return c.secret == 0 }
 
-// mend pushes again if somebody has put other data under this node's id: anybody can,
-// who knows the cluster's. It does so at once, and then each announceRetry at most.
+// mend pushes again if other data was put under this node's id, which anyone can do who knows the
+// cluster's id. It does so at once, then at most each announceRetry.
 func (w *watching) mend(now time.Time, list []*pb.Affiliate) {
 	word, _ := w.c.self.current()
 	if word.member == nil || word.leaving || w.data == nil {
@@ -273,7 +273,7 @@ func (w *watching) mend(now time.Time, list []*pb.Affiliate) {
 	w.mendAt(now)
 }
 
-// mendAt makes good what is wrong, now or when it may be done again.
+// mendAt repairs wrong data, now or when that is allowed again.
 func (w *watching) mendAt(now time.Time) {
 	switch due := w.mended.Add(announceRetry); {
 	case !w.wrong || w.later != nil:

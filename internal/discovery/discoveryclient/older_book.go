@@ -15,14 +15,14 @@ import (
 	pb "github.com/tombolo-io/tombolo/proto/sidero"
 )
 
-// olderBook is what one service of the older protocol says of one cluster.
-// Nobody signs anything there, so that only time takes a member away:
+// olderBook has the entries of one service of the older protocol for one cluster. Nothing is
+// signed there, so only time removes a member:
 //
 //	listed ──deleted──▶ doubted ──removalGrace, and a list lacks it──▶ gone
 //	  ▲  │                 │
 //	  │  └─ the stream     └─ listed again: as if nothing had been said
 //	  │     ends, or a list lacks it
-//	  └──listed── unlisted ──DiscoveryTTL──▶ stale ──a service tells of the others──▶ gone
+//	  └──listed── unlisted ──DiscoveryTTL──▶ stale ──a service reports the others──▶ gone
 type olderBook struct {
 	name    string
 	cluster string
@@ -31,8 +31,8 @@ type olderBook struct {
 	here    *presence        // of all services of the protocol, for the secret
 
 	mu      sync.Mutex
-	live    bool // the service tells us now
-	refuses bool // and takes nothing, as the session of the first secret knows: nobody can renew a lease
+	live    bool // the service reports members now
+	refuses bool // and accepts nothing, as the session of the first secret knows: no lease can be renewed
 	members map[string]*olderWord
 	sealed  map[string]bool // whose data none of our secrets opens
 }
@@ -53,13 +53,13 @@ func newOlderBook(name, cluster string, key seal.SideroKey) *olderBook {
 		sealed: map[string]bool{}}
 }
 
-// snapshot takes the whole cluster as the service lists it. Who is not in it is
-// not wiped: a service that was restarted knows nobody.
+// snapshot takes the whole cluster as the service lists it. Members that it lacks are
+// kept: a service that was restarted knows none.
 func (b *olderBook) snapshot(now time.Time, list []*pb.Affiliate) (junk int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.freezeLocked(now)
-	if !b.live && !b.refuses { // our push may have been refused before it told all
+	if !b.live && !b.refuses { // our push may have been refused before the list came
 		b.here.tells(now, graceOf(false))
 	}
 	b.live = true
@@ -88,7 +88,7 @@ func (b *olderBook) hearOneLocked(now time.Time, a *pb.Affiliate) (junk int) {
 	w := b.members[id]
 	switch {
 	case len(a.GetData()) == 0:
-		return 0 // endpoints of somebody who has not said who he is
+		return 0 // endpoints of a member whose data has not come
 	case id == "" || len(id) > limit.DiscoveryID:
 		return 1
 	case w == nil && len(b.members) >= mostMembers:
@@ -98,7 +98,7 @@ func (b *olderBook) hearOneLocked(now time.Time, a *pb.Affiliate) (junk int) {
 	if w == nil || !bytes.Equal(w.data, a.GetData()) {
 		m, err := b.open(id, a.GetData())
 		if err != nil {
-			if w != nil && w.listed { // sealed with another secret, perhaps: what was known is not said any more
+			if w != nil && w.listed { // perhaps sealed with another secret: what was known is no longer stated
 				w.until, w.listed = b.endLocked(now, w), false
 			}
 			if slices.ContainsFunc(b.others, func(k seal.SideroKey) bool {
@@ -167,7 +167,7 @@ func (b *olderBook) deleted(now time.Time, list []*pb.Affiliate) {
 	}
 }
 
-// endLocked is when the lease of a member that nobody lists any more is over.
+// endLocked is when the lease of a member ends that is no longer listed.
 func (b *olderBook) endLocked(now time.Time, w *olderWord) time.Time {
 	if b.live && w.listed {
 		return now.Add(limit.DiscoveryTTL)
@@ -187,9 +187,9 @@ func (b *olderBook) doubts() (next time.Time) {
 	return next
 }
 
-// settle ends the doubts that are old enough: list is the cluster as the service
-// lists it now, and who is in it is there. Who is not, at a service that takes nothing,
-// could not say that it is: its lease runs since the removal.
+// settle ends the doubts that are old enough: list is the present cluster, and a member in it
+// is there. One that is missing at a service that accepts nothing could not announce
+// itself: its lease runs since the removal.
 func (b *olderBook) settle(now time.Time, list []*pb.Affiliate) (junk int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -206,8 +206,7 @@ func (b *olderBook) settle(now time.Time, list []*pb.Affiliate) (junk int) {
 	return junk
 }
 
-// unsettled leaves doubts that nobody can settle to the lease, which runs since
-// the removal.
+// unsettled leaves doubts that cannot be settled to the lease, which runs since the removal.
 func (b *olderBook) unsettled(now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -218,7 +217,7 @@ func (b *olderBook) unsettled(now time.Time) {
 	}
 }
 
-// away says that the service tells nothing any more: leases run from now.
+// away notes that the service no longer reports anything: leases run from now.
 func (b *olderBook) away(now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -229,7 +228,7 @@ func (b *olderBook) away(now time.Time) {
 	b.live, b.refuses = false, false
 }
 
-// refused says whether the service takes nothing now, though it tells.
+// refused notes whether the service accepts nothing at present, though it reports members.
 func (b *olderBook) refused(now time.Time, yes bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

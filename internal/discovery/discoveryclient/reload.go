@@ -9,7 +9,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/conf"
 )
 
-// Reload takes over what a running client can: what the node says of itself, and other
+// Reload takes over what a running client can: what the node states about itself, and other
 // secrets, all or nothing. It names the settings that differ and need a restart.
 func (c *Client) Reload(next Config) (fixed []string, err error) {
 	fixed = c.Fixed(next)

@@ -11,9 +11,9 @@ import (
 )
 
 // renews reports whether a word is nothing but a longer lease of what a member has said
-// before, and remembers who said that. With several secrets it never is: under which of them
-// a member is, a new version tells. Whom no service says any more comes back, and a lease that
-// may end before the next merge cannot wait for it.
+// before, and remembers the services that stated that. With several secrets it never is, as a new
+// version shows under which of them a member is. A member that no service states any longer comes
+// back with it, and a lease that may end before the next merge cannot wait.
 func (w *signedWord) renews(now time.Time, known *signedWord) bool {
 	same := now.Before(known.until) && len(known.sources) > 0 && now.Add(limit.DiscoveryRenewals).Before(w.until) &&
 		w.cluster == known.cluster && len(known.others) == 0 && !w.entry.GetRemoved() && !known.entry.GetRemoved() &&

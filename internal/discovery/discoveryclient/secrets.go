@@ -98,7 +98,7 @@ func (s *subscriptions) heir(next Config) Config {
 	return next
 }
 
-// take continues with the secrets of another configuration, and reports whether they are others.
+// take continues with the secrets of another configuration, and reports whether they differ.
 func (s *subscriptions) take(next Config) (changed bool, err error) {
 	s.taking.Lock()
 	defer s.taking.Unlock()
@@ -209,9 +209,9 @@ func (c *Client) TakeSecrets(next Config) error {
 // others take a restart.
 func (c *Client) Heir(next Config) Config { return c.subs.heir(next) }
 
-// drop forgets what was heard under a secret that is given up. Who was heard under another
-// one too goes on by that. Of who does not the version is remembered, as of all that are
-// gone: the same word counts again if the secret comes back, an older one does not.
+// drop forgets the entries under a secret that is given up. A member that has an entry under another
+// secret too continues with that. Of the others the version is remembered, as of all that are
+// gone: the same entry counts again if the secret comes back, an older one does not.
 func (b *nativeBook) drop(now time.Time, cluster seal.ClusterID) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

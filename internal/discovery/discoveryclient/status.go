@@ -10,13 +10,13 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 )
 
-// State is how a source does.
+// State is the state of a source.
 type State string
 
 // The states.
 const (
 	StateConnecting State = "connecting"
-	StateAttending  State = "attending" // it tells us
+	StateAttending  State = "attending" // it reports members
 	StateAway       State = "away"      // and is tried again
 	StateBroken     State = "broken"    // its file cannot be read; what it said before counts
 	StateOff        State = "off"
@@ -28,10 +28,10 @@ const (
 	KindFile         = "file"
 	KindCache        = "cache"
 	KindKubernetes   = "kubernetes"
-	KindAnnouncement = "announcement" // no source: it is about this node alone, and tells of nobody else
+	KindAnnouncement = "announcement" // no source: it is about this node alone
 )
 
-// Status is what is to be seen of a source.
+// Status is what operators see of a source.
 type Status struct {
 	Source      string         `json:"source"`
 	Kind        string         `json:"kind"`
@@ -50,7 +50,7 @@ type Status struct {
 	Junk        int            `json:"junk,omitempty"`    // what could not be read
 	Stale       int            `json:"stale,omitempty"`   // what was older than what is known
 	Refused     string         `json:"refused,omitempty"` // why the service does not take our announcement
-	Warning     string         `json:"warning,omitempty"` // what should be seen to, though the source tells of members
+	Warning     string         `json:"warning,omitempty"` // needs attention, though the source reports members
 	// Announced is until when the service knows this node, by what it took last.
 	Announced time.Time `json:"announcedUntil,omitzero"`
 	// LastError is why the last session failed; it stays when another one is well.

@@ -80,9 +80,9 @@ func newSubscription(parts subscriptionParts, s Service, clusterID string, secre
 	return c
 }
 
-// session is one connection to a service, and what is told of it.
+// session is one connection to a service, and its state.
 type session struct {
-	ready   chan struct{} // closed when the service has told all, and knows us
+	ready   chan struct{} // closed when the service has sent its list, and has our entry
 	drained chan struct{} // closed when another one shall take over
 	done    chan struct{} // closed at its end; err is why
 	err     error
@@ -160,7 +160,7 @@ func (c *subscription) keep(ctx context.Context, g *run.Group) {
 	}
 }
 
-// attends says once that a service tells of members, and again after it was away.
+// attends logs once that a service reports members, and again after it was away.
 func (c *subscription) attends(anew bool) {
 	if s := c.status.get(); anew {
 		c.log.Info("attending the discovery service", "service", c.service.Name, "protocol", s.Protocol,
@@ -168,7 +168,7 @@ func (c *subscription) attends(anew bool) {
 	}
 }
 
-// failed says why a session has ended; alone if no other one lives beside it.
+// failed notes why a session has ended; alone if no other one lives beside it.
 func (c *subscription) failed(s *session, alone bool) {
 	f := fault.From(s.err)
 	if f == nil {
@@ -197,9 +197,9 @@ func (c *subscription) begin(g *run.Group) *session {
 	return s
 }
 
-// attend runs a session in the protocol of the configuration. With auto the native one is
-// tried each time: a service may have been replaced. Who has spoken it once is not believed
-// to know only the older one: there, whoever knows the cluster's id may write.
+// attend runs a session in the configured protocol. With auto the native one is tried each time,
+// as a service may have been replaced. A service that has spoken it once is not believed to know
+// only the older one, in which anyone who knows the cluster's id may write.
 func (c *subscription) attend(ctx context.Context, s *session) error {
 	if c.service.Protocol == ProtocolSidero {
 		return c.attendOlder(ctx, s)

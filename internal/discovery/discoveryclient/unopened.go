@@ -2,9 +2,9 @@
 
 package discoveryclient
 
-// Unopened is how many entries of this node's cluster each service of the older protocol
-// tells of, by its name, that none of the secrets opens: of a cluster with another secret, or
-// junk of who knows the cluster's id. Services without such entries are left out.
+// Unopened counts, for each service of the older protocol, the entries of this node's cluster that
+// none of the secrets opens: of a cluster with another secret, or junk from anyone who knows the
+// cluster's id. Services without such entries are left out.
 func (c *Client) Unopened() map[string]int {
 	out := map[string]int{}
 	for _, sub := range c.subs.all() {
@@ -18,7 +18,7 @@ func (c *Client) Unopened() map[string]int {
 	return out
 }
 
-// unopened counts while the service tells.
+// unopened counts while the service reports members.
 func (b *olderBook) unopened() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()

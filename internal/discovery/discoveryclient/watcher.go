@@ -17,8 +17,8 @@ func (c *Client) Result() (roster.Result, <-chan struct{}) {
 	return c.members.current()
 }
 
-// Watcher tells one consumer what has happened since it asked last. A slow one is
-// told less often and misses nothing that lasts; nothing is kept for it.
+// Watcher gives one consumer the events since its last call. A slow consumer gets fewer, and
+// misses nothing that lasts; nothing is queued for it.
 type Watcher struct {
 	c    *Client
 	last roster.Result
@@ -53,7 +53,7 @@ func (w *Watcher) Next(ctx context.Context) ([]roster.Event, roster.Result, erro
 	}
 }
 
-// Status is how every source does.
+// Status is the state of every source.
 func (c *Client) Status() []Status {
 	now := time.Now()
 	var out []Status
@@ -79,14 +79,14 @@ func (c *Client) Status() []Status {
 	return out
 }
 
-// Warnings are those of sources that nothing but an operator ends: what a cluster lacks to be
+// Warnings are conditions of sources that only an operator can end: what a cluster lacks to be
 // safe, and a service that speaks another protocol.
 func (c *Client) Warnings() (out []string) {
 	for _, s := range c.Status() {
 		switch {
 		case s.Warning != "":
 			out = append(out, s.Source+": "+s.Warning)
-		// for each secret the same
+		// it is the same for each secret
 		case s.Kind == KindService && s.Code == fault.CodeVersion && !slices.Contains(out, s.Reason):
 			out = append(out, s.Reason)
 		}
@@ -105,7 +105,7 @@ func (c *Client) Observed() []netip.Addr {
 	return out
 }
 
-// Settled reports whether every source has told all it knows, and those that have not.
+// Settled names the sources that have not reported everything they know.
 func (c *Client) Settled() (waiting []string) {
 	for _, s := range c.Status() {
 		if s.Kind != KindCache && s.Kind != KindAnnouncement && !s.Settled {
@@ -115,8 +115,8 @@ func (c *Client) Settled() (waiting []string) {
 	return waiting
 }
 
-// AwaitSettled waits until every source has told all it knows, and names those that
-// have not when the time is over.
+// AwaitSettled waits until every source has reported everything it knows, and names those that
+// have not when the time is up.
 func (c *Client) AwaitSettled(ctx context.Context, most time.Duration) []string {
 	end := time.NewTimer(most)
 	defer end.Stop()
@@ -145,13 +145,13 @@ func (c *Client) Merged() roster.Result {
 	return r
 }
 
-// Ready reports whether some source tells of members, or none is configured.
+// Ready reports whether some source reports members, or none is configured.
 func (c *Client) Ready() bool {
 	wanted := 0
 	for _, s := range c.Status() {
 		switch {
 		case s.Kind == KindCache, s.Kind == KindAnnouncement:
-			continue // it tells of nobody who is there now
+			continue // it does not report present members
 		case s.State == StateAttending:
 			return true
 		}
