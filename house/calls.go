@@ -26,7 +26,7 @@ func callRules() []callRule {
 			"internal/stream/hub/authz", "internal/stream/hub/explain.go", // the hub; its explanation
 			// The agent; its record of what it refused.
 			"internal/stream/agent/dial.go", "internal/stream/agent/live.go", "internal/stream/agent/audit.go",
-			"cmd/tombolo/policytest.go", // recorded traffic
+			"internal/access/replay", // recorded traffic
 		}, oneDecide},
 		{"net/netip", []string{"Prefix", "ParsePrefix", "MustParsePrefix", "PrefixFrom"}, []string{
 			"internal/access/policy",

@@ -93,6 +93,7 @@ func Packages() []Package {
 		{"internal/discovery/announce", Rooms, false, "the admin API of a node's member"},
 		{"internal/discovery/...", Rooms, false, "where members find each other"},
 		{"internal/stream/konnectivity/...", Rooms, false, "the reference's wire format as a frontend"},
+		{"internal/access/replay", Rooms, false, "recorded dials, decided again by other policies"},
 		{"internal/demo/...", Rooms, false, "the demonstration"},
 		{"internal/manifest/...", Rooms, false, "prints deployments"},
 

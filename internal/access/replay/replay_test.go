@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package replay
+
+import (
+	"testing"
+
+	"github.com/tombolo-io/tombolo/internal/access/audit"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+)
+
+// TestJudged: only what the hub's policy has decided can be changed by another one.
+func TestJudged(t *testing.T) {
+	denied := string(fault.CodePolicyDenied)
+	for _, c := range []struct {
+		what string
+		rec  audit.Record
+		want judge
+	}{
+		{"allowed", audit.Record{Verdict: audit.Allow, Resolved: "10.0.0.1:1"}, byHub},
+		{"denied by the hub's policy", audit.Record{Verdict: audit.Deny, Policy: "1-00", Code: denied}, byHub},
+		{"denied by the agent", audit.Record{Verdict: audit.Deny, Code: denied}, byAgent},
+		{"allowed, and denied by the agent", audit.Record{Verdict: audit.Allow, Code: denied}, byAgent},
+		{"beyond a limit", audit.Record{Code: string(fault.CodeLimit)}, byNone},
+		{"reached at a hub without a policy", audit.Record{Resolved: "10.0.0.1:1"}, byHub},
+	} {
+		if got := judged(c.rec); got != c.want {
+			t.Errorf("%s: %d, want %d", c.what, got, c.want)
+		}
+	}
+}
+
+// TestAddBounds: records that are no dials of a hub count nowhere, and the table of
+// differences is bounded.
+func TestAddBounds(t *testing.T) {
+	r := New(nil)
+	r.Add(audit.Record{At: audit.AtAgent, Asked: "10.0.0.1:1", Cluster: "c1"})
+	r.Add(audit.Record{At: audit.AtHub, Cluster: "c1"})
+	r.Add(audit.Record{At: audit.AtHub, Asked: "127.1:22", Cluster: "c1"})
+	if got := r.Result(); got.Dials != 0 || got.Unclear != 1 {
+		t.Errorf("%+v", got)
+	}
+	for i := range mostDifferences + 3 {
+		rec := audit.Record{At: audit.AtHub, Asked: "10.0.0.1:1", Cluster: "c1", Verdict: audit.Allow}
+		rec.Caller = string(rune('a' + i))
+		r.Add(rec)
+	}
+	got := r.Result()
+	if len(got.Differences) != mostDifferences || got.More != 3 || got.Refused != mostDifferences+3 {
+		t.Errorf("%d differences and %d more of %d", len(got.Differences), got.More, got.Refused)
+	}
+}
