@@ -45,7 +45,7 @@ func TestMemberVerbs(t *testing.T) {
 	if after.Succeeds != before.Member || after.Member == before.Member || before.Succeeds != "" {
 		t.Errorf("%+v, then %+v", before, after)
 	}
-	running.says(t, "goes on under a new key")
+	running.says(t, "continues under a new key")
 	reads(t, watch, after.Member)
 	running.says(t, "the old key of this member is over")
 	strictly(t, must(t, "discovery", "member", "show", "--config", a, "-o", "json"), &now)

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -171,16 +170,6 @@ its sources. It announces nothing.`,
 	return cmd
 }
 
-// unsettled are the sources that have not told all they know.
-func unsettled(in []discoveryclient.Status) (out []discoveryclient.Status) {
-	for _, s := range in {
-		if s.Kind != "cache" && s.Kind != discoveryclient.KindAnnouncement && !s.Settled {
-			out = append(out, s)
-		}
-	}
-	return out
-}
-
 func printMembers(cmd *cobra.Command, out outputFlag, list announce.List, names []string) error {
 	told := func(s discoveryclient.Status) string {
 		if s.State == discoveryclient.StateAttending && s.Reason == "" {
@@ -192,21 +181,17 @@ func printMembers(cmd *cobra.Command, out outputFlag, list announce.List, names 
 		}
 		return word(reason, string(s.State))
 	}
-	waiting := unsettled(list.Sources)
-	attended := slices.ContainsFunc(list.Sources,
-		func(s discoveryclient.Status) bool { return s.State == discoveryclient.StateAttending })
-	if len(waiting) == len(list.Sources) && len(list.Members) == 0 && !attended {
-		f := fault.New(fault.CodeServiceAway, "no source tells of members").
-			Hint("see to the services; --wait gives them longer")
+	waiting := list.Unsettled()
+	if len(waiting) == len(list.Sources) && len(list.Members) == 0 && !list.Attended() {
+		f := fault.New(fault.CodeServiceAway, "no source answers").
+			Hint("check the services; --wait gives them longer")
 		for _, s := range list.Sources {
 			f.Why += fmt.Sprintf("\n  %s: %s", s.Source, told(s))
 		}
 		return f
 	}
 	if len(names) > 0 {
-		list.Members = slices.DeleteFunc(slices.Clone(list.Members), func(m roster.Member) bool {
-			return m.Node != names[0] && m.ID != names[0] && m.Nodename != names[0]
-		})
+		list = list.Named(names[0])
 		if len(list.Members) == 0 {
 			return fault.Newf(fault.CodeNotFound, "there is no member %q", names[0]).Hint("tombolo discovery members lists them")
 		}

@@ -51,17 +51,10 @@ func sourceNews(last map[string]string, now []discoveryclient.Status) (out []str
 	return out
 }
 
-// nobody is what to look at when sources answer and there is no member; empty: there is
-// one, or no service that is well has told all it knows.
+// nobody is what to check when sources answer and there is no member, or "".
 func nobody(list announce.List) string {
-	junk, attended := 0, false
-	for _, s := range list.Sources {
-		junk += s.Junk
-		attended = attended || s.Kind == discoveryclient.KindService && s.State == discoveryclient.StateAttending &&
-			s.Settled && s.Code == "" && s.Refused == ""
-	}
-	switch {
-	case len(list.Members) > 0 || !attended:
+	switch alone, junk := list.Alone(); {
+	case !alone:
 		return ""
 	case junk > 0:
 		return fmt.Sprintf("note: nobody else is here who can be read with this secret, and %d entries are sealed with "+

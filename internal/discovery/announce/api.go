@@ -5,6 +5,7 @@ package announce
 import (
 	"encoding/json"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
@@ -44,6 +45,43 @@ type List struct {
 	Members   []roster.Member          `json:"members"`
 	Conflicts []roster.Conflict        `json:"conflicts,omitempty"`
 	Sources   []discoveryclient.Status `json:"sources"`
+}
+
+// Unsettled are the sources that have not said yet all that they know.
+func (l List) Unsettled() (out []discoveryclient.Status) {
+	for _, s := range l.Sources {
+		if s.Kind != discoveryclient.KindCache && s.Kind != discoveryclient.KindAnnouncement && !s.Settled {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// Attended says whether some source is heard.
+func (l List) Attended() bool {
+	return slices.ContainsFunc(l.Sources, func(s discoveryclient.Status) bool {
+		return s.State == discoveryclient.StateAttending
+	})
+}
+
+// Alone says whether there is no member although a service that works has said all that
+// it knows, and how many entries could not be opened.
+func (l List) Alone() (alone bool, junk int) {
+	works := false
+	for _, s := range l.Sources {
+		junk += s.Junk
+		works = works || s.Kind == discoveryclient.KindService && s.State == discoveryclient.StateAttending &&
+			s.Settled && s.Code == "" && s.Refused == ""
+	}
+	return works && len(l.Members) == 0, junk
+}
+
+// Named is the list with the members of a name: of the node, or a member's id.
+func (l List) Named(name string) List {
+	l.Members = slices.DeleteFunc(slices.Clone(l.Members), func(m roster.Member) bool {
+		return m.Node != name && m.ID != name && m.Nodename != name
+	})
+	return l
 }
 
 // ListOf is what a member knows at this moment.
