@@ -42,6 +42,7 @@ func Packages() []Package {
 		{"internal/base/fault", Words, true, "codes of failure: every package fails"},
 		{"internal/base/secret", Words, true, "values that print as nothing"},
 		{"internal/base/untrusted", Words, true, "texts of peers, cleaned and cut"},
+		{"internal/base/hostname", Words, true, "names of hosts: who routes or decides by them reads them alike"},
 		{"internal/base/limit", Words, true, "bounds: every parser has one"},
 		{"internal/base/member", Words, true, "what a member is: every package of the mesh and of discovery speaks of them"},
 		{"internal/base/plan", Words, false, "desired state and its difference"},
@@ -62,6 +63,9 @@ func Packages() []Package {
 		{"internal/mesh/nat", Deciders, false,
 			"what a node learns of the NAT in front of it, and which addresses others may try"},
 		{"internal/mesh/relayproto", Deciders, false, "frames of the relay, to values and back"},
+
+		{"internal/edge/clienthello", Deciders, false, "the first message of a TLS client to the name that it asks for"},
+		{"internal/edge/connecthead", Deciders, false, "the head of a CONNECT to the destination that it names"},
 
 		{"internal/mesh/kernel/...", Hands, false, "netlink, nftables, addresses, WireGuard and IPsec of the kernel"},
 		{"internal/base/stunserver", Hands, false, "a STUN server: it tells callers where they come from"},

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/tombolo-io/tombolo/internal/base/hostname"
 )
 
 // Rule is a rule as written. In each list except Destination nil means any; an empty list is an
@@ -120,7 +122,7 @@ func parseDestination(text string) (d destination, err error) {
 		return d, err
 	}
 	name, wild := strings.CutPrefix(host, "*.")
-	if name, err = ParseName(name); err != nil {
+	if name, err = hostname.Parse(name); err != nil {
 		return d, fmt.Errorf("%q is neither a CIDR, an address nor a name: %w", host, err)
 	}
 	if d.name = name; wild {

@@ -54,6 +54,11 @@ const (
 	CodeDialUnreachable Code = "dial_unreachable"
 	CodeDialCanceled    Code = "dial_canceled"
 
+	CodeNotTLS      Code = "not_tls"
+	CodeNameMissing Code = "name_missing"
+	CodeNameUnknown Code = "name_unknown"
+	CodeProxyHeader Code = "proxy_header"
+
 	CodeStreamReset Code = "stream_reset"
 	CodeStreamIdle  Code = "stream_idle"
 
@@ -135,6 +140,10 @@ func Table() []Entry {
 		{CodeDialDNS, Upstream, "The name did not resolve on the agent's side."},
 		{CodeDialUnreachable, Upstream, "The agent has no route to the target."},
 		{CodeDialCanceled, Unavailable, "The caller gave up before the dial ended."},
+		{CodeNotTLS, Invalid, "The connection does not begin with TLS."},
+		{CodeNameMissing, Invalid, "The client names no server, so that the edge cannot know which cluster it wants."},
+		{CodeNameUnknown, NotFound, "No tenant of the edge has this name or destination."},
+		{CodeProxyHeader, Unauthenticated, "A PROXY protocol header is missing, malformed, or comes from a source that may not send one."},
 		{CodeStreamReset, Unavailable, "The other side of the stream reset it."},
 		{CodeStreamIdle, Timeout, "No byte moved for the idle limit."},
 
