@@ -10,6 +10,7 @@ func Exceptions() []Exception {
 				"between connections; decisions are in window, activity and policy of their own"},
 		{"methods", "internal/stream/carrier/mux.go", "type muxSession",
 			"at the alarm: what its connections and streams share; each of these is a type of its own"},
+		{"size", "internal/base/fault/code.go", "func Table", "a table: one row for each code"},
 		{"interfaces", "internal/stream/carrier/carrier.go", "interface Session",
 			"what a session is: the mux, its twin and the library under test have all of it"},
 		{"interfaces", "internal/discovery/etcd/remote.go", "interface remote",

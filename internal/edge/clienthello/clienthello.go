@@ -83,7 +83,8 @@ func checkRecord(head []byte, first bool) error {
 	switch {
 	case len(head) > 0 && head[0] != 22 || len(head) > 1 && head[1] != 3:
 		if first {
-			return fault.New(fault.CodeNotTLS, "the connection does not begin with TLS").Hint("connect with TLS and a server name")
+			return fault.New(fault.CodeNotTLS, "the connection does not begin with TLS").
+				Hint("connect with TLS and a server name")
 		}
 		return malformed("a record within the ClientHello is of another kind")
 	case len(head) < recordHeader:

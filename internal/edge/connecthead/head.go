@@ -47,7 +47,8 @@ func Parse(b []byte) (h Head, done bool, err error) {
 	end := bytes.Index(b[:min(len(b), Most)], []byte("\r\n\r\n"))
 	switch {
 	case end < 0 && len(b) >= Most:
-		return Head{}, false, fault.New(fault.CodeHeaderTooLarge, "the request header is too large").Whyf("at most %d bytes are read", Most)
+		return Head{}, false, fault.New(fault.CodeHeaderTooLarge, "the request header is too large").
+			Whyf("at most %d bytes are read", Most)
 	case end < 0:
 		return Head{}, false, nil
 	}
@@ -96,7 +97,8 @@ func Parse(b []byte) (h Head, done bool, err error) {
 func (h *Head) request(line string) (minor int, err error) {
 	method, rest, _ := strings.Cut(line, " ")
 	target, version, ok := strings.Cut(rest, " ")
-	if !ok || !token(method) || target == "" || strings.ContainsFunc(target, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
+	odd := func(r rune) bool { return r <= ' ' || r >= 0x7f }
+	if !ok || !token(method) || target == "" || strings.ContainsFunc(target, odd) {
 		return 0, malformed("the request line is not METHOD TARGET HTTP/1.x")
 	}
 	switch version {
@@ -172,7 +174,8 @@ func field(line string) (name, value string, err error) {
 func token(s string) bool {
 	for i := range len(s) {
 		c := s[i]
-		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && strings.IndexByte("!#$%&'*+-.^_`|~", c) < 0 {
+		letter := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
+		if !letter && strings.IndexByte("!#$%&'*+-.^_`|~", c) < 0 {
 			return false
 		}
 	}
