@@ -31,6 +31,8 @@ type RangeList struct {
 type AccessRule struct {
 	Name    string `json:"name"`
 	Comment string `json:"comment,omitempty"`
+	// Group is a label of rules that belong together, such as a platform's own.
+	Group string `json:"group,omitempty"`
 	// Clusters are names with at most one *.
 	Clusters []string `json:"clusters,omitempty"`
 	// Callers are unix:<cluster>/<protocol> or SPIFFE URIs with at most one *.
@@ -39,7 +41,7 @@ type AccessRule struct {
 	UIDs []int `json:"uids,omitempty"`
 	// Egress are names of egress selections: cluster, controlplane, etcd.
 	Egress []string `json:"egress,omitempty"`
-	// Flows are kinds of requests: dial.
+	// Flows are how requests come: dial (the default), and at an edge api, vpn, proxy and ingress.
 	Flows []string `json:"flows,omitempty"`
 	// Sources are CIDRs, addresses or @list: the caller's address.
 	Sources []string `json:"sources,omitempty"`

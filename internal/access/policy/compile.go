@@ -169,11 +169,18 @@ func (c *compiler) rule(path string, w Rule) {
 	} else {
 		c.names[w.Name] = path
 	}
-	r := &rule{name: w.Name, deny: w.Deny, written: &w}
+	r := &rule{name: w.Name, group: w.Group, deny: w.Deny, written: &w}
+	if w.Group != "" {
+		if err := checkName(w.Group); err != nil {
+			c.add(path+".group", "%s", err)
+		}
+	}
 	r.cluster = c.patterns(path+".clusters", w.Cluster)
 	r.caller = c.patterns(path+".callers", w.Caller)
 	r.egress = c.patterns(path+".egress", w.Egress)
-	r.flow = c.patterns(path+".flows", w.Flow)
+	if r.flow = c.patterns(path+".flows", w.Flow); w.Flow == nil {
+		r.flow = patterns{{head: FlowDial}}
+	}
 	c.knownFlows(path+".flows", w.Flow)
 	if r.uid = w.UID; w.UID != nil && len(w.UID) == 0 {
 		c.add(path+".uids", "the list is empty: leave it out for any")
@@ -184,10 +191,14 @@ func (c *compiler) rule(path string, w Rule) {
 		at = path + ".deny"
 	}
 	destinations := c.destinations(at, w.Destination)
+	if flowSetOf(r.flow) != 0 {
+		c.edgeRule(path, at, w, destinations)
+	}
 	if slices.ContainsFunc(c.problems[min(before, len(c.problems)):], func(p Problem) bool { return !p.Warning }) {
 		return
 	}
 	c.p.rules = append(c.p.rules, r)
+	c.p.guards.add(r)
 	for _, s := range c.sets(r) {
 		for _, d := range destinations {
 			c.insert(s, r, d)
@@ -226,8 +237,9 @@ func (c *compiler) knownFlows(path string, texts []string) {
 	}
 }
 
-// fewSources is the number up to which a linear search is faster than a trie.
-const fewSources = 8
+// fewSources is the number up to which a linear search is about as fast as a trie, which takes more
+// memory.
+const fewSources = 16
 
 func (c *compiler) sources(path string, texts []string) sources {
 	if texts == nil {

@@ -19,8 +19,21 @@ import (
 // Special addresses (loopback, link-local, metadata services and the like) and the dialler's own
 // listeners need an allow rule that names them; a wide range or a name does not open them.
 func Decide(q Request, policies ...*Policy) Verdict {
+	if q.Flow == "" {
+		q.Flow = FlowDial
+	}
 	d := decision{q: q, addr: q.Addr.Unmap().WithZone("")}
 	v := Verdict{name: q.Name, at: netip.AddrPortFrom(d.addr, q.Port), caller: q.Caller}
+	if q.Flow != FlowDial {
+		for _, p := range policies {
+			if p != nil {
+				v.rules += len(p.rules)
+				d.look(p.shared)
+				d.look(p.cluster[q.Cluster])
+			}
+		}
+		return d.decideEdge(v, policies)
+	}
 	if q.Port == 0 || !d.addr.IsValid() && q.Name == "" {
 		v.kind = kindNoDestination
 		return v
@@ -55,13 +68,14 @@ func Decide(q Request, policies ...*Policy) Verdict {
 	}
 	switch {
 	case d.deny.rule != nil:
-		v.kind, v.Rule = kindDenied, d.deny.rule.name
+		v = v.by(kindDenied, d.deny.rule)
 	case !d.addr.IsValid():
 		if v.Open = d.allow.rule != nil || d.mayAllow; v.Open {
 			v.kind = kindOpen
 		}
 	case d.allow.rule != nil:
-		v.kind, v.Rule, v.Allow = kindAllowed, d.allow.rule.name, true
+		v = v.by(kindAllowed, d.allow.rule)
+		v.Allow = true
 	case d.own:
 		v.kind, v.own = kindOwn, d.owner.Of
 	case d.special.what != "":

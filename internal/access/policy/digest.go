@@ -71,6 +71,7 @@ func (d *digesting) texts(list []string) {
 func (d *digesting) rule(r Rule) {
 	d.text(r.Name)
 	d.text(r.Comment)
+	d.text(r.Group)
 	d.number(map[bool]uint64{true: 1}[r.Deny])
 	for _, list := range [][]string{r.Cluster, r.Caller, r.Egress, r.Flow, r.Source, r.Destination} {
 		d.texts(list)

@@ -133,7 +133,7 @@ func (r *reader) list(path string, w v1alpha1.RangeList) List {
 
 func (r *reader) rule(path string, w v1alpha1.AccessRule) Rule {
 	out := Rule{
-		Name: w.Name, Comment: w.Comment, Cluster: w.Clusters, Caller: w.Callers, UID: r.users(path+".uids", w.UIDs),
+		Name: w.Name, Comment: w.Comment, Group: w.Group, Cluster: w.Clusters, Caller: w.Callers, UID: r.users(path+".uids", w.UIDs),
 		Egress: w.Egress, Flow: w.Flows,
 		Source: w.Sources, Destination: w.Allow,
 	}

@@ -103,7 +103,7 @@ func (d *draw) rule(i int) policy.Rule {
 	r := policy.Rule{
 		Name: fmt.Sprintf("r%d", i), Deny: d.byte()%3 == 0,
 		Cluster: d.some("c1", "c2", "c*", "*2", "*"), Caller: d.some("unix:c1/connect", "unix:*", "*/connect", "*"),
-		Egress: d.some("cluster", "etcd", "c*"), Flow: d.some(policy.FlowDial, "d*l", "*"),
+		Egress: d.some("cluster", "etcd", "c*"), Flow: d.some(policy.FlowDial, "d*l", "di*"),
 	}
 	if d.byte()%3 == 0 {
 		for range 1 + d.byte()%12 { // beyond some they are in a trie

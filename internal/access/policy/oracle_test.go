@@ -34,6 +34,9 @@ func oracle(rules []policy.Rule, q policy.Request) (allow, deny bool) {
 		if r.Caller != nil && q.Caller == "" {
 			caller = r.Deny
 		}
+		if r.Flow == nil {
+			r.Flow = []string{policy.FlowDial}
+		}
 		if !from || !any(r.Cluster, q.Cluster) || !caller || !any(r.Egress, q.Egress) || !any(r.Flow, q.Flow) {
 			continue
 		}

@@ -20,6 +20,7 @@ type Policy struct {
 	shared  *set            // rules for any cluster, or with a star
 	cluster map[string]*set // rules that name clusters
 
+	guards   guards
 	shadowed map[*rule]bool // allow rules that a deny rule covers
 	digest   Digest
 }
@@ -34,7 +35,7 @@ func (p *Policy) Size() int {
 
 // rule is the part of a Rule that a decision needs, without its destinations.
 type rule struct {
-	name                          string
+	name, group                   string
 	deny                          bool
 	cluster, caller, egress, flow patterns
 	source                        sources
@@ -78,16 +79,18 @@ func (s sources) contains(a netip.Addr) bool {
 // Request is one question: may this caller reach that destination?
 type Request struct {
 	Cluster string
-	Caller  string     // unix:<cluster>/<protocol> or SPIFFE URI; empty: unknown
-	Local   bool       // the caller came over a unix socket, and UID is known
-	UID     uint32     // of the caller's process
-	Egress  string     // type of the egress selection, if known
-	Flow    string     // FlowDial
-	Source  netip.Addr // the caller's address; invalid: unknown
-	Name    string     // as asked, normalised by ParseTarget; empty if an address was asked for
-	Addr    netip.Addr // invalid: the name is not resolved yet
-	Port    uint16
-	Own     []Listener // listeners of the dialler and of the hub
+	Caller  string // unix:<cluster>/<protocol> or SPIFFE URI; empty: unknown
+	Local   bool   // the caller came over a unix socket, and UID is known
+	UID     uint32 // of the caller's process
+	Egress  string // type of the egress selection, if known
+	Flow    string // empty: FlowDial
+	// Protected says that in a flow of the edge nothing passes that no rule allows, whatever rules there are.
+	Protected bool
+	Source    netip.Addr // the caller's address; invalid: unknown
+	Name      string     // as asked, normalised by ParseTarget; empty if an address was asked for
+	Addr      netip.Addr // invalid: the name is not resolved yet
+	Port      uint16
+	Own       []Listener // listeners of the dialler and of the hub
 }
 
 // Listener is one of the hub's or the agent's own listeners. Only a rule with exactly its address
@@ -132,11 +135,15 @@ type Verdict struct {
 	Allow bool
 	Open  bool   // not allowed yet: decide again with the resolved address
 	Rule  string // the name of the rule that decided, empty if none did
+	Group string // of that rule
 
 	kind    kind
 	name    string
 	at      netip.AddrPort
 	caller  string
+	cluster string // of a flow of the edge
+	flow    string // of the edge
+	source  netip.Addr
 	special special
 	own     string // owner of the listener
 	rules   int
@@ -156,10 +163,14 @@ const (
 	kindDenied
 	kindAllowed
 	kindOpen
+	kindUnprotected
 )
 
 // Why returns the reason in one sentence.
 func (v Verdict) Why() string {
+	if v.flow != "" {
+		return v.whyEdge()
+	}
 	what := describe(v.name, v.at)
 	switch v.kind {
 	case kindNoDestination:

@@ -17,24 +17,18 @@ import (
 type Rule struct {
 	Name    string // as in verdicts, logs and audit records
 	Comment string
+	Group   string   // a label of rules that belong together, such as a platform's own; may be empty
 	Deny    bool     // denies; otherwise allows
 	Cluster []string // names, each with at most one *
 	Caller  []string // unix:<cluster>/<protocol> or SPIFFE URI, each with at most one *
 	UID     []uint32 // users at the other end of a unix socket
 	Egress  []string // cluster, controlplane, etcd, or another name of an egress selection
-	Flow    []string // FlowDial, with at most one *
+	Flow    []string // flows, each with at most one *; nil: FlowDial
 	Source  []string // CIDR, address or @list: the caller's address
 	// Destination is CIDR[:ports], address[:ports], name[:ports], *.suffix[:ports], *[:ports] or
 	// @list[:ports]. An IPv6 range with ports needs brackets.
 	Destination []string
 }
-
-// FlowDial is the flow of a stream that a hub opens for a caller.
-const FlowDial = "dial"
-
-// flows returns all flows. A rule for an unknown flow would never apply, which for a deny rule is a
-// hole.
-func flows() []string { return []string{FlowDial} }
 
 // List is a list of ranges that rules name as @Name.
 type List struct {

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// The flows: how a request comes. A rule that names none is about FlowDial.
+const (
+	FlowDial    = "dial"    // a stream that a hub opens for a caller
+	FlowAPI     = "api"     // to the API server of a cluster, by its name
+	FlowVPN     = "vpn"     // from a cluster's network to its VPN server
+	FlowProxy   = "proxy"   // from within a cluster to its own API server, through the public front door
+	FlowIngress = "ingress" // to what else is published for a cluster
+)
+
+// flows are all that exist. A rule for another one would never count, and a deny rule that never
+// counts is an open door.
+func flows() []string { return append([]string{FlowDial}, edgeFlows()...) }
+
+// ofEdge reports whether a flow is one of the edge's.
+func ofEdge(flow string) bool {
+	return flow == FlowAPI || flow == FlowVPN || flow == FlowProxy || flow == FlowIngress
+}
+
+// edgeFlows are those of the edge, which knows where a caller is and what it asks for, and nothing
+// else of it.
+func edgeFlows() []string { return []string{FlowAPI, FlowVPN, FlowProxy, FlowIngress} }
+
+// flowSet is a set of edge flows, a bit for each.
+type flowSet uint8
+
+func flowSetOf(ps patterns) (out flowSet) {
+	for i, name := range edgeFlows() { // in the order of has
+		if ps != nil && ps.match(name) {
+			out |= 1 << i
+		}
+	}
+	return out
+}
+
+func (s flowSet) has(flow string) bool {
+	switch flow {
+	case FlowAPI:
+		return s&1 != 0
+	case FlowVPN:
+		return s&2 != 0
+	case FlowProxy:
+		return s&4 != 0
+	case FlowIngress:
+		return s&8 != 0
+	}
+	return false
+}
+
+// guards are the clusters and flows that are protected: a rule names both. There, what no rule
+// allows is refused; elsewhere an edge refuses only what a rule denies.
+type guards struct {
+	exact map[string]flowSet
+	wild  []guard
+}
+
+type guard struct {
+	cluster pattern
+	flows   flowSet
+}
+
+func (g *guards) add(r *rule) {
+	flows := flowSetOf(r.flow)
+	if flows == 0 {
+		return
+	}
+	for _, c := range r.cluster {
+		if c.wild {
+			g.wild = append(g.wild, guard{c, flows})
+			continue
+		}
+		if g.exact == nil {
+			g.exact = map[string]flowSet{}
+		}
+		g.exact[c.head] |= flows
+	}
+}
+
+// Protects reports whether a rule names both a cluster and one of the edge's flows.
+func (p *Policy) Protects(cluster, flow string) bool {
+	if p == nil {
+		return false
+	}
+	return p.guards.exact[cluster].has(flow) || slices.ContainsFunc(p.guards.wild, func(g guard) bool {
+		return g.flows.has(flow) && g.cluster.matches(cluster)
+	})
+}
+
+// edgeRule refuses what a rule for the edge says of facts that no edge has: it would match
+// everybody or nobody.
+func (c *compiler) edgeRule(path, at string, w Rule, ds []destination) {
+	for field, set := range map[string]bool{"callers": w.Caller != nil, "uids": w.UID != nil, "egress": w.Egress != nil} {
+		if set {
+			c.add(path+"."+field, "an edge does not know them: rules for its flows (%s) look at sources",
+				strings.Join(edgeFlows(), ", "))
+		}
+	}
+	if slices.ContainsFunc(ds, func(d destination) bool { return d.prefix.IsValid() }) {
+		c.add(at, "an edge decides by the name that is asked for: write \"*\", a name or *.suffix")
+	}
+}
+
+// decideEdge is Decide for the edge's flows. The rules that match have been found.
+func (d *decision) decideEdge(v Verdict, policies []*Policy) Verdict {
+	v.flow, v.cluster, v.source = d.q.Flow, d.q.Cluster, d.q.Source.Unmap().WithZone("")
+	protected := d.q.Protected || slices.ContainsFunc(policies, func(p *Policy) bool {
+		return p.Protects(d.q.Cluster, d.q.Flow)
+	})
+	switch {
+	case d.deny.rule != nil:
+		return v.by(kindDenied, d.deny.rule)
+	case d.allow.rule != nil:
+		v.Allow = true
+		return v.by(kindAllowed, d.allow.rule)
+	case !protected && ofEdge(d.q.Flow):
+		v.Allow, v.kind = true, kindUnprotected
+	}
+	return v
+}
+
+func (v Verdict) by(k kind, r *rule) Verdict {
+	v.kind, v.Rule, v.Group = k, r.name, r.group
+	return v
+}
+
+// whyEdge is Why for the edge's flows.
+func (v Verdict) whyEdge() string {
+	from := "an unknown address"
+	if v.source.IsValid() {
+		from = v.source.String()
+	}
+	rule := fmt.Sprintf("rule %q", v.Rule)
+	if v.Group != "" {
+		rule += fmt.Sprintf(" of group %q", v.Group)
+	}
+	switch v.kind {
+	case kindDenied:
+		return fmt.Sprintf("%s is denied for %s/%s by %s", from, v.cluster, v.flow, rule)
+	case kindAllowed:
+		return fmt.Sprintf("allowed by %s", rule)
+	case kindUnprotected:
+		return fmt.Sprintf("no rule protects %s/%s", v.cluster, v.flow)
+	}
+	return fmt.Sprintf("no rule allows %s for %s/%s", from, v.cluster, v.flow)
+}
