@@ -133,9 +133,8 @@ func (r *reader) list(path string, w v1alpha1.RangeList) List {
 
 func (r *reader) rule(path string, w v1alpha1.AccessRule) Rule {
 	out := Rule{
-		Name: w.Name, Comment: w.Comment, Group: w.Group, Cluster: w.Clusters, Caller: w.Callers, UID: r.users(path+".uids", w.UIDs),
-		Egress: w.Egress, Flow: w.Flows,
-		Source: w.Sources, Destination: w.Allow,
+		Name: w.Name, Comment: w.Comment, Group: w.Group, Cluster: w.Clusters, Caller: w.Callers,
+		UID: r.users(path+".uids", w.UIDs), Egress: w.Egress, Flow: w.Flows, Source: w.Sources, Destination: w.Allow,
 	}
 	switch {
 	case w.Allow != nil && w.Deny != nil:
