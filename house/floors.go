@@ -52,7 +52,7 @@ func Packages() []Package {
 		{"internal/base/telemetry", Words, false, "names of log attributes, metrics and events"},
 
 		{"internal/stream/wire", Deciders, false, "bytes to values and back"},
-		{"internal/access/policy", Deciders, false, "rules to verdicts"},
+		{"internal/access/policy", Deciders, true, "rules to verdicts: who routes speaks of its flows"},
 		{"internal/discovery/roster", Deciders, false, "leased members"},
 		{"internal/discovery/seal", Deciders, false, "members to sealed and signed bytes and back"},
 		{"internal/mesh/topology", Deciders, false, "members to desired state"},
@@ -65,7 +65,8 @@ func Packages() []Package {
 		{"internal/mesh/relayproto", Deciders, false, "frames of the relay, to values and back"},
 
 		{"internal/edge/clienthello", Deciders, false, "the first message of a TLS client to the name that it asks for"},
-		{"internal/edge/connecthead", Deciders, false, "the head of a CONNECT to the destination that it names"},
+		{"internal/edge/connecthead", Deciders, true, "the head of a CONNECT to the destination that it names"},
+		{"internal/edge/tenant", Deciders, false, "tenants, and which of them a connection is for"},
 
 		{"internal/mesh/kernel/...", Hands, false, "netlink, nftables, addresses, WireGuard and IPsec of the kernel"},
 		{"internal/base/stunserver", Hands, false, "a STUN server: it tells callers where they come from"},

@@ -19,22 +19,22 @@ const (
 
 // flows are all that exist. A rule for another one would never count, and a deny rule that never
 // counts is an open door.
-func flows() []string { return append([]string{FlowDial}, edgeFlows()...) }
+func flows() []string { return append([]string{FlowDial}, EdgeFlows()...) }
 
 // ofEdge reports whether a flow is one of the edge's.
 func ofEdge(flow string) bool {
 	return flow == FlowAPI || flow == FlowVPN || flow == FlowProxy || flow == FlowIngress
 }
 
-// edgeFlows are those of the edge, which knows where a caller is and what it asks for, and nothing
+// EdgeFlows are those of the edge, which knows where a caller is and what it asks for, and nothing
 // else of it.
-func edgeFlows() []string { return []string{FlowAPI, FlowVPN, FlowProxy, FlowIngress} }
+func EdgeFlows() []string { return []string{FlowAPI, FlowVPN, FlowProxy, FlowIngress} }
 
 // flowSet is a set of edge flows, a bit for each.
 type flowSet uint8
 
 func flowSetOf(ps patterns) (out flowSet) {
-	for i, name := range edgeFlows() { // in the order of has
+	for i, name := range EdgeFlows() { // in the order of has
 		if ps != nil && ps.match(name) {
 			out |= 1 << i
 		}
@@ -101,7 +101,7 @@ func (c *compiler) edgeRule(path, at string, w Rule, ds []destination) {
 	for field, set := range map[string]bool{"callers": w.Caller != nil, "uids": w.UID != nil, "egress": w.Egress != nil} {
 		if set {
 			c.add(path+"."+field, "an edge does not know them: rules for its flows (%s) look at sources",
-				strings.Join(edgeFlows(), ", "))
+				strings.Join(EdgeFlows(), ", "))
 		}
 	}
 	if slices.ContainsFunc(ds, func(d destination) bool { return d.prefix.IsValid() }) {

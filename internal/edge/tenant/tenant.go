@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package tenant knows which cluster a connection is for. It reads tenants, and keeps a
+// table in which one is changed at a time, without a look at the others. It opens no
+// connection and does not know who may use one.
+package tenant
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/tombolo-io/tombolo/api/v1alpha1"
+	"github.com/tombolo-io/tombolo/internal/access/policy"
+	"github.com/tombolo-io/tombolo/internal/base/conf"
+	"github.com/tombolo-io/tombolo/internal/base/hostname"
+	"github.com/tombolo-io/tombolo/internal/edge/connecthead"
+)
+
+// The bounds of one tenant.
+const (
+	mostWays      = 64
+	mostNames     = 256 // of a way
+	mostUpstreams = 16
+)
+
+// Tenant is a cluster with its ways in. It never changes.
+type Tenant struct {
+	Name      string
+	Protected bool
+	Ways      []Way
+}
+
+// Way is one way into a cluster.
+type Way struct {
+	Flow         string   // one of the edge's in package policy
+	Names        []string // host names in lower case; with a leading dot every name below it
+	Protocols    []string
+	Destinations []connecthead.Destination
+	Upstreams    []string // host:port; none: the services of the destinations
+	Proxy        Proxy
+}
+
+// Proxy is a version of the PROXY protocol.
+type Proxy uint8
+
+// The versions.
+const (
+	NoProxy Proxy = iota
+	ProxyV1
+	ProxyV2
+)
+
+// Read decodes and judges the file of one tenant. It is nil if there is a problem.
+func Read(file string, data []byte) (*Tenant, *conf.Document) {
+	var raw v1alpha1.EdgeTenant
+	doc := conf.Decode(file, data, &raw)
+	if doc.Unread() {
+		return nil, doc
+	}
+	doc.Want("apiVersion", v1alpha1.Version, raw.APIVersion)
+	doc.Want("kind", v1alpha1.KindEdgeTenant, raw.Kind)
+	t := valid(raw, doc.Add)
+	if doc.Err() != nil {
+		return nil, doc
+	}
+	return t, doc
+}
+
+// valid judges a decoded tenant.
+func valid(raw v1alpha1.EdgeTenant, add conf.Report) *Tenant {
+	t := &Tenant{Name: raw.Metadata.Name, Protected: raw.Spec.Protected}
+	if clean, err := hostname.Parse(t.Name); err != nil || clean != t.Name || len(t.Name) > 63 {
+		add("metadata.name", "%q is no name of a cluster: small letters, digits, '-' and '.', at most 63", t.Name)
+	}
+	switch n := len(raw.Spec.Ways); {
+	case n == 0:
+		add("spec.ways", "there is no way: the cluster cannot be reached")
+	case n > mostWays:
+		add("spec.ways", "%d ways; at most %d are accepted", n, mostWays)
+		return t
+	}
+	for i, w := range raw.Spec.Ways {
+		t.Ways = append(t.Ways, way(w, func(path, format string, args ...any) {
+			add(fmt.Sprintf("spec.ways[%d].%s", i, path), format, args...)
+		}))
+	}
+	t.twice(add)
+	return t
+}
+
+// way judges one way.
+func way(w v1alpha1.EdgeWay, add conf.Report) Way {
+	out := Way{Flow: w.Flow, Protocols: w.Protocols, Upstreams: w.Upstreams}
+	if !slices.Contains(policy.EdgeFlows(), w.Flow) {
+		known := policy.EdgeFlows()
+		add("flow", "%q is none of %s%s", w.Flow, strings.Join(known, ", "), conf.Meant(w.Flow, known...))
+	}
+	for field, list := range map[string][]string{
+		"names": w.Names, "protocols": w.Protocols, "destinations": w.Destinations,
+	} {
+		if len(list) > mostNames {
+			add(field, "%d entries; at most %d are accepted", len(list), mostNames)
+			return out
+		}
+	}
+	for i, text := range w.Names {
+		rest, wild := strings.CutPrefix(text, "*.")
+		name, err := hostname.Parse(rest)
+		if err != nil {
+			add(fmt.Sprintf("names[%d]", i), "%s", err)
+		}
+		if wild {
+			name = "." + name
+		}
+		out.Names = append(out.Names, name)
+	}
+	for i, text := range w.Protocols {
+		if text == "" || len(text) > 255 {
+			add(fmt.Sprintf("protocols[%d]", i), "a protocol has 1 to 255 bytes")
+		}
+	}
+	for i, text := range w.Destinations {
+		d, err := connecthead.ParseDestination(text)
+		if err != nil {
+			add(fmt.Sprintf("destinations[%d]", i), "%s", err)
+		} else if d.Service() == "" && len(w.Upstreams) == 0 {
+			add(fmt.Sprintf("destinations[%d]", i), "a socket stands for no service: name the upstreams")
+		}
+		out.Destinations = append(out.Destinations, d)
+	}
+	atTLS := len(w.Names)+len(w.Protocols) > 0
+	switch {
+	case !atTLS && len(w.Destinations) == 0:
+		add("names", "the way has neither names, protocols nor destinations")
+	case atTLS && len(w.Destinations) > 0:
+		add("destinations", "names and protocols are of TLS listeners, destinations of CONNECT listeners: write two ways")
+	case atTLS && len(w.Upstreams) == 0:
+		add("upstreams", "there is no upstream")
+	}
+	out.upstreams(w, add)
+	return out
+}
+
+func (w *Way) upstreams(raw v1alpha1.EdgeWay, add conf.Report) {
+	if n := len(raw.Upstreams); n > mostUpstreams {
+		add("upstreams", "%d upstreams; at most %d are accepted", n, mostUpstreams)
+	}
+	for i, text := range raw.Upstreams {
+		at := fmt.Sprintf("upstreams[%d]", i)
+		host, port, err := net.SplitHostPort(text)
+		if err != nil || !conf.IsPort(port) || port == "0" {
+			add(at, "%q is not host:port", text)
+			continue
+		}
+		if _, err := netip.ParseAddr(host); err != nil {
+			if _, err := hostname.Parse(host); err != nil {
+				add(at, "%s", err)
+			}
+		}
+		if slices.Contains(raw.Upstreams[:i], text) {
+			add(at, "%q stands there twice", text)
+		}
+	}
+	switch raw.ProxyProtocol {
+	case "", "none":
+	case "v1":
+		w.Proxy = ProxyV1
+	case "v2":
+		w.Proxy = ProxyV2
+	default:
+		add("proxyProtocol", "%q is none of none, v1, v2", raw.ProxyProtocol)
+	}
+}
+
+// twice reports what two ways of one tenant claim.
+func (t *Tenant) twice(add conf.Report) {
+	seen := map[key]bool{}
+	for i := range t.Ways {
+		t.Ways[i].each(func(k key, field string) {
+			if seen[k] {
+				add(fmt.Sprintf("spec.ways[%d].%s", i, field), "%s is claimed by another way of this tenant", k)
+			}
+			seen[k] = true
+		})
+	}
+}
