@@ -31,6 +31,9 @@ func (s *Splicer) move(dst io.Writer, src io.Reader, moved func(int)) (srcErr, d
 	if to, ok := dst.(copier); ok {
 		return to.CopyFrom(src, moved)
 	}
+	if to, from, ok := tcpPair(dst, src); ok {
+		return s.through(to, from, moved)
+	}
 	from, ok := src.(patient)
 	if !ok {
 		e := &eager{src: src, small: s.small.Get().(*[]byte)}

@@ -45,7 +45,10 @@ type Result struct {
 }
 
 // Splicer owns the copy buffers. One serves a whole process.
-type Splicer struct{ large, small sync.Pool }
+type Splicer struct {
+	large, small sync.Pool
+	pipes        pipes
+}
 
 // New makes a Splicer.
 func New() *Splicer {
