@@ -10,7 +10,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/member"
 )
 
-// saying is what a node says of itself beside its configuration.
+// saying is what a node announces about itself beside its configuration.
 type saying struct {
 	key       member.Key
 	overlay   overlay
@@ -31,7 +31,7 @@ func (s saying) over(base member.Facts) member.Facts {
 	out.Mesh = s.mesh
 	out.Key = s.key
 	out.Overlay6, out.Overlay4 = s.overlay.Six, s.overlay.Four
-	// What a node has in a range of its own is reached by the mesh: were it told as an address
+	// What a node has in a range of its own is reached through the mesh: if it were announced as an address
 	// outside of it, all would refuse the range.
 	behind := func(a netip.Addr) bool { return within(out.Ranges, a) || within(s.stated, a) }
 	if len(base.Addresses) == 0 {

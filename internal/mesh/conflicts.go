@@ -11,7 +11,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/mesh/topology"
 )
 
-// problemsOf are what two members claim and one has: who has lost its name or key to another
+// problemsOf shows what two members claim and one has: a member that has lost its name or key to another
 // one is a peer without it, or none. A copied key shows on both machines.
 func problemsOf(conflicts []roster.Conflict, self, node string, named func(id string) string) []Problem {
 	name := func(id string) string {
@@ -37,7 +37,7 @@ func problemsOf(conflicts []roster.Conflict, self, node string, named func(id st
 	return out
 }
 
-// problemOf is one of the plan, as it is shown. Who has lost its name to another one is
+// problemOf is a problem of the plan as it is shown. A member that has lost its name to another one is
 // known by its id.
 func problemOf(q topology.Problem) Problem {
 	return Problem{Kind: string(q.Kind), Node: cmp.Or(q.Node, q.Member), Range: q.Range, Other: q.Other, Why: q.Why}

@@ -24,7 +24,7 @@ import (
 const (
 	keyFile         = "wireguard.key" // base64, as wg genkey writes it
 	overlayFile     = "overlay"       // the addresses that were chosen
-	podsFile        = "pods"          // what Kubernetes has said of this node's pods
+	podsFile        = "pods"          // what Kubernetes has reported about this node's pods
 	knownRangesFile = "ranges"        // of the members, for when they are silent
 )
 

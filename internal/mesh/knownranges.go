@@ -21,7 +21,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/mesh/topology"
 )
 
-// knownRanges are the ranges of all members that this node has heard of. A range that was once
+// knownRanges are the ranges of all members that this node has learned of. A range that was once
 // a member's is never sent in clear because the member is silent: it stays closed until the
 // member comes back or leaves with a farewell, another member has it, the operator opens it, or
 // its time is over.
@@ -37,7 +37,7 @@ type knownMember struct {
 	Node     string         `json:"node,omitempty"`
 	Ranges   []netip.Prefix `json:"ranges"`
 	Excluded []netip.Prefix `json:"excluded,omitempty"`
-	First    time.Time      `json:"first"`           // when it was heard of first
+	First    time.Time      `json:"first"`           // when it was first known
 	Keyed    bool           `json:"keyed,omitempty"` // it had a key: what was sent to it went into the mesh
 	Gone     time.Time      `json:"gone,omitzero"`   // since when it is silent, or present without its key
 }
@@ -272,7 +272,7 @@ type rangeMemory struct {
 	left          int       // members for which there was no room
 }
 
-// learn takes over who is there now. With write it is to be written before anything is routed:
+// learn takes over the present members. With write it is to be written before anything is routed:
 // a killed node would open the ranges of a new member at its next start. Members of a crowd are
 // written together.
 func (m rangeMemory) learn(r roster.Result, now time.Time, most time.Duration) (next rangeMemory, write bool) {

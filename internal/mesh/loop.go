@@ -18,13 +18,13 @@ import (
 	"github.com/tombolo-io/tombolo/internal/mesh/topology"
 )
 
-// request is an event of somebody who waits for what becomes of it.
+// request is an event with a caller that waits for its outcome.
 type request struct {
 	event  event
 	answer chan outcome
 }
 
-// ask has the loop take an event, and waits until that is done.
+// ask has the loop handle an event, and waits for the outcome.
 func (m *Mesh) ask(e event) (any, error) {
 	r := request{e, make(chan outcome, 1)}
 	select {
@@ -37,7 +37,7 @@ func (m *Mesh) ask(e event) (any, error) {
 }
 
 // pace says when to look around. What is new within limit.MeshGather is one look. Leases that are
-// renewed are nothing new: in a large mesh some are at any moment, and they are looked at by and by.
+// renewed are nothing new: in a large mesh that happens all the time, and the next look takes them along.
 type pace struct {
 	last  time.Time // of the last look
 	by    time.Time // when there must be another; zero: never
@@ -45,7 +45,7 @@ type pace struct {
 	news  bool      // members may be
 }
 
-// due reports whether it is time to look; differ tells whether members are others than at the last look.
+// due reports whether it is time to look; differ reports whether members have changed since the last look.
 func (p *pace) due(now time.Time, differ func() bool) bool {
 	p.stale = p.stale || !p.by.IsZero() && !now.Before(p.by)
 	switch {
@@ -60,7 +60,7 @@ func (p *pace) due(now time.Time, differ func() bool) bool {
 	return false
 }
 
-// looked begins anew after a look; again is when it wants another one, 0: not by itself.
+// looked starts over after a look; again is when the next one is due, 0: not by itself.
 func (p *pace) looked(now time.Time, again time.Duration, soon bool) {
 	if *p = (pace{last: now, stale: soon}); again > 0 {
 		p.by = now.Add(again)
@@ -76,7 +76,7 @@ func (p *pace) next() time.Time {
 }
 
 // loop owns the state until ctx ends. It looks around when something may be new: members, health,
-// this machine's networks; and answers who asks.
+// this machine's networks; and it answers requests.
 func (m *Mesh) loop(ctx context.Context, p *parts) error {
 	defer close(m.over)
 	defer m.handle(p, ending{})
@@ -180,7 +180,7 @@ func (m *Mesh) carryOut(p *parts, do effects) (out []event) {
 }
 
 // readPolicy puts the policy between peers into force that is meant for this node's cluster: that
-// of its certificate. Without one no allow rule that names clusters is meant for it, and each deny
+// of its certificate. Without one, no allow rule that names clusters is meant for it, and each deny
 // rule is.
 func (m *Mesh) readPolicy(p *parts, of policyRead) {
 	err := p.routing.Reload(of.files, of.cluster)
@@ -194,7 +194,7 @@ func (m *Mesh) readPolicy(p *parts, of policyRead) {
 	}
 }
 
-// reload puts into force what others have of another configuration. What is refused changes nothing.
+// reload puts into force what other packages hold of the next configuration. What is refused changes nothing.
 func (m *Mesh) reload(p *parts, of reloadWith) error {
 	if err := p.routing.Announced(of.self); err != nil {
 		return err

@@ -41,7 +41,7 @@ type Config struct {
 	// Sourceless says that no source of members is configured.
 	Sourceless bool
 	Keys       iter.Seq2[int, seal.Keys] // of the secrets, the newest first
-	Announce   member.Facts              // what the configuration states of this node
+	Announce   member.Facts              // what the configuration states about this node
 	ID         string                    // the member id
 	Lease      time.Duration             // of members
 	PodsOf     string                    // the Node in Kubernetes whose ranges of pods are announced; empty: none are
@@ -60,7 +60,7 @@ type Members interface {
 	Under(member string) []seal.ClusterID
 }
 
-// Announcer has the other members hear of this node.
+// Announcer publishes this node's entry.
 type Announcer interface {
 	Announce(member.Facts) error
 	Prove(seal.WireGuardPrivate)
@@ -68,14 +68,14 @@ type Announcer interface {
 
 // Services are the discovery services of this node.
 type Services interface {
-	Attending() []string      // the names of those that tell of members now
+	Attending() []string      // the names of those that report members now
 	Observed() []netip.Addr   // where they see this node
 	Unopened() map[string]int // how many entries of this cluster each has that no secret opens
-	Warnings() []string       // of sources, of what does not pass by itself
+	Warnings() []string       // about sources: what does not pass by itself
 	Shared() *fault.Fault     // another machine has this member's key
 }
 
-// Options are what a Mesh gets from its owner. The discovery client, which somebody else runs,
+// Options are what a Mesh gets from its owner. The discovery client, which the owner runs,
 // is Members, Announcer and Services.
 type Options struct {
 	Log       *slog.Logger
@@ -85,7 +85,7 @@ type Options struct {
 	Services  Services
 }
 
-// Mesh is a node of the mesh. Its loop owns the state; everybody else reads what the loop has
+// Mesh is a node of the mesh. Its loop owns the state; everything else reads what the loop has
 // published, or asks it.
 type Mesh struct {
 	cfg     Config
@@ -97,11 +97,11 @@ type Mesh struct {
 	names   *kernelNames
 
 	state   atomic.Pointer[state]
-	parts   atomic.Pointer[parts]    // what runs, once there is something
-	pods    atomic.Pointer[assigned] // what Kubernetes has said last of this machine's Node
+	parts   atomic.Pointer[parts]    // what runs; nil before the mesh is up
+	pods    atomic.Pointer[assigned] // what Kubernetes last reported about this machine's Node
 	reloads reloadLog
 
-	look  chan struct{} // what a look finds may be new
+	look  chan struct{} // a look may find something new
 	moved chan struct{} // this machine has other addresses or routes, or slept
 	files chan struct{} // the policy has other files
 	asks  chan request
@@ -168,7 +168,7 @@ func attachConfig(cfg Config) attach.Config {
 	}
 }
 
-// ring tells who waits; once is enough.
+// ring wakes the waiting loop; once is enough.
 func ring(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -234,7 +234,7 @@ func (m *Mesh) Run(ctx context.Context) (err error) {
 	return g.Wait()
 }
 
-// OwnNode takes what Kubernetes says of this machine's Node, each time that it says it, also if
+// OwnNode takes what Kubernetes reports about this machine's Node, each time that it does, also if
 // that is nothing new. Without a uid there is no such Node.
 func (m *Mesh) OwnNode(uid string, ranges []string) {
 	m.pods.Store(&assigned{UID: uid, Ranges: slices.Clone(ranges), Said: time.Now().Round(0)})

@@ -77,7 +77,7 @@ func (n *kernelNames) keep(names kernel.Names, previous []kernel.Names) error {
 	return nil
 }
 
-// clear removes what bears previous names, once the new ones are in force. What stays in spite of
+// clear removes what has previous names, once the new ones are in force. What stays in spite of
 // that is tried again at the next start.
 func (n *kernelNames) clear(names kernel.Names) error {
 	if !n.applied.Others(names) {
@@ -100,7 +100,7 @@ func (n *kernelNames) clear(names kernel.Names) error {
 	return err
 }
 
-// prepare checks that a state can be put into force, where what bears previous names does not count.
+// prepare checks that a state can be put into force, where what has previous names does not count.
 func (n *kernelNames) prepare(k *kernel.Kernel, names kernel.Names, prepare func() error) ([]kernel.Names, error) {
 	previous, unknown := n.previous(k, names)
 	if err := prepare(); err != nil {

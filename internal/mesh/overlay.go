@@ -31,7 +31,7 @@ type overlay struct {
 }
 
 // readOverlay reads what an earlier run had; nothing if there is none, or if it is of a cluster
-// of which this node has no secret any more. What cannot be read is chosen anew: it is no
+// of which this node no longer has a secret. What cannot be read is chosen again: it is no
 // secret, and mostly becomes the same. broken says why it cannot.
 func readOverlay(dir, id string, clusters []string) (o overlay, broken error) {
 	path := filepath.Join(dir, overlayFile)

@@ -24,7 +24,7 @@ type place struct {
 }
 
 // podInput is what the ranges of this node's pods are judged by. Whoever may write Nodes may
-// write anything there: what comes from Kubernetes counts no more than what a peer says.
+// write anything there: what comes from Kubernetes counts only as much as what a peer says.
 type podInput struct {
 	texts    []string       // as Kubernetes has them
 	stated   []netip.Prefix // ranges of the configuration
@@ -107,7 +107,7 @@ func (in podInput) excludes(p netip.Prefix) bool {
 	return len(plan.Less([]plan.Range{plan.RangeOf(p)}, plan.Unite(out))) == 0
 }
 
-// placesOf are the places of this machine. Interfaces whose addresses are not told are bridges of
+// placesOf are the places of this machine. Interfaces whose addresses are not announced are bridges of
 // pods and the like: what they have is no way to the machine.
 func placesOf(all []nat.Address, without []string, link string, local topology.Local) (out []place) {
 	if without == nil {
@@ -178,7 +178,7 @@ func announcedOf(stated, pods []netip.Prefix) []Announced {
 	return out
 }
 
-// podWarning is what is wrong with what Kubernetes says of the own Node; "" is nothing.
+// podWarning says what is wrong with Kubernetes' report of this machine's Node; "" is nothing.
 func podWarning(a assigned, now time.Time) string {
 	age := now.Sub(a.Said).Abs()
 	switch {

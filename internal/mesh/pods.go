@@ -22,7 +22,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 )
 
-// assigned is what Kubernetes has said of this machine's Node. It is kept on disk: a node that
+// assigned is what Kubernetes has reported about this machine's Node. It is kept on disk: a node that
 // starts while the API server is away announces what it did before.
 type assigned struct {
 	Node   string    `json:"node"`
@@ -40,7 +40,7 @@ type podRanges struct {
 	problems []Problem
 }
 
-// readPods reads what Kubernetes said before of a node. A file of which nobody asks any more is
+// readPods reads what Kubernetes reported earlier about a Node. A file that is no longer needed is
 // removed: later it would be out of date. With broken, which says why the file cannot be read,
 // no range of the pods is announced until the API server is heard.
 func readPods(dir, node string) (p podRanges, broken, err error) {
@@ -92,7 +92,7 @@ func (a assigned) write(dir string) error {
 	return written(path, store.Write(path, append(text, '\n')))
 }
 
-// hear takes what Kubernetes says of the Node, and reports whether it is new, and whether it is to
+// hear takes what Kubernetes reports about the Node, and says whether it is new, and whether it is to
 // be written.
 func (p podRanges) hear(a assigned) (next podRanges, fresh, write bool) {
 	if p.said.Node == "" || a.Said.Equal(p.said.Said) {

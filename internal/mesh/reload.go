@@ -31,7 +31,7 @@ func (r reloads) next(waiting []string, f *fault.Fault, now time.Time) reloads {
 	return reloads{loaded: now, waiting: waiting}
 }
 
-// into tells of it.
+// into adds it to the status.
 func (r reloads) into(s *Status) {
 	s.Config = Configuration{Loaded: r.loaded, Refused: r.refused, Fault: admin.BodyOf(r.fault), Waiting: r.waiting}
 	if r.fault != nil {
@@ -86,7 +86,7 @@ func (m *Mesh) Reloaded(waiting []string, err error) {
 	m.reloads.note(waiting, f)
 }
 
-// policyInto tells of the policy between peers.
+// policyInto adds the policy between peers to the status.
 func policyInto(s *Status, p routing.PolicyStatus) {
 	if len(p.Files) > 0 || p.Fault != nil || p.Closed != nil {
 		s.Policy = &Policy{Files: p.Files, Rules: p.Rules, Fault: admin.BodyOf(p.Fault), Closed: admin.BodyOf(p.Closed)}
@@ -99,7 +99,7 @@ func policyInto(s *Status, p routing.PolicyStatus) {
 	}
 }
 
-// readings are what metrics say of this node itself.
+// readings are what metrics show about this node itself.
 func (m *Mesh) readings() telemetry.MeshReadings {
 	return telemetry.MeshReadings{
 		Waiting: func() float64 { return float64(len(m.reloads.get().waiting)) },

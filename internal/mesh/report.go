@@ -121,7 +121,7 @@ func closedMembers(known knownRanges, set meshconf.Config) (out []Closed) {
 	return out
 }
 
-// identityInto tells of the certificate and the hubs.
+// identityInto adds the certificate and the hubs to the status.
 func (m *Mesh) identityInto(s *Status) {
 	a := m.attach.Status()
 	if !a.Enabled {
@@ -144,7 +144,7 @@ func hubOf(h relay.Status) Hub {
 	}
 }
 
-// into tells of what runs.
+// into adds what runs to the status.
 func (p *parts) into(s *Status) {
 	s.Port = p.carrier.Port()
 	r := p.routing.Status()
@@ -236,7 +236,7 @@ func rangesOf(t topology.Peer) []netip.Prefix {
 	return out
 }
 
-// Explain tells how a packet of this machine to an address goes.
+// Explain shows how a packet of this machine to an address goes.
 func (m *Mesh) Explain(ctx context.Context, to netip.Addr) (Explanation, error) {
 	p := m.parts.Load()
 	if p == nil {
@@ -380,7 +380,7 @@ func (m *Mesh) Forget(node string) (out Forgotten, err error) {
 }
 
 // RotateKey replaces the key pair of this node. Every session ends; a peer begins a new one as soon
-// as discovery has told it the new key.
+// as discovery has brought it the new key.
 func (m *Mesh) RotateKey() (out Rotated, err error) {
 	if m.parts.Load() == nil {
 		return out, notUp()

@@ -18,8 +18,8 @@ import (
 
 // What happens before the loop runs. Nobody else changes the state then.
 
-// Preflight says why the node cannot run here, before others hear of it and before anything is
-// changed: what the kernel lacks, or somebody else uses.
+// Preflight says why the node cannot run here, before others learn of it and before anything is
+// changed: what the kernel lacks, or something else uses.
 func (m *Mesh) Preflight() (err error) {
 	names := routing.Names(m.cfg.Options)
 	k, err := kernel.New(names)
@@ -59,7 +59,7 @@ func (m *Mesh) Introduce() {
 }
 
 // settle makes sure that there are overlay addresses, in the cluster of the others. A node that has
-// none yet, or was of another cluster, looks first who is there, for a moment.
+// none yet, or was of another cluster, first waits a moment for the members.
 func (m *Mesh) settle(ctx context.Context) error {
 	s := *m.state.Load()
 	var waiting []string

@@ -16,7 +16,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/mesh/topology"
 )
 
-// state is all that a node knows and has decided. Its loop owns it: step makes the next state, and
+// state is all that a node knows and has decided. The loop owns it: step makes the next state, and
 // the loop publishes it. What is published stays as it is, so that everybody may read it.
 type state struct {
 	cfg     *Config                   // of the start; it stays
@@ -27,16 +27,16 @@ type state struct {
 	before  trace                     // of an earlier run
 	key     key                       // of WireGuard
 	overlay overlay                   // addresses of this node in the mesh
-	ranges  rangeMemory               // of all members, for when they are silent
+	ranges  rangeMemory               // of all members, kept for when they are gone
 	pods    podRanges                 // of this node's pods
 	world   world                     // as the last look found it
-	members map[string]*roster.Member // that were planned with last, by id
+	members map[string]*roster.Member // in the last plan, by id
 	self    member.Facts              // likewise
-	peers   topology.Peers            // that have a tunnel
+	peers   topology.Peers            // those with a tunnel
 	planned bool                      // peers are known
 	reads   *string                   // the cluster for which the policy was read last
 	said    *member.Facts             // what was announced last
-	doubts  []*fault.Fault            // that this is the cluster of the others
+	doubts  []*fault.Fault            // whether this is the cluster of the others
 	troubles
 }
 
@@ -44,17 +44,17 @@ type state struct {
 type troubles struct {
 	tunnels   error // some peers have no tunnel
 	announced error // the announcement is refused
-	kernel    error // something under former names stays in the kernel
+	kernel    error // something with earlier names stays in the kernel
 	overlay   error // the secrets beside the overlay addresses are not on disk
 }
 
 func (t troubles) all() []error { return []error{t.tunnels, t.announced, t.kernel, t.overlay} }
 
-// world is what a node sees around itself. A look gathers it anew.
+// world is what a node sees around itself. Each look gathers it again.
 type world struct {
 	result    roster.Result
 	under     map[string][]seal.ClusterID // secrets under which services know a member, by its id
-	attending []string                    // services that tell of members now
+	attending []string                    // services that report members now
 	unopened  map[string]int              // entries that no secret opens, by service
 	pods      *assigned                   // what Kubernetes said last of this machine's Node; nil: nothing
 
@@ -73,7 +73,7 @@ type world struct {
 	certified map[string]vouched // peers for whose names a hub has vouched, by id
 }
 
-// vouched is what a hub has vouched for: that who has the key has the name.
+// vouched is what a hub has vouched for: that the holder of the key has the name.
 type vouched struct {
 	key  member.Key
 	name string
@@ -132,7 +132,7 @@ func (s *state) needs(hubs []string) []topology.Service {
 }
 
 // evidence is what is known of the cluster that this node is in; waiting are the sources that have
-// not told yet. A start looks at names, too.
+// not answered yet. A start looks at names, too.
 func (s *state) evidence(r roster.Result, waiting []string, names bool) evidence {
 	e := evidence{
 		secrets: s.clusters(), id: s.cfg.ClusterID, before: s.before, members: sightings(r.Members, names, s.key.public),

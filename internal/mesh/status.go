@@ -31,7 +31,7 @@ type Status struct {
 	Node    string    `json:"node"`
 	ID      string    `json:"id"`      // the member id
 	Cluster string    `json:"cluster"` // the name of which the overlay's prefix is made
-	// Sourceless says that no source of members is configured: it hears of nobody.
+	// Sourceless says that no source of members is configured: no member is known.
 	Sourceless bool       `json:"sourceless,omitempty"`
 	Secrets    []string   `json:"secrets"` // ids of the cluster's secrets that it has, the newest first
 	PublicKey  string     `json:"publicKey"`
@@ -41,7 +41,7 @@ type Status struct {
 	Overlay6   netip.Addr `json:"overlay6"`
 	Overlay4   netip.Addr `json:"overlay4,omitzero"`
 	Port       uint16     `json:"port"`
-	// InForce says that the kernel is as it shall be; Fault says why not, and Tries how often that
+	// InForce says that the kernel is as wanted; Fault says why not, and Tries how often that
 	// has failed since it was.
 	InForce   bool             `json:"inForce"`
 	Fault     *admin.FaultBody `json:"fault,omitempty"`
@@ -73,7 +73,7 @@ type Configuration struct {
 	// when a changed one was taken over last; left out: the one of the start runs
 	Loaded time.Time `json:"loaded,omitzero"`
 	// Refused is when it was refused last, and Fault says why, with file:line:column. Both
-	// are there until a good one is loaded: what ran before goes on.
+	// are there until a good one is loaded: what ran before keeps running.
 	Refused time.Time        `json:"refused,omitzero"`
 	Fault   *admin.FaultBody `json:"fault,omitempty"`
 	// settings that were changed in it, and that only the next start takes over
@@ -166,7 +166,7 @@ type Peer struct {
 	Received  uint64         `json:"received"`
 	Unsent    string         `json:"unsent,omitempty"` // why the kernel last refused to send to it
 	Probes    bool           `json:"probes"`           // it speaks the path protocol
-	// Stale says that no source tells any more whether it lives.
+	// Stale says that no source can tell any longer whether it is alive.
 	Stale      bool        `json:"stale,omitempty"`
 	Candidates []Candidate `json:"candidates,omitempty"`
 }
@@ -250,7 +250,7 @@ type Rotated struct {
 	admin.Meta
 	PublicKey string `json:"publicKey"`
 	Previous  string `json:"previous"`
-	Peers     int    `json:"peers"` // that have to hear of it
+	Peers     int    `json:"peers"` // that have to learn of it
 }
 
 // Netcheck is the answer to GET /v1/netcheck.

@@ -17,7 +17,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/mesh/topology"
 )
 
-// event is something that a node learns, is asked for, or that came of an effect.
+// event is something that a node learns, a request, or the result of an effect.
 type event any
 
 type (
@@ -27,12 +27,12 @@ type (
 	edited   struct{}                       // a file of the policy has changed
 	ending   struct{}                       // the loop ends
 
-	// What is asked for, by the API or the owner of the node.
+	// Requests of the API or of the node's owner.
 	forget struct{ node string }
 	reload struct{ next Config }
 	rotate struct{}
 
-	// What came of an effect.
+	// Results of effects.
 	overlayWritten struct {
 		next overlay
 		err  error
@@ -51,7 +51,7 @@ type (
 	}
 )
 
-// effects are what a step wants to be done, in this order. What is zero is left.
+// effects are what a step wants done, in this order. Zero values are nothing to do.
 type effects struct {
 	log     []line
 	overlay *overlay      // to be written; overlayWritten follows
@@ -66,7 +66,7 @@ type effects struct {
 	reload  *reloadWith // reloaded follows
 	rotate  bool        // rotated follows
 	soon    bool        // look at once
-	answer  *outcome    // to who has asked
+	answer  *outcome    // to the request
 }
 
 // policyRead are files of the policy between peers, to be read for a cluster.
@@ -82,7 +82,7 @@ type reloadWith struct {
 	self topology.Input
 }
 
-// outcome is what becomes of a request.
+// outcome is the answer to a request.
 type outcome struct {
 	value any
 	err   error
@@ -112,7 +112,7 @@ func (do *effects) logs(level slog.Level, text string, attrs ...any) {
 
 func (do *effects) refuse(err error) { do.answer = &outcome{err: err} }
 
-// step decides what becomes of an event.
+// step decides what follows from an event.
 func step(s state, e event, now time.Time) (state, effects) {
 	var do effects
 	switch e := e.(type) {

@@ -47,7 +47,7 @@ func (f fileStamps) add(files []string) {
 	}
 }
 
-// fileWatch tells when files change.
+// fileWatch reports when files change.
 type fileWatch struct {
 	log     *slog.Logger
 	before  fileStamps      // as they were read

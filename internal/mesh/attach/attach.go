@@ -100,7 +100,7 @@ func Open(cfg Config, o Options) (*Attach, error) {
 	return a, nil
 }
 
-// readLine reads the join line, nil if there is none. Who has joined does without:
+// readLine reads the join line, nil if there is none. A node that has joined needs none:
 // people remove a secret that has been used.
 func (a *Attach) readLine(from string) (*trust.Join, error) {
 	if from == "" {
@@ -238,7 +238,7 @@ func (a *Attach) changed() {
 	}
 }
 
-// tried is told of each attempt to connect to the relay.
+// tried is called after each attempt to connect to the relay.
 func (a *Attach) tried(f *fault.Fault) {
 	a.metrics.Connects.WithLabelValues(outcome(f)).Inc()
 	a.heard(f)
@@ -263,14 +263,14 @@ func (a *Attach) heard(f *fault.Fault) {
 	}
 }
 
-// Again has the connections to the relay made anew, and tries at once what waits: a
-// join or a renewal. It is for a machine that slept, or whose addresses are others.
+// Again has the connections to the relay made again, and tries at once what waits: a
+// join or a renewal. It is for a machine that slept, or has other addresses now.
 func (a *Attach) Again() {
 	a.client.Renew()
 	a.again()
 }
 
-// again ends what the loop waits for: it decides anew.
+// again ends what the loop waits for, so that it decides again.
 func (a *Attach) again() {
 	a.mu.Lock()
 	defer a.mu.Unlock()

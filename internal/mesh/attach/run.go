@@ -17,7 +17,7 @@ import (
 )
 
 // Join gets the certificate before the node changes anything, if it has none yet and may
-// get one. It asks once, for a while; Run goes on. A fault is only what a hub refuses for
+// get one. It asks once, for a while; Run keeps trying. A fault is only what a hub refuses for
 // good: who gave the wrong line learns it from the command that has it.
 func (a *Attach) Join(ctx context.Context) error {
 	a.mu.Lock()

@@ -11,7 +11,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/mesh/relay"
 )
 
-// Status tells of the certificate and of the hubs.
+// Status shows the certificate and the hubs.
 type Status struct {
 	Enabled        bool      // there is a certificate, or a line to get one with
 	Identity       string    // URI of the certificate; empty: none yet
@@ -23,7 +23,7 @@ type Status struct {
 	Hubs           []relay.Status // by hub, and addresses that no hub is known to be behind
 }
 
-// Status tells how it is now.
+// Status shows the present state.
 func (a *Attach) Status() Status {
 	a.mu.Lock()
 	s := Status{Enabled: a.line != nil || a.me.Joined(), Fault: cmp.Or(a.barred, a.last), Mark: a.mark}

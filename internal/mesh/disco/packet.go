@@ -21,7 +21,7 @@ const (
 	Probe
 )
 
-// KindOf tells a packet's kind. It says nothing of whether the packet is valid.
+// KindOf returns the kind of a packet, which need not be valid.
 func KindOf(b []byte) Kind {
 	switch {
 	case len(b) < 4:
@@ -153,7 +153,7 @@ func parse(b []byte) (m Message, err error) {
 		m.Pong = &Pong{ID: binary.BigEndian.Uint64(body), Size: binary.BigEndian.Uint16(body[8+sizeAddr:])}
 		m.Pong.Wanted = len(body) > sizePong && body[sizePong]&flagWanted != 0
 		if m.Pong.From, err = parseAddr(body[8:]); err != nil && body[8+sizeAddr-1]|body[8+sizeAddr-2] != 0 {
-			return Message{}, err // without a port it came by a relay, and there is no address
+			return Message{}, err // without a port it came through a relay, and there is no address
 		}
 	case typeCall:
 		return parseCall(body)

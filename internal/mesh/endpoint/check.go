@@ -72,7 +72,7 @@ func (e *Endpoints) routerNow(ctx context.Context) nat.PortMapping {
 
 // Standalone is a check of the network of a machine on which no mesh runs.
 type Standalone struct {
-	Port        uint16 // 0: any; that of the mesh tells more
+	Port        uint16 // 0: any; the mesh's own shows more
 	Servers     []Server
 	Relays      []netcheck.Relay
 	PortMapping bool // the router is asked

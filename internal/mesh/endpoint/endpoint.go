@@ -33,7 +33,7 @@ type Resolver interface {
 	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
 }
 
-// Machine is what the kernel says of this machine: package kernel/machine.
+// Machine is what the kernel reports about this machine: package kernel/machine.
 type Machine interface {
 	Addresses() ([]nat.Address, error)
 	Defaults() ([]machine.Default, error)
@@ -52,9 +52,9 @@ type Parts struct {
 	// Without gives patterns of interfaces; none, or nil: nat.DefaultWithout. Refresh says
 	// that they are others.
 	Without     func() []string
-	Overlay     func() []netip.Prefix // ranges of the mesh: never told nor asked
+	Overlay     func() []netip.Prefix // ranges of the mesh: never announced nor asked
 	PortMapping bool                  // the router is asked for a port
-	Needed      func() bool           // somebody needs the mapping of a NAT to stay; nil: yes
+	Needed      func() bool           // the mapping of a NAT is needed; nil: yes
 	Relays      func() []netcheck.Relay
 	Moved       func() // addresses or default routes changed, or the machine slept
 	Changed     func() // List is another one
@@ -90,7 +90,7 @@ type Endpoints struct {
 	failing  map[netip.AddrPort]time.Time
 	problems map[string]Problem
 
-	suspect     bool // a direct way went since the servers were asked for that
+	suspect     bool // a direct path was lost since the servers were asked for that
 	suspectedAt time.Time
 
 	addrs, addrsBefore   []nat.Address // as the kernel says, and as it said when that was last compared
@@ -151,11 +151,11 @@ func (e *Endpoints) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// Refresh says that servers, ranges of the mesh or the need are others. Without, that is
+// Refresh says that servers, ranges of the mesh or the need have changed. Without, that is
 // noticed after limit.EndpointLook.
 func (e *Endpoints) Refresh() { ring(e.wake) }
 
-// Suspect says that a direct way went: what the world sees of this node may be another
+// Suspect says that a direct path was lost: the world may see this node at another
 // endpoint. The servers are asked at once, not again within limit.EndpointSuspect.
 func (e *Endpoints) Suspect() {
 	e.mu.Lock()
@@ -205,7 +205,7 @@ func (e *Endpoints) Addresses() []netip.Addr {
 	return slices.Clone(e.own)
 }
 
-// ring tells who waits; once is enough.
+// ring wakes the waiting loop; once is enough.
 func ring(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -310,7 +310,7 @@ func (e *Endpoints) step(ev nat.Event, now time.Time) time.Time {
 // reaches reports whether a server is asked by this socket.
 func (e *Endpoints) reaches(at netip.AddrPort) bool { return e.refuses(at) == "" }
 
-// refuses tells why a server is not asked, or "".
+// refuses returns why a server is not asked, or "".
 func (e *Endpoints) refuses(at netip.AddrPort) string {
 	if why := useless(at, e.overlay); why != "" {
 		return why
@@ -331,7 +331,7 @@ func (e *Endpoints) refuses(at netip.AddrPort) string {
 	return ""
 }
 
-// list is where this node can be reached as of now.
+// list is where this node can be reached at present.
 func (e *Endpoints) list() []Endpoint {
 	choice := nat.Choice{Without: e.without, Overlay: e.overlay}
 	own, refused := nat.Own(e.addrs, choice)

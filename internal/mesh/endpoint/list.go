@@ -14,7 +14,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/mesh/nat"
 )
 
-// Kind is how an endpoint is known, for people: those that others are told have no
+// Kind is how an endpoint is known, for people: announced endpoints have no
 // kind of their own for a router's.
 type Kind string
 
@@ -43,7 +43,7 @@ type Endpoint struct {
 	Kind Kind           `json:"kind"`
 }
 
-// Refusal is an address or endpoint that others are not told, and why.
+// Refusal is an address or endpoint that is not announced, and why.
 type Refusal struct {
 	At        string `json:"at"`
 	Interface string `json:"interface,omitempty"`
@@ -91,7 +91,7 @@ func (s sight) list() (out []Endpoint, refused []Refusal) {
 	for _, m := range s.mapped {
 		mapped = append(mapped, m.Addr)
 	}
-	slices.SortFunc(mapped, netip.AddrPort.Compare) // which was seen last is no news
+	slices.SortFunc(mapped, netip.AddrPort.Compare) // the order in which they were seen is no change
 	for _, at := range mapped {
 		take(&last, at, Mapped)
 	}
@@ -103,7 +103,7 @@ func (s sight) list() (out []Endpoint, refused []Refusal) {
 	return slices.Concat(first, last), refused
 }
 
-// useless tells why others cannot reach an endpoint, or "".
+// useless returns why others cannot reach an endpoint, or "".
 func useless(at netip.AddrPort, overlay []netip.Prefix) string {
 	switch a := at.Addr(); {
 	case !a.IsValid() || a.IsUnspecified() || a.IsMulticast() || a == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
@@ -206,14 +206,14 @@ func inner(s nat.Server) int {
 }
 
 // gathering holds back what is new of the list for a moment, so that what comes together
-// is told once, and tells it no more often than others can bear.
+// is announced once, and announces no more often than others can bear.
 type gathering struct {
 	told []Endpoint
-	last time.Time // when it was told
+	last time.Time // when it was announced
 	due  time.Time // when what is new will be; zero: nothing is
 }
 
-// take has a list as it is now. It reports whether that is to be told now.
+// take gets the present list, and reports whether it is to be announced now.
 func (g *gathering) take(list []Endpoint, now time.Time) (tell bool) {
 	if slices.Equal(list, g.told) {
 		g.due = time.Time{}

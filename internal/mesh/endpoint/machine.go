@@ -97,7 +97,7 @@ func (e *Endpoints) sleeps(ctx context.Context) error {
 		return e.p.Machine.Sleeps(ctx, func(d time.Duration) {
 			e.p.Metrics.Sleeps.Inc()
 			e.p.Log.Info("this machine slept", "for", d)
-			err := e.look() // else the watch tells what is new, later
+			err := e.look() // otherwise the watch reports what is new, later
 			e.mu.Lock()
 			e.slept = true
 			e.mu.Unlock()

@@ -19,7 +19,7 @@ import (
 )
 
 // Check says why a state cannot be applied here: what the kernel lacks, or what
-// somebody else uses already. It changes nothing. Without a fault nothing stands
+// something else uses already. It changes nothing. Without a fault nothing stands
 // in the way.
 func (k *Kernel) Check(want plan.State) []*fault.Fault {
 	if f := writable(want); f != nil {
@@ -122,7 +122,7 @@ func bare(t plan.Table, name string) plan.Table {
 	return t
 }
 
-// ruleClashes reports whether a rule of somebody else takes our bits of a mark for its
+// ruleClashes reports whether a foreign rule takes our bits of a mark for its
 // own, leads into our table, or has our priority.
 func ruleClashes(r netlink.Rule, want plan.State) []*fault.Fault {
 	text := ruleText(r)
@@ -190,7 +190,7 @@ func (k *Kernel) routeClashes(routes []netlink.Route, family int, want plan.Stat
 }
 
 // tunnels reports whether a link may be a tunnel's. One of another type bears our name
-// by chance, and is not ours; nor is one of WireGuard that somebody else has made.
+// by chance, and is not ours; nor is one of WireGuard that another program has made.
 func tunnels(l netlink.Link) bool {
 	if l.Type() == "wireguard" {
 		return l.Attrs().Alias == plan.Alias

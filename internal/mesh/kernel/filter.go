@@ -62,7 +62,7 @@ func (k *Kernel) tables(s *plan.State) error {
 	return nil
 }
 
-// chains returns those of our table, not nil if it is there, and whether it is somebody else's.
+// chains returns those of our table, not nil if it is there, and whether it belongs to another owner.
 func (k *Kernel) chains() (out []*nftables.Chain, theirs bool, err error) {
 	tables, err := k.nft.ListTablesOfFamily(nftables.TableFamilyINet)
 	if err != nil {

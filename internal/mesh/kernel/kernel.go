@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package kernel reads and changes what bears our name in the kernel: the settings of
+// Package kernel reads and changes what has our names in the kernel: the settings of
 // our link, its addresses, routes and rules of our protocol, and our table of nftables.
 // It touches nothing else, decides nothing (package topology does), and does not make
 // the link, which is the tunnel's.
@@ -24,7 +24,7 @@ import (
 // nobody else has in rt_protos.
 const Protocol = 180
 
-// Names are what bears our name. Two meshes on one machine differ in all of them but for
+// Names are those of our objects in the kernel. Two meshes on one machine differ in all of them but for
 // the protocol. Nothing bears an empty one.
 type Names struct {
 	Link     string
@@ -32,7 +32,7 @@ type Names struct {
 	Table    int    // of routes; its number is that of the mesh's routes and rules elsewhere too
 	Protocol uint8  // of routes and rules
 	// Former are names that count no longer: of links that bear one only the kernel's WireGuard
-	// is ours. One of a process ended with it, so who has such a name now is somebody else.
+	// is ours. One of a process ended with it, so what has such a name now belongs to another program.
 	Former bool
 }
 
@@ -67,7 +67,7 @@ func New(names Names) (*Kernel, error) {
 	return k, nil
 }
 
-// Overlook has Check take what bears former names for no clash: it is ours, and goes.
+// Overlook has Check take what has former names for no clash: it is ours, and is removed.
 func (k *Kernel) Overlook(former []Names) { k.former = former }
 
 // widen makes room for large transactions and their answers, as far as the kernel

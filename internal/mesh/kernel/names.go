@@ -76,7 +76,7 @@ func (k *Kernel) Claims() ([]plan.Claim, error) {
 		claim.Filter = c.Table.Name
 		if out[i].Owner == "" {
 			out[i] = claim
-		} else { // somebody is taking it over: it is both's
+		} else { // another run is taking it over: it belongs to both
 			out = append(out, claim)
 		}
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/plan"
 )
 
-// Observe reads what bears our name.
+// Observe reads what has our names.
 func (k *Kernel) Observe() (plan.State, error) {
 	var s plan.State
 	for _, read := range []func(*plan.State) error{k.links, k.routes, k.rules, k.tables} {
@@ -96,7 +96,7 @@ func (k *Kernel) links(s *plan.State) error {
 	return nil
 }
 
-// Settings reads the sysctls of our link and nothing else, which is cheap: the kernel tells
+// Settings reads the sysctls of our link and nothing else, which is cheap: the kernel reports
 // nobody when they change. Of a link that is not there it has none.
 func (k *Kernel) Settings() []plan.Sysctl {
 	var out []plan.Sysctl

@@ -12,7 +12,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 )
 
-// refused is the fault of a kernel that could do what was asked, and did not: mostly somebody
+// refused is the fault of a kernel that could do what was asked, and did not: mostly another program
 // has changed the same meanwhile.
 func refused(what string, err error) *fault.Fault {
 	return fault.New(fault.CodeKernel, what).Because(fold(err)).
@@ -32,7 +32,7 @@ func fold(err error) error {
 
 func (f folded) Unwrap() error { return f.error }
 
-// Error tells the first error of each number that the kernel gave; 0 is for what has none.
+// Error shows the first error of each number that the kernel gave; 0 is for what has none.
 func (f folded) Error() string {
 	var numbers []unix.Errno
 	all := map[unix.Errno][]error{}

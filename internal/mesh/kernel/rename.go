@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A link keeps its index when somebody renames it: by that it is ours still, and gets
+// A link keeps its index when it is renamed: by that it is still ours, and gets
 // its name back. The chains of our table and those who ask for the mesh go by the name.
 
 // know notes the index of the link that has our name. Where another one has the name, and

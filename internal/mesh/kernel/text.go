@@ -13,9 +13,9 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/plan"
 )
 
-// What others have is told in the words of ip rule and ip route, so that it is found there.
+// What belongs to others is shown as ip rule and ip route show it, so that it can be found there.
 
-// ruleText names a rule of somebody else.
+// ruleText names a foreign rule.
 func ruleText(r netlink.Rule) string {
 	words := []string{family(r.Family), "rule", fmt.Sprint(max(r.Priority, 0)) + ":"}
 	if r.Invert {
@@ -47,7 +47,7 @@ func ruleText(r netlink.Rule) string {
 	return strings.Join(words, " ")
 }
 
-// routeText names a route of somebody else. Links gives the names of links by their index;
+// routeText names a foreign route. Links gives the names of links by their index;
 // the empty one is of a link that has gone meanwhile.
 func routeText(r netlink.Route, of int, links func(index int) string) string {
 	to := prefix(r.Dst, of)

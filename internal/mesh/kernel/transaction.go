@@ -138,7 +138,7 @@ func (t *transaction) setTable(v plan.Verb, name string) error {
 		t.k.nft.DelTable(t.table)
 		return nil
 	}
-	t.k.nft.CreateTable(t.table) // fails where somebody else was faster
+	t.k.nft.CreateTable(t.table) // fails where another program was faster
 	t.messages++
 	t.k.nft.AddChain(&nftables.Chain{Name: marker, Table: t.table})
 	return nil

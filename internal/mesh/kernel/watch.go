@@ -14,7 +14,7 @@ import (
 )
 
 // Watch says when something of ours may have changed in the kernel: a ruleset that
-// was flushed by somebody else leaves the mesh open until it is put back. It belongs
+// was flushed by another program leaves the mesh open until it is put back. It belongs
 // to the network namespace in which it was made.
 type Watch struct {
 	names Names
@@ -25,7 +25,7 @@ type Watch struct {
 // headerLength is that of a netlink message; its type stands behind its length.
 const headerLength = 16
 
-// NewWatch begins to listen: what changes from now on is told.
+// NewWatch begins to listen: later changes are reported.
 func NewWatch(names Names) (*Watch, error) {
 	w := &Watch{names: names}
 	for _, s := range []struct {

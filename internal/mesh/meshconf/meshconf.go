@@ -40,7 +40,7 @@ type Config struct {
 	Options     topology.Options // without Overlay6, which is the cluster's
 	Keep        bool             // what is in the kernel stays at the end
 	LazyAbove   int
-	ClosedFor   time.Duration // for how long ranges of whom nothing is heard stay closed
+	ClosedFor   time.Duration // for how long the ranges of a member that is gone stay closed
 	Shared      bool          // a range may be another member's too
 	Engine      string        // Userspace or Kernel
 	Offloads    tunnel.Offloads

@@ -14,7 +14,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 )
 
-// ID is the transaction id of a request. Only somebody who can guess it can forge an answer.
+// ID is the transaction id of a request. Only a sender that can guess it can forge an answer.
 type ID [12]byte
 
 // Class is what a message is.
@@ -35,11 +35,11 @@ type Message struct {
 	Code   int            // of a failure
 	Other  netip.AddrPort // of a success: the server's other endpoint, if it says so
 	// Of a request:
-	Change        bool     // it knows of RFC 5780: whether there is another endpoint is told
-	ChangePort    bool     // the answer shall come from the server's other port (RFC 5780)
+	Change        bool     // it knows of RFC 5780: it reports whether there is another endpoint
+	ChangePort    bool     // the answer must come from the server's other port (RFC 5780)
 	ChangeAddress bool     // or from its other address
 	Unknown       []uint16 // attributes that must be understood, and are not
-	Fingerprint   bool     // it has one, as shall the answer
+	Fingerprint   bool     // it has one, as must the answer
 }
 
 // AttrChangeRequest is the attribute that asks for an answer from another endpoint (RFC 5780).
@@ -146,8 +146,8 @@ type Wish uint8
 // The wishes (RFC 5780).
 const (
 	WishNothing   Wish = iota
-	WishOther          // the server's other endpoint shall be told
-	WishOtherPort      // the answer shall come from the server's other port
+	WishOther          // the server's other endpoint is wanted
+	WishOtherPort      // the answer must come from the server's other port
 )
 
 // Request is a binding request.

@@ -159,7 +159,7 @@ func (r Report) cgnatText() string {
 	return "not known"
 }
 
-// Outlook says to whom direct paths will be possible.
+// Outlook says to which peers direct paths will be possible.
 func (r Report) Outlook() string {
 	mapped := r.PortMapping != nil && r.PortMapping.Method != "" && r.CGNAT != Yes
 	switch {

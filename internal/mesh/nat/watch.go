@@ -21,7 +21,7 @@ type Server struct {
 // Event is something that happened to a socket. The zero value: time has passed.
 type Event struct {
 	Servers []Server // the list, if it is not nil
-	Needed  *bool    // whether somebody needs the mapping to stay
+	Needed  *bool    // whether the mapping is needed
 	Changed bool     // the machine has other addresses, or slept
 	From    netip.AddrPort
 	Packet  []byte // a STUN packet that came from From
@@ -50,7 +50,7 @@ type Packet struct {
 type Decision struct {
 	Send    []Packet
 	Mapped  []Mapped // all of them, the one that was seen last first
-	Changed bool     // they are others than before
+	Changed bool     // they have changed
 	Rebound []Rebinding
 	Err     error     // why a packet does not count
 	Wake    time.Time // when Next is to be called if nothing happens; zero: never
@@ -72,7 +72,7 @@ type Watch struct {
 	client  *Client
 	servers []*asked
 	needed  bool
-	known   []netip.AddrPort // what was told last
+	known   []netip.AddrPort // what was reported last
 }
 
 type asked struct {
@@ -136,7 +136,7 @@ func (w *Watch) list(servers []Server) {
 	w.servers = next
 }
 
-// anew forgets what was true for another network. Mapped endpoints stay until the servers report
+// anew forgets what held for another network. Mapped endpoints stay until the servers report
 // others, or nothing: peers may still reach them.
 func (w *Watch) anew() {
 	w.client.Forget(never())

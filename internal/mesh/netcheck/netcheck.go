@@ -87,7 +87,7 @@ const (
 	otherTime     = 1200 * time.Millisecond
 )
 
-// Run checks, within limit.NetcheckTime, and tells what it means.
+// Run checks, within limit.NetcheckTime, and says what it means.
 func (c *Check) Run(ctx context.Context) nat.Report {
 	ctx, cancel := context.WithTimeout(ctx, limit.NetcheckTime)
 	defer cancel()

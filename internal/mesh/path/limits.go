@@ -48,7 +48,7 @@ const (
 	// pathTurn is how long a candidate of a peer that speaks no probes is tried:
 	// WireGuard repeats a handshake after 5 s.
 	pathTurn = 6 * time.Second
-	// pathSize is how often the size that a path passes is found anew.
+	// pathSize is how often the size that a path passes is determined again.
 	pathSize = 10 * time.Minute
 	// pathSizeTries is how often a size is tried before it counts as too large.
 	pathSizeTries = 3

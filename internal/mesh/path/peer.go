@@ -41,7 +41,7 @@ type Kind uint8
 const (
 	Static   Kind = iota // configured
 	Own                  // an address of the peer itself
-	Mapped               // as somebody saw it from outside, or its router gave it
+	Mapped               // as seen from outside, or given by its router
 	Heard                // a valid ping came from there
 	Observed             // another member saw it there
 )

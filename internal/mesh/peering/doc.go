@@ -2,8 +2,8 @@
 
 // Package peering keeps this node's paths to its peers: it owns the engine of WireGuard and
 // what is known of the ways to each peer, sends and answers probes, and chooses preshared
-// keys and key pairs. Which ranges go to whom it is told; the kernel and endpoints of this
-// node are others' (docs/reference/mesh.md, docs/reference/mesh-wire.md).
+// keys and key pairs. Which ranges go to which peer is given; the kernel and endpoints of this
+// node belong to other packages (docs/reference/mesh.md, docs/reference/mesh-wire.md).
 //
 //	Set ──────────► pairs, peers ──► Engine.Apply
 //	Probe, Relayed ─► path.Peer ─┐

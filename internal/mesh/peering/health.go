@@ -24,7 +24,7 @@ type Health struct {
 }
 
 // Healths are those of all peers, in no order. They are asked for with each change of the mesh,
-// so that WireGuard is not asked for them, as it is for Reports: Changed tells what differs later.
+// so that WireGuard is not asked for them, as it is for Reports: Changed reports later what differs.
 func (p *Peering) Healths() []Health {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -103,7 +103,7 @@ func (p *Peering) wantsHandshake(now time.Time, l *link) (wait time.Duration, wa
 }
 
 // noteDemand notes that a peer has traffic for us. Mostly it begins a session itself; one that has
-// a session with a node that has started anew since does not, and what it sends is lost.
+// a session with a node that has restarted since does not, and what it sends is lost.
 func (p *Peering) noteDemand(now time.Time, l *link) {
 	if !l.shook.IsZero() {
 		return
@@ -182,12 +182,12 @@ func (p *Peering) refresh() {
 	}
 }
 
-// note learns what WireGuard says of a link.
+// note takes what WireGuard reports about a link.
 func (p *Peering) note(now time.Time, l *link, s tunnel.Stat) {
 	count := func(total *uint64, n uint64) uint64 {
 		was := *total
 		*total = n
-		if n < was { // WireGuard made the peer anew
+		if n < was { // WireGuard made the peer again
 			return n
 		}
 		return n - was

@@ -46,8 +46,8 @@ type peer struct {
 	path *path.Peer
 	link *link
 
-	way    path.Way // that the engine was told
-	told   bool     // false: the engine has the peer's key anew
+	way    path.Way // that the engine has
+	told   bool     // false: the engine has just got the peer's key
 	from   netip.Addr
 	state  path.State
 	size   int            // of the largest IP packet that passes the way in use, once it is known
@@ -177,7 +177,7 @@ func (l *link) inForce() tunnel.Secret {
 	return l.secrets[0].PSK
 }
 
-// turnPSK chooses the preshared key anew, and reports whether it is another one.
+// turnPSK chooses the preshared key again, and reports whether it is another one.
 func (l *link) turnPSK(now, asked time.Time) bool {
 	was := l.psk.Use
 	l.psk = psk.Next(l.psk, psk.Facts[seal.ClusterID]{Common: l.common(), Asked: asked, Patient: l.patient}, now)

@@ -29,7 +29,7 @@ type Socket interface {
 	SendWhole(to netip.AddrPort, local netip.Addr, packet []byte) error
 }
 
-// Engine is WireGuard as it is told what to do: a *tunnel.Engine.
+// Engine is WireGuard as peering controls it: a *tunnel.Engine.
 type Engine interface {
 	Apply(tunnel.Config) error
 	SetWay(k member.Key, w path.Way, local netip.Addr) bool
@@ -57,7 +57,7 @@ type Parts struct {
 	// Changed is called, from a goroutine of its own and never twice at a time, when a peer went
 	// up or down or its MTU changed. It may be nil.
 	Changed func()
-	// Lost is called likewise when a direct way went, and none took its place: what the world
+	// Lost is called likewise when a direct path was lost, and none took its place: what the world
 	// sees of this node may be another endpoint. It may be nil.
 	Lost    func()
 	Log     *slog.Logger

@@ -13,11 +13,11 @@ import (
 	"github.com/tombolo-io/tombolo/internal/mesh/path"
 )
 
-// arrival is by which way a packet came.
+// arrival is the path by which a packet came.
 type arrival struct {
 	way   path.Way
-	local netip.Addr // of this machine; none by a relay
-	peer  string     // by a relay: whom the hub says that it is of
+	local netip.Addr // of this machine; none through a relay
+	peer  string     // through a relay: the sender, as the hub names it
 }
 
 // Probe takes a probe from the socket.
@@ -51,7 +51,7 @@ func (p *Peering) Relayed(hub, name string, b []byte) {
 
 func (p *Peering) drop(reason string) { p.m.Dropped.WithLabelValues(reason).Inc() }
 
-// open finds out of whom a probe is. What bears the hint of no peer costs a look into a map.
+// open finds the sender of a probe. One without the hint of a peer costs a look into a map.
 func (p *Peering) open(a arrival, b []byte) {
 	h, ok := disco.HintOf(b)
 	if !ok {

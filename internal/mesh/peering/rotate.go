@@ -11,7 +11,7 @@ import (
 )
 
 // Rotate replaces the key pair of this node, and ends all sessions: each peer begins a new one as
-// soon as it has heard of the new key, which is to be announced at once.
+// soon as it has learned the new key, which is to be announced at once.
 func (p *Peering) Rotate(next *ecdh.PrivateKey) error {
 	p.turn.Lock()
 	defer p.turn.Unlock()

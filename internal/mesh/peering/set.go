@@ -180,7 +180,7 @@ func (p *Peering) adopt(now time.Time, drafts []draft) {
 				x.certifiedAs = ""
 			}
 		} else {
-			d.Proven = d.Proven || x.Proven // the member may have told the next key already
+			d.Proven = d.Proven || x.Proven // the member may have announced the next key already
 		}
 		x.Peer, x.link = d.Peer, d.link
 		next[d.ID] = x
@@ -249,7 +249,7 @@ func first(all []path.Candidate) (at netip.AddrPort) {
 	return at
 }
 
-// config is what the engine shall be.
+// config is the desired state of the engine.
 func (p *Peering) config() tunnel.Config {
 	cfg := tunnel.Config{Key: p.own.secret(), Peers: make([]tunnel.Peer, 0, len(p.peers))}
 	for _, x := range p.peers {

@@ -157,7 +157,7 @@ func (p *Peering) traffic(now time.Time, x *peer) {
 	}
 }
 
-// follow tells the engine of the way in use, and routing of what changed.
+// follow sets the path in use in the engine, and reports to routing what changed.
 func (p *Peering) follow(now time.Time, x *peer, do *todo) {
 	way := x.path.Way()
 	var from netip.Addr
@@ -184,7 +184,7 @@ func (p *Peering) follow(now time.Time, x *peer, do *todo) {
 		}
 	}
 	if size == 0 && !changed && way.Direct() {
-		size = x.size // it is looked for anew
+		size = x.size // it is determined again
 	}
 	if was != "" && wasDown != (state == path.Down) {
 		p.log.Info("a peer is lost, or back", telemetry.AttrNode, x.Name, "state", string(state), "way", way.String())

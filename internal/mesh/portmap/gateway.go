@@ -37,7 +37,7 @@ type Mapper interface {
 // its mappings end by themselves.
 func Mappers() []Mapper { return []Mapper{PMP{}, UPnP{}} }
 
-// try asks each way in turn, and tells why others than the one that is used are not.
+// try asks each protocol in turn, and says why the others are not used.
 func try(ctx context.Context, ways []Mapper, r Router, port uint16) (Mapper, nat.PortMapping) {
 	var out nat.PortMapping
 	if !r.Gateway.Is4() || !r.Own.Is4() || port == 0 {
@@ -93,7 +93,7 @@ func plausible(external netip.AddrPort, r Router) error {
 }
 
 // Keeper holds a mapping of one port: it asks, renews at half of the lifetime and at
-// least every limit.GatewayLook, asks anew when the router is another one, and takes the
+// least every limit.GatewayLook, asks again when the router has changed, and takes the
 // mapping away at the end.
 type Keeper struct {
 	Ways   []Mapper

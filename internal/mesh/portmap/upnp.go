@@ -255,7 +255,7 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// describe reads what a router says of itself.
+// describe reads a router's description of itself.
 func describe(ctx context.Context, client *http.Client, location *url.URL) (*goupnp.RootDevice, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, location.String(), nil)
 	if err != nil {

@@ -30,8 +30,8 @@ type Config struct {
 	Log *slog.Logger
 	// Changed is called when Names gives another answer than before; may be nil.
 	Changed func()
-	// Tried is told of each attempt to connect, nil of one that came to its end; Ended
-	// of each connection that was in use and that somebody else ended. May be nil.
+	// Tried gets the result of each attempt to connect, nil of one that succeeded; Ended
+	// that of each connection that was in use and that the other end closed. May be nil.
 	Tried, Ended func(*fault.Fault)
 	Random       func() float64 // in [0, 1), for the backoff
 }
@@ -130,7 +130,7 @@ func (c *Client) start(g *run.Group) {
 	}
 }
 
-// look forgets hubs that are gone, tells if the names are others, and says after which
+// look forgets hubs that are gone, reports if the names have changed, and says after which
 // time to look again.
 func (c *Client) look() time.Duration {
 	c.mu.Lock()
@@ -153,8 +153,8 @@ func (c *Client) ring() {
 }
 
 // Names are the hubs at which this node is: those that it is connected to, and those
-// from which a break of less than limit.RelayStable parts it. What is told of them is
-// told to every member: it must not change with each hiccup.
+// from which a break of less than limit.RelayStable parts it. What is announced about them is
+// sent to every member: it must not change with each hiccup.
 func (c *Client) Names() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -243,7 +243,7 @@ func (c *Client) Send(hub, peer string, datagrams ...[]byte) int {
 	return taken
 }
 
-// Renew has all connections made anew, with what Config.TLS gives now, before the
+// Renew has all connections made again, with what Config.TLS gives now, before the
 // ones that are in use are left: after a new certificate, or a change of addresses.
 func (c *Client) Renew() {
 	c.mu.Lock()
@@ -253,7 +253,7 @@ func (c *Client) Renew() {
 	}
 }
 
-// Status tells of one hub, or of an address of which it is not known where it leads to.
+// Status shows one hub, or an address of which it is not known where it leads.
 type Status struct {
 	Hub                      string   // name of its certificate; empty: not known yet
 	Address                  string   // that is in use, or was tried last
@@ -272,7 +272,7 @@ type Status struct {
 	Fault                    *fault.Fault // why it is not connected, or has no newer connection
 }
 
-// Status tells of all hubs, in the order of the addresses.
+// Status shows all hubs, in the order of the addresses.
 func (c *Client) Status() []Status {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -311,7 +311,7 @@ func (c *Client) Status() []Status {
 type Totals struct {
 	Connected                                     int // hubs
 	Sent, Received, SentBytes, ReceivedBytes      int64
-	DroppedAway, DroppedQueue, DroppedOdd, Absent int64 // no connection, no room, too large, told absent
+	DroppedAway, DroppedQueue, DroppedOdd, Absent int64 // no connection, no room, too large, reported absent
 }
 
 // Totals reads them.

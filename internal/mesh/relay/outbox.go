@@ -19,7 +19,7 @@ type outbox struct {
 func newOutbox() *outbox { return &outbox{wake: make(chan struct{}, 1)} }
 
 // packets appends the packets that fit, and says how many and how many bytes these are, and how
-// many can be none. The writer is told when all are there: it writes them at once.
+// many can be none. The writer is woken when all are there, and writes them at once.
 func (o *outbox) packets(peer string, datagrams [][]byte) (taken int, odd, bytes int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

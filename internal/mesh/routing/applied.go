@@ -29,7 +29,7 @@ const appliedVersion = 1
 
 // Applied are the names under which this node may have something in the kernel, and who it
 // is there. It is on disk before anything bears a name: what a killed run has left under
-// names that are others now is found by it.
+// names that have changed since is found by it.
 type Applied struct {
 	Owner string         // of tables of nftables: this state directory's, drawn once
 	Names []kernel.Names // the newest last
@@ -50,7 +50,7 @@ type appliedName struct {
 
 // ReadApplied reads what the last run has written. Without a file there was none, and an
 // owner is drawn. So it is for one that cannot be read, with why as a fault that hinders nothing
-// but the removal of what bears names of before.
+// but the removal of what has earlier names.
 func ReadApplied(dir string) (a Applied, broken error) {
 	path := filepath.Join(dir, appliedFile)
 	text, err := private.ReadPublic(path, limit.PrivateFile)
@@ -149,14 +149,14 @@ func (a Applied) With(now kernel.Names) (out Applied, forgotten []kernel.Names) 
 // Only is what is in the kernel when all else was removed.
 func (a Applied) Only(now ...kernel.Names) Applied { return Applied{a.Owner, now} }
 
-// Former are the names of which what bears them is to go: those of before that are others now,
+// Former are the names whose objects are to be removed: earlier ones that have changed,
 // but for what another mesh on this machine claims.
 //
 //	the table of nftables   if it says that it is this node's, and nobody else says so
 //	the table of routes     unless another mesh's table says that it uses that
 //	the link                the same
 //
-// Where another mesh, which says nothing of what it uses, has made the table anew all of the
+// Where another mesh, which does not say what it uses, has made the table again, all of the
 // names may be its own by now.
 func (a Applied) Former(now kernel.Names, claims []plan.Claim) []kernel.Names {
 	others := slices.DeleteFunc(slices.Clone(claims), func(c plan.Claim) bool { return c.Owner == a.Owner })
@@ -184,7 +184,7 @@ func (a Applied) Former(now kernel.Names, claims []plan.Claim) []kernel.Names {
 	return out
 }
 
-// strange is why what bears names must not be removed for this state directory: it has other
+// strange is why what has these names must not be removed for this state directory: it has other
 // names, and another one's mesh says that these are its own.
 func (a Applied) strange(names kernel.Names, claims []plan.Claim) error {
 	if len(a.Names) == 0 || slices.Contains(a.Names, names) {

@@ -11,10 +11,10 @@
 //	Watch, a look ──► changed? ──► Observe ──► plan.Diff ─────────────────► in force
 //	each minute          ▲                        │
 //	                     │ backoff: failed        ▼
-//	                     └───────────────────── Apply ──► the kernel, which tells of it
+//	                     └───────────────────── Apply ──► the kernel, which reports it
 //
 // Changes that come together are one, and between two of them it rests for a while, and
 // on large meshes for some times as long as the last one took: neither its own echo nor
-// somebody who fights it makes a loop. It knows nothing of endpoints and paths, and does
+// another program that fights it makes a loop. It knows nothing of endpoints and paths, and does
 // not make the link.
 package routing

@@ -12,13 +12,13 @@ import (
 	"github.com/tombolo-io/tombolo/internal/mesh/topology"
 )
 
-// Names are what bears a mesh's name in the kernel.
+// Names are those of a mesh's objects in the kernel.
 func Names(o topology.Options) kernel.Names {
 	return kernel.Names{Link: o.Link, Filter: o.Filter, Table: o.Table, Protocol: kernel.Protocol}
 }
 
 // Down removes what a mesh has left in the kernel, with its link, and says by which
-// steps: also what bears names that its state directory knows of before. Where nothing is
+// steps: also what has earlier names that its state directory knows. Where nothing is
 // left there are none. Under a mesh that has its link open it takes nothing away; that one
 // with the kernel's WireGuard does not run is its caller's to see.
 func Down(names kernel.Names, dir string) ([]plan.Step, error) {
@@ -41,7 +41,7 @@ func Down(names kernel.Names, dir string) ([]plan.Step, error) {
 	return steps, errors.Join(err, broken)
 }
 
-// Clear removes what bears names of before, with its links.
+// Clear removes what has earlier names, with its links.
 func Clear(a Applied, now kernel.Names) ([]plan.Step, error) {
 	claims, err := claimed(now)
 	if err != nil {
@@ -85,7 +85,7 @@ func removal(names kernel.Names) (steps []plan.Step, err error) {
 	return remove(k, true)
 }
 
-// remove goes on until nothing is left, a few times: others may be removing the same.
+// remove tries until nothing is left, a few times: others may be removing the same.
 func remove(k Kernel, link bool) ([]plan.Step, error) {
 	var done []plan.Step
 	var failed error

@@ -30,7 +30,7 @@ type Around struct {
 	Link      string
 	Mark      uint32             // of the mesh's own packets
 	Resolvers []string           // files
-	Services  []topology.Service // whom the node needs outside of the mesh
+	Services  []topology.Service // that the node needs outside of the mesh
 }
 
 // Local gathers what this machine must reach in clear, but for what lies on the mesh's
@@ -50,7 +50,7 @@ func (a Around) Local() (topology.Local, error) {
 	}
 	var files [][]byte
 	for _, path := range a.Resolvers {
-		if data, err := readHead(path, limit.ResolverFile); err == nil { // who has none has none
+		if data, err := readHead(path, limit.ResolverFile); err == nil { // a missing file has none
 			files = append(files, data)
 		}
 	}

@@ -28,7 +28,7 @@ type Kernel interface {
 	Settings() []plan.Sysctl
 }
 
-// Watch tells of the kernel's changes, from when it was opened.
+// Watch reports the kernel's changes since it was opened.
 type Watch interface {
 	Filter(ctx context.Context, notify func()) error
 	Route(ctx context.Context, notify func()) error
@@ -46,7 +46,7 @@ type Parts struct {
 	// Options are those of inputs that have none.
 	Options topology.Options
 	Keep    bool // at the end everything stays
-	// Peers gets who has a tunnel, each time that somebody or a range comes or goes,
+	// Peers gets the peers that have a tunnel, each time that a peer or a range comes or goes,
 	// before the kernel sends anything there. It must not wait for Routing.
 	Peers func(topology.Peers)
 	// Caller is the SPIFFE URI of a peer's certificate, which rules of a policy look at; empty
@@ -139,7 +139,7 @@ func (r *Routing) planned(in topology.Input) (plan.State, error) {
 	return want, nil
 }
 
-// standing are the faults of this node that hold whatever others do: somebody has
+// standing are the faults of this node that hold whatever others do: another member has
 // its key, or it announces what nobody may. What another member says of itself keeps no
 // node from starting.
 func standing(in topology.Input) []*fault.Fault {

@@ -25,7 +25,7 @@ type Rules struct {
 }
 
 // ReadAccess reads files of kind AccessPolicy for the peers of a cluster. All that is
-// wrong with any of them is told, each with file:line:column. Without a file there is no
+// wrong with any of them is reported, each with file:line:column. Without a file there is no
 // policy: nil.
 func ReadAccess(files []string, cluster string) (*Rules, error) {
 	rules, _, err := readAccess(files, cluster)
@@ -140,7 +140,7 @@ type lowered struct {
 	access  *topology.Access
 }
 
-// renew lowers again if the rules or somebody with a name are others than the last time.
+// renew lowers again if the rules, or the peers with a name, have changed.
 // What cannot be lowered lets nothing in.
 func (l *lowered) renew(rules *Rules, parties []policy.Party) (f *fault.Fault, changed bool) {
 	if l.access != nil && l.rules == rules && reflect.DeepEqual(l.parties, parties) {

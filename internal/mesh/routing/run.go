@@ -26,7 +26,7 @@ type owner struct {
 	log    *slog.Logger
 	kernel Kernel
 
-	stale    bool // what is wanted has to be planned anew
+	stale    bool // what is wanted has to be planned again
 	wanted   bool // want says something
 	want     plan.State
 	have     *plan.State // what the kernel has; nil: it has to be read
@@ -41,8 +41,8 @@ type owner struct {
 	failed    *fault.Fault // of the last try
 	tries     int
 	since     time.Time                // of the first of them
-	refusals  map[fault.Code]time.Time // when the log last told of each
-	toldOf    bool                     // the log has told that it fails now
+	refusals  map[fault.Code]time.Time // when each was last logged
+	toldOf    bool                     // that it fails is logged
 	unlocated bool                     // local could not be gathered
 	told      time.Time                // when the log last said that something was put back
 	tally     tally
@@ -124,7 +124,7 @@ func (o *owner) soon(now time.Time) {
 	}
 }
 
-// work does what is due. What tells of changes is opened before anything is looked at.
+// work does what is due. The watch is opened before anything is looked at.
 func (o *owner) work(now time.Time) {
 	if passed(o.due.watch, now) {
 		o.open(now)
@@ -207,7 +207,7 @@ func (o *owner) plan(in topology.Input) {
 	if o.r.parts.Peers != nil && (!o.wanted || !slices.EqualFunc(o.peers, peers, alike)) {
 		o.r.parts.Peers(peers)
 	}
-	// What differs from a kernel that is known is what is wanted anew.
+	// What differs from the known kernel is what is newly wanted.
 	o.settled = o.settled && o.have == nil && len(plan.Diff(o.want, want)) == 0
 	o.want, o.peers, o.wanted, o.closed = want, peers, true, in.Closed
 	o.tellProblems(problems)

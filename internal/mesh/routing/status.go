@@ -19,7 +19,7 @@ type Status struct {
 	Since    time.Time    // since when InForce is what it is
 	Fault    *fault.Fault // why it is not in force; nil where nothing was wanted yet
 	Tries    int          // that have failed since it was in force
-	Watching bool         // the kernel tells of its changes
+	Watching bool         // the kernel reports its changes
 	Blind    *fault.Fault // why it does not
 
 	Peers, Ranges int                // that are routed

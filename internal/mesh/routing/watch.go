@@ -48,7 +48,7 @@ func (o *owner) open(now time.Time) {
 		})
 	}
 	o.r.write(func(s *Status) { s.Watching, s.Blind = true, nil })
-	o.have = nil // what changed before was not told
+	o.have = nil // earlier changes were not reported
 	o.soon(now)
 	o.rearm(now)
 }
@@ -86,8 +86,8 @@ func (o *owner) blinded(now time.Time, err error) {
 	o.rearm(now)
 }
 
-// tellFailure says why the kernel does not take what is wanted: once for as long as it goes on
-// for one reason. Where it fails for two in turn, or works now and then, each is told
+// tellFailure says why the kernel does not take what is wanted: once for as long as it continues
+// for one reason. Where it fails for two in turn, or works now and then, each is logged
 // once in a while; the status counts the tries.
 func (o *owner) tellFailure(now time.Time, f *fault.Fault) {
 	at, told := o.refusals[f.Code]
@@ -102,7 +102,7 @@ func (o *owner) tellFailure(now time.Time, f *fault.Fault) {
 		telemetry.AttrCode, f.Code, telemetry.AttrReason, f.Error())
 }
 
-// unsettled says whether somebody has changed a sysctl of our link.
+// unsettled says whether a sysctl of our link was changed.
 func (o *owner) unsettled() bool {
 	return o.settled && slices.ContainsFunc(o.kernel.Settings(), func(have plan.Sysctl) bool {
 		return slices.ContainsFunc(o.want.Sysctls,

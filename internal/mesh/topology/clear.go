@@ -37,7 +37,7 @@ func icmp(f plan.Family) string {
 // looks at the address to which a peer has sent, before that is translated: a service that
 // is announced leads to wherever it leads, and nothing else that this node translates or
 // has as an address of its own is reached. Connections are not followed yet, so a packet
-// of none slips through no more than others.
+// of none does not slip through either.
 //
 // And it drops what is said to come from the mesh, or is for this node's own overlay
 // address, and has come by another link: no tunnel and no policy has seen it. A peer has

@@ -14,7 +14,7 @@ import (
 )
 
 // Two members may say of one address that it is theirs: one that it lies in its range, the
-// other that it is there itself, outside of the mesh. Neither is believed by its word. To
+// other that it is there itself, outside of the mesh. Neither is simply believed. To
 // send it to the one would let a member take the addresses of others' machines; to send it
 // in clear would let a member open others' ranges. So this address alone is lost, but for a
 // node to which the other one has answered from there: that reaches it as it always did.
@@ -30,7 +30,7 @@ type place struct {
 type places []place
 
 // underlay are the addresses by which members are reached, sorted. That a member has
-// its address in the mesh is no news.
+// its address in the mesh does not count.
 func underlay(in Input) places {
 	var out places
 	for _, m := range all(&in) {

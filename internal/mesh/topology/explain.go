@@ -24,7 +24,7 @@ type Way struct {
 	Peer    Peer
 	ToPeer  bool     // Peer gets it
 	Local   bool     // the address is this node's own in the mesh: whatever else is said, it goes nowhere
-	Why     []string // what is to be said of the address beside that
+	Why     []string // notes about the address
 }
 
 // Explain says which set, mark, rule, table and peer a new connection of this machine
@@ -68,8 +68,8 @@ func (w *Way) take(t plan.Table, name string) {
 	}
 }
 
-// About is what is to be said of an address beside its way: which range with it does not
-// count, or is closed, and why. What somebody has who is there is not closed.
+// About are notes about an address beside its path: which range with it does not
+// count, or is closed, and why. What a present member has is not closed.
 func (w Way) About(gone []Closed, problems []Problem) []string {
 	to := w.Address
 	if w.ToPeer || w.Mark == 0 {

@@ -117,7 +117,7 @@ func (l Local) underlay(p netip.Prefix) string {
 	return ""
 }
 
-// stated returns the reason why a range contradicts what this node says of its addresses, or
+// stated returns the reason why a range contradicts the addresses that this node announces, or
 // "". It is nothing that keeps packets out of the mesh.
 func (in *Input) stated(p netip.Prefix) string {
 	for _, a := range outside(&in.Self) {

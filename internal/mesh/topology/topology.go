@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package topology decides what the kernel of a node shall look like: which ranges go
+// Package topology decides what the kernel of a node is to look like: which ranges go
 // to which peer, and by which links, routes, rules and sets they get there. All nodes
 // that know the same members come to the same owner of every address. It knows nothing
 // of paths, and changes nothing.

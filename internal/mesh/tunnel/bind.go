@@ -42,7 +42,7 @@ func newBind(s *Socket, p *peers, r Relay) *Bind {
 	return &Bind{socket: s, peers: p, relay: r, inject: newQueue(tunnelInject, tunnelPacket, &s.counts.Inject)}
 }
 
-// Open gives the device its receivers: one for each family, and one for what comes by a relay.
+// Open gives the device its receivers: one for each family, and one for what comes through a relay.
 func (b *Bind) Open(uint16) ([]conn.ReceiveFunc, uint16, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -149,7 +149,7 @@ func (b *Bind) learn(packets [][]byte, e *endpoint) {
 
 func isInitiation(p []byte) bool { return len(p) == sizeInitiation && p[0] == typeInitiation }
 
-// Receive takes a packet that came from a peer by a relay, and reports false if it is not for
+// Receive takes a packet that came from a peer through a relay, and reports false if it is not for
 // WireGuard. It never waits.
 func (b *Bind) Receive(peer member.Key, packet []byte) bool {
 	e := b.peers.get(peer)

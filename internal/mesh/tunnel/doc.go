@@ -16,5 +16,5 @@
 // own roaming is off for peers that speak probes, and on for others.
 //
 // An engine has one device and one key. Another key ends all sessions; a re-handshake costs a round
-// trip, and is what peers do once they hear of the key.
+// trip, and is what peers do once they learn the key.
 package tunnel

@@ -10,10 +10,10 @@ type Counts struct {
 	Stray     atomic.Uint64 // handshakes of WireGuard for another key, or no message of it at all
 	NoWay     atomic.Uint64 // to a peer that cannot be reached
 	Unsent    atomic.Uint64 // the kernel refused to send it
-	Unrelayed atomic.Uint64 // by a relay, of a peer that is not configured, or no WireGuard
+	Unrelayed atomic.Uint64 // through a relay, of a peer that is not configured, or no WireGuard
 	Probes    atomic.Uint64 // probes that were too large, or came faster than they were taken
 	STUN      atomic.Uint64 // packets of STUN, likewise
-	Inject    atomic.Uint64 // by a relay, likewise
+	Inject    atomic.Uint64 // through a relay, likewise
 	Failed    atomic.Uint64 // reads that failed
 }
 

@@ -176,7 +176,7 @@ func (e *Engine) Watch(k member.Key) {
 	}
 }
 
-// Receive takes a packet that came from a peer by a relay, and says false if it
+// Receive takes a packet that came from a peer through a relay, and says false if it
 // is not for WireGuard. It never waits.
 func (e *Engine) Receive(peer member.Key, packet []byte) bool {
 	return e.bind.Receive(peer, packet)

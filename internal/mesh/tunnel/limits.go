@@ -18,7 +18,7 @@ const (
 	tunnelBuffer = 7 << 20
 	// tunnelProbe bounds a packet that is no WireGuard's: a ping of a full Ethernet frame.
 	tunnelProbe = 1500
-	// tunnelInject bounds the packets that came by a relay and wait for WireGuard.
+	// tunnelInject bounds the packets that came through a relay and wait for WireGuard.
 	tunnelInject = 1024
 	// tunnelPacket bounds one of them, in bytes: what a relay carries.
 	tunnelPacket = 9000

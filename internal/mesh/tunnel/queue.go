@@ -18,7 +18,7 @@ type slot struct {
 }
 
 // queue is a bounded one of packets. Its slots are used again, so that a flood costs
-// what the bound says and no more.
+// what the bound says and not more.
 type queue struct {
 	full    chan *slot
 	free    chan *slot

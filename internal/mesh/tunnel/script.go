@@ -15,7 +15,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/member"
 )
 
-// Config is the whole of what an Engine shall be.
+// Config is the whole desired state of an Engine.
 type Config struct {
 	Key   Secret
 	Peers []Peer

@@ -130,7 +130,7 @@ func (t *Tun) follow() {
 	close(t.events)
 }
 
-// Events are those that WireGuard is told.
+// Events are those that WireGuard receives.
 func (t *Tun) Events() <-chan tun.Event { return t.events }
 
 // Offloads are the states of those of the TUN.

@@ -11,7 +11,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/plan"
 )
 
-// Subject is a kernel, and somebody who makes links in it.
+// Subject is a kernel, and another program that makes links in it.
 type Subject interface {
 	Observe() (plan.State, error)
 	Apply([]plan.Step) error

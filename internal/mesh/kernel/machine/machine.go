@@ -131,8 +131,8 @@ func Gateways() ([]netip.Addr, error) {
 	return out, err
 }
 
-// Watch tells when addresses, interfaces or default routes have changed, once for
-// changes that come together, and once when it has begun: what it does not tell of is as
+// Watch reports when addresses, interfaces or default routes have changed, once for
+// changes that come together, and once when it has begun: what it does not report is as
 // it was then. It ends with ctx. After an error something may have been missed: look, and
 // call it again.
 func Watch(ctx context.Context, tell func()) error {
@@ -146,7 +146,7 @@ func Watch(ctx context.Context, tell func()) error {
 		default:
 		}
 	}
-	// What subscribes sends until it is told to end, and is read until then.
+	// A subscription sends until it is ended, and is read until then.
 	defer func() {
 		close(done)
 		for ; open > 0; open-- {
@@ -253,7 +253,7 @@ func drain(addrs *chan netlink.AddrUpdate, links *chan netlink.LinkUpdate, route
 	}
 }
 
-// Sleeps tells when the machine slept, and for how long, soon after it woke: the clock
+// Sleeps reports when the machine slept, and for how long, soon after it woke: the clock
 // that counts sleep then has gained on the one that does not.
 func Sleeps(ctx context.Context, tell func(time.Duration)) error {
 	first, err := slept()

@@ -57,7 +57,7 @@ func (d *Device) Apply(cfg tunnel.Config) error {
 	}
 	for _, peers := range changes(have.Peers, want, sink) {
 		if err := d.parts.Control.ConfigureDevice(d.name, wgtypes.Config{Peers: peers}); err != nil {
-			return fmt.Errorf("WireGuard's peers: %w", d.failed("changing", err)) // the next one compares anew
+			return fmt.Errorf("WireGuard's peers: %w", d.failed("changing", err)) // the next one compares again
 		}
 	}
 	for k, s := range d.peers {

@@ -190,7 +190,7 @@ func (d *Device) Run(ctx context.Context) error {
 	}
 }
 
-// lookLocked learns what the kernel says of the peers.
+// lookLocked reads what the kernel reports about the peers.
 func (d *Device) lookLocked() error {
 	have, err := d.parts.Control.Device(d.name)
 	if err != nil {
@@ -232,7 +232,7 @@ func (d *Device) miss(now time.Time) {
 	}
 }
 
-// lose says that somebody took the link away.
+// lose notes that the link was taken away.
 func (d *Device) lose() {
 	if !d.lost {
 		d.lost = true

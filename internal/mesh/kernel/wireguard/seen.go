@@ -57,7 +57,7 @@ func took(p wgtypes.Peer, now time.Time) *seen {
 func (s *seen) learn(p wgtypes.Peer, now time.Time) bool {
 	grown := func(was *uint64, n int64) uint64 {
 		before := *was
-		if *was = uint64(n); *was < before { // somebody has made the peer anew
+		if *was = uint64(n); *was < before { // the peer was made again
 			return *was
 		}
 		return *was - before

@@ -28,7 +28,7 @@ func Able() *fault.Fault {
 			"identity and peers stay the same")
 }
 
-// Dial opens what WireGuard is told by.
+// Dial opens the control socket of WireGuard.
 func Dial() (Control, error) {
 	c, err := wgctrl.New()
 	if err != nil {

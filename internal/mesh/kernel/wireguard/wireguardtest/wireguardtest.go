@@ -82,7 +82,7 @@ func New() *Kernel {
 		got: map[uint64]bool{}, last: 40_000}
 }
 
-// Put makes a link of somebody else.
+// Put makes a foreign link.
 func (k *Kernel) Put(name string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -121,7 +121,7 @@ func (k *Kernel) Remove(name string) error {
 	return nil
 }
 
-// Rename gives a link another name, as somebody else may do.
+// Rename gives a link another name, as another program may do.
 func (k *Kernel) Rename(name, other string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
