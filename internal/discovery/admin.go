@@ -18,7 +18,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/discovery/seal"
 )
 
-// Status is what the operator is told. It holds numbers, no contents.
+// Status is the status for operators: numbers, no contents.
 func (s *Service) Status() admin.DiscoveryStatus {
 	store, l := s.store.State(), s.settings.Load().limits
 	out := admin.DiscoveryStatus{
@@ -122,8 +122,8 @@ func (s *Service) probes() http.Handler {
 	return listener.Probes{Ready: s.readyz, Metrics: s.opt.Reg, Pprof: s.cfg.Pprof}.Handler()
 }
 
-// readyz says of a service whose store is degraded or not settled that it is ready:
-// what it knows is better than nothing, and who asks is told what it does not know.
+// readyz reports a service as ready although its store is degraded or not settled: what it knows
+// is better than nothing, and callers learn what it does not know.
 func (s *Service) readyz(w http.ResponseWriter, _ *http.Request) {
 	if s.isDraining() {
 		writeFault(w, drained())

@@ -17,7 +17,7 @@ import (
 // arrivals are the calls whose request has not come whole. Nobody has been asked whether
 // to take them, for gRPC asks once it has the request, and each may have sent
 // limit.DiscoveryWindow bytes of that, with as many calls on a connection as it carries.
-// One that does not go on is ended.
+// One that stops is ended.
 type arrivals struct {
 	mu    sync.Mutex
 	order list.List // of coming, the oldest first

@@ -45,13 +45,13 @@ type cluster struct {
 	mu       sync.RWMutex
 	members  map[string]held
 	weight   int64  // of itself
-	by       *share // of who began it; nil: nobody knows
+	by       *share // of the party that began it; nil: unknown
 	listed   int
 	next     atomic.Int64 // nanoseconds of the board's clock before which nothing expires; never: nothing ever does
 	seq      uint64       // of the last change
 	log      []string     // ids of the last changes, without a gap; log[i] is change seq-len(log)+1+i
 	changed  chan struct{}
-	drawing  sync.Mutex // taken before mu: one renders, and changes go on meanwhile
+	drawing  sync.Mutex // taken before mu: one renders, while changes continue
 	rendered weak.Pointer[Rendered]
 	delta    weak.Pointer[delta] // the last that was rendered
 	gone     bool                // no longer in the board's map: look the cluster up again
@@ -73,7 +73,7 @@ type Rendered struct {
 // counts nothing.
 type Claim func(bytes int) (release func(), err error)
 
-// use has a rendering count while somebody uses it; Done must follow.
+// use counts a rendering while it is in use; Done must follow.
 func (r *Rendered) use(claim Claim) (err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -272,7 +272,7 @@ func (c *cluster) expire(b *Board, now time.Time,
 	return gone, c.idle()
 }
 
-// forget drops a cluster that is empty and that nobody watches.
+// forget drops a cluster without members and watchers.
 func (b *Board) forget(id Cluster) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

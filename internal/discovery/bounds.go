@@ -23,13 +23,13 @@ type Bounds struct {
 // step is a change of a member, and whose.
 type step struct {
 	member string
-	from   netip.Addr // a party; not valid: nobody knows
+	from   netip.Addr // a party; not valid: unknown
 	was    held
 	now    roster.Lease
 }
 
 // become puts a member into the place of what it was, within bounds, and counts
-// it: of many at once no more get in than fit.
+// it: of many at once, only as many get in as fit.
 func (c *cluster) become(b *Board, s step, bounds Bounds) error {
 	if err := c.fits(s.was.Lease, s.now, bounds); err != nil {
 		return err

@@ -64,7 +64,7 @@ func party(a netip.Addr) netip.Addr {
 	return netip.AddrFrom16(b)
 }
 
-// bound changes the rates of everybody.
+// bound changes the rates of all addresses.
 func (c *callers) bound(r Rates) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -94,9 +94,9 @@ func (c *callers) rest(one *caller) {
 	}
 }
 
-// hold notes that an address has so much more of a thing, of which it may have so much of
-// all that there may be, and the networks around it as much as of what members fill. Who
-// has none is given any number. release must follow.
+// hold counts more of a thing with an address, which may have each of all that there may be, and
+// with the networks around it, which have the same shares as of members. An address that holds
+// none is given any number. release must follow.
 func (c *callers) hold(a netip.Addr, what holding, more, each, all int) (release func(), err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -171,11 +171,10 @@ type forwarded struct {
 	chain  []string // X-Forwarded-For
 }
 
-// realCaller is who calls. What a proxy that is trusted says of that counts, and
-// nobody else's word: of a chain, the last that is no such proxy, for each proxy
-// appends whom it saw. A chain and an X-Real-IP that do not agree count for
-// nothing: one of them was sent by the caller, through a proxy that only sets the
-// other. The port is known of who is connected to us alone.
+// realCaller is the address of the caller. Only a trusted proxy is believed about it: of a chain, the
+// last address that is not such a proxy counts, as each proxy appends the address it saw. If a chain
+// and an X-Real-IP disagree, both are ignored: the caller sent one of them, through a proxy that
+// only sets the other. The port is known only for direct connections.
 func realCaller(peer netip.AddrPort, trusted []netip.Prefix, f forwarded) netip.AddrPort {
 	if !within(trusted, peer.Addr()) {
 		return peer
@@ -198,8 +197,8 @@ func realCaller(peer netip.AddrPort, trusted []netip.Prefix, f forwarded) netip.
 	return peer
 }
 
-// last is the last address of a chain that is not trusted. What cannot be read
-// ends the search: nobody knows whose word the rest is.
+// last is the last address of a chain that is not trusted. An unreadable one ends the search: it is
+// unknown who wrote the rest.
 func last(trusted []netip.Prefix, headers []string) (netip.Addr, bool) {
 	seen := 0
 	for i := len(headers) - 1; i >= 0; i-- {

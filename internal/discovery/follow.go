@@ -13,7 +13,7 @@ import (
 // and puts onto it whatever has become true there (Follow), for that is past refusing.
 
 // Admit says whether the board would take a member as it is to become, from an
-// address. Of many at once each is told of the same room.
+// address. Of many at once, each sees the same room.
 func (b *Board) Admit(p Place, from netip.Addr, now roster.Lease) error {
 	c, bounds := b.find(p.Cluster, false), *b.bounds.Load()
 	if c == nil {
@@ -35,9 +35,9 @@ func (b *Board) Admit(p Place, from netip.Addr, now roster.Lease) error {
 	return b.shares.check(ask, bounds)
 }
 
-// Follow puts a member as it is, without bounds, and tells watchers only of what
-// is another content. Where it comes from is not known of what somebody else took:
-// then it counts with nobody, unless it is only longer there.
+// Follow puts a member as it is, without bounds, and reports only changed contents to watchers. If
+// another service took the change, its address is not known: then it counts with no party, unless
+// only its lease is longer.
 func (b *Board) Follow(p Place, from netip.Addr, now roster.Lease) {
 	c := b.lock(p.Cluster)
 	was := c.members[p.Member]
@@ -58,5 +58,5 @@ func (b *Board) Follow(p Place, from netip.Addr, now roster.Lease) {
 }
 
 // ExpireEndpoints is Expire for endpoints alone: whether a member is there is
-// somebody else's word.
+// decided elsewhere.
 func (b *Board) ExpireEndpoints(now time.Time) { b.sweep(now, roster.Lease.ExpireEndpoints) }

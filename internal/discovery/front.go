@@ -90,7 +90,7 @@ func newConnections(settings *atomic.Pointer[Reloadable], c *callers) *connectio
 }
 
 // enter takes a place for a connection, which it gives back when it is closed.
-// Behind a trusted proxy there are many callers, who are counted with their calls.
+// Behind a trusted proxy there are many callers, which are counted with their calls.
 func (c *connections) enter(raw net.Conn) (net.Conn, error) {
 	settings := c.settings.Load()
 	if n := c.open.Add(1); n > int64(min(settings.limits.Connections, c.most)) {
@@ -123,7 +123,7 @@ func (c *entered) Close() error {
 	return c.Conn.Close()
 }
 
-// greeted is a connection of which it is known what it is for.
+// greeted is a connection whose protocol is known.
 type greeted struct {
 	net.Conn
 	to     *answers
@@ -141,7 +141,7 @@ func (c *greeted) Write(b []byte) (int, error) {
 	c.SetWriteDeadline(time.Now().Add(c.to.patience))
 	n, err := c.Conn.Write(b)
 	if errors.Is(err, os.ErrDeadlineExceeded) && !c.closed.Load() {
-		c.to.deaf(c) // gRPC leaves that to who reads
+		c.to.deaf(c) // gRPC leaves that to the reader
 	}
 	return n, err
 }
@@ -152,7 +152,7 @@ func (c *greeted) Close() error {
 	return c.Conn.Close()
 }
 
-// cut ends the connection: who reads from it closes it.
+// cut ends the connection: its reader closes it.
 func (c *greeted) cut() { c.SetDeadline(time.Unix(1, 0)) }
 
 func (c *greeted) Read(b []byte) (int, error) {
@@ -201,7 +201,7 @@ func (p *mainPort) greet(ctx context.Context, conn net.Conn) (*greeted, error) {
 }
 
 // The ALPN names of HTTP (RFC 9113 section 3.1, RFC 7301 section 6). Ours comes in
-// this order: of a caller who knows both, the first.
+// this order: a caller that offers both gets the first.
 const alpnHTTP1, alpnHTTP2 = "http/1.1", "h2"
 
 // preface is how every HTTP/2 connection begins (RFC 9113 section 3.4).

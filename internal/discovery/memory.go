@@ -44,12 +44,12 @@ type MemoryConfig struct {
 
 // Memory is a Store in memory, with a snapshot from time to time. A crash loses
 // what came after the last one; members push again within their lease, and until
-// it has settled the store says that it cannot know who is not there.
+// it has settled the store reports that it cannot know which members are gone.
 type Memory struct {
 	cfg   MemoryConfig
 	disk  disk
 	held  *os.File // nil in tests
-	fresh bool     // there was no state at all, and nobody can be forgotten
+	fresh bool     // there was no state at all, and no member can be missing
 	whole bool     // nothing can have been taken since the snapshot that was read
 	ran   atomic.Bool
 
@@ -182,9 +182,8 @@ func (m *Memory) each(name string, fn func(kept)) error {
 }
 
 // refusal is the fault of a folder that must be left as it is: one of a newer
-// release, one whose disk does not answer, or one that holds a file of somebody
-// else. A file that begins with something else is a damaged one of ours where the
-// one before it is ours.
+// release, one whose disk does not answer, or one that holds a foreign file. A file with
+// another beginning is a damaged one of ours if the one before it is ours.
 func (m *Memory) refusal(first, second error) error {
 	for _, err := range []error{first, second} {
 		var newer newerError
@@ -259,8 +258,8 @@ func (m *Memory) Run(ctx context.Context) error {
 	return err
 }
 
-// begin writes an empty snapshot for a service that had none. It tells the next start,
-// should this one not end in order, that somebody may have come.
+// begin writes an empty snapshot for a service that had none. If this run
+// does not end in order, it shows the next start that members may have come.
 func (m *Memory) begin() {
 	if !m.save() {
 		m.cfg.Log.Warn("members are awaited, as after a crash", "settle", m.cfg.Settle)

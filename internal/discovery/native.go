@@ -41,7 +41,7 @@ type attendance struct {
 	end     chan error // why nothing more comes from the member
 }
 
-// Attend serves one member, or one who only watches.
+// Attend serves one member or watcher.
 func (o ours) Attend(stream grpc.BidiStreamingServer[pb.FromMember, pb.FromService]) error {
 	ctx, cancel := context.WithCancel(stream.Context())
 	defer cancel()
@@ -62,7 +62,7 @@ func (o ours) Attend(stream grpc.BidiStreamingServer[pb.FromMember, pb.FromServi
 	// RecvMsg returns at the latest when this handler has.
 	o.s.work.Do(func(context.Context) { a.end <- a.receive(ctx, proofs, proven) })
 	if a.who, err = a.prove(nonce, proofs); err != nil {
-		// The frame is for our own nodes, the status for everybody.
+		// The frame is for our own nodes, the status for all.
 		stream.Send(refusal(err, 0, 0))
 		return err
 	}
@@ -98,13 +98,13 @@ func (a *attendance) prove(nonce []byte, proofs <-chan *pb.Proof) (seal.Proven, 
 	}
 }
 
-// receive reads what the member sends until that ends, or is no protocol any more.
+// receive reads what the member sends until that ends, or breaks the protocol.
 func (a *attendance) receive(ctx context.Context, proofs chan<- *pb.Proof, proven <-chan struct{}) error {
 	first := true
 	for {
 		m, err := a.stream.Recv()
 		if err != nil {
-			return err // io.EOF: it has no more to say
+			return err // io.EOF: it sends nothing more
 		}
 		switch frame := m.GetFrame().(type) {
 		case *pb.FromMember_Proof:
@@ -258,7 +258,7 @@ func (a *attendance) rest(end error) error {
 	}
 }
 
-// begin sends what comes first, and gives the standing that it tells of.
+// begin sends the welcome and the snapshot, and returns the standing that they report.
 func (a *attendance) begin(ctx context.Context, w *Watcher) (told standing, err error) {
 	at := callerOf(ctx)
 	hello := &pb.Welcome{TtlMax: uint32(limit.DiscoveryTTL / time.Second), SealedMax: limit.DiscoverySealed,
@@ -299,8 +299,7 @@ func nativeSnapshot(all []Listing) (out [][]byte) {
 	return out
 }
 
-// nativeChanges are the entries as they are now, and the ids of members of which
-// there is none any more.
+// nativeChanges are the present entries, and the ids of members that have none any longer.
 func nativeChanges(all []Listing) (out [][]byte) {
 	items := make([][]byte, 0, len(all))
 	for _, m := range all {

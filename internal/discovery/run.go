@@ -27,8 +27,8 @@ import (
 // succeeds as a whole or leaves nothing behind.
 type listeners struct{ front, admin, socket net.Listener }
 
-// Run serves until ctx ends; then it drains: members are told, and have the drain
-// timeout to leave, which a second end (hard) cuts short. The store is kept to the
+// Run serves until ctx ends; then it drains: members are notified, and have the drain
+// timeout to leave, which hard cuts short. The store is kept to the
 // very end.
 func (s *Service) Run(ctx, hard context.Context) (err error) {
 	inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -128,8 +128,8 @@ func (s *Service) countCertificate(err error) {
 	s.metrics.Certificates.WithLabelValues(string(fault.From(err).Code)).Inc()
 }
 
-// drain tells everybody, refuses new calls, and waits for the others to end, for
-// the drain timeout, or for the end of hard.
+// drain notifies all members, refuses new calls, and waits until the others have ended, or for the
+// drain timeout, or for the end of hard.
 func (s *Service) drain(ctx, hard context.Context) {
 	s.drainOnce.Do(func() { close(s.draining) })
 	bound, cancel := context.WithTimeout(hard, s.cfg.Drain)

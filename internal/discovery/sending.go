@@ -12,7 +12,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 )
 
-// settled waits until the store knows who is not there.
+// settled waits until the store knows which members are gone.
 func (s *Service) settled(ctx context.Context) error {
 	for {
 		state := s.store.State()

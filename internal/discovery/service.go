@@ -128,8 +128,7 @@ func (s *Service) newServer() *grpc.Server {
 	return srv
 }
 
-// Reload takes over what a running service can. The rest needs a restart, and is
-// named in the log.
+// Reload takes over what a running service can. Settings that need a restart are named in the log.
 func (s *Service) Reload(next Config) {
 	if fixed := fixedChanges(s.cfg, next); len(fixed) > 0 {
 		s.log.Warn("some changes need a restart", "fields", fixed)
@@ -166,7 +165,7 @@ func (s *Service) CountReload(err error) {
 	s.metrics.Reloads.WithLabelValues(telemetry.Outcome(code)).Inc()
 }
 
-// admit says who calls, and waits for his turn.
+// admit finds the caller, and waits for its turn.
 func (s *Service) admit(ctx context.Context, method string) (context.Context, error) {
 	var at netip.AddrPort
 	var over known
@@ -228,7 +227,7 @@ func (s *Service) streamed(srv any, stream grpc.ServerStream, info *grpc.StreamS
 	return statusOf(err)
 }
 
-// count counts a call by what became of it. A caller who went is no fault.
+// count counts a call by its outcome. A caller that left is no fault.
 func (s *Service) count(method string, err error) {
 	code := fault.Code("")
 	var f *fault.Fault

@@ -38,10 +38,10 @@ func weight(member string, l roster.Lease) (n int64) {
 // held is a member on the board, and in whose share it counts.
 type held struct {
 	roster.Lease
-	by *share // nil: nobody's, as who brought it is not known
+	by *share // nil: none, as its party is not known
 }
 
-// owner is the party of that share; not valid for nobody's.
+// owner is the party of that share; not valid without one.
 func (h held) owner() netip.Addr {
 	if h.by == nil {
 		return netip.Addr{}
@@ -83,7 +83,7 @@ type share struct {
 }
 
 // shares are those of all parties that have something, and of the networks around
-// them. Without them whoever comes first could fill the service for everybody.
+// them. Without them one party could fill the whole service.
 type shares struct {
 	mu     sync.Mutex
 	of     map[area]*share
@@ -93,14 +93,14 @@ type shares struct {
 // claim is a change of a member, as far as it concerns shares.
 type claim struct {
 	by       *share     // in whose share it is
-	to       netip.Addr // the party that brings it; not valid: nobody knows
+	to       netip.Addr // the party that brings it; not valid: unknown
 	was, now int64      // bytes, those of a cluster that it begins included
 	clusters int        // 1 if it begins one
 }
 
 // around is how many bits the networks of a party have that have a share, from the
-// party itself outwards. Who has a site of IPv6 has all the /64s of a /56 or a /48,
-// and the addresses of a /24 of IPv4 cost little together.
+// party itself outwards. A site of IPv6 has all the /64s of a /56 or a /48, and all addresses of
+// an IPv4 /24 can be rented for little.
 func around(p netip.Addr) []int {
 	if p.Is4() {
 		return []int{32, limit.DiscoveryNet4}

@@ -47,7 +47,7 @@ func olderPlace(cluster, member string) (Place, error) {
 }
 
 // olderUpdate checks an update. Of its endpoints the first count, as many as a member
-// may have: refused for the others, it would be announced to nobody.
+// may have: if the rest refused it, it would not be announced at all.
 func olderUpdate(r *sdr.AffiliateUpdateRequest, endpoints int) (Place, roster.Update, error) {
 	u := roster.Update{Data: r.AffiliateData, Endpoints: r.GetAffiliateEndpoints(), Most: endpoints}
 	p, err := olderPlace(r.GetClusterId(), r.GetAffiliateId())
@@ -112,7 +112,7 @@ func lease(d *sdr.Duration) time.Duration {
 	return time.Duration(seconds)*time.Second + time.Duration(nanos)
 }
 
-// Hello tells a caller its address, and where to go if that is another service.
+// Hello returns the caller's address, or the service to go to instead.
 func (o older) Hello(ctx context.Context, r *sdr.HelloRequest) (*sdr.HelloResponse, error) {
 	if _, err := olderCluster(r.GetClusterId()); err != nil {
 		return nil, err
@@ -154,7 +154,7 @@ func (o older) AffiliateDelete(ctx context.Context,
 	return &sdr.AffiliateDeleteResponse{}, nil
 }
 
-// List gives a cluster, once it is known who is not in it.
+// List returns a cluster, once it is known which members are gone.
 func (o older) List(ctx context.Context, r *sdr.ListRequest) (*sdr.ListResponse, error) {
 	id, err := olderCluster(r.GetClusterId())
 	if err == nil {
@@ -238,8 +238,8 @@ func affiliate(m Listing) []byte {
 	return b
 }
 
-// olderSnapshot is the whole cluster in one message, even if nobody is there. A
-// cluster that fits into no message that clients take goes on in further ones.
+// olderSnapshot is the whole cluster in one message, even if it is empty. A cluster that is too
+// large for a message that clients accept continues in further ones.
 func olderSnapshot(all []Listing) [][]byte {
 	items := make([][]byte, 0, len(all))
 	for _, m := range all {
@@ -253,8 +253,7 @@ func olderSnapshot(all []Listing) [][]byte {
 	return [][]byte{{}}
 }
 
-// olderChanges are the messages that tell what changed: who is as he is now, and
-// who is gone, of whom there is the id alone.
+// olderChanges are the messages about changes: changed members in full, removed ones by their id.
 func olderChanges(all []Listing) [][]byte {
 	var here, gone [][]byte
 	for _, m := range all {

@@ -56,7 +56,7 @@ type kept struct {
 	lease roster.Lease // without times
 	left  time.Duration
 	lefts []time.Duration // of the endpoints
-	by    netip.Addr      // the party in whose share it is; not valid: nobody's
+	by    netip.Addr      // the party in whose share it is; not valid: none
 }
 
 // keep is the member at a time; false: there is nothing left to keep.

@@ -11,10 +11,10 @@ import (
 	pb "github.com/tombolo-io/tombolo/proto/discovery"
 )
 
-// standing is what members are told of the store.
+// standing is the state of the store as members see it.
 type standing struct{ closed, settled bool }
 
-// standings looks at the store for all who attend.
+// standings polls the store for all attending members.
 type standings struct {
 	store Store
 

@@ -10,7 +10,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 )
 
-// Protocol is one of the two that a cluster is spoken of in; they never mix.
+// Protocol is the one that a cluster belongs to; the two never mix.
 type Protocol uint8
 
 // The protocols.
@@ -51,11 +51,11 @@ func (l Listing) size() int {
 // the store promises to keep is kept.
 type Store interface {
 	Update(ctx context.Context, p Place, u roster.Update) error
-	// Delete takes a member away at once, where the protocol lets anybody do so.
+	// Delete takes a member away at once, where the protocol lets anyone do so.
 	Delete(ctx context.Context, p Place) error
 	// Run keeps the store: expiry, snapshots, watches. It returns when ctx ends.
 	Run(ctx context.Context) error
-	// State says for people and for metrics how the store is.
+	// State is the state of the store, for people and metrics.
 	State() StoreState
 }
 
@@ -67,7 +67,7 @@ type StoreState struct {
 	Closed   bool      // it takes no updates
 	Settles  time.Time // when it will be Settled by itself; zero: it is, or that is not known
 	Since    time.Time // of Degraded
-	Saved    time.Time // the last snapshot, or the last word of etcd
+	Saved    time.Time // the last snapshot, or the last answer of etcd
 }
 
 // Stale is the refusal of an update that says what was said before, or less.

@@ -159,7 +159,7 @@ func (c *certificates) issue(now time.Time) error {
 	return nil
 }
 
-// serverTLS asks nobody for a certificate: who may do what is proved within.
+// serverTLS asks for no client certificate: members prove themselves within.
 // TLS 1.2 is there for what members have in front of them.
 func serverTLS(cert tls.Certificate) *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{alpnHTTP1, alpnHTTP2},
@@ -207,7 +207,7 @@ func openCA(dir string, now time.Time) (*trust.Authority, error) {
 		}
 		return ca, nil
 	case errors.Is(keyErr, fs.ErrNotExist):
-		// The key is written last: without it nobody has been shown the CA.
+		// The key is written last: without it the CA has never been shown.
 		return makeCA(dir, now)
 	default:
 		return nil, unusableDir(dir, err)

@@ -57,7 +57,7 @@ func costOf(method string) int {
 
 // turn waits for the address's turn. A call that would wait for longer than its
 // caller does is refused at once. When the drain begins, those that wait go ahead:
-// they are few, and a Talos node that is refused hears of nobody for half a lease.
+// they are few, and a refused Talos node learns of no member for half a lease.
 func (c *callers) turn(ctx context.Context, a netip.Addr, cost int) error {
 	now := time.Now()
 	c.mu.Lock()

@@ -127,7 +127,7 @@ func (m *sending) over() {
 
 // look ends the connection if nothing of the message was taken since the last look. The
 // connection of a trusted proxy carries the calls of others and stays: what its caller
-// does not read goes on counting.
+// does not read keeps counting.
 func (m *sending) look() {
 	switch {
 	case m.ended.Load():
@@ -141,8 +141,8 @@ func (m *sending) look() {
 	}
 }
 
-// gone hears of each message that gRPC has taken. It drops what comes behind the end of
-// its stream, and never lets go of that: by then the end is known here. (When a unary
+// gone is called for each message that gRPC has taken. gRPC drops messages after the end of their
+// stream and never frees them: by then the end is known here. (When a unary
 // call ends in order, its message was taken before.)
 type gone struct{}
 
@@ -167,7 +167,7 @@ func (gone) HandleRPC(ctx context.Context, what stats.RPCStats) {
 // deaf ends the connection of a caller that does not read.
 func (a *answers) deaf(to *greeted) {
 	if to.deaf.Swap(true) {
-		return // another of its answers has told
+		return // because of another answer
 	}
 	a.metrics.Unread.Inc()
 	a.log.Debug("connection ended: its answers are not read", "peer", to.RemoteAddr(), "for", a.patience)
@@ -193,12 +193,12 @@ func (a *answers) claim(from netip.Addr, n int) (release func(), err error) {
 	}, nil
 }
 
-// claims claims for who makes a call.
+// claims claims for the caller of a call.
 func (a *answers) claims(ctx context.Context) Claim {
 	return func(n int) (func(), error) { return a.claim(callerOf(ctx).Addr(), n) }
 }
 
-// called is one call: who makes it, over which connection, and what it is answered with.
+// called is one call: its caller, connection and answer.
 type called struct {
 	from netip.AddrPort
 	over *greeted
@@ -214,7 +214,7 @@ func callOf(ctx context.Context) *called {
 	return &called{}
 }
 
-// callerOf is who makes a call.
+// callerOf is the address of the caller.
 func callerOf(ctx context.Context) netip.AddrPort { return callOf(ctx).from }
 
 // reply makes the answer of a unary call ready to be sent.
@@ -297,8 +297,8 @@ func sendDelta(stream grpc.ServerStream, d *delta) error {
 	return nil
 }
 
-// lines are gRPC's credentials of a connection, by which a call finds the connection.
-// Whatever else there is to be agreed on was done when it was greeted.
+// lines are gRPC's credentials of a connection, by which a call finds the connection. The
+// handshake itself was done when it was greeted.
 type lines struct {
 	credentials.TransportCredentials
 }
@@ -309,7 +309,7 @@ func newLines() lines { return lines{insecure.NewCredentials()} }
 func (lines) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	to, ok := conn.(*greeted)
 	if !ok {
-		to = &greeted{Conn: conn} // of a test, which nobody has greeted
+		to = &greeted{Conn: conn} // of a test, without a greeting
 	}
 	return to, known{to}, nil
 }

@@ -21,8 +21,8 @@ type Watcher struct {
 	over bool
 }
 
-// Watch begins to follow a cluster, which need not have members: until it has, it
-// is none that limits count. Close must follow.
+// Watch begins to follow a cluster. Without members the cluster does not count for limits. Close
+// must follow.
 func (b *Board) Watch(id Cluster) *Watcher {
 	c := b.lock(id)
 	defer c.mu.Unlock()
@@ -48,13 +48,11 @@ func (w *Watcher) Close() {
 	}
 }
 
-// Snapshot is the whole cluster as bytes, in the order of ids and with removals
-// that are remembered (a watcher may know the member from before); Next goes on
-// from there. It is rendered at most once for each state however many ask at
-// once, while changes go on. In a large cluster it may be a few changes old, so
-// that a crowd during churn shares one; the first Next brings what it lacks. Where
-// there is no room for another one, it may be as old as Next goes back. Done must
-// follow.
+// Snapshot is the whole cluster as bytes, in the order of ids and with remembered removals (a
+// watcher may know the member from before); Next continues from there. Each state is rendered
+// at most once, however many ask for it, and changes continue meanwhile. In a large cluster it
+// may be a few changes old, so that a crowd during churn shares one; the first Next brings the
+// rest. Without room for another one, it may be as old as Next goes back. Done must follow.
 func (w *Watcher) Snapshot(render func([]Listing) [][]byte, claim Claim) (*Rendered, error) {
 	c := w.c
 	few := func() uint64 { return uint64(min(len(c.log)/2, len(c.members)/limit.DiscoverySnapshotShare)) }
@@ -102,7 +100,7 @@ func (c *cluster) snapshot(most func() uint64, render func([]Listing) [][]byte, 
 	return r, nil
 }
 
-// shared is the last rendering, if somebody has it still and it missed at most so many
+// shared is the last rendering, if it is still in use and missed at most so many
 // changes; nil otherwise.
 func (c *cluster) shared(most func() uint64) *Rendered {
 	c.mu.RLock()
