@@ -24,10 +24,9 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/run"
 )
 
-// Dialer dials targets in one cluster. Its fields must not change once it is in
-// use; the files that they name may: they are read again when they have changed,
-// and the last good ones stay in use while they are not complete. It is safe for
-// use by several goroutines, and must not be copied.
+// Dialer dials targets in one cluster. Its fields must not change once it is in use. The
+// files that they name may change: they are read again then, and the last good ones stay in
+// use while they are incomplete. A Dialer is safe for concurrent use, and must not be copied.
 type Dialer struct {
 	// Hub is the host:port of the hub's main port.
 	Hub string
@@ -38,17 +37,17 @@ type Dialer struct {
 	// Socket is the path of a cluster's socket of protocol connect, instead of Hub and its files.
 	Socket string
 
-	// Cluster, if set, is the cluster that is meant: a dial with a certificate for
-	// another one fails before it begins.
+	// Cluster, if set, is the expected cluster: a dial with a certificate for another one
+	// fails before it connects.
 	Cluster string
 
-	// Metadata goes into the audit records of every dial: at most 8 pairs, keys of
-	// letters, digits and ._-/ up to 64 bytes, printable values up to 256 bytes. No
-	// secrets. Nothing is decided upon it. WithMetadata adds to it.
+	// Metadata appears in the audit records of every dial: at most 8 pairs, with keys of
+	// letters, digits and ._-/ up to 64 bytes, and printable values up to 256 bytes. It must
+	// not contain secrets, and no decision depends on it. WithMetadata adds to it.
 	Metadata map[string]string
 
-	// Trace, if set, gives the W3C traceparent and tracestate of a dial from its
-	// context, where WithTrace did not.
+	// Trace, if set, returns the W3C traceparent and tracestate of a dial from its
+	// context, unless WithTrace has set them.
 	Trace func(ctx context.Context) (traceparent, tracestate string)
 
 	// Timeout bounds a dial in addition to its context; 0 is 40s.
@@ -56,25 +55,25 @@ type Dialer struct {
 
 	mu      sync.Mutex
 	files   files
-	connect func(ctx context.Context, network, address string) (net.Conn, error) // nil: of package net
+	connect func(ctx context.Context, network, address string) (net.Conn, error) // nil: package net's
 }
 
-// Error says why a dial failed.
+// Error is a failed dial.
 type Error struct {
-	// Code is stable and stands in docs/reference/faults.md: policy_denied,
-	// no_agent, dial_refused and so on.
+	// Code is stable and documented in docs/reference/faults.md: policy_denied, no_agent,
+	// dial_refused and so on.
 	Code string
-	// Reason is for people.
+	// Reason is a text for people.
 	Reason string
-	// Status is that of the hub's answer, 0 without one.
+	// Status is the HTTP status of the hub's answer, 0 without one.
 	Status int
-	// Err is the cause if it lies on this side of the hub.
+	// Err is the cause if the failure is on this side of the hub.
 	Err error
 }
 
 func (e *Error) Error() string { return e.Reason }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
 // Timeout makes the error a net.Error.
@@ -83,7 +82,7 @@ func (e *Error) Timeout() bool {
 	return e.Code == string(fault.CodeDialTimeout) || errors.As(e.Err, &timeout) && timeout.Timeout()
 }
 
-// Temporary makes the error a net.Error: nothing is known about the next try.
+// Temporary makes the error a net.Error; it is always false.
 func (e *Error) Temporary() bool { return false }
 
 type metadataKey struct{}
@@ -113,8 +112,8 @@ func (d *Dialer) Dial(network, address string) (net.Conn, error) {
 }
 
 // DialContext opens a connection to address, host:port, in the cluster; network
-// is tcp. It returns when the target is connected. ctx bounds the dial alone. The
-// connection is a Conn. Every error is an *Error.
+// is tcp. It returns when the target is connected. ctx bounds only the dial. The connection
+// is a *Conn. Every error is an *Error.
 func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	conn, err := d.dial(ctx, network, address)
 	if err != nil {
@@ -160,7 +159,7 @@ func (d *Dialer) dial(ctx context.Context, network, address string) (net.Conn, e
 	return conn, nil
 }
 
-// checkTarget keeps what is no host:port out of the request; the hub reads it exactly.
+// checkTarget keeps anything but host:port out of the request; the hub parses it strictly.
 func checkTarget(address string) error {
 	host, port, err := net.SplitHostPort(address)
 	n, bad := strconv.ParseUint(port, 10, 16)
@@ -171,8 +170,8 @@ func checkTarget(address string) error {
 	return nil
 }
 
-// firstCause prefers the end of the context to what it brought about, which is that the
-// hub seems to be away. What the hub or its certificate has said stays.
+// firstCause prefers the end of the context to its consequence, which looks as if the hub
+// were away. Errors from the hub or about its certificate stay.
 func firstCause(ctx context.Context, err error) error {
 	var answered *Error
 	var f *fault.Fault
@@ -183,7 +182,7 @@ func firstCause(ctx context.Context, err error) error {
 	cause := context.Cause(ctx)
 	if cause == nil || errors.Is(cause, end) {
 		cause = end
-	} else { // the caller's own, which need not say that it is one
+	} else { // the caller's own cause, of any type
 		cause = errors.Join(end, cause)
 	}
 	if errors.Is(end, context.Canceled) {
@@ -192,7 +191,7 @@ func firstCause(ctx context.Context, err error) error {
 	return fault.New(fault.CodeDialTimeout, "the dial did not end in time").Because(cause)
 }
 
-// metadata is what is sent with a dial.
+// metadata returns the request metadata of a dial.
 func (d *Dialer) metadata(ctx context.Context) (r reqmeta.Metadata, err error) {
 	all := maps.Clone(d.Metadata)
 	if more, ok := ctx.Value(metadataKey{}).(map[string]string); ok {
@@ -251,7 +250,7 @@ func (d *Dialer) raw(ctx context.Context, network, address string) (net.Conn, er
 	return (&net.Dialer{}).DialContext(ctx, network, address)
 }
 
-// ask says CONNECT and reads the answer.
+// ask sends CONNECT and reads the answer.
 func (c *Conn) ask(target string, said reqmeta.Metadata) error {
 	var b strings.Builder
 	b.WriteString("CONNECT " + target + " HTTP/1.1\r\nHost: " + target + "\r\n")
@@ -279,12 +278,12 @@ func (c *Conn) ask(target string, said reqmeta.Metadata) error {
 	}
 	if refused.Code == "" {
 		refused.Code = string(fault.CodeHubAway)
-		refused.Reason = "what answers is no hub: " + res.Status
+		refused.Reason = "the server is not a hub: " + res.Status
 	}
 	return refused
 }
 
-// asError gives every error its code.
+// asError turns an error into an *Error with a code.
 func asError(err error) error {
 	var e *Error
 	if errors.As(err, &e) {

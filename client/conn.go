@@ -13,12 +13,12 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/socket"
 )
 
-// ErrCut is the error of a read from a connection that did not end in order: the
+// ErrCut is the error of a read from a connection that did not end in an orderly way: the
 // target, its agent, the hub or a changed policy cut it.
 var ErrCut = errors.New("the connection was cut")
 
 // Conn is a connection to a target. Deadlines work as for every net.Conn, and
-// CloseWrite ends one direction: the target reads its end and may go on sending.
+// CloseWrite ends one direction: the target reads the end and may continue to send.
 type Conn struct {
 	net.Conn
 	raw    net.Conn // below TLS
@@ -29,9 +29,9 @@ type Conn struct {
 	wrote  atomic.Bool // our direction has ended
 }
 
-// Read gives io.EOF only when the target has ended its direction in order. Over a
-// unix socket that holds until CloseWrite: after it both directions of the socket
-// are closed by an end and by a cut alike, and io.EOF says nothing of which it was.
+// Read returns io.EOF only if the target has ended its direction in an orderly way, and
+// ErrCut or a network error if the connection was cut. Over a unix socket that holds only
+// until CloseWrite: after it an end and a cut look alike, and both return io.EOF.
 func (c *Conn) Read(b []byte) (int, error) {
 	n, err := c.buf.Read(b)
 	if err == io.EOF && (c.below != nil && c.below.ended.Load() ||
@@ -53,7 +53,7 @@ func (c *Conn) CloseWrite() error {
 	return c.Close()
 }
 
-// RemoteAddr is the target as it was asked for.
+// RemoteAddr is the target as it was passed to Dial.
 func (c *Conn) RemoteAddr() net.Addr { return c.target }
 
 // HubAddr is the address of the hub.
@@ -64,9 +64,9 @@ type targetAddr string
 func (targetAddr) Network() string  { return "tcp" }
 func (t targetAddr) String() string { return string(t) }
 
-// transport notes that the TCP connection has ended. crypto/tls takes that for an
-// end in order if it falls between two records (RFC 8446 section 6.1), and reads
-// no further than close_notify.
+// transport notes that the TCP connection has ended. crypto/tls takes that for an orderly
+// end if it is between two records (RFC 8446 section 6.1), and does not read beyond
+// close_notify.
 type transport struct {
 	net.Conn
 	ended atomic.Bool

@@ -7,7 +7,7 @@
 //	d := &client.Dialer{Hub: "hub.example:8443", Certificate: "client.crt", Key: "client.key", CA: "ca.crt"}
 //	conn, err := d.DialContext(ctx, "tcp", "10.96.0.10:443")
 //
-// Names are resolved in the cluster. Which cluster it is follows from the
-// certificate, and what may be reached from the policies of the hub and of its
-// agents; a refusal is an *Error with a code. The package does not retry.
+// Names are resolved in the cluster. The certificate determines the cluster, and the
+// policies of the hub and of its agents determine what can be reached; a refusal is an
+// *Error with a code. The package does not retry.
 package client

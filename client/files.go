@@ -14,20 +14,20 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/private"
 )
 
-// files are what was last read of the certificate, its key and the CA.
+// files are the certificate, its key and the CA, as last read.
 type files struct {
 	seen   [3]stamp
 	config *tls.Config
 }
 
-// stamp tells a file from its successor.
+// stamp identifies a version of a file.
 type stamp struct {
 	size    int64
 	changed time.Time
 }
 
-// config is the TLS configuration of now. While the files are not complete, as
-// when they are being replaced, the last good one stays.
+// config returns the present TLS configuration. While the files are incomplete, as when
+// they are being replaced, it returns the last good one.
 func (d *Dialer) config() (*tls.Config, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -56,7 +56,7 @@ func (d *Dialer) load() (*tls.Config, error) {
 		Hint("make one: tombolo egress-config CLUSTER --mode connect-tls --out-dir DIR")
 	var texts [3][]byte
 	for i, path := range []string{d.Certificate, d.Key, d.CA} {
-		// who may read the key is its owner's affair: a Secret volume is open to all of the pod
+		// The key's mode is not checked: a Secret volume is readable by the whole pod.
 		text, err := private.ReadPublic(path, limit.PrivateFile)
 		if err != nil {
 			return nil, bad.Because(err)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package proxy leads connections through an HTTP proxy that knows CONNECT. It does
-// not decide which proxy serves what.
+// Package proxy makes connections through an HTTP proxy with CONNECT. It does not decide
+// which proxy to use for which address.
 package proxy
 
 import (
@@ -22,22 +22,22 @@ import (
 // Dial makes a TCP connection.
 type Dial = func(ctx context.Context, network, address string) (net.Conn, error)
 
-// Choose gives the proxy for a URL, nil for none, as http.ProxyFromEnvironment does.
+// Choose returns the proxy for a URL, nil for none, like http.ProxyFromEnvironment.
 type Choose = func(to *url.URL) (*url.URL, error)
 
-// Refusal is what a proxy did wrong. Its text names neither the proxy's user nor its password.
+// Refusal is a failure of a proxy. Its text contains neither the proxy's user nor its password.
 type Refusal struct{ Why string }
 
 func (r *Refusal) Error() string { return r.Why }
 
-// Dialer makes connections, through a proxy where there is one.
+// Dialer makes connections, through a proxy if there is one.
 type Dialer struct {
 	Dial   Dial
 	Choose Choose              // nil: no proxy
-	Shown  func(string) string // makes a text of the proxy fit to be shown
+	Shown  func(string) string // makes a text of the proxy safe to show
 }
 
-// Through dials address, which stands for the URL to when a proxy is chosen.
+// Through dials address; the URL to decides which proxy is used.
 func (d Dialer) Through(ctx context.Context, to *url.URL, address string) (net.Conn, error) {
 	var via *url.URL
 	if d.Choose != nil {
@@ -88,7 +88,7 @@ func (d Dialer) connect(conn net.Conn, user *url.Userinfo, address string) (net.
 	}
 	ask := &http.Request{Method: http.MethodConnect, URL: &url.URL{Opaque: address}, Host: address, Header: header}
 	if err := ask.Write(conn); err != nil {
-		return nil, &Refusal{"it took no request"}
+		return nil, &Refusal{"it accepted no request"}
 	}
 	head := &io.LimitedReader{R: conn, N: limit.ProxyHead}
 	r := bufio.NewReader(head)
@@ -107,7 +107,7 @@ func (d Dialer) connect(conn net.Conn, user *url.Userinfo, address string) (net.
 	return conn, nil
 }
 
-// tunnel gives what was read beyond the proxy's answer first.
+// tunnel first returns what was read beyond the proxy's answer.
 type tunnel struct {
 	net.Conn
 	r *bufio.Reader

@@ -12,25 +12,25 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/conf"
 )
 
-// Setting is a proxy as a configuration names it.
+// Setting is the proxy setting of a configuration.
 type Setting struct {
 	Choose Choose // nil: none is used
 	text   string
 }
 
-// Same reports whether two settings say the same.
+// Same reports whether two settings are equal.
 func (s Setting) Same(o Setting) bool { return s.text == o.text }
 
-// Named is what a configuration says of a proxy.
+// Named has the fields of a configuration for a proxy.
 type Named struct {
 	Proxy string // none, environment or nothing, or a URL
-	File  string // holds the URL instead
-	// Read reads a file that others cannot read; nil: it is left unread.
+	File  string // a file with the URL instead
+	// Read reads a private file; nil: the file is not read.
 	Read func(file string) (string, error)
 }
 
-// Configure reads the fields proxy and proxyFile of what stands at a place, which ends in
-// a dot. The error is that of the file.
+// Configure validates the fields proxy and proxyFile below at, a path that ends in a dot.
+// The error is that of reading the file.
 func Configure(at string, n Named, add conf.Report) (Setting, error) {
 	s := Setting{text: n.Proxy}
 	if n.File != "" {
@@ -61,8 +61,7 @@ func Configure(at string, n Named, add conf.Report) (Setting, error) {
 	return s, nil
 }
 
-// parse reads the URL of a proxy. Its error shows none of it: there may be a password
-// within.
+// parse parses the URL of a proxy. Its error does not quote it: it may contain a password.
 func parse(text string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.Path != "" && u.Path != "/" {

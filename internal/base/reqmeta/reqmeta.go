@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package reqmeta reads and writes what a caller may say of a request beside its
-// destination: pairs of metadata and the W3C Trace Context. All of it is
-// untrusted text that nothing is decided upon; here it is bounded. It knows no
-// transport, no span and no record.
+// Package reqmeta reads and writes request metadata: what a caller says about a request
+// besides its destination, as pairs and W3C Trace Context. All of it is untrusted text, on
+// which nothing is decided; this package bounds it. It does not know transports, spans or
+// audit records.
 package reqmeta
 
 import (
@@ -25,7 +25,7 @@ const (
 // Pair is one pair of metadata.
 type Pair struct{ Key, Value string }
 
-// Metadata are what a caller said, bounded. The zero value has none.
+// Metadata is the request metadata of a caller, bounded. The zero value is empty.
 type Metadata struct {
 	Trace string // traceparent of version 00, or empty
 	State string // tracestate, or empty; never without Trace
@@ -51,7 +51,7 @@ func Read(header map[string][]string) (Metadata, error) {
 	return r, Check(r.Pairs)
 }
 
-// Write returns the lines of a header that Read understands.
+// Write calls add for each header line that Read understands.
 func (r Metadata) Write(add func(name, value string)) {
 	if r.Trace != "" {
 		add(HeaderTraceparent, r.Trace)
@@ -64,11 +64,11 @@ func (r Metadata) Write(add func(name, value string)) {
 	}
 }
 
-// ParsePair reads key=value as people write it.
+// ParsePair parses key=value.
 func ParsePair(text string) (Pair, error) {
 	key, value, ok := strings.Cut(text, "=")
 	if !ok {
-		return Pair{}, fmt.Errorf("metadata is key=value, and there is no =")
+		return Pair{}, fmt.Errorf("metadata must be key=value, and has no =")
 	}
 	return Pair{key, value}, nil
 }
@@ -85,7 +85,7 @@ func parseHeader(text string) (Pair, error) {
 	return p, nil
 }
 
-// Check says which bound the pairs break. It quotes no value.
+// Check returns an error if the pairs break a bound. It quotes no value.
 func Check(pairs []Pair) error {
 	if len(pairs) > limit.AuditPairs {
 		return fmt.Errorf("there are more than %d pairs of metadata", limit.AuditPairs)
@@ -109,8 +109,8 @@ func Check(pairs []Pair) error {
 	return nil
 }
 
-// Bounded are the pairs up to the first that breaks a bound: for what a peer
-// passes on that should have checked it.
+// Bounded returns the pairs up to the first that breaks a bound, for pairs that a peer
+// passes on and should have checked.
 func Bounded(pairs []Pair) []Pair {
 	for i := range pairs {
 		if Check(pairs[:i+1]) != nil {

@@ -15,24 +15,24 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 )
 
-// LeftOut is the line that says how many others there would have been.
+// LeftOut is the message of the line that counts suppressed lines.
 const LeftOut = "lines of the log were left out"
 
-// bounded is the log of a role. What a line says may be up to a peer, and how often it
-// is written: so of each kind of line, which is its message and its fault code, the
-// first of a minute are written, and the rest are counted in one line at its end. Who
-// causes lines uses up nobody else's: see Ration. The groups are clusters. In a group
-// each agent, node, caller or identity has its own bound; unauthenticated peers, of which the
-// line has only the address, share one. What tells of nobody is the doing of this
-// program or of its operator.
+// bounded is the log handler of a role. A peer may control what a line says, and how often
+// it is written. So of each kind of line, which is its message and its fault code, the
+// first of a minute are written, and the rest are counted in one line at its end. Nobody
+// who causes lines can use up the share of others: see Ration. The groups are clusters. In
+// a group each agent, node, caller or identity has its own bound; unauthenticated peers, of
+// which the line has only the address, share one. A line that names nobody is caused by
+// this program or its operator.
 type bounded struct {
 	slog.Handler
-	who    causer // as far as With has said it
-	within bool   // in a group of attributes, which say nothing of who it was
+	who    causer // as far as the attributes of With identify it
+	within bool   // in a group of attributes, which do not identify the causer
 	lines  *lines
 }
 
-// causer is what the attributes of a line say of who has caused it.
+// causer identifies, by the attributes of a line, the party that has caused it.
 type causer struct {
 	code, cluster, name string
 	address             bool
@@ -58,7 +58,7 @@ func (c causer) one() string {
 	return c.name
 }
 
-// lines counts what is written, and what is not.
+// lines counts written and suppressed lines.
 type lines struct {
 	mu    sync.Mutex
 	begun time.Time
@@ -66,7 +66,7 @@ type lines struct {
 	out   slog.Handler
 }
 
-// lineKind is what lines have in common that are counted together.
+// lineKind is the key under which lines are counted together.
 type lineKind struct {
 	level         slog.Level
 	message, code string
@@ -123,7 +123,7 @@ func (b *bounded) Handle(ctx context.Context, r slog.Record) error {
 	return b.Handler.Handle(ctx, r)
 }
 
-// take says whether to write a line, and gives the sums of a minute that is over.
+// take reports whether to write a line, and returns the sums of a minute that is over.
 func (l *lines) take(r slog.Record, who causer) (write bool, sums []slog.Record) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -155,7 +155,7 @@ func (l *lines) take(r slog.Record, who causer) (write bool, sums []slog.Record)
 
 func rationAt(level slog.Level) Ration {
 	times := 1
-	if level < slog.LevelInfo { // whoever wants these, wants many
+	if level < slog.LevelInfo { // debug lines are not bounded
 		times = limit.LogDebug
 	}
 	return Ration{
@@ -164,7 +164,7 @@ func rationAt(level slog.Level) Ration {
 	}
 }
 
-// turn begins a new minute and gives the sums of the last.
+// turn starts a new minute and returns the sums of the last one.
 func (l *lines) turn(now time.Time) (sums []slog.Record) {
 	order := slices.SortedFunc(maps.Keys(l.kinds), func(a, b lineKind) int {
 		return cmp.Or(cmp.Compare(a.message, b.message), cmp.Compare(a.code, b.code), cmp.Compare(a.level, b.level))
@@ -189,8 +189,8 @@ func (l *lines) turn(now time.Time) (sums []slog.Record) {
 	return sums
 }
 
-// TurnLog writes how many lines a logger of Logger has left out until now. Whoever runs
-// a role calls it each minute and at the end: else that waits for the next line.
+// TurnLog writes how many lines a logger from Logger has suppressed so far. A role calls it
+// each minute and at its end: otherwise the counts wait for the next line.
 func TurnLog(ctx context.Context, log *slog.Logger, now time.Time) {
 	b, is := log.Handler().(*bounded)
 	if !is {
@@ -206,8 +206,8 @@ func TurnLog(ctx context.Context, log *slog.Logger, now time.Time) {
 	}
 }
 
-// Texts is a handler for libraries that log finished texts, such as net/http: what
-// they say may be a peer's words, so it is an attribute of a line of a known kind.
+// Texts is a handler for libraries that log formatted texts, such as net/http: a text may
+// contain a peer's words, so it becomes an attribute of a line with a fixed message.
 func Texts(log *slog.Logger, message string) slog.Handler { return texts{log.Handler(), message} }
 
 type texts struct {

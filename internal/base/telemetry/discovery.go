@@ -25,7 +25,7 @@ func NewDiscovery(reg prometheus.Registerer, r DiscoveryReadings) *Discovery {
 	f.gaugeFunc("tombolo_discovery_clusters", "Clusters that have a member.", r.Clusters)
 	f.gaugeFunc("tombolo_discovery_members", "Members that are listed.", r.Members)
 	f.gaugeFunc("tombolo_discovery_member_bytes", "Bytes of memory that members take.", r.Bytes)
-	f.gaugeFunc("tombolo_discovery_watchers", "Calls that follow a cluster.", r.Watchers)
+	f.gaugeFunc("tombolo_discovery_watchers", "Watches of clusters.", r.Watchers)
 	f.gaugeFunc("tombolo_discovery_connections", "Connections of the main port.", r.Connections)
 	f.gaugeFunc("tombolo_discovery_unread_bytes", "Bytes of answers that callers have not read yet.", r.Unread)
 	f.gaugeFunc("tombolo_discovery_certificate_expiry_timestamp_seconds",
@@ -36,11 +36,11 @@ func NewDiscovery(reg prometheus.Registerer, r DiscoveryReadings) *Discovery {
 		Refused: f.counterVec("tombolo_discovery_refused_connections_total",
 			"Connections that were refused before a call, by fault code.", "code"),
 		Unread: f.counter("tombolo_discovery_unread_connections_total",
-			"Connections that were ended as their answers were not read."),
+			"Connections that were closed because their answers were not read."),
 		Reloads: f.counterVec("tombolo_discovery_config_reloads_total", "Reloads of the configuration, by outcome.",
 			"outcome"),
 		Certificates: f.counterVec("tombolo_discovery_certificate_failures_total",
-			"Certificates that could not be taken over, by fault code.", "code"),
+			"Certificates that could not be loaded, by fault code.", "code"),
 	}
 	for _, m := range []string{"Hello", "AffiliateUpdate", "AffiliateDelete", "List", "Watch", "Attend", "Put"} {
 		d.Calls.WithLabelValues(m, Outcome(""))

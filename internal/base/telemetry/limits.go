@@ -4,14 +4,14 @@ package telemetry
 
 // The bounds of this package alone.
 const (
-	// logGroup bounds those of a cluster, and of what no peer has caused: more agents or
-	// nodes than join, come or go in a minute of an ordinary day.
+	// logGroup bounds the lines of a kind in a minute for one cluster, and for no peer: more
+	// agents or nodes than join, connect or leave in an ordinary minute.
 	logGroup = 256
-	// logAll bounds those of all clusters together.
+	// logAll bounds the lines of a kind for all clusters together.
 	logAll = 1_024
-	// logShare is what a cluster has even where others have used up logAll.
+	// logShare is what a cluster has even if others have used up logAll.
 	logShare = 32
-	// logGroups bounds the clusters that are told apart.
+	// logGroups bounds the clusters that are counted separately.
 	logGroups = 1_024
 	// logKinds bounds the kinds: some 200 messages, few of them with several codes.
 	logKinds = 1_024

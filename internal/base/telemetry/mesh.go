@@ -11,19 +11,19 @@ type Mesh struct {
 
 // MeshReadings are read when metrics are scraped.
 type MeshReadings struct {
-	Waiting func() float64 // settings that a restart takes over
+	Waiting func() float64 // settings that take effect at the next start
 	Closed  func() float64 // ranges
 	Dropped func(reason string) float64
 }
 
-// NewMesh registers the metrics of a mesh node itself, with the reasons of its tunnel's drops
-// that there are.
+// NewMesh registers the metrics of a mesh node itself; reasons are those of its tunnel's
+// drops.
 func NewMesh(reg prometheus.Registerer, reasons []string, r MeshReadings) *Mesh {
 	f := factory{reg}
-	f.gaugeFunc("tombolo_mesh_settings_waiting", "Settings that were changed in the configuration and wait for a restart.",
+	f.gaugeFunc("tombolo_mesh_settings_waiting", "Settings that were changed in the configuration and need a restart.",
 		r.Waiting)
 	f.gaugeFunc("tombolo_mesh_closed_ranges",
-		"Ranges of members of which, or of whose key, nothing is heard any more: packets for them are lost.", r.Closed)
+		"Closed ranges: packets for them are lost, because their member, or its key, is no longer announced.", r.Closed)
 	f.counterFuncs("tombolo_mesh_tunnel_dropped_packets_total",
 		"Packets that were dropped between the network and the link, by reason.", "reason", reasons, r.Dropped)
 	m := &Mesh{Reloads: f.counterVec("tombolo_mesh_config_reloads_total",

@@ -19,18 +19,19 @@ type MeshRelayReadings struct {
 	Dropped                                                                func(reason string) float64
 }
 
-// NewMeshRelay registers them.
+// NewMeshRelay registers the metrics of MeshRelay.
 func NewMeshRelay(reg prometheus.Registerer, r MeshRelayReadings) *MeshRelay {
 	f := factory{reg}
 	f.gaugeFunc("tombolo_mesh_relay_hubs", "Hubs to whose relay this node is connected.", r.Hubs)
 	f.counterFunc("tombolo_mesh_relay_sent_packets_total", "Packets given to connections to the relay.", r.Sent)
 	f.counterFunc("tombolo_mesh_relay_sent_bytes_total", "Bytes of packets given to connections to the relay.",
 		r.SentBytes)
-	f.counterFunc("tombolo_mesh_relay_received_packets_total", "Packets that came by the relay.", r.Received)
-	f.counterFunc("tombolo_mesh_relay_received_bytes_total", "Bytes of packets that came by the relay.", r.ReceivedBytes)
+	f.counterFunc("tombolo_mesh_relay_received_packets_total", "Packets that came through the relay.", r.Received)
+	f.counterFunc("tombolo_mesh_relay_received_bytes_total", "Bytes of packets that came through the relay.",
+		r.ReceivedBytes)
 	f.counterFuncs("tombolo_mesh_relay_dropped_packets_total", "Packets for the relay that were dropped here, by reason.",
 		"reason", []string{"away", "queue", "size"}, r.Dropped)
-	f.counterFunc("tombolo_mesh_relay_absent_total", "Times that a hub said that a peer is not there.", r.Absent)
+	f.counterFunc("tombolo_mesh_relay_absent_total", "Times that a hub reported a peer as absent.", r.Absent)
 	f.gaugeFunc("tombolo_mesh_certificate_expiry_timestamp_seconds",
 		"When the node's certificate ends, as a Unix time; 0 without one.", r.CertificateEnd)
 	out := &MeshRelay{

@@ -4,7 +4,7 @@ package telemetry
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Peering are the metrics of a mesh node's ways to its peers. None names a peer: figures per
+// Peering are the metrics of a mesh node's paths to its peers. None names a peer: figures per
 // peer are in 'tombolo mesh status'.
 type Peering struct {
 	Sent       *prometheus.CounterVec // kind
@@ -21,31 +21,31 @@ type PeeringReadings struct {
 	Relayed func(direction string) float64
 }
 
-// NewPeering registers the metrics of a mesh node's ways to its peers.
+// NewPeering registers the metrics of a mesh node's paths to its peers.
 func NewPeering(reg prometheus.Registerer, r PeeringReadings) *Peering {
 	f := factory{reg}
 	f.gaugeFuncs("tombolo_mesh_peers", "Peers of this node, by the state of the path to them.", "state",
 		[]string{"idle", "direct", "relayed", "down"}, r.Peers)
 	directions := []string{"sent", "received"}
 	f.counterFuncs("tombolo_mesh_bytes_total",
-		"Bytes of WireGuard to and from peers, by any way; as new as the last look at it.", "direction", directions, r.Bytes)
-	f.counterFuncs("tombolo_mesh_relayed_bytes_total", "Of WireGuard's bytes, those that went or came by a relay.",
+		"Bytes of WireGuard to and from peers, on any path, as last read.", "direction", directions, r.Bytes)
+	f.counterFuncs("tombolo_mesh_relayed_bytes_total", "Of WireGuard's bytes, those that went or came through a relay.",
 		"direction", directions, r.Relayed)
 	m := &Peering{
 		Sent:     f.counterVec("tombolo_mesh_probes_sent_total", "Probes that were sent, by kind.", "kind"),
-		Received: f.counterVec("tombolo_mesh_probes_received_total", "Probes of peers that counted, by kind.", "kind"),
+		Received: f.counterVec("tombolo_mesh_probes_received_total", "Valid probes of peers, by kind.", "kind"),
 		Dropped: f.counterVec("tombolo_mesh_probes_dropped_total",
-			"Probes and packets of the relay that did not count, and probes that could not be sent, by reason.", "reason"),
+			"Probes and relayed packets that were dropped, and probes that could not be sent, by reason.", "reason"),
 		Ways: f.counterVec("tombolo_mesh_path_changes_total", "Changes of the path to a peer, by the kinds of both.",
 			"from", "to"),
-		Handshakes: f.counter("tombolo_mesh_handshakes_total", "Handshakes of WireGuard that were completed."),
+		Handshakes: f.counter("tombolo_mesh_handshakes_total", "Completed WireGuard handshakes."),
 	}
 	begin(m.Sent, []string{"ping", "pong", "call"})
 	begin(m.Received, []string{"ping", "pong", "call"})
 	begin(m.Dropped, []string{"malformed", "no_peer", "forged", "unknown", "rate", "unasked", "inside", "unsent"})
 	for _, from := range []string{"none", "direct", "relayed"} {
 		for _, to := range []string{"none", "direct", "relayed"} {
-			if from != "none" || to != "none" { // by another address, another hub
+			if from != "none" || to != "none" { // between two addresses or two hubs too
 				m.Ways.WithLabelValues(from, to)
 			}
 		}

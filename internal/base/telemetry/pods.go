@@ -8,6 +8,6 @@ import "github.com/prometheus/client_golang/prometheus"
 func NewPods(reg prometheus.Registerer, read func(state string) float64) {
 	f := factory{reg}
 	f.gaugeFuncs("tombolo_mesh_pod_ranges",
-		"Ranges that Kubernetes has of this node's pods, by whether they are announced or refused.",
+		"Pod ranges of this node in Kubernetes, by whether they are announced or refused.",
 		"state", []string{"announced", "refused"}, read)
 }

@@ -2,18 +2,18 @@
 
 package telemetry
 
-// Ration decides what may still be told in an interval, of a thing that many can
-// cause as often as they like. Nobody uses up what another needs: each one has a
-// bound, each group of them (a cluster) has one, and beyond the bound of all each
-// group still has its share.
+// Ration decides which reports to write in an interval, of events that many parties can
+// cause as often as they like. No party can use up the share of another: each one has a
+// bound, each group of them (a cluster) has one, and beyond the bound of all each group
+// still has its share.
 //
-//	one of a group told `Each` times, or its group `Group` times ──► no
-//	all together less than `All`, or its group less than `Share` ──► yes
+//	one of a group reported `Each` times, or its group `Group` times ──► no
+//	all together less than `All`, or its group less than `Share` ──────► yes
 type Ration struct {
 	// Each bounds one of a group, Group a group, All the groups together. Share is
-	// what a group has even where the others have used up All.
+	// what a group has even if the others have used up All.
 	Each, Group, All, Share int
-	// Groups bounds those that are told apart; any more are one group together.
+	// Groups bounds the groups that are counted separately; further ones share a group.
 	Groups int
 
 	told   int
@@ -25,9 +25,9 @@ type rationed struct {
 	ones map[string]int
 }
 
-// Take says whether to tell what one of a group has caused. An empty one is nobody
-// in particular: only the bounds of its group hold. It also says which group it was
-// counted in, which is "" for one group too many.
+// Take reports whether to write an event caused by one of a group. For an empty one only
+// the bounds of its group apply. It also returns the group in which the event was counted:
+// "" for a group beyond Groups.
 func (r *Ration) Take(group, one string) (tell bool, counted string) {
 	g := r.groups[group]
 	if g == nil && len(r.groups) >= r.Groups {
@@ -52,7 +52,7 @@ func (r *Ration) Take(group, one string) (tell bool, counted string) {
 	return true, group
 }
 
-// Turn begins a new interval.
+// Turn starts a new interval.
 func (r *Ration) Turn() {
 	r.told, r.groups = 0, nil
 }

@@ -28,17 +28,17 @@ func NewRouting(reg prometheus.Registerer, kinds, reasons []string, r RoutingRea
 	f.gaugeFunc("tombolo_mesh_ranges", "Ranges that are routed to peers, their addresses in the mesh among them.",
 		r.Ranges)
 	f.gaugeFuncs("tombolo_mesh_problems", "Members and ranges that do not count, by kind.", "kind", kinds, r.Problems)
-	f.counterFuncs("tombolo_mesh_dropped_packets_total", "Packets that our rules of nftables dropped, by reason.",
+	f.counterFuncs("tombolo_mesh_dropped_packets_total", "Packets that our nftables rules dropped, by reason.",
 		"reason", reasons, r.Dropped)
 	out := &Routing{
-		Steps: f.counterVec("tombolo_mesh_steps_total", "Changes of the kernel, by verb and what they are on.", "verb",
+		Steps: f.counterVec("tombolo_mesh_steps_total", "Changes of the kernel's state, by verb and object.", "verb",
 			"object"),
 		Applies: f.counterVec("tombolo_mesh_applies_total",
-			"Times that the kernel was compared and changed where it had to be, by outcome (ok or a fault code).", "outcome"),
+			"Comparisons of the kernel's state with the desired one, by outcome (ok or a fault code).", "outcome"),
 		Repairs: f.counter("tombolo_mesh_repairs_total",
-			"Times that something of the mesh's was put back, which others had taken away or changed."),
+			"Times that the mesh restored what others had removed or changed."),
 		Policies: f.counterVec("tombolo_mesh_policy_reloads_total",
-			"Readings of the policy between peers, by outcome (ok or a fault code).", "outcome"),
+			"Reloads of the policy between peers, by outcome (ok or a fault code).", "outcome"),
 	}
 	out.Applies.WithLabelValues(Outcome(""))
 	out.Policies.WithLabelValues(Outcome(""))

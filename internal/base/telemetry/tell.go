@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package telemetry holds what Tombolo says to those who run it: the names of
-// metrics and of log attributes. Names are documented in
-// docs/reference/metrics.md. It keeps no state of its own and opens no port.
+// Package telemetry has the logger, and the names of log attributes and metrics
+// (docs/reference/metrics.md). It bounds the log, keeps no other state, and opens no port.
 package telemetry
 
 import (
@@ -21,7 +20,7 @@ const (
 	AttrNode    = "node"
 	AttrPeer    = "peer"   // transport address
 	AttrCode    = "code"   // fault code
-	AttrReason  = "reason" // why, for people
+	AttrReason  = "reason" // why, as text
 	AttrCause   = "cause"  // why a connection was lost, a word of the carrier's
 	AttrTarget  = "target"
 	AttrCaller  = "caller"
@@ -32,8 +31,8 @@ const (
 // BuildInfo is the metric that names the version.
 const BuildInfo = "tombolo_build_info"
 
-// Logger makes the logger of a role; format is text or json, level as slog spells it.
-// What peers can have it write is bounded, see bounded.
+// Logger makes the logger of a role; format is text or json, level as in slog. It bounds
+// the lines that peers can cause, see bounded.
 func Logger(w io.Writer, format, level string) (*slog.Logger, error) {
 	var l slog.Level
 	if level != "" {
@@ -53,8 +52,8 @@ func Logger(w io.Writer, format, level string) (*slog.Logger, error) {
 		Hint("correct --log-format or log.format")
 }
 
-// Outcome is a code as a label value: "ok" for none, "other" for a code of a
-// peer that this version does not know, so that a peer cannot make series.
+// Outcome is a fault code as a label value: "ok" for none, "other" for an unknown code of
+// a peer, so that a peer cannot create series.
 func Outcome(code fault.Code) string {
 	if code == "" {
 		return "ok"
@@ -124,11 +123,11 @@ func NewHub(reg prometheus.Registerer, r HubReadings) *Hub {
 	f.gaugeFuncs("tombolo_hub_limit_use_ratio",
 		"The greatest use of a limit by any cluster, agent or caller, as a share of it.", "limit", limits(), r.LimitUse)
 	f.gaugeFunc("tombolo_hub_relay_nodes", "Nodes that are connected to the relay.", r.RelayNodes)
-	f.counterFunc("tombolo_hub_relay_refused_nodes_total", "Connections of nodes that found no place in the relay.",
+	f.counterFunc("tombolo_hub_relay_refused_nodes_total", "Connections of nodes that the relay refused for lack of room.",
 		r.RelayRefused)
 	f.counterFunc("tombolo_hub_relay_packets_total", "Packets that the relay passed on.", r.RelayPackets)
 	f.counterFunc("tombolo_hub_relay_bytes_total", "Bytes of packets that the relay passed on.", r.RelayBytes)
-	f.counterFuncs("tombolo_hub_relay_dropped_packets_total", "Packets that the relay did not pass on, by reason.",
+	f.counterFuncs("tombolo_hub_relay_dropped_packets_total", "Packets that the relay dropped, by reason.",
 		"reason", relayDrops(), r.RelayDropped)
 	h := &Hub{
 		RelayEnds: f.counterVec("tombolo_hub_relay_ends_total",
@@ -155,7 +154,7 @@ func NewHub(reg prometheus.Registerer, r HubReadings) *Hub {
 			"Connections and requests that were refused without a dial, by fault code.", "code"),
 
 		Limits: f.counterVec("tombolo_hub_limit_hits_total",
-			"Times that a limit refused something or kept bytes waiting, by whose limit it is.", "scope", "limit"),
+			"Times that a limit refused something or delayed bytes, by the limit's scope.", "scope", "limit"),
 		Shed: f.counter("tombolo_hub_memory_shed_streams_total",
 			"Streams that were cut because the hub was short of memory."),
 
