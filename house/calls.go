@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// callRule keeps functions and variables of a package to the folders that may
-// name them. It governs product code.
+// callRule restricts functions and variables of a package to the folders that may use
+// them. It applies to product code.
 type callRule struct {
 	Import string
 	Names  []string // empty: any
@@ -49,31 +49,32 @@ func callRules() []callRule {
 			// What is behind which range, and the kernel's form of it: policy lowers its verdicts to it.
 			"internal/base/plan", "internal/mesh/topology", "internal/mesh/kernel/...",
 		}, oneDecide},
-		{"net", []string{"ParseCIDR", "IPNet", "CIDRMask"}, []string{"internal/mesh/kernel/...", "internal/demo/network"}, oneDecide},
+		{"net", []string{"ParseCIDR", "IPNet", "CIDRMask"}, []string{"internal/mesh/kernel/...", "internal/demo/network"},
+			oneDecide},
 		{"context", []string{"Background", "TODO"}, []string{"cmd/..."},
-			"a context begins where the program begins; take the caller's"},
+			"a context starts where the program starts; take the caller's"},
 		{"os", []string{"Exit"}, []string{"cmd/tombolo/main.go"},
 			"an exit skips every defer: return the fault"},
 		{"log", []string{"Fatal", "Fatalf", "Fatalln", "Panic", "Panicf", "Panicln"}, nil,
 			"an exit skips every defer: return the fault"},
 		{"syscall", []string{"Exit"}, nil, "an exit skips every defer: return the fault"},
-		{"runtime", []string{"Goexit", "SetFinalizer"}, nil, "owners end things, not the runtime"},
+		{"runtime", []string{"Goexit", "SetFinalizer"}, nil, "the owner of an object ends it, not the runtime"},
 		{"time", []string{"Sleep"}, nil,
 			"a sleep cannot be cancelled: wait on a timer and the context"},
 		{"time", []string{"Tick"}, nil, "its ticker cannot be stopped"},
 		{"net/http", []string{"Get", "Head", "Post", "PostForm", "DefaultClient", "DefaultTransport"}, nil,
 			"the default client has no timeout and is shared by the process"},
 		{"net/http", []string{"Handle", "HandleFunc", "DefaultServeMux", "ListenAndServe", "ListenAndServeTLS", "Serve"}, nil,
-			"the default mux serves what any import put there: build a server with its own mux and limits"},
+			"any import can add to the default mux: build a server with its own mux and limits"},
 		{"log/slog", []string{"Default", "SetDefault", "Debug", "DebugContext", "Info", "InfoContext", "Warn",
 			"WarnContext", "Error", "ErrorContext", "Log", "LogAttrs"}, nil,
 			"a logger comes by constructor"},
 		{"log/slog", []string{"NewTextHandler", "NewJSONHandler"}, []string{"internal/base/telemetry"},
-			"peers can have lines written without end: the handlers of tell.Logger bound them"},
+			"peers can cause lines without end: the handlers of telemetry.Logger bound them"},
 		{"log/slog", []string{"NewLogLogger"},
 			[]string{"internal/base/listener", "internal/discovery/announce", "internal/demo"},
-			"its texts may be a peer's: give it tell.Texts"},
-		{"os", []string{"Stderr"}, []string{"cmd/..."}, "what is written is written by the logger, which bounds it"},
+			"its texts may be a peer's: give it telemetry.Texts"},
+		{"os", []string{"Stderr"}, []string{"cmd/..."}, "output goes through the logger, which bounds it"},
 		{"github.com/prometheus/client_golang/prometheus", []string{"MustRegister", "Register", "DefaultRegisterer",
 			"DefaultGatherer"}, nil, "a registry comes by constructor"},
 		{"github.com/prometheus/client_golang/prometheus/promhttp", []string{"Handler"}, nil,
@@ -81,7 +82,7 @@ func callRules() []callRule {
 		{"flag", []string{"Parse", "CommandLine", "String", "Bool", "Int", "Duration", "Var"}, nil,
 			"flags belong to the command"},
 		{"os/signal", []string{"Notify", "NotifyContext"}, []string{"cmd/..."},
-			"signals reach the program, which tells the rooms"},
+			"the program receives signals, and calls the rooms"},
 		{"os", []string{"Setenv", "Unsetenv", "Clearenv", "Chdir"}, nil, "the environment is shared by the process"},
 		{"syscall", []string{"Umask"}, nil, "the mask is shared by the process: set modes on the file"},
 		{"golang.org/x/sys/unix", []string{"Umask"}, nil, "the mask is shared by the process: set modes on the file"},
@@ -119,11 +120,11 @@ func checkSelectors(t *Tree, keep func(*File) bool, rules []callRule) []Breach {
 	return out
 }
 
-// pureRules hold on floors 0 and 1. Package net is allowed for its types.
+// pureRules apply to floors 0 and 1. Package net is allowed for its types.
 func pureRules() []callRule {
-	const clock = "a decision gets the time as a value, so that a test can choose it"
+	const clock = "a decision takes the time as a value, so that a test can choose it"
 	const io = "deciders do no I/O: take bytes and values"
-	const dice = "a decision gives the same answer twice: take the random number as a value"
+	const dice = "a decision is deterministic: take the random number as a value"
 	owner := []string{"internal/base/run"}
 	return []callRule{
 		{"net", []string{"Dial", "DialTimeout", "DialTCP", "DialUDP", "DialUnix", "DialIP", "Dialer", "Listen", "ListenTCP",
@@ -147,7 +148,7 @@ func checkPurity(t *Tree) []Breach {
 	return checkSelectors(t, pure, pureRules())
 }
 
-// pure says whether a file is product code on floor 0 or 1.
+// pure reports whether a file is product code on floor 0 or 1.
 func pure(f *File) bool {
 	p, ok := place(f.Dir())
 	return ok && p.Floor <= Deciders && f.Product()
@@ -181,7 +182,7 @@ func checkGoroutines(t *Tree) []Breach {
 	return out
 }
 
-// waitGroups gives the names of fields and variables of a folder that are a sync.WaitGroup.
+// waitGroups returns the names of fields and variables of a folder that are a sync.WaitGroup.
 func waitGroups(t *Tree, dir string) map[string]bool {
 	out := map[string]bool{}
 	for _, f := range t.Go(func(f *File) bool { return f.Dir() == dir }) {
@@ -240,7 +241,7 @@ func checkRecover(t *Tree) []Breach {
 	return out
 }
 
-// textFunctions compare text; none of them may look at an error's.
+// textFunctions compare text; none of them may be used on an error's text.
 func textFunctions() map[string][]string {
 	return map[string][]string{
 		"strings": {"Contains", "ContainsAny", "HasPrefix", "HasSuffix", "EqualFold", "Index", "Compare", "Count", "Cut",
@@ -258,7 +259,7 @@ func checkErrorText(t *Tree) []Breach {
 		}
 		names := imports(f.AST)
 		report := func(n ast.Node) {
-			out = append(out, t.breach(f, n, "looks into an error's text: use errors.Is, errors.As or fault.Has"))
+			out = append(out, t.breach(f, n, "matches an error's text: use errors.Is, errors.As or fault.Has"))
 		}
 		ast.Inspect(f.AST, func(n ast.Node) bool {
 			switch n := n.(type) {
@@ -282,8 +283,8 @@ func checkErrorText(t *Tree) []Breach {
 	return out
 }
 
-// comparesText says whether a call is one of textFunctions, or a method of a
-// regular expression, which is known by its name.
+// comparesText reports whether a call is one of textFunctions, or a method of a
+// regular expression, recognised by its name.
 func comparesText(names map[string]string, call *ast.CallExpr) bool {
 	pkg, name := selector(names, call.Fun)
 	if slices.Contains(textFunctions()[pkg], name) {
@@ -323,8 +324,8 @@ func isErrorText(e ast.Expr) bool {
 	return found
 }
 
-// keepsText says whether a variable that is declared with e holds an error's
-// text: err.Error() itself, or what package strings or fmt makes of it.
+// keepsText reports whether a variable that is declared with e holds an error's
+// text: err.Error() itself, or a result of package strings or fmt on it.
 func keepsText(e ast.Expr) bool {
 	call, ok := e.(*ast.CallExpr)
 	if !ok {

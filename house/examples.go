@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Example is a document of ours that a page or a manifest shows.
+// Example is a Tombolo configuration in a page or a manifest.
 type Example struct {
 	Path string
 	Line int
@@ -16,10 +16,10 @@ type Example struct {
 	Text string
 }
 
-// ours matches a document of Tombolo.
+// ours matches a Tombolo configuration.
 func ours() *regexp.Regexp { return regexp.MustCompile(`(?m)^apiVersion:\s*["']?tombolo\.dev/`) }
 
-// Examples finds the documents in ```yaml blocks of Markdown pages and in YAML files.
+// Examples finds the configurations in ```yaml blocks of Markdown pages and in YAML files.
 func Examples(t *Tree) []Example {
 	var out []Example
 	for _, f := range t.Files {

@@ -2,7 +2,7 @@
 
 package house
 
-// Exceptions lists who may break which law, and why.
+// Exceptions lists which path may break which law, and why.
 func Exceptions() []Exception {
 	return []Exception{
 		{"methods", "internal/stream/carrier/mux_stream.go", "type muxStream",
@@ -16,7 +16,7 @@ func Exceptions() []Exception {
 		{"interfaces", "internal/discovery/etcd/remote.go", "interface remote",
 			"the calls of etcd that the store makes, for a fake in its tests"},
 		{"locked", "internal/mesh/peering/", "", "to be renamed when its state is split"},
-		{"log-lines", "internal/stream/agent/agent.go", "", "what is tried again is one of three literals of its callers"},
+		{"log-lines", "internal/stream/agent/agent.go", "", "the message is one of three literals of its callers"},
 		{"log-lines", "internal/stream/hub/join.go", "", "agents and nodes, each with a message of its own"},
 		{"log-lines", "internal/stream/hub/policyfile/refusal.go", "",
 			"what stays and what else is in force are a few literals, put together"},
@@ -27,8 +27,8 @@ func Exceptions() []Exception {
 		{"sleeps", "test/lab/", "",
 			"it polls, within a bound, kernels and programs that do not report their changes"},
 		{"sleeps", "test/system/standstill_test.go", "",
-			"a program stands still for longer than its peer takes for death: that time is what is tested"},
+			"a program is stopped for longer than the liveness bound of its peer: that time is what is tested"},
 		{"error-text", "internal/base/conf/conf.go", "",
-			"the YAML library tells the place of a syntax error in its text only; a test beside it holds the form"},
+			"the YAML library has the position of a syntax error only in its text; a test checks the format"},
 	}
 }

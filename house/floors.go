@@ -9,16 +9,16 @@ import (
 	"strings"
 )
 
-// Floor is the height of a package: it may import what lies below.
+// Floor is the layer of a package: it may import packages on lower floors.
 type Floor int
 
-// The floors, from the ground up.
+// The floors, lowest first.
 const (
 	Words    Floor = iota // values and their names
 	Deciders              // pure functions of values
 	Hands                 // effects: network, kernel, files
 	Rooms                 // what runs
-	Doors                 // programs and the public library: they join rooms
+	Doors                 // programs and the public library, which connect rooms
 )
 
 func (f Floor) String() string {
@@ -33,22 +33,22 @@ type Package struct {
 	Does  string // why it stands on this floor
 }
 
-// Packages is the plan of the house. A package that is not in it fails the law.
+// Packages is the table of floors. A package that is missing in it is a breach.
 func Packages() []Package {
 	return []Package{
 		{"api/...", Words, false, "the kinds that users write; read by deciders and above"},
 		{"proto/...", Words, false, "generated messages; read by deciders and above"},
-		{"internal/base/id", Words, true, "names of the parties: every package speaks of them"},
-		{"internal/base/fault", Words, true, "codes of failure: every package fails"},
-		{"internal/base/secret", Words, true, "values that print as nothing"},
-		{"internal/base/untrusted", Words, true, "texts of peers, cleaned and cut"},
-		{"internal/base/hostname", Words, true, "names of hosts: who routes or decides by them reads them alike"},
+		{"internal/base/id", Words, true, "names of the parties: every package uses them"},
+		{"internal/base/fault", Words, true, "faults: every package has errors"},
+		{"internal/base/secret", Words, true, "values that are never printed"},
+		{"internal/base/untrusted", Words, true, "texts of peers, cleaned and truncated"},
+		{"internal/base/hostname", Words, true, "names of hosts: routing and policy read them alike"},
 		{"internal/base/limit", Words, true, "bounds: every parser has one"},
-		{"internal/base/member", Words, true, "what a member is: every package of the mesh and of discovery speaks of them"},
+		{"internal/base/member", Words, true, "facts about a member: every package of the mesh and of discovery uses them"},
 		{"internal/base/plan", Words, false, "desired state and its difference"},
 		{"internal/base/run", Words, false, "owner of goroutines"},
 		{"internal/base/conf", Words, false, "strict decoding"},
-		{"internal/base/reqmeta", Words, false, "what a caller says of a request: metadata and trace context"},
+		{"internal/base/reqmeta", Words, false, "request metadata and trace context"},
 		{"internal/base/telemetry", Words, false, "names of log attributes, metrics and events"},
 
 		{"internal/stream/wire", Deciders, false, "bytes to values and back"},
@@ -57,11 +57,11 @@ func Packages() []Package {
 		{"internal/discovery/seal", Deciders, false, "members to sealed and signed bytes and back"},
 		{"internal/mesh/topology", Deciders, false, "members to desired state"},
 		{"internal/base/liveness", Deciders, false, "facts to the state of a peer or session"},
-		{"internal/mesh/path", Deciders, false, "candidates and answers to the way that packets take"},
-		{"internal/mesh/psk", Deciders, false, "preshared keys that two nodes share to the one that is tried"},
-		{"internal/mesh/disco", Deciders, false, "packets of a node beside WireGuard, to values and back"},
+		{"internal/mesh/path", Deciders, false, "candidates and answers to the path that packets take"},
+		{"internal/mesh/psk", Deciders, false, "preshared keys that two nodes share to the one to try"},
+		{"internal/mesh/disco", Deciders, false, "probes between nodes, to values and back"},
 		{"internal/mesh/nat", Deciders, false,
-			"what a node learns of the NAT in front of it, and which addresses others may try"},
+			"what a node learns about the NAT in front of it, and which addresses others may try"},
 		{"internal/mesh/relayproto", Deciders, false, "frames of the relay, to values and back"},
 
 		{"internal/edge/clienthello", Deciders, false, "the first message of a TLS client to the name that it asks for"},
@@ -69,27 +69,28 @@ func Packages() []Package {
 		{"internal/edge/tenant", Deciders, false, "tenants, and which of them a connection is for"},
 
 		{"internal/mesh/kernel/...", Hands, false, "netlink, nftables, addresses, WireGuard and IPsec of the kernel"},
-		{"internal/base/stunserver", Hands, false, "a STUN server: it tells callers where they come from"},
+		{"internal/base/stunserver", Hands, false, "a STUN server: it answers with the caller's address"},
 		{"internal/mesh/portmap", Hands, false, "port mappings of the router"},
-		{"internal/mesh/netcheck", Hands, false, "what the network in front of a node lets through, asked and measured"},
+		{"internal/mesh/netcheck", Hands, false, "what the network in front of a node lets through, measured"},
 		{"internal/mesh/tunnel", Hands, true,
-			"WireGuard over one socket and a TUN: the packets of the mesh; the kernel's speaks its words"},
+			"WireGuard over one socket and a TUN: the packets of the mesh; the kernel's engine uses its types"},
 		{"internal/stream/carrier", Hands, false, "sessions with streams over a network"},
-		{"internal/base/listener", Hands, false, "the side that listens: ports, connections handed on, HTTP"},
+		{"internal/base/listener", Hands, false, "the listening side: ports, connections that are passed on, HTTP"},
 		{"internal/stream/splice", Hands, false, "copies between connections"},
-		{"internal/access/trust", Hands, true, "CA, tokens and certificates: who enrols judges the hub by them"},
+		{"internal/access/trust", Hands, true, "CA, tokens and certificates: enrolment verifies the hub with them"},
 		{"internal/base/kube", Hands, false, "reads, writes and watches of Kubernetes"},
 		{"internal/base/admin", Hands, true, "the admin port and socket, and their client; the forms of enrolment"},
 		{"internal/stream/heartbeat", Hands, false, "the control stream of a session, the same on both ends"},
 		{"internal/access/audit", Hands, false, "records of dials: written to files and read from them"},
 		{"internal/base/otlp", Hands, false, "traces and records to an OpenTelemetry collector"},
 		{"internal/base/private", Hands, true, "files that others must not read: every key and secret is one"},
-		{"internal/base/socket", Hands, true, "what the kernel knows of a connection: the hub's clients ask it"},
+		{"internal/base/socket", Hands, true, "socket properties: the hub's clients read them"},
 		{"internal/discovery/discoveryclient", Hands, false,
-			"members of this node's clusters, asked of services, files and a cache"},
-		{"internal/base/store", Hands, true, "state on disk: what keeps some itself replaces and locks it alike"},
-		{"internal/access/enrol", Hands, false, "certificates of agents and nodes: asked for, renewed and kept"},
-		{"internal/base/proxy", Hands, true, "tunnels through an HTTP proxy: all that dials out may need one"},
+			"members of this node's clusters, from services, files and a cache"},
+		{"internal/base/store", Hands, true,
+			"state on disk: packages with state of their own lock and replace files with it"},
+		{"internal/access/enrol", Hands, false, "certificates of agents and nodes: requested, renewed and stored"},
+		{"internal/base/proxy", Hands, true, "tunnels through an HTTP proxy: any package that dials out may need one"},
 		{"internal/mesh/relay", Hands, false, "connections of a node to the relay of hubs"},
 
 		{"internal/stream/hub/...", Rooms, false, "accepts agents and opens streams"},
@@ -107,7 +108,7 @@ func Packages() []Package {
 	}
 }
 
-// place finds the row of a folder. A test twin lives on the floor of what it doubles.
+// place finds the row of a folder. A test twin is on the floor of the package that it doubles.
 func place(dir string) (Package, bool) {
 	if isTwin(dir) {
 		double := strings.TrimSuffix(dir, "test") // internal/x and internal/xtest
@@ -160,13 +161,13 @@ func emptyRows(t *Tree, rows []Package) []Breach {
 	return out
 }
 
-// governed says whether a path is under the law of floors.
+// governed reports whether the law of floors applies to a path.
 func governed(path string) bool {
 	top, _, _ := strings.Cut(path, "/")
 	return slices.Contains([]string{"api", "client", "cmd", "internal", "proto"}, top)
 }
 
-// mayImport gives the reason why not, or "".
+// mayImport returns the reason why not, or "".
 func mayImport(f *File, self Package, dir string) string {
 	testing := f.Test() || isTwin(f.Dir())
 	if dir == f.Dir() || family(dir) == family(f.Dir()) && !isTwin(dir) {
@@ -177,7 +178,7 @@ func mayImport(f *File, self Package, dir string) string {
 	case !ok && !governed(dir):
 		return fmt.Sprintf("imports %s, which is not part of the product", dir)
 	case !ok:
-		return "" // reported where it stands
+		return "" // reported at that package
 	case isTwin(dir) && !testing:
 		return fmt.Sprintf("imports %s: a test twin is for tests", dir)
 	case isTwin(dir) && other.Floor <= self.Floor:
@@ -189,8 +190,8 @@ func mayImport(f *File, self Package, dir string) string {
 	case other.Floor == self.Floor && (other.Open || testing):
 		return ""
 	case other.Floor == self.Floor:
-		return fmt.Sprintf("imports %s: both stand on %s; let a value or a small interface of the consumer join them", dir,
-			self.Floor)
+		return fmt.Sprintf("imports %s: both are on %s; connect them by a value or a small interface of the consumer",
+			dir, self.Floor)
 	}
 	return fmt.Sprintf("imports %s (%s) from %s: imports go down", dir, other.Floor, self.Floor)
 }

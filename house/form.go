@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// The alarms. Tests and their tables may be longer, for a table is read by row.
+// The alarms. Tests may be longer, because their tables are read row by row.
 const (
 	maxFileLines     = 400
 	maxFuncLines     = 80
@@ -50,7 +50,7 @@ func checkSize(t *Tree) []Breach {
 	return out
 }
 
-// licenceLine begins every Go file.
+// licenceLine is the first line of every Go file.
 const licenceLine = "// SPDX-License-Identifier: Apache-2.0"
 
 func checkLicence(t *Tree) []Breach {
@@ -65,7 +65,7 @@ func checkLicence(t *Tree) []Breach {
 	return out
 }
 
-// bannedNames say nothing about what is inside.
+// bannedNames are package names without a meaning.
 func bannedNames() []string {
 	return []string{"util", "utils", "common", "helper", "helpers", "misc", "base", "types", "lib", "shared", "internal",
 		"tools", "core", "pkg", "models", "interfaces", "generic", "stuff"}
@@ -137,13 +137,13 @@ func checkPackageComments(t *Tree) []Breach {
 	return out
 }
 
-// negation finds the sentence about what a package leaves to others.
+// negation finds the sentence about what a package does not do.
 func negation() *regexp.Regexp {
 	return regexp.MustCompile(`\b(not|no|never|nothing|neither|none|nor)\b`)
 }
 
-// stageTags are the build tags that stages of `make test` set; the rest is what
-// the toolchain itself sets on the machines that we support.
+// stageTags are the build tags that stages of `make test` set, and those that the
+// toolchain itself sets on the supported machines.
 func stageTags() []string {
 	return []string{"lab", "kube", "counts", "linux", "amd64", "arm64", "race", "unix", "cgo"}
 }

@@ -8,8 +8,8 @@ import (
 	"slices"
 )
 
-// sharedTypes are types whose package-level variable is shared state, whether or
-// not it is assigned.
+// sharedTypes are types of which a package-level variable is shared state, even if it is
+// never assigned.
 func sharedTypes() map[string][]string {
 	return map[string][]string{
 		"sync":        nil, // any
@@ -74,7 +74,7 @@ func (t *Tree) declared(f *File, vars map[string]bool) []Breach {
 	names := imports(f.AST)
 	for _, decl := range f.AST.Decls {
 		if fn, ok := decl.(*ast.FuncDecl); ok && fn.Name.Name == "init" && fn.Recv == nil {
-			out = append(out, t.breach(f, fn, "an init function: whoever imports the package cannot choose; make a constructor"))
+			out = append(out, t.breach(f, fn, "an init function: importers cannot avoid it; make a constructor"))
 		}
 		gen, ok := decl.(*ast.GenDecl)
 		if !ok || gen.Tok != token.VAR {
@@ -99,8 +99,8 @@ func (t *Tree) declared(f *File, vars map[string]bool) []Breach {
 	return out
 }
 
-// assigned reports writes to package variables: a table is written once, where
-// it is declared.
+// assigned reports writes to package variables: a table is written only at its
+// declaration.
 func (t *Tree) assigned(f *File, vars map[string]bool) []Breach {
 	var out []Breach
 	report := func(n ast.Node, e ast.Expr, what string) {
@@ -158,9 +158,9 @@ func root(e ast.Expr) *ast.Ident {
 	}
 }
 
-// packageLevel says whether a name means the package's variable and no local
-// one. The parser resolves names of one file; a name of another file of the
-// package stays open.
+// packageLevel reports whether a name refers to the package's variable and not to a
+// local one. The parser resolves the names of one file; a name from another file of
+// the package stays unresolved.
 func packageLevel(f *ast.File, id *ast.Ident) bool {
 	return id.Obj == nil || f.Scope.Lookup(id.Name) == id.Obj
 }

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// doorRule keeps a package behind the folders that may import it. It governs
-// all Go files of the main module, tests too unless Tests is set.
+// doorRule restricts a package to the folders that may import it. It applies to all
+// Go files of the main module, including tests unless Tests is set.
 type doorRule struct {
 	Import string   // path; "x/..." is x and all below
 	Places []string // folders that may; see within
@@ -20,18 +20,20 @@ func doorRules() []doorRule {
 	return []doorRule{
 		{"k8s.io/client-go/...", []string{"internal/base/kube/...", "internal/controller/..."}, false,
 			"one place talks to Kubernetes: the rest gets values"},
-		{"github.com/vishvananda/netlink/...", []string{"internal/mesh/kernel/...", "internal/demo/network", "test/lab/..."}, false,
+		{"github.com/vishvananda/netlink/...", []string{"internal/mesh/kernel/...", "internal/demo/network", "test/lab/..."},
+			false,
 			"one place changes the kernel, as a difference of plans"},
 		{"github.com/vishvananda/netns/...", []string{"internal/mesh/kernel/...", "test/...", "internal/demo/..."}, false,
 			"switching namespaces pins a thread: few may know how"},
-		{"github.com/google/nftables/...", []string{"internal/mesh/kernel/...", "internal/demo/network", "test/lab/..."}, false,
+		{"github.com/google/nftables/...", []string{"internal/mesh/kernel/...", "internal/demo/network", "test/lab/..."},
+			false,
 			"one place changes the kernel, as a difference of plans"},
 		{"golang.zx2c4.com/wireguard/wgctrl/...", []string{"internal/mesh/kernel/...", "test/lab/..."}, false,
 			"one place changes the kernel, as a difference of plans"},
 		{"github.com/libp2p/go-yamux/...", []string{"test/yamux"}, false,
 			"the product has a mux of its own; the library is its baseline (docs/decisions/0012)"},
 		{"github.com/gaissmai/bart", []string{"internal/access/policy"}, false,
-			"who may reach what is decided by policy.Decide: nobody else compares ranges"},
+			"who may reach what is decided by policy.Decide: no other package compares ranges"},
 		{"go.etcd.io/bbolt", []string{"internal/base/store/...", "internal/stream/hub/state"}, false,
 			"the file format is one package's business"},
 		{"go.etcd.io/etcd/...", []string{"internal/discovery/etcd", "test/etcd"}, false,
@@ -79,8 +81,8 @@ func checkImports(t *Tree) []Breach {
 	return out
 }
 
-// mainModule says whether a Go file belongs to the main module or to tooling of
-// its own under tools and test/kube/tools, which may choose its libraries.
+// mainModule reports whether a Go file belongs to the main module, and not to the
+// modules under tools and test/kube/tools, which may choose their libraries.
 func mainModule(f *File) bool {
 	return !slices.ContainsFunc([]string{"tools/", "test/kube/tools/", "house/"}, func(p string) bool {
 		return strings.HasPrefix(f.Path, p)

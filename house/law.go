@@ -15,7 +15,7 @@ type Law struct {
 	Check func(*Tree) []Breach
 }
 
-// Breach is one place where a law is broken. Line 0 means the file as a whole.
+// Breach is one violation of a law. Line 0 is the file as a whole.
 type Breach struct {
 	Path string
 	Line int
@@ -38,31 +38,31 @@ func Laws() []Law {
 		{"calls", "Effects live where their owner is.", checkCalls},
 		{"log-lines", "Lines of the log are bounded by their message: one that a peer could choose has no bound.",
 			checkLogLines},
-		{"purity", "Floors 0 and 1 decide: no I/O, no clock, no goroutine, the same answer twice.", checkPurity},
+		{"purity", "Floors 0 and 1 decide: no I/O, no clock, no goroutine, a deterministic answer.", checkPurity},
 		{"goroutines", "Every goroutine has one owner: internal/base/run, internal/stream/splice or internal/stream/carrier.",
 			checkGoroutines},
-		{"globals", "State comes by constructor, so that two of a thing can live in one process.", checkGlobals},
+		{"globals", "State is passed to constructors, so that two instances can run in one process.", checkGlobals},
 		{"recover", "A panic is a defect, not control flow.", checkRecover},
 		{"error-text", "Errors carry codes; their text is for people and may change.", checkErrorText},
 		{"package-comments", "A reader learns from one place what a package does and what it does not.",
 			checkPackageComments},
 		{"package-names", "A package is named by a noun that reads well in the sentence.", checkPackageNames},
 		{"size", "Size is an alarm: split, or say why not.", checkSize},
-		{"methods", "A type that everything calls is one that nobody can change.", checkMethods},
+		{"methods", "A type that everything calls cannot be changed.", checkMethods},
 		{"interfaces", "An interface belongs to its consumer, who needs a few methods.", checkInterfaces},
-		{"locked", "Whoever calls a function must see that it needs a lock.", checkLocked},
-		{"columns", "A line is read at one glance, and beside another file.", checkColumns},
-		{"licence", "Every Go file says its licence in the first line.", checkLicence},
+		{"locked", "A function's name must show its caller that it needs a lock.", checkLocked},
+		{"columns", "A line fits on half a screen.", checkColumns},
+		{"licence", "Every Go file names its licence in the first line.", checkLicence},
 		{"faults", "Every fault code has a section in " + faultsPage + ", and only these.", checkFaults},
 		{"metrics", "Every metric has a row in " + metricsPage + ", and only these.", checkMetrics},
-		{"links", "A link inside the repository leads somewhere.", checkLinks},
+		{"links", "A link inside the repository has a target.", checkLinks},
 		{"source-links", "A page that leads to a function names the file that has it.", checkSourceLinks},
 		{"file-tables", "The table of files in a README is the folder.", checkFileTables},
 		{"words", "One word has one meaning, the field's own: docs/glossary.md.", checkWords},
-		{"page-widths", "A line that does not fit is not read.", checkPageWidths},
+		{"page-widths", "A line of prose fits on half a screen.", checkPageWidths},
 		{"machine-traces", "The repository stands alone: no path of the machine it was written on.", checkMachineTraces},
-		{"corpora", "A fuzz target begins with what is known to be odd, and make test runs that each time.", checkCorpora},
-		{"threats", "The page of threats names tests that there are.", checkThreats},
+		{"corpora", "A fuzz target has a corpus of known odd inputs, which make test runs each time.", checkCorpora},
+		{"threats", "The tests that the security page names exist.", checkThreats},
 		{"sleeps", "A test waits in simulated time or for a condition: a sleep is too short on a busy machine, " +
 			"and too long on any other.", checkSleeps},
 		{"build-tags", "A test behind a tag that no stage sets never runs.", checkBuildTags},
@@ -70,8 +70,8 @@ func Laws() []Law {
 	}
 }
 
-// Exception lets one path break one law for a reason. A path that ends in "/"
-// stands for everything below it. What, if set, must occur in the breach.
+// Exception allows one path to break one law for a reason. A path that ends in "/"
+// includes everything below it. What, if set, must occur in the breach.
 type Exception struct {
 	Law, Path, What string
 	Reason          string
@@ -84,9 +84,9 @@ func (e Exception) covers(law string, b Breach) bool {
 	return e.Path == b.Path || strings.HasSuffix(e.Path, "/") && strings.HasPrefix(b.Path, e.Path)
 }
 
-// Judge applies the laws to the tree, takes the exceptions away and reports
-// exceptions that excused nothing or give no reason. The result maps the law's
-// name to its breaches.
+// Judge applies the laws to the tree, removes excepted breaches, and reports
+// exceptions that excuse nothing or have no reason. The result maps the name of a law
+// to its breaches.
 func Judge(t *Tree, laws []Law, exceptions []Exception) map[string][]Breach {
 	used := make([]bool, len(exceptions))
 	out := map[string][]Breach{}

@@ -8,8 +8,8 @@ import (
 	"slices"
 )
 
-// checkLogLines wants a literal as the message of each line of the log. internal/base/telemetry
-// counts lines by it, and has so many places.
+// checkLogLines requires a literal as the message of each log line: internal/base/telemetry
+// counts lines by message, and a bounded number of messages.
 func checkLogLines(t *Tree) []Breach {
 	var out []Breach
 	for _, f := range t.Go((*File).Product) {
@@ -24,7 +24,7 @@ func checkLogLines(t *Tree) []Breach {
 			}
 			if text, is := call.Args[at].(*ast.BasicLit); !is || text.Kind != token.STRING {
 				out = append(out, t.breach(f, call,
-					"the message of this line of the log is no literal: put what varies into attributes"))
+					"the message of this log line is not a literal: put what varies into attributes"))
 			}
 			return true
 		})
@@ -32,8 +32,8 @@ func checkLogLines(t *Tree) []Breach {
 	return out
 }
 
-// messageAt is which argument of a call is the message of a line, -1 if it logs nothing.
-// Loggers are called log or Log.
+// messageAt is the index of the message among the arguments of a call, -1 if it does not
+// log. Loggers are called log or Log.
 func messageAt(call *ast.CallExpr) int {
 	method, is := call.Fun.(*ast.SelectorExpr)
 	if !is {

@@ -11,13 +11,13 @@ import (
 	"strings"
 )
 
-// The pages that the laws hold to the code.
+// The pages that are compared with the code.
 const (
 	faultsPage  = "docs/reference/faults.md"
 	metricsPage = "docs/reference/metrics.md"
 )
 
-// name is a word that a reference page documents, with its place.
+// name is a word that a reference page must document, with its position in the code.
 type name struct {
 	text string
 	file *File
@@ -60,7 +60,7 @@ func (t *Tree) faultCodes() []name {
 	return out
 }
 
-// metricName is what our metrics look like.
+// metricName matches the names of our metrics.
 func metricName() *regexp.Regexp { return regexp.MustCompile(`^tombolo_[a-z][a-z0-9_]*$`) }
 
 func checkMetrics(t *Tree) []Breach {
@@ -88,9 +88,9 @@ func (t *Tree) usesPrometheus() bool {
 	})) > 0
 }
 
-// metrics finds the names of metrics: every string literal that is one, whether
-// a constant, the Name of an Opts or the argument of NewDesc. It reports the
-// ways to hide one: Namespace, Subsystem, and a name built from pieces.
+// metrics finds the names of metrics: every string literal with that form, whether a
+// constant, the Name of an Opts or the argument of NewDesc. It reports the ways to
+// hide one: Namespace, Subsystem, and a concatenated name.
 func (t *Tree) metrics(f *File) (found []name, out []Breach) {
 	names := imports(f.AST)
 	ast.Inspect(f.AST, func(n ast.Node) bool {
@@ -147,8 +147,8 @@ func (t *Tree) opts(f *File, lit *ast.CompositeLit) []Breach {
 	return out
 }
 
-// documentedRows gives the words that a page documents: the first code word of
-// each table row, of each heading and of each list item, with its line.
+// documentedRows returns the words that a page documents: the first code word of each
+// table row, heading and list item, with its line.
 func documentedRows(t *Tree, page string, word *regexp.Regexp) map[string]int {
 	f := t.Lookup(page)
 	if f == nil {
@@ -164,7 +164,8 @@ func documentedRows(t *Tree, page string, word *regexp.Regexp) map[string]int {
 	return out
 }
 
-// compare reports names that the page does not document, and the other way round.
+// compare reports names that the page does not document, and documented ones that do
+// not exist.
 func (t *Tree) compare(names []name, rows map[string]int, page, noun string) []Breach {
 	var out []Breach
 	if len(names) == 0 && len(rows) == 0 {
@@ -188,7 +189,7 @@ func (t *Tree) compare(names []name, rows map[string]int, page, noun string) []B
 	return out
 }
 
-// stringValue gives the value of a string literal.
+// stringValue returns the value of a string literal.
 func stringValue(e ast.Expr) (string, bool) {
 	lit, ok := e.(*ast.BasicLit)
 	if !ok || lit.Kind != token.STRING {
@@ -198,7 +199,7 @@ func stringValue(e ast.Expr) (string, bool) {
 	return s, err == nil
 }
 
-// checkToolVersions holds the generators in tools/go.mod to the runtimes in go.mod.
+// checkToolVersions compares the generators in tools/go.mod with the runtimes in go.mod.
 func checkToolVersions(t *Tree) []Breach {
 	const tools, main, runtime = "tools/go.mod", "go.mod", "google.golang.org/protobuf"
 	have, want := requirement(t, tools, runtime), requirement(t, main, runtime)

@@ -14,8 +14,8 @@ import (
 // threatsPage lists for each threat its control and the tests that show it.
 const threatsPage = "docs/concepts/security.md"
 
-// checkCorpora wants inputs in the repository for each fuzz target, and a target
-// for each folder of inputs.
+// checkCorpora requires inputs in the repository for each fuzz target, and a target for
+// each folder of inputs.
 func checkCorpora(t *Tree) []Breach {
 	var out []Breach
 	var wanted []string
@@ -34,13 +34,13 @@ func checkCorpora(t *Tree) []Breach {
 	}
 	for _, dir := range t.Corpora {
 		if !slices.Contains(wanted, dir) {
-			out = append(out, Breach{Path: dir, Text: "inputs of a fuzz target that there is not"})
+			out = append(out, Breach{Path: dir, Text: "inputs of a fuzz target that does not exist"})
 		}
 	}
 	return out
 }
 
-// checkThreats wants a test of that name for each that the page names.
+// checkThreats requires that each test that the page names exists.
 func checkThreats(t *Tree) []Breach {
 	page := t.Lookup(threatsPage)
 	if page == nil {
@@ -66,7 +66,7 @@ func checkThreats(t *Tree) []Breach {
 	return out
 }
 
-// checkSleeps wants no sleep in a test that has no simulated time.
+// checkSleeps allows a sleep only in a test with simulated time.
 func checkSleeps(t *Tree) []Breach {
 	var out []Breach
 	for _, f := range t.Go((*File).Test) {

@@ -12,8 +12,8 @@ import (
 	"unicode"
 )
 
-// machineTraces are strings that betray the machine the repository was written
-// on. They are put together here so that this file does not contain them.
+// machineTraces are strings that reveal the machine on which the repository was written.
+// They are concatenated so that this file does not contain them.
 func machineTraces() []string {
 	slash := "/"
 	return []string{
@@ -44,8 +44,8 @@ func checkMachineTraces(t *Tree) []Breach {
 	return out
 }
 
-// continuesPath says whether the trace is the middle of a longer path, such as
-// the word work in a relative path, which betrays nothing.
+// continuesPath reports whether the trace is the middle of a longer path, such as the
+// word work in a relative path, which reveals nothing.
 func continuesPath(line string, pos int, trace string) bool {
 	if pos == 0 || trace[0] != '/' {
 		return false
@@ -74,7 +74,7 @@ func checkLinks(t *Tree) []Breach {
 	return out
 }
 
-// follow gives the reason why a link leads nowhere, or "".
+// follow returns the reason why a link is broken, or "".
 func (t *Tree) follow(from *File, target string) string {
 	u, err := url.Parse(target)
 	switch {
@@ -106,7 +106,7 @@ func (t *Tree) folder(p string) bool {
 	return p == "." || slices.ContainsFunc(t.Files, func(f *File) bool { return strings.HasPrefix(f.Path, p+"/") })
 }
 
-// proseLines gives the lines of a page with code left empty.
+// proseLines returns the lines of a page, with empty lines in place of code.
 func proseLines(data []byte) []string {
 	lines := strings.Split(string(data), "\n")
 	code := regexp.MustCompile("`[^`]*`")
@@ -125,7 +125,7 @@ func proseLines(data []byte) []string {
 	return lines
 }
 
-// anchors gives the fragments of a page as a forge makes them: lower case,
+// anchors returns the fragments of a page as a forge makes them: lower case,
 // punctuation dropped, spaces to hyphens, repetitions numbered; and explicit
 // <a id="..."> anchors.
 func anchors(data []byte) []string {
@@ -155,7 +155,7 @@ func anchors(data []byte) []string {
 	return out
 }
 
-// headings gives the text of the headings of a page.
+// headings returns the text of the headings of a page.
 func headings(data []byte) []string {
 	var out []string
 	fenced := false

@@ -37,13 +37,13 @@ type File struct {
 	Generated bool      // carries the "Code generated" line
 }
 
-// Load reads a tree. It leaves out version control, build results and what
-// stands in testdata, which belongs to the tests that read it.
+// Load reads a tree. It skips version control, build results and testdata, which
+// belongs to the tests that read it.
 func Load(root fs.FS) (*Tree, error) {
 	t := &Tree{Fset: token.NewFileSet()}
 	err := fs.WalkDir(root, ".", func(p string, d fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // gone while we walked: an editor's temporary file
+			return nil // removed during the walk: an editor's temporary file
 		}
 		if err != nil {
 			return err
@@ -72,8 +72,8 @@ func Load(root fs.FS) (*Tree, error) {
 	return t, err
 }
 
-// corpora notes which fuzz targets have inputs in a folder testdata: for them
-// alone it matters what stands there.
+// corpora notes which fuzz targets have inputs in a folder testdata; its other files do
+// not matter.
 func (t *Tree) corpora(root fs.FS, testdata string) error {
 	inputs, err := fs.Glob(root, testdata+"/fuzz/*/*")
 	for _, input := range inputs {
@@ -107,11 +107,11 @@ func (t *Tree) add(root fs.FS, p string) error {
 // Dir is the folder of the file.
 func (f *File) Dir() string { return path.Dir(f.Path) }
 
-// Test says whether the file is compiled into tests only.
+// Test reports whether the file is compiled into tests only.
 func (f *File) Test() bool { return strings.HasSuffix(f.Path, "_test.go") }
 
-// Product says whether the file is code that we ship: not a test, not a test
-// twin, not tooling.
+// Product reports whether the file is code that we ship: not a test, a test twin or
+// tooling.
 func (f *File) Product() bool {
 	if f.AST == nil || f.Test() || isTwin(f.Dir()) {
 		return false
@@ -120,14 +120,14 @@ func (f *File) Product() bool {
 	return slices.Contains([]string{"api", "client", "cmd", "internal", "proto"}, top)
 }
 
-// isTwin says whether a folder holds a test twin: internal/stream/carrier/carriertest
+// isTwin reports whether a folder holds a test twin: internal/stream/carrier/carriertest
 // or internal/carriertest beside internal/stream/carrier.
 func isTwin(dir string) bool {
 	base := path.Base(dir)
 	return strings.HasPrefix(dir, "internal/") && len(base) > len("test") && strings.HasSuffix(base, "test")
 }
 
-// Go yields the Go files that keep accepts.
+// Go returns the Go files that keep accepts.
 func (t *Tree) Go(keep func(*File) bool) []*File {
 	var out []*File
 	for _, f := range t.Files {
@@ -177,8 +177,8 @@ func importPath(spec *ast.ImportSpec) string {
 	return p
 }
 
-// defaultName guesses the package name from its path: the last element that is
-// no major version, without a version suffix or a "go-" prefix.
+// defaultName guesses the package name from its path: the last element that is not a
+// major version, without a version suffix or a "go-" prefix.
 func defaultName(p string) string {
 	base := path.Base(p)
 	if len(base) > 1 && base[0] == 'v' && strings.Trim(base[1:], "0123456789") == "" {
@@ -206,8 +206,8 @@ func selector(imports map[string]string, n ast.Node) (pkg, name string) {
 	return p, sel.Sel.Name
 }
 
-// within says whether a folder is one of the places; a place that ends in
-// "/..." stands for all below it too.
+// within reports whether a folder is one of the places; a place that ends in "/..."
+// includes all folders below it.
 func within(dir string, places []string) bool {
 	return slices.ContainsFunc(places, func(place string) bool {
 		if base, ok := strings.CutSuffix(place, "/..."); ok {

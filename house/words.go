@@ -11,13 +11,12 @@ import (
 	"unicode/utf8"
 )
 
-// bannedWord is a word that a reader has to learn, and the one that the field has for it
-// (docs/glossary.md).
+// bannedWord is a word of our own, and the usual one in its place (docs/glossary.md).
 type bannedWord struct {
 	word, instead string
 }
 
-// glossaryWords are words that identifiers and comments do not contain.
+// glossaryWords are words that identifiers and comments must not contain.
 func glossaryWords() []bannedWord {
 	return []bannedWord{
 		{"baton", "turn"},
@@ -35,7 +34,7 @@ func glossaryWords() []bannedWord {
 	}
 }
 
-// bannedPhrase is a construction that a page does not have, and what to write.
+// bannedPhrase is a construction that a page must not have, and what to write instead.
 type bannedPhrase struct {
 	found   *regexp.Regexp
 	instead string
@@ -60,11 +59,11 @@ func bannedPhrases() (out []bannedPhrase) {
 	return append(out, bannedPhrase{headlessWho(), "anyone who, or the word for that party"})
 }
 
-// headlessWho finds a sentence that begins with a Who that asks nothing.
+// headlessWho finds a sentence that starts with Who and is not a question.
 func headlessWho() *regexp.Regexp { return regexp.MustCompile(`(?:^|[.:;] )Who [^?|]*[.:;]`) }
 
-// checkWords holds identifiers and comments of the product, and pages, to the glossary. Decisions
-// and the changelog are history: they keep the words of their time.
+// checkWords applies the glossary to identifiers and comments of the product, and to pages.
+// Decisions and the changelog are history: they keep the words of their time.
 func checkWords(t *Tree) []Breach {
 	var out []Breach
 	for _, f := range t.Files {
@@ -100,7 +99,7 @@ func pageWords(f *File) []Breach {
 	return out
 }
 
-// codeWords reports each word once in a file.
+// codeWords reports each word once per file.
 func (t *Tree) codeWords(f *File) []Breach {
 	var out []Breach
 	said := map[string]bool{}
@@ -152,7 +151,7 @@ func sourceLink() *regexp.Regexp {
 	return regexp.MustCompile("\\[`([A-Za-z]\\w*)`\\]\\(([^)#\\s]+\\.go)\\)")
 }
 
-// checkSourceLinks holds pages that lead to a function or type to the file that they name.
+// checkSourceLinks requires that the file of a link to a function or type declares it.
 func checkSourceLinks(t *Tree) []Breach {
 	var out []Breach
 	for _, f := range t.Files {
@@ -193,7 +192,7 @@ func declares(f *File, name string) bool {
 	return false
 }
 
-// mostColumns is the width of prose. Tables and code wrap where they can.
+// mostColumns is the greatest width of prose.
 const mostColumns = 120
 
 func checkPageWidths(t *Tree) []Breach {
@@ -216,7 +215,7 @@ func checkPageWidths(t *Tree) []Breach {
 // fileRow is a row of a README's table of files.
 func fileRow() *regexp.Regexp { return regexp.MustCompile("^\\| *(`[^|]*`) *\\|") }
 
-// checkFileTables holds the tables of files in packages' READMEs to the folder.
+// checkFileTables requires that the files in the tables of READMEs exist.
 func checkFileTables(t *Tree) []Breach {
 	var out []Breach
 	name := regexp.MustCompile("`([a-z0-9_]+\\.go|[a-z0-9_]+/)`")

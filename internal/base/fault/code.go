@@ -143,7 +143,8 @@ func Table() []Entry {
 		{CodeNotTLS, Invalid, "The connection does not begin with TLS."},
 		{CodeNameMissing, Invalid, "The client names no server, so that the edge cannot know which cluster it wants."},
 		{CodeNameUnknown, NotFound, "No tenant of the edge has this name or destination."},
-		{CodeProxyHeader, Unauthenticated, "A PROXY protocol header is missing, malformed, or comes from a source that may not send one."},
+		{CodeProxyHeader, Unauthenticated, "A PROXY protocol header is missing, malformed, or comes from a source " +
+			"that may not send one."},
 		{CodeStreamReset, Unavailable, "The other side of the stream reset it."},
 		{CodeStreamIdle, Timeout, "No byte moved for the idle limit."},
 
