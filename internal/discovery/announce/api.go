@@ -18,7 +18,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 )
 
-// KindStatus is the kind of a Status, which tells it from that of a discovery service.
+// KindStatus is the kind of a Status; that of a discovery service has another one.
 const KindStatus = "DiscoveryAnnouncement"
 
 // Status is the answer to GET /v1/status.
@@ -31,8 +31,8 @@ type Status struct {
 	Clusters  []string                 `json:"clusters"` // native ids, of the newest secret first
 	Entry     uint64                   `json:"entryVersion"`
 	Lease     string                   `json:"lease"`
-	Ready     bool                     `json:"ready"` // some source tells of members, or none is configured
-	Self      roster.Member            `json:"self"`  // with what others say of where it may be reached
+	Ready     bool                     `json:"ready"` // some source reports members, or none is configured
+	Self      roster.Member            `json:"self"`  // with the addresses at which others saw it
 	Members   int                      `json:"members"`
 	Watchers  int                      `json:"watchers"`
 	Sources   []discoveryclient.Status `json:"sources"`
@@ -57,7 +57,7 @@ func (l List) Unsettled() (out []discoveryclient.Status) {
 	return out
 }
 
-// Attended says whether some source is heard.
+// Attended reports whether some source is attended.
 func (l List) Attended() bool {
 	return slices.ContainsFunc(l.Sources, func(s discoveryclient.Status) bool {
 		return s.State == discoveryclient.StateAttending
@@ -95,7 +95,7 @@ type API struct {
 	member  *discoveryclient.Client
 	version string
 	began   time.Time
-	ending  chan struct{} // closed when those who follow are to be told the end
+	ending  chan struct{} // closed when watchers are to be sent the end
 	places  *run.Limiter
 	seats   func(by int) int
 }
@@ -156,7 +156,7 @@ func answer(w http.ResponseWriter, status int, v any) {
 	w.WriteHeader(status)
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
-	enc.Encode(v) // whoever has gone is not there to be told
+	enc.Encode(v) // a caller that is gone cannot be told
 }
 
 func refuse(w http.ResponseWriter, f *fault.Fault) {

@@ -19,11 +19,11 @@ import (
 // AdminSocket is where a member with this run directory serves its admin API.
 func AdminSocket(runDir string) string { return filepath.Join(runDir, "announce", "announce.sock") }
 
-// Serve serves the API until the group ends; those who follow are told the end.
+// Serve serves the API until the group ends; watchers are sent the end.
 func (a *API) Serve(g *run.Group, ln net.Listener, log *slog.Logger) {
 	srv := &http.Server{
 		Handler: listener.Served(a.Handler()), ConnContext: listener.WithFew,
-		ReadHeaderTimeout: limit.RequestHeaderTime, // no ReadTimeout: it would end those who follow
+		ReadHeaderTimeout: limit.RequestHeaderTime, // no ReadTimeout: it would end watches
 		IdleTimeout:       2 * limit.DeadIdle, MaxHeaderBytes: limit.RequestHeader,
 		ErrorLog: slog.NewLogLogger(telemetry.Texts(log, "admin socket"), slog.LevelDebug),
 	}
@@ -37,7 +37,7 @@ func (a *API) Serve(g *run.Group, ln net.Listener, log *slog.Logger) {
 			close(a.ending)
 			bound, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 			defer cancel()
-			if srv.Shutdown(bound) != nil { // who does not read is not waited for
+			if srv.Shutdown(bound) != nil { // a watcher that does not read is not waited for
 				srv.Close()
 			}
 		})

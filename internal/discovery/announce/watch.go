@@ -56,8 +56,8 @@ func (a *API) watch(w http.ResponseWriter, r *http.Request) {
 
 // Tell writes all members that are known, and then what happens to them, until ctx
 // ends, ending is closed, the reader has lost something, or write fails. What happens
-// while write waits for its reader is kept, up to a bound; beyond it the reader is
-// told so once it reads again, and has to begin anew. last says that nothing follows at once.
+// while write waits for its reader is kept, up to a bound; beyond it the reader learns that once
+// it reads again, and has to begin anew. last says that nothing follows at once.
 func Tell(ctx context.Context, ending <-chan struct{}, m *discoveryclient.Client,
 	write func(line []byte, last bool) error) error {
 	return newBacklog().tell(ctx, ending, m, write)
@@ -107,7 +107,7 @@ func (b *backlog) add(events []roster.Event) bool {
 	for _, e := range events {
 		b.lines.Write(encode(Line{Event: e}))
 	}
-	// What comes in one instant is no fault of a reader who has taken all before.
+	// A reader that had taken everything is not blamed for what comes in one instant.
 	if b.lost = waiting > 0 && b.lines.Len() > backlogBytes; b.lost {
 		b.lines = bytes.Buffer{}
 	}

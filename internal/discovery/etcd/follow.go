@@ -19,9 +19,9 @@ var (
 	errLook   = errors.New("something is in doubt") // a list may do at once
 )
 
-// Run implements discovery.Store: it follows the prefix. What ends the watch, be
-// it that etcd is away or that it forgot what was between, is made good by a new
-// list, of which the board takes the difference.
+// Run implements discovery.Store: it follows the prefix. Whatever ends the watch,
+// an etcd that is away or compacted changes, a new list repairs it: the board takes
+// the difference.
 func (s *Store) Run(ctx context.Context) error {
 	defer s.Close()
 	for {
@@ -61,7 +61,7 @@ func (s *Store) follow(ctx context.Context) error {
 }
 
 // probe asks for signs of life, ends endpoints, and ends the watch when etcd is
-// silent or somebody is in doubt.
+// silent or in doubt.
 func (s *Store) probe(ctx context.Context) error {
 	probe, sweep := time.NewTicker(s.times.Probe), time.NewTicker(limit.DiscoverySweep)
 	defer probe.Stop()
@@ -89,7 +89,7 @@ func (s *Store) probe(ctx context.Context) error {
 	}
 }
 
-// take puts onto the board what etcd told.
+// take puts the news of etcd onto the board.
 func (s *Store) take(n news) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -128,7 +128,7 @@ func (s *Store) take(n news) error {
 	return nil
 }
 
-// note says whether a key is one of ours that is no member.
+// note reports whether a key is one of ours that is no member.
 func (s *Store) note(key string) bool {
 	return key == s.prefix+"/"+markerName || key == s.prefix+"/"+partName
 }

@@ -28,7 +28,7 @@ type listing struct {
 	members []member
 	marker  *pair
 	part    bool   // partName stands there
-	odd     string // a key of somebody else's
+	odd     string // a foreign key
 }
 
 // list reads the whole prefix at one revision and puts the difference onto the
@@ -70,8 +70,8 @@ func (s *Store) list(ctx context.Context, first bool) error {
 	return nil
 }
 
-// begins sees that a list goes on from what is on the board; the first time,
-// that the prefix is ours.
+// begins checks that a list continues what is on the board; the first time, that the
+// prefix is ours.
 func (s *Store) begins(ctx context.Context, all *listing, first bool) error {
 	if all.marker != nil {
 		if err := s.ours(*all.marker); err != nil {
@@ -89,7 +89,7 @@ func (s *Store) begins(ctx context.Context, all *listing, first bool) error {
 	case all.marker == nil && len(all.members) > 0:
 		return foreign(s.prefix, all.members[0].key).Whyf("there are members, but no %s/%s", s.prefix, markerName)
 	case all.marker == nil:
-		// In a prefix that is empty nobody was, and nobody can be forgotten.
+		// An empty prefix had no members, so none can be missing.
 		all.part = all.part || s.config.Await
 		marker, err := s.mark(ctx, all.part)
 		all.marker = marker
@@ -103,9 +103,8 @@ func (s *Store) begins(ctx context.Context, all *listing, first bool) error {
 	return nil
 }
 
-// lapse is why a list does not go on from what is on the board: nothing may be
-// taken from the board for it. An etcd that was restored, or lost what it had
-// said was kept, has gone back for good.
+// lapse is why a list does not continue what is on the board: nothing may be taken off the board
+// because of it. An etcd that was restored, or lost acknowledged writes, has gone back for good.
 func (s *Store) lapse(all listing) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -138,9 +137,8 @@ func (s *Store) lapse(all listing) error {
 	return nil
 }
 
-// ends asks etcd when members end: of those only of which an endpoint ends before
-// them, and that are not on the board as they are. Many at once, for each is a
-// question of its own.
+// ends asks etcd when members end: only for those with an endpoint that ends before them, and
+// that differ on the board. Each is a request of its own, so many run at once.
 func (s *Store) ends(ctx context.Context, all []member) error {
 	s.mu.Lock()
 	ask := make([]*member, 0, len(all))
@@ -183,7 +181,7 @@ func (s *Store) end(ctx context.Context, lease int64, v value) (time.Time, error
 	case left < 0: // the key goes with it
 		return time.Now(), nil
 	}
-	// It is told in whole seconds, cut off: half a second more is right on average.
+	// etcd gives whole seconds, rounded down: half a second more is right on average.
 	return time.Now().Add(min(left+time.Second/2, v.left)), nil
 }
 
@@ -252,8 +250,8 @@ func (s *Store) ours(kv pair) error {
 	return nil
 }
 
-// mark makes an empty prefix ours, unless another service was quicker. Where there may
-// be members that have yet to be told to it, that is said first.
+// mark makes an empty prefix ours, unless another service was quicker. If there may
+// be members that are not in it yet, that is noted first.
 func (s *Store) mark(ctx context.Context, part bool) (*pair, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.times.Wait)
 	defer cancel()
@@ -271,8 +269,8 @@ func (s *Store) mark(ctx context.Context, part bool) (*pair, error) {
 	return answer.is, s.ours(*answer.is)
 }
 
-// part says to services that begin within the longest lease that members may
-// exist who are not in etcd. Without it they merely do not wait for them.
+// part shows services that start within the longest lease that members may exist which are not
+// in etcd. Without it they merely do not wait for them.
 func (s *Store) part(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, s.times.Wait)
 	defer cancel()

@@ -27,14 +27,14 @@ type remote interface {
 	// Left is how long a lease has, in whole seconds; below zero: it is over.
 	Left(ctx context.Context, lease int64) (time.Duration, error)
 	// Watch calls back with everything from a revision on, until it fails, ctx ends,
-	// or take says so.
+	// or take returns an error.
 	Watch(ctx context.Context, from, to string, rev int64, take func(news) error) error
-	// Progress has the watches tell where they are.
+	// Progress asks the watches for their revision.
 	Progress(ctx context.Context) error
 	Close() error
 }
 
-// The errors that the store tells apart.
+// The errors that the store distinguishes.
 var (
 	errNoLease   = errors.New("the lease is over")
 	errCompacted = errors.New("the changes since are forgotten")
@@ -68,8 +68,8 @@ type swapped struct {
 	is   *pair
 }
 
-// news is what a watch tells: events, or that it is alive and has told all up to
-// its revision.
+// news is what a watch delivers: events, or a sign of life, after which all up to its
+// revision was delivered.
 type news struct {
 	head
 	events []event

@@ -25,19 +25,19 @@ type Store struct {
 	board  *discovery.Board
 	log    *slog.Logger
 	tell   *telemetry.DiscoveryStore
-	doubt  chan struct{} // somebody had no answer: look whether etcd is away
+	doubt  chan struct{} // a request had no answer: check whether etcd is away
 	began  time.Time     // without all of the state; zero: with it
 
 	// mu is held while the board changes, so that it and known are of one moment.
 	mu     sync.Mutex
 	origin origin
 	seen   int64 // revision up to which the board shows everything
-	top    int64 // the highest that etcd has told of
+	top    int64 // the highest that etcd has reported
 	asked  int64 // top when a sign of life was asked for: what comes is not below it
 	known  map[discovery.Place]kept
 	away   error // why etcd counts as away
 	since  time.Time
-	odd    string // a key of somebody else's that came later
+	odd    string // a foreign key that came later
 	oddAt  time.Time
 	word   time.Time
 }
@@ -46,7 +46,7 @@ type Store struct {
 type origin struct {
 	cluster uint64
 	marker  int64 // revision at which the marker was made
-	back    error // why it is another one by now; for good
+	back    error // why that is lost for good
 }
 
 // kept is what belongs to a member beside its lease on the board.
@@ -166,7 +166,7 @@ func (s *Store) lost(err error) {
 	}
 }
 
-// codeOf is what tells one reason from another.
+// codeOf distinguishes reasons.
 func codeOf(err error) string {
 	var f *fault.Fault
 	if errors.As(err, &f) {
@@ -191,7 +191,7 @@ func (s *Store) thereLocked(rev int64, odd string) {
 	s.strangeLocked(odd)
 }
 
-// strangeLocked notes a key of somebody else's, or that there is none.
+// strangeLocked notes a foreign key, or that there is none.
 func (s *Store) strangeLocked(key string) {
 	if key != "" && s.odd == "" {
 		s.oddAt = time.Now()

@@ -23,13 +23,13 @@ type write struct {
 	from  head // what was known before anything was sent
 	known kept
 	was   roster.Lease
-	fresh bool  // known and was are etcd's word of just now
+	fresh bool  // known and was are fresh from etcd
 	spare int64 // a lease granted by us
-	over  int64 // a lease that no key hangs on any more
+	over  int64 // a lease that no key is attached to any longer
 }
 
-// Update implements discovery.Store. A fault store_unavailable of a write that
-// was under way does not say that it was not done.
+// Update implements discovery.Store. After a fault store_unavailable the write may still have
+// been done.
 func (s *Store) Update(caller context.Context, p discovery.Place, u roster.Update) error {
 	return s.write(caller, p, func(ctx context.Context, w *write) (bool, error) { return w.update(ctx, u) })
 }
@@ -188,13 +188,13 @@ func (w *write) remove(ctx context.Context) (done bool, err error) {
 	w.top = max(w.top, answer.rev)
 	if rev := answer.rev; rev > w.seen && rev > w.Store.known[w.p].rev {
 		w.goneLocked(w.p, rev)
-		w.Store.known[w.p] = kept{rev: rev} // a write from before it, of which we hear late, stays away
+		w.Store.known[w.p] = kept{rev: rev} // an earlier write that arrives late is ignored
 	}
 	return true, nil
 }
 
-// follows refuses the word of an etcd that is not the one we know, or is behind
-// what was seen of it; the next list says what has happened.
+// follows refuses answers of an etcd that is not the known one, or is behind what was seen of it;
+// the next list shows what has happened.
 func (w *write) follows(h head) error {
 	if h.cluster == w.from.cluster && h.rev >= w.from.rev {
 		return nil
@@ -235,8 +235,7 @@ func (w *write) found(ctx context.Context, is *pair) error {
 	return nil
 }
 
-// drop gives back what no key hangs on. Where nobody knows whether one does,
-// etcd does it in time.
+// drop revokes leases without a key. If that is unknown, etcd ends them in time.
 func (w *write) drop(ctx context.Context, unsure bool) {
 	if unsure {
 		w.spare = 0

@@ -17,7 +17,7 @@ type claim struct {
 
 // claimKeys leaves one entry of a tier for each key: the one that the key has signed
 // for; of several such, which is one node under two ids, the newest; of several for
-// which nobody has signed, the one with the smallest id.
+// which none is signed, the one with the smallest id.
 func (m *merging) claimKeys() []*entry {
 	claims := map[claim][]*entry{}
 	for _, e := range m.entries {

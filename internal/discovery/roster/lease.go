@@ -49,22 +49,22 @@ const (
 	Unchanged Change = iota
 	Renewed          // the same content for longer: watchers need not know
 	Changed          // new content
-	Gone             // the member is there no more
+	Gone             // the member is gone
 )
 
 // Exists reports whether there is a member at all.
 func (l Lease) Exists() bool { return !l.Expires.IsZero() }
 
-// Listed reports whether the member is one that others are told of.
+// Listed reports whether the member is reported to others.
 func (l Lease) Listed() bool { return l.Exists() && !l.Removed }
 
-// Stale reports whether u says less than what was said before: a version that is
-// not above the known one. The known one again is none (Repeats).
+// Stale reports whether the version of u is not above the known one. The known update again is not
+// stale (Repeats).
 func (l Lease) Stale(u Update) bool { return l.Version > 0 && u.Version <= l.Version && !l.Repeats(u) }
 
-// Repeats reports whether u is the very word that is known: of a member that had
-// no answer, and says it again. It is acknowledged, and extends nothing, so that
-// nobody keeps a member alive by saying its last word for it.
+// Repeats reports whether u is exactly the known update, from a member that had no answer and sends
+// it again. It is acknowledged, and extends nothing: otherwise anyone could keep a member alive by
+// replaying its last entry.
 func (l Lease) Repeats(u Update) bool {
 	return l.Version > 0 && u.Version == l.Version && u.Removed == l.Removed && u.Data != nil &&
 		bytes.Equal(u.Data, l.Data)
@@ -120,7 +120,7 @@ func (l Lease) Put(now time.Time, u Update) (Lease, Change) {
 
 // report adds endpoints to those that are known, which it leaves as they are, and
 // says whether one was added: an update without data adds as many as there is room
-// for. What it makes has little room to spare: most members are never told of
+// for. The result has little spare capacity: most members never get
 // another one.
 func report(known []Endpoint, u Update, until time.Time) (out []Endpoint, more bool) {
 	out = append(make([]Endpoint, 0, len(known)), known...)
@@ -164,16 +164,15 @@ func (l Lease) Expire(now time.Time) (Lease, Change) {
 	case !l.Exists():
 		return l, Unchanged
 	case !now.Before(l.Expires) && l.Removed:
-		return Lease{}, Unchanged // nobody has been told of it for long
+		return Lease{}, Unchanged // it has not been reported for long
 	case !now.Before(l.Expires):
 		return Lease{}, Gone
 	}
 	return l.ExpireEndpoints(now)
 }
 
-// ExpireEndpoints is Expire where somebody else decides about the member itself,
-// and with it about the endpoints that end with it: that may be later than is
-// thought here.
+// ExpireEndpoints is Expire where the end of the member itself, and of the endpoints that end with
+// it, is decided elsewhere: that may be later than known here.
 func (l Lease) ExpireEndpoints(now time.Time) (Lease, Change) {
 	over := func(e Endpoint) bool { return !now.Before(e.Expires) && e.Expires.Before(l.Expires) }
 	if !slices.ContainsFunc(l.Endpoints, over) {

@@ -18,14 +18,14 @@ type Origin struct {
 	Observers []string `json:"observers,omitempty"` // ids of the members that saw it
 }
 
-// Entry is one source's word of a member, for people.
+// Entry is one source's entry of a member, for people.
 type Entry struct {
 	Source   Source    `json:"source"`
 	ID       string    `json:"id"`
 	Version  uint64    `json:"version,omitempty"`
 	Until    time.Time `json:"until,omitzero"`
 	Heard    time.Time `json:"heard,omitzero"`
-	Stale    bool      `json:"stale,omitempty"`    // its lease is over, and no service can tell whether the member is
+	Stale    bool      `json:"stale,omitempty"`    // its lease is over, while no source could have renewed it
 	Proven   bool      `json:"proven,omitempty"`   // the holder of the key has signed that it is this member's
 	Succeeds string    `json:"succeeds,omitempty"` // the id of the same tier whose place it has taken
 }

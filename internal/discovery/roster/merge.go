@@ -94,10 +94,9 @@ type entry struct {
 	stale  bool // all that counts is
 }
 
-// entries gathers what still counts. What is older than the newest version of an
-// entry says nothing any more, and what is stale or only remembered nothing against
-// what is heard. What has no version, as a Node's annotations beside its object Member,
-// is no older one.
+// entries gathers what still counts. Older versions of an entry no longer count, and stale or
+// cached statements do not count against present ones. A statement without a version, such as a
+// Node's annotations beside its object Member, is not an older one.
 func entries(now time.Time, said []Said) []*entry {
 	type name struct {
 		tier Tier
@@ -108,7 +107,7 @@ func entries(now time.Time, said []Said) []*entry {
 	for i := range said {
 		s := &said[i]
 		if s.over(now) || s.Removed && s.Source.Tier != TierNative {
-			continue // nobody has signed that removal
+			continue // that removal is not signed
 		}
 		at := name{s.Source.Tier, s.Facts.ID}
 		if found[at] == nil {
@@ -171,7 +170,7 @@ func succeed(in []*entry) []*entry {
 }
 
 // leaders are the smallest ids of the rings of successions. Each id is looked at
-// once, however long a chain somebody has signed.
+// once, however long a signed chain is.
 func leaders(next map[string]string) map[string]bool {
 	out := map[string]bool{}
 	walk := make(map[string]int, len(next)) // in which walk an id was met first
@@ -229,7 +228,7 @@ type group struct {
 	keyTier Tier
 	dead    bool
 	self    bool
-	lost    []Field // claimed by another member, who has it
+	lost    []Field // claimed by another member, which has it
 }
 
 type merging struct {

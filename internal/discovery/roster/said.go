@@ -12,8 +12,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/member"
 )
 
-// Tier is how much the word of a source counts: a higher one is not changed by a
-// lower one.
+// Tier is the rank of a source: a lower one changes nothing that a higher one states.
 type Tier uint8
 
 // The tiers, from the lowest.
@@ -77,8 +76,7 @@ func compareSources(a, b Source) int {
 	return cmp.Or(cmp.Compare(b.Tier, a.Tier), strings.Compare(a.Name, b.Name), cached)
 }
 
-// Said is what one source says of one member. Whoever makes it has verified
-// signatures and bounds.
+// Said is what one source states about one member. Its maker has verified signatures and bounds.
 type Said struct {
 	Source   Source
 	Facts    member.Facts
@@ -86,10 +84,10 @@ type Said struct {
 	Until    time.Time // end of the lease; zero: for as long as the source says it
 	Heard    time.Time // when it was first heard, for people
 	Proven   bool      // the holder of Facts.Key has signed that it is this member's
-	Stale    bool      // the lease is over, and nobody can tell whether the member is
+	Stale    bool      // the lease is over, while no source could have renewed it
 	Held     time.Time // of what is stale: until when it counts
 	Removed  bool      // a signed removal; Facts are what was known of the member before it
-	Past     time.Time // of a removal that is long ago, when it came: it silences no later word
+	Past     time.Time // of a removal that is long ago, when it came: it silences no later statement
 	Replaces string    // id of the member, in the same tier, whose place this one has taken
 }
 

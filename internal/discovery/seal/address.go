@@ -19,8 +19,8 @@ func ParseAddr(b []byte) (netip.Addr, error) {
 	return checkAddr(a)
 }
 
-// checkAddr refuses what is nobody's address. Loopback and link-local ones are
-// left for those to judge who would dial them.
+// checkAddr refuses values that cannot be anyone's address. Loopback and link-local ones are
+// left to the code that would dial them.
 func checkAddr(a netip.Addr) (netip.Addr, error) {
 	switch a = a.Unmap(); {
 	case !a.IsValid():

@@ -123,10 +123,10 @@ func (id ClusterID) signed(e *discovery.Entry) []byte {
 	return message("tombolo discovery entry 1", id[:], e.GetMember(), append(numbers, removed), sealed[:], succeeds[:])
 }
 
-// Verify is all that somebody without the secret can check of an entry: that the
+// Verify is all that can be checked of an entry without the secret: that the
 // cluster's verifier admits the member, that the member signed it, its
-// succession, and every bound. Fields that it does not know are signed by nobody:
-// they are bounded and mean nothing.
+// succession, and every bound. Unknown fields are not signed: they are
+// bounded and mean nothing.
 func Verify(cluster ClusterID, verifier ed25519.PublicKey, e *discovery.Entry) (MemberID, error) {
 	return verify(cluster, verifier, e, false)
 }

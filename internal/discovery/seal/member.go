@@ -20,7 +20,7 @@ import (
 )
 
 // ParseMember checks a message that Open gave. It refuses all of a member for
-// one wrong fact, and names its place: half of what somebody says may mean
+// one wrong fact, and names its place: half of a statement may mean
 // something else.
 func ParseMember(m *discovery.Member) (member.Facts, error) {
 	p := parser{}

@@ -8,8 +8,8 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 )
 
-// SealCache seals what a node keeps on its own disk, so that the file tells
-// nothing to who does not have the secret. Random is 12 bytes from rand, which
+// SealCache seals what a node keeps on its own disk, so that the file reveals
+// nothing without the secret. Random is 12 bytes from rand, which
 // must never repeat: use crypto/rand.
 func (k Keys) SealCache(rand io.Reader, plain []byte) ([]byte, error) {
 	out := make([]byte, nonceSize, len(plain)+overhead)
