@@ -23,7 +23,7 @@ func callRules() []callRule {
 		"where a hop decides or explains what it would decide (docs/decisions/0014)"
 	return []callRule{
 		{"github.com/tombolo-io/tombolo/internal/access/policy", []string{"Decide"}, []string{
-			"internal/stream/hub/authz", "internal/stream/hub/explain.go", // the hub; its explanation
+			"internal/access/authz", "internal/stream/hub/explain.go", // the hub; its explanation
 			// The agent; its record of what it refused.
 			"internal/stream/agent/dial.go", "internal/stream/agent/live.go", "internal/stream/agent/audit.go",
 			"internal/access/replay", // recorded traffic
@@ -32,7 +32,7 @@ func callRules() []callRule {
 			"internal/access/policy",
 			"internal/access/audit/filter.go", // which records are shown
 			// Addresses of the machine, as the kernel writes them.
-			"internal/stream/hub/hub.go", "internal/stream/hub/authz", "internal/stream/agent/own.go",
+			"internal/stream/hub/hub.go", "internal/access/authz", "internal/stream/agent/own.go",
 			// Proxies whose word on a caller's address counts: it grants no access.
 			"internal/discovery/callers.go", "internal/discovery/config.go",
 			// Ranges that a member announces: read, kept and compared as a whole, and they grant no access.

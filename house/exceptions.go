@@ -18,7 +18,7 @@ func Exceptions() []Exception {
 		{"locked", "internal/mesh/peering/", "", "to be renamed when its state is split"},
 		{"log-lines", "internal/stream/agent/agent.go", "", "the message is one of three literals of its callers"},
 		{"log-lines", "internal/stream/hub/join.go", "", "agents and nodes, each with a message of its own"},
-		{"log-lines", "internal/stream/hub/policyfile/refusal.go", "",
+		{"log-lines", "internal/access/policyfile/refusal.go", "",
 			"what stays and what else is in force are a few literals, put together"},
 		{"log-lines", "internal/mesh/step.go", "", "each message is a literal of the step that decides on the line"},
 		{"log-lines", "internal/mesh/peering/send.go", "", "what was tried is one of a few literals, right below it"},

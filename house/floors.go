@@ -81,6 +81,8 @@ func Packages() []Package {
 		{"internal/base/kube", Hands, false, "reads, writes and watches of Kubernetes"},
 		{"internal/base/admin", Hands, true, "the admin port and socket, and their client; the forms of enrolment"},
 		{"internal/stream/heartbeat", Hands, false, "the control stream of a session, the same on both ends"},
+		{"internal/access/authz", Hands, true, "the policy in force, and the live streams that it is asked about again"},
+		{"internal/access/policyfile", Hands, false, "files of the policy: read, watched and put into force"},
 		{"internal/access/audit", Hands, false, "records of dials: written to files and read from them"},
 		{"internal/base/otlp", Hands, false, "traces and records to an OpenTelemetry collector"},
 		{"internal/base/private", Hands, true, "files that others must not read: every key and secret is one"},

@@ -14,6 +14,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
+	"github.com/tombolo-io/tombolo/internal/access/policyfile"
 	"github.com/tombolo-io/tombolo/internal/base/conf"
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
@@ -23,7 +24,6 @@ import (
 	"github.com/tombolo-io/tombolo/internal/mesh/meshconf"
 	"github.com/tombolo-io/tombolo/internal/stream/agent"
 	"github.com/tombolo-io/tombolo/internal/stream/hub"
-	"github.com/tombolo-io/tombolo/internal/stream/hub/policyfile"
 )
 
 //go:embed example/hub.yaml

@@ -13,9 +13,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tombolo-io/tombolo/internal/access/policy"
+	"github.com/tombolo-io/tombolo/internal/access/policyfile"
 	"github.com/tombolo-io/tombolo/internal/base/admin"
 	"github.com/tombolo-io/tombolo/internal/stream/hub"
-	"github.com/tombolo-io/tombolo/internal/stream/hub/policyfile"
 )
 
 func newPolicyDiffCommand() *cobra.Command {

@@ -10,10 +10,10 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/tombolo-io/tombolo/internal/access/authz"
 	"github.com/tombolo-io/tombolo/internal/access/policy"
 	"github.com/tombolo-io/tombolo/internal/base/admin"
 	"github.com/tombolo-io/tombolo/internal/base/fault"
-	"github.com/tombolo-io/tombolo/internal/stream/hub/authz"
 )
 
 // apiExplain says what each hop would decide, without dialling.

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tombolo-io/tombolo/internal/access/authz"
 	"github.com/tombolo-io/tombolo/internal/access/policy"
 	"github.com/tombolo-io/tombolo/internal/base/admin"
-	"github.com/tombolo-io/tombolo/internal/stream/hub/authz"
 )
 
 // TestExplainKnowsAgentsThatAreTooOldForNames: it says what a dial would meet.

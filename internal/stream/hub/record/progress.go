@@ -6,8 +6,8 @@ import (
 	"net/netip"
 
 	"github.com/tombolo-io/tombolo/internal/access/audit"
+	"github.com/tombolo-io/tombolo/internal/access/authz"
 	"github.com/tombolo-io/tombolo/internal/access/policy"
-	"github.com/tombolo-io/tombolo/internal/stream/hub/authz"
 )
 
 // Progress is how far a dial came, for the record of one that becomes no stream. The

@@ -16,10 +16,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tombolo-io/tombolo/internal/access/authz"
 	"github.com/tombolo-io/tombolo/internal/access/policy"
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/runtest"
-	"github.com/tombolo-io/tombolo/internal/stream/hub/authz"
 )
 
 const watchedHead = "apiVersion: tombolo.dev/v1alpha1\nkind: AccessPolicy\n"

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/tombolo-io/tombolo/internal/access/authz"
 	"github.com/tombolo-io/tombolo/internal/access/policy"
 	"github.com/tombolo-io/tombolo/internal/base/admin"
 	"github.com/tombolo-io/tombolo/internal/base/fault"
@@ -18,7 +19,6 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/private"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/base/untrusted"
-	"github.com/tombolo-io/tombolo/internal/stream/hub/authz"
 )
 
 // List lists the files that paths name: files themselves, and in folders

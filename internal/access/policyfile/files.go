@@ -13,8 +13,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tombolo-io/tombolo/internal/access/authz"
 	"github.com/tombolo-io/tombolo/internal/base/admin"
-	"github.com/tombolo-io/tombolo/internal/stream/hub/authz"
 )
 
 // Options are what policies need.
