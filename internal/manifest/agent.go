@@ -11,20 +11,20 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 )
 
-// AgentOptions say how an agent shall run in Kubernetes.
+// AgentOptions configure an agent in Kubernetes.
 type AgentOptions struct {
 	Common
 	Cluster  string   // optional: the cluster that the join line must be for
 	Join     string   // the join line itself
 	Allow    []string // rules, already accepted by the policy
 	Replicas int
-	// Persist is the size of a volume claim per replica. Without it the
-	// identity lives as long as the pod, and a new pod needs a token that is
-	// still good; with it a replica keeps its identity forever.
+	// Persist is the size of a volume claim per replica. Without it the identity
+	// lives as long as the pod, and a new pod needs a token that is still valid;
+	// with it a replica keeps its identity.
 	Persist string
 }
 
-// AgentDefaults are the options that nobody needs to give.
+// AgentDefaults returns the default options.
 func AgentDefaults() AgentOptions {
 	out := AgentOptions{Common: commonDefaults(), Replicas: 1}
 	out.Name = "tombolo-agent"
@@ -68,7 +68,7 @@ func Agent(o AgentOptions) ([]byte, error) {
 	return render(agentComment(o), docs...)
 }
 
-// join checks the form of the line, and that it is for the cluster meant.
+// join checks the form of the line, and that it is for the given cluster.
 func (p *problems) join(o AgentOptions) {
 	if o.Cluster != "" {
 		p.label("cluster", o.Cluster, 63)
@@ -80,7 +80,7 @@ func (p *problems) join(o AgentOptions) {
 	case o.Join == "":
 		p.add("join", "is missing: take the line of 'tombolo token create'")
 	case !ok || !hasToken || len(parts) != 3 || strings.ContainsAny(o.Join, " \t") || hasControl(o.Join):
-		p.add("join", "this is no join line; it has the form tombolo://TOKEN@HUB:PORT/CLUSTER/PIN")
+		p.add("join", "this is not a join line; it has the form tombolo://TOKEN@HUB:PORT/CLUSTER/PIN")
 	case !isLabel(parts[1]):
 		p.add("join", "the join line names no cluster")
 	case o.Cluster != "" && parts[1] != o.Cluster:
@@ -131,8 +131,8 @@ func agentWorkload(o AgentOptions, selector map[string]string, tolerations []tol
 			{Name: "join", MountPath: joinDir, ReadOnly: true},
 		},
 	}, selector, tolerations)
-	// A new join line must make new pods. Half of a hash over 160 random bits
-	// tells nobody the secret.
+	// A new join line must replace the pods. Half of a hash over 160 random bits
+	// does not reveal the secret.
 	sum := sha256.Sum256([]byte(o.Join))
 	pod.Metadata.Annotations = map[string]string{"tombolo.dev/join-line": hex.EncodeToString(sum[:8])}
 	pod.Spec.Spread = spreadOver(o.Common, o.Replicas)
@@ -153,7 +153,7 @@ func agentWorkload(o AgentOptions, selector map[string]string, tolerations []tol
 		volume{Name: stateVolume, EmptyDir: &emptyDir{"16Mi"}})
 	w.Spec.Strategy = &updateStrategy{"RollingUpdate", rollingUpdate{MaxUnavailable: 0, MaxSurge: 1}}
 	if o.HostNetwork {
-		// Old and new cannot both have the health port of one node.
+		// The old and the new pod cannot share the health port of one node.
 		w.Spec.Strategy.RollingUpdate = rollingUpdate{MaxUnavailable: 1, MaxSurge: 0}
 	}
 	return w

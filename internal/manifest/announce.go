@@ -11,7 +11,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 )
 
-// AnnounceOptions say how nodes of a Kubernetes cluster announce themselves.
+// AnnounceOptions configure how nodes of a Kubernetes cluster announce themselves.
 type AnnounceOptions struct {
 	Common
 	Secret     string   // name of a Secret in the namespace with the cluster's secrets
@@ -22,15 +22,15 @@ type AnnounceOptions struct {
 	Pin        string // of the services' CA
 	CAConfig   string // ConfigMap with the services' CAs, ca.crt
 	Insecure   bool   // permit http
-	// Kubernetes has the nodes find each other at the API server, NodeAnnotations has
-	// them read those of Talos as well.
+	// Kubernetes makes the nodes find each other through the API server,
+	// NodeAnnotations makes them read Talos' annotations as well.
 	Kubernetes, NodeAnnotations bool
 	// StateHostPath is a directory of each node that keeps the member's key. Without it
 	// a new pod is a new member, and the one before says farewell.
 	StateHostPath string
 }
 
-// AnnounceDefaults are the options that nobody needs to give.
+// AnnounceDefaults returns the default options.
 func AnnounceDefaults() AnnounceOptions {
 	out := AnnounceOptions{Common: commonDefaults(), SecretKeys: []string{"secret"}, Protocol: "auto", Kubernetes: true}
 	out.Name, out.HostNetwork, out.Tolerations = "tombolo-announce", true, []string{"*"}
@@ -81,7 +81,7 @@ func Announce(o AnnounceOptions) ([]byte, error) {
 	return render(comment, docs...)
 }
 
-// announce checks what only announcements have.
+// announce checks the options that only announcements have.
 func (p *problems) announce(o AnnounceOptions) {
 	if o.Secret == "" {
 		p.add("secret", "is missing: name a Secret of the namespace that holds the cluster's secret")
@@ -150,7 +150,7 @@ func (p *problems) announceServices(o AnnounceOptions) {
 	}
 }
 
-// meshConfig is what this package sets of v1alpha1.MeshConfig.
+// meshConfig has the fields of v1alpha1.MeshConfig that this package sets.
 type meshConfig struct {
 	APIVersion   string      `yaml:"apiVersion"`
 	Kind         string      `yaml:"kind"`
@@ -234,7 +234,7 @@ func announceWorkload(o AnnounceOptions, selector map[string]string, tolerations
 	}
 	state := volume{Name: stateVolume, EmptyDir: &emptyDir{"128Mi"}}
 	if o.StateHostPath != "" {
-		// "Directory", not "DirectoryOrCreate": kubelet would make it for root only.
+		// "Directory", not "DirectoryOrCreate": kubelet would create it for root only.
 		state = volume{Name: stateVolume, HostPath: &hostPath{o.StateHostPath, "Directory"}}
 	} else {
 		box.Args = append(box.Args, "--leave")

@@ -4,14 +4,14 @@ package manifest
 
 import "strings"
 
-// Exposed says by which Service of Kubernetes others reach what runs.
+// Exposed configures the Kubernetes Service of a component.
 type Exposed struct {
 	ServiceType        string
 	ServiceAnnotations []string // KEY=VALUE, for load balancers
-	NodePort           int      // 0: one that Kubernetes picks
+	NodePort           int      // 0: Kubernetes picks one
 }
 
-// exposed checks it, and gives the parsed annotations.
+// exposed checks the options, and returns the parsed annotations.
 func (p *problems) exposed(o Exposed) map[string]string {
 	p.oneOf("service-type", o.ServiceType, "ClusterIP", "NodePort", "LoadBalancer")
 	if o.NodePort != 0 && (o.ServiceType == "ClusterIP" || o.NodePort < 1 || o.NodePort > 65535) {
@@ -32,8 +32,8 @@ func (p *problems) exposed(o Exposed) map[string]string {
 	return annotations
 }
 
-// exposedPorts are the main port of a component, TCP, and those of its STUN server, UDP:
-// the first has the number of the main port, by which nodes know it.
+// exposedPorts returns the main port of a component, TCP, and those of its STUN server, UDP:
+// the first has the number of the main port, where nodes expect it.
 func exposedPorts(component string, main int, second ...int) []containerPort {
 	out := []containerPort{{component, main, "TCP"}, {"stun", main, "UDP"}}
 	for _, port := range second {
@@ -42,8 +42,8 @@ func exposedPorts(component string, main int, second ...int) []containerPort {
 	return out
 }
 
-// serviceObject leads to the ports that are exposed. STUN tells callers their address,
-// which kube-proxy replaces by the node's unless traffic stays on the node it came to.
+// serviceObject is the Service of the exposed ports. STUN answers with the caller's address,
+// which kube-proxy replaces by the node's unless traffic stays on the node that received it.
 func serviceObject(c Common, component string, o Exposed, annotations map[string]string,
 	exposed []containerPort) service {
 	m := objectMeta(c, component)
@@ -54,7 +54,7 @@ func serviceObject(c Common, component string, o Exposed, annotations map[string
 	}
 	for _, p := range exposed {
 		nodePort := 0
-		if p.ContainerPort == exposed[0].ContainerPort { // TCP and UDP have their own numbers: both may have this one
+		if p.ContainerPort == exposed[0].ContainerPort { // TCP and UDP have separate node ports: both may use this number
 			nodePort = o.NodePort
 		}
 		spec.Ports = append(spec.Ports, servicePort{p.Name, p.ContainerPort, p.ContainerPort, nodePort, p.Protocol})

@@ -10,22 +10,22 @@ import (
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
 )
 
-// HubOptions say how a hub shall run in Kubernetes.
+// HubOptions configure a hub in Kubernetes.
 type HubOptions struct {
 	Common
 	Exposed
 	Advertise   []string // host or host:port, at least one
 	Clusters    []string // clusters to register
 	StorageSize string   // of the volume with CA, tokens and cluster records
-	// SocketHostPath is a directory of the node that takes the place of
-	// /run/tombolo, so that kube-apiservers of that node reach the sockets.
+	// SocketHostPath is a directory of the node in place of /run/tombolo, so that
+	// kube-apiservers of that node reach the sockets.
 	SocketHostPath string
 	// SocketProtocols are made for each of Clusters: konnectivity, connect.
 	SocketProtocols []string
 	SocketMode      string
 }
 
-// HubDefaults are the options that nobody needs to give.
+// HubDefaults returns the default options.
 func HubDefaults() HubOptions {
 	out := HubOptions{Common: commonDefaults(), Exposed: Exposed{ServiceType: "LoadBalancer"}, StorageSize: "1Gi",
 		SocketMode: "0600"}
@@ -54,7 +54,7 @@ func Hub(o HubOptions) ([]byte, error) {
 	return render(hubComment(o), docs...)
 }
 
-// hub checks what only a hub has, and gives the parsed annotations.
+// hub checks the options that only a hub has, and returns the parsed annotations.
 func (p *problems) hub(o HubOptions) map[string]string {
 	if len(o.Advertise) == 0 {
 		p.add("advertise", "is missing: agents must know under which host or host:port they reach the hub")
@@ -103,8 +103,8 @@ func isHostPort(s string) bool {
 	return net.ParseIP(host) != nil || isSubdomain(strings.ToLower(host))
 }
 
-// config is what this package sets of v1alpha1.HubConfig, in the order in
-// which people write it; a test decodes it strictly into that.
+// config has the fields of v1alpha1.HubConfig that this package sets, in their usual
+// order; a test decodes it strictly into that type.
 type config struct {
 	APIVersion   string          `yaml:"apiVersion"`
 	Kind         string          `yaml:"kind"`
@@ -198,7 +198,7 @@ func hubWorkload(o HubOptions, selector map[string]string, tolerations []tolerat
 	}, selector, tolerations)
 	run := volume{Name: runVolume, EmptyDir: &emptyDir{"16Mi"}}
 	if o.SocketHostPath != "" {
-		// "Directory", not "DirectoryOrCreate": kubelet would make it for root only.
+		// "Directory", not "DirectoryOrCreate": kubelet would create it for root only.
 		run = volume{Name: runVolume, HostPath: &hostPath{o.SocketHostPath, "Directory"}}
 	}
 	pod.Spec.Volumes = []volume{{Name: "config", ConfigMap: &configMapVolume{o.Name, 0o444}}, run}

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package manifest renders the Kubernetes objects that run an agent, a hub, a
-// discovery service or the announcements of nodes:
-// options in, YAML out. It checks every option and reports all problems at
-// once. It does not read files, does not talk to a cluster and knows of each
-// Kubernetes kind only the fields that it writes.
+// Package manifest renders the Kubernetes objects that run an agent, a hub, a discovery
+// service or the announcements of nodes: options in, YAML out. It checks every option and
+// reports all problems at once. It does not read files or talk to a cluster, and has only
+// the fields of each Kubernetes kind that it writes.
 package manifest
 
 import (
@@ -14,7 +13,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// The places and numbers that image, units and manifests agree on.
+// The paths and numbers that image, units and manifests have in common.
 const (
 	User         = 65532 // uid and gid of the image
 	HubPort      = 8443
@@ -35,11 +34,11 @@ const (
 	defaultDrain = 25 * time.Second
 )
 
-// Common are the options that agent and hub share. Empty ones get the defaults
-// of AgentDefaults and HubDefaults.
+// Common are the options that all components share. Empty ones get the defaults of
+// AgentDefaults, HubDefaults and so on.
 type Common struct {
 	Namespace       string
-	NoNamespace     bool // leave the Namespace object out: somebody else looks after it
+	NoNamespace     bool // leave the Namespace object out
 	Name            string
 	Image           string
 	ImagePullPolicy string
@@ -70,7 +69,7 @@ func commonDefaults() Common {
 	}
 }
 
-// asText writes a configuration as people do.
+// asText renders a configuration as block-style YAML.
 func asText(v any) (string, error) {
 	var out bytes.Buffer
 	enc := yaml.NewEncoder(&out)

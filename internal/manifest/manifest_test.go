@@ -301,9 +301,9 @@ func TestAgentProblems(t *testing.T) {
 		want   string
 	}{
 		{"no join", func(o *AgentOptions) { o.Join = "" }, "--join: is missing"},
-		{"join of another scheme", func(o *AgentOptions) { o.Join = strings.Replace(testJoin, "tombolo:", "https:", 1) }, "--join: this is no join line"},
-		{"join in two lines", func(o *AgentOptions) { o.Join = testJoin + "\nx: y" }, "--join: this is no join line"},
-		{"join without token", func(o *AgentOptions) { o.Join = "tombolo://" + testSecret + "/c1/pin" }, "--join: this is no join line"},
+		{"join of another scheme", func(o *AgentOptions) { o.Join = strings.Replace(testJoin, "tombolo:", "https:", 1) }, "--join: this is not a join line"},
+		{"join in two lines", func(o *AgentOptions) { o.Join = testJoin + "\nx: y" }, "--join: this is not a join line"},
+		{"join without token", func(o *AgentOptions) { o.Join = "tombolo://" + testSecret + "/c1/pin" }, "--join: this is not a join line"},
 		{"foreign join", func(o *AgentOptions) { o.Cluster = "c2" }, `--join: the join line is for cluster "c1", not "c2"`},
 		{"no allow", func(o *AgentOptions) { o.Allow = nil }, "--allow: is missing"},
 		{"odd allow", func(o *AgentOptions) { o.Allow = []string{"10.0.0.0/8\n- --x"} }, "--allow:"},

@@ -11,23 +11,23 @@ import (
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
 )
 
-// MeetOptions say how a discovery service shall run in Kubernetes.
+// MeetOptions configure a discovery service in Kubernetes.
 type MeetOptions struct {
 	Common
 	Exposed
 	Hosts          []string // names and addresses in a certificate of its own CA
 	TLSSecret      string   // of type kubernetes.io/tls, in place of its own CA
-	NoTLS          bool     // clear text, behind what ends TLS
+	NoTLS          bool     // clear text, behind a proxy that terminates TLS
 	TrustedProxies []string
 	StorageSize    string // of the volume with snapshots and CA
-	// Etcd are endpoints; the members are there then, and Replicas share them.
+	// Etcd are endpoints of an etcd that stores the members, shared by all Replicas.
 	Etcd       []string
 	EtcdPrefix string
 	EtcdSecret string // with ca.crt, tls.crt and tls.key
 	Replicas   int
 }
 
-// MeetDefaults are the options that nobody needs to give.
+// MeetDefaults returns the default options.
 func MeetDefaults() MeetOptions {
 	out := MeetOptions{Common: commonDefaults(), Exposed: Exposed{ServiceType: "LoadBalancer"}, StorageSize: "1Gi",
 		Replicas: 1}
@@ -65,7 +65,7 @@ func Meet(o MeetOptions) ([]byte, error) {
 	return render(meetComment(o), docs...)
 }
 
-// meet checks what only a discovery service has.
+// meet checks the options that only a discovery service has.
 func (p *problems) meet(o MeetOptions) map[string]string {
 	for _, h := range o.Hosts {
 		if net.ParseIP(h) == nil && !isSubdomain(strings.ToLower(h)) {
@@ -84,7 +84,7 @@ func (p *problems) meet(o MeetOptions) map[string]string {
 		p.add("host", "is missing: under which name or address do nodes call the service? Or --tls-secret, or --no-tls")
 	}
 	for _, text := range o.TrustedProxies {
-		// By its form only: the service reads it, and says what is wrong with it.
+		// Only its form is checked: the service reports other problems.
 		if address, bits, network := strings.Cut(text, "/"); net.ParseIP(address) == nil ||
 			network && (bits == "" || !only(bits, digits)) {
 			p.add("trusted-proxy", "%q is neither an address nor a network", text)
@@ -127,8 +127,8 @@ func (p *problems) etcd(o MeetOptions) {
 	}
 }
 
-// meetConfig is what this package sets of v1alpha1.DiscoveryConfig; a test decodes
-// it strictly into that.
+// meetConfig has the fields of v1alpha1.DiscoveryConfig that this package sets; a test
+// decodes it strictly into that type.
 type meetConfig struct {
 	APIVersion     string      `yaml:"apiVersion"`
 	Kind           string      `yaml:"kind"`

@@ -9,18 +9,18 @@ import (
 	"strings"
 )
 
-// MembersOptions say who may be a member through the Kubernetes API.
+// MembersOptions configure who may be a member through the Kubernetes API.
 type MembersOptions struct {
-	// Kubelets lets nodes with kubelet's credentials in, ServiceAccounts the pods of
-	// these, NAMESPACE/NAME, each for the node that it runs on.
+	// Kubelets admits nodes with kubelet's credentials. ServiceAccounts, as
+	// NAMESPACE/NAME, admits their pods, each for the node on which it runs.
 	Kubelets        bool
 	ServiceAccounts []string
-	// NodeAnnotations lets all of them list the nodes, which since Kubernetes 1.32 is
-	// more than a kubelet has.
+	// NodeAnnotations permits all of them to list Nodes, which a kubelet cannot since
+	// Kubernetes 1.32.
 	NodeAnnotations bool
 }
 
-// MembersDefaults are the options that nobody needs to give.
+// MembersDefaults returns the default options.
 func MembersDefaults() MembersOptions { return MembersOptions{Kubelets: true} }
 
 //go:embed members.crd.yaml
@@ -64,8 +64,8 @@ type subject struct {
 	Name      string `yaml:"name"`
 }
 
-// Members renders what the API server needs for members: the kind, a policy that
-// lets each node write the object of its own name only, and roles.
+// Members renders the objects that the API server needs for members: the kind, a policy
+// that restricts each node to the object of its own name, and roles.
 func Members(o MembersOptions) ([]byte, error) {
 	var p problems
 	subjects := p.members(o)
@@ -79,7 +79,7 @@ func Members(o MembersOptions) ([]byte, error) {
 	}
 	objects := granted("tombolo-member", memberRules(o.NodeAnnotations), subjects)
 	pods := slices.DeleteFunc(subjects, func(s subject) bool { return s.Kind != "ServiceAccount" })
-	if len(pods) > 0 { // a kubelet may get its own Node, and need not get others
+	if len(pods) > 0 { // a kubelet may get its own Node, and needs no other
 		objects = append(objects, granted("tombolo-member-pod", []roleRule{podRule()}, pods)...)
 	}
 	rest, err := render(nil, objects...)
@@ -87,7 +87,7 @@ func Members(o MembersOptions) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// granted is a role for some.
+// granted returns a role and its binding.
 func granted(name string, rules []roleRule, to []subject) []document {
 	const group = "rbac.authorization.k8s.io"
 	m := meta{Name: name, Labels: labels{"app.kubernetes.io/part-of": "tombolo"}}
@@ -97,13 +97,13 @@ func granted(name string, rules []roleRule, to []subject) []document {
 	}
 }
 
-// memberRules are what a member needs; the policy holds it to its own name.
+// memberRules returns the permissions of a member; the policy restricts it to its own name.
 func memberRules(annotations bool) []roleRule {
 	rules := []roleRule{
-		// No update: whoever has that may write all members, says the policy.
+		// No update: the policy lets anybody with that verb write all members.
 		{APIGroups: []string{"tombolo.dev"}, Resources: []string{"members"},
 			Verbs: []string{"get", "list", "watch", "create", "patch", "delete"}},
-		// To see whether the policy is there.
+		// To check that the policy exists.
 		{APIGroups: []string{"admissionregistration.k8s.io"},
 			Resources: []string{"validatingadmissionpolicies", "validatingadmissionpolicybindings"},
 			Names:     []string{"members.tombolo.dev"}, Verbs: []string{"get"}},
@@ -115,13 +115,13 @@ func memberRules(annotations bool) []roleRule {
 	return rules
 }
 
-// podRule is what a service account needs beside, and a kubelet has for its own Node alone: the
-// uid by which the Node owns the object. No role can be bound to one Node.
+// podRule returns the further permission of a service account, which a kubelet has for its own
+// Node: to read the uid by which the Node owns the object. No role can be restricted to one Node.
 func podRule() roleRule {
 	return roleRule{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get"}}
 }
 
-// members checks the options, and gives whom the roles are for.
+// members checks the options, and returns the subjects of the roles.
 func (p *problems) members(o MembersOptions) []subject {
 	var out []subject
 	if o.Kubelets {

@@ -2,9 +2,8 @@
 
 package manifest
 
-// The Kubernetes kinds, with the fields that are written here and in the order
-// in which people write them. The API's own Go types would bring in 10 MB of
-// binary for this.
+// The Kubernetes kinds, with the fields that this package writes, in their usual order.
+// The API's own Go types would add 10 MB to the binary.
 
 type labels map[string]string
 
@@ -202,7 +201,7 @@ type container struct {
 	VolumeMounts    []volumeMount   `yaml:"volumeMounts"`
 }
 
-// variable is one that comes of the pod itself.
+// variable is an environment variable from a field of the pod.
 type variable struct {
 	Name string       `yaml:"name"`
 	From variableFrom `yaml:"valueFrom"`

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// loopback is where probes go in the network of the host: kubelet stands there
-// too, and nobody else may reach the port.
+// loopback is the address of probes in the host's network: kubelet is there too, and
+// nobody else can reach the port.
 const loopback = "127.0.0.1"
 
 // standardLabels are the labels of every object; the first two select the pods.
@@ -25,9 +25,9 @@ func selectorLabels(c Common) labels {
 	return labels{"app.kubernetes.io/name": "tombolo", "app.kubernetes.io/instance": c.Name}
 }
 
-// namespaceObject holds our pods to the "restricted" Pod Security Standard, or
-// permits what the options ask for. The namespaces that every cluster has are
-// not ours to label: there is no object for them.
+// namespaceObject enforces the "restricted" Pod Security Standard for our pods, or
+// "privileged" if the options require it. The namespaces that every cluster has are not
+// ours to label: there is no object for them.
 func namespaceObject(c Common, privileged bool) []document {
 	if c.NoNamespace || c.Namespace == "default" || strings.HasPrefix(c.Namespace, "kube-") {
 		return nil
@@ -50,8 +50,8 @@ func objectMeta(c Common, component string) meta {
 	return meta{Name: c.Name, Namespace: c.Namespace, Labels: standardLabels(c, component)}
 }
 
-// newPod is the pod that asks for nothing: no root, no capability, no writable
-// path but its volumes, no API token.
+// newPod is a pod without privileges: no root, no capability, no writable path except its
+// volumes, no API token.
 func newPod(c Common, component string, box container, selector map[string]string,
 	tolerations []toleration) podTemplate {
 	box.Name, box.Image, box.ImagePullPolicy = component, c.Image, c.ImagePullPolicy
@@ -98,8 +98,8 @@ func probes(c Common, port int, scheme string) (live, ready probe) {
 	return probe{get("/livez"), 10, 5, 3}, probe{get("/readyz"), 2, 2, 3}
 }
 
-// ports lists the container's ports, except on the host's network, where the
-// scheduler would take them for ports of the node.
+// ports returns the container's ports; none on the host's network, where the scheduler
+// would reserve them on the node.
 func ports(c Common, list ...containerPort) []containerPort {
 	if c.HostNetwork {
 		return nil
@@ -107,7 +107,7 @@ func ports(c Common, list ...containerPort) []containerPort {
 	return list
 }
 
-// spreadOver prefers different nodes and zones for the replicas, and insists on nothing.
+// spreadOver prefers different nodes and zones for the replicas, without requiring them.
 func spreadOver(c Common, replicas int) []spread {
 	if replicas < 2 {
 		return nil

@@ -32,7 +32,7 @@ func (p problems) fault(command string) error {
 		Hint("see 'tombolo %s --help'", command)
 }
 
-// common checks the options that agent and hub share and gives the parsed ones.
+// common checks the options that all components share, and returns the parsed ones.
 func (p *problems) common(c Common) (selector map[string]string, tolerations []toleration) {
 	p.label("namespace", c.Namespace, 63)
 	// A StatefulSet's pods carry its name and an 11-character hash in one label of at most 63.
@@ -83,7 +83,7 @@ func (p *problems) label(option, s string, limit int) {
 	}
 }
 
-// optionalName accepts nothing, or a name as most Kubernetes objects have it.
+// optionalName accepts an empty text, or a name valid for most Kubernetes objects.
 func (p *problems) optionalName(option, s string) {
 	if s != "" && !isSubdomain(s) {
 		p.add(option, "%q is not the name of a Kubernetes object", s)
@@ -99,8 +99,8 @@ func (p *problems) oneOf(option, s string, allowed ...string) {
 	p.add(option, "%q is not one of %s", s, strings.Join(allowed, ", "))
 }
 
-// image accepts [HOST[:PORT]/]PATH[:TAG][@DIGEST] by its characters; a tag that
-// does not exist shows when the pod starts.
+// image accepts [HOST[:PORT]/]PATH[:TAG][@DIGEST]; whether it exists shows when the pod
+// starts.
 func (p *problems) image(s string) {
 	if s == "" {
 		p.add("image", "is missing")

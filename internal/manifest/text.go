@@ -9,7 +9,7 @@ import (
 
 const digits = "0123456789"
 
-// only reports whether s has no character but those of set.
+// only reports whether s has only characters of set.
 func only(s, set string) bool { return strings.Trim(s, set) == "" }
 
 func hasControl(s string) bool {
@@ -46,7 +46,7 @@ func isSubdomain(s string) bool {
 	return true
 }
 
-// isLabelValue accepts what Kubernetes takes as the value of a label.
+// isLabelValue accepts a valid value of a Kubernetes label.
 func isLabelValue(s string) bool {
 	if s == "" {
 		return true
@@ -75,7 +75,7 @@ func isTag(s string) bool {
 	return true
 }
 
-// isLabelKey accepts [PREFIX/]NAME as Kubernetes takes it for labels, annotations and taints.
+// isLabelKey accepts [PREFIX/]NAME, the key of Kubernetes labels, annotations and taints.
 func isLabelKey(s string) bool {
 	prefix, name, slash := strings.Cut(s, "/")
 	if !slash {
@@ -84,8 +84,8 @@ func isLabelKey(s string) bool {
 	return isSubdomain(prefix) && name != "" && isLabelValue(name)
 }
 
-// parseToleration reads a taint as kubectl writes it, KEY[=VALUE][:EFFECT], or
-// * for every taint.
+// parseToleration parses a taint in kubectl's form, KEY[=VALUE][:EFFECT], or * for every
+// taint.
 func parseToleration(s string) (toleration, error) {
 	if s == "*" {
 		return toleration{Operator: "Exists"}, nil

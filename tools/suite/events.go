@@ -23,15 +23,15 @@ type event struct {
 	FailedBuild string
 }
 
-// tally is what a run of tests came to. A test with subtests counts through
-// them, once more only if it failed on its own.
+// tally is the result of a run of tests. A test with subtests counts as its subtests,
+// and once more if it failed by itself.
 type tally struct {
 	passed, failed int
 	skips          []string // "package.Test: reason"
 	times          []timing // of tests that are no subtests
 }
 
-// timing is what one test took.
+// timing is the duration of one test.
 type timing struct {
 	test    string
 	seconds float64
@@ -44,7 +44,7 @@ func (t *tally) add(other tally) {
 	t.times = append(t.times, other.times...)
 }
 
-// slowest gives the tests that took longest.
+// slowest returns the slowest tests.
 func (t *tally) slowest(n int) []timing {
 	sorted := slices.SortedStableFunc(slices.Values(t.times),
 		func(a, b timing) int { return cmp.Compare(b.seconds, a.seconds) })
@@ -61,14 +61,14 @@ type counter struct {
 	raw  []byte // an unfinished line
 }
 
-// pkgRun is a package on its way.
+// pkgRun is a package whose tests run.
 type pkgRun struct {
 	tests  map[string]*testResult
 	output []string // outside any test
 	tally
 }
 
-// figure is the attribute (testing.T.Attr) of what a test has measured, and is shown also where it
+// figure is the attribute (testing.T.Attr) of a measurement, which is shown even if the test
 // passes.
 const figure = "figure"
 
@@ -141,7 +141,7 @@ func (c *counter) testEvent(e event) {
 	}
 }
 
-// finished books a test. Its subtests ended before it.
+// finished counts a test. Its subtests ended before it.
 func (c *counter) finished(e event, p *pkgRun, t *testResult) {
 	children, childFailed := p.children(e.Test)
 	top := !strings.Contains(e.Test, "/")
@@ -176,7 +176,7 @@ func (c *counter) finished(e event, p *pkgRun, t *testResult) {
 	}
 }
 
-// children says whether a test has subtests, and whether one of them failed.
+// children reports whether a test has subtests, and whether one of them failed.
 func (p *pkgRun) children(test string) (any, failed bool) {
 	for name, t := range p.tests {
 		if strings.HasPrefix(name, test+"/") {
@@ -220,7 +220,7 @@ func (c *counter) packageEvent(e event) {
 	delete(c.pkgs, e.Package)
 }
 
-// cut books packages whose end never came, after an interruption.
+// cut counts packages that did not end, after an interruption.
 func (c *counter) cut() {
 	for _, p := range c.pkgs {
 		c.add(p.tally)
@@ -228,7 +228,7 @@ func (c *counter) cut() {
 	c.pkgs = map[string]*pkgRun{}
 }
 
-// print shows what a test said, without the framing lines.
+// print shows the output of a test, without the framing lines.
 func (c *counter) print(output []string) {
 	for line := range strings.Lines(strings.Join(output, "")) {
 		line = strings.TrimRight(line, "\n")

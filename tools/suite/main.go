@@ -30,7 +30,7 @@ func main() {
 	}
 }
 
-// exitCode ends the program without another word: the summary said it.
+// exitCode ends the program without further output, after the summary.
 type exitCode int
 
 func (exitCode) Error() string { return "" }
@@ -41,7 +41,7 @@ const (
 	exitInterrupted = exitCode(130)
 )
 
-// kubeEveryDay is the version of Kubernetes where nobody asks for another, as KUBE of the Makefile is.
+// kubeEveryDay is the default version of Kubernetes, as KUBE in the Makefile.
 const kubeEveryDay = "1.35"
 
 func suite(args []string) error {
@@ -79,9 +79,9 @@ func suite(args []string) error {
 	return r.runAll(chosen)
 }
 
-// compileOneWay makes all that the suite starts compile as make build does, without C and
-// without paths of this machine: nothing is compiled twice then, but for the race detector,
-// and another checkout finds it in the cache.
+// compileOneWay sets the flags of make build, without C and with -trimpath, for everything
+// that the suite starts: then only the race detector compiles packages again, and another
+// checkout finds them in the cache.
 func compileOneWay(root string) error {
 	flags, err := output(root, "go", "env", "GOFLAGS")
 	if err != nil {
@@ -90,7 +90,7 @@ func compileOneWay(root string) error {
 	return errors.Join(os.Setenv("GOFLAGS", strings.TrimSpace(flags+" -trimpath")), os.Setenv("CGO_ENABLED", "0"))
 }
 
-// config is what the command line and the environment say.
+// config has the settings from the command line and the environment.
 type config struct {
 	root  string
 	cache string

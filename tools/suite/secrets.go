@@ -21,11 +21,11 @@ const plantedFolder = "TOMBOLO_TEST_PLANTED"
 // much of each finds its candidates.
 const leastSecret = 12
 
-// mostFindings are told one by one.
+// mostFindings is how many are reported one by one.
 const mostFindings = 20
 
-// evidence is a folder into which tests tell of the secrets that they made and
-// lay what the program under test wrote.
+// evidence is a folder in which tests leave the secrets that they made, and what the
+// program under test wrote.
 type evidence struct{ dir string }
 
 func newEvidence() (*evidence, error) {
@@ -48,13 +48,13 @@ func (e *evidence) output() (*os.File, error) {
 	return f, err
 }
 
-// origin says what a file of the folder is.
+// origin describes a file of the folder.
 type origin struct{ What, Of string }
 
 func (o origin) String() string { return o.What + " (" + o.Of + ")" }
 
-// check looks for every secret in everything that was written. Where tests must
-// have told of some, it fails if they did not: then it would prove nothing.
+// check searches for every secret in everything that was written. With must it fails if
+// there are no secrets, because it would prove nothing.
 func (e *evidence) check(must bool) error {
 	secrets, bySound, err := e.secrets()
 	if err != nil {
@@ -88,7 +88,7 @@ type spelling struct {
 	how  string
 }
 
-// secrets reads them, by the first bytes of each way to write them.
+// secrets reads the secrets, indexed by the first bytes of each spelling.
 func (e *evidence) secrets() (n int, byStart map[string][]spelling, err error) {
 	files, err := filepath.Glob(filepath.Join(e.dir, "secret-*"))
 	if err != nil {
@@ -128,8 +128,8 @@ func read(file string) (o origin, text []byte, err error) {
 	return o, text, nil
 }
 
-// find gives the places of secrets in a text, each secret once. It names what
-// was found and never shows it.
+// find returns the positions of secrets in a text, each secret once. It names a secret
+// and never shows it.
 func find(where origin, text []byte, byStart map[string][]spelling) (found []error) {
 	seen := map[string]bool{}
 	for i := 0; i+leastSecret <= len(text); i++ {

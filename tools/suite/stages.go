@@ -185,7 +185,7 @@ func isSequential(p string) bool {
 	return slices.ContainsFunc(sequential, func(end string) bool { return strings.HasSuffix(p, end) })
 }
 
-// etcd is built beforehand where its progress is seen, and not in a test's time.
+// etcd builds etcd in advance, where its progress is visible, and not during a test.
 func (c config) etcd(s *stageRun) error {
 	return s.do(command{dir: c.root, args: []string{"go", "run", "./test/kube/tools/build", "etcd"}})
 }
@@ -204,7 +204,7 @@ const waiting = 2
 var long = []string{"/test/etcd", "/test/system", "/cmd/tombolo", "/internal/stream/carrier",
 	"/internal/discovery/discoveryclient", "/test/scale"}
 
-// longFirst puts them before the others, so that none of them goes on alone at the end.
+// longFirst puts them before the others, so that none of them runs alone at the end.
 func longFirst(packages []string) []string {
 	rank := func(p string) int {
 		if i := slices.IndexFunc(long, func(end string) bool { return strings.HasSuffix(p, end) }); i >= 0 {
@@ -215,8 +215,8 @@ func longFirst(packages []string) []string {
 	return slices.SortedStableFunc(slices.Values(packages), func(a, b string) int { return rank(a) - rank(b) })
 }
 
-// counts runs in full, and without the race detector, what goes by numbers, so that the bounds that we
-// promise are met by tests and not by a fraction of them.
+// counts runs the tests with large numbers in full, without the race detector, so that promised bounds
+// are tested and not only a fraction of them.
 func (c config) counts(s *stageRun) error {
 	packages, names, err := c.tagged("counts")
 	if err != nil {
@@ -227,7 +227,7 @@ func (c config) counts(s *stageRun) error {
 	return s.test(run, "-tags", "counts", "-count=1")
 }
 
-// errNotRoot says what to do where network namespaces are out of reach.
+// errNotRoot is the error without the permission for network namespaces.
 var errNotRoot = errors.New("network namespaces need root: run it as root, " +
 	"or run `make lint test-unit`, which needs none")
 
@@ -308,8 +308,8 @@ func constraint(tag string) *regexp.Regexp {
 // aTest is where a test begins.
 var aTest = regexp.MustCompile(`(?m)^func (Test\w*)\((?:\w+ )?\*testing\.T\)`)
 
-// tagged finds the packages with tests of a stage, wherever they stand, so that
-// none is forgotten, and what these tests are called: the others beside them are of the
+// tagged finds the packages with tests of a stage, in any folder, so that none is
+// forgotten, and the names of these tests: other tests in the same packages belong to the
 // stage unit.
 func (c config) tagged(tag string) (packages, names []string, err error) {
 	tagged := constraint(tag)
@@ -329,7 +329,7 @@ func (c config) tagged(tag string) (packages, names []string, err error) {
 	return packages, slices.Compact(names), err
 }
 
-// packagesOf gives the folders of the Go files that are chosen, each once.
+// packagesOf returns the folders of the Go files that chosen selects, each once.
 func (c config) packagesOf(chosen func(file string, data []byte) bool) ([]string, error) {
 	files, err := c.goFiles()
 	if err != nil {
