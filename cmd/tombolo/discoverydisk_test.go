@@ -74,7 +74,7 @@ func TestADiscoveryServiceOnAFullDisk(t *testing.T) {
 		"status":  {text, "warning: since "},
 		"probe":   {s.page(t, "/readyz"), "ok, degraded: the last snapshot could not be written"},
 		"metrics": {s.page(t, "/metrics"), "tombolo_discovery_store_degraded 1\n"},
-		"log":     {s.err.String(), "the snapshot of members cannot be written; the service goes on, and tries again"},
+		"log":     {s.err.String(), "the snapshot of members cannot be written; the service continues and tries again"},
 	} {
 		if !strings.Contains(say[0], say[1]) {
 			t.Errorf("the %s does not say %q:\n%s", where, say[1], say[0])

@@ -294,7 +294,7 @@ func (m *Memory) save() bool {
 			m.state.Since = time.Now()
 		}
 		m.state.Degraded = "the last snapshot could not be written: " + err.Error()
-		m.cfg.Log.Error("the snapshot of members cannot be written; the service goes on, and tries again", "dir", m.cfg.Dir,
+		m.cfg.Log.Error("the snapshot of members cannot be written; the service continues and tries again", "dir", m.cfg.Dir,
 			"error", err, "again", m.cfg.Snapshot)
 		return false
 	}

@@ -326,7 +326,7 @@ func readTrailer(r io.Reader, sum uint32, count uint64, sums uint32) error {
 	n, err := io.ReadFull(r, content)
 	switch {
 	case err == nil:
-		return errors.New("it goes on after its end")
+		return errors.New("there is data after its end")
 	case n < trailerLength:
 		return torn(err)
 	case castagnoli(content[:n]) != sum || binary.BigEndian.Uint32(content[8:]) != sums:

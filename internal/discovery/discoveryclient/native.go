@@ -81,7 +81,7 @@ func (c *subscription) attendNative(ctx context.Context, conn grpc.ClientConnInt
 		case <-a.settles:
 			a.settle(true)
 		case <-a.next.C:
-			return fault.Newf(fault.CodeServiceAway, "the discovery service %s does not go on", c.service.Name).
+			return fault.Newf(fault.CodeServiceAway, "the discovery service %s stopped answering", c.service.Name).
 				Whyf("there was no answer for %v", helloTimeout).Hint("see whether a discovery service answers at this address")
 		case <-ctx.Done():
 			return ctx.Err()

@@ -263,7 +263,7 @@ func (c *subscription) explain(err error) error {
 		code, hint = fault.CodeWatchLost, "it is asked again"
 	}
 	// The cause is kept out of the chain: its text is untrusted.
-	return fault.Newf(code, "the discovery service %s gave no answer that helps", c.service.Name).Whyf("%s", shown(text)).
+	return fault.Newf(code, "the discovery service %s could not be used", c.service.Name).Whyf("%s", shown(text)).
 		Hint("%s", hint)
 }
 
