@@ -155,7 +155,7 @@ func (v *verdict) secret(e evidence) {
 	}
 	for _, service := range slices.Sorted(maps.Keys(e.unopened)) {
 		v.doubts = append(v.doubts, fault.Newf(fault.CodeSecret, "the secret opens no entry of this cluster at %s", service).
-			Whyf("%d members of cluster.id %.80q have another secret than this node, or somebody writes junk there; %s",
+			Whyf("%d members of cluster.id %.80q have another secret than this node, or there is junk; %s",
 				e.unopened[service], e.id, mine).
 			Hint("%s", compare))
 	}

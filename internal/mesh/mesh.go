@@ -147,12 +147,13 @@ func readState(cfg *Config, log *slog.Logger) (s state, err error) {
 		return s, err
 	}
 	if broken != nil {
-		log.Warn("the ranges of this node's pods are learned anew", telemetry.AttrCode, fault.From(broken).Code,
+		log.Warn("the ranges of this node's pods are learned again", telemetry.AttrCode, fault.From(broken).Code,
 			telemetry.AttrReason, broken)
 	}
 	s.before = readTrace(cfg.StateDir)
 	if s.overlay, err = readOverlay(cfg.StateDir, s.id, s.clusters()); err != nil {
-		log.Warn("the overlay addresses are chosen anew", telemetry.AttrCode, fault.From(err).Code, telemetry.AttrReason, err)
+		log.Warn("the overlay addresses are chosen again", telemetry.AttrCode, fault.From(err).Code,
+			telemetry.AttrReason, err)
 	}
 	if s.ranges.known, err = readKnownRanges(cfg.StateDir); err != nil {
 		return s, err
@@ -213,7 +214,7 @@ func (m *Mesh) Run(ctx context.Context) (err error) {
 		select {
 		case <-p.carrier.Done():
 			return fault.New(fault.CodeClash, "the link "+m.cfg.Options.Link+" was taken away").
-				Hint("whoever removes it must leave it; the mesh makes it anew when it starts again")
+				Hint("find out what removed it; the mesh makes a new link when it starts again")
 		case <-ctx.Done():
 			return nil
 		}

@@ -51,7 +51,7 @@ func (n *kernelNames) previous(k *kernel.Kernel, names kernel.Names) ([]kernel.N
 func (n *kernelNames) keep(names kernel.Names, previous []kernel.Names) error {
 	next, forgotten := n.applied.With(names)
 	for _, old := range forgotten {
-		n.log.Warn("too many names of before are known: what bears these is not looked for any more",
+		n.log.Warn("too many earlier names are known: what has these is no longer looked for",
 			"link", old.Link, "filter", old.Filter, "table", old.Table)
 	}
 	// What is on disk already is not written: a full disk keeps no node from starting. Names are

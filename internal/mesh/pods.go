@@ -75,7 +75,7 @@ func parsePods(text []byte, node string) (assigned, error) {
 		return none, err
 	}
 	if a.Node == "" || a.Said.IsZero() || a.UID == "" && len(a.Ranges) > 0 || len(a.Ranges) > limit.PodRanges+1 {
-		return none, errors.New("it is not what the API server says of a Node")
+		return none, errors.New("it is not what the API server reports about a Node")
 	}
 	if a.Node != node {
 		return none, nil

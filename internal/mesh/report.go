@@ -207,7 +207,7 @@ func peerOf(t topology.Peer, member *roster.Member, r peering.Report) Peer {
 		p.Unsent = r.Unsent.Error()
 	}
 	if r.State == "" {
-		p.State, p.Why = string(path.Down), "it was heard of just now"
+		p.State, p.Why = string(path.Down), "it has only just become known"
 	}
 	if r.Problem != nil {
 		p.State, p.Why = string(path.Down), r.Problem.Error()

@@ -37,7 +37,7 @@ func TestAPeerAsItIsShown(t *testing.T) {
 		report peering.Report
 		want   func(*Peer)
 	}{
-		"heard of just now": {nil, peering.Report{}, func(p *Peer) { p.State, p.Why = "down", "it was heard of just now" }},
+		"heard of just now": {nil, peering.Report{}, func(p *Peer) { p.State, p.Why = "down", "it has only just become known" }},
 		"direct": {&roster.Member{Facts: member.Facts{Mesh: 1}}, direct, func(p *Peer) {
 			p.State, p.Path, p.Since, p.RTT, p.MTU, p.Handshake, p.Sent, p.Received, p.Probes = "direct", "192.0.2.2:51820", since, 1.5, 1400, since, 1, 2, true
 			p.Candidates = []Candidate{{At: "192.0.2.2:51820", Kind: "own", Near: true, Sent: 3, Answers: 2, RTT: 1}, {At: "relay h1", Sent: 1, Why: "a direct path is better"}}

@@ -273,7 +273,7 @@ func (s Status) Peer(name string) (Peer, error) {
 		}
 	}
 	f := fault.Newf(fault.CodeNotFound, "%.80q is no peer of this node", name).
-		Hint("'tombolo mesh status' lists the peers, and 'tombolo discovery members' whom discovery knows")
+		Hint("'tombolo mesh status' lists the peers, and 'tombolo discovery members' the members that discovery knows")
 	if name == s.Node {
 		f.Whyf("it is this node itself")
 	}

@@ -325,7 +325,7 @@ func (s *state) reloaded(e reloaded, now time.Time, do *effects) {
 func (s *state) rotate(do *effects) {
 	if len(s.cfg.Services) > 0 && len(s.world.attending) == 0 {
 		do.refuse(fault.New(fault.CodeServiceAway, "the key is not rotated").
-			Whyf("no discovery service would tell the other members the new key").
+			Whyf("no discovery service would bring the new key to the other members").
 			Hint("try again when 'tombolo mesh status' warns of no service any more"))
 		return
 	}

@@ -44,13 +44,13 @@ func judge(cfg Config, me *enrol.Identity, line *trust.Join) error {
 		return fault.Newf(fault.CodeConfig, "node.name is %s, and the certificate in %s is of %s",
 			cfg.Node, file, me.Who.Name).
 			Whyf("peers know a node at hubs by the name of its certificate").
-			Hint("correct node.name, or remove that file and join anew: tombolo token create --cluster %s --node",
+			Hint("correct node.name, or remove that file and join again: tombolo token create --cluster %s --node",
 				me.Who.Cluster)
 	}
 	if line != nil && !me.Fits(*line) {
 		return fault.Newf(fault.CodeJoinLine, "the identity in %s belongs to another hub or cluster", file).
 			Whyf("it is %s, the join line is for cluster %s", me.Who, line.Cluster).
-			Hint("remove that file, and nothing else of the directory, to join anew")
+			Hint("remove that file, and nothing else of the directory, to join again")
 	}
 	return nil
 }

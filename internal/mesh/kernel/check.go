@@ -83,7 +83,8 @@ func clash(what, why string, args ...any) *fault.Fault {
 }
 
 func (k *Kernel) foreignTable() *fault.Fault {
-	return clash("table inet "+k.names.Filter+" of nftables", "somebody else has made it: it lacks the chain %s", marker).
+	return clash("table inet "+k.names.Filter+" of nftables", "another program has made it: it lacks the chain %s",
+		marker).
 		Hint("look at it with nft list table inet %s; remove it with nft delete table inet %s if nobody needs it",
 			k.names.Filter, k.names.Filter)
 }

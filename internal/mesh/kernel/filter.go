@@ -240,7 +240,7 @@ func tableFault(what string, err error) error {
 	err = fold(err)
 	switch {
 	case errors.Is(err, unix.EEXIST):
-		return fault.New(fault.CodeClash, what).Whyf("a table of that name was made by somebody else: %v", err).
+		return fault.New(fault.CodeClash, what).Whyf("another program has made a table of that name: %v", err).
 			Hint("look at it with nft list table inet NAME, and remove it, or choose another name")
 	case crowded(err):
 		return fault.New(fault.CodeLimit, what).

@@ -128,12 +128,12 @@ func failed(what fmt.Stringer, err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, unix.EEXIST):
-		return fault.New(fault.CodeClash, what.String()).Whyf("somebody else has made it: %v", err).
+		return fault.New(fault.CodeClash, what.String()).Whyf("another program has made it: %v", err).
 			Hint("remove it, or choose another name or number in the mesh's configuration")
 	case errors.As(err, new(netlink.LinkNotFoundError)) || errors.Is(err, unix.ENODEV):
 		return fault.New(fault.CodeNotFound, what.String()).
 			Whyf("the link is not there: the tunnel is gone, or was not made yet").
-			Hint("if that lasts start the mesh again, which makes the link anew")
+			Hint("if that lasts, start the mesh again: it makes a new link")
 	case denied(err) || errors.Is(err, unix.EOPNOTSUPP):
 		return unsupported(what.String(), err)
 	}

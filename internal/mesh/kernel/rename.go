@@ -22,7 +22,7 @@ func (k *Kernel) know(index int) error {
 		}
 		if was != nil {
 			name := was.Attrs().Name
-			return clash("link "+k.names.Link, "somebody has renamed the mesh's link to %s, and another one has its name", name).
+			return clash("link "+k.names.Link, "the mesh's link was renamed to %s, and another one has its name", name).
 				Hint("give the other one another name, or remove it with ip link delete %s: the mesh then takes the name back",
 					k.names.Link)
 		}

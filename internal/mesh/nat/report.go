@@ -164,13 +164,13 @@ func (r Report) Outlook() string {
 	mapped := r.PortMapping != nil && r.PortMapping.Method != "" && r.CGNAT != Yes
 	switch {
 	case r.UDP == No:
-		return "none: all traffic goes by a relay"
+		return "none: all traffic goes through a relay"
 	case r.UDP == Unknown:
 		return "not known"
 	case mapped:
-		return "with everybody who has UDP: the router maps a port"
+		return "with every node that has UDP: the router maps a port"
 	case r.IPv4.open() || r.IPv4.UDP != Yes && r.IPv6.open():
-		return "with everybody who has UDP and the same IP version"
+		return "with every node that has UDP and the same IP version"
 	case r.IPv4.UDP == Yes && varies(r.IPv4.Mapping) == Yes:
 		return "with those who let in every port of an address that they wrote to, and over IPv6; " +
 			"not with usual home routers, nor with NATs like this one"

@@ -118,7 +118,7 @@ func remove(k Kernel, link bool) ([]plan.Step, error) {
 		return done, failed
 	case len(left) > 0 && (link || len(left) > len(have.Links)):
 		return done, fault.New(fault.CodeClash, "removing what the mesh has in the kernel").
-			Whyf("it comes back again and again, so somebody makes it: %s", left[0]).
+			Whyf("it comes back again and again, so another program makes it: %s", left[0]).
 			Hint("see that no mesh runs here, and try again")
 	}
 	return done, nil

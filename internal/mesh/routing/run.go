@@ -308,7 +308,7 @@ func (o *owner) tellRepair(now time.Time, steps []plan.Step) {
 		return
 	}
 	o.told = now
-	o.log.Warn("somebody has changed what is the mesh's in the kernel; it is put back", "steps", len(steps),
+	o.log.Warn("the mesh's state in the kernel was changed; it is put back", "steps", len(steps),
 		"first", steps[0].String())
 }
 

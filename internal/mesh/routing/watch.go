@@ -31,7 +31,7 @@ func (o *owner) open(now time.Time) {
 		return
 	}
 	if o.blind > 0 {
-		o.log.Info("the kernel tells of its changes again")
+		o.log.Info("the kernel reports its changes again")
 	}
 	o.watch = &watching{w, run.NewGroup(o.ctx), now}
 	notify := func() { ring(o.r.heard) }
@@ -75,7 +75,7 @@ func (o *owner) close() {
 func (o *owner) blinded(now time.Time, err error) {
 	f := fault.From(err)
 	if o.blind == 0 {
-		o.log.Warn("the kernel does not tell of its changes; it is looked at more often", telemetry.AttrCode, f.Code,
+		o.log.Warn("the kernel does not report its changes; it is read more often", telemetry.AttrCode, f.Code,
 			telemetry.AttrReason, f.Error())
 	}
 	o.due.watch = now.Add(run.Backoff(o.blind, limit.RoutingBackoff, rand.Float64()))

@@ -197,17 +197,17 @@ func follow(ctx context.Context, s sources, tell func()) error {
 			return fmt.Errorf("following the machine's addresses: %w", err)
 		case _, ok := <-s.addrs:
 			if !ok {
-				return errors.New("the kernel tells no more of addresses")
+				return errors.New("the kernel no longer reports addresses")
 			}
 			note()
 		case _, ok := <-s.links:
 			if !ok {
-				return errors.New("the kernel tells no more of interfaces")
+				return errors.New("the kernel no longer reports interfaces")
 			}
 			note()
 		case r, ok := <-s.routes:
 			if !ok {
-				return errors.New("the kernel tells no more of routes")
+				return errors.New("the kernel no longer reports routes")
 			}
 			if isDefault(r.Route) {
 				note()
