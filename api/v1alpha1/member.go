@@ -26,7 +26,7 @@ type MemberEntry struct {
 // Member is what a node says of itself as an object of Kubernetes, of scope
 // Cluster. Its name is that of the Node, so that a policy can hold each node to
 // its own. It has no status: only the node itself writes it, all of it at once.
-// Nothing in it is secret: whoever may read it is of the cluster.
+// Nothing in it is secret: anyone who may read it belongs to the cluster.
 //
 // +kubebuilder:resource:scope=Cluster
 // +kubebuilder:printcolumn:name="Overlay",type=string,JSONPath=`.spec.overlay6`

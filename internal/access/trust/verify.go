@@ -97,7 +97,7 @@ func (c Check) explain(leaf *x509.Certificate, err error) error {
 	if errors.As(err, &unknown) {
 		return fault.New(fault.CodeCAMismatch, "the peer's certificate was issued by another CA").
 			Whyf("%v", err).
-			Hint("check the address; if the hub was set up anew, " +
+			Hint("check the address; if the hub was set up again, " +
 				"remove identity.json from the state directory and join again")
 	}
 	return fault.New(fault.CodeCertInvalid, "the peer's certificate was refused").Because(err)

@@ -24,7 +24,7 @@ type RoutingReadings struct {
 func NewRouting(reg prometheus.Registerer, kinds, reasons []string, r RoutingReadings) *Routing {
 	f := factory{reg}
 	f.gaugeFunc("tombolo_mesh_in_force", "1 while the kernel has what the mesh wants, as far as is known.", r.InForce)
-	f.gaugeFunc("tombolo_mesh_kernel_watched", "1 while the kernel tells of its changes.", r.Watching)
+	f.gaugeFunc("tombolo_mesh_kernel_watched", "1 while the kernel reports its changes.", r.Watching)
 	f.gaugeFunc("tombolo_mesh_ranges", "Ranges that are routed to peers, their addresses in the mesh among them.",
 		r.Ranges)
 	f.gaugeFuncs("tombolo_mesh_problems", "Members and ranges that do not count, by kind.", "kind", kinds, r.Problems)
