@@ -283,7 +283,7 @@ func TestAWatchThatFailsIsOpenedAgain(t *testing.T) {
 		if s := r.Status(); !s.Watching || s.Blind != nil || len(r.watches) != 2 {
 			t.Errorf("status %+v, %d watches", s, len(r.watches))
 		}
-		if r.logged("does not tell of its changes") != 1 || r.logged("tells of its changes again") != 1 {
+		if r.logged("does not report its changes") != 1 || r.logged("reports its changes again") != 1 {
 			t.Errorf("log:\n%s", r.log)
 		}
 		r.kernel.take(t, less)

@@ -140,7 +140,7 @@ func TestMeshNamesOfBefore(t *testing.T) {
 		if after := r.kernel(place.Host); after != want {
 			t.Errorf("%s there is\n%s\nwant\n%s", what, after, want)
 		}
-		if second.said("somebody has changed") > 0 {
+		if second.said("in the kernel was changed") > 0 {
 			t.Errorf("%s the second mesh had to put something back", what)
 		}
 	}
@@ -199,7 +199,7 @@ func TestMeshNamesOfBefore(t *testing.T) {
 		}
 		first.stop()
 		untouched("after a start and an end with others", with)
-		if third.said("somebody has changed") > 0 {
+		if third.said("in the kernel was changed") > 0 {
 			t.Error("the third mesh had to put something back")
 		}
 		if out, err := r.run(first.host, "mesh", "down", "--config", first.call(names(1))); err == nil || !strings.Contains(err.Error(), "mesh_clash") {
