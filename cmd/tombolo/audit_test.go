@@ -112,9 +112,9 @@ func TestEveryDialLeavesARecord(t *testing.T) {
 			t.Errorf("%s holds a secret, %v", file, err)
 		}
 	}
-	runtest.Eventually(t, "the follower has shown them all", func() bool { return strings.Count(follower.out.String(), "\n") == 5 })
+	runtest.Eventually(t, "the follower has shown them all", func() bool { return strings.Count(follower.Out.String(), "\n") == 5 })
 	follower.Process.Signal(os.Interrupt)
-	if code := follower.exit(t); code != 0 {
+	if code := follower.Exit(t); code != 0 {
 		t.Errorf("an interrupted tail -f gives %d", code)
 	}
 }

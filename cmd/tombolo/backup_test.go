@@ -34,7 +34,7 @@ func TestBackupAndRestore(t *testing.T) {
 
 	// The machine of the hub is lost; the backup brings back what agents trust.
 	w.hub.Process.Kill()
-	<-w.hub.done
+	<-w.hub.Done()
 	if err := os.RemoveAll(state); err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +47,7 @@ func TestBackupAndRestore(t *testing.T) {
 
 	// Over an existing state only with --force, and the old one is kept.
 	w.hub.Process.Kill()
-	<-w.hub.done
+	<-w.hub.Done()
 	wantExit(t, tombolo(t, "hub", "restore", "--from", file, "--state-dir", state), 1, "state_busy", "--force")
 	wantExit(t, tombolo(t, "hub", "restore", "--from", half, "--state-dir", state, "--force"), 1, "state_corrupt")
 	must(t, "hub", "restore", "--from", file, "--state-dir", state, "--force")

@@ -61,7 +61,7 @@ func TestConnectThatIsGivenUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.Process.Signal(syscall.SIGTERM)
-	if code, text := p.exit(t), p.err.String(); code != 3 || !strings.Contains(text, "dial_canceled") || strings.Contains(text, "hub_unreachable") {
+	if code, text := p.Exit(t), p.Err.String(); code != 3 || !strings.Contains(text, "dial_canceled") || strings.Contains(text, "hub_unreachable") {
 		t.Errorf("exit %d:\n%s", code, text)
 	}
 }

@@ -60,7 +60,7 @@ type callers struct {
 }
 
 func (c callers) flood(t *testing.T, w *world, live net.Conn) {
-	said := strings.Count(w.hub.err.String(), "no descriptor left")
+	said := strings.Count(w.hub.Err.String(), "no descriptor left")
 	var flood []net.Conn
 	drop := func() {
 		for _, conn := range flood {
@@ -78,7 +78,7 @@ func (c callers) flood(t *testing.T, w *world, live net.Conn) {
 		io.WriteString(conn, c.hello)
 	}
 	runtest.Eventually(t, "the hub says that it has no descriptor left", func() bool {
-		return strings.Count(w.hub.err.String(), "no descriptor left") > said
+		return strings.Count(w.hub.Err.String(), "no descriptor left") > said
 	})
 	admin := "https://" + strings.TrimSuffix(w.listen, "8443") + "8444"
 	for range 3 { // each time on a connection of its own
@@ -120,7 +120,7 @@ func TestAgentOutOfDescriptors(t *testing.T) {
 	cmd := exec.Command(os.Args[0], "agent", "--join", w.join, "--state-dir", filepath.Join(w.dir, "agent"), "--allow", "127.0.0.0/8", "--health-listen", w.health)
 	limited(cmd)
 	w.agent = startCommand(t, cmd)
-	w.agent.says(t, "connected")
+	w.agent.Says(t, "connected")
 	must(t, "egress-config", "c1", "--mode", "connect-uds")
 	path, to := filepath.Join(w.dir, "run/clusters/c1/connect.sock"), echo(t)
 	live := connectThrough(t, path, to)
@@ -349,7 +349,7 @@ func startHubWith(t *testing.T, change func(*exec.Cmd)) *world {
 		"--listen", w.listen, "--admin-listen", strings.TrimSuffix(w.listen, "8443")+"8444", "--advertise", w.listen)
 	change(cmd)
 	w.hub = startCommand(t, cmd)
-	w.hub.says(t, "hub is ready")
+	w.hub.Says(t, "hub is ready")
 	t.Setenv("TOMBOLO_ADMIN_SOCKET", filepath.Join(w.dir, "run/admin/hub.sock"))
 	return w
 }

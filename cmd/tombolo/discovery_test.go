@@ -29,7 +29,7 @@ func TestDiscovery(t *testing.T) {
 	write("limits: {members: 7}\nsettle: 100s\n")
 	p := startProcess(t, "discovery", "--config", file, "--state-dir", filepath.Join(dir, "state"), "--run-dir", filepath.Join(dir, "run"),
 		"--listen", listen, "--admin-listen", strings.TrimSuffix(listen, "8446")+"8447")
-	p.says(t, "discovery service is ready")
+	p.Says(t, "discovery service is ready")
 	t.Setenv("TOMBOLO_DISCOVERY_SOCKET", filepath.Join(dir, "run/discovery/discovery.sock"))
 	status := func() (st admin.DiscoveryStatus) {
 		t.Helper()
@@ -49,18 +49,18 @@ func TestDiscovery(t *testing.T) {
 	write("limits: {members: 8}\nsettle: 100s\n")
 	runtest.Eventually(t, "the change is noticed without a signal", func() bool { return status().Limits.Members == 8 })
 	write("limits: {members: 0}\ncolour: red\n")
-	p.says(t, "the last good one stays")
+	p.Says(t, "the last good one stays")
 	if got := status().Limits.Members; got != 8 {
 		t.Errorf("after a bad file the bound is %d", got)
 	}
 	for _, say := range []string{"config_invalid", file + ":3:19: limits.members", file + ":4:1: colour"} {
-		p.says(t, say)
+		p.Says(t, say)
 	}
 	p.Process.Signal(syscall.SIGTERM)
-	if code := p.exit(t); code != 0 {
-		t.Errorf("exit %d\n%s", code, p.err.String())
+	if code := p.Exit(t); code != 0 {
+		t.Errorf("exit %d\n%s", code, p.Err.String())
 	}
-	if out := p.out.String(); out != "" {
+	if out := p.Out.String(); out != "" {
 		t.Errorf("logs belong on stderr, not %q", out)
 	}
 	wantExit(t, tombolo(t, "discovery", "status"), 3, "discovery_unreachable")

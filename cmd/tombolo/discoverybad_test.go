@@ -166,7 +166,7 @@ func (s *served) again(t *testing.T) {
 	t.Helper()
 	s.process = startProcess(t, "discovery", "--config", filepath.Join(s.dir, "discovery.yaml"), "--state-dir", s.state(), "--run-dir", filepath.Join(s.dir, "run"),
 		"--listen", s.listen, "--admin-listen", s.admin())
-	s.says(t, "discovery service is ready")
+	s.Says(t, "discovery service is ready")
 	s.pin = s.status(t).CAPin
 }
 
@@ -320,8 +320,8 @@ func TestWrongSecretsAndTwoOfOneName(t *testing.T) {
 			}
 			for _, p := range all {
 				p.Process.Signal(syscall.SIGTERM)
-				if code := p.exit(t); code != 0 {
-					t.Errorf("exit %d\n%s", code, p.err.String())
+				if code := p.Exit(t); code != 0 {
+					t.Errorf("exit %d\n%s", code, p.Err.String())
 				}
 			}
 		})

@@ -36,7 +36,7 @@ func findEachOther(t *testing.T, protocol string) {
 		}
 		p := startProcess(t, "discovery", "--config", file, "--state-dir", filepath.Join(dir, state), "--run-dir", filepath.Join(dir, "run"),
 			"--listen", listen, "--admin-listen", strings.TrimSuffix(listen, "8446")+"8447")
-		p.says(t, "discovery service is ready")
+		p.Says(t, "discovery service is ready")
 		return p
 	}
 	first := service("first")
@@ -75,7 +75,7 @@ func findEachOther(t *testing.T, protocol string) {
 	sees(looker, "192.0.2.7:51820", true)
 
 	first.Process.Signal(syscall.SIGKILL)
-	first.exit(t)
+	first.Exit(t)
 	os.RemoveAll(filepath.Join(dir, "first", "members"))
 	os.RemoveAll(filepath.Join(dir, "first", "members.old"))
 	again := service("first") // the CA stays, the members do not
@@ -83,8 +83,8 @@ func findEachOther(t *testing.T, protocol string) {
 		sees(looker, "\n"+who+" ", true)
 	}
 	pb.Process.Signal(syscall.SIGTERM)
-	if code := pb.exit(t); code != 0 {
-		t.Errorf("the node that left exits with %d\n%s", code, pb.err.String())
+	if code := pb.Exit(t); code != 0 {
+		t.Errorf("the node that left exits with %d\n%s", code, pb.Err.String())
 	}
 	if protocol != "sidero" { // there a removal is proved by nobody, and is doubted
 		sees(looker, "\nb ", false)
@@ -92,8 +92,8 @@ func findEachOther(t *testing.T, protocol string) {
 	}
 	for _, p := range []*process{pa, again} {
 		p.Process.Signal(syscall.SIGTERM)
-		if code := p.exit(t); code != 0 {
-			t.Errorf("exit %d\n%s", code, p.err.String())
+		if code := p.Exit(t); code != 0 {
+			t.Errorf("exit %d\n%s", code, p.Err.String())
 		}
 	}
 }

@@ -34,7 +34,7 @@ func TestADiscoveryServiceOnAFullDisk(t *testing.T) {
 	})
 	s := startService(t, "settle: 1s\nstore: {memory: {snapshotInterval: 1s}}\n")
 	s.Process.Signal(syscall.SIGTERM)
-	s.exit(t)
+	s.Exit(t)
 	if err := errors.Join(os.RemoveAll(s.state()), os.Symlink(dir, s.state())); err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +74,7 @@ func TestADiscoveryServiceOnAFullDisk(t *testing.T) {
 		"status":  {text, "warning: since "},
 		"probe":   {s.page(t, "/readyz"), "ok, degraded: the last snapshot could not be written"},
 		"metrics": {s.page(t, "/metrics"), "tombolo_discovery_store_degraded 1\n"},
-		"log":     {s.err.String(), "the snapshot of members cannot be written; the service continues and tries again"},
+		"log":     {s.Err.String(), "the snapshot of members cannot be written; the service continues and tries again"},
 	} {
 		if !strings.Contains(say[0], say[1]) {
 			t.Errorf("the %s does not say %q:\n%s", where, say[1], say[0])
@@ -82,7 +82,7 @@ func TestADiscoveryServiceOnAFullDisk(t *testing.T) {
 	}
 
 	s.Process.Signal(syscall.SIGKILL)
-	s.exit(t)
+	s.Exit(t)
 	if now, err := os.ReadFile(snapshot); err != nil || !bytes.Equal(now, kept) {
 		t.Errorf("the last snapshot was changed on the full disk: %v", err)
 	}
@@ -107,7 +107,7 @@ func TestADiscoveryServiceOnAFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	runtest.Eventually(t, "it saves again", func() bool { return !degraded() })
-	s.says(t, "the snapshot of members is written again")
+	s.Says(t, "the snapshot of members is written again")
 	if metrics := s.page(t, "/metrics"); !strings.Contains(metrics, "tombolo_discovery_store_degraded 0\n") {
 		t.Error("the metrics still say that it is degraded")
 	}
@@ -115,7 +115,7 @@ func TestADiscoveryServiceOnAFullDisk(t *testing.T) {
 		t.Errorf("the snapshot is the old one: %v", err)
 	}
 	s.Process.Signal(syscall.SIGTERM)
-	if code := s.exit(t); code != 0 {
+	if code := s.Exit(t); code != 0 {
 		t.Errorf("exit %d", code)
 	}
 }

@@ -116,7 +116,7 @@ func TestKubernetesAlone(t *testing.T) {
 	b := newKubeNode(t, dir, "kb", sources, "role: worker, publicKey: "+kubetest.Facts(2).Key.String())
 	a.write(a.kubeconfig, string(s.Kubeconfig("ka")))
 	pa, pb := a.announce("--leave"), b.announce()
-	pb.says(t, "name one that this process may read") // kubelet has not joined yet
+	pb.Says(t, "name one that this process may read") // kubelet has not joined yet
 	if code, text := b.get("/readyz"); code == http.StatusOK {
 		t.Errorf("kb is ready without its only source: %s", text)
 	}
@@ -135,7 +135,7 @@ func TestKubernetesAlone(t *testing.T) {
 
 	s.Away(true)
 	a.measures(`tombolo_discovery_client_kubernetes_answers{part="members"} 0`, "tombolo_discovery_client_members 2", `tombolo_discovery_client_kubernetes_objects{part="members"} 2`)
-	pa.says(t, "kubernetes_unreachable")
+	pa.Says(t, "kubernetes_unreachable")
 	s.Away(false)
 	a.measures(`tombolo_discovery_client_kubernetes_answers{part="members"} 1`, `tombolo_discovery_client_kubernetes_answers{part="announcement"} 1`)
 
@@ -147,12 +147,12 @@ func TestKubernetesAlone(t *testing.T) {
 	runtest.Eventually(t, "kb's new role", func() bool {
 		return fmt.Sprint(s.Object(kubetest.Members, "kb")["spec"].(map[string]any)["role"]) == "controlplane"
 	})
-	pb.says(t, "sources.kubernetes") // is taken over at the next start only
+	pb.Says(t, "sources.kubernetes") // is taken over at the next start only
 
 	for _, p := range []*process{pa, pb} {
 		p.Process.Signal(syscall.SIGTERM)
-		if code := p.exit(t); code != 0 {
-			t.Errorf("exit %d\n%s", code, p.err.String())
+		if code := p.Exit(t); code != 0 {
+			t.Errorf("exit %d\n%s", code, p.Err.String())
 		}
 	}
 	if o := s.Object(kubetest.Members, "ka"); o != nil || len(annotations(s, "ka")) > 0 {
@@ -175,7 +175,7 @@ func TestKubernetesBesideAService(t *testing.T) {
 	}
 	service := startProcess(t, "discovery", "--config", file, "--state-dir", filepath.Join(dir, "state"), "--run-dir", filepath.Join(dir, "run"),
 		"--listen", listen, "--admin-listen", strings.TrimSuffix(listen, "18446")+"18447")
-	service.says(t, "discovery service is ready")
+	service.Says(t, "discovery service is ready")
 	t.Setenv("TOMBOLO_DISCOVERY_SOCKET", filepath.Join(dir, "run/discovery/discovery.sock"))
 	var st admin.DiscoveryStatus
 	if err := json.Unmarshal([]byte(must(t, "discovery", "status", "-o", "json")), &st); err != nil {
@@ -274,7 +274,7 @@ func TestKubernetesInTrouble(t *testing.T) {
 			a.write(a.kubeconfig, text)
 			p := a.announce()
 			for _, say := range tc.says {
-				p.says(t, say)
+				p.Says(t, say)
 			}
 			a.measures("tombolo_discovery_client_members 1", `tombolo_discovery_client_kubernetes_answers{part="`+tc.part+`"} 0`)
 			if code, text := a.get("/readyz"); code != http.StatusOK {
@@ -284,7 +284,7 @@ func TestKubernetesInTrouble(t *testing.T) {
 				t.Error("something was written")
 			}
 			p.Process.Signal(syscall.SIGTERM)
-			if code := p.exit(t); code != 0 {
+			if code := p.Exit(t); code != 0 {
 				t.Errorf("exit %d", code)
 			}
 		})
@@ -332,7 +332,7 @@ func TestStatusOfAClusterWithoutThePolicy(t *testing.T) {
 	s.Unguard("binding")
 	a := newKubeNode(t, dir, "ka", "kubernetes: {KUBECONFIG}", "role: worker, publicKey: "+kubetest.Facts(1).Key.String())
 	a.write(a.kubeconfig, string(s.Kubeconfig("ka")))
-	a.announce().says(t, "the admission policy for Members is not in force")
+	a.announce().Says(t, "the admission policy for Members is not in force")
 	status := must(t, "discovery", "status", "--admin-socket", announce.AdminSocket(filepath.Join(dir, "ka", "run")))
 	if !strings.Contains(status, "warning: members: kubernetes_denied: every node may write the Member of others") || !strings.Contains(status, "tombolo discovery manifest") {
 		t.Errorf("the status is\n%s", status)

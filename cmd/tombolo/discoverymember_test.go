@@ -23,7 +23,7 @@ func TestMemberVerbs(t *testing.T) {
 	service := startProcess(t, "discovery", "--config", writeText(t, filepath.Join(dir, "discovery.yaml"),
 		"apiVersion: tombolo.dev/v1alpha1\nkind: DiscoveryConfig\nsettle: 1s\ntls: {none: true}\n"),
 		"--state-dir", filepath.Join(dir, "service"), "--run-dir", filepath.Join(dir, "run"), "--listen", listen, "--admin-listen", admin)
-	service.says(t, "discovery service is ready")
+	service.Says(t, "discovery service is ready")
 	secret := filepath.Join(dir, "secret")
 	must(t, "discovery", "secret", "create", secret)
 	node := func(name string) string {
@@ -36,7 +36,7 @@ func TestMemberVerbs(t *testing.T) {
 	wantExit(t, tombolo(t, "discovery", "member", "rotate", "--config", a), 1, "not_found", "announce")
 	wantExit(t, tombolo(t, "discovery", "member", "show", "--config", a), 1, "not_found")
 	running := startProcess(t, "discovery", "announce", "--config", a)
-	running.says(t, "announcing this node")
+	running.Says(t, "announcing this node")
 	watch := startProcess(t, "discovery", "watch", "--config", node("b"), "-o", "json")
 	reads(t, watch, `"what":"joined"`)
 	var before, after, now memberOf
@@ -45,9 +45,9 @@ func TestMemberVerbs(t *testing.T) {
 	if after.Succeeds != before.Member || after.Member == before.Member || before.Succeeds != "" {
 		t.Errorf("%+v, then %+v", before, after)
 	}
-	running.says(t, "continues under a new key")
+	running.Says(t, "continues under a new key")
 	reads(t, watch, after.Member)
-	running.says(t, "the old key of this member is over")
+	running.Says(t, "the old key of this member is over")
 	strictly(t, must(t, "discovery", "member", "show", "--config", a, "-o", "json"), &now)
 	if now.Member != after.Member || now.Succeeds != "" {
 		t.Errorf("at the end it is %+v", now)
@@ -55,7 +55,7 @@ func TestMemberVerbs(t *testing.T) {
 	if out := must(t, "discovery", "member", "show", "--config", a); out != after.Member+"\n" {
 		t.Errorf("shown is %q", out)
 	}
-	for line := range strings.Lines(watch.out.String()) {
+	for line := range strings.Lines(watch.Out.String()) {
 		var e struct{ What string }
 		if json.Unmarshal([]byte(line), &e) == nil && !slices.Contains([]string{"listed", "joined", "changed"}, e.What) {
 			t.Errorf("the watcher is told %s", line)
@@ -66,12 +66,12 @@ func TestMemberVerbs(t *testing.T) {
 		t.Errorf("the file has %d bytes: %v", len(key), err)
 	}
 	first, _, _ := strings.Cut(string(key), "\n")
-	if said := running.err.String() + watch.out.String() + service.err.String(); strings.Contains(said, first) {
+	if said := running.Err.String() + watch.Out.String() + service.Err.String(); strings.Contains(said, first) {
 		t.Error("the key is in a log")
 	}
 	for _, p := range []*process{running, watch, service} {
 		p.Process.Signal(syscall.SIGTERM)
-		if code := p.exit(t); p != watch && code != 0 {
+		if code := p.Exit(t); p != watch && code != 0 {
 			t.Errorf("exit %d", code)
 		}
 	}
@@ -80,7 +80,7 @@ func TestMemberVerbs(t *testing.T) {
 // reads waits until a process has printed a text.
 func reads(t *testing.T, p *process, text string) {
 	t.Helper()
-	runtest.Eventually(t, fmt.Sprintf("it prints %q", text), func() bool { return strings.Contains(p.out.String(), text) })
+	runtest.Eventually(t, fmt.Sprintf("it prints %q", text), func() bool { return strings.Contains(p.Out.String(), text) })
 }
 
 func writeText(t *testing.T, file, text string) string {

@@ -160,7 +160,7 @@ func TestAskTheAnnouncement(t *testing.T) {
 	wantExit(t, tombolo(t, "discovery", "watch", "--admin-socket", socket), 3, "discovery_unreachable", "start it")
 	wantExit(t, tombolo(t, "discovery", "status", "--admin-socket", socket), 3, "discovery_unreachable", "--admin-socket")
 	p := startProcess(t, "discovery", "announce", "--config", config)
-	p.says(t, "announcing this node")
+	p.Says(t, "announcing this node")
 
 	o := tombolo(t, "discovery", "members", "--config", config)
 	if o.code != 0 || o.err != "" || !strings.Contains(o.out, "fd00::b") {
@@ -205,17 +205,17 @@ func TestAskTheAnnouncement(t *testing.T) {
 			args = append(args, "--config", config)
 		}
 		w := startProcess(t, args...)
-		runtest.Eventually(t, "the list", func() bool { return strings.Contains(w.out.String(), "listed") })
+		runtest.Eventually(t, "the list", func() bool { return strings.Contains(w.Out.String(), "listed") })
 		p.Process.Signal(c.signal)
-		if code := w.exit(t); code != 3 || !strings.HasPrefix(w.err.String(), c.says) || !strings.Contains(w.err.String(), "\nhint: ") {
-			t.Errorf("after %v: exit %d, %s", c.signal, code, w.err.String())
+		if code := w.Exit(t); code != 3 || !strings.HasPrefix(w.Err.String(), c.says) || !strings.Contains(w.Err.String(), "\nhint: ") {
+			t.Errorf("after %v: exit %d, %s", c.signal, code, w.Err.String())
 		}
-		p.exit(t)
+		p.Exit(t)
 		if c.signal == syscall.SIGKILL {
 			break
 		}
 		p = startProcess(t, "discovery", "announce", "--config", config)
-		p.says(t, "announcing this node")
+		p.Says(t, "announcing this node")
 	}
 	// The socket of the killed one is left behind. Who knows the configuration goes on without it.
 	if o := tombolo(t, "discovery", "members", "--config", config); o.code != 0 || !strings.Contains(o.out, "fd00::b") || !strings.HasPrefix(o.err, "note: ") {
@@ -223,7 +223,7 @@ func TestAskTheAnnouncement(t *testing.T) {
 	}
 	wantExit(t, tombolo(t, "discovery", "members"), 3, "discovery_unreachable")
 	p = startProcess(t, "discovery", "announce", "--config", config)
-	p.says(t, "announcing this node") // the leftover is in nobody's way
+	p.Says(t, "announcing this node") // the leftover is in nobody's way
 	wantExit(t, tombolo(t, "discovery", "announce", "--config", secondOf(t, config)), 1, "socket_in_use", "node.runDir")
 }
 
@@ -261,7 +261,7 @@ func TestTheStatusTellsOfServices(t *testing.T) {
 	}
 	socket := announce.AdminSocket(cfg.RunDir)
 	p := startProcess(t, "discovery", "announce", "--config", config)
-	p.says(t, "announcing this node")
+	p.Says(t, "announcing this node")
 	var st announce.Status
 	runtest.Eventually(t, "the error is seen", func() bool {
 		st = announce.Status{}

@@ -95,7 +95,7 @@ func TestLimitsOfARunningHub(t *testing.T) {
 	}
 	says(t, live, "the other stream")
 	says(t, connectThrough(t, socket, to), "another one")
-	w.hub.says(t, "configuration loaded")
+	w.hub.Says(t, "configuration loaded")
 }
 
 type zeros struct{}
@@ -124,7 +124,7 @@ func TestMemoryOfARunningHub(t *testing.T) {
 	for _, c := range callers { // who ask, and do not read
 		c.Write([]byte{0})
 	}
-	w.hub.says(t, "streams cut: the hub is short of memory")
+	w.hub.Says(t, "streams cut: the hub is short of memory")
 	says(t, other, "the neighbour's stream lives on")
 	says(t, connectThrough(t, filepath.Join(w.dir, "run/clusters/c2/connect.sock"), echo(t)), "and it gets another")
 	_, text := probe(t, "https://"+strings.TrimSuffix(w.listen, "8443")+"8444/metrics")

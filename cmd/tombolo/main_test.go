@@ -5,16 +5,12 @@ package main
 import (
 	"bytes"
 	"context"
-	"fmt"
-	"io"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/runtest"
 )
@@ -81,12 +77,7 @@ func wantExit(t *testing.T, o outcomeOf, code int, says ...string) {
 }
 
 // process is the program as a process of its own.
-type process struct {
-	*exec.Cmd
-	stdin    io.WriteCloser
-	out, err runtest.Transcript
-	done     chan struct{}
-}
+type process = runtest.Process
 
 func startProcess(t *testing.T, args ...string) *process {
 	t.Helper()
@@ -95,59 +86,8 @@ func startProcess(t *testing.T, args ...string) *process {
 
 func startCommand(t *testing.T, cmd *exec.Cmd) *process {
 	t.Helper()
-	p := &process{Cmd: cmd, done: make(chan struct{})}
-	p.Env = append(os.Environ(), beMain+"=1")
-	if p.Stdout == nil {
-		p.Stdout = &p.out
-	}
-	p.Stderr = &p.err
-	p.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	var err error
-	if p.stdin, err = p.StdinPipe(); err != nil {
-		t.Fatal(err)
-	}
-	if err := p.Start(); err != nil {
-		t.Fatal(err)
-	}
-	go func() {
-		defer close(p.done)
-		p.Wait()
-	}()
-	t.Cleanup(func() {
-		p.Process.Kill()
-		<-p.done
-		if t.Failed() {
-			t.Logf("%s:\n%s", strings.Join(cmd.Args, " "), p.err.String())
-		}
-	})
-	return p
-}
-
-// exit waits for the process and gives its exit code.
-func (p *process) exit(t *testing.T) int {
-	t.Helper()
-	select {
-	case <-p.done:
-		return p.ProcessState.ExitCode()
-	case <-time.After(runtest.Patience):
-		t.Fatalf("it does not end:\n%s", p.err.String())
-		return -1
-	}
-}
-
-// says waits until the process has written the text to stderr.
-func (p *process) says(t *testing.T, text string) {
-	t.Helper()
-	runtest.Eventually(t, fmt.Sprintf("%q on stderr", text), func() bool {
-		select {
-		case <-p.done:
-			if !strings.Contains(p.err.String(), text) {
-				t.Fatalf("it ended without %q:\n%s", text, p.err.String())
-			}
-		default:
-		}
-		return strings.Contains(p.err.String(), text)
-	})
+	cmd.Env = append(os.Environ(), beMain+"=1")
+	return runtest.Start(t, cmd)
 }
 
 // world is a running hub with an agent of cluster c1, each a process.
@@ -170,7 +110,7 @@ func (w *world) runHub(t *testing.T, more ...string) *process {
 	t.Helper()
 	p := startProcess(t, append([]string{"hub", "--state-dir", filepath.Join(w.dir, "hub"), "--run-dir", filepath.Join(w.dir, "run"),
 		"--listen", w.listen, "--admin-listen", strings.TrimSuffix(w.listen, "8443") + "8444", "--advertise", w.listen}, more...)...)
-	p.says(t, "hub is ready")
+	p.Says(t, "hub is ready")
 	return p
 }
 
@@ -188,7 +128,7 @@ func (w *world) runAgent(t *testing.T, more ...string) *process {
 	t.Helper()
 	p := startProcess(t, append([]string{"agent", "--join", w.join, "--state-dir", filepath.Join(w.dir, "agent"),
 		"--allow", "127.0.0.0/8", "--health-listen", w.health}, more...)...)
-	p.says(t, "connected")
+	p.Says(t, "connected")
 	runtest.Eventually(t, "the hub has the agent", func() bool { return strings.Contains(must(t, "status"), "connected") })
 	return p
 }

@@ -164,7 +164,7 @@ func TestMeshFlags(t *testing.T) {
 func TestMeshDownWhileItRuns(t *testing.T) {
 	config, _, dir := meshFiles(t, "")
 	p := startProcess(t, "discovery", "announce", "--config", config)
-	p.says(t, "announcing this node")
+	p.Says(t, "announcing this node")
 	for range 2 {
 		wantExit(t, tombolo(t, "mesh", "down", "--config", config), 1, "state_busy", filepath.Join(dir, "state"), "hint: ")
 	}

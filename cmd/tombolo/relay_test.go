@@ -185,7 +185,7 @@ func TestRelayByAProxy(t *testing.T) {
 		t.Fatal(err)
 	}
 	runtest.Eventually(t, "both notice", func() bool { return !a.Ready() && !b.Ready() })
-	<-w.hub.done
+	<-w.hub.Done()
 	if len(a.Hubs()) != 1 {
 		t.Error("a hub that was killed is no hub of the node's any more, at once")
 	}

@@ -23,13 +23,13 @@ func TestHubEndsOnSignals(t *testing.T) {
 		w := startHub(t)
 		socket := filepath.Join(w.dir, "run/admin/hub.sock")
 		w.hub.Process.Signal(sig)
-		if code := w.hub.exit(t); code != 0 {
-			t.Errorf("%v: exit %d\n%s", sig, code, w.hub.err.String())
+		if code := w.hub.Exit(t); code != 0 {
+			t.Errorf("%v: exit %d\n%s", sig, code, w.hub.Err.String())
 		}
 		if _, err := os.Lstat(socket); err == nil {
 			t.Errorf("%v: the socket is left", sig)
 		}
-		if out := w.hub.out.String(); out != "" {
+		if out := w.hub.Out.String(); out != "" {
 			t.Errorf("%v: logs belong on stderr, not %q", sig, out)
 		}
 	}
@@ -42,7 +42,7 @@ func TestSecondSignalEndsTheDrain(t *testing.T) {
 			w := startWorld(t)
 			if which == "agent" {
 				w.agent.Process.Signal(syscall.SIGTERM)
-				if code := w.agent.exit(t); code != 0 {
+				if code := w.agent.Exit(t); code != 0 {
 					t.Fatalf("exit %d", code)
 				}
 				w.agent = w.runAgent(t, "--drain-timeout", "1h")
@@ -52,22 +52,22 @@ func TestSecondSignalEndsTheDrain(t *testing.T) {
 				p = w.agent
 			}
 			conn := startProcess(t, "connect", "c1", echo(t))
-			io.WriteString(conn.stdin, "hello")
-			runtest.Eventually(t, "the echo", func() bool { return conn.out.String() == "hello" })
+			io.WriteString(conn.Input, "hello")
+			runtest.Eventually(t, "the echo", func() bool { return conn.Out.String() == "hello" })
 			p.Process.Signal(syscall.SIGTERM)
-			p.says(t, "draining")
-			io.WriteString(conn.stdin, " again")
-			runtest.Eventually(t, "the stream goes on", func() bool { return conn.out.String() == "hello again" })
+			p.Says(t, "draining")
+			io.WriteString(conn.Input, " again")
+			runtest.Eventually(t, "the stream goes on", func() bool { return conn.Out.String() == "hello again" })
 			select {
-			case <-p.done:
-				t.Fatalf("it did not wait for the stream:\n%s", p.err.String())
+			case <-p.Done():
+				t.Fatalf("it did not wait for the stream:\n%s", p.Err.String())
 			default:
 			}
 			p.Process.Signal(syscall.SIGTERM)
-			if code := p.exit(t); code != 0 {
-				t.Errorf("exit %d\n%s", code, p.err.String())
+			if code := p.Exit(t); code != 0 {
+				t.Errorf("exit %d\n%s", code, p.Err.String())
 			}
-			if code := conn.exit(t); code == 0 {
+			if code := conn.Exit(t); code == 0 {
 				t.Error("a cut stream looks like an end in order")
 			}
 		})
@@ -77,7 +77,7 @@ func TestSecondSignalEndsTheDrain(t *testing.T) {
 func TestAgentEndsOnSignal(t *testing.T) {
 	w := startWorld(t)
 	w.agent.Process.Signal(syscall.SIGTERM)
-	if code := w.agent.exit(t); code != 0 {
+	if code := w.agent.Exit(t); code != 0 {
 		t.Errorf("exit %d", code)
 	}
 	runtest.Eventually(t, "the hub knows why", func() bool { return strings.Contains(must(t, "status"), "draining: the agent was stopped") })
@@ -111,16 +111,16 @@ func TestReloadOnSignalAndChange(t *testing.T) {
 	runtest.Eventually(t, "the change is noticed without a signal", func() bool { return socket(w, "c2") })
 
 	write("clusters: nonsense\ncolour: red\n")
-	w.hub.says(t, "the last good one stays")
+	w.hub.Says(t, "the last good one stays")
 	for _, say := range []string{"config_invalid", file + ":3:11", file + ":4:1"} {
-		if !strings.Contains(w.hub.err.String(), say) {
+		if !strings.Contains(w.hub.Err.String(), say) {
 			t.Errorf("the log does not say %q", say)
 		}
 	}
-	before := strings.Count(w.hub.err.String(), "the last good one stays")
+	before := strings.Count(w.hub.Err.String(), "the last good one stays")
 	w.hub.Process.Signal(syscall.SIGHUP)
 	runtest.Eventually(t, "SIGHUP reads it again", func() bool {
-		return strings.Count(w.hub.err.String(), "the last good one stays") > before
+		return strings.Count(w.hub.Err.String(), "the last good one stays") > before
 	})
 	if !socket(w, "c1") || !socket(w, "c2") {
 		t.Error("the bad file closed a socket")
@@ -129,7 +129,7 @@ func TestReloadOnSignalAndChange(t *testing.T) {
 	w.hub.Process.Signal(syscall.SIGHUP)
 	runtest.Eventually(t, "the removed socket is closed", func() bool { return !socket(w, "c1") && socket(w, "c2") })
 	w.hub.Process.Signal(syscall.SIGTERM)
-	if code := w.hub.exit(t); code != 0 {
+	if code := w.hub.Exit(t); code != 0 {
 		t.Errorf("exit %d", code)
 	}
 }
@@ -193,7 +193,7 @@ func TestReloadInABusyFolder(t *testing.T) {
 func TestJoinLineFromFileAndStdin(t *testing.T) {
 	w := startWorld(t)
 	w.agent.Process.Signal(syscall.SIGTERM)
-	w.agent.exit(t)
+	w.agent.Exit(t)
 	line := w.join
 	file := filepath.Join(w.dir, "line")
 	if err := os.WriteFile(file, []byte(line+"\n"), 0o600); err != nil {
@@ -202,12 +202,12 @@ func TestJoinLineFromFileAndStdin(t *testing.T) {
 	w.join = "@" + file
 	w.agent = w.runAgent(t)
 	w.agent.Process.Signal(syscall.SIGTERM)
-	w.agent.exit(t)
+	w.agent.Exit(t)
 	p := startProcess(t, "agent", "--join", "-", "--state-dir", filepath.Join(w.dir, "agent"), "--allow", "127.0.0.0/8", "--health-listen", w.health)
-	io.WriteString(p.stdin, line+"\n")
-	p.stdin.Close()
-	p.says(t, "using the stored identity")
-	p.says(t, "connected")
+	io.WriteString(p.Input, line+"\n")
+	p.Input.Close()
+	p.Says(t, "using the stored identity")
+	p.Says(t, "connected")
 }
 
 // A second hub on the same everything says what is in its way and leaves the first alone.

@@ -33,21 +33,21 @@ func TestHubOutlivesTheReaderOfItsRecords(t *testing.T) {
 	cmd.Stdout = writer
 	w.hub = startCommand(t, cmd)
 	writer.Close()
-	w.hub.says(t, "hub is ready")
+	w.hub.Says(t, "hub is ready")
 	t.Setenv("TOMBOLO_ADMIN_SOCKET", filepath.Join(dir, "run/admin/hub.sock"))
 	w.join = strings.TrimSpace(strings.TrimPrefix(must(t, "token", "create", "--cluster", "c1"), "tombolo agent --join "))
 	w.agent = w.runAgent(t)
 
 	stream := startProcess(t, "connect", "c1", echo(t))
-	io.WriteString(stream.stdin, "before")
-	runtest.Eventually(t, "the echo", func() bool { return stream.out.String() == "before" })
+	io.WriteString(stream.Input, "before")
+	runtest.Eventually(t, "the echo", func() bool { return stream.Out.String() == "before" })
 	reader.Close()
 	wantExit(t, tombolo(t, "connect", "c1", "169.254.169.254:80"), 4, "policy_denied") // its record finds no reader
-	w.hub.says(t, "audit")
-	io.WriteString(stream.stdin, " and after")
-	runtest.Eventually(t, "the stream goes on", func() bool { return stream.out.String() == "before and after" })
+	w.hub.Says(t, "audit")
+	io.WriteString(stream.Input, " and after")
+	runtest.Eventually(t, "the stream goes on", func() bool { return stream.Out.String() == "before and after" })
 	select {
-	case <-w.hub.done:
+	case <-w.hub.Done():
 		t.Fatalf("the hub has ended: %v", w.hub.ProcessState)
 	default:
 	}

@@ -287,13 +287,13 @@ func TestConnectOverStdio(t *testing.T) {
 	runtest.Eventually(t, "stdout has ended or the stream is open", func() bool { return strings.Contains(must(t, "status", "-o", "json"), `"streams": 1`) })
 	chunk := bytes.Repeat([]byte("x"), 100_000)
 	for i := range 5 {
-		if _, err := p.stdin.Write(chunk); err != nil {
+		if _, err := p.Input.Write(chunk); err != nil {
 			t.Fatalf("connect gave up on stdin: %v", err)
 		}
 		runtest.Eventually(t, "it arrives", func() bool { return heard.Load() == int64(i+1)*int64(len(chunk)) })
 	}
-	p.stdin.Close()
-	if code := p.exit(t); code != 0 {
+	p.Input.Close()
+	if code := p.Exit(t); code != 0 {
 		t.Errorf("exit %d", code)
 	}
 }
@@ -304,26 +304,26 @@ func TestConnectEndsThoughStdinIsOpen(t *testing.T) {
 	w := startWorld(t)
 	open := func() *process {
 		p := startProcess(t, "connect", "c1", echo(t))
-		io.WriteString(p.stdin, "hello")
-		runtest.Eventually(t, "the echo", func() bool { return p.out.String() == "hello" })
+		io.WriteString(p.Input, "hello")
+		runtest.Eventually(t, "the echo", func() bool { return p.Out.String() == "hello" })
 		return p
 	}
 	p := open()
 	p.Process.Signal(os.Interrupt)
-	if code := p.exit(t); code != 0 {
+	if code := p.Exit(t); code != 0 {
 		t.Errorf("SIGINT: exit %d", code)
 	}
 	broken := startProcess(t, "connect", "c1", target(t, func(c *net.TCPConn) {
 		c.Read(make([]byte, 1))
 		c.SetLinger(0)
 	}))
-	io.WriteString(broken.stdin, "x")
-	if code := broken.exit(t); code == 0 {
+	io.WriteString(broken.Input, "x")
+	if code := broken.Exit(t); code == 0 {
 		t.Error("a reset by the target looks like an end in order")
 	}
 	p = open()
 	w.agent.Process.Kill()
-	if code := p.exit(t); code == 0 {
+	if code := p.Exit(t); code == 0 {
 		t.Error("the loss of the agent looks like an end in order")
 	}
 }
@@ -332,8 +332,8 @@ func TestConnectListens(t *testing.T) {
 	startWorld(t)
 	to := echo(t)
 	p := startProcess(t, "connect", "c1", to, "--listen", "127.0.0.1:0")
-	p.says(t, "listening on ")
-	address := regexp.MustCompile(`listening on (\S+) for`).FindStringSubmatch(p.err.String())[1]
+	p.Says(t, "listening on ")
+	address := regexp.MustCompile(`listening on (\S+) for`).FindStringSubmatch(p.Err.String())[1]
 	for _, text := range []string{"one", "two"} {
 		conn, err := (&net.Dialer{}).DialContext(context.Background(), "tcp", address)
 		if err != nil {
@@ -349,12 +349,12 @@ func TestConnectListens(t *testing.T) {
 	}
 	wantExit(t, tombolo(t, "connect", "c1", to, "--listen", address), 1, "address_in_use", "--listen")
 	p.Process.Signal(os.Interrupt)
-	if code := p.exit(t); code != 0 {
+	if code := p.Exit(t); code != 0 {
 		t.Errorf("exit %d", code)
 	}
 	refused := startProcess(t, "connect", "c1", "169.254.169.254:80", "--listen", "127.0.0.1:0")
-	refused.says(t, "listening on ")
-	address = regexp.MustCompile(`listening on (\S+) for`).FindStringSubmatch(refused.err.String())[1]
+	refused.Says(t, "listening on ")
+	address = regexp.MustCompile(`listening on (\S+) for`).FindStringSubmatch(refused.Err.String())[1]
 	if conn, err := net.Dial("tcp", address); err == nil {
 		defer conn.Close()
 		conn.SetDeadline(time.Now().Add(runtest.Patience))
@@ -364,5 +364,5 @@ func TestConnectListens(t *testing.T) {
 	} else if !errors.Is(err, syscall.ECONNRESET) { // the refusal may overtake the end of our dial
 		t.Fatal(err)
 	}
-	refused.says(t, "policy_denied")
+	refused.Says(t, "policy_denied")
 }

@@ -17,48 +17,14 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/runtest"
 )
 
-// role is the program in one of its roles.
-type role struct {
-	*exec.Cmd
-	out, err runtest.Transcript
-	over     chan struct{}
-}
-
-func play(t *testing.T, bin string, args ...string) *role {
+// play runs the program in one of its roles.
+func play(t *testing.T, bin string, args ...string) *runtest.Process {
 	t.Helper()
-	r := &role{Cmd: exec.Command(bin, args...), over: make(chan struct{})}
-	r.Stdout, r.Stderr = &r.out, &r.err
-	r.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	must(t, r.Start())
-	go func() {
-		defer close(r.over)
-		_ = r.Wait() // its exit code is looked at
-	}()
-	t.Cleanup(func() {
-		_ = r.Process.Kill()
-		<-r.over
-		if t.Failed() {
-			t.Logf("%s:\n%s%s", strings.Join(args, " "), r.out.String(), r.err.String())
-		}
-	})
-	return r
-}
-
-// ends sends a signal and waits for the end.
-func (r *role) ends(t *testing.T, sig syscall.Signal) int {
-	t.Helper()
-	must(t, r.Process.Signal(sig))
-	select {
-	case <-r.over:
-	case <-time.After(runtest.Patience):
-		t.Fatalf("it does not end:\n%s", r.err.String())
-	}
-	return r.ProcessState.ExitCode()
+	return runtest.Start(t, exec.Command(bin, args...))
 }
 
 // site is several discovery services with one etcd and one certificate, behind a
@@ -67,8 +33,8 @@ type site struct {
 	bin, dir string
 	lease    string // of members; empty: the default
 	etcd     *Server
-	services []*role
-	starts   []func() *role
+	services []*runtest.Process
+	starts   []func() *runtest.Process
 	balancer string
 }
 
@@ -93,9 +59,9 @@ store: {etcd: {endpoints: [%[6]q]}}
 settle: 500ms
 drainTimeout: 3s
 `, base, at, strings.TrimSuffix(at, "8446")+"8447", ours.file("server"), ours.file("server-key"), s.etcd.URL))
-		s.starts = append(s.starts, func() *role {
+		s.starts = append(s.starts, func() *runtest.Process {
 			r := play(t, s.bin, "discovery", "--config", base+".yaml")
-			runtest.Eventually(t, "a service is ready", func() bool { return strings.Contains(r.err.String(), "discovery service is ready") })
+			runtest.Eventually(t, "a service is ready", func() bool { return strings.Contains(r.Err.String(), "discovery service is ready") })
 			return r
 		})
 		s.services = append(s.services, s.starts[i]())
@@ -200,12 +166,12 @@ func TestNodesOfSeveralServices(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, 3)
 	s.secret(t)
-	var nodes []*role
+	var nodes []*runtest.Process
 	announce := func(name, protocol string) {
 		nodes = append(nodes, play(t, s.bin, "discovery", "announce", "--config", s.node(t, name, protocol)))
 	}
 	protocols := []string{"native", "sidero"}
-	watchers := map[string]*role{}
+	watchers := map[string]*runtest.Process{}
 	for _, p := range protocols {
 		for i := range 3 {
 			announce(fmt.Sprint(p, i), p)
@@ -216,7 +182,7 @@ func TestNodesOfSeveralServices(t *testing.T) {
 		t.Helper()
 		for _, p := range protocols {
 			if strings.HasPrefix(name, p) {
-				runtest.Eventually(t, name+" is heard of", func() bool { return strings.Contains(watchers[p].out.String(), "joined "+name+" ") })
+				runtest.Eventually(t, name+" is heard of", func() bool { return strings.Contains(watchers[p].Out.String(), "joined "+name+" ") })
 			}
 		}
 	}
@@ -231,7 +197,7 @@ func TestNodesOfSeveralServices(t *testing.T) {
 		if i%2 == 1 {
 			sig, want = syscall.SIGTERM, 0
 		}
-		if code := s.services[at].ends(t, sig); code != want {
+		if code := s.services[at].End(t, sig); code != want {
 			t.Errorf("%v: exit %d", sig, code)
 		}
 		name := fmt.Sprintf("%s-late%d", protocols[i%2], i)
@@ -244,13 +210,13 @@ func TestNodesOfSeveralServices(t *testing.T) {
 		if err != nil || strings.Count(string(list), "192.0.2.7:51820") != 6 {
 			t.Errorf("%s: %v\n%s", p, err, list)
 		}
-		if text := watchers[p].out.String(); strings.Contains(text, "left ") || strings.Count(text, "joined ") != 6 {
+		if text := watchers[p].Out.String(); strings.Contains(text, "left ") || strings.Count(text, "joined ") != 6 {
 			t.Errorf("%s: the watcher was told\n%s", p, text)
 		}
 	}
 	for _, r := range append(nodes, watchers["native"], watchers["sidero"]) {
-		if code := r.ends(t, syscall.SIGTERM); code != 0 {
-			t.Errorf("exit %d of %v: %s", code, r.Args, r.err.String())
+		if code := r.End(t, syscall.SIGTERM); code != 0 {
+			t.Errorf("exit %d of %v: %s", code, r.Args, r.Err.String())
 		}
 	}
 	s.page(t)

@@ -31,14 +31,14 @@ func TestEtcdIsAwayForLongerThanLeases(t *testing.T) {
 			s := newSite(t, 1)
 			s.lease = shortest.String()
 			s.secret(t)
-			announce := func(name string) *role {
+			announce := func(name string) *runtest.Process {
 				return play(t, s.bin, "discovery", "announce", "--config", s.node(t, name, "native"))
 			}
-			nodes := map[string]*role{"a": announce("a"), "b": announce("b")}
+			nodes := map[string]*runtest.Process{"a": announce("a"), "b": announce("b")}
 			for name, n := range nodes {
-				runtest.Eventually(t, name+" attends", func() bool { return strings.Contains(n.err.String(), "attending the discovery service") })
+				runtest.Eventually(t, name+" attends", func() bool { return strings.Contains(n.Err.String(), "attending the discovery service") })
 			}
-			watchers := map[string]*role{}
+			watchers := map[string]*runtest.Process{}
 			for _, name := range []string{"a", "b", "w"} { // those of a and b ask the member that runs
 				file := filepath.Join(s.dir, name+".yaml")
 				if nodes[name] == nil {
@@ -49,7 +49,7 @@ func TestEtcdIsAwayForLongerThanLeases(t *testing.T) {
 			see := func(stale bool, members ...string) func() bool {
 				return func() bool {
 					for name, w := range watchers {
-						if !w.sees(t, name, stale, members) {
+						if !sees(t, w, name, stale, members) {
 							return false
 						}
 					}
@@ -60,8 +60,8 @@ func TestEtcdIsAwayForLongerThanLeases(t *testing.T) {
 			away.begin(s.etcd)
 			inALease(t, "all are stale", see(true, "a", "b"))
 			for name, n := range nodes {
-				if !strings.Contains(n.err.String(), "store_unavailable") {
-					t.Errorf("%s does not say why it cannot renew its lease:\n%s", name, n.err.String())
+				if !strings.Contains(n.Err.String(), "store_unavailable") {
+					t.Errorf("%s does not say why it cannot renew its lease:\n%s", name, n.Err.String())
 				}
 			}
 			away.end(s.etcd)
@@ -69,17 +69,17 @@ func TestEtcdIsAwayForLongerThanLeases(t *testing.T) {
 			nodes["c"] = announce("c")
 			runtest.Eventually(t, "who joins then is seen by all", see(false, "a", "b", "c"))
 			for name, w := range watchers {
-				if text := w.out.String(); strings.Contains(text, `"what":"left"`) || strings.Contains(text, `"what":"lost"`) {
+				if text := w.Out.String(); strings.Contains(text, `"what":"left"`) || strings.Contains(text, `"what":"lost"`) {
 					t.Errorf("%s was told\n%s", name, text)
 				}
 			}
 			for name, r := range watchers {
-				if code := r.ends(t, syscall.SIGTERM); code != 0 {
+				if code := r.End(t, syscall.SIGTERM); code != 0 {
 					t.Errorf("exit %d of the watcher of %s", code, name)
 				}
 			}
 			for name, r := range nodes {
-				if code := r.ends(t, syscall.SIGTERM); code != 0 {
+				if code := r.End(t, syscall.SIGTERM); code != 0 {
 					t.Errorf("exit %d of %s", code, name)
 				}
 			}
@@ -87,12 +87,12 @@ func TestEtcdIsAwayForLongerThanLeases(t *testing.T) {
 	}
 }
 
-// sees reports whether a watcher knows these members but itself, and no others, and all
+// sees reports whether a watcher r knows these members but itself, and no others, and all
 // of them as stale or none.
-func (r *role) sees(t *testing.T, self string, stale bool, members []string) bool {
+func sees(t *testing.T, r *runtest.Process, self string, stale bool, members []string) bool {
 	t.Helper()
 	known := map[string]bool{}
-	for line := range strings.Lines(r.out.String()) {
+	for line := range strings.Lines(r.Out.String()) {
 		if !strings.HasSuffix(line, "\n") {
 			break // it is being written
 		}
