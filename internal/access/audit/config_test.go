@@ -40,11 +40,11 @@ func TestProblemsHaveAPlace(t *testing.T) {
 		"audit:\n  path: audit.jsonl\n":                 `f:2:9: audit.path: "audit.jsonl" is neither absolute nor -`,
 		"audit:\n  path: '-'\n  compress: true\n":       "f:2:9: audit.path: standard output (-) is not rotated",
 		"audit:\n  path: /x\n  maxSize: 1KiB\n":         "f:3:12: audit.maxSize: 1KiB is less than 64KiB",
-		"audit:\n  path: /x\n  maxSize: 0KiB\n":         `f:3:12: audit.maxSize: "0KiB" is no size`,
+		"audit:\n  path: /x\n  maxSize: 0KiB\n":         `f:3:12: audit.maxSize: "0KiB" is not a size`,
 		"audit:\n  path: /x\n  maxAge: 0s\n":            `f:3:11: audit.maxAge: "0s" is no time`,
 		"audit:\n  path: /x\n  maxSize: 100\n":          `f:3:12: audit.maxSize: "100" is not a size such as 64KiB, 100MiB or 1GiB`,
-		"audit:\n  path: /x\n  maxSize: -1MiB\n":        `f:3:12: audit.maxSize: "-1MiB" is no size`,
-		"audit:\n  path: /x\n  maxSize: 9000000TiB":     `f:3:12: audit.maxSize: "9000000TiB" is no size`,
+		"audit:\n  path: /x\n  maxSize: -1MiB\n":        `f:3:12: audit.maxSize: "-1MiB" is not a size`,
+		"audit:\n  path: /x\n  maxSize: 9000000TiB":     `f:3:12: audit.maxSize: "9000000TiB" is not a size`,
 		"audit:\n  path: /x\n  maxAge: 1s\n":            "f:3:11: audit.maxAge: 1s is less than 1m0s",
 		"audit:\n  path: /x\n  maxAge: -1h\n":           "f:3:11: audit.maxAge: -1h0m0s is less than 1m0s",
 		"audit:\n  path: /x\n  keep: 0\n":               "f:3:9: audit.keep: 0 is not between 1 and 1000",
@@ -52,7 +52,7 @@ func TestProblemsHaveAPlace(t *testing.T) {
 		"audit:\n  path: /x\n  strict: perhaps\n":       "f:3:11: audit.strict: ",
 		"audit:\n  path: /x\n  colour: red\n":           "f:3:3: audit.colour: unknown key",
 		"audit:\n  path: /x\n  maxSize: 9999999GiB":     "",
-		"audit:\n  path: /x\n  maxSize: 99999999999GiB": `audit.maxSize: "99999999999GiB" is no size`,
+		"audit:\n  path: /x\n  maxSize: 99999999999GiB": `audit.maxSize: "99999999999GiB" is not a size`,
 	} {
 		_, err := parse(text)
 		if want == "" && err == nil {
