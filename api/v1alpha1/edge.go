@@ -2,11 +2,8 @@
 
 package v1alpha1
 
-// The kinds of an edge.
-const (
-	KindEdgeConfig = "EdgeConfig"
-	KindEdgeTenant = "EdgeTenant"
-)
+// KindEdgeTenant is the kind of a file that describes one tenant of an edge.
+const KindEdgeTenant = "EdgeTenant"
 
 // EdgeTenant says how one cluster is reached through an edge.
 type EdgeTenant struct {

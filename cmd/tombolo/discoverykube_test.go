@@ -297,7 +297,7 @@ func TestKubernetesRefused(t *testing.T) {
 	a := newKubeNode(t, dir, "ka", "kubernetes: {KUBECONFIG}", "")
 	good := string(s.Kubeconfig("ka"))
 	for text, say := range map[string]string{
-		"[": "no YAML",
+		"[": "not a kubeconfig in YAML",
 		strings.Replace(good, "server:", "insecure-skip-tls-verify: true, server:", 1): "insecure-skip-tls-verify",
 		strings.Replace(good, "https://", "http://", 1):                                "https is needed",
 		strings.Replace(good, `token: "ka"`, "exec: {command: evil}", 1):               "exec",
@@ -312,7 +312,7 @@ func TestKubernetesRefused(t *testing.T) {
 		t.Errorf("a state directory was made: %v", err)
 	}
 	a.write(a.config, strings.Replace(readText(t, a.config), "kubeconfig: "+a.kubeconfig, "inCluster: true", 1))
-	wantExit(t, tombolo(t, "discovery", "announce", "--config", a.config), 2, "config_invalid", "this is no pod")
+	wantExit(t, tombolo(t, "discovery", "announce", "--config", a.config), 2, "config_invalid", "this is not a pod")
 	must(t, "config", "validate", a.config) // for another machine
 }
 
