@@ -21,7 +21,6 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/access/audit"
 	"github.com/tombolo-io/tombolo/internal/base/fault"
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/untrusted"
 )
 
@@ -81,8 +80,8 @@ does not exist yet.`,
 			if err != nil {
 				return err
 			}
-			if lines < 0 || lines > limit.AuditTail {
-				return usage(fmt.Sprintf("--lines is %d; 0 to %d are accepted", lines, limit.AuditTail),
+			if lines < 0 || lines > auditTail {
+				return usage(fmt.Sprintf("--lines is %d; 0 to %d are accepted", lines, auditTail),
 					"tombolo audit tail -n 10 FILE, or tombolo audit query FILE for all")
 			}
 			last := &newest{most: lines, print: f.printer(cmd)}

@@ -18,7 +18,6 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/base/admin"
 	"github.com/tombolo-io/tombolo/internal/base/fault"
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/discovery"
 	"github.com/tombolo-io/tombolo/internal/discovery/announce"
@@ -174,7 +173,7 @@ func showStatus(cmd *cobra.Command, out outputFlag, socket, cluster string) erro
 		path += "?cluster=" + url.QueryEscape(cluster)
 	}
 	var raw json.RawMessage
-	err := askSocket(cmd.Context(), limit.AdminWait, at{socket, patient{cmd.ErrOrStderr()}}, path, &raw)
+	err := askSocket(cmd.Context(), adminWait, at{socket, patient{cmd.ErrOrStderr()}}, path, &raw)
 	if fault.Has(err, fault.CodeHubAway) {
 		return noAnswer(err, "neither 'tombolo discovery' nor 'tombolo discovery announce' answers at "+socket).
 			Hint("start it, or name its socket with --admin-socket; only its user and root may ask")

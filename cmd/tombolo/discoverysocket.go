@@ -19,7 +19,6 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/base/admin"
 	"github.com/tombolo-io/tombolo/internal/base/fault"
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/discovery/announce"
 	"github.com/tombolo-io/tombolo/internal/discovery/discoveryclient"
@@ -96,7 +95,7 @@ func memberAway(err error, socket string) error {
 // membersOf asks the member that runs at a socket.
 func membersOf(ctx context.Context, a at, wait time.Duration) (announce.List, error) {
 	var list announce.List
-	err := askSocket(ctx, wait+limit.AdminWait, a, "/v1/members?wait="+url.QueryEscape(wait.String()), &list)
+	err := askSocket(ctx, wait+adminWait, a, "/v1/members?wait="+url.QueryEscape(wait.String()), &list)
 	return list, memberAway(err, a.socket)
 }
 
@@ -167,7 +166,7 @@ func overhear(ctx context.Context, ask func(context.Context) error, say func(str
 			mute = false
 			say("note: the socket answers again")
 		}
-		run.Wait(ctx, limit.AdminWait)
+		run.Wait(ctx, adminWait)
 	}
 }
 

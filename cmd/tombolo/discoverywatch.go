@@ -13,7 +13,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/discovery/announce"
 	"github.com/tombolo-io/tombolo/internal/discovery/discoveryclient"
@@ -52,7 +51,7 @@ exit code 3 when the 'tombolo discovery announce' that it follows ends.`,
 				g.Do(func(ctx context.Context) {
 					overhear(ctx, func(ctx context.Context) error {
 						var st announce.Status
-						return askSocket(ctx, limit.AdminWait, at{socket: a.socket}, "/v1/status", &st)
+						return askSocket(ctx, adminWait, at{socket: a.socket}, "/v1/status", &st)
 					}, func(text string) { fmt.Fprintln(cmd.ErrOrStderr(), text) })
 				})
 				begun, err := follow(cmd.Context(), a.at(cmd), each)

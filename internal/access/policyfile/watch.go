@@ -68,7 +68,7 @@ func (p *Files) Watch(ctx context.Context) error {
 				first = time.Now()
 			}
 			// Who writes without an end is not waited for.
-			settle.Reset(max(0, min(limit.ConfigDebounce, time.Until(first.Add(limit.PolicySettle)))))
+			settle.Reset(max(0, min(limit.ConfigDebounce, time.Until(first.Add(policySettle)))))
 			continue
 		case err := <-w.fs.Errors: // events were lost
 			p.Log.Warn("the policy's folders are looked at anew", telemetry.AttrReason, err)

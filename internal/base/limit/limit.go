@@ -30,8 +30,6 @@ const (
 	KeyFile = 4 << 10
 	// PrivateFile bounds a file with a key or an identity, with a few certificates beside it.
 	PrivateFile = 1 << 20
-	// ProxyHead bounds a proxy's answer to CONNECT.
-	ProxyHead = 16 << 10
 	// ConfigFile bounds a configuration file.
 	ConfigFile = 4 << 20
 	// PolicyList bounds a file of ranges: a million IPv6 ones have 40 MiB at most.
@@ -50,8 +48,6 @@ const (
 	// stopped taking bytes, so that what that side still said can arrive: plenty
 	// for the control frames of a reader (SPDY, HTTP/2), little for an upload.
 	Discard = 1 << 20
-	// RangesText bounds the ranges that a hub keeps of an agent: about 400 rules.
-	RangesText = 8 << 10
 	// SocketPath is sizeof(sun_path) on Linux, with its final NUL (unix(7)).
 	SocketPath = 108
 	// AuthorityLength bounds a host:port in a CONNECT or dial: 253 characters
@@ -67,29 +63,15 @@ const (
 	// AgentUnread is the same for an agent and its targets: a quarter of the
 	// memory that a printed Deployment allows it.
 	AgentUnread = 128 << 20
-	// ShapeTurn is what a stream that is held to a rate of bytes pays for at a time,
-	// so that all streams of a cluster have equal shares: small beside a chunk.
-	ShapeTurn = 16 << 10
-	// ShapeSmall is what a stream may move in a second and still go ahead of those
-	// that move more: keystrokes, an answer, a handshake with certificates.
-	ShapeSmall = 16 << 10
 	// RateLeast is the lowest rate of bytes that may be configured: one chunk of a copy
 	// is paid for within a second, while nobody else waits.
 	RateLeast = 64 << 10
-	// SessionCost is what a live session of an agent takes of the hub's memory
-	// (docs/scaling.md).
-	SessionCost = 60 << 10
 	// StreamCost is the same for an idle stream with its caller's connection: the
 	// stream, two goroutines, buffers of gRPC.
 	StreamCost = 16 << 10
 	// CallerCost is what a caller's connection without a stream takes: the two buffers
 	// that gRPC gives each.
 	CallerCost = 64 << 10
-	// MemoryKept is what no cluster is cut below for want of memory: a hundred agents
-	// or their idle streams. What is short then is not the clusters' doing.
-	MemoryKept = 8 << 20
-	// MemoryLeast is the least memory that may be configured: an idle hub has 20 MiB.
-	MemoryLeast = 64 << 20
 	// SessionSecret is the length of the secret that ties further connections to
 	// a session: it cannot be guessed, and it is checked beside a certificate.
 	SessionSecret = 16
@@ -102,9 +84,6 @@ const (
 	// It is what a cluster is charged for an upload that its target does not take.
 	KonnectivityWindow = 256 << 10
 )
-
-// Traces, and what is sent to a collector.
-const ()
 
 // Counts.
 const (
@@ -126,10 +105,6 @@ const (
 	// SessionsComing bounds the connections of one agent's identity that have said
 	// Hello and are no session yet: that takes them a round trip.
 	SessionsComing = 32
-	// ClientConnections bounds those of all clients on a hub's main port: ten at their bound.
-	ClientConnections = 100_000
-	// OperatorConnections are kept for operators beyond that.
-	OperatorConnections = 64
 	// SessionsPerAgent bounds the live sessions of one identity: one, a second
 	// while a renewed certificate takes over, and older ones with long streams.
 	SessionsPerAgent = 16
@@ -137,52 +112,21 @@ const (
 	// retry against a dead target cannot pile up; and the streams of a konnectivity
 	// socket that have asked for nothing yet.
 	PendingDials = 2_000
-	// StreamsPerCluster bounds the live streams of one cluster: those of five
-	// agents at their own bound. Idle ones cost the hub 64 MiB.
-	StreamsPerCluster = 50_000
 	// DialsPerSecond bounds the dials of one cluster in the long run: more than any
 	// kube-apiserver was seen to make, for it keeps its connections, and a third of
 	// what two cores did with caller, agent and target beside the hub
 	// (docs/performance.md), so that one cluster that dials in a loop leaves the others
 	// most of the hub.
 	DialsPerSecond = 1_000
-	// DialBurst is how many seconds' worth of dials may come at once: a
-	// kube-apiserver that has lost its connections opens them all again.
-	DialBurst = 5
-	// DialTurn is how long a dial beyond a rate waits for its turn. One whose turn comes
-	// later is told so after this time: who asks again at once costs its neighbours.
-	DialTurn = time.Second
-	// CallerRecords bounds the identities of callers and agents that a cluster
-	// remembers while they have nothing open: each costs about 1 KiB.
-	CallerRecords = 1_024
 	// ConnectConnections bounds the connections of one CONNECT frontend, and the
 	// connections and the streams of one konnectivity socket.
 	ConnectConnections = 10_000
-	// TokenUses bounds the uses of one token.
-	TokenUses = 10_000
-	// AskedAgain bounds how often a dial whose connection was lost is asked again of
-	// the same session: the agent may tell of the loss before the hub notices it, and
-	// the second one may go to the lost connection as well.
-	AskedAgain = 2
-	// RenewBurst is how many certificates an agent or a node gets at once, by renewals and
-	// by joins that repeat an earlier one: some restarts in a row.
-	RenewBurst = 10
-	// RenewKept bounds the identities that are remembered for that; who lacks least is
-	// forgotten first. 10,000 agents may renew within one period.
-	RenewKept = 16_384
-	// RevokedListed bounds the revoked identities that a status lists.
-	RevokedListed = 1_000
-	// AgentRecords bounds the agents that the hub remembers per cluster after they left.
-	AgentRecords = 64
 	// ResolvedAddresses bounds how many addresses of a name are tried.
 	ResolvedAddresses = 8
 )
 
 // The memory of a hub, in percent of its limit.
 const (
-	// MemoryOfGroup is the limit where nothing is configured, of the cgroup's: the
-	// kernel's buffers of sockets count there too.
-	MemoryOfGroup = 90
 	// MemoryShort is from where the largest consumer gets no more: a tenth of the
 	// limit before any stream is cut.
 	MemoryShort = 80
@@ -205,13 +149,6 @@ const (
 	// MemoryAgain is the least time between two cuts, so that the collector can show
 	// what the first one gave.
 	MemoryAgain = time.Second
-	// ShapeAhead is how far small streams may draw on a rate of bytes in advance.
-	ShapeAhead = time.Second
-	// ShapeLook is how often who waits for a rate, perhaps ten thousand, asks for its caller.
-	ShapeLook = 500 * time.Millisecond
-	// CallerKept is how long an identity is remembered after its last dial or
-	// session, if there are many: its counts and what it has used up.
-	CallerKept = time.Minute
 	// Handshake bounds a TLS handshake with its ALPN.
 	Handshake = 10 * time.Second
 	// SilentGrace is how long an unauthenticated connection of a full hub keeps its place although
@@ -227,9 +164,6 @@ const (
 	// AnswerWait is how long a caller of an HTTP port may leave AnswerPart bytes of an
 	// answer unread before its connection is ended.
 	AnswerWait = time.Minute
-	// AdminWait bounds how long the answer of a discovery socket is awaited: a service
-	// with all the members that it may have answers within a second.
-	AdminWait = 10 * time.Second
 	// SocketWait is how long a command waits for an admin socket that is not there yet,
 	// and SocketPoll how often it looks: what it asks may have been started just before.
 	SocketWait = 5 * time.Second
@@ -241,13 +175,8 @@ const (
 	Dial = 30 * time.Second
 	// DialTarget bounds the agent's own connect within a dial.
 	DialTarget = 20 * time.Second
-	// DialUnwatched is how long a dial is under way before somebody listens to a client
-	// that must be silent meanwhile: most have ended, and a look at the socket is enough.
-	DialUnwatched = 100 * time.Millisecond
 	// HappyEyeballs staggers the attempts on several addresses (RFC 8305 section 8).
 	HappyEyeballs = 250 * time.Millisecond
-	// AtOnce bounds an answer for which nobody shall wait.
-	AtOnce = 100 * time.Millisecond
 	// Settle is how long a target that speaks first is held back for a
 	// konnectivity caller that has not spoken: the reference's client needs some
 	// microseconds, on a busy machine some milliseconds.
@@ -297,14 +226,9 @@ const (
 	AgentCertificate = 24 * time.Hour
 	// RenewGrace is how long after its end an agent's certificate may still be renewed.
 	RenewGrace = 30 * 24 * time.Hour
-	// NodeKept is how long the name of a node is remembered after its certificate's end:
-	// longer than any certificate of it may still be renewed.
-	NodeKept = 400 * 24 * time.Hour
 	// ClientCertificate is the life of a CONNECT client's certificate:
 	// kube-apiserver loads it once and never again.
 	ClientCertificate = 365 * 24 * time.Hour
-	// RenewEvery is the time in which an agent or a node gets one more certificate.
-	RenewEvery = 30 * time.Second
 	// HubCertificate is the life of the hub's own certificate, made anew in memory.
 	HubCertificate = 7 * 24 * time.Hour
 	// Authority is the life of the hub's CA.
@@ -319,13 +243,8 @@ const (
 	Drain = 25 * time.Second
 	// Farewell is how long a session that ends in order waits for its peer to read why.
 	Farewell = time.Second
-	// LoadEvery is how often a session is told its agent's load at most.
-	LoadEvery = 250 * time.Millisecond
 	// Shutdown bounds the stop of one task.
 	Shutdown = 5 * time.Second
-	// DescriptorsCounted is how long a count of the open files is good for: reading
-	// the list of 20,000 takes milliseconds.
-	DescriptorsCounted = time.Second
 	// AuditRetry is the wait after records could not be written.
 	AuditRetry = time.Second
 	// AuditTold is the least time between two lines of the log about lost records.
@@ -340,8 +259,6 @@ const (
 	// OwnAddresses is how old the list of the machine's addresses may be by which the
 	// hub knows its own listeners: asking the kernel costs what a hundred verdicts cost.
 	OwnAddresses = 5 * time.Second
-	// PolicySettle bounds the wait for a policy that is written without an end.
-	PolicySettle = 2 * time.Second
 	// PolicyFolders is how often a folder is looked for that could not be watched:
 	// its own folder was missing, or watches were.
 	PolicyFolders = 2 * time.Second

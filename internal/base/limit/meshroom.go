@@ -41,9 +41,4 @@ const (
 	MeshLearnedPause = 10 * time.Millisecond
 	// MeshLearnedFile bounds the file of them.
 	MeshLearnedFile = 8 << 20
-	// MeshApplied bounds the names under which a node may still have something in the kernel: each
-	// start with other ones after a kill adds to them, and one that comes up leaves its own alone.
-	MeshApplied = 8
-	// MeshProbe is how long a node looks for the address by which it reaches a service.
-	MeshProbe = time.Second
 )

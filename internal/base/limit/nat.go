@@ -50,16 +50,7 @@ const (
 	// EndpointSettle is how long what is new of a node's endpoints is gathered, and EndpointApart
 	// the least time between two lists that are told: a NAT that flaps does not burden discovery.
 	EndpointSettle, EndpointApart = 500 * time.Millisecond, 5 * time.Second
-	// EndpointLook is how often a node looks whether its servers and ranges are others, if nobody
-	// says so before.
-	EndpointLook = 5 * time.Second
-	// EndpointSuspect is how often at most the servers are asked because paths died: the time
-	// in which one is noticed.
-	EndpointSuspect = 5 * time.Second
 	// EndpointResolve is how often the names of STUN servers are resolved, EndpointName how
 	// long one may take, and EndpointAddresses bounds what counts of an answer.
 	EndpointResolve, EndpointName, EndpointAddresses = 5 * time.Minute, 5 * time.Second, 8
-	// EndpointBackoff is the longest wait before a name is resolved again that could not be, or
-	// the kernel asked again that gave an error.
-	EndpointBackoff = time.Minute
 )

@@ -26,37 +26,19 @@ const (
 	// RelayKept is the room that small frames have beyond the packets that wait: pongs
 	// must pass a full queue, or a busy connection would seem a dead one.
 	RelayKept = 16 << 10
-	// RelayCost is what a node's connection takes of the hub's memory: TLS, two
-	// goroutines and the buffer that it reads into.
-	RelayCost = 80 << 10
-	// RelayNodes bounds the nodes of one cluster that are connected, by default:
-	// relaying is the last resort, but each keeps its connection.
-	RelayNodes = 5_000
 	// RelayHub bounds those of all clusters: at RelayCost 1.6 GiB.
 	RelayHub = 20_000
 	// RelayNodeRate and RelayClusterRate are the bytes a second that a node and all of
 	// a cluster may send, by default: a link of 1 Gbit/s, and of two. One core forwards some
 	// 500 MB a second.
 	RelayNodeRate, RelayClusterRate = 128 << 20, 256 << 20
-	// RelayLease is what a connection takes of its cluster's rate at once, so that it
-	// does not ask for each packet.
-	RelayLease = 32 << 10
-	// RelayAbsent bounds the answers of absence to one node in a second.
-	RelayAbsent = 50
-	// RelayKnown bounds the destinations that a connection remembers.
-	RelayKnown = 128
 	// RelayHubs bounds the hubs that a node is connected to, and the addresses by which
 	// it tries to be.
 	RelayHubs = 8
-	// RelayListed bounds the nodes that the status of a cluster lists.
-	RelayListed = 1_000
 )
 
 // Times of the relay.
 const (
-	// RelayPing is how often a node pings its hub: routers forget a silent TCP
-	// connection, too.
-	RelayPing = 10 * time.Second
 	// RelayDead is the silence after which a connection counts as dead, of the 30 s
 	// that are promised; and how long a write may take.
 	RelayDead = 29 * time.Second
@@ -78,6 +60,4 @@ const (
 	// identity, if nothing else changes: a clock may be put right and a name become free;
 	// and hubs record each attempt.
 	AttachRefused = 10 * time.Minute
-	// RelayEnd is how long a connection that is refused or revoked may take to read why.
-	RelayEnd = time.Second
 )

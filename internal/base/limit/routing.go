@@ -6,9 +6,6 @@ import "time"
 
 // How the owner of the mesh's kernel state paces itself.
 const (
-	// RoutingRest is the least time between two changes of the kernel: what comes
-	// together is one change. It is short beside the time in which a dead path is noticed.
-	RoutingRest = 100 * time.Millisecond
 	// RoutingShare bounds the work on large meshes and against somebody who takes away what we
 	// put back: after a change it rests so many times as long as that took, RoutingRestMost at most.
 	RoutingShare, RoutingRestMost = 4, 2 * time.Second
@@ -19,18 +16,9 @@ const (
 	// the same while it cannot be watched. RoutingSettings is how often the few sysctls of the
 	// link are read, of which it never tells.
 	RoutingLook, RoutingBlind, RoutingSettings = time.Minute, 2 * time.Second, time.Second
-	// RoutingCounts is how often counters of dropped packets are read: a chain that is
-	// written anew loses what came since.
-	RoutingCounts = 15 * time.Second
-	// RoutingLocal is how often resolvers are read, of whose changes nobody tells.
-	RoutingLocal = time.Minute
 	// RoutingTold bounds the lines of the log for one change, and RoutingQuiet is the least time
 	// between two that say that something was put back.
 	RoutingTold, RoutingQuiet = 10, time.Minute
 	// RoutingProblems bounds the problems that a status lists; all are counted.
 	RoutingProblems = 1000
-	// RoutingRemovals is how often the end tries to remove everything, while others change the same.
-	RoutingRemovals = 3
-	// ResolverFile bounds what is read of a file of resolvers.
-	ResolverFile = 64 << 10
 )

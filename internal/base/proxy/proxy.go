@@ -15,7 +15,6 @@ import (
 	"net/http"
 	"net/url"
 
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/run"
 )
 
@@ -90,7 +89,7 @@ func (d Dialer) connect(conn net.Conn, user *url.Userinfo, address string) (net.
 	if err := ask.Write(conn); err != nil {
 		return nil, &Refusal{"it accepted no request"}
 	}
-	head := &io.LimitedReader{R: conn, N: limit.ProxyHead}
+	head := &io.LimitedReader{R: conn, N: proxyHead}
 	r := bufio.NewReader(head)
 	answer, err := http.ReadResponse(r, ask)
 	if err != nil {

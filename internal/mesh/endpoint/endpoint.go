@@ -152,11 +152,11 @@ func (e *Endpoints) Run(ctx context.Context) error {
 }
 
 // Refresh says that servers, ranges of the mesh or the need have changed. Without, that is
-// noticed after limit.EndpointLook.
+// noticed after endpointLook.
 func (e *Endpoints) Refresh() { ring(e.wake) }
 
 // Suspect says that a direct path was lost: the world may see this node at another
-// endpoint. The servers are asked at once, not again within limit.EndpointSuspect.
+// endpoint. The servers are asked at once, not again within endpointSuspect.
 func (e *Endpoints) Suspect() {
 	e.mu.Lock()
 	e.suspect = true
@@ -166,7 +166,7 @@ func (e *Endpoints) Suspect() {
 
 // suspects reports whether the servers are to be asked now, out of turn.
 func (e *Endpoints) suspects(now time.Time) bool {
-	if !e.suspect || !e.suspectedAt.IsZero() && now.Sub(e.suspectedAt) < limit.EndpointSuspect {
+	if !e.suspect || !e.suspectedAt.IsZero() && now.Sub(e.suspectedAt) < endpointSuspect {
 		return false // it is kept, and looked at again soon
 	}
 	e.suspect, e.suspectedAt = false, now
@@ -351,7 +351,7 @@ func (e *Endpoints) list() []Endpoint {
 
 // next is when there is something to do, if nothing happens before.
 func (e *Endpoints) next(wake, now time.Time) time.Time {
-	out := now.Add(limit.EndpointLook)
+	out := now.Add(endpointLook)
 	for _, t := range []time.Time{wake, e.due, e.routerDue} {
 		if !t.IsZero() && t.Before(out) {
 			out = t

@@ -176,7 +176,7 @@ func TestALostWayAsksAtOnce(t *testing.T) {
 			}
 			w.sees = always("203.0.113.5:4096")
 			w.e.Suspect()
-			after(2*limit.EndpointSuspect + limit.EndpointApart)
+			after(2*endpointSuspect + limit.EndpointApart)
 			w.want(ownAt, "mapped 203.0.113.5:4096")
 		})
 	})
@@ -317,7 +317,7 @@ func TestTheNeed(t *testing.T) {
 			}
 			before := w.requests()
 			w.set(func() { needed = true })
-			after(limit.EndpointLook)
+			after(endpointLook)
 			if n := w.requests() - before; n != 2 && n != 4 {
 				t.Errorf("%d requests", n)
 			}

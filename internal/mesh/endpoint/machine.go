@@ -68,7 +68,7 @@ func (e *Endpoints) again(ctx context.Context, what string, fn func(context.Cont
 		if err != nil {
 			e.problem(what, err, since)
 		}
-		if !run.Wait(ctx, run.Backoff(n, limit.EndpointBackoff, rand.Float64())) {
+		if !run.Wait(ctx, run.Backoff(n, endpointBackoff, rand.Float64())) {
 			return nil
 		}
 	}

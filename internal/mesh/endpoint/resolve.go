@@ -33,7 +33,7 @@ func (e *Endpoints) resolve(ctx context.Context) error {
 		if e.resolveAll(ctx) {
 			n = 0
 		} else {
-			wait = run.Backoff(n, limit.EndpointBackoff, rand.Float64())
+			wait = run.Backoff(n, endpointBackoff, rand.Float64())
 		}
 		timer := time.NewTimer(wait)
 		select {

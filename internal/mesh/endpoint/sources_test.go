@@ -54,7 +54,7 @@ func TestNames(t *testing.T) {
 				t.Errorf("a name that fails was tried %d times in ten minutes", n)
 			}
 			w.set(func() { list = list[:1] })
-			after(limit.EndpointLook)
+			after(endpointLook)
 			before := lookups("hub.example")
 			after(time.Hour)
 			if n := lookups("hub.example") - before; n != int(time.Hour/limit.EndpointResolve) {
@@ -67,7 +67,7 @@ func TestNames(t *testing.T) {
 				t.Errorf("%+v", w.e.Status().Servers)
 			}
 			w.set(func() { w.names["hub.example"] = []netip.Addr{ip("198.51.100.9")} })
-			after(3 * limit.EndpointBackoff)
+			after(3 * endpointBackoff)
 			w.want(own6, ownAt, "mapped 203.0.113.5:1024")
 			if n := w.requestsTo("198.51.100.9:3478"); n == 0 || why("hub") != "" {
 				t.Errorf("the new address was asked %d times: %+v", n, w.e.Status().Servers)
@@ -156,12 +156,12 @@ func TestAKernelThatFails(t *testing.T) {
 				t.Errorf("%+v", p)
 			}
 			w.set(func() { w.watching = nil })
-			after(2 * limit.EndpointBackoff)
+			after(2 * endpointBackoff)
 			if p := w.e.Status().Problems; len(p) != 1 || p[0].Why != "no netlink" {
 				t.Errorf("%+v", p)
 			}
 			w.set(func() { w.kernel = nil })
-			after(2 * limit.EndpointBackoff)
+			after(2 * endpointBackoff)
 			w.want(ownAt, "mapped 203.0.113.5:1024")
 			if p := w.e.Status().Problems; len(p) != 0 || w.tally().moved != 1 {
 				t.Errorf("%+v, moved %d", p, w.tally().moved)

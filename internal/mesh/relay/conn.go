@@ -300,7 +300,7 @@ func (c *conn) handle(kind relayproto.Type, body []byte) error {
 // write sends what waits, and pings. While another connection takes the place of this
 // one, what waits is for that one.
 func (c *conn) write(ctx context.Context) {
-	tick := time.NewTicker(limit.RelayPing)
+	tick := time.NewTicker(relayPing)
 	defer tick.Stop()
 	b := c.ping(nil)
 	for {

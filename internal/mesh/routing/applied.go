@@ -93,7 +93,7 @@ func parseApplied(text []byte) (Applied, error) {
 	switch {
 	case in.Version > appliedVersion:
 		return Applied{}, errNewer
-	case in.Version != appliedVersion || d.More() || len(in.Names) > limit.MeshApplied:
+	case in.Version != appliedVersion || d.More() || len(in.Names) > meshApplied:
 		return Applied{}, errForeign
 	}
 	if id, err := hex.DecodeString(in.Owner); err != nil || hex.EncodeToString(id) != in.Owner ||
@@ -140,7 +140,7 @@ func (a Applied) Others(now kernel.Names) bool {
 func (a Applied) With(now kernel.Names) (out Applied, forgotten []kernel.Names) {
 	out.Owner = a.Owner
 	out.Names = append(slices.DeleteFunc(slices.Clone(a.Names), func(n kernel.Names) bool { return n == now }), now)
-	if n := len(out.Names) - limit.MeshApplied; n > 0 {
+	if n := len(out.Names) - meshApplied; n > 0 {
 		return Applied{out.Owner, out.Names[n:]}, out.Names[:n]
 	}
 	return out, nil

@@ -99,16 +99,16 @@ func TestStrangeNames(t *testing.T) {
 
 func TestAppliedIsBounded(t *testing.T) {
 	a := Applied{Owner: me}
-	for n := range 3 * limit.MeshApplied {
+	for n := range 3 * meshApplied {
 		var forgotten []kernel.Names
 		a, forgotten = a.With(named(n))
-		if want := n >= limit.MeshApplied; (len(forgotten) == 1) != want || want && forgotten[0] != named(n-limit.MeshApplied) {
+		if want := n >= meshApplied; (len(forgotten) == 1) != want || want && forgotten[0] != named(n-meshApplied) {
 			t.Errorf("%d: forgotten %v", n, forgotten)
 		}
 		if again, _ := a.With(named(n)); !reflect.DeepEqual(again, a) {
 			t.Errorf("twice: %v", again)
 		}
-		if len(a.Names) > limit.MeshApplied || a.Names[len(a.Names)-1] != named(n) {
+		if len(a.Names) > meshApplied || a.Names[len(a.Names)-1] != named(n) {
 			t.Errorf("%d: %v", n, a.Names)
 		}
 	}
@@ -139,7 +139,7 @@ func TestAppliedOnDisk(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	many := strings.Repeat(`{"link":"a","filter":"b","table":7},`, limit.MeshApplied+1)
+	many := strings.Repeat(`{"link":"a","filter":"b","table":7},`, meshApplied+1)
 	for name, c := range map[string]struct {
 		text string
 		code fault.Code

@@ -153,11 +153,11 @@ func TestLocalFactsAreGatheredAgain(t *testing.T) {
 		r.settle()
 		r.inForce(in)
 		fails, local = nil, topology.Local{}
-		r.wait(limit.RoutingLocal)
+		r.wait(routingLocal)
 		in.Local = local
 		r.inForce(in)
 		if before := reads; true {
-			r.wait(10 * limit.RoutingLocal)
+			r.wait(10 * routingLocal)
 			if reads-before > 11 {
 				t.Errorf("read %d times", reads-before)
 			}

@@ -6,7 +6,6 @@ import (
 	"errors"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/plan"
 	"github.com/tombolo-io/tombolo/internal/mesh/kernel"
 	"github.com/tombolo-io/tombolo/internal/mesh/topology"
@@ -89,7 +88,7 @@ func removal(names kernel.Names) (steps []plan.Step, err error) {
 func remove(k Kernel, link bool) ([]plan.Step, error) {
 	var done []plan.Step
 	var failed error
-	for range limit.RoutingRemovals {
+	for range routingRemovals {
 		have, err := k.Observe()
 		if err != nil {
 			return done, err

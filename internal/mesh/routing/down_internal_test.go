@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/plan"
 	"github.com/tombolo-io/tombolo/internal/mesh/kernel"
 	"github.com/tombolo-io/tombolo/internal/mesh/kernel/kerneltest"
@@ -58,7 +57,7 @@ func TestRemoval(t *testing.T) {
 		{name: "with the link", link: true},
 		{name: "without it"},
 		{name: "others make it again once", again: 1, link: true},
-		{name: "and again", again: limit.RoutingRemovals + 1, link: true, code: fault.CodeClash},
+		{name: "and again", again: routingRemovals + 1, link: true, code: fault.CodeClash},
 		{name: "it fails", fail: errBroken, link: true, code: fault.CodeInternal},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

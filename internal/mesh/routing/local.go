@@ -12,7 +12,6 @@ import (
 	"syscall"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/socket"
 	"github.com/tombolo-io/tombolo/internal/mesh/kernel/machine"
 	"github.com/tombolo-io/tombolo/internal/mesh/nat"
@@ -50,7 +49,7 @@ func (a Around) Local() (topology.Local, error) {
 	}
 	var files [][]byte
 	for _, path := range a.Resolvers {
-		if data, err := readHead(path, limit.ResolverFile); err == nil { // a missing file has none
+		if data, err := readHead(path, resolverFile); err == nil { // a missing file has none
 			files = append(files, data)
 		}
 	}
@@ -94,7 +93,7 @@ func underlay(addresses []nat.Address, outward []string, sources []netip.Addr, l
 // towards is the address of this machine from which packets to another one leave, by the
 // kernel's own word: a UDP socket that is connected sends nothing.
 func (a Around) towards(to netip.Addr) netip.Addr {
-	d := net.Dialer{Timeout: limit.MeshProbe,
+	d := net.Dialer{Timeout: meshProbe,
 		Control: func(_, _ string, c syscall.RawConn) error { return socket.Permitted(socket.Mark(c, a.Mark)) }}
 	const discard = 9
 	conn, err := d.Dial("udp", netip.AddrPortFrom(to, discard).String())

@@ -78,7 +78,7 @@ func (r *Routing) Run(ctx context.Context) error {
 	now := time.Now()
 	o := &owner{r: r, ctx: ctx, log: r.parts.Log, kernel: r.parts.Kernel, lost: make(chan error, 1)}
 	o.tally.begin(o.kernel)
-	o.due = due{look: now.Add(limit.RoutingBlind), count: now.Add(limit.RoutingCounts),
+	o.due = due{look: now.Add(limit.RoutingBlind), count: now.Add(routingCounts),
 		settings: now.Add(limit.RoutingSettings)}
 	if r.parts.Watch != nil {
 		o.due.watch = now
@@ -133,7 +133,7 @@ func (o *owner) work(now time.Time) {
 		o.locate(now)
 	}
 	if passed(o.due.count, now) {
-		o.due.count = now.Add(limit.RoutingCounts)
+		o.due.count = now.Add(routingCounts)
 		o.count()
 	}
 	if passed(o.due.settings, now) {
@@ -267,7 +267,7 @@ func rewrites(s plan.Step) bool {
 
 func (o *owner) succeed(began time.Time, steps []plan.Step) {
 	now := time.Now()
-	o.free = now.Add(rested(now.Sub(began), limit.RoutingRest, limit.RoutingRestMost, limit.RoutingShare))
+	o.free = now.Add(rested(now.Sub(began), routingRest, limit.RoutingRestMost, limit.RoutingShare))
 	o.rearm(now)
 	o.r.metrics.Applies.WithLabelValues(telemetry.Outcome("")).Inc()
 	for _, s := range steps {
@@ -319,7 +319,7 @@ func (o *owner) fail(began time.Time, f *fault.Fault) {
 		most = limit.RoutingLink
 	}
 	o.due.apply = now.Add(max(run.Backoff(o.tries, most, rand.Float64()),
-		rested(now.Sub(began), limit.RoutingRest, limit.RoutingRestMost, limit.RoutingShare)))
+		rested(now.Sub(began), routingRest, limit.RoutingRestMost, limit.RoutingShare)))
 	if o.tries++; o.tries == 1 {
 		o.since = now
 	}
@@ -349,7 +349,7 @@ func (o *owner) locate(now time.Time) {
 		return
 	}
 	o.unlocated = false
-	o.due.local = now.Add(limit.RoutingLocal)
+	o.due.local = now.Add(routingLocal)
 	if o.gathered && reflect.DeepEqual(local, o.local) {
 		return
 	}

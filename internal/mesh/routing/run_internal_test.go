@@ -134,7 +134,7 @@ func TestWhatOthersTakeAwayIsPutBack(t *testing.T) {
 			less := full
 			without(&less)
 			r.kernel.take(t, less)
-			r.wait(2 * limit.RoutingRest)
+			r.wait(2 * routingRest)
 			r.inForce(in)
 		}
 		if s := r.Status(); s.Repairs != 4 || r.metric("tombolo_mesh_repairs_total") != 4 {
@@ -153,7 +153,7 @@ func TestWhatOthersTakeAwayIsPutBack(t *testing.T) {
 				}
 			}
 		}
-		r.wait(limit.RoutingSettings + limit.RoutingRest)
+		r.wait(limit.RoutingSettings + routingRest)
 		r.inForce(in)
 	})
 }
@@ -188,7 +188,7 @@ func TestWhoFightsIsMetAtABoundedRate(t *testing.T) {
 			}
 			r.wait(time.Millisecond)
 		}
-		most := int(long/limit.RoutingRest) + 1
+		most := int(long/routingRest) + 1
 		if n := r.kernel.applied - before; n > most || n < most/2 {
 			t.Errorf("%d changes in %v", n, long)
 		}
@@ -276,7 +276,7 @@ func TestAWatchThatFailsIsOpenedAgain(t *testing.T) {
 		less := full
 		less.Tables = nil
 		r.kernel.take(t, less) // nobody tells
-		r.wait(limit.RoutingBlind + limit.RoutingRest)
+		r.wait(limit.RoutingBlind + routingRest)
 		r.inForce(in)
 		r.refuse = nil
 		r.wait(limit.RoutingBackoff + time.Second)
@@ -287,7 +287,7 @@ func TestAWatchThatFailsIsOpenedAgain(t *testing.T) {
 			t.Errorf("log:\n%s", r.log)
 		}
 		r.kernel.take(t, less)
-		r.wait(2 * limit.RoutingRest)
+		r.wait(2 * routingRest)
 		r.inForce(in)
 	})
 }
@@ -295,9 +295,9 @@ func TestAWatchThatFailsIsOpenedAgain(t *testing.T) {
 // What takes long is followed by a rest that is longer.
 func TestRests(t *testing.T) {
 	for took, want := range map[time.Duration]time.Duration{
-		0: limit.RoutingRest, time.Millisecond: limit.RoutingRest, 100 * time.Millisecond: 400 * time.Millisecond, time.Minute: limit.RoutingRestMost,
+		0: routingRest, time.Millisecond: routingRest, 100 * time.Millisecond: 400 * time.Millisecond, time.Minute: limit.RoutingRestMost,
 	} {
-		if got := rested(took, limit.RoutingRest, limit.RoutingRestMost, limit.RoutingShare); got != want {
+		if got := rested(took, routingRest, limit.RoutingRestMost, limit.RoutingShare); got != want {
 			t.Errorf("after %v: %v, want %v", took, got, want)
 		}
 	}

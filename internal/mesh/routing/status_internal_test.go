@@ -33,7 +33,7 @@ func TestDroppedPacketsAreAddedUp(t *testing.T) {
 			{7, 0, 2, 0}, {7, 3, 2, 3}, {1, 0, 3, 3} /* written anew */, {4, 1, 6, 4},
 		} {
 			counts(step.source, step.policy)
-			r.wait(limit.RoutingCounts)
+			r.wait(routingCounts)
 			if s := r.Status(); s.Dropped["source"] != step.sum || s.Dropped["policy"] != step.denied {
 				t.Errorf("%+v: %v", step, s.Dropped)
 			}

@@ -5,8 +5,6 @@ package agent
 import (
 	"sync"
 	"time"
-
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 )
 
 // load tells one hub how many streams the agent has, often enough that picks are
@@ -59,5 +57,5 @@ func (l *load) end() {
 // fifth, and how long to wait, since the last one was told so long ago.
 func loadDue(streams, told int64, since time.Duration) (wait time.Duration, due bool) {
 	diff := max(streams-told, told-streams)
-	return max(0, limit.LoadEvery-since), diff*5 > told && diff > 0
+	return max(0, loadEvery-since), diff*5 > told && diff > 0
 }

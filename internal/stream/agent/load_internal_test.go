@@ -7,8 +7,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 )
 
 func TestLoadDue(t *testing.T) {
@@ -24,9 +22,9 @@ func TestLoadDue(t *testing.T) {
 		{13, 10, time.Hour, 0, true},
 		{8, 10, time.Hour, 0, false},
 		{7, 10, time.Hour, 0, true},
-		{20, 10, limit.LoadEvery, 0, true},
-		{20, 10, limit.LoadEvery - 1, 1, true},
-		{20, 10, 0, limit.LoadEvery, true},
+		{20, 10, loadEvery, 0, true},
+		{20, 10, loadEvery - 1, 1, true},
+		{20, 10, 0, loadEvery, true},
 	} {
 		wait, due := loadDue(c.streams, c.told, c.since)
 		if due != c.due || due && wait != c.wait {
@@ -52,14 +50,14 @@ func TestLoadIsToldSeldom(t *testing.T) {
 		}
 		n.Store(1000)
 		l.changed(n.Load)
-		time.Sleep(limit.LoadEvery)
+		time.Sleep(loadEvery)
 		synctest.Wait()
 		l.mu.Lock()
 		if len(told) < 10 || len(told) > 23 || told[len(told)-1] != 1000 {
 			t.Errorf("in 5 s the hub was told %v", told)
 		}
 		for i := 1; i < len(at); i++ {
-			if d := at[i].Sub(at[i-1]); d < limit.LoadEvery {
+			if d := at[i].Sub(at[i-1]); d < loadEvery {
 				t.Errorf("told again after %v", d)
 			}
 		}

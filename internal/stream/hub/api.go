@@ -108,9 +108,9 @@ func (ap *api) apiCreateToken(r *http.Request) (any, error) {
 		return nil, fault.Newf(fault.CodeRequest, "a token cannot live %ds", q.TTLSeconds).
 			Whyf("1s to %v are possible", limit.TokenTTLMost)
 	}
-	if q.Uses < 1 || q.Uses > limit.TokenUses {
+	if q.Uses < 1 || q.Uses > tokenUses {
 		return nil, fault.Newf(fault.CodeRequest, "a token cannot have %d uses", q.Uses).
-			Whyf("1 to %d are possible", limit.TokenUses)
+			Whyf("1 to %d are possible", tokenUses)
 	}
 	t, secret := trust.NewToken(cluster, ttl, q.Uses, ap.now())
 	if t.Nodes, t.Node = q.Nodes || q.Node != "", q.Node; q.Node != "" {

@@ -179,7 +179,7 @@ func (c *cluster) leave(s *session, why *fault.Fault, now time.Time) {
 		}
 	}
 	c.gone[s.agent] = st
-	for len(c.gone) > limit.AgentRecords {
+	for len(c.gone) > agentRecords {
 		delete(c.gone, oldest(c.gone))
 	}
 }

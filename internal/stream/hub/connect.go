@@ -126,7 +126,7 @@ func dialQuietly(
 	ctx, cancel := context.WithTimeout(ctx, timeout) // that of Dial as well
 	defer cancel()
 	early, watched := false, make(chan struct{})
-	unwatched := limit.DialUnwatched
+	unwatched := dialUnwatched
 	now, ok := caller.(promptReader)
 	if !ok {
 		unwatched = 0
@@ -277,7 +277,7 @@ func (cn *connect) refuseConnect(conn net.Conn, err error) {
 // answerAtOnce refuses without waiting for a request, for a bound that is
 // reached: what fits into the socket's buffer is written, and nothing is waited for.
 func answerAtOnce(conn net.Conn, f *fault.Fault) {
-	conn.SetDeadline(time.Now().Add(limit.AtOnce))
+	conn.SetDeadline(time.Now().Add(atOnce))
 	io.WriteString(conn, refusal(f))
 	conn.Close()
 }

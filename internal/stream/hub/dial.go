@@ -142,7 +142,7 @@ func (dl *dialer) dialAny(ctx context.Context, c *cluster, held *quota.Grant, d 
 		if err == nil || !retriable(err) {
 			return stream, err
 		}
-		if again[s] == limit.AskedAgain || !fault.Has(err, fault.CodeSessionLost) || !s.alive() {
+		if again[s] == askedAgain || !fault.Has(err, fault.CodeSessionLost) || !s.alive() {
 			tried[s] = true
 		}
 		again[s]++

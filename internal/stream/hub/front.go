@@ -132,9 +132,9 @@ func (fr *front) routeHTTP(ctx context.Context, conn *tls.Conn, known func()) {
 	serial := trust.Serial(conn.ConnectionState().PeerCertificates[0])
 	asks := record.Party{Cluster: who.Cluster, Frontend: "connect-tls", Caller: who.URI(), Serial: serial,
 		Source: addrText(conn)}
-	most := limit.ClientConnections
+	most := clientConnections
 	if who.Role == id.RoleOperator {
-		most += limit.OperatorConnections
+		most += operatorConnections
 	}
 	if !fr.clients.Add(serial, conn, most) {
 		f := fault.Newf(fault.CodeLimit, "%d connections of clients and operators are open on the main port", most)

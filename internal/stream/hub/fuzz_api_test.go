@@ -135,7 +135,7 @@ func (h *Hub) judgeToken(t *testing.T, r *http.Request, out []byte) {
 	}
 	j, err := trust.ParseJoin(made.Join)
 	life := time.Until(made.Expires)
-	if err != nil || j.Cluster.String() != made.Cluster || life > limit.TokenTTLMost || life < -time.Minute || made.Uses < 1 || made.Uses > limit.TokenUses {
+	if err != nil || j.Cluster.String() != made.Cluster || life > limit.TokenTTLMost || life < -time.Minute || made.Uses < 1 || made.Uses > tokenUses {
 		t.Errorf("a token %+v: %v", made, err)
 	}
 	if err := h.state.DeleteToken(made.ID); err != nil { // a state that grows for each input slows down
@@ -170,7 +170,7 @@ func FuzzJoin(f *testing.F) {
 	// Each process that fuzzes makes its own hub: an input has to fit all of them.
 	secret := strings.Repeat("s", 32)
 	hash := sha256.Sum256([]byte(secret))
-	token := trust.Token{ID: "tttttttt", Cluster: "c1", SecretHash: hex.EncodeToString(hash[:]), Expires: time.Now().Add(time.Hour), Uses: limit.TokenUses}
+	token := trust.Token{ID: "tttttttt", Cluster: "c1", SecretHash: hex.EncodeToString(hash[:]), Expires: time.Now().Add(time.Hour), Uses: tokenUses}
 	key, err := trust.NewKey()
 	if err != nil {
 		f.Fatal(err)

@@ -192,8 +192,8 @@ func (ap *api) revokedIdentities(certs []state.Certificate, cluster string) (out
 		add(c.Identity, c.Serial, c.Revoked)
 	}
 	slices.SortFunc(out, func(a, b admin.RevokedIdentity) int { return b.Revoked.Compare(a.Revoked) })
-	if more = len(out) - limit.RevokedListed; more > 0 {
-		return out[:limit.RevokedListed], more
+	if more = len(out) - revokedListed; more > 0 {
+		return out[:revokedListed], more
 	}
 	return out, 0
 }

@@ -269,7 +269,7 @@ const untold = "..."
 // clipAll bounds what an agent says of its ranges, in number and in bytes: it is
 // kept for each session and shown to operators.
 func clipAll(in []string) (out []string) {
-	left := limit.RangesText
+	left := rangesText
 	for _, s := range in {
 		s = clip(s, 300)
 		if left -= len(s); left < 0 {

@@ -64,7 +64,7 @@ func listDescriptors() (int, error) {
 func (d *Descriptors) Used(now time.Time) (n, most int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.at.IsZero() || now.Sub(d.at) >= limit.DescriptorsCounted {
+	if d.at.IsZero() || now.Sub(d.at) >= descriptorsCounted {
 		n, err := d.list()
 		if err != nil {
 			n = d.most

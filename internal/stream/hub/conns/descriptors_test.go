@@ -55,7 +55,7 @@ func TestDescriptorsAreCountedNowAndThen(t *testing.T) {
 	if listed != 1 {
 		t.Errorf("the list was read %d times within a moment", listed)
 	}
-	if got, _ := d.Used(now.Add(limit.DescriptorsCounted)); got != 100 || listed != 2 {
+	if got, _ := d.Used(now.Add(descriptorsCounted)); got != 100 || listed != 2 {
 		t.Errorf("later: %d, read %d times", got, listed)
 	}
 	fails = true
@@ -81,7 +81,7 @@ func TestDescriptorsOfThisProcess(t *testing.T) {
 		defer f.Close()
 		open = append(open, f)
 	}
-	if after, _ := d.Used(time.Now().Add(2 * limit.DescriptorsCounted)); after < before+len(open)-5 {
+	if after, _ := d.Used(time.Now().Add(2 * descriptorsCounted)); after < before+len(open)-5 {
 		t.Errorf("%d before, %d after 20 files were opened", before, after)
 	}
 }

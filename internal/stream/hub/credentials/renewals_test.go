@@ -8,20 +8,19 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 )
 
 func TestRenewalsOfAnIdentity(t *testing.T) {
 	var all renewals
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	take := func(who string, at time.Duration) error { return all.take(who, now.Add(at), 24*time.Hour) }
-	for range limit.RenewBurst {
+	for range renewBurst {
 		if err := take("a", 0); err != nil {
 			t.Fatal(err)
 		}
 	}
 	f := fault.From(take("a", 0))
-	if f == nil || f.Code != fault.CodeLimit || f.Next == "" || f.Again <= 0 || f.Again > limit.RenewEvery+time.Second {
+	if f == nil || f.Code != fault.CodeLimit || f.Next == "" || f.Again <= 0 || f.Again > renewEvery+time.Second {
 		t.Fatalf("%+v", f)
 	}
 	if err := take("b", 0); err != nil {
@@ -48,15 +47,15 @@ func TestRenewalsOfAnIdentity(t *testing.T) {
 func TestRenewalsAreRememberedWithinABound(t *testing.T) {
 	var all renewals
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	for range limit.RenewBurst + 1 {
+	for range renewBurst + 1 {
 		all.take("greedy", now, 24*time.Hour)
 	}
-	for i := range limit.RenewKept + 10 {
+	for i := range renewKept + 10 {
 		if err := all.take(fmt.Sprint(i), now, 24*time.Hour); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if n := len(all.of); n > limit.RenewKept {
+	if n := len(all.of); n > renewKept {
 		t.Errorf("%d identities are remembered", n)
 	}
 	if err := all.take("greedy", now, 24*time.Hour); !fault.Has(err, fault.CodeLimit) {

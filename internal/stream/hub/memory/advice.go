@@ -5,7 +5,6 @@ package memory
 import (
 	"fmt"
 
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/quota"
 )
@@ -22,7 +21,7 @@ func advice(configured, environment, group int64) (out []string) {
 		out = append(out, fmt.Sprintf("%s is %s, above the cgroup's limit of %s: "+
 			"the kernel kills the hub before it takes from the largest cluster; "+
 			"set %s to at most %s, or raise the limit of the unit or the container",
-			name, roughly(most), roughly(group), name, roughly(percent(group, limit.MemoryOfGroup))))
+			name, roughly(most), roughly(group), name, roughly(percent(group, memoryOfGroup))))
 	}
 	if configured == 0 || configured == quota.Unbounded || environment == quota.Unbounded {
 		return out

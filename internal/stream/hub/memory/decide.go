@@ -64,7 +64,7 @@ func decide(used, most int64, consumers []consumer) (r action) {
 }
 
 // levelFor is how much each may keep so that together they give back need bytes. Nobody is
-// cut below limit.MemoryKept.
+// cut below memoryKept.
 func levelFor(sorted []consumer, need int64) int64 {
 	sum := int64(0) // of the first i+1
 	for i, c := range sorted {
@@ -75,10 +75,10 @@ func levelFor(sorted []consumer, need int64) int64 {
 		}
 		// With all of the first i+1 at the height of the next, is that enough?
 		if sum-int64(i+1)*next >= need {
-			return max((sum-need)/int64(i+1), limit.MemoryKept)
+			return max((sum-need)/int64(i+1), memoryKept)
 		}
 	}
-	return limit.MemoryKept
+	return memoryKept
 }
 
 // holding is what a live stream holds, and since when.

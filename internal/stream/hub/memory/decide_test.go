@@ -103,7 +103,7 @@ func TestReliefIsFairAndEnough(t *testing.T) {
 		for _, n := range names[:rapid.IntRange(0, len(names)).Draw(rt, "clusters")] {
 			c := consumer{cluster: clusterOf(t, n), holds: rapid.Int64Range(0, most).Draw(rt, n)}
 			all = append(all, c)
-			spare += max(0, c.holds-limit.MemoryKept)
+			spare += max(0, c.holds-memoryKept)
 		}
 		r := decide(used, most, all)
 		sum := int64(0)

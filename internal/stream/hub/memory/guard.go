@@ -99,7 +99,7 @@ func (m *Guard) choose(configured int64) {
 	case m.first != math.MaxInt64:
 		most = m.first
 	case m.group != quota.Unbounded:
-		most = percent(m.group, limit.MemoryOfGroup)
+		most = percent(m.group, memoryOfGroup)
 	}
 	if m.most.Swap(most) != most {
 		m.SetLimit(min(most, m.first))

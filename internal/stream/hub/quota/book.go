@@ -78,15 +78,15 @@ func (b *Book) Caller(who string) *Account {
 }
 
 // findLocked gives an account, and makes it if it is new. The caller takes a place in it
-// within limit.CallerKept or asks again: an idle account may be dropped, and a second one
+// within callerKept or asks again: an idle account may be dropped, and a second one
 // of the same name would not know what the first one granted.
 func (b *Book) findLocked(in map[string]*Account, s Scope, who string, most Bounds) *Account {
 	one, ok := in[who]
 	if !ok {
-		if len(in) >= limit.CallerRecords {
+		if len(in) >= callerRecords {
 			now := time.Now()
 			for name, other := range in {
-				if other.idle(now, limit.CallerKept) {
+				if other.idle(now, callerKept) {
 					delete(in, name)
 				}
 			}
@@ -168,7 +168,7 @@ func (b *Book) Pressed() bool { return b.pressed.Load() }
 // in their buffers; unread counts those bytes alone.
 func (b *Book) Holds() (n, unread int64) {
 	unread = b.Unread(b.Cluster)
-	return unread + b.Cluster.sessions.Load()*limit.SessionCost + b.Cluster.streams.Load()*limit.StreamCost +
+	return unread + b.Cluster.sessions.Load()*sessionCost + b.Cluster.streams.Load()*limit.StreamCost +
 		b.idleCallers()*limit.CallerCost, unread
 }
 
@@ -193,7 +193,7 @@ func (b *Book) Admit(ctx context.Context, caller string) (*Grant, error) {
 	var longest time.Duration
 	var err error
 	for i, one := range of {
-		turns[i], err = grant.Take(one, limit.DialTurn)
+		turns[i], err = grant.Take(one, dialTurn)
 		if longest = max(longest, turns[i].wait); err != nil {
 			break
 		}

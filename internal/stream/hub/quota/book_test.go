@@ -48,13 +48,13 @@ func TestADialWaitsForItsTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, hits := testAccount(func(b *Bounds) { b.Dials, b.Burst = 4, 2 })
 		for i, want := range []time.Duration{0, 0, 250, 500, 750, 1000} {
-			if turn, err := a.begin(limit.DialTurn); err != nil || turn.wait != want*time.Millisecond {
+			if turn, err := a.begin(dialTurn); err != nil || turn.wait != want*time.Millisecond {
 				t.Errorf("dial %d waits %v, %v; want %v ms", i, turn.wait, err, int64(want))
 			}
 		}
 		for range 3 { // a refused one takes nobody's turn
-			turn, err := a.begin(limit.DialTurn)
-			if f := fault.From(err); f == nil || f.Code != fault.CodeLimit || f.Again != 1250*time.Millisecond || turn.wait != limit.DialTurn {
+			turn, err := a.begin(dialTurn)
+			if f := fault.From(err); f == nil || f.Code != fault.CodeLimit || f.Again != 1250*time.Millisecond || turn.wait != dialTurn {
 				t.Errorf("waits %v with %v", turn.wait, err)
 			}
 		}
@@ -111,7 +111,7 @@ func TestWaitingDialsGiveTheirPlacesBack(t *testing.T) {
 		}
 		if want := map[end]int{
 			{0, ""}: 1, {250 * time.Millisecond, ""}: 1, {500 * time.Millisecond, ""}: 1, {750 * time.Millisecond, ""}: 1,
-			{0, fault.CodeDialCanceled}: 1, {limit.DialTurn, fault.CodeLimit}: 4, {0, fault.CodeLimit}: 1,
+			{0, fault.CodeDialCanceled}: 1, {dialTurn, fault.CodeLimit}: 4, {0, fault.CodeLimit}: 1,
 		}; !maps.Equal(got, want) {
 			t.Errorf("got %v, want %v", got, want)
 		}
@@ -228,13 +228,13 @@ func TestIdentitiesAreForgotten(t *testing.T) {
 		if live.Connect() != nil {
 			t.Fatal("no place")
 		}
-		for i := range 3 * limit.CallerRecords {
-			if i%limit.CallerRecords == 0 {
-				time.Sleep(2 * limit.CallerKept)
+		for i := range 3 * callerRecords {
+			if i%callerRecords == 0 {
+				time.Sleep(2 * callerKept)
 			}
 			a.Caller("caller-" + strconv.Itoa(i))
 		}
-		if n := len(a.callers); n > limit.CallerRecords+1 {
+		if n := len(a.callers); n > callerRecords+1 {
 			t.Errorf("%d are remembered", n)
 		}
 		if a.Caller("live") != live {
@@ -308,7 +308,7 @@ func TestWhoHasAPlaceKeepsItsAccount(t *testing.T) {
 	} {
 		a, _ := testAccount(func(*Bounds) {})
 		take(a)
-		if a.idle(now, limit.CallerKept) != (name == "") {
+		if a.idle(now, callerKept) != (name == "") {
 			t.Errorf("%q: idle is %v", name, name != "")
 		}
 	}

@@ -4,6 +4,7 @@ package quota
 
 import (
 	"math"
+	"time"
 
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
 	"github.com/tombolo-io/tombolo/internal/base/conf"
@@ -54,10 +55,10 @@ func Defaults() Limits {
 		Sessions: Unbounded, Streams: Unbounded, Pending: Unbounded, Dials: Unbounded, Burst: Unbounded,
 		In: Unbounded, Out: Unbounded, Unread: Unbounded,
 	}
-	l := Limits{none, none, none, RelayBounds{limit.RelayNodes, limit.RelayNodeRate, limit.RelayClusterRate}}
-	l.Cluster.Sessions, l.Cluster.Streams = limit.SessionsPerCluster, limit.StreamsPerCluster
+	l := Limits{none, none, none, RelayBounds{relayNodes, limit.RelayNodeRate, limit.RelayClusterRate}}
+	l.Cluster.Sessions, l.Cluster.Streams = limit.SessionsPerCluster, streamsPerCluster
 	l.Cluster.Pending = limit.PendingDials
-	l.Cluster.Dials, l.Cluster.Burst = limit.DialsPerSecond, limit.DialBurst*limit.DialsPerSecond
+	l.Cluster.Dials, l.Cluster.Burst = limit.DialsPerSecond, dialBurst*limit.DialsPerSecond
 	l.Cluster.Unread = limit.ClusterUnread
 	l.Agent.Sessions, l.Agent.Streams = limit.SessionsPerAgent, limit.StreamsPerSession
 	l.Caller.Sessions = limit.ConnectConnections
@@ -72,8 +73,8 @@ func Parse(raw v1alpha1.HubLimitsConfig, add conf.Report) *Table {
 	case m == nil:
 	case m.None:
 		t.Memory = Unbounded
-	case m.N < limit.MemoryLeast:
-		add("limits.memory", "%s is less than %s", m.N, v1alpha1.Size(limit.MemoryLeast))
+	case m.N < memoryLeast:
+		add("limits.memory", "%s is less than %s", m.N, v1alpha1.Size(memoryLeast))
 	default:
 		t.Memory = int64(m.N)
 	}
@@ -161,10 +162,10 @@ func (b *Bounds) overlayBurst(raw v1alpha1.BoundsConfig, at string, add conf.Rep
 	case raw.DialBurst != nil:
 		b.Burst = raw.DialBurst.N
 	case raw.DialsPerSecond == nil:
-	case b.Dials > Unbounded/limit.DialBurst:
+	case b.Dials > Unbounded/dialBurst:
 		b.Burst = Unbounded
 	default:
-		b.Burst = limit.DialBurst * b.Dials
+		b.Burst = dialBurst * b.Dials
 	}
 }
 
@@ -193,3 +194,40 @@ func (b *RelayBounds) overlay(raw v1alpha1.RelayLimitsConfig, at string, add con
 		}
 	}
 }
+
+// Bounds and timings of this package alone.
+const (
+	// shapeTurn is what a stream that is held to a rate of bytes pays for at a time,
+	// so that all streams of a cluster have equal shares: small beside a chunk.
+	shapeTurn = 16 << 10
+	// shapeSmall is what a stream may move in a second and still go ahead of those
+	// that move more: keystrokes, an answer, a handshake with certificates.
+	shapeSmall = 16 << 10
+	// sessionCost is what a live session of an agent takes of the hub's memory
+	// (docs/scaling.md).
+	sessionCost = 60 << 10
+	// memoryLeast is the least memory that may be configured: an idle hub has 20 MiB.
+	memoryLeast = 64 << 20
+	// streamsPerCluster bounds the live streams of one cluster: those of five
+	// agents at their own bound. Idle ones cost the hub 64 MiB.
+	streamsPerCluster = 50_000
+	// dialBurst is how many seconds' worth of dials may come at once: a
+	// kube-apiserver that has lost its connections opens them all again.
+	dialBurst = 5
+	// dialTurn is how long a dial beyond a rate waits for its turn. One whose turn comes
+	// later is told so after this time: who asks again at once costs its neighbours.
+	dialTurn = time.Second
+	// callerRecords bounds the identities of callers and agents that a cluster
+	// remembers while they have nothing open: each costs about 1 KiB.
+	callerRecords = 1_024
+	// shapeAhead is how far small streams may draw on a rate of bytes in advance.
+	shapeAhead = time.Second
+	// shapeLook is how often who waits for a rate, perhaps ten thousand, asks for its caller.
+	shapeLook = 500 * time.Millisecond
+	// callerKept is how long an identity is remembered after its last dial or
+	// session, if there are many: its counts and what it has used up.
+	callerKept = time.Minute
+	// relayNodes bounds the nodes of one cluster that are connected, by default:
+	// relaying is the last resort, but each keeps its connection.
+	relayNodes = 5_000
+)

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 )
 
 // oneByOne gives the connections that it is fed with.
@@ -45,8 +44,8 @@ func TestASocketKeepsOneAccount(t *testing.T) {
 			return conn
 		}
 		evict := func() {
-			time.Sleep(limit.CallerKept + time.Second)
-			for i := range limit.CallerRecords + 1 {
+			time.Sleep(callerKept + time.Second)
+			for i := range callerRecords + 1 {
 				book.Caller(fmt.Sprint("other", i))
 			}
 		}

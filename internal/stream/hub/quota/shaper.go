@@ -6,8 +6,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 )
 
 // shaper holds the streams of an account to a rate of bytes. A stream pays for the bytes it
@@ -16,7 +14,7 @@ import (
 //
 //	            small, or the bucket has something
 //	pay(n) ──────────────────────────────────────► goes on
-//	  └──► the line ──its turn: limit.ShapeTurn──┬─► all paid: goes on
+//	  └──► the line ──its turn: shapeTurn──┬─► all paid: goes on
 //	          ▲                                  └─► not all: to the end of the line
 //	          └──────────────────────────────────────┘
 //
@@ -101,7 +99,7 @@ func (s *shaper) pay(n int64, recent *pace) *debt {
 	now := time.Now()
 	s.fillLocked(now)
 	s.moved.add(now, n)
-	small := recent.small(now, n, int64(s.rate/8)) && s.filled > -s.rate*limit.ShapeAhead.Seconds()
+	small := recent.small(now, n, int64(s.rate/8)) && s.filled > -s.rate*shapeAhead.Seconds()
 	if small || s.filled > 0 && len(s.line) == 0 {
 		s.filled -= float64(n)
 		return nil
@@ -146,7 +144,7 @@ func (s *shaper) serveLocked(now time.Time) {
 	s.fillLocked(now)
 	for len(s.line) > 0 && s.filled > 0 {
 		d := s.line[0]
-		turn := min(d.owed, limit.ShapeTurn)
+		turn := min(d.owed, shapeTurn)
 		s.filled -= float64(turn)
 		d.owed -= turn
 		s.line = s.line[1:]
@@ -198,7 +196,7 @@ func (p *pace) small(now time.Time, n, most int64) bool {
 		p.since, p.moved = now, 0
 	}
 	p.moved += n
-	return p.moved <= min(most, limit.ShapeSmall)
+	return p.moved <= min(most, shapeSmall)
 }
 
 // perSecond counts by the second.

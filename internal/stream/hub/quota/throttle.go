@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/stream/carrier"
 )
 
@@ -86,7 +85,7 @@ func (t *Throttle) wait(d *debt) bool {
 		if over || !deadline.IsZero() && !time.Now().Before(deadline) {
 			return false
 		}
-		look := limit.ShapeLook
+		look := shapeLook
 		if !deadline.IsZero() {
 			look = min(look, time.Until(deadline))
 		}

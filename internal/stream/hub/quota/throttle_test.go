@@ -20,7 +20,7 @@ func TestWhoHasLeftDoesNotWait(t *testing.T) {
 		how   func(all []*Throttle, gone func(), lost chan struct{})
 		after time.Duration
 	}{
-		"callers":   {func(_ []*Throttle, gone func(), _ chan struct{}) { gone() }, limit.ShapeLook},
+		"callers":   {func(_ []*Throttle, gone func(), _ chan struct{}) { gone() }, shapeLook},
 		"a session": {func(_ []*Throttle, _ func(), lost chan struct{}) { close(lost) }, 0},
 		"streams that end": {func(all []*Throttle, _ func(), _ chan struct{}) {
 			for _, x := range all {

@@ -99,8 +99,8 @@ func (k *peerRefusals) turnLocked(now time.Time) (ended []summary) {
 	ended = k.counted
 	k.begun, k.unknown, k.counted, k.at = now, 0, nil, map[summaryKey]int{}
 	k.known = telemetry.Ration{
-		Each: limit.AuditKnownEach, Group: limit.AuditKnownCluster, All: limit.AuditKnown,
-		Share: limit.AuditKnownShare, Groups: limit.AuditClusters,
+		Each: auditKnownEach, Group: auditKnownCluster, All: auditKnown,
+		Share: auditKnownShare, Groups: auditClusters,
 	}
 	slices.SortFunc(ended, func(a, b summary) int {
 		return cmp.Or(cmp.Compare(a.cluster, b.cluster), cmp.Compare(a.frontend, b.frontend), cmp.Compare(a.code, b.code))

@@ -55,7 +55,7 @@ func TestAFloodOfRefusedPeersIsBounded(t *testing.T) {
 	if records[false] != 2*limit.AuditUnauthenticated || counted[false] != int64(flood-records[false]) {
 		t.Errorf("unknown peers: %d records, %d counted", records[false], counted[false])
 	}
-	if records[true] > limit.AuditKnown+1 || counted[true] != int64(known*each+1-records[true]) {
+	if records[true] > auditKnown+1 || counted[true] != int64(known*each+1-records[true]) {
 		t.Errorf("ours: %d records, %d counted", records[true], counted[true])
 	}
 }
@@ -64,19 +64,19 @@ func TestOneIdentityHidesNoOther(t *testing.T) {
 	var k peerRefusals
 	now := time.Unix(1_000_000, 0)
 	n := 0
-	for range 10 * limit.AuditKnown {
+	for range 10 * auditKnown {
 		if record, _ := k.take(now, peerRefusal{"session", fault.CodeCertRevoked, "c1", "loud"}); record {
 			n++
 		}
 	}
-	if n != limit.AuditKnownEach {
+	if n != auditKnownEach {
 		t.Errorf("%d records of one identity", n)
 	}
 	if record, _ := k.take(now, peerRefusal{"session", fault.CodeCertRevoked, "c1", "other"}); !record {
 		t.Error("another one is hidden")
 	}
 	ended := k.Turn(now)
-	if len(ended) != 1 || ended[0].n != int64(10*limit.AuditKnown-n) || len(k.Turn(now)) != 0 {
+	if len(ended) != 1 || ended[0].n != int64(10*auditKnown-n) || len(k.Turn(now)) != 0 {
 		t.Errorf("%+v", ended)
 	}
 }
@@ -99,11 +99,11 @@ func TestOneClusterHidesNoOther(t *testing.T) {
 	}
 	all := 0
 	for cluster, n := range records {
-		if all += n; n > limit.AuditKnownCluster || n < limit.AuditKnownShare {
+		if all += n; n > auditKnownCluster || n < auditKnownShare {
 			t.Errorf("%d records of %s", n, cluster)
 		}
 	}
-	if all > limit.AuditKnown+loud*limit.AuditKnownShare {
+	if all > auditKnown+loud*auditKnownShare {
 		t.Errorf("%d records of all", all)
 	}
 	for _, agent := range []string{"a", "b"} {

@@ -54,7 +54,7 @@ func (r *Relay) Join(conn *tls.Conn, name string, issued, now time.Time) (*Node,
 		relay: r, Name: name, conn: conn, out: newQueue(r.pool), Peer: conn.RemoteAddr().String(), since: now,
 		certEnd: conn.ConnectionState().PeerCertificates[0].NotAfter, Issued: issued, known: map[string]*Node{},
 	}
-	n.absent.set(limit.RelayAbsent)
+	n.absent.set(relayAbsent)
 	n.rate.set(r.nodeRate())
 	greeting := relayproto.Greeting{Observed: observed(conn), Largest: limit.RelayDatagram, Rate: uint64(n.rate.granted())}
 	n.out.put(func(q []byte) []byte { return relayproto.AppendWelcome(q, greeting) }, limit.RelayKept) // before any packet
@@ -190,7 +190,7 @@ func (n *Node) write() {
 			piece := b[at:min(at+limit.RelayWrite, len(b))]
 			n.conn.SetWriteDeadline(time.Now().Add(limit.RelayDead))
 			if n.ended.Load() != nil { // its deadline may have been set just before
-				n.conn.SetWriteDeadline(time.Now().Add(limit.RelayEnd))
+				n.conn.SetWriteDeadline(time.Now().Add(relayEnd))
 			}
 			if err := n.give(piece); err != nil {
 				n.out.close(nil)
@@ -227,7 +227,7 @@ func (n *Node) End(why *fault.Fault) {
 	now := time.Now()
 	n.out.close(endFrame(why))
 	n.conn.SetReadDeadline(now)
-	n.conn.NetConn().SetWriteDeadline(now.Add(limit.RelayEnd)) // of a write that is under way, too
+	n.conn.NetConn().SetWriteDeadline(now.Add(relayEnd)) // of a write that is under way, too
 }
 
 func (n *Node) Drain() { n.out.put(relayproto.AppendDrain, relayproto.Head) }
@@ -240,7 +240,7 @@ func endFrame(f *fault.Fault) []byte {
 func Refuse(ctx context.Context, conn *tls.Conn, err error) {
 	defer run.OnDone(ctx, func() { conn.Close() })()
 	defer conn.Close()
-	conn.SetDeadline(time.Now().Add(limit.RelayEnd))
+	conn.SetDeadline(time.Now().Add(relayEnd))
 	if _, err := conn.Write(endFrame(fault.From(err))); err != nil {
 		return
 	}
@@ -256,7 +256,7 @@ func (r *Relay) Status(detail bool) *admin.RelayStatus {
 	}
 	out := &admin.RelayStatus{
 		Nodes: len(all), Packets: r.moved.packets.Load(), Bytes: r.moved.bytes.Load(),
-		Queued:  r.Holds() - int64(len(all))*limit.RelayCost,
+		Queued:  r.Holds() - int64(len(all))*relayCost,
 		Refused: r.full.Load(),
 		Dropped: admin.RelayDrops{
 			Queue: r.moved.full.Load(), Rate: r.moved.rated.Load(), Absent: r.moved.absent.Load(),
@@ -267,7 +267,7 @@ func (r *Relay) Status(detail bool) *admin.RelayStatus {
 		return out
 	}
 	slices.SortFunc(all, func(a, b *Node) int { return strings.Compare(a.Name, b.Name) })
-	for _, n := range all[:min(len(all), limit.RelayListed)] {
+	for _, n := range all[:min(len(all), relayListed)] {
 		out.Connected = append(out.Connected, admin.RelayNode{
 			Name: n.Name, Peer: n.Peer, Since: n.since.UTC(), CertificateEnd: n.certEnd.UTC(),
 			Packets: n.moved.packets.Load(), Bytes: n.moved.bytes.Load(), Dropped: n.moved.dropped(), Lost: n.lost.Load(),

@@ -176,7 +176,7 @@ func (r *Relay) All() []*Node {
 // Holds is the memory that the cluster's nodes and their queues take.
 func (r *Relay) Holds() (n int64) {
 	for _, one := range r.All() {
-		n += limit.RelayCost + one.out.waiting()
+		n += relayCost + one.out.waiting()
 	}
 	return n
 }
@@ -225,7 +225,7 @@ func (n *Node) forward(body []byte, now time.Time, b *batch) error {
 			}
 			return nil
 		}
-		if len(n.known) >= limit.RelayKnown {
+		if len(n.known) >= relayKnown {
 			clear(n.known)
 		}
 		n.known[string(name)] = to
@@ -256,7 +256,7 @@ func (n *Node) may(size int64, now time.Time) bool {
 		return false
 	}
 	if n.lease < size {
-		want := max(size, limit.RelayLease)
+		want := max(size, relayLease)
 		if !n.relay.rate.take(want, now) {
 			if want = size; !n.relay.rate.take(want, now) {
 				return false

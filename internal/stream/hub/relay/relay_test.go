@@ -27,7 +27,7 @@ func aRelay(t testing.TB) (a, b *Node) {
 	r := New(&Total{}, quota.Defaults().Relay)
 	for _, into := range []**Node{&a, &b} {
 		*into = &Node{relay: r, Name: map[bool]string{true: "a", false: "b"}[into == &a], out: newQueue(r.pool), known: map[string]*Node{}}
-		(*into).absent.set(limit.RelayAbsent)
+		(*into).absent.set(relayAbsent)
 		if _, err := r.enter(*into); err != nil {
 			t.Fatal(err)
 		}
@@ -124,7 +124,7 @@ func TestWhatIsNotPassedOn(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n := len(sources(t, a)); n != limit.RelayAbsent {
+	if n := len(sources(t, a)); n != relayAbsent {
 		t.Errorf("%d absences are told in a second", n)
 	}
 	b.relay.leave(b)
@@ -211,7 +211,7 @@ func TestRatesOfTheRelay(t *testing.T) {
 	}
 	a.relay.Bound(quota.RelayBounds{Nodes: 10, Node: quota.Unbounded, Cluster: 100_000})
 	now = now.Add(time.Hour)
-	if one, two := send(a, "b"), send(b, "a"); one+two < 90 || one+two > 100+2*limit.RelayLease/1000 { // and what each had taken ahead
+	if one, two := send(a, "b"), send(b, "a"); one+two < 90 || one+two > 100+2*relayLease/1000 { // and what each had taken ahead
 		t.Errorf("%d and %d packets of 100 for both", one, two)
 	}
 	a.relay.Bound(quota.RelayBounds{Nodes: 10, Node: quota.Unbounded, Cluster: quota.Unbounded})
@@ -252,7 +252,7 @@ func TestPlacesInTheRelay(t *testing.T) {
 	if _, _, err := enter("c"); !fault.Has(err, fault.CodeLimit) {
 		t.Errorf("beyond the hub's bound: %v", err)
 	}
-	if got := r.Holds(); got != limit.RelayCost {
+	if got := r.Holds(); got != relayCost {
 		t.Errorf("holds %d", got)
 	}
 }

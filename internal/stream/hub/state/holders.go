@@ -13,7 +13,6 @@ import (
 	"github.com/tombolo-io/tombolo/internal/access/trust"
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/id"
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 )
 
 // Holder is who holds the name of an agent or a node: one record for each name, however
@@ -113,7 +112,7 @@ func joinName(tx *bbolt.Tx, identity string, t trust.Token, u Use, now time.Time
 
 // forgetHolders forgets names that nobody can have any more.
 func forgetHolders(tx *bbolt.Tx, now time.Time) error {
-	return drop(tx, bucketNodes, func(n Holder) bool { return now.Sub(n.Expires) > limit.NodeKept })
+	return drop(tx, bucketNodes, func(n Holder) bool { return now.Sub(n.Expires) > nodeKept })
 }
 
 // RenewHolder stores the next certificate of an agent or node that has shown one that was

@@ -16,7 +16,6 @@ import (
 	"github.com/tombolo-io/tombolo/internal/access/trust"
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/id"
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 )
 
 func noonOf() time.Time { return time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC) }
@@ -50,7 +49,7 @@ func newJoiner(t *testing.T) *joiner {
 // use makes a token for nodes that is used from now on.
 func (j *joiner) use(now time.Time) {
 	j.t.Helper()
-	token, secret := trust.NewToken(j.cluster, limit.NodeKept*3, 100, now)
+	token, secret := trust.NewToken(j.cluster, nodeKept*3, 100, now)
 	token.Nodes = !j.agent
 	if err := j.store.PutToken(token, now); err != nil {
 		j.t.Fatal(err)
@@ -291,7 +290,7 @@ func TestNamesAreForgotten(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := j.store.PutToken(j.token, now.Add(limit.NodeKept+25*time.Hour)); err != nil {
+	if err := j.store.PutToken(j.token, now.Add(nodeKept+25*time.Hour)); err != nil {
 		t.Fatal(err)
 	}
 	nodes, err := j.store.Holders()

@@ -16,7 +16,7 @@ import (
 
 // PutToken stores a new token and registers its cluster, both or neither.
 // Tokens that have been dead for limit.TokenKept are forgotten on the way, and names that
-// have been for limit.NodeKept.
+// have been for nodeKept.
 func (s *Store) PutToken(t trust.Token, now time.Time) error {
 	return wrap(s.db.Update(func(tx *bbolt.Tx) error {
 		err := drop(tx, bucketTokens, func(t trust.Token) bool { return now.Sub(t.Expires) > limit.TokenKept })

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hub
+
+import "time"
+
+// Bounds and timings of this package.
+const (
+	// rangesText bounds the ranges that a hub keeps of an agent: about 400 rules.
+	rangesText = 8 << 10
+	// clientConnections bounds those of all clients on a hub's main port: ten at their bound.
+	clientConnections = 100_000
+	// operatorConnections are kept for operators beyond that.
+	operatorConnections = 64
+	// tokenUses bounds the uses of one token.
+	tokenUses = 10_000
+	// askedAgain bounds how often a dial whose connection was lost is asked again of
+	// the same session: the agent may tell of the loss before the hub notices it, and
+	// the second one may go to the lost connection as well.
+	askedAgain = 2
+	// revokedListed bounds the revoked identities that a status lists.
+	revokedListed = 1_000
+	// agentRecords bounds the agents that the hub remembers per cluster after they left.
+	agentRecords = 64
+	// dialUnwatched is how long a dial is under way before somebody listens to a client
+	// that must be silent meanwhile: most have ended, and a look at the socket is enough.
+	dialUnwatched = 100 * time.Millisecond
+	// atOnce bounds an answer for which nobody shall wait.
+	atOnce = 100 * time.Millisecond
+)
