@@ -277,7 +277,7 @@ func TestTheStatusTellsOfServices(t *testing.T) {
 		t.Errorf("the status does not say why:\n%s", text)
 	}
 	o := tombolo(t, "discovery", "members", "--admin-socket", socket, "--wait", "10ms")
-	if o.code != 0 || !strings.Contains(o.err, "warning: gone has not told all it knows: the discovery service gone gave no answer") {
+	if o.code != 0 || !strings.Contains(o.err, "warning: gone has not told all it knows: the discovery service gone could not be used") {
 		t.Errorf("%+v", o)
 	}
 }
