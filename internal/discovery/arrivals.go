@@ -16,7 +16,7 @@ import (
 
 // arrivals are the calls whose request has not come whole. Nobody has been asked whether
 // to take them, for gRPC asks once it has the request, and each may have sent
-// limit.DiscoveryWindow bytes of that, with as many calls on a connection as it carries.
+// discoveryWindow bytes of that, with as many calls on a connection as it carries.
 // One that stops is ended.
 type arrivals struct {
 	mu    sync.Mutex
@@ -57,8 +57,8 @@ func came(ctx context.Context) {
 	}
 }
 
-// sweep ends the calls that take longer than limit.DiscoveryBegin, and while there are
-// more than limit.DiscoveryBegun, those that do not come at once.
+// sweep ends the calls that take longer than discoveryBegin, and while there are
+// more than discoveryBegun, those that do not come at once.
 func (a *arrivals) sweep(now time.Time) {
 	for _, end := range a.late(now) {
 		end() // which takes it out
@@ -68,10 +68,10 @@ func (a *arrivals) sweep(now time.Time) {
 func (a *arrivals) late(now time.Time) (out []context.CancelFunc) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	many := a.order.Len() - limit.DiscoveryBegun
+	many := a.order.Len() - discoveryBegun
 	for e := a.order.Front(); e != nil; e = e.Next() {
 		c, _ := e.Value.(coming)
-		if age := now.Sub(c.since); age < limit.DiscoverySweep || age < limit.DiscoveryBegin && len(out) >= many {
+		if age := now.Sub(c.since); age < limit.DiscoverySweep || age < discoveryBegin && len(out) >= many {
 			break
 		}
 		out = append(out, c.end)

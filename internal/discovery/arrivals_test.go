@@ -28,7 +28,7 @@ func TestCallsThatDoNotComeAreEnded(t *testing.T) {
 	d := r.deaf(1 << 20)
 	for _, method := range []string{methodHello, methodWatch} {
 		for range each {
-			d.begin(method, limit.DiscoveryWindow/2)
+			d.begin(method, discoveryWindow/2)
 		}
 	}
 	runtest.Eventually(t, "all have begun", func() bool { return r.begun.count() == 2*each })
@@ -37,7 +37,7 @@ func TestCallsThatDoNotComeAreEnded(t *testing.T) {
 	if n, _ := d.ended("1"); n > 0 || r.begun.count() != 2*each {
 		t.Errorf("%d are ended at once", n)
 	}
-	r.begun.sweep(now.Add(limit.DiscoveryBegin))
+	r.begun.sweep(now.Add(discoveryBegin))
 	runtest.Eventually(t, "they are ended", func() bool {
 		n, _ := d.ended("1")
 		return n == 2*each && r.begun.count() == 0 && r.watchers.Load() == 1
@@ -52,7 +52,7 @@ func TestCallsThatDoNotComeAreEnded(t *testing.T) {
 // TestManyThatDoNotComeAreEndedSoon: but none that has only just begun, for a crowd of
 // callers does so at once.
 func TestManyThatDoNotComeAreEndedSoon(t *testing.T) {
-	const many = limit.DiscoveryBegun + 10
+	const many = discoveryBegun + 10
 	var b arrivals
 	now := time.Now()
 	for range many {
@@ -63,10 +63,10 @@ func TestManyThatDoNotComeAreEndedSoon(t *testing.T) {
 	if n := len(b.late(now.Add(limit.DiscoverySweep / 2))); n != 0 {
 		t.Errorf("%d that have just begun are ended", n)
 	}
-	if n := len(b.late(now.Add(2 * limit.DiscoverySweep))); n != many-limit.DiscoveryBegun {
-		t.Errorf("%d are ended, want %d", n, many-limit.DiscoveryBegun)
+	if n := len(b.late(now.Add(2 * limit.DiscoverySweep))); n != many-discoveryBegun {
+		t.Errorf("%d are ended, want %d", n, many-discoveryBegun)
 	}
-	if n := len(b.late(now.Add(2 * limit.DiscoveryBegin))); n != many {
+	if n := len(b.late(now.Add(2 * discoveryBegin))); n != many {
 		t.Errorf("%d are ended, want all %d", n, many)
 	}
 }

@@ -13,7 +13,6 @@ import (
 	"time"
 	"weak"
 
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 )
 
@@ -202,7 +201,7 @@ func (c *cluster) note(member string) {
 		c.log = nil
 		return
 	}
-	if len(c.log) >= min(limit.DiscoveryLog, max(limit.DiscoveryLogFew, limit.DiscoveryLogTimes*len(c.members))) {
+	if len(c.log) >= min(discoveryLog, max(discoveryLogFew, discoveryLogTimes*len(c.members))) {
 		c.log = slices.Delete(c.log, 0, len(c.log)/2)
 	}
 	c.log = append(c.log, member)

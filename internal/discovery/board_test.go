@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/base/runtest"
 	"github.com/tombolo-io/tombolo/internal/discovery/roster"
@@ -109,7 +108,7 @@ func TestAWatcherThatIsBehind(t *testing.T) {
 		mustSet(t, b, sidero("early"), strconv.Itoa(n)) // nobody watches: no log
 	}
 	slow, quick := watching(t, b, c), watching(t, b, c)
-	for n := range limit.DiscoveryLogFew / 2 {
+	for n := range discoveryLogFew / 2 {
 		mustSet(t, b, sidero("a"), strconv.Itoa(n))
 		mustSet(t, b, sidero("b"), strconv.Itoa(n))
 	}

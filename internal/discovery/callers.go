@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 )
 
 // callers knows what each address uses: how many calls it made lately, and what
@@ -209,7 +208,7 @@ func last(trusted []netip.Prefix, headers []string) (netip.Addr, bool) {
 			} else {
 				item, more = rest, false
 			}
-			if seen++; seen > limit.DiscoveryHops {
+			if seen++; seen > discoveryHops {
 				return netip.Addr{}, false
 			}
 			a, err := netip.ParseAddr(strings.TrimSpace(item))

@@ -131,8 +131,8 @@ func validate(raw v1alpha1.DiscoveryConfig, add conf.Report) Config {
 	c.store(raw.Store, add)
 	c.limits = limits(raw.Limits, add)
 	c.rates = Rates{
-		number(raw.Rates.PerSecond, limit.DiscoveryRate, 1_000_000, "rates.perSecond", add),
-		number(raw.Rates.Burst, limit.DiscoveryBurst, 1_000_000, "rates.burst", add),
+		number(raw.Rates.PerSecond, discoveryRate, 1_000_000, "rates.perSecond", add),
+		number(raw.Rates.Burst, discoveryBurst, 1_000_000, "rates.burst", add),
 	}
 	if c.redirect = raw.Redirect; c.redirect != "" {
 		host, number, err := net.SplitHostPort(c.redirect)
@@ -141,8 +141,8 @@ func validate(raw v1alpha1.DiscoveryConfig, add conf.Report) Config {
 			add("redirect", "%q is no host and port such as discovery.example.com:443", c.redirect)
 		}
 	}
-	if len(raw.TrustedProxies) > limit.DiscoveryProxies {
-		add("trustedProxies", "there are %d, at most %d are taken", len(raw.TrustedProxies), limit.DiscoveryProxies)
+	if len(raw.TrustedProxies) > discoveryProxies {
+		add("trustedProxies", "there are %d, at most %d are taken", len(raw.TrustedProxies), discoveryProxies)
 	}
 	for i, text := range raw.TrustedProxies {
 		p, err := network(text)
@@ -206,9 +206,9 @@ func isName(h string) bool {
 }
 
 func (c *Config) store(raw v1alpha1.DiscoveryStoreConfig, add conf.Report) {
-	c.Snapshot = limit.DiscoverySnapshot
+	c.Snapshot = discoverySnapshot
 	if raw.Memory != nil {
-		c.Snapshot = between(raw.Memory.SnapshotInterval, limit.DiscoverySnapshot, time.Hour,
+		c.Snapshot = between(raw.Memory.SnapshotInterval, discoverySnapshot, time.Hour,
 			"store.memory.snapshotInterval", add)
 		if c.Snapshot < time.Second {
 			add("store.memory.snapshotInterval", "%v is less than 1s", c.Snapshot)
@@ -250,30 +250,30 @@ func (c *Config) store(raw v1alpha1.DiscoveryStoreConfig, add conf.Report) {
 
 func limits(raw v1alpha1.DiscoveryLimitsConfig, add conf.Report) Limits {
 	l := Limits{
-		Clusters:    number(raw.Clusters, limit.DiscoveryClusters, 10_000_000, "limits.clusters", add),
+		Clusters:    number(raw.Clusters, discoveryClusters, 10_000_000, "limits.clusters", add),
 		Members:     number(raw.Members, limit.DiscoveryMembers, 1_000_000, "limits.members", add),
 		Endpoints:   number(raw.Endpoints, limit.DiscoveryEndpoints, 1024, "limits.endpoints", add),
 		Bytes:       int64(raw.Bytes),
-		Connections: number(raw.Connections, limit.DiscoveryConnections, 10_000_000, "limits.connections", add),
-		ConnectionsPerAddress: number(raw.ConnectionsPerAddress, limit.DiscoveryFrom, 10_000_000,
+		Connections: number(raw.Connections, discoveryConnections, 10_000_000, "limits.connections", add),
+		ConnectionsPerAddress: number(raw.ConnectionsPerAddress, discoveryFrom, 10_000_000,
 			"limits.connectionsPerAddress", add),
-		WatchesPerAddress: number(raw.WatchesPerAddress, limit.DiscoveryWatches, 10_000_000, "limits.watchesPerAddress",
+		WatchesPerAddress: number(raw.WatchesPerAddress, discoveryWatches, 10_000_000, "limits.watchesPerAddress",
 			add),
 	}
-	l.Watches = number(raw.Watches, max(limit.DiscoveryAllWatches, 2*l.Connections), 20_000_000, "limits.watches", add)
+	l.Watches = number(raw.Watches, max(discoveryAllWatches, 2*l.Connections), 20_000_000, "limits.watches", add)
 	if l.Bytes == 0 {
-		l.Bytes = limit.DiscoveryBytes
+		l.Bytes = discoveryBytes
 	}
 	// What is kept must fit into a snapshot, with the leases that stand beside it.
-	if most := v1alpha1.Size(limit.DiscoveryBytesMost); raw.Bytes > most {
+	if most := v1alpha1.Size(discoveryBytesMost); raw.Bytes > most {
 		add("limits.bytes", "%v is more than %v", raw.Bytes, most)
 	}
 	// A part of the whole, and where the whole is small, what one cluster needs.
 	l.ClustersPerAddress = number(raw.ClustersPerAddress,
-		min(l.Clusters, max(l.Clusters/limit.DiscoveryShare, limit.DiscoveryShareClusters)), 10_000_000,
+		min(l.Clusters, max(l.Clusters/discoveryShare, discoveryShareClusters)), 10_000_000,
 		"limits.clustersPerAddress", add)
 	if l.BytesPerAddress = int64(raw.BytesPerAddress); l.BytesPerAddress == 0 {
-		l.BytesPerAddress = min(l.Bytes, max(l.Bytes/limit.DiscoveryShare, limit.DiscoveryShareBytes))
+		l.BytesPerAddress = min(l.Bytes, max(l.Bytes/discoveryShare, discoveryShareBytes))
 	}
 	return l
 }

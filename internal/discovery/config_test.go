@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 )
 
 const head = "apiVersion: tombolo.dev/v1alpha1\nkind: DiscoveryConfig\n"
@@ -27,20 +26,20 @@ settle: 1m
 		t.Fatal(err)
 	}
 	if c.TLS != TLSFiles || c.Etcd == nil || c.Etcd.Prefix != "/tombolo/discovery" || c.limits.Members != 10 || c.limits.Bytes != 1<<20 ||
-		c.limits.Clusters != limit.DiscoveryClusters || c.rates != (Rates{1, limit.DiscoveryBurst}) || c.Settle != time.Minute || len(c.proxies) != 3 {
+		c.limits.Clusters != discoveryClusters || c.rates != (Rates{1, discoveryBurst}) || c.Settle != time.Minute || len(c.proxies) != 3 {
 		t.Errorf("%+v", c)
 	}
 	if got := c.proxies[2].String(); got != "192.0.2.1/32" {
 		t.Errorf("the proxy is %s", got)
 	}
-	if c.limits.BytesPerAddress != 1<<20 || c.limits.ClustersPerAddress != limit.DiscoveryClusters/8 { // of a small whole all of it
+	if c.limits.BytesPerAddress != 1<<20 || c.limits.ClustersPerAddress != discoveryClusters/8 { // of a small whole all of it
 		t.Errorf("the share is %d bytes and %d clusters", c.limits.BytesPerAddress, c.limits.ClustersPerAddress)
 	}
 	d := DefaultConfig()
-	if d.limits.BytesPerAddress != limit.DiscoveryBytes/8 {
+	if d.limits.BytesPerAddress != discoveryBytes/8 {
 		t.Errorf("the share is %d bytes", d.limits.BytesPerAddress)
 	}
-	if d.TLS != TLSSelf || d.Listen != ":8446" || d.limits.Bytes != limit.DiscoveryBytes || len(d.Hosts) == 0 || len(d.proxies) != 0 {
+	if d.TLS != TLSSelf || d.Listen != ":8446" || d.limits.Bytes != discoveryBytes || len(d.Hosts) == 0 || len(d.proxies) != 0 {
 		t.Errorf("%+v", d)
 	}
 }
@@ -142,7 +141,7 @@ func TestTheGuidesBalancer(t *testing.T) {
 	}
 	l := c.limits
 	if l.ConnectionsPerAddress != l.Connections || l.WatchesPerAddress < l.Connections || l.ClustersPerAddress != l.Clusters ||
-		l.BytesPerAddress != l.Bytes || c.rates.PerSecond <= limit.DiscoveryRate || c.rates.Burst <= limit.DiscoveryBurst {
+		l.BytesPerAddress != l.Bytes || c.rates.PerSecond <= discoveryRate || c.rates.Burst <= discoveryBurst {
 		t.Errorf("%+v, %+v", l, c.rates)
 	}
 }

@@ -107,7 +107,7 @@ func TestFloodsLeaveNothing(t *testing.T) {
 	if peak < goroutines+lines*each || taken < memory+8<<20 {
 		t.Fatalf("the flood is none: %d goroutines became %d, %d bytes %d", goroutines, peak, memory, taken)
 	}
-	for range 2 * limit.DiscoveryLogTimes { // more than is kept for who is behind
+	for range 2 * discoveryLogTimes { // more than is kept for who is behind
 		churn()
 	}
 	if n := r.watchers.Load(); n != lines*each+natives {

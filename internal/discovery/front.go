@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/listener"
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
@@ -39,7 +38,7 @@ type mainPort struct {
 //
 // A caller that offers both is a browser, and gets the page. Until then a connection is
 // undecided: their number is bounded, the oldest makes room for a new one, and each has
-// limit.DiscoveryBegin.
+// discoveryBegin.
 func (p *mainPort) serve(ctx context.Context, ln net.Listener, calls, pages *listener.Handoff) error {
 	stop := run.OnDone(ctx, func() { ln.Close() })
 	defer stop()
@@ -168,7 +167,7 @@ func (c *greeted) Read(b []byte) (int, error) {
 
 // greet does the handshake, if there is one, and finds out what comes.
 func (p *mainPort) greet(ctx context.Context, conn net.Conn) (*greeted, error) {
-	ctx, cancel := context.WithTimeout(ctx, limit.DiscoveryBegin)
+	ctx, cancel := context.WithTimeout(ctx, discoveryBegin)
 	defer cancel()
 	below := conn
 	stop := run.OnDone(ctx, func() { below.SetDeadline(time.Unix(1, 0)) })

@@ -24,7 +24,6 @@ import (
 	"github.com/tombolo-io/tombolo/internal/access/trust"
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/id"
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/runtest"
 	sdr "github.com/tombolo-io/tombolo/proto/sidero"
 )
@@ -300,7 +299,7 @@ func TestJunkFramesHarmNobody(t *testing.T) {
 		conn.Write([]byte(text))
 	}
 	conn := r.connect("tcp", r.Listen())
-	conn.Write([]byte("GET / HTTP/1.1\r\n" + strings.Repeat("X: y\r\n", limit.DiscoveryHeader)))
+	conn.Write([]byte("GET / HTTP/1.1\r\n" + strings.Repeat("X: y\r\n", discoveryHeader)))
 	io.Copy(io.Discard, conn)
 	var raw []byte
 	junk := r.dial(nil, grpc.WithDefaultCallOptions(grpc.ForceCodecV2(rawCodec{newCodec()})))

@@ -67,7 +67,7 @@ func OpenMemory(cfg MemoryConfig) (*Memory, error) {
 		cfg.Settle = limit.DiscoverySettle
 	}
 	if cfg.Snapshot == 0 {
-		cfg.Snapshot = limit.DiscoverySnapshot
+		cfg.Snapshot = discoverySnapshot
 	}
 	m := &Memory{cfg: cfg, disk: cfg.disk, state: StoreState{Kind: "memory"}}
 	if m.disk == nil {

@@ -263,7 +263,7 @@ func TestAFullDiskDegrades(t *testing.T) {
 		m, stop := running(t, quiet(d, NewBoard(Bounds{})))
 		d.full.Store(true)
 		say(t, m, "b", "while it is full")
-		time.Sleep(limit.DiscoverySnapshot + time.Second)
+		time.Sleep(discoverySnapshot + time.Second)
 		synctest.Wait()
 		since := m.State().Since
 		if s := m.State(); !strings.Contains(s.Degraded, "no space left") || since.IsZero() || !s.Saved.IsZero() {
@@ -272,7 +272,7 @@ func TestAFullDiskDegrades(t *testing.T) {
 		if d.copied().files[newName] != nil {
 			t.Error("what was begun still takes room")
 		}
-		time.Sleep(limit.DiscoverySnapshot)
+		time.Sleep(discoverySnapshot)
 		synctest.Wait()
 		if s := m.State(); !s.Since.Equal(since) {
 			t.Errorf("degraded since %v, then since %v", since, s.Since)
@@ -283,7 +283,7 @@ func TestAFullDiskDegrades(t *testing.T) {
 		}
 		say(t, m, "c", "still taken")
 		d.full.Store(false)
-		time.Sleep(limit.DiscoverySnapshot)
+		time.Sleep(discoverySnapshot)
 		synctest.Wait()
 		if s := m.State(); s.Degraded != "" || !s.Since.IsZero() || s.Saved.IsZero() {
 			t.Errorf("with room again: %+v", s)

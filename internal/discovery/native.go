@@ -55,7 +55,7 @@ func (o ours) Attend(stream grpc.BidiStreamingServer[pb.FromMember, pb.FromServi
 	if err != nil {
 		return err
 	}
-	a := &attendance{Service: o.s, stream: stream, replies: make(chan *pb.FromService, limit.DiscoveryInFlight),
+	a := &attendance{Service: o.s, stream: stream, replies: make(chan *pb.FromService, discoveryInFlight),
 		end: make(chan error, 1)}
 	proofs := make(chan *pb.Proof, 1)
 	proven := make(chan struct{})
@@ -73,7 +73,7 @@ func (o ours) Attend(stream grpc.BidiStreamingServer[pb.FromMember, pb.FromServi
 
 // prove waits for the proof and checks it.
 func (a *attendance) prove(nonce []byte, proofs <-chan *pb.Proof) (seal.Proven, error) {
-	timer := time.NewTimer(limit.DiscoveryBegin)
+	timer := time.NewTimer(discoveryBegin)
 	defer timer.Stop()
 	select {
 	case p := <-proofs:
@@ -93,7 +93,7 @@ func (a *attendance) prove(nonce []byte, proofs <-chan *pb.Proof) (seal.Proven, 
 		return seal.Proven{}, drained()
 	case <-timer.C:
 		return seal.Proven{}, fault.New(fault.CodeRequest, "the call is ended").
-			Whyf("no proof came within %v", limit.DiscoveryBegin).
+			Whyf("no proof came within %v", discoveryBegin).
 			Hint("answer the challenge first")
 	}
 }
@@ -293,7 +293,7 @@ func nativeSnapshot(all []Listing) (out [][]byte) {
 			}
 		}
 	}
-	for _, piece := range pack(items, limit.DiscoveryPiece-frameHead) {
+	for _, piece := range pack(items, discoveryPiece-frameHead) {
 		out = append(out, field(nil, frameSnapshot, piece))
 	}
 	return out
@@ -309,7 +309,7 @@ func nativeChanges(all []Listing) (out [][]byte) {
 			items = append(items, field(nil, changeExpired, []byte(m.ID)))
 		}
 	}
-	for _, piece := range pack(items, limit.DiscoveryPiece-frameHead) {
+	for _, piece := range pack(items, discoveryPiece-frameHead) {
 		out = append(out, field(nil, frameChange, piece))
 	}
 	return out

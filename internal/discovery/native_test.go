@@ -378,7 +378,7 @@ func TestFramesOutOfTurn(t *testing.T) {
 	newer.wantAck(3)
 	large := r.attend()
 	large.enter(k, m)
-	large.put(&pb.Entry{Sealed: make([]byte, limit.DiscoveryMessage)})
+	large.put(&pb.Entry{Sealed: make([]byte, discoveryMessage)})
 	large.wantEnd(codes.ResourceExhausted, "")
 }
 
@@ -410,7 +410,7 @@ func TestLargeClustersComeInPieces(t *testing.T) {
 	for last := false; !last; pieces++ {
 		m := a.next()
 		last, n = m.GetSnapshot().Last, n+len(m.GetSnapshot().Entries)
-		if size := proto.Size(m); size > limit.DiscoveryPiece {
+		if size := proto.Size(m); size > discoveryPiece {
 			t.Errorf("a piece has %d bytes", size)
 		}
 	}

@@ -181,7 +181,7 @@ func (ls listeners) close() (err error) {
 }
 
 func (s *Service) serveHTTP(g *run.Group, name string, ln net.Listener, handler http.Handler) {
-	srv := listener.HTTP{Handler: handler, Header: limit.DiscoveryHeader, Log: s.log, Conn: listener.WithFew}
+	srv := listener.HTTP{Handler: handler, Header: discoveryHeader, Log: s.log, Conn: listener.WithFew}
 	g.Go(name, func(ctx context.Context) error { return srv.Serve(ctx, ln) })
 }
 

@@ -22,7 +22,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/base/stunserver"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
@@ -37,7 +36,7 @@ type Options struct {
 	// Etcd opens a store over a board, which counts what it does; nil: this program has none.
 	Etcd func(ctx context.Context, c EtcdConfig, b *Board, t *telemetry.DiscoveryStore) (Store, error)
 
-	patience time.Duration // of tests; 0: limit.DiscoveryPatience
+	patience time.Duration // of tests; 0: discoveryPatience
 }
 
 // Service is a discovery service: the two protocols over one store, the landing
@@ -75,7 +74,7 @@ type Service struct {
 // New makes a service of a valid configuration. Run must follow.
 func New(cfg Config, opt Options) *Service {
 	s := &Service{
-		cfg: cfg, opt: opt, log: opt.Log, began: time.Now(), callers: newCallers(limit.DiscoveryCallers, cfg.rates),
+		cfg: cfg, opt: opt, log: opt.Log, began: time.Now(), callers: newCallers(discoveryCallers, cfg.rates),
 		board: NewBoard(cfg.limits.board()), draining: make(chan struct{}), ready: make(chan struct{}),
 	}
 	s.callers.draining = s.draining
@@ -86,7 +85,7 @@ func New(cfg Config, opt Options) *Service {
 	s.metrics = telemetry.NewDiscovery(opt.Reg, s.readings())
 	s.stored = telemetry.NewDiscoveryStore(opt.Reg, s.storeReadings)
 	s.stunMetrics = telemetry.NewSTUN(opt.Reg)
-	s.answers = newAnswers(cmp.Or(opt.patience, limit.DiscoveryPatience), &s.settings, s.callers, s.metrics, s.log)
+	s.answers = newAnswers(cmp.Or(opt.patience, discoveryPatience), &s.settings, s.callers, s.metrics, s.log)
 	return s
 }
 
@@ -104,19 +103,19 @@ func (s *Service) newServer() *grpc.Server {
 	srv := grpc.NewServer(
 		grpc.ForceServerCodecV2(s.answers.codec),
 		grpc.Creds(newLines()),
-		grpc.MaxRecvMsgSize(limit.DiscoveryMessage),
-		grpc.MaxHeaderListSize(limit.DiscoveryHeader),
-		grpc.MaxConcurrentStreams(limit.DiscoveryStreams),
-		grpc.ConnectionTimeout(limit.DiscoveryBegin),
-		grpc.StaticStreamWindowSize(limit.DiscoveryWindow),
-		grpc.StaticConnWindowSize(limit.DiscoveryWindow),
-		grpc.ReadBufferSize(limit.DiscoveryBuffer),
+		grpc.MaxRecvMsgSize(discoveryMessage),
+		grpc.MaxHeaderListSize(discoveryHeader),
+		grpc.MaxConcurrentStreams(discoveryStreams),
+		grpc.ConnectionTimeout(discoveryBegin),
+		grpc.StaticStreamWindowSize(discoveryWindow),
+		grpc.StaticConnWindowSize(discoveryWindow),
+		grpc.ReadBufferSize(discoveryBuffer),
 		grpc.WaitForHandlers(true),
 		grpc.KeepaliveParams(keepalive.ServerParameters{
-			Time: limit.DiscoveryPing, Timeout: limit.DiscoveryPong, MaxConnectionIdle: limit.DiscoveryUnused,
+			Time: discoveryPing, Timeout: discoveryPong, MaxConnectionIdle: discoveryUnused,
 		}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{
-			MinTime: limit.DiscoveryPinged, PermitWithoutStream: true,
+			MinTime: discoveryPinged, PermitWithoutStream: true,
 		}),
 		grpc.InTapHandle(s.begun.tap),
 		grpc.StatsHandler(gone{}),
@@ -199,7 +198,7 @@ func (s *Service) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo
 // answer has a unary call answered. The answer counts before anything is done for it.
 func (s *Service) answer(ctx context.Context, req any, next grpc.UnaryHandler) (any, error) {
 	c := callOf(ctx)
-	release, err := s.answers.claim(c.from.Addr(), limit.DiscoveryAnswer)
+	release, err := s.answers.claim(c.from.Addr(), discoveryAnswer)
 	if err != nil {
 		return nil, err
 	}

@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 )
 
@@ -103,20 +102,20 @@ type claim struct {
 // an IPv4 /24 can be rented for little.
 func around(p netip.Addr) []int {
 	if p.Is4() {
-		return []int{32, limit.DiscoveryNet4}
+		return []int{32, discoveryNet4}
 	}
-	return []int{64, limit.DiscoverySite6, limit.DiscoveryNet6}
+	return []int{64, discoverySite6, discoveryNet6}
 }
 
 // most is how much a network may have: what a party may, and the widest ones twice
 // that, as long as it is not beyond a quarter of the whole.
 func most[N int | int64](bits int, party, whole N) N {
-	if party <= 0 || bits != limit.DiscoveryNet4 && bits != limit.DiscoveryNet6 {
+	if party <= 0 || bits != discoveryNet4 && bits != discoveryNet6 {
 		return party
 	}
-	wide := party * limit.DiscoveryNetShares
+	wide := party * discoveryNetShares
 	if whole > 0 {
-		wide = min(wide, whole/limit.DiscoveryNetMost)
+		wide = min(wide, whole/discoveryNetMost)
 	}
 	return max(party, wide)
 }
@@ -253,4 +252,4 @@ func (s *shares) drop(of *share, bytes int64) {
 
 // admission is the part of a bound up to which new members are taken. The rest is
 // for those that are there to grow.
-func admission(bound int64) int64 { return bound - bound/limit.DiscoveryReserve }
+func admission(bound int64) int64 { return bound - bound/discoveryReserve }

@@ -247,7 +247,7 @@ func olderSnapshot(all []Listing) [][]byte {
 			items = append(items, affiliate(m))
 		}
 	}
-	if out := pack(items, limit.DiscoveryWhole); len(out) > 0 {
+	if out := pack(items, discoveryWhole); len(out) > 0 {
 		return out
 	}
 	return [][]byte{{}}
@@ -263,8 +263,8 @@ func olderChanges(all []Listing) [][]byte {
 			gone = append(gone, affiliate(Listing{ID: m.ID}))
 		}
 	}
-	out := pack(here, limit.DiscoveryPiece)
-	for _, m := range pack(gone, limit.DiscoveryPiece) {
+	out := pack(here, discoveryPiece)
+	for _, m := range pack(gone, discoveryPiece) {
 		m = protowire.AppendTag(m, watchDeleted, protowire.VarintType)
 		out = append(out, protowire.AppendVarint(m, 1))
 	}

@@ -256,7 +256,7 @@ func TestOlderRefusalsOnTheWire(t *testing.T) {
 	}
 	// The others are as they were.
 	wantTold(t, mustWatch(t, c), "a=data[1 2] b=data[1 2]")
-	_, err = c.AffiliateUpdate(ctx, &sdr.AffiliateUpdateRequest{ClusterId: "c", AffiliateId: "a", AffiliateData: make([]byte, limit.DiscoveryMessage)})
+	_, err = c.AffiliateUpdate(ctx, &sdr.AffiliateUpdateRequest{ClusterId: "c", AffiliateId: "a", AffiliateData: make([]byte, discoveryMessage)})
 	wantCode(t, err, codes.ResourceExhausted, "")
 }
 
@@ -390,7 +390,7 @@ func TestSnapshotsOfTheOlderProtocol(t *testing.T) {
 	got := 0
 	for i, piece := range olderSnapshot(all) {
 		var m sdr.WatchResponse
-		if err := proto.Unmarshal(piece, &m); err != nil || m.Deleted || len(piece) > limit.DiscoveryWhole {
+		if err := proto.Unmarshal(piece, &m); err != nil || m.Deleted || len(piece) > discoveryWhole {
 			t.Fatalf("piece %d of %d bytes: %v", i, len(piece), err)
 		}
 		got += len(m.Affiliates)

@@ -219,8 +219,8 @@ func formatHeader(format uint32) []byte {
 }
 
 func (s *snapshotWriter) write(b []byte) {
-	if s.size += int64(len(b)); s.size > limit.DiscoveryFile && s.err == nil {
-		s.err = fmt.Errorf("the snapshot is larger than %d bytes, which is the bound of the file", limit.DiscoveryFile)
+	if s.size += int64(len(b)); s.size > discoveryFile && s.err == nil {
+		s.err = fmt.Errorf("the snapshot is larger than %d bytes, which is the bound of the file", discoveryFile)
 	}
 	if s.err == nil {
 		_, s.err = s.w.Write(b)
@@ -233,7 +233,7 @@ func (s *snapshotWriter) add(k kept) {
 	}
 	s.buf = k.append(append(s.buf[:0], make([]byte, frameLength)...))
 	content := s.buf[frameLength:]
-	if len(content) > limit.DiscoveryRecord {
+	if len(content) > discoveryRecord {
 		s.err = fmt.Errorf("a member has %d bytes, more than a record may have", len(content))
 		return
 	}
@@ -265,7 +265,7 @@ func sumOfSums(all, one uint32) uint32 {
 // wrong with it may show after many members: read it once with an fn that does
 // nothing before one that does.
 func readSnapshot(from io.Reader, fn func(kept)) error {
-	r := bufio.NewReaderSize(io.LimitReader(from, limit.DiscoveryFile), 64<<10)
+	r := bufio.NewReaderSize(io.LimitReader(from, discoveryFile), 64<<10)
 	if err := readHeader(r); err != nil {
 		return err
 	}
@@ -280,7 +280,7 @@ func readSnapshot(from io.Reader, fn func(kept)) error {
 		if length == 0 {
 			return readTrailer(r, sum, count, sums)
 		}
-		if length > limit.DiscoveryRecord {
+		if length > discoveryRecord {
 			return fmt.Errorf("record %d has %d bytes", count, length)
 		}
 		if uint32(cap(buf)) < length {

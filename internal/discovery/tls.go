@@ -94,7 +94,7 @@ func stampsOf(r Reloadable) [2]stamp { return [2]stamp{stampOf(r.certFile), stam
 // get is the TLS of the main port, as it is now.
 func (c *certificates) get(now time.Time, r Reloadable) *tls.Config {
 	c.mu.Lock()
-	due := now.Sub(c.looked) >= limit.DiscoveryStamp || now.Before(c.looked)
+	due := now.Sub(c.looked) >= discoveryStamp || now.Before(c.looked)
 	c.mu.Unlock()
 	if due {
 		c.look(now, r, false)
@@ -148,7 +148,7 @@ func (c *certificates) issue(now time.Time) error {
 	}
 	leaf, err := c.own.ca.Issue(trust.Request{
 		Identity: id.Identity{Role: id.RoleDiscovery, Name: c.own.name}, Key: key.Public(),
-		Life: limit.DiscoveryCertificate, Hosts: c.own.hosts,
+		Life: discoveryCertificate, Hosts: c.own.hosts,
 	}, now)
 	if err != nil {
 		return err

@@ -9,8 +9,6 @@ import (
 	"slices"
 	"testing"
 	"time"
-
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 )
 
 // TestItsOwnCertificateFollowsTheClock: a new one is made in half-time, and when the
@@ -35,10 +33,10 @@ func TestItsOwnCertificateFollowsTheClock(t *testing.T) {
 		anew bool
 	}{
 		{"an hour later", begin.Add(time.Hour), false},
-		{"a day before half-time", begin.Add(limit.DiscoveryCertificate/2 - day), false},
-		{"in half-time", begin.Add(limit.DiscoveryCertificate / 2), true},
-		{"a moment back", begin.Add(limit.DiscoveryCertificate/2 - time.Second), false},
-		{"long after its end", begin.Add(limit.DiscoveryCertificate * 5), true},
+		{"a day before half-time", begin.Add(discoveryCertificate/2 - day), false},
+		{"in half-time", begin.Add(discoveryCertificate / 2), true},
+		{"a moment back", begin.Add(discoveryCertificate/2 - time.Second), false},
+		{"long after its end", begin.Add(discoveryCertificate * 5), true},
 		{"back to the beginning", begin, true},
 		{"and an hour on", begin.Add(time.Hour), false},
 	} {

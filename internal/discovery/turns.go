@@ -38,19 +38,19 @@ func (a allowance) take(now time.Time, r Rates, cost int,
 }
 
 // patience is how long a call may wait: until its caller's deadline, and at most
-// limit.DiscoveryTurn.
+// discoveryTurn.
 func patience(ctx context.Context, now time.Time) time.Duration {
 	if at, has := ctx.Deadline(); has {
-		return min(at.Sub(now), limit.DiscoveryTurn)
+		return min(at.Sub(now), discoveryTurn)
 	}
-	return limit.DiscoveryTurn
+	return discoveryTurn
 }
 
 // costOf is what a call takes of its address's allowance. The answer of List is a
 // whole cluster; all others cost about the same.
 func costOf(method string) int {
 	if method == sdr.Cluster_List_FullMethodName {
-		return limit.DiscoveryListCost
+		return discoveryListCost
 	}
 	return 1
 }
@@ -118,12 +118,12 @@ func (c *callers) isDraining() bool {
 // queue takes a place for a call that waits, for its turn or for the store; leave
 // must follow.
 func (c *callers) queue(a netip.Addr) (leave func(), err error) {
-	if n := c.waiting.Add(1); n > limit.DiscoveryAllWaiting {
+	if n := c.waiting.Add(1); n > discoveryAllWaiting {
 		c.waiting.Add(-1)
 		return nil, fault.New(fault.CodeLimit, "the call is not taken").Whyf("%d calls wait, which is the bound", n-1).
 			Hint("call again later, or use another service")
 	}
-	release, err := c.hold(a, holdWait, 1, limit.DiscoveryWaiting, limit.DiscoveryAllWaiting)
+	release, err := c.hold(a, holdWait, 1, discoveryWaiting, discoveryAllWaiting)
 	if err != nil {
 		c.waiting.Add(-1)
 		return nil, err

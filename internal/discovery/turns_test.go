@@ -14,7 +14,6 @@ import (
 
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
 	"github.com/tombolo-io/tombolo/internal/base/fault"
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/base/runtest"
 	"github.com/tombolo-io/tombolo/internal/discovery/roster"
@@ -35,7 +34,7 @@ func TestTurns(t *testing.T) {
 			t.Errorf("75 calls took %v", took)
 		}
 		// Many at once: those whose turn comes before their deadline wait, the others are
-		// refused at once; without a deadline those of limit.DiscoveryTurn wait.
+		// refused at once; without a deadline those of discoveryTurn wait.
 		second, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
 		for _, many := range []struct {
@@ -43,7 +42,7 @@ func TestTurns(t *testing.T) {
 			calls int
 			want  int
 			took  time.Duration
-		}{{second, 100, 15, time.Second}, {ctx, 500, 450, limit.DiscoveryTurn}} {
+		}{{second, 100, 15, time.Second}, {ctx, 500, 450, discoveryTurn}} {
 			begin = time.Now()
 			g := run.NewGroup(many.ctx)
 			refused := make(chan error, many.calls)
@@ -125,7 +124,7 @@ func TestAllowances(t *testing.T) {
 			t.Errorf("%s: %v left, a wait of %v, %v; want %v, %v, %v", name, got.left, wait, ok, c.left, c.wait, c.ok)
 		}
 	}
-	if got := costOf(sdr.Cluster_List_FullMethodName); limit.DiscoveryBurst/got > 60 || costOf(sdr.Cluster_Watch_FullMethodName) != 1 {
+	if got := costOf(sdr.Cluster_List_FullMethodName); discoveryBurst/got > 60 || costOf(sdr.Cluster_Watch_FullMethodName) != 1 {
 		t.Errorf("a List costs %d", got)
 	}
 }
@@ -163,17 +162,17 @@ func TestCallsThatWaitAreBounded(t *testing.T) {
 			call(fmt.Sprintf("192.0.2.%d", i))
 		}
 		synctest.Wait()
-		many(2000, limit.DiscoveryWaiting, func(int) string { return "192.0.2.0" })
+		many(2000, discoveryWaiting, func(int) string { return "192.0.2.0" })
 		many(2000, 0, func(i int) string { return "192.0.2.0" })
 		many(2000, 0, func(i int) string { return fmt.Sprintf("192.0.2.%d", 1+i%2) }) // a quarter of all is the network's
-		many(20000, limit.DiscoveryAllWaiting-limit.DiscoveryWaiting, func(i int) string { return fmt.Sprintf("10.0.%d.1", i%20) })
+		many(20000, discoveryAllWaiting-discoveryWaiting, func(i int) string { return fmt.Sprintf("10.0.%d.1", i%20) })
 		many(100, 0, func(i int) string { return "10.1.0.1" })
 		begin := time.Now()
 		close(draining)
 		if err := g.Wait(); err != nil {
 			t.Fatal(err)
 		}
-		if n := taken.Load(); time.Since(begin) > 0 || n < limit.DiscoveryAllWaiting || c.waiting.Load() != 0 || len(c.nets) != 0 {
+		if n := taken.Load(); time.Since(begin) > 0 || n < discoveryAllWaiting || c.waiting.Load() != 0 || len(c.nets) != 0 {
 			t.Errorf("%d calls were taken after %v; %d wait, %d networks are known", n, time.Since(begin), c.waiting.Load(), len(c.nets))
 		}
 		c.turn(t.Context(), netip.MustParseAddr("10.2.0.1"), 1)
@@ -213,7 +212,7 @@ func TestAStoreThatIsBrieflyAway(t *testing.T) {
 		"20 s":                     {20 * time.Second, 30 * time.Second, 0, 20 * time.Second, 21 * time.Second, ""},
 		"20 s, without a deadline": {20 * time.Second, 0, 0, 20 * time.Second, 21 * time.Second, ""},
 		"beyond a deadline":        {20 * time.Second, 5 * time.Second, 0, 3 * time.Second, 5 * time.Second, fault.CodeStoreAway},
-		"for long":                 {time.Hour, 0, 0, 28 * time.Second, limit.DiscoveryTurn, fault.CodeStoreAway},
+		"for long":                 {time.Hour, 0, 0, 28 * time.Second, discoveryTurn, fault.CodeStoreAway},
 		"while the service ends":   {time.Hour, 0, 5 * time.Second, 5 * time.Second, 5 * time.Second, fault.CodeStoreAway},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -265,7 +264,7 @@ func TestWaitingUpdatesAreSmall(t *testing.T) {
 				d.call("/sidero.discovery.server.Cluster/AffiliateUpdate", update)
 			}
 			runtest.Eventually(t, "they wait", func() bool { return r.begun.count() == 0 && r.callers.waiting.Load() > calls/2 })
-			if grown := heap() - before; grown > calls*limit.DiscoveryMessage {
+			if grown := heap() - before; grown > calls*discoveryMessage {
 				t.Errorf("%d calls that wait take %d bytes", calls, grown)
 			}
 		})

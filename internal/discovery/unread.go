@@ -18,7 +18,6 @@ import (
 	"google.golang.org/grpc/stats"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 )
 
@@ -91,9 +90,9 @@ func (a *answers) newSending(v any, to *greeted, end func()) (*sending, error) {
 
 // split adds parts that are small enough to tell a slow caller from one that does not read.
 func (m *sending) split(b []byte) {
-	for len(b) > limit.DiscoveryPart {
-		m.add(mem.SliceBuffer(b[:limit.DiscoveryPart]))
-		b = b[limit.DiscoveryPart:]
+	for len(b) > discoveryPart {
+		m.add(mem.SliceBuffer(b[:discoveryPart]))
+		b = b[discoveryPart:]
 	}
 	m.add(mem.SliceBuffer(b))
 }
@@ -176,13 +175,13 @@ func (a *answers) deaf(to *greeted) {
 
 // claim counts bytes that wait to be read with the address that asked for them.
 func (a *answers) claim(from netip.Addr, n int) (release func(), err error) {
-	if all := a.unread.Add(int64(n)); all > limit.DiscoveryUnread && all > int64(n) {
+	if all := a.unread.Add(int64(n)); all > discoveryUnread && all > int64(n) {
 		a.unread.Add(int64(-n))
 		return nil, fault.New(fault.CodeLimit, "the answer is not given").
-			Whyf("callers have not read %d bytes of earlier answers, and %d is the bound", all-int64(n), limit.DiscoveryUnread).
+			Whyf("callers have not read %d bytes of earlier answers, and %d is the bound", all-int64(n), discoveryUnread).
 			Hint("try again in a minute").After(time.Minute)
 	}
-	leave, err := a.callers.hold(from, holdUnread, n, limit.DiscoveryUnread/limit.DiscoveryShare, limit.DiscoveryUnread)
+	leave, err := a.callers.hold(from, holdUnread, n, discoveryUnread/discoveryShare, discoveryUnread)
 	if err != nil {
 		a.unread.Add(int64(-n))
 		return nil, err

@@ -87,7 +87,7 @@ func TestUnreadListsAreBounded(t *testing.T) {
 		runtest.Eventually(t, "it is answered", func() bool { return r.calls("List", "ok")+r.calls("List", "limit_reached") == i+1 })
 		mustUpdate(t, c, affiliateUpdate("0", fmt.Sprint(i)))
 	}
-	most := int64(limit.DiscoveryUnread / limit.DiscoveryShare)
+	most := int64(discoveryUnread / discoveryShare)
 	if grown, n := heap()-before, r.calls("List", "ok"); grown > most+most/4 || n < 2 || n == calls {
 		t.Errorf("%d answers are unread, and take %d bytes", n, grown)
 	}
@@ -110,14 +110,14 @@ func TestUnreadListsAreBounded(t *testing.T) {
 // TestSmallUnreadAnswersAreBounded: streams cost memory, too, for as long as they have
 // not ended.
 func TestSmallUnreadAnswersAreBounded(t *testing.T) {
-	const most = limit.DiscoveryUnread / limit.DiscoveryShare / limit.DiscoveryAnswer
+	const most = discoveryUnread / discoveryShare / discoveryAnswer
 	r := serve(t, unboundRates)
 	for n := 0; n <= most; {
 		d := r.deaf(0)
-		for range limit.DiscoveryStreams {
+		for range discoveryStreams {
 			d.call(methodHello, &sdr.HelloRequest{ClusterId: "c"})
 		}
-		n += limit.DiscoveryStreams
+		n += discoveryStreams
 		runtest.Eventually(t, "they are answered", func() bool { return r.calls("Hello", "ok")+r.calls("Hello", "limit_reached") == n })
 	}
 	if n := r.calls("Hello", "ok"); n != most {
@@ -192,7 +192,7 @@ func TestWhoReadsSlowlyStays(t *testing.T) {
 			r.Reload(r.valid(raw))
 			to := &greeted{Conn: r.connect("tcp", r.Admin())}
 			ended := false
-			m, err := r.answers.newSending(packed{make([]byte, 3*limit.DiscoveryPart)}, to, func() { ended = true })
+			m, err := r.answers.newSending(packed{make([]byte, 3*discoveryPart)}, to, func() { ended = true })
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -245,7 +245,7 @@ func TestASnapshotIsOlderWhereThereIsNoRoom(t *testing.T) {
 	if _, err := b.Rendered(c, olderSnapshot, claim); !fault.Has(err, fault.CodeLimit) {
 		t.Errorf("a list is as old as a snapshot: %v", err)
 	}
-	for n := range 2 * limit.DiscoveryLogFew {
+	for n := range 2 * discoveryLogFew {
 		mustSet(t, b, sidero("b"), fmt.Sprint(n))
 	}
 	if _, err := third.Snapshot(olderSnapshot, claim); !fault.Has(err, fault.CodeLimit) {

@@ -7,7 +7,6 @@ import (
 	"weak"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 )
 
 // Watcher follows one cluster. It holds no queue: it remembers up to which change
@@ -55,7 +54,7 @@ func (w *Watcher) Close() {
 // rest. Without room for another one, it may be as old as Next goes back. Done must follow.
 func (w *Watcher) Snapshot(render func([]Listing) [][]byte, claim Claim) (*Rendered, error) {
 	c := w.c
-	few := func() uint64 { return uint64(min(len(c.log)/2, len(c.members)/limit.DiscoverySnapshotShare)) }
+	few := func() uint64 { return uint64(min(len(c.log)/2, len(c.members)/discoverySnapshotShare)) }
 	r, err := c.snapshot(few, render, claim)
 	if err != nil {
 		if r = c.shared(func() uint64 { return uint64(len(c.log)) }); r == nil || r.use(claim) != nil {
@@ -130,7 +129,7 @@ func (w *Watcher) Next(ctx context.Context) ([]Listing, error) {
 }
 
 // since is what changed since the last call, in the order of changes, as far as it has
-// not much more than limit.DiscoveryDelta bytes; the next call brings the rest.
+// not much more than discoveryDelta bytes; the next call brings the rest.
 func (w *Watcher) since() (out []Listing, changed <-chan struct{}, err error) {
 	c := w.c
 	c.mu.RLock()
@@ -157,7 +156,7 @@ func (c *cluster) afterLocked(seen uint64) (out []Listing, upTo uint64, err erro
 	told, size := make(map[string]bool), 0
 	for _, id := range ids {
 		if !told[id] {
-			if size > limit.DiscoveryDelta {
+			if size > discoveryDelta {
 				break
 			}
 			told[id] = true

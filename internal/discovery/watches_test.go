@@ -98,7 +98,7 @@ func TestWatchesThatAreNotReadKeepTheirPlaces(t *testing.T) {
 		runtest.Eventually(t, "each call is taken or refused", func() bool {
 			return r.watchers.Load() == int64(places) && r.calls("Watch", "limit_reached") == round*places
 		})
-		for range 3 * limit.DiscoveryLogTimes { // more than is kept for who is behind
+		for range 3 * discoveryLogTimes { // more than is kept for who is behind
 			churn()
 		}
 	}
@@ -161,7 +161,7 @@ func TestWatchersShareWhatChanged(t *testing.T) {
 			break
 		}
 		for _, m := range one.messages {
-			if len(m) > limit.DiscoveryDelta+2*limit.DiscoveryData {
+			if len(m) > discoveryDelta+2*limit.DiscoveryData {
 				t.Errorf("a message has %d bytes", len(m))
 			}
 			var is sdr.WatchResponse
