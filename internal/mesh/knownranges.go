@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/base/private"
 	"github.com/tombolo-io/tombolo/internal/base/store"
@@ -230,7 +229,7 @@ func (known knownRanges) newlyClosed(before knownRanges) (out []knownMember) {
 // read is: ranges of silent members would be sent in clear.
 func readKnownRanges(dir string) (knownRanges, error) {
 	path := filepath.Join(dir, knownRangesFile)
-	text, err := private.ReadPublic(path, limit.MeshLearnedFile)
+	text, err := private.ReadPublic(path, meshLearnedFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return knownRanges{}, nil
 	}
@@ -244,7 +243,7 @@ func readKnownRanges(dir string) (knownRanges, error) {
 func parseKnownRanges(path string, text []byte) (knownRanges, error) {
 	var out knownRanges
 	err := json.Unmarshal(text, &out)
-	if err == nil && (len(out.Members) > limit.MeshLearned || slices.ContainsFunc(out.Members,
+	if err == nil && (len(out.Members) > meshLearned || slices.ContainsFunc(out.Members,
 		func(l knownMember) bool { return l.ID == "" || len(l.Keys) == 0 })) {
 		err = errors.New("it is none of ours")
 	}
@@ -277,10 +276,10 @@ type rangeMemory struct {
 // written together.
 func (m rangeMemory) learn(r roster.Result, now time.Time, most time.Duration) (next rangeMemory, write bool) {
 	next = m
-	next.known, next.left = m.known.next(r, now, rangeBounds{most, limit.MeshLearned, limit.MeshLearnedRanges})
+	next.known, next.left = m.known.next(r, now, rangeBounds{most, meshLearned, meshLearnedRanges})
 	since := now.Sub(m.tried).Abs()
 	closing := len(next.known.closed()) != len(m.known.closed())
-	if since < limit.MeshQuiet && !closing && (since < next.pause() || !m.onDisk.lacks(next.known)) {
+	if since < meshQuiet && !closing && (since < next.pause() || !m.onDisk.lacks(next.known)) {
 		return next, false
 	}
 	next.tried = now
@@ -292,16 +291,16 @@ func (m rangeMemory) again(now time.Time) time.Duration {
 	if !m.onDisk.lacks(m.known) {
 		return 0
 	}
-	return max(m.pause()-now.Sub(m.tried).Abs(), limit.MeshGather)
+	return max(m.pause()-now.Sub(m.tried).Abs(), meshGather)
 }
 
 // pause is for how long a file that was just written is left alone, though a member has come:
 // members that come one by one do not cost a write of all of them each.
 func (m rangeMemory) pause() time.Duration {
 	if m.failed != nil {
-		return limit.MeshQuiet
+		return meshQuiet
 	}
-	return min(limit.MeshQuiet, time.Duration(len(m.known.Members))*limit.MeshLearnedPause)
+	return min(meshQuiet, time.Duration(len(m.known.Members))*meshLearnedPause)
 }
 
 // unwritten reports whether the file differs from what is known.

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 )
@@ -230,7 +229,7 @@ func TestWhoComesIsOnDiskBeforeItIsRouted(t *testing.T) {
 		now = now.Add(after)
 		turn(m, seen(m, k, roster.Result{Members: members}), now)
 		got := m.state.Load().ranges.again(now)
-		if n := onDisk(); n != want || (got > 0) != again || got > limit.MeshQuiet {
+		if n := onDisk(); n != want || (got > 0) != again || got > meshQuiet {
 			t.Errorf("%d of %d members are on disk, want %d; again after %v", n, len(members), want, got)
 		}
 	}
@@ -252,7 +251,7 @@ func TestWhoComesIsOnDiskBeforeItIsRouted(t *testing.T) {
 	crowd = append(crowd, ranged("last", "nlast", "10.4.0.0/16"))
 	now = now.Add(time.Minute)
 	turn(m, seen(m, k, roster.Result{Members: crowd}), now)
-	if again := m.state.Load().ranges.again(now); again != limit.MeshQuiet {
+	if again := m.state.Load().ranges.again(now); again != meshQuiet {
 		t.Errorf("what the disk does not take is tried again after %v", again)
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 	"github.com/tombolo-io/tombolo/internal/discovery/seal"
@@ -36,7 +35,7 @@ func (m *Mesh) ask(e event) (any, error) {
 	}
 }
 
-// pace says when to look around. What is new within limit.MeshGather is one look. Leases that are
+// pace says when to look around. What is new within meshGather is one look. Leases that are
 // renewed are nothing new: in a large mesh that happens all the time, and the next look takes them along.
 type pace struct {
 	last  time.Time // of the last look
@@ -49,13 +48,13 @@ type pace struct {
 func (p *pace) due(now time.Time, differ func() bool) bool {
 	p.stale = p.stale || !p.by.IsZero() && !now.Before(p.by)
 	switch {
-	case now.Sub(p.last) < limit.MeshGather || !p.stale && !p.news:
+	case now.Sub(p.last) < meshGather || !p.stale && !p.news:
 		return false
 	case p.stale || differ():
 		return true
 	}
 	if p.news = false; p.by.IsZero() {
-		p.by = p.last.Add(limit.MeshQuiet)
+		p.by = p.last.Add(meshQuiet)
 	}
 	return false
 }
@@ -70,7 +69,7 @@ func (p *pace) looked(now time.Time, again time.Duration, soon bool) {
 // next is when due may have another answer though nothing happens; zero: never.
 func (p *pace) next() time.Time {
 	if p.stale || p.news {
-		return p.last.Add(limit.MeshGather)
+		return p.last.Add(meshGather)
 	}
 	return p.by
 }

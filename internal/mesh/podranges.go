@@ -59,7 +59,7 @@ func judgePods(in podInput) (out []netip.Prefix, problems []Problem) {
 		case l >= 0:
 			problems = append(problems, Problem{Kind: string(topology.Overlap), Range: p, Other: in.lost[l].node,
 				Why: fmt.Sprintf("member %s announces %s, and the API server has not said for %v that it is this node's",
-					in.lost[l].node, in.lost[l].by, limit.PodRangeLease)})
+					in.lost[l].node, in.lost[l].by, podRangeLease)})
 		case in.excludes(p):
 		case len(out) >= room && !slices.Contains(in.stated, p):
 			problems = append(problems, Problem{Kind: string(topology.Refused), Range: p,
@@ -193,7 +193,7 @@ func podWarning(a assigned, now time.Time) string {
 	case len(a.Ranges) == 0:
 		return fmt.Sprintf("Node %q has no ranges of pods (spec.podCIDRs): kube-controller-manager assigns them with "+
 			"--allocate-node-cidrs; if a network plugin assigns its own, name them in announce.ranges", a.Node)
-	case age > limit.PodRangeLease:
+	case age > podRangeLease:
 		return fmt.Sprintf("the API server has not reported Node %q for %v: %s stay announced until it does, "+
 			"or until another member announces them",
 			a.Node, age.Round(time.Minute), strings.Join(a.Ranges, " and "))

@@ -160,7 +160,7 @@ func TestWarningsAboutRangesOfPods(t *testing.T) {
 		"no Node":          {assigned{Node: "ka", Said: now}, `no Node "ka"`},
 		"no ranges":        {assigned{Node: "ka", UID: "u", Said: now}, "--allocate-node-cidrs"},
 		"all is well":      {assigned{Node: "ka", UID: "u", Ranges: of, Said: now}, ""},
-		"a short outage":   {assigned{Node: "ka", UID: "u", Ranges: of, Said: now.Add(-limit.PodRangeLease)}, ""},
+		"a short outage":   {assigned{Node: "ka", UID: "u", Ranges: of, Said: now.Add(-podRangeLease)}, ""},
 		"a longer outage":  {assigned{Node: "ka", UID: "u", Ranges: of, Said: now.Add(-time.Hour)}, "for 1h0m0s: 10.244.3.0/24 stay announced"},
 		"a clock set back": {assigned{Node: "ka", UID: "u", Ranges: of, Said: now.Add(time.Hour)}, "stay announced"},
 	} {
@@ -237,7 +237,7 @@ func TestANodeWithPods(t *testing.T) {
 	look(other)
 	look(other)
 	announces("beside another", "10.1.0.0/24", "10.244.3.0/24")
-	become(m, func(s *state) { s.pods.said.Said = time.Now().Add(-limit.PodRangeLease - time.Minute) })
+	become(m, func(s *state) { s.pods.said.Said = time.Now().Add(-podRangeLease - time.Minute) })
 	look(other)
 	announces("an hour later", "10.1.0.0/24")
 	look()

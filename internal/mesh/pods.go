@@ -99,7 +99,7 @@ func (p podRanges) hear(a assigned) (next podRanges, fresh, write bool) {
 		return p, false, false
 	}
 	fresh = p.said.UID != a.UID || !slices.Equal(p.said.Ranges, a.Ranges) || p.said.Said.IsZero()
-	write = fresh || a.Said.Sub(p.written).Abs() >= limit.PodRangeLease/3
+	write = fresh || a.Said.Sub(p.written).Abs() >= podRangeLease/3
 	p.said, p.lost = assigned{p.said.Node, a.UID, a.Ranges, a.Said}, nil
 	if write {
 		p.written = a.Said
@@ -113,7 +113,7 @@ func (p podRanges) hear(a assigned) (next podRanges, fresh, write bool) {
 func (p podRanges) judge(
 	in podInput, own string, members map[string]*roster.Member, now time.Time,
 ) (next podRanges, fresh []Problem) {
-	if now.Sub(p.said.Said).Abs() > limit.PodRangeLease {
+	if now.Sub(p.said.Said).Abs() > podRangeLease {
 		given := slices.Clone(p.lost)
 		for _, l := range lostTo(p.said.Ranges, own, p.said.Node, members) {
 			if !slices.ContainsFunc(given, func(o lost) bool { return o.text == l.text }) {

@@ -15,7 +15,6 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/base/admin"
 	"github.com/tombolo-io/tombolo/internal/base/fault"
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 	"github.com/tombolo-io/tombolo/internal/discovery/seal"
 	"github.com/tombolo-io/tombolo/internal/mesh/attach"
@@ -91,7 +90,7 @@ func (s *state) status(now time.Time) Status {
 		out.Warnings = append(out.Warnings, fmt.Sprintf(
 			"there are more members with ranges than are remembered for an outage (%d, with %d ranges): "+
 				"packets to the %d known for the shortest time would then be sent in clear",
-			limit.MeshLearned, limit.MeshLearnedRanges, s.ranges.left))
+			meshLearned, meshLearnedRanges, s.ranges.left))
 	}
 	if g := s.overlay.Gave; g != nil && now.Sub(g.At).Abs() < s.cfg.Lease {
 		out.Warnings = append(out.Warnings, g.fault().Error())

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 	"github.com/tombolo-io/tombolo/internal/mesh/kernel"
@@ -66,7 +65,7 @@ func (m *Mesh) settle(ctx context.Context) error {
 	o := s.overlay
 	complete := o.Six.IsValid() && (o.Four.IsValid() || !m.cfg.Options.Overlay4.IsValid())
 	if !complete || !s.cluster().ranHere(s.before) {
-		if waiting = m.o.Members.AwaitSettled(ctx, limit.MeshSettle); len(waiting) > 0 {
+		if waiting = m.o.Members.AwaitSettled(ctx, meshSettle); len(waiting) > 0 {
 			m.log.Warn("the node starts before all members are known", "sources", waiting)
 		}
 	}

@@ -33,9 +33,9 @@ func TestWhenTheLoopLooks(t *testing.T) {
 		"nothing happens":          {0, []moment{{time.Hour, false, false, true, false, 0}}},
 		"something may be new":     {0, []moment{{time.Second, true, false, false, true, 0}}},
 		"members come":             {0, []moment{{time.Second, false, true, true, true, 0}}},
-		"what comes soon is later": {0, []moment{{limit.MeshGather / 2, true, false, false, false, limit.MeshGather}, {limit.MeshGather, false, false, false, true, 0}}},
-		"so do members that come":  {0, []moment{{limit.MeshGather / 2, false, true, true, false, limit.MeshGather}, {limit.MeshGather, false, false, true, true, 0}}},
-		"leases are renewed":       {0, []moment{{time.Second, false, true, false, false, limit.MeshQuiet}, {2 * time.Second, false, true, false, false, limit.MeshQuiet}, {limit.MeshQuiet, false, false, false, true, 0}}},
+		"what comes soon is later": {0, []moment{{meshGather / 2, true, false, false, false, meshGather}, {meshGather, false, false, false, true, 0}}},
+		"so do members that come":  {0, []moment{{meshGather / 2, false, true, true, false, meshGather}, {meshGather, false, false, true, true, 0}}},
+		"leases are renewed":       {0, []moment{{time.Second, false, true, false, false, meshQuiet}, {2 * time.Second, false, true, false, false, meshQuiet}, {meshQuiet, false, false, false, true, 0}}},
 		"not all is on disk":       {4 * time.Second, []moment{{time.Second, false, true, false, false, 4 * time.Second}, {4 * time.Second, false, false, false, true, 0}}},
 	} {
 		var p pace

@@ -127,7 +127,7 @@ func (i *Identity) SetCertificates(certPEM, caPEM string) error {
 		return fault.New(fault.CodeCertInvalid, "the certificate does not belong to the key")
 	}
 	i.Cert, i.CA, i.Who = certs[0], cas[0], who
-	i.Tickets = tls.NewLRUClientSessionCache(limit.Tickets)
+	i.Tickets = tls.NewLRUClientSessionCache(tickets)
 	return nil
 }
 

@@ -95,8 +95,6 @@ const (
 	// Connections bounds the connections of one session: a lane for what is
 	// interactive and some for bulk; more gained nothing on any machine measured.
 	Connections = 4
-	// Tickets bounds the hub addresses of which an agent keeps a ticket for TLS.
-	Tickets = 16
 	// SessionsPerCluster bounds the live agents of one cluster.
 	SessionsPerCluster = 256
 	// Unauthenticated bounds the unauthenticated connections on a hub's main port, below a

@@ -7,8 +7,6 @@ const MeshRelays = 8
 
 // What a node's configuration of the mesh names.
 const (
-	// MeshServers bounds the addresses of further STUN servers: each is resolved again and again.
-	MeshServers = 16
 	// MeshFilter bounds the name of the table of nftables: kernels before 4.14 take no longer one.
 	MeshFilter = 31
 	// MeshLazy is the number of other members above which peers without traffic are left alone: with

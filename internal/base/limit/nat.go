@@ -46,11 +46,4 @@ const (
 
 	// LocalAddresses bounds the addresses of this machine that are announced.
 	LocalAddresses = 32
-
-	// EndpointSettle is how long what is new of a node's endpoints is gathered, and EndpointApart
-	// the least time between two lists that are told: a NAT that flaps does not burden discovery.
-	EndpointSettle, EndpointApart = 500 * time.Millisecond, 5 * time.Second
-	// EndpointResolve is how often the names of STUN servers are resolved, EndpointName how
-	// long one may take, and EndpointAddresses bounds what counts of an answer.
-	EndpointResolve, EndpointName, EndpointAddresses = 5 * time.Minute, 5 * time.Second, 8
 )

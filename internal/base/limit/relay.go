@@ -42,20 +42,6 @@ const (
 	// RelayDead is the silence after which a connection counts as dead, of the 30 s
 	// that are promised; and how long a write may take.
 	RelayDead = 29 * time.Second
-	// RelayLeave is how long a connection still reads whose place another one has.
-	RelayLeave = 5 * time.Second
-	// RelayStable is how long the name of a hub is told to others after the connection
-	// broke: twice the longest wait between two tries, so that a hub that was restarted
-	// is not taken out of what every member knows and put back. Who sends there meanwhile
-	// is told that we are absent, and takes our next hub.
-	RelayStable = 2 * BackoffMost
-	// RelayLook is how often an address is tried anew whose hub is reached by another
-	// one: it may lead elsewhere by now. That costs a handshake which is broken off, and
-	// a line in the log of the hub.
-	RelayLook = time.Hour
-	// AttachFirst is how long a node that has no certificate yet asks for it before it
-	// begins without: direct paths need none.
-	AttachFirst = 5 * time.Second
 	// AttachRefused is the longest wait after a hub has refused a node's
 	// identity, if nothing else changes: a clock may be put right and a name become free;
 	// and hubs record each attempt.

@@ -9,13 +9,6 @@ const (
 	// RoutingShare bounds the work on large meshes and against somebody who takes away what we
 	// put back: after a change it rests so many times as long as that took, RoutingRestMost at most.
 	RoutingShare, RoutingRestMost = 4, 2 * time.Second
-	// RoutingBackoff is the longest wait after a failure. RoutingLink is that where only
-	// the link is missing: its tunnel may be there at any moment.
-	RoutingBackoff, RoutingLink = 10 * time.Second, time.Second
-	// RoutingLook is how often the kernel is compared though it told of nothing; RoutingBlind is
-	// the same while it cannot be watched. RoutingSettings is how often the few sysctls of the
-	// link are read, of which it never tells.
-	RoutingLook, RoutingBlind, RoutingSettings = time.Minute, 2 * time.Second, time.Second
 	// RoutingTold bounds the lines of the log for one change, and RoutingQuiet is the least time
 	// between two that say that something was put back.
 	RoutingTold, RoutingQuiet = 10, time.Minute

@@ -155,7 +155,7 @@ func (a *Attach) Named(node string) string {
 }
 
 // Hubs are the names of the hubs at which this node is: at most limit.RelayHubs, in the
-// order of their addresses. A break of less than limit.RelayStable changes nothing.
+// order of their addresses. A break of less than relayStable of package relay changes nothing.
 func (a *Attach) Hubs() []string { return a.client.Names() }
 
 // Addresses are those of the hubs, host:port: the configured ones, else those of the

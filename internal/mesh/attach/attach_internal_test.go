@@ -328,7 +328,7 @@ func TestAHubThatSaysNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		began := time.Now()
-		if err := a.Join(t.Context()); err != nil || time.Since(began) > limit.AttachFirst {
+		if err := a.Join(t.Context()); err != nil || time.Since(began) > attachFirst {
 			t.Errorf("after %v: %v", time.Since(began), err)
 		}
 		time.Sleep(2 * time.Hour) // what it asked ends

@@ -26,7 +26,7 @@ func (a *Attach) Join(ctx context.Context) error {
 	if next(me, line, false) != join {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, limit.AttachFirst)
+	ctx, cancel := context.WithTimeout(ctx, attachFirst)
 	defer cancel()
 	a.join(ctx, line, false, 0)
 	a.mu.Lock()

@@ -143,9 +143,9 @@ func TestARebindingIsTold(t *testing.T) {
 		w.run(func() {
 			after(time.Minute)
 			w.set(func() { w.sees, w.lease.External = always("203.0.113.77:1024"), at("203.0.113.77:51820") })
-			after(limit.STUNKeepLate + limit.STUNRecheck + limit.EndpointSettle)
+			after(limit.STUNKeepLate + limit.STUNRecheck + endpointSettle)
 			w.want(ownAt, "mapped 203.0.113.77:1024", "portmap 203.0.113.77:51820")
-			after(limit.EndpointApart)
+			after(endpointApart)
 			if w.tally().changed != 2 && w.tally().changed != 3 || w.tally().moved != 0 || figure(w.p.Metrics.Rebindings) != 2 || w.tally().maps < 2 || w.tally().maps > 3 {
 				t.Errorf("changed %d times, moved %d, rebound %v, asked the router %d times", w.tally().changed, w.tally().moved, figure(w.p.Metrics.Rebindings), w.tally().maps)
 			}
@@ -176,7 +176,7 @@ func TestALostWayAsksAtOnce(t *testing.T) {
 			}
 			w.sees = always("203.0.113.5:4096")
 			w.e.Suspect()
-			after(2*endpointSuspect + limit.EndpointApart)
+			after(2*endpointSuspect + endpointApart)
 			w.want(ownAt, "mapped 203.0.113.5:4096")
 		})
 	})
@@ -195,7 +195,7 @@ func TestFlappingIsBounded(t *testing.T) {
 			if requests, most := w.requests(), 2*int(10*time.Minute/limit.STUNRecheck); requests > most {
 				t.Errorf("%d requests in ten minutes, at most %d", requests, most)
 			}
-			if most := int(10*time.Minute/limit.EndpointApart) + 2; w.tally().changed > most || w.tally().maps > most {
+			if most := int(10*time.Minute/endpointApart) + 2; w.tally().changed > most || w.tally().maps > most {
 				t.Errorf("changed %d times, the router was asked %d times in ten minutes, at most %d", w.tally().changed, w.tally().maps, most)
 			}
 		})
@@ -227,7 +227,7 @@ func TestAnotherNetwork(t *testing.T) {
 			if w.tally().moved != 1 || w.requests() != requests+2 || w.tally().maps != asked+1 {
 				t.Errorf("moved %d, %d requests, router %d", w.tally().moved, w.requests()-requests, w.tally().maps-asked)
 			}
-			after(limit.EndpointApart)
+			after(endpointApart)
 			w.want("own 10.1.1.7:51820", "mapped 198.18.0.1:77")
 			w.set(func() { w.routes[0].Gateway = ip("10.1.1.254") })
 			w.tell <- struct{}{}
@@ -341,7 +341,7 @@ func TestOtherInterfacesAreLeftOut(t *testing.T) {
 			w.want(ownAt, "own 192.168.7.5:51820")
 			w.set(func() { without = []string{"eth7"} })
 			w.e.Refresh()
-			after(limit.EndpointApart)
+			after(endpointApart)
 			w.want(ownAt)
 			if w.tally().moved != 0 {
 				t.Error("the machine has moved")
@@ -364,7 +364,7 @@ func TestTheMeshIsLeftOut(t *testing.T) {
 			w.want(ownAt, "own 100.112.0.5:51820", "mapped 203.0.113.5:1024")
 			w.set(func() { overlay = []netip.Prefix{netip.MustParsePrefix("100.112.0.0/12")} })
 			w.e.Refresh()
-			after(limit.EndpointApart)
+			after(endpointApart)
 			w.want(ownAt, "mapped 203.0.113.5:1024")
 			before := w.requestsTo("100.112.0.9:3478")
 			after(10 * time.Minute)

@@ -220,8 +220,8 @@ func (g *gathering) take(list []Endpoint, now time.Time) (tell bool) {
 		return false
 	}
 	if g.due.IsZero() {
-		g.due = now.Add(limit.EndpointSettle)
-		if next := g.last.Add(limit.EndpointApart); next.After(g.due) {
+		g.due = now.Add(endpointSettle)
+		if next := g.last.Add(endpointApart); next.After(g.due) {
 			g.due = next
 		}
 	}

@@ -184,7 +184,7 @@ func (e *Endpoints) asked(m nat.PortMapping) {
 func (e *Endpoints) askRouter(moved, rebound bool, now time.Time) {
 	if (moved || rebound) && e.routerDue.IsZero() {
 		e.routerDue = now
-		if next := e.rungAt.Add(limit.EndpointApart); rebound && !moved && next.After(now) {
+		if next := e.rungAt.Add(endpointApart); rebound && !moved && next.After(now) {
 			e.routerDue = next
 		}
 	}

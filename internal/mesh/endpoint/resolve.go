@@ -10,7 +10,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/run"
 )
 
@@ -29,7 +28,7 @@ func hosts(texts []Server) []string {
 // and with a backoff while one cannot be resolved.
 func (e *Endpoints) resolve(ctx context.Context) error {
 	for n := 0; ; n++ {
-		wait := limit.EndpointResolve
+		wait := endpointResolve
 		if e.resolveAll(ctx) {
 			n = 0
 		} else {
@@ -71,7 +70,7 @@ func (e *Endpoints) resolveAll(ctx context.Context) bool {
 // resolveOne resolves a name. What was known of it counts on while it fails: a resolver
 // may be away while the server is not.
 func (e *Endpoints) resolveOne(ctx context.Context, name string) bool {
-	inner, cancel := context.WithTimeout(ctx, limit.EndpointName)
+	inner, cancel := context.WithTimeout(ctx, endpointName)
 	defer cancel()
 	addrs, err := e.p.Resolver.LookupNetIP(inner, "ip", name)
 	if err == nil && len(addrs) == 0 {
@@ -105,5 +104,5 @@ func sorted(addrs []netip.Addr) []netip.Addr {
 		}
 	}
 	slices.SortFunc(out, netip.Addr.Compare)
-	return out[:min(len(out), limit.EndpointAddresses)]
+	return out[:min(len(out), endpointAddresses)]
 }

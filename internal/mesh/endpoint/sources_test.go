@@ -57,7 +57,7 @@ func TestNames(t *testing.T) {
 			after(endpointLook)
 			before := lookups("hub.example")
 			after(time.Hour)
-			if n := lookups("hub.example") - before; n != int(time.Hour/limit.EndpointResolve) {
+			if n := lookups("hub.example") - before; n != int(time.Hour/endpointResolve) {
 				t.Errorf("resolved %d times in an hour", n)
 			}
 			w.set(func() { delete(w.names, "hub.example") }) // the resolver is away
@@ -80,7 +80,7 @@ func TestNames(t *testing.T) {
 			}
 			w.set(func() { list = nil })
 			w.e.Refresh()
-			after(limit.EndpointApart)
+			after(endpointApart)
 			w.want(own6, ownAt)
 		})
 	})
@@ -128,7 +128,7 @@ func TestASlowNameDelaysNoOther(t *testing.T) {
 		w.run(func() {
 			after(time.Second)
 			w.want(ownAt, "mapped 203.0.113.5:1024")
-			after(limit.EndpointName)
+			after(endpointName)
 			if s := w.e.Status().Servers; len(s) != 2 || !strings.Contains(s[1].Why, "deadline") {
 				t.Errorf("%+v", s)
 			}
@@ -181,7 +181,7 @@ func TestASocketThatCannotSend(t *testing.T) {
 				t.Errorf("%d unsent, %+v", w.failures("unsent"), w.e.Status().Servers)
 			}
 			w.set(func() { w.unsent = false })
-			after(limit.STUNAgain + limit.EndpointApart)
+			after(limit.STUNAgain + endpointApart)
 			w.want(ownAt, "mapped 203.0.113.5:1024")
 		})
 	})

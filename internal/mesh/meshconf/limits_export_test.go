@@ -6,4 +6,5 @@ package meshconf
 const (
 	MeshRanges   = meshRanges
 	MeshPatterns = meshPatterns
+	MeshServers  = meshServers
 )

@@ -161,22 +161,22 @@ func (r reading) config(raw v1alpha1.MeshOptions) Config {
 	c := Config{
 		Port: uint16(r.number("mesh.port", raw.Port, DefaultPort, 65535)), Options: r.options(raw), Keep: raw.Keep,
 		LazyAbove: r.number("mesh.lazyAbove", raw.LazyAbove, limit.MeshLazy, limit.MeshLazyMost),
-		ClosedFor: cmp.Or(raw.ClosedFor.Duration, limit.MeshClosed), Shared: raw.Shared,
+		ClosedFor: cmp.Or(raw.ClosedFor.Duration, meshClosed), Shared: raw.Shared,
 		Engine: cmp.Or(raw.Engine, Userspace), PortMapping: or(raw.PortMapping, true),
 		Offloads: tunnel.Offloads{
 			UDPGSO: or(raw.Offloads.UDPGSO, true), UDPGRO: or(raw.Offloads.UDPGRO, true),
 			TunTSO: or(raw.Offloads.TUNTSO, true), TunGRO: or(raw.Offloads.TUNGRO, true),
 		},
-		STUN: r.servers("mesh.stun", raw.STUN, limit.MeshServers), Without: r.patterns(raw.Without),
+		STUN: r.servers("mesh.stun", raw.STUN, meshServers), Without: r.patterns(raw.Without),
 		Policies: r.files(raw.Policies),
 		Join:     raw.Join, Hubs: r.servers("mesh.hubs", raw.Hubs, limit.RelayHubs),
 	}
 	if c.Engine != Userspace && c.Engine != Kernel {
 		r.add("mesh.engine", "%q is neither userspace nor kernel%s", c.Engine, conf.Meant(c.Engine, "userspace", "kernel"))
 	}
-	if c.ClosedFor < 0 || c.ClosedFor > limit.MeshClosedMost {
-		r.add("mesh.closedFor", "%v is not within 0s and %v", c.ClosedFor, limit.MeshClosedMost)
-		c.ClosedFor = limit.MeshClosed
+	if c.ClosedFor < 0 || c.ClosedFor > meshClosedMost {
+		r.add("mesh.closedFor", "%v is not within 0s and %v", c.ClosedFor, meshClosedMost)
+		c.ClosedFor = meshClosed
 	}
 	r.join(c.Join)
 	return c

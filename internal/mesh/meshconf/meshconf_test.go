@@ -151,7 +151,7 @@ func TestReadRefuses(t *testing.T) {
 		{"offloads", "{udpGSO: 1}", "mesh.offloads.udpGSO: true or false"},
 		{"offloads", "{gso: true}", "mesh.offloads.gso: unknown key"},
 		{"stun", "[stun.example.com]", `mesh.yaml:1:15: mesh.stun[0]: "stun.example.com" is not host:port`},
-		{"stun", many(limit.MeshServers, `"a:1"`), "mesh.stun: there are 17"},
+		{"stun", many(meshconf.MeshServers, `"a:1"`), "mesh.stun: there are 17"},
 		{"without", `["eth["]`, `mesh.without[0]: "eth[" is no pattern`},
 		{"without", `[""]`, "mesh.without[0]: "},
 		{"without", many(meshconf.MeshPatterns, "a"), "mesh.without: there are 65"},
@@ -296,7 +296,7 @@ func FuzzRead(f *testing.F) {
 		if len(c.Fixed(again)) > 0 || !reflect.DeepEqual(without(c), without(again)) {
 			t.Errorf("%+v and %+v", c, again)
 		}
-		if bad := c.Options.Check(); len(bad) > 0 || len(c.STUN) > limit.MeshServers || len(c.Options.Accept) > meshconf.MeshRanges || c.LazyAbove < 0 {
+		if bad := c.Options.Check(); len(bad) > 0 || len(c.STUN) > meshconf.MeshServers || len(c.Options.Accept) > meshconf.MeshRanges || c.LazyAbove < 0 {
 			t.Errorf("taken: %+v, %v", c, bad)
 		}
 	})

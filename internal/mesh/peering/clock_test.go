@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/mesh/peering"
 )
 
 // forget has an engine lose its sessions, as one that starts anew.
@@ -52,7 +52,7 @@ func TestAClockThatWasPutBack(t *testing.T) {
 					told = told || strings.Contains(b.report(a).Why, "no handshake is answered for 1")
 					return a.engine.has(k)
 				})
-				if most := limit.PeeringAsk + limit.PeeringShake + limit.PeeringLook; took > most {
+				if most := peering.PeeringAsk + peering.PeeringShake + peering.PeeringLook; took > most {
 					t.Errorf("packets pass after %v, want %v at most", took, most)
 				}
 				if !told {

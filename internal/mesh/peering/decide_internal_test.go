@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/discovery/seal"
 	"github.com/tombolo-io/tombolo/internal/mesh/path"
 )
@@ -54,11 +53,11 @@ func TestWindow(t *testing.T) {
 	var w window
 	now := time.Now()
 	for i := range 120 {
-		if got, want := w.take(now, limit.PeeringProbes), i < limit.PeeringProbes; got != want {
+		if got, want := w.take(now, peeringProbes), i < peeringProbes; got != want {
 			t.Fatalf("%d: %v", i, got)
 		}
 	}
-	if w.take(now.Add(999*time.Millisecond), limit.PeeringProbes) || !w.take(now.Add(time.Second), limit.PeeringProbes) {
+	if w.take(now.Add(999*time.Millisecond), peeringProbes) || !w.take(now.Add(time.Second), peeringProbes) {
 		t.Error("a second has another length")
 	}
 }
@@ -138,10 +137,10 @@ func TestLeave(t *testing.T) {
 			t.Error("the way in use leaves from elsewhere")
 		}
 	}
-	for i := range 2 * limit.PeeringLocals {
+	for i := range 2 * peeringLocals {
 		x.localOf(path.Way{Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 1)})
 	}
-	if len(x.locals) > limit.PeeringLocals || x.leave(w) != one {
+	if len(x.locals) > peeringLocals || x.leave(w) != one {
 		t.Errorf("%d are remembered, and the one in use leaves from %v", len(x.locals), x.leave(w))
 	}
 }

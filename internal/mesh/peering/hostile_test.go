@@ -130,11 +130,11 @@ func TestFloodOfAMember(t *testing.T) {
 			from := netip.AddrPortFrom(netip.AddrFrom4([4]byte{203, 0, 113, byte(i)}), 1000)
 			a.p.Probe(from, a.addr.Addr(), sealed(t, pair, ping(i+1)))
 		}
-		if n := a.dropped("rate") - was; n != 1000-limit.PeeringProbes {
+		if n := a.dropped("rate") - was; n != 1000-peering.PeeringProbes {
 			t.Errorf("%d were dropped", n)
 		}
 		a.p.Probe(b.addr, a.addr.Addr(), sealed(t, pair, ping(5000)))
-		if n := a.dropped("rate") - was; n != 1000-limit.PeeringProbes {
+		if n := a.dropped("rate") - was; n != 1000-peering.PeeringProbes {
 			t.Error("the way in use was shut out")
 		}
 		synctest.Wait()

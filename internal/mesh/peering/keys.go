@@ -25,10 +25,10 @@ func (p *Peering) keys(now time.Time, l *link, do *todo) {
 		do.tries = append(do.tries, l)
 	}
 	if !asked.IsZero() && len(l.secrets) > 1 {
-		p.again(now, x, limit.PeeringLook)
+		p.again(now, x, peeringLook)
 	}
-	if left := limit.PeeringWish - now.Sub(l.demandSince); l.shook.IsZero() &&
-		recent(l.demandSince, now, limit.PeeringWish) {
+	if left := peeringWish - now.Sub(l.demandSince); l.shook.IsZero() &&
+		recent(l.demandSince, now, peeringWish) {
 		p.again(now, x, left) // a look at the peer's traffic has put it off
 	}
 	wait, wants := p.wantsHandshake(now, l)
@@ -38,11 +38,11 @@ func (p *Peering) keys(now time.Time, l *link, do *todo) {
 	if !wants || wait > 0 {
 		return
 	}
-	p.again(now, x, limit.PeeringLook)
-	if l.shook.IsZero() && recent(l.made, now, limit.PeeringRekey) {
+	p.again(now, x, peeringLook)
+	if l.shook.IsZero() && recent(l.made, now, peeringRekey) {
 		p.askBy(now.Add(p.often()))
 	}
-	if !recent(l.tried, now, limit.PeeringShake) {
+	if !recent(l.tried, now, peeringShake) {
 		l.tried = now
 		do.shakes = append(do.shakes, l.key)
 	}
@@ -62,7 +62,7 @@ func (p *Peering) pending(now time.Time, l *link) time.Time {
 	if x.wanted.After(late) {
 		late = x.wanted
 	}
-	if x.state == path.Idle || x.Facts.Lazy && !recent(late, now, limit.PeeringTry) {
+	if x.state == path.Idle || x.Facts.Lazy && !recent(late, now, peeringTry) {
 		return time.Time{}
 	}
 	a, ok := p.parts.Traffic.Activity(l.key)
@@ -85,16 +85,16 @@ func (p *Peering) wantsHandshake(now time.Time, l *link) (wait time.Duration, wa
 		if l.patient {
 			return 0
 		}
-		return max(0, limit.PeeringYield-now.Sub(since))
+		return max(0, peeringYield-now.Sub(since))
 	}
 	switch {
-	case l.rekeyed && l.shook.IsZero() && recent(l.made, now, limit.PeeringRekey):
+	case l.rekeyed && l.shook.IsZero() && recent(l.made, now, peeringRekey):
 		return 0, true // the peer has a new key, and its own handshakes were dropped until now
 	case l.psk.Since.After(l.shook) && recent(l.shook, now, sessionEnd):
 		return yield(l.psk.Since), true // the session is of another preshared key: both have time to agree before it ends
-	case l.shook.IsZero() && recent(l.demandSince, now, limit.PathActive) && now.Sub(l.demandSince) >= limit.PeeringWish:
+	case l.shook.IsZero() && recent(l.demandSince, now, limit.PathActive) && now.Sub(l.demandSince) >= peeringWish:
 		return 0, true // it may have a session with us of our last run, and notices after 15 s
-	case recent(x.missedByPeer, now, limit.PeeringShake):
+	case recent(x.missedByPeer, now, peeringShake):
 		return 0, true // we drop its handshakes: its clock was put back
 	case !x.Facts.Probes && x.way.Direct() && !recent(l.shook, now, limit.PathHandshake):
 		return yield(l.made), true
@@ -111,7 +111,7 @@ func (p *Peering) noteDemand(now time.Time, l *link) {
 	if !recent(l.demandSince, now, limit.PathActive) {
 		l.demandSince = now
 	}
-	p.again(now, l.of, limit.PeeringWish)
+	p.again(now, l.of, peeringWish)
 }
 
 // unanswered is for how long a peer has answered no handshake of ours, if that is long enough
@@ -121,7 +121,7 @@ func (p *Peering) unanswered(now time.Time, x *peer) time.Duration {
 	if x.asked.IsZero() || !x.Facts.Probes || x.link.shook.After(x.asked) { // it was seen since
 		return 0
 	}
-	if p.asked.Before(x.asked.Add(limit.PeeringAsk)) { // WireGuard has not been asked since
+	if p.asked.Before(x.asked.Add(peeringAsk)) { // WireGuard has not been asked since
 		return 0
 	}
 	return now.Sub(x.asked)
@@ -134,19 +134,19 @@ func (p *Peering) tellUnanswered(now time.Time, x *peer) {
 		x.path.Ask(now)
 	}
 	x.asks = asks
-	switch left := x.asked.Add(limit.PeeringAsk).Sub(now); {
+	switch left := x.asked.Add(peeringAsk).Sub(now); {
 	case x.asked.IsZero() || !x.Facts.Probes || x.state == path.Down || x.state == path.Idle:
 	case left > 0:
 		p.again(now, x, left)
 	case recent(x.asked, now, limit.WireGuardRepeats): // it tries no longer
-		p.again(now, x, limit.PeeringLook)
+		p.again(now, x, peeringLook)
 	}
 }
 
 // often is how often WireGuard is asked while a first handshake is under way: the more peers, the
 // more an answer costs.
 func (p *Peering) often() time.Duration {
-	return min(limit.PeeringLook, limit.PeeringSoon*time.Duration(1+len(p.peers)/50))
+	return min(peeringLook, peeringSoon*time.Duration(1+len(p.peers)/50))
 }
 
 // askBy has WireGuard asked about all peers at this time, if it is not before.
@@ -173,7 +173,7 @@ func (p *Peering) refresh() {
 	now := time.Now()
 	p.asked = now
 	if !p.askAt.After(now) {
-		p.askAt = now.Add(limit.PeeringStats)
+		p.askAt = now.Add(peeringStats)
 	}
 	for _, s := range stats {
 		if x := p.seen.Load().keys[s.Key]; x != nil {

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/discovery/seal"
 	"github.com/tombolo-io/tombolo/internal/mesh/disco"
@@ -120,7 +119,7 @@ func (w *window) take(now time.Time, most int) bool {
 // newLink derives the keys of a pair. Of the former link of the peer all that still holds is kept.
 func newLink(f Peer, o *own, x *peer) (*link, error) {
 	secrets := f.Secrets(o.key, f.Key)
-	secrets = secrets[:min(len(secrets), limit.PeeringSecrets)]
+	secrets = secrets[:min(len(secrets), peeringSecrets)]
 	if len(secrets) == 0 {
 		return nil, fault.Newf(fault.CodeSecret, "peer %s", f.Name).Whyf("it and this node have no secret in common")
 	}
@@ -221,7 +220,7 @@ func (x *peer) leave(w path.Way) netip.Addr {
 func (x *peer) localOf(w path.Way) *local {
 	l := x.locals[w]
 	if l == nil {
-		if len(x.locals) >= limit.PeeringLocals {
+		if len(x.locals) >= peeringLocals {
 			kept := x.locals[x.path.Way()]
 			x.locals = map[path.Way]*local{}
 			if kept != nil {

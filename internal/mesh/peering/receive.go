@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/mesh/disco"
 	"github.com/tombolo-io/tombolo/internal/mesh/path"
 )
@@ -119,7 +118,7 @@ func (p *Peering) heed(a arrival, l *link, secret int, m disco.Message) (wants b
 		if a.way == x.path.Way() {
 			w = &x.direct
 		}
-		if !w.take(now, limit.PeeringProbes) {
+		if !w.take(now, peeringProbes) {
 			return false, "rate"
 		}
 	}

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/discovery/seal"
@@ -38,7 +37,7 @@ func (r Report) Up() bool { return r.State != path.Down }
 func (p *Peering) Reports() []Report {
 	p.turn.Lock()
 	p.mu.Lock()
-	old := !recent(p.asked, time.Now(), limit.PeeringLook) && len(p.peers) > 0
+	old := !recent(p.asked, time.Now(), peeringLook) && len(p.peers) > 0
 	p.mu.Unlock()
 	if old {
 		p.refresh()

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/mesh/disco"
@@ -206,7 +205,7 @@ func (p *Peering) adopt(now time.Time, drafts []draft) {
 	p.peers = next
 	p.look(all)
 	if p.askAt.IsZero() {
-		p.askBy(now.Add(limit.PeeringStats))
+		p.askBy(now.Add(peeringStats))
 	}
 }
 
@@ -258,7 +257,7 @@ func (p *Peering) config() tunnel.Config {
 			Ranges: slices.Concat(x.Ranges, x.Sources),
 		}
 		if !x.Facts.Probes && !x.Facts.Lazy {
-			t.Keepalive = limit.PeeringKeepalive
+			t.Keepalive = peeringKeepalive
 		}
 		cfg.Peers = append(cfg.Peers, t)
 	}

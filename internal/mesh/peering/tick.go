@@ -76,7 +76,7 @@ func (p *Peering) wait() time.Duration {
 		due = sooner(due, p.due[0].due)
 	}
 	if p.stale {
-		due = sooner(due, time.Now().Add(limit.PeeringLook))
+		due = sooner(due, time.Now().Add(peeringLook))
 	}
 	return max(0, time.Until(due))
 }
@@ -153,7 +153,7 @@ func (p *Peering) traffic(now time.Time, x *peer) {
 	x.asked = asked
 	x.lookAt = time.Time{}
 	if recent(x.packet, now, limit.PathActive) {
-		x.lookAt = now.Add(limit.PeeringLook)
+		x.lookAt = now.Add(peeringLook)
 	}
 }
 

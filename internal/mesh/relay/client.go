@@ -153,7 +153,7 @@ func (c *Client) ring() {
 }
 
 // Names are the hubs at which this node is: those that it is connected to, and those
-// from which a break of less than limit.RelayStable parts it. What is announced about them is
+// from which a break of less than relayStable parts it. What is announced about them is
 // sent to every member: it must not change with each hiccup.
 func (c *Client) Names() []string {
 	c.mu.Lock()

@@ -299,7 +299,7 @@ func TestDrain(t *testing.T) {
 		if got := fmt.Sprint(s.notes()); got != "[h p 1 h p 2]" {
 			t.Error(got)
 		}
-		time.Sleep(2 * limit.RelayLeave)
+		time.Sleep(2 * relay.RelayLeave)
 		if _, err := old.Write([]byte{6, 0, 0, 0}); err == nil {
 			t.Error("the old connection is open still")
 		}

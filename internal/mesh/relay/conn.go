@@ -193,7 +193,7 @@ func (c *conn) why() error {
 // retire is for a connection whose address leads to another hub now: others may send
 // to the old one until they know of the new one.
 func (c *conn) retire(ctx context.Context) {
-	timer := time.NewTimer(limit.RelayStable)
+	timer := time.NewTimer(relayStable)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
@@ -212,7 +212,7 @@ func (c *conn) retire(ctx context.Context) {
 // knows that, and what is on its way meanwhile still comes.
 func (c *conn) leave() {
 	c.leaving.Store(true)
-	c.tls.SetReadDeadline(time.Now().Add(limit.RelayLeave))
+	c.tls.SetReadDeadline(time.Now().Add(relayLeave))
 	c.hub.out.ring()
 }
 
@@ -227,7 +227,7 @@ func (c *conn) read() error {
 		if now := time.Now(); now.Sub(alive) > time.Second && !c.leaving.Load() {
 			c.tls.SetReadDeadline(now.Add(limit.RelayDead))
 			if c.leaving.Load() { // since then
-				c.tls.SetReadDeadline(now.Add(limit.RelayLeave))
+				c.tls.SetReadDeadline(now.Add(relayLeave))
 			}
 			alive = now
 		}

@@ -122,7 +122,7 @@ func (l *link) wait(ctx context.Context, d time.Duration) bool {
 
 // rest waits until it is worth while to look again where the address leads to.
 func (l *link) rest(ctx context.Context, cur *conn, held *heldError) bool {
-	most := limit.RelayLook
+	most := relayLook
 	if !held.until.IsZero() {
 		most = time.Until(held.until)
 	}
@@ -222,7 +222,7 @@ func (l *link) ended(of *conn, err error, stopped bool) {
 	}
 	h.until = time.Now()
 	if orderly(f) && !stopped {
-		h.until = h.until.Add(limit.RelayStable)
+		h.until = h.until.Add(relayStable)
 	}
 	c.mu.Unlock()
 	c.ring()

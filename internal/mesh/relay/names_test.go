@@ -12,6 +12,7 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/mesh/relay"
 	"github.com/tombolo-io/tombolo/internal/mesh/relayproto"
 )
 
@@ -75,7 +76,7 @@ func TestAnAddressIsLookedAtAgain(t *testing.T) {
 		s.wantNames("h")
 		other := map[string]string{"a:1": "b:1", "b:1": "a:1"}[s.client.Status()[0].Address]
 		s.lead(other, "h2")
-		time.Sleep(limit.RelayLook - time.Second)
+		time.Sleep(relay.RelayLook - time.Second)
 		if len(s.conns) != 0 {
 			t.Error("it was looked at all the time")
 		}
@@ -130,7 +131,7 @@ func TestANameStaysOverABreak(t *testing.T) {
 		if s.client.Status()[0].Connected {
 			t.Fatal("it is connected")
 		}
-		time.Sleep(limit.RelayStable - time.Second)
+		time.Sleep(relay.RelayStable - time.Second)
 		s.wantNames("h")
 		if n := s.changes.Load(); n != 1 {
 			t.Errorf("%d changes told", n)
@@ -167,7 +168,7 @@ func TestABalancer(t *testing.T) {
 		if s.client.Send("h", "p", make([]byte, 9)) != 1 || s.client.Send("h2", "p", make([]byte, 9)) != 1 {
 			t.Error("not taken")
 		}
-		time.Sleep(limit.RelayStable + limit.RelayLeave + time.Second)
+		time.Sleep(relay.RelayStable + relay.RelayLeave + time.Second)
 		s.wantNames("h2")
 		if s.client.Send("h", "p", make([]byte, 9)) != 0 || len(s.client.Status()) != 1 {
 			t.Errorf("the old one is used still: %+v", s.client.Status())
@@ -185,7 +186,7 @@ func TestABalancer(t *testing.T) {
 				t.Fatalf("%d names", n)
 			}
 		}
-		time.Sleep(2 * limit.RelayStable)
+		time.Sleep(2 * relay.RelayStable)
 		if n := len(s.client.Names()); n != 1 {
 			t.Errorf("%d names in the end", n)
 		}

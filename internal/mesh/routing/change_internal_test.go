@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/plan"
 	"github.com/tombolo-io/tombolo/internal/mesh/topology"
 )
@@ -138,7 +137,7 @@ func TestLocalFactsAreGatheredAgain(t *testing.T) {
 			t.Error("something is routed though this machine's own addresses are not known")
 		}
 		fails = nil
-		r.wait(2 * limit.RoutingBlind)
+		r.wait(2 * routingBlind)
 		r.inForce(in)
 		local.Resolvers = []netip.Addr{resolver}
 		r.Moved()

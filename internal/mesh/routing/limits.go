@@ -23,4 +23,11 @@ const (
 	routingRemovals = 3
 	// resolverFile bounds what is read of a file of resolvers.
 	resolverFile = 64 << 10
+	// routingBackoff is the longest wait after a failure, routingLink that while only the link
+	// is missing: its tunnel may come up at any moment.
+	routingBackoff, routingLink = 10 * time.Second, time.Second
+	// routingLook is how often the kernel is compared even without an event, routingBlind the
+	// same while it cannot be watched. routingSettings is how often the few sysctls of the link
+	// are read, for which there are no events.
+	routingLook, routingBlind, routingSettings = time.Minute, 2 * time.Second, time.Second
 )

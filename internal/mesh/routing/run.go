@@ -78,8 +78,8 @@ func (r *Routing) Run(ctx context.Context) error {
 	now := time.Now()
 	o := &owner{r: r, ctx: ctx, log: r.parts.Log, kernel: r.parts.Kernel, lost: make(chan error, 1)}
 	o.tally.begin(o.kernel)
-	o.due = due{look: now.Add(limit.RoutingBlind), count: now.Add(routingCounts),
-		settings: now.Add(limit.RoutingSettings)}
+	o.due = due{look: now.Add(routingBlind), count: now.Add(routingCounts),
+		settings: now.Add(routingSettings)}
 	if r.parts.Watch != nil {
 		o.due.watch = now
 	}
@@ -137,7 +137,7 @@ func (o *owner) work(now time.Time) {
 		o.count()
 	}
 	if passed(o.due.settings, now) {
-		o.due.settings = now.Add(limit.RoutingSettings)
+		o.due.settings = now.Add(routingSettings)
 		if o.unsettled() {
 			o.have = nil
 			o.soon(now)
@@ -155,8 +155,8 @@ func (o *owner) work(now time.Time) {
 }
 
 func (o *owner) rearm(now time.Time) {
-	if o.due.look = now.Add(limit.RoutingLook); o.watch == nil {
-		o.due.look = now.Add(limit.RoutingBlind)
+	if o.due.look = now.Add(routingLook); o.watch == nil {
+		o.due.look = now.Add(routingBlind)
 	}
 }
 
@@ -314,9 +314,9 @@ func (o *owner) tellRepair(now time.Time, steps []plan.Step) {
 
 func (o *owner) fail(began time.Time, f *fault.Fault) {
 	now := time.Now()
-	most := limit.RoutingBackoff
+	most := routingBackoff
 	if f.Code == fault.CodeNotFound {
-		most = limit.RoutingLink
+		most = routingLink
 	}
 	o.due.apply = now.Add(max(run.Backoff(o.tries, most, rand.Float64()),
 		rested(now.Sub(began), routingRest, limit.RoutingRestMost, limit.RoutingShare)))
@@ -345,7 +345,7 @@ func (o *owner) locate(now time.Time) {
 				telemetry.AttrReason, f.Error())
 		}
 		o.unlocated = true
-		o.due.local = now.Add(limit.RoutingBlind)
+		o.due.local = now.Add(routingBlind)
 		return
 	}
 	o.unlocated = false

@@ -109,7 +109,7 @@ func TestBeforeTheLinkIsThereItFailsClosed(t *testing.T) {
 		}
 		r.wait(time.Minute)
 		r.link()
-		r.wait(2 * limit.RoutingLink)
+		r.wait(2 * routingLink)
 		r.inForce(in)
 		if n := r.logged("level=ERROR"); n != 1 {
 			t.Errorf("%d errors are logged:\n%s", n, r.log)
@@ -153,7 +153,7 @@ func TestWhatOthersTakeAwayIsPutBack(t *testing.T) {
 				}
 			}
 		}
-		r.wait(limit.RoutingSettings + routingRest)
+		r.wait(routingSettings + routingRest)
 		r.inForce(in)
 	})
 }
@@ -220,7 +220,7 @@ func TestAFailureIsTriedAgainWithPatience(t *testing.T) {
 			t.Errorf("%d errors are logged:\n%s", n, r.log)
 		}
 		r.kernel.Fail = nil
-		r.wait(limit.RoutingBackoff + time.Second)
+		r.wait(routingBackoff + time.Second)
 		r.inForce(in)
 		if s := r.Status(); s.Tries != 0 || s.Fault != nil || r.logged("takes the mesh's state again") != 1 {
 			t.Errorf("status %+v:\n%s", s, r.log)
@@ -232,7 +232,7 @@ func TestAFailureIsTriedAgainWithPatience(t *testing.T) {
 			t.Error("in force, though nothing can be read")
 		}
 		r.kernel.deaf = nil
-		r.wait(limit.RoutingBackoff + time.Second)
+		r.wait(routingBackoff + time.Second)
 		r.inForce(in)
 	})
 }
@@ -250,7 +250,7 @@ func TestAnEndAtAnyStepIsMended(t *testing.T) {
 			r.wait(50 * time.Millisecond)
 			done = len(r.kernel.Log) < n
 			r.kernel.Fail = nil
-			r.wait(limit.RoutingBackoff)
+			r.wait(routingBackoff)
 			r.inForce(in)
 		})
 		if done || t.Failed() {
@@ -276,10 +276,10 @@ func TestAWatchThatFailsIsOpenedAgain(t *testing.T) {
 		less := full
 		less.Tables = nil
 		r.kernel.take(t, less) // nobody tells
-		r.wait(limit.RoutingBlind + routingRest)
+		r.wait(routingBlind + routingRest)
 		r.inForce(in)
 		r.refuse = nil
-		r.wait(limit.RoutingBackoff + time.Second)
+		r.wait(routingBackoff + time.Second)
 		if s := r.Status(); !s.Watching || s.Blind != nil || len(r.watches) != 2 {
 			t.Errorf("status %+v, %d watches", s, len(r.watches))
 		}

@@ -78,7 +78,7 @@ func (o *owner) blinded(now time.Time, err error) {
 		o.log.Warn("the kernel does not report its changes; it is read more often", telemetry.AttrCode, f.Code,
 			telemetry.AttrReason, f.Error())
 	}
-	o.due.watch = now.Add(run.Backoff(o.blind, limit.RoutingBackoff, rand.Float64()))
+	o.due.watch = now.Add(run.Backoff(o.blind, routingBackoff, rand.Float64()))
 	o.blind++
 	o.r.write(func(s *Status) { s.Watching, s.Blind = false, f })
 	o.have = nil
