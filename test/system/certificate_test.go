@@ -93,7 +93,7 @@ func TestExpiredCertificateMayRenewAndNothingElse(t *testing.T) {
 	c.forward(25 * time.Hour)
 
 	refusal := greet(t, h.dialTLS(&old.Certificate, trust.ALPNSession), hello("late")).GetRefusal()
-	if refusal.GetCode() != string(fault.CodeCertExpired) || !strings.Contains(refusal.GetWhy(), "ended at") {
+	if refusal.GetCode() != string(fault.CodeCertExpired) || !strings.Contains(refusal.GetWhy(), "it expired at") {
 		t.Errorf("session with an expired certificate: %v", refusal)
 	}
 	_, err := connectOver(runtest.Within(t), h.dialTLS(&old.Certificate), "10.0.0.1:80")
@@ -141,7 +141,7 @@ func TestClockAnHourOff(t *testing.T) {
 	}
 
 	f := mustEnd(t, runAgent(t, agentSpec{join: h.token("c1").Join, now: behind.now}), fault.CodeClockSkew)
-	if !strings.Contains(f.Explain(), "date -u") || !strings.Contains(f.Why, "begins at") {
+	if !strings.Contains(f.Explain(), "date -u") || !strings.Contains(f.Why, "it is valid from") {
 		t.Errorf("unclear: %s", f.Explain())
 	}
 

@@ -40,7 +40,7 @@ func (s *seeking) step(now time.Time) bool {
 	switch {
 	case s.round < len(first):
 		s.next = s.began.Add(first[s.round])
-		if s.next.Before(now) {
+		if !s.next.After(now) {
 			s.next = now.Add(first[1])
 		}
 	case now.Sub(s.began) < pathSeekLong:

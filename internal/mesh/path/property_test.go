@@ -36,6 +36,29 @@ func TestWhateverHappens(t *testing.T) {
 		}
 		restarts := 0
 		p.Learn(now, path.Facts{Probes: true})
+		var due time.Time // zero: nothing is
+		look := func(t *rapid.T) {
+			sends, next := p.Next(now)
+			due = next
+			for _, s := range sends {
+				sent++
+				if !s.Call() {
+					open[s.Ping], sentAt[s.Ping] = s.To, now
+				}
+			}
+			if !due.IsZero() && !due.After(now) {
+				t.Fatal("it is due at once again")
+			}
+			if again, _ := p.Next(now); len(again) > 0 {
+				t.Fatalf("asked twice it sends twice: %v, then %v; in use %v", sends, again, p.Way())
+			}
+			if w := p.Way(); w.Direct() && now.Sub(answered[w]) > 2*path.PathSpare+time.Minute {
+				t.Fatalf("%v is in use and last answered at %v", w, answered[w])
+			}
+			if n := len(p.Report(now).Candidates); n > limit.PathCandidates+limit.PathHeard+path.PathRelays {
+				t.Fatalf("%d ways are kept", n)
+			}
+		}
 		t.Repeat(map[string]func(*rapid.T){
 			"learn": func(t *rapid.T) {
 				f := path.Facts{Probes: true, Lazy: rapid.Bool().Draw(t, "lazy")}
@@ -71,30 +94,15 @@ func TestWhateverHappens(t *testing.T) {
 					delete(open, n)
 				}
 			},
-			"time": func(t *rapid.T) {
-				now = now.Add(time.Duration(rapid.Int64Range(0, int64(40*time.Second)).Draw(t, "time")))
+			"time": func(t *rapid.T) { // what is due meanwhile is done when it is due
+				end := now.Add(time.Duration(rapid.Int64Range(0, int64(40*time.Second)).Draw(t, "time")))
+				for !due.IsZero() && due.Before(end) {
+					now = due
+					look(t)
+				}
+				now = end
 			},
-			"": func(t *rapid.T) {
-				sends, due := p.Next(now)
-				for _, s := range sends {
-					sent++
-					if !s.Call() {
-						open[s.Ping], sentAt[s.Ping] = s.To, now
-					}
-				}
-				if !due.IsZero() && !due.After(now) {
-					t.Fatal("it is due at once again")
-				}
-				if again, _ := p.Next(now); len(again) > 0 {
-					t.Fatalf("asked twice it sends twice: %v", again)
-				}
-				if w := p.Way(); w.Direct() && now.Sub(answered[w]) > 2*path.PathSpare+time.Minute {
-					t.Fatalf("%v is in use and last answered at %v", w, answered[w])
-				}
-				if n := len(p.Report(now).Candidates); n > limit.PathCandidates+limit.PathHeard+path.PathRelays {
-					t.Fatalf("%d ways are kept", n)
-				}
-			},
+			"": look,
 		})
 		// Each event may start a round at most; beyond that the schedules bound it.
 		most := (restarts+2)*(1+20+2)*8 + int(now.Sub(began)/path.PathRetry+8)*30
