@@ -11,4 +11,7 @@ const (
 	// adminWait bounds how long the answer of a discovery socket is awaited: a service
 	// with all the members that it may have answers within a second.
 	adminWait = 10 * time.Second
+	// completionWait is how long a shell waits for the names of peers: nobody who pressed Tab
+	// waits longer.
+	completionWait = time.Second
 )

@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/discovery/discoveryclient"
 	"github.com/tombolo-io/tombolo/internal/mesh"
 )
@@ -60,7 +59,7 @@ func (f *meshFlags) completePeer(cmd *cobra.Command, args []string,
 		return nil, noFiles
 	}
 	f.resolve(cmd)
-	ctx, cancel := context.WithTimeout(cmd.Context(), limit.Completion)
+	ctx, cancel := context.WithTimeout(cmd.Context(), completionWait)
 	defer cancel()
 	var st mesh.Status
 	if err := f.call(ctx, http.MethodGet, "/v1/status", &st); err != nil {

@@ -112,12 +112,12 @@ func (c *Client) Call(ctx context.Context, method, path string, body, out any) e
 	}
 	defer res.Body.Close()
 	bad := fault.New(fault.CodeHubAway, "the answer of "+c.where+" cannot be read")
-	text, err := io.ReadAll(io.LimitReader(res.Body, limit.AdminAnswer+1))
+	text, err := io.ReadAll(io.LimitReader(res.Body, adminAnswer+1))
 	switch {
 	case err != nil:
 		return bad.Because(err)
-	case len(text) > limit.AdminAnswer:
-		return bad.Whyf("it has more than %d bytes", limit.AdminAnswer)
+	case len(text) > adminAnswer:
+		return bad.Whyf("it has more than %d bytes", adminAnswer)
 	}
 	if err := json.Unmarshal(text, out); err != nil {
 		return bad.Because(err)

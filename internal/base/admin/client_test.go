@@ -139,7 +139,7 @@ func TestAnswersThatAreNoAnswer(t *testing.T) {
 		}, fault.CodeHubAway, "no hub answers"},
 		"more than is read": {func(w http.ResponseWriter, _ *http.Request) {
 			chunk := bytes.Repeat([]byte(" "), 1<<20)
-			for range limit.AdminAnswer>>20 + 1 {
+			for range admin.AdminAnswer>>20 + 1 {
 				if _, err := w.Write(chunk); err != nil {
 					return
 				}

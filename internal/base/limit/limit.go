@@ -21,9 +21,6 @@ const (
 	AnswerPart = 64 << 10
 	// AdminBody bounds a request body of the admin API.
 	AdminBody = 64 << 10
-	// AdminAnswer bounds an answer of the admin API: the status of 10,000
-	// clusters with three agents each has about 20 MiB.
-	AdminAnswer = 64 << 20
 	// JoinBody bounds an enrolment request: a P-256 CSR in PEM has under 1 KiB.
 	JoinBody = 16 << 10
 	// KeyFile bounds the files of keys, secrets, credentials and versions.
@@ -41,9 +38,6 @@ const (
 	// asked whether it has bytes: more than people type and screens answer, and
 	// little enough for thousands of idle streams.
 	WaitBuffer = 2 << 10
-	// NotSent bounds what the kernel of a session's sender holds beyond what is on
-	// its way (TCP_NOTSENT_LOWAT): two writes of the mux.
-	NotSent = 128 << 10
 	// Discard is what a stream reads and throws away after the far side has
 	// stopped taking bytes, so that what that side still said can arrive: plenty
 	// for the control frames of a reader (SPDY, HTTP/2), little for an upload.
@@ -110,12 +104,6 @@ const (
 	// retry against a dead target cannot pile up; and the streams of a konnectivity
 	// socket that have asked for nothing yet.
 	PendingDials = 2_000
-	// DialsPerSecond bounds the dials of one cluster in the long run: more than any
-	// kube-apiserver was seen to make, for it keeps its connections, and a third of
-	// what two cores did with caller, agent and target beside the hub
-	// (docs/performance.md), so that one cluster that dials in a loop leaves the others
-	// most of the hub.
-	DialsPerSecond = 1_000
 	// ConnectConnections bounds the connections of one CONNECT frontend, and the
 	// connections and the streams of one konnectivity socket.
 	ConnectConnections = 10_000
@@ -217,13 +205,8 @@ const (
 	TokenTTL = 15 * time.Minute
 	// TokenTTLMost bounds the life that may be asked for.
 	TokenTTLMost = 30 * 24 * time.Hour
-	// TokenKept is how long a dead token is remembered, so that its refusal
-	// can say whether it was used, ran out or never existed.
-	TokenKept = 7 * 24 * time.Hour
 	// AgentCertificate is the life of an agent's certificate.
 	AgentCertificate = 24 * time.Hour
-	// RenewGrace is how long after its end an agent's certificate may still be renewed.
-	RenewGrace = 30 * 24 * time.Hour
 	// ClientCertificate is the life of a CONNECT client's certificate:
 	// kube-apiserver loads it once and never again.
 	ClientCertificate = 365 * 24 * time.Hour

@@ -9,9 +9,6 @@ const (
 	// MeshPing is how long one echo through the tunnel is waited for: the longest way
 	// around the world with a relay between, and a handshake before it.
 	MeshPing = 5 * time.Second
-	// Completion is how long a shell waits for the words of peers: who has pressed Tab
-	// waits no longer.
-	Completion = time.Second
 )
 
 const (

@@ -41,7 +41,7 @@ func control(_, _ string, c syscall.RawConn) error {
 			unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(limit.DeadIdle.Milliseconds())),
 			// What waits in the kernel cannot be overtaken by what is interactive: no
 			// more than the path needs.
-			unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, limit.NotSent))
+			unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, notSent))
 	})
 	if err != nil {
 		return err

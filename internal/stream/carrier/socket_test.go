@@ -38,13 +38,13 @@ func TestOnlySessionsAreBound(t *testing.T) {
 	if got := userTimeout(t, accepted); got != 0 {
 		t.Errorf("an accepted connection: %d ms, want no bound", got)
 	}
-	if got := notSent(t, agent); got != limit.NotSent {
+	if got := notSent(t, agent); got != carrier.NotSent {
 		t.Errorf("the agent's kernel holds %d bytes", got)
 	}
 	if err := carrier.MarkSession(accepted); err != nil || userTimeout(t, accepted) != session {
 		t.Errorf("a session at the hub: %d ms, %v", userTimeout(t, accepted), err)
 	}
-	if got := notSent(t, accepted); got != limit.NotSent {
+	if got := notSent(t, accepted); got != carrier.NotSent {
 		t.Errorf("the hub's kernel holds %d bytes", got)
 	}
 }

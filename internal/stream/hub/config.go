@@ -134,7 +134,7 @@ func validate(raw v1alpha1.HubConfig, add conf.Report) Config {
 func reloadable(raw v1alpha1.HubConfig, runDir string, add conf.Report) Reloadable {
 	r := Reloadable{
 		agentLife:   add.Positive("certificates.agentLife", raw.Certificates.AgentLife.Duration, limit.AgentCertificate),
-		renewGrace:  add.Positive("certificates.renewGrace", raw.Certificates.RenewGrace.Duration, limit.RenewGrace),
+		renewGrace:  add.Positive("certificates.renewGrace", raw.Certificates.RenewGrace.Duration, renewGrace),
 		clientLife:  add.Positive("certificates.clientLife", raw.Certificates.ClientLife.Duration, limit.ClientCertificate),
 		dialTimeout: add.Positive("streams.dialTimeout", raw.Streams.DialTimeout.Duration, limit.Dial),
 		idleTimeout: add.Positive("streams.idleTimeout", raw.Streams.IdleTimeout.Duration, limit.StreamIdle),

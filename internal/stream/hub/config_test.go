@@ -28,7 +28,7 @@ func TestAHubWithoutConfiguration(t *testing.T) {
 			switch {
 			case err != nil, c.StateDir != "/var/lib/tombolo/hub", c.RunDir != "/run/tombolo", c.TrustDomain != id.DefaultTrustDomain,
 				c.Listen != ":8443", c.AdminListen != "127.0.0.1:8444", c.Pprof, c.Drain != limit.Drain,
-				c.agentLife != limit.AgentCertificate, c.renewGrace != limit.RenewGrace, c.clientLife != limit.ClientCertificate,
+				c.agentLife != limit.AgentCertificate, c.renewGrace != renewGrace, c.clientLife != limit.ClientCertificate,
 				c.connections != limit.Connections,
 				c.dialTimeout != limit.Dial, c.idleTimeout != limit.StreamIdle, c.sockets.Defaults != frontend.Defaults{UID: -1, GID: -1, Mode: 0o600}, len(c.sockets.Clusters) != 0:
 				t.Errorf("%+v, %v", c, err)

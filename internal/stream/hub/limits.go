@@ -27,4 +27,6 @@ const (
 	dialUnwatched = 100 * time.Millisecond
 	// atOnce bounds an answer for which nobody shall wait.
 	atOnce = 100 * time.Millisecond
+	// renewGrace is how long after its expiry an agent's certificate can still be renewed.
+	renewGrace = 30 * 24 * time.Hour
 )

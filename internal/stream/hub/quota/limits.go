@@ -58,7 +58,7 @@ func Defaults() Limits {
 	l := Limits{none, none, none, RelayBounds{relayNodes, limit.RelayNodeRate, limit.RelayClusterRate}}
 	l.Cluster.Sessions, l.Cluster.Streams = limit.SessionsPerCluster, streamsPerCluster
 	l.Cluster.Pending = limit.PendingDials
-	l.Cluster.Dials, l.Cluster.Burst = limit.DialsPerSecond, dialBurst*limit.DialsPerSecond
+	l.Cluster.Dials, l.Cluster.Burst = dialsPerSecond, dialBurst*dialsPerSecond
 	l.Cluster.Unread = limit.ClusterUnread
 	l.Agent.Sessions, l.Agent.Streams = limit.SessionsPerAgent, limit.StreamsPerSession
 	l.Caller.Sessions = limit.ConnectConnections
@@ -230,4 +230,12 @@ const (
 	// relayNodes bounds the nodes of one cluster that are connected, by default:
 	// relaying is the last resort, but each keeps its connection.
 	relayNodes = 5_000
+)
+
+const (
+	// dialsPerSecond bounds the sustained dials per second of one cluster: more than any
+	// kube-apiserver was seen to make, since it keeps its connections, and a third of what two
+	// cores did that also ran caller, agent and target (docs/performance.md), so that a cluster
+	// that dials in a loop leaves most of the hub to the others.
+	dialsPerSecond = 1_000
 )

@@ -209,13 +209,13 @@ func TestTokens(t *testing.T) {
 		if err := s.PutToken(old, noon()); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.PutToken(young, old.Expires.Add(limit.TokenKept)); err != nil {
+		if err := s.PutToken(young, old.Expires.Add(state.TokenKept)); err != nil {
 			t.Fatal(err)
 		}
 		if all, err := s.Tokens(); err != nil || len(all) != 2 {
 			t.Errorf("%d tokens, %v; want both", len(all), err)
 		}
-		if err := s.PutToken(young, old.Expires.Add(limit.TokenKept+1)); err != nil {
+		if err := s.PutToken(young, old.Expires.Add(state.TokenKept+1)); err != nil {
 			t.Fatal(err)
 		}
 		if all, err := s.Tokens(); err != nil || len(all) != 1 || all[0].ID != young.ID {

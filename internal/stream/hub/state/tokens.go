@@ -11,15 +11,14 @@ import (
 	"github.com/tombolo-io/tombolo/internal/access/trust"
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/id"
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 )
 
 // PutToken stores a new token and registers its cluster, both or neither.
-// Tokens that have been dead for limit.TokenKept are forgotten on the way, and names that
+// Tokens that have been dead for tokenKept are forgotten on the way, and names that
 // have been for nodeKept.
 func (s *Store) PutToken(t trust.Token, now time.Time) error {
 	return wrap(s.db.Update(func(tx *bbolt.Tx) error {
-		err := drop(tx, bucketTokens, func(t trust.Token) bool { return now.Sub(t.Expires) > limit.TokenKept })
+		err := drop(tx, bucketTokens, func(t trust.Token) bool { return now.Sub(t.Expires) > tokenKept })
 		if err != nil {
 			return err
 		}
