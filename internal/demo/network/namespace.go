@@ -37,7 +37,8 @@ func onThread(ctx context.Context, f func() error) error {
 		runtime.LockOSThread()
 		err = f()
 	})
-	return errors.Join(group.Wait(), err)
+	waited := group.Wait() // and err is f's
+	return errors.Join(waited, err)
 }
 
 // newNamespace makes a network namespace under the given path and returns a
