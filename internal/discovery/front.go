@@ -17,6 +17,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/listener"
 	"github.com/tombolo-io/tombolo/internal/base/run"
+	"github.com/tombolo-io/tombolo/internal/base/socket"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 )
 
@@ -84,8 +85,8 @@ type connections struct {
 }
 
 func newConnections(settings *atomic.Pointer[Reloadable], c *callers) *connections {
-	files := listener.Descriptors()
-	return &connections{most: max(1, files-listener.Reserve(files)), settings: settings, callers: c}
+	files := socket.Descriptors()
+	return &connections{most: max(1, files-socket.Reserve(files)), settings: settings, callers: c}
 }
 
 // enter takes a place for a connection, which it gives back when it is closed.

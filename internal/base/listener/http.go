@@ -18,6 +18,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/run"
+	"github.com/tombolo-io/tombolo/internal/base/socket"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 )
 
@@ -86,7 +87,7 @@ func (h Health) Serve(ctx context.Context, ln net.Listener) error {
 	srv := HTTP{Handler: probes.Handler(), Header: limit.RequestHeader, Read: limit.RequestHeaderTime, Log: h.Log,
 		Conn: WithFew}
 	shed := func() { h.Log.Debug("a silent connection of the health port was closed for a newer one") }
-	return srv.Serve(ctx, Few(ln, Spare(Descriptors()), shed))
+	return srv.Serve(ctx, Few(ln, Spare(socket.Descriptors()), shed))
 }
 
 func (h Health) ready(w http.ResponseWriter, _ *http.Request) {

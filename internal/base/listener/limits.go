@@ -2,13 +2,11 @@
 
 package listener
 
-// The bounds of this package alone.
-const (
-	// spareDescriptors are reserved file descriptors that agents and callers of a hub, and
-	// targets of an agent, cannot take: for connections of the admin or health port, and
-	// half as many for the admin socket, the agent's next session and files.
-	spareDescriptors = 96
-	// adminConnections bounds the connections of the admin port and of an agent's
-	// health port, which carry probes and metrics: dozens of scrapers.
-	adminConnections = 64
-)
+import "github.com/tombolo-io/tombolo/internal/base/socket"
+
+// adminConnections bounds the connections of the admin port and of an agent's
+// health port, which carry probes and metrics: dozens of scrapers.
+const adminConnections = 64
+
+// Spare is how many connections of the admin or health port fit into the reserve.
+func Spare(most int) int { return min(adminConnections, max(1, socket.Reserve(most)*2/3)) }

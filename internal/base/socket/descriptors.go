@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package listener
+package socket
 
 import (
 	"errors"
@@ -9,12 +9,14 @@ import (
 	"syscall"
 )
 
+// spareDescriptors are reserved file descriptors that agents and callers of a hub, targets of
+// an agent and pipes of a splice cannot take: for connections of the admin or health port, and
+// half as many for the admin socket, the agent's next session and files.
+const spareDescriptors = 96
+
 // Reserve is how many of most file descriptors a process keeps for its admin and health
 // ports and for files: spareDescriptors, or a quarter of a small bound.
 func Reserve(most int) int { return min(spareDescriptors, most/4) }
-
-// Spare is how many connections of the admin or health port fit into the reserve.
-func Spare(most int) int { return min(adminConnections, max(1, Reserve(most)*2/3)) }
 
 // Descriptors is the process's limit of file descriptors.
 func Descriptors() int {

@@ -20,10 +20,10 @@ import (
 	"github.com/tombolo-io/tombolo/internal/access/trust"
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
-	"github.com/tombolo-io/tombolo/internal/base/listener"
 	"github.com/tombolo-io/tombolo/internal/base/otlp"
 	"github.com/tombolo-io/tombolo/internal/base/private"
 	"github.com/tombolo-io/tombolo/internal/base/run"
+	"github.com/tombolo-io/tombolo/internal/base/socket"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/stream/carrier"
 	"github.com/tombolo-io/tombolo/internal/stream/splice"
@@ -85,7 +85,7 @@ func New(cfg Config, o Options) *Agent {
 		a.readJoin = func(line string) (string, error) { return line, nil }
 	}
 	a.settings.Store(&cfg.Reloadable)
-	a.dialer = &targetDialer{resolver: &net.Resolver{}, dial: sparing(listener.Descriptors()).DialContext,
+	a.dialer = &targetDialer{resolver: &net.Resolver{}, dial: sparing(socket.Descriptors()).DialContext,
 		own: a.ownListeners}
 	a.metrics = telemetry.NewAgent(o.Reg, telemetry.AgentReadings{
 		Sessions:       func() float64 { return float64(len(a.sessions.list())) },

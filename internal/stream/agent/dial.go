@@ -16,9 +16,9 @@ import (
 	"github.com/tombolo-io/tombolo/internal/access/policy"
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
-	"github.com/tombolo-io/tombolo/internal/base/listener"
 	"github.com/tombolo-io/tombolo/internal/base/otlp"
 	"github.com/tombolo-io/tombolo/internal/base/run"
+	"github.com/tombolo-io/tombolo/internal/base/socket"
 	"github.com/tombolo-io/tombolo/internal/stream/wire"
 )
 
@@ -37,7 +37,7 @@ type targetDialer struct {
 // sparing dials targets and leaves the reserve of descriptors alone, also with
 // those whose connection does not come about: they hold one while they wait.
 func sparing(most int) *net.Dialer {
-	first := most - listener.Reserve(most)
+	first := most - socket.Reserve(most)
 	return &net.Dialer{Control: func(_, address string, c syscall.RawConn) error {
 		var failed error
 		err := c.Control(func(fd uintptr) {

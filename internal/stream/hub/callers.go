@@ -7,7 +7,7 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/id"
-	"github.com/tombolo-io/tombolo/internal/base/listener"
+	"github.com/tombolo-io/tombolo/internal/base/socket"
 	"github.com/tombolo-io/tombolo/internal/stream/carrier"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/conns"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/frontend"
@@ -33,7 +33,7 @@ func (fr *front) sparing(ln net.Listener) net.Listener {
 	return conns.Reserve(ln, most, func(conn net.Conn) {
 		fr.record.LogPeer(record.Party{}, conn, fault.
 			New(fault.CodeLimit, "the hub has no descriptor left for agents and callers").
-			Whyf("%d are in use, the rest is kept for the admin port", most-listener.Reserve(most)))
+			Whyf("%d are in use, the rest is kept for the admin port", most-socket.Reserve(most)))
 	})
 }
 

@@ -29,6 +29,8 @@ const (
 
 // pipes are spare ones. What a process holds at rest is bounded, however many were in use.
 type pipes struct {
+	first int // the lowest descriptor of the reserve, which no pipe may use
+
 	mu   sync.Mutex
 	free []*pipe
 }
@@ -36,7 +38,8 @@ type pipes struct {
 // pipe is empty whenever it is spare.
 type pipe struct{ r, w int }
 
-// get is nil where there are no descriptors left: buffers do as well.
+// get is nil where there are no descriptors left but those of the reserve: a peer that does not
+// read keeps its pipe, and buffers do as well. The kernel gives the lowest free ones (open(2)).
 func (s *pipes) get() *pipe {
 	s.mu.Lock()
 	if n := len(s.free); n > 0 {
@@ -50,8 +53,13 @@ func (s *pipes) get() *pipe {
 	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
 		return nil
 	}
+	p := &pipe{fds[0], fds[1]}
+	if max(p.r, p.w) >= s.first {
+		p.close()
+		return nil
+	}
 	_, _ = unix.FcntlInt(uintptr(fds[0]), unix.F_SETPIPE_SZ, pipeSize) // a smaller one does
-	return &pipe{fds[0], fds[1]}
+	return p
 }
 
 func (s *pipes) put(p *pipe) {

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
@@ -87,6 +88,48 @@ func TestAPipeOfABrokenTunnelIsClosed(t *testing.T) {
 	go farA.Write(sent)
 	got := make([]byte, len(sent))
 	if _, err := io.ReadFull(farB, got); err != nil || !bytes.Equal(got, sent) {
+		t.Fatalf("other bytes arrived, or %v", err)
+	}
+}
+
+// Where a process has no descriptors left but those of its reserve, bulk takes buffers, and no
+// pipe: a peer that does not read would keep what the admin port needs.
+func TestNoPipeFromTheReserve(t *testing.T) {
+	var bound syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &bound); err != nil {
+		t.Fatal(err)
+	}
+	few := bound
+	few.Cur = 100 // a quarter is the reserve
+	before, sent := openPipes(t), bulk()
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &few); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { syscall.Setrlimit(syscall.RLIMIT_NOFILE, &bound) })
+	s := splice.New()
+	nearA, farA := pairOn(t, "tcp", "127.0.0.1:0")
+	nearB, farB := pairOn(t, "tcp", "127.0.0.1:0")
+	var taken []*os.File
+	for {
+		f, err := os.Open(os.DevNull)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		if taken = append(taken, f); f.Fd() >= 75 {
+			break
+		}
+	}
+	go s.Both(t.Context(), splice.Net(nearA), splice.Net(nearB), splice.Options{})
+	go farA.Write(sent)
+	if _, err := io.ReadFull(farB, make([]byte, 1<<20)); err != nil {
+		t.Fatal(err)
+	}
+	if n := openPipes(t) - before; n != 0 {
+		t.Errorf("%d ends of pipes are open", n)
+	}
+	got := make([]byte, len(sent)-1<<20)
+	if _, err := io.ReadFull(farB, got); err != nil || !bytes.Equal(got, sent[1<<20:]) {
 		t.Fatalf("other bytes arrived, or %v", err)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/run"
+	"github.com/tombolo-io/tombolo/internal/base/socket"
 )
 
 // Conn is one side of a splice.
@@ -52,7 +53,11 @@ type Splicer struct {
 
 // New makes a Splicer.
 func New() *Splicer {
-	return &Splicer{large: pool(limit.CopyBuffer), small: pool(limit.WaitBuffer)}
+	most := socket.Descriptors()
+	return &Splicer{
+		large: pool(limit.CopyBuffer), small: pool(limit.WaitBuffer),
+		pipes: pipes{first: most - socket.Reserve(most)},
+	}
 }
 
 func pool(size int) sync.Pool {

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/limit"
-	"github.com/tombolo-io/tombolo/internal/base/listener"
+	"github.com/tombolo-io/tombolo/internal/base/socket"
 )
 
 // Means is what the number of connections of a session depends on.
@@ -39,7 +39,7 @@ type Descriptors struct {
 	at      time.Time
 }
 
-func NewDescriptors() *Descriptors { return NewDescriptorsOf(listener.Descriptors(), listDescriptors) }
+func NewDescriptors() *Descriptors { return NewDescriptorsOf(socket.Descriptors(), listDescriptors) }
 
 // NewDescriptorsOf counts at most so many by list.
 func NewDescriptorsOf(most int, list func() (int, error)) *Descriptors {

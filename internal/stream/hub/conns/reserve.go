@@ -6,7 +6,7 @@ import (
 	"net"
 	"syscall"
 
-	"github.com/tombolo-io/tombolo/internal/base/listener"
+	"github.com/tombolo-io/tombolo/internal/base/socket"
 )
 
 // reserving is a listener for agents and callers that leaves the descriptors of the reserve
@@ -20,7 +20,7 @@ type reserving struct {
 // Reserve wraps a listener whose connections may not use the last of so many
 // descriptors. shed is told of a connection before it is closed.
 func Reserve(ln net.Listener, most int, shed func(net.Conn)) net.Listener {
-	return &reserving{ln, most - listener.Reserve(most), shed}
+	return &reserving{ln, most - socket.Reserve(most), shed}
 }
 
 // Accept gives the next connection. The kernel gives each the lowest free descriptor
@@ -28,7 +28,7 @@ func Reserve(ln net.Listener, most int, shed func(net.Conn)) net.Listener {
 // temporary one: whoever accepts here waits a little, while others close theirs.
 func (l *reserving) Accept() (net.Conn, error) {
 	conn, err := l.Listener.Accept()
-	if err != nil || listener.Descriptor(conn) < l.first {
+	if err != nil || socket.Descriptor(conn) < l.first {
 		return conn, err
 	}
 	l.shed(conn)
