@@ -92,6 +92,8 @@ func Packages() []Package {
 		{"internal/base/store", Hands, true,
 			"state on disk: packages with state of their own lock and replace files with it"},
 		{"internal/access/enrol", Hands, false, "certificates of agents and nodes: requested, renewed and stored"},
+		{"internal/base/confdir", Hands, true,
+			"files and folders, read and watched: what they mean is the business of other packages on this floor"},
 		{"internal/base/proxy", Hands, true, "tunnels through an HTTP proxy: any package that dials out may need one"},
 		{"internal/mesh/relay", Hands, false, "connections of a node to the relay of hubs"},
 

@@ -3,21 +3,20 @@
 package policyfile
 
 import (
-	"errors"
-	"io/fs"
 	"log/slog"
-	"os"
-	"path/filepath"
+	"maps"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/access/authz"
+	"github.com/tombolo-io/tombolo/internal/access/policy"
 	"github.com/tombolo-io/tombolo/internal/base/admin"
+	"github.com/tombolo-io/tombolo/internal/base/confdir"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 )
 
-// Options are what policies need.
+// Options are what Files need.
 type Options struct {
 	Paths    func() []string // files and folders, as they are configured now
 	Table    *authz.Table    // where the policy is put into force
@@ -26,240 +25,95 @@ type Options struct {
 	Reloaded func(error) // counts a change, nil, or what was refused
 }
 
-// Files is what is known about the files of the policy.
+// Files are the files of the policy.
 type Files struct {
-	Options
+	*confdir.Files[content]
 
-	mu      sync.Mutex                     // one reading at a time
-	read    reader                         // of the file system
-	seen    map[string]reading             // by file: of its last good content
-	total   int                            // rules of all of them
-	last    map[string]reading             // by file: of the last reading, good or not
-	readFor map[string][]string            // the files that a path is read for: itself, lists, where links lead
-	refused map[string]admin.PolicyRefusal // by file, until it is good again
-
-	moved  chan struct{} // the paths have changed: the watcher shall look at them
-	status atomic.Pointer[admin.PolicyStatus]
+	table *authz.Table
+	read  confdir.Reader // of the file system
+	rules map[string]int // in force, by file
+	total atomic.Int64   // rules of all of them
 }
 
+// content is that of one good file.
+type content struct {
+	*policy.Policy
+	warnings []policy.Finding
+}
+
+// New makes Files that have read nothing yet.
 func New(o Options) *Files {
-	return &Files{
-		Options: o, read: readBounded, seen: map[string]reading{}, last: map[string]reading{},
-		readFor: map[string][]string{}, refused: map[string]admin.PolicyRefusal{}, moved: make(chan struct{}, 1),
+	p := &Files{table: o.Table, read: readBounded, rules: map[string]int{}}
+	p.Files = confdir.New(confdir.Options[content]{
+		Words: words(), Paths: o.Paths, Read: p.content, Apply: p.apply, Log: o.Log, Now: o.Now, Reloaded: o.Reloaded,
+		Disk: func(path string, most int64) ([]byte, error) { return p.read(path, most) },
+	})
+	return p
+}
+
+func (p *Files) content(file string, reader confdir.Reader) (content, error) {
+	compiled, findings, err := read(file, reader)
+	if err != nil {
+		return content{}, err
 	}
+	return content{compiled, findings}, Fault(file, findings)
 }
 
-func (p *Files) paths() []string { return p.Paths() }
-
-// Moved says that the paths may have changed: Watch looks at them.
-func (p *Files) Moved() {
-	select {
-	case p.moved <- struct{}{}:
-	default: // it will
+// apply puts changed files into force.
+func (p *Files) apply(c confdir.Change[content]) confdir.Outcome {
+	changed, total := map[string]*policy.Policy{}, p.total.Load()
+	for _, file := range slices.Sorted(maps.Keys(c.Good)) {
+		good := c.Good[file]
+		p.warn(good.warnings)
+		total += int64(good.Size() - p.rules[file])
+		changed[file], p.rules[file] = good.Policy, good.Size()
 	}
-}
-
-// reading is what was read of one file.
-type reading struct {
-	stamps []fileStamp // of the file and of its lists
-	rules  int
-}
-
-// fileStamp tells whether a file has changed. A file that is written within one tick of
-// the file system's clock keeps its time; its size or number seldom stays then.
-type fileStamp struct {
-	path string
-	size int64
-	at   time.Time
-	real string // where links lead: a ConfigMap is replaced by moving one
-}
-
-func stampOf(path string) fileStamp {
-	s := fileStamp{path: path, size: -1, real: canonical(path)}
-	if info, err := os.Stat(path); err == nil {
-		s.size, s.at = info.Size(), info.ModTime()
-		if real, err := filepath.EvalSymlinks(path); err == nil {
-			s.real = real
+	for _, file := range c.Gone {
+		if rules, known := p.rules[file]; known {
+			total -= int64(rules)
+			changed[file] = nil
+			delete(p.rules, file)
 		}
 	}
-	return s
-}
-
-// canonical is path in a folder without links, so that two spellings of it are one.
-func canonical(path string) string {
-	if dir, err := filepath.EvalSymlinks(filepath.Dir(path)); err == nil {
-		return filepath.Join(dir, filepath.Base(path))
+	if set := len(c.Paths) > 0; len(changed) > 0 || set != p.table.Configured() {
+		p.end(p.table.Replace(set, changed))
+		p.Reloaded(nil)
+		p.Log.Info("policy loaded", "files", len(p.rules), "changed", len(changed))
 	}
-	return path
+	p.total.Store(total)
+	return confdir.Outcome{}
 }
 
-func (f reading) fresh() bool {
-	return len(f.stamps) > 0 && !slices.ContainsFunc(f.stamps, func(s fileStamp) bool { return stampOf(s.path) != s })
-}
-
-// paths are those by which a change of the file or of its lists shows.
-func (f reading) paths() []string {
-	out := make([]string, 0, 2*len(f.stamps))
-	for _, s := range f.stamps {
-		if out = append(out, s.path); s.real != s.path {
-			out = append(out, s.real)
-		}
-	}
-	return out
-}
-
-// look lists the files to read, and those that are gone.
-func (p *Files) look(paths, named []string) (files, gone []string, err error) {
-	if len(named) == 0 {
-		if files, err = List(paths); err != nil {
-			return nil, nil, err
-		}
-		for file := range p.last {
-			if _, there := slices.BinarySearch(files, file); !there {
-				gone = append(gone, file)
-			}
-		}
-		return files, gone, nil
-	}
-	for _, file := range named {
-		// Its folder, or the file itself if the configuration names it, has to be there.
-		i := slices.IndexFunc(paths, func(p string) bool {
-			return filepath.Clean(p) == file || filepath.Clean(p) == filepath.Dir(file)
-		})
-		if i < 0 {
-			continue // it was of paths that another reading has left
-		}
-		if _, err := os.Lstat(file); !errors.Is(err, fs.ErrNotExist) {
-			files = append(files, file)
-			continue
-		}
-		if _, err := os.Stat(paths[i]); err != nil { // listing it would cost what all its files cost
-			return nil, nil, unreadable(paths[i], err)
-		}
-		gone = append(gone, file)
-	}
-	return files, gone, nil
-}
-
-// remember remembers what a reading of file looked at.
-func (p *Files) remember(file string, f reading) {
-	p.unlink(file)
-	p.last[file] = f
-	for _, path := range f.paths() {
-		if !slices.Contains(p.readFor[path], file) {
-			p.readFor[path] = append(p.readFor[path], file)
+func (p *Files) warn(findings []policy.Finding) {
+	for _, f := range findings {
+		if f.Warning {
+			p.Log.Warn("policy", telemetry.AttrReason, f.String())
 		}
 	}
 }
 
-func (p *Files) unlink(file string) {
-	for _, path := range p.last[file].paths() {
-		p.readFor[path] = slices.DeleteFunc(p.readFor[path], func(f string) bool { return f == file })
-		if len(p.readFor[path]) == 0 {
-			delete(p.readFor, path)
-		}
+// end ends streams that a changed policy refuses, each with the ruling in its record.
+func (p *Files) end(refused []authz.Overruled) {
+	for _, r := range refused {
+		q := r.Request()
+		p.Log.Debug("a stream ends that the changed policy refuses", telemetry.AttrCluster, q.Cluster,
+			telemetry.AttrTarget, authz.Destination(q),
+			telemetry.AttrCaller, q.Caller, telemetry.AttrReason, r.Ruling.Why())
+		r.Overrule(r.Ruling)
+	}
+	if len(refused) > 0 {
+		p.Log.Info("streams ended that the changed policy refuses", "streams", len(refused),
+			"version", p.table.Whole().String())
 	}
 }
 
-// accept puts a good reading in the place of the one before.
-func (p *Files) accept(file string, f reading) {
-	p.total += f.rules - p.seen[file].rules
-	p.seen[file] = f
-	delete(p.refused, file)
-}
-
-func (p *Files) forget(file string) {
-	p.unlink(file)
-	p.total -= p.seen[file].rules
-	delete(p.seen, file)
-	delete(p.last, file)
-	delete(p.refused, file)
-}
-
-// publish says for the metrics and the status what is in force.
-func (p *Files) publish() {
-	st := &admin.PolicyStatus{Files: len(p.seen), Rules: p.total}
-	for _, r := range p.refused {
-		if st.Refusal == nil || r.At.After(st.Refusal.At) || r.At.Equal(st.Refusal.At) && r.File < st.Refusal.File {
-			st.Refusal = &r
-		}
-	}
-	p.status.Store(st)
-}
-
-// Status is safe to call while files are read.
+// Status says for the metrics and the admin API what is in force. It may be called while files are read.
 func (p *Files) Status() admin.PolicyStatus {
-	if st := p.status.Load(); st != nil {
-		return *st
-	}
-	return admin.PolicyStatus{}
-}
-
-// affected lists the policy files that an event at path may have changed. all says
-// that only a look at every file tells.
-//
-// A plain file that is neither known nor could be a policy is somebody's temporary
-// file; a link or a folder may be what known paths lead through, as a ConfigMap's
-// ..data.
-func (p *Files) affected(paths []string, path string) (files []string, all bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	real := canonical(path)
-	for _, same := range []string{path, real} {
-		if files = slices.Clone(p.readFor[same]); len(files) > 0 {
-			return files, false
-		}
-	}
-	for _, configured := range paths {
-		configured = filepath.Clean(configured)
-		if configured == path || canonical(configured) == real {
-			return nil, true
-		}
-		if base := filepath.Base(path); isName(base) && canonical(filepath.Join(configured, base)) == real {
-			return []string{filepath.Join(configured, base)}, false
-		}
-	}
-	info, err := os.Lstat(path)
-	return nil, err == nil && (info.IsDir() || info.Mode()&fs.ModeSymlink != 0)
-}
-
-// isRefused says whether the last reading of a file was refused.
-func (p *Files) isRefused(file string) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	_, bad := p.refused[file]
-	return bad
-}
-
-// folders lists where something may change that paths and the files lead to, those
-// of paths first, so that events have the names by which the files are known.
-func (p *Files) folders(paths []string) (out []string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, path := range paths {
-		path = filepath.Clean(path)
-		if info, err := os.Stat(path); err == nil && info.IsDir() {
-			out = append(out, path)
-		}
-		out = append(out, filepath.Dir(path))
-	}
-	known := map[string]bool{}
-	for path := range p.readFor {
-		if dir := filepath.Dir(path); !known[dir] {
-			known[dir], out = true, append(out, dir)
-		}
-	}
-	return out
-}
-
-// foldersOf is folders for some files alone.
-func (p *Files) foldersOf(files []string) (out []string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, file := range files {
-		for _, path := range p.last[file].paths() {
-			out = append(out, filepath.Dir(path))
-		}
+	st := p.Files.Status()
+	out := admin.PolicyStatus{Files: st.Files, Rules: int(p.total.Load())}
+	if len(st.Refusals) > 0 {
+		newest := admin.PolicyRefusal(st.Refusals[0])
+		out.Refusal = &newest
 	}
 	return out
 }

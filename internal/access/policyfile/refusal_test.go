@@ -4,7 +4,6 @@ package policyfile
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"log/slog"
 	"path/filepath"
@@ -43,9 +42,6 @@ func TestARefusedPolicySaysWhatIsInForce(t *testing.T) {
 				t.Errorf("%s\nwant %q", lines[i], want)
 			}
 		}
-	}
-	if got := staying(errors.New("no folder")); got != "everything stays as it was" {
-		t.Error(got)
 	}
 	for n := range 2 * limit.PoliciesTold {
 		r.write(fmt.Sprintf("d%d.yaml", n), "rules: 1\n")

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package policyfile
+package confdir
 
 import (
 	"context"
@@ -15,14 +15,13 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 )
 
-// watcher notices changes of the policy's files. It watches folders, because
-// editors and Kubernetes replace a file by renaming, and folders of folders,
-// because those are replaced too.
+// watcher notices changes of the files. It watches folders, because editors and Kubernetes
+// replace a file by renaming, and the parents of folders, because those are replaced too.
 //
-//	event ──► a file that is known, or could be a policy ──► it is read
-//	     └──► anything that paths may lead through ────────► every stamp is looked at
-type watcher struct {
-	of      *Files
+//	event ──► a file that is known, or has such a name ──► it is read
+//	     └──► anything that paths may lead through ──────► every stamp is compared
+type watcher[T any] struct {
+	of      *Files[T]
 	fs      *fsnotify.Watcher
 	watched map[string]string // folders, to what they are without links
 	missing map[string]bool   // folders that could not be watched
@@ -30,19 +29,19 @@ type watcher struct {
 	all     bool              // look at every file
 }
 
-// Watch loads changed policies until ctx ends.
-func (p *Files) Watch(ctx context.Context) error {
-	for len(p.paths()) == 0 { // an inotify instance is not taken in vain
+// Watch loads changed files until ctx ends.
+func (p *Files[T]) Watch(ctx context.Context) error {
+	for len(p.Paths()) == 0 { // without need, no inotify instance is taken
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-p.moved:
 		}
 	}
-	w := watcher{of: p, watched: map[string]string{}, missing: map[string]bool{}, named: map[string]bool{}, all: true}
+	w := watcher[T]{of: p, watched: map[string]string{}, missing: map[string]bool{}, named: map[string]bool{}, all: true}
 	var err error
 	if w.fs, err = fsnotify.NewWatcher(); err != nil {
-		p.Log.Warn("changes of the policy are noticed on SIGHUP only", telemetry.AttrReason, err)
+		p.Log.Warn("changes of the "+p.Words.All+" are noticed on SIGHUP only", telemetry.AttrReason, err)
 		return nil
 	}
 	defer w.fs.Close()
@@ -67,11 +66,11 @@ func (p *Files) Watch(ctx context.Context) error {
 			if first.IsZero() {
 				first = time.Now()
 			}
-			// Who writes without an end is not waited for.
-			settle.Reset(max(0, min(limit.ConfigDebounce, time.Until(first.Add(policySettle)))))
+			// The wait ends even if somebody writes without an end.
+			settle.Reset(max(0, min(limit.ConfigDebounce, time.Until(first.Add(settleMost)))))
 			continue
 		case err := <-w.fs.Errors: // events were lost
-			p.Log.Warn("the policy's folders are looked at anew", telemetry.AttrReason, err)
+			p.Log.Warn("the folders of the "+p.Words.All+" are looked at again", telemetry.AttrReason, err)
 			w.all = true
 			settle.Reset(limit.ConfigDebounce)
 			continue
@@ -83,13 +82,13 @@ func (p *Files) Watch(ctx context.Context) error {
 }
 
 // note takes an event and says whether it matters.
-func (w *watcher) note(event fsnotify.Event) bool {
+func (w *watcher[T]) note(event fsnotify.Event) bool {
 	path := filepath.Clean(event.Name)
-	files, all := w.of.affected(w.of.paths(), path)
+	files, all := w.of.affected(w.of.Paths(), path)
 	if w.watched[path] != "" && event.Has(fsnotify.Remove|fsnotify.Rename) {
-		all = true // a folder went, and the watch of it
+		all = true // the kernel ended the watch with the folder
 	}
-	if event.Op == fsnotify.Chmod { // a file may be readable now; what was read is the same
+	if event.Op == fsnotify.Chmod { // only a file that was refused may be readable now
 		files = slices.DeleteFunc(files, func(f string) bool { return !w.of.isRefused(f) })
 	}
 	for _, f := range files {
@@ -99,8 +98,8 @@ func (w *watcher) note(event fsnotify.Event) bool {
 	return all || len(files) > 0
 }
 
-// load has what was noticed read, and watches where that leads.
-func (w *watcher) load() {
+// load reads what was noticed, and watches the folders that it leads to.
+func (w *watcher[T]) load() {
 	if !w.all {
 		named := slices.Sorted(maps.Keys(w.named))
 		clear(w.named)
@@ -114,7 +113,7 @@ func (w *watcher) load() {
 	for w.all {
 		w.all = false
 		clear(w.named)
-		for f := range w.watched { // a folder may be another one by now
+		for f := range w.watched { // the path may lead to another folder now
 			w.fs.Remove(f)
 		}
 		clear(w.watched)
@@ -125,10 +124,10 @@ func (w *watcher) load() {
 	}
 }
 
-func (w *watcher) folders() []string { return w.of.folders(w.of.paths()) }
+func (w *watcher[T]) folders() []string { return w.of.folders(w.of.Paths()) }
 
 // watch adds folders, and says whether one of them is new and watched now.
-func (w *watcher) watch(folders []string) (added bool) {
+func (w *watcher[T]) watch(folders []string) (added bool) {
 	for _, f := range folders {
 		real, err := filepath.EvalSymlinks(f)
 		if err == nil && w.watches(real) {
@@ -139,7 +138,7 @@ func (w *watcher) watch(folders []string) (added bool) {
 		}
 		if err != nil {
 			if !w.missing[f] {
-				w.of.Log.Debug("a folder of the policy cannot be watched yet", telemetry.AttrReason, err)
+				w.of.Log.Debug("a folder of the "+w.of.Words.All+" cannot be watched yet", telemetry.AttrReason, err)
 			}
 			w.missing[f] = true
 			continue
@@ -150,7 +149,7 @@ func (w *watcher) watch(folders []string) (added bool) {
 	return added
 }
 
-func (w *watcher) watches(real string) bool {
+func (w *watcher[T]) watches(real string) bool {
 	for _, r := range w.watched {
 		if r == real {
 			return true
@@ -160,7 +159,7 @@ func (w *watcher) watches(real string) bool {
 }
 
 // retry tries the folders again that could not be watched.
-func (w *watcher) retry() bool {
+func (w *watcher[T]) retry() bool {
 	if len(w.missing) == 0 || !w.watch(slices.Collect(maps.Keys(w.missing))) {
 		return false
 	}
@@ -168,7 +167,7 @@ func (w *watcher) retry() bool {
 	return true
 }
 
-func (w *watcher) tell(err error) {
+func (w *watcher[T]) tell(err error) {
 	if err != nil {
 		w.of.LogRefused(err, "")
 	}
