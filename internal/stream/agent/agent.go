@@ -47,7 +47,7 @@ type Agent struct {
 	instance string
 	readJoin func(string) (string, error)
 	settings atomic.Pointer[Reloadable]
-	revoked  atomic.Pointer[fault.Fault] // what the hub said; nil: it was not revoked
+	revoked  atomic.Pointer[fault.Fault] // the hub's refusal; nil: not revoked
 	sessions sessions
 	unread   *carrier.Budget // of all sessions
 	streams  atomic.Int64    // live streams of all sessions
@@ -55,23 +55,23 @@ type Agent struct {
 
 	mu       sync.Mutex
 	me       *enrol.Identity
-	spare    *trust.Join    // has another token than me, and is used once if me is revoked
-	listener netip.AddrPort // of the health port, which is not dialled for anyone
+	spare    *trust.Join    // with another token than me; used once if me is revoked
+	listener netip.AddrPort // of the health port, which is never dialled
 	renewed  chan struct{}  // signalled after a renewal
 }
 
-// Options are what an agent needs beside its configuration.
+// Options are what an agent needs in addition to its configuration.
 type Options struct {
 	Log   *slog.Logger
 	Now   func() time.Time // the clock for certificates; nil means time.Now
 	Reg   *prometheus.Registry
 	Audit *audit.Writer // takes the records of dials; nil: none are made
 	Trace *otlp.Tracer  // makes the spans of dials; nil: none are made
-	// ReadJoin resolves Config.Join, which may name a file; nil takes it as the line.
+	// ReadJoin resolves Config.Join, which may name a file; nil: it is the line itself.
 	ReadJoin func(string) (string, error)
 }
 
-// New prepares an agent; Run works.
+// New prepares an agent; Run runs it.
 func New(cfg Config, o Options) *Agent {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -101,8 +101,8 @@ func New(cfg Config, o Options) *Agent {
 // Ready reports whether a session takes new streams.
 func (a *Agent) Ready() bool { return a.sessions.usable() > 0 }
 
-// Reload takes over new rules and bounds. New streams follow them at once, live
-// ones that the rules refuse end; the hub shows the new ranges after the next connect.
+// Reload applies new rules and bounds: new streams follow them at once, and live ones that
+// the rules refuse end. The hub shows the new ranges after the next connect.
 func (a *Agent) Reload(next Config) {
 	if fixed := fixedChanges(a.cfg, next); len(fixed) > 0 {
 		a.log.Warn("these settings change only with a restart", "settings", fixed)
@@ -144,7 +144,7 @@ func (a *Agent) hubAddresses(me *enrol.Identity) []string {
 }
 
 // joinLine reads the join line, nil if there is none. An agent that has joined
-// does without: people remove a secret that has been used.
+// does not need it: people remove a used secret.
 func (a *Agent) joinLine(me *enrol.Identity) (*trust.Join, error) {
 	if a.cfg.Join == "" {
 		return nil, nil
@@ -161,9 +161,9 @@ func (a *Agent) joinLine(me *enrol.Identity) (*trust.Join, error) {
 	return &j, err
 }
 
-// prepare makes sure of an identity: the stored one, or a new one for the join
-// line. A stored identity wins over a line for the same cluster and CA, so that
-// the same command can be run again; a line for another one is refused.
+// prepare loads the stored identity, or gets a new one with the join line.
+// A stored identity wins over a line for the same cluster and CA, so that the same command
+// can be run again; a line for another one is refused.
 func (a *Agent) prepare(ctx context.Context) error {
 	if err := private.StateDir(a.cfg.StateDir, a.log); err != nil {
 		return err
@@ -199,7 +199,7 @@ func (a *Agent) prepare(ctx context.Context) error {
 	return a.join(ctx, me, *line)
 }
 
-// join enrols and repeats while no hub can be reached, or has too much to do; another
+// join enrols, and retries while no hub can be reached or all are overloaded; any other
 // refusal is final.
 func (a *Agent) join(ctx context.Context, me *enrol.Identity, line trust.Join) error {
 	if me == nil {
@@ -231,7 +231,7 @@ func (a *Agent) join(ctx context.Context, me *enrol.Identity, line trust.Join) e
 	}
 }
 
-// pause logs and waits before try+1.
+// pause logs the cause and waits before the next try.
 func (a *Agent) pause(ctx context.Context, try int, what string, cause error) error {
 	wait := run.Backoff(try, limit.BackoffMost, mathrand.Float64())
 	f := fault.From(cause)
@@ -255,7 +255,7 @@ func waitFor(ctx context.Context, d time.Duration) error {
 	return nil
 }
 
-// keepCertificate renews in time, until ctx ends.
+// keepCertificate renews the certificate in time, until ctx ends.
 func (a *Agent) keepCertificate(ctx context.Context) error {
 	return enrol.Keeper{
 		Client: a.enrolment(), Dir: a.cfg.StateDir, Current: a.identity, Hubs: a.hubAddresses,
@@ -273,8 +273,8 @@ func (a *Agent) keepCertificate(ctx context.Context) error {
 	}.Run(ctx)
 }
 
-// keepSession holds a session to a hub, forever. After a renewal a new session
-// is opened with the new certificate before the old one is drained.
+// keepSession keeps a session to a hub until ctx ends. After a renewal it opens a new
+// session with the new certificate before it drains the old one.
 func (a *Agent) keepSession(ctx context.Context) error {
 	g := run.NewGroup(ctx)
 	defer g.Wait()
@@ -285,7 +285,7 @@ func (a *Agent) keepSession(ctx context.Context) error {
 		}
 		me := a.identity()
 		if !a.now().Before(me.Cert.NotAfter) {
-			// Nothing but a renewal is possible until then.
+			// Only a renewal is possible now.
 			if err := a.pause(ctx, try, "the certificate has run out; waiting for its renewal",
 				fault.New(fault.CodeCertExpired, "the agent's certificate has run out")); err != nil {
 				return err
@@ -329,8 +329,8 @@ func (a *Agent) keepSession(ctx context.Context) error {
 	}
 }
 
-// hold serves a session and returns why it ended, or nil when the certificate
-// was renewed: then the session goes on in the group until its streams end.
+// hold serves a session and returns why it ended, or nil once the certificate was
+// renewed: then the session continues in the group until its streams end.
 func (a *Agent) hold(ctx context.Context, g *run.Group, s *session, me *enrol.Identity) error {
 	a.sessions.add(s)
 	select { // a renewal before this session was opened needs no replacement
@@ -356,7 +356,7 @@ func (a *Agent) hold(ctx context.Context, g *run.Group, s *session, me *enrol.Id
 	return nil
 }
 
-// retire waits until a new session is up, then drains the old one.
+// retire waits for a new session, then drains the old one.
 func (a *Agent) retire(ctx context.Context, s *session) {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
@@ -377,7 +377,7 @@ func (a *Agent) retire(ctx context.Context, s *session) {
 		case <-s.link.Done():
 			return
 		case <-s.emptied:
-		case <-tick.C: // nobody tells of the last bytes
+		case <-tick.C: // there is no event for the last bytes
 		}
 	}
 	s.goodbye(fault.New(fault.CodeSessionLost, "replaced after renewal"))

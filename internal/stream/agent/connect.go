@@ -84,7 +84,7 @@ func allowed(configured int, welcome uint32) int {
 }
 
 // attach opens one more connection for the session that has the secret, with the
-// certificate of now: the one with which the session began may have been renewed.
+// current certificate: the one that the session started with may have been renewed.
 func (a *Agent) attach(ctx context.Context, s *session, hub string, secret []byte) (net.Conn, error) {
 	conn, welcome, err := a.greeted(ctx, hub, a.identity(), secret)
 	if err == nil {

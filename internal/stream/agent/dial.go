@@ -34,8 +34,8 @@ type targetDialer struct {
 	own      func() []policy.Listener // of the agent itself, and of its hubs
 }
 
-// sparing dials targets and leaves the reserve of descriptors alone, also with
-// those whose connection does not come about: they hold one while they wait.
+// sparing dials targets without using the reserve of descriptors. That includes attempts
+// that fail later: they hold a descriptor while they wait.
 func sparing(most int) *net.Dialer {
 	first := most - socket.Reserve(most)
 	return &net.Dialer{Control: func(_, address string, c syscall.RawConn) error {
@@ -51,9 +51,9 @@ func sparing(most int) *net.Dialer {
 	}}
 }
 
-// connect begins to connect before package net does, which then finds the connection
-// of a target on this machine made, and need not wait for it with a deadline and a hook
-// on the context. Any other target it waits for as ever.
+// connect starts to connect before package net does. For a target on this machine, net
+// then finds the connection established and needs no deadline and no hook on the context;
+// for any other target it waits as usual.
 func connect(fd int, address string) error {
 	to, err := netip.ParseAddrPort(address)
 	if err != nil || to.Addr().Zone() != "" {
@@ -69,8 +69,8 @@ func connect(fd int, address string) error {
 	return nil
 }
 
-// within is a context with a deadline that package net and a stream's deadlines look at
-// by themselves: it needs no timer, and whoever waits for Done alone adds one.
+// within is a context with a deadline but no timer: package net and a stream's deadlines
+// check Deadline themselves. Code that waits only for Done must add a timer.
 type within struct {
 	context.Context
 	end time.Time
@@ -78,14 +78,13 @@ type within struct {
 
 func (w within) Deadline() (time.Time, bool) { return w.end, true }
 
-// choice picks some of the addresses that the policy allows, one at least. Its
-// errors are faults.
+// choice picks at least one of the addresses that the policy allows. Its errors are
+// faults.
 type choice func(ctx context.Context, allowed []netip.AddrPort) ([]netip.AddrPort, error)
 
-// Dial connects to address as the policy allows. Exactly an address that was
-// checked is dialled: a name is resolved once and never again. choose may be nil.
-// After an error resolved is the first address that was tried or refused, if the
-// dial came so far.
+// Dial connects to d.Address if the policy allows it. It dials only addresses that were
+// checked: a name is resolved exactly once. choose may be nil. After an error, resolved is
+// the first address that was tried or refused, if there was one.
 func (t *targetDialer) Dial(ctx context.Context, p *policy.Policy, d wire.Dial,
 	choose choice) (conn net.Conn, resolved string, err error) {
 	deciding := otlp.Of(ctx).Child("decide", otlp.Internal)
@@ -109,8 +108,8 @@ func (t *targetDialer) Dial(ctx context.Context, p *policy.Policy, d wire.Dial,
 	return conn, conn.RemoteAddr().String(), nil
 }
 
-// decide gives the addresses that may be dialled, one at least; with an error those
-// that were refused, the first first.
+// decide returns the addresses that may be dialled, at least one; or, with an error, those
+// that were refused, in order.
 func (t *targetDialer) decide(ctx context.Context, p *policy.Policy, d wire.Dial,
 	choose choice) (target policy.Target, allowed []netip.AddrPort, err error) {
 	if d.Network != "tcp" {
@@ -163,8 +162,8 @@ func (t *targetDialer) resolve(ctx context.Context, name string) ([]netip.Addr, 
 	return addrs, nil
 }
 
-// filter keeps the addresses that the policy allows, IPv6 and IPv4 in turn (RFC
-// 8305 section 4), and gives the reason for the first that it does not.
+// filter keeps the addresses that the policy allows, alternating between IPv6 and IPv4 (RFC
+// 8305 section 4), and returns the verdict on the first one that it refuses.
 func (t *targetDialer) filter(p *policy.Policy, target policy.Target,
 	addrs []netip.Addr) (allowed []netip.AddrPort, denied policy.Verdict) {
 	var six, four []netip.AddrPort
@@ -192,8 +191,8 @@ func (t *targetDialer) filter(p *policy.Policy, target policy.Target,
 	return allowed, denied
 }
 
-// race starts an attempt on each address, the next when the one before has
-// failed or after the stagger of RFC 8305 section 5, and takes the first that connects.
+// race starts an attempt on each address, the next one when the previous has failed or
+// after the stagger of RFC 8305 section 5, and returns the first connection.
 func (t *targetDialer) race(ctx context.Context, addrs []netip.AddrPort) (net.Conn, error) {
 	if len(addrs) == 1 {
 		return t.dial(ctx, "tcp", addrs[0].String())
@@ -227,7 +226,7 @@ func (t *targetDialer) race(ctx context.Context, addrs []netip.AddrPort) (net.Co
 			if r.err == nil {
 				g.Stop()
 				g.Wait()
-				for range running { // those that connected all the same
+				for range running { // those that connected nevertheless
 					if late := <-results; late.conn != nil {
 						late.conn.Close()
 					}
@@ -244,7 +243,7 @@ func (t *targetDialer) race(ctx context.Context, addrs []netip.AddrPort) (net.Co
 	}
 }
 
-// dialFault codes a failed connect by the kernel's answer.
+// dialFault maps the error of a failed connect to a fault.
 func dialFault(target policy.Target, addrs []netip.AddrPort, err error) error {
 	at := fmt.Sprint(addrs[0])
 	if len(addrs) > 1 {

@@ -11,8 +11,8 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 )
 
-// heard notes whether the hub has revoked this agent. One that has a join line with
-// another token than it came from joins anew, and then heard says so.
+// heard notes whether the hub has revoked this agent. If the agent has a join line with
+// another token than the one it joined with, it joins again, and heard returns true.
 func (a *Agent) heard(ctx context.Context, err error) (again bool) {
 	f := fault.From(err)
 	if f == nil || f.Code != fault.CodeCertRevoked {

@@ -15,64 +15,63 @@ import (
 	"time"
 )
 
-// Stream is one proxied connection within a session. Read gives io.EOF after
-// the peer's CloseWrite or Close, and only then; after the peer's Reset Read and
-// Write give a *ResetError, after our own end net.ErrClosed, after a deadline
-// os.ErrDeadlineExceeded, and after the end of the session a fault of code
-// session_lost. Close ends both directions: the peer reads what was written and
-// io.EOF, and a peer that still writes gets a *ResetError with code 0.
+// Stream is one proxied connection within a session. Read returns io.EOF after
+// the peer's CloseWrite or Close, and only then. Read and Write return a *ResetError after
+// the peer's Reset, net.ErrClosed after our own Close or Reset, os.ErrDeadlineExceeded after
+// a deadline, and a fault of code session_lost after the end of the session. Close ends both
+// directions: the peer reads what was written, then io.EOF; a peer that still writes gets a
+// *ResetError with code 0.
 type Stream interface {
 	net.Conn
 	// CloseWrite ends our direction; the peer reads io.EOF after the last byte.
 	CloseWrite() error
 	// Reset ends both directions at once; the peer sees the code.
 	Reset(code uint32) error
-	// CopyFrom sends what src gives until src ends: then srcErr is io.EOF or its
-	// failure. err says why the stream takes no more. It does not close anything.
-	// moved, if not nil, is called with each number of bytes as they move. A src
-	// with ReadWhenReady is read without a buffer being held while it is silent.
+	// CopyFrom sends the bytes of src until src ends: then srcErr is io.EOF or its error.
+	// err is why the stream accepts no more bytes. It closes nothing. moved, if not nil,
+	// is called with the number of bytes of each piece. A src that is Patient is read
+	// without holding a buffer while it is silent.
 	CopyFrom(src io.Reader, moved func(n int)) (srcErr, err error)
-	// CopyTo writes what the peer sends to dst until the stream ends: then err is
-	// io.EOF, or what Read would give. dstErr says why dst takes no more. A dst
-	// with WriteNow may be written by who received the bytes.
+	// CopyTo writes what the peer sends to dst until the stream ends: then err is io.EOF,
+	// or what Read would return. dstErr is why dst accepts no more bytes. A dst that is a
+	// PromptWriter may be written to by the goroutine that received the bytes.
 	CopyTo(dst io.Writer, moved func(n int)) (dstErr, err error)
 }
 
-// Patient is a source that asks for a buffer only when it has bytes. take gives
-// a buffer of at least one byte; give takes it back when nothing came after all.
-// The n bytes lie at the begin of the buffer taken last; with n == 0 none is out.
+// Patient is a source that asks for a buffer only when it has bytes. take
+// returns a buffer of at least one byte; give returns it unused. The n bytes are at the
+// start of the buffer taken last; with n == 0 no buffer is taken.
 type Patient interface {
 	ReadWhenReady(take func() []byte, give func()) (n int, err error)
 }
 
 // PromptWriter is a destination that can take bytes without waiting. WriteNow
-// writes what fits at once: with n < len(b) and no error the rest would have to
-// wait. It is not called while Write or another WriteNow is under way.
+// writes what fits at once: with n < len(b) and no error the rest would
+// block. It is not called while Write or another WriteNow is under way.
 type PromptWriter interface {
 	WriteNow(b []byte) (n int, err error)
 }
 
 // Session is one live link. All methods may be called from any goroutine.
 type Session interface {
-	// OpenStream opens a stream to the peer, without waiting for it. first, if
-	// not empty, is the first of its bytes, and leaves together with the opening.
-	// What is beyond the first window waits for the peer, as in Write, or for ctx,
-	// whose end resets the stream.
+	// OpenStream opens a stream to the peer, without waiting for it. first, if not empty,
+	// is sent together with the opening. Bytes beyond the first window wait for credit of
+	// the peer, as in Write; the end of ctx resets the stream.
 	OpenStream(ctx context.Context, first []byte) (Stream, error)
 	// AcceptStream waits for the peer's next stream.
 	AcceptStream(ctx context.Context) (Stream, error)
 	// GoAway tells the peer to open no more streams: its OpenStream fails with a
-	// fault of code draining. Open streams go on.
+	// fault of code draining. Open streams continue.
 	GoAway()
-	// Attach adds a connection that the peer dialled for this session. A fault of
-	// code limit_reached says that the session takes no more.
+	// Attach adds a connection that the peer dialled for this session. It returns
+	// a fault of code limit_reached if the session takes no more.
 	Attach(conn net.Conn) error
 	// Close ends the session and all of its streams, and waits until its goroutines
 	// have ended. Accept, Dial and Lost must not call it.
 	Close() error
-	// Done is closed when the session has ended, from whatever cause.
+	// Done is closed when the session has ended, for any reason.
 	Done() <-chan struct{}
-	// Traffic reports what the connections below have carried.
+	// Traffic reports what the connections of the session have carried.
 	Traffic() Traffic
 	// Info describes the session, for status.
 	Info() Info
@@ -80,62 +79,61 @@ type Session interface {
 	RemoteAddr() net.Addr
 }
 
-// Traffic is what the connections have carried, with the framing of the mux and
-// without that of TLS.
+// Traffic is what the connections have carried, including the mux's framing but not that
+// of TLS.
 type Traffic struct {
 	Received, Sent int64     // bytes
-	LastReceived   time.Time // when the newest byte came; the session's begin if none did
+	LastReceived   time.Time // when the newest byte arrived; the session's start if none did
 }
 
 // Info describes a session.
 type Info struct {
 	Connections int // live ones
 	Streams     int // live ones, of both sides
-	Unread      int // bytes that came and were not read yet
+	Unread      int // bytes received and not read yet
 }
 
 // Options of a session.
 type Options struct {
-	// Incoming bounds the streams that the peer may have open towards us; more
-	// are reset unseen.
+	// Incoming bounds the streams that the peer may have open; further ones are
+	// reset unseen.
 	Incoming int
-	// Accept, if not nil, is given each stream of the peer as it comes, instead of
-	// AcceptStream: who expects one in a day needs no goroutine to wait for it. It
-	// must not wait, and may be called before the session is returned.
+	// Accept, if not nil, is called with each stream of the peer, in place of AcceptStream:
+	// rare streams need no goroutine that waits for them. It must not block, and may be
+	// called before the session is returned.
 	Accept func(Stream)
 	// Connections bounds the connections of the session, 0 means 1.
 	Connections int
-	// Beside bounds the connections of which bulk keeps our cores busy while
-	// something interactive happens on another; 0: all cores but one.
+	// Beside bounds the connections with bulk traffic that are served at the same time
+	// while another one has interactive traffic; 0: all cores but one.
 	Beside int
-	// Dial opens one more connection to the same peer, greeting done; only at the
-	// end that dials, nil if there shall be one connection.
+	// Dial opens a further connection to the same peer and greets it; only at the dialling
+	// end. nil: the session has one connection.
 	Dial func(ctx context.Context) (net.Conn, error)
-	// Budget bounds unread bytes together with other sessions; nil: one of its own.
+	// Budget bounds unread bytes together with other sessions; nil: the session has its own.
 	Budget *Budget
-	// Tally counts unread bytes as well, if it is set: those of an agent's sessions.
+	// Tally, if not nil, also counts unread bytes: those of all sessions of an agent.
 	Tally *atomic.Int64
-	// Lost, if not nil, is told of each connection that a live session of our mux
-	// loses. Nobody's bytes move on that connection any more, but its caller serves
-	// others: Lost must not wait.
+	// Lost, if not nil, is called for each connection that a live session loses. It runs
+	// in a goroutine that also serves other connections: Lost must not block.
 	Lost func(Loss)
 }
 
 // Loss is the loss of a connection. A session that loses the last one ends.
 type Loss struct {
 	Cause  Cause
-	Remain int   // connections that the session has still
+	Remain int   // connections that the session still has
 	Why    error // for people
 }
 
-// Cause is why a connection was lost, in one of few words.
+// Cause is why a connection was lost.
 type Cause string
 
-// The causes. A violation, ours by the peer's word or the peer's by ours, takes
-// all connections with it, and is told once.
+// The causes. A protocol violation, detected by either end, ends all connections and is
+// reported once.
 const (
 	CauseLeft      Cause = "left"      // in order: it was not needed any more
-	CauseSilent    Cause = "silent"    // no byte came, no answer to what was sent
+	CauseSilent    Cause = "silent"    // no byte arrived, nothing sent was answered
 	CauseBroken    Cause = "broken"    // it failed, or the peer closed it
 	CauseViolation Cause = "violation" // of the protocol of the mux
 )

@@ -22,11 +22,11 @@ type muxSession struct {
 	local  net.Addr
 	remote net.Addr
 
-	queued  atomic.Int64 // bytes given to be sent
+	queued  atomic.Int64 // bytes that wait to be sent
 	starved starved
-	growth  atomic.Int64 // what windows have beyond their start
+	growth  atomic.Int64 // total growth of windows beyond their initial size
 	several atomic.Bool  // more than one connection
-	unread  atomic.Int64 // bytes that came and were not read
+	unread  atomic.Int64 // bytes received and not read
 	busy    activity
 	least   atomic.Int64 // shortest round trip, nanoseconds
 	pinged  atomic.Int64 // newest PING for a round trip, nanoseconds
@@ -37,8 +37,8 @@ type muxSession struct {
 	newest    uint32 // id of our newest stream, 0 at first
 	incoming  int    // streams of the peer
 	accepted  []*muxStream
-	announced int64 // first window that the peer was told
-	assumed   int64 // first window that the peer told us
+	announced int64 // first window announced to the peer
+	assumed   int64 // first window announced by the peer
 	weGone    bool  // GOAWAY sent
 	heGone    bool  // GOAWAY received
 	trips     trips
@@ -55,25 +55,25 @@ type muxSession struct {
 	closed    bool
 	why       error
 
-	came  chan struct{} // something in accepted
+	came  chan struct{} // accepted is not empty
 	done  chan struct{}
 	owned atomic.Int64  // goroutines and the timer, and 1 until the session ends
 	quiet chan struct{} // closed when owned is 0
 }
 
 const (
-	// mostGrowth bounds what the windows of a session have beyond their start.
+	// mostGrowth bounds the total growth of a session's windows beyond their initial size.
 	mostGrowth = 64 << 20
-	// mostQueued bounds what all streams of a session have given to be sent, for a
-	// link that does not move.
+	// mostQueued bounds the bytes that all streams of a session have queued for a stalled
+	// link.
 	mostQueued = 8 << 20
-	// firstSamples is how many round trips are measured at once at the begin: the
-	// first alone may have met a busy machine.
+	// firstSamples is how many round trips are measured at the start, one after the other:
+	// a single one may have met a busy machine.
 	firstSamples = 4
 	sampleEvery  = 100 * time.Millisecond // while windows want to grow
 	tickEvery    = 500 * time.Millisecond
-	laneIdle     = time.Minute // after which a connection without bulk is left
-	notIdle      = 8 << 10     // bytes that come within a tick, more than heartbeats
+	laneIdle     = time.Minute // after which a connection without bulk traffic is closed
+	notIdle      = 8 << 10     // bytes received within a tick, more than heartbeats
 	askEvery     = time.Second // between two CONNECTIONS, and two dials
 )
 
@@ -98,7 +98,7 @@ func newMux(conn net.Conn, o Options, client bool) (Session, error) {
 	return s, nil
 }
 
-// life is a context that lasts as long as the session.
+// life is a context that ends with the session.
 type life struct{ s *muxSession }
 
 func (l life) Deadline() (time.Time, bool) { return time.Time{}, false }
@@ -114,7 +114,7 @@ func (l life) Err() error {
 	}
 }
 
-// now is the session's clock, which nobody can set.
+// now is the session's monotonic clock.
 func (s *muxSession) now() time.Duration { return time.Since(s.begin) }
 
 func (s *muxSession) trip() time.Duration { return time.Duration(s.least.Load()) }
@@ -162,8 +162,8 @@ func (s *muxSession) ponged(sent time.Duration) {
 	}
 }
 
-// measure sends a PING if the newest is older than every: windows follow the path
-// as it is.
+// measure sends a PING if the newest one is older than every, so that windows follow the
+// current round trip.
 func (s *muxSession) measure(now, every time.Duration) {
 	newest := s.pinged.Load()
 	if now-time.Duration(newest) < every || !s.pinged.CompareAndSwap(newest, int64(now)) {

@@ -70,7 +70,7 @@ func (st *muxStream) setDeadline(of func(*deadlines) **deadline, t time.Time, wa
 	*at = nil
 	if !t.IsZero() {
 		*at = &deadline{at: t}
-		wake.broadcast() // whoever waits has a timer made, or has waited too long
+		wake.broadcast() // a waiter gets a timer, or has waited too long
 	}
 }
 

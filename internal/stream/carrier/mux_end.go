@@ -218,7 +218,7 @@ func (s *muxSession) lost(l *lane, why error) {
 	}
 	s.mu.Unlock()
 	other.say(frames)
-	s.tell(Loss{causeOf(why, clean), remain, why}) // last: streams do not wait for who hears it
+	s.tell(Loss{causeOf(why, clean), remain, why}) // last: streams must not wait for Lost
 }
 
 // tell needs to be without locks.

@@ -31,7 +31,7 @@ const (
 	firstWindow = 256 << 10           // of a stream, without pressure
 	leastWindow = 16 << 10            // of a stream under pressure
 	mostWindow  = 16 << 20            // of a stream
-	mostID      = 1<<32 - 1           // stream ids start anew after it
+	mostID      = 1<<32 - 1           // then stream ids start again
 	quantum     = 16<<10 - headerSize // of a stream in its turn: with its header one TLS record
 	batchSize   = 64 << 10            // of one write
 	bulkBatch   = 256 << 10           // of one write where nothing interactive has to wait for it

@@ -13,7 +13,7 @@ type Holder interface {
 	// not read before it is written.
 	Unread() int64
 	// Tally counts them in n, too, now and with each change until the last is gone.
-	// It is called at most once, and before the stream is given to whoever reads it.
+	// It is called at most once, and before the stream has a reader.
 	Tally(n *atomic.Int64)
 }
 

@@ -12,9 +12,9 @@ import (
 )
 
 // lane is one connection of a session. Whoever has something to send puts it
-// into the lane's queues; whoever then finds nobody sending takes the turn and
-// sends for all, without blocking. Where the link takes no more, a goroutine of
-// the lane goes on with the turn and ends when nothing is left. One goroutine
+// into the lane's queues; a goroutine that then finds nobody sending takes the turn and
+// sends for all, without blocking. When the link takes no more, a goroutine of the
+// lane continues the turn and ends when nothing is left. One goroutine
 // reads for as long as the connection lives.
 type lane struct {
 	s    *muxSession
@@ -37,7 +37,7 @@ type lane struct {
 	newest uint32      // the stream that queued the newest frame; 0: none did
 	ending bool        // to be closed when nothing is left to send
 	noWait bool        // and as soon as the link does not take it at once
-	waits  bool        // who has the turn waits for the link
+	waits  bool        // the owner of the turn waits for the link
 	failed bool
 	why    error // of failed
 	buried bool  // the session knows
@@ -179,12 +179,12 @@ func (l *lane) farewell(frame []byte) {
 	if stuck {
 		l.lose(net.ErrClosed, false)
 	} else {
-		l.kick() // or who has the turn ends it
+		l.kick() // or the owner of the turn closes it
 	}
 }
 
-// lose ends a connection that failed. The session takes leave of it only when
-// nobody has its turn any more: who has it still works on its queues.
+// lose ends a connection that failed. The session removes it only once
+// nobody has its turn: the owner of the turn still works on its queues.
 func (l *lane) lose(err error, mine bool) {
 	l.mu.Lock()
 	if l.why == nil {

@@ -62,8 +62,8 @@ func (s *muxSession) OpenStream(ctx context.Context, first []byte) (Stream, erro
 	return st, nil
 }
 
-// primaryLocked is the connection for what is new and interactive: the oldest that
-// stays, nil if none lives.
+// primaryLocked is the connection for new and interactive streams: the oldest that is not
+// being closed, nil if there is none.
 func (s *muxSession) primaryLocked() *lane {
 	for _, l := range s.lanes {
 		if !l.leaving && !l.heLeft {

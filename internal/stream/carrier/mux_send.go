@@ -5,7 +5,7 @@ package carrier
 import "net"
 
 // inlineRounds is how many writes the taker of a turn makes for others before a
-// goroutine of the lane goes on.
+// goroutine of the lane continues.
 const inlineRounds = 2
 
 // batch is what one turn writes at once: pieces of small, and frames that lie in

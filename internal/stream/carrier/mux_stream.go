@@ -19,7 +19,7 @@ import (
 type muxStream struct {
 	s     *muxSession
 	id    uint32
-	round uint32 // of the owner of a turn
+	round uint32 // of the owner of the turn
 
 	writing sync.Mutex // one writer at a time
 
@@ -29,11 +29,11 @@ type muxStream struct {
 	deadlines *deadlines // nil: none
 
 	// Sending.
-	out        chunkList // waits to be sent
+	out        chunkList // bytes to be sent
 	limit      int64     // offset up to which the peer lets us send
 	sent       int64     // offset
 	lane       *lane     // our direction travels here
-	want       *lane     // and shall travel here
+	want       *lane     // and is to move here
 	prev       *lane     // bytes may still be under way here; nil once the peer said MOVED
 	movedAt    int64     // offset of the newest
 	queued     bool      // in a lane's queue for sending
@@ -43,22 +43,22 @@ type muxStream struct {
 	fin, rst   bool      // due
 	outs       uint8     // chunks of out
 	greeting   uint8     // small frames sent, up to greetingFrames
-	background bool      // it never talks
-	drop       bool      // RST does not wait for what has no credit
+	background bool      // never counts as interactive
+	drop       bool      // RST does not wait for bytes without credit
 	finSent    bool
 	windowDue  bool
 	movedDue   bool
 	starving   bool // in the list of starved
-	ended      bool // by our application: Close or Reset
+	ended      bool // by our side: Close or Reset
 	finished   bool // FIN came in order
 	rstCode    uint32
-	moves      uint32 // how many MOVEs of ours there were
+	moves      uint32 // number of MOVEs sent
 	charged    int32  // of out, in the session's count of what waits
 	deficit    int32
 	pace       pace
 	placed     time.Duration // when its lane was chosen
-	werr       error         // why nothing can be sent any more
-	ctlLane    *lane         // in whose queue it is for control frames
+	werr       error         // why nothing can be sent
+	ctlLane    *lane         // whose queue for control frames it is in
 
 	receiver
 
@@ -75,8 +75,8 @@ func newMuxStream(s *muxSession, id uint32, l *lane, send, receive int64) *muxSt
 	return st
 }
 
-// Write copies b and returns when all of it waits to be sent, at most mostOut
-// pieces of it unsent.
+// Write copies b and returns once all of it is queued, with at most mostOut pieces
+// unsent.
 func (st *muxStream) Write(b []byte) (n int, err error) {
 	st.writing.Lock()
 	defer st.writing.Unlock()
@@ -123,7 +123,7 @@ func (st *muxStream) CopyFrom(src io.Reader, moved func(int)) (srcErr, err error
 		if patient != nil {
 			n, srcErr = patient.ReadWhenReady(take, give)
 		} else {
-			// A source that is silent holds a small buffer, one in flow a large one.
+			// A silent source holds a small buffer, one that flows a large one.
 			c = pools.get(size)
 			if n, srcErr = src.Read(c.b[headerSize:size]); n == 0 {
 				give()
@@ -178,9 +178,9 @@ func (st *muxStream) room() error {
 	}
 }
 
-// submit hands c to the lane and waits until the peer has given credit for all
-// of it; room was made before, and no other writer is here. accepted is less
-// than all only with an error.
+// submit hands c to the lane and waits until the peer has given credit for all of it. The
+// caller has waited for room and is the only writer. accepted is less than all only with
+// an error.
 func (st *muxStream) submit(c *chunk) (accepted int, err error) {
 	now, n := st.s.now(), c.len()
 	st.mu.Lock()
@@ -209,8 +209,8 @@ func (st *muxStream) submit(c *chunk) (accepted int, err error) {
 	return st.credited(c, n, end)
 }
 
-// talksLocked says whether a frame of n bytes, which is counted already, is a sign of
-// somebody who waits for an answer.
+// talksLocked reports whether a frame of n bytes, which is already counted, shows
+// interactive traffic: somebody waits for an answer.
 func (st *muxStream) talksLocked(n int, now time.Duration) bool {
 	if st.background || n >= smallFrame {
 		return false
@@ -222,8 +222,8 @@ func (st *muxStream) talksLocked(n int, now time.Duration) bool {
 	return !st.pace.bulk && st.pace.little(now) && st.heard.little(now)
 }
 
-// pacedLocked counts n bytes that are to be sent, and says whether it is time to choose
-// a connection.
+// pacedLocked counts n bytes to be sent, and reports whether a connection must be chosen
+// again.
 func (st *muxStream) pacedLocked(n int, now time.Duration) (choose bool) {
 	was := st.pace.bulk
 	st.pace.sent(n, now)
@@ -235,7 +235,7 @@ func (st *muxStream) pacedLocked(n int, now time.Duration) (choose bool) {
 }
 
 // credited waits until the peer has given credit for c, whose n bytes end at the
-// offset end. What it does not count is never sent.
+// offset end. Bytes that it does not count are never sent.
 func (st *muxStream) credited(c *chunk, n int, end int64) (accepted int, err error) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -253,13 +253,13 @@ func (st *muxStream) credited(c *chunk, n int, end int64) (accepted int, err err
 		}
 		st.waitLocked(&st.writable, st.deadlines.write())
 	}
-	if st.sent+st.out.n < end { // given up meanwhile
+	if st.sent+st.out.n < end { // dropped meanwhile
 		return max(0, n-int(end-st.sent)), st.writeErrorLocked()
 	}
 	return n, nil
 }
 
-// writeErrorLocked is why nothing can be written any more.
+// writeErrorLocked returns why nothing can be written, or nil.
 func (st *muxStream) writeErrorLocked() error {
 	if st.ended || st.fin {
 		return net.ErrClosed
@@ -267,15 +267,15 @@ func (st *muxStream) writeErrorLocked() error {
 	return st.werr
 }
 
-// mostOut is how many pieces (of at most sendPayload) a stream in flow has waiting
-// to be sent, so that its writer is woken for several at once; any other has one.
+// mostOut is how many pieces (of at most sendPayload) a bulk stream may have queued, so
+// that its writer is woken for several at once; any other stream has one.
 const mostOut = 4
 
-// greetingFrames is how many small frames even a transfer begins with: what was
-// asked of a dialler, handshakes, the request. Large ones do not count.
+// greetingFrames is how many small frames even a transfer starts with: the dial request,
+// handshakes, the request. Large ones do not count.
 const greetingFrames = 4
 
-// placeEvery is how often a stream in flow is placed anew.
+// placeEvery is how often the connection of a stream that flows is reconsidered.
 const placeEvery = 100 * time.Millisecond
 
 // send queues the stream for sending and sends.
@@ -294,8 +294,8 @@ func (st *muxStream) send() {
 	l.kickFor(st.id)
 }
 
-// Background says that nobody waits for what the stream says, however small it is: it
-// does not keep bulk away from connections. The control stream is one.
+// Background marks a stream whose frames nobody waits for, however small they are: it does
+// not keep bulk traffic away from its connection. The control stream is one.
 func (st *muxStream) Background() {
 	st.mu.Lock()
 	defer st.mu.Unlock()

@@ -66,7 +66,7 @@ func (w *window) consume(n int64, now, trip time.Duration, room int64) (reserve 
 // owes is how much credit the peer could have beyond what it was given.
 func (w *window) owes() int64 { return int64(w.size) - (w.granted - w.consumed) }
 
-// much is how much the reader may owe before the peer is told. What owes half of
+// much is how much the reader may owe before the peer gets credit. What owes half of
 // it may be told together with another stream that owes all: one write for many.
 func (w *window) much() int64 { return int64(min(w.size/4, mostOwed)) }
 

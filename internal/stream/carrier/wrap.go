@@ -51,8 +51,8 @@ var errTooMuch = errors.New("the peer makes TLS answer without reading the answe
 
 func (s *socket) NetConn() net.Conn { return s.Conn }
 
-// ReadThrough says that Read gives the bytes of Conn as they are, for who waits
-// for them below TLS (internal/stream/splice).
+// ReadThrough returns Conn, whose bytes Read returns unchanged: internal/stream/splice waits
+// for them below TLS.
 func (s *socket) ReadThrough() net.Conn { return s.Conn }
 
 func (s *socket) Write(b []byte) (int, error) {

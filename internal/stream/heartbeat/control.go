@@ -73,7 +73,7 @@ func (b *Beat) over(ctx context.Context, stream Stream) error {
 	return w.first()
 }
 
-// writer writes to one stream. Only who has the turn does.
+// writer writes to one stream. Only the owner of the turn does.
 type writer struct {
 	stream Stream
 	began  bool // what stands has been said

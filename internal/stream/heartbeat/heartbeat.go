@@ -51,7 +51,7 @@ type Beat struct {
 	o       Options
 	out     chan *pb.Control
 	turn    chan struct{} // holds one token while there is a stream and nobody writes to it
-	writer  *writer       // of the current stream; who has the turn may look
+	writer  *writer       // of the current stream; only the owner of the turn may use it
 	writers *run.Group
 	watcher *run.Alarm
 	looks   liveness.Looks              // of watch

@@ -24,7 +24,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/stream/wire"
 )
 
-// dialer opens streams for callers: this is where a dial is refused, or finds its agent.
+// dialer opens streams for callers: here a dial is refused, or gets its agent.
 type dialer struct{ *parts }
 
 // Dial opens a stream to d.Address through an agent of the cluster. It fails
@@ -39,7 +39,7 @@ func (dl *dialer) Dial(ctx context.Context, name id.Cluster, d wire.Dial) (carri
 	return stream, nil
 }
 
-// dial is Dial that notes how far it came.
+// dial is Dial, and notes its progress in at.
 func (dl *dialer) dial(ctx context.Context, name id.Cluster, d wire.Dial, at *record.Progress) (*hubStream, error) {
 	if dl.draining.Load() {
 		return nil, shuttingDown()
@@ -62,7 +62,7 @@ func (dl *dialer) dial(ctx context.Context, name id.Cluster, d wire.Dial, at *re
 		ctx, cancel = context.WithTimeout(ctx, d.Timeout)
 		defer cancel()
 	}
-	held, err := c.accounts.Admit(ctx, d.Caller) // before the policy: what it refuses costs as well
+	held, err := c.accounts.Admit(ctx, d.Caller) // before the policy: refused dials cost, too
 	if err != nil {
 		return nil, err
 	}
@@ -97,16 +97,16 @@ func shuttingDown() error {
 	return fault.New(fault.CodeDraining, "the hub is shutting down").Hint("try again")
 }
 
-// dialled is what is asked for: as the agent gets it, as the policy judges it, and how far
-// it came.
+// dialled is a requested dial: as sent to the agent, as judged by the policy, and its
+// progress.
 type dialled struct {
 	wire   wire.Dial
 	policy policy.Request
 	at     *record.Progress
 }
 
-// dialAny tries the cluster's sessions, the best first; one of them twice if the
-// first try was lost with a connection and the session goes on over another.
+// dialAny tries the cluster's sessions, the best first. It tries a session again if the
+// first attempt was lost with a connection and the session continues on another one.
 func (dl *dialer) dialAny(ctx context.Context, c *cluster, held *quota.Grant, d dialled) (*hubStream, error) {
 	tried, again := map[*session]bool{}, map[*session]int{}
 	var last error
@@ -135,7 +135,7 @@ func (dl *dialer) dialAny(ctx context.Context, c *cluster, held *quota.Grant, d 
 			held.Drop()
 		}
 		var old unasked
-		if errors.As(err, &old) { // another one may be newer
+		if errors.As(err, &old) { // another agent may be newer
 			tried[s], last = true, err
 			continue
 		}
@@ -152,7 +152,7 @@ func (dl *dialer) dialAny(ctx context.Context, c *cluster, held *quota.Grant, d 
 	}
 }
 
-// alive says whether the session goes on and was heard a moment ago.
+// alive reports whether the session is open and was heard from recently.
 func (s *session) alive() bool {
 	select {
 	case <-s.link.Done():
@@ -162,24 +162,24 @@ func (s *session) alive() bool {
 	}
 }
 
-// retriable says whether another agent may succeed where this one failed: the
-// session was lost or takes no streams, and nothing was said about the target.
+// retriable reports whether another agent may succeed where this one failed: the
+// session was lost or takes no streams, and the agent gave no answer about the target.
 func retriable(err error) bool {
 	return fault.Has(err, fault.CodeSessionLost) || fault.Has(err, fault.CodeDraining) || refused(err)
 }
 
-// refused says that the agent's mux took the stream for one too many, or for one
-// that came after its last: nobody has seen it.
+// refused reports whether the agent's mux refused the stream, because there were too many
+// or because it came after GOAWAY: the agent itself has not seen it.
 func refused(err error) bool {
 	var reset *carrier.ResetError
 	return errors.As(err, &reset) && reset.Code == carrier.ResetRefused
 }
 
-// dialRequest is room for an encoded dial request with a name of middling length.
+// dialRequest is the initial capacity for an encoded dial request, enough for most names.
 const dialRequest = 256
 
-// dialThrough asks one agent. A session that has been silent must answer a ping
-// first, so that a dial does not wait on a dead one.
+// dialThrough asks one agent. A session that has been silent must answer a ping first,
+// so that a dial does not wait for a dead session.
 func (dl *dialer) dialThrough(ctx context.Context, s *session, asked dialled) (_ *hubStream, err error) {
 	d, q := asked.wire, asked.policy
 	q.Own = dl.own.From(s.peer)
@@ -212,7 +212,7 @@ func (dl *dialer) dialThrough(ctx context.Context, s *session, asked dialled) (_
 	if err != nil {
 		return nil, err
 	}
-	stream, err := s.link.OpenStream(ctx, request) // leaves in one write
+	stream, err := s.link.OpenStream(ctx, request) // sent in one write
 	if err != nil {
 		return nil, dialError(ctx, s, err)
 	}
@@ -236,7 +236,7 @@ func (dl *dialer) dialThrough(ctx context.Context, s *session, asked dialled) (_
 	if to, err := netip.ParseAddrPort(resolved); err == nil {
 		q.Addr = to.Addr().Unmap()
 	}
-	if q.MeetsOwn() { // a name led there
+	if q.MeetsOwn() { // a name that resolved to it
 		if r := dl.access.DecideThrough(s.ranges, q); !r.Allow {
 			stream.Reset(splice.ResetCode(fault.CodePolicyDenied))
 			return nil, authz.Denied(r, q)
@@ -247,14 +247,14 @@ func (dl *dialer) dialThrough(ctx context.Context, s *session, asked dialled) (_
 	return &hubStream{Stream: stream, parts: dl.parts, session: s, request: q}, nil
 }
 
-// unasked is the refusal of a name for an agent that cannot be asked.
+// unasked is the refusal to dial a name through an agent that cannot list its addresses first.
 type unasked struct{ error }
 
 func (u unasked) Unwrap() error { return u.error }
 
-// askable says whether the agent is asked for the addresses of a name before one is
-// dialled. Where a policy decides, an agent that cannot be asked gets no name to
-// dial: it would connect first, and how that went would reveal what is denied.
+// askable reports whether the agent is asked for the addresses of a name before one is
+// dialled. Under a policy, an agent that cannot be asked gets no names: it would connect
+// first, and the outcome would reveal what the policy denies.
 func (dl *dialer) askable(s *session, q policy.Request) (bool, error) {
 	if q.Name == "" || !dl.access.Configured() {
 		return false, nil
@@ -268,7 +268,7 @@ func (dl *dialer) askable(s *session, q policy.Request) (bool, error) {
 	return true, nil
 }
 
-// answer reads what the agent says. If it was asked for the addresses of a name,
+// answer reads the agent's reply. If the agent was asked for the addresses of a name,
 // the policy chooses among them before one is dialled.
 func (dl *dialer) answer(stream carrier.Stream, asked bool, q policy.Request,
 	at *record.Progress) (resolved string, err error) {
@@ -305,9 +305,9 @@ func (dl *dialer) answer(stream carrier.Stream, asked bool, q policy.Request,
 	return resolved, err
 }
 
-// whenSilent calls giveUp when the agent has not been heard for limit.Silent
-// although it is pinged every second, and another one could take the dial: that
-// is sooner than the link counts as dead, which would cost the live streams.
+// whenSilent calls giveUp when the agent has been silent for limit.Silent although it is
+// pinged every second, and another agent could take the dial. That is earlier than the
+// link counts as dead, which would end its live streams.
 func (s *session) whenSilent(giveUp func()) (stop func()) {
 	w := &silence{session: s, giveUp: giveUp, began: time.Now()}
 	w.mu.Lock()
@@ -316,7 +316,7 @@ func (s *session) whenSilent(giveUp func()) (stop func()) {
 	return w.stop
 }
 
-// silence is one wait for an agent.
+// silence watches one agent during a dial.
 type silence struct {
 	session *session
 	giveUp  func()
@@ -363,7 +363,7 @@ func probe(ctx context.Context, s *session) error {
 	return nil
 }
 
-// dialError codes what went wrong on the way to an agent's answer; an agent's own fault passes.
+// dialError turns a failure before the agent's answer into a fault; an agent's own fault is returned as it is.
 func dialError(ctx context.Context, s *session, err error) error {
 	var f *fault.Fault
 	if errors.As(err, &f) && (f.Code != fault.CodeDialCanceled || ctx.Err() != nil) {
@@ -373,7 +373,7 @@ func dialError(ctx context.Context, s *session, err error) error {
 	isReset := errors.As(err, &reset)
 	switch {
 	case ctx.Err() == nil && (f != nil || isReset && splice.ResetReason(reset.Code) == fault.CodeDialCanceled):
-		// We did not give up: the agent's own work was cut short.
+		// We did not cancel: the agent was stopped.
 		return fault.Newf(fault.CodeSessionLost, "agent %s was stopped during the dial", s.agent)
 	case refused(err) && s.draining.Load():
 		return fault.Newf(fault.CodeDraining, "agent %s takes no new streams", s.agent).Because(err)
@@ -381,8 +381,8 @@ func dialError(ctx context.Context, s *session, err error) error {
 		return fault.Newf(fault.CodeLimit, "agent %s takes no more streams", s.agent).Because(err).
 			Hint("it has as many streams, or as many unread bytes, as it may: look at 'tombolo status %s'", s.cluster.name)
 	case isReset && ctx.Err() == nil:
-		// An answer about the target that was overtaken by its end, which no
-		// other agent would give differently.
+		// The end of the stream overtook an answer about the target, and no
+		// other agent would answer differently.
 		return fault.Newf(splice.ResetReason(reset.Code), "agent %s broke the stream off during the dial", s.agent).
 			Whyf("the target may have reset the connection at once").Hint("look at the agent's log")
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):

@@ -44,9 +44,9 @@ func (dl *dialer) forCaller(who record.Party) frontend.DialFunc {
 	}
 }
 
-// dialRecorded dials, and leaves a record of the refusal, of the failure, or of the stream
-// when it has ended. told says of an error whether the log should have it too: of a flood of
-// refusals it has the sum alone.
+// dialRecorded dials and records the refusal, the failure, or the stream once it has ended.
+// told reports whether an error is to be logged as a warning: of a flood of refusals only the
+// sum is.
 func (dl *dialer) dialRecorded(ctx context.Context, who record.Party,
 	d wire.Dial) (_ carrier.Stream, told bool, err error) {
 	begun := time.Now()

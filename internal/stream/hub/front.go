@@ -26,7 +26,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/stream/wire"
 )
 
-// front is the main port and the unix sockets: it hands each connection to whom it is for.
+// front serves the main port and the unix sockets: it hands each connection to the server that handles it.
 type front struct {
 	*parts
 	dials     *dialer
@@ -40,8 +40,8 @@ type front struct {
 	joinHTTP, apiHTTP *listener.Handoff
 }
 
-// serveFront accepts on the main port. What a connection is for follows from
-// ALPN, who it is from its certificate:
+// serveFront accepts on the main port. The purpose of a connection follows
+// from ALPN, its peer from the certificate:
 //
 //	tombolo-session/1 + agent     a session
 //	tombolo-join/1                enrolment and renewal over HTTP
@@ -72,8 +72,8 @@ func (fr *front) serveFront(ctx context.Context, ln net.Listener) error {
 	return errors.Join(err, g.Wait())
 }
 
-// shake makes TLS of an accepted connection, whatever it will turn out to be
-// for. A session's mux looks for its own layer, which is the lowest.
+// shake does the TLS handshake of an accepted connection, whatever its purpose. The mux
+// of a session needs the socket below TLS, so it is wrapped first.
 func (fr *front) shake(ctx context.Context, raw net.Conn) (*tls.Conn, error) {
 	cfg, err := fr.serving.Config(fr.now())
 	if err != nil {
@@ -88,8 +88,8 @@ func (fr *front) shake(ctx context.Context, raw net.Conn) (*tls.Conn, error) {
 	return conn, nil
 }
 
-// route passes a connection to what it is for. It is pending until its peer has
-// an identity, or is gone.
+// route passes a connection to the server that handles it. The connection is pending
+// until its peer is identified or gone.
 func (fr *front) route(ctx context.Context, conn *tls.Conn, raw net.Conn,
 	pending *conns.Pending) (next func(context.Context)) {
 	switch conn.ConnectionState().NegotiatedProtocol {
@@ -157,7 +157,7 @@ func (fr *front) routeHTTP(ctx context.Context, conn *tls.Conn, known func()) {
 		fr.clients.Remove(serial, conn)
 	})
 	leaf := conn.ConnectionState().PeerCertificates[0]
-	// Revoked since it was identified, when the revocation did not see this connection.
+	// Revoked after it was identified: the revocation did not see this connection.
 	if fr.credentials.Revoked(serial) || fr.credentials.Refusal(who, credentials.IssuedAt(leaf)) != nil {
 		gone()
 		conn.Close()
@@ -171,8 +171,8 @@ func (fr *front) routeHTTP(ctx context.Context, conn *tls.Conn, known func()) {
 	fr.connect.serveConnect(ctx, conn, asks, fr.dials.forCaller(asks))
 }
 
-// refuseHTTP waits for the request's head before it answers, because a client
-// that is still sending takes an early answer for a broken connection.
+// refuseHTTP waits for the request's header before it answers, because a client
+// that is still sending treats an early answer as a broken connection.
 func (fr *front) refuseHTTP(ctx context.Context, conn *tls.Conn, err error) {
 	fr.metrics.Refused.WithLabelValues(outcome(fault.From(err))).Inc()
 	if _, bad := fr.connect.readConnect(ctx, conn, splice.Net(conn)); bad != nil && !fault.Has(bad, fault.CodeMethod) {
@@ -181,7 +181,7 @@ func (fr *front) refuseHTTP(ctx context.Context, conn *tls.Conn, err error) {
 	fr.connect.refuseConnect(conn, err)
 }
 
-// identify says who is at the other end of a finished handshake.
+// identify returns the identity of the peer of a finished handshake.
 func (p *parts) identify(conn *tls.Conn) (id.Identity, error) {
 	return p.credentials.Verify(conn.ConnectionState().PeerCertificates, 0)
 }
@@ -193,8 +193,8 @@ func outcome(f *fault.Fault) string {
 	return telemetry.Outcome(f.Code)
 }
 
-// judgedConn is a connection whose ALPN has been judged already: net/http, which
-// knows TLS by its type, does not judge it again. gone is called when it is closed.
+// judgedConn hides that a connection is TLS from net/http, so that net/http does not check
+// its ALPN again. gone is called when it is closed.
 type judgedConn struct {
 	*tls.Conn
 	gone func()
@@ -210,8 +210,8 @@ type (
 	socketPeerKey struct{}
 )
 
-// withPeer makes known to handlers who is at the other end: the certificates of a
-// handed-over connection, the process of one to the admin socket.
+// withPeer gives handlers the identity of the peer: the certificates of a handed-over
+// connection, or the process at the other end of the admin socket.
 func withPeer(ctx context.Context, c net.Conn) context.Context {
 	if j, ok := c.(judgedConn); ok {
 		return context.WithValue(ctx, peerKey{}, j.ConnectionState().PeerCertificates)

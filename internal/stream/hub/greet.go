@@ -19,17 +19,17 @@ import (
 	pb "github.com/tombolo-io/tombolo/proto"
 )
 
-// arrival is an agent's connection whose peer is known.
+// arrival is a connection of an identified agent.
 type arrival struct {
 	conn    *tls.Conn
 	who     id.Identity
 	agent   id.Agent
 	cluster *cluster
-	known   func() // gives back the place among the unauthenticated, once the peer has said Hello
+	known   func() // frees its slot among the unauthenticated connections, once the peer has sent Hello
 }
 
-// admit judges the certificate of a connection for sessions. It does so for each
-// one: a resumed handshake shows the certificate of the first.
+// admit checks the certificate of a session's connection. It does so for every
+// connection: a resumed handshake presents the certificate of the original one.
 func (ag *agents) admit(conn *tls.Conn) (a arrival, err error) {
 	a.conn = conn
 	who, err := ag.identify(conn)
@@ -47,20 +47,20 @@ func (ag *agents) admit(conn *tls.Conn) (a arrival, err error) {
 	return a, err
 }
 
-// leaf is the certificate that the agent has shown; there is one once it is admitted.
+// leaf is the certificate that the agent has presented; an admitted agent has one.
 func (a arrival) leaf() *x509.Certificate { return a.conn.ConnectionState().PeerCertificates[0] }
 
-// agreement is what Hello and Welcome agreed on.
+// agreement is the result of Hello and Welcome.
 type agreement struct {
 	hello       *pb.Hello
 	secret      []byte   // ties further connections to the session; nil: there are none
 	connections int      // at most
 	chooses     bool     // the hub may choose among the addresses of a name
-	joins       *session // the session that this connection is added to; nil: it begins one
+	joins       *session // the session that this connection is added to; nil: it starts one
 }
 
-// greet reads Hello and answers it. refusal, if not nil, is the answer. A place
-// in the session that the connection joins is the caller's to give back.
+// greet reads Hello and answers it, with refusal if that is not nil. The caller has to
+// release the slot of a session that the connection joins.
 func (ag *agents) greet(ctx context.Context, a arrival, refusal error) (agreement, error) {
 	defer run.OnDone(ctx, func() { a.conn.Close() })()
 	a.conn.SetDeadline(time.Now().Add(limit.Hello))
@@ -94,7 +94,7 @@ func (ag *agents) greet(ctx context.Context, a arrival, refusal error) (agreemen
 	return g, err
 }
 
-// agree decides on an admitted agent's Hello.
+// agree decides about the Hello of an admitted agent.
 func (ag *agents) agree(a arrival, g *agreement, welcome *pb.Welcome) (f *fault.Fault) {
 	if g.hello.GetInstance() == "" || len(g.hello.GetInstance()) > 64 {
 		return fault.New(fault.CodeFrameInvalid, "the first frame is no usable Hello")
@@ -125,7 +125,7 @@ func (ag *agents) agree(a arrival, g *agreement, welcome *pb.Welcome) (f *fault.
 	return nil
 }
 
-// connections says how many connections a session may have now.
+// connections returns how many connections a session may have now.
 func (ag *agents) connections(set *Reloadable) int {
 	used, most := ag.descriptors.Used(time.Now())
 	return conns.PerSession(conns.Means{

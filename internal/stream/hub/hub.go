@@ -40,7 +40,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/stream/wire"
 )
 
-// Hub is a running hub. It composes its servers of what they share.
+// Hub is a running hub: its servers, and the parts that they share.
 type Hub struct {
 	*parts
 	reg         *prometheus.Registry
@@ -56,8 +56,8 @@ type Hub struct {
 	ready   chan struct{}
 }
 
-// parts is what the servers of a hub share: the packages below it, its settings and what it
-// is. It decides nothing.
+// parts is what the servers of a hub share: the packages below it, its settings and its
+// identity. It decides nothing.
 type parts struct {
 	cfg      Config
 	log      *slog.Logger
@@ -79,7 +79,7 @@ type parts struct {
 	memory      *memory.Guard
 	clients     *conns.ByCertificate
 	descriptors *conns.Descriptors
-	cores       int // that the scheduler may use
+	cores       int // usable by the scheduler
 
 	// Set by Run before anything is served.
 	sockets   *frontend.Sockets
@@ -92,7 +92,7 @@ type parts struct {
 // Frontend serves the callers of one cluster.
 type Frontend = frontend.Frontend
 
-// Options are what a hub needs beside its configuration.
+// Options are what a hub needs in addition to its configuration.
 type Options struct {
 	Log   *slog.Logger
 	Now   func() time.Time // the clock for certificates and tokens; nil means time.Now
@@ -100,8 +100,8 @@ type Options struct {
 	Audit *audit.Writer
 	Trace *otlp.Tracer
 	Extra map[string]Frontend // frontends of other packages, by protocol
-	// Memory sets the collector's limit, debug.SetMemoryLimit; nil leaves it alone,
-	// and of GOMEMLIMIT nothing is known.
+	// Memory sets the collector's limit, debug.SetMemoryLimit; nil leaves the
+	// limit unchanged, and GOMEMLIMIT is ignored.
 	Memory func(int64) int64
 }
 
@@ -131,7 +131,7 @@ func New(cfg Config, o Options) (*Hub, error) {
 	return h, nil
 }
 
-// newParts builds what the servers share, from the ground up.
+// newParts builds what the servers share, bottom-up.
 func newParts(cfg Config, o Options, s *state.Store) (*parts, error) {
 	p := &parts{
 		cfg: cfg, log: o.Log, now: o.Now, since: o.Now(), trace: o.Trace, state: s, access: authz.NewTable(),
@@ -142,7 +142,7 @@ func newParts(cfg Config, o Options, s *state.Store) (*parts, error) {
 	p.clusters = newRegistry(cfg.limits, func(s quota.Scope, k quota.Resource) {
 		p.metrics.Limits.WithLabelValues(string(s), k.String()).Inc()
 	})
-	p.metrics = telemetry.NewHub(o.Reg, p.readings()) // they read what is made below when somebody asks
+	p.metrics = telemetry.NewHub(o.Reg, p.readings()) // called on each scrape; they read what is made below
 	p.memory = memory.New(memory.Options{
 		Log: o.Log, Configured: p.clusters.memoryLimit, Full: &p.clusters.memory, Clusters: p.clusters.books,
 		Streams:  streamsOf(p.access),
@@ -162,7 +162,7 @@ func newParts(cfg Config, o Options, s *state.Store) (*parts, error) {
 	return p, p.policies.Load()
 }
 
-// loadState takes over the CA, the clusters and the revocations.
+// loadState loads the CA, the clusters and the revocations.
 func (p *parts) loadState() error {
 	c, err := credentials.New(credentials.Options{
 		Store: p.state, TrustDomain: p.cfg.TrustDomain, Now: p.now,
@@ -199,7 +199,7 @@ func (p *parts) loadState() error {
 	return nil
 }
 
-// readings are what is measured when somebody asks for it.
+// readings are the metrics that are measured on each scrape.
 func (p *parts) readings() telemetry.HubReadings {
 	count := func(fn func(c *cluster) float64) func() float64 {
 		return func() (sum float64) {
@@ -275,7 +275,7 @@ func (h *Hub) Dial(ctx context.Context, c id.Cluster, d wire.Dial) (carrier.Stre
 // Status describes the hub, its clusters and their agents.
 func (h *Hub) Status() admin.Status { return h.api.statusOf("") }
 
-// Ready is closed when everything listens.
+// Ready is closed once every listener is open.
 func (h *Hub) Ready() <-chan struct{} { return h.ready }
 
 // Listen is the bound address of the main port, once ready.
@@ -288,10 +288,10 @@ func addrText(peer interface{ RemoteAddr() net.Addr }) string {
 	return ""
 }
 
-// Reload takes over the part of a new configuration that may change while the
-// hub runs. On an error the old one stays in force. A mistake in a policy file that is
-// known is no error: its last good content stays, if it has any, and the rest is
-// taken over.
+// Reload applies the part of a new configuration that may change while the hub runs.
+// On an error the old configuration stays in force. A mistake in a policy file that is
+// already in use is no error: its last good content stays, if there is any, and the rest
+// is applied.
 func (h *Hub) Reload(next Config) error {
 	select {
 	case <-h.ready:
@@ -316,14 +316,14 @@ func (h *Hub) Reload(next Config) error {
 		h.clusters.add(c.Name)
 	}
 	h.settings.Store(&next.Reloadable)
-	if err := h.policies.Load(); err != nil { // counted there, and told by the status
+	if err := h.policies.Load(); err != nil { // counted there, and shown by the status
 		h.policies.LogRefused(err, "; the rest of the configuration is in force")
 	}
 	h.policies.Moved()
 	return nil
 }
 
-// CountReload counts the outcome of a reload, whoever found it.
+// CountReload counts the outcome of a reload.
 func (h *Hub) CountReload(err error) {
 	h.metrics.Reloads.WithLabelValues(outcome(fault.From(err))).Inc()
 }
@@ -372,7 +372,7 @@ func (h *Hub) addresses(port string) (hosts []string) {
 	return hosts
 }
 
-// proven is who a peer is by its certificate, if that is one of ours.
+// proven is the party that a peer's certificate proves, if the hub has issued it.
 func (p *parts) proven(conn *tls.Conn) record.Party {
 	who, ours := p.credentials.Authentic(conn.ConnectionState().PeerCertificates)
 	if !ours {

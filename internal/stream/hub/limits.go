@@ -14,9 +14,9 @@ const (
 	operatorConnections = 64
 	// tokenUses bounds the uses of one token.
 	tokenUses = 10_000
-	// askedAgain bounds how often a dial whose connection was lost is asked again of
-	// the same session: the agent may tell of the loss before the hub notices it, and
-	// the second one may go to the lost connection as well.
+	// askedAgain bounds the retries of a dial on the same session after its connection was
+	// lost: the agent may report the loss before the hub notices it, and the retry may
+	// use the lost connection, too.
 	askedAgain = 2
 	// revokedListed bounds the revoked identities that a status lists.
 	revokedListed = 1_000

@@ -43,25 +43,25 @@ type session struct {
 	since    time.Time
 	certEnd  time.Time
 	who      id.Identity
-	issued   time.Time // when its certificate was
+	issued   time.Time // the begin of its certificate's life
 	peer     string
 	link     carrier.Session
-	chooses  bool   // its agent lets us choose among the addresses of a name
+	chooses  bool   // the agent lets the hub choose among the addresses of a name
 	secret   []byte // ties further connections to it; nil: there are none. Never logged
 	beat     *heartbeat.Beat
 
-	places sync.Mutex // held while coming and the link's connections are counted together
-	coming int        // connections that are about to be added
+	places sync.Mutex // held while coming and the link's connections are counted
+	coming int        // connections being added
 
 	mu     sync.Mutex
-	losses int // connections that were lost, but for those that were not needed
+	losses int // connections lost, except those that were not needed
 	newest *admin.Loss
 
 	streams  atomic.Int64 // live streams and pending dials
 	load     atomic.Int64 // streams that the agent reports over all of its sessions
 	draining atomic.Bool
-	missing  atomic.Int64                // connections that were lost and not replaced
-	ended    atomic.Pointer[fault.Fault] // why, set before the link is closed
+	missing  atomic.Int64                // connections lost and not replaced
+	ended    atomic.Pointer[fault.Fault] // the reason, set before the link is closed
 	doubt    sync.Once
 	up, down splice.Counter
 }
@@ -88,24 +88,24 @@ func (s *session) candidate(tried bool, now time.Time) candidate {
 	}
 }
 
-// suspect keeps the pace of a live session from now on: if the link is dead, that
-// is noticed within limit.DeadLive, and the next dials do not meet it again.
+// suspect pings the session at the live interval from now on: a dead link is noticed
+// within limit.DeadLive, before it delays further dials.
 func (s *session) suspect() { s.doubt.Do(func() { s.beat.Busy(+1) }) }
 
-// end tells the agent why and closes the session when it has read that, or after
-// limit.Farewell; the first reason stands.
+// end sends the agent the reason, and closes the session once the agent has read it or
+// after limit.Farewell. The first reason stands.
 func (s *session) end(why *fault.Fault) {
 	if s.ended.CompareAndSwap(nil, why) {
 		s.beat.Send(goodbye(why))
 	}
-	s.leave() // also of one that has said goodbye and stays
+	s.leave() // even if the agent has sent Goodbye and does not close
 }
 
 func goodbye(why *fault.Fault) *pb.Control {
 	return &pb.Control{Frame: &pb.Control_Goodbye{Goodbye: &pb.Goodbye{Reason: wire.ToFault(why)}}}
 }
 
-// leave lets the agent close first, because only that shows that it has read the farewell.
+// leave lets the agent close first: only that shows that it has read the Goodbye.
 func (s *session) leave() {
 	timer := time.NewTimer(limit.Farewell)
 	defer timer.Stop()
@@ -116,10 +116,9 @@ func (s *session) leave() {
 	s.link.Close()
 }
 
-// serveSession runs one agent's connection from its Hello to its end, or adds it
-// to the session that it belongs to. What is to be done for as long as a session
-// lives is given back: a handshake needs a large stack, and ten thousand sessions
-// shall not keep it.
+// serveSession serves one agent's connection from Hello on, or adds it to the session that
+// it belongs to. It returns the function that serves the session until its end: a handshake
+// needs a large stack, which ten thousand sessions must not keep.
 func (ag *agents) serveSession(ctx context.Context, conn *tls.Conn, known func()) (next func(context.Context)) {
 	a, refusal := ag.admit(conn)
 	if refusal == nil {
@@ -143,7 +142,7 @@ func (ag *agents) serveSession(ctx context.Context, conn *tls.Conn, known func()
 	return next
 }
 
-// beginSession puts the mux on a connection; serve keeps the session.
+// beginSession starts the mux on a connection; serve runs the session.
 func (ag *agents) beginSession(a arrival, g agreement) (serve func(context.Context), err error) {
 	account := a.cluster.accounts.Agent(a.agent)
 	if !account.Arrive() {
@@ -173,15 +172,15 @@ func (ag *agents) beginSession(a arrival, g agreement) (serve func(context.Conte
 	}, nil
 }
 
-// partyOf is whose session it is.
+// partyOf is the agent of a session, for records.
 func (ag *agents) partyOf(s *session) record.Party {
 	who := id.Identity{TrustDomain: ag.credentials.CA().TrustDomain(), Role: id.RoleAgent, Cluster: s.cluster.name,
 		Name: s.agent.String()}
 	return record.Party{Cluster: who.Cluster, Caller: who.URI()}
 }
 
-// runSession takes the agent's control stream, makes the session available and
-// keeps it until it ends.
+// runSession accepts the agent's control stream, makes the session available for dials and
+// runs it until it ends.
 func (ag *agents) runSession(ctx context.Context, s *session, controls *controls) {
 	control, err := controls.take(ctx, s.link.Done())
 	if err != nil {
@@ -199,7 +198,7 @@ func (ag *agents) runSession(ctx context.Context, s *session, controls *controls
 		OnRTT:        func(d time.Duration) { ag.metrics.RTT.Observe(d.Seconds()) },
 	})
 	older, err := s.cluster.join(s)
-	s.account.Arrived() // it is counted as a session now, or never will be
+	s.account.Arrived() // now counted as a session, or refused
 	if err != nil {
 		ag.record.LogPeer(ag.partyOf(s), s.link, err)
 		control.SetWriteDeadline(time.Now().Add(limit.Farewell))
@@ -216,7 +215,7 @@ func (ag *agents) runSession(ctx context.Context, s *session, controls *controls
 	log.Info("agent connected", "software", s.software, "ranges", s.ranges)
 
 	stop := run.OnDone(ctx, func() { s.end(fault.New(fault.CodeDraining, "the hub stopped")) })
-	// Revoked since it was identified, when the revocation did not see this session.
+	// Revoked after it was identified: the revocation did not see this session.
 	if f := ag.credentials.Refusal(s.who, s.issued); f != nil {
 		s.ended.CompareAndSwap(nil, f)
 		s.link.Close()
@@ -235,8 +234,8 @@ func (ag *agents) runSession(ctx context.Context, s *session, controls *controls
 	log.Info("agent left", telemetry.AttrCode, why.Code, telemetry.AttrReason, why.Error())
 }
 
-// onFrame handles what the agent says on the control stream. Frames that are
-// not for a hub are ignored, as the protocol asks.
+// onFrame handles a frame of the control stream. Frames that are not for a hub are
+// ignored, as the protocol requires.
 func (ag *agents) onFrame(s *session, f *pb.Control) {
 	switch x := f.GetFrame().(type) {
 	case *pb.Control_Load:
@@ -252,9 +251,9 @@ func (ag *agents) onFrame(s *session, f *pb.Control) {
 		}
 		s.ended.CompareAndSwap(nil, why)
 		s.draining.Store(true)
-		// A goodbye may overtake the last bytes of streams that travel on another
-		// connection. The agent closes in a moment by itself; what has come until
-		// then is the caller's, however slowly it reads.
+		// A Goodbye may overtake the last bytes of streams on another connection.
+		// The agent closes the session shortly; what has arrived by then reaches
+		// the caller, however slowly it reads.
 		if s.streams.Load() == 0 {
 			s.link.Close()
 		}
@@ -263,10 +262,10 @@ func (ag *agents) onFrame(s *session, f *pb.Control) {
 
 func clip(s string, n int) string { return untrusted.Text(s, n) }
 
-// untold stands for ranges that are not kept.
+// untold stands for the ranges that are left out.
 const untold = "..."
 
-// clipAll bounds what an agent says of its ranges, in number and in bytes: it is
+// clipAll bounds the ranges that an agent states, in number and in bytes: they are
 // kept for each session and shown to operators.
 func clipAll(in []string) (out []string) {
 	left := rangesText

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package splice copies between two connections in both directions until both
-// have ended. Half-close and reset travel to the other side; nothing is
+// have ended. It forwards half-close and reset to the other side. Nothing is
 // allocated, locked or logged per chunk, and a silent connection holds no buffer.
-// It does not dial and does not decide.
+// It neither dials nor decides.
 package splice
 
 import (
@@ -31,7 +31,7 @@ type Counter = atomic.Int64
 
 // Options of one splice.
 type Options struct {
-	Idle time.Duration // no byte in either direction for so long ends it; 0 means limit.StreamIdle
+	Idle time.Duration // without a byte in either direction before it ends; 0 means limit.StreamIdle
 	// HalfIdle is Idle once one side has finished; 0 means limit.HalfClosedIdle.
 	HalfIdle time.Duration
 	// Up and Down, if set, also count the bytes from a to b and from b to a as they move.
@@ -64,8 +64,8 @@ func pool(size int) sync.Pool {
 	return sync.Pool{New: func() any { b := make([]byte, size); return &b }}
 }
 
-// Both copies until both directions have ended, one of them failed, nothing
-// moved for the idle limit, or ctx ended. It closes both sides. ResetCode maps
+// Both copies until both directions have ended, one of them has failed, no byte has
+// moved for the idle limit, or ctx has ended. It closes both sides. ResetCode maps
 // the reason to the code that the peers see.
 func (s *Splicer) Both(ctx context.Context, a, b Conn, o Options) Result {
 	if o.Idle <= 0 {
@@ -108,7 +108,7 @@ func (d *direction) count(n int) {
 	}
 }
 
-// pair is one splice. It is one piece, because thousands of them lie idle.
+// pair is one splice. It is a single allocation, because thousands of them are idle.
 type pair struct {
 	splicer   *Splicer
 	up, down  direction
@@ -120,7 +120,7 @@ type pair struct {
 	err     error
 	aborted bool
 	over    bool  // no timer may run any more
-	gone    error // why one side takes no more
+	gone    error // why one side accepts no more bytes
 	linger  *time.Timer
 	watch   idleWatch
 }
@@ -133,7 +133,7 @@ func (p *pair) copy(d *direction) {
 	switch {
 	case dstErr != nil:
 		p.discard(d, srcErr, dstErr)
-	case srcErr != io.EOF: // io.EOF itself: one that is wrapped tells of a connection that broke
+	case srcErr != io.EOF: // io.EOF itself: a wrapped one means a broken connection
 		p.abort(reason(srcErr), srcErr)
 	default:
 		if err := d.to.CloseWrite(); err != nil {
@@ -142,13 +142,13 @@ func (p *pair) copy(d *direction) {
 	}
 }
 
-// discard continues after d.to has stopped taking bytes. What it had sent before
-// that may still be on its way to d.from, and a reset would overtake and destroy
-// it, which no TCP would do: a server that has answered and closed must not lose
-// its answer because the client sent one byte more. So this direction is thrown
-// away while the other goes on to its own end. A peer that keeps sending is
-// reset after limit.Discard bytes, or limit.Linger after the other direction's
-// end. srcErr is nil unless d.from has ended already.
+// discard continues after d.to has stopped accepting bytes. What d.to sent before may
+// still be on its way to d.from, and a reset would overtake and destroy it, which TCP
+// would not do: a server that has answered and closed must not lose its answer because
+// the client sent one more byte. So the bytes of this direction are discarded until the
+// other one has ended. A peer that keeps sending is reset after limit.Discard bytes, or
+// limit.Linger after the end of the other direction. srcErr is nil unless d.from has
+// already ended.
 func (p *pair) discard(d *direction, srcErr, cause error) {
 	p.mu.Lock()
 	p.noteLocked(reason(cause), cause)
@@ -167,7 +167,7 @@ func (p *pair) discard(d *direction, srcErr, cause error) {
 	}
 }
 
-// ended counts a direction that is over.
+// ended counts a direction that has ended.
 func (p *pair) ended() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -176,13 +176,13 @@ func (p *pair) ended() {
 	}
 }
 
-// armLingerLocked needs the lock.
+// armLingerLocked aborts the splice after limit.Linger.
 func (p *pair) armLingerLocked() {
 	cause := p.gone
 	p.linger = time.AfterFunc(limit.Linger, func() { p.abort(reason(cause), cause) })
 }
 
-// noteLocked keeps the first reason. It needs the lock.
+// noteLocked keeps the first reason.
 func (p *pair) noteLocked(code fault.Code, err error) {
 	if p.code == "" {
 		p.code, p.err = code, err
@@ -204,13 +204,13 @@ func (p *pair) abort(code fault.Code, err error) {
 	}
 }
 
-// idleWatch looks at the counters from time to time instead of arming a
-// deadline for each chunk.
+// idleWatch checks the counters periodically instead of arming a deadline for each
+// chunk.
 type idleWatch struct {
 	idle, halfIdle time.Duration
 	timer          *time.Timer
-	moved          int64     // by both directions, when it looked last
-	since          time.Time // when it saw moved change
+	moved          int64     // by both directions, at the last check
+	since          time.Time // when moved last changed
 }
 
 func (w *idleWatch) interval() time.Duration { return min(w.idle, w.halfIdle) / 4 }
@@ -227,7 +227,7 @@ func (p *pair) look() {
 	}
 }
 
-// idleFor returns the bound that is reached. Below it, it is 0, and the watch continues.
+// idleFor returns the bound that was reached, or 0: then the watch continues.
 func (p *pair) idleFor() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -214,8 +214,8 @@ const (
 	// dialBurst is how many seconds' worth of dials may come at once: a
 	// kube-apiserver that has lost its connections opens them all again.
 	dialBurst = 5
-	// dialTurn is how long a dial beyond a rate waits for its turn. One whose turn comes
-	// later is told so after this time: who asks again at once costs its neighbours.
+	// dialTurn is how long a dial beyond a rate waits for its turn. A dial whose turn
+	// would come later is refused only after this time: immediate retries cost other callers.
 	dialTurn = time.Second
 	// callerRecords bounds the identities of callers and agents that a cluster
 	// remembers while they have nothing open: each costs about 1 KiB.
@@ -230,9 +230,6 @@ const (
 	// relayNodes bounds the nodes of one cluster that are connected, by default:
 	// relaying is the last resort, but each keeps its connection.
 	relayNodes = 5_000
-)
-
-const (
 	// dialsPerSecond bounds the sustained dials per second of one cluster: more than any
 	// kube-apiserver was seen to make, since it keeps its connections, and a third of what two
 	// cores did that also ran caller, agent and target (docs/performance.md), so that a cluster
