@@ -83,6 +83,7 @@ func Packages() []Package {
 		{"internal/stream/heartbeat", Hands, false, "the control stream of a session, the same on both ends"},
 		{"internal/access/authz", Hands, true, "the policy in force, and the live streams that it is asked about again"},
 		{"internal/access/policyfile", Hands, false, "files of the policy: read, watched and put into force"},
+		{"internal/edge/tenantfile", Hands, false, "files of tenants: read, watched and put into the table"},
 		{"internal/access/audit", Hands, false, "records of dials: written to files and read from them"},
 		{"internal/base/otlp", Hands, false, "traces and records to an OpenTelemetry collector"},
 		{"internal/base/private", Hands, true, "files that others must not read: every key and secret is one"},

@@ -89,13 +89,16 @@ func NewTable() *Table { return &Table{tenants: map[string]*Tenant{}, routes: ma
 
 // Put adds a tenant, or takes it in the place of the one with its name. If others have
 // what it claims, nothing changes: who came first stays.
-func (t *Table) Put(tenant *Tenant) []Claim {
+func (t *Table) Put(tenant *Tenant) []Claim { return t.Replace(tenant.Name, tenant) }
+
+// Replace is Put of a tenant that also takes the place of the one called old: its name has changed.
+func (t *Table) Replace(old string, tenant *Tenant) []Claim {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var claims []Claim
 	for i := range tenant.Ways {
 		tenant.Ways[i].each(func(k key, field string) {
-			if r, taken := t.routes[k]; taken && r.Tenant.Name != tenant.Name {
+			if r, taken := t.routes[k]; taken && r.Tenant.Name != tenant.Name && r.Tenant.Name != old {
 				claims = append(claims, Claim{fmt.Sprintf("spec.ways[%d].%s", i, field), k.String(), r.Tenant.Name})
 			}
 		})
@@ -103,6 +106,7 @@ func (t *Table) Put(tenant *Tenant) []Claim {
 	if len(claims) > 0 {
 		return claims
 	}
+	t.remove(old)
 	t.remove(tenant.Name)
 	t.tenants[tenant.Name] = tenant
 	for i := range tenant.Ways {

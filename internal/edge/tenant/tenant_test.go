@@ -161,6 +161,11 @@ func TestPutOfATakenName(t *testing.T) {
 	if claims := table.Put(other); claims != nil || table.Get("c3") != other {
 		t.Error(claims)
 	}
+	// In the place of the one that has them, under another name.
+	first := read(t, c1)
+	if claims := table.Replace("c3", first); claims != nil || table.Get("c1") != first || len(table.All()) != 1 {
+		t.Error(claims)
+	}
 }
 
 // Any order of changes leads to the routes of the tenants that are there.
