@@ -40,6 +40,7 @@ func Kinds() []Kind { return []Kind{KindDial, KindRefusal, KindLost, KindRevocat
 const (
 	AtHub   = "hub"
 	AtAgent = "agent"
+	AtEdge  = "edge"
 )
 
 // The values of Verdict; empty: no policy was consulted.
