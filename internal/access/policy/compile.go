@@ -56,7 +56,7 @@ func CompileAllow(texts []string) (*Policy, []Problem) {
 			c.add(path, "%s", err)
 			continue
 		}
-		r := &rule{name: text}
+		r := &rule{name: text, flow: dials()}
 		c.p.rules, c.p.texts = append(c.p.rules, r), append(c.p.texts, text)
 		c.insert(c.p.shared, r, d)
 	}
@@ -179,7 +179,7 @@ func (c *compiler) rule(path string, w Rule) {
 	r.caller = c.patterns(path+".callers", w.Caller)
 	r.egress = c.patterns(path+".egress", w.Egress)
 	if r.flow = c.patterns(path+".flows", w.Flow); w.Flow == nil {
-		r.flow = patterns{{head: FlowDial}}
+		r.flow = dials()
 	}
 	c.knownFlows(path+".flows", w.Flow)
 	if r.uid = w.UID; w.UID != nil && len(w.UID) == 0 {

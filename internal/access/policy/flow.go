@@ -30,6 +30,12 @@ func ofEdge(flow string) bool {
 // else of it.
 func EdgeFlows() []string { return []string{FlowAPI, FlowVPN, FlowProxy, FlowIngress} }
 
+// dials are the flows of a rule that names none.
+func dials() patterns { return patterns{{head: FlowDial}} }
+
+// namesFlows reports whether a rule was written with flows.
+func (r *rule) namesFlows() bool { return r.written != nil && r.written.Flow != nil }
+
 // flowSet is a set of edge flows, a bit for each.
 type flowSet uint8
 

@@ -196,3 +196,21 @@ func BenchmarkDecideEdge(b *testing.B) {
 	b.ReportMetric(each, "B/entry")
 	runtime.KeepAlive(p)
 }
+
+// An agent's own list names no flows: it is about dials, and can be asked about the rest.
+func TestAnAgentsListIsAboutDials(t *testing.T) {
+	p, problems := policy.CompileAllow([]string{"a.example"})
+	if len(problems) > 0 {
+		t.Fatal(problems)
+	}
+	q := policy.Request{Cluster: "c1", Name: "a.example", Addr: netip.MustParseAddr("192.0.2.1"), Port: 443, Protected: true}
+	for flow, want := range map[string]bool{"": true, policy.FlowDial: true, policy.FlowAPI: false, policy.FlowVPN: false} {
+		q.Flow = flow
+		if v := policy.Decide(q, p); v.Allow != want {
+			t.Errorf("flow %q: %v, %s", flow, v.Allow, v.Why())
+		}
+	}
+	if problems := p.BetweenPeers("c1"); len(problems) != 1 {
+		t.Errorf("a name has no meaning between peers: %v", problems)
+	}
+}

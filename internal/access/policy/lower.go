@@ -119,7 +119,7 @@ func (p *Policy) BetweenPeers(cluster string) []Problem {
 		if r.egress != nil {
 			refuse("egress", "packets between peers have no egress selection")
 		}
-		if r.written.Flow != nil {
+		if r.namesFlows() {
 			refuse("flows", "packets between peers are not dials of a hub")
 		}
 		if named[r] {
@@ -206,7 +206,7 @@ func (l *lowerer) collect(p *Policy, cluster string) {
 // meant reports whether a rule may apply to peers of a cluster. BetweenPeers refuses those that
 // have no meaning there.
 func (r *rule) meant(cluster string) bool {
-	return r.cluster.match(cluster) || cluster == "" && r.deny && r.uid == nil && r.egress == nil && r.written.Flow == nil
+	return r.cluster.match(cluster) || cluster == "" && r.deny && r.uid == nil && r.egress == nil && !r.namesFlows()
 }
 
 func (r *lowering) add(ps ports, prefix netip.Prefix) {
