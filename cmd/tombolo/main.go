@@ -92,7 +92,7 @@ node or discovery service is not running; 4 not allowed.`,
 		return f.Hint("%s --help", cmd.CommandPath())
 	})
 	root.AddCommand(
-		newHubCommand(), newAgentCommand(), newMeshCommand(), newDiscoveryCommand(), newTokenCommand(),
+		newHubCommand(), newAgentCommand(), newMeshCommand(), newDiscoveryCommand(), newEdgeCommand(), newTokenCommand(),
 		newStatusCommand(), newPingCommand(), newConnectCommand(), newEgressConfigCommand(),
 		newCertificateCommand(), newRevokeCommand(), newClusterCommand(), newConfigCommand(),
 		newPolicyCommand(), newAuditCommand(), newDemoCommand(), newVersionCommand(), newReferenceCommand(),
