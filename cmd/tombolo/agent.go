@@ -14,7 +14,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/stream/agent"
 )
 
-// agentFlags are the few settings that a first try needs; a flag wins over the file.
+// agentFlags are the few settings for a first try; a flag wins over the file.
 type agentFlags struct {
 	config                                            configFile
 	join, stateDir, healthListen, logFormat, logLevel string
@@ -58,7 +58,7 @@ A SIGTERM drains, a second one stops at once.`,
 	return cmd
 }
 
-// loadAgent reads the file, if any, and lays the flags that were given over it.
+// loadAgent reads the file, if any, and applies the given flags to it.
 func loadAgent(cmd *cobra.Command, f *agentFlags) (agent.Config, error) {
 	cfg := agent.DefaultConfig()
 	if f.config.path != "" {

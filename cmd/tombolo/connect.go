@@ -89,8 +89,8 @@ func requestMetadata(metadata []string, trace string) (r reqmeta.Metadata, err e
 }
 
 // connectStdio joins a connection to stdin and stdout until both directions have
-// ended. A read of stdin cannot be called off, so it has a goroutine of its own
-// that nobody waits for.
+// ended. A read of stdin cannot be canceled, so it has its own goroutine, which
+// nobody waits for.
 func connectStdio(ctx context.Context, in io.Reader, out io.Writer, conn net.Conn) error {
 	typed, feed := io.Pipe()
 	run.NewGroup(ctx).Do(func(context.Context) {

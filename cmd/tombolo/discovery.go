@@ -25,7 +25,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/discovery/etcd"
 )
 
-// discoveryFlags are the few settings that a first try needs; a flag wins over the file.
+// discoveryFlags are the few settings for a first try; a flag wins over the file.
 type discoveryFlags struct {
 	config                                                     configFile
 	stateDir, runDir, listen, adminListen, logFormat, logLevel string
@@ -68,7 +68,7 @@ Kubernetes.`,
 	return cmd
 }
 
-// loadDiscovery reads the file, if any, and lays the flags that were given over it.
+// loadDiscovery reads the file, if any, and applies the given flags to it.
 func loadDiscovery(cmd *cobra.Command, f *discoveryFlags) (discovery.Config, error) {
 	cfg := discovery.DefaultConfig()
 	if f.config.path != "" {
@@ -166,7 +166,7 @@ until when each knows this node, the cache, and conflicts between members.`,
 	return cmd
 }
 
-// showStatus prints what whoever serves a socket says of itself.
+// showStatus prints the status of the process that serves a socket.
 func showStatus(cmd *cobra.Command, out outputFlag, socket, cluster string) error {
 	path := "/v1/status"
 	if cluster != "" {
@@ -202,7 +202,7 @@ func showStatus(cmd *cobra.Command, out outputFlag, socket, cluster string) erro
 	return out.print(cmd.OutOrStdout(), st, func(w io.Writer) error { return printDiscovery(w, st, time.Now()) })
 }
 
-// stunLine says where nodes learn under which address they are seen.
+// stunLine says where nodes learn their address as seen from outside.
 func stunLine(s admin.STUN) string {
 	line := "STUN: none"
 	if len(s.Listen) > 0 {
@@ -251,7 +251,7 @@ func printDiscovery(w io.Writer, st admin.DiscoveryStatus, now time.Time) error 
 	return nil
 }
 
-// openEtcd makes the store in etcd known to a service.
+// openEtcd opens the store in etcd for a service.
 func openEtcd(log *slog.Logger) func(context.Context, discovery.EtcdConfig, *discovery.Board,
 	*telemetry.DiscoveryStore) (discovery.Store, error) {
 	return func(ctx context.Context, c discovery.EtcdConfig, b *discovery.Board,
@@ -268,7 +268,7 @@ func openEtcd(log *slog.Logger) func(context.Context, discovery.EtcdConfig, *dis
 	}
 }
 
-// closing lets a service close its store as it does any.
+// closing lets a service close its store in etcd like any other.
 type closing struct{ *etcd.Store }
 
 // Close implements io.Closer.

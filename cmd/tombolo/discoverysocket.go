@@ -27,14 +27,14 @@ import (
 // announceSocket is the variable that names the admin socket of a member.
 const announceSocket = "TOMBOLO_ANNOUNCE_SOCKET"
 
-// asked is who is asked of members: the member that runs here, by its socket, or
-// without one the sources themselves.
+// asked is where members are queried: the member that runs on this machine, at its socket,
+// or without one the sources themselves.
 type asked struct {
 	socket string
 	must   bool // else the sources are asked if nobody answers
 }
 
-// at waits for the socket, unless somebody else can be asked.
+// at waits for the socket, unless the sources can be asked.
 func (a asked) at(cmd *cobra.Command) at {
 	if !a.must {
 		return at{socket: a.socket}
@@ -72,7 +72,7 @@ func (f *lookupFlags) whom(env string, exists func(path string) bool, runDir fun
 		"--config FILE; or --secret-file FILE --service URL; or --admin-socket PATH of one that runs")
 }
 
-// mayExist also holds for what this user may not look at: who asks is told so then.
+// mayExist also reports true for a path that this user may not access: opening it fails then.
 func mayExist(path string) bool {
 	_, err := os.Lstat(path)
 	return err == nil || errors.Is(err, fs.ErrPermission)
@@ -99,7 +99,7 @@ func membersOf(ctx context.Context, a at, wait time.Duration) (announce.List, er
 	return list, memberAway(err, a.socket)
 }
 
-// askSocket asks whoever serves a socket, for so long at most: it may be frozen.
+// askSocket asks the process that serves a socket, within a time limit: it may be frozen.
 func askSocket(ctx context.Context, within time.Duration, a at, path string, out any) error {
 	frozen := fault.New(fault.CodeServiceAway, "whoever serves "+a.socket+" does not answer").
 		Whyf("nothing came for %v", within).
@@ -113,14 +113,14 @@ func askSocket(ctx context.Context, within time.Duration, a at, path string, out
 	return err
 }
 
-// noAnswer is a socket's that gave none, or none that can be read, and why.
+// noAnswer is the fault of a socket that gave no answer, or an unreadable one.
 func noAnswer(err error, what string) *fault.Fault {
 	was := fault.From(err)
 	return fault.New(fault.CodeServiceAway, what).Because(was.Unwrap()).Whyf("%s", was.Why)
 }
 
-// follow gives what happens to members to each, until ctx ends. A reader that was
-// too slow for the member begins with the list again. It says whether anybody answered.
+// follow calls each with the events of members, until ctx ends. A reader that was
+// too slow for the member starts again with the list. It reports whether the member answered.
 func follow(ctx context.Context, a at, each func(announce.Line) error) (begun bool, err error) {
 	for {
 		lost := false
@@ -149,9 +149,9 @@ func follow(ctx context.Context, a at, each func(announce.Line) error) (begun bo
 	}
 }
 
-// overhear asks a socket again and again beside those who follow it, and says once when
-// nothing is heard, and when something is again: one that is frozen tells of nothing,
-// and so does a cluster in which nothing happens.
+// overhear polls a socket while it is followed, and reports once when it stops answering
+// and once when it answers again: a frozen process sends no events, and neither does a
+// cluster in which nothing happens.
 func overhear(ctx context.Context, ask func(context.Context) error, say func(string)) {
 	mute := false
 	for ctx.Err() == nil {
@@ -254,7 +254,7 @@ func sourceRow(s discoveryclient.Status, now time.Time) string {
 	return fmt.Sprintf("%s\t%s\t%s\t%s\t%d\t%s\t%s", s.Source, kind, state, since, s.Members, known, last)
 }
 
-// kindOfStatus tells a member's answer from a service's.
+// kindOfStatus distinguishes the answer of a member from that of a service.
 func kindOfStatus(raw json.RawMessage) (string, error) {
 	var meta admin.Meta
 	if err := json.Unmarshal(raw, &meta); err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/discovery/discoveryclient"
 )
 
-// tellSources prints which sources do not tell of members, and again when that changes:
+// tellSources prints which sources report no members, and again when that changes:
 // a watch that prints nothing must not look like a cluster in which nothing happens.
 func tellSources(ctx context.Context, w io.Writer, l *discoveryclient.Client) {
 	last := map[string]string{}
@@ -28,8 +28,8 @@ func tellSources(ctx context.Context, w io.Writer, l *discoveryclient.Client) {
 	}
 }
 
-// sourceNews is what is new of how the sources do, and keeps it in last. One that has
-// told of members from the beginning is no news.
+// sourceNews returns the changes in the state of the sources, and keeps the state in last. A
+// source that has reported members from the start is not listed.
 func sourceNews(last map[string]string, now []discoveryclient.Status) (out []string) {
 	for _, s := range now {
 		if s.Kind == discoveryclient.KindCache || s.State == discoveryclient.StateConnecting ||

@@ -22,7 +22,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/stream/konnectivity"
 )
 
-// hubFlags are the few settings that a first try needs; a flag wins over the file.
+// hubFlags are the few settings for a first try; a flag wins over the file.
 type hubFlags struct {
 	config                                                     configFile
 	stateDir, runDir, listen, adminListen, logFormat, logLevel string
@@ -61,7 +61,7 @@ configuration again; a bad one is refused and the last good one stays.`,
 	return cmd
 }
 
-// loadHub reads the file, if any, and lays the flags that were given over it.
+// loadHub reads the file, if any, and applies the given flags to it.
 func loadHub(cmd *cobra.Command, f *hubFlags) (hub.Config, error) {
 	cfg := hub.DefaultConfig()
 	var err error

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command tombolo connects Kubernetes control planes, clusters and nodes across
-// networks that cannot route to each other. Each file here is one verb or role:
-// it parses, calls a room and prints.
+// networks that cannot route to each other. Each file here is one command or role:
+// it parses, calls a package and prints.
 package main
 
 import (
@@ -27,7 +27,7 @@ func main() {
 	os.Exit(execute(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
-// execute runs one command line and gives its exit code.
+// execute runs one command line and returns its exit code.
 func execute(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	root := newRootCommand()
 	root.SetArgs(args)
@@ -107,7 +107,7 @@ func flagNames(cmd *cobra.Command) (out []string) {
 	return out
 }
 
-// adoptBuiltins gives the commands that the library adds our way with mistakes.
+// adoptBuiltins makes the commands that the library adds report mistakes as ours do.
 // It follows SetOut, whose writer they keep.
 func adoptBuiltins(root *cobra.Command) {
 	root.InitDefaultHelpCmd()
@@ -173,7 +173,7 @@ func usage(what string, hint string) error {
 	return fault.New(fault.CodeUsage, what).Hint("%s", hint)
 }
 
-// onlyCommands is for a command that merely holds others: what follows is none of them.
+// onlyCommands is for a command that only groups others: an argument is an unknown command.
 func onlyCommands(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil

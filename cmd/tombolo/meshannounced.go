@@ -11,7 +11,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/mesh"
 )
 
-// announcedLines are the ranges that a node announces, by who states them.
+// announcedLines are the ranges that a node announces, with their sources.
 func announcedLines(all []mesh.Announced) []string {
 	names := map[string]string{mesh.FromConfiguration: "configuration", mesh.FromKubernetes: "Kubernetes"}
 	ranges := map[string][]string{}

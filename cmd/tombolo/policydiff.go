@@ -45,7 +45,7 @@ something differs. 'tombolo policy test' shows the effect on recorded traffic.`,
 }
 
 // side is one policy: rules and lists by name. Files may have the same names; the
-// second is told apart by a number.
+// second gets a number.
 type side struct {
 	order []string
 	rules map[string]policy.Rule
@@ -95,8 +95,8 @@ type compared struct {
 	Lists []listChange `json:"lists"`
 }
 
-// ruleChange is a rule that is not the same: Before is empty for a new one, After for
-// one that is gone.
+// ruleChange is a rule that differs: Before is empty for a new rule, After for a removed
+// one.
 type ruleChange struct {
 	Name   string `json:"name"`
 	Before string `json:"before,omitempty"`
@@ -136,7 +136,7 @@ func compare(a, b side) compared {
 	return out
 }
 
-// without gives what is in a and not in b, in the order of a.
+// without returns the elements of a that are not in b, in the order of a.
 func without(a, b []string) []string {
 	in := make(map[string]bool, len(b))
 	for _, s := range b {
@@ -174,7 +174,7 @@ func (c compared) text(w io.Writer) error {
 	return nil
 }
 
-// ruleLine is a rule in one line, with all that it says.
+// ruleLine renders a complete rule in one line.
 func ruleLine(r policy.Rule) string {
 	var b strings.Builder
 	b.WriteString(r.Name)

@@ -62,7 +62,7 @@ a verdict, such as a failure or a refusal by a limit, are counted separately. Wi
 			return nil
 		},
 	}
-	cmd.Flags().StringSliceVar(&records, "audit", nil, "audit records: `FILES`, their rotated ones included")
+	cmd.Flags().StringSliceVar(&records, "audit", nil, "audit records: `FILES` with their rotated ones, or - for stdin")
 	cmd.Flags().BoolVar(&strict, "strict", false, "fail if something that was allowed would be refused")
 	out.register(cmd)
 	return cmd

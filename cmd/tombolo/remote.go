@@ -27,19 +27,19 @@ import (
 	"github.com/tombolo-io/tombolo/internal/stream/splice"
 )
 
-// remoteFlags say how a verb reaches the running hub.
+// remoteFlags are how a command reaches the running hub.
 type remoteFlags struct {
 	socket, hub, operator string
 	patient
 }
 
-// patient lets a command wait for a socket that is not there yet, once note says where
-// that is told.
+// patient lets a command wait for a socket that does not exist yet; note is where it says
+// so.
 type patient struct{ stderr io.Writer }
 
 func (p *patient) note(cmd *cobra.Command) { p.stderr = cmd.ErrOrStderr() }
 
-// patience is how long a command waits for what may have been started just before.
+// patience is how long a command waits for a process that may just have been started.
 func patience() time.Duration {
 	if d, err := time.ParseDuration(os.Getenv("TOMBOLO_WAIT")); err == nil {
 		return d
@@ -47,8 +47,8 @@ func patience() time.Duration {
 	return limit.SocketWait
 }
 
-// until asks again while a node of the mesh is not up yet, or does not know a peer that it
-// is asked for: both may have been started just before.
+// until asks again while a node of the mesh is not up yet, or does not know the peer in
+// question: both may just have been started.
 func (p patient) until(ctx context.Context, ask func() error) error {
 	begun, noted := time.Now(), false
 	for {
@@ -94,7 +94,7 @@ func (r *remoteFlags) register(cmd *cobra.Command) {
 	}
 }
 
-// fromEnvironment sets what the command line does not say.
+// fromEnvironment sets what the command line leaves out.
 func (r *remoteFlags) fromEnvironment(cmd *cobra.Command) {
 	fl := cmd.Flags()
 	for name, env := range map[string]string{
@@ -161,8 +161,8 @@ func readOperator(path string) (*tls.Certificate, *x509.Certificate, error) {
 	return &tls.Certificate{Certificate: [][]byte{certs[0].Raw}, PrivateKey: key, Leaf: certs[0]}, certs[1], nil
 }
 
-// outputFlag is -o with its formats. It is checked when it is read: a verb that
-// cannot print its answer must not have done anything.
+// outputFlag is -o with its formats. It is checked when it is parsed: a command
+// that cannot print its answer must not do anything.
 type outputFlag struct{ format string }
 
 func (o *outputFlag) String() string { return o.format }

@@ -120,7 +120,7 @@ func agentRow(a admin.AgentStatus, now time.Time) string {
 	}, "\t")
 }
 
-// orNothing puts before in front of a text, unless that is empty: an older hub does not say.
+// orNothing puts before in front of a text, unless the text is empty, as from an older hub.
 func orNothing(before, s string) string {
 	if s == "" {
 		return ""
@@ -173,7 +173,7 @@ func printRevoked(w io.Writer, st admin.Status) {
 	}
 }
 
-// printRelay tells of the relay between the cluster's nodes, if one was there.
+// printRelay prints the relay between the cluster's nodes, if it is in use.
 func printRelay(w io.Writer, r *admin.RelayStatus) {
 	if r == nil {
 		return
@@ -224,7 +224,7 @@ func millis(ms float64) string {
 	return fmt.Sprintf("%.0fms", ms)
 }
 
-// moment renders a time so that nobody has to ask in which zone.
+// moment renders a time with its zone.
 func moment(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }
 
 // span rounds a duration to two units, as people say it.

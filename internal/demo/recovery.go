@@ -14,7 +14,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/demo/network"
 )
 
-// killAgent kills the agent of c1, shows what a caller is told meanwhile and
+// killAgent kills the agent of c1, shows what a caller sees meanwhile and
 // that c2 does not notice, starts the agent again as systemd or Kubernetes
 // would, and measures until the first answer.
 func (p *play) killAgent(ctx context.Context) (string, error) {
@@ -28,7 +28,7 @@ func (p *play) killAgent(ctx context.Context) (string, error) {
 	var told *refusal
 	err := until(ctx, nil, fetchWithin, func(ctx context.Context) error {
 		_, err := site.backend.fetch(ctx, site.through, fetchWithin)
-		// A dial may meet the session while it ends, and is told so: it is not yet
+		// A dial may use the session while it ends, and fails then: it is not yet
 		// the answer that callers have from then on.
 		if told = refused(err); told != nil && told.code == fault.CodeNoAgent {
 			return nil
@@ -59,8 +59,8 @@ func (p *play) killAgent(ctx context.Context) (string, error) {
 		toldAfter.Seconds(), told.status, told.reason, time.Since(restarted).Seconds()), nil
 }
 
-// Throughput is measured in rounds, direct and tunnel in turn, so that other
-// work on the machine meets both. The medians are told.
+// Throughput is measured in rounds that alternate between direct and tunnel, so that
+// other work on the machine affects both. The medians are shown.
 const (
 	rounds  = 3
 	warm    = 200 * time.Millisecond

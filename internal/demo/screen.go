@@ -12,7 +12,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 )
 
-// Screen is where the demo is told. On a terminal a step is shown while it
+// Screen is where the demo prints its steps. On a terminal a step is shown while it
 // runs and then overwritten by its outcome; elsewhere each outcome is a line.
 type Screen struct {
 	Out   io.Writer

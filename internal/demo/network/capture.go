@@ -70,7 +70,7 @@ func (c *Capture) read() {
 			return
 		}
 		if err != nil {
-			continue // the link went down: it is told once
+			continue // the link went down: reported once
 		}
 		c.mu.Lock()
 		c.count++

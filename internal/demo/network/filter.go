@@ -21,7 +21,7 @@ type Filter struct {
 	family nftables.TableFamily // zero: inet, which is IPv4 and IPv6
 	sets   []nftables.Set
 	chains []Chain
-	fresh  func() error // makes the rules anew before they are put in force
+	fresh  func() error // rebuilds the rules before they are applied
 
 	mu      sync.Mutex
 	on      bool
@@ -149,7 +149,7 @@ func ctBits(key expr.CtKey, bits uint32, op expr.CmpOp) []expr.Any {
 	}
 }
 
-// Drop is what happens to packets that nobody is told of.
+// Drop discards packets silently.
 func Drop() expr.Any { return &expr.Verdict{Kind: expr.VerdictDrop} }
 
 // Rule is a match, a counter and what happens then.

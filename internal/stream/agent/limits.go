@@ -6,6 +6,6 @@ import "time"
 
 // Bounds and timings of this package.
 const (
-	// loadEvery is how often a session is told its agent's load at most.
+	// loadEvery is the shortest interval at which an agent reports its load on a session.
 	loadEvery = 250 * time.Millisecond
 )

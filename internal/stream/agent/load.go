@@ -20,7 +20,7 @@ type load struct {
 }
 
 // changed tells the load, now or later, if that is due. It reads the load itself, under
-// its lock: what is told last is the newest.
+// its lock: the last load sent is the newest.
 func (l *load) changed(streams func() int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

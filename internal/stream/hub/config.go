@@ -156,7 +156,7 @@ func reloadable(raw v1alpha1.HubConfig, runDir string, add conf.Report) Reloadab
 		at := fmt.Sprintf("clusters[%d]", i)
 		name, err := id.ParseCluster(rc.Name)
 		if err != nil {
-			add(at+".name", "%v", err) // what else is wrong with the cluster is told as well
+			add(at+".name", "%v", err) // other mistakes of the cluster are reported as well
 		}
 		if first, twice := names[name]; twice && err == nil {
 			add(at+".name", "cluster %q stands in clusters[%d] already", name, first)

@@ -148,7 +148,7 @@ func hopOf(place, name string, v policy.Verdict) admin.Hop {
 }
 
 // agentHop is what an agent would say by the list that it has told the hub. Its
-// own listeners are not known here, and a long list is told in part.
+// own listeners are not known here, and a long list is shown in part.
 func agentHop(name string, ranges []string, q policy.Request) admin.Hop {
 	told := slices.DeleteFunc(slices.Clone(ranges), func(s string) bool { return s == untold })
 	p, _ := policy.CompileAllow(told)

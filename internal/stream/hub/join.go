@@ -24,7 +24,7 @@ import (
 // join serves enrolment and renewal.
 type join struct{ *parts }
 
-// operatorsOnly judges the peer anew for each request: a connection may be kept
+// operatorsOnly checks the peer again for each request: a connection may be kept
 // for longer than its certificate lives.
 func (jn *join) operatorsOnly(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

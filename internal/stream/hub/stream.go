@@ -121,7 +121,7 @@ func (s *hubStream) Close() error {
 }
 
 func (s *hubStream) Reset(code uint32) error {
-	s.release(splice.ResetReason(code)) // first: whoever is woken by the reset closes
+	s.release(splice.ResetReason(code)) // first: the reset wakes the reader, which closes
 	if s.ended != "" {
 		code = splice.ResetCode(s.ended) // the agent learns the first reason, too
 	}

@@ -200,7 +200,7 @@ func (c *conn) settle() {
 var errTooMuch = errors.New("it sends to a caller that has closed")
 
 // linger lets the target read what the caller sent before it closed and see an
-// orderly end. One that goes on sending is reset, as a closed TCP socket would, after
+// orderly end. One that keeps sending is reset, as a closed TCP socket would, after
 // limit.Discard bytes.
 func linger(ctx context.Context, target carrier.Stream) {
 	stop := run.OnDone(ctx, func() { target.Reset(splice.ResetCode(fault.CodeSessionLost)) })

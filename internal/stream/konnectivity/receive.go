@@ -36,13 +36,13 @@ type source interface {
 	Read(n int) (mem.BufferSlice, error)
 }
 
-// Charged is a target's stream that is told what is held for it before it takes it.
+// Charged is a target's stream that is charged for the bytes held for it.
 type Charged interface {
 	// Charge adds n bytes, which may be negative.
 	Charge(n int64)
 }
 
-// Excused is a target's stream that is told when its caller takes no more, and waits for no rate then.
+// Excused is a target's stream that learns when its caller takes no more; it then waits for no rate.
 type Excused interface{ Excuse() }
 
 // mistake is a caller's, and the code with which its stream ends.

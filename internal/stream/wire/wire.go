@@ -82,7 +82,7 @@ type Dial struct {
 	Network    string        // tcp
 	Address    string        // host:port as the caller gave it
 	Timeout    time.Duration // from receipt
-	Caller     string        // who asks, for the log
+	Caller     string        // the caller's name, for the log
 	EgressType string
 	Trace      string         // W3C traceparent, empty or well-formed once it is read
 	TraceState string         // W3C tracestate

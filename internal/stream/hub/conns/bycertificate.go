@@ -44,7 +44,7 @@ func (t *ByCertificate) Remove(serial string, c net.Conn) {
 	}
 }
 
-// CloseAll closes the connections of a certificate but for the one from the address
+// CloseAll closes the connections of a certificate except the one from the address
 // except, and counts them.
 func (t *ByCertificate) CloseAll(serial, except string) int {
 	t.mu.Lock()

@@ -18,14 +18,14 @@ type reserving struct {
 }
 
 // Reserve wraps a listener whose connections may not use the last of so many
-// descriptors. shed is told of a connection before it is closed.
+// descriptors. shed is called with a connection before it is closed.
 func Reserve(ln net.Listener, most int, shed func(net.Conn)) net.Listener {
 	return &reserving{ln, most - socket.Reserve(most), shed}
 }
 
 // Accept gives the next connection. The kernel gives each the lowest free descriptor
 // (open(2)), so one within the reserve says that all below are taken. The error is a
-// temporary one: whoever accepts here waits a little, while others close theirs.
+// temporary one: an accept loop waits a little while other connections close.
 func (l *reserving) Accept() (net.Conn, error) {
 	conn, err := l.Listener.Accept()
 	if err != nil || socket.Descriptor(conn) < l.first {

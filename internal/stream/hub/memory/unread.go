@@ -19,7 +19,7 @@ type backlog struct {
 
 // overdue decides which clusters give back how many bytes: those that are beyond their bound
 // and were at the look before. Streams were granted their windows while nothing was unread,
-// so the bound does not hold by itself, and a burst that is being read is no reason to cut
+// so the bound is not enough, and a burst that is being read is no reason to cut
 // anything. A cluster that has given back has another two looks before the next time.
 func overdue(all []backlog, before map[id.Cluster]bool) (cut map[id.Cluster]int64, beyond map[id.Cluster]bool) {
 	for _, l := range all {

@@ -15,7 +15,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 )
 
-// Scope says of whom an account is.
+// Scope is the kind of owner of an account.
 type Scope string
 
 const (

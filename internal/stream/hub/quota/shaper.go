@@ -13,8 +13,8 @@ import (
 // empty, by waiting in line.
 //
 //	            small, or the bucket has something
-//	pay(n) ──────────────────────────────────────► goes on
-//	  └──► the line ──its turn: shapeTurn──┬─► all paid: goes on
+//	pay(n) ──────────────────────────────────────► continues
+//	  └──► the line ──its turn: shapeTurn──┬─► all paid: continues
 //	          ▲                                  └─► not all: to the end of the line
 //	          └──────────────────────────────────────┘
 //

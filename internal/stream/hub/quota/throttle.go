@@ -23,7 +23,7 @@ type Throttle struct {
 	// A caller that has left does not wait and keeps no place: the bucket pays for what its
 	// stream has moved, as after its end.
 	lost    <-chan struct{} // closed when the session has ended
-	Left    func() bool     // whether the caller has; nil: that is told by the stream's end
+	Left    func() bool     // whether the caller has left; nil: only the stream's end shows it
 	excused atomic.Bool
 
 	mu       sync.Mutex
@@ -168,7 +168,7 @@ type throttledPrompt struct {
 }
 
 // WriteNow is called by the reader of the session's connection and must not wait: at
-// the bound it takes nothing, and the stream's own copy goes on with Write.
+// the bound it takes nothing, and the stream's own copy continues with Write.
 func (w throttledPrompt) WriteNow(b []byte) (int, error) {
 	if w.throttle.free() {
 		return w.prompt.WriteNow(b)

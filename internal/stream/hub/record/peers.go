@@ -38,7 +38,7 @@ type summary struct {
 // files: in each interval the first are recorded, the rest are counted, and the interval ends
 // with one record for each kind of them. Peers with certificates of ours and unknown peers are
 // bounded apart, and so is each cluster: a flood of one hides nothing of another. Certificates
-// are cheap for whoever may renew, so the bound is on the identity.
+// are cheap for an agent or node that may renew, so the bound is on the identity.
 type peerRefusals struct {
 	mu      sync.Mutex
 	begun   time.Time

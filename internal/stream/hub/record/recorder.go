@@ -16,7 +16,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/stream/wire"
 )
 
-// Party is who asks over a connection.
+// Party is the peer that uses a connection.
 type Party struct {
 	Cluster          id.Cluster
 	Frontend, Caller string

@@ -61,7 +61,7 @@ func (s *Store) UseToken(u Use, now time.Time) (cluster id.Cluster, name string,
 		if !found {
 			return trust.UnknownToken()
 		}
-		if _, _, err := t.Use(u.Secret, u.KeyHash, "", now); err != nil { // first: who has no secret learns nothing
+		if _, _, err := t.Use(u.Secret, u.KeyHash, "", now); err != nil { // first: without the secret, nothing is revealed
 			return err
 		}
 		asked, err := t.NameFor(u.Node, u.Name, fresh)
