@@ -317,13 +317,14 @@ func oneChange(t *testing.T, many int) {
 		t.Fatalf("%+v", st)
 	}
 	r.watch()
+	replace := func(file, text string) { // in one step: a writer's two steps may be read apart
+		r.write(".next", text)
+		must(t, os.Rename(r.path(".next"), r.path(file)))
+	}
 	for _, change := range []func(){
-		func() {
-			r.write(".next", text("c7", "v", "api.c7.example.org"))
-			must(t, os.Rename(r.path(".next"), r.path("c7.yaml")))
-		},
+		func() { replace("c7.yaml", text("c7", "v", "api.c7.example.org")) },
 		func() { r.remove("c7.yaml") },
-		func() { r.write("new.yaml", text("c7", "w", "api.c7.example.org")) },
+		func() { replace("new.yaml", text("c7", "w", "api.c7.example.org")) },
 	} {
 		reads, was := r.reads.Load(), r.upstream("api.c7.example.org")
 		change()
