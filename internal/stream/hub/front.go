@@ -18,7 +18,6 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/stream/carrier"
-	"github.com/tombolo-io/tombolo/internal/stream/hub/conns"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/credentials"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/quota"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/record"
@@ -52,7 +51,7 @@ func (fr *front) serveFront(ctx context.Context, ln net.Listener) error {
 	stop := run.OnDone(ctx, func() { ln.Close() })
 	defer stop()
 	g := run.NewGroup(ctx)
-	unknown := conns.NewUnauthenticated(limit.Unauthenticated,
+	unknown := listener.NewUnauthenticated(limit.Unauthenticated,
 		func() { fr.metrics.Refused.WithLabelValues(string(fault.CodeLimit)).Inc() })
 	err := listener.Accept(ctx, ln, func(raw net.Conn) {
 		pending := unknown.Add(ctx, raw)
@@ -91,7 +90,7 @@ func (fr *front) shake(ctx context.Context, raw net.Conn) (*tls.Conn, error) {
 // route passes a connection to the server that handles it. The connection is pending
 // until its peer is identified or gone.
 func (fr *front) route(ctx context.Context, conn *tls.Conn, raw net.Conn,
-	pending *conns.Pending) (next func(context.Context)) {
+	pending *listener.Pending) (next func(context.Context)) {
 	switch conn.ConnectionState().NegotiatedProtocol {
 	case trust.ALPNSession:
 		defer pending.Gone()
