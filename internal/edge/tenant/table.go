@@ -141,6 +141,13 @@ func (t *Table) Get(name string) *Tenant {
 	return t.tenants[name]
 }
 
+// Len is the number of tenants.
+func (t *Table) Len() int {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return len(t.tenants)
+}
+
 // All lists the tenants by name.
 func (t *Table) All() []*Tenant {
 	t.mu.RLock()

@@ -16,6 +16,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/access/policy"
 	"github.com/tombolo-io/tombolo/internal/base/conf"
 	"github.com/tombolo-io/tombolo/internal/base/hostname"
+	"github.com/tombolo-io/tombolo/internal/base/id"
 	"github.com/tombolo-io/tombolo/internal/edge/connecthead"
 )
 
@@ -29,6 +30,7 @@ const (
 // Tenant is a cluster with its ways in. It never changes.
 type Tenant struct {
 	Name      string
+	Cluster   id.Cluster // of that name
 	Protected bool
 	Ways      []Way
 }
@@ -72,8 +74,9 @@ func Read(file string, data []byte) (*Tenant, *conf.Document) {
 // valid judges a decoded tenant.
 func valid(raw v1alpha1.EdgeTenant, add conf.Report) *Tenant {
 	t := &Tenant{Name: raw.Metadata.Name, Protected: raw.Spec.Protected}
-	if clean, err := hostname.Parse(t.Name); err != nil || clean != t.Name || len(t.Name) > 63 {
-		add("metadata.name", "%q is no name of a cluster: small letters, digits, '-' and '.', at most 63", t.Name)
+	var err error
+	if t.Cluster, err = id.ParseCluster(raw.Metadata.Name); err != nil {
+		add("metadata.name", "%v", err)
 	}
 	switch n := len(raw.Spec.Ways); {
 	case n == 0:
@@ -161,7 +164,7 @@ func (w *Way) upstreams(raw v1alpha1.EdgeWay, add conf.Report) {
 			}
 		}
 		if slices.Contains(raw.Upstreams[:i], text) {
-			add(at, "%q stands there twice", text)
+			add(at, "%q is listed twice", text)
 		}
 	}
 	switch raw.ProxyProtocol {
