@@ -2,8 +2,64 @@
 
 package v1alpha1
 
-// KindEdgeTenant is the kind of a file that describes one tenant of an edge.
-const KindEdgeTenant = "EdgeTenant"
+// The kinds of an edge.
+const (
+	KindEdgeConfig = "EdgeConfig"
+	KindEdgeTenant = "EdgeTenant"
+)
+
+// EdgeConfig configures an edge. Listeners and tenants are needed.
+type EdgeConfig struct {
+	TypeMeta
+
+	// Listeners are the ports of the front door.
+	Listeners []EdgeListener `json:"listeners"`
+	// Tenants are files of kind EdgeTenant, and folders of them.
+	Tenants []string `json:"tenants"`
+	// Policies are files of kind AccessPolicy, and folders of them. With none, everybody reaches every tenant
+	// that is not protected.
+	Policies []string `json:"policies,omitempty"`
+	// HealthListen is the http port for probes and metrics. Default 127.0.0.1:8447.
+	HealthListen string `json:"healthListen,omitempty"`
+	// Log says how to log.
+	Log LogConfig `json:"log,omitempty"`
+	// Audit says where the records of tunnels and refusals go.
+	Audit AuditConfig `json:"audit,omitempty"`
+	// Streams bounds dials and tunnels.
+	Streams StreamsConfig `json:"streams,omitempty"`
+	// DrainTimeout is how long live tunnels may continue after SIGTERM. Default 25s.
+	DrainTimeout Duration `json:"drainTimeout,omitempty"`
+	// Limits bounds connections.
+	Limits EdgeLimitsConfig `json:"limits,omitempty"`
+}
+
+// EdgeListener is one port.
+type EdgeListener struct {
+	// Name stands in records, logs and metrics.
+	Name string `json:"name"`
+	// Listen is host:port or :port.
+	Listen string `json:"listen"`
+	// Protocol is tls (routed by server name, TLS is not ended) or connect (HTTP CONNECT, routed by header).
+	Protocol string `json:"protocol"`
+	// ProxyProtocol says which peers are load balancers that send a PROXY protocol header.
+	ProxyProtocol EdgeProxyConfig `json:"proxyProtocol,omitempty"`
+}
+
+// EdgeProxyConfig says from whom a PROXY protocol header is taken, and then required.
+type EdgeProxyConfig struct {
+	// From are CIDRs and addresses. From anybody else a header is refused.
+	From []string `json:"from,omitempty"`
+}
+
+// EdgeLimitsConfig bounds connections. A source is an IPv4 address or an IPv6 /64.
+type EdgeLimitsConfig struct {
+	// Connections bounds all tunnels. Default: what the process may open.
+	Connections int `json:"connections,omitempty"`
+	// PerSource bounds the connections of one source. Default 1024.
+	PerSource int `json:"perSource,omitempty"`
+	// PerCluster bounds the tunnels of one cluster. Default 4096.
+	PerCluster int `json:"perCluster,omitempty"`
+}
 
 // EdgeTenant says how one cluster is reached through an edge.
 type EdgeTenant struct {

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package edge
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tombolo-io/tombolo/api/v1alpha1"
+	"github.com/tombolo-io/tombolo/internal/access/audit"
+	"github.com/tombolo-io/tombolo/internal/base/conf"
+	"github.com/tombolo-io/tombolo/internal/base/id"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/otlp"
+	"github.com/tombolo-io/tombolo/internal/base/socket"
+)
+
+// Config is a valid configuration of an edge.
+type Config struct {
+	Version      string // of the program
+	Listeners    []Listener
+	HealthListen string
+	Log          v1alpha1.LogConfig
+	Drain        time.Duration
+	Audit        audit.Config
+	OTLP         otlp.Config
+
+	// What a reload may change.
+	Reloadable
+}
+
+// Reloadable is the part of a configuration that a running edge takes over.
+type Reloadable struct {
+	Tenants, Policies         []string // files and folders
+	DialTimeout, IdleTimeout  time.Duration
+	Total, Source, PerCluster int // connections
+}
+
+// Listener is one port.
+type Listener struct {
+	Name, Address string
+	Connect       bool           // HTTP CONNECT; otherwise TLS
+	Trusted       []netip.Prefix // whose PROXY header is required; nobody else may send one
+}
+
+// ParseConfig decodes and validates a file. It returns every problem at once.
+func ParseConfig(file string, data []byte) (Config, error) {
+	var raw v1alpha1.EdgeConfig
+	d := conf.Decode(file, data, &raw)
+	if d.Unread() {
+		return Config{}, d.Err()
+	}
+	d.Want("apiVersion", v1alpha1.Version, raw.APIVersion)
+	d.Want("kind", v1alpha1.KindEdgeConfig, raw.Kind)
+	cfg := validate(raw, d.Add)
+	return cfg, d.Err()
+}
+
+func validate(raw v1alpha1.EdgeConfig, add conf.Report) Config {
+	c := Config{
+		HealthListen: cmp.Or(raw.HealthListen, "127.0.0.1:8447"), Log: raw.Log,
+		Drain: add.Positive("drainTimeout", raw.DrainTimeout.Duration, limit.Drain),
+		Audit: audit.Configure(raw.Audit, add), OTLP: otlp.Configure(raw.Audit, v1alpha1.TracingConfig{}, add),
+		Reloadable: Reloadable{
+			Tenants: raw.Tenants, Policies: raw.Policies,
+			DialTimeout: add.Positive("streams.dialTimeout", raw.Streams.DialTimeout.Duration, limit.DialTarget),
+			IdleTimeout: add.Positive("streams.idleTimeout", raw.Streams.IdleTimeout.Duration, limit.StreamIdle),
+		},
+	}
+	add.Listener("healthListen", c.HealthListen)
+	add.Log(raw.Log.Format, raw.Log.Level)
+	if len(raw.Tenants) == 0 {
+		add("tenants", "there is no file or folder of tenants: nothing could be reached")
+	}
+	for _, l := range []struct {
+		path      string
+		in        int
+		into      *int
+		otherwise int
+	}{
+		// A tunnel has two descriptors; the rest is for what waits, files and probes.
+		{"limits.connections", raw.Limits.Connections, &c.Total, socket.Descriptors() * 2 / 5},
+		{"limits.perSource", raw.Limits.PerSource, &c.Source, perSource},
+		{"limits.perCluster", raw.Limits.PerCluster, &c.PerCluster, perCluster},
+	} {
+		if l.in < 0 {
+			add(l.path, "%d is negative", l.in)
+		}
+		*l.into = cmp.Or(l.in, l.otherwise)
+	}
+	if len(raw.Listeners) == 0 {
+		add("listeners", "there is no listener")
+	}
+	for i, l := range raw.Listeners {
+		at := fmt.Sprintf("listeners[%d]", i)
+		c.Listeners = append(c.Listeners, port(l, func(path, format string, args ...any) {
+			add(at+"."+path, format, args...)
+		}))
+		for j, other := range raw.Listeners[:i] {
+			if other.Name == l.Name {
+				add(at+".name", "listeners[%d] has the name %q already", j, l.Name)
+			}
+			if other.Listen == l.Listen && !strings.HasSuffix(l.Listen, ":0") {
+				add(at+".listen", "listeners[%d] listens on %s already", j, l.Listen)
+			}
+		}
+	}
+	return c
+}
+
+// port validates one listener.
+func port(l v1alpha1.EdgeListener, add conf.Report) Listener {
+	out := Listener{Name: l.Name, Address: l.Listen}
+	if _, err := id.ParseAgent(l.Name); err != nil {
+		add("name", "%q is not a name: small letters, digits and '-'", l.Name)
+	}
+	add.Listener("listen", l.Listen)
+	switch l.Protocol {
+	case "tls":
+	case "connect":
+		out.Connect = true
+	default:
+		add("protocol", "%q is neither tls nor connect%s", l.Protocol, conf.Meant(l.Protocol, "tls", "connect"))
+	}
+	for i, text := range l.ProxyProtocol.From {
+		p, err := prefix(text)
+		if err != nil {
+			add(fmt.Sprintf("proxyProtocol.from[%d]", i), "%v", err)
+		}
+		out.Trusted = append(out.Trusted, p)
+	}
+	return out
+}
+
+func prefix(text string) (netip.Prefix, error) {
+	if a, err := netip.ParseAddr(text); err == nil && a.Zone() == "" && !a.Is4In6() {
+		return netip.PrefixFrom(a, a.BitLen()), nil
+	}
+	p, err := netip.ParsePrefix(text)
+	switch {
+	case err != nil:
+		return p, fmt.Errorf("%q is neither a CIDR nor an address", text)
+	case p.Addr().Is4In6():
+		return p, fmt.Errorf("%q is an IPv4-mapped range; write the IPv4 range", text)
+	case p != p.Masked():
+		return p, fmt.Errorf("%q has host bits set; did you mean %s?", text, p.Masked())
+	}
+	return p, nil
+}
+
+// trusts reports whether a peer is a load balancer of this listener.
+func (l Listener) trusts(a netip.Addr) bool {
+	return slices.ContainsFunc(l.Trusted, func(p netip.Prefix) bool { return p.Contains(a) })
+}
+
+// fixedChanges names the settings that differ but cannot be taken over by a running edge.
+func fixedChanges(old, next Config) []string {
+	same := slices.EqualFunc(old.Listeners, next.Listeners, func(a, b Listener) bool {
+		return a.Name == b.Name && a.Address == b.Address && a.Connect == b.Connect && slices.Equal(a.Trusted, b.Trusted)
+	})
+	return conf.Settings{
+		{"listeners", same},
+		{"healthListen", old.HealthListen == next.HealthListen},
+		{"log", old.Log == next.Log},
+		{"drainTimeout", old.Drain == next.Drain},
+		{"audit", old.Audit == next.Audit && old.OTLP.Logs == next.OTLP.Logs},
+	}.Changed()
+}
+
+// protocol is how a listener is called in texts.
+func (l Listener) protocol() string {
+	return strings.ToLower(map[bool]string{true: "connect", false: "tls"}[l.Connect])
+}

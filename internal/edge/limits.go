@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package edge
+
+import "time"
+
+// The bounds and timings of this package.
+const (
+	// headTime is how long a client may take for PROXY header, ClientHello or CONNECT together.
+	headTime = 10 * time.Second
+	// mostPending bounds the connections of a port that have not said what they want. The oldest silent one gives its
+	// place to a new one.
+	mostPending = 4096
+	// headFirst is the size of the first read: most ClientHellos fit.
+	headFirst = 2 << 10
+	// discard is what is read and thrown away behind a refusal.
+	discard = 64 << 10
+	// answerTime bounds the writing of a refusal.
+	answerTime = 2 * time.Second
+	// perSource bounds the connections of one source: a NAT with a thousand kubelets behind it.
+	perSource = 1024
+	// perCluster bounds the tunnels of one cluster.
+	perCluster = 4096
+	// ejectFirst is how long an upstream that failed is tried last; it doubles up to ejectMost.
+	ejectFirst = time.Second
+	ejectMost  = 30 * time.Second
+	// mostEjected bounds the upstreams that are remembered as failing.
+	mostEjected = 4096
+	// recordsEach, recordsCluster, recordsAll and recordsShare bound the refusals with a record of their own in an
+	// interval: of a source, of a cluster, of all, and what a cluster has even if the others have used up all.
+	recordsEach, recordsCluster, recordsAll, recordsShare = 5, 50, 500, 5
+	// recordsClusters bounds the clusters that are counted apart.
+	recordsClusters = 10_000
+	// refusalsCounted bounds the kinds of refusals that are counted apart in an interval.
+	refusalsCounted = 256
+)
