@@ -13,6 +13,7 @@ require (
 	github.com/jackpal/go-nat-pmp v1.1.0
 	github.com/libp2p/go-yamux/v5 v5.1.0
 	github.com/pion/stun/v3 v3.1.7
+	github.com/pires/go-proxyproto v0.15.0
 	github.com/prometheus/client_golang v1.25.0
 	github.com/prometheus/client_model v0.6.3
 	github.com/prometheus/common v0.72.0

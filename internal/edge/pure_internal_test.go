@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package edge
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+)
+
+func TestInTurn(t *testing.T) {
+	at := func(s int) time.Time { return time.Unix(int64(s), 0) }
+	for _, c := range []struct {
+		turn    uint64
+		ejected map[string]time.Time
+		want    string
+	}{
+		{0, nil, "[a b c]"},
+		{1, nil, "[b c a]"},
+		{5, nil, "[c a b]"},
+		{0, map[string]time.Time{"a": at(9)}, "[b c a]"},
+		{1, map[string]time.Time{"a": at(9), "b": at(5)}, "[c b a]"}, // who is tried again first comes first
+		{0, map[string]time.Time{"a": at(9), "b": at(5), "c": at(7)}, "[b c a]"},
+	} {
+		got := inTurn([]string{"a", "b", "c"}, c.turn, func(u string) time.Time { return c.ejected[u] })
+		if fmt.Sprint(got) != c.want {
+			t.Errorf("turn %d, %v: %v, want %s", c.turn, c.ejected, got, c.want)
+		}
+	}
+	if got := inTurn(nil, 3, func(string) time.Time { return time.Time{} }); len(got) > 0 {
+		t.Error(got)
+	}
+}
+
+func TestEjection(t *testing.T) {
+	now := time.Unix(100, 0)
+	u := newUpstreams(func() time.Time { return now })
+	for _, want := range []time.Duration{1, 2, 4, 8, 16, 30, 30, 30, 30, 30, 30} {
+		u.note("a", false)
+		if got := u.failing["a"].until.Sub(now); got != want*time.Second {
+			t.Errorf("ejected for %v, want %v s", got, int(want))
+		}
+	}
+	if got := u.Failing(); !slices.Equal(got, []string{"a"}) {
+		t.Error(got)
+	}
+	u.note("a", true)
+	if len(u.failing) > 0 || len(u.Failing()) > 0 {
+		t.Error("one that answers is still remembered")
+	}
+	for i := range 2 * mostEjected {
+		u.note(fmt.Sprint(i), false)
+	}
+	if len(u.failing) != mostEjected {
+		t.Errorf("%d upstreams are remembered", len(u.failing))
+	}
+	now = now.Add(time.Minute)
+	if u.note("new", false); len(u.failing) != 1 {
+		t.Errorf("%d upstreams are remembered after their time", len(u.failing))
+	}
+}
+
+var lb = netip.MustParseAddrPort("10.0.0.1:1234")
+
+func TestProxyHeader(t *testing.T) {
+	const v2 = "\r\n\r\n\x00\r\nQUIT\n"
+	for name, c := range map[string]struct {
+		in, want string // the client; empty: refused
+	}{
+		"v1":               {"PROXY TCP4 203.0.113.7 192.0.2.1 4711 443\r\n", "203.0.113.7:4711"},
+		"v1, IPv6":         {"PROXY TCP6 2001:db8::7 2001:db8::1 4711 443\r\n", "[2001:db8::7]:4711"},
+		"v1, mapped":       {"PROXY TCP6 ::ffff:203.0.113.7 2001:db8::1 4711 443\r\n", "203.0.113.7:4711"},
+		"v1, health check": {"PROXY UNKNOWN\r\n", "10.0.0.1:1234"},
+		"v2":               {v2 + "\x21\x11\x00\x0c\xcb\x00\x71\x07\xc0\x00\x02\x01\x12\x67\x01\xbb", "203.0.113.7:4711"},
+		"v2, with a TLV":   {v2 + "\x21\x11\x00\x11\xcb\x00\x71\x07\xc0\x00\x02\x01\x12\x67\x01\xbb\x04\x00\x02ab", "203.0.113.7:4711"},
+		"v2, health check": {v2 + "\x20\x00\x00\x00", "10.0.0.1:1234"},
+		"v2, UDP":          {v2 + "\x21\x12\x00\x0c\xcb\x00\x71\x07\xc0\x00\x02\x01\x12\x67\x01\xbb", ""},
+		"v2, too short":    {v2 + "\x21\x11\x00\x04\xcb\x00\x71\x07", ""},
+		"v2, too long":     {v2 + "\x21\x11\xff\xff", ""},
+		"v1, too long":     {"PROXY TCP4 " + strings.Repeat("1", 100), ""},
+		"v1, two spaces":   {"PROXY  TCP4 203.0.113.7 192.0.2.1 4711 443\r\n", ""},
+		"v1, a zero":       {"PROXY TCP4 203.0.113.07 192.0.2.1 4711 443\r\n", ""},
+		"v1, IPv6 as IPv4": {"PROXY TCP4 2001:db8::7 192.0.2.1 4711 443\r\n", ""},
+		"TLS":              {"\x16\x03\x01", ""},
+		"HTTP":             {"GET / HTTP/1.1\r\n", ""},
+	} {
+		client, size, need, err := proxyHeader([]byte(c.in), lb)
+		switch {
+		case c.want == "":
+			if !fault.Has(err, fault.CodeProxyHeader) {
+				t.Errorf("%s: %v, needs %d, %v", name, client, need, err)
+			}
+		case err != nil || need != 0 || size != len(c.in) || client.String() != c.want:
+			t.Errorf("%s: %v of %d bytes, needs %d, %v", name, client, size, need, err)
+		}
+		for n := range c.in { // and no piece of it is taken for the whole
+			if client, size, need, err := proxyHeader([]byte(c.in[:n]), lb); err == nil && need <= 0 {
+				t.Errorf("%s: %d bytes give %v of %d", name, n, client, size)
+			}
+		}
+	}
+}
+
+// FuzzProxyHeader: what is sent to an upstream reads as what was received.
+func FuzzProxyHeader(f *testing.F) {
+	f.Add([]byte("PROXY TCP4 203.0.113.7 192.0.2.1 4711 443\r\n"))
+	f.Add([]byte("\r\n\r\n\x00\r\nQUIT\n\x21\x11\x00\x0c\xcb\x00\x71\x07\xc0\x00\x02\x01\x12\x67\x01\xbb"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		client, size, need, err := proxyHeader(b, lb)
+		if err != nil || need > 0 {
+			return
+		}
+		if size > len(b) || !client.Addr().IsValid() || client.Addr().Is4In6() || client.Addr().Zone() != "" {
+			t.Fatalf("%v of %d bytes", client, size)
+		}
+		for _, version := range []byte{1, 2} {
+			out, err := proxyOut(version, client, netip.MustParseAddrPort("[2001:db8::1]:443"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if again, n, _, err := proxyHeader(out, lb); err != nil || again != client || n != len(out) {
+				t.Fatalf("version %d of %v is read as %v, %v", version, client, again, err)
+			}
+		}
+	})
+}
+
+func TestParseConfigRefuses(t *testing.T) {
+	for text, want := range map[string]string{
+		"tenants: [a]\n":  "listeners: there is no listener",
+		"listeners: []\n": "tenants: there is no file or folder of tenants",
+		"tenants: [a]\nlisteners: [{name: a, listen: ':1', protocol: tlss}]\n":                                                                 `e.yaml:4:47: listeners[0].protocol: "tlss" is neither tls nor connect; did you mean tls?`,
+		"tenants: [a]\nlisteners: [{name: A b, listen: ':1', protocol: tls}]\n":                                                                "listeners[0].name",
+		"tenants: [a]\nlisteners: [{name: a, listen: x, protocol: tls}]\n":                                                                     "listeners[0].listen",
+		"tenants: [a]\nlisteners: [{name: a, listen: ':1', protocol: tls}, {name: a, listen: ':2', protocol: tls}]\n":                          "listeners[1].name: listeners[0] has the name",
+		"tenants: [a]\nlisteners: [{name: a, listen: ':1', protocol: tls}, {name: b, listen: ':1', protocol: tls}]\n":                          "listeners[1].listen: listeners[0] listens on",
+		"tenants: [a]\nlisteners: [{name: a, listen: ':1', protocol: tls, proxyProtocol: {from: [10.0.0.1/8, 'x', '::ffff:10.0.0.0/104']}}]\n": "did you mean 10.0.0.0/8",
+		"tenants: [a]\nlimits: {perSource: -1}\n":                                                                                              "limits.perSource: -1 is negative",
+	} {
+		_, err := ParseConfig("e.yaml", []byte("apiVersion: tombolo.dev/v1alpha1\nkind: EdgeConfig\n"+text))
+		if !fault.Has(err, fault.CodeConfig) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v; want %s", text, err, want)
+		}
+	}
+}
