@@ -27,6 +27,7 @@ func callRules() []callRule {
 			// The agent; its record of what it refused.
 			"internal/stream/agent/dial.go", "internal/stream/agent/live.go", "internal/stream/agent/audit.go",
 			"internal/access/replay", // recorded traffic
+			"internal/edge/edge.go",  // the edge, while it has no policy
 		}, oneDecide},
 		{"net/netip", []string{"Prefix", "ParsePrefix", "MustParsePrefix", "PrefixFrom"}, []string{
 			"internal/access/policy",
@@ -35,6 +36,9 @@ func callRules() []callRule {
 			"internal/stream/hub/hub.go", "internal/access/authz", "internal/stream/agent/own.go",
 			// Proxies whose word on a caller's address counts: it grants no access.
 			"internal/discovery/callers.go", "internal/discovery/config.go",
+			// Load balancers whose word counts, and sources that are counted: they grant no access.
+			"internal/edge/config.go", "internal/edge/counts.go", "internal/edge/edge.go", "internal/edge/refusals.go",
+			"internal/edge/visit.go",
 			// Ranges that a member announces: read, kept and compared as a whole, and they grant no access.
 			"internal/discovery/seal",
 			"internal/discovery/roster/member.go", "internal/discovery/roster/parse.go", "internal/discovery/roster/stated.go",

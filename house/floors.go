@@ -104,6 +104,7 @@ func Packages() []Package {
 		{"internal/discovery/announce", Rooms, false, "the admin API of a node's member"},
 		{"internal/discovery/...", Rooms, false, "where members find each other"},
 		{"internal/edge/extauthz", Rooms, false, "decides for an Envoy that asks"},
+		{"internal/edge/...", Rooms, false, "the public front door of many clusters"},
 		{"internal/stream/konnectivity/...", Rooms, false, "the reference's wire format as a frontend"},
 		{"internal/access/replay", Rooms, false, "recorded dials, decided again by other policies"},
 		{"internal/demo/...", Rooms, false, "the demonstration"},

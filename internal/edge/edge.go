@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package edge
+
+import (
+	"errors"
+	"log/slog"
+	"net"
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tombolo-io/tombolo/internal/access/audit"
+	"github.com/tombolo-io/tombolo/internal/access/authz"
+	"github.com/tombolo-io/tombolo/internal/access/policy"
+	"github.com/tombolo-io/tombolo/internal/access/policyfile"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+	"github.com/tombolo-io/tombolo/internal/edge/tenant"
+	"github.com/tombolo-io/tombolo/internal/edge/tenantfile"
+	"github.com/tombolo-io/tombolo/internal/stream/splice"
+)
+
+// Options are what an edge needs beside its configuration.
+type Options struct {
+	Log   *slog.Logger
+	Reg   *prometheus.Registry
+	Audit *audit.Writer // nil: no records
+	Now   func() time.Time
+}
+
+// Edge is a public front door.
+type Edge struct {
+	cfg       Config
+	settings  atomic.Pointer[Reloadable]
+	log       *slog.Logger
+	reg       *prometheus.Registry
+	now       func() time.Time
+	metrics   *telemetry.Edge
+	audit     *audit.Writer
+	refusals  refusals
+	tenants   *tenant.Table
+	files     *tenantfile.Files // of tenants
+	table     *authz.Table
+	policies  *policyfile.Files
+	upstreams *upstreams
+	counts    *counts
+	splicer   *splice.Splicer
+	draining  atomic.Bool
+	listening chan []net.Listener // of Run, once
+}
+
+// New makes an edge that has read nothing and listens nowhere.
+func New(cfg Config, o Options) *Edge {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	e := &Edge{
+		cfg: cfg, log: o.Log, reg: o.Reg, now: o.Now, audit: o.Audit, tenants: tenant.NewTable(),
+		table: authz.NewTable(), upstreams: newUpstreams(o.Now), counts: newCounts(), splicer: splice.New(),
+		listening: make(chan []net.Listener, 1),
+	}
+	e.settings.Store(&cfg.Reloadable)
+	e.metrics = telemetry.NewEdge(o.Reg, telemetry.EdgeReadings{
+		Tenants: func() float64 { return float64(e.tenants.Len()) },
+		Tunnels: func() float64 { return float64(e.counts.total()) },
+		Ejected: func() float64 { return float64(len(e.upstreams.Failing())) },
+	})
+	e.policies = policyfile.New(policyfile.Options{
+		Paths: func() []string { return e.settings.Load().Policies }, Table: e.table, Log: o.Log, Now: o.Now,
+		Reloaded: func(err error) { e.metrics.PolicyReloads.WithLabelValues(outcome(err)).Inc() },
+	})
+	e.files = tenantfile.New(tenantfile.Options{
+		Paths: func() []string { return e.settings.Load().Tenants }, Table: e.tenants, Log: o.Log, Now: o.Now,
+		Reloaded: func(err error) { e.metrics.TenantReloads.WithLabelValues(outcome(err)).Inc() },
+	})
+	return e
+}
+
+// Reload takes over what may change while the edge runs, and names the rest in the log.
+func (e *Edge) Reload(next Config) error {
+	if err := e.policies.Judge(next.Policies); err != nil {
+		return err
+	}
+	if fixed := fixedChanges(e.cfg, next); len(fixed) > 0 {
+		e.log.Warn("these settings change with the next start", "settings", fixed)
+	}
+	e.settings.Store(&next.Reloadable)
+	e.policies.Moved()
+	e.files.Moved()
+	return errors.Join(e.policies.Load(), e.files.Load())
+}
+
+// judge asks the policy. Without any, a tenant that is protected is closed.
+func (e *Edge) judge(q policy.Request) authz.Ruling {
+	r := e.table.Decide(q)
+	if !r.Judged {
+		r.Verdict = policy.Decide(q)
+	}
+	return r
+}
+
+func outcome(err error) string {
+	if err == nil {
+		return telemetry.Outcome("")
+	}
+	return telemetry.Outcome(fault.From(err).Code)
+}
+
+// sourceOf is what counts as one source: an IPv4 address, or the /64 that one subscriber has.
+func sourceOf(a netip.Addr) netip.Prefix {
+	bits := 32
+	if a = a.Unmap(); a.Is6() {
+		bits = 64
+	}
+	p, err := a.WithZone("").Prefix(bits)
+	if err != nil {
+		return netip.Prefix{}
+	}
+	return p
+}

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package edge
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/listener"
+	"github.com/tombolo-io/tombolo/internal/base/run"
+	"github.com/tombolo-io/tombolo/internal/base/socket"
+)
+
+// Run serves until ctx ends; then it takes no new connections and gives the live tunnels the
+// drain timeout, which the end of hard cuts short.
+func (e *Edge) Run(ctx, hard context.Context) error {
+	if err := e.policies.Load(); err != nil { // who is protected is not known: nobody is served
+		return err
+	}
+	if err := e.files.Load(); err != nil { // what is good is in force
+		e.files.LogRefused(err, "")
+	}
+	ports, health, err := e.listen(ctx)
+	if err != nil {
+		return err
+	}
+	inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	g := run.NewGroup(inner)
+	g.Go("health", func(ctx context.Context) error { return e.health().Serve(ctx, health) })
+	g.Go("policy", e.policies.Watch)
+	g.Go("tenants", e.files.Watch)
+	g.Do(func(ctx context.Context) { run.Every(ctx, limit.AuditTold, e.sum) })
+	doors, tunnels := run.NewGroup(ctx), run.NewGroup(inner)
+	for i, ln := range ports {
+		doors.Go(e.cfg.Listeners[i].Name, func(ctx context.Context) error {
+			return e.serve(ctx, e.cfg.Listeners[i], ln, tunnels)
+		})
+	}
+	e.listening <- ports
+	e.log.Info("edge is ready", "tenants", e.tenants.Len())
+	err = doors.Wait()
+	e.draining.Store(true)
+	bound, stop := context.WithTimeout(hard, e.cfg.Drain)
+	defer stop()
+	if n := e.counts.total(); n > 0 {
+		e.log.Info("draining", "tunnels", n, "bound", e.cfg.Drain)
+	}
+	if !tunnels.WaitContext(bound) {
+		e.log.Warn("the drain is over: live tunnels are cut", "tunnels", e.counts.total())
+	}
+	tunnels.Stop()
+	err = errors.Join(err, tunnels.Wait())
+	cancel()
+	err = errors.Join(err, g.Wait())
+	e.sum()
+	return err
+}
+
+// listen opens every port, or none.
+func (e *Edge) listen(ctx context.Context) (ports []net.Listener, health net.Listener, err error) {
+	defer func() {
+		if err != nil {
+			for _, ln := range ports {
+				ln.Close()
+			}
+		}
+	}()
+	for _, l := range e.cfg.Listeners {
+		ln, err := listener.Listen(ctx, "listeners["+l.Name+"].listen", l.Address)
+		if err != nil {
+			return ports, nil, err
+		}
+		ports = append(ports, ln)
+	}
+	health, err = listener.Listen(ctx, "healthListen", e.cfg.HealthListen)
+	return ports, health, err
+}
+
+func (e *Edge) health() listener.Health {
+	return listener.Health{Metrics: e.reg, Log: e.log, Ready: func() *fault.Fault {
+		if e.draining.Load() {
+			return fault.New(fault.CodeDraining, "the edge is shutting down")
+		}
+		return nil
+	}}
+}
+
+// sum writes the sums of refusals without a record.
+func (e *Edge) sum() {
+	for _, rec := range e.refusals.turn(e.now()) {
+		e.audit.Write(rec)
+	}
+}
+
+// serve accepts on one port until ctx ends.
+func (e *Edge) serve(ctx context.Context, l Listener, ln net.Listener, tunnels *run.Group) error {
+	stop := run.OnDone(ctx, func() { ln.Close() })
+	defer stop()
+	silent := listener.NewUnauthenticated(mostSilent(), func() {
+		e.metrics.Visits.WithLabelValues(l.Name, string(fault.CodeLimit)).Inc()
+	})
+	return listener.Accept(ctx, ln, func(raw net.Conn) {
+		conn, ok := raw.(*net.TCPConn)
+		if !ok {
+			raw.Close()
+			return
+		}
+		v := &visit{of: e, at: l, conn: conn, begun: e.now()}
+		v.client, v.local = addrPort(conn.RemoteAddr()), addrPort(conn.LocalAddr())
+		if !l.trusts(v.client.Addr()) { // a load balancer brings the clients of all, who are counted by what it says
+			if err := v.count(); err != nil {
+				v.end(v.record(), err)
+				conn.Close()
+				return
+			}
+		}
+		pending := silent.Add(ctx, conn) // until the client has said what it wants
+		tunnels.Do(func(ctx context.Context) {
+			defer pending.Gone()
+			defer run.OnDone(ctx, func() { conn.Close() })()
+			v.pass(ctx, pending.Authenticated)
+		})
+	})
+}
+
+// mostSilent bounds the connections of a port whose client has not said yet what it wants.
+func mostSilent() int { return min(mostPending, socket.Descriptors()/4) }
+
+func addrPort(a net.Addr) netip.AddrPort {
+	t, ok := a.(*net.TCPAddr)
+	if !ok {
+		return netip.AddrPort{}
+	}
+	ap := t.AddrPort()
+	return netip.AddrPortFrom(ap.Addr().Unmap().WithZone(""), ap.Port())
+}
+
+// pass takes a visit through to its end.
+func (v *visit) pass(ctx context.Context, arrived func()) {
+	defer v.conn.Close()
+	err := v.arrive()
+	arrived()
+	defer v.uncount()
+	if err == nil {
+		s := v.of.settings.Load()
+		if err = v.of.counts.enter(v.route.Tenant.Name, s.PerCluster, s.Total); err == nil {
+			defer v.of.counts.leave(v.route.Tenant.Name)
+		}
+	}
+	var up *net.TCPConn
+	if err == nil {
+		up, err = v.enter(ctx)
+	}
+	if err != nil {
+		var to redirect
+		if !errors.As(err, &to) {
+			v.end(v.record(), err)
+		}
+		v.answer(err)
+		return
+	}
+	rec, err := v.carry(ctx, up)
+	v.end(rec, err)
+}

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package edge
+
+import (
+	"context"
+	"net"
+	"sync"
+
+	"github.com/tombolo-io/tombolo/internal/access/audit"
+	"github.com/tombolo-io/tombolo/internal/access/authz"
+	"github.com/tombolo-io/tombolo/internal/access/policy"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+	"github.com/tombolo-io/tombolo/internal/stream/splice"
+)
+
+// tunnel is a visit that has been let in. A changed policy may end it.
+type tunnel struct {
+	request policy.Request
+	cancel  context.CancelCauseFunc
+
+	mu   sync.Mutex
+	rule authz.Ruling // by which it lives, or that ended it
+	over bool
+}
+
+// Request implements authz.Stream.
+func (t *tunnel) Request() policy.Request { return t.request }
+
+// Allowed implements authz.Stream.
+func (t *tunnel) Allowed(r authz.Ruling) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.rule = r
+}
+
+// Overrule implements authz.Stream.
+func (t *tunnel) Overrule(r authz.Ruling) {
+	t.mu.Lock()
+	t.rule, t.over = r, true
+	t.mu.Unlock()
+	t.cancel(fault.New(fault.CodePolicyDenied, "a changed policy refuses the tunnel"))
+}
+
+func (t *tunnel) ruling() (authz.Ruling, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.rule, t.over
+}
+
+// carry copies between client and upstream until both have ended, and gives the record.
+func (v *visit) carry(ctx context.Context, up *net.TCPConn) (audit.Record, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	t := &tunnel{request: v.request(), cancel: cancel, rule: v.rule}
+	cluster := v.route.Tenant.Cluster
+	ruling, ok := v.of.table.Enter(cluster, t)
+	if !ok { // the policy has changed since it was asked
+		v.rule = ruling
+		up.Close()
+		return v.record(), denied(ruling)
+	}
+	defer v.of.table.Leave(cluster, t)
+	if v.at.Connect {
+		if err := v.established(); err != nil {
+			up.Close()
+			return v.record(), err
+		}
+	}
+	v.of.metrics.Tunnels.WithLabelValues(v.at.Name).Inc()
+	r := v.of.splicer.Both(ctx, splice.Net(v.conn), splice.Net(up), splice.Options{
+		Idle: v.of.settings.Load().IdleTimeout, Up: v.of.metrics.Up, Down: v.of.metrics.Down,
+	})
+	rec := v.record()
+	rec.Up, rec.Down = r.Up, r.Down
+	if now, over := t.ruling(); over {
+		rec.Verdict, rec.Rule, rec.Policy = audit.Deny, now.Rule, now.Version.String()
+		return rec, fault.New(fault.CodePolicyDenied, "a changed policy refuses the tunnel")
+	}
+	if r.Code != "" {
+		return rec, fault.New(r.Code, "the tunnel ended").Because(r.Err)
+	}
+	return rec, nil
+}
+
+// end writes the record of a visit and counts it.
+func (v *visit) end(rec audit.Record, err error) {
+	f := fault.From(err)
+	rec.Duration = audit.Millis(v.of.now().Sub(v.begun))
+	rec.End(f)
+	v.of.metrics.Visits.WithLabelValues(v.at.Name, outcome(err)).Inc()
+	if f != nil && refused(f.Code) {
+		rec.Kind = audit.KindRefusal
+		if v.of.refusals.take(v.of.now(), rec, sourceOf(v.client.Addr())) {
+			v.of.audit.Write(rec)
+			v.of.log.Info("refused", telemetry.AttrCluster, rec.Cluster, telemetry.AttrPeer, rec.Source,
+				telemetry.AttrTarget, rec.Asked, telemetry.AttrCode, f.Code, telemetry.AttrReason, f.Error())
+		}
+		return
+	}
+	v.of.audit.Write(rec)
+}
+
+// refused reports whether a code is an answer of ours, and not of an upstream.
+func refused(code fault.Code) bool {
+	switch fault.ClassOf(code) {
+	case fault.Invalid, fault.Unauthenticated, fault.Denied, fault.NotFound, fault.Exhausted:
+		return true
+	}
+	return false
+}
