@@ -21,6 +21,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/discovery"
 	"github.com/tombolo-io/tombolo/internal/discovery/discoveryclient"
 	"github.com/tombolo-io/tombolo/internal/discovery/roster"
+	"github.com/tombolo-io/tombolo/internal/edge"
 	"github.com/tombolo-io/tombolo/internal/edge/tenant"
 	"github.com/tombolo-io/tombolo/internal/mesh/meshconf"
 	"github.com/tombolo-io/tombolo/internal/stream/agent"
@@ -44,6 +45,9 @@ var exampleMembers string
 
 //go:embed example/policy.yaml
 var examplePolicy string
+
+//go:embed example/edge.yaml
+var exampleEdge string
 
 //go:embed example/tenant.yaml
 var exampleTenant string
@@ -94,6 +98,10 @@ func configKinds() []configKind {
 		{v1alpha1.KindAccessPolicy, "policy", examplePolicy, func(file string, data []byte) ([]string, error) {
 			_, findings := policyfile.Parse(file, data)
 			return nil, policyfile.Fault(file, findings)
+		}},
+		{v1alpha1.KindEdgeConfig, "edge", exampleEdge, func(file string, data []byte) ([]string, error) {
+			_, err := edge.ParseConfig(file, data)
+			return nil, err
 		}},
 		{v1alpha1.KindEdgeTenant, "tenant", exampleTenant, func(file string, data []byte) ([]string, error) {
 			_, doc := tenant.Read(file, data)
