@@ -17,7 +17,7 @@ import (
 
 func words() confdir.Words {
 	return confdir.Words{
-		One: "tenant", Many: "tenants", All: "tenants", Setting: "tenants", Check: "tombolo edge status",
+		One: "tenant", Many: "tenants", All: "tenants", Setting: "tenants", Check: "tombolo config validate",
 	}
 }
 
