@@ -170,8 +170,3 @@ func fixedChanges(old, next Config) []string {
 		{"audit", old.Audit == next.Audit && old.OTLP.Logs == next.OTLP.Logs},
 	}.Changed()
 }
-
-// protocol is how a listener is called in texts.
-func (l Listener) protocol() string {
-	return strings.ToLower(map[bool]string{true: "connect", false: "tls"}[l.Connect])
-}

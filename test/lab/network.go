@@ -43,9 +43,13 @@ func New(word string) (*Lab, error) { return network.New(context.Background(), w
 // Check reports why a lab cannot be built here, or nil.
 func Check() error { return network.Check(context.Background()) }
 
-// Sweep, SweepOwn and Leftovers are those of the demo's networks.
-func Sweep() ([]string, error)     { return network.Sweep() }
-func SweepOwn() ([]string, error)  { return network.SweepOwn() }
+// Sweep is that of the demo's networks.
+func Sweep() ([]string, error) { return network.Sweep() }
+
+// SweepOwn is that of the demo's networks.
+func SweepOwn() ([]string, error) { return network.SweepOwn() }
+
+// Leftovers are those of the demo's networks.
 func Leftovers() ([]string, error) { return network.Leftovers() }
 
 // OwnerDead reports whether a name begins with that of a lab whose process is gone.

@@ -21,13 +21,6 @@ func addrs(texts ...string) (out []netip.Addr) {
 	return out
 }
 
-func prefixes(texts ...string) (out []netip.Prefix) {
-	for _, s := range texts {
-		out = append(out, netip.MustParsePrefix(s))
-	}
-	return out
-}
-
 func TestLocalFacts(t *testing.T) {
 	at := func(link, prefix string) nat.Address {
 		return nat.Address{Interface: link, Prefix: netip.MustParsePrefix(prefix), Up: true}
