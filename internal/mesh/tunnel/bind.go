@@ -106,6 +106,9 @@ func (b *Bind) ParseEndpoint(s string) (conn.Endpoint, error) {
 func (b *Bind) Send(packets [][]byte, to conn.Endpoint) error {
 	switch e := to.(type) {
 	case *endpoint:
+		if e.yields(b.socket.sessions.own(), packets) {
+			return nil
+		}
 		e.went(packets)
 		b.learn(packets, e)
 		b.carry(packets, e)

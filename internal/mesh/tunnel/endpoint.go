@@ -3,6 +3,7 @@
 package tunnel
 
 import (
+	"bytes"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -29,6 +30,7 @@ type endpoint struct {
 	asked          atomic.Int64 // the first handshake that was sent since one was completed
 	watched        atomic.Bool
 	newest         atomic.Pointer[handshake]
+	initiations    atomic.Uint32 // since a handshake was completed
 
 	mu     sync.Mutex
 	shaken time.Time // by WireGuard's clock, which may jump
@@ -109,8 +111,19 @@ func (e *endpoint) shook(at time.Time) uint64 {
 		e.shaken = at
 		e.shakes++
 		e.asked.Store(0)
+		e.initiations.Store(0)
 	}
 	return e.shakes
+}
+
+// yields reports whether an initiation is left out: every other one that this node repeats, if its key is the smaller
+// one. Two ends that begin at one instant refuse each other's answers, and with traffic at both they begin again at one
+// instant, 5 s later, for as long as it lasts: the random part of WireGuard's timer never comes to count.
+func (e *endpoint) yields(own member.Key, packets [][]byte) bool {
+	if len(packets) != 1 || !isInitiation(packets[0]) {
+		return false
+	}
+	return e.initiations.Add(1)%2 == 0 && bytes.Compare(own[:], e.key[:]) < 0
 }
 
 // now is not 0.

@@ -32,6 +32,7 @@ const (
 // the handshakes that this node sends.
 type sessions struct {
 	mac atomic.Pointer[[blake2s.Size]byte] // key of the first MAC of handshakes for this node
+	key atomic.Pointer[member.Key]         // this node's
 
 	mu    sync.RWMutex
 	owner map[uint32]*endpoint
@@ -117,6 +118,15 @@ func (l *lookup) find(p []byte) (*endpoint, bool) {
 func (s *sessions) setKey(public member.Key) {
 	mac := blake2s.Sum256(append([]byte("mac1----"), public[:]...))
 	s.mac.Store(&mac)
+	s.key.Store(&public)
+}
+
+// own is this node's public key; zero before it is set.
+func (s *sessions) own() (k member.Key) {
+	if p := s.key.Load(); p != nil {
+		k = *p
+	}
+	return k
 }
 
 // isFor reports whether the first MAC of a handshake is made with this node's public key. Whoever
