@@ -73,3 +73,32 @@ func TestCloseIsBounded(t *testing.T) {
 		})
 	})
 }
+
+// TestAViolationWhileAnotherSends: the reader of a connection stays until whoever is
+// sending on it has seen the end, who may start a goroutine for the rest.
+func TestAViolationWhileAnotherSends(t *testing.T) {
+	noLeak(t)
+	near, far := pair(t, true)
+	far.SetDeadline(deadlineNow())
+	s := session(t, Wrap(near), true, Options{})
+	l := s.primaryLocked()
+	release := halt(l)
+	if _, err := far.Write([]byte{frameData, 0, 0, 0, 0, 0, 0, 0}); err != nil {
+		t.Fatal(err)
+	}
+	done(t, "the end of the session", s.done)
+	if _, err := far.Write(make([]byte, 1<<20)); err != nil {
+		t.Errorf("nobody reads while somebody sends: %v", err)
+	}
+	if !l.own() {
+		t.Error("the connection is lost, though somebody sends on it")
+	}
+	l.s.release()
+	select {
+	case <-s.quiet:
+		t.Error("the session is quiet before the sender is done")
+	default:
+	}
+	release()
+	done(t, "the goroutines", s.quiet)
+}

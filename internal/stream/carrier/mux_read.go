@@ -33,15 +33,22 @@ func (l *lane) serve() {
 		err := l.frame()
 		if err != nil {
 			if fault.Has(err, fault.CodeFrameInvalid) {
-				l.s.broken(err, goAwayViolation) // and l with it
-			} else {
-				l.lose(err, false)
+				l.s.broken(err, goAwayViolation)
+				l.drain()
 			}
+			l.lose(err, false)
 			return
 		}
 		if l.sock != nil && l.sock.pending() { // TLS answered by itself
 			l.kick()
 		}
+	}
+}
+
+// drain reads until the connection ends, soon after its session. Until then this
+// goroutine stays counted: whoever has the turn may still start one that counts.
+func (l *lane) drain() {
+	for l.skip(len(l.scratch)) == nil {
 	}
 }
 
