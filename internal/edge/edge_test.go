@@ -127,7 +127,8 @@ func TestProxyProtocol(t *testing.T) {
 	codes := map[string]int{}
 	for _, r := range f.audited() {
 		codes[r.Code]++
-		if r.Code == "policy_denied" && (!strings.HasPrefix(r.Source, "203.0.113.8:") || r.Verdict != audit.Deny || r.Policy == "") {
+		if r.Code == "policy_denied" && (!strings.HasPrefix(r.Source, "203.0.113.8:") || r.Verdict != audit.Deny ||
+			r.Policy == "" || r.Reason != "no rule allows 203.0.113.8 for c1/api") {
 			t.Errorf("%+v", r)
 		}
 	}
@@ -184,6 +185,9 @@ func TestChangesWhileTunnelsLive(t *testing.T) {
 	}
 	ended := 0
 	for _, r := range f.audited() {
+		if r.Count == 0 && r.Code == "policy_denied" && r.Reason != "no rule allows 127.0.0.1 for c1/vpn" {
+			t.Errorf("%+v", r)
+		}
 		if r.Cluster == "c1" && r.Code == "policy_denied" {
 			ended += int(max(r.Count, 1))
 		}

@@ -76,7 +76,7 @@ func (v *visit) carry(ctx context.Context, up *net.TCPConn) (audit.Record, error
 	rec.Up, rec.Down = r.Up, r.Down
 	if now, over := t.ruling(); over {
 		rec.Verdict, rec.Rule, rec.Policy = audit.Deny, now.Rule, now.Version.String()
-		return rec, fault.New(fault.CodePolicyDenied, "a changed policy refuses the tunnel")
+		return rec, fault.New(fault.CodePolicyDenied, "a changed policy refuses the tunnel").Whyf("%s", now.Why())
 	}
 	if r.Code != "" {
 		return rec, fault.New(r.Code, "the tunnel ended").Because(r.Err)
@@ -89,6 +89,9 @@ func (v *visit) end(rec audit.Record, err error) {
 	f := fault.From(err)
 	rec.Duration = audit.Millis(v.of.now().Sub(v.begun))
 	rec.End(f)
+	if f != nil && f.Code == fault.CodePolicyDenied {
+		rec.Reason = f.Why
+	}
 	v.of.metrics.Visits.WithLabelValues(v.at.Name, outcome(err)).Inc()
 	if f != nil && refused(f.Code) {
 		rec.Kind = audit.KindRefusal

@@ -142,6 +142,7 @@ func (x *cluster) twoClusters(t *testing.T) {
 		t.Fatal(err)
 	}
 	y := &cluster{Cluster: c2, rig: x.rig, ctx: x.ctx}
+	x.other = y
 	t.Cleanup(func() {
 		if t.Failed() {
 			y.explain(t)

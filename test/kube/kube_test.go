@@ -69,14 +69,16 @@ func TestKube(t *testing.T) {
 	}
 	t.Run("killed agent", x.killedAgent)
 	t.Run("two clusters", x.twoClusters)
+	t.Run("edge", x.edge)
 	t.Run("nothing left", x.nothingLeft)
 }
 
 // cluster is a cluster under test. It carries the context of the whole run, which ends with Ctrl-C.
 type cluster struct {
 	*rig.Cluster
-	rig *rig.Rig
-	ctx context.Context
+	rig   *rig.Rig
+	ctx   context.Context
+	other *cluster // once there are two
 }
 
 // within is the context for one command.

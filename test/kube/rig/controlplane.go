@@ -24,7 +24,7 @@ func (c *Cluster) issueAll() error {
 	}
 	for file, s := range map[string]subject{
 		"apiserver": {name: "kube-apiserver", hosts: []string{c.control, "127.0.0.1", serviceAddress, "localhost",
-			"kubernetes", "kubernetes.default", "kubernetes.default.svc"}},
+			"kubernetes", "kubernetes.default", "kubernetes.default.svc", c.EdgeName()}},
 		"apiserver-kubelet": {name: "kube-apiserver-kubelet-client", group: "system:masters"},
 		"front-proxy":       {name: "front-proxy-client"},
 		"admin":             {name: "admin", group: "system:masters"},

@@ -17,7 +17,11 @@ import (
 
 // kubectlArgs is the command line of kubectl against this cluster, inside the control plane's namespace.
 func (c *Cluster) kubectlArgs(args []string) []string {
-	return append([]string{filepath.Join(c.rig.bin, "kubectl"), "--kubeconfig", c.kubeconfig("admin"),
+	return c.kubectlWith(c.kubeconfig("admin"), args)
+}
+
+func (c *Cluster) kubectlWith(kubeconfig string, args []string) []string {
+	return append([]string{filepath.Join(c.rig.bin, "kubectl"), "--kubeconfig", kubeconfig,
 		"--cache-dir", filepath.Join(c.dir, "kubectl-cache")}, args...)
 }
 

@@ -15,6 +15,9 @@ import (
 const (
 	HubAddress     = "203.0.113.10"
 	HubPort        = "8443"
+	EdgeAddress    = "203.0.113.11"
+	EdgePort       = "443"
+	OfficeAddress  = "203.0.113.12" // of people with a kubectl
 	NodeAddress    = "10.0.0.10"
 	NodeRange      = "10.0.0.0/24"
 	PodRange       = "10.244.0.0/16"

@@ -127,11 +127,17 @@ func writePEM(path, kind string, der []byte) error {
 
 // kubeconfig writes a client configuration for the certificate <user>.crt.
 func (p *pki) kubeconfig(path, server, user string) error {
+	return p.kubeconfigBehind(path, server, "", user)
+}
+
+// kubeconfigBehind is kubeconfig with the name that the client says (SNI) and wants in the server's certificate.
+// Empty: what stands in server.
+func (p *pki) kubeconfigBehind(path, server, name, user string) error {
 	return os.WriteFile(path, []byte(fmt.Sprintf(`apiVersion: v1
 kind: Config
 clusters:
 - name: rig
-  cluster: {server: %q, certificate-authority: %q}
+  cluster: {server: %q, tls-server-name: %q, certificate-authority: %q}
 users:
 - name: user
   user: {client-certificate: %q, client-key: %q}
@@ -139,5 +145,5 @@ contexts:
 - name: rig
   context: {cluster: rig, user: user}
 current-context: rig
-`, server, p.crt("ca"), p.crt(user), p.pem(user))), 0o600)
+`, server, name, p.crt("ca"), p.crt(user), p.pem(user))), 0o600)
 }

@@ -42,6 +42,7 @@ type Rig struct {
 	wan      *lab.Host
 	hubHost  *lab.Host
 	hub      *Hub
+	edge     *Edge
 
 	mu       sync.Mutex
 	clusters []*Cluster
@@ -115,6 +116,9 @@ func (r *Rig) Close() error {
 	for _, c := range r.clusters {
 		c.stop()
 	}
+	if r.edge != nil {
+		r.edge.proc.stop()
+	}
 	if r.hub != nil {
 		_ = r.hub.proc.Stop(5 * time.Second) // how it ends is not what is tested here
 	}
@@ -127,6 +131,9 @@ func (r *Rig) handOver() error {
 	var told []error
 	if r.hub != nil {
 		told = append(told, runtest.WroteFile("the hub's log", r.hub.proc.Log))
+	}
+	if r.edge != nil {
+		told = append(told, runtest.WroteFile("the edge's log", r.edge.proc.Log))
 	}
 	for _, c := range r.clusters {
 		if c.node == nil {
