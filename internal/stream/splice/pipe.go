@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -29,7 +30,9 @@ const (
 
 // pipes are spare ones. What a process holds at rest is bounded, however many were in use.
 type pipes struct {
-	first int // the lowest descriptor of the reserve, which no pipe may use
+	first   int                                   // the lowest descriptor of the reserve, which no pipe may use
+	splice  func(from, to, most int) (int, error) // spliceOnce, but for tests
+	refused atomic.Bool                           // the kernel, or a sandbox, knows no splice(2)
 
 	mu   sync.Mutex
 	free []*pipe
@@ -41,6 +44,9 @@ type pipe struct{ r, w int }
 // get is nil where there are no descriptors left but those of the reserve: a peer that does not
 // read keeps its pipe, and buffers do as well. The kernel gives the lowest free ones (open(2)).
 func (s *pipes) get() *pipe {
+	if s.refused.Load() {
+		return nil
+	}
 	s.mu.Lock()
 	if n := len(s.free); n > 0 {
 		p := s.free[n-1]
@@ -110,9 +116,9 @@ func (s *Splicer) through(dst, src *promptConn, moved func(int)) (srcErr, dstErr
 		}
 		if err == nil && full {
 			if m == nil {
-				m = newMover(dst, src)
+				m = newMover(dst, src, &s.pipes)
 			}
-			err, dstErr = m.pump(&s.pipes, moved)
+			err, dstErr = m.pump(moved)
 		}
 		if err != nil || dstErr != nil {
 			return err, dstErr
@@ -123,6 +129,7 @@ func (s *Splicer) through(dst, src *promptConn, moved func(int)) (srcErr, dstErr
 // mover moves from one socket to another by way of a pipe.
 type mover struct {
 	dst, src    *promptConn
+	pipes       *pipes
 	fill, drain func(fd uintptr) bool
 
 	// Of the call under way.
@@ -131,21 +138,21 @@ type mover struct {
 	err error
 }
 
-func newMover(dst, src *promptConn) *mover {
-	m := &mover{dst: dst, src: src}
+func newMover(dst, src *promptConn, from *pipes) *mover {
+	m := &mover{dst: dst, src: src, pipes: from}
 	m.fill, m.drain = m.fillOnce, m.drainOnce
 	return m
 }
 
 // pump moves what is there until there is nothing more.
-func (m *mover) pump(from *pipes, moved func(int)) (srcErr, dstErr error) {
-	if m.p = from.get(); m.p == nil {
+func (m *mover) pump(moved func(int)) (srcErr, dstErr error) {
+	if m.p = m.pipes.get(); m.p == nil {
 		return nil, nil
 	}
 	for {
 		n, err := m.in()
 		if n == 0 {
-			from.put(m.p)
+			m.pipes.put(m.p)
 			return err, nil
 		}
 		for n > 0 {
@@ -169,6 +176,9 @@ func (m *mover) in() (int, error) {
 		return 0, readError(m.src.Conn, err)
 	case m.err == syscall.EAGAIN:
 		return 0, nil
+	case unsupported(m.err): // nothing has moved: the buffers go on
+		m.pipes.refused.Store(true)
+		return 0, nil
 	case m.err != nil:
 		return 0, readError(m.src.Conn, os.NewSyscallError("splice", m.err))
 	case m.n == 0:
@@ -191,17 +201,22 @@ func (m *mover) out(n int) (int, error) {
 }
 
 func (m *mover) fillOnce(fd uintptr) bool {
-	m.n, m.err = spliceOnce(int(fd), m.p.w, pipeSize)
+	m.n, m.err = m.pipes.splice(int(fd), m.p.w, pipeSize)
 	return true
 }
 
 func (m *mover) drainOnce(fd uintptr) bool {
-	n, err := spliceOnce(m.p.r, int(fd), m.n)
+	n, err := m.pipes.splice(m.p.r, int(fd), m.n)
 	if err == syscall.EAGAIN {
 		return false
 	}
 	m.n, m.err = n, err
 	return true
+}
+
+// unsupported says that this system will never splice: an old or foreign kernel, or seccomp.
+func unsupported(err error) bool {
+	return err == syscall.ENOSYS || err == syscall.EPERM || err == syscall.EINVAL
 }
 
 func spliceOnce(from, to, most int) (int, error) {

@@ -56,7 +56,7 @@ func New() *Splicer {
 	most := socket.Descriptors()
 	return &Splicer{
 		large: pool(limit.CopyBuffer), small: pool(limit.WaitBuffer),
-		pipes: pipes{first: most - socket.Reserve(most)},
+		pipes: pipes{first: most - socket.Reserve(most), splice: spliceOnce},
 	}
 }
 
