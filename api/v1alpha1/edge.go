@@ -21,6 +21,8 @@ type EdgeConfig struct {
 	Policies []string `json:"policies,omitempty"`
 	// HealthListen is the http port for probes and metrics. Default 127.0.0.1:8447.
 	HealthListen string `json:"healthListen,omitempty"`
+	// RunDir holds the admin socket, edge/edge.sock. Default /run/tombolo.
+	RunDir string `json:"runDir,omitempty"`
 	// Log says how to log.
 	Log LogConfig `json:"log,omitempty"`
 	// Audit says where the records of tunnels and refusals go.

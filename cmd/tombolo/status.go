@@ -61,16 +61,7 @@ func printStatus(w io.Writer, st admin.Status, detail bool, now time.Time) error
 		fmt.Fprintln(w, stunLine(*st.Hub.STUN))
 	}
 	printMemory(w, st.Hub.Memory)
-	if p := st.Policy; p != nil {
-		fmt.Fprintf(w, "policy of %d rules in %d files%s\n", p.Rules, p.Files, orNothing(", version ", p.Version))
-		if r := p.Refusal; r != nil {
-			if r.New {
-				fmt.Fprintf(w, "warning: %s is not in force since %s: %s\n", r.File, moment(r.At), r.Reason)
-			} else {
-				fmt.Fprintf(w, "warning: since %s the last good content of %s stays in force: %s\n", moment(r.At), r.File, r.Reason)
-			}
-		}
-	}
+	printPolicy(w, st.Policy)
 	if len(st.Clusters) == 0 {
 		fmt.Fprintln(w, "no cluster is registered yet: tombolo token create --cluster NAME")
 	} else {
@@ -100,6 +91,24 @@ func printStatus(w io.Writer, st admin.Status, detail bool, now time.Time) error
 		fmt.Fprintf(w, "\nwarning: %s\n", warn)
 	}
 	return nil
+}
+
+func printPolicy(w io.Writer, p *admin.PolicyStatus) {
+	if p == nil {
+		return
+	}
+	fmt.Fprintf(w, "policy of %d rules in %d files%s\n", p.Rules, p.Files, orNothing(", version ", p.Version))
+	if p.Refusal != nil {
+		printRefusal(w, p.Refusal)
+	}
+}
+
+func printRefusal(w io.Writer, r *admin.PolicyRefusal) {
+	if r.New {
+		fmt.Fprintf(w, "warning: %s is not in force since %s: %s\n", r.File, moment(r.At), r.Reason)
+		return
+	}
+	fmt.Fprintf(w, "warning: since %s the last good content of %s stays in force: %s\n", moment(r.At), r.File, r.Reason)
 }
 
 func agentRow(a admin.AgentStatus, now time.Time) string {

@@ -3,7 +3,6 @@
 package discovery
 
 import (
-	"encoding/json"
 	"fmt"
 	"html/template"
 	"net/http"
@@ -92,30 +91,16 @@ func (s *Service) api() http.Handler {
 		if id := r.URL.Query().Get("cluster"); id != "" {
 			var err error
 			if out.Cluster, err = s.clusterCounts(id); err != nil {
-				writeFault(w, err)
+				admin.WriteFault(w, err)
 				return
 			}
 		}
-		writeJSON(w, http.StatusOK, out)
+		admin.WriteJSON(w, http.StatusOK, out)
 	})
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		writeFault(w, fault.New(fault.CodeNotFound, "there is no such request").Hint("GET /v1/status is one"))
+		admin.WriteFault(w, fault.New(fault.CodeNotFound, "there is no such request").Hint("GET /v1/status is one"))
 	})
 	return mux
-}
-
-func writeJSON(w http.ResponseWriter, status int, v any) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
-	enc.Encode(v)
-}
-
-func writeFault(w http.ResponseWriter, err error) {
-	f := fault.From(err)
-	w.Header().Set("Tombolo-Fault", string(f.Code))
-	writeJSON(w, admin.HTTPStatus(fault.ClassOf(f.Code)), admin.BodyOf(f))
 }
 
 func (s *Service) probes() http.Handler {
@@ -126,7 +111,7 @@ func (s *Service) probes() http.Handler {
 // is better than nothing, and callers learn what it does not know.
 func (s *Service) readyz(w http.ResponseWriter, _ *http.Request) {
 	if s.isDraining() {
-		writeFault(w, drained())
+		admin.WriteFault(w, drained())
 		return
 	}
 	if why := s.store.State().Degraded; why != "" {
@@ -144,10 +129,10 @@ func (s *Service) page(w http.ResponseWriter, r *http.Request) {
 	h.Set("Cache-Control", "no-store")
 	switch {
 	case r.Method != http.MethodGet && r.Method != http.MethodHead:
-		writeFault(w, fault.New(fault.CodeMethod, "there is a page to read here, and gRPC over HTTP/2").Hint("GET /"))
+		admin.WriteFault(w, fault.New(fault.CodeMethod, "there is a page to read here, and gRPC over HTTP/2").Hint("GET /"))
 		return
 	case r.URL.Path != "/":
-		writeFault(w, fault.New(fault.CodeNotFound, "there is one page, at /"))
+		admin.WriteFault(w, fault.New(fault.CodeNotFound, "there is one page, at /"))
 		return
 	}
 	var out strings.Builder
@@ -157,7 +142,7 @@ func (s *Service) page(w http.ResponseWriter, r *http.Request) {
 		"Watchers": s.watchers.Load(), "Settled": s.store.State().Settled,
 	})
 	if err != nil {
-		writeFault(w, err)
+		admin.WriteFault(w, err)
 		return
 	}
 	h.Set("Content-Type", "text/html; charset=utf-8")

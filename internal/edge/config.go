@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -24,6 +25,7 @@ type Config struct {
 	Version      string // of the program
 	Listeners    []Listener
 	HealthListen string
+	RunDir       string
 	Log          v1alpha1.LogConfig
 	Drain        time.Duration
 	Audit        audit.Config
@@ -32,6 +34,9 @@ type Config struct {
 	// What a reload may change.
 	Reloadable
 }
+
+// DefaultRunDir is where the admin socket is if nothing else is configured.
+const DefaultRunDir = "/run/tombolo"
 
 // Reloadable is the part of a configuration that a running edge takes over.
 type Reloadable struct {
@@ -62,7 +67,7 @@ func ParseConfig(file string, data []byte) (Config, error) {
 
 func validate(raw v1alpha1.EdgeConfig, add conf.Report) Config {
 	c := Config{
-		HealthListen: cmp.Or(raw.HealthListen, "127.0.0.1:8447"), Log: raw.Log,
+		HealthListen: cmp.Or(raw.HealthListen, "127.0.0.1:8447"), RunDir: cmp.Or(raw.RunDir, DefaultRunDir), Log: raw.Log,
 		Drain: add.Positive("drainTimeout", raw.DrainTimeout.Duration, limit.Drain),
 		Audit: audit.Configure(raw.Audit, add), OTLP: otlp.Configure(raw.Audit, v1alpha1.TracingConfig{}, add),
 		Reloadable: Reloadable{
@@ -72,6 +77,9 @@ func validate(raw v1alpha1.EdgeConfig, add conf.Report) Config {
 		},
 	}
 	add.Listener("healthListen", c.HealthListen)
+	if !filepath.IsAbs(c.RunDir) {
+		add("runDir", "%q is not an absolute path", c.RunDir)
+	}
 	add.Log(raw.Log.Format, raw.Log.Level)
 	if len(raw.Tenants) == 0 {
 		add("tenants", "there is no file or folder of tenants: nothing could be reached")
@@ -165,6 +173,7 @@ func fixedChanges(old, next Config) []string {
 	return conf.Settings{
 		{"listeners", same},
 		{"healthListen", old.HealthListen == next.HealthListen},
+		{"runDir", old.RunDir == next.RunDir},
 		{"log", old.Log == next.Log},
 		{"drainTimeout", old.Drain == next.Drain},
 		{"audit", old.Audit == next.Audit && old.OTLP.Logs == next.OTLP.Logs},

@@ -3,9 +3,13 @@
 package edge
 
 import (
+	"cmp"
 	"net/netip"
+	"slices"
+	"strings"
 	"sync"
 
+	"github.com/tombolo-io/tombolo/internal/base/admin"
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 )
 
@@ -62,6 +66,25 @@ func (c *counts) leave(cluster string) {
 	if c.clusters[cluster]--; c.clusters[cluster] <= 0 {
 		delete(c.clusters, cluster)
 	}
+}
+
+// most lists the clusters with most tunnels, at most n, and counts those that have any.
+func (c *counts) most(n int) (out []admin.EdgeClusterTunnels, clusters int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	more := func(a, b admin.EdgeClusterTunnels) int {
+		return cmp.Or(cmp.Compare(b.Open, a.Open), strings.Compare(a.Cluster, b.Cluster))
+	}
+	for name, open := range c.clusters {
+		this := admin.EdgeClusterTunnels{Cluster: name, Open: open}
+		if len(out) == n && more(this, out[n-1]) >= 0 {
+			continue
+		}
+		at, _ := slices.BinarySearchFunc(out, this, more)
+		out = slices.Insert(out, at, this)
+		out = out[:min(n, len(out))]
+	}
+	return out, len(c.clusters)
 }
 
 func (c *counts) total() int {

@@ -49,6 +49,9 @@ type Edge struct {
 	counts    *counts
 	splicer   *splice.Splicer
 	draining  atomic.Bool
+	began     time.Time
+	portsAt   []string // where Run listens; set before the admin socket is served
+	healthAt  string
 	listening chan []net.Listener // of Run, once
 }
 
@@ -60,7 +63,7 @@ func New(cfg Config, o Options) *Edge {
 	e := &Edge{
 		cfg: cfg, log: o.Log, reg: o.Reg, now: o.Now, audit: o.Audit, tenants: tenant.NewTable(),
 		table: authz.NewTable(), upstreams: newUpstreams(o.Now), counts: newCounts(), splicer: splice.New(),
-		listening: make(chan []net.Listener, 1),
+		began: o.Now(), listening: make(chan []net.Listener, 1),
 	}
 	e.settings.Store(&cfg.Reloadable)
 	e.metrics = telemetry.NewEdge(o.Reg, telemetry.EdgeReadings{

@@ -26,6 +26,10 @@ const (
 	ejectMost  = 30 * time.Second
 	// mostEjected bounds the upstreams that are remembered as failing.
 	mostEjected = 4096
+	// clustersListed bounds the clusters that a status lists with their tunnels.
+	clustersListed = 20
+	// socketConns bounds the connections of the admin socket.
+	socketConns = 32
 	// recordsEach, recordsCluster, recordsAll and recordsShare bound the refusals with a record of their own in an
 	// interval: of a source, of a cluster, of all, and what a cluster has even if the others have used up all.
 	recordsEach, recordsCluster, recordsAll, recordsShare = 5, 50, 500, 5

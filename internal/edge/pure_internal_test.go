@@ -148,3 +148,19 @@ func TestParseConfigRefuses(t *testing.T) {
 		}
 	}
 }
+
+func TestMostTunnels(t *testing.T) {
+	c := newCounts()
+	for i, n := range []int{2, 5, 1, 5, 3} {
+		for range n {
+			if err := c.enter(string(rune('a'+i)), 10, 100); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for n, want := range map[int]string{1: "[{b 5}]", 3: "[{b 5} {d 5} {e 3}]", 9: "[{b 5} {d 5} {e 3} {a 2} {c 1}]"} {
+		if got, clusters := c.most(n); fmt.Sprint(got) != want || clusters != 5 {
+			t.Errorf("%d: %v of %d, want %s", n, got, clusters, want)
+		}
+	}
+}

@@ -32,6 +32,7 @@ type front struct {
 	policy       string // its file
 	records      string
 	tenants      string // their folder
+	runDir       string
 	stop         func() // and waits
 	hard         context.CancelFunc
 }
@@ -45,7 +46,8 @@ func start(t *testing.T, policy, more string) *front {
 	if err := os.Mkdir(f.tenants, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	text := "apiVersion: tombolo.dev/v1alpha1\nkind: EdgeConfig\nhealthListen: 127.0.0.1:0\ntenants: [" + f.tenants + "]\n" +
+	f.runDir = runtest.Dir(t)
+	text := "apiVersion: tombolo.dev/v1alpha1\nkind: EdgeConfig\nhealthListen: 127.0.0.1:0\nrunDir: " + f.runDir + "\ntenants: [" + f.tenants + "]\n" +
 		"audit: {path: " + f.records + "}\ndrainTimeout: 2s\n"
 	if policy != "" {
 		f.write(policy)

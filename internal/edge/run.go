@@ -24,24 +24,32 @@ func (e *Edge) Run(ctx, hard context.Context) error {
 	if err := e.files.Load(); err != nil { // what is good is in force
 		e.files.LogRefused(err, "")
 	}
-	ports, health, err := e.listen(ctx)
+	open, err := e.listen(ctx)
 	if err != nil {
 		return err
 	}
+	for _, ln := range open.ports {
+		e.portsAt = append(e.portsAt, ln.Addr().String())
+	}
+	e.healthAt = open.health.Addr().String()
 	inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	g := run.NewGroup(inner)
-	g.Go("health", func(ctx context.Context) error { return e.health().Serve(ctx, health) })
+	g.Go("health", func(ctx context.Context) error { return e.health().Serve(ctx, open.health) })
+	g.Go("admin socket", func(ctx context.Context) error {
+		shed := func() { e.log.Debug("a silent connection of the admin socket was closed for a newer one") }
+		return e.adminServer().Serve(ctx, listener.Few(open.admin, socketConns, shed))
+	})
 	g.Go("policy", e.policies.Watch)
 	g.Go("tenants", e.files.Watch)
 	g.Do(func(ctx context.Context) { run.Every(ctx, limit.AuditTold, e.sum) })
 	doors, tunnels := run.NewGroup(ctx), run.NewGroup(inner)
-	for i, ln := range ports {
+	for i, ln := range open.ports {
 		doors.Go(e.cfg.Listeners[i].Name, func(ctx context.Context) error {
 			return e.serve(ctx, e.cfg.Listeners[i], ln, tunnels)
 		})
 	}
-	e.listening <- ports
+	e.listening <- open.ports
 	e.log.Info("edge is ready", "tenants", e.tenants.Len())
 	err = doors.Wait()
 	e.draining.Store(true)
@@ -61,24 +69,44 @@ func (e *Edge) Run(ctx, hard context.Context) error {
 	return err
 }
 
+// opened is all on which an edge listens.
+type opened struct {
+	ports         []net.Listener // in the order of the configuration
+	health, admin net.Listener
+}
+
+func (o opened) close() error {
+	var err error
+	for _, ln := range append(o.ports, o.health, o.admin) {
+		if ln != nil {
+			err = errors.Join(err, ln.Close())
+		}
+	}
+	return err
+}
+
 // listen opens every port, or none.
-func (e *Edge) listen(ctx context.Context) (ports []net.Listener, health net.Listener, err error) {
+func (e *Edge) listen(ctx context.Context) (o opened, err error) {
 	defer func() {
 		if err != nil {
-			for _, ln := range ports {
-				ln.Close()
-			}
+			err = errors.Join(err, o.close())
 		}
 	}()
 	for _, l := range e.cfg.Listeners {
 		ln, err := listener.Listen(ctx, "listeners["+l.Name+"].listen", l.Address)
 		if err != nil {
-			return ports, nil, err
+			return o, err
 		}
-		ports = append(ports, ln)
+		o.ports = append(o.ports, ln)
 	}
-	health, err = listener.Listen(ctx, "healthListen", e.cfg.HealthListen)
-	return ports, health, err
+	if o.health, err = listener.Listen(ctx, "healthListen", e.cfg.HealthListen); err != nil {
+		return o, err
+	}
+	socket, err := listener.ListenUnix("runDir", AdminSocket(e.cfg.RunDir))
+	if err == nil {
+		o.admin = socket // no typed nil
+	}
+	return o, err
 }
 
 func (e *Edge) health() listener.Health {

@@ -82,6 +82,7 @@ const (
 	CodeOverlay     Code = "mesh_overlay"
 	CodeMeshCluster Code = "mesh_cluster"
 	CodeMeshAway    Code = "mesh_unreachable"
+	CodeEdgeAway    Code = "edge_unreachable"
 )
 
 // Entry is one row of the table of codes.
@@ -173,5 +174,6 @@ func Table() []Entry {
 		{CodeMeshCluster, Invalid, "The cluster.id of this node gives another network than that of the other members."},
 		{CodeOverlay, Conflict, "This node has left an overlay address that another member holds, and uses another one."},
 		{CodeMeshAway, Unavailable, "No 'tombolo mesh' answers at its admin socket, or it is not ready yet."},
+		{CodeEdgeAway, Unavailable, "No 'tombolo edge' answers at its admin socket."},
 	}
 }
