@@ -73,18 +73,19 @@ func newCertificateIssueCommand() *cobra.Command {
 	var remote remoteFlags
 	var role, cluster, name, file string
 	cmd := &cobra.Command{
-		Use:   "issue --role operator|client --name NAME --out FILE",
+		Use:   "issue --role operator|client|edge --name NAME --out FILE",
 		Short: "Issue a certificate and write it with its key and the CA into one file",
 		Long: `Issue a certificate for a key that is generated here and never leaves this machine,
 and write key, certificate and CA into one file of mode 0600. An operator may
-use the hub's admin API from elsewhere; a client may CONNECT into one cluster.`,
+use the hub's admin API from elsewhere; a client may CONNECT into one cluster; an edge
+may dial into every cluster that the hub's policy lets it, and nothing else.`,
 		Example: `  tombolo certificate issue --role operator --name alice --out alice.pem
   tombolo status --hub hub.example.com:8443 --operator alice.pem`,
 		Args: exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
-			case role != string(id.RoleOperator) && role != string(id.RoleClient):
-				return usage(fmt.Sprintf("there is no role %q", role), "--role operator or client")
+			case role != string(id.RoleOperator) && role != string(id.RoleClient) && role != string(id.RoleEdge):
+				return usage(fmt.Sprintf("there is no role %q", role), "--role operator, client or edge")
 			case name == "" || file == "":
 				return usage("--name and --out are needed", cmd.CommandPath()+" --help")
 			case (role == string(id.RoleClient)) != (cluster != ""):
@@ -116,8 +117,8 @@ use the hub's admin API from elsewhere; a client may CONNECT into one cluster.`,
 		},
 	}
 	fl := cmd.Flags()
-	fl.StringVar(&role, "role", "", "operator or client")
-	offer(cmd, "role", string(id.RoleOperator), string(id.RoleClient))
+	fl.StringVar(&role, "role", "", "operator, client or edge")
+	offer(cmd, "role", string(id.RoleOperator), string(id.RoleClient), string(id.RoleEdge))
 	fl.StringVar(&cluster, "cluster", "", "`CLUSTER` that a client may reach")
 	fl.StringVar(&name, "name", "", "`NAME` for the identity: a-z, 0-9 and '-'")
 	fl.StringVar(&file, "out", "", "`FILE` to write; it must not exist")

@@ -19,7 +19,7 @@ import (
 func newRevokeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "revoke",
-		Short: "Revoke an agent, a node, a client or an operator, and end its connections",
+		Short: "Revoke an agent, a node, a client, an operator or an edge, and end its connections",
 		Long: `Revoke the party named by CLUSTER/NAME, by NAME with --cluster, or by the serial
 number of a certificate ('tombolo certificate list' shows both). It takes effect at once:
 sessions, streams and places in the relay end, new and resumed connections are
@@ -38,6 +38,7 @@ again only by a token that is created afterwards, an agent's name never.`,
 		newRevokeRoleCommand(id.RoleNode, "Revoke a node of the mesh: it leaves the relay, and cannot renew or join again"),
 		newRevokeRoleCommand(id.RoleClient, "Revoke a client's certificates, or the one of a serial number"),
 		newRevokeRoleCommand(id.RoleOperator, "Revoke an operator's certificates, or the one of a serial number"),
+		newRevokeRoleCommand(id.RoleEdge, "Revoke an edge's certificates, or the one of a serial number"),
 	)
 	return cmd
 }
@@ -48,7 +49,7 @@ func newRevokeRoleCommand(role id.Role, short string) *cobra.Command {
 	var cluster string
 	var unknown bool
 	use := string(role) + " CLUSTER/NAME|SERIAL"
-	if role == id.RoleOperator {
+	if !role.InCluster() {
 		use = string(role) + " NAME|SERIAL"
 	}
 	cmd := &cobra.Command{
@@ -83,7 +84,7 @@ func newRevokeRoleCommand(role id.Role, short string) *cobra.Command {
 			return namesToRevoke(cmd.Context(), &remote, role, cluster), cobra.ShellCompDirectiveNoFileComp
 		},
 	}
-	if role != id.RoleOperator {
+	if role.InCluster() {
 		cmd.Flags().StringVar(&cluster, "cluster", "", "`CLUSTER` of a NAME that is given alone")
 	}
 	if role == id.RoleAgent || role == id.RoleNode {
@@ -101,13 +102,13 @@ func revocation(role id.Role, word, cluster string) (q admin.RevocationRequest, 
 	switch {
 	case split && cluster != "" && cluster != before:
 		return q, usage(fmt.Sprintf("--cluster %s and %s name two clusters", cluster, word), "leave out --cluster")
-	case split && role == id.RoleOperator:
-		return q, usage("an operator belongs to no cluster", "tombolo revoke operator NAME")
+	case split && !role.InCluster():
+		return q, usage(fmt.Sprintf("an %s belongs to no cluster", role), fmt.Sprintf("tombolo revoke %s NAME", role))
 	case split:
 		q.Cluster, q.Name = before, name
 	case cluster == "" && isSerial(word):
 		q.Serial = word
-	case cluster == "" && role != id.RoleOperator:
+	case cluster == "" && role.InCluster():
 		return q, usage(fmt.Sprintf("the cluster of %s is missing", word),
 			fmt.Sprintf("tombolo revoke %s CLUSTER/%s", role, word))
 	default:
@@ -142,7 +143,7 @@ func namesToRevoke(ctx context.Context, remote *remoteFlags, role id.Role, clust
 			continue
 		}
 		seen[c.Identity] = true
-		if name := who.Name; cluster == "" && role != id.RoleOperator {
+		if name := who.Name; cluster == "" && role.InCluster() {
 			out = append(out, who.Cluster.String()+"/"+name)
 		} else {
 			out = append(out, name)

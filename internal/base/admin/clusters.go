@@ -22,6 +22,13 @@ type ClusterInfo struct {
 	Policies   []string  `json:"policies,omitempty"`   // files that name it
 }
 
+// ClusterNames is the answer to GET /v1/clusters/names: the clusters into which an edge may dial.
+type ClusterNames struct {
+	Meta
+	Version string   `json:"version"` // of the list; sent back to wait for another one
+	Names   []string `json:"names"`   // sorted
+}
+
 // ClusterRemoval is the answer to DELETE /v1/clusters/{cluster}: what was removed with it.
 type ClusterRemoval struct {
 	Meta

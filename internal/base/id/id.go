@@ -115,14 +115,23 @@ const (
 	RoleClient   Role = "client"   // may dial into its cluster (kube-apiserver)
 	RoleOperator Role = "operator" // may use the hub's admin API
 
+	RoleEdge      Role = "edge"      // may dial into every cluster that the policy lets it
 	RoleDiscovery Role = "discovery" // a discovery service
 	RoleNode      Role = "node"      // may use the relay of its cluster's mesh
 )
+
+// InCluster reports whether a party of this role belongs to one cluster.
+func (r Role) InCluster() bool { return r == RoleAgent || r == RoleClient || r == RoleNode }
+
+func (r Role) known() bool {
+	return r.InCluster() || r == RoleHub || r == RoleOperator || r == RoleEdge || r == RoleDiscovery
+}
 
 // Identity is the content of a certificate's SPIFFE URI.
 //
 //	spiffe://<trust-domain>/hub/<name>
 //	spiffe://<trust-domain>/operator/<name>
+//	spiffe://<trust-domain>/edge/<name>
 //	spiffe://<trust-domain>/discovery/<name>
 //	spiffe://<trust-domain>/cluster/<cluster>/agent/<name>
 //	spiffe://<trust-domain>/cluster/<cluster>/client/<name>
@@ -130,7 +139,7 @@ const (
 type Identity struct {
 	TrustDomain string
 	Role        Role
-	Cluster     Cluster // zero for a hub or an operator
+	Cluster     Cluster // zero for roles outside of clusters
 	Name        string  // RFC 1123 label; for a node a subdomain
 }
 
@@ -147,7 +156,7 @@ func (i Identity) String() string { return i.URI() }
 // MarshalText makes JSON logs show the URI.
 func (i Identity) MarshalText() ([]byte, error) { return []byte(i.URI()), nil }
 
-// ParseURI accepts exactly the six forms of Identity, each in its only spelling.
+// ParseURI accepts exactly the seven forms of Identity, each in its only spelling.
 func ParseURI(s string) (Identity, error) {
 	rest, ok := strings.CutPrefix(s, "spiffe://")
 	if !ok {
@@ -159,18 +168,16 @@ func ParseURI(s string) (Identity, error) {
 		return Identity{}, err
 	}
 	switch {
-	case len(parts) == 3 && (parts[1] == string(RoleHub) || parts[1] == string(RoleOperator) ||
-		parts[1] == string(RoleDiscovery)):
+	case len(parts) == 3 && Role(parts[1]).known() && !Role(parts[1]).InCluster():
 		out.Role, out.Name = Role(parts[1]), parts[2]
-	case len(parts) == 5 && parts[1] == "cluster" &&
-		(parts[3] == string(RoleAgent) || parts[3] == string(RoleClient) || parts[3] == string(RoleNode)):
+	case len(parts) == 5 && parts[1] == "cluster" && Role(parts[3]).InCluster():
 		c, err := ParseCluster(parts[2])
 		if err != nil {
 			return Identity{}, err
 		}
 		out.Role, out.Cluster, out.Name = Role(parts[3]), c, parts[4]
 	default:
-		return Identity{}, fmt.Errorf("identity %q names no hub, operator, agent, client, node or discovery service", s)
+		return Identity{}, fmt.Errorf("identity %q names no hub, operator, edge, agent, client, node or discovery service", s)
 	}
 	check := func() error { return checkLabel("name in identity", out.Name) }
 	if out.Role == RoleNode {

@@ -34,16 +34,7 @@ type api struct {
 // admin socket, which lies in a private directory, or with an operator certificate.
 func (ap *api) apiHandler() http.Handler {
 	mux := http.NewServeMux()
-	handle := func(pattern string, fn func(r *http.Request) (any, error)) {
-		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-			answer, err := fn(r)
-			if err != nil {
-				writeFault(w, err)
-				return
-			}
-			writeJSON(w, answer)
-		})
-	}
+	handle := func(pattern string, fn func(r *http.Request) (any, error)) { mux.HandleFunc(pattern, answering(fn)) }
 	handle("GET /v1/status", ap.apiStatus)
 	handle("POST /v1/tokens", ap.apiCreateToken)
 	handle("GET /v1/tokens", ap.apiTokens)
@@ -56,12 +47,29 @@ func (ap *api) apiHandler() http.Handler {
 	handle("POST /v1/clusters/{cluster}/sockets", ap.apiSocket)
 	handle("POST /v1/clusters/{cluster}/ping", ap.apiPing)
 	handle("GET /v1/clusters/{cluster}/explain", ap.apiExplain)
-	mux.HandleFunc("GET /v1/clusters/{cluster}/stream", ap.apiStream)
+	mux.HandleFunc(streamPattern, ap.apiStream)
 	mux.HandleFunc("GET /v1/backup", ap.apiBackup)
-	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		writeFault(w, fault.Newf(fault.CodeNotFound, "there is no %s %s", clip(r.Method, 16), clip(r.URL.Path, 128)))
-	})
+	mux.HandleFunc("/", noSuchRequest)
 	return mux
+}
+
+// streamPattern is served to operators and to edges.
+const streamPattern = "GET /v1/clusters/{cluster}/stream"
+
+// answering makes a handler of a function that returns an answer or a fault.
+func answering(fn func(r *http.Request) (any, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		answer, err := fn(r)
+		if err != nil {
+			writeFault(w, err)
+			return
+		}
+		writeJSON(w, answer)
+	}
+}
+
+func noSuchRequest(w http.ResponseWriter, r *http.Request) {
+	writeFault(w, fault.Newf(fault.CodeNotFound, "there is no %s %s", clip(r.Method, 16), clip(r.URL.Path, 128)))
 }
 
 func (ap *api) apiStatus(r *http.Request) (any, error) {
@@ -180,10 +188,10 @@ func (ap *api) apiIssue(r *http.Request) (any, error) {
 			return nil, err
 		}
 		who.Cluster = cluster
-	case id.RoleOperator:
+	case id.RoleOperator, id.RoleEdge:
 	default:
 		return nil, fault.Newf(fault.CodeRequest, "no certificate is issued for the role %q", clip(q.Role, 32)).
-			Whyf("client and operator are possible")
+			Whyf("client, operator and edge are possible")
 	}
 	if _, err := id.ParseURI(who.URI()); err != nil {
 		return nil, fault.New(fault.CodeRequest, "the name is not usable").Because(err)
@@ -297,6 +305,7 @@ func (ap *api) apiPing(r *http.Request) (any, error) {
 // Who asks for a stream through the admin API, as policy and records name it.
 const (
 	adminFrontend  = "admin"
+	edgeFrontend   = "edge"
 	operatorCaller = "operator"
 )
 
@@ -314,11 +323,11 @@ func (ap *api) apiStream(w http.ResponseWriter, r *http.Request) {
 	}
 	asked, err := readRequest(r.URL.Query().Get("target"), r.Header)
 	if err != nil {
-		ap.record.RefusedRequest(ap.operator(r, name), wire.Peer{}, err)
+		ap.record.RefusedRequest(ap.asker(r, name), wire.Peer{}, err)
 		writeFault(w, err)
 		return
 	}
-	stream, err := ap.dials.forCaller(ap.operator(r, name))(r.Context(), asked.dial())
+	stream, err := ap.dials.forCaller(ap.asker(r, name))(r.Context(), asked.dial())
 	if err != nil {
 		writeFault(w, err)
 		return
@@ -345,6 +354,17 @@ func (ap *api) apiBackup(w http.ResponseWriter, _ *http.Request) {
 		// The head is out; breaking the connection is the only way to say that it failed.
 		panic(http.ErrAbortHandler)
 	}
+}
+
+// asker is who asks for a stream: an edge with its identity, or an operator.
+func (ap *api) asker(r *http.Request, c id.Cluster) record.Party {
+	chain := peerOf(r.Context())
+	if who, ours := ap.credentials.Authentic(chain); ours && who.Role == id.RoleEdge {
+		return record.Party{
+			Cluster: c, Frontend: edgeFrontend, Caller: who.URI(), Serial: trust.Serial(chain[0]), Source: r.RemoteAddr,
+		}
+	}
+	return ap.operator(r, c)
 }
 
 // operator is which operator asks: over the admin port one with a certificate, over the

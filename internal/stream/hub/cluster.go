@@ -25,6 +25,7 @@ import (
 type registry struct {
 	mu       sync.RWMutex
 	clusters map[id.Cluster]*cluster
+	others   chan struct{}   // closed when a cluster is added or removed
 	unread   *carrier.Budget // the parent of the clusters' own
 	limits   *quota.Table
 	counted  func(quota.Scope, quota.Resource) // each time that a limit holds somebody up
@@ -38,8 +39,8 @@ func newRegistry(l *quota.Table, counted func(quota.Scope, quota.Resource)) *reg
 	if l == nil {
 		l = quota.Parse(v1alpha1.HubLimitsConfig{}, func(string, string, ...any) {})
 	}
-	return &registry{clusters: map[id.Cluster]*cluster{}, unread: carrier.NewBudget(limit.ClusterUnread), limits: l,
-		counted: counted}
+	return &registry{clusters: map[id.Cluster]*cluster{}, others: make(chan struct{}),
+		unread: carrier.NewBudget(limit.ClusterUnread), limits: l, counted: counted}
 }
 
 // bound puts other limits into force, for live clusters too.
@@ -67,8 +68,21 @@ func (r *registry) add(name id.Cluster) *cluster {
 			relay:    relay.New(&r.relayed, own.Relay),
 		}
 		r.clusters[name] = c
+		r.changedLocked()
 	}
 	return c
+}
+
+func (r *registry) changedLocked() {
+	close(r.others)
+	r.others = make(chan struct{})
+}
+
+// changed is closed when a cluster is added or removed after this call.
+func (r *registry) changed() <-chan struct{} {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.others
 }
 
 func (r *registry) get(name id.Cluster) (*cluster, error) {

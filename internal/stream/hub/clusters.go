@@ -172,6 +172,7 @@ func (r *registry) remove(name id.Cluster) {
 		return
 	}
 	delete(r.clusters, name)
+	r.changedLocked()
 	up, down := c.traffic()
 	r.past.up += up
 	r.past.down += down

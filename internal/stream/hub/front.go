@@ -47,6 +47,7 @@ type front struct {
 //	tombolo-relay/1 + node        the relay of the cluster's mesh
 //	http/1.1 or none + client     one HTTP CONNECT into its own cluster
 //	http/1.1 or none + operator   the admin API
+//	http/1.1 or none + edge       streams into clusters, and their names
 func (fr *front) serveFront(ctx context.Context, ln net.Listener) error {
 	stop := run.OnDone(ctx, func() { ln.Close() })
 	defer stop()
@@ -115,7 +116,8 @@ func (fr *front) route(ctx context.Context, conn *tls.Conn, raw net.Conn,
 
 func (fr *front) routeHTTP(ctx context.Context, conn *tls.Conn, known func()) {
 	who, err := fr.identify(conn)
-	if err == nil && who.Role != id.RoleOperator && who.Role != id.RoleClient {
+	if err == nil && who.Role != id.RoleOperator && who.Role != id.RoleClient &&
+		who.Role != id.RoleEdge {
 		err = fault.Newf(fault.CodeUnauthorized, "%s may not use this port for HTTP", who).
 			Hint("use a client certificate: tombolo egress-config CLUSTER --mode connect-tls")
 	}
@@ -136,7 +138,7 @@ func (fr *front) routeHTTP(ctx context.Context, conn *tls.Conn, known func()) {
 		most += operatorConnections
 	}
 	if !fr.clients.Add(serial, conn, most) {
-		f := fault.Newf(fault.CodeLimit, "%d connections of clients and operators are open on the main port", most)
+		f := fault.Newf(fault.CodeLimit, "%d connections of clients, edges and operators are open on the main port", most)
 		fr.record.RefusedConnection(asks, conn, wire.Peer{}, f)
 		answerAtOnce(conn, f)
 		return
@@ -162,7 +164,7 @@ func (fr *front) routeHTTP(ctx context.Context, conn *tls.Conn, known func()) {
 		conn.Close()
 		return
 	}
-	if who.Role == id.RoleOperator {
+	if who.Role != id.RoleClient {
 		fr.apiHTTP.Hand(judgedConn{conn, gone})
 		return
 	}

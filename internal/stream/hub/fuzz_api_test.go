@@ -154,7 +154,7 @@ func (h *Hub) judgeCertificate(t *testing.T, r *http.Request, out []byte) {
 		t.Fatal(err)
 	}
 	who, err := h.credentials.Verify(certs, 0)
-	if err != nil || who.URI() != made.Identity || who.Role != id.RoleClient && who.Role != id.RoleOperator {
+	if err != nil || who.URI() != made.Identity || who.Role != id.RoleClient && who.Role != id.RoleOperator && who.Role != id.RoleEdge {
 		t.Errorf("a certificate for %v: %v", who, err)
 	}
 }

@@ -24,12 +24,17 @@ import (
 // join serves enrolment and renewal.
 type join struct{ *parts }
 
-// operatorsOnly checks the peer again for each request: a connection may be kept
-// for longer than its certificate lives.
-func (jn *join) operatorsOnly(next http.Handler) http.Handler {
+// byRole gives operators the admin API, and edges theirs. It checks the peer again for each
+// request: a connection may be kept for longer than its certificate lives.
+func (jn *join) byRole(operators, edges http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		who, err := jn.credentials.Verify(peerOf(r.Context()), 0)
-		if err == nil && who.Role != id.RoleOperator {
+		next := operators
+		switch {
+		case err != nil:
+		case who.Role == id.RoleEdge:
+			next = edges
+		case who.Role != id.RoleOperator:
 			err = fault.Newf(fault.CodeUnauthorized, "%s may not use the admin API", who).Whyf("only operators may")
 		}
 		if err != nil {

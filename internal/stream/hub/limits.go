@@ -12,6 +12,9 @@ const (
 	clientConnections = 100_000
 	// operatorConnections are kept for operators beyond that.
 	operatorConnections = 64
+	// namesWait is how long a request for the names of clusters may wait for a change. What a
+	// changed policy takes away or gives is noticed at its end.
+	namesWait = 30 * time.Second
 	// tokenUses bounds the uses of one token.
 	tokenUses = 10_000
 	// askedAgain bounds the retries of a dial on the same session after its connection was

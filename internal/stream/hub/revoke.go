@@ -46,13 +46,13 @@ func (ap *api) apiRevoke(r *http.Request) (any, error) {
 // whomToRevoke finds whose name or serial number it is. serial is empty for a name.
 func (ap *api) whomToRevoke(q admin.RevocationRequest) (who id.Identity, serial string, err error) {
 	role := id.Role(q.Role)
-	if !slices.Contains([]id.Role{id.RoleAgent, id.RoleNode, id.RoleClient, id.RoleOperator}, role) {
+	if !slices.Contains([]id.Role{id.RoleAgent, id.RoleNode, id.RoleClient, id.RoleOperator, id.RoleEdge}, role) {
 		return who, "", fault.Newf(fault.CodeRequest, "the role %q cannot be revoked", clip(q.Role, 32)).
-			Whyf("agent, node, client and operator can")
+			Whyf("agent, node, client, operator and edge can")
 	}
 	if q.Serial == "" {
 		who = id.Identity{TrustDomain: ap.credentials.CA().TrustDomain(), Role: role, Name: q.Name}
-		if role != id.RoleOperator {
+		if role.InCluster() {
 			if who.Cluster, err = parseCluster(q.Cluster); err != nil {
 				return who, "", err
 			}
@@ -160,7 +160,7 @@ func (ap *api) wasHere(who id.Identity) (bool, error) {
 }
 
 // revokeCertificates revokes the certificate with the serial number, or all of the
-// client or operator, and ends the connections that use them.
+// client, operator or edge, and ends the connections that use them.
 func (ap *api) revokeCertificates(r *http.Request, who id.Identity, serial string) (out admin.Revocation, err error) {
 	certs, err := ap.credentials.Revoke(who, serial)
 	if err != nil {

@@ -58,7 +58,7 @@ func (h *Hub) Run(ctx, hard context.Context) error {
 	api := h.api.apiHandler()
 	g.Go("main port", func(ctx context.Context) error { return h.front.serveFront(ctx, h.front.sparing(ls.front)) })
 	h.serveHTTP(g, "enrolment", h.front.joinHTTP, h.join.joinHandler())
-	h.serveHTTP(g, "remote admin API", h.front.apiHTTP, h.join.operatorsOnly(api))
+	h.serveHTTP(g, "remote admin API", h.front.apiHTTP, h.join.byRole(api, h.api.edgeHandler()))
 	h.serveHTTP(g, "admin socket", ls.socket, api)
 	probes := listener.Few(ls.admin, listener.Spare(h.descriptors.Most()),
 		func() { h.metrics.Refused.WithLabelValues(string(fault.CodeLimit)).Inc() })
