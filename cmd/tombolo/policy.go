@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -103,15 +104,39 @@ func newPolicyExplainCommand() *cobra.Command {
 	var out outputFlag
 	var e explainFlags
 	cmd := &cobra.Command{
-		Use:   "explain CLUSTER HOST:PORT",
-		Short: "Say what the hub and each agent would decide about a dial, and by which rule",
-		Long: `Asks the running hub, or with --policy reads files instead. Nothing is dialled and no
-name is resolved: where only the address of a name decides, the verdict is open. The
-exit code is 0 whatever the verdict is.`,
+		Use:   "explain CLUSTER HOST:PORT | CLUSTER/FLOW --from IP",
+		Short: "Say what hub and agents would decide about a dial, or an edge about a source, and by which rule",
+		Long: `Of a dial (CLUSTER HOST:PORT) it asks the running hub, or with --policy reads files
+instead. Nothing is dialled and no name is resolved: where only the address of a name
+decides, the verdict is open.
+
+Of a connection at an edge (CLUSTER/FLOW, a flow being api, vpn, proxy or ingress) it
+reads the files of --policy, and with --tenants those of the tenants: verdict, rule with
+its place and group, and what holds where no rule decides.
+
+The exit code is 0 whatever the verdict is.`,
 		Example: `  tombolo policy explain c1 10.96.0.10:443 --as unix:c1/connect
-  tombolo policy explain c1 db.svc:5432 --policy ./policies`,
-		Args: exactArgs("CLUSTER", "HOST:PORT"),
+  tombolo policy explain c1 db.svc:5432 --policy ./policies
+  tombolo policy explain c1/api --from 203.0.113.9 --policy ./policies --tenants ./tenants`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 && strings.Contains(args[0], "/") {
+				return nil
+			}
+			return exactArgs("CLUSTER", "HOST:PORT")(cmd, args)
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				answer, err := e.explainEdge(cmd, args[0])
+				if err != nil {
+					return err
+				}
+				return out.print(cmd.OutOrStdout(), answer, answer.text)
+			}
+			for _, flag := range []string{"name", "port", "tenants"} {
+				if cmd.Flags().Changed(flag) {
+					return usage("--"+flag+" is about an edge", "name cluster and flow: tombolo policy explain "+args[0]+"/api")
+				}
+			}
 			answer, err := e.explain(cmd, remote, args)
 			if err != nil {
 				return err
@@ -124,16 +149,21 @@ exit code is 0 whatever the verdict is.`,
 	fl.StringVar(&e.uid, "uid", "", "the user `ID` of a caller at a unix socket")
 	fl.StringVar(&e.egress, "egress", "", "the type of the egress selection")
 	fl.StringVar(&e.from, "from", "", "the `IP` address of the caller")
+	fl.StringVar(&e.name, "name", "", "the server `NAME` that a client of an edge asks for, where rules tell names apart")
+	fl.Uint16Var(&e.port, "port", 0, "the `PORT` of an edge, where rules tell ports apart")
 	fl.StringSliceVar(&e.paths, "policy", nil, "decide by these `PATHS` instead of asking the hub")
+	e.tenants.register(cmd, "files and folders of an edge's tenants, `PATHS`: which are protected, and their names")
 	remote.register(cmd)
 	out.register(cmd)
 	return cmd
 }
 
-// explainFlags say who would dial.
+// explainFlags say who would dial, or connect to an edge.
 type explainFlags struct {
-	caller, uid, egress, from string
-	paths                     []string // of policies; empty: those of the running hub
+	caller, uid, egress, from, name string
+	port                            uint16
+	paths                           []string // of policies; empty: those of the running hub
+	tenants                         tenantsFlag
 }
 
 func (e explainFlags) explain(cmd *cobra.Command, remote remoteFlags,

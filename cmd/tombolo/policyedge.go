@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tombolo-io/tombolo/internal/access/policy"
+	"github.com/tombolo-io/tombolo/internal/base/admin"
+	"github.com/tombolo-io/tombolo/internal/base/conf"
+	"github.com/tombolo-io/tombolo/internal/base/hostname"
+	"github.com/tombolo-io/tombolo/internal/base/id"
+	"github.com/tombolo-io/tombolo/internal/edge/tenant"
+	"github.com/tombolo-io/tombolo/internal/edge/tenantfile"
+	"github.com/tombolo-io/tombolo/internal/stream/hub"
+)
+
+// tenantsFlag names the tenants of an edge; without it the table is nil.
+type tenantsFlag struct{ paths []string }
+
+func (f *tenantsFlag) register(cmd *cobra.Command, use string) {
+	cmd.Flags().StringSliceVar(&f.paths, "tenants", nil, use)
+}
+
+func (f *tenantsFlag) read() (*tenant.Table, error) {
+	if len(f.paths) == 0 {
+		return nil, nil
+	}
+	table := tenant.NewTable()
+	files := tenantfile.New(tenantfile.Options{
+		Paths: func() []string { return f.paths }, Table: table, Log: slog.New(slog.DiscardHandler), Now: time.Now,
+		Reloaded: func(error) {},
+	})
+	return table, files.Load()
+}
+
+// protectedIn reports which clusters are protected by their tenant.
+func protectedIn(table *tenant.Table) func(string) bool {
+	return func(cluster string) bool {
+		if table == nil {
+			return false
+		}
+		t := table.Get(cluster)
+		return t != nil && t.Protected
+	}
+}
+
+// tenantNames lists the tenants, nil without a table.
+func tenantNames(table *tenant.Table) (out []string) {
+	if table == nil {
+		return nil
+	}
+	for _, t := range table.All() {
+		out = append(out, t.Name)
+	}
+	return out
+}
+
+// edgeExplanation is what an edge would decide about a connection.
+type edgeExplanation struct {
+	admin.Meta
+	policy.EdgeWay
+	Source  string `json:"source"`
+	Verdict string `json:"verdict"`
+	Why     string `json:"why"`
+	Rule    string `json:"rule,omitempty"`
+	Group   string `json:"group,omitempty"`
+	At      string `json:"at,omitempty"` // file:line of the rule
+	Default string `json:"default"`      // the verdict where no rule decides
+	// Protected says by what the cluster is protected in this flow.
+	Protected string   `json:"protected,omitempty"`
+	Notes     []string `json:"notes,omitempty"`
+}
+
+// explainEdge decides by files.
+func (e explainFlags) explainEdge(cmd *cobra.Command, arg string) (edgeExplanation, error) {
+	out := edgeExplanation{Meta: hub.Meta("EdgeExplanation")}
+	w, source, err := e.way(cmd, arg)
+	if err != nil {
+		return out, err
+	}
+	table, err := e.tenants.read()
+	if err != nil {
+		return out, err
+	}
+	s, err := readPolicies(e.paths)
+	if err != nil {
+		return out, err
+	}
+	policies, err := s.good()
+	if err != nil {
+		return out, err
+	}
+	rules, protected := policy.NewEdgeRules(policies...), protectedIn(table)(w.Cluster)
+	v := rules.Decide(w, source, protected)
+	out.EdgeWay, out.Source, out.Why, out.Rule, out.Group = w, source.Unmap().String(), v.Why(), v.Rule, v.Group
+	out.Verdict, out.Default = verdictOf(v.Allow), verdictOf(true)
+	if v.Rule != "" {
+		out.At = s.placeOf(v.Rule, w, source)
+	}
+	if guard := rules.Guard(w.Cluster, w.Flow); guard != "" {
+		out.Default, out.Protected = verdictOf(false), fmt.Sprintf("rule %q (%s)", guard, s.placeOf(guard, w, source))
+	} else if protected {
+		out.Default, out.Protected = verdictOf(false), "the tenant: protected: true"
+	}
+	out.Notes = e.notes(rules, table, w)
+	return out, nil
+}
+
+// way reads CLUSTER/FLOW and the flags that go with it.
+func (e explainFlags) way(cmd *cobra.Command, arg string) (w policy.EdgeWay, source netip.Addr, err error) {
+	cluster, flow, _ := strings.Cut(arg, "/")
+	if _, err := id.ParseCluster(cluster); err != nil {
+		return w, source, err
+	}
+	w = policy.EdgeWay{Cluster: cluster, Flow: flow, Port: e.port}
+	for _, flag := range []string{"as", "uid", "egress"} {
+		if cmd.Flags().Changed(flag) {
+			return w, source, usage("--"+flag+" has no meaning at an edge", "an edge knows a source: --from IP")
+		}
+	}
+	switch known := policy.EdgeFlows(); {
+	case flow == policy.FlowDial:
+		return w, source, usage("a dial has a destination", "tombolo policy explain "+cluster+" HOST:PORT")
+	case !slices.Contains(known, flow):
+		meant := conf.Meant(flow, known...)
+		return w, source, usage(fmt.Sprintf("%q is none of %s%s", flow, strings.Join(known, ", "), meant),
+			"tombolo policy explain "+cluster+"/api --from IP --policy PATHS")
+	case e.from == "":
+		return w, source, usage("--from is missing", "say where the connection would come from: --from IP")
+	case len(e.paths) == 0:
+		return w, source, usage("--policy is missing", "name the files or folders of the edge's 'policies'")
+	}
+	if source, err = netip.ParseAddr(e.from); err != nil || source.Zone() != "" {
+		return w, source, usage(fmt.Sprintf("%q is no IP address", e.from), "write one address: --from 203.0.113.9")
+	}
+	if e.name != "" {
+		if w.Name, err = hostname.Parse(e.name); err != nil {
+			return w, source, usage(fmt.Sprintf("--name: %v", err), "write the server name that the client asks for")
+		}
+	}
+	return w, source, nil
+}
+
+// notes say what could make the edge decide otherwise.
+func (e explainFlags) notes(rules *policy.EdgeRules, table *tenant.Table, w policy.EdgeWay) (out []string) {
+	named, ported := false, false
+	for _, other := range rules.Ways(w.Cluster, w.Flow) {
+		named, ported = named || other.Name != "", ported || other.Port != 0
+	}
+	if named && w.Name == "" {
+		out = append(out, "rules tell server names apart: without --name the verdict is that of a name which none names")
+	}
+	if ported && w.Port == 0 {
+		out = append(out, "rules tell ports of the edge apart: without --port the verdict is that of a port which none names")
+	}
+	if table == nil {
+		return append(out, "tenants were not read: one with 'protected: true' is closed by default; name them with --tenants")
+	}
+	t := table.Get(w.Cluster)
+	switch {
+	case t == nil:
+		return append(out, "no tenant is called "+w.Cluster+": the edge refuses every connection to it")
+	case !slices.ContainsFunc(t.Ways, func(x tenant.Way) bool { return x.Flow == w.Flow }):
+		out = append(out, "the tenant has no way with the flow "+w.Flow)
+	case w.Name != "":
+		r, ok := table.ByName(w.Name, nil)
+		if !ok {
+			out = append(out, "no tenant has the name "+w.Name)
+		} else if r.Tenant != t || r.Way.Flow != w.Flow {
+			out = append(out, fmt.Sprintf("the name %s leads to %s/%s", w.Name, r.Tenant.Name, r.Way.Flow))
+		}
+	}
+	return out
+}
+
+// placeOf is file:line of a rule. If files have a rule of that name each, it is the one that decides so alone.
+func (s policySet) placeOf(name string, w policy.EdgeWay, source netip.Addr) string {
+	var found string
+	for i, p := range s.policies {
+		for j, r := range p.Rules() {
+			if r.Name != name {
+				continue
+			}
+			at := placer(s.files[i])(fmt.Sprintf("rules[%d]", j), "")
+			place := fmt.Sprintf("%s:%d", at.File, at.Line)
+			if policy.NewEdgeRules(p).Decide(w, source, false).Rule == name {
+				return place
+			}
+			found = cmp.Or(found, place)
+		}
+	}
+	return found
+}
+
+func verdictOf(allow bool) string {
+	if allow {
+		return admin.VerdictAllowed
+	}
+	return admin.VerdictDenied
+}
+
+func (e edgeExplanation) text(w io.Writer) error {
+	fmt.Fprintf(w, "%s from %s: %s\n\n", e.EdgeWay, e.Source, e.Verdict)
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(tw, "why:\t%s\n", e.Why)
+	if e.Rule != "" {
+		fmt.Fprintf(tw, "rule:\t%s (%s)\n", e.Rule, e.At)
+	}
+	if e.Group != "" {
+		fmt.Fprintf(tw, "group:\t%s\n", e.Group)
+	}
+	if e.Protected == "" {
+		fmt.Fprintf(tw, "default:\t%s: no rule names both the cluster and this flow\n", e.Default)
+	} else {
+		fmt.Fprintf(tw, "default:\t%s: protected by %s\n", e.Default, e.Protected)
+	}
+	for _, n := range e.Notes {
+		fmt.Fprintf(tw, "note:\t%s\n", n)
+	}
+	return tw.Flush()
+}
