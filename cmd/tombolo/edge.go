@@ -37,7 +37,7 @@ again; a bad one is refused and the last good one stays.`,
 	}
 	cmd.Flags().StringVar(&file.path, "config", "",
 		"configuration `FILE` (kind EdgeConfig; see 'tombolo config print --role edge')")
-	cmd.AddCommand(newEdgeStatusCommand(), newExtAuthzCommand())
+	cmd.AddCommand(newEdgeStatusCommand(), newEdgeCoverageCommand(), newExtAuthzCommand())
 	return cmd
 }
 

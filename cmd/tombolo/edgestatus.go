@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -86,6 +87,10 @@ func printEdge(w io.Writer, st admin.EdgeStatus, now time.Time) error {
 	}
 	if more := st.Tenants.Refused - len(st.Tenants.Refusals); more > 0 {
 		fmt.Fprintf(w, "warning: %s more, of tenants, refused\n", plural(more, "file"))
+	}
+	if n := st.Unguarded; n.Ways > 0 {
+		fmt.Fprintf(w, "alarm: %s past the rules of clusters, see 'tombolo edge coverage': %s\n", plural(n.Ways, "way"),
+			strings.Join(n.Clusters, " "))
 	}
 	for _, u := range st.Ejected {
 		fmt.Fprintf(w, "warning: the upstream %s failed lately, and is tried after all others\n", u)

@@ -27,6 +27,7 @@ func (e *Edge) Status() admin.EdgeStatus {
 		Tunnels: admin.EdgeTunnels{Open: e.counts.total(), Limit: e.settings.Load().Total},
 	}
 	out.Tunnels.Most, out.Tunnels.Clusters = e.counts.most(clustersListed)
+	out.Unguarded.Ways, out.Unguarded.Clusters = unguarded(e.tenants.All(), e.table)
 	for i, l := range e.cfg.Listeners {
 		protocol := "tls"
 		if l.Connect {
@@ -51,6 +52,15 @@ func (e *Edge) api() http.Handler {
 	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) {
 		admin.WriteJSON(w, http.StatusOK, e.Status())
 	})
+	mux.HandleFunc("GET /v1/coverage", func(w http.ResponseWriter, r *http.Request) {
+		cluster := r.URL.Query().Get("cluster")
+		out := Coverage(e.tenants.All(), e.table, cluster)
+		if cluster != "" && out.Tenants == 0 {
+			admin.WriteFault(w, NoTenant(cluster))
+			return
+		}
+		admin.WriteJSON(w, http.StatusOK, out)
+	})
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
 		admin.WriteFault(w, fault.New(fault.CodeNotFound, "there is no such request").Hint("GET /v1/status is one"))
 	})
@@ -60,4 +70,10 @@ func (e *Edge) api() http.Handler {
 // adminServer serves the API with bounds on what its callers may take.
 func (e *Edge) adminServer() listener.HTTP {
 	return listener.HTTP{Handler: e.api(), Header: limit.RequestHeader, Log: e.log, Conn: listener.WithFew}
+}
+
+// NoTenant is the fault of a question about a cluster without a tenant.
+func NoTenant(cluster string) error {
+	return fault.Newf(fault.CodeNotFound, "there is no tenant %q", cluster).
+		Hint("'tombolo edge status' shows refused files")
 }

@@ -50,7 +50,8 @@ type Edge struct {
 	splicer   *splice.Splicer
 	draining  atomic.Bool
 	began     time.Time
-	portsAt   []string // where Run listens; set before the admin socket is served
+	unguarded atomic.Int64 // ways, as they were counted last
+	portsAt   []string     // where Run listens; set before the admin socket is served
 	healthAt  string
 	listening chan []net.Listener // of Run, once
 }
@@ -67,9 +68,10 @@ func New(cfg Config, o Options) *Edge {
 	}
 	e.settings.Store(&cfg.Reloadable)
 	e.metrics = telemetry.NewEdge(o.Reg, telemetry.EdgeReadings{
-		Tenants: func() float64 { return float64(e.tenants.Len()) },
-		Tunnels: func() float64 { return float64(e.counts.total()) },
-		Ejected: func() float64 { return float64(len(e.upstreams.Failing())) },
+		Tenants:   func() float64 { return float64(e.tenants.Len()) },
+		Tunnels:   func() float64 { return float64(e.counts.total()) },
+		Ejected:   func() float64 { return float64(len(e.upstreams.Failing())) },
+		Unguarded: func() float64 { return float64(e.unguarded.Load()) },
 	})
 	e.policies = policyfile.New(policyfile.Options{
 		Paths: func() []string { return e.settings.Load().Policies }, Table: e.table, Log: o.Log, Now: o.Now,

@@ -26,7 +26,11 @@ const (
 	ejectMost  = 30 * time.Second
 	// mostEjected bounds the upstreams that are remembered as failing.
 	mostEjected = 4096
-	// clustersListed bounds the clusters that a status lists with their tunnels.
+	// coverageEvery is how often the unguarded ways are counted.
+	coverageEvery = 30 * time.Second
+	// waysListed bounds the ways that an answer about coverage lists.
+	waysListed = 10_000
+	// clustersListed bounds the clusters that a status lists.
 	clustersListed = 20
 	// socketConns bounds the connections of the admin socket.
 	socketConns = 32

@@ -24,6 +24,7 @@ func (e *Edge) Run(ctx, hard context.Context) error {
 	if err := e.files.Load(); err != nil { // what is good is in force
 		e.files.LogRefused(err, "")
 	}
+	e.watchCoverage()
 	open, err := e.listen(ctx)
 	if err != nil {
 		return err
@@ -43,6 +44,7 @@ func (e *Edge) Run(ctx, hard context.Context) error {
 	g.Go("policy", e.policies.Watch)
 	g.Go("tenants", e.files.Watch)
 	g.Do(func(ctx context.Context) { run.Every(ctx, limit.AuditTold, e.sum) })
+	g.Do(func(ctx context.Context) { run.Every(ctx, coverageEvery, e.watchCoverage) })
 	doors, tunnels := run.NewGroup(ctx), run.NewGroup(inner)
 	for i, ln := range open.ports {
 		doors.Go(e.cfg.Listeners[i].Name, func(ctx context.Context) error {

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/tombolo-io/tombolo/internal/access/policy"
@@ -322,4 +323,29 @@ func (a *Table) DecideThrough(ranges []string, q policy.Request) Ruling {
 	p, _ := policy.CompileAllow(ranges)
 	r.Verdict = policy.Decide(q, p)
 	return r
+}
+
+// Protects reports whether a rule protects one of the edge's flows of a cluster.
+func (a *Table) Protects(cluster, flow string) (is bool) {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	a.eachLocked(cluster, func(s source) { is = is || s.Protects(cluster, flow) })
+	return is
+}
+
+// Names reports whether a rule for one of the edge's flows names the cluster, and not only all clusters.
+func (a *Table) Names(cluster string) (is bool) {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	a.eachLocked(cluster, func(s source) { is = is || s.Names(cluster) })
+	return is
+}
+
+// Guards lists the rules that protect a flow of a cluster.
+func (a *Table) Guards(cluster, flow string) (out []policy.Guard) {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	a.eachLocked(cluster, func(s source) { out = append(out, s.Guards(cluster, flow)...) })
+	slices.SortFunc(out, func(a, b policy.Guard) int { return strings.Compare(a.Rule, b.Rule) })
+	return out
 }

@@ -16,6 +16,13 @@ type EdgeStatus struct {
 	Tenants      EdgeTenants    `json:"tenants"`
 	Ejected      []string       `json:"ejected,omitempty"` // upstreams that are tried after all others
 	Tunnels      EdgeTunnels    `json:"tunnels"`
+	Unguarded    EdgeUnguarded  `json:"unguarded"`
+}
+
+// EdgeUnguarded counts ways that lead past the rules of their clusters.
+type EdgeUnguarded struct {
+	Ways     int      `json:"ways"`
+	Clusters []string `json:"clusters,omitempty"` // at most 20 of those that have such ways
 }
 
 // EdgeListener is one port of an edge.
@@ -45,4 +52,41 @@ type EdgeTunnels struct {
 type EdgeClusterTunnels struct {
 	Cluster string `json:"cluster"`
 	Open    int    `json:"open"`
+}
+
+// What guards a way into a cluster.
+const (
+	GuardRules     = "rules"     // rules name the cluster and the flow: what none allows is denied
+	GuardTenant    = "tenant"    // no rule does, and the tenant is protected: everything is denied
+	GuardOpen      = "open"      // nothing, and no rule names the cluster in any flow
+	GuardUnguarded = "unguarded" // nothing, although rules name the cluster in other flows
+)
+
+// EdgeCoverage is an edge's answer to GET /v1/coverage: every way into its clusters, and what guards it.
+type EdgeCoverage struct {
+	Meta
+	Tenants int            `json:"tenants"`
+	Guards  map[string]int `json:"guards"` // the number of ways, by guard
+	// Ways are at most 10,000, the unguarded and the open ones first; More is the number of others.
+	Ways []EdgeWay `json:"ways"`
+	More int       `json:"more,omitempty"`
+}
+
+// EdgeWay is one way into a cluster.
+type EdgeWay struct {
+	Cluster      string     `json:"cluster"`
+	Flow         string     `json:"flow"`
+	Names        []string   `json:"names,omitempty"`        // at TLS listeners
+	Protocols    []string   `json:"protocols,omitempty"`    // at TLS listeners
+	Destinations []string   `json:"destinations,omitempty"` // at CONNECT listeners
+	Upstreams    []string   `json:"upstreams,omitempty"`    // none: the services of the destinations
+	Guard        string     `json:"guard"`
+	Rules        []EdgeRule `json:"rules,omitempty"`
+}
+
+// EdgeRule is a rule of an AccessPolicy.
+type EdgeRule struct {
+	Group string `json:"group,omitempty"`
+	Rule  string `json:"rule"`
+	Deny  bool   `json:"deny,omitempty"`
 }

@@ -19,7 +19,7 @@ type Edge struct {
 
 // EdgeReadings are read when metrics are scraped.
 type EdgeReadings struct {
-	Tenants, Tunnels, Ejected func() float64
+	Tenants, Tunnels, Ejected, Unguarded func() float64
 }
 
 // NewEdge registers the metrics of an edge.
@@ -42,5 +42,7 @@ func NewEdge(reg prometheus.Registerer, r EdgeReadings) *Edge {
 	f.gaugeFunc("tombolo_edge_tenants", "Tenants in force.", r.Tenants)
 	f.gaugeFunc("tombolo_edge_tunnels", "Tunnels that are open.", r.Tunnels)
 	f.gaugeFunc("tombolo_edge_upstreams_ejected", "Upstreams that failed and are tried after all others.", r.Ejected)
+	f.gaugeFunc("tombolo_edge_unguarded_ways",
+		"Ways into clusters that rules name, without a rule for their flow.", r.Unguarded)
 	return m
 }

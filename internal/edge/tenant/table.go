@@ -151,8 +151,10 @@ func (t *Table) Len() int {
 // All lists the tenants by name.
 func (t *Table) All() []*Tenant {
 	t.mu.RLock()
-	defer t.mu.RUnlock()
-	return slices.SortedFunc(maps.Values(t.tenants), func(a, b *Tenant) int { return strings.Compare(a.Name, b.Name) })
+	out := slices.Collect(maps.Values(t.tenants))
+	t.mu.RUnlock() // sorting many takes longer than a route may wait
+	slices.SortFunc(out, func(a, b *Tenant) int { return strings.Compare(a.Name, b.Name) })
+	return out
 }
 
 // ByName routes a TLS client: by the most exact name, with one of the protocols it
