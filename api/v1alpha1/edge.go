@@ -45,6 +45,9 @@ type EdgeListener struct {
 	Protocol string `json:"protocol"`
 	// ProxyProtocol says which peers are load balancers that send a PROXY protocol header.
 	ProxyProtocol EdgeProxyConfig `json:"proxyProtocol,omitempty"`
+	// UnknownName is the answer of a tls listener to a client that names no server, or one of no tenant: alert
+	// (unrecognized_name of TLS, the default) or close (no answer).
+	UnknownName string `json:"unknownName,omitempty"`
 }
 
 // EdgeProxyConfig says from whom a PROXY protocol header is taken, and then required.

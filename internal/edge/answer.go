@@ -68,6 +68,8 @@ func (v *visit) answer(err error) {
 			"Content-Length: 0\r\n\r\n", to.to)
 	case f.Code == fault.CodeNotTLS, f.Code == fault.CodeProxyHeader, f.Code == fault.CodeDialCanceled:
 		return // whoever is there does not speak what is spoken here
+	case v.at.Silent && (f.Code == fault.CodeNameUnknown || f.Code == fault.CodeNameMissing):
+		return
 	case v.at.Connect:
 		io.WriteString(v.conn, response(f))
 	default:

@@ -49,6 +49,7 @@ type Reloadable struct {
 type Listener struct {
 	Name, Address string
 	Connect       bool           // HTTP CONNECT; otherwise TLS
+	Silent        bool           // does not answer clients that name no server, or an unknown one
 	Trusted       []netip.Prefix // whose PROXY header is required; nobody else may send one
 }
 
@@ -134,6 +135,16 @@ func port(l v1alpha1.EdgeListener, add conf.Report) Listener {
 	default:
 		add("protocol", "%q is neither tls nor connect%s", l.Protocol, conf.Meant(l.Protocol, "tls", "connect"))
 	}
+	switch l.UnknownName {
+	case "", "alert":
+	case "close":
+		out.Silent = true
+	default:
+		add("unknownName", "%q is neither alert nor close%s", l.UnknownName, conf.Meant(l.UnknownName, "alert", "close"))
+	}
+	if out.Connect && l.UnknownName != "" {
+		add("unknownName", "it is about server names: a connect listener has none")
+	}
 	for i, text := range l.ProxyProtocol.From {
 		p, err := prefix(text)
 		if err != nil {
@@ -168,7 +179,8 @@ func (l Listener) trusts(a netip.Addr) bool {
 // fixedChanges names the settings that differ but cannot be taken over by a running edge.
 func fixedChanges(old, next Config) []string {
 	same := slices.EqualFunc(old.Listeners, next.Listeners, func(a, b Listener) bool {
-		return a.Name == b.Name && a.Address == b.Address && a.Connect == b.Connect && slices.Equal(a.Trusted, b.Trusted)
+		return a.Name == b.Name && a.Address == b.Address && a.Connect == b.Connect &&
+			a.Silent == b.Silent && slices.Equal(a.Trusted, b.Trusted)
 	})
 	return conf.Settings{
 		{"listeners", same},

@@ -196,3 +196,29 @@ func TestChangesWhileTunnelsLive(t *testing.T) {
 		t.Errorf("%d records of tunnels that a policy ended, want %d", ended, each)
 	}
 }
+
+// A client without a known name is alerted or gets no answer, as is configured; a way with protocols and no names
+// takes it before either.
+func TestUnknownNames(t *testing.T) {
+	f := start(t, "", "listeners:\n- {name: tls, listen: '127.0.0.1:0', protocol: tls}\n"+
+		"- {name: silent, listen: '127.0.0.1:0', protocol: tls, unknownName: close}\n")
+	f.tenant("rest", "  - {flow: api, protocols: [h2], upstreams: ['"+secure(t)+"']}\n")
+	for _, name := range []string{"", "unknown.example"} {
+		for address, want := range map[string]string{f.tls: "unrecognized name", f.connect: "EOF"} {
+			if _, err := handshake(t, address, name); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%q: %v, want %s", name, err, want)
+			}
+			c := tls.Client(dial(t, address), &tls.Config{ServerName: name, InsecureSkipVerify: true, NextProtos: []string{"h2", "http/1.1"}})
+			if err := c.Handshake(); err != nil {
+				t.Errorf("%q with a protocol: %v", name, err)
+			}
+		}
+	}
+	codes := map[string]int{}
+	for _, r := range f.audited() {
+		codes[r.Code]++
+	}
+	if codes["name_unknown"] != 2 || codes["name_missing"] != 2 {
+		t.Errorf("%v", codes)
+	}
+}
