@@ -131,7 +131,7 @@ func newConfigPrintCommand() *cobra.Command {
   tombolo config print --kind MemberList`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if role != "" && kind != "" {
-				return usage("--role stands beside --kind", "give one of them")
+				return usage("--role excludes --kind", "give one of them")
 			}
 			for _, k := range configKinds() {
 				if role != "" && k.role == role || kind != "" && k.kind == kind {

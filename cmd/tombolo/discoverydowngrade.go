@@ -37,7 +37,7 @@ SERVICE is its URL, or its host:port.`,
 		Example: "  tombolo discovery downgrade https://discovery.example:8446 --config /etc/tombolo/mesh.yaml",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if file != "" && cmd.Flags().Changed("state-dir") {
-				return usage("--state-dir stands beside --config", "name one of them")
+				return usage("--state-dir excludes --config", "name one of them")
 			}
 			if file != "" {
 				data, err := readConfig(file)

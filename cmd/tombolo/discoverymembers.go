@@ -65,7 +65,7 @@ func (f *lookupFlags) register(cmd *cobra.Command) {
 func (f *lookupFlags) load() (discoveryclient.Config, error) {
 	switch {
 	case f.config != "" && (f.secretFile != "" || len(f.services) > 0):
-		return discoveryclient.Config{}, usage("--config stands beside --secret-file or --service",
+		return discoveryclient.Config{}, usage("--config excludes --secret-file and --service",
 			"give --config alone, or the other two")
 	case f.config != "":
 		data, err := readConfig(f.config)

@@ -47,7 +47,7 @@ func (f *lookupFlags) whom(env string, exists func(path string) bool, runDir fun
 	flags := f.secretFile != "" || len(f.services) > 0
 	switch {
 	case f.socket != "" && (flags || f.attend):
-		return asked{}, usage("--admin-socket stands beside --attend, --secret-file or --service",
+		return asked{}, usage("--admin-socket excludes --attend, --secret-file and --service",
 			"ask the member that runs, or the services themselves")
 	case f.socket != "":
 		return asked{f.socket, true}, nil

@@ -99,7 +99,7 @@ func (f *meshRunFlags) load(cmd *cobra.Command) (loadedMesh, error) {
 	var member discoveryclient.Config
 	switch {
 	case f.config.path != "" && (f.secretFile != "" || len(f.services) > 0 || f.pin != ""):
-		return loadedMesh{}, usage("--config stands beside --secret-file, --service or --pin",
+		return loadedMesh{}, usage("--config excludes --secret-file, --service and --pin",
 			"the file says which cluster and which services are meant")
 	case f.secretFile != "" && f.pin != "" && len(f.services) == 0:
 		return loadedMesh{}, usage("--pin stands without --service",

@@ -56,7 +56,7 @@ func TestWhatTheTunnelDropsIsTold(t *testing.T) {
 		reason string
 		add    func(uint64) uint64
 	}{
-		{"unknown", c.Unknown.Add}, {"stray", c.Stray.Add}, {"no_peer", c.Unrelayed.Add}, {"no_path", c.NoWay.Add}, {"unsent", c.Unsent.Add},
+		{"unknown", c.Unknown.Add}, {"stray", c.Stray.Add}, {"no_peer", c.Unrelayed.Add}, {"no_path", c.NoPath.Add}, {"unsent", c.Unsent.Add},
 		{"probes", c.Probes.Add}, {"stun", c.STUN.Add}, {"queue", c.Inject.Add}, {"link", tun.Lost.Add}, {"read", c.Failed.Add},
 	} {
 		want[d.reason] = i + 1

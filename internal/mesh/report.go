@@ -192,14 +192,14 @@ func tunnelDropped(c carrier) (out []Dropped) {
 func peerOf(t topology.Peer, member *roster.Member, r peering.Report) Peer {
 	p := Peer{
 		ID: t.ID, Node: t.Node, PublicKey: t.Key.String(), Overlay6: t.Overlay6, Overlay4: t.Overlay4, Ranges: rangesOf(t),
-		State: string(r.State), Why: r.Why, Path: r.Way.String(), Since: r.Since, RTT: millis(r.Trip), MTU: r.Size,
+		State: string(r.State), Why: r.Why, Path: r.Path.String(), Since: r.Since, RTT: millis(r.Trip), MTU: r.Size,
 		Handshake: r.Handshake,
 		Sent:      r.Sent, Received: r.Received,
 	}
 	if r.Secret != (seal.ClusterID{}) {
 		p.Secret = r.Secret.String()
 	}
-	if r.Way.IsZero() {
+	if r.Path.IsZero() {
 		p.Path = ""
 	}
 	if r.Unsent != nil {
@@ -215,8 +215,8 @@ func peerOf(t topology.Peer, member *roster.Member, r peering.Report) Peer {
 		p.Probes, p.Stale = member.Mesh > 0, member.Stale
 	}
 	for _, c := range r.Candidates {
-		out := Candidate{At: c.Way.String(), Near: c.Near, Sent: c.Sent, Answers: c.Answers, RTT: millis(c.Trip), Why: c.Why}
-		if c.Way.Direct() {
+		out := Candidate{At: c.Path.String(), Near: c.Near, Sent: c.Sent, Answers: c.Answers, RTT: millis(c.Trip), Why: c.Why}
+		if c.Path.Direct() {
 			out.Kind = c.Kind.String()
 		}
 		p.Candidates = append(p.Candidates, out)
@@ -308,8 +308,8 @@ func (m *Mesh) Ping(ctx context.Context, name string, wait time.Duration) (Ping,
 	out.RTT = millis(took)
 	if r, ok := m.reports()[peer.ID]; ok {
 		out.State, out.Trip, out.Why = string(r.State), millis(r.Trip), r.Why
-		if !r.Way.IsZero() {
-			out.Path = r.Way.String()
+		if !r.Path.IsZero() {
+			out.Path = r.Path.String()
 		}
 	}
 	return out, nil

@@ -24,12 +24,12 @@ func TestAPeerAsItIsShown(t *testing.T) {
 	whole, host := netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("10.9.9.9/32")
 	planned := topology.Peer{ID: "id-b", Node: "b", Key: member.Key{1}, Overlay6: six, Overlay4: four,
 		Allowed: []netip.Prefix{netip.PrefixFrom(six, 128), whole, host, netip.PrefixFrom(four, 32)}}
-	at := path.Way{Addr: netip.MustParseAddrPort("192.0.2.2:51820")}
+	at := path.Path{Addr: netip.MustParseAddrPort("192.0.2.2:51820")}
 	since := time.Unix(1_800_000_000, 0)
-	direct := peering.Report{ID: "id-b", Handshake: since, Sent: 1, Received: 2, Report: path.Report{State: path.Direct, Way: at, Since: since, Trip: 1500 * time.Microsecond, Size: 1400,
+	direct := peering.Report{ID: "id-b", Handshake: since, Sent: 1, Received: 2, Report: path.Report{State: path.Direct, Path: at, Since: since, Trip: 1500 * time.Microsecond, Size: 1400,
 		Candidates: []path.Tried{
-			{Way: at, Kind: path.Own, Near: true, Sent: 3, Answers: 2, Trip: time.Millisecond},
-			{Way: path.Way{Relay: "h1"}, Sent: 1, Why: "a direct path is better"},
+			{Path: at, Kind: path.Own, Near: true, Sent: 3, Answers: 2, Trip: time.Millisecond},
+			{Path: path.Path{Relay: "h1"}, Sent: 1, Why: "a direct path is better"},
 		}}}
 	base := Peer{ID: "id-b", Node: "b", PublicKey: "AQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=", Overlay6: six, Overlay4: four, Ranges: []netip.Prefix{whole, host}}
 	for name, c := range map[string]struct {
@@ -42,7 +42,7 @@ func TestAPeerAsItIsShown(t *testing.T) {
 			p.State, p.Path, p.Since, p.RTT, p.MTU, p.Handshake, p.Sent, p.Received, p.Probes = "direct", "192.0.2.2:51820", since, 1.5, 1400, since, 1, 2, true
 			p.Candidates = []Candidate{{At: "192.0.2.2:51820", Kind: "own", Near: true, Sent: 3, Answers: 2, RTT: 1}, {At: "relay h1", Sent: 1, Why: "a direct path is better"}}
 		}},
-		"stale": {&roster.Member{Stale: true}, peering.Report{Report: path.Report{State: path.Relayed, Way: path.Way{Relay: "h1"}, Why: "no candidate answers"}},
+		"stale": {&roster.Member{Stale: true}, peering.Report{Report: path.Report{State: path.Relayed, Path: path.Path{Relay: "h1"}, Why: "no candidate answers"}},
 			func(p *Peer) { p.State, p.Path, p.Why, p.Stale = "relayed", "relay h1", "no candidate answers", true }},
 		"the kernel refuses": {nil, peering.Report{Report: path.Report{State: path.Direct}, Unsent: errors.New("operation not permitted")},
 			func(p *Peer) { p.State, p.Unsent = "direct", "operation not permitted" }},

@@ -10,7 +10,7 @@ type Peering struct {
 	Sent       *prometheus.CounterVec // kind
 	Received   *prometheus.CounterVec // kind
 	Dropped    *prometheus.CounterVec // reason
-	Ways       *prometheus.CounterVec // from, to
+	Paths      *prometheus.CounterVec // from, to
 	Handshakes prometheus.Counter
 }
 
@@ -36,7 +36,7 @@ func NewPeering(reg prometheus.Registerer, r PeeringReadings) *Peering {
 		Received: f.counterVec("tombolo_mesh_probes_received_total", "Valid probes of peers, by kind.", "kind"),
 		Dropped: f.counterVec("tombolo_mesh_probes_dropped_total",
 			"Probes and relayed packets that were dropped, and probes that could not be sent, by reason.", "reason"),
-		Ways: f.counterVec("tombolo_mesh_path_changes_total", "Changes of the path to a peer, by the kinds of both.",
+		Paths: f.counterVec("tombolo_mesh_path_changes_total", "Changes of the path to a peer, by the kinds of both.",
 			"from", "to"),
 		Handshakes: f.counter("tombolo_mesh_handshakes_total", "Completed WireGuard handshakes."),
 	}
@@ -46,7 +46,7 @@ func NewPeering(reg prometheus.Registerer, r PeeringReadings) *Peering {
 	for _, from := range []string{"none", "direct", "relayed"} {
 		for _, to := range []string{"none", "direct", "relayed"} {
 			if from != "none" || to != "none" { // between two addresses or two hubs too
-				m.Ways.WithLabelValues(from, to)
+				m.Paths.WithLabelValues(from, to)
 			}
 		}
 	}

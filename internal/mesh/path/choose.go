@@ -16,7 +16,7 @@ func (p *Peer) choose(now time.Time) {
 	}
 	best := p.best(now)
 	if p.now.Direct() {
-		t := p.ways[p.now]
+		t := p.paths[p.now]
 		if t != nil && t.missed < pathMissed {
 			best = p.contend(now, best)
 		}
@@ -26,9 +26,9 @@ func (p *Peer) choose(now time.Time) {
 
 // best is the cheapest direct path that answers, else a relay. A path that is not in use and has
 // missed a ping comes last: it may have died together with the one in use.
-func (p *Peer) best(now time.Time) Way {
-	var best, doubtful Way
-	for w, t := range p.ways {
+func (p *Peer) best(now time.Time) Path {
+	var best, doubtful Path
+	for w, t := range p.paths {
 		if !w.Direct() || !t.alive(now, 2*pathSpare) {
 			continue
 		}
@@ -36,7 +36,7 @@ func (p *Peer) best(now time.Time) Way {
 		if t.missed > 0 && w != p.now {
 			of = &doubtful
 		}
-		b := p.ways[*of]
+		b := p.paths[*of]
 		if b == nil || t.cost(w) < b.cost(*of) || t.cost(w) == b.cost(*of) && w.Addr.Compare(of.Addr) < 0 {
 			*of = w
 		}
@@ -51,14 +51,14 @@ func (p *Peer) best(now time.Time) Way {
 }
 
 // contend returns the path in use, or another one that has been better for long enough.
-func (p *Peer) contend(now time.Time, best Way) Way {
-	use := p.ways[p.now]
-	for w, t := range p.ways {
+func (p *Peer) contend(now time.Time, best Path) Path {
+	use := p.paths[p.now]
+	for w, t := range p.paths {
 		if w != best || w == p.now || !t.clearly(w, use, p.now) {
 			t.better = time.Time{}
 		}
 	}
-	t := p.ways[best]
+	t := p.paths[best]
 	if !best.Direct() || best == p.now || !t.clearly(best, use, p.now) {
 		return p.now
 	}
@@ -72,17 +72,17 @@ func (p *Peer) contend(now time.Time, best Way) Way {
 }
 
 // clearly reports whether a path is so much better than the one in use that changing is worth it.
-func (t *track) clearly(w Way, use *track, now Way) bool {
+func (t *track) clearly(w Path, use *track, now Path) bool {
 	mine, its := t.cost(w), use.cost(now)
 	return mine*10 < its*8 && its-mine >= pathGain
 }
 
 // relay is the first of our hubs at which the peer may be.
-func (p *Peer) relay(now time.Time) Way {
-	var doubtful Way
+func (p *Peer) relay(now time.Time) Path {
+	var doubtful Path
 	for _, name := range p.facts.Relays {
-		w := Way{Relay: name}
-		t := p.ways[w]
+		w := Path{Relay: name}
+		t := p.paths[w]
 		if recent(t.absent, now, pathAbsent) {
 			continue
 		}
@@ -96,16 +96,16 @@ func (p *Peer) relay(now time.Time) Way {
 	return doubtful // nobody answered by it, and nothing is better
 }
 
-func (p *Peer) use(now time.Time, w Way) {
+func (p *Peer) use(now time.Time, w Path) {
 	if w == p.now {
 		return
 	}
 	lost := p.now.Direct() && !w.Direct()
 	p.now, p.changed = w, now
-	for _, t := range p.ways {
+	for _, t := range p.paths {
 		t.better = time.Time{}
 	}
-	if t := p.ways[w]; t != nil {
+	if t := p.paths[w]; t != nil {
 		t.pingNow(now)
 	}
 	if lost {
@@ -123,17 +123,17 @@ type rotation struct {
 
 // Shook reports the time of the newest handshake with the peer, and the address from which
 // WireGuard last heard it. For a peer without probes this proves a path.
-func (p *Peer) Shook(now, at time.Time, from Way) {
+func (p *Peer) Shook(now, at time.Time, from Path) {
 	if !at.After(p.turn.shook) {
 		return
 	}
 	p.turn.shook = at
 	if !p.facts.Probes && from.Direct() {
-		if p.ways[from] == nil {
+		if p.paths[from] == nil {
 			p.forgetHeard()
-			p.ways[from] = &track{since: now, kind: Heard}
+			p.paths[from] = &track{since: now, kind: Heard}
 		}
-		t := p.ways[from]
+		t := p.paths[from]
 		t.answered, t.missed = at, 0
 		p.use(now, from)
 	}
@@ -147,21 +147,21 @@ func (p *Peer) rotate(now time.Time) time.Time {
 	if recent(p.turn.shook, now, limit.PathHandshake) && p.now.Direct() {
 		return p.turn.shook.Add(limit.PathHandshake)
 	}
-	var direct []Way
+	var direct []Path
 	for _, w := range p.order() {
 		if w.Direct() {
 			direct = append(direct, w)
 		}
 	}
 	if len(direct) == 0 {
-		p.use(now, Way{})
+		p.use(now, Path{})
 		return time.Time{}
 	}
 	if p.turn.began.IsZero() || !slices.Contains(direct, p.now) {
 		p.turn.began = now
 		p.use(now, direct[p.turn.at%len(direct)])
 	} else if now.Sub(p.turn.began) >= pathTurn {
-		t := p.ways[p.now]
+		t := p.paths[p.now]
 		t.missed++
 		t.sent++
 		p.turn.at, p.turn.began = (slices.Index(direct, p.now)+1)%len(direct), now

@@ -39,18 +39,18 @@ func many(t *testing.T, n int) (w *world, one, two *node) {
 	for _, x := range []*node{one, two} {
 		answers := 0
 		for _, c := range x.peer.Report(w.now).Candidates {
-			if c.Way.Direct() && !c.Answered.IsZero() {
+			if c.Path.Direct() && !c.Answered.IsZero() {
 				answers++
 			}
 		}
 		if !x.direct() || answers < n+1 {
-			t.Fatalf("%s goes by %v, and %d ways answer", x.name, x.peer.Way(), answers)
+			t.Fatalf("%s goes by %v, and %d paths answer", x.name, x.peer.Path(), answers)
 		}
 	}
 	return w, one, two
 }
 
-// TestWaysThatDieTogether: however many ways die at one moment, what is left takes over as soon
+// TestWaysThatDieTogether: however many paths die at one moment, what is left takes over as soon
 // as after one alone, and none of the dead is taken in between.
 func TestWaysThatDieTogether(t *testing.T) {
 	for _, n := range []int{1, 4, 8} {
@@ -61,23 +61,23 @@ func TestWaysThatDieTogether(t *testing.T) {
 				if spared { // the last one that would be tried, were it one after the other
 					w.pass(time.Second)
 					alive = netip.AddrPortFrom(netip.AddrFrom4([4]byte{198, 51, 2, byte(10 + n - 1)}), 51820)
-					if one.peer.Way().Addr == alive {
+					if one.peer.Path().Addr == alive {
 						t.Fatal("it is in use")
 					}
 				}
 				w.cut = func(from, to netip.AddrPort) bool { return from != alive && to != alive }
-				one.ways, two.ways = nil, nil
-				want := path.Way{Relay: "hub"}
+				one.paths, two.paths = nil, nil
+				want := path.Path{Relay: "hub"}
 				if spared {
-					want = path.Way{Addr: alive}
+					want = path.Path{Addr: alive}
 				}
-				took := w.until(10*time.Second, "another way takes over", func() bool { return one.peer.Way() == want })
+				took := w.until(10*time.Second, "another path takes over", func() bool { return one.peer.Path() == want })
 				if took > 5*time.Second {
 					t.Errorf("%v took over after %v, want 5 s at most", want, took)
 				}
 				one.run()
-				if len(one.ways) > 2 { // the dead one, and the one that lives
-					t.Errorf("the ways were %v", one.ways)
+				if len(one.paths) > 2 { // the dead one, and the one that lives
+					t.Errorf("the paths were %v", one.paths)
 				}
 			})
 		}
@@ -87,13 +87,13 @@ func TestWaysThatDieTogether(t *testing.T) {
 // TestAWayThatMissesOnePing: a packet that is lost moves nothing, whatever else answers.
 func TestAWayThatMissesOnePing(t *testing.T) {
 	w, one, _ := many(t, 3)
-	before := one.peer.Way()
-	one.ways = nil
+	before := one.peer.Path()
+	one.paths = nil
 	end := w.now.Add(1500 * time.Millisecond)
 	w.cut = func(netip.AddrPort, netip.AddrPort) bool { return w.now.Before(end) }
 	w.pass(20 * time.Second)
-	if one.peer.Way() != before || len(one.ways) != 1 {
-		t.Errorf("after 1.5 s without packets the ways were %v, before %v", one.ways, before)
+	if one.peer.Path() != before || len(one.paths) != 1 {
+		t.Errorf("after 1.5 s without packets the paths were %v, before %v", one.paths, before)
 	}
 }
 
@@ -118,17 +118,17 @@ func TestAHubThatVanishes(t *testing.T) {
 	}
 	pass(5 * time.Minute)
 	for _, hubs := range [][2]string{{"a", "b"}, {"b", "a"}} {
-		if p.Way().Relay != hubs[0] {
-			t.Fatalf("the way is %v, want %s", p.Way(), hubs[0])
+		if p.Path().Relay != hubs[0] {
+			t.Fatalf("the path is %v, want %s", p.Path(), hubs[0])
 		}
 		silent = hubs[0]
 		pass(5 * time.Second)
-		if p.Way().Relay != hubs[1] {
-			t.Errorf("5 s after %s has fallen silent the way is %v", hubs[0], p.Way())
+		if p.Path().Relay != hubs[1] {
+			t.Errorf("5 s after %s has fallen silent the path is %v", hubs[0], p.Path())
 		}
 		pass(time.Minute)
-		if s := p.Report(now).State; s != path.Relayed || p.Way().Relay != hubs[1] {
-			t.Errorf("a minute later it is %v by %v", s, p.Way())
+		if s := p.Report(now).State; s != path.Relayed || p.Path().Relay != hubs[1] {
+			t.Errorf("a minute later it is %v by %v", s, p.Path())
 		}
 	}
 }

@@ -9,7 +9,7 @@
 //	p.Learn(now, path.Facts{Candidates: ..., Relays: ..., Probes: true})
 //	for {
 //		sends, due := p.Next(now) // what to send now, and when to ask again
-//		p.Way()                   // the path in use
+//		p.Path()                   // the path in use
 //	}
 //
 // Every event (Pong, Heard, Called, Traffic, Absent, Moved) may change what Next

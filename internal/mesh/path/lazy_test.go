@@ -27,8 +27,8 @@ func TestALazyPeerSaysNothingUnasked(t *testing.T) {
 	if w.sent != 0 || one.peer.Report(w.now).State != path.Idle {
 		t.Fatalf("%d packets of peers that nobody wants; %+v", w.sent, one.peer.Report(w.now))
 	}
-	if one.peer.Way() != (path.Way{Relay: "hub"}) {
-		t.Fatalf("the first packet has no way: %v", one.peer.Way())
+	if one.peer.Path() != (path.Path{Relay: "hub"}) {
+		t.Fatalf("the first packet has no path: %v", one.peer.Path())
 	}
 	one.talk(time.Second, time.Minute) // one end only: the other is woken by its pings
 	w.until(10*time.Second, "a direct path", func() bool { return one.direct() && two.direct() })
@@ -78,9 +78,9 @@ func TestWhatWakesALazyPeer(t *testing.T) {
 	}{
 		"a packet":               {func(n *node) { n.peer.Traffic(n.w.now) }, true},
 		"a call":                 {func(n *node) { n.peer.Called(n.w.now, nil) }, true},
-		"a ping with traffic":    {func(n *node) { n.peer.Heard(n.w.now, path.Way{Addr: n.other.mapped()}, true) }, true},
-		"the same, by the relay": {func(n *node) { n.peer.Heard(n.w.now, path.Way{Relay: "hub"}, true) }, true},
-		"a ping without":         {func(n *node) { n.peer.Heard(n.w.now, path.Way{Addr: n.other.mapped()}, false) }, false},
+		"a ping with traffic":    {func(n *node) { n.peer.Heard(n.w.now, path.Path{Addr: n.other.mapped()}, true) }, true},
+		"the same, by the relay": {func(n *node) { n.peer.Heard(n.w.now, path.Path{Relay: "hub"}, true) }, true},
+		"a ping without":         {func(n *node) { n.peer.Heard(n.w.now, path.Path{Addr: n.other.mapped()}, false) }, false},
 		"nothing":                {func(*node) {}, false},
 	} {
 		w := newWorld(t)

@@ -53,8 +53,8 @@ func (s *seeking) step(now time.Time) bool {
 
 // Pong takes the answer to a ping, received on the path on which the ping was sent, and reports
 // whether there was such a ping.
-func (p *Peer) Pong(now time.Time, w Way, id uint64) bool {
-	t := p.ways[w]
+func (p *Peer) Pong(now time.Time, w Path, id uint64) bool {
+	t := p.paths[w]
 	if t == nil || !t.answer(now, id) {
 		return false
 	}
@@ -74,7 +74,7 @@ func (p *Peer) Next(now time.Time) (sends []Send, due time.Time) {
 		return nil, p.due
 	}
 	doubt := false
-	for w, t := range p.ways {
+	for w, t := range p.paths {
 		if t.overdue(now) > 0 && w == p.now { // without traffic the next ping would be far away
 			t.pingNow(now)
 			doubt = true
@@ -90,7 +90,7 @@ func (p *Peer) Next(now time.Time) (sends []Send, due time.Time) {
 	}
 	if p.seekNow(now) {
 		for _, w := range p.order() {
-			if t := p.ways[w]; w.Direct() {
+			if t := p.paths[w]; w.Direct() {
 				t.next = now
 			}
 		}
@@ -100,7 +100,7 @@ func (p *Peer) Next(now time.Time) (sends []Send, due time.Time) {
 		}
 	}
 	for _, w := range p.order() {
-		sends = append(sends, p.ping(now, w, p.ways[w])...)
+		sends = append(sends, p.ping(now, w, p.paths[w])...)
 	}
 	p.due = p.nextDue(now)
 	return sends, p.due
@@ -113,7 +113,7 @@ func (p *Peer) wake(now time.Time) {
 	if p.due.IsZero() || late < pathRetry/2 {
 		return
 	}
-	for _, t := range p.ways {
+	for _, t := range p.paths {
 		if late >= pathAnswer { // an answer by now would prove what was, not what is
 			t.open = nil
 			continue
@@ -124,7 +124,7 @@ func (p *Peer) wake(now time.Time) {
 
 // Ask requests a ping on the path in use as soon as possible: there is something to tell the peer.
 func (p *Peer) Ask(now time.Time) {
-	if t := p.ways[p.now]; t != nil {
+	if t := p.paths[p.now]; t != nil {
 		t.pingNow(now)
 	}
 }
@@ -133,7 +133,7 @@ func (p *Peer) Ask(now time.Time) {
 // the next path in use must not be one that died with it, and trying them one after the other would
 // take too long.
 func (p *Peer) askOthers(now time.Time) {
-	for w, t := range p.ways {
+	for w, t := range p.paths {
 		if w.Direct() && w != p.now && t.alive(now, 2*pathSpare) {
 			t.pingNow(now)
 		}
@@ -142,7 +142,7 @@ func (p *Peer) askOthers(now time.Time) {
 
 // inDoubt reports whether the path in use has missed a ping.
 func (p *Peer) inDoubt() bool {
-	t := p.ways[p.now]
+	t := p.paths[p.now]
 	return t != nil && t.missed > 0
 }
 
@@ -165,19 +165,19 @@ func (p *Peer) seekNow(now time.Time) bool {
 }
 
 // order returns the paths in a stable order.
-func (p *Peer) order() []Way {
-	out := make([]Way, 0, len(p.ways))
-	for w := range p.ways {
+func (p *Peer) order() []Path {
+	out := make([]Path, 0, len(p.paths))
+	for w := range p.paths {
 		out = append(out, w)
 	}
-	slices.SortFunc(out, func(a, b Way) int {
-		return cmp.Or(cmp.Compare(p.ways[a].kind, p.ways[b].kind), a.Addr.Compare(b.Addr), cmp.Compare(a.Relay, b.Relay))
+	slices.SortFunc(out, func(a, b Path) int {
+		return cmp.Or(cmp.Compare(p.paths[a].kind, p.paths[b].kind), a.Addr.Compare(b.Addr), cmp.Compare(a.Relay, b.Relay))
 	})
 	return out
 }
 
 // ping returns the pings that are due on a path.
-func (p *Peer) ping(now time.Time, w Way, t *track) (out []Send) {
+func (p *Peer) ping(now time.Time, w Path, t *track) (out []Send) {
 	if !w.Direct() && w != p.relay(now) {
 		return nil
 	}
@@ -201,7 +201,7 @@ func (t *track) trying(size int) bool {
 	return slices.ContainsFunc(t.open, func(o ping) bool { return o.size == size })
 }
 
-func (p *Peer) send(now time.Time, w Way, t *track, size int) Send {
+func (p *Peer) send(now time.Time, w Path, t *track, size int) Send {
 	id := p.rand()
 	for id == 0 {
 		id = p.rand()
@@ -212,7 +212,7 @@ func (p *Peer) send(now time.Time, w Way, t *track, size int) Send {
 }
 
 // interval is the time to the next ping on a path, if nothing changes.
-func (p *Peer) interval(now time.Time, w Way, t *track) time.Duration {
+func (p *Peer) interval(now time.Time, w Path, t *track) time.Duration {
 	switch {
 	case w == p.now && t.missed > 0:
 		return pathRetry
@@ -238,7 +238,7 @@ func (p *Peer) nextDue(now time.Time) time.Time {
 			due = at
 		}
 	}
-	for w, t := range p.ways {
+	for w, t := range p.paths {
 		if w.Direct() || w == p.relay(now) {
 			sooner(t.next)
 		}

@@ -23,8 +23,8 @@ func TestEveryPairOfNATs(t *testing.T) {
 					one, two := w.site("one", a, 1), w.site("two", b, 2)
 					one.hub, two.hub = relay, relay
 					meet(one, two)
-					if relay && one.peer.Way() != (path.Way{Relay: "hub"}) {
-						t.Fatalf("the first packet goes by %v", one.peer.Way())
+					if relay && one.peer.Path() != (path.Path{Relay: "hub"}) {
+						t.Fatalf("the first packet goes by %v", one.peer.Path())
 					}
 					if reaches(a, b) {
 						took := w.until(5*time.Second, "a direct path at both ends", func() bool { return one.direct() && two.direct() })
@@ -86,21 +86,21 @@ func TestRelayedPeersSeekSeldom(t *testing.T) {
 	w.cut = func(netip.AddrPort, netip.AddrPort) bool { return true }
 	one.talk(time.Second, 2*time.Hour)
 	w.pass(10 * time.Minute)
-	sent := func(n *node) (all map[path.Way]int) {
-		all = map[path.Way]int{}
+	sent := func(n *node) (all map[path.Path]int) {
+		all = map[path.Path]int{}
 		for _, c := range n.peer.Report(w.now).Candidates {
-			if c.Way.Direct() {
-				all[c.Way] = c.Sent
+			if c.Path.Direct() {
+				all[c.Path] = c.Sent
 			}
 		}
 		return all
 	}
-	before := map[*node]map[path.Way]int{one: sent(one), two: sent(two)}
+	before := map[*node]map[path.Path]int{one: sent(one), two: sent(two)}
 	w.pass(time.Hour)
 	for n, was := range before {
-		for way, all := range sent(n) {
-			if pings := all - was[way]; pings < 3600/25-1 || pings > 2*3600/25+2 {
-				t.Errorf("%s has pinged %v %d times in an hour, want one each 25 s, and one more for each call", n.name, way, pings)
+		for via, all := range sent(n) {
+			if pings := all - was[via]; pings < 3600/25-1 || pings > 2*3600/25+2 {
+				t.Errorf("%s has pinged %v %d times in an hour, want one each 25 s, and one more for each call", n.name, via, pings)
 			}
 		}
 		if len(was) == 0 {
@@ -125,10 +125,10 @@ func TestAPathThatIsDeadOneWay(t *testing.T) {
 func TestAQuietPathStaysOpen(t *testing.T) {
 	w, one, two := behind(t)
 	w.pass(time.Minute) // the size of packets is found meanwhile
-	before, ways := w.sent, len(one.ways)
+	before, paths := w.sent, len(one.paths)
 	w.pass(time.Hour)
-	if !one.direct() || !two.direct() || len(one.ways) != ways {
-		t.Fatalf("after an hour without traffic: %v, ways taken %v", one.peer.Way(), one.ways)
+	if !one.direct() || !two.direct() || len(one.paths) != paths {
+		t.Fatalf("after an hour without traffic: %v, paths taken %v", one.peer.Path(), one.paths)
 	}
 	// A ping each way every 20 s, with answers; and now and then the size is tried.
 	if perMinute := (w.sent - before) / 60; perMinute > 20 {
@@ -142,7 +142,7 @@ func TestALostMappingIsReplaced(t *testing.T) {
 	clear(one.behind.mapped)
 	clear(one.behind.outside)
 	w.until(10*time.Second, "a direct path by the new mapping", func() bool {
-		return one.direct() && two.direct() && two.peer.Way().Addr.Port() == one.behind.port
+		return one.direct() && two.direct() && two.peer.Path().Addr.Port() == one.behind.port
 	})
 }
 
@@ -160,7 +160,7 @@ func TestABetterPathIsTakenOnceAndLate(t *testing.T) {
 	}
 	meet(one, two)
 	w.until(time.Second, "a path", one.direct)
-	if got := one.peer.Way().Addr; got != slow {
+	if got := one.peer.Path().Addr; got != slow {
 		t.Fatalf("the path is %v, want %v", got, slow)
 	}
 	one.talk(100*time.Millisecond, 5*time.Minute)
@@ -169,19 +169,19 @@ func TestABetterPathIsTakenOnceAndLate(t *testing.T) {
 	one.peer.Learn(w.now, f)
 	one.run()
 	// Both answer at the candidate's address: a packet to it comes from it in this world.
-	took := w.until(time.Minute, "the better path", func() bool { return one.peer.Way().Addr == fast })
+	took := w.until(time.Minute, "the better path", func() bool { return one.peer.Path().Addr == fast })
 	if took < path.PathBetter {
 		t.Errorf("it was taken after %v, before it was better for %v", took, path.PathBetter)
 	}
-	ways := len(one.ways)
+	paths := len(one.paths)
 	for range 200 { // both are much the same now, with jitter
 		w.delay = func(netip.AddrPort, netip.AddrPort) time.Duration {
 			return time.Duration(4_000+w.rand.IntN(2_000)) * time.Microsecond
 		}
 		w.pass(time.Second)
 	}
-	if len(one.ways) != ways {
-		t.Errorf("paths that are much the same were changed: %v", one.ways[ways:])
+	if len(one.paths) != paths {
+		t.Errorf("paths that are much the same were changed: %v", one.paths[paths:])
 	}
 }
 
@@ -197,10 +197,10 @@ func TestNearWinsWhereTripsAreAlike(t *testing.T) {
 	f.Candidates = append(f.Candidates, path.Candidate{Addr: lan, Kind: path.Own, Near: true})
 	one.peer.Learn(w.now, f)
 	one.run()
-	w.until(2*time.Minute, "the near path", func() bool { return one.peer.Way().Addr == lan })
+	w.until(2*time.Minute, "the near path", func() bool { return one.peer.Path().Addr == lan })
 }
 
-// Ways that are not in use are asked seldom while the one in use answers.
+// Paths that are not in use are asked seldom while the one in use answers.
 func TestSpareWaysAreAskedSeldom(t *testing.T) {
 	w := newWorld(t)
 	public := natures()[0]
@@ -218,9 +218,9 @@ func TestSpareWaysAreAskedSeldom(t *testing.T) {
 	sent := func() (use, spares []int) {
 		for _, c := range one.peer.Report(w.now).Candidates {
 			switch {
-			case c.Way == one.peer.Way():
+			case c.Path == one.peer.Path():
 				use = append(use, c.Sent)
-			case c.Way.Direct() && c.Answers > 0:
+			case c.Path.Direct() && c.Answers > 0:
 				spares = append(spares, c.Sent)
 			}
 		}
@@ -233,11 +233,11 @@ func TestSpareWaysAreAskedSeldom(t *testing.T) {
 		t.Fatalf("in use %v, spare %v and %v", use, spares, sparesLater)
 	}
 	if n := useLater[0] - use[0]; n < 3600/2-10 || n > 3600/2+60 {
-		t.Errorf("the way in use was pinged %d times in an hour, want one each 2 s", n)
+		t.Errorf("the path in use was pinged %d times in an hour, want one each 2 s", n)
 	}
 	for i := range spares {
 		if n := sparesLater[i] - spares[i]; n < 3600/30-2 || n > 3600/30+2 {
-			t.Errorf("a spare way was pinged %d times in an hour, want one each 30 s", n)
+			t.Errorf("a spare path was pinged %d times in an hour, want one each 30 s", n)
 		}
 	}
 }
@@ -255,7 +255,7 @@ func TestTheSizeOfAPathIsFound(t *testing.T) {
 				t.Errorf("packets of %d pass, want %d", got, want)
 			}
 			if !one.direct() {
-				t.Errorf("large pings without an answer ended the path: %v", one.ways)
+				t.Errorf("large pings without an answer ended the path: %v", one.paths)
 			}
 			w.largest = 1300
 			one.talk(time.Second, time.Hour)
@@ -272,14 +272,14 @@ func TestAStandstillEndsNoPath(t *testing.T) {
 	w, one, _ := behind(t)
 	one.talk(100*time.Millisecond, 5*time.Minute)
 	w.pass(5 * time.Second)
-	ways := len(one.ways)
+	paths := len(one.paths)
 	one.asleep = true
 	w.pass(4 * time.Second)
 	one.asleep = false
 	one.run()
 	w.pass(10 * time.Second)
-	if len(one.ways) != ways {
-		t.Errorf("a standstill of 4 s changed the path: %v", one.ways[ways-1:])
+	if len(one.paths) != paths {
+		t.Errorf("a standstill of 4 s changed the path: %v", one.paths[paths-1:])
 	}
 }
 
@@ -296,7 +296,7 @@ func TestAMachineThatMovedProvesItsPathsAnew(t *testing.T) {
 	one.peer.Moved(w.now)
 	one.run()
 	took := w.until(10*time.Second, "a path from the new address", func() bool {
-		return one.direct() && two.direct() && two.peer.Way().Addr.Addr() == other.public
+		return one.direct() && two.direct() && two.peer.Path().Addr.Addr() == other.public
 	})
 	if took > 8*time.Second {
 		t.Errorf("it took %v", took)
@@ -309,20 +309,20 @@ func TestAHubWithoutThePeerIsPassedOver(t *testing.T) {
 	p.Learn(now, path.Facts{Probes: true, Relays: []string{"a", "b"}})
 	p.Next(now)
 	p.Absent(now, "a")
-	if p.Way().Relay != "b" {
-		t.Fatalf("the way is %v", p.Way())
+	if p.Path().Relay != "b" {
+		t.Fatalf("the path is %v", p.Path())
 	}
 	p.Absent(now, "b")
-	if !p.Way().IsZero() {
-		t.Fatalf("the way is %v, with nobody at any hub", p.Way())
+	if !p.Path().IsZero() {
+		t.Fatalf("the path is %v, with nobody at any hub", p.Path())
 	}
 	if r := p.Report(now); r.State != path.Down {
 		t.Errorf("the state is %v", r.State)
 	}
 	now = now.Add(path.PathAbsent)
 	p.Next(now)
-	if p.Way().Relay != "a" {
-		t.Errorf("after %v the way is %v", path.PathAbsent, p.Way())
+	if p.Path().Relay != "a" {
+		t.Errorf("after %v the path is %v", path.PathAbsent, p.Path())
 	}
 }
 
@@ -336,11 +336,11 @@ func TestStrangeAnswersDoNothing(t *testing.T) {
 	if len(sends) == 0 {
 		t.Fatal("nothing is sent")
 	}
-	other := path.Way{Addr: netip.MustParseAddrPort("192.0.2.66:1")}
+	other := path.Path{Addr: netip.MustParseAddrPort("192.0.2.66:1")}
 	one.peer.Heard(w.now, other, true)
 	for _, s := range sends {
 		if one.peer.Pong(w.now, other, s.Ping) {
-			t.Error("an answer counted that came by another way")
+			t.Error("an answer counted that came by another path")
 		}
 		if one.peer.Pong(w.now, s.To, s.Ping+1) {
 			t.Error("an answer counted to a ping that was not sent")
@@ -358,15 +358,15 @@ func TestStrangeAnswersDoNothing(t *testing.T) {
 
 func TestWhoeverReplaysPingsDisplacesNothing(t *testing.T) {
 	w, one, _ := behind(t)
-	way := one.peer.Way()
+	via := one.peer.Path()
 	for i := range 5_000 {
 		from := netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, byte(i >> 8), byte(i)}), 9)
-		one.peer.Heard(w.now, path.Way{Addr: from}, true)
+		one.peer.Heard(w.now, path.Path{Addr: from}, true)
 		one.peer.Called(w.now.Add(time.Duration(i)*time.Second), []netip.AddrPort{from})
 	}
 	r := one.peer.Report(w.now)
-	if len(r.Candidates) > limit.PathHeard+4 || one.peer.Way() != way {
-		t.Errorf("%d candidates, way %v, want %v", len(r.Candidates), one.peer.Way(), way)
+	if len(r.Candidates) > limit.PathHeard+4 || one.peer.Path() != via {
+		t.Errorf("%d candidates, path %v, want %v", len(r.Candidates), one.peer.Path(), via)
 	}
 	sends, _ := one.peer.Next(w.now)
 	if len(sends) > limit.PathHeard+4 {
@@ -378,16 +378,16 @@ func TestWhoeverReplaysPingsDisplacesNothing(t *testing.T) {
 func TestAPeerWithoutProbes(t *testing.T) {
 	p := path.New(func() uint64 { return 7 })
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	at := func(s string) path.Way { return path.Way{Addr: netip.MustParseAddrPort(s)} }
+	at := func(s string) path.Path { return path.Path{Addr: netip.MustParseAddrPort(s)} }
 	one, two, other := at("192.0.2.1:1"), at("192.0.2.2:1"), at("192.0.2.3:1")
 	p.Learn(now, path.Facts{Candidates: []path.Candidate{{Addr: one.Addr}, {Addr: two.Addr}}})
-	step := func(want path.Way, state path.State) {
+	step := func(want path.Path, state path.State) {
 		t.Helper()
 		if sends, _ := p.Next(now); len(sends) > 0 {
 			t.Fatalf("pings are sent: %v", sends)
 		}
-		if r := p.Report(now); p.Way() != want || r.State != state {
-			t.Fatalf("the way is %v, %v (%s), want %v, %v", p.Way(), r.State, r.Why, want, state)
+		if r := p.Report(now); p.Path() != want || r.State != state {
+			t.Fatalf("the path is %v, %v (%s), want %v, %v", p.Path(), r.State, r.Why, want, state)
 		}
 	}
 	step(one, path.Down)
@@ -407,8 +407,8 @@ func TestAPeerWithoutProbes(t *testing.T) {
 	}
 	now = now.Add(path.PathTurn)
 	p.Next(now)
-	if p.Way() == other {
-		t.Errorf("the way is still %v", p.Way())
+	if p.Path() == other {
+		t.Errorf("the path is still %v", p.Path())
 	}
 }
 

@@ -11,20 +11,20 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 )
 
-// Way is one path to a peer: directly to an address, or through the relay of a hub. The zero value
+// Path is one path to a peer: directly to an address, or through the relay of a hub. The zero value
 // is no path.
-type Way struct {
+type Path struct {
 	Addr  netip.AddrPort
 	Relay string // name of the hub
 }
 
 // Direct reports whether the path goes without a relay.
-func (w Way) Direct() bool { return w.Addr.IsValid() }
+func (w Path) Direct() bool { return w.Addr.IsValid() }
 
 // IsZero reports whether there is no path.
-func (w Way) IsZero() bool { return w == Way{} }
+func (w Path) IsZero() bool { return w == Path{} }
 
-func (w Way) String() string {
+func (w Path) String() string {
 	switch {
 	case w.Direct():
 		return w.Addr.String()
@@ -67,7 +67,7 @@ type Facts struct {
 
 // Send is one thing to send to the peer.
 type Send struct {
-	To   Way
+	To   Path
 	Ping uint64 // its id; 0 for a call
 	Size int    // of the IP packet that a ping makes; 0 for the smallest
 	// Wanted says that this node has traffic with the peer: a lazy one then keeps
@@ -82,8 +82,8 @@ func (s Send) Call() bool { return s.Ping == 0 }
 type Peer struct {
 	rand  func() uint64
 	facts Facts
-	ways  map[Way]*track
-	now   Way // in use
+	paths map[Path]*track
+	now   Path // in use
 
 	traffic time.Time // newest packet, either way
 	wanted  time.Time // when it was last wanted by a ping or call of the peer
@@ -97,10 +97,10 @@ type Peer struct {
 
 // New returns a peer about which nothing is known. rand generates ids of pings, which a peer must
 // not be able to guess.
-func New(rand func() uint64) *Peer { return &Peer{rand: rand, ways: map[Way]*track{}} }
+func New(rand func() uint64) *Peer { return &Peer{rand: rand, paths: map[Path]*track{}} }
 
-// Way is the path in use.
-func (p *Peer) Way() Way { return p.now }
+// Path is the path in use.
+func (p *Peer) Path() Path { return p.now }
 
 // Learn takes new facts. State of remaining candidates is kept; removed candidates are forgotten,
 // except the one in use while it answers: a candidate that a service has forgotten may well be
@@ -109,29 +109,29 @@ func (p *Peer) Learn(now time.Time, f Facts) {
 	f.Candidates = chosen(f.Candidates)
 	f.Relays = f.Relays[:min(len(f.Relays), pathRelays)]
 	p.facts = f
-	stay := map[Way]bool{}
+	stay := map[Path]bool{}
 	fresh := false
 	for _, c := range f.Candidates {
-		w := Way{Addr: c.Addr}
+		w := Path{Addr: c.Addr}
 		stay[w] = true
-		t, ok := p.ways[w]
+		t, ok := p.paths[w]
 		if !ok {
 			t = &track{since: now, next: now}
-			p.ways[w] = t
+			p.paths[w] = t
 			fresh = true
 		}
 		t.kind, t.near = c.Kind, c.Near
 	}
 	for _, name := range f.Relays {
-		w := Way{Relay: name}
+		w := Path{Relay: name}
 		stay[w] = true
-		if p.ways[w] == nil {
-			p.ways[w] = &track{since: now}
+		if p.paths[w] == nil {
+			p.paths[w] = &track{since: now}
 		}
 	}
-	for w, t := range p.ways {
+	for w, t := range p.paths {
 		if !stay[w] && t.kind != Heard && (w != p.now || !w.Direct()) {
-			delete(p.ways, w)
+			delete(p.paths, w)
 		}
 	}
 	if fresh && !p.now.Direct() {
@@ -167,7 +167,7 @@ func (p *Peer) Traffic(now time.Time) {
 // Moved reports that this machine has other addresses, or was suspended: every path must prove
 // itself again, at once.
 func (p *Peer) Moved(now time.Time) {
-	for _, t := range p.ways {
+	for _, t := range p.paths {
 		t.open, t.missed, t.next, t.size = nil, 0, now, sizing{}
 	}
 	p.seek.restart(now)
@@ -175,11 +175,11 @@ func (p *Peer) Moved(now time.Time) {
 
 // Heard reports that a valid ping of the peer came on a path, and whether the peer has traffic with
 // this node.
-func (p *Peer) Heard(now time.Time, w Way, wanted bool) {
+func (p *Peer) Heard(now time.Time, w Path, wanted bool) {
 	if wanted {
 		p.want(now)
 	}
-	t, ok := p.ways[w]
+	t, ok := p.paths[w]
 	if !w.Direct() {
 		if ok {
 			t.absent = time.Time{}
@@ -189,7 +189,7 @@ func (p *Peer) Heard(now time.Time, w Way, wanted bool) {
 	if !ok {
 		p.forgetHeard()
 		t = &track{since: now, kind: Heard}
-		p.ways[w] = t
+		p.paths[w] = t
 	}
 	t.heard = now
 	if !p.now.Direct() && t.answered.IsZero() { // the hole is open now: use it
@@ -201,21 +201,21 @@ func (p *Peer) Heard(now time.Time, w Way, wanted bool) {
 // go first.
 func (p *Peer) forgetHeard() {
 	for {
-		var oldest Way
+		var oldest Path
 		n := 0
-		for w, t := range p.ways {
+		for w, t := range p.paths {
 			if t.kind != Heard || w == p.now {
 				continue
 			}
 			n++
-			if o := p.ways[oldest]; o == nil || t.worth(o) < 0 {
+			if o := p.paths[oldest]; o == nil || t.worth(o) < 0 {
 				oldest = w
 			}
 		}
 		if n < limit.PathHeard {
 			return
 		}
-		delete(p.ways, oldest)
+		delete(p.paths, oldest)
 	}
 }
 
@@ -227,16 +227,16 @@ func (p *Peer) Called(now time.Time, endpoints []netip.AddrPort) {
 	p.heeded = now
 	p.want(now)
 	for _, at := range endpoints {
-		w := Way{Addr: at}
-		if p.ways[w] == nil && at.IsValid() && len(p.ways) < limit.PathCandidates+limit.PathHeard {
+		w := Path{Addr: at}
+		if p.paths[w] == nil && at.IsValid() && len(p.paths) < limit.PathCandidates+limit.PathHeard {
 			p.forgetHeard()
-			p.ways[w] = &track{since: now, kind: Heard}
+			p.paths[w] = &track{since: now, kind: Heard}
 		}
 	}
 	// One round, at once, and no call: it opens our NAT while the peer's pings arrive, and the
 	// peer's next pings come with another call. Two nodes that start again at each other's calls
 	// would never stop.
-	for w, t := range p.ways {
+	for w, t := range p.paths {
 		if w.Direct() {
 			t.pingNow(now)
 		}
@@ -245,7 +245,7 @@ func (p *Peer) Called(now time.Time, endpoints []netip.AddrPort) {
 
 // Absent reports that a hub does not know the peer.
 func (p *Peer) Absent(now time.Time, hub string) {
-	if t := p.ways[Way{Relay: hub}]; t != nil {
+	if t := p.paths[Path{Relay: hub}]; t != nil {
 		t.absent = now
 		p.choose(now)
 	}

@@ -14,25 +14,25 @@ import (
 )
 
 // TestWhateverHappens: any events in any order, and a peer stays bounded, never
-// uses a direct way that did not answer lately, and floods nobody.
+// uses a direct path that did not answer lately, and floods nobody.
 func TestWhateverHappens(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		id := uint64(0)
 		p := path.New(func() uint64 { id++; return id })
 		now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-		answered := map[path.Way]time.Time{}
-		open := map[uint64]path.Way{}
+		answered := map[path.Path]time.Time{}
+		open := map[uint64]path.Path{}
 		sentAt := map[uint64]time.Time{}
 		sent, began := 0, now
 		addr := rapid.Custom(func(t *rapid.T) netip.AddrPort {
 			return netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(rapid.IntRange(1, 20).Draw(t, "host"))}), 1)
 		})
 		hub := rapid.SampledFrom([]string{"a", "b"})
-		way := func(t *rapid.T) path.Way {
+		via := func(t *rapid.T) path.Path {
 			if rapid.Bool().Draw(t, "relay") {
-				return path.Way{Relay: hub.Draw(t, "hub")}
+				return path.Path{Relay: hub.Draw(t, "hub")}
 			}
-			return path.Way{Addr: addr.Draw(t, "addr")}
+			return path.Path{Addr: addr.Draw(t, "addr")}
 		}
 		restarts := 0
 		p.Learn(now, path.Facts{Probes: true})
@@ -50,13 +50,13 @@ func TestWhateverHappens(t *testing.T) {
 				t.Fatal("it is due at once again")
 			}
 			if again, _ := p.Next(now); len(again) > 0 {
-				t.Fatalf("asked twice it sends twice: %v, then %v; in use %v", sends, again, p.Way())
+				t.Fatalf("asked twice it sends twice: %v, then %v; in use %v", sends, again, p.Path())
 			}
-			if w := p.Way(); w.Direct() && now.Sub(answered[w]) > 2*path.PathSpare+time.Minute {
+			if w := p.Path(); w.Direct() && now.Sub(answered[w]) > 2*path.PathSpare+time.Minute {
 				t.Fatalf("%v is in use and last answered at %v", w, answered[w])
 			}
 			if n := len(p.Report(now).Candidates); n > limit.PathCandidates+limit.PathHeard+path.PathRelays {
-				t.Fatalf("%d ways are kept", n)
+				t.Fatalf("%d paths are kept", n)
 			}
 		}
 		t.Repeat(map[string]func(*rapid.T){
@@ -71,7 +71,7 @@ func TestWhateverHappens(t *testing.T) {
 			},
 			"traffic": func(t *rapid.T) { p.Traffic(now) },
 			"moved":   func(t *rapid.T) { p.Moved(now); restarts++ },
-			"heard":   func(t *rapid.T) { p.Heard(now, way(t), rapid.Bool().Draw(t, "wanted")); restarts++ },
+			"heard":   func(t *rapid.T) { p.Heard(now, via(t), rapid.Bool().Draw(t, "wanted")); restarts++ },
 			"called": func(t *rapid.T) {
 				p.Called(now, rapid.SliceOfN(addr, 0, 5).Draw(t, "endpoints"))
 				restarts++
@@ -84,7 +84,7 @@ func TestWhateverHappens(t *testing.T) {
 				n := rapid.Uint64Range(1, id).Draw(t, "id")
 				w := open[n]
 				if rapid.IntRange(0, 4).Draw(t, "strange") == 0 {
-					w = way(t)
+					w = via(t)
 				}
 				if p.Pong(now, w, n) {
 					if w != open[n] {

@@ -26,8 +26,8 @@ const (
 type Report struct {
 	State      State
 	Why        string
-	Way        Way
-	Since      time.Time // when the way was taken
+	Path       Path
+	Since      time.Time // when the path was taken
 	Trip       time.Duration
 	Size       int // of the largest IP packet that is known to pass; 0: not known
 	Candidates []Tried
@@ -35,7 +35,7 @@ type Report struct {
 
 // Tried is one candidate, and the result.
 type Tried struct {
-	Way      Way
+	Path     Path
 	Kind     Kind
 	Near     bool
 	Sent     int
@@ -47,15 +47,15 @@ type Tried struct {
 
 // Report returns what is known.
 func (p *Peer) Report(now time.Time) Report {
-	r := Report{Way: p.now, Since: p.changed}
-	if t := p.ways[p.now]; t != nil {
+	r := Report{Path: p.now, Since: p.changed}
+	if t := p.paths[p.now]; t != nil {
 		r.Trip, r.Size = t.trip, t.size.passes
 	}
 	r.State, r.Why = p.reasoned(now)
 	for _, w := range p.order() {
-		t := p.ways[w]
+		t := p.paths[w]
 		r.Candidates = append(r.Candidates, Tried{
-			Way: w, Kind: t.kind, Near: t.near, Sent: t.sent, Answers: t.answers, Trip: t.trip, Answered: t.answered,
+			Path: w, Kind: t.kind, Near: t.near, Sent: t.sent, Answers: t.answers, Trip: t.trip, Answered: t.answered,
 			Why: p.why(now, w, t),
 		})
 	}
@@ -66,7 +66,7 @@ func (p *Peer) Report(now time.Time) Report {
 // that is uncertain.
 func (p *Peer) State(now time.Time) (State, int) {
 	s, _ := p.state(now)
-	if t := p.ways[p.now]; t != nil && p.now.Direct() && t.size.found() {
+	if t := p.paths[p.now]; t != nil && p.now.Direct() && t.size.found() {
 		return s, t.size.passes
 	}
 	return s, 0
@@ -76,12 +76,12 @@ func (p *Peer) State(now time.Time) (State, int) {
 // addresses it announces are only claims.
 func (p *Peer) Places(now time.Time) []netip.Addr {
 	var out []netip.Addr
-	add := func(w Way) {
+	add := func(w Path) {
 		if a := w.Addr.Addr().Unmap().WithZone(""); w.Direct() && !slices.Contains(out, a) {
 			out = append(out, a)
 		}
 	}
-	for w, t := range p.ways {
+	for w, t := range p.paths {
 		if t.answers > 0 {
 			add(w)
 		}
@@ -111,7 +111,7 @@ const (
 
 // state is called for all peers again and again, so it builds no text.
 func (p *Peer) state(now time.Time) (State, reason) {
-	t := p.ways[p.now]
+	t := p.paths[p.now]
 	switch {
 	case !p.isWanted(now):
 		return Idle, unwanted
@@ -155,7 +155,7 @@ func (p *Peer) reasoned(now time.Time) (State, string) {
 	case notAtTheHub:
 		return s, "no candidate answers, and the peer is not at the hub"
 	case silentAtTheHub:
-		return s, fmt.Sprintf("no candidate answers, nor the peer by the hub to %d pings", p.ways[p.now].missed)
+		return s, fmt.Sprintf("no candidate answers, nor the peer by the hub to %d pings", p.paths[p.now].missed)
 	case byTheHub:
 		return s, fmt.Sprintf("none of %d candidates answers", n)
 	}
@@ -163,7 +163,7 @@ func (p *Peer) reasoned(now time.Time) (State, string) {
 }
 
 // why says what is known about a path, or why it is not in use.
-func (p *Peer) why(now time.Time, w Way, t *track) string {
+func (p *Peer) why(now time.Time, w Path, t *track) string {
 	switch {
 	case w == p.now:
 		return "in use"

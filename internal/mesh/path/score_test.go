@@ -50,13 +50,13 @@ func TestTheScore(t *testing.T) {
 					}
 					p.Pong(now.Add(trip), s.To, s.Ping)
 				}
-				if p.Way().Direct() && len(facts.Candidates) == 1 { // the other one comes later
+				if p.Path().Direct() && len(facts.Candidates) == 1 { // the other one comes later
 					facts.Candidates = append(facts.Candidates, path.Candidate{Addr: c.other, Kind: path.Own})
 					p.Learn(now, facts)
 				}
 			}
-			if took := p.Way().Addr == c.other; took != c.takes || sent < 10 {
-				t.Errorf("it goes by %v after %d pings by the other one", p.Way(), sent)
+			if took := p.Path().Addr == c.other; took != c.takes || sent < 10 {
+				t.Errorf("it goes by %v after %d pings by the other one", p.Path(), sent)
 			}
 		})
 	}

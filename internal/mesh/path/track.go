@@ -104,7 +104,7 @@ func (t *track) answer(now time.Time, id uint64) bool {
 
 // cost compares paths: the round trip, with a bonus for paths that stay within a network or need no
 // address translation.
-func (t *track) cost(w Way) time.Duration {
+func (t *track) cost(w Path) time.Duration {
 	c := t.trip
 	if t.near {
 		c = c * 7 / 10

@@ -223,7 +223,7 @@ type node struct {
 	hub    bool // it is attached to the hub
 	asleep bool
 	armed  time.Time
-	ways   []path.Way // taken, in order
+	paths  []path.Path // taken, in order
 }
 
 func (w *world) node(name, addr string, n nature, behind *nat) *node {
@@ -293,8 +293,8 @@ func (n *node) run() {
 		}
 		n.send(n.addr, s.To, m)
 	}
-	if way := n.peer.Way(); len(n.ways) == 0 || n.ways[len(n.ways)-1] != way {
-		n.ways = append(n.ways, way)
+	if via := n.peer.Path(); len(n.paths) == 0 || n.paths[len(n.paths)-1] != via {
+		n.paths = append(n.paths, via)
 	}
 	if due.IsZero() {
 		n.armed = time.Time{}
@@ -311,10 +311,10 @@ func (n *node) run() {
 	})
 }
 
-func (n *node) send(from netip.AddrPort, way path.Way, m message) {
-	if way.Relay != "" {
+func (n *node) send(from netip.AddrPort, via path.Path, m message) {
+	if via.Relay != "" {
 		if n.hub && n.other.hub {
-			n.w.after(30*time.Millisecond, func() { n.other.heard(n.other.addr, way, m) })
+			n.w.after(30*time.Millisecond, func() { n.other.heard(n.other.addr, via, m) })
 		}
 		return
 	}
@@ -322,31 +322,31 @@ func (n *node) send(from netip.AddrPort, way path.Way, m message) {
 		return
 	}
 	if n.behind != nil {
-		if way.Addr.Addr() == n.behind.public {
+		if via.Addr.Addr() == n.behind.public {
 			return // no hairpin
 		}
-		from = n.behind.out(n.addr, way.Addr)
+		from = n.behind.out(n.addr, via.Addr)
 	}
-	n.w.carry(from, way.Addr, m)
+	n.w.carry(from, via.Addr, m)
 }
 
 func (n *node) take(from, to netip.AddrPort, m message) {
 	if !n.nature.noUDP {
-		n.heard(to, path.Way{Addr: from}, m)
+		n.heard(to, path.Path{Addr: from}, m)
 	}
 }
 
 // heard answers from the address at which it was asked, as our socket does.
-func (n *node) heard(at netip.AddrPort, way path.Way, m message) {
+func (n *node) heard(at netip.AddrPort, via path.Path, m message) {
 	if n.asleep {
 		return
 	}
 	switch {
 	case m.ping != 0:
-		n.peer.Heard(n.w.now, way, m.wanted)
-		n.send(at, way, message{pong: m.ping})
+		n.peer.Heard(n.w.now, via, m.wanted)
+		n.send(at, via, message{pong: m.ping})
 	case m.pong != 0:
-		n.peer.Pong(n.w.now, way, m.pong)
+		n.peer.Pong(n.w.now, via, m.pong)
 	case m.call != nil:
 		n.peer.Called(n.w.now, m.call)
 	}
@@ -365,4 +365,4 @@ func (n *node) talk(every, long time.Duration) {
 	}
 }
 
-func (n *node) direct() bool { return n.peer.Way().Direct() }
+func (n *node) direct() bool { return n.peer.Path().Direct() }

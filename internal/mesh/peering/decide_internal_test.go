@@ -11,11 +11,11 @@ import (
 	"github.com/tombolo-io/tombolo/internal/mesh/path"
 )
 
-func at(s string) path.Way { return path.Way{Addr: netip.MustParseAddrPort(s)} }
+func at(s string) path.Path { return path.Path{Addr: netip.MustParseAddrPort(s)} }
 
 func TestTunnelMTU(t *testing.T) {
 	for _, c := range []struct {
-		way  path.Way
+		via  path.Path
 		size int
 		want int
 	}{
@@ -24,11 +24,11 @@ func TestTunnelMTU(t *testing.T) {
 		{at("192.0.2.1:1"), 1380, 1312},
 		{at("192.0.2.1:1"), 1280, 1216},
 		{at("192.0.2.1:1"), 0, 0},
-		{path.Way{Relay: "h"}, 1500, 0},
-		{path.Way{}, 1500, 0},
+		{path.Path{Relay: "h"}, 1500, 0},
+		{path.Path{}, 1500, 0},
 	} {
-		if got := tunnelMTU(c.way, c.size); got != c.want {
-			t.Errorf("%v, %d: %d, not %d", c.way, c.size, got, c.want)
+		if got := tunnelMTU(c.via, c.size); got != c.want {
+			t.Errorf("%v, %d: %d, not %d", c.via, c.size, got, c.want)
 		}
 	}
 }
@@ -109,11 +109,11 @@ func TestDueHeap(t *testing.T) {
 	}
 }
 
-// TestLeave: packets and pings of the way in use leave from where answers came in.
+// TestLeave: packets and pings of the path in use leave from where answers came in.
 func TestLeave(t *testing.T) {
 	x := newPeer()
 	w := at("192.0.2.1:1")
-	if x.leave(w).IsValid() || x.leave(path.Way{Relay: "h"}).IsValid() {
+	if x.leave(w).IsValid() || x.leave(path.Path{Relay: "h"}).IsValid() {
 		t.Error("there is nothing to leave from")
 	}
 	one, other := netip.MustParseAddr("198.51.100.1"), netip.MustParseAddr("198.51.100.2")
@@ -124,21 +124,21 @@ func TestLeave(t *testing.T) {
 		seen[x.leave(w)]++
 	}
 	if seen[one] != 3 || seen[other] != 3 || seen[netip.Addr{}] != 3 {
-		t.Errorf("a way that is not in use: %v", seen)
+		t.Errorf("a path that is not in use: %v", seen)
 	}
 	now := time.Now()
 	x.path.Learn(now, path.Facts{Candidates: []path.Candidate{{Addr: w.Addr}}, Probes: true})
 	sends, _ := x.path.Next(now)
-	if len(sends) != 1 || !x.path.Pong(now, w, sends[0].Ping) || x.path.Way() != w {
+	if len(sends) != 1 || !x.path.Pong(now, w, sends[0].Ping) || x.path.Path() != w {
 		t.Fatalf("%v", sends)
 	}
 	for range 5 {
 		if x.leave(w) != one {
-			t.Error("the way in use leaves from elsewhere")
+			t.Error("the path in use leaves from elsewhere")
 		}
 	}
 	for i := range 2 * peeringLocals {
-		x.localOf(path.Way{Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 1)})
+		x.localOf(path.Path{Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 1)})
 	}
 	if len(x.locals) > peeringLocals || x.leave(w) != one {
 		t.Errorf("%d are remembered, and the one in use leaves from %v", len(x.locals), x.leave(w))

@@ -278,7 +278,7 @@ func TestDirectCutRelayedDirect(t *testing.T) {
 	}
 	runtest.Eventually(t, "a direct path", both(path.Direct))
 	reach(t, b, a)
-	if got := a.report(t); got.Way.Addr != w.end(0) || got.Handshake.IsZero() || got.Sent == 0 || got.Secret != secret(1).ID || got.Key != b.key {
+	if got := a.report(t); got.Path.Addr != w.end(0) || got.Handshake.IsZero() || got.Sent == 0 || got.Secret != secret(1).ID || got.Key != b.key {
 		t.Errorf("%+v", got)
 	}
 	w.cut.Store(true)

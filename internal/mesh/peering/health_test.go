@@ -29,7 +29,7 @@ func TestHealths(t *testing.T) {
 			for _, r := range a.p.Reports() {
 				var at []netip.Addr
 				for _, c := range r.Candidates {
-					if a := c.Way.Addr.Addr(); c.Way.Direct() && c.Answers > 0 && !slices.Contains(at, a) {
+					if a := c.Path.Addr.Addr(); c.Path.Direct() && c.Answers > 0 && !slices.Contains(at, a) {
 						at = append(at, a)
 					}
 				}

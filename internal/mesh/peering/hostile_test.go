@@ -119,7 +119,7 @@ func TestJunk(t *testing.T) {
 	})
 }
 
-// TestFloodOfAMember: pings and calls beyond 50 a second are dropped, those by the way in use
+// TestFloodOfAMember: pings and calls beyond 50 a second are dropped, those by the path in use
 // still count, and no answer is larger than what it answers.
 func TestFloodOfAMember(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -135,7 +135,7 @@ func TestFloodOfAMember(t *testing.T) {
 		}
 		a.p.Probe(b.addr, a.addr.Addr(), sealed(t, pair, ping(5000)))
 		if n := a.dropped("rate") - was; n != 1000-peering.PeeringProbes {
-			t.Error("the way in use was shut out")
+			t.Error("the path in use was shut out")
 		}
 		synctest.Wait()
 		// 51 answers, and a ping to each of the 8 that are remembered.
@@ -146,7 +146,7 @@ func TestFloodOfAMember(t *testing.T) {
 			t.Errorf("%d candidates", n)
 		}
 		time.Sleep(time.Minute)
-		if !both(a, b, path.Direct)() || a.report(b).Way.Addr != b.addr {
+		if !both(a, b, path.Direct)() || a.report(b).Path.Addr != b.addr {
 			t.Errorf("%+v", a.report(b))
 		}
 	})
@@ -162,7 +162,7 @@ func TestReplays(t *testing.T) {
 		for range 300 {
 			a.p.Probe(thief, a.addr.Addr(), replay)
 			time.Sleep(100 * time.Millisecond)
-			if got := a.report(b).Way.Addr; got != b.addr {
+			if got := a.report(b).Path.Addr; got != b.addr {
 				t.Fatalf("packets go to %v", got)
 			}
 		}
@@ -173,7 +173,7 @@ func TestReplays(t *testing.T) {
 		for range 300 {
 			a.p.Probe(thief, a.addr.Addr(), replay)
 			time.Sleep(100 * time.Millisecond)
-			if got := a.report(b).Way.Addr; got == thief {
+			if got := a.report(b).Path.Addr; got == thief {
 				t.Fatal("packets go to whoever replays")
 			}
 		}
@@ -201,8 +201,8 @@ func TestCalls(t *testing.T) {
 			t.Errorf("%d packets were sent", n)
 		}
 		for _, c := range a.report(b).Candidates {
-			if at := c.Way.Addr.Addr(); c.Way.Direct() && (at.IsLoopback() || at.IsLinkLocalUnicast() || at == b.inside) {
-				t.Errorf("%v is a candidate", c.Way)
+			if at := c.Path.Addr.Addr(); c.Path.Direct() && (at.IsLoopback() || at.IsLinkLocalUnicast() || at == b.inside) {
+				t.Errorf("%v is a candidate", c.Path)
 			}
 		}
 		if n := len(a.report(b).Candidates); n > 2+limit.PathHeard {
@@ -214,9 +214,9 @@ func TestCalls(t *testing.T) {
 		a.p.Probe(b.addr, a.addr.Addr(), sealed(t, pair, disco.Message{Call: &disco.Call{Endpoints: append(victims[:3:3], other)}}))
 		found := false
 		for _, c := range a.report(b).Candidates {
-			found = found || c.Way.Addr == other
-			if slices.Contains(victims[:3], c.Way.Addr) {
-				t.Errorf("%v is a candidate", c.Way)
+			found = found || c.Path.Addr == other
+			if slices.Contains(victims[:3], c.Path.Addr) {
+				t.Errorf("%v is a candidate", c.Path)
 			}
 		}
 		if !found {
@@ -290,8 +290,8 @@ func TestCandidatesWithinTheMesh(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, c := range a.report(b).Candidates {
-			if c.Way.Direct() && c.Way.Addr != b.addr {
-				t.Errorf("%v is a candidate", c.Way)
+			if c.Path.Direct() && c.Path.Addr != b.addr {
+				t.Errorf("%v is a candidate", c.Path)
 			}
 		}
 	})

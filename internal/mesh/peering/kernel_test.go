@@ -153,8 +153,8 @@ func TestAKernelNodeRotatesEndpoints(t *testing.T) {
 		}
 		set()
 		took := w.until(time.Minute, "direct", func() bool { return a.state(b) == path.Direct })
-		if got := a.report(b).Way.Addr; got != b.addr {
-			t.Errorf("after %v the way is %v", took, got)
+		if got := a.report(b).Path.Addr; got != b.addr {
+			t.Errorf("after %v the path is %v", took, got)
 		}
 		if _, lost := chat(a, b, 100*time.Millisecond, 5*time.Second); lost > 0 {
 			t.Errorf("%d lost", lost)
@@ -174,7 +174,7 @@ func TestAKernelNodeRotatesEndpoints(t *testing.T) {
 		set()
 		w.until(5*time.Minute, "direct again", func() bool {
 			r := a.report(b)
-			return r.State == path.Direct && r.Way.Addr == b.addr
+			return r.State == path.Direct && r.Path.Addr == b.addr
 		})
 	})
 }
@@ -251,7 +251,7 @@ func TestAKernelNodeIsLazy(t *testing.T) {
 }
 
 // TestAKernelNodeIsTakenOver: the process is killed, traffic flows on, and the next one knows
-// the way without trying another one.
+// the path without trying another one.
 func TestAKernelNodeIsTakenOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -288,8 +288,8 @@ func TestAKernelNodeIsTakenOver(t *testing.T) {
 		if _, lost := chat(a, b, 50*time.Millisecond, 30*time.Second); lost > 0 {
 			t.Errorf("%d lost after the restart", lost)
 		}
-		if r := a.report(b); r.State != path.Direct || r.Way.Addr != b.addr {
-			t.Errorf("it is %v by %v", r.State, r.Way)
+		if r := a.report(b); r.State != path.Direct || r.Path.Addr != b.addr {
+			t.Errorf("it is %v by %v", r.State, r.Path)
 		}
 		if told, all := a.kernel.Told(); all > 0 {
 			t.Errorf("the kernel was told %v", told)

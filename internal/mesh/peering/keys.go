@@ -76,7 +76,7 @@ func (p *Peering) pending(now time.Time, l *link) time.Time {
 // the peer: WireGuard does so with a packet alone.
 func (p *Peering) wantsHandshake(now time.Time, l *link) (wait time.Duration, wants bool) {
 	x := l.of
-	if x.state == path.Idle || x.way.IsZero() {
+	if x.state == path.Idle || x.via.IsZero() {
 		return 0, false
 	}
 	// Handshakes that both ends begin within a round trip fail, and WireGuard tries again after
@@ -96,7 +96,7 @@ func (p *Peering) wantsHandshake(now time.Time, l *link) (wait time.Duration, wa
 		return 0, true // it may have a session with us of our last run, and notices after 15 s
 	case recent(x.missedByPeer, now, peeringShake):
 		return 0, true // we drop its handshakes: its clock was put back
-	case !x.Facts.Probes && x.way.Direct() && !recent(l.shook, now, limit.PathHandshake):
+	case !x.Facts.Probes && x.via.Direct() && !recent(l.shook, now, limit.PathHandshake):
 		return yield(l.made), true
 	}
 	return 0, false
@@ -200,6 +200,6 @@ func (p *Peering) note(now time.Time, l *link, s tunnel.Stat) {
 	at := now.Add(-s.Age) // of a link that was taken over
 	l.handshake, l.shook = s.Handshake, at
 	p.m.Handshakes.Inc()
-	l.of.path.Shook(now, at, path.Way{Addr: unmapped(s.Heard)})
+	l.of.path.Shook(now, at, path.Path{Addr: unmapped(s.Heard)})
 	p.touch(l.of)
 }

@@ -140,12 +140,12 @@ func TestANewKeyOfOurOwn(t *testing.T) {
 			a.rotate()
 			told := func(n *node, others ...*node) {
 				t.Helper()
-				for _, way := range [][2]*node{{a, n}, {n, a}} {
+				for _, via := range [][2]*node{{a, n}, {n, a}} {
 					if n := counter.Add(1); true {
-						way[0].engine.say(way[1].inside, n)
+						via[0].engine.say(via[1].inside, n)
 						time.Sleep(time.Second)
-						if way[1].engine.has(n) {
-							t.Errorf("%s reaches %s before it heard of the key", way[0].name, way[1].name)
+						if via[1].engine.has(n) {
+							t.Errorf("%s reaches %s before it heard of the key", via[0].name, via[1].name)
 						}
 					}
 				}

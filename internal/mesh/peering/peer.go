@@ -45,14 +45,14 @@ type peer struct {
 	path *path.Peer
 	link *link
 
-	way    path.Way // that the engine has
-	told   bool     // false: the engine has just got the peer's key
+	via    path.Path // that the engine has
+	told   bool      // false: the engine has just got the peer's key
 	from   netip.Addr
 	state  path.State
-	size   int            // of the largest IP packet that passes the way in use, once it is known
+	size   int            // of the largest IP packet that passes the path in use, once it is known
 	heard  seal.ClusterID // the secret of its newest valid probe; zero: none
-	locals map[path.Way]*local
-	direct window // pings and calls by the way in use
+	locals map[path.Path]*local
+	direct window // pings and calls by the path in use
 	other  window // and by others
 
 	packet       time.Time // the newest one with content that is known of
@@ -94,7 +94,7 @@ type session struct {
 	sent, received uint64    // bytes
 }
 
-// local are the addresses of this machine that a way leaves from.
+// local are the addresses of this machine that a path leaves from.
 type local struct {
 	answered netip.Addr // where the last pong came to
 	heard    netip.Addr // where the last ping came to
@@ -194,15 +194,15 @@ func (x *peer) speak() *disco.Pair {
 	return x.link.pairs[0]
 }
 
-// leave is the address of this machine that a packet to a way leaves from: the one that
+// leave is the address of this machine that a packet to a path leaves from: the one that
 // answers came to, so that pings go as packets do; and in turns the one that was pinged, or
 // what the kernel chooses, until an answer comes.
-func (x *peer) leave(w path.Way) netip.Addr {
+func (x *peer) leave(w path.Path) netip.Addr {
 	l := x.locals[w]
 	if l == nil || !w.Direct() {
 		return netip.Addr{}
 	}
-	if w == x.path.Way() && l.answered.IsValid() {
+	if w == x.path.Path() && l.answered.IsValid() {
 		return l.answered
 	}
 	l.turns++
@@ -215,16 +215,16 @@ func (x *peer) leave(w path.Way) netip.Addr {
 	return netip.Addr{}
 }
 
-// localOf makes what is known of a way's local addresses. It is bounded: whoever replays a
+// localOf makes what is known of a path's local addresses. It is bounded: whoever replays a
 // ping from many addresses makes us forget, and no more.
-func (x *peer) localOf(w path.Way) *local {
+func (x *peer) localOf(w path.Path) *local {
 	l := x.locals[w]
 	if l == nil {
 		if len(x.locals) >= peeringLocals {
-			kept := x.locals[x.path.Way()]
-			x.locals = map[path.Way]*local{}
+			kept := x.locals[x.path.Path()]
+			x.locals = map[path.Path]*local{}
 			if kept != nil {
-				x.locals[x.path.Way()] = kept
+				x.locals[x.path.Path()] = kept
 			}
 		}
 		l = &local{}

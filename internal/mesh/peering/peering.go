@@ -32,7 +32,7 @@ type Socket interface {
 // Engine is WireGuard as peering controls it: a *tunnel.Engine.
 type Engine interface {
 	Apply(tunnel.Config) error
-	SetWay(k member.Key, w path.Way, local netip.Addr) bool
+	SetPath(k member.Key, w path.Path, local netip.Addr) bool
 	TryPSK(k member.Key, psk tunnel.Secret) error
 	Handshake(member.Key) error
 }
@@ -103,7 +103,7 @@ func (o *own) secret() tunnel.Secret { return tunnel.NewSecret([32]byte(o.privat
 
 // traffic counts bytes of WireGuard.
 type traffic struct {
-	sent, received  atomic.Uint64 // by any way
+	sent, received  atomic.Uint64 // by any path
 	relayedReceived atomic.Uint64
 }
 
@@ -165,7 +165,7 @@ func (p *Peering) Moved() {
 	now := time.Now()
 	for _, x := range p.peers {
 		x.path.Moved(now)
-		x.locals = map[path.Way]*local{}
+		x.locals = map[path.Path]*local{}
 		p.touch(x)
 	}
 }

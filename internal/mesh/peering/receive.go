@@ -14,7 +14,7 @@ import (
 
 // arrival is the path by which a packet came.
 type arrival struct {
-	way   path.Way
+	via   path.Path
 	local netip.Addr // of this machine; none through a relay
 	peer  string     // through a relay: the sender, as the hub names it
 }
@@ -26,7 +26,7 @@ func (p *Peering) Probe(from netip.AddrPort, at netip.Addr, b []byte) {
 		p.drop("inside")
 		return
 	}
-	p.open(arrival{way: path.Way{Addr: from}, local: at.Unmap()}, b)
+	p.open(arrival{via: path.Path{Addr: from}, local: at.Unmap()}, b)
 }
 
 // Relayed takes what came from a peer by a hub: WireGuard's, or a probe.
@@ -42,7 +42,7 @@ func (p *Peering) Relayed(hub, name string, b []byte) {
 			p.bytes.relayedReceived.Add(uint64(len(b)))
 		}
 	case disco.Probe:
-		p.open(arrival{way: path.Way{Relay: hub}, peer: name}, b)
+		p.open(arrival{via: path.Path{Relay: hub}, peer: name}, b)
 	default:
 		p.drop("malformed")
 	}
@@ -78,7 +78,7 @@ func (p *Peering) open(a arrival, b []byte) {
 	p.drop("forged")
 }
 
-// take heeds a valid probe, and answers a ping: at once, by the way that it came.
+// take heeds a valid probe, and answers a ping: at once, by the path that it came.
 func (p *Peering) take(a arrival, l *link, secret int, m disco.Message, size int) {
 	if m.Ping == nil && m.Pong == nil && m.Call == nil {
 		p.drop("unknown")
@@ -93,9 +93,9 @@ func (p *Peering) take(a arrival, l *link, secret int, m disco.Message, size int
 	if m.Ping == nil {
 		return
 	}
-	answer := disco.Message{Pong: &disco.Pong{ID: m.Ping.ID, From: a.way.Addr, Size: uint16(size), Wanted: wants}}
+	answer := disco.Message{Pong: &disco.Pong{ID: m.Ping.ID, From: a.via.Addr, Size: uint16(size), Wanted: wants}}
 	b, err := l.pairs[secret].Seal(nil, rand.Reader, answer, 0)
-	if err != nil || !p.give(a.way, a.peer, a.local, b, false) {
+	if err != nil || !p.give(a.via, a.peer, a.local, b, false) {
 		p.drop("unsent")
 		return
 	}
@@ -112,10 +112,10 @@ func (p *Peering) heed(a arrival, l *link, secret int, m disco.Message) (wants b
 		return false, "no_peer"
 	}
 	if m.Pong == nil {
-		// What comes by the way in use has a bound of its own: whoever replays pings from
+		// What comes by the path in use has a bound of its own: whoever replays pings from
 		// elsewhere does not have the true ones dropped.
 		w := &x.other
-		if a.way == x.path.Way() {
+		if a.via == x.path.Path() {
 			w = &x.direct
 		}
 		if !w.take(now, peeringProbes) {
@@ -124,25 +124,25 @@ func (p *Peering) heed(a arrival, l *link, secret int, m disco.Message) (wants b
 	}
 	switch {
 	case m.Ping != nil:
-		x.path.Heard(now, a.way, m.Ping.Wanted)
+		x.path.Heard(now, a.via, m.Ping.Wanted)
 		if m.Ping.Wanted {
 			p.noteDemand(now, l)
 		}
 		if m.Ping.Asks {
 			x.missedByPeer = now
 		}
-		if a.way.Direct() {
-			x.localOf(a.way).heard = a.local
+		if a.via.Direct() {
+			x.localOf(a.via).heard = a.local
 		}
 	case m.Pong != nil:
-		if !x.path.Pong(now, a.way, m.Pong.ID) {
+		if !x.path.Pong(now, a.via, m.Pong.ID) {
 			return false, "unasked"
 		}
 		if m.Pong.Wanted {
 			p.noteDemand(now, l)
 		}
-		if a.way.Direct() {
-			x.localOf(a.way).answered = a.local
+		if a.via.Direct() {
+			x.localOf(a.via).answered = a.local
 		}
 	case m.Call != nil:
 		x.path.Called(now, p.callable(m.Call.Endpoints))

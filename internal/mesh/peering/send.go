@@ -18,11 +18,11 @@ func (p *Peering) perform(do todo) {
 			p.log.Warn("WireGuard does not take its peers; it is tried again", "error", err)
 		}
 	}
-	for _, w := range do.ways {
-		p.parts.Engine.SetWay(w.key, w.way, w.local)
+	for _, w := range do.paths {
+		p.parts.Engine.SetPath(w.key, w.via, w.local)
 	}
 	failed := func(what string, err error) {
-		if err != nil { // the peer has gone meanwhile, or has no way
+		if err != nil { // the peer has gone meanwhile, or has no path
 			p.log.Debug(what, "error", err)
 		}
 	}
@@ -63,7 +63,7 @@ func (p *Peering) send(all []sending) {
 }
 
 // give hands a probe to the socket or the relay.
-func (p *Peering) give(to path.Way, peer string, from netip.Addr, b []byte, whole bool) bool {
+func (p *Peering) give(to path.Path, peer string, from netip.Addr, b []byte, whole bool) bool {
 	switch {
 	case !to.Direct():
 		return p.relay != nil && p.relay.Send(to.Relay, peer, b) == 1

@@ -159,7 +159,7 @@ func unmapped(a netip.AddrPort) netip.AddrPort {
 }
 
 func newPeer() *peer {
-	return &peer{path: path.New(number), locals: map[path.Way]*local{}}
+	return &peer{path: path.New(number), locals: map[path.Path]*local{}}
 }
 
 // adopt puts peers in force. The caller holds both locks.
@@ -191,7 +191,7 @@ func (p *Peering) adopt(now time.Time, drafts []draft) {
 		if fresh {
 			p.log.Debug("peer", telemetry.AttrNode, x.Name, "key", x.Key)
 			if !x.Facts.Probes {
-				p.askBy(now) // before another way is tried than the one that an ended run has left
+				p.askBy(now) // before another path is tried than the one that an ended run has left
 			}
 		}
 		p.touch(x)

@@ -16,15 +16,15 @@ import (
 // todo is what one tick found to do.
 type todo struct {
 	apply  bool
-	ways   []wayOf
+	paths  []pathOf
 	tries  []*link // preshared keys
 	shakes []member.Key
 	sends  []sending
 }
 
-type wayOf struct {
+type pathOf struct {
 	key   member.Key
-	way   path.Way
+	via   path.Path
 	local netip.Addr
 }
 
@@ -159,44 +159,44 @@ func (p *Peering) traffic(now time.Time, x *peer) {
 
 // follow sets the path in use in the engine, and reports to routing what changed.
 func (p *Peering) follow(now time.Time, x *peer, do *todo) {
-	way := x.path.Way()
+	via := x.path.Path()
 	var from netip.Addr
-	if l := x.locals[way]; l != nil && way.Direct() {
+	if l := x.locals[via]; l != nil && via.Direct() {
 		from = l.answered
 	}
 	was, wasDown := x.state, x.state == path.Down
 	state, size := x.path.State(now)
 	x.state = state
 	settled := state == path.Idle && was != path.Idle && !x.Facts.Probes
-	changed := way != x.way
+	changed := via != x.via
 	if changed || !x.told || from != x.from || settled { // WireGuard itself may have roamed
-		do.ways = append(do.ways, wayOf{x.Key, way, from})
+		do.paths = append(do.paths, pathOf{x.Key, via, from})
 	}
-	if changed && x.way.Direct() && !way.Direct() && state != path.Idle {
+	if changed && x.via.Direct() && !via.Direct() && state != path.Idle {
 		p.lost.Store(true)
 		p.news.Ring()
 	}
 	if changed {
-		p.m.Ways.WithLabelValues(kindOf(x.way), kindOf(way)).Inc()
-		p.log.Debug("way", telemetry.AttrNode, x.Name, "from", x.way.String(), "to", way.String())
+		p.m.Paths.WithLabelValues(kindOf(x.via), kindOf(via)).Inc()
+		p.log.Debug("path changed", telemetry.AttrNode, x.Name, "from", x.via.String(), "to", via.String())
 		if !x.Facts.Probes {
 			x.link.tried = time.Time{}
 		}
 	}
-	if size == 0 && !changed && way.Direct() {
+	if size == 0 && !changed && via.Direct() {
 		size = x.size // it is determined again
 	}
 	if was != "" && wasDown != (state == path.Down) {
-		p.log.Info("a peer is lost, or back", telemetry.AttrNode, x.Name, "state", string(state), "way", way.String())
+		p.log.Info("a peer is lost, or back", telemetry.AttrNode, x.Name, "state", string(state), "path", via.String())
 	}
-	if wasDown != (state == path.Down) || tunnelMTU(way, size) != tunnelMTU(x.way, x.size) {
+	if wasDown != (state == path.Down) || tunnelMTU(via, size) != tunnelMTU(x.via, x.size) {
 		p.health.Store(true)
 		p.news.Ring()
 	}
-	x.way, x.from, x.size, x.told = way, from, size, true
+	x.via, x.from, x.size, x.told = via, from, size, true
 }
 
-func kindOf(w path.Way) string {
+func kindOf(w path.Path) string {
 	switch {
 	case w.Direct():
 		return "direct"
@@ -206,9 +206,9 @@ func kindOf(w path.Way) string {
 	return "relayed"
 }
 
-// tunnelMTU is what remains within WireGuard of an IP packet that passes a way. WireGuard
+// tunnelMTU is what remains within WireGuard of an IP packet that passes a path. WireGuard
 // fills packets up to 16 bytes as far as the link's MTU allows, which is the larger one.
-func tunnelMTU(w path.Way, size int) int {
+func tunnelMTU(w path.Path, size int) int {
 	if size == 0 || !w.Direct() {
 		return 0
 	}
@@ -217,7 +217,7 @@ func tunnelMTU(w path.Way, size int) int {
 }
 
 // header is what IP and UDP take.
-func header(w path.Way) int {
+func header(w path.Path) int {
 	if w.Addr.Addr().Is6() {
 		return 40 + 8
 	}

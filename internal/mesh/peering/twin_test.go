@@ -22,7 +22,7 @@ type engine struct {
 	n       *node
 	mu      sync.Mutex
 	now     *device
-	ways    map[member.Key]path.Way
+	paths   map[member.Key]path.Path
 	locals  map[member.Key]netip.Addr
 	watched map[member.Key]bool
 	act     map[member.Key]*tunnel.Activity
@@ -54,7 +54,7 @@ type wgPeer struct {
 
 func newEngine(n *node) *engine {
 	return &engine{
-		n: n, now: &device{peers: map[member.Key]*wgPeer{}}, ways: map[member.Key]path.Way{}, locals: map[member.Key]netip.Addr{}, watched: map[member.Key]bool{},
+		n: n, now: &device{peers: map[member.Key]*wgPeer{}}, paths: map[member.Key]path.Path{}, locals: map[member.Key]netip.Addr{}, watched: map[member.Key]bool{},
 		act: map[member.Key]*tunnel.Activity{}, got: map[uint64]bool{}, roamed: map[member.Key]netip.AddrPort{}, calls: map[string]int{},
 	}
 }
@@ -122,13 +122,13 @@ func (e *engine) Apply(cfg tunnel.Config) error {
 	return e.apply(e.now, cfg)
 }
 
-func (e *engine) SetWay(k member.Key, w path.Way, local netip.Addr) bool {
-	defer e.locked("SetWay")()
+func (e *engine) SetPath(k member.Key, w path.Path, local netip.Addr) bool {
+	defer e.locked("SetPath")()
 	if e.act[k] == nil {
 		return false
 	}
-	was := e.ways[k]
-	e.ways[k], e.locals[k] = w, local
+	was := e.paths[k]
+	e.paths[k], e.locals[k] = w, local
 	delete(e.roamed, k)
 	if p := e.now.peers[k]; p != nil && was != w && !p.began.IsZero() && time.Since(p.began) < 5*time.Second {
 		e.emit(k, message(1, e.now.key, k, id(p.asking)))
@@ -173,7 +173,7 @@ func (e *engine) stats(d *device) (out []tunnel.Stat) {
 		s := tunnel.Stat{Key: k, Handshake: p.handshake, Sent: p.sent}
 		if at := e.roamed[k]; at.IsValid() {
 			s.Heard = at
-		} else if w := e.ways[k]; w.Direct() && !p.Probes && !p.handshake.IsZero() {
+		} else if w := e.paths[k]; w.Direct() && !p.Probes && !p.handshake.IsZero() {
 			s.Heard = w.Addr
 		}
 		out = append(out, s)
@@ -218,13 +218,13 @@ func (e *engine) initiate(d *device, p *wgPeer) {
 	})
 }
 
-// emit sends by the way that there is, and wakes.
+// emit sends by the path that there is, and wakes.
 func (e *engine) emit(k member.Key, b []byte) {
 	if e.watched[k] {
 		e.watched[k] = false
 		e.n.p.Wake(k)
 	}
-	switch w := e.ways[k]; {
+	switch w := e.paths[k]; {
 	case e.roamed[k].IsValid():
 		e.n.w.carry(e.n, e.roamed[k], b, false)
 	case w.Direct():
@@ -282,7 +282,7 @@ func (e *engine) come(at netip.AddrPort, b []byte) {
 	defer e.mu.Unlock()
 	from, to, rest := member.Key(b[4:36]), member.Key(b[36:68]), b[68:]
 	if p := e.now.peers[from]; e.now.key == to && p != nil {
-		if !p.Probes && at.IsValid() && at != e.ways[from].Addr {
+		if !p.Probes && at.IsValid() && at != e.paths[from].Addr {
 			e.roamed[from] = at
 		}
 		e.handle(e.now, p, b[0], rest)

@@ -190,7 +190,7 @@ func TestMoved(t *testing.T) {
 		w.mu.Unlock()
 		a.p.Moved()
 		took := w.until(10*time.Second, "direct again", func() bool {
-			return a.state(b) == path.Direct && b.report(a).Way.Addr.Addr() == s.public
+			return a.state(b) == path.Direct && b.report(a).Path.Addr.Addr() == s.public
 		})
 		if took > 8*time.Second {
 			t.Errorf("it took %v", took)

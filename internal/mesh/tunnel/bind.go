@@ -101,7 +101,7 @@ func (b *Bind) ParseEndpoint(s string) (conn.Endpoint, error) {
 	return e, nil
 }
 
-// Send sends packets to a peer by the way that it has now. What cannot be sent is
+// Send sends packets to a peer by the path that it has now. What cannot be sent is
 // counted, and no error: a network loses packets.
 func (b *Bind) Send(packets [][]byte, to conn.Endpoint) error {
 	switch e := to.(type) {
@@ -122,9 +122,9 @@ func (b *Bind) Send(packets [][]byte, to conn.Endpoint) error {
 	return nil
 }
 
-// carry sends packets by the way that the peer has now.
+// carry sends packets by the path that the peer has now.
 func (b *Bind) carry(packets [][]byte, e *endpoint) {
-	w := e.way.Load()
+	w := e.via.Load()
 	switch {
 	case w.Direct():
 		sent, err := b.socket.send(w.Addr, w.local, packets, !w.plain.Load())
@@ -135,12 +135,12 @@ func (b *Bind) carry(packets [][]byte, e *endpoint) {
 	case w.Relay != "" && b.relay != nil:
 		b.relay.Relay(w.Relay, e.key, packets)
 	default:
-		b.socket.counts.NoWay.Add(uint64(len(packets)))
+		b.socket.counts.NoPath.Add(uint64(len(packets)))
 	}
 }
 
 // learn reads the session indexes of handshakes that are sent, and keeps the newest handshake, in
-// case another way has to carry it.
+// case another path has to carry it.
 func (b *Bind) learn(packets [][]byte, e *endpoint) {
 	for _, p := range packets {
 		if isInitiation(p) || len(p) == sizeResponse && p[0] == typeResponse {

@@ -8,7 +8,7 @@ import "sync/atomic"
 type Counts struct {
 	Unknown   atomic.Uint64 // no kind of packet that we know
 	Stray     atomic.Uint64 // handshakes of WireGuard for another key, or no message of it at all
-	NoWay     atomic.Uint64 // to a peer that cannot be reached
+	NoPath    atomic.Uint64 // to a peer that cannot be reached
 	Unsent    atomic.Uint64 // the kernel refused to send it
 	Unrelayed atomic.Uint64 // through a relay, of a peer that is not configured, or no WireGuard
 	Probes    atomic.Uint64 // probes that were too large, or came faster than they were taken
@@ -51,7 +51,7 @@ func (c *Counts) drops(link uint64) []Drop {
 		{"unknown", c.Unknown.Load()},
 		{"stray", c.Stray.Load()},
 		{"no_peer", c.Unrelayed.Load()},
-		{"no_path", c.NoWay.Load()},
+		{"no_path", c.NoPath.Load()},
 		{"unsent", c.Unsent.Load()},
 		{"probes", c.Probes.Load()},
 		{"stun", c.STUN.Load()},

@@ -45,7 +45,7 @@ func (k keeper) initiation(t *testing.T) []byte {
 }
 
 // kept is a node whose packets to others are kept.
-func kept(t *testing.T, secret tunnel.Secret, other member.Key, inside netip.Addr, way path.Way) (*node, keeper) {
+func kept(t *testing.T, secret tunnel.Secret, other member.Key, inside netip.Addr, via path.Path) (*node, keeper) {
 	t.Helper()
 	n, k := &node{tun: tunneltest.NewPipe(true), secret: secret}, make(keeper, 64)
 	var err error
@@ -68,7 +68,7 @@ func kept(t *testing.T, secret tunnel.Secret, other member.Key, inside netip.Add
 	if err != nil {
 		t.Fatal(err)
 	}
-	n.engine.SetWay(other, way, netip.Addr{})
+	n.engine.SetPath(other, via, netip.Addr{})
 	return n, k
 }
 
@@ -78,7 +78,7 @@ func TestEveryDropIsCounted(t *testing.T) {
 	secret, _ := tunneltest.Key(t)
 	_, peer := tunneltest.Key(t)
 	inA, inB := netip.MustParseAddr("10.1.0.1"), netip.MustParseAddr("10.1.0.2")
-	a, toB := kept(t, secret, peer, inB, path.Way{Relay: "h"})
+	a, toB := kept(t, secret, peer, inB, path.Path{Relay: "h"})
 	c := stranger(t, a.at)
 	write := func(p []byte) {
 		if _, err := c.Write(p); err != nil {
@@ -118,11 +118,11 @@ func TestEveryDropIsCounted(t *testing.T) {
 		step.drop()
 		counted(a, step.reason)
 	}
-	for reason, way := range map[string]path.Way{
+	for reason, via := range map[string]path.Path{
 		"no_path": {},
 		"unsent":  {Addr: netip.MustParseAddrPort("127.0.0.1:0")}, // no port
 	} {
-		n, _ := kept(t, secret, peer, inB, way)
+		n, _ := kept(t, secret, peer, inB, via)
 		n.tun.Out <- tunneltest.Packet(inA, inB, 1, 100)
 		for i := range want {
 			want[i].Packets = 0

@@ -17,11 +17,11 @@ import (
 const endpointPrefix = "peer:"
 
 // endpoint is a peer as the socket sees it: one object for as long as the peer is
-// there, whose way its owner swaps.
+// there, whose path its owner swaps.
 type endpoint struct {
 	key   member.Key
 	of    *peers
-	way   atomic.Pointer[way]
+	via   atomic.Pointer[via]
 	began time.Time
 
 	sent, received atomic.Uint64 // packets with content
@@ -38,10 +38,10 @@ type endpoint struct {
 	unsent atomic.Pointer[failure]
 }
 
-// way is a path.Way, and the address of this machine that packets leave from; none if
+// via is a path.Path, and the address of this machine that packets leave from; none if
 // the kernel chooses.
-type way struct {
-	path.Way
+type via struct {
+	path.Path
 	local netip.Addr
 	plain atomic.Bool // packets are not joined
 }
@@ -55,13 +55,13 @@ type handshake struct {
 	at     time.Time
 }
 
-// take sets the way of packets from now on. A handshake that was sent by the old way, or could not
+// take sets the path of packets from now on. A handshake that was sent by the old path, or could not
 // be sent at all, is sent again: WireGuard would wait for 5 s. If the first one did arrive, the
 // peer drops this one as a replay.
-func (e *endpoint) take(w *way) {
-	was := e.way.Swap(w)
+func (e *endpoint) take(w *via) {
+	was := e.via.Swap(w)
 	h := e.newest.Load()
-	if w.IsZero() || was.Way == w.Way || h == nil || time.Since(h.at) > tunnelAgain {
+	if w.IsZero() || was.Path == w.Path || h == nil || time.Since(h.at) > tunnelAgain {
 		return
 	}
 	h.bind.carry([][]byte{h.packet}, e)
@@ -69,7 +69,7 @@ func (e *endpoint) take(w *way) {
 
 func newEndpoint(k member.Key, of *peers) *endpoint {
 	e := &endpoint{key: k, of: of, began: time.Now()}
-	e.way.Store(&way{})
+	e.via.Store(&via{})
 	return e
 }
 

@@ -149,9 +149,9 @@ func Checked(cfg Config, own member.Key) (map[member.Key]Peer, error) {
 	return want, nil
 }
 
-// SetWay has packets to a peer go by a way from now on, and leave from an address of this
+// SetPath has packets to a peer go by a path from now on, and leave from an address of this
 // machine if local is one. It says false of a peer that is not configured.
-func (e *Engine) SetWay(k member.Key, w path.Way, local netip.Addr) bool {
+func (e *Engine) SetPath(k member.Key, w path.Path, local netip.Addr) bool {
 	end := e.peers.get(k)
 	if end == nil {
 		return false
@@ -159,7 +159,7 @@ func (e *Engine) SetWay(k member.Key, w path.Way, local netip.Addr) bool {
 	if w.Addr.IsValid() {
 		w.Addr = netip.AddrPortFrom(w.Addr.Addr().Unmap(), w.Addr.Port())
 	}
-	end.take(&way{Way: w, local: local})
+	end.take(&via{Path: w, local: local})
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if p, ok := e.have[k]; ok && !p.Probes { // it may have roamed

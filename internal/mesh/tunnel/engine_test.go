@@ -115,12 +115,12 @@ func TestTheWayIsSwappedUnderTraffic(t *testing.T) {
 	passed, stop := stream(t, a, b)
 	other := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.77"), b.at.Port())
 	for range 3 {
-		for _, w := range []path.Way{{Addr: other}, {Relay: "h1"}, {Addr: b.at}, {Relay: "h2"}, {Addr: netip.AddrPortFrom(netip.IPv6Loopback(), b.at.Port())}} {
+		for _, w := range []path.Path{{Addr: other}, {Relay: "h1"}, {Addr: b.at}, {Relay: "h2"}, {Addr: netip.AddrPortFrom(netip.IPv6Loopback(), b.at.Port())}} {
 			if w.Direct() && !a.socket.Has(w.Addr.Addr()) {
 				continue
 			}
 			was := r.count(w.Relay)
-			a.engine.SetWay(b.key, w, netip.Addr{})
+			a.engine.SetPath(b.key, w, netip.Addr{})
 			pass(t, passed)
 			if w.Relay != "" && r.count(w.Relay) == was {
 				t.Errorf("nothing went by %v", w)
@@ -131,28 +131,28 @@ func TestTheWayIsSwappedUnderTraffic(t *testing.T) {
 	if s := a.stat(t, b); !s.Handshake.Equal(shaken) {
 		t.Errorf("there was another handshake, %v after the first", s.Handshake.Sub(shaken))
 	}
-	if n := a.socket.Counts().NoWay.Load(); n != 0 {
-		t.Errorf("%d packets had no way", n)
+	if n := a.socket.Counts().NoPath.Load(); n != 0 {
+		t.Errorf("%d packets had no path", n)
 	}
 }
 
-// TestNoWay: what cannot be sent is counted; when there is a way again all goes on.
-func TestNoWay(t *testing.T) {
+// TestNoPath: what cannot be sent is counted; when there is a path again all goes on.
+func TestNoPath(t *testing.T) {
 	a, b := newNode(t, "10.1.0.1", nil, tunnel.Offloads{}), newNode(t, "10.1.0.2", nil, tunnel.Offloads{})
 	meet(t, a, b)
 	say(t, a, b, 1)
-	a.engine.SetWay(b.key, path.Way{}, netip.Addr{})
+	a.engine.SetPath(b.key, path.Path{}, netip.Addr{})
 	for i := range uint64(10) {
 		a.tun.Out <- tunneltest.Packet(a.addr, b.addr, i, 100)
 	}
-	runtest.Eventually(t, "ten packets without a way", func() bool { return a.socket.Counts().NoWay.Load() >= 10 })
-	a.engine.SetWay(b.key, path.Way{Relay: "h1"}, netip.Addr{}) // and there is no relay
+	runtest.Eventually(t, "ten packets without a path", func() bool { return a.socket.Counts().NoPath.Load() >= 10 })
+	a.engine.SetPath(b.key, path.Path{Relay: "h1"}, netip.Addr{}) // and there is no relay
 	a.tun.Out <- tunneltest.Packet(a.addr, b.addr, 11, 100)
-	runtest.Eventually(t, "one more", func() bool { return a.socket.Counts().NoWay.Load() >= 11 })
-	a.engine.SetWay(b.key, path.Way{Addr: b.at}, netip.Addr{})
+	runtest.Eventually(t, "one more", func() bool { return a.socket.Counts().NoPath.Load() >= 11 })
+	a.engine.SetPath(b.key, path.Path{Addr: b.at}, netip.Addr{})
 	say(t, a, b, 2)
-	if _, nobody := tunneltest.Key(t); a.engine.SetWay(nobody, path.Way{}, netip.Addr{}) {
-		t.Error("a way of a peer that there is not was taken")
+	if _, nobody := tunneltest.Key(t); a.engine.SetPath(nobody, path.Path{}, netip.Addr{}) {
+		t.Error("a path of a peer that there is not was taken")
 	}
 }
 
@@ -249,7 +249,7 @@ func TestWake(t *testing.T) {
 }
 
 // TestWhoSpeaksNoProbesRoams: WireGuard answers where it was heard, and says so; a
-// way that is set counts again.
+// path that is set counts again.
 func TestWhoSpeaksNoProbesRoams(t *testing.T) {
 	a, b := newNode(t, "10.1.0.1", nil, tunnel.Offloads{}), newNode(t, "10.1.0.2", nil, tunnel.Offloads{})
 	meet(t, a, b)
@@ -258,7 +258,7 @@ func TestWhoSpeaksNoProbesRoams(t *testing.T) {
 	if err := b.engine.Apply(cfg); err != nil {
 		t.Fatal(err)
 	}
-	say(t, a, b, 1) // b has no way to a
+	say(t, a, b, 1) // b has no path to a
 	say(t, b, a, 2)
 	if s := b.stat(t, a); s.Heard != a.at {
 		t.Errorf("heard at %v, want %v", s.Heard, a.at)
@@ -266,12 +266,12 @@ func TestWhoSpeaksNoProbesRoams(t *testing.T) {
 	if s := a.stat(t, b); s.Heard.IsValid() {
 		t.Errorf("one that speaks probes roamed to %v", s.Heard)
 	}
-	if !b.engine.SetWay(a.key, path.Way{}, netip.Addr{}) {
-		t.Error("no way was taken")
+	if !b.engine.SetPath(a.key, path.Path{}, netip.Addr{}) {
+		t.Error("no path was taken")
 	}
-	was := b.socket.Counts().NoWay.Load()
+	was := b.socket.Counts().NoPath.Load()
 	b.tun.Out <- tunneltest.Packet(b.addr, a.addr, 3, 100)
-	runtest.Eventually(t, "the way counts again", func() bool { return b.socket.Counts().NoWay.Load() > was })
+	runtest.Eventually(t, "the path counts again", func() bool { return b.socket.Counts().NoPath.Load() > was })
 }
 
 // TestOneEndDies: the other one's engine and its other peers do not mind; a new end
@@ -289,8 +289,8 @@ func TestOneEndDies(t *testing.T) {
 	again := newNode(t, "10.1.0.2", nil, tunnel.AllOffloads())
 	again.secret, again.key = b.secret, b.key
 	again.apply(t, a)
-	again.engine.SetWay(a.key, path.Way{Addr: a.at}, netip.Addr{})
-	a.engine.SetWay(b.key, path.Way{Addr: again.at}, netip.Addr{})
+	again.engine.SetPath(a.key, path.Path{Addr: a.at}, netip.Addr{})
+	a.engine.SetPath(b.key, path.Path{Addr: again.at}, netip.Addr{})
 	reach(t, again, a, 4) // a may be looking for it at the same moment
 	reach(t, a, again, 5)
 }
@@ -342,12 +342,12 @@ func TestAThousandPeers(t *testing.T) {
 	}
 }
 
-// TestTheFirstPacketNeedsNoSecondHandshake: one to a peer without a way wakes its owner, and
-// goes as soon as there is a way; WireGuard alone would wait for 5 s.
+// TestTheFirstPacketNeedsNoSecondHandshake: one to a peer without a path wakes its owner, and
+// goes as soon as there is a path; WireGuard alone would wait for 5 s.
 func TestTheFirstPacketNeedsNoSecondHandshake(t *testing.T) {
 	a, b := newNode(t, "10.1.0.1", nil, tunnel.Offloads{}), newNode(t, "10.1.0.2", nil, tunnel.Offloads{})
 	meet(t, a, b)
-	a.engine.SetWay(b.key, path.Way{}, netip.Addr{})
+	a.engine.SetPath(b.key, path.Path{}, netip.Addr{})
 	a.engine.Watch(b.key)
 	a.tun.Out <- tunneltest.Packet(a.addr, b.addr, 1, 100)
 	ctx := runtest.Within(t)
@@ -357,8 +357,8 @@ func TestTheFirstPacketNeedsNoSecondHandshake(t *testing.T) {
 		t.Fatal("nobody was woken")
 	}
 	asked, _ := a.engine.Activity(b.key)
-	runtest.Eventually(t, "a handshake that is lost", func() bool { return a.socket.Counts().NoWay.Load() == 1 })
-	a.engine.SetWay(b.key, path.Way{Addr: b.at}, netip.Addr{})
+	runtest.Eventually(t, "a handshake that is lost", func() bool { return a.socket.Counts().NoPath.Load() == 1 })
+	a.engine.SetPath(b.key, path.Path{Addr: b.at}, netip.Addr{})
 	select {
 	case p := <-b.tun.In:
 		if tunneltest.Number(p) != 1 {
@@ -371,7 +371,7 @@ func TestTheFirstPacketNeedsNoSecondHandshake(t *testing.T) {
 	if s := a.stat(t, b); s.Sent > 148+144+32 || s.Shakes != 1 || asked.Asked.IsZero() {
 		t.Errorf("%+v, asked at %v", s, asked.Asked)
 	}
-	if n := a.socket.Counts().NoWay.Load(); n != 1 {
-		t.Errorf("%d handshakes had no way", n)
+	if n := a.socket.Counts().NoPath.Load(); n != 1 {
+		t.Errorf("%d handshakes had no path", n)
 	}
 }

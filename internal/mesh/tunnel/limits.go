@@ -31,7 +31,7 @@ const (
 	// tunnelIndexes bounds the indexes of one peer: a handshake that is not answered
 	// gets a new one each 5 s, for as long as one counts.
 	tunnelIndexes = 64
-	// tunnelAgain is how old a handshake may be that is sent again by another way: after it
+	// tunnelAgain is how old a handshake may be that is sent again by another path: after it
 	// WireGuard sends one of its own.
 	tunnelAgain = 5 * time.Second
 	// tunnelSelfTest is how long a datagram over loopback may take before its

@@ -25,9 +25,9 @@ func TestAnotherKey(t *testing.T) {
 	r.mu.Unlock()
 	a.apply(t, b, c)
 	a.tun.Out <- tunneltest.Packet(a.addr, b.addr, 3, 100) // b drops the handshake
-	for n, way := range map[*node]path.Way{b: {Addr: a.at}, c: {Relay: "h1"}} {
+	for n, via := range map[*node]path.Path{b: {Addr: a.at}, c: {Relay: "h1"}} {
 		n.apply(t, a)
-		n.engine.SetWay(a.key, way, netip.Addr{})
+		n.engine.SetPath(a.key, via, netip.Addr{})
 		if err := n.engine.Handshake(a.key); err != nil {
 			t.Fatal(err)
 		}

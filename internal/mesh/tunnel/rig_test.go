@@ -136,8 +136,8 @@ func meet(t testing.TB, nodes ...*node) {
 	}
 	for _, n := range nodes {
 		for _, m := range nodes {
-			if n != m && !n.engine.SetWay(m.key, path.Way{Addr: m.at}, netip.Addr{}) {
-				t.Fatal("a way of an unknown peer")
+			if n != m && !n.engine.SetPath(m.key, path.Path{Addr: m.at}, netip.Addr{}) {
+				t.Fatal("a path of an unknown peer")
 			}
 		}
 	}

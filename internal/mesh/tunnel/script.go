@@ -27,10 +27,10 @@ type Peer struct {
 	PSK       Secret // may be none
 	Ranges    []netip.Prefix
 	Keepalive time.Duration // 0: none
-	// Probes says that its owner finds its ways by probes; without them WireGuard's
+	// Probes says that its owner finds its paths by probes; without them WireGuard's
 	// roaming is on, and Stats say where it was heard.
 	Probes bool
-	// First is where a handshake goes while no way was set. The kernel's WireGuard needs it, which
+	// First is where a handshake goes while no path was set. The kernel's WireGuard needs it, which
 	// does not say that a packet waits for one; this engine's does not.
 	First netip.AddrPort
 }

@@ -196,15 +196,15 @@ func meet(t *testing.T, nodes ...*node) {
 	}
 }
 
-func (n *node) way(t *testing.T, peer *node, w path.Way) {
+func (n *node) way(t *testing.T, peer *node, w path.Path) {
 	t.Helper()
-	if !n.engine.SetWay(peer.key, w, netip.Addr{}) {
+	if !n.engine.SetPath(peer.key, w, netip.Addr{}) {
 		t.Fatal("no such peer")
 	}
 }
 
-func direct(addr string) path.Way {
-	return path.Way{Addr: netip.AddrPortFrom(netip.MustParseAddr(addr), 51820)}
+func direct(addr string) path.Path {
+	return path.Path{Addr: netip.AddrPortFrom(netip.MustParseAddr(addr), 51820)}
 }
 
 // marker is what travels within, and must not be seen outside.

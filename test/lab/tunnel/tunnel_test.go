@@ -105,8 +105,8 @@ func TestWaySwappedUnderTCP(t *testing.T) {
 		b.way(t, a, direct("198.51.100.1"))
 		pass()
 		was := r.packets()
-		a.way(t, b, path.Way{Relay: "h"})
-		b.way(t, a, path.Way{Relay: "h"})
+		a.way(t, b, path.Path{Relay: "h"})
+		b.way(t, a, path.Path{Relay: "h"})
 		pass()
 		if r.packets() == was {
 			t.Error("nothing went by the relay")

@@ -15,10 +15,10 @@ import (
 	"github.com/tombolo-io/tombolo/internal/mesh/tunnel"
 )
 
-// SetWay has packets to a peer go to an endpoint from now on. No way, or one through a relay,
+// SetPath has packets to a peer go to an endpoint from now on. No path, or one through a relay,
 // leaves the one that WireGuard has: it knows no better. Where packets leave from, the
 // kernel chooses. It says false of a peer that is not configured.
-func (d *Device) SetWay(k member.Key, w path.Way, _ netip.Addr) bool {
+func (d *Device) SetPath(k member.Key, w path.Path, _ netip.Addr) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	s := d.peers[k]
@@ -38,7 +38,7 @@ func (d *Device) SetWay(k member.Key, w path.Way, _ netip.Addr) bool {
 	if s.heard == to {
 		return true
 	}
-	if s.shakes != shakes { // a handshake came meanwhile: whoever chose this way does not know it yet
+	if s.shakes != shakes { // a handshake came meanwhile: whoever chose this path does not know it yet
 		return true
 	}
 	err := d.parts.Control.ConfigureDevice(d.name, wgtypes.Config{Peers: []wgtypes.PeerConfig{{

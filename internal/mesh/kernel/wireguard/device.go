@@ -282,7 +282,7 @@ func (d *Device) SendWhole(netip.AddrPort, netip.Addr, []byte) error { return er
 
 func errSocket() error { return errors.New("the socket is the kernel's WireGuard's alone") }
 
-// Receive says that there is no way in but the socket.
+// Receive says that nothing comes in but by the socket.
 func (d *Device) Receive(member.Key, []byte) bool { return false }
 
 // Watch has Wake called with the next packet to or from a peer that is seen.

@@ -360,16 +360,16 @@ func TestAWayThatIsLate(t *testing.T) {
 		a, b := two(t)
 		a.knows(t, b, 1, 0)
 		b.knows(t, a, 1, 0)
-		elsewhere := path.Way{Addr: netip.MustParseAddrPort("192.0.2.99:1")}
+		elsewhere := path.Path{Addr: netip.MustParseAddrPort("192.0.2.99:1")}
 		a.Say(b.inside, a.inside, 1)
 		time.Sleep(time.Second)
-		if !a.d.SetWay(b.key, elsewhere, netip.Addr{}) {
+		if !a.d.SetPath(b.key, elsewhere, netip.Addr{}) {
 			t.Error("refused")
 		}
 		if s := a.stat(t); s.Heard != b.at {
 			t.Errorf("it goes to %v", s.Heard)
 		}
-		a.d.SetWay(b.key, elsewhere, netip.Addr{})
+		a.d.SetPath(b.key, elsewhere, netip.Addr{})
 		if s := a.stat(t); s.Heard != elsewhere.Addr {
 			t.Errorf("it goes to %v", s.Heard)
 		}

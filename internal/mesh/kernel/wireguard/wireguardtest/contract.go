@@ -33,16 +33,16 @@ const Link = "tombolo0"
 // Contract holds for every kernel. Each part gets a fresh one.
 func Contract(t *testing.T, fresh func(t *testing.T) Subject) {
 	for name, part := range map[string]func(*testing.T, Subject){
-		"a link is made and removed":            madeAndRemoved,
-		"what is applied is there":              applied,
-		"a link is taken over as it is":         takenOver,
-		"a range moves, and what goes is gone":  moved,
-		"many peers and ranges come whole":      many,
-		"a way is an endpoint, a relay is none": ways,
-		"a preshared key is replaced":           presharedKeys,
-		"what is asked for changes nothing":     asked,
-		"a link that goes is noticed":           gone,
-		"another engine finds the name free":    left,
+		"a link is made and removed":             madeAndRemoved,
+		"what is applied is there":               applied,
+		"a link is taken over as it is":          takenOver,
+		"a range moves, and what goes is gone":   moved,
+		"many peers and ranges come whole":       many,
+		"a path is an endpoint, a relay is none": paths,
+		"a preshared key is replaced":            presharedKeys,
+		"what is asked for changes nothing":      asked,
+		"a link that goes is noticed":            gone,
+		"another engine finds the name free":     left,
 	} {
 		t.Run(name, func(t *testing.T) { part(t, fresh(t)) })
 	}
@@ -238,24 +238,24 @@ func many(t *testing.T, s Subject) {
 	same(t, "peers", len(device(t, s).Peers), 0)
 }
 
-func ways(t *testing.T, s Subject) {
+func paths(t *testing.T, s Subject) {
 	d := open(t, s, 0)
 	own, _ := Key(t)
 	_, a := Key(t)
 	_, nobody := Key(t)
 	apply(t, d, own, tunnel.Peer{Key: a})
-	at := path.Way{Addr: netip.MustParseAddrPort("[::ffff:192.0.2.9]:7")}
-	if !d.SetWay(a, at, netip.Addr{}) || d.SetWay(nobody, at, netip.Addr{}) {
-		t.Error("SetWay says who is a peer, and says it wrong")
+	at := path.Path{Addr: netip.MustParseAddrPort("[::ffff:192.0.2.9]:7")}
+	if !d.SetPath(a, at, netip.Addr{}) || d.SetPath(nobody, at, netip.Addr{}) {
+		t.Error("SetPath says who is a peer, and says it wrong")
 	}
 	same(t, "endpoint", find(t, s, a).Endpoint.String(), "192.0.2.9:7")
-	for _, w := range []path.Way{{}, {Relay: "h1"}} {
-		if !d.SetWay(a, w, netip.Addr{}) {
+	for _, w := range []path.Path{{}, {Relay: "h1"}} {
+		if !d.SetPath(a, w, netip.Addr{}) {
 			t.Errorf("%v is refused", w)
 		}
 		same(t, "endpoint after "+w.String(), find(t, s, a).Endpoint.String(), "192.0.2.9:7")
 	}
-	d.SetWay(a, path.Way{Addr: netip.MustParseAddrPort("[2001:db8::1]:9")}, netip.Addr{})
+	d.SetPath(a, path.Path{Addr: netip.MustParseAddrPort("[2001:db8::1]:9")}, netip.Addr{})
 	same(t, "endpoint", find(t, s, a).Endpoint.String(), "[2001:db8::1]:9")
 	if d.Receive(a, []byte{4}) || d.Send(at.Addr, netip.Addr{}, nil) == nil {
 		t.Error("the kernel's socket is ours")
@@ -287,7 +287,7 @@ func asked(t *testing.T, s Subject) {
 		_, a := Key(t)
 		apply(t, d, own, tunnel.Peer{Key: a, Keepalive: every})
 		before := find(t, s, a).TransmitBytes
-		d.SetWay(a, path.Way{Addr: netip.MustParseAddrPort("127.0.0.1:9")}, netip.Addr{})
+		d.SetPath(a, path.Path{Addr: netip.MustParseAddrPort("127.0.0.1:9")}, netip.Addr{})
 		if err := d.Handshake(a); err != nil {
 			t.Fatal(err)
 		}
