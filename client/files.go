@@ -86,6 +86,7 @@ func (d *Dialer) load() (*tls.Config, error) {
 	roots := trust.RootsOf(cas...)
 	cfg := trust.HubClientConfig(func() trust.Check { return trust.Check{Roots: roots, Now: time.Now()} }, &pair,
 		"http/1.1")
+	cfg.ServerName = trust.ServerName(d.Hub)
 	cfg.ClientSessionCache = tls.NewLRUClientSessionCache(1)
 	return cfg, nil
 }

@@ -37,7 +37,8 @@ func callRules() []callRule {
 			// Proxies whose word on a caller's address counts: it grants no access.
 			"internal/discovery/callers.go", "internal/discovery/config.go",
 			// Load balancers whose word counts, and sources that are counted: they grant no access.
-			"internal/edge/config.go", "internal/edge/counts.go", "internal/edge/edge.go", "internal/edge/refusals.go",
+			"internal/base/proxyheader/trusted.go",
+			"internal/edge/counts.go", "internal/edge/edge.go", "internal/edge/refusals.go",
 			"internal/edge/visit.go",
 			// Ranges that a member announces: read, kept and compared as a whole, and they grant no access.
 			"internal/discovery/seal",

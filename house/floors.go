@@ -34,7 +34,9 @@ type Package struct {
 }
 
 // Packages is the table of floors. A package that is missing in it is a breach.
-func Packages() []Package {
+func Packages() []Package { return slices.Concat(withoutEffects(), withEffects()) }
+
+func withoutEffects() []Package {
 	return []Package{
 		{"api/...", Words, false, "the kinds that users write; read by deciders and above"},
 		{"proto/...", Words, false, "generated messages; read by deciders and above"},
@@ -51,6 +53,7 @@ func Packages() []Package {
 		{"internal/base/reqmeta", Words, false, "request metadata and trace context"},
 		{"internal/base/telemetry", Words, false, "names of log attributes, metrics and events"},
 
+		{"internal/base/proxyheader", Deciders, false, "headers of the PROXY protocol to addresses and back"},
 		{"internal/stream/wire", Deciders, false, "bytes to values and back"},
 		{"internal/access/policy", Deciders, true, "rules to verdicts: who routes speaks of its flows"},
 		{"internal/discovery/roster", Deciders, false, "leased members"},
@@ -67,7 +70,11 @@ func Packages() []Package {
 		{"internal/edge/clienthello", Deciders, false, "the first message of a TLS client to the name that it asks for"},
 		{"internal/edge/connecthead", Deciders, true, "the head of a CONNECT to the destination that it names"},
 		{"internal/edge/tenant", Deciders, false, "tenants, and which of them a connection is for"},
+	}
+}
 
+func withEffects() []Package {
+	return []Package{
 		{"internal/mesh/kernel/...", Hands, false, "netlink, nftables, addresses, WireGuard and IPsec of the kernel"},
 		{"internal/base/stunserver", Hands, false, "a STUN server: it answers with the caller's address"},
 		{"internal/mesh/portmap", Hands, false, "port mappings of the router"},

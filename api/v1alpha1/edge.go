@@ -44,14 +44,14 @@ type EdgeListener struct {
 	// Protocol is tls (routed by server name, TLS is not ended) or connect (HTTP CONNECT, routed by header).
 	Protocol string `json:"protocol"`
 	// ProxyProtocol says which peers are load balancers that send a PROXY protocol header.
-	ProxyProtocol EdgeProxyConfig `json:"proxyProtocol,omitempty"`
+	ProxyProtocol ProxyProtocolConfig `json:"proxyProtocol,omitempty"`
 	// UnknownName is the answer of a tls listener to a client that names no server, or one of no tenant: alert
 	// (unrecognized_name of TLS, the default) or close (no answer).
 	UnknownName string `json:"unknownName,omitempty"`
 }
 
-// EdgeProxyConfig says from whom a PROXY protocol header is taken, and then required.
-type EdgeProxyConfig struct {
+// ProxyProtocolConfig says from whom a PROXY protocol header is taken, and then required.
+type ProxyProtocolConfig struct {
 	// From are CIDRs and addresses. From anybody else a header is refused.
 	From []string `json:"from,omitempty"`
 }

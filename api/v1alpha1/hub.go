@@ -54,6 +54,8 @@ type HubConfig struct {
 	// Advertise lists host or host:port at which agents and clients reach Listen; join
 	// lines and the hub's certificate contain them.
 	Advertise []string `json:"advertise,omitempty"`
+	// ProxyProtocol says which load balancers or edges in front of Listen send a PROXY protocol header.
+	ProxyProtocol ProxyProtocolConfig `json:"proxyProtocol,omitempty"`
 	// Admin is the https port for probes and metrics.
 	Admin AdminConfig `json:"admin,omitempty"`
 	// STUN configures the STUN server, from which nodes learn their mapped endpoint.

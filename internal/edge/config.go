@@ -5,7 +5,6 @@ package edge
 import (
 	"cmp"
 	"fmt"
-	"net/netip"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -17,6 +16,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/id"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/otlp"
+	"github.com/tombolo-io/tombolo/internal/base/proxyheader"
 	"github.com/tombolo-io/tombolo/internal/base/socket"
 )
 
@@ -48,9 +48,9 @@ type Reloadable struct {
 // Listener is one port.
 type Listener struct {
 	Name, Address string
-	Connect       bool           // HTTP CONNECT; otherwise TLS
-	Silent        bool           // does not answer clients that name no server, or an unknown one
-	Trusted       []netip.Prefix // whose PROXY header is required; nobody else may send one
+	Connect       bool                // HTTP CONNECT; otherwise TLS
+	Silent        bool                // does not answer clients that name no server, or an unknown one
+	Trusted       proxyheader.Trusted // whose PROXY header is required; nobody else may send one
 }
 
 // ParseConfig decodes and validates a file. It returns every problem at once.
@@ -145,35 +145,8 @@ func port(l v1alpha1.EdgeListener, add conf.Report) Listener {
 	if out.Connect && l.UnknownName != "" {
 		add("unknownName", "it is about server names: a connect listener has none")
 	}
-	for i, text := range l.ProxyProtocol.From {
-		p, err := prefix(text)
-		if err != nil {
-			add(fmt.Sprintf("proxyProtocol.from[%d]", i), "%v", err)
-		}
-		out.Trusted = append(out.Trusted, p)
-	}
+	out.Trusted = proxyheader.ParseTrusted(l.ProxyProtocol, "proxyProtocol", add)
 	return out
-}
-
-func prefix(text string) (netip.Prefix, error) {
-	if a, err := netip.ParseAddr(text); err == nil && a.Zone() == "" && !a.Is4In6() {
-		return netip.PrefixFrom(a, a.BitLen()), nil
-	}
-	p, err := netip.ParsePrefix(text)
-	switch {
-	case err != nil:
-		return p, fmt.Errorf("%q is neither a CIDR nor an address", text)
-	case p.Addr().Is4In6():
-		return p, fmt.Errorf("%q is an IPv4-mapped range; write the IPv4 range", text)
-	case p != p.Masked():
-		return p, fmt.Errorf("%q has host bits set; did you mean %s?", text, p.Masked())
-	}
-	return p, nil
-}
-
-// trusts reports whether a peer is a load balancer of this listener.
-func (l Listener) trusts(a netip.Addr) bool {
-	return slices.ContainsFunc(l.Trusted, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
 // fixedChanges names the settings that differ but cannot be taken over by a running edge.

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"net"
-	"net/netip"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
@@ -52,7 +51,11 @@ func (e *Edge) Run(ctx, hard context.Context) error {
 		})
 	}
 	e.listening <- open.ports
-	e.log.Info("edge is ready", "tenants", e.tenants.Len())
+	var at []string
+	for _, ln := range open.ports {
+		at = append(at, ln.Addr().String())
+	}
+	e.log.Info("edge is ready", "listen", at, "tenants", e.tenants.Len())
 	err = doors.Wait()
 	e.draining.Store(true)
 	bound, stop := context.WithTimeout(hard, e.cfg.Drain)
@@ -141,8 +144,8 @@ func (e *Edge) serve(ctx context.Context, l Listener, ln net.Listener, tunnels *
 			return
 		}
 		v := &visit{of: e, at: l, conn: conn, begun: e.now()}
-		v.client, v.local = addrPort(conn.RemoteAddr()), addrPort(conn.LocalAddr())
-		if !l.trusts(v.client.Addr()) { // a load balancer brings the clients of all, who are counted by what it says
+		v.client, v.local = listener.AddrPort(conn.RemoteAddr()), listener.AddrPort(conn.LocalAddr())
+		if !l.Trusted.Has(v.client.Addr()) { // a load balancer brings the clients of all, who are counted by what it says
 			if err := v.count(); err != nil {
 				v.end(v.record(), err)
 				conn.Close()
@@ -160,15 +163,6 @@ func (e *Edge) serve(ctx context.Context, l Listener, ln net.Listener, tunnels *
 
 // mostSilent bounds the connections of a port whose client has not said yet what it wants.
 func mostSilent() int { return min(mostPending, socket.Descriptors()/4) }
-
-func addrPort(a net.Addr) netip.AddrPort {
-	t, ok := a.(*net.TCPAddr)
-	if !ok {
-		return netip.AddrPort{}
-	}
-	ap := t.AddrPort()
-	return netip.AddrPortFrom(ap.Addr().Unmap().WithZone(""), ap.Port())
-}
 
 // pass takes a visit through to its end.
 func (v *visit) pass(ctx context.Context, arrived func()) {

@@ -14,6 +14,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/access/authz"
 	"github.com/tombolo-io/tombolo/internal/access/policy"
 	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/proxyheader"
 	"github.com/tombolo-io/tombolo/internal/edge/clienthello"
 	"github.com/tombolo-io/tombolo/internal/edge/connecthead"
 	"github.com/tombolo-io/tombolo/internal/edge/tenant"
@@ -57,11 +58,11 @@ func (v *visit) arrive() error {
 // source takes the client's address from a load balancer that is trusted, and only from one.
 func (v *visit) source() error {
 	peer := v.client
-	if !v.at.trusts(peer.Addr()) {
+	if !v.at.Trusted.Has(peer.Addr()) {
 		return nil
 	}
 	for {
-		client, size, need, err := proxyHeader(v.head, peer)
+		client, size, need, err := proxyheader.Read(v.head, peer)
 		if err != nil {
 			return err
 		}
@@ -94,8 +95,8 @@ func (v *visit) uncount() {
 // tls reads a ClientHello and finds the tenant that it names.
 func (v *visit) tls() (err error) {
 	for {
-		if sendsProxyHeader(v.head) {
-			return proxyFault("it comes from an address that is no load balancer")
+		if proxyheader.Begins(v.head) {
+			return proxyheader.Refuse("it comes from an address that is no load balancer")
 		}
 		var need int
 		if v.hello, need, err = clienthello.Parse(v.head); err != nil {
@@ -133,8 +134,8 @@ func (r redirect) Error() string { return "redirected to " + r.to }
 func (v *visit) connect() error {
 	var h connecthead.Head
 	for {
-		if sendsProxyHeader(v.head) {
-			return proxyFault("it comes from an address that is no load balancer")
+		if proxyheader.Begins(v.head) {
+			return proxyheader.Refuse("it comes from an address that is no load balancer")
 		}
 		var done bool
 		var err error
@@ -246,7 +247,7 @@ func (v *visit) enter(ctx context.Context) (*net.TCPConn, error) {
 func (v *visit) greet(up *net.TCPConn) error {
 	first := v.head
 	if version := v.route.Way.Proxy; version != tenant.NoProxy {
-		h, err := proxyOut(byte(version), v.client, v.local)
+		h, err := proxyheader.Format(byte(version), v.client, v.local)
 		if err != nil {
 			return fault.New(fault.CodeInternal, "the PROXY protocol header cannot be made").Because(err)
 		}

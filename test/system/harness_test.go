@@ -111,6 +111,7 @@ func (p *process) wait(t *testing.T) error {
 type hubSpec struct {
 	dir    string // state and sockets; made if empty
 	listen string
+	at     string           // where others reach it, if not at listen
 	name   string           // in its certificate; that of the machine if empty
 	extra  string           // more of the configuration, YAML
 	now    func() time.Time // its clock
@@ -157,6 +158,9 @@ func newHub(t *testing.T, s hubSpec) (*testHub, error) {
 	adminListen := strings.TrimSuffix(s.listen, "8443") + "8444"
 	h := &testHub{t: t, dir: s.dir, listen: s.listen, adminURL: "https://" + adminListen, log: &journal{}, reg: prometheus.NewRegistry()}
 	h.config = hubYAML(s.dir, s.listen, adminListen, s.extra)
+	if s.at != "" {
+		h.config = strings.Replace(h.config, fmt.Sprintf("advertise: [%q]", s.listen), fmt.Sprintf("advertise: [%q]", s.at), 1)
+	}
 	cfg, err := hub.ParseConfig("hub.yaml", []byte(h.config))
 	if err != nil {
 		t.Fatal(err)

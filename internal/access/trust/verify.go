@@ -6,6 +6,8 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"net"
+	"net/netip"
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
@@ -128,6 +130,16 @@ func HubClientConfig(check func() Check, cert *tls.Certificate, alpn string) *tl
 		cfg.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return cert, nil }
 	}
 	return cfg
+}
+
+// ServerName is the name in an address, host:port, which a client tells its hub: an edge in
+// front of several routes by it. Empty: the address has none.
+func ServerName(address string) string {
+	host, _, err := net.SplitHostPort(address)
+	if _, number := netip.ParseAddr(host); err != nil || number == nil {
+		return ""
+	}
+	return host
 }
 
 // PinnedConfig is the TLS configuration of a first contact, when only the pin of the

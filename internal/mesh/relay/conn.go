@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tombolo-io/tombolo/internal/access/trust"
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/run"
@@ -54,6 +55,7 @@ func (l *link) open(ctx context.Context) (*conn, error) {
 	}
 	c := &conn{link: l, buf: make([]byte, limit.RelayRead), done: make(chan struct{}), drained: make(chan struct{})}
 	cfg = cfg.Clone()
+	cfg.ServerName = trust.ServerName(l.address)
 	verify := cfg.VerifyConnection
 	cfg.VerifyConnection = func(s tls.ConnectionState) error {
 		if err := verify(s); err != nil {

@@ -24,7 +24,7 @@ import (
 func (a *Agent) connect(ctx context.Context, hub string, me *enrol.Identity) (*session, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit.Handshake+limit.Hello)
 	defer cancel()
-	conn, welcome, err := a.greeted(ctx, hub, me, nil)
+	conn, welcome, err := a.greeted(ctx, hub, trust.ServerName(hub), me, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +64,7 @@ func (a *Agent) begin(conn *tls.Conn, w *pb.Welcome, s *session) (carrier.Sessio
 	if f := wire.CheckTaken(w.GetCapabilities()); f != nil {
 		return nil, f
 	}
-	hub := conn.RemoteAddr().String()
+	hub, name := conn.RemoteAddr().String(), conn.ConnectionState().ServerName
 	o := carrier.Options{
 		Incoming: limit.StreamsPerSession, Connections: allowed(set.Connections, w.GetConnections()), Budget: a.unread,
 		Lost: func(l carrier.Loss) { a.lost(s, hub, l) },
@@ -72,7 +72,7 @@ func (a *Agent) begin(conn *tls.Conn, w *pb.Welcome, s *session) (carrier.Sessio
 	if secret := w.GetSecret(); o.Connections > 1 && len(secret) > 0 {
 		// The very hub that holds the session: another one behind the same name
 		// does not know the secret.
-		o.Dial = func(ctx context.Context) (net.Conn, error) { return a.attach(ctx, s, hub, secret) }
+		o.Dial = func(ctx context.Context) (net.Conn, error) { return a.attach(ctx, s, hub, name, secret) }
 	}
 	return carrier.Client(conn, o)
 }
@@ -85,8 +85,8 @@ func allowed(configured int, welcome uint32) int {
 
 // attach opens one more connection for the session that has the secret, with the
 // current certificate: the one that the session started with may have been renewed.
-func (a *Agent) attach(ctx context.Context, s *session, hub string, secret []byte) (net.Conn, error) {
-	conn, welcome, err := a.greeted(ctx, hub, a.identity(), secret)
+func (a *Agent) attach(ctx context.Context, s *session, hub, name string, secret []byte) (net.Conn, error) {
+	conn, welcome, err := a.greeted(ctx, hub, name, a.identity(), secret)
 	if err == nil {
 		if f := wire.CheckTaken(welcome.GetCapabilities()); f != nil {
 			conn.Close() // a hub that knows no attach has taken it for a new session
@@ -121,15 +121,15 @@ func (a *Agent) lost(s *session, hub string, l carrier.Loss) {
 }
 
 // greeted dials, shakes hands and exchanges Hello and Welcome; with a secret the
-// connection is to join the session that has it.
-func (a *Agent) greeted(ctx context.Context, hub string, me *enrol.Identity,
+// connection is to join the session that has it. name is that of the hub, if it has one.
+func (a *Agent) greeted(ctx context.Context, hub, name string, me *enrol.Identity,
 	secret []byte) (*tls.Conn, *pb.Welcome, error) {
 	raw, err := carrier.Dialer().DialContext(ctx, "tcp", hub)
 	if err != nil {
 		return nil, nil, enrol.HubFault(hub, err)
 	}
 	cfg := trust.HubClientConfig(me.Check(a.now), me.TLS(), trust.ALPNSession)
-	cfg.ClientSessionCache = me.Tickets
+	cfg.ServerName, cfg.ClientSessionCache = name, me.Tickets
 	conn := tls.Client(carrier.Wrap(raw), cfg)
 	stop := run.OnDone(ctx, func() { raw.Close() })
 	defer stop()

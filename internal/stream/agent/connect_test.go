@@ -144,7 +144,7 @@ func TestAFurtherConnection(t *testing.T) {
 			hub := newScriptedHub(t, ca, c.welcome)
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			defer cancel()
-			conn, err := a.attach(ctx, &session{}, hub.addr, secret)
+			conn, err := a.attach(ctx, &session{}, hub.addr, "", secret)
 			if conn != nil {
 				defer conn.Close()
 			}
@@ -172,7 +172,7 @@ func TestTicketsBelongToACertificate(t *testing.T) {
 		if i == 2 {
 			a.setIdentity(certified(t, ca))
 		}
-		conn, err := a.attach(ctx, &session{}, hub.addr, []byte("x"))
+		conn, err := a.attach(ctx, &session{}, hub.addr, "", []byte("x"))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -22,6 +22,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/id"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/otlp"
+	"github.com/tombolo-io/tombolo/internal/base/proxyheader"
 	"github.com/tombolo-io/tombolo/internal/base/stunserver"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/frontend"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/memory"
@@ -43,7 +44,8 @@ type Config struct {
 	RunDir      string
 	TrustDomain string
 	Listen      string
-	Advertise   []string // host:port
+	Advertise   []string            // host:port
+	Trusted     proxyheader.Trusted // in front of Listen: their PROXY header is required; nobody else may send one
 	AdminListen string
 	STUN        v1alpha1.STUNConfig
 	Pprof       bool
@@ -114,6 +116,7 @@ func validate(raw v1alpha1.HubConfig, add conf.Report) Config {
 	}
 	add.Listener("listen", c.Listen)
 	add.Listener("admin.listen", c.AdminListen)
+	c.Trusted = proxyheader.ParseTrusted(raw.ProxyProtocol, "proxyProtocol", add)
 	c.STUN = stunserver.Configure(raw.STUN, add)
 	for i, a := range raw.Advertise {
 		full, err := Advertised(a, c.Listen)
@@ -298,6 +301,7 @@ func fixedChanges(old, next Config) []string {
 		{"trustDomain", old.TrustDomain == next.TrustDomain || next.TrustDomain == id.DefaultTrustDomain},
 		{"listen", old.Listen == next.Listen},
 		{"advertise", slices.Equal(old.Advertise, next.Advertise)},
+		{"proxyProtocol", slices.Equal(old.Trusted, next.Trusted)},
 		{"admin", old.AdminListen == next.AdminListen && old.Pprof == next.Pprof},
 		{"stun", old.STUN == next.STUN},
 		{"log", old.Log == next.Log},

@@ -15,6 +15,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/id"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/listener"
+	"github.com/tombolo-io/tombolo/internal/base/proxyheader"
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/stream/carrier"
@@ -57,14 +58,14 @@ func (fr *front) serveFront(ctx context.Context, ln net.Listener) error {
 	err := listener.Accept(ctx, ln, func(raw net.Conn) {
 		pending := unknown.Add(ctx, raw)
 		g.Do(func(ctx context.Context) {
-			conn, err := fr.shake(ctx, raw)
+			told, conn, err := fr.shake(ctx, raw)
 			if err != nil {
 				pending.Gone()
-				fr.record.LogPeer(record.Party{}, raw, err)
+				fr.record.LogPeer(record.Party{}, told, err)
 				raw.Close()
 				return
 			}
-			if next := fr.route(ctx, conn, raw, pending); next != nil {
+			if next := fr.route(ctx, conn, told, pending); next != nil {
 				g.Do(next)
 			}
 		})
@@ -73,19 +74,29 @@ func (fr *front) serveFront(ctx context.Context, ln net.Listener) error {
 }
 
 // shake does the TLS handshake of an accepted connection, whatever its purpose. The mux
-// of a session needs the socket below TLS, so it is wrapped first.
-func (fr *front) shake(ctx context.Context, raw net.Conn) (*tls.Conn, error) {
+// of a session needs the socket below TLS, so it is wrapped first. told is raw with the
+// address of the client, which a load balancer may tell.
+func (fr *front) shake(ctx context.Context, raw net.Conn) (told net.Conn, conn *tls.Conn, err error) {
 	cfg, err := fr.serving.Config(fr.now())
 	if err != nil {
-		return nil, err
+		return raw, nil, err
 	}
-	conn := tls.Server(splice.Below(carrier.Wrap(raw)), cfg)
+	defer run.OnDone(ctx, func() { raw.Close() })()
+	if told, err = listener.Proxied(raw, fr.cfg.Trusted, limit.Handshake); err != nil {
+		return raw, nil, err
+	}
+	conn = tls.Server(splice.Below(carrier.Wrap(told)), cfg)
 	ctx, cancel := context.WithTimeout(ctx, limit.Handshake)
 	defer cancel()
-	if err := conn.HandshakeContext(ctx); err != nil {
-		return nil, fault.New(fault.CodeCertInvalid, "the TLS handshake failed").Because(err)
+	err = conn.HandshakeContext(ctx)
+	var notTLS tls.RecordHeaderError
+	switch {
+	case errors.As(err, &notTLS) && proxyheader.Begins(notTLS.RecordHeader[:]):
+		return told, nil, proxyheader.Refuse("it comes from an address that is no load balancer, or comes twice")
+	case err != nil:
+		return told, nil, fault.New(fault.CodeCertInvalid, "the TLS handshake failed").Because(err)
 	}
-	return conn, nil
+	return told, conn, nil
 }
 
 // route passes a connection to the server that handles it. The connection is pending
