@@ -40,6 +40,7 @@ type policySet struct {
 	findings []policy.Finding
 	overlaps []finding
 	note     string // what was not looked at, and why
+	looked   string // for whom the rules of an edge were looked at
 }
 
 // readPolicies reads files and folders. Mistakes are findings, not errors.

@@ -22,6 +22,8 @@ func newPolicyCheckCommand() *cobra.Command {
 	var remote remoteFlags
 	var known []string
 	var strict, overlaps bool
+	var tenants tenantsFlag
+	var locked lockoutFlags
 	cmd := &cobra.Command{
 		Use:   "check PATH...",
 		Short: "List every problem of policies with file:line:column",
@@ -30,10 +32,16 @@ func newPolicyCheckCommand() *cobra.Command {
 verdict because another one of its file covers it, or one for a cluster that does not
 exist. --known names the clusters, else the hub is asked; if none answers, a note
 says that this is not checked. If no rule names a cluster, as between nodes of a
-mesh, no hub is asked. The exit code is 2 if there is an error, or with --strict a
-warning.`,
+mesh, no hub is asked. --tenants names those of an edge, and no hub is asked either.
+
+Rules for an edge that lock out the caller's own address (--from, otherwise that of the
+SSH session), from the API server of a cluster that they protect, or the cluster's nodes
+(--nodes) from API server, VPN or proxy, are an error, with --force a warning.
+
+The exit code is 2 if there is an error, or with --strict a warning.`,
 		Example: `  tombolo policy check /etc/tombolo/policies
-  tombolo policy check c1.yaml --known c1,c2 --strict --overlaps`,
+  tombolo policy check c1.yaml --known c1,c2 --strict --overlaps
+  tombolo policy check ./policies --tenants ./tenants --from 203.0.113.9 --nodes c1=192.0.2.0/24`,
 		Args:        atLeastOne("PATH"),
 		Annotations: map[string]string{takesFile: "yes"},
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -41,14 +49,23 @@ warning.`,
 			if err != nil {
 				return err
 			}
-			if known, err = s.clusters(cmd, remote, known); err != nil {
+			table, err := tenants.read()
+			if err != nil {
 				return err
+			}
+			if known = append(known, tenantNames(table)...); table == nil || len(known) > 0 {
+				if known, err = s.clusters(cmd, remote, known); err != nil {
+					return err
+				}
 			}
 			if known != nil {
 				s.unknownClusters(known)
 			}
 			if overlaps {
 				s.overlap()
+			}
+			if err := locked.check(&s, known); err != nil {
+				return err
 			}
 			return s.report(cmd, out, strict)
 		},
@@ -58,6 +75,8 @@ warning.`,
 	cmd.Flags().BoolVar(&strict, "strict", false, "take a warning for an error")
 	cmd.Flags().BoolVar(&overlaps, "overlaps", false,
 		"list where an allow and a deny rule of a file meet, so that deny wins there")
+	tenants.register(cmd, "take the tenants in these files and folders, `PATHS`, for the clusters that exist")
+	locked.register(cmd)
 	remote.register(cmd)
 	out.register(cmd)
 	return cmd
@@ -146,7 +165,8 @@ type checked struct {
 	admin.Meta
 	Files    int       `json:"files"`
 	Rules    int       `json:"rules"`
-	Note     string    `json:"note,omitempty"` // what was not looked at, and why
+	Note     string    `json:"note,omitempty"`   // what was not looked at, and why
+	Looked   string    `json:"looked,omitempty"` // whether somebody is locked out of an edge: for whom it was looked at
 	Findings []finding `json:"findings"`
 }
 
@@ -160,7 +180,8 @@ type finding struct {
 }
 
 func (s policySet) report(cmd *cobra.Command, out outputFlag, strict bool) error {
-	answer := checked{Meta: hub.Meta("PolicyCheck"), Files: len(s.files), Note: s.note, Findings: []finding{}}
+	answer := checked{Meta: hub.Meta("PolicyCheck"), Files: len(s.files), Note: s.note, Looked: s.looked,
+		Findings: []finding{}}
 	for _, p := range s.policies {
 		answer.Rules += len(p.Rules())
 	}
@@ -184,8 +205,10 @@ func (s policySet) report(cmd *cobra.Command, out outputFlag, strict bool) error
 			fmt.Fprintf(w, "%s: %s\n", o.Severity, conf.Problem{File: o.File, Line: o.Line, Column: o.Column, Path: o.Path,
 				Message: o.Message})
 		}
-		if s.note != "" {
-			fmt.Fprintf(w, "note: %s\n", s.note)
+		for _, note := range []string{s.note, s.looked} {
+			if note != "" {
+				fmt.Fprintf(w, "note: %s\n", note)
+			}
 		}
 		_, err := fmt.Fprintf(w, "%s, %s, %s\n", counted(answer.Files, "file"), counted(answer.Rules, "rule"),
 			counted(len(answer.Findings), "finding"))

@@ -20,11 +20,15 @@ import (
 
 func newPolicyDiffCommand() *cobra.Command {
 	var out outputFlag
+	var tenants tenantsFlag
 	cmd := &cobra.Command{
 		Use: "diff A B", Short: "List the rules and ranges that differ between two policies, files or folders",
 		Args: exactArgs("A", "B"),
-		Long: `Compares rules and lists by their names, whatever their file and order. The exit code is 0 whether or not
-something differs. 'tombolo policy test' shows the effect on recorded traffic.`,
+		Long: `Compares rules and lists by their names, whatever their file and order. Of the flows of
+an edge it also lists for which clusters and sources the verdict changes, whichever
+rules say so; --tenants says which clusters are protected in any case. The exit code is
+0 whether or not something differs. 'tombolo policy test' shows the effect on recorded
+traffic.`,
 		Example:     "  tombolo policy diff /etc/tombolo/policies ./policies",
 		Annotations: map[string]string{takesFile: "yes"},
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -36,10 +40,16 @@ something differs. 'tombolo policy test' shows the effect on recorded traffic.`,
 				}
 				sides[i] = s
 			}
+			table, err := tenants.read()
+			if err != nil {
+				return err
+			}
 			answer := compare(sides[0], sides[1])
+			answer.edge(policy.EdgeChanges(sides[0].policies, sides[1].policies, tenantNames(table), protectedIn(table)))
 			return out.print(cmd.OutOrStdout(), answer, answer.text)
 		},
 	}
+	tenants.register(cmd, "files and folders of an edge's tenants, `PATHS`: which are protected, and their names")
 	out.register(cmd)
 	return cmd
 }
@@ -47,9 +57,10 @@ something differs. 'tombolo policy test' shows the effect on recorded traffic.`,
 // side is one policy: rules and lists by name. Files may have the same names; the
 // second gets a number.
 type side struct {
-	order []string
-	rules map[string]policy.Rule
-	lists map[string][]string
+	policies []*policy.Policy
+	order    []string
+	rules    map[string]policy.Rule
+	lists    map[string][]string
 }
 
 func readSide(path string) (out side, err error) {
@@ -61,7 +72,7 @@ func readSide(path string) (out side, err error) {
 	if err != nil {
 		return out, err
 	}
-	out = side{rules: map[string]policy.Rule{}, lists: map[string][]string{}}
+	out = side{policies: policies, rules: map[string]policy.Rule{}, lists: map[string][]string{}}
 	for i, p := range policies {
 		for _, r := range p.Rules() {
 			name := free(out.rules, r.Name)
@@ -93,6 +104,49 @@ type compared struct {
 	admin.Meta
 	Rules []ruleChange `json:"rules"`
 	Lists []listChange `json:"lists"`
+	Edge  []edgeChange `json:"edge"`
+	More  int          `json:"more,omitempty"` // changes at an edge that are not listed
+}
+
+// edgeChange are sources that get another verdict on a way through an edge.
+type edgeChange struct {
+	policy.EdgeWay
+	Sources []string `json:"sources"`
+	Before  string   `json:"before"`
+	After   string   `json:"after"`
+	Rule    string   `json:"rule,omitempty"` // that decides afterwards
+}
+
+// The bounds of what is listed of an edge.
+const (
+	mostEdgeChanges = 1000
+	mostSources     = 8 // of a change, as text
+)
+
+func (c *compared) edge(changes []policy.EdgeChange) {
+	c.Edge = []edgeChange{}
+	for _, x := range changes[:min(len(changes), mostEdgeChanges)] {
+		e := edgeChange{
+			EdgeWay: x.EdgeWay, Before: verdictOf(x.Before.Allow), After: verdictOf(x.After.Allow), Rule: x.After.Rule,
+		}
+		for _, r := range x.Sources {
+			e.Sources = append(e.Sources, r.String())
+		}
+		c.Edge = append(c.Edge, e)
+	}
+	c.More = len(changes) - len(c.Edge)
+}
+
+func (e edgeChange) String() string {
+	sources, by := e.Sources, "no rule decides"
+	if len(sources) > mostSources {
+		sources = append(slices.Clone(sources[:mostSources]), fmt.Sprintf("and %d more", len(e.Sources)-mostSources))
+	}
+	if e.Rule != "" {
+		by = "rule " + e.Rule
+	}
+	from := strings.Join(sources, ", ")
+	return fmt.Sprintf("at an edge, %s from %s: %s -> %s: %s", e.EdgeWay, from, e.Before, e.After, by)
 }
 
 // ruleChange is a rule that differs: Before is empty for a new rule, After for a removed
@@ -168,7 +222,13 @@ func (c compared) text(w io.Writer) error {
 			fmt.Fprintf(w, "+ list %s: %s\n", l.Name, s)
 		}
 	}
-	if len(c.Rules)+len(c.Lists) == 0 {
+	for _, e := range c.Edge {
+		fmt.Fprintf(w, "~ %s\n", e)
+	}
+	if c.More > 0 {
+		fmt.Fprintf(w, "~ and %d more changes at an edge\n", c.More)
+	}
+	if len(c.Rules)+len(c.Lists)+len(c.Edge) == 0 {
 		fmt.Fprintln(w, "no rule and no list differs")
 	}
 	return nil

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"log/slog"
@@ -106,10 +105,10 @@ func (e explainFlags) explainEdge(cmd *cobra.Command, arg string) (edgeExplanati
 	out.EdgeWay, out.Source, out.Why, out.Rule, out.Group = w, source.Unmap().String(), v.Why(), v.Rule, v.Group
 	out.Verdict, out.Default = verdictOf(v.Allow), verdictOf(true)
 	if v.Rule != "" {
-		out.At = s.placeOf(v.Rule, w, source)
+		out.At = line(s.placeOf(v.Rule, w, source))
 	}
 	if guard := rules.Guard(w.Cluster, w.Flow); guard != "" {
-		out.Default, out.Protected = verdictOf(false), fmt.Sprintf("rule %q (%s)", guard, s.placeOf(guard, w, source))
+		out.Default, out.Protected = verdictOf(false), fmt.Sprintf("rule %q (%s)", guard, line(s.placeOf(guard, w, source)))
 	} else if protected {
 		out.Default, out.Protected = verdictOf(false), "the tenant: protected: true"
 	}
@@ -184,24 +183,26 @@ func (e explainFlags) notes(rules *policy.EdgeRules, table *tenant.Table, w poli
 	return out
 }
 
-// placeOf is file:line of a rule. If files have a rule of that name each, it is the one that decides so alone.
-func (s policySet) placeOf(name string, w policy.EdgeWay, source netip.Addr) string {
-	var found string
+// placeOf is where a rule is. If files have a rule of that name each, it is the one that decides so alone.
+func (s policySet) placeOf(name string, w policy.EdgeWay, source netip.Addr) (found conf.Problem) {
 	for i, p := range s.policies {
 		for j, r := range p.Rules() {
 			if r.Name != name {
 				continue
 			}
 			at := placer(s.files[i])(fmt.Sprintf("rules[%d]", j), "")
-			place := fmt.Sprintf("%s:%d", at.File, at.Line)
 			if policy.NewEdgeRules(p).Decide(w, source, false).Rule == name {
-				return place
+				return at
 			}
-			found = cmp.Or(found, place)
+			if found.File == "" {
+				found = at
+			}
 		}
 	}
 	return found
 }
+
+func line(p conf.Problem) string { return fmt.Sprintf("%s:%d", p.File, p.Line) }
 
 func verdictOf(allow bool) string {
 	if allow {

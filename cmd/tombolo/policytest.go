@@ -21,12 +21,15 @@ func newPolicyTestCommand() *cobra.Command {
 	var out outputFlag
 	var records []string
 	var strict bool
+	var tenants tenantsFlag
 	cmd := &cobra.Command{
 		Use:   "test PATH... --audit FILE",
 		Short: "Say what a policy would refuse or admit of the traffic in audit records",
-		Long: `Decides every recorded dial of a hub again by the policies of the paths, and lists
-where the verdict differs, the most frequent first. Nothing is dialled. A name
-without a recorded address counts as open. Refusals by the agent, and records without
+		Long: `Decides every recorded dial of a hub, and every recorded connection at an edge, again by
+the policies of the paths, and lists where the verdict differs, the most frequent
+first. Nothing is dialled. A name without a recorded address counts as open, and at an
+edge, whose records have no port, what a rule with ports decides. --tenants says which
+clusters of an edge are protected in any case. Refusals by the agent, and records without
 a verdict, such as a failure or a refusal by a limit, are counted separately. With
 --strict the exit code is 4 if something that was allowed would be refused.`,
 		Example:     "  tombolo policy test ./policies --audit /var/log/tombolo/audit.jsonl",
@@ -44,7 +47,11 @@ a verdict, such as a failure or a refusal by a limit, are counted separately. Wi
 			if err != nil {
 				return err
 			}
-			r := replay.New(policies)
+			table, err := tenants.read()
+			if err != nil {
+				return err
+			}
+			r := replay.New(policies, protectedIn(table))
 			if err := readAudit(cmd, records, audit.Filter{}, func(rec audit.Record) error {
 				r.Add(rec)
 				return nil
@@ -63,6 +70,7 @@ a verdict, such as a failure or a refusal by a limit, are counted separately. Wi
 		},
 	}
 	cmd.Flags().StringSliceVar(&records, "audit", nil, "audit records: `FILES` with their rotated ones, or - for stdin")
+	tenants.register(cmd, "files and folders of an edge's tenants, `PATHS`: which are protected")
 	cmd.Flags().BoolVar(&strict, "strict", false, "fail if something that was allowed would be refused")
 	out.register(cmd)
 	return cmd
@@ -93,6 +101,9 @@ func (a rehearsed) text(w io.Writer) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tw, "DIALS\tCLUSTER\tCALLER\tTARGET\tBEFORE\tAFTER\tRULE\tWHY")
 	for _, d := range a.Differences {
+		if d.Flow != "" {
+			d.Cluster += "/" + d.Flow
+		}
 		fmt.Fprintf(tw, "%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", d.Dials, d.Cluster, d.Caller, d.Target, d.Before, d.After,
 			cmp.Or(d.Rule, "-"), d.Why)
 	}

@@ -111,3 +111,65 @@ func TestPolicyTest(t *testing.T) {
 		t.Errorf("records that there are not: %+v", got)
 	}
 }
+
+// TestPolicyTestAtAnEdge replays connections: by flow, name and source, at an edge and at ext-authz.
+func TestPolicyTestAtAnEdge(t *testing.T) {
+	visit := func(flow, source, asked, verdict, code string) audit.Record {
+		r := audit.Record{Kind: audit.KindDial, Time: time.Unix(1, 0), At: audit.AtEdge, Frontend: "tls", Cluster: "c1",
+			Egress: flow, Source: source, Asked: asked, Verdict: verdict, Code: code}
+		if verdict == audit.Allow {
+			r.Resolved = "192.0.2.1:6443"
+		}
+		return r
+	}
+	const vpn, denied = "outbound|1194||vpn-seed-server.shoot--p--c1.svc.cluster.local", "policy_denied"
+	unjudged := visit("api", "203.0.113.9:4711", "api.c1.example.org", "", "ok")
+	unjudged.Resolved = "192.0.2.1:6443" // an edge without a policy
+	sum := visit("", "", "", audit.Deny, denied)
+	sum.Count = 40
+	file := auditFile(t, []audit.Record{
+		visit("api", "203.0.113.9:4711", "api.c1.example.org", audit.Allow, "ok"),
+		unjudged,
+		visit("api", "[2001:db8::1]:4711", "api.c1.example.org", audit.Allow, "ok"),
+		visit("api", "203.0.113.7", "api.c1.example.org", audit.Deny, denied), // of ext-authz
+		visit("api", "203.0.113.8:1", "other.c1.example.org", audit.Allow, "ok"),
+		visit("vpn", "203.0.113.9:4711", vpn, audit.Allow, "dial_refused"),
+		visit("ingress", "203.0.113.9:4711", "www.example.org", audit.Allow, "ok"),
+		visit("api", "203.0.113.9:4711", "api.c1.example.org", "", "limit_reached"),
+		visit("api", "junk", "api.c1.example.org", audit.Allow, "ok"),
+		visit("", "203.0.113.9:4711", "", "", "name_missing"),
+		sum,
+	}, "")
+	path := policyFile(t, t.TempDir(), "p.yaml", `- {name: office, clusters: [c1], flows: [api], sources: [203.0.113.0/24], allow: [api.c1.example.org]}
+- {name: vpn, clusters: [c1], flows: [vpn], sources: [203.0.113.0/24], allow: ["*"]}
+- {name: www, clusters: [c1], flows: [ingress], sources: [203.0.113.0/24], allow: ["*:443"]}
+`)
+	var a rehearsed
+	if err := json.Unmarshal([]byte(must(t, "policy", "test", path, "--audit", file, "-o", "json")), &a); err != nil {
+		t.Fatal(err)
+	}
+	if a.Dials != 7 || a.Refused != 2 || a.Admitted != 1 || a.Open != 1 || a.Unclear != 1 || a.Unjudged != 41 || len(a.Differences) != 3 {
+		t.Errorf("%+v", a)
+	}
+	text := must(t, "policy", "test", path, "--audit", file)
+	for _, want := range []string{
+		"c1/api   2001:db8::1  api.c1.example.org    allowed  denied",
+		"c1/api   203.0.113.8  other.c1.example.org  allowed  denied",
+		"c1/api   203.0.113.7  api.c1.example.org    denied   allowed  office",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is not in\n%s", want, text)
+		}
+	}
+	// A tenant that is protected: what no rule allows is refused, whatever the policy is about.
+	empty := policyFile(t, t.TempDir(), "p.yaml", "- {name: a, clusters: [c1], allow: [\"*\"]}\n")
+	for _, c := range []struct {
+		args    []string
+		refused int
+	}{{nil, 0}, {[]string{"--tenants", tenantFile(t, t.TempDir(), "c1", "  protected: true\n")}, 6}} {
+		args := append([]string{"policy", "test", empty, "--audit", file, "-o", "json"}, c.args...)
+		if err := json.Unmarshal([]byte(must(t, args...)), &a); err != nil || a.Refused != c.refused {
+			t.Errorf("%v: %+v, %v", c.args, a, err)
+		}
+	}
+}

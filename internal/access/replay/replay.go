@@ -13,14 +13,18 @@ import (
 	"github.com/tombolo-io/tombolo/internal/access/policy"
 	"github.com/tombolo-io/tombolo/internal/base/admin"
 	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/hostname"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/stream/wire"
 )
 
-// Replay decides recorded dials by policies.
+// Replay decides recorded dials, and connections at an edge, by policies.
 type Replay struct {
-	policies []*policy.Policy
-	result   Result
-	differ   map[kind]*Difference
+	policies  []*policy.Policy
+	edge      *policy.EdgeRules
+	protected func(cluster string) bool
+	result    Result
+	differ    map[kind]*Difference
 }
 
 // Result counts dials by what the policies would change.
@@ -39,7 +43,8 @@ type Result struct {
 // Difference is a kind of dial whose verdict changes, and how many there were.
 type Difference struct {
 	Cluster string `json:"cluster"`
-	Caller  string `json:"caller"`
+	Flow    string `json:"flow,omitempty"` // of an edge
+	Caller  string `json:"caller"`         // at an edge its address
 	Target  string `json:"target"`
 	Before  string `json:"before"`
 	After   string `json:"after"`
@@ -49,18 +54,24 @@ type Difference struct {
 }
 
 // kind is what the dials of a Difference have in common.
-type kind struct{ cluster, caller, asked, before, after string }
+type kind struct{ cluster, flow, caller, asked, before, after string }
 
 // mostDifferences bounds the table: records also hold what a hostile caller asked for.
 const mostDifferences = 10_000
 
-// New returns a replay without dials.
-func New(policies []*policy.Policy) *Replay {
-	return &Replay{policies: policies, differ: map[kind]*Difference{}}
+// New returns a replay without dials. protected says which clusters are so by their tenant at an edge.
+func New(policies []*policy.Policy, protected func(cluster string) bool) *Replay {
+	return &Replay{
+		policies: policies, edge: policy.NewEdgeRules(policies...), protected: protected, differ: map[kind]*Difference{},
+	}
 }
 
-// Add decides a recorded dial of a hub; other records are left out.
+// Add decides a recorded dial of a hub, or a connection at an edge; other records are left out.
 func (r *Replay) Add(rec audit.Record) {
+	if rec.At == audit.AtEdge {
+		r.addEdge(rec)
+		return
+	}
 	if rec.At != audit.AtHub || rec.Asked == "" || rec.Cluster == "" {
 		return
 	}
@@ -77,41 +88,86 @@ func (r *Replay) Add(rec audit.Record) {
 		r.result.Unjudged++
 		return
 	}
-	r.result.Dials++
 	v := policy.Decide(q, r.policies...)
-	before, after := admin.VerdictAllowed, admin.VerdictDenied
-	if rec.Verdict == audit.Deny {
-		before = admin.VerdictDenied
+	r.count(rec.Verdict == audit.Deny, v.Open, v, Difference{Cluster: rec.Cluster, Caller: rec.Caller, Target: rec.Asked})
+}
+
+// count compares a verdict with the recorded one; open: it depends on what is not recorded.
+func (r *Replay) count(denied, open bool, v policy.Verdict, d Difference) {
+	r.result.Dials++
+	d.Before, d.After = admin.VerdictAllowed, admin.VerdictDenied
+	if denied {
+		d.Before = admin.VerdictDenied
 	}
 	switch {
-	case v.Allow:
-		after = admin.VerdictAllowed
-	case v.Open:
+	case open:
 		r.result.Open++
 		return
+	case v.Allow:
+		d.After = admin.VerdictAllowed
 	}
-	if before == after {
+	if d.Before == d.After {
 		return
 	}
-	if after == admin.VerdictDenied {
+	if d.After == admin.VerdictDenied {
 		r.result.Refused++
 	} else {
 		r.result.Admitted++
 	}
-	key := kind{rec.Cluster, rec.Caller, rec.Asked, before, after}
-	d := r.differ[key]
-	if d == nil {
+	key := kind{d.Cluster, d.Flow, d.Caller, d.Target, d.Before, d.After}
+	known := r.differ[key]
+	if known == nil {
 		if len(r.differ) == mostDifferences {
 			r.result.More++
 			return
 		}
-		d = &Difference{
-			Cluster: wire.Clean(rec.Cluster), Caller: wire.Clean(rec.Caller), Target: wire.Clean(rec.Asked),
-			Before: before, After: after, Rule: v.Rule, Why: v.Why(),
-		}
-		r.differ[key] = d
+		d.Cluster, d.Flow, d.Caller = wire.Clean(d.Cluster), wire.Clean(d.Flow), wire.Clean(d.Caller)
+		d.Target, d.Rule, d.Why = wire.Clean(d.Target), v.Rule, v.Why()
+		known = &d
+		r.differ[key] = known
 	}
-	d.Dials++
+	known.Dials++
+}
+
+// addEdge decides a recorded connection at an edge. Its record has no port: where rules tell ports apart, the verdict
+// is open.
+func (r *Replay) addEdge(rec audit.Record) {
+	flow := rec.Egress
+	if rec.Cluster == "" || !slices.Contains(policy.EdgeFlows(), flow) {
+		if rec.Count > 0 && rec.Cluster != "" {
+			r.result.Unjudged += int(rec.Count) // refusals without a record of their own
+		}
+		return
+	}
+	source, err := netip.ParseAddrPort(rec.Source)
+	if err != nil {
+		addr, err := netip.ParseAddr(rec.Source) // as ext-authz writes it
+		if err != nil {
+			r.result.Unclear++
+			return
+		}
+		source = netip.AddrPortFrom(addr, 0)
+	}
+	if rec.Verdict == "" && rec.Resolved == "" && rec.Code != telemetry.Outcome("") &&
+		rec.Code != string(fault.CodePolicyDenied) {
+		r.result.Unjudged++
+		return
+	}
+	w := policy.EdgeWay{Cluster: rec.Cluster, Flow: flow}
+	if name, err := hostname.Parse(rec.Asked); err == nil { // else a destination, which rules do not name
+		w.Name = name
+	}
+	protected := r.protected(rec.Cluster)
+	v, open := r.edge.Decide(w, source.Addr(), protected), false
+	for _, other := range r.edge.Ways(rec.Cluster, flow) {
+		at := w
+		at.Port = other.Port
+		open = open || r.edge.Decide(at, source.Addr(), protected).Allow != v.Allow
+	}
+	denied := rec.Verdict == audit.Deny || rec.Code == string(fault.CodePolicyDenied)
+	r.count(denied, open, v, Difference{
+		Cluster: rec.Cluster, Flow: flow, Caller: source.Addr().Unmap().String(), Target: rec.Asked,
+	})
 }
 
 // Result returns the counts, and the differences with the new refusals first, then the
@@ -124,7 +180,7 @@ func (r *Replay) Result() Result {
 	}
 	slices.SortFunc(out.Differences, func(x, y Difference) int {
 		return cmp.Or(cmp.Compare(y.After, x.After), cmp.Compare(y.Dials, x.Dials), cmp.Compare(x.Cluster, y.Cluster),
-			cmp.Compare(x.Caller, y.Caller), cmp.Compare(x.Target, y.Target))
+			cmp.Compare(x.Flow, y.Flow), cmp.Compare(x.Caller, y.Caller), cmp.Compare(x.Target, y.Target))
 	})
 	return out
 }

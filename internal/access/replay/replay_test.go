@@ -33,7 +33,7 @@ func TestJudged(t *testing.T) {
 // TestAddBounds: records that are no dials of a hub count nowhere, and the table of
 // differences is bounded.
 func TestAddBounds(t *testing.T) {
-	r := New(nil)
+	r := New(nil, func(string) bool { return false })
 	r.Add(audit.Record{At: audit.AtAgent, Asked: "10.0.0.1:1", Cluster: "c1"})
 	r.Add(audit.Record{At: audit.AtHub, Cluster: "c1"})
 	r.Add(audit.Record{At: audit.AtHub, Asked: "127.1:22", Cluster: "c1"})

@@ -108,8 +108,8 @@ func (s *Server) end(a asked, r authz.Ruling, f *fault.Fault) *authv3.CheckRespo
 	s.metrics.Checks.WithLabelValues(a.filter, telemetry.Outcome(code)).Inc()
 	now := time.Now()
 	rec := audit.Record{
-		Kind: audit.KindDial, Time: now, At: audit.AtEdge, Frontend: a.filter, Cluster: a.policy.Cluster, Asked: a.text,
-		Rule: r.Rule, Policy: r.Version.String(),
+		Kind: audit.KindDial, Time: now, At: audit.AtEdge, Frontend: a.filter, Cluster: a.policy.Cluster,
+		Egress: a.policy.Flow, Asked: a.text, Rule: r.Rule, Policy: r.Version.String(),
 	}
 	if a.policy.Source.IsValid() {
 		rec.Source = a.policy.Source.String()
