@@ -81,6 +81,9 @@ func TestConnect(t *testing.T) {
 	ping(t, c, "hello")
 	for name, c := range map[string]struct{ head, want string }{
 		"GET":                {"GET /x HTTP/1.1\r\nHost: api.example.org\r\n\r\n", "301 Moved Permanently\r\nLocation: https://api.example.org/x\r\n"},
+		"absolute form":      {"GET http://api.example.org:8132/x HTTP/1.1\r\nHost: evil.example\r\n\r\n", "Location: https://api.example.org/x\r\n"},
+		"two slashes":        {"GET //evil.example/x HTTP/1.1\r\nHost: api.example.org\r\n\r\n", "Location: https://api.example.org//evil.example/x\r\n"},
+		"a user":             {"GET http://api.example.org@evil.example/ HTTP/1.1\r\nHost: api.example.org\r\n\r\n", "400 Bad Request\r\nTombolo-Fault: request_malformed"},
 		"no header":          {"CONNECT api:443 HTTP/1.1\r\nHost: api:443\r\n\r\n", "Location: https://api/\r\n"},
 		"another tenant":     {"CONNECT api:443 HTTP/1.0\r\nReversed-VPN: " + strings.Replace(vpn, "c1", "c2", 1) + "\r\n\r\n", "403 Forbidden\r\nTombolo-Fault: name_unknown"},
 		"a prefix":           {"CONNECT api:443 HTTP/1.0\r\nReversed-VPN: " + strings.Replace(vpn, "c1", "c1-x", 1) + "\r\n\r\n", "name_unknown"},

@@ -3,6 +3,7 @@
 package edge
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -168,18 +169,16 @@ func (v *visit) connect() error {
 	return nil
 }
 
+// redirectOf leads to the host that was asked, and to no other.
 func redirectOf(h connecthead.Head) error {
 	if h.Host == "" {
 		return fault.New(fault.CodeRequest, "the request is malformed").Whyf("it names no host")
 	}
-	host, path := h.Host, h.Target
+	host := h.Host
 	if a, err := netip.ParseAddr(host); err == nil && a.Is6() {
 		host = "[" + host + "]"
 	}
-	if path == "" || path[0] != '/' {
-		path = "/"
-	}
-	return redirect{"https://" + host + path}
+	return redirect{"https://" + host + cmp.Or(h.Path, "/")}
 }
 
 // more reads at least n bytes more of the head.

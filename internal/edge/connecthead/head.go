@@ -29,7 +29,8 @@ const (
 type Head struct {
 	Method string
 	Target string // as sent; of a CONNECT host:port
-	Host   string // of the Host header, else of the target; a name or address without a port; empty: none
+	Host   string // of the target if that has one, else of the Host header; without a port; empty: none
+	Path   string // of the target, with its query; empty: that of a CONNECT, or of *
 	Header string // the name of the one header that names a destination; empty: there is none
 	Value  string // of that header, as sent
 	Size   int    // bytes of the head
@@ -109,14 +110,41 @@ func (h *Head) request(line string) (minor int, err error) {
 		return 0, malformed("the version is neither HTTP/1.0 nor HTTP/1.1")
 	}
 	h.Method, h.Target = method, target
-	if h.Connect() {
+	switch {
+	case h.Connect():
 		host, port, ok := splitPort(target)
 		if !ok || port == "" {
 			return 0, malformed("the target of the CONNECT is not host:port")
 		}
 		h.Host = host
+	case target[0] == '/':
+		h.Path = target
+	case target != "*":
+		return minor, h.absolute(target)
 	}
 	return minor, nil
+}
+
+// absolute reads a target in absolute form, whose host counts and not that of the Host header (RFC 9112 section
+// 3.2.2). It has no user: what a person sees there is not where the request goes.
+func (h *Head) absolute(target string) error {
+	scheme, rest, _ := strings.Cut(target, "://")
+	if !strings.EqualFold(scheme, "http") && !strings.EqualFold(scheme, "https") {
+		return malformed("the target is neither a path nor an http URI")
+	}
+	authority := rest
+	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
+		authority, h.Path = rest[:i], rest[i:]
+	}
+	host, _, ok := splitPort(authority)
+	if !ok {
+		return malformed("the target names no host")
+	}
+	if !strings.HasPrefix(h.Path, "/") {
+		h.Path = "/" + h.Path
+	}
+	h.Host = host
+	return nil
 }
 
 // host reads a Host header. That of a CONNECT says what its target says, maybe without
@@ -131,7 +159,9 @@ func (h *Head) host(value string) error {
 			return malformed("the Host header and the target of the CONNECT differ")
 		}
 	}
-	h.Host = host
+	if h.Host == "" {
+		h.Host = host
+	}
 	return nil
 }
 
