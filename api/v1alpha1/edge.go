@@ -19,6 +19,8 @@ type EdgeConfig struct {
 	// Policies are files of kind AccessPolicy, and folders of them. With none, everybody reaches every tenant
 	// that is not protected.
 	Policies []string `json:"policies,omitempty"`
+	// Hubs are those through whose agents tenants are reached.
+	Hubs []EdgeHub `json:"hubs,omitempty"`
 	// HealthListen is the http port for probes and metrics. Default 127.0.0.1:8447.
 	HealthListen string `json:"healthListen,omitempty"`
 	// RunDir holds the admin socket, edge/edge.sock. Default /run/tombolo.
@@ -48,6 +50,16 @@ type EdgeListener struct {
 	// UnknownName is the answer of a tls listener to a client that names no server, or one of no tenant: alert
 	// (unrecognized_name of TLS, the default) or close (no answer).
 	UnknownName string `json:"unknownName,omitempty"`
+}
+
+// EdgeHub is a hub through whose agents tenants are reached.
+type EdgeHub struct {
+	// Name is what tenants call it.
+	Name string `json:"name"`
+	// Address is the host:port of its main port.
+	Address string `json:"address"`
+	// Certificate is a file made by 'tombolo certificate issue --role edge'. It is read again when it changes.
+	Certificate string `json:"certificate"`
 }
 
 // ProxyProtocolConfig says from whom a PROXY protocol header is taken, and then required.
@@ -103,6 +115,18 @@ type EdgeWay struct {
 	// Upstreams are host:port, tried in turn. A way with destinations may leave them out: the service that the
 	// destination names is meant then.
 	Upstreams []string `json:"upstreams,omitempty"`
+	// Hubs are upstreams behind agents of hubs, tried in turn with the others.
+	Hubs []EdgeStream `json:"hubs,omitempty"`
 	// ProxyProtocol is what upstreams are sent first: v1 or v2 with the client's address, or none (the default).
 	ProxyProtocol string `json:"proxyProtocol,omitempty"`
+}
+
+// EdgeStream is a target that a hub's agents dial.
+type EdgeStream struct {
+	// Name is that of the hub in the edge's configuration.
+	Name string `json:"name"`
+	// Cluster is the hub's name of the cluster. Default: the tenant's name.
+	Cluster string `json:"cluster,omitempty"`
+	// Target is host:port as the agent resolves it.
+	Target string `json:"target"`
 }

@@ -44,7 +44,7 @@ func FuzzOperatorFile(f *testing.F) {
 		if err := os.WriteFile(path, data, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		pair, root, err := readOperator(path)
+		pair, root, err := trust.ReadBundle("operator", path)
 		if err != nil {
 			if f := fault.From(err); f.Code != fault.CodeCertInvalid || f.Next == "" {
 				t.Errorf("an error that does not help: %v", err)

@@ -3,12 +3,8 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
-	"encoding/pem"
 	"fmt"
 	"io"
 	"os"
@@ -21,7 +17,6 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/admin"
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
-	"github.com/tombolo-io/tombolo/internal/base/private"
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/stream/hub"
 	"github.com/tombolo-io/tombolo/internal/stream/splice"
@@ -121,44 +116,12 @@ func (r *remoteFlags) client() (*admin.Client, error) {
 	if err != nil {
 		return nil, fault.New(fault.CodeUsage, "--hub cannot be read").Because(err).Hint("write HOST or HOST:PORT")
 	}
-	cert, ca, err := readOperator(r.operator)
+	cert, ca, err := trust.ReadBundle("operator", r.operator)
 	if err != nil {
 		return nil, err
 	}
 	check := func() trust.Check { return trust.Check{Roots: trust.RootsOf(ca), Now: time.Now()} }
 	return admin.OverTLS(address, trust.HubClientConfig(check, cert, "http/1.1"), splice.Below), nil
-}
-
-// readOperator reads a bundle: a private key, its certificate, the CA.
-func readOperator(path string) (*tls.Certificate, *x509.Certificate, error) {
-	data, err := private.Read(path, limit.PrivateFile)
-	if fault.Has(err, fault.CodeSecret) {
-		return nil, nil, err
-	}
-	if err != nil {
-		return nil, nil, fault.New(fault.CodeUsage, "the operator file cannot be read").Because(err).
-			Hint("correct --operator")
-	}
-	damaged := func() *fault.Fault {
-		return fault.New(fault.CodeCertInvalid, "the operator file "+path+" is damaged").
-			Hint("issue a new one: tombolo certificate issue --role operator --name NAME --out FILE")
-	}
-	block, rest := pem.Decode(data)
-	if block == nil {
-		return nil, nil, damaged().Whyf("it holds no key in PEM")
-	}
-	key, err := trust.ParseKey(pem.EncodeToMemory(block))
-	if err != nil {
-		return nil, nil, damaged().Because(err)
-	}
-	certs, err := trust.ParseCertificates(bytes.TrimSpace(rest))
-	if err != nil {
-		return nil, nil, damaged().Because(err)
-	}
-	if len(certs) != 2 {
-		return nil, nil, damaged().Whyf("it holds %d certificates, not 2", len(certs))
-	}
-	return &tls.Certificate{Certificate: [][]byte{certs[0].Raw}, PrivateKey: key, Leaf: certs[0]}, certs[1], nil
 }
 
 // outputFlag is -o with its formats. It is checked when it is parsed: a command

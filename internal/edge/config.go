@@ -12,6 +12,7 @@ import (
 
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
 	"github.com/tombolo-io/tombolo/internal/access/audit"
+	"github.com/tombolo-io/tombolo/internal/access/policy"
 	"github.com/tombolo-io/tombolo/internal/base/conf"
 	"github.com/tombolo-io/tombolo/internal/base/id"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
@@ -24,6 +25,7 @@ import (
 type Config struct {
 	Version      string // of the program
 	Listeners    []Listener
+	Hubs         []Hub
 	HealthListen string
 	RunDir       string
 	Log          v1alpha1.LogConfig
@@ -43,6 +45,12 @@ type Reloadable struct {
 	Tenants, Policies         []string // files and folders
 	DialTimeout, IdleTimeout  time.Duration
 	Total, Source, PerCluster int // connections
+}
+
+// Hub is one through whose agents tenants are reached.
+type Hub struct {
+	Name, Address string
+	Certificate   string // file
 }
 
 // Listener is one port.
@@ -101,6 +109,7 @@ func validate(raw v1alpha1.EdgeConfig, add conf.Report) Config {
 		}
 		*l.into = cmp.Or(l.in, l.otherwise)
 	}
+	c.Hubs = hubs(raw.Hubs, add)
 	if len(raw.Listeners) == 0 {
 		add("listeners", "there is no listener")
 	}
@@ -119,6 +128,27 @@ func validate(raw v1alpha1.EdgeConfig, add conf.Report) Config {
 		}
 	}
 	return c
+}
+
+// hubs validates the hubs.
+func hubs(raw []v1alpha1.EdgeHub, add conf.Report) (out []Hub) {
+	for i, h := range raw {
+		at := fmt.Sprintf("hubs[%d].", i)
+		if err := id.CheckHub(h.Name); err != nil {
+			add(at+"name", "%v", err)
+		}
+		if slices.ContainsFunc(out, func(o Hub) bool { return o.Name == h.Name }) {
+			add(at+"name", "another hub has the name %q already", h.Name)
+		}
+		if _, err := policy.ParseTarget(h.Address); err != nil {
+			add(at+"address", "%v", err)
+		}
+		if h.Certificate == "" {
+			add(at+"certificate", "there is none: make it with 'tombolo certificate issue --role edge' at the hub")
+		}
+		out = append(out, Hub{h.Name, h.Address, h.Certificate})
+	}
+	return out
 }
 
 // port validates one listener.
@@ -157,6 +187,7 @@ func fixedChanges(old, next Config) []string {
 	})
 	return conf.Settings{
 		{"listeners", same},
+		{"hubs", slices.Equal(old.Hubs, next.Hubs)},
 		{"healthListen", old.HealthListen == next.HealthListen},
 		{"runDir", old.RunDir == next.RunDir},
 		{"log", old.Log == next.Log},

@@ -84,7 +84,10 @@ func coverage(tenants []*tenant.Tenant, p rules, cluster string) admin.EdgeCover
 	})
 	for _, f := range all[:min(len(all), waysListed)] {
 		w := &f.t.Ways[f.way]
-		row := admin.EdgeWay{Cluster: f.t.Name, Flow: w.Flow, Protocols: w.Protocols, Upstreams: w.Upstreams, Guard: f.guard}
+		row := admin.EdgeWay{Cluster: f.t.Name, Flow: w.Flow, Protocols: w.Protocols, Guard: f.guard}
+		for _, u := range w.Upstreams {
+			row.Upstreams = append(row.Upstreams, u.String())
+		}
 		for _, n := range w.Names {
 			if strings.HasPrefix(n, ".") {
 				n = "*" + n

@@ -63,7 +63,7 @@ func New(cfg Config, o Options) *Edge {
 	}
 	e := &Edge{
 		cfg: cfg, log: o.Log, reg: o.Reg, now: o.Now, audit: o.Audit, tenants: tenant.NewTable(),
-		table: authz.NewTable(), upstreams: newUpstreams(o.Now), counts: newCounts(), splicer: splice.New(),
+		table: authz.NewTable(), upstreams: newUpstreams(o.Now, cfg.Hubs), counts: newCounts(), splicer: splice.New(),
 		began: o.Now(), listening: make(chan []net.Listener, 1),
 	}
 	e.settings.Store(&cfg.Reloadable)
@@ -78,7 +78,8 @@ func New(cfg Config, o Options) *Edge {
 		Reloaded: func(err error) { e.metrics.PolicyReloads.WithLabelValues(outcome(err)).Inc() },
 	})
 	e.files = tenantfile.New(tenantfile.Options{
-		Paths: func() []string { return e.settings.Load().Tenants }, Table: e.tenants, Log: o.Log, Now: o.Now,
+		Paths: func() []string { return e.settings.Load().Tenants }, Table: e.tenants, Hubs: names(cfg.Hubs), Log: o.Log,
+		Now:      o.Now,
 		Reloaded: func(err error) { e.metrics.TenantReloads.WithLabelValues(outcome(err)).Inc() },
 	})
 	return e

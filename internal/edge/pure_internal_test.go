@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/edge/tenant"
 )
 
 func TestInTurn(t *testing.T) {
@@ -38,28 +39,29 @@ func TestInTurn(t *testing.T) {
 
 func TestEjection(t *testing.T) {
 	now := time.Unix(100, 0)
-	u := newUpstreams(func() time.Time { return now })
+	u := newUpstreams(func() time.Time { return now }, nil)
+	at := func(s string) tenant.Upstream { return tenant.Upstream{Address: s} }
 	for _, want := range []time.Duration{1, 2, 4, 8, 16, 30, 30, 30, 30, 30, 30} {
-		u.note("a", false)
-		if got := u.failing["a"].until.Sub(now); got != want*time.Second {
+		u.note(at("a"), false)
+		if got := u.failing[at("a")].until.Sub(now); got != want*time.Second {
 			t.Errorf("ejected for %v, want %v s", got, int(want))
 		}
 	}
 	if got := u.Failing(); !slices.Equal(got, []string{"a"}) {
 		t.Error(got)
 	}
-	u.note("a", true)
+	u.note(at("a"), true)
 	if len(u.failing) > 0 || len(u.Failing()) > 0 {
 		t.Error("one that answers is still remembered")
 	}
 	for i := range 2 * mostEjected {
-		u.note(fmt.Sprint(i), false)
+		u.note(at(fmt.Sprint(i)), false)
 	}
 	if len(u.failing) != mostEjected {
 		t.Errorf("%d upstreams are remembered", len(u.failing))
 	}
 	now = now.Add(time.Minute)
-	if u.note("new", false); len(u.failing) != 1 {
+	if u.note(at("new"), false); len(u.failing) != 1 {
 		t.Errorf("%d upstreams are remembered after their time", len(u.failing))
 	}
 }
@@ -71,6 +73,9 @@ func TestParseConfigRefuses(t *testing.T) {
 		"tenants: [a]\nlisteners: [{name: a, listen: ':1', protocol: tls, unknownName: closed}]\n":                                             `listeners[0].unknownName: "closed" is neither alert nor close; did you mean close?`,
 		"tenants: [a]\nlisteners: [{name: a, listen: ':1', protocol: connect, unknownName: close}]\n":                                          `listeners[0].unknownName: it is about server names`,
 		"tenants: [a]\nlisteners: [{name: a, listen: ':1', protocol: tlss}]\n":                                                                 `e.yaml:4:47: listeners[0].protocol: "tlss" is neither tls nor connect; did you mean tls?`,
+		"tenants: [a]\nlisteners: [{name: a, listen: ':1', protocol: tls}]\nhubs: [{name: h1, address: a, certificate: f}]\n":                  "hubs[0].address",
+		"tenants: [a]\nlisteners: [{name: a, listen: ':1', protocol: tls}]\nhubs: [{name: h1, address: 'a:1'}]\n":                              "hubs[0].certificate: there is none",
+		"tenants: [a]\nhubs: [{name: h1, address: 'a:1', certificate: f}, {name: h1, address: 'b:1', certificate: f}]\n":                       "hubs[1].name: another hub has the name",
 		"tenants: [a]\nlisteners: [{name: A b, listen: ':1', protocol: tls}]\n":                                                                "listeners[0].name",
 		"tenants: [a]\nlisteners: [{name: a, listen: x, protocol: tls}]\n":                                                                     "listeners[0].listen",
 		"tenants: [a]\nlisteners: [{name: a, listen: ':1', protocol: tls}, {name: a, listen: ':2', protocol: tls}]\n":                          "listeners[1].name: listeners[0] has the name",

@@ -24,6 +24,7 @@ func (e *Edge) Run(ctx, hard context.Context) error {
 		e.files.LogRefused(err, "")
 	}
 	e.watchCoverage()
+	e.upstreams.look(e.log)
 	open, err := e.listen(ctx)
 	if err != nil {
 		return err
@@ -176,7 +177,7 @@ func (v *visit) pass(ctx context.Context, arrived func()) {
 			defer v.of.counts.leave(v.route.Tenant.Name)
 		}
 	}
-	var up *net.TCPConn
+	var up net.Conn
 	if err == nil {
 		up, err = v.enter(ctx)
 	}

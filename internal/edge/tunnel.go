@@ -4,6 +4,7 @@ package edge
 
 import (
 	"context"
+	"errors"
 	"net"
 	"sync"
 
@@ -50,7 +51,7 @@ func (t *tunnel) ruling() (authz.Ruling, bool) {
 }
 
 // carry copies between client and upstream until both have ended, and gives the record.
-func (v *visit) carry(ctx context.Context, up *net.TCPConn) (audit.Record, error) {
+func (v *visit) carry(ctx context.Context, up net.Conn) (audit.Record, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	t := &tunnel{request: v.request(), cancel: cancel, rule: v.rule}
@@ -93,7 +94,7 @@ func (v *visit) end(rec audit.Record, err error) {
 		rec.Reason = f.Why
 	}
 	v.of.metrics.Visits.WithLabelValues(v.at.Name, outcome(err)).Inc()
-	if f != nil && refused(f.Code) {
+	if f != nil && refused(f.Code) && !errors.As(err, new(fromHub)) {
 		rec.Kind = audit.KindRefusal
 		if v.of.refusals.take(v.of.now(), rec, sourceOf(v.client.Addr())) {
 			v.of.audit.Write(rec)

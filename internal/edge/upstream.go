@@ -14,6 +14,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/base/socket"
+	"github.com/tombolo-io/tombolo/internal/edge/tenant"
 )
 
 // failing is what is known of an upstream that did not answer. One that answers is not remembered.
@@ -35,8 +36,8 @@ func (f failing) after(now time.Time) failing {
 // inTurn orders upstreams: those in order first, each beginning once in turn, then those that are
 // ejected, the one that has been so for longest first. None is left out: if all fail, the next
 // attempt may be the one that does not.
-func inTurn(all []string, turn uint64, ejected func(string) time.Time) []string {
-	out := make([]string, 0, len(all))
+func inTurn[T any](all []T, turn uint64, ejected func(T) time.Time) []T {
+	out := make([]T, 0, len(all))
 	start := int(turn % uint64(max(len(all), 1)))
 	for i := range all {
 		if u := all[(start+i)%len(all)]; ejected(u).IsZero() {
@@ -49,22 +50,26 @@ func inTurn(all []string, turn uint64, ejected func(string) time.Time) []string 
 			out = append(out, u)
 		}
 	}
-	slices.SortStableFunc(out[healthy:], func(a, b string) int { return ejected(a).Compare(ejected(b)) })
+	slices.SortStableFunc(out[healthy:], func(a, b T) int { return ejected(a).Compare(ejected(b)) })
 	return out
 }
 
 // upstreams dials, and remembers what fails.
 type upstreams struct {
 	dialer net.Dialer
+	hubs   map[string]*hubDoor
 	now    func() time.Time
 
 	mu      sync.Mutex
 	turn    uint64
-	failing map[string]failing
+	failing map[tenant.Upstream]failing
 }
 
-func newUpstreams(now func() time.Time) *upstreams {
-	u := &upstreams{now: now, failing: map[string]failing{}}
+func newUpstreams(now func() time.Time, hubs []Hub) *upstreams {
+	u := &upstreams{now: now, failing: map[tenant.Upstream]failing{}, hubs: map[string]*hubDoor{}}
+	for _, h := range hubs {
+		u.hubs[h.Name] = &hubDoor{Hub: h}
+	}
 	first := socket.Descriptors() - socket.Reserve(socket.Descriptors())
 	u.dialer = net.Dialer{KeepAliveConfig: socket.KeepAlive(), Control: func(_, _ string, c syscall.RawConn) error {
 		full := false
@@ -78,12 +83,12 @@ func newUpstreams(now func() time.Time) *upstreams {
 }
 
 // order is inTurn of now.
-func (u *upstreams) order(all []string) []string {
+func (u *upstreams) order(all []tenant.Upstream) []tenant.Upstream {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	now := u.now()
 	u.turn++
-	return inTurn(all, u.turn, func(a string) time.Time {
+	return inTurn(all, u.turn, func(a tenant.Upstream) time.Time {
 		if f := u.failing[a]; f.until.After(now) {
 			return f.until
 		}
@@ -92,7 +97,7 @@ func (u *upstreams) order(all []string) []string {
 }
 
 // note remembers how a dial went.
-func (u *upstreams) note(address string, ok bool) {
+func (u *upstreams) note(address tenant.Upstream, ok bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if ok {
@@ -119,7 +124,7 @@ func (u *upstreams) Failing() (out []string) {
 	defer u.mu.Unlock()
 	for a, f := range u.failing {
 		if f.until.After(u.now()) {
-			out = append(out, a)
+			out = append(out, a.String())
 		}
 	}
 	slices.Sort(out)
@@ -127,7 +132,7 @@ func (u *upstreams) Failing() (out []string) {
 }
 
 // dial connects to the first that answers. Each has an equal part of the time that is left.
-func (u *upstreams) dial(ctx context.Context, all []string) (*net.TCPConn, string, error) {
+func (u *upstreams) dial(ctx context.Context, all []tenant.Upstream) (net.Conn, string, error) {
 	var last error
 	order := u.order(all)
 	for i, address := range order {
@@ -135,27 +140,41 @@ func (u *upstreams) dial(ctx context.Context, all []string) (*net.TCPConn, strin
 		if end, ok := ctx.Deadline(); ok {
 			part, cancel = context.WithTimeout(ctx, time.Until(end)/time.Duration(len(order)-i))
 		}
-		conn, err := u.dialer.DialContext(part, "tcp", address)
+		conn, err := u.open(part, address)
 		cancel()
 		if err == nil {
 			u.note(address, true)
-			return conn.(*net.TCPConn), address, nil
+			return conn, address.String(), nil
 		}
 		if last = err; errors.Is(run.Ended(ctx), context.Canceled) {
-			return nil, address, fault.New(fault.CodeDialCanceled, "the client gave up")
+			return nil, address.String(), fault.New(fault.CodeDialCanceled, "the client gave up")
 		}
 		if !errors.Is(err, syscall.EMFILE) {
 			u.note(address, false)
 		}
 	}
-	return nil, order[len(order)-1], dialFault(last)
+	return nil, order[len(order)-1].String(), dialFault(last)
+}
+
+func (u *upstreams) open(ctx context.Context, to tenant.Upstream) (net.Conn, error) {
+	if to.Hub == "" {
+		return u.dialer.DialContext(ctx, "tcp", to.Address)
+	}
+	hub := u.hubs[to.Hub]
+	if hub == nil {
+		return nil, fromHub{fault.Newf(fault.CodeConfig, "the edge knows no hub %q", to.Hub)}
+	}
+	return hub.stream(ctx, to)
 }
 
 // dialFault says why no upstream answered.
 func dialFault(err error) error {
 	var dns *net.DNSError
 	var timeout net.Error
+	var hub fromHub
 	switch {
+	case errors.As(err, &hub):
+		return hub
 	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
 		return fault.New(fault.CodeLimit, "the edge has no descriptors left").
 			Hint("raise the limit of open files, or add an edge")

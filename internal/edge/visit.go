@@ -214,15 +214,15 @@ func (v *visit) request() policy.Request {
 }
 
 // upstreams are those of the way, or the service that the destination stands for.
-func (v *visit) upstreams() []string {
+func (v *visit) upstreams() []tenant.Upstream {
 	if len(v.route.Way.Upstreams) > 0 {
 		return v.route.Way.Upstreams
 	}
-	return []string{v.dest.Service()}
+	return []tenant.Upstream{{Address: v.dest.Service()}}
 }
 
 // enter decides, dials, and gives the connection to the upstream.
-func (v *visit) enter(ctx context.Context) (*net.TCPConn, error) {
+func (v *visit) enter(ctx context.Context) (net.Conn, error) {
 	if v.rule = v.of.judge(v.request()); !v.rule.Allow {
 		return nil, denied(v.rule)
 	}
@@ -243,7 +243,7 @@ func (v *visit) enter(ctx context.Context) (*net.TCPConn, error) {
 }
 
 // greet sends the upstream the client's address, if it wants that, and then what has been read.
-func (v *visit) greet(up *net.TCPConn) error {
+func (v *visit) greet(up net.Conn) error {
 	first := v.head
 	if version := v.route.Way.Proxy; version != tenant.NoProxy {
 		h, err := proxyheader.Format(byte(version), v.client, v.local)

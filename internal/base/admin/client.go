@@ -257,7 +257,11 @@ func (c *Client) StreamWith(ctx context.Context, cluster, target string, said re
 	}
 	head.N = math.MaxInt64 // the bound was for the head; buf keeps reading through it
 	conn.SetDeadline(time.Time{})
-	return &bufferedConn{Conn: conn, buf: buf}, nil
+	out := &bufferedConn{Conn: conn}
+	if buf.Buffered() > 0 {
+		out.buf = buf
+	}
+	return out, nil
 }
 
 // streamless is the fault of a stream that was not opened: the end of ctx first, not its
@@ -276,20 +280,30 @@ func (c *Client) streamless(ctx context.Context, err error) error {
 }
 
 // bufferedConn first returns the bytes that were read together with the head. Its buffer
-// reads through the LimitedReader that bounded the head, whose bound is lifted after it:
-// MaxInt64 bytes are 29 years at 10 GB/s.
+// reads through the LimitedReader that bounded the head, whose bound is lifted after it.
 type bufferedConn struct {
 	net.Conn
-	buf  *bufio.Reader
-	done atomic.Bool // our direction has ended
+	buf  *bufio.Reader // nil once it is empty: an idle stream keeps no buffer
+	done atomic.Bool   // our direction has ended
 }
 
 // Read distinguishes an orderly end from a broken stream: a unix socket has no reset, but
 // a hub that closes it before we have ended our direction has broken the stream.
 func (b *bufferedConn) Read(p []byte) (int, error) {
-	n, err := b.buf.Read(p)
+	n, err := b.read(p)
 	if err == io.EOF && !b.done.Load() && socket.HungUp(b.Conn) {
 		err = fault.New(fault.CodeStreamReset, "the stream broke").Whyf("the target, its agent or the hub cut it")
+	}
+	return n, err
+}
+
+func (b *bufferedConn) read(p []byte) (int, error) {
+	if b.buf == nil {
+		return b.Conn.Read(p)
+	}
+	n, err := b.buf.Read(p)
+	if b.buf.Buffered() == 0 {
+		b.buf = nil
 	}
 	return n, err
 }

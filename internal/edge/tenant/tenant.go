@@ -6,6 +6,7 @@
 package tenant
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"net/netip"
@@ -41,8 +42,21 @@ type Way struct {
 	Names        []string // host names in lower case; with a leading dot every name below it
 	Protocols    []string
 	Destinations []connecthead.Destination
-	Upstreams    []string // host:port; none: the services of the destinations
+	Upstreams    []Upstream // none: the services of the destinations
 	Proxy        Proxy
+}
+
+// Upstream is where a way leads: an address, or one that the agents of a hub's cluster dial.
+type Upstream struct {
+	Hub, Cluster string // empty: Address is dialled from here
+	Address      string // host:port
+}
+
+func (u Upstream) String() string {
+	if u.Hub == "" {
+		return u.Address
+	}
+	return "hub:" + u.Hub + "/" + u.Cluster + "/" + u.Address
 }
 
 // Proxy is a version of the PROXY protocol.
@@ -86,7 +100,7 @@ func valid(raw v1alpha1.EdgeTenant, add conf.Report) *Tenant {
 		return t
 	}
 	for i, w := range raw.Spec.Ways {
-		t.Ways = append(t.Ways, way(w, func(path, format string, args ...any) {
+		t.Ways = append(t.Ways, way(raw.Metadata.Name, w, func(path, format string, args ...any) {
 			add(fmt.Sprintf("spec.ways[%d].%s", i, path), format, args...)
 		}))
 	}
@@ -94,9 +108,10 @@ func valid(raw v1alpha1.EdgeTenant, add conf.Report) *Tenant {
 	return t
 }
 
-// way judges one way.
-func way(w v1alpha1.EdgeWay, add conf.Report) Way {
-	out := Way{Flow: w.Flow, Protocols: w.Protocols, Upstreams: w.Upstreams}
+// way judges one way of the tenant called name.
+func way(name string, w v1alpha1.EdgeWay, add conf.Report) Way {
+	out := Way{Flow: w.Flow, Protocols: w.Protocols}
+	none := len(w.Upstreams)+len(w.Hubs) == 0
 	if !slices.Contains(policy.EdgeFlows(), w.Flow) {
 		known := policy.EdgeFlows()
 		add("flow", "%q is none of %s%s", w.Flow, strings.Join(known, ", "), conf.Meant(w.Flow, known...))
@@ -129,7 +144,7 @@ func way(w v1alpha1.EdgeWay, add conf.Report) Way {
 		d, err := connecthead.ParseDestination(text)
 		if err != nil {
 			add(fmt.Sprintf("destinations[%d]", i), "%s", err)
-		} else if d.Service() == "" && len(w.Upstreams) == 0 {
+		} else if d.Service() == "" && none {
 			add(fmt.Sprintf("destinations[%d]", i), "a socket stands for no service: name the upstreams")
 		}
 		out.Destinations = append(out.Destinations, d)
@@ -140,16 +155,18 @@ func way(w v1alpha1.EdgeWay, add conf.Report) Way {
 		add("names", "the way has neither names, protocols nor destinations")
 	case atTLS && len(w.Destinations) > 0:
 		add("destinations", "names and protocols are of TLS listeners, destinations of CONNECT listeners: write two ways")
-	case atTLS && len(w.Upstreams) == 0:
+	case atTLS && none:
 		add("upstreams", "there is no upstream")
 	}
 	out.upstreams(w, add)
+	out.streams(name, w.Hubs, add)
 	return out
 }
 
 func (w *Way) upstreams(raw v1alpha1.EdgeWay, add conf.Report) {
-	if n := len(raw.Upstreams); n > mostUpstreams {
+	if n := len(raw.Upstreams) + len(raw.Hubs); n > mostUpstreams {
 		add("upstreams", "%d upstreams; at most %d are accepted", n, mostUpstreams)
+		return
 	}
 	for i, text := range raw.Upstreams {
 		at := fmt.Sprintf("upstreams[%d]", i)
@@ -166,6 +183,7 @@ func (w *Way) upstreams(raw v1alpha1.EdgeWay, add conf.Report) {
 		if slices.Contains(raw.Upstreams[:i], text) {
 			add(at, "%q is listed twice", text)
 		}
+		w.Upstreams = append(w.Upstreams, Upstream{Address: text})
 	}
 	switch raw.ProxyProtocol {
 	case "", "none":
@@ -175,6 +193,46 @@ func (w *Way) upstreams(raw v1alpha1.EdgeWay, add conf.Report) {
 		w.Proxy = ProxyV2
 	default:
 		add("proxyProtocol", "%q is none of none, v1, v2", raw.ProxyProtocol)
+	}
+}
+
+// streams judges the upstreams behind hubs.
+func (w *Way) streams(tenant string, raw []v1alpha1.EdgeStream, add conf.Report) {
+	for i, s := range raw {
+		at := fmt.Sprintf("hubs[%d]", i)
+		u := Upstream{Hub: s.Name, Cluster: cmp.Or(s.Cluster, tenant)}
+		if err := id.CheckHub(s.Name); err != nil {
+			add(at+".name", "%v", err)
+		}
+		if _, err := id.ParseCluster(u.Cluster); s.Cluster != "" && err != nil {
+			add(at+".cluster", "%v", err)
+		}
+		target, err := policy.ParseTarget(s.Target)
+		if err != nil {
+			add(at+".target", "%v", err)
+			continue
+		}
+		if u.Address = target.String(); slices.Contains(w.Upstreams, u) {
+			add(at, "%s is listed twice", u)
+		}
+		w.Upstreams = append(w.Upstreams, u)
+	}
+}
+
+// KnowsHubs reports upstreams behind hubs that the edge does not know.
+func (t *Tenant) KnowsHubs(known []string, add conf.Report) {
+	for i, w := range t.Ways {
+		at := 0 // of the hubs
+		for _, u := range w.Upstreams {
+			if u.Hub == "" {
+				continue
+			}
+			if !slices.Contains(known, u.Hub) {
+				add(fmt.Sprintf("spec.ways[%d].hubs[%d].name", i, at), "the edge's configuration has no hub %q%s", u.Hub,
+					conf.Meant(u.Hub, known...))
+			}
+			at++
+		}
 	}
 }
 

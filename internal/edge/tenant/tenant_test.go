@@ -76,6 +76,10 @@ func TestReadRefuses(t *testing.T) {
 		"a name twice":        {file("{flow: api, names: [a], upstreams: [\"b:1\"]}\n  - {flow: ingress, names: [b, A], upstreams: [\"b:1\"]}"), `spec.ways[1].names[1]: name "a" is claimed by another way of this tenant`},
 		"too many upstreams":  {file(`{flow: api, names: [a], upstreams: ["b:1"` + strings.Repeat(`, "b:2"`, 20) + `]}`), "at most 16"},
 		"too many names":      {file(`{flow: api, names: [a` + strings.Repeat(`, a`, 300) + `], upstreams: ["b:1"]}`), "at most 256"},
+		"a hub's name":        {file(`{flow: api, names: [a], hubs: [{name: H1, target: "b:1"}]}`), "t.yaml:6:43: spec.ways[0].hubs[0].name"},
+		"a hub's cluster":     {file(`{flow: api, names: [a], hubs: [{name: h1, cluster: C_1, target: "b:1"}]}`), "spec.ways[0].hubs[0].cluster"},
+		"a hub's target":      {file(`{flow: api, names: [a], hubs: [{name: h1, target: b}]}`), "spec.ways[0].hubs[0].target"},
+		"a stream twice":      {file(`{flow: api, names: [a], hubs: [{name: h1, target: "b:1"}, {name: h1, cluster: c1, target: "b:1"}]}`), "hub:h1/c1/b:1 is listed twice"},
 		"an unknown field":    {file(`{flow: api, name: a, upstreams: ["b:1"]}`), `unknown key`},
 		"several at one time": {file(`{flow: x, names: ["?"], upstreams: [b]}`), "upstreams[0]"},
 	} {

@@ -25,6 +25,7 @@ func words() confdir.Words {
 type Options struct {
 	Paths    func() []string // files and folders, as they are configured now
 	Table    *tenant.Table   // only these files change it
+	Hubs     []string        // that tenants may name; nil: any
 	Log      *slog.Logger
 	Now      func() time.Time
 	Reloaded func(error) // counts a change, nil, or a file that is refused
@@ -56,18 +57,21 @@ type Status struct {
 func New(o Options) *Files {
 	f := &Files{book: newBook(o.Table), disk: confdir.ReadDisk}
 	f.Files = confdir.New(confdir.Options[content]{
-		Words: words(), Paths: o.Paths, Read: read, Apply: f.apply, Log: o.Log, Now: o.Now, Reloaded: o.Reloaded,
+		Words: words(), Paths: o.Paths, Read: o.read, Apply: f.apply, Log: o.Log, Now: o.Now, Reloaded: o.Reloaded,
 		Disk: func(path string, most int64) ([]byte, error) { return f.disk(path, most) },
 	})
 	return f
 }
 
-func read(file string, read confdir.Reader) (content, error) {
+func (o Options) read(file string, read confdir.Reader) (content, error) {
 	data, err := read(file, limit.ConfigFile)
 	if err != nil {
 		return content{}, words().Unreadable(file, err)
 	}
 	t, doc := tenant.Read(file, data)
+	if t != nil && o.Hubs != nil {
+		t.KnowsHubs(o.Hubs, doc.Add)
+	}
 	return content{t, data}, doc.Err()
 }
 

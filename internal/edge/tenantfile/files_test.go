@@ -95,7 +95,7 @@ func (r *rig) upstream(name string) string {
 	if route.Way == nil {
 		return ""
 	}
-	return strings.TrimSuffix(route.Way.Upstreams[0], ":443")
+	return strings.TrimSuffix(route.Way.Upstreams[0].Address, ":443")
 }
 
 func must(t testing.TB, err error) {
