@@ -114,11 +114,11 @@ chaos: build ## Let everything go wrong under load and check every byte (CHAOS=2
 ##@ Measure
 
 .PHONY: bench
-bench: bench-program ## Measure the data path beside TLS, yamux and relays, 35 minutes (PROFILE=1, COMPARE=FILE)
+bench: bench-program ## Measure the data path beside TLS, yamux, relays and front doors, 37 minutes (PROFILE=1, COMPARE=FILE)
 	@exec bin/bench $(BENCH_ARGS)
 
 .PHONY: bench-quick
-bench-quick: bench-program ## The targets only, a line each, 5 minutes; fails when one is short
+bench-quick: bench-program ## The targets only, a line each, 6 minutes; fails when one is short
 	@exec bin/bench -quick $(BENCH_ARGS)
 
 .PHONY: bench-mesh
@@ -145,6 +145,7 @@ bench-go: ## The benchmarks of single packages, BENCHTIME (1s) each
 
 .PHONY: bench-program
 bench-program:
+	@tools/deps bench || echo 'the lines that need HAProxy and nginx are skipped'
 	@mkdir -p bin
 	@go build -trimpath -buildvcs=false -ldflags '-X main.version=$(VERSION)' -o bin/bench ./test/bench
 

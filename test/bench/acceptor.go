@@ -46,20 +46,27 @@ func startAcceptor(ctx context.Context, t transport, serve func(stream)) (*accep
 		listeners = append(listeners, ln)
 	}
 	for _, ln := range listeners {
-		go a.acceptDirect(ln, conf)
+		go a.acceptDirect(ln, t.Kind, conf)
 	}
 	return a, nil
 }
 
-func (a *acceptor) acceptDirect(ln net.Listener, conf *tls.Config) {
+func (a *acceptor) acceptDirect(ln net.Listener, kind string, conf *tls.Config) {
 	for {
 		conn, err := ln.Accept()
 		if err != nil {
 			return // closed
 		}
 		go func() {
-			if conf != nil {
+			switch {
+			case conf != nil:
 				conn = tls.Server(conn, conf)
+			case kind == kindHello:
+				var err error
+				if conn, err = readHello(conn); err != nil {
+					conn.Close()
+					return
+				}
 			}
 			a.serve(plain{conn, &a.pool})
 		}()

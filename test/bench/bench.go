@@ -41,7 +41,7 @@ type measurement struct {
 	name       string
 	about      string
 	transports []string // of a full run; a -transports selects from and adds to them
-	chain      bool     // end to end: transports are chains
+	family     family   // of its transports
 	variants   []string
 	main       metric // for the column of ratios
 	against    string // the transport that ratios refer to
@@ -183,7 +183,7 @@ func (b *bench) selected(m measurement) []string {
 	if len(b.transports) > 0 {
 		want = nil
 		for _, name := range b.transports {
-			if slices.Contains(chains(), name) == m.chain {
+			if familyOf(name) == m.family {
 				want = append(want, name)
 			}
 		}

@@ -234,3 +234,40 @@ func TestGate(t *testing.T) {
 		}
 	}
 }
+
+// TestDoors carries streams through each front door.
+func TestDoors(t *testing.T) {
+	b := testBench(t)
+	for _, name := range doors() {
+		if err := noDoors(b); err != nil && name != doorEdge {
+			t.Logf("%s is left out: %v", name, err)
+			continue
+		}
+		c, err := behindDoor(kindHello)(t.Context(), b, name)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		takeSample(t, b, c, sample{measurement: "edgebulk", variant: down, transport: name}, rate, doorCost)
+		takeSample(t, b, c, sample{measurement: "edgebulk", variant: up, transport: name}, rate, doorCost)
+		takeSample(t, b, c, sample{measurement: "edgeopens", variant: "32", transport: name}, perSecond, doorPerOpen)
+		c.stop()
+	}
+	c, err := behindDoor(kindTLS)(t.Context(), b, doorEdge)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.stop()
+	takeSample(t, b, c, sample{measurement: "edgeshakes", variant: "4", transport: doorEdge}, p50, p99, doorPerOpen)
+}
+
+// TestTables asks for decisions and changes; each of the decisions is checked on the way.
+func TestTables(t *testing.T) {
+	r := &tables{}
+	for op, args := range map[string]string{opDecide: `{"clusters": 50, "entries": 3}`, opChange: "50"} {
+		got, err := r.do(op, []byte(args))
+		if f, ok := got.(tableFigures); err != nil || !ok || f.PerSecond <= 0 {
+			t.Errorf("%s: %+v, %v", op, got, err)
+		}
+	}
+}

@@ -7,7 +7,7 @@ package main
 // onChains turns a measurement of transports into one of chains.
 func onChains(m measurement, name, against string) measurement {
 	m.name, m.about = name, "end to end, "+m.about
-	m.transports, m.chain, m.against, m.crew = chains(), true, against, chain
+	m.transports, m.family, m.against, m.crew = chains(), familyChains, against, chain
 	return m
 }
 

@@ -8,8 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/tombolo-io/tombolo/test/roles"
@@ -49,6 +49,7 @@ type stallArgs struct {
 type opened struct {
 	Streams int           `json:"streams"`
 	Wall    time.Duration `json:"wall"`
+	Took    latency       `json:"took"` // to open one
 }
 
 // load opens streams: the hub of a transport, the client of a chain.
@@ -200,26 +201,30 @@ func (l *load) ping(ctx context.Context, d time.Duration) (latency, error) {
 
 // opens counts how many streams are opened, answered and closed.
 func (l *load) opens(ctx context.Context, args opensArgs) (opened, error) {
-	var count atomic.Int64
+	took := make([][]time.Duration, args.Parallel)
 	begin := time.Now()
 	end := begin.Add(args.For)
-	err := roles.InParallel(args.Parallel, args.Parallel, func(int) error {
+	err := roles.InParallel(args.Parallel, args.Parallel, func(i int) error {
 		var reply [1]byte
-		for time.Now().Before(end) {
+		for {
+			begin := time.Now()
+			if !begin.Before(end) {
+				return nil
+			}
 			s, err := l.opener.open(ctx, []byte{wantReply})
 			if err != nil {
 				return err
 			}
+			took[i] = append(took[i], time.Since(begin))
 			if _, err := io.ReadFull(s, reply[:]); err != nil {
 				s.abort()
 				return fmt.Errorf("no reply: %w", err)
 			}
 			s.finish()
-			count.Add(1)
 		}
-		return nil
 	})
-	return opened{int(count.Load()), time.Since(begin)}, err
+	all := newLatency(slices.Concat(took...))
+	return opened{all.Count, time.Since(begin), all}, err
 }
 
 // hold opens idle streams and keeps them, without a goroutine of ours.
@@ -249,6 +254,9 @@ func newDirect(t transport) (opener, error) {
 			return nil, err
 		}
 		return &direct{addresses: spread(t.Address), dial: dialPlainTLS(conf)}, nil
+	case kindHello:
+		hello, err := clientHello(serverName)
+		return &greeter{direct: direct{dial: dialTCP, addresses: spread(t.Address)}, hello: hello}, err
 	case kindUnix:
 		return &direct{addresses: []string{t.Address}, dial: dialUnix}, nil
 	case kindConnect:

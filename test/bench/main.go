@@ -49,6 +49,10 @@ func newRole(name string) (role, error) {
 		return &hubRoom{}, nil
 	case roleAgent:
 		return &agentRoom{}, nil
+	case roleEdge:
+		return &edgeRoom{}, nil
+	case roleTables:
+		return &tables{}, nil
 	}
 	return nil, fmt.Errorf("there is no role %q", name)
 }
@@ -61,6 +65,9 @@ const (
 	roleRelay = "relay" // one half of a relay over plain TLS
 	roleHub   = "hub"   // the product's hub
 	roleAgent = "agent" // the product's agent
+
+	roleEdge   = "edge"   // the product's edge
+	roleTables = "tables" // what an edge has in memory
 )
 
 // options are the command line.
@@ -83,7 +90,8 @@ func parseOptions(args []string) (options, error) {
 	var seconds float64
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	f.StringVar(&only, "only", "", "measure only these, with commas (default all): "+strings.Join(names(), ","))
-	f.StringVar(&transports, "transports", "", "measure only on these, with commas: tcp, tls, muxN, yamuxN; for end to end: "+strings.Join(chains(), ", "))
+	f.StringVar(&transports, "transports", "", "measure only on these, with commas: tcp, tls, muxN, yamuxN; for end to end: "+
+		strings.Join(chains(), ", ")+"; for the edge: "+strings.Join(doors(), ", "))
 	f.IntVar(&o.rounds, "rounds", 0, "rounds; default 6, in the quick run 5")
 	f.Float64Var(&seconds, "seconds", 0, "length of a measured window; default 1, in the quick run 0.5")
 	f.IntVar(&o.lanes, "lanes", defaultLanes(), "connections of the mux in the lines of the quick run")

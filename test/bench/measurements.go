@@ -25,7 +25,26 @@ func measurements() []measurement {
 		narrowPath("narrowfifo", "one queue for all connections", false),
 		lossy(),
 	}
-	return append(all, endToEnd()...)
+	return slices.Concat(all, endToEnd(), atTheEdge())
+}
+
+// family is a kind of what is compared.
+type family string
+
+const (
+	familyTransports family = ""
+	familyChains     family = "chains"
+	familyDoors      family = "doors"
+)
+
+func familyOf(name string) family {
+	switch {
+	case slices.Contains(chains(), name):
+		return familyChains
+	case slices.Contains(doors(), name):
+		return familyDoors
+	}
+	return familyTransports
 }
 
 // everywhere is the transports of a full run.
@@ -50,7 +69,7 @@ func find(name string) (measurement, bool) {
 }
 
 func checkTransport(name string) error {
-	if slices.Contains(chains(), name) {
+	if familyOf(name) != familyTransports {
 		return nil
 	}
 	_, err := parseTransport(name)

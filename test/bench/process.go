@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/run"
+	"github.com/tombolo-io/tombolo/test/lab"
 	"github.com/tombolo-io/tombolo/test/roles"
 )
 
@@ -20,10 +21,14 @@ type crew struct {
 	load    *roles.Process // opens streams and drives what is measured
 	serve   *roles.Process // the far end of the streams
 	counts  *roles.Process // knows how many connections a tunnel has; nil: there is none
+	door    *roles.Process // the edge, or its tables; nil: there is none
+	outside *lab.Process   // a front door that is no role of ours; nil: there is none
+	doors   func() int     // the process of either; nil: there is none
 	foreign float64        // cores that others kept busy in the last window
 }
 
 func (c *crew) stop() {
+	stopOutside(c.outside)
 	for _, p := range c.all {
 		p.End()
 	}
@@ -53,6 +58,7 @@ func (c *crew) each(ctx context.Context, op string, args func(*roles.Process) an
 type reading struct {
 	wall time.Duration // of the load's process
 	cpu  time.Duration // of all
+	door time.Duration // of the front door alone
 	load usage
 	far  usage
 }
@@ -83,12 +89,18 @@ func (c *crew) measure(ctx context.Context, profile string, body func() error) (
 	if err := c.each(ctx, opBegin, begin, nil); err != nil {
 		return reading{}, err
 	}
+	doorBegan, doorErr := c.doorTime()
 	bodyErr := body()
+	doorEnded, err := c.doorTime()
+	bodyErr = errors.Join(bodyErr, doorErr, err)
 	results := make([]usage, len(c.counted))
 	if err := errors.Join(bodyErr, c.each(ctx, opEnd, func(*roles.Process) any { return nil }, results)); err != nil {
 		return reading{}, err
 	}
-	var r reading
+	r := reading{door: doorEnded - doorBegan}
+	if c.outside != nil {
+		r.cpu = r.door
+	}
 	for i, p := range c.counted {
 		r.cpu += results[i].CPU
 		if p == c.load {

@@ -41,6 +41,17 @@ const (
 	agentLive       metric = "agentLive"
 	hubGoroutines   metric = "hubGoroutines"
 	agentGoroutines metric = "agentGoroutines"
+
+	doorCost       metric = "doorCost"
+	doorPerOpen    metric = "doorPerOpen"
+	doorBytes      metric = "doorBytes"
+	doorLive       metric = "doorLive"
+	doorStacks     metric = "doorStacks"
+	doorFiles      metric = "doorFiles"
+	doorGoroutines metric = "doorGoroutines"
+	decisions      metric = "decisions"
+	entryBytes     metric = "entryBytes"
+	changeTime     metric = "changeTime"
 )
 
 // unit says how a metric is written, and which way is better.
@@ -60,12 +71,18 @@ func units() map[metric]unit {
 		hubBytes: {name: "hub-B", lower: true}, agentBytes: {name: "agent-B", lower: true},
 		hubLive: {name: "hub-live-B", lower: true}, agentLive: {name: "agent-live-B", lower: true},
 		hubGoroutines: {name: "hub-goroutines", quiet: true}, agentGoroutines: {name: "agent-goroutines", quiet: true},
+		doorCost: {name: "door-cpu-s/GB", lower: true}, doorPerOpen: {name: "door-cpu-us/open", lower: true},
+		doorBytes: {name: "edge-B", lower: true}, doorLive: {name: "edge-live-B", lower: true},
+		doorStacks: {name: "edge-stacks-B", lower: true},
+		doorFiles:  {name: "edge-files", lower: true}, doorGoroutines: {name: "edge-goroutines", quiet: true},
+		decisions: {name: "decisions/s"}, entryBytes: {name: "entry-B", lower: true}, changeTime: {name: "change-us", lower: true},
 	}
 }
 
 // order is the order of columns.
 func order() []metric {
-	return []metric{kept, rate, windowShare, cost, p50, p99, perSecond, cpuPerOpen,
+	return []metric{kept, rate, windowShare, cost, doorCost, p50, p99, perSecond, cpuPerOpen, doorPerOpen,
+		doorBytes, doorLive, doorStacks, doorFiles, doorGoroutines, decisions, entryBytes, changeTime,
 		hubBytes, agentBytes, hubLive, agentLive, hubGoroutines, agentGoroutines, connections, others}
 }
 

@@ -76,6 +76,13 @@ func targets(lanes int) []target {
 		return out
 	}
 	both := func(measurement, of, to string, m metric) []figure { return against(measurement, of, to, m, down, up) }
+	doors := func(measurement string, m metric, variants ...string) []figure { // the better one is the harder one
+		return append(against(measurement, doorEdge, doorHAProxy, m, variants...),
+			against(measurement, doorEdge, doorNginx, m, variants...)...)
+	}
+	alone := func(measurement, variant string, m metric, divided float64) []figure {
+		return []figure{{of: key{measurement, variant, doorEdge}, m: m, divided: divided}}
+	}
 	return []target{
 		{"one stream, rate", "of TLS", 0.65, 0.8, false, both("bulk1", mux, tls, rate)},
 		{"16 streams, rate", "of TLS", 0.9, 1.0, false, both("bulk16", mux, tls, rate)},
@@ -100,6 +107,16 @@ func targets(lanes int) []target {
 		{"1,000 stalled readers, the others", "of their rate alone", 0.9, 0, false, []figure{{of: key{"stalls", "1000", mux}, m: kept}}},
 		{"memory of an idle stream, hub", "KB", 2.5, 0, true, []figure{{of: key{"memstreams", "10000", "mux1"}, m: hubBytes, divided: 1000}}},
 		{"memory of an idle session, hub", "KB", 50, 0, true, []figure{{of: key{"memsessions", "1000", "mux1"}, m: hubBytes, divided: 1000}}},
+		{"edge, rate", "of HAProxy and nginx", 0.95, 0, false, doors("edgebulk", rate, down, up)},
+		{"edge, its CPU per GB", "of HAProxy and nginx", 1.1, 0, true, doors("edgebulk", doorCost, down, up)},
+		{"edge, connections per second", "of HAProxy and nginx", 0.8, 0, false, doors("edgeopens", perSecond, "32")},
+		{"edge, handshake, p99", "of HAProxy and nginx", 1.2, 0, true, doors("edgeshakes", p99, "4")},
+		{"edge, memory of an idle tunnel", "KB", 10, 0, true, alone("memtunnels", "5000", doorBytes, 1000)},
+		{"edge, descriptors of an idle tunnel", "in all", 2, 0, true, alone("memtunnels", "5000", doorFiles, 0)},
+		{"edge, decisions by 1,000,000 entries", "millions a second", 1, 0, false, alone("edgepolicy", "1000000", decisions, 1e6)},
+		{"edge, memory of an entry", "bytes", 200, 0, true, alone("edgepolicy", "1000000", entryBytes, 0)},
+		{"edge, a change of one of 100,000 tenants", "of one of 1,000", 1.5, 0, true, []figure{{
+			of: key{"edgechange", "100000", doorEdge}, to: key{"edgechange", "1000", doorEdge}, m: changeTime}}},
 	}
 }
 
@@ -219,6 +236,7 @@ func quickPlan(lanes int) map[string]quickly {
 	// sleeps, and where the value is close to the target, chance shall not decide.
 	for name, rounds := range map[string]int{
 		"memstreams": 1, "memsessions": 1, "long": 2, "narrow": 2,
+		"memtunnels": 1, "edgepolicy": 1, "edgechange": 1,
 		"ping": 9, "e2eping": 9, "bulk16": 9, "e2e16": 9, "e2eopens": 9, "stalls": 9, "loss": 9,
 	} {
 		q := plan[name]

@@ -75,7 +75,7 @@ func TestTargetsAreMeasured(t *testing.T) {
 					}
 					m, ok := find(k.measurement)
 					if !ok || !slices.Contains(m.variants, k.variant) || checkTransport(k.transport) != nil ||
-						slices.Contains(chains(), k.transport) != m.chain {
+						familyOf(k.transport) != m.family {
 						t.Errorf("%s: %+v is no sample of a measurement", x.name, k)
 					}
 					q := plan[k.measurement]

@@ -21,6 +21,7 @@ const (
 	kindTLS   = "tls"   // a TLS connection for each stream
 	kindMux   = "mux"   // our own mux, one session of several connections
 	kindYamux = "yamux" // yamux, several sessions of one connection
+	kindHello = "hello" // a connection for each stream, which begins with a ClientHello
 	// The load's ends of an end-to-end chain.
 	kindUnix    = "unix"    // a unix socket
 	kindConnect = "connect" // a unix socket and an HTTP CONNECT

@@ -22,6 +22,27 @@ func CPUTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
+// ThreadsTime is what the live threads of a process have worked so far (schedstat, proc_pid(5)).
+func ThreadsTime(pid int) (sum time.Duration, err error) {
+	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid)) // the pattern is good
+	if len(files) == 0 {
+		return 0, fmt.Errorf("process %d has no threads that can be seen", pid)
+	}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			continue // a thread that has just ended
+		}
+		first, _, _ := strings.Cut(string(data), " ")
+		n, err := strconv.ParseInt(first, 10, 64)
+		if err != nil {
+			return 0, err
+		}
+		sum += time.Duration(n)
+	}
+	return sum, nil
+}
+
 // BusyTime is what all processors of the machine have worked so far, by the
 // kernel's count in hundredths of a second; 0 where it cannot be read.
 func BusyTime() time.Duration {

@@ -4,7 +4,6 @@ package authz
 
 import (
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -31,7 +30,7 @@ type Table struct {
 	total      policy.Digest
 	sources    map[string]source
 	wide       map[string]source
-	cluster    map[string]map[string]source // by cluster, then by file
+	cluster    map[string][]named // by cluster; few files name one
 
 	live map[id.Cluster]map[Stream]struct{}
 }
@@ -40,6 +39,12 @@ type Table struct {
 type source struct {
 	*policy.Policy
 	generation uint64
+}
+
+// named is a source with its file.
+type named struct {
+	source
+	file string
 }
 
 // Ruling is a verdict with the version of the policy that gave it, for the record.
@@ -71,7 +76,7 @@ func (v Version) String() string {
 func NewTable() *Table {
 	return &Table{
 		sources: map[string]source{}, wide: map[string]source{},
-		cluster: map[string]map[string]source{}, live: map[id.Cluster]map[Stream]struct{}{},
+		cluster: map[string][]named{}, live: map[id.Cluster]map[Stream]struct{}{},
 	}
 }
 
@@ -89,8 +94,12 @@ func (a *Table) decideLocked(q policy.Request) Ruling {
 	}
 	var few [8]*policy.Policy
 	all := few[:0]
-	a.eachLocked(q.Cluster, func(s source) { all = append(all, s.Policy) })
-	return Ruling{policy.Decide(q, all...), true, a.versionLocked(q.Cluster)}
+	v := Version{generation: a.began}
+	a.eachLocked(q.Cluster, func(s source) {
+		all = append(all, s.Policy)
+		v.add(s)
+	})
+	return Ruling{policy.Decide(q, all...), true, v}
 }
 
 // eachLocked visits the policies that may concern a cluster.
@@ -99,7 +108,7 @@ func (a *Table) eachLocked(cluster string, visit func(source)) {
 		visit(s)
 	}
 	for _, s := range a.cluster[cluster] {
-		visit(s)
+		visit(s.source)
 	}
 }
 
@@ -108,10 +117,12 @@ func (a *Table) versionLocked(cluster string) (v Version) {
 		return v
 	}
 	v.generation = a.began
-	a.eachLocked(cluster, func(s source) {
-		v.generation, v.content = max(v.generation, s.generation), v.content.Plus(s.Digest())
-	})
+	a.eachLocked(cluster, v.add)
 	return v
+}
+
+func (v *Version) add(s source) {
+	v.generation, v.content = max(v.generation, s.generation), v.content.Plus(s.Digest())
 }
 
 // Version is that of one cluster.
@@ -208,8 +219,8 @@ func (a *Table) swap(set bool, changed map[string]*policy.Policy) (asked []Strea
 func (a *Table) removeLocked(file string) {
 	old := a.sources[file]
 	for _, c := range old.Clusters() {
-		delete(a.cluster[c], file)
-		if len(a.cluster[c]) == 0 {
+		rest := slices.DeleteFunc(a.cluster[c], func(s named) bool { return s.file == file })
+		if a.cluster[c] = rest; len(rest) == 0 {
 			delete(a.cluster, c)
 		}
 	}
@@ -230,10 +241,7 @@ func (a *Table) insertLocked(file string, p *policy.Policy) {
 		return
 	}
 	for _, c := range p.Clusters() {
-		if a.cluster[c] == nil {
-			a.cluster[c] = map[string]source{}
-		}
-		a.cluster[c][file] = s
+		a.cluster[c] = append(a.cluster[c], named{s, file})
 	}
 }
 
@@ -310,7 +318,12 @@ func Destination(q policy.Request) string {
 func (a *Table) Naming(cluster string) []string {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
-	return slices.Sorted(maps.Keys(a.cluster[cluster]))
+	var files []string
+	for _, s := range a.cluster[cluster] {
+		files = append(files, s.file)
+	}
+	slices.Sort(files)
+	return files
 }
 
 // DecideThrough judges a request that goes through an agent which allows these ranges. Where no
