@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 
@@ -163,15 +164,16 @@ func TestChangesWhileTunnelsLive(t *testing.T) {
 			live[i] = append(live[i], c)
 		}
 	}
-	for i := range 10 { // others come and go
-		f.tenant(fmt.Sprintf("other%d", i), way(fmt.Sprintf("other%d", i)))
-		if i%2 == 1 {
-			f.remove(fmt.Sprintf("other%d", i))
+	for _, change := range []func(){
+		func() { f.tenant("other", way("other")) },
+		func() { f.tenant("other", way("other")+way("another")) },
+		func() { f.remove("other") },
+		func() { f.remove("c1") }, // and so may its own
+	} {
+		change()
+		for _, c := range slices.Concat(live[0], live[1]) {
+			ping(t, c, "still")
 		}
-	}
-	f.remove("c1") // and so may its own
-	for _, c := range append(live[0], live[1]...) {
-		ping(t, c, "still")
 	}
 	f.write(rule("c1", "203.0.113.7") + rule("c2", "127.0.0.1"))
 	for _, c := range live[0] {

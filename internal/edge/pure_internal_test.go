@@ -105,3 +105,28 @@ func TestMostTunnels(t *testing.T) {
 		}
 	}
 }
+
+// FuzzParseConfig: every file is either refused with a place, or names listeners and tenants.
+func FuzzParseConfig(f *testing.F) {
+	f.Add([]byte("apiVersion: tombolo.dev/v1alpha1\nkind: EdgeConfig\ntenants: [a]\n" +
+		"listeners: [{name: a, listen: ':1', protocol: tls, proxyProtocol: {from: [10.0.0.0/8, '::1']}}]\nlimits: {perSource: 3}\n"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		c, err := ParseConfig("e.yaml", b)
+		if err != nil {
+			if !fault.Has(err, fault.CodeConfig) {
+				t.Fatalf("%v", err)
+			}
+			return
+		}
+		if len(c.Listeners) == 0 || c.Total <= 0 || c.Source <= 0 || c.PerCluster <= 0 || c.Drain <= 0 || c.DialTimeout <= 0 {
+			t.Fatalf("%+v", c)
+		}
+		for _, l := range c.Listeners {
+			for _, p := range l.Trusted {
+				if !p.IsValid() || p != p.Masked() || p.Addr().Is4In6() {
+					t.Fatalf("%v", p)
+				}
+			}
+		}
+	})
+}

@@ -28,8 +28,9 @@ import (
 type front struct {
 	*edge.Edge
 	t            *testing.T
-	tls, connect string
-	policy       string // its file
+	tls, connect string            // the first port and the last
+	ports        map[string]string // all, by name
+	policy       string            // its file
 	records      string
 	tenants      string // their folder
 	runDir       string
@@ -83,6 +84,10 @@ func start(t *testing.T, policy, more string) *front {
 	})
 	t.Cleanup(func() { cut(); f.stop() })
 	ports := f.Ports()
+	f.ports = map[string]string{}
+	for i, ln := range ports {
+		f.ports[cfg.Listeners[i].Name] = ln.Addr().String()
+	}
 	f.tls, f.connect = ports[0].Addr().String(), ports[len(ports)-1].Addr().String()
 	return f
 }

@@ -135,9 +135,7 @@ func (e *Edge) sum() {
 func (e *Edge) serve(ctx context.Context, l Listener, ln net.Listener, tunnels *run.Group) error {
 	stop := run.OnDone(ctx, func() { ln.Close() })
 	defer stop()
-	silent := listener.NewUnauthenticated(mostSilent(), func() {
-		e.metrics.Visits.WithLabelValues(l.Name, string(fault.CodeLimit)).Inc()
-	})
+	silent := listener.NewUnauthenticated(mostSilent(), func() {}) // a visit that is shed counts itself
 	return listener.Accept(ctx, ln, func(raw net.Conn) {
 		conn, ok := raw.(*net.TCPConn)
 		if !ok {

@@ -94,6 +94,9 @@ func (v *visit) end(rec audit.Record, err error) {
 		rec.Reason = f.Why
 	}
 	v.of.metrics.Visits.WithLabelValues(v.at.Name, outcome(err)).Inc()
+	if f != nil && f.Code == fault.CodeDialCanceled && v.name == "" {
+		return // a port scan, or a health check of a load balancer
+	}
 	if f != nil && refused(f.Code) && !errors.As(err, new(fromHub)) {
 		rec.Kind = audit.KindRefusal
 		if v.of.refusals.take(v.of.now(), rec, sourceOf(v.client.Addr())) {

@@ -195,6 +195,9 @@ func (v *visit) more(n int) error {
 	case errors.As(err, &timeout) && timeout.Timeout():
 		return fault.New(fault.CodeRequest, "the client did not say what it wants").
 			Whyf("nothing whole came within %v", headTime)
+	case errors.Is(err, net.ErrClosed) && !v.of.draining.Load():
+		return fault.New(fault.CodeLimit, "the client gave its place to a newer one").
+			Whyf("it did not say what it wants, and the edge holds at most %d such connections of a port", mostSilent())
 	case len(v.head) == 0:
 		return fault.New(fault.CodeDialCanceled, "the client sent nothing")
 	}
