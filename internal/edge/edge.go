@@ -28,6 +28,7 @@ type Options struct {
 	Log   *slog.Logger
 	Reg   *prometheus.Registry
 	Audit *audit.Writer // nil: no records
+	From  *Handover     // nil: nobody hands over ports
 	Now   func() time.Time
 }
 
@@ -53,6 +54,7 @@ type Edge struct {
 	unguarded atomic.Int64 // ways, as they were counted last
 	portsAt   []string     // where Run listens; set before the admin socket is served
 	healthAt  string
+	from      *Handover
 	listening chan []net.Listener // of Run, once
 }
 
@@ -62,7 +64,7 @@ func New(cfg Config, o Options) *Edge {
 		o.Now = time.Now
 	}
 	e := &Edge{
-		cfg: cfg, log: o.Log, reg: o.Reg, now: o.Now, audit: o.Audit, tenants: tenant.NewTable(),
+		cfg: cfg, log: o.Log, reg: o.Reg, now: o.Now, audit: o.Audit, from: o.From, tenants: tenant.NewTable(),
 		table: authz.NewTable(), upstreams: newUpstreams(o.Now, cfg.Hubs), counts: newCounts(), splicer: splice.New(),
 		began: o.Now(), listening: make(chan []net.Listener, 1),
 	}

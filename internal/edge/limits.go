@@ -26,6 +26,8 @@ const (
 	ejectMost  = 30 * time.Second
 	// mostEjected bounds the upstreams that are remembered as failing.
 	mostEjected = 4096
+	// handoverTime bounds a step of a handover: the new edge reads its policies and tenants meanwhile.
+	handoverTime = 2 * time.Minute
 	// coverageEvery is how often the unguarded ways are counted.
 	coverageEvery = 30 * time.Second
 	// waysListed bounds the ways that an answer about coverage lists.

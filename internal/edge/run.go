@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"path/filepath"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
@@ -36,8 +37,9 @@ func (e *Edge) Run(ctx, hard context.Context) error {
 	inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	g := run.NewGroup(inner)
-	g.Go("health", func(ctx context.Context) error { return e.health().Serve(ctx, open.health) })
-	g.Go("admin socket", func(ctx context.Context) error {
+	front := run.NewGroup(inner) // of probes and the admin socket: another edge may take them over
+	front.Go("health", func(ctx context.Context) error { return e.health().Serve(ctx, open.health) })
+	front.Go("admin socket", func(ctx context.Context) error {
 		shed := func() { e.log.Debug("a silent connection of the admin socket was closed for a newer one") }
 		return e.adminServer().Serve(ctx, listener.Few(open.admin, socketConns, shed))
 	})
@@ -46,6 +48,13 @@ func (e *Edge) Run(ctx, hard context.Context) error {
 	g.Do(func(ctx context.Context) { run.Every(ctx, limit.AuditTold, e.sum) })
 	g.Do(func(ctx context.Context) { run.Every(ctx, coverageEvery, e.watchCoverage) })
 	doors, tunnels := run.NewGroup(ctx), run.NewGroup(inner)
+	g.Go("handover", func(ctx context.Context) error {
+		return e.handOver(ctx, open, func() error {
+			doors.Stop()
+			front.Stop()
+			return errors.Join(doors.Wait(), front.Wait())
+		})
+	})
 	for i, ln := range open.ports {
 		doors.Go(e.cfg.Listeners[i].Name, func(ctx context.Context) error {
 			return e.serve(ctx, e.cfg.Listeners[i], ln, tunnels)
@@ -70,20 +79,20 @@ func (e *Edge) Run(ctx, hard context.Context) error {
 	tunnels.Stop()
 	err = errors.Join(err, tunnels.Wait())
 	cancel()
-	err = errors.Join(err, g.Wait())
+	err = errors.Join(err, front.Wait(), g.Wait())
 	e.sum()
 	return err
 }
 
 // opened is all on which an edge listens.
 type opened struct {
-	ports         []net.Listener // in the order of the configuration
-	health, admin net.Listener
+	ports                   []net.Listener // in the order of the configuration
+	health, admin, handover net.Listener
 }
 
 func (o opened) close() error {
 	var err error
-	for _, ln := range append(o.ports, o.health, o.admin) {
+	for _, ln := range append(o.ports, o.health, o.admin, o.handover) {
 		if ln != nil {
 			err = errors.Join(err, ln.Close())
 		}
@@ -99,20 +108,31 @@ func (e *Edge) listen(ctx context.Context) (o opened, err error) {
 		}
 	}()
 	for _, l := range e.cfg.Listeners {
-		ln, err := listener.Listen(ctx, "listeners["+l.Name+"].listen", l.Address)
+		ln, err := e.port(ctx, l.Name, "listeners["+l.Name+"].listen", l.Address)
 		if err != nil {
 			return o, err
 		}
 		o.ports = append(o.ports, ln)
 	}
-	if o.health, err = listener.Listen(ctx, "healthListen", e.cfg.HealthListen); err != nil {
+	if o.health, err = e.port(ctx, healthPort, "healthListen", e.cfg.HealthListen); err != nil {
 		return o, err
 	}
+	e.from.finish()
 	socket, err := listener.ListenUnix("runDir", AdminSocket(e.cfg.RunDir))
-	if err == nil {
-		o.admin = socket // no typed nil
+	if err != nil {
+		return o, err
 	}
+	o.admin = socket
+	o.handover, err = socket.Beside(filepath.Base(handoverSocket(e.cfg.RunDir)))
 	return o, err
+}
+
+// port opens a port, or takes it from the edge that hands over its own.
+func (e *Edge) port(ctx context.Context, name, setting, address string) (net.Listener, error) {
+	if ln := e.from.take(name, address); ln != nil {
+		return ln, nil
+	}
+	return listener.Listen(ctx, setting, address)
 }
 
 func (e *Edge) health() listener.Health {

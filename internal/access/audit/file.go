@@ -39,6 +39,7 @@ type file struct {
 	torn    bool      // the file ends within a line
 	retry   time.Time // no rotation before this time, after one failed
 	rotated chan struct{}
+	moved   string // the rotated file that is written since stepAside
 }
 
 // target is the part of an open file that a file sink uses.
@@ -93,7 +94,7 @@ func openFile(cfg Config, log *slog.Logger) (*file, error) {
 
 // begin opens the path, and appends to what is there.
 func (f *file) begin() error {
-	to, err := f.open(f.cfg.Path)
+	to, err := f.open(f.path())
 	if err != nil {
 		return err
 	}
@@ -103,7 +104,7 @@ func (f *file) begin() error {
 	}
 	f.f, f.self, f.size, f.begun, f.torn = to, self, self.Size(), time.Time{}, false
 	if f.size > 0 {
-		f.begun, f.torn = look(f.cfg.Path, self)
+		f.begun, f.torn = look(f.path(), self)
 	}
 	return nil
 }
@@ -163,11 +164,11 @@ func (f *file) Write(b []byte) (int, error) {
 // present makes sure that the path still names the open file.
 func (f *file) present() error {
 	if f.f != nil {
-		now, err := os.Stat(f.cfg.Path)
+		now, err := os.Stat(f.path())
 		if err == nil && os.SameFile(now, f.self) {
 			return nil
 		}
-		f.log.Warn("the audit file was removed or renamed; a new one is created", "path", f.cfg.Path)
+		f.log.Warn("the audit file was removed or renamed; a new one is created", "path", f.path())
 		f.shut()
 	}
 	return f.begin()
@@ -177,14 +178,14 @@ func (f *file) present() error {
 // records and reports that it could not store them.
 func (f *file) shut() {
 	if err := errors.Join(f.f.Sync(), f.f.Close()); err != nil {
-		f.log.Error("the audit file could not be closed cleanly", "path", f.cfg.Path, telemetry.AttrReason, err)
+		f.log.Error("the audit file could not be closed cleanly", "path", f.path(), telemetry.AttrReason, err)
 	}
 	f.f = nil
 }
 
 // Due is the time at which the first record reaches the greatest age.
 func (f *file) Due() time.Time {
-	if f.f == nil || f.size == 0 || f.begun.IsZero() {
+	if f.f == nil || f.size == 0 || f.begun.IsZero() || f.moved != "" {
 		return time.Time{}
 	}
 	at := f.begun.Add(f.cfg.MaxAge)
@@ -197,7 +198,7 @@ func (f *file) Due() time.Time {
 // Rotate renames the file and lets the next write begin a new one. If that fails
 // the file keeps growing, and no record is lost.
 func (f *file) Rotate() {
-	if time.Now().Before(f.retry) || f.present() != nil || f.size == 0 {
+	if f.moved != "" || time.Now().Before(f.retry) || f.present() != nil || f.size == 0 {
 		return
 	}
 	next, err := nextName(f.cfg.Path)

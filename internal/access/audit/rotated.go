@@ -15,6 +15,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -119,6 +121,9 @@ func pack(ctx context.Context, path string) (err error) {
 		return err
 	}
 	defer in.Close()
+	if err := unix.Flock(int(in.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil // the process that stepped aside still writes it, or another one packs it: next time
+	}
 	out, err := os.OpenFile(path+part, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err

@@ -58,6 +58,7 @@ type Writer struct {
 	stopped atomic.Bool
 	second  bool // the other Writer counts the records
 	lost    losses
+	asides  chan asideRequest
 	told    atomic.Int64 // when a loss was last logged, Unix nanoseconds
 }
 
@@ -119,7 +120,7 @@ func newWriter(cfg Config, o Options, s sink) *Writer {
 func newLane(cfg Config, o Options, m *telemetry.Audit) *Writer {
 	return &Writer{
 		strict: cfg.Strict, log: o.Log, queue: make(chan []byte, auditQueue), run: strings.ToLower(rand.Text()[:10]),
-		metrics: m,
+		metrics: m, asides: make(chan asideRequest),
 	}
 }
 
@@ -257,6 +258,8 @@ func (w *Writer) own(ctx context.Context) {
 			w.put(ctx, batch)
 		case <-due.C:
 			w.sink.Rotate()
+		case ask := <-w.asides:
+			ask.done <- w.turn(ask.aside)
 		case <-ctx.Done():
 		}
 	}
