@@ -16,6 +16,7 @@ type (
 	Process     = network.Process
 	Filter      = network.Filter
 	World       = network.World
+	Site        = network.Site
 	Capture     = network.Capture
 	Flood       = network.Flood
 	Translation = network.Translation
