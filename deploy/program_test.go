@@ -69,8 +69,8 @@ func commandLines(t *testing.T) map[string][]string {
 			}
 		}
 	}
-	if len(out) != 9 {
-		t.Fatalf("only %d of 9 command lines found: %v", len(out), out)
+	if len(out) != 10 {
+		t.Fatalf("only %d of 10 command lines found: %v", len(out), out)
 	}
 	return out
 }

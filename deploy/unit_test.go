@@ -53,10 +53,23 @@ func (u unit) one(t *testing.T, key string) string {
 }
 
 func units() []string {
-	return []string{"tombolo-hub.service", "tombolo-agent.service", "tombolo-discovery.service", "tombolo-announce.service", meshUnit}
+	return []string{"tombolo-hub.service", "tombolo-agent.service", "tombolo-discovery.service", "tombolo-announce.service", meshUnit, edgeUnit}
 }
 
-const meshUnit = "tombolo-mesh.service"
+const (
+	meshUnit = "tombolo-mesh.service"
+	edgeUnit = "tombolo-edge@.service"
+)
+
+// edgeWalls are those of the edge that differ. It listens on port 443, keeps no state, and an instance that has handed
+// its ports to the other one must not start again.
+func edgeWalls() map[string]string {
+	return map[string]string{
+		"CapabilityBoundingSet": "CAP_NET_BIND_SERVICE", "AmbientCapabilities": "CAP_NET_BIND_SERVICE",
+		"StateDirectoryMode": "", "LogsDirectoryMode": "0700", "RuntimeDirectoryMode": "0700",
+		"RuntimeDirectoryPreserve": "yes", "Restart": "on-failure",
+	}
+}
 
 // meshWalls are those of the mesh that differ. It is root for the files of root that it
 // reads, and has of root's rights those over the network; it opens /dev/net/tun, which
@@ -83,11 +96,10 @@ func TestUnitsAreHardened(t *testing.T) {
 	}
 	for _, name := range units() {
 		u, want := readUnit(t, name), maps.Clone(want)
-		if name == meshUnit {
-			maps.Copy(want, meshWalls())
-		}
+		walls := map[string]map[string]string{meshUnit: meshWalls(), edgeUnit: edgeWalls()}[name]
+		maps.Copy(want, walls)
 		for key, value := range want {
-			if _, differs := meshWalls()[key]; differs && name == meshUnit && value == "" {
+			if _, differs := walls[key]; differs && value == "" {
 				if got, there := u["Service."+key]; there {
 					t.Errorf("%s: %s=%s, want none", name, key, got)
 				}
@@ -104,7 +116,7 @@ func TestUnitsAreHardened(t *testing.T) {
 				t.Errorf("%s: the address family %s is open", name, f)
 			}
 		}
-		if umask := u.one(t, "Service.UMask"); umask != map[string]string{"tombolo-hub.service": "0022", "tombolo-agent.service": "0077", "tombolo-discovery.service": "0077", "tombolo-announce.service": "0077", meshUnit: "0077"}[name] {
+		if umask := u.one(t, "Service.UMask"); umask != map[string]string{"tombolo-hub.service": "0022", "tombolo-agent.service": "0077", "tombolo-discovery.service": "0077", "tombolo-announce.service": "0077", meshUnit: "0077", edgeUnit: "0077"}[name] {
 			t.Errorf("%s: UMask is %s", name, umask)
 		}
 		if user := u.one(t, "Service.User"); user == "root" && name != meshUnit || user == "" {
@@ -174,7 +186,14 @@ func TestUnitsWriteOnlyWhereTheyMay(t *testing.T) {
 	if mesh.one(t, "Unit.Conflicts") != "tombolo-announce.service" {
 		t.Error("one member may run twice")
 	}
-	for _, u := range []unit{hub, discovery, announce} {
+	edge := readUnit(t, edgeUnit)
+	if args := edge.one(t, "Service.ExecStart"); !strings.HasSuffix(args, " edge --config "+edge.one(t, "Unit.AssertPathExists")+" --take-over") {
+		t.Errorf("ExecStart %q does not read the file that must be there, or does not take over", args)
+	}
+	if got := edge.one(t, "Service.RuntimeDirectory"); got != "tombolo/edge" { // that of the example and of the default
+		t.Errorf("RuntimeDirectory is %s", got)
+	}
+	for _, u := range []unit{hub, discovery, announce, edge} {
 		if want := "u " + u.one(t, "Service.User") + " "; !strings.Contains(string(users), want) {
 			t.Errorf("sysusers.d does not make the user %q", want)
 		}

@@ -60,8 +60,8 @@ func (r *edgeRoom) do(op string, raw json.RawMessage) (any, error) {
 			return nil, err
 		}
 	}
-	text := fmt.Sprintf("EdgeConfig\nhealthListen: %q\ntenants: [%q]\npolicies: [%q]\n"+
-		"limits: {perSource: 1000000, perCluster: 1000000}\nlisteners:\n", ownAddress(8447), tenants, policy)
+	text := fmt.Sprintf("EdgeConfig\nhealthListen: %q\nrunDir: %q\ntenants: [%q]\npolicies: [%q]\n"+
+		"limits: {perSource: 1000000, perCluster: 1000000}\nlisteners:\n", ownAddress(8447), args.Dir, tenants, policy)
 	for i, address := range args.Listen {
 		text += fmt.Sprintf("- {name: tls%d, listen: %q, protocol: tls}\n", i, address)
 	}

@@ -37,7 +37,7 @@ func startEdge(t *testing.T) *front {
 	f := &front{t: t, dir: runtest.Dir(t), log: &journal{}}
 	f.records = filepath.Join(f.dir, "audit.jsonl")
 	cfg, err := edge.ParseConfig("edge.yaml", fmt.Appendf(nil, "apiVersion: tombolo.dev/v1alpha1\nkind: EdgeConfig\n"+
-		"healthListen: 127.0.0.1:0\ntenants: [%s]\naudit: {path: %s}\nlisteners: [{name: tls, listen: '127.0.0.1:0', protocol: tls}]\n", f.dir, f.records))
+		"healthListen: 127.0.0.1:0\nrunDir: %s\ntenants: [%s]\naudit: {path: %s}\nlisteners: [{name: tls, listen: '127.0.0.1:0', protocol: tls}]\n", runtest.Dir(t), f.dir, f.records))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -55,11 +55,12 @@ func (r *Rig) StartEdge(ctx context.Context, rules string) (*Edge, error) {
 	}
 	if err := os.WriteFile(config, fmt.Appendf(nil, `apiVersion: tombolo.dev/v1alpha1
 kind: EdgeConfig
+runDir: %q
 listeners: [{name: tls, listen: ':%s', protocol: tls}]
 tenants: [%q]
 policies: [%q]
 audit: {path: %q}
-`, EdgePort, e.tenants(), policy, e.records()), 0o600); err != nil {
+`, e.dir, EdgePort, e.tenants(), policy, e.records()), 0o600); err != nil {
 		return nil, err
 	}
 	args := []string{r.tombolo, "edge", "--config", config}
